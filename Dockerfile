@@ -16,7 +16,7 @@ WORKDIR /build/fdd
 RUN apt-get update && apt-get install -y --no-install-recommends build-essential fakeroot
 RUN apt-get build-dep -y --no-install-recommends ./
 RUN DEB_BUILD_OPTIONS="nocheck parallel=$(nproc)" DEB_BUILD_PROFILES="nocheck $PROFILES" \
-    dpkg-buildpackage -us -uc -b && rm -f ../*-dbgsym_*.deb ../libfdclient-dev_*.deb
+    dpkg-buildpackage -us -uc -b && rm -f ../*-dbgsym_*.deb ../libfd*-dev_*.deb ../fdd-http_*.deb
 FROM ${BASE}
 COPY --from=build /build/*.deb /tmp/
 RUN apt-get update && apt-get install -y --no-install-recommends systemd-standalone-sysusers \

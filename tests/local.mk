@@ -65,6 +65,8 @@ UNIT_TESTS = \
 	%D%/unit/u_service \
 	%D%/unit/u_supervise \
 	%D%/unit/u_hang \
+	%D%/unit/u_http \
+	%D%/unit/u_http_shape \
 	%D%/unit/u_offloop \
 	%D%/unit/u_deadline \
 	%D%/unit/u_dispatch \
@@ -174,7 +176,9 @@ FUZZ_TARGETS = \
 	%D%/fuzz/f_bpe_input \
 	%D%/fuzz/f_client \
 	%D%/fuzz/f_config \
+	%D%/fuzz/f_http \
 	%D%/fuzz/f_ini \
+	%D%/fuzz/f_json \
 	%D%/fuzz/f_record \
 	%D%/fuzz/f_safetensors \
 	%D%/fuzz/f_tokenizer \
@@ -198,7 +202,6 @@ libfddfuzz_a_SOURCES = \
 	daemon/worker/model_quant.c \
 	daemon/worker/model_qwen3.c \
 	daemon/worker/safetensors.c \
-	daemon/worker/sha256.c \
 	daemon/worker/tokenizer.c \
 	daemon/worker/tokenizer_base.c \
 	daemon/worker/tokenizer_load.c \
@@ -324,9 +327,15 @@ tests_fuzz_f_client_SOURCES = %D%/fuzz/f_client.c $(FUZZ_MAIN)
 tests_fuzz_f_config_LDADD = $(FUZZ_WORKER_LIBS)
 tests_fuzz_f_config_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LD)
 tests_fuzz_f_config_SOURCES = %D%/fuzz/f_config.c $(FUZZ_MAIN)
+tests_fuzz_f_http_LDADD = $(HTTP_LIBS)
+tests_fuzz_f_http_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LD)
+tests_fuzz_f_http_SOURCES = %D%/fuzz/f_http.c $(FUZZ_MAIN)
 tests_fuzz_f_ini_LDADD = $(COMMON_LIBS)
 tests_fuzz_f_ini_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LD)
 tests_fuzz_f_ini_SOURCES = %D%/fuzz/f_ini.c $(PARAM_FIXTURE) $(FUZZ_MAIN)
+tests_fuzz_f_json_LDADD = $(HTTP_LIBS) -lm
+tests_fuzz_f_json_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LD)
+tests_fuzz_f_json_SOURCES = %D%/fuzz/f_json.c $(FUZZ_MAIN)
 tests_fuzz_f_record_LDADD = $(GATE_LIBS)
 tests_fuzz_f_record_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LD)
 tests_fuzz_f_record_SOURCES = %D%/fuzz/f_record.c $(GATE_FIXTURE) $(FUZZ_MAIN)
@@ -371,6 +380,10 @@ tests_unit_u_fdbench_report_SOURCES = %D%/unit/u_fdbench_report.c $(FDBENCH_SOUR
 tests_unit_u_fdbench_report_LDADD = $(FDTOOLS_LIBS) $(CMOCKA_LIBS)
 tests_unit_u_answer_LDADD = $(CHAT_LIBS) $(JANSSON_LIBS) $(CMOCKA_LIBS)
 tests_unit_u_chat_LDADD = $(CHAT_LIBS) $(JANSSON_LIBS) $(CMOCKA_LIBS)
+tests_unit_u_http_CPPFLAGS = $(AM_CPPFLAGS) $(HTTP_TABLES)
+tests_unit_u_http_LDADD = $(HTTP_LIBS) -lm $(CMOCKA_LIBS)
+tests_unit_u_http_shape_CPPFLAGS = $(AM_CPPFLAGS) $(HTTP_TABLES)
+tests_unit_u_http_shape_LDADD = $(HTTP_LIBS) $(JANSSON_LIBS) -lm $(CMOCKA_LIBS)
 tests_unit_u_fdctl_LDADD = $(FDTOOLS_LIBS) $(CMOCKA_LIBS)
 tests_unit_u_trace_LDADD = $(FDTOOLS_LIBS) $(CMOCKA_LIBS)
 tests_unit_u_prom_LDADD = $(FDTOOLS_LIBS) $(CMOCKA_LIBS)
@@ -439,7 +452,23 @@ SYS_TESTS = \
 	%D%/sys/051-blocked.sh \
 	%D%/sys/052-wait.sh \
 	%D%/sys/054-rules.sh \
-	%D%/sys/054-reconnect.sh
+	%D%/sys/054-reconnect.sh \
+	%D%/sys/055-chat.sh \
+	%D%/sys/056-up.sh
+# fdd-http; the numbers are those of the points of acceptance that they show
+GATEWAY_TESTS = \
+	%D%/gateway/G09-stopped.sh \
+	%D%/gateway/G01-clients.sh \
+	%D%/gateway/G02-fields.sh \
+	%D%/gateway/G03-streams.sh \
+	%D%/gateway/G04-logprobs.sh \
+	%D%/gateway/G05-status.sh \
+	%D%/gateway/G06-smuggling.sh \
+	%D%/gateway/G07-dribble.sh \
+	%D%/gateway/G08-leave.sh \
+	%D%/gateway/G12-memory.sh \
+	%D%/gateway/G14-death.sh \
+	%D%/gateway/G15-drain.sh
 SYS_HELPERS = %D%/sys/soak %D%/sys/resume %D%/sys/hostile/attack %D%/sys/hostile/lies %D%/sys/hostile/probe \
 	%D%/sys/fair %D%/gpu/g_mixed %D%/gpu/g_parity \
 	%D%/gpu/g_restricted
@@ -495,7 +524,7 @@ BENCHES += $(FDD_BENCHES)
 if HAVE_CMOCKA
 check_PROGRAMS += $(FDD_TEST_BINS)
 TESTS += $(SOURCE_TESTS) $(UNIT_TESTS) %D%/model/run $(SIM_TESTS) $(KERNEL_TESTS) \
-	$(PARITY_TESTS) $(FUZZ_TARGETS) $(SYS_TESTS)
+	$(PARITY_TESTS) $(FUZZ_TARGETS) $(SYS_TESTS) $(GATEWAY_TESTS)
 endif
 EXTRA_PROGRAMS += $(FDD_TEST_BINS) $(FDD_BENCHES)
 

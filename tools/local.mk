@@ -21,6 +21,9 @@ libfdtools_a_SOURCES = \
 	tools/fdctl/lib/seg.c \
 	tools/fdctl/lib/show.c \
 	tools/fdctl/cancel.c \
+	tools/fdctl/chat/chat.c \
+	tools/fdctl/chat/talk.c \
+	tools/fdctl/chat/talk.h \
 	tools/fdctl/commands.h \
 	tools/fdctl/config.c \
 	tools/fdctl/debug.c \
@@ -57,15 +60,17 @@ libfdtools_a_SOURCES = \
 	tools/fdctl/top/term.c \
 	tools/fdctl/top/top.c \
 	tools/fdctl/top/top.h \
+	tools/fdctl/up.c \
 	tools/fdctl/trace/perfetto.c \
 	tools/fdctl/trace/read.c \
 	tools/fdctl/trace/show.c \
 	tools/fdctl/trace/trace.c \
 	tools/fdctl/trace/trace.h \
 	tools/tbl/vllm_names.h
-libfdtools_a_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS) $(NCURSES_CFLAGS) \
+libfdtools_a_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS) $(LIBEDIT_CFLAGS) $(NCURSES_CFLAGS) \
 	-DFDD_NVCC_GENCODE='"$(NVCC_GENCODE)"'
-FDTOOLS_LIBS = libfdtools.a $(CLIENT_LIBS) $(COMMON_LIBS) $(JANSSON_LIBS) $(NCURSES_LIBS) -lm
+FDTOOLS_LIBS = libfdtools.a $(CLIENT_LIBS) $(CHAT_LIBS) $(COMMON_LIBS) $(JANSSON_LIBS) \
+	$(LIBEDIT_LIBS) $(NCURSES_LIBS) -lm
 
 fdctl_SOURCES = %D%/fdctl/main.c
 fdctl_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)

@@ -33,6 +33,8 @@ libfddcommon_a_SOURCES = \
 	%D%/mem.c \
 	%D%/mem.h \
 	%D%/obj.h \
+	%D%/notify.c \
+	%D%/notify.h \
 	%D%/panic.c \
 	%D%/panic.h \
 	%D%/param.c \
@@ -49,6 +51,8 @@ libfddcommon_a_SOURCES = \
 	%D%/param_table.c \
 	%D%/param_value.c \
 	%D%/param_word.c \
+	%D%/sha256.c \
+	%D%/sha256.h \
 	%D%/text.c \
 	%D%/text.h \
 	%D%/trace.c \
@@ -67,6 +71,19 @@ libfddcommon_a_SOURCES = \
 	libclient/fdwhere.c \
 	libclient/fdwhere.h
 libfddcommon_a_CFLAGS = $(AM_CFLAGS) $(INIH_CFLAGS) $(JANSSON_CFLAGS)
+# What fdd-http compiles once more, with its own tables.
+PARAM_CODE = \
+	%D%/param.c \
+	%D%/param_doc.c \
+	%D%/param_file.c \
+	%D%/param_load.c \
+	%D%/param_name.c \
+	%D%/param_note.c \
+	%D%/param_say.c \
+	%D%/param_set.c \
+	%D%/param_table.c \
+	%D%/param_value.c \
+	%D%/param_word.c
 COMMON_LIBS = libfddcommon.a $(INIH_LIBS) $(JANSSON_LIBS)
 
 # One file is compiled again when the commit changes.

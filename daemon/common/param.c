@@ -62,6 +62,27 @@ par_set_checked(struct par_set *ps, const char *name, const char *value,
     return done;
 }
 
+int
+par_check_values(const struct par *p, char *err, size_t err_bytes)
+{
+    struct par_say say = { .text = NULL };
+    const char *first;
+    int is_error;
+
+    par_check_each(p, &say);
+    first = par_say_next(&say, NULL, &is_error);
+    if (first != NULL)
+        snprintf(err, err_bytes, "%s", first);
+    par_say_clear(&say);
+    return say.n_errors == 0 ? 0 : -EINVAL;
+}
+
+int
+par_check(const struct par_set *ps, char *err, size_t err_bytes)
+{
+    return par_check_values(&ps->par, err, err_bytes);
+}
+
 /* ---- sets ------------------------------------------------------------------- */
 
 struct par_set *

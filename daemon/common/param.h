@@ -17,6 +17,12 @@
 
 #define PAR_STR_BYTES 512
 
+/* The program's tables; fdd-http compiles this module once more, with its own. */
+#ifndef PAR_TABLE
+#define PAR_TABLE "daemon/tbl/params.h"
+#define PAR_NOTES "daemon/tbl/param_notes.h"
+#endif
+
 /* enum par_sched_policy { PAR_SCHED_POLICY_PRIORITY, ... }, and their words:
  * par_sched_policy_words[PAR_SCHED_POLICY_FCFS] is "fcfs"; NULL ends them. */
 #define PAR_INT(s, k, a, u, lo, d, hi, f, h)
@@ -27,7 +33,7 @@
     enum par_##s##_##k{ c }; \
     extern const char *const par_##s##_##k##_words[];
 #define PAR_STR(s, k, a, d, f, h)
-#include "daemon/tbl/params.h"
+#include PAR_TABLE
 #undef PAR_INT
 #undef PAR_DBL
 #undef PAR_BOOL
@@ -41,7 +47,7 @@ struct par {
 #define PAR_BOOL(s, k, a, d, f, h)           int64_t s##_##k;
 #define PAR_ENUM(s, k, a, c, d, f, h)        enum par_##s##_##k s##_##k;
 #define PAR_STR(s, k, a, d, f, h)            char s##_##k[PAR_STR_BYTES];
-#include "daemon/tbl/params.h"
+#include PAR_TABLE
 #undef PAR_INT
 #undef PAR_DBL
 #undef PAR_BOOL

@@ -15,6 +15,8 @@
 #define AUTO_DEVICE 8192
 #define AUTO_MOST   131072
 
+const char par_program[] = "fdd", par_about[] = "the inference daemon";
+
 static int
 is_pow2(int64_t v)
 {
@@ -207,27 +209,6 @@ par_check_each(const struct par *p, struct par_say *say)
     check_prefills(p, say);
     check_graph(p, say);
     check_device(p, say);
-}
-
-int
-par_check_values(const struct par *p, char *err, size_t err_bytes)
-{
-    struct par_say say = { .text = NULL };
-    const char *first;
-    int is_error;
-
-    par_check_each(p, &say);
-    first = par_say_next(&say, NULL, &is_error);
-    if (first != NULL)
-        snprintf(err, err_bytes, "%s", first);
-    par_say_clear(&say);
-    return say.n_errors == 0 ? 0 : -EINVAL;
-}
-
-int
-par_check(const struct par_set *ps, char *err, size_t err_bytes)
-{
-    return par_check_values(&ps->par, err, err_bytes);
 }
 
 /* ---- values that follow from others ---------------------------------------------- */

@@ -81,14 +81,15 @@ par_print_ini(FILE *f)
     const char *section = "";
     size_t i;
 
-    fputs("# fdd.ini: configuration of fdd, the inference daemon. See fdd.ini(5).\n"
-          "#\n"
-          "# Each line shows a parameter with its default; remove the ';' to change it.\n"
-          "# A line that begins with # or ; is a comment, and so is what follows \" ;\"\n"
-          "# behind a value. fdd reads this file at its start and at SIGHUP; parameters\n"
-          "# marked (restart) are only read at the start. Numbers take units: 8GB, 32k,\n"
-          "# 30s. Files of fdd.ini.d are read behind this one; lists add up.\n",
-        f);
+    fprintf(f,
+        "# %s.ini: configuration of %s, %s. See %s.ini(5).\n"
+        "#\n"
+        "# Each line shows a parameter with its default; remove the ';' to change it.\n"
+        "# A line that begins with # or ; is a comment, and so is what follows \" ;\"\n"
+        "# behind a value. %s reads this file at its start and at SIGHUP; parameters\n"
+        "# marked (restart) are only read at the start. Numbers take units: 8GB, 32k,\n"
+        "# 30s. Files of %s.ini.d are read behind this one; lists add up.\n",
+        par_program, par_program, par_about, par_program, par_program, par_program);
     for (i = 0; i < par_n_defs; i++) {
         const struct par_def *d = &par_defs[i];
 
@@ -146,9 +147,10 @@ man_row(FILE *f, const struct par_def *d)
     man_text(f, d->help);
     describe(d, text, sizeof(text));
     par_default_text(d, def, sizeof(def));
-    snprintf(line, sizeof(line), "Value: %s%s%s; %s.", text,
+    snprintf(line, sizeof(line), "Value: %s%s%s; %s%s%s.", text,
         def[0] != '\0' ? "; default: " : "", def,
-        d->flags & PAR_F_RELOAD ? "may change while fdd runs" : "read at the start only");
+        d->flags & PAR_F_RELOAD ? "may change while " : "read at the start only",
+        d->flags & PAR_F_RELOAD ? par_program : "", d->flags & PAR_F_RELOAD ? " runs" : "");
     man_text(f, line);
     if (d->aliases[0] != '\0') {
         alias_text(d->aliases, text, sizeof(text));

@@ -68,8 +68,8 @@ unknown_section(const char *section, char *err, size_t err_bytes)
     near = strlen(section) > 4 ? (unsigned)strlen(section) / 2 : 2;
     snprintf(err, err_bytes, "unknown section [%s]; %s%s%s",
         par_show(section, shown, sizeof(shown)),
-        best <= near ? "nearest is [" : "fdd.ini(5) lists them all",
-        best <= near ? nearest : "", best <= near ? "]" : "");
+        best <= near ? "nearest is [" : par_program,
+        best <= near ? nearest : ".ini(5) lists them all", best <= near ? "]" : "");
     return -ENOENT;
 }
 
@@ -97,8 +97,8 @@ unknown_name(const char *section, const char *name, char *err, size_t err_bytes)
         snprintf(err, err_bytes, "unknown parameter '%s'; nearest is %s.%s",
             par_show(full, shown, sizeof(shown)), par_defs[at].section, par_defs[at].key);
     else
-        snprintf(err, err_bytes, "unknown parameter '%s'; fdd.ini(5) lists them all",
-            par_show(full, shown, sizeof(shown)));
+        snprintf(err, err_bytes, "unknown parameter '%s'; %s.ini(5) lists them all",
+            par_show(full, shown, sizeof(shown)), par_program);
     return -ENOENT;
 }
 

@@ -325,13 +325,16 @@ set_overlap(struct par_set *ps, size_t note, const char *name, const char *value
     enum par_origin from, char *err, size_t err_bytes)
 {
     struct par_ref ref;
-    int64_t on = 0;
+    int64_t on = 0, depth = 0;
     int rc = par_parse_bool(name, value, &on, err, err_bytes);
 
     if (rc == 0)
         rc = par_find(NULL, "device.overlap_depth", &ref, err, err_bytes);
-    if (rc != 0 || (on && ps->par.device_overlap_depth > 0))
+    if (rc != 0)
         return rc;
+    memcpy(&depth, (const char *)&ps->par + par_defs[ref.idx].offset, sizeof(depth));
+    if (on && depth > 0)
+        return 0;
     return par_set_row(ps, &ref, (int)note, name, on ? "2" : "0", from, err, err_bytes);
 }
 

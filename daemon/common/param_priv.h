@@ -50,6 +50,9 @@ struct par_note {
     enum par_note_kind kind;
 };
 
+/* Of whom the table is: "fdd", "the inference daemon". */
+extern const char par_program[], par_about[];
+
 extern const struct par_def par_defs[];
 extern const struct par_note par_notes[];
 extern const size_t par_n_defs, par_n_notes;

@@ -68,7 +68,7 @@ set_field(struct par_set *ps, const struct par_ref *ref, const char *name,
         return rc;
     default:
         rc = par_parse_str(name, value, text, err, err_bytes);
-        if (rc == 0 && d->offset == offsetof(struct par, graph_capture_sizes))
+        if (rc == 0 && par_names_row("graph.capture_sizes", d))
             rc = par_sizes(name, text, text, sizeof(text), err, err_bytes);
         if (rc == 0)
             memcpy(str_field(&ps->par, d), text, PAR_STR_BYTES);

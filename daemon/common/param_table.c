@@ -15,7 +15,7 @@ enum { RESTART = 0, RELOAD = PAR_F_RELOAD, LIST = PAR_F_LIST };
     const char *const par_##s##_##k##_words[] = { c NULL }; \
     _Static_assert(sizeof(enum par_##s##_##k) == sizeof(uint32_t), "enum_field()");
 #define PAR_STR(s, k, a, d, f, h)
-#include "daemon/tbl/params.h"
+#include PAR_TABLE
 #undef PAR_INT
 #undef PAR_DBL
 #undef PAR_BOOL
@@ -81,7 +81,7 @@ const struct par_def par_defs[] = {
         .type = PAR_T_STR, \
         .offset = offsetof(struct par, s##_##k), \
         .flags = f },
-#include "daemon/tbl/params.h"
+#include PAR_TABLE
 #undef PAR_INT
 #undef PAR_DBL
 #undef PAR_BOOL
@@ -100,7 +100,7 @@ const struct par_note par_notes[] = {
         .text = t, \
         .kind = PAR_N_##kind_ },
 #define PAR_VALUE(s, k, w, v)
-#include "daemon/tbl/param_notes.h"
+#include PAR_NOTES
 #undef PAR_NOTE
 #undef PAR_VALUE
 };

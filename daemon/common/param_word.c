@@ -16,7 +16,7 @@ struct value_word {
 static const struct value_word value_words[] = {
 #define PAR_NOTE(s, k, a, kind, ok, known, t)
 #define PAR_VALUE(s, k, w, v) { #s, #k, w, v },
-#include "daemon/tbl/param_notes.h"
+#include PAR_NOTES
 #undef PAR_NOTE
 #undef PAR_VALUE
 };

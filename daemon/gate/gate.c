@@ -19,6 +19,7 @@
 #include "daemon/common/clk.h"
 #include "daemon/common/counter.h"
 #include "daemon/common/log.h"
+#include "daemon/common/notify.h"
 #include "daemon/common/mem.h"
 #include "daemon/common/obj.h"
 #include "daemon/common/param.h"
@@ -327,7 +328,7 @@ gate_second(struct gate *g)
     usr_sweep(&g->fair, g->env.now);
     rq_overdue(&g->reqs);
     if (g->watchdog_ns != 0)
-        rtd_notify("WATCHDOG=1");
+        ntf_send("WATCHDOG=1");
     g->t_second = g->env.now;
     if (g->jnl.n_open == 0 || (log_debug_bits & (1u << LOG_DBGI_selfcheck))) {
         gate_check(g);

@@ -10,6 +10,7 @@
 
 #include "daemon/common/clk.h"
 #include "daemon/common/log.h"
+#include "daemon/common/notify.h"
 #include "daemon/gate/admit.h"
 #include "daemon/gate/client.h"
 #include "daemon/gate/dispatch.h"
@@ -104,7 +105,7 @@ life_notify_stop(uint64_t drain_ns)
     (void)snprintf(text, sizeof(text), "STOPPING=1\nEXTEND_TIMEOUT_USEC=%llu",
         (unsigned long long)((drain_ns + LIFE_CANCEL_NS + LIFE_WORKER_NS + LIFE_SPARE_NS) /
             1000));
-    rtd_notify(text);
+    ntf_send(text);
 }
 
 static void
@@ -229,7 +230,7 @@ life_degrade(struct life *v)
     v->t_degraded = v->env->now;
     life_end_all(v, FDP_E_GPU_LOST);
     ses_announce(v->ses, FDP_ST_DRAIN, FDP_EV_DOWN, 1);
-    rtd_notify("STATUS=degraded: the worker died too often, see the log");
+    ntf_send("STATUS=degraded: the worker died too often, see the log");
     log_error("gate: degraded; ends with exit code 75 in %llu ms",
         (unsigned long long)(life_linger_ns(v) / CLK_MS));
 }
@@ -243,6 +244,6 @@ life_tick(struct life *v)
         life_stop_now(v, EX_TEMPFAIL);
     if (!v->is_ready_told && dsp_is_up(v->reqs->dsp)) {
         v->is_ready_told = 1;
-        rtd_notify("READY=1");
+        ntf_send("READY=1");
     }
 }

@@ -36,8 +36,6 @@ int rtd_open_dir(struct rtd *rt, const struct par *par, char *err, size_t err_by
 int rtd_open_sockets(struct rtd *rt, const struct par *par, char *err, size_t err_bytes);
 void rtd_groups(struct rtd *rt, const struct par *par);
 void rtd_fini(struct rtd *rt);
-/* sd_notify; nothing without NOTIFY_SOCKET. */
-void rtd_notify(const char *text);
 /* Interval at which WATCHDOG=1 is due in ns, 0 = none. */
 unsigned long long rtd_watchdog_ns(void);
 /* Is gid, or one of the peer's supplementary groups (SO_PEERGROUPS of fd),

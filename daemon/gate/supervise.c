@@ -22,6 +22,7 @@
 #include "daemon/common/clk.h"
 #include "daemon/common/counter.h"
 #include "daemon/common/log.h"
+#include "daemon/common/notify.h"
 #include "daemon/common/obj.h"
 #include "daemon/common/param.h"
 #include "daemon/gate/advice.h"
@@ -303,7 +304,7 @@ static void
 sup_unblock(struct wrk *w)
 {
     if (w->rty.n != 0)
-        rtd_notify("STATUS=");
+        ntf_send("STATUS=");
     memset(&w->rty, 0, sizeof(w->rty));
 }
 
@@ -521,7 +522,7 @@ sup_tell_blocked(struct wrk *w, int to_log, uint64_t now_ns)
         if ((unsigned char)status[i] < ' ')
             status[i] = ' ';
     }
-    rtd_notify(status);
+    ntf_send(status);
 }
 
 /* Its end would come again; it is started again all the same. */

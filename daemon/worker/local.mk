@@ -96,8 +96,6 @@ libfddworker_a_SOURCES = \
 	%D%/scheduler_pick_priv.h \
 	%D%/scheduler_priv.h \
 	%D%/scheduler_urgent.c \
-	%D%/sha256.c \
-	%D%/sha256.h \
 	%D%/tokenizer.c \
 	%D%/tokenizer.h \
 	%D%/tokenizer_base.c \

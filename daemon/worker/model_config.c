@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "daemon/worker/model_priv.h"
-#include "daemon/worker/sha256.h"
+#include "daemon/common/sha256.h"
 
 /* A number beyond this is refused wherever it stands: keeps float math finite. */
 #define MAX_REAL 1e15

@@ -16,7 +16,7 @@
 
 #include "daemon/common/clk.h"
 #include "daemon/common/log.h"
-#include "daemon/worker/sha256.h"
+#include "daemon/common/sha256.h"
 
 #define PEAK_FILE_MAX 65536
 

@@ -16,7 +16,7 @@
 
 #include "daemon/common/obj.h"
 #include "daemon/worker/model_priv.h"
-#include "daemon/worker/sha256.h"
+#include "daemon/common/sha256.h"
 
 #define SINGLE "model.safetensors"
 #define INDEX  "model.safetensors.index.json"

@@ -203,14 +203,14 @@ model(const char *dir)
     run(&c, 1, 1, got, &pre);
     same(ref, got, "few sizes, overlap 4, all tokens");
     c = base;
-    c.n_block = 20;
+    c.n_block = 16;
     c.max_tokens = 48;
     c.threads = 2;
     run(&c, 1, 0, got, &pre);
     same(ref, got, "preempted");
     SIM_CHECK(pre > 0);
     c.block_size = 32;
-    c.n_block = 10;
+    c.n_block = 12;
     run(&c, 1, 0, got, &pre);
     same(ref, got, "preempted, blocks of 32");
     SIM_CHECK(pre > 0);

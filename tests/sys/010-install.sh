@@ -10,8 +10,9 @@ make -s -C "$FDD_BUILD" install DESTDIR="$dir/root" >"$dir/install" 2>&1 ||
     fail "make install: $(tail -n 20 "$dir/install")"
 prefix=$(sed -n 's/^prefix = //p' "$FDD_BUILD/Makefile")
 root=$dir/root$prefix
-for f in sbin/fdd libexec/fdd/fdd-worker bin/fdctl lib/libfdclient.so lib/libfdchat.so include/fdd/fdclient.h include/fdd/fdclient.hpp include/fdd/fdchat.h \
-    lib/pkgconfig/libfdclient.pc lib/pkgconfig/libfdchat.pc share/man/man8/fdd.8 share/man/man5/fdd.ini.5 \
+for f in sbin/fdd sbin/fdd-http libexec/fdd/fdd-worker bin/fdctl lib/libfdclient.so lib/libfdchat.so include/fdd/fdclient.h include/fdd/fdclient.hpp include/fdd/fdchat.h \
+    lib/pkgconfig/libfdclient.pc lib/pkgconfig/libfdchat.pc share/man/man8/fdd.8 share/man/man5/fdd.ini.5 share/man/man8/fdd-http.8 share/man/man5/fdd-http.ini.5 \
+    lib/sysusers.d/fdd-http.conf share/fdd/fdd-http.ini share/fdd/fdd-http.trusted.ini \
     share/man/man1/fdctl.1 share/man/man3/fdclient.3 share/man/man3/fdchat.3; do
     [ -e "$root/$f" ] || fail "not installed: $f"
 done
@@ -28,7 +29,7 @@ for f in bash-completion/completions/fdctl bash-completion/completions/fdbench \
 done
 [ -e "$root/share/fdd/complete.sh" ] || fail "not installed: complete.sh"
 units=lib/systemd/system
-for f in fdd.service fdd.socket fdd@.service fdd@.socket fdd-textfile.service; do
+for f in fdd.service fdd.socket fdd-http.service fdd-http.socket fdd@.service fdd@.socket fdd-textfile.service; do
     [ -e "$root/$units/$f" ] || fail "not installed: $units/$f"
     grep -q '/usr/sbin/fdd\|/usr/bin/fdctl' "$root/$units/$f" && [ "$prefix" != /usr ] &&
         fail "$f does not name $prefix"

@@ -111,7 +111,8 @@ others() {
         [ -e "$real" ] || real=$p
         cp "$real" "$dir/others/" || fail "no copy of $real"
     done
-    for p in "$FDD_BUILD"/libclient/.libs/libfdclient.so.1 "$FDD_BUILD"/lib/*.so*; do
+    for p in "$FDD_BUILD"/libclient/.libs/libfdclient.so.1 "$FDD_BUILD"/chat/.libs/libfdchat.so.0 \
+        "$FDD_BUILD"/lib/*.so*; do
         [ ! -e "$p" ] || cp -L "$p" "$dir/others/"
     done
     chmod -R a+rX "$dir/others"

@@ -17,7 +17,7 @@
 #include <cmocka.h>
 
 #include "daemon/worker/model.h"
-#include "daemon/worker/sha256.h"
+#include "daemon/common/sha256.h"
 
 /* Fields a test may override: the last line wins by being the only one. */
 #define SHAPE \

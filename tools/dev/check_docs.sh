@@ -13,8 +13,15 @@ if [ -x "$bld/fdd" ]; then
     "$bld/fdd" --print-ini >"$tmp/ini" && cmp -s "$tmp/ini" conf/fdd.ini ||
         { echo "conf/fdd.ini is not what fdd --print-ini prints"; bad=1; }
 fi
+if [ -x "$bld/fdd-http" ]; then
+    "$bld/fdd-http" --print-ini >"$tmp/ini" && cmp -s "$tmp/ini" conf/fdd-http.ini ||
+        { echo "conf/fdd-http.ini is not what fdd-http --print-ini prints"; bad=1; }
+    "$bld/fdd-http" --print-man >"$tmp/man"
+    sed -n '/^\.Sh PARAMETERS/,/^\.Sh EXAMPLES/p' http/fdd-http.ini.5 | sed '1d;$d' | cmp -s - "$tmp/man" ||
+        { echo "http/fdd-http.ini.5 lacks what fdd-http --print-man prints"; bad=1; }
+fi
 if [ -x "$bld/fdctl" ]; then
-    for c in ls status stat generate tokenize detokenize requests cancel clients config model \
+    for c in ls up status stat generate chat tokenize detokenize requests cancel clients config model \
         program drain stop debug set reload ping pause top trace profile doctor memory; do
         "$bld/fdctl" $c --help >/dev/null || { echo "fdctl $c --help fails"; bad=1; }
         grep -qE "^\.(It|Ss|Sh|SS|TP|B|Cm|It Cm|It Ic).*\b$c\b" tools/fdctl.1 ||
@@ -38,7 +45,7 @@ while IFS= read -r l; do
     grep -qxF -- "$l" "$tmp/fdd.8" || { echo "fdd.8 lacks this line of README.md: $l"; bad=1; }
 done <"$tmp/lines"
 if command -v mandoc >/dev/null; then
-    for m in daemon/fdd.8 daemon/fdd.ini.5 tools/fdctl.1 libclient/fdclient.3 tools/fdbench.1; do
+    for m in daemon/fdd.8 daemon/fdd.ini.5 http/fdd-http.8 http/fdd-http.ini.5 tools/fdctl.1 libclient/fdclient.3 tools/fdbench.1; do
         mandoc -Tlint -Wwarning "$m" || { echo "$m: see above"; bad=1; }
     done
 fi

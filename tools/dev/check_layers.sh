@@ -51,18 +51,19 @@ includes() {
     local proto='libclient/fdproto\.h|libclient/fdring\.h|libclient/fdname\.h|libclient/fdwhere\.h|libclient/tbl/.*'
     rule libclient 'libclient/.*|fdproto\.h|fdring\.h|fdclient(_params|_types)?\.h|tbl/.*'
     rule chat 'chat/.*|fdclient\.h'
+    rule http 'http/.*|chat/fdchat\.h|libclient/fdclient\.h|daemon/common/.*'
     rule kernels 'kernels/.*'
     rule daemon/common "daemon/common/.*|daemon/tbl/.*|$proto"
     rule daemon/gate "daemon/gate/.*|daemon/common/.*|daemon/tbl/.*|$proto"
     rule daemon/worker "daemon/worker/.*|daemon/common/.*|daemon/tbl/.*|kernels/.*|$proto"
-    rule tools "tools/.*|libclient/.*|daemon/common/.*|daemon/tbl/.*"
+    rule tools "tools/.*|chat/fdchat\.h|libclient/.*|daemon/common/.*|daemon/tbl/.*"
     local below="libclient/.*|daemon/common/.*|daemon/tbl/.*|tools/fdctl/lib/.*|tools/tbl/.*"
     rule tools/fdctl/lib "$below"
     rule tools/fdbench "tools/fdbench/.*|$below"
     # fdctl's commands know what they share, and not each other
     for f in tools/fdctl/*/; do
         f=${f%/}
-        [ "$f" = tools/fdctl/lib ] || rule "$f" "$f/.*|tools/fdctl/commands\.h|$below"
+        [ "$f" = tools/fdctl/lib ] || rule "$f" "$f/.*|tools/fdctl/commands\.h|chat/fdchat\.h|$below"
     done
     for f in tools/fdctl/*.[ch]; do
         [ ! -e "$f" ] || rule "$f" "tools/fdctl/commands\.h|$below"
@@ -89,7 +90,7 @@ includes() {
 
 folders="daemon/common daemon/gate daemon/worker libclient"
 # judged by groups alone
-grouped="chat kernels kernels/cpu kernels/cuda tools/fdbench tools/fdctl $(cd tools/fdctl 2>/dev/null &&
+grouped="chat http kernels kernels/cpu kernels/cuda tools/fdbench tools/fdctl $(cd tools/fdctl 2>/dev/null &&
     find . -mindepth 1 -type d | sed 's|^\.|tools/fdctl|' | sort | tr '\n' ' ')"
 
 # The list of groups and who may use whom (layers.groups): its own errors, with DRAW the
@@ -154,7 +155,8 @@ groups() { # [DRAW]
         for (i = 1; i <= n_group; i++) visit(order[i])
         if (draw != "") { show(); exit bad }
     }
-    $1 == "D" { def[$3] = $2; mod[$2] = 1 }
+    # the first counts: http has its own of what daemon/common/param_check defines
+    $1 == "D" { if (!($3 in def)) def[$3] = $2; mod[$2] = 1 }
     $1 == "U" { need[$2] = need[$2] " " $3; mod[$2] = 1 }
     END {
         if (draw != "") exit bad

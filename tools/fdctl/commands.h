@@ -10,8 +10,8 @@
 
 fct_cmd_fn fct_cmd_generate, fct_cmd_tokenize, fct_cmd_detokenize, fct_cmd_ping,
     fct_cmd_stat, fct_cmd_cancel, fct_cmd_config, fct_cmd_set, fct_cmd_ls, fct_cmd_drain,
-    fct_cmd_debug, fct_cmd_trace, fct_cmd_profile, fct_cmd_top, fct_cmd_doctor,
-    fct_cmd_model;
+    fct_cmd_debug, fct_cmd_chat, fct_cmd_trace, fct_cmd_profile, fct_cmd_top,
+    fct_cmd_doctor, fct_cmd_model, fct_cmd_up;
 extern const struct fct_line fct_line_status, fct_line_requests, fct_line_clients,
     fct_line_reload, fct_line_memory, fct_line_program, fct_line_pause, fct_line_stop;
 

@@ -698,6 +698,8 @@ fct_wait_ready(struct fct *f)
                 f->socket, reached ? " (at last " : "", reached ? why : "",
                 reached ? ")" : "");
         reached |= seen == SEEN_BUSY;
+        if (fct_interrupted)
+            return FCT_EX_INT;
         if (clk_now_ns() >= t_end)
             return fct_fail(FCT_EX_UNAV, "%s: not ready after %g s: %s", f->socket,
                 f->wait_s, why);

@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "daemon/worker/sha256.h"
+#include "daemon/common/sha256.h"
 
 #include <string.h>
 

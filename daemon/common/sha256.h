@@ -1,11 +1,11 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * SHA-256 (FIPS 180-4), for digests of model files. Any thread; no state
+ * SHA-256 (FIPS 180-4): digests of model files, hashed keys. Any thread; no state
  * but the caller's.
  */
-#ifndef FDD_DAEMON_WORKER_SHA256_H
-#define FDD_DAEMON_WORKER_SHA256_H
+#ifndef FDD_DAEMON_COMMON_SHA256_H
+#define FDD_DAEMON_COMMON_SHA256_H
 
 #include <stddef.h>
 #include <stdint.h>

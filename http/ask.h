@@ -1,0 +1,72 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a generating request asks for: its JSON against the table of fields
+ * (tbl/fields.h), as parameters of libfdclient.
+ */
+#ifndef FDD_HTTP_ASK_H
+#define FDD_HTTP_ASK_H
+
+#include <stdint.h>
+
+#include "http/json.h"
+#include "http/problem.h"
+
+#define ASK_MAX_VALUES (1u << 21) /* JSON values of a body: 32 MiB of nodes */
+#define ASK_MAX_STOP   16
+/* What fdd takes at most; it judges by bounds of its own. */
+#define ASK_MAX_STOP_LEN 256
+#define ASK_MAX_STOP_IDS 64
+#define ASK_MAX_BIAS     1024
+#define ASK_MAX_BAD      256
+#define ASK_MAX_ALLOWED  (1u << 20)
+#define ASK_MAX_PROMPTS  256
+#define ASK_MAX_UNKNOWN  1000 /* fields */
+
+#define ASK_UNSET        UINT32_MAX
+#define ASK_I32_UNSET    INT32_MIN
+
+struct ask {
+    struct jr j;
+    int is_chat;
+    uint32_t max_tokens, max_completion_tokens, min_tokens, n, best_of, stream_interval;
+    int32_t top_k, top_logprobs, logprobs, priority;
+    float temperature, top_p, min_p, presence, frequency, repetition;
+    /* 0, 1, or 255: not said */
+    uint8_t keep_stop, ignore_eos, skip_special, add_special, chat_logprobs, echo, stream,
+        add_generation_prompt, include_reasoning;
+    /* places in j; JR_NONE: not said */
+    uint32_t model, messages, prompt, seed, stop, stop_token_ids, stream_options,
+        request_id, cache_salt, logit_bias, bad_words, allowed_token_ids, tools,
+        tool_choice, parallel_tool_calls, response_format, modalities, documents,
+        reasoning_effort, template_kwargs;
+
+    /* what they say */
+    int include_usage, continuous_usage, no_calls;
+    struct buf stop_text[ASK_MAX_STOP], bad_text; /* bad_text: words with zeros behind */
+    uint32_t n_stop, n_bad;
+    const char *stop_p[ASK_MAX_STOP];
+    uint32_t stop_len[ASK_MAX_STOP];
+    const char **bad_p;
+    uint32_t *stop_ids, *allowed;
+    uint32_t n_stop_ids, n_allowed, n_bias;
+    struct fdc_bias *bias;
+    struct buf ignored; /* names of unknown fields, comma separated */
+    struct buf id;      /* request_id */
+    struct fdc_params p;
+    struct fdc_submit_opts o;
+};
+
+/* Read a body, which must outlive ask->j. 0, or -1 and why. ask_fini() either way. */
+int ask_read(struct ask *a, const char *body, size_t n, int is_chat, struct problem *bad);
+/* The JSON is not needed any more. */
+void ask_forget(struct ask *a);
+void ask_fini(struct ask *a);
+
+/* An array of token ids: malloc()ed. field is for the error. */
+int ask_ids(const struct jr *j, uint32_t i, const char *field, uint32_t most,
+    uint32_t **ret, uint32_t *ret_n, struct problem *bad);
+/* Any JSON body: jr_read() with its errors. */
+int ask_json(struct jr *j, const char *body, size_t n, struct problem *bad);
+
+#endif

@@ -1,0 +1,98 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One connection: reads requests (h1.h), hands each to its route, sends the answer. A
+ * connection has one request at a time; what a client sends ahead waits in the socket.
+ *
+ * A handler answers at once (conn_reply()), or later: it sets c->work and c->drop, and
+ * calls conn_reply() or conn_stream() ... conn_end() when it can. If the client leaves
+ * first, c->drop is called and the work must forget the connection.
+ *
+ * What is sent is queued in c->out and goes out at the end of the loop iteration, so that a
+ * stream has one send() for all that came for it.
+ */
+#ifndef FDD_HTTP_CONN_H
+#define FDD_HTTP_CONN_H
+
+#include <stdint.h>
+
+#include "http/buf.h"
+#include "http/gateway.h"
+#include "http/h1.h"
+#include "http/problem.h"
+
+enum conn_state {
+    CN_HEAD,  /* a request's head, or none of it yet */
+    CN_BODY,  /* its body */
+    CN_BUSY,  /* its answer is being made */
+    CN_LINGER /* all is sent, what still comes is thrown away */
+};
+
+struct conn {
+    struct gw *g;
+    struct conn *prev, *next;
+    struct conn *next_dirty, *next_dead;
+    int fd;
+    enum conn_state state;
+    uint32_t events; /* of epoll, as registered */
+    int is_unix, is_dirty, is_dead;
+
+    /* the request */
+    struct buf in;  /* the head, then what follows it */
+    size_t scanned; /* see h1_head() */
+    size_t head_n;
+    struct h1 h;
+    struct h1_chunks chunks;
+    struct buf chunked; /* the body, if it came so */
+    const char *body;   /* valid until conn_forget() */
+    size_t body_n;
+    unsigned path;     /* index in tbl/routes.h */
+    struct key *key;   /* whose; NULL without keys */
+    char id[130];      /* X-Request-Id as it came; "" */
+    char peer[48];     /* address, "unix" or "unix:UID" */
+    uint64_t began_ms; /* the request's first byte, or since when there is none */
+    uint64_t body_ms;  /* its body's begin */
+
+    /* the answer */
+    struct buf out;
+    size_t out_at;    /* sent so far */
+    uint64_t sent_ms; /* last time the client took something */
+    uint64_t sent;    /* bytes of this answer */
+    int status, is_streaming, is_chunked, is_over, must_close;
+    int is_slow; /* its reader has left too much untaken: it is closed */
+    void *work;
+    void (*drop)(struct conn *c);
+    void (*flush)(struct conn *c); /* a stream: put what is pending into out */
+    void (*tick)(struct conn *c);  /* a few times a second while it works */
+};
+
+/* Take over an accepted socket. */
+void conn_new(struct gw *g, int fd, int is_unix);
+/* What epoll says of it. */
+void conn_event(struct conn *c, uint32_t events);
+/* Deadlines; a few times a second. */
+void conn_tick(struct conn *c);
+/* Make what is pending go out. At the end of a loop iteration. */
+void conn_flush(struct conn *c);
+/* Something is to be sent: conn_flush() will come. */
+void conn_dirty(struct conn *c);
+/* Close now; its memory stays until conn_free(). */
+void conn_kill(struct conn *c);
+void conn_free(struct conn *c);
+
+/* For handlers. */
+
+/* The request's body is not needed any more. */
+void conn_forget(struct conn *c);
+/* A whole answer. headers: further ones with their line ends, or NULL. */
+void conn_reply(struct conn *c, int status, const char *type, const char *headers,
+    const void *body, size_t n);
+void conn_problem(struct conn *c, const struct problem *p);
+/* The head of a stream of events; then pieces of it; then its end. */
+void conn_stream(struct conn *c, const char *headers);
+void conn_piece(struct conn *c, const struct buf *b);
+void conn_end(struct conn *c);
+/* Bytes that the client has not taken. */
+size_t conn_unsent(const struct conn *c);
+
+#endif

@@ -1,0 +1,478 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "http/gen.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "http/conn.h"
+#include "http/gen_priv.h"
+#include "http/shape.h"
+
+#define GEN_HEAD_MS    5000  /* a stream's head waits so long for ACCEPTED */
+#define GEN_COMMENT_MS 15000 /* of silence, then a comment keeps proxies awake */
+
+/* ---- waiting for room --------------------------------------------------------------- */
+
+static void
+wait_for_room(struct gen *g)
+{
+    struct gw *gw = g->g;
+
+    if (g->is_waiting)
+        return;
+    g->is_waiting = 1;
+    g->prev_wait = gw->waiting_end;
+    g->next_wait = NULL;
+    if (gw->waiting_end != NULL)
+        gw->waiting_end->next_wait = g;
+    else
+        gw->waiting = g;
+    gw->waiting_end = g;
+}
+
+static void
+wait_no_more(struct gen *g)
+{
+    struct gw *gw = g->g;
+
+    if (!g->is_waiting)
+        return;
+    g->is_waiting = 0;
+    if (g->prev_wait != NULL)
+        g->prev_wait->next_wait = g->next_wait;
+    else
+        gw->waiting = g->next_wait;
+    if (g->next_wait != NULL)
+        g->next_wait->prev_wait = g->prev_wait;
+    else
+        gw->waiting_end = g->prev_wait;
+}
+
+/* It ends with this error: what runs of it is cancelled. */
+static void
+fail(struct gen *g, const struct problem *bad)
+{
+    if (g->bad.status == 0)
+        g->bad = *bad;
+    g->is_over = 1;
+    wait_no_more(g);
+    for (uint32_t i = 0; i < g->n_prompt; i++)
+        if (g->prompt[i].r != NULL && !g->prompt[i].is_over)
+            (void)fdc_cancel(g->prompt[i].r);
+    conn_dirty(g->c);
+}
+
+static void
+free_prompt(struct prompt *p)
+{
+    free(p->text);
+    free(p->ids);
+    free(p->spans);
+    p->text = NULL;
+    p->ids = NULL;
+    p->spans = NULL;
+}
+
+/* 0; 1: no room; -1: it has failed. */
+static int
+submit_prompt(struct gen *g, struct prompt *p)
+{
+    char text[300] = "";
+    struct problem bad;
+    int rc;
+
+    g->a.o.user_ptr = p;
+    g->a.o.error_text = text;
+    g->a.o.error_text_bytes = sizeof(text);
+    g->a.p.spans = p->spans;
+    g->a.p.n_spans = p->n_span;
+    rc = p->ids != NULL
+        ? fdc_submit_ids(g->g->link.main, p->ids, p->n, &g->a.p, &g->a.o, &p->r)
+        : fdc_submit_text(g->g->link.main, p->text, p->n, &g->a.p, &g->a.o, &p->r);
+    if (rc == FDC_E_FULL)
+        return 1;
+    if (rc == 0) {
+        free_prompt(p);
+        g->n_submitted++;
+        return 0;
+    }
+    p->r = NULL;
+    prb_from_status(&bad, rc);
+    if (bad.status < 500 && text[0] != '\0')
+        (void)snprintf(bad.text, sizeof(bad.text), "%s", text);
+    fail(g, &bad);
+    return -1;
+}
+
+void
+gen_submit(struct gen *g)
+{
+    int rc = 0;
+
+    while (g->n_submitted < g->n_prompt && rc == 0)
+        rc = submit_prompt(g, &g->prompt[g->n_submitted]);
+    if (rc > 0)
+        wait_for_room(g);
+    else
+        wait_no_more(g);
+}
+
+void
+gen_submit_waiting(struct gw *gw)
+{
+    while (gw->waiting != NULL && gw->link.main != NULL) {
+        struct gen *g = gw->waiting;
+
+        gen_submit(g);
+        if (g->is_waiting)
+            return;
+    }
+}
+
+void
+gen_fail_waiting(struct gw *gw, int status)
+{
+    struct problem bad;
+
+    prb_from_status(&bad, status);
+    while (gw->waiting != NULL)
+        fail(gw->waiting, &bad);
+}
+
+/* ---- end ------------------------------------------------------------------------------ */
+
+static void
+free_choice(struct choice *ch)
+{
+    fdchat_answer_free(ch->answer);
+    buf_fini(&ch->text);
+    buf_fini(&ch->reasoning);
+    buf_fini(&ch->calls);
+    buf_fini(&ch->args);
+    buf_fini(&ch->lp);
+    buf_fini(&ch->lp_values);
+    buf_fini(&ch->lp_top);
+    buf_fini(&ch->lp_offset);
+    free(ch->taken);
+}
+
+void
+gen_free(struct gen *g)
+{
+    wait_no_more(g);
+    for (uint32_t i = 0; g->prompt != NULL && i < g->n_prompt; i++) {
+        fdc_req_free(g->prompt[i].r);
+        free_prompt(&g->prompt[i]);
+        buf_fini(&g->prompt[i].echo);
+        buf_fini(&g->prompt[i].starts);
+        free_choice(&g->prompt[i].scored);
+    }
+    for (uint32_t i = 0; g->choice != NULL && i < g->n_choice; i++)
+        free_choice(&g->choice[i]);
+    free(g->prompt);
+    free(g->choice);
+    buf_fini(&g->prefix);
+    ask_fini(&g->a);
+    free(g);
+}
+
+void
+gen_drop(struct conn *c)
+{
+    struct gen *g = c->work;
+
+    if (c->key != NULL)
+        c->key->running--;
+    g->g->met.streams--;
+    gen_free(g);
+    c->work = NULL;
+    c->drop = c->flush = c->tick = NULL;
+}
+
+/* ---- records ------------------------------------------------------------------------- */
+
+static struct choice *
+choice_of(struct gen *g, const struct prompt *p, uint32_t sample)
+{
+    return sample < g->a.n ? &g->choice[p->index * g->a.n + sample] : NULL;
+}
+
+static void
+take_pieces(struct gen *g, struct choice *ch)
+{
+    struct fdchat_piece piece;
+
+    while (fdchat_answer_next(ch->answer, &piece) == 1)
+        shp_piece(g, ch, &piece);
+}
+
+static void
+take_text(struct gen *g, struct choice *ch, const char *p, size_t n)
+{
+    if (ch->answer == NULL) {
+        buf_add(&ch->text, p, n);
+        return;
+    }
+    if (fdchat_answer_feed(ch->answer, p, n) != 0)
+        ch->text.failed = 1;
+    take_pieces(g, ch);
+}
+
+static void
+take_special(struct gen *g, struct choice *ch, const struct fdc_event *ev)
+{
+    size_t n;
+    const char *name = fdc_event_text(ev, 0, &n);
+
+    if (ch->answer == NULL || name == NULL)
+        return;
+    if (fdchat_answer_special(ch->answer, name, n) != 0)
+        ch->text.failed = 1;
+    take_pieces(g, ch);
+}
+
+static void
+take_logprobs(struct choice *ch, const struct fdc_event *ev)
+{
+    struct fdc_logprob *p = realloc(ch->taken, (ev->n + 1) * sizeof(*p));
+
+    if (p == NULL) {
+        ch->lp.failed = 1;
+        return;
+    }
+    memcpy(p, ev->logprobs, ev->n * sizeof(*p));
+    ch->taken = p;
+    ch->n_taken = ev->n;
+}
+
+static void
+end_choice(struct gen *g, struct choice *ch, const struct fdc_choice_end *e)
+{
+    if (ch->answer != NULL) {
+        if (fdchat_answer_end(ch->answer) != 0)
+            ch->text.failed = 1;
+        take_pieces(g, ch);
+    }
+    ch->finish = e->finish == FDC_FIN_LENGTH ? "length" : "stop";
+    ch->stop_id = e->stop_id;
+    ch->stop_str = e->stop_str;
+    g->reasoning_tokens += e->n_reasoning;
+    if (e->finish == FDC_FIN_ERROR)
+        ch->finish = "error";
+}
+
+static void
+end_prompt(struct gen *g, struct prompt *p)
+{
+    p->is_over = 1;
+    if (--g->n_open == 0)
+        g->is_over = 1;
+}
+
+static void
+take_done(struct gen *g, struct prompt *p, const struct fdc_done *d)
+{
+    g->prompt_tokens += d->prompt_tokens;
+    g->cached_tokens += d->cached_tokens;
+    g->output_tokens += d->output_tokens;
+    g->g->met.prompt_tokens += d->prompt_tokens;
+    g->g->met.output_tokens += d->output_tokens;
+    end_prompt(g, p);
+}
+
+/* A reader that takes nothing holds its stream's memory, up to a bound. */
+static void
+check_pending(struct gen *g, size_t more)
+{
+    struct conn *c = g->c;
+
+    g->pending += more;
+    if (g->a.stream == 1 && conn_unsent(c) > 0 &&
+        g->pending + conn_unsent(c) > (size_t)g->g->par->http_max_unsent_bytes)
+        c->is_slow = 1;
+    conn_dirty(c);
+}
+
+void
+gen_event(struct prompt *p, const struct fdc_event *ev)
+{
+    struct gen *g = p->gen;
+    struct choice *ch = choice_of(g, p, ev->sample);
+    struct problem bad;
+
+    if (ch == NULL && ev->type != FDC_T_DONE && ev->type != FDC_T_ERROR)
+        return;
+    switch (ev->type) {
+    case FDC_T_ACCEPTED:
+        g->accepted = 1;
+        break;
+    case FDC_T_PROMPT_TEXT:
+        if (ev->sample == 0 && (g->a.p.flags & FDC_F_PROMPT_TEXT) != 0)
+            buf_add(&p->echo, ev->text, ev->n);
+        break;
+    case FDC_T_PROMPT_LOGPROBS:
+        take_logprobs(&p->scored, ev);
+        break;
+    case FDC_T_TEXT:
+        shp_echo(g, p);
+        take_text(g, ch, ev->text, ev->n);
+        break;
+    case FDC_T_SPECIAL:
+        take_special(g, ch, ev);
+        break;
+    case FDC_T_LOGPROBS:
+        shp_echo(g, p);
+        take_logprobs(ch, ev);
+        break;
+    case FDC_T_TOKEN_TEXT:
+        if (p->scored.n_taken > 0)
+            shp_prompt_logprobs(p, ev);
+        else
+            shp_logprobs(g, ch, ev);
+        break;
+    case FDC_T_CHOICE_END:
+        shp_echo(g, p);
+        end_choice(g, ch, ev->choice_end);
+        break;
+    case FDC_T_DONE:
+        take_done(g, p, ev->done);
+        break;
+    case FDC_T_ERROR:
+        prb_from_error(&bad, ev->error);
+        if (ev->error->code == FDC_E_TOO_LONG && !g->a.is_chat)
+            (void)snprintf(bad.param, sizeof(bad.param), "prompt");
+        p->is_over = 1;
+        fail(g, &bad);
+        break;
+    default:
+        return;
+    }
+    check_pending(g, ev->type == FDC_T_LOGPROBS ? ev->n * 64 : ev->n);
+}
+
+/* ---- answers -------------------------------------------------------------------------- */
+
+static void
+ignored_header(const struct gen *g, char *ret, size_t ret_bytes)
+{
+    ret[0] = '\0';
+    if (g->a.ignored.n > 0)
+        (void)snprintf(ret, ret_bytes, "x-fdd-ignored: %s\r\n", g->a.ignored.p);
+}
+
+static void
+end_stream(struct gen *g, struct buf *b)
+{
+    if (g->bad.status != 0) {
+        g->g->met.stream_errors++;
+        buf_str(b, "data: ");
+        prb_json(&g->bad, b);
+        buf_str(b, "\n\n");
+    } else if (g->a.include_usage) {
+        shp_usage_event(g, b);
+    }
+    buf_str(b, "data: [DONE]\n\n");
+}
+
+static int
+has_failed(const struct gen *g)
+{
+    for (uint32_t i = 0; i < g->n_choice; i++) {
+        const struct choice *ch = &g->choice[i];
+
+        if (ch->text.failed || ch->reasoning.failed || ch->calls.failed ||
+            ch->args.failed || ch->lp.failed || ch->lp_values.failed ||
+            ch->lp_top.failed || ch->lp_offset.failed)
+            return 1;
+    }
+    return g->prefix.failed;
+}
+
+static void
+flush_stream(struct gen *g)
+{
+    struct conn *c = g->c;
+    struct buf b = { NULL };
+    char headers[600];
+
+    if (!g->head_sent) {
+        ignored_header(g, headers, sizeof(headers));
+        conn_stream(c, headers);
+        g->head_sent = 1;
+    }
+    for (uint32_t i = 0; i < g->n_choice && (g->accepted || g->is_over); i++)
+        if (shp_has_news(g, &g->choice[i]) && g->bad.status == 0)
+            shp_event(g, &g->choice[i], &b);
+    g->pending = 0;
+    if (g->is_over)
+        end_stream(g, &b);
+    if (b.n > 0)
+        g->event_ms = g->g->now_ms;
+    if (b.failed)
+        c->out.failed = 1;
+    conn_piece(c, &b);
+    buf_fini(&b);
+}
+
+static void
+answer_whole(struct gen *g)
+{
+    struct buf b = { NULL };
+    char headers[600];
+
+    ignored_header(g, headers, sizeof(headers));
+    shp_whole(g, &b);
+    if (b.failed)
+        g->c->out.failed = 1;
+    conn_reply(g->c, 200, "application/json", headers, b.p, b.n);
+    buf_fini(&b);
+}
+
+void
+gen_flush(struct conn *c)
+{
+    struct gen *g = c->work;
+
+    if (g->bad.status == 0 && has_failed(g)) {
+        struct problem bad;
+
+        prb_from_status(&bad, FDC_E_NOMEM);
+        fail(g, &bad);
+    }
+    if (g->is_over && g->bad.status != 0 && !g->head_sent)
+        conn_problem(c, &g->bad);
+    else if (g->a.stream == 1 && (g->accepted || g->head_sent || g->is_over))
+        flush_stream(g);
+    else if (g->is_over)
+        answer_whole(g);
+    if (!g->is_over)
+        return;
+    if (g->head_sent)
+        conn_end(c);
+    gen_drop(c);
+}
+
+void
+gen_tick(struct conn *c)
+{
+    struct gen *g = c->work;
+    struct buf b = { NULL };
+    uint64_t now = g->g->now_ms;
+
+    if (g->a.stream != 1 || g->is_over)
+        return;
+    if (!g->head_sent && now - g->began_ms > GEN_HEAD_MS) {
+        g->accepted = 1;
+        conn_dirty(c);
+    }
+    if (g->head_sent && conn_unsent(c) == 0 && now - g->event_ms > GEN_COMMENT_MS) {
+        g->event_ms = now;
+        buf_str(&b, ": still there\n\n");
+        conn_piece(c, &b);
+        buf_fini(&b);
+    }
+}

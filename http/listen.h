@@ -1,0 +1,33 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Where fdd-http listens: addresses of the configuration, or sockets of the service
+ * manager (LISTEN_FDS).
+ */
+#ifndef FDD_HTTP_LISTEN_H
+#define FDD_HTTP_LISTEN_H
+
+#include <stddef.h>
+
+#include "daemon/common/param.h"
+
+#define LIS_MAX 16
+
+struct lis {
+    int fd[LIS_MAX];
+    int is_unix[LIS_MAX];
+    unsigned n;
+    int from_manager;     /* they stay open when this process ends */
+    char own_socket[108]; /* path to unlink at the end */
+};
+
+/* Do the parameters say what can be listened on, and is it this machine alone where no
+ * keys are? 0, or -EINVAL and a sentence. */
+int lis_check(const struct par *p, char *err, size_t err_bytes);
+/* Open what the parameters say and log it. 0, or -errno and a sentence. */
+int lis_open(struct lis *l, const struct par *p, char *err, size_t err_bytes);
+void lis_close(struct lis *l);
+/* Is a Host header one of this machine's own names? */
+int lis_is_local_name(const char *host, size_t n);
+
+#endif

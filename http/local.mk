@@ -1,0 +1,42 @@
+# SPDX-FileCopyrightText: The fdd authors
+# SPDX-License-Identifier: Apache-2.0
+# The HTTP gateway. Its parameters are a table of their own for daemon/common's code,
+# which is compiled once more: these objects come before those of libfddcommon.a.
+noinst_LIBRARIES += libfddhttp.a
+libfddhttp_a_SOURCES = \
+	%D%/ask.c %D%/ask.h \
+	%D%/buf.c %D%/buf.h \
+	%D%/conn.c %D%/conn.h \
+	%D%/gateway.h \
+	%D%/gen.c %D%/gen.h %D%/gen_priv.h \
+	%D%/h1.c %D%/h1.h \
+	%D%/info.c \
+	%D%/json.c %D%/json.h \
+	%D%/keys.c %D%/keys.h \
+	%D%/link.c %D%/link.h \
+	%D%/listen.c %D%/listen.h \
+	%D%/loop.c %D%/loop.h \
+	%D%/metrics.c %D%/metrics.h \
+	%D%/model.c %D%/model.h \
+	%D%/par_check.c \
+	%D%/problem.c %D%/problem.h \
+	%D%/prompt.c \
+	%D%/route.c %D%/route.h \
+	%D%/shape.c %D%/shape.h \
+	%D%/start.c \
+	%D%/tokens.c \
+	%D%/tbl/fields.h \
+	%D%/tbl/param_notes.h \
+	%D%/tbl/params.h \
+	%D%/tbl/routes.h \
+	$(PARAM_CODE)
+HTTP_TABLES = -DPAR_TABLE='"http/tbl/params.h"' -DPAR_NOTES='"http/tbl/param_notes.h"'
+libfddhttp_a_CPPFLAGS = $(AM_CPPFLAGS) $(HTTP_TABLES)
+libfddhttp_a_CFLAGS = $(AM_CFLAGS) $(INIH_CFLAGS) $(JANSSON_CFLAGS)
+HTTP_LIBS = libfddhttp.a $(CLIENT_LIBS) $(CHAT_LIBS) $(COMMON_LIBS)
+
+sbin_PROGRAMS += fdd-http
+fdd_http_SOURCES = %D%/main.c
+fdd_http_CPPFLAGS = $(AM_CPPFLAGS) $(HTTP_TABLES)
+fdd_http_LDADD = $(HTTP_LIBS) -lm
+dist_man_MANS += %D%/fdd-http.8 %D%/fdd-http.ini.5

@@ -1,0 +1,100 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "http/metrics.h"
+
+#include "http/conn.h"
+#include "http/gateway.h"
+
+static const double bounds[MET_BOUNDS] = { 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 2.5, 5,
+    10, 30, 120 };
+static const char *const classes[MET__CLASSES] = { "2xx", "4xx", "429", "5xx" };
+static const char *const paths[MET_PATHS] = {
+#define ROUTE(method, path, fn, open) path,
+#include "http/tbl/routes.h"
+#undef ROUTE
+    [MET_PATHS - 1] = "other",
+};
+
+void
+met_request(struct metrics *m, unsigned path, int status, uint64_t ms)
+{
+    int c = status == 429 ? MET_429
+        : status >= 500   ? MET_5XX
+        : status >= 400   ? MET_4XX
+                          : MET_2XX;
+    double s = (double)ms / 1000;
+    unsigned i = 0;
+
+    m->requests[path < MET_PATHS ? path : MET_PATHS - 1][c]++;
+    while (i < MET_BOUNDS && s > bounds[i])
+        i++;
+    m->seconds[i]++;
+    m->seconds_sum += s;
+}
+
+static void
+one(struct buf *b, const char *name, const char *kind, const char *help, uint64_t v)
+{
+    buf_fmt(b, "# HELP %s %s\n# TYPE %s %s\n%s %llu\n", name, help, name, kind, name,
+        (unsigned long long)v);
+}
+
+static void
+print_requests(const struct metrics *m, struct buf *b)
+{
+    uint64_t sum = 0;
+
+    buf_str(b,
+        "# HELP http_requests_total Requests answered, by path and class of status.\n"
+        "# TYPE http_requests_total counter\n");
+    for (int p = 0; p < MET_PATHS; p++)
+        for (int c = 0; c < MET__CLASSES; c++)
+            if (m->requests[p][c] > 0)
+                buf_fmt(b, "http_requests_total{handler=\"%s\",status=\"%s\"} %llu\n",
+                    paths[p], classes[c], (unsigned long long)m->requests[p][c]);
+    buf_str(b,
+        "# HELP http_request_duration_seconds From the first byte of a request to the "
+        "last of its answer.\n"
+        "# TYPE http_request_duration_seconds histogram\n");
+    for (int i = 0; i < MET_BOUNDS; i++) {
+        sum += m->seconds[i];
+        buf_fmt(b, "http_request_duration_seconds_bucket{le=\"%g\"} %llu\n", bounds[i],
+            (unsigned long long)sum);
+    }
+    sum += m->seconds[MET_BOUNDS];
+    buf_fmt(b,
+        "http_request_duration_seconds_bucket{le=\"+Inf\"} %llu\n"
+        "http_request_duration_seconds_sum %.6f\n"
+        "http_request_duration_seconds_count %llu\n",
+        (unsigned long long)sum, m->seconds_sum, (unsigned long long)sum);
+}
+
+void
+met_print(const struct gw *g, struct buf *b)
+{
+    const struct metrics *m = &g->met;
+
+    print_requests(m, b);
+    one(b, "fdd_http_connections", "gauge", "Connections now.", g->n_conn);
+    one(b, "fdd_http_streams", "gauge", "Generating requests now.", m->streams);
+    one(b, "fdd_http_connected", "gauge", "1: there is a session with fdd.",
+        g->link.main != NULL);
+    one(b, "fdd_http_connections_total", "counter", "Connections accepted.", m->accepted);
+    one(b, "fdd_http_refused_total", "counter",
+        "Connections closed at once: their address had http.max_per_address.", m->refused);
+    one(b, "fdd_http_events_total", "counter", "Events of streams.", m->events);
+    one(b, "fdd_http_sends_total", "counter", "send() calls.", m->sends);
+    one(b, "fdd_http_sent_bytes_total", "counter", "Bytes sent.", m->bytes);
+    one(b, "fdd_http_left_total", "counter",
+        "Clients that left before their answer's end.", m->left);
+    one(b, "fdd_http_slow_total", "counter",
+        "Streams ended because their reader stopped.", m->slow);
+    one(b, "fdd_http_stream_errors_total", "counter",
+        "Streams that ended with an error event.", m->stream_errors);
+    one(b, "fdd_http_prompt_tokens_total", "counter", "Tokens of prompts.",
+        m->prompt_tokens);
+    one(b, "fdd_http_output_tokens_total", "counter", "Tokens of answers.",
+        m->output_tokens);
+}

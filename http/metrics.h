@@ -1,0 +1,32 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+/* What /metrics says of the gateway itself; fdctl stat --prometheus says the daemon's. */
+#ifndef FDD_HTTP_METRICS_H
+#define FDD_HTTP_METRICS_H
+
+#include <stdint.h>
+
+#include "http/buf.h"
+
+#define MET_PATHS 16 /* of tbl/routes.h; the last is for all else */
+
+enum { MET_2XX, MET_4XX, MET_429, MET_5XX, MET__CLASSES };
+#define MET_BOUNDS 12
+
+struct gw;
+
+struct metrics {
+    uint64_t requests[MET_PATHS][MET__CLASSES];
+    uint64_t seconds[MET_BOUNDS + 1]; /* requests by how long they took */
+    double seconds_sum;
+    uint64_t accepted, refused; /* connections */
+    uint64_t events, sends, bytes, left, slow, stream_errors;
+    uint64_t prompt_tokens, output_tokens;
+    uint32_t streams; /* running now */
+};
+
+void met_request(struct metrics *m, unsigned path, int status, uint64_t ms);
+/* The exposition format of Prometheus. */
+void met_print(const struct gw *g, struct buf *b);
+
+#endif

@@ -1,0 +1,239 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+/* Messages of a request as the templates of models expect them. */
+#include "config.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "http/model.h"
+
+/* The value as it stands in the request. */
+static void
+add_raw(const struct jr *j, uint32_t i, struct buf *b)
+{
+    buf_add(b, j->text + j->node[i].at, j->node[i].bytes);
+}
+
+/* Parts of a content: text alone, joined by line feeds. */
+static int
+add_parts(const struct jr *j, uint32_t i, struct buf *b, struct problem *bad)
+{
+    struct buf text = { NULL };
+    int rc = 0;
+
+    for (uint32_t k = i + 1; k < j->node[i].next && rc == 0; k = j->node[k].next) {
+        uint32_t type = jr_member(j, k, "type"), part = jr_member(j, k, "text");
+
+        if (text.n > 0)
+            buf_str(&text, "\n");
+        if (jr_type(j, k) == JR_STRING)
+            jr_text(j, k, &text);
+        else if (jr_type(j, part) == JR_STRING &&
+            (type == JR_NONE || jr_is(j, type, "text") || jr_is(j, type, "input_text") ||
+                jr_is(j, type, "output_text")))
+            jr_text(j, part, &text);
+        else
+            rc = prb_field(bad, "messages",
+                "a content part that is not text: this model takes text alone");
+    }
+    if (rc == 0)
+        buf_json(b, text.p != NULL ? text.p : "", text.n);
+    buf_fini(&text);
+    return rc;
+}
+
+/* Arguments, which come as the text of an object, become that object. */
+static void
+add_function(const struct jr *j, uint32_t i, struct buf *b)
+{
+    const char *sep = "{";
+
+    for (uint32_t k = i + 1; k < j->node[i].next; k = j->node[k + 1].next) {
+        struct buf text = { NULL };
+        struct jr inner = { NULL };
+        int is_object = 0;
+
+        buf_str(b, sep);
+        sep = ",";
+        add_raw(j, k, b);
+        buf_str(b, ":");
+        if (jr_is(j, k, "arguments") && jr_type(j, k + 1) == JR_STRING) {
+            jr_text(j, k + 1, &text);
+            is_object = text.p != NULL && jr_read(&inner, text.p, text.n, 100000) == 0 &&
+                jr_type(&inner, 0) == JR_OBJECT;
+        }
+        if (is_object)
+            buf_add(b, text.p, text.n);
+        else
+            add_raw(j, k + 1, b);
+        jr_fini(&inner);
+        buf_fini(&text);
+    }
+    buf_str(b, sep[0] == '{' ? "{}" : "}");
+}
+
+static void
+add_calls(const struct jr *j, uint32_t i, struct buf *b)
+{
+    const char *sep = "[";
+
+    for (uint32_t c = i + 1; c < j->node[i].next; c = j->node[c].next) {
+        const char *member = "{";
+
+        buf_str(b, sep);
+        sep = ",";
+        if (jr_type(j, c) != JR_OBJECT) {
+            add_raw(j, c, b);
+            continue;
+        }
+        for (uint32_t k = c + 1; k < j->node[c].next; k = j->node[k + 1].next) {
+            buf_str(b, member);
+            member = ",";
+            add_raw(j, k, b);
+            buf_str(b, ":");
+            if (jr_is(j, k, "function") && jr_type(j, k + 1) == JR_OBJECT)
+                add_function(j, k + 1, b);
+            else
+                add_raw(j, k + 1, b);
+        }
+        buf_str(b, member[0] == '{' ? "{}" : "}");
+    }
+    buf_str(b, sep[0] == '[' ? "[]" : "]");
+}
+
+static int
+add_message(const struct jr *j, uint32_t m, struct buf *b, struct problem *bad)
+{
+    const char *sep = "{";
+    int rc = 0, has_content = 0;
+
+    if (jr_type(j, m) != JR_OBJECT || jr_type(j, jr_member(j, m, "role")) != JR_STRING)
+        return prb_field(bad, "messages", "a message is not an object with a role");
+    for (uint32_t k = m + 1; k < j->node[m].next && rc == 0; k = j->node[k + 1].next) {
+        int is_content = jr_is(j, k, "content");
+
+        has_content |= is_content;
+        buf_str(b, sep);
+        sep = ",";
+        add_raw(j, k, b);
+        buf_str(b, ":");
+        if (is_content && jr_type(j, k + 1) == JR_ARRAY)
+            rc = add_parts(j, k + 1, b, bad);
+        else if (is_content && jr_type(j, k + 1) != JR_STRING &&
+            jr_type(j, k + 1) != JR_NULL)
+            rc = prb_field(bad, "messages",
+                "a message's content is %s; it must be a string, an array of parts or null",
+                jr_type_name(jr_type(j, k + 1)));
+        else if (jr_is(j, k, "tool_calls") && jr_type(j, k + 1) == JR_ARRAY)
+            add_calls(j, k + 1, b);
+        else
+            add_raw(j, k + 1, b);
+    }
+    if (rc == 0 && !has_content)
+        buf_str(b, ",\"content\":null");
+    buf_str(b, "}");
+    return rc;
+}
+
+static int
+add_messages(const struct jr *j, uint32_t root, struct buf *b, struct problem *bad)
+{
+    uint32_t i = jr_member(j, root, "messages");
+    const char *sep = "{\"messages\":[";
+    int rc = 0;
+
+    if (jr_type(j, i) != JR_ARRAY || jr_count(j, i) == 0)
+        return prb_field(bad, "messages",
+            "messages is %s; it must be an array of at least one message",
+            i == JR_NONE ? "missing"
+                : jr_count(j, i) == 0 && jr_type(j, i) == JR_ARRAY
+                ? "empty"
+                : jr_type_name(jr_type(j, i)));
+    for (uint32_t m = i + 1; m < j->node[i].next && rc == 0; m = j->node[m].next) {
+        buf_str(b, sep);
+        sep = ",";
+        rc = add_message(j, m, b, bad);
+    }
+    buf_str(b, "]");
+    return rc;
+}
+
+/* A field of the request that is a variable of templates too. */
+static void
+add_field(const struct jr *j, uint32_t root, const char *name, struct buf *b)
+{
+    uint32_t i = jr_member(j, root, name);
+
+    if (i == JR_NONE || jr_type(j, i) == JR_NULL ||
+        (jr_type(j, i) == JR_ARRAY && jr_count(j, i) == 0))
+        return;
+    buf_fmt(b, ",\"%s\":", name);
+    add_raw(j, i, b);
+}
+
+static int
+add_variables(const struct jr *j, uint32_t root, struct buf *b, struct problem *bad)
+{
+    uint32_t more = jr_member(j, root, "chat_template_kwargs");
+    uint32_t begin = jr_member(j, root, "add_generation_prompt");
+    uint32_t choice = jr_member(j, root, "tool_choice");
+
+    if (!jr_is(j, choice, "none"))
+        add_field(j, root, "tools", b);
+    add_field(j, root, "documents", b);
+    add_field(j, root, "reasoning_effort", b);
+    buf_fmt(b, ",\"add_generation_prompt\":%s",
+        jr_type(j, begin) == JR_FALSE ? "false" : "true");
+    if (more == JR_NONE || jr_type(j, more) == JR_NULL)
+        return 0;
+    if (jr_type(j, more) != JR_OBJECT)
+        return prb_field(bad, "chat_template_kwargs",
+            "chat_template_kwargs is %s; it must be an object",
+            jr_type_name(jr_type(j, more)));
+    for (uint32_t k = more + 1; k < j->node[more].next; k = j->node[k + 1].next) {
+        if (jr_is(j, k, "messages"))
+            return prb_field(bad, "chat_template_kwargs",
+                "chat_template_kwargs holds messages; they are a field of their own");
+        buf_str(b, ",");
+        add_raw(j, k, b);
+        buf_str(b, ":");
+        add_raw(j, k + 1, b);
+    }
+    return 0;
+}
+
+int
+model_render(const struct model *m, const struct jr *j, uint32_t root,
+    struct fdchat_prompt *ret, struct problem *bad)
+{
+    char err[FDCHAT_ERR_BYTES] = "";
+    struct buf b = { NULL };
+    int rc;
+
+    if (m->chat == NULL)
+        return prb_set(bad, 400, "no_chat_template", "%s", m->why_no_chat);
+    rc = add_messages(j, root, &b, bad);
+    if (rc == 0)
+        rc = add_variables(j, root, &b, bad);
+    buf_str(&b, "}");
+    if (rc == 0 && b.failed)
+        rc = prb_set(bad, 503, "out_of_memory", "out of memory");
+    if (rc == 0) {
+        struct fdchat_args a = { .size = sizeof(a),
+            .model = m->variables,
+            .model_bytes = m->variables != NULL ? strlen(m->variables) : 0,
+            .request = b.p,
+            .request_bytes = b.n };
+
+        rc = fdchat_render(m->chat, &a, ret, err);
+        if (rc == -ENOMEM)
+            rc = prb_set(bad, 503, "out_of_memory", "out of memory");
+        else if (rc != 0)
+            rc = prb_field(bad, "messages", "the model's chat template refuses this: %s",
+                err);
+    }
+    buf_fini(&b);
+    return rc;
+}

@@ -1,0 +1,467 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "http/shape.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon/common/text.h"
+#include "http/gateway.h"
+
+/* ---- calls ------------------------------------------------------------------------- */
+
+/* Arguments that have come become part of the calls' JSON: of a stream one delta, of a
+ * whole answer the string. */
+static void
+put_args(const struct gen *g, struct choice *ch)
+{
+    const char *args = ch->args.p != NULL ? ch->args.p : "";
+
+    if (!ch->call_is_open)
+        return;
+    if (g->a.stream == 1) {
+        if (ch->args.n == 0)
+            return;
+        buf_fmt(&ch->calls,
+            "%s{\"index\":%u,\"function\":{\"arguments\":", ch->calls.n > 0 ? "," : "",
+            ch->n_calls - 1);
+    }
+    buf_json(&ch->calls, args, ch->args.n);
+    buf_str(&ch->calls, "}}");
+    ch->args.n = 0;
+}
+
+static void
+close_call(const struct gen *g, struct choice *ch)
+{
+    put_args(g, ch);
+    ch->call_is_open = 0;
+}
+
+static void
+open_call(const struct gen *g, struct choice *ch, const struct fdchat_piece *p)
+{
+    close_call(g, ch);
+    buf_str(&ch->calls, ch->calls.n > 0 ? ",{" : "{");
+    if (g->a.stream == 1)
+        buf_fmt(&ch->calls, "\"index\":%u,", ch->n_calls);
+    buf_str(&ch->calls, "\"id\":");
+    buf_json(&ch->calls, p->id, strlen(p->id));
+    buf_str(&ch->calls, ",\"type\":\"function\",\"function\":{\"name\":");
+    buf_json(&ch->calls, p->text, p->bytes);
+    buf_str(&ch->calls, ",\"arguments\":");
+    if (g->a.stream == 1)
+        buf_str(&ch->calls, "\"\"}}");
+    ch->n_calls++;
+    ch->call_is_open = 1;
+}
+
+void
+shp_piece(struct gen *g, struct choice *ch, const struct fdchat_piece *p)
+{
+    switch (p->kind) {
+    case FDCHAT_CONTENT:
+        buf_add(&ch->text, p->text, p->bytes);
+        break;
+    case FDCHAT_REASONING:
+        if (g->a.include_reasoning != 0)
+            buf_add(&ch->reasoning, p->text, p->bytes);
+        break;
+    case FDCHAT_CALL:
+        open_call(g, ch, p);
+        break;
+    case FDCHAT_ARGUMENTS:
+        buf_add(&ch->args, p->text, p->bytes);
+        break;
+    case FDCHAT_CALL_END:
+        close_call(g, ch);
+        break;
+    }
+}
+
+/* ---- logprobs ------------------------------------------------------------------------ */
+
+static void
+put_bytes(struct buf *b, const char *p, size_t n)
+{
+    buf_str(b, ",\"bytes\":[");
+    for (size_t i = 0; i < n; i++)
+        buf_fmt(b, "%s%u", i > 0 ? "," : "", (unsigned char)p[i]);
+    buf_str(b, "]");
+}
+
+static void
+put_token(struct buf *b, const char *p, size_t n, float logprob)
+{
+    buf_str(b, "{\"token\":");
+    buf_json(b, p, n);
+    buf_str(b, ",\"logprob\":");
+    buf_real(b, (double)logprob);
+    put_bytes(b, p, n);
+}
+
+static void
+chat_logprobs(struct choice *ch, const struct fdc_event *ev)
+{
+    struct buf *b = &ch->lp;
+    size_t n;
+
+    if (b->n > 0)
+        buf_str(b, ",");
+    for (uint32_t i = 0; i < ch->n_taken; i++) {
+        const char *p = fdc_event_text(ev, i, &n);
+
+        if (i > 1)
+            buf_str(b, ",");
+        put_token(b, p, n, ch->taken[i].logprob);
+        buf_str(b, i == 0 ? ",\"top_logprobs\":[" : "}");
+    }
+    buf_str(b, "]}");
+}
+
+static uint32_t
+characters(const char *p, size_t n)
+{
+    uint32_t k = 0;
+
+    for (size_t i = 0; i < n; i++)
+        k += ((unsigned char)p[i] & 0xc0) != 0x80;
+    return k;
+}
+
+static void
+put_top(struct choice *ch, const struct fdc_event *ev, uint32_t i, const char *sep)
+{
+    size_t n;
+    const char *p = fdc_event_text(ev, i, &n);
+
+    buf_str(&ch->lp_top, sep);
+    buf_json(&ch->lp_top, p, n);
+    buf_str(&ch->lp_top, ":");
+    buf_real(&ch->lp_top, (double)ch->taken[i].logprob);
+}
+
+static void
+text_logprobs(struct choice *ch, const struct fdc_event *ev)
+{
+    const char *sep = ch->lp.n > 0 ? "," : "";
+    int has_taken = 0;
+    size_t n;
+    const char *p = fdc_event_text(ev, 0, &n);
+
+    buf_str(&ch->lp, sep);
+    buf_json(&ch->lp, p, n);
+    buf_str(&ch->lp_values, sep);
+    buf_real(&ch->lp_values, (double)ch->taken[0].logprob);
+    buf_fmt(&ch->lp_offset, "%s%u", sep, ch->offset);
+    ch->offset += characters(p, n);
+    buf_fmt(&ch->lp_top, "%s{", sep);
+    for (uint32_t i = 1; i < ch->n_taken; i++) {
+        has_taken |= ch->taken[i].id == ch->taken[0].id;
+        put_top(ch, ev, i, i > 1 ? "," : "");
+    }
+    if (!has_taken)
+        put_top(ch, ev, 0, ch->n_taken > 1 ? "," : "");
+    buf_str(&ch->lp_top, "}");
+}
+
+void
+shp_logprobs(struct gen *g, struct choice *ch, const struct fdc_event *ev)
+{
+    if (ev->n != ch->n_taken || ev->n == 0)
+        return;
+    if (g->a.is_chat)
+        chat_logprobs(ch, ev);
+    else
+        text_logprobs(ch, ev);
+    ch->n_taken = 0;
+}
+
+void
+shp_prompt_logprobs(struct prompt *p, const struct fdc_event *ev)
+{
+    struct choice *s = &p->scored;
+    uint32_t at = s->offset;
+
+    if (ev->n != s->n_taken || ev->n == 0)
+        return;
+    buf_add(&p->starts, &at, sizeof(at));
+    text_logprobs(s, ev);
+    s->lp_offset.n = 0;
+    s->n_taken = 0;
+}
+
+/* The first token has no logprob; its text is what the others leave of the prompt's. */
+static void
+echo_logprobs(const struct prompt *p, struct choice *ch)
+{
+    uint32_t all = characters(p->echo.p != NULL ? p->echo.p : "", p->echo.n), first, at;
+    size_t n = 0;
+
+    first = all > p->scored.offset ? all - p->scored.offset : 0;
+    for (uint32_t k = 0; n < p->echo.n; n++) {
+        k += ((unsigned char)p->echo.p[n] & 0xc0) != 0x80;
+        if (k > first)
+            break;
+    }
+    buf_json(&ch->lp, p->echo.p != NULL ? p->echo.p : "", n);
+    buf_str(&ch->lp_values, "null");
+    buf_str(&ch->lp_top, "null");
+    buf_str(&ch->lp_offset, "0");
+    if (p->scored.lp.n > 0) {
+        buf_str(&ch->lp, ",");
+        buf_add(&ch->lp, p->scored.lp.p, p->scored.lp.n);
+        buf_str(&ch->lp_values, ",");
+        buf_add(&ch->lp_values, p->scored.lp_values.p, p->scored.lp_values.n);
+        buf_str(&ch->lp_top, ",");
+        buf_add(&ch->lp_top, p->scored.lp_top.p, p->scored.lp_top.n);
+    }
+    for (size_t i = 0; i < p->starts.n; i += sizeof(at)) {
+        memcpy(&at, p->starts.p + i, sizeof(at));
+        buf_fmt(&ch->lp_offset, ",%u", first + at);
+    }
+    ch->offset = all;
+}
+
+void
+shp_echo(struct gen *g, struct prompt *p)
+{
+    if (g->a.echo != 1 || p->echo_is_done)
+        return;
+    p->echo_is_done = 1;
+    for (uint32_t i = 0; i < g->a.n; i++) {
+        struct choice *ch = &g->choice[p->index * g->a.n + i];
+
+        ch->text.failed |= p->echo.failed || p->starts.failed;
+        buf_add(&ch->text, p->echo.p, p->echo.n);
+        if (g->a.logprobs >= 0)
+            echo_logprobs(p, ch);
+    }
+}
+
+static void
+put_logprobs(const struct gen *g, struct choice *ch, struct buf *b)
+{
+    if (g->a.logprobs < 0 || ch->lp.n == 0) {
+        buf_str(b, ",\"logprobs\":null");
+        return;
+    }
+    if (g->a.is_chat) {
+        buf_str(b, ",\"logprobs\":{\"content\":[");
+        buf_add(b, ch->lp.p, ch->lp.n);
+        buf_str(b, "],\"refusal\":null}");
+    } else {
+        buf_str(b, ",\"logprobs\":{\"tokens\":[");
+        buf_add(b, ch->lp.p, ch->lp.n);
+        buf_str(b, "],\"token_logprobs\":[");
+        buf_add(b, ch->lp_values.p, ch->lp_values.n);
+        buf_str(b, "],\"top_logprobs\":[");
+        buf_add(b, ch->lp_top.p, ch->lp_top.n);
+        buf_str(b, "],\"text_offset\":[");
+        buf_add(b, ch->lp_offset.p, ch->lp_offset.n);
+        buf_str(b, "]}");
+    }
+}
+
+/* ---- choices ---------------------------------------------------------------------------- */
+
+static void
+put_text(struct buf *b, const char *name, const struct buf *text)
+{
+    buf_fmt(b, "\"%s\":", name);
+    buf_json(b, text->p != NULL ? text->p : "", text->n);
+}
+
+static void
+put_finish(const struct gen *g, const struct choice *ch, struct buf *b)
+{
+    const char *finish = ch->finish;
+
+    if (finish == NULL) {
+        buf_str(b, ",\"finish_reason\":null");
+        return;
+    }
+    if (ch->n_calls > 0 && strcmp(finish, "stop") == 0)
+        finish = "tool_calls";
+    buf_fmt(b, ",\"finish_reason\":\"%s\",\"stop_reason\":", finish);
+    if (ch->stop_str >= 0 && (uint32_t)ch->stop_str < g->a.n_stop) {
+        buf_json(b, g->a.stop_p[ch->stop_str], g->a.stop_len[ch->stop_str]);
+        return;
+    }
+    for (uint32_t i = 0; i < g->a.n_stop_ids; i++)
+        if (ch->stop_id >= 0 && g->a.stop_ids[i] == (uint32_t)ch->stop_id) {
+            buf_fmt(b, "%d", ch->stop_id);
+            return;
+        }
+    buf_str(b, "null");
+}
+
+static void
+put_usage(const struct gen *g, struct buf *b)
+{
+    buf_fmt(b,
+        "{\"prompt_tokens\":%llu,\"completion_tokens\":%llu,\"total_tokens\":%llu,"
+        "\"prompt_tokens_details\":{\"cached_tokens\":%llu}",
+        (unsigned long long)g->prompt_tokens, (unsigned long long)g->output_tokens,
+        (unsigned long long)(g->prompt_tokens + g->output_tokens),
+        (unsigned long long)g->cached_tokens);
+    if (g->reasoning_tokens > 0)
+        buf_fmt(b, ",\"completion_tokens_details\":{\"reasoning_tokens\":%llu}",
+            (unsigned long long)g->reasoning_tokens);
+    buf_str(b, "}");
+}
+
+void
+shp_begin(struct gen *g)
+{
+    const char *object = !g->a.is_chat ? "text_completion"
+        : g->a.stream == 1             ? "chat.completion.chunk"
+                                       : "chat.completion";
+
+    g->prefix.n = 0;
+    buf_str(&g->prefix, g->a.stream == 1 ? "data: {\"id\":" : "{\"id\":");
+    buf_json(&g->prefix, g->id, strlen(g->id));
+    buf_fmt(&g->prefix, ",\"object\":\"%s\",\"created\":%lld,\"model\":", object,
+        (long long)g->created_s);
+    buf_json(&g->prefix, g->g->model.name, strlen(g->g->model.name));
+    buf_str(&g->prefix, ",\"choices\":[");
+}
+
+int
+shp_has_news(const struct gen *g, const struct choice *ch)
+{
+    return ch->text.n > 0 || ch->reasoning.n > 0 || ch->calls.n > 0 || ch->args.n > 0 ||
+        ch->lp.n > 0 || (ch->finish != NULL && !ch->finish_sent) ||
+        (g->a.is_chat && !ch->role_sent);
+}
+
+static void
+forget(struct choice *ch)
+{
+    ch->text.n = ch->reasoning.n = ch->calls.n = 0;
+    ch->lp.n = ch->lp_values.n = ch->lp_top.n = ch->lp_offset.n = 0;
+}
+
+static void
+put_delta(const struct gen *g, struct choice *ch, struct buf *b)
+{
+    const char *sep = "";
+
+    buf_str(b, ",\"delta\":{");
+    if (ch->reasoning.n > 0) {
+        put_text(b, "reasoning_content", &ch->reasoning);
+        sep = ",";
+    }
+    if (ch->text.n > 0) {
+        buf_str(b, sep);
+        put_text(b, "content", &ch->text);
+        sep = ",";
+    }
+    put_args(g, ch);
+    if (ch->calls.n > 0) {
+        buf_str(b, sep);
+        buf_str(b, "\"tool_calls\":[");
+        buf_add(b, ch->calls.p, ch->calls.n);
+        buf_str(b, "]");
+    }
+    buf_str(b, "}");
+}
+
+static void
+end_event(struct gen *g, struct buf *b)
+{
+    g->g->met.events++;
+    buf_str(b, "}]");
+    if (g->a.continuous_usage) {
+        buf_str(b, ",\"usage\":");
+        put_usage(g, b);
+    } else if (g->a.include_usage) {
+        buf_str(b, ",\"usage\":null");
+    }
+    buf_str(b, "}\n\n");
+}
+
+void
+shp_event(struct gen *g, struct choice *ch, struct buf *b)
+{
+    if (g->a.is_chat && !ch->role_sent) {
+        ch->role_sent = 1;
+        buf_add(b, g->prefix.p, g->prefix.n);
+        buf_fmt(b,
+            "{\"index\":%u,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},"
+            "\"logprobs\":null,\"finish_reason\":null",
+            ch->index);
+        end_event(g, b);
+        if (!shp_has_news(g, ch))
+            return;
+    }
+    buf_add(b, g->prefix.p, g->prefix.n);
+    buf_fmt(b, "{\"index\":%u", ch->index);
+    if (g->a.is_chat) {
+        put_delta(g, ch, b);
+    } else {
+        buf_str(b, ",");
+        put_text(b, "text", &ch->text);
+    }
+    put_logprobs(g, ch, b);
+    put_finish(g, ch, b);
+    end_event(g, b);
+    ch->finish_sent = ch->finish != NULL;
+    forget(ch);
+}
+
+void
+shp_usage_event(struct gen *g, struct buf *b)
+{
+    buf_add(b, g->prefix.p, g->prefix.n);
+    buf_str(b, "],\"usage\":");
+    put_usage(g, b);
+    buf_str(b, "}\n\n");
+}
+
+static void
+put_message(const struct gen *g, struct choice *ch, struct buf *b)
+{
+    buf_str(b, ",\"message\":{\"role\":\"assistant\",");
+    close_call(g, ch);
+    if (ch->text.n == 0 && ch->n_calls > 0)
+        buf_str(b, "\"content\":null");
+    else
+        put_text(b, "content", &ch->text);
+    buf_str(b, ",\"refusal\":null");
+    if (ch->reasoning.n > 0) {
+        buf_str(b, ",");
+        put_text(b, "reasoning_content", &ch->reasoning);
+    }
+    if (ch->n_calls > 0) {
+        buf_str(b, ",\"tool_calls\":[");
+        buf_add(b, ch->calls.p, ch->calls.n);
+        buf_str(b, "]");
+    }
+    buf_str(b, "}");
+}
+
+void
+shp_whole(struct gen *g, struct buf *b)
+{
+    buf_add(b, g->prefix.p, g->prefix.n);
+    for (uint32_t i = 0; i < g->n_choice; i++) {
+        struct choice *ch = &g->choice[i];
+
+        buf_fmt(b, "%s{\"index\":%u", i > 0 ? "," : "", i);
+        if (g->a.is_chat) {
+            put_message(g, ch, b);
+        } else {
+            buf_str(b, ",");
+            put_text(b, "text", &ch->text);
+        }
+        put_logprobs(g, ch, b);
+        put_finish(g, ch, b);
+        buf_str(b, "}");
+    }
+    buf_str(b, "],\"usage\":");
+    put_usage(g, b);
+    buf_str(b, "}\n");
+}

@@ -1,0 +1,15 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+/* Names of other servers, in the form of daemon/tbl/param_notes.h. */
+
+PAR_NOTE(compat, workers, "", WARN, "", "", "one thread serves all connections")
+PAR_NOTE(compat, metrics_port, "", WARN, "", "", "/metrics is on the same port")
+PAR_NOTE(compat, api_key, "", OFF, "", "*",
+    "keys stand in keys.file as hashes, which fdd-http(8) shows how to make")
+PAR_NOTE(compat, ssl_keyfile, "", OFF, "", "*", "a proxy in front speaks TLS")
+PAR_NOTE(compat, ssl_certfile, "", OFF, "", "*", "a proxy in front speaks TLS")
+PAR_NOTE(compat, allowed_origins, "", OFF, "[]", "*",
+    "pages of other sites are not let in; a proxy in front can")
+PAR_NOTE(compat, trust_request_chat_template, "", NEVER, "", "",
+    "templates are the model's")
+PAR_VALUE(chat, parser, "auto", "")

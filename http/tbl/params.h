@@ -1,0 +1,76 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Every parameter of fdd-http, in the form of daemon/tbl/params.h, which says what the
+ * columns are. The section log is the daemon's: its enums are those of log.h.
+ */
+
+PAR_STR(http, host, "host", "127.0.0.1", RESTART | LIST,
+    "Addresses to listen on, comma separated: IPv4, IPv6 (without brackets), or * for "
+    "all. Beyond this machine only with keys.file. Sockets from systemd replace "
+    "them. Empty: none.")
+PAR_INT(http, port, "port", "", 0, 8000, 65535, RESTART,
+    "TCP port. 0: one that the kernel chooses; the log says which.")
+PAR_STR(http, socket, "uds", "", RESTART,
+    "Path of a UNIX socket to listen on as well. Empty: none.")
+PAR_STR(http, root_path, "root_path", "", RELOAD,
+    "Prefix that a proxy leaves in front of every path, and that is taken off: /llm.")
+PAR_INT(http, max_connections, "", "connections", 1, 4096, 65536, RESTART,
+    "Connections at a time; beyond that they wait to be accepted.")
+PAR_INT(http, max_per_address, "", "connections", 1, 1024, 65536, RELOAD,
+    "Connections of one address at a time; beyond that they are closed.")
+PAR_INT(http, max_header_bytes, "", "bytes", 1024, 32768, 262144, RELOAD,
+    "Request line and headers together; beyond that 431.")
+PAR_INT(http, max_body_bytes, "", "bytes", 1024, 33554432, 67108864, RELOAD,
+    "Body of a request; beyond that 413.")
+PAR_INT(http, header_timeout_ms, "", "ms", 100, 10000, 600000, RELOAD,
+    "From the first byte of a request to the end of its headers; beyond that 408.")
+PAR_INT(http, min_body_rate_bytes, "", "bytes/s", 1, 16384, 1048576, RELOAD,
+    "A body that arrives more slowly, after 10 s, is given up with 408.")
+PAR_INT(http, keep_alive_s, "timeout_keep_alive,timeout", "s", 1, 75, 86400, RELOAD,
+    "A connection without a request is closed after that long.")
+PAR_INT(http, max_unsent_bytes, "", "bytes", 16384, 262144, 16777216, RELOAD,
+    "Bytes of a stream that its reader has not taken; beyond that its request is cancelled.")
+PAR_INT(http, send_timeout_ms, "", "ms", 100, 30000, 3600000, RELOAD,
+    "A reader that takes nothing for that long loses its connection.")
+PAR_INT(http, drain_timeout_ms, "timeout_graceful_shutdown*1000", "ms", 0, 30000, 3600000,
+    RELOAD, "How long SIGTERM waits for running requests.")
+
+PAR_STR(keys, file, "", "", RESTART,
+    "File of keys; fdd-http(8) has its form. It is read again at SIGHUP. Empty: no key is "
+    "asked for, and only this machine is served.")
+
+PAR_STR(daemon, socket, "", "", RESTART,
+    "Client socket of fdd. Empty: where fdctl finds it: $FDD_SOCKET, $FDD_RUNTIME_DIR, the "
+    "user's own, /run/fdd/fdd.sock.")
+
+PAR_STR(model, name, "served_model_name", "", RELOAD | LIST,
+    "Names of the model in requests and answers, comma separated; the first is the one "
+    "that is shown. Empty: the name that fdd says.")
+
+PAR_STR(chat, template, "chat_template", "", RELOAD,
+    "File with the model's chat template (Jinja). Empty: the template in the model's "
+    "directory, if fdd gives it out; without one chat requests are refused.")
+PAR_STR(chat, parser, "tool_call_parser,reasoning_parser", "", RELOAD,
+    "Format of reasoning and tool calls in answers: a name that fdchat(3) lists, or none. "
+    "Empty: the format whose markers the template holds.")
+PAR_ENUM(chat, special_in_content, "",
+    PAR_C(CHAT_SPECIAL_IN_CONTENT_LITERAL, "literal")
+    PAR_C(CHAT_SPECIAL_IN_CONTENT_PARSE, "parse"), "literal", RELOAD,
+    "Names of special tokens in what a request says. literal: they are text. parse: they "
+    "become the tokens, as with transformers, so that a user can write turns of others.")
+
+PAR_ENUM(log, level, "",
+    PAR_C(LOG_LEVEL_ERROR, "error") PAR_C(LOG_LEVEL_WARN, "warn")
+    PAR_C(LOG_LEVEL_INFO, "info") PAR_C(LOG_LEVEL_DEBUG, "debug")
+    PAR_C(LOG_LEVEL_TRACE, "trace"), "info", RELOAD,
+    "Log level.")
+PAR_ENUM(log, format, "",
+    PAR_C(LOG_FORMAT_TEXT, "text") PAR_C(LOG_FORMAT_JSON, "json"), "text", RELOAD,
+    "Form of a log line. json: one object a line.")
+PAR_INT(log, rate, "", "lines/s", 0, 100, 1000000, RELOAD,
+    "Lines a second that one place in the code may log; what is beyond is counted and "
+    "a line says how many were not shown. 0: all are shown.")
+PAR_BOOL(log, access, "", 0, RELOAD,
+    "A line for each request that was answered: who, what, status, bytes and time. Never "
+    "what was asked or answered.")

@@ -1,0 +1,9 @@
+#!/bin/bash
+# SPDX-FileCopyrightText: The fdd authors
+# SPDX-License-Identifier: Apache-2.0
+# G12: 32 MiB of "[{}," stays below 64 MiB next to it.
+. "$(dirname "$0")/lib.sh"
+[ -z "${FDD_SAN_RUN:-}" ] || skip "a sanitizer's memory is not the program's"
+gateway_launch
+py "$gw/g12_memory.py" || fail "see above"
+gateway_stop

@@ -1,0 +1,36 @@
+#!/bin/bash
+# SPDX-FileCopyrightText: The fdd authors
+# SPDX-License-Identifier: Apache-2.0
+# fdctl chat: from a pipe, as JSON, in a pseudo-terminal; conversations are saved and loaded,
+# and names of special tokens in what is said are text.
+. "$(dirname "$0")/lib.sh"
+[ -e "$DEMO/model.safetensors" ] || skip "no demo model"
+command -v python3 >/dev/null || skip "no python3"
+start --set model.path="$DEMO"
+t=$DEMO/chat_template.jinja
+chat() { ctl chat --template "$t" --max-tokens 12 --seed 1 "$@"; }
+
+out=$(printf 'In the beginning\n/regenerate\n/system Be brief.\n/save %s\n' "$dir/saved" | chat) || fail "exit $?"
+[ "$(printf '%s\n' "$out" | sed -n 1p)" = "$(printf '%s\n' "$out" | sed -n 2p)" ] || fail "another answer of the same seed: $out"
+[ "$(stat -c %a "$dir/saved")" = 600 ] || fail "others may read what was said"
+roles=$(python3 -c 'import json,sys; print(*[m["role"] for m in json.load(open(sys.argv[1]))])' "$dir/saved")
+[ "$roles" = "system user assistant" ] || fail "saved: $roles"
+out=$(printf '/load %s\nAnd then\n' "$dir/saved" | chat --json) || fail "exit $?"
+has "$out" '"finish_reason":"length"'
+[ "$(printf '%s' "$out" | json 'd["output_tokens"]')" = 12 ] || fail "tokens: $out"
+# one token as a name, some as text
+[ "$(echo '<|endoftext|>' | chat --json | json 'd["prompt_tokens"] > 3')" = True ] || fail "a name in a line became its token"
+expect 64 sh -c "echo /nonsense | '$FDCTL' --runtime-dir '$run' chat --template '$t'"
+has "$out" "no such command"
+expect 64 ctl chat --template "$t" --n 2
+echo '[{"a":1}]' >"$dir/bad"
+expect 65 sh -c "echo '/load $dir/bad' | '$FDCTL' --runtime-dir '$run' chat --template '$t'"
+has "$out" "array of objects"
+echo '{% nonsense %}' >"$dir/bad"
+expect 65 sh -c "echo a | '$FDCTL' --runtime-dir '$run' chat --template '$dir/bad'"
+
+HOME=$dir FDD_SLOW_FACTOR=$slow timeout $((120 * slow)) python3 "$FDD_SRC/tests/sys/055-chat.py" "$dir/said" \
+    "$FDCTL" --runtime-dir "$run" chat --template "$t" || fail "terminal: see above"
+grep -q Moses "$dir/.fdd-chat" || fail "no history"
+[ "$(stat -c %a "$dir/.fdd-chat")" = 600 ] || fail "others may read the history"
+stop

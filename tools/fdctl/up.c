@@ -1,0 +1,278 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+/* fdctl up: a daemon for one model, and the HTTP gateway, as long as this runs. */
+#include "config.h"
+
+#include "tools/fdctl/commands.h"
+
+#include <errno.h>
+#include <ftw.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define UP_SETS 64
+#define UP_WAIT 86400 /* s: a large model takes its time; a failed one says so at once */
+
+struct up_args {
+    const char *model;
+    uint64_t http;
+    const char *set[UP_SETS];
+    int n_set;
+};
+
+struct up {
+    const struct up_args *a;
+    char dir[PATH_MAX], model[PATH_MAX + 16];
+    struct fct f; /* the daemon's folder */
+    pid_t fdd, http;
+};
+
+static int
+take_set(void *args, const char *value)
+{
+    struct up_args *a = args;
+
+    if (a->n_set == UP_SETS)
+        return fct_fail(FCT_EX_USAGE, "up: more than %d --set", UP_SETS);
+    if (strchr(value, '=') == NULL)
+        return fct_fail(FCT_EX_USAGE, "up: --set %s: write --set section.key=value", value);
+    a->set[a->n_set++] = value;
+    return 0;
+}
+
+static int
+take_model(void *args, const char *word)
+{
+    struct up_args *a = args;
+
+    if (a->model != NULL)
+        return fct_fail(FCT_EX_USAGE, "up: one model only, not also %s", word);
+    a->model = word;
+    return 0;
+}
+
+static const struct fct_opt opts[] = {
+    { "http", 0, "PORT", "answer OpenAI's API at 127.0.0.1:PORT, without a key",
+        FCT_U64(struct up_args, http, 65535) },
+    { "set", 's', "K=V", "a parameter of fdd; may be repeated", FCT_FN(take_set) },
+    FCT_OPT_HELP, FCT_OPT_END
+};
+
+static const struct fct_line line = {
+    .usage = "fdctl up MODEL_DIR [--http PORT] [--set section.key=value]...",
+    .about = "Start a daemon for the model in a folder of its own, and end it with Ctrl-C.",
+    .opts = { opts },
+    .operand = take_model
+};
+
+/* ---- programs ---------------------------------------------------------------------- */
+
+/* Next to fdctl, as installed, or in the build tree. */
+static int
+find_program(const char *name, char *ret, size_t ret_bytes)
+{
+    static const char *const places[] = { "", "../sbin/", "../" };
+    char exe[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
+    char *slash;
+
+    exe[n > 0 ? n : 0] = '\0';
+    slash = strrchr(exe, '/');
+    if (slash != NULL)
+        *slash = '\0';
+    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+        (void)snprintf(ret, ret_bytes, "%s/%s%s", exe, places[i], name);
+        if (access(ret, X_OK) == 0)
+            return 0;
+    }
+    return fct_fail(FCT_EX_UNAV, "up: %s is not installed next to fdctl in %s", name, exe);
+}
+
+/* Not in this process group, or Ctrl-C would reach it as well as the SIGTERM from here. */
+static pid_t
+spawn(const char *path, const char *const *argv)
+{
+    pid_t pid = fork();
+
+    if (pid != 0)
+        return pid;
+    (void)setpgid(0, 0);
+    (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
+    (void)signal(SIGINT, SIG_DFL);
+    (void)signal(SIGTERM, SIG_DFL);
+    (void)execv(path, (char *const *)(uintptr_t)argv);
+    (void)fct_fail(0, "up: %s: %s", path, strerror(errno));
+    _exit(FCT_EX_UNAV);
+}
+
+static int
+start_fdd(struct up *u)
+{
+    char path[PATH_MAX + 64], dir[PATH_MAX + 64];
+    const char *argv[2 * UP_SETS + 10];
+    int n = 0, rc = find_program("fdd", path, sizeof(path));
+
+    if (rc != 0)
+        return rc;
+    (void)snprintf(dir, sizeof(dir), "daemon.runtime_dir=%s", u->dir);
+    argv[n++] = path;
+    argv[n++] = "-c";
+    argv[n++] = "/dev/null";
+    argv[n++] = "--set";
+    argv[n++] = dir;
+    argv[n++] = "--set";
+    argv[n++] = u->model;
+    argv[n++] = "--set";
+    argv[n++] = "log.level=warn";
+    for (int i = 0; i < u->a->n_set; i++) {
+        argv[n++] = "--set";
+        argv[n++] = u->a->set[i];
+    }
+    argv[n] = NULL;
+    u->fdd = spawn(path, argv);
+    return u->fdd > 0 ? 0 : fct_fail(FCT_EX_UNAV, "up: fork: %s", strerror(errno));
+}
+
+static int
+start_http(struct up *u)
+{
+    char path[PATH_MAX + 64], sock[PATH_MAX + 64], port[64];
+    int rc = u->a->http == 0 ? 0 : find_program("fdd-http", path, sizeof(path));
+
+    if (rc != 0 || u->a->http == 0)
+        return rc;
+    (void)snprintf(sock, sizeof(sock), "daemon.socket=%s/fdd.sock", u->dir);
+    (void)snprintf(port, sizeof(port), "http.port=%llu", (unsigned long long)u->a->http);
+    u->http = spawn(path,
+        (const char *[]){ path, "-c", "/dev/null", "--set", sock, "--set", port, "--set",
+            "log.level=error", NULL });
+    return u->http > 0 ? 0 : fct_fail(FCT_EX_UNAV, "up: fork: %s", strerror(errno));
+}
+
+/* ---- begin and end --------------------------------------------------------------------- */
+
+static int
+remove_one(const char *path, const struct stat *st, int kind, struct FTW *w)
+{
+    (void)st;
+    (void)kind;
+    (void)w;
+    return remove(path);
+}
+
+static void
+end(struct up *u)
+{
+    if (u->http > 0) {
+        (void)kill(u->http, SIGTERM);
+        (void)waitpid(u->http, NULL, 0);
+    }
+    if (u->fdd > 0) {
+        (void)kill(u->fdd, SIGTERM);
+        (void)waitpid(u->fdd, NULL, 0);
+    }
+    if (u->dir[0] != '\0')
+        (void)nftw(u->dir, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+}
+
+static int
+make_dir(struct up *u)
+{
+    const char *base = getenv("XDG_RUNTIME_DIR"), *tmp = getenv("TMPDIR");
+
+    if (base == NULL || base[0] != '/')
+        base = tmp != NULL && tmp[0] == '/' ? tmp : "/tmp";
+    (void)snprintf(u->dir, sizeof(u->dir), "%s/fdd-up.XXXXXX", base);
+    if (mkdtemp(u->dir) != NULL)
+        return 0;
+    u->dir[0] = '\0';
+    return fct_fail(FCT_EX_UNAV, "up: no folder in %s: %s", base, strerror(errno));
+}
+
+static void
+tell(const struct up *u)
+{
+    printf("fdd is ready. Until Ctrl-C:\n\n"
+           "    fdctl --runtime-dir %s generate -p 'In the beginning'\n"
+           "    fdctl --runtime-dir %s chat\n",
+        u->dir, u->dir);
+    if (u->http > 0)
+        printf("    curl http://127.0.0.1:%llu/v1/models\n", (unsigned long long)u->a->http);
+    (void)fct_flush();
+}
+
+/* Until a signal comes, or one of them ends. */
+static int
+stay(struct up *u)
+{
+    while (!fct_interrupted) {
+        int status = 0;
+        pid_t pid = waitpid(-1, &status, WNOHANG);
+        const char *name = pid == u->http ? "fdd-http" : "fdd";
+
+        if (pid > 0) {
+            if (pid == u->http)
+                u->http = 0;
+            else
+                u->fdd = 0;
+            return fct_fail(FCT_EX_UNAV, "up: %s has ended (%s %d)", name,
+                WIFSIGNALED(status) ? "signal" : "exit",
+                WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+        }
+        clk_sleep_ns(50 * CLK_MS);
+    }
+    return 0;
+}
+
+static int
+run(struct up *u)
+{
+    char real[PATH_MAX];
+    int rc;
+
+    if (realpath(u->a->model, real) == NULL)
+        return fct_fail(FCT_EX_NOIN, "up: %s: %s", u->a->model, strerror(errno));
+    (void)snprintf(u->model, sizeof(u->model), "model.path=%s", real);
+    rc = make_dir(u);
+    if (rc == 0)
+        rc = fct_paths(&u->f, NULL, NULL, u->dir, NULL);
+    fct_catch(SIGINT, 0);
+    fct_catch(SIGTERM, 0);
+    if (rc == 0)
+        rc = start_fdd(u);
+    u->f.wait_s = UP_WAIT;
+    if (rc == 0)
+        (void)fct_fail(0, "up: loading %s", real);
+    if (rc == 0)
+        rc = fct_wait_ready(&u->f);
+    if (rc == 0)
+        rc = start_http(u);
+    if (rc == 0) {
+        tell(u);
+        rc = stay(u);
+    }
+    return rc;
+}
+
+int
+fct_cmd_up(const struct fct *f, int argc, char **argv)
+{
+    struct up_args a = { .model = NULL };
+    struct up u = { .a = &a };
+    int rc = fct_parse(&line, argc, argv, &a);
+
+    (void)f;
+    if (rc == FCT_GO && a.model == NULL)
+        rc = fct_fail(FCT_EX_USAGE, "up: no model; fdctl up MODEL_DIR");
+    if (rc != FCT_GO)
+        return rc;
+    rc = run(&u);
+    end(&u);
+    return rc;
+}
