@@ -10,8 +10,8 @@ have_python
 [ -e "$DEMO/model.safetensors" ] || skip "no demo model"
 
 start --set model.path="$DEMO"
-sed -n '/^```python$/,/^```$/p' "$FDD_SRC/README.md" | sed '/^```/d' >"$dir/hello.py"
-[ "$(wc -l <"$dir/hello.py")" -ge 10 ] || fail "no Python program in README.md"
+sed -n '/^## A program$/,/^## [^A]/p' "$FDD_SRC/README.md" | sed -n '/^```python$/,/^```$/p' | sed '/^```/d' >"$dir/hello.py"
+[ "$(wc -l <"$dir/hello.py")" -ge 6 ] || fail "no Python program in README.md"
 [ "$(wc -l <"$dir/hello.py")" -le 15 ] || fail "README.md's Python program is longer than 15 lines"
 FDD_SOCKET=$run/fdd.sock timeout $((60 * slow)) python3 -X dev -W error "$dir/hello.py" >"$dir/out" 2>&1 ||
     fail "README's program: exit $?: $(cat "$dir/out")"
