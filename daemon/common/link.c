@@ -207,6 +207,13 @@ lnk_pad(struct fdr_prod *p)
     }
 }
 
+/* In the worker one thread reads the link and another one writes to it. */
+static void
+lnk_spoil(struct lnk *l)
+{
+    __atomic_store_n(&l->bad, 1, __ATOMIC_RELAXED);
+}
+
 void *
 lnk_claim(struct lnk *l, uint64_t id, unsigned type, unsigned sample, uint32_t position,
     uint32_t len)
@@ -221,7 +228,7 @@ lnk_claim(struct lnk *l, uint64_t id, unsigned type, unsigned sample, uint32_t p
     cost = fdr_prod_cost(p, n);
     room = fdr_prod_room(p, cost);
     if (room < 0)
-        l->bad = 1;
+        lnk_spoil(l);
     if (room < (int64_t)cost)
         return NULL;
     if (cost != n)
@@ -243,7 +250,8 @@ lnk_has_room(struct lnk *l, uint32_t slots)
 {
     int64_t room = fdr_prod_room(&l->out, slots);
 
-    l->bad |= room < 0;
+    if (room < 0)
+        lnk_spoil(l);
     return room >= (int64_t)slots;
 }
 
@@ -298,16 +306,16 @@ lnk_peek(struct lnk *l)
         int64_t n = fdr_cons_avail(&l->in);
         const struct fdp_rec *rec;
 
-        if (n <= 0) {
-            l->bad |= n < 0;
+        if (n < 0)
+            lnk_spoil(l);
+        if (n <= 0)
             return NULL;
-        }
         rec = fdr_cons_slot(&l->in, l->in.head);
         /* A dying worker may have written anything: its gate must live. */
         if (rec->n_slot == 0 || rec->n_slot > n || rec->n_slot > FDP_REC_MAX_SLOTS ||
             rec->len > rec->n_slot * FDP_SLOT - sizeof(*rec) ||
             (l->in.head & (l->in.n_slot - 1)) + rec->n_slot > l->in.n_slot) {
-            l->bad = 1;
+            lnk_spoil(l);
             return NULL;
         }
         if (rec->type != FDP_T_PAD)
