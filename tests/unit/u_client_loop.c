@@ -114,7 +114,8 @@ canceller_main(void *arg)
         if (f->first < f->next) {
             struct one *q =
                 &f->one[f->first + (uint32_t)rand_r(&seed) % (f->next - f->first)];
-            if (q->r && !q->ended && fdc_cancel(q->r) == 0)
+            if (q->r && !__atomic_load_n(&q->ended, __ATOMIC_RELAXED) &&
+                fdc_cancel(q->r) == 0)
                 q->cancelled = 1;
         }
         pthread_mutex_unlock(&f->mtx);
@@ -138,11 +139,11 @@ take_event(struct one *q, const struct fdc_event *ev)
         q->bytes += ev->n;
         break;
     case FDC_T_DONE:
-        q->ended = 1;
+        __atomic_store_n(&q->ended, 1, __ATOMIC_RELAXED);
         break;
     case FDC_T_ERROR:
         assert_int_equal(ev->error->code, FDC_E_CANCELLED);
-        q->ended = 2;
+        __atomic_store_n(&q->ended, 2, __ATOMIC_RELAXED);
         break;
     default:
         break;
