@@ -495,6 +495,10 @@ struct fdk_ops {
     int (*embed)(const struct fdk_embed_args *, fdk_stream_t);
     int (*rmsnorm)(const struct fdk_rmsnorm_args *, fdk_stream_t);
     int (*gemm)(const struct fdk_gemm_args *, fdk_stream_t);
+    /* Find out how products of 1 to a->T rows are best computed, which the first launch
+     * of a number of rows would do otherwise. Waits for the stream; y is overwritten.
+     * May be NULL. */
+    int (*gemm_choose)(const struct fdk_gemm_args *, fdk_stream_t);
     int (*rope_table)(const struct fdk_rope_table_args *, fdk_stream_t);
     int (*qkv)(const struct fdk_qkv_args *, fdk_stream_t);
     int (*attention)(const struct fdk_attention_args *, fdk_stream_t);

@@ -223,6 +223,8 @@ run_warm(struct runner *run, int record)
     uint64_t before;
     int rc = run->k->fill(run->stream, run->d_plan, 0, bat_plan_bytes(&run->dims));
 
+    if (rc == 0)
+        rc = run_choose(run);
     /* the first launch of an operation may load its code */
     if (rc == 0)
         rc = run_program(run, &run->full);

@@ -268,6 +268,9 @@ int run_bind(struct runner *run, const size_t *off);
 int32_t run_logits_rows(const struct fdk_ops *k, int32_t vocab, int32_t O);
 /* Scratch for the largest launch. */
 size_t run_scratch_bytes(struct runner *run);
+/* Have the backend find out how it computes each product (fdk_ops.gemm_choose), so that no
+ * step waits for that. */
+int run_choose(struct runner *run);
 /* Launch the whole program for one padded size. */
 int run_program(struct runner *run, const struct run_pad *pad);
 /* Where marks go: mark_op. */

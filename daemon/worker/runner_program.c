@@ -301,6 +301,13 @@ run_rows(const struct run_pad *pad, enum mdl_rows rows)
     return rows == MDL_PER_TOKEN ? pad->T : pad->O;
 }
 
+/* The most rows of a product. */
+static int32_t
+run_gemm_rows(const struct runner *run, const struct run_op *op)
+{
+    return op->kind == MDL_OP_LOGITS ? run->R : run_rows(&run->full, op->rows);
+}
+
 size_t
 run_scratch_bytes(struct runner *run)
 {
@@ -322,13 +329,52 @@ run_scratch_bytes(struct runner *run)
             n = run->k->sample_scratch(&op.sample);
         } else if ((op.kind == MDL_OP_GEMM || op.kind == MDL_OP_LOGITS) &&
             run->k->gemm_scratch != NULL) {
-            op.gemm.T = op.kind == MDL_OP_LOGITS ? run->R : run_rows(pad, op.rows);
+            op.gemm.T = run_gemm_rows(run, &op);
             n = run->k->gemm_scratch(&op.gemm);
         }
         if (n > most)
             most = n;
     }
     return most;
+}
+
+static int
+run_same_gemm(const struct fdk_gemm_args *a, const struct fdk_gemm_args *b)
+{
+    return a->N == b->N && a->K == b->K && a->ldy == b->ldy && a->w_dtype == b->w_dtype &&
+        a->y_dtype == b->y_dtype;
+}
+
+/* Has an earlier operation the same shape, or is it, as a rule, one launch with the
+ * silu_mul behind it? */
+static int
+run_chosen(const struct runner *run, int32_t i)
+{
+    const struct run_op *op = run->op;
+
+    if (i + 1 < run->prog->n_op && op[i + 1].kind == MDL_OP_SILU_MUL)
+        return 1;
+    for (int32_t j = 0; j < i; j++)
+        if (op[j].kind == op[i].kind && run_same_gemm(&op[j].gemm, &op[i].gemm))
+            return 1;
+    return 0;
+}
+
+int
+run_choose(struct runner *run)
+{
+    int rc = 0;
+
+    for (int32_t i = 0; i < run->prog->n_op && run->k->gemm_choose != NULL && rc == 0; i++) {
+        struct fdk_gemm_args a = run->op[i].gemm;
+
+        if ((run->op[i].kind != MDL_OP_GEMM && run->op[i].kind != MDL_OP_LOGITS) ||
+            run_chosen(run, i))
+            continue;
+        a.T = run_gemm_rows(run, &run->op[i]);
+        rc = run->k->gemm_choose(&a, run->stream);
+    }
+    return rc;
 }
 
 /* ---- launching ------------------------------------------------------------------------ */

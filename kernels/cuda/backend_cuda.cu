@@ -494,6 +494,7 @@ make_ops(void)
     o.embed = cu_embed;
     o.rmsnorm = cu_rmsnorm;
     o.gemm = cu_gemm;
+    o.gemm_choose = cu_gemm_choose;
     o.rope_table = cu_rope_table;
     o.qkv = cu_qkv;
     o.attention = cu_attention;

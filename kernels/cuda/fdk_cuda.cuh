@@ -208,6 +208,7 @@ int cu_gemm_open(struct fdk_ctx *ctx, const char *cache_dir, char *err,
 void cu_gemm_close(struct fdk_ctx *ctx);
 size_t cu_gemm_scratch(const struct fdk_gemm_args *a);
 int cu_gemm(const struct fdk_gemm_args *a, fdk_stream_t st);
+int cu_gemm_choose(const struct fdk_gemm_args *a, fdk_stream_t st);
 /* gemm_lt.cu: 16-bit weights, many rows. cu_lt_gemm() is 1 where the library does not
  * take it after all. */
 int cu_lt_open(struct fdk_ctx *ctx, const char *cache_dir, char *err, size_t err_bytes);
@@ -215,6 +216,8 @@ void cu_lt_close(struct fdk_ctx *ctx);
 int cu_lt_fits(const struct fdk_gemm_args *a);
 size_t cu_lt_scratch(const struct fdk_gemm_args *a);
 int cu_lt_gemm(const struct fdk_gemm_args *a, fdk_stream_t st);
+/* Decide for every class of rows from least to a->T. */
+int cu_lt_choose(const struct fdk_gemm_args *a, int32_t least, fdk_stream_t st);
 cudaError_t cu_lt_load(void);
 /* These two take only devices with cu_dev.sm90a: elsewhere their kernels are empty.
  *

@@ -21,7 +21,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define N_TRY     12             /* candidates measured */
+#define N_TRY     8              /* candidates measured, the library's best guesses first */
 #define N_TIMED   3              /* launches of each; the shortest counts */
 #define LT_WORK   (32u << 20)    /* workspace; stands before x in the scratch */
 
@@ -30,9 +30,14 @@ struct lt_problem {              /* column-major: D (N, T) = A^T (K, N) B (K, T)
     cublasLtMatrixLayoutOpaque_t a, b, d;
 };
 
-/* The last T of each class but the last. */
-static const int32_t ranges[] = { 64, 128, 256, 512, 1024, 2048 };
-#define N_RANGE ((int)(sizeof(ranges) / sizeof(ranges[0])))
+/*
+ * Classes of T: up to 64, then LT_ROWS more each up to LT_FINE, then twice as many each.
+ * Which tiles leave the fewest multiprocessors idle changes from one to the next: with one
+ * class from 513 to 1,024, a product of 640 rows took as long as one of 768.
+ */
+#define LT_ROWS 128
+#define LT_FINE 2048
+#define LT_MOST 16384            /* the last class has all beyond half of it */
 
 static int
 is_half(enum fdk_dtype t)
@@ -172,6 +177,43 @@ lt_run(const struct cu_dev *d, const struct fdk_gemm_args *a, const struct lt_pr
         a->scratch, LT_WORK, s);
 }
 
+/* ---- classes ------------------------------------------------------------- */
+
+static int
+lt_range(const struct cu_dev *d, int32_t T)
+{
+    int i = LT_FINE / LT_ROWS + 1;
+    if (d->ctx->deterministic)
+        return -1;
+    if (T <= LT_ROWS / 2)
+        return 0;
+    if (T <= LT_FINE)
+        return (T - 1) / LT_ROWS + 1;
+    for (int32_t most = 2 * LT_FINE; T > most && most < LT_MOST; most *= 2)
+        i++;
+    return i;
+}
+
+/* The fewest and the most rows of a class. */
+static void
+lt_range_rows(int range, int32_t *ret_lo, int32_t *ret_hi)
+{
+    const int fine = LT_FINE / LT_ROWS;
+    if (range < 0) {
+        *ret_lo = 1;
+        *ret_hi = LT_MOST;
+    } else if (range <= 1) {
+        *ret_lo = range * LT_ROWS / 2 + 1;
+        *ret_hi = (range + 1) * LT_ROWS / 2;
+    } else if (range <= fine) {
+        *ret_lo = (range - 1) * LT_ROWS + 1;
+        *ret_hi = range * LT_ROWS;
+    } else {
+        *ret_lo = (LT_FINE << (range - fine - 1)) + 1;
+        *ret_hi = LT_FINE << (range - fine);
+    }
+}
+
 /* ---- algorithms ---------------------------------------------------------- */
 
 /* Needs no more than there is and takes any number of rows of the class. */
@@ -180,12 +222,11 @@ lt_algo_serves(const struct cu_dev *d, const struct fdk_gemm_args *a, int range,
     const cublasLtMatmulAlgo_t *algo)
 {
     const struct cu_lt *lt = d->ctx->lt;
-    const int32_t lo = range <= 0 ? 1 : ranges[range - 1] + 1;
-    const int32_t hi = range < 0 || range >= N_RANGE ? 16384 : ranges[range];
-    const int32_t rows[3] = { lo, (lo + hi) / 2, hi };
-    int32_t split = 1;
+    int32_t lo, hi, split = 1;
     uint32_t scheme = 0;
     size_t n;
+    lt_range_rows(range, &lo, &hi);
+    const int32_t rows[3] = { lo, (lo + hi) / 2, hi };
     if (d->ctx->deterministic && lt->config(algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM,
         &split, sizeof(split), &n) == CUBLAS_STATUS_SUCCESS && split > 1)
         return 0;
@@ -316,17 +357,6 @@ cu_lt_close(struct fdk_ctx *ctx)
 }
 
 /* ---- which one ----------------------------------------------------------- */
-
-static int
-lt_range(const struct cu_dev *d, int32_t T)
-{
-    int i = 0;
-    if (d->ctx->deterministic)
-        return -1;
-    while (i < N_RANGE && T > ranges[i])
-        i++;
-    return i;
-}
 
 /* Under the device's lock. In a recording nothing is measured: the stream's earlier
  * steps may still be at the operands. */
@@ -501,6 +531,24 @@ cu_lt_gemm(const struct fdk_gemm_args *a, fdk_stream_t st)
     if (s->capturing && first)
         (void)cudaThreadExchangeStreamCaptureMode(&mode);
     return rc;
+}
+
+/* Where none serves, a launch finds that out again. */
+int
+cu_lt_choose(const struct fdk_gemm_args *a, int32_t least, fdk_stream_t st)
+{
+    struct cu_dev *d = cu_stream_of(st)->dev;
+    struct fdk_gemm_args b = *a;
+    int32_t lo, hi = least - 1;
+    int first;
+    while (hi < a->T) {
+        lt_range_rows(lt_range(d, hi + 1), &lo, &hi);
+        b.T = hi < a->T ? hi : a->T;
+        (void)lt_algo_get(d, &b, st, &first);
+        if (hi >= LT_MOST)
+            break;
+    }
+    return cu_launched(st, "gemm");
 }
 
 cudaError_t

@@ -12,8 +12,8 @@
 #include <cublasLt.h>
 #include <string.h>
 
-#define N_ALGO    1024           /* classes of a process: about 35 a model */
-#define N_FILE    (N_ALGO - 256) /* of them, what the file may bring */
+#define N_ALGO    2048           /* classes of a process: about 100 a model */
+#define N_FILE    (N_ALGO - 512) /* of them, what the file may bring */
 
 struct cu_lt {
     void *so;
@@ -32,7 +32,7 @@ struct cu_lt {
 };
 
 struct lt_algo {
-    int32_t N, K, ldy, range;    /* range: index into ranges[], -1: every T */
+    int32_t N, K, ldy, range;    /* range: of T (lt_range), -1: every T */
     enum fdk_dtype w, y;
     int usable;                  /* 1, 0: none found, or still to be decided: LT_* */
     cublasLtMatmulAlgo_t algo;

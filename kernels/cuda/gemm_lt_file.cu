@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#define FORMAT         2         /* 1 had other classes */
 #define LINE_MAX_BYTES 256
 #define FILE_MAX_BYTES (1 << 20)
 
@@ -93,8 +94,8 @@ lt_file_name(struct cu_lt_dev *l, const struct cu_lt *lt, int dev, const char *d
         if (!((*s >= '0' && *s <= '9') || (*s >= 'A' && *s <= 'Z') ||
             (*s >= 'a' && *s <= 'z')))
             *s = '_';
-    int n = snprintf(l->path, sizeof(l->path), "%s/gemm-%s-%d-driver%d-cublaslt%zu.txt",
-        dir, prop.name, prop.multiProcessorCount, driver, lt->version());
+    int n = snprintf(l->path, sizeof(l->path), "%s/gemm%d-%s-%d-driver%d-cublaslt%zu.txt",
+        dir, FORMAT, prop.name, prop.multiProcessorCount, driver, lt->version());
     if (n < 0 || (size_t)n >= sizeof(l->path))
         l->path[0] = '\0';
 }

@@ -6,8 +6,10 @@
  *
  * A tile is 128 rows of x by W rows of w, W / 2 of gate and the same of up. Each of two
  * consumer warpgroups has 64 rows of x and all of w, so that gate and up of one result are
- * sums of one thread. A CTA pair shares the rows of w: one block loads gate for both, the
- * other up. All of K is added in ascending order into one set of sums, whatever the number
+ * sums of one thread. The two blocks of a cluster have tiles of the same rows of w: one
+ * loads gate for both, the other up. Where the last 256 rows of x hold 128 or fewer, the two
+ * share these instead, and take turns to load them: half a tile would be computed for
+ * nothing. All of K is added in ascending order into one set of sums, whatever the number
  * of rows and the tile: the bits of a GEMM of cuBLASLt that does not split K.
  *
  * Blocks are persistent. Tiles of a band of rows of x that have the same rows of w are
@@ -41,9 +43,22 @@ struct joint_shape {
     static_assert(stages * 16 <= BARRIER && half % 16 == 0, "");
 };
 
-/* What a cluster does: every step-th of n_tile tiles of 2 SIDE rows of x from `at` on. */
+/* Tiles of 2 SIDE rows of x by `across` columns of tiles, then those of the last rows. */
+static __host__ __device__ __forceinline__ int
+joint_high(int T)
+{
+    return (T + SIDE - 1) / (BLOCKS * SIDE);
+}
+
+static __host__ __device__ __forceinline__ int
+joint_rest(int T, int across)
+{
+    return T > joint_high(T) * BLOCKS * SIDE ? (across + BLOCKS - 1) / BLOCKS : 0;
+}
+
+/* What a cluster does: every step-th of n_tile pairs of tiles from `at` on. */
 struct joint_work {
-    int at, step, n_tile, rank, wide, across, T;
+    int at, step, n_tall, n_tile, rank, wide, across, T;
     int rows;                    /* of x that live */
 
     __device__ __forceinline__
@@ -51,20 +66,32 @@ struct joint_work {
         step((int)gridDim.x / BLOCKS), rank(cu_cluster_rank()), wide(columns),
         across((a.F - 1) / columns + 1), T(a.T), rows(0)
     {
-        n_tile = across * ((T - 1) / (BLOCKS * SIDE) + 1);
+        n_tall = across * joint_high(T);
+        n_tile = n_tall + joint_rest(T, across);
     }
 
-    /* Tile v: this block's first row of x, the first column of y. 0: no row of x lives
-     * there; the first tile, whose w is on its way before that is known, is computed. */
+    /* Do the blocks share rows of x in pair v? Otherwise rows of w. */
+    __device__ __forceinline__ int
+    shares_x(int v) const
+    {
+        return v >= n_tall;
+    }
+
+    /* Pair v: this block's first row of x, the first column of y. 0: no row of x lives
+     * there; the first pair, whose w is on its way before that is known, is computed. */
     __device__ __forceinline__ int
     tile(int v, int *m, int *n) const
     {
         const int tall = BAND / (BLOCKS * SIDE), each = across * tall;
         const int band = v / each, i = v % each;
-        const int high = min(tall, (T - 1) / (BLOCKS * SIDE) + 1 - band * tall);
-        const int first = (band * tall + i % high) * (BLOCKS * SIDE);
+        const int high = min(tall, joint_high(T) - band * tall);
+        int first = (band * tall + i % max(high, 1)) * (BLOCKS * SIDE);
         *m = first + SIDE * rank;
-        *n = i / high * wide;
+        *n = i / max(high, 1) * wide;
+        if (shares_x(v)) {
+            *m = first = joint_high(T) * (BLOCKS * SIDE);
+            *n = ((v - n_tall) * BLOCKS + rank) * wide;
+        }
         return v == at || first < rows;
     }
 };
@@ -97,29 +124,44 @@ struct joint_feed {
         at = { 0, 1 };
     }
 
-    /* Gate or up, to the same place in both blocks, whose barriers count it. */
+    /* To the same place in both blocks, whose barriers count it. */
     __device__ __forceinline__ void
-    load_w(int slot, int n, int kb)
+    load_both(uint32_t to, const CUtensorMap *map, int row, int kb, uint32_t full)
     {
-        const uint32_t full = cu_smem(&ring.full[slot]);
-        const uint32_t to = cu_smem(ring.stage) + slot * Z::stage + SIDE * 128 +
-            k.rank * Z::half * 128;
-        cu_bar_expect(full, Z::stage);
         asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global"
             ".mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint "
             "[%0], [%1, {%2, %3, %4}], [%5], %6, %7;"
-            :: "r"(to), "l"(w), "r"(0), "r"(n + k.rank * F), "r"(kb), "r"(full),
+            :: "r"(to), "l"(map), "r"(0), "r"(row), "r"(kb), "r"(full),
             "h"((uint16_t)((1 << BLOCKS) - 1)), "l"(policy) : "memory");
     }
 
+    /* Gate and up; shared, one of them for both blocks. */
     __device__ __forceinline__ void
-    load_x(int slot, int m, int kb)
+    load_w(int slot, int n, int kb, int shares_x)
     {
-        load_box(cu_smem(ring.stage) + slot * Z::stage, x, m, kb, &ring.full[slot],
-            policy);
+        const uint32_t full = cu_smem(&ring.full[slot]);
+        const uint32_t to = cu_smem(ring.stage) + slot * Z::stage + SIDE * 128;
+        cu_bar_expect(full, Z::stage);
+        if (!shares_x) {
+            load_both(to + k.rank * Z::half * 128, w, n + k.rank * F, kb, full);
+            return;
+        }
+        for (int i = 0; i < 2; i++)
+            load_box(to + i * Z::half * 128, w, n + i * F, kb, &ring.full[slot], policy);
     }
 
-    /* w of the first tile as far as there are stages, ahead of the kernel before. */
+    /* Shared, one block loads every other stage for both. */
+    __device__ __forceinline__ void
+    load_x(int slot, int m, int kb, int shares_x)
+    {
+        const uint32_t to = cu_smem(ring.stage) + slot * Z::stage;
+        if (!shares_x)
+            load_box(to, x, m, kb, &ring.full[slot], policy);
+        else if (kb % BLOCKS == k.rank)
+            load_both(to, x, m, kb, cu_smem(&ring.full[slot]));
+    }
+
+    /* w of the first pair as far as there are stages, ahead of the kernel before. */
     __device__ __forceinline__ int
     ahead(void)
     {
@@ -127,7 +169,7 @@ struct joint_feed {
         int m, n;
         (void)k.tile(k.at, &m, &n);
         for (int kb = 0; kb < most; kb++)
-            load_w(kb, n, kb);
+            load_w(kb, n, kb, k.shares_x(k.at));
         return most;
     }
 
@@ -136,6 +178,7 @@ struct joint_feed {
     {
         int m, n;
         for (int v = k.at; v < k.n_tile; v += k.step) {
+            const int shares_x = k.shares_x(v);
             if (!k.tile(v, &m, &n))
                 continue;
             for (int kb = 0; kb < n_kb; kb++, at.next()) {
@@ -143,9 +186,9 @@ struct joint_feed {
                     n_ahead--;
                 } else {
                     cu_bar_wait(cu_smem(&ring.empty[at.slot]), at.parity);
-                    load_w(at.slot, n, kb);
+                    load_w(at.slot, n, kb, shares_x);
                 }
-                load_x(at.slot, m, kb);
+                load_x(at.slot, m, kb, shares_x);
             }
         }
         /* The other block's warps have told this one of all that they have read. */
@@ -198,7 +241,7 @@ struct joint_warp {
         return cu_smem(ring.stage) + slot * Z::stage + SIDE * 128;
     }
 
-    /* w came for both blocks: both are told. */
+    /* w or x came for both blocks: both are told. */
     __device__ __forceinline__ void
     leave(int slot)
     {
@@ -367,7 +410,8 @@ static const struct joint_kind {
 static int64_t
 joint_tiles(int T, int F, const struct joint_kind *m)
 {
-    return (int64_t)((F - 1) / (m->width / 2) + 1) * ((T - 1) / (BLOCKS * SIDE) + 1);
+    const int across = (F - 1) / (m->width / 2) + 1;
+    return (int64_t)across * joint_high(T) + joint_rest(T, across);
 }
 
 /* The one whose waves of tiles take the least time. */

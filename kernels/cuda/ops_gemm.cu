@@ -184,8 +184,8 @@ cu_gemm_launch(const struct fdk_gemm_args *a, fdk_stream_t st)
     return rc == 1 ? tile_gemm(a, st) : rc;
 }
 
-int
-cu_gemm(const struct fdk_gemm_args *a, fdk_stream_t st)
+static int
+gemm_enter(const struct fdk_gemm_args *a, fdk_stream_t st)
 {
     int rc = cu_op_enter(st);
     if (rc == 0)
@@ -193,10 +193,30 @@ cu_gemm(const struct fdk_gemm_args *a, fdk_stream_t st)
     if (rc != 0)
         return rc;
     size_t need = cu_gemm_scratch(a);
-    if (need > 0 && (a->scratch == NULL || a->scratch_bytes < need))
-        return -EINVAL;
+    return need > 0 && (a->scratch == NULL || a->scratch_bytes < need) ? -EINVAL : 0;
+}
+
+int
+cu_gemm(const struct fdk_gemm_args *a, fdk_stream_t st)
+{
+    int rc = gemm_enter(a, st);
+    if (rc != 0)
+        return rc;
     rc = cu_mega_gemm(a, st);
     return rc != 0 ? cu_taken(rc) : cu_gemm_launch(a, st);
+}
+
+/* Only cuBLASLt leaves a choice. */
+int
+cu_gemm_choose(const struct fdk_gemm_args *a, fdk_stream_t st)
+{
+    int rc = gemm_enter(a, st);
+    if (rc != 0 || !cu_lt_fits(a))
+        return rc;
+    const struct cu_dev *d = cu_stream_of(st)->dev;
+    if (!d->sm90a || !cu_gemm_stream_fits(a))
+        return cu_lt_choose(a, 1, st);
+    return d->ctx->deterministic ? 0 : cu_lt_choose(a, CU_STREAM_ROWS + 1, st);
 }
 
 int

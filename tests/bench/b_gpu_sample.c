@@ -17,7 +17,8 @@
 #include "daemon/common/mem.h"
 #include "tests/bench/gpu_bench.h"
 
-enum { POOL = 512, R_MAX = 256 };
+enum { POOL = 512, R_MAX = 256, N_BIAS = 300 };
+enum { RULE_BIAS = 1, RULE_MASK = 2 };
 
 struct step { /* on the device */
     int32_t n_out, state[R_MAX];
@@ -27,13 +28,14 @@ struct step { /* on the device */
 static float *logits;    /* (POOL, V) */
 static uint16_t *counts; /* (R_MAX, V) */
 static struct fdk_row *rows;
+static int32_t *rules; /* (R_MAX, fdk_rules_words) */
 static struct step *step;
 static struct fdk_result *results;
 
 static const struct kind {
     const char *name;
     struct fdk_row row;
-    int n_top, counts;
+    int n_top, counts, rules; /* rules: bits RULE_* */
 } kinds[] = {
     { "greedy", { .top_p = 1 }, -1, 0 },
     { "temperature 0.8", { .temperature = 0.8f, .top_p = 1 }, -1, 0 },
@@ -46,6 +48,14 @@ static const struct kind {
         { .temperature = 1, .top_p = 0.95f, .presence = 0.5f, .repetition = 1.1f }, -1, 1 },
     { "greedy, 5 alternatives", { .top_p = 1 }, 5, 0 },
     { "top_k 50, 5 alternatives", { .temperature = 1, .top_k = 50, .top_p = 0.9f }, 5, 0 },
+    { "greedy, bias", { .top_p = 1 }, -1, 0, RULE_BIAS },
+    { "greedy, mask", { .top_p = 1 }, -1, 0, RULE_MASK },
+    { "temperature 0.8, bias", { .temperature = 0.8f, .top_p = 1 }, -1, 0, RULE_BIAS },
+    { "temperature 0.8, mask", { .temperature = 0.8f, .top_p = 1 }, -1, 0, RULE_MASK },
+    { "top_k 50, top_p 0.9, both", { .temperature = 1, .top_k = 50, .top_p = 0.9f }, -1,
+        0, RULE_BIAS | RULE_MASK },
+    { "top_p 0.95, both", { .temperature = 1, .top_p = 0.95f }, -1, 0,
+        RULE_BIAS | RULE_MASK },
 };
 
 static uint64_t
@@ -89,6 +99,39 @@ fill(int32_t V, float width)
     free(c);
 }
 
+/* The same rules in every row's entry: N_BIAS ids over the vocabulary, and a mask that lets
+ * every id but one of seven through. */
+static void
+fill_rules(int32_t V, int which)
+{
+    const size_t words = fdk_rules_words(V);
+    int32_t *e = mem_array(words, 4), at = FDK_RULES_HEAD;
+    struct fdk_rules *r = (struct fdk_rules *)e;
+    const float up = 0.25f;
+
+    if (e == NULL)
+        exit(1);
+    r->max_reason = -1;
+    if ((which & RULE_BIAS) != 0) {
+        r->n_bias = N_BIAS;
+        r->bias = at;
+        for (int32_t i = 0; i < N_BIAS; i++) {
+            e[at + i] = (int32_t)((int64_t)i * V / N_BIAS);
+            memcpy(&e[at + N_BIAS + i], &up, 4);
+        }
+        at += 2 * N_BIAS;
+    }
+    if ((which & RULE_MASK) != 0) {
+        r->allowed = at;
+        for (int32_t id = 0; id < V; id++)
+            if (id % 7 != 3)
+                e[at + id / 32] |= (int32_t)(1u << id % 32);
+    }
+    for (size_t i = 0; i < R_MAX; i++)
+        gb_upload(rules + i * words, e, words * 4);
+    free(e);
+}
+
 static void
 states(const struct kind *k, int32_t R)
 {
@@ -102,6 +145,7 @@ states(const struct kind *k, int32_t R)
         h[i].max_len = 1 << 30;
         h[i].penalty = k->counts ? i : -1;
         h[i].repetition = k->counts ? k->row.repetition : 1;
+        h[i].rules = k->rules != 0 ? i + 1 : 0;
         s.state[i] = i;
         s.out[i] = (struct fdk_out){ .row = i, .n_top = k->n_top, .pos = 100 + i };
     }
@@ -142,10 +186,14 @@ table(int32_t V, float width)
     (void)printf("\n");
     for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
         (void)printf("%-26s", kinds[k].name);
+        if (kinds[k].rules != 0)
+            fill_rules(V, kinds[k].rules);
         for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
             struct fdk_sample_args a = { .results = results,
                 .state = rows,
                 .counts = kinds[k].counts ? counts : NULL,
+                .rules = rules,
+                .rules_words = (int32_t)fdk_rules_words(V),
                 .logits = logits,
                 .b = &b,
                 .R = sizes[i],
@@ -178,6 +226,7 @@ main(int argc, char **argv)
         gb.read_rate / 1e9, (double)width);
     logits = gb_device((size_t)POOL * 151936 * 4);
     counts = gb_device((size_t)R_MAX * 151936 * 2);
+    rules = gb_device(R_MAX * fdk_rules_words(151936) * 4);
     rows = gb_device(R_MAX * sizeof(*rows));
     step = gb_device(sizeof(*step));
     results = gb_device(R_MAX * sizeof(*results));

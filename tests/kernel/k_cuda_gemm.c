@@ -4,6 +4,9 @@
 
 #include "tests/kernel/k_two.h"
 
+#include <dirent.h>
+#include <errno.h>
+
 /*
  * Matrix products of the cuda backend against the cpu backend: fresh random
  * data, odd sizes, padding that must not be touched, poison behind every
@@ -432,6 +435,13 @@ gemm_joins_silu(void **state)
         { 576, 576, 5008, 320 },
         { 624, 624, 8192, 128 },
         { 600, 300, 333, 128 },
+        /* 128 or fewer of the last 256 rows: the blocks of a cluster share them */
+        { 384, 384, 1024, 256 },
+        { 640, 640, 14336, 128 },
+        { 640, 640, 5008, 4096 },
+        { 610, 600, 1040, 320 },
+        { 640, 512, 3088, 192 },
+        { 2176, 2170, 2048, 128 },
         { 2048, 2047, 4096, 256 },
         { 3000, 1025, 4096, 128 },
         { 8191, 8191, 1024, 192 },
@@ -460,6 +470,78 @@ gemm_rounds_activations(void **state)
     free(want);
     free(got);
     free_mat(&m);
+}
+
+/* Lines of the one file in dir. */
+static int
+choices(const char *dir)
+{
+    DIR *d = opendir(dir);
+    struct dirent *e;
+    char path[400] = "", line[512];
+    FILE *f;
+    int n = 0;
+    assert_non_null(d);
+    while ((e = readdir(d)) != NULL)
+        if (e->d_name[0] != '.')
+            snprintf(path, sizeof(path), "%s/%s", dir, e->d_name);
+    closedir(d);
+    f = fopen(path, "r");
+    while (f != NULL && fgets(line, sizeof(line), f) != NULL)
+        n++;
+    if (f != NULL)
+        fclose(f);
+    return n;
+}
+
+/* A class of rows each: 129 to 256, 384, 512, 640, 700 of up to 768. */
+static void
+gemm_chooses_ahead(void **state)
+{
+    char dir[] = "/tmp/k_cuda_gemm.XXXXXX", err[256], cmd[64];
+    const struct fdk_open_args args = { .n_device = 1, .cache_dir = dir };
+    const struct fdk_ops *ops = &fdk_ops_cuda;
+    struct fdk_ctx *ctx;
+    fdk_stream_t st;
+    void *m[5];
+    const int32_t live = 700;
+    struct fdk_gemm_args a = { .T = live,
+        .N = 1024,
+        .K = 512,
+        .ldy = 1024,
+        .w_dtype = FDK_BF16,
+        .act = FDK_BF16,
+        .y_dtype = FDK_BF16 };
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    OK(ops->open(&args, &ctx, err, sizeof(err)));
+    OK(ops->stream_new(ctx, 0, &st));
+    a.scratch_bytes = ops->gemm_scratch(&a);
+    const size_t bytes[5] = { 700 * 512 * 2, 1024 * 512 * 2, 700 * 1024 * 2, 4,
+        a.scratch_bytes + 1 };
+    for (int i = 0; i < 5; i++) {
+        OK(ops->mem_alloc(ctx, 0, bytes[i], &m[i]));
+        OK(ops->fill(st, m[i], 0, bytes[i]));
+    }
+    a.x = m[0];
+    a.w = m[1];
+    a.y = m[2];
+    a.n = m[3];
+    assert_int_equal(ops->gemm_choose(&a, st), -EINVAL);
+    a.scratch = m[4];
+    OK(ops->copy(st, m[3], &live, 4));
+    OK(ops->gemm_choose(&a, st));
+    assert_int_equal(choices(dir), 5);
+    for (a.T = 1; a.T <= 700; a.T += 37)
+        OK(ops->gemm(&a, st));
+    OK(ops->stream_sync(st));
+    assert_int_equal(choices(dir), 5);
+    for (int i = 0; i < 5; i++)
+        ops->mem_free(ctx, 0, m[i]);
+    ops->stream_free(st);
+    ops->close(ctx);
+    snprintf(cmd, sizeof(cmd), "rm -r %s", dir);
+    assert_int_equal(system(cmd), 0);
 }
 
 static void
@@ -502,6 +584,7 @@ main(int argc, char **argv)
         cmocka_unit_test(gemm_ignores_dead_rows),
         cmocka_unit_test(gemm_joins_silu),
         cmocka_unit_test(gemm_rounds_activations),
+        cmocka_unit_test(gemm_chooses_ahead),
         cmocka_unit_test(gemm_arguments),
     };
     const struct CMUnitTest deterministic[] = {

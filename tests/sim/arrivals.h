@@ -25,7 +25,7 @@
 
 /* ---- the device: arrivals_dev.c ------------------------------------------------- */
 
-#define ARR_MAX_POINT 32
+#define ARR_MAX_POINT 64
 
 struct arr_point {
     int32_t n_tok;
