@@ -21,7 +21,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define N_TRY     8              /* candidates measured, the library's best guesses first */
+#define N_TRY     12             /* candidates measured, the library's best guesses first */
 #define N_TIMED   3              /* launches of each; the shortest counts */
 #define LT_WORK   (32u << 20)    /* workspace; stands before x in the scratch */
 

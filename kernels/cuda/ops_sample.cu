@@ -13,7 +13,6 @@
 #include "kernels/cuda/ops_sample_choose.cuh"
 #include "kernels/cuda/ops_sample_keep.cuh"
 
-#define S_LOGITS ((size_t)192 << 10)     /* bytes of logits in a block, at most */
 #define S_FEW 8                  /* rows that get a cluster of the largest size */
 #define S_AHEAD 32               /* rows about that are worked on at a time */
 
@@ -57,6 +56,12 @@ alternatives(struct shared &s, int n_list, int n_top, double lse)
 
 /* ---- a token -------------------------------------------------------------- */
 
+static __device__ __forceinline__ int
+masks_stops(const struct fdk_row &st)
+{
+    return st.len < st.min_len && st.n_stop > 0;
+}
+
 /* Rank 0: of the best n ids, a key per thread in order, those that min_p, top_k and
  * top_p keep compete. */
 static __device__ int
@@ -86,18 +91,19 @@ choose_listed(struct shared &s, const struct row &r, u64 key, int n)
 
 /* The next token, in rank 0; -FDK_BAD_EMPTY if every id is masked, -FDK_BAD_LOGITS if a
  * penalty overflows. sorted: rank 0's best `listed` keys, a key per thread, of the raw logits. */
+template<int RULES>
 static __device__ int
 next_token(struct shared &s, struct part &p, struct row &r, struct span sp, u64 sorted,
     int listed)
 {
-    int mask = s.st.len < s.st.min_len && s.st.n_stop > 0;
-    if (r.rules != NULL) {
+    int mask = masks_stops(s.st);
+    if (RULES) {
         int forced = fdk_rules_forced(&s.rules);
         if (forced >= 0)
             return forced;
     }
-    if (r.counts != NULL || mask || (r.rules != NULL && fdk_rules_active(&s.rules))) {
-        sp = prepare(s, p, r, mask);
+    if (!r.ready && (r.counts != NULL || mask || (RULES && fdk_rules_active(&s.rules)))) {
+        sp = prepare<RULES>(s, p, r, mask);
         listed = 0;
     }
     if (sp.best == 0)
@@ -130,7 +136,7 @@ next_token(struct shared &s, struct part &p, struct row &r, struct span sp, u64 
     }
     if (s.st.top_p < 1)
         cut = cut_by_mass(s, p, sp, r.inv_t, cut, s.st.top_p, r.V);
-    return choose(s, p, r, cut);
+    return choose<RULES>(s, p, r, cut);
 }
 
 /* ---- a row ----------------------------------------------------------------- */
@@ -170,6 +176,7 @@ chosen_logprobs(const struct fdk_sample_args &a, const struct shared &s,
 }
 
 /* Rank 0 fills in s.res; the others help. */
+template<int RULES>
 static __device__ void
 row_result(const struct fdk_sample_args &a, struct shared &s, struct part &p,
     struct row &r, const struct fdk_out &out, const struct span &sp, struct fdk_row *st)
@@ -201,11 +208,11 @@ row_result(const struct fdk_sample_args &a, struct shared &s, struct part &p,
         if (p.rank == 0) {
             lse = log_sum_exp(s, p, sp.max);
             sorted = n > 0 ? alternatives(s, listed, n, lse) : 0;
-            if (r.rules != NULL && !is_score)
+            if (RULES && !is_score)
                 chosen_logprobs(a, s, r, lse);
         }
     }
-    int token = is_score ? out.target : next_token(s, p, r, sp, sorted, listed);
+    int token = is_score ? out.target : next_token<RULES>(s, p, r, sp, sorted, listed);
     if (!chief)
         return;
     if (token < 0) {
@@ -234,6 +241,47 @@ part_of(struct part &p, int V)
     p.n_quad = quads - from < share ? quads - from : share;
 }
 
+/* Of a row with rules: the copy of their head, and whether they apply to the logits while
+ * these are loaded. Not where penalties stand between biases and masks, or logprobs need
+ * the raw logits. */
+static __device__ void
+begin_rules(const struct fdk_sample_args &a, struct shared &s, struct row &r,
+    const struct fdk_out &out, int entry, int penalty)
+{
+    r.rules = a.rules + (size_t)(entry - 1) * (size_t)a.rules_words;
+    if (threadIdx.x < FDK_RULES_HEAD)
+        ((int32_t *)&s.rules)[threadIdx.x] = r.rules[threadIdx.x];
+    __syncthreads();
+    r.ready = out.kind == FDK_OUT_SAMPLE && out.n_top < 0 && fdk_rules_active(&s.rules) &&
+        (a.counts == NULL || penalty < 0);
+}
+
+/* load_rest() of a row whose rules apply meanwhile. */
+static __device__ int
+load_by_rules(struct shared &s, struct part &p, const struct row &r, int q, float4 v[4],
+    struct seen &t)
+{
+    const int32_t *allowed = s.rules.allowed != 0 ? r.rules + s.rules.allowed : NULL;
+    int mask = masks_stops(s.st), bad;
+    ask_biases(s, r.rules);
+    if (allowed != NULL) {
+        ask_allowed(s, p, allowed);
+        asm volatile("cp.async.wait_all;" ::: "memory");
+        __syncthreads();
+        mask_first(s, p, t);
+        bad = load_rest<1>(s, p, r, q, v, t);
+    } else {
+        bad = load_rest<0>(s, p, r, q, v, t);
+    }
+    if (s.rules.n_bias == 0 && s.rules.n_ban == 0 && !mask)
+        return bad;
+    __syncthreads();
+    change_some<1>(s, p, r, mask);
+    __syncthreads();
+    see_changed(s, p, t);
+    return bad;
+}
+
 static __global__ void __launch_bounds__(S_THREADS, 2)
 sample_kernel(struct fdk_sample_args a, struct fdk_batch b)
 {
@@ -243,12 +291,14 @@ sample_kernel(struct fdk_sample_args a, struct fdk_batch b)
     int i = (int)threadIdx.x;
     for (int j = i; j < S_LISTS; j += S_THREADS)
         s.n_list[j] = 0;
+    if (i < S_WARPS)
+        s.touched[i] = 0;
     cluster_arrive();            /* no write may reach a block that has not begun */
     cu_dep_wait();
     cu_dep_next();
     struct part p = { logits, 0, 0, cluster_rank(), cluster_size(), 0, 0 };
     int at = (int)(blockIdx.x / p.size), o = a.first + at;
-    struct row r = { a.logits + (size_t)at * (size_t)a.V, NULL, NULL, a.V, 0, -1, 0, 1 };
+    struct row r = { a.logits + (size_t)at * (size_t)a.V, NULL, NULL, a.V, 0, -1, 0, 1, 0 };
     part_of(p, a.V);
     /* A few rows beyond the last output may be read; their result is not used. */
     if (a.R > S_FEW && o >= *b.n_out) {
@@ -268,21 +318,21 @@ sample_kernel(struct fdk_sample_args a, struct fdk_batch b)
     uint32_t word = i < ROW_WORDS ? ((const uint32_t *)st)[i] : 0;
     int rules = a.rules != NULL ? st->rules : 0;
     r.pos = out.pos;
+    int penalty = st->penalty;
     struct seen t = { -INFINITY, INFINITY, -1 };
-    int bad = keep_fetched(p, a.V, i, v, t);
-    for (int q = i + 4 * S_THREADS; q < p.n_quad; q += 4 * S_THREADS) {
-        fetch(p, r.raw, a.V, q, v);
-        bad |= keep_fetched(p, a.V, q, v, t);
-    }
+    int bad = keep_fetched<0>(p, a.V, i, v, NULL, t);
+    /* on its way while the row's state is waited for */
+    fetch(p, r.raw, a.V, i + 4 * S_THREADS, v);
     if (i < RESULT_WORDS)
         ((uint32_t *)&s.res)[i] = 0;
     if (i < ROW_WORDS)
         ((uint32_t *)&s.st)[i] = word;
-    if (rules > 0) {             /* before rank 0 of any block may change them */
-        r.rules = a.rules + (size_t)(rules - 1) * (size_t)a.rules_words;
-        if (i < FDK_RULES_HEAD)
-            ((int32_t *)&s.rules)[i] = r.rules[i];
-    }
+    if (rules > 0)               /* before rank 0 of any block may change them */
+        begin_rules(a, s, r, out, rules, penalty);
+    if (r.ready)
+        bad |= load_by_rules(s, p, r, i + 4 * S_THREADS, v, t);
+    else
+        bad |= load_rest<0>(s, p, r, i + 4 * S_THREADS, v, t);
     cluster_wait();
     struct span sp = span_seen(s, p, t, bad);
     if (i == 0) {
@@ -292,7 +342,10 @@ sample_kernel(struct fdk_sample_args a, struct fdk_batch b)
     if (a.counts != NULL && s.st.penalty >= 0)
         r.counts = a.counts + (size_t)s.st.penalty * (size_t)a.V;
     __syncthreads();
-    row_result(a, s, p, r, out, sp, st);
+    if (r.rules != NULL)
+        row_result<1>(a, s, p, r, out, sp, st);
+    else
+        row_result<0>(a, s, p, r, out, sp, st);
     if (p.rank != 0)
         return;
     __syncthreads();

@@ -66,12 +66,13 @@ score(const struct fdk_row &st, const struct row &r, float x, int id)
     return scaled(st, r, x) + noise(st.seed, r.pos, st.sample, id);
 }
 
-/* The score of an id that is not masked. */
+/* The score of an id that is not masked. RULES here and below: the row has rules. */
+template<int RULES>
 static __device__ double
 score_of(const struct fdk_row &st, const struct row &r, int id)
 {
     float x = r.raw[id];
-    if (r.rules != NULL)
+    if (RULES)
         x = __fadd_rn(x, bias_of(*(const struct fdk_rules *)r.rules, r.rules, id));
     return score(st, r, penalized(st, x, r.counts != NULL ? r.counts[id] : 0), id);
 }
@@ -142,14 +143,15 @@ struct rough {                   /* fp32 score of an id, -1: none */
     int id;
 };
 
+template<int RULES>
 static __device__ void
 take(const struct fdk_row &st, const struct row &r, struct rough &t, float x, int id)
 {
     if (t.id >= 0 && !(x > t.x + SCORE_ERROR)) {
         if (x < t.x - SCORE_ERROR)
             return;
-        const struct best b = { score_of(st, r, t.id), t.id };
-        if (!ahead(score_of(st, r, id), id, b))
+        const struct best b = { score_of<RULES>(st, r, t.id), t.id };
+        if (!ahead(score_of<RULES>(st, r, id), id, b))
             return;
     }
     t.x = x;
@@ -157,6 +159,7 @@ take(const struct fdk_row &st, const struct row &r, struct rough &t, float x, in
 }
 
 /* Of the lanes' ids the one with the best score. */
+template<int RULES>
 static __device__ struct rough
 warp_take(const struct fdk_row &st, const struct row &r, struct rough t)
 {
@@ -168,7 +171,7 @@ warp_take(const struct fdk_row &st, const struct row &r, struct rough t)
         struct best b = { 0, -1 };
         if (near_most) {
             b.id = t.id;
-            b.x = score_of(st, r, t.id);
+            b.x = score_of<RULES>(st, r, t.id);
         }
         __syncwarp();
         int id = warp_best(b).id;
@@ -198,6 +201,7 @@ hopeless(const struct shared &s, const struct row &r, float best, u64 cut)
  * an id can only win where 1 - u <= exp(its scaled logit - the best score so far);
  * 1 - u is compared by its 23 leading bits, rounded down, first the quad's least
  * one with its largest logit. */
+template<int RULES>
 static __device__ struct rough
 choose_part(const struct shared &s, const struct part &p, const struct row &r, u64 cut)
 {
@@ -232,20 +236,21 @@ choose_part(const struct shared &s, const struct part &p, const struct row &r, u
             float score = rough_score(r, x, word);
             best = score - SCORE_ERROR > best ? score - SCORE_ERROR : best;
             back = best * LOG2E;
-            take(s.st, r, t, score, id + j);
+            take<RULES>(s.st, r, t, score, id + j);
         }
     }
     return t;
 }
 
 /* The row's token, in rank 0. */
+template<int RULES>
 static __device__ int
 choose(struct shared &s, struct part &p, const struct row &r, u64 cut)
 {
     uint32_t lane = threadIdx.x % 32, at = p.rank * S_WARPS + threadIdx.x / 32;
-    struct rough t = choose_part(s, p, r, cut);
+    struct rough t = choose_part<RULES>(s, p, r, cut);
     __syncwarp();
-    t = warp_take(s.st, r, t);
+    t = warp_take<RULES>(s.st, r, t);
     u64 *slots = s.best[p.turn];
     if (lane == 0)
         *of_block(&slots[at], 0) = (u64)__float_as_uint(t.x) << 32 | (uint32_t)t.id;
@@ -256,10 +261,10 @@ choose(struct shared &s, struct part &p, const struct row &r, u64 cut)
     t.id = -1;
     for (uint32_t i = lane; i < p.size * S_WARPS; i += 32)
         if ((int)(uint32_t)slots[i] >= 0)
-            take(s.st, r, t, __uint_as_float((uint32_t)(slots[i] >> 32)),
+            take<RULES>(s.st, r, t, __uint_as_float((uint32_t)(slots[i] >> 32)),
                 (int)(uint32_t)slots[i]);
     __syncwarp();
-    return warp_take(s.st, r, t).id;
+    return warp_take<RULES>(s.st, r, t).id;
 }
 
 #endif

@@ -22,6 +22,7 @@
 
 #define S_THREADS 512
 #define S_WARPS (S_THREADS / 32)
+#define S_LOGITS ((size_t)192 << 10)     /* bytes of logits in a block, at most */
 #define S_CLUSTER 16             /* most blocks of a row; a power of two */
 #define S_SLOTS (S_CLUSTER * S_WARPS)
 #define S_BINS 1024
@@ -37,6 +38,7 @@ struct shared {                  /* besides the logits */
     struct fdk_row st;           /* a copy */
     struct fdk_result res;       /* rank 0's */
     struct fdk_rules rules;      /* a copy, of a row that has some */
+    uint32_t touched[S_WARPS];   /* threads with a quad that rules changed, as bits */
     u64 best[2][S_SLOTS];        /* a warp's largest key, by turns */
     uint32_t least[2][S_SLOTS];  /* its smallest logit, as bits in order */
     u64 sum[S_SLOTS];            /* rank 0's: exponentials of raw logits */

@@ -7,6 +7,7 @@
 #ifndef FDD_KERNELS_CUDA_OPS_SAMPLE_ROW_CUH
 #define FDD_KERNELS_CUDA_OPS_SAMPLE_ROW_CUH
 
+#include "kernels/cuda/barrier.cuh"
 #include "kernels/cuda/ops_sample_reduce.cuh"
 
 struct row {
@@ -15,6 +16,7 @@ struct row {
     const int32_t *rules;        /* the row's entry of the pool, or NULL */
     int V, pos, best_id;
     float max, inv_t;            /* of the penalized, masked logits */
+    int ready;                   /* the rules are in the logits as they were loaded */
 };
 
 /* ---- reading a row --------------------------------------------------------- */
@@ -85,9 +87,48 @@ fetch(const struct part &p, const float *raw, int V, int q, float4 v[4])
     }
 }
 
-/* What fetch() got into shared memory. Returns whether one is not finite. */
+/* The block's part of a mask on its way to where merged histograms will be. */
+static __device__ __forceinline__ void
+ask_allowed(struct shared &s, const struct part &p, const int32_t *allowed)
+{
+    static_assert(S_LOGITS / 4 / 32 + 1 <= sizeof(s.merged) / 4, "");
+    const int from = p.first / 32, n = (p.first + 4 * p.n_quad + 31) / 32 - from;
+    uint32_t *to = (uint32_t *)s.merged;
+    for (int i = (int)threadIdx.x; i < n; i += S_THREADS)
+        asm volatile("cp.async.ca.shared.global [%0], [%1], 4;"
+            :: "r"(cu_smem(to + i)), "l"(allowed + from + i) : "memory");
+}
+
+/* A mask's bits of the same quads. */
+static __device__ __forceinline__ void
+get_allowed(const struct shared &s, const struct part &p, int q, uint32_t bits[4])
+{
+    const uint32_t *from = (const uint32_t *)s.merged - p.first / 32;
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        int id = p.first + 4 * (q + j * S_THREADS);
+        if (q + j * S_THREADS < p.n_quad)
+            bits[j] = from[id / 32] >> id % 32;
+    }
+}
+
+/* Without the ids of a quad that are not allowed. */
+static __device__ __forceinline__ float4
+allowed_quad(uint32_t bits, float4 v)
+{
+    v.x = bits & 1 ? v.x : -INFINITY;
+    v.y = bits & 2 ? v.y : -INFINITY;
+    v.z = bits & 4 ? v.z : -INFINITY;
+    v.w = bits & 8 ? v.w : -INFINITY;
+    return v;
+}
+
+/* What fetch() got into shared memory, with MASK what the bits allow of it. Returns whether
+ * one is not finite. */
+template<int MASK>
 static __device__ __forceinline__ int
-keep_fetched(const struct part &p, int V, int q, const float4 v[4], struct seen &t)
+keep_fetched(const struct part &p, int V, int q, const float4 v[4], const uint32_t bits[4],
+    struct seen &t)
 {
     int bad = 0;
 #pragma unroll
@@ -97,10 +138,47 @@ keep_fetched(const struct part &p, int V, int q, const float4 v[4], struct seen 
             break;
         bad |= is_bad(v[j].x) | (is_bad(v[j].y) & id + 1 < V) |
             (is_bad(v[j].z) & id + 2 < V) | (is_bad(v[j].w) & id + 3 < V);
-        see(t, v[j], q, V % 4 != 0);
-        p.x[q] = v[j];
+        float4 x = MASK ? allowed_quad(bits[j], v[j]) : v[j];
+        see(t, x, q, MASK || V % 4 != 0);
+        p.x[q] = x;
     }
     return bad;
+}
+
+/* A thread's quads from q on, of which v has the first four. */
+template<int MASK>
+static __device__ __forceinline__ int
+load_rest(const struct shared &s, const struct part &p, const struct row &r, int q,
+    float4 v[4], struct seen &t)
+{
+    uint32_t bits[4];
+    int bad = 0;
+    while (q < p.n_quad) {
+        if (MASK)
+            get_allowed(s, p, q, bits);
+        bad |= keep_fetched<MASK>(p, r.V, q, v, bits, t);
+        q += 4 * S_THREADS;
+        if (q < p.n_quad)
+            fetch(p, r.raw, r.V, q, v);
+    }
+    return bad;
+}
+
+/* What the mask allows of a thread's first four quads. */
+static __device__ __forceinline__ void
+mask_first(const struct shared &s, const struct part &p, struct seen &t)
+{
+    uint32_t bits[4];
+    t = { -INFINITY, INFINITY, -1 };
+    get_allowed(s, p, (int)threadIdx.x, bits);
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        int q = (int)threadIdx.x + j * S_THREADS;
+        if (q >= p.n_quad)
+            break;
+        p.x[q] = allowed_quad(bits[j], p.x[q]);
+        see(t, p.x[q], q, 1);
+    }
 }
 
 /* The block's part of the row that is begun when this one is done. */
@@ -143,38 +221,65 @@ bias_of(const struct fdk_rules &ru, const int32_t *entry, int id)
     return low < ru.n_bias && ids[low] == id ? __int_as_float(ids[ru.n_bias + low]) : 0;
 }
 
-/* Biases, to the logits of n ids from first on. */
-static __device__ void
-add_biases(const struct fdk_rules &ru, const int32_t *entry, float *x, int first, int n)
+/* Ids and biases on their way to where histograms will be. */
+static __device__ __forceinline__ void
+ask_biases(struct shared &s, const int32_t *entry)
 {
-    for (int i = (int)threadIdx.x; i < ru.n_bias; i += S_THREADS) {
-        int at = entry[ru.bias + i] - first;
-        if (at >= 0 && at < n)
-            x[at] = __fadd_rn(x[at], __int_as_float(entry[ru.bias + ru.n_bias + i]));
-    }
+    static_assert(FDK_MAX_BIAS <= S_BINS, "");
+    const int32_t *from = entry + s.rules.bias;
+    for (int i = (int)threadIdx.x; i < s.rules.n_bias; i += S_THREADS)
+        asm volatile("cp.async.ca.shared.global [%0], [%1], 4;\n\t"
+            "cp.async.ca.shared.global [%2], [%3], 4;"
+            :: "r"(cu_smem(&s.hist.lo[i])), "l"(from + i), "r"(cu_smem(&s.hist.hi[i])),
+            "l"(from + s.rules.n_bias + i) : "memory");
 }
 
-static __device__ void
-mask_banned(const struct fdk_rules &ru, const int32_t *entry, int32_t len, float *x,
-    int first, int n)
+/* The place of an id in the block's part, -1: it is in another one. Its thread will look at
+ * its quads again. */
+static __device__ __forceinline__ int
+touch(struct shared &s, const struct part &p, int id)
 {
-    for (int i = (int)threadIdx.x; i < ru.n_ban; i += S_THREADS) {
-        int id = fdk_rules_banned(&ru, entry, i, len), at = id - first;
-        if (id >= 0 && at >= 0 && at < n)
+    int at = id - p.first, by = at / 4 % S_THREADS;
+    if (id < 0 || at < 0 || at >= 4 * p.n_quad)
+        return -1;
+    atomicOr(&s.touched[by / 32], 1u << by % 32);
+    return at;
+}
+
+/* Biases that were asked for, then the ids that may not be chosen: banned ones, with mask
+ * stop ids. All threads, behind a barrier and with one behind. */
+template<int RULES>
+static __device__ void
+change_some(struct shared &s, const struct part &p, const struct row &r, int mask)
+{
+    float *x = (float *)p.x;
+    int at, n = s.st.n_stop < FDK_MAX_STOP_IDS ? s.st.n_stop : FDK_MAX_STOP_IDS;
+    if (RULES) {
+        asm volatile("cp.async.wait_all;" ::: "memory");
+        for (int i = (int)threadIdx.x; i < s.rules.n_bias; i += S_THREADS)
+            if ((at = touch(s, p, (int)s.hist.lo[i])) >= 0)
+                x[at] = __fadd_rn(x[at], __uint_as_float(s.hist.hi[i]));
+        __syncthreads();
+        for (int i = (int)threadIdx.x; i < s.rules.n_ban; i += S_THREADS)
+            if ((at = touch(s, p, fdk_rules_banned(&s.rules, r.rules, i, s.st.len))) >= 0)
+                x[at] = -INFINITY;
+    }
+    for (int i = (int)threadIdx.x; mask && i < n; i += S_THREADS)
+        if (s.st.stop_ids[i] < r.V && (at = touch(s, p, s.st.stop_ids[i])) >= 0)
             x[at] = -INFINITY;
-    }
 }
 
-/* Without the ids of a quad that are not allowed. */
-static __device__ __forceinline__ float4
-allowed_quad(const int32_t *allowed, float4 v, int id)
+/* What a thread has seen of the logits as they were loaded, after change_some(). */
+static __device__ void
+see_changed(const struct shared &s, const struct part &p, struct seen &t)
 {
-    uint32_t bits = (uint32_t)allowed[id / 32] >> id % 32;
-    v.x = bits & 1 ? v.x : -INFINITY;
-    v.y = bits & 2 ? v.y : -INFINITY;
-    v.z = bits & 4 ? v.z : -INFINITY;
-    v.w = bits & 8 ? v.w : -INFINITY;
-    return v;
+    int i = (int)threadIdx.x;
+    if ((s.touched[i / 32] >> i % 32 & 1) == 0)
+        return;
+    t.max = -INFINITY;
+    t.quad = -1;
+    for (int q = i; q < p.n_quad; q += S_THREADS)
+        see(t, p.x[q], q, 1);
 }
 
 static __device__ __forceinline__ ushort4
@@ -190,29 +295,20 @@ load_counts(const struct row &r, int id)
 
 /* The row as it may be chosen from, where it is not the raw one. What is masked
  * remains so whatever the penalties. */
+template<int RULES>
 static __device__ struct span
 prepare(struct shared &s, struct part &p, const struct row &r, int mask)
 {
     struct seen t = { -INFINITY, INFINITY, -1 };
-    const int32_t *allowed = NULL;
-    if (r.rules != NULL) {
-        float *x = (float *)p.x;
-        add_biases(s.rules, r.rules, x, p.first, 4 * p.n_quad);
-        __syncthreads();
-        mask_banned(s.rules, r.rules, s.st.len, x, p.first, 4 * p.n_quad);
-        allowed = s.rules.allowed != 0 ? r.rules + s.rules.allowed : NULL;
-    }
-    int n = s.st.n_stop < FDK_MAX_STOP_IDS ? s.st.n_stop : FDK_MAX_STOP_IDS;
-    for (int i = (int)threadIdx.x; mask && i < n; i += S_THREADS) {
-        int at = s.st.stop_ids[i] - p.first;
-        if (s.st.stop_ids[i] >= 0 && s.st.stop_ids[i] < r.V && at >= 0 &&
-            at < 4 * p.n_quad)
-            ((float *)p.x)[at] = -INFINITY;
-    }
+    if (RULES)
+        ask_biases(s, r.rules);
+    change_some<RULES>(s, p, r, mask);
+    const int32_t *allowed = RULES && s.rules.allowed != 0 ? r.rules + s.rules.allowed : NULL;
     __syncthreads();
 #pragma unroll 4
     for (int q = (int)threadIdx.x; q < p.n_quad; q += S_THREADS) {
-        ushort4 c = load_counts(r, p.first + 4 * q);
+        int id = p.first + 4 * q;
+        ushort4 c = load_counts(r, id);
         float4 v = p.x[q];
         if ((c.x | c.y | c.z | c.w) != 0) {
             v.x = penalized(s.st, v.x, c.x);
@@ -221,7 +317,7 @@ prepare(struct shared &s, struct part &p, const struct row &r, int mask)
             v.w = penalized(s.st, v.w, c.w);
         }
         if (allowed != NULL)
-            v = allowed_quad(allowed, v, p.first + 4 * q);
+            v = allowed_quad((uint32_t)allowed[id / 32] >> id % 32, v);
         if (allowed != NULL || (c.x | c.y | c.z | c.w) != 0)
             p.x[q] = v;
         see(t, v, q, 1);

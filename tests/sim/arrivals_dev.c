@@ -12,9 +12,9 @@
  * Decode at context 1,024, batch 1, 8, 32, 128, 256: 3.83, 4.16, 5.08, 8.60 and
  * 14.18 ms; prefill of 128, 2,048, 8,192 tokens: 4.78, 46.1 and 201.7 ms. A row's
  * context is 128 KiB a token at 4.2 TB/s, a pair is 16,384 x 32 operations at 671
- * TFLOP/s; what is left are the points. From 512 tokens on GEMMs compute tiles of 256
- * rows: with some rows a step of 512 tokens took 12.5 ms, of 525 18, of 1,020 26, of
- * 1,050 32 to 34. The other ends of tiles are interpolated.
+ * TFLOP/s; what is left are the points. From 256 tokens on GEMMs compute tiles of 128
+ * rows, of which every multiple up to 2,048 was measured (tests/bench/gpu prefill); a step
+ * of one token more is taken for one of nearly as many as the next multiple.
  */
 void
 arr_dev_h200_8b(struct arr_dev *ret)
