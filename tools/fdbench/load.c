@@ -5,13 +5,14 @@
 #include "tools/fdbench/work.h"
 
 #include <errno.h>
+#include <math.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
+#include <sys/queue.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -30,15 +31,12 @@ struct slot {
     struct fdb_chunk *chunk;
     size_t cap_chunk;
     fdc_req_t *h;
-    uint64_t t_wake;   /* not before this moment */
-    int held;          /* waited for room */
-    struct slot *next; /* in one of the lists */
-    struct slot *all_next;
+    uint64_t t_wake;         /* not before this moment */
+    int held;                /* waited for room */
+    STAILQ_ENTRY(slot) next; /* in one of the lists */
+    SLIST_ENTRY(slot) of_all;
 };
-
-struct list {
-    struct slot *first, *last;
-};
+STAILQ_HEAD(list, slot);
 
 struct phase {
     struct fdb_load *l;
@@ -46,7 +44,7 @@ struct phase {
     struct fdb_work *w;
     struct fdb_log *log;
     struct fdb_run *run;
-    struct slot *all;
+    SLIST_HEAD(, slot) all;
     struct list idle, ready, rest; /* unused; next turns; clients that pause */
     struct slot *start;            /* the next conversation, prepared */
     uint32_t repeat, index;
@@ -60,27 +58,14 @@ struct phase {
 
 /* ---- slots --------------------------------------------------------------- */
 
-static void
-push(struct list *l, struct slot *s)
-{
-    s->next = NULL;
-    if (l->last != NULL)
-        l->last->next = s;
-    else
-        l->first = s;
-    l->last = s;
-}
-
+/* The first of the list, taken out of it; NULL: it is empty. */
 static struct slot *
 pop(struct list *l)
 {
-    struct slot *s = l->first;
+    struct slot *s = STAILQ_FIRST(l);
 
-    if (s != NULL) {
-        l->first = s->next;
-        if (l->first == NULL)
-            l->last = NULL;
-    }
+    if (s != NULL)
+        STAILQ_REMOVE_HEAD(l, next);
     return s;
 }
 
@@ -109,10 +94,8 @@ take_slot(struct phase *p)
 {
     struct slot *s = pop(&p->idle);
 
-    if (s == NULL && (s = calloc(1, sizeof(*s))) != NULL) {
-        s->all_next = p->all;
-        p->all = s;
-    }
+    if (s == NULL && (s = calloc(1, sizeof(*s))) != NULL)
+        SLIST_INSERT_HEAD(&p->all, s, of_all);
     return s;
 }
 
@@ -121,8 +104,8 @@ free_slots(struct phase *p)
 {
     struct slot *s;
 
-    while ((s = p->all) != NULL) {
-        p->all = s->all_next;
+    while ((s = SLIST_FIRST(&p->all)) != NULL) {
+        SLIST_REMOVE_HEAD(&p->all, of_all);
         fdc_req_free(s->h);
         fdb_prompt_fini(&s->prompt);
         free(s->chunk);
@@ -157,17 +140,17 @@ static void
 go_on(struct phase *p, struct slot *s)
 {
     if (!s->ask.more || p->stopping) {
-        push(&p->idle, s);
+        STAILQ_INSERT_TAIL(&p->idle, s, next);
         return;
     }
     fdb_work_turn(p->w, &s->ask, &s->ask);
     s->held = 0;
     if (fdb_work_prompt(p->w, &s->ask, &s->prompt) != 0) {
         out_of_memory(p);
-        push(&p->idle, s);
+        STAILQ_INSERT_TAIL(&p->idle, s, next);
         return;
     }
-    push(&p->ready, s);
+    STAILQ_INSERT_TAIL(&p->ready, s, next);
 }
 
 static void
@@ -186,7 +169,7 @@ end_request(struct phase *p, struct slot *s, uint64_t now, uint32_t retry_ms)
         retry_ms = PAUSE_MS;
     s->t_wake = now + (uint64_t)retry_ms * MS;
     if (retry_ms > 0 && !p->stopping && (p->cfg->arrival == FDB_CLOSED || s->ask.more)) {
-        push(&p->rest, s);
+        STAILQ_INSERT_TAIL(&p->rest, s, next);
         p->n_rest++;
     } else {
         go_on(p, s);
@@ -196,20 +179,17 @@ end_request(struct phase *p, struct slot *s, uint64_t now, uint32_t retry_ms)
 static void
 wake_up(struct phase *p, uint64_t now)
 {
-    struct slot *s, *next = p->rest.first;
+    struct list before = STAILQ_HEAD_INITIALIZER(before);
+    struct slot *s;
 
-    if (next == NULL)
-        return;
-    p->rest = (struct list){ NULL, NULL };
-    while ((s = next) != NULL) {
-        next = s->next;
+    STAILQ_CONCAT(&before, &p->rest);
+    while ((s = pop(&before)) != NULL)
         if (s->t_wake > now && !p->stopping) {
-            push(&p->rest, s);
+            STAILQ_INSERT_TAIL(&p->rest, s, next);
         } else {
             p->n_rest--;
             go_on(p, s);
         }
-    }
 }
 
 /* Each reason once, with the parameter that the log does not have. */
@@ -321,7 +301,7 @@ send_due(struct phase *p)
 
     for (;;) {
         uint64_t now = clk_now_ns();
-        struct slot *s = p->ready.first;
+        struct slot *s = STAILQ_FIRST(&p->ready);
 
         if (p->t_stop != 0 && now >= p->t_stop)
             p->stopping = 1;
@@ -403,6 +383,7 @@ take_event(struct phase *p, struct slot *s, const struct fdc_event *ev, uint64_t
         return 0;
     case FDC_T_DONE:
         take_done(&s->rec, ev->done);
+        p->run->n_preempted += ev->done->n_preempted;
         p->n_open--;
         end_request(p, s, now, 0);
         return 1;
@@ -451,11 +432,12 @@ columns(void)
 static void
 show(struct phase *p, uint64_t now)
 {
+    static const char full[] = "########################",
+                      rest[] = "------------------------";
     const struct fdb_cfg *c = p->cfg;
-    const char *name = p->warm ? "warm-up" : "run";
-    int bar = !p->l->lines && isatty(STDERR_FILENO), full, wide;
+    int bar = !p->l->lines && isatty(STDERR_FILENO), n;
     double s = now > p->t0 ? (double)(now - p->t0) / 1e9 : 0, part = 0;
-    char of[24] = "", text[96];
+    char of[24] = "", line[160];
 
     if ((!bar && !p->l->lines) || p->l->quiet || now < p->t_shown ||
         now - p->t_shown < (bar ? 200u : 5000u) * (uint64_t)MS)
@@ -465,23 +447,19 @@ show(struct phase *p, uint64_t now)
         part = (double)p->n_over / c->n_request;
         snprintf(of, sizeof(of), "/%u", c->n_request);
     }
-    if (c->duration_s > 0 && s / c->duration_s > part)
-        part = s / c->duration_s;
-    snprintf(text, sizeof(text), "%u%s requests, %u open, %.0f tokens/s", p->n_over, of,
-        p->n_open, s > 0 ? (double)p->n_tok / s : 0);
-    if (!bar) {
-        fprintf(stderr, "%s: %.0f s: %s\n", name, s, text);
-        return;
-    }
+    if (c->duration_s > 0)
+        part = fmax(part, s / c->duration_s);
+    n = (int)(fmin(part, 1) * (sizeof(full) - 1));
+    snprintf(line, sizeof(line),
+        "%s: %.0f s: %u%s requests, %u open, %.0f tokens/s%s%s%s%s",
+        p->warm ? "warm-up" : "run", s, p->n_over, of, p->n_open,
+        s > 0 ? (double)p->n_tok / s : 0, bar ? " [" : "",
+        bar ? full + sizeof(full) - 1 - n : "", bar ? rest + n : "", bar ? "]" : "");
     /* A line that wraps could not be written over. */
-    wide = columns() - 1 - (int)(strlen(name) + strlen(" [] ") + strlen(text));
-    wide = wide < 24 ? wide : 24;
-    full = part < 1 ? (int)(part * wide) : wide;
-    if (wide >= 4)
-        fprintf(stderr, "\r%s [%.*s%.*s] %s\033[K", name, full,
-            "########################", wide - full, "------------------------", text);
+    if (bar)
+        fprintf(stderr, "\r%.*s\033[K", columns() - 1, line);
     else
-        fprintf(stderr, "\r%.*s\033[K", columns() - 1, text);
+        fprintf(stderr, "%s\n", line);
 }
 
 /* ---- one phase ----------------------------------------------------------- */
@@ -493,9 +471,9 @@ cancel_all(struct phase *p, uint64_t now)
 
     p->stopping = 1;
     p->t_cancel = now + CANCEL_NS;
-    for (s = p->all; s != NULL; s = s->all_next)
-        if (s->h != NULL)
-            (void)fdc_cancel(s->h);
+    SLIST_FOREACH(s, &p->all, of_all)
+    if (s->h != NULL)
+        (void)fdc_cancel(s->h);
 }
 
 /* Requests that do not end although they were cancelled. */
@@ -504,7 +482,8 @@ give_up(struct phase *p, uint64_t now)
 {
     struct slot *s;
 
-    for (s = p->all; s != NULL; s = s->all_next) {
+    SLIST_FOREACH(s, &p->all, of_all)
+    {
         if (s->h == NULL)
             continue;
         s->rec.code = FDC_E_CANCELLED;
@@ -518,7 +497,8 @@ static uint64_t
 next_due(const struct phase *p, uint64_t now)
 {
     uint64_t t = now + IDLE_NS;
-    const struct slot *s = p->ready.first != NULL ? p->ready.first : p->start;
+    const struct slot *s =
+        STAILQ_FIRST(&p->ready) != NULL ? STAILQ_FIRST(&p->ready) : p->start;
 
     if (!p->stopping && s != NULL && p->n_open < p->limit) {
         if (s->held)
@@ -526,9 +506,9 @@ next_due(const struct phase *p, uint64_t now)
         else if (p->cfg->arrival != FDB_CLOSED && s->t_wake < t)
             t = s->t_wake > now ? s->t_wake : now;
     }
-    for (s = p->rest.first; s != NULL; s = s->next)
-        if (s->t_wake < t)
-            t = s->t_wake > now ? s->t_wake : now;
+    STAILQ_FOREACH(s, &p->rest, next)
+    if (s->t_wake < t)
+        t = s->t_wake > now ? s->t_wake : now;
     return t;
 }
 
@@ -557,7 +537,8 @@ is_over(const struct phase *p)
 {
     if (p->n_open > 0)
         return 0;
-    return p->stopping || (p->start == NULL && p->ready.first == NULL && p->n_rest == 0);
+    return p->stopping ||
+        (p->start == NULL && STAILQ_FIRST(&p->ready) == NULL && p->n_rest == 0);
 }
 
 static void
@@ -591,16 +572,6 @@ loop(struct phase *p)
     }
 }
 
-static uint64_t
-cpu_ns(void)
-{
-    struct rusage u;
-
-    getrusage(RUSAGE_SELF, &u);
-    return (uint64_t)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) * 1000000000u +
-        (uint64_t)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) * 1000u;
-}
-
 static int
 run_phase(struct fdb_load *l, const struct fdb_cfg *cfg, uint32_t repeat, int warm,
     uint32_t first_index, struct fdb_log *log, struct fdb_run *ret)
@@ -613,19 +584,22 @@ run_phase(struct fdb_load *l, const struct fdb_cfg *cfg, uint32_t repeat, int wa
         .index = first_index,
         .warm = (uint8_t)warm,
         .limit = l->info.max_inflight };
-    uint64_t cpu = cpu_ns();
+    uint64_t cpu = fdb_clock_ns(CLOCK_PROCESS_CPUTIME_ID);
     int rc = fdb_work_new(cfg, &l->model, fdb_mix(cfg->seed, 2 * repeat + (uint64_t)warm),
         &p.w);
 
     if (rc != 0)
         return rc;
+    STAILQ_INIT(&p.idle);
+    STAILQ_INIT(&p.ready);
+    STAILQ_INIT(&p.rest);
     if (cfg->concurrency > 0 && cfg->concurrency < p.limit)
         p.limit = cfg->concurrency;
     p.t0 = p.t_shown = clk_now_ns() + LEAD_NS;
     if (cfg->duration_s > 0)
         p.t_stop = p.t0 + (uint64_t)(cfg->duration_s * 1e9);
     loop(&p);
-    ret->cpu_ns = cpu_ns() - cpu;
+    ret->cpu_ns = fdb_clock_ns(CLOCK_PROCESS_CPUTIME_ID) - cpu;
     clear_bar(&p);
     free_slots(&p);
     fdb_work_free(p.w);

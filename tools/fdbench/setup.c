@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "tools/fdbench/fdbench.h"
+#include "tools/fdbench/report.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -21,27 +21,22 @@
 int
 fdb_opt_len(const char *what, const char *text, uint32_t max, struct fdb_len *ret)
 {
-    const char *colon = strchr(text, ':');
+    const char *from = text;
     unsigned long long lo, hi;
     char *end;
 
     errno = 0;
-    lo = hi = strtoull(text, &end, 10);
-    if (end != text && colon != NULL && end == colon) {
-        const char *second = colon + 1;
-
-        hi = strtoull(second, &end, 10);
-        end = end == second ? (char *)(uintptr_t)text : end;
+    lo = hi = strtoull(from, &end, 10);
+    if (end != from && *end == ':') {
+        from = end + 1;
+        hi = strtoull(from, &end, 10);
     }
-    if (end == text || *end != '\0' || strchr(text, '-') != NULL || errno != 0 ||
+    if (end == from || *end != '\0' || strchr(text, '-') != NULL || errno != 0 ||
         lo < 1 || hi > max || lo > hi)
         return fct_fail(FCT_EX_USAGE,
-            "%s %s: must be N or LO:HI, whole numbers from 1 "
-            "to %u, LO not above HI",
+            "%s %s: must be N or LO:HI, whole numbers from 1 to %u, LO not above HI",
             what, text, max);
-    *ret = (struct fdb_len){ .dist = lo == hi ? FDB_FIXED : FDB_UNIFORM,
-        .lo = (uint32_t)lo,
-        .hi = (uint32_t)hi };
+    *ret = (struct fdb_len){ (uint32_t)lo, (uint32_t)hi };
     return 0;
 }
 
@@ -74,7 +69,7 @@ fixed(uint64_t n)
 {
     uint32_t v = n > 0 ? (uint32_t)n : 1;
 
-    return (struct fdb_len){ .dist = FDB_FIXED, .lo = v, .hi = v };
+    return (struct fdb_len){ v, v };
 }
 
 /* Lengths that no option gave: as much as the model takes. A text's tokens
@@ -113,6 +108,15 @@ settle_counts(struct fdb_cfg *c, uint32_t most)
         c->duration_s = OPEN_LOOP_S;
     if (c->n_warm == UINT32_MAX)
         c->n_warm = n < most ? n : most;
+}
+
+uint64_t
+fdb_clock_ns(clockid_t clk)
+{
+    struct timespec t = { .tv_sec = 0 };
+
+    (void)clock_gettime(clk, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
 /* ---- the daemon ---------------------------------------------------------- */
@@ -157,6 +161,53 @@ measure_text(struct fdb_load *l)
 }
 
 int
+fdb_info(fdc_t *s, int timeout_ms, struct fdc_info *ret_info,
+    struct fdc_model_info *ret_model)
+{
+    int rc;
+
+    *ret_model = (struct fdc_model_info){ .size = sizeof(*ret_model) };
+    *ret_info = (struct fdc_info){ .size = sizeof(*ret_info), .model = ret_model };
+    rc = fdc_info(s, ret_info, timeout_ms);
+    return rc >= 0 && ret_model->vocab == 0 ? FDC_E_LOADING : rc;
+}
+
+int
+fdb_meet(const struct fct *f, fdc_t *s, struct fdc_info *ret_info,
+    struct fdc_model_info *ret_model)
+{
+    int rc, i;
+
+    for (i = 0; i < 50; i++) {
+        rc = fdb_info(s, f->timeout_ms, ret_info, ret_model);
+        if (rc != FDC_E_LOADING)
+            break;
+        clk_sleep_ns(20 * CLK_MS);
+    }
+    return rc >= 0
+        ? 0
+        : fct_fail(fct_exit_code(rc), "%s (%s)%s", fdc_strerror(rc), fdc_status_name(rc),
+              rc == FDC_E_LOADING ? "; --wait S waits for it" : "");
+}
+
+int
+fdb_submit_plain(fdc_t *s, uint32_t vocab, uint32_t n_prompt, uint32_t n_out,
+    fdc_req_t **ret)
+{
+    struct fdc_submit_opts opts = { .size = sizeof(opts), .submit_timeout_ms = 10000 };
+    struct fdc_params par;
+    uint32_t ids[16], i;
+
+    fdc_params_init(&par);
+    par.flags = FDC_F_IGNORE_EOS;
+    par.temperature = 0;
+    par.max_new = n_out;
+    for (i = 0; i < n_prompt; i++)
+        ids[i] = (i + 1) % vocab;
+    return fdc_submit_ids(s, ids, n_prompt, &par, &opts, ret);
+}
+
+int
 fdb_load_open(const struct fct *f, struct fdb_load *l)
 {
     struct fdb_cfg *c = &l->cfg;
@@ -165,14 +216,9 @@ fdb_load_open(const struct fct *f, struct fdb_load *l)
     if (rc != 0)
         return rc;
     l->f = f;
-    l->info = (struct fdc_info){ .size = sizeof(l->info), .model = &l->model };
-    l->model.size = sizeof(l->model);
-    rc = fdc_info(l->session, &l->info, f->timeout_ms);
-    if (rc >= 0 && l->model.vocab == 0)
-        rc = FDC_E_LOADING;
-    if (rc < 0)
-        return fct_fail(fct_exit_code(rc), "%s (%s)%s", fdc_strerror(rc),
-            fdc_status_name(rc), rc == FDC_E_LOADING ? "; --wait S waits for it" : "");
+    rc = fdb_meet(f, l->session, &l->info, &l->model);
+    if (rc != 0)
+        return rc;
     if (c->concurrency > l->info.max_inflight)
         return fct_fail(FCT_EX_USAGE,
             "%u requests at a time: the daemon allows a client "
@@ -232,16 +278,11 @@ describe_host(char *ret, size_t n)
 static void
 join_args(char *ret, size_t n, int argc, char **argv)
 {
-    size_t at = (size_t)snprintf(ret, n, "fdbench"), k;
+    size_t at = (size_t)snprintf(ret, n, "fdbench");
     int i;
 
-    for (i = 0; i < argc && at < n - 1; i++) {
-        ret[at++] = ' ';
-        k = strnlen(argv[i], n - 1 - at);
-        memcpy(ret + at, argv[i], k);
-        at += k;
-        ret[at] = '\0';
-    }
+    for (i = 0; i < argc && at < n; i++)
+        at += (size_t)snprintf(ret + at, n - at, " %s", argv[i]);
 }
 
 void

@@ -1,0 +1,97 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What came of a run, as one JSON object, and what is made of it: a table, a page, a
+ * comparison with an earlier run, files. All of them read figures from that object.
+ */
+#ifndef FDD_TOOLS_FDBENCH_REPORT_H
+#define FDD_TOOLS_FDBENCH_REPORT_H
+
+#include "tools/fdbench/fdbench.h"
+
+/* ---- a result -------------------------------------------------------------------- */
+
+/* What the daemon says of itself, "" where it does not. */
+struct fdb_daemon {
+    char version[32], commit[48], device[24], device_uuid[48];
+};
+
+struct fdb_result {
+    const char *command;      /* serve, latency */
+    char args[1024];          /* command line, for the report */
+    char time[32], host[160]; /* when and where: ISO 8601, host and processor */
+    struct fdc_model_info model;
+    struct fdb_daemon daemon;
+    struct fdb_cfg cfg;
+    struct fdb_log log;
+    json_t *repeats; /* summaries, with what fdb_add_repeat() adds */
+    json_t *steps;   /* of a search for the load within a limit; NULL: none was made */
+    double found;    /* the largest load within the limits; 0: none */
+    double bound;    /* the largest that could be tried; 0: not known */
+};
+void fdb_result_init(struct fdb_result *r, const char *command, int argc, char **argv);
+void fdb_result_fini(struct fdb_result *r);
+/* Takes over the reference to summary. */
+void fdb_add_repeat(struct fdb_result *r, json_t *summary, const struct fdb_run *run);
+/* A load tried, and its summary; behind: it was not sent in time, fdb_fell_behind(). */
+void
+fdb_add_step(struct fdb_result *r, double load, json_t *summary, int within, int behind);
+/* Of the daemon's admin socket; nothing is printed, and ret is empty, when that
+ * cannot be asked. */
+void fdb_daemon_ask(const struct fct *f, struct fdb_daemon *ret);
+
+/* Of the JSON report: another number when a key or a definition changes, so that
+ * figures of two formats are not taken for the same. */
+#define FDB_FORMAT 1
+/* New reference, NULL without memory. Times in ms. */
+json_t *fdb_report_json(const struct fdb_result *r);
+/* Command, command line, time, host: what every report begins with. */
+json_t *fdb_head_json(const struct fdb_result *r);
+
+/* Three significant digits at least, "-" for NAN. ret[24]; returns ret. */
+char *fdb_num(double v, char *ret);
+/* "TTFT 200 ms, TPOT 20 ms", or "" without a limit, of a report. */
+void fdb_limits(const json_t *report, char *ret, size_t ret_bytes);
+/* What a search varies: "requests at a time", "requests/s", "conversations/s". */
+const char *fdb_load_unit(const struct fdb_cfg *cfg);
+
+/* Table on out: every metric, with several repeats their median, min and max. */
+void fdb_report_text(FILE *out, const json_t *report);
+/* One line a request; raw: everything from which the numbers follow. */
+void fdb_report_csv(FILE *out, const struct fdb_log *log);
+/* One file, no network: report.html with the report and what its plots need. -ENOMEM. */
+int fdb_report_html(FILE *out, const struct fdb_log *log, const json_t *report);
+
+/* ---- a run against an earlier one: against.c -------------------------------------- */
+
+/* The JSON report of an earlier serve that path holds. One of another format is
+ * refused unless any is set. New reference. 0 or an exit code with the message
+ * printed. */
+int fdb_against_read(const char *path, int any, json_t **ret_before);
+/* What makes two reports not comparable: workload, model, or that the earlier run
+ * was broken off. now needs no figures yet. In words in ret, cut where it is full;
+ * returns how many differences there are. */
+unsigned
+fdb_against_differs(const json_t *before, const json_t *now, char *ret, size_t ret_bytes);
+/* Table on out: what was measured, then before, now and now / before of each
+ * figure. A figure that a report lacks is "-". */
+void fdb_against_text(FILE *out, const json_t *before, const json_t *now);
+
+/* ---- files: output.c ---------------------------------------------------------------- */
+
+/* A file that a command writes: fn returns 0 or -errno; what out cannot take is seen
+ * behind it. "-" is standard output, NULL no file. */
+struct fdb_output {
+    const char *option, *path;
+    int (*fn)(FILE *out, const void *what);
+    int no_stdout;
+};
+/* Before the run: can each be written, and to a place of its own? *ret_quiet becomes 1 if
+ * one is standard output. 0 or an exit code with the message printed. */
+int fdb_output_check(const struct fdb_output *o, size_t n, int *ret_quiet);
+/* 0 or the exit code of the first that failed, with the messages printed. */
+int fdb_output_write(const struct fdb_output *o, size_t n, const void *what);
+/* Indented, with a newline. 0 or -errno; NULL is -ENOMEM. */
+int fdb_dump_json(FILE *out, const json_t *j);
+
+#endif
