@@ -58,14 +58,11 @@ make(struct fdb_result *r, double x)
     r->cfg.n_row = r->cfg.n_request = 3;
     r->cfg.n_warm = 0;
     r->cfg.slo.ttft_ms = 60;
-    r->command = "serve";
-    snprintf(r->args, sizeof(r->args), "fdbench serve --trace some/open.csv");
-    snprintf(r->time, sizeof(r->time), "2026-01-02T03:04:05Z");
-    snprintf(r->host, sizeof(r->host), "host (2 x processor)");
-    snprintf(r->daemon.commit, sizeof(r->daemon.commit), "abc1234");
-    snprintf(r->daemon.version, sizeof(r->daemon.version), "0.2.0");
-    snprintf(r->daemon.device, sizeof(r->daemon.device), "cuda:0");
-    snprintf(r->daemon.device_uuid, sizeof(r->daemon.device_uuid), "GPU-1");
+    r->head = json_pack("{s:s, s:s, s:s, s:s}", "command", "serve", "args",
+        "fdbench serve --trace some/open.csv", "time", "2026-01-02T03:04:05Z", "host",
+        "host (2 x processor)");
+    r->daemon = json_pack("{s:s, s:s, s:s, s:s}", "commit", "abc1234", "version", "0.2.0",
+        "device", "cuda:0", "device_uuid", "GPU-1");
     snprintf(r->model.name, sizeof(r->model.name), "llama");
     memset(r->model.digest, 0x11, sizeof(r->model.digest));
 }
@@ -144,8 +141,8 @@ two_files_one_table(void **state)
     /* what may differ: the path of the same trace, the seed, who and where */
     b.cfg.trace = "elsewhere/open.csv";
     b.cfg.seed = a.cfg.seed + 1;
-    snprintf(b.daemon.commit, sizeof(b.daemon.commit), "def5678");
-    snprintf(b.daemon.device_uuid, sizeof(b.daemon.device_uuid), "GPU-2");
+    json_object_set_new(b.daemon, "commit", json_string("def5678"));
+    json_object_set_new(b.daemon, "device_uuid", json_string("GPU-2"));
     j = report_of(&a);
     was = through_file(j, 0, &rc);
     assert_int_equal(0, rc);
@@ -207,8 +204,8 @@ limits_and_unknowns(void **state)
     make(&b, 1);
     b.cfg.slo.itl_ms = 50;
     b.cfg.slo_attain = 0.9;
-    memset(&a.daemon, 0, sizeof(a.daemon));
-    snprintf(a.args, sizeof(a.args), "fdbench \033[2J");
+    json_object_clear(a.daemon);
+    json_object_set_new(a.head, "args", json_string("fdbench \033[2J"));
     was = report_of(&a);
     is = report_of(&b);
     text = table(was, is);

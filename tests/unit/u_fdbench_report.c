@@ -99,12 +99,9 @@ make(struct fdb_result *r, uint32_t n_repeat, uint32_t n_request)
 
     seed = 42;
     memset(r, 0, sizeof(*r));
-    r->command = "serve";
-    snprintf(r->args, sizeof(r->args),
-        "fdbench serve -c 16 --label "
-        "'<b>&\"quoted\"</b>'");
-    snprintf(r->time, sizeof(r->time), "2026-01-02T03:04:05Z");
-    snprintf(r->host, sizeof(r->host), "host, 2 x <processor>");
+    r->head = json_pack("{s:s, s:s, s:s, s:s}", "command", "serve", "args",
+        "fdbench serve -c 16 --label '<b>&\"quoted\"</b>'", "time",
+        "2026-01-02T03:04:05Z", "host", "host, 2 x <processor>");
     snprintf(r->model.name, sizeof(r->model.name), "de<mo> \xff model");
     r->model.vocab = 512;
     r->model.max_model_len = 2048;
@@ -533,7 +530,8 @@ html_is_escaped(void **state)
     (void)state;
     make(&r, 3, 200);
     make_steps(&r);
-    snprintf(r.args, sizeof(r.args), "</script><script>alert(1)</script><!--");
+    json_object_set_new(r.head, "args",
+        json_string("</script><script>alert(1)</script><!--"));
     page = written(&r, HTML);
     assert_int_equal(2, count(page, "<script"));
     assert_int_equal(2, count(page, "</script>"));

@@ -22,7 +22,7 @@ static const struct {
 
 struct latency {
     struct fdb_load l;
-    struct fdb_result r; /* args, time and host alone */
+    struct fdb_result r; /* its head alone */
     uint32_t batch[N_BATCH_MAX], n_batch;
     uint32_t n_warm; /* batches */
     json_t *sizes;   /* [{batch, batches: summaries with the columns}] */
@@ -152,7 +152,7 @@ to_json(const struct latency *a)
 {
     const struct fdb_cfg *c = &a->l.cfg;
     const char *model = a->l.model.name;
-    json_t *o = fdb_head_json(&a->r), *sizes = json_array(), *out;
+    json_t *o = json_copy(a->r.head), *sizes = json_array(), *out;
     const json_t *size, *batches, *one;
     json_int_t n_failed;
     size_t i, k;
@@ -189,8 +189,8 @@ print_text(const struct latency *a)
 
     printf("latency, model %.64s, %s, %s\n"
            "prompt %u, output %u tokens; median (min - max) of %u batches\n\n%7s",
-        a->l.model.name, a->r.host, a->r.time, a->l.cfg.in.hi, a->l.cfg.out.hi,
-        a->l.cfg.n_repeat, "batch");
+        a->l.model.name, fct_str(a->report, "host"), fct_str(a->report, "time"),
+        a->l.cfg.in.hi, a->l.cfg.out.hi, a->l.cfg.n_repeat, "batch");
     for (k = 0; k < N_COLUMN; k++)
         printf("  %29s", columns[k].label);
     json_array_foreach(json_object_get(a->report, "sizes"), i, size) {
@@ -299,6 +299,7 @@ fdb_cmd_latency(const struct fct *f, int argc, char **argv)
         rc = latency(&a, f);
     fdc_close(a.l.session);
     fdb_cfg_fini(&a.l.cfg);
+    fdb_result_fini(&a.r);
     json_decref(a.report);
     json_decref(a.sizes);
     return rc;

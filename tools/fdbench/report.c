@@ -210,6 +210,8 @@ void
 fdb_result_fini(struct fdb_result *r)
 {
     fdb_log_fini(&r->log);
+    json_decref(r->head);
+    json_decref(r->daemon);
     json_decref(r->repeats);
     json_decref(r->steps);
 }
@@ -257,29 +259,18 @@ across_json(const json_t *repeats)
 }
 
 json_t *
-fdb_head_json(const struct fdb_result *r)
-{
-    return json_pack("{s:s, s:o, s:o, s:o}", "command", r->command, "args",
-        text_or_null(r->args), "time", text_or_null(r->time), "host",
-        text_or_null(r->host));
-}
-
-json_t *
 fdb_report_json(const struct fdb_result *r)
 {
     const struct fdc_model_info *m = &r->model;
-    const struct fdb_daemon *d = &r->daemon;
     char hex[2 * sizeof(m->digest) + 1];
     json_t *o;
     size_t i;
 
     for (i = 0; i < sizeof(m->digest); i++)
         snprintf(hex + 2 * i, 3, "%02x", m->digest[i]);
-    o = json_pack("{s:i, s:s, s:{s:o, s:o, s:o, s:o}}", "format", FDB_FORMAT, "fdbench",
-        ver_text(), "daemon", "version", text_or_null(d->version), "commit",
-        text_or_null(d->commit), "device", text_or_null(d->device), "device_uuid",
-        text_or_null(d->device_uuid));
-    json_object_update_new(o, fdb_head_json(r));
+    o = json_pack("{s:i, s:s, s:O?}", "format", FDB_FORMAT, "fdbench", ver_text(),
+        "daemon", r->daemon);
+    json_object_update(o, r->head);
     json_object_update_new(o,
         json_pack("{s:{s:o, s:s, s:I, s:I}, s:o, s:o, s:o}", "model", "name",
             fct_json_text(m->name, strnlen(m->name, sizeof(m->name))), "digest", hex,

@@ -11,17 +11,10 @@
 
 /* ---- a result -------------------------------------------------------------------- */
 
-/* What the daemon says of itself, "" where it does not. */
-struct fdb_daemon {
-    char version[32], commit[48], device[24], device_uuid[48];
-};
-
 struct fdb_result {
-    const char *command;      /* serve, latency */
-    char args[1024];          /* command line, for the report */
-    char time[32], host[160]; /* when and where: ISO 8601, host and processor */
+    json_t *head;   /* command, args: the line; time: ISO 8601; host: and its processor */
+    json_t *daemon; /* fdb_daemon_ask() */
     struct fdc_model_info model;
-    struct fdb_daemon daemon;
     struct fdb_cfg cfg;
     struct fdb_log log;
     json_t *repeats; /* summaries, with what fdb_add_repeat() adds */
@@ -36,17 +29,15 @@ void fdb_add_repeat(struct fdb_result *r, json_t *summary, const struct fdb_run 
 /* A load tried, and its summary; behind: it was not sent in time, fdb_fell_behind(). */
 void
 fdb_add_step(struct fdb_result *r, double load, json_t *summary, int within, int behind);
-/* Of the daemon's admin socket; nothing is printed, and ret is empty, when that
- * cannot be asked. */
-void fdb_daemon_ask(const struct fct *f, struct fdb_daemon *ret);
+/* What the daemon says of itself: version, commit, device, device_uuid, "" where it does
+ * not; nothing is printed when its admin socket gives no answer. */
+json_t *fdb_daemon_ask(const struct fct *f);
 
 /* Of the JSON report: another number when a key or a definition changes, so that
  * figures of two formats are not taken for the same. */
 #define FDB_FORMAT 1
 /* New reference, NULL without memory. Times in ms. */
 json_t *fdb_report_json(const struct fdb_result *r);
-/* Command, command line, time, host: what every report begins with. */
-json_t *fdb_head_json(const struct fdb_result *r);
 
 /* Three significant digits at least, "-" for NAN. ret[24]; returns ret. */
 char *fdb_num(double v, char *ret);

@@ -489,7 +489,7 @@ serve(struct serve *s, const struct fct *f)
     rc = compare_loads(s);
     if (rc != 0)
         return rc;
-    fdb_daemon_ask(f, &s->r.daemon);
+    s->r.daemon = fdb_daemon_ask(f);
     rc = s->search ? run_search(s) : run_repeats(s);
     rc2 = report(s, out, 3);
     return rc != 0 ? rc : rc2;

@@ -236,65 +236,62 @@ fdb_load_open(const struct fct *f, struct fdb_load *l)
 
 /* ---- what a report says of the run --------------------------------------- */
 
-void
-fdb_daemon_ask(const struct fct *f, struct fdb_daemon *ret)
+json_t *
+fdb_daemon_ask(const struct fct *f)
 {
     const json_t *worker;
-    json_t *st = NULL;
+    json_t *st = NULL, *o;
 
-    memset(ret, 0, sizeof(*ret));
-    if (fct_ask_once(f, json_pack("{s:s}", "cmd", "status"), 1, &st) == 0) {
-        worker = json_object_get(st, "worker");
-        snprintf(ret->version, sizeof(ret->version), "%s", fct_str(st, "version"));
-        snprintf(ret->commit, sizeof(ret->commit), "%s", fct_str(st, "commit"));
-        snprintf(ret->device, sizeof(ret->device), "%s", fct_str(worker, "device"));
-        snprintf(ret->device_uuid, sizeof(ret->device_uuid), "%s",
-            fct_str(worker, "device_uuid"));
-    }
+    (void)fct_ask_once(f, json_pack("{s:s}", "cmd", "status"), 1, &st);
+    worker = json_object_get(st, "worker");
+    o = json_pack("{s:s, s:s, s:s, s:s}", "version", fct_str(st, "version"), "commit",
+        fct_str(st, "commit"), "device", fct_str(worker, "device"), "device_uuid",
+        fct_str(worker, "device_uuid"));
     json_decref(st);
+    return o;
 }
 
 /* "host (8 x processor)" */
-static void
-describe_host(char *ret, size_t n)
+static json_t *
+host_json(void)
 {
     FILE *f = fopen("/proc/cpuinfo", "r");
-    char line[256], name[64] = "", *model = NULL;
+    char line[256], name[64] = "", model[81] = "processor", text[200];
 
-    while (f != NULL && model == NULL && fgets(line, sizeof(line), f) != NULL)
-        if (strncmp(line, "model name", 10) == 0 && strchr(line, ':') != NULL) {
-            model = strchr(line, ':') + 1;
-            model += strspn(model, " ");
-            model[strcspn(model, "\n")] = '\0';
-        }
+    while (f != NULL && fgets(line, sizeof(line), f) != NULL)
+        if (sscanf(line, "model name : %80[^\n]", model) == 1)
+            break;
     if (f != NULL)
         fclose(f);
     (void)gethostname(name, sizeof(name) - 1);
-    snprintf(ret, n, "%s (%ld x %.80s)", name, sysconf(_SC_NPROCESSORS_ONLN),
-        model != NULL ? model : "processor");
+    snprintf(text, sizeof(text), "%s (%ld x %s)", name, sysconf(_SC_NPROCESSORS_ONLN),
+        model);
+    return fct_json_text(text, strlen(text));
 }
 
 /* "fdbench serve -c 16", cut where it is full. */
-static void
-join_args(char *ret, size_t n, int argc, char **argv)
+static json_t *
+args_json(int argc, char **argv)
 {
-    size_t at = (size_t)snprintf(ret, n, "fdbench");
+    char text[1024] = "fdbench";
+    size_t at = strlen(text);
     int i;
 
-    for (i = 0; i < argc && at < n; i++)
-        at += (size_t)snprintf(ret + at, n - at, " %s", argv[i]);
+    for (i = 0; i < argc && at < sizeof(text); i++)
+        at += (size_t)snprintf(text + at, sizeof(text) - at, " %s", argv[i]);
+    return fct_json_text(text, strlen(text));
 }
 
 void
 fdb_result_init(struct fdb_result *r, const char *command, int argc, char **argv)
 {
     time_t now = time(NULL);
+    char text[32] = "";
     struct tm tm;
 
     memset(r, 0, sizeof(*r));
-    r->command = command;
-    join_args(r->args, sizeof(r->args), argc, argv);
     if (gmtime_r(&now, &tm) != NULL)
-        strftime(r->time, sizeof(r->time), "%Y-%m-%dT%H:%M:%SZ", &tm);
-    describe_host(r->host, sizeof(r->host));
+        strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &tm);
+    r->head = json_pack("{s:s, s:o, s:s, s:o}", "command", command, "args",
+        args_json(argc, argv), "time", text, "host", host_json());
 }
