@@ -19,7 +19,6 @@
 #define MS         1000000u
 #define IDLE_NS    (100u * MS) /* a look at signals and the progress bar */
 #define NO_ROOM_NS (1u * MS)   /* until a full request ring is looked at again */
-#define CANCEL_NS  (3000u * (uint64_t)MS)
 #define LEAD_NS    (2u * MS) /* to prepare the first request */
 #define PAUSE_MS   10u       /* of a client whose request failed, at least */
 
@@ -51,7 +50,7 @@ struct phase {
     uint8_t warm;
     uint32_t limit; /* requests at a time */
     uint32_t n_open, n_rest, n_over;
-    uint64_t n_tok, t0, t_stop, t_shown, t_cancel;
+    uint64_t n_tok, t0, t_stop, t_shown;
     int stopping; /* nothing more is sent */
     int rc;
 };
@@ -159,6 +158,7 @@ end_request(struct phase *p, struct slot *s, uint64_t now, uint32_t retry_ms)
     s->rec.t_end = now;
     if (fdb_log_rec(p->log, &s->rec, s->chunk) != 0)
         out_of_memory(p);
+    p->n_open -= s->h != NULL;
     fdc_req_free(s->h);
     s->h = NULL;
     p->run->t_end = now;
@@ -384,7 +384,6 @@ take_event(struct phase *p, struct slot *s, const struct fdc_event *ev, uint64_t
     case FDC_T_DONE:
         take_done(&s->rec, ev->done);
         p->run->n_preempted += ev->done->n_preempted;
-        p->n_open--;
         end_request(p, s, now, 0);
         return 1;
     case FDC_T_ERROR:
@@ -392,7 +391,6 @@ take_event(struct phase *p, struct slot *s, const struct fdc_event *ev, uint64_t
         say_failure(p, s->rec.index, ev->error);
         if (fdc_state(p->l->session, NULL) < 0)
             session_over(p, code);
-        p->n_open--;
         end_request(p, s, now, ev->error->retry_after_ms);
         return 1;
     default:
@@ -464,30 +462,17 @@ show(struct phase *p, uint64_t now)
 
 /* ---- one phase ----------------------------------------------------------- */
 
+/* Nothing more is sent, and what is open ends here. */
 static void
 cancel_all(struct phase *p, uint64_t now)
 {
     struct slot *s;
 
     p->stopping = 1;
-    p->t_cancel = now + CANCEL_NS;
-    SLIST_FOREACH(s, &p->all, of_all)
-    if (s->h != NULL)
-        (void)fdc_cancel(s->h);
-}
-
-/* Requests that do not end although they were cancelled. */
-static void
-give_up(struct phase *p, uint64_t now)
-{
-    struct slot *s;
-
-    SLIST_FOREACH(s, &p->all, of_all)
-    {
+    for (s = SLIST_FIRST(&p->all); s != NULL; s = SLIST_NEXT(s, of_all)) {
         if (s->h == NULL)
             continue;
-        s->rec.code = FDC_E_CANCELLED;
-        p->n_open--;
+        s->rec.code = p->rc == FCT_EX_UNAV ? FDC_E_DISCONNECTED : FDC_E_CANCELLED;
         end_request(p, s, now, 0);
     }
 }
@@ -506,9 +491,9 @@ next_due(const struct phase *p, uint64_t now)
         else if (p->cfg->arrival != FDB_CLOSED && s->t_wake < t)
             t = s->t_wake > now ? s->t_wake : now;
     }
-    STAILQ_FOREACH(s, &p->rest, next)
-    if (s->t_wake < t)
-        t = s->t_wake > now ? s->t_wake : now;
+    for (s = STAILQ_FIRST(&p->rest); s != NULL; s = STAILQ_NEXT(s, next))
+        if (s->t_wake < t)
+            t = s->t_wake > now ? s->t_wake : now;
     return t;
 }
 
@@ -532,15 +517,6 @@ wait_until(struct phase *p, uint64_t t_due)
     (void)ppoll(&pfd, 1, &ts, NULL);
 }
 
-static int
-is_over(const struct phase *p)
-{
-    if (p->n_open > 0)
-        return 0;
-    return p->stopping ||
-        (p->start == NULL && STAILQ_FIRST(&p->ready) == NULL && p->n_rest == 0);
-}
-
 static void
 loop(struct phase *p)
 {
@@ -552,19 +528,16 @@ loop(struct phase *p)
         if (fct_interrupted && p->rc == 0) {
             clear_bar(p);
             p->rc = fct_fail(FCT_EX_INT,
-                "interrupted: %u requests ended before, %u are "
-                "cancelled",
-                p->n_over, p->n_open);
-            cancel_all(p, now);
+                "interrupted: %u requests ended before, %u are cancelled", p->n_over,
+                p->n_open);
         }
-        if (p->t_cancel != 0 && now > p->t_cancel)
-            give_up(p, now);
         wake_up(p, now);
         if (!p->stopping)
             send_due(p);
-        if (p->rc != 0 && p->t_cancel == 0)
+        if (p->rc != 0)
             cancel_all(p, now);
-        if (is_over(p))
+        if (p->n_open == 0 &&
+            (p->stopping || (p->start == NULL && STAILQ_EMPTY(&p->ready) && p->n_rest == 0)))
             return;
         show(p, now);
         if (!receive(p, next_due(p, now)))

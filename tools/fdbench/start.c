@@ -8,8 +8,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <libgen.h>
 #include <math.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -136,24 +138,24 @@ static int
 find_fdd(struct starter *s)
 {
     static const char *const places[] = { "fdd", "../sbin/fdd", "../fdd" };
-    char exe[2048], path[2100], *slash;
-    ssize_t n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
+    char exe[2048], path[2100];
+    const char *dir;
+    ssize_t n;
     size_t i;
 
-    if (s->cfg.fdd != NULL) {
-        snprintf(s->fdd, sizeof(s->fdd), "%s", s->cfg.fdd);
-        if (access(s->fdd, X_OK) != 0)
-            return fct_fail(FCT_EX_NOIN, "--fdd %s: %s", s->fdd, strerror(errno));
-        return 0;
-    }
+    snprintf(s->fdd, sizeof(s->fdd), "%s", s->cfg.fdd != NULL ? s->cfg.fdd : "fdd");
+    if (s->cfg.fdd != NULL)
+        return access(s->fdd, X_OK) == 0
+            ? 0
+            : fct_fail(FCT_EX_NOIN, "--fdd %s: %s", s->fdd, strerror(errno));
+    n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
     exe[n > 0 ? n : 0] = '\0';
-    slash = strrchr(exe, '/');
-    for (i = 0; slash != NULL && i < sizeof(places) / sizeof(places[0]); i++) {
-        snprintf(path, sizeof(path), "%.*s/%s", (int)(slash - exe), exe, places[i]);
+    dir = dirname(exe);
+    for (i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+        snprintf(path, sizeof(path), "%s/%s", dir, places[i]);
         if (access(path, X_OK) == 0 && realpath(path, s->fdd) != NULL)
-            return 0;
+            break;
     }
-    snprintf(s->fdd, sizeof(s->fdd), "fdd");
     return 0;
 }
 
@@ -161,17 +163,15 @@ static int
 prepare(struct starter *s)
 {
     const char *tmp = getenv("TMPDIR");
-    struct stat st;
+    DIR *d = opendir(s->cfg.model);
 
-    if (stat(s->cfg.model, &st) != 0)
-        return fct_fail(FCT_EX_NOIN, "--model %s: %s", s->cfg.model, strerror(errno));
-    if (!S_ISDIR(st.st_mode))
+    if (d == NULL || realpath(s->cfg.model, s->model) == NULL)
         return fct_fail(FCT_EX_NOIN,
-            "--model %s: not a folder; name the one that holds "
-            "config.json",
-            s->cfg.model);
-    if (realpath(s->cfg.model, s->model) == NULL)
-        return fct_fail(FCT_EX_NOIN, "--model %s: %s", s->cfg.model, strerror(errno));
+            errno == ENOTDIR
+                ? "--model %s: not a folder; name the one that holds config.json"
+                : "--model %s: %s",
+            s->cfg.model, strerror(errno));
+    closedir(d);
     if (find_fdd(s) != 0)
         return FCT_EX_NOIN;
     snprintf(s->dir, sizeof(s->dir), "%.200s/fdbench.XXXXXX",
@@ -240,28 +240,30 @@ end_daemon(struct starter *s)
     s->pid = 0;
 }
 
-/* The last lines of its log, on standard error. */
-static void
-show_log(const struct starter *s)
+/* Why there will be no start, then the last lines of the daemon's log. */
+__attribute__((format(printf, 2, 3))) static int
+no_start(const struct starter *s, const char *fmt, ...)
 {
-    char *text, *at;
+    char why[600], *text, *at, *line;
     size_t n, lines = 0;
+    va_list ap;
 
+    va_start(ap, fmt);
+    vsnprintf(why, sizeof(why), fmt, ap);
+    va_end(ap);
+    fct_fail(0, "%s", why);
     if (access(s->log, R_OK) != 0 || fct_slurp(s->log, &text, &n) != 0)
-        return;
+        return FCT_EX_UNAV;
     while (n > 0 && text[n - 1] == '\n')
-        n--;
-    text[n] = '\0';
+        text[--n] = '\0';
     for (at = text + n; at > text; at--)
         if (at[-1] == '\n' && ++lines == LOG_LINES)
             break;
     fprintf(stderr, n > 0 ? "its last lines:\n" : "it wrote no line\n");
-    while (n > 0 && at != NULL) {
-        fprintf(stderr, "  %.*s\n", (int)strcspn(at, "\n"), at);
-        at = strchr(at, '\n');
-        at += at != NULL;
-    }
+    while (n > 0 && (line = strsep(&at, "\n")) != NULL)
+        fprintf(stderr, "  %s\n", line);
     free(text);
+    return FCT_EX_UNAV;
 }
 
 /* Is it still there? 0 or an exit code, with the message printed. */
@@ -274,40 +276,31 @@ still_there(struct starter *s, const char *phase)
         return fct_fail(FCT_EX_INT, "interrupted");
     if (waitpid(s->pid, &status, WNOHANG) == s->pid) {
         s->pid = 0;
-        if (WIFSIGNALED(status))
-            fct_fail(0, "%s was killed by signal %d before %s", s->fdd, WTERMSIG(status),
-                phase);
-        else
-            fct_fail(0, "%s ended with %d before %s", s->fdd, WEXITSTATUS(status), phase);
-        show_log(s);
-        return FCT_EX_UNAV;
+        return WIFSIGNALED(status)
+            ? no_start(s, "%s was killed by signal %d before %s", s->fdd,
+                  WTERMSIG(status), phase)
+            : no_start(s, "%s ended with %d before %s", s->fdd, WEXITSTATUS(status), phase);
     }
-    if (clk_now_ns() < s->t_end)
-        return 0;
-    fct_fail(0, "no sign of %s within %g s (--timeout)", phase, s->cfg.timeout_s);
-    show_log(s);
-    return FCT_EX_UNAV;
+    return clk_now_ns() < s->t_end
+        ? 0
+        : no_start(s, "no sign of %s within %g s (--timeout)", phase, s->cfg.timeout_s);
 }
 
-/* Has the daemon given up its worker? */
+/* Has the daemon given up its worker? As still_there(). */
 static int
-gave_up(struct starter *s)
+gave_up(const struct starter *s)
 {
-    json_t *st = NULL;
     const char *error;
-    int bad = 0;
+    json_t *st = NULL;
+    int rc = 0;
 
-    if (fct_ask_once(&s->f, json_pack("{s:s}", "cmd", "status"), 1, &st) == 0) {
-        error = fct_str(json_object_get(st, "worker"), "error");
-        bad = strcmp(fct_str(st, "state"), "degraded") == 0;
-        if (bad)
-            fct_fail(0, "the model does not start: %s",
-                error[0] != '\0' ? error : "see below");
-    }
+    (void)fct_ask_once(&s->f, json_pack("{s:s}", "cmd", "status"), 1, &st);
+    error = fct_str(json_object_get(st, "worker"), "error");
+    if (strcmp(fct_str(st, "state"), "degraded") == 0)
+        rc = no_start(s, "the model does not start: %s",
+            error[0] != '\0' ? error : "see below");
     json_decref(st);
-    if (bad)
-        show_log(s);
-    return bad;
+    return rc;
 }
 
 /* ---- one start ------------------------------------------------------------------- */
@@ -339,7 +332,7 @@ wait_ready(struct starter *s, json_t *t, fdc_t **ret)
     while (rc == 0 && fdb_info(*ret, 1000, &info, &model) < 0) {
         rc = still_there(s, "the model was ready");
         if (rc == 0 && clk_now_ns() > t_look + 200000000u) {
-            rc = gave_up(s) ? FCT_EX_UNAV : 0;
+            rc = gave_up(s);
             t_look = clk_now_ns();
         }
         clk_sleep_ns(NAP_NS);
