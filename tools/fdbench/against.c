@@ -35,8 +35,8 @@ fdb_against_read(const char *path, int any, json_t **ret_before)
             path);
     else if (!any && format != FDB_FORMAT)
         rc = fct_fail(FCT_EX_DATA,
-            "--against %s: of another version of fdbench (%.40s), "
-            "report format %lld instead of %d; --against-any compares all the same",
+            "--against %s: of another version of fdbench (%.40s), report format %lld "
+            "instead of %d; --against-any compares all the same",
             path, fct_str(j, "fdbench"), format, FDB_FORMAT);
     if (rc != 0)
         json_decref(j);

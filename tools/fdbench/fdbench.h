@@ -179,7 +179,8 @@ fdb_within(const struct fdb_log *log, const struct fdb_rec *r, const struct fdb_
  * sent too late, by more than 10 ms and by 5 % of the time that all were due in? */
 int fdb_fell_behind(const struct fdb_log *log, uint32_t repeat);
 
-/* A summary is a JSON object: these keys, and "errors", {status: requests that failed}. */
+/* A summary is a JSON object of these keys and "errors", {status: requests that failed with
+ * it}, the most frequent first. */
 struct fdb_metric {
     const char *key, *label, *unit;
     enum {

@@ -23,29 +23,29 @@ static const char page[] = {
 
 /* The repeat whose output tokens/s are the (lower) median. */
 static size_t
-middle_of(const json_t *repeats)
+middle_of(const json_t *report)
 {
-    size_t i, j, below, n = json_array_size(repeats);
-    double a, b;
+    double median = fdb_figure(report, "across_repeats", "output_tokens_per_s", "median"),
+           best = -1, v;
+    size_t i, middle = 0;
+    const json_t *one;
 
-    for (i = 0; i < n; i++) {
-        a = fct_real(json_array_get(repeats, i), "output_tokens_per_s");
-        for (j = below = 0; j < n; j++) {
-            b = fct_real(json_array_get(repeats, j), "output_tokens_per_s");
-            below += b < a || (!(b > a) && j < i);
+    json_array_foreach(json_object_get(report, "repeats"), i, one) {
+        v = fct_real(one, "output_tokens_per_s");
+        if (v <= median && v > best) {
+            best = v;
+            middle = i;
         }
-        if (below == (n - 1) / 2)
-            return i;
     }
-    return 0;
+    return middle;
 }
 
-/* {percent: [...], METRIC: [values at percent, of each repeat, the middle one last]} */
+/* {METRIC: [[[value, percent], ...] of each repeat, the middle one last]} */
 static json_t *
 curves(const struct fdb_log *log, size_t n_repeat, size_t middle)
 {
     double *v = calloc(log->n_chunk + log->n_rec + 1, sizeof(*v)), percent;
-    json_t *o = json_object(), *percents = json_array(), *list, *curve;
+    json_t *o = json_object(), *list, *curve;
     size_t i, n_other, k, n;
 
     for (int m = FDB_TTFT; v != NULL && m <= FDB_E2E; m++) {
@@ -56,19 +56,17 @@ curves(const struct fdb_log *log, size_t n_repeat, size_t middle)
             n = fdb_values(log, (uint32_t)(i < n_repeat ? i : middle), (enum fdb_times)m, v);
             fdb_sort(v, n);
             curve = json_array();
-            for (k = 0; k <= N_BODY + N_TAIL; k++) {
+            for (k = 0; n > 0 && k <= N_BODY + N_TAIL; k++) {
                 percent = k < N_BODY ? 99.0 * (double)k / N_BODY
                                      : 99 + (double)(k - N_BODY) / N_TAIL;
-                json_array_append_new(curve, fct_json_real(fdb_percentile(v, n, percent)));
-                if (m == FDB_TTFT && i == n_repeat)
-                    json_array_append_new(percents, json_real(percent));
+                json_array_append_new(curve,
+                    json_pack("[f,f]", fdb_percentile(v, n, percent), percent));
             }
             json_array_append_new(list, curve);
         }
         json_object_set_new(o, fdb_metrics[FDB_FIRST_DIST + m].key, list);
     }
     free(v);
-    json_object_set_new(o, "percent", percents);
     return o;
 }
 
@@ -198,7 +196,7 @@ page_data(const struct fdb_log *log, const json_t *report)
 {
     const json_t *repeats = json_object_get(report, "repeats"), *one;
     json_t *metrics = json_array(), *statuses = json_object(), *n;
-    size_t middle = middle_of(repeats), i;
+    size_t middle = middle_of(report), i;
     const char *name;
     char limits[96];
 
@@ -220,7 +218,7 @@ page_data(const struct fdb_log *log, const json_t *report)
 }
 
 int
-fdb_report_html(FILE *out, const struct fdb_log *log, const json_t *report)
+fdb_report_html(FILE *out, const json_t *report, const void *log)
 {
     static const char here[] = "@DATA@";
     const char *end = memmem(page, sizeof(page), here, strlen(here)), *c;

@@ -6,10 +6,11 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
-#define N_BATCH_MAX 64
-#define LEN_MAX     16777216u
+#define BATCH_MAX 65536u
+#define LEN_MAX   16777216u
 
 /* Of a batch. prefill: first sending to the last request's first token; step: median of
  * the requests' time per output token. */
@@ -23,11 +24,12 @@ static const struct {
 struct latency {
     struct fdb_load l;
     struct fdb_result r; /* its head alone */
-    uint32_t batch[N_BATCH_MAX], n_batch;
+    uint32_t *batch;
+    size_t n_batch;
     uint32_t n_warm; /* batches */
-    json_t *sizes;   /* [{batch, batches: summaries with the columns}] */
-    const char *csv, *json;
+    json_t *batches; /* summaries with the columns, "batch" and "repeat" */
     json_t *report;
+    const char *csv, *json;
     int quiet;
 };
 
@@ -37,25 +39,19 @@ static int
 take_batches(void *args, const char *text)
 {
     struct latency *a = args;
-    const char *p = text;
-    char one[24];
-    size_t n;
-    int rc;
+    char why[96];
+    size_t i;
 
-    a->n_batch = 0;
-    for (;;) {
-        n = strcspn(p, ",");
-        snprintf(one, sizeof(one), "%.*s", (int)(n < 20 ? n : 20), p);
-        if (a->n_batch == N_BATCH_MAX)
-            return fct_fail(FCT_EX_USAGE, "--batch %s: at most %d sizes", text, N_BATCH_MAX);
-        rc = fct_u32("--batch", one, 1, 65536, &a->batch[a->n_batch]);
-        if (rc != 0)
-            return rc;
-        a->n_batch++;
-        if (p[n] == '\0')
-            return 0;
-        p += n + 1;
-    }
+    free(a->batch);
+    a->batch = NULL;
+    if (fct_parse_ids(text, strlen(text), &a->batch, &a->n_batch, why, sizeof(why)) != 0)
+        return fct_fail(FCT_EX_USAGE, "--batch %s: must be a whole number from 1 to %u",
+            text, BATCH_MAX);
+    for (i = 0; i < a->n_batch; i++)
+        if (a->batch[i] < 1 || a->batch[i] > BATCH_MAX)
+            return fct_fail(FCT_EX_USAGE,
+                "--batch %u: must be a whole number from 1 to %u", a->batch[i], BATCH_MAX);
+    return 0;
 }
 
 #define L struct latency
@@ -117,66 +113,62 @@ measure(const struct fdb_log *log, uint32_t repeat, const struct fdb_run *run)
     return sum;
 }
 
-/* The batches of one size. */
+/* The batches of one size: into a->batches, and what they are together into sizes. */
 static int
-run_size(struct latency *a, uint32_t at)
+run_size(struct latency *a, uint32_t size, json_t *sizes)
 {
-    struct fdb_cfg *c = &a->l.cfg;
+    struct fdb_cfg cfg = a->l.cfg;
     struct fdb_log log = { .n_rec = 0 };
-    json_t *batches = json_array();
-    uint64_t seed = c->seed;
+    json_t *list = json_array(), *o, *sum;
+    json_int_t n_failed = 0;
     struct fdb_run run;
     uint32_t i;
+    size_t k;
     int rc = 0;
 
-    c->concurrency = c->n_request = a->batch[at];
-    c->n_warm = a->batch[at] * a->n_warm;
-    c->seed = seed + at;
-    for (i = 0; rc == 0 && i < c->n_repeat; i++) {
+    a->l.cfg.concurrency = a->l.cfg.n_request = size;
+    a->l.cfg.n_warm = size * a->n_warm;
+    a->l.cfg.seed += json_array_size(sizes);
+    for (i = 0; rc == 0 && i < cfg.n_repeat; i++) {
         rc = fdb_load_run(&a->l, i, &log, &run);
         /* A batch that was broken off says nothing. */
-        if (rc == 0 && json_array_append_new(batches, measure(&log, i, &run)) != 0)
-            rc = fct_oom();
+        sum = rc == 0 ? measure(&log, i, &run) : NULL;
         fdb_log_fini(&log);
+        if (sum == NULL)
+            break;
+        n_failed += fct_num(sum, "requests_failed");
+        json_object_update_new(sum,
+            json_pack("{s:I, s:I}", "batch", (json_int_t)size, "repeat", (json_int_t)i));
+        json_array_append(list, sum);
+        json_array_append_new(a->batches, sum);
     }
-    c->seed = seed;
-    json_array_append_new(a->sizes,
-        json_pack("{s:I, s:o}", "batch", (json_int_t)a->batch[at], "batches", batches));
+    a->l.cfg = cfg;
+    o = json_pack("{s:I, s:I, s:I}", "batch", (json_int_t)size, "batches", (json_int_t)i,
+        "requests_failed", n_failed);
+    for (k = 0; k < N_COLUMN; k++)
+        json_object_set_new(o, columns[k].key, fdb_mmm_of(list, columns[k].key, NULL, 1));
+    if (i > 0)
+        json_array_append(sizes, o);
+    json_decref(o);
+    json_decref(list);
     return rc;
 }
 
 /* ---- results ------------------------------------------------------------- */
 
+/* What stands before the sizes; a seed as text: JSON readers keep 53 bits of a number. */
 static json_t *
-to_json(const struct latency *a)
+report_json(const struct latency *a)
 {
     const struct fdb_cfg *c = &a->l.cfg;
     const char *model = a->l.model.name;
-    json_t *o = json_copy(a->r.head), *sizes = json_array(), *out;
-    const json_t *size, *batches, *one;
-    json_int_t n_failed;
-    size_t i, k;
+    json_t *o = json_copy(a->r.head);
 
-    json_array_foreach(a->sizes, i, size) {
-        batches = json_object_get(size, "batches");
-        if (json_array_size(batches) == 0)
-            break;
-        n_failed = 0;
-        json_array_foreach(batches, k, one)
-            n_failed += fct_num(one, "requests_failed");
-        out = json_pack("{s:O, s:I, s:I}", "batch", json_object_get(size, "batch"),
-            "batches", (json_int_t)json_array_size(batches), "requests_failed", n_failed);
-        for (k = 0; k < N_COLUMN; k++)
-            json_object_set_new(out, columns[k].key,
-                fdb_mmm_of(batches, columns[k].key, NULL, 1));
-        json_array_append_new(sizes, out);
-    }
-    /* a seed as text: JSON readers keep 53 bits of a number */
     json_object_update_new(o,
-        json_pack("{s:o, s:I, s:I, s:o, s:o}", "model",
+        json_pack("{s:o, s:I, s:I, s:o, s:[]}", "model",
             fct_json_text(model, strnlen(model, sizeof(a->l.model.name))),
             "prompt_tokens", (json_int_t)c->in.hi, "output_tokens", (json_int_t)c->out.hi,
-            "seed", json_sprintf("%" PRIu64, c->seed), "sizes", sizes));
+            "seed", json_sprintf("%" PRIu64, c->seed), "sizes"));
     return o;
 }
 
@@ -209,46 +201,35 @@ print_text(const struct latency *a)
 }
 
 static int
-write_json(FILE *f, const void *a)
+write_csv(FILE *f, const json_t *report, const void *batches)
 {
-    return fdb_dump_json(f, ((const struct latency *)a)->report);
-}
-
-static int
-write_csv(FILE *f, const void *what)
-{
-    const struct latency *a = what;
-    const json_t *size, *one;
-    size_t i, j, k;
+    const json_t *one;
+    size_t i, k;
 
     fputs("batch,repeat,prompt_tokens,output_tokens,prefill_ms,step_ms,batch_ms,"
           "output_tokens_per_s,requests_failed\n",
         f);
-    json_array_foreach(a->sizes, i, size)
-        json_array_foreach(json_object_get(size, "batches"), j, one) {
-            fprintf(f, "%lld,%zu,%u,%u", fct_num(size, "batch"), j, a->l.cfg.in.hi,
-                a->l.cfg.out.hi);
-            for (k = 0; k < N_COLUMN; k++)
-                fprintf(f, ",%.17g", fdb_figure(one, columns[k].key, NULL, NULL));
-            fprintf(f, ",%lld\n", fct_num(one, "requests_failed"));
-        }
+    json_array_foreach((const json_t *)batches, i, one) {
+        fprintf(f, "%lld,%lld,%lld,%lld", fct_num(one, "batch"), fct_num(one, "repeat"),
+            fct_num(report, "prompt_tokens"), fct_num(report, "output_tokens"));
+        for (k = 0; k < N_COLUMN; k++)
+            fprintf(f, ",%.17g", fdb_figure(one, columns[k].key, NULL, NULL));
+        fprintf(f, ",%lld\n", fct_num(one, "requests_failed"));
+    }
     return 0;
 }
 
 /* When every request of every batch fails the run has failed. */
 static int
-exit_of(const json_t *sizes)
+exit_of(const json_t *batches)
 {
-    const json_t *size, *one, *first = NULL;
-    size_t i, j;
+    const json_t *one;
+    size_t i;
 
-    json_array_foreach(sizes, i, size)
-        json_array_foreach(json_object_get(size, "batches"), j, one) {
-            first = first == NULL ? one : first;
-            if (json_object_get(one, "prefill_ms") != NULL)
-                return 0;
-        }
-    return fct_exit_code(fdb_commonest(first));
+    json_array_foreach(batches, i, one)
+        if (json_object_get(one, "prefill_ms") != NULL)
+            return 0;
+    return fct_exit_code(fdb_commonest(json_array_get(batches, 0)));
 }
 
 /* ---- the command --------------------------------------------------------- */
@@ -256,30 +237,32 @@ exit_of(const json_t *sizes)
 static int
 latency(struct latency *a, const struct fct *f)
 {
+    static uint32_t one = 1;
     const struct fdb_output out[] = { { "csv", a->csv, write_csv, 0 },
-        { "json", a->json, write_json, 0 } };
+        { "json", a->json, fdb_report_dump, 0 } };
+    const uint32_t *batch = a->batch != NULL ? a->batch : &one;
+    size_t i, n = a->batch != NULL ? a->n_batch : 1;
     struct fdb_cfg *c = &a->l.cfg;
-    uint32_t i;
     int rc = fdb_output_check(out, 2, &a->quiet), rc2;
 
     c->in.lo = c->in.hi;
     c->out.lo = c->out.hi;
-    for (i = 0; i < a->n_batch; i++)
-        c->concurrency = a->batch[i] > c->concurrency ? a->batch[i] : c->concurrency;
-    a->sizes = json_array();
+    for (i = 0; i < n; i++)
+        c->concurrency = batch[i] > c->concurrency ? batch[i] : c->concurrency;
     if (rc == 0)
         rc = fdb_load_open(f, &a->l);
-    for (i = 0; rc == 0 && i < a->n_batch; i++)
-        rc = run_size(a, i);
-    a->report = to_json(a);
-    if (json_array_size(json_object_get(a->report, "sizes")) == 0)
+    a->batches = json_array();
+    a->report = report_json(a);
+    for (i = 0; rc == 0 && i < n; i++)
+        rc = run_size(a, batch[i], json_object_get(a->report, "sizes"));
+    if (json_array_size(a->batches) == 0)
         return rc;
     /* Files first: who reads standard output may have gone. */
-    rc2 = fdb_output_write(out, 2, a);
+    rc2 = fdb_output_write(out, 2, a->report, a->batches);
     if (!a->quiet)
         print_text(a);
     rc = rc == 0 ? rc2 : rc;
-    return rc == 0 ? exit_of(a->sizes) : rc;
+    return rc == 0 ? exit_of(a->batches) : rc;
 }
 
 int
@@ -293,7 +276,6 @@ fdb_cmd_latency(const struct fct *f, int argc, char **argv)
     fdb_result_init(&a.r, "latency", argc, argv);
     a.l.cfg.n_repeat = 5;
     a.n_warm = 1;
-    a.batch[0] = a.n_batch = 1;
     rc = fct_parse(&lat_line, argc, argv, &a);
     if (rc == FCT_GO)
         rc = latency(&a, f);
@@ -301,6 +283,7 @@ fdb_cmd_latency(const struct fct *f, int argc, char **argv)
     fdb_cfg_fini(&a.l.cfg);
     fdb_result_fini(&a.r);
     json_decref(a.report);
-    json_decref(a.sizes);
+    json_decref(a.batches);
+    free(a.batch);
     return rc;
 }

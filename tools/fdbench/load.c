@@ -19,8 +19,8 @@
 #define MS         1000000u
 #define IDLE_NS    (100u * MS) /* a look at signals and the progress bar */
 #define NO_ROOM_NS (1u * MS)   /* until a full request ring is looked at again */
-#define LEAD_NS    (2u * MS) /* to prepare the first request */
-#define PAUSE_MS   10u       /* of a client whose request failed, at least */
+#define LEAD_NS    (2u * MS)   /* to prepare the first request */
+#define PAUSE_MS   10u         /* of a client whose request failed, at least */
 
 /* A conversation: its open request, or the one to come. */
 struct slot {
@@ -82,20 +82,9 @@ out_of_memory(struct phase *p)
     clear_bar(p);
     if (p->rc == 0)
         p->rc = fct_fail(FCT_EX_SOFT,
-            "out of memory: %zu requests and %zu arrivals are "
-            "in the log",
-            p->log->n_rec, p->log->n_chunk);
+            "out of memory: %zu requests and %zu arrivals are in the log", p->log->n_rec,
+            p->log->n_chunk);
     p->stopping = 1;
-}
-
-static struct slot *
-take_slot(struct phase *p)
-{
-    struct slot *s = pop(&p->idle);
-
-    if (s == NULL && (s = calloc(1, sizeof(*s))) != NULL)
-        SLIST_INSERT_HEAD(&p->all, s, of_all);
-    return s;
 }
 
 static void
@@ -121,7 +110,9 @@ prepare(struct phase *p)
 
     if (p->start != NULL || p->stopping || !fdb_work_next(p->w, &ask))
         return;
-    s = take_slot(p);
+    s = pop(&p->idle);
+    if (s == NULL && (s = calloc(1, sizeof(*s))) != NULL)
+        SLIST_INSERT_HEAD(&p->all, s, of_all);
     if (s == NULL || fdb_work_prompt(p->w, &ask, &s->prompt) != 0) {
         out_of_memory(p);
         return;
@@ -349,21 +340,12 @@ take_ids(struct phase *p, struct slot *s, const struct fdc_event *ev, uint64_t n
         out_of_memory(p);
 }
 
-static void
-take_done(struct fdb_rec *r, const struct fdc_done *d)
-{
-    r->n_prompt = d->prompt_tokens;
-    r->n_cached = d->cached_tokens;
-    r->n_out = d->output_tokens;
-    r->n_preempted = d->n_preempted;
-    r->queue_ns = d->t_start > d->t_submit ? d->t_start - d->t_submit : 0;
-}
-
 /* 1: the request is over. */
 static int
 take_event(struct phase *p, struct slot *s, const struct fdc_event *ev, uint64_t now)
 {
-    int code;
+    const struct fdc_done *d = ev->done;
+    struct fdb_rec *r = &s->rec;
 
     switch (ev->type) {
     case FDC_T_IDS:
@@ -375,22 +357,26 @@ take_event(struct phase *p, struct slot *s, const struct fdc_event *ev, uint64_t
             out_of_memory(p);
         return 0;
     case FDC_T_ACCEPTED:
-        s->rec.n_prompt = ev->accepted->prompt_len;
-        s->rec.n_cached = ev->accepted->cached_len;
+        r->n_prompt = ev->accepted->prompt_len;
+        r->n_cached = ev->accepted->cached_len;
         return 0;
     case FDC_T_CHOICE_END:
-        s->rec.finish = ev->choice_end->finish;
+        r->finish = ev->choice_end->finish;
         return 0;
     case FDC_T_DONE:
-        take_done(&s->rec, ev->done);
-        p->run->n_preempted += ev->done->n_preempted;
+        r->n_prompt = d->prompt_tokens;
+        r->n_cached = d->cached_tokens;
+        r->n_out = d->output_tokens;
+        r->n_preempted = d->n_preempted;
+        r->queue_ns = d->t_start > d->t_submit ? d->t_start - d->t_submit : 0;
+        p->run->n_preempted += d->n_preempted;
         end_request(p, s, now, 0);
         return 1;
     case FDC_T_ERROR:
-        s->rec.code = code = ev->error->code;
-        say_failure(p, s->rec.index, ev->error);
+        r->code = ev->error->code;
+        say_failure(p, r->index, ev->error);
         if (fdc_state(p->l->session, NULL) < 0)
-            session_over(p, code);
+            session_over(p, r->code);
         end_request(p, s, now, ev->error->retry_after_ms);
         return 1;
     default:
@@ -418,15 +404,6 @@ receive(struct phase *p, uint64_t t_due)
 
 /* ---- progress ------------------------------------------------------------ */
 
-/* Columns of the terminal that standard error is. */
-static int
-columns(void)
-{
-    struct winsize ws;
-
-    return ioctl(STDERR_FILENO, TIOCGWINSZ, &ws) == 0 && ws.ws_col > 0 ? ws.ws_col : 80;
-}
-
 static void
 show(struct phase *p, uint64_t now)
 {
@@ -436,6 +413,7 @@ show(struct phase *p, uint64_t now)
     int bar = !p->l->lines && isatty(STDERR_FILENO), n;
     double s = now > p->t0 ? (double)(now - p->t0) / 1e9 : 0, part = 0;
     char of[24] = "", line[160];
+    struct winsize ws = { .ws_col = 0 };
 
     if ((!bar && !p->l->lines) || p->l->quiet || now < p->t_shown ||
         now - p->t_shown < (bar ? 200u : 5000u) * (uint64_t)MS)
@@ -454,8 +432,9 @@ show(struct phase *p, uint64_t now)
         s > 0 ? (double)p->n_tok / s : 0, bar ? " [" : "",
         bar ? full + sizeof(full) - 1 - n : "", bar ? rest + n : "", bar ? "]" : "");
     /* A line that wraps could not be written over. */
+    (void)ioctl(STDERR_FILENO, TIOCGWINSZ, &ws);
     if (bar)
-        fprintf(stderr, "\r%.*s\033[K", columns() - 1, line);
+        fprintf(stderr, "\r%.*s\033[K", ws.ws_col > 0 ? ws.ws_col - 1 : 79, line);
     else
         fprintf(stderr, "%s\n", line);
 }
@@ -594,9 +573,7 @@ check_warm(const struct fdb_log *log, size_t first)
     }
     return i == first
         ? 0
-        : fct_fail(FCT_EX_DATA,
-              "every request of the warm-up was "
-              "refused: %s (%s)",
+        : fct_fail(FCT_EX_DATA, "every request of the warm-up was refused: %s (%s)",
               fdc_strerror(code), fdc_status_name(code));
 }
 

@@ -61,7 +61,7 @@ fdb_output_check(const struct fdb_output *o, size_t n, int *ret_quiet)
 }
 
 static int
-write_one(const struct fdb_output *o, const void *what)
+write_one(const struct fdb_output *o, const json_t *report, const void *log)
 {
     FILE *f;
     int rc;
@@ -70,7 +70,7 @@ write_one(const struct fdb_output *o, const void *what)
     f = is_stdout(o) ? stdout : fopen(o->path, "w");
     if (f == NULL)
         return fct_fail(FCT_EX_IO, "%s: %s", o->path, strerror(errno));
-    rc = o->fn(f, what);
+    rc = o->fn(f, report, log);
     if (rc == 0 && (fflush(f) != 0 || ferror(f)))
         rc = errno != 0 ? -errno : -EIO;
     if (f != stdout && fclose(f) != 0 && rc == 0)
@@ -79,23 +79,24 @@ write_one(const struct fdb_output *o, const void *what)
 }
 
 int
-fdb_output_write(const struct fdb_output *o, size_t n, const void *what)
+fdb_output_write(const struct fdb_output *o, size_t n, const json_t *report, const void *log)
 {
     int rc = 0, one;
     size_t i;
 
     for (i = 0; i < n; i++) {
-        one = o[i].path != NULL ? write_one(&o[i], what) : 0;
+        one = o[i].path != NULL ? write_one(&o[i], report, log) : 0;
         rc = rc == 0 ? one : rc;
     }
     return rc;
 }
 
 int
-fdb_dump_json(FILE *out, const json_t *j)
+fdb_report_dump(FILE *out, const json_t *report, const void *log)
 {
-    if (j == NULL || json_dumpf(j, out, JSON_INDENT(2)) != 0)
-        return j != NULL && errno != 0 ? -errno : -ENOMEM;
+    (void)log;
+    if (json_dumpf(report, out, JSON_INDENT(2)) != 0)
+        return errno != 0 ? -errno : -ENOMEM;
     fputc('\n', out);
     return 0;
 }

@@ -41,10 +41,8 @@ fdb_load_unit(const struct fdb_cfg *cfg)
 static void
 say_len(FILE *f, const char *what, const struct fdb_len *l)
 {
-    if (l->lo == l->hi)
-        fprintf(f, "; %s of %u tokens", what, l->lo);
-    else
-        fprintf(f, "; %s of %u to %u tokens", what, l->lo, l->hi);
+    fprintf(f, l->lo == l->hi ? "; %s of %u tokens" : "; %s of %u to %u tokens", what,
+        l->lo, l->hi);
 }
 
 static void
@@ -189,9 +187,9 @@ cfg_json(const struct fdb_cfg *c)
     static const char *const names[] = { "closed", "poisson", "gamma", "constant", "ramp",
         "trace" };
 
-    return json_pack("{s:s, s:i, s:i, s:i, s:i, s:[i,i], s:[i,i], s:o, s:o, s:o, s:o, "
-                     "s:i, s:i, s:i, s:b, s:o, s:o, s:o, s:o, s:o, s:o, "
-                     "s:{s:f, s:f, s:f, s:f, s:f}, s:o}",
+    return json_pack(
+        "{s:s, s:i, s:i, s:i, s:i, s:[i,i], s:[i,i], s:o, s:o, s:o, s:o, s:i, s:i, s:i, "
+        "s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:{s:f, s:f, s:f, s:f, s:f}, s:o}",
         "arrivals", names[c->arrival], "concurrency", (int)c->concurrency, "requests",
         (int)c->n_request, "warmup", (int)c->n_warm, "repeats", (int)c->n_repeat,
         "prompt_len", (int)c->in.lo, (int)c->in.hi, "output_len", (int)c->out.lo,
@@ -423,12 +421,14 @@ fdb_report_text(FILE *out, const json_t *report)
 
 /* ---- CSV ---------------------------------------------------------------------- */
 
-void
-fdb_report_csv(FILE *out, const struct fdb_log *log)
+int
+fdb_report_csv(FILE *out, const json_t *report, const void *of)
 {
+    const struct fdb_log *log = of;
     size_t i;
     uint32_t j;
 
+    (void)report;
     fputs("repeat,index,warm,conversation,turn,prompt_tokens,cached_tokens,output_tokens,"
           "max_new,code,status,finish,preempted,due_ns,send_ns,first_ns,end_ns,queue_ns,"
           "arrivals\r\n",
@@ -446,4 +446,5 @@ fdb_report_csv(FILE *out, const struct fdb_log *log)
                 log->chunk[q->chunk + j].t_ns, log->chunk[q->chunk + j].n_tok);
         fputs("\r\n", out);
     }
+    return 0;
 }

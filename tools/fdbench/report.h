@@ -39,6 +39,15 @@ json_t *fdb_daemon_ask(const struct fct *f);
 /* New reference, NULL without memory. Times in ms. */
 json_t *fdb_report_json(const struct fdb_result *r);
 
+/* 0 or -errno; what out cannot take is seen behind it. */
+typedef int fdb_write_fn(FILE *out, const json_t *report, const void *log);
+/* A file that a command writes; "-" is standard output, NULL no file. */
+struct fdb_output {
+    const char *option, *path;
+    fdb_write_fn *fn;
+    int no_stdout;
+};
+
 /* Three significant digits at least, "-" for NAN. ret[24]; returns ret. */
 char *fdb_num(double v, char *ret);
 /* "TTFT 200 ms, TPOT 20 ms", or "" without a limit, of a report. */
@@ -48,10 +57,13 @@ const char *fdb_load_unit(const struct fdb_cfg *cfg);
 
 /* Table on out: every metric, with several repeats their median, min and max. */
 void fdb_report_text(FILE *out, const json_t *report);
-/* One line a request; raw: everything from which the numbers follow. */
-void fdb_report_csv(FILE *out, const struct fdb_log *log);
-/* One file, no network: report.html with the report and what its plots need. -ENOMEM. */
-int fdb_report_html(FILE *out, const struct fdb_log *log, const json_t *report);
+/* Writers of a struct fdb_output. One line a request of the struct fdb_log; raw: everything
+ * from which the numbers follow. */
+fdb_write_fn fdb_report_csv;
+/* One file, no network: report.html with the report and what its plots need of the log. */
+fdb_write_fn fdb_report_html;
+/* Indented, with a newline. */
+fdb_write_fn fdb_report_dump;
 
 /* ---- a run against an earlier one: against.c -------------------------------------- */
 
@@ -70,19 +82,11 @@ void fdb_against_text(FILE *out, const json_t *before, const json_t *now);
 
 /* ---- files: output.c ---------------------------------------------------------------- */
 
-/* A file that a command writes: fn returns 0 or -errno; what out cannot take is seen
- * behind it. "-" is standard output, NULL no file. */
-struct fdb_output {
-    const char *option, *path;
-    int (*fn)(FILE *out, const void *what);
-    int no_stdout;
-};
 /* Before the run: can each be written, and to a place of its own? *ret_quiet becomes 1 if
  * one is standard output. 0 or an exit code with the message printed. */
 int fdb_output_check(const struct fdb_output *o, size_t n, int *ret_quiet);
 /* 0 or the exit code of the first that failed, with the messages printed. */
-int fdb_output_write(const struct fdb_output *o, size_t n, const void *what);
-/* Indented, with a newline. 0 or -errno; NULL is -ENOMEM. */
-int fdb_dump_json(FILE *out, const json_t *j);
+int fdb_output_write(const struct fdb_output *o, size_t n, const json_t *report,
+    const void *log);
 
 #endif

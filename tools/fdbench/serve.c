@@ -323,17 +323,6 @@ one_step(void *arg, double load, int *ret_within)
     return rc;
 }
 
-/* More clients than conversations would be no other load. */
-static uint32_t
-most_clients(const struct serve *s)
-{
-    const struct fdb_cfg *c = &s->l.cfg;
-    uint32_t n = s->l.info.max_inflight;
-    uint32_t k = s->has_n ? (c->n_request - 1) / c->n_turn + 1 : n;
-
-    return k < n ? k : n;
-}
-
 static int
 run_search(struct serve *s)
 {
@@ -342,7 +331,10 @@ run_search(struct serve *s)
     double found = 0;
     int rc;
 
-    s->r.bound = closed ? most_clients(s) : RATE_MAX;
+    /* More clients than conversations would be no other load. */
+    s->r.bound = !closed ? RATE_MAX
+        : s->has_n ? fmin(s->l.info.max_inflight, (c->n_request - 1) / c->n_turn + 1)
+                   : s->l.info.max_inflight;
     rc = fdb_search(closed ? c->concurrency : c->rate, closed ? 1 : RATE_MIN, s->r.bound,
         closed, one_step, s, &found);
     s->r.found = found;
@@ -350,26 +342,6 @@ run_search(struct serve *s)
 }
 
 /* ---- results ------------------------------------------------------------- */
-
-static int
-write_csv(FILE *f, const void *s)
-{
-    fdb_report_csv(f, &((const struct serve *)s)->r.log);
-    return 0;
-}
-
-static int
-write_json(FILE *f, const void *s)
-{
-    return fdb_dump_json(f, ((const struct serve *)s)->report);
-}
-
-static int
-write_html(FILE *f, const void *s)
-{
-    return fdb_report_html(f, &((const struct serve *)s)->r.log,
-        ((const struct serve *)s)->report);
-}
 
 static void
 say_late(const struct serve *s)
@@ -388,14 +360,13 @@ say_late(const struct serve *s)
         return;
     if (n_held > 0)
         fct_fail(0,
-            "requests were sent up to %.1f ms late: %lld waited for a place among "
-            "the %u that may be open at a time (%s)",
+            "requests were sent up to %.1f ms late: %lld waited for a place among the %u "
+            "that may be open at a time (%s)",
             late, n_held, c->concurrency > 0 ? c->concurrency : s->l.info.max_inflight,
             c->concurrency > 0 ? "-c" : "sched.max_inflight_per_client");
     else
         fct_fail(0,
-            "requests were sent up to %.1f ms late: fdbench had to wait for a "
-            "processor",
+            "requests were sent up to %.1f ms late: fdbench had to wait for a processor",
             late);
 }
 
@@ -445,7 +416,7 @@ report(struct serve *s, const struct fdb_output *out, size_t n_out)
     if (s->report == NULL)
         return fct_oom();
     /* Files first: who reads standard output may have gone. */
-    rc = fdb_output_write(out, n_out, s);
+    rc = fdb_output_write(out, n_out, s->report, &s->r.log);
     if (!s->quiet)
         fdb_report_text(stdout, s->report);
     if (s->before != NULL) {
@@ -461,8 +432,8 @@ report(struct serve *s, const struct fdb_output *out, size_t n_out)
 static int
 serve(struct serve *s, const struct fct *f)
 {
-    const struct fdb_output out[] = { { "csv", s->csv, write_csv, 0 },
-        { "json", s->json, write_json, 0 }, { "html", s->html, write_html, 1 } };
+    const struct fdb_output out[] = { { "csv", s->csv, fdb_report_csv, 0 },
+        { "json", s->json, fdb_report_dump, 0 }, { "html", s->html, fdb_report_html, 1 } };
     struct fdb_cfg *c = &s->l.cfg;
     int rc = check_options(s), rc2;
 

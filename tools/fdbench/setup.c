@@ -42,14 +42,6 @@ fdb_opt_len(const char *what, const char *text, uint32_t max, struct fdb_len *re
 
 /* ---- defaults ------------------------------------------------------------ */
 
-/* Another one each time: what an earlier run left in the prefix cache must
- * not be found by the next. */
-static uint64_t
-fresh_seed(void)
-{
-    return clk_wall_ns() / CLK_US % 1000000007u;
-}
-
 void
 fdb_cfg_init(struct fdb_cfg *cfg)
 {
@@ -59,17 +51,11 @@ fdb_cfg_init(struct fdb_cfg *cfg)
     cfg->n_warm = UINT32_MAX;
     cfg->n_repeat = cfg->n_prefix = cfg->n_turn = 1;
     cfg->slo_attain = 0.99;
-    cfg->seed = fresh_seed();
+    /* Another one each time: what an earlier run left in the prefix cache must not be
+     * found by the next. */
+    cfg->seed = clk_wall_ns() / CLK_US % 1000000007u;
     fct_req_init(&cfg->req);
     cfg->req.p.flags = FDC_F_IGNORE_EOS;
-}
-
-static struct fdb_len
-fixed(uint64_t n)
-{
-    uint32_t v = n > 0 ? (uint32_t)n : 1;
-
-    return (struct fdb_len){ v, v };
 }
 
 /* Lengths that no option gave: as much as the model takes. A text's tokens
@@ -84,11 +70,11 @@ settle_lengths(struct fdb_cfg *c, uint32_t model_len)
     turn = (all > c->prefix_len ? all - c->prefix_len : 0) / c->n_turn;
     if (c->out.hi == 0) {
         n = c->in.hi == 0 ? turn / 4 : turn > c->in.hi ? turn - c->in.hi : 1;
-        c->out = fixed(n < DEFAULT_OUT ? n : DEFAULT_OUT);
+        c->out.lo = c->out.hi = (uint32_t)(n < 1 ? 1 : n < DEFAULT_OUT ? n : DEFAULT_OUT);
     }
     if (c->in.hi == 0) {
         n = turn > c->out.hi ? turn - c->out.hi : 1;
-        c->in = fixed(n < DEFAULT_IN ? n : DEFAULT_IN);
+        c->in.lo = c->in.hi = (uint32_t)(n < 1 ? 1 : n < DEFAULT_IN ? n : DEFAULT_IN);
     }
 }
 
@@ -221,8 +207,8 @@ fdb_load_open(const struct fct *f, struct fdb_load *l)
         return rc;
     if (c->concurrency > l->info.max_inflight)
         return fct_fail(FCT_EX_USAGE,
-            "%u requests at a time: the daemon allows a client "
-            "1 to %u (sched.max_inflight_per_client)",
+            "%u requests at a time: the daemon allows a client 1 to %u "
+            "(sched.max_inflight_per_client)",
             c->concurrency, l->info.max_inflight);
     if (c->text && (rc = measure_text(l)) != 0)
         return rc;

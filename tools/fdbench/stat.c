@@ -11,7 +11,7 @@
 
 #define BEHIND_MS    10.0
 #define BEHIND_SHARE 0.05
-#define LAST_CODE    (-100)
+#define N_CODE       100 /* statuses, 0 to -99 */
 
 const double fdb_pct[FDB_N_PCT] = { 50, 90, 95, 99, 99.9, 100 };
 const char *const fdb_stats[FDB_N_STAT] = { "mean", "std", "min", "p50", "p90", "p95",
@@ -247,26 +247,20 @@ fdb_fell_behind(const struct fdb_log *log, uint32_t repeat)
 int
 fdb_code_of(const char *name)
 {
-    int code = FDC_OK;
+    int i = 0;
 
-    while (code > LAST_CODE && strcmp(fdc_status_name(code), name) != 0)
-        code--;
-    return code;
+    while (i < N_CODE && strcmp(fdc_status_name(-i), name) != 0)
+        i++;
+    return -i;
 }
 
 int
 fdb_commonest(const json_t *summary)
 {
-    const char *name, *most = NULL;
-    json_int_t n = 0;
-    json_t *one;
+    json_t *errors = json_object_get(summary, "errors");
+    const char *first = json_object_iter_key(json_object_iter(errors));
 
-    json_object_foreach(json_object_get(summary, "errors"), name, one)
-        if (json_integer_value(one) > n) {
-            n = json_integer_value(one);
-            most = name;
-        }
-    return most != NULL ? fdb_code_of(most) : FDC_OK;
+    return first != NULL ? fdb_code_of(first) : FDC_OK;
 }
 
 /* What the request says of m, from ret on; how many values. */
@@ -304,20 +298,25 @@ fdb_values(const struct fdb_log *log, uint32_t repeat, enum fdb_times m, double 
     return n;
 }
 
-/* {status: requests that failed with it} */
+/* {status: requests that failed with it}, the most frequent first */
 static json_t *
 errors_json(const struct fdb_log *log, uint32_t repeat)
 {
+    uint32_t n[N_CODE] = { 0 };
     json_t *o = json_object();
-    const char *name;
     size_t i;
+    int most;
 
     for (i = 0; i < log->n_rec; i++)
-        if (fdb_is_of(&log->rec[i], repeat) && log->rec[i].code != FDC_OK) {
-            name = fdc_status_name(log->rec[i].code);
-            json_object_set_new(o, name, json_integer(fct_num(o, name) + 1));
-        }
-    return o;
+        if (fdb_is_of(&log->rec[i], repeat) && log->rec[i].code > -N_CODE)
+            n[-log->rec[i].code]++;
+    for (n[0] = 0;; n[most] = 0) {
+        for (i = most = 0; i < N_CODE; i++)
+            most = n[i] > n[most] ? (int)i : most;
+        if (n[most] == 0)
+            return o;
+        json_object_set_new(o, fdc_status_name(-most), json_integer(n[most]));
+    }
 }
 
 json_t *
