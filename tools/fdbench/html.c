@@ -75,10 +75,12 @@ curves(const struct fdb_log *log, size_t n_repeat, size_t middle)
 /* A repeat, cut into columns of equal width. */
 struct span {
     double t0, wall_s;
+    int few; /* every request is a dot; else the lowest and highest of a column */
+    json_t *dots;
     struct {
-        double open, waiting;           /* requests as it begins, once summed up */
-        double tokens, lowest, highest; /* of TTFT of those sent in it; 0: none */
-        int failed;
+        double open, waiting; /* requests as it begins, once summed up */
+        double tokens;
+        const struct fdb_rec *lowest, *highest, *failed; /* of those sent in it: TTFT */
     } c[N_COLUMN + 1];
     struct {
         double *v;
@@ -117,12 +119,23 @@ add_arrivals(struct span *s, const struct fdb_rec *q, const struct fdb_chunk *c)
     return 0;
 }
 
+/* [t, TTFT, whether it failed] of a request, NULL: none */
+static void
+add_dot(struct span *s, const struct fdb_rec *q)
+{
+    if (q != NULL)
+        json_array_append_new(s->dots,
+            json_pack("[f,f,b]", ((double)q->t_send - s->t0) / 1e9,
+                q->t_first != 0 ? (double)(q->t_first - q->t_send) / 1e6 : 0,
+                q->code != FDC_OK || q->t_first == 0));
+}
+
 static int
 add_request(struct span *s, const struct fdb_rec *q, const struct fdb_chunk *c)
 {
     size_t at = column(s, q->t_send), sent = (size_t)ceil(columns(s, q->t_send));
     uint64_t t_first = q->t_first != 0 ? q->t_first : q->t_end;
-    double ms = (double)(t_first - q->t_send) / 1e6;
+    const struct fdb_rec **lowest = &s->c[at].lowest, **highest = &s->c[at].highest;
 
     if (q->t_send == 0)
         return 0;
@@ -130,16 +143,20 @@ add_request(struct span *s, const struct fdb_rec *q, const struct fdb_chunk *c)
     s->c[sent].waiting++;
     s->c[(size_t)ceil(columns(s, q->t_end))].open--;
     s->c[(size_t)ceil(columns(s, t_first))].waiting--;
-    if (q->code != FDC_OK || q->t_first == 0) {
-        s->c[at].failed = 1;
-    } else {
-        s->c[at].lowest = s->c[at].lowest > 0 ? fmin(s->c[at].lowest, ms) : ms;
-        s->c[at].highest = fmax(s->c[at].highest, ms);
-    }
+    if (s->few)
+        add_dot(s, q);
+    else if (q->code != FDC_OK || q->t_first == 0)
+        s->c[at].failed = q;
+    else if (*lowest == NULL)
+        *lowest = *highest = q;
+    else if (t_first - q->t_send < (*lowest)->t_first - (*lowest)->t_send)
+        *lowest = q;
+    else if (t_first - q->t_send > (*highest)->t_first - (*highest)->t_send)
+        *highest = q;
     return add_arrivals(s, q, c);
 }
 
-/* columns: [open, waiting, tokens, lowest, highest, failed]; gaps: [t, p50, p99] */
+/* columns: [open, waiting, tokens]; gaps: [t, p50, p99] */
 static json_t *
 span_json(struct span *s)
 {
@@ -148,8 +165,10 @@ span_json(struct span *s)
 
     for (i = 0; i < N_COLUMN && s->wall_s > 0; i++) {
         json_array_append_new(list,
-            json_pack("[f,f,f,f,f,b]", s->c[i].open, s->c[i].waiting, s->c[i].tokens,
-                s->c[i].lowest, s->c[i].highest, s->c[i].failed));
+            json_pack("[f,f,f]", s->c[i].open, s->c[i].waiting, s->c[i].tokens));
+        add_dot(s, s->c[i].lowest);
+        add_dot(s, s->c[i].highest != s->c[i].lowest ? s->c[i].highest : NULL);
+        add_dot(s, s->c[i].failed);
         s->c[i + 1].open += s->c[i].open;
         s->c[i + 1].waiting += s->c[i].waiting;
     }
@@ -162,8 +181,8 @@ span_json(struct span *s)
                     fdb_percentile(s->gap[i].v, s->gap[i].n, 99)));
         free(s->gap[i].v);
     }
-    return json_pack("{s:f, s:f, s:o, s:o}", "wall_s", s->wall_s, "gap_step_s",
-        s->wall_s / N_STEP, "columns", list, "gaps", gaps);
+    return json_pack("{s:f, s:f, s:o, s:o, s:o}", "wall_s", s->wall_s, "gap_step_s",
+        s->wall_s / N_STEP, "columns", list, "dots", s->dots, "gaps", gaps);
 }
 
 static json_t *
@@ -178,6 +197,9 @@ over_time(const struct fdb_log *log, const json_t *repeat)
         return NULL;
     s->t0 = fct_real(repeat, "begin_ns");
     s->wall_s = fct_real(repeat, "duration_s");
+    s->few = fct_num(repeat, "requests_ok") + fct_num(repeat, "requests_failed") <
+        2 * N_COLUMN;
+    s->dots = json_array();
     for (i = 0; rc == 0 && s->wall_s > 0 && i < log->n_rec; i++)
         if (fdb_is_of(&log->rec[i], (uint32_t)fct_num(repeat, "repeat")))
             rc = add_request(s, &log->rec[i], log->chunk + log->rec[i].chunk);
