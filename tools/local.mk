@@ -103,7 +103,7 @@ fdbench_LDADD = $(FDBENCH_LIBS)
 # The page of a report, as the bytes that html.c includes.
 %D%/fdbench/report.html.inc: %D%/fdbench/report.html %D%/fdbench/embed
 	@$(MKDIR_P) $(@D)
-	$(AM_V_GEN)$(SHELL) $(srcdir)/%D%/fdbench/embed $(srcdir)/%D%/fdbench/report.html >$@.tmp && mv $@.tmp $@
+	$(AM_V_GEN)$(srcdir)/%D%/fdbench/embed $(srcdir)/%D%/fdbench/report.html >$@.tmp && mv $@.tmp $@
 %D%/fdbench/libfdbench_a-html.$(OBJEXT): %D%/fdbench/report.html.inc
 BUILT_SOURCES += %D%/fdbench/report.html.inc
 CLEANFILES += %D%/fdbench/report.html.inc

@@ -20,7 +20,7 @@ struct serve {
     json_t *before; /* the report that against holds */
     json_t *report;
     int search, quiet, against_any;
-    int has_rate, has_from, has_burst, has_in, has_out, has_n, has_turns;
+    int has_from, has_burst, has_n;
 };
 
 /* ---- options ------------------------------------------------------------- */
@@ -53,7 +53,7 @@ static const struct fct_opt load_opts[] = { FCT_OPT_HEAD("load:"),
     { "concurrency", 'c', "N", "closed loop: this many requests at a time (8)",
         FCT_U32(S, CFG(concurrency), 1, 65536) },
     { "rate", 'r', "R", "open loop: requests (with --turns conversations) per second",
-        FCT_REAL(S, CFG(rate), RATE_MIN, RATE_MAX), FCT_HAS(S, has_rate) },
+        FCT_REAL(S, CFG(rate), RATE_MIN, RATE_MAX) },
     { "arrival", 0, "KIND", "poisson, gamma, constant or ramp (poisson)",
         FCT_TEXT(S, arrival) },
     { "burstiness", 0, "X", "of gamma and ramp: below 1 in bursts, above 1 even (1)",
@@ -74,14 +74,13 @@ static const struct fct_opt load_opts[] = { FCT_OPT_HEAD("load:"),
         FCT_U64(S, CFG(seed), UINT64_MAX) },
     FCT_OPT_HEAD("requests:"),
     { "input", 'i', "N|LO:HI", "prompt tokens behind prefix and history (512)",
-        FCT_FN(take_in), FCT_HAS(S, has_in) },
-    { "output", 'o', "N|LO:HI", "output tokens (128)", FCT_FN(take_out),
-        FCT_HAS(S, has_out) },
+        FCT_FN(take_in) },
+    { "output", 'o', "N|LO:HI", "output tokens (128)", FCT_FN(take_out) },
     { "prefix-len", 0, "N", "tokens that a group of prompts begins with (0)",
         FCT_U32(S, CFG(prefix_len), 0, LEN_MAX) },
     { "prefixes", 0, "N", "such groups (1)", FCT_U32(S, CFG(n_prefix), 1, 1000000) },
     { "turns", 0, "N", "of a conversation; each repeats what came before (1)",
-        FCT_U32(S, CFG(n_turn), 1, 10000), FCT_HAS(S, has_turns) },
+        FCT_U32(S, CFG(n_turn), 1, 10000) },
     { "text", 0, NULL, "prompts and answers as text instead of ids", FCT_FLAG(S, CFG(text)) },
     { "dataset", 0, "FILE", "with --text: cut prompts from this text",
         FCT_TEXT(S, CFG(dataset)) },
@@ -148,14 +147,14 @@ set_arrival(struct serve *s)
     struct fdb_cfg *c = &s->l.cfg;
     int kind = FDB_POISSON;
 
-    c->arrival = !s->has_rate ? FDB_CLOSED : s->has_burst ? FDB_GAMMA : FDB_POISSON;
+    c->arrival = !(c->rate > 0) ? FDB_CLOSED : s->has_burst ? FDB_GAMMA : FDB_POISSON;
     if (s->arrival != NULL) {
         while (kind <= FDB_RAMP && strcmp(kinds[kind], s->arrival) != 0)
             kind++;
         if (kind > FDB_RAMP)
             return fct_fail(FCT_EX_USAGE,
                 "--arrival %s: must be poisson, gamma, constant or ramp", s->arrival);
-        if (!s->has_rate)
+        if (!(c->rate > 0))
             return fct_fail(FCT_EX_USAGE, "--arrival %s: needs --rate", s->arrival);
         c->arrival = (enum fdb_arrival)kind;
     }
@@ -173,10 +172,10 @@ static int
 set_trace(struct serve *s)
 {
     struct fdb_cfg *c = &s->l.cfg;
-    const char *other = s->has_rate ? "--rate"
-        : s->has_in                 ? "--input"
-        : s->has_out                ? "--output"
-        : s->has_turns              ? "--turns"
+    const char *other = c->rate > 0 ? "--rate"
+        : c->in.hi > 0              ? "--input"
+        : c->out.hi > 0             ? "--output"
+        : c->n_turn > 1             ? "--turns"
         : s->search                 ? "--search"
                                     : NULL;
 

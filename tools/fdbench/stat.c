@@ -81,7 +81,8 @@ cmp_dbl(const void *a, const void *b)
 void
 fdb_sort(double *v, size_t n)
 {
-    qsort(v, n, sizeof(*v), cmp_dbl);
+    if (n > 0)
+        qsort(v, n, sizeof(*v), cmp_dbl);
 }
 
 double
