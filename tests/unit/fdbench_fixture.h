@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "tests/unit/listen.h"
+#include "tools/fdbench/report.h"
 #include "tools/fdbench/work.h"
 
 /* Of a summary or distribution. */

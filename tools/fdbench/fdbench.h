@@ -179,28 +179,6 @@ fdb_within(const struct fdb_log *log, const struct fdb_rec *r, const struct fdb_
  * sent too late, by more than 10 ms and by 5 % of the time that all were due in? */
 int fdb_fell_behind(const struct fdb_log *log, uint32_t repeat);
 
-/* A summary is a JSON object of these keys and "errors", {status: requests that failed with
- * it}, the most frequent first. */
-struct fdb_metric {
-    const char *key, *label, *unit;
-    enum {
-        FDB_COUNT,
-        FDB_REAL,
-        FDB_LIMITED,
-        FDB_DIST
-    } kind;          /* LIMITED: null without one */
-    int is_compared; /* by --against; of a distribution p50, p99 and max */
-};
-#define FDB_N_METRIC   23
-#define FDB_FIRST_DIST (FDB_N_METRIC - FDB_N_TIMES) /* in the order of enum fdb_times */
-extern const struct fdb_metric fdb_metrics[FDB_N_METRIC];
-/* Of a repeat; new reference, NULL without memory. */
-json_t *fdb_summarize(const struct fdb_log *log, uint32_t repeat,
-    const struct fdb_run *run, const struct fdb_slo *slo);
-/* The status of that name; why most requests of a summary failed, or FDC_OK. */
-int fdb_code_of(const char *name);
-int fdb_commonest(const json_t *summary);
-
 /* ---- one run: load.c, work.c (work.h) ------------------------------------- */
 
 struct fdb_load {
