@@ -75,19 +75,18 @@ FDTOOLS_LIBS = libfdtools.a $(CLIENT_LIBS) $(CHAT_LIBS) $(COMMON_LIBS) $(JANSSON
 fdctl_SOURCES = %D%/fdctl/main.c
 fdctl_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
 fdctl_LDADD = $(FDTOOLS_LIBS)
-FDBENCH_SOURCES = \
+noinst_LIBRARIES += libfdbench.a
+libfdbench_a_SOURCES = \
 	tools/fdbench/against.c \
-	tools/fdbench/curves.c \
 	tools/fdbench/fdbench.h \
-	tools/fdbench/files.c \
 	tools/fdbench/html.c \
 	tools/fdbench/input.c \
 	tools/fdbench/ipc.c \
 	tools/fdbench/latency.c \
 	tools/fdbench/load.c \
-	tools/fdbench/plot.c \
+	tools/fdbench/output.c \
 	tools/fdbench/report.c \
-	tools/fdbench/report_priv.h \
+	tools/fdbench/report.h \
 	tools/fdbench/search.c \
 	tools/fdbench/serve.c \
 	tools/fdbench/setup.c \
@@ -95,9 +94,19 @@ FDBENCH_SOURCES = \
 	tools/fdbench/stat.c \
 	tools/fdbench/work.c \
 	tools/fdbench/work.h
-fdbench_SOURCES = %D%/fdbench/main.c $(FDBENCH_SOURCES)
+libfdbench_a_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
+FDBENCH_LIBS = libfdbench.a $(FDTOOLS_LIBS)
+fdbench_SOURCES = %D%/fdbench/main.c
 fdbench_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
-fdbench_LDADD = $(FDTOOLS_LIBS)
+fdbench_LDADD = $(FDBENCH_LIBS)
+
+# The page of a report, as the bytes that html.c includes.
+%D%/fdbench/report.html.inc: %D%/fdbench/report.html %D%/fdbench/embed
+	@$(MKDIR_P) $(@D)
+	$(AM_V_GEN)$(srcdir)/%D%/fdbench/embed $(srcdir)/%D%/fdbench/report.html >$@.tmp && mv $@.tmp $@
+%D%/fdbench/libfdbench_a-html.$(OBJEXT): %D%/fdbench/report.html.inc
+BUILT_SOURCES += %D%/fdbench/report.html.inc
+CLEANFILES += %D%/fdbench/report.html.inc
 dist_man_MANS += %D%/fdctl.1 %D%/fdbench.1
 
 EXTRA_PROGRAMS += gen_params

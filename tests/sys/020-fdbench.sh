@@ -127,7 +127,9 @@ bench serve -c 2 -n 8 -i 16 -o 8 --search --ttft-ms 0.001 -q --json "$dir/c.json
     --html "$dir/c.html" >"$dir/c.txt" 2>&1
 holds "$dir/c.json" 'd["search"]["found"] is None and
     len(d["search"]["steps"]) > 0'
-grep -q "Goodput over load" "$dir/c.html" || fail "no plot of the search"
+embedded() { sed -n 's|^<script type="application/json" id="data">\(.*\)</script>$|\1|p' "$1"; }
+embedded "$dir/c.html" >"$dir/c.data"
+holds "$dir/c.data" 'len(d["report"]["search"]["steps"]) > 0 and d["report"]["search"]["found"] is None'
 # more at a time than there are requests is no other load
 bench serve -c 2 -n 8 -i 4 -o 2 --search --ttft-ms 600000 -q --json "$dir/d.json" ||
     fail "serve --search"
@@ -186,7 +188,7 @@ has "$out" "prints a table"
 expect 69 timeout 60 "$FDBENCH" --runtime-dir "$dir/nothing" serve --csv "$dir/new.csv"
 [ ! -e "$dir/new.csv" ] || fail "an empty log of no run"
 expect 64 bench serve --csv "$dir/x" --html "$dir/x"
-has "$out" "two of them name the file $dir/x"
+has "$out" "--csv and --html: both name the file $dir/x"
 expect 74 bench serve -c 1 -n 2 -i 4 -o 2 --json /dev/full
 has "$out" "/dev/full: No space left on device"
 expect 74 bench serve -c 1 -n 1 --csv "$dir/none/x.csv"
@@ -225,7 +227,8 @@ stop
 
 # --- the page: small, closed in itself, and plots that a browser shows
 [ "$(wc -c <"$dir/a.html")" -lt 2000000 ] || fail "the page is too large"
-grep -qE 'https?://|<script|<link|<img|url\(' "$dir/a.html" && fail "the page names others"
+grep -qE 'https?://|src=|<link|<img|url\(' "$dir/a.html" && fail "the page names others"
+[ "$(grep -c '<script' "$dir/a.html")" = 2 ] || fail "the page has other scripts than its data and its own"
 if ! command -v chromium >/dev/null || [ -n "${FDD_SAN_RUN:-}" ]; then
     echo "screenshots left out: no chromium, or a sanitizer run"
     exit 0
@@ -241,12 +244,19 @@ shot() { # NAME
 check="$FDD_SRC/tests/sys/png_check.py"
 shot a
 expect 0 python3 "$check" "$dir/a.html" "$dir/a.png" 8
+# of a search three more
+HOME=$dir timeout 120 chromium --headless --no-sandbox --disable-gpu --user-data-dir="$dir/profile" \
+    --dump-dom "file://$dir/c.html" >"$dir/c.dom" 2>"$dir/chromium"
+[ "$(grep -o '<figure>' "$dir/c.dom" | wc -l)" = 11 ] || fail "no plots of the search: $(tail -n 5 "$dir/chromium")"
+for title in "Goodput over load" "Requests within the limits over load" "Throughput over speed for one user"; do
+    grep -qE "<svg [^>]*aria-label=\"$title\"" "$dir/c.dom" || fail "no plot: $title"
+done
 # axes without lines and dots, and a report without plots, are seen as such
-sed -E '/^<path class="(l|d|D|x|a5)[ "]/d; s/<circle class="k[^>]*>//g' "$dir/a.html" >"$dir/bare.html"
+sed 's|</style>|.line, .area, .dots, .cross, .mark { display: none; }</style>|' "$dir/a.html" >"$dir/bare.html"
 shot bare
 expect 1 python3 "$check" "$dir/bare.html" "$dir/bare.png" 8
 has "$out" "8 plots, 8 without a line"
-sed -E '/<figure>/,/<\/figure>/d' "$dir/a.html" >"$dir/none.html"
+sed 's|</style>|figure { display: none; }</style>|' "$dir/a.html" >"$dir/none.html"
 shot none
 expect 1 python3 "$check" "$dir/none.html" "$dir/none.png" 8
 has "$out" "0 plots"

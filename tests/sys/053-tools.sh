@@ -48,10 +48,7 @@ for k, v in out.items(): print(k or ".", "|".join(sorted(v.split("|"))))' |
         grep -vE 'gap_us|events\[\]\.(cached_tokens|slot|tokens|prompt_tokens|output_tokens|output_tokens_max|code|result) ' # there may be none
 }
 rows() { figures | sort; }
-page() { # a report without its drawings
-    sed -E 's/<(path|circle)[^>]*>//g; s/ (x|y|d)="[^"]*"//g; s/<text class="t[^>]*>[^<]*<.text>//g; s/<pre>.*<.pre>//' |
-        grep -vE '^[[:space:]]*$|<text class="n|class="note"' | figures
-}
+page() { sed -n 's|^<script type="application/json" id="data">\(.*\)</script>$|\1|p' | shape | grep -v '^.report.'; } # what it embeds, without the report
 # say FILTER CMD...: a heading, the exit code, and both outputs through the filter
 say() {
     local filter=$1 rc; shift

@@ -10,11 +10,15 @@
 #include <unistd.h>
 
 #include "tests/unit/listen.h"
+#include "tools/fdbench/report.h"
 #include "tools/fdbench/work.h"
 
-#define VOCAB 777u
-#define BOS   5u
-#define EOS   7u
+/* Of a summary or distribution. */
+#define N(o, key) fdb_figure(o, key, NULL, NULL)
+
+#define VOCAB     777u
+#define BOS       5u
+#define EOS       7u
 
 static const struct fdc_model_info model = {
     .vocab = VOCAB, .max_model_len = 100000, .bos_id = BOS, .n_eos = 1, .eos_ids = { EOS }
@@ -30,8 +34,8 @@ cfg_of(struct fdb_cfg *c, enum fdb_arrival arrival, double rate, uint32_t n)
     c->n_request = n;
     c->n_warm = 0;
     c->concurrency = arrival == FDB_CLOSED ? 4 : 0;
-    c->in = (struct fdb_len){ FDB_UNIFORM, 3, 9 };
-    c->out = (struct fdb_len){ FDB_UNIFORM, 2, 6 };
+    c->in = (struct fdb_len){ 3, 9 };
+    c->out = (struct fdb_len){ 2, 6 };
 }
 
 #endif

@@ -25,8 +25,8 @@ static void
 test_percentile(void **state)
 {
     static const double v[] = { 1, 2, 3, 4 }, one[] = { 7 }, two[] = { 0, 10 };
-    struct fdb_dist_sum d;
     double w[] = { 4, 1, 3, 2 };
+    json_t *d;
 
     (void)state;
     assert_true(fdb_percentile(v, 4, 0) == 1);
@@ -36,12 +36,15 @@ test_percentile(void **state)
     assert_true(fdb_percentile(one, 1, 99) == 7);
     assert_true(fdb_percentile(two, 2, 90) == 9);
     assert_true(isnan(fdb_percentile(v, 0, 50)));
-    fdb_dist_of(w, 4, &d);
-    assert_int_equal(d.n, 4);
-    assert_true(d.mean == 2.5 && d.min == 1 && d.max == 4 && d.pct[0] == 2.5);
-    assert_true(d.pct[FDB_N_PCT - 1] == 4 && fabs(d.std - sqrt(1.25)) < 1e-15);
-    fdb_dist_of(w, 0, &d);
-    assert_true(d.n == 0 && isnan(d.mean) && isnan(d.std) && isnan(d.pct[3]));
+    d = fdb_dist(w, 4);
+    assert_true(N(d, "n") == 4);
+    assert_true(N(d, "mean") == 2.5 && N(d, "min") == 1 && N(d, "p50") == 2.5);
+    assert_true(N(d, "max") == 4 && fabs(N(d, "std") - sqrt(1.25)) < 1e-15);
+    json_decref(d);
+    d = fdb_dist(w, 0);
+    assert_true(N(d, "n") == 0 && isnan(N(d, "mean")) && isnan(N(d, "std")) &&
+        isnan(N(d, "p99")));
+    json_decref(d);
 }
 
 /* Sizes and values of all kinds; python prints what it makes of them. */
@@ -396,33 +399,47 @@ test_summary(void **state)
         .n_held = 2 };
     struct fdb_slo slo = { .ttft_ms = 30 };
     struct fdb_log log = { .n_rec = 0 };
-    struct fdb_sum s;
+    const json_t *d;
+    json_t *s;
 
     (void)state;
     fill_log(&log);
-    assert_int_equal(fdb_summarize(&log, 0, &run, &slo, &s), 0);
-    assert_int_equal(s.n_ok, 2);
-    assert_int_equal(s.n_failed, 3);
-    assert_int_equal(s.n_fail, 2);
-    assert_int_equal(s.fail[0].code, FDC_E_CANCELLED);
-    assert_int_equal(s.fail[0].n, 2);
-    assert_int_equal(s.fail[1].code, FDC_E_QUEUE_FULL);
-    assert_true(s.n_prompt == 20 && s.n_cached == 8 && s.n_out == 4);
-    assert_true(s.wall_s == 0.5 && s.req_s == 4 && s.out_tok_s == 8 && s.total_tok_s == 48);
-    assert_true(fabs(s.cpu_share - 0.1) < 1e-12 && s.late_ms == 3 &&
-        s.max_concurrent_requests == 5 && s.n_held == 2);
-    assert_true(s.ttft.n == 2 && s.ttft.mean == 30 && s.ttft.min == 20);
+    s = fdb_summarize(&log, 0, &run, &slo);
+    assert_true(N(s, "requests_ok") == 2 && N(s, "requests_failed") == 3);
+    d = json_object_get(s, "errors");
+    assert_int_equal(json_object_size(d), 2);
+    assert_true(N(d, "E_CANCELLED") == 2 && N(d, "E_QUEUE_FULL") == 1);
+    assert_int_equal(fdb_commonest(s), FDC_E_CANCELLED);
+    assert_true(N(s, "prompt_tokens") == 20 && N(s, "cached_tokens") == 8 &&
+        N(s, "output_tokens") == 4);
+    assert_true(N(s, "duration_s") == 0.5 && N(s, "requests_per_s") == 4 &&
+        N(s, "output_tokens_per_s") == 8 && N(s, "total_tokens_per_s") == 48);
+    assert_true(fabs(N(s, "fdbench_cpu_share") - 0.1) < 1e-12 && N(s, "late_ms") == 3 &&
+        N(s, "max_concurrent_requests") == 5 && N(s, "sends_delayed") == 2);
+    d = json_object_get(s, "ttft_ms");
+    assert_true(N(d, "n") == 2 && N(d, "mean") == 30 && N(d, "min") == 20);
     /* One token has no time per token. */
-    assert_true(s.tpot.n == 1 && s.tpot.mean == 15);
-    assert_true(s.itl.n == 2 && s.itl.min == 10 && s.itl.max == 20 && s.itl.mean == 15);
-    assert_true(s.e2e.n == 2 && s.e2e.min == 41 && s.e2e.max == 50);
-    assert_true(s.queue.mean == 1 && s.n_in.mean == 10 && s.n_gen.mean == 2);
+    d = json_object_get(s, "tpot_ms");
+    assert_true(N(d, "n") == 1 && N(d, "mean") == 15);
+    d = json_object_get(s, "itl_ms");
+    assert_true(
+        N(d, "n") == 2 && N(d, "min") == 10 && N(d, "max") == 20 && N(d, "mean") == 15);
+    d = json_object_get(s, "e2e_ms");
+    assert_true(N(d, "n") == 2 && N(d, "min") == 41 && N(d, "max") == 50);
+    assert_true(fdb_figure(s, "queue_ms", "mean", NULL) == 1 &&
+        fdb_figure(s, "prompt_len", "mean", NULL) == 10 &&
+        fdb_figure(s, "output_len", "mean", NULL) == 2);
     /* One of five within: 20 ms, not 40, and three that failed. */
-    assert_true(s.goodput == 2 && s.attain == 0.2);
-    assert_int_equal(fdb_summarize(&log, 1, &run, &(struct fdb_slo){ .e2e_ms = 50 }, &s), 0);
-    assert_true(s.n_ok == 1 && s.attain == 1);
-    assert_int_equal(fdb_summarize(&log, 2, &run, &(struct fdb_slo){ 0, 0, 0, 0 }, &s), 0);
-    assert_true(s.n_ok == 0 && s.goodput == -1 && s.attain == -1 && isnan(s.ttft.mean));
+    assert_true(N(s, "goodput_per_s") == 2 && N(s, "attainment") == 0.2);
+    json_decref(s);
+    s = fdb_summarize(&log, 1, &run, &(struct fdb_slo){ .e2e_ms = 50 });
+    assert_true(N(s, "requests_ok") == 1 && N(s, "attainment") == 1);
+    assert_int_equal(fdb_commonest(s), FDC_OK);
+    json_decref(s);
+    s = fdb_summarize(&log, 2, &run, &(struct fdb_slo){ 0, 0, 0, 0 });
+    assert_true(N(s, "requests_ok") == 0 && isnan(N(s, "goodput_per_s")) &&
+        isnan(N(s, "attainment")) && isnan(fdb_figure(s, "ttft_ms", "mean", NULL)));
+    json_decref(s);
     fdb_log_fini(&log);
 }
 
@@ -545,15 +562,15 @@ test_search(void **state)
 static void
 test_options(void **state)
 {
-    struct fdb_len len = { FDB_FIXED, 0, 0 };
+    struct fdb_len len = { 0, 0 };
     uint32_t u = 0;
     double d = 0;
 
     (void)state;
     assert_int_equal(fdb_opt_len("--input", "12", 100, &len), 0);
-    assert_true(len.dist == FDB_FIXED && len.lo == 12 && len.hi == 12);
+    assert_true(len.lo == 12 && len.hi == 12);
     assert_int_equal(fdb_opt_len("--input", "1:100", 100, &len), 0);
-    assert_true(len.dist == FDB_UNIFORM && len.lo == 1 && len.hi == 100);
+    assert_true(len.lo == 1 && len.hi == 100);
     SAYS(fdb_opt_len("--input", "9:3", 100, &len), 64,
         "fdctl: --input 9:3: must be N or "
         "LO:HI, whole numbers from 1 to 100, LO not above HI\n");

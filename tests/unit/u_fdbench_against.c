@@ -17,54 +17,40 @@
 #include <unistd.h>
 
 #include "tests/unit/listen.h"
-#include "tools/fdbench/fdbench.h"
+#include "tools/fdbench/report.h"
 
 static const struct fdb_row trace_rows[] = { { 0.5, 100, 20, 1 }, { 0.75, 200, 30, 2 },
     { 2, 50, 5, 4 } };
 
 /* ---- reports ------------------------------------------------------------------- */
 
-static struct fdb_dist_sum
+static json_t *
 dist(double p50, double p99, double max)
 {
-    struct fdb_dist_sum d = { .n = 3, .mean = p50, .min = p50, .max = max };
-
-    d.pct[0] = d.pct[1] = d.pct[2] = p50;
-    d.pct[3] = d.pct[4] = p99;
-    d.pct[5] = max;
-    return d;
+    return json_pack("{s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "n", 3, "mean", p50,
+        "min", p50, "p50", p50, "p90", p50, "p95", p50, "p99", p99, "p99.9", p99, "max",
+        max);
 }
 
 /* Figures scaled by x, those of time the other way round. */
-static struct fdb_sum
+static json_t *
 sum(double x)
 {
-    return (struct fdb_sum){ .n_ok = 3,
-        .wall_s = 4 / x,
-        .req_s = 0.75 * x,
-        .out_tok_s = 13.75 * x,
-        .total_tok_s = 100 * x,
-        .goodput = 0.5 * x,
-        .attain = 1,
-        .ttft = dist(58 / x, 240 / x, 250 / x),
-        .tpot = dist(10 / x, 12 / x, 13 / x),
-        .itl = dist(6 / x, 80 / x, 151 / x),
-        .e2e = dist(300 / x, 400 / x, 500 / x) };
+    return json_pack("{s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:o, s:o, s:o}",
+        "requests_ok", 3, "requests_failed", 0, "duration_s", 4 / x, "requests_per_s",
+        0.75 * x, "output_tokens_per_s", 13.75 * x, "total_tokens_per_s", 100 * x,
+        "goodput_per_s", 0.5 * x, "attainment", 1.0, "ttft_ms",
+        dist(58 / x, 240 / x, 250 / x), "tpot_ms", dist(10 / x, 12 / x, 13 / x), "itl_ms",
+        dist(6 / x, 80 / x, 151 / x), "e2e_ms", dist(300 / x, 400 / x, 500 / x));
 }
 
-struct made {
-    struct fdb_result r;
-    struct fdb_sum sum[2];
-    struct fdb_run run[2];
-};
-
 static void
-make(struct made *m, double x)
+make(struct fdb_result *r, double x)
 {
-    struct fdb_result *r = &m->r;
+    static const struct fdb_run run;
 
-    memset(m, 0, sizeof(*m));
-    m->sum[0] = m->sum[1] = sum(x);
+    memset(r, 0, sizeof(*r));
+    fdb_add_repeat(r, sum(x), &run);
     fdb_cfg_init(&r->cfg);
     r->cfg.arrival = FDB_TRACE;
     r->cfg.trace = "some/open.csv";
@@ -72,25 +58,19 @@ make(struct made *m, double x)
     r->cfg.n_row = r->cfg.n_request = 3;
     r->cfg.n_warm = 0;
     r->cfg.slo.ttft_ms = 60;
-    r->command = "serve";
-    r->sum = m->sum;
-    r->run = m->run;
-    r->n = 1;
-    snprintf(r->args, sizeof(r->args), "fdbench serve --trace some/open.csv");
-    snprintf(r->time, sizeof(r->time), "2026-01-02T03:04:05Z");
-    snprintf(r->host, sizeof(r->host), "host (2 x processor)");
-    snprintf(r->daemon.commit, sizeof(r->daemon.commit), "abc1234");
-    snprintf(r->daemon.version, sizeof(r->daemon.version), "0.2.0");
-    snprintf(r->daemon.device, sizeof(r->daemon.device), "cuda:0");
-    snprintf(r->daemon.device_uuid, sizeof(r->daemon.device_uuid), "GPU-1");
+    r->head = json_pack("{s:s, s:s, s:s, s:s}", "command", "serve", "args",
+        "fdbench serve --trace some/open.csv", "time", "2026-01-02T03:04:05Z", "host",
+        "host (2 x processor)");
+    r->daemon = json_pack("{s:s, s:s, s:s, s:s}", "commit", "abc1234", "version", "0.2.0",
+        "device", "cuda:0", "device_uuid", "GPU-1");
     snprintf(r->model.name, sizeof(r->model.name), "llama");
     memset(r->model.digest, 0x11, sizeof(r->model.digest));
 }
 
 static json_t *
-report_of(const struct made *m)
+report_of(const struct fdb_result *m)
 {
-    json_t *j = fdb_report_json(&m->r);
+    json_t *j = fdb_report_json(m);
 
     assert_non_null(j);
     return j;
@@ -150,7 +130,7 @@ line(const char *text, const char *label)
 static void
 two_files_one_table(void **state)
 {
-    struct made a, b;
+    struct fdb_result a, b;
     json_t *was, *is, *j;
     char *text;
     int rc;
@@ -159,10 +139,10 @@ two_files_one_table(void **state)
     make(&a, 1);
     make(&b, 2);
     /* what may differ: the path of the same trace, the seed, who and where */
-    b.r.cfg.trace = "elsewhere/open.csv";
-    b.r.cfg.seed = a.r.cfg.seed + 1;
-    snprintf(b.r.daemon.commit, sizeof(b.r.daemon.commit), "def5678");
-    snprintf(b.r.daemon.device_uuid, sizeof(b.r.daemon.device_uuid), "GPU-2");
+    b.cfg.trace = "elsewhere/open.csv";
+    b.cfg.seed = a.cfg.seed + 1;
+    json_object_set_new(b.daemon, "commit", json_string("def5678"));
+    json_object_set_new(b.daemon, "device_uuid", json_string("GPU-2"));
     j = report_of(&a);
     was = through_file(j, 0, &rc);
     assert_int_equal(0, rc);
@@ -197,6 +177,17 @@ two_files_one_table(void **state)
     free(text);
     json_decref(was);
     json_decref(is);
+    fdb_result_fini(&a);
+    fdb_result_fini(&b);
+}
+
+static void
+no_goodput(struct fdb_result *m)
+{
+    json_t *one = json_array_get(m->repeats, 0);
+
+    json_object_set_new(one, "goodput_per_s", json_null());
+    json_object_set_new(one, "attainment", json_null());
 }
 
 /* Goodput under other limits is another figure; a daemon that said nothing of itself
@@ -204,17 +195,17 @@ two_files_one_table(void **state)
 static void
 limits_and_unknowns(void **state)
 {
-    struct made a, b;
+    struct fdb_result a, b;
     json_t *was, *is;
     char *text;
 
     (void)state;
     make(&a, 1);
     make(&b, 1);
-    b.r.cfg.slo.itl_ms = 50;
-    b.r.cfg.slo_attain = 0.9;
-    memset(&a.r.daemon, 0, sizeof(a.r.daemon));
-    snprintf(a.r.args, sizeof(a.r.args), "fdbench \033[2J");
+    b.cfg.slo.itl_ms = 50;
+    b.cfg.slo_attain = 0.9;
+    json_object_clear(a.daemon);
+    json_object_set_new(a.head, "args", json_string("fdbench \033[2J"));
     was = report_of(&a);
     is = report_of(&b);
     text = table(was, is);
@@ -226,8 +217,8 @@ limits_and_unknowns(void **state)
     free(text);
     json_decref(is);
     /* of limits that a search alone looks at, none */
-    a.r.cfg.slo_attain = 0.5;
-    b.r.cfg.slo.itl_ms = 0;
+    a.cfg.slo_attain = 0.5;
+    b.cfg.slo.itl_ms = 0;
     json_decref(was);
     was = report_of(&a);
     is = report_of(&b);
@@ -237,8 +228,9 @@ limits_and_unknowns(void **state)
     json_decref(was);
     json_decref(is);
     /* no limit in either: no goodput */
-    a.r.cfg.slo.ttft_ms = b.r.cfg.slo.ttft_ms = 0;
-    a.sum[0].goodput = a.sum[0].attain = b.sum[0].goodput = b.sum[0].attain = -1;
+    a.cfg.slo.ttft_ms = b.cfg.slo.ttft_ms = 0;
+    no_goodput(&a);
+    no_goodput(&b);
     was = report_of(&a);
     is = report_of(&b);
     text = table(was, is);
@@ -247,20 +239,22 @@ limits_and_unknowns(void **state)
     free(text);
     json_decref(was);
     json_decref(is);
+    fdb_result_fini(&a);
+    fdb_result_fini(&b);
 }
 
 static void
 several_runs(void **state)
 {
-    struct made a, b;
+    struct fdb_result a, b;
     json_t *was, *is;
     char *text, why[256];
 
     (void)state;
     make(&a, 1);
     make(&b, 1);
-    b.r.n = b.r.cfg.n_repeat = 2;
-    b.sum[1] = sum(2);
+    b.cfg.n_repeat = 2;
+    fdb_add_repeat(&b, sum(2), &(struct fdb_run){ .t_begin = 1 });
     was = report_of(&a);
     is = report_of(&b);
     assert_int_equal(0, fdb_against_differs(was, is, why, sizeof(why)));
@@ -270,6 +264,8 @@ several_runs(void **state)
     free(text);
     json_decref(was);
     json_decref(is);
+    fdb_result_fini(&a);
+    fdb_result_fini(&b);
 }
 
 /* ---- what is refused ----------------------------------------------------------- */
@@ -284,77 +280,77 @@ to_closed(struct fdb_cfg *c)
     c->row = NULL;
     c->n_row = 0;
     c->concurrency = 8;
-    c->in = c->out = (struct fdb_len){ FDB_FIXED, 16, 16 };
+    c->in = c->out = (struct fdb_len){ 16, 16 };
 }
 
 static void
-other_trace(struct made *m)
+other_trace(struct fdb_result *m)
 {
     memcpy(other_rows, trace_rows, sizeof(other_rows));
     other_rows[1].n_out++;
-    m->r.cfg.row = other_rows;
+    m->cfg.row = other_rows;
 }
 
 static void
-other_time(struct made *m)
+other_time(struct fdb_result *m)
 {
     memcpy(other_rows, trace_rows, sizeof(other_rows));
     other_rows[2].time_s += 1e-9;
-    m->r.cfg.row = other_rows;
+    m->cfg.row = other_rows;
 }
 
 static void
-closed_loop(struct made *m)
+closed_loop(struct fdb_result *m)
 {
-    to_closed(&m->r.cfg);
+    to_closed(&m->cfg);
 }
 
 static void
-other_model(struct made *m)
+other_model(struct fdb_result *m)
 {
-    snprintf(m->r.model.name, sizeof(m->r.model.name), "qwen");
+    snprintf(m->model.name, sizeof(m->model.name), "qwen");
 }
 
 static void
-other_files(struct made *m)
+other_files(struct fdb_result *m)
 {
-    m->r.model.digest[31]++;
+    m->model.digest[31]++;
 }
 
 static void
-warmer(struct made *m)
+warmer(struct fdb_result *m)
 {
-    m->r.cfg.n_warm = 8;
+    m->cfg.n_warm = 8;
 }
 
 static void
-hotter(struct made *m)
+hotter(struct fdb_result *m)
 {
-    m->r.cfg.req.p.temperature = 0.5f;
+    m->cfg.req.p.temperature = 0.5f;
 }
 
 static void
-until_eos(struct made *m)
+until_eos(struct fdb_result *m)
 {
-    m->r.cfg.req.p.flags &= ~(uint32_t)FDC_F_IGNORE_EOS;
+    m->cfg.req.p.flags &= ~(uint32_t)FDC_F_IGNORE_EOS;
 }
 
 static void
-broken_off(struct made *m)
+broken_off(struct fdb_result *m)
 {
-    m->sum[0].n_ok = 1;
+    json_object_set_new(json_array_get(m->repeats, 0), "requests_ok", json_integer(1));
 }
 
 static void
-one_repeat_short(struct made *m)
+one_repeat_short(struct fdb_result *m)
 {
-    m->r.cfg.n_repeat = 2;
+    m->cfg.n_repeat = 2;
 }
 
 static void
-as_text(struct made *m)
+as_text(struct fdb_result *m)
 {
-    m->r.cfg.text = 1;
+    m->cfg.text = 1;
 }
 
 /* Each is one change of the earlier report, and named alone. */
@@ -362,7 +358,7 @@ static void
 refused(void **state)
 {
     static const struct {
-        void (*change)(struct made *);
+        void (*change)(struct fdb_result *);
         const char *says;
     } rows[] = { { other_trace, "digest of --trace was " },
         { other_time, "digest of --trace was " },
@@ -375,14 +371,14 @@ refused(void **state)
         { broken_off, "the earlier run was broken off after 1 of 3 requests" },
         { one_repeat_short, "the earlier run was broken off after 1 of 2 repeats" } };
     char why[1024], shown[1100], *text;
-    struct made a, b;
+    struct fdb_result a, b;
     json_t *was, *is;
     size_t i;
     unsigned n;
 
     (void)state;
     make(&b, 1);
-    b.r.n = 0; /* as before the run */
+    json_array_clear(b.repeats); /* as before the run */
     is = report_of(&b);
     for (i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         make(&a, 1);
@@ -396,8 +392,10 @@ refused(void **state)
         assert_non_null(strstr(text, shown));
         free(text);
         json_decref(was);
+        fdb_result_fini(&a);
     }
     json_decref(is);
+    fdb_result_fini(&b);
 }
 
 /* Of options that only a closed or a drawn load has. */
@@ -408,28 +406,28 @@ refused_loads(void **state)
         "--output was 16, is 24", "--prefix-len was 0, is 4", "--prefixes was 1, is 2",
         "--turns was 1, is 3", "-n was 3, is 4", "--duration was 0, is 2.500",
         "--rate was 0, is 7", "--rate-from was 0, is 2", "--burstiness was 1, is 3" };
-    struct made a, b;
+    struct fdb_result a, b;
     json_t *was, *is;
     char why[1024], cut[20];
     size_t i;
 
     (void)state;
     make(&a, 1);
-    to_closed(&a.r.cfg);
+    to_closed(&a.cfg);
     was = report_of(&a);
     make(&b, 1);
-    to_closed(&b.r.cfg);
-    b.r.cfg.concurrency = 16;
-    b.r.cfg.in = (struct fdb_len){ FDB_UNIFORM, 16, 64 };
-    b.r.cfg.out.lo = b.r.cfg.out.hi = 24;
-    b.r.cfg.prefix_len = 4;
-    b.r.cfg.n_prefix = 2;
-    b.r.cfg.n_turn = 3;
-    b.r.cfg.n_request = 4;
-    b.r.cfg.duration_s = 2.5;
-    b.r.cfg.rate = 7;
-    b.r.cfg.rate_from = 2;
-    b.r.cfg.burstiness = 3;
+    to_closed(&b.cfg);
+    b.cfg.concurrency = 16;
+    b.cfg.in = (struct fdb_len){ 16, 64 };
+    b.cfg.out.lo = b.cfg.out.hi = 24;
+    b.cfg.prefix_len = 4;
+    b.cfg.n_prefix = 2;
+    b.cfg.n_turn = 3;
+    b.cfg.n_request = 4;
+    b.cfg.duration_s = 2.5;
+    b.cfg.rate = 7;
+    b.cfg.rate_from = 2;
+    b.cfg.burstiness = 3;
     is = report_of(&b);
     assert_int_equal(sizeof(says) / sizeof(says[0]),
         fdb_against_differs(was, is, why, sizeof(why)));
@@ -441,6 +439,8 @@ refused_loads(void **state)
     assert_true(strlen(cut) == sizeof(cut) - 1 && strncmp(cut, why, strlen(cut)) == 0);
     json_decref(was);
     json_decref(is);
+    fdb_result_fini(&a);
+    fdb_result_fini(&b);
 }
 
 static void
@@ -461,7 +461,7 @@ not_read(json_t *j, int any, const char *says)
 static void
 wrong_files(void **state)
 {
-    struct made a;
+    struct fdb_result a;
     json_t *j, *back;
     const char *text;
     int rc;
@@ -494,13 +494,14 @@ wrong_files(void **state)
     rc = fdb_against_read("/nonexistent/before.json", 0, &back);
     (void)listen_end();
     assert_int_equal(FCT_EX_NOIN, rc);
+    fdb_result_fini(&a);
 }
 
 /* A file of other contents, let through by --against-any, gives a table of dashes. */
 static void
 empty_report(void **state)
 {
-    struct made a;
+    struct fdb_result a;
     json_t *was = json_pack("{s:s, s:{s:s}, s:{s:i, s:{s:s}}, s:i, s:s}", "command",
                "serve", "config", "limits", "none", "across_repeats", "ttft_ms", 3,
                "tpot_ms", "p50", "x", "repeats", 7, "model", "llama"),
@@ -520,6 +521,7 @@ empty_report(void **state)
     free(text);
     json_decref(was);
     json_decref(is);
+    fdb_result_fini(&a);
 }
 
 int

@@ -96,7 +96,7 @@ test_closed_loop(void **state)
     struct fdb_run run;
     struct fdb_cfg c;
     struct fdb_load l;
-    struct fdb_sum s;
+    json_t *s;
 
     (void)state;
     cfg_of(&c, FDB_CLOSED, 0, 50);
@@ -107,11 +107,13 @@ test_closed_loop(void **state)
     assert_int_equal(log.n_rec, 53);
     check_log(&log, &run, 3);
     assert_in_range(run.max_concurrent_requests, 1, 4);
-    assert_int_equal(fdb_summarize(&log, 0, &run, &c.slo, &s), 0);
-    assert_int_equal(s.n_ok, 50);
-    assert_int_equal(s.ttft.n, 50);
-    assert_int_equal(s.n_gen.n, 50);
-    assert_true(fabs(s.n_gen.mean * 50 - (double)s.n_out) < 1e-6);
+    s = fdb_summarize(&log, 0, &run, &c.slo);
+    assert_true(N(s, "requests_ok") == 50);
+    assert_true(fdb_figure(s, "ttft_ms", "n", NULL) == 50);
+    assert_true(fdb_figure(s, "output_len", "n", NULL) == 50);
+    assert_true(fabs(fdb_figure(s, "output_len", "mean", NULL) * 50 -
+                    N(s, "output_tokens")) < 1e-6);
+    json_decref(s);
     fdb_log_fini(&log);
     /* Repeats after the first have no warm-up. */
     assert_int_equal(fdb_load_run(&l, 1, &log, &run), 0);
@@ -178,7 +180,7 @@ test_refusals(void **state)
     struct fdb_run run;
     struct fdb_cfg c;
     struct fdb_load l;
-    struct fdb_sum s;
+    json_t *s;
     uint32_t n_bad = text_run(&c, "err", 40);
 
     (void)state;
@@ -192,11 +194,12 @@ test_refusals(void **state)
     assert_ptr_equal(strchr(said, '\n'), said + strlen(said) - 1);
     assert_int_equal(log.n_rec, 40);
     assert_int_equal(__atomic_load_n(&mock.n_submit, __ATOMIC_ACQUIRE), 40);
-    assert_int_equal(fdb_summarize(&log, 0, &run, &c.slo, &s), 0);
-    assert_int_equal(s.n_failed, n_bad);
-    assert_int_equal(s.n_ok, 40 - n_bad);
-    assert_int_equal(s.n_fail, 1);
-    assert_int_equal(s.fail[0].code, FDC_E_BAD_PARAM);
+    s = fdb_summarize(&log, 0, &run, &c.slo);
+    assert_true(N(s, "requests_failed") == n_bad && N(s, "requests_ok") == 40 - n_bad);
+    assert_true(fdb_figure(s, "errors", "E_BAD_PARAM", NULL) == n_bad);
+    assert_int_equal(json_object_size(json_object_get(s, "errors")), 1);
+    assert_int_equal(fdb_commonest(s), FDC_E_BAD_PARAM);
+    json_decref(s);
     check_log(&log, &run, 0);
     fdb_log_fini(&log);
     fdc_close(l.session);

@@ -5,12 +5,16 @@
  * through libfdclient alone, keeps a raw log of every request and derives
  * every number from that log.
  *
- *   main.c      commands                      work.c   lengths, prefixes, turns, arrivals
- *   load.c      one run: submit and collect   input.c  trace and text files
- *   stat.c      the log to a summary          report.c text, CSV, JSON
- *   html.c      the report with plots         setup.c  session, defaults, options' values
- *   serve.c     options, repeats, results     search.c the load within a limit
- *   against.c  a run against an earlier one   latency.c, ipc.c, start.c the other commands
+ *   main.c     commands                      work.c    lengths, prefixes, turns, arrivals
+ *   load.c     one run: submit and collect   input.c   trace and text files
+ *   stat.c     the log to a summary          setup.c   session, defaults, options' values
+ *   serve.c    options, repeats, results     search.c  the load within a limit
+ *   report.c   metrics, JSON, text, CSV      html.c    the page: report.html and its data
+ *   against.c  a run against an earlier one  output.c  files that a command writes
+ *   latency.c, ipc.c, start.c the other commands
+ *
+ * A command makes one JSON object of what it measured; its table, the page and the
+ * comparison are views of that object.
  *
  * Definitions (the field's, of its serving benchmark):
  *   TTFT   sending of the request to its first token
@@ -30,15 +34,14 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <time.h>
 
 #include "tools/fdctl/lib/fct.h"
 
 /* ---- what is asked for ---------------------------------------------------- */
 
-enum fdb_dist { FDB_FIXED, FDB_UNIFORM };
 /* "N" or "LO:HI": tokens, both ends included. */
 struct fdb_len {
-    enum fdb_dist dist;
     uint32_t lo, hi;
 };
 
@@ -126,52 +129,34 @@ struct fdb_log {
     size_t n_chunk, cap_chunk;
 };
 
-/* One repeat: wall and processor time from the first measured send to the
- * last end. */
+/* Of one repeat. */
 struct fdb_run {
-    uint64_t t_begin, t_end;          /* ns */
-    uint64_t cpu_ns;                  /* fdbench's own */
+    uint64_t t_begin, t_end;          /* first measured send to last end, ns */
+    uint64_t cpu_ns;                  /* fdbench's own meanwhile */
     double late_ms;                   /* worst lateness of a send behind t_due */
     uint32_t max_concurrent_requests; /* requests at a time */
     uint32_t n_held;                  /* sends that waited for room in the session */
+    uint64_t n_preempted;             /* times that a sequence was preempted */
 };
 
 /* ---- summary: stat.c ------------------------------------------------------ */
 
-#define FDB_N_PCT 6
-extern const double fdb_pct[FDB_N_PCT]; /* 50 90 95 99 99.9 100 */
-
-/* Milliseconds, or tokens. */
-struct fdb_dist_sum {
-    size_t n;
-    double mean, std, min, max, pct[FDB_N_PCT];
-};
-
-#define FDB_N_FAIL 40
-struct fdb_fail {
-    int32_t code;
-    uint32_t n;
-};
-
-struct fdb_sum { /* of one repeat */
-    uint32_t n_ok, n_failed;
-    uint32_t n_fail; /* kinds of failure, the most frequent first */
-    struct fdb_fail fail[FDB_N_FAIL];
-    uint64_t n_prompt, n_cached, n_out; /* tokens of those that ended well */
-    double wall_s;
-    double req_s, out_tok_s, total_tok_s;
-    double goodput;   /* requests per second within the limits, -1: none given */
-    double attain;    /* share within the limits, -1 */
-    double cpu_share; /* of a core, fdbench's own */
-    double late_ms;
-    uint32_t max_concurrent_requests, n_held;
-    struct fdb_dist_sum ttft, tpot, itl, e2e, queue, n_in, n_gen;
-};
-
 void fdb_sort(double *v, size_t n); /* ascending */
 /* Percentile p (0..100) of v[n] sorted ascending; NAN for n = 0. */
 double fdb_percentile(const double *v, size_t n, double p);
-enum fdb_metric {
+#define FDB_N_PCT 6
+extern const double fdb_pct[FDB_N_PCT]; /* 50 90 95 99 99.9 100 */
+/* {n, mean, std, min, p50, ...}, null for n = 0. v is sorted in place. */
+json_t *fdb_dist(double *v, size_t n);
+#define FDB_N_STAT (3 + FDB_N_PCT)
+extern const char *const fdb_stats[FDB_N_STAT]; /* mean std min p50 ... p99.9 max */
+/* {median, min, max} of list[i].KEY, or list[i].KEY.STAT. Where one has no number it is of
+ * the others if partly is set, or null. */
+json_t *fdb_mmm_of(const json_t *list, const char *key, const char *stat, int partly);
+/* The number o.A.B.C, B and C may be NULL; NAN where it is none. */
+double fdb_figure(const json_t *o, const char *a, const char *b, const char *c);
+
+enum fdb_times {
     FDB_TTFT,
     FDB_TPOT,
     FDB_ITL,
@@ -179,17 +164,15 @@ enum fdb_metric {
     FDB_QUEUE,
     FDB_IN,
     FDB_OUT,
-    FDB_N_METRIC
+    FDB_N_TIMES
 };
 /* Of the requests of a repeat that ended well, in the order of the log; v has room for one
  * of each request and, for ITL, of each chunk. Returns how many. */
-size_t fdb_values(const struct fdb_log *log, uint32_t repeat, enum fdb_metric m, double *v);
-/* v is sorted in place. */
-void fdb_dist_of(double *v, size_t n, struct fdb_dist_sum *ret);
-/* -ENOMEM. */
-int fdb_summarize(const struct fdb_log *log, uint32_t repeat, const struct fdb_run *run,
-    const struct fdb_slo *slo, struct fdb_sum *ret);
-/* Does a request meet every limit? */
+size_t fdb_values(const struct fdb_log *log, uint32_t repeat, enum fdb_times m, double *v);
+/* Is it measured, and of this repeat? */
+int fdb_is_of(const struct fdb_rec *r, uint32_t repeat);
+/* Is any limit given; does a request meet every one? */
+int fdb_has_limit(const struct fdb_slo *slo);
 int
 fdb_within(const struct fdb_log *log, const struct fdb_rec *r, const struct fdb_slo *slo);
 /* Was an open loop's load not what was asked for: the last request that was due
@@ -216,64 +199,6 @@ int fdb_load_run(struct fdb_load *l, uint32_t repeat, struct fdb_log *log,
 int fdb_log_rec(struct fdb_log *log, const struct fdb_rec *r, const struct fdb_chunk *c);
 void fdb_log_fini(struct fdb_log *log);
 
-/* ---- results: report.c, html.c -------------------------------------------- */
-
-struct fdb_step { /* of a search for the rate or concurrency within a limit */
-    double load, goodput, attain;
-    struct fdb_sum sum;
-    int within;
-    int behind; /* it was not sent in time: fdb_fell_behind() */
-};
-
-/* What the daemon says of itself, "" where it does not. */
-struct fdb_daemon {
-    char version[32], commit[48], device[24], device_uuid[48];
-};
-
-struct fdb_result {
-    const char *command;      /* serve, latency */
-    char args[1024];          /* command line, for the report */
-    char time[32], host[128]; /* when and where: ISO 8601, host and processor */
-    struct fdc_info info;
-    struct fdc_model_info model;
-    struct fdb_daemon daemon;
-    struct fdb_cfg cfg;
-    struct fdb_log log;
-    struct fdb_run *run;   /* [n] */
-    struct fdb_sum *sum;   /* [n] */
-    uint32_t n;            /* repeats */
-    struct fdb_step *step; /* [n_step] of a search */
-    uint32_t n_step;
-    double found; /* the largest load within the limits; 0: none */
-    double bound; /* the largest that could be tried; 0: not known */
-};
-
-/* Table on out: every metric, with several repeats their median, min and max. */
-void fdb_report_text(FILE *out, const struct fdb_result *r);
-/* Of the JSON report: another number when a key or a definition changes, so that
- * figures of two formats are not taken for the same. */
-#define FDB_FORMAT 1
-/* New reference, NULL without memory. Times in ms. */
-json_t *fdb_report_json(const struct fdb_result *r);
-/* One line a request; raw: everything from which the numbers follow. -errno. */
-int fdb_report_csv(FILE *out, const struct fdb_result *r);
-/* One file, no network: tables and SVG plots. -errno. */
-int fdb_report_html(FILE *out, const struct fdb_result *r);
-
-/* ---- a run against an earlier one: against.c --------------------------------- */
-
-/* The JSON report of an earlier serve that path holds. One of another format is
- * refused unless any is set. New reference. 0 or an exit code with the message
- * printed. */
-int fdb_against_read(const char *path, int any, json_t **ret_before);
-/* What makes two reports not comparable: workload, model, or that the earlier run
- * was broken off. now needs no figures yet. In words in ret, cut where it is full;
- * returns how many differences there are. */
-unsigned
-fdb_against_differs(const json_t *before, const json_t *now, char *ret, size_t ret_bytes);
-/* Table on out: what was measured, then before, now and now / before of each
- * figure. A figure that a report lacks is "-". */
-void fdb_against_text(FILE *out, const json_t *before, const json_t *now);
 
 /* ---- setup.c, input.c, search.c ------------------------------------------- */
 
@@ -282,12 +207,19 @@ void fdb_cfg_init(struct fdb_cfg *cfg);
 void fdb_cfg_fini(struct fdb_cfg *cfg);
 /* Read the trace and text files. 0 or an exit code with the message printed. */
 int fdb_cfg_read(struct fdb_cfg *cfg);
+/* The daemon's limits and the model; FDC_E_LOADING while it has none. */
+int fdb_info(fdc_t *s, int timeout_ms, struct fdc_info *ret_info,
+    struct fdc_model_info *ret_model);
+/* The same, waiting a moment for one that has just become ready. 0 or an exit code with
+ * the message printed. */
+int fdb_meet(const struct fct *f, fdc_t *s, struct fdc_info *ret_info,
+    struct fdc_model_info *ret_model);
 /* Session, what the daemon says of itself, and what of cfg depends on it. */
 int fdb_load_open(const struct fct *f, struct fdb_load *l);
-/* Of the daemon's admin socket; nothing is printed, and ret is empty, when that
- * cannot be asked. */
-void fdb_daemon_ask(const struct fct *f, struct fdb_daemon *ret);
-void fdb_result_init(struct fdb_result *r, const char *command, int argc, char **argv);
+/* n_prompt ids, at most 16; n_out tokens, greedily and whatever they are. A status. */
+int fdb_submit_plain(fdc_t *s, uint32_t vocab, uint32_t n_prompt, uint32_t n_out,
+    fdc_req_t **ret);
+uint64_t fdb_clock_ns(clockid_t clk); /* 0: cannot be read */
 /* "N" or "LO:HI", 1 to max. FCT_EX_USAGE with the message. */
 int fdb_opt_len(const char *what, const char *text, uint32_t max, struct fdb_len *ret);
 

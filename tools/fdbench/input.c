@@ -4,145 +4,90 @@
 
 #include "tools/fdbench/fdbench.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define TIME_MAX_S  31536000.0
-#define TOKENS_MAX  16777216u
+#define FORM        "a line is time_s,prompt_tokens,output_tokens"
 #define WORDS_BYTES 65536u
 
 /* ---- trace --------------------------------------------------------------- */
 
-struct trace {
-    const char *path;
-    unsigned long line;
-    struct fdb_row *row;
-    size_t n, cap;
-};
+static const struct {
+    const char *name, *must;
+    double lo, hi;
+} columns[3] = { { "time_s", "must be a number of seconds from 0 to 31536000", 0, 31536000 },
+    { "prompt_tokens", "must be a whole number from 1 to 16777216", 1, 16777216 },
+    { "output_tokens", "must be a whole number from 1 to 16777216", 1, 16777216 } };
 
-/* "PATH:LINE: column VALUE: why" */
-static int
-bad_field(const struct trace *t, const char *column, const char *value, const char *why)
-{
-    return fct_fail(FCT_EX_DATA, "%s:%lu: %s \"%.40s\": %s", t->path, t->line, column,
-        value, why);
-}
-
-static int
-read_tokens(const struct trace *t, const char *column, char *text, uint32_t *ret)
-{
-    unsigned long long v;
-    char why[64], *end;
-
-    snprintf(why, sizeof(why), "must be a whole number from 1 to %u", TOKENS_MAX);
-    errno = 0;
-    v = strtoull(text, &end, 10);
-    if (end == text || *end != '\0' || strchr(text, '-') != NULL || errno != 0 || v < 1 ||
-        v > TOKENS_MAX)
-        return bad_field(t, column, text, why);
-    *ret = (uint32_t)v;
-    return 0;
-}
-
-/* One line's fields between commas, blanks around them removed. Returns how
- * many there are. */
+/* Fields between commas, without the blanks around them; returns how many there are. */
 static unsigned
-split(char *line, char *field[4])
+split(char *line, char *field[3])
 {
     unsigned n = 0;
-    char *end;
+    char *one;
+    size_t k;
 
-    for (char *p = line; p != NULL && n < 4; n++) {
-        char *comma = strchr(p, ',');
-
-        if (comma != NULL)
-            *comma = '\0';
-        p += strspn(p, " \t");
-        for (end = p + strlen(p); end > p && strchr(" \t\r", end[-1]) != NULL; end--)
-            end[-1] = '\0';
-        field[n] = p;
-        p = comma != NULL ? comma + 1 : NULL;
+    while ((one = strsep(&line, ",")) != NULL) {
+        one += strspn(one, " \t\r");
+        for (k = strlen(one); k > 0 && strchr(" \t\r", one[k - 1]) != NULL; k--)
+            one[k - 1] = '\0';
+        if (n < 3)
+            field[n] = one;
+        n++;
     }
     return n;
 }
 
 static int
-add_row(struct trace *t, const struct fdb_row *row)
+take_line(struct fdb_cfg *cfg, size_t *cap, char *line, uint32_t number)
 {
-    if (fct_room(&t->row, t->n + 1, &t->cap, sizeof(*row)) != 0)
-        return fct_oom();
-    t->row[t->n++] = *row;
-    return 0;
-}
+    struct fdb_row *rows = (struct fdb_row *)(uintptr_t)cfg->row;
+    char *field[3], *end, why[80] = "";
+    unsigned n = split(line, field), i;
+    double v[3];
 
-static int
-take_line(struct trace *t, char *line)
-{
-    struct fdb_row row = { .line = (uint32_t)t->line };
-    char *field[4], *end, why[80];
-    unsigned n = split(line, field);
-    int rc;
-
-    if (n == 1 && (field[0][0] == '\0' || field[0][0] == '#'))
-        return 0;
-    /* The header names its columns. */
-    if (t->n == 0 && strcmp(field[0], "time_s") == 0)
+    if (field[0][0] == '#' || (n == 1 && field[0][0] == '\0') ||
+        (cfg->n_row == 0 && strcmp(field[0], columns[0].name) == 0))
         return 0;
     if (n != 3)
-        return fct_fail(FCT_EX_DATA,
-            "%s:%lu: %s fields; a line is "
-            "time_s,prompt_tokens,output_tokens",
-            t->path, t->line,
-            n == 1       ? "1"
-                : n == 2 ? "2"
-                         : "more than 3");
-    errno = 0;
-    row.time_s = strtod(field[0], &end);
-    if (end == field[0] || *end != '\0' || !(row.time_s >= 0 && row.time_s <= TIME_MAX_S))
-        return bad_field(t, "time_s", field[0],
-            "must be a number of seconds from 0 to 31536000");
-    if (t->n > 0 && row.time_s < t->row[t->n - 1].time_s) {
-        snprintf(why, sizeof(why), "is before the line above (%g)", t->row[t->n - 1].time_s);
-        return bad_field(t, "time_s", field[0], why);
+        return fct_fail(FCT_EX_DATA, "%s:%u: %s%u fields; " FORM, cfg->trace, number,
+            n > 3 ? "more than " : "", n > 3 ? 3 : n);
+    for (i = 0; i < 3 && why[0] == '\0'; i++) {
+        v[i] = strtod(field[i], &end);
+        if (end == field[i] || *end != '\0' || !(v[i] >= columns[i].lo) ||
+            v[i] > columns[i].hi || (i > 0 && v[i] != floor(v[i])))
+            snprintf(why, sizeof(why), "%s", columns[i].must);
+        else if (i == 0 && cfg->n_row > 0 && v[0] < rows[cfg->n_row - 1].time_s)
+            snprintf(why, sizeof(why), "is before the line above (%g)",
+                rows[cfg->n_row - 1].time_s);
     }
-    rc = read_tokens(t, "prompt_tokens", field[1], &row.n_prompt);
-    if (rc == 0)
-        rc = read_tokens(t, "output_tokens", field[2], &row.n_out);
-    return rc == 0 ? add_row(t, &row) : rc;
+    if (why[0] != '\0')
+        return fct_fail(FCT_EX_DATA, "%s:%u: %s \"%.40s\": %s", cfg->trace, number,
+            columns[i - 1].name, field[i - 1], why);
+    if (fct_room(&rows, cfg->n_row + 1, cap, sizeof(*rows)) != 0)
+        return fct_oom();
+    rows[cfg->n_row++] = (struct fdb_row){ v[0], (uint32_t)v[1], (uint32_t)v[2], number };
+    cfg->row = rows;
+    return 0;
 }
 
 static int
 read_trace(struct fdb_cfg *cfg)
 {
-    struct trace t = { .path = cfg->trace };
     char *text = NULL, *line, *next;
-    size_t n = 0;
+    size_t n = 0, cap = 0;
+    uint32_t number = 0;
     int rc = fct_slurp(cfg->trace, &text, &n);
 
     if (rc == 0 && memchr(text, '\0', n) != NULL)
         rc = fct_fail(FCT_EX_DATA, "%s: has a NUL byte; a trace is text", cfg->trace);
-    for (line = text; rc == 0 && line != NULL && *line != '\0'; line = next) {
-        next = strchr(line, '\n');
-        if (next != NULL)
-            *next++ = '\0';
-        t.line++;
-        rc = take_line(&t, line);
-    }
-    if (rc == 0 && t.n == 0)
-        rc = fct_fail(FCT_EX_DATA,
-            "%s: no requests; a line is "
-            "time_s,prompt_tokens,output_tokens",
-            cfg->trace);
+    for (next = text; rc == 0 && (line = strsep(&next, "\n")) != NULL;)
+        rc = take_line(cfg, &cap, line, ++number);
+    if (rc == 0 && cfg->n_row == 0)
+        rc = fct_fail(FCT_EX_DATA, "%s: no requests; " FORM, cfg->trace);
     free(text);
-    if (rc != 0) {
-        free(t.row);
-        return rc;
-    }
-    cfg->row = t.row;
-    cfg->n_row = t.n;
-    return 0;
+    return rc;
 }
 
 /* ---- text ---------------------------------------------------------------- */
@@ -150,7 +95,7 @@ read_trace(struct fdb_cfg *cfg)
 /* Words of two to four syllables: what tokenizers cut into about one token
  * a syllable. */
 static int
-make_words(struct fdb_cfg *cfg)
+make_words(char **ret_text, size_t *ret_n)
 {
     static const char syllable[16][4] = { "ba", "den", "fi", "gor", "hal", "in", "ka",
         "len", "mo", "nar", "pe", "ri", "sto", "tu", "ver", "wi" };
@@ -163,50 +108,34 @@ make_words(struct fdb_cfg *cfg)
         return fct_oom();
     while (n < WORDS_BYTES) {
         x = x * 6364136223846793005u + 1442695040888963407u;
-        for (k = 0; k < 2 + (x >> 62) % 3; k++) {
-            const char *s = syllable[(x >> (40 + 4 * k)) & 15];
-
-            memcpy(text + n, s, strlen(s));
-            n += strlen(s);
-        }
+        for (k = 0; k < 2 + (x >> 62) % 3; k++)
+            n = (size_t)(stpcpy(text + n, syllable[(x >> (40 + 4 * k)) & 15]) - text);
         text[n++] = ' ';
     }
-    cfg->words = text;
-    cfg->n_words = n;
-    return 0;
-}
-
-static int
-read_words(struct fdb_cfg *cfg)
-{
-    char *text;
-    size_t n;
-    int rc = fct_slurp(cfg->dataset, &text, &n);
-
-    if (rc != 0)
-        return rc;
-    rc = fct_check_utf8(cfg->dataset, text, n);
-    if (rc == 0 && n < 64)
-        rc = fct_fail(FCT_EX_DATA,
-            "%s: %zu bytes; prompts are cut from 64 bytes of text "
-            "or more",
-            cfg->dataset, n);
-    if (rc != 0) {
-        free(text);
-        return rc;
-    }
-    cfg->words = text;
-    cfg->n_words = n;
+    *ret_text = text;
+    *ret_n = n;
     return 0;
 }
 
 int
 fdb_cfg_read(struct fdb_cfg *cfg)
 {
+    const char *path = cfg->dataset;
+    char *text = NULL;
+    size_t n = 0;
     int rc = cfg->trace != NULL ? read_trace(cfg) : 0;
 
     if (rc == 0 && cfg->text)
-        rc = cfg->dataset != NULL ? read_words(cfg) : make_words(cfg);
+        rc = path != NULL ? fct_slurp(path, &text, &n) : make_words(&text, &n);
+    if (rc == 0 && text != NULL)
+        rc = fct_check_utf8(path, text, n);
+    if (rc == 0 && text != NULL && n < 64)
+        rc = fct_fail(FCT_EX_DATA,
+            "%s: %zu bytes; prompts are cut from 64 bytes of text or more", path, n);
+    cfg->words = text;
+    cfg->n_words = n;
+    if (rc != 0)
+        fdb_cfg_fini(cfg);
     return rc;
 }
 
@@ -217,5 +146,6 @@ fdb_cfg_fini(struct fdb_cfg *cfg)
     free((void *)(uintptr_t)cfg->words);
     fct_req_fini(&cfg->req);
     cfg->row = NULL;
+    cfg->n_row = 0;
     cfg->words = NULL;
 }

@@ -2,10 +2,8 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "tools/fdbench/fdbench.h"
-#include "tools/fdbench/report_priv.h"
+#include "tools/fdbench/report.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -20,13 +18,39 @@
 #define MAX_CLIENT 256
 #define MAX_STREAM 1024
 
+/* Per token, of what happened while all clients ran: one or two of the gate's counters, or
+ * a clock of processor time. */
+enum { R_GATE_CPU = 6, R_CLIENT_CPU, N_ROW };
+#define COUNTER(field) 1 + offsetof(struct cnt_gate, field)
+static const struct {
+    const char *label, *key, *unit; /* key NULL: not in JSON */
+    size_t counter, plus;           /* 1 + offset, 0: none */
+    double div;
+} rows[N_ROW] = {
+    { "records per token", "records_per_token", "", COUNTER(records_relayed), 0, 1 },
+    { "wake-ups of clients per token", NULL, "", COUNTER(wakes_futex), COUNTER(wakes_fd), 1 },
+    { "  by futex", "wakes_futex_per_token", "", COUNTER(wakes_futex), 0, 1 },
+    { "  by socket", "wakes_fd_per_token", "", COUNTER(wakes_fd), 0, 1 },
+    { "sleeps of the gate per token", "gate_sleeps_per_token", "", COUNTER(sleeps), 0, 1 },
+    { "iterations of the gate per token", "gate_iterations_per_token", "", COUNTER(loops),
+        0, 1 },
+    { "processor time of the gate", "gate_cpu_us_per_token", " us", 0, 0, 1e3 },
+    { "processor time of the clients", "client_cpu_us_per_token", " us", 0, 0, 1e3 },
+};
+
+static const struct {
+    const char *name, *key;
+} trips[4] = { { "gate, spinning", "gate_spinning" },
+    { "worker, spinning", "worker_spinning" }, { "gate, parked", "gate_parked" },
+    { "worker, parked", "worker_parked" } };
+
 struct ipc_cfg {
     uint32_t n_ping, n_parked, n_client, n_stream, n_token;
     double gap_ms;
     int json;
 };
 
-/* Figures of one client, and of the daemon while all clients run. */
+/* A session that takes tokens. */
 struct client {
     fdc_t *s;
     const struct ipc_cfg *cfg;
@@ -37,28 +61,18 @@ struct client {
     int rc; /* 0 or a status */
 };
 
-struct streaming {
-    double wall_s;
-    uint64_t n_token, n_record, client_cpu_ns, gate_cpu_ns;
-    uint64_t futex, fd, sleeps, loops;
-    int foreign; /* others were served meanwhile */
-};
-
 struct ipc {
     const struct fct *f;
     struct ipc_cfg cfg;
     struct fdc_info info;
     struct fdc_model_info model;
     const struct cnt_seg *seg;
-    struct fdb_dist_sum trip[4]; /* us */
-    struct streaming st;
+    json_t *trip[4];           /* fdb_dist(), us */
+    double wall_s, row[N_ROW]; /* of streaming */
+    uint64_t n_token;
+    int foreign;   /* others were served meanwhile */
     char spin[24]; /* the daemon's ipc.spin_us, "" if it does not say */
 };
-
-static const char *const trip_names[4] = { "gate, spinning", "worker, spinning",
-    "gate, parked", "worker, parked" };
-static const char *const trip_keys[4] = { "gate_spinning", "worker_spinning",
-    "gate_parked", "worker_parked" };
 
 /* ---- sessions ------------------------------------------------------------------- */
 
@@ -79,45 +93,28 @@ static int
 meet(struct ipc *p)
 {
     json_t *answer = NULL;
-    const json_t *row = NULL;
     const char *value;
     fdc_t *s;
-    int rc = fct_open(p->f, 0, &s), i;
+    int rc = fct_open(p->f, 0, &s);
 
     if (rc != 0)
         return rc;
-    p->info.size = sizeof(p->info);
-    p->info.model = &p->model;
-    p->model.size = sizeof(p->model);
-    /* a worker that has just become ready may not have told its sizes yet */
-    for (i = 0; i < 50; i++) {
-        rc = fdc_info(s, &p->info, p->f->timeout_ms);
-        if (rc != FDC_E_LOADING && (rc < 0 || p->model.vocab != 0))
-            break;
-        clk_sleep_ns(20 * CLK_MS);
-    }
+    rc = fdb_meet(p->f, s, &p->info, &p->model);
     fdc_close(s);
-    if (rc < 0 && rc != FDC_E_LOADING)
-        return fct_status_fail("the model's sizes", rc);
-    if (rc < 0 || p->model.vocab == 0)
-        return fct_fail(FCT_EX_TEMP,
-            "the model is still loading; wait for it with\n"
-            "  fdbench --wait 60 ipc");
+    if (rc != 0)
+        return rc;
     if (p->cfg.n_token + N_PROMPT > p->model.max_model_len)
         return fct_fail(FCT_EX_USAGE,
-            "--tokens %u: with the prompt of %d more than the "
-            "model's length, %u",
+            "--tokens %u: with the prompt of %d more than the model's length, %u",
             p->cfg.n_token, N_PROMPT, p->model.max_model_len);
     if (p->cfg.n_stream > p->info.max_inflight)
         return fct_fail(FCT_EX_USAGE,
-            "--streams %u: the daemon allows a session %u "
-            "requests at a time; use more --clients",
+            "--streams %u: the daemon allows a session %u requests at a time; use more "
+            "--clients",
             p->cfg.n_stream, p->info.max_inflight);
     if (fct_ask_once(p->f, json_pack("{s:s, s:s}", "cmd", "config", "name", "ipc.spin_us"),
-            1, &answer) == 0)
-        row = json_array_get(json_object_get(answer, "config"), 0);
-    value = json_string_value(json_object_get(row, "value"));
-    if (value != NULL)
+            1, &answer) == 0 &&
+        json_unpack(answer, "{s:[{s:s}]}", "config", "value", &value) == 0)
         snprintf(p->spin, sizeof(p->spin), "%s", value);
     json_decref(answer);
     return 0;
@@ -126,7 +123,7 @@ meet(struct ipc *p)
 /* ---- round trips ------------------------------------------------------------------ */
 
 static int
-round_trips(const struct ipc *p, int deep, int parked, struct fdb_dist_sum *ret)
+round_trips(const struct ipc *p, int deep, int parked, json_t **ret)
 {
     uint32_t i, n = parked ? p->cfg.n_parked : p->cfg.n_ping;
     double *v = calloc((size_t)n + 1, sizeof(*v));
@@ -151,7 +148,7 @@ round_trips(const struct ipc *p, int deep, int parked, struct fdb_dist_sum *ret)
         v[i] = (double)ns / 1e3;
     }
     fdc_close(s);
-    fdb_dist_of(v, n, ret);
+    *ret = fdb_dist(v, n);
     free(v);
     if (rc < 0)
         return fct_status_fail(deep ? "round trip to the worker" : "round trip to the gate",
@@ -188,54 +185,43 @@ static void *
 run_client(void *arg)
 {
     struct client *c = arg;
-    uint32_t ids[N_PROMPT], i, n_open = 0;
-    struct fdc_submit_opts opts = { .size = sizeof(opts), .submit_timeout_ms = 10000 };
-    struct fdc_params par;
-    struct timespec t;
+    uint32_t i, n_open = 0;
     fdc_req_t *r;
 
-    fdc_params_init(&par);
-    par.flags = FDC_F_IGNORE_EOS;
-    par.temperature = 0;
-    par.max_new = c->cfg->n_token;
-    for (i = 0; i < N_PROMPT; i++)
-        ids[i] = (i + 1) % c->vocab;
     pthread_mutex_lock(c->begin);
     pthread_mutex_unlock(c->begin);
     for (i = 0; c->rc == 0 && i < c->cfg->n_stream; i++) {
-        int rc = fdc_submit_ids(c->s, ids, N_PROMPT, &par, &opts, &r);
+        int rc = fdb_submit_plain(c->s, c->vocab, N_PROMPT, c->cfg->n_token, &r);
 
         c->rc = rc < 0 ? rc : 0;
         n_open += rc >= 0;
     }
     while (c->rc == 0 && n_open > 0)
         c->rc = take(c, &n_open);
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    c->cpu_ns = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+    c->cpu_ns = fdb_clock_ns(CLOCK_THREAD_CPUTIME_ID);
     return NULL;
 }
 
-/* The gate's processor time, ns; 0: cannot be read. */
-static uint64_t
-gate_cpu(const struct cnt_seg *seg)
+/* The counters and the gate's processor time. */
+static void
+snap(const struct ipc *p, struct cnt_seg *ret_seg, uint64_t *ret_cpu)
 {
-    struct timespec t;
     clockid_t clk;
 
-    if (clock_getcpuclockid(seg->gate_pid, &clk) != 0 || clock_gettime(clk, &t) != 0)
-        return 0;
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+    fct_seg_snap(p->seg, ret_seg);
+    *ret_cpu = clock_getcpuclockid(p->seg->gate_pid, &clk) == 0 ? fdb_clock_ns(clk) : 0;
 }
 
-static void
-differ(const struct cnt_gate *a, const struct cnt_gate *b, struct streaming *st)
+static uint64_t
+counted(const struct cnt_seg now[2], size_t counter)
 {
-    st->n_record = b->records_relayed - a->records_relayed;
-    st->n_token = b->tokens_relayed - a->tokens_relayed;
-    st->futex = b->wakes_futex - a->wakes_futex;
-    st->fd = b->wakes_fd - a->wakes_fd;
-    st->sleeps = b->sleeps - a->sleeps;
-    st->loops = b->loops - a->loops;
+    const uint64_t *a, *b;
+
+    if (counter == 0)
+        return 0;
+    a = (const void *)((const char *)&now[0].g + counter - 1);
+    b = (const void *)((const char *)&now[1].g + counter - 1);
+    return *b - *a;
 }
 
 /* Threads that wait at *begin; fewer than asked for: none of them will do a thing. */
@@ -261,30 +247,34 @@ make_threads(const struct ipc *p, struct client *c, uint32_t *ret_n)
 static int
 run_clients(struct ipc *p, struct client *c, pthread_mutex_t *begin)
 {
-    struct streaming *st = &p->st;
-    uint64_t cpu[2], t, mine = 0;
+    uint64_t cpu[2], client_cpu = 0, t, mine = 0;
     struct cnt_seg now[2];
     uint32_t i, n;
     int rc, status = 0;
 
     pthread_mutex_lock(begin);
     rc = make_threads(p, c, &n);
-    fct_seg_snap(p->seg, &now[0]);
-    cpu[0] = gate_cpu(p->seg);
+    snap(p, &now[0], &cpu[0]);
     t = clk_now_ns();
     pthread_mutex_unlock(begin);
     for (i = 0; i < n; i++) {
         pthread_join(c[i].thread, NULL);
         status = status == 0 ? c[i].rc : status;
         mine += c[i].n_token;
-        st->client_cpu_ns += c[i].cpu_ns;
+        client_cpu += c[i].cpu_ns;
     }
-    st->wall_s = (double)(clk_now_ns() - t) / 1e9;
-    fct_seg_snap(p->seg, &now[1]);
-    cpu[1] = gate_cpu(p->seg);
-    st->gate_cpu_ns = cpu[1] - cpu[0];
-    differ(&now[0].g, &now[1].g, st);
-    st->foreign = st->n_token != mine;
+    p->wall_s = (double)(clk_now_ns() - t) / 1e9;
+    snap(p, &now[1], &cpu[1]);
+    p->n_token = counted(now, COUNTER(tokens_relayed));
+    p->foreign = p->n_token != mine;
+    for (i = 0; i < N_ROW; i++) {
+        uint64_t v = i == R_GATE_CPU ? cpu[1] - cpu[0]
+            : i == R_CLIENT_CPU
+            ? client_cpu
+            : counted(now, rows[i].counter) + counted(now, rows[i].plus);
+
+        p->row[i] = (double)v / (double)p->n_token / rows[i].div;
+    }
     if (rc == 0 && status != 0)
         rc = fct_status_fail("streaming", status);
     return rc;
@@ -314,87 +304,62 @@ stream(struct ipc *p)
 
 /* ---- results ----------------------------------------------------------------------- */
 
-static double
-per_token(const struct streaming *st, uint64_t n)
-{
-    return st->n_token > 0 ? (double)n / (double)st->n_token : (double)NAN;
-}
+static const char *const columns[] = { "p50", "p90", "p99", "max" };
 
 static void
 print_text(const struct ipc *p)
 {
-    const struct streaming *st = &p->st;
-    char a[4][24];
-    size_t i;
+    char num[24];
+    size_t i, k;
 
-    printf("%-18s %8s %10s %10s %10s %10s\n", "round trips, us", "n", "p50", "p90", "p99",
-        "max");
+    printf("%-18s %8s", "round trips, us", "n");
+    for (k = 0; k < 4; k++)
+        printf(" %10s", columns[k]);
     for (i = 0; i < 4; i++) {
-        const struct fdb_dist_sum *t = &p->trip[i];
-
-        printf("%-18s %8zu %10s %10s %10s %10s\n", trip_names[i], t->n,
-            rep_num(t->pct[0], a[0]), rep_num(t->pct[1], a[1]), rep_num(t->pct[3], a[2]),
-            rep_num(t->max, a[3]));
+        printf("\n%-18s %8lld", trips[i].name, fct_num(p->trip[i], "n"));
+        for (k = 0; k < 4; k++)
+            printf(" %10s", fdb_num(fct_real(p->trip[i], columns[k]), num));
     }
-    printf("spinning: the client polls; parked: it sleeps, and was %g ms idle before\n",
+    printf("\nspinning: the client polls; parked: it sleeps, and was %g ms idle before\n",
         p->cfg.gap_ms);
     if (p->spin[0] != '\0')
         printf("the daemon's ipc.spin_us is %s\n", p->spin);
     printf("\nstreaming: %u clients, %u streams each, %u tokens a stream\n",
         p->cfg.n_client, p->cfg.n_stream, p->cfg.n_token);
-    printf("%-32s %12" PRIu64 "\n", "tokens relayed", st->n_token);
+    printf("%-32s %12s\n", "tokens relayed", fdb_num((double)p->n_token, num));
     printf("%-32s %12s\n", "tokens per second",
-        rep_num((double)st->n_token / st->wall_s, a[0]));
-    printf("%-32s %12s\n", "records per token", rep_num(per_token(st, st->n_record), a[0]));
-    printf("%-32s %12s futex %s, socket %s\n", "wake-ups of clients per token",
-        rep_num(per_token(st, st->futex + st->fd), a[0]),
-        rep_num(per_token(st, st->futex), a[1]), rep_num(per_token(st, st->fd), a[2]));
-    printf("%-32s %12s\n", "sleeps of the gate per token",
-        rep_num(per_token(st, st->sleeps), a[0]));
-    printf("%-32s %12s us\n", "processor time of the gate",
-        rep_num(per_token(st, st->gate_cpu_ns) / 1e3, a[0]));
-    printf("%-32s %12s us\n", "processor time of the clients",
-        rep_num(per_token(st, st->client_cpu_ns) / 1e3, a[0]));
-    if (st->foreign)
+        fdb_num((double)p->n_token / p->wall_s, num));
+    for (i = 0; i < N_ROW; i++)
+        printf("%-32s %12s%s\n", rows[i].label, fdb_num(p->row[i], num), rows[i].unit);
+    if (p->foreign)
         puts("others used the daemon meanwhile: the figures per token include theirs");
-}
-
-static json_t *
-per_token_json(const struct streaming *st, uint64_t n, double by)
-{
-    return fct_json_real(per_token(st, n) / by);
 }
 
 static int
 print_json(const struct ipc *p)
 {
-    const struct streaming *st = &p->st;
-    json_t *o = json_pack("{s:s}", "command", "ipc"), *s;
-    size_t i;
+    json_t *o = json_pack("{s:s}", "command", "ipc"), *s, *trip;
+    char key[16];
+    size_t i, k;
 
     for (i = 0; i < 4; i++) {
-        const struct fdb_dist_sum *t = &p->trip[i];
-
-        json_object_set_new(o, trip_keys[i],
-            json_pack("{s:I, s:o, s:o, s:o, s:o}", "n", (json_int_t)t->n, "p50_us",
-                fct_json_real(t->pct[0]), "p90_us", fct_json_real(t->pct[1]), "p99_us",
-                fct_json_real(t->pct[3]), "max_us", fct_json_real(t->max)));
+        trip = json_pack("{s:O}", "n", json_object_get(p->trip[i], "n"));
+        for (k = 0; k < 4; k++) {
+            snprintf(key, sizeof(key), "%s_us", columns[k]);
+            json_object_set(trip, key, json_object_get(p->trip[i], columns[k]));
+        }
+        json_object_set_new(o, trips[i].key, trip);
     }
-    s = json_pack("{s:i, s:i, s:i, s:I, s:o, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
-        "clients", (int)p->cfg.n_client, "streams", (int)p->cfg.n_stream,
-        "tokens_per_stream", (int)p->cfg.n_token, "tokens_relayed", (json_int_t)st->n_token,
-        "duration_s", fct_json_real(st->wall_s), "shared_with_others", st->foreign,
-        "records_per_token", per_token_json(st, st->n_record, 1), "wakes_futex_per_token",
-        per_token_json(st, st->futex, 1), "wakes_fd_per_token",
-        per_token_json(st, st->fd, 1), "gate_sleeps_per_token",
-        per_token_json(st, st->sleeps, 1), "gate_iterations_per_token",
-        per_token_json(st, st->loops, 1), "gate_cpu_us_per_token",
-        per_token_json(st, st->gate_cpu_ns, 1e3), "client_cpu_us_per_token",
-        per_token_json(st, st->client_cpu_ns, 1e3));
-    json_object_set_new(o, "streaming", s);
-    json_object_set_new(o, "gap_ms", fct_json_real(p->cfg.gap_ms));
-    json_object_set_new(o, "daemon_spin_us",
-        p->spin[0] != '\0' ? json_string(p->spin) : json_null());
+    s = json_pack("{s:i, s:i, s:i, s:I, s:o, s:b}", "clients", (int)p->cfg.n_client,
+        "streams", (int)p->cfg.n_stream, "tokens_per_stream", (int)p->cfg.n_token,
+        "tokens_relayed", (json_int_t)p->n_token, "duration_s", fct_json_real(p->wall_s),
+        "shared_with_others", p->foreign);
+    for (i = 0; i < N_ROW; i++)
+        if (rows[i].key != NULL)
+            json_object_set_new(s, rows[i].key, fct_json_real(p->row[i]));
+    json_object_update_new(o,
+        json_pack("{s:o, s:o, s:s?}", "streaming", s, "gap_ms", fct_json_real(p->cfg.gap_ms),
+            "daemon_spin_us", p->spin[0] != '\0' ? p->spin : NULL));
     return fct_print_json(o);
 }
 
@@ -446,5 +411,7 @@ fdb_cmd_ipc(const struct fct *f, int argc, char **argv)
     fct_seg_close(p.seg);
     if (rc == 0)
         rc = p.cfg.json ? print_json(&p) : (print_text(&p), 0);
+    for (i = 0; i < 4; i++)
+        json_decref(p.trip[i]);
     return rc;
 }

@@ -5,22 +5,22 @@
 #include "tools/fdbench/work.h"
 
 #include <errno.h>
+#include <math.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
+#include <sys/queue.h>
 #include <time.h>
 #include <unistd.h>
 
 #define MS         1000000u
 #define IDLE_NS    (100u * MS) /* a look at signals and the progress bar */
 #define NO_ROOM_NS (1u * MS)   /* until a full request ring is looked at again */
-#define CANCEL_NS  (3000u * (uint64_t)MS)
-#define LEAD_NS    (2u * MS) /* to prepare the first request */
-#define PAUSE_MS   10u       /* of a client whose request failed, at least */
+#define LEAD_NS    (2u * MS)   /* to prepare the first request */
+#define PAUSE_MS   10u         /* of a client whose request failed, at least */
 
 /* A conversation: its open request, or the one to come. */
 struct slot {
@@ -30,15 +30,12 @@ struct slot {
     struct fdb_chunk *chunk;
     size_t cap_chunk;
     fdc_req_t *h;
-    uint64_t t_wake;   /* not before this moment */
-    int held;          /* waited for room */
-    struct slot *next; /* in one of the lists */
-    struct slot *all_next;
+    uint64_t t_wake;         /* not before this moment */
+    int held;                /* waited for room */
+    STAILQ_ENTRY(slot) next; /* in one of the lists */
+    SLIST_ENTRY(slot) of_all;
 };
-
-struct list {
-    struct slot *first, *last;
-};
+STAILQ_HEAD(list, slot);
 
 struct phase {
     struct fdb_load *l;
@@ -46,41 +43,28 @@ struct phase {
     struct fdb_work *w;
     struct fdb_log *log;
     struct fdb_run *run;
-    struct slot *all;
+    SLIST_HEAD(, slot) all;
     struct list idle, ready, rest; /* unused; next turns; clients that pause */
     struct slot *start;            /* the next conversation, prepared */
     uint32_t repeat, index;
     uint8_t warm;
     uint32_t limit; /* requests at a time */
     uint32_t n_open, n_rest, n_over;
-    uint64_t n_tok, t0, t_stop, t_shown, t_cancel;
+    uint64_t n_tok, t0, t_stop, t_shown;
     int stopping; /* nothing more is sent */
     int rc;
 };
 
 /* ---- slots --------------------------------------------------------------- */
 
-static void
-push(struct list *l, struct slot *s)
-{
-    s->next = NULL;
-    if (l->last != NULL)
-        l->last->next = s;
-    else
-        l->first = s;
-    l->last = s;
-}
-
+/* The first of the list, taken out of it; NULL: it is empty. */
 static struct slot *
 pop(struct list *l)
 {
-    struct slot *s = l->first;
+    struct slot *s = STAILQ_FIRST(l);
 
-    if (s != NULL) {
-        l->first = s->next;
-        if (l->first == NULL)
-            l->last = NULL;
-    }
+    if (s != NULL)
+        STAILQ_REMOVE_HEAD(l, next);
     return s;
 }
 
@@ -98,22 +82,9 @@ out_of_memory(struct phase *p)
     clear_bar(p);
     if (p->rc == 0)
         p->rc = fct_fail(FCT_EX_SOFT,
-            "out of memory: %zu requests and %zu arrivals are "
-            "in the log",
-            p->log->n_rec, p->log->n_chunk);
+            "out of memory: %zu requests and %zu arrivals are in the log", p->log->n_rec,
+            p->log->n_chunk);
     p->stopping = 1;
-}
-
-static struct slot *
-take_slot(struct phase *p)
-{
-    struct slot *s = pop(&p->idle);
-
-    if (s == NULL && (s = calloc(1, sizeof(*s))) != NULL) {
-        s->all_next = p->all;
-        p->all = s;
-    }
-    return s;
 }
 
 static void
@@ -121,8 +92,8 @@ free_slots(struct phase *p)
 {
     struct slot *s;
 
-    while ((s = p->all) != NULL) {
-        p->all = s->all_next;
+    while ((s = SLIST_FIRST(&p->all)) != NULL) {
+        SLIST_REMOVE_HEAD(&p->all, of_all);
         fdc_req_free(s->h);
         fdb_prompt_fini(&s->prompt);
         free(s->chunk);
@@ -139,7 +110,9 @@ prepare(struct phase *p)
 
     if (p->start != NULL || p->stopping || !fdb_work_next(p->w, &ask))
         return;
-    s = take_slot(p);
+    s = pop(&p->idle);
+    if (s == NULL && (s = calloc(1, sizeof(*s))) != NULL)
+        SLIST_INSERT_HEAD(&p->all, s, of_all);
     if (s == NULL || fdb_work_prompt(p->w, &ask, &s->prompt) != 0) {
         out_of_memory(p);
         return;
@@ -157,17 +130,17 @@ static void
 go_on(struct phase *p, struct slot *s)
 {
     if (!s->ask.more || p->stopping) {
-        push(&p->idle, s);
+        STAILQ_INSERT_TAIL(&p->idle, s, next);
         return;
     }
     fdb_work_turn(p->w, &s->ask, &s->ask);
     s->held = 0;
     if (fdb_work_prompt(p->w, &s->ask, &s->prompt) != 0) {
         out_of_memory(p);
-        push(&p->idle, s);
+        STAILQ_INSERT_TAIL(&p->idle, s, next);
         return;
     }
-    push(&p->ready, s);
+    STAILQ_INSERT_TAIL(&p->ready, s, next);
 }
 
 static void
@@ -176,6 +149,7 @@ end_request(struct phase *p, struct slot *s, uint64_t now, uint32_t retry_ms)
     s->rec.t_end = now;
     if (fdb_log_rec(p->log, &s->rec, s->chunk) != 0)
         out_of_memory(p);
+    p->n_open -= s->h != NULL;
     fdc_req_free(s->h);
     s->h = NULL;
     p->run->t_end = now;
@@ -186,7 +160,7 @@ end_request(struct phase *p, struct slot *s, uint64_t now, uint32_t retry_ms)
         retry_ms = PAUSE_MS;
     s->t_wake = now + (uint64_t)retry_ms * MS;
     if (retry_ms > 0 && !p->stopping && (p->cfg->arrival == FDB_CLOSED || s->ask.more)) {
-        push(&p->rest, s);
+        STAILQ_INSERT_TAIL(&p->rest, s, next);
         p->n_rest++;
     } else {
         go_on(p, s);
@@ -196,20 +170,17 @@ end_request(struct phase *p, struct slot *s, uint64_t now, uint32_t retry_ms)
 static void
 wake_up(struct phase *p, uint64_t now)
 {
-    struct slot *s, *next = p->rest.first;
+    struct list before = STAILQ_HEAD_INITIALIZER(before);
+    struct slot *s;
 
-    if (next == NULL)
-        return;
-    p->rest = (struct list){ NULL, NULL };
-    while ((s = next) != NULL) {
-        next = s->next;
+    STAILQ_CONCAT(&before, &p->rest);
+    while ((s = pop(&before)) != NULL)
         if (s->t_wake > now && !p->stopping) {
-            push(&p->rest, s);
+            STAILQ_INSERT_TAIL(&p->rest, s, next);
         } else {
             p->n_rest--;
             go_on(p, s);
         }
-    }
 }
 
 /* Each reason once, with the parameter that the log does not have. */
@@ -321,7 +292,7 @@ send_due(struct phase *p)
 
     for (;;) {
         uint64_t now = clk_now_ns();
-        struct slot *s = p->ready.first;
+        struct slot *s = STAILQ_FIRST(&p->ready);
 
         if (p->t_stop != 0 && now >= p->t_stop)
             p->stopping = 1;
@@ -369,21 +340,12 @@ take_ids(struct phase *p, struct slot *s, const struct fdc_event *ev, uint64_t n
         out_of_memory(p);
 }
 
-static void
-take_done(struct fdb_rec *r, const struct fdc_done *d)
-{
-    r->n_prompt = d->prompt_tokens;
-    r->n_cached = d->cached_tokens;
-    r->n_out = d->output_tokens;
-    r->n_preempted = d->n_preempted;
-    r->queue_ns = d->t_start > d->t_submit ? d->t_start - d->t_submit : 0;
-}
-
 /* 1: the request is over. */
 static int
 take_event(struct phase *p, struct slot *s, const struct fdc_event *ev, uint64_t now)
 {
-    int code;
+    const struct fdc_done *d = ev->done;
+    struct fdb_rec *r = &s->rec;
 
     switch (ev->type) {
     case FDC_T_IDS:
@@ -395,23 +357,26 @@ take_event(struct phase *p, struct slot *s, const struct fdc_event *ev, uint64_t
             out_of_memory(p);
         return 0;
     case FDC_T_ACCEPTED:
-        s->rec.n_prompt = ev->accepted->prompt_len;
-        s->rec.n_cached = ev->accepted->cached_len;
+        r->n_prompt = ev->accepted->prompt_len;
+        r->n_cached = ev->accepted->cached_len;
         return 0;
     case FDC_T_CHOICE_END:
-        s->rec.finish = ev->choice_end->finish;
+        r->finish = ev->choice_end->finish;
         return 0;
     case FDC_T_DONE:
-        take_done(&s->rec, ev->done);
-        p->n_open--;
+        r->n_prompt = d->prompt_tokens;
+        r->n_cached = d->cached_tokens;
+        r->n_out = d->output_tokens;
+        r->n_preempted = d->n_preempted;
+        r->queue_ns = d->t_start > d->t_submit ? d->t_start - d->t_submit : 0;
+        p->run->n_preempted += d->n_preempted;
         end_request(p, s, now, 0);
         return 1;
     case FDC_T_ERROR:
-        s->rec.code = code = ev->error->code;
-        say_failure(p, s->rec.index, ev->error);
+        r->code = ev->error->code;
+        say_failure(p, r->index, ev->error);
         if (fdc_state(p->l->session, NULL) < 0)
-            session_over(p, code);
-        p->n_open--;
+            session_over(p, r->code);
         end_request(p, s, now, ev->error->retry_after_ms);
         return 1;
     default:
@@ -439,23 +404,16 @@ receive(struct phase *p, uint64_t t_due)
 
 /* ---- progress ------------------------------------------------------------ */
 
-/* Columns of the terminal that standard error is. */
-static int
-columns(void)
-{
-    struct winsize ws;
-
-    return ioctl(STDERR_FILENO, TIOCGWINSZ, &ws) == 0 && ws.ws_col > 0 ? ws.ws_col : 80;
-}
-
 static void
 show(struct phase *p, uint64_t now)
 {
+    static const char full[] = "########################",
+                      rest[] = "------------------------";
     const struct fdb_cfg *c = p->cfg;
-    const char *name = p->warm ? "warm-up" : "run";
-    int bar = !p->l->lines && isatty(STDERR_FILENO), full, wide;
+    int bar = !p->l->lines && isatty(STDERR_FILENO), n;
     double s = now > p->t0 ? (double)(now - p->t0) / 1e9 : 0, part = 0;
-    char of[24] = "", text[96];
+    char of[24] = "", line[160];
+    struct winsize ws = { .ws_col = 0 };
 
     if ((!bar && !p->l->lines) || p->l->quiet || now < p->t_shown ||
         now - p->t_shown < (bar ? 200u : 5000u) * (uint64_t)MS)
@@ -465,50 +423,35 @@ show(struct phase *p, uint64_t now)
         part = (double)p->n_over / c->n_request;
         snprintf(of, sizeof(of), "/%u", c->n_request);
     }
-    if (c->duration_s > 0 && s / c->duration_s > part)
-        part = s / c->duration_s;
-    snprintf(text, sizeof(text), "%u%s requests, %u open, %.0f tokens/s", p->n_over, of,
-        p->n_open, s > 0 ? (double)p->n_tok / s : 0);
-    if (!bar) {
-        fprintf(stderr, "%s: %.0f s: %s\n", name, s, text);
-        return;
-    }
+    if (c->duration_s > 0)
+        part = fmax(part, s / c->duration_s);
+    n = (int)(fmin(part, 1) * (sizeof(full) - 1));
+    snprintf(line, sizeof(line),
+        "%s: %.0f s: %u%s requests, %u open, %.0f tokens/s%s%s%s%s",
+        p->warm ? "warm-up" : "run", s, p->n_over, of, p->n_open,
+        s > 0 ? (double)p->n_tok / s : 0, bar ? " [" : "",
+        bar ? full + sizeof(full) - 1 - n : "", bar ? rest + n : "", bar ? "]" : "");
     /* A line that wraps could not be written over. */
-    wide = columns() - 1 - (int)(strlen(name) + strlen(" [] ") + strlen(text));
-    wide = wide < 24 ? wide : 24;
-    full = part < 1 ? (int)(part * wide) : wide;
-    if (wide >= 4)
-        fprintf(stderr, "\r%s [%.*s%.*s] %s\033[K", name, full,
-            "########################", wide - full, "------------------------", text);
+    (void)ioctl(STDERR_FILENO, TIOCGWINSZ, &ws);
+    if (bar)
+        fprintf(stderr, "\r%.*s\033[K", ws.ws_col > 0 ? ws.ws_col - 1 : 79, line);
     else
-        fprintf(stderr, "\r%.*s\033[K", columns() - 1, text);
+        fprintf(stderr, "%s\n", line);
 }
 
 /* ---- one phase ----------------------------------------------------------- */
 
+/* Nothing more is sent, and what is open ends here. */
 static void
 cancel_all(struct phase *p, uint64_t now)
 {
     struct slot *s;
 
     p->stopping = 1;
-    p->t_cancel = now + CANCEL_NS;
-    for (s = p->all; s != NULL; s = s->all_next)
-        if (s->h != NULL)
-            (void)fdc_cancel(s->h);
-}
-
-/* Requests that do not end although they were cancelled. */
-static void
-give_up(struct phase *p, uint64_t now)
-{
-    struct slot *s;
-
-    for (s = p->all; s != NULL; s = s->all_next) {
+    for (s = SLIST_FIRST(&p->all); s != NULL; s = SLIST_NEXT(s, of_all)) {
         if (s->h == NULL)
             continue;
-        s->rec.code = FDC_E_CANCELLED;
-        p->n_open--;
+        s->rec.code = p->rc == FCT_EX_UNAV ? FDC_E_DISCONNECTED : FDC_E_CANCELLED;
         end_request(p, s, now, 0);
     }
 }
@@ -518,7 +461,8 @@ static uint64_t
 next_due(const struct phase *p, uint64_t now)
 {
     uint64_t t = now + IDLE_NS;
-    const struct slot *s = p->ready.first != NULL ? p->ready.first : p->start;
+    const struct slot *s =
+        STAILQ_FIRST(&p->ready) != NULL ? STAILQ_FIRST(&p->ready) : p->start;
 
     if (!p->stopping && s != NULL && p->n_open < p->limit) {
         if (s->held)
@@ -526,7 +470,7 @@ next_due(const struct phase *p, uint64_t now)
         else if (p->cfg->arrival != FDB_CLOSED && s->t_wake < t)
             t = s->t_wake > now ? s->t_wake : now;
     }
-    for (s = p->rest.first; s != NULL; s = s->next)
+    for (s = STAILQ_FIRST(&p->rest); s != NULL; s = STAILQ_NEXT(s, next))
         if (s->t_wake < t)
             t = s->t_wake > now ? s->t_wake : now;
     return t;
@@ -552,14 +496,6 @@ wait_until(struct phase *p, uint64_t t_due)
     (void)ppoll(&pfd, 1, &ts, NULL);
 }
 
-static int
-is_over(const struct phase *p)
-{
-    if (p->n_open > 0)
-        return 0;
-    return p->stopping || (p->start == NULL && p->ready.first == NULL && p->n_rest == 0);
-}
-
 static void
 loop(struct phase *p)
 {
@@ -571,34 +507,21 @@ loop(struct phase *p)
         if (fct_interrupted && p->rc == 0) {
             clear_bar(p);
             p->rc = fct_fail(FCT_EX_INT,
-                "interrupted: %u requests ended before, %u are "
-                "cancelled",
-                p->n_over, p->n_open);
-            cancel_all(p, now);
+                "interrupted: %u requests ended before, %u are cancelled", p->n_over,
+                p->n_open);
         }
-        if (p->t_cancel != 0 && now > p->t_cancel)
-            give_up(p, now);
         wake_up(p, now);
         if (!p->stopping)
             send_due(p);
-        if (p->rc != 0 && p->t_cancel == 0)
+        if (p->rc != 0)
             cancel_all(p, now);
-        if (is_over(p))
+        if (p->n_open == 0 &&
+            (p->stopping || (p->start == NULL && STAILQ_EMPTY(&p->ready) && p->n_rest == 0)))
             return;
         show(p, now);
         if (!receive(p, next_due(p, now)))
             wait_until(p, next_due(p, clk_now_ns()));
     }
-}
-
-static uint64_t
-cpu_ns(void)
-{
-    struct rusage u;
-
-    getrusage(RUSAGE_SELF, &u);
-    return (uint64_t)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) * 1000000000u +
-        (uint64_t)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) * 1000u;
 }
 
 static int
@@ -613,19 +536,22 @@ run_phase(struct fdb_load *l, const struct fdb_cfg *cfg, uint32_t repeat, int wa
         .index = first_index,
         .warm = (uint8_t)warm,
         .limit = l->info.max_inflight };
-    uint64_t cpu = cpu_ns();
+    uint64_t cpu = fdb_clock_ns(CLOCK_PROCESS_CPUTIME_ID);
     int rc = fdb_work_new(cfg, &l->model, fdb_mix(cfg->seed, 2 * repeat + (uint64_t)warm),
         &p.w);
 
     if (rc != 0)
         return rc;
+    STAILQ_INIT(&p.idle);
+    STAILQ_INIT(&p.ready);
+    STAILQ_INIT(&p.rest);
     if (cfg->concurrency > 0 && cfg->concurrency < p.limit)
         p.limit = cfg->concurrency;
     p.t0 = p.t_shown = clk_now_ns() + LEAD_NS;
     if (cfg->duration_s > 0)
         p.t_stop = p.t0 + (uint64_t)(cfg->duration_s * 1e9);
     loop(&p);
-    ret->cpu_ns = cpu_ns() - cpu;
+    ret->cpu_ns = fdb_clock_ns(CLOCK_PROCESS_CPUTIME_ID) - cpu;
     clear_bar(&p);
     free_slots(&p);
     fdb_work_free(p.w);
@@ -647,9 +573,7 @@ check_warm(const struct fdb_log *log, size_t first)
     }
     return i == first
         ? 0
-        : fct_fail(FCT_EX_DATA,
-              "every request of the warm-up was "
-              "refused: %s (%s)",
+        : fct_fail(FCT_EX_DATA, "every request of the warm-up was refused: %s (%s)",
               fdc_strerror(code), fdc_status_name(code));
 }
 

@@ -2,532 +2,135 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "tools/fdbench/fdbench.h"
-#include "tools/fdbench/report_priv.h"
+#include "tools/fdbench/report.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "daemon/common/version.h"
 #include "tools/fdbench/work.h"
 
-/* ---- metrics ------------------------------------------------------------------ */
-
-static double
-or_nan(double v)
-{
-    return v < 0 ? (double)NAN : v;
-}
-
-#define ROW(key, label, unit, kind, field) \
-    { \
-        key, label, unit, kind, offsetof(struct fdb_sum, field) \
-    }
-const struct rep_scalar rep_scalars[REP_N_SCALAR] = {
-    ROW("requests_ok", "requests that ended well", "", REP_U32, n_ok),
-    ROW("requests_failed", "requests that failed", "", REP_U32, n_failed),
-    ROW("prompt_tokens", "prompt tokens", "", REP_U64, n_prompt),
-    ROW("cached_tokens", "found in the prefix cache", "tokens", REP_U64, n_cached),
-    ROW("output_tokens", "output tokens", "", REP_U64, n_out),
-    ROW("duration_s", "duration", "s", REP_DBL, wall_s),
-    ROW("requests_per_s", "request throughput", "requests/s", REP_DBL, req_s),
-    ROW("output_tokens_per_s", "output throughput", "tokens/s", REP_DBL, out_tok_s),
-    ROW("total_tokens_per_s", "total throughput", "tokens/s", REP_DBL, total_tok_s),
-    ROW("output_tokens_per_s_per_user", "output per user, 1 / median TPOT", "tokens/s",
-        REP_USER, tpot),
-    ROW("goodput_per_s", "goodput", "requests/s", REP_LIMIT, goodput),
-    ROW("attainment", "share within the limits", "", REP_LIMIT, attain),
-    ROW("max_concurrent_requests", "most requests open at a time", "", REP_U32,
-        max_concurrent_requests),
-    ROW("sends_delayed", "sends that waited for room in the session", "", REP_U32, n_held),
-    ROW("fdbench_cpu_share", "fdbench's own processor use", "of a core", REP_DBL, cpu_share),
-    ROW("late_ms", "worst lateness of a send", "ms", REP_DBL, late_ms),
-};
-
-static double
-per_user(const struct fdb_dist_sum *tpot)
-{
-    return tpot->n > 0 && tpot->pct[0] > 0 ? 1000 / tpot->pct[0] : (double)NAN;
-}
-
-double
-rep_scalar(const struct fdb_sum *s, size_t i)
-{
-    const void *p = (const char *)s + rep_scalars[i].offset;
-
-    switch (rep_scalars[i].kind) {
-    case REP_U32:
-        return *(const uint32_t *)p;
-    case REP_U64:
-        return (double)*(const uint64_t *)p;
-    case REP_LIMIT:
-        return or_nan(*(const double *)p);
-    case REP_USER:
-        return per_user(p);
-    case REP_DBL:
-        break;
-    }
-    return *(const double *)p;
-}
-
-#define DIST(key, label, unit, field) \
-    { \
-        key, label, unit, offsetof(struct fdb_sum, field) \
-    }
-const struct rep_dist rep_dists[REP_N_DIST] = {
-    DIST("ttft_ms", "TTFT", "ms", ttft),
-    DIST("tpot_ms", "TPOT", "ms", tpot),
-    DIST("itl_ms", "ITL", "ms", itl),
-    DIST("e2e_ms", "E2E", "ms", e2e),
-    DIST("queue_ms", "queue", "ms", queue),
-    DIST("prompt_len", "prompt", "tokens", n_in),
-    DIST("output_len", "output", "tokens", n_gen),
-};
-
-const struct fdb_dist_sum *
-rep_dist(const struct fdb_sum *s, size_t i)
-{
-    return (const void *)((const char *)s + rep_dists[i].offset);
-}
-
-const char *const rep_stats[REP_N_STAT] = { "mean", "std", "min", "p50", "p90", "p95",
-    "p99", "p99.9", "max" };
-
-double
-rep_stat(const struct fdb_dist_sum *d, size_t i)
-{
-    if (d->n == 0)
-        return (double)NAN;
-    return i == 0 ? d->mean : i == 1 ? d->std : i == 2 ? d->min : d->pct[i - 3];
-}
-
-struct rep_mmm
-rep_mmm(double *v, size_t n)
-{
-    if (n == 0)
-        return (struct rep_mmm){ (double)NAN, (double)NAN, (double)NAN };
-    fdb_sort(v, n);
-    return (struct rep_mmm){ fdb_percentile(v, n, 50), v[0], v[n - 1] };
-}
-
-static int
-across(const struct fdb_result *r, size_t scalar, size_t dist, size_t stat,
-    struct rep_mmm *ret)
-{
-    double *v = calloc((size_t)r->n + 1, sizeof(*v));
-    uint32_t i;
-
-    if (v == NULL)
-        return -ENOMEM;
-    for (i = 0; i < r->n; i++) {
-        v[i] = scalar < REP_N_SCALAR ? rep_scalar(&r->sum[i], scalar)
-                                     : rep_stat(rep_dist(&r->sum[i], dist), stat);
-        if (isnan(v[i]))
-            break;
-    }
-    *ret = rep_mmm(v, i == r->n ? i : 0);
-    free(v);
-    return 0;
-}
-
-int
-rep_across_scalar(const struct fdb_result *r, size_t scalar, struct rep_mmm *ret)
-{
-    return across(r, scalar, 0, 0, ret);
-}
-
-int
-rep_across_stat(const struct fdb_result *r, size_t dist, size_t stat, struct rep_mmm *ret)
-{
-    return across(r, REP_N_SCALAR, dist, stat, ret);
-}
-
-uint32_t
-rep_middle(const struct fdb_result *r)
-{
-    uint32_t i, j, below;
-
-    for (i = 0; i < r->n; i++) {
-        for (j = below = 0; j < r->n; j++)
-            below += r->sum[j].out_tok_s < r->sum[i].out_tok_s ||
-                (r->sum[j].out_tok_s == r->sum[i].out_tok_s && j < i);
-        if (below == (r->n - 1) / 2)
-            return i;
-    }
-    return 0;
-}
-
 /* ---- words -------------------------------------------------------------------- */
 
 char *
-rep_num(double v, char *ret)
+fdb_num(double v, char *ret)
 {
-    double a = fabs(v);
-    int digits = a >= 1000 ? 0
-        : a >= 100         ? 1
-        : a >= 10          ? 2
-        : a >= 1           ? 3
-        : a >= 0.1         ? 4
-        : a >= 0.01        ? 5
-                           : 6;
+    double a = fabs(v), digits = 3 - floor(log10(a));
 
     if (isnan(v))
         snprintf(ret, 24, "-");
     else if (v == floor(v) && a < 1e15)
         snprintf(ret, 24, "%.0f", v);
+    else if (a < 1e15)
+        snprintf(ret, 24, "%.*f", (int)fmin(6, fmax(0, digits)), v);
     else
-        snprintf(ret, 24, a < 1e15 ? "%.*f" : "%.*g", a < 1e15 ? digits : 6, v);
+        snprintf(ret, 24, "%.6g", v);
     return ret;
 }
 
 const char *
-rep_load_unit(const struct fdb_cfg *cfg)
+fdb_load_unit(const struct fdb_cfg *cfg)
 {
     return cfg->arrival == FDB_CLOSED ? "requests at a time"
         : cfg->n_turn > 1             ? "conversations/s"
                                       : "requests/s";
 }
 
-const char *
-rep_step_within(const struct fdb_step *s)
+static void
+say_len(FILE *f, const char *what, const struct fdb_len *l)
 {
-    return s->within ? "yes" : s->behind ? "not sent in time" : "no";
-}
-
-int
-rep_is_bound(const struct fdb_result *r)
-{
-    return r->bound > 0 && r->found >= r->bound;
-}
-
-/* Appends; a text that does not fit is cut. */
-__attribute__((format(printf, 3, 4))) static void
-say(char *ret, size_t ret_bytes, const char *fmt, ...)
-{
-    size_t n = strlen(ret);
-    va_list ap;
-
-    va_start(ap, fmt);
-    vsnprintf(ret + n, ret_bytes - n, fmt, ap);
-    va_end(ap);
+    fprintf(f, l->lo == l->hi ? "; %s of %u tokens" : "; %s of %u to %u tokens", what,
+        l->lo, l->hi);
 }
 
 static void
-say_len(char *ret, size_t ret_bytes, const char *what, const struct fdb_len *l)
+say_arrivals(FILE *f, const struct fdb_cfg *c)
 {
-    if (l->lo == l->hi)
-        say(ret, ret_bytes, "; %s of %u tokens", what, l->lo);
+    static const char *const
+        kinds[] = { [FDB_POISSON] = "Poisson", [FDB_GAMMA] = "gamma", [FDB_CONSTANT] = "even" };
+
+    if (c->arrival == FDB_CLOSED)
+        fprintf(f, "closed loop, %u at a time", c->concurrency);
+    else if (c->arrival == FDB_TRACE)
+        fprintf(f, "arrivals and lengths of %s", c->trace != NULL ? c->trace : "a file");
+    else if (c->arrival == FDB_RAMP)
+        fprintf(f, "arrivals growing from %g to %g %s", c->rate_from, c->rate,
+            fdb_load_unit(c));
     else
-        say(ret, ret_bytes, "; %s of %u to %u tokens", what, l->lo, l->hi);
+        fprintf(f, "%s arrivals, %g %s", kinds[c->arrival], c->rate, fdb_load_unit(c));
+    if (c->arrival == FDB_GAMMA)
+        fprintf(f, ", shape %g", c->burstiness);
+    if (c->arrival != FDB_CLOSED && c->concurrency > 0)
+        fprintf(f, ", at most %u at a time", c->concurrency);
+}
+
+static json_t *
+text_or_null(const char *text)
+{
+    return text != NULL ? fct_json_text(text, strlen(text)) : json_null();
+}
+
+/* "closed loop, 16 at a time; 128 requests after ..." */
+static json_t *
+workload_json(const struct fdb_cfg *c)
+{
+    char *text = NULL;
+    json_t *ret;
+    size_t n;
+    FILE *f = open_memstream(&text, &n);
+
+    if (f == NULL)
+        return NULL;
+    say_arrivals(f, c);
+    fputs("; ", f);
+    if (c->n_request > 0)
+        fprintf(f, "%u ", c->n_request);
+    fputs("requests", f);
+    if (c->n_warm > 0)
+        fprintf(f, " after %u to warm up", c->n_warm);
+    if (c->duration_s > 0)
+        fprintf(f, " for %s%g s", c->n_request > 0 ? "at most " : "", c->duration_s);
+    if (c->n_repeat > 1)
+        fprintf(f, ", %u times", c->n_repeat);
+    if (c->arrival != FDB_TRACE) {
+        say_len(f, "prompts", &c->in);
+        say_len(f, "outputs", &c->out);
+    }
+    if (c->prefix_len > 0)
+        fprintf(f, "; before each prompt one of %u prefixes of %u tokens", c->n_prefix,
+            c->prefix_len);
+    if (c->n_turn > 1)
+        fprintf(f, "; conversations of %u turns", c->n_turn);
+    fprintf(f, "; prompts as %s", c->text ? "text" : "token ids");
+    if (c->dataset != NULL)
+        fprintf(f, " cut from %s", c->dataset);
+    fprintf(f, "; seed %" PRIu64, c->seed);
+    fclose(f);
+    ret = text_or_null(text);
+    free(text);
+    return ret;
 }
 
 void
-rep_workload(const struct fdb_cfg *cfg, char *ret, size_t n)
+fdb_limits(const json_t *report, char *ret, size_t ret_bytes)
 {
-    ret[0] = '\0';
-    switch (cfg->arrival) {
-    case FDB_CLOSED:
-        say(ret, n, "closed loop, %u at a time", cfg->concurrency);
-        break;
-    case FDB_POISSON:
-        say(ret, n, "Poisson arrivals, %g %s", cfg->rate, rep_load_unit(cfg));
-        break;
-    case FDB_GAMMA:
-        say(ret, n, "gamma arrivals, %g %s, shape %g", cfg->rate, rep_load_unit(cfg),
-            cfg->burstiness);
-        break;
-    case FDB_CONSTANT:
-        say(ret, n, "even arrivals, %g %s", cfg->rate, rep_load_unit(cfg));
-        break;
-    case FDB_RAMP:
-        say(ret, n, "arrivals growing from %g to %g %s", cfg->rate_from, cfg->rate,
-            rep_load_unit(cfg));
-        break;
-    case FDB_TRACE:
-        say(ret, n, "arrivals and lengths of %s",
-            cfg->trace != NULL ? cfg->trace : "a file");
-        break;
-    }
-    if (cfg->arrival != FDB_CLOSED && cfg->concurrency > 0)
-        say(ret, n, ", at most %u at a time", cfg->concurrency);
-    if (cfg->n_request > 0)
-        say(ret, n, "; %u requests", cfg->n_request);
-    else
-        say(ret, n, "; requests");
-    if (cfg->n_warm > 0)
-        say(ret, n, " after %u to warm up", cfg->n_warm);
-    if (cfg->duration_s > 0)
-        say(ret, n, " for %s%g s", cfg->n_request > 0 ? "at most " : "", cfg->duration_s);
-    if (cfg->n_repeat > 1)
-        say(ret, n, ", %u times", cfg->n_repeat);
-    if (cfg->arrival != FDB_TRACE) {
-        say_len(ret, n, "prompts", &cfg->in);
-        say_len(ret, n, "outputs", &cfg->out);
-    }
-    if (cfg->prefix_len > 0)
-        say(ret, n, "; before each prompt one of %u prefixes of %u tokens", cfg->n_prefix,
-            cfg->prefix_len);
-    if (cfg->n_turn > 1)
-        say(ret, n, "; conversations of %u turns", cfg->n_turn);
-    say(ret, n, "; prompts as %s", cfg->text ? "text" : "token ids");
-    if (cfg->dataset != NULL)
-        say(ret, n, " cut from %s", cfg->dataset);
-    say(ret, n, "; seed %" PRIu64, cfg->seed);
-}
-
-void
-rep_limits(const struct fdb_slo *slo, char *ret, size_t n)
-{
-    const struct {
-        const char *name;
-        double ms;
-    } rows[] = { { "TTFT", slo->ttft_ms }, { "TPOT", slo->tpot_ms },
-        { "ITL", slo->itl_ms }, { "E2E", slo->e2e_ms } };
-    size_t i;
+    const json_t *cfg = json_object_get(report, "config");
+    size_t i, n = 0;
 
     ret[0] = '\0';
-    for (i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
-        if (rows[i].ms > 0)
-            say(ret, n, "%s%s %g ms", ret[0] != '\0' ? ", " : "", rows[i].name, rows[i].ms);
-}
+    for (i = 0; i < 4 && n < ret_bytes; i++) {
+        const struct fdb_metric *m = &fdb_metrics[FDB_FIRST_DIST + i];
+        double ms = fdb_figure(cfg, "limits", m->key, NULL);
 
-uint64_t
-rep_preempted(const struct fdb_log *log, uint32_t repeat)
-{
-    uint64_t n = 0;
-    size_t i;
-
-    for (i = 0; i < log->n_rec; i++)
-        if (!log->rec[i].warm && log->rec[i].repeat == repeat)
-            n += log->rec[i].n_preempted;
-    return n;
-}
-
-/* ---- text --------------------------------------------------------------------- */
-
-static void
-text_errors(FILE *out, const struct fdb_result *r)
-{
-    uint64_t preempted;
-    uint32_t i, j;
-
-    for (i = 0; i < r->n; i++) {
-        const struct fdb_sum *s = &r->sum[i];
-        char who[32] = "";
-
-        if (r->n > 1)
-            snprintf(who, sizeof(who), "repeat %u: ", i + 1);
-        for (j = 0; j < s->n_fail; j++)
-            fprintf(out, "%s%u failed with %s: %s\n", who, s->fail[j].n,
-                fdc_status_name(s->fail[j].code), fdc_strerror(s->fail[j].code));
-        preempted = rep_preempted(&r->log, i);
-        fprintf(out, "%s%" PRIu64 " preemptions\n", who, preempted);
+        if (ms > 0)
+            n += (size_t)snprintf(ret + n, ret_bytes - n, "%s%s %g ms", n > 0 ? ", " : "",
+                m->label, ms);
     }
-}
-
-static void
-text_scalars(FILE *out, const struct fdb_result *r)
-{
-    char a[24], b[24], c[24];
-    struct rep_mmm m;
-    size_t i;
-
-    if (r->n > 1)
-        fprintf(out, "%-42s %12s %12s %12s\n", "", "median", "min", "max");
-    for (i = 0; i < REP_N_SCALAR; i++) {
-        const struct rep_scalar *s = &rep_scalars[i];
-
-        if (rep_across_scalar(r, i, &m) != 0 || isnan(m.median))
-            continue;
-        if (r->n > 1)
-            fprintf(out, "%-42s %12s %12s %12s%s%s\n", s->label, rep_num(m.median, a),
-                rep_num(m.min, b), rep_num(m.max, c), s->unit[0] != '\0' ? " " : "",
-                s->unit);
-        else
-            fprintf(out, "%-42s %12s%s%s\n", s->label, rep_num(m.median, a),
-                s->unit[0] != '\0' ? " " : "", s->unit);
-    }
-}
-
-/* One line: a distribution's name or "", what it is of the repeats, numbers. */
-static void
-text_dist(FILE *out, const struct fdb_result *r, size_t d, int which)
-{
-    static const char *const words[] = { "median", "min", "max" };
-    struct rep_mmm m;
-    char a[24], name[24] = "";
-    size_t i;
-
-    if (which == 0)
-        snprintf(name, sizeof(name), "%s %s", rep_dists[d].label, rep_dists[d].unit);
-    fprintf(out, "%-14s", name);
-    if (r->n > 1)
-        fprintf(out, " %-6s", words[which]);
-    for (i = 0; i < REP_N_STAT; i++) {
-        if (rep_across_stat(r, d, i, &m) != 0)
-            m.median = m.min = m.max = (double)NAN;
-        fprintf(out, " %9s",
-            rep_num(which == 0   ? m.median
-                    : which == 1 ? m.min
-                                 : m.max,
-                a));
-    }
-    fputc('\n', out);
-}
-
-static void
-text_steps(FILE *out, const struct fdb_result *r)
-{
-    char a[8][24], limits[96];
-    uint32_t i;
-
-    rep_limits(&r->cfg.slo, limits, sizeof(limits));
-    fprintf(out, "\nsearch: %s of %g %% of the requests\n", limits, r->cfg.slo_attain * 100);
-    fprintf(out, "%12s %10s %10s %10s %10s %10s %10s %10s %8s  %s\n", "load", "TTFT p50",
-        "TTFT p99", "TPOT p50", "TPOT p99", "tok/s", "tok/s/user", "goodput/s",
-        "attained", "within");
-    for (i = 0; i < r->n_step; i++) {
-        const struct fdb_step *s = &r->step[i];
-
-        fprintf(out, "%12s %10s %10s %10s %10s %10s %10s %10s %6.2f %%  %s\n",
-            rep_num(s->load, a[0]), rep_num(rep_stat(&s->sum.ttft, 3), a[1]),
-            rep_num(rep_stat(&s->sum.ttft, 6), a[2]),
-            rep_num(rep_stat(&s->sum.tpot, 3), a[3]),
-            rep_num(rep_stat(&s->sum.tpot, 6), a[4]), rep_num(s->sum.out_tok_s, a[5]),
-            rep_num(rep_scalar(&s->sum, REP_PER_USER), a[6]), rep_num(s->goodput, a[7]),
-            s->attain * 100, rep_step_within(s));
-    }
-    if (r->found > 0)
-        fprintf(out, "largest load within the limits: %g %s%s\n", r->found,
-            rep_load_unit(&r->cfg), rep_is_bound(r) ? ", the most that can be tried" : "");
-    else
-        fputs("no load tried was within the limits\n", out);
-}
-
-void
-fdb_report_text(FILE *out, const struct fdb_result *r)
-{
-    const struct fdc_model_info *m = &r->model;
-    char text[1024];
-    size_t d, i;
-    int which;
-
-    fprintf(out, "%s, model %.*s, %s, %s\n", r->command,
-        (int)strnlen(m->name, sizeof(m->name)), m->name, r->host, r->time);
-    rep_workload(&r->cfg, text, sizeof(text));
-    fprintf(out, "%s\n", text);
-    rep_limits(&r->cfg.slo, text, sizeof(text));
-    if (text[0] != '\0')
-        fprintf(out, "limits: %s\n", text);
-    fputc('\n', out);
-    if (r->n > 0) {
-        text_scalars(out, r);
-        text_errors(out, r);
-        fprintf(out, "\n%-14s%s", "", r->n > 1 ? "       " : "");
-        for (i = 0; i < REP_N_STAT; i++)
-            fprintf(out, " %9s", rep_stats[i]);
-        fputc('\n', out);
-        for (d = 0; d < REP_N_DIST; d++)
-            for (which = 0; which < (r->n > 1 ? 3 : 1); which++)
-                text_dist(out, r, d, which);
-    }
-    if (r->n_step > 0)
-        text_steps(out, r);
 }
 
 /* ---- JSON --------------------------------------------------------------------- */
-
-static json_t *
-json_dist(const struct fdb_dist_sum *d)
-{
-    json_t *o = json_pack("{s:I}", "n", (json_int_t)d->n);
-    size_t i;
-
-    for (i = 0; i < REP_N_STAT; i++)
-        json_object_set_new(o, rep_stats[i], fct_json_real(rep_stat(d, i)));
-    return o;
-}
-
-static json_t *
-json_sum(const struct fdb_sum *s)
-{
-    json_t *o = json_object(), *codes = json_object();
-    size_t i;
-
-    for (i = 0; i < REP_N_SCALAR; i++) {
-        double v = rep_scalar(s, i);
-
-        json_object_set_new(o, rep_scalars[i].key,
-            rep_scalars[i].kind <= REP_U64 ? json_integer((json_int_t)v) : fct_json_real(v));
-    }
-    for (i = 0; i < REP_N_DIST; i++)
-        json_object_set_new(o, rep_dists[i].key, json_dist(rep_dist(s, i)));
-    for (i = 0; i < s->n_fail; i++)
-        json_object_set_new(codes, fdc_status_name(s->fail[i].code),
-            json_integer(s->fail[i].n));
-    json_object_set_new(o, "errors", codes);
-    return o;
-}
-
-static json_t *
-json_repeats(const struct fdb_result *r)
-{
-    json_t *list = json_array();
-    uint32_t i;
-
-    for (i = 0; i < r->n; i++) {
-        json_t *o = json_sum(&r->sum[i]);
-
-        json_object_update_new(o,
-            json_pack("{s:i, s:I, s:I, s:I, s:I}", "repeat", (int)i, "preemptions",
-                (json_int_t)rep_preempted(&r->log, i), "begin_ns",
-                (json_int_t)r->run[i].t_begin, "end_ns", (json_int_t)r->run[i].t_end,
-                "fdbench_cpu_ns", (json_int_t)r->run[i].cpu_ns));
-        json_array_append_new(list, o);
-    }
-    return list;
-}
-
-json_t *
-rep_mmm_json(const struct rep_mmm *m)
-{
-    return json_pack("{s:o, s:o, s:o}", "median", fct_json_real(m->median), "min",
-        fct_json_real(m->min), "max", fct_json_real(m->max));
-}
-
-static json_t *
-json_across(const struct fdb_result *r)
-{
-    json_t *o = json_object();
-    struct rep_mmm m;
-    size_t i, j;
-
-    for (i = 0; i < REP_N_SCALAR; i++)
-        if (rep_across_scalar(r, i, &m) == 0)
-            json_object_set_new(o, rep_scalars[i].key, rep_mmm_json(&m));
-    for (i = 0; i < REP_N_DIST; i++) {
-        json_t *d = json_object();
-
-        for (j = 0; j < REP_N_STAT; j++)
-            if (rep_across_stat(r, i, j, &m) == 0)
-                json_object_set_new(d, rep_stats[j], rep_mmm_json(&m));
-        json_object_set_new(o, rep_dists[i].key, d);
-    }
-    return o;
-}
-
-static json_t *
-json_digest(uint64_t digest)
-{
-    char hex[17];
-
-    snprintf(hex, sizeof(hex), "%016" PRIx64, digest);
-    return json_string(hex);
-}
 
 /* Of times and lengths, wherever the file lies and however it is spaced. */
 static json_t *
@@ -541,7 +144,7 @@ trace_digest(const struct fdb_cfg *c)
         digest = fdb_mix(fdb_mix(digest, time_bits),
             ((uint64_t)c->row[i].n_prompt << 32) + c->row[i].n_out);
     }
-    return c->n_row > 0 ? json_digest(digest) : json_null();
+    return c->n_row > 0 ? json_sprintf("%016" PRIx64, digest) : json_null();
 }
 
 static json_t *
@@ -552,7 +155,7 @@ dataset_digest(const struct fdb_cfg *c)
 
     for (i = 0; i < c->n_words; i++)
         digest = fdb_mix(digest, (unsigned char)c->words[i]);
-    return c->dataset != NULL ? json_digest(digest) : json_null();
+    return c->dataset != NULL ? json_sprintf("%016" PRIx64, digest) : json_null();
 }
 
 static json_t *
@@ -563,10 +166,9 @@ real_or_null(float v)
 
 /* Parameters of every request other than its lengths. */
 static json_t *
-json_sampling(const struct fct_req *q)
+sampling_json(const struct fct_req *q)
 {
     const struct fdc_params *p = &q->p;
-
 
     return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:i, s:i, s:b, s:b}",
         "temperature", real_or_null(p->temperature), "top_p", real_or_null(p->top_p),
@@ -580,103 +182,253 @@ json_sampling(const struct fct_req *q)
 }
 
 static json_t *
-text_or_null(const char *text)
-{
-    return text != NULL ? fct_json_text(text, strlen(text)) : json_null();
-}
-
-static json_t *
-json_cfg(const struct fdb_cfg *c)
+cfg_json(const struct fdb_cfg *c)
 {
     static const char *const names[] = { "closed", "poisson", "gamma", "constant", "ramp",
         "trace" };
-    json_t *o = json_pack("{s:s, s:i, s:i, s:i, s:i, s:[i,i], s:[i,i]}", "arrivals",
-        names[c->arrival], "concurrency", (int)c->concurrency, "requests",
+
+    return json_pack(
+        "{s:s, s:i, s:i, s:i, s:i, s:[i,i], s:[i,i], s:o, s:o, s:o, s:o, s:i, s:i, s:i, "
+        "s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:{s:f, s:f, s:f, s:f, s:f}, s:o}",
+        "arrivals", names[c->arrival], "concurrency", (int)c->concurrency, "requests",
         (int)c->n_request, "warmup", (int)c->n_warm, "repeats", (int)c->n_repeat,
         "prompt_len", (int)c->in.lo, (int)c->in.hi, "output_len", (int)c->out.lo,
-        (int)c->out.hi);
-    char text[1024];
+        (int)c->out.hi, "rate_per_s", fct_json_real(c->rate), "rate_from_per_s",
+        fct_json_real(c->rate_from), "burstiness", fct_json_real(c->burstiness),
+        "duration_s", fct_json_real(c->duration_s), "prefix_len", (int)c->prefix_len,
+        "prefixes", (int)c->n_prefix, "turns", (int)c->n_turn, "text", c->text, "trace",
+        text_or_null(c->trace), "trace_digest", trace_digest(c), "dataset",
+        text_or_null(c->dataset), "dataset_digest", dataset_digest(c), "sampling",
+        sampling_json(&c->req), "seed", json_sprintf("%" PRIu64, c->seed), "limits",
+        "ttft_ms", c->slo.ttft_ms, "tpot_ms", c->slo.tpot_ms, "itl_ms", c->slo.itl_ms,
+        "e2e_ms", c->slo.e2e_ms, "attainment", c->slo_attain, "workload", workload_json(c));
+}
 
-    /* the seed as text: JSON readers keep 53 bits of a number */
-    snprintf(text, sizeof(text), "%" PRIu64, c->seed);
-    json_object_update_new(o,
-        json_pack("{s:o, s:o, s:o, s:o, s:i, s:i, s:i, s:b, s:o, s:o, "
-                  "s:o, s:o, s:o, s:s, s:{s:f, s:f, s:f, s:f, s:f}}",
-            "rate_per_s", fct_json_real(c->rate), "rate_from_per_s",
-            fct_json_real(c->rate_from), "burstiness", fct_json_real(c->burstiness),
-            "duration_s", fct_json_real(c->duration_s), "prefix_len", (int)c->prefix_len,
-            "prefixes", (int)c->n_prefix, "turns", (int)c->n_turn, "text", c->text,
-            "trace", text_or_null(c->trace), "trace_digest", trace_digest(c), "dataset",
-            text_or_null(c->dataset), "dataset_digest", dataset_digest(c), "sampling",
-            json_sampling(&c->req), "seed", text, "limits", "ttft_ms", c->slo.ttft_ms,
-            "tpot_ms", c->slo.tpot_ms, "itl_ms", c->slo.itl_ms, "e2e_ms", c->slo.e2e_ms,
-            "attainment", c->slo_attain));
-    rep_workload(c, text, sizeof(text));
-    json_object_set_new(o, "workload", fct_json_text(text, strlen(text)));
-    return o;
+void
+fdb_result_fini(struct fdb_result *r)
+{
+    fdb_log_fini(&r->log);
+    json_decref(r->head);
+    json_decref(r->daemon);
+    json_decref(r->repeats);
+    json_decref(r->steps);
+}
+
+void
+fdb_add_repeat(struct fdb_result *r, json_t *summary, const struct fdb_run *run)
+{
+    json_object_update_new(summary,
+        json_pack("{s:I, s:I, s:I, s:I, s:I}", "repeat",
+            (json_int_t)json_array_size(r->repeats), "preemptions",
+            (json_int_t)run->n_preempted, "begin_ns", (json_int_t)run->t_begin, "end_ns",
+            (json_int_t)run->t_end, "fdbench_cpu_ns", (json_int_t)run->cpu_ns));
+    if (r->repeats == NULL)
+        r->repeats = json_array();
+    json_array_append_new(r->repeats, summary);
+}
+
+void
+fdb_add_step(struct fdb_result *r, double load, json_t *summary, int within, int behind)
+{
+    if (r->steps == NULL)
+        r->steps = json_array();
+    json_array_append_new(r->steps,
+        json_pack("{s:f, s:O, s:O, s:b, s:b, s:o}", "load", load, "goodput_per_s",
+            json_object_get(summary, "goodput_per_s"), "attainment",
+            json_object_get(summary, "attainment"), "within", within, "sent_in_time",
+            !behind, "summary", summary));
 }
 
 static json_t *
-json_search(const struct fdb_result *r)
+across_json(const json_t *repeats)
 {
-    json_t *list = json_array(), *o;
-    uint32_t i;
+    json_t *o = json_object(), *d;
+    size_t i, j;
 
-    for (i = 0; i < r->n_step; i++) {
-        const struct fdb_step *s = &r->step[i];
+    for (i = 0; i < FDB_N_METRIC; i++) {
+        const char *key = fdb_metrics[i].key;
 
-        o = json_pack("{s:o, s:o, s:o, s:b, s:b, s:o}", "load", fct_json_real(s->load),
-            "goodput_per_s", fct_json_real(or_nan(s->goodput)), "attainment",
-            fct_json_real(or_nan(s->attain)), "within", s->within, "sent_in_time",
-            !s->behind, "summary", json_sum(&s->sum));
-        json_array_append_new(list, o);
+        d = i < FDB_FIRST_DIST ? fdb_mmm_of(repeats, key, NULL, 0) : json_object();
+        for (j = 0; i >= FDB_FIRST_DIST && j < FDB_N_STAT; j++)
+            json_object_set_new(d, fdb_stats[j], fdb_mmm_of(repeats, key, fdb_stats[j], 0));
+        json_object_set_new(o, key, d);
     }
-    return json_pack("{s:s, s:o, s:o, s:o}", "unit", rep_load_unit(&r->cfg), "found",
-        r->found > 0 ? fct_json_real(r->found) : json_null(), "bound",
-        r->bound > 0 ? fct_json_real(r->bound) : json_null(), "steps", list);
-}
-
-static json_t *
-json_daemon(const struct fdb_daemon *d)
-{
-    return json_pack("{s:o, s:o, s:o, s:o}", "version", text_or_null(d->version),
-        "commit", text_or_null(d->commit), "device", text_or_null(d->device),
-        "device_uuid", text_or_null(d->device_uuid));
+    return o;
 }
 
 json_t *
 fdb_report_json(const struct fdb_result *r)
 {
     const struct fdc_model_info *m = &r->model;
-    json_t *o, *model;
     char hex[2 * sizeof(m->digest) + 1];
+    json_t *o;
     size_t i;
 
     for (i = 0; i < sizeof(m->digest); i++)
         snprintf(hex + 2 * i, 3, "%02x", m->digest[i]);
-    model = json_pack("{s:o, s:s, s:I, s:I}", "name",
-        fct_json_text(m->name, strnlen(m->name, sizeof(m->name))), "digest", hex, "vocab",
-        (json_int_t)m->vocab, "max_model_len", (json_int_t)m->max_model_len);
-    o = json_pack("{s:i, s:s, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "format",
-        FDB_FORMAT, "fdbench", ver_text(), "daemon", json_daemon(&r->daemon), "command",
-        r->command, "args", text_or_null(r->args), "time", text_or_null(r->time), "host",
-        text_or_null(r->host), "model", model, "config", json_cfg(&r->cfg), "repeats",
-        json_repeats(r), "across_repeats", json_across(r));
-    if (r->n_step > 0)
-        json_object_set_new(o, "search", json_search(r));
+    o = json_pack("{s:i, s:s, s:O?}", "format", FDB_FORMAT, "fdbench", ver_text(),
+        "daemon", r->daemon);
+    json_object_update(o, r->head);
+    json_object_update_new(o,
+        json_pack("{s:{s:o, s:s, s:I, s:I}, s:o, s:o, s:o}", "model", "name",
+            fct_json_text(m->name, strnlen(m->name, sizeof(m->name))), "digest", hex,
+            "vocab", (json_int_t)m->vocab, "max_model_len", (json_int_t)m->max_model_len,
+            "config", cfg_json(&r->cfg), "repeats",
+            r->repeats != NULL ? json_incref(r->repeats) : json_array(), "across_repeats",
+            across_json(r->repeats)));
+    if (r->steps != NULL)
+        json_object_set_new(o, "search",
+            json_pack("{s:s, s:o, s:o, s:O}", "unit", fdb_load_unit(&r->cfg), "found",
+                r->found > 0 ? json_real(r->found) : json_null(), "bound",
+                r->bound > 0 ? json_real(r->bound) : json_null(), "steps", r->steps));
     return o;
+}
+
+/* ---- text --------------------------------------------------------------------- */
+
+static const char *const mmm_keys[] = { "median", "min", "max" };
+
+static void
+text_errors(FILE *out, const json_t *repeats)
+{
+    const char *name;
+    const json_t *one, *n;
+    char who[40] = "";
+    size_t i;
+
+    json_array_foreach(repeats, i, one) {
+        if (json_array_size(repeats) > 1)
+            snprintf(who, sizeof(who), "repeat %zu: ", i + 1);
+        json_object_foreach(json_object_get(one, "errors"), name, n)
+            fprintf(out, "%s%lld failed with %s: %s\n", who,
+                (long long)json_integer_value(n), name, fdc_strerror(fdb_code_of(name)));
+        fprintf(out, "%s%lld preemptions\n", who, fct_num(one, "preemptions"));
+    }
+}
+
+/* Of one repeat a column, of several median, minimum and maximum. */
+static void
+text_scalars(FILE *out, const json_t *across, size_t n_column)
+{
+    const struct fdb_metric *m;
+    char num[24];
+    size_t k;
+
+    if (n_column > 1)
+        fprintf(out, "%-42s %12s %12s %12s\n", "", "median", "min", "max");
+    for (m = fdb_metrics; m->kind != FDB_DIST; m++) {
+        if (isnan(fdb_figure(across, m->key, "median", NULL)))
+            continue;
+        fprintf(out, "%-42s", m->label);
+        for (k = 0; k < n_column; k++)
+            fprintf(out, " %12s",
+                fdb_num(fdb_figure(across, m->key, mmm_keys[k], NULL), num));
+        fprintf(out, "%s%s\n", m->unit[0] != '\0' ? " " : "", m->unit);
+    }
+}
+
+static void
+text_dists(FILE *out, const json_t *across, size_t n_column)
+{
+    const struct fdb_metric *m;
+    char name[24], num[24];
+    size_t i, k;
+
+    fprintf(out, "\n%-14s%s", "", n_column > 1 ? "       " : "");
+    for (i = 0; i < FDB_N_STAT; i++)
+        fprintf(out, " %9s", fdb_stats[i]);
+    for (m = &fdb_metrics[FDB_FIRST_DIST]; m < &fdb_metrics[FDB_N_METRIC]; m++)
+        for (k = 0; k < n_column; k++) {
+            snprintf(name, sizeof(name), "%s %s", m->label, m->unit);
+            fprintf(out, "\n%-14s", k == 0 ? name : "");
+            if (n_column > 1)
+                fprintf(out, " %-6s", mmm_keys[k]);
+            for (i = 0; i < FDB_N_STAT; i++)
+                fprintf(out, " %9s",
+                    fdb_num(fdb_figure(json_object_get(across, m->key), fdb_stats[i],
+                                mmm_keys[k], NULL),
+                        num));
+        }
+    fputc('\n', out);
+}
+
+static void
+text_search(FILE *out, const json_t *report)
+{
+    static const struct {
+        const char *label, *key, *stat;
+    } columns[] = { { "TTFT p50", "ttft_ms", "p50" }, { "TTFT p99", "ttft_ms", "p99" },
+        { "TPOT p50", "tpot_ms", "p50" }, { "TPOT p99", "tpot_ms", "p99" },
+        { "tok/s", "output_tokens_per_s", NULL },
+        { "tok/s/user", "output_tokens_per_s_per_user", NULL },
+        { "goodput/s", "goodput_per_s", NULL } };
+    const size_t n = sizeof(columns) / sizeof(columns[0]);
+    const json_t *search = json_object_get(report, "search"), *step;
+    double found = fdb_figure(search, "found", NULL, NULL);
+    char num[24], limits[96];
+    size_t i, k;
+
+    fdb_limits(report, limits, sizeof(limits));
+    fprintf(out, "\nsearch: %s of %g %% of the requests\n%12s", limits,
+        fdb_figure(report, "config", "limits", "attainment") * 100, "load");
+    for (k = 0; k < n; k++)
+        fprintf(out, " %10s", columns[k].label);
+    fprintf(out, " %8s  %s\n", "attained", "within");
+    json_array_foreach(json_object_get(search, "steps"), i, step) {
+        fprintf(out, "%12s", fdb_num(fct_real(step, "load"), num));
+        for (k = 0; k < n; k++)
+            fprintf(out, " %10s",
+                fdb_num(fdb_figure(step, "summary", columns[k].key, columns[k].stat), num));
+        fprintf(out, " %6.2f %%  %s\n", fct_real(step, "attainment") * 100,
+            json_is_true(json_object_get(step, "within")) ? "yes"
+                : json_is_true(json_object_get(step, "sent_in_time"))
+                ? "no"
+                : "not sent in time");
+    }
+    if (isnan(found))
+        fputs("no load tried was within the limits\n", out);
+    else
+        fprintf(out, "largest load within the limits: %g %s%s\n", found,
+            fct_str(search, "unit"),
+            found >= fdb_figure(search, "bound", NULL, NULL)
+                ? ", the most that can be tried"
+                : "");
+}
+
+void
+fdb_report_text(FILE *out, const json_t *report)
+{
+    const json_t *across = json_object_get(report, "across_repeats");
+    const json_t *repeats = json_object_get(report, "repeats");
+    size_t n_column = json_array_size(repeats) > 1 ? 3 : 1;
+    char limits[96];
+
+    fprintf(out, "%s, model %s, %s, %s\n%s\n", fct_str(report, "command"),
+        fct_str(json_object_get(report, "model"), "name"), fct_str(report, "host"),
+        fct_str(report, "time"), fct_str(json_object_get(report, "config"), "workload"));
+    fdb_limits(report, limits, sizeof(limits));
+    if (limits[0] != '\0')
+        fprintf(out, "limits: %s\n", limits);
+    fputc('\n', out);
+    if (json_array_size(repeats) > 0) {
+        text_scalars(out, across, n_column);
+        text_errors(out, repeats);
+        text_dists(out, across, n_column);
+    }
+    if (json_object_get(report, "search") != NULL)
+        text_search(out, report);
 }
 
 /* ---- CSV ---------------------------------------------------------------------- */
 
 int
-fdb_report_csv(FILE *out, const struct fdb_result *r)
+fdb_report_csv(FILE *out, const json_t *report, const void *of)
 {
-    const struct fdb_log *log = &r->log;
+    const struct fdb_log *log = of;
     size_t i;
     uint32_t j;
 
-    errno = 0;
+    (void)report;
     fputs("repeat,index,warm,conversation,turn,prompt_tokens,cached_tokens,output_tokens,"
           "max_new,code,status,finish,preempted,due_ns,send_ns,first_ns,end_ns,queue_ns,"
           "arrivals\r\n",
@@ -694,7 +446,5 @@ fdb_report_csv(FILE *out, const struct fdb_result *r)
                 log->chunk[q->chunk + j].t_ns, log->chunk[q->chunk + j].n_tok);
         fputs("\r\n", out);
     }
-    if (ferror(out) || fflush(out) != 0)
-        return errno != 0 ? -errno : -EIO;
     return 0;
 }

@@ -2,12 +2,10 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "tools/fdbench/report_priv.h"
+#include "tools/fdbench/report.h"
 
-#include <errno.h>
-#include <stdlib.h>
+#include <math.h>
 #include <string.h>
-#include <unistd.h>
 
 #define RATE_MIN 0.01
 #define RATE_MAX 1e6
@@ -20,8 +18,9 @@ struct serve {
     struct fdb_result r;
     const char *csv, *json, *html, *arrival, *against;
     json_t *before; /* the report that against holds */
+    json_t *report;
     int search, quiet, against_any;
-    int has_rate, has_from, has_burst, has_in, has_out, has_n, has_turns;
+    int has_from, has_burst, has_n;
 };
 
 /* ---- options ------------------------------------------------------------- */
@@ -46,9 +45,7 @@ take_max_tokens(void *args, const char *v)
 {
     (void)args;
     return fct_fail(FCT_EX_USAGE,
-        "--max-tokens %s: lengths of outputs are given by "
-        "--output N or LO:HI",
-        v);
+        "--max-tokens %s: lengths of outputs are given by --output N or LO:HI", v);
 }
 
 #define S struct serve
@@ -56,7 +53,7 @@ static const struct fct_opt load_opts[] = { FCT_OPT_HEAD("load:"),
     { "concurrency", 'c', "N", "closed loop: this many requests at a time (8)",
         FCT_U32(S, CFG(concurrency), 1, 65536) },
     { "rate", 'r', "R", "open loop: requests (with --turns conversations) per second",
-        FCT_REAL(S, CFG(rate), RATE_MIN, RATE_MAX), FCT_HAS(S, has_rate) },
+        FCT_REAL(S, CFG(rate), RATE_MIN, RATE_MAX) },
     { "arrival", 0, "KIND", "poisson, gamma, constant or ramp (poisson)",
         FCT_TEXT(S, arrival) },
     { "burstiness", 0, "X", "of gamma and ramp: below 1 in bursts, above 1 even (1)",
@@ -77,14 +74,13 @@ static const struct fct_opt load_opts[] = { FCT_OPT_HEAD("load:"),
         FCT_U64(S, CFG(seed), UINT64_MAX) },
     FCT_OPT_HEAD("requests:"),
     { "input", 'i', "N|LO:HI", "prompt tokens behind prefix and history (512)",
-        FCT_FN(take_in), FCT_HAS(S, has_in) },
-    { "output", 'o', "N|LO:HI", "output tokens (128)", FCT_FN(take_out),
-        FCT_HAS(S, has_out) },
+        FCT_FN(take_in) },
+    { "output", 'o', "N|LO:HI", "output tokens (128)", FCT_FN(take_out) },
     { "prefix-len", 0, "N", "tokens that a group of prompts begins with (0)",
         FCT_U32(S, CFG(prefix_len), 0, LEN_MAX) },
     { "prefixes", 0, "N", "such groups (1)", FCT_U32(S, CFG(n_prefix), 1, 1000000) },
     { "turns", 0, "N", "of a conversation; each repeats what came before (1)",
-        FCT_U32(S, CFG(n_turn), 1, 10000), FCT_HAS(S, has_turns) },
+        FCT_U32(S, CFG(n_turn), 1, 10000) },
     { "text", 0, NULL, "prompts and answers as text instead of ids", FCT_FLAG(S, CFG(text)) },
     { "dataset", 0, "FILE", "with --text: cut prompts from this text",
         FCT_TEXT(S, CFG(dataset)) },
@@ -144,32 +140,27 @@ static const struct fct_line serve_line = { .usage = "fdbench serve [options]",
 static int
 set_arrival(struct serve *s)
 {
-    static const struct {
-        const char *name;
-        enum fdb_arrival kind;
-    } kinds[] = { { "poisson", FDB_POISSON }, { "gamma", FDB_GAMMA },
-        { "constant", FDB_CONSTANT }, { "ramp", FDB_RAMP } };
+    static const char *const kinds[] = { [FDB_POISSON] = "poisson",
+        [FDB_GAMMA] = "gamma",
+        [FDB_CONSTANT] = "constant",
+        [FDB_RAMP] = "ramp" };
     struct fdb_cfg *c = &s->l.cfg;
-    size_t i;
+    int kind = FDB_POISSON;
 
-    c->arrival = !s->has_rate ? FDB_CLOSED : s->has_burst ? FDB_GAMMA : FDB_POISSON;
+    c->arrival = !(c->rate > 0) ? FDB_CLOSED : s->has_burst ? FDB_GAMMA : FDB_POISSON;
     if (s->arrival != NULL) {
-        for (i = 0; i < 4 && strcmp(kinds[i].name, s->arrival) != 0; i++)
-            ;
-        if (i == 4)
+        while (kind <= FDB_RAMP && strcmp(kinds[kind], s->arrival) != 0)
+            kind++;
+        if (kind > FDB_RAMP)
             return fct_fail(FCT_EX_USAGE,
-                "--arrival %s: must be poisson, gamma, "
-                "constant or ramp",
-                s->arrival);
-        if (!s->has_rate)
+                "--arrival %s: must be poisson, gamma, constant or ramp", s->arrival);
+        if (!(c->rate > 0))
             return fct_fail(FCT_EX_USAGE, "--arrival %s: needs --rate", s->arrival);
-        c->arrival = kinds[i].kind;
+        c->arrival = (enum fdb_arrival)kind;
     }
     if (s->has_burst && c->arrival != FDB_GAMMA && c->arrival != FDB_RAMP)
         return fct_fail(FCT_EX_USAGE,
-            "--burstiness %g: needs --rate with --arrival "
-            "gamma or ramp",
-            c->burstiness);
+            "--burstiness %g: needs --rate with --arrival gamma or ramp", c->burstiness);
     if (s->has_from && c->arrival != FDB_RAMP)
         return fct_fail(FCT_EX_USAGE, "--rate-from %g: needs --arrival ramp", c->rate_from);
     if (c->arrival == FDB_RAMP && !s->has_from)
@@ -181,10 +172,10 @@ static int
 set_trace(struct serve *s)
 {
     struct fdb_cfg *c = &s->l.cfg;
-    const char *other = s->has_rate ? "--rate"
-        : s->has_in                 ? "--input"
-        : s->has_out                ? "--output"
-        : s->has_turns              ? "--turns"
+    const char *other = c->rate > 0 ? "--rate"
+        : c->in.hi > 0              ? "--input"
+        : c->out.hi > 0             ? "--output"
+        : c->n_turn > 1             ? "--turns"
         : s->search                 ? "--search"
                                     : NULL;
 
@@ -192,37 +183,24 @@ set_trace(struct serve *s)
         return 0;
     if (other != NULL)
         return fct_fail(FCT_EX_USAGE,
-            "%s: not with --trace, which says when requests "
-            "come and how long they are",
+            "%s: not with --trace, which says when requests come and how long they are",
             other);
     c->arrival = FDB_TRACE;
     return 0;
 }
 
 static int
-is_same(const char *a, const char *b)
-{
-    return a != NULL && b != NULL && strcmp(a, b) == 0 && strncmp(a, "/dev/", 5) != 0;
-}
-
-static int
 check_against(const struct serve *s)
 {
-    if (s->against == NULL)
-        return s->against_any
-            ? fct_fail(FCT_EX_USAGE,
-                  "--against-any: needs --against "
-                  "FILE")
-            : 0;
-    if (s->search)
+    if (s->against == NULL && s->against_any)
+        return fct_fail(FCT_EX_USAGE, "--against-any: needs --against FILE");
+    if (s->against != NULL && s->search)
         return fct_fail(FCT_EX_USAGE,
-            "--against %s: not with --search, whose load is not "
-            "known before",
-            s->against);
-    if (s->quiet)
+            "--against %s: not with --search, whose load is not known before", s->against);
+    if (s->against != NULL && s->quiet)
         return fct_fail(FCT_EX_USAGE,
-            "--against %s: prints a table, so neither with "
-            "--quiet nor with --csv - or --json -",
+            "--against %s: prints a table, so neither with --quiet nor with --csv - or "
+            "--json -",
             s->against);
     return 0;
 }
@@ -231,7 +209,6 @@ static int
 check_options(struct serve *s)
 {
     struct fdb_cfg *c = &s->l.cfg;
-    const struct fdb_slo *o = &c->slo;
     int rc = set_arrival(s);
 
     if (rc == 0)
@@ -240,178 +217,109 @@ check_options(struct serve *s)
         return rc;
     if (c->dataset != NULL && !c->text)
         return fct_fail(FCT_EX_USAGE, "--dataset %s: needs --text", c->dataset);
-    if (s->search && !(o->ttft_ms > 0 || o->tpot_ms > 0 || o->itl_ms > 0 || o->e2e_ms > 0))
+    if (s->search && !fdb_has_limit(&c->slo))
         return fct_fail(FCT_EX_USAGE,
-            "--search: needs a limit: --ttft-ms, --tpot-ms, "
-            "--itl-ms or --e2e-ms");
+            "--search: needs a limit: --ttft-ms, --tpot-ms, --itl-ms or --e2e-ms");
     if (s->search && (c->arrival == FDB_RAMP || c->n_repeat > 1))
         return fct_fail(FCT_EX_USAGE, "--search: not with %s",
             c->n_repeat > 1 ? "--repeats" : "--arrival ramp");
-    if (rep_check_stdout(s->csv, s->json, &s->quiet) != 0)
-        return FCT_EX_USAGE;
-    if (s->html != NULL && strcmp(s->html, "-") == 0)
-        return fct_fail(FCT_EX_USAGE, "--html -: must be a file");
-    if (is_same(s->csv, s->json) || is_same(s->json, s->html) || is_same(s->csv, s->html))
-        return fct_fail(FCT_EX_USAGE,
-            "--csv, --json and --html: two of them name the "
-            "file %s",
-            is_same(s->csv, s->json) ? s->csv : s->html);
-    return check_against(s);
-}
-
-/* A path that cannot be written is better known before the run. */
-static int
-check_output(const char *path)
-{
-    int is_new;
-    FILE *f;
-
-    if (path == NULL || strcmp(path, "-") == 0)
-        return 0;
-    is_new = access(path, F_OK) != 0;
-    f = fopen(path, "a");
-    if (f == NULL)
-        return fct_fail(FCT_EX_IO, "%s: %s", path, strerror(errno));
-    fclose(f);
-    if (is_new)
-        (void)unlink(path);
     return 0;
 }
 
 /* ---- runs ---------------------------------------------------------------- */
 
-/* Has a measured request of this repeat ended? */
+/* One run, added to log, and its summary; NULL if no request of it ended. 0 or an exit
+ * code. */
 static int
-has_ended(const struct fdb_log *log, uint32_t repeat)
+run_one(struct serve *s, uint32_t repeat, struct fdb_log *log, struct fdb_run *ret_run,
+    json_t **ret_summary)
 {
-    size_t i;
+    int rc = fdb_load_run(&s->l, repeat, log, ret_run);
 
-    for (i = log->n_rec; i > 0; i--)
-        if (log->rec[i - 1].repeat == repeat && !log->rec[i - 1].warm)
-            return 1;
-    return 0;
-}
-
-static int
-alloc_runs(struct fdb_result *r, uint32_t n)
-{
-    r->run = calloc(n, sizeof(*r->run));
-    r->sum = calloc(n, sizeof(*r->sum));
-    return r->run != NULL && r->sum != NULL ? 0 : fct_oom();
+    *ret_summary = NULL;
+    if (log->n_rec == 0 || !fdb_is_of(&log->rec[log->n_rec - 1], repeat))
+        return rc;
+    *ret_summary = fdb_summarize(log, repeat, ret_run, &s->l.cfg.slo);
+    return *ret_summary != NULL ? rc : fct_oom();
 }
 
 static int
 run_repeats(struct serve *s)
 {
-    struct fdb_result *r = &s->r;
-    const struct fdb_cfg *c = &s->l.cfg;
-    int rc = alloc_runs(r, c->n_repeat);
+    struct fdb_run run;
+    json_t *sum;
     uint32_t i;
+    int rc = 0;
 
-    for (i = 0; rc == 0 && i < c->n_repeat; i++) {
-        rc = fdb_load_run(&s->l, i, &r->log, &r->run[i]);
-        if (!has_ended(&r->log, i))
+    for (i = 0; rc == 0 && i < s->l.cfg.n_repeat; i++) {
+        rc = run_one(s, i, &s->r.log, &run, &sum);
+        if (sum == NULL)
             break;
-        if (fdb_summarize(&r->log, i, &r->run[i], &c->slo, &r->sum[i]) != 0)
-            return fct_oom();
-        r->n++;
+        fdb_add_repeat(&s->r, sum, &run);
     }
     return rc;
 }
 
-static int
-add_step(struct fdb_result *r, double load, const struct fdb_sum *sum, int within,
-    int behind)
-{
-    struct fdb_step *p = reallocarray(r->step, r->n_step + 1, sizeof(*p));
-
-    if (p == NULL)
-        return fct_oom();
-    r->step = p;
-    p[r->n_step++] = (struct fdb_step){ .load = load,
-        .goodput = sum->goodput,
-        .attain = sum->attain,
-        .sum = *sum,
-        .within = within,
-        .behind = behind };
-    return 0;
-}
-
-/* The result is that of the largest load within, or of the first one. */
+/* The result becomes that of this load. Takes over log. */
 static void
-keep_step(struct serve *s, double load, int within, struct fdb_log *log,
-    const struct fdb_run *run, const struct fdb_sum *sum)
+keep(struct fdb_result *r, const struct fdb_cfg *cfg, struct fdb_log *log,
+    const json_t *summary, const struct fdb_run *run)
 {
-    struct fdb_result *r = &s->r;
     size_t i;
 
-    if (r->n > 0 && !(within && load > r->found)) {
-        fdb_log_fini(log);
-        return;
-    }
     for (i = 0; i < log->n_rec; i++)
         log->rec[i].repeat = 0;
     fdb_log_fini(&r->log);
     r->log = *log;
-    r->run[0] = *run;
-    r->sum[0] = *sum;
-    r->n = 1;
-    r->cfg = s->l.cfg;
-    r->found = within ? load : 0;
+    r->cfg = *cfg;
+    json_array_clear(r->repeats);
+    fdb_add_repeat(r, json_copy((json_t *)(uintptr_t)summary), run);
 }
 
 static int
 one_step(void *arg, double load, int *ret_within)
 {
     struct serve *s = arg;
+    struct fdb_result *r = &s->r;
     struct fdb_cfg *c = &s->l.cfg;
     struct fdb_log log = { .n_rec = 0 };
-    uint32_t k = s->r.n_step;
+    uint32_t k = (uint32_t)json_array_size(r->steps);
+    int rc, behind, closed = c->arrival == FDB_CLOSED;
     struct fdb_run run;
-    struct fdb_sum sum;
-    int rc, behind;
+    double attain;
+    json_t *sum;
 
-    if (c->arrival == FDB_CLOSED) {
-        c->concurrency = (uint32_t)load;
-        if (!s->has_n && !(c->duration_s > 0))
-            c->n_request = 10 * c->concurrency;
-    } else {
+    if (!closed)
         c->rate = load;
-    }
-    rc = fdb_load_run(&s->l, k, &log, &run);
-    if (rc != 0 && !has_ended(&log, k)) {
+    else
+        c->concurrency = (uint32_t)load;
+    if (closed && !s->has_n && !(c->duration_s > 0))
+        c->n_request = 10 * c->concurrency;
+    rc = run_one(s, k, &log, &run, &sum);
+    if (sum == NULL) {
         fdb_log_fini(&log);
         return rc;
     }
-    if (fdb_summarize(&log, k, &run, &c->slo, &sum) != 0) {
-        fdb_log_fini(&log);
-        return fct_oom();
-    }
+    attain = fct_real(sum, "attainment");
     /* What was broken off, or was another load, proves nothing. */
-    behind = c->arrival != FDB_CLOSED && fdb_fell_behind(&log, k);
-    *ret_within = rc == 0 && !behind && sum.attain >= c->slo_attain;
+    behind = !closed && fdb_fell_behind(&log, k);
+    *ret_within = rc == 0 && !behind && attain >= c->slo_attain;
     if (!s->l.quiet)
         fprintf(stderr, "%s: %g %s: %.2f %% within the limits, goodput %.3g/s%s\n",
-            fct_prog, load,
-            c->arrival == FDB_CLOSED ? "at a time"
-                : c->n_turn > 1      ? "conversations/s"
-                                     : "requests/s",
-            sum.attain * 100, sum.goodput, behind ? "; could not be sent in time" : "");
+            fct_prog, load, closed ? "at a time" : fdb_load_unit(c), attain * 100,
+            fct_real(sum, "goodput_per_s"), behind ? "; could not be sent in time" : "");
+    /* the report is that of the largest load within, or of the first one */
+    if (json_array_size(r->repeats) == 0 || (*ret_within && load > r->found)) {
+        keep(r, c, &log, sum, &run);
+        r->found = *ret_within ? load : 0;
+    } else {
+        fdb_log_fini(&log);
+    }
     if (rc == 0)
-        rc = add_step(&s->r, load, &sum, *ret_within, behind);
-    keep_step(s, load, *ret_within, &log, &run, &sum);
+        fdb_add_step(r, load, sum, *ret_within, behind);
+    else
+        json_decref(sum);
     return rc;
-}
-
-/* More clients than conversations would be no other load. */
-static uint32_t
-most_clients(const struct serve *s)
-{
-    const struct fdb_cfg *c = &s->l.cfg;
-    uint32_t n = s->l.info.max_inflight;
-    uint32_t k = s->has_n ? (c->n_request - 1) / c->n_turn + 1 : n;
-
-    return k < n ? k : n;
 }
 
 static int
@@ -420,11 +328,12 @@ run_search(struct serve *s)
     const struct fdb_cfg *c = &s->l.cfg;
     int closed = c->arrival == FDB_CLOSED;
     double found = 0;
-    int rc = alloc_runs(&s->r, 1);
+    int rc;
 
-    if (rc != 0)
-        return rc;
-    s->r.bound = closed ? most_clients(s) : RATE_MAX;
+    /* More clients than conversations would be no other load. */
+    s->r.bound = !closed ? RATE_MAX
+        : s->has_n ? fmin(s->l.info.max_inflight, (c->n_request - 1) / c->n_turn + 1)
+                   : s->l.info.max_inflight;
     rc = fdb_search(closed ? c->concurrency : c->rate, closed ? 1 : RATE_MIN, s->r.bound,
         closed, one_step, s, &found);
     s->r.found = found;
@@ -433,47 +342,30 @@ run_search(struct serve *s)
 
 /* ---- results ------------------------------------------------------------- */
 
-static int
-write_csv(FILE *f, const void *r)
-{
-    return fdb_report_csv(f, r);
-}
-
-static int
-write_json(FILE *f, const void *r)
-{
-    return rep_dump_json(f, fdb_report_json(r));
-}
-
-static int
-write_html(FILE *f, const void *r)
-{
-    return fdb_report_html(f, r);
-}
-
 static void
 say_late(const struct serve *s)
 {
     const struct fdb_cfg *c = &s->l.cfg;
-    uint32_t i, n_held = 0;
+    const json_t *one;
+    long long n_held = 0;
     double late = 0;
+    size_t i;
 
-    for (i = 0; i < s->r.n; i++) {
-        late = s->r.sum[i].late_ms > late ? s->r.sum[i].late_ms : late;
-        n_held += s->r.sum[i].n_held;
+    json_array_foreach(s->r.repeats, i, one) {
+        late = fmax(late, fct_real(one, "late_ms"));
+        n_held += fct_num(one, "sends_delayed");
     }
     if (c->arrival == FDB_CLOSED || late < LATE_MS)
         return;
     if (n_held > 0)
         fct_fail(0,
-            "requests were sent up to %.1f ms late: %u waited for a place among "
-            "the %u that may be open at a time (%s)",
+            "requests were sent up to %.1f ms late: %lld waited for a place among the %u "
+            "that may be open at a time (%s)",
             late, n_held, c->concurrency > 0 ? c->concurrency : s->l.info.max_inflight,
             c->concurrency > 0 ? "-c" : "sched.max_inflight_per_client");
     else
         fct_fail(0,
-            "requests were sent up to %.1f ms late: fdbench had to wait for a "
-            "processor",
+            "requests were sent up to %.1f ms late: fdbench had to wait for a processor",
             late);
 }
 
@@ -495,79 +387,64 @@ compare_loads(const struct serve *s)
     return n == 0
         ? 0
         : fct_fail(FCT_EX_DATA,
-              "--against %s: not comparable: %s; "
-              "--against-any compares all the same",
+              "--against %s: not comparable: %s; --against-any compares all the same",
               s->against, text);
-}
-
-static int
-report_against(const struct serve *s)
-{
-    json_t *now = fdb_report_json(&s->r);
-
-    if (now == NULL)
-        return fct_oom();
-    printf("\nagainst %s\n", s->against);
-    fdb_against_text(stdout, s->before, now);
-    json_decref(now);
-    return 0;
 }
 
 /* When every request fails the run has failed, for the commonest reason. */
 static int
-exit_of(const struct fdb_result *r)
+exit_of(const json_t *repeats)
 {
-    uint32_t i, n_ok = 0;
+    const json_t *one;
+    size_t i;
 
-    for (i = 0; i < r->n; i++)
-        n_ok += r->sum[i].n_ok;
-    return n_ok > 0 || r->n == 0 || r->sum[0].n_fail == 0
-        ? 0
-        : fct_exit_code(r->sum[0].fail[0].code);
+    json_array_foreach(repeats, i, one)
+        if (fct_num(one, "requests_ok") > 0)
+            return 0;
+    return fct_exit_code(fdb_commonest(json_array_get(repeats, 0)));
 }
 
 static int
-report(struct serve *s)
+report(struct serve *s, const struct fdb_output *out, size_t n_out)
 {
-    struct fdb_result *r = &s->r;
-    int rc = 0, one;
+    int rc;
 
-    if (r->n == 0)
+    if (json_array_size(s->r.repeats) == 0)
         return 0;
+    s->report = fdb_report_json(&s->r);
+    if (s->report == NULL)
+        return fct_oom();
     /* Files first: who reads standard output may have gone. */
-    one = rep_write(s->csv, write_csv, r);
-    rc = rc == 0 ? one : rc;
-    one = rep_write(s->json, write_json, r);
-    rc = rc == 0 ? one : rc;
-    one = rep_write(s->html, write_html, r);
-    rc = rc == 0 ? one : rc;
+    rc = fdb_output_write(out, n_out, s->report, &s->r.log);
     if (!s->quiet)
-        fdb_report_text(stdout, r);
-    one = s->before != NULL ? report_against(s) : 0;
-    rc = rc == 0 ? one : rc;
+        fdb_report_text(stdout, s->report);
+    if (s->before != NULL) {
+        printf("\nagainst %s\n", s->against);
+        fdb_against_text(stdout, s->before, s->report);
+    }
     say_late(s);
-    if (s->search && s->quiet && r->found == 0)
+    if (s->search && s->quiet && s->r.found == 0)
         fct_fail(0, "--search: no load was within the limits");
-    return rc == 0 ? exit_of(r) : rc;
+    return rc == 0 ? exit_of(s->r.repeats) : rc;
 }
 
 static int
 serve(struct serve *s, const struct fct *f)
 {
+    const struct fdb_output out[] = { { "csv", s->csv, fdb_report_csv, 0 },
+        { "json", s->json, fdb_report_dump, 0 }, { "html", s->html, fdb_report_html, 1 } };
     struct fdb_cfg *c = &s->l.cfg;
     int rc = check_options(s), rc2;
 
+    if (rc == 0)
+        rc = fdb_output_check(out, 3, &s->quiet);
+    if (rc == 0)
+        rc = check_against(s);
     if (rc == 0)
         rc = fdb_cfg_read(c);
     if (rc == 0 && c->trace != NULL && c->n_request > c->n_row)
         rc = fct_fail(FCT_EX_USAGE, "--requests %u: %s has %zu", c->n_request, c->trace,
             c->n_row);
-    if (rc == 0)
-        rc = check_output(s->csv);
-    if (rc == 0)
-        rc = check_output(s->json);
-    if (rc == 0)
-        rc = check_output(s->html);
     if (rc == 0 && s->against != NULL)
         rc = fdb_against_read(s->against, s->against_any, &s->before);
     if (rc != 0)
@@ -577,15 +454,14 @@ serve(struct serve *s, const struct fct *f)
     rc = fdb_load_open(f, &s->l);
     if (rc != 0)
         return rc;
-    s->r.info = s->l.info;
     s->r.model = s->l.model;
     s->r.cfg = *c;
     rc = compare_loads(s);
     if (rc != 0)
         return rc;
-    fdb_daemon_ask(f, &s->r.daemon);
+    s->r.daemon = fdb_daemon_ask(f);
     rc = s->search ? run_search(s) : run_repeats(s);
-    rc2 = report(s);
+    rc2 = report(s, out, 3);
     return rc != 0 ? rc : rc2;
 }
 
@@ -603,10 +479,8 @@ fdb_cmd_serve(const struct fct *f, int argc, char **argv)
         rc = serve(&s, f);
     fdc_close(s.l.session);
     json_decref(s.before);
+    json_decref(s.report);
     fdb_cfg_fini(&s.l.cfg);
-    fdb_log_fini(&s.r.log);
-    free(s.r.run);
-    free(s.r.sum);
-    free(s.r.step);
+    fdb_result_fini(&s.r);
     return rc;
 }

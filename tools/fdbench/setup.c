@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "tools/fdbench/fdbench.h"
+#include "tools/fdbench/report.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -21,39 +21,26 @@
 int
 fdb_opt_len(const char *what, const char *text, uint32_t max, struct fdb_len *ret)
 {
-    const char *colon = strchr(text, ':');
+    const char *from = text;
     unsigned long long lo, hi;
     char *end;
 
     errno = 0;
-    lo = hi = strtoull(text, &end, 10);
-    if (end != text && colon != NULL && end == colon) {
-        const char *second = colon + 1;
-
-        hi = strtoull(second, &end, 10);
-        end = end == second ? (char *)(uintptr_t)text : end;
+    lo = hi = strtoull(from, &end, 10);
+    if (end != from && *end == ':') {
+        from = end + 1;
+        hi = strtoull(from, &end, 10);
     }
-    if (end == text || *end != '\0' || strchr(text, '-') != NULL || errno != 0 ||
+    if (end == from || *end != '\0' || strchr(text, '-') != NULL || errno != 0 ||
         lo < 1 || hi > max || lo > hi)
         return fct_fail(FCT_EX_USAGE,
-            "%s %s: must be N or LO:HI, whole numbers from 1 "
-            "to %u, LO not above HI",
+            "%s %s: must be N or LO:HI, whole numbers from 1 to %u, LO not above HI",
             what, text, max);
-    *ret = (struct fdb_len){ .dist = lo == hi ? FDB_FIXED : FDB_UNIFORM,
-        .lo = (uint32_t)lo,
-        .hi = (uint32_t)hi };
+    *ret = (struct fdb_len){ (uint32_t)lo, (uint32_t)hi };
     return 0;
 }
 
 /* ---- defaults ------------------------------------------------------------ */
-
-/* Another one each time: what an earlier run left in the prefix cache must
- * not be found by the next. */
-static uint64_t
-fresh_seed(void)
-{
-    return clk_wall_ns() / CLK_US % 1000000007u;
-}
 
 void
 fdb_cfg_init(struct fdb_cfg *cfg)
@@ -64,17 +51,11 @@ fdb_cfg_init(struct fdb_cfg *cfg)
     cfg->n_warm = UINT32_MAX;
     cfg->n_repeat = cfg->n_prefix = cfg->n_turn = 1;
     cfg->slo_attain = 0.99;
-    cfg->seed = fresh_seed();
+    /* Another one each time: what an earlier run left in the prefix cache must not be
+     * found by the next. */
+    cfg->seed = clk_wall_ns() / CLK_US % 1000000007u;
     fct_req_init(&cfg->req);
     cfg->req.p.flags = FDC_F_IGNORE_EOS;
-}
-
-static struct fdb_len
-fixed(uint64_t n)
-{
-    uint32_t v = n > 0 ? (uint32_t)n : 1;
-
-    return (struct fdb_len){ .dist = FDB_FIXED, .lo = v, .hi = v };
 }
 
 /* Lengths that no option gave: as much as the model takes. A text's tokens
@@ -89,11 +70,11 @@ settle_lengths(struct fdb_cfg *c, uint32_t model_len)
     turn = (all > c->prefix_len ? all - c->prefix_len : 0) / c->n_turn;
     if (c->out.hi == 0) {
         n = c->in.hi == 0 ? turn / 4 : turn > c->in.hi ? turn - c->in.hi : 1;
-        c->out = fixed(n < DEFAULT_OUT ? n : DEFAULT_OUT);
+        c->out.lo = c->out.hi = (uint32_t)(n < 1 ? 1 : n < DEFAULT_OUT ? n : DEFAULT_OUT);
     }
     if (c->in.hi == 0) {
         n = turn > c->out.hi ? turn - c->out.hi : 1;
-        c->in = fixed(n < DEFAULT_IN ? n : DEFAULT_IN);
+        c->in.lo = c->in.hi = (uint32_t)(n < 1 ? 1 : n < DEFAULT_IN ? n : DEFAULT_IN);
     }
 }
 
@@ -113,6 +94,15 @@ settle_counts(struct fdb_cfg *c, uint32_t most)
         c->duration_s = OPEN_LOOP_S;
     if (c->n_warm == UINT32_MAX)
         c->n_warm = n < most ? n : most;
+}
+
+uint64_t
+fdb_clock_ns(clockid_t clk)
+{
+    struct timespec t = { .tv_sec = 0 };
+
+    (void)clock_gettime(clk, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
 /* ---- the daemon ---------------------------------------------------------- */
@@ -157,6 +147,53 @@ measure_text(struct fdb_load *l)
 }
 
 int
+fdb_info(fdc_t *s, int timeout_ms, struct fdc_info *ret_info,
+    struct fdc_model_info *ret_model)
+{
+    int rc;
+
+    *ret_model = (struct fdc_model_info){ .size = sizeof(*ret_model) };
+    *ret_info = (struct fdc_info){ .size = sizeof(*ret_info), .model = ret_model };
+    rc = fdc_info(s, ret_info, timeout_ms);
+    return rc >= 0 && ret_model->vocab == 0 ? FDC_E_LOADING : rc;
+}
+
+int
+fdb_meet(const struct fct *f, fdc_t *s, struct fdc_info *ret_info,
+    struct fdc_model_info *ret_model)
+{
+    int rc, i;
+
+    for (i = 0; i < 50; i++) {
+        rc = fdb_info(s, f->timeout_ms, ret_info, ret_model);
+        if (rc != FDC_E_LOADING)
+            break;
+        clk_sleep_ns(20 * CLK_MS);
+    }
+    return rc >= 0
+        ? 0
+        : fct_fail(fct_exit_code(rc), "%s (%s)%s", fdc_strerror(rc), fdc_status_name(rc),
+              rc == FDC_E_LOADING ? "; --wait S waits for it" : "");
+}
+
+int
+fdb_submit_plain(fdc_t *s, uint32_t vocab, uint32_t n_prompt, uint32_t n_out,
+    fdc_req_t **ret)
+{
+    struct fdc_submit_opts opts = { .size = sizeof(opts), .submit_timeout_ms = 10000 };
+    struct fdc_params par;
+    uint32_t ids[16], i;
+
+    fdc_params_init(&par);
+    par.flags = FDC_F_IGNORE_EOS;
+    par.temperature = 0;
+    par.max_new = n_out;
+    for (i = 0; i < n_prompt; i++)
+        ids[i] = (i + 1) % vocab;
+    return fdc_submit_ids(s, ids, n_prompt, &par, &opts, ret);
+}
+
+int
 fdb_load_open(const struct fct *f, struct fdb_load *l)
 {
     struct fdb_cfg *c = &l->cfg;
@@ -165,18 +202,13 @@ fdb_load_open(const struct fct *f, struct fdb_load *l)
     if (rc != 0)
         return rc;
     l->f = f;
-    l->info = (struct fdc_info){ .size = sizeof(l->info), .model = &l->model };
-    l->model.size = sizeof(l->model);
-    rc = fdc_info(l->session, &l->info, f->timeout_ms);
-    if (rc >= 0 && l->model.vocab == 0)
-        rc = FDC_E_LOADING;
-    if (rc < 0)
-        return fct_fail(fct_exit_code(rc), "%s (%s)%s", fdc_strerror(rc),
-            fdc_status_name(rc), rc == FDC_E_LOADING ? "; --wait S waits for it" : "");
+    rc = fdb_meet(f, l->session, &l->info, &l->model);
+    if (rc != 0)
+        return rc;
     if (c->concurrency > l->info.max_inflight)
         return fct_fail(FCT_EX_USAGE,
-            "%u requests at a time: the daemon allows a client "
-            "1 to %u (sched.max_inflight_per_client)",
+            "%u requests at a time: the daemon allows a client 1 to %u "
+            "(sched.max_inflight_per_client)",
             c->concurrency, l->info.max_inflight);
     if (c->text && (rc = measure_text(l)) != 0)
         return rc;
@@ -190,70 +222,62 @@ fdb_load_open(const struct fct *f, struct fdb_load *l)
 
 /* ---- what a report says of the run --------------------------------------- */
 
-void
-fdb_daemon_ask(const struct fct *f, struct fdb_daemon *ret)
+json_t *
+fdb_daemon_ask(const struct fct *f)
 {
     const json_t *worker;
-    json_t *st = NULL;
+    json_t *st = NULL, *o;
 
-    memset(ret, 0, sizeof(*ret));
-    if (fct_ask_once(f, json_pack("{s:s}", "cmd", "status"), 1, &st) == 0) {
-        worker = json_object_get(st, "worker");
-        snprintf(ret->version, sizeof(ret->version), "%s", fct_str(st, "version"));
-        snprintf(ret->commit, sizeof(ret->commit), "%s", fct_str(st, "commit"));
-        snprintf(ret->device, sizeof(ret->device), "%s", fct_str(worker, "device"));
-        snprintf(ret->device_uuid, sizeof(ret->device_uuid), "%s",
-            fct_str(worker, "device_uuid"));
-    }
+    (void)fct_ask_once(f, json_pack("{s:s}", "cmd", "status"), 1, &st);
+    worker = json_object_get(st, "worker");
+    o = json_pack("{s:s, s:s, s:s, s:s}", "version", fct_str(st, "version"), "commit",
+        fct_str(st, "commit"), "device", fct_str(worker, "device"), "device_uuid",
+        fct_str(worker, "device_uuid"));
     json_decref(st);
+    return o;
 }
 
 /* "host (8 x processor)" */
-static void
-describe_host(char *ret, size_t n)
+static json_t *
+host_json(void)
 {
     FILE *f = fopen("/proc/cpuinfo", "r");
-    char line[256], name[64] = "", *model = NULL;
+    char line[256], name[64] = "", model[81] = "processor", text[200];
 
-    while (f != NULL && model == NULL && fgets(line, sizeof(line), f) != NULL)
-        if (strncmp(line, "model name", 10) == 0 && strchr(line, ':') != NULL) {
-            model = strchr(line, ':') + 1;
-            model += strspn(model, " ");
-            model[strcspn(model, "\n")] = '\0';
-        }
+    while (f != NULL && fgets(line, sizeof(line), f) != NULL)
+        if (sscanf(line, "model name : %80[^\n]", model) == 1)
+            break;
     if (f != NULL)
         fclose(f);
     (void)gethostname(name, sizeof(name) - 1);
-    snprintf(ret, n, "%s (%ld x %.80s)", name, sysconf(_SC_NPROCESSORS_ONLN),
-        model != NULL ? model : "processor");
+    snprintf(text, sizeof(text), "%s (%ld x %s)", name, sysconf(_SC_NPROCESSORS_ONLN),
+        model);
+    return fct_json_text(text, strlen(text));
 }
 
 /* "fdbench serve -c 16", cut where it is full. */
-static void
-join_args(char *ret, size_t n, int argc, char **argv)
+static json_t *
+args_json(int argc, char **argv)
 {
-    size_t at = (size_t)snprintf(ret, n, "fdbench"), k;
+    char text[1024] = "fdbench";
+    size_t at = strlen(text);
     int i;
 
-    for (i = 0; i < argc && at < n - 1; i++) {
-        ret[at++] = ' ';
-        k = strnlen(argv[i], n - 1 - at);
-        memcpy(ret + at, argv[i], k);
-        at += k;
-        ret[at] = '\0';
-    }
+    for (i = 0; i < argc && at < sizeof(text); i++)
+        at += (size_t)snprintf(text + at, sizeof(text) - at, " %s", argv[i]);
+    return fct_json_text(text, strlen(text));
 }
 
 void
 fdb_result_init(struct fdb_result *r, const char *command, int argc, char **argv)
 {
     time_t now = time(NULL);
+    char text[32] = "";
     struct tm tm;
 
     memset(r, 0, sizeof(*r));
-    r->command = command;
-    join_args(r->args, sizeof(r->args), argc, argv);
     if (gmtime_r(&now, &tm) != NULL)
-        strftime(r->time, sizeof(r->time), "%Y-%m-%dT%H:%M:%SZ", &tm);
-    describe_host(r->host, sizeof(r->host));
+        strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &tm);
+    r->head = json_pack("{s:s, s:o, s:s, s:o}", "command", command, "args",
+        args_json(argc, argv), "time", text, "host", host_json());
 }

@@ -2,16 +2,16 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "tools/fdbench/fdbench.h"
-#include "tools/fdbench/report_priv.h"
+#include "tools/fdbench/report.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
-#include <inttypes.h>
+#include <libgen.h>
 #include <math.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -25,24 +25,26 @@
 #define MAX_SET   64
 #define LOG_LINES 12
 #define N_PROMPT  16
-#define CHUNK     ((size_t)1 << 30)
 #define NAP_NS    200000
 
 struct start_cfg {
     const char *fdd, *model, *config;
-    char *set[MAX_SET];
+    const char *set[MAX_SET];
     uint32_t n_set, n_repeat;
     double timeout_s;
     int no_cold, json;
 };
 
-/* Times of one start, from the moment before fork(), in ms. */
-struct timing {
-    double socket, ready, first;
-    double load;   /* what the worker says its model took */
-    double cached; /* share of the model's bytes in the page cache before */
-    int cold;
+/* Of a start: ms since the moment before fork(). */
+static const struct {
+    const char *name, *key;
+} fields[] = {
+    { "socket there", "socket_ms" },
+    { "model ready", "ready_ms" },
+    { "first token", "first_token_ms" },
+    { "model's load, by the worker", "load_ms" },
 };
+#define N_FIELD (sizeof(fields) / sizeof(fields[0]))
 
 struct starter {
     struct start_cfg cfg;
@@ -51,39 +53,28 @@ struct starter {
     pid_t pid;    /* 0: none */
     uint64_t model_bytes, t0, t_end;
     uint32_t vocab;
-    struct timing *t; /* [n] in the order of the runs */
-    uint32_t n;
+    json_t *runs, *kind[2]; /* starts in their order; the same ones warm and cold */
+    double most_cached;     /* of a cold start: share of its files that was not dropped */
 };
-
-static double
-ms_since(uint64_t t0)
-{
-    return (double)(clk_now_ns() - t0) / 1e6;
-}
 
 /* ---- the model's files ------------------------------------------------------------ */
 
-/* Share of a file's bytes in the page cache, summed into *ret. */
-static void
-resident(int fd, uint64_t size, uint64_t *ret)
+/* How many of a file's bytes are in the page cache; 0 if that is not known. */
+static uint64_t
+resident(int fd, size_t size)
 {
-    size_t page = (size_t)sysconf(_SC_PAGESIZE), n, i;
-    unsigned char *vec = malloc(CHUNK / page);
-    uint64_t at;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), n = (size + page - 1) / page, i;
+    unsigned char *vec = malloc(n);
+    void *p = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
+    uint64_t bytes = 0;
 
-    for (at = 0; vec != NULL && at < size; at += CHUNK) {
-        size_t len = size - at < CHUNK ? (size_t)(size - at) : CHUNK;
-        void *p = mmap(NULL, len, PROT_READ, MAP_SHARED, fd, (off_t)at);
-
-        if (p == MAP_FAILED)
-            break;
-        n = (len + page - 1) / page;
-        if (mincore(p, len, vec) == 0)
-            for (i = 0; i < n; i++)
-                *ret += (vec[i] & 1) != 0 ? (i + 1 < n ? page : len - i * page) : 0;
-        munmap(p, len);
-    }
+    if (vec != NULL && p != MAP_FAILED && mincore(p, size, vec) == 0)
+        for (i = 0; i < n; i++)
+            bytes += (vec[i] & 1) == 0 ? 0 : i + 1 < n ? page : size - i * page;
+    if (p != MAP_FAILED)
+        munmap(p, size);
     free(vec);
+    return bytes;
 }
 
 static void
@@ -121,14 +112,14 @@ page_cache(struct starter *s, int cold, double *ret_cached)
             } else {
                 read_through(fd);
             }
-            resident(fd, (uint64_t)st.st_size, &cached);
+            cached += resident(fd, (size_t)st.st_size);
             total += (uint64_t)st.st_size;
         }
         close(fd);
     }
     closedir(d);
     s->model_bytes = total;
-    *ret_cached = total > 0 ? (double)cached / (double)total : (double)NAN;
+    *ret_cached = total > 0 ? (double)cached / (double)total : 0;
     return 0;
 }
 
@@ -147,24 +138,24 @@ static int
 find_fdd(struct starter *s)
 {
     static const char *const places[] = { "fdd", "../sbin/fdd", "../fdd" };
-    char exe[2048], path[2100], *slash;
-    ssize_t n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
+    char exe[2048], path[2100];
+    const char *dir;
+    ssize_t n;
     size_t i;
 
-    if (s->cfg.fdd != NULL) {
-        snprintf(s->fdd, sizeof(s->fdd), "%s", s->cfg.fdd);
-        if (access(s->fdd, X_OK) != 0)
-            return fct_fail(FCT_EX_NOIN, "--fdd %s: %s", s->fdd, strerror(errno));
-        return 0;
-    }
+    snprintf(s->fdd, sizeof(s->fdd), "%s", s->cfg.fdd != NULL ? s->cfg.fdd : "fdd");
+    if (s->cfg.fdd != NULL)
+        return access(s->fdd, X_OK) == 0
+            ? 0
+            : fct_fail(FCT_EX_NOIN, "--fdd %s: %s", s->fdd, strerror(errno));
+    n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
     exe[n > 0 ? n : 0] = '\0';
-    slash = strrchr(exe, '/');
-    for (i = 0; slash != NULL && i < sizeof(places) / sizeof(places[0]); i++) {
-        snprintf(path, sizeof(path), "%.*s/%s", (int)(slash - exe), exe, places[i]);
+    dir = dirname(exe);
+    for (i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+        snprintf(path, sizeof(path), "%s/%s", dir, places[i]);
         if (access(path, X_OK) == 0 && realpath(path, s->fdd) != NULL)
-            return 0;
+            break;
     }
-    snprintf(s->fdd, sizeof(s->fdd), "fdd");
     return 0;
 }
 
@@ -172,17 +163,15 @@ static int
 prepare(struct starter *s)
 {
     const char *tmp = getenv("TMPDIR");
-    struct stat st;
+    DIR *d = opendir(s->cfg.model);
 
-    if (stat(s->cfg.model, &st) != 0)
-        return fct_fail(FCT_EX_NOIN, "--model %s: %s", s->cfg.model, strerror(errno));
-    if (!S_ISDIR(st.st_mode))
+    if (d == NULL || realpath(s->cfg.model, s->model) == NULL)
         return fct_fail(FCT_EX_NOIN,
-            "--model %s: not a folder; name the one that holds "
-            "config.json",
-            s->cfg.model);
-    if (realpath(s->cfg.model, s->model) == NULL)
-        return fct_fail(FCT_EX_NOIN, "--model %s: %s", s->cfg.model, strerror(errno));
+            errno == ENOTDIR
+                ? "--model %s: not a folder; name the one that holds config.json"
+                : "--model %s: %s",
+            s->cfg.model, strerror(errno));
+    closedir(d);
     if (find_fdd(s) != 0)
         return FCT_EX_NOIN;
     snprintf(s->dir, sizeof(s->dir), "%.200s/fdbench.XXXXXX",
@@ -200,7 +189,8 @@ prepare(struct starter *s)
 __attribute__((noreturn)) static void
 become(const struct starter *s, pid_t parent)
 {
-    char run[340], model[4200], *argv[2 * MAX_SET + 12];
+    char run[340], model[4200];
+    const char *argv[2 * MAX_SET + 12];
     int fd = open(s->log, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND, 0600), n = 0;
     uint32_t i;
 
@@ -216,21 +206,17 @@ become(const struct starter *s, pid_t parent)
     dup2(fd, STDERR_FILENO);
     snprintf(run, sizeof(run), "daemon.runtime_dir=%s", s->run);
     snprintf(model, sizeof(model), "model.path=%s", s->model);
-    argv[n++] = (char *)(uintptr_t) "fdd";
+    argv[n++] = "fdd";
     if (s->cfg.config != NULL) {
-        argv[n++] = (char *)(uintptr_t) "--config";
-        argv[n++] = (char *)(uintptr_t)s->cfg.config;
+        argv[n++] = "--config";
+        argv[n++] = s->cfg.config;
     }
-    for (i = 0; i < s->cfg.n_set; i++) {
-        argv[n++] = (char *)(uintptr_t) "--set";
-        argv[n++] = s->cfg.set[i];
+    for (i = 0; i < s->cfg.n_set + 2; i++) {
+        argv[n++] = "--set";
+        argv[n++] = i < s->cfg.n_set ? s->cfg.set[i] : i == s->cfg.n_set ? run : model;
     }
-    argv[n++] = (char *)(uintptr_t) "--set";
-    argv[n++] = run;
-    argv[n++] = (char *)(uintptr_t) "--set";
-    argv[n++] = model;
     argv[n] = NULL;
-    execvp(s->fdd, argv);
+    execvp(s->fdd, (char *const *)(uintptr_t)argv);
     dprintf(STDERR_FILENO, "%s: %s\n", s->fdd, strerror(errno));
     _exit(127);
 }
@@ -254,28 +240,30 @@ end_daemon(struct starter *s)
     s->pid = 0;
 }
 
-/* The last lines of its log, on standard error. */
-static void
-show_log(const struct starter *s)
+/* Why there will be no start, then the last lines of the daemon's log. */
+__attribute__((format(printf, 2, 3))) static int
+no_start(const struct starter *s, const char *fmt, ...)
 {
-    char *text, *at;
+    char why[600], *text, *at, *line;
     size_t n, lines = 0;
+    va_list ap;
 
+    va_start(ap, fmt);
+    vsnprintf(why, sizeof(why), fmt, ap);
+    va_end(ap);
+    fct_fail(0, "%s", why);
     if (access(s->log, R_OK) != 0 || fct_slurp(s->log, &text, &n) != 0)
-        return;
+        return FCT_EX_UNAV;
     while (n > 0 && text[n - 1] == '\n')
-        n--;
-    text[n] = '\0';
+        text[--n] = '\0';
     for (at = text + n; at > text; at--)
         if (at[-1] == '\n' && ++lines == LOG_LINES)
             break;
     fprintf(stderr, n > 0 ? "its last lines:\n" : "it wrote no line\n");
-    while (n > 0 && at != NULL) {
-        fprintf(stderr, "  %.*s\n", (int)strcspn(at, "\n"), at);
-        at = strchr(at, '\n');
-        at += at != NULL;
-    }
+    while (n > 0 && (line = strsep(&at, "\n")) != NULL)
+        fprintf(stderr, "  %s\n", line);
     free(text);
+    return FCT_EX_UNAV;
 }
 
 /* Is it still there? 0 or an exit code, with the message printed. */
@@ -288,134 +276,133 @@ still_there(struct starter *s, const char *phase)
         return fct_fail(FCT_EX_INT, "interrupted");
     if (waitpid(s->pid, &status, WNOHANG) == s->pid) {
         s->pid = 0;
-        if (WIFSIGNALED(status))
-            fct_fail(0, "%s was killed by signal %d before %s", s->fdd, WTERMSIG(status),
-                phase);
-        else
-            fct_fail(0, "%s ended with %d before %s", s->fdd, WEXITSTATUS(status), phase);
-        show_log(s);
-        return FCT_EX_UNAV;
+        return WIFSIGNALED(status)
+            ? no_start(s, "%s was killed by signal %d before %s", s->fdd,
+                  WTERMSIG(status), phase)
+            : no_start(s, "%s ended with %d before %s", s->fdd, WEXITSTATUS(status), phase);
     }
-    if (clk_now_ns() < s->t_end)
-        return 0;
-    fct_fail(0, "no sign of %s within %g s (--timeout)", phase, s->cfg.timeout_s);
-    show_log(s);
-    return FCT_EX_UNAV;
+    return clk_now_ns() < s->t_end
+        ? 0
+        : no_start(s, "no sign of %s within %g s (--timeout)", phase, s->cfg.timeout_s);
 }
 
-/* Has the daemon given up its worker? */
+/* Has the daemon given up its worker? As still_there(). */
 static int
-gave_up(struct starter *s)
+gave_up(const struct starter *s)
 {
-    json_t *st = NULL;
     const char *error;
-    int bad = 0;
+    json_t *st = NULL;
+    int rc = 0;
 
-    if (fct_ask_once(&s->f, json_pack("{s:s}", "cmd", "status"), 1, &st) == 0) {
-        error = fct_str(json_object_get(st, "worker"), "error");
-        bad = strcmp(fct_str(st, "state"), "degraded") == 0;
-        if (bad)
-            fct_fail(0, "the model does not start: %s",
-                error[0] != '\0' ? error : "see below");
-    }
+    (void)fct_ask_once(&s->f, json_pack("{s:s}", "cmd", "status"), 1, &st);
+    error = fct_str(json_object_get(st, "worker"), "error");
+    if (strcmp(fct_str(st, "state"), "degraded") == 0)
+        rc = no_start(s, "the model does not start: %s",
+            error[0] != '\0' ? error : "see below");
     json_decref(st);
-    if (bad)
-        show_log(s);
-    return bad;
+    return rc;
 }
 
 /* ---- one start ------------------------------------------------------------------- */
 
+static void
+note_time(const struct starter *s, json_t *t, size_t field)
+{
+    json_object_set_new(t, fields[field].key,
+        json_real((double)(clk_now_ns() - s->t0) / 1e6));
+}
+
 static int
-wait_ready(struct starter *s, struct timing *t, fdc_t **ret)
+wait_ready(struct starter *s, json_t *t, fdc_t **ret)
 {
     struct fdc_open_opts opts = { .size = sizeof(opts),
         .path = s->f.socket,
         .name = fct_prog,
         .connect_timeout_ms = 1000 };
-    struct fdc_model_info model = { .size = sizeof(model) };
-    struct fdc_info info = { .size = sizeof(info), .model = &model };
+    struct fdc_model_info model;
+    struct fdc_info info;
     uint64_t t_look = clk_now_ns();
-    fdc_t *c = NULL;
     int rc = 0;
 
-    while (rc == 0 && (access(s->f.socket, F_OK) != 0 || fdc_open(&opts, &c) < 0)) {
+    while (rc == 0 && (access(s->f.socket, F_OK) != 0 || fdc_open(&opts, ret) < 0)) {
         rc = still_there(s, "its socket was there");
         clk_sleep_ns(NAP_NS);
     }
-    t->socket = ms_since(s->t0);
-    while (rc == 0 && (fdc_info(c, &info, 1000) < 0 || model.vocab == 0)) {
+    note_time(s, t, 0);
+    while (rc == 0 && fdb_info(*ret, 1000, &info, &model) < 0) {
         rc = still_there(s, "the model was ready");
         if (rc == 0 && clk_now_ns() > t_look + 200000000u) {
-            rc = gave_up(s) ? FCT_EX_UNAV : 0;
+            rc = gave_up(s);
             t_look = clk_now_ns();
         }
         clk_sleep_ns(NAP_NS);
     }
-    t->ready = ms_since(s->t0);
+    note_time(s, t, 1);
     s->vocab = model.vocab;
-    if (rc != 0)
-        fdc_close(c);
-    else
-        *ret = c;
     return rc;
 }
 
 static int
-first_token(struct starter *s, struct timing *t, fdc_t *c)
+first_token(struct starter *s, json_t *t, fdc_t *c)
 {
-    uint32_t ids[N_PROMPT], i;
-    struct fdc_submit_opts opts = { .size = sizeof(opts), .submit_timeout_ms = 1000 };
-    struct fdc_params par;
     struct fdc_event ev = FDC_EVENT_INIT;
     fdc_req_t *r;
-    int rc;
+    int rc = fdb_submit_plain(c, s->vocab, N_PROMPT, 2, &r);
 
-    fdc_params_init(&par);
-    par.flags = FDC_F_IGNORE_EOS;
-    par.temperature = 0;
-    par.max_new = 2;
-    for (i = 0; i < N_PROMPT; i++)
-        ids[i] = (i + 1) % s->vocab;
-    rc = fdc_submit_ids(c, ids, N_PROMPT, &par, &opts, &r);
     if (rc < 0)
-        return fct_fail(fct_exit_code(rc), "the first request: %s", fdc_strerror(rc));
-    for (;;) {
-        rc = fdc_next(r, &ev, 50);
-        if (rc == 1 && ev.type == FDC_T_IDS)
+        return fct_status_fail("the first request", rc);
+    for (rc = 0; rc == 0;) {
+        int got = fdc_next(r, &ev, 50);
+
+        if (got == 1 && ev.type == FDC_T_IDS)
             break;
-        if (rc == 1 && ev.type == FDC_T_ERROR)
-            rc = ev.error->code;
-        if (rc == 1)
-            continue;
-        if (rc != FDC_E_TIMEOUT && rc != FDC_E_AGAIN)
-            rc = fct_fail(FCT_EX_SOFT, "the first request: %s",
-                rc < 0 ? fdc_strerror(rc) : "ended without a token");
-        else
+        if (got == 1 && ev.type == FDC_T_ERROR)
+            got = ev.error->code;
+        if (got == FDC_E_TIMEOUT || got == FDC_E_AGAIN)
             rc = still_there(s, "the first token");
-        if (rc != 0) {
-            fdc_req_free(r);
-            return rc;
-        }
+        else if (got < 0)
+            rc = fct_status_fail("the first request", got);
+        else if (got == 0)
+            rc = fct_fail(FCT_EX_SOFT, "the first request: ended without a token");
     }
-    t->first = ms_since(s->t0);
+    note_time(s, t, 2);
     fdc_req_free(r);
-    return 0;
+    return rc;
+}
+
+/* Times of a daemon that has been forked. */
+static int
+measure(struct starter *s, json_t *t)
+{
+    const struct cnt_seg *seg;
+    double load_ms = 0;
+    fdc_t *c = NULL;
+    int rc = wait_ready(s, t, &c);
+
+    if (rc == 0)
+        rc = first_token(s, t, c);
+    if (rc == 0 && fct_seg_open(&s->f, &seg) == 0) {
+        load_ms = (double)cnt_get(&seg->w.load_ns) / 1e6;
+        fct_seg_close(seg);
+    }
+    json_object_set_new(t, "load_ms", json_real(load_ms));
+    fdc_close(c);
+    return rc;
 }
 
 static int
 one(struct starter *s, int cold)
 {
-    struct timing t = { .cold = cold };
-    const struct cnt_seg *seg;
     pid_t parent = getpid();
-    fdc_t *c = NULL;
-    int rc = page_cache(s, cold, &t.cached);
+    double cached = 0;
+    json_t *t;
+    int rc = page_cache(s, cold, &cached);
 
     if (rc == 0 && fct_interrupted)
         rc = fct_fail(FCT_EX_INT, "interrupted");
     if (rc != 0)
         return rc;
+    t = json_pack("{s:b, s:f}", "cold", cold, "cached_share", cached);
     s->t0 = clk_now_ns();
     s->t_end = s->t0 + (uint64_t)(s->cfg.timeout_s * 1e9);
     s->pid = fork();
@@ -423,120 +410,67 @@ one(struct starter *s, int cold)
         become(s, parent);
     if (s->pid < 0) {
         s->pid = 0;
-        return fct_fail(FCT_EX_SOFT, "fork: %s", strerror(errno));
+        rc = fct_fail(FCT_EX_SOFT, "fork: %s", strerror(errno));
     }
-    rc = wait_ready(s, &t, &c);
     if (rc == 0)
-        rc = first_token(s, &t, c);
-    if (rc == 0 && fct_seg_open(&s->f, &seg) == 0) {
-        t.load = (double)cnt_get(&seg->w.load_ns) / 1e6;
-        fct_seg_close(seg);
-    }
-    fdc_close(c);
+        rc = measure(s, t);
     end_daemon(s);
-    if (rc == 0)
-        s->t[s->n++] = t;
+    if (rc == 0) {
+        json_array_append(s->runs, t);
+        json_array_append(s->kind[cold], t);
+        s->most_cached = cold ? fmax(s->most_cached, cached) : s->most_cached;
+    }
+    json_decref(t);
     return rc;
 }
 
 /* ---- results --------------------------------------------------------------------- */
 
-static const struct {
-    const char *name, *key;
-    size_t offset;
-} fields[] = {
-    { "socket there", "socket_ms", offsetof(struct timing, socket) },
-    { "model ready", "ready_ms", offsetof(struct timing, ready) },
-    { "first token", "first_token_ms", offsetof(struct timing, first) },
-    { "model's load, by the worker", "load_ms", offsetof(struct timing, load) },
-};
-#define N_FIELD (sizeof(fields) / sizeof(fields[0]))
-
-/* Over the starts of a kind; 0: there are none. v has room for all. */
-static uint32_t
-over(const struct starter *s, int cold, size_t field, double *v, struct rep_mmm *ret)
+static json_t *
+to_json(const struct starter *s)
 {
-    uint32_t i, n = 0;
+    json_t *o = json_pack("{s:s, s:I, s:o, s:o}", "command", "start", "model_bytes",
+        (json_int_t)s->model_bytes, "fdd", fct_json_text(s->fdd, strlen(s->fdd)), "model",
+        fct_json_text(s->model, strlen(s->model)));
+    size_t i, n;
 
-    for (i = 0; i < s->n; i++)
-        if (s->t[i].cold == cold)
-            memcpy(&v[n++], (const char *)&s->t[i] + fields[field].offset, sizeof(*v));
-    *ret = rep_mmm(v, n);
-    return n;
-}
+    for (int cold = 1; cold >= 0; cold--) {
+        json_t *kind = json_object();
 
-static double
-most_cached(const struct starter *s)
-{
-    double most = 0;
-    uint32_t i;
-
-    for (i = 0; i < s->n; i++)
-        if (s->t[i].cold)
-            most = fmax(most, s->t[i].cached);
-    return most;
+        n = json_array_size(s->kind[cold]);
+        for (i = 0; n > 0 && i < N_FIELD; i++)
+            json_object_set_new(kind, fields[i].key,
+                fdb_mmm_of(s->kind[cold], fields[i].key, NULL, 0));
+        json_object_set_new(kind, "starts", json_integer((json_int_t)n));
+        json_object_set_new(o, cold ? "cold" : "warm", kind);
+    }
+    json_object_set(o, "runs", s->runs);
+    return o;
 }
 
 static void
-print_text(const struct starter *s, double *v)
+print_text(const struct starter *s, const json_t *o)
 {
+    static const char *const kinds[] = { "cold", "warm" };
     char a[3][24];
-    struct rep_mmm m;
-    int cold;
-    size_t i;
+    size_t i, k;
 
     printf("%s, model %s, %.1f MB\n", s->fdd, s->model, (double)s->model_bytes / 1e6);
     printf("ms from the start of the process, %u starts of a kind\n\n", s->cfg.n_repeat);
     printf("%-36s %10s %10s %10s\n", "", "median", "min", "max");
-    for (cold = 1; cold >= 0; cold--)
-        for (i = 0; i < N_FIELD; i++) {
-            if (over(s, cold, i, v, &m) == 0)
-                break;
-            printf("%-6s%-30s %10s %10s %10s\n",
-                i > 0      ? ""
-                    : cold ? "cold"
-                           : "warm",
-                fields[i].name, rep_num(m.median, a[0]), rep_num(m.min, a[1]),
-                rep_num(m.max, a[2]));
-        }
+    for (k = s->cfg.no_cold ? 1 : 0; k < 2; k++)
+        for (i = 0; i < N_FIELD; i++)
+            printf("%-6s%-30s %10s %10s %10s\n", i > 0 ? "" : kinds[k], fields[i].name,
+                fdb_num(fdb_figure(o, kinds[k], fields[i].key, "median"), a[0]),
+                fdb_num(fdb_figure(o, kinds[k], fields[i].key, "min"), a[1]),
+                fdb_num(fdb_figure(o, kinds[k], fields[i].key, "max"), a[2]));
     if (!s->cfg.no_cold)
         puts("\ncold: the model's files, not the programs, were dropped from the page "
              "cache before\n(posix_fadvise); warm: they were read before");
-    if (most_cached(s) > 0.01)
+    if (s->most_cached > 0.01)
         printf("of the cold starts one still found %.0f %% of them in the page cache: "
                "another\nprogram uses them, or their file system keeps them\n",
-            most_cached(s) * 100);
-}
-
-static int
-print_json(const struct starter *s, double *v)
-{
-    json_t *o = json_pack("{s:s, s:I}", "command", "start", "model_bytes",
-               (json_int_t)s->model_bytes),
-           *runs = json_array(), *kind;
-    struct rep_mmm m;
-    uint32_t n;
-    int cold;
-    size_t i;
-
-    json_object_set_new(o, "fdd", fct_json_text(s->fdd, strlen(s->fdd)));
-    json_object_set_new(o, "model", fct_json_text(s->model, strlen(s->model)));
-    for (cold = 1; cold >= 0; cold--) {
-        kind = json_object();
-        for (i = 0, n = 0; i < N_FIELD; i++)
-            if ((n = over(s, cold, i, v, &m)) > 0)
-                json_object_set_new(kind, fields[i].key, rep_mmm_json(&m));
-        json_object_set_new(kind, "starts", json_integer(n));
-        json_object_set_new(o, cold ? "cold" : "warm", kind);
-    }
-    for (i = 0; i < s->n; i++)
-        json_array_append_new(runs,
-            json_pack("{s:b, s:f, s:f, s:f, s:f, s:f}", "cold", s->t[i].cold,
-                "cached_share", isnan(s->t[i].cached) ? 0 : s->t[i].cached, "socket_ms",
-                s->t[i].socket, "ready_ms", s->t[i].ready, "first_token_ms",
-                s->t[i].first, "load_ms", s->t[i].load));
-    json_object_set_new(o, "runs", runs);
-    return fct_print_json(o);
+            s->most_cached * 100);
 }
 
 /* ---- command --------------------------------------------------------------------- */
@@ -559,7 +493,7 @@ take_set(void *args, const char *value)
                 value);
     if (cfg->n_set == MAX_SET)
         return fct_fail(FCT_EX_USAGE, "--set %s: at most %d", value, MAX_SET);
-    cfg->set[cfg->n_set++] = (char *)(uintptr_t)value;
+    cfg->set[cfg->n_set++] = value;
     return 0;
 }
 
@@ -606,23 +540,30 @@ fdb_cmd_start(const struct fct *f, int argc, char **argv)
 {
     struct starter s = { .cfg = { .n_repeat = 3, .timeout_s = 600 } };
     int rc = fct_parse(&start_line, argc, argv, &s.cfg);
-    double *v;
+    json_t *o = NULL;
 
     (void)f;
     if (rc == FCT_GO && s.cfg.model == NULL)
         rc = fct_fail(FCT_EX_USAGE, "start: --model DIR is missing");
     if (rc != FCT_GO)
         return rc;
-    s.t = calloc(2 * (size_t)s.cfg.n_repeat, sizeof(*s.t));
-    v = calloc(2 * (size_t)s.cfg.n_repeat, sizeof(*v));
-    rc = s.t != NULL && v != NULL ? prepare(&s) : fct_oom();
+    s.runs = json_array();
+    s.kind[0] = json_array();
+    s.kind[1] = json_array();
+    rc = prepare(&s);
     if (rc == 0)
         rc = run_all(&s);
     if (s.run[0] != '\0')
         (void)nftw(s.dir, remove_one, 8, FTW_DEPTH | FTW_PHYS);
     if (rc == 0)
-        rc = s.cfg.json ? print_json(&s, v) : (print_text(&s, v), 0);
-    free(s.t);
-    free(v);
+        o = to_json(&s);
+    if (rc == 0 && s.cfg.json)
+        rc = fct_print_json(json_incref(o));
+    else if (rc == 0)
+        print_text(&s, o);
+    json_decref(o);
+    json_decref(s.runs);
+    json_decref(s.kind[0]);
+    json_decref(s.kind[1]);
     return rc;
 }

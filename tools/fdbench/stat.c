@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "tools/fdbench/fdbench.h"
+#include "tools/fdbench/report.h"
 
 #include <errno.h>
 #include <math.h>
@@ -11,8 +11,37 @@
 
 #define BEHIND_MS    10.0
 #define BEHIND_SHARE 0.05
+#define N_CODE       100 /* statuses, 0 to -99 */
 
 const double fdb_pct[FDB_N_PCT] = { 50, 90, 95, 99, 99.9, 100 };
+const char *const fdb_stats[FDB_N_STAT] = { "mean", "std", "min", "p50", "p90", "p95",
+    "p99", "p99.9", "max" };
+const struct fdb_metric fdb_metrics[FDB_N_METRIC] = {
+    { "requests_ok", "requests that ended well", "", FDB_COUNT, 1 },
+    { "requests_failed", "requests that failed", "", FDB_COUNT, 1 },
+    { "prompt_tokens", "prompt tokens", "", FDB_COUNT, 0 },
+    { "cached_tokens", "found in the prefix cache", "tokens", FDB_COUNT, 0 },
+    { "output_tokens", "output tokens", "", FDB_COUNT, 0 },
+    { "duration_s", "duration", "s", FDB_REAL, 1 },
+    { "requests_per_s", "request throughput", "requests/s", FDB_REAL, 1 },
+    { "output_tokens_per_s", "output throughput", "tokens/s", FDB_REAL, 1 },
+    { "total_tokens_per_s", "total throughput", "tokens/s", FDB_REAL, 1 },
+    { "output_tokens_per_s_per_user", "output per user, 1 / median TPOT", "tokens/s",
+        FDB_REAL, 0 },
+    { "goodput_per_s", "goodput", "requests/s", FDB_LIMITED, 1 },
+    { "attainment", "share within the limits", "", FDB_LIMITED, 1 },
+    { "max_concurrent_requests", "most requests open at a time", "", FDB_COUNT, 0 },
+    { "sends_delayed", "sends that waited for room in the session", "", FDB_COUNT, 0 },
+    { "fdbench_cpu_share", "fdbench's own processor use", "of a core", FDB_REAL, 0 },
+    { "late_ms", "worst lateness of a send", "ms", FDB_REAL, 0 },
+    { "ttft_ms", "TTFT", "ms", FDB_DIST, 1 },
+    { "tpot_ms", "TPOT", "ms", FDB_DIST, 1 },
+    { "itl_ms", "ITL", "ms", FDB_DIST, 1 },
+    { "e2e_ms", "E2E", "ms", FDB_DIST, 1 },
+    { "queue_ms", "queue", "ms", FDB_DIST, 0 },
+    { "prompt_len", "prompt", "tokens", FDB_DIST, 0 },
+    { "output_len", "output", "tokens", FDB_DIST, 0 },
+};
 
 /* ---- the log ------------------------------------------------------------- */
 
@@ -39,7 +68,7 @@ fdb_log_fini(struct fdb_log *log)
     memset(log, 0, sizeof(*log));
 }
 
-/* ---- distributions ------------------------------------------------------- */
+/* ---- statistics ---------------------------------------------------------- */
 
 static int
 cmp_dbl(const void *a, const void *b)
@@ -52,7 +81,8 @@ cmp_dbl(const void *a, const void *b)
 void
 fdb_sort(double *v, size_t n)
 {
-    qsort(v, n, sizeof(*v), cmp_dbl);
+    if (n > 0)
+        qsort(v, n, sizeof(*v), cmp_dbl);
 }
 
 double
@@ -82,31 +112,63 @@ fdb_percentile(const double *v, size_t n, double p)
     return v[at] + part;
 }
 
-void
-fdb_dist_of(double *v, size_t n, struct fdb_dist_sum *ret)
+json_t *
+fdb_dist(double *v, size_t n)
 {
-    struct fdb_dist_sum d = { .n = n, .mean = NAN, .std = NAN, .min = NAN, .max = NAN };
+    json_t *o = json_pack("{s:I}", "n", (json_int_t)n);
+    double stat[FDB_N_STAT], mean = NAN, sum = 0;
     volatile double square;
-    double sum = 0;
     size_t i;
 
     for (i = 0; i < n; i++)
         sum += v[i];
     if (n > 0)
-        d.mean = sum / (double)n;
+        mean = sum / (double)n;
     for (sum = 0, i = 0; i < n; i++) {
-        square = (v[i] - d.mean) * (v[i] - d.mean);
+        square = (v[i] - mean) * (v[i] - mean);
         sum += square;
     }
-    if (n > 0) {
-        d.std = sqrt(sum / (double)n);
-        fdb_sort(v, n);
-        d.min = v[0];
-        d.max = v[n - 1];
-    }
+    fdb_sort(v, n);
+    stat[0] = mean;
+    stat[1] = n > 0 ? sqrt(sum / (double)n) : (double)NAN;
+    stat[2] = fdb_percentile(v, n, 0);
     for (i = 0; i < FDB_N_PCT; i++)
-        d.pct[i] = fdb_percentile(v, n, fdb_pct[i]);
-    *ret = d;
+        stat[3 + i] = fdb_percentile(v, n, fdb_pct[i]);
+    for (i = 0; i < FDB_N_STAT; i++)
+        json_object_set_new(o, fdb_stats[i], fct_json_real(stat[i]));
+    return o;
+}
+
+json_t *
+fdb_mmm_of(const json_t *list, const char *key, const char *stat, int partly)
+{
+    size_t i, n = 0, n_list = json_array_size(list);
+    double *v = calloc(n_list + 1, sizeof(*v));
+    json_t *ret;
+
+    if (v == NULL)
+        return NULL;
+    for (i = 0; i < n_list; i++) {
+        v[n] = fdb_figure(json_array_get(list, i), key, stat, NULL);
+        n += !isnan(v[n]);
+    }
+    if (n < n_list && !partly)
+        n = 0;
+    fdb_sort(v, n);
+    ret = json_pack("{s:o, s:o, s:o}", "median", fct_json_real(fdb_percentile(v, n, 50)),
+        "min", fct_json_real(fdb_percentile(v, n, 0)), "max",
+        fct_json_real(fdb_percentile(v, n, 100)));
+    free(v);
+    return ret;
+}
+
+double
+fdb_figure(const json_t *o, const char *a, const char *b, const char *c)
+{
+    o = json_object_get(o, a);
+    o = b != NULL ? json_object_get(o, b) : o;
+    o = c != NULL ? json_object_get(o, c) : o;
+    return json_is_number(o) ? json_number_value(o) : (double)NAN;
 }
 
 /* ---- one request --------------------------------------------------------- */
@@ -122,6 +184,12 @@ static double
 tpot_ms(const struct fdb_rec *r)
 {
     return span_ms(r->t_first, r->t_end) / (double)(r->n_out - 1);
+}
+
+int
+fdb_has_limit(const struct fdb_slo *slo)
+{
+    return slo->ttft_ms > 0 || slo->tpot_ms > 0 || slo->itl_ms > 0 || slo->e2e_ms > 0;
 }
 
 int
@@ -148,8 +216,8 @@ fdb_within(const struct fdb_log *log, const struct fdb_rec *r, const struct fdb_
 
 /* ---- summary ------------------------------------------------------------- */
 
-static int
-is_of(const struct fdb_rec *r, uint32_t repeat)
+int
+fdb_is_of(const struct fdb_rec *r, uint32_t repeat)
 {
     return r->repeat == repeat && !r->warm;
 }
@@ -165,7 +233,7 @@ fdb_fell_behind(const struct fdb_log *log, uint32_t repeat)
         const struct fdb_rec *r = &log->rec[i];
 
         /* a later turn is due when the one before it has ended */
-        if (!is_of(r, repeat) || r->turn > 0)
+        if (!fdb_is_of(r, repeat) || r->turn > 0)
             continue;
         first = r->t_due < first ? r->t_due : first;
         if (r->t_due >= last) {
@@ -177,30 +245,28 @@ fdb_fell_behind(const struct fdb_log *log, uint32_t repeat)
     return late > BEHIND_MS && late > BEHIND_SHARE * span_ms(first, last);
 }
 
-static void
-count_failure(struct fdb_sum *s, int32_t code)
+int
+fdb_code_of(const char *name)
 {
-    struct fdb_fail one;
-    uint32_t i = 0;
+    int i = 0;
 
-    s->n_failed++;
-    while (i < s->n_fail && s->fail[i].code != code)
+    while (i < N_CODE && strcmp(fdc_status_name(-i), name) != 0)
         i++;
-    if (i == FDB_N_FAIL)
-        return;
-    if (i == s->n_fail)
-        s->fail[s->n_fail++] = (struct fdb_fail){ .code = code };
-    s->fail[i].n++;
-    for (; i > 0 && s->fail[i].n > s->fail[i - 1].n; i--) {
-        one = s->fail[i];
-        s->fail[i] = s->fail[i - 1];
-        s->fail[i - 1] = one;
-    }
+    return -i;
 }
 
-/* What metric m says of the request, from ret on; how many values. */
+int
+fdb_commonest(const json_t *summary)
+{
+    json_t *errors = json_object_get(summary, "errors");
+    const char *first = json_object_iter_key(json_object_iter(errors));
+
+    return first != NULL ? fdb_code_of(first) : FDC_OK;
+}
+
+/* What the request says of m, from ret on; how many values. */
 static size_t
-values_of(const struct fdb_log *log, const struct fdb_rec *r, enum fdb_metric m, double *ret)
+values_of(const struct fdb_log *log, const struct fdb_rec *r, enum fdb_times m, double *ret)
 {
     const struct fdb_chunk *c = log->chunk + r->chunk;
 
@@ -223,71 +289,81 @@ values_of(const struct fdb_log *log, const struct fdb_rec *r, enum fdb_metric m,
 }
 
 size_t
-fdb_values(const struct fdb_log *log, uint32_t repeat, enum fdb_metric m, double *v)
+fdb_values(const struct fdb_log *log, uint32_t repeat, enum fdb_times m, double *v)
 {
     size_t i, n = 0;
 
     for (i = 0; i < log->n_rec; i++)
-        if (is_of(&log->rec[i], repeat) && log->rec[i].code == FDC_OK)
+        if (fdb_is_of(&log->rec[i], repeat) && log->rec[i].code == FDC_OK)
             n += values_of(log, &log->rec[i], m, &v[n]);
     return n;
 }
 
-static void
-rates(const struct fdb_run *run, const struct fdb_slo *slo, uint32_t n_within,
-    struct fdb_sum *s)
+/* {status: requests that failed with it}, the most frequent first */
+static json_t *
+errors_json(const struct fdb_log *log, uint32_t repeat)
 {
-    uint32_t n = s->n_ok + s->n_failed;
+    uint32_t n[N_CODE] = { 0 };
+    json_t *o = json_object();
+    size_t i;
+    int most;
 
-    s->wall_s = run->t_end > run->t_begin ? (double)(run->t_end - run->t_begin) / 1e9 : 0;
-    s->late_ms = run->late_ms;
-    s->max_concurrent_requests = run->max_concurrent_requests;
-    s->n_held = run->n_held;
-    s->goodput = s->attain = -1;
-    if (s->wall_s > 0) {
-        s->req_s = s->n_ok / s->wall_s;
-        s->out_tok_s = (double)s->n_out / s->wall_s;
-        s->total_tok_s = (double)(s->n_prompt + s->n_out) / s->wall_s;
-        s->cpu_share = (double)run->cpu_ns / 1e9 / s->wall_s;
-    }
-    if (slo->ttft_ms > 0 || slo->tpot_ms > 0 || slo->itl_ms > 0 || slo->e2e_ms > 0) {
-        s->goodput = s->wall_s > 0 ? n_within / s->wall_s : 0;
-        s->attain = n > 0 ? (double)n_within / n : 0;
+    for (i = 0; i < log->n_rec; i++)
+        if (fdb_is_of(&log->rec[i], repeat) && log->rec[i].code > -N_CODE)
+            n[-log->rec[i].code]++;
+    for (n[0] = 0;; n[most] = 0) {
+        for (i = most = 0; i < N_CODE; i++)
+            most = n[i] > n[most] ? (int)i : most;
+        if (n[most] == 0)
+            return o;
+        json_object_set_new(o, fdc_status_name(-most), json_integer(n[most]));
     }
 }
 
-int
+json_t *
 fdb_summarize(const struct fdb_log *log, uint32_t repeat, const struct fdb_run *run,
-    const struct fdb_slo *slo, struct fdb_sum *ret)
+    const struct fdb_slo *slo)
 {
-    size_t i, room = log->n_chunk > log->n_rec ? log->n_chunk : log->n_rec;
-    double *v = calloc(room + 1, sizeof(*v));
-    struct fdb_sum s = { .n_ok = 0 };
-    struct fdb_dist_sum *to[FDB_N_METRIC] = { &s.ttft, &s.tpot, &s.itl, &s.e2e, &s.queue,
-        &s.n_in, &s.n_gen };
-    uint32_t n_within = 0;
+    double s = run->t_end > run->t_begin ? (double)(run->t_end - run->t_begin) / 1e9 : 0;
+    double *v = calloc(log->n_chunk + log->n_rec + 1, sizeof(*v));
+    double n = 0, n_ok = 0, n_prompt = 0, n_cached = 0, n_out = 0, n_within = 0;
+    json_t *dist[FDB_N_TIMES], *o;
+    size_t i;
 
     if (v == NULL)
-        return -ENOMEM;
+        return NULL;
     for (i = 0; i < log->n_rec; i++) {
         const struct fdb_rec *r = &log->rec[i];
 
-        if (!is_of(r, repeat))
+        n += fdb_is_of(r, repeat);
+        if (!fdb_is_of(r, repeat) || r->code != FDC_OK)
             continue;
-        if (r->code != FDC_OK) {
-            count_failure(&s, r->code);
-            continue;
-        }
-        s.n_ok++;
-        s.n_prompt += r->n_prompt;
-        s.n_cached += r->n_cached;
-        s.n_out += r->n_out;
-        n_within += (uint32_t)fdb_within(log, r, slo);
+        n_ok++;
+        n_prompt += r->n_prompt;
+        n_cached += r->n_cached;
+        n_out += r->n_out;
+        n_within += fdb_within(log, r, slo);
     }
-    rates(run, slo, n_within, &s);
-    for (i = 0; i < FDB_N_METRIC; i++)
-        fdb_dist_of(v, fdb_values(log, repeat, (enum fdb_metric)i, v), to[i]);
+    for (i = 0; i < FDB_N_TIMES; i++)
+        dist[i] = fdb_dist(v, fdb_values(log, repeat, (enum fdb_times)i, v));
     free(v);
-    *ret = s;
-    return 0;
+
+#define RATE(x) (s > 0 ? (x) / s : 0)
+    const double scalars[FDB_FIRST_DIST] = { n_ok, n - n_ok, n_prompt, n_cached, n_out, s,
+        RATE(n_ok), RATE(n_out), RATE(n_prompt + n_out),
+        1000 / fdb_figure(dist[FDB_TPOT], "p50", NULL, NULL), RATE(n_within),
+        n > 0 ? n_within / n : 0, run->max_concurrent_requests, run->n_held,
+        RATE((double)run->cpu_ns / 1e9), run->late_ms };
+#undef RATE
+    o = json_object();
+    for (i = 0; i < FDB_FIRST_DIST; i++)
+        json_object_set_new(o, fdb_metrics[i].key,
+            fdb_metrics[i].kind == FDB_COUNT ? json_integer((json_int_t)scalars[i])
+                : fdb_metrics[i].kind == FDB_LIMITED && !fdb_has_limit(slo)
+                ? json_null()
+                : fct_json_real(scalars[i]));
+    for (i = 0; i < FDB_N_TIMES; i++)
+        json_object_set_new(o, fdb_metrics[FDB_FIRST_DIST + i].key, dist[i]);
+    json_object_set_new(o, "errors", errors_json(log, repeat));
+    return o;
 }

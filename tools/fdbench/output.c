@@ -1,0 +1,102 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "tools/fdbench/report.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+static int
+is_stdout(const struct fdb_output *o)
+{
+    return o->path != NULL && strcmp(o->path, "-") == 0;
+}
+
+/* Devices may be named twice. */
+static int
+is_same(const struct fdb_output *a, const struct fdb_output *b)
+{
+    return a->path != NULL && b->path != NULL && strcmp(a->path, b->path) == 0 &&
+        strncmp(a->path, "/dev/", 5) != 0;
+}
+
+static int
+check_writable(const char *path)
+{
+    int is_new = access(path, F_OK) != 0;
+    FILE *f = fopen(path, "a");
+
+    if (f == NULL)
+        return fct_fail(FCT_EX_IO, "%s: %s", path, strerror(errno));
+    fclose(f);
+    if (is_new)
+        (void)unlink(path);
+    return 0;
+}
+
+int
+fdb_output_check(const struct fdb_output *o, size_t n, int *ret_quiet)
+{
+    size_t i, k;
+    int rc = 0;
+
+    for (i = 0; i < n; i++) {
+        if (is_stdout(&o[i]) && o[i].no_stdout)
+            return fct_fail(FCT_EX_USAGE, "--%s -: must be a file", o[i].option);
+        for (k = 0; k < i; k++)
+            if (is_same(&o[k], &o[i]))
+                return is_stdout(&o[i])
+                    ? fct_fail(FCT_EX_USAGE, "--%s - and --%s -: one of them only",
+                          o[k].option, o[i].option)
+                    : fct_fail(FCT_EX_USAGE, "--%s and --%s: both name the file %s",
+                          o[k].option, o[i].option, o[i].path);
+        *ret_quiet |= is_stdout(&o[i]);
+    }
+    for (i = 0; rc == 0 && i < n; i++)
+        if (o[i].path != NULL && !is_stdout(&o[i]))
+            rc = check_writable(o[i].path);
+    return rc;
+}
+
+static int
+write_one(const struct fdb_output *o, const json_t *report, const void *log)
+{
+    FILE *f;
+    int rc;
+
+    errno = 0;
+    f = is_stdout(o) ? stdout : fopen(o->path, "w");
+    if (f == NULL)
+        return fct_fail(FCT_EX_IO, "%s: %s", o->path, strerror(errno));
+    rc = o->fn(f, report, log);
+    if (rc == 0 && (fflush(f) != 0 || ferror(f)))
+        rc = errno != 0 ? -errno : -EIO;
+    if (f != stdout && fclose(f) != 0 && rc == 0)
+        rc = -errno;
+    return rc == 0 ? 0 : fct_fail(FCT_EX_IO, "%s: %s", o->path, strerror(-rc));
+}
+
+int
+fdb_output_write(const struct fdb_output *o, size_t n, const json_t *report, const void *log)
+{
+    int rc = 0, one;
+    size_t i;
+
+    for (i = 0; i < n; i++) {
+        one = o[i].path != NULL ? write_one(&o[i], report, log) : 0;
+        rc = rc == 0 ? one : rc;
+    }
+    return rc;
+}
+
+int
+fdb_report_dump(FILE *out, const json_t *report, const void *log)
+{
+    (void)log;
+    if (json_dumpf(report, out, JSON_INDENT(2)) != 0)
+        return errno != 0 ? -errno : -ENOMEM;
+    fputc('\n', out);
+    return 0;
+}
