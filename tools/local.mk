@@ -33,7 +33,6 @@ libfdtools_a_SOURCES = \
 	tools/fdctl/doctor/fdd.c \
 	tools/fdctl/doctor/gpu.c \
 	tools/fdctl/doctor/limits.c \
-	tools/fdctl/doctor/nvml.c \
 	tools/fdctl/doctor/sys.c \
 	tools/fdctl/drain.c \
 	tools/fdctl/generate.c \

@@ -92,15 +92,12 @@ check_rlimits(struct doc *d)
 
         doc_add(d, is_enough ? DOC_OK : DOC_WARN, "memlock",
             "%s %s%s; %lld sessions "
-            "lock %s",
+            "lock %s" FIX "LimitMEMLOCK=infinity in the service (fdd.service has it), else "
+            "ulimit -l unlimited before fdd, allowed by\n'* - memlock unlimited' in "
+            "/etc/security/limits.d/fdd.conf",
             soft == UINT64_MAX ? "unlimited" : fct_bytes((double)soft, have), who,
             soft < lock && is_free ? ", which may lock more (CAP_IPC_LOCK)" : "",
             (long long)d->par->ipc_max_clients, fct_bytes((double)lock, want));
-        if (!is_enough)
-            doc_fix(d,
-                "LimitMEMLOCK=infinity in the service (fdd.service has it), else "
-                "ulimit -l unlimited before fdd, allowed by\n'* - memlock unlimited' in "
-                "/etc/security/limits.d/fdd.conf");
         doc_data(d, "soft",
             soft == UINT64_MAX ? json_null() : json_integer((json_int_t)soft));
         doc_data(d, "wanted", json_integer((json_int_t)lock));
@@ -112,13 +109,10 @@ check_rlimits(struct doc *d)
     /* The daemon raises the soft limit itself. */
     doc_add(d, hard >= files ? DOC_OK : DOC_WARN, "nofile",
         "%llu, at most %llu %s; "
-        "%llu needed",
-        (unsigned long long)soft, (unsigned long long)hard, who, (unsigned long long)files);
-    if (hard < files)
-        doc_fix(d,
-            "LimitNOFILE=65536 in the service, else ulimit -Hn, or a smaller "
-            "ipc.max_clients (%lld)",
-            (long long)d->par->ipc_max_clients);
+        "%llu needed" FIX "LimitNOFILE=65536 in the service, else ulimit -Hn, or a smaller "
+        "ipc.max_clients (%lld)",
+        (unsigned long long)soft, (unsigned long long)hard, who,
+        (unsigned long long)files, (long long)d->par->ipc_max_clients);
     doc_data(d, "hard", hard == UINT64_MAX ? json_null() : json_integer((json_int_t)hard));
     doc_data(d, "wanted", json_integer((json_int_t)files));
 }
@@ -138,11 +132,9 @@ check_cgroup(struct doc *d)
         return;
     }
     doc_add(d, used > limit / 10 * 9 ? DOC_WARN : DOC_OK, "cgroup memory",
-        "%s of %s used", fct_bytes((double)used, a), fct_bytes((double)limit, b));
-    if (used > limit / 10 * 9)
-        doc_fix(d,
-            "raise the limit (systemd: MemoryMax=, docker: --memory), or the "
-            "kernel ends the daemon");
+        "%s of %s used" FIX "raise the limit (systemd: MemoryMax=, docker: --memory), or the "
+        "kernel ends the daemon",
+        fct_bytes((double)used, a), fct_bytes((double)limit, b));
     doc_data(d, "limit", json_integer((json_int_t)limit));
     doc_data(d, "used", json_integer((json_int_t)used));
 }
@@ -158,19 +150,17 @@ check_shm(struct doc *d)
     if (statvfs(path, &vfs) != 0) {
         doc_add(d, DOC_FAIL, "/dev/shm",
             "%s: fdd starts no worker, for what they share is "
-            "made there",
+            "made there" FIX "sudo mount -t tmpfs -o nosuid,nodev tmpfs /dev/shm",
             strerror(errno));
-        doc_fix(d, "sudo mount -t tmpfs -o nosuid,nodev tmpfs /dev/shm");
         return;
     }
     size = (uint64_t)vfs.f_blocks * vfs.f_frsize;
     left = (uint64_t)vfs.f_bavail * vfs.f_frsize;
-    doc_add(d, left >= need ? DOC_OK : DOC_WARN, "/dev/shm", "%s of %s free; %s needed",
+    doc_add(d, left >= need ? DOC_OK : DOC_WARN, "/dev/shm",
+        "%s of %s free; %s needed" FIX
+        "remove unused files (ls -l /dev/shm), or make it larger: sudo "
+        "mount -o remount,size=1G /dev/shm (docker: --shm-size)",
         fct_bytes((double)left, a), fct_bytes((double)size, b), fct_bytes((double)need, c));
-    if (left < need)
-        doc_fix(d,
-            "remove unused files (ls -l /dev/shm), or make it larger: sudo "
-            "mount -o remount,size=1G /dev/shm (docker: --shm-size)");
     doc_data(d, "size", json_integer((json_int_t)size));
     doc_data(d, "free", json_integer((json_int_t)left));
 }
@@ -184,13 +174,12 @@ check_overcommit(struct doc *d)
         doc_unknown(d, "overcommit", "/proc/sys/vm/overcommit_memory");
         return;
     }
-    doc_add(d, v == 2 ? DOC_WARN : DOC_OK, "overcommit", "vm.overcommit_memory = %llu%s",
+    doc_add(d, v == 2 ? DOC_WARN : DOC_OK, "overcommit",
+        "vm.overcommit_memory = %llu%s" FIX "sudo sysctl -w vm.overcommit_memory=0",
         (unsigned long long)v,
         v == 2 ? ": the KV pool's reserved addresses and CUDA's "
                  "count as memory"
                : "");
-    if (v == 2)
-        doc_fix(d, "sudo sysctl -w vm.overcommit_memory=0");
 }
 
 static void
@@ -205,12 +194,11 @@ check_swap(struct doc *d, const char *meminfo)
         return;
     }
     doc_add(d, (total - left) / 2 > left ? DOC_NOTE : DOC_OK, "swap",
-        total == 0 ? "none" : "%s of %s used", fct_bytes((double)(total - left), a),
-        fct_bytes((double)total, b));
-    if ((total - left) / 2 > left)
-        doc_fix(d,
-            "memory is short: weights that are swapped out make every step wait; "
-            "look at fdctl doctor memory");
+        total == 0 ? "none"
+                   : "%s of %s used" FIX
+                     "memory is short: weights that are swapped out make every step wait; "
+                     "look at fdctl doctor memory",
+        fct_bytes((double)(total - left), a), fct_bytes((double)total, b));
 }
 
 /* The choice in brackets of "always [madvise] never". */
@@ -237,12 +225,11 @@ check_pages(struct doc *d, const char *meminfo)
         doc_unknown(d, "huge pages", thp);
     } else {
         doc_add(d, strcmp(mode, "never") == 0 ? DOC_WARN : DOC_OK, "huge pages",
-            "transparent: %s%s", mode,
+            "transparent: %s%s" FIX "echo madvise | sudo tee %s", mode,
             strcmp(mode, "never") == 0 ? "; the CPU backend "
                                          "keeps weights and KV cache in small pages"
-                                       : "");
-        if (strcmp(mode, "never") == 0)
-            doc_fix(d, "echo madvise | sudo tee %s", thp);
+                                       : "",
+            thp);
     }
     if (chosen(d, "/sys/kernel/mm/transparent_hugepage/shmem_enabled", mode,
             sizeof(mode)) == 0)
@@ -256,10 +243,9 @@ check_pages(struct doc *d, const char *meminfo)
     }
     doc_add(d, left > 0 ? DOC_NOTE : DOC_OK, "reserved pages",
         "%s in hugetlb pages, %s "
-        "of it free; fdd uses none",
+        "of it free; fdd uses none" FIX
+        "if no other program wants them: sudo sysctl -w vm.nr_hugepages=0",
         fct_bytes((double)(total * size), a), fct_bytes((double)(left * size), b));
-    if (left > 0)
-        doc_fix(d, "if no other program wants them: sudo sysctl -w vm.nr_hugepages=0");
 }
 
 void
@@ -333,11 +319,10 @@ check_model(struct doc *d, uint64_t room)
     } else {
         doc_add(d, on_cpu ? DOC_FAIL : DOC_NOTE, "model",
             "%s of weights in %u file%s; "
-            "%s of host memory can be had",
-            fct_bytes((double)bytes, a), n, n == 1 ? "" : "s", fct_bytes((double)room, b));
-        doc_fix(d,
+            "%s of host memory can be had" FIX
             "on the CPU backend: end what holds memory (below), set quant.weights "
-            "= wint8, or take a smaller model");
+            "= wint8, or take a smaller model",
+            fct_bytes((double)bytes, a), n, n == 1 ? "" : "s", fct_bytes((double)room, b));
     }
     doc_data(d, "bytes", json_integer((json_int_t)bytes));
     doc_data(d, "files", json_integer(n));
@@ -424,10 +409,10 @@ doc_memory(struct doc *d)
         doc_field_u64(meminfo, "MemAvailable", &room) != 0) {
         doc_unknown(d, "host", "/proc/meminfo");
     } else {
-        doc_add(d, room < total / 20 ? DOC_WARN : DOC_OK, "host", "%s of %s can be had",
+        doc_add(d, room < total / 20 ? DOC_WARN : DOC_OK, "host",
+            "%s of %s can be had" FIX
+            "end what holds memory (below), or the kernel ends something",
             fct_bytes((double)room, a), fct_bytes((double)total, b));
-        if (room < total / 20)
-            doc_fix(d, "end what holds memory (below), or the kernel ends something");
         doc_data(d, "total", json_integer((json_int_t)total));
         doc_data(d, "available", json_integer((json_int_t)room));
         doc_cgroup(d, &c);
