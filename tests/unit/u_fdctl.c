@@ -587,6 +587,36 @@ test_show(void **state)
     json_decref(j);
 }
 
+static void
+test_text(void **state)
+{
+    static const struct {
+        const char *text, *want;
+    } c[] = { { "a {s} {n} {x}|]}.", "a x 7 |]}." },
+        { "{o.a:age} {n:4}{n:-3};{s:3}", "1.5 s    77  ;  x" },
+        { "{o.a/1e3:.2} {o.a:9bytes}", "1.50   1.5 KiB" },
+        { "[s|S{n}][e|E][!e|!][z|Z][z?|there][y?|Y][t|T][s=x|is][s=y|no]", "S7!thereTis" },
+        { "[*l|<{}>][*r|{k}[more|+],][*o|{a}][*e|no]", "<p><q>1,2+,1500" },
+        { "[n|[e|no][!e|[s|in]]]", "in" }, { "{s}[*y|no][n|", "x" } };
+    json_t *o = json_loads(
+        "{\"s\": \"x\", \"e\": \"\", \"n\": 7, \"z\": 0, \"t\": true, \"o\": {\"a\": 1500},"
+        "\"l\": [\"p\", \"q\"], \"r\": [{\"k\": 1}, {\"k\": 2, \"more\": true}]}",
+        0, NULL);
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(c) / sizeof(c[0]); i++) {
+        char *text = NULL;
+        size_t n = 0;
+        FILE *f = open_memstream(&text, &n);
+
+        fct_text(f, c[i].text, o);
+        fclose(f);
+        assert_string_equal(text, c[i].want);
+        free(text);
+    }
+    json_decref(o);
+}
+
 /* ---- admin socket ----------------------------------------------------------- */
 
 static void
@@ -755,6 +785,7 @@ main(void)
         cmocka_unit_test(test_result),
         cmocka_unit_test(test_result_error),
         cmocka_unit_test(test_show),
+        cmocka_unit_test(test_text),
         cmocka_unit_test(test_paths),
         cmocka_unit_test(test_admin),
     };

@@ -158,20 +158,22 @@ print_header(const struct gen *g, const struct slot *s, unsigned sample)
 }
 
 static void
-print_ids(const struct fct_choice *c)
+print_ids(const json_t *ids)
 {
+    json_t *id;
     size_t i;
 
-    for (i = 0; i < c->n_ids; i++)
-        printf("%s%u", i > 0 ? " " : "", c->ids[i]);
+    json_array_foreach(ids, i, id)
+        printf("%s%lld", i > 0 ? " " : "", (long long)json_integer_value(id));
 }
 
-/* Bytes [from, to) of a text, which may be NULL without any. */
+/* What of the text is behind *from, which goes to its end. */
 static void
-fwrite_some(const char *text, size_t from, size_t to)
+print_from(const struct fct_buf *text, size_t *from)
 {
-    if (to > from)
-        fwrite(text + from, 1, to - from, stdout);
+    if (text->n > *from)
+        fwrite(text->p + *from, 1, text->n - *from, stdout);
+    *from = text->n;
 }
 
 /* What has come of the head's text and is not on the screen yet. */
@@ -182,36 +184,33 @@ print_new_text(struct gen *g, struct slot *s)
 
     if (c == NULL) /* between two tries */
         return;
-    if (s->n_printed == 0 && s->n_echoed == 0 && c->n_text + s->res.n_prompt_text > 0)
+    if (s->n_printed == 0 && s->n_echoed == 0 && c->text.n + s->res.prompt_text.n > 0)
         print_header(g, s, 0);
-    fwrite_some(s->res.prompt_text, s->n_echoed, s->res.n_prompt_text);
-    s->n_echoed = s->res.n_prompt_text;
-    fwrite_some(c->text, s->n_printed, c->n_text);
-    s->n_printed = c->n_text;
+    print_from(&s->res.prompt_text, &s->n_echoed);
+    print_from(&c->text, &s->n_printed);
     fflush(stdout);
 }
 
 static void
 print_rest(struct gen *g, struct slot *s)
 {
-    unsigned i;
-
     print_new_text(g, s);
-    for (i = 0; i < s->res.n_choices; i++) {
+    for (unsigned i = 0; i < s->res.n_choices; i++) {
         const struct fct_choice *c = &s->res.choices[i];
+        size_t n_ids = json_array_size(c->ids), from = 0, echoed = 0;
 
         /* A refused request has no output to head. */
-        if (s->res.error.code != FDC_OK && c->n_text == 0 && c->n_ids == 0)
+        if (s->res.error.code != FDC_OK && c->text.n == 0 && n_ids == 0)
             continue;
         if (i > 0 || (s->n_printed == 0 && s->n_echoed == 0))
             print_header(g, s, i);
         if (i > 0) {
-            fwrite_some(s->res.prompt_text, 0, s->res.n_prompt_text);
-            fwrite_some(c->text, 0, c->n_text);
+            print_from(&s->res.prompt_text, &echoed);
+            print_from(&c->text, &from);
         }
         /* A model without a tokenizer sends ids alone. */
-        if (c->n_text == 0 && c->n_ids > 0 && (s->req->p.flags & FDC_F_TEXT) == 0)
-            print_ids(c);
+        if (c->text.n == 0 && n_ids > 0 && (s->req->p.flags & FDC_F_TEXT) == 0)
+            print_ids(c->ids);
         putchar('\n');
     }
     fflush(stdout);
@@ -286,7 +285,7 @@ account(struct gen *g, struct slot *s)
     unsigned i;
 
     for (i = 0; i < r->n_choices; i++)
-        g->n_tokens += r->choices[i].n_ids;
+        g->n_tokens += json_array_size(r->choices[i].ids);
     g->t_end = r->t_end;
     if (r->t_first != 0) {
         double t = (double)(r->t_first - r->t_submit) / 1e6;
@@ -345,25 +344,18 @@ static int
 submit(struct gen *g, struct slot *s)
 {
     const struct fct_req *q = s->req;
-    struct fdc_params p = q->p;
-    void *rules = fct_rules_params(&q->rules, &p);
+    struct fdc_params p;
+    void *lists = fct_req_params(q, &p);
     int rc;
 
-    if (rules == NULL)
-        return fct_oom();
-    if (fct_result_init(&s->res, q, s->index) != 0) {
-        free(rules);
+    if (lists == NULL || fct_result_init(&s->res, q, s->index) != 0) {
+        free(lists);
         return fct_oom();
     }
-    p.stop = (const char *const *)q->stop;
-    p.stop_len = q->stop_len;
-    p.n_stop = q->n_stop;
-    p.stop_ids = q->stop_ids;
-    p.n_stop_ids = q->n_stop_ids;
     s->res.t_submit = clk_now_ns();
     rc = q->ids != NULL ? fdc_submit_ids(g->s, q->ids, q->n_ids, &p, &q->o, &s->handle)
                         : fdc_submit_text(g->s, q->text, q->n_text, &p, &q->o, &s->handle);
-    free(rules);
+    free(lists);
     if (rc == FDC_E_FULL || rc == FDC_E_TIMEOUT) {
         fct_result_fini(&s->res);
         return FDC_E_FULL;

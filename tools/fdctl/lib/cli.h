@@ -93,10 +93,12 @@ struct fct_line {
     enum fct_hint hint;  /* for one too many */
     const char *command; /* an admin command: options without help have that of
                                 daemon/tbl/ctl_cmds.h */
-    /* of one that asks one question: print the answer; change it before, or NULL */
-    void (*show)(const json_t *answer);
-    void (*prepare)(json_t *answer);
-    const char *prefix;      /* before an option's name in messages, NULL: none */
+    /* of one that asks one question, print the answer: a function, a template
+     * (fct_text()), the member of that name (fct_show()), or all of it */
+    void (*show)(json_t *answer);
+    const char *text, *list;
+    void (*prepare)(json_t *answer); /* change it before, or NULL */
+    const char *prefix;              /* before an option's name in messages, NULL: none */
     size_t req;              /* 1 + offset of the struct fct_req that fct_param_opts
                                 set; 0: it has none */
     const char *const *less; /* parameters that are not offered, to NULL; or NULL */

@@ -2,14 +2,13 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "tools/fdctl/lib/admin.h"
+#include "tools/fdctl/lib/fct.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "daemon/common/log.h"
-#include "daemon/common/text.h"
 #include "daemon/common/version.h"
 #include "libclient/fdproto.h"
 
@@ -64,31 +63,59 @@ version(void)
 static const struct fct_cmd *
 find(const struct fct_cmd *cmds, const char *name)
 {
-    const char *nearest = "help";
-    unsigned n, best = 3;
+    struct fct_near near = { .word = name, .name = "help", .best = 3 };
     size_t i;
 
     for (i = 0; cmds[i].name != NULL; i++)
         if (strcmp(cmds[i].name, name) == 0)
             return &cmds[i];
-    for (i = 0; cmds[i].name != NULL; i++) {
-        n = txt_distance(cmds[i].name, name);
-        if (n < best) {
-            best = n;
-            nearest = cmds[i].name;
-        }
-    }
+    for (i = 0; cmds[i].name != NULL; i++)
+        fct_near(&near, cmds[i].name);
     fct_fail(0,
-        best < 3 ? "unknown command '%s'; did you mean %s %s?"
-                 : "unknown command '%s'; see %s %s",
-        name, fct_prog, nearest);
+        near.best < 3 ? "unknown command '%s'; did you mean %s %s?"
+                      : "unknown command '%s'; see %s %s",
+        name, fct_prog, near.name);
     return NULL;
+}
+
+json_t *
+fct_question(const char *name)
+{
+    return json_pack("{s:s}", "cmd", name);
+}
+
+int
+fct_finish(const struct fct_line *l, json_t *answer, int json)
+{
+    json_object_del(answer, "ok");
+    if (json)
+        return fct_print_json(answer);
+    if (l->show != NULL)
+        l->show(answer);
+    else if (l->text != NULL)
+        fct_text(stdout, l->text, answer);
+    else
+        fct_show(stdout, l->list != NULL ? json_object_get(answer, l->list) : answer, 0);
+    json_decref(answer);
+    return 0;
 }
 
 static int
 call(const struct fct_cmd *cmd, const struct fct *f, int argc, char **argv)
 {
-    return cmd->fn != NULL ? cmd->fn(f, argc, argv) : fct_plain_cmd(f, cmd->ask, argc, argv);
+    const struct fct_line *l = cmd->ask;
+    struct fct_plain a = { .ask = l != NULL ? fct_question(l->command) : NULL };
+    json_t *answer = NULL;
+    int rc = l != NULL ? fct_parse(l, argc, argv, &a) : cmd->fn(f, argc, argv);
+
+    if (l != NULL && rc == FCT_GO)
+        rc = fct_ask_once(f, json_incref(a.ask), 0, &answer);
+    json_decref(a.ask);
+    if (answer == NULL)
+        return rc;
+    if (l->prepare != NULL)
+        l->prepare(answer);
+    return fct_finish(l, answer, a.json);
 }
 
 static int

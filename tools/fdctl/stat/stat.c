@@ -11,7 +11,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "daemon/common/text.h"
 #include "tools/fdctl/commands.h"
 
 /* ---- histograms in figures --------------------------------------------------------- */
@@ -78,26 +77,20 @@ row_group(size_t i)
 static int
 nothing_named(const char *word)
 {
-    const char *nearest = "", *bare = strchr(word, '.');
-    unsigned best = ~0u, n;
+    const char *bare = strchr(word, '.');
+    struct fct_near near = { .word = bare != NULL ? bare + 1 : word, .best = ~0u };
 
     if (strpbrk(word, "*?[") != NULL)
         return fct_fail(FCT_EX_USAGE,
             "stat: no counter matches '%s'; fdctl stat -1 "
             "lists all",
             word);
-    bare = bare != NULL ? bare + 1 : word;
-    for (size_t i = 0; i < STT_N_ROW; i++) {
-        n = txt_distance(bare, row_name(i));
-        if (n < best) {
-            best = n;
-            nearest = row_name(i);
-        }
-    }
+    for (size_t i = 0; i < STT_N_ROW; i++)
+        fct_near(&near, row_name(i));
     return fct_fail(FCT_EX_USAGE,
         "stat: no counter is named '%s'; the nearest is '%s'; "
         "fdctl stat -1 lists all",
-        word, nearest);
+        word, near.name);
 }
 
 int

@@ -8,19 +8,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/common/text.h"
+
 /* ---- answers ------------------------------------------------------------- */
 
 static void
 text(const json_t *o, const char *key, char *ret, size_t ret_bytes)
 {
     const char *s = json_string_value(json_object_get(o, key));
-    size_t n;
 
     snprintf(ret, ret_bytes, "%s", s != NULL ? s : "");
-    /* Not in the middle of a character. */
-    for (n = strlen(ret);
-         s != NULL && s[n] != '\0' && n > 0 && ((unsigned char)s[n] & 0xc0) == 0x80; n--)
-        ret[n - 1] = '\0';
+    ret[txt_utf8(ret, strlen(ret))] = '\0'; /* not in the middle of a character */
 }
 
 static struct top_row *

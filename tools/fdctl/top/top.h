@@ -9,7 +9,7 @@
  *   top/data.c    counters to rates and quantiles, history
  *   top/link.c    the admin socket, without waiting
  *   top/rows.c    answers to rows: requests, users, clients; sorting
- *   lib/canvas.c  cells, text, bars, sparklines, charts, numbers
+ *   top/canvas.c  cells, text, bars, sparklines, charts, numbers
  *   top/draw.c    the screen on a canvas; top/table.c its lower part
  *
  * The screen is drawn on a canvas first, which goes to ncurses or, with
@@ -26,7 +26,7 @@
 
 #include "daemon/common/counter.h"
 #include "tools/fdctl/lib/fct.h"
-#include "tools/fdctl/lib/canvas.h"
+#include "tools/fdctl/top/canvas.h"
 
 #define TOP_MIN_W   60
 #define TOP_MIN_H   12
@@ -147,8 +147,7 @@ struct top_link {
     } q[TOP_ASKS];    /* q[0] is being asked */
     size_t n_q, sent; /* bytes of q[0] sent */
     uint64_t t_asked; /* 0: q[0] waits */
-    char *in;
-    size_t n_in, cap_in;
+    struct fct_in in;
     /* answer NULL: none came, why says the reason. Borrowed. */
     void (*on_answer)(void *arg, int what, const json_t *answer, const char *why);
     void *arg;
