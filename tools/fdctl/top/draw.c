@@ -54,28 +54,27 @@ worker_text(const struct top_status *s, char *ret, size_t ret_bytes)
 {
     char in[24];
 
-    if (strcmp(s->phase, "ready") == 0) {
+    if (strcmp(s->phase, "ready") == 0)
         ret[0] = '\0';
-    } else if (s->is_blocked) {
+    else if (s->is_blocked)
         snprintf(ret, ret_bytes, "worker blocked: %s%s%s", s->error,
             s->fix[0] != '\0' ? "; " : "", s->fix);
-    } else if (s->restart_in_ms > 0) {
+    else if (s->restart_in_ms > 0)
         snprintf(ret, ret_bytes, "the worker died (%s), a new one starts in %s",
             s->death[0] != '\0' ? s->death : s->error,
             top_age((double)s->restart_in_ms, in));
-    } else if (s->error[0] != '\0') {
+    else if (s->error[0] != '\0')
         snprintf(ret, ret_bytes, "worker %s: %s%s%s", s->phase, s->error,
             s->fix[0] != '\0' ? "; " : "", s->fix);
-    } else if (strcmp(s->phase, "loading") == 0) {
+    else if (strcmp(s->phase, "loading") == 0)
         snprintf(ret, ret_bytes, "worker loading, %lld %%", (long long)s->load_percent);
-    } else if (s->deaths > 0) {
+    else if (s->deaths > 0)
         snprintf(ret, ret_bytes, "%s%s; %lld died before%s%s",
             strcmp(s->phase, "none") == 0 ? "no worker" : "worker ",
             strcmp(s->phase, "none") == 0 ? "" : s->phase, (long long)s->deaths,
             s->death[0] != '\0' ? ", the last: " : "", s->death);
-    } else {
+    else
         snprintf(ret, ret_bytes, "worker %s", s->phase);
-    }
 }
 
 /* One line for what is out of the ordinary. */
@@ -88,14 +87,12 @@ notice(const struct top *t, struct top_canvas *c)
     if (t->gone) {
         attr = TOP_BAD;
         snprintf(text, sizeof(text),
-            "the daemon (pid %d) has ended; its last figures; "
-            "waiting for a new one",
+            "the daemon (pid %d) has ended; its last figures; waiting for a new one",
             (int)t->gate_pid);
     } else if (t->silent > 0) {
         attr = TOP_BAD;
         snprintf(text, sizeof(text),
-            "the daemon (pid %d) has not moved for %d s: "
-            "stopped or hung",
+            "the daemon (pid %d) has not moved for %d s: stopped or hung",
             (int)t->gate_pid, t->silent);
     } else if (t->frozen) {
         snprintf(text, sizeof(text), "frozen at %s; space goes on", t->clock);
@@ -107,16 +104,12 @@ notice(const struct top *t, struct top_canvas *c)
             attr = TOP_BAD;
         if (text[0] == '\0' && t->st.paused)
             snprintf(text, sizeof(text),
-                "paused: requests are queued, none is started; "
-                "p goes on");
+                "paused: requests are queued, none is started; p goes on");
         else if (text[0] == '\0' && strcmp(t->st.state, "draining") == 0)
             snprintf(text, sizeof(text),
-                "draining: new requests are refused; D takes "
-                "them again");
+                "draining: new requests are refused; D takes them again");
         else if (text[0] == '\0' && strcmp(t->st.state, "stopping") == 0)
-            snprintf(text, sizeof(text),
-                "stopping: the daemon ends when its requests "
-                "have");
+            snprintf(text, sizeof(text), "stopping: the daemon ends when its requests have");
     }
     if (text[0] != '\0')
         top_print(c, 1, 0, 0, attr, " %s %s", t->gone || t->silent > 0 ? "!!" : "*", text);

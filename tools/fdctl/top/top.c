@@ -52,36 +52,32 @@ take_status(struct top_status *s, const json_t *o)
 void
 top_sort_view(struct top *t, int view)
 {
-    top_rows_sort(&t->rows[view], &top_cols((enum top_view)view)[t->sort[view]],
+    top_rows_sort(t->rows[view], &top_cols((enum top_view)view)[t->sort[view]],
         t->reverse[view]);
 }
 
 static void
 take_rows(struct top *t, int what, const json_t *answer)
 {
-    struct top_rows next = { NULL, 0, 0 };
-    struct top_rows *rows = t->rows;
+    json_t **rows = t->rows, *next;
     uint64_t now = clk_now_ns();
     double secs = t->t_rows != 0 ? (double)(now - t->t_rows) / 1e9 : 0;
-    int rc, i;
 
     t->deny[0] = '\0';
     if (what == TOP_A_REQUESTS) {
-        rc = top_rows_requests(answer, &rows[TOP_V_REQUESTS], secs, &next);
+        next = top_rows_requests(answer, rows[TOP_V_REQUESTS], secs);
         t->t_rows = now;
-        if (rc == 0) {
-            top_rows_free(&rows[TOP_V_REQUESTS]);
-            rows[TOP_V_REQUESTS] = next;
-            top_sort_view(t, TOP_V_REQUESTS);
-            top_select(t);
-        } else {
-            top_rows_free(&next);
-        }
+        json_decref(rows[TOP_V_REQUESTS]);
+        rows[TOP_V_REQUESTS] = next;
+        top_sort_view(t, TOP_V_REQUESTS);
+        top_select(t);
         return;
     }
-    (void)top_rows_clients(answer, &rows[TOP_V_REQUESTS], &rows[TOP_V_CLIENTS]);
-    (void)top_rows_users(&rows[TOP_V_REQUESTS], &rows[TOP_V_CLIENTS], &rows[TOP_V_USERS]);
-    for (i = 0; i < TOP_V__N; i++)
+    json_decref(rows[TOP_V_CLIENTS]);
+    json_decref(rows[TOP_V_USERS]);
+    rows[TOP_V_CLIENTS] = top_rows_clients(answer, rows[TOP_V_REQUESTS]);
+    rows[TOP_V_USERS] = top_rows_users(rows[TOP_V_REQUESTS], rows[TOP_V_CLIENTS]);
+    for (int i = 0; i < TOP_V__N; i++)
         top_sort_view(t, i);
     top_select(t);
     /* Building and sending the lists is work for the gate too. */
@@ -201,7 +197,8 @@ adopt(struct top *t, const struct cnt_seg *seg, uint64_t now)
     t->st.known = 0;
     t->deny[0] = '\0';
     t->t_rows = t->t_may_ask = 0;
-    t->rows[TOP_V_REQUESTS].n = t->rows[TOP_V_USERS].n = t->rows[TOP_V_CLIENTS].n = 0;
+    for (int i = 0; i < TOP_V__N; i++)
+        json_array_clear(t->rows[i]);
     t->t_moved = now;
     memset(&t->r, 0, sizeof(t->r));
     top_set_clock(t);
@@ -365,7 +362,7 @@ run(const struct fct *f, double interval, int once, int ascii, int no_color)
     rc = once ? print_once(t, utf8) : top_terminal(t, utf8, no_color);
     top_link_fini(&t->link);
     for (i = 0; i < TOP_V__N; i++)
-        top_rows_free(&t->rows[i]);
+        json_decref(t->rows[i]);
     fct_seg_close(t->seg);
     free(t);
     return rc;

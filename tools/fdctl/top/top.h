@@ -83,36 +83,25 @@ struct top_series top_history_line(const struct top_history *h, enum top_line li
 
 enum top_view { TOP_V_USERS, TOP_V_REQUESTS, TOP_V_CLIENTS, TOP_V__N };
 
-struct top_row {
-    int64_t id; /* request or session; 0 for users */
-    int64_t session, pid, n, sessions, running, queued;
-    int64_t prompt, output, max_new, cost, priority, weight, age_ms, total, held;
-    double rate;  /* output tokens per second, TOP_NONE: not known yet */
-    double share; /* of max_new; TOP_NONE: no limit was named */
-    char user[40], name[40], state[12], op[12];
-};
+/* Rows are JSON objects in a list: those of the daemon, with "running", "queued", "rate"
+ * (output tokens per second, missing: not known yet) and "share" (of max_new, missing: no
+ * limit was named). */
 
-struct top_rows {
-    struct top_row *row;
-    size_t n, cap;
-};
-
-/* Answers to "requests" and "clients"; the old rows give the rates: what grew in
- * secs. 0 or -ENOMEM. */
-int top_rows_requests(const json_t *answer, const struct top_rows *old, double secs,
-    struct top_rows *ret);
-int top_rows_clients(const json_t *answer, const struct top_rows *requests,
-    struct top_rows *ret);
+/* Answers to "requests" and "clients"; the old rows give the rates: what grew in secs. New
+ * references. */
+json_t *top_rows_requests(const json_t *answer, const json_t *old, double secs);
+json_t *top_rows_clients(const json_t *answer, const json_t *requests);
 /* One per user, of those two. */
-int top_rows_users(const struct top_rows *requests, const struct top_rows *clients,
-    struct top_rows *ret);
-void top_rows_free(struct top_rows *rows);
+json_t *top_rows_users(const json_t *requests, const json_t *clients);
+/* TOP_NONE where there is none. */
+double top_row_real(const json_t *row, const char *key);
+int64_t top_row_id(const json_t *row);
 
 enum top_kind { TOP_K_TEXT, TOP_K_INT, TOP_K_COUNT, TOP_K_RATE, TOP_K_AGE, TOP_K_BAR };
 struct top_col {
     const char *name;
     int kind;  /* enum top_kind */
-    size_t at; /* in struct top_row */
+    const char *key;
     int width;
     int from; /* shown on screens at least so wide */
     int down; /* sorted: the greatest first */
@@ -120,7 +109,7 @@ struct top_col {
 /* Columns of a view, the last one's name is NULL. */
 const struct top_col *top_cols(enum top_view view);
 /* By this column; equal ones by id and user. */
-void top_rows_sort(struct top_rows *rows, const struct top_col *col, int reverse);
+void top_rows_sort(json_t *rows, const struct top_col *col, int reverse);
 
 /* ---- admin socket -------------------------------------------------------- */
 
@@ -193,7 +182,7 @@ struct top {
 
     struct top_link link;
     struct top_status st;
-    struct top_rows rows[TOP_V__N];
+    json_t *rows[TOP_V__N]; /* NULL: none */
     uint64_t t_rows;             /* of the last answer to "requests" */
     uint64_t t_asked, t_may_ask; /* requests and clients cost the gate time */
     char deny[512];              /* why there are no rows: "error\nfix" */
@@ -233,7 +222,7 @@ void top_draw(struct top *t, struct top_canvas *c);
 /* The lower part: lines y to y_end. */
 void top_draw_table(struct top *t, struct top_canvas *c, int y, int y_end);
 /* The row selected, NULL: there is none. */
-const struct top_row *top_selected(const struct top *t);
+const json_t *top_selected(const struct top *t);
 /* After new rows, another order or another view: sel follows sel_id. */
 void top_select(struct top *t);
 
