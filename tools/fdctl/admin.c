@@ -89,17 +89,15 @@ show_status(json_t *st)
         json_object_set(st, "workers", json_object_get(st, "worker"));
     fct_text(stdout,
         "fdd       {shown}, {state}, pid {pid}, up {uptime_ms:age}\n"
-        "[own|          this fdctl is {own}: start the daemon again, or install both from "
-        "one build\n]"
-        "socket    {socket}\n[*workers|" WORKER "]"
-        "[*model|model     {name} ({path})\n          {max_model_len} tokens at most"
-        "[shortened| (the model itself: {model_len})], vocabulary {vocab}, "
-        "[has_tokenizer|with tokenizer][!has_tokenizer|no tokenizer: requests by ids]\n]"
-        "[!model|model     not ready\n]"
-        "[*requests|requests  {running} running, {queued} queued ({queued_tokens} tokens); "
-        "{done} done, {error} failed\n          {rejected} rejected, {shed} of them because "
-        "they would have waited too long\n]"
-        "sessions  {sessions}\n[*last_crash|" CRASH "]",
+        "[own|          this fdctl is {own}: start the daemon again, or install both "
+        "from one build\n]socket    {socket}\n[*workers|" WORKER "][*model|model     {name} "
+        "({path})\n          {max_model_len} tokens at most[shortened| (the model "
+        "itself: {model_len})], vocabulary {vocab}, [has_tokenizer|with "
+        "tokenizer][!has_tokenizer|no tokenizer: requests by ids]\n][!model|model     "
+        "not ready\n][*requests|requests  {running} running, {queued} queued "
+        "({queued_tokens} tokens); {done} done, {error} failed\n          {rejected} "
+        "rejected, {shed} of them because they would have waited too long\n]sessions  "
+        "{sessions}\n[*last_crash|" CRASH "]",
         st);
 }
 
@@ -173,16 +171,14 @@ show_memory(json_t *o)
     fct_text(stdout,
         "[*places|{place}\n"
         "  buffer                      planned     in use       free   share  how\n"
-        "[*rows|  {name:-24} {bytes:10bytes} {in_use:10bytes} {free:10bytes} {share:5.1} %  "
-        "{how}\n]"
-        "  sum                      {bytes:10bytes} {in_use:10bytes} {free:10bytes}\n"
-        "[headroom?|  may be taken             {limit:10bytes}, {headroom:bytes} beyond the "
-        "plan\n]\n]"
-        "[*blocks|KV cache, {total} blocks of {block_size} tokens, {dtype}\n]"
-        "                               blocks      bytes\n"
-        "[*lines|  {what:-24} {n:10} {bytes:10bytes}\n]"
-        "holds {tokens} tokens: {concurrency} requests of max_model_len {max_model_len} at a "
-        "time\n",
+        "[*rows|  {name:-24} {bytes:10bytes} {in_use:10bytes} {free:10bytes} "
+        "{share:5.1} %  {how}\n]  sum                      {bytes:10bytes} "
+        "{in_use:10bytes} {free:10bytes}\n"
+        "[headroom?|  may be taken             {limit:10bytes}, {headroom:bytes} "
+        "beyond the plan\n]\n][*blocks|KV cache, {total} blocks of {block_size} "
+        "tokens, {dtype}\n]                               blocks      bytes\n"
+        "[*lines|  {what:-24} {n:10} {bytes:10bytes}\n]holds {tokens} tokens: "
+        "{concurrency} requests of max_model_len {max_model_len} at a time\n",
         o);
 }
 
@@ -350,8 +346,7 @@ fct_cmd_cancel(const struct fct *f, int argc, char **argv)
         return rc;
     if (a.words.n == 0 && !a.all && !a.has_session)
         return fct_fail(FCT_EX_USAGE,
-            "cancel: which? give ids (fdctl requests), "
-            "--session or --all");
+            "cancel: which? give ids (fdctl requests), --session or --all");
     for (int i = 0; i < a.words.n; i++)
         if ((rc = fct_u64("cancel", a.words.text[i], INT64_MAX, &id)) != 0)
             return rc;
@@ -439,9 +434,7 @@ fct_cmd_config(const struct fct *f, int argc, char **argv)
 
 static const struct fct_opt model_opts[] = {
     { "file", 0, "NAME",
-        "write one of the model's files to "
-        "standard output:",
-        FCT_TEXT(struct args, file) },
+        "write one of the model's files to standard output:", FCT_TEXT(struct args, file) },
     JSON
 };
 

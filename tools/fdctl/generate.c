@@ -59,9 +59,7 @@ take_word(void *args, const char *word)
 {
     if (strcmp(word, "-") != 0)
         return fct_fail(FCT_EX_USAGE,
-            "generate: unexpected '%s'; a prompt is given with "
-            "-p",
-            word);
+            "generate: unexpected '%s'; a prompt is given with -p", word);
     return fct_set(&line, "prompt-file", word, args);
 }
 

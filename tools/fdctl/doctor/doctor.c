@@ -421,14 +421,13 @@ run_apart(struct doc *d, size_t group)
     }
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
         ;
-    if (!json_is_array(checks)) {
+    if (!json_is_array(checks))
         doc_add(d, DOC_FAIL, "check", "ended by %s %d" FIX "%s",
             WIFSIGNALED(status) ? "signal" : "exit code",
             WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status),
             groups[group].hang);
-    } else {
+    else
         json_array_extend(d->checks, checks);
-    }
     json_decref(checks);
 }
 

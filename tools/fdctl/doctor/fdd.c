@@ -63,21 +63,20 @@ check_runtime(struct doc *d)
             dir, strerror(-rc));
         return;
     }
-    if (!S_ISDIR(st.st_mode)) {
+    if (!S_ISDIR(st.st_mode))
         doc_add(d, DOC_FAIL, "runtime folder",
             "%s is not a folder" FIX "remove it, or name another one: daemon.runtime_dir",
             dir);
-    } else if ((st.st_mode & 0022) != 0) {
+    else if ((st.st_mode & 0022) != 0)
         doc_add(d, DOC_FAIL, "runtime folder",
-            "%s can be written by others (mode %04o), "
-            "fdd refuses it" FIX "another daemon.runtime_dir, a folder that fdd makes",
+            "%s can be written by others (mode %04o), fdd refuses it" FIX
+            "another daemon.runtime_dir, a folder that fdd makes",
             dir, (unsigned)(st.st_mode & 07777));
-    } else {
+    else
         doc_add(d, DOC_OK, "runtime folder", "%s of %s, mode %04o%s%s", dir,
             doc_user(st.st_uid, user, sizeof(user)), (unsigned)(st.st_mode & 07777),
             st.st_uid != d->uid ? ", read by " : "",
             st.st_uid != d->uid ? doc_user(d->uid, me, sizeof(me)) : "");
-    }
 }
 
 static void
@@ -124,19 +123,17 @@ check_group(struct doc *d, const char *name, const char *group, const char *may)
     char user[64];
 
     (void)doc_user(d->uid, user, sizeof(user));
-    if (d->uid == 0) {
+    if (d->uid == 0)
         doc_add(d, DOC_OK, name, "root may do everything");
-    } else if (gr == NULL) {
+    else if (gr == NULL)
         doc_add(d, DOC_NOTE, name,
-            "the group %s does not exist: only root and the "
-            "daemon's own user may %s" FIX MAKE_GROUP,
+            "the group %s does not exist: only root and the daemon's own user may %s" FIX MAKE_GROUP,
             group, may, group, group, user);
-    } else if (in_group(gr->gr_gid)) {
+    else if (in_group(gr->gr_gid))
         doc_add(d, DOC_OK, name, "%s is in %s and may %s", user, group, may);
-    } else {
+    else
         doc_add(d, DOC_NOTE, name, "%s is not in %s, whose members may %s" FIX JOIN, user,
             group, may, group, user);
-    }
 }
 
 /* ---- daemon ------------------------------------------------------------------------ */
@@ -148,26 +145,24 @@ check_worker(struct doc *d, const json_t *w)
     const char *phase = fct_str(w, "phase");
     long long deaths = fct_num(w, "deaths");
 
-    if (json_is_object(retry)) {
+    if (json_is_object(retry))
         doc_add(d, DOC_FAIL, "worker",
             "blocked, waits for %s, tried %lld times: %s" FIX "%s",
             fct_str(retry, "waits_for"), fct_num(retry, "tries"), fct_str(retry, "error"),
             fct_str(retry, "fix")[0] != '\0' ? fct_str(retry, "fix")
                                              : "its log says why: journalctl -u fdd");
-    } else if (strcmp(phase, "failed") == 0) {
+    else if (strcmp(phase, "failed") == 0)
         doc_add(d, DOC_FAIL, "worker", "failed: %s" FIX "%s",
             fct_str(w, "error")[0] != '\0' ? fct_str(w, "error") : fct_str(w, "last_death"),
             fct_str(w, "fix")[0] != '\0' ? fct_str(w, "fix")
-                                         : "its log says why: "
-                                           "journalctl -u fdd");
-    } else if (fct_num(w, "restart_in_ms") > 0) {
+                                         : "its log says why: journalctl -u fdd");
+    else if (fct_num(w, "restart_in_ms") > 0)
         doc_add(d, DOC_WARN, "worker",
             "died and is started again in %lld ms: %s" FIX
             "fdctl debug panic shows its last words; journalctl -u fdd",
             fct_num(w, "restart_in_ms"), fct_str(w, "last_death"));
-    } else {
+    else
         doc_add(d, DOC_OK, "worker", "%s, pid %lld", phase, fct_num(w, "pid"));
-    }
     if (deaths == 0)
         return;
     doc_add(d, DOC_WARN, "worker deaths",
@@ -211,12 +206,11 @@ check_daemon(struct doc *d)
             : strcmp(state, "draining") == 0
             ? "it takes no requests until fdctl drain --off"
             : "wait for it: fdctl --wait 60 ping");
-    if (differs) {
+    if (differs)
         doc_add(d, DOC_WARN, "version",
             "the daemon is %s, this fdctl %s" FIX
             "install both from the same release and start the daemon again",
             version, ver_text());
-    }
     for (size_t i = 0; i < json_array_size(ws); i++)
         check_worker(d, json_array_get(ws, i));
 }
@@ -245,8 +239,8 @@ check_model_dir(struct doc *d)
     }
     if (dir[0] != '/' && strcmp(d->par_from, "the daemon") == 0 && d->daemon_pid > 0) {
         doc_add(d, DOC_NOTE, "model",
-            "%s, below a folder of the daemon that this user "
-            "may not see" FIX "sudo fdctl doctor fdd, or name it: fdctl doctor --model DIR",
+            "%s, below a folder of the daemon that this user may not see" FIX
+            "sudo fdctl doctor fdd, or name it: fdctl doctor --model DIR",
             dir);
         return;
     }
@@ -272,9 +266,8 @@ check_model_dir(struct doc *d)
             dir, d->par_from);
     } else {
         doc_add(d, DOC_OK, "model",
-            "%s (%s), %u weight file%s; to check all of it: "
-            "fdd-worker --check %s",
-            dir, d->par_from, n, n == 1 ? "" : "s", dir);
+            "%s (%s), %u weight file%s; to check all of it: fdd-worker --check %s", dir,
+            d->par_from, n, n == 1 ? "" : "s", dir);
     }
 }
 

@@ -132,8 +132,7 @@ check_driver(struct doc *d)
     }
     if (d->nvml == NULL) {
         doc_add(d, DOC_WARN, "driver",
-            "module %s is loaded, but libnvidia-ml.so.1 is "
-            "not found" FIX
+            "module %s is loaded, but libnvidia-ml.so.1 is not found" FIX
             "install the driver's libraries of version %s (in a container: the "
             "NVIDIA container toolkit, --gpus all)",
             module, module);
@@ -161,25 +160,22 @@ check_libraries(struct doc *d)
     const char *named = getenv("FDD_CUBLASLT");
     int version = 0;
 
-    if (!HAVE_BACKEND) {
+    if (!HAVE_BACKEND)
         doc_add(d, DOC_WARN, "backend",
             "this build of fdd has no CUDA backend" FIX
             "build it with nvcc in reach: configure --with-cuda=/usr/local/cuda");
-    }
-    if (ASK(cuda_version, &version)) {
+    if (ASK(cuda_version, &version))
         doc_add(d, version >= 12000 ? DOC_OK : DOC_WARN, "cuda",
             "the driver supports %d.%d" FIX
             "update the driver: CUDA 12 is the least that fdd is built with",
             version / 1000, version % 1000 / 10);
-    }
-    if (d->tries->lib("libcuda.so.1") == 0) {
+    if (d->tries->lib("libcuda.so.1") == 0)
         doc_add(d, DOC_OK, "libcuda", "libcuda.so.1");
-    } else {
+    else
         doc_add(d, DOC_FAIL, "libcuda",
             "libcuda.so.1 is not found" FIX
             "install the driver's CUDA library (Debian: libcuda1; in a container: "
             "NVIDIA_DRIVER_CAPABILITIES=compute,utility)");
-    }
     if (named != NULL && named[0] != '\0') {
         int rc = d->tries->lib(named);
 
@@ -383,13 +379,12 @@ check_procs(struct doc *d, struct gpu *g)
         "kv.gpu_memory_utilization (now %g)",
         n > 0 ? text : "no process", d->par->kv_gpu_memory_utilization);
     doc_data(d, "processes", list);
-    if (g->n_worker > 1) {
+    if (g->n_worker > 1)
         doc_add(d, DOC_WARN, check_name(g, "daemons"),
             "%d workers of fdd share it: pids %s" FIX
             "stop one (fdctl --runtime-dir DIR stop), or give each a GPU of its "
             "own: CUDA_VISIBLE_DEVICES in its environment",
             g->n_worker, pids);
-    }
 }
 
 static void
@@ -407,21 +402,18 @@ check_memory(struct doc *d, struct gpu *g)
         weights = 0;
     (void)fct_bytes((double)m.free, a);
     (void)fct_bytes((double)m.total, b);
-    if (g->n_worker == 0 && weights > m.free) {
+    if (g->n_worker == 0 && weights > m.free)
         doc_add(d, DOC_WARN, check_name(g, "memory"),
             "%s of %s free; the weights have %s" FIX
-            "end what holds memory, set quant.weights = wint8, or take a smaller "
-            "model",
+            "end what holds memory, set quant.weights = wint8, or take a smaller model",
             a, b, fct_bytes((double)weights, c));
-    } else if (g->n_worker == 0 && (double)m.free < share * (double)m.total) {
+    else if (g->n_worker == 0 && (double)m.free < share * (double)m.total)
         doc_add(d, DOC_NOTE, check_name(g, "memory"),
-            "%s of %s free, less than "
-            "kv.gpu_memory_utilization = %g would take" FIX
+            "%s of %s free, less than kv.gpu_memory_utilization = %g would take" FIX
             "end what holds memory; else the KV cache gets what is left",
             a, b, share);
-    } else {
+    else
         doc_add(d, DOC_OK, check_name(g, "memory"), "%s of %s free", a, b);
-    }
     doc_data(d, "total", json_integer((json_int_t)m.total));
     doc_data(d, "free", json_integer((json_int_t)m.free));
 }
@@ -439,10 +431,9 @@ check_modes(struct doc *d, struct gpu *g)
                    : "off: the driver unloads between uses, the start takes longer" FIX
                      "sudo nvidia-smi -i %u -pm 1, or enable nvidia-persistenced",
             g->i);
-    if (ASK(compute_mode, g->dev, &v) && v == 2) {
+    if (ASK(compute_mode, g->dev, &v) && v == 2)
         doc_add(d, DOC_FAIL, check_name(g, "compute mode"),
             "prohibited" FIX "sudo nvidia-smi -i %u -c 0", g->i);
-    }
     if (ASK(ecc_mode, g->dev, &v, &pending)) {
         if (v != 0)
             (void)ASK(ecc_errors, g->dev, 1, 0, &errors);
@@ -512,8 +503,7 @@ check_link(struct doc *d, struct gpu *g)
         !ASK(pcie_width, g->dev, &width) || !ASK(pcie_width_max, g->dev, &width_max))
         return;
     doc_add(d, width < width_max ? DOC_WARN : DOC_OK, check_name(g, "pcie"),
-        "generation "
-        "%u of %u, x%u of x%u%s" FIX
+        "generation %u of %u, x%u of x%u%s" FIX
         "the GPU has fewer lanes than it can use: another slot, or seat it "
         "again; loading the weights takes longer",
         gen, gen_max, width, width_max, gen < gen_max ? " (an idle link is slower)" : "");
@@ -606,11 +596,10 @@ doc_gpu(struct doc *d)
         return;
     memset(g, 0, sizeof(g));
     rc = d->nvml->count(&n);
-    if (rc != DOC_NVML_OK || n == 0) {
+    if (rc != DOC_NVML_OK || n == 0)
         doc_add(d, DOC_NOTE, "devices",
             "%s" FIX "nvidia-smi -L; in a container: --gpus all",
             rc != DOC_NVML_OK ? d->nvml->error(rc) : "a driver, but no GPU");
-    }
     if (n > 0 && rc == DOC_NVML_OK) {
         check_libraries(d);
         check_device_files(d, n);

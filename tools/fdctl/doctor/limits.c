@@ -91,8 +91,8 @@ check_rlimits(struct doc *d)
         int is_free = may_lock_all(d, proc), is_enough = soft >= lock || is_free;
 
         doc_add(d, is_enough ? DOC_OK : DOC_WARN, "memlock",
-            "%s %s%s; %lld sessions "
-            "lock %s" FIX "LimitMEMLOCK=infinity in the service (fdd.service has it), else "
+            "%s %s%s; %lld sessions lock %s" FIX
+            "LimitMEMLOCK=infinity in the service (fdd.service has it), else "
             "ulimit -l unlimited before fdd, allowed by\n'* - memlock unlimited' in "
             "/etc/security/limits.d/fdd.conf",
             soft == UINT64_MAX ? "unlimited" : fct_bytes((double)soft, have), who,
@@ -108,8 +108,8 @@ check_rlimits(struct doc *d)
     }
     /* The daemon raises the soft limit itself. */
     doc_add(d, hard >= files ? DOC_OK : DOC_WARN, "nofile",
-        "%llu, at most %llu %s; "
-        "%llu needed" FIX "LimitNOFILE=65536 in the service, else ulimit -Hn, or a smaller "
+        "%llu, at most %llu %s; %llu needed" FIX
+        "LimitNOFILE=65536 in the service, else ulimit -Hn, or a smaller "
         "ipc.max_clients (%lld)",
         (unsigned long long)soft, (unsigned long long)hard, who,
         (unsigned long long)files, (long long)d->par->ipc_max_clients);
@@ -149,8 +149,8 @@ check_shm(struct doc *d)
     snprintf(path, sizeof(path), "%s/dev/shm", d->root);
     if (statvfs(path, &vfs) != 0) {
         doc_add(d, DOC_FAIL, "/dev/shm",
-            "%s: fdd starts no worker, for what they share is "
-            "made there" FIX "sudo mount -t tmpfs -o nosuid,nodev tmpfs /dev/shm",
+            "%s: fdd starts no worker, for what they share is made there" FIX
+            "sudo mount -t tmpfs -o nosuid,nodev tmpfs /dev/shm",
             strerror(errno));
         return;
     }
@@ -177,9 +177,7 @@ check_overcommit(struct doc *d)
     doc_add(d, v == 2 ? DOC_WARN : DOC_OK, "overcommit",
         "vm.overcommit_memory = %llu%s" FIX "sudo sysctl -w vm.overcommit_memory=0",
         (unsigned long long)v,
-        v == 2 ? ": the KV pool's reserved addresses and CUDA's "
-                 "count as memory"
-               : "");
+        v == 2 ? ": the KV pool's reserved addresses and CUDA's count as memory" : "");
 }
 
 static void
@@ -221,16 +219,15 @@ check_pages(struct doc *d, const char *meminfo)
     uint64_t total = 0, left = 0, size = 0;
     char mode[32], a[32], b[32];
 
-    if (chosen(d, thp, mode, sizeof(mode)) != 0) {
+    if (chosen(d, thp, mode, sizeof(mode)) != 0)
         doc_unknown(d, "huge pages", thp);
-    } else {
+    else
         doc_add(d, strcmp(mode, "never") == 0 ? DOC_WARN : DOC_OK, "huge pages",
             "transparent: %s%s" FIX "echo madvise | sudo tee %s", mode,
             strcmp(mode, "never") == 0 ? "; the CPU backend "
                                          "keeps weights and KV cache in small pages"
                                        : "",
             thp);
-    }
     if (chosen(d, "/sys/kernel/mm/transparent_hugepage/shmem_enabled", mode,
             sizeof(mode)) == 0)
         doc_add(d, DOC_OK, "shared huge pages", "%s (rings are small)", mode);
@@ -242,8 +239,7 @@ check_pages(struct doc *d, const char *meminfo)
         return;
     }
     doc_add(d, left > 0 ? DOC_NOTE : DOC_OK, "reserved pages",
-        "%s in hugetlb pages, %s "
-        "of it free; fdd uses none" FIX
+        "%s in hugetlb pages, %s of it free; fdd uses none" FIX
         "if no other program wants them: sudo sysctl -w vm.nr_hugepages=0",
         fct_bytes((double)(total * size), a), fct_bytes((double)(left * size), b));
 }
@@ -313,17 +309,15 @@ check_model(struct doc *d, uint64_t room)
         return;
     if (doc_weights(d, model, &bytes, &n) != 0 || n == 0)
         return; /* group fdd says why */
-    if (bytes <= room || is_loaded) {
+    if (bytes <= room || is_loaded)
         doc_add(d, DOC_OK, "model", "%s of weights in %u file%s%s",
             fct_bytes((double)bytes, a), n, n == 1 ? "" : "s", is_loaded ? ", loaded" : "");
-    } else {
+    else
         doc_add(d, on_cpu ? DOC_FAIL : DOC_NOTE, "model",
-            "%s of weights in %u file%s; "
-            "%s of host memory can be had" FIX
+            "%s of weights in %u file%s; %s of host memory can be had" FIX
             "on the CPU backend: end what holds memory (below), set quant.weights "
             "= wint8, or take a smaller model",
             fct_bytes((double)bytes, a), n, n == 1 ? "" : "s", fct_bytes((double)room, b));
-    }
     doc_data(d, "bytes", json_integer((json_int_t)bytes));
     doc_data(d, "files", json_integer(n));
 }

@@ -122,24 +122,21 @@ check_kernel(struct doc *d)
     unsigned major = 0, minor = 0;
     char os[256], text[4096];
 
-    if (sscanf(d->kernel, "%u.%u", &major, &minor) != 2 || major > 1000 || minor > 1000) {
+    if (sscanf(d->kernel, "%u.%u", &major, &minor) != 2 || major > 1000 || minor > 1000)
         doc_add(d, DOC_NOTE, "kernel",
             "unknown: release '%s'" FIX "compare with 5.6 by hand: uname -r", d->kernel);
-    } else if (major * 1000 + minor < 5003) {
+    else if (major * 1000 + minor < 5003)
         doc_add(d, DOC_FAIL, "kernel",
-            "%s, too old: fdd needs 5.3 (pidfd_open), 5.6 to "
-            "read weights by io_uring" FIX
+            "%s, too old: fdd needs 5.3 (pidfd_open), 5.6 to read weights by io_uring" FIX
             "install a kernel of at least 5.6 and start the machine again",
             d->kernel);
-    } else if (major * 1000 + minor < 5006) {
+    else if (major * 1000 + minor < 5006)
         doc_add(d, DOC_WARN, "kernel",
-            "%s: weights are read by pread, io_uring's reads "
-            "came with 5.6" FIX
+            "%s: weights are read by pread, io_uring's reads came with 5.6" FIX
             "install a kernel of at least 5.6 and start the machine again",
             d->kernel);
-    } else {
+    else
         doc_add(d, DOC_OK, "kernel", "%s (5.6 needed)", d->kernel);
-    }
     if (doc_read(d, "/etc/os-release", text, sizeof(text)) > 0 &&
         doc_field(text, "PRETTY_NAME", os, sizeof(os)) == 0)
         doc_add(d, DOC_OK, "distribution", "%s", os);
@@ -244,19 +241,18 @@ check_processors(struct doc *d)
         return;
     }
     doc_cgroup(d, &c);
-    if (c.cpus > 0 && c.cpus < n) {
+    if (c.cpus > 0 && c.cpus < n)
         doc_add(d, DOC_WARN, "processors",
-            "%u, but the control group gives the time of "
-            "%.1f" FIX "set device.threads = %u, or lift the quota (systemd: CPUQuota=, "
+            "%u, but the control group gives the time of %.1f" FIX
+            "set device.threads = %u, or lift the quota (systemd: CPUQuota=, "
             "docker: --cpus)",
             n, c.cpus, c.cpus < 2 ? 1 : (unsigned)c.cpus);
-    } else if (n < 2) {
+    else if (n < 2)
         doc_add(d, DOC_WARN, "processors",
             "1: daemon, worker and clients take turns" FIX
             "give the daemon at least two processors (taskset, CPUAffinity=)");
-    } else {
+    else
         doc_add(d, DOC_OK, "processors", n_all > n ? "%u of %u" : "%u", n, n_all);
-    }
     doc_data(d, "allowed", json_integer(n));
     doc_data(d, "online", json_integer(n_all));
     doc_data(d, "quota", c.cpus > 0 ? json_real(c.cpus) : json_null());
@@ -311,12 +307,12 @@ check_virtual(struct doc *d, const char *cpuinfo)
     snprintf(path, sizeof(path), "%s/.dockerenv", d->root);
     if (kind[0] == '\0' && access(path, F_OK) == 0)
         snprintf(kind, sizeof(kind), "docker");
-    if (has_flag(flags, "hypervisor") && steal >= 0.02) {
+    if (has_flag(flags, "hypervisor") && steal >= 0.02)
         doc_add(d, DOC_NOTE, "virtualization",
-            "virtual machine%s%s; others took %.0f %% "
-            "of its processors' time" FIX "give it processors of its own on the host",
+            "virtual machine%s%s; others took %.0f %% of its processors' time" FIX
+            "give it processors of its own on the host",
             vendor[0] != '\0' ? " of " : "", vendor, steal * 100);
-    } else {
+    else
         doc_add(d, DOC_OK, "virtualization", "%s%s%s%s%s",
             has_flag(flags, "hypervisor") ? "virtual machine"
                 : cpuinfo[0] != '\0'      ? "none seen"
@@ -324,7 +320,6 @@ check_virtual(struct doc *d, const char *cpuinfo)
             has_flag(flags, "hypervisor") && vendor[0] != '\0' ? " of " : "",
             has_flag(flags, "hypervisor") ? vendor : "",
             kind[0] != '\0' ? ", container: " : "", kind);
-    }
 }
 
 void
@@ -428,8 +423,7 @@ doc_io_uring(struct doc *d)
     check_sysctl(d);
     check_setup(d);
     check_seccomp(d);
-    if (d->par->model_load_uring == 0) {
+    if (d->par->model_load_uring == 0)
         doc_add(d, DOC_NOTE, "model.load_uring",
             "no: weights are read by pread" FIX "set model.load_uring = yes");
-    }
 }

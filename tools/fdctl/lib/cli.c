@@ -480,17 +480,26 @@ fct_exit_code(int status)
     return strcmp(cls, "SESSION") == 0 ? FCT_EX_PROTO : FCT_EX_SOFT;
 }
 
-int
-fct_u64(const char *what, const char *text, uint64_t max, uint64_t *ret)
+/* -EINVAL: not one; -ERANGE: of more than 64 bits. */
+static int
+whole(const char *text, uint64_t *ret)
 {
-    unsigned long long v;
     char *end;
 
     errno = 0;
-    v = strtoull(text, &end, 10);
-    if (end == text || *end != '\0' || strchr(text, '-') != NULL)
+    *ret = strtoull(text, &end, 10);
+    return end == text || *end != '\0' || strchr(text, '-') != NULL ? -EINVAL : -errno;
+}
+
+int
+fct_u64(const char *what, const char *text, uint64_t max, uint64_t *ret)
+{
+    uint64_t v;
+    int rc = whole(text, &v);
+
+    if (rc == -EINVAL)
         return fct_fail(FCT_EX_USAGE, "%s %s: not a whole number", what, text);
-    if (errno == ERANGE || v > max)
+    if (rc != 0 || v > max)
         return fct_fail(FCT_EX_USAGE, "%s %s: at most %llu", what, text,
             (unsigned long long)max);
     *ret = v;
@@ -500,13 +509,9 @@ fct_u64(const char *what, const char *text, uint64_t max, uint64_t *ret)
 int
 fct_u32(const char *what, const char *text, uint32_t lo, uint32_t hi, uint32_t *ret)
 {
-    unsigned long long v;
-    char *end;
+    uint64_t v;
 
-    errno = 0;
-    v = strtoull(text, &end, 10);
-    if (end == text || *end != '\0' || strchr(text, '-') != NULL || errno != 0 ||
-        v < lo || v > hi)
+    if (whole(text, &v) != 0 || v < lo || v > hi)
         return fct_fail(FCT_EX_USAGE, "%s %s: must be a whole number from %u to %u", what,
             text, lo, hi);
     *ret = (uint32_t)v;

@@ -118,8 +118,7 @@ fct_paths(struct fct *f, const char *socket, const char *admin, const char *dir,
         snprintf(f->admin, sizeof(f->admin), "%.*s/admin.sock", 480, f->dir);
     if (strlen(f->socket) >= sizeof(un.sun_path) || strlen(f->admin) >= sizeof(un.sun_path))
         return fct_fail(FCT_EX_USAGE,
-            "%s: longer than the %zu bytes a socket's "
-            "path can have",
+            "%s: longer than the %zu bytes a socket's path can have",
             strlen(f->socket) > strlen(f->admin) ? f->socket : f->admin,
             sizeof(un.sun_path) - 1);
     return 0;
@@ -153,8 +152,7 @@ fct_no_permission(const char *what, gid_t gid)
     else
         snprintf(group, sizeof(group), "%lu", (unsigned long)gid);
     return fct_fail(FCT_EX_PERM,
-        "%s: permission denied; members of the group %s "
-        "may use it:\n"
+        "%s: permission denied; members of the group %s may use it:\n"
         "  sudo usermod -aG %s $USER    (then log in again)",
         what, group, group);
 }
@@ -705,8 +703,7 @@ fct_wait_ready(struct fct *f)
             return cannot_connect(f, f->socket, EACCES);
         if (seen == SEEN_NOTHING && (has_ended(f, &w) || reached))
             return fct_fail(FCT_EX_UNAV,
-                "the daemon at %s ended before it was ready; "
-                "its log says why%s%s%s",
+                "the daemon at %s ended before it was ready; its log says why%s%s%s",
                 f->socket, reached ? " (at last " : "", reached ? why : "",
                 reached ? ")" : "");
         reached |= seen == SEEN_BUSY;

@@ -181,9 +181,8 @@ explain(const struct fct *f, const char *what, int rc)
             f->dir);
     if (rc == -ETIMEDOUT)
         return fct_fail(FCT_EX_TEMP,
-            "%s of %s: the daemon gives no answer; root can read "
-            "them all the same",
-            what, f->dir);
+            "%s of %s: the daemon gives no answer; root can read them all the same", what,
+            f->dir);
     return fct_fail(FCT_EX_UNAV,
         "no daemon with the runtime folder %s: %s; start it:\n"
         "  sudo systemctl start fdd\nor for yourself:\n  fdd --set model.path=DIR",

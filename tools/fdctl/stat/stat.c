@@ -82,14 +82,11 @@ nothing_named(const char *word)
 
     if (strpbrk(word, "*?[") != NULL)
         return fct_fail(FCT_EX_USAGE,
-            "stat: no counter matches '%s'; fdctl stat -1 "
-            "lists all",
-            word);
+            "stat: no counter matches '%s'; fdctl stat -1 lists all", word);
     for (size_t i = 0; i < STT_N_ROW; i++)
         fct_near(&near, row_name(i));
     return fct_fail(FCT_EX_USAGE,
-        "stat: no counter is named '%s'; the nearest is '%s'; "
-        "fdctl stat -1 lists all",
+        "stat: no counter is named '%s'; the nearest is '%s'; fdctl stat -1 lists all",
         word, near.name);
 }
 
@@ -326,19 +323,16 @@ check(const struct stat_args *a)
             a->prom ? "prometheus" : "textfile");
     if (a->prom && a->textfile != NULL)
         return fct_fail(FCT_EX_USAGE,
-            "stat: --prometheus prints and --textfile writes a "
-            "file; name one");
+            "stat: --prometheus prints and --textfile writes a file; name one");
     if (prom && a->n_word > 0)
         return fct_fail(FCT_EX_USAGE,
-            "stat: --%s has every metric; names of counters go "
-            "with the text and --json",
+            "stat: --%s has every metric; names of counters go with the text and --json",
             a->prom ? "prometheus" : "textfile");
     if (a->names != 0 && !prom)
         return fct_fail(FCT_EX_USAGE, "stat: --names needs --prometheus or --textfile");
     if (a->prom && a->interval > 0)
         return fct_fail(FCT_EX_USAGE,
-            "stat: --prometheus prints once; to repeat: "
-            "--textfile FILE -i S");
+            "stat: --prometheus prints once; to repeat: --textfile FILE -i S");
     return 0;
 }
 

@@ -61,14 +61,19 @@ emit(struct pf *p, uint64_t t_ns, const char *ph, int pid, int tid, json_t *more
     p->n++;
 }
 
+/* By a and b, then by c and d. */
+static int
+order(uint64_t a, uint64_t b, uint64_t c, uint64_t d)
+{
+    return a != b ? (a < b ? -1 : 1) : c < d ? -1 : c > d;
+}
+
 static int
 by_time(const void *a, const void *b)
 {
     const struct pf_ev *x = a, *y = b;
 
-    if (x->ts != y->ts)
-        return x->ts < y->ts ? -1 : 1;
-    return x->order < y->order ? -1 : x->order > y->order;
+    return order(x->ts, y->ts, x->order, y->order);
 }
 
 /* ---- steps ----------------------------------------------------------------------- */
@@ -116,9 +121,7 @@ cmp_edge(const void *a, const void *b)
 {
     const struct edge *x = a, *y = b;
 
-    if (x->from != y->from)
-        return x->from < y->from ? -1 : 1;
-    return x->to < y->to ? -1 : x->to > y->to;
+    return order(x->from, y->from, x->to, y->to);
 }
 
 static void
@@ -231,9 +234,7 @@ cmp_life(const void *a, const void *b)
 {
     const struct life *x = a, *y = b;
 
-    if (x->ev->id != y->ev->id)
-        return x->ev->id < y->ev->id ? -1 : 1;
-    return x->order < y->order ? -1 : x->order > y->order;
+    return order(x->ev->id, y->ev->id, x->order, y->order);
 }
 
 /* One track: a request's, or that of one of its further samples. */
@@ -393,11 +394,11 @@ write_all(struct pf *p)
         fprintf(p->out, "%s,\n", p->ev[i].text);
     /* what the list ends with, without a comma */
     fprintf(p->out,
-        "{\"ph\":\"M\",\"pid\":%d,\"tid\":0,\"name\":\"process_labels\","
-        "\"args\":{\"labels\":\"fdd%s\"}}\n],\n\"displayTimeUnit\":\"ms\",\n"
-        "\"otherData\":{\"program\":\"fdctl %s\",\"steps\":\"%zu\","
-        "\"steps_overwritten\":\"%" PRIu64 "\",\"events_overwritten\":\"%" PRIu64 "\","
-        "\"begin_monotonic_ns\":\"%" PRIu64 "\",\"begin_unix_ns\":\"%" PRIu64 "\"}}\n",
+        "{\"ph\":\"M\",\"pid\":%d,\"tid\":0,\"name\":\"process_labels\",\"args\":{\"labels\":\"fdd%s\"}}\n],\n\"displayTimeUnit\":\"ms\",\n"
+        "\"otherData\":{\"program\":\"fdctl "
+        "%s\",\"steps\":\"%zu\",\"steps_overwritten\":\"%" PRIu64
+        "\",\"events_overwritten\":\"%" PRIu64 "\",\"begin_monotonic_ns\":\"%" PRIu64
+        "\",\"begin_unix_ns\":\"%" PRIu64 "\"}}\n",
         P_ENGINE, s->ended ? " (ended)" : "", ver_text(), s->n_step, s->lost_steps,
         s->lost_events, p->base, ftr_real_ns(&s->clock, p->base));
     errno = EIO;
