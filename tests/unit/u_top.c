@@ -413,10 +413,8 @@ busy_top(void)
     t->raw.w.kv_blocks_used = 460;
     t->raw.w.kv_blocks_total = 1024;
     t->raw.w.preemptions = 2;
-    t->st = (struct top_status){ .known = 1,
-        .version = "0.1.0",
-        .state = "running",
-        .phase = "ready" };
+    t->status = json_pack("{s:s, s:s, s:{s:s}}", "version", "0.1.0", "state", "running",
+        "worker", "phase", "ready");
     for (i = 0; i < 100; i++)
         top_history_add(&t->hist, &t->r);
     t->rows[TOP_V_REQUESTS] = requests_of(three, NULL, 0);
@@ -427,8 +425,17 @@ busy_top(void)
 }
 
 static void
+set(struct top *t, const char *of, const char *key, json_t *value)
+{
+    json_t *o = of != NULL ? json_object_get(t->status, of) : t->status;
+
+    assert_int_equal(json_object_set_new(o, key, value), 0);
+}
+
+static void
 free_top(struct top *t)
 {
+    json_decref(t->status);
     int i;
 
     for (i = 0; i < TOP_V__N; i++)
@@ -488,7 +495,7 @@ static void
 t_every_size(void **state)
 {
     struct top *t = busy_top();
-    char user[300] = "";
+    char user[300] = "", state_text[300] = "";
     int w, h, i;
 
     (void)state;
@@ -500,7 +507,8 @@ t_every_size(void **state)
     memset(user, 'u', sizeof(user) - 1);
     json_object_set_new(json_array_get(t->rows[TOP_V_REQUESTS], 1), "user",
         json_string(user));
-    memset(t->st.state, 's', sizeof(t->st.state) - 1);
+    memset(state_text, 's', sizeof(state_text) - 1);
+    set(t, NULL, "state", json_string(state_text));
     for (w = 1; w <= 220; w += 7)
         for (h = 1; h <= 60; h += 5)
             for (i = 0; i < 8; i++) {
@@ -532,26 +540,26 @@ t_notices(void **state)
     shows(drawn(t, 80, 24), "frozen at 14:02:11; space goes on");
     shows(drawn(t, 80, 24), "space thaw");
     t->frozen = 0;
-    t->st.paused = 1;
+    set(t, NULL, "paused", json_true());
     shows(drawn(t, 80, 24), "paused: requests are queued, none is started");
     shows(drawn(t, 80, 24), "p go on");
-    strcpy(t->st.state, "draining");
-    t->st.paused = 0;
+    set(t, NULL, "state", json_string("draining"));
+    set(t, NULL, "paused", json_false());
     shows(drawn(t, 80, 24), "draining: new requests are refused");
-    strcpy(t->st.phase, "loading");
-    t->st.load_percent = 42;
+    set(t, "worker", "phase", json_string("loading"));
+    set(t, "worker", "load_percent", json_integer(42));
     shows(drawn(t, 80, 24), "worker loading, 42 %");
-    strcpy(t->st.phase, "none");
-    strcpy(t->st.death, "ended by signal 9 (Killed)");
-    t->st.restart_in_ms = 1500;
+    set(t, "worker", "phase", json_string("none"));
+    set(t, "worker", "last_death", json_string("ended by signal 9 (Killed)"));
+    set(t, "worker", "restart_in_ms", json_integer(1500));
     shows(drawn(t, 80, 24),
         "the worker died (ended by signal 9 (Killed)), a new one "
         "starts in 1.5 s");
-    t->st.restart_in_ms = 0;
-    t->st.deaths = 3;
+    set(t, "worker", "restart_in_ms", json_integer(0));
+    set(t, "worker", "deaths", json_integer(3));
     shows(drawn(t, 80, 24), "no worker; 3 died before");
-    strcpy(t->st.error, "no such model");
-    strcpy(t->st.fix, "set model.path");
+    set(t, "worker", "error", json_string("no such model"));
+    set(t, "worker", "fix", json_string("set model.path"));
     shows(drawn(t, 80, 24), "worker none: no such model; set model.path");
     t->silent = 7;
     text = drawn(t, 80, 24);

@@ -158,7 +158,7 @@ daemon_key(struct top *t, int key)
         t->ask = TOP_A_DRAIN;
         t->ask_off = 1;
         act(t);
-    } else if (t->st.paused) {
+    } else if (top_is_paused(t)) {
         propose(t, TOP_A_PAUSE, 1, 0, "go on: start queued requests again? y/n");
     } else {
         propose(t, TOP_A_PAUSE, 0, 0, "pause: queue requests and start none of them? y/n");

@@ -23,30 +23,10 @@
 
 /* ---- what the daemon says ------------------------------------------------ */
 
-static void
-take_status(struct top_status *s, const json_t *o)
+int
+top_is_paused(const struct top *t)
 {
-    const json_t *w = json_object_get(o, "worker");
-    const json_t *why = json_object_get(w, "retry");
-
-    s->is_blocked = json_is_object(why);
-    if (!s->is_blocked)
-        why = w;
-    s->known = 1;
-    s->paused = json_is_true(json_object_get(o, "paused"));
-    snprintf(s->version, sizeof(s->version), "%s", fct_str(o, "version"));
-    snprintf(s->state, sizeof(s->state), "%s", fct_str(o, "state"));
-    snprintf(s->phase, sizeof(s->phase), "%s", fct_str(w, "phase"));
-    snprintf(s->error, sizeof(s->error), "%s", fct_str(why, "error"));
-    snprintf(s->fix, sizeof(s->fix), "%s", fct_str(why, "fix"));
-    snprintf(s->death, sizeof(s->death), "%s", fct_str(w, "last_death"));
-    s->pid = fct_num(w, "pid");
-    s->starts = fct_num(w, "starts");
-    s->deaths = fct_num(w, "deaths");
-    s->credits = fct_num(w, "credits");
-    s->credits_used = fct_num(w, "credits_used");
-    s->load_percent = fct_num(w, "load_percent");
-    s->restart_in_ms = fct_num(w, "restart_in_ms");
+    return json_is_true(json_object_get(t->status, "paused"));
 }
 
 void
@@ -144,7 +124,8 @@ on_answer(void *arg, int what, const json_t *answer, const char *why)
         return;
     }
     if (what == TOP_A_STATUS) {
-        take_status(&t->st, answer);
+        json_decref(t->status);
+        t->status = json_incref((json_t *)(uintptr_t)answer);
         if (t->message_own)
             t->message[0] = '\0';
     }
@@ -194,7 +175,8 @@ adopt(struct top *t, const struct cnt_seg *seg, uint64_t now)
     memcpy(t->boot_id, seg->boot_id, sizeof(t->boot_id));
     t->gone = t->silent = t->has_rates = t->frozen = 0;
     t->ask = TOP_A_NONE;
-    t->st.known = 0;
+    json_decref(t->status);
+    t->status = NULL;
     t->deny[0] = '\0';
     t->t_rows = t->t_may_ask = 0;
     for (int i = 0; i < TOP_V__N; i++)
@@ -329,7 +311,7 @@ print_once(struct top *t, int utf8)
     top_canvas_print(&c, stdout);
     top_canvas_fini(&c);
     if (t->message[0] != '\0')
-        return fct_fail(t->st.known ? 0 : FCT_EX_TEMP, "top: %s", t->message);
+        return fct_fail(t->status != NULL ? 0 : FCT_EX_TEMP, "top: %s", t->message);
     return 0;
 }
 
@@ -363,6 +345,7 @@ run(const struct fct *f, double interval, int once, int ascii, int no_color)
     top_link_fini(&t->link);
     for (i = 0; i < TOP_V__N; i++)
         json_decref(t->rows[i]);
+    json_decref(t->status);
     fct_seg_close(t->seg);
     free(t);
     return rc;

@@ -100,7 +100,7 @@ int64_t top_row_id(const json_t *row);
 enum top_kind { TOP_K_TEXT, TOP_K_INT, TOP_K_COUNT, TOP_K_RATE, TOP_K_AGE, TOP_K_BAR };
 struct top_col {
     const char *name;
-    int kind;  /* enum top_kind */
+    int kind; /* enum top_kind */
     const char *key;
     int width;
     int from; /* shown on screens at least so wide */
@@ -158,14 +158,6 @@ void top_link_step(struct top_link *l, uint64_t now_ns);
 
 /* ---- the screen ---------------------------------------------------------- */
 
-struct top_status {
-    int known;
-    int paused, is_blocked;
-    char version[32], state[16], phase[16], model[80], error[256], fix[256], death[160];
-    int64_t load_percent, restart_in_ms, pid, starts, deaths, credits, credits_used,
-        queued_tokens;
-};
-
 struct top {
     const struct fct *f;
     const struct cnt_seg *seg;
@@ -181,8 +173,8 @@ struct top {
     char clock[16];   /* of the sample: "14:02:11" */
 
     struct top_link link;
-    struct top_status st;
-    json_t *rows[TOP_V__N]; /* NULL: none */
+    json_t *status;              /* the answer, NULL: not known */
+    json_t *rows[TOP_V__N];      /* NULL: none */
     uint64_t t_rows;             /* of the last answer to "requests" */
     uint64_t t_asked, t_may_ask; /* requests and clients cost the gate time */
     char deny[512];              /* why there are no rows: "error\nfix" */
@@ -210,6 +202,7 @@ void top_ask_all(struct top *t, uint64_t now_ns);
 void top_reconnect(struct top *t, uint64_t now_ns);
 void top_sort_view(struct top *t, int view);
 void top_say(struct top *t, int is_bad, const char *text);
+int top_is_paused(const struct top *t);
 void top_set_clock(struct top *t);
 /* Wait for keys (unless once), answers or t_next, with these signals blocked. 0, or
  * -EIO: the terminal has gone. */
