@@ -342,6 +342,43 @@ doc_user(uid_t uid, char *ret, size_t ret_bytes)
     return ret;
 }
 
+/* Other files than status wait for a lock of the process. */
+void
+doc_process(const struct doc *d, long pid, struct doc_process *ret)
+{
+    char path[64], text[4096], uid[64];
+
+    *ret = (struct doc_process){ .pid = pid, .uid = -1, .bytes = UINT64_MAX };
+    snprintf(path, sizeof(path), "/proc/%ld/status", pid);
+    if (doc_read(d, path, text, sizeof(text)) <= 0)
+        return;
+    (void)doc_field(text, "Name", ret->name, sizeof(ret->name));
+    (void)doc_field_u64(text, "VmRSS", &ret->bytes);
+    if (doc_field(text, "Uid", uid, sizeof(uid)) == 0)
+        ret->uid = strtol(uid, NULL, 10);
+}
+
+void
+doc_list(const struct doc_process *p, json_t *list, char *text, size_t bytes)
+{
+    const char *name = p->name[0] != '\0' ? p->name : "not of this namespace";
+    char user[64] = "unknown", size[32] = "unknown";
+    int known = p->bytes != UINT64_MAX;
+    size_t at = strlen(text);
+
+    if (p->uid >= 0)
+        (void)doc_user((uid_t)p->uid, user, sizeof(user));
+    if (known)
+        (void)fct_bytes((double)p->bytes, size);
+    if (at + 256 < bytes)
+        snprintf(text + at, bytes - at, "%s%10s  %s (pid %ld, %s)", at > 0 ? "\n" : "",
+            size, name, p->pid, user);
+    json_array_append_new(list,
+        json_pack("{s:I,s:o,s:s,s:o}", "pid", (json_int_t)p->pid, "bytes",
+            known ? json_integer((json_int_t)p->bytes) : json_null(), "user", user,
+            "command", fct_json_text(name, strlen(name))));
+}
+
 /* ---- groups, each in a process of its own -------------------------------------- */
 
 void

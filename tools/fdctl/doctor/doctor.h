@@ -98,6 +98,14 @@ unsigned doc_count_list(const char *list);
 const char *doc_proc(const struct doc *d, char *ret, size_t ret_bytes);
 /* Name of a user, or its number as text. */
 const char *doc_user(uid_t uid, char *ret, size_t ret_bytes);
+struct doc_process {
+    long pid, uid;  /* uid -1: not known */
+    uint64_t bytes; /* in memory; all ones: not known */
+    char name[64];  /* "": not known */
+};
+void doc_process(const struct doc *d, long pid, struct doc_process *ret);
+/* Append a line to the text and an object to the list. */
+void doc_list(const struct doc_process *p, json_t *list, char *text, size_t bytes);
 /* What the control groups of the daemon, else of this process, allow. */
 void doc_cgroup(const struct doc *d, struct cgr *ret);
 /* Bytes of *.safetensors in a folder, and how many files; 0 or -errno. */

@@ -324,55 +324,30 @@ is_daemons(const struct doc *d, unsigned pid)
     return 0;
 }
 
-struct user_of {
-    char command[64], user[64];
-};
-
-static void
-who_is(const struct doc *d, unsigned pid, struct user_of *ret)
-{
-    char path[64], text[4096], uid[64];
-
-    memset(ret, 0, sizeof(*ret));
-    snprintf(path, sizeof(path), "/proc/%u/status", pid);
-    if (doc_read(d, path, text, sizeof(text)) <= 0 ||
-        doc_field(text, "Name", ret->command, sizeof(ret->command)) != 0)
-        snprintf(ret->command, sizeof(ret->command), "not of this namespace");
-    if (doc_field(text, "Uid", uid, sizeof(uid)) == 0)
-        (void)doc_user((uid_t)strtoul(uid, NULL, 10), ret->user, sizeof(ret->user));
-    else
-        snprintf(ret->user, sizeof(ret->user), "unknown");
-}
-
 static void
 check_procs(struct doc *d, struct gpu *g)
 {
     struct doc_nvml_proc proc[N_PROC_MAX];
     unsigned n = list_procs(d, g, proc), n_other = 0;
-    char text[3072] = "", pids[256] = "", a[32];
-    size_t at = 0, at_pid = 0;
+    char text[3072] = "", pids[256] = "";
+    size_t at_pid = 0;
     json_t *list = json_array();
 
     for (unsigned i = 0; i < n; i++) {
-        struct user_of w;
-        int known = proc[i].bytes != ULLONG_MAX, own = is_daemons(d, proc[i].pid);
+        int own = is_daemons(d, proc[i].pid);
+        struct doc_process p;
 
-        who_is(d, proc[i].pid, &w);
-        json_array_append_new(list,
-            json_pack("{s:I,s:o,s:s,s:o,s:b}", "pid", (json_int_t)proc[i].pid, "bytes",
-                known ? json_integer((json_int_t)proc[i].bytes) : json_null(), "user",
-                w.user, "command", fct_json_text(w.command, strlen(w.command)), "own", own));
-        if (strcmp(w.command, "fdd-worker") == 0 || own) {
+        doc_process(d, proc[i].pid, &p);
+        p.bytes = proc[i].bytes; /* all ones: not known, as there */
+        doc_list(&p, list, text, sizeof(text));
+        json_object_set_new(json_array_get(list, i), "own", json_boolean(own));
+        if (strcmp(p.name, "fdd-worker") == 0 || own) {
             g->n_worker++;
             if (at_pid < sizeof(pids) - 16)
                 at_pid += (size_t)snprintf(pids + at_pid, sizeof(pids) - at_pid, "%s%u",
                     at_pid > 0 ? " " : "", proc[i].pid);
         }
         n_other += !own;
-        if (at < sizeof(text) - 256)
-            at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%10s  %s (pid %u, %s)",
-                at > 0 ? "\n" : "", known ? fct_bytes((double)proc[i].bytes, a) : "unknown",
-                w.command, proc[i].pid, w.user);
     }
     doc_add(d, n_other > 0 ? DOC_NOTE : DOC_OK, check_name(g, "held by"),
         "%s" FIX "its memory is not the daemon's: end it, or lower "

@@ -322,38 +322,14 @@ check_model(struct doc *d, uint64_t room)
     doc_data(d, "files", json_integer(n));
 }
 
-struct holder {
-    uint64_t rss;
-    long pid;
-    uid_t uid;
-    char name[32];
-};
-
-/* /proc/PID/status alone: other files wait for a lock of the process. */
-static int
-holder_of(const struct doc *d, const char *pid, struct holder *ret)
-{
-    char path[64], text[4096], uid[64];
-
-    snprintf(path, sizeof(path), "/proc/%.20s/status", pid);
-    if (doc_read(d, path, text, sizeof(text)) <= 0 ||
-        doc_field_u64(text, "VmRSS", &ret->rss) != 0 ||
-        doc_field(text, "Uid", uid, sizeof(uid)) != 0 ||
-        doc_field(text, "Name", ret->name, sizeof(ret->name)) != 0)
-        return -ENOENT;
-    ret->pid = strtol(pid, NULL, 10);
-    ret->uid = (uid_t)strtoul(uid, NULL, 10);
-    return 0;
-}
-
 static void
 check_holders(struct doc *d)
 {
-    struct holder top[N_HOLDERS] = { { 0 } }, h;
-    char path[1024], text[1024] = "", a[32], user[64];
+    struct doc_process top[N_HOLDERS], p;
+    char path[1024], text[1024] = "";
     const struct dirent *e;
-    size_t at = 0, n = 0;
-    json_t *list;
+    json_t *list = json_array();
+    size_t n = 0;
     DIR *dp;
 
     snprintf(path, sizeof(path), "%s/proc", d->root);
@@ -361,34 +337,30 @@ check_holders(struct doc *d)
     while (dp != NULL && (e = readdir(dp)) != NULL) {
         size_t i;
 
-        if (!isdigit((unsigned char)e->d_name[0]) || holder_of(d, e->d_name, &h) != 0)
+        if (!isdigit((unsigned char)e->d_name[0]))
             continue;
-        for (i = n; i > 0 && top[i - 1].rss < h.rss; i--)
+        doc_process(d, strtol(e->d_name, NULL, 10), &p);
+        if (p.bytes == UINT64_MAX || p.uid < 0 || p.name[0] == '\0')
+            continue;
+        for (i = n; i > 0 && top[i - 1].bytes < p.bytes; i--)
             if (i < N_HOLDERS)
                 top[i] = top[i - 1];
         if (i < N_HOLDERS)
-            top[i] = h;
+            top[i] = p;
         n += n < N_HOLDERS;
     }
     if (dp != NULL)
         closedir(dp);
-    if (n == 0) {
+    for (size_t i = 0; i < n; i++)
+        doc_list(&top[i], list, text, sizeof(text));
+    if (n > 0)
+        doc_add(d, DOC_OK, "held by", "%s", text);
+    else
         doc_unknown(d, "held by", "/proc/PID/status");
-        return;
-    }
-    list = json_array();
-    for (size_t i = 0; i < n; i++) {
-        (void)doc_user(top[i].uid, user, sizeof(user));
-        at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%10s  %s (pid %ld, %s)",
-            i > 0 ? "\n" : "", fct_bytes((double)top[i].rss, a), top[i].name, top[i].pid,
-            user);
-        json_array_append_new(list,
-            json_pack("{s:I,s:I,s:s,s:o}", "pid", (json_int_t)top[i].pid, "bytes",
-                (json_int_t)top[i].rss, "user", user, "command",
-                fct_json_text(top[i].name, strlen(top[i].name))));
-    }
-    doc_add(d, DOC_OK, "held by", "%s", text);
-    doc_data(d, "processes", list);
+    if (n > 0)
+        doc_data(d, "processes", list);
+    else
+        json_decref(list);
 }
 
 void
