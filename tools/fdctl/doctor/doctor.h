@@ -140,58 +140,33 @@ struct doc_nvml_proc {
     unsigned gpu_instance, compute_instance;
 };
 
-/* Its functions, of which any but init, shutdown, error, count, handle and name may be
- * NULL: NVML(field, result, arguments, symbol, older symbol) */
-#define NVML_FUNCTIONS(NVML) \
-    NVML(init, int, (void), "nvmlInit_v2", NULL) \
-    NVML(shutdown, int, (void), "nvmlShutdown", NULL) \
-    NVML(error, const char *, (int rc), "nvmlErrorString", NULL) \
-    NVML(count, int, (unsigned *ret), "nvmlDeviceGetCount_v2", NULL) \
-    NVML(handle, int, (unsigned i, void **ret), "nvmlDeviceGetHandleByIndex_v2", NULL) \
-    NVML(name, int, (void *dev, char *ret, unsigned bytes), "nvmlDeviceGetName", NULL) \
-    NVML(driver_version, int, (char *ret, unsigned bytes), "nvmlSystemGetDriverVersion", \
-        NULL) \
-    NVML(cuda_version, int, (int *ret), "nvmlSystemGetCudaDriverVersion_v2", \
-        "nvmlSystemGetCudaDriverVersion") \
-    NVML(capability, int, (void *dev, int *ret_major, int *ret_minor), \
-        "nvmlDeviceGetCudaComputeCapability", NULL) \
-    NVML(memory, int, (void *dev, struct doc_nvml_mem *ret), "nvmlDeviceGetMemoryInfo", \
-        NULL) \
-    NVML(compute_procs, int, (void *dev, unsigned *n, struct doc_nvml_proc *ret), \
-        "nvmlDeviceGetComputeRunningProcesses_v3", \
-        "nvmlDeviceGetComputeRunningProcesses_v2") \
-    NVML(graphics_procs, int, (void *dev, unsigned *n, struct doc_nvml_proc *ret), \
-        "nvmlDeviceGetGraphicsRunningProcesses_v3", \
-        "nvmlDeviceGetGraphicsRunningProcesses_v2") \
-    NVML(persistence, int, (void *dev, int *ret), "nvmlDeviceGetPersistenceMode", NULL) \
-    NVML(compute_mode, int, (void *dev, int *ret), "nvmlDeviceGetComputeMode", NULL) \
-    NVML(ecc_mode, int, (void *dev, int *ret_now, int *ret_pending), \
-        "nvmlDeviceGetEccMode", NULL) \
-    NVML(ecc_errors, int, (void *dev, int kind, int counter, unsigned long long *ret), \
-        "nvmlDeviceGetTotalEccErrors", NULL) \
-    NVML(mig_mode, int, (void *dev, unsigned *ret_now, unsigned *ret_pending), \
-        "nvmlDeviceGetMigMode", NULL) \
-    NVML(throttle, int, (void *dev, unsigned long long *ret), \
-        "nvmlDeviceGetCurrentClocksThrottleReasons", \
-        "nvmlDeviceGetCurrentClocksEventReasons") \
-    NVML(temperature, int, (void *dev, int sensor, unsigned *ret), \
-        "nvmlDeviceGetTemperature", NULL) \
-    NVML(pcie_gen, int, (void *dev, unsigned *ret), \
-        "nvmlDeviceGetCurrPcieLinkGeneration", NULL) \
-    NVML(pcie_gen_max, int, (void *dev, unsigned *ret), \
-        "nvmlDeviceGetMaxPcieLinkGeneration", NULL) \
-    NVML(pcie_width, int, (void *dev, unsigned *ret), "nvmlDeviceGetCurrPcieLinkWidth", \
-        NULL) \
-    NVML(pcie_width_max, int, (void *dev, unsigned *ret), \
-        "nvmlDeviceGetMaxPcieLinkWidth", NULL) \
-    NVML(p2p, int, (void *a, void *b, int index, int *ret), "nvmlDeviceGetP2PStatus", NULL) \
-    NVML(nvlink, int, (void *dev, unsigned link, int *ret), "nvmlDeviceGetNvLinkState", \
-        NULL)
-
+/* Any but init, shutdown, error, count, handle and name may be NULL. */
 struct doc_nvml {
-#define FIELD(field, result, arguments, symbol, older) result(*field) arguments;
-    NVML_FUNCTIONS(FIELD)
-#undef FIELD
+    int (*init)(void);
+    int (*shutdown)(void);
+    const char *(*error)(int rc);
+    int (*driver_version)(char *ret, unsigned bytes);
+    int (*cuda_version)(int *ret); /* 12040: 12.4 */
+    int (*count)(unsigned *ret);
+    int (*handle)(unsigned i, void **ret);
+    int (*name)(void *dev, char *ret, unsigned bytes);
+    int (*capability)(void *dev, int *ret_major, int *ret_minor);
+    int (*memory)(void *dev, struct doc_nvml_mem *ret);
+    int (*compute_procs)(void *dev, unsigned *n, struct doc_nvml_proc *ret);
+    int (*graphics_procs)(void *dev, unsigned *n, struct doc_nvml_proc *ret);
+    int (*persistence)(void *dev, int *ret);
+    int (*compute_mode)(void *dev, int *ret);
+    int (*ecc_mode)(void *dev, int *ret_now, int *ret_pending);
+    int (*ecc_errors)(void *dev, int kind, int counter, unsigned long long *ret);
+    int (*mig_mode)(void *dev, unsigned *ret_now, unsigned *ret_pending);
+    int (*throttle)(void *dev, unsigned long long *ret);
+    int (*temperature)(void *dev, int sensor, unsigned *ret);
+    int (*pcie_gen)(void *dev, unsigned *ret);
+    int (*pcie_gen_max)(void *dev, unsigned *ret);
+    int (*pcie_width)(void *dev, unsigned *ret);
+    int (*pcie_width_max)(void *dev, unsigned *ret);
+    int (*p2p)(void *a, void *b, int index, int *ret);
+    int (*nvlink)(void *dev, unsigned link, int *ret);
 };
 
 /* Fill *ret from libnvidia-ml.so.1, which stays loaded; 0 or -ENOENT. */

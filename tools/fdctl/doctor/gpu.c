@@ -602,28 +602,48 @@ doc_gpu(struct doc *d)
 
 /* ---- the library ------------------------------------------------------------------- */
 
-/* An object pointer as a function pointer, which C has no cast for. */
-static void
-find(void *lib, const char *name, const char *older, void *ret_fn)
-{
-    void *sym = dlsym(lib, name);
-
-    if (sym == NULL && older != NULL)
-        sym = dlsym(lib, older);
-    memcpy(ret_fn, &sym, sizeof(sym));
-}
+#define ONE_OF(field, name, older) \
+    offsetof(struct doc_nvml, field), "nvml" name, "nvml" older
+#define ONE(field, name) ONE_OF(field, name, name)
+static const struct {
+    size_t at;
+    const char *name, *older; /* what older libraries call it */
+} symbols[] = { { ONE(init, "Init_v2") }, { ONE(shutdown, "Shutdown") },
+    { ONE(error, "ErrorString") }, { ONE(count, "DeviceGetCount_v2") },
+    { ONE(handle, "DeviceGetHandleByIndex_v2") }, { ONE(name, "DeviceGetName") },
+    { ONE(driver_version, "SystemGetDriverVersion") },
+    { ONE_OF(cuda_version, "SystemGetCudaDriverVersion_v2", "SystemGetCudaDriverVersion") },
+    { ONE(capability, "DeviceGetCudaComputeCapability") },
+    { ONE(memory, "DeviceGetMemoryInfo") },
+    { ONE_OF(compute_procs, "DeviceGetComputeRunningProcesses_v3",
+        "DeviceGetComputeRunningProcesses_v2") },
+    { ONE_OF(graphics_procs, "DeviceGetGraphicsRunningProcesses_v3",
+        "DeviceGetGraphicsRunningProcesses_v2") },
+    { ONE(persistence, "DeviceGetPersistenceMode") },
+    { ONE(compute_mode, "DeviceGetComputeMode") }, { ONE(ecc_mode, "DeviceGetEccMode") },
+    { ONE(ecc_errors, "DeviceGetTotalEccErrors") }, { ONE(mig_mode, "DeviceGetMigMode") },
+    { ONE_OF(throttle, "DeviceGetCurrentClocksThrottleReasons",
+        "DeviceGetCurrentClocksEventReasons") },
+    { ONE(temperature, "DeviceGetTemperature") },
+    { ONE(pcie_gen, "DeviceGetCurrPcieLinkGeneration") },
+    { ONE(pcie_gen_max, "DeviceGetMaxPcieLinkGeneration") },
+    { ONE(pcie_width, "DeviceGetCurrPcieLinkWidth") },
+    { ONE(pcie_width_max, "DeviceGetMaxPcieLinkWidth") },
+    { ONE(p2p, "DeviceGetP2PStatus") }, { ONE(nvlink, "DeviceGetNvLinkState") } };
 
 int
 doc_nvml_load(struct doc_nvml *ret)
 {
-    void *lib = dlopen("libnvidia-ml.so.1", RTLD_LAZY | RTLD_LOCAL);
+    void *lib = dlopen("libnvidia-ml.so.1", RTLD_LAZY | RTLD_LOCAL), *sym;
     struct doc_nvml n = { 0 };
 
-    if (lib == NULL)
-        return -ENOENT;
-#define FIND(field, result, arguments, symbol, older) find(lib, symbol, older, &n.field);
-    NVML_FUNCTIONS(FIND)
-#undef FIND
+    for (size_t i = 0; lib != NULL && i < sizeof(symbols) / sizeof(symbols[0]); i++) {
+        sym = dlsym(lib, symbols[i].name);
+        if (sym == NULL)
+            sym = dlsym(lib, symbols[i].older);
+        /* an object pointer as a function pointer, which C has no cast for */
+        memcpy((char *)&n + symbols[i].at, &sym, sizeof(sym));
+    }
     if (n.init == NULL || n.shutdown == NULL || n.error == NULL || n.count == NULL ||
         n.handle == NULL || n.name == NULL)
         return -ENOENT;
