@@ -18,6 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "daemon/common/devowner.h"
 #include "libclient/fdproto.h"
 #include "libclient/fdwhere.h"
 
@@ -32,12 +33,12 @@ struct fct_admin {
 /* ---- where the daemon is ---------------------------------------------------- */
 
 static int
-exists(const char *dir)
+has(const char *dir, const char *name)
 {
     char path[600];
     struct stat st;
 
-    snprintf(path, sizeof(path), "%s/fdd.sock", dir);
+    snprintf(path, sizeof(path), "%.500s/%s", dir, name);
     return stat(path, &st) == 0;
 }
 
@@ -56,14 +57,10 @@ folder_of(const char *path, char *ret, size_t ret_bytes)
 static int
 folder_of_env_socket(const struct fdw_env *e, char *ret, size_t ret_bytes)
 {
-    char path[FDW_PATH_BYTES + 16];
-    struct stat st;
-
     if (e->socket == NULL || e->runtime_dir != NULL)
         return 0;
     folder_of(e->socket, ret, ret_bytes);
-    snprintf(path, sizeof(path), "%.500s/admin.sock", ret);
-    return stat(path, &st) == 0;
+    return has(ret, "admin.sock");
 }
 
 static int
@@ -491,32 +488,6 @@ fct_ask_fd(const struct fct *f, const char *cmd, int timeout_ms)
 
 enum seen { SEEN_NOTHING, SEEN_BUSY, SEEN_READY, SEEN_FAILED, SEEN_NO_RIGHT };
 
-/* Does fdd run as pid? One that has died and is not yet waited for does not,
- * nor does another program that got the number since. */
-static int
-is_alive(pid_t pid)
-{
-    char path[64], stat[512], *p;
-    size_t n;
-    FILE *fp;
-
-    if (kill(pid, 0) != 0 && errno == ESRCH)
-        return 0;
-    snprintf(path, sizeof(path), "/proc/%ld/stat", (long)pid);
-    fp = fopen(path, "re");
-    if (fp == NULL)
-        return 1; /* /proc does not show others' */
-    n = fread(stat, 1, sizeof(stat) - 1, fp);
-    fclose(fp);
-    stat[n] = '\0';
-    p = strrchr(stat, ')');
-    if (p == NULL || p[1] != ' ')
-        return 1;
-    *p = '\0';
-    return p[2] != 'Z' && p[2] != 'X' && strchr(stat, '(') != NULL &&
-        strstr(strchr(stat, '('), "fdd") != NULL;
-}
-
 /* Who has the lock of the runtime folder, or had it last: the pid that it has
  * written there, 0 if there is none, and when it was written. */
 static pid_t
@@ -545,7 +516,7 @@ lock_pid(const struct fct *f, int *ret_alive, struct timespec *ret_written)
     fclose(fp);
     if (pid <= 0 || pid > INT32_MAX)
         return 0;
-    *ret_alive = is_alive((pid_t)pid);
+    *ret_alive = dow_is_alive(pid);
     *ret_written = st.st_mtim;
     return (pid_t)pid;
 }
@@ -559,7 +530,7 @@ fct_daemon_pid(const struct fct *f)
 
     if (pid > 0)
         return alive ? pid : 0;
-    return pid < 0 || exists(f->dir) ? -1 : 0;
+    return pid < 0 || has(f->dir, FDW_SOCKET) ? -1 : 0;
 }
 
 /* A worker that failed is started again, unless its daemon ends. */
