@@ -312,6 +312,52 @@ test_request_options(void **state)
     fct_req_fini(&copy);
 }
 
+/* The lists of a request, and that its copy has them. */
+static void
+test_request_lists(void **state)
+{
+    struct fct_req r, copy;
+    struct fdc_params p;
+    void *lists;
+
+    (void)state;
+    fct_req_init(&r);
+    SET("allow-ids", "5,6");
+    SET("allow-ids", "9");
+    SET("bad-ids", "1,2");
+    SET("bad-words", "x y");
+    SET("logit-bias", "7=1.5");
+    SET("logprob-ids", "3");
+    SET("reasoning", "1,1,1");
+    SET("reasoning", "30,40,50");
+    SET("stop", "one");
+    SET("stop-id", "9");
+    assert_int_equal(fct_req_copy(&copy, &r), 0);
+    fct_req_fini(&r);
+    lists = fct_req_params(&copy, &p);
+    assert_non_null(lists);
+    assert_int_equal(p.n_allowed, 3);
+    assert_int_equal(p.allowed_ids[2], 9);
+    assert_int_equal(p.n_bad_ids, 1);
+    assert_int_equal(p.bad_ids_len[0], 2);
+    assert_int_equal(p.bad_ids[0][1], 2);
+    assert_int_equal(p.n_bad_words, 1);
+    assert_string_equal(p.bad_words[0], "x y");
+    assert_int_equal(p.n_bias, 1);
+    assert_int_equal(p.bias[0].id, 7);
+    assert_true(p.bias[0].bias == 1.5f);
+    assert_int_equal(p.n_logprob_ids, 1);
+    assert_int_equal(p.logprob_ids[0], 3);
+    assert_int_equal(p.reasoning->max_tokens, 30); /* the last one counts */
+    assert_int_equal(p.reasoning->close_id, 50);
+    assert_int_equal(p.reasoning->rsv, 0);
+    assert_int_equal(p.n_stop, 1);
+    assert_string_equal(p.stop[0], "one");
+    assert_int_equal(p.stop_ids[0], 9);
+    free(lists);
+    fct_req_fini(&copy);
+}
+
 static void
 test_batch(void **state)
 {
@@ -779,6 +825,7 @@ main(void)
         cmocka_unit_test(test_utf8),
         cmocka_unit_test(test_json_text),
         cmocka_unit_test(test_request_options),
+        cmocka_unit_test(test_request_lists),
         cmocka_unit_test(test_batch),
         cmocka_unit_test(test_batch_errors),
         cmocka_unit_test(test_wide_seed),

@@ -313,9 +313,9 @@ join_rules(const struct fct_rules *l, enum fct_rule_kind kind, uint32_t **w, uin
 static void *
 rules_params(const struct fct_rules *l, struct fdc_params *p)
 {
-    const void **words, **seqs;
+    const void **words, **seqs, *reasoning = NULL;
     uint32_t *w, *seq_len;
-    size_t n = l->n, n_id = 0;
+    size_t n = l->n, n_id = sizeof(*p->reasoning) / sizeof(*w);
 
     for (size_t i = 0; i < n; i++)
         n_id += l->rule[i].kind == FCT_RULE_BAD_WORD ? 0 : l->rule[i].n;
@@ -338,13 +338,17 @@ rules_params(const struct fct_rules *l, struct fdc_params *p)
             seq_len[p->n_bad_ids] = (uint32_t)r->n;
             seqs[p->n_bad_ids++] = r->data;
         } else if (r->kind == FCT_RULE_REASONING) {
-            p->reasoning = r->data; /* the last one counts, as with other options */
+            reasoning = r->data; /* the last one counts, as with other options */
         }
     }
     p->allowed_ids = join_rules(l, FCT_RULE_ALLOW, &w, &p->n_allowed);
     p->logprob_ids = join_rules(l, FCT_RULE_LOGPROB, &w, &p->n_logprob_ids);
     p->bias = (const void *)join_rules(l, FCT_RULE_BIAS, &w, &p->n_bias);
     p->n_bias /= 2;
+    if (reasoning != NULL) {
+        memcpy(w, reasoning, 3 * sizeof(*w));
+        p->reasoning = (const void *)w;
+    }
     return words;
 }
 
