@@ -19,6 +19,8 @@ struct args {
     struct fct_operands words;
 };
 
+#define ARGS \
+    .args_bytes = sizeof(struct args), .operands = 1 + offsetof(struct args, words)
 #define JSON \
     FCT_OPT_JSON(struct fct_plain, "the answer as JSON"), FCT_OPT_HELP, FCT_OPT_END
 static const struct fct_opt json_opts[] = { JSON };
@@ -75,11 +77,12 @@ ASKS(pause, "fdctl pause [--off] [--json]",
     "[*last_crash|" CRASH "]"
 
 static void
-show_status(json_t *st)
+show_status(json_t *st, const void *args)
 {
     json_t *m = json_object_get(st, "model");
     char version[80];
 
+    (void)args;
     if (fct_daemon_version(st, version, sizeof(version)))
         json_object_set_new(st, "own", json_string(ver_text()));
     json_object_set_new(st, "shown", json_string(version));
@@ -137,7 +140,7 @@ add_places(json_t *o)
 
 /* Each place gets its rows, the blocks get their lines. */
 static void
-show_memory(json_t *o)
+show_memory(json_t *o, const void *args)
 {
     static const struct {
         const char *key, *what;
@@ -147,6 +150,7 @@ show_memory(json_t *o)
     json_t *b = json_object_get(o, "blocks"), *list = json_array(), *place, *r;
     size_t i, k, n = fct_num(b, "host_total") != 0 ? 6 : 4;
 
+    (void)args;
     json_array_foreach(json_object_get(o, "places"), i, place) {
         json_t *rows = json_array();
         double all = fct_real(place, "bytes");
@@ -196,11 +200,12 @@ static const struct fct_opt stop_opts[] = {
 };
 
 static void
-show_stop(json_t *o)
+show_stop(json_t *o, const void *args)
 {
     const char *unit = fct_str(o, "socket_unit");
     size_t n = strlen(unit);
 
+    (void)args;
     if (n > 7 && strcmp(unit + n - 7, ".socket") == 0)
         json_object_set_new(o, "unit", json_stringn(unit, n - 7));
     fct_text(stdout,
@@ -219,39 +224,38 @@ static const struct fct_opt drain_opts[] = {
     { "timeout-ms", 0, "", NULL, FCT_ASK(struct fct_plain, ask, INT64_MAX) },
     { "off", 0, NULL, NULL, FCT_ASK(struct fct_plain, ask, 0) }, JSON
 };
-static ASKS(drain, "fdctl drain [--wait] [--off] [--timeout-ms MS] [--json]",
-    "Take no new requests; those that run go on.", drain_opts,
-    .text = "{state}, {requests} requests left\n");
-
-int
-fct_cmd_drain(const struct fct *f, int argc, char **argv)
+static int
+drain_patiently(struct fct *f, void *args)
 {
-    struct fct_plain a = { .ask = fct_question("drain") };
-    struct fct patient = *f;
-    int rc = fct_parse(&fct_line_drain, argc, argv, &a), waits, drained;
-    json_t *answer = NULL;
+    const struct fct_plain *a = args;
 
-    waits = json_object_get(a.ask, "wait") != NULL;
-    if (waits)
-        patient.timeout_ms = -1;
-    waits &= json_object_get(a.ask, "off") == NULL;
-    if (rc == FCT_GO)
-        rc = fct_ask_once(&patient, json_incref(a.ask), 0, &answer);
-    json_decref(a.ask);
-    if (answer == NULL)
-        return rc;
-    drained = json_is_true(json_object_get(answer, "drained"));
-    rc = fct_finish(&fct_line_drain, answer, a.json);
-    return rc == 0 && waits && !drained ? FCT_EX_TEMP : rc;
+    if (json_object_get(a->ask, "wait") != NULL)
+        f->timeout_ms = -1;
+    return FCT_GO;
 }
+
+static int
+is_drained(const json_t *answer, const void *args)
+{
+    const struct fct_plain *a = args;
+
+    return json_object_get(a->ask, "wait") == NULL ||
+            json_object_get(a->ask, "off") != NULL ||
+            json_is_true(json_object_get(answer, "drained"))
+        ? 0
+        : FCT_EX_TEMP;
+}
+
+ASKS(drain, "fdctl drain [--wait] [--off] [--timeout-ms MS] [--json]",
+    "Take no new requests; those that run go on.", drain_opts, .before = drain_patiently,
+    .code = is_drained, .text = "{state}, {requests} requests left\n");
 
 /* ---- a question for each word ------------------------------------------------------ */
 
 static const struct fct_opt set_opts[] = { JSON };
 static ASKS(set, "fdctl set NAME=VALUE... [--json]",
     "Change parameters of the running daemon, until its next reload or start.", set_opts,
-    .operands = 1 + offsetof(struct args, words), .max_operands = FCT_OPERANDS_MAX,
-    .text = "{name} = {value}\n");
+    ARGS, .max_operands = FCT_OPERANDS_MAX, .text = "{name} = {value}\n");
 
 static int
 set_one(struct fct_admin *adm, const char *word, int json)
@@ -267,7 +271,7 @@ set_one(struct fct_admin *adm, const char *word, int json)
         return rc;
     if (fct_str(answer, "warning")[0] != '\0')
         fct_fail(0, "%s", fct_str(answer, "warning"));
-    return fct_finish(&fct_line_set, answer, json);
+    return fct_finish(&fct_line_set, answer, NULL, json);
 }
 
 int
@@ -301,8 +305,8 @@ static const struct fct_opt cancel_opts[] = {
     JSON
 };
 static ASKS(cancel, "fdctl cancel ID... | --session N | --all [--json]",
-    "End requests; fdctl requests shows their ids.", cancel_opts,
-    .operands = 1 + offsetof(struct args, words), .max_operands = FCT_OPERANDS_MAX);
+    "End requests; fdctl requests shows their ids.", cancel_opts, ARGS,
+    .max_operands = FCT_OPERANDS_MAX);
 
 static int
 cancel_one(struct fct_admin *a, const char *what, long long id, int quiet, long long *n)
@@ -370,13 +374,6 @@ static const struct fct_opt config_opts[] = {
     { "origin", 0, NULL, "show where each value comes from", FCT_FLAG(struct args, origin) },
     JSON
 };
-static const struct fct_line config_line = { .usage = "fdctl config [NAME] [--origin] [--json]",
-    .about = "Parameters in force, or the value of one.",
-    .opts = { config_opts },
-    .operands = 1 + offsetof(struct args, words),
-    .max_operands = 1,
-    .hint = FCT_HINT_USAGE };
-
 #define CONFIG_NOTES \
     "[effective|    ([auto|auto][!auto|in force]: {effective})]" \
     "[*waiting|    (after a restart: [value|{value}][!value|nothing][where|, {where}])]"
@@ -384,8 +381,11 @@ static const struct fct_line config_line = { .usage = "fdctl config [NAME] [--or
 /* name: what was asked for, or NULL. A row that goes by its own name is shown as its
  * value alone, which scripts read; the rest goes to standard error. */
 static void
-show_config(const json_t *o, int origin, const char *name)
+show_config(json_t *o, const void *args)
 {
+    const struct args *a = args;
+    const char *name = a->words.text[0];
+    int origin = a->origin;
     json_t *p;
     size_t i;
 
@@ -407,28 +407,20 @@ show_config(const json_t *o, int origin, const char *name)
     }
 }
 
-int
-fct_cmd_config(const struct fct *f, int argc, char **argv)
+static int
+ask_config(struct fct *f, void *args)
 {
-    struct args a = { .all = 0 };
-    json_t *answer = NULL, *q;
-    int rc = fct_parse(&config_line, argc, argv, &a);
+    struct args *a = args;
 
-    if (rc != FCT_GO)
-        return rc;
-    q = fct_question("config");
-    if (a.words.n > 0)
-        json_object_set_new(q, "name", json_string(a.words.text[0]));
-    rc = fct_ask_once(f, q, 0, &answer);
-    if (rc != 0)
-        return rc;
-    json_object_del(answer, "ok");
-    if (a.q.json)
-        return fct_print_json(answer);
-    show_config(answer, a.origin, a.words.text[0]);
-    json_decref(answer);
-    return 0;
+    (void)f;
+    if (a->words.n > 0)
+        json_object_set_new(a->q.ask, "name", json_string(a->words.text[0]));
+    return FCT_GO;
 }
+
+ASKS(config, "fdctl config [NAME] [--origin] [--json]",
+    "Parameters in force, or the value of one.", config_opts, ARGS, .max_operands = 1,
+    .before = ask_config, .show = show_config);
 
 /* ---- model ------------------------------------------------------------------------- */
 
@@ -445,12 +437,6 @@ list_files(void)
 #include "libclient/tbl/files.h"
 #undef FDP_FILE
 }
-
-static const struct fct_line model_line = { .usage = "fdctl model [--json | --file NAME]",
-    .about = "The model: sizes, memory, where its files are; or one of its files.",
-    .opts = { model_opts },
-    .hint = FCT_HINT_USAGE,
-    .below = list_files };
 
 static int
 write_file(const struct fct *f, const char *name)
@@ -472,22 +458,19 @@ write_file(const struct fct *f, const char *name)
     return fct_flush();
 }
 
-int
-fct_cmd_model(const struct fct *f, int argc, char **argv)
+static int
+model_or_file(struct fct *f, void *args)
 {
-    struct args a = { .all = 0 };
-    json_t *answer = NULL;
-    int rc = fct_parse(&model_line, argc, argv, &a);
+    const struct args *a = args;
 
-    if (rc != FCT_GO)
-        return rc;
-    if (a.file != NULL && a.q.json)
+    if (a->file != NULL && a->q.json)
         return fct_fail(FCT_EX_USAGE, "model: --file or --json, not both");
-    if (a.file != NULL)
-        return write_file(f, a.file);
-    rc = fct_ask_once(f, fct_question("model"), 0, &answer);
-    return answer == NULL ? rc : fct_finish(&model_line, answer, a.q.json);
+    return a->file != NULL ? write_file(f, a->file) : FCT_GO;
 }
+
+ASKS(model, "fdctl model [--json | --file NAME]",
+    "The model: sizes, memory, where its files are; or one of its files.", model_opts,
+    .args_bytes = sizeof(struct args), .below = list_files, .before = model_or_file);
 
 /* ---- debug ------------------------------------------------------------------------- */
 
@@ -556,13 +539,14 @@ debug_question(int argc, char **argv, json_t *q, int *ret_json)
 }
 
 static void
-show_debug(json_t *o)
+show_debug(json_t *o, const void *args)
 {
     const char *panic = json_string_value(json_object_get(o, "panic"));
     char set[600], one[100];
     json_t *t;
     size_t i;
 
+    (void)args;
     if (panic != NULL) {
         puts(panic[0] != '\0' ? panic : "no worker died in a panic");
         return;
@@ -621,7 +605,7 @@ fct_cmd_debug(const struct fct *f, int argc, char **argv)
     if (rc == 0)
         rc = fct_ask_once(f, json_incref(q), 0, &answer);
     json_decref(q);
-    return answer != NULL ? fct_finish(&debug_line, answer, json) : rc;
+    return answer != NULL ? fct_finish(&debug_line, answer, NULL, json) : rc;
 }
 
 /* ---- ping -------------------------------------------------------------------------- */

@@ -6,7 +6,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* The worker takes so much longer than it is told to, at worst: the device may
  * have to be measured first. */
@@ -16,6 +15,12 @@
 #define N_SLOWEST   12
 
 enum by { BY_DEFAULT, BY_OP, BY_KIND, BY_LAYER };
+
+struct args {
+    struct fct_plain q;
+    enum by by;
+    double within_s; /* 0: not given */
+};
 
 /* A line, or several of one kind or layer. */
 struct row {
@@ -220,16 +225,19 @@ add_members(json_t *o)
             json_real(100 * fct_real(o, "roofline_us") / step));
 }
 
-static int
-show(json_t *o, enum by by)
+static void
+show(json_t *o, const void *args)
 {
+    enum by by = ((const struct args *)args)->by;
     const json_t *lines = json_object_get(o, "lines");
     double step = fct_real(o, "sum_us");
     struct row *rows = calloc(json_array_size(lines) + 1, sizeof(*rows));
     size_t n;
 
-    if (rows == NULL)
-        return fct_oom();
+    if (rows == NULL) {
+        (void)fct_oom();
+        return;
+    }
     add_members(o);
     fct_text(stdout, HEAD "\n", o);
     if (by == BY_LAYER || by == BY_KIND || by == BY_DEFAULT) {
@@ -249,17 +257,9 @@ show(json_t *o, enum by by)
     }
     fct_text(stdout, SUMS, o);
     free(rows);
-    return 0;
 }
 
 /* ---- the command ------------------------------------------------------------------------ */
-
-struct args {
-    json_t *ask;
-    enum by by;
-    int json;
-    double within_s;
-};
 
 static int
 take_by(void *args, const char *value)
@@ -275,19 +275,31 @@ take_by(void *args, const char *value)
 }
 
 static const struct fct_opt opts[] = {
-    { "steps", 0, "", NULL, FCT_ASK(struct args, ask, INT32_MAX) },
+    { "steps", 0, "", NULL, FCT_ASK(struct fct_plain, ask, INT32_MAX) },
     { "within", 0, "SECONDS", "and wait for them no longer (10)",
         FCT_REAL(struct args, within_s, 0.001, WITHIN_MOST), .range = "0.001 to 600" },
-    { "batch", 0, "", NULL, FCT_ASK(struct args, ask, INT32_MAX) },
-    { "context", 0, "", NULL, FCT_ASK(struct args, ask, INT32_MAX) },
-    { "prefill", 0, "", NULL, FCT_ASK(struct args, ask, INT32_MAX) },
+    { "batch", 0, "", NULL, FCT_ASK(struct fct_plain, ask, INT32_MAX) },
+    { "context", 0, "", NULL, FCT_ASK(struct fct_plain, ask, INT32_MAX) },
+    { "prefill", 0, "", NULL, FCT_ASK(struct fct_plain, ask, INT32_MAX) },
     { "by", 0, "WHAT", "op, kind or layer (kind, and the slowest ops)", FCT_FN(take_by) },
-    { "measure", 0, NULL, NULL, FCT_ASK(struct args, ask, 0) },
-    FCT_OPT_JSON(struct args, "the answer as JSON, with every operation"), FCT_OPT_HELP,
-    FCT_OPT_END
+    { "measure", 0, NULL, NULL, FCT_ASK(struct fct_plain, ask, 0) },
+    FCT_OPT_JSON(struct fct_plain, "the answer as JSON, with every operation"),
+    FCT_OPT_HELP, FCT_OPT_END
 };
 
-static const struct fct_line line = {
+static int
+be_patient(struct fct *f, void *args)
+{
+    const struct args *a = args;
+    double ms = (a->within_s > 0 ? a->within_s : WITHIN_S) * 1e3;
+
+    json_object_set_new(a->q.ask, "within_ms", json_integer((json_int_t)ms));
+    if (f->timeout_ms >= 0)
+        f->timeout_ms = (int)ms + SLACK_MS;
+    return FCT_GO;
+}
+
+const struct fct_line fct_line_profile = {
     .usage =
         "fdctl profile [--steps N] [--within SECONDS] [--by op|kind|layer] [--json]\n"
         "       fdctl profile --batch ROWS [--context TOKENS] [--prefill TOKENS] [...]",
@@ -296,38 +308,8 @@ static const struct fct_line line = {
     .opts = { opts },
     .command = "profile",
     .prefix = "profile: ",
-    .hint = FCT_HINT_SEE
+    .hint = FCT_HINT_SEE,
+    .args_bytes = sizeof(struct args),
+    .before = be_patient,
+    .show = show
 };
-
-static int
-ask_and_show(const struct fct *f, const struct args *a)
-{
-    struct fct patient = *f;
-    json_t *answer = NULL;
-    int rc;
-
-    json_object_set_new(a->ask, "within_ms", json_integer((json_int_t)(a->within_s * 1e3)));
-    if (patient.timeout_ms >= 0)
-        patient.timeout_ms = (int)(a->within_s * 1e3) + SLACK_MS;
-    rc = fct_ask_once(&patient, json_incref(a->ask), 0, &answer);
-    if (rc != 0)
-        return rc;
-    json_object_del(answer, "ok");
-    if (a->json)
-        return fct_print_json(answer);
-    rc = show(answer, a->by);
-    json_decref(answer);
-    return rc;
-}
-
-int
-fct_cmd_profile(const struct fct *f, int argc, char **argv)
-{
-    struct args a = { .ask = json_pack("{s:s}", "cmd", "profile"), .within_s = WITHIN_S };
-    int rc = fct_parse(&line, argc, argv, &a);
-
-    if (rc == FCT_GO)
-        rc = ask_and_show(f, &a);
-    json_decref(a.ask);
-    return rc;
-}

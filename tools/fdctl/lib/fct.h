@@ -325,7 +325,7 @@ struct fct_plain {
 /* {"cmd": name} */
 json_t *fct_question(const char *name);
 /* Print the answer, which passes, without its "ok"; fdctl's exit code. */
-int fct_finish(const struct fct_line *l, json_t *answer, int json);
+int fct_finish(const struct fct_line *l, json_t *answer, const void *args, int json);
 
 typedef int fct_cmd_fn(const struct fct *f, int argc, char **argv);
 struct fct_cmd {

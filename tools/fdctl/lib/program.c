@@ -85,37 +85,54 @@ fct_question(const char *name)
 }
 
 int
-fct_finish(const struct fct_line *l, json_t *answer, int json)
+fct_finish(const struct fct_line *l, json_t *answer, const void *args, int json)
 {
+    int code = l->code != NULL ? l->code(answer, args) : 0, rc;
+
     json_object_del(answer, "ok");
-    if (json)
-        return fct_print_json(answer);
+    if (json) {
+        rc = fct_print_json(answer);
+        return rc != 0 ? rc : code;
+    }
     if (l->show != NULL)
-        l->show(answer);
+        l->show(answer, args);
     else if (l->text != NULL)
         fct_text(stdout, l->text, answer);
     else
         fct_show(stdout, l->list != NULL ? json_object_get(answer, l->list) : answer, 0);
     json_decref(answer);
-    return 0;
+    return code;
+}
+
+/* A command that asks one question. */
+static int
+ask(struct fct f, const struct fct_line *l, int argc, char **argv)
+{
+    struct fct_plain *a = calloc(1, l->args_bytes + sizeof(*a));
+    json_t *answer = NULL;
+    int rc;
+
+    if (a == NULL)
+        return fct_oom();
+    a->ask = fct_question(l->command);
+    rc = fct_parse(l, argc, argv, a);
+    if (rc == FCT_GO && l->before != NULL)
+        rc = l->before(&f, a);
+    if (rc == FCT_GO)
+        rc = fct_ask_once(&f, json_incref(a->ask), 0, &answer);
+    if (answer != NULL && l->prepare != NULL)
+        l->prepare(answer);
+    if (answer != NULL)
+        rc = fct_finish(l, answer, a, a->json);
+    json_decref(a->ask);
+    free(a);
+    return rc;
 }
 
 static int
 call(const struct fct_cmd *cmd, const struct fct *f, int argc, char **argv)
 {
-    const struct fct_line *l = cmd->ask;
-    struct fct_plain a = { .ask = l != NULL ? fct_question(l->command) : NULL };
-    json_t *answer = NULL;
-    int rc = l != NULL ? fct_parse(l, argc, argv, &a) : cmd->fn(f, argc, argv);
-
-    if (l != NULL && rc == FCT_GO)
-        rc = fct_ask_once(f, json_incref(a.ask), 0, &answer);
-    json_decref(a.ask);
-    if (answer == NULL)
-        return rc;
-    if (l->prepare != NULL)
-        l->prepare(answer);
-    return fct_finish(l, answer, a.json);
+    return cmd->ask != NULL ? ask(*f, cmd->ask, argc, argv) : cmd->fn(f, argc, argv);
 }
 
 static int
