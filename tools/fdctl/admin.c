@@ -16,11 +16,11 @@ struct args {
     int all, origin, has_session;
     uint64_t session;
     const char *file;
-    struct fct_operands words;
+    struct fct_operands given;
 };
 
 #define ARGS \
-    .args_bytes = sizeof(struct args), .operands = 1 + offsetof(struct args, words)
+    .args_bytes = sizeof(struct args), .operands = 1 + offsetof(struct args, given)
 #define JSON \
     FCT_OPT_JSON(struct fct_plain, "the answer as JSON"), FCT_OPT_HELP, FCT_OPT_END
 static const struct fct_opt json_opts[] = { JSON };
@@ -92,15 +92,21 @@ show_status(json_t *st, const void *args)
         json_object_set(st, "workers", json_object_get(st, "worker"));
     fct_text(stdout,
         "fdd       {shown}, {state}, pid {pid}, up {uptime_ms:age}\n"
-        "[own|          this fdctl is {own}: start the daemon again, or install both "
-        "from one build\n]socket    {socket}\n[*workers|" WORKER "][*model|model     {name} "
-        "({path})\n          {max_model_len} tokens at most[shortened| (the model "
-        "itself: {model_len})], vocabulary {vocab}, [has_tokenizer|with "
-        "tokenizer][!has_tokenizer|no tokenizer: requests by ids]\n][!model|model     "
-        "not ready\n][*requests|requests  {running} running, {queued} queued "
-        "({queued_tokens} tokens); {done} done, {error} failed\n          {rejected} "
-        "rejected, {shed} of them because they would have waited too long\n]sessions  "
-        "{sessions}\n[*last_crash|" CRASH "]",
+        "[own|          this fdctl is {own}: start the daemon again, or install both from "
+        "one build\n]"
+        "socket    {socket}\n"
+        "[*workers|" WORKER "]"
+        "[*model|model     {name} ({path})\n"
+        "          {max_model_len} tokens at most"
+        "[shortened| (the model itself: {model_len})], vocabulary {vocab}, "
+        "[has_tokenizer|with tokenizer][!has_tokenizer|no tokenizer: requests by ids]\n]"
+        "[!model|model     not ready\n]"
+        "[*requests|requests  {running} running, {queued} queued ({queued_tokens} tokens); "
+        "{done} done, {error} failed\n"
+        "          {rejected} rejected, {shed} of them because they would have waited too "
+        "long\n]"
+        "sessions  {sessions}\n"
+        "[*last_crash|" CRASH "]",
         st);
 }
 
@@ -202,17 +208,17 @@ static const struct fct_opt stop_opts[] = {
 static void
 show_stop(json_t *o, const void *args)
 {
-    const char *unit = fct_str(o, "socket_unit");
-    size_t n = strlen(unit);
+    const char *name = fct_str(o, "socket_unit");
+    size_t n = strlen(name);
 
     (void)args;
-    if (n > 7 && strcmp(unit + n - 7, ".socket") == 0)
-        json_object_set_new(o, "unit", json_stringn(unit, n - 7));
+    if (n > 7 && strcmp(name + n - 7, ".socket") == 0)
+        json_object_set_new(o, "service", json_stringn(name, n - 7));
     fct_text(stdout,
         "pid {pid} is stopping, {requests} requests left\n"
-        "[socket_unit|[!unit|the service manager still listens: the next client starts fdd "
-        "again\n][unit|{socket_unit} still listens: the next client starts fdd again; to "
-        "keep it stopped:\n  sudo systemctl stop {socket_unit} {unit}\n]]",
+        "[socket_unit|[!service|the service manager still listens: the next client starts fdd "
+        "again\n][service|{socket_unit} still listens: the next client starts fdd again; to "
+        "keep it stopped:\n  sudo systemctl stop {socket_unit} {service}\n]]",
         o);
 }
 
@@ -250,7 +256,7 @@ ASKS(drain, "fdctl drain [--wait] [--off] [--timeout-ms MS] [--json]",
     "Take no new requests; those that run go on.", drain_opts, .before = drain_patiently,
     .code = is_drained, .text = "{state}, {requests} requests left\n");
 
-/* ---- a question for each word ------------------------------------------------------ */
+/* ---- a question for each operand ------------------------------------------------------ */
 
 static const struct fct_opt set_opts[] = { JSON };
 static ASKS(set, "fdctl set NAME=VALUE... [--json]",
@@ -258,13 +264,13 @@ static ASKS(set, "fdctl set NAME=VALUE... [--json]",
     ARGS, .max_operands = FCT_OPERANDS_MAX, .text = "{name} = {value}\n");
 
 static int
-set_one(struct fct_admin *adm, const char *word, int json)
+set_one(struct fct_admin *adm, const char *given, int json)
 {
-    const char *eq = strchr(word, '=');
+    const char *eq = strchr(given, '=');
     json_t *answer = NULL, *q = fct_question("set");
     int rc;
 
-    json_object_set_new(q, "name", fct_json_text(word, (size_t)(eq - word)));
+    json_object_set_new(q, "name", fct_json_text(given, (size_t)(eq - given)));
     json_object_set_new(q, "value", fct_json_text(eq + 1, strlen(eq + 1)));
     rc = fct_ask(adm, q, 0, &answer);
     if (rc != 0)
@@ -283,17 +289,17 @@ fct_cmd_set(const struct fct *f, int argc, char **argv)
 
     if (rc != FCT_GO)
         return rc;
-    if (a.words.n == 0)
+    if (a.given.n == 0)
         return fct_fail(FCT_EX_USAGE, "set: give NAME=VALUE, such as log.level=debug");
-    for (int i = 0; i < a.words.n; i++)
-        if (strchr(a.words.text[i], '=') == NULL)
+    for (int i = 0; i < a.given.n; i++)
+        if (strchr(a.given.text[i], '=') == NULL)
             return fct_fail(FCT_EX_USAGE, "set: '%s' has no '='; write NAME=VALUE",
-                a.words.text[i]);
+                a.given.text[i]);
     rc = fct_admin_open(f, 0, &adm);
     if (rc != 0)
         return rc;
-    for (int i = 0; i < a.words.n && rc == 0; i++)
-        rc = set_one(adm, a.words.text[i], a.q.json);
+    for (int i = 0; i < a.given.n && rc == 0; i++)
+        rc = set_one(adm, a.given.text[i], a.q.json);
     fct_admin_close(adm);
     return rc;
 }
@@ -348,11 +354,11 @@ fct_cmd_cancel(const struct fct *f, int argc, char **argv)
 
     if (rc != FCT_GO)
         return rc;
-    if (a.words.n == 0 && !a.all && !a.has_session)
+    if (a.given.n == 0 && !a.all && !a.has_session)
         return fct_fail(FCT_EX_USAGE,
             "cancel: which? give ids (fdctl requests), --session or --all");
-    for (int i = 0; i < a.words.n; i++)
-        if ((rc = fct_u64("cancel", a.words.text[i], INT64_MAX, &id)) != 0)
+    for (int i = 0; i < a.given.n; i++)
+        if ((rc = fct_u64("cancel", a.given.text[i], INT64_MAX, &id)) != 0)
             return rc;
     rc = fct_admin_open(f, 0, &adm);
     if (rc != 0)
@@ -360,8 +366,8 @@ fct_cmd_cancel(const struct fct *f, int argc, char **argv)
     rc = a.all ? cancel_all(adm, &n) : 0;
     if (rc == 0 && a.has_session)
         rc = cancel_one(adm, "session", (long long)a.session, 0, &n);
-    for (int i = 0; i < a.words.n && rc == 0; i++)
-        rc = cancel_one(adm, "id", strtoll(a.words.text[i], NULL, 10), 0, &n);
+    for (int i = 0; i < a.given.n && rc == 0; i++)
+        rc = cancel_one(adm, "id", strtoll(a.given.text[i], NULL, 10), 0, &n);
     fct_admin_close(adm);
     if (rc == 0)
         printf(a.q.json ? "{\"cancelled\": %lld}\n" : "%lld cancelled\n", n);
@@ -384,7 +390,7 @@ static void
 show_config(json_t *o, const void *args)
 {
     const struct args *a = args;
-    const char *name = a->words.text[0];
+    const char *name = a->given.text[0];
     int origin = a->origin;
     json_t *p;
     size_t i;
@@ -413,8 +419,8 @@ ask_config(struct fct *f, void *args)
     struct args *a = args;
 
     (void)f;
-    if (a->words.n > 0)
-        json_object_set_new(a->q.ask, "name", json_string(a->words.text[0]));
+    if (a->given.n > 0)
+        json_object_set_new(a->q.ask, "name", json_string(a->given.text[0]));
     return FCT_GO;
 }
 

@@ -87,7 +87,7 @@ bad(const struct fct_cli *c, const char *fmt, ...)
 void
 fct_near(struct fct_near *n, const char *name)
 {
-    unsigned d = txt_distance(n->word, name);
+    unsigned d = txt_distance(n->like, name);
 
     if (d < n->best) {
         n->best = d;
@@ -100,7 +100,7 @@ unknown_option(const struct fct_cli *c, const struct fct_opt *opts, const char *
 {
     const char *cmd = c->is_main ? "" : c->argv[0];
     char name[64];
-    struct fct_near near = { .word = name, .best = 4 };
+    struct fct_near near = { .like = name, .best = 4 };
 
     snprintf(name, sizeof(name), "%.*s", (int)strcspn(word, "="), word);
     for (; opts->name != NULL; opts++)

@@ -155,7 +155,7 @@ void fct_catch(int sig, unsigned flags);
 int fct_exit_code(int status);
 /* The most similar of the names that fct_near() has seen, if one is nearer than best. */
 struct fct_near {
-    const char *word, *name;
+    const char *like, *name;
     unsigned best;
 };
 void fct_near(struct fct_near *n, const char *name);

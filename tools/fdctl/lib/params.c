@@ -678,7 +678,7 @@ fct_req_set_json(struct fct_req *r, const char *key, const json_t *value, char *
     int rc;
 
     fct_swap(key, '_', '-', name);
-    near.word = name;
+    near.like = name;
     if (strcmp(name, "prompt") == 0 || strcmp(name, "ids") == 0 ||
         strcmp(name, "prompt-ids") == 0) {
         want = name[0] == 'p' && name[6] == '\0'

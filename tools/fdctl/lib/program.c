@@ -63,7 +63,7 @@ version(void)
 static const struct fct_cmd *
 find(const struct fct_cmd *cmds, const char *name)
 {
-    struct fct_near near = { .word = name, .name = "help", .best = 3 };
+    struct fct_near near = { .like = name, .name = "help", .best = 3 };
     size_t i;
 
     for (i = 0; cmds[i].name != NULL; i++)

@@ -78,7 +78,7 @@ static int
 nothing_named(const char *word)
 {
     const char *bare = strchr(word, '.');
-    struct fct_near near = { .word = bare != NULL ? bare + 1 : word, .best = ~0u };
+    struct fct_near near = { .like = bare != NULL ? bare + 1 : word, .best = ~0u };
 
     if (strpbrk(word, "*?[") != NULL)
         return fct_fail(FCT_EX_USAGE,
