@@ -601,9 +601,9 @@ int
 fct_cmd_debug(const struct fct *f, int argc, char **argv)
 {
     json_t *answer = NULL, *q;
-    int rc, i, json = 0;
+    int rc, json = 0;
 
-    for (i = 1; i < argc; i++)
+    for (int i = 1; i < argc; i++)
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
             return fct_help(&debug_line);
     q = fct_question("debug");

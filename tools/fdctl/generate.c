@@ -280,9 +280,8 @@ account(struct gen *g, struct slot *s)
 {
     const struct fct_result *r = &s->res;
     int code = fct_exit_code(r->error.code);
-    unsigned i;
 
-    for (i = 0; i < r->n_choices; i++)
+    for (unsigned i = 0; i < r->n_choices; i++)
         g->n_tokens += json_array_size(r->choices[i].ids);
     g->t_end = r->t_end;
     if (r->t_first != 0) {
@@ -373,11 +372,11 @@ static int
 submit_more(struct gen *g)
 {
     uint64_t now = clk_now_ns();
-    size_t i;
     int rc;
 
     /* Only with --retry are there holes behind n_begun. */
-    for (i = g->head; g->retry > 0 && i < g->n_begun && g->n_open < g->concurrency; i++) {
+    for (size_t i = g->head; g->retry > 0 && i < g->n_begun && g->n_open < g->concurrency;
+         i++) {
         struct slot *s = &g->slots[i];
 
         if (s->over || s->handle != NULL || s->t_retry > now)
@@ -420,15 +419,13 @@ read_events(struct gen *g, struct slot *s)
 static void
 cancel_all(struct gen *g)
 {
-    size_t i;
-
     g->cancelled = 1;
     g->exit_code = FCT_EX_INT;
-    for (i = g->head; i < g->n_begun; i++)
+    for (size_t i = g->head; i < g->n_begun; i++)
         if (g->slots[i].handle != NULL)
             (void)fdc_cancel(g->slots[i].handle);
     g->n_slots = g->n_begun;
-    for (i = g->head; i < g->n_slots; i++) {
+    for (size_t i = g->head; i < g->n_slots; i++) {
         struct slot *s = &g->slots[i];
 
         /* Waiting to be tried again. */
@@ -489,9 +486,9 @@ print_stats(const struct gen *g)
 static size_t
 largest_prompt(const struct gen *g)
 {
-    size_t i, n = 0, k;
+    size_t n = 0, k;
 
-    for (i = 0; i < g->n_reqs; i++) {
+    for (size_t i = 0; i < g->n_reqs; i++) {
         k = g->reqs[i].n_text + 4 * g->reqs[i].n_ids;
         n = k > n ? k : n;
     }
@@ -505,14 +502,13 @@ settle_requests(struct gen *g)
     struct fdc_model_info model = { .size = sizeof(model) };
     struct fdc_info info = { .size = sizeof(info), .model = &model };
     int rc = fdc_info(g->s, &info, g->f->timeout_ms);
-    size_t i;
 
     /* While the model loads nothing is known; the requests will be told. */
     if (rc < 0 && !(fdc_is_retryable(rc) && rc != FDC_E_DISCONNECTED))
         return fct_fail(fct_exit_code(rc), "%s (%s)", fdc_strerror(rc), fdc_status_name(rc));
     if (rc < 0)
         info = (struct fdc_info){ .max_inflight = 64 };
-    for (i = 0; i < g->n_reqs; i++) {
+    for (size_t i = 0; i < g->n_reqs; i++) {
         if (g->json)
             g->reqs[i].p.flags |= FDC_F_PROMPT_IDS;
         if (model.vocab != 0 && !model.has_tokenizer && g->reqs[i].n_stop == 0)
@@ -526,13 +522,11 @@ settle_requests(struct gen *g)
 static int
 make_slots(struct gen *g, uint64_t n_requests)
 {
-    size_t i;
-
     g->n_slots = g->n_reqs * n_requests;
     g->slots = calloc(g->n_slots, sizeof(*g->slots));
     if (g->slots == NULL)
         return fct_oom();
-    for (i = 0; i < g->n_slots; i++) {
+    for (size_t i = 0; i < g->n_slots; i++) {
         g->slots[i].req = &g->reqs[i % g->n_reqs];
         g->slots[i].index = i;
     }
@@ -543,15 +537,13 @@ make_slots(struct gen *g, uint64_t n_requests)
 static void
 gen_fini(struct gen *g)
 {
-    size_t i;
-
-    for (i = 0; g->slots != NULL && i < g->n_slots; i++) {
+    for (size_t i = 0; g->slots != NULL && i < g->n_slots; i++) {
         fdc_req_free(g->slots[i].handle);
         if (i >= g->head)
             fct_result_fini(&g->slots[i].res);
     }
     free(g->slots);
-    for (i = 0; i < g->n_reqs; i++)
+    for (size_t i = 0; i < g->n_reqs; i++)
         fct_req_fini(&g->reqs[i]);
     free(g->reqs);
     fdc_close(g->s);

@@ -118,11 +118,10 @@ add(struct ls *ls, const char *name, const char *dir)
     struct fct f = *ls->f;
     char lock[FDW_PATH_BYTES + 16];
     struct stat st;
-    size_t i;
 
     if (strlen(dir) > 490 || stat(dir, &st) != 0 || !S_ISDIR(st.st_mode) || ls->n == LS_MAX)
         return;
-    for (i = 0; i < ls->n; i++)
+    for (size_t i = 0; i < ls->n; i++)
         if (ls->dev[i] == st.st_dev && ls->ino[i] == st.st_ino)
             return;
     snprintf(f.dir, sizeof(f.dir), "%.490s", dir);
@@ -143,11 +142,11 @@ add_base(struct ls *ls, const char *base)
 {
     char dir[FDW_PATH_BYTES * 2];
     struct dirent **names;
-    int n, i;
+    int n;
 
     add(ls, "", base);
     n = scandir(base, &names, NULL, alphasort);
-    for (i = 0; i < n; i++) {
+    for (int i = 0; i < n; i++) {
         if (fdw_is_name(names[i]->d_name)) {
             snprintf(dir, sizeof(dir), "%s/%s", base, names[i]->d_name);
             add(ls, names[i]->d_name, dir);

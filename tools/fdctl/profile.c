@@ -61,9 +61,9 @@ same(const struct row *a, const struct row *b, enum by by)
 static size_t
 group(const json_t *lines, enum by by, struct row *ret)
 {
-    size_t n = 0, i, k;
+    size_t n = 0, k;
 
-    for (i = 0; i < json_array_size(lines); i++) {
+    for (size_t i = 0; i < json_array_size(lines); i++) {
         struct row r = row_of(json_array_get(lines, i));
 
         for (k = 0; k < n && !same(&ret[k], &r, by); k++)

@@ -301,9 +301,9 @@ gather(const struct fct_line *l, struct fct_opt ret[FCT_OPTS_MAX])
 {
     const struct fct_opt *o;
     const struct cmd_arg *a;
-    size_t n = 0, i;
+    size_t n = 0;
 
-    for (i = 0; i < sizeof(l->opts) / sizeof(l->opts[0]) && l->opts[i] != NULL; i++) {
+    for (size_t i = 0; i < sizeof(l->opts) / sizeof(l->opts[0]) && l->opts[i] != NULL; i++) {
         for (o = l->opts[i]; o->name != NULL && n + 1 < FCT_OPTS_MAX; o++) {
             if (o->id >= FCT_PARAM_BASE && is_less(l, o->name))
                 continue;

@@ -365,9 +365,7 @@ fct_req_init(struct fct_req *r)
 void
 fct_req_fini(struct fct_req *r)
 {
-    uint32_t i;
-
-    for (i = 0; i < r->n_stop; i++)
+    for (uint32_t i = 0; i < r->n_stop; i++)
         free(r->stop[i]);
     free(r->stop);
     free(r->stop_len);
@@ -428,15 +426,14 @@ add_stop_id(struct fct_req *r, uint32_t id)
 int
 fct_req_copy(struct fct_req *dst, const struct fct_req *src)
 {
-    uint32_t i;
     int rc = 0;
 
     fct_req_init(dst);
     dst->p = src->p;
     dst->o = src->o;
-    for (i = 0; i < src->n_stop && rc == 0; i++)
+    for (uint32_t i = 0; i < src->n_stop && rc == 0; i++)
         rc = add_stop(dst, src->stop[i], src->stop_len[i]);
-    for (i = 0; i < src->n_stop_ids && rc == 0; i++)
+    for (uint32_t i = 0; i < src->n_stop_ids && rc == 0; i++)
         rc = add_stop_id(dst, src->stop_ids[i]);
     if (rc == 0)
         rc = rules_copy(&dst->rules, &src->rules);
@@ -572,11 +569,11 @@ static int
 json_list(struct fct_req *r, enum ptype type, const json_t *v)
 {
     const json_t *e = v;
-    size_t i, n = json_is_array(v) ? json_array_size(v) : 1;
+    size_t n = json_is_array(v) ? json_array_size(v) : 1;
     uint64_t u;
     int rc = 0;
 
-    for (i = 0; i < n && rc == 0; i++) {
+    for (size_t i = 0; i < n && rc == 0; i++) {
         if (json_is_array(v))
             e = json_array_get(v, i);
         if (type == P_STOP)

@@ -39,10 +39,8 @@ static const struct fct_opt main_opts[] = {
 static int
 help(const struct fct_cmd *cmds)
 {
-    size_t i;
-
     printf("usage: %s [options] command [arguments]\n\ncommands:\n", fct_prog);
-    for (i = 0; cmds[i].name != NULL; i++)
+    for (size_t i = 0; cmds[i].name != NULL; i++)
         printf("  %-12s %s\n", cmds[i].name, cmds[i].help);
     printf("  help         this text, or that of a command\n"
            "  version      version of %s and of the protocol\n\noptions:\n",
@@ -64,12 +62,11 @@ static const struct fct_cmd *
 find(const struct fct_cmd *cmds, const char *name)
 {
     struct fct_near near = { .like = name, .name = "help", .best = 3 };
-    size_t i;
 
-    for (i = 0; cmds[i].name != NULL; i++)
+    for (size_t i = 0; cmds[i].name != NULL; i++)
         if (strcmp(cmds[i].name, name) == 0)
             return &cmds[i];
-    for (i = 0; cmds[i].name != NULL; i++)
+    for (size_t i = 0; cmds[i].name != NULL; i++)
         fct_near(&near, cmds[i].name);
     fct_fail(0,
         near.best < 3 ? "unknown command '%s'; did you mean %s %s?"
@@ -139,7 +136,7 @@ static int
 run(struct fct *f, const struct fct_cmd *cmds, int argc, char **argv)
 {
     const struct fct_cmd *cmd;
-    int rc, i;
+    int rc;
 
     if (strcmp(argv[0], "version") == 0)
         return version();
@@ -158,7 +155,7 @@ run(struct fct *f, const struct fct_cmd *cmds, int argc, char **argv)
     if (cmd == NULL)
         return FCT_EX_USAGE;
     /* Neither help nor a daemon that is yet to start is waited for. */
-    for (i = 1; i < argc; i++)
+    for (int i = 1; i < argc; i++)
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
             f->wait_s = 0;
     if (f->wait_s > 0 && !cmd->starts_one && (rc = fct_wait_ready(f)) != 0)

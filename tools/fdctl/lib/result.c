@@ -202,9 +202,9 @@ static json_t *
 logprobs_json(const json_t *list, size_t n_min)
 {
     json_t *a = json_array();
-    size_t i, n = json_array_size(list);
+    size_t n = json_array_size(list);
 
-    for (i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         json_t *entry = json_array_get(list, i);
         size_t at = (size_t)json_integer_value(json_array_get(entry, 0));
 

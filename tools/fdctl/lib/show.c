@@ -184,9 +184,7 @@ scalar(const json_t *j, char *ret, size_t ret_bytes)
 static int
 is_table(const json_t *j)
 {
-    size_t i;
-
-    for (i = 0; i < json_array_size(j); i++)
+    for (size_t i = 0; i < json_array_size(j); i++)
         if (!json_is_object(json_array_get(j, i)))
             return 0;
     return json_array_size(j) > 0;
@@ -214,10 +212,9 @@ measure(const json_t *rows, struct table *t)
     char text[1024];
     const char *key;
     json_t *v;
-    size_t i;
     int c, w;
 
-    for (i = 0; i < json_array_size(rows); i++) {
+    for (size_t i = 0; i < json_array_size(rows); i++) {
         json_object_foreach(json_array_get(rows, i), key, v) {
             for (c = 0; c < t->n && strcmp(t->cols[c], key) != 0; c++)
                 ;
@@ -256,7 +253,6 @@ show_table(FILE *out, const json_t *rows, int indent)
 {
     struct table t = { .n = 0 };
     char text[1024];
-    size_t i;
     int c;
 
     measure(rows, &t);
@@ -264,7 +260,7 @@ show_table(FILE *out, const json_t *rows, int indent)
     for (c = 0; c < t.n; c++)
         cell(out, &t, c, t.cols[c]);
     fputc('\n', out);
-    for (i = 0; i < json_array_size(rows); i++) {
+    for (size_t i = 0; i < json_array_size(rows); i++) {
         fprintf(out, "%*s", indent, "");
         for (c = 0; c < t.n; c++) {
             const json_t *v = json_object_get(json_array_get(rows, i), t.cols[c]);

@@ -127,13 +127,12 @@ static int
 print_json(const struct cnt_seg *s, const uint8_t *pick)
 {
     json_t *g = json_object(), *w = json_object(), *h = json_object();
-    size_t i;
 
-    for (i = 0; i < cnt_count(); i++)
+    for (size_t i = 0; i < cnt_count(); i++)
         if (pick[i])
             json_object_set_new(cnt_row(i)->worker ? w : g, cnt_row(i)->name,
                 json_integer((json_int_t)fct_seg_value(s, cnt_row(i))));
-    for (i = 0; i < CNT_H__N; i++)
+    for (size_t i = 0; i < CNT_H__N; i++)
         if (pick[cnt_count() + i])
             json_object_set_new(h, cnt_hist_row(i)->name,
                 hist_json(cnt_hist_row(i), &s->h[i]));

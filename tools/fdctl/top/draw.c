@@ -189,9 +189,8 @@ static void
 sparks(const struct top *t, struct top_canvas *c, int y, int w)
 {
     char value[24];
-    int i;
 
-    for (i = 0; i < TOP_S__N; i++) {
+    for (int i = 0; i < TOP_S__N; i++) {
         enum top_line line = (enum top_line)i;
         struct top_series s = top_history_line(&t->hist, line);
 
@@ -311,9 +310,8 @@ static void
 charts(const struct top *t, struct top_canvas *c, int y, int w, int each)
 {
     char value[24], peak[24], text[48];
-    int i;
 
-    for (i = 0; i < TOP_S__N; i++, y += each) {
+    for (int i = 0; i < TOP_S__N; i++, y += each) {
         enum top_line line = (enum top_line)i;
         struct top_series s = top_history_line(&t->hist, line);
         double max = line_max(&s, line, w - 15);
@@ -336,14 +334,13 @@ latencies(const struct top *t, struct top_canvas *c, int y, int x)
 {
     static const char *const names[TOP_L__N] = { "TTFT", "ITL", "TPOT", "queue", "E2E" };
     char v[24];
-    int i;
 
     top_text(c, y, x, 0, TOP_NAME, "latency");
     right_aligned(c, y, x + 22, TOP_NAME, "p50");
     right_aligned(c, y, x + 33, TOP_NAME, "p90");
     right_aligned(c, y, x + 44, TOP_NAME, "p99");
     right_aligned(c, y, x + 55, TOP_NAME, "seen");
-    for (i = 0; i < TOP_L__N; i++) {
+    for (int i = 0; i < TOP_L__N; i++) {
         const struct top_quant *q = &t->r.lat[i];
 
         y++;
@@ -427,10 +424,9 @@ keys(const struct top *t, struct top_canvas *c, int y)
         { "u r c", "views" }, { "s", "sort" }, { "k", "cancel" }, { "p", "pause" },
         { "d", "drain" }, { "space", "freeze" }, { "+ -", "interval" },
         { "S", "reverse" }, { "D", "drain off" } };
-    size_t i;
     int x = 1;
 
-    for (i = 0; i < sizeof(what) / sizeof(what[0]); i++) {
+    for (size_t i = 0; i < sizeof(what) / sizeof(what[0]); i++) {
         const char *text = what[i][1];
 
         if (what[i][0][0] == 'p' && top_is_paused(t))
@@ -480,16 +476,15 @@ help(struct top_canvas *c)
         "busy: share of the time in which the model ran; gap: time the device",
         "waited between two steps although there was work.", NULL
     };
-    size_t i;
     int y = 1;
 
     top_text(c, 0, 1, 0, TOP_HEAD, "fdctl top: keys (any key goes back)");
     top_paint(c, 0, 0, 0, TOP_HEAD);
-    for (i = 0; i < sizeof(lines) / sizeof(lines[0]); i++, y++) {
+    for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++, y++) {
         top_text(c, y, 1, 0, TOP_VALUE, lines[i][0]);
         top_text(c, y, c->w >= 80 ? 28 : 10 + (i == 1 ? 18 : 0), 0, TOP_PLAIN, lines[i][1]);
     }
-    for (i = 0; about[i] != NULL; i++)
+    for (size_t i = 0; about[i] != NULL; i++)
         top_text(c, y + 1 + (int)i, 1, 0, TOP_NAME, about[i]);
 }
 

@@ -33,10 +33,8 @@ hang_up(struct top_link *l)
 void
 top_link_reset(struct top_link *l)
 {
-    size_t i;
-
     hang_up(l);
-    for (i = 0; i < l->n_q; i++)
+    for (size_t i = 0; i < l->n_q; i++)
         free(l->q[i].line);
     l->n_q = 0;
     l->failed = 0;
@@ -56,10 +54,9 @@ int
 top_link_ask(struct top_link *l, int what, json_t *question)
 {
     char *line;
-    size_t i;
     int rc = question != NULL ? 0 : -ENOMEM;
 
-    for (i = 0; i < l->n_q && rc == 0; i++)
+    for (size_t i = 0; i < l->n_q && rc == 0; i++)
         if (l->q[i].what == what)
             rc = -EEXIST;
     if (rc == 0 && l->n_q == TOP_ASKS)

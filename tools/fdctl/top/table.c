@@ -189,7 +189,7 @@ void
 top_draw_table(struct top *t, struct top_canvas *c, int y, int y_end)
 {
     const struct top_col *cols = top_cols((enum top_view)t->view);
-    size_t i, n_row = json_array_size(t->rows[t->view]);
+    size_t n_row = json_array_size(t->rows[t->view]);
     int has_title = y_end - y >= 4;
 
     t->page = y_end - y - 1 - has_title;
@@ -209,7 +209,7 @@ top_draw_table(struct top *t, struct top_canvas *c, int y, int y_end)
         no_rows(t, c, y, y_end);
         return;
     }
-    for (i = t->first; i < n_row && y < y_end; i++, y++) {
+    for (size_t i = t->first; i < n_row && y < y_end; i++, y++) {
         line(c, y, cols, json_array_get(t->rows[t->view], i), NULL, 0);
         if (i == t->sel && !t->once) {
             top_text(c, y, 0, 0, TOP_SELECTED, ">");

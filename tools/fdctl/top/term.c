@@ -285,7 +285,6 @@ set_looks(attr_t *looks, int no_color)
         { TOP_WARN, 3, COLOR_YELLOW, A_BOLD }, { TOP_BAD, 4, COLOR_RED, A_BOLD },
         { TOP_BAR, 2, COLOR_GREEN, 0 } };
     const char *e = getenv("NO_COLOR");
-    size_t i;
 
     looks[TOP_VALUE] = looks[TOP_WARN] = looks[TOP_BAD] = A_BOLD;
     looks[TOP_DIM] = A_DIM;
@@ -296,7 +295,7 @@ set_looks(attr_t *looks, int no_color)
     start_color();
     if (use_default_colors() != OK)
         return;
-    for (i = 0; i < sizeof(colors) / sizeof(colors[0]); i++) {
+    for (size_t i = 0; i < sizeof(colors) / sizeof(colors[0]); i++) {
         init_pair((short)colors[i].pair, (short)colors[i].color, -1);
         looks[colors[i].attr] = (attr_t)COLOR_PAIR(colors[i].pair) | colors[i].more;
     }
@@ -378,18 +377,17 @@ catch_signals(sigset_t *ret_waiting)
     static const int fatal[] = { SIGINT, SIGTERM, SIGHUP };
     struct sigaction sa = { .sa_handler = on_signal };
     sigset_t in;
-    size_t i;
 
     sigemptyset(&sa.sa_mask);
     sigemptyset(&in);
     sigaddset(&in, SIGWINCH);
-    for (i = 0; i < sizeof(fatal) / sizeof(fatal[0]); i++) {
+    for (size_t i = 0; i < sizeof(fatal) / sizeof(fatal[0]); i++) {
         sigaction(fatal[i], &sa, NULL);
         sigaddset(&in, fatal[i]);
     }
     sigprocmask(SIG_BLOCK, &in, ret_waiting);
     sigdelset(ret_waiting, SIGWINCH);
-    for (i = 0; i < sizeof(fatal) / sizeof(fatal[0]); i++)
+    for (size_t i = 0; i < sizeof(fatal) / sizeof(fatal[0]); i++)
         sigdelset(ret_waiting, fatal[i]);
 }
 

@@ -320,7 +320,7 @@ run(const struct fct *f, double interval, int once, int ascii, int no_color)
 {
     struct top *t = calloc(1, sizeof(*t));
     const struct cnt_seg *seg;
-    int rc, utf8, i;
+    int rc, utf8;
 
     if (t == NULL)
         return fct_oom();
@@ -343,7 +343,7 @@ run(const struct fct *f, double interval, int once, int ascii, int no_color)
     top_set_clock(t);
     rc = once ? print_once(t, utf8) : top_terminal(t, utf8, no_color);
     top_link_fini(&t->link);
-    for (i = 0; i < TOP_V__N; i++)
+    for (int i = 0; i < TOP_V__N; i++)
         json_decref(t->rows[i]);
     json_decref(t->status);
     fct_seg_close(t->seg);

@@ -175,15 +175,15 @@ static void
 keep_whole(struct ftr_snap *snap, const struct ftr_filter *f, uint64_t since, uint64_t until)
 {
     struct seen *all = calloc(snap->n_event + 1, sizeof(*all)), *s;
-    size_t n = 0, kept = 0, i;
+    size_t n = 0, kept = 0;
 
     if (all == NULL) /* too much is shown rather than nothing */
         return;
-    for (i = 0; i < snap->n_event; i++)
+    for (size_t i = 0; i < snap->n_event; i++)
         all[i] = (struct seen){ snap->events[i].id, snap->events[i].t_ns,
             snap->events[i].kind == TRC_END ? snap->events[i].t_ns : 0 };
     qsort(all, snap->n_event, sizeof(*all), cmp_seen);
-    for (i = 0; i < snap->n_event; i++) {
+    for (size_t i = 0; i < snap->n_event; i++) {
         if (n == 0 || all[n - 1].id != all[i].id) {
             all[n++] = all[i];
             continue;
@@ -193,7 +193,7 @@ keep_whole(struct ftr_snap *snap, const struct ftr_filter *f, uint64_t since, ui
         if (all[i].to > all[n - 1].to)
             all[n - 1].to = all[i].to;
     }
-    for (i = 0; i < snap->n_event; i++) {
+    for (size_t i = 0; i < snap->n_event; i++) {
         struct seen key = { .id = snap->events[i].id };
 
         s = bsearch(&key, all, n, sizeof(*all), cmp_seen);
@@ -218,10 +218,10 @@ keep_last(void *list, size_t n, size_t bytes, uint64_t last)
 void
 ftr_filter(struct ftr_snap *snap, const struct ftr_filter *f)
 {
-    size_t n = 0, i, n_event = 0;
+    size_t n = 0, n_event = 0;
     struct ftr_filter g = *f;
 
-    for (i = 0; i < snap->n_step; i++)
+    for (size_t i = 0; i < snap->n_step; i++)
         if (ftr_match_step(&snap->steps[i], f))
             snap->steps[n++] = snap->steps[i];
     snap->n_step = n = keep_last(snap->steps, n, sizeof(*snap->steps), f->last);
@@ -239,7 +239,7 @@ ftr_filter(struct ftr_snap *snap, const struct ftr_filter *f)
         keep_whole(snap, f, g.since_ns, g.until_ns);
         return;
     }
-    for (i = 0; i < snap->n_event; i++)
+    for (size_t i = 0; i < snap->n_event; i++)
         if (ftr_match_event(&snap->events[i], &g))
             snap->events[n_event++] = snap->events[i];
     snap->n_event = keep_last(snap->events, n_event, sizeof(*snap->events), f->last);
