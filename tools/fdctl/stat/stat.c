@@ -21,14 +21,8 @@ stt_human(const char *unit, double v, char *ret, size_t ret_bytes)
     static const struct {
         double from;
         const char *unit;
-    } steps[] = {
-        { 3600e9, "h" },
-        { 60e9, "min" },
-        { 1e9, "s" },
-        { 1e6, "ms" },
-        { 1e3, "us" },
-        { 0, "ns" },
-    };
+    } steps[] = { { 3600e9, "h" }, { 60e9, "min" }, { 1e9, "s" }, { 1e6, "ms" },
+        { 1e3, "us" }, { 0, "ns" } };
     size_t i = 0;
 
     if (strcmp(unit, "ns") != 0) {

@@ -459,18 +459,14 @@ message(const struct top *t, struct top_canvas *c, int y_end, int draw)
 static void
 help(struct top_canvas *c)
 {
-    static const char *const lines[][2] = {
-        { "u r c", "show users, requests or clients" },
+    static const char *const lines[][2] = { { "u r c", "show users, requests or clients" },
         { "up down pgup pgdn home end", "select a row" },
         { "s S", "sort by the next column; the other way round" },
         { "k", "cancel the selected request or client; asks" },
         { "p", "pause: start no queued request; or go on; asks" },
         { "d D", "drain: refuse new requests; asks; D takes them again" },
-        { "space", "freeze the screen, and go on" },
-        { "+ -", "longer, shorter interval" },
-        { "ctrl-l", "draw again" },
-        { "q", "quit" },
-    };
+        { "space", "freeze the screen, and go on" }, { "+ -", "longer, shorter interval" },
+        { "ctrl-l", "draw again" }, { "q", "quit" } };
     static const char *const about[] = {
         "tok/s, busy, step, gap, TTFT, ITL: over the last interval; - is none.",
         "busy: share of the time in which the model ran; gap: time the device",

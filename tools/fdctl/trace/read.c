@@ -311,14 +311,8 @@ ftr_time(const char *what, const char *text, const struct ftr_clock *now, uint64
     static const struct {
         const char *name;
         double ns;
-    } units[] = {
-        { "us", 1e3 },
-        { "ms", 1e6 },
-        { "s", 1e9 },
-        { "m", 60e9 },
-        { "min", 60e9 },
-        { "h", 3600e9 },
-    };
+    } units[] = { { "us", 1e3 }, { "ms", 1e6 }, { "s", 1e9 }, { "m", 60e9 },
+        { "min", 60e9 }, { "h", 3600e9 } };
     uint64_t real;
     char *end;
     double v;
