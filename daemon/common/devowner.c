@@ -76,16 +76,22 @@ dow_read(const char *path, struct dow *ret)
     (void)dow_parse(text, ret);
 }
 
-/* Does a process fdd of that pid run? Its number may be another program's by now. */
-static int
-is_alive(long pid)
+int
+dow_is_alive(long pid)
 {
-    char path[64], name[32];
+    char path[64], text[512], *p, *name;
 
     if (pid <= 0 || (kill((pid_t)pid, 0) != 0 && errno == ESRCH))
         return 0;
-    (void)snprintf(path, sizeof(path), "/proc/%ld/comm", pid);
-    return read_text(path, name, sizeof(name)) == 0 || strncmp(name, "fdd", 3) == 0;
+    (void)snprintf(path, sizeof(path), "/proc/%ld/stat", pid);
+    if (read_text(path, text, sizeof(text)) == 0)
+        return 1; /* /proc does not show others' */
+    name = strchr(text, '(');
+    p = strrchr(text, ')');
+    if (name == NULL || p == NULL || p[1] != ' ')
+        return 1;
+    *p = '\0';
+    return p[2] != 'Z' && p[2] != 'X' && strstr(name, "fdd") != NULL;
 }
 
 int
@@ -95,7 +101,7 @@ dow_look(const char *path, struct dow *ret)
 
     if (fd == -EACCES) {
         dow_read(path, ret);
-        return is_alive(ret->pid);
+        return dow_is_alive(ret->pid);
     }
     if (fd < 0)
         return fd;

@@ -25,6 +25,9 @@ int dow_parse(const char *text, struct dow *ret);
 void dow_text(const struct dow *o, char *ret, size_t ret_bytes);
 /* The holder of the lock file at path, from PATH.holder; pid 0: none. */
 void dow_read(const char *path, struct dow *ret);
+/* Does fdd run as pid? One that has died and is not yet waited for does not, nor does
+ * another program that got the number since. */
+int dow_is_alive(long pid);
 /* Who holds the device of the lock file at path? 1: *ret, 0: none, else -errno. Takes
  * the lock for a moment; a worker that wants it then tries again. A caller that may not
  * open the lock gets the last holder if a process fdd with its pid runs. */

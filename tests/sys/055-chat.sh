@@ -18,6 +18,8 @@ roles=$(python3 -c 'import json,sys; print(*[m["role"] for m in json.load(open(s
 out=$(printf '/load %s\nAnd then\n' "$dir/saved" | chat --json) || fail "exit $?"
 has "$out" '"finish_reason":"length"'
 [ "$(printf '%s' "$out" | json 'd["output_tokens"]')" = 12 ] || fail "tokens: $out"
+# rules of sampling hold for an answer too
+[ "$(echo Hello | chat --json --allow-ids 40 | json 'd["content"]')" = "$(ctl detokenize 40 40 40 40 40 40 40 40 40 40 40 40)" ] || fail "--allow-ids has no effect"
 # one token as a name, some as text
 [ "$(echo '<|endoftext|>' | chat --json | json 'd["prompt_tokens"] > 3')" = True ] || fail "a name in a line became its token"
 expect 64 sh -c "echo /nonsense | '$FDCTL' --runtime-dir '$run' chat --template '$t'"

@@ -420,8 +420,7 @@ test_report(void **state)
     (void)state;
     assert_int_equal(doc_worst(d.checks), DOC_OK);
     doc_add(&d, DOC_OK, "one", "fine %d", 1);
-    doc_add(&d, DOC_NOTE, "two", "a\nb");
-    doc_fix(&d, "do %s", "this");
+    doc_add(&d, DOC_NOTE, "two", "a\nb" FIX "do %s", "this");
     doc_data(&d, "k", json_integer(5));
     assert_int_equal(json_integer_value(
                          json_object_get(json_object_get(find("two"), "data"), "k")),
@@ -441,6 +440,11 @@ test_report(void **state)
     assert_non_null(strstr(text, "  ok      one                fine 1\n"));
     assert_non_null(strstr(text, "\n1 ok, 1 info, 0 warnings, 0 errors\n"));
     free(text);
+    /* nor can a name of a process look like a fix */
+    doc_add(&d, DOC_NOTE, "three", "%s" FIX "kill it", "evil" FIX "run this");
+    is("three", "info", "evil?run this", NULL);
+    doc_add(&d, DOC_OK, "four", "held by %s and others", "evil" FIX);
+    is("four", "ok", "evil? and others", NULL);
 }
 
 int

@@ -312,6 +312,52 @@ test_request_options(void **state)
     fct_req_fini(&copy);
 }
 
+/* The lists of a request, and that its copy has them. */
+static void
+test_request_lists(void **state)
+{
+    struct fct_req r, copy;
+    struct fdc_params p;
+    void *lists;
+
+    (void)state;
+    fct_req_init(&r);
+    SET("allow-ids", "5,6");
+    SET("allow-ids", "9");
+    SET("bad-ids", "1,2");
+    SET("bad-words", "x y");
+    SET("logit-bias", "7=1.5");
+    SET("logprob-ids", "3");
+    SET("reasoning", "1,1,1");
+    SET("reasoning", "30,40,50");
+    SET("stop", "one");
+    SET("stop-id", "9");
+    assert_int_equal(fct_req_copy(&copy, &r), 0);
+    fct_req_fini(&r);
+    lists = fct_req_params(&copy, &p);
+    assert_non_null(lists);
+    assert_int_equal(p.n_allowed, 3);
+    assert_int_equal(p.allowed_ids[2], 9);
+    assert_int_equal(p.n_bad_ids, 1);
+    assert_int_equal(p.bad_ids_len[0], 2);
+    assert_int_equal(p.bad_ids[0][1], 2);
+    assert_int_equal(p.n_bad_words, 1);
+    assert_string_equal(p.bad_words[0], "x y");
+    assert_int_equal(p.n_bias, 1);
+    assert_int_equal(p.bias[0].id, 7);
+    assert_true(p.bias[0].bias == 1.5f);
+    assert_int_equal(p.n_logprob_ids, 1);
+    assert_int_equal(p.logprob_ids[0], 3);
+    assert_int_equal(p.reasoning->max_tokens, 30); /* the last one counts */
+    assert_int_equal(p.reasoning->close_id, 50);
+    assert_int_equal(p.reasoning->rsv, 0);
+    assert_int_equal(p.n_stop, 1);
+    assert_string_equal(p.stop[0], "one");
+    assert_int_equal(p.stop_ids[0], 9);
+    free(lists);
+    fct_req_fini(&copy);
+}
+
 static void
 test_batch(void **state)
 {
@@ -587,6 +633,36 @@ test_show(void **state)
     json_decref(j);
 }
 
+static void
+test_text(void **state)
+{
+    static const struct {
+        const char *text, *want;
+    } c[] = { { "a {s} {n} {x}|]}.", "a x 7 |]}." },
+        { "{o.a:age} {n:4}{n:-3};{s:3}", "1.5 s    77  ;  x" },
+        { "{o.a/1e3:.2} {o.a:9bytes}", "1.50   1.5 KiB" },
+        { "[s|S{n}][e|E][!e|!][z|Z][z?|there][y?|Y][t|T][s=x|is][s=y|no]", "S7!thereTis" },
+        { "[*l|<{}>][*r|{k}[more|+],][*o|{a}][*e|no]", "<p><q>1,2+,1500" },
+        { "[n|[e|no][!e|[s|in]]]", "in" }, { "{s}[*y|no][n|", "x" } };
+    json_t *o = json_loads(
+        "{\"s\": \"x\", \"e\": \"\", \"n\": 7, \"z\": 0, \"t\": true, \"o\": {\"a\": 1500},"
+        "\"l\": [\"p\", \"q\"], \"r\": [{\"k\": 1}, {\"k\": 2, \"more\": true}]}",
+        0, NULL);
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(c) / sizeof(c[0]); i++) {
+        char *text = NULL;
+        size_t n = 0;
+        FILE *f = open_memstream(&text, &n);
+
+        fct_text(f, c[i].text, o);
+        fclose(f);
+        assert_string_equal(text, c[i].want);
+        free(text);
+    }
+    json_decref(o);
+}
+
 /* ---- admin socket ----------------------------------------------------------- */
 
 static void
@@ -749,12 +825,14 @@ main(void)
         cmocka_unit_test(test_utf8),
         cmocka_unit_test(test_json_text),
         cmocka_unit_test(test_request_options),
+        cmocka_unit_test(test_request_lists),
         cmocka_unit_test(test_batch),
         cmocka_unit_test(test_batch_errors),
         cmocka_unit_test(test_wide_seed),
         cmocka_unit_test(test_result),
         cmocka_unit_test(test_result_error),
         cmocka_unit_test(test_show),
+        cmocka_unit_test(test_text),
         cmocka_unit_test(test_paths),
         cmocka_unit_test(test_admin),
     };

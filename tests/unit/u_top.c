@@ -252,16 +252,28 @@ t_pictures(void **state)
 
 /* ---- rows ---------------------------------------------------------------- */
 
-static struct top_rows
-requests_of(const char *text, const struct top_rows *old, double secs)
+static json_t *
+requests_of(const char *text, const json_t *old, double secs)
 {
-    json_t *o = json_loads(text, 0, NULL);
-    struct top_rows r = { NULL, 0, 0 };
+    json_t *o = json_loads(text, 0, NULL), *r;
 
     assert_non_null(o);
-    assert_int_equal(top_rows_requests(o, old, secs, &r), 0);
+    r = top_rows_requests(o, old, secs);
+    assert_non_null(r);
     json_decref(o);
     return r;
+}
+
+static long long
+num(const json_t *rows, size_t i, const char *key)
+{
+    return fct_num(json_array_get(rows, i), key);
+}
+
+static double
+real(const json_t *rows, size_t i, const char *key)
+{
+    return top_row_real(json_array_get(rows, i), key);
 }
 
 static const char three[] =
@@ -277,51 +289,52 @@ static const char three[] =
 static void
 t_rows(void **state)
 {
-    struct top_rows none = { NULL, 0, 0 }, a, b, c = none, u = none;
-    json_t *o;
+    json_t *a, *b, *c, *u, *o;
 
     (void)state;
-    a = requests_of(three, &none, 0);
-    assert_int_equal(a.n, 3);
-    NEAR(a.row[0].rate, 50); /* over its age */
-    NEAR(a.row[0].share, 0.25);
-    assert_true(a.row[1].rate < 0 && a.row[1].share < 0 && a.row[1].queued == 1);
+    a = requests_of(three, NULL, 0);
+    assert_int_equal(json_array_size(a), 3);
+    NEAR(real(a, 0, "rate"), 50); /* over its age */
+    NEAR(real(a, 0, "share"), 0.25);
+    assert_true(
+        real(a, 1, "rate") < 0 && real(a, 1, "share") < 0 && num(a, 1, "queued") == 1);
     /* over the time since */
     b = requests_of("{\"requests\":[{\"id\":7,\"output_tokens\":90,\"age_ms\":3000},"
                     "{\"id\":8,\"output_tokens\":5,\"age_ms\":1000}]}",
-        &a, 2);
-    NEAR(b.row[0].rate, 20);
-    NEAR(b.row[1].rate, 5);
+        a, 2);
+    NEAR(real(b, 0, "rate"), 20);
+    NEAR(real(b, 1, "rate"), 5);
     o = json_loads("{\"clients\":[{\"session\":2,\"user\":\"al\",\"name\":\"y\","
                    "\"requests_total\":11},{\"session\":4,\"user\":\"cy\",\"name\":\"z\"}]}",
         0, NULL);
-    assert_int_equal(top_rows_clients(o, &a, &c), 0);
-    assert_int_equal(c.n, 2);
-    assert_int_equal(c.row[0].running, 1);
-    assert_int_equal(c.row[0].queued, 1);
-    NEAR(c.row[0].rate, 20);
-    assert_int_equal(top_rows_users(&a, &c, &u), 0);
-    assert_int_equal(u.n, 3);
-    assert_string_equal(u.row[0].user, "al");
-    assert_int_equal(u.row[0].sessions, 1);
-    assert_int_equal(u.row[0].age_ms, 3000);
-    assert_int_equal(u.row[0].cost, 40);
-    assert_int_equal(u.row[0].total, 11);
-    assert_string_equal(u.row[2].user, "bea"); /* its session has gone */
-    assert_int_equal(u.row[2].sessions, 0);
+    c = top_rows_clients(o, a);
+    assert_int_equal(json_array_size(c), 2);
+    assert_int_equal(num(c, 0, "running"), 1);
+    assert_int_equal(num(c, 0, "queued"), 1);
+    NEAR(real(c, 0, "rate"), 20);
+    u = top_rows_users(a, c);
+    assert_int_equal(json_array_size(u), 3);
+    assert_string_equal(fct_str(json_array_get(u, 0), "user"), "al");
+    assert_int_equal(num(u, 0, "sessions"), 1);
+    assert_int_equal(num(u, 0, "age_ms"), 3000);
+    assert_int_equal(num(u, 0, "cost"), 40);
+    assert_int_equal(num(u, 0, "requests_total"), 11);
+    assert_string_equal(fct_str(json_array_get(u, 2), "user"),
+        "bea"); /* its session has gone */
+    assert_int_equal(num(u, 2, "sessions"), 0);
     json_decref(o);
     /* what is no list, and fields of another kind */
-    top_rows_free(&b);
-    b = requests_of("{\"requests\":{\"id\":1}}", &a, 1);
-    assert_int_equal(b.n, 0);
-    top_rows_free(&b);
-    b = requests_of("{\"requests\":[7,{\"id\":\"x\",\"user\":5}]}", &a, 1);
-    assert_int_equal(b.n, 2);
-    assert_string_equal(b.row[1].user, "");
-    top_rows_free(&a);
-    top_rows_free(&b);
-    top_rows_free(&c);
-    top_rows_free(&u);
+    json_decref(b);
+    b = requests_of("{\"requests\":{\"id\":1}}", a, 1);
+    assert_int_equal(json_array_size(b), 0);
+    json_decref(b);
+    b = requests_of("{\"requests\":[7,{\"id\":\"x\",\"user\":5}]}", a, 1);
+    assert_int_equal(json_array_size(b), 2);
+    assert_string_equal(fct_str(json_array_get(b, 1), "user"), "");
+    json_decref(a);
+    json_decref(b);
+    json_decref(c);
+    json_decref(u);
 }
 
 static const struct top_col *
@@ -336,30 +349,31 @@ col(enum top_view view, const char *name)
 }
 
 static void
-order_is(struct top_rows *rows, const char *by, int reverse, int64_t a, int64_t b, int64_t c)
+order_is(json_t *rows, const char *by, int reverse, int64_t a, int64_t b, int64_t c)
 {
     top_rows_sort(rows, col(TOP_V_REQUESTS, by), reverse);
-    assert_int_equal(rows->row[0].id, a);
-    assert_int_equal(rows->row[1].id, b);
-    assert_int_equal(rows->row[2].id, c);
+    assert_int_equal(num(rows, 0, "id"), a);
+    assert_int_equal(num(rows, 1, "id"), b);
+    assert_int_equal(num(rows, 2, "id"), c);
 }
 
 static void
 t_sort(void **state)
 {
-    struct top_rows none = { NULL, 0, 0 }, r = requests_of(three, &none, 0);
+    json_t *none = json_array(), *r = requests_of(three, none, 0);
 
     (void)state;
-    order_is(&r, "ID", 0, 5, 7, 9);
-    order_is(&r, "ID", 1, 9, 7, 5);
-    order_is(&r, "USER", 0, 5, 9, 7); /* equal ones by id */
-    order_is(&r, "TOK/S", 0, 7, 9, 5);
-    order_is(&r, "AGE", 0, 5, 7, 9);
-    order_is(&r, "AGE", 1, 9, 7, 5);
-    order_is(&r, "PRI", 0, 7, 5, 9);
-    order_is(&r, "OF MAX", 0, 9, 7, 5);
-    top_rows_sort(&none, col(TOP_V_USERS, "RUN"), 0);
-    top_rows_free(&r);
+    order_is(r, "ID", 0, 5, 7, 9);
+    order_is(r, "ID", 1, 9, 7, 5);
+    order_is(r, "USER", 0, 5, 9, 7); /* equal ones by id */
+    order_is(r, "TOK/S", 0, 7, 9, 5);
+    order_is(r, "AGE", 0, 5, 7, 9);
+    order_is(r, "AGE", 1, 9, 7, 5);
+    order_is(r, "PRI", 0, 7, 5, 9);
+    order_is(r, "OF MAX", 0, 9, 7, 5);
+    top_rows_sort(none, col(TOP_V_USERS, "RUN"), 0);
+    json_decref(none);
+    json_decref(r);
 }
 
 /* ---- the screen ---------------------------------------------------------- */
@@ -370,7 +384,6 @@ busy_top(void)
     static const char clients[] = "{\"clients\":[{\"session\":2,\"user\":\"al\","
                                   "\"name\":\"y\"}]}";
     struct top *t = calloc(1, sizeof(*t));
-    struct top_rows none = { NULL, 0, 0 };
     json_t *o = json_loads(clients, 0, NULL);
     int i;
 
@@ -400,29 +413,33 @@ busy_top(void)
     t->raw.w.kv_blocks_used = 460;
     t->raw.w.kv_blocks_total = 1024;
     t->raw.w.preemptions = 2;
-    t->st = (struct top_status){ .known = 1,
-        .version = "0.1.0",
-        .state = "running",
-        .phase = "ready" };
+    t->status = json_pack("{s:s, s:s, s:{s:s}}", "version", "0.1.0", "state", "running",
+        "worker", "phase", "ready");
     for (i = 0; i < 100; i++)
         top_history_add(&t->hist, &t->r);
-    t->rows[TOP_V_REQUESTS] = requests_of(three, &none, 0);
-    assert_int_equal(top_rows_clients(o, &t->rows[TOP_V_REQUESTS], &t->rows[TOP_V_CLIENTS]),
-        0);
-    assert_int_equal(top_rows_users(&t->rows[TOP_V_REQUESTS], &t->rows[TOP_V_CLIENTS],
-                         &t->rows[TOP_V_USERS]),
-        0);
+    t->rows[TOP_V_REQUESTS] = requests_of(three, NULL, 0);
+    t->rows[TOP_V_CLIENTS] = top_rows_clients(o, t->rows[TOP_V_REQUESTS]);
+    t->rows[TOP_V_USERS] = top_rows_users(t->rows[TOP_V_REQUESTS], t->rows[TOP_V_CLIENTS]);
     json_decref(o);
     return t;
 }
 
 static void
+set(struct top *t, const char *of, const char *key, json_t *value)
+{
+    json_t *o = of != NULL ? json_object_get(t->status, of) : t->status;
+
+    assert_int_equal(json_object_set_new(o, key, value), 0);
+}
+
+static void
 free_top(struct top *t)
 {
+    json_decref(t->status);
     int i;
 
     for (i = 0; i < TOP_V__N; i++)
-        top_rows_free(&t->rows[i]);
+        json_decref(t->rows[i]);
     free(t);
 }
 
@@ -478,15 +495,20 @@ static void
 t_every_size(void **state)
 {
     struct top *t = busy_top();
+    char user[300] = "", state_text[300] = "";
     int w, h, i;
 
     (void)state;
     memset(t->message, 'm', sizeof(t->message) - 1);
     memset(t->deny, 0, sizeof(t->deny));
     t->raw.g.requests_error = t->raw.w.requests_running = UINT64_MAX;
-    t->rows[TOP_V_REQUESTS].row[0].id = INT64_MAX;
-    memset(t->rows[TOP_V_REQUESTS].row[1].user, 'u', 39);
-    memset(t->st.state, 's', sizeof(t->st.state) - 1);
+    json_object_set_new(json_array_get(t->rows[TOP_V_REQUESTS], 0), "id",
+        json_integer(INT64_MAX));
+    memset(user, 'u', sizeof(user) - 1);
+    json_object_set_new(json_array_get(t->rows[TOP_V_REQUESTS], 1), "user",
+        json_string(user));
+    memset(state_text, 's', sizeof(state_text) - 1);
+    set(t, NULL, "state", json_string(state_text));
     for (w = 1; w <= 220; w += 7)
         for (h = 1; h <= 60; h += 5)
             for (i = 0; i < 8; i++) {
@@ -518,26 +540,26 @@ t_notices(void **state)
     shows(drawn(t, 80, 24), "frozen at 14:02:11; space goes on");
     shows(drawn(t, 80, 24), "space thaw");
     t->frozen = 0;
-    t->st.paused = 1;
+    set(t, NULL, "paused", json_true());
     shows(drawn(t, 80, 24), "paused: requests are queued, none is started");
     shows(drawn(t, 80, 24), "p go on");
-    strcpy(t->st.state, "draining");
-    t->st.paused = 0;
+    set(t, NULL, "state", json_string("draining"));
+    set(t, NULL, "paused", json_false());
     shows(drawn(t, 80, 24), "draining: new requests are refused");
-    strcpy(t->st.phase, "loading");
-    t->st.load_percent = 42;
+    set(t, "worker", "phase", json_string("loading"));
+    set(t, "worker", "load_percent", json_integer(42));
     shows(drawn(t, 80, 24), "worker loading, 42 %");
-    strcpy(t->st.phase, "none");
-    strcpy(t->st.death, "ended by signal 9 (Killed)");
-    t->st.restart_in_ms = 1500;
+    set(t, "worker", "phase", json_string("none"));
+    set(t, "worker", "last_death", json_string("ended by signal 9 (Killed)"));
+    set(t, "worker", "restart_in_ms", json_integer(1500));
     shows(drawn(t, 80, 24),
         "the worker died (ended by signal 9 (Killed)), a new one "
         "starts in 1.5 s");
-    t->st.restart_in_ms = 0;
-    t->st.deaths = 3;
+    set(t, "worker", "restart_in_ms", json_integer(0));
+    set(t, "worker", "deaths", json_integer(3));
     shows(drawn(t, 80, 24), "no worker; 3 died before");
-    strcpy(t->st.error, "no such model");
-    strcpy(t->st.fix, "set model.path");
+    set(t, "worker", "error", json_string("no such model"));
+    set(t, "worker", "fix", json_string("set model.path"));
     shows(drawn(t, 80, 24), "worker none: no such model; set model.path");
     t->silent = 7;
     text = drawn(t, 80, 24);
@@ -555,18 +577,18 @@ static void
 t_table(void **state)
 {
     struct top *t = busy_top();
-    const struct top_row *r;
+    const json_t *r;
     const char *text;
 
     (void)state;
-    top_rows_sort(&t->rows[TOP_V_REQUESTS], col(TOP_V_REQUESTS, "ID"), 0);
+    top_rows_sort(t->rows[TOP_V_REQUESTS], col(TOP_V_REQUESTS, "ID"), 0);
     t->sel_id = 7;
     top_select(t);
     r = top_selected(t);
-    assert_int_equal(r->id, 7);
+    assert_int_equal(top_row_id(r), 7);
     shows(drawn(t, 80, 24), "\n>       7 bea");
     /* it follows when the order changes, and on a screen with one row */
-    top_rows_sort(&t->rows[TOP_V_REQUESTS], col(TOP_V_REQUESTS, "ID"), 1);
+    top_rows_sort(t->rows[TOP_V_REQUESTS], col(TOP_V_REQUESTS, "ID"), 1);
     t->sel_id = 5;
     top_select(t);
     assert_int_equal(t->sel, 2);
@@ -574,10 +596,10 @@ t_table(void **state)
     assert_int_equal(t->page, 1);
     assert_int_equal(t->first, 2);
     /* it ends: the last one */
-    t->rows[TOP_V_REQUESTS].n = 2;
+    json_array_remove(t->rows[TOP_V_REQUESTS], 2);
     top_select(t);
-    assert_int_equal(top_selected(t)->id, 7);
-    t->rows[TOP_V_REQUESTS].n = 0;
+    assert_int_equal(top_row_id(top_selected(t)), 7);
+    json_array_clear(t->rows[TOP_V_REQUESTS]);
     top_select(t);
     assert_null(top_selected(t));
     shows(drawn(t, 80, 24), "no requests");

@@ -59,9 +59,7 @@ take_word(void *args, const char *word)
 {
     if (strcmp(word, "-") != 0)
         return fct_fail(FCT_EX_USAGE,
-            "generate: unexpected '%s'; a prompt is given with "
-            "-p",
-            word);
+            "generate: unexpected '%s'; a prompt is given with -p", word);
     return fct_set(&line, "prompt-file", word, args);
 }
 
@@ -158,20 +156,22 @@ print_header(const struct gen *g, const struct slot *s, unsigned sample)
 }
 
 static void
-print_ids(const struct fct_choice *c)
+print_ids(const json_t *ids)
 {
+    json_t *id;
     size_t i;
 
-    for (i = 0; i < c->n_ids; i++)
-        printf("%s%u", i > 0 ? " " : "", c->ids[i]);
+    json_array_foreach(ids, i, id)
+        printf("%s%lld", i > 0 ? " " : "", (long long)json_integer_value(id));
 }
 
-/* Bytes [from, to) of a text, which may be NULL without any. */
+/* What of the text is behind *from, which goes to its end. */
 static void
-fwrite_some(const char *text, size_t from, size_t to)
+print_from(const struct fct_buf *text, size_t *from)
 {
-    if (to > from)
-        fwrite(text + from, 1, to - from, stdout);
+    if (text->n > *from)
+        fwrite(text->p + *from, 1, text->n - *from, stdout);
+    *from = text->n;
 }
 
 /* What has come of the head's text and is not on the screen yet. */
@@ -182,36 +182,33 @@ print_new_text(struct gen *g, struct slot *s)
 
     if (c == NULL) /* between two tries */
         return;
-    if (s->n_printed == 0 && s->n_echoed == 0 && c->n_text + s->res.n_prompt_text > 0)
+    if (s->n_printed == 0 && s->n_echoed == 0 && c->text.n + s->res.prompt_text.n > 0)
         print_header(g, s, 0);
-    fwrite_some(s->res.prompt_text, s->n_echoed, s->res.n_prompt_text);
-    s->n_echoed = s->res.n_prompt_text;
-    fwrite_some(c->text, s->n_printed, c->n_text);
-    s->n_printed = c->n_text;
+    print_from(&s->res.prompt_text, &s->n_echoed);
+    print_from(&c->text, &s->n_printed);
     fflush(stdout);
 }
 
 static void
 print_rest(struct gen *g, struct slot *s)
 {
-    unsigned i;
-
     print_new_text(g, s);
-    for (i = 0; i < s->res.n_choices; i++) {
+    for (unsigned i = 0; i < s->res.n_choices; i++) {
         const struct fct_choice *c = &s->res.choices[i];
+        size_t n_ids = json_array_size(c->ids), from = 0, echoed = 0;
 
         /* A refused request has no output to head. */
-        if (s->res.error.code != FDC_OK && c->n_text == 0 && c->n_ids == 0)
+        if (s->res.error.code != FDC_OK && c->text.n == 0 && n_ids == 0)
             continue;
         if (i > 0 || (s->n_printed == 0 && s->n_echoed == 0))
             print_header(g, s, i);
         if (i > 0) {
-            fwrite_some(s->res.prompt_text, 0, s->res.n_prompt_text);
-            fwrite_some(c->text, 0, c->n_text);
+            print_from(&s->res.prompt_text, &echoed);
+            print_from(&c->text, &from);
         }
         /* A model without a tokenizer sends ids alone. */
-        if (c->n_text == 0 && c->n_ids > 0 && (s->req->p.flags & FDC_F_TEXT) == 0)
-            print_ids(c);
+        if (c->text.n == 0 && n_ids > 0 && (s->req->p.flags & FDC_F_TEXT) == 0)
+            print_ids(c->ids);
         putchar('\n');
     }
     fflush(stdout);
@@ -283,10 +280,9 @@ account(struct gen *g, struct slot *s)
 {
     const struct fct_result *r = &s->res;
     int code = fct_exit_code(r->error.code);
-    unsigned i;
 
-    for (i = 0; i < r->n_choices; i++)
-        g->n_tokens += r->choices[i].n_ids;
+    for (unsigned i = 0; i < r->n_choices; i++)
+        g->n_tokens += json_array_size(r->choices[i].ids);
     g->t_end = r->t_end;
     if (r->t_first != 0) {
         double t = (double)(r->t_first - r->t_submit) / 1e6;
@@ -345,25 +341,18 @@ static int
 submit(struct gen *g, struct slot *s)
 {
     const struct fct_req *q = s->req;
-    struct fdc_params p = q->p;
-    void *rules = fct_rules_params(&q->rules, &p);
+    struct fdc_params p;
+    void *lists = fct_req_params(q, &p);
     int rc;
 
-    if (rules == NULL)
-        return fct_oom();
-    if (fct_result_init(&s->res, q, s->index) != 0) {
-        free(rules);
+    if (lists == NULL || fct_result_init(&s->res, q, s->index) != 0) {
+        free(lists);
         return fct_oom();
     }
-    p.stop = (const char *const *)q->stop;
-    p.stop_len = q->stop_len;
-    p.n_stop = q->n_stop;
-    p.stop_ids = q->stop_ids;
-    p.n_stop_ids = q->n_stop_ids;
     s->res.t_submit = clk_now_ns();
     rc = q->ids != NULL ? fdc_submit_ids(g->s, q->ids, q->n_ids, &p, &q->o, &s->handle)
                         : fdc_submit_text(g->s, q->text, q->n_text, &p, &q->o, &s->handle);
-    free(rules);
+    free(lists);
     if (rc == FDC_E_FULL || rc == FDC_E_TIMEOUT) {
         fct_result_fini(&s->res);
         return FDC_E_FULL;
@@ -383,11 +372,11 @@ static int
 submit_more(struct gen *g)
 {
     uint64_t now = clk_now_ns();
-    size_t i;
     int rc;
 
     /* Only with --retry are there holes behind n_begun. */
-    for (i = g->head; g->retry > 0 && i < g->n_begun && g->n_open < g->concurrency; i++) {
+    for (size_t i = g->head; g->retry > 0 && i < g->n_begun && g->n_open < g->concurrency;
+         i++) {
         struct slot *s = &g->slots[i];
 
         if (s->over || s->handle != NULL || s->t_retry > now)
@@ -430,15 +419,13 @@ read_events(struct gen *g, struct slot *s)
 static void
 cancel_all(struct gen *g)
 {
-    size_t i;
-
     g->cancelled = 1;
     g->exit_code = FCT_EX_INT;
-    for (i = g->head; i < g->n_begun; i++)
+    for (size_t i = g->head; i < g->n_begun; i++)
         if (g->slots[i].handle != NULL)
             (void)fdc_cancel(g->slots[i].handle);
     g->n_slots = g->n_begun;
-    for (i = g->head; i < g->n_slots; i++) {
+    for (size_t i = g->head; i < g->n_slots; i++) {
         struct slot *s = &g->slots[i];
 
         /* Waiting to be tried again. */
@@ -499,9 +486,9 @@ print_stats(const struct gen *g)
 static size_t
 largest_prompt(const struct gen *g)
 {
-    size_t i, n = 0, k;
+    size_t n = 0, k;
 
-    for (i = 0; i < g->n_reqs; i++) {
+    for (size_t i = 0; i < g->n_reqs; i++) {
         k = g->reqs[i].n_text + 4 * g->reqs[i].n_ids;
         n = k > n ? k : n;
     }
@@ -515,14 +502,13 @@ settle_requests(struct gen *g)
     struct fdc_model_info model = { .size = sizeof(model) };
     struct fdc_info info = { .size = sizeof(info), .model = &model };
     int rc = fdc_info(g->s, &info, g->f->timeout_ms);
-    size_t i;
 
     /* While the model loads nothing is known; the requests will be told. */
     if (rc < 0 && !(fdc_is_retryable(rc) && rc != FDC_E_DISCONNECTED))
         return fct_fail(fct_exit_code(rc), "%s (%s)", fdc_strerror(rc), fdc_status_name(rc));
     if (rc < 0)
         info = (struct fdc_info){ .max_inflight = 64 };
-    for (i = 0; i < g->n_reqs; i++) {
+    for (size_t i = 0; i < g->n_reqs; i++) {
         if (g->json)
             g->reqs[i].p.flags |= FDC_F_PROMPT_IDS;
         if (model.vocab != 0 && !model.has_tokenizer && g->reqs[i].n_stop == 0)
@@ -536,13 +522,11 @@ settle_requests(struct gen *g)
 static int
 make_slots(struct gen *g, uint64_t n_requests)
 {
-    size_t i;
-
     g->n_slots = g->n_reqs * n_requests;
     g->slots = calloc(g->n_slots, sizeof(*g->slots));
     if (g->slots == NULL)
         return fct_oom();
-    for (i = 0; i < g->n_slots; i++) {
+    for (size_t i = 0; i < g->n_slots; i++) {
         g->slots[i].req = &g->reqs[i % g->n_reqs];
         g->slots[i].index = i;
     }
@@ -553,15 +537,13 @@ make_slots(struct gen *g, uint64_t n_requests)
 static void
 gen_fini(struct gen *g)
 {
-    size_t i;
-
-    for (i = 0; g->slots != NULL && i < g->n_slots; i++) {
+    for (size_t i = 0; g->slots != NULL && i < g->n_slots; i++) {
         fdc_req_free(g->slots[i].handle);
         if (i >= g->head)
             fct_result_fini(&g->slots[i].res);
     }
     free(g->slots);
-    for (i = 0; i < g->n_reqs; i++)
+    for (size_t i = 0; i < g->n_reqs; i++)
         fct_req_fini(&g->reqs[i]);
     free(g->reqs);
     fdc_close(g->s);

@@ -118,11 +118,10 @@ add(struct ls *ls, const char *name, const char *dir)
     struct fct f = *ls->f;
     char lock[FDW_PATH_BYTES + 16];
     struct stat st;
-    size_t i;
 
     if (strlen(dir) > 490 || stat(dir, &st) != 0 || !S_ISDIR(st.st_mode) || ls->n == LS_MAX)
         return;
-    for (i = 0; i < ls->n; i++)
+    for (size_t i = 0; i < ls->n; i++)
         if (ls->dev[i] == st.st_dev && ls->ino[i] == st.st_ino)
             return;
     snprintf(f.dir, sizeof(f.dir), "%.490s", dir);
@@ -143,11 +142,11 @@ add_base(struct ls *ls, const char *base)
 {
     char dir[FDW_PATH_BYTES * 2];
     struct dirent **names;
-    int n, i;
+    int n;
 
     add(ls, "", base);
     n = scandir(base, &names, NULL, alphasort);
-    for (i = 0; i < n; i++) {
+    for (int i = 0; i < n; i++) {
         if (fdw_is_name(names[i]->d_name)) {
             snprintf(dir, sizeof(dir), "%s/%s", base, names[i]->d_name);
             add(ls, names[i]->d_name, dir);
@@ -158,48 +157,24 @@ add_base(struct ls *ls, const char *base)
         free(names);
 }
 
-static const struct {
-    const char *key, *title;
-} columns[] = { { "name", "NAME" }, { "state", "STATE" }, { "model", "MODEL" },
-    { "pid", "PID" }, { "user", "USER" }, { "device", "DEVICE" }, { "socket", "SOCKET" } };
-#define N_COLUMN (sizeof(columns) / sizeof(columns[0]))
-
-/* Text of a column; o NULL: its title. */
-static void
-cell(const json_t *o, size_t k, char *ret, size_t ret_bytes)
+/* The columns that are shown, as texts. */
+static json_t *
+row(const json_t *o)
 {
-    const json_t *v = json_object_get(o, columns[k].key);
+    static const char *const columns[][2] = { { "name", "NAME" }, { "state", "STATE" },
+        { "model", "MODEL" }, { "pid", "PID" }, { "user", "USER" },
+        { "device", "DEVICE" }, { "socket", "SOCKET" } };
+    json_t *r = json_object();
 
-    if (o == NULL)
-        snprintf(ret, ret_bytes, "%s", columns[k].title);
-    else if (json_is_integer(v))
-        snprintf(ret, ret_bytes, "%lld", (long long)json_integer_value(v));
-    else
-        fct_plain(json_is_string(v) && json_string_length(v) > 0 ? json_string_value(v) : "-",
-            SIZE_MAX, ret, ret_bytes);
-}
+    for (size_t k = 0; k < sizeof(columns) / sizeof(columns[0]); k++) {
+        json_t *v = json_object_get(o, columns[k][0]);
 
-static void
-show(const json_t *list)
-{
-    int width[N_COLUMN] = { 0 };
-    size_t n = json_array_size(list) + 1, i, k;
-    char text[FDW_PATH_BYTES];
-
-    for (i = 0; i < n; i++)
-        for (k = 0; k < N_COLUMN; k++) {
-            cell(i > 0 ? json_array_get(list, i - 1) : NULL, k, text, sizeof(text));
-            if ((int)strlen(text) > width[k])
-                width[k] = (int)strlen(text);
-        }
-    for (i = 0; i < n; i++)
-        for (k = 0; k < N_COLUMN; k++) {
-            cell(i > 0 ? json_array_get(list, i - 1) : NULL, k, text, sizeof(text));
-            if (k + 1 < N_COLUMN)
-                printf("%-*s  ", width[k], text);
-            else
-                printf("%s\n", text);
-        }
+        json_object_set_new(r, columns[k][1],
+            json_is_integer(v) ? json_sprintf("%lld", (long long)json_integer_value(v))
+                : json_string_length(v) > 0 ? json_incref(v)
+                                            : json_string("-"));
+    }
+    return r;
 }
 
 struct args {
@@ -223,6 +198,8 @@ fct_cmd_ls(const struct fct *f, int argc, char **argv)
     struct ls ls = { .f = f };
     struct fdw_env e;
     char dir[FDW_PATH_BYTES + 8];
+    json_t *rows = NULL, *o;
+    size_t i;
     int rc = fct_parse(&line, argc, argv, &a);
 
     if (rc != FCT_GO)
@@ -241,8 +218,12 @@ fct_cmd_ls(const struct fct *f, int argc, char **argv)
     }
     if (a.json)
         return fct_print_json(ls.list);
-    if (json_array_size(ls.list) > 0)
-        show(ls.list);
+    rows = json_array();
+    json_array_foreach(ls.list, i, o)
+        json_array_append_new(rows, row(o));
+    if (i > 0)
+        fct_show(stdout, rows, 0);
+    json_decref(rows);
     json_decref(ls.list);
     return 0;
 }

@@ -6,7 +6,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* The worker takes so much longer than it is told to, at worst: the device may
  * have to be measured first. */
@@ -16,6 +15,12 @@
 #define N_SLOWEST   12
 
 enum by { BY_DEFAULT, BY_OP, BY_KIND, BY_LAYER };
+
+struct args {
+    struct fct_plain q;
+    enum by by;
+    double within_s; /* 0: not given */
+};
 
 /* A line, or several of one kind or layer. */
 struct row {
@@ -56,9 +61,9 @@ same(const struct row *a, const struct row *b, enum by by)
 static size_t
 group(const json_t *lines, enum by by, struct row *ret)
 {
-    size_t n = 0, i, k;
+    size_t n = 0, k;
 
-    for (i = 0; i < json_array_size(lines); i++) {
+    for (size_t i = 0; i < json_array_size(lines); i++) {
         struct row r = row_of(json_array_get(lines, i));
 
         for (k = 0; k < n && !same(&ret[k], &r, by); k++)
@@ -178,84 +183,63 @@ print_ops(const struct row *rows, size_t n, double step_us)
     }
 }
 
-static void
-show_steps(const json_t *o)
-{
-    const json_t *p = json_object_get(o, "profiled");
-    double rows = fct_real(p, "rows"), decode = fct_real(p, "decode_rows");
+/* Above and below the table: what was measured, the device's peak, the sums. */
+#define HEAD \
+    "{profiled.steps} [mode=live|steps of running requests][!mode=live|synthetic steps], " \
+    "operation by operation[truncated|; fewer than asked for: {truncated}]\n" \
+    "a step: {profiled.tokens:.1} tokens, padded to {profiled.padded_tokens:.1}, in " \
+    "{profiled.rows:.1} rows ({profiled.decode_rows:.1} decode), {profiled.context:.1} " \
+    "tokens of context each\n" \
+    "[!measured_peak|measured peak: not known for this backend\n]" \
+    "[*measured_peak|measured peak: read {read_bytes_per_s/1e9:.1} GB/s" \
+    "[*flops|, {type} {per_s/1e9:.1} GFLOP/s]; measured {measured_s:d}" \
+    "[file|, kept in {file}]\n" \
+    "[under_load|               too low: measured while requests ran, and not kept\n]]"
+#define SUMS \
+    "\nsum of lines   {sum_us:10.1} us  {sum_to_profiled/.01:.1} % of the step\n" \
+    "step, measured {profiled.us:10.1} us  from the device's begin to its end, events " \
+    "included\n" \
+    "[!unprofiled.steps|step, as usual          -     no step came after the measured " \
+    "ones\n]" \
+    "[unprofiled.steps|step, as usual {unprofiled.us:10.1} us  {unprofiled.steps} steps, " \
+    "{unprofiled.graph} from a graph, {unprofiled.tokens:.1} tokens; measured is " \
+    "{profiled_to_unprofiled:.2} times that\n]" \
+    "[of_usual|roofline bound {roofline_us:10.1} us  {of_usual:.1} % of the step as usual\n]" \
+    "[of_measured|roofline bound {roofline_us:10.1} us  {of_measured:.1} % of the step " \
+    "measured\n]"
 
-    printf("%lld %s, operation by operation%s%s\n", fct_num(p, "steps"),
-        strcmp(fct_str(o, "mode"), "live") == 0 ? "steps of running requests"
-                                                : "synthetic steps",
-        fct_str(o, "truncated")[0] != '\0' ? "; fewer than asked for: " : "",
-        fct_str(o, "truncated"));
-    printf("a step: %.1f tokens, padded to %.1f, in %.1f rows (%.1f decode), %.1f tokens of "
-           "context each\n",
-        fct_real(p, "tokens"), fct_real(p, "padded_tokens"), rows, decode,
-        fct_real(p, "context"));
-}
-
+/* What the texts want and the answer does not have. */
 static void
-show_peak(const json_t *o)
+add_members(json_t *o)
 {
-    const json_t *c = json_object_get(o, "measured_peak"), *v;
+    double usual = fct_real(json_object_get(o, "unprofiled"), "us");
+    double step = usual > 0 ? usual : fct_real(json_object_get(o, "profiled"), "us");
+    json_t *peak = json_object_get(o, "measured_peak"), *list = json_array(), *v;
     const char *type;
-    char when[32] = "";
-    time_t t = (time_t)fct_num(c, "measured_s");
-    struct tm tm;
-    json_t *flops = json_object_get(c, "flops_per_s");
 
-    if (!json_is_object(c)) {
-        printf("measured peak: not known for this backend\n");
-        return;
-    }
-    if (localtime_r(&t, &tm) != NULL)
-        (void)strftime(when, sizeof(when), "%Y-%m-%d %H:%M", &tm);
-    printf("measured peak: read %.1f GB/s", fct_real(c, "read_bytes_per_s") * 1e-9);
-    json_object_foreach(flops, type, v)
-        printf(", %s %.1f GFLOP/s", type, json_number_value(v) * 1e-9);
-    printf("; measured %s%s%s\n", when, fct_str(c, "file")[0] != '\0' ? ", kept in " : "",
-        fct_str(c, "file"));
-    if (json_is_true(json_object_get(c, "under_load")))
-        printf("               too low: measured while requests ran, and not kept\n");
+    json_object_foreach(json_object_get(peak, "flops_per_s"), type, v)
+        json_array_append_new(list, json_pack("{s:s, s:O}", "type", type, "per_s", v));
+    json_object_set_new(peak, "flops", list);
+    if (fct_real(o, "roofline_us") > 0)
+        json_object_set_new(o, usual > 0 ? "of_usual" : "of_measured",
+            json_real(100 * fct_real(o, "roofline_us") / step));
 }
 
 static void
-show_sums(const json_t *o)
+show(json_t *o, const void *args)
 {
-    const json_t *p = json_object_get(o, "profiled"), *u = json_object_get(o, "unprofiled");
-    double roofline_us = fct_real(o, "roofline_us"), usual = fct_real(u, "us");
-
-    printf("\nsum of lines   %10.1f us  %.1f %% of the step\n", fct_real(o, "sum_us"),
-        100 * fct_real(o, "sum_to_profiled"));
-    printf("step, measured %10.1f us  from the device's begin to its end, events included\n",
-        fct_real(p, "us"));
-    if (fct_num(u, "steps") == 0)
-        printf("step, as usual          -     no step came after the measured ones\n");
-    else
-        printf("step, as usual %10.1f us  %lld steps, %lld from a graph, %.1f tokens; measured "
-               "is %.2f times that\n",
-            usual, fct_num(u, "steps"), fct_num(u, "graph"), fct_real(u, "tokens"),
-            fct_real(o, "profiled_to_unprofiled"));
-    if (roofline_us > 0)
-        printf("roofline bound %10.1f us  %.1f %% of the step %s\n", roofline_us,
-            100 * roofline_us / (usual > 0 ? usual : fct_real(p, "us")),
-            usual > 0 ? "as usual" : "measured");
-}
-
-static int
-show(const json_t *o, enum by by)
-{
+    enum by by = ((const struct args *)args)->by;
     const json_t *lines = json_object_get(o, "lines");
     double step = fct_real(o, "sum_us");
     struct row *rows = calloc(json_array_size(lines) + 1, sizeof(*rows));
     size_t n;
 
-    if (rows == NULL)
-        return fct_oom();
-    show_steps(o);
-    show_peak(o);
-    putchar('\n');
+    if (rows == NULL) {
+        (void)fct_oom();
+        return;
+    }
+    add_members(o);
+    fct_text(stdout, HEAD "\n", o);
     if (by == BY_LAYER || by == BY_KIND || by == BY_DEFAULT) {
         n = group(lines, by == BY_DEFAULT ? BY_KIND : by, rows);
         if (by != BY_LAYER)
@@ -271,19 +255,11 @@ show(const json_t *o, enum by by)
     } else if (by == BY_OP) {
         print_ops(rows, group(lines, BY_OP, rows), step);
     }
-    show_sums(o);
+    fct_text(stdout, SUMS, o);
     free(rows);
-    return 0;
 }
 
 /* ---- the command ------------------------------------------------------------------------ */
-
-struct args {
-    json_t *ask;
-    enum by by;
-    int json;
-    double within_s;
-};
 
 static int
 take_by(void *args, const char *value)
@@ -299,19 +275,31 @@ take_by(void *args, const char *value)
 }
 
 static const struct fct_opt opts[] = {
-    { "steps", 0, "", NULL, FCT_ASK(struct args, ask, INT32_MAX) },
+    { "steps", 0, "", NULL, FCT_ASK(struct fct_plain, ask, INT32_MAX) },
     { "within", 0, "SECONDS", "and wait for them no longer (10)",
         FCT_REAL(struct args, within_s, 0.001, WITHIN_MOST), .range = "0.001 to 600" },
-    { "batch", 0, "", NULL, FCT_ASK(struct args, ask, INT32_MAX) },
-    { "context", 0, "", NULL, FCT_ASK(struct args, ask, INT32_MAX) },
-    { "prefill", 0, "", NULL, FCT_ASK(struct args, ask, INT32_MAX) },
+    { "batch", 0, "", NULL, FCT_ASK(struct fct_plain, ask, INT32_MAX) },
+    { "context", 0, "", NULL, FCT_ASK(struct fct_plain, ask, INT32_MAX) },
+    { "prefill", 0, "", NULL, FCT_ASK(struct fct_plain, ask, INT32_MAX) },
     { "by", 0, "WHAT", "op, kind or layer (kind, and the slowest ops)", FCT_FN(take_by) },
-    { "measure", 0, NULL, NULL, FCT_ASK(struct args, ask, 0) },
-    FCT_OPT_JSON(struct args, "the answer as JSON, with every operation"), FCT_OPT_HELP,
-    FCT_OPT_END
+    { "measure", 0, NULL, NULL, FCT_ASK(struct fct_plain, ask, 0) },
+    FCT_OPT_JSON(struct fct_plain, "the answer as JSON, with every operation"),
+    FCT_OPT_HELP, FCT_OPT_END
 };
 
-static const struct fct_line line = {
+static int
+be_patient(struct fct *f, void *args)
+{
+    const struct args *a = args;
+    double ms = (a->within_s > 0 ? a->within_s : WITHIN_S) * 1e3;
+
+    json_object_set_new(a->q.ask, "within_ms", json_integer((json_int_t)ms));
+    if (f->timeout_ms >= 0)
+        f->timeout_ms = (int)ms + SLACK_MS;
+    return FCT_GO;
+}
+
+const struct fct_line fct_line_profile = {
     .usage =
         "fdctl profile [--steps N] [--within SECONDS] [--by op|kind|layer] [--json]\n"
         "       fdctl profile --batch ROWS [--context TOKENS] [--prefill TOKENS] [...]",
@@ -320,38 +308,8 @@ static const struct fct_line line = {
     .opts = { opts },
     .command = "profile",
     .prefix = "profile: ",
-    .hint = FCT_HINT_SEE
+    .hint = FCT_HINT_SEE,
+    .args_bytes = sizeof(struct args),
+    .before = be_patient,
+    .show = show
 };
-
-static int
-ask_and_show(const struct fct *f, const struct args *a)
-{
-    struct fct patient = *f;
-    json_t *answer = NULL;
-    int rc;
-
-    json_object_set_new(a->ask, "within_ms", json_integer((json_int_t)(a->within_s * 1e3)));
-    if (patient.timeout_ms >= 0)
-        patient.timeout_ms = (int)(a->within_s * 1e3) + SLACK_MS;
-    rc = fct_ask_once(&patient, json_incref(a->ask), 0, &answer);
-    if (rc != 0)
-        return rc;
-    json_object_del(answer, "ok");
-    if (a->json)
-        return fct_print_json(answer);
-    rc = show(answer, a->by);
-    json_decref(answer);
-    return rc;
-}
-
-int
-fct_cmd_profile(const struct fct *f, int argc, char **argv)
-{
-    struct args a = { .ask = json_pack("{s:s}", "cmd", "profile"), .within_s = WITHIN_S };
-    int rc = fct_parse(&line, argc, argv, &a);
-
-    if (rc == FCT_GO)
-        rc = ask_and_show(f, &a);
-    json_decref(a.ask);
-    return rc;
-}

@@ -30,8 +30,11 @@ struct up {
     const struct up_args *a;
     char dir[PATH_MAX], model[PATH_MAX + 16];
     struct fct f; /* the daemon's folder */
-    pid_t fdd, http;
+    pid_t pid[2];
 };
+
+enum { FDD, HTTP };
+static const char *const names[] = { "fdd", "fdd-http" };
 
 static int
 take_set(void *args, const char *value)
@@ -95,13 +98,9 @@ find_program(const char *name, char *ret, size_t ret_bytes)
 }
 
 /* Not in this process group, or Ctrl-C would reach it as well as the SIGTERM from here. */
-static pid_t
-spawn(const char *path, const char *const *argv)
+static void
+run_child(const char *path, const char *const *argv)
 {
-    pid_t pid = fork();
-
-    if (pid != 0)
-        return pid;
     (void)setpgid(0, 0);
     (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
     (void)signal(SIGINT, SIG_DFL);
@@ -111,48 +110,47 @@ spawn(const char *path, const char *const *argv)
     _exit(FCT_EX_UNAV);
 }
 
+/* One of the programs, with no file and these parameters. */
 static int
-start_fdd(struct up *u)
+start(struct up *u, int which, const char *const *set, int n_set)
 {
-    char path[PATH_MAX + 64], dir[PATH_MAX + 64];
-    const char *argv[2 * UP_SETS + 10];
-    int n = 0, rc = find_program("fdd", path, sizeof(path));
+    char path[PATH_MAX + 64];
+    const char *argv[2 * UP_SETS + 12] = { path, "-c", "/dev/null" };
+    int n = 3, rc = find_program(names[which], path, sizeof(path));
 
     if (rc != 0)
         return rc;
-    (void)snprintf(dir, sizeof(dir), "daemon.runtime_dir=%s", u->dir);
-    argv[n++] = path;
-    argv[n++] = "-c";
-    argv[n++] = "/dev/null";
-    argv[n++] = "--set";
-    argv[n++] = dir;
-    argv[n++] = "--set";
-    argv[n++] = u->model;
-    argv[n++] = "--set";
-    argv[n++] = "log.level=warn";
-    for (int i = 0; i < u->a->n_set; i++) {
+    for (int i = 0; i < n_set; i++) {
         argv[n++] = "--set";
-        argv[n++] = u->a->set[i];
+        argv[n++] = set[i];
     }
-    argv[n] = NULL;
-    u->fdd = spawn(path, argv);
-    return u->fdd > 0 ? 0 : fct_fail(FCT_EX_UNAV, "up: fork: %s", strerror(errno));
+    u->pid[which] = fork();
+    if (u->pid[which] == 0)
+        run_child(path, argv);
+    return u->pid[which] > 0 ? 0 : fct_fail(FCT_EX_UNAV, "up: fork: %s", strerror(errno));
+}
+
+static int
+start_fdd(struct up *u)
+{
+    char dir[PATH_MAX + 64];
+    const char *set[UP_SETS + 3] = { dir, u->model, "log.level=warn" };
+
+    (void)snprintf(dir, sizeof(dir), "daemon.runtime_dir=%s", u->dir);
+    memcpy(set + 3, u->a->set, sizeof(u->a->set));
+    return start(u, FDD, set, 3 + u->a->n_set);
 }
 
 static int
 start_http(struct up *u)
 {
-    char path[PATH_MAX + 64], sock[PATH_MAX + 64], port[64];
-    int rc = u->a->http == 0 ? 0 : find_program("fdd-http", path, sizeof(path));
+    char sock[PATH_MAX + 64], port[64];
 
-    if (rc != 0 || u->a->http == 0)
-        return rc;
     (void)snprintf(sock, sizeof(sock), "daemon.socket=%s/fdd.sock", u->dir);
     (void)snprintf(port, sizeof(port), "http.port=%llu", (unsigned long long)u->a->http);
-    u->http = spawn(path,
-        (const char *[]){ path, "-c", "/dev/null", "--set", sock, "--set", port, "--set",
-            "log.level=error", NULL });
-    return u->http > 0 ? 0 : fct_fail(FCT_EX_UNAV, "up: fork: %s", strerror(errno));
+    return u->a->http == 0
+        ? 0
+        : start(u, HTTP, (const char *[]){ sock, port, "log.level=error" }, 3);
 }
 
 /* ---- begin and end --------------------------------------------------------------------- */
@@ -169,14 +167,11 @@ remove_one(const char *path, const struct stat *st, int kind, struct FTW *w)
 static void
 end(struct up *u)
 {
-    if (u->http > 0) {
-        (void)kill(u->http, SIGTERM);
-        (void)waitpid(u->http, NULL, 0);
-    }
-    if (u->fdd > 0) {
-        (void)kill(u->fdd, SIGTERM);
-        (void)waitpid(u->fdd, NULL, 0);
-    }
+    for (int i = HTTP; i >= FDD; i--)
+        if (u->pid[i] > 0) {
+            (void)kill(u->pid[i], SIGTERM);
+            (void)waitpid(u->pid[i], NULL, 0);
+        }
     if (u->dir[0] != '\0')
         (void)nftw(u->dir, remove_one, 8, FTW_DEPTH | FTW_PHYS);
 }
@@ -202,7 +197,7 @@ tell(const struct up *u)
            "    fdctl --runtime-dir %s generate -p 'In the beginning'\n"
            "    fdctl --runtime-dir %s chat\n",
         u->dir, u->dir);
-    if (u->http > 0)
+    if (u->pid[HTTP] > 0)
         printf("    curl http://127.0.0.1:%llu/v1/models\n", (unsigned long long)u->a->http);
     (void)fct_flush();
 }
@@ -214,14 +209,11 @@ stay(struct up *u)
     while (!fct_interrupted) {
         int status = 0;
         pid_t pid = waitpid(-1, &status, WNOHANG);
-        const char *name = pid == u->http ? "fdd-http" : "fdd";
+        int which = pid == u->pid[HTTP] ? HTTP : FDD;
 
         if (pid > 0) {
-            if (pid == u->http)
-                u->http = 0;
-            else
-                u->fdd = 0;
-            return fct_fail(FCT_EX_UNAV, "up: %s has ended (%s %d)", name,
+            u->pid[which] = 0;
+            return fct_fail(FCT_EX_UNAV, "up: %s has ended (%s %d)", names[which],
                 WIFSIGNALED(status) ? "signal" : "exit",
                 WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
         }

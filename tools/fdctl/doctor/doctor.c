@@ -58,38 +58,39 @@ doc_state_name(enum doc_state st)
     return st < DOC__N ? state_names[st] : "unknown";
 }
 
-static json_t *
-text_of(const char *fmt, va_list ap)
+static size_t
+n_marks(const char *text)
 {
-    char text[4096];
-    int n = vsnprintf(text, sizeof(text), fmt, ap);
+    size_t n = 0;
 
-    if (n < 0)
-        n = 0;
-    return fct_json_text(text, (size_t)n < sizeof(text) ? (size_t)n : sizeof(text) - 1);
+    while ((text = strchr(text, FIX[0])) != NULL)
+        text++, n++;
+    return n;
 }
 
 void
 doc_add(struct doc *d, enum doc_state st, const char *name, const char *fmt, ...)
 {
+    char text[4096], *fix = NULL;
+    va_list ap;
     json_t *o;
-    va_list ap;
 
     va_start(ap, fmt);
-    o = json_pack("{s:s, s:s, s:s, s:o, s:s}", "group", d->group, "name", name, "state",
-        doc_state_name(st), "value", text_of(fmt, ap), "fix", "");
+    (void)vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
+    /* A name in the text that holds the mark must not look like a fix. */
+    if (n_marks(text) != n_marks(fmt))
+        for (char *p = text; (p = strchr(p, FIX[0])) != NULL;)
+            *p = '?';
+    fix = strchr(text, FIX[0]);
+    if (fix != NULL)
+        *fix++ = '\0';
+    if (fix == NULL)
+        fix = text + strlen(text);
+    o = json_pack("{s:s, s:s, s:s, s:o, s:o}", "group", d->group, "name", name, "state",
+        doc_state_name(st), "value", fct_json_text(text, strlen(text)), "fix",
+        fct_json_text(fix, st == DOC_OK ? 0 : strlen(fix)));
     d->last = json_array_append_new(d->checks, o) == 0 ? o : NULL;
-}
-
-void
-doc_fix(struct doc *d, const char *fmt, ...)
-{
-    va_list ap;
-
-    va_start(ap, fmt);
-    json_object_set_new(d->last, "fix", text_of(fmt, ap));
-    va_end(ap);
 }
 
 void
@@ -107,8 +108,10 @@ doc_data(struct doc *d, const char *key, json_t *value)
 void
 doc_unknown(struct doc *d, const char *name, const char *path)
 {
-    doc_add(d, DOC_NOTE, name, "unknown: %s says nothing", path);
-    doc_fix(d, "if this is a container, run fdctl doctor %s on its host", d->group);
+    doc_add(d, DOC_NOTE, name,
+        "unknown: %s says nothing" FIX
+        "if this is a container, run fdctl doctor %s on its host",
+        path, d->group);
 }
 
 static enum doc_state
@@ -339,6 +342,43 @@ doc_user(uid_t uid, char *ret, size_t ret_bytes)
     return ret;
 }
 
+/* Other files than status wait for a lock of the process. */
+void
+doc_process(const struct doc *d, long pid, struct doc_process *ret)
+{
+    char path[64], text[4096], uid[64];
+
+    *ret = (struct doc_process){ .pid = pid, .uid = -1, .bytes = UINT64_MAX };
+    snprintf(path, sizeof(path), "/proc/%ld/status", pid);
+    if (doc_read(d, path, text, sizeof(text)) <= 0)
+        return;
+    (void)doc_field(text, "Name", ret->name, sizeof(ret->name));
+    (void)doc_field_u64(text, "VmRSS", &ret->bytes);
+    if (doc_field(text, "Uid", uid, sizeof(uid)) == 0)
+        ret->uid = strtol(uid, NULL, 10);
+}
+
+void
+doc_list(const struct doc_process *p, json_t *list, char *text, size_t bytes)
+{
+    const char *name = p->name[0] != '\0' ? p->name : "not of this namespace";
+    char user[64] = "unknown", size[32] = "unknown";
+    int known = p->bytes != UINT64_MAX;
+    size_t at = strlen(text);
+
+    if (p->uid >= 0)
+        (void)doc_user((uid_t)p->uid, user, sizeof(user));
+    if (known)
+        (void)fct_bytes((double)p->bytes, size);
+    if (at + 256 < bytes)
+        snprintf(text + at, bytes - at, "%s%10s  %s (pid %ld, %s)", at > 0 ? "\n" : "",
+            size, name, p->pid, user);
+    json_array_append_new(list,
+        json_pack("{s:I,s:o,s:s,s:o}", "pid", (json_int_t)p->pid, "bytes",
+            known ? json_integer((json_int_t)p->bytes) : json_null(), "user", user,
+            "command", fct_json_text(name, strlen(name))));
+}
+
 /* ---- groups, each in a process of its own -------------------------------------- */
 
 void
@@ -352,66 +392,41 @@ static void
 child(struct doc *d, size_t group, int fd)
 {
     struct doc_nvml nvml;
-    char *text;
-    size_t n, at = 0;
-
     if (groups[group].run == doc_gpu && doc_nvml_load(&nvml) == 0)
         d->nvml = &nvml;
     d->checks = json_array();
     doc_run(d, group);
-    text = json_dumps(d->checks, JSON_COMPACT);
-    n = text != NULL ? strlen(text) : 0;
-    while (at < n) {
-        ssize_t k = write(fd, text + at, n - at);
-
-        if (k < 0 && errno != EINTR)
-            break;
-        at += k > 0 ? (size_t)k : 0;
-    }
+    (void)json_dumpfd(d->checks, fd, JSON_COMPACT);
     _exit(0);
 }
 
-/* All that comes within GROUP_MS; NULL: it did not end, or no memory. */
-static char *
-collect(int fd, size_t *ret_n)
+struct answer {
+    int fd, is_late;
+    uint64_t t_end;
+};
+
+/* What comes until t_end, for json_load_callback(). */
+static size_t
+collect(void *ret, size_t bytes, void *arg)
 {
-    uint64_t t_end = clk_now_ns() + GROUP_MS * UINT64_C(1000000), now;
-    struct pollfd pfd = { .fd = fd, .events = POLLIN };
-    size_t n = 0, cap = 0;
-    char *buf = NULL;
+    struct answer *a = arg;
+    struct pollfd pfd = { .fd = a->fd, .events = POLLIN };
+    uint64_t now = clk_now_ns();
+    ssize_t k;
 
-    for (;;) {
-        ssize_t k;
-
-        if (cap - n < 4096) {
-            char *p = realloc(buf, cap = cap * 2 + 65536);
-
-            if (p == NULL)
-                break;
-            buf = p;
-        }
-        now = clk_now_ns();
-        if (now >= t_end || poll(&pfd, 1, (int)((t_end - now) / 1000000) + 1) == 0)
-            break;
-        k = read(fd, buf + n, cap - n);
-        if (k < 0 && errno == EINTR)
-            continue;
-        if (k <= 0) {
-            *ret_n = n;
-            return buf;
-        }
-        n += (size_t)k;
-    }
-    free(buf);
-    return NULL;
+    a->is_late =
+        now >= a->t_end || poll(&pfd, 1, (int)((a->t_end - now) / 1000000) + 1) == 0;
+    do
+        k = a->is_late ? 0 : read(a->fd, ret, bytes);
+    while (k < 0 && errno == EINTR);
+    return k > 0 ? (size_t)k : 0;
 }
 
 static void
 run_apart(struct doc *d, size_t group)
 {
-    json_t *part_of = NULL;
-    char *text = NULL;
-    size_t n = 0;
+    struct answer a = { .t_end = clk_now_ns() + GROUP_MS * UINT64_C(1000000) };
+    json_t *checks = NULL;
     int p[2], status = 0;
     pid_t pid = -1;
 
@@ -422,36 +437,35 @@ run_apart(struct doc *d, size_t group)
         if (pid == 0)
             child(d, group, p[1]);
         close(p[1]);
+        a.fd = p[0];
         if (pid > 0)
-            text = collect(p[0], &n);
+            checks = json_load_callback(collect, &a, 0, NULL);
         close(p[0]);
     }
     if (pid < 0) {
-        doc_add(d, DOC_FAIL, "check", "could not be made: %s", strerror(errno));
-        doc_fix(d, "raise the limit of processes: ulimit -u");
+        doc_add(d, DOC_FAIL, "check",
+            "could not be made: %s" FIX "raise the limit of processes: ulimit -u",
+            strerror(errno));
         return;
     }
-    if (text == NULL) {
+    if (a.is_late) {
         /* One that hangs in the kernel is not waited for. */
         kill(pid, SIGKILL);
-        doc_add(d, DOC_FAIL, "check", "no answer within %d s", GROUP_MS / 1000);
-        doc_fix(d, "%s", groups[group].hang);
+        doc_add(d, DOC_FAIL, "check", "no answer within %d s" FIX "%s", GROUP_MS / 1000,
+            groups[group].hang);
         (void)waitpid(pid, &status, WNOHANG);
         return;
     }
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
         ;
-    part_of = json_loadb(text, n, 0, NULL);
-    free(text);
-    if (!json_is_array(part_of)) {
-        doc_add(d, DOC_FAIL, "check", "ended by %s %d",
+    if (!json_is_array(checks))
+        doc_add(d, DOC_FAIL, "check", "ended by %s %d" FIX "%s",
             WIFSIGNALED(status) ? "signal" : "exit code",
-            WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
-        doc_fix(d, "%s", groups[group].hang);
-    } else {
-        json_array_extend(d->checks, part_of);
-    }
-    json_decref(part_of);
+            WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status),
+            groups[group].hang);
+    else
+        json_array_extend(d->checks, checks);
+    json_decref(checks);
 }
 
 /* ---- command ------------------------------------------------------------------- */

@@ -8,7 +8,7 @@
  *   doctor/sys.c     groups system and io_uring
  *   doctor/limits.c  groups limits and memory
  *   doctor/fdd.c     group fdd
- *   doctor/gpu.c     group gpu; doctor/nvml.c the library it asks
+ *   doctor/gpu.c     group gpu, and the library it asks
  *
  * Everything is read below doc.root, and what only the kernel or a driver can
  * say comes through doc.tries and doc.nvml, so that tests make up machines. A
@@ -57,17 +57,17 @@ struct doc {
     const char *kernel;    /* release and machine of uname */
     const char *machine;
     json_t *checks; /* the report: array of objects */
-    json_t *last;   /* the check doc_fix and doc_data are for */
+    json_t *last;   /* the check doc_data is for */
     const char *group;
 };
 
 /* ---- report ------------------------------------------------------------------ */
 
-/* Begin a check; the text is what was found. */
+/* In a check's format: what follows repairs it. It is left out of one that is ok. */
+#define FIX "\x1e"
+/* A check: what was found, and behind FIX what repairs it. */
 void doc_add(struct doc *d, enum doc_state st, const char *name, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
-/* What repairs the last check. */
-void doc_fix(struct doc *d, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* A fact of the last check for --json; takes over the reference. */
 void doc_data(struct doc *d, const char *key, json_t *value);
 /* A note that path says nothing. */
@@ -98,6 +98,14 @@ unsigned doc_count_list(const char *list);
 const char *doc_proc(const struct doc *d, char *ret, size_t ret_bytes);
 /* Name of a user, or its number as text. */
 const char *doc_user(uid_t uid, char *ret, size_t ret_bytes);
+struct doc_process {
+    long pid, uid;  /* uid -1: not known */
+    uint64_t bytes; /* in memory; all ones: not known */
+    char name[64];  /* "": not known */
+};
+void doc_process(const struct doc *d, long pid, struct doc_process *ret);
+/* Append a line to the text and an object to the list. */
+void doc_list(const struct doc_process *p, json_t *list, char *text, size_t bytes);
 /* What the control groups of the daemon, else of this process, allow. */
 void doc_cgroup(const struct doc *d, struct cgr *ret);
 /* Bytes of *.safetensors in a folder, and how many files; 0 or -errno. */
@@ -158,7 +166,6 @@ struct doc_nvml {
     int (*pcie_width)(void *dev, unsigned *ret);
     int (*pcie_width_max)(void *dev, unsigned *ret);
     int (*p2p)(void *a, void *b, int index, int *ret);
-    int (*topology)(void *a, void *b, int *ret);
     int (*nvlink)(void *dev, unsigned link, int *ret);
 };
 

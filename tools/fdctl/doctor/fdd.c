@@ -17,6 +17,10 @@
 #include "libclient/fdwhere.h"
 
 #define N_GROUPS_MAX 1024
+#define JOIN         "sudo usermod -aG %s %s    (then log in again)"
+#define MAKE_GROUP \
+    "sudo groupadd --system %s && sudo usermod -aG %s %s, start the daemon again, log in " \
+    "again"
 
 static int
 stat_below(const struct doc *d, const char *path, struct stat *ret)
@@ -53,27 +57,26 @@ check_runtime(struct doc *d)
     int rc = stat_below(d, dir, &st);
 
     if (rc != 0) {
-        doc_add(d, DOC_NOTE, "runtime folder", "%s: %s", dir, strerror(-rc));
-        doc_fix(d,
-            "no daemon has run here: sudo systemctl start fdd, or name another "
-            "folder with --runtime-dir DIR");
+        doc_add(d, DOC_NOTE, "runtime folder",
+            "%s: %s" FIX "no daemon has run here: sudo systemctl start fdd, or name another "
+            "folder with --runtime-dir DIR",
+            dir, strerror(-rc));
         return;
     }
-    if (!S_ISDIR(st.st_mode)) {
-        doc_add(d, DOC_FAIL, "runtime folder", "%s is not a folder", dir);
-        doc_fix(d, "remove it, or name another one: daemon.runtime_dir");
-    } else if ((st.st_mode & 0022) != 0) {
+    if (!S_ISDIR(st.st_mode))
         doc_add(d, DOC_FAIL, "runtime folder",
-            "%s can be written by others (mode %04o), "
-            "fdd refuses it",
+            "%s is not a folder" FIX "remove it, or name another one: daemon.runtime_dir",
+            dir);
+    else if ((st.st_mode & 0022) != 0)
+        doc_add(d, DOC_FAIL, "runtime folder",
+            "%s can be written by others (mode %04o), fdd refuses it" FIX
+            "another daemon.runtime_dir, a folder that fdd makes",
             dir, (unsigned)(st.st_mode & 07777));
-        doc_fix(d, "another daemon.runtime_dir, a folder that fdd makes");
-    } else {
+    else
         doc_add(d, DOC_OK, "runtime folder", "%s of %s, mode %04o%s%s", dir,
             doc_user(st.st_uid, user, sizeof(user)), (unsigned)(st.st_mode & 07777),
             st.st_uid != d->uid ? ", read by " : "",
             st.st_uid != d->uid ? doc_user(d->uid, me, sizeof(me)) : "");
-    }
 }
 
 static void
@@ -84,32 +87,30 @@ check_socket(struct doc *d, const char *name, const char *path)
     int rc = stat_below(d, path, &st);
 
     if (rc != 0) {
-        doc_add(d, d->daemon_pid > 0 ? DOC_FAIL : DOC_NOTE, name, "%s: %s", path,
-            strerror(-rc));
-        doc_fix(d,
+        doc_add(d, d->daemon_pid > 0 ? DOC_FAIL : DOC_NOTE, name, "%s: %s" FIX "%s", path,
+            strerror(-rc),
             d->daemon_pid > 0 ? "the daemon runs without it: fdctl stop, then "
                                 "start it again"
                               : "start a daemon: sudo systemctl start fdd");
         return;
     }
     if (!S_ISSOCK(st.st_mode)) {
-        doc_add(d, DOC_FAIL, name, "%s is not a socket", path);
-        doc_fix(d, "remove it and start the daemon again");
+        doc_add(d, DOC_FAIL, name,
+            "%s is not a socket" FIX "remove it and start the daemon again", path);
         return;
     }
     snprintf(full, sizeof(full), "%s%s", d->root, path);
     if (access(full, W_OK) != 0) {
         const struct group *gr = getgrgid(st.st_gid);
 
-        doc_add(d, DOC_WARN, name, "%s, mode %04o: not for %s", path,
-            (unsigned)(st.st_mode & 07777), doc_user(d->uid, user, sizeof(user)));
+        (void)doc_user(d->uid, user, sizeof(user));
         if (gr != NULL && st.st_gid != 0)
-            doc_fix(d, "sudo usermod -aG %s %s    (then log in again)", gr->gr_name, user);
+            doc_add(d, DOC_WARN, name, "%s, mode %04o: not for %s" FIX JOIN, path,
+                (unsigned)(st.st_mode & 07777), user, gr->gr_name, user);
         else
-            doc_fix(d,
-                "sudo groupadd --system %s && sudo usermod -aG %s %s, start the "
-                "daemon again, log in again",
-                d->par->ipc_group, d->par->ipc_group, user);
+            doc_add(d, DOC_WARN, name, "%s, mode %04o: not for %s" FIX MAKE_GROUP, path,
+                (unsigned)(st.st_mode & 07777), user, d->par->ipc_group,
+                d->par->ipc_group, user);
         return;
     }
     doc_add(d, DOC_OK, name, "%s, mode %04o", path, (unsigned)(st.st_mode & 07777));
@@ -122,24 +123,17 @@ check_group(struct doc *d, const char *name, const char *group, const char *may)
     char user[64];
 
     (void)doc_user(d->uid, user, sizeof(user));
-    if (d->uid == 0) {
+    if (d->uid == 0)
         doc_add(d, DOC_OK, name, "root may do everything");
-    } else if (gr == NULL) {
+    else if (gr == NULL)
         doc_add(d, DOC_NOTE, name,
-            "the group %s does not exist: only root and the "
-            "daemon's own user may %s",
-            group, may);
-        doc_fix(d,
-            "sudo groupadd --system %s && sudo usermod -aG %s %s, start the "
-            "daemon again, log in again",
-            group, group, user);
-    } else if (in_group(gr->gr_gid)) {
+            "the group %s does not exist: only root and the daemon's own user may %s" FIX MAKE_GROUP,
+            group, may, group, group, user);
+    else if (in_group(gr->gr_gid))
         doc_add(d, DOC_OK, name, "%s is in %s and may %s", user, group, may);
-    } else {
-        doc_add(d, DOC_NOTE, name, "%s is not in %s, whose members may %s", user, group,
-            may);
-        doc_fix(d, "sudo usermod -aG %s %s    (then log in again)", group, user);
-    }
+    else
+        doc_add(d, DOC_NOTE, name, "%s is not in %s, whose members may %s" FIX JOIN, user,
+            group, may, group, user);
 }
 
 /* ---- daemon ------------------------------------------------------------------------ */
@@ -151,31 +145,30 @@ check_worker(struct doc *d, const json_t *w)
     const char *phase = fct_str(w, "phase");
     long long deaths = fct_num(w, "deaths");
 
-    if (json_is_object(retry)) {
-        doc_add(d, DOC_FAIL, "worker", "blocked, waits for %s, tried %lld times: %s",
-            fct_str(retry, "waits_for"), fct_num(retry, "tries"), fct_str(retry, "error"));
-        doc_fix(d, "%s",
+    if (json_is_object(retry))
+        doc_add(d, DOC_FAIL, "worker",
+            "blocked, waits for %s, tried %lld times: %s" FIX "%s",
+            fct_str(retry, "waits_for"), fct_num(retry, "tries"), fct_str(retry, "error"),
             fct_str(retry, "fix")[0] != '\0' ? fct_str(retry, "fix")
                                              : "its log says why: journalctl -u fdd");
-    } else if (strcmp(phase, "failed") == 0) {
-        doc_add(d, DOC_FAIL, "worker", "failed: %s",
-            fct_str(w, "error")[0] != '\0' ? fct_str(w, "error") : fct_str(w, "last_death"));
-        doc_fix(d, "%s",
+    else if (strcmp(phase, "failed") == 0)
+        doc_add(d, DOC_FAIL, "worker", "failed: %s" FIX "%s",
+            fct_str(w, "error")[0] != '\0' ? fct_str(w, "error") : fct_str(w, "last_death"),
             fct_str(w, "fix")[0] != '\0' ? fct_str(w, "fix")
-                                         : "its log says why: "
-                                           "journalctl -u fdd");
-    } else if (fct_num(w, "restart_in_ms") > 0) {
-        doc_add(d, DOC_WARN, "worker", "died and is started again in %lld ms: %s",
+                                         : "its log says why: journalctl -u fdd");
+    else if (fct_num(w, "restart_in_ms") > 0)
+        doc_add(d, DOC_WARN, "worker",
+            "died and is started again in %lld ms: %s" FIX
+            "fdctl debug panic shows its last words; journalctl -u fdd",
             fct_num(w, "restart_in_ms"), fct_str(w, "last_death"));
-        doc_fix(d, "fdctl debug panic shows its last words; journalctl -u fdd");
-    } else {
+    else
         doc_add(d, DOC_OK, "worker", "%s, pid %lld", phase, fct_num(w, "pid"));
-    }
     if (deaths == 0)
         return;
-    doc_add(d, DOC_WARN, "worker deaths", "%lld, the last: %s", deaths,
-        fct_str(w, "last_death"));
-    doc_fix(d, "fdctl debug panic shows its last words; journalctl -u fdd");
+    doc_add(d, DOC_WARN, "worker deaths",
+        "%lld, the last: %s" FIX
+        "fdctl debug panic shows its last words; journalctl -u fdd",
+        deaths, fct_str(w, "last_death"));
     doc_data(d, "deaths", json_integer(deaths));
 }
 
@@ -188,38 +181,36 @@ check_daemon(struct doc *d)
     int differs = fct_daemon_version(d->status, version, sizeof(version));
 
     if (d->status == NULL && d->daemon_pid == 0) {
-        doc_add(d, DOC_NOTE, "daemon", "none runs in %s", d->f->dir);
-        doc_fix(d,
+        doc_add(d, DOC_NOTE, "daemon",
+            "none runs in %s" FIX
             "sudo systemctl start fdd; or fdd --set daemon.runtime_dir=%s --set "
             "model.path=MODEL",
-            d->f->dir);
+            d->f->dir, d->f->dir);
         return;
     }
     if (d->status == NULL) {
-        doc_add(d, DOC_WARN, "daemon", "pid %ld does not answer this user",
+        doc_add(d, DOC_WARN, "daemon",
+            "pid %ld does not answer this user" FIX
+            "sudo fdctl status; if that says nothing either: journalctl -u fdd",
             (long)d->daemon_pid);
-        doc_fix(d, "sudo fdctl status; if that says nothing either: journalctl -u fdd");
         return;
     }
     doc_add(d,
         strcmp(state, "degraded") == 0      ? DOC_FAIL
             : strcmp(state, "running") == 0 ? DOC_OK
                                             : DOC_NOTE,
-        "daemon",
-        "%s, pid %lld, "
-        "version %s",
-        state, fct_num(d->status, "pid"), version);
-    if (strcmp(state, "degraded") == 0)
-        doc_fix(d, "the worker died too often: journalctl -u fdd, fdctl debug panic");
-    else if (strcmp(state, "draining") == 0)
-        doc_fix(d, "it takes no requests until fdctl drain --off");
-    else if (strcmp(state, "running") != 0)
-        doc_fix(d, "wait for it: fdctl --wait 60 ping");
-    if (differs) {
-        doc_add(d, DOC_WARN, "version", "the daemon is %s, this fdctl %s", version,
-            ver_text());
-        doc_fix(d, "install both from the same release and start the daemon again");
-    }
+        "daemon", "%s, pid %lld, version %s" FIX "%s", state, fct_num(d->status, "pid"),
+        version,
+        strcmp(state, "degraded") == 0
+            ? "the worker died too often: journalctl -u fdd, fdctl debug panic"
+            : strcmp(state, "draining") == 0
+            ? "it takes no requests until fdctl drain --off"
+            : "wait for it: fdctl --wait 60 ping");
+    if (differs)
+        doc_add(d, DOC_WARN, "version",
+            "the daemon is %s, this fdctl %s" FIX
+            "install both from the same release and start the daemon again",
+            version, ver_text());
     for (size_t i = 0; i < json_array_size(ws); i++)
         check_worker(d, json_array_get(ws, i));
 }
@@ -239,18 +230,18 @@ check_model_dir(struct doc *d)
         return;
     }
     if (dir[0] == '\0') {
-        doc_add(d, DOC_NOTE, "model", "none is named by %s", d->par_from);
-        doc_fix(d,
+        doc_add(d, DOC_NOTE, "model",
+            "none is named by %s" FIX
             "set model.path in /etc/fdd/fdd.ini, or look at one with fdctl doctor "
-            "--model DIR");
+            "--model DIR",
+            d->par_from);
         return;
     }
     if (dir[0] != '/' && strcmp(d->par_from, "the daemon") == 0 && d->daemon_pid > 0) {
         doc_add(d, DOC_NOTE, "model",
-            "%s, below a folder of the daemon that this user "
-            "may not see",
+            "%s, below a folder of the daemon that this user may not see" FIX
+            "sudo fdctl doctor fdd, or name it: fdctl doctor --model DIR",
             dir);
-        doc_fix(d, "sudo fdctl doctor fdd, or name it: fdctl doctor --model DIR");
         return;
     }
     rc = doc_weights(d, dir, &bytes, &n);
@@ -258,20 +249,25 @@ check_model_dir(struct doc *d)
     if (rc == 0)
         rc = stat_below(d, config, &st);
     if (rc != 0) {
-        doc_add(d, DOC_FAIL, "model", "%s (%s): %s", dir, d->par_from, strerror(-rc));
-        doc_fix(d,
-            rc == -EACCES ? "a copy that the daemon's user may read: sudo cp -rL "
-                            "--no-preserve=mode,ownership %s /var/lib/fdd/"
-                          : "a model directory holds config.json and *.safetensors: %s",
-            dir);
+        if (rc == -EACCES)
+            doc_add(d, DOC_FAIL, "model",
+                "%s (%s): %s" FIX
+                "a copy that the daemon's user may read: sudo cp -rL --no-preserve=mode,ownership %s /var/lib/fdd/",
+                dir, d->par_from, strerror(-rc), dir);
+        else
+            doc_add(d, DOC_FAIL, "model",
+                "%s (%s): %s" FIX
+                "a model directory holds config.json and *.safetensors: %s",
+                dir, d->par_from, strerror(-rc), dir);
     } else if (n == 0 && d->par->model_load_format != PAR_MODEL_LOAD_FORMAT_DUMMY) {
-        doc_add(d, DOC_FAIL, "model", "%s (%s): no *.safetensors file", dir, d->par_from);
-        doc_fix(d, "fetch the weights, or set model.load_format = dummy");
+        doc_add(d, DOC_FAIL, "model",
+            "%s (%s): no *.safetensors file" FIX
+            "fetch the weights, or set model.load_format = dummy",
+            dir, d->par_from);
     } else {
         doc_add(d, DOC_OK, "model",
-            "%s (%s), %u weight file%s; to check all of it: "
-            "fdd-worker --check %s",
-            dir, d->par_from, n, n == 1 ? "" : "s", dir);
+            "%s (%s), %u weight file%s; to check all of it: fdd-worker --check %s", dir,
+            d->par_from, n, n == 1 ? "" : "s", dir);
     }
 }
 
@@ -304,8 +300,9 @@ check_cache(struct doc *d)
     int rc;
 
     if (cache_dir(d, dir, sizeof(dir)) != 0) {
-        doc_add(d, DOC_NOTE, "cache folder", "none: neither daemon.cache_dir nor HOME");
-        doc_fix(d, "set daemon.cache_dir, or the peak is measured again each time");
+        doc_add(d, DOC_NOTE, "cache folder",
+            "none: neither daemon.cache_dir nor HOME" FIX
+            "set daemon.cache_dir, or the peak is measured again each time");
         return;
     }
     rc = stat_below(d, dir, &st);
@@ -324,12 +321,10 @@ check_cache(struct doc *d)
         doc_add(d, DOC_OK, "cache folder", "%s%s", dir,
             strcmp(full + strlen(d->root), dir) != 0 ? " (will be made)" : "");
     else {
-        doc_add(d, DOC_WARN, "cache folder", "%s: %s", dir,
-            rc != 0 ? strerror(-rc) : "cannot be written");
-        doc_fix(d,
-            "mkdir -p %s and let the daemon's user write it, or set "
+        doc_add(d, DOC_WARN, "cache folder",
+            "%s: %s" FIX "mkdir -p %s and let the daemon's user write it, or set "
             "daemon.cache_dir; else the peak is measured again each time",
-            dir);
+            dir, rc != 0 ? strerror(-rc) : "cannot be written", dir);
     }
 }
 
@@ -350,8 +345,8 @@ check_device(struct doc *d, const char *dir, const char *uuid)
     fct_plain(uuid, SIZE_MAX, plain, sizeof(plain));
     snprintf(name, sizeof(name), "device %.280s", plain);
     if (rc < 0) {
-        doc_add(d, DOC_NOTE, name, "cannot be looked at: %s", strerror(-rc));
-        doc_fix(d, "sudo fdctl doctor fdd");
+        doc_add(d, DOC_NOTE, name, "cannot be looked at: %s" FIX "sudo fdctl doctor fdd",
+            strerror(-rc));
         return 1;
     }
     dow_text(&o, who, sizeof(who));
@@ -385,9 +380,9 @@ check_devices(struct doc *d)
     if (n >= 0)
         free(names);
     if (n < 0 && errno == EACCES) {
-        doc_add(d, DOC_NOTE, "devices", "cannot be looked at: %s in %s", strerror(errno),
+        doc_add(d, DOC_NOTE, "devices",
+            "cannot be looked at: %s in %s" FIX "sudo fdctl doctor fdd", strerror(errno),
             dir);
-        doc_fix(d, "sudo fdctl doctor fdd");
     } else if (held == 0)
         doc_add(d, DOC_OK, "devices", "none is held by fdd (locks in %s)", dir);
 }

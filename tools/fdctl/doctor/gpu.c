@@ -6,6 +6,7 @@
 
 #include <ctype.h>
 #include <dirent.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -36,6 +37,9 @@
 
 #define P2P_READ       0
 #define P2P_NVLINK     2
+
+/* Does the library have the function, and an answer? */
+#define ASK(fn, ...) (d->nvml->fn != NULL && d->nvml->fn(__VA_ARGS__) == DOC_NVML_OK)
 
 struct gpu {
     void *dev;
@@ -115,34 +119,32 @@ check_driver(struct doc *d)
     int has_module = module_version(d, module, sizeof(module)) == 0, rc;
 
     if (!has_module && d->nvml == NULL) {
-        doc_add(d, n_pci > 0 ? DOC_WARN : DOC_NOTE, "driver",
-            n_pci > 0 ? "%u NVIDIA device%s, but no driver is loaded" : "no NVIDIA GPU",
-            n_pci, n_pci == 1 ? "" : "s");
-        doc_fix(d,
-            n_pci > 0 ? "install the NVIDIA driver, or set device.backend = cpu"
-                      : "nothing to fix: device.backend = auto serves on the processor");
+        if (n_pci > 0)
+            doc_add(d, DOC_WARN, "driver",
+                "%u NVIDIA device%s, but no driver is loaded" FIX
+                "install the NVIDIA driver, or set device.backend = cpu",
+                n_pci, n_pci == 1 ? "" : "s");
+        else
+            doc_add(d, DOC_NOTE, "driver",
+                "no NVIDIA GPU" FIX
+                "nothing to fix: device.backend = auto serves on the processor");
         return 0;
     }
     if (d->nvml == NULL) {
         doc_add(d, DOC_WARN, "driver",
-            "module %s is loaded, but libnvidia-ml.so.1 is "
-            "not found",
-            module);
-        doc_fix(d,
+            "module %s is loaded, but libnvidia-ml.so.1 is not found" FIX
             "install the driver's libraries of version %s (in a container: the "
             "NVIDIA container toolkit, --gpus all)",
-            module);
+            module, module);
         return 0;
     }
     rc = d->nvml->init();
     if (rc != DOC_NVML_OK) {
-        doc_add(d, DOC_WARN, "driver", "%s%s%s", d->nvml->error(rc),
-            has_module ? "; module " : "", module);
-        doc_fix(d, "%s", after_init(rc));
+        doc_add(d, DOC_WARN, "driver", "%s%s%s" FIX "%s", d->nvml->error(rc),
+            has_module ? "; module " : "", module, after_init(rc));
         return 0;
     }
-    if (d->nvml->driver_version == NULL ||
-        d->nvml->driver_version(library, sizeof(library)) != DOC_NVML_OK)
+    if (!ASK(driver_version, library, sizeof(library)))
         snprintf(library, sizeof(library), "%s", module);
     doc_add(d, DOC_OK, "driver", "%s", library);
     return 1;
@@ -158,32 +160,30 @@ check_libraries(struct doc *d)
     const char *named = getenv("FDD_CUBLASLT");
     int version = 0;
 
-    if (!HAVE_BACKEND) {
-        doc_add(d, DOC_WARN, "backend", "this build of fdd has no CUDA backend");
-        doc_fix(d, "build it with nvcc in reach: configure --with-cuda=/usr/local/cuda");
-    }
-    if (d->nvml->cuda_version != NULL && d->nvml->cuda_version(&version) == DOC_NVML_OK) {
+    if (!HAVE_BACKEND)
+        doc_add(d, DOC_WARN, "backend",
+            "this build of fdd has no CUDA backend" FIX
+            "build it with nvcc in reach: configure --with-cuda=/usr/local/cuda");
+    if (ASK(cuda_version, &version))
         doc_add(d, version >= 12000 ? DOC_OK : DOC_WARN, "cuda",
-            "the driver supports %d.%d", version / 1000, version % 1000 / 10);
-        if (version < 12000)
-            doc_fix(d, "update the driver: CUDA 12 is the least that fdd is built with");
-    }
-    if (d->tries->lib("libcuda.so.1") == 0) {
+            "the driver supports %d.%d" FIX
+            "update the driver: CUDA 12 is the least that fdd is built with",
+            version / 1000, version % 1000 / 10);
+    if (d->tries->lib("libcuda.so.1") == 0)
         doc_add(d, DOC_OK, "libcuda", "libcuda.so.1");
-    } else {
-        doc_add(d, DOC_FAIL, "libcuda", "libcuda.so.1 is not found");
-        doc_fix(d,
+    else
+        doc_add(d, DOC_FAIL, "libcuda",
+            "libcuda.so.1 is not found" FIX
             "install the driver's CUDA library (Debian: libcuda1; in a container: "
             "NVIDIA_DRIVER_CAPABILITIES=compute,utility)");
-    }
     if (named != NULL && named[0] != '\0') {
         int rc = d->tries->lib(named);
 
         doc_add(d, rc == 0 ? DOC_OK : DOC_FAIL, "cublasLt",
-            rc == 0 ? "%s (FDD_CUBLASLT)" : "FDD_CUBLASLT names %s, which cannot be loaded",
+            rc == 0 ? "%s (FDD_CUBLASLT)"
+                    : "FDD_CUBLASLT names %s, which cannot be loaded" FIX
+                      "correct FDD_CUBLASLT, or unset it",
             named);
-        if (rc != 0)
-            doc_fix(d, "correct FDD_CUBLASLT, or unset it");
         return;
     }
     /* The order of the CUDA backend, kernels/cuda/ops_gemm.cu. */
@@ -192,31 +192,34 @@ check_libraries(struct doc *d)
             doc_add(d, DOC_OK, "cublasLt", "%s", usual[i]);
             return;
         }
-    doc_add(d, DOC_FAIL, "cublasLt", "neither %s nor %s is found", usual[0], usual[1]);
-    doc_fix(d,
+    doc_add(d, DOC_FAIL, "cublasLt",
+        "neither %s nor %s is found" FIX
         "install CUDA's cuBLAS, or name the file: FDD_CUBLASLT=/path/of/%s in the "
         "daemon's environment",
-        usual[0]);
+        usual[0], usual[1], usual[0]);
 }
 
 static void
 check_device_file(struct doc *d, const char *path, int is_needed)
 {
     char full[1024];
+    int e;
 
     snprintf(full, sizeof(full), "%s%s", d->root, path);
     if (access(full, R_OK | W_OK) == 0)
         return;
     if (errno == ENOENT && !is_needed)
         return;
-    doc_add(d, DOC_WARN, path, "%s", strerror(errno));
+    e = errno;
     if (access(full, F_OK) == 0)
-        doc_fix(d,
-            "ls -l %s says who may; add the daemon's user to its group (often "
+        doc_add(d, DOC_WARN, path,
+            "%s" FIX "ls -l %s says who may; add the daemon's user to its group (often "
             "video or render), or see NVreg_DeviceFileMode in the driver's README",
-            path);
+            strerror(e), path);
     else
-        doc_fix(d, "sudo nvidia-modprobe -c 0 -u makes it; in a container: --gpus all");
+        doc_add(d, DOC_WARN, path,
+            "%s" FIX "sudo nvidia-modprobe -c 0 -u makes it; in a container: --gpus all",
+            strerror(e));
 }
 
 static void
@@ -270,19 +273,16 @@ check_arch(struct doc *d, struct gpu *g)
 {
     int major = 0, minor = 0, fits;
 
-    if (d->nvml->capability == NULL ||
-        d->nvml->capability(g->dev, &major, &minor) != DOC_NVML_OK) {
+    if (!ASK(capability, g->dev, &major, &minor)) {
         doc_add(d, DOC_OK, check_name(g, "model"), "%s", g->name);
         return;
     }
     fits = doc_runs_on(FDD_NVCC_GENCODE, major, minor);
-    doc_add(d, fits ? DOC_OK : DOC_WARN, check_name(g, "model"), "%s, capability %d.%d%s",
-        g->name, major, minor, fits ? "" : ", for which this fdd has no code");
-    if (!fits)
-        doc_fix(d,
-            "configure "
-            "--with-nvcc-gencode=-gencode=arch=compute_%d%d,code=sm_%d%d (now: %s)",
-            major, minor, major, minor, FDD_NVCC_GENCODE);
+    doc_add(d, fits ? DOC_OK : DOC_WARN, check_name(g, "model"),
+        "%s, capability %d.%d%s" FIX "configure "
+        "--with-nvcc-gencode=-gencode=arch=compute_%d%d,code=sm_%d%d (now: %s)",
+        g->name, major, minor, fits ? "" : ", for which this fdd has no code", major,
+        minor, major, minor, FDD_NVCC_GENCODE);
     doc_data(d, "name", json_string(g->name));
     doc_data(d, "capability", json_real(major + minor / 10.0));
 }
@@ -324,71 +324,42 @@ is_daemons(const struct doc *d, unsigned pid)
     return 0;
 }
 
-struct user_of {
-    char command[64], user[64];
-};
-
-static void
-who_is(const struct doc *d, unsigned pid, struct user_of *ret)
-{
-    char path[64], text[4096], uid[64];
-
-    memset(ret, 0, sizeof(*ret));
-    snprintf(path, sizeof(path), "/proc/%u/status", pid);
-    if (doc_read(d, path, text, sizeof(text)) <= 0 ||
-        doc_field(text, "Name", ret->command, sizeof(ret->command)) != 0)
-        snprintf(ret->command, sizeof(ret->command), "not of this namespace");
-    if (doc_field(text, "Uid", uid, sizeof(uid)) == 0)
-        (void)doc_user((uid_t)strtoul(uid, NULL, 10), ret->user, sizeof(ret->user));
-    else
-        snprintf(ret->user, sizeof(ret->user), "unknown");
-}
-
 static void
 check_procs(struct doc *d, struct gpu *g)
 {
     struct doc_nvml_proc proc[N_PROC_MAX];
     unsigned n = list_procs(d, g, proc), n_other = 0;
-    char text[3072] = "", pids[256] = "", a[32];
-    size_t at = 0, at_pid = 0;
+    char text[3072] = "", pids[256] = "";
+    size_t at_pid = 0;
     json_t *list = json_array();
 
     for (unsigned i = 0; i < n; i++) {
-        struct user_of w;
-        int known = proc[i].bytes != ULLONG_MAX, own = is_daemons(d, proc[i].pid);
+        int own = is_daemons(d, proc[i].pid);
+        struct doc_process p;
 
-        who_is(d, proc[i].pid, &w);
-        json_array_append_new(list,
-            json_pack("{s:I,s:o,s:s,s:o,s:b}", "pid", (json_int_t)proc[i].pid, "bytes",
-                known ? json_integer((json_int_t)proc[i].bytes) : json_null(), "user",
-                w.user, "command", fct_json_text(w.command, strlen(w.command)), "own", own));
-        if (strcmp(w.command, "fdd-worker") == 0 || own) {
+        doc_process(d, proc[i].pid, &p);
+        p.bytes = proc[i].bytes; /* all ones: not known, as there */
+        doc_list(&p, list, text, sizeof(text));
+        json_object_set_new(json_array_get(list, i), "own", json_boolean(own));
+        if (strcmp(p.name, "fdd-worker") == 0 || own) {
             g->n_worker++;
             if (at_pid < sizeof(pids) - 16)
                 at_pid += (size_t)snprintf(pids + at_pid, sizeof(pids) - at_pid, "%s%u",
                     at_pid > 0 ? " " : "", proc[i].pid);
         }
         n_other += !own;
-        if (at < sizeof(text) - 256)
-            at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%10s  %s (pid %u, %s)",
-                at > 0 ? "\n" : "", known ? fct_bytes((double)proc[i].bytes, a) : "unknown",
-                w.command, proc[i].pid, w.user);
     }
-    doc_add(d, n_other > 0 ? DOC_NOTE : DOC_OK, check_name(g, "held by"), "%s",
-        n > 0 ? text : "no process");
-    if (n_other > 0)
-        doc_fix(d,
-            "its memory is not the daemon's: end it, or lower "
-            "kv.gpu_memory_utilization (now %g)",
-            d->par->kv_gpu_memory_utilization);
+    doc_add(d, n_other > 0 ? DOC_NOTE : DOC_OK, check_name(g, "held by"),
+        "%s" FIX "its memory is not the daemon's: end it, or lower "
+        "kv.gpu_memory_utilization (now %g)",
+        n > 0 ? text : "no process", d->par->kv_gpu_memory_utilization);
     doc_data(d, "processes", list);
-    if (g->n_worker > 1) {
+    if (g->n_worker > 1)
         doc_add(d, DOC_WARN, check_name(g, "daemons"),
-            "%d workers of fdd share it: pids %s", g->n_worker, pids);
-        doc_fix(d,
+            "%d workers of fdd share it: pids %s" FIX
             "stop one (fdctl --runtime-dir DIR stop), or give each a GPU of its "
-            "own: CUDA_VISIBLE_DEVICES in its environment");
-    }
+            "own: CUDA_VISIBLE_DEVICES in its environment",
+            g->n_worker, pids);
 }
 
 static void
@@ -400,27 +371,24 @@ check_memory(struct doc *d, struct gpu *g)
     uint64_t weights = 0;
     unsigned n;
 
-    if (d->nvml->memory == NULL || d->nvml->memory(g->dev, &m) != DOC_NVML_OK)
+    if (!ASK(memory, g->dev, &m))
         return;
     if (doc_weights(d, d->par->model_path, &weights, &n) != 0)
         weights = 0;
     (void)fct_bytes((double)m.free, a);
     (void)fct_bytes((double)m.total, b);
-    if (g->n_worker == 0 && weights > m.free) {
+    if (g->n_worker == 0 && weights > m.free)
         doc_add(d, DOC_WARN, check_name(g, "memory"),
-            "%s of %s free; the weights have %s", a, b, fct_bytes((double)weights, c));
-        doc_fix(d,
-            "end what holds memory, set quant.weights = wint8, or take a smaller "
-            "model");
-    } else if (g->n_worker == 0 && (double)m.free < share * (double)m.total) {
+            "%s of %s free; the weights have %s" FIX
+            "end what holds memory, set quant.weights = wint8, or take a smaller model",
+            a, b, fct_bytes((double)weights, c));
+    else if (g->n_worker == 0 && (double)m.free < share * (double)m.total)
         doc_add(d, DOC_NOTE, check_name(g, "memory"),
-            "%s of %s free, less than "
-            "kv.gpu_memory_utilization = %g would take",
+            "%s of %s free, less than kv.gpu_memory_utilization = %g would take" FIX
+            "end what holds memory; else the KV cache gets what is left",
             a, b, share);
-        doc_fix(d, "end what holds memory; else the KV cache gets what is left");
-    } else {
+    else
         doc_add(d, DOC_OK, check_name(g, "memory"), "%s of %s free", a, b);
-    }
     doc_data(d, "total", json_integer((json_int_t)m.total));
     doc_data(d, "free", json_integer((json_int_t)m.free));
 }
@@ -432,47 +400,39 @@ check_modes(struct doc *d, struct gpu *g)
     unsigned mig = 0, mig_pending = 0;
     unsigned long long errors = 0;
 
-    if (d->nvml->persistence != NULL && d->nvml->persistence(g->dev, &v) == DOC_NVML_OK) {
+    if (ASK(persistence, g->dev, &v))
         doc_add(d, v != 0 ? DOC_OK : DOC_NOTE, check_name(g, "persistence"),
-            v != 0 ? "on" : "off: the driver unloads between uses, the start takes longer");
-        if (v == 0)
-            doc_fix(d, "sudo nvidia-smi -i %u -pm 1, or enable nvidia-persistenced", g->i);
-    }
-    if (d->nvml->compute_mode != NULL &&
-        d->nvml->compute_mode(g->dev, &v) == DOC_NVML_OK && v == 2) {
-        doc_add(d, DOC_FAIL, check_name(g, "compute mode"), "prohibited");
-        doc_fix(d, "sudo nvidia-smi -i %u -c 0", g->i);
-    }
-    if (d->nvml->ecc_mode != NULL &&
-        d->nvml->ecc_mode(g->dev, &v, &pending) == DOC_NVML_OK) {
-        if (v != 0 && d->nvml->ecc_errors != NULL)
-            (void)d->nvml->ecc_errors(g->dev, 1, 0, &errors);
-        doc_add(d,
-            errors > 0   ? DOC_FAIL
-                : v != 0 ? DOC_OK
-                         : DOC_NOTE,
-            check_name(g, "ecc"), v != 0 ? "on, %llu errors beyond repair" : "off", errors);
+            v != 0 ? "on"
+                   : "off: the driver unloads between uses, the start takes longer" FIX
+                     "sudo nvidia-smi -i %u -pm 1, or enable nvidia-persistenced",
+            g->i);
+    if (ASK(compute_mode, g->dev, &v) && v == 2)
+        doc_add(d, DOC_FAIL, check_name(g, "compute mode"),
+            "prohibited" FIX "sudo nvidia-smi -i %u -c 0", g->i);
+    if (ASK(ecc_mode, g->dev, &v, &pending)) {
+        if (v != 0)
+            (void)ASK(ecc_errors, g->dev, 1, 0, &errors);
         if (errors > 0)
-            doc_fix(d,
+            doc_add(d, DOC_FAIL, check_name(g, "ecc"),
+                "on, %llu errors beyond repair" FIX
                 "its memory fails: sudo nvidia-smi -i %u -r; if they come back, "
                 "have it replaced",
-                g->i);
-        else if (v == 0)
-            doc_fix(d,
-                "flipped bits go unseen: sudo nvidia-smi -i %u -e 1, then start "
+                errors, g->i);
+        else if (v != 0)
+            doc_add(d, DOC_OK, check_name(g, "ecc"), "on, 0 errors beyond repair");
+        else
+            doc_add(d, DOC_NOTE, check_name(g, "ecc"),
+                "off" FIX "flipped bits go unseen: sudo nvidia-smi -i %u -e 1, then start "
                 "the machine again",
                 g->i);
     }
-    if (d->nvml->mig_mode != NULL &&
-        d->nvml->mig_mode(g->dev, &mig, &mig_pending) == DOC_NVML_OK) {
+    if (ASK(mig_mode, g->dev, &mig, &mig_pending))
         doc_add(d, mig != 0 ? DOC_NOTE : DOC_OK, check_name(g, "mig"),
-            mig != 0 ? "on: fdd sees one instance" : "off");
-        if (mig != 0)
-            doc_fix(d,
-                "name the instance: CUDA_VISIBLE_DEVICES=MIG-... of nvidia-smi "
-                "-L; or sudo nvidia-smi -i %u -mig 0",
-                g->i);
-    }
+            mig != 0 ? "on: fdd sees one instance" FIX
+                       "name the instance: CUDA_VISIBLE_DEVICES=MIG-... of nvidia-smi "
+                       "-L; or sudo nvidia-smi -i %u -mig 0"
+                     : "off",
+            g->i);
 }
 
 static void
@@ -489,10 +449,9 @@ check_clocks(struct doc *d, struct gpu *g)
     char text[128] = "";
     size_t at = 0;
 
-    if (d->nvml->throttle == NULL || d->nvml->throttle(g->dev, &bits) != DOC_NVML_OK)
+    if (!ASK(throttle, g->dev, &bits))
         return;
-    if (d->nvml->temperature != NULL)
-        (void)d->nvml->temperature(g->dev, 0, &heat);
+    (void)ASK(temperature, g->dev, 0, &heat);
     for (size_t i = 0; i < sizeof(why) / sizeof(why[0]); i++)
         if ((bits & why[i].bit) != 0)
             at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%s",
@@ -501,36 +460,28 @@ check_clocks(struct doc *d, struct gpu *g)
         at == 0                          ? DOC_OK
             : (bits & SLOW_TROUBLE) != 0 ? DOC_WARN
                                          : DOC_NOTE,
-        check_name(g, "clocks"), at > 0 ? "held back by: %s%s%u C" : "free%s%s%u C", text,
-        at > 0 ? "; " : ", ", heat);
-    if (at > 0)
-        doc_fix(d,
-            "nvidia-smi -q -i %u -d PERFORMANCE,POWER,TEMPERATURE; look at fans, "
-            "air and power supply, or raise the limit: sudo nvidia-smi -i %u -pl WATTS",
-            g->i, g->i);
+        check_name(g, "clocks"),
+        at > 0 ? "held back by: %s%s%u C" FIX
+                 "nvidia-smi -q -i %u -d PERFORMANCE,POWER,TEMPERATURE; look at fans, "
+                 "air and power supply, or raise the limit: sudo nvidia-smi -i %u -pl WATTS"
+               : "free%s%s%u C",
+        text, at > 0 ? "; " : ", ", heat, g->i, g->i);
     doc_data(d, "reasons", json_integer((json_int_t)bits));
 }
 
 static void
 check_link(struct doc *d, struct gpu *g)
 {
-    const struct doc_nvml *n = d->nvml;
     unsigned gen, gen_max, width, width_max;
 
-    if (n->pcie_gen == NULL || n->pcie_gen_max == NULL || n->pcie_width == NULL ||
-        n->pcie_width_max == NULL || n->pcie_gen(g->dev, &gen) != DOC_NVML_OK ||
-        n->pcie_gen_max(g->dev, &gen_max) != DOC_NVML_OK ||
-        n->pcie_width(g->dev, &width) != DOC_NVML_OK ||
-        n->pcie_width_max(g->dev, &width_max) != DOC_NVML_OK)
+    if (!ASK(pcie_gen, g->dev, &gen) || !ASK(pcie_gen_max, g->dev, &gen_max) ||
+        !ASK(pcie_width, g->dev, &width) || !ASK(pcie_width_max, g->dev, &width_max))
         return;
     doc_add(d, width < width_max ? DOC_WARN : DOC_OK, check_name(g, "pcie"),
-        "generation "
-        "%u of %u, x%u of x%u%s",
+        "generation %u of %u, x%u of x%u%s" FIX
+        "the GPU has fewer lanes than it can use: another slot, or seat it "
+        "again; loading the weights takes longer",
         gen, gen_max, width, width_max, gen < gen_max ? " (an idle link is slower)" : "");
-    if (width < width_max)
-        doc_fix(d,
-            "the GPU has fewer lanes than it can use: another slot, or seat it "
-            "again; loading the weights takes longer");
 }
 
 /* ---- between GPUs ------------------------------------------------------------------ */
@@ -573,13 +524,11 @@ check_peers(struct doc *d, const struct gpu *g, unsigned n)
         }
         json_array_append_new(rows, row);
     }
-    doc_add(d, missing > 0 ? DOC_NOTE : DOC_OK, "peer access", "%s", text);
-    if (missing > 0)
-        doc_fix(d,
-            "%u of %u directions go through host memory: look at nvidia-smi topo "
-            "-p2p r; in the firmware allow peer access (ACS, IOMMU), or use GPUs of one "
-            "switch",
-            missing, n * (n - 1));
+    doc_add(d, missing > 0 ? DOC_NOTE : DOC_OK, "peer access",
+        "%s" FIX "%u of %u directions go through host memory: look at nvidia-smi topo "
+        "-p2p r; in the firmware allow peer access (ACS, IOMMU), or use GPUs of one "
+        "switch",
+        text, missing, n * (n - 1));
     doc_data(d, "matrix", rows);
 }
 
@@ -622,11 +571,10 @@ doc_gpu(struct doc *d)
         return;
     memset(g, 0, sizeof(g));
     rc = d->nvml->count(&n);
-    if (rc != DOC_NVML_OK || n == 0) {
-        doc_add(d, DOC_NOTE, "devices", "%s",
+    if (rc != DOC_NVML_OK || n == 0)
+        doc_add(d, DOC_NOTE, "devices",
+            "%s" FIX "nvidia-smi -L; in a container: --gpus all",
             rc != DOC_NVML_OK ? d->nvml->error(rc) : "a driver, but no GPU");
-        doc_fix(d, "nvidia-smi -L; in a container: --gpus all");
-    }
     if (n > 0 && rc == DOC_NVML_OK) {
         check_libraries(d);
         check_device_files(d, n);
@@ -638,8 +586,8 @@ doc_gpu(struct doc *d)
         if (bad == DOC_NVML_OK)
             bad = d->nvml->name(g[n_good].dev, g[n_good].name, sizeof(g[n_good].name));
         if (bad != DOC_NVML_OK) {
-            doc_add(d, DOC_FAIL, check_name(&g[n_good], "model"), "%s", d->nvml->error(bad));
-            doc_fix(d,
+            doc_add(d, DOC_FAIL, check_name(&g[n_good], "model"), "%s" FIX "%s",
+                d->nvml->error(bad),
                 bad == DOC_NVML_LOST ? "it has left the bus: dmesg | grep -i xid, "
                                        "start the machine again"
                                      : "dmesg | grep -i nvrm says more");
@@ -650,4 +598,55 @@ doc_gpu(struct doc *d)
     }
     check_peers(d, g, n_good);
     (void)d->nvml->shutdown();
+}
+
+/* ---- the library ------------------------------------------------------------------- */
+
+#define ONE_OF(field, name, older) \
+    offsetof(struct doc_nvml, field), "nvml" name, "nvml" older
+#define ONE(field, name) ONE_OF(field, name, name)
+static const struct {
+    size_t at;
+    const char *name, *older; /* what older libraries call it */
+} symbols[] = { { ONE(init, "Init_v2") }, { ONE(shutdown, "Shutdown") },
+    { ONE(error, "ErrorString") }, { ONE(count, "DeviceGetCount_v2") },
+    { ONE(handle, "DeviceGetHandleByIndex_v2") }, { ONE(name, "DeviceGetName") },
+    { ONE(driver_version, "SystemGetDriverVersion") },
+    { ONE_OF(cuda_version, "SystemGetCudaDriverVersion_v2", "SystemGetCudaDriverVersion") },
+    { ONE(capability, "DeviceGetCudaComputeCapability") },
+    { ONE(memory, "DeviceGetMemoryInfo") },
+    { ONE_OF(compute_procs, "DeviceGetComputeRunningProcesses_v3",
+        "DeviceGetComputeRunningProcesses_v2") },
+    { ONE_OF(graphics_procs, "DeviceGetGraphicsRunningProcesses_v3",
+        "DeviceGetGraphicsRunningProcesses_v2") },
+    { ONE(persistence, "DeviceGetPersistenceMode") },
+    { ONE(compute_mode, "DeviceGetComputeMode") }, { ONE(ecc_mode, "DeviceGetEccMode") },
+    { ONE(ecc_errors, "DeviceGetTotalEccErrors") }, { ONE(mig_mode, "DeviceGetMigMode") },
+    { ONE_OF(throttle, "DeviceGetCurrentClocksThrottleReasons",
+        "DeviceGetCurrentClocksEventReasons") },
+    { ONE(temperature, "DeviceGetTemperature") },
+    { ONE(pcie_gen, "DeviceGetCurrPcieLinkGeneration") },
+    { ONE(pcie_gen_max, "DeviceGetMaxPcieLinkGeneration") },
+    { ONE(pcie_width, "DeviceGetCurrPcieLinkWidth") },
+    { ONE(pcie_width_max, "DeviceGetMaxPcieLinkWidth") },
+    { ONE(p2p, "DeviceGetP2PStatus") }, { ONE(nvlink, "DeviceGetNvLinkState") } };
+
+int
+doc_nvml_load(struct doc_nvml *ret)
+{
+    void *lib = dlopen("libnvidia-ml.so.1", RTLD_LAZY | RTLD_LOCAL), *sym;
+    struct doc_nvml n = { 0 };
+
+    for (size_t i = 0; lib != NULL && i < sizeof(symbols) / sizeof(symbols[0]); i++) {
+        sym = dlsym(lib, symbols[i].name);
+        if (sym == NULL)
+            sym = dlsym(lib, symbols[i].older);
+        /* an object pointer as a function pointer, which C has no cast for */
+        memcpy((char *)&n + symbols[i].at, &sym, sizeof(sym));
+    }
+    if (n.init == NULL || n.shutdown == NULL || n.error == NULL || n.count == NULL ||
+        n.handle == NULL || n.name == NULL)
+        return -ENOENT;
+    *ret = n;
+    return 0;
 }

@@ -91,16 +91,13 @@ check_rlimits(struct doc *d)
         int is_free = may_lock_all(d, proc), is_enough = soft >= lock || is_free;
 
         doc_add(d, is_enough ? DOC_OK : DOC_WARN, "memlock",
-            "%s %s%s; %lld sessions "
-            "lock %s",
+            "%s %s%s; %lld sessions lock %s" FIX
+            "LimitMEMLOCK=infinity in the service (fdd.service has it), else "
+            "ulimit -l unlimited before fdd, allowed by\n'* - memlock unlimited' in "
+            "/etc/security/limits.d/fdd.conf",
             soft == UINT64_MAX ? "unlimited" : fct_bytes((double)soft, have), who,
             soft < lock && is_free ? ", which may lock more (CAP_IPC_LOCK)" : "",
             (long long)d->par->ipc_max_clients, fct_bytes((double)lock, want));
-        if (!is_enough)
-            doc_fix(d,
-                "LimitMEMLOCK=infinity in the service (fdd.service has it), else "
-                "ulimit -l unlimited before fdd, allowed by\n'* - memlock unlimited' in "
-                "/etc/security/limits.d/fdd.conf");
         doc_data(d, "soft",
             soft == UINT64_MAX ? json_null() : json_integer((json_int_t)soft));
         doc_data(d, "wanted", json_integer((json_int_t)lock));
@@ -111,14 +108,11 @@ check_rlimits(struct doc *d)
     }
     /* The daemon raises the soft limit itself. */
     doc_add(d, hard >= files ? DOC_OK : DOC_WARN, "nofile",
-        "%llu, at most %llu %s; "
-        "%llu needed",
-        (unsigned long long)soft, (unsigned long long)hard, who, (unsigned long long)files);
-    if (hard < files)
-        doc_fix(d,
-            "LimitNOFILE=65536 in the service, else ulimit -Hn, or a smaller "
-            "ipc.max_clients (%lld)",
-            (long long)d->par->ipc_max_clients);
+        "%llu, at most %llu %s; %llu needed" FIX
+        "LimitNOFILE=65536 in the service, else ulimit -Hn, or a smaller "
+        "ipc.max_clients (%lld)",
+        (unsigned long long)soft, (unsigned long long)hard, who,
+        (unsigned long long)files, (long long)d->par->ipc_max_clients);
     doc_data(d, "hard", hard == UINT64_MAX ? json_null() : json_integer((json_int_t)hard));
     doc_data(d, "wanted", json_integer((json_int_t)files));
 }
@@ -138,11 +132,9 @@ check_cgroup(struct doc *d)
         return;
     }
     doc_add(d, used > limit / 10 * 9 ? DOC_WARN : DOC_OK, "cgroup memory",
-        "%s of %s used", fct_bytes((double)used, a), fct_bytes((double)limit, b));
-    if (used > limit / 10 * 9)
-        doc_fix(d,
-            "raise the limit (systemd: MemoryMax=, docker: --memory), or the "
-            "kernel ends the daemon");
+        "%s of %s used" FIX "raise the limit (systemd: MemoryMax=, docker: --memory), or the "
+        "kernel ends the daemon",
+        fct_bytes((double)used, a), fct_bytes((double)limit, b));
     doc_data(d, "limit", json_integer((json_int_t)limit));
     doc_data(d, "used", json_integer((json_int_t)used));
 }
@@ -157,20 +149,18 @@ check_shm(struct doc *d)
     snprintf(path, sizeof(path), "%s/dev/shm", d->root);
     if (statvfs(path, &vfs) != 0) {
         doc_add(d, DOC_FAIL, "/dev/shm",
-            "%s: fdd starts no worker, for what they share is "
-            "made there",
+            "%s: fdd starts no worker, for what they share is made there" FIX
+            "sudo mount -t tmpfs -o nosuid,nodev tmpfs /dev/shm",
             strerror(errno));
-        doc_fix(d, "sudo mount -t tmpfs -o nosuid,nodev tmpfs /dev/shm");
         return;
     }
     size = (uint64_t)vfs.f_blocks * vfs.f_frsize;
     left = (uint64_t)vfs.f_bavail * vfs.f_frsize;
-    doc_add(d, left >= need ? DOC_OK : DOC_WARN, "/dev/shm", "%s of %s free; %s needed",
+    doc_add(d, left >= need ? DOC_OK : DOC_WARN, "/dev/shm",
+        "%s of %s free; %s needed" FIX
+        "remove unused files (ls -l /dev/shm), or make it larger: sudo "
+        "mount -o remount,size=1G /dev/shm (docker: --shm-size)",
         fct_bytes((double)left, a), fct_bytes((double)size, b), fct_bytes((double)need, c));
-    if (left < need)
-        doc_fix(d,
-            "remove unused files (ls -l /dev/shm), or make it larger: sudo "
-            "mount -o remount,size=1G /dev/shm (docker: --shm-size)");
     doc_data(d, "size", json_integer((json_int_t)size));
     doc_data(d, "free", json_integer((json_int_t)left));
 }
@@ -184,13 +174,10 @@ check_overcommit(struct doc *d)
         doc_unknown(d, "overcommit", "/proc/sys/vm/overcommit_memory");
         return;
     }
-    doc_add(d, v == 2 ? DOC_WARN : DOC_OK, "overcommit", "vm.overcommit_memory = %llu%s",
+    doc_add(d, v == 2 ? DOC_WARN : DOC_OK, "overcommit",
+        "vm.overcommit_memory = %llu%s" FIX "sudo sysctl -w vm.overcommit_memory=0",
         (unsigned long long)v,
-        v == 2 ? ": the KV pool's reserved addresses and CUDA's "
-                 "count as memory"
-               : "");
-    if (v == 2)
-        doc_fix(d, "sudo sysctl -w vm.overcommit_memory=0");
+        v == 2 ? ": the KV pool's reserved addresses and CUDA's count as memory" : "");
 }
 
 static void
@@ -205,12 +192,11 @@ check_swap(struct doc *d, const char *meminfo)
         return;
     }
     doc_add(d, (total - left) / 2 > left ? DOC_NOTE : DOC_OK, "swap",
-        total == 0 ? "none" : "%s of %s used", fct_bytes((double)(total - left), a),
-        fct_bytes((double)total, b));
-    if ((total - left) / 2 > left)
-        doc_fix(d,
-            "memory is short: weights that are swapped out make every step wait; "
-            "look at fdctl doctor memory");
+        total == 0 ? "none"
+                   : "%s of %s used" FIX
+                     "memory is short: weights that are swapped out make every step wait; "
+                     "look at fdctl doctor memory",
+        fct_bytes((double)(total - left), a), fct_bytes((double)total, b));
 }
 
 /* The choice in brackets of "always [madvise] never". */
@@ -233,17 +219,15 @@ check_pages(struct doc *d, const char *meminfo)
     uint64_t total = 0, left = 0, size = 0;
     char mode[32], a[32], b[32];
 
-    if (chosen(d, thp, mode, sizeof(mode)) != 0) {
+    if (chosen(d, thp, mode, sizeof(mode)) != 0)
         doc_unknown(d, "huge pages", thp);
-    } else {
+    else
         doc_add(d, strcmp(mode, "never") == 0 ? DOC_WARN : DOC_OK, "huge pages",
-            "transparent: %s%s", mode,
+            "transparent: %s%s" FIX "echo madvise | sudo tee %s", mode,
             strcmp(mode, "never") == 0 ? "; the CPU backend "
                                          "keeps weights and KV cache in small pages"
-                                       : "");
-        if (strcmp(mode, "never") == 0)
-            doc_fix(d, "echo madvise | sudo tee %s", thp);
-    }
+                                       : "",
+            thp);
     if (chosen(d, "/sys/kernel/mm/transparent_hugepage/shmem_enabled", mode,
             sizeof(mode)) == 0)
         doc_add(d, DOC_OK, "shared huge pages", "%s (rings are small)", mode);
@@ -255,11 +239,9 @@ check_pages(struct doc *d, const char *meminfo)
         return;
     }
     doc_add(d, left > 0 ? DOC_NOTE : DOC_OK, "reserved pages",
-        "%s in hugetlb pages, %s "
-        "of it free; fdd uses none",
+        "%s in hugetlb pages, %s of it free; fdd uses none" FIX
+        "if no other program wants them: sudo sysctl -w vm.nr_hugepages=0",
         fct_bytes((double)(total * size), a), fct_bytes((double)(left * size), b));
-    if (left > 0)
-        doc_fix(d, "if no other program wants them: sudo sysctl -w vm.nr_hugepages=0");
 }
 
 void
@@ -327,54 +309,27 @@ check_model(struct doc *d, uint64_t room)
         return;
     if (doc_weights(d, model, &bytes, &n) != 0 || n == 0)
         return; /* group fdd says why */
-    if (bytes <= room || is_loaded) {
+    if (bytes <= room || is_loaded)
         doc_add(d, DOC_OK, "model", "%s of weights in %u file%s%s",
             fct_bytes((double)bytes, a), n, n == 1 ? "" : "s", is_loaded ? ", loaded" : "");
-    } else {
+    else
         doc_add(d, on_cpu ? DOC_FAIL : DOC_NOTE, "model",
-            "%s of weights in %u file%s; "
-            "%s of host memory can be had",
-            fct_bytes((double)bytes, a), n, n == 1 ? "" : "s", fct_bytes((double)room, b));
-        doc_fix(d,
+            "%s of weights in %u file%s; %s of host memory can be had" FIX
             "on the CPU backend: end what holds memory (below), set quant.weights "
-            "= wint8, or take a smaller model");
-    }
+            "= wint8, or take a smaller model",
+            fct_bytes((double)bytes, a), n, n == 1 ? "" : "s", fct_bytes((double)room, b));
     doc_data(d, "bytes", json_integer((json_int_t)bytes));
     doc_data(d, "files", json_integer(n));
-}
-
-struct holder {
-    uint64_t rss;
-    long pid;
-    uid_t uid;
-    char name[32];
-};
-
-/* /proc/PID/status alone: other files wait for a lock of the process. */
-static int
-holder_of(const struct doc *d, const char *pid, struct holder *ret)
-{
-    char path[64], text[4096], uid[64];
-
-    snprintf(path, sizeof(path), "/proc/%.20s/status", pid);
-    if (doc_read(d, path, text, sizeof(text)) <= 0 ||
-        doc_field_u64(text, "VmRSS", &ret->rss) != 0 ||
-        doc_field(text, "Uid", uid, sizeof(uid)) != 0 ||
-        doc_field(text, "Name", ret->name, sizeof(ret->name)) != 0)
-        return -ENOENT;
-    ret->pid = strtol(pid, NULL, 10);
-    ret->uid = (uid_t)strtoul(uid, NULL, 10);
-    return 0;
 }
 
 static void
 check_holders(struct doc *d)
 {
-    struct holder top[N_HOLDERS] = { { 0 } }, h;
-    char path[1024], text[1024] = "", a[32], user[64];
+    struct doc_process top[N_HOLDERS], p;
+    char path[1024], text[1024] = "";
     const struct dirent *e;
-    size_t at = 0, n = 0;
-    json_t *list;
+    json_t *list = json_array();
+    size_t n = 0;
     DIR *dp;
 
     snprintf(path, sizeof(path), "%s/proc", d->root);
@@ -382,34 +337,30 @@ check_holders(struct doc *d)
     while (dp != NULL && (e = readdir(dp)) != NULL) {
         size_t i;
 
-        if (!isdigit((unsigned char)e->d_name[0]) || holder_of(d, e->d_name, &h) != 0)
+        if (!isdigit((unsigned char)e->d_name[0]))
             continue;
-        for (i = n; i > 0 && top[i - 1].rss < h.rss; i--)
+        doc_process(d, strtol(e->d_name, NULL, 10), &p);
+        if (p.bytes == UINT64_MAX || p.uid < 0 || p.name[0] == '\0')
+            continue;
+        for (i = n; i > 0 && top[i - 1].bytes < p.bytes; i--)
             if (i < N_HOLDERS)
                 top[i] = top[i - 1];
         if (i < N_HOLDERS)
-            top[i] = h;
+            top[i] = p;
         n += n < N_HOLDERS;
     }
     if (dp != NULL)
         closedir(dp);
-    if (n == 0) {
+    for (size_t i = 0; i < n; i++)
+        doc_list(&top[i], list, text, sizeof(text));
+    if (n > 0)
+        doc_add(d, DOC_OK, "held by", "%s", text);
+    else
         doc_unknown(d, "held by", "/proc/PID/status");
-        return;
-    }
-    list = json_array();
-    for (size_t i = 0; i < n; i++) {
-        (void)doc_user(top[i].uid, user, sizeof(user));
-        at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%10s  %s (pid %ld, %s)",
-            i > 0 ? "\n" : "", fct_bytes((double)top[i].rss, a), top[i].name, top[i].pid,
-            user);
-        json_array_append_new(list,
-            json_pack("{s:I,s:I,s:s,s:o}", "pid", (json_int_t)top[i].pid, "bytes",
-                (json_int_t)top[i].rss, "user", user, "command",
-                fct_json_text(top[i].name, strlen(top[i].name))));
-    }
-    doc_add(d, DOC_OK, "held by", "%s", text);
-    doc_data(d, "processes", list);
+    if (n > 0)
+        doc_data(d, "processes", list);
+    else
+        json_decref(list);
 }
 
 void
@@ -424,10 +375,10 @@ doc_memory(struct doc *d)
         doc_field_u64(meminfo, "MemAvailable", &room) != 0) {
         doc_unknown(d, "host", "/proc/meminfo");
     } else {
-        doc_add(d, room < total / 20 ? DOC_WARN : DOC_OK, "host", "%s of %s can be had",
+        doc_add(d, room < total / 20 ? DOC_WARN : DOC_OK, "host",
+            "%s of %s can be had" FIX
+            "end what holds memory (below), or the kernel ends something",
             fct_bytes((double)room, a), fct_bytes((double)total, b));
-        if (room < total / 20)
-            doc_fix(d, "end what holds memory (below), or the kernel ends something");
         doc_data(d, "total", json_integer((json_int_t)total));
         doc_data(d, "available", json_integer((json_int_t)room));
         doc_cgroup(d, &c);

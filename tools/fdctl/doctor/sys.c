@@ -20,6 +20,12 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 #define CPUINFO_BYTES ((size_t)64 << 10)
+#define URING_ON \
+    "sudo sysctl -w kernel.io_uring_disabled=0    (without it weights are read by pread, " \
+    "which takes longer)"
+#define MORE_LOCKED \
+    "raise the limit of locked memory: ulimit -l unlimited, in a service " \
+    "LimitMEMLOCK=infinity"
 
 /* ---- what only the kernel can say ----------------------------------------------- */
 
@@ -116,24 +122,21 @@ check_kernel(struct doc *d)
     unsigned major = 0, minor = 0;
     char os[256], text[4096];
 
-    if (sscanf(d->kernel, "%u.%u", &major, &minor) != 2 || major > 1000 || minor > 1000) {
-        doc_add(d, DOC_NOTE, "kernel", "unknown: release '%s'", d->kernel);
-        doc_fix(d, "compare with 5.6 by hand: uname -r");
-    } else if (major * 1000 + minor < 5003) {
+    if (sscanf(d->kernel, "%u.%u", &major, &minor) != 2 || major > 1000 || minor > 1000)
+        doc_add(d, DOC_NOTE, "kernel",
+            "unknown: release '%s'" FIX "compare with 5.6 by hand: uname -r", d->kernel);
+    else if (major * 1000 + minor < 5003)
         doc_add(d, DOC_FAIL, "kernel",
-            "%s, too old: fdd needs 5.3 (pidfd_open), 5.6 to "
-            "read weights by io_uring",
+            "%s, too old: fdd needs 5.3 (pidfd_open), 5.6 to read weights by io_uring" FIX
+            "install a kernel of at least 5.6 and start the machine again",
             d->kernel);
-        doc_fix(d, "install a kernel of at least 5.6 and start the machine again");
-    } else if (major * 1000 + minor < 5006) {
+    else if (major * 1000 + minor < 5006)
         doc_add(d, DOC_WARN, "kernel",
-            "%s: weights are read by pread, io_uring's reads "
-            "came with 5.6",
+            "%s: weights are read by pread, io_uring's reads came with 5.6" FIX
+            "install a kernel of at least 5.6 and start the machine again",
             d->kernel);
-        doc_fix(d, "install a kernel of at least 5.6 and start the machine again");
-    } else {
+    else
         doc_add(d, DOC_OK, "kernel", "%s (5.6 needed)", d->kernel);
-    }
     if (doc_read(d, "/etc/os-release", text, sizeof(text)) > 0 &&
         doc_field(text, "PRETTY_NAME", os, sizeof(os)) == 0)
         doc_add(d, DOC_OK, "distribution", "%s", os);
@@ -144,18 +147,19 @@ check_kernel(struct doc *d)
 static void
 check_call(struct doc *d, const char *name, int rc, const char *since)
 {
-    if (rc == 0) {
+    if (rc == 0)
         doc_add(d, DOC_OK, name, "works");
-        return;
-    }
-    doc_add(d, DOC_FAIL, name, "refused: %s", strerror(-rc));
-    if (rc == -EPERM || rc == -EACCES)
-        doc_fix(d,
+    else if (rc == -EPERM || rc == -EACCES)
+        doc_add(d, DOC_FAIL, name,
+            "refused: %s" FIX
             "a seccomp filter forbids it: allow it in the container's profile "
-            "(docker run --security-opt seccomp=FILE)");
+            "(docker run --security-opt seccomp=FILE)",
+            strerror(-rc));
     else
-        doc_fix(d, "a kernel of at least %s has it, unless a seccomp filter hides it",
-            since);
+        doc_add(d, DOC_FAIL, name,
+            "refused: %s" FIX
+            "a kernel of at least %s has it, unless a seccomp filter hides it",
+            strerror(-rc), since);
 }
 
 static int
@@ -193,9 +197,10 @@ check_cpu(struct doc *d, const char *cpuinfo)
     (void)doc_field(cpuinfo, "model name", model, sizeof(model));
     (void)doc_field(cpuinfo, "flags", flags, sizeof(flags));
     if (strcmp(d->machine, "x86_64") != 0) {
-        doc_add(d, DOC_WARN, "processor", "%s: the CPU backend has its plain code only",
+        doc_add(d, DOC_WARN, "processor",
+            "%s: the CPU backend has its plain code only" FIX
+            "serve on a GPU, or on an x86_64 machine with AVX2",
             d->machine);
-        doc_fix(d, "serve on a GPU, or on an x86_64 machine with AVX2");
         return;
     }
     if (flags[0] == '\0') {
@@ -207,13 +212,12 @@ check_cpu(struct doc *d, const char *cpuinfo)
             at += (size_t)snprintf(more + at, sizeof(more) - at, " %s", unused[i]);
     isa = instruction_set(flags);
     doc_add(d, strcmp(isa, "generic") == 0 ? DOC_WARN : DOC_OK, "processor",
-        "%s%s%s, CPU backend: %s%s%s", d->machine, model[0] != '\0' ? ", " : "", model,
-        isa, more[0] != '\0' ? "; not used:" : "", more);
+        "%s%s%s, CPU backend: %s%s%s" FIX
+        "no AVX2 with FMA and F16C: if this is a virtual machine, pass the "
+        "host's processor through (-cpu host)",
+        d->machine, model[0] != '\0' ? ", " : "", model, isa,
+        more[0] != '\0' ? "; not used:" : "", more);
     doc_data(d, "isa", json_string(isa));
-    if (strcmp(isa, "generic") == 0)
-        doc_fix(d,
-            "no AVX2 with FMA and F16C: if this is a virtual machine, pass the "
-            "host's processor through (-cpu host)");
 }
 
 static void
@@ -237,21 +241,18 @@ check_processors(struct doc *d)
         return;
     }
     doc_cgroup(d, &c);
-    if (c.cpus > 0 && c.cpus < n) {
+    if (c.cpus > 0 && c.cpus < n)
         doc_add(d, DOC_WARN, "processors",
-            "%u, but the control group gives the time of "
-            "%.1f",
-            n, c.cpus);
-        doc_fix(d,
+            "%u, but the control group gives the time of %.1f" FIX
             "set device.threads = %u, or lift the quota (systemd: CPUQuota=, "
             "docker: --cpus)",
-            c.cpus < 2 ? 1 : (unsigned)c.cpus);
-    } else if (n < 2) {
-        doc_add(d, DOC_WARN, "processors", "1: daemon, worker and clients take turns");
-        doc_fix(d, "give the daemon at least two processors (taskset, CPUAffinity=)");
-    } else {
+            n, c.cpus, c.cpus < 2 ? 1 : (unsigned)c.cpus);
+    else if (n < 2)
+        doc_add(d, DOC_WARN, "processors",
+            "1: daemon, worker and clients take turns" FIX
+            "give the daemon at least two processors (taskset, CPUAffinity=)");
+    else
         doc_add(d, DOC_OK, "processors", n_all > n ? "%u of %u" : "%u", n, n_all);
-    }
     doc_data(d, "allowed", json_integer(n));
     doc_data(d, "online", json_integer(n_all));
     doc_data(d, "quota", c.cpus > 0 ? json_real(c.cpus) : json_null());
@@ -269,10 +270,11 @@ check_numa(struct doc *d)
     } else if (n == 1) {
         doc_add(d, DOC_OK, "numa", "1 node");
     } else {
-        doc_add(d, DOC_NOTE, "numa", "%u nodes: memory of another node is slower", n);
-        doc_fix(d,
+        doc_add(d, DOC_NOTE, "numa",
+            "%u nodes: memory of another node is slower" FIX
             "on the CPU backend, keep the daemon on one: systemctl edit fdd, "
-            "[Service] NUMAPolicy=bind NUMAMask=0 CPUAffinity=numa");
+            "[Service] NUMAPolicy=bind NUMAMask=0 CPUAffinity=numa",
+            n);
         doc_data(d, "nodes", json_integer(n));
     }
 }
@@ -305,13 +307,12 @@ check_virtual(struct doc *d, const char *cpuinfo)
     snprintf(path, sizeof(path), "%s/.dockerenv", d->root);
     if (kind[0] == '\0' && access(path, F_OK) == 0)
         snprintf(kind, sizeof(kind), "docker");
-    if (has_flag(flags, "hypervisor") && steal >= 0.02) {
+    if (has_flag(flags, "hypervisor") && steal >= 0.02)
         doc_add(d, DOC_NOTE, "virtualization",
-            "virtual machine%s%s; others took %.0f %% "
-            "of its processors' time",
+            "virtual machine%s%s; others took %.0f %% of its processors' time" FIX
+            "give it processors of its own on the host",
             vendor[0] != '\0' ? " of " : "", vendor, steal * 100);
-        doc_fix(d, "give it processors of its own on the host");
-    } else {
+    else
         doc_add(d, DOC_OK, "virtualization", "%s%s%s%s%s",
             has_flag(flags, "hypervisor") ? "virtual machine"
                 : cpuinfo[0] != '\0'      ? "none seen"
@@ -319,7 +320,6 @@ check_virtual(struct doc *d, const char *cpuinfo)
             has_flag(flags, "hypervisor") && vendor[0] != '\0' ? " of " : "",
             has_flag(flags, "hypervisor") ? vendor : "",
             kind[0] != '\0' ? ", container: " : "", kind);
-    }
 }
 
 void
@@ -364,14 +364,12 @@ check_sysctl(struct doc *d)
     if (v == 1)
         doc_add(d, DOC_WARN, "sysctl",
             "kernel.io_uring_disabled = 1: for root and the "
-            "group of kernel.io_uring_group (%llu) only",
+            "group of kernel.io_uring_group (%llu) only" FIX URING_ON,
             (unsigned long long)gid);
     else
-        doc_add(d, DOC_WARN, "sysctl", "kernel.io_uring_disabled = %llu: for nobody",
+        doc_add(d, DOC_WARN, "sysctl",
+            "kernel.io_uring_disabled = %llu: for nobody" FIX URING_ON,
             (unsigned long long)v);
-    doc_fix(d,
-        "sudo sysctl -w kernel.io_uring_disabled=0    (without it weights are "
-        "read by pread, which takes longer)");
 }
 
 static void
@@ -382,38 +380,26 @@ check_setup(struct doc *d)
     d->tries->uring(&u);
     if (u.setup != 0) {
         doc_add(d, DOC_WARN, "setup",
-            "io_uring_setup: %s; weights are read by pread, "
-            "which takes longer",
-            strerror(-u.setup));
-        if (u.setup == -ENOMEM)
-            doc_fix(d,
-                "raise the limit of locked memory: ulimit -l unlimited, in a "
-                "service LimitMEMLOCK=infinity");
-        else if (u.setup == -ENOSYS)
-            doc_fix(d,
-                "a kernel of at least 5.6 has it, unless a seccomp filter hides "
-                "it");
-        else
-            doc_fix(d,
-                "sysctl kernel.io_uring_disabled, or a seccomp filter: allow "
-                "io_uring_setup, io_uring_enter and io_uring_register");
+            "io_uring_setup: %s; weights are read by pread, which takes longer" FIX "%s",
+            strerror(-u.setup),
+            u.setup == -ENOMEM ? MORE_LOCKED
+                : u.setup == -ENOSYS
+                ? "a kernel of at least 5.6 has it, unless a seccomp filter hides it"
+                : "sysctl kernel.io_uring_disabled, or a seccomp filter: allow io_uring_setup, io_uring_enter and io_uring_register");
         return;
     }
     doc_add(d, DOC_OK, "setup", "works");
-    if (u.read_op == 0) {
+    if (u.read_op == 0)
         doc_add(d, DOC_OK, "read", "supported");
-    } else {
-        doc_add(d, DOC_WARN, "read", "not supported: weights are read by pread");
-        doc_fix(d, "install a kernel of at least 5.6");
-    }
-    if (u.buffers == 0) {
+    else
+        doc_add(d, DOC_WARN, "read",
+            "not supported: weights are read by pread" FIX
+            "install a kernel of at least 5.6");
+    if (u.buffers == 0)
         doc_add(d, DOC_OK, "buffers", "can be registered");
-    } else {
-        doc_add(d, DOC_NOTE, "buffers", "cannot be registered: %s", strerror(-u.buffers));
-        doc_fix(d,
-            "raise the limit of locked memory: ulimit -l unlimited, in a service "
-            "LimitMEMLOCK=infinity");
-    }
+    else
+        doc_add(d, DOC_NOTE, "buffers", "cannot be registered: %s" FIX MORE_LOCKED,
+            strerror(-u.buffers));
 }
 
 static void
@@ -437,8 +423,7 @@ doc_io_uring(struct doc *d)
     check_sysctl(d);
     check_setup(d);
     check_seccomp(d);
-    if (d->par->model_load_uring == 0) {
-        doc_add(d, DOC_NOTE, "model.load_uring", "no: weights are read by pread");
-        doc_fix(d, "set model.load_uring = yes");
-    }
+    if (d->par->model_load_uring == 0)
+        doc_add(d, DOC_NOTE, "model.load_uring",
+            "no: weights are read by pread" FIX "set model.load_uring = yes");
 }

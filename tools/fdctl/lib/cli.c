@@ -84,24 +84,30 @@ bad(const struct fct_cli *c, const char *fmt, ...)
     return FCT_CLI_BAD;
 }
 
+void
+fct_near(struct fct_near *n, const char *name)
+{
+    unsigned d = txt_distance(n->like, name);
+
+    if (d < n->best) {
+        n->best = d;
+        n->name = name;
+    }
+}
+
 static int
 unknown_option(const struct fct_cli *c, const struct fct_opt *opts, const char *word)
 {
-    const struct fct_opt *o, *nearest = NULL;
     const char *cmd = c->is_main ? "" : c->argv[0];
-    unsigned best = ~0u, n;
     char name[64];
+    struct fct_near near = { .like = name, .best = 4 };
 
     snprintf(name, sizeof(name), "%.*s", (int)strcspn(word, "="), word);
-    for (o = opts; o->name != NULL; o++) {
-        n = o->name[0] != '\0' ? txt_distance(name, o->name) : best;
-        if (n < best) {
-            best = n;
-            nearest = o;
-        }
-    }
-    if (nearest != NULL && best <= 3 && best < strlen(name))
-        return bad(c, "unknown option --%s; did you mean --%s?", name, nearest->name);
+    for (; opts->name != NULL; opts++)
+        if (opts->name[0] != '\0')
+            fct_near(&near, opts->name);
+    if (near.name != NULL && near.best < strlen(name))
+        return bad(c, "unknown option --%s; did you mean --%s?", name, near.name);
     return bad(c, "unknown option --%s; see %s %s%s--help", name, fct_prog, cmd,
         cmd[0] ? " " : "");
 }
@@ -231,21 +237,12 @@ fct_help_opts(FILE *out, const struct fct_opt *opts)
     }
 }
 
-/* "timeout-ms" for "timeout_ms". */
-static void
-dashed(const char *name, char *ret, size_t ret_bytes)
+void
+fct_swap(const char *name, char from, char to, char ret[64])
 {
-    snprintf(ret, ret_bytes, "%s", name);
+    snprintf(ret, 64, "%s", name);
     for (char *p = ret; *p != '\0'; p++)
-        *p = *p == '_' ? '-' : *p;
-}
-
-static void
-undashed(const char *name, char *ret, size_t ret_bytes)
-{
-    snprintf(ret, ret_bytes, "%s", name);
-    for (char *p = ret; *p != '\0'; p++)
-        *p = *p == '-' ? '_' : *p;
+        *p = *p == from ? to : *p;
 }
 
 static const struct cmd_arg *
@@ -254,7 +251,7 @@ arg_of(const char *cmd, const char *option, int form)
     char name[64];
 
     for (size_t i = 0; i < cmd_n_args; i++) {
-        dashed(cmd_args[i].name, name, sizeof(name));
+        fct_swap(cmd_args[i].name, '_', '-', name);
         if (cmd_args[i].form == form && strcmp(name, option) == 0 &&
             strcmp(cmd_rows[cmd_args[i].cmd].name, cmd) == 0)
             return &cmd_args[i];
@@ -271,7 +268,7 @@ fct_help_words(FILE *out, const char *cmd)
         if (cmd_args[i].form != CMD_WORD || cmd_args[i].type != CMD_BOOL ||
             strcmp(cmd_rows[cmd_args[i].cmd].name, cmd) != 0)
             continue;
-        dashed(cmd_args[i].name, name, sizeof(name));
+        fct_swap(cmd_args[i].name, '_', '-', name);
         fprintf(out, "  %-28s %s\n", name, cmd_args[i].help);
     }
 }
@@ -282,7 +279,7 @@ fct_table_word(const char *cmd, const char *word)
     char name[64];
     const struct cmd_arg *a;
 
-    dashed(word, name, sizeof(name));
+    fct_swap(word, '_', '-', name);
     a = arg_of(cmd, name, CMD_WORD);
     return a != NULL && a->type == CMD_BOOL ? a->name : NULL;
 }
@@ -304,9 +301,9 @@ gather(const struct fct_line *l, struct fct_opt ret[FCT_OPTS_MAX])
 {
     const struct fct_opt *o;
     const struct cmd_arg *a;
-    size_t n = 0, i;
+    size_t n = 0;
 
-    for (i = 0; i < sizeof(l->opts) / sizeof(l->opts[0]) && l->opts[i] != NULL; i++) {
+    for (size_t i = 0; i < sizeof(l->opts) / sizeof(l->opts[0]) && l->opts[i] != NULL; i++) {
         for (o = l->opts[i]; o->name != NULL && n + 1 < FCT_OPTS_MAX; o++) {
             if (o->id >= FCT_PARAM_BASE && is_less(l, o->name))
                 continue;
@@ -346,7 +343,7 @@ take_ask(const struct fct_opt *o, const char *what, const char *value, json_t *a
     uint64_t v;
     int rc;
 
-    undashed(o->name, key, sizeof(key));
+    fct_swap(o->name, '-', '_', key);
     if (o->arg == NULL)
         return json_object_set_new(ask, key, json_true());
     rc = fct_u64(what, value, o->hi, &v);
@@ -483,17 +480,26 @@ fct_exit_code(int status)
     return strcmp(cls, "SESSION") == 0 ? FCT_EX_PROTO : FCT_EX_SOFT;
 }
 
-int
-fct_u64(const char *what, const char *text, uint64_t max, uint64_t *ret)
+/* -EINVAL: not one; -ERANGE: of more than 64 bits. */
+static int
+whole(const char *text, uint64_t *ret)
 {
-    unsigned long long v;
     char *end;
 
     errno = 0;
-    v = strtoull(text, &end, 10);
-    if (end == text || *end != '\0' || strchr(text, '-') != NULL)
+    *ret = strtoull(text, &end, 10);
+    return end == text || *end != '\0' || strchr(text, '-') != NULL ? -EINVAL : -errno;
+}
+
+int
+fct_u64(const char *what, const char *text, uint64_t max, uint64_t *ret)
+{
+    uint64_t v;
+    int rc = whole(text, &v);
+
+    if (rc == -EINVAL)
         return fct_fail(FCT_EX_USAGE, "%s %s: not a whole number", what, text);
-    if (errno == ERANGE || v > max)
+    if (rc != 0 || v > max)
         return fct_fail(FCT_EX_USAGE, "%s %s: at most %llu", what, text,
             (unsigned long long)max);
     *ret = v;
@@ -503,13 +509,9 @@ fct_u64(const char *what, const char *text, uint64_t max, uint64_t *ret)
 int
 fct_u32(const char *what, const char *text, uint32_t lo, uint32_t hi, uint32_t *ret)
 {
-    unsigned long long v;
-    char *end;
+    uint64_t v;
 
-    errno = 0;
-    v = strtoull(text, &end, 10);
-    if (end == text || *end != '\0' || strchr(text, '-') != NULL || errno != 0 ||
-        v < lo || v > hi)
+    if (whole(text, &v) != 0 || v < lo || v > hi)
         return fct_fail(FCT_EX_USAGE, "%s %s: must be a whole number from %u to %u", what,
             text, lo, hi);
     *ret = (uint32_t)v;

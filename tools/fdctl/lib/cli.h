@@ -81,6 +81,7 @@ struct fct_operands {
     int n;
     const char *text[FCT_OPERANDS_MAX];
 };
+struct fct;
 /* A command's line: what --help prints of it, and where its operands go. */
 struct fct_line {
     const char *usage; /* behind "usage: ": further lines as they are */
@@ -93,9 +94,16 @@ struct fct_line {
     enum fct_hint hint;  /* for one too many */
     const char *command; /* an admin command: options without help have that of
                                 daemon/tbl/ctl_cmds.h */
-    /* of one that asks one question: print the answer; change it before, or NULL */
-    void (*show)(const json_t *answer);
+    /* of one that asks one question, print the answer: a function, a template
+     * (fct_text()), the member of that name (fct_show()), or all of it */
+    void (*show)(json_t *answer, const void *args);
+    const char *text, *list;
+    size_t args_bytes; /* its arguments begin with a struct fct_plain; 0: they are one */
+    /* or NULL: check and complete the arguments (FCT_GO, or an exit code), change the
+     * answer, say the exit code */
+    int (*before)(struct fct *f, void *args);
     void (*prepare)(json_t *answer);
+    int (*code)(const json_t *answer, const void *args);
     const char *prefix;      /* before an option's name in messages, NULL: none */
     size_t req;              /* 1 + offset of the struct fct_req that fct_param_opts
                                 set; 0: it has none */

@@ -18,27 +18,27 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "daemon/common/devowner.h"
 #include "libclient/fdproto.h"
 #include "libclient/fdwhere.h"
 
 #define ANSWER_MAX ((size_t)256 << 20)
+#define ROOM       ((size_t)65536) /* for one read */
 
 struct fct_admin {
     int fd, timeout_ms;
-    int got_fd; /* came with an answer; -1: none */
-    char *buf;
-    size_t n, cap;
+    struct fct_in in;
 };
 
 /* ---- where the daemon is ---------------------------------------------------- */
 
 static int
-exists(const char *dir)
+has(const char *dir, const char *name)
 {
     char path[600];
     struct stat st;
 
-    snprintf(path, sizeof(path), "%s/fdd.sock", dir);
+    snprintf(path, sizeof(path), "%.500s/%s", dir, name);
     return stat(path, &st) == 0;
 }
 
@@ -57,14 +57,10 @@ folder_of(const char *path, char *ret, size_t ret_bytes)
 static int
 folder_of_env_socket(const struct fdw_env *e, char *ret, size_t ret_bytes)
 {
-    char path[FDW_PATH_BYTES + 16];
-    struct stat st;
-
     if (e->socket == NULL || e->runtime_dir != NULL)
         return 0;
     folder_of(e->socket, ret, ret_bytes);
-    snprintf(path, sizeof(path), "%.500s/admin.sock", ret);
-    return stat(path, &st) == 0;
+    return has(ret, "admin.sock");
 }
 
 static int
@@ -119,8 +115,7 @@ fct_paths(struct fct *f, const char *socket, const char *admin, const char *dir,
         snprintf(f->admin, sizeof(f->admin), "%.*s/admin.sock", 480, f->dir);
     if (strlen(f->socket) >= sizeof(un.sun_path) || strlen(f->admin) >= sizeof(un.sun_path))
         return fct_fail(FCT_EX_USAGE,
-            "%s: longer than the %zu bytes a socket's "
-            "path can have",
+            "%s: longer than the %zu bytes a socket's path can have",
             strlen(f->socket) > strlen(f->admin) ? f->socket : f->admin,
             sizeof(un.sun_path) - 1);
     return 0;
@@ -154,8 +149,7 @@ fct_no_permission(const char *what, gid_t gid)
     else
         snprintf(group, sizeof(group), "%lu", (unsigned long)gid);
     return fct_fail(FCT_EX_PERM,
-        "%s: permission denied; members of the group %s "
-        "may use it:\n"
+        "%s: permission denied; members of the group %s may use it:\n"
         "  sudo usermod -aG %s $USER    (then log in again)",
         what, group, group);
 }
@@ -233,32 +227,72 @@ fct_open(const struct fct *f, size_t prompt_bytes, fdc_t **ret_session)
 
 /* ---- admin socket ----------------------------------------------------------- */
 
+int
+fct_dial(const char *path, int flags, int timeout_ms)
+{
+    struct sockaddr_un un = { .sun_family = AF_UNIX };
+    const struct timeval tv = { .tv_sec = timeout_ms / 1000,
+        .tv_usec = timeout_ms % 1000 * 1000 };
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | flags, 0), e;
+
+    memcpy(un.sun_path, path, strnlen(path, sizeof(un.sun_path) - 1));
+    /* Bounds connect() too, where a daemon no longer accepts. */
+    if (fd >= 0 && timeout_ms >= 0)
+        (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &tv, sizeof(tv));
+    if (fd >= 0 && connect(fd, (struct sockaddr *)&un, sizeof(un)) == 0)
+        return fd;
+    e = errno;
+    if (fd >= 0)
+        close(fd);
+    return -e;
+}
+
+char *
+fct_line_of(json_t *o)
+{
+    char *line = o != NULL ? json_dumps(o, JSON_COMPACT) : NULL, *p;
+
+    json_decref(o);
+    p = line != NULL ? realloc(line, strlen(line) + 2) : NULL;
+    if (p != NULL)
+        return strcat(p, "\n");
+    free(line);
+    return NULL;
+}
+
+int
+fct_send(int fd, const char *line, size_t *sent)
+{
+    size_t n = strlen(line);
+
+    while (*sent < n) {
+        ssize_t k = send(fd, line + *sent, n - *sent, MSG_NOSIGNAL);
+
+        if (k < 0 && errno == EINTR)
+            continue;
+        if (k < 0)
+            return errno == EAGAIN ? 1 : -errno;
+        *sent += (size_t)k;
+    }
+    return 0;
+}
+
 /* 0 or -errno; -EAGAIN: connecting took too long. */
 static int
 dial(const struct fct *f, struct fct_admin **ret_admin)
 {
-    struct sockaddr_un un = { .sun_family = AF_UNIX };
-    struct fct_admin *a = calloc(1, sizeof(*a));
-    const struct timeval tv = { .tv_sec = f->timeout_ms / 1000,
-        .tv_usec = f->timeout_ms % 1000 * 1000 };
-    int e;
+    int fd = fct_dial(f->admin, 0, f->timeout_ms);
+    struct fct_admin *a = fd >= 0 ? calloc(1, sizeof(*a)) : NULL;
 
-    if (a == NULL)
+    if (fd < 0)
+        return fd;
+    if (a == NULL) {
+        close(fd);
         return -ENOMEM;
-    a->timeout_ms = f->timeout_ms;
-    a->got_fd = -1;
-    memcpy(un.sun_path, f->admin, strlen(f->admin) + 1);
-    a->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    /* Bounds connect() too, where a daemon no longer accepts. */
-    if (a->fd >= 0 && f->timeout_ms >= 0)
-        (void)setsockopt(a->fd, SOL_SOCKET, SO_SNDTIMEO, &tv, sizeof(tv));
-    if (a->fd >= 0 && connect(a->fd, (struct sockaddr *)&un, sizeof(un)) == 0) {
-        *ret_admin = a;
-        return 0;
     }
-    e = errno;
-    fct_admin_close(a);
-    return -e;
+    *a = (struct fct_admin){ .fd = fd, .timeout_ms = f->timeout_ms, .in = { .got_fd = -1 } };
+    *ret_admin = a;
+    return 0;
 }
 
 int
@@ -278,88 +312,74 @@ fct_admin_open(const struct fct *f, int quiet, struct fct_admin **ret_admin)
 void
 fct_admin_close(struct fct_admin *a)
 {
-    if (a->fd >= 0)
-        close(a->fd);
-    if (a->got_fd >= 0)
-        close(a->got_fd);
-    free(a->buf);
+    close(a->fd);
+    if (a->in.got_fd >= 0)
+        close(a->in.got_fd);
+    free(a->in.buf);
     free(a);
-}
-
-static int
-send_all(int fd, const char *p, size_t n)
-{
-    while (n > 0) {
-        ssize_t k = send(fd, p, n, MSG_NOSIGNAL);
-
-        if (k < 0 && errno == EINTR)
-            continue;
-        if (k < 0)
-            return -errno;
-        p += k;
-        n -= (size_t)k;
-    }
-    return 0;
 }
 
 /* recv(), with the one descriptor that may come along. */
 static ssize_t
-receive(struct fct_admin *a)
+receive(int fd, struct fct_in *in)
 {
     char ctl[CMSG_SPACE(sizeof(int))] __attribute__((aligned(8)));
-    struct iovec iov = { a->buf + a->n, a->cap - a->n };
+    struct iovec iov = { in->buf + in->n, in->cap - in->n };
     struct msghdr m = { .msg_iov = &iov,
         .msg_iovlen = 1,
         .msg_control = ctl,
         .msg_controllen = sizeof(ctl) };
-    ssize_t k = recvmsg(a->fd, &m, MSG_CMSG_CLOEXEC);
+    ssize_t k = recvmsg(fd, &m, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
     struct cmsghdr *h = k > 0 ? CMSG_FIRSTHDR(&m) : NULL;
 
     if (h != NULL && h->cmsg_level == SOL_SOCKET && h->cmsg_type == SCM_RIGHTS &&
         h->cmsg_len == CMSG_LEN(sizeof(int))) {
-        if (a->got_fd >= 0)
-            close(a->got_fd);
-        memcpy(&a->got_fd, CMSG_DATA(h), sizeof(int));
+        if (in->got_fd >= 0)
+            close(in->got_fd);
+        memcpy(&in->got_fd, CMSG_DATA(h), sizeof(int));
     }
     return k;
 }
 
-/* A line into a->buf; its length, or -errno (-EPIPE: closed). */
-static long long
-read_answer(struct fct_admin *a)
+int
+fct_receive(int fd, struct fct_in *in, size_t most)
 {
-    uint64_t t_end =
-        clk_now_ns() + (uint64_t)(a->timeout_ms < 0 ? 0 : a->timeout_ms) * 1000000u;
-    struct pollfd pfd = { .fd = a->fd, .events = POLLIN };
-    int left = -1;
-    ssize_t k;
+    for (;;) {
+        size_t cap = in->cap - in->n < ROOM ? in->cap * 2 + 2 * ROOM : in->cap;
+        ssize_t k;
 
-    for (a->n = 0;;) {
-        if (a->timeout_ms >= 0) {
-            uint64_t now = clk_now_ns();
-
-            left = now >= t_end ? 0 : (int)((t_end - now) / 1000000u) + 1;
-        }
-        if (poll(&pfd, 1, left) == 0)
-            return -ETIMEDOUT;
-        if (a->cap - a->n < 65536) {
-            size_t cap = a->cap * 2 + 131072;
-            char *p = cap <= ANSWER_MAX ? realloc(a->buf, cap) : NULL;
-
-            if (p == NULL)
-                return -ENOMEM;
-            a->buf = p;
-            a->cap = cap;
-        }
-        k = receive(a);
+        if (cap > most || fct_room(&in->buf, cap, &in->cap, 1) != 0)
+            return -ENOMEM;
+        k = receive(fd, in);
         if (k < 0 && errno == EINTR)
             continue;
         if (k <= 0)
-            return k == 0 ? -EPIPE : -errno;
-        a->n += (size_t)k;
-        if (a->buf[a->n - 1] == '\n')
-            return (long long)a->n;
+            return k == 0 ? -EPIPE : errno == EAGAIN ? 1 : -errno;
+        in->n += (size_t)k;
+        if (in->buf[in->n - 1] == '\n')
+            return 0;
     }
+}
+
+/* A line into a->in; 0 or -errno (-EPIPE: closed). */
+static int
+read_answer(struct fct_admin *a)
+{
+    uint64_t t_end = clk_now_ns() +
+        (uint64_t)(a->timeout_ms < 0 ? 0 : a->timeout_ms) * 1000000u,
+             now;
+    struct pollfd pfd = { .fd = a->fd, .events = POLLIN };
+    int left = -1, rc = 1;
+
+    for (a->in.n = 0; rc == 1;) {
+        now = clk_now_ns();
+        if (a->timeout_ms >= 0)
+            left = now >= t_end ? 0 : (int)((t_end - now) / 1000000u) + 1;
+        if (poll(&pfd, 1, left) == 0)
+            return -ETIMEDOUT;
+        rc = fct_receive(a->fd, &a->in, ANSWER_MAX);
+    }
+    return rc;
 }
 
 static int
@@ -374,30 +394,27 @@ refused(const json_t *answer, int quiet)
         fix[0] != '\0' ? "\n  " : "", fix);
 }
 
-/* Send the question, whose reference passes, and read the answer into a->buf: its
- * length or -errno. */
-static long long
+/* Send the question, whose reference passes, and read the answer into a->in: 0 or
+ * -errno. */
+static int
 exchange(struct fct_admin *a, json_t *ask)
 {
-    char *line = ask != NULL ? json_dumps(ask, JSON_COMPACT) : NULL, *p;
-    long long n = -ENOMEM;
+    char *line = fct_line_of(ask);
+    size_t sent = 0;
+    int rc = line != NULL ? fct_send(a->fd, line, &sent) : -ENOMEM;
 
-    json_decref(ask);
-    if (line != NULL && (p = realloc(line, strlen(line) + 2)) != NULL) {
-        line = strcat(p, "\n");
-        n = send_all(a->fd, line, strlen(line));
-        /* Who has no right gets his answer before he asks. */
-        n = n == 0 || n == -EPIPE || n == -ECONNRESET ? read_answer(a) : n;
-    }
     free(line);
-    return n;
+    /* Who has no right gets his answer before he asks. */
+    return rc == 0 || rc == -EPIPE || rc == -ECONNRESET ? read_answer(a)
+        : rc == 1                                       ? -EAGAIN
+                                                        : rc;
 }
 
 int
 fct_ask(struct fct_admin *a, json_t *ask, int quiet, json_t **ret_answer)
 {
     json_t *answer;
-    long long n = exchange(a, ask);
+    int n = exchange(a, ask);
 
     if (n < 0 && quiet)
         return FCT_EX_UNAV;
@@ -406,8 +423,8 @@ fct_ask(struct fct_admin *a, json_t *ask, int quiet, json_t **ret_answer)
             a->timeout_ms);
     if (n < 0)
         return fct_fail(n == -ENOMEM ? FCT_EX_SOFT : FCT_EX_UNAV, "admin socket: %s",
-            n == -EPIPE ? "closed by the daemon" : strerror((int)-n));
-    answer = json_loadb(a->buf, (size_t)n, JSON_ALLOW_NUL, NULL);
+            n == -EPIPE ? "closed by the daemon" : strerror(-n));
+    answer = json_loadb(a->in.buf, a->in.n, JSON_ALLOW_NUL, NULL);
     if (!json_is_object(answer)) {
         json_decref(answer);
         return quiet
@@ -439,25 +456,12 @@ fct_ask_once(const struct fct *f, json_t *ask, int quiet, json_t **ret_answer)
     return rc;
 }
 
-/* 0: the answer has come; -EACCES: this user may not; -EPROTO: refused otherwise. */
-static int
-judge(const struct fct_admin *a, size_t n)
-{
-    json_t *answer = json_loadb(a->buf, n, JSON_ALLOW_NUL, NULL);
-    int rc = 0;
-
-    if (!json_is_true(json_object_get(answer, "ok")))
-        rc = refused(answer, 1) == FCT_EX_PERM ? -EACCES : -EPROTO;
-    json_decref(answer);
-    return rc;
-}
-
 int
 fct_ask_fd(const struct fct *f, const char *cmd, int timeout_ms)
 {
     struct fct g = *f;
     struct fct_admin *a;
-    long long n;
+    json_t *answer;
     int rc;
 
     if (g.timeout_ms < 0 || g.timeout_ms > timeout_ms)
@@ -467,12 +471,15 @@ fct_ask_fd(const struct fct *f, const char *cmd, int timeout_ms)
         return -ETIMEDOUT;
     if (rc != 0)
         return rc;
-    n = exchange(a, json_pack("{s:s}", "cmd", cmd));
-    rc = n < 0 ? (int)n : judge(a, (size_t)n);
+    rc = exchange(a, fct_question(cmd));
+    answer = rc == 0 ? json_loadb(a->in.buf, a->in.n, JSON_ALLOW_NUL, NULL) : NULL;
+    if (rc == 0 && !json_is_true(json_object_get(answer, "ok")))
+        rc = refused(answer, 1) == FCT_EX_PERM ? -EACCES : -EPROTO;
     if (rc == 0) {
-        rc = a->got_fd >= 0 ? a->got_fd : -EPROTO;
-        a->got_fd = -1;
+        rc = a->in.got_fd >= 0 ? a->in.got_fd : -EPROTO;
+        a->in.got_fd = -1;
     }
+    json_decref(answer);
     fct_admin_close(a);
     return rc;
 }
@@ -480,32 +487,6 @@ fct_ask_fd(const struct fct *f, const char *cmd, int timeout_ms)
 /* ---- waiting ---------------------------------------------------------------- */
 
 enum seen { SEEN_NOTHING, SEEN_BUSY, SEEN_READY, SEEN_FAILED, SEEN_NO_RIGHT };
-
-/* Does fdd run as pid? One that has died and is not yet waited for does not,
- * nor does another program that got the number since. */
-static int
-is_alive(pid_t pid)
-{
-    char path[64], stat[512], *p;
-    size_t n;
-    FILE *fp;
-
-    if (kill(pid, 0) != 0 && errno == ESRCH)
-        return 0;
-    snprintf(path, sizeof(path), "/proc/%ld/stat", (long)pid);
-    fp = fopen(path, "re");
-    if (fp == NULL)
-        return 1; /* /proc does not show others' */
-    n = fread(stat, 1, sizeof(stat) - 1, fp);
-    fclose(fp);
-    stat[n] = '\0';
-    p = strrchr(stat, ')');
-    if (p == NULL || p[1] != ' ')
-        return 1;
-    *p = '\0';
-    return p[2] != 'Z' && p[2] != 'X' && strchr(stat, '(') != NULL &&
-        strstr(strchr(stat, '('), "fdd") != NULL;
-}
 
 /* Who has the lock of the runtime folder, or had it last: the pid that it has
  * written there, 0 if there is none, and when it was written. */
@@ -535,7 +516,7 @@ lock_pid(const struct fct *f, int *ret_alive, struct timespec *ret_written)
     fclose(fp);
     if (pid <= 0 || pid > INT32_MAX)
         return 0;
-    *ret_alive = is_alive((pid_t)pid);
+    *ret_alive = dow_is_alive(pid);
     *ret_written = st.st_mtim;
     return (pid_t)pid;
 }
@@ -549,7 +530,7 @@ fct_daemon_pid(const struct fct *f)
 
     if (pid > 0)
         return alive ? pid : 0;
-    return pid < 0 || exists(f->dir) ? -1 : 0;
+    return pid < 0 || has(f->dir, FDW_SOCKET) ? -1 : 0;
 }
 
 /* A worker that failed is started again, unless its daemon ends. */
@@ -567,7 +548,7 @@ look_admin(const struct fct *f, char *why, size_t why_bytes)
     json_t *st = NULL, *w, *retry;
     const char *state, *phase, *error, *fix;
     enum seen seen = SEEN_BUSY;
-    int rc = fct_ask_once(f, json_pack("{s:s}", "cmd", "status"), 1, &st);
+    int rc = fct_ask_once(f, fct_question("status"), 1, &st);
 
     if (rc != 0)
         return rc == FCT_EX_UNAV || rc == FCT_EX_SOFT ? SEEN_NOTHING : SEEN_NO_RIGHT;
@@ -693,8 +674,7 @@ fct_wait_ready(struct fct *f)
             return cannot_connect(f, f->socket, EACCES);
         if (seen == SEEN_NOTHING && (has_ended(f, &w) || reached))
             return fct_fail(FCT_EX_UNAV,
-                "the daemon at %s ended before it was ready; "
-                "its log says why%s%s%s",
+                "the daemon at %s ended before it was ready; its log says why%s%s%s",
                 f->socket, reached ? " (at last " : "", reached ? why : "",
                 reached ? ")" : "");
         reached |= seen == SEEN_BUSY;

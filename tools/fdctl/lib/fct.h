@@ -7,14 +7,12 @@
  * and not each other.
  *
  *   cli.c       options, messages, exit codes (cli.h)
- *   admin.c     commands that ask one question (admin.h)
  *   conn.c      paths, sessions, admin socket, waiting for the daemon
  *   params.c    a request's parameters from options and JSON
- *   input.c     prompts, token ids and batch files; lines.c texts line by line (lines.h)
+ *   input.c     prompts, token ids and batch files
  *   result.c    what came of a request
  *   seg.c       the statistics and trace segments
- *   show.c      JSON as text
- *   canvas.c    cells of a screen (canvas.h)
+ *   show.c      JSON as text, by shape or by a template
  *
  * All but main.c is a library that fdbench links too (fct_prog).
  */
@@ -27,6 +25,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <sys/types.h>
+#include <time.h>
 
 #include "daemon/common/clk.h"
 #include "daemon/common/counter.h"
@@ -75,6 +74,23 @@ int fct_wait_ready(struct fct *f);
 /* The daemon of the runtime folder by its lock: its pid, 0: none runs, -1: the
  * lock does not say. */
 pid_t fct_daemon_pid(const struct fct *f);
+
+/* Pieces of the admin protocol, a line of JSON each way. */
+struct fct_in { /* what is read */
+    char *buf;
+    size_t n, cap;
+    int got_fd; /* came with it; -1: none */
+};
+/* Connect: flags are those of socket(), connecting takes timeout_ms at most (-1: as long
+ * as it takes). A descriptor or -errno. */
+int fct_dial(const char *path, int flags, int timeout_ms);
+/* The line of a question, whose reference passes; NULL: no memory. */
+char *fct_line_of(json_t *o);
+/* Send what is left of the line. 0; 1: no more now; -errno. */
+int fct_send(int fd, const char *line, size_t *sent);
+/* Read what is there, at most most bytes. 0: up to the end of a line; 1: not yet; -errno,
+ * -EPIPE: hung up. */
+int fct_receive(int fd, struct fct_in *in, size_t most);
 
 struct fct_admin;
 /* Connection to the admin socket; 0 or an exit code, with the message
@@ -137,6 +153,14 @@ extern volatile sig_atomic_t fct_interrupted;
 void fct_catch(int sig, unsigned flags);
 /* Exit code that stands for a status; 0 for FDC_OK. */
 int fct_exit_code(int status);
+/* The most similar of the names that fct_near() has seen, if one is nearer than best. */
+struct fct_near {
+    const char *like, *name;
+    unsigned best;
+};
+void fct_near(struct fct_near *n, const char *name);
+/* name with one character for another, cut at 63 bytes. */
+void fct_swap(const char *name, char from, char to, char ret[64]);
 /* Numbers from text: 0, or FCT_EX_USAGE with the message printed. */
 int fct_u64(const char *what, const char *text, uint64_t max, uint64_t *ret);
 int fct_u32(const char *what, const char *text, uint32_t lo, uint32_t hi, uint32_t *ret);
@@ -154,20 +178,10 @@ enum fct_rule_kind {
     FCT_RULE_LOGPROB,  /* ids */
     FCT_RULE_REASONING /* tokens at most, opening id, closing id */
 };
-struct fct_rule;
 struct fct_rules {
     size_t n;
     struct fct_rule *rule;
 };
-/* By option or by the value of a key. 0, -EINVAL or -ENOMEM. */
-int fct_rules_add(struct fct_rules *l, enum fct_rule_kind kind, const char *text);
-int fct_rules_json(struct fct_rules *l, enum fct_rule_kind kind, const json_t *v,
-    const char **ret_want);
-int fct_rules_copy(struct fct_rules *dst, const struct fct_rules *src);
-void fct_rules_fini(struct fct_rules *l);
-/* Into p, whose pointers are valid until l changes and the result is freed with
- * free(). NULL: no memory. */
-void *fct_rules_params(const struct fct_rules *l, struct fdc_params *p);
 
 struct fct_req {
     char *text; /* prompt, or */
@@ -188,6 +202,9 @@ void fct_req_init(struct fct_req *r);
 void fct_req_fini(struct fct_req *r);
 /* dst has no contents before. 0 or -ENOMEM. */
 int fct_req_copy(struct fct_req *dst, const struct fct_req *src);
+/* Its parameters, whose pointers are valid until r changes and the result is freed with
+ * free(). NULL: no memory. */
+void *fct_req_params(const struct fct_req *r, struct fdc_params *ret);
 /* Options that set a parameter: ids from FCT_PARAM_BASE on. */
 #define FCT_PARAM_BASE 1000
 extern const struct fct_opt fct_param_opts[];
@@ -221,26 +238,19 @@ int fct_parse_batch(const char *path, const char *text, size_t n,
 
 /* ---- results ------------------------------------------------------------------ */
 
-struct fct_lp {
-    uint32_t at, n;
-    uint32_t position;
-    uint32_t text; /* 1 + where those of its tokens begin in texts, each behind its length
-                      in a uint16_t; 0: none came */
-};                 /* entries [at, at + n) */
-struct fct_special {
-    uint32_t id, position;
-    size_t at, n; /* its name in texts */
+/* Text that grows; behind its n bytes there is a NUL. */
+struct fct_buf {
+    char *p;
+    size_t n, cap;
 };
+/* 0 or -ENOMEM. */
+int fct_buf_add(struct fct_buf *b, const void *p, size_t n);
 
 struct fct_choice {
-    uint32_t *ids;
-    size_t n_ids, cap_ids;
-    char *text;
-    size_t n_text, cap_text;
-    struct fct_lp *lp;
-    size_t n_lp, cap_lp;
-    struct fct_special *special;
-    size_t n_special, cap_special;
+    json_t *ids;     /* list */
+    json_t *special; /* [[position, id, name], ...] */
+    json_t *lp;      /* [[position, {id, text, logprob, top}], ...] */
+    struct fct_buf text;
     struct fdc_choice_end end; /* finish FDC_FIN_NONE: has not come */
 };
 
@@ -249,17 +259,8 @@ struct fct_result {
     size_t index;
     struct fct_choice *choices;
     unsigned n_choices;
-    uint32_t *prompt_ids;
-    size_t n_prompt_ids, cap_prompt_ids;
-    char *prompt_text;
-    size_t n_prompt_text, cap_prompt_text;
-    char *texts; /* of tokens */
-    size_t n_texts, cap_texts;
-    struct fct_lp *plp; /* prompt logprobs */
-    size_t n_plp, cap_plp;
-    int last_lp_is_prompt;
-    struct fdc_logprob *lps; /* what the fct_lp point into */
-    size_t n_lps, cap_lps;
+    json_t *prompt_ids, *plp, *last_lp; /* as of a choice; the lp that was added to last */
+    struct fct_buf prompt_text;
     struct fdc_accepted accepted;
     int is_accepted, is_over;
     struct fdc_done done;
@@ -300,15 +301,37 @@ void fct_show(FILE *out, const json_t *j, int indent);
 int fct_daemon_version(const json_t *status, char *ret, size_t ret_bytes);
 /* "2.5 GiB"; ret has 24 bytes. Returns ret. */
 const char *fct_bytes(double bytes, char *ret);
+/* "850 ms", "12.3 s", "5 min", "2.0 h", "3 days" */
+void fct_age(long long ms, char *ret, size_t ret_bytes);
+/* "2026-11-24 22:30", and seconds; local time, "?" for 0 */
+void fct_date(time_t t, int with_seconds, char *ret, size_t ret_bytes);
+/* The text with members of o in it:
+ *   {a.b}        member b of member a; {} is o itself
+ *   {a:FORM}     FORM is a printf width, then .DIGITS for a number, or one of: bytes, MiB,
+ *                age (of ms), d and ds (date of a UNIX time, ds with seconds)
+ *   {a/1e3:.1}   a number divided
+ *   [a|TEXT]     TEXT if a is not empty, 0, false or null; [!a|TEXT] if it is;
+ *                [a=x|TEXT] if it is the text x; [a?|TEXT] if it is there
+ *   [*a|TEXT]    TEXT with each element of the list a, or with the object a, as o */
+void fct_text(FILE *out, const char *text, const json_t *o);
 
 /* ---- programs ------------------------------------------------------------------ */
 
-struct fct;
+/* Arguments of a command that asks one question. */
+struct fct_plain {
+    json_t *ask; /* options add to it: FCT_ASK() */
+    int json;
+};
+/* {"cmd": name} */
+json_t *fct_question(const char *name);
+/* Print the answer, which passes, without its "ok"; fdctl's exit code. */
+int fct_finish(const struct fct_line *l, json_t *answer, const void *args, int json);
+
 typedef int fct_cmd_fn(const struct fct *f, int argc, char **argv);
 struct fct_cmd {
     const char *name, *help;
     fct_cmd_fn *fn;             /* NULL: */
-    const struct fct_line *ask; /* fct_plain_cmd() of this line */
+    const struct fct_line *ask; /* asks the question of this line */
     int starts_one;             /* 1: starts a daemon of its own, waits for none */
 };
 #define FCT_CMD_END \

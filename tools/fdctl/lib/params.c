@@ -8,8 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/common/text.h"
-
 enum ptype {
     P_COUNT,
     P_U16,
@@ -116,6 +114,246 @@ const struct fct_opt fct_param_opts[] = {
         FCT_OPT_END
 };
 
+/* ---- rules: what changes which tokens may be chosen --------------------------------- */
+
+/* One option or one element of a key. */
+struct fct_rule {
+    enum fct_rule_kind kind;
+    size_t n;   /* bytes of a text, else words: ids, or of a bias its id and its bits */
+    void *data; /* behind a text there is a NUL */
+};
+
+static int
+add_rule(struct fct_rules *l, enum fct_rule_kind kind, const void *data, size_t n)
+{
+    struct fct_rule *r = realloc(l->rule, (l->n + 1) * sizeof(*r));
+    size_t bytes = kind == FCT_RULE_BAD_WORD ? n : n * sizeof(uint32_t);
+
+    if (r == NULL)
+        return -ENOMEM;
+    l->rule = r;
+    r += l->n;
+    *r = (struct fct_rule){ kind, n, calloc(1, bytes + 1) };
+    if (r->data == NULL)
+        return -ENOMEM;
+    memcpy(r->data, data, bytes);
+    l->n++;
+    return 0;
+}
+
+static void
+rules_fini(struct fct_rules *l)
+{
+    while (l->n > 0)
+        free(l->rule[--l->n].data);
+    free(l->rule);
+    l->rule = NULL;
+}
+
+static int
+rules_copy(struct fct_rules *dst, const struct fct_rules *src)
+{
+    int rc = 0;
+
+    for (size_t i = 0; i < src->n && rc == 0; i++)
+        rc = add_rule(dst, src->rule[i].kind, src->rule[i].data, src->rule[i].n);
+    return rc;
+}
+
+static int
+add_bias(struct fct_rules *l, const char *id, const char *end_of_id, double bias)
+{
+    float v = (float)bias;
+    uint32_t w[2];
+    uint64_t n;
+    char *end;
+
+    if (id[0] < '0' || id[0] > '9')
+        return -EINVAL;
+    errno = 0;
+    n = strtoull(id, &end, 10);
+    if (errno != 0 || end != end_of_id || n > UINT32_MAX)
+        return -EINVAL;
+    w[0] = (uint32_t)n;
+    memcpy(&w[1], &v, sizeof(v));
+    return add_rule(l, FCT_RULE_BIAS, w, 2);
+}
+
+/* The ids, which pass if rc is 0. */
+static int
+add_rule_ids(struct fct_rules *l, enum fct_rule_kind kind, int rc, uint32_t *ids, size_t n)
+{
+    if (rc == 0 && kind == FCT_RULE_REASONING && n != 3)
+        rc = -EINVAL;
+    if (rc == 0)
+        rc = add_rule(l, kind, ids, n);
+    free(ids);
+    return rc == 0 || rc == -ENOMEM ? rc : -EINVAL;
+}
+
+static int
+rules_add(struct fct_rules *l, enum fct_rule_kind kind, const char *text)
+{
+    const char *eq = strchr(text, '=');
+    uint32_t *ids = NULL;
+    char err[128], *end;
+    size_t n = 0;
+    double v;
+    int rc;
+
+    if (kind == FCT_RULE_BAD_WORD)
+        return add_rule(l, kind, text, strlen(text));
+    if (kind == FCT_RULE_BIAS && eq != NULL) {
+        v = strtod(eq + 1, &end);
+        return end == eq + 1 || *end != '\0' ? -EINVAL : add_bias(l, text, eq, v);
+    }
+    if (kind == FCT_RULE_BIAS)
+        return -EINVAL;
+    rc = fct_parse_ids(text, strlen(text), &ids, &n, err, sizeof(err));
+    return add_rule_ids(l, kind, rc, ids, n);
+}
+
+/* ---- from JSON -------------------------------------------------------------------- */
+
+static int
+ids_json(const json_t *v, uint32_t **ret_ids, size_t *ret_n)
+{
+    size_t n = json_array_size(v);
+    uint32_t *ids = json_is_array(v) ? calloc(n + 1, sizeof(*ids)) : NULL;
+
+    if (ids == NULL)
+        return json_is_array(v) ? -ENOMEM : -EINVAL;
+    for (size_t i = 0; i < n; i++) {
+        json_int_t id = json_integer_value(json_array_get(v, i));
+
+        if (!json_is_integer(json_array_get(v, i)) || id < 0 || id > UINT32_MAX) {
+            free(ids);
+            return -EINVAL;
+        }
+        ids[i] = (uint32_t)id;
+    }
+    *ret_ids = ids;
+    *ret_n = n;
+    return 0;
+}
+
+static int
+json_biases(struct fct_rules *l, json_t *v)
+{
+    const char *id;
+    json_t *bias;
+    int rc = json_is_object(v) ? 0 : -EINVAL;
+
+    json_object_foreach(v, id, bias)
+        if (rc == 0)
+            rc = json_is_number(bias)
+                ? add_bias(l, id, id + strlen(id), json_number_value(bias))
+                : -EINVAL;
+    return rc;
+}
+
+static int
+rules_json(struct fct_rules *l, enum fct_rule_kind kind, const json_t *v,
+    const char **ret_want)
+{
+    static const char *const want[] = { [FCT_RULE_BIAS] = "an object of ids and numbers",
+        [FCT_RULE_ALLOW] = "a list of token ids",
+        [FCT_RULE_BAD_WORD] = "a text or a list of texts",
+        [FCT_RULE_BAD_IDS] = "a list of token ids or a list of such lists",
+        [FCT_RULE_LOGPROB] = "a list of token ids",
+        [FCT_RULE_REASONING] =
+            "a list of three: tokens at most, the opening id, the closing id" };
+    int deep = kind == FCT_RULE_BAD_IDS
+        ? json_is_array(json_array_get(v, 0))
+        : kind == FCT_RULE_BAD_WORD && json_is_array(v);
+    int rc = 0;
+
+    *ret_want = want[kind];
+    if (kind == FCT_RULE_BIAS)
+        return json_biases(l, (json_t *)(uintptr_t)v);
+    for (size_t i = 0, n = deep ? json_array_size(v) : 1; i < n && rc == 0; i++) {
+        const json_t *e = deep ? json_array_get(v, i) : v;
+        uint32_t *ids = NULL;
+        size_t n_ids = 0;
+
+        if (kind == FCT_RULE_BAD_WORD) { /* a NUL ends it in struct fdc_params */
+            const char *text = json_string_value(e);
+
+            rc = text == NULL || strlen(text) != json_string_length(e)
+                ? -EINVAL
+                : add_rule(l, kind, text, strlen(text));
+            continue;
+        }
+        rc = ids_json(e, &ids, &n_ids);
+        if (rc == 0 && n_ids == 0)
+            rc = -EINVAL;
+        rc = add_rule_ids(l, kind, rc, ids, n_ids);
+    }
+    return rc;
+}
+
+/* ---- to parameters ------------------------------------------------------------------ */
+
+/* The ids of all rules of a kind at *w, one behind the other; *w goes behind them. */
+static uint32_t *
+join_rules(const struct fct_rules *l, enum fct_rule_kind kind, uint32_t **w, uint32_t *ret_n)
+{
+    uint32_t *from = *w;
+
+    for (size_t i = 0; i < l->n; i++) {
+        if (l->rule[i].kind != kind)
+            continue;
+        memcpy(*w, l->rule[i].data, l->rule[i].n * sizeof(**w));
+        *w += l->rule[i].n;
+    }
+    *ret_n = (uint32_t)(*w - from);
+    return from;
+}
+
+static void *
+rules_params(const struct fct_rules *l, struct fdc_params *p)
+{
+    const void **words, **seqs, *reasoning = NULL;
+    uint32_t *w, *seq_len;
+    size_t n = l->n, n_id = sizeof(*p->reasoning) / sizeof(*w);
+
+    for (size_t i = 0; i < n; i++)
+        n_id += l->rule[i].kind == FCT_RULE_BAD_WORD ? 0 : l->rule[i].n;
+    /* pointers of texts and of sequences, lengths, ids */
+    words = calloc(3 * n + n_id + 1, sizeof(*words));
+    if (words == NULL)
+        return NULL;
+    seqs = words + n;
+    seq_len = (uint32_t *)(void *)(seqs + n);
+    w = seq_len + n;
+    p->bad_words = (const char *const *)words;
+    p->bad_ids = (const uint32_t *const *)seqs;
+    p->bad_ids_len = seq_len;
+    for (size_t i = 0; i < n; i++) {
+        const struct fct_rule *r = &l->rule[i];
+
+        if (r->kind == FCT_RULE_BAD_WORD) {
+            words[p->n_bad_words++] = r->data;
+        } else if (r->kind == FCT_RULE_BAD_IDS) {
+            seq_len[p->n_bad_ids] = (uint32_t)r->n;
+            seqs[p->n_bad_ids++] = r->data;
+        } else if (r->kind == FCT_RULE_REASONING) {
+            reasoning = r->data; /* the last one counts, as with other options */
+        }
+    }
+    p->allowed_ids = join_rules(l, FCT_RULE_ALLOW, &w, &p->n_allowed);
+    p->logprob_ids = join_rules(l, FCT_RULE_LOGPROB, &w, &p->n_logprob_ids);
+    p->bias = (const void *)join_rules(l, FCT_RULE_BIAS, &w, &p->n_bias);
+    p->n_bias /= 2;
+    if (reasoning != NULL) {
+        memcpy(w, reasoning, 3 * sizeof(*w));
+        p->reasoning = (const void *)w;
+    }
+    return words;
+}
+
+/* ---- requests -------------------------------------------------------------------- */
+
 void
 fct_req_init(struct fct_req *r)
 {
@@ -127,14 +365,12 @@ fct_req_init(struct fct_req *r)
 void
 fct_req_fini(struct fct_req *r)
 {
-    uint32_t i;
-
-    for (i = 0; i < r->n_stop; i++)
+    for (uint32_t i = 0; i < r->n_stop; i++)
         free(r->stop[i]);
     free(r->stop);
     free(r->stop_len);
     free(r->stop_ids);
-    fct_rules_fini(&r->rules);
+    rules_fini(&r->rules);
     free(r->text);
     free(r->ids);
     json_decref(r->label);
@@ -190,18 +426,17 @@ add_stop_id(struct fct_req *r, uint32_t id)
 int
 fct_req_copy(struct fct_req *dst, const struct fct_req *src)
 {
-    uint32_t i;
     int rc = 0;
 
     fct_req_init(dst);
     dst->p = src->p;
     dst->o = src->o;
-    for (i = 0; i < src->n_stop && rc == 0; i++)
+    for (uint32_t i = 0; i < src->n_stop && rc == 0; i++)
         rc = add_stop(dst, src->stop[i], src->stop_len[i]);
-    for (i = 0; i < src->n_stop_ids && rc == 0; i++)
+    for (uint32_t i = 0; i < src->n_stop_ids && rc == 0; i++)
         rc = add_stop_id(dst, src->stop_ids[i]);
     if (rc == 0)
-        rc = fct_rules_copy(&dst->rules, &src->rules);
+        rc = rules_copy(&dst->rules, &src->rules);
     if (src->text != NULL && rc == 0)
         rc = (dst->text = dup_bytes(src->text, src->n_text)) != NULL ? 0 : -ENOMEM;
     if (src->ids != NULL && rc == 0)
@@ -243,6 +478,18 @@ store_u64(struct fct_req *r, const struct prow *row, uint64_t v)
         *(uint64_t *)(void *)field = v;
 }
 
+void *
+fct_req_params(const struct fct_req *r, struct fdc_params *ret)
+{
+    *ret = r->p;
+    ret->stop = (const char *const *)r->stop;
+    ret->stop_len = r->stop_len;
+    ret->n_stop = r->n_stop;
+    ret->stop_ids = r->stop_ids;
+    ret->n_stop_ids = r->n_stop_ids;
+    return rules_params(&r->rules, ret);
+}
+
 int
 fct_req_set_opt(struct fct_req *r, int id, const char *value)
 {
@@ -259,14 +506,13 @@ fct_req_set_opt(struct fct_req *r, int id, const char *value)
         r->p.flags |= row->flag;
         return 0;
     case P_STOP:
-        rc = add_stop(r, value, strlen(value));
-        return rc == 0 ? 0 : fct_fail(FCT_EX_SOFT, "out of memory");
+        return add_stop(r, value, strlen(value)) == 0 ? 0 : fct_oom();
     case P_RULE:
-        rc = fct_rules_add(&r->rules, (enum fct_rule_kind)row->flag, value);
+        rc = rules_add(&r->rules, (enum fct_rule_kind)row->flag, value);
         if (rc == -EINVAL)
             return fct_fail(FCT_EX_USAGE, "%s %s: must be %s", what, value,
                 fct_param_opts[id - FCT_PARAM_BASE].arg);
-        return rc == 0 ? 0 : fct_fail(FCT_EX_SOFT, "out of memory");
+        return rc == 0 ? 0 : fct_oom();
     case P_F32:
         rc = fct_dbl(what, value, &d);
         if (rc == 0)
@@ -284,9 +530,7 @@ fct_req_set_opt(struct fct_req *r, int id, const char *value)
         if (rc != 0)
             return rc;
         if (row->type == P_STOP_ID)
-            return add_stop_id(r, (uint32_t)u) == 0
-                ? 0
-                : fct_fail(FCT_EX_SOFT, "out of memory");
+            return add_stop_id(r, (uint32_t)u) == 0 ? 0 : fct_oom();
         store_u64(r, row, u);
         return 0;
     }
@@ -325,11 +569,11 @@ static int
 json_list(struct fct_req *r, enum ptype type, const json_t *v)
 {
     const json_t *e = v;
-    size_t i, n = json_is_array(v) ? json_array_size(v) : 1;
+    size_t n = json_is_array(v) ? json_array_size(v) : 1;
     uint64_t u;
     int rc = 0;
 
-    for (i = 0; i < n && rc == 0; i++) {
+    for (size_t i = 0; i < n && rc == 0; i++) {
         if (json_is_array(v))
             e = json_array_get(v, i);
         if (type == P_STOP)
@@ -365,7 +609,7 @@ set_json_row(struct fct_req *r, const struct prow *row, const json_t *v,
         *ret_want = "a token id or a list of them";
         return json_list(r, row->type, v);
     case P_RULE:
-        return fct_rules_json(&r->rules, (enum fct_rule_kind)row->flag, v, ret_want);
+        return rules_json(&r->rules, (enum fct_rule_kind)row->flag, v, ret_want);
     case P_F32:
         *ret_want = "a number";
         if (!json_is_number(v))
@@ -393,39 +637,23 @@ set_json_row(struct fct_req *r, const struct prow *row, const json_t *v,
     }
 }
 
+/* Ids, or with may_be_text a text. */
 static int
-set_prompt_ids(struct fct_req *r, const json_t *v)
+set_prompt(struct fct_req *r, const json_t *v, int may_be_text)
 {
-    size_t i, n = json_array_size(v);
     uint32_t *ids;
-    uint64_t u;
-
-    if (!json_is_array(v))
-        return -EINVAL;
-    ids = calloc(n + 1, sizeof(*ids));
-    if (ids == NULL)
-        return -ENOMEM;
-    for (i = 0; i < n; i++) {
-        if (json_u64(json_array_get(v, i), UINT32_MAX, &u) != 0) {
-            free(ids);
-            return -EINVAL;
-        }
-        ids[i] = (uint32_t)u;
-    }
-    free(r->ids);
-    r->ids = ids;
-    r->n_ids = n;
-    return 0;
-}
-
-static int
-set_prompt(struct fct_req *r, const json_t *v)
-{
     char *text;
+    int rc;
 
-    if (json_is_array(v))
-        return set_prompt_ids(r, v);
-    if (!json_is_string(v))
+    if (json_is_array(v)) {
+        rc = ids_json(v, &ids, &r->n_ids);
+        if (rc == 0) {
+            free(r->ids);
+            r->ids = ids;
+        }
+        return rc;
+    }
+    if (!may_be_text || !json_is_string(v))
         return -EINVAL;
     text = dup_bytes(json_string_value(v), json_string_length(v));
     if (text == NULL)
@@ -441,15 +669,13 @@ fct_req_set_json(struct fct_req *r, const char *key, const json_t *value, char *
     size_t err_bytes)
 {
     const char *want = "";
-    char name[64], nearest[64] = "";
-    unsigned best = 3, n;
+    struct fct_near near = { .name = "", .best = 3 };
+    char name[64], nearest[64];
     size_t i;
     int rc;
 
-    snprintf(name, sizeof(name), "%s", key);
-    for (i = 0; name[i] != '\0'; i++)
-        if (name[i] == '_')
-            name[i] = '-';
+    fct_swap(key, '_', '-', name);
+    near.like = name;
     if (strcmp(name, "prompt") == 0 || strcmp(name, "ids") == 0 ||
         strcmp(name, "prompt-ids") == 0) {
         want = name[0] == 'p' && name[6] == '\0'
@@ -459,7 +685,7 @@ fct_req_set_json(struct fct_req *r, const char *key, const json_t *value, char *
             snprintf(err, err_bytes, "%s: there is a prompt already", key);
             return -EINVAL;
         }
-        rc = strcmp(name, "prompt") == 0 ? set_prompt(r, value) : set_prompt_ids(r, value);
+        rc = set_prompt(r, value, strcmp(name, "prompt") == 0);
         r->has_prompt = 1;
     } else if (strcmp(name, "id") == 0) {
         json_decref(r->label);
@@ -469,16 +695,10 @@ fct_req_set_json(struct fct_req *r, const char *key, const json_t *value, char *
         for (i = 0; i < N_PROWS; i++) {
             if (strcmp(prows[i].name, name) == 0)
                 break;
-            n = txt_distance(prows[i].name, name);
-            if (n < best) {
-                best = n;
-                snprintf(nearest, sizeof(nearest), "%s", prows[i].name);
-            }
+            fct_near(&near, prows[i].name);
         }
         if (i == N_PROWS) {
-            for (i = 0; nearest[i] != '\0'; i++)
-                if (nearest[i] == '-')
-                    nearest[i] = '_';
+            fct_swap(near.name, '-', '_', nearest);
             snprintf(err, err_bytes, "unknown key \"%s\"%s%s%s", name[0] ? key : "",
                 nearest[0] ? "; did you mean \"" : "", nearest, nearest[0] ? "\"?" : "");
             return -EINVAL;

@@ -2,14 +2,13 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "tools/fdctl/lib/admin.h"
+#include "tools/fdctl/lib/fct.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "daemon/common/log.h"
-#include "daemon/common/text.h"
 #include "daemon/common/version.h"
 #include "libclient/fdproto.h"
 
@@ -40,10 +39,8 @@ static const struct fct_opt main_opts[] = {
 static int
 help(const struct fct_cmd *cmds)
 {
-    size_t i;
-
     printf("usage: %s [options] command [arguments]\n\ncommands:\n", fct_prog);
-    for (i = 0; cmds[i].name != NULL; i++)
+    for (size_t i = 0; cmds[i].name != NULL; i++)
         printf("  %-12s %s\n", cmds[i].name, cmds[i].help);
     printf("  help         this text, or that of a command\n"
            "  version      version of %s and of the protocol\n\noptions:\n",
@@ -64,38 +61,82 @@ version(void)
 static const struct fct_cmd *
 find(const struct fct_cmd *cmds, const char *name)
 {
-    const char *nearest = "help";
-    unsigned n, best = 3;
-    size_t i;
+    struct fct_near near = { .like = name, .name = "help", .best = 3 };
 
-    for (i = 0; cmds[i].name != NULL; i++)
+    for (size_t i = 0; cmds[i].name != NULL; i++)
         if (strcmp(cmds[i].name, name) == 0)
             return &cmds[i];
-    for (i = 0; cmds[i].name != NULL; i++) {
-        n = txt_distance(cmds[i].name, name);
-        if (n < best) {
-            best = n;
-            nearest = cmds[i].name;
-        }
-    }
+    for (size_t i = 0; cmds[i].name != NULL; i++)
+        fct_near(&near, cmds[i].name);
     fct_fail(0,
-        best < 3 ? "unknown command '%s'; did you mean %s %s?"
-                 : "unknown command '%s'; see %s %s",
-        name, fct_prog, nearest);
+        near.best < 3 ? "unknown command '%s'; did you mean %s %s?"
+                      : "unknown command '%s'; see %s %s",
+        name, fct_prog, near.name);
     return NULL;
+}
+
+json_t *
+fct_question(const char *name)
+{
+    return json_pack("{s:s}", "cmd", name);
+}
+
+int
+fct_finish(const struct fct_line *l, json_t *answer, const void *args, int json)
+{
+    int code = l->code != NULL ? l->code(answer, args) : 0, rc;
+
+    json_object_del(answer, "ok");
+    if (json) {
+        rc = fct_print_json(answer);
+        return rc != 0 ? rc : code;
+    }
+    if (l->show != NULL)
+        l->show(answer, args);
+    else if (l->text != NULL)
+        fct_text(stdout, l->text, answer);
+    else
+        fct_show(stdout, l->list != NULL ? json_object_get(answer, l->list) : answer, 0);
+    json_decref(answer);
+    return code;
+}
+
+/* A command that asks one question. */
+static int
+ask(struct fct f, const struct fct_line *l, int argc, char **argv)
+{
+    struct fct_plain *a = calloc(1, l->args_bytes + sizeof(*a));
+    json_t *answer = NULL;
+    int rc;
+
+    if (a == NULL)
+        return fct_oom();
+    a->ask = fct_question(l->command);
+    rc = fct_parse(l, argc, argv, a);
+    if (rc == FCT_GO && l->before != NULL)
+        rc = l->before(&f, a);
+    if (rc == FCT_GO)
+        rc = fct_ask_once(&f, json_incref(a->ask), 0, &answer);
+    if (answer != NULL && l->prepare != NULL)
+        l->prepare(answer);
+    if (answer != NULL)
+        rc = fct_finish(l, answer, a, a->json);
+    json_decref(a->ask);
+    free(a);
+    return rc;
 }
 
 static int
 call(const struct fct_cmd *cmd, const struct fct *f, int argc, char **argv)
 {
-    return cmd->fn != NULL ? cmd->fn(f, argc, argv) : fct_plain_cmd(f, cmd->ask, argc, argv);
+    return cmd->ask != NULL ? ask(*f, cmd->ask, argc, argv) : cmd->fn(f, argc, argv);
 }
 
 static int
 run(struct fct *f, const struct fct_cmd *cmds, int argc, char **argv)
 {
     const struct fct_cmd *cmd;
-    int rc, i;
+    int rc;
 
     if (strcmp(argv[0], "version") == 0)
         return version();
@@ -114,7 +155,7 @@ run(struct fct *f, const struct fct_cmd *cmds, int argc, char **argv)
     if (cmd == NULL)
         return FCT_EX_USAGE;
     /* Neither help nor a daemon that is yet to start is waited for. */
-    for (i = 1; i < argc; i++)
+    for (int i = 1; i < argc; i++)
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
             f->wait_s = 0;
     if (f->wait_s > 0 && !cmd->starts_one && (rc = fct_wait_ready(f)) != 0)

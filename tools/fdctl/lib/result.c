@@ -21,99 +21,109 @@ fct_result_init(struct fct_result *r, const struct fct_req *req, size_t index)
     r->index = index;
     r->n_choices = req->p.n > 0 ? req->p.n : 1;
     r->choices = calloc(r->n_choices, sizeof(*r->choices));
+    for (unsigned i = 0; r->choices != NULL && i < r->n_choices; i++) {
+        r->choices[i].ids = json_array();
+        r->choices[i].lp = json_array();
+        r->choices[i].special = json_array();
+    }
+    r->prompt_ids = json_array();
+    r->plp = json_array();
     return r->choices != NULL ? 0 : -ENOMEM;
 }
 
 void
 fct_result_fini(struct fct_result *r)
 {
-    unsigned i;
-
-    for (i = 0; r->choices != NULL && i < r->n_choices; i++) {
-        free(r->choices[i].ids);
-        free(r->choices[i].text);
-        free(r->choices[i].lp);
-        free(r->choices[i].special);
+    for (unsigned i = 0; r->choices != NULL && i < r->n_choices; i++) {
+        json_decref(r->choices[i].ids);
+        json_decref(r->choices[i].lp);
+        json_decref(r->choices[i].special);
+        free(r->choices[i].text.p);
     }
     free(r->choices);
-    free(r->prompt_ids);
-    free(r->prompt_text);
-    free(r->texts);
-    free(r->plp);
-    free(r->lps);
+    json_decref(r->prompt_ids);
+    json_decref(r->plp);
+    free(r->prompt_text.p);
     memset(r, 0, sizeof(*r));
 }
 
-/* Append add elements of size bytes to the array behind the pointer at p. */
-static int
-append(void *p, size_t *n, size_t *cap, const void *src, size_t add, size_t size)
+int
+fct_buf_add(struct fct_buf *b, const void *p, size_t n)
 {
-    char *base;
-
-    if (fct_room(p, *n + add, cap, size) != 0)
+    if (fct_room(&b->p, b->n + n + 1, &b->cap, 1) != 0)
         return -ENOMEM;
-    memcpy(&base, p, sizeof(base));
-    if (add > 0)
-        memcpy(base + *n * size, src, add * size);
-    *n += add;
+    if (n > 0)
+        memcpy(b->p + b->n, p, n);
+    b->n += n;
+    b->p[b->n] = '\0';
     return 0;
 }
 
 static int
-add_logprobs(struct fct_result *r, const struct fdc_event *ev, struct fct_choice *c)
+add_ids(json_t *list, const uint32_t *ids, size_t n)
 {
-    struct fct_lp lp = { .at = (uint32_t)r->n_lps, .n = ev->n, .position = ev->position };
-    int rc = append(&r->lps, &r->n_lps, &r->cap_lps, ev->logprobs, ev->n, sizeof(*r->lps));
-
-    if (rc != 0)
-        return rc;
-    r->last_lp_is_prompt = ev->type == FDC_T_PROMPT_LOGPROBS;
-    return ev->type == FDC_T_LOGPROBS
-        ? append(&c->lp, &c->n_lp, &c->cap_lp, &lp, 1, sizeof(lp))
-        : append(&r->plp, &r->n_plp, &r->cap_plp, &lp, 1, sizeof(lp));
+    for (size_t i = 0; i < n; i++)
+        if (json_array_append_new(list, json_integer(ids[i])) != 0)
+            return -ENOMEM;
+    return 0;
 }
 
-/* Of the tokens of the logprobs that came last. */
+/* [position, {id, logprob, top: [[id, logprob], ...]}] */
 static int
-add_token_text(struct fct_result *r, const struct fdc_event *ev, struct fct_choice *c)
+add_logprobs(struct fct_result *r, const struct fdc_event *ev, json_t *list)
 {
-    struct fct_lp *lp = r->last_lp_is_prompt && r->n_plp > 0 ? &r->plp[r->n_plp - 1]
-        : !r->last_lp_is_prompt && c->n_lp > 0
-        ? &c->lp[c->n_lp - 1]
-        : NULL;
+    const struct fdc_logprob *p = ev->logprobs;
+    json_t *top = json_array();
 
-    size_t at = r->n_texts, n;
-    const char *text;
-    uint16_t len;
-    int rc = 0;
+    for (uint32_t i = 1; i < ev->n; i++)
+        json_array_append_new(top,
+            json_pack("[I, o]", (json_int_t)p[i].id, fct_json_real((double)p[i].logprob)));
+    r->last_lp = list;
+    return json_array_append_new(list,
+               json_pack("[I, {s:I, s:o, s:o}]", (json_int_t)ev->position, "id",
+                   (json_int_t)(ev->n > 0 ? p[0].id : 0), "logprob",
+                   fct_json_real(ev->n > 0 ? (double)p[0].logprob : NAN), "top", top)) == 0
+        ? 0
+        : -ENOMEM;
+}
 
-    if (lp == NULL || lp->position != ev->position || ev->n != lp->n)
+/* Of the tokens of the logprobs that came last, which get a "text" too. */
+static int
+add_token_text(const struct fct_result *r, const struct fdc_event *ev)
+{
+    json_t *entry = json_array_get(r->last_lp, json_array_size(r->last_lp) - 1);
+    json_t *lp = json_array_get(entry, 1), *top = json_object_get(lp, "top"), *first = NULL;
+
+    if (entry == NULL || json_integer_value(json_array_get(entry, 0)) != ev->position ||
+        json_array_size(top) + 1 != ev->n)
         return 0;
-    for (uint32_t i = 0; i < ev->n && rc == 0; i++) {
-        text = fdc_event_text(ev, i, &n);
-        len = text != NULL ? (uint16_t)n : 0;
-        rc = append(&r->texts, &r->n_texts, &r->cap_texts, &len, sizeof(len), 1);
-        if (rc == 0)
-            rc = append(&r->texts, &r->n_texts, &r->cap_texts, text, len, 1);
+    for (uint32_t i = 0; i < ev->n; i++) {
+        size_t n = 0;
+        const char *text = fdc_event_text(ev, i, &n);
+        json_t *j = fct_json_text(text, text != NULL ? n : 0);
+
+        if (i == 0)
+            first = j;
+        else
+            json_array_append_new(json_array_get(top, i - 1), j);
     }
-    lp->text = (uint32_t)at + 1;
-    return rc;
+    return json_array_set_new(entry, 1,
+               json_pack("{s:O, s:o, s:O, s:O}", "id", json_object_get(lp, "id"), "text",
+                   first, "logprob", json_object_get(lp, "logprob"), "top", top)) == 0
+        ? 0
+        : -ENOMEM;
 }
 
 static int
-add_special(struct fct_result *r, const struct fdc_event *ev, struct fct_choice *c)
+add_special(const struct fdc_event *ev, struct fct_choice *c)
 {
-    struct fct_special sp = { .id = ev->special->id,
-        .position = ev->position,
-        .at = r->n_texts,
-        .n = ev->special->n_text };
-    int rc = append(&r->texts, &r->n_texts, &r->cap_texts, ev->special + 1, sp.n, 1);
+    uint32_t id = ev->special->id;
 
-    if (rc == 0)
-        rc = append(&c->ids, &c->n_ids, &c->cap_ids, &sp.id, 1, sizeof(sp.id));
-    return rc != 0
-        ? rc
-        : append(&c->special, &c->n_special, &c->cap_special, &sp, 1, sizeof(sp));
+    if (json_array_append_new(c->special,
+            json_pack("[I, I, o]", (json_int_t)ev->position, (json_int_t)id,
+                fct_json_text((const char *)(ev->special + 1), ev->special->n_text))) != 0)
+        return -ENOMEM;
+    return add_ids(c->ids, &id, 1);
 }
 
 int
@@ -121,32 +131,29 @@ fct_result_add(struct fct_result *r, const struct fdc_event *ev, uint64_t now_ns
 {
     struct fct_choice *c = &r->choices[ev->sample < r->n_choices ? ev->sample : 0];
 
+    if ((ev->type == FDC_T_IDS || ev->type == FDC_T_SPECIAL) && r->t_first == 0)
+        r->t_first = now_ns;
     switch (ev->type) {
     case FDC_T_ACCEPTED:
         r->accepted = *ev->accepted;
         r->is_accepted = 1;
         return 0;
     case FDC_T_PROMPT_IDS:
-        return append(&r->prompt_ids, &r->n_prompt_ids, &r->cap_prompt_ids, ev->ids,
-            ev->n, sizeof(*r->prompt_ids));
+        return add_ids(r->prompt_ids, ev->ids, ev->n);
     case FDC_T_IDS:
-        if (r->t_first == 0)
-            r->t_first = now_ns;
-        return append(&c->ids, &c->n_ids, &c->cap_ids, ev->ids, ev->n, sizeof(*c->ids));
+        return add_ids(c->ids, ev->ids, ev->n);
     case FDC_T_SPECIAL:
-        if (r->t_first == 0)
-            r->t_first = now_ns;
-        return add_special(r, ev, c);
+        return add_special(ev, c);
     case FDC_T_PROMPT_TEXT:
-        return append(&r->prompt_text, &r->n_prompt_text, &r->cap_prompt_text, ev->text,
-            ev->n, 1);
+        return fct_buf_add(&r->prompt_text, ev->text, ev->n);
     case FDC_T_TOKEN_TEXT:
-        return add_token_text(r, ev, c);
+        return add_token_text(r, ev);
     case FDC_T_TEXT:
-        return append(&c->text, &c->n_text, &c->cap_text, ev->text, ev->n, 1);
+        return fct_buf_add(&c->text, ev->text, ev->n);
     case FDC_T_LOGPROBS:
+        return add_logprobs(r, ev, c->lp);
     case FDC_T_PROMPT_LOGPROBS:
-        return add_logprobs(r, ev, c);
+        return add_logprobs(r, ev, r->plp);
     case FDC_T_CHOICE_END:
         c->end = *ev->choice_end;
         return 0;
@@ -173,111 +180,50 @@ fct_json_real(double v)
 json_t *
 fct_json_text(const char *text, size_t n)
 {
-    static const char mark[] = "\xef\xbf\xbd";
-    size_t i, len, at = 0;
-    uint32_t cp;
+    struct fct_buf b = { NULL, 0, 0 };
+    size_t i, len;
     json_t *j;
-    char *buf;
 
     if (text == NULL)
         return json_string("");
-    if (txt_utf8(text, n) == n)
-        return json_stringn_nocheck(text, n);
-    buf = malloc(3 * n + 1);
-    if (buf == NULL)
-        return NULL;
     for (i = 0; i<n; i += len> 0 ? len : 1) {
-        len = txt_char(text + i, n - i, &cp);
-        memcpy(buf + at, len > 0 ? text + i : mark, len > 0 ? len : 3);
-        at += len > 0 ? len : 3;
+        /* what is UTF-8 at once, else a mark for a byte */
+        len = txt_utf8(text + i, n - i);
+        if (fct_buf_add(&b, len > 0 ? text + i : "\xef\xbf\xbd", len > 0 ? len : 3) != 0)
+            break;
     }
-    j = json_stringn_nocheck(buf, at);
-    free(buf);
+    j = i < n ? NULL : json_stringn_nocheck(b.p != NULL ? b.p : "", b.n);
+    free(b.p);
     return j;
+}
+
+/* Entry i for position i; null where none came. */
+static json_t *
+logprobs_json(const json_t *list, size_t n_min)
+{
+    json_t *a = json_array();
+    size_t n = json_array_size(list);
+
+    for (size_t i = 0; i < n; i++) {
+        json_t *entry = json_array_get(list, i);
+        size_t at = (size_t)json_integer_value(json_array_get(entry, 0));
+
+        while (json_array_size(a) < at && json_array_size(a) < n_min + n)
+            json_array_append_new(a, json_null());
+        json_array_append(a, json_array_get(entry, 1));
+    }
+    while (json_array_size(a) < n_min)
+        json_array_append_new(a, json_null());
+    return a;
 }
 
 json_t *
 fct_json_ids(const uint32_t *ids, size_t n)
 {
     json_t *a = json_array();
-    size_t i;
 
-    for (i = 0; a != NULL && i < n; i++)
-        json_array_append_new(a, json_integer(ids[i]));
-    return a;
-}
-
-/* The text of token i of lp; NULL: none came. */
-static json_t *
-token_json(const struct fct_result *r, const struct fct_lp *lp, uint32_t i)
-{
-    const char *at;
-    uint16_t len;
-
-    if (lp->text == 0)
-        return NULL;
-    at = r->texts + lp->text - 1;
-    memcpy(&len, at, sizeof(len));
-    for (uint32_t k = 0; k < i; k++) {
-        at += sizeof(len) + len;
-        memcpy(&len, at, sizeof(len));
-    }
-    return fct_json_text(at + sizeof(len), len);
-}
-
-/* {id, text, logprob, top: [[id, logprob, text], ...]}, without the texts where none
- * came */
-static json_t *
-logprob_json(const struct fct_result *r, const struct fct_lp *lp)
-{
-    const struct fdc_logprob *p = &r->lps[lp->at];
-    json_t *top = json_array();
-    uint32_t i;
-
-    for (i = 1; i < lp->n; i++) {
-        json_t *one = json_array();
-
-        json_array_append_new(one, json_integer(p[i].id));
-        json_array_append_new(one, fct_json_real((double)p[i].logprob));
-        if (lp->text != 0)
-            json_array_append_new(one, token_json(r, lp, i));
-        json_array_append_new(top, one);
-    }
-    return json_pack("{s:I, s:o*, s:o, s:o}", "id", (json_int_t)(lp->n > 0 ? p[0].id : 0),
-        "text", token_json(r, lp, 0), "logprob",
-        fct_json_real(lp->n > 0 ? (double)p[0].logprob : NAN), "top", top);
-}
-
-/* [[position, id, text], ...] */
-static json_t *
-special_json(const struct fct_result *r, const struct fct_choice *c)
-{
-    json_t *a = json_array();
-
-    for (size_t i = 0; i < c->n_special; i++) {
-        const struct fct_special *sp = &c->special[i];
-
-        json_array_append_new(a,
-            json_pack("[I, I, o]", (json_int_t)sp->position, (json_int_t)sp->id,
-                fct_json_text(r->texts + sp->at, sp->n)));
-    }
-    return a;
-}
-
-/* Entry i for position i; null where none came. */
-static json_t *
-logprobs_json(const struct fct_result *r, const struct fct_lp *lp, size_t n, size_t n_min)
-{
-    json_t *a = json_array();
-    size_t i;
-
-    for (i = 0; i < n; i++) {
-        while (json_array_size(a) < lp[i].position && json_array_size(a) < n_min + n)
-            json_array_append_new(a, json_null());
-        json_array_append_new(a, logprob_json(r, &lp[i]));
-    }
-    while (json_array_size(a) < n_min)
-        json_array_append_new(a, json_null());
+    if (a != NULL)
+        (void)add_ids(a, ids, n);
     return a;
 }
 
@@ -306,11 +252,10 @@ choice_json(const struct fct_result *r, const struct fct_choice *c)
 {
     uint32_t flags = r->req->p.flags;
 
-    return json_pack("{s:o, s:o, s:o*, s:o*, s:o*, s:s, s:o, s:o*}", "ids",
-        fct_json_ids(c->ids, c->n_ids), "text", fct_json_text(c->text, c->n_text),
-        "special", (flags & FDC_F_ALONE) != 0 ? special_json(r, c) : NULL, "logprobs",
-        r->req->p.logprobs >= 0 ? logprobs_json(r, c->lp, c->n_lp, 0) : NULL,
-        "mean_logprob",
+    return json_pack("{s:O, s:o, s:O*, s:o*, s:o*, s:s, s:o, s:o*}", "ids", c->ids,
+        "text", fct_json_text(c->text.p, c->text.n), "special",
+        (flags & FDC_F_ALONE) != 0 ? c->special : NULL, "logprobs",
+        r->req->p.logprobs >= 0 ? logprobs_json(c->lp, 0) : NULL, "mean_logprob",
         r->req->p.best_of > r->req->p.n ? fct_json_real((double)c->end.mean_logprob) : NULL,
         "finish_reason", finish_name(r, c), "stop_reason", stop_reason(r, c),
         "reasoning_tokens",
@@ -403,7 +348,7 @@ usage_json(const struct fct_result *r)
     int done = d->prompt_tokens != 0;
 
     for (unsigned i = 0; r->error.code != FDC_OK && i < r->n_choices; i++)
-        out += r->choices[i].n_ids;
+        out += json_array_size(r->choices[i].ids);
     return json_pack("{s:I, s:I, s:I, s:I}", "prompt_tokens",
         (json_int_t)(done ? d->prompt_tokens : acc->prompt_len), "cached_tokens",
         (json_int_t)(done ? d->cached_tokens : acc->cached_len), "output_tokens",
@@ -430,18 +375,17 @@ fct_result_json(const struct fct_result *r)
     /* Before the daemon gives them back, the ids are those that were sent. */
     json_t *o = json_pack("{s:I, s:O*, s:o}", "index", (json_int_t)r->index, "id",
         r->req->label, "prompt_ids",
-        r->n_prompt_ids > 0 ? fct_json_ids(r->prompt_ids, r->n_prompt_ids)
-                            : fct_json_ids(r->req->ids, r->req->n_ids));
+        json_array_size(r->prompt_ids) > 0 ? json_incref(r->prompt_ids)
+                                           : fct_json_ids(r->req->ids, r->req->n_ids));
 
     if ((r->req->p.flags & FDC_F_PROMPT_TEXT) != 0)
         json_object_set_new(o, "prompt_text",
-            fct_json_text(r->prompt_text, r->n_prompt_text));
+            fct_json_text(r->prompt_text.p, r->prompt_text.n));
     json_object_update_new(o, choice_json(r, &r->choices[0]));
     json_object_update_new(o,
         json_pack("{s:o*, s:O, s:o, s:o*, s:o*, s:o*, s:o*}", "prompt_logprobs",
             r->req->p.prompt_logprobs >= 0
-                ? logprobs_json(r, r->plp, r->n_plp,
-                      r->is_accepted ? r->accepted.prompt_len : 0)
+                ? logprobs_json(r->plp, r->is_accepted ? r->accepted.prompt_len : 0)
                 : NULL,
             "cached_tokens", json_object_get(usage, "cached_tokens"), "usage", usage,
             "seed", r->is_accepted ? seed_json(r->accepted.seed) : NULL, "timings",

@@ -155,35 +155,34 @@ find(const struct fct *f, const struct segment *s, int timeout_ms, const void **
     return rc == -ECONNREFUSED || rc == -EPIPE || rc == -ECONNRESET ? -ENOENT : rc;
 }
 
+/* Map it; 0 or an exit code, with the message printed. */
 static int
-patience(void)
+map(const struct fct *f, const struct segment *s, const void **ret)
 {
-    return geteuid() == 0 ? SEG_ROOT_MS : SEG_ASK_MS;
-}
-
-/* The client socket has the group whose members may read. */
-static int
-no_permission(const char *what, const struct fct *f, const char *path)
-{
+    int rc = find(f, s, geteuid() == 0 ? SEG_ROOT_MS : SEG_ASK_MS, ret);
     struct stat st = { .st_gid = 0 };
     char text[600];
 
-    snprintf(text, sizeof(text), "%s of %s", what, f->dir);
-    (void)stat(path, &st);
-    return fct_no_permission(text, st.st_gid);
-}
-
-static int
-explain(const struct fct *f, const char *what, int rc)
-{
+    if (rc == 0)
+        return 0;
+    if ((rc == -EACCES || rc == -EPERM) && s == &seg_trace)
+        return fct_fail(FCT_EX_PERM,
+            "trace of %s: permission denied; the administrators' group (ipc.admin_group) may "
+            "read it, and root:\n  sudo fdctl trace",
+            f->dir);
+    if (rc == -EACCES || rc == -EPERM) {
+        /* the client socket has the group whose members may read */
+        snprintf(text, sizeof(text), "%s of %s", s->what, f->dir);
+        (void)stat(f->socket, &st);
+        return fct_no_permission(text, st.st_gid);
+    }
     if (rc == -EPROTO)
-        return fct_fail(FCT_EX_PROTO, "%s of %s: made by another version of fdd", what,
+        return fct_fail(FCT_EX_PROTO, "%s of %s: made by another version of fdd", s->what,
             f->dir);
     if (rc == -ETIMEDOUT)
         return fct_fail(FCT_EX_TEMP,
-            "%s of %s: the daemon gives no answer; root can read "
-            "them all the same",
-            what, f->dir);
+            "%s of %s: the daemon gives no answer; root can read them all the same",
+            s->what, f->dir);
     return fct_fail(FCT_EX_UNAV,
         "no daemon with the runtime folder %s: %s; start it:\n"
         "  sudo systemctl start fdd\nor for yourself:\n  fdd --set model.path=DIR",
@@ -194,13 +193,11 @@ int
 fct_seg_open(const struct fct *f, const struct cnt_seg **ret_seg)
 {
     const void *p = NULL;
-    int rc = find(f, &seg_stat, patience(), &p);
+    int rc = map(f, &seg_stat, &p);
 
     if (rc == 0)
         *ret_seg = p;
-    if (rc == -EACCES || rc == -EPERM)
-        return no_permission("statistics", f, f->socket);
-    return rc == 0 ? 0 : explain(f, seg_stat.what, rc);
+    return rc;
 }
 
 int
@@ -295,15 +292,9 @@ int
 fct_trace_open(const struct fct *f, const struct trc_seg **ret_seg)
 {
     const void *p = NULL;
-    int rc = find(f, &seg_trace, patience(), &p);
+    int rc = map(f, &seg_trace, &p);
 
     if (rc == 0)
         *ret_seg = p;
-    if (rc == -EACCES || rc == -EPERM)
-        return fct_fail(FCT_EX_PERM,
-            "trace of %s: permission denied; the administrators' "
-            "group (ipc.admin_group) may read it, and root:\n"
-            "  sudo fdctl trace",
-            f->dir);
-    return rc == 0 ? 0 : explain(f, seg_trace.what, rc);
+    return rc;
 }

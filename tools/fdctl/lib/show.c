@@ -71,6 +71,32 @@ fct_bytes(double bytes, char *ret)
     return ret;
 }
 
+void
+fct_age(long long ms, char *ret, size_t ret_bytes)
+{
+    if (ms < 1000)
+        snprintf(ret, ret_bytes, "%lld ms", ms);
+    else if (ms < 120000)
+        snprintf(ret, ret_bytes, "%.1f s", (double)ms / 1e3);
+    else if (ms < 7200000)
+        snprintf(ret, ret_bytes, "%lld min", ms / 60000);
+    else if (ms < 172800000)
+        snprintf(ret, ret_bytes, "%.1f h", (double)ms / 3.6e6);
+    else
+        snprintf(ret, ret_bytes, "%lld days", ms / 86400000);
+}
+
+void
+fct_date(time_t t, int with_seconds, char *ret, size_t ret_bytes)
+{
+    struct tm tm;
+
+    if (t == 0 || localtime_r(&t, &tm) == NULL ||
+        strftime(ret, ret_bytes, with_seconds ? "%Y-%m-%d %H:%M:%S" : "%Y-%m-%d %H:%M",
+            &tm) == 0)
+        snprintf(ret, ret_bytes, "?");
+}
+
 /* One character for a terminal, and how many bytes of text it is. Not more than are
  * there before a NUL: the length may be SIZE_MAX. */
 static size_t
@@ -158,9 +184,7 @@ scalar(const json_t *j, char *ret, size_t ret_bytes)
 static int
 is_table(const json_t *j)
 {
-    size_t i;
-
-    for (i = 0; i < json_array_size(j); i++)
+    for (size_t i = 0; i < json_array_size(j); i++)
         if (!json_is_object(json_array_get(j, i)))
             return 0;
     return json_array_size(j) > 0;
@@ -188,10 +212,9 @@ measure(const json_t *rows, struct table *t)
     char text[1024];
     const char *key;
     json_t *v;
-    size_t i;
     int c, w;
 
-    for (i = 0; i < json_array_size(rows); i++) {
+    for (size_t i = 0; i < json_array_size(rows); i++) {
         json_object_foreach(json_array_get(rows, i), key, v) {
             for (c = 0; c < t->n && strcmp(t->cols[c], key) != 0; c++)
                 ;
@@ -230,7 +253,6 @@ show_table(FILE *out, const json_t *rows, int indent)
 {
     struct table t = { .n = 0 };
     char text[1024];
-    size_t i;
     int c;
 
     measure(rows, &t);
@@ -238,7 +260,7 @@ show_table(FILE *out, const json_t *rows, int indent)
     for (c = 0; c < t.n; c++)
         cell(out, &t, c, t.cols[c]);
     fputc('\n', out);
-    for (i = 0; i < json_array_size(rows); i++) {
+    for (size_t i = 0; i < json_array_size(rows); i++) {
         fprintf(out, "%*s", indent, "");
         for (c = 0; c < t.n; c++) {
             const json_t *v = json_object_get(json_array_get(rows, i), t.cols[c]);
@@ -289,4 +311,115 @@ fct_show(FILE *out, const json_t *j, int indent)
         scalar(j, text, sizeof(text));
         fprintf(out, "%*s%s\n", indent, "", text);
     }
+}
+
+/* ---- templates ------------------------------------------------------------------ */
+
+/* Member "a.b" of o; of "" o itself. */
+static const json_t *
+member(const json_t *o, const char *path)
+{
+    const char *dot = strchr(path, '.');
+    char key[64];
+
+    if (dot == NULL)
+        return path[0] != '\0' ? json_object_get(o, path) : o;
+    snprintf(key, sizeof(key), "%.*s", (int)(dot - path), path);
+    return member(json_object_get(o, key), dot + 1);
+}
+
+static int
+holds(const json_t *o, const char *cond)
+{
+    char key[64];
+    const json_t *v;
+    double n;
+
+    if (cond[0] == '!')
+        return !holds(o, cond + 1);
+    snprintf(key, sizeof(key), "%.*s", (int)strcspn(cond, "=?"), cond);
+    cond += strlen(key);
+    v = member(o, key);
+    n = json_number_value(v);
+    if (*cond == '=')
+        return json_is_string(v) && strcmp(json_string_value(v), cond + 1) == 0;
+    return *cond == '?' ? v != NULL
+                        : n < 0 || n > 0 || json_is_true(v) || json_is_object(v) ||
+            json_array_size(v) > 0 || json_string_length(v) > 0;
+}
+
+/* "PATH", "PATH:FORM" or "PATH/N:FORM" */
+static void
+put_value(FILE *out, const json_t *o, char *spec)
+{
+    char text[1024] = "", *form = strchr(spec, ':'), *by, *kind;
+    long width, digits = -1;
+    const json_t *v;
+    double scale = 1;
+
+    if (form != NULL)
+        *form++ = '\0';
+    if ((by = strchr(spec, '/')) != NULL) {
+        *by++ = '\0';
+        scale = strtod(by, NULL);
+    }
+    v = member(o, spec);
+    if (form == NULL && json_is_string(v)) {
+        fputs(json_string_value(v), out);
+        return;
+    }
+    width = strtol(form != NULL ? form : "", &kind, 10);
+    if (*kind == '.')
+        digits = strtol(kind + 1, &kind, 10);
+    if (strcmp(kind, "age") == 0)
+        fct_age((long long)json_integer_value(v), text, sizeof(text));
+    else if (strcmp(kind, "bytes") == 0)
+        (void)fct_bytes(json_number_value(v), text);
+    else if (strcmp(kind, "MiB") == 0)
+        snprintf(text, sizeof(text), "%lld", (long long)json_integer_value(v) >> 20);
+    else if (kind[0] == 'd')
+        fct_date((time_t)json_integer_value(v), kind[1] == 's', text, sizeof(text));
+    else if (digits >= 0)
+        snprintf(text, sizeof(text), "%.*f", (int)digits, json_number_value(v) / scale);
+    else if (json_is_string(v))
+        snprintf(text, sizeof(text), "%s", json_string_value(v));
+    else if (v != NULL)
+        scalar(v, text, sizeof(text));
+    fprintf(out, "%*s", (int)width, text);
+}
+
+static void
+fill(FILE *out, const char *p, const char *end, const json_t *o)
+{
+    char head[96];
+
+    while (p < end) {
+        const char *from = p + 1, *to = from + strcspn(from, *p == '{' ? "}" : "|");
+        const json_t *v;
+        int deep = 1;
+
+        if (*p != '{' && *p != '[') {
+            fputc(*p++, out);
+            continue;
+        }
+        snprintf(head, sizeof(head), "%.*s", (int)(to - from), from);
+        if (*p == '{') {
+            put_value(out, o, head);
+            p = to + 1;
+            continue;
+        }
+        for (p = from = to + 1; p < end && deep > 0; p++)
+            deep += (*p == '[') - (*p == ']');
+        v = head[0] == '*' ? member(o, head + 1) : NULL;
+        for (size_t i = 0; i < json_array_size(v); i++)
+            fill(out, from, p - 1, json_array_get(v, i));
+        if (json_is_object(v) || (head[0] != '*' && holds(o, head)))
+            fill(out, from, p - 1, v != NULL ? v : o);
+    }
+}
+
+void
+fct_text(FILE *out, const char *text, const json_t *o)
+{
+    fill(out, text, text + strlen(text), o);
 }

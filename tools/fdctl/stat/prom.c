@@ -35,10 +35,10 @@ struct prm {
 static void
 prm_escape(const char *text, char *ret, size_t ret_bytes)
 {
-    size_t n = strlen(text), at = 0, i, len;
+    size_t n = strlen(text), at = 0, len;
     uint32_t cp;
 
-    for (i = 0; i < n && at + 4 < ret_bytes; i += len > 0 ? len : 1) {
+    for (size_t i = 0; i < n && at + 4 < ret_bytes; i += len > 0 ? len : 1) {
         len = txt_char(text + i, n - i, &cp);
         if (len == 0)
             at += (size_t)snprintf(ret + at, ret_bytes - at, "\xef\xbf\xbd");
@@ -296,9 +296,9 @@ static void
 prm_own(struct prm *p)
 {
     char name[128], text[64];
-    size_t i, k;
+    size_t k;
 
-    for (i = 0; i < cnt_count(); i++) {
+    for (size_t i = 0; i < cnt_count(); i++) {
         const struct cnt_row *r = cnt_row(i);
         uint64_t v = fct_seg_value(p->s, r);
 
@@ -312,7 +312,7 @@ prm_own(struct prm *p)
             snprintf(text, sizeof(text), "%llu", (unsigned long long)v);
         prm_sample(p, "", r->worker ? p->model : "", "", "", text);
     }
-    for (i = 0; i < CNT_H__N; i++) {
+    for (size_t i = 0; i < CNT_H__N; i++) {
         const struct cnt_hist_row *r = cnt_hist_row(i);
 
         for (k = 0; k < N_VLN_HIST && (size_t)vln_hist[k].idx != i; k++)

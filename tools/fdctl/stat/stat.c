@@ -11,7 +11,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "daemon/common/text.h"
 #include "tools/fdctl/commands.h"
 
 /* ---- histograms in figures --------------------------------------------------------- */
@@ -22,14 +21,8 @@ stt_human(const char *unit, double v, char *ret, size_t ret_bytes)
     static const struct {
         double from;
         const char *unit;
-    } steps[] = {
-        { 3600e9, "h" },
-        { 60e9, "min" },
-        { 1e9, "s" },
-        { 1e6, "ms" },
-        { 1e3, "us" },
-        { 0, "ns" },
-    };
+    } steps[] = { { 3600e9, "h" }, { 60e9, "min" }, { 1e9, "s" }, { 1e6, "ms" },
+        { 1e3, "us" }, { 0, "ns" } };
     size_t i = 0;
 
     if (strcmp(unit, "ns") != 0) {
@@ -78,26 +71,17 @@ row_group(size_t i)
 static int
 nothing_named(const char *word)
 {
-    const char *nearest = "", *bare = strchr(word, '.');
-    unsigned best = ~0u, n;
+    const char *bare = strchr(word, '.');
+    struct fct_near near = { .like = bare != NULL ? bare + 1 : word, .best = ~0u };
 
     if (strpbrk(word, "*?[") != NULL)
         return fct_fail(FCT_EX_USAGE,
-            "stat: no counter matches '%s'; fdctl stat -1 "
-            "lists all",
-            word);
-    bare = bare != NULL ? bare + 1 : word;
-    for (size_t i = 0; i < STT_N_ROW; i++) {
-        n = txt_distance(bare, row_name(i));
-        if (n < best) {
-            best = n;
-            nearest = row_name(i);
-        }
-    }
+            "stat: no counter matches '%s'; fdctl stat -1 lists all", word);
+    for (size_t i = 0; i < STT_N_ROW; i++)
+        fct_near(&near, row_name(i));
     return fct_fail(FCT_EX_USAGE,
-        "stat: no counter is named '%s'; the nearest is '%s'; "
-        "fdctl stat -1 lists all",
-        word, nearest);
+        "stat: no counter is named '%s'; the nearest is '%s'; fdctl stat -1 lists all",
+        word, near.name);
 }
 
 int
@@ -137,13 +121,12 @@ static int
 print_json(const struct cnt_seg *s, const uint8_t *pick)
 {
     json_t *g = json_object(), *w = json_object(), *h = json_object();
-    size_t i;
 
-    for (i = 0; i < cnt_count(); i++)
+    for (size_t i = 0; i < cnt_count(); i++)
         if (pick[i])
             json_object_set_new(cnt_row(i)->worker ? w : g, cnt_row(i)->name,
                 json_integer((json_int_t)fct_seg_value(s, cnt_row(i))));
-    for (i = 0; i < CNT_H__N; i++)
+    for (size_t i = 0; i < CNT_H__N; i++)
         if (pick[cnt_count() + i])
             json_object_set_new(h, cnt_hist_row(i)->name,
                 hist_json(cnt_hist_row(i), &s->h[i]));
@@ -333,19 +316,16 @@ check(const struct stat_args *a)
             a->prom ? "prometheus" : "textfile");
     if (a->prom && a->textfile != NULL)
         return fct_fail(FCT_EX_USAGE,
-            "stat: --prometheus prints and --textfile writes a "
-            "file; name one");
+            "stat: --prometheus prints and --textfile writes a file; name one");
     if (prom && a->n_word > 0)
         return fct_fail(FCT_EX_USAGE,
-            "stat: --%s has every metric; names of counters go "
-            "with the text and --json",
+            "stat: --%s has every metric; names of counters go with the text and --json",
             a->prom ? "prometheus" : "textfile");
     if (a->names != 0 && !prom)
         return fct_fail(FCT_EX_USAGE, "stat: --names needs --prometheus or --textfile");
     if (a->prom && a->interval > 0)
         return fct_fail(FCT_EX_USAGE,
-            "stat: --prometheus prints once; to repeat: "
-            "--textfile FILE -i S");
+            "stat: --prometheus prints once; to repeat: --textfile FILE -i S");
     return 0;
 }
 

@@ -47,16 +47,14 @@ quantiles(const struct top_raw *old, const struct top_raw *now, struct top_rates
     static const enum cnt_hist_idx which[TOP_L__N] = { CNT_H_ttft, CNT_H_itl, CNT_H_tpot,
         CNT_H_queue, CNT_H_e2e };
     uint64_t delta[CNT_MAX_BUCKET];
-    uint32_t b;
-    int i;
 
-    for (i = 0; i < TOP_L__N; i++) {
+    for (int i = 0; i < TOP_L__N; i++) {
         const struct cnt_hist *was = &old->h[which[i]], *is = &now->h[which[i]];
         const struct cnt_hist_row *row = cnt_hist_row(which[i]);
         struct top_quant *q = &ret->lat[i];
 
         q->n = 0;
-        for (b = 0; b < CNT_MAX_BUCKET; b++) {
+        for (uint32_t b = 0; b < CNT_MAX_BUCKET; b++) {
             delta[b] = is->bucket[b] > was->bucket[b] ? is->bucket[b] - was->bucket[b] : 0;
             q->n += delta[b];
         }
@@ -108,7 +106,6 @@ void
 top_history_add(struct top_history *h, const struct top_rates *r)
 {
     double v[TOP_S__N] = { -1, -1, -1, -1 };
-    int i;
 
     if (r != NULL) {
         v[TOP_S_OUT] = r->out;
@@ -116,7 +113,7 @@ top_history_add(struct top_history *h, const struct top_rates *r)
         v[TOP_S_BUSY] = r->busy;
         v[TOP_S_KV] = r->kv;
     }
-    for (i = 0; i < TOP_S__N; i++)
+    for (int i = 0; i < TOP_S__N; i++)
         h->v[i][h->at] = (float)v[i];
     h->at = (h->at + 1) % TOP_HISTORY;
     if (h->n < TOP_HISTORY)

@@ -13,6 +13,12 @@
 
 /* ---- head ---------------------------------------------------------------- */
 
+static const json_t *
+worker_of(const struct top *t)
+{
+    return json_object_get(t->status, "worker");
+}
+
 static const char *
 state_text(const struct top *t)
 {
@@ -20,7 +26,7 @@ state_text(const struct top *t)
         return "ended";
     if (t->silent > 0)
         return "silent";
-    return t->st.known ? t->st.state : "running";
+    return t->status != NULL ? fct_str(t->status, "state") : "running";
 }
 
 static void
@@ -36,46 +42,49 @@ head(const struct top *t, struct top_canvas *c)
         snprintf(right, sizeof(right), "up %s   every %g s   %s ", up, t->interval,
             t->clock);
     w = (int)strlen(right);
-    x = top_print(c, 0, 1, c->w, TOP_HEAD, "fdd%s%s   ", t->st.known ? " " : "",
-        t->st.known ? t->st.version : "");
+    x = top_print(c, 0, 1, c->w, TOP_HEAD, "fdd%s%s   ", t->status != NULL ? " " : "",
+        fct_str(t->status, "version"));
     fct_plain(t->seg->model, sizeof(t->seg->model), model, sizeof(model));
     x = top_print(c, 0, x, c->w - w - 25, TOP_HEAD, "%s",
         model[0] != '\0' ? model : "no model yet");
     x = top_print(c, 0, x, c->w - w - 1, TOP_HEAD, "   %s", state_text(t));
-    if (t->st.known && !t->gone)
-        top_print(c, 0, x, c->w - w - 1, TOP_HEAD, ", worker %s", t->st.phase);
+    if (t->status != NULL && !t->gone)
+        top_print(c, 0, x, c->w - w - 1, TOP_HEAD, ", worker %s",
+            fct_str(worker_of(t), "phase"));
     top_text(c, 0, c->w - w, 0, TOP_HEAD, right);
     top_paint(c, 0, 0, 0, TOP_HEAD);
 }
 
 /* What the worker does instead of working; "" if it works. */
 static void
-worker_text(const struct top_status *s, char *ret, size_t ret_bytes)
+worker_text(const json_t *w, char *ret, size_t ret_bytes)
 {
+    const json_t *retry = json_object_get(w, "retry");
+    const json_t *why = json_is_object(retry) ? retry : w;
+    const char *phase = fct_str(w, "phase"), *death = fct_str(w, "last_death");
+    const char *error = fct_str(why, "error"), *fix = fct_str(why, "fix");
+    int is_none = strcmp(phase, "none") == 0;
     char in[24];
 
-    if (strcmp(s->phase, "ready") == 0) {
+    if (strcmp(phase, "ready") == 0)
         ret[0] = '\0';
-    } else if (s->is_blocked) {
-        snprintf(ret, ret_bytes, "worker blocked: %s%s%s", s->error,
-            s->fix[0] != '\0' ? "; " : "", s->fix);
-    } else if (s->restart_in_ms > 0) {
+    else if (why == retry)
+        snprintf(ret, ret_bytes, "worker blocked: %s%s%s", error,
+            fix[0] != '\0' ? "; " : "", fix);
+    else if (fct_num(w, "restart_in_ms") > 0)
         snprintf(ret, ret_bytes, "the worker died (%s), a new one starts in %s",
-            s->death[0] != '\0' ? s->death : s->error,
-            top_age((double)s->restart_in_ms, in));
-    } else if (s->error[0] != '\0') {
-        snprintf(ret, ret_bytes, "worker %s: %s%s%s", s->phase, s->error,
-            s->fix[0] != '\0' ? "; " : "", s->fix);
-    } else if (strcmp(s->phase, "loading") == 0) {
-        snprintf(ret, ret_bytes, "worker loading, %lld %%", (long long)s->load_percent);
-    } else if (s->deaths > 0) {
+            death[0] != '\0' ? death : error, top_age(fct_real(w, "restart_in_ms"), in));
+    else if (error[0] != '\0')
+        snprintf(ret, ret_bytes, "worker %s: %s%s%s", phase, error,
+            fix[0] != '\0' ? "; " : "", fix);
+    else if (strcmp(phase, "loading") == 0)
+        snprintf(ret, ret_bytes, "worker loading, %lld %%", fct_num(w, "load_percent"));
+    else if (fct_num(w, "deaths") > 0)
         snprintf(ret, ret_bytes, "%s%s; %lld died before%s%s",
-            strcmp(s->phase, "none") == 0 ? "no worker" : "worker ",
-            strcmp(s->phase, "none") == 0 ? "" : s->phase, (long long)s->deaths,
-            s->death[0] != '\0' ? ", the last: " : "", s->death);
-    } else {
-        snprintf(ret, ret_bytes, "worker %s", s->phase);
-    }
+            is_none ? "no worker" : "worker ", is_none ? "" : phase, fct_num(w, "deaths"),
+            death[0] != '\0' ? ", the last: " : "", death);
+    else
+        snprintf(ret, ret_bytes, "worker %s", phase);
 }
 
 /* One line for what is out of the ordinary. */
@@ -88,35 +97,32 @@ notice(const struct top *t, struct top_canvas *c)
     if (t->gone) {
         attr = TOP_BAD;
         snprintf(text, sizeof(text),
-            "the daemon (pid %d) has ended; its last figures; "
-            "waiting for a new one",
+            "the daemon (pid %d) has ended; its last figures; waiting for a new one",
             (int)t->gate_pid);
     } else if (t->silent > 0) {
         attr = TOP_BAD;
         snprintf(text, sizeof(text),
-            "the daemon (pid %d) has not moved for %d s: "
-            "stopped or hung",
+            "the daemon (pid %d) has not moved for %d s: stopped or hung",
             (int)t->gate_pid, t->silent);
     } else if (t->frozen) {
         snprintf(text, sizeof(text), "frozen at %s; space goes on", t->clock);
-    } else if (t->st.known) {
-        worker_text(&t->st, text, sizeof(text));
+    } else if (t->status != NULL) {
+        const json_t *w = worker_of(t), *retry = json_object_get(w, "retry");
+        const char *state = fct_str(t->status, "state");
+
+        worker_text(w, text, sizeof(text));
         if (text[0] != '\0' &&
-            (strcmp(t->st.state, "degraded") == 0 || t->st.restart_in_ms > 0 ||
-                t->st.error[0] != '\0'))
+            (strcmp(state, "degraded") == 0 || fct_num(w, "restart_in_ms") > 0 ||
+                fct_str(json_is_object(retry) ? retry : w, "error")[0] != '\0'))
             attr = TOP_BAD;
-        if (text[0] == '\0' && t->st.paused)
+        if (text[0] == '\0' && top_is_paused(t))
             snprintf(text, sizeof(text),
-                "paused: requests are queued, none is started; "
-                "p goes on");
-        else if (text[0] == '\0' && strcmp(t->st.state, "draining") == 0)
+                "paused: requests are queued, none is started; p goes on");
+        else if (text[0] == '\0' && strcmp(state, "draining") == 0)
             snprintf(text, sizeof(text),
-                "draining: new requests are refused; D takes "
-                "them again");
-        else if (text[0] == '\0' && strcmp(t->st.state, "stopping") == 0)
-            snprintf(text, sizeof(text),
-                "stopping: the daemon ends when its requests "
-                "have");
+                "draining: new requests are refused; D takes them again");
+        else if (text[0] == '\0' && strcmp(state, "stopping") == 0)
+            snprintf(text, sizeof(text), "stopping: the daemon ends when its requests have");
     }
     if (text[0] != '\0')
         top_print(c, 1, 0, 0, attr, " %s %s", t->gone || t->silent > 0 ? "!!" : "*", text);
@@ -183,9 +189,8 @@ static void
 sparks(const struct top *t, struct top_canvas *c, int y, int w)
 {
     char value[24];
-    int i;
 
-    for (i = 0; i < TOP_S__N; i++) {
+    for (int i = 0; i < TOP_S__N; i++) {
         enum top_line line = (enum top_line)i;
         struct top_series s = top_history_line(&t->hist, line);
 
@@ -305,9 +310,8 @@ static void
 charts(const struct top *t, struct top_canvas *c, int y, int w, int each)
 {
     char value[24], peak[24], text[48];
-    int i;
 
-    for (i = 0; i < TOP_S__N; i++, y += each) {
+    for (int i = 0; i < TOP_S__N; i++, y += each) {
         enum top_line line = (enum top_line)i;
         struct top_series s = top_history_line(&t->hist, line);
         double max = line_max(&s, line, w - 15);
@@ -330,14 +334,13 @@ latencies(const struct top *t, struct top_canvas *c, int y, int x)
 {
     static const char *const names[TOP_L__N] = { "TTFT", "ITL", "TPOT", "queue", "E2E" };
     char v[24];
-    int i;
 
     top_text(c, y, x, 0, TOP_NAME, "latency");
     right_aligned(c, y, x + 22, TOP_NAME, "p50");
     right_aligned(c, y, x + 33, TOP_NAME, "p90");
     right_aligned(c, y, x + 44, TOP_NAME, "p99");
     right_aligned(c, y, x + 55, TOP_NAME, "seen");
-    for (i = 0; i < TOP_L__N; i++) {
+    for (int i = 0; i < TOP_L__N; i++) {
         const struct top_quant *q = &t->r.lat[i];
 
         y++;
@@ -354,6 +357,7 @@ latencies(const struct top *t, struct top_canvas *c, int y, int x)
 static void
 worker_line(const struct top *t, struct top_canvas *c, int y, int x)
 {
+    const json_t *w = worker_of(t);
     char v[24], text[64];
     int at = x + 11;
 
@@ -362,9 +366,9 @@ worker_line(const struct top *t, struct top_canvas *c, int y, int x)
     at = pair(c, y, at, c->w, TOP_VALUE, "pid", t->seg->worker_pid != 0 ? text : "-");
     at = pair(c, y, at, c->w, not_zero((double)t->raw.g.worker_deaths, TOP_BAD), "deaths",
         top_count((double)t->raw.g.worker_deaths, v));
-    if (t->st.known && t->st.credits > 0) {
-        snprintf(text, sizeof(text), "%lld of %lld", (long long)t->st.credits_used,
-            (long long)t->st.credits);
+    if (fct_num(w, "credits") > 0) {
+        snprintf(text, sizeof(text), "%lld of %lld", fct_num(w, "credits_used"),
+            fct_num(w, "credits"));
         at = pair(c, y, at, c->w, TOP_VALUE, "credits", text);
     }
     pair(c, y, at, c->w, TOP_VALUE, "weights", top_bytes((double)t->raw.w.weight_bytes, v));
@@ -420,13 +424,12 @@ keys(const struct top *t, struct top_canvas *c, int y)
         { "u r c", "views" }, { "s", "sort" }, { "k", "cancel" }, { "p", "pause" },
         { "d", "drain" }, { "space", "freeze" }, { "+ -", "interval" },
         { "S", "reverse" }, { "D", "drain off" } };
-    size_t i;
     int x = 1;
 
-    for (i = 0; i < sizeof(what) / sizeof(what[0]); i++) {
+    for (size_t i = 0; i < sizeof(what) / sizeof(what[0]); i++) {
         const char *text = what[i][1];
 
-        if (what[i][0][0] == 'p' && t->st.paused)
+        if (what[i][0][0] == 'p' && top_is_paused(t))
             text = "go on";
         if (what[i][0][0] == 's' && what[i][0][1] == 'p' && t->frozen)
             text = "thaw";
@@ -456,33 +459,28 @@ message(const struct top *t, struct top_canvas *c, int y_end, int draw)
 static void
 help(struct top_canvas *c)
 {
-    static const char *const lines[][2] = {
-        { "u r c", "show users, requests or clients" },
+    static const char *const lines[][2] = { { "u r c", "show users, requests or clients" },
         { "up down pgup pgdn home end", "select a row" },
         { "s S", "sort by the next column; the other way round" },
         { "k", "cancel the selected request or client; asks" },
         { "p", "pause: start no queued request; or go on; asks" },
         { "d D", "drain: refuse new requests; asks; D takes them again" },
-        { "space", "freeze the screen, and go on" },
-        { "+ -", "longer, shorter interval" },
-        { "ctrl-l", "draw again" },
-        { "q", "quit" },
-    };
+        { "space", "freeze the screen, and go on" }, { "+ -", "longer, shorter interval" },
+        { "ctrl-l", "draw again" }, { "q", "quit" } };
     static const char *const about[] = {
         "tok/s, busy, step, gap, TTFT, ITL: over the last interval; - is none.",
         "busy: share of the time in which the model ran; gap: time the device",
         "waited between two steps although there was work.", NULL
     };
-    size_t i;
     int y = 1;
 
     top_text(c, 0, 1, 0, TOP_HEAD, "fdctl top: keys (any key goes back)");
     top_paint(c, 0, 0, 0, TOP_HEAD);
-    for (i = 0; i < sizeof(lines) / sizeof(lines[0]); i++, y++) {
+    for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++, y++) {
         top_text(c, y, 1, 0, TOP_VALUE, lines[i][0]);
         top_text(c, y, c->w >= 80 ? 28 : 10 + (i == 1 ? 18 : 0), 0, TOP_PLAIN, lines[i][1]);
     }
-    for (i = 0; about[i] != NULL; i++)
+    for (size_t i = 0; about[i] != NULL; i++)
         top_text(c, y + 1 + (int)i, 1, 0, TOP_NAME, about[i]);
 }
 

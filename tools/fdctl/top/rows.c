@@ -4,258 +4,205 @@
 
 #include "tools/fdctl/top/top.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- answers ------------------------------------------------------------- */
+/* ---- answers: rows are the daemon's objects with further members ----------------- */
+
+double
+top_row_real(const json_t *row, const char *key)
+{
+    const json_t *v = json_object_get(row, key);
+
+    return json_is_number(v) ? json_number_value(v) : TOP_NONE;
+}
+
+int64_t
+top_row_id(const json_t *row)
+{
+    return fct_num(row, json_object_get(row, "id") != NULL ? "id" : "session");
+}
 
 static void
-text(const json_t *o, const char *key, char *ret, size_t ret_bytes)
+add_num(json_t *row, const char *key, long long n)
 {
-    const char *s = json_string_value(json_object_get(o, key));
-    size_t n;
-
-    snprintf(ret, ret_bytes, "%s", s != NULL ? s : "");
-    /* Not in the middle of a character. */
-    for (n = strlen(ret);
-         s != NULL && s[n] != '\0' && n > 0 && ((unsigned char)s[n] & 0xc0) == 0x80; n--)
-        ret[n - 1] = '\0';
+    json_object_set_new(row, key, json_integer(fct_num(row, key) + n));
 }
 
-static struct top_row *
-add(struct top_rows *rows)
+/* A copy of the object to the list. */
+static json_t *
+add_row(json_t *list, json_t *o)
 {
-    struct top_row *r;
+    json_t *row = json_is_object(o) ? json_copy(o) : json_object();
 
-    if (fct_room(&rows->row, rows->n + 1, &rows->cap, sizeof(*r)) != 0)
-        return NULL;
-    r = &rows->row[rows->n++];
-    memset(r, 0, sizeof(*r));
-    r->rate = r->share = TOP_NONE;
-    return r;
+    return json_array_append_new(list, row) == 0 ? row : NULL;
 }
 
-void
-top_rows_free(struct top_rows *rows)
+/* Rows by their ids, as the keys of an object. */
+static json_t *
+index_of(const json_t *rows)
 {
-    free(rows->row);
-    memset(rows, 0, sizeof(*rows));
-}
-
-static int
-by_id(const void *a, const void *b)
-{
-    const struct top_row *x = *(const struct top_row *const *)a;
-    const struct top_row *y = *(const struct top_row *const *)b;
-
-    return x->id < y->id ? -1 : x->id > y->id;
-}
-
-/* Pointers to the rows, by id; NULL: no memory, or there are none. */
-static const struct top_row **
-index_of(const struct top_rows *rows)
-{
-    const struct top_row **ix = rows->n > 0 ? malloc(rows->n * sizeof(*ix)) : NULL;
+    json_t *ix = json_object(), *row;
+    char key[24];
     size_t i;
 
-    for (i = 0; i < rows->n && ix != NULL; i++)
-        ix[i] = &rows->row[i];
-    if (ix != NULL)
-        qsort(ix, rows->n, sizeof(*ix), by_id);
+    json_array_foreach(rows, i, row) {
+        snprintf(key, sizeof(key), "%lld", (long long)top_row_id(row));
+        json_object_set(ix, key, row);
+    }
     return ix;
 }
 
-static const struct top_row *
-find(const struct top_row **ix, size_t n, const struct top_row *key)
+static json_t *
+find(const json_t *ix, long long id)
 {
-    const struct top_row **p;
+    char key[24];
 
-    p = ix != NULL ? bsearch(&key, ix, n, sizeof(*ix), by_id) : NULL;
-    return p != NULL ? *p : NULL;
+    snprintf(key, sizeof(key), "%lld", id);
+    return json_object_get(ix, key);
 }
 
-/* Tokens per second: what came since the rows before; of a new one, since it was
+/* Tokens per second: what came since the row before; of a new one, since it was
  * submitted. */
-static double
-rate_of(const struct top_row *r, const struct top_row *old, double secs)
-{
-    if (old != NULL && secs > 0 && r->output >= old->output)
-        return (double)(r->output - old->output) / secs;
-    return r->age_ms > 0 ? (double)r->output * 1e3 / (double)r->age_ms : TOP_NONE;
-}
-
-int
-top_rows_requests(const json_t *answer, const struct top_rows *old, double secs,
-    struct top_rows *ret)
-{
-    const json_t *list = json_object_get(answer, "requests"), *o;
-    const struct top_row **ix = index_of(old);
-    struct top_row *r = NULL;
-    size_t i;
-
-    ret->n = 0;
-    json_array_foreach(list, i, o) {
-        r = add(ret);
-        if (r == NULL)
-            break;
-        r->id = fct_num(o, "id");
-        r->session = fct_num(o, "session");
-        r->pid = fct_num(o, "pid");
-        r->n = fct_num(o, "n");
-        r->prompt = fct_num(o, "prompt_tokens");
-        r->output = fct_num(o, "output_tokens");
-        r->max_new = fct_num(o, "max_new");
-        r->cost = fct_num(o, "cost");
-        r->priority = fct_num(o, "priority");
-        r->weight = fct_num(o, "weight");
-        r->age_ms = fct_num(o, "age_ms");
-        text(o, "user", r->user, sizeof(r->user));
-        text(o, "client", r->name, sizeof(r->name));
-        text(o, "state", r->state, sizeof(r->state));
-        text(o, "op", r->op, sizeof(r->op));
-        r->queued = strcmp(r->state, "queued") == 0;
-        r->running = !r->queued;
-        r->rate = r->queued ? TOP_NONE : rate_of(r, find(ix, old->n, r), secs);
-        if (r->max_new > 0)
-            r->share = (double)r->output / (double)(r->max_new * (r->n > 0 ? r->n : 1));
-    }
-    free(ix);
-    return r == NULL && json_array_size(list) > 0 ? -ENOMEM : 0;
-}
-
-/* What the requests add to a session's or a user's row. */
 static void
-take(struct top_row *r, const struct top_row *q)
+set_rate(json_t *row, const json_t *old, double secs)
 {
-    r->running += q->running;
-    r->queued += q->queued;
-    r->prompt += q->prompt;
-    r->output += q->output;
-    if (q->rate >= 0)
-        r->rate = (r->rate >= 0 ? r->rate : 0) + q->rate;
+    long long out = fct_num(row, "output_tokens"), was = fct_num(old, "output_tokens");
+    long long age_ms = fct_num(row, "age_ms");
+
+    if (old != NULL && secs > 0 && out >= was)
+        json_object_set_new(row, "rate", json_real((double)(out - was) / secs));
+    else if (age_ms > 0)
+        json_object_set_new(row, "rate", json_real((double)out * 1e3 / (double)age_ms));
 }
 
-int
-top_rows_clients(const json_t *answer, const struct top_rows *requests, struct top_rows *ret)
+json_t *
+top_rows_requests(const json_t *answer, const json_t *old, double secs)
 {
-    const json_t *list = json_object_get(answer, "clients"), *o;
-    const struct top_row **ix;
-    struct top_row *r = NULL;
+    json_t *rows = json_array(), *ix = index_of(old), *o, *row;
     size_t i;
 
-    ret->n = 0;
-    json_array_foreach(list, i, o) {
-        r = add(ret);
-        if (r == NULL)
-            return -ENOMEM;
-        r->id = r->session = fct_num(o, "session");
-        r->pid = fct_num(o, "pid");
-        r->sessions = 1;
-        r->weight = fct_num(o, "weight");
-        r->age_ms = fct_num(o, "age_ms");
-        r->total = fct_num(o, "requests_total");
-        r->held = fct_num(o, "held_records");
-        text(o, "user", r->user, sizeof(r->user));
-        text(o, "name", r->name, sizeof(r->name));
-        text(o, "state", r->state, sizeof(r->state));
-    }
-    ix = index_of(ret);
-    for (i = 0; i < requests->n; i++) {
-        struct top_row key = { .id = requests->row[i].session };
-        const struct top_row *s = find(ix, ret->n, &key);
+    json_array_foreach(json_object_get(answer, "requests"), i, o) {
+        int is_queued = strcmp(fct_str(o, "state"), "queued") == 0;
+        long long n = fct_num(o, "n"), max_new = fct_num(o, "max_new");
 
-        if (s != NULL)
-            take(&ret->row[s - ret->row], &requests->row[i]);
+        if ((row = add_row(rows, o)) == NULL)
+            break;
+        json_object_set_new(row, is_queued ? "queued" : "running", json_integer(1));
+        if (!is_queued)
+            set_rate(row, find(ix, top_row_id(row)), secs);
+        if (max_new > 0)
+            json_object_set_new(row, "share",
+                json_real(
+                    fct_real(o, "output_tokens") / (double)(max_new * (n > 0 ? n : 1))));
     }
-    free(ix);
-    return 0;
+    json_decref(ix);
+    return rows;
 }
 
-/* The user's row, made if there is none. Users are few. */
-static struct top_row *
-user_row(struct top_rows *rows, const char *user)
+/* What a request adds to a session's or a user's row. */
+static void
+take(json_t *row, const json_t *q)
 {
-    struct top_row *r;
-    size_t i;
+    static const char *const sums[] = { "running", "queued", "prompt_tokens",
+        "output_tokens" };
+    double rate = top_row_real(row, "rate"), more = top_row_real(q, "rate");
 
-    for (i = 0; i < rows->n; i++)
-        if (strcmp(rows->row[i].user, user) == 0)
-            return &rows->row[i];
-    r = add(rows);
-    if (r != NULL)
-        snprintf(r->user, sizeof(r->user), "%s", user);
-    return r;
+    for (size_t i = 0; i < sizeof(sums) / sizeof(sums[0]); i++)
+        add_num(row, sums[i], fct_num(q, sums[i]));
+    if (more >= 0)
+        json_object_set_new(row, "rate", json_real((rate >= 0 ? rate : 0) + more));
 }
 
-int
-top_rows_users(const struct top_rows *requests, const struct top_rows *clients,
-    struct top_rows *ret)
+json_t *
+top_rows_clients(const json_t *answer, const json_t *requests)
 {
-    struct top_row *r;
+    json_t *rows = json_array(), *ix, *o;
     size_t i;
 
-    ret->n = 0;
-    for (i = 0; i < clients->n; i++) {
-        r = user_row(ret, clients->row[i].user);
-        if (r == NULL)
-            return -ENOMEM;
-        r->sessions++;
-        r->weight = clients->row[i].weight;
-        r->total += clients->row[i].total;
+    json_array_foreach(json_object_get(answer, "clients"), i, o)
+        (void)add_row(rows, o);
+    ix = index_of(rows);
+    json_array_foreach(requests, i, o)
+        if (find(ix, fct_num(o, "session")) != NULL)
+            take(find(ix, fct_num(o, "session")), o);
+    json_decref(ix);
+    return rows;
+}
+
+/* The row of its user, made if there is none. */
+static json_t *
+user_row(json_t *by_user, const json_t *o)
+{
+    const char *user = fct_str(o, "user");
+
+    if (json_object_get(by_user, user) == NULL)
+        json_object_set_new(by_user, user, json_pack("{s:s}", "user", user));
+    return json_object_get(by_user, user);
+}
+
+json_t *
+top_rows_users(const json_t *requests, const json_t *clients)
+{
+    json_t *by_user = json_object(), *rows = json_array(), *o, *row;
+    const char *user;
+    size_t i;
+
+    json_array_foreach(clients, i, o) {
+        row = user_row(by_user, o);
+        add_num(row, "sessions", 1);
+        add_num(row, "requests_total", fct_num(o, "requests_total"));
+        json_object_set_new(row, "weight", json_integer(fct_num(o, "weight")));
     }
-    for (i = 0; i < requests->n; i++) {
-        r = user_row(ret, requests->row[i].user);
-        if (r == NULL)
-            return -ENOMEM;
-        take(r, &requests->row[i]);
-        r->weight = requests->row[i].weight;
-        r->cost += requests->row[i].queued ? requests->row[i].cost : 0;
-        if (requests->row[i].age_ms > r->age_ms)
-            r->age_ms = requests->row[i].age_ms;
+    json_array_foreach(requests, i, o) {
+        row = user_row(by_user, o);
+        take(row, o);
+        json_object_set_new(row, "weight", json_integer(fct_num(o, "weight")));
+        if (fct_num(o, "queued") != 0)
+            add_num(row, "cost", fct_num(o, "cost"));
+        if (fct_num(o, "age_ms") > fct_num(row, "age_ms"))
+            json_object_set(row, "age_ms", json_object_get(o, "age_ms"));
     }
-    return 0;
+    json_object_foreach(by_user, user, row)
+        json_array_append(rows, row);
+    json_decref(by_user);
+    return rows;
 }
 
 /* ---- columns and order --------------------------------------------------- */
 
-#define AT(field) offsetof(struct top_row, field)
-
-static const struct top_col user_cols[] = { { "USER", TOP_K_TEXT, AT(user), 14, 0, 0 },
-    { "CLIENTS", TOP_K_COUNT, AT(sessions), 7, 0, 1 },
-    { "RUN", TOP_K_COUNT, AT(running), 6, 0, 1 },
-    { "QUEUED", TOP_K_COUNT, AT(queued), 6, 0, 1 },
-    { "PROMPT", TOP_K_COUNT, AT(prompt), 9, 72, 1 },
-    { "OUTPUT", TOP_K_COUNT, AT(output), 9, 72, 1 },
-    { "TOK/S", TOP_K_RATE, AT(rate), 8, 0, 1 },
-    { "OLDEST", TOP_K_AGE, AT(age_ms), 7, 0, 1 },
-    { "WEIGHT", TOP_K_COUNT, AT(weight), 6, 110, 1 },
-    { "QUEUED TOK", TOP_K_COUNT, AT(cost), 10, 110, 1 },
-    { "TOTAL", TOP_K_COUNT, AT(total), 9, 110, 1 }, { NULL, 0, 0, 0, 0, 0 } };
-static const struct top_col request_cols[] = { { "ID", TOP_K_INT, AT(id), 8, 0, 0 },
-    { "USER", TOP_K_TEXT, AT(user), 9, 0, 0 }, { "CLIENT", TOP_K_TEXT, AT(name), 9, 78, 0 },
-    { "STATE", TOP_K_TEXT, AT(state), 7, 0, 0 },
-    { "PROMPT", TOP_K_COUNT, AT(prompt), 7, 0, 1 },
-    { "OUTPUT", TOP_K_COUNT, AT(output), 7, 0, 1 },
-    { "TOK/S", TOP_K_RATE, AT(rate), 6, 0, 1 }, { "AGE", TOP_K_AGE, AT(age_ms), 7, 0, 1 },
-    { "PRI", TOP_K_INT, AT(priority), 4, 72, 0 },
-    { "OF MAX", TOP_K_BAR, AT(share), 16, 110, 1 },
-    { "MAX", TOP_K_COUNT, AT(max_new), 7, 100, 1 }, { "N", TOP_K_INT, AT(n), 3, 120, 1 },
-    { "COST", TOP_K_COUNT, AT(cost), 8, 130, 1 },
-    { "WEIGHT", TOP_K_COUNT, AT(weight), 6, 140, 1 },
-    { "SESSION", TOP_K_INT, AT(session), 8, 150, 0 },
-    { "PID", TOP_K_INT, AT(pid), 9, 160, 0 }, { "OP", TOP_K_TEXT, AT(op), 10, 170, 0 },
-    { NULL, 0, 0, 0, 0, 0 } };
-static const struct top_col client_cols[] = { { "SESSION", TOP_K_INT, AT(id), 8, 0, 0 },
-    { "USER", TOP_K_TEXT, AT(user), 10, 0, 0 },
-    { "CLIENT", TOP_K_TEXT, AT(name), 10, 0, 0 }, { "PID", TOP_K_INT, AT(pid), 9, 90, 0 },
-    { "RUN", TOP_K_COUNT, AT(running), 5, 0, 1 },
-    { "QUEUED", TOP_K_COUNT, AT(queued), 6, 0, 1 },
-    { "TOTAL", TOP_K_COUNT, AT(total), 8, 72, 1 },
-    { "TOK/S", TOP_K_RATE, AT(rate), 6, 0, 1 },
-    { "HELD", TOP_K_COUNT, AT(held), 5, 100, 1 },
-    { "AGE", TOP_K_AGE, AT(age_ms), 7, 0, 1 }, { "STATE", TOP_K_TEXT, AT(state), 7, 80, 0 },
-    { "WEIGHT", TOP_K_COUNT, AT(weight), 6, 110, 1 }, { NULL, 0, 0, 0, 0, 0 } };
+static const struct top_col user_cols[] = { { "USER", TOP_K_TEXT, "user", 14, 0, 0 },
+    { "CLIENTS", TOP_K_COUNT, "sessions", 7, 0, 1 },
+    { "RUN", TOP_K_COUNT, "running", 6, 0, 1 },
+    { "QUEUED", TOP_K_COUNT, "queued", 6, 0, 1 },
+    { "PROMPT", TOP_K_COUNT, "prompt_tokens", 9, 72, 1 },
+    { "OUTPUT", TOP_K_COUNT, "output_tokens", 9, 72, 1 },
+    { "TOK/S", TOP_K_RATE, "rate", 8, 0, 1 }, { "OLDEST", TOP_K_AGE, "age_ms", 7, 0, 1 },
+    { "WEIGHT", TOP_K_COUNT, "weight", 6, 110, 1 },
+    { "QUEUED TOK", TOP_K_COUNT, "cost", 10, 110, 1 },
+    { "TOTAL", TOP_K_COUNT, "requests_total", 9, 110, 1 }, { NULL, 0, NULL, 0, 0, 0 } };
+static const struct top_col request_cols[] = { { "ID", TOP_K_INT, "id", 8, 0, 0 },
+    { "USER", TOP_K_TEXT, "user", 9, 0, 0 }, { "CLIENT", TOP_K_TEXT, "client", 9, 78, 0 },
+    { "STATE", TOP_K_TEXT, "state", 7, 0, 0 },
+    { "PROMPT", TOP_K_COUNT, "prompt_tokens", 7, 0, 1 },
+    { "OUTPUT", TOP_K_COUNT, "output_tokens", 7, 0, 1 },
+    { "TOK/S", TOP_K_RATE, "rate", 6, 0, 1 }, { "AGE", TOP_K_AGE, "age_ms", 7, 0, 1 },
+    { "PRI", TOP_K_INT, "priority", 4, 72, 0 },
+    { "OF MAX", TOP_K_BAR, "share", 16, 110, 1 },
+    { "MAX", TOP_K_COUNT, "max_new", 7, 100, 1 }, { "N", TOP_K_INT, "n", 3, 120, 1 },
+    { "COST", TOP_K_COUNT, "cost", 8, 130, 1 },
+    { "WEIGHT", TOP_K_COUNT, "weight", 6, 140, 1 },
+    { "SESSION", TOP_K_INT, "session", 8, 150, 0 }, { "PID", TOP_K_INT, "pid", 9, 160, 0 },
+    { "OP", TOP_K_TEXT, "op", 10, 170, 0 }, { NULL, 0, NULL, 0, 0, 0 } };
+static const struct top_col client_cols[] = { { "SESSION", TOP_K_INT, "session", 8, 0, 0 },
+    { "USER", TOP_K_TEXT, "user", 10, 0, 0 }, { "CLIENT", TOP_K_TEXT, "name", 10, 0, 0 },
+    { "PID", TOP_K_INT, "pid", 9, 90, 0 }, { "RUN", TOP_K_COUNT, "running", 5, 0, 1 },
+    { "QUEUED", TOP_K_COUNT, "queued", 6, 0, 1 },
+    { "TOTAL", TOP_K_COUNT, "requests_total", 8, 72, 1 },
+    { "TOK/S", TOP_K_RATE, "rate", 6, 0, 1 },
+    { "HELD", TOP_K_COUNT, "held_records", 5, 100, 1 },
+    { "AGE", TOP_K_AGE, "age_ms", 7, 0, 1 }, { "STATE", TOP_K_TEXT, "state", 7, 80, 0 },
+    { "WEIGHT", TOP_K_COUNT, "weight", 6, 110, 1 }, { NULL, 0, NULL, 0, 0, 0 } };
 
 const struct top_col *
 top_cols(enum top_view view)
@@ -273,34 +220,36 @@ struct order {
 static int
 compare(const void *a, const void *b, void *arg)
 {
+    const json_t *p = *(const json_t *const *)a, *q = *(const json_t *const *)b;
     const struct order *o = arg;
-    const char *x = (const char *)a + o->col->at, *y = (const char *)b + o->col->at;
-    const struct top_row *p = a, *q = b;
-    double u, v;
-    int64_t i, k;
-    int d;
+    const char *key = o->col->key;
+    int is_real = o->col->kind == TOP_K_RATE || o->col->kind == TOP_K_BAR, d;
+    double u = is_real ? top_row_real(p, key) : 0, v = is_real ? top_row_real(q, key) : 0;
+    long long i = fct_num(p, key), k = fct_num(q, key);
 
-    if (o->col->kind == TOP_K_TEXT) {
-        d = strcmp(x, y);
-    } else if (o->col->kind == TOP_K_RATE || o->col->kind == TOP_K_BAR) {
-        memcpy(&u, x, sizeof(u));
-        memcpy(&v, y, sizeof(v));
-        d = u < v ? -1 : u > v;
-    } else {
-        memcpy(&i, x, sizeof(i));
-        memcpy(&k, y, sizeof(k));
-        d = i < k ? -1 : i > k;
-    }
+    if (o->col->kind == TOP_K_TEXT)
+        d = strcmp(fct_str(p, key), fct_str(q, key));
+    else
+        d = is_real ? (u > v) - (u < v) : (i > k) - (i < k);
     if (d != 0)
         return o->sign * d;
-    return p->id != q->id ? (p->id < q->id ? -1 : 1) : strcmp(p->user, q->user);
+    i = top_row_id(p);
+    k = top_row_id(q);
+    return i != k ? (i < k ? -1 : 1) : strcmp(fct_str(p, "user"), fct_str(q, "user"));
 }
 
 void
-top_rows_sort(struct top_rows *rows, const struct top_col *col, int reverse)
+top_rows_sort(json_t *rows, const struct top_col *col, int reverse)
 {
     struct order o = { col, (col->down != 0) != (reverse != 0) ? -1 : 1 };
+    size_t n = json_array_size(rows);
+    json_t **list = n > 1 ? calloc(n, sizeof(json_t *)) : NULL;
 
-    if (rows->n > 1)
-        qsort_r(rows->row, rows->n, sizeof(*rows->row), compare, &o);
+    for (size_t i = 0; list != NULL && i < n; i++)
+        list[i] = json_incref(json_array_get(rows, i));
+    if (list != NULL)
+        qsort_r(list, n, sizeof(json_t *), compare, &o);
+    for (size_t i = 0; list != NULL && i < n; i++)
+        json_array_set_new(rows, i, list[i]);
+    free(list);
 }

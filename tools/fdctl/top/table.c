@@ -10,24 +10,21 @@ static const char *const titles[TOP_V__N] = { "users", "requests", "clients" };
 
 /* ---- selection ----------------------------------------------------------- */
 
-const struct top_row *
+const json_t *
 top_selected(const struct top *t)
 {
-    const struct top_rows *rows = &t->rows[t->view];
-
-    return t->sel < rows->n ? &rows->row[t->sel] : NULL;
+    return json_array_get(t->rows[t->view], t->sel);
 }
 
 void
 top_select(struct top *t)
 {
-    const struct top_rows *rows = &t->rows[t->view];
-    size_t i;
+    size_t i, n = json_array_size(t->rows[t->view]);
+    const json_t *r;
 
-    for (i = 0; i < rows->n; i++) {
-        const struct top_row *r = &rows->row[i];
-
-        if (t->view == TOP_V_USERS ? strcmp(r->user, t->sel_user) == 0 : r->id == t->sel_id) {
+    json_array_foreach(t->rows[t->view], i, r) {
+        if (t->view == TOP_V_USERS ? strcmp(fct_str(r, "user"), t->sel_user) == 0
+                                   : top_row_id(r) == t->sel_id) {
             t->sel = i;
             return;
         }
@@ -35,8 +32,8 @@ top_select(struct top *t)
     /* It has gone: whatever is in its place. */
     t->sel_id = -1;
     t->sel_user[0] = '\0';
-    if (t->sel >= rows->n)
-        t->sel = rows->n > 0 ? rows->n - 1 : 0;
+    if (t->sel >= n)
+        t->sel = n > 0 ? n - 1 : 0;
 }
 
 /* ---- cells --------------------------------------------------------------- */
@@ -68,37 +65,31 @@ width_of(const struct top_col *col, int left, int n_text)
 }
 
 static const char *
-number(const struct top_row *r, const struct top_col *col, char *ret)
+number(const json_t *r, const struct top_col *col, char *ret)
 {
-    const char *p = (const char *)r + col->at;
-    int64_t i;
-    double d;
+    double v = fct_real(r, col->key);
 
-    if (col->kind == TOP_K_RATE) {
-        memcpy(&d, p, sizeof(d));
-        return top_rate(d, ret);
-    }
-    memcpy(&i, p, sizeof(i));
+    if (col->kind == TOP_K_RATE)
+        return top_rate(top_row_real(r, col->key), ret);
     if (col->kind == TOP_K_AGE)
-        return top_age((double)i, ret);
+        return top_age(v, ret);
     if (col->kind == TOP_K_COUNT)
-        return top_count((double)i, ret);
-    snprintf(ret, 24, "%lld", (long long)i);
+        return top_count(v, ret);
+    snprintf(ret, 24, "%lld", fct_num(r, col->key));
     return ret;
 }
 
 static void
-cell(struct top_canvas *c, int y, int x, int w, const struct top_row *r,
-    const struct top_col *col)
+cell(struct top_canvas *c, int y, int x, int w, const json_t *r, const struct top_col *col)
 {
     char text[24];
     double share;
     int n;
 
     if (col->kind == TOP_K_TEXT) {
-        top_text(c, y, x, x + w, TOP_PLAIN, (const char *)r + col->at);
+        top_text(c, y, x, x + w, TOP_PLAIN, fct_str(r, col->key));
     } else if (col->kind == TOP_K_BAR) {
-        memcpy(&share, (const char *)r + col->at, sizeof(share));
+        share = top_row_real(r, col->key);
         if (share >= 0)
             top_bar(c, y, x, w, share);
     } else {
@@ -110,7 +101,7 @@ cell(struct top_canvas *c, int y, int x, int w, const struct top_row *r,
 }
 
 static void
-line(struct top_canvas *c, int y, const struct top_col *cols, const struct top_row *r,
+line(struct top_canvas *c, int y, const struct top_col *cols, const json_t *r,
     const struct top_col *sorted, int reverse)
 {
     int n_text, left = spare(cols, c->w, &n_text), x = 1, w;
@@ -149,7 +140,7 @@ line(struct top_canvas *c, int y, const struct top_col *cols, const struct top_r
 static void
 title(const struct top *t, struct top_canvas *c, int y)
 {
-    const struct top_rows *rows = &t->rows[t->view];
+    size_t n_row = json_array_size(t->rows[t->view]);
     const struct top_col *col = &top_cols((enum top_view)t->view)[t->sort[t->view]];
     char n[24], to[24];
     int x;
@@ -159,13 +150,12 @@ title(const struct top *t, struct top_canvas *c, int y)
     x = top_print(c, y, 2, 0, TOP_VALUE, " %s ", titles[t->view]);
     if (t->deny[0] != '\0')
         return;
-    x = top_print(c, y, x, 0, TOP_VALUE, "%s", top_count((double)rows->n, n));
-    if (t->page > 0 && rows->n > (size_t)t->page)
+    x = top_print(c, y, x, 0, TOP_VALUE, "%s", top_count((double)n_row, n));
+    if (t->page > 0 && n_row > (size_t)t->page)
         x = top_print(c, y, x, 0, TOP_PLAIN, ", %s to %s",
             top_count((double)t->first + 1, n),
-            top_count((double)(t->first + (size_t)t->page < rows->n
-                              ? t->first + (size_t)t->page
-                              : rows->n),
+            top_count((double)(t->first + (size_t)t->page < n_row ? t->first + (size_t)t->page
+                                                                  : n_row),
                 to));
     top_print(c, y, x, 0, TOP_PLAIN, ", by %s%s ", col->name,
         t->reverse[t->view] ? " reversed" : "");
@@ -199,8 +189,7 @@ void
 top_draw_table(struct top *t, struct top_canvas *c, int y, int y_end)
 {
     const struct top_col *cols = top_cols((enum top_view)t->view);
-    const struct top_rows *rows = &t->rows[t->view];
-    size_t i;
+    size_t n_row = json_array_size(t->rows[t->view]);
     int has_title = y_end - y >= 4;
 
     t->page = y_end - y - 1 - has_title;
@@ -210,18 +199,18 @@ top_draw_table(struct top *t, struct top_canvas *c, int y, int y_end)
         t->first = t->sel;
     if (t->sel >= t->first + (size_t)t->page)
         t->first = t->sel - (size_t)t->page + 1;
-    if (t->first > 0 && t->first + (size_t)t->page > rows->n)
-        t->first = rows->n > (size_t)t->page ? rows->n - (size_t)t->page : 0;
+    if (t->first > 0 && t->first + (size_t)t->page > n_row)
+        t->first = n_row > (size_t)t->page ? n_row - (size_t)t->page : 0;
     if (has_title)
         title(t, c, y++);
     top_paint(c, y, 0, 0, TOP_HEAD);
     line(c, y++, cols, NULL, &cols[t->sort[t->view]], t->reverse[t->view]);
-    if (rows->n == 0 || t->deny[0] != '\0') {
+    if (n_row == 0 || t->deny[0] != '\0') {
         no_rows(t, c, y, y_end);
         return;
     }
-    for (i = t->first; i < rows->n && y < y_end; i++, y++) {
-        line(c, y, cols, &rows->row[i], NULL, 0);
+    for (size_t i = t->first; i < n_row && y < y_end; i++, y++) {
+        line(c, y, cols, json_array_get(t->rows[t->view], i), NULL, 0);
         if (i == t->sel && !t->once) {
             top_text(c, y, 0, 0, TOP_SELECTED, ">");
             top_paint(c, y, 0, 0, TOP_SELECTED);

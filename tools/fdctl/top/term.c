@@ -40,7 +40,8 @@ propose(struct top *t, int what, int off, int64_t id, const char *text)
 static void
 propose_cancel(struct top *t)
 {
-    const struct top_row *r = top_selected(t);
+    const json_t *r = top_selected(t);
+    const char *user = fct_str(r, "user");
     char text[300];
 
     if (t->deny[0] != '\0') {
@@ -55,13 +56,13 @@ propose_cancel(struct top *t)
     }
     if (t->view == TOP_V_REQUESTS)
         snprintf(text, sizeof(text), "cancel request %lld of %s (%s)? y/n",
-            (long long)r->id, r->user, r->name);
+            (long long)top_row_id(r), user, fct_str(r, "client"));
     else
         snprintf(text, sizeof(text),
-            "cancel all %lld requests of session %lld, %s of "
-            "%s? y/n",
-            (long long)(r->running + r->queued), (long long)r->id, r->name, r->user);
-    propose(t, TOP_A_CANCEL, 0, r->id, text);
+            "cancel all %lld requests of session %lld, %s of %s? y/n",
+            fct_num(r, "running") + fct_num(r, "queued"), (long long)top_row_id(r),
+            fct_str(r, "name"), user);
+    propose(t, TOP_A_CANCEL, 0, top_row_id(r), text);
 }
 
 static void
@@ -87,16 +88,17 @@ act(struct top *t)
 static void
 move_by(struct top *t, long by)
 {
-    const struct top_rows *rows = &t->rows[t->view];
+    size_t n = json_array_size(t->rows[t->view]);
+    const json_t *r;
     long to = (long)t->sel + by;
 
-    if (rows->n == 0)
+    if (n == 0)
         return;
-    t->sel = to < 0 ? 0 : (size_t)to >= rows->n ? rows->n - 1 : (size_t)to;
+    t->sel = to < 0 ? 0 : (size_t)to >= n ? n - 1 : (size_t)to;
     /* The first place is a place, not a row. */
-    t->sel_id = t->sel > 0 ? rows->row[t->sel].id : -1;
-    snprintf(t->sel_user, sizeof(t->sel_user), "%s",
-        t->sel > 0 ? rows->row[t->sel].user : "");
+    r = t->sel > 0 ? top_selected(t) : NULL;
+    t->sel_id = r != NULL ? top_row_id(r) : -1;
+    snprintf(t->sel_user, sizeof(t->sel_user), "%s", fct_str(r, "user"));
 }
 
 static void
@@ -151,13 +153,12 @@ daemon_key(struct top *t, int key)
         propose_cancel(t);
     } else if (key == 'd') {
         propose(t, TOP_A_DRAIN, 0, 0,
-            "drain: refuse new requests and let those accepted "
-            "end? y/n");
+            "drain: refuse new requests and let those accepted end? y/n");
     } else if (key == 'D') {
         t->ask = TOP_A_DRAIN;
         t->ask_off = 1;
         act(t);
-    } else if (t->st.paused) {
+    } else if (top_is_paused(t)) {
         propose(t, TOP_A_PAUSE, 1, 0, "go on: start queued requests again? y/n");
     } else {
         propose(t, TOP_A_PAUSE, 0, 0, "pause: queue requests and start none of them? y/n");
@@ -199,10 +200,10 @@ table_key(struct top *t, int key, int w)
         move_by(t, t->page);
         break;
     case KEY_HOME:
-        move_by(t, -(long)t->rows[t->view].n);
+        move_by(t, -(long)json_array_size(t->rows[t->view]));
         break;
     case KEY_END:
-        move_by(t, (long)t->rows[t->view].n);
+        move_by(t, (long)json_array_size(t->rows[t->view]));
         break;
     default:
         return 0;
@@ -284,7 +285,6 @@ set_looks(attr_t *looks, int no_color)
         { TOP_WARN, 3, COLOR_YELLOW, A_BOLD }, { TOP_BAD, 4, COLOR_RED, A_BOLD },
         { TOP_BAR, 2, COLOR_GREEN, 0 } };
     const char *e = getenv("NO_COLOR");
-    size_t i;
 
     looks[TOP_VALUE] = looks[TOP_WARN] = looks[TOP_BAD] = A_BOLD;
     looks[TOP_DIM] = A_DIM;
@@ -295,7 +295,7 @@ set_looks(attr_t *looks, int no_color)
     start_color();
     if (use_default_colors() != OK)
         return;
-    for (i = 0; i < sizeof(colors) / sizeof(colors[0]); i++) {
+    for (size_t i = 0; i < sizeof(colors) / sizeof(colors[0]); i++) {
         init_pair((short)colors[i].pair, (short)colors[i].color, -1);
         looks[colors[i].attr] = (attr_t)COLOR_PAIR(colors[i].pair) | colors[i].more;
     }
@@ -352,9 +352,8 @@ open_terminal(struct top_screen *m, int no_color)
     }
     if (move == NULL)
         return fct_fail(FCT_EX_USAGE,
-            "top: TERM=%s is no terminal that can move its "
-            "cursor; set TERM to what this terminal is (xterm, vt100), or print one "
-            "screen:\n  fdctl top --once",
+            "top: TERM=%s is no terminal that can move its cursor; set TERM to what "
+            "this terminal is (xterm, vt100), or print one screen:\n  fdctl top --once",
             term != NULL ? term : "");
     m->screen = newterm(NULL, stdout, stdin);
     if (m->screen == NULL)
@@ -378,18 +377,17 @@ catch_signals(sigset_t *ret_waiting)
     static const int fatal[] = { SIGINT, SIGTERM, SIGHUP };
     struct sigaction sa = { .sa_handler = on_signal };
     sigset_t in;
-    size_t i;
 
     sigemptyset(&sa.sa_mask);
     sigemptyset(&in);
     sigaddset(&in, SIGWINCH);
-    for (i = 0; i < sizeof(fatal) / sizeof(fatal[0]); i++) {
+    for (size_t i = 0; i < sizeof(fatal) / sizeof(fatal[0]); i++) {
         sigaction(fatal[i], &sa, NULL);
         sigaddset(&in, fatal[i]);
     }
     sigprocmask(SIG_BLOCK, &in, ret_waiting);
     sigdelset(ret_waiting, SIGWINCH);
-    for (i = 0; i < sizeof(fatal) / sizeof(fatal[0]); i++)
+    for (size_t i = 0; i < sizeof(fatal) / sizeof(fatal[0]); i++)
         sigdelset(ret_waiting, fatal[i]);
 }
 

@@ -23,65 +23,41 @@
 
 /* ---- what the daemon says ------------------------------------------------ */
 
-static void
-take_status(struct top_status *s, const json_t *o)
+int
+top_is_paused(const struct top *t)
 {
-    const json_t *w = json_object_get(o, "worker");
-    const json_t *why = json_object_get(w, "retry");
-
-    s->is_blocked = json_is_object(why);
-    if (!s->is_blocked)
-        why = w;
-    s->known = 1;
-    s->paused = json_is_true(json_object_get(o, "paused"));
-    snprintf(s->version, sizeof(s->version), "%s", fct_str(o, "version"));
-    snprintf(s->state, sizeof(s->state), "%s", fct_str(o, "state"));
-    snprintf(s->phase, sizeof(s->phase), "%s", fct_str(w, "phase"));
-    snprintf(s->error, sizeof(s->error), "%s", fct_str(why, "error"));
-    snprintf(s->fix, sizeof(s->fix), "%s", fct_str(why, "fix"));
-    snprintf(s->death, sizeof(s->death), "%s", fct_str(w, "last_death"));
-    s->pid = fct_num(w, "pid");
-    s->starts = fct_num(w, "starts");
-    s->deaths = fct_num(w, "deaths");
-    s->credits = fct_num(w, "credits");
-    s->credits_used = fct_num(w, "credits_used");
-    s->load_percent = fct_num(w, "load_percent");
-    s->restart_in_ms = fct_num(w, "restart_in_ms");
+    return json_is_true(json_object_get(t->status, "paused"));
 }
 
 void
 top_sort_view(struct top *t, int view)
 {
-    top_rows_sort(&t->rows[view], &top_cols((enum top_view)view)[t->sort[view]],
+    top_rows_sort(t->rows[view], &top_cols((enum top_view)view)[t->sort[view]],
         t->reverse[view]);
 }
 
 static void
 take_rows(struct top *t, int what, const json_t *answer)
 {
-    struct top_rows next = { NULL, 0, 0 };
-    struct top_rows *rows = t->rows;
+    json_t **rows = t->rows, *next;
     uint64_t now = clk_now_ns();
     double secs = t->t_rows != 0 ? (double)(now - t->t_rows) / 1e9 : 0;
-    int rc, i;
 
     t->deny[0] = '\0';
     if (what == TOP_A_REQUESTS) {
-        rc = top_rows_requests(answer, &rows[TOP_V_REQUESTS], secs, &next);
+        next = top_rows_requests(answer, rows[TOP_V_REQUESTS], secs);
         t->t_rows = now;
-        if (rc == 0) {
-            top_rows_free(&rows[TOP_V_REQUESTS]);
-            rows[TOP_V_REQUESTS] = next;
-            top_sort_view(t, TOP_V_REQUESTS);
-            top_select(t);
-        } else {
-            top_rows_free(&next);
-        }
+        json_decref(rows[TOP_V_REQUESTS]);
+        rows[TOP_V_REQUESTS] = next;
+        top_sort_view(t, TOP_V_REQUESTS);
+        top_select(t);
         return;
     }
-    (void)top_rows_clients(answer, &rows[TOP_V_REQUESTS], &rows[TOP_V_CLIENTS]);
-    (void)top_rows_users(&rows[TOP_V_REQUESTS], &rows[TOP_V_CLIENTS], &rows[TOP_V_USERS]);
-    for (i = 0; i < TOP_V__N; i++)
+    json_decref(rows[TOP_V_CLIENTS]);
+    json_decref(rows[TOP_V_USERS]);
+    rows[TOP_V_CLIENTS] = top_rows_clients(answer, rows[TOP_V_REQUESTS]);
+    rows[TOP_V_USERS] = top_rows_users(rows[TOP_V_REQUESTS], rows[TOP_V_CLIENTS]);
+    for (int i = 0; i < TOP_V__N; i++)
         top_sort_view(t, i);
     top_select(t);
     /* Building and sending the lists is work for the gate too. */
@@ -148,7 +124,8 @@ on_answer(void *arg, int what, const json_t *answer, const char *why)
         return;
     }
     if (what == TOP_A_STATUS) {
-        take_status(&t->st, answer);
+        json_decref(t->status);
+        t->status = json_incref((json_t *)(uintptr_t)answer);
         if (t->message_own)
             t->message[0] = '\0';
     }
@@ -198,10 +175,12 @@ adopt(struct top *t, const struct cnt_seg *seg, uint64_t now)
     memcpy(t->boot_id, seg->boot_id, sizeof(t->boot_id));
     t->gone = t->silent = t->has_rates = t->frozen = 0;
     t->ask = TOP_A_NONE;
-    t->st.known = 0;
+    json_decref(t->status);
+    t->status = NULL;
     t->deny[0] = '\0';
     t->t_rows = t->t_may_ask = 0;
-    t->rows[TOP_V_REQUESTS].n = t->rows[TOP_V_USERS].n = t->rows[TOP_V_CLIENTS].n = 0;
+    for (int i = 0; i < TOP_V__N; i++)
+        json_array_clear(t->rows[i]);
     t->t_moved = now;
     memset(&t->r, 0, sizeof(t->r));
     top_set_clock(t);
@@ -332,7 +311,7 @@ print_once(struct top *t, int utf8)
     top_canvas_print(&c, stdout);
     top_canvas_fini(&c);
     if (t->message[0] != '\0')
-        return fct_fail(t->st.known ? 0 : FCT_EX_TEMP, "top: %s", t->message);
+        return fct_fail(t->status != NULL ? 0 : FCT_EX_TEMP, "top: %s", t->message);
     return 0;
 }
 
@@ -341,7 +320,7 @@ run(const struct fct *f, double interval, int once, int ascii, int no_color)
 {
     struct top *t = calloc(1, sizeof(*t));
     const struct cnt_seg *seg;
-    int rc, utf8, i;
+    int rc, utf8;
 
     if (t == NULL)
         return fct_oom();
@@ -364,8 +343,9 @@ run(const struct fct *f, double interval, int once, int ascii, int no_color)
     top_set_clock(t);
     rc = once ? print_once(t, utf8) : top_terminal(t, utf8, no_color);
     top_link_fini(&t->link);
-    for (i = 0; i < TOP_V__N; i++)
-        top_rows_free(&t->rows[i]);
+    for (int i = 0; i < TOP_V__N; i++)
+        json_decref(t->rows[i]);
+    json_decref(t->status);
     fct_seg_close(t->seg);
     free(t);
     return rc;

@@ -9,7 +9,7 @@
  *   top/data.c    counters to rates and quantiles, history
  *   top/link.c    the admin socket, without waiting
  *   top/rows.c    answers to rows: requests, users, clients; sorting
- *   lib/canvas.c  cells, text, bars, sparklines, charts, numbers
+ *   top/canvas.c  cells, text, bars, sparklines, charts, numbers
  *   top/draw.c    the screen on a canvas; top/table.c its lower part
  *
  * The screen is drawn on a canvas first, which goes to ncurses or, with
@@ -26,7 +26,7 @@
 
 #include "daemon/common/counter.h"
 #include "tools/fdctl/lib/fct.h"
-#include "tools/fdctl/lib/canvas.h"
+#include "tools/fdctl/top/canvas.h"
 
 #define TOP_MIN_W   60
 #define TOP_MIN_H   12
@@ -83,36 +83,25 @@ struct top_series top_history_line(const struct top_history *h, enum top_line li
 
 enum top_view { TOP_V_USERS, TOP_V_REQUESTS, TOP_V_CLIENTS, TOP_V__N };
 
-struct top_row {
-    int64_t id; /* request or session; 0 for users */
-    int64_t session, pid, n, sessions, running, queued;
-    int64_t prompt, output, max_new, cost, priority, weight, age_ms, total, held;
-    double rate;  /* output tokens per second, TOP_NONE: not known yet */
-    double share; /* of max_new; TOP_NONE: no limit was named */
-    char user[40], name[40], state[12], op[12];
-};
+/* Rows are JSON objects in a list: those of the daemon, with "running", "queued", "rate"
+ * (output tokens per second, missing: not known yet) and "share" (of max_new, missing: no
+ * limit was named). */
 
-struct top_rows {
-    struct top_row *row;
-    size_t n, cap;
-};
-
-/* Answers to "requests" and "clients"; the old rows give the rates: what grew in
- * secs. 0 or -ENOMEM. */
-int top_rows_requests(const json_t *answer, const struct top_rows *old, double secs,
-    struct top_rows *ret);
-int top_rows_clients(const json_t *answer, const struct top_rows *requests,
-    struct top_rows *ret);
+/* Answers to "requests" and "clients"; the old rows give the rates: what grew in secs. New
+ * references. */
+json_t *top_rows_requests(const json_t *answer, const json_t *old, double secs);
+json_t *top_rows_clients(const json_t *answer, const json_t *requests);
 /* One per user, of those two. */
-int top_rows_users(const struct top_rows *requests, const struct top_rows *clients,
-    struct top_rows *ret);
-void top_rows_free(struct top_rows *rows);
+json_t *top_rows_users(const json_t *requests, const json_t *clients);
+/* TOP_NONE where there is none. */
+double top_row_real(const json_t *row, const char *key);
+int64_t top_row_id(const json_t *row);
 
 enum top_kind { TOP_K_TEXT, TOP_K_INT, TOP_K_COUNT, TOP_K_RATE, TOP_K_AGE, TOP_K_BAR };
 struct top_col {
     const char *name;
-    int kind;  /* enum top_kind */
-    size_t at; /* in struct top_row */
+    int kind; /* enum top_kind */
+    const char *key;
     int width;
     int from; /* shown on screens at least so wide */
     int down; /* sorted: the greatest first */
@@ -120,7 +109,7 @@ struct top_col {
 /* Columns of a view, the last one's name is NULL. */
 const struct top_col *top_cols(enum top_view view);
 /* By this column; equal ones by id and user. */
-void top_rows_sort(struct top_rows *rows, const struct top_col *col, int reverse);
+void top_rows_sort(json_t *rows, const struct top_col *col, int reverse);
 
 /* ---- admin socket -------------------------------------------------------- */
 
@@ -147,8 +136,7 @@ struct top_link {
     } q[TOP_ASKS];    /* q[0] is being asked */
     size_t n_q, sent; /* bytes of q[0] sent */
     uint64_t t_asked; /* 0: q[0] waits */
-    char *in;
-    size_t n_in, cap_in;
+    struct fct_in in;
     /* answer NULL: none came, why says the reason. Borrowed. */
     void (*on_answer)(void *arg, int what, const json_t *answer, const char *why);
     void *arg;
@@ -170,14 +158,6 @@ void top_link_step(struct top_link *l, uint64_t now_ns);
 
 /* ---- the screen ---------------------------------------------------------- */
 
-struct top_status {
-    int known;
-    int paused, is_blocked;
-    char version[32], state[16], phase[16], model[80], error[256], fix[256], death[160];
-    int64_t load_percent, restart_in_ms, pid, starts, deaths, credits, credits_used,
-        queued_tokens;
-};
-
 struct top {
     const struct fct *f;
     const struct cnt_seg *seg;
@@ -193,8 +173,8 @@ struct top {
     char clock[16];   /* of the sample: "14:02:11" */
 
     struct top_link link;
-    struct top_status st;
-    struct top_rows rows[TOP_V__N];
+    json_t *status;              /* the answer, NULL: not known */
+    json_t *rows[TOP_V__N];      /* NULL: none */
     uint64_t t_rows;             /* of the last answer to "requests" */
     uint64_t t_asked, t_may_ask; /* requests and clients cost the gate time */
     char deny[512];              /* why there are no rows: "error\nfix" */
@@ -222,6 +202,7 @@ void top_ask_all(struct top *t, uint64_t now_ns);
 void top_reconnect(struct top *t, uint64_t now_ns);
 void top_sort_view(struct top *t, int view);
 void top_say(struct top *t, int is_bad, const char *text);
+int top_is_paused(const struct top *t);
 void top_set_clock(struct top *t);
 /* Wait for keys (unless once), answers or t_next, with these signals blocked. 0, or
  * -EIO: the terminal has gone. */
@@ -234,7 +215,7 @@ void top_draw(struct top *t, struct top_canvas *c);
 /* The lower part: lines y to y_end. */
 void top_draw_table(struct top *t, struct top_canvas *c, int y, int y_end);
 /* The row selected, NULL: there is none. */
-const struct top_row *top_selected(const struct top *t);
+const json_t *top_selected(const struct top *t);
 /* After new rows, another order or another view: sel follows sel_id. */
 void top_select(struct top *t);
 

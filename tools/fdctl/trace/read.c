@@ -6,6 +6,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -24,72 +25,48 @@ ftr_span(uint64_t a, uint64_t b)
 
 /* ---- reading --------------------------------------------------------------------- */
 
+/* Records first..last of a ring into ret, oldest first; how many. The newest is read
+ * first: the oldest are the first to vanish. */
+static size_t
+read_ring(const struct trc_seg *seg, int events, uint64_t first, uint64_t last, void *ret,
+    uint64_t *lost, uint64_t *torn)
+{
+    size_t bytes = events ? sizeof(struct trc_event) : sizeof(struct ftr_step), n = 0;
+    uint64_t size = events ? TRC_EVENTS : TRC_STEPS;
+    char *to = (char *)ret + (size_t)(last + 1 - first) * bytes;
+
+    for (uint64_t i = last; i >= first && i > 0; i--) {
+        void *at = to - bytes;
+        int got = 0, gone = 0;
+
+        for (int k = 0; k < FTR_TRIES && !got && !gone; k++) {
+            if (k > 0)
+                clk_sleep_ns(FTR_NAP_NS);
+            got = events ? trc_get_event(seg, i, at) : trc_get_step(seg, i, at);
+            gone = !got && (events ? trc_n_event(seg) : trc_n_step(seg)) >= i + size;
+        }
+        to -= got ? bytes : 0;
+        n += (size_t)got;
+        *lost += (uint64_t)gone;
+        *torn += !got && !gone;
+    }
+    memmove(ret, to, n * bytes);
+    return n;
+}
+
 void
 ftr_read_steps(const struct trc_seg *seg, uint64_t first, uint64_t last,
     struct ftr_snap *snap)
 {
-    size_t n = 0;
-
-    /* The newest first: the oldest are the first to vanish. */
-    for (uint64_t i = last; i >= first && i > 0; i--) {
-        struct ftr_step *to = &snap->steps[snap->n_step + n];
-        int got = 0, gone = 0;
-
-        for (int k = 0; k < FTR_TRIES && !got && !gone; k++) {
-            if (k > 0)
-                clk_sleep_ns(FTR_NAP_NS);
-            got = trc_get_step(seg, i, &to->s);
-            gone = !got && trc_n_step(seg) >= i + TRC_STEPS;
-        }
-        n += (size_t)got;
-        snap->lost_steps += (uint64_t)gone;
-        snap->torn_steps += !got && !gone;
-    }
-    for (size_t i = 0; i < n / 2; i++) {
-        struct ftr_step *a = &snap->steps[snap->n_step + i];
-        struct ftr_step *b = &snap->steps[snap->n_step + n - 1 - i], c = *a;
-
-        *a = *b;
-        *b = c;
-    }
-    snap->n_step += n;
-}
-
-static void
-read_events(const struct trc_seg *seg, struct ftr_snap *snap)
-{
-    uint64_t last = trc_n_event(seg), i;
-    uint64_t first = last > TRC_EVENTS ? last - TRC_EVENTS + 1 : 1;
-    size_t n = 0;
-
-    for (i = last; i >= first && i > 0; i--) {
-        struct trc_event *to = &snap->events[n];
-        int got = 0, gone = 0;
-
-        for (int k = 0; k < FTR_TRIES && !got && !gone; k++) {
-            if (k > 0)
-                clk_sleep_ns(FTR_NAP_NS);
-            got = trc_get_event(seg, i, to);
-            gone = !got && trc_n_event(seg) >= i + TRC_EVENTS;
-        }
-        n += (size_t)got;
-        snap->lost_events += (uint64_t)gone;
-        snap->torn_events += !got && !gone;
-    }
-    for (i = 0; i < n / 2; i++) {
-        struct trc_event c = snap->events[i];
-
-        snap->events[i] = snap->events[n - 1 - i];
-        snap->events[n - 1 - i] = c;
-    }
-    snap->n_event = n;
+    snap->n_step += read_ring(seg, 0, first, last, snap->steps + snap->n_step,
+        &snap->lost_steps, &snap->torn_steps);
 }
 
 int
 ftr_read(const struct trc_seg *seg, uint64_t first_step, struct ftr_snap *ret_snap)
 {
     struct ftr_snap s = { 0 };
-    uint64_t last, first;
+    uint64_t last = trc_n_event(seg), first = last > TRC_EVENTS ? last - TRC_EVENTS + 1 : 1;
 
     s.steps = calloc(TRC_STEPS, sizeof(*s.steps));
     s.events = calloc(TRC_EVENTS, sizeof(*s.events));
@@ -97,10 +74,12 @@ ftr_read(const struct trc_seg *seg, uint64_t first_step, struct ftr_snap *ret_sn
         ftr_free(&s);
         return -ENOMEM;
     }
-    read_events(seg, &s);
+    s.n_event = read_ring(seg, 1, first, last, s.events, &s.lost_events, &s.torn_events);
     last = trc_n_step(seg);
     first = last > TRC_STEPS ? last - TRC_STEPS + 1 : 1;
-    ftr_read_steps(seg, first_step > first ? first_step : first, last, &s);
+    if (first_step > first)
+        first = first_step < last + 1 ? first_step : last + 1;
+    ftr_read_steps(seg, first, last, &s);
     s.clock = (struct ftr_clock){ clk_now_ns(), clk_wall_ns() };
     *ret_snap = s;
     return 0;
@@ -196,15 +175,15 @@ static void
 keep_whole(struct ftr_snap *snap, const struct ftr_filter *f, uint64_t since, uint64_t until)
 {
     struct seen *all = calloc(snap->n_event + 1, sizeof(*all)), *s;
-    size_t n = 0, kept = 0, i;
+    size_t n = 0, kept = 0;
 
     if (all == NULL) /* too much is shown rather than nothing */
         return;
-    for (i = 0; i < snap->n_event; i++)
+    for (size_t i = 0; i < snap->n_event; i++)
         all[i] = (struct seen){ snap->events[i].id, snap->events[i].t_ns,
             snap->events[i].kind == TRC_END ? snap->events[i].t_ns : 0 };
     qsort(all, snap->n_event, sizeof(*all), cmp_seen);
-    for (i = 0; i < snap->n_event; i++) {
+    for (size_t i = 0; i < snap->n_event; i++) {
         if (n == 0 || all[n - 1].id != all[i].id) {
             all[n++] = all[i];
             continue;
@@ -214,7 +193,7 @@ keep_whole(struct ftr_snap *snap, const struct ftr_filter *f, uint64_t since, ui
         if (all[i].to > all[n - 1].to)
             all[n - 1].to = all[i].to;
     }
-    for (i = 0; i < snap->n_event; i++) {
+    for (size_t i = 0; i < snap->n_event; i++) {
         struct seen key = { .id = snap->events[i].id };
 
         s = bsearch(&key, all, n, sizeof(*all), cmp_seen);
@@ -226,21 +205,26 @@ keep_whole(struct ftr_snap *snap, const struct ftr_filter *f, uint64_t since, ui
     free(all);
 }
 
+/* The last ones of n; how many that are. */
+static size_t
+keep_last(void *list, size_t n, size_t bytes, uint64_t last)
+{
+    if (last == 0 || n <= last)
+        return n;
+    memmove(list, (char *)list + (n - (size_t)last) * bytes, (size_t)last * bytes);
+    return (size_t)last;
+}
+
 void
 ftr_filter(struct ftr_snap *snap, const struct ftr_filter *f)
 {
-    size_t n = 0, i, n_event = 0;
+    size_t n = 0, n_event = 0;
     struct ftr_filter g = *f;
 
-    for (i = 0; i < snap->n_step; i++)
+    for (size_t i = 0; i < snap->n_step; i++)
         if (ftr_match_step(&snap->steps[i], f))
             snap->steps[n++] = snap->steps[i];
-    if (f->last > 0 && n > f->last) {
-        memmove(snap->steps, snap->steps + (n - f->last),
-            (size_t)f->last * sizeof(*snap->steps));
-        n = (size_t)f->last;
-    }
-    snap->n_step = n;
+    snap->n_step = n = keep_last(snap->steps, n, sizeof(*snap->steps), f->last);
     /* Steps chosen by number choose a time. */
     if (f->request == 0 && n > 0 &&
         (f->step_a > 0 || f->step_b != FTR_NONE || (f->last > 0 && f->whole_requests))) {
@@ -255,15 +239,10 @@ ftr_filter(struct ftr_snap *snap, const struct ftr_filter *f)
         keep_whole(snap, f, g.since_ns, g.until_ns);
         return;
     }
-    for (i = 0; i < snap->n_event; i++)
+    for (size_t i = 0; i < snap->n_event; i++)
         if (ftr_match_event(&snap->events[i], &g))
             snap->events[n_event++] = snap->events[i];
-    if (f->last > 0 && n_event > f->last) {
-        memmove(snap->events, snap->events + (n_event - f->last),
-            (size_t)f->last * sizeof(*snap->events));
-        n_event = (size_t)f->last;
-    }
-    snap->n_event = n_event;
+    snap->n_event = keep_last(snap->events, n_event, sizeof(*snap->events), f->last);
 }
 
 /* ---- times ----------------------------------------------------------------------- */
@@ -299,15 +278,6 @@ fraction(const char *p, uint64_t *ret_ns)
     return p;
 }
 
-static int
-two(const char *p, int max, int *ret)
-{
-    if (!isdigit((unsigned char)p[0]) || !isdigit((unsigned char)p[1]))
-        return 0;
-    *ret = (p[0] - '0') * 10 + (p[1] - '0');
-    return *ret <= max;
-}
-
 /* HH:MM:SS[.fraction] as UNIX ns, not after now. */
 static int
 wall(const char *text, uint64_t now_real_ns, uint64_t *ret_ns)
@@ -315,19 +285,15 @@ wall(const char *text, uint64_t now_real_ns, uint64_t *ret_ns)
     time_t now = (time_t)(now_real_ns / 1000000000u), t;
     uint64_t ns = 0;
     struct tm tm;
-    int h, m, s;
 
-    if (strlen(text) < 8 || text[2] != ':' || text[5] != ':' || !two(text, 23, &h) ||
-        !two(text + 3, 59, &m) || !two(text + 6, 60, &s))
+    localtime_r(&now, &tm);
+    if (fnmatch("[0-9][0-9]:[0-9][0-9]:[0-9][0-9]*", text, 0) != 0 ||
+        strptime(text, "%H:%M:%S", &tm) == NULL || tm.tm_sec > 60)
         return 0;
     if (text[8] == '.' && (text[9] == '\0' || *fraction(text + 9, &ns) != '\0'))
         return 0;
     if (text[8] != '.' && text[8] != '\0')
         return 0;
-    localtime_r(&now, &tm);
-    tm.tm_hour = h;
-    tm.tm_min = m;
-    tm.tm_sec = s;
     tm.tm_isdst = -1;
     t = mktime(&tm);
     if (t > now) {
@@ -345,14 +311,8 @@ ftr_time(const char *what, const char *text, const struct ftr_clock *now, uint64
     static const struct {
         const char *name;
         double ns;
-    } units[] = {
-        { "us", 1e3 },
-        { "ms", 1e6 },
-        { "s", 1e9 },
-        { "m", 60e9 },
-        { "min", 60e9 },
-        { "h", 3600e9 },
-    };
+    } units[] = { { "us", 1e3 }, { "ms", 1e6 }, { "s", 1e9 }, { "m", 60e9 },
+        { "min", 60e9 }, { "h", 3600e9 } };
     uint64_t real;
     char *end;
     double v;
@@ -390,14 +350,6 @@ p99(uint64_t *v, size_t n)
 {
     qsort(v, n, sizeof(*v), cmp_u64);
     return rank(v, n, 99);
-}
-
-static void
-sum_ahead(uint64_t *ahead, struct ftr_sum *s)
-{
-    s->ahead_p99_ns = p99(ahead, s->n_done);
-    s->ahead_p50_ns = rank(ahead, s->n_done, 50);
-    s->ahead_max_ns = rank(ahead, s->n_done, 100);
 }
 
 int
@@ -438,7 +390,9 @@ ftr_sum(const struct ftr_step *steps, size_t n, struct ftr_sum *ret_sum)
     s.gap_mean_ns = s.n_gap > 0 ? gap_ns / s.n_gap : 0;
     s.device_p99_ns = p99(dev, s.n_done);
     s.gap_p99_ns = p99(gap, s.n_gap);
-    sum_ahead(ahead, &s);
+    s.ahead_p99_ns = p99(ahead, s.n_done);
+    s.ahead_p50_ns = rank(ahead, s.n_done, 50);
+    s.ahead_max_ns = rank(ahead, s.n_done, 100);
     free(dev);
     *ret_sum = s;
     return 0;

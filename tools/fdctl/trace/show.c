@@ -102,6 +102,18 @@ ftr_show_sum(const struct ftr_step *steps, size_t n, int chosen)
 
 /* ---- events ---------------------------------------------------------------------- */
 
+/* Keys of an event's numbers, and the text of a table. */
+static const struct {
+    const char *a, *b, *text;
+} event_facts[TRC__N] = { [TRC_SUBMIT] = { "prompt_tokens", "output_tokens_max",
+                              "  {prompt_tokens} prompt tokens, at most "
+                              "{output_tokens_max} more" },
+    [TRC_START] = { "cached_tokens", "slot", "  {cached_tokens} tokens cached, slot {slot}" },
+    [TRC_RESUME] = { "cached_tokens", "slot",
+        "  {cached_tokens} tokens cached, slot {slot}" },
+    [TRC_PREEMPT] = { "tokens", NULL, "  had {tokens} tokens" },
+    [TRC_END] = { "code", "output_tokens", "  {result}, {output_tokens} output tokens" } };
+
 void
 ftr_show_event_head(void)
 {
@@ -109,43 +121,22 @@ ftr_show_event_head(void)
         "what");
 }
 
-static void
-event_text(const struct trc_event *e, char *ret, size_t ret_bytes)
-{
-    ret[0] = '\0';
-    switch ((enum trc_kind)e->kind) {
-    case TRC_SUBMIT:
-        snprintf(ret, ret_bytes, "%d prompt tokens, at most %d more", e->a, e->b);
-        break;
-    case TRC_START:
-    case TRC_RESUME:
-        snprintf(ret, ret_bytes, "%d tokens cached, slot %d", e->a, e->b);
-        break;
-    case TRC_PREEMPT:
-        snprintf(ret, ret_bytes, "had %d tokens", e->a);
-        break;
-    case TRC_END:
-        snprintf(ret, ret_bytes, "%s, %d output tokens", ftr_code(e->a), e->b);
-        break;
-    case TRC_READY:
-    case TRC_FIRST:
-    case TRC__N:
-        break;
-    }
-}
-
 void
 ftr_show_event(const struct ftr_snap *snap, const struct trc_event *e)
 {
     uint64_t step = ftr_event_step(snap, e);
-    char time[32], text[96], at[24] = "-";
+    char time[32], at[24] = "-";
+    json_t *facts = ftr_facts_json(e);
 
     ftr_time_text(&snap->clock, e->t_ns, time);
-    event_text(e, text, sizeof(text));
     if (step != FTR_NONE)
         snprintf(at, sizeof(at), "%llu", (unsigned long long)step);
-    printf("%s %8llu %6u %-12s %8s%s%s\n", time, (unsigned long long)e->id,
-        (unsigned)e->sample, ftr_kind(e), at, text[0] != '\0' ? "  " : "", text);
+    printf("%s %8llu %6u %-12s %8s", time, (unsigned long long)e->id, (unsigned)e->sample,
+        ftr_kind(e), at);
+    if (json_object_size(facts) > 0)
+        fct_text(stdout, event_facts[e->kind].text, facts);
+    putchar('\n');
+    json_decref(facts);
 }
 
 static void
@@ -251,22 +242,15 @@ ftr_step_json(const struct ftr_clock *c, const struct ftr_step *st)
 json_t *
 ftr_facts_json(const struct trc_event *e)
 {
-    static const struct {
-        const char *a, *b;
-    } keys[TRC__N] = { [TRC_SUBMIT] = { "prompt_tokens", "output_tokens_max" },
-        [TRC_START] = { "cached_tokens", "slot" },
-        [TRC_RESUME] = { "cached_tokens", "slot" },
-        [TRC_PREEMPT] = { "tokens", NULL },
-        [TRC_END] = { "code", "output_tokens" } };
     size_t k = e->kind < TRC__N ? e->kind : 0;
     json_t *o = json_object();
 
-    if (keys[k].a != NULL)
-        json_object_set_new(o, keys[k].a, json_integer(e->a));
+    if (event_facts[k].a != NULL)
+        json_object_set_new(o, event_facts[k].a, json_integer(e->a));
     if (k == TRC_END)
         json_object_set_new(o, "result", json_string(ftr_code(e->a)));
-    if (keys[k].b != NULL)
-        json_object_set_new(o, keys[k].b, json_integer(e->b));
+    if (event_facts[k].b != NULL)
+        json_object_set_new(o, event_facts[k].b, json_integer(e->b));
     return o;
 }
 

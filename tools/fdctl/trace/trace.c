@@ -38,9 +38,7 @@ take_file(void *args, const char *value)
             value);
     if (o->file != NULL)
         return fct_fail(FCT_EX_USAGE,
-            "trace: unexpected '%s'; --perfetto has its file, "
-            "%s",
-            value, o->file);
+            "trace: unexpected '%s'; --perfetto has its file, %s", value, o->file);
     o->file = value;
     return 0;
 }
@@ -59,9 +57,7 @@ take_request(void *args, const char *value)
     int rc = fct_u64("trace: --request", value, INT64_MAX, &o->request);
 
     return rc == 0 && o->request == 0
-        ? fct_fail(FCT_EX_USAGE,
-              "trace: --request 0: "
-              "requests count from 1")
+        ? fct_fail(FCT_EX_USAGE, "trace: --request 0: requests count from 1")
         : rc;
 }
 
@@ -131,8 +127,7 @@ conflicts(const struct opt *o)
         return fct_fail(FCT_EX_USAGE, "trace: -n 0: must be 1 or more");
     if (o->follow && o->has_request && !o->events)
         return fct_fail(FCT_EX_USAGE,
-            "trace: --follow --request follows events: add "
-            "--events");
+            "trace: --follow --request follows events: add --events");
     return a == NULL ? 0
                      : fct_fail(FCT_EX_USAGE, "trace: %s and %s exclude each other", a, b);
 }
@@ -155,9 +150,7 @@ step_range(const char *text, struct ftr_filter *f)
         b = strtoull(end + 1, &end, 10);
     if (bad || *end != '\0' || errno == ERANGE || strpbrk(text, "+- ") != NULL)
         return fct_fail(FCT_EX_USAGE,
-            "trace: --step %s: give a step's number or a range "
-            "such as 120:180",
-            text);
+            "trace: --step %s: give a step's number or a range such as 120:180", text);
     if (b < a)
         return fct_fail(FCT_EX_USAGE, "trace: --step %s: ends before it begins", text);
     f->step_a = a;
@@ -253,8 +246,7 @@ no_request(const struct ftr_snap *s, uint64_t id)
     }
     if (hi == 0)
         return fct_fail(FCT_EX_DATA,
-            "trace: request %llu is not in the trace, which has "
-            "no requests yet",
+            "trace: request %llu is not in the trace, which has no requests yet",
             (unsigned long long)id);
     return fct_fail(FCT_EX_DATA,
         "trace: request %llu is not in the trace, which has the "
@@ -267,13 +259,10 @@ no_step(const struct ftr_snap *s, const char *asked)
 {
     if (s->n_step == 0)
         return fct_fail(FCT_EX_DATA,
-            "trace: step %s is not in the trace, which has no "
-            "steps yet",
-            asked);
+            "trace: step %s is not in the trace, which has no steps yet", asked);
     return fct_fail(FCT_EX_DATA,
-        "trace: step %s is not in the trace, which has the "
-        "steps %llu to %llu",
-        asked, (unsigned long long)s->steps[0].s.seq,
+        "trace: step %s is not in the trace, which has the steps %llu to %llu", asked,
+        (unsigned long long)s->steps[0].s.seq,
         (unsigned long long)s->steps[s->n_step - 1].s.seq);
 }
 
@@ -405,11 +394,10 @@ once(const struct fct *f, const struct trc_seg *seg, const struct opt *o)
         ftr_filter(&s, &filter);
         say_lost(&s, o->events || o->json || o->perfetto || l != NULL);
         rc = o->perfetto ? write_perfetto(o, &s) : 0;
-        if (o->json) {
+        if (o->json)
             rc = fct_print_json(ftr_json(&s, l));
-        } else if (!o->perfetto) {
+        else if (!o->perfetto)
             rc = show_tables(o, &s, l);
-        }
         if (l == NULL && (o->events ? s.n_event == 0 : s.n_step == 0))
             fct_fail(0, "trace: nothing chosen; %s", range);
     }

@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "tools/fdctl/lib/canvas.h"
+#include "tools/fdctl/top/canvas.h"
 
 #include <errno.h>
 #include <math.h>
@@ -20,12 +20,12 @@
 int
 top_canvas_init(struct top_canvas *c, int w, int h, int utf8)
 {
-    size_t i, n = (size_t)w * (size_t)h;
+    size_t n = (size_t)w * (size_t)h;
 
     c->cell = calloc(n, sizeof(*c->cell));
     if (c->cell == NULL)
         return -ENOMEM;
-    for (i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++)
         c->cell[i].ch = ' ';
     c->w = w;
     c->h = h;
@@ -193,7 +193,7 @@ filled(const struct top_canvas *c, int eighths, int is_spark)
 void
 top_bar(struct top_canvas *c, int y, int x, int w, double share)
 {
-    int i, in = w - 2, eighths;
+    int in = w - 2, eighths;
 
     if (y < 0 || y >= c->h || x < 0 || x + w > c->w || w < 3)
         return;
@@ -205,7 +205,7 @@ top_bar(struct top_canvas *c, int y, int x, int w, double share)
     if (eighths == 0 && share > 0)
         eighths = 1;
     set(c, y, x, TOP_NAME, '[');
-    for (i = 0; i < in; i++) {
+    for (int i = 0; i < in; i++) {
         int e = eighths - 8 * i;
 
         e = e < 0 ? 0 : e > 8 ? 8 : e;
@@ -232,9 +232,8 @@ double
 top_series_max(const struct top_series *s, int w)
 {
     double max = 0;
-    int i;
 
-    for (i = 0; i < w; i++)
+    for (int i = 0; i < w; i++)
         if (value(s, i) > max)
             max = value(s, i);
     return max;
@@ -244,11 +243,11 @@ void
 top_chart(struct top_canvas *c, int y, int x, int w, int h, enum top_attr attr,
     const struct top_series *s, double max)
 {
-    int i, row;
+    int row;
 
     if (x < 0 || x + w > c->w || y < 0 || y + h > c->h)
         return;
-    for (i = 0; i < w; i++) {
+    for (int i = 0; i < w; i++) {
         double v = value(s, w - 1 - i);
         int eighths = max > 0 && v > 0 ? (int)(v / max * 8 * h + 0.5) : 0;
 
@@ -281,9 +280,9 @@ static const char *
 grouped(double v, char *ret)
 {
     char digits[N];
-    int n = snprintf(digits, sizeof(digits), "%.0f", v), i, at = 0;
+    int n = snprintf(digits, sizeof(digits), "%.0f", v), at = 0;
 
-    for (i = 0; i < n; i++) {
+    for (int i = 0; i < n; i++) {
         if (i > 0 && (n - i) % 3 == 0)
             ret[at++] = ',';
         ret[at++] = digits[i];

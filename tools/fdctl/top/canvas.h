@@ -4,8 +4,8 @@
  * Cells of a screen: text, bars, sparklines, charts, and numbers as short text.
  * Where they are shown is not its business.
  */
-#ifndef FDD_TOOLS_FDCTL_LIB_CANVAS_H
-#define FDD_TOOLS_FDCTL_LIB_CANVAS_H
+#ifndef FDD_TOOLS_FDCTL_TOP_CANVAS_H
+#define FDD_TOOLS_FDCTL_TOP_CANVAS_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,0 +1,657 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+/* Commands of the admin socket: a question, and its answer as JSON or as text. */
+#include "config.h"
+
+#include "tools/fdctl/commands.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/common/version.h"
+
+/* Arguments of the commands that ask more than one question. */
+struct args {
+    struct fct_plain q;
+    int all, origin, has_session;
+    uint64_t session;
+    const char *file;
+    struct fct_operands given;
+};
+
+#define ARGS \
+    .args_bytes = sizeof(struct args), .operands = 1 + offsetof(struct args, given)
+#define JSON \
+    FCT_OPT_JSON(struct fct_plain, "the answer as JSON"), FCT_OPT_HELP, FCT_OPT_END
+static const struct fct_opt json_opts[] = { JSON };
+
+/* ---- one question ------------------------------------------------------------------ */
+
+#define ASKS(cmd, usage_text, about_text, table, ...) \
+    const struct fct_line fct_line_##cmd = { .usage = usage_text, \
+        .about = about_text, \
+        .opts = { table }, \
+        .command = #cmd, \
+        .hint = FCT_HINT_USAGE, \
+        __VA_ARGS__ }
+
+ASKS(requests, "fdctl requests [--json]", "Requests that have not ended.", json_opts,
+    .list = "requests");
+ASKS(clients, "fdctl clients [--json]", "Sessions of client programs.", json_opts,
+    .list = "clients");
+ASKS(program, "fdctl program [--json]",
+    "The operations that make up one step of the model.", json_opts, .show = NULL);
+ASKS(reload, "fdctl reload [--json]",
+    "Read the configuration file again and take over what may change.", json_opts,
+    .text = "[*changes|{name}: [old|{old}][!old|(nothing)] -> [new|{new}][!new|(nothing)]\n]"
+            "[*waiting|{name}: [running|{running}][!running|(nothing)] -> "
+            "[new|{new}][!new|(nothing)] waits for a restart[where| ({where})]\n]"
+            "{changed} changed\n[*warnings|warning: {}\n]");
+
+static const struct fct_opt pause_opts[] = {
+    { "off", 0, NULL, NULL, FCT_ASK(struct fct_plain, ask, 0) }, JSON
+};
+ASKS(pause, "fdctl pause [--off] [--json]",
+    "Queue what comes and start none of it; those that run go on. Ends with --off,\n"
+    "or when the daemon drains or stops.",
+    pause_opts, .text = "{state}, {queued} requests queued, {running} running\n");
+
+/* ---- status ------------------------------------------------------------------------ */
+
+#define CRASH \
+    "crash     {program}, pid {pid}, [ended_s|{ended_s:ds}][!ended_s|started " \
+    "{started_s:ds}]: {how}\n" \
+    "[panic|          its last words:\n[*panic|            {}\n]]" \
+    "[lines|          the end of its log:\n[*lines|            {}\n]]"
+#define WORKER \
+    "worker    {phase}[pid|, pid {pid}, up {uptime_ms:age}]" \
+    "[phase=loading|, {load_percent} % ({load_done_bytes:MiB} of {load_total_bytes:MiB} " \
+    "MiB)][deaths|, {deaths} deaths]" \
+    "[!retry|[restart_in_ms|, next start in {restart_in_ms} ms]]\n" \
+    "[*retry|          waits for {waits_for} since {since_ms:age}, tried {tries} times, " \
+    "next in {next_in_ms:age}\n          {error}\n[fix|          {fix}\n]]" \
+    "[!retry|[error|          {error}\n][fix|          {fix}\n]]" \
+    "[itl_target_us|          prompts leave running answers {itl_target_us/1e3:.1} ms a " \
+    "token at most\n]" \
+    "[last_death|          last death: {last_death}\n]" \
+    "[*last_crash|" CRASH "]"
+
+static void
+show_status(json_t *st, const void *args)
+{
+    json_t *m = json_object_get(st, "model");
+    char version[80];
+
+    (void)args;
+    if (fct_daemon_version(st, version, sizeof(version)))
+        json_object_set_new(st, "own", json_string(ver_text()));
+    json_object_set_new(st, "shown", json_string(version));
+    json_object_set_new(m, "shortened",
+        json_boolean(fct_num(m, "model_len") > fct_num(m, "max_model_len")));
+    if (json_array_size(json_object_get(st, "workers")) == 0)
+        json_object_set(st, "workers", json_object_get(st, "worker"));
+    fct_text(stdout,
+        "fdd       {shown}, {state}, pid {pid}, up {uptime_ms:age}\n"
+        "[own|          this fdctl is {own}: start the daemon again, or install both from "
+        "one build\n]"
+        "socket    {socket}\n"
+        "[*workers|" WORKER "]"
+        "[*model|model     {name} ({path})\n"
+        "          {max_model_len} tokens at most"
+        "[shortened| (the model itself: {model_len})], vocabulary {vocab}, "
+        "[has_tokenizer|with tokenizer][!has_tokenizer|no tokenizer: requests by ids]\n]"
+        "[!model|model     not ready\n]"
+        "[*requests|requests  {running} running, {queued} queued ({queued_tokens} tokens); "
+        "{done} done, {error} failed\n"
+        "          {rejected} rejected, {shed} of them because they would have waited too "
+        "long\n]"
+        "sessions  {sessions}\n"
+        "[*last_crash|" CRASH "]",
+        st);
+}
+
+ASKS(status, "fdctl status [--json]", "State of the daemon, its worker and its model.",
+    json_opts, .show = show_status);
+
+/* ---- memory ------------------------------------------------------------------------ */
+
+/* Sums of the rows of each place: "places". */
+static void
+add_places(json_t *o)
+{
+    static const struct {
+        const char *place, *where;
+    } at[] = { { "device 0", "device" }, { "host", "host" } };
+    json_t *places = json_array(), *r;
+    size_t i;
+
+    for (size_t p = 0; p < 2; p++) {
+        long long bytes = 0, in_use = 0, limit = fct_num(o, "limit_bytes");
+
+        json_array_foreach(json_object_get(o, "rows"), i, r) {
+            int is_here = strcmp(fct_str(r, "where"), at[p].where) == 0;
+
+            bytes += is_here ? fct_num(r, "bytes") : 0;
+            in_use += is_here ? fct_num(r, "in_use") : 0;
+        }
+        json_array_append_new(places,
+            json_pack("{s:s,s:s,s:I,s:I,s:I,s:o*,s:o*}", "place", at[p].place, "where",
+                at[p].where, "bytes", (json_int_t)bytes, "in_use", (json_int_t)in_use,
+                "free", (json_int_t)(bytes - in_use), "limit",
+                p == 0 ? json_integer(limit) : NULL, "headroom",
+                p == 0 ? json_integer(limit > bytes ? limit - bytes : 0) : NULL));
+    }
+    json_object_set_new(o, "places", places);
+}
+
+/* Each place gets its rows, the blocks get their lines. */
+static void
+show_memory(json_t *o, const void *args)
+{
+    static const struct {
+        const char *key, *what;
+    } lines[] = { { "used", "used" }, { "cached", "cached" }, { "free", "free" },
+        { "total", "sum" }, { "host_used", "used on host" },
+        { "host_total", "sum on host" } };
+    json_t *b = json_object_get(o, "blocks"), *list = json_array(), *place, *r;
+    size_t i, k, n = fct_num(b, "host_total") != 0 ? 6 : 4;
+
+    (void)args;
+    json_array_foreach(json_object_get(o, "places"), i, place) {
+        json_t *rows = json_array();
+        double all = fct_real(place, "bytes");
+
+        json_array_foreach(json_object_get(o, "rows"), k, r) {
+            if (strcmp(fct_str(r, "where"), fct_str(place, "where")) != 0)
+                continue;
+            json_object_set_new(r, "free",
+                json_integer(fct_num(r, "bytes") - fct_num(r, "in_use")));
+            json_object_set_new(r, "share",
+                json_real(all > 0 ? 100.0 * fct_real(r, "bytes") / all : 0));
+            json_array_append(rows, r);
+        }
+        json_object_set_new(place, "rows", rows);
+    }
+    for (i = 0; i < n; i++)
+        json_array_append_new(list,
+            json_pack("{s:s,s:I,s:I}", "what", lines[i].what, "n",
+                (json_int_t)fct_num(b, lines[i].key), "bytes",
+                (json_int_t)(fct_num(b, lines[i].key) * fct_num(b, "block_bytes"))));
+    json_object_set_new(o, "lines", list);
+    fct_text(stdout,
+        "[*places|{place}\n"
+        "  buffer                      planned     in use       free   share  how\n"
+        "[*rows|  {name:-24} {bytes:10bytes} {in_use:10bytes} {free:10bytes} "
+        "{share:5.1} %  {how}\n]  sum                      {bytes:10bytes} "
+        "{in_use:10bytes} {free:10bytes}\n"
+        "[headroom?|  may be taken             {limit:10bytes}, {headroom:bytes} "
+        "beyond the plan\n]\n][*blocks|KV cache, {total} blocks of {block_size} "
+        "tokens, {dtype}\n]                               blocks      bytes\n"
+        "[*lines|  {what:-24} {n:10} {bytes:10bytes}\n]holds {tokens} tokens: "
+        "{concurrency} requests of max_model_len {max_model_len} at a time\n",
+        o);
+}
+
+ASKS(memory, "fdctl memory [--json]",
+    "Every buffer of the worker by where it is: bytes planned, in use and free, "
+    "and its\nshare of the place; the blocks of the KV cache; what a device may give "
+    "beyond the plan.",
+    json_opts, .show = show_memory, .prepare = add_places);
+
+/* ---- stop and drain ---------------------------------------------------------------- */
+
+static const struct fct_opt stop_opts[] = {
+    { "now", 0, NULL, NULL, FCT_ASK(struct fct_plain, ask, 0) },
+    { "timeout-ms", 0, "", NULL, FCT_ASK(struct fct_plain, ask, INT64_MAX) }, JSON
+};
+
+static void
+show_stop(json_t *o, const void *args)
+{
+    const char *name = fct_str(o, "socket_unit");
+    size_t n = strlen(name);
+
+    (void)args;
+    if (n > 7 && strcmp(name + n - 7, ".socket") == 0)
+        json_object_set_new(o, "service", json_stringn(name, n - 7));
+    fct_text(stdout,
+        "pid {pid} is stopping, {requests} requests left\n"
+        "[socket_unit|[!service|the service manager still listens: the next client starts fdd "
+        "again\n][service|{socket_unit} still listens: the next client starts fdd again; to "
+        "keep it stopped:\n  sudo systemctl stop {socket_unit} {service}\n]]",
+        o);
+}
+
+ASKS(stop, "fdctl stop [--now] [--timeout-ms MS] [--json]",
+    "End the daemon when the running requests have ended.", stop_opts, .show = show_stop);
+
+static const struct fct_opt drain_opts[] = {
+    { "wait", 0, NULL, NULL, FCT_ASK(struct fct_plain, ask, 0) },
+    { "timeout-ms", 0, "", NULL, FCT_ASK(struct fct_plain, ask, INT64_MAX) },
+    { "off", 0, NULL, NULL, FCT_ASK(struct fct_plain, ask, 0) }, JSON
+};
+static int
+drain_patiently(struct fct *f, void *args)
+{
+    const struct fct_plain *a = args;
+
+    if (json_object_get(a->ask, "wait") != NULL)
+        f->timeout_ms = -1;
+    return FCT_GO;
+}
+
+static int
+is_drained(const json_t *answer, const void *args)
+{
+    const struct fct_plain *a = args;
+
+    return json_object_get(a->ask, "wait") == NULL ||
+            json_object_get(a->ask, "off") != NULL ||
+            json_is_true(json_object_get(answer, "drained"))
+        ? 0
+        : FCT_EX_TEMP;
+}
+
+ASKS(drain, "fdctl drain [--wait] [--off] [--timeout-ms MS] [--json]",
+    "Take no new requests; those that run go on.", drain_opts, .before = drain_patiently,
+    .code = is_drained, .text = "{state}, {requests} requests left\n");
+
+/* ---- a question for each operand ------------------------------------------------------ */
+
+static const struct fct_opt set_opts[] = { JSON };
+static ASKS(set, "fdctl set NAME=VALUE... [--json]",
+    "Change parameters of the running daemon, until its next reload or start.", set_opts,
+    ARGS, .max_operands = FCT_OPERANDS_MAX, .text = "{name} = {value}\n");
+
+static int
+set_one(struct fct_admin *adm, const char *given, int json)
+{
+    const char *eq = strchr(given, '=');
+    json_t *answer = NULL, *q = fct_question("set");
+    int rc;
+
+    json_object_set_new(q, "name", fct_json_text(given, (size_t)(eq - given)));
+    json_object_set_new(q, "value", fct_json_text(eq + 1, strlen(eq + 1)));
+    rc = fct_ask(adm, q, 0, &answer);
+    if (rc != 0)
+        return rc;
+    if (fct_str(answer, "warning")[0] != '\0')
+        fct_fail(0, "%s", fct_str(answer, "warning"));
+    return fct_finish(&fct_line_set, answer, NULL, json);
+}
+
+int
+fct_cmd_set(const struct fct *f, int argc, char **argv)
+{
+    struct args a = { .all = 0 };
+    struct fct_admin *adm;
+    int rc = fct_parse(&fct_line_set, argc, argv, &a);
+
+    if (rc != FCT_GO)
+        return rc;
+    if (a.given.n == 0)
+        return fct_fail(FCT_EX_USAGE, "set: give NAME=VALUE, such as log.level=debug");
+    for (int i = 0; i < a.given.n; i++)
+        if (strchr(a.given.text[i], '=') == NULL)
+            return fct_fail(FCT_EX_USAGE, "set: '%s' has no '='; write NAME=VALUE",
+                a.given.text[i]);
+    rc = fct_admin_open(f, 0, &adm);
+    if (rc != 0)
+        return rc;
+    for (int i = 0; i < a.given.n && rc == 0; i++)
+        rc = set_one(adm, a.given.text[i], a.q.json);
+    fct_admin_close(adm);
+    return rc;
+}
+
+static const struct fct_opt cancel_opts[] = {
+    { "all", 0, NULL, "every request of every client", FCT_FLAG(struct args, all) },
+    { "session", 0, "", NULL, FCT_U64(struct args, session, INT64_MAX),
+        FCT_HAS(struct args, has_session) },
+    JSON
+};
+static ASKS(cancel, "fdctl cancel ID... | --session N | --all [--json]",
+    "End requests; fdctl requests shows their ids.", cancel_opts, ARGS,
+    .max_operands = FCT_OPERANDS_MAX);
+
+static int
+cancel_one(struct fct_admin *a, const char *what, long long id, int quiet, long long *n)
+{
+    json_t *answer = NULL;
+    int rc = fct_ask(a, json_pack("{s:s, s:I}", "cmd", "cancel", what, (json_int_t)id),
+        quiet, &answer);
+
+    *n += fct_num(answer, "cancelled");
+    json_decref(answer);
+    return rc;
+}
+
+static int
+cancel_all(struct fct_admin *a, long long *n)
+{
+    json_t *answer = NULL, *r;
+    size_t i;
+    int rc = fct_ask(a, fct_question("requests"), 0, &answer);
+
+    json_array_foreach(json_object_get(answer, "requests"), i, r) {
+        rc = cancel_one(a, "id", fct_num(r, "id"), 1, n);
+        if (rc != 0 && rc != FCT_EX_DATA) /* it may have ended since */
+            break;
+        rc = 0;
+    }
+    json_decref(answer);
+    return rc;
+}
+
+int
+fct_cmd_cancel(const struct fct *f, int argc, char **argv)
+{
+    struct args a = { .all = 0 };
+    struct fct_admin *adm;
+    long long n = 0;
+    uint64_t id;
+    int rc = fct_parse(&fct_line_cancel, argc, argv, &a);
+
+    if (rc != FCT_GO)
+        return rc;
+    if (a.given.n == 0 && !a.all && !a.has_session)
+        return fct_fail(FCT_EX_USAGE,
+            "cancel: which? give ids (fdctl requests), --session or --all");
+    for (int i = 0; i < a.given.n; i++)
+        if ((rc = fct_u64("cancel", a.given.text[i], INT64_MAX, &id)) != 0)
+            return rc;
+    rc = fct_admin_open(f, 0, &adm);
+    if (rc != 0)
+        return rc;
+    rc = a.all ? cancel_all(adm, &n) : 0;
+    if (rc == 0 && a.has_session)
+        rc = cancel_one(adm, "session", (long long)a.session, 0, &n);
+    for (int i = 0; i < a.given.n && rc == 0; i++)
+        rc = cancel_one(adm, "id", strtoll(a.given.text[i], NULL, 10), 0, &n);
+    fct_admin_close(adm);
+    if (rc == 0)
+        printf(a.q.json ? "{\"cancelled\": %lld}\n" : "%lld cancelled\n", n);
+    return rc;
+}
+
+/* ---- config ------------------------------------------------------------------------ */
+
+static const struct fct_opt config_opts[] = {
+    { "origin", 0, NULL, "show where each value comes from", FCT_FLAG(struct args, origin) },
+    JSON
+};
+#define CONFIG_NOTES \
+    "[effective|    ([auto|auto][!auto|in force]: {effective})]" \
+    "[*waiting|    (after a restart: [value|{value}][!value|nothing][where|, {where}])]"
+
+/* name: what was asked for, or NULL. A row that goes by its own name is shown as its
+ * value alone, which scripts read; the rest goes to standard error. */
+static void
+show_config(json_t *o, const void *args)
+{
+    const struct args *a = args;
+    const char *name = a->given.text[0];
+    int origin = a->origin;
+    json_t *p;
+    size_t i;
+
+    if (fct_str(o, "note")[0] != '\0')
+        fct_fail(0, "%s", fct_str(o, "note"));
+    json_array_foreach(json_object_get(o, "config"), i, p) {
+        if (name == NULL || origin || strcmp(name, fct_str(p, "name")) != 0) {
+            json_object_set_new(p, "from", json_boolean(origin));
+            fct_text(stdout,
+                "{name} = {value}" CONFIG_NOTES "[from|    ({origin}[where| {where}])]\n",
+                p);
+            continue;
+        }
+        puts(fct_str(p, "value"));
+        if (fct_str(p, "effective")[0] != '\0' || json_object_get(p, "waiting") != NULL) {
+            fprintf(stderr, "%s: ", fct_prog);
+            fct_text(stderr, "{name}" CONFIG_NOTES "\n", p);
+        }
+    }
+}
+
+static int
+ask_config(struct fct *f, void *args)
+{
+    struct args *a = args;
+
+    (void)f;
+    if (a->given.n > 0)
+        json_object_set_new(a->q.ask, "name", json_string(a->given.text[0]));
+    return FCT_GO;
+}
+
+ASKS(config, "fdctl config [NAME] [--origin] [--json]",
+    "Parameters in force, or the value of one.", config_opts, ARGS, .max_operands = 1,
+    .before = ask_config, .show = show_config);
+
+/* ---- model ------------------------------------------------------------------------- */
+
+static const struct fct_opt model_opts[] = {
+    { "file", 0, "NAME",
+        "write one of the model's files to standard output:", FCT_TEXT(struct args, file) },
+    JSON
+};
+
+static void
+list_files(void)
+{
+#define FDP_FILE(id, name, text) printf("                          " name "\n");
+#include "libclient/tbl/files.h"
+#undef FDP_FILE
+}
+
+static int
+write_file(const struct fct *f, const char *name)
+{
+    char *bytes = NULL;
+    size_t n = 0;
+    fdc_t *s = NULL;
+    int rc = fct_open(f, 0, &s);
+
+    if (rc != 0)
+        return rc;
+    rc = fdc_file(s, name, &bytes, &n, f->timeout_ms);
+    fdc_close(s);
+    if (rc < 0)
+        return fct_status_fail(name, rc);
+    if (n > 0)
+        fwrite(bytes, 1, n, stdout);
+    fdc_free(bytes);
+    return fct_flush();
+}
+
+static int
+model_or_file(struct fct *f, void *args)
+{
+    const struct args *a = args;
+
+    if (a->file != NULL && a->q.json)
+        return fct_fail(FCT_EX_USAGE, "model: --file or --json, not both");
+    return a->file != NULL ? write_file(f, a->file) : FCT_GO;
+}
+
+ASKS(model, "fdctl model [--json | --file NAME]",
+    "The model: sizes, memory, where its files are; or one of its files.", model_opts,
+    .args_bytes = sizeof(struct args), .below = list_files, .before = model_or_file);
+
+/* ---- debug ------------------------------------------------------------------------- */
+
+/* Append a word to a list in text. 0: too long. */
+static int
+debug_word(char *list, size_t bytes, const char *sep, const char *w)
+{
+    size_t at = strlen(list);
+
+    if (w[0] == '\0' || at + strlen(w) + 2 > bytes)
+        return 0;
+    (void)snprintf(list + at, bytes - at, "%s%s", at > 0 ? sep : "", w);
+    return 1;
+}
+
+/* The value of an option in this word or the next; NULL: it is not this
+ * option. *ret_bad: it lacks one. */
+static const char *
+debug_option(const char *name, int argc, char **argv, int *i, int *ret_bad)
+{
+    size_t n = strlen(name);
+
+    if (strncmp(argv[*i], name, n) != 0 || (argv[*i][n] != '\0' && argv[*i][n] != '='))
+        return NULL;
+    if (argv[*i][n] == '=')
+        return argv[*i] + n + 1;
+    if (*i + 1 >= argc) {
+        *ret_bad = fct_fail(FCT_EX_USAGE, "debug: %s needs a value, such as %s", name,
+            strcmp(name, "--level") == 0 ? "debug" : "gate=debug");
+        return "";
+    }
+    return argv[++*i];
+}
+
+/* +bit, -bit and bit are words here, so "-kv" is not an option. */
+static int
+debug_question(int argc, char **argv, json_t *q, int *ret_json)
+{
+    char bits[512] = "", topics[512] = "";
+    const char *v;
+    int bad = 0, ok = 1;
+
+    for (int i = 1; i < argc && bad == 0; i++) {
+        const char *w = argv[i];
+
+        if (strcmp(w, "--json") == 0)
+            *ret_json = 1;
+        else if ((v = debug_option("--level", argc, argv, &i, &bad)) != NULL)
+            json_object_set_new(q, "level", fct_json_text(v, strlen(v)));
+        else if ((v = debug_option("--topic", argc, argv, &i, &bad)) != NULL)
+            ok = bad != 0 || debug_word(topics, sizeof(topics), ",", v);
+        else if ((v = fct_table_word("debug", w)) != NULL)
+            json_object_set_new(q, v, json_true());
+        else
+            ok = strncmp(w, "--", 2) != 0 && debug_word(bits, sizeof(bits), " ", w);
+        if (!ok)
+            return fct_fail(FCT_EX_USAGE, "debug: unknown '%s'; see fdctl debug --help", w);
+    }
+    if (bad != 0)
+        return bad;
+    if (bits[0] != '\0')
+        json_object_set_new(q, "bits", fct_json_text(bits, strlen(bits)));
+    if (topics[0] != '\0')
+        json_object_set_new(q, "topic", fct_json_text(topics, strlen(topics)));
+    return 0;
+}
+
+static void
+show_debug(json_t *o, const void *args)
+{
+    const char *panic = json_string_value(json_object_get(o, "panic"));
+    char set[600], one[100];
+    json_t *t;
+    size_t i;
+
+    (void)args;
+    if (panic != NULL) {
+        puts(panic[0] != '\0' ? panic : "no worker died in a panic");
+        return;
+    }
+    if (!json_is_array(json_object_get(o, "topics"))) {
+        fct_show(stdout, o, 0);
+        return;
+    }
+    snprintf(set, sizeof(set), ",%s,", fct_str(o, "bits"));
+    json_array_foreach(json_object_get(o, "known"), i, t) {
+        snprintf(one, sizeof(one), ",%s,", fct_str(t, "name"));
+        json_object_set_new(t, "set", json_boolean(strstr(set, one) != NULL));
+    }
+    fct_text(stdout,
+        "level   {level}\nformat  {format}\nrate    {rate} lines/s, {dropped} not shown\n"
+        "requests {requests}\nbits    [bits|{bits}][!bits|none]\n\nTOPIC      LEVEL  \n"
+        "[*topics|{name:-10} {level:-6} {help}\n]\nBIT        SET   \n"
+        "[*known|{name:-10} {set:-6} {help}\n]",
+        o);
+}
+
+static void
+help_words(void)
+{
+    puts("\nwords:");
+    fct_help_words(stdout, "debug");
+}
+
+/* For the help alone: debug_question() takes the words. */
+static const struct fct_opt debug_opts[] = { { "level", 0, "", NULL, .id = 2 },
+    { "topic", 0, "", NULL, .id = 2 }, JSON };
+
+static const struct fct_line debug_line = {
+    .usage = "fdctl debug [--level LEVEL] [--topic TOPIC=LEVEL]... [+BIT -BIT... |\n"
+             "                    BIT,BIT...] [--json]\n"
+             "       fdctl debug WORD [--json]",
+    .about = "Without words, show log level, topics and debug bits. +BIT and -BIT change "
+             "one\nbit, a list replaces all.",
+    .opts = { debug_opts },
+    .command = "debug",
+    .show = show_debug,
+    .below = help_words
+};
+
+int
+fct_cmd_debug(const struct fct *f, int argc, char **argv)
+{
+    json_t *answer = NULL, *q;
+    int rc, json = 0;
+
+    for (int i = 1; i < argc; i++)
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
+            return fct_help(&debug_line);
+    q = fct_question("debug");
+    rc = debug_question(argc, argv, q, &json);
+    if (rc == 0)
+        rc = fct_ask_once(f, json_incref(q), 0, &answer);
+    json_decref(q);
+    return answer != NULL ? fct_finish(&debug_line, answer, NULL, json) : rc;
+}
+
+/* ---- ping -------------------------------------------------------------------------- */
+
+struct ping_args {
+    int deep, json;
+    uint64_t count;
+};
+
+static const struct fct_opt ping_opts[] = {
+    { "deep", 0, NULL, "to the worker and back, not only the gate",
+        FCT_FLAG(struct ping_args, deep) },
+    { "count", 'c', "N", "so often (1)", FCT_U64(struct ping_args, count, 100000000) },
+    FCT_OPT_JSON(struct ping_args, "{\"ns\": N} for each"), FCT_OPT_HELP, FCT_OPT_END
+};
+
+static const struct fct_line ping_line = { .usage = "fdctl ping [options]",
+    .about = "Round trip through shared memory.",
+    .opts = { ping_opts } };
+
+int
+fct_cmd_ping(const struct fct *f, int argc, char **argv)
+{
+    struct ping_args a = { .count = 1 };
+    int rc = fct_parse(&ping_line, argc, argv, &a);
+    fdc_t *s = NULL;
+    uint64_t ns;
+
+    if (rc != FCT_GO)
+        return rc;
+    rc = fct_open(f, 0, &s);
+    for (; rc == 0 && a.count > 0; a.count--) {
+        rc = fdc_ping(s, a.deep, &ns, f->timeout_ms);
+        if (rc < 0)
+            rc = fct_status_fail("ping", rc);
+        else if (a.json)
+            rc = printf("{\"ns\": %llu}\n", (unsigned long long)ns) < 0;
+        else
+            rc = printf("%s: %.1f us\n", a.deep ? "worker" : "gate", (double)ns / 1e3) < 0;
+    }
+    fdc_close(s);
+    return rc;
+}

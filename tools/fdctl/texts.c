@@ -1,0 +1,221 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+/* fdctl tokenize and detokenize: an argument, a file or standard input, as a whole or line
+ * by line. */
+#include "config.h"
+
+#include "tools/fdctl/commands.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct args {
+    const char *text, *file; /* neither: standard input */
+    uint32_t flags;
+    int lines, json, has_source, is_json; /* is_json: a line is a JSON string */
+    int n;
+    char **word; /* [n] ids given as words */
+    int timeout_ms;
+    /* Convert and print one; name is that of its place. 0 or an exit code, with the
+     * message printed. */
+    int (*one)(fdc_t *s, const struct args *a, const char *name, const char *text, size_t n);
+};
+
+static int
+run(const struct fct *f, struct args *a)
+{
+    const char *file = a->file != NULL ? a->file : "-", *nl;
+    const char *name = a->text != NULL ? "argument"
+        : strcmp(file, "-") == 0       ? "standard input"
+                                       : file;
+    char *read = NULL, place[600];
+    const char *text = a->text;
+    size_t n = text != NULL ? strlen(text) : 0, at, len, line = 1;
+    int rc = text == NULL ? fct_slurp(file, &read, &n) : 0;
+    fdc_t *s = NULL;
+
+    if (text == NULL)
+        text = read;
+    a->timeout_ms = f->timeout_ms;
+    if (rc == 0)
+        rc = fct_open(f, n, &s);
+    if (rc == 0 && !a->lines)
+        rc = a->one(s, a, name, text, n);
+    for (at = 0; a->lines && at < n && rc == 0; at += len + 1, line++) {
+        nl = memchr(text + at, '\n', n - at);
+        len = nl != NULL ? (size_t)(nl - (text + at)) : n - at;
+        snprintf(place, sizeof(place), "%s:%zu", name, line);
+        rc = a->one(s, a, place, text + at, len);
+    }
+    if (rc == 0)
+        rc = fct_flush();
+    fdc_close(s);
+    free(read);
+    return rc;
+}
+
+/* ---- tokenize ---------------------------------------------------------------------- */
+
+static int
+tokenize_text(fdc_t *s, const struct args *a, const char *name, const char *text, size_t n)
+{
+    uint32_t *ids = NULL;
+    size_t n_ids = 0;
+    int rc = fct_check_utf8(name, text, n);
+
+    if (rc != 0)
+        return rc;
+    rc = fdc_tokenize(s, text, n, a->flags, &ids, &n_ids, a->timeout_ms);
+    if (rc < 0)
+        return fct_status_fail(name, rc);
+    if (a->json)
+        rc = fct_print_json(json_pack("{s:o, s:I}", "ids", fct_json_ids(ids, n_ids), "n",
+            (json_int_t)n_ids));
+    for (size_t i = 0; !a->json && i < n_ids; i++)
+        printf("%s%u", i > 0 ? " " : "", ids[i]);
+    if (!a->json)
+        putchar('\n');
+    fdc_free(ids);
+    return a->json ? rc : 0;
+}
+
+static int
+tokenize(fdc_t *s, const struct args *a, const char *name, const char *text, size_t n)
+{
+    json_error_t je;
+    json_t *j;
+    int rc;
+
+    if (!a->is_json)
+        return tokenize_text(s, a, name, text, n);
+    j = json_loadb(text, n, JSON_DECODE_ANY | JSON_ALLOW_NUL, &je);
+    if (!json_is_string(j))
+        rc = fct_fail(FCT_EX_DATA, "%s: not a JSON string%s%s", name,
+            j == NULL ? ": " : "", j == NULL ? je.text : "");
+    else
+        rc = tokenize_text(s, a, name, json_string_value(j), json_string_length(j));
+    json_decref(j);
+    return rc;
+}
+
+static int
+take_json_lines(void *args, const char *value)
+{
+    struct args *a = args;
+
+    (void)value;
+    a->lines = a->is_json = 1;
+    return 0;
+}
+
+#define ONE FCT_HAS(struct args, has_source), .once = "tokenize: one text only"
+static const struct fct_opt tokenize_opts[] = {
+    { "prompt", 'p', "TEXT", "the text", FCT_TEXT(struct args, text), ONE },
+    { "file", 0, "FILE", "the file's text", FCT_TEXT(struct args, file), ONE },
+    { "lines", 0, NULL, "each line is a text of its own", FCT_FLAG(struct args, lines) },
+    { "json-lines", 0, NULL, "each line is a text, written as a JSON string",
+        FCT_FN(take_json_lines) },
+    { "no-special", 0, NULL, "add no begin-of-text token",
+        FCT_BITS(struct args, flags, FDC_F_NO_SPECIAL, 0) },
+    { "literal", 0, NULL, "names of special tokens are text",
+        FCT_BITS(struct args, flags, FDC_LITERAL, 0) },
+    FCT_OPT_JSON(struct args, "{\"ids\": [...], \"n\": N}"), FCT_OPT_HELP, FCT_OPT_END
+};
+
+static const struct fct_line tokenize_line = {
+    .usage = "fdctl tokenize [-p TEXT | FILE | -] [options]",
+    .about = "Token ids of a text; without a text, of standard input.",
+    .opts = { tokenize_opts },
+    .operand_is = "file"
+};
+
+int
+fct_cmd_tokenize(const struct fct *f, int argc, char **argv)
+{
+    struct args a = { .one = tokenize };
+    int rc = fct_parse(&tokenize_line, argc, argv, &a);
+
+    return rc == FCT_GO ? run(f, &a) : rc;
+}
+
+/* ---- detokenize -------------------------------------------------------------------- */
+
+static int
+detokenize(fdc_t *s, const struct args *a, const char *name, const char *text, size_t n)
+{
+    char err[256], *out = NULL;
+    uint32_t *ids = NULL;
+    size_t n_ids = 0, n_out = 0;
+    int rc = fct_parse_ids(text, n, &ids, &n_ids, err, sizeof(err));
+
+    /* No ids are no text: so says tokenize of an empty line. */
+    if (rc != 0 && rc != -ENODATA)
+        return fct_fail(FCT_EX_DATA, "%s: %s", name, err);
+    rc = rc == 0 ? fdc_detokenize(s, ids, n_ids, a->flags, &out, &n_out, a->timeout_ms) : 0;
+    free(ids);
+    if (rc < 0)
+        return fct_status_fail(name, rc);
+    if (a->json) {
+        rc = fct_print_json(json_pack("{s:o}", "text", fct_json_text(out, n_out)));
+    } else {
+        if (n_out > 0)
+            fwrite(out, 1, n_out, stdout);
+        putchar('\n');
+        rc = 0;
+    }
+    fdc_free(out);
+    return rc;
+}
+
+static int
+take_word(void *args, const char *word)
+{
+    struct args *a = args;
+
+    if (strcmp(word, "-") == 0)
+        a->file = word;
+    else
+        a->word[a->n++] = (char *)(uintptr_t)word;
+    return 0;
+}
+
+static const struct fct_opt detokenize_opts[] = {
+    { "ids-file", 0, "FILE", "token ids: JSON list or numbers; - is standard input",
+        FCT_TEXT(struct args, file) },
+    { "lines", 0, NULL, "each line is a list of its own", FCT_FLAG(struct args, lines) },
+    { "skip-special", 0, NULL, "leave special tokens out",
+        FCT_BITS(struct args, flags, 0, FDC_F_KEEP_SPECIAL) },
+    { "json", 0, NULL, "{\"text\": \"...\"}", FCT_FLAG(struct args, json) }, FCT_OPT_HELP,
+    FCT_OPT_END
+};
+
+static const struct fct_line detokenize_line = {
+    .usage = "fdctl detokenize [ID... | --ids-file FILE | -] [options]",
+    .about = "Text of token ids; without ids, of those on standard input.",
+    .opts = { detokenize_opts },
+    .operand = take_word
+};
+
+int
+fct_cmd_detokenize(const struct fct *f, int argc, char **argv)
+{
+    struct args a = { .one = detokenize, .flags = FDC_F_KEEP_SPECIAL };
+    struct fct_buf joined = { NULL, 0, 0 };
+    int rc;
+
+    a.word = calloc((size_t)argc + 1, sizeof(*a.word));
+    rc = a.word != NULL ? fct_parse(&detokenize_line, argc, argv, &a) : fct_oom();
+    if (rc == FCT_GO && a.n > 0 && a.file != NULL)
+        rc = fct_fail(FCT_EX_USAGE, "detokenize: ids or a file, not both");
+    for (int i = 0; rc == FCT_GO && i < a.n; i++)
+        if (fct_buf_add(&joined, a.word[i], strlen(a.word[i])) != 0 ||
+            fct_buf_add(&joined, " ", 1) != 0)
+            rc = fct_oom();
+    a.text = joined.p;
+    if (rc == FCT_GO)
+        rc = run(f, &a);
+    free(joined.p);
+    free(a.word);
+    return rc;
+}
