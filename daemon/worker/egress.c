@@ -121,58 +121,6 @@ egr_score(struct egress *g, uint32_t at)
 
 /* ---- requests --------------------------------------------------------------------------------------- */
 
-/* A prompt's text in records. */
-struct egr_echo {
-    uint32_t n, at;
-    unsigned char b[FDP_REC_MAX_LEN];
-};
-
-static void
-egr_echo_send(struct egress *g, const struct req *r, struct egr_echo *o)
-{
-    if (o->n > 0)
-        memcpy(egr_claim(g, r->id, FDP_T_PROMPT_TEXT, 0, o->at, o->n), o->b, o->n);
-    o->at += o->n;
-    o->n = 0;
-}
-
-/* The next n bytes, in g->buf: whole characters, and so are the records. */
-static void
-egr_echo_add(struct egress *g, const struct req *r, struct egr_echo *o, size_t n)
-{
-    const unsigned char *b = g->buf;
-
-    while (n > 0) {
-        size_t k = sizeof(o->b) - o->n;
-
-        if (n <= k) {
-            k = n;
-        } else {
-            while (k > 0 && (b[k] & 0xc0) == 0x80)
-                k--;
-        }
-        memcpy(o->b + o->n, b, k);
-        o->n += (uint32_t)k;
-        b += k;
-        n -= k;
-        if (n > 0)
-            egr_echo_send(g, r, o);
-    }
-}
-
-static void
-egr_prompt_text(struct egress *g, const struct req *r)
-{
-    struct egr_echo o = { .n = 0 };
-    struct dtk d;
-
-    dtk_init(&d, g->cfg.tok, (r->p.flags & FDP_F_KEEP_SPECIAL) == 0);
-    for (int32_t i = 0; i < r->n_prompt; i++)
-        egr_echo_add(g, r, &o, dtk_push(&d, r->ids[i], g->buf, g->buf_bytes));
-    egr_echo_add(g, r, &o, dtk_finish(&d, g->buf, g->buf_bytes));
-    egr_echo_send(g, r, &o);
-}
-
 static void
 egr_open(struct egress *g, struct req *r)
 {
@@ -184,61 +132,12 @@ egr_open(struct egress *g, struct req *r)
     *t = (struct lnk_tokenized){ .prompt_len = (uint32_t)r->n_prompt };
     a = egr_claim(g, r->id, FDP_T_ACCEPTED, 0, 0, sizeof(*a));
     *a = (struct fdp_accepted){ .prompt_len = (uint32_t)r->n_prompt, .seed = r->p.seed };
-    if ((r->p.flags & FDP_F_PROMPT_IDS) != 0)
-        egr_ids(g, r->id, FDP_T_PROMPT_IDS, 0, 0, r->ids, (uint32_t)r->n_prompt);
-    if ((r->p.flags & FDP_F_PROMPT_TEXT) != 0)
-        egr_prompt_text(g, r);
-    for (int32_t i = 0; i < r->n_seq; i++)
-        egr_prime(g, r, (unsigned)i);
-}
-
-/* Samples that are returned, from number i on, of which nothing was sent. */
-static void
-egr_close_rest(struct egress *g, const struct req *r, int32_t i, int32_t code)
-{
-    for (; i < r->n_shown; i++) {
-        struct fdp_choice_end *end =
-            egr_claim(g, r->id, FDP_T_CHOICE_END, (unsigned)i, 0, sizeof(*end));
-
-        *end =
-            (struct fdp_choice_end){ .finish = code != 0 ? FDP_FIN_ERROR : FDP_FIN_LENGTH,
-                .stop_id = -1,
-                .stop_str = -1 };
-    }
-}
-
-/* The engine, or ingress for it, has done with r. */
-static void
-egr_end(struct egress *g, struct req *r, int32_t code, int32_t done)
-{
-    int32_t last = r->n_ids > 0 ? (int32_t)r->ids[r->n_ids - 1] : -1;
-
-    if (r->held && code == 0) {
-        egr_best_begin(g, r);
+    if (req_echoes(r)) {
+        egr_prompt_begin(g, r);
         egr_job_push(g, r);
-        return;
+    } else {
+        egr_begin(g, r);
     }
-    for (int32_t i = 0; i < r->n_seq && !r->held; i++) {
-        struct fdp_choice_end end = { .finish = FDP_FIN_ERROR,
-            .stop_id = -1,
-            .stop_str = -1 };
-
-        if (r->choices[i].closed)
-            continue;
-        if (code == 0 && done == FDK_DONE_STOP) {
-            end.finish = FDP_FIN_STOP;
-            end.stop_id = last;
-        } else if (code == 0) {
-            end.finish = FDP_FIN_LENGTH;
-        }
-        egr_close(g, r, (unsigned)i, end);
-    }
-    egr_close_rest(g, r, r->held ? 0 : r->n_seq, code);
-    if (code == 0)
-        egr_done(g, r);
-    else
-        egr_error(g, r->id, code, &(struct que_msg){ .kind = QUE_FAIL, .idx = r->detail });
-    egr_release(g, r);
 }
 
 /* ---- poll ---------------------------------------------------------------------------------------------- */

@@ -119,6 +119,17 @@ egr_best_token(struct egress *g, struct req *r, unsigned sample)
     return 1;
 }
 
+void
+egr_best_close(struct egress *g, struct req *r)
+{
+    const struct fdp_choice_end end = { .finish = FDP_FIN_ERROR,
+        .stop_id = -1,
+        .stop_str = -1 };
+
+    for (uint32_t k = r->job_at; k < (uint32_t)r->n_shown; k++)
+        egr_close(g, r, egr_of_rank(r, k), end);
+}
+
 int
 egr_best_piece(struct egress *g, struct req *r)
 {

@@ -188,6 +188,7 @@ egr_token_text(struct egress *g, const struct req *r, unsigned shown, uint32_t p
     uint16_t *len;
     unsigned flags;
     unsigned char *at;
+    int cut;
 
     most = (FDP_REC_MAX_LEN - head) / lp->n;
     for (uint32_t i = 0; i < lp->n; i++) {
@@ -195,7 +196,8 @@ egr_token_text(struct egress *g, const struct req *r, unsigned shown, uint32_t p
             n[i] = 0;
         sum += (uint32_t)n[i];
     }
-    for (uint32_t i = 0; i < lp->n && sum > FDP_REC_MAX_LEN; i++) {
+    cut = sum > FDP_REC_MAX_LEN;
+    for (uint32_t i = 0; cut && i < lp->n; i++) {
         if (n[i] <= most)
             continue;
         sum -= (uint32_t)n[i] - most;

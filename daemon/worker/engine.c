@@ -147,6 +147,8 @@ eng_live_req(const struct engine *e, uint32_t idx, uint32_t serial)
 static void
 eng_add(struct engine *e, struct req *r)
 {
+    int32_t code;
+
     OBJ_CHECK(r, REQ_MAGIC);
     ASSERT(r->idx < (uint32_t)e->cfg.max_reqs && e->live[r->idx].req == NULL);
     e->live[r->idx] = (struct eng_live){ r, r->serial };
@@ -154,10 +156,15 @@ eng_add(struct engine *e, struct req *r)
     trc_put_event(e->cfg.sch.trc, r->t_submit_ns, TRC_SUBMIT, r->id, 0, r->n_prompt,
         r->max_len - r->n_prompt);
     trc_put_event(e->cfg.sch.trc, e->now_ns, TRC_READY, r->id, 0, 0, 0);
-    if (r->n_seq == 0)
+    if (r->n_seq == 0) {
         sch_pass(e->sch, r);
-    else
-        sch_add(e->sch, r);
+        return;
+    }
+    sch_add(e->sch, r);
+    /* A QUE_CANCEL that overtook it found nothing. */
+    code = __atomic_load_n(&r->cancel, __ATOMIC_ACQUIRE);
+    if (code != 0)
+        sch_end_req(e->sch, r, code);
 }
 
 static int

@@ -394,7 +394,9 @@ ing_hash_slice(struct ingress *g, int32_t max_ids)
         max = max_ids > r->block_size ? max_ids / r->block_size : 1;
     if (req_hash_step(r, &g->cfg.key, max)) {
         ing_to_egress(g, r, QUE_OPEN, (struct ing_bad){ 0 });
-        ing_to_engine(g, r);
+        r->where = REQ_IN_ENGINE;
+        if (!req_echoes(r)) /* else egress hands it on */
+            ing_to_engine(g, r);
     } else {
         ing_append(&g->hashes, r);
     }
@@ -522,7 +524,7 @@ ing_take_cancel(struct ingress *g, const struct fdp_rec *rec)
 
     if (r == NULL || r->cancel != 0)
         return;
-    r->cancel = c->code < 0 ? c->code : FDP_E_CANCELLED;
+    __atomic_store_n(&r->cancel, c->code < 0 ? c->code : FDP_E_CANCELLED, __ATOMIC_RELEASE);
     if (r->where == REQ_IN_ENGINE)
         ing_cancel_engine(g, r);
     else if (r->where == REQ_IN_BLOB) /* the gate sends no more of its items */
