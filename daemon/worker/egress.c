@@ -79,14 +79,12 @@ egr_due(const struct req *r, const struct egr_lp *lp)
     return due < EGR_MAX_IDS ? due : EGR_MAX_IDS;
 }
 
+/* A token that m tells of, with its logprobs. */
 static void
-egr_token(struct egress *g, uint32_t at)
+egr_took(struct egress *g, const struct que_msg *m, const struct egr_lp *lp)
 {
-    const struct que_msg *m = &que_peek(g->cfg.q_eng, at)->m;
     struct req *r = m->req;
     struct req_choice *ch = &r->choices[m->sample];
-    struct fdp_choice_end end;
-    struct egr_lp lp;
 
     if (ch->closed) {
         /* its stop may have come to the engine before the request did */
@@ -95,18 +93,37 @@ egr_token(struct egress *g, uint32_t at)
     }
     ASSERT(m->x == ch->n_got);
     egr_see_token(g, r, ch);
-    egr_read_lp(g->cfg.q_eng, at, &lp);
     if (r->held) {
-        if (egr_hold(g, r, m->sample, m, &lp))
+        if (egr_hold(g, r, m->sample, m, lp))
             egr_ask_stop(g, r, m->sample);
         return;
     }
-    end = egr_take(g, r, m->sample, (uint32_t)m->a, m->done, &lp, egr_due(r, &lp));
-    if (end.finish == FDP_FIN_NONE)
+    if (!egr_take(g, r, m->sample, (uint32_t)m->a, m->done, lp, egr_due(r, lp)))
         return;
-    egr_close(g, r, m->sample, end);
+    egr_close(g, r, m->sample, ch->end);
     if (m->done == FDK_DONE_NO)
         egr_ask_stop(g, r, m->sample);
+}
+
+static __attribute__((noinline)) void
+egr_token_lp(struct egress *g, uint32_t at)
+{
+    struct egr_lp lp;
+
+    egr_read_lp(g->cfg.q_eng, at, &lp);
+    egr_took(g, &que_peek(g->cfg.q_eng, at)->m, &lp);
+}
+
+static void
+egr_token(struct egress *g, uint32_t at)
+{
+    static const struct egr_lp none = { .n = 0 };
+    const struct que_msg *m = &que_peek(g->cfg.q_eng, at)->m;
+
+    if (m->n_top == QUE_NO_LOGPROB)
+        egr_took(g, m, &none);
+    else
+        egr_token_lp(g, at);
 }
 
 static void

@@ -179,6 +179,7 @@ egr_begin(struct egress *g, struct req *r)
 {
     for (int32_t i = 0; i < r->n_seq; i++)
         egr_prime(g, r, (unsigned)i);
+    r->looked_at = (uint8_t)egr_looks_at_each(r);
     r->begun = 1;
 }
 

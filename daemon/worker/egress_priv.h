@@ -55,11 +55,13 @@ int egr_wants_text(const struct egress *g, const struct req *r);
 uint32_t egr_out_id(const struct req *r, unsigned sample, uint32_t at);
 /* Go over the output that was delivered before; it may end the sample. */
 void egr_prime(struct egress *g, struct req *r, unsigned sample);
+/* Do rules, a repetition or tokens apart look at each of its tokens? */
+int egr_looks_at_each(const struct req *r);
 /* The next token of a sample: its records, those of ids and text once due ids wait.
- * done is FDK_DONE_*. How it ends the sample, which is the caller's to close;
- * FDP_FIN_NONE: it does not. */
-struct fdp_choice_end egr_take(struct egress *g, struct req *r, unsigned sample,
-    uint32_t id, int32_t done, const struct egr_lp *lp, uint32_t due);
+ * done is FDK_DONE_*. 1: it ends the sample, which is the caller's to close, as end of
+ * its choice says. */
+int egr_take(struct egress *g, struct req *r, unsigned sample, uint32_t id, int32_t done,
+    const struct egr_lp *lp, uint32_t due);
 /* What is left of its text, then CHOICE_END. */
 void egr_close(struct egress *g, struct req *r, unsigned sample, struct fdp_choice_end end);
 

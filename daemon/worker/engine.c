@@ -202,17 +202,13 @@ eng_commands(struct engine *e, struct que *q)
 
 /* ---- results ---------------------------------------------------------------------------- */
 
-/* chosen: logprobs of the ids of the request's rules, behind the alternatives; or NULL. */
-static void
-eng_send(struct engine *e, const struct que_msg *m, const struct fdk_result *res,
-    const float *chosen)
+/* The alternatives of a token, behind the message in slot. */
+static __attribute__((noinline)) void
+eng_send_top(struct engine *e, union que_slot *slot, const struct que_msg *m,
+    const struct fdk_result *res, const float *chosen)
 {
     int32_t n = 0;
-    union que_slot *slot = que_claim(e->cfg.q_out);
 
-    slot->m = *m;
-    if (m->n_top == QUE_NO_LOGPROB)
-        return;
     slot->m.logprob = res->logprob;
     while (n < m->n_top) {
         slot = que_claim(e->cfg.q_out);
@@ -224,6 +220,18 @@ eng_send(struct engine *e, const struct que_msg *m, const struct fdk_result *res
                 : (struct fdp_logprob){ m->req->rules->chosen[k], chosen[k] };
         }
     }
+}
+
+/* chosen: logprobs of the ids of the request's rules, behind the alternatives; or NULL. */
+static void
+eng_send(struct engine *e, const struct que_msg *m, const struct fdk_result *res,
+    const float *chosen)
+{
+    union que_slot *slot = que_claim(e->cfg.q_out);
+
+    slot->m = *m;
+    if (m->n_top != QUE_NO_LOGPROB)
+        eng_send_top(e, slot, m, res, chosen);
 }
 
 /* The rules of r leave no id to choose: the error names what masked. */

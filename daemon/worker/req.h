@@ -88,10 +88,11 @@ struct req_choice {
     struct fin fin;
     unsigned char *text; /* [REQ_TEXT_BYTES] not sent yet, or NULL */
     uint32_t n_text;
-    uint32_t text_off;      /* bytes sent, PRIOR_IDS included */
-    uint32_t n_got, n_sent; /* output tokens, PRIOR_IDS included */
-    uint8_t closed;         /* CHOICE_END is sent */
-    uint16_t shown;         /* its number in records */
+    uint32_t text_off;         /* bytes sent, PRIOR_IDS included */
+    uint32_t n_got, n_sent;    /* output tokens, PRIOR_IDS included */
+    uint8_t closed;            /* CHOICE_END is sent */
+    struct fdp_choice_end end; /* how its last token ended it */
+    uint16_t shown;            /* its number in records */
     /* of best_of: */
     int32_t done;           /* FDK_DONE_* of its last token, */
     uint32_t n_all;         /* tokens, */
@@ -166,10 +167,11 @@ struct req {
                                   the prefix cache when it was first admitted */
     /* -- egress ------------------------------------------------------------------ */
     uint64_t t_first_ns __attribute__((aligned(64)));
-    int32_t n_open;  /* samples without CHOICE_END */
-    uint32_t job_at; /* progress of a long answer */
-    uint8_t begun;   /* all that comes before its output is sent */
-    int32_t ended;   /* before that: FDK_DONE_* of its end, nothing is to run */
+    int32_t n_open;    /* samples without CHOICE_END */
+    uint32_t job_at;   /* progress of a long answer */
+    uint8_t begun;     /* all that comes before its output is sent */
+    uint8_t looked_at; /* each of its tokens is: egr_looks_at_each() */
+    int32_t ended;     /* before that: FDK_DONE_* of its end, nothing is to run */
     struct req *job_next;
 };
 
