@@ -387,6 +387,7 @@ tests_unit_u_http_shape_LDADD = $(HTTP_LIBS) $(JANSSON_LIBS) -lm $(CMOCKA_LIBS)
 tests_unit_u_fdctl_LDADD = $(FDTOOLS_LIBS) $(CMOCKA_LIBS)
 tests_unit_u_trace_LDADD = $(FDTOOLS_LIBS) $(CMOCKA_LIBS)
 tests_unit_u_prom_LDADD = $(FDTOOLS_LIBS) $(CMOCKA_LIBS)
+tests_bench_b_client_LDADD = $(CLIENT_LIBS)
 tests_bench_b_path_LDADD = $(CLIENT_LIBS)
 tests_bench_b_fair_SOURCES = %D%/bench/b_fair.c $(FAIR_LOAD)
 tests_bench_b_fair_LDADD = $(CLIENT_LIBS)
@@ -505,6 +506,7 @@ FDD_TEST_BINS = $(UNIT_TESTS) $(SIM_TESTS) $(KERNEL_TESTS) $(PARITY_TESTS) \
 	$(FUZZ_TARGETS) $(SYS_HELPERS)
 FDD_BENCHES = \
 	%D%/bench/b_cache \
+	%D%/bench/b_client \
 	%D%/bench/b_engine \
 	%D%/bench/b_fair \
 	%D%/bench/b_gate \
