@@ -9,9 +9,9 @@
 
 #include "tests/kernel/k_util.h"
 
-/* Rounds of K_MAX_ROW draws each: $FDD_RULES_DRAWS draws, else 9,600. */
+/* Steps of K_MAX_ROW draws each: $FDD_RULES_DRAWS draws, else 9,600. */
 static inline int
-k_draw_rounds(void)
+k_draw_steps(void)
 {
     const char *v = getenv("FDD_RULES_DRAWS");
 

@@ -468,7 +468,7 @@ check_draws(const struct want *w, struct fdk_row params, const char *isa)
     static double p[MAX_V];
     static int count[MAX_V];
     static float x[MAX_V];
-    int rounds = k_draw_rounds();
+    int rounds = k_draw_steps();
     k_fill(b->keep, V, 11);
     for (int i = 0; i < V; i++)
         b->keep[i] *= 2;

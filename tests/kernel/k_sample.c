@@ -213,7 +213,7 @@ distribution(const float *x, int V, const struct fdk_row *st, double *ret_p)
 static void
 check_draws(int V, float width, struct fdk_row params, const char *isa)
 {
-    int rounds = k_draw_rounds();
+    int rounds = k_draw_steps();
     static double p[MAX_V];
     static int count[MAX_V];
     struct bench *b = bench_new(2, isa, V);

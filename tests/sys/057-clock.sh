@@ -56,7 +56,7 @@ ms=$((($(date +%s%N) - t0) / 1000000))
 grep -q E_DEADLINE "$dir/err.5" || fail "deadline: $(cat "$dir/err.5")"
 [ $ms -ge 950 ] && [ $ms -lt $((4000 * slow)) ] || fail "a deadline of 1000 ms came after $ms ms"
 
-# whoever sleeps is woken, and the worker is the one that it was
+# threads that sleep are woken, and the worker is the one that it was
 for s in 10800 -10800 0; do
     jump $s
     sleep 0.3
@@ -72,7 +72,7 @@ until_true 10 busy || fail "the request does not run"
 kill -TERM "$fdd_pid"
 for s in -3600 -7200 -10800 10800 -14400 -18000 -21600 -25200 -28800 -32400; do jump $s; sleep 0.25; done
 wait "${pids[6]}" || fail "a request while draining: $(cat "$dir/err.6")"
-gone() { ! kill -0 "$fdd_pid" 2>/dev/null; }
-until_true 5 gone || fail "the daemon does not end"
+ended() { ! kill -0 "$fdd_pid" 2>/dev/null; }
+until_true 5 ended || fail "the daemon does not end"
 wait "$fdd_pid" || fail "exit $? on SIGTERM"
 fdd_pid=
