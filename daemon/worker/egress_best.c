@@ -109,8 +109,7 @@ egr_best_token(struct egress *g, struct req *r, unsigned sample)
         memcpy(lp.p, ch->lp + (size_t)at * (size_t)r->n_lp, lp.n * sizeof(lp.p[0]));
     }
     ends = egr_take(g, r, sample, egr_out_id(r, sample, at),
-        last ? ch->done : FDK_DONE_NO,
-        &lp, due);
+        last ? ch->done : FDK_DONE_NO, &lp, due);
     ASSERT(last == ends);
     if (!last)
         return 0;
