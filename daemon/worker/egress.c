@@ -139,7 +139,7 @@ egr_score(struct egress *g, uint32_t at)
 /* ---- requests --------------------------------------------------------------------------------------- */
 
 static void
-egr_open(struct egress *g, struct req *r)
+egr_open(struct egress *g, struct req *r, int32_t done)
 {
     struct lnk_tokenized *t;
     struct fdp_accepted *a;
@@ -149,6 +149,7 @@ egr_open(struct egress *g, struct req *r)
     *t = (struct lnk_tokenized){ .prompt_len = (uint32_t)r->n_prompt };
     a = egr_claim(g, r->id, FDP_T_ACCEPTED, 0, 0, sizeof(*a));
     *a = (struct fdp_accepted){ .prompt_len = (uint32_t)r->n_prompt, .seed = r->p.seed };
+    r->ended = done;
     if (req_echoes(r)) {
         egr_prompt_begin(g, r);
         egr_job_push(g, r);
@@ -172,7 +173,7 @@ egr_ingress(struct egress *g, const struct que_msg *m)
 {
     switch (m->kind) {
     case QUE_OPEN:
-        egr_open(g, m->req);
+        egr_open(g, m->req, m->done);
         break;
     case QUE_REFUSE:
         egr_error(g, m->id, m->a, m);
@@ -183,9 +184,6 @@ egr_ingress(struct egress *g, const struct que_msg *m)
         break;
     case QUE_ANSWER:
         egr_answer(g, m->req);
-        break;
-    case QUE_END:
-        egr_end(g, m->req, m->a, m->done);
         break;
     case QUE_READY:
         egr_ready(g);

@@ -4,7 +4,7 @@
  * The egress stage: tokens to records. One thread, the only writer of the
  * up ring.
  *
- *   in    QUE_OPEN, QUE_REFUSE, QUE_FAIL, QUE_ANSWER, QUE_END from ingress
+ *   in    QUE_OPEN, QUE_REFUSE, QUE_FAIL, QUE_ANSWER from ingress
  *         QUE_TOKEN, QUE_SCORE, QUE_END from the engine
  *   out   records to the gate; QUE_STOP, QUE_ADD to the engine; QUE_FREED to
  *         ingress

@@ -142,10 +142,6 @@ egr_end(struct egress *g, struct req *r, int32_t code, int32_t done)
 {
     int32_t last = r->n_ids > 0 ? (int32_t)r->ids[r->n_ids - 1] : -1;
 
-    if (req_echoes(r) && !r->begun) { /* its prompt is still to be sent back */
-        r->ended = done;
-        return;
-    }
     if (r->held && code == 0) {
         egr_best_begin(g, r);
         egr_job_push(g, r);
@@ -181,6 +177,8 @@ egr_begin(struct egress *g, struct req *r)
         egr_prime(g, r, (unsigned)i);
     r->looked_at = (uint8_t)egr_looks_at_each(r);
     r->begun = 1;
+    if (r->ended != FDK_DONE_NO)
+        egr_end(g, r, 0, r->ended);
 }
 
 /* The prompt is sent back: the engine may have the request, unless nothing is to run. */
@@ -192,11 +190,10 @@ egr_echoed(struct egress *g, struct req *r)
         .idx = r->idx,
         .serial = r->serial,
         .n_top = QUE_NO_LOGPROB };
+    int32_t ended = r->ended;
 
-    egr_begin(g, r);
-    if (r->ended != FDK_DONE_NO)
-        egr_end(g, r, 0, r->ended);
-    else
+    egr_begin(g, r); /* which gives r back if it has ended */
+    if (ended == FDK_DONE_NO)
         que_push(g->cfg.q_stop, &m);
 }
 

@@ -96,9 +96,9 @@ void egr_prompt_ids(struct egress *g, struct req *r);
 void egr_answer(struct egress *g, struct req *r);
 /* r has a long answer, to be sent by turns; its job_at is set. */
 void egr_job_push(struct egress *g, struct req *r);
-/* All that comes before the output of r is sent. */
+/* All that comes before the output of r is sent. Where nothing is to run it ends. */
 void egr_begin(struct egress *g, struct req *r);
-/* The engine, or ingress for it, has done with r. */
+/* The engine has done with r, or there was nothing for it to do. */
 void egr_end(struct egress *g, struct req *r, int32_t code, int32_t done);
 /* A piece of the long answer whose turn it is, where records of others do not have to
  * wait behind it for long; idle: there was nothing else to do. Returns the work done. */

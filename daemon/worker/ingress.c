@@ -174,9 +174,11 @@ ing_submit(struct ingress *g, struct req *r)
         return;
     }
     if (rc > 0) {
-        struct que_msg m = { .req = r, .kind = QUE_END, .done = done, .n_top = QUE_NO_LOGPROB };
+        struct que_msg m = { .req = r,
+            .kind = QUE_OPEN,
+            .done = done,
+            .n_top = QUE_NO_LOGPROB };
 
-        ing_to_egress(g, r, QUE_OPEN, bad);
         r->where = REQ_IN_EGRESS;
         que_push(g->cfg.q_egr, &m);
         return;

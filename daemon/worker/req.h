@@ -171,7 +171,7 @@ struct req {
     uint32_t job_at;   /* progress of a long answer */
     uint8_t begun;     /* all that comes before its output is sent */
     uint8_t looked_at; /* each of its tokens is: egr_looks_at_each() */
-    int32_t ended;     /* before that: FDK_DONE_* of its end, nothing is to run */
+    int32_t ended;     /* FDK_DONE_* of its end where nothing is to run */
     struct req *job_next;
 };
 

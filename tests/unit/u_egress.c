@@ -535,6 +535,33 @@ prompts_go_back_in_pieces(void **state)
     fix_free(f);
 }
 
+/* A prompt that is only sent back: its end was another message, and where that came in
+ * the next poll the engine had got the request, too. */
+static void
+prompt_alone(void **state)
+{
+    (void)state;
+    for (unsigned flags = 0; flags < 2; flags++) {
+        struct fix *f = fix_new();
+        struct req *r = make_long(f, FDP_OP_SUBMIT, flags * FDP_F_PROMPT_IDS, 30, 1, 1);
+        struct que_msg m = { .req = r,
+            .kind = QUE_OPEN,
+            .done = FDK_DONE_LENGTH,
+            .n_top = QUE_NO_LOGPROB };
+
+        que_push(&f->q_ing, &m);
+        if (flags != 0)
+            EXPECT(f, LNK_T_TOKENIZED, FDP_T_ACCEPTED, FDP_T_PROMPT_IDS, FDP_T_CHOICE_END,
+                FDP_T_DONE);
+        else
+            EXPECT(f, LNK_T_TOKENIZED, FDP_T_ACCEPTED, FDP_T_CHOICE_END, FDP_T_DONE);
+        assert_int_equal(ended(f, f->n - 2).finish, FDP_FIN_LENGTH);
+        assert_int_equal(que_recheck(&f->q_stop), 0);
+        assert_int_equal(que_recheck(&f->q_freed), 1);
+        fix_free(f);
+    }
+}
+
 /* The rest of the prompt does not come, and nothing is computed. */
 static void
 cancelled_while_prompt_goes_back(void **state)
@@ -732,6 +759,7 @@ main(void)
         cmocka_unit_test(errors),
         cmocka_unit_test(errors_hold),
         cmocka_unit_test(prompts_go_back_in_pieces),
+        cmocka_unit_test(prompt_alone),
         cmocka_unit_test(cancelled_while_prompt_goes_back),
         cmocka_unit_test(cancelled_between_pieces),
         cmocka_unit_test(best_cancelled_while_sent),
