@@ -118,17 +118,22 @@ name_value(const struct ask *a)
 
 /* What the daemon could not judge; the rest it does. */
 static int
-check(const struct ask *a)
+check(struct ask *a)
 {
     const struct fdc_params *p = &a->p;
 
-    if ((p->n_stop && !p->stop) || (p->n_stop_ids && !p->stop_ids) ||
-        (p->n_prior && !p->prior_ids) || (p->n_bias && !p->bias) ||
-        (p->n_allowed && !p->allowed_ids) || (p->n_bad_words && !p->bad_words) ||
-        (p->grammar_len && !p->grammar) || (p->n_spans && !p->spans) ||
-        (p->n_bad_ids && (!p->bad_ids || !p->bad_ids_len)) ||
-        (p->n_logprob_ids && !p->logprob_ids))
+    a->has_lists = (p->n_stop | p->n_stop_ids | p->n_prior | p->n_bias | p->n_allowed |
+                       p->n_bad_words | p->grammar_len | p->n_spans | p->n_bad_ids |
+                       p->n_logprob_ids) != 0;
+    if (a->has_lists &&
+        ((p->n_stop && !p->stop) || (p->n_stop_ids && !p->stop_ids) ||
+            (p->n_prior && !p->prior_ids) || (p->n_bias && !p->bias) ||
+            (p->n_allowed && !p->allowed_ids) || (p->n_bad_words && !p->bad_words) ||
+            (p->grammar_len && !p->grammar) || (p->n_spans && !p->spans) ||
+            (p->n_bad_ids && (!p->bad_ids || !p->bad_ids_len)) ||
+            (p->n_logprob_ids && !p->logprob_ids)))
         return name_list(a);
+    a->has_lists |= p->repetition || p->reasoning || p->adapter;
     if (p->n > UINT8_MAX || p->best_of > UINT8_MAX || p->logprobs > UINT8_MAX ||
         p->prompt_logprobs > UINT8_MAX || a->o.stream_interval > UINT16_MAX)
         return name_value(a);

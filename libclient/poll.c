@@ -263,11 +263,11 @@ take_slots(struct fdc *s, uint32_t n)
             (at & (s->cq.n_slot - 1)) + h.n_slot > s->cq.n_slot)
             return -1;
         if (h.type != FDP_T_PAD) {
-            if (h.len > h.n_slot * FDP_SLOT - sizeof(h) || h.len > FDP_REC_MAX_LEN ||
-                !fdc__payload_ok(&h, slot + sizeof(h)))
+            if (h.len > h.n_slot * FDP_SLOT - sizeof(h) || h.len > FDP_REC_MAX_LEN)
                 return -1;
             if (h.type == FDP_T_TOKENS ? take_tokens(s, &h, slot + sizeof(h))
-                                       : take_record(s, &h, slot + sizeof(h)))
+                                       : !fdc__payload_ok(&h, slot + sizeof(h)) ||
+                        take_record(s, &h, slot + sizeof(h)))
                 return -1;
             taken++;
         }
@@ -588,12 +588,13 @@ fdc__next(struct fdc_req *r, struct fdc_event *ret_event, uint64_t deadline)
 
     pthread_mutex_lock(&s->mtx);
     queue_settle(r);
-    if (!r->unread && !r->term)
+    if (!r->unread && !r->term) {
         rc = fdc__wait(s, WAIT_REQ, r, deadline);
+        queue_settle(r); /* another thread may have read meanwhile */
+    }
     if (rc == 0)
         rc = deadline ? FDP_E_TIMEOUT : FDP_E_AGAIN;
     else if (r->unread) {
-        queue_settle(r);
         pop_event(r, ret_event);
     } else if (r->term_read)
         rc = 0;

@@ -160,6 +160,7 @@ int fdc__told(int code, int other);
 struct ask { /* a request as the program describes it */
     struct fdc_params p;
     struct fdc_submit_opts o;
+    int has_lists; /* p has something that becomes an item */
 };
 /* Copies what the program gave, NULL: defaults; both may be of an older or a newer
  * library. On failure opts->error_text has the reason. */

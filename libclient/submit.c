@@ -7,6 +7,8 @@
 
 #include "libclient/priv.h"
 
+#define SMALL_BYTES 4096u /* of items that may be written with mtx held */
+
 static struct fdc_req *
 req_new(struct fdc *s, uint32_t n, uint32_t n_prior)
 {
@@ -189,6 +191,37 @@ fdc__send(struct fdc *s, struct sub *u, size_t n, int timeout_ms, int *ret_why)
     return done ? (int64_t)done : rc;
 }
 
+/* One request of few bytes, if there is room: in one turn of the locks. Else all is as
+ * before; returns why. */
+static int
+send_small(struct fdc *s, struct sub *u)
+{
+    struct fdc_req *r = u->r;
+    int rc;
+
+    pthread_mutex_lock(&s->mtx);
+    (void)fdc__drain(s);
+    rc = s->dead ? s->dead : s->re.down ? FDP_E_DISCONNECTED : 0;
+    if (rc == 0 && !fdc__tag_take(s, r))
+        rc = FDP_E_LIMIT;
+    if (rc) {
+        pthread_mutex_unlock(&s->mtx);
+        return rc;
+    }
+    u->slot.tag = r->tag;
+    pthread_mutex_lock(&s->mtx_sq);
+    rc = fdc__put(s, &u->slot, &u->b, u->span);
+    if (rc == 0)
+        r->internal = (uint8_t)u->internal;
+    else
+        fdc__tag_untake(s, r);
+    pthread_mutex_unlock(&s->mtx);
+    if (rc == 0)
+        fdc__publish(s);
+    pthread_mutex_unlock(&s->mtx_sq);
+    return rc;
+}
+
 /* Fills u from what the program gave. */
 static int
 describe(struct fdc *s, struct sub *u, const struct ask *a)
@@ -198,7 +231,7 @@ describe(struct fdc *s, struct sub *u, const struct ask *a)
     if (u->b.prompt == NULL && u->b.prompt_bytes)
         return fdc__explain(&a->o, FDP_E_INVAL, "the prompt is NULL, its length %zu",
             u->b.prompt_bytes);
-    u->b.p = &a->p;
+    u->b.p = a->has_lists ? &a->p : NULL;
     u->internal = a->o.exclusive_reader != 0;
     fdc__fill_slot(&u->slot, FDP_OP_SUBMIT, &a->p, &a->o);
     rc = fdc__sub_init(s, u, a->o.user_ptr);
@@ -254,7 +287,8 @@ submit_prompt(struct fdc *s, int type, const void *data, size_t n_bytes,
         rc = describe(s, &u, &a);
     if (rc)
         return rc;
-    if (fdc__send(s, &u, 1, a.o.submit_timeout_ms, &rc) < 0)
+    if ((u.span > SMALL_BYTES || send_small(s, &u)) &&
+        fdc__send(s, &u, 1, a.o.submit_timeout_ms, &rc) < 0)
         return explain_full(s, &a.o, rc);
     *ret_req = u.r;
     return 0;

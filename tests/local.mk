@@ -306,8 +306,8 @@ tests_kernel_k_gemm_SOURCES = %D%/kernel/k_gemm.c %D%/kernel/k_util.h
 tests_kernel_k_plan_SOURCES = %D%/kernel/k_plan.c $(KERNEL_KV)
 tests_kernel_k_qkv_SOURCES = %D%/kernel/k_qkv.c $(KERNEL_KV)
 tests_kernel_k_rmsnorm_SOURCES = %D%/kernel/k_rmsnorm.c %D%/kernel/k_util.h
-tests_kernel_k_rules_SOURCES = %D%/kernel/k_rules.c %D%/kernel/k_util.h
-tests_kernel_k_sample_SOURCES = %D%/kernel/k_sample.c %D%/kernel/k_util.h
+tests_kernel_k_rules_SOURCES = %D%/kernel/k_rules.c %D%/kernel/k_util.h %D%/kernel/k_draws.h
+tests_kernel_k_sample_SOURCES = %D%/kernel/k_sample.c %D%/kernel/k_util.h %D%/kernel/k_draws.h
 tests_kernel_k_silu_SOURCES = %D%/kernel/k_silu.c %D%/kernel/k_util.h
 tests_gpu_g_parity_SOURCES = %D%/gpu/g_parity.c $(SIM_FIXTURE)
 tests_parity_p_engine_SOURCES = %D%/parity/p_engine.c $(SIM_FIXTURE)
@@ -386,6 +386,7 @@ tests_unit_u_http_shape_LDADD = $(HTTP_LIBS) $(JANSSON_LIBS) -lm $(CMOCKA_LIBS)
 tests_unit_u_fdctl_LDADD = $(FDTOOLS_LIBS) $(CMOCKA_LIBS)
 tests_unit_u_trace_LDADD = $(FDTOOLS_LIBS) $(CMOCKA_LIBS)
 tests_unit_u_prom_LDADD = $(FDTOOLS_LIBS) $(CMOCKA_LIBS)
+tests_bench_b_client_LDADD = $(CLIENT_LIBS)
 tests_bench_b_path_LDADD = $(CLIENT_LIBS)
 tests_bench_b_fair_SOURCES = %D%/bench/b_fair.c $(FAIR_LOAD)
 tests_bench_b_fair_LDADD = $(CLIENT_LIBS)
@@ -453,7 +454,8 @@ SYS_TESTS = \
 	%D%/sys/054-rules.sh \
 	%D%/sys/054-reconnect.sh \
 	%D%/sys/055-chat.sh \
-	%D%/sys/056-up.sh
+	%D%/sys/056-up.sh \
+	%D%/sys/057-clock.sh
 # fdd-http; the numbers are those of the points of acceptance that they show
 GATEWAY_TESTS = \
 	%D%/gateway/G09-stopped.sh \
@@ -503,6 +505,7 @@ FDD_TEST_BINS = $(UNIT_TESTS) $(SIM_TESTS) $(KERNEL_TESTS) $(PARITY_TESTS) \
 	$(FUZZ_TARGETS) $(SYS_HELPERS)
 FDD_BENCHES = \
 	%D%/bench/b_cache \
+	%D%/bench/b_client \
 	%D%/bench/b_engine \
 	%D%/bench/b_fair \
 	%D%/bench/b_gate \

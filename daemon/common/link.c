@@ -334,17 +334,14 @@ int
 lnk_worker_park(struct lnk *l, uint64_t timeout_ns)
 {
     struct lnk_seg *seg = l->seg;
-    struct timespec ts;
-    uint64_t until;
     int woken = 1;
 
     fdr_flag_raise(&seg->worker_parked.v, 1);
     if (fdr_cons_recheck(&l->in) == 0) {
-        (void)clock_gettime(CLOCK_REALTIME, &ts);
-        until = (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec + timeout_ns;
-        ts.tv_sec = (time_t)(until / 1000000000u);
-        ts.tv_nsec = (long)(until % 1000000000u);
-        woken = sem_timedwait(&seg->worker_sem, &ts) == 0;
+        uint64_t until = clk_now_ns() + timeout_ns;
+        struct timespec ts = { (time_t)(until / CLK_S), (long)(until % CLK_S) };
+
+        woken = sem_clockwait(&seg->worker_sem, CLOCK_MONOTONIC, &ts) == 0;
     }
     fdr_flag_raise(&seg->worker_parked.v, 0);
     /* A post between our last look and here would end the next sleep early:

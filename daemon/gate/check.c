@@ -44,7 +44,11 @@ static const struct chk_rule chk_rules[FDP_IT__N] = {
 #define CHK_IDS \
     (ITEM(PROMPT_IDS) | ITEM(PRIOR_IDS) | ITEM(STOP_IDS) | ITEM(ALLOWED_IDS) | \
         ITEM(BAD_IDS) | ITEM(LOGPROB_IDS))
-#define CHK_TEXTS           (ITEM(STOP_STRING) | ITEM(BAD_WORDS) | ITEM(ADAPTER))
+#define CHK_TEXTS (ITEM(STOP_STRING) | ITEM(BAD_WORDS) | ITEM(ADAPTER))
+/* A sequence with one of them has an entry of the pool that penalties have theirs in. */
+#define CHK_RULES \
+    (ITEM(LOGIT_BIAS) | ITEM(BAD_WORDS) | ITEM(ALLOWED_IDS) | ITEM(BAD_IDS) | \
+        ITEM(LOGPROB_IDS) | ITEM(REASONING))
 
 #define CHK_MAX_BIAS        100.0f
 #define CHK_MAX_TEMPERATURE 100.0f
@@ -93,13 +97,13 @@ chk_tell(const struct chk_err *e)
 }
 
 uint64_t
-chk_offered(void)
+chk_offered(const struct par *par)
 {
     uint64_t set = 0;
 
     for (unsigned i = 0; i < FDP_IT__N; i++)
         set |= (uint64_t)(chk_rules[i].ops != 0) << i;
-    return set;
+    return par->sched_max_penalty_seqs > 0 ? set : set & ~(uint64_t)CHK_RULES;
 }
 
 void
@@ -140,33 +144,34 @@ chk_float(struct chk_err *e, unsigned detail, float v, float least, float most, 
         chk_bits(v > most ? most : least));
 }
 
+/* FDP_S_* of the fields that are not 0, of floats by their bits. A chain without a branch:
+ * it runs for every request. */
+static uint32_t
+chk_given(const struct fdp_req *q)
+{
+#define CHK_IF(bit, v) ((v) != 0 ? FDP_S_##bit : 0)
+    return CHK_IF(MAX_NEW, q->max_new) | CHK_IF(TEMPERATURE, chk_bits(q->temperature)) |
+        CHK_IF(TOP_P, chk_bits(q->top_p)) | CHK_IF(TOP_K, q->top_k) |
+        CHK_IF(MIN_P, chk_bits(q->min_p)) |
+        CHK_IF(PRESENCE, chk_bits(q->presence_penalty)) |
+        CHK_IF(FREQUENCY, chk_bits(q->frequency_penalty)) |
+        CHK_IF(REPETITION, chk_bits(q->repetition_penalty)) |
+        CHK_IF(LOGPROBS, q->logprobs) |
+        CHK_IF(PROMPT_LOGPROBS, q->prompt_logprobs | q->prompt_from) |
+        CHK_IF(SEED, q->seed);
+#undef CHK_IF
+}
+
 /* What is not set is 0. */
 static int
 chk_unset(const struct fdp_req *q, struct chk_err *e)
 {
-#define CHK_FIELD(bit, field) \
-    { \
-        FDP_S_##bit, offsetof(struct fdp_req, field), sizeof(((struct fdp_req *)0)->field) \
-    }
-    static const struct {
-        uint32_t bit, at, bytes;
-    } field[] = { CHK_FIELD(MAX_NEW, max_new), CHK_FIELD(TEMPERATURE, temperature),
-        CHK_FIELD(TOP_P, top_p), CHK_FIELD(TOP_K, top_k), CHK_FIELD(MIN_P, min_p),
-        CHK_FIELD(PRESENCE, presence_penalty), CHK_FIELD(FREQUENCY, frequency_penalty),
-        CHK_FIELD(REPETITION, repetition_penalty), CHK_FIELD(LOGPROBS, logprobs),
-        CHK_FIELD(PROMPT_LOGPROBS, prompt_logprobs), CHK_FIELD(SEED, seed),
-        CHK_FIELD(PROMPT_LOGPROBS, prompt_from) };
-#undef CHK_FIELD
-    uint64_t v;
+    uint32_t given = chk_given(q) & ~q->set;
 
     if (q->set & ~FDP_S__ALL)
         return chk_fail(e, FDP_E_BAD_PARAM, FDP_D_SET, q->set & ~FDP_S__ALL);
-    for (size_t i = 0; i < sizeof(field) / sizeof(field[0]); i++) {
-        v = 0;
-        memcpy(&v, (const char *)q + field[i].at, field[i].bytes);
-        if (v != 0 && !(q->set & field[i].bit))
-            return chk_fail(e, FDP_E_BAD_PARAM, FDP_D_SET, field[i].bit);
-    }
+    if (given != 0) /* the first of them */
+        return chk_fail(e, FDP_E_BAD_PARAM, FDP_D_SET, given & -given);
     return 0;
 }
 
@@ -393,6 +398,8 @@ chk_item(struct chk_scan *sc, const struct fdp_item *it, const unsigned char *p,
         return 1;
     if (most > sc->items.most[it->type])
         sc->items.most[it->type] = most;
+    if (most > sc->items.most_id)
+        sc->items.most_id = most;
     return 0;
 }
 
@@ -572,6 +579,8 @@ chk_scan(struct chk_scan *sc, const struct fdp_req *q, const unsigned char *blob
 static int
 chk_vocab(const struct chk_items *n, uint32_t vocab, struct chk_err *e)
 {
+    if (n->most_id < vocab)
+        return 0;
     for (uint32_t i = 0; i < FDP_IT__N; i++) {
         if (n->most[i] == 0 || n->most[i] < vocab)
             continue;

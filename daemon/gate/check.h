@@ -43,7 +43,8 @@ struct chk_items {
     uint32_t n_prompt_ids, prompt_text_bytes;
     uint8_t has_ids, has_text;
     uint32_t n_prior;
-    uint32_t most[FDP_IT__N]; /* by type, the largest id in it; 0: none */
+    uint32_t most_id;         /* the largest id in any item, */
+    uint32_t most[FDP_IT__N]; /* and by type; 0: none */
 };
 
 /* A blob that comes in pieces. Zeroed at first. */
@@ -62,8 +63,8 @@ int chk_fail(struct chk_err *e, int code, unsigned detail, uint64_t arg);
 int chk_over(struct chk_err *e, int code, unsigned detail, uint64_t arg, uint64_t limit);
 /* The record that tells it, without retry_after_ms. */
 struct fdp_error chk_tell(const struct chk_err *e);
-/* 1 << FDP_IT_*: the items that are taken. */
-uint64_t chk_offered(void);
+/* 1 << FDP_IT_*: the items that are taken under these parameters. */
+uint64_t chk_offered(const struct par *par);
 /* The limits in force; ready NULL: no model is loaded. */
 void chk_limits(const struct par *par, const struct lnk_ready *ready, int trusted,
     struct chk_limits *ret);

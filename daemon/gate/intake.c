@@ -217,7 +217,7 @@ itk_info(struct intake *k, struct client *c, const struct fdp_req *q)
     info.max_bias = FDP_MAX_BIAS;
     info.max_bad = FDP_MAX_BAD;
     info.max_logprob_ids = FDP_MAX_LOGPROB_IDS;
-    info.items = chk_offered();
+    info.items = chk_offered(k->env->par);
     itk_reply(k, c, q, &info, sizeof(info));
 }
 

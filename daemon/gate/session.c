@@ -444,7 +444,8 @@ close_fds:
 
 /* 0 or the status to refuse with. */
 static int
-ses_check_hello(const unsigned char *buf, size_t n, struct fdp_hello *ret)
+ses_check_hello(const struct ses *s, const unsigned char *buf, size_t n,
+    struct fdp_hello *ret)
 {
     struct fdp_hello h;
 
@@ -454,8 +455,8 @@ ses_check_hello(const unsigned char *buf, size_t n, struct fdp_hello *ret)
     if (h.magic != FDP_MAGIC)
         return FDP_E_PROTO;
     if (h.major != FDP_MAJOR) {
-        log_warn("session: a client speaks protocol %u.%u, this daemon %d.%d; refused",
-            h.major, h.minor, FDP_MAJOR, FDP_MINOR);
+        log_warn("session: pid %d (uid %u) speaks protocol %u.%u, this daemon %d.%d; refused",
+            (int)s->c.pid, (unsigned)s->c.uid, h.major, h.minor, FDP_MAJOR, FDP_MINOR);
         return FDP_E_VERSION;
     }
     if (h.size != n || h.rsv0 != 0 || h.rsv1 != 0)
@@ -503,7 +504,7 @@ ses_hello(struct sessions *t, struct ses *s)
         cli_kill(t->clients, &s->c, FDP_OK);
         return;
     }
-    code = ses_check_hello(buf, (size_t)n, &h);
+    code = ses_check_hello(s, buf, (size_t)n, &h);
     if (code == FDP_OK) {
         ses_set_name(s, h.name);
         rc = ses_open(t, s, &h);

@@ -184,7 +184,8 @@ bat_outs(struct bat_rec *rec, const struct bat_at *a, const struct sch_row *row,
                 .pos = p + 1,
                 .n_top = smp_n_top_prompt(s->req) });
     }
-    if (row->sample && smp_n_top(s->req) >= 0 && smp_n_chosen(s->req) > 0)
+    if (s->req->rules != NULL && row->sample && smp_n_top(s->req) >= 0 &&
+        smp_n_chosen(s->req) > 0)
         rec->chosen = 1;
     if (row->sample)
         bat_add_out(rec, a, s,

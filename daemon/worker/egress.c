@@ -79,14 +79,12 @@ egr_due(const struct req *r, const struct egr_lp *lp)
     return due < EGR_MAX_IDS ? due : EGR_MAX_IDS;
 }
 
+/* A token that m tells of, with its logprobs. */
 static void
-egr_token(struct egress *g, uint32_t at)
+egr_took(struct egress *g, const struct que_msg *m, const struct egr_lp *lp)
 {
-    const struct que_msg *m = &que_peek(g->cfg.q_eng, at)->m;
     struct req *r = m->req;
     struct req_choice *ch = &r->choices[m->sample];
-    struct fdp_choice_end end;
-    struct egr_lp lp;
 
     if (ch->closed) {
         /* its stop may have come to the engine before the request did */
@@ -95,18 +93,37 @@ egr_token(struct egress *g, uint32_t at)
     }
     ASSERT(m->x == ch->n_got);
     egr_see_token(g, r, ch);
-    egr_read_lp(g->cfg.q_eng, at, &lp);
     if (r->held) {
-        if (egr_hold(g, r, m->sample, m, &lp))
+        if (egr_hold(g, r, m->sample, m, lp))
             egr_ask_stop(g, r, m->sample);
         return;
     }
-    end = egr_take(g, r, m->sample, (uint32_t)m->a, m->done, &lp, egr_due(r, &lp));
-    if (end.finish == FDP_FIN_NONE)
+    if (!egr_take(g, r, m->sample, (uint32_t)m->a, m->done, lp, egr_due(r, lp)))
         return;
-    egr_close(g, r, m->sample, end);
+    egr_close(g, r, m->sample, ch->end);
     if (m->done == FDK_DONE_NO)
         egr_ask_stop(g, r, m->sample);
+}
+
+static __attribute__((noinline)) void
+egr_token_lp(struct egress *g, uint32_t at)
+{
+    struct egr_lp lp;
+
+    egr_read_lp(g->cfg.q_eng, at, &lp);
+    egr_took(g, &que_peek(g->cfg.q_eng, at)->m, &lp);
+}
+
+static void
+egr_token(struct egress *g, uint32_t at)
+{
+    static const struct egr_lp none = { .n = 0 };
+    const struct que_msg *m = &que_peek(g->cfg.q_eng, at)->m;
+
+    if (m->n_top == QUE_NO_LOGPROB)
+        egr_took(g, m, &none);
+    else
+        egr_token_lp(g, at);
 }
 
 static void
@@ -121,60 +138,8 @@ egr_score(struct egress *g, uint32_t at)
 
 /* ---- requests --------------------------------------------------------------------------------------- */
 
-/* A prompt's text in records. */
-struct egr_echo {
-    uint32_t n, at;
-    unsigned char b[FDP_REC_MAX_LEN];
-};
-
 static void
-egr_echo_send(struct egress *g, const struct req *r, struct egr_echo *o)
-{
-    if (o->n > 0)
-        memcpy(egr_claim(g, r->id, FDP_T_PROMPT_TEXT, 0, o->at, o->n), o->b, o->n);
-    o->at += o->n;
-    o->n = 0;
-}
-
-/* The next n bytes, in g->buf: whole characters, and so are the records. */
-static void
-egr_echo_add(struct egress *g, const struct req *r, struct egr_echo *o, size_t n)
-{
-    const unsigned char *b = g->buf;
-
-    while (n > 0) {
-        size_t k = sizeof(o->b) - o->n;
-
-        if (n <= k) {
-            k = n;
-        } else {
-            while (k > 0 && (b[k] & 0xc0) == 0x80)
-                k--;
-        }
-        memcpy(o->b + o->n, b, k);
-        o->n += (uint32_t)k;
-        b += k;
-        n -= k;
-        if (n > 0)
-            egr_echo_send(g, r, o);
-    }
-}
-
-static void
-egr_prompt_text(struct egress *g, const struct req *r)
-{
-    struct egr_echo o = { .n = 0 };
-    struct dtk d;
-
-    dtk_init(&d, g->cfg.tok, (r->p.flags & FDP_F_KEEP_SPECIAL) == 0);
-    for (int32_t i = 0; i < r->n_prompt; i++)
-        egr_echo_add(g, r, &o, dtk_push(&d, r->ids[i], g->buf, g->buf_bytes));
-    egr_echo_add(g, r, &o, dtk_finish(&d, g->buf, g->buf_bytes));
-    egr_echo_send(g, r, &o);
-}
-
-static void
-egr_open(struct egress *g, struct req *r)
+egr_open(struct egress *g, struct req *r, int32_t done)
 {
     struct lnk_tokenized *t;
     struct fdp_accepted *a;
@@ -184,61 +149,13 @@ egr_open(struct egress *g, struct req *r)
     *t = (struct lnk_tokenized){ .prompt_len = (uint32_t)r->n_prompt };
     a = egr_claim(g, r->id, FDP_T_ACCEPTED, 0, 0, sizeof(*a));
     *a = (struct fdp_accepted){ .prompt_len = (uint32_t)r->n_prompt, .seed = r->p.seed };
-    if ((r->p.flags & FDP_F_PROMPT_IDS) != 0)
-        egr_ids(g, r->id, FDP_T_PROMPT_IDS, 0, 0, r->ids, (uint32_t)r->n_prompt);
-    if ((r->p.flags & FDP_F_PROMPT_TEXT) != 0)
-        egr_prompt_text(g, r);
-    for (int32_t i = 0; i < r->n_seq; i++)
-        egr_prime(g, r, (unsigned)i);
-}
-
-/* Samples that are returned, from number i on, of which nothing was sent. */
-static void
-egr_close_rest(struct egress *g, const struct req *r, int32_t i, int32_t code)
-{
-    for (; i < r->n_shown; i++) {
-        struct fdp_choice_end *end =
-            egr_claim(g, r->id, FDP_T_CHOICE_END, (unsigned)i, 0, sizeof(*end));
-
-        *end =
-            (struct fdp_choice_end){ .finish = code != 0 ? FDP_FIN_ERROR : FDP_FIN_LENGTH,
-                .stop_id = -1,
-                .stop_str = -1 };
-    }
-}
-
-/* The engine, or ingress for it, has done with r. */
-static void
-egr_end(struct egress *g, struct req *r, int32_t code, int32_t done)
-{
-    int32_t last = r->n_ids > 0 ? (int32_t)r->ids[r->n_ids - 1] : -1;
-
-    if (r->held && code == 0) {
-        egr_best_begin(g, r);
+    r->ended = done;
+    if (req_echoes(r)) {
+        egr_prompt_begin(g, r);
         egr_job_push(g, r);
-        return;
+    } else {
+        egr_begin(g, r);
     }
-    for (int32_t i = 0; i < r->n_seq && !r->held; i++) {
-        struct fdp_choice_end end = { .finish = FDP_FIN_ERROR,
-            .stop_id = -1,
-            .stop_str = -1 };
-
-        if (r->choices[i].closed)
-            continue;
-        if (code == 0 && done == FDK_DONE_STOP) {
-            end.finish = FDP_FIN_STOP;
-            end.stop_id = last;
-        } else if (code == 0) {
-            end.finish = FDP_FIN_LENGTH;
-        }
-        egr_close(g, r, (unsigned)i, end);
-    }
-    egr_close_rest(g, r, r->held ? 0 : r->n_seq, code);
-    if (code == 0)
-        egr_done(g, r);
-    else
-        egr_error(g, r->id, code, &(struct que_msg){ .kind = QUE_FAIL, .idx = r->detail });
-    egr_release(g, r);
 }
 
 /* ---- poll ---------------------------------------------------------------------------------------------- */
@@ -256,7 +173,7 @@ egr_ingress(struct egress *g, const struct que_msg *m)
 {
     switch (m->kind) {
     case QUE_OPEN:
-        egr_open(g, m->req);
+        egr_open(g, m->req, m->done);
         break;
     case QUE_REFUSE:
         egr_error(g, m->id, m->a, m);
@@ -267,9 +184,6 @@ egr_ingress(struct egress *g, const struct que_msg *m)
         break;
     case QUE_ANSWER:
         egr_answer(g, m->req);
-        break;
-    case QUE_END:
-        egr_end(g, m->req, m->a, m->done);
         break;
     case QUE_READY:
         egr_ready(g);

@@ -4,19 +4,22 @@
  * The egress stage: tokens to records. One thread, the only writer of the
  * up ring.
  *
- *   in    QUE_OPEN, QUE_REFUSE, QUE_FAIL, QUE_ANSWER, QUE_END from ingress
+ *   in    QUE_OPEN, QUE_REFUSE, QUE_FAIL, QUE_ANSWER from ingress
  *         QUE_TOKEN, QUE_SCORE, QUE_END from the engine
- *   out   records to the gate; QUE_STOP to the engine; QUE_FREED to ingress
+ *   out   records to the gate; QUE_STOP, QUE_ADD to the engine; QUE_FREED to
+ *         ingress
  *
  * What is sent for a request, in this order: LNK_T_TOKENIZED, ACCEPTED,
  * PROMPT_IDS, PROMPT_TEXT; then for each token IDS, LOGPROBS, TOKEN_TEXT, TEXT
  * (or SPECIAL for IDS and TEXT); CHOICE_END per sample; one DONE or ERROR.
- * Where more samples are drawn than returned the output comes when all have
- * ended. IDS and TEXT with nothing between them go as one
- * TOKENS record if that fits a slot. Text that may be the beginning of a stop
- * string and the first bytes of an unfinished character are held back. A stop
- * string ends its sample here: later tokens are dropped and the engine is
- * told.
+ * A prompt that is sent back goes in pieces, by turns with other long answers, and
+ * the engine gets the request when all of it is sent. Where more samples are drawn
+ * than returned the output comes, in pieces too, when all have ended. Between two
+ * pieces a cancel or the deadline ends the request.
+ * IDS and TEXT with nothing between them go as one TOKENS record if that fits a slot.
+ * Text that may be the beginning of a stop string and the first bytes of an unfinished
+ * character are held back. A stop string ends its sample here: later tokens are dropped
+ * and the engine is told.
  *
  * Egress waits while the up ring is full; the gate always reads it.
  */
@@ -35,7 +38,7 @@ struct egr_cfg {
     struct lnk *lnk;
     struct que *q_ing;     /* from ingress */
     struct que *q_eng;     /* from the engine */
-    struct que *q_stop;    /* to the engine, as large as q_eng */
+    struct que *q_stop;    /* to the engine: as q_eng, and a slot per request */
     struct que *q_freed;   /* to ingress, a slot per request at least */
     const struct tok *tok; /* NULL: no text */
     const struct lnk_ready *ready;

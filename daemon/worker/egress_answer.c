@@ -10,9 +10,6 @@
 #include "daemon/worker/files.h"
 #include "daemon/worker/tokenizer.h"
 
-/* Of a long answer per poll: ids, or bytes of a file. */
-#define EGR_JOB_IDS   4096u
-#define EGR_JOB_BYTES (4 * FDP_REC_MAX_LEN)
 /* A piece goes while no more of the up ring is in use: the records of others wait behind
  * these slots at most, which the gate relays in one iteration or two. */
 #define EGR_JOB_SLOTS (LNK_UP_SLOTS / 8)
@@ -88,13 +85,8 @@ egr_answer(struct egress *g, struct req *r)
 static int
 egr_job_ids(struct egress *g, struct req *r)
 {
-    uint32_t n = (uint32_t)r->n_ids - r->job_at;
-
-    if (n > EGR_JOB_IDS)
-        n = EGR_JOB_IDS;
-    egr_ids(g, r->id, FDP_T_PROMPT_IDS, 0, r->job_at, r->ids + r->job_at, n);
-    r->job_at += n;
-    return r->job_at < (uint32_t)r->n_ids;
+    egr_prompt_ids(g, r);
+    return r->job_at < (uint32_t)r->n_prompt;
 }
 
 static int
@@ -128,11 +120,140 @@ egr_job_file(struct egress *g, struct req *r)
     return r->job_at < all;
 }
 
+/* ---- requests ------------------------------------------------------------------- */
+
+/* Samples that are returned, from number i on, of which nothing was sent. */
+static void
+egr_close_rest(struct egress *g, const struct req *r, int32_t i, int32_t code)
+{
+    for (; i < r->n_shown; i++) {
+        struct fdp_choice_end *end =
+            egr_claim(g, r->id, FDP_T_CHOICE_END, (unsigned)i, 0, sizeof(*end));
+
+        *end =
+            (struct fdp_choice_end){ .finish = code != 0 ? FDP_FIN_ERROR : FDP_FIN_LENGTH,
+                .stop_id = -1,
+                .stop_str = -1 };
+    }
+}
+
+void
+egr_end(struct egress *g, struct req *r, int32_t code, int32_t done)
+{
+    int32_t last = r->n_ids > 0 ? (int32_t)r->ids[r->n_ids - 1] : -1;
+
+    if (r->held && code == 0) {
+        egr_best_begin(g, r);
+        egr_job_push(g, r);
+        return;
+    }
+    for (int32_t i = 0; i < r->n_seq && !r->held; i++) {
+        struct fdp_choice_end end = { .finish = FDP_FIN_ERROR,
+            .stop_id = -1,
+            .stop_str = -1 };
+
+        if (r->choices[i].closed)
+            continue;
+        if (code == 0 && done == FDK_DONE_STOP) {
+            end.finish = FDP_FIN_STOP;
+            end.stop_id = last;
+        } else if (code == 0) {
+            end.finish = FDP_FIN_LENGTH;
+        }
+        egr_close(g, r, (unsigned)i, end);
+    }
+    egr_close_rest(g, r, r->held ? 0 : r->n_seq, code);
+    if (code == 0)
+        egr_done(g, r);
+    else
+        egr_error(g, r->id, code, &(struct que_msg){ .kind = QUE_FAIL, .idx = r->detail });
+    egr_release(g, r);
+}
+
+void
+egr_begin(struct egress *g, struct req *r)
+{
+    for (int32_t i = 0; i < r->n_seq; i++)
+        egr_prime(g, r, (unsigned)i);
+    r->looked_at = (uint8_t)egr_looks_at_each(r);
+    r->begun = 1;
+    if (r->ended != FDK_DONE_NO)
+        egr_end(g, r, 0, r->ended);
+}
+
+/* The prompt is sent back: the engine may have the request, unless nothing is to run. */
+static void
+egr_echoed(struct egress *g, struct req *r)
+{
+    struct que_msg m = { .req = r,
+        .kind = QUE_ADD,
+        .idx = r->idx,
+        .serial = r->serial,
+        .n_top = QUE_NO_LOGPROB };
+    int32_t ended = r->ended;
+
+    egr_begin(g, r); /* which gives r back if it has ended */
+    if (ended == FDK_DONE_NO)
+        que_push(g->cfg.q_stop, &m);
+}
+
+/* ---- turns ----------------------------------------------------------------------- */
+
+/* Why the rest of an answer is not wanted; 0: it is. */
+static int32_t
+egr_given_up(const struct egress *g, const struct req *r)
+{
+    int32_t code = __atomic_load_n(&r->cancel, __ATOMIC_ACQUIRE);
+
+    if (code == 0 && r->deadline_total_ns != 0 && r->deadline_total_ns <= g->now_ns)
+        code = FDP_E_DEADLINE;
+    return code;
+}
+
+static void
+egr_give_up(struct egress *g, struct req *r, int32_t code)
+{
+    if (r->p.op == FDP_OP_SUBMIT && r->begun)
+        egr_best_close(g, r);
+    else if (r->p.op == FDP_OP_SUBMIT)
+        egr_close_rest(g, r, 0, code);
+    egr_error(g, r->id, code, &(struct que_msg){ .kind = QUE_FAIL });
+    egr_release(g, r);
+}
+
+/* 1: there is more. */
+static int
+egr_piece(struct egress *g, struct req *r)
+{
+    switch (r->p.op) {
+    case FDP_OP_TOKENIZE:
+        return egr_job_ids(g, r);
+    case FDP_OP_DETOKENIZE:
+        return egr_job_text(g, r);
+    case FDP_OP_FILE:
+        return egr_job_file(g, r);
+    default:
+        return r->begun ? egr_best_piece(g, r) : egr_prompt_piece(g, r);
+    }
+}
+
+/* All pieces are sent. */
+static void
+egr_whole(struct egress *g, struct req *r)
+{
+    if (r->p.op == FDP_OP_SUBMIT && !r->begun) {
+        egr_echoed(g, r);
+        return;
+    }
+    egr_done(g, r);
+    egr_release(g, r);
+}
+
 int
 egr_job(struct egress *g, int idle)
 {
     struct req *r;
-    int more;
+    int32_t code;
 
     if (g->job_head == NULL)
         return 0;
@@ -143,19 +264,12 @@ egr_job(struct egress *g, int idle)
         return 1;
     }
     r = egr_job_pop(g);
-    if (r->p.op == FDP_OP_TOKENIZE)
-        more = egr_job_ids(g, r);
-    else if (r->p.op == FDP_OP_DETOKENIZE)
-        more = egr_job_text(g, r);
-    else if (r->p.op == FDP_OP_FILE)
-        more = egr_job_file(g, r);
-    else
-        more = egr_best_piece(g, r);
-    if (more) {
+    code = egr_given_up(g, r);
+    if (code != 0)
+        egr_give_up(g, r, code);
+    else if (egr_piece(g, r))
         egr_job_push(g, r);
-        return 1;
-    }
-    egr_done(g, r);
-    egr_release(g, r);
+    else
+        egr_whole(g, r);
     return 1;
 }

@@ -27,7 +27,7 @@ egr_hold(struct egress *g, struct req *r, unsigned sample, const struct que_msg 
 {
     static const struct egr_lp none = { .n = 0 };
     struct req_choice *ch = &r->choices[sample];
-    struct fdp_choice_end end;
+    int ends;
 
     ASSERT(lp->n > 0);
     ch->sum += (double)lp->p[0].logprob;
@@ -37,9 +37,9 @@ egr_hold(struct egress *g, struct req *r, unsigned sample, const struct que_msg 
             ch->n_lp * sizeof(lp->p[0]));
     }
     g->mute = 1;
-    end = egr_take(g, r, sample, (uint32_t)m->a, m->done, &none, EGR_BEST_IDS);
+    ends = egr_take(g, r, sample, (uint32_t)m->a, m->done, &none, EGR_BEST_IDS);
     g->mute = 0;
-    if (end.finish == FDP_FIN_NONE)
+    if (!ends)
         return 0;
     ch->n_all = ch->n_got;
     ch->done = m->done;
@@ -101,22 +101,32 @@ egr_best_token(struct egress *g, struct req *r, unsigned sample)
 {
     struct req_choice *ch = &r->choices[sample];
     uint32_t at = ch->n_got, due = EGR_BEST_IDS;
-    int last = at + 1 == ch->n_all;
-    struct fdp_choice_end end;
+    int last = at + 1 == ch->n_all, ends;
     struct egr_lp lp = { .n = ch->lp != NULL ? ch->n_lp : 0 };
 
     if (lp.n > 0) {
         due = 1;
         memcpy(lp.p, ch->lp + (size_t)at * (size_t)r->n_lp, lp.n * sizeof(lp.p[0]));
     }
-    end = egr_take(g, r, sample, egr_out_id(r, sample, at), last ? ch->done : FDK_DONE_NO,
-        &lp, due);
-    ASSERT(last == (end.finish != FDP_FIN_NONE));
+    ends = egr_take(g, r, sample, egr_out_id(r, sample, at),
+        last ? ch->done : FDK_DONE_NO, &lp, due);
+    ASSERT(last == ends);
     if (!last)
         return 0;
-    end.mean_logprob = (float)egr_mean(ch);
-    egr_close(g, r, sample, end);
+    ch->end.mean_logprob = (float)egr_mean(ch);
+    egr_close(g, r, sample, ch->end);
     return 1;
+}
+
+void
+egr_best_close(struct egress *g, struct req *r)
+{
+    const struct fdp_choice_end end = { .finish = FDP_FIN_ERROR,
+        .stop_id = -1,
+        .stop_str = -1 };
+
+    for (uint32_t k = r->job_at; k < (uint32_t)r->n_shown; k++)
+        egr_close(g, r, egr_of_rank(r, k), end);
 }
 
 int

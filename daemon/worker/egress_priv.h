@@ -2,8 +2,9 @@
  * SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the files of egress offer one another, each to those behind it: egress_record.c,
- * egress_token.c (tokens of a sample), egress_best.c (best_of), egress_answer.c (long
- * answers, by turns), egress.c (requests).
+ * egress_token.c (tokens of a sample), egress_best.c (best_of), egress_prompt.c (what of
+ * the prompt is sent back), egress_answer.c (ends, and long answers by turns), egress.c
+ * (messages).
  */
 #ifndef FDD_DAEMON_WORKER_EGRESS_PRIV_H
 #define FDD_DAEMON_WORKER_EGRESS_PRIV_H
@@ -54,11 +55,13 @@ int egr_wants_text(const struct egress *g, const struct req *r);
 uint32_t egr_out_id(const struct req *r, unsigned sample, uint32_t at);
 /* Go over the output that was delivered before; it may end the sample. */
 void egr_prime(struct egress *g, struct req *r, unsigned sample);
+/* Do rules, a repetition or tokens apart look at each of its tokens? */
+int egr_looks_at_each(const struct req *r);
 /* The next token of a sample: its records, those of ids and text once due ids wait.
- * done is FDK_DONE_*. How it ends the sample, which is the caller's to close;
- * FDP_FIN_NONE: it does not. */
-struct fdp_choice_end egr_take(struct egress *g, struct req *r, unsigned sample,
-    uint32_t id, int32_t done, const struct egr_lp *lp, uint32_t due);
+ * done is FDK_DONE_*. 1: it ends the sample, which is the caller's to close, as end of
+ * its choice says. */
+int egr_take(struct egress *g, struct req *r, unsigned sample, uint32_t id, int32_t done,
+    const struct egr_lp *lp, uint32_t due);
 /* What is left of its text, then CHOICE_END. */
 void egr_close(struct egress *g, struct req *r, unsigned sample, struct fdp_choice_end end);
 
@@ -72,6 +75,20 @@ int egr_hold(struct egress *g, struct req *r, unsigned sample, const struct que_
 void egr_best_begin(struct egress *g, struct req *r);
 /* The next tokens of those. 1: there are more. */
 int egr_best_piece(struct egress *g, struct req *r);
+/* Those that are not sent, or not whole, end with an error. */
+void egr_best_close(struct egress *g, struct req *r);
+
+/* ---- egress_prompt.c -------------------------------------------------------------- */
+
+/* Of a long answer per poll: ids, or bytes of text or of a file. */
+#define EGR_JOB_IDS   4096u
+#define EGR_JOB_BYTES (4 * FDP_REC_MAX_LEN)
+/* The prompt of a request that wants it back: set the progress to its start. */
+void egr_prompt_begin(const struct egress *g, struct req *r);
+/* The next ids, or text. 1: there is more. */
+int egr_prompt_piece(struct egress *g, struct req *r);
+/* The next ids. */
+void egr_prompt_ids(struct egress *g, struct req *r);
 
 /* ---- egress_answer.c -------------------------------------------------------------- */
 
@@ -79,6 +96,10 @@ int egr_best_piece(struct egress *g, struct req *r);
 void egr_answer(struct egress *g, struct req *r);
 /* r has a long answer, to be sent by turns; its job_at is set. */
 void egr_job_push(struct egress *g, struct req *r);
+/* All that comes before the output of r is sent. Where nothing is to run it ends. */
+void egr_begin(struct egress *g, struct req *r);
+/* The engine has done with r, or there was nothing for it to do. */
+void egr_end(struct egress *g, struct req *r, int32_t code, int32_t done);
 /* A piece of the long answer whose turn it is, where records of others do not have to
  * wait behind it for long; idle: there was nothing else to do. Returns the work done. */
 int egr_job(struct egress *g, int idle);

@@ -34,8 +34,12 @@ egr_flush_ids(struct egress *g, const struct req *r, unsigned sample)
 
     if (ch->n_sent == ch->n_got)
         return;
-    egr_ids(g, r->id, FDP_T_IDS, ch->shown, ch->n_sent, egr_unsent(r, sample),
-        ch->n_got - ch->n_sent);
+    if (ch->n_got - ch->n_sent == 1) /* most are */
+        *(uint32_t *)egr_claim(g, r->id, FDP_T_IDS, ch->shown, ch->n_sent, 4) =
+            *egr_unsent(r, sample);
+    else
+        egr_ids(g, r->id, FDP_T_IDS, ch->shown, ch->n_sent, egr_unsent(r, sample),
+            ch->n_got - ch->n_sent);
     ch->n_sent = ch->n_got;
 }
 
@@ -75,6 +79,11 @@ egr_text_add(struct egress *g, const struct req *r, unsigned sample,
 
     if (ch->text == NULL)
         return;
+    if (n <= REQ_TEXT_BYTES - ch->n_text) { /* most is */
+        memcpy(ch->text + ch->n_text, b, n);
+        ch->n_text += (uint32_t)n;
+        return;
+    }
     while (n > 0) {
         size_t k = REQ_TEXT_BYTES - ch->n_text;
 
@@ -140,10 +149,14 @@ static void
 egr_flush(struct egress *g, const struct req *r, unsigned sample, uint32_t keep)
 {
     struct req_choice *ch = &r->choices[sample];
-    uint32_t n_ids = ch->n_got - ch->n_sent;
-    uint32_t n_text = ch->text != NULL && ch->n_text > keep ? ch->n_text - keep : 0;
+    uint32_t n_ids = ch->n_got - ch->n_sent, n_text;
     struct fdp_tokens *t;
 
+    if (ch->text == NULL) {
+        egr_flush_ids(g, r, sample);
+        return;
+    }
+    n_text = ch->n_text > keep ? ch->n_text - keep : 0;
     if (n_ids == 0 || n_text == 0 || FDP_TOKENS_LEN(n_ids, n_text) > EGR_TOKENS_LEN) {
         egr_flush_ids(g, r, sample);
         egr_text_send(g, r, sample, keep, 0);
@@ -157,7 +170,10 @@ egr_flush(struct egress *g, const struct req *r, unsigned sample, uint32_t keep)
     memcpy(t + 1, egr_unsent(r, sample), n_ids * 4u);
     memcpy((unsigned char *)(t + 1) + n_ids * 4u, ch->text, n_text);
     ch->n_sent = ch->n_got;
-    egr_text_send(g, r, sample, keep, 1);
+    ch->text_off += n_text;
+    ch->n_text = keep;
+    if (keep > 0)
+        memmove(ch->text, ch->text + n_text, keep);
 }
 
 /* ---- logprobs -------------------------------------------------------------------- */
@@ -188,6 +204,7 @@ egr_token_text(struct egress *g, const struct req *r, unsigned shown, uint32_t p
     uint16_t *len;
     unsigned flags;
     unsigned char *at;
+    int cut;
 
     most = (FDP_REC_MAX_LEN - head) / lp->n;
     for (uint32_t i = 0; i < lp->n; i++) {
@@ -195,7 +212,8 @@ egr_token_text(struct egress *g, const struct req *r, unsigned shown, uint32_t p
             n[i] = 0;
         sum += (uint32_t)n[i];
     }
-    for (uint32_t i = 0; i < lp->n && sum > FDP_REC_MAX_LEN; i++) {
+    cut = sum > FDP_REC_MAX_LEN;
+    for (uint32_t i = 0; cut && i < lp->n; i++) {
         if (n[i] <= most)
             continue;
         sum -= (uint32_t)n[i] - most;
@@ -358,34 +376,54 @@ egr_push(struct egress *g, const struct req *r, unsigned sample, uint32_t id, in
         dtk_push(&r->choices[sample].dtk, id, g->buf, g->buf_bytes), 0);
 }
 
-struct fdp_choice_end
-egr_take(struct egress *g, struct req *r, unsigned sample, uint32_t id, int32_t done,
-    const struct egr_lp *lp, uint32_t due)
+int
+egr_looks_at_each(const struct req *r)
+{
+    return r->repetition.count != 0 || r->rules != NULL || (r->p.flags & FDP_F_ALONE) != 0;
+}
+
+/* What looks at each token. 1: it is one apart, and sent. */
+static __attribute__((noinline)) int
+egr_look(struct egress *g, const struct req *r, unsigned sample, uint32_t id,
+    int *ret_repeats)
 {
     struct req_choice *ch = &r->choices[sample];
-    int repeats = egr_repeats(r, sample, ch->n_got) && done == FDK_DONE_NO, hit = -1;
     const uint8_t *name = NULL;
-    struct fdp_choice_end end;
     size_t n = 0;
     int alone = egr_is_alone(g, r, id, &name, &n);
 
+    *ret_repeats = egr_repeats(r, sample, ch->n_got);
     if (alone)
         egr_alone(g, r, sample, id, name, n);
     if (r->rules != NULL)
         rls_took(r->rules, &ch->reason, id);
+    return alone;
+}
+
+int
+egr_take(struct egress *g, struct req *r, unsigned sample, uint32_t id, int32_t done,
+    const struct egr_lp *lp, uint32_t due)
+{
+    struct req_choice *ch = &r->choices[sample];
+    int repeats = 0, alone = 0, hit = -1, ends;
+
+    if (r->looked_at)
+        alone = egr_look(g, r, sample, id, &repeats);
     ch->n_got++;
     if (!alone)
         hit = egr_push(g, r, sample, id, done);
-    end = egr_ends(id, done, hit, repeats);
-    if (alone || ch->n_got - ch->n_sent >= due || end.finish != FDP_FIN_NONE) {
+    ends = hit >= 0 || repeats || done != FDK_DONE_NO;
+    if (alone || ch->n_got - ch->n_sent >= due || ends) {
         if (lp->n > 0) {
             egr_flush_ids(g, r, sample);
             egr_logprobs(g, r, FDP_T_LOGPROBS, ch->shown, ch->n_got - 1, lp);
         }
-        if (end.finish == FDP_FIN_NONE)
+        if (!ends)
             egr_flush(g, r, sample, egr_keeps(r, sample));
     }
-    return end;
+    if (ends)
+        ch->end = egr_ends(id, done, hit, repeats && done == FDK_DONE_NO);
+    return ends;
 }
 
 /* ---- output that was delivered before ---------------------------------------------- */

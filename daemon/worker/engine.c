@@ -147,6 +147,8 @@ eng_live_req(const struct engine *e, uint32_t idx, uint32_t serial)
 static void
 eng_add(struct engine *e, struct req *r)
 {
+    int32_t code;
+
     OBJ_CHECK(r, REQ_MAGIC);
     ASSERT(r->idx < (uint32_t)e->cfg.max_reqs && e->live[r->idx].req == NULL);
     e->live[r->idx] = (struct eng_live){ r, r->serial };
@@ -154,10 +156,15 @@ eng_add(struct engine *e, struct req *r)
     trc_put_event(e->cfg.sch.trc, r->t_submit_ns, TRC_SUBMIT, r->id, 0, r->n_prompt,
         r->max_len - r->n_prompt);
     trc_put_event(e->cfg.sch.trc, e->now_ns, TRC_READY, r->id, 0, 0, 0);
-    if (r->n_seq == 0)
+    if (r->n_seq == 0) {
         sch_pass(e->sch, r);
-    else
-        sch_add(e->sch, r);
+        return;
+    }
+    sch_add(e->sch, r);
+    /* A QUE_CANCEL that overtook it found nothing. */
+    code = __atomic_load_n(&r->cancel, __ATOMIC_ACQUIRE);
+    if (code != 0)
+        sch_end_req(e->sch, r, code);
 }
 
 static int
@@ -195,17 +202,13 @@ eng_commands(struct engine *e, struct que *q)
 
 /* ---- results ---------------------------------------------------------------------------- */
 
-/* chosen: logprobs of the ids of the request's rules, behind the alternatives; or NULL. */
-static void
-eng_send(struct engine *e, const struct que_msg *m, const struct fdk_result *res,
-    const float *chosen)
+/* The alternatives of a token, behind the message in slot. */
+static __attribute__((noinline)) void
+eng_send_top(struct engine *e, union que_slot *slot, const struct que_msg *m,
+    const struct fdk_result *res, const float *chosen)
 {
     int32_t n = 0;
-    union que_slot *slot = que_claim(e->cfg.q_out);
 
-    slot->m = *m;
-    if (m->n_top == QUE_NO_LOGPROB)
-        return;
     slot->m.logprob = res->logprob;
     while (n < m->n_top) {
         slot = que_claim(e->cfg.q_out);
@@ -217,6 +220,18 @@ eng_send(struct engine *e, const struct que_msg *m, const struct fdk_result *res
                 : (struct fdp_logprob){ m->req->rules->chosen[k], chosen[k] };
         }
     }
+}
+
+/* chosen: logprobs of the ids of the request's rules, behind the alternatives; or NULL. */
+static void
+eng_send(struct engine *e, const struct que_msg *m, const struct fdk_result *res,
+    const float *chosen)
+{
+    union que_slot *slot = que_claim(e->cfg.q_out);
+
+    slot->m = *m;
+    if (m->n_top != QUE_NO_LOGPROB)
+        eng_send_top(e, slot, m, res, chosen);
 }
 
 /* The rules of r leave no id to choose: the error names what masked. */

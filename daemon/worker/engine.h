@@ -4,7 +4,7 @@
  * The engine stage: schedule, plan, launch, collect. One thread; after
  * "ready" it makes no allocation, takes no lock and touches no file.
  *
- *   in    QUE_ADD, QUE_CANCEL from ingress; QUE_STOP from egress
+ *   in    QUE_ADD, QUE_CANCEL from ingress; QUE_STOP, QUE_ADD from egress
  *   out   QUE_TOKEN, QUE_SCORE, QUE_END to egress
  *
  * eng_poll() collects every step that is done and launches at most one, when

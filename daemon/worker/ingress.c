@@ -174,9 +174,11 @@ ing_submit(struct ingress *g, struct req *r)
         return;
     }
     if (rc > 0) {
-        struct que_msg m = { .req = r, .kind = QUE_END, .done = done, .n_top = QUE_NO_LOGPROB };
+        struct que_msg m = { .req = r,
+            .kind = QUE_OPEN,
+            .done = done,
+            .n_top = QUE_NO_LOGPROB };
 
-        ing_to_egress(g, r, QUE_OPEN, bad);
         r->where = REQ_IN_EGRESS;
         que_push(g->cfg.q_egr, &m);
         return;
@@ -394,7 +396,9 @@ ing_hash_slice(struct ingress *g, int32_t max_ids)
         max = max_ids > r->block_size ? max_ids / r->block_size : 1;
     if (req_hash_step(r, &g->cfg.key, max)) {
         ing_to_egress(g, r, QUE_OPEN, (struct ing_bad){ 0 });
-        ing_to_engine(g, r);
+        r->where = REQ_IN_ENGINE;
+        if (!req_echoes(r)) /* else egress hands it on */
+            ing_to_engine(g, r);
     } else {
         ing_append(&g->hashes, r);
     }
@@ -522,7 +526,7 @@ ing_take_cancel(struct ingress *g, const struct fdp_rec *rec)
 
     if (r == NULL || r->cancel != 0)
         return;
-    r->cancel = c->code < 0 ? c->code : FDP_E_CANCELLED;
+    __atomic_store_n(&r->cancel, c->code < 0 ? c->code : FDP_E_CANCELLED, __ATOMIC_RELEASE);
     if (r->where == REQ_IN_ENGINE)
         ing_cancel_engine(g, r);
     else if (r->where == REQ_IN_BLOB) /* the gate sends no more of its items */

@@ -7,7 +7,7 @@
  *
  *   in    the down ring; QUE_FREED from egress
  *   out   QUE_ADD, QUE_CANCEL to the engine; QUE_OPEN, QUE_REFUSE, QUE_FAIL,
- *         QUE_ANSWER, QUE_END to egress
+ *         QUE_ANSWER to egress
  *
  * Texts are tokenized in slices of ING_SLICE bytes, round robin over the
  * requests that have one, so that a long text delays others by a slice. So

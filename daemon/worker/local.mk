@@ -29,6 +29,7 @@ libfddworker_a_SOURCES = \
 	%D%/egress_answer.c \
 	%D%/egress_best.c \
 	%D%/egress_priv.h \
+	%D%/egress_prompt.c \
 	%D%/egress_record.c \
 	%D%/egress_token.c \
 	%D%/engine.c \

@@ -33,11 +33,11 @@ pip_wire(struct pipeline *p)
 {
     uint32_t n = p->cfg.ing.max_reqs, out = eng_out_slots(&p->cfg.eng);
     const struct pip_wire wires[] = {
-        { &p->q_add, 2 * n + 16, p->bell_eng },  /* ingress to engine */
-        { &p->q_open, 4 * n + 64, p->bell_egr }, /* ingress to egress */
-        { &p->q_token, out, p->bell_egr },       /* engine to egress */
-        { &p->q_stop, 2 * out, p->bell_eng },    /* egress to engine */
-        { &p->q_freed, n + 16, NULL },           /* egress to ingress */
+        { &p->q_add, 2 * n + 16, p->bell_eng },   /* ingress to engine */
+        { &p->q_open, 4 * n + 64, p->bell_egr },  /* ingress to egress */
+        { &p->q_token, out, p->bell_egr },        /* engine to egress */
+        { &p->q_stop, 2 * out + n, p->bell_eng }, /* egress to engine */
+        { &p->q_freed, n + 16, NULL },            /* egress to ingress */
     };
 
     for (size_t i = 0; i < sizeof(wires) / sizeof(wires[0]); i++)

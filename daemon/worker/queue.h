@@ -66,12 +66,14 @@ que_sleep(struct lnk_cursor *b, uint64_t timeout_ns)
 
 enum que_kind {
     /* ingress to engine */
-    QUE_ADD = 1, /* req: the engine may now run it */
+    QUE_ADD = 1, /* req: the engine may now run it; from egress where it wants its
+                            prompt back */
     QUE_CANCEL,  /* idx, serial; a = FDP_E_* of the ERROR */
     /* egress to engine */
     QUE_STOP, /* idx, serial, sample: a stop string was found */
     /* ingress to egress */
-    QUE_OPEN,   /* req: accepted, prompt known; QUE_ADD follows */
+    QUE_OPEN,   /* req: accepted, prompt known; QUE_ADD follows, unless done says that
+                            nothing is to run */
     QUE_REFUSE, /* id: no room for it; a = code, the others as QUE_FAIL */
     QUE_FAIL,   /* req: ends with a = code before the engine saw it;
                             idx = detail, x = arg, serial = limit, sample = item */
@@ -94,7 +96,7 @@ struct que_msg {
     uint32_t idx; /* slot of the request pool; or the detail of an error */
     union {
         uint32_t serial; /* of the request in that slot */
-        int32_t done;    /* QUE_TOKEN: FDK_DONE_* */
+        int32_t done;    /* QUE_TOKEN, QUE_OPEN: FDK_DONE_* */
     };
     int32_t a;
     uint32_t x;

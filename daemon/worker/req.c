@@ -232,6 +232,12 @@ req_block_hash(const struct seq *s, int32_t i)
 }
 
 int
+req_echoes(const struct req *r)
+{
+    return (r->p.flags & (FDP_F_PROMPT_IDS | FDP_F_PROMPT_TEXT)) != 0;
+}
+
+int
 req_is_prefill(const struct seq *s)
 {
     return s->device_len - s->cached_len > 1;

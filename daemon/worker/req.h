@@ -4,13 +4,13 @@
  * Requests and their sequences, from the gate's record to the terminal one.
  *
  * Ownership: ingress takes a struct req from the pool, fills it, opens it at
- * egress (QUE_OPEN) and hands it to the engine (QUE_ADD); the engine sends
- * tokens and finally QUE_END to egress, after which it never touches the
- * request again; egress sends the terminal record and returns the request
- * (QUE_FREED) to ingress, which frees it. Between QUE_ADD and QUE_END engine
- * and egress both hold it: the first part of struct req is constant then,
- * the engine writes only its part and struct seq, egress only its part and
- * struct req_choice. A message's push publishes what was written before it.
+ * egress (QUE_OPEN) and hands it to the engine (QUE_ADD), or egress does after it
+ * has sent the prompt back. The engine sends tokens and finally QUE_END to egress,
+ * after which it never touches the request again; egress sends the terminal record
+ * and returns the request (QUE_FREED) to ingress, which frees it. Between QUE_ADD
+ * and QUE_END engine and egress both hold it: the first part of struct req is
+ * constant then, the engine writes only its fields and struct seq, egress only its
+ * fields and struct req_choice. A message's push publishes what was written before it.
  *
  * References across threads that may be late (cancel, stop string) carry
  * {idx, serial} instead of a pointer.
@@ -88,10 +88,11 @@ struct req_choice {
     struct fin fin;
     unsigned char *text; /* [REQ_TEXT_BYTES] not sent yet, or NULL */
     uint32_t n_text;
-    uint32_t text_off;      /* bytes sent, PRIOR_IDS included */
-    uint32_t n_got, n_sent; /* output tokens, PRIOR_IDS included */
-    uint8_t closed;         /* CHOICE_END is sent */
-    uint16_t shown;         /* its number in records */
+    uint32_t text_off;         /* bytes sent, PRIOR_IDS included */
+    uint32_t n_got, n_sent;    /* output tokens, PRIOR_IDS included */
+    uint8_t closed;            /* CHOICE_END is sent */
+    struct fdp_choice_end end; /* how its last token ended it */
+    uint16_t shown;            /* its number in records */
     /* of best_of: */
     int32_t done;           /* FDK_DONE_* of its last token, */
     uint32_t n_all;         /* tokens, */
@@ -149,7 +150,7 @@ struct req {
     uint32_t n_words, word_at;
     int32_t n_hashed; /* of hash[] are computed */
     struct tok_enc *enc;
-    int32_t cancel; /* FDP_E_* asked for, 0 */
+    int32_t cancel; /* FDP_E_* asked for, 0; atomic, the others look at it */
     uint8_t where;  /* enum req_where */
     uint8_t cancel_sent;
     /* -- engine ---------------------------------------------------------------- */
@@ -166,8 +167,11 @@ struct req {
                                   the prefix cache when it was first admitted */
     /* -- egress ------------------------------------------------------------------ */
     uint64_t t_first_ns __attribute__((aligned(64)));
-    int32_t n_open;  /* samples without CHOICE_END */
-    uint32_t job_at; /* progress of a long answer */
+    int32_t n_open;    /* samples without CHOICE_END */
+    uint32_t job_at;   /* progress of a long answer */
+    uint8_t begun;     /* all that comes before its output is sent */
+    uint8_t looked_at; /* each of its tokens is: egr_looks_at_each() */
+    int32_t ended;     /* FDK_DONE_* of its end where nothing is to run */
     struct req *job_next;
 };
 
@@ -214,6 +218,8 @@ int req_hash_step(struct req *r, const struct pfx_key *key, int32_t max_blocks);
 uint32_t req_token(const struct seq *s, int32_t pos);
 /* Hash of block i < s->n_hash. */
 const struct kv_hash *req_block_hash(const struct seq *s, int32_t i);
+/* Does it want its prompt back? Egress hands it to the engine then, when all is sent. */
+int req_echoes(const struct req *r);
 /* Prompt (or recomputed output) still to be computed, besides one token. */
 int req_is_prefill(const struct seq *s);
 /* Are prompt logprobs all that is to be computed of it, and are there any? */

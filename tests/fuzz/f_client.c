@@ -84,6 +84,22 @@ static struct client {
     uint32_t sum; /* of all that was delivered: it must be readable */
 } cl;
 
+static uint32_t seen[FDP_T__N]; /* records: delivered, or sent where they are no events */
+
+int
+fuzz_missing(void)
+{
+    int n = 0;
+
+    for (unsigned i = 0; i < FDP_T__N; i++) {
+        if (seen[i] != 0)
+            continue;
+        fprintf(stderr, "f_client: the program read no record of type %u\n", i);
+        n++;
+    }
+    return n;
+}
+
 static uint64_t
 now_ns(void)
 {
@@ -306,7 +322,9 @@ put_record(struct in *in)
 
     memset(&r, 0, sizeof(r.h) + 64);
     r.h.tag = pick_tag(in);
-    r.h.type = (uint8_t)(what % 16);
+    r.h.type = (what & 0x1f) == 0x10 ? FDP_T_BYTES : (uint8_t)(what % 16);
+    seen[r.h.type] +=
+        r.h.type == FDP_T_PAD || r.h.type == FDP_T_EVENT || r.h.type == FDP_T_TOKENS;
     r.h.sample = what & 0x10 ? (uint16_t)take(in, 1) : 0;
     r.h.position = what & 0x20 ? take(in, 4) : 0;
     r.h.len = take(in, what & 0x40 ? 2 : 1) % (sizeof(r.data) + 1);
@@ -484,6 +502,7 @@ want_event(const struct fdc_event *e, uint32_t n_sample)
     uint32_t n;
 
     MUST(e->type < FDP_T__N && unit[e->type] != 0);
+    seen[e->type]++;
     MUST(e->sample < n_sample);
     MUST(e->n <= FDP_REC_MAX_LEN / unit[e->type]);
     if (e->type == FDC_T_LOGPROBS || e->type == FDC_T_PROMPT_LOGPROBS)
@@ -564,11 +583,16 @@ call(struct in *in, uint32_t op)
     dm.job = in;
     dm.sq_tail = fdr_load_acquire((const uint32_t *)(const void *)dm.c2d.map);
     MUST(sem_post(&dm.go) == 0);
-    switch (op % 4) {
+    switch (op % 8 == 4 ? 4 : op % 4) {
     case 0:
         rc = fdc_tokenize(cl.s, "some text", 9, 0, &ids, &n, CALL_MS);
         for (size_t i = 0; rc == 0 && i < n; i++)
             cl.sum += ids[i];
+        break;
+    case 4:
+        rc = fdc_file(cl.s, "vocabulary", &text, &n, CALL_MS);
+        if (rc == 0)
+            MUST(text[n] == '\0');
         break;
     case 1:
         rc = fdc_detokenize(cl.s, &id, 1, 0, &text, &n, CALL_MS);

@@ -13,6 +13,7 @@
  */
 #include "config.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,8 +29,25 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 #define HONEST_UID 2000
 #define HONEST_TAG 77 /* the hostile one's tags are anything, this one too */
 
+static uint32_t seen[FDP_IT__N]; /* items that were taken, or put where none are offered */
+
+int
+fuzz_missing(void)
+{
+    int n = 0;
+
+    for (unsigned i = 1; i < FDP_IT__N; i++) {
+        if (seen[i] != 0 || i == 10) /* which no version after 2 has */
+            continue;
+        fprintf(stderr, "f_record: no item of type %u was taken\n", i);
+        n++;
+    }
+    return n;
+}
+
+/* how: bit 2 sets logprobs, bits 4 to 7 are n_prior. */
 static void
-fuzz_blob(const uint8_t *data, size_t n)
+fuzz_blob(uint32_t how, const uint8_t *data, size_t n)
 {
     struct chk_limits lim = { FIX_VOCAB, FIX_MAX_LEN, 20, 0, 0, 1 };
     unsigned char *copy = malloc(n != 0 ? n : 1);
@@ -44,10 +62,15 @@ fuzz_blob(const uint8_t *data, size_t n)
         if (op == FDP_OP_CANCEL)
             continue;
         q.len = (uint32_t)n;
+        q.n_prior = how >> 4;
+        q.set |= (how & 4) != 0 ? FDP_S_LOGPROBS : 0;
         memset(&scan, 0, sizeof(scan));
         if (chk_scan(&scan, &q, copy, (uint32_t)n / 2, &e) == 0 &&
-            chk_scan(&scan, &q, copy, (uint32_t)n, &e) == 0)
+            chk_scan(&scan, &q, copy, (uint32_t)n, &e) == 0) {
+            for (unsigned i = 0; i < FDP_IT__N; i++)
+                seen[i] += scan.n[i];
             (void)chk_model(&q, &scan.items, &lim, &e);
+        }
     }
     free(copy);
 }
@@ -95,6 +118,8 @@ put_items(struct fcl *c, struct in *in)
         for (uint32_t i = 0; i < len; i++)
             payload[i] = (unsigned char)take(in, 1);
         fcl_item(blob, at, type, payload, len);
+        if (type == FDP_IT_GRAMMAR || type == FDP_IT_ADAPTER || type == FDP_IT_IMAGE)
+            seen[type]++;
         blob[at + 2] = version < 250 ? 0 : (unsigned char)version;
         at += (uint32_t)FDP_ITEM_SPAN(len);
     }
@@ -247,7 +272,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
         return 0;
     (void)take(&in, 1);
     if (data[0] % 4 == 0)
-        fuzz_blob(in.p, in.n);
+        fuzz_blob(data[0], in.p, in.n);
     else
         fuzz_session(&in);
     return 0;

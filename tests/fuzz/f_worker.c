@@ -13,6 +13,7 @@
 #include "config.h"
 
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -41,6 +42,22 @@ struct run {
     int overlaid; /* records may lie in others' text: the worker's own doing */
     int admin;
 };
+
+static uint32_t seen[FDP_T__N]; /* records of requests */
+
+int
+fuzz_missing(void)
+{
+    int n = 0;
+
+    for (unsigned i = 0; i < FDP_T__N; i++) {
+        if (seen[i] != 0)
+            continue;
+        fprintf(stderr, "f_worker: no request was sent a record of type %u\n", i);
+        n++;
+    }
+    return n;
+}
 
 /* ---- clients --------------------------------------------------------------- */
 
@@ -194,6 +211,7 @@ worker_put(struct run *t, struct in *in, uint32_t op)
     r.h.len = take(in, what & 0x40 ? 2 : 1) % (sizeof(r.data) + 1);
     text = r.h.type == FDP_T_TEXT;
     if (t->n_seen != 0 && who < 0xc0) {
+        seen[r.h.type < FDP_T__N ? r.h.type : FDP_T_PAD]++;
         r.h.tag = t->seen[pick(t, who)].id;
         mark = 'A' + (int)t->seen[pick(t, who)].client;
     } else {

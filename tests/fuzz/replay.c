@@ -18,6 +18,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 int LLVMFuzzerInitialize(int *argc, char ***argv) __attribute__((weak));
+int fuzz_missing(void) __attribute__((weak)); /* take.h */
 
 #define MAX_FILES 4096
 #define MAX_BYTES (1u << 20)
@@ -150,6 +151,8 @@ main(int argc, char **argv)
         fprintf(stderr, "%s: no inputs in %s\n", name, from);
         return 1;
     }
+    if (argc < 2 && fuzz_missing != NULL && fuzz_missing() != 0)
+        return 1;
     const char *s = getenv("SEED"), *r = getenv("FDD_FUZZ_RUNS");
     uint64_t seed = s != NULL ? strtoull(s, NULL, 10) | 1 : 0x9e3779b97f4a7c15u;
     long runs = r != NULL ? atol(r) : 2000;

@@ -7,6 +7,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Says which kinds of records or items no input of the corpus held, and returns how many.
+ * Asked for by replay.c when it has run the corpus, if a target has it. */
+int fuzz_missing(void);
+
 struct in {
     const uint8_t *p;
     size_t n;

@@ -2,6 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include "tests/kernel/k_draws.h"
 #include "tests/kernel/k_util.h"
 
 #include <stdio.h>
@@ -458,45 +459,6 @@ distribution(const float *x, int V, const struct fdk_row *st, double *ret_p)
         ret_p[i] /= z;
 }
 
-/* Chi-square of n draws, p >= 1e-4; cells with few expected draws are pooled. */
-static void
-check_counts(const double *p, const int *count, int V, int n)
-{
-    double chi = 0, rest_p = 0;
-    int rest = 0, df = -1;
-    for (int i = 0; i < V; i++) {
-        double e = p[i] * n;
-        if (p[i] == 0)
-            assert_int_equal(count[i], 0);
-        if (e < 8) {
-            rest_p += p[i];
-            rest += count[i];
-            continue;
-        }
-        chi += (count[i] - e) * (count[i] - e) / e;
-        df++;
-    }
-    if (rest_p * n >= 8) {
-        chi += (rest - rest_p * n) * (rest - rest_p * n) / (rest_p * n);
-        df++;
-    }
-    if (df <= 0)
-        return;
-    /* Wilson-Hilferty: 3.719 standard deviations are p = 1e-4 */
-    double z = (cbrt(chi / df) - (1 - 2.0 / (9 * df))) / sqrt(2.0 / (9 * df));
-    if (z > 3.719)
-        print_error("chi-square %g with %d degrees of freedom\n", chi, df);
-    assert_true(z <= 3.719);
-}
-
-/* $FDD_RULES_DRAWS of each kind, else 9,600. */
-static int
-n_rounds(void)
-{
-    const char *v = getenv("FDD_RULES_DRAWS");
-    return (v != NULL ? atoi(v) : 9600) / K_MAX_ROW + 1;
-}
-
 /* Rows have the same rules, and a token of row 0 in them, always. */
 static void
 check_draws(const struct want *w, struct fdk_row params, const char *isa)
@@ -506,7 +468,7 @@ check_draws(const struct want *w, struct fdk_row params, const char *isa)
     static double p[MAX_V];
     static int count[MAX_V];
     static float x[MAX_V];
-    int rounds = n_rounds();
+    int rounds = k_draw_steps();
     k_fill(b->keep, V, 11);
     for (int i = 0; i < V; i++)
         b->keep[i] *= 2;
@@ -539,7 +501,7 @@ check_draws(const struct want *w, struct fdk_row params, const char *isa)
             count[b->res[i].token]++;
         }
     }
-    check_counts(p, count, V, rounds * K_MAX_ROW);
+    k_check_counts(p, count, V, rounds * K_MAX_ROW);
     bench_free(b);
 }
 

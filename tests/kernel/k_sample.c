@@ -2,6 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include "tests/kernel/k_draws.h"
 #include "tests/kernel/k_util.h"
 
 /*
@@ -209,41 +210,10 @@ distribution(const float *x, int V, const struct fdk_row *st, double *ret_p)
         ret_p[i] /= z;
 }
 
-/* Chi-square of n draws; cells with few expected draws are pooled. */
-static void
-check_counts(const double *p, const int *count, int V, int n)
-{
-    double chi = 0, rest_p = 0;
-    int rest = 0, df = -1;
-    for (int i = 0; i < V; i++) {
-        double e = p[i] * n;
-        if (p[i] == 0)
-            assert_int_equal(count[i], 0);
-        if (e < 8) {
-            rest_p += p[i];
-            rest += count[i];
-            continue;
-        }
-        chi += (count[i] - e) * (count[i] - e) / e;
-        df++;
-    }
-    if (rest_p * n >= 8) {
-        chi += (rest - rest_p * n) * (rest - rest_p * n) / (rest_p * n);
-        df++;
-    }
-    /* Wilson-Hilferty: beyond 4.5 standard deviations is one in 300,000. */
-    if (df > 0) {
-        double z = (cbrt(chi / df) - (1 - 2.0 / (9 * df))) / sqrt(2.0 / (9 * df));
-        if (z > 4.5)
-            print_error("chi-square %g with %d degrees of freedom\n", chi, df);
-        assert_true(z <= 4.5);
-    }
-}
-
 static void
 check_draws(int V, float width, struct fdk_row params, const char *isa)
 {
-    enum { ROUNDS = 600 };
+    int rounds = k_draw_steps();
     static double p[MAX_V];
     static int count[MAX_V];
     struct bench *b = bench_new(2, isa, V);
@@ -252,7 +222,7 @@ check_draws(int V, float width, struct fdk_row params, const char *isa)
         memcpy(b->keep + (size_t)i * (size_t)V, b->keep, (size_t)V * 4);
     memset(count, 0, sizeof(count));
     distribution(b->keep, V, &params, p);
-    for (int round = 0; round < ROUNDS; round++) {
+    for (int round = 0; round < rounds; round++) {
         for (int i = 0; i < K_MAX_ROW; i++) {
             b->rows[i].temperature = params.temperature;
             b->rows[i].top_k = params.top_k;
@@ -269,7 +239,7 @@ check_draws(int V, float width, struct fdk_row params, const char *isa)
             count[b->res[i].token]++;
         }
     }
-    check_counts(p, count, V, ROUNDS * K_MAX_ROW);
+    k_check_counts(p, count, V, rounds * K_MAX_ROW);
     bench_free(b);
 }
 

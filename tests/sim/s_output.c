@@ -331,6 +331,31 @@ echo(struct sim *s, struct sim_rng *g)
     }
 }
 
+/* Cancelled at any moment, also between the end of the prompt and the engine. */
+static void
+echo_cancelled(struct sim *s, struct sim_rng *g)
+{
+    for (uint32_t i = 0; i < 12; i++) {
+        struct sim_req *r = sim_req(s);
+        uint32_t n = 5500;
+
+        r->n_prompt = n;
+        r->prompt = mem_array(n, 4);
+        for (uint32_t k = 0; k < n; k++)
+            r->prompt[k] = sim_range(g, 0, 255);
+        r->p.max_new = 300;
+        r->p.flags = FDP_F_IGNORE_EOS | (i % 2 ? FDP_F_PROMPT_TEXT : FDP_F_PROMPT_IDS);
+        sim_submit(s, r, NULL);
+        for (uint32_t k = 0; k < i / 2; k++)
+            (void)sim_poll(s);
+        SIM_CHECK(!r->terminal);
+        sim_cancel(s, r, FDP_E_CANCELLED);
+        sim_wait(s, r);
+        SIM_CHECK(r->code == FDP_E_CANCELLED);
+        SIM_CHECK(!r->accepted || r->s[0].end.finish == FDP_FIN_ERROR);
+    }
+}
+
 static void
 t_echo(struct sim_rng *g)
 {
@@ -340,6 +365,7 @@ t_echo(struct sim_rng *g)
     c.n_block = 400;
     c.max_tokens = 512;
     sim_everywhere(&c, g, echo);
+    sim_everywhere(&c, g, echo_cancelled);
 }
 
 /* ---- prompts that are only scored --------------------------------------------------------- */

@@ -28,3 +28,32 @@ out=$(ctl generate -p x --temperature -1 --n-requests 9 2>&1 >/dev/null)
 has "$out" "same of 8 more requests"
 expect 0 ctl generate -p 'And it came to pass' --max-tokens 4
 stop
+# Ids that were sent while a model without a tokenizer was loading: the same answer as
+# afterwards. It was E_NO_MODEL, "flags", for a flag that fdctl had set by itself.
+mkdir "$dir/m"
+cp "$DEMO/config.json" "$DEMO/model.safetensors" "$dir/m"
+printf '#!/bin/sh\nuntil [ -e "%s/go" ]; do sleep 0.05; done\nexec "%s" "$@"\n' "$dir" "$WORKER" >"$dir/worker"
+chmod 755 "$dir/worker"
+launch --set daemon.worker="$dir/worker" --set model.path="$dir/m" --set device.backend=cpu
+until_true 20 ctl ping || fail "no gate: $(cat "$dir/log")"
+echo '[5, 6, 7]' >"$dir/ids"
+printf '{"ids": [5, 6, 7]}\n%.0s' 1 2 3 >"$dir/batch"
+ask=(--ids-file "$dir/ids" --max-tokens 4 --temperature 0 --ignore-eos)
+ctl generate "${ask[@]}" >"$dir/out" 2>"$dir/err" &
+one=$!
+ctl generate --batch "$dir/batch" --max-tokens 4 --temperature 0 --ignore-eos --json >"$dir/out3" 2>"$dir/err3" &
+batch=$!
+ctl generate "${ask[@]}" --echo >"$dir/out4" 2>"$dir/err4" &
+echo=$!
+queued() { [ "$(ctl status --json | json 'd["requests"]["queued"]')" = "$1" ]; }
+until_true 20 queued 5 || fail "the requests do not wait: $(ctl status)"
+touch "$dir/go"
+wait $one || fail "ids while loading: $(cat "$dir/err")"
+wait $batch || fail "a batch while loading: $(cat "$dir/err3")"
+wait $echo && fail "text that cannot be was not refused"
+has "$(cat "$dir/err4")" E_NO_MODEL
+expect 0 ctl generate "${ask[@]}"
+[ "$out" = "$(cat "$dir/out")" ] || fail "while loading: $(cat "$dir/out"), then: $out"
+[ "$(json "len(d) if all(' '.join(map(str, r['ids'])) == '$out' for r in d) else d" <"$dir/out3")" = 3 ] ||
+    fail "a batch while loading: $(cat "$dir/out3")"
+stop

@@ -16,6 +16,10 @@ again() { # SIGNAL
     fdd_pid=
     start "${args[@]}" 7>&- # it would hold the pipe open
 }
+# A request that takes the worker down again and again before it gets a token ends, as
+# it should: at every third kill each stream has got one since the last.
+relayed() { ctl stat -1 --json | json 'd["gate"]["tokens_relayed"]'; }
+went_on() { local n; n=$(relayed 2>/dev/null) && [ "${n:-0}" -ge $(($1 + 200)) ]; }
 disturb() { # [loop]
     local i w n=$((kills + restarts)) every=$(((kills + restarts) / restarts))
     mkfifo "$dir/in$1"
@@ -32,6 +36,7 @@ disturb() { # [loop]
             w=$(worker)
             [ -z "$w" ] || kill -KILL "$w"
             until_true 20 ctl ping --deep || fail "no worker after kill $i"
+            [ $((i % 3)) != 0 ] || until_true 60 went_on "$(relayed)" || fail "nothing goes on after kill $i"
         fi
     done
     exec 7>&-
@@ -42,6 +47,6 @@ disturb() { # [loop]
 }
 start "${args[@]}"
 disturb ''
-kills=$((kills / 2 + 1)) restarts=1
+kills=$((kills / 2 + 1)) restarts=$(((restarts + 1) / 2))
 disturb loop
 stop

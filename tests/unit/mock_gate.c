@@ -425,11 +425,9 @@ attach(struct mock *m)
         case 3:
             w.major = 9;
             break;
-        case 10:
-            w = (struct fdp_welcome){ .magic = FDP_MAGIC,
-                .major = 2,
-                .size = 192,
-                .err = FDP_E_VERSION };
+        case 10: /* what the daemon sent when the protocol was 2.0 */
+            memset(&w, 0, sizeof(w));
+            memcpy(&w, "FDD1\x02\0\0\0\xc0\0\0\0\xfe\xff\xff\xff", 16);
         }
         send_welcome(m, &w, NULL, 0);
         return 0;

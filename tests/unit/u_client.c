@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -175,6 +176,7 @@ t_open_fails(void **state)
         .ret_error = &e };
     static const int lies[][2] = { { 1, FDC_E_PROTO }, { 2, FDC_E_PROTO },
         { 3, FDC_E_VERSION }, { 10, FDC_E_VERSION } };
+    char text[240];
 
     assert_int_equal(fdc_open(&o, NULL), FDC_E_INVAL);
     assert_int_equal(fdc_open(&o, &f->s), FDC_E_CONNECT);
@@ -198,6 +200,9 @@ t_open_fails(void **state)
         mock_stop(&f->m);
     }
     assert_true(e.major == 2 && e.minor == 0); /* which the program can tell */
+    (void)snprintf(text, sizeof(text),
+        "the daemon at %s speaks protocol 2.0, this program's library 3.0", f->m.path);
+    assert_string_equal(e.text, text);
     assert_null(f->s);
 }
 

@@ -10,8 +10,10 @@
 
 #include <cmocka.h>
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "daemon/common/mem.h"
@@ -144,9 +146,9 @@ send_end(struct fix *f, struct req *r, int32_t code)
     que_push(&f->q_eng, &m);
 }
 
-/* Poll and take the records; their types must be these, 0 ended. */
+/* Poll and take the records. */
 static void
-expect(struct fix *f, const unsigned char *types)
+take(struct fix *f)
 {
     const struct fdp_rec *rec;
 
@@ -160,6 +162,13 @@ expect(struct fix *f, const unsigned char *types)
         f->n++;
         lnk_next(&f->gate, rec);
     }
+}
+
+/* The types of the records of a poll must be these, 0 ended. */
+static void
+expect(struct fix *f, const unsigned char *types)
+{
+    take(f);
     assert_int_equal(f->n, strlen((const char *)types));
     assert_memory_equal(f->types, types, (size_t)f->n);
 }
@@ -189,7 +198,7 @@ static void
 opening_comes_first(void **state)
 {
     struct fix *f = fix_new();
-    struct req *r = make(f, FDP_F_TEXT | FDP_F_PROMPT_IDS, 0, NULL, 1);
+    struct req *r = make(f, FDP_F_TEXT, 0, NULL, 1);
     struct fdp_choice_end ce;
     struct fdp_done d;
 
@@ -199,15 +208,15 @@ opening_comes_first(void **state)
     send_token(f, r, 0, 0, 'h', FDK_DONE_NO);
     send_token(f, r, 0, 1, RUN_NULL_EOS, FDK_DONE_STOP);
     send_end(f, r, 0);
-    EXPECT(f, LNK_T_TOKENIZED, FDP_T_ACCEPTED, FDP_T_PROMPT_IDS, FDP_T_TOKENS, FDP_T_IDS,
-        FDP_T_CHOICE_END, FDP_T_DONE);
-    is_tokens(f, 3, 0, (const uint32_t[]){ 'h' }, 1, 0, "h");
+    EXPECT(f, LNK_T_TOKENIZED, FDP_T_ACCEPTED, FDP_T_TOKENS, FDP_T_IDS, FDP_T_CHOICE_END,
+        FDP_T_DONE);
+    is_tokens(f, 2, 0, (const uint32_t[]){ 'h' }, 1, 0, "h");
     /* eos is an id but no text */
-    memcpy(&ce, f->body[5], sizeof(ce));
+    memcpy(&ce, f->body[4], sizeof(ce));
     assert_int_equal(ce.finish, FDP_FIN_STOP);
     assert_int_equal(ce.stop_id, RUN_NULL_EOS);
     assert_int_equal(ce.n_tokens, 2);
-    memcpy(&d, f->body[6], sizeof(d));
+    memcpy(&d, f->body[5], sizeof(d));
     assert_int_equal(d.output_tokens, 2);
     assert_int_equal(d.t_first, 5000);
     assert_int_equal(que_recheck(&f->q_freed), 1);
@@ -433,6 +442,310 @@ repetition_ends_a_sample(void **state)
     }
 }
 
+/* ---- long answers ------------------------------------------------------------- */
+
+/* A request whose prompt has n tokens, all 'x'. */
+static struct req *
+make_long(struct fix *f, unsigned op, unsigned flags, uint32_t n, int n_seq, int n_shown)
+{
+    struct req *r = req_get(&f->rp, 80);
+
+    r->where = REQ_IN_ENGINE;
+    r->p.op = (uint16_t)op;
+    r->p.flags = flags;
+    r->n_prompt = r->n_ids = (int32_t)n;
+    r->max_len = (int32_t)n + 2000;
+    r->n_seq = n_seq;
+    r->n_shown = n_shown;
+    r->held = n_seq > n_shown;
+    r->ids = mem_array(n, 4);
+    for (uint32_t i = 0; i < n; i++)
+        r->ids[i] = 'x';
+    assert_int_equal(req_make_seqs(r), 0);
+    return r;
+}
+
+/* What record i of the last poll says of the end of a sample. */
+static struct fdp_choice_end
+ended(const struct fix *f, int i)
+{
+    struct fdp_choice_end ce;
+
+    assert_int_equal(f->rec[i].type, FDP_T_CHOICE_END);
+    memcpy(&ce, f->body[i], sizeof(ce));
+    return ce;
+}
+
+/* The one error of the last poll is its last record. */
+static void
+is_error(const struct fix *f, int32_t code)
+{
+    struct fdp_error e;
+
+    assert_true(f->n > 0 && f->rec[f->n - 1].type == FDP_T_ERROR);
+    memcpy(&e, f->body[f->n - 1], sizeof(e));
+    assert_int_equal(e.code, code);
+}
+
+/* Sending back a prompt of a megabyte in one poll held up every other stream. */
+static void
+prompts_go_back_in_pieces(void **state)
+{
+    struct fix *f = fix_new();
+    struct req *other = make(f, 0, 0, NULL, 1);
+    struct req *r =
+        make_long(f, FDP_OP_SUBMIT, FDP_F_PROMPT_IDS | FDP_F_PROMPT_TEXT, 10000, 1, 1);
+    uint32_t n_ids = 0, n_text = 0, polls = 0;
+
+    (void)state;
+    send_ing(f, other, QUE_OPEN, 0);
+    send_ing(f, r, QUE_OPEN, 0);
+    for (; n_text < 10000 && polls < 20; polls++) {
+        uint32_t bytes = 0, n_other = 0;
+
+        assert_int_equal(que_recheck(&f->q_stop), 0); /* the engine does not have it yet */
+        send_token(f, other, 0, polls, 'o', FDK_DONE_NO);
+        take(f);
+        for (int i = 0; i < f->n; i++) {
+            if (f->rec[i].tag != r->id) {
+                n_other += f->rec[i].type == FDP_T_IDS;
+                continue;
+            }
+            bytes += f->rec[i].len;
+            if (f->rec[i].type == FDP_T_PROMPT_IDS) {
+                assert_int_equal(f->rec[i].position, n_ids);
+                n_ids += f->rec[i].len / 4;
+            } else if (f->rec[i].type == FDP_T_PROMPT_TEXT) {
+                assert_int_equal(f->rec[i].position, n_text);
+                assert_int_equal(n_ids, 10000);
+                n_text += f->rec[i].len;
+            }
+        }
+        assert_int_equal(n_other, 1);
+        assert_in_range(bytes, 1, 4 * FDP_REC_MAX_LEN + 256);
+    }
+    assert_int_equal(n_text, 10000);
+    assert_in_range(polls, 6, 8);
+    assert_int_equal(que_recheck(&f->q_stop), 1);
+    assert_int_equal(que_peek(&f->q_stop, 0)->m.kind, QUE_ADD);
+    assert_ptr_equal(que_peek(&f->q_stop, 0)->m.req, r);
+    send_token(f, r, 0, 0, 'a', FDK_DONE_LENGTH);
+    send_end(f, r, 0);
+    EXPECT(f, FDP_T_IDS, FDP_T_CHOICE_END, FDP_T_DONE);
+    fix_free(f);
+}
+
+/* A prompt that is only sent back: its end was another message, and where that came in
+ * the next poll the engine had got the request, too. */
+static void
+prompt_alone(void **state)
+{
+    (void)state;
+    for (unsigned flags = 0; flags < 2; flags++) {
+        struct fix *f = fix_new();
+        struct req *r = make_long(f, FDP_OP_SUBMIT, flags * FDP_F_PROMPT_IDS, 30, 1, 1);
+        struct que_msg m = { .req = r,
+            .kind = QUE_OPEN,
+            .done = FDK_DONE_LENGTH,
+            .n_top = QUE_NO_LOGPROB };
+
+        que_push(&f->q_ing, &m);
+        if (flags != 0)
+            EXPECT(f, LNK_T_TOKENIZED, FDP_T_ACCEPTED, FDP_T_PROMPT_IDS, FDP_T_CHOICE_END,
+                FDP_T_DONE);
+        else
+            EXPECT(f, LNK_T_TOKENIZED, FDP_T_ACCEPTED, FDP_T_CHOICE_END, FDP_T_DONE);
+        assert_int_equal(ended(f, f->n - 2).finish, FDP_FIN_LENGTH);
+        assert_int_equal(que_recheck(&f->q_stop), 0);
+        assert_int_equal(que_recheck(&f->q_freed), 1);
+        fix_free(f);
+    }
+}
+
+/* The rest of the prompt does not come, and nothing is computed. */
+static void
+cancelled_while_prompt_goes_back(void **state)
+{
+    struct fix *f = fix_new();
+    struct req *r = make_long(f, FDP_OP_SUBMIT, FDP_F_PROMPT_IDS, 10000, 2, 2);
+
+    (void)state;
+    send_ing(f, r, QUE_OPEN, 0);
+    take(f);
+    assert_int_equal(f->rec[f->n - 1].type, FDP_T_PROMPT_IDS);
+    r->cancel = FDP_E_CANCELLED;
+    EXPECT(f, FDP_T_CHOICE_END, FDP_T_CHOICE_END, FDP_T_ERROR);
+    assert_true(ended(f, 0).finish == FDP_FIN_ERROR && f->rec[1].sample == 1);
+    is_error(f, FDP_E_CANCELLED);
+    assert_int_equal(que_recheck(&f->q_stop), 0);
+    assert_int_equal(que_recheck(&f->q_freed), 1);
+    NOTHING(f);
+    fix_free(f);
+}
+
+/* Answers that need no engine end as well, and by the deadline, too. */
+static void
+cancelled_between_pieces(void **state)
+{
+    struct fix *f = fix_new();
+    struct req *r = make_long(f, FDP_OP_TOKENIZE, 0, 10000, 1, 1);
+    struct req *late = make_long(f, FDP_OP_DETOKENIZE, FDP_F_TEXT, 10000, 1, 1);
+
+    (void)state;
+    late->deadline_total_ns = 5000; /* the time of the polls */
+    send_ing(f, r, QUE_ANSWER, 0);
+    take(f);
+    assert_int_equal(f->rec[f->n - 1].type, FDP_T_PROMPT_IDS);
+    r->cancel = FDP_E_SLOW;
+    EXPECT(f, FDP_T_ERROR);
+    is_error(f, FDP_E_SLOW);
+    send_ing(f, late, QUE_ANSWER, 0);
+    EXPECT(f, FDP_T_ERROR);
+    is_error(f, FDP_E_DEADLINE);
+    assert_int_equal(que_recheck(&f->q_freed), 2);
+    fix_free(f);
+}
+
+/* A cancel that came while the best samples were being sent did nothing: megabytes
+ * came that the client did not want any more, and then DONE. */
+static void
+best_cancelled_while_sent(void **state)
+{
+    struct fix *f = fix_new();
+    struct req *r = make_long(f, FDP_OP_SUBMIT, FDP_F_TEXT, 1, 3, 2);
+    struct que_msg m = { .req = r, .kind = QUE_TOKEN, .n_top = 0 };
+    uint32_t n_ids = 0;
+
+    (void)state;
+    send_ing(f, r, QUE_OPEN, 0);
+    EXPECT(f, LNK_T_TOKENIZED, FDP_T_ACCEPTED);
+    for (uint32_t k = 0; k < 900; k++) {
+        for (uint16_t i = 0; i < 3; i++) {
+            r->seqs[i].out[k] = 'a';
+            m.sample = i;
+            m.a = 'a';
+            m.x = k;
+            m.logprob = -1.0f - i; /* sample 0 is the best */
+            m.done = k == 899 ? FDK_DONE_LENGTH : FDK_DONE_NO;
+            que_push(&f->q_eng, &m);
+        }
+        NOTHING(f);
+    }
+    send_end(f, r, 0);
+    take(f);
+    for (int i = 0; i < f->n; i++) {
+        assert_int_equal(f->rec[i].sample, 0);
+        if (f->rec[i].type == FDP_T_IDS)
+            n_ids += f->rec[i].len / 4;
+    }
+    assert_in_range(n_ids, 1, 899); /* a piece of the first */
+    r->cancel = FDP_E_CANCELLED;
+    take(f);
+    is_error(f, FDP_E_CANCELLED);
+    for (int i = 0; i < f->n; i++)
+        if (f->rec[i].type == FDP_T_IDS)
+            n_ids += f->rec[i].len / 4;
+    assert_true(f->n >= 3 && n_ids < 900);
+    assert_int_equal(ended(f, f->n - 3).finish, FDP_FIN_ERROR);
+    assert_int_equal(ended(f, f->n - 3).n_tokens, n_ids); /* all that it counts came */
+    assert_int_equal(ended(f, f->n - 2).finish, FDP_FIN_ERROR);
+    assert_int_equal(ended(f, f->n - 2).n_tokens, 0);
+    assert_int_equal(f->rec[f->n - 2].sample, 1);
+    assert_int_equal(que_recheck(&f->q_freed), 1);
+    NOTHING(f);
+    fix_free(f);
+}
+
+/* ---- bytes of tokens ----------------------------------------------------------- */
+
+/* A tokenizer of five tokens: 0 and 1 have 3000 bytes, 2 has 1500, 3 and 4 have one. */
+static struct tok *
+long_tokens(void)
+{
+    int fd = memfd_create("u_egress-tokenizer", MFD_CLOEXEC);
+    FILE *w = fdopen(fd, "w");
+    char path[64], err[256] = "";
+    struct tok *tok = NULL;
+
+    assert_non_null(w);
+    fprintf(w,
+        "{\"version\":\"1.0\",\"added_tokens\":[],\"normalizer\":null,"
+        "\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false,"
+        "\"use_regex\":false},\"post_processor\":null,\"decoder\":{\"type\":\"ByteLevel\"},"
+        "\"model\":{\"type\":\"BPE\",\"merges\":[],\"vocab\":{");
+    for (int i = 0; i < 5; i++) {
+        static const int bytes[] = { 3000, 3000, 1500, 1, 1 };
+
+        fprintf(w, "%s\"", i > 0 ? "," : "");
+        for (int k = 0; k < bytes[i]; k++)
+            fputc("ABCDE"[i], w);
+        fprintf(w, "\":%d", i);
+    }
+    fprintf(w, "}}}\n");
+    assert_int_equal(fflush(w), 0);
+    (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    if (tok_load(path, &tok, err, sizeof(err)) != 0)
+        fail_msg("%s", err);
+    (void)fclose(w);
+    return tok;
+}
+
+/* TOKEN_TEXT where all bytes are more than a record holds: those of each token end at an
+ * equal share of it, shorter ones are whole. */
+static void
+token_texts_are_cut(void **state)
+{
+    static const struct {
+        uint32_t id[4], n;
+        uint16_t len[4];
+    } rows[] = { { { 0 }, 1, { 3000 } }, { { 2, 2 }, 2, { 1500, 1500 } },
+        { { 0, 1 }, 2, { 2033, 2033 } }, { { 0, 3, 1 }, 3, { 1354, 1, 1354 } },
+        { { 2, 0, 4 }, 3, { 1354, 1354, 1 } },
+        { { 2, 2, 2, 3 }, 4, { 1015, 1015, 1015, 1 } } };
+    struct fix *f = fix_new();
+    struct tok *tok = long_tokens();
+    struct req *r;
+
+    (void)state;
+    f->g->cfg.tok = tok;
+    r = make_long(f, FDP_OP_SUBMIT, FDP_F_TOKEN_TEXT, 1, 1, 1);
+    send_ing(f, r, QUE_OPEN, 0);
+    EXPECT(f, LNK_T_TOKENIZED, FDP_T_ACCEPTED);
+    for (uint32_t k = 0; k < sizeof(rows) / sizeof(rows[0]); k++) {
+        uint16_t n = (uint16_t)rows[k].n, at = 0;
+        const struct fdp_rec *rec;
+        const unsigned char *p;
+        union que_slot *slot = que_claim(&f->q_eng);
+
+        slot->m = (struct que_msg){ .req = r,
+            .kind = QUE_TOKEN,
+            .a = (int32_t)rows[k].id[0],
+            .x = k,
+            .n_top = (uint8_t)(n - 1) };
+        r->seqs[0].out[k] = rows[k].id[0];
+        if (n > 1)
+            slot = que_claim(&f->q_eng);
+        for (uint32_t i = 1; i < n; i++)
+            slot->top[i - 1].id = rows[k].id[i];
+        que_publish(&f->q_eng);
+        (void)egr_poll(f->g, 5000);
+        while ((rec = lnk_peek(&f->gate)) != NULL && rec->type != FDP_T_TOKEN_TEXT)
+            lnk_next(&f->gate, rec);
+        assert_non_null(rec);
+        p = (const unsigned char *)(rec + 1);
+        assert_memory_equal(p, &n, 2);
+        assert_memory_equal(p + 2, rows[k].len, 2u * n);
+        for (uint32_t i = 0; i < n; i++)
+            for (uint16_t b = 0; b < rows[k].len[i]; b++)
+                assert_int_equal(p[2 + 2 * n + at++], "ABCDE"[rows[k].id[i]]);
+        assert_int_equal(rec->len, 2 + 2 * n + at);
+        lnk_next(&f->gate, rec);
+        NOTHING(f);
+    }
+    fix_free(f);
+    tok_free(tok);
+}
+
 int
 main(void)
 {
@@ -445,6 +758,12 @@ main(void)
         cmocka_unit_test(stop_string_drops_what_follows),
         cmocka_unit_test(errors),
         cmocka_unit_test(errors_hold),
+        cmocka_unit_test(prompts_go_back_in_pieces),
+        cmocka_unit_test(prompt_alone),
+        cmocka_unit_test(cancelled_while_prompt_goes_back),
+        cmocka_unit_test(cancelled_between_pieces),
+        cmocka_unit_test(best_cancelled_while_sent),
+        cmocka_unit_test(token_texts_are_cut),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

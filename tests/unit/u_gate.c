@@ -241,6 +241,41 @@ t_own_answers(void **state)
     fix_close(&f);
 }
 
+/* With sched.max_penalty_seqs = 0 INFO offered items that each request with one of them
+ * was refused for. */
+static void
+t_offered(void **state)
+{
+    static const char *const none[] = { "sched.max_penalty_seqs=0", NULL };
+    const uint64_t rules = 1ull << FDP_IT_LOGIT_BIAS | 1ull << FDP_IT_BAD_WORDS |
+        1ull << FDP_IT_ALLOWED_IDS | 1ull << FDP_IT_BAD_IDS | 1ull << FDP_IT_LOGPROB_IDS |
+        1ull << FDP_IT_REASONING;
+    const uint64_t others = 1ull << FDP_IT_PROMPT_TEXT | 1ull << FDP_IT_PROMPT_IDS |
+        1ull << FDP_IT_PRIOR_IDS | 1ull << FDP_IT_STOP_STRING | 1ull << FDP_IT_STOP_IDS |
+        1ull << FDP_IT_SPANS | 1ull << FDP_IT_REPETITION | 1ull << FDP_IT_FILE;
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct fdp_info info;
+        struct fix f;
+        struct fcl c;
+        struct fdp_req q;
+        struct frec r;
+
+        fix_open(&f, i == 0 ? NULL : none);
+        fix_ready(&f);
+        assert_int_equal(fcl_open(&f, &c, 1000, NULL), FDP_OK);
+        fcl_req(&q, FDP_OP_INFO, 3);
+        fcl_send(&c, &q, NULL, 0, 0);
+        fix_step(&f, 0);
+        assert_true(fcl_recv(&c, &r) && r.h.type == FDP_T_REPLY && r.h.len == sizeof(info));
+        memcpy(&info, r.data, sizeof(info));
+        assert_int_equal(info.items, i == 0 ? others | rules : others);
+        fcl_close(&c);
+        fix_close(&f);
+    }
+}
+
 /* A blob larger than the ring goes down in parts; cancel and death of the
  * client in the middle of it. */
 static void
@@ -934,6 +969,7 @@ main(void)
         cmocka_unit_test(t_broken_end),
         cmocka_unit_test(t_broken_record),
         cmocka_unit_test(t_own_answers),
+        cmocka_unit_test(t_offered),
         cmocka_unit_test(t_large_blob),
         cmocka_unit_test(t_relay_budget),
         cmocka_unit_test(t_cancel),

@@ -17,6 +17,8 @@
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "daemon/common/clk.h"
@@ -257,6 +259,34 @@ worker_thread(void *arg)
     return NULL;
 }
 
+/* What the clock of day is ahead of the time that the kernel waits by. */
+static _Atomic int64_t ahead_s;
+
+int
+clock_gettime(clockid_t id, struct timespec *ts)
+{
+    int rc = (int)syscall(SYS_clock_gettime, id, ts);
+
+    if (rc == 0 && id == CLOCK_REALTIME)
+        ts->tv_sec += ahead_s;
+    return rc;
+}
+
+/* Ingress slept until a time of day: for hours, if the clock was set back by hours in
+ * that moment. */
+static void
+park_under_clock(struct lnk *worker, int64_t ahead)
+{
+    uint64_t t0 = clk_now_ns();
+
+    ahead_s = ahead;
+    (void)alarm(20);
+    assert_int_equal(lnk_worker_park(worker, 20 * CLK_MS), 0);
+    assert_true(clk_now_ns() - t0 >= 20 * CLK_MS); /* nor does it spin */
+    (void)alarm(0);
+    ahead_s = 0;
+}
+
 /* A lost wake-up would cost ten seconds each. */
 static void
 t_wake_worker(void **state)
@@ -268,6 +298,8 @@ t_wake_worker(void **state)
     (void)state;
     pair_open(&p);
     lnk_worker_park(&p.w, 1 * CLK_MS); /* nothing comes: returns */
+    park_under_clock(&p.w, 10800);
+    park_under_clock(&p.w, -10800);
     assert_int_equal(pthread_create(&th, NULL, worker_thread, &p), 0);
     for (int i = 0; i < 2000; i++) {
         while (lnk_claim(&p.g, 1, LNK_T_CANCEL, 0, 0, 8) == NULL)

@@ -17,6 +17,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "daemon/common/log.h"
 #include "tests/unit/count_fds.h"
 #include "tests/unit/gate_fixture.h"
 
@@ -113,21 +114,39 @@ t_hello_raw(void **state)
     fix_close(&f);
 }
 
-/* What libfdclient sent when the protocol was 2.0: it learns both versions, and why. */
+/* What libfdclient sent when the protocol was 2.0: it learns both versions, and why, and
+ * the log says who it was. */
 static void
 t_hello_recorded(void **state)
 {
-    static const unsigned char hello[80] = "FDD1\x02\0\0\0\x50\0\0\0\0\0\0\0\1";
+    static const unsigned char hello[80] =
+        "FDD1\x02\0\0\0\x50\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0"
+        "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"
+        "example";
     struct fdp_welcome w;
     struct fix f;
-    int sv[2];
+    char log[512];
+    int sv[2], fd = memfd_create("log", MFD_CLOEXEC), err = dup(STDERR_FILENO);
+    ssize_t n;
 
     (void)state;
     fix_open(&f, NULL);
+    (void)log_set_level("warn");
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0, sv), 0);
-    assert_int_equal(ses_adopt(&f.g->ses, sv[0], 1, 1000, 1000), 0);
+    assert_int_equal(ses_adopt(&f.g->ses, sv[0], 77, 1000, 1000), 0);
     assert_int_equal(send(sv[1], hello, sizeof(hello), 0), (ssize_t)sizeof(hello));
+    assert_true(dup2(fd, STDERR_FILENO) >= 0);
     fix_step(&f, 0);
+    log_flush(1);
+    assert_true(dup2(err, STDERR_FILENO) >= 0);
+    n = pread(fd, log, sizeof(log) - 1, 0);
+    log[n > 0 ? n : 0] = '\0';
+    if (strstr(log,
+            "session: pid 77 (uid 1000) speaks protocol 2.0, this daemon 3.0; refused") ==
+        NULL)
+        fail_msg("the log: %s", log);
+    (void)close(fd);
+    (void)close(err);
     /* its own struct of 192 bytes: magic, major, minor, size, err come first */
     assert_int_equal(recv(sv[1], &w, sizeof(w), 0), 192);
     assert_memory_equal(&w, "FDD1\x03\0\0\0", 8);

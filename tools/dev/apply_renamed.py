@@ -27,7 +27,7 @@ def rules(rows):
             yield r"\b" + old.split("-")[0] + r"(?=N)", new.split("-")[0]
         elif kind == "topic":
             yield r"^" + old + r"(?= )", new
-        elif "=" not in old and kind != "lib":
+        elif "=" not in old and kind not in ("lib", "field"):
             old, new = old.split(".")[-1], new.split(".")[-1]
             if kind == "json" and "_" not in old:
                 yield rf"^(\S*\.){old}(?!\w)", r"\1" + new

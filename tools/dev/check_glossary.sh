@@ -45,6 +45,10 @@ metric() { # made from a counter's or a histogram's name, or a row of its own
     counter_row "$side.$n" || counter_row "$side.${n%_total}" ||
         counter_row "$side.$(printf '%s' "${n%_total}" | sed 's/_seconds$/_ns/')"
 }
+field() { # struct NAME.FIELD of the library
+    sed -n "/^${1%.*} {/,/^};/p" libclient/fdclient*.h | sed 's,/\*.*,,' |
+        grep -qE "\\b${1##*.}(\\[[^]]*\\])*[,;]"
+}
 has() { # NAME KIND
     case $2 in
     param) grep -qE "^PAR_[A-Z]+ *\\(${1%%.*}, ${1#*.}," daemon/tbl/params.h ;;
@@ -57,6 +61,7 @@ has() { # NAME KIND
     command) grep -qE "^CTL_CMD\\($1," daemon/tbl/ctl_cmds.h ;;
     proto) grep -qwF "$(last "$1")" libclient/fdproto.h ;;
     lib) cat libclient/fdclient*.h | grep -qwF "$(last "$1")" ;;
+    field) field "$1" ;;
     file) grep -rqF "/${1%%HASH*}" daemon --include='*.c' ;;
     text) grep -rqF -e "$1" tools daemon --include='*.c' ;;
     *) return 2 ;;
@@ -64,7 +69,7 @@ has() { # NAME KIND
 }
 # Kinds whose old names cannot mean anything else. A JSON key may: it can be
 # the key of another answer.
-exact=" topic counter histogram command param metric lib file text "
+exact=" topic counter histogram command param metric lib field file text "
 while IFS=$'\t' read -r old new kind rest; do
     if [ -z "$old" ] || [ -z "$new" ] || [ -z "$kind" ] || [ -n "$rest" ]; then
         say "$list: not three columns: $old $new $kind $rest"
@@ -82,7 +87,7 @@ done < <(table)
 dup=$(table | awk -F'\t' '{print $3 " " $2}' | sort | uniq -d; table | cut -f 1,3 | sort | uniq -d)
 [ -z "$dup" ] || say "$list: twice: $dup"
 while IFS= read -r w; do
-    hit=$(table | grep -v 'FDC_D_BAD_WORDS' | cut -f 2 | tr '._' '  ' | grep -iwF -- "$w")
+    hit=$(table | grep -v -e 'FDC_D_BAD_WORDS' -e 'fdc_model_info\.name' | cut -f 2 | tr '._' '  ' | grep -iwF -- "$w")
     [ -z "$hit" ] || say "$list: new name holds the old word '$w': $hit"
 done < <(old_words)
 

@@ -22,6 +22,7 @@ struct slot {
     unsigned tries;
     uint64_t t_retry; /* not before this moment */
     int begun, over;
+    int without_text; /* sent again so */
 };
 
 struct gen {
@@ -34,6 +35,8 @@ struct gen {
     size_t head; /* first one whose output is not complete */
     size_t n_open, concurrency;
     int json, stats, header;
+    int unknown; /* the model was loading when the requests were made */
+    int holes;   /* there may be slots before n_begun that are to be sent again */
     unsigned retry;
     int cancelled, exit_code;
     uint64_t t_begin, t_end, n_tokens;
@@ -295,6 +298,23 @@ account(struct gen *g, struct slot *s)
         g->exit_code = code;
 }
 
+/* Text was asked for while the model was loading, which turned out to have no tokenizer.
+ * 1: the request will be sent again for ids alone, as it would be now. */
+static int
+ask_ids(struct gen *g, struct slot *s)
+{
+    struct fct_req *q = &g->reqs[s->index % g->n_reqs];
+
+    if (!g->unknown || g->cancelled || s->without_text || q->ids == NULL || q->n_stop != 0 ||
+        s->res.error.code != FDC_E_NO_MODEL || s->res.error.detail != FDC_D_FLAGS)
+        return 0;
+    q->p.flags &= ~(uint32_t)FDC_F_TEXT;
+    s->without_text = 1;
+    g->holes = 1;
+    fct_result_fini(&s->res);
+    return 1;
+}
+
 /* The request is over with the error in its result. 1: it will be tried
  * again. */
 static int
@@ -310,6 +330,7 @@ try_again(struct gen *g, struct slot *s)
     if (wait_ms == 0)
         wait_ms = 50u << (s->tries < 6 ? s->tries : 6);
     s->tries++;
+    g->holes = 1;
     s->t_retry = clk_now_ns() + wait_ms * 1000000u;
     fct_result_fini(&s->res);
     return 1;
@@ -320,7 +341,7 @@ finish(struct gen *g, struct slot *s)
 {
     fdc_req_free(s->handle);
     s->handle = NULL;
-    if (try_again(g, s))
+    if (ask_ids(g, s) || try_again(g, s))
         return;
     account(g, s);
     s->over = 1;
@@ -374,9 +395,7 @@ submit_more(struct gen *g)
     uint64_t now = clk_now_ns();
     int rc;
 
-    /* Only with --retry are there holes behind n_begun. */
-    for (size_t i = g->head; g->retry > 0 && i < g->n_begun && g->n_open < g->concurrency;
-         i++) {
+    for (size_t i = g->head; g->holes && i < g->n_begun && g->n_open < g->concurrency; i++) {
         struct slot *s = &g->slots[i];
 
         if (s->over || s->handle != NULL || s->t_retry > now)
@@ -508,6 +527,7 @@ settle_requests(struct gen *g)
         return fct_fail(fct_exit_code(rc), "%s (%s)", fdc_strerror(rc), fdc_status_name(rc));
     if (rc < 0)
         info = (struct fdc_info){ .max_inflight = 64 };
+    g->unknown = model.vocab == 0;
     for (size_t i = 0; i < g->n_reqs; i++) {
         if (g->json)
             g->reqs[i].p.flags |= FDC_F_PROMPT_IDS;
