@@ -20,6 +20,7 @@ sample(const struct cnt_seg *seg, uint64_t now_ms, struct live_at *ret)
     ret->seg = seg;
     if (seg == NULL)
         return;
+    memcpy(ret->boot_id, seg->boot_id, sizeof(ret->boot_id));
     ret->generation = __atomic_load_n(&seg->generation, __ATOMIC_RELAXED);
     ret->output = cnt_get(&seg->w.generation_tokens);
     ret->prompt = cnt_get(&seg->w.prompt_tokens);
@@ -33,7 +34,8 @@ sample(const struct cnt_seg *seg, uint64_t now_ms, struct live_at *ret)
 static int
 is_interval(const struct live_at *old, const struct live_at *now)
 {
-    return old->ms != 0 && old->seg != NULL && old->seg == now->seg &&
+    return old->seg != NULL && now->seg != NULL &&
+        memcmp(old->boot_id, now->boot_id, sizeof(now->boot_id)) == 0 &&
         old->generation == now->generation && now->ms - old->ms <= LIVE_OLD_MS;
 }
 

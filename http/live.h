@@ -17,6 +17,7 @@
 struct live_at {
     uint64_t ms; /* 0: none */
     const struct cnt_seg *seg;
+    uint64_t boot_id[2];             /* of the daemon */
     uint64_t generation;             /* of the worker, whose counters begin at zero */
     uint64_t output, prompt, cached; /* tokens */
     struct cnt_hist ttft, itl;

@@ -266,6 +266,11 @@ t_figures(void **state)
     g.now_ms = 5100;
     live_json(&g, &l);
     has(&l, "\"tokens_per_s\":null,");
+    seg->boot_id[1]++; /* and so does a new daemon, though its segment lies there too */
+    seg->g.uptime_ns++;
+    g.now_ms = 6100;
+    live_json(&g, &l);
+    has(&l, "\"tokens_per_s\":null,");
     assert_true(l.text.n <= 1024);
     live_fini(&l);
     (void)par_free(ps);
