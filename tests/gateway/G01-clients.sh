@@ -61,19 +61,25 @@ run_vllm() {
     done
 }
 run_guidellm() {
-    timeout 900 "$venvs/guidellm/bin/guidellm" benchmark run --target "$url" --model "$model" --processor "$DEMO" \
-        --data 'prompt_tokens=40,output_tokens=20' --profile concurrent --rate 4 --max-requests 20 \
-        --backend-kwargs '{"api_key": "k-one"}' --output-dir "$dir" --outputs json >"$dir/guidellm" 2>&1 ||
+    timeout 900 "$venvs/guidellm/bin/guidellm" run \
+        --backend "kind=openai_http,target=$url,model=$model,api_key=k-one" \
+        --profile kind=concurrent,streams=4 --constraint kind=max_requests,count=20 \
+        --tokenizer "kind=huggingface_auto,model=$DEMO" \
+        --data kind=synthetic_text,prompt_tokens=40,output_tokens=20 \
+        --output "kind=json,path=$dir/guidellm.json" --disable-console-interactive >"$dir/guidellm" 2>&1 ||
         fail "guidellm: $(tail -n 40 "$dir/guidellm")"
-    python3 - "$dir"/benchmarks.json <<'P' || fail "guidellm: $(tail -n 40 "$dir/guidellm")"
+    python3 - "$dir/guidellm.json" <<'P' || fail "guidellm: $(tail -n 40 "$dir/guidellm")"
 import json, sys
 b = json.load(open(sys.argv[1]))["benchmarks"][0]
 n = b["metrics"]["request_totals"]
 assert n["successful"] == 20 and n["errored"] == 0, n
+tokens = b["metrics"]["output_token_count"]["successful"]
+assert tokens["min"] == tokens["max"] == 20, tokens
 P
 }
 run_aiperf() {
-    timeout 900 "$venvs/aiperf/bin/aiperf" profile --model "$model" --url "$url" --endpoint-type chat --streaming \
+    # a tokenizer in a folder is found where it may ask the hub, which it does not do then
+    timeout 900 env -u HF_HUB_OFFLINE -u TRANSFORMERS_OFFLINE "$venvs/aiperf/bin/aiperf" profile --model "$model" --url "$url" --endpoint-type chat --streaming \
         --tokenizer "$DEMO" --concurrency 4 --request-count 20 --synthetic-input-tokens-mean 40 \
         --output-tokens-mean 20 --api-key k-one --ui none --output-artifact-dir "$dir/aiperf.d" >"$dir/aiperf" 2>&1 ||
         fail "aiperf: $(tail -n 40 "$dir/aiperf")"
