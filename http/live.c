@@ -108,9 +108,9 @@ put_daemon(const struct live *l, struct buf *b)
 }
 
 void
-live_json(const struct gw *g, struct live *l)
+live_json(struct live *l, const struct live_gateway *g)
 {
-    const struct cnt_seg *seg = sta_get(&l->stats, g->par->daemon_socket, g->now_ms);
+    const struct cnt_seg *seg = sta_get(&l->stats, g->socket, g->now_ms);
     struct buf *b = &l->text;
 
     if (l->now.ms != 0 && seg == l->now.seg && seg != NULL &&
@@ -120,10 +120,10 @@ live_json(const struct gw *g, struct live *l)
     sample(seg, g->now_ms, &l->now);
     b->n = 0;
     buf_str(b, "{\"model\":");
-    buf_json(b, g->model.name, strlen(g->model.name));
+    buf_json(b, g->model, strlen(g->model));
     put_daemon(l, b);
-    buf_fmt(b, ",\"http_connections\":%u,\"http_streams\":%u,\"why\":", g->n_conn,
-        g->met.streams);
+    buf_fmt(b, ",\"http_connections\":%u,\"http_streams\":%u,\"why\":", g->connections,
+        g->streams);
     buf_json(b, sta_why(&l->stats), strlen(sta_why(&l->stats)));
     buf_str(b, "}\n");
 }
@@ -138,9 +138,15 @@ live_fini(struct live *l)
 void
 rt_live(struct conn *c)
 {
-    struct live *l = &c->g->live;
+    struct gw *g = c->g;
+    struct live *l = &g->live;
+    const struct live_gateway now = { .socket = g->par->daemon_socket,
+        .model = g->model.name,
+        .now_ms = g->now_ms,
+        .connections = g->n_conn,
+        .streams = g->met.streams };
 
-    live_json(c->g, l);
+    live_json(l, &now);
     conn_reply(c, 200, "application/json", "Cache-Control: no-store\r\n", l->text.p,
         l->text.n);
 }

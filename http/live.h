@@ -29,10 +29,15 @@ struct live {
     struct buf text; /* the answer of now.ms */
 };
 
-struct gw;
+/* What the gateway says of itself and of the daemon. */
+struct live_gateway {
+    const char *socket, *model; /* socket: see sta_get() */
+    uint64_t now_ms;
+    uint32_t connections, streams;
+};
 
-/* The object as it is now. */
-void live_json(const struct gw *g, struct live *l);
+/* The object as it is now, in l->text. */
+void live_json(struct live *l, const struct live_gateway *g);
 void live_fini(struct live *l);
 
 #endif

@@ -4,7 +4,6 @@
  * them, stops or goes on with them; the figures of the plots. */
 #include "config.h"
 
-#include "http/gateway.h"
 #include "http/live.h"
 #include "http/page.h"
 
@@ -215,20 +214,14 @@ has(const struct live *l, const char *text)
 static void
 t_figures(void **state)
 {
-    static struct gw g = { .model = { .name = "m\"" } };
-    struct par_set *ps = par_new();
-    struct par *par;
+    struct live_gateway g = { .socket = path, .model = "m\"", .streams = 7 };
     struct live l = { .now = { .ms = 0 } };
     int fd;
     struct cnt_seg *seg = segment(&fd);
 
     (void)state;
-    assert_non_null(ps);
-    par = (struct par *)(uintptr_t)par_get(ps);
-    (void)snprintf(par->daemon_socket, sizeof(par->daemon_socket), "%s", path);
-    g.par = par;
     g.now_ms = 1000;
-    live_json(&g, &l);
+    live_json(&l, &g);
     has(&l, "{\"model\":\"m\\\"\",\"tokens_per_s\":null,");
     has(&l, "\"users\":null,");
     answer("{\"ok\": true}\n", fd);
@@ -236,44 +229,43 @@ t_figures(void **state)
     seg->w.kv_blocks_used = 25;
     seg->g.users = 3;
     g.now_ms = 1100;
-    live_json(&g, &l);
+    live_json(&l, &g);
     has(&l, "\"tokens_per_s\":null,"); /* of one moment */
     has(&l, "\"kv_used\":0.25,\"kv_cached\":0,\"running\":0,\"queued\":0,\"users\":3,");
-    has(&l, "\"why\":\"\"}\n");
+    has(&l, "\"http_streams\":7,\"why\":\"\"}\n");
     seg->w.generation_tokens = 500;
     seg->g.requests_queued = 2;
     seg->w.requests_waiting = 3;
     cnt_see(seg->h, CNT_H_ttft, 15000000, 10);
     cnt_see(seg->h, CNT_H_itl, 1ull << 62, 1);
     g.now_ms = 1500;
-    live_json(&g, &l); /* the same for a second */
+    live_json(&l, &g); /* the same for a second */
     has(&l, "\"queued\":0,");
     g.now_ms = 3100;
     seg->g.uptime_ns++;
-    live_json(&g, &l);
+    live_json(&l, &g);
     has(&l, "\"tokens_per_s\":250,");
     has(&l, "\"ttft_p50_ms\":15,\"ttft_p99_ms\":19.9,");
     has(&l, "\"itl_p50_ms\":80000,\"itl_p99_ms\":80000,");
     has(&l, "\"queued\":5,");
     g.now_ms = 4100; /* nothing was seen in this second */
     seg->g.uptime_ns++;
-    live_json(&g, &l);
+    live_json(&l, &g);
     has(&l, "\"tokens_per_s\":0,");
     has(&l, "\"ttft_p50_ms\":null,");
     seg->generation++; /* a new worker counts from zero */
     seg->w.generation_tokens = 1;
     seg->g.uptime_ns++;
     g.now_ms = 5100;
-    live_json(&g, &l);
+    live_json(&l, &g);
     has(&l, "\"tokens_per_s\":null,");
     seg->boot_id[1]++; /* and so does a new daemon, though its segment lies there too */
     seg->g.uptime_ns++;
     g.now_ms = 6100;
-    live_json(&g, &l);
+    live_json(&l, &g);
     has(&l, "\"tokens_per_s\":null,");
     assert_true(l.text.n <= 1024);
     live_fini(&l);
-    (void)par_free(ps);
     mem_unshare(seg, sizeof(*seg), fd);
 }
 
