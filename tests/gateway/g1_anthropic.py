@@ -21,7 +21,7 @@ def raises(kind, fn):
 
 def main():
     c = anthropic.Anthropic(base_url=URL, api_key="k-one", max_retries=0, timeout=60)
-    ask = {"model": NAME, "messages": MSG, "max_tokens": 12, "temperature": 0}
+    ask = {"model": NAME, "messages": MSG, "max_tokens": 12, "extra_body": {"temperature": 0}}
     whole = c.messages.create(**ask)
     assert whole.type == "message" and whole.role == "assistant" and whole.model == NAME, whole
     assert whole.content[0].type == "text" and whole.content[0].text, whole
@@ -49,7 +49,7 @@ def main():
 
     raises(anthropic.NotFoundError, lambda: c.messages.create(**dict(ask, model="claude-0")))
     raises(anthropic.BadRequestError, lambda: c.messages.create(**dict(ask, max_tokens=99999)))
-    raises(anthropic.BadRequestError, lambda: c.messages.create(**dict(ask, temperature=-1)))
+    raises(anthropic.BadRequestError, lambda: c.messages.create(**dict(ask, extra_body={"temperature": -1})))
     bad = anthropic.Anthropic(base_url=URL, api_key="no", max_retries=0)
     raises(anthropic.AuthenticationError, lambda: bad.messages.create(**ask))
 
