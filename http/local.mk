@@ -44,7 +44,7 @@ fdd_http_CPPFLAGS = $(AM_CPPFLAGS) $(HTTP_TABLES)
 fdd_http_LDADD = $(HTTP_LIBS) -lm
 dist_man_MANS += %D%/fdd-http.8 %D%/fdd-http.ini.5
 
-# The page is part of the program, as the bytes of an array.
+# The page goes into the program as the bytes of an array.
 %D%/page.inc: %D%/page.html
 	@mkdir -p $(@D)
 	$(AM_V_GEN)od -An -v -tu1 $(srcdir)/%D%/page.html | $(SED) 's/[0-9][0-9]*/&,/g' >$@.new && mv -f $@.new $@

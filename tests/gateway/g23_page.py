@@ -99,7 +99,7 @@ def stop(b):
             b.key(" ")
         b.until("it is stopped", f"{SAID} === 'Stopped.'")
         wait_for("fdd has cancelled it", lambda: cancels() == before + n)
-        assert len(b.js(TEXT)) > 20, "what had come is gone"
+        assert len(b.js(TEXT)) > 20, "what had come is lost"
         assert b.js("document.activeElement.id") == "input"
     wait_for("nothing runs", lambda: metric("fdd_http_streams") == 0)
     b.tab_to("#fields")
@@ -274,18 +274,18 @@ def canned(b):
     s.shutdown()
 
 
-def narrow(b):
+def phone(b):
     if not SHOTS:
         return
     b.call("Emulation.setDeviceMetricsOverride", width=400, height=800, deviceScaleFactor=2, mobile=True)
-    shots(b, "narrow")
+    shots(b, "phone")
     b.call("Emulation.clearDeviceMetricsOverride")
 
 
 def open_page(b):
     b.page(URL)
     shots(b, "empty")
-    for step in (conversation, settings, stop, shading, as_curl, plots, forget, text_mode, narrow):
+    for step in (conversation, settings, stop, shading, as_curl, plots, forget, text_mode, phone):
         step(b)
         print(f"{step.__name__}: as it should", flush=True)
     no_reports(b)

@@ -259,7 +259,7 @@ t_figures(void **state)
     g.now_ms = 5100;
     live_json(&l, &g);
     has(&l, "\"tokens_per_s\":null,");
-    seg->boot_id[1]++; /* and so does a new daemon, though its segment lies there too */
+    seg->boot_id[1]++; /* and so does a new daemon, though its segment is there too */
     seg->g.uptime_ns++;
     g.now_ms = 6100;
     live_json(&l, &g);
