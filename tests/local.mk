@@ -457,7 +457,8 @@ SYS_TESTS = \
 	%D%/sys/054-rules.sh \
 	%D%/sys/054-reconnect.sh \
 	%D%/sys/055-chat.sh \
-	%D%/sys/056-up.sh
+	%D%/sys/056-up.sh \
+	%D%/sys/066-demo-chat.sh
 # fdd-http; the numbers are those of the points of acceptance that they show
 GATEWAY_TESTS = \
 	%D%/gateway/G09-stopped.sh \
