@@ -15,6 +15,7 @@
 #include "http/keys.h"
 #include "http/link.h"
 #include "http/listen.h"
+#include "http/live.h"
 #include "http/metrics.h"
 #include "http/model.h"
 
@@ -32,6 +33,7 @@ struct gw {
     struct link link;
     struct model model; /* names, template and limits, once fdd has said them */
     struct metrics met;
+    struct live live;
 
     struct conn *conns, *dirty, *dead; /* all; with news; to be freed */
     uint32_t n_conn;

@@ -309,6 +309,8 @@ gen_event(struct prompt *p, const struct fdc_event *ev)
     switch (ev->type) {
     case FDC_T_ACCEPTED:
         g->accepted = 1;
+        p->accepted_tokens = ev->accepted->prompt_len;
+        p->accepted_cached = ev->accepted->cached_len;
         break;
     case FDC_T_PROMPT_TEXT:
         if (ev->sample == 0 && (g->a.p.flags & FDC_F_PROMPT_TEXT) != 0)

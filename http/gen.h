@@ -41,6 +41,7 @@ struct prompt {
     uint32_t index;
     fdc_req_t *r; /* NULL: not submitted, or over */
     int is_over;
+    uint32_t accepted_tokens, accepted_cached; /* of the prompt, while it is open */
     char *text; /* what is submitted, and then freed: text, or ids */
     uint32_t *ids;
     size_t n;

@@ -15,15 +15,18 @@ libfddhttp_a_SOURCES = \
 	%D%/keys.c %D%/keys.h \
 	%D%/link.c %D%/link.h \
 	%D%/listen.c %D%/listen.h \
+	%D%/live.c %D%/live.h \
 	%D%/loop.c %D%/loop.h \
 	%D%/metrics.c %D%/metrics.h \
 	%D%/model.c %D%/model.h \
+	%D%/page.c %D%/page.h \
 	%D%/par_check.c \
 	%D%/problem.c %D%/problem.h \
 	%D%/prompt.c \
 	%D%/route.c %D%/route.h \
 	%D%/shape.c %D%/shape.h \
 	%D%/start.c \
+	%D%/stats.c %D%/stats.h \
 	%D%/tokens.c \
 	%D%/tbl/fields.h \
 	%D%/tbl/param_notes.h \
@@ -40,3 +43,12 @@ fdd_http_SOURCES = %D%/main.c
 fdd_http_CPPFLAGS = $(AM_CPPFLAGS) $(HTTP_TABLES)
 fdd_http_LDADD = $(HTTP_LIBS) -lm
 dist_man_MANS += %D%/fdd-http.8 %D%/fdd-http.ini.5
+
+# The page goes into the program as the bytes of an array.
+%D%/page.inc: %D%/page.html
+	@mkdir -p $(@D)
+	$(AM_V_GEN)od -An -v -tu1 $(srcdir)/%D%/page.html | $(SED) 's/[0-9][0-9]*/&,/g' >$@.new && mv -f $@.new $@
+%D%/libfddhttp_a-page.$(OBJEXT): %D%/page.inc
+BUILT_SOURCES += %D%/page.inc
+CLEANFILES += %D%/page.inc
+EXTRA_DIST += %D%/page.html

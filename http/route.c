@@ -52,7 +52,7 @@ fits(const struct conn *c, struct h1_str p, const struct route *r)
     size_t n = strlen(r->path);
     const char *text = c->in.p + p.at;
 
-    if (r->path[n - 1] == '/')
+    if (n > 1 && r->path[n - 1] == '/')
         return p.n > n && memcmp(text, r->path, n) == 0;
     return p.n == n && memcmp(text, r->path, n) == 0;
 }
@@ -165,7 +165,7 @@ not_found(const struct conn *c, struct problem *bad)
                 known[i]);
     return prb_set(bad, 404, "unknown_path",
         "no such path; there are /v1/chat/completions, /v1/completions, /v1/models, /tokenize, "
-        "/detokenize, /health, /version and /metrics");
+        "/detokenize, /health, /version, /metrics and the page at /");
 }
 
 void

@@ -298,15 +298,27 @@ put_finish(const struct gen *g, const struct choice *ch, struct buf *b)
     buf_str(b, "null");
 }
 
+/* Of the requests that have ended what they say, of the others what has come. */
 static void
 put_usage(const struct gen *g, struct buf *b)
 {
+    uint64_t in = g->prompt_tokens, cached = g->cached_tokens, out = g->output_tokens;
+
+    for (uint32_t i = 0; i < g->n_prompt; i++) {
+        const struct prompt *p = &g->prompt[i];
+
+        if (p->r == NULL || p->is_over)
+            continue;
+        in += p->accepted_tokens;
+        cached += p->accepted_cached;
+        for (uint32_t k = 0; k < g->a.n; k++)
+            out += fdc_req_tokens(p->r, k);
+    }
     buf_fmt(b,
         "{\"prompt_tokens\":%llu,\"completion_tokens\":%llu,\"total_tokens\":%llu,"
         "\"prompt_tokens_details\":{\"cached_tokens\":%llu}",
-        (unsigned long long)g->prompt_tokens, (unsigned long long)g->output_tokens,
-        (unsigned long long)(g->prompt_tokens + g->output_tokens),
-        (unsigned long long)g->cached_tokens);
+        (unsigned long long)in, (unsigned long long)out, (unsigned long long)(in + out),
+        (unsigned long long)cached);
     if (g->reasoning_tokens > 0)
         buf_fmt(b, ",\"completion_tokens_details\":{\"reasoning_tokens\":%llu}",
             (unsigned long long)g->reasoning_tokens);

@@ -4,6 +4,8 @@
 
 #include "daemon/common/counter.h"
 
+#include <math.h>
+
 static const struct cnt_row cnt_rows[] = {
 #define CNT_GATE(name, kind, unit, help) \
     { #name, unit, help, CNT_##kind, 0, offsetof(struct cnt_seg, g.name) },
@@ -91,4 +93,32 @@ cnt_see(struct cnt_hist *h, enum cnt_hist_idx i, uint64_t v, uint64_t n)
         b++;
     cnt_add(&h[i].sum, v * n);
     cnt_add(&h[i].bucket[b], n);
+}
+
+uint64_t
+cnt_hist_count(const struct cnt_hist_row *row, const uint64_t *bucket)
+{
+    uint64_t n = 0;
+
+    for (uint32_t b = 0; b <= row->n_bound; b++)
+        n += bucket[b];
+    return n;
+}
+
+double
+cnt_hist_quantile(const struct cnt_hist_row *row, const uint64_t *bucket, double q)
+{
+    double rank = q * (double)cnt_hist_count(row, bucket), below = 0, from, in;
+
+    if (!(rank >= 0) || cnt_hist_count(row, bucket) == 0)
+        return -1;
+    for (uint32_t b = 0; b < row->n_bound; b++) {
+        in = (double)bucket[b];
+        if (in > 0 && below + in >= rank) {
+            from = b > 0 ? (double)row->bound[b - 1] : 0;
+            return from + ((double)row->bound[b] - from) * (rank - below) / in;
+        }
+        below += in;
+    }
+    return HUGE_VAL;
 }

@@ -95,6 +95,11 @@ struct cnt_hist_row {
     uint32_t n_bound;
 };
 const struct cnt_hist_row *cnt_hist_row(size_t i); /* NULL: no such */
+/* What the buckets of a histogram count. */
+uint64_t cnt_hist_count(const struct cnt_hist_row *row, const uint64_t *bucket);
+/* The value that q (0..1) of those seen do not exceed, by interpolation within its
+ * range. HUGE_VAL: above the last bound. -1: nothing was seen. */
+double cnt_hist_quantile(const struct cnt_hist_row *row, const uint64_t *bucket, double q);
 
 /* Count value v n times. h is the segment's array; NULL: nothing is counted. */
 void cnt_see(struct cnt_hist *h, enum cnt_hist_idx i, uint64_t v, uint64_t n);

@@ -329,6 +329,7 @@ fair_note(struct fair *f, struct usr *u)
         return;
     u->counted = active;
     f->weight_active += active ? (uint64_t)u->weight : -(uint64_t)u->weight;
+    f->n_active += active ? 1u : -1u;
 }
 
 static void
@@ -702,7 +703,7 @@ fair_check_queue(const struct usr *u, int kind, uint32_t *n, uint64_t *first)
 void
 fair_check(const struct fair *f)
 {
-    uint32_t n_usr = 0, n_queued = 0, n_held = 0;
+    uint32_t n_usr = 0, n_queued = 0, n_held = 0, n_active = 0;
     uint64_t cost = 0, first = 0, active = 0, queued = 0;
 
     for (uint32_t b = 0; b < USR_BUCKETS; b++) {
@@ -716,6 +717,7 @@ fair_check(const struct fair *f)
             ASSERT(n <= u->n_inflight);
             ASSERT(u->counted == (gen->active || u->n_held != 0));
             active += u->counted ? u->weight : 0;
+            n_active += u->counted ? 1 : 0;
             queued += gen->active ? u->weight : 0;
             cost += gen->cost;
             n_held += u->n_held;
@@ -727,6 +729,7 @@ fair_check(const struct fair *f)
     ASSERT(n_queued == f->n_queued);
     ASSERT(cost == f->cost_queued && cost <= f->cost_open);
     ASSERT(first == f->cost_first);
+    ASSERT(n_active == f->n_active);
     ASSERT(active == f->weight_active && queued == f->weight_queued);
     ASSERT(n_held == f->credits_used);
 }

@@ -117,6 +117,7 @@ struct fair {
     uint32_t n_gen;         /* requests of FAIR_GEN, queued or sent */
     uint64_t weight_queued; /* of users with FAIR_GEN queued */
     uint64_t weight_active; /* of those and of users with credits */
+    uint32_t n_active;      /* those users */
     uint64_t t_next;        /* no deadline of a request that has not begun is before;
                                * 0: none */
     struct svcrate svcrate;

@@ -19,6 +19,7 @@ gau_set(const struct gauges *g)
     const struct seg_now now = {
         .uptime_ns = g->env->now - g->env->t_boot,
         .sessions = g->ses->n,
+        .users = g->fair->n_active,
         .requests_queued = g->fair->n_queued,
         .requests_running = g->jnl->n_open - g->fair->n_queued,
         .journal_bytes = g->jnl->bytes,

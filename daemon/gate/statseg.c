@@ -51,6 +51,7 @@ seg_tick(struct cnt_seg *seg, const struct seg_now *now)
 
     cnt_set(&c->uptime_ns, now->uptime_ns);
     cnt_set(&c->sessions, now->sessions);
+    cnt_set(&c->users, now->users);
     cnt_set(&c->requests_queued, now->requests_queued);
     cnt_set(&c->requests_running, now->requests_running);
     cnt_set(&c->journal_bytes, now->journal_bytes);

@@ -20,6 +20,7 @@ void seg_close(struct cnt_seg *seg, int fd);
 struct seg_now {
     uint64_t uptime_ns;
     uint64_t sessions;
+    uint64_t users; /* with requests that generate */
     uint64_t requests_queued, requests_running;
     uint64_t journal_bytes, queued_tokens, service_rate;
     uint64_t generation; /* of the worker */

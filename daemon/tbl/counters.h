@@ -48,6 +48,7 @@ CNT_GATE(log_dropped,        counter, "lines",    "log lines of the gate not sho
 CNT_GATE(copied_bytes,       counter, "bytes",    "bytes copied out of clients' arenas")
 CNT_GATE(loop_copied_max,    gauge,   "bytes",    "most of them in one iteration of the loop")
 CNT_GATE(loop_switches,      counter, "switches", "voluntary context switches of the loop's thread outside epoll_wait")
+CNT_GATE(users,              gauge,   "users",    "users with requests that generate, queued or with the worker")
 
 CNT_WORKER(steps,             counter, "steps",     "engine steps")
 CNT_WORKER(step_ns,           counter, "ns",        "time in engine steps")

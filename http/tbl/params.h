@@ -15,6 +15,9 @@ PAR_STR(http, socket, "uds", "", RESTART,
     "Path of a UNIX socket to listen on as well. Empty: none.")
 PAR_STR(http, root_path, "root_path", "", RELOAD,
     "Prefix that a proxy leaves in front of every path, and that is taken off: /llm.")
+PAR_BOOL(http, page, "", 1, RELOAD,
+    "A page at / for a conversation with the model and plots of what fdd does. It comes "
+    "without a key; its requests need one.")
 PAR_INT(http, max_connections, "", "connections", 1, 4096, 65536, RESTART,
     "Connections at a time; beyond that they wait to be accepted.")
 PAR_INT(http, max_per_address, "", "connections", 1, 1024, 65536, RELOAD,

@@ -2,12 +2,14 @@
  * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Paths. ROUTE(method, path, function, open): a path that ends with a slash takes all
- * below it. open: no key is asked for.
+ * below it, but "/" itself alone. open: no key is asked for.
  */
 ROUTE(GET, "/health", rt_health, 1)
 ROUTE(GET, "/ping", rt_health, 1)
 ROUTE(GET, "/version", rt_version, 0)
 ROUTE(GET, "/metrics", rt_metrics, 0)
+ROUTE(GET, "/", rt_page, 1)
+ROUTE(GET, "/fdd/live", rt_live, 0)
 ROUTE(GET, "/v1/models", rt_models, 0)
 ROUTE(GET, "/v1/models/", rt_model, 0)
 ROUTE(POST, "/v1/completions", rt_completions, 0)

@@ -58,7 +58,6 @@ def main():
     # what it sends again by itself comes through
     again = openai.OpenAI(base_url=URL, api_key="k-two", max_retries=5)
     assert again.completions.create(model=name, prompt="a", max_tokens=1).choices
-    print(f"openai {openai.__version__}")
 
 
 main()

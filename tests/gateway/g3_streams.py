@@ -46,6 +46,13 @@ def compare(path, body, chat):
     assert all(u is None for u in usage[:-1])
     strip = lambda u: {k: v for k, v in u.items() if k != "prompt_tokens_details"}
     assert strip(usage[-1]) == strip(whole["usage"]), (usage[-1], whole["usage"])
+    # continuous usage: what has come by each event
+    running = [e["usage"] for e in events(path, dict(body, stream_options={"include_usage": True, "continuous_usage_stats": True}))]
+    counts = [u["completion_tokens"] for u in running]
+    assert counts == sorted(counts) and counts[-2] == counts[-1] == usage[-1]["completion_tokens"], counts
+    assert counts[-1] < 8 or any(0 < n < counts[-1] for n in counts), counts
+    counts = [u["prompt_tokens"] for u in running]  # several prompts are accepted one after the other
+    assert counts == sorted(counts) and counts[-1] == usage[-1]["prompt_tokens"], counts
     assert len({e["id"] for e in evs}) == 1 and len({e["created"] for e in evs}) == 1
     got = join(evs, chat)
     assert len(got) == len(whole["choices"])

@@ -79,16 +79,16 @@ quantiles_lie_within_their_range(void **state)
     struct cnt_hist h = { .bucket = { 10, 10, 0, 20 } };
 
     (void)state;
-    assert_int_equal(fct_hist_count(r, h.bucket), 40);
-    assert_true(fabs(fct_hist_quantile(r, h.bucket, 0.125) - 0.5) < 1e-9);
-    assert_true(fabs(fct_hist_quantile(r, h.bucket, 0.25) - 1) < 1e-9);
-    assert_true(fabs(fct_hist_quantile(r, h.bucket, 0.5) - 2) < 1e-9);
-    assert_true(fabs(fct_hist_quantile(r, h.bucket, 0.75) - 7.5) < 1e-9);
-    assert_true(fabs(fct_hist_quantile(r, h.bucket, 1) - 10) < 1e-9);
+    assert_int_equal(cnt_hist_count(r, h.bucket), 40);
+    assert_true(fabs(cnt_hist_quantile(r, h.bucket, 0.125) - 0.5) < 1e-9);
+    assert_true(fabs(cnt_hist_quantile(r, h.bucket, 0.25) - 1) < 1e-9);
+    assert_true(fabs(cnt_hist_quantile(r, h.bucket, 0.5) - 2) < 1e-9);
+    assert_true(fabs(cnt_hist_quantile(r, h.bucket, 0.75) - 7.5) < 1e-9);
+    assert_true(fabs(cnt_hist_quantile(r, h.bucket, 1) - 10) < 1e-9);
     h.bucket[5] = 1; /* above the last bound */
-    assert_true(isinf(fct_hist_quantile(r, h.bucket, 1)));
+    assert_true(isinf(cnt_hist_quantile(r, h.bucket, 1)));
     memset(&h, 0, sizeof(h));
-    assert_true(fct_hist_quantile(r, h.bucket, 0.5) < 0);
+    assert_true(cnt_hist_quantile(r, h.bucket, 0.5) < 0);
 }
 
 static void

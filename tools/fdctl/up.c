@@ -198,7 +198,9 @@ tell(const struct up *u)
            "    fdctl --runtime-dir %s chat\n",
         u->dir, u->dir);
     if (u->pid[HTTP] > 0)
-        printf("    curl http://127.0.0.1:%llu/v1/models\n", (unsigned long long)u->a->http);
+        printf("    curl http://127.0.0.1:%llu/v1/models\n"
+               "    http://127.0.0.1:%llu/    (in a browser)\n",
+            (unsigned long long)u->a->http, (unsigned long long)u->a->http);
     (void)fct_flush();
 }
 

@@ -126,11 +126,6 @@ int fct_seg_alive(const struct cnt_seg *seg);
 uint64_t fct_seg_value(const struct cnt_seg *seg, const struct cnt_row *row);
 /* A copy of its numbers, and of the model's name as fct_plain() has it. */
 void fct_seg_snap(const struct cnt_seg *seg, struct cnt_seg *ret_seg);
-/* What the buckets of a histogram count. */
-uint64_t fct_hist_count(const struct cnt_hist_row *row, const uint64_t *bucket);
-/* The value that q (0..1) of those seen do not exceed, by interpolation within its
- * range. HUGE_VAL: above the last bound. -1: nothing was seen. */
-double fct_hist_quantile(const struct cnt_hist_row *row, const uint64_t *bucket, double q);
 /* Map its step trace, which is for administrators; 0 or an exit code, with the
  * message printed. Never unmapped. */
 int fct_trace_open(const struct fct *f, const struct trc_seg **ret_seg);

@@ -7,7 +7,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <math.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -247,34 +246,6 @@ fct_seg_snap(const struct cnt_seg *seg, struct cnt_seg *ret_seg)
             ret_seg->h[i].bucket[b] = cnt_get(&seg->h[i].bucket[b]);
         ret_seg->h[i].sum = cnt_get(&seg->h[i].sum);
     }
-}
-
-uint64_t
-fct_hist_count(const struct cnt_hist_row *row, const uint64_t *bucket)
-{
-    uint64_t n = 0;
-
-    for (uint32_t b = 0; b <= row->n_bound; b++)
-        n += bucket[b];
-    return n;
-}
-
-double
-fct_hist_quantile(const struct cnt_hist_row *row, const uint64_t *bucket, double q)
-{
-    double rank = q * (double)fct_hist_count(row, bucket), below = 0, from, in;
-
-    if (!(rank >= 0) || fct_hist_count(row, bucket) == 0)
-        return -1;
-    for (uint32_t b = 0; b < row->n_bound; b++) {
-        in = (double)bucket[b];
-        if (in > 0 && below + in >= rank) {
-            from = b > 0 ? (double)row->bound[b - 1] : 0;
-            return from + ((double)row->bound[b] - from) * (rank - below) / in;
-        }
-        below += in;
-    }
-    return HUGE_VAL;
 }
 
 int

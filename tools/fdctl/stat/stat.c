@@ -39,7 +39,7 @@ static void
 human_quantile(const struct cnt_hist_row *row, const struct cnt_hist *h, double q,
     char *ret, size_t ret_bytes)
 {
-    double v = fct_hist_quantile(row, h->bucket, q);
+    double v = cnt_hist_quantile(row, h->bucket, q);
     double last = (double)row->bound[row->n_bound - 1];
 
     if (v < 0) {
@@ -113,7 +113,7 @@ hist_json(const struct cnt_hist_row *row, const struct cnt_hist *h)
         json_array_append_new(counts, json_integer((json_int_t)h->bucket[b]));
     }
     return json_pack("{s:s, s:o, s:o, s:I, s:I}", "unit", row->unit, "bounds", bounds,
-        "counts", counts, "count", (json_int_t)fct_hist_count(row, h->bucket), "sum",
+        "counts", counts, "count", (json_int_t)cnt_hist_count(row, h->bucket), "sum",
         (json_int_t)h->sum);
 }
 
@@ -192,7 +192,7 @@ print_hists(const struct view *v)
         uint64_t n;
 
         hist_since(v, i, &h);
-        n = fct_hist_count(r, h.bucket);
+        n = cnt_hist_count(r, h.bucket);
         if (!v->pick[cnt_count() + i] || (v->before != NULL && n == 0))
             continue;
         if (n > 0)
@@ -202,7 +202,7 @@ print_hists(const struct view *v)
         for (size_t k = 0; k < 3; k++)
             human_quantile(r, &h, qs[k], q[k], sizeof(q[k]));
         printf("%-6s %-18s %16llu %12s mean %-8s p50 %-8s p90 %-8s p99 %-8s %s\n", "hist",
-            r->name, (unsigned long long)fct_hist_count(r, v->now->h[i].bucket), rate,
+            r->name, (unsigned long long)cnt_hist_count(r, v->now->h[i].bucket), rate,
             mean, q[0], q[1], q[2], r->help);
     }
 }

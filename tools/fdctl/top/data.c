@@ -22,7 +22,7 @@ top_sample(const struct cnt_seg *seg, uint64_t now_ns, struct top_raw *ret)
 double
 top_quantile(const uint64_t *bucket, const struct cnt_hist_row *row, double q)
 {
-    double v = fct_hist_quantile(row, bucket, q);
+    double v = cnt_hist_quantile(row, bucket, q);
 
     return v > (double)row->bound[row->n_bound - 1]
         ? (double)row->bound[row->n_bound - 1]
