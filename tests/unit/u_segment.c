@@ -231,7 +231,7 @@ static void
 test_gauges(void **state)
 {
     static const uint64_t boot[2] = { 7, 8 };
-    struct seg_now now = { 1, 2, 3, 4, 5, 6, 7, 8, 9, NULL };
+    struct seg_now now = { 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, NULL };
     struct cnt_seg *seg;
     int fd;
 
@@ -241,13 +241,14 @@ test_gauges(void **state)
     seg_tick(seg, &now);
     assert_int_equal(seg->g.uptime_ns, 1);
     assert_int_equal(seg->g.sessions, 2);
-    assert_int_equal(seg->g.requests_queued, 3);
-    assert_int_equal(seg->g.requests_running, 4);
-    assert_int_equal(seg->g.journal_bytes, 5);
-    assert_int_equal(seg->g.queued_tokens, 6);
-    assert_int_equal(seg->g.service_rate, 7);
-    assert_int_equal(seg->generation, 8);
-    assert_int_equal(seg->worker_pid, 9);
+    assert_int_equal(seg->g.users, 3);
+    assert_int_equal(seg->g.requests_queued, 4);
+    assert_int_equal(seg->g.requests_running, 5);
+    assert_int_equal(seg->g.journal_bytes, 6);
+    assert_int_equal(seg->g.queued_tokens, 7);
+    assert_int_equal(seg->g.service_rate, 8);
+    assert_int_equal(seg->generation, 9);
+    assert_int_equal(seg->worker_pid, 10);
     assert_string_equal(seg->model, "");
     now.model = "one";
     seg_tick(seg, &now);
