@@ -17,7 +17,7 @@ src=${FDD_SRC:-$(cd "$here/../.." && pwd)}
 cd "$src" || exit 1
 list=$here/words.list counts=$here/words.counts
 files() {
-    "$here/dist_files.sh" --list | grep -vE '^(doc/(GLOSSARY\.md|RENAMED\.tsv)|tests/fuzz/corpus/|conf/models/|LICENSE|tests/parity/.*\.(json|txt|bin)|tests/bench/held_out\.txt|tests/unit/config\.golden|tests/sys/tools\.golden|tests/chat/|tests/sys/tools\.golden|tools/dev/(check_(words|glossary)\.sh|words\.)|tests/mutants/.*\.patch$|tests/findings\.tsv|.*\.(safetensors|png|svg|bin|gz)$)'
+    "$here/dist_files.sh" --list | grep -vE '^(doc/(GLOSSARY\.md|RENAMED\.tsv)|tests/fuzz/corpus/|conf/models/|LICENSE|tests/parity/.*\.(json|txt|bin)|tests/bench/held_out\.txt|tools/dev/demo_chat\.txt|tests/unit/config\.golden|tests/sys/tools\.golden|tests/chat/|tests/sys/tools\.golden|tools/dev/(check_(words|glossary)\.sh|words\.)|tests/mutants/.*\.patch$|tests/findings\.tsv|.*\.(safetensors|png|svg|bin|gz)$)'
 }
 # One line per hit: word <TAB> folder (of two levels at most) <TAB> file:line:text
 hits() { # PATTERN [LEGAL]
