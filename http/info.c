@@ -62,6 +62,15 @@ rt_version(struct conn *c)
 }
 
 void
+rt_load(struct conn *c)
+{
+    struct buf b = { NULL };
+
+    buf_fmt(&b, "{\"server_load\":%u}\n", c->g->met.streams);
+    reply_json(c, &b);
+}
+
+void
 rt_metrics(struct conn *c)
 {
     struct buf b = { NULL };

@@ -8,7 +8,7 @@
 
 #include "http/buf.h"
 
-#define MET_PATHS 16 /* of tbl/routes.h; the last is for all else */
+#define MET_PATHS 24 /* of tbl/routes.h; the last is for all else */
 
 enum { MET_2XX, MET_4XX, MET_429, MET_5XX, MET__CLASSES };
 #define MET_BOUNDS 12

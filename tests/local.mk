@@ -460,6 +460,8 @@ GATEWAY_TESTS = \
 	%D%/gateway/G09-stopped.sh \
 	%D%/gateway/G01-clients.sh \
 	%D%/gateway/G02-fields.sh \
+	%D%/gateway/G03-messages.sh \
+	%D%/gateway/G03-responses.sh \
 	%D%/gateway/G03-streams.sh \
 	%D%/gateway/G04-logprobs.sh \
 	%D%/gateway/G05-status.sh \
@@ -471,7 +473,9 @@ GATEWAY_TESTS = \
 	%D%/gateway/G15-drain.sh
 SYS_HELPERS = %D%/sys/soak %D%/sys/resume %D%/sys/hostile/attack %D%/sys/hostile/lies %D%/sys/hostile/probe \
 	%D%/sys/fair %D%/gpu/g_mixed %D%/gpu/g_parity \
-	%D%/gpu/g_restricted
+	%D%/gpu/g_restricted %D%/gateway/says
+tests_gateway_says_SOURCES = %D%/gateway/says.c $(MOCK_GATE)
+tests_gateway_says_LDADD = $(CLIENT_LIBS)
 tests_sys_fair_SOURCES = %D%/sys/fair.c $(FAIR_LOAD)
 tests_sys_fair_LDADD = $(CLIENT_LIBS)
 tests_sys_soak_LDADD = $(CLIENT_LIBS)
