@@ -17,6 +17,7 @@
 #include "http/listen.h"
 #include "http/metrics.h"
 #include "http/model.h"
+#include "http/stats.h"
 
 struct conn;
 struct gen;
@@ -32,6 +33,7 @@ struct gw {
     struct link link;
     struct model model; /* names, template and limits, once fdd has said them */
     struct metrics met;
+    struct stats stats; /* of fdd, for /metrics */
 
     struct conn *conns, *dirty, *dead; /* all; with news; to be freed */
     uint32_t n_conn;

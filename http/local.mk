@@ -27,6 +27,7 @@ libfddhttp_a_SOURCES = \
 	%D%/route.c %D%/route.h \
 	%D%/shape.c %D%/shape.h \
 	%D%/start.c \
+	%D%/stats.c %D%/stats.h \
 	%D%/tokens.c \
 	%D%/truncate.c \
 	%D%/tbl/fields.h \

@@ -435,6 +435,7 @@ loop_close(struct gw *g)
     g->dirty = NULL;
     bury(g);
     link_fini(&g->link);
+    sta_fini(&g->stats);
     lis_close(&g->lis);
     model_fini(&g->model);
     keys_fini(&g->keys);

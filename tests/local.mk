@@ -470,7 +470,8 @@ GATEWAY_TESTS = \
 	%D%/gateway/G08-leave.sh \
 	%D%/gateway/G12-memory.sh \
 	%D%/gateway/G14-death.sh \
-	%D%/gateway/G15-drain.sh
+	%D%/gateway/G15-drain.sh \
+	%D%/gateway/G22-metrics.sh
 SYS_HELPERS = %D%/sys/soak %D%/sys/resume %D%/sys/hostile/attack %D%/sys/hostile/lies %D%/sys/hostile/probe \
 	%D%/sys/fair %D%/gpu/g_mixed %D%/gpu/g_parity \
 	%D%/gpu/g_restricted %D%/gateway/says

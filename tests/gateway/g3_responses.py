@@ -68,7 +68,7 @@ def join(evs):
     kinds = [k for k, _ in evs]
     assert kinds[:2] == ["response.created", "response.in_progress"], kinds
     assert all(k.startswith("response.") for k in kinds)
-    items, text, is_open, part = [], None, False, False
+    items, text, is_open, has_content = [], None, False, False
     for k, d in evs[2:-1]:
         k = k[len("response."):]
         if k == "output_item.added":
@@ -78,7 +78,7 @@ def join(evs):
             continue
         assert is_open and d["output_index"] == len(items), (k, d)
         if k == "output_item.done":
-            assert not part and d["item"]["id"] == is_open["id"] and d["item"]["type"] == is_open["type"], d
+            assert not has_content and d["item"]["id"] == is_open["id"] and d["item"]["type"] == is_open["type"], d
             said = d["item"]["arguments"] if is_open["type"] == "function_call" else d["item"]["content"][0]["text"]
             assert said == text, (said, text)
             items.append(d["item"])
@@ -88,13 +88,13 @@ def join(evs):
         name = {"message": "output_text", "reasoning": "reasoning_text",
                 "function_call": "function_call_arguments"}[is_open["type"]]
         if k == "content_part.added":
-            assert d["content_index"] == 0 and d["part"]["text"] == "" and not part, d
-            part = True
+            assert d["content_index"] == 0 and d["part"]["text"] == "" and not has_content, d
+            has_content = True
         elif k == "content_part.done":
-            assert d["part"]["text"] == text and part, d
-            part = False
+            assert d["part"]["text"] == text and has_content, d
+            has_content = False
         elif k == name + ".delta":
-            assert d["delta"] != "" and (part or name.startswith("function")), d
+            assert d["delta"] != "" and (has_content or name.startswith("function")), d
             text += d["delta"]
         else:
             assert k == name + ".done" and d["arguments" if name.startswith("function") else "text"] == text, (k, d)
