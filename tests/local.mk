@@ -471,6 +471,11 @@ GATEWAY_TESTS = \
 	%D%/gateway/G12-memory.sh \
 	%D%/gateway/G14-death.sh \
 	%D%/gateway/G15-drain.sh \
+	%D%/gateway/G16-templates.sh \
+	%D%/gateway/G17-endless.sh \
+	%D%/gateway/G18-special.sh \
+	%D%/gateway/G19-parsers.sh \
+	%D%/gateway/G20-arguments.sh \
 	%D%/gateway/G22-metrics.sh
 SYS_HELPERS = %D%/sys/soak %D%/sys/resume %D%/sys/hostile/attack %D%/sys/hostile/lies %D%/sys/hostile/probe \
 	%D%/sys/fair %D%/gpu/g_mixed %D%/gpu/g_parity \
