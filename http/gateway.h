@@ -18,6 +18,7 @@
 #include "http/live.h"
 #include "http/metrics.h"
 #include "http/model.h"
+#include "http/stats.h"
 
 struct conn;
 struct gen;
@@ -34,6 +35,7 @@ struct gw {
     struct model model; /* names, template and limits, once fdd has said them */
     struct metrics met;
     struct live live;
+    struct stats stats; /* of fdd, for /metrics */
 
     struct conn *conns, *dirty, *dead; /* all; with news; to be freed */
     uint32_t n_conn;

@@ -436,6 +436,7 @@ loop_close(struct gw *g)
     bury(g);
     link_fini(&g->link);
     live_fini(&g->live);
+    sta_fini(&g->stats);
     lis_close(&g->lis);
     model_fini(&g->model);
     keys_fini(&g->keys);

@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* What /metrics says of the gateway itself; fdctl stat --prometheus says the daemon's. */
+/* What /metrics says of the gateway itself and, by vLLM's names too, of the daemon. */
 #ifndef FDD_HTTP_METRICS_H
 #define FDD_HTTP_METRICS_H
 
@@ -28,5 +28,8 @@ struct metrics {
 void met_request(struct metrics *m, unsigned path, int status, uint64_t ms);
 /* The exposition format of Prometheus. */
 void met_print(const struct gw *g, struct buf *b);
+/* The daemon's; NULL: they cannot be had. */
+struct cnt_seg;
+void met_print_daemon(const struct cnt_seg *seg, struct buf *b);
 
 #endif

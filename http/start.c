@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* From a body to requests of fdd: /v1/completions and /v1/chat/completions. */
+/* From a body to requests of fdd. */
 #include "config.h"
 
 #include <stdio.h>
@@ -12,6 +12,7 @@
 #include "http/conn.h"
 #include "http/gen.h"
 #include "http/gen_priv.h"
+#include "http/items.h"
 #include "http/route.h"
 #include "http/shape.h"
 
@@ -165,6 +166,8 @@ chat_prompt(struct gen *g, struct problem *bad)
         model_render(&g->g->model, &g->a.j, 0, &text, bad) != 0)
         return -1;
     p = &g->prompt[0];
+    if (g->a.echo == 1)
+        model_echo(&g->a.j, 0, &p->echo);
     p->text = malloc(text.bytes + 1);
     rc = p->text == NULL ? no_memory(bad) : make_answers(g, &text, bad);
     if (p->text != NULL) {
@@ -230,7 +233,7 @@ check_key(struct gen *g, struct problem *bad)
 static void
 name_it(struct gen *g)
 {
-    const char *kind = g->a.is_chat ? "chatcmpl-" : "cmpl-";
+    const char *kind = g->face->id;
     uint64_t r[2] = { 0, 0 };
 
     if (g->a.id.n > 0)
@@ -265,34 +268,42 @@ is_text(const struct gen *g)
 static int
 prepare(struct gen *g, struct problem *bad)
 {
-    struct conn *c = g->c;
+    const struct face *face = g->face;
+    const char *body = g->c->body;
+    size_t n = g->c->body_n;
 
-    if (ask_read(&g->a, c->body, c->body_n, g->a.is_chat, bad) != 0 ||
-        check_model(g, bad) != 0 || check_key(g, bad) != 0)
+    if (face->translate != NULL) {
+        if (itm_translate(g, body, n, bad) != 0)
+            return -1;
+        body = g->body.p;
+        n = g->body.n;
+    }
+    if (ask_read(&g->a, body, n, face->is_chat, bad) != 0 || check_model(g, bad) != 0 ||
+        check_key(g, bad) != 0)
         return -1;
     /* A text is its own echo; ids are turned into text by the daemon. */
-    if (g->a.echo == 1 && (g->a.logprobs >= 0 || !is_text(g)))
+    if (g->a.echo == 1 && !face->is_chat &&
+        (g->a.logprobs >= 0 || !is_text(g) || g->a.truncate != ASK_I32_UNSET))
         g->a.p.flags |= FDC_F_PROMPT_TEXT;
-    if (g->a.echo == 1 && g->a.logprobs >= 0)
-        g->a.p.prompt_logprobs = g->a.logprobs;
-    if ((g->a.is_chat ? chat_prompt(g, bad) : text_prompts(g, bad)) != 0)
+    if ((g->face->is_chat ? chat_prompt(g, bad) : text_prompts(g, bad)) != 0)
         return -1;
     /* What a client has written whole is its own to mark up; in a conversation only the
      * template's words are (their spans are not). */
     g->a.p.flags |= FDC_F_PARSE_SPECIAL;
     /* A parser tells a special token from text that reads the same. A daemon that gives
      * files out sends them apart. */
-    if (g->a.is_chat && g->g->model.format != NULL &&
+    if (g->face->is_chat && g->g->model.format != NULL &&
         (g->g->link.model.offers & FDC_HAS_FILE) != 0)
         g->a.p.flags |= FDC_F_ALONE;
     name_it(g);
     g->created_s = (int64_t)time(NULL);
-    shp_begin(g);
+    if (face->begin != NULL)
+        face->begin(g);
     return 0;
 }
 
 static void
-start(struct conn *c, int is_chat)
+start(struct conn *c, const struct face *face)
 {
     struct gen *g = calloc(1, sizeof(*g));
     struct problem bad = { .status = 0 };
@@ -304,15 +315,17 @@ start(struct conn *c, int is_chat)
     }
     g->g = c->g;
     g->c = c;
-    g->a.is_chat = is_chat;
+    g->face = face;
     g->began_ms = g->event_ms = c->g->now_ms;
     if (prepare(g, &bad) != 0) {
         ask_fini(&g->a);
         gen_free(g);
+        prb_rename(&bad, face->names);
         conn_problem(c, &bad);
         return;
     }
     ask_forget(&g->a);
+    buf_fini(&g->body);
     conn_forget(c);
     if (c->key != NULL)
         c->key->running++;
@@ -321,17 +334,29 @@ start(struct conn *c, int is_chat)
     c->drop = gen_drop;
     c->flush = gen_flush;
     c->tick = gen_tick;
-    gen_submit(g);
+    gen_truncate(g);
 }
 
 void
 rt_completions(struct conn *c)
 {
-    start(c, 0);
+    start(c, &face_text);
 }
 
 void
 rt_chat(struct conn *c)
 {
-    start(c, 1);
+    start(c, &face_chat);
+}
+
+void
+rt_messages(struct conn *c)
+{
+    start(c, &face_messages);
+}
+
+void
+rt_responses(struct conn *c)
+{
+    start(c, &face_responses);
 }

@@ -8,6 +8,7 @@
 
 #include "http/ask.h"
 #include "http/conn.h"
+#include "http/messages.h"
 #include "http/route.h"
 
 /* The client has left: the result is thrown away. */
@@ -71,6 +72,32 @@ done(struct link_job *job)
     link_job_free(job);
 }
 
+/* As chat completions submit it. */
+static int
+conversation(struct conn *c, const struct jr *j, struct link_job *job, struct problem *bad)
+{
+    int literal = c->g->par->chat_special_in_content == PAR_CHAT_SPECIAL_IN_CONTENT_LITERAL;
+    struct fdchat_prompt p = { NULL };
+    struct buf b = { NULL };
+
+    if (model_render(&c->g->model, j, 0, &p, bad) != 0)
+        return -1;
+    buf_add(&b, p.text, p.bytes);
+    job->text = b.p;
+    job->n_text = b.n;
+    job->spans = literal ? calloc(p.n_span + 1, sizeof(*job->spans)) : NULL;
+    for (size_t i = 0; job->spans != NULL && i < p.n_span; i++)
+        if (p.spans[i].bytes > 0)
+            job->spans[job->n_spans++] =
+                (struct fdc_span){ (uint32_t)p.spans[i].at, (uint32_t)p.spans[i].bytes };
+    fdchat_prompt_free(&p);
+    if (jr_type(j, jr_member(j, 0, "add_special_tokens")) != JR_TRUE)
+        job->flags = FDC_F_NO_SPECIAL;
+    return b.failed || (literal && job->spans == NULL)
+        ? prb_set(bad, 503, "out_of_memory", "out of memory")
+        : 0;
+}
+
 /* The text to tokenize: prompt, or the conversation in the model's template. */
 static int
 text_of(struct conn *c, const struct jr *j, struct link_job *job, struct problem *bad)
@@ -86,13 +113,7 @@ text_of(struct conn *c, const struct jr *j, struct link_job *job, struct problem
         jr_text(j, prompt, &b);
         buf_add(&b, "", 0);
     } else if (jr_member(j, 0, "messages") != JR_NONE) {
-        struct fdchat_prompt text;
-
-        if (model_render(&c->g->model, j, 0, &text, bad) != 0)
-            return -1;
-        buf_add(&b, text.text, text.bytes);
-        fdchat_prompt_free(&text);
-        special = jr_type(j, jr_member(j, 0, "add_special_tokens")) == JR_TRUE;
+        return conversation(c, j, job, bad);
     } else {
         return prb_field(bad, "prompt", "prompt must be a string, or messages an array");
     }
@@ -119,6 +140,60 @@ rt_tokenize(struct conn *c)
         return;
     }
     jr_fini(&j);
+    link_job_free(job);
+    conn_problem(c, &bad);
+}
+
+static void
+counted(struct link_job *job)
+{
+    struct conn *c = job->arg;
+    struct buf b = { NULL };
+    struct problem bad;
+
+    if (c != NULL) {
+        c->work = NULL;
+        c->drop = NULL;
+        prb_from_status(&bad, job->rc);
+        buf_fmt(&b, "{\"input_tokens\":%zu}\n", job->n_ids);
+        if (job->rc != 0)
+            conn_problem(c, &bad);
+        else
+            conn_reply(c, 200, "application/json", NULL, b.p, b.n);
+    }
+    buf_fini(&b);
+    link_job_free(job);
+}
+
+/* Anthropic's: the tokens of a body of /v1/messages. */
+void
+rt_count_tokens(struct conn *c)
+{
+    struct link_job *job = link_job_new(LNK_TOKENIZE, counted, c);
+    struct jr j = { NULL }, chat = { NULL };
+    struct buf body = { NULL }, ignored = { NULL };
+    struct problem bad;
+    int rc;
+
+    if (job == NULL) {
+        no_memory(c);
+        return;
+    }
+    rc = ask_json(&j, c->body, c->body_n, &bad);
+    if (rc == 0)
+        rc = msg_translate(&j, 1, &body, &ignored, &bad);
+    if (rc == 0)
+        rc = ask_json(&chat, body.p, body.n, &bad);
+    if (rc == 0)
+        rc = conversation(c, &chat, job, &bad);
+    jr_fini(&j);
+    jr_fini(&chat);
+    buf_fini(&body);
+    buf_fini(&ignored);
+    if (rc == 0) {
+        wait_for(c, job);
+        return;
+    }
     link_job_free(job);
     conn_problem(c, &bad);
 }

@@ -465,6 +465,8 @@ GATEWAY_TESTS = \
 	%D%/gateway/G09-stopped.sh \
 	%D%/gateway/G01-clients.sh \
 	%D%/gateway/G02-fields.sh \
+	%D%/gateway/G03-messages.sh \
+	%D%/gateway/G03-responses.sh \
 	%D%/gateway/G03-streams.sh \
 	%D%/gateway/G04-logprobs.sh \
 	%D%/gateway/G05-status.sh \
@@ -474,10 +476,18 @@ GATEWAY_TESTS = \
 	%D%/gateway/G12-memory.sh \
 	%D%/gateway/G14-death.sh \
 	%D%/gateway/G15-drain.sh \
+	%D%/gateway/G16-templates.sh \
+	%D%/gateway/G17-endless.sh \
+	%D%/gateway/G18-special.sh \
+	%D%/gateway/G19-parsers.sh \
+	%D%/gateway/G20-arguments.sh \
+	%D%/gateway/G22-metrics.sh \
 	%D%/gateway/G23-page.sh
 SYS_HELPERS = %D%/sys/soak %D%/sys/resume %D%/sys/hostile/attack %D%/sys/hostile/lies %D%/sys/hostile/probe \
 	%D%/sys/fair %D%/gpu/g_mixed %D%/gpu/g_parity \
-	%D%/gpu/g_restricted
+	%D%/gpu/g_restricted %D%/gateway/says
+tests_gateway_says_SOURCES = %D%/gateway/says.c $(MOCK_GATE)
+tests_gateway_says_LDADD = $(CLIENT_LIBS)
 tests_sys_fair_SOURCES = %D%/sys/fair.c $(FAIR_LOAD)
 tests_sys_fair_LDADD = $(CLIENT_LIBS)
 tests_sys_soak_LDADD = $(CLIENT_LIBS)

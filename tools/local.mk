@@ -25,9 +25,9 @@ libfdtools_a_SOURCES = \
 	tools/fdctl/lib/show.c \
 	tools/fdctl/ls.c \
 	tools/fdctl/profile.c \
-	tools/fdctl/stat/prom.c \
 	tools/fdctl/stat/stat.c \
 	tools/fdctl/stat/stat.h \
+	tools/fdctl/stat/textfile.c \
 	tools/fdctl/texts.c \
 	tools/fdctl/top/canvas.c \
 	tools/fdctl/top/canvas.h \
