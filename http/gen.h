@@ -117,8 +117,8 @@ struct gen {
     size_t pending; /* bytes in the choices' buffers, about */
     uint64_t prompt_tokens, cached_tokens, output_tokens, reasoning_tokens;
     /* of the faces with items */
-    struct buf said;                     /* what the answer repeats of the request */
-    uint64_t sequence;                   /* number of the next event */
+    struct buf said;   /* what the answer repeats of the request */
+    uint64_t sequence; /* number of the next event */
     int is_begun;
 };
 
