@@ -95,6 +95,8 @@ par_say_warning(struct par_say *say, const char *fmt, ...);
 /* The message behind at, the first with NULL; NULL: no more. Valid until the next one
  * is said. */
 const char *par_say_next(const struct par_say *say, const char *at, int *ret_is_error);
+/* Log the messages, errors and warnings each at their level, and forget them. */
+void par_say_log(struct par_say *say);
 /* Forget the messages, keep their number. */
 void par_say_clear(struct par_say *say);
 /* An error or warning about values, with the places that set the parameters it names,
