@@ -66,6 +66,7 @@ UNIT_TESTS = \
 	%D%/unit/u_supervise \
 	%D%/unit/u_hang \
 	%D%/unit/u_http \
+	%D%/unit/u_http_served \
 	%D%/unit/u_http_shape \
 	%D%/unit/u_offloop \
 	%D%/unit/u_deadline \
@@ -382,6 +383,8 @@ tests_unit_u_answer_LDADD = $(CHAT_LIBS) $(JANSSON_LIBS) $(CMOCKA_LIBS)
 tests_unit_u_chat_LDADD = $(CHAT_LIBS) $(JANSSON_LIBS) $(CMOCKA_LIBS)
 tests_unit_u_http_CPPFLAGS = $(AM_CPPFLAGS) $(HTTP_TABLES)
 tests_unit_u_http_LDADD = $(HTTP_LIBS) -lm $(CMOCKA_LIBS)
+tests_unit_u_http_served_CPPFLAGS = $(AM_CPPFLAGS) $(HTTP_TABLES)
+tests_unit_u_http_served_LDADD = $(HTTP_LIBS) -lm $(CMOCKA_LIBS)
 tests_unit_u_http_shape_CPPFLAGS = $(AM_CPPFLAGS) $(HTTP_TABLES)
 tests_unit_u_http_shape_LDADD = $(HTTP_LIBS) $(JANSSON_LIBS) -lm $(CMOCKA_LIBS)
 tests_unit_u_fdctl_LDADD = $(FDTOOLS_LIBS) $(CMOCKA_LIBS)
@@ -468,7 +471,10 @@ GATEWAY_TESTS = \
 	%D%/gateway/G08-leave.sh \
 	%D%/gateway/G12-memory.sh \
 	%D%/gateway/G14-death.sh \
-	%D%/gateway/G15-drain.sh
+	%D%/gateway/G15-drain.sh \
+	%D%/gateway/loops.sh \
+	%D%/gateway/models.sh \
+	%D%/gateway/users.sh
 SYS_HELPERS = %D%/sys/soak %D%/sys/resume %D%/sys/hostile/attack %D%/sys/hostile/lies %D%/sys/hostile/probe \
 	%D%/sys/fair %D%/gpu/g_mixed %D%/gpu/g_parity \
 	%D%/gpu/g_restricted

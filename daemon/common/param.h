@@ -176,6 +176,18 @@ int par_reload_check(const struct par_set *ps, const struct par_set *ps_new, cha
 int par_look_up(const char *name, size_t ret_rows[PAR_NAME_ROWS], size_t *ret_n,
     char *text, size_t text_bytes);
 
+/* Sections that bear a name, which a program may have: of "[model small]" a row for each
+ * key that is set, in the order of the files. */
+#define PAR_WHERE_BYTES 256
+struct par_named {
+    char name[64]; /* small */
+    char key[32];
+    char value[PAR_STR_BYTES];
+    char where[PAR_WHERE_BYTES]; /* "file:line" */
+};
+size_t par_n_named(const struct par_set *ps);
+const struct par_named *par_named(const struct par_set *ps, size_t i);
+
 /* Documentation and listing, in table order. */
 struct par_row {
     const char *section, *key, *aliases, *unit, *help, *type;
