@@ -344,6 +344,7 @@ static void advance(struct conn *c);
 void
 conn_flush(struct conn *c)
 {
+    /* What its stream puts into out now goes out now: is_dirty stays until then. */
     if (c->is_dead)
         return;
     if (c->is_slow) {
@@ -353,6 +354,7 @@ conn_flush(struct conn *c)
     }
     if (c->flush != NULL && conn_unsent(c) == 0)
         c->flush(c);
+    c->is_dirty = 0;
     if (c->is_dead)
         return;
     if (c->out.failed) {

@@ -59,6 +59,7 @@ fail(struct gen *g, const struct problem *bad)
     if (g->bad.status == 0)
         g->bad = *bad;
     g->is_over = 1;
+    g->link->is_touched = 1;
     wait_no_more(g);
     for (uint32_t i = 0; i < g->n_prompt; i++)
         if (g->prompt[i].r != NULL && !g->prompt[i].is_over)
@@ -113,6 +114,7 @@ gen_submit(struct gen *g)
 {
     int rc = 0;
 
+    g->link->is_touched = 1;
     while (g->n_submitted < g->n_prompt && rc == 0)
         rc = submit_prompt(g, &g->prompt[g->n_submitted]);
     if (rc > 0)
@@ -173,8 +175,10 @@ gen_free(struct gen *g)
     }
     for (uint32_t i = 0; g->choice != NULL && i < g->n_choice; i++)
         free_choice(&g->choice[i]);
-    if (g->link != NULL)
+    if (g->link != NULL) {
         g->link->n_gen--;
+        g->link->is_touched = 1;
+    }
     model_unref(g->model);
     free(g->prompt);
     free(g->choice);

@@ -55,6 +55,7 @@ struct link {
     struct fdc_model_info model; /* vocab 0: not ready */
     struct model *served;        /* names, template and format; never NULL */
     int is_trusted;              /* requests may name a user */
+    int is_touched; /* requests were submitted or ended since it was looked at */
     int looking;
     uint64_t look_at_ms;               /* when to look again */
     uint32_t n_gen;                    /* generating requests that it has */

@@ -154,6 +154,7 @@ take_records(struct gw *g, struct link *l)
 {
     int room = 0, n = 0;
 
+    l->is_touched = 0;
     for (int i = 0; i < LOOP_DISPATCH && l->main != NULL; i++) {
         fdc_req_t *r;
 
@@ -170,13 +171,15 @@ take_records(struct gw *g, struct link *l)
     return n > 0;
 }
 
+/* touched: of those alone in which requests have begun or ended meanwhile. */
 static int
-take_all_records(struct gw *g)
+take_all_records(struct gw *g, int touched)
 {
     int more = 0;
 
     for (struct link *l = g->links; l != NULL; l = l->next)
-        more |= take_records(g, l);
+        if (!touched || l->is_touched)
+            more |= take_records(g, l);
     return more;
 }
 
@@ -347,7 +350,6 @@ flush(struct gw *g)
     g->dirty = NULL;
     for (; c != NULL; c = next) {
         next = c->next_dirty;
-        c->is_dirty = 0;
         conn_flush(c);
     }
     return g->dirty != NULL;
@@ -439,7 +441,7 @@ iterate(struct gw *g, int wait, uint64_t *ticked)
         begin_drain(g);
     for (int i = 0; i < n; i++)
         take_event(g, &ev[i]);
-    more = take_all_records(g);
+    more = take_all_records(g, 0);
     if (g->now_ms - *ticked >= LOOP_TICK_MS) {
         *ticked = g->now_ms;
         tick(g);
@@ -447,7 +449,7 @@ iterate(struct gw *g, int wait, uint64_t *ticked)
     tend_links(g);
     more |= flush(g);
     /* What was flushed may have begun a request, or ended one. */
-    more |= take_all_records(g);
+    more |= take_all_records(g, 1);
     more |= g->dirty != NULL;
     bury(g);
     watch_listeners(g);

@@ -469,16 +469,22 @@ GATEWAY_TESTS = \
 	%D%/gateway/G06-smuggling.sh \
 	%D%/gateway/G07-dribble.sh \
 	%D%/gateway/G08-leave.sh \
+	%D%/gateway/G10-idle.sh \
 	%D%/gateway/G12-memory.sh \
+	%D%/gateway/G13-shares.sh \
 	%D%/gateway/G14-death.sh \
 	%D%/gateway/G15-drain.sh \
+	%D%/gateway/G21-calls.sh \
+	%D%/gateway/bodies.sh \
 	%D%/gateway/loops.sh \
 	%D%/gateway/models.sh \
 	%D%/gateway/users.sh
-SYS_HELPERS = %D%/sys/soak %D%/sys/resume %D%/sys/hostile/attack %D%/sys/hostile/lies %D%/sys/hostile/probe \
+SYS_HELPERS = %D%/bench/http_bare %D%/bench/http_load %D%/sys/soak %D%/sys/resume %D%/sys/hostile/attack %D%/sys/hostile/lies %D%/sys/hostile/probe \
 	%D%/sys/fair %D%/gpu/g_mixed %D%/gpu/g_parity \
 	%D%/gpu/g_restricted
 tests_sys_fair_SOURCES = %D%/sys/fair.c $(FAIR_LOAD)
+tests_bench_http_bare_LDADD =
+tests_bench_http_load_LDADD =
 tests_sys_fair_LDADD = $(CLIENT_LIBS)
 tests_sys_soak_LDADD = $(CLIENT_LIBS)
 tests_sys_resume_LDADD = $(CLIENT_LIBS)
