@@ -10,6 +10,8 @@
 #include <string.h>
 #include <time.h>
 
+#include <utf8proc.h>
+
 #include "chat/eval.h"
 #include "chat/json.h"
 
@@ -19,13 +21,40 @@ struct fdchat_template {
     struct template *t;
 };
 
+/* The line in which the text is not UTF-8; 0: it is throughout. Values count on it. */
+static size_t
+bad_line(const char *text, size_t n)
+{
+    size_t line = 1;
+
+    for (size_t i = 0; i < n;) {
+        utf8proc_int32_t code;
+        utf8proc_ssize_t got = (unsigned char)text[i] < 0x80
+            ? 1
+            : utf8proc_iterate((const utf8proc_uint8_t *)text + i,
+                  n - i < 4 ? (utf8proc_ssize_t)(n - i) : 4, &code);
+
+        if (got <= 0)
+            return line;
+        line += text[i] == '\n';
+        i += (size_t)got;
+    }
+    return 0;
+}
+
 int
 fdchat_template_new(const char *text, size_t bytes, fdchat_template_t **ret,
     char err[FDCHAT_ERR_BYTES])
 {
-    fdchat_template_t *t = calloc(1, sizeof(*t));
+    size_t line = bytes <= TPL_MAX_BYTES ? bad_line(text, bytes) : 0;
+    fdchat_template_t *t;
     int rc;
 
+    if (line != 0) {
+        (void)snprintf(err, FDCHAT_ERR_BYTES, "line %zu: not UTF-8", line);
+        return -EINVAL;
+    }
+    t = calloc(1, sizeof(*t));
     if (t == NULL) {
         (void)snprintf(err, FDCHAT_ERR_BYTES, "out of memory");
         return -ENOMEM;

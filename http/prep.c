@@ -10,7 +10,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define PREP_NICE 5 /* a loop goes first where processors are few */
+#define PREP_NICE  5 /* a loop goes first where processors are few */
+#define PREP_LEAST 19
 
 static struct prep_job *
 take(struct prep *p)
@@ -22,13 +23,22 @@ take(struct prep *p)
     return j;
 }
 
+/* The nice value of a thread that is PREP_NICE below the process. */
+static int
+lower(void)
+{
+    int v = getpriority(PRIO_PROCESS, 0) + PREP_NICE;
+
+    return v < PREP_LEAST ? v : PREP_LEAST;
+}
+
 static void *
 run(void *arg)
 {
     struct prep *p = arg;
     struct prep_job *j;
 
-    (void)setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), PREP_NICE);
+    (void)setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), lower());
     (void)pthread_mutex_lock(&p->lock);
     while (!p->end) {
         j = take(p);

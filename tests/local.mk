@@ -182,6 +182,7 @@ FUZZ_TARGETS = \
 	%D%/fuzz/f_json \
 	%D%/fuzz/f_record \
 	%D%/fuzz/f_safetensors \
+	%D%/fuzz/f_template \
 	%D%/fuzz/f_tokenizer \
 	%D%/fuzz/f_worker
 
@@ -343,6 +344,9 @@ tests_fuzz_f_record_SOURCES = %D%/fuzz/f_record.c $(GATE_FIXTURE) $(FUZZ_MAIN)
 tests_fuzz_f_safetensors_LDADD = $(FUZZ_WORKER_LIBS)
 tests_fuzz_f_safetensors_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LD)
 tests_fuzz_f_safetensors_SOURCES = %D%/fuzz/f_safetensors.c $(FUZZ_MAIN)
+tests_fuzz_f_template_LDADD = $(CHAT_LIBS)
+tests_fuzz_f_template_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LD)
+tests_fuzz_f_template_SOURCES = %D%/fuzz/f_template.c $(FUZZ_MAIN)
 tests_fuzz_f_tokenizer_LDADD = $(FUZZ_WORKER_LIBS)
 tests_fuzz_f_tokenizer_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LD)
 tests_fuzz_f_tokenizer_SOURCES = %D%/fuzz/f_tokenizer.c $(FUZZ_MAIN)

@@ -243,6 +243,9 @@ t_time_and_size(void **state)
     assert_int_equal(fdchat_render(t, &a, &p, err), -EINVAL);
     fdchat_template_free(t);
     assert_int_equal(fdchat_template_new(text, (1u << 20) + 1, &t, err), -E2BIG);
+    /* a string of it has more places than characters */
+    assert_int_equal(fdchat_template_new("x\n{{ '\xa5\xa5'|list }}", 18, &t, err), -EINVAL);
+    assert_string_equal(err, "line 2: not UTF-8");
 }
 
 int
