@@ -92,13 +92,29 @@ variables(struct render *r, const char *json, size_t bytes, int marked, const ch
             v.d->at[i].value);
 }
 
+/* The next range of marked bytes from at on. 0: there is none. */
+static int
+next_span(const struct val_buf *out, size_t at, struct fdchat_span *ret)
+{
+    const unsigned char *m = out->n > at ? memchr(out->mark + at, 1, out->n - at) : NULL,
+                        *end;
+
+    if (m == NULL)
+        return 0;
+    ret->at = (size_t)(m - out->mark);
+    end = memchr(m, 0, out->n - ret->at);
+    ret->bytes = end != NULL ? (size_t)(end - m) : out->n - ret->at;
+    return 1;
+}
+
 static int
 prompt_take(struct fdchat_prompt *ret, const struct val_buf *out)
 {
+    struct fdchat_span s = { 0, 0 };
     size_t n = 0;
 
-    for (size_t i = 0; i < out->n; i++)
-        n += out->mark[i] && (i == 0 || !out->mark[i - 1]);
+    for (size_t at = 0; next_span(out, at, &s); at = s.at + s.bytes)
+        n++;
     *ret = (struct fdchat_prompt){ .bytes = out->n,
         .text = malloc(out->n + 1),
         .spans = malloc((n + 1) * sizeof(*ret->spans)) };
@@ -109,13 +125,8 @@ prompt_take(struct fdchat_prompt *ret, const struct val_buf *out)
     if (out->n > 0)
         memcpy(ret->text, out->p, out->n);
     ret->text[out->n] = '\0';
-    for (size_t i = 0; i < out->n; i++) {
-        if (!out->mark[i])
-            continue;
-        if (i == 0 || !out->mark[i - 1])
-            ret->spans[ret->n_span++] = (struct fdchat_span){ i, 0 };
-        ret->spans[ret->n_span - 1].bytes++;
-    }
+    for (size_t at = 0; next_span(out, at, &s); at = s.at + s.bytes)
+        ret->spans[ret->n_span++] = s;
     return 0;
 }
 

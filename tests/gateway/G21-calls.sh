@@ -7,7 +7,7 @@
 [ -z "${FDD_SAN_RUN:-}" ] || skip "a sanitizer makes calls of its own"
 command -v strace >/dev/null || skip "no strace"
 strace -o /dev/null true 2>/dev/null || skip "strace may not trace here: $(strace -o /dev/null true 2>&1 | tail -n 1)"
-start --set model.path=null --set device.step_delay_us=20000 --set sched.max_num_seqs=64
+start --set model.path=null --set device.step_delay_us=20000 --set sched.max_num_seqs=64 --set ipc.trusted_users="$(id -un)"
 real=$HTTP
 HTTP=$dir/traced
 cat >"$HTTP" <<T

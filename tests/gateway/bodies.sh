@@ -7,7 +7,7 @@
 # takes its body with it.
 . "$(dirname "$0")/lib.sh"
 load=$FDD_BUILD/tests/bench/http_load
-start --set model.path=null --set device.step_delay_us=10000 --set sched.max_num_seqs=256
+start --set model.path=null --set device.step_delay_us=10000 --set sched.max_num_seqs=256 --set ipc.trusted_users="$(id -un)"
 gateway --set http.max_bodies_bytes=64m
 if [ -z "${FDD_SAN_RUN:-}" ]; then
     for i in 1 2 3; do
