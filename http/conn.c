@@ -274,13 +274,27 @@ conn_stream(struct conn *c, const char *headers)
     conn_dirty(c);
 }
 
+/* The line before a chunk. Each event of a stream has one. */
+static void
+put_size(struct buf *b, size_t n)
+{
+    char text[2 * sizeof(n) + 2], *p = text + sizeof(text);
+
+    *--p = '\n';
+    *--p = '\r';
+    do
+        *--p = "0123456789abcdef"[n % 16];
+    while ((n /= 16) != 0);
+    buf_add(b, p, (size_t)(text + sizeof(text) - p));
+}
+
 void
 conn_piece(struct conn *c, const struct buf *b)
 {
     if (b->n == 0)
         return;
     if (c->is_chunked)
-        buf_fmt(&c->out, "%zx\r\n", b->n);
+        put_size(&c->out, b->n);
     buf_add(&c->out, b->p, b->n);
     if (c->is_chunked)
         buf_add(&c->out, "\r\n", 2);

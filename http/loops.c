@@ -216,7 +216,10 @@ open_listeners(struct shared *sh, const struct par *p)
 static int
 start_threads(struct shared *sh, const struct par *p)
 {
-    int rc = prep_init(&sh->prep, (unsigned)p->http_prep_threads);
+    int rc;
+
+    (void)log_start(NULL); /* it is not for several threads */
+    rc = prep_init(&sh->prep, (unsigned)p->http_prep_threads);
 
     for (unsigned i = 0; i < sh->n_loop; i++)
         loop_follow(sh->loop[i]);

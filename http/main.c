@@ -151,10 +151,8 @@ main_run(const struct args *a)
         (void)log_apply((enum par_log_level)p->log_level, "",
             (enum par_log_format)p->log_format, p->log_rate);
         rc = loops_open(sh);
-        if (rc == 0) {
-            (void)log_start(NULL);
+        if (rc == 0)
             loops_run(sh);
-        }
         loops_close(sh);
         (void)log_fini();
     }
