@@ -12,7 +12,7 @@
 struct gw *loop_new(struct shared *sh, unsigned index);
 /* Watch its listeners. 0 or -errno. */
 int loop_listen(struct gw *g);
-/* Links as sh->served says: what is new is looked for, what has gone takes no more. */
+/* Links as sh->served says: what is new is looked for, what is not there takes no more. */
 void loop_follow(struct gw *g);
 void loop_run(struct gw *g);
 /* Close its connections: nothing waits for what other threads do any more. */

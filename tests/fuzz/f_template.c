@@ -3,7 +3,7 @@
 /*
  * Any bytes as a chat template, and behind a NUL as the variables of a request: it is read
  * or refused with a sentence, renders or ends with one, within its bounds, the same twice;
- * the spans of what the request said lie in the prompt, one behind the other.
+ * the spans of what the request said are in the prompt, one behind the other.
  */
 #include "config.h"
 

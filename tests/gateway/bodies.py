@@ -72,7 +72,7 @@ def main():
         s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
         s.close()
     wait_for("nothing is held", lambda: metric("fdd_http_held_bytes") == 0, 20)
-    wait_for("they have gone", lambda: metric("fdd_http_connections") <= streams)
+    wait_for("they are closed", lambda: metric("fdd_http_connections") <= streams)
     assert metric("fdd_http_streams") == 0
     assert ask("/v1/completions", {"prompt": "ab", "max_tokens": 1})[0] == 200
     print("long bodies: answered, bounded, dropped with their clients", os.environ["FDD_HTTP_PID"])

@@ -63,7 +63,7 @@ def main():
     assert set(codes) == {200, 429} and codes.count(200) >= 3, codes
     for s in conns:
         s.close()
-    wait_for("their connections have gone", lambda: metric("fdd_http_connections") <= 2)
+    wait_for("their connections are closed", lambda: metric("fdd_http_connections") <= 2)
 
 
 main()
