@@ -5,7 +5,7 @@
  * thread, one epoll. Prints one line of JSON.
  *
  * http_load -p PORT [-n STREAMS] [-s SECONDS] [-t MAX_TOKENS] [-i IDLE] [-b BYTES]
- *           [-w] [-k KEY] [-m MODEL] [-u PID] [-f FILE]
+ *           [-w] [-a] [-k KEY] [-m MODEL] [-u PID] [-f FILE]
  *   -n   requests that run at a time (256)
  *   -s   so long is measured, behind a second that is not (5)
  *   -t   max_tokens of a request (1000)
@@ -16,6 +16,8 @@
  *   -k   Authorization: Bearer KEY
  *   -m   the field model
  *   -u   process whose processor time is told, and its memory
+ *   -a   letters alone: of a model whose tokens are bytes, as the null model's, each token
+ *        is a character, and so has an event
  *   -f   a body in a file in place of a completion of "In the beginning"; its path chat
  *        completions if it has messages
  */
@@ -56,7 +58,7 @@ struct samples {
 };
 
 struct load {
-    int port, n, seconds, max_tokens, idle, whole;
+    int port, n, seconds, max_tokens, idle, whole, bytes_apart;
     size_t body;
     const char *key, *model, *file;
     long pid;
@@ -365,8 +367,9 @@ make_request(struct load *l)
     if (l->key != NULL)
         (void)snprintf(key, sizeof(key), "Authorization: Bearer %s\r\n", l->key);
     n = (size_t)snprintf(body, sizeof(body),
-        "{%s\"prompt\":\"In the beginning\",\"max_tokens\":%d,\"ignore_eos\":true%s}",
-        model, l->max_tokens, l->whole ? "" : ",\"stream\":true");
+        "{%s\"prompt\":\"In the beginning\",\"max_tokens\":%d,\"ignore_eos\":true%s%s}",
+        model, l->max_tokens, l->whole ? "" : ",\"stream\":true",
+        l->bytes_apart ? ",\"allowed_token_ids\":[97,98,99,100,101,102,103,104]" : "");
     if (l->file != NULL) {
         FILE *f = fopen(l->file, "re");
 
@@ -406,7 +409,7 @@ args(struct load *l, int argc, char **argv)
 {
     int c;
 
-    while ((c = getopt(argc, argv, "p:n:s:t:i:b:wk:m:u:f:")) != -1)
+    while ((c = getopt(argc, argv, "p:n:s:t:i:b:wak:m:u:f:")) != -1)
         switch (c) {
         case 'p':
             l->port = atoi(optarg);
@@ -428,6 +431,9 @@ args(struct load *l, int argc, char **argv)
             break;
         case 'w':
             l->whole = 1;
+            break;
+        case 'a':
+            l->bytes_apart = 1;
             break;
         case 'k':
             l->key = optarg;

@@ -10,12 +10,12 @@ idle=10000
 [ "$(ulimit -H -n)" = unlimited ] || [ "$(ulimit -H -n)" -ge $((idle + 1000)) ] ||
     skip "RLIMIT_NOFILE allows $(ulimit -H -n) descriptors, $((idle + 1000)) are needed"
 load=$FDD_BUILD/tests/bench/http_load
-start --set model.path=null --set device.step_delay_us=10000 --set sched.max_num_seqs=256 --set ipc.trusted_users="$(id -un)"
+start --set model.path=null --set device.step_delay_us=10000 --set sched.max_num_seqs=256 --set sched.max_penalty_seqs=256 --set ipc.trusted_users="$(id -un)"
 gateway --set http.max_connections=20000 --set http.max_per_address=20000
 secs=2; [ -z "${FDD_LONG:-}" ] || secs=5
 for i in 1 2 3; do
-    "$load" -p "$port" -n 256 -s $secs -u "$http_pid" >"$dir/alone.$i" || fail "http_load: $?"
-    "$load" -p "$port" -n 256 -s $secs -u "$http_pid" -i $idle >"$dir/idle.$i" || fail "http_load -i: $?"
+    "$load" -p "$port" -a -n 256 -s $secs -u "$http_pid" >"$dir/alone.$i" || fail "http_load: $?"
+    "$load" -p "$port" -a -n 256 -s $secs -u "$http_pid" -i $idle >"$dir/idle.$i" || fail "http_load -i: $?"
 done
 cat "$dir"/alone.? "$dir"/idle.? | py -c '
 import json, os, sys

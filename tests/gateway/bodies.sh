@@ -7,12 +7,12 @@
 # takes its body with it.
 . "$(dirname "$0")/lib.sh"
 load=$FDD_BUILD/tests/bench/http_load
-start --set model.path=null --set device.step_delay_us=10000 --set sched.max_num_seqs=256 --set ipc.trusted_users="$(id -un)"
+start --set model.path=null --set device.step_delay_us=10000 --set sched.max_num_seqs=256 --set sched.max_penalty_seqs=256 --set ipc.trusted_users="$(id -un)"
 gateway --set http.max_bodies_bytes=64m
 if [ -z "${FDD_SAN_RUN:-}" ]; then
     for i in 1 2 3; do
-        "$load" -p "$port" -n 256 -s 2 >"$dir/alone.$i" || fail "http_load: $?"
-        "$load" -p "$port" -n 256 -s 2 -b 30000000 >"$dir/next.$i" || fail "http_load -b: $?"
+        "$load" -p "$port" -a -n 256 -s 2 >"$dir/alone.$i" || fail "http_load: $?"
+        "$load" -p "$port" -a -n 256 -s 2 -b 30000000 >"$dir/next.$i" || fail "http_load -b: $?"
     done
     cat "$dir"/alone.? "$dir"/next.? | py -c '
 import json, os, sys
