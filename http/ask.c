@@ -63,8 +63,8 @@ take_number(struct ask *a, const struct field *f, uint32_t i, struct problem *ba
     return 0;
 }
 
-static int
-is_off(const struct jr *j, uint32_t i)
+int
+ask_is_off(const struct jr *j, uint32_t i)
 {
     switch (jr_type(j, i)) {
     case JR_NULL:
@@ -104,7 +104,7 @@ take_field(struct ask *a, const struct field *f, uint32_t i, struct problem *bad
         *(uint32_t *)place(a, f) = i;
         return 0;
     case OFF:
-        return is_off(&a->j, i)
+        return ask_is_off(&a->j, i)
             ? 0
             : prb_field(bad, f->name, "%s is not supported: %s; leave it out", f->name,
                   f->text);
@@ -115,21 +115,21 @@ take_field(struct ask *a, const struct field *f, uint32_t i, struct problem *bad
 }
 
 /* Names of unknown fields go into a header: what could end one is left out. */
-static void
-ignore(struct ask *a, uint32_t key)
+void
+ask_ignore(struct buf *b, const struct jr *j, uint32_t key)
 {
-    const struct jr_node *k = &a->j.node[key];
-    const char *p = a->j.text + k->at + 1;
+    const struct jr_node *k = &j->node[key];
+    const char *p = j->text + k->at + 1;
 
-    if (k->bytes < 3 || k->bytes > 64 || a->ignored.n > 400)
+    if (k->bytes < 3 || k->bytes > 64 || b->n > 400)
         return;
     for (uint32_t i = 0; i < k->bytes - 2; i++)
         if (!((p[i] >= 'a' && p[i] <= 'z') || (p[i] >= 'A' && p[i] <= 'Z') ||
                 (p[i] >= '0' && p[i] <= '9') || p[i] == '_' || p[i] == '-' || p[i] == '.'))
             return;
-    if (a->ignored.n > 0)
-        buf_str(&a->ignored, ", ");
-    buf_add(&a->ignored, p, k->bytes - 2);
+    if (b->n > 0)
+        buf_str(b, ", ");
+    buf_add(b, p, k->bytes - 2);
 }
 
 static int
@@ -152,7 +152,7 @@ take_fields(struct ask *a, struct problem *bad)
             if (++unknown > ASK_MAX_UNKNOWN)
                 return prb_set(bad, 400, "invalid_json",
                     "the body has more than %d fields", ASK_MAX_UNKNOWN);
-            ignore(a, k);
+            ask_ignore(&a->ignored, j, k);
             continue;
         }
         if ((seen[f / 64] & 1ull << f % 64) != 0)
@@ -409,7 +409,7 @@ read_lengths(struct ask *a, struct problem *bad)
     const char *name =
         a->max_completion_tokens != ASK_UNSET ? "max_completion_tokens" : "max_tokens";
 
-    if (most == 0 && a->echo != 1)
+    if (most == 0 && (a->echo != 1 || a->is_chat))
         return prb_field(bad, name, "%s is 0; it must be at least 1%s", name,
             a->is_chat ? "" : ", or echo be true");
     a->p.max_new = most;
@@ -436,6 +436,62 @@ read_logprobs(struct ask *a, struct problem *bad)
         a->p.logprobs = a->logprobs;
         a->p.flags |= FDC_F_TOKEN_TEXT;
     }
+    return 0;
+}
+
+/* The prompt: its logprobs, its ids, how much of it. */
+static int
+read_prompt(struct ask *a, struct problem *bad)
+{
+    const struct jr *j = &a->j;
+    uint32_t side = a->truncation_side;
+    int32_t echoed = a->echo == 1 && !a->is_chat ? a->logprobs : ASK_I32_UNSET;
+
+    if (a->prompt_logprobs >= 0 && a->stream == 1)
+        return prb_field(bad, "prompt_logprobs",
+            "prompt_logprobs are not sent in a stream; leave stream out");
+    if (a->prompt_logprobs >= 0 || echoed >= 0) {
+        a->p.prompt_logprobs = a->prompt_logprobs > echoed ? a->prompt_logprobs : echoed;
+        a->p.flags |= FDC_F_TOKEN_TEXT;
+    }
+    if (a->return_ids == 1 || (a->as_ids == 1 && echoed >= 0))
+        a->p.flags |= FDC_F_PROMPT_IDS;
+    if (a->truncate == 0)
+        return prb_field(bad, "truncate_prompt_tokens",
+            "truncate_prompt_tokens is 0; it must be at least 1, or -1 for what fits");
+    if (side != JR_NONE && !jr_is(j, side, "left") && !jr_is(j, side, "right"))
+        return prb_field(bad, "truncation_side", "truncation_side must be left or right");
+    a->keep_first = jr_is(j, side, "right");
+    return 0;
+}
+
+/* What a conversation's template is told. */
+static int
+read_template(struct ask *a, struct problem *bad)
+{
+    static const char *const efforts[] = { "none", "minimal", "low", "medium", "high",
+        "xhigh", "max" };
+    const struct jr *j = &a->j;
+    uint32_t i = a->documents, effort = a->reasoning_effort;
+    int known = 0;
+
+    if (i != JR_NONE && jr_type(j, i) != JR_ARRAY)
+        return prb_field(bad, "documents",
+            "documents is %s; it must be an array of objects", jr_type_name(jr_type(j, i)));
+    for (uint32_t k = i + 1; i != JR_NONE && k < j->node[i].next; k = j->node[k].next)
+        if (jr_type(j, k) != JR_OBJECT)
+            return prb_field(bad, "documents",
+                "documents holds %s; each must be an object with title and text",
+                jr_type_name(jr_type(j, k)));
+    for (size_t k = 0; k < sizeof(efforts) / sizeof(efforts[0]); k++)
+        known |= jr_is(j, effort, efforts[k]);
+    if (effort != JR_NONE && !known)
+        return prb_field(bad, "reasoning_effort",
+            "reasoning_effort must be none, minimal, low, medium, high, xhigh or max");
+    if (a->continue_final == 1 && a->add_generation_prompt == 1)
+        return prb_field(bad, "continue_final_message",
+            "continue_final_message and add_generation_prompt are both true; a message that "
+            "goes on has no new turn behind it");
     return 0;
 }
 
@@ -515,7 +571,8 @@ ask_read(struct ask *a, const char *body, size_t n, int is_chat, struct problem 
         return -1;
     if (read_stop(a, bad) != 0 || read_bias(a, bad) != 0 || read_bad_words(a, bad) != 0 ||
         read_tools(a, bad) != 0 || read_formats(a, bad) != 0 || read_stream(a, bad) != 0 ||
-        read_texts(a, bad) != 0 || read_lengths(a, bad) != 0 || read_logprobs(a, bad) != 0)
+        read_texts(a, bad) != 0 || read_lengths(a, bad) != 0 || read_logprobs(a, bad) != 0 ||
+        read_prompt(a, bad) != 0 || read_template(a, bad) != 0)
         return -1;
     if (a->stop_token_ids != JR_NONE &&
         ask_ids(&a->j, a->stop_token_ids, "stop_token_ids", ASK_MAX_STOP_IDS,

@@ -30,19 +30,19 @@ struct ask {
     struct jr j;
     int is_chat;
     uint32_t max_tokens, max_completion_tokens, min_tokens, n, best_of, stream_interval;
-    int32_t top_k, top_logprobs, logprobs, priority;
+    int32_t top_k, top_logprobs, logprobs, prompt_logprobs, priority, truncate;
     float temperature, top_p, min_p, presence, frequency, repetition;
     /* 0, 1, or 255: not said */
     uint8_t keep_stop, ignore_eos, skip_special, add_special, chat_logprobs, echo, stream,
-        add_generation_prompt, include_reasoning;
+        add_generation_prompt, include_reasoning, continue_final, return_ids, as_ids;
     /* places in j; JR_NONE: not said */
     uint32_t model, messages, prompt, seed, stop, stop_token_ids, stream_options,
         request_id, cache_salt, logit_bias, bad_words, allowed_token_ids, tools,
         tool_choice, parallel_tool_calls, response_format, modalities, documents,
-        reasoning_effort, template_kwargs, user;
+        reasoning_effort, template_kwargs, truncation_side, user;
 
     /* what they say */
-    int include_usage, continuous_usage, no_calls;
+    int include_usage, continuous_usage, no_calls, keep_first;
     struct buf stop_text[ASK_MAX_STOP], bad_text; /* bad_text: words with zeros behind */
     uint32_t n_stop, n_bad;
     const char *stop_p[ASK_MAX_STOP];
@@ -68,6 +68,10 @@ void ask_fini(struct ask *a);
 /* An array of token ids: malloc()ed. field is for the error. */
 int ask_ids(const struct jr *j, uint32_t i, const char *field, uint32_t most,
     uint32_t **ret, uint32_t *ret_n, struct problem *bad);
+/* Is the value one that says "do not": null, false, 0, "", "none", [] or {}? */
+int ask_is_off(const struct jr *j, uint32_t i);
+/* Add the name of a field, whose key is a node, to a list for a header. */
+void ask_ignore(struct buf *b, const struct jr *j, uint32_t key);
 /* Any JSON body: jr_read() with its errors. */
 int ask_json(struct jr *j, const char *body, size_t n, struct problem *bad);
 

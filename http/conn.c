@@ -254,7 +254,7 @@ conn_problem(struct conn *c, const struct problem *p)
             (p->retry_ms + 999) / 1000, p->retry_ms);
     else
         (void)snprintf(headers, sizeof(headers), "x-should-retry: false\r\n");
-    prb_json(p, &b);
+    rt_error(rt_path(c->path), p, &b);
     conn_reply(c, p->status, "application/json", headers, b.p, b.n);
     buf_fini(&b);
 }

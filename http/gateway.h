@@ -28,6 +28,7 @@
 #include "http/peers.h"
 #include "http/prep.h"
 #include "http/served.h"
+#include "http/stats.h"
 
 #define GW_MAX_LOOPS 16
 #define GW_SCRATCH   65536
@@ -47,7 +48,8 @@ struct gw {
     struct link *links;
     unsigned links_of; /* sh->version that they follow */
     struct metrics met;
-    char *scratch; /* GW_SCRATCH bytes, for what is received */
+    char *scratch;      /* GW_SCRATCH bytes, for what is received */
+    struct stats stats; /* of fdd, for /metrics */
 
     struct conn *conns, *dirty, *dead; /* all; with news; to be freed */
     uint32_t n_conn;

@@ -10,6 +10,8 @@
 
 #include "http/conn.h"
 #include "http/gen_priv.h"
+#include "http/items.h"
+#include "http/link.h"
 #include "http/shape.h"
 
 #define GEN_HEAD_MS    5000  /* a stream's head waits so long for ACCEPTED */
@@ -52,12 +54,13 @@ wait_no_more(struct gen *g)
         l->waiting_end = g->prev_wait;
 }
 
-/* It ends with this error: what runs of it is cancelled. */
-static void
-fail(struct gen *g, const struct problem *bad)
+void
+gen_fail(struct gen *g, const struct problem *bad)
 {
-    if (g->bad.status == 0)
+    if (g->bad.status == 0) {
         g->bad = *bad;
+        prb_rename(&g->bad, g->face->names);
+    }
     g->is_over = 1;
     g->link->is_touched = 1;
     wait_no_more(g);
@@ -105,7 +108,7 @@ submit_prompt(struct gen *g, struct prompt *p)
     prb_from_status(&bad, rc);
     if (bad.status < 500 && text[0] != '\0')
         (void)snprintf(bad.text, sizeof(bad.text), "%s", text);
-    fail(g, &bad);
+    gen_fail(g, &bad);
     return -1;
 }
 
@@ -142,7 +145,7 @@ gen_fail_waiting(struct link *l, int status)
 
     prb_from_status(&bad, status);
     while (l->waiting != NULL)
-        fail(l->waiting, &bad);
+        gen_fail(l->waiting, &bad);
 }
 
 /* ---- end ------------------------------------------------------------------------------ */
@@ -160,17 +163,23 @@ free_choice(struct choice *ch)
     buf_fini(&ch->lp_top);
     buf_fini(&ch->lp_offset);
     free(ch->taken);
+    buf_fini(&ch->ids);
+    itm_fini(&ch->items);
 }
 
 void
 gen_free(struct gen *g)
 {
     wait_no_more(g);
+    if (g->job != NULL)
+        g->job->arg = NULL;
     for (uint32_t i = 0; g->prompt != NULL && i < g->n_prompt; i++) {
         fdc_req_free(g->prompt[i].r);
         free_prompt(&g->prompt[i]);
         buf_fini(&g->prompt[i].echo);
         buf_fini(&g->prompt[i].starts);
+        buf_fini(&g->prompt[i].lp);
+        buf_fini(&g->prompt[i].seen);
         free_choice(&g->prompt[i].scored);
     }
     for (uint32_t i = 0; g->choice != NULL && i < g->n_choice; i++)
@@ -183,6 +192,9 @@ gen_free(struct gen *g)
     free(g->prompt);
     free(g->choice);
     buf_fini(&g->prefix);
+    buf_fini(&g->said);
+    buf_fini(&g->body);
+    buf_fini(&g->ignored);
     ask_fini(&g->a);
     free(g);
 }
@@ -213,14 +225,16 @@ take_pieces(struct gen *g, struct choice *ch)
     struct fdchat_piece piece;
 
     while (fdchat_answer_next(ch->answer, &piece) == 1)
-        shp_piece(g, ch, &piece);
+        g->face->piece(g, ch, &piece);
 }
 
 static void
 take_text(struct gen *g, struct choice *ch, const char *p, size_t n)
 {
     if (ch->answer == NULL) {
-        buf_add(&ch->text, p, n);
+        const struct fdchat_piece piece = { .kind = FDCHAT_CONTENT, .text = p, .bytes = n };
+
+        g->face->piece(g, ch, &piece);
         return;
     }
     if (fdchat_answer_feed(ch->answer, p, n) != 0)
@@ -324,6 +338,14 @@ gen_event(struct prompt *p, const struct fdc_event *ev)
     switch (ev->type) {
     case FDC_T_ACCEPTED:
         g->accepted = 1;
+        g->began_tokens = ev->accepted->prompt_len;
+        g->began_cached = ev->accepted->cached_len;
+        break;
+    case FDC_T_PROMPT_IDS:
+        shp_prompt_ids(p, ev);
+        break;
+    case FDC_T_IDS:
+        shp_ids(g, ch, ev);
         break;
     case FDC_T_PROMPT_TEXT:
         if (ev->sample == 0 && (g->a.p.flags & FDC_F_PROMPT_TEXT) != 0)
@@ -337,6 +359,7 @@ gen_event(struct prompt *p, const struct fdc_event *ev)
         take_text(g, ch, ev->text, ev->n);
         break;
     case FDC_T_SPECIAL:
+        shp_echo(g, p);
         take_special(g, ch, ev);
         break;
     case FDC_T_LOGPROBS:
@@ -345,7 +368,7 @@ gen_event(struct prompt *p, const struct fdc_event *ev)
         break;
     case FDC_T_TOKEN_TEXT:
         if (p->scored.n_taken > 0)
-            shp_prompt_logprobs(p, ev);
+            shp_prompt_logprobs(g, p, ev);
         else
             shp_logprobs(g, ch, ev);
         break;
@@ -363,7 +386,7 @@ gen_event(struct prompt *p, const struct fdc_event *ev)
         if (ev->error->code == FDC_E_TOO_LONG && !g->a.is_chat)
             (void)snprintf(bad.param, sizeof(bad.param), "prompt");
         p->is_over = 1;
-        fail(g, &bad);
+        gen_fail(g, &bad);
         break;
     default:
         return;
@@ -376,23 +399,11 @@ gen_event(struct prompt *p, const struct fdc_event *ev)
 static void
 ignored_header(const struct gen *g, char *ret, size_t ret_bytes)
 {
-    ret[0] = '\0';
-    if (g->a.ignored.n > 0)
-        (void)snprintf(ret, ret_bytes, "x-fdd-ignored: %s\r\n", g->a.ignored.p);
-}
+    const struct buf *names = g->face->translate != NULL ? &g->ignored : &g->a.ignored;
 
-static void
-end_stream(struct gen *g, struct buf *b)
-{
-    if (g->bad.status != 0) {
-        g->g->met.stream_errors++;
-        buf_str(b, "data: ");
-        prb_json(&g->bad, b);
-        buf_str(b, "\n\n");
-    } else if (g->a.include_usage) {
-        shp_usage_event(g, b);
-    }
-    buf_str(b, "data: [DONE]\n\n");
+    ret[0] = '\0';
+    if (names->n > 0)
+        (void)snprintf(ret, ret_bytes, "x-fdd-ignored: %s\r\n", names->p);
 }
 
 static int
@@ -402,11 +413,14 @@ has_failed(const struct gen *g)
         const struct choice *ch = &g->choice[i];
 
         if (ch->text.failed || ch->reasoning.failed || ch->calls.failed ||
-            ch->args.failed || ch->lp.failed || ch->lp_values.failed ||
-            ch->lp_top.failed || ch->lp_offset.failed)
+            ch->args.failed || ch->lp.failed || ch->lp_values.failed || ch->lp_top.failed ||
+            ch->lp_offset.failed || ch->ids.failed || itm_failed(&ch->items))
             return 1;
     }
-    return g->prefix.failed;
+    for (uint32_t i = 0; i < g->n_prompt; i++)
+        if (g->prompt[i].lp.failed || g->prompt[i].seen.failed)
+            return 1;
+    return g->prefix.failed || g->said.failed;
 }
 
 static void
@@ -422,11 +436,13 @@ flush_stream(struct gen *g)
         g->head_sent = 1;
     }
     for (uint32_t i = 0; i < g->n_choice && (g->accepted || g->is_over); i++)
-        if (shp_has_news(g, &g->choice[i]) && g->bad.status == 0)
-            shp_event(g, &g->choice[i], &b);
+        if (g->bad.status == 0 && g->face->has_news(g, &g->choice[i]))
+            g->face->event(g, &g->choice[i], &b);
     g->pending = 0;
+    if (g->is_over && g->bad.status != 0)
+        g->g->met.stream_errors++;
     if (g->is_over)
-        end_stream(g, &b);
+        g->face->end(g, &b);
     if (b.n > 0)
         g->event_ms = g->g->now_ms;
     if (b.failed)
@@ -442,7 +458,7 @@ answer_whole(struct gen *g)
     char headers[600];
 
     ignored_header(g, headers, sizeof(headers));
-    shp_whole(g, &b);
+    g->face->whole(g, &b);
     if (b.failed)
         g->c->out.failed = 1;
     conn_reply(g->c, 200, "application/json", headers, b.p, b.n);
@@ -458,7 +474,7 @@ gen_flush(struct conn *c)
         struct problem bad;
 
         prb_from_status(&bad, FDC_E_NOMEM);
-        fail(g, &bad);
+        gen_fail(g, &bad);
     }
     if (g->is_over && g->bad.status != 0 && !g->head_sent)
         conn_problem(c, &g->bad);
@@ -488,7 +504,7 @@ gen_tick(struct conn *c)
     }
     if (g->head_sent && conn_unsent(c) == 0 && now - g->event_ms > GEN_COMMENT_MS) {
         g->event_ms = now;
-        buf_str(&b, ": still there\n\n");
+        buf_str(&b, g->face->silence);
         conn_piece(c, &b);
         buf_fini(&b);
     }

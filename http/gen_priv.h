@@ -6,6 +6,10 @@
 
 #include "http/gen.h"
 
+/* Shorten the prompts as truncate_prompt_tokens says, then submit them. */
+void gen_truncate(struct gen *g);
+/* It ends with this error: what runs of it is cancelled. */
+void gen_fail(struct gen *g, const struct problem *bad);
 /* Submit what has not been: what the session has no room for waits in g->waiting. */
 void gen_submit(struct gen *g);
 /* Of struct conn: the client has left; put what is pending into out; time passes. */

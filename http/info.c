@@ -10,6 +10,8 @@
 #include "http/conn.h"
 #include "http/route.h"
 
+#define INFO_STATS_MS 1000 /* for fdd's counters */
+
 static void
 reply_json(struct conn *c, struct buf *b)
 {
@@ -49,13 +51,52 @@ rt_version(struct conn *c)
 }
 
 void
-rt_metrics(struct conn *c)
+rt_load(struct conn *c)
 {
     struct buf b = { NULL };
 
+    buf_fmt(&b, "{\"server_load\":%u}\n", c->g->met.streams);
+    reply_json(c, &b);
+}
+
+static void
+reply_metrics(struct conn *c, const struct cnt_seg *seg)
+{
+    struct buf b = { NULL };
+
+    c->work = NULL;
+    c->drop = c->tick = NULL;
     met_print(c->g, &b);
+    met_print_daemon(seg, &b);
     conn_reply(c, 200, "text/plain; version=0.0.4; charset=utf-8", NULL, b.p, b.n);
     buf_fini(&b);
+}
+
+/* The client has left. */
+static void
+drop_metrics(struct conn *c)
+{
+    c->work = NULL;
+}
+
+/* fdd is asked for its counters once; its answer takes a moment. */
+static void
+tick_metrics(struct conn *c)
+{
+    struct gw *g = c->g;
+    const struct cnt_seg *seg = sta_get(&g->stats, g->par->daemon_socket, g->now_ms);
+
+    if (seg != NULL || !g->stats.is_asked || g->now_ms - c->began_ms > INFO_STATS_MS)
+        reply_metrics(c, seg);
+}
+
+void
+rt_metrics(struct conn *c)
+{
+    c->work = c;
+    c->drop = drop_metrics;
+    c->tick = tick_metrics;
+    tick_metrics(c);
 }
 
 static void

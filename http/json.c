@@ -449,11 +449,13 @@ void
 jr_text(const struct jr *j, uint32_t i, struct buf *b)
 {
     const struct jr_node *k = &j->node[i];
-    const char *p = j->text + k->at + 1;
-    size_t n = k->bytes - 2;
+    const char *p;
+    size_t n;
 
     if (jr_type(j, i) != JR_STRING)
         return;
+    p = j->text + k->at + 1;
+    n = k->bytes - 2;
     while (n > 0) {
         const char *back = k->escaped ? memchr(p, '\\', n) : NULL;
         size_t run = back != NULL ? (size_t)(back - p) : n;

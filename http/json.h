@@ -54,7 +54,7 @@ int jr_is(const struct jr *j, uint32_t i, const char *s);
 /* A number without fraction and exponent in 64 bits, or one like 4.0. 0 or -ERANGE. */
 int jr_int(const struct jr *j, uint32_t i, int64_t *ret);
 double jr_real(const struct jr *j, uint32_t i);
-/* A string's text, added to b. */
+/* A string's text, added to b; of other values, and JR_NONE, nothing. */
 void jr_text(const struct jr *j, uint32_t i, struct buf *b);
 
 #endif

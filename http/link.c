@@ -99,8 +99,8 @@ work(const struct link *l, fdc_t **side, struct link_job *job)
     else if (*side == NULL)
         job->rc = FDC_E_DISCONNECTED;
     else if (job->kind == LNK_TOKENIZE)
-        job->rc = fdc_tokenize(*side, job->text, job->n_text, job->flags, &job->ids,
-            &job->n_ids, LNK_TIMEOUT_MS);
+        job->rc = fdc_tokenize_spans(*side, job->text, job->n_text, job->flags,
+            job->spans, job->n_spans, &job->ids, &job->n_ids, LNK_TIMEOUT_MS);
     else
         job->rc = fdc_detokenize(*side, job->ids, job->n_ids, job->flags, &job->text,
             &job->n_text, LNK_TIMEOUT_MS);
@@ -227,6 +227,7 @@ link_job_free(struct link_job *job)
     fdc_close(job->main);
     fdc_free(job->text);
     fdc_free(job->ids);
+    free(job->spans);
     fdc_free(job->template_text);
     fdc_free(job->tokenizer_config);
     buf_fini(&job->out);

@@ -33,6 +33,8 @@ struct link_job {
     uint32_t flags;                      /* of fdc_tokenize() and fdc_detokenize() */
     char *text;                          /* malloc()ed, as all that follows */
     size_t n_text;
+    struct fdc_span *spans; /* of text: names of special tokens there are text */
+    size_t n_spans;
     uint32_t *ids;
     size_t n_ids;
     int want_main; /* LOOK: open the main session too */

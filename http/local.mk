@@ -12,12 +12,14 @@ libfddhttp_a_SOURCES = \
 	%D%/h1.c %D%/h1.h \
 	%D%/inbox.c %D%/inbox.h \
 	%D%/info.c \
+	%D%/items.c %D%/items.h \
 	%D%/json.c %D%/json.h \
 	%D%/keys.c %D%/keys.h \
 	%D%/link.c %D%/link.h \
 	%D%/listen.c %D%/listen.h \
 	%D%/loop.c %D%/loop.h %D%/loop_priv.h \
 	%D%/loops.c \
+	%D%/messages.c %D%/messages.h \
 	%D%/metrics.c %D%/metrics.h \
 	%D%/model.c %D%/model.h \
 	%D%/par_check.c \
@@ -26,11 +28,14 @@ libfddhttp_a_SOURCES = \
 	%D%/prep.c %D%/prep.h \
 	%D%/problem.c %D%/problem.h \
 	%D%/prompt.c \
+	%D%/responses.c \
 	%D%/route.c %D%/route.h \
 	%D%/served.c %D%/served.h \
 	%D%/shape.c %D%/shape.h \
 	%D%/start.c \
+	%D%/stats.c %D%/stats.h \
 	%D%/tokens.c \
+	%D%/truncate.c \
 	%D%/tbl/fields.h \
 	%D%/tbl/param_notes.h \
 	%D%/tbl/params.h \

@@ -540,6 +540,7 @@ loop_free(struct gw *g)
     if (g->inbox.fd >= 0)
         end_links(g);
     ibx_fini(&g->inbox);
+    sta_fini(&g->stats);
     lis_close(&g->lis);
     free(g->scratch);
     if (g->epoll >= 0)

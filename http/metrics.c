@@ -4,6 +4,10 @@
 
 #include "http/metrics.h"
 
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "daemon/common/prom.h"
 #include "http/conn.h"
 #include "http/gateway.h"
 
@@ -161,4 +165,29 @@ met_print(const struct gw *g, struct buf *b)
         m->prompt_tokens);
     one(b, "fdd_http_output_tokens_total", "counter", "Tokens of answers.",
         m->output_tokens);
+}
+
+void
+met_print_daemon(const struct cnt_seg *seg, struct buf *b)
+{
+    char *text = NULL;
+    size_t n = 0;
+    FILE *f;
+
+    one(b, "fdd_http_daemon_metrics", "gauge",
+        "1: those of fdd are here as well, which it gives to the members of ipc.group.",
+        seg != NULL);
+    if (seg == NULL)
+        return;
+    f = open_memstream(&text, &n);
+    if (f == NULL) {
+        b->failed = 1;
+        return;
+    }
+    prm_print(f, seg, PRM_NAMES_FDD | PRM_NAMES_VLLM);
+    if (fclose(f) == 0)
+        buf_add(b, text, n);
+    else
+        b->failed = 1;
+    free(text);
 }

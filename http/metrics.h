@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* What /metrics says of the gateway itself; fdctl stat --prometheus says the daemon's. */
+/* What /metrics says of the gateway itself and, by vLLM's names too, of the daemon. */
 #ifndef FDD_HTTP_METRICS_H
 #define FDD_HTTP_METRICS_H
 
@@ -8,7 +8,7 @@
 
 #include "http/buf.h"
 
-#define MET_PATHS 16 /* of tbl/routes.h; the last is for all else */
+#define MET_PATHS 24 /* of tbl/routes.h; the last is for all else */
 
 enum { MET_2XX, MET_4XX, MET_429, MET_5XX, MET__CLASSES };
 #define MET_BOUNDS 12
@@ -31,5 +31,8 @@ void met_publish(struct gw *g);
 void met_request(struct metrics *m, unsigned path, int status, uint64_t ms);
 /* The exposition format of Prometheus: all loops together. */
 void met_print(const struct gw *g, struct buf *b);
+/* The daemon's; NULL: they cannot be had. */
+struct cnt_seg;
+void met_print_daemon(const struct cnt_seg *seg, struct buf *b);
 
 #endif

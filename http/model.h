@@ -48,4 +48,7 @@ int model_has_name(const struct model *m, const char *name, size_t n);
 int model_render(const struct model *m, const struct jr *j, uint32_t root,
     struct fdchat_prompt *ret, struct problem *bad);
 
+/* For echo: the text of the last message, if the answer is one of the same role. */
+void model_echo(const struct jr *j, uint32_t root, struct buf *ret);
+
 #endif

@@ -122,6 +122,45 @@ prb_from_error(struct problem *p, const struct fdc_error *e)
     (void)snprintf(p->text, sizeof(p->text), "%s", fdc_error_text(e, text, sizeof(text)));
 }
 
+/* Does the name end at both ends? */
+static int
+is_whole(const char *text, const char *at, size_t n)
+{
+    static const char in_name[] = "abcdefghijklmnopqrstuvwxyz_0123456789";
+
+    return (at == text || strchr(in_name, at[-1]) == NULL) &&
+        (at[n] == '\0' || strchr(in_name, at[n]) == NULL);
+}
+
+static void
+rename_in(struct problem *p, const char *was, const char *is)
+{
+    struct buf b = { NULL };
+    const char *at = p->text, *hit;
+
+    while ((hit = strstr(at, was)) != NULL) {
+        int whole = is_whole(p->text, hit, strlen(was));
+
+        buf_add(&b, at, (size_t)(hit - at));
+        buf_str(&b, whole ? is : was);
+        at = hit + strlen(was);
+    }
+    buf_str(&b, at);
+    if (!b.failed)
+        (void)snprintf(p->text, sizeof(p->text), "%s", b.p);
+    buf_fini(&b);
+}
+
+void
+prb_rename(struct problem *p, const char *const (*names)[2])
+{
+    for (; names != NULL && (*names)[0] != NULL; names++) {
+        if (strcmp(p->param, (*names)[0]) == 0)
+            (void)snprintf(p->param, sizeof(p->param), "%s", (*names)[1]);
+        rename_in(p, (*names)[0], (*names)[1]);
+    }
+}
+
 static const char *
 type_of(int status)
 {
@@ -156,4 +195,30 @@ prb_json(const struct problem *p, struct buf *b)
         buf_fmt(b, ",\"code\":\"%s\"}}", p->code);
     else
         buf_str(b, ",\"code\":null}}");
+}
+
+void
+prb_json_messages(const struct problem *p, struct buf *b)
+{
+    static const struct {
+        int status;
+        const char *type;
+    } types[] = { { 401, "authentication_error" }, { 403, "permission_error" },
+        { 404, "not_found_error" }, { 413, "request_too_large" },
+        { 429, "rate_limit_error" }, { 503, "overloaded_error" },
+        { 504, "timeout_error" } };
+    const char *type = p->status < 500 ? "invalid_request_error" : "api_error";
+    struct buf text = { NULL };
+
+    for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++)
+        if (types[i].status == p->status)
+            type = types[i].type;
+    /* Programs know by this that a conversation must be shortened. */
+    if (p->code != NULL && strcmp(p->code, "context_length_exceeded") == 0)
+        buf_str(&text, "prompt is too long: ");
+    buf_str(&text, p->text);
+    buf_fmt(b, "{\"type\":\"error\",\"error\":{\"type\":\"%s\",\"message\":", type);
+    buf_json(b, text.p, text.n);
+    buf_str(b, "},\"request_id\":null}");
+    buf_fini(&text);
 }

@@ -26,7 +26,11 @@ prb_set(struct problem *p, int status, const char *code, const char *fmt, ...);
 /* What an error of fdd means here. */
 void prb_from_error(struct problem *p, const struct fdc_error *e);
 void prb_from_status(struct problem *p, int status);
+/* Call fields by other names: each was and is, NULL behind the last; or NULL. */
+void prb_rename(struct problem *p, const char *const (*names)[2]);
 /* {"error":{...}} */
 void prb_json(const struct problem *p, struct buf *b);
+/* {"type":"error","error":{...}}, as Anthropic's API has it */
+void prb_json_messages(const struct problem *p, struct buf *b);
 
 #endif

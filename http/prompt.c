@@ -16,32 +16,71 @@ add_raw(const struct jr *j, uint32_t i, struct buf *b)
     buf_add(b, j->text + j->node[i].at, j->node[i].bytes);
 }
 
-/* Parts of a content: text alone, joined by line feeds. */
+/* transformers marks so the end of the message that goes on. */
+#define TAG  "CONTINUE_FINAL_MESSAGE_TAG"
+#define TAG_ TAG " "
+
+/* Text of a content: a string, or parts, joined by line feeds. 0; -1: no text. */
 static int
-add_parts(const struct jr *j, uint32_t i, struct buf *b, struct problem *bad)
+content_text(const struct jr *j, uint32_t i, struct buf *text)
+{
+    if (jr_type(j, i) == JR_STRING) {
+        jr_text(j, i, text);
+        return 0;
+    }
+    for (uint32_t k = i + 1; i < j->n && k < j->node[i].next; k = j->node[k].next) {
+        uint32_t type = jr_member(j, k, "type"), part = jr_member(j, k, "text");
+
+        if (text->n > 0)
+            buf_str(text, "\n");
+        if (jr_type(j, k) == JR_STRING)
+            jr_text(j, k, text);
+        else if (jr_type(j, part) == JR_STRING &&
+            (type == JR_NONE || jr_is(j, type, "text") || jr_is(j, type, "input_text") ||
+                jr_is(j, type, "output_text")))
+            jr_text(j, part, text);
+        else
+            return -1;
+    }
+    return 0;
+}
+
+static int
+add_content(const struct jr *j, uint32_t i, int goes_on, struct buf *b, struct problem *bad)
 {
     struct buf text = { NULL };
     int rc = 0;
 
-    for (uint32_t k = i + 1; k < j->node[i].next && rc == 0; k = j->node[k].next) {
-        uint32_t type = jr_member(j, k, "type"), part = jr_member(j, k, "text");
-
-        if (text.n > 0)
-            buf_str(&text, "\n");
-        if (jr_type(j, k) == JR_STRING)
-            jr_text(j, k, &text);
-        else if (jr_type(j, part) == JR_STRING &&
-            (type == JR_NONE || jr_is(j, type, "text") || jr_is(j, type, "input_text") ||
-                jr_is(j, type, "output_text")))
-            jr_text(j, part, &text);
-        else
-            rc = prb_field(bad, "messages",
-                "a content part that is not text: this model takes text alone");
+    if (jr_type(j, i) == JR_STRING && !goes_on) {
+        add_raw(j, i, b);
+        return 0;
     }
+    if (content_text(j, i, &text) != 0)
+        rc = prb_field(bad, "messages",
+            "a content part that is not text: this model takes text alone");
+    if (goes_on)
+        buf_str(&text, TAG_);
     if (rc == 0)
         buf_json(b, text.p != NULL ? text.p : "", text.n);
     buf_fini(&text);
     return rc;
+}
+
+/* Templates have three names for the same. */
+static void
+add_reasoning(const struct jr *j, uint32_t m, struct buf *b)
+{
+    static const char *const names[] = { "reasoning_content", "reasoning", "thinking" };
+    uint32_t from = JR_NONE;
+
+    for (size_t i = 0; i < 3; i++)
+        if (jr_type(j, from) != JR_STRING)
+            from = jr_member(j, m, names[i]);
+    for (size_t i = 0; i < 3 && jr_type(j, from) == JR_STRING; i++)
+        if (jr_member(j, m, names[i]) == JR_NONE) {
+            buf_fmt(b, ",\"%s\":", names[i]);
+            add_raw(j, from, b);
+        }
 }
 
 /* Arguments, which come as the text of an object, become that object. */
@@ -104,7 +143,7 @@ add_calls(const struct jr *j, uint32_t i, struct buf *b)
 }
 
 static int
-add_message(const struct jr *j, uint32_t m, struct buf *b, struct problem *bad)
+add_message(const struct jr *j, uint32_t m, int goes_on, struct buf *b, struct problem *bad)
 {
     const char *sep = "{";
     int rc = 0, has_content = 0;
@@ -119,10 +158,9 @@ add_message(const struct jr *j, uint32_t m, struct buf *b, struct problem *bad)
         sep = ",";
         add_raw(j, k, b);
         buf_str(b, ":");
-        if (is_content && jr_type(j, k + 1) == JR_ARRAY)
-            rc = add_parts(j, k + 1, b, bad);
-        else if (is_content && jr_type(j, k + 1) != JR_STRING &&
-            jr_type(j, k + 1) != JR_NULL)
+        if (is_content && (jr_type(j, k + 1) == JR_ARRAY || jr_type(j, k + 1) == JR_STRING))
+            rc = add_content(j, k + 1, goes_on, b, bad);
+        else if (is_content && jr_type(j, k + 1) != JR_NULL)
             rc = prb_field(bad, "messages",
                 "a message's content is %s; it must be a string, an array of parts or null",
                 jr_type_name(jr_type(j, k + 1)));
@@ -133,12 +171,14 @@ add_message(const struct jr *j, uint32_t m, struct buf *b, struct problem *bad)
     }
     if (rc == 0 && !has_content)
         buf_str(b, ",\"content\":null");
+    add_reasoning(j, m, b);
     buf_str(b, "}");
     return rc;
 }
 
 static int
-add_messages(const struct jr *j, uint32_t root, struct buf *b, struct problem *bad)
+add_messages(const struct jr *j, uint32_t root, int goes_on, struct buf *b,
+    struct problem *bad)
 {
     uint32_t i = jr_member(j, root, "messages");
     const char *sep = "{\"messages\":[";
@@ -154,7 +194,7 @@ add_messages(const struct jr *j, uint32_t root, struct buf *b, struct problem *b
     for (uint32_t m = i + 1; m < j->node[i].next && rc == 0; m = j->node[m].next) {
         buf_str(b, sep);
         sep = ",";
-        rc = add_message(j, m, b, bad);
+        rc = add_message(j, m, goes_on && j->node[m].next == j->node[i].next, b, bad);
     }
     buf_str(b, "]");
     return rc;
@@ -174,9 +214,11 @@ add_field(const struct jr *j, uint32_t root, const char *name, struct buf *b)
 }
 
 static int
-add_variables(const struct jr *j, uint32_t root, struct buf *b, struct problem *bad)
+add_variables(const struct jr *j, uint32_t root, int goes_on, struct buf *b,
+    struct problem *bad)
 {
     uint32_t more = jr_member(j, root, "chat_template_kwargs");
+    uint32_t effort = jr_member(j, root, "reasoning_effort");
     uint32_t begin = jr_member(j, root, "add_generation_prompt");
     uint32_t choice = jr_member(j, root, "tool_choice");
 
@@ -184,8 +226,11 @@ add_variables(const struct jr *j, uint32_t root, struct buf *b, struct problem *
         add_field(j, root, "tools", b);
     add_field(j, root, "documents", b);
     add_field(j, root, "reasoning_effort", b);
+    /* With an effort a model thinks that does so only when told. */
+    if (jr_type(j, effort) == JR_STRING && jr_member(j, more, "enable_thinking") == JR_NONE)
+        buf_fmt(b, ",\"enable_thinking\":%s", jr_is(j, effort, "none") ? "false" : "true");
     buf_fmt(b, ",\"add_generation_prompt\":%s",
-        jr_type(j, begin) == JR_FALSE ? "false" : "true");
+        goes_on || jr_type(j, begin) == JR_FALSE ? "false" : "true");
     if (more == JR_NONE || jr_type(j, more) == JR_NULL)
         return 0;
     if (jr_type(j, more) != JR_OBJECT)
@@ -204,19 +249,95 @@ add_variables(const struct jr *j, uint32_t root, struct buf *b, struct problem *
     return 0;
 }
 
+/* Blanks as Python's strip() has them, of ASCII. */
+static int
+is_blank(char c)
+{
+    return c == ' ' || (c >= '\t' && c <= '\r') || (c >= 0x1c && c <= 0x1f);
+}
+
+/* The last place of a text in another; n: none. */
+static size_t
+last_of(const char *p, size_t n, const char *what, size_t n_what)
+{
+    for (size_t at = n >= n_what ? n - n_what + 1 : 0; at > 0; at--)
+        if (memcmp(p + at - 1, what, n_what) == 0)
+            return at - 1;
+    return n;
+}
+
+/* Is the message there that goes on? A template may leave some of it out. */
+static int
+holds_final(const struct jr *j, uint32_t root, const struct fdchat_prompt *p)
+{
+    uint32_t i = jr_member(j, root, "messages"), last = JR_NONE;
+    struct buf text = { NULL };
+    size_t from = 0, n;
+    int yes;
+
+    for (uint32_t m = i + 1; m < j->node[i].next; m = j->node[m].next)
+        last = m;
+    (void)content_text(j, jr_member(j, last, "content"), &text);
+    n = text.n;
+    while (from < n && is_blank(text.p[from]))
+        from++;
+    while (n > from && is_blank(text.p[n - 1]))
+        n--;
+    yes = n == from || last_of(p->text, p->bytes, text.p + from, n - from) < p->bytes;
+    buf_fini(&text);
+    return yes;
+}
+
+/* Cut behind the final message, where transformers does. */
+static int
+cut(const struct jr *j, uint32_t root, struct fdchat_prompt *p, struct problem *bad)
+{
+    size_t at = last_of(p->text, p->bytes, TAG, sizeof(TAG) - 1);
+
+    if (at == p->bytes || !holds_final(j, root, p))
+        return prb_field(bad, "continue_final_message",
+            "the final message cannot be continued: it has no text, or the model's chat "
+            "template does not write it as it is");
+    if (p->bytes - at < sizeof(TAG_) - 1 || p->text[at + sizeof(TAG) - 1] != ' ')
+        while (at > 0 && is_blank(p->text[at - 1]))
+            at--;
+    p->bytes = at;
+    p->text[at] = '\0';
+    while (p->n_span > 0 && p->spans[p->n_span - 1].at >= at)
+        p->n_span--;
+    if (p->n_span > 0 && p->spans[p->n_span - 1].at + p->spans[p->n_span - 1].bytes > at)
+        p->spans[p->n_span - 1].bytes = at - p->spans[p->n_span - 1].at;
+    return 0;
+}
+
+void
+model_echo(const struct jr *j, uint32_t root, struct buf *ret)
+{
+    uint32_t i = jr_member(j, root, "messages"), last = JR_NONE;
+    uint32_t begin = jr_member(j, root, "add_generation_prompt");
+    int goes_on = jr_type(j, jr_member(j, root, "continue_final_message")) == JR_TRUE;
+
+    for (uint32_t m = i + 1; i != JR_NONE && m < j->node[i].next; m = j->node[m].next)
+        last = m;
+    if (goes_on || jr_type(j, begin) == JR_FALSE ||
+        jr_is(j, jr_member(j, last, "role"), "assistant"))
+        (void)content_text(j, jr_member(j, last, "content"), ret);
+}
+
 int
 model_render(const struct model *m, const struct jr *j, uint32_t root,
     struct fdchat_prompt *ret, struct problem *bad)
 {
     char err[FDCHAT_ERR_BYTES] = "";
+    int goes_on = jr_type(j, jr_member(j, root, "continue_final_message")) == JR_TRUE;
     struct buf b = { NULL };
     int rc;
 
     if (m->chat == NULL)
         return prb_set(bad, 400, "no_chat_template", "%s", m->why_no_chat);
-    rc = add_messages(j, root, &b, bad);
+    rc = add_messages(j, root, goes_on, &b, bad);
     if (rc == 0)
-        rc = add_variables(j, root, &b, bad);
+        rc = add_variables(j, root, goes_on, &b, bad);
     buf_str(&b, "}");
     if (rc == 0 && b.failed)
         rc = prb_set(bad, 503, "out_of_memory", "out of memory");
@@ -233,6 +354,11 @@ model_render(const struct model *m, const struct jr *j, uint32_t root,
         else if (rc != 0)
             rc = prb_field(bad, "messages", "the model's chat template refuses this: %s",
                 err);
+        else if (goes_on) {
+            rc = cut(j, root, ret, bad);
+            if (rc != 0)
+                fdchat_prompt_free(ret);
+        }
     }
     buf_fini(&b);
     return rc;

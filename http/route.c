@@ -30,6 +30,15 @@ rt_path(unsigned path)
     return path < N_ROUTES ? routes[path].path : "other";
 }
 
+void
+rt_error(const char *path, const struct problem *p, struct buf *b)
+{
+    if (strncmp(path, "/v1/messages", 12) == 0)
+        prb_json_messages(p, b);
+    else
+        prb_json(p, b);
+}
+
 /* The path without http.root_path. */
 static struct h1_str
 own_path(const struct conn *c)
@@ -151,8 +160,7 @@ check_type(const struct conn *c, struct problem *bad)
 static int
 not_found(const struct conn *c, struct problem *bad)
 {
-    static const char *const known[] = { "/v1/embeddings", "/v1/responses",
-        "/v1/messages", "/v1/messages/count_tokens", "/v1/audio/transcriptions",
+    static const char *const known[] = { "/v1/embeddings", "/v1/audio/transcriptions",
         "/v1/images/generations", "/v1/moderations", "/v1/files", "/v1/batches",
         "/v1/rerank", "/v1/score", "/pooling" };
     struct h1_str p = own_path(c);
@@ -160,12 +168,12 @@ not_found(const struct conn *c, struct problem *bad)
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
         if (strlen(known[i]) == p.n && memcmp(known[i], c->in.p + p.at, p.n) == 0)
             return prb_set(bad, 404, "not_offered",
-                "fdd-http does not offer %s; it has /v1/chat/completions, /v1/completions and "
-                "/v1/models",
+                "fdd-http does not offer %s; it has /v1/chat/completions, /v1/completions, "
+                "/v1/responses, /v1/messages and /v1/models",
                 known[i]);
     return prb_set(bad, 404, "unknown_path",
-        "no such path; there are /v1/chat/completions, /v1/completions, /v1/models, /tokenize, "
-        "/detokenize, /health, /version and /metrics");
+        "no such path; there are /v1/chat/completions, /v1/completions, /v1/responses, "
+        "/v1/messages, /v1/models, /tokenize, /detokenize, /health, /version and /metrics");
 }
 
 void
@@ -202,7 +210,7 @@ rt_handle(struct conn *c)
         struct buf b = { NULL };
 
         (void)snprintf(headers, sizeof(headers), "Allow: %s\r\n", other->method_name);
-        prb_json(&bad, &b);
+        rt_error(other->path, &bad, &b);
         conn_reply(c, 405, "application/json", headers, b.p, b.n);
         buf_fini(&b);
     }

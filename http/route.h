@@ -11,6 +11,11 @@ void rt_handle(struct conn *c);
 /* The path of an index, for logs: never what a client wrote. */
 const char *rt_path(unsigned path);
 
+/* An error as the API of the path writes it. */
+struct problem;
+struct buf;
+void rt_error(const char *path, const struct problem *p, struct buf *b);
+
 /* The handlers. */
 #define ROUTE(method, path, fn, open) void fn(struct conn *c);
 #include "http/tbl/routes.h"

@@ -92,18 +92,29 @@ put_bytes(struct buf *b, const char *p, size_t n)
     buf_str(b, "]");
 }
 
+/* A token as a string: its text, or return_tokens_as_token_ids. */
 static void
-put_token(struct buf *b, const char *p, size_t n, float logprob)
+put_name(const struct gen *g, struct buf *b, uint32_t id, const char *p, size_t n)
+{
+    if (g->a.as_ids == 1)
+        buf_fmt(b, "\"token_id:%u\"", id);
+    else
+        buf_json(b, p, n);
+}
+
+static void
+put_token(const struct gen *g, struct buf *b, const char *p, size_t n,
+    const struct fdc_logprob *l)
 {
     buf_str(b, "{\"token\":");
-    buf_json(b, p, n);
+    put_name(g, b, l->id, p, n);
     buf_str(b, ",\"logprob\":");
-    buf_real(b, (double)logprob);
+    buf_real(b, (double)l->logprob);
     put_bytes(b, p, n);
 }
 
 static void
-chat_logprobs(struct choice *ch, const struct fdc_event *ev)
+chat_logprobs(const struct gen *g, struct choice *ch, const struct fdc_event *ev)
 {
     struct buf *b = &ch->lp;
     size_t n;
@@ -115,7 +126,7 @@ chat_logprobs(struct choice *ch, const struct fdc_event *ev)
 
         if (i > 1)
             buf_str(b, ",");
-        put_token(b, p, n, ch->taken[i].logprob);
+        put_token(g, b, p, n, &ch->taken[i]);
         buf_str(b, i == 0 ? ",\"top_logprobs\":[" : "}");
     }
     buf_str(b, "]}");
@@ -132,19 +143,20 @@ characters(const char *p, size_t n)
 }
 
 static void
-put_top(struct choice *ch, const struct fdc_event *ev, uint32_t i, const char *sep)
+put_top(const struct gen *g, struct choice *ch, const struct fdc_event *ev, uint32_t i,
+    const char *sep)
 {
     size_t n;
     const char *p = fdc_event_text(ev, i, &n);
 
     buf_str(&ch->lp_top, sep);
-    buf_json(&ch->lp_top, p, n);
+    put_name(g, &ch->lp_top, ch->taken[i].id, p, n);
     buf_str(&ch->lp_top, ":");
     buf_real(&ch->lp_top, (double)ch->taken[i].logprob);
 }
 
 static void
-text_logprobs(struct choice *ch, const struct fdc_event *ev)
+text_logprobs(const struct gen *g, struct choice *ch, const struct fdc_event *ev)
 {
     const char *sep = ch->lp.n > 0 ? "," : "";
     int has_taken = 0;
@@ -152,7 +164,7 @@ text_logprobs(struct choice *ch, const struct fdc_event *ev)
     const char *p = fdc_event_text(ev, 0, &n);
 
     buf_str(&ch->lp, sep);
-    buf_json(&ch->lp, p, n);
+    put_name(g, &ch->lp, ch->taken[0].id, p, n);
     buf_str(&ch->lp_values, sep);
     buf_real(&ch->lp_values, (double)ch->taken[0].logprob);
     buf_fmt(&ch->lp_offset, "%s%u", sep, ch->offset);
@@ -160,10 +172,10 @@ text_logprobs(struct choice *ch, const struct fdc_event *ev)
     buf_fmt(&ch->lp_top, "%s{", sep);
     for (uint32_t i = 1; i < ch->n_taken; i++) {
         has_taken |= ch->taken[i].id == ch->taken[0].id;
-        put_top(ch, ev, i, i > 1 ? "," : "");
+        put_top(g, ch, ev, i, i > 1 ? "," : "");
     }
     if (!has_taken)
-        put_top(ch, ev, 0, ch->n_taken > 1 ? "," : "");
+        put_top(g, ch, ev, 0, ch->n_taken > 1 ? "," : "");
     buf_str(&ch->lp_top, "}");
 }
 
@@ -173,29 +185,121 @@ shp_logprobs(struct gen *g, struct choice *ch, const struct fdc_event *ev)
     if (ev->n != ch->n_taken || ev->n == 0)
         return;
     if (g->a.is_chat)
-        chat_logprobs(ch, ev);
+        chat_logprobs(g, ch, ev);
     else
-        text_logprobs(ch, ev);
+        text_logprobs(g, ch, ev);
     ch->n_taken = 0;
 }
 
+/* Its place among the alternatives, from 1; 0: it is none of them. */
+static uint32_t
+rank_of(const struct choice *s, uint32_t id)
+{
+    for (uint32_t i = 1; i < s->n_taken; i++)
+        if (s->taken[i].id == id)
+            return i;
+    return 0;
+}
+
+/* An element of prompt_logprobs, as vLLM has it: by id, the token's own first. */
+static void
+put_prompt_logprob(const struct gen *g, struct prompt *p, const struct fdc_event *ev)
+{
+    struct choice *s = &p->scored;
+    struct buf *b = &p->lp;
+    uint32_t most = (uint32_t)g->a.prompt_logprobs + 1;
+
+    buf_str(b, ",{");
+    for (uint32_t i = 0; i < s->n_taken && i < most; i++) {
+        uint32_t rank = rank_of(s, s->taken[i].id);
+        size_t n;
+        const char *text = fdc_event_text(ev, i, &n);
+
+        if (i > 0 && s->taken[i].id == s->taken[0].id)
+            continue;
+        buf_fmt(b, "%s\"%u\":{\"logprob\":", i > 0 ? "," : "", s->taken[i].id);
+        buf_real(b, (double)s->taken[i].logprob);
+        if (rank != 0)
+            buf_fmt(b, ",\"rank\":%u,\"decoded_token\":", rank);
+        else
+            buf_str(b, ",\"rank\":null,\"decoded_token\":");
+        buf_json(b, text, n);
+        buf_str(b, "}");
+    }
+    buf_str(b, "}");
+}
+
 void
-shp_prompt_logprobs(struct prompt *p, const struct fdc_event *ev)
+shp_prompt_logprobs(const struct gen *g, struct prompt *p, const struct fdc_event *ev)
 {
     struct choice *s = &p->scored;
     uint32_t at = s->offset;
 
     if (ev->n != s->n_taken || ev->n == 0)
         return;
-    buf_add(&p->starts, &at, sizeof(at));
-    text_logprobs(s, ev);
-    s->lp_offset.n = 0;
+    if (g->a.prompt_logprobs >= 0)
+        put_prompt_logprob(g, p, ev);
+    if (g->a.echo == 1 && g->a.logprobs >= 0 && !g->a.is_chat) {
+        /* there may be more, for prompt_logprobs */
+        if (s->n_taken > (uint32_t)g->a.logprobs + 1)
+            s->n_taken = (uint32_t)g->a.logprobs + 1;
+        buf_add(&p->starts, &at, sizeof(at));
+        text_logprobs(g, s, ev);
+        s->lp_offset.n = 0;
+    }
     s->n_taken = 0;
+}
+
+/* ---- ids ---------------------------------------------------------------------------------- */
+
+static void
+add_ids(struct buf *b, const struct fdc_event *ev)
+{
+    for (uint32_t i = 0; i < ev->n; i++)
+        buf_fmt(b, "%s%u", b->n > 0 ? "," : "", ev->ids[i]);
+}
+
+void
+shp_prompt_ids(struct prompt *p, const struct fdc_event *ev)
+{
+    if (ev->position == 0 && ev->n > 0)
+        p->first_id = ev->ids[0];
+    add_ids(&p->seen, ev);
+}
+
+void
+shp_ids(const struct gen *g, struct choice *ch, const struct fdc_event *ev)
+{
+    if (g->a.return_ids == 1)
+        add_ids(&ch->ids, ev);
+}
+
+static void
+put_ids(struct buf *b, const char *name, const struct buf *ids)
+{
+    buf_fmt(b, ",\"%s\":[", name);
+    buf_add(b, ids->p, ids->n);
+    buf_str(b, "]");
+}
+
+/* Of a prompt, once: its ids in the first event, or whole; its logprobs. */
+static void
+put_prompt(const struct gen *g, struct prompt *p, struct buf *b)
+{
+    if (g->a.return_ids == 1 && !p->seen_is_sent)
+        put_ids(b, "prompt_token_ids", &p->seen);
+    if (g->a.stream == 1 || g->a.is_chat)
+        p->seen_is_sent = 1;
+    if (g->a.prompt_logprobs >= 0) {
+        buf_str(b, ",\"prompt_logprobs\":[null");
+        buf_add(b, p->lp.p, p->lp.n);
+        buf_str(b, "]");
+    }
 }
 
 /* The first token has no logprob; its text is what the others leave of the prompt's. */
 static void
-echo_logprobs(const struct prompt *p, struct choice *ch)
+echo_logprobs(const struct gen *g, const struct prompt *p, struct choice *ch)
 {
     uint32_t all = characters(p->echo.p != NULL ? p->echo.p : "", p->echo.n), first, at;
     size_t n = 0;
@@ -206,7 +310,7 @@ echo_logprobs(const struct prompt *p, struct choice *ch)
         if (k > first)
             break;
     }
-    buf_json(&ch->lp, p->echo.p != NULL ? p->echo.p : "", n);
+    put_name(g, &ch->lp, p->first_id, p->echo.p != NULL ? p->echo.p : "", n);
     buf_str(&ch->lp_values, "null");
     buf_str(&ch->lp_top, "null");
     buf_str(&ch->lp_offset, "0");
@@ -236,8 +340,8 @@ shp_echo(struct gen *g, struct prompt *p)
 
         ch->text.failed |= p->echo.failed || p->starts.failed;
         buf_add(&ch->text, p->echo.p, p->echo.n);
-        if (g->a.logprobs >= 0)
-            echo_logprobs(p, ch);
+        if (g->a.logprobs >= 0 && !g->a.is_chat)
+            echo_logprobs(g, p, ch);
     }
 }
 
@@ -333,7 +437,7 @@ int
 shp_has_news(const struct gen *g, const struct choice *ch)
 {
     return ch->text.n > 0 || ch->reasoning.n > 0 || ch->calls.n > 0 || ch->args.n > 0 ||
-        ch->lp.n > 0 || (ch->finish != NULL && !ch->finish_sent) ||
+        ch->lp.n > 0 || ch->ids.n > 0 || (ch->finish != NULL && !ch->finish_sent) ||
         (g->a.is_chat && !ch->role_sent);
 }
 
@@ -341,7 +445,7 @@ static void
 forget(struct choice *ch)
 {
     ch->text.n = ch->reasoning.n = ch->calls.n = 0;
-    ch->lp.n = ch->lp_values.n = ch->lp_top.n = ch->lp_offset.n = 0;
+    ch->lp.n = ch->lp_values.n = ch->lp_top.n = ch->lp_offset.n = ch->ids.n = 0;
 }
 
 static void
@@ -374,6 +478,8 @@ end_event(struct gen *g, struct buf *b)
 {
     g->g->met.events++;
     buf_str(b, "}]");
+    if (g->a.is_chat && g->a.return_ids == 1 && !g->prompt[0].seen_is_sent)
+        put_prompt(g, &g->prompt[0], b);
     if (g->a.continuous_usage) {
         buf_str(b, ",\"usage\":");
         put_usage(g, b);
@@ -407,6 +513,10 @@ shp_event(struct gen *g, struct choice *ch, struct buf *b)
     }
     put_logprobs(g, ch, b);
     put_finish(g, ch, b);
+    if (g->a.return_ids == 1)
+        put_ids(b, "token_ids", &ch->ids);
+    if (!g->a.is_chat)
+        put_prompt(g, &g->prompt[ch->index / g->a.n], b);
     end_event(g, b);
     ch->finish_sent = ch->finish != NULL;
     forget(ch);
@@ -459,9 +569,33 @@ shp_whole(struct gen *g, struct buf *b)
         }
         put_logprobs(g, ch, b);
         put_finish(g, ch, b);
+        if (g->a.return_ids == 1)
+            put_ids(b, "token_ids", &ch->ids);
+        if (!g->a.is_chat)
+            put_prompt(g, &g->prompt[i / g->a.n], b);
         buf_str(b, "}");
     }
     buf_str(b, "],\"usage\":");
     put_usage(g, b);
+    if (g->a.is_chat && g->n_prompt > 0)
+        put_prompt(g, &g->prompt[0], b);
     buf_str(b, "}\n");
 }
+
+static void
+end_stream(struct gen *g, struct buf *b)
+{
+    if (g->bad.status != 0) {
+        buf_str(b, "data: ");
+        prb_json(&g->bad, b);
+        buf_str(b, "\n\n");
+    } else if (g->a.include_usage) {
+        shp_usage_event(g, b);
+    }
+    buf_str(b, "data: [DONE]\n\n");
+}
+
+const struct face face_text = { "cmpl-", 0, NULL, NULL, shp_begin, shp_piece,
+    shp_has_news, shp_event, end_stream, shp_whole, ": still there\n\n", NULL };
+const struct face face_chat = { "chatcmpl-", 1, NULL, NULL, shp_begin, shp_piece,
+    shp_has_news, shp_event, end_stream, shp_whole, ": still there\n\n", NULL };

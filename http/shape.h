@@ -18,7 +18,10 @@ void shp_piece(struct gen *g, struct choice *ch, const struct fdchat_piece *p);
 /* TOKEN_TEXT: the texts of the tokens that ch->taken has. */
 void shp_logprobs(struct gen *g, struct choice *ch, const struct fdc_event *ev);
 /* The same of a prompt. */
-void shp_prompt_logprobs(struct prompt *p, const struct fdc_event *ev);
+void shp_prompt_logprobs(const struct gen *g, struct prompt *p, const struct fdc_event *ev);
+/* PROMPT_IDS, IDS. */
+void shp_prompt_ids(struct prompt *p, const struct fdc_event *ev);
+void shp_ids(const struct gen *g, struct choice *ch, const struct fdc_event *ev);
 /* The prompt, and its logprobs, before the text of all its choices, once. */
 void shp_echo(struct gen *g, struct prompt *p);
 /* Set g->prefix. */

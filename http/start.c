@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* From a body to requests of fdd: /v1/completions and /v1/chat/completions. */
+/* From a body to requests of fdd. */
 #include "config.h"
 
 #include <stdio.h>
@@ -12,6 +12,7 @@
 #include "http/conn.h"
 #include "http/gen.h"
 #include "http/gen_priv.h"
+#include "http/items.h"
 #include "http/route.h"
 #include "http/shape.h"
 
@@ -24,6 +25,7 @@ struct start {
     struct gw *gw;
     struct conn *c; /* NULL: the client has left */
     struct gen *g;
+    const struct face *face;
     struct buf body; /* of a request that a prep thread reads */
     size_t held;
     struct model *models[SRV_MAX]; /* references */
@@ -180,6 +182,8 @@ chat_prompt(struct gen *g, struct problem *bad)
     if (make_prompts(g, 1, bad) != 0 || model_render(g->model, &g->a.j, 0, &text, bad) != 0)
         return -1;
     p = &g->prompt[0];
+    if (g->a.echo == 1)
+        model_echo(&g->a.j, 0, &p->echo);
     p->text = malloc(text.bytes + 1);
     rc = p->text == NULL ? no_memory(bad) : make_answers(g, &text, bad);
     if (p->text != NULL) {
@@ -230,7 +234,7 @@ name_user(struct gen *g)
 static void
 name_it(struct gen *g)
 {
-    const char *kind = g->a.is_chat ? "chatcmpl-" : "cmpl-";
+    const char *kind = g->face->id;
     uint64_t r[2] = { 0, 0 };
 
     if (g->a.id.n > 0)
@@ -296,7 +300,15 @@ check_prompts(const struct gen *g, struct problem *bad)
 static int
 read_request(struct gen *g, const struct start *s, struct problem *bad)
 {
-    if (ask_read(&g->a, g->src, g->n_src, g->a.is_chat, bad) != 0)
+    const struct face *face = g->face;
+
+    if (face->translate != NULL) {
+        if (itm_translate(g, g->src, g->n_src, bad) != 0)
+            return -1;
+        g->src = g->body.p;
+        g->n_src = g->body.n;
+    }
+    if (ask_read(&g->a, g->src, g->n_src, face->is_chat, bad) != 0)
         return -1;
     if (s->in_vain.status != 0) {
         *bad = s->in_vain;
@@ -305,18 +317,17 @@ read_request(struct gen *g, const struct start *s, struct problem *bad)
     if (choose(g, s, bad) != 0)
         return -1;
     /* A text is its own echo; ids are turned into text by the daemon. */
-    if (g->a.echo == 1 && (g->a.logprobs >= 0 || !is_text(g)))
+    if (g->a.echo == 1 && !face->is_chat &&
+        (g->a.logprobs >= 0 || !is_text(g) || g->a.truncate != ASK_I32_UNSET))
         g->a.p.flags |= FDC_F_PROMPT_TEXT;
-    if (g->a.echo == 1 && g->a.logprobs >= 0)
-        g->a.p.prompt_logprobs = g->a.logprobs;
-    if ((g->a.is_chat ? chat_prompt(g, bad) : text_prompts(g, bad)) != 0)
+    if ((g->face->is_chat ? chat_prompt(g, bad) : text_prompts(g, bad)) != 0)
         return -1;
     /* What a client has written whole is its own to mark up; in a conversation only the
      * template's words are (their spans are not). */
     g->a.p.flags |= FDC_F_PARSE_SPECIAL;
     /* A parser tells a special token from text that reads the same. A daemon that gives
      * files out sends them apart. */
-    if (g->a.is_chat && g->model->format != NULL &&
+    if (g->face->is_chat && g->model->format != NULL &&
         (g->model->info.offers & FDC_HAS_FILE) != 0)
         g->a.p.flags |= FDC_F_ALONE;
     return check_prompts(g, bad);
@@ -342,13 +353,14 @@ begin(struct gen *g, struct problem *bad)
     name_user(g);
     name_it(g);
     g->created_s = (int64_t)time(NULL);
-    shp_begin(g);
+    if (g->face->begin != NULL)
+        g->face->begin(g);
     g->c->work = g;
     g->c->drop = gen_drop;
     g->c->flush = gen_flush;
     g->c->tick = gen_tick;
     g->g->met.streams++;
-    gen_submit(g);
+    gen_truncate(g);
     return 0;
 }
 
@@ -369,10 +381,12 @@ discard(struct gen *g)
 }
 
 static void
-refuse(struct conn *c, struct gen *g, const struct problem *bad)
+refuse(struct start *s, struct problem *bad)
 {
-    discard(g);
-    conn_problem(c, bad);
+    discard(s->g);
+    s->g = NULL;
+    prb_rename(bad, s->face->names);
+    conn_problem(s->c, bad);
 }
 
 /* On a prep thread: what is large is given back here, too. */
@@ -386,6 +400,7 @@ prepare(struct prep_job *job)
     } else {
         s->rc = read_request(s->g, s, &s->bad);
         ask_forget(&s->g->a);
+        buf_fini(&s->g->body);
     }
     s->g->src = NULL;
     buf_fini(&s->body);
@@ -406,10 +421,8 @@ prepared(struct post *p)
     if (c != NULL) {
         c->work = NULL;
         c->drop = NULL;
-        if (s->g == NULL)
-            conn_problem(c, &s->bad);
-        else if (begin(s->g, &s->bad) != 0)
-            refuse(c, s->g, &s->bad);
+        if (s->g == NULL || begin(s->g, &s->bad) != 0)
+            refuse(s, &s->bad);
         conn_dirty(c);
     } else {
         discard(s->g);
@@ -463,7 +476,7 @@ look_for_fdd(const struct conn *c, struct problem *bad)
 }
 
 static void
-start(struct conn *c, int is_chat)
+start(struct conn *c, const struct face *face)
 {
     struct gen *g = calloc(1, sizeof(*g));
     struct start *s = calloc(1, sizeof(*s));
@@ -482,7 +495,7 @@ start(struct conn *c, int is_chat)
     look_for_fdd(c, &s->in_vain);
     g->g = c->g;
     g->c = c;
-    g->a.is_chat = is_chat;
+    g->face = s->face = face;
     g->is_literal =
         c->g->par->chat_special_in_content == PAR_CHAT_SPECIAL_IN_CONTENT_LITERAL;
     g->began_ms = g->event_ms = c->g->now_ms;
@@ -493,12 +506,13 @@ start(struct conn *c, int is_chat)
     g->src = c->body;
     g->n_src = c->body_n;
     if (read_request(g, s, &bad) != 0) {
-        refuse(c, g, &bad);
+        refuse(s, &bad);
     } else {
         ask_forget(&g->a);
+        buf_fini(&g->body);
         conn_forget(c);
         if (begin(g, &bad) != 0)
-            refuse(c, g, &bad);
+            refuse(s, &bad);
     }
     free_start(s);
 }
@@ -506,11 +520,23 @@ start(struct conn *c, int is_chat)
 void
 rt_completions(struct conn *c)
 {
-    start(c, 0);
+    start(c, &face_text);
 }
 
 void
 rt_chat(struct conn *c)
 {
-    start(c, 1);
+    start(c, &face_chat);
+}
+
+void
+rt_messages(struct conn *c)
+{
+    start(c, &face_messages);
+}
+
+void
+rt_responses(struct conn *c)
+{
+    start(c, &face_responses);
 }

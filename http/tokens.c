@@ -8,6 +8,7 @@
 
 #include "http/ask.h"
 #include "http/conn.h"
+#include "http/messages.h"
 #include "http/route.h"
 
 /* A body that is being read. */
@@ -23,6 +24,8 @@ struct reading {
     struct model *models[SRV_MAX]; /* references */
     size_t n_model;
     struct model *model; /* the chosen one: a reference */
+    int is_literal;      /* names of special tokens in messages are text */
+    int is_count;        /* a body of /v1/messages, whose tokens are counted */
     int rc;
     struct problem bad;
 };
@@ -59,6 +62,12 @@ shape(struct link_job *job)
 }
 
 static void
+shape_count(struct link_job *job)
+{
+    buf_fmt(&job->out, "{\"input_tokens\":%zu}\n", job->n_ids);
+}
+
+static void
 done(struct link_job *job)
 {
     struct conn *c = job->arg;
@@ -83,6 +92,32 @@ done(struct link_job *job)
 
 /* ---- request ------------------------------------------------------------------------ */
 
+/* As chat completions submit it. */
+static int
+conversation(struct reading *r, const struct jr *j)
+{
+    struct link_job *job = r->to;
+    struct fdchat_prompt p = { NULL };
+    struct buf b = { NULL };
+
+    if (model_render(r->model, j, 0, &p, &r->bad) != 0)
+        return -1;
+    buf_add(&b, p.text, p.bytes);
+    job->text = b.p;
+    job->n_text = b.n;
+    job->spans = r->is_literal ? calloc(p.n_span + 1, sizeof(*job->spans)) : NULL;
+    for (size_t i = 0; job->spans != NULL && i < p.n_span; i++)
+        if (p.spans[i].bytes > 0)
+            job->spans[job->n_spans++] =
+                (struct fdc_span){ (uint32_t)p.spans[i].at, (uint32_t)p.spans[i].bytes };
+    fdchat_prompt_free(&p);
+    if (jr_type(j, jr_member(j, 0, "add_special_tokens")) != JR_TRUE)
+        job->flags = FDC_F_NO_SPECIAL;
+    return b.failed || (r->is_literal && job->spans == NULL)
+        ? prb_set(&r->bad, 503, "out_of_memory", "out of memory")
+        : 0;
+}
+
 /* The text to tokenize: prompt, or the conversation in the model's template. */
 static int
 text_of(struct reading *r, const struct jr *j)
@@ -99,13 +134,7 @@ text_of(struct reading *r, const struct jr *j)
         jr_text(j, prompt, &b);
         buf_add(&b, "", 0);
     } else if (jr_member(j, 0, "messages") != JR_NONE) {
-        struct fdchat_prompt text;
-
-        if (model_render(r->model, j, 0, &text, bad) != 0)
-            return -1;
-        buf_add(&b, text.text, text.bytes);
-        fdchat_prompt_free(&text);
-        special = jr_type(j, jr_member(j, 0, "add_special_tokens")) == JR_TRUE;
+        return conversation(r, j);
     } else {
         return prb_field(bad, "prompt", "prompt must be a string, or messages an array");
     }
@@ -147,6 +176,24 @@ choose(struct reading *r, const struct jr *j)
     return 0;
 }
 
+/* A body of /v1/messages. */
+static int
+count_of(struct reading *r, const struct jr *j)
+{
+    struct buf body = { NULL }, ignored = { NULL };
+    struct jr chat = { NULL };
+    int rc = msg_translate(j, 1, &body, &ignored, &r->bad);
+
+    if (rc == 0)
+        rc = ask_json(&chat, body.p, body.n, &r->bad);
+    if (rc == 0)
+        rc = conversation(r, &chat);
+    jr_fini(&chat);
+    buf_fini(&body);
+    buf_fini(&ignored);
+    return rc;
+}
+
 /* In the loop, or on a prep thread. */
 static void
 read_body(struct prep_job *job)
@@ -157,7 +204,10 @@ read_body(struct prep_job *job)
     r->rc = -1;
     if (!atomic_load(&job->is_cancelled) &&
         ask_json(&j, r->src, r->n_src, &r->bad) == 0 && choose(r, &j) == 0)
-        r->rc = r->to->kind == LNK_TOKENIZE ? text_of(r, &j) : ids_of(r, &j);
+        r->rc = r->is_count ? count_of(r, &j)
+            : r->to->kind == LNK_TOKENIZE
+            ? text_of(r, &j)
+            : ids_of(r, &j);
     jr_fini(&j);
     buf_fini(&r->body);
 }
@@ -207,7 +257,7 @@ drop_reading(struct conn *c)
 }
 
 static void
-take(struct conn *c, enum link_kind kind)
+take(struct conn *c, enum link_kind kind, int is_count)
 {
     struct link_job *to = link_job_new(kind, done, NULL);
     struct reading *r = calloc(1, sizeof(*r));
@@ -221,7 +271,10 @@ take(struct conn *c, enum link_kind kind)
         conn_problem(c, &bad);
         return;
     }
-    to->shape = shape;
+    to->shape = is_count ? shape_count : shape;
+    r->is_count = is_count;
+    r->is_literal =
+        c->g->par->chat_special_in_content == PAR_CHAT_SPECIAL_IN_CONTENT_LITERAL;
     r->gw = c->g;
     r->c = c;
     r->to = to;
@@ -248,11 +301,18 @@ take(struct conn *c, enum link_kind kind)
 void
 rt_tokenize(struct conn *c)
 {
-    take(c, LNK_TOKENIZE);
+    take(c, LNK_TOKENIZE, 0);
+}
+
+/* Anthropic's: the tokens of a body of /v1/messages. */
+void
+rt_count_tokens(struct conn *c)
+{
+    take(c, LNK_TOKENIZE, 1);
 }
 
 void
 rt_detokenize(struct conn *c)
 {
-    take(c, LNK_DETOKENIZE);
+    take(c, LNK_DETOKENIZE, 0);
 }

@@ -106,12 +106,26 @@ int
 fdc_tokenize(fdc_t *s, const char *text, size_t n_bytes, uint32_t flags,
     uint32_t **ret_ids, size_t *ret_n, int timeout_ms)
 {
+    return fdc_tokenize_spans(s, text, n_bytes, flags, NULL, 0, ret_ids, ret_n, timeout_ms);
+}
+
+int
+fdc_tokenize_spans(fdc_t *s, const char *text, size_t n_bytes, uint32_t flags,
+    const struct fdc_span *spans, size_t n_spans, uint32_t **ret_ids, size_t *ret_n,
+    int timeout_ms)
+{
     struct blob b = { .type = FDP_IT_PROMPT_TEXT, .prompt = text, .prompt_bytes = n_bytes };
     struct growing g = { .type = FDP_T_PROMPT_IDS, .size = 4 };
+    struct fdc_params p;
     int rc;
 
-    if (ret_ids == NULL || ret_n == NULL)
+    if (ret_ids == NULL || ret_n == NULL || (spans == NULL && n_spans != 0) ||
+        n_spans > UINT32_MAX)
         return FDP_E_INVAL;
+    fdc_params_init(&p);
+    p.spans = spans;
+    p.n_spans = (uint32_t)n_spans;
+    b.p = &p;
     if (flags & FDC_LITERAL)
         flags &= ~(FDC_LITERAL | FDP_F_PARSE_SPECIAL);
     else

@@ -186,6 +186,11 @@ int fdc_dispatch(fdc_t *s);
  * that *ret_n does not count. */
 int fdc_tokenize(fdc_t *s, const char *text, size_t n_bytes, uint32_t flags,
     uint32_t **ret_ids, size_t *ret_n, int timeout_ms);
+/* The same of a text in which names of special tokens are text in the spans, as in a
+ * request with fdc_params.spans. */
+int fdc_tokenize_spans(fdc_t *s, const char *text, size_t n_bytes, uint32_t flags,
+    const struct fdc_span *spans, size_t n_spans, uint32_t **ret_ids, size_t *ret_n,
+    int timeout_ms);
 int fdc_detokenize(fdc_t *s, const uint32_t *ids, size_t n_ids, uint32_t flags,
     char **ret_text, size_t *ret_n, int timeout_ms);
 /* One of the model's files: "chat_template.jinja", "tokenizer_config.json",

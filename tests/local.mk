@@ -467,6 +467,8 @@ GATEWAY_TESTS = \
 	%D%/gateway/G09-stopped.sh \
 	%D%/gateway/G01-clients.sh \
 	%D%/gateway/G02-fields.sh \
+	%D%/gateway/G03-messages.sh \
+	%D%/gateway/G03-responses.sh \
 	%D%/gateway/G03-streams.sh \
 	%D%/gateway/G04-logprobs.sh \
 	%D%/gateway/G05-status.sh \
@@ -478,14 +480,22 @@ GATEWAY_TESTS = \
 	%D%/gateway/G13-shares.sh \
 	%D%/gateway/G14-death.sh \
 	%D%/gateway/G15-drain.sh \
+	%D%/gateway/G16-templates.sh \
+	%D%/gateway/G17-endless.sh \
+	%D%/gateway/G18-special.sh \
+	%D%/gateway/G19-parsers.sh \
+	%D%/gateway/G20-arguments.sh \
 	%D%/gateway/G21-calls.sh \
+	%D%/gateway/G22-metrics.sh \
 	%D%/gateway/bodies.sh \
 	%D%/gateway/loops.sh \
 	%D%/gateway/models.sh \
 	%D%/gateway/users.sh
 SYS_HELPERS = %D%/bench/http_bare %D%/bench/http_load %D%/sys/soak %D%/sys/resume %D%/sys/hostile/attack %D%/sys/hostile/lies %D%/sys/hostile/probe \
 	%D%/sys/fair %D%/gpu/g_mixed %D%/gpu/g_parity \
-	%D%/gpu/g_restricted
+	%D%/gpu/g_restricted %D%/gateway/says
+tests_gateway_says_SOURCES = %D%/gateway/says.c $(MOCK_GATE)
+tests_gateway_says_LDADD = $(CLIENT_LIBS)
 tests_sys_fair_SOURCES = %D%/sys/fair.c $(FAIR_LOAD)
 tests_bench_http_bare_LDADD =
 tests_bench_http_load_LDADD =

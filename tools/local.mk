@@ -46,9 +46,9 @@ libfdtools_a_SOURCES = \
 	tools/fdctl/profile.c \
 	tools/fdctl/reload.c \
 	tools/fdctl/set.c \
-	tools/fdctl/stat/prom.c \
 	tools/fdctl/stat/stat.c \
 	tools/fdctl/stat/stat.h \
+	tools/fdctl/stat/textfile.c \
 	tools/fdctl/status.c \
 	tools/fdctl/stop.c \
 	tools/fdctl/tokenize.c \
@@ -65,8 +65,7 @@ libfdtools_a_SOURCES = \
 	tools/fdctl/trace/read.c \
 	tools/fdctl/trace/show.c \
 	tools/fdctl/trace/trace.c \
-	tools/fdctl/trace/trace.h \
-	tools/tbl/vllm_names.h
+	tools/fdctl/trace/trace.h
 libfdtools_a_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS) $(LIBEDIT_CFLAGS) $(NCURSES_CFLAGS) \
 	-DFDD_NVCC_GENCODE='"$(NVCC_GENCODE)"'
 FDTOOLS_LIBS = libfdtools.a $(CLIENT_LIBS) $(CHAT_LIBS) $(COMMON_LIBS) $(JANSSON_LIBS) \

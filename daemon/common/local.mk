@@ -52,6 +52,8 @@ libfddcommon_a_SOURCES = \
 	%D%/param_table.c \
 	%D%/param_value.c \
 	%D%/param_word.c \
+	%D%/prom.c \
+	%D%/prom.h \
 	%D%/sha256.c \
 	%D%/sha256.h \
 	%D%/text.c \
@@ -67,6 +69,7 @@ libfddcommon_a_SOURCES = \
 	daemon/tbl/log_topics.h \
 	daemon/tbl/param_notes.h \
 	daemon/tbl/params.h \
+	daemon/tbl/vllm_names.h \
 	libclient/fdname.c \
 	libclient/fdname.h \
 	libclient/fdwhere.c \

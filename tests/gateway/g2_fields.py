@@ -5,7 +5,7 @@ import os
 import re
 import sys
 
-from wire import ask
+from wire import ask, events
 
 SRC = os.environ["FDD_SRC"]
 PATHS = {"T": "/v1/completions", "C": "/v1/chat/completions"}
@@ -29,9 +29,11 @@ HONOURED = {
     "tools": ([{"type": "function", "function": {"name": "f", "parameters": {}}}], {}),
     "tool_choice": ("auto", "required"), "parallel_tool_calls": (True, None),
     "response_format": ({"type": "text"}, {"type": "json_object"}), "modalities": (["text"], ["audio"]),
-    "documents": ([{"text": "a"}], None), "reasoning_effort": ("low", None),
+    "documents": ([{"text": "a"}], ["a"]), "reasoning_effort": ("low", "some"),
     "chat_template_kwargs": ({"enable_thinking": False}, 5), "add_generation_prompt": (False, 2),
-    "include_reasoning": (False, "x"),
+    "include_reasoning": (False, "x"), "prompt_logprobs": (1, 21), "return_token_ids": (True, "yes"),
+    "return_tokens_as_token_ids": (True, 1), "truncate_prompt_tokens": (2, 0),
+    "truncation_side": ("right", "middle"), "continue_final_message": (True, "yes"),
 }
 
 
@@ -43,6 +45,94 @@ def fields():
 def text_of(j, kind):
     c = j["choices"][0]
     return c["text"] if kind == "T" else c["message"]["content"]
+
+
+def prompts(t, c):
+    """What is said of a prompt, and how much of it is taken."""
+    ids = ask("/tokenize", {"prompt": "In the beginning"})[2]["tokens"]
+    j = t(return_token_ids=True, n=2)
+    for x in j["choices"]:
+        assert x["prompt_token_ids"] == ids and len(x["token_ids"]) == 6, x
+        assert ask("/detokenize", {"tokens": x["token_ids"]})[2]["prompt"] == x["text"]
+    body = dict(BASE["T"], return_token_ids=True)
+    evs = events("/v1/completions", body)
+    assert evs[0]["choices"][0]["prompt_token_ids"] == ids
+    assert all("prompt_token_ids" not in e["choices"][0] for e in evs[1:])
+    got = [i for e in evs for i in e["choices"][0]["token_ids"]]
+    assert got == t(return_token_ids=True)["choices"][0]["token_ids"], got
+    j = c(return_token_ids=True)
+    assert j["prompt_token_ids"] == ask("/tokenize", BASE["C"])[2]["tokens"], j
+    assert len(j["choices"][0]["token_ids"]) == 6 and "prompt_token_ids" not in t(), j
+    evs = events("/v1/chat/completions", dict(BASE["C"], return_token_ids=True))
+    assert evs[0]["prompt_token_ids"] == j["prompt_token_ids"] and "prompt_token_ids" not in evs[1]
+    assert [i for e in evs for i in e["choices"][0].get("token_ids", [])] == j["choices"][0]["token_ids"]
+    # how much of it
+    whole = t(return_token_ids=True, truncate_prompt_tokens=2)
+    assert whole["choices"][0]["prompt_token_ids"] == ids[-2:], whole
+    assert t(return_token_ids=True, truncate_prompt_tokens=2, truncation_side="right"
+             )["choices"][0]["prompt_token_ids"] == ids[:2]
+    assert t(return_token_ids=True, truncate_prompt_tokens=99)["choices"][0]["prompt_token_ids"] == ids
+    j = t(prompt=["In the beginning", ids, "And God"], truncate_prompt_tokens=1, return_token_ids=True)
+    assert [len(x["prompt_token_ids"]) for x in j["choices"]] == [1, 1, 1], j
+    assert j["choices"][0]["text"] == t(prompt=ids[-1:])["choices"][0]["text"]
+    long = "and " * 3000
+    assert t(prompt=long, truncate_prompt_tokens=-1, max_tokens=4)["usage"]["prompt_tokens"] == 1020
+    j = c(messages=[{"role": "user", "content": long}], truncate_prompt_tokens=7, return_token_ids=True)
+    all_ids = ask("/tokenize", {"messages": [{"role": "user", "content": long}]})[2]["tokens"]
+    assert j["prompt_token_ids"] == all_ids[-7:], j
+    assert t(truncate_prompt_tokens=2, echo=True, max_tokens=2)["choices"][0]["text"].startswith(
+        ask("/detokenize", {"tokens": ids[-2:]})[2]["prompt"])
+    # logprobs of it
+    j = t(prompt_logprobs=2, max_tokens=1)
+    if "error" in j:
+        assert j["error"]["code"] == "unsupported", j
+        return
+    lp = j["choices"][0]["prompt_logprobs"]
+    assert lp[0] is None and len(lp) == len(ids), lp
+    for i, x in zip(ids[1:], lp[1:]):
+        assert list(x)[0] == str(i) and 2 <= len(x) <= 3, x
+        ranks = [y["rank"] for y in x.values() if y["rank"]]
+        assert sorted(ranks) == [1, 2] and all(y["logprob"] <= 0 for y in x.values()), x
+    assert "".join(x[str(i)]["decoded_token"] for i, x in zip(ids[1:], lp[1:])).endswith("beginning")
+    both = t(prompt_logprobs=2, max_tokens=1, echo=True, logprobs=0)["choices"][0]
+    assert both["prompt_logprobs"] == lp and len(both["logprobs"]["tokens"]) == len(ids) + 1, both
+    assert all(len(x) == 1 for x in both["logprobs"]["top_logprobs"][1:]), both
+    assert c(prompt_logprobs=0, max_tokens=1)["prompt_logprobs"][0] is None
+    status, _, j = ask("/v1/completions", dict(BASE["T"], prompt_logprobs=1, stream=True))
+    assert status == 400 and j["error"]["param"] == "prompt_logprobs", j
+    j = t(logprobs=1, echo=True, return_tokens_as_token_ids=True, max_tokens=1)["choices"][0]["logprobs"]
+    assert j["tokens"][:len(ids)] == [f"token_id:{i}" for i in ids], j
+    assert list(j["top_logprobs"][1])[0].startswith("token_id:")
+    j = c(logprobs=True, top_logprobs=1, return_tokens_as_token_ids=True)["choices"][0]["logprobs"]["content"]
+    assert all(x["token"].startswith("token_id:") and x["top_logprobs"][0]["token"].startswith("token_id:")
+               for x in j), j
+
+
+def conversations(c):
+    """Fields of conversations alone."""
+    talk = [{"role": "user", "content": "Go on"}, {"role": "assistant", "content": "In the beginning"}]
+    rendered = lambda **kw: ask("/detokenize", {"tokens": ask("/tokenize", dict({"messages": talk}, **kw))[2]["tokens"]}
+                                )[2]["prompt"]
+    head = "<|endoftext|>user: Go on\n<|endoftext|>assistant: In the beginning"
+    assert rendered() == head + "\nassistant:", rendered()
+    assert rendered(add_generation_prompt=False) == head + "\n"
+    assert rendered(continue_final_message=True) == head
+    j = c(messages=talk, continue_final_message=True, echo=True, temperature=0)["choices"][0]["message"]["content"]
+    more = c(messages=talk, continue_final_message=True, temperature=0)["choices"][0]["message"]["content"]
+    assert j == "In the beginning" + more and len(more) > 1, (j, more)
+    assert c(echo=True, temperature=0) ["choices"][0]["message"]["content"] == \
+        c(temperature=0)["choices"][0]["message"]["content"]
+    evs = events("/v1/chat/completions", dict(BASE["C"], messages=talk, continue_final_message=True, echo=True,
+                                              temperature=0))
+    assert "".join(e["choices"][0]["delta"].get("content", "") for e in evs) == j
+    for bad in ({"add_generation_prompt": True}, {"messages": [{"role": "user", "content": ""},
+                                                               {"role": "assistant", "content": None}]}):
+        status, _, r = ask("/v1/chat/completions",
+                           dict({"messages": talk, "max_tokens": 2, "continue_final_message": True}, **bad))
+        assert status == 400 and r["error"]["param"] == "continue_final_message", (bad, r)
+    n = lambda k: len(events("/v1/chat/completions", dict(BASE["C"], max_tokens=40, ignore_eos=True,
+                                                          stream_interval=k)))
+    assert n(20) < 8 <= n(1), (n(20), n(1))
 
 
 def main():
@@ -92,6 +182,8 @@ def main():
     assert t(request_id="abc")["id"] == "cmpl-abc"
     assert t(add_special_tokens=False)["usage"]["prompt_tokens"] + 1 == t()["usage"]["prompt_tokens"]
     assert len(t(n=3)["choices"]) == 3
+    prompts(t, c)
+    conversations(c)
     status, h, j = ask("/v1/completions", BASE["T"], headers=[("X-Request-Id", "req-7")])
     assert h["x-request-id"] == "req-7" and j["id"] == "cmpl-req-7"
     print(f"{seen} fields")

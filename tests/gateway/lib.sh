@@ -8,6 +8,8 @@
 #   post PATH JSON [curl arguments]
 #   py SCRIPT [ARGS]               a Python program with tests/gateway in its path; it
 #                                  finds the gateway in $FDD_HTTP_PORT
+#   says FORMAT [arguments]        fdd-http for a daemon whose model says what it is told
+#                                  (says.c, wire.say()), with answers in this format
 . "$(dirname "${BASH_SOURCE[0]}")/../sys/lib.sh"
 HTTP=${FDD_BIN:-$FDD_BUILD}/fdd-http
 gw=$FDD_SRC/tests/gateway
@@ -44,6 +46,29 @@ gateway_stop() {
     local rc=$?
     http_pid=
     [ $rc = 0 ] || fail "fdd-http exited $rc on SIGTERM: $(cat "$dir/http.log")"
+}
+says() {
+    local format=$1; shift
+    if [ ! -e "$dir/says.in" ]; then
+        mkfifo "$dir/says.in"
+        "$FDD_BUILD/tests/gateway/says" <"$dir/says.in" >"$dir/says.out" 2>>"$dir/says.log" &
+        exec 9>"$dir/says.in"
+        until_true 5 test -s "$dir/says.out" || fail "says: $(cat "$dir/says.log")"
+    fi
+    # what it is told to say, else all that the template sees
+    cat >"$dir/says.jinja" <<'T'
+{% if text is defined %}
+{{- how | default('say') }} {{ each | default(1) }} {{ most | default(0) }} {{ bytes }}
+{{ text }}{{ tail | default('') }}
+{%- else %}
+{%- set seen = {'messages': messages, 'tools': tools | default(none), 'thinks': enable_thinking | default(none),
+    'effort': reasoning_effort | default(none)} | tojson %}
+{{- 'say' }} 50 0 {{ seen | length }}
+{{ seen }}
+{%- endif %}
+T
+    gateway --set daemon.socket="$(cat "$dir/says.out")" --set chat.template="$dir/says.jinja" \
+        --set chat.parser="$format" "$@"
 }
 post() {
     local path=$1 body=$2; shift 2

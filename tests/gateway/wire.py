@@ -113,6 +113,30 @@ def events(path, body, **kw):
     return [json.loads(b[len("data: "):]) for b in blocks[:-2] if not b.startswith(":")]
 
 
+def named_events(path, body, **kw):
+    """The events of a stream of an API that names them: [(name, data)], in order."""
+    status, h, raw = ask(path, dict(body, stream=True), **kw)
+    assert status == 200, (status, raw)
+    assert h["content-type"].startswith("text/event-stream"), h
+    out = []
+    blocks = raw.decode().split("\n\n")
+    assert blocks.pop() == "", blocks
+    for b in blocks:
+        if b.startswith(":"):
+            continue
+        name, data = b.split("\n")
+        assert name.startswith("event: ") and data.startswith("data: "), b
+        out.append((name[7:], json.loads(data[6:])))
+        assert out[-1][0] == out[-1][1]["type"], b
+    return out
+
+
+def say(text, each=1, most=0, tail="", how="say"):
+    """Variables for the template of lib.sh's says: the model says this text, in records
+    of each characters, or of 1 to most at random; tail: the prompt's end."""
+    return {"text": text, "bytes": len(text.encode()), "each": each, "most": most, "tail": tail, "how": how}
+
+
 def metric(name):
     _, _, raw = ask("/metrics")
     text = raw.decode() if isinstance(raw, bytes) else str(raw)

@@ -174,6 +174,49 @@ echo(struct mock *m, uint64_t tag, const unsigned char *p, uint32_t n)
     put_done(m, tag, 0);
 }
 
+/* A record of TEXT, which the client has before the next is made. */
+static void
+say_piece(struct mock *m, const struct fdp_req *q, uint32_t off, const unsigned char *p,
+    uint32_t n)
+{
+    put(m, q->tag, FDP_T_TEXT, 0, off, p, n);
+    wake_client(m);
+    usleep(off % 7 == 0 ? 200 : 0); /* some come together, some do not */
+}
+
+static void
+say(struct mock *m, const struct fdp_req *q, const unsigned char *p, uint32_t n)
+{
+    int is_held = p[0] == 'h', fails = p[0] == 'f';
+    struct fdp_choice_end c = { FDP_FIN_STOP, 0, -1, -1, 0, 0 };
+    struct fdp_done d = { .prompt_tokens = n, .t_end = 9 };
+    unsigned each = 0, most = 0, bytes = 0;
+    uint32_t at = 0, from;
+
+    CHECK(sscanf((const char *)p + 4, "%u %u %u", &each, &most, &bytes) == 3);
+    while (p[at] != '\n')
+        at++;
+    p += at + 1;
+    CHECK(at + 1 + bytes <= n);
+    for (at = from = 0; at < bytes; from = at) {
+        unsigned left = most > 0 ? 1 + (unsigned)rand() % most : each;
+
+        for (; left > 0 && at < bytes; left--)
+            do
+                at++;
+            while (at < bytes && (p[at] & 0xc0) == 0x80);
+        say_piece(m, q, from, p + from, at - from);
+        c.n_tokens++;
+    }
+    if (fails)
+        put_error(m, q->tag, FDP_E_NUMERIC, 0);
+    if (is_held || fails)
+        return;
+    put(m, q->tag, FDP_T_CHOICE_END, 0, 0, &c, sizeof(c));
+    d.output_tokens = c.n_tokens;
+    put(m, q->tag, FDP_T_DONE, 0, 0, &d, sizeof(d));
+}
+
 static int
 begins(const unsigned char *p, uint32_t n, const char *w)
 {
@@ -242,6 +285,10 @@ submit(struct mock *m, const struct fdp_req *q, const unsigned char *p, uint32_t
         echo(m, q->tag, p, n);
         return 0;
     }
+    if (begins(p, n, "say ") || begins(p, n, "fai ")) {
+        say(m, q, p, n);
+        return 0;
+    }
     while (s->used)
         s++;
     CHECK(s < m->st + MOCK_STREAMS);
@@ -254,6 +301,11 @@ submit(struct mock *m, const struct fdp_req *q, const unsigned char *p, uint32_t
         .used = 1,
         .hold = begins(p, n, "hold"),
         .drip = begins(p, n, "drip") };
+    if (begins(p, n, "hol ")) {
+        s->hold = 1;
+        say(m, q, p, n);
+        return 0;
+    }
     if (begins(p, n, "par") || begins(p, n, "reset"))
         return go_on(m, s, q, p);
     if (begins(p, n, "die") || begins(p, n, "bye")) {
@@ -321,6 +373,9 @@ handle(struct mock *m, const struct fdp_req *q)
         put_done(m, q->tag, 0);
         return 0;
     }
+    case FDP_OP_FILE:
+        put_error(m, q->tag, FDP_E_NO_FILE, 0);
+        return 0;
     case FDP_OP_PING:
         put_done(m, q->tag, 0);
         return 0;
@@ -590,6 +645,14 @@ mock_start(struct mock *m)
     m->lsock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     CHECK(bind(m->lsock, (struct sockaddr *)&sa, sizeof(sa)) == 0);
     CHECK(listen(m->lsock, 8) == 0 && pipe2(m->quit, O_CLOEXEC) == 0);
+    CHECK(pthread_create(&m->thread, NULL, mock_main, m) == 0);
+}
+
+void
+mock_join(struct mock *m, const struct mock *first)
+{
+    m->lsock = first->lsock;
+    CHECK(pipe2(m->quit, O_CLOEXEC) == 0);
     CHECK(pthread_create(&m->thread, NULL, mock_main, m) == 0);
 }
 

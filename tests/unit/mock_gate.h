@@ -19,6 +19,9 @@
  *              closes; later what is left behind PRIOR_IDS; "parx": with other ids
  *   "reset"    the first time two tokens, CHOICE_END and ERROR as of a worker that
  *              died; later what is left
+ *   "say A B N\n" the N bytes that follow come back as TEXT, as what a model says: in
+ *              records of A characters, or of 1 to B at random if B is not 0
+ *   "hol A B N\n" the same without an end, until CANCEL; "fai ": ended by ERROR NUMERIC
  *   "drip"     max_new tokens, 1 ms apart
  *   others     max_new tokens at once
  *
@@ -80,6 +83,8 @@ struct mock {
 
 void mock_init(struct mock *m); /* defaults */
 void mock_start(struct mock *m);
+/* A gate more behind the socket of one that was started: it serves another session. */
+void mock_join(struct mock *m, const struct mock *first);
 void mock_stop(struct mock *m); /* joins, removes the socket */
 
 #endif

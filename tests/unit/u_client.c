@@ -845,6 +845,7 @@ t_special(void **state)
         { FDC_F_PARSE_SPECIAL, FDC_F_PARSE_SPECIAL },
         { FDC_F_NO_SPECIAL, FDC_F_NO_SPECIAL | FDC_F_PARSE_SPECIAL }, { FDC_LITERAL, 0 },
         { FDC_LITERAL | FDC_F_NO_SPECIAL, FDC_F_NO_SPECIAL } };
+    const struct fdc_span span = { 1, 1 };
     struct fix *f = *state;
     struct fdc_params p;
     struct fdc_event ev = FDC_EVENT_INIT;
@@ -858,6 +859,15 @@ t_special(void **state)
         assert_int_equal(__atomic_load_n(&f->m.flags, __ATOMIC_ACQUIRE), rows[i][1]);
         fdc_free(ids);
     }
+    assert_int_equal(fdc_tokenize_spans(f->s, "xy", 2, FDC_F_NO_SPECIAL, &span, 1, &ids,
+                         &n, 5000),
+        0);
+    assert_int_equal(__atomic_load_n(&f->m.flags, __ATOMIC_ACQUIRE),
+        FDC_F_NO_SPECIAL | FDC_F_PARSE_SPECIAL);
+    assert_int_equal(n, 2);
+    fdc_free(ids);
+    assert_int_equal(fdc_tokenize_spans(f->s, "xy", 2, 0, NULL, 1, &ids, &n, 5000),
+        FDC_E_INVAL);
     fdc_params_init(&p);
     assert_int_equal(p.flags & FDC_F_PARSE_SPECIAL, 0);
     for (int i = 0; i < 2; i++) {

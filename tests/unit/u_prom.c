@@ -31,7 +31,7 @@ prom(const struct cnt_seg *s, unsigned names)
     text = NULL;
     f = open_memstream(&text, &n_text);
     assert_non_null(f);
-    stt_prom(f, s, names);
+    prm_print(f, s, names);
     assert_int_equal(fclose(f), 0);
     return text;
 }
@@ -176,12 +176,12 @@ every_counter_appears_once_by_one_name(void **state)
     char name[128], other[128], line[300];
 
     (void)state;
-    prom(&seg, STT_NAMES_FDD);
+    prom(&seg, PRM_NAMES_FDD);
     for (size_t i = 0; i < cnt_count(); i++) {
         const struct cnt_row *r = cnt_row(i);
         size_t n;
 
-        stt_prom_name(r, name, sizeof(name));
+        prm_name(r, name, sizeof(name));
         n = strlen(name);
         snprintf(line, sizeof(line), "# TYPE %s %s\n", name,
             r->kind == CNT_counter ? "counter" : "gauge");
@@ -195,7 +195,7 @@ every_counter_appears_once_by_one_name(void **state)
         assert_null(strstr(name, "_ns"));
         assert_false(strcmp(name + n - 6, "_count") == 0);
         for (size_t k = 0; k < i; k++) {
-            stt_prom_name(cnt_row(k), other, sizeof(other));
+            prm_name(cnt_row(k), other, sizeof(other));
             if (strcmp(name, other) == 0) /* one metric, told apart by a label */
                 assert_true(strstr(name, "request_success") != NULL ||
                     strstr(name, "by_source") != NULL);
@@ -220,7 +220,7 @@ values_are_in_base_units(void **state)
     seg.w.kv_block_tokens = 16;
     seg.w.requests_waiting = 2;
     seg.g.requests_queued = 40;
-    prom(&seg, STT_NAMES_FDD);
+    prom(&seg, PRM_NAMES_FDD);
     HAS("fdd_worker_step_seconds_total{model_name=\"demo\"} 123.000000456");
     HAS("fdd_gate_uptime_seconds 5");
     HAS("fdd_worker_load_seconds{model_name=\"demo\"} 0.00000002");
@@ -231,7 +231,7 @@ values_are_in_base_units(void **state)
     HAS("fdd_cache_config_info{model_name=\"demo\",block_size=\"16\","
         "num_gpu_blocks=\"8\"} 1");
     seg.w.kv_blocks_total = 0; /* no division while a model loads */
-    prom(&seg, STT_NAMES_FDD);
+    prom(&seg, PRM_NAMES_FDD);
     HAS("fdd_kv_cache_usage_perc{model_name=\"demo\"} 0");
 }
 
@@ -244,16 +244,16 @@ labels_are_escaped(void **state)
     (void)state;
     snprintf(seg.model, sizeof(seg.model), "a\"b\\c\nd");
     seg.w.steps = 36;
-    prom(&seg, STT_NAMES_FDD);
+    prom(&seg, PRM_NAMES_FDD);
     HAS("fdd_worker_steps_total{model_name=\"a\\\"b\\\\c\\nd\"} 36");
     memcpy(seg.model, "\xc3\xa4x\xe2\x82", 6); /* cut off within a character */
-    prom(&seg, STT_NAMES_FDD);
+    prom(&seg, PRM_NAMES_FDD);
     assert_non_null(strstr(text, "model_name=\"\xc3\xa4x\xef\xbf\xbd"));
     HAS_NOT("\xe2\x82");
     memset(seg.model, '"', sizeof(seg.model)); /* not ended by its writer */
     fct_seg_snap(&seg, &copy);
     assert_int_equal(strlen(copy.model), sizeof(copy.model) - 1);
-    prom(&copy, STT_NAMES_FDD);
+    prom(&copy, PRM_NAMES_FDD);
     line = strstr(text, "fdd_worker_steps_total{");
     assert_non_null(line);
     *strchr(line, '\n') = '\0';
@@ -268,7 +268,7 @@ histograms_are_cumulative(void **state)
     cnt_see(seg.h, CNT_H_params_n, 1, 3);
     cnt_see(seg.h, CNT_H_params_n, 4, 2);
     cnt_see(seg.h, CNT_H_params_n, 100, 1);
-    prom(&seg, STT_NAMES_FDD);
+    prom(&seg, PRM_NAMES_FDD);
     HAS("# TYPE fdd_request_params_n histogram");
     HAS("fdd_request_params_n_bucket{model_name=\"demo\",le=\"1.0\"} 3");
     HAS("fdd_request_params_n_bucket{model_name=\"demo\",le=\"2.0\"} 3");
@@ -289,7 +289,7 @@ ranges_are_folded(void **state)
     cnt_see(seg.h, CNT_H_ttft, 1000000, 1); /* 1 ms: its bound holds it */
     cnt_see(seg.h, CNT_H_ttft, 1000001, 1);
     cnt_see(seg.h, CNT_H_ttft, 3000000000000u, 1);
-    prom(&seg, STT_NAMES_VLLM);
+    prom(&seg, PRM_NAMES_VLLM);
 #define V "vllm:time_to_first_token_seconds"
 #define L "engine=\"0\",model_name=\"demo\""
     HAS("# TYPE " V " histogram");
@@ -326,7 +326,7 @@ bounds_of_vllm_are_ours(void **state)
 #define VLN_OLD(kind, name, label, value, help)
 #define VLN_BOUNDS(bounds, ...) static const double b_##bounds[] = { __VA_ARGS__ };
 #define VLN_HIST(name, own, hist, bounds, help)
-#include "tools/tbl/vllm_names.h"
+#include "daemon/tbl/vllm_names.h"
 #undef VLN_BOUNDS
 #undef VLN_HIST
 #define VLN_BOUNDS(bounds, ...)
@@ -340,7 +340,7 @@ bounds_of_vllm_are_ours(void **state)
             fail_msg("%s has no bound %g", #name, b_##bounds[i]); \
     }
     (void)state;
-#include "tools/tbl/vllm_names.h"
+#include "daemon/tbl/vllm_names.h"
 }
 
 static void
@@ -348,7 +348,7 @@ both_names_agree(void **state)
 {
     (void)state;
     seg.w.generation_tokens = 41;
-    prom(&seg, STT_NAMES_FDD | STT_NAMES_VLLM);
+    prom(&seg, PRM_NAMES_FDD | PRM_NAMES_VLLM);
     HAS("fdd_generation_tokens_total{model_name=\"demo\"} 41");
     HAS("vllm:generation_tokens_total{engine=\"0\",model_name=\"demo\"} 41");
     HAS("# TYPE vllm:request_success_total counter");
@@ -364,14 +364,14 @@ processes_are_told_apart(void **state)
 
     (void)state;
     seg.worker_pid = 0;
-    prom(&seg, STT_NAMES_FDD);
+    prom(&seg, PRM_NAMES_FDD);
     HAS("# TYPE fdd_process_cpu_seconds_total counter");
     assert_int_equal(count_of(text, rss), 1);
     assert_int_equal(count_of(text, "\nfdd_process_open_fds{process=\"gate\"} "), 1);
     HAS_NOT("process=\"worker\"");
     assert_true(strtod(strstr(text, rss) + strlen(rss), NULL) > 65536);
     seg.worker_pid = seg.gate_pid;
-    prom(&seg, STT_NAMES_FDD);
+    prom(&seg, PRM_NAMES_FDD);
     assert_int_equal(count_of(text, "# TYPE fdd_process_threads "), 1);
     assert_int_equal(count_of(text, "\nfdd_process_threads{"), 2);
 }
@@ -380,7 +380,7 @@ static void
 no_daemon_is_said(void **state)
 {
     (void)state;
-    prom(NULL, STT_NAMES_FDD);
+    prom(NULL, PRM_NAMES_FDD);
     assert_int_equal(count_of(text, "\n"), 3);
     HAS("fdd_up 0");
 }
@@ -397,10 +397,10 @@ file_appears_whole(void **state)
     assert_non_null(mkdtemp(dir));
     snprintf(path, sizeof(path), "%s/fdd.prom", dir);
     umask(077);
-    assert_int_equal(stt_textfile(path, NULL, STT_NAMES_FDD), 0);
+    assert_int_equal(stt_textfile(path, NULL, PRM_NAMES_FDD), 0);
     assert_int_equal(stat(path, &st), 0);
     assert_int_equal(st.st_mode & 07777, 0644);
-    assert_int_equal(stt_textfile(path, &seg, STT_NAMES_FDD), 0);
+    assert_int_equal(stt_textfile(path, &seg, PRM_NAMES_FDD), 0);
     f = fopen(path, "r");
     assert_non_null(f);
     while (fgets(got, sizeof(got), f) != NULL && strcmp(got, "fdd_up 1\n") != 0)
@@ -409,12 +409,12 @@ file_appears_whole(void **state)
     fclose(f);
     assert_int_equal(unlink(path), 0);
     assert_int_equal(mkdir(path, 0700), 0); /* a folder is in the way */
-    assert_int_equal(stt_textfile(path, &seg, STT_NAMES_FDD), FCT_EX_IO);
+    assert_int_equal(stt_textfile(path, &seg, PRM_NAMES_FDD), FCT_EX_IO);
     assert_int_equal(rmdir(path), 0);
     assert_int_equal(rmdir(dir), 0); /* nothing was left */
-    assert_int_equal(stt_textfile(path, &seg, STT_NAMES_FDD), FCT_EX_IO);
+    assert_int_equal(stt_textfile(path, &seg, PRM_NAMES_FDD), FCT_EX_IO);
     snprintf(bad, sizeof(bad), "%s/", dir);
-    assert_int_equal(stt_textfile(bad, &seg, STT_NAMES_FDD), FCT_EX_USAGE);
+    assert_int_equal(stt_textfile(bad, &seg, PRM_NAMES_FDD), FCT_EX_USAGE);
 }
 
 int

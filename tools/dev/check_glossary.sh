@@ -40,7 +40,7 @@ counter_row() { # gate.name or worker.name
 metric() { # made from a counter's or a histogram's name, or a row of its own
     local side n=${1#fdd_}
     side=${n%%_*} n=${n#*_}
-    grep -qwE "${1#fdd_}" tools/tbl/vllm_names.h && return
+    grep -qwE "${1#fdd_}" daemon/tbl/vllm_names.h && return
     case $side in gate|worker) ;; *) return 1 ;; esac
     counter_row "$side.$n" || counter_row "$side.${n%_total}" ||
         counter_row "$side.$(printf '%s' "${n%_total}" | sed 's/_seconds$/_ns/')"

@@ -277,11 +277,11 @@ take_names(void *args, const char *value)
     unsigned *ret = &((struct stat_args *)args)->names;
 
     if (strcmp(value, "fdd") == 0)
-        *ret = STT_NAMES_FDD;
+        *ret = PRM_NAMES_FDD;
     else if (strcmp(value, "vllm") == 0)
-        *ret = STT_NAMES_VLLM;
+        *ret = PRM_NAMES_VLLM;
     else if (strcmp(value, "both") == 0)
-        *ret = STT_NAMES_FDD | STT_NAMES_VLLM;
+        *ret = PRM_NAMES_FDD | PRM_NAMES_VLLM;
     else
         return fct_fail(FCT_EX_USAGE, "stat: --names %s: must be fdd, vllm or both", value);
     return 0;
@@ -359,7 +359,7 @@ print_once(const struct cnt_seg *seg, const struct stat_args *a)
     if (a->json)
         return print_json(&now, a->pick);
     if (a->prom) {
-        stt_prom(stdout, &now, a->names);
+        prm_print(stdout, &now, a->names);
         return 0;
     }
     print_counters(&v);
@@ -383,7 +383,7 @@ fct_cmd_stat(const struct fct *f, int argc, char **argv)
     if (a.n_word == 0)
         memset(a.pick, 1, sizeof(a.pick));
     if (a.names == 0)
-        a.names = STT_NAMES_FDD;
+        a.names = PRM_NAMES_FDD;
     if (a.textfile != NULL)
         return stt_export(f, a.textfile, a.names, a.interval > 0 ? a.interval : 15, a.once);
     rc = fct_seg_open(f, &seg);

@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "daemon/common/prom.h"
 #include "tools/fdctl/lib/fct.h"
 
 /* "1.25 ms" of ns, else the number. */
@@ -21,14 +22,7 @@ void stt_human(const char *unit, double v, char *ret, size_t ret_bytes);
  * a glob of either) names. 0, or FCT_EX_USAGE with the message printed: none. */
 int stt_pick(const char *word, uint8_t pick[STT_N_ROW]);
 
-#define STT_NAMES_FDD  1u /* fdd_num_requests_running */
-#define STT_NAMES_VLLM 2u /* vllm:num_requests_running */
-
-/* Prometheus' text format 0.0.4. s NULL: no daemon runs. Errors stay in out. */
-void stt_prom(FILE *out, const struct cnt_seg *s, unsigned names);
-/* Name of a counter there, without labels; written to ret. */
-void stt_prom_name(const struct cnt_row *row, char *ret, size_t ret_bytes);
-/* The same into a file that appears under path when it is complete, mode 0644.
+/* What prm_print() writes, into a file that appears under path when it is complete, mode 0644.
  * 0 or an exit code, with the message printed. */
 int stt_textfile(const char *path, const struct cnt_seg *s, unsigned names);
 /* stt_textfile() each interval until SIGTERM or SIGINT, or once; goes on when the

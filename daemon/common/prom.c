@@ -2,24 +2,18 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "tools/fdctl/stat/stat.h"
+#include "daemon/common/prom.h"
 
 #include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
 #include <math.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "daemon/common/text.h"
 
 /* The text is written metric by metric: all samples of one follow its head. */
-#define ASK_MS 5000 /* for the daemon's answer */
 
 struct prm {
     FILE *out;
@@ -179,7 +173,7 @@ prm_hist(struct prm *p, const char *prefix, const char *name, enum cnt_hist_idx 
 /* ---- names of others --------------------------------------------------------------- */
 
 #define VLN_BOUNDS(bounds, ...) static const double vln_##bounds[] = { __VA_ARGS__ };
-#include "tools/tbl/vllm_names.h"
+#include "daemon/tbl/vllm_names.h"
 
 static const struct {
     const char *name, *own, *help;
@@ -190,7 +184,7 @@ static const struct {
 #define VLN_HIST(name, own, hist, bounds, help) \
     { #name, own, help, CNT_H_##hist, vln_##bounds, \
         sizeof(vln_##bounds) / sizeof(vln_##bounds[0]) },
-#include "tools/tbl/vllm_names.h"
+#include "daemon/tbl/vllm_names.h"
 };
 #define N_VLN_HIST (sizeof(vln_hist) / sizeof(vln_hist[0]))
 
@@ -200,7 +194,7 @@ static const struct {
 } vln_one[] = {
 #define VLN_ONE(kind, name, label, field, help) \
     { offsetof(struct cnt_seg, field), "fdd_" #name },
-#include "tools/tbl/vllm_names.h"
+#include "daemon/tbl/vllm_names.h"
 };
 
 static void
@@ -215,7 +209,7 @@ prm_vllm_values(struct prm *p, const char *prefix, int old)
 #define VLN_OLD(kind, name, label, value, help) \
     if (old) \
         prm_value(p, prefix, #name, #kind, label, (double)(value), help);
-#include "tools/tbl/vllm_names.h"
+#include "daemon/tbl/vllm_names.h"
 }
 
 static void
@@ -233,7 +227,7 @@ prm_cache_config(struct prm *p, const char *prefix)
 static void
 prm_shared_names(struct prm *p, unsigned names)
 {
-    if (names & STT_NAMES_FDD) {
+    if (names & PRM_NAMES_FDD) {
         prm_vllm_values(p, "fdd_", 0);
         prm_cache_config(p, "fdd_");
         for (size_t i = 0; i < N_VLN_HIST; i++)
@@ -241,7 +235,7 @@ prm_shared_names(struct prm *p, unsigned names)
                 prm_hist(p, "fdd_", vln_hist[i].own, vln_hist[i].idx, NULL, 0,
                     vln_hist[i].help);
     }
-    if (names & STT_NAMES_VLLM) {
+    if (names & PRM_NAMES_VLLM) {
         prm_vllm_values(p, "vllm:", 1);
         prm_cache_config(p, "vllm:");
         for (size_t i = 0; i < N_VLN_HIST; i++)
@@ -273,7 +267,7 @@ prm_cut(char *name, const char *end)
 }
 
 void
-stt_prom_name(const struct cnt_row *row, char *ret, size_t ret_bytes)
+prm_name(const struct cnt_row *row, char *ret, size_t ret_bytes)
 {
     const char *shared = prm_shared(row);
     char base[64];
@@ -300,11 +294,12 @@ prm_own(struct prm *p)
 
     for (i = 0; i < cnt_count(); i++) {
         const struct cnt_row *r = cnt_row(i);
-        uint64_t v = fct_seg_value(p->s, r);
+        uint64_t v =
+            cnt_get((const uint64_t *)(const void *)((const char *)p->s + r->offset));
 
         if (prm_shared(r) != NULL)
             continue;
-        stt_prom_name(r, name, sizeof(name));
+        prm_name(r, name, sizeof(name));
         prm_head(p, name, "", r->kind == CNT_counter ? "counter" : "gauge", r->help);
         if (prm_is_ns(r->unit))
             prm_ns(v, text, sizeof(text));
@@ -433,7 +428,7 @@ prm_processes(struct prm *p)
 }
 
 void
-stt_prom(FILE *out, const struct cnt_seg *s, unsigned names)
+prm_print(FILE *out, const struct cnt_seg *s, unsigned names)
 {
     struct prm p = { .out = out, .s = s };
     char model[960], text[64];
@@ -455,121 +450,4 @@ stt_prom(FILE *out, const struct cnt_seg *s, unsigned names)
     prm_shared_names(&p, names);
     prm_own(&p);
     prm_processes(&p);
-}
-
-/* ---- into a file ------------------------------------------------------------------- */
-
-static int
-prm_file_fail(const char *path)
-{
-    int e = errno;
-
-    return fct_fail(e == EACCES || e == EPERM || e == EROFS ? FCT_EX_PERM : FCT_EX_IO,
-        "stat: --textfile %s: %s", path, strerror(e));
-}
-
-int
-stt_textfile(const char *path, const struct cnt_seg *s, unsigned names)
-{
-    const char *base = strrchr(path, '/');
-    char tmp[PATH_MAX];
-    FILE *out = NULL;
-    int fd, e;
-
-    base = base != NULL ? base + 1 : path;
-    if (base[0] == '\0')
-        return fct_fail(FCT_EX_USAGE, "stat: --textfile '%s': names no file", path);
-    /* its collector reads *.prom: this one it does not */
-    if ((size_t)snprintf(tmp, sizeof(tmp), "%.*s.%s.XXXXXX", (int)(base - path), path,
-            base) >= sizeof(tmp)) {
-        errno = ENAMETOOLONG;
-        return prm_file_fail(path);
-    }
-    fd = mkostemp(tmp, O_CLOEXEC);
-    if (fd < 0)
-        return prm_file_fail(path);
-    if (fchmod(fd, 0644) == 0)
-        out = fdopen(fd, "w");
-    if (out == NULL) {
-        e = errno;
-        close(fd);
-    } else {
-        stt_prom(out, s, names);
-        e = ferror(out) ? EIO : 0;
-        if (fflush(out) != 0)
-            e = errno;
-        if (fclose(out) != 0 && e == 0)
-            e = errno;
-    }
-    if (e == 0 && rename(tmp, path) != 0)
-        e = errno;
-    if (e == 0)
-        return 0;
-    (void)unlink(tmp);
-    errno = e;
-    return prm_file_fail(path);
-}
-
-static void
-stt_close(const struct cnt_seg **seg)
-{
-    if (*seg != NULL)
-        fct_seg_close(*seg);
-    *seg = NULL;
-}
-
-/* The daemon's segment: the one before while its daemon lives, for it may be too busy
- * to send another. -ENOENT: no daemon. */
-static int
-stt_open(const struct fct *f, const struct cnt_seg **seg)
-{
-    int rc;
-
-    if (*seg != NULL && fct_seg_alive(*seg))
-        return 0;
-    stt_close(seg);
-    rc = fct_seg_try(f, ASK_MS, seg);
-    if (rc == 0 && !fct_seg_alive(*seg)) {
-        stt_close(seg);
-        return -ENOENT;
-    }
-    return rc;
-}
-
-static int
-stt_round(const struct fct *f, const char *path, unsigned names, const struct cnt_seg **seg)
-{
-    struct cnt_seg now;
-    int rc = stt_open(f, seg);
-
-    if (rc == -ENOENT)
-        return stt_textfile(path, NULL, names);
-    if (rc != 0) {
-        rc = fct_seg_open(f, seg); /* for its message */
-        if (rc != 0)
-            return rc;
-    }
-    fct_seg_snap(*seg, &now);
-    return stt_textfile(path, &now, names);
-}
-
-int
-stt_export(const struct fct *f, const char *path, unsigned names, double interval, int once)
-{
-    const struct timespec nap = { .tv_sec = (time_t)interval,
-        .tv_nsec = (long)((interval - floor(interval)) * 1e9) };
-    const struct cnt_seg *seg = NULL;
-    sigset_t set;
-    int rc;
-
-    sigemptyset(&set);
-    sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGINT);
-    if (!once)
-        sigprocmask(SIG_BLOCK, &set, NULL);
-    do
-        rc = stt_round(f, path, names, &seg);
-    while (rc == 0 && !once && sigtimedwait(&set, NULL, &nap) <= 0);
-    stt_close(&seg);
-    return rc;
 }
