@@ -11,7 +11,7 @@
 
 static void ask_next(struct gen *g);
 
-/* -1: what the model's length leaves beside the output. */
+/* -1: what the output leaves of the model's length. */
 static size_t
 wanted(const struct gen *g)
 {
@@ -73,6 +73,11 @@ ask_next(struct gen *g)
     for (uint32_t i = 0; i < g->n_prompt && p == NULL; i++)
         if (g->prompt[i].ids == NULL)
             p = &g->prompt[i];
+    if (g->link->main == NULL) {
+        prb_from_status(&bad, FDC_E_DISCONNECTED);
+        gen_fail(g, &bad);
+        return;
+    }
     if (p == NULL) {
         for (uint32_t i = 0; i < g->n_prompt; i++)
             shorten(g, &g->prompt[i]);

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# G22: /metrics has what vLLM's dashboard asks for by vLLM's names, next to those of fdd and
+# G22: /metrics has what vLLM's dashboard reads by vLLM's names, next to those of fdd and
 # of the gateway; promtool accepts it; without fdd's counters the gateway's are there alone.
 . "$(dirname "$0")/lib.sh"
 start --set model.path="$DEMO"
