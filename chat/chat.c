@@ -10,6 +10,8 @@
 #include <string.h>
 #include <time.h>
 
+#include <utf8proc.h>
+
 #include "chat/eval.h"
 #include "chat/json.h"
 
@@ -19,13 +21,40 @@ struct fdchat_template {
     struct template *t;
 };
 
+/* The line in which the text is not UTF-8; 0: it is throughout. Values count on it. */
+static size_t
+bad_line(const char *text, size_t n)
+{
+    size_t line = 1;
+
+    for (size_t i = 0; i < n;) {
+        utf8proc_int32_t code;
+        utf8proc_ssize_t got = (unsigned char)text[i] < 0x80
+            ? 1
+            : utf8proc_iterate((const utf8proc_uint8_t *)text + i,
+                  n - i < 4 ? (utf8proc_ssize_t)(n - i) : 4, &code);
+
+        if (got <= 0)
+            return line;
+        line += text[i] == '\n';
+        i += (size_t)got;
+    }
+    return 0;
+}
+
 int
 fdchat_template_new(const char *text, size_t bytes, fdchat_template_t **ret,
     char err[FDCHAT_ERR_BYTES])
 {
-    fdchat_template_t *t = calloc(1, sizeof(*t));
+    size_t line = bytes <= TPL_MAX_BYTES ? bad_line(text, bytes) : 0;
+    fdchat_template_t *t;
     int rc;
 
+    if (line != 0) {
+        (void)snprintf(err, FDCHAT_ERR_BYTES, "line %zu: not UTF-8", line);
+        return -EINVAL;
+    }
+    t = calloc(1, sizeof(*t));
     if (t == NULL) {
         (void)snprintf(err, FDCHAT_ERR_BYTES, "out of memory");
         return -ENOMEM;
@@ -63,13 +92,29 @@ variables(struct render *r, const char *json, size_t bytes, int marked, const ch
             v.d->at[i].value);
 }
 
+/* The next range of marked bytes from at on. 0: there is none. */
+static int
+next_span(const struct val_buf *out, size_t at, struct fdchat_span *ret)
+{
+    const unsigned char *m = out->n > at ? memchr(out->mark + at, 1, out->n - at) : NULL,
+                        *end;
+
+    if (m == NULL)
+        return 0;
+    ret->at = (size_t)(m - out->mark);
+    end = memchr(m, 0, out->n - ret->at);
+    ret->bytes = end != NULL ? (size_t)(end - m) : out->n - ret->at;
+    return 1;
+}
+
 static int
 prompt_take(struct fdchat_prompt *ret, const struct val_buf *out)
 {
+    struct fdchat_span s = { 0, 0 };
     size_t n = 0;
 
-    for (size_t i = 0; i < out->n; i++)
-        n += out->mark[i] && (i == 0 || !out->mark[i - 1]);
+    for (size_t at = 0; next_span(out, at, &s); at = s.at + s.bytes)
+        n++;
     *ret = (struct fdchat_prompt){ .bytes = out->n,
         .text = malloc(out->n + 1),
         .spans = malloc((n + 1) * sizeof(*ret->spans)) };
@@ -80,13 +125,8 @@ prompt_take(struct fdchat_prompt *ret, const struct val_buf *out)
     if (out->n > 0)
         memcpy(ret->text, out->p, out->n);
     ret->text[out->n] = '\0';
-    for (size_t i = 0; i < out->n; i++) {
-        if (!out->mark[i])
-            continue;
-        if (i == 0 || !out->mark[i - 1])
-            ret->spans[ret->n_span++] = (struct fdchat_span){ i, 0 };
-        ret->spans[ret->n_span - 1].bytes++;
-    }
+    for (size_t at = 0; next_span(out, at, &s); at = s.at + s.bytes)
+        ret->spans[ret->n_span++] = s;
     return 0;
 }
 

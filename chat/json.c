@@ -90,6 +90,29 @@ jsn_utf8(const char *p, size_t n)
     return got > 0 ? (size_t)got : 0;
 }
 
+/* Bytes from p that stand for themselves: ASCII without quote, backslash and controls. Eight
+ * at a time, where none of eight is one of those. */
+static size_t
+jsn_run(const char *p, size_t n)
+{
+    const uint64_t ones = ~0ull / 255, high = ones << 7;
+    size_t i = 0;
+
+    for (uint64_t w; i + 8 <= n; i += 8) {
+        uint64_t quote, back;
+
+        memcpy(&w, p + i, 8);
+        quote = w ^ ones * '"';
+        back = w ^ ones * '\\';
+        if (((w | (quote - ones) | (back - ones) | (w - ones * 0x20)) & high) != 0)
+            break;
+    }
+    while (i < n && (unsigned char)p[i] >= 0x20 && (unsigned char)p[i] < 0x80 &&
+        p[i] != '"' && p[i] != '\\')
+        i++;
+    return i;
+}
+
 static struct val
 jsn_string(struct jsn_in *in)
 {
@@ -98,6 +121,12 @@ jsn_string(struct jsn_in *in)
     char *out;
 
     while (end < in->n && in->p[end] != '"') {
+        size_t run = jsn_run(in->p + end, in->n - end);
+
+        if (run > 0) {
+            end += run;
+            continue;
+        }
         plain &= in->p[end] != '\\';
         end += in->p[end] == '\\' && end + 1 < in->n ? 2 : 1;
     }
@@ -106,12 +135,13 @@ jsn_string(struct jsn_in *in)
     while (in->at < in->n && in->p[in->at] != '"') {
         static const char from_ch[] = "\"\\/bfnrt", to_ch[] = "\"\\/\b\f\n\r\t";
         const char *e;
-        size_t n;
+        size_t n = jsn_run(in->p + in->at, in->n - in->at);
 
-        if (in->p[in->at] != '\\') {
+        if (n > 0 || in->p[in->at] != '\\') {
             if ((unsigned char)in->p[in->at] < 0x20)
                 jsn_bad(in, "a control character in a string");
-            n = jsn_utf8(in->p + in->at, in->n - in->at);
+            if (n == 0)
+                n = jsn_utf8(in->p + in->at, in->n - in->at);
             if (n == 0)
                 jsn_bad(in, "not UTF-8");
             if (!plain)

@@ -258,7 +258,7 @@ static void
 lex_number(struct lexer *x)
 {
     char text[64];
-    size_t n = 0, at = lex_digits(x, x->at, text, &n, sizeof(text)), e;
+    size_t n = 0, at = lex_digits(x, x->at, text, &n, sizeof(text) - 16), e;
     struct tpl_tok *tok;
     int real = 0;
 

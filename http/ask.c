@@ -380,6 +380,14 @@ read_texts(struct ask *a, struct problem *bad)
         memcpy(a->o.salt, hash, sizeof(a->o.salt));
         buf_fini(&salt);
     }
+    if (jr_type(j, a->user) == JR_STRING && !jr_is(j, a->user, "")) {
+        jr_text(j, a->user, &salt);
+        sha256_init(&s);
+        sha256_add(&s, salt.p, salt.n);
+        sha256_end(&s, a->user_hash);
+        a->has_user = !salt.failed;
+        buf_fini(&salt);
+    }
     if (a->seed != JR_NONE) {
         if (jr_int(j, a->seed, &seed) != 0)
             return prb_field(bad, "seed", "seed must be a whole number of 64 bits");

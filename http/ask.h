@@ -39,7 +39,7 @@ struct ask {
     uint32_t model, messages, prompt, seed, stop, stop_token_ids, stream_options,
         request_id, cache_salt, logit_bias, bad_words, allowed_token_ids, tools,
         tool_choice, parallel_tool_calls, response_format, modalities, documents,
-        reasoning_effort, template_kwargs, truncation_side;
+        reasoning_effort, template_kwargs, truncation_side, user;
 
     /* what they say */
     int include_usage, continuous_usage, no_calls, keep_first;
@@ -51,8 +51,10 @@ struct ask {
     uint32_t *stop_ids, *allowed;
     uint32_t n_stop_ids, n_allowed, n_bias;
     struct fdc_bias *bias;
-    struct buf ignored; /* names of unknown fields, comma separated */
-    struct buf id;      /* request_id */
+    struct buf ignored;    /* names of unknown fields, comma separated */
+    struct buf id;         /* request_id */
+    uint8_t user_hash[32]; /* of the text of user, */
+    int has_user;          /* if it is there */
     struct fdc_params p;
     struct fdc_submit_opts o;
 };

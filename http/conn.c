@@ -18,12 +18,31 @@
 #include "daemon/common/log.h"
 #include "http/route.h"
 
-#define CN_READ      65536 /* bytes of one connection in a loop iteration */
-#define CN_KEEP      512   /* of a buffer while there is no request */
+#define CN_READ      GW_SCRATCH /* bytes of one connection in a loop iteration */
+#define CN_DIRECT    4096       /* bytes of a body that are still to come */
+#define CN_KEEP      512        /* of a buffer while there is no request */
 #define CN_LINGER_MS 2000
 #define CN_GRACE_MS  10000 /* before a body has to keep its rate */
 
 /* ---- beginning and end -------------------------------------------------------------- */
+
+/* An address of IPv4 in the form of IPv6, which a socket for both sees, is that address. A
+ * machine with IPv6 has all addresses of a /64. */
+static void
+name_address(struct conn *c, const struct in6_addr *a)
+{
+    struct in6_addr net = *a;
+
+    if (IN6_IS_ADDR_V4MAPPED(a)) {
+        (void)inet_ntop(AF_INET, &a->s6_addr[12], c->peer, sizeof(c->peer));
+        memcpy(c->group, c->peer, sizeof(c->group));
+        return;
+    }
+    (void)inet_ntop(AF_INET6, a, c->peer, sizeof(c->peer));
+    if (!IN6_IS_ADDR_LOOPBACK(a))
+        memset(&net.s6_addr[8], 0, 8);
+    (void)inet_ntop(AF_INET6, &net, c->group, sizeof(c->group));
+}
 
 static void
 name_peer(struct conn *c)
@@ -40,25 +59,23 @@ name_peer(struct conn *c)
     memset(&a, 0, sizeof(a));
     (void)snprintf(c->peer, sizeof(c->peer), "unix");
     if (c->is_unix) {
-        if (getsockopt(c->fd, SOL_SOCKET, SO_PEERCRED, &cred, &cred_len) == 0)
+        if (getsockopt(c->fd, SOL_SOCKET, SO_PEERCRED, &cred, &cred_len) == 0) {
             (void)snprintf(c->peer, sizeof(c->peer), "unix:%u", (unsigned)cred.uid);
-    } else if (getpeername(c->fd, &a.sa, &len) != 0) {
-        (void)snprintf(c->peer, sizeof(c->peer), "?");
-    } else if (a.sa.sa_family == AF_INET) {
-        (void)inet_ntop(AF_INET, &a.in.sin_addr, c->peer, sizeof(c->peer));
-    } else {
-        (void)inet_ntop(AF_INET6, &a.in6.sin6_addr, c->peer, sizeof(c->peer));
+            c->user = cred.uid;
+        }
+        return;
     }
-}
-
-static int
-has_room(const struct gw *g, const struct conn *c)
-{
-    int64_t n = 0;
-
-    for (const struct conn *o = g->conns; o != NULL && !c->is_unix; o = o->next)
-        n += !o->is_unix && strcmp(o->peer, c->peer) == 0;
-    return n < g->par->http_max_per_address;
+    (void)snprintf(c->peer, sizeof(c->peer), "?");
+    memcpy(c->group, c->peer, sizeof(c->group));
+    if (getpeername(c->fd, &a.sa, &len) != 0)
+        return;
+    if (a.sa.sa_family == AF_INET) {
+        (void)inet_ntop(AF_INET, &a.in.sin_addr, c->peer, sizeof(c->peer));
+        memcpy(c->group, c->peer, sizeof(c->group));
+    } else {
+        name_address(c, &a.in6.sin6_addr);
+    }
+    c->user = peer_user("address", c->group, strlen(c->group));
 }
 
 void
@@ -79,7 +96,16 @@ conn_new(struct gw *g, int fd, int is_unix)
     name_peer(c);
     c->events = EPOLLIN | EPOLLRDHUP;
     ev = (struct epoll_event){ .events = c->events, .data.ptr = c };
-    if (!has_room(g, c) || epoll_ctl(g->epoll, EPOLL_CTL_ADD, fd, &ev) != 0) {
+    if (!is_unix &&
+        peer_add(&g->sh->peers, c->group, (uint32_t)g->par->http_max_per_address) != 0) {
+        g->met.refused++;
+        (void)close(fd);
+        free(c);
+        return;
+    }
+    if (epoll_ctl(g->epoll, EPOLL_CTL_ADD, fd, &ev) != 0) {
+        if (!is_unix)
+            peer_drop(&g->sh->peers, c->group);
         g->met.refused++;
         (void)close(fd);
         free(c);
@@ -92,6 +118,7 @@ conn_new(struct gw *g, int fd, int is_unix)
         c->next->prev = c;
     g->conns = c;
     g->n_conn++;
+    (void)atomic_fetch_add(&g->sh->n_conn, 1);
     g->met.accepted++;
 }
 
@@ -105,6 +132,9 @@ unlink_conn(struct conn *c)
     if (c->next != NULL)
         c->next->prev = c->prev;
     c->g->n_conn--;
+    (void)atomic_fetch_sub(&c->g->sh->n_conn, 1);
+    if (!c->is_unix)
+        peer_drop(&c->g->sh->peers, c->group);
 }
 
 void
@@ -119,6 +149,8 @@ conn_kill(struct conn *c)
     c->work = NULL;
     c->drop = c->flush = c->tick = NULL;
     c->is_dead = 1;
+    conn_put_back(c->g, c->held);
+    c->held = 0;
     (void)close(c->fd);
     unlink_conn(c);
     c->next_dead = c->g->dead;
@@ -242,13 +274,27 @@ conn_stream(struct conn *c, const char *headers)
     conn_dirty(c);
 }
 
+/* The line before a chunk. Each event of a stream has one. */
+static void
+put_size(struct buf *b, size_t n)
+{
+    char text[2 * sizeof(n) + 2], *p = text + sizeof(text);
+
+    *--p = '\n';
+    *--p = '\r';
+    do
+        *--p = "0123456789abcdef"[n % 16];
+    while ((n /= 16) != 0);
+    buf_add(b, p, (size_t)(text + sizeof(text) - p));
+}
+
 void
 conn_piece(struct conn *c, const struct buf *b)
 {
     if (b->n == 0)
         return;
     if (c->is_chunked)
-        buf_fmt(&c->out, "%zx\r\n", b->n);
+        put_size(&c->out, b->n);
     buf_add(&c->out, b->p, b->n);
     if (c->is_chunked)
         buf_add(&c->out, "\r\n", 2);
@@ -312,6 +358,7 @@ static void advance(struct conn *c);
 void
 conn_flush(struct conn *c)
 {
+    /* What its stream puts into out now goes out now: is_dirty stays until then. */
     if (c->is_dead)
         return;
     if (c->is_slow) {
@@ -321,6 +368,7 @@ conn_flush(struct conn *c)
     }
     if (c->flush != NULL && conn_unsent(c) == 0)
         c->flush(c);
+    c->is_dirty = 0;
     if (c->is_dead)
         return;
     if (c->out.failed) {
@@ -359,6 +407,8 @@ conn_flush(struct conn *c)
 
 /* ---- requests --------------------------------------------------------------------------- */
 
+static int hold(struct conn *c);
+
 void
 conn_forget(struct conn *c)
 {
@@ -373,6 +423,62 @@ conn_forget(struct conn *c)
     c->head_n = 0;
     c->body = NULL;
     c->body_n = 0;
+    (void)hold(c);
+}
+
+/* A long body counts for all connections together. */
+void
+conn_put_back(struct gw *g, size_t held)
+{
+    if (held > 0)
+        (void)atomic_fetch_sub(&g->sh->held, held);
+}
+
+/* Count what is held now; -ENOMEM: all connections together hold too much. */
+static int
+hold(struct conn *c)
+{
+    size_t n = c->in.n + c->chunked.n, more;
+
+    n = n > CN_READ ? n : 0;
+    if (n <= c->held) {
+        conn_put_back(c->g, c->held - n);
+        c->held = n;
+        return 0;
+    }
+    more = n - c->held;
+    c->held = n;
+    return atomic_fetch_add(&c->g->sh->held, more) + more >
+            (uint64_t)c->g->par->http_max_bodies_bytes
+        ? -ENOMEM
+        : 0;
+}
+
+void
+conn_take_body(struct conn *c, struct buf *ret, size_t *ret_at, size_t *ret_held)
+{
+    size_t end = c->head_n + (size_t)c->h.length;
+    struct buf rest = { NULL };
+
+    if (c->h.chunked) {
+        *ret = c->chunked;
+        *ret_at = 0;
+        memset(&c->chunked, 0, sizeof(c->chunked));
+    } else {
+        if (c->in.n > end)
+            buf_add(&rest, c->in.p + end, c->in.n - end);
+        *ret = c->in;
+        *ret_at = c->head_n;
+        c->in = rest;
+        c->head_n = 0;
+        c->body = NULL;
+        c->body_n = 0;
+    }
+    if (rest.failed)
+        c->out.failed = 1;
+    *ret_held = c->held;
+    c->held = 0;
+    conn_forget(c);
 }
 
 /* A request that cannot be understood: nothing behind it can be either. */
@@ -382,6 +488,7 @@ refuse(struct conn *c, int status, const char *why)
     struct problem p;
 
     (void)prb_set(&p, status, NULL, "%s", why);
+    p.retry_ms = status == 503 ? 1000 : 0;
     c->must_close = 1;
     c->state = CN_BUSY;
     c->path = MET_PATHS - 1;
@@ -479,27 +586,51 @@ advance(struct conn *c)
 
 /* ---- events ------------------------------------------------------------------------------ */
 
+/* Where the next bytes go: those of a body to its place, all else by way of the loop's
+ * buffer, so that a connection holds no more than has come. */
+static ssize_t
+receive_bytes(struct conn *c)
+{
+    size_t end = c->head_n + (size_t)c->h.length, want = CN_READ;
+    char *to = c->g->scratch;
+    ssize_t n;
+
+    if (c->state == CN_BODY && !c->h.chunked && end - c->in.n >= CN_DIRECT) {
+        want = end - c->in.n < CN_READ ? end - c->in.n : CN_READ;
+        to = buf_room(&c->in, want);
+    }
+    if (to == NULL) {
+        errno = ENOMEM;
+        return -1;
+    }
+    n = recv(c->fd, to, want, MSG_DONTWAIT);
+    if (n > 0 && c->state != CN_LINGER) {
+        if (to == c->g->scratch)
+            buf_add(&c->in, to, (size_t)n);
+        else
+            c->in.n += (size_t)n;
+    }
+    return n;
+}
+
 static void
 receive(struct conn *c)
 {
     size_t was = c->in.n;
-    char *to = buf_room(&c->in, CN_READ);
-    ssize_t n;
+    ssize_t n = receive_bytes(c);
 
-    if (to == NULL) {
+    if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR) || c->in.failed) {
         conn_kill(c);
         return;
     }
-    n = recv(c->fd, to, CN_READ, MSG_DONTWAIT);
-    if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) {
-        conn_kill(c);
+    if (n <= 0 || c->state == CN_LINGER)
+        return;
+    if (hold(c) != 0) {
+        c->g->met.refused++;
+        refuse(c, 503, "all long bodies together are more than http.max_bodies_bytes");
+        watch_state(c);
         return;
     }
-    if (n <= 0)
-        return;
-    if (c->state == CN_LINGER)
-        return;
-    c->in.n += (size_t)n;
     if (was == 0 && c->state == CN_HEAD)
         c->began_ms = c->g->now_ms;
     advance(c);

@@ -50,6 +50,9 @@ struct conn {
     struct key *key;   /* whose; NULL without keys */
     char id[130];      /* X-Request-Id as it came; "" */
     char peer[48];     /* address, "unix" or "unix:UID" */
+    char group[48];    /* the address, or the /64 of IPv6, that counts its connections */
+    uint64_t user;     /* whom it counts under without keys; 0: fdd-http itself */
+    size_t held;       /* bytes of a long body, as counted in g->sh->held */
     uint64_t began_ms; /* the request's first byte, or since when there is none */
     uint64_t body_ms;  /* its body's begin */
 
@@ -84,6 +87,10 @@ void conn_free(struct conn *c);
 
 /* The request's body is not needed any more. */
 void conn_forget(struct conn *c);
+/* Take the body over, to read it elsewhere; the request is not needed any more. *ret_at:
+ * where it begins in *ret. Its bytes count on as held until conn_put_back(). */
+void conn_take_body(struct conn *c, struct buf *ret, size_t *ret_at, size_t *ret_held);
+void conn_put_back(struct gw *g, size_t held);
 /* A whole answer. headers: further ones with their line ends, or NULL. */
 void conn_reply(struct conn *c, int status, const char *type, const char *headers,
     const void *body, size_t n);

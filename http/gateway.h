@@ -1,48 +1,100 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * fdd-http: what its modules share. One thread runs all of it: the loop sleeps in epoll
- * on listeners, connections, the session with fdd, results of the helper thread
- * (link.h) and signals. In each loop iteration everything that has arrived is taken first;
- * then each connection with news gets at most one send().
+ * fdd-http: what its modules share. Each loop (struct gw) is a thread with connections,
+ * sessions with the daemons and counters of its own: it sleeps in epoll on listeners,
+ * connections, those sessions and its inbox (inbox.h), into which the helper threads
+ * (link.h) and the prep threads (prep.h) put results. In each loop iteration everything
+ * that has arrived is taken first; then each connection with news gets at most one send().
+ * The first loop runs in the main thread and takes the signals.
+ *
+ * What all loops read (parameters, keys, the list of daemons) changes only while all of
+ * them stand still (loops_pause()). The helper and prep threads do not read it.
  */
 #ifndef FDD_HTTP_GATEWAY_H
 #define FDD_HTTP_GATEWAY_H
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdint.h>
 
 #include "daemon/common/param.h"
+#include "http/inbox.h"
 #include "http/keys.h"
 #include "http/link.h"
 #include "http/listen.h"
 #include "http/live.h"
 #include "http/metrics.h"
 #include "http/model.h"
+#include "http/peers.h"
+#include "http/prep.h"
+#include "http/served.h"
 #include "http/stats.h"
 
+#define GW_MAX_LOOPS 16
+#define GW_SCRATCH   65536
+
 struct conn;
-struct gen;
+struct shared;
 
 struct gw {
-    struct par_set *ps;
+    struct shared *sh;
+    unsigned index;
     const struct par *par;
-    struct par_src src;
-    int epoll, signals;
+    const struct keys *keys;
+    int epoll;
     uint64_t now_ms; /* CLOCK_MONOTONIC, of this loop iteration */
     struct lis lis;
-    struct keys keys;
-    struct link link;
-    struct model model; /* names, template and limits, once fdd has said them */
+    struct inbox inbox;
+    struct link *links;
+    unsigned links_of; /* sh->version that they follow */
     struct metrics met;
     struct live live;
+    char *scratch;      /* GW_SCRATCH bytes, for what is received */
     struct stats stats; /* of fdd, for /metrics */
 
     struct conn *conns, *dirty, *dead; /* all; with news; to be freed */
     uint32_t n_conn;
-    struct gen *waiting, *waiting_end; /* for room in the session */
-    int is_full;                       /* no more connections are accepted now */
+    int is_full; /* no more connections are accepted now */
     int draining;
     uint64_t drain_until_ms;
 };
+
+struct shared {
+    struct par_set *ps;
+    struct par_src src;
+    struct keys keys;
+    struct served_list served;
+    unsigned version; /* of served and parameters, counted by reload */
+    struct peers peers;
+    struct prep prep;
+    atomic_uint n_conn;         /* of all loops */
+    atomic_uint_least64_t held; /* bytes of long bodies that are here */
+    atomic_uint drain;          /* 1: end; 2: at once */
+
+    struct gw *loop[GW_MAX_LOOPS];
+    unsigned n_loop;
+    pthread_t thread[GW_MAX_LOOPS]; /* not of the first */
+    int signals;
+    /* under lock */
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    atomic_int pausing;          /* read without it too */
+    unsigned n_running, n_still; /* all loops but the first: that run; that stand still */
+    struct metrics met[GW_MAX_LOOPS]; /* of each loop, a few times a second */
+    uint32_t connected[GW_MAX_LOOPS]; /* its sessions */
+};
+
+/* The link that a model's name stands for; NULL and why. name may be NULL: the only one. */
+struct link *gw_link(const struct gw *g, const char *name, size_t n, struct problem *bad);
+/* Can a request of this link be answered now? */
+int gw_is_ready(const struct gw *g, const struct link *l, struct problem *bad);
+/* The model of a list that a name stands for, or NULL and why. */
+struct model *gw_model(struct model *const *m, size_t n_model, const char *name, size_t n,
+    struct problem *bad);
+/* References of all models, in the order of the links: their number. */
+size_t gw_models(const struct gw *g, struct model *ret[SRV_MAX]);
+/* The link of a model, by its label; NULL: there is none any more. */
+struct link *gw_link_of(const struct gw *g, const struct model *m);
 
 #endif

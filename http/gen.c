@@ -22,24 +22,24 @@
 static void
 wait_for_room(struct gen *g)
 {
-    struct gw *gw = g->g;
+    struct link *l = g->link;
 
     if (g->is_waiting)
         return;
     g->is_waiting = 1;
-    g->prev_wait = gw->waiting_end;
+    g->prev_wait = l->waiting_end;
     g->next_wait = NULL;
-    if (gw->waiting_end != NULL)
-        gw->waiting_end->next_wait = g;
+    if (l->waiting_end != NULL)
+        l->waiting_end->next_wait = g;
     else
-        gw->waiting = g;
-    gw->waiting_end = g;
+        l->waiting = g;
+    l->waiting_end = g;
 }
 
 static void
 wait_no_more(struct gen *g)
 {
-    struct gw *gw = g->g;
+    struct link *l = g->link;
 
     if (!g->is_waiting)
         return;
@@ -47,11 +47,11 @@ wait_no_more(struct gen *g)
     if (g->prev_wait != NULL)
         g->prev_wait->next_wait = g->next_wait;
     else
-        gw->waiting = g->next_wait;
+        l->waiting = g->next_wait;
     if (g->next_wait != NULL)
         g->next_wait->prev_wait = g->prev_wait;
     else
-        gw->waiting_end = g->prev_wait;
+        l->waiting_end = g->prev_wait;
 }
 
 void
@@ -62,6 +62,7 @@ gen_fail(struct gen *g, const struct problem *bad)
         prb_rename(&g->bad, g->face->names);
     }
     g->is_over = 1;
+    g->link->is_touched = 1;
     wait_no_more(g);
     for (uint32_t i = 0; i < g->n_prompt; i++)
         if (g->prompt[i].r != NULL && !g->prompt[i].is_over)
@@ -94,8 +95,8 @@ submit_prompt(struct gen *g, struct prompt *p)
     g->a.p.spans = p->spans;
     g->a.p.n_spans = p->n_span;
     rc = p->ids != NULL
-        ? fdc_submit_ids(g->g->link.main, p->ids, p->n, &g->a.p, &g->a.o, &p->r)
-        : fdc_submit_text(g->g->link.main, p->text, p->n, &g->a.p, &g->a.o, &p->r);
+        ? fdc_submit_ids(g->link->main, p->ids, p->n, &g->a.p, &g->a.o, &p->r)
+        : fdc_submit_text(g->link->main, p->text, p->n, &g->a.p, &g->a.o, &p->r);
     if (rc == FDC_E_FULL)
         return 1;
     if (rc == 0) {
@@ -116,6 +117,7 @@ gen_submit(struct gen *g)
 {
     int rc = 0;
 
+    g->link->is_touched = 1;
     while (g->n_submitted < g->n_prompt && rc == 0)
         rc = submit_prompt(g, &g->prompt[g->n_submitted]);
     if (rc > 0)
@@ -125,10 +127,10 @@ gen_submit(struct gen *g)
 }
 
 void
-gen_submit_waiting(struct gw *gw)
+gen_submit_waiting(struct link *l)
 {
-    while (gw->waiting != NULL && gw->link.main != NULL) {
-        struct gen *g = gw->waiting;
+    while (l->waiting != NULL && l->main != NULL) {
+        struct gen *g = l->waiting;
 
         gen_submit(g);
         if (g->is_waiting)
@@ -137,13 +139,13 @@ gen_submit_waiting(struct gw *gw)
 }
 
 void
-gen_fail_waiting(struct gw *gw, int status)
+gen_fail_waiting(struct link *l, int status)
 {
     struct problem bad;
 
     prb_from_status(&bad, status);
-    while (gw->waiting != NULL)
-        gen_fail(gw->waiting, &bad);
+    while (l->waiting != NULL)
+        gen_fail(l->waiting, &bad);
 }
 
 /* ---- end ------------------------------------------------------------------------------ */
@@ -182,6 +184,11 @@ gen_free(struct gen *g)
     }
     for (uint32_t i = 0; g->choice != NULL && i < g->n_choice; i++)
         free_choice(&g->choice[i]);
+    if (g->link != NULL) {
+        g->link->n_gen--;
+        g->link->is_touched = 1;
+    }
+    model_unref(g->model);
     free(g->prompt);
     free(g->choice);
     buf_fini(&g->prefix);
@@ -197,8 +204,7 @@ gen_drop(struct conn *c)
 {
     struct gen *g = c->work;
 
-    if (c->key != NULL)
-        c->key->running--;
+    keys_end(c->key);
     g->g->met.streams--;
     gen_free(g);
     c->work = NULL;
@@ -298,6 +304,15 @@ take_done(struct gen *g, struct prompt *p, const struct fdc_done *d)
     end_prompt(g, p);
 }
 
+/* fdd lets this process name users no more: the same request again counts under its own. */
+static void
+trusts_no_more(struct gen *g, struct problem *bad)
+{
+    g->link->is_trusted = 0;
+    (void)prb_set(bad, 503, "overloaded", "fdd has changed whom it trusts; ask again");
+    bad->retry_ms = 1;
+}
+
 /* A reader that takes nothing holds its stream's memory, up to a bound. */
 static void
 check_pending(struct gen *g, size_t more)
@@ -366,6 +381,8 @@ gen_event(struct prompt *p, const struct fdc_event *ev)
         break;
     case FDC_T_ERROR:
         prb_from_error(&bad, ev->error);
+        if (ev->error->detail == FDC_D_USER && !g->user_is_named)
+            trusts_no_more(g, &bad);
         if (ev->error->code == FDC_E_TOO_LONG && !g->a.is_chat)
             (void)snprintf(bad.param, sizeof(bad.param), "prompt");
         p->is_over = 1;

@@ -19,6 +19,8 @@
 struct conn;
 struct gw;
 struct gen;
+struct link;
+struct model;
 struct choice;
 struct link_job;
 struct item_ops;
@@ -98,6 +100,12 @@ struct prompt {
 struct gen {
     struct gw *g;
     struct conn *c;
+    struct link *link;   /* of its daemon; NULL: not begun */
+    struct model *model; /* a reference */
+    const char *src;     /* the body, while it is read */
+    size_t n_src;
+    int is_literal;    /* names of special tokens in messages are text */
+    int user_is_named; /* by its key, not by where it came from */
     const struct face *face;
     struct buf body, ignored; /* what face->translate() made, and named */
     struct link_job *job;     /* that turns a prompt into ids */
@@ -125,8 +133,8 @@ struct gen {
 /* What has come for a request of the session. */
 void gen_event(struct prompt *p, const struct fdc_event *ev);
 /* There may be room in the session again. */
-void gen_submit_waiting(struct gw *g);
+void gen_submit_waiting(struct link *l);
 /* The session is lost: those that wait get the error. */
-void gen_fail_waiting(struct gw *g, int status);
+void gen_fail_waiting(struct link *l, int status);
 
 #endif

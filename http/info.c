@@ -19,36 +19,23 @@ reply_json(struct conn *c, struct buf *b)
     buf_fini(b);
 }
 
-/* Can a request be answered now? */
-static int
-is_ready(const struct gw *g, struct problem *bad)
-{
-    uint32_t flags = 0;
-
-    if (g->draining)
-        return prb_set(bad, 503, "draining", "the gateway is ending");
-    if (g->link.main == NULL || fdc_state(g->link.main, &flags) < 0)
-        return prb_set(bad, 503, "daemon_lost", "there is no connection to fdd");
-    if ((flags & FDC_S_RECONNECTING) != 0)
-        return prb_set(bad, 503, "daemon_lost",
-            "the connection to fdd is being opened again");
-    if ((flags & FDC_S_DRAIN) != 0)
-        return prb_set(bad, 503, "draining", "fdd takes no new requests");
-    if (g->link.model.vocab == 0 || (flags & FDC_S_DOWN) != 0)
-        return prb_set(bad, 503, "model_loading", "the model is not ready");
-    return 0;
-}
-
 void
 rt_health(struct conn *c)
 {
-    struct problem bad;
+    struct problem bad, first = { .status = 0 };
 
-    if (is_ready(c->g, &bad) == 0) {
-        conn_reply(c, 200, "application/json", NULL, "{\"status\":\"ok\"}\n", 16);
-        return;
+    /* One of several daemons that is away is a 503 of its own. */
+    for (const struct link *l = c->g->links; l != NULL; l = l->next) {
+        if (gw_is_ready(c->g, l, &bad) == 0) {
+            conn_reply(c, 200, "application/json", NULL, "{\"status\":\"ok\"}\n", 16);
+            return;
+        }
+        if (first.status == 0)
+            first = bad;
     }
-    bad.retry_ms = 1000;
+    bad = first;
+    if (bad.status == 0)
+        (void)prb_set(&bad, 503, "daemon_lost", "no model is served");
     conn_problem(c, &bad);
 }
 
@@ -113,53 +100,61 @@ rt_metrics(struct conn *c)
 }
 
 static void
-put_model(const struct gw *g, const char *name, size_t n, struct buf *b)
+put_model(const struct model *m, const char *name, size_t n, struct buf *b)
 {
     buf_str(b, "{\"id\":");
     buf_json(b, name, n);
     buf_fmt(b, ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"fdd\",\"root\":",
-        (long long)g->model.created_s);
-    buf_json(b, g->link.model.name, strlen(g->link.model.name));
-    buf_fmt(b, ",\"parent\":null,\"max_model_len\":%u,\"permission\":[]}",
-        g->link.model.max_model_len);
+        (long long)m->created_s);
+    buf_json(b, m->info.name, strlen(m->info.name));
+    buf_str(b, ",\"parent\":null,\"max_model_len\":");
+    if (m->info.vocab != 0)
+        buf_fmt(b, "%u,\"permission\":[]}", m->info.max_model_len);
+    else
+        buf_str(b, "null,\"permission\":[]}");
 }
 
-static int
-has_model(struct conn *c)
+/* All names of a model; of one whose daemon has not answered yet those that the
+ * configuration gives it. */
+static void
+put_names(const struct model *m, struct buf *b)
 {
-    struct problem bad;
+    const char *list = m->names;
 
-    if (c->g->model.name[0] != '\0')
-        return 1;
-    (void)prb_set(&bad, 503, "model_loading", "fdd has not said yet which model it has");
-    bad.retry_ms = 1000;
-    conn_problem(c, &bad);
-    return 0;
-}
-
-void
-rt_models(struct conn *c)
-{
-    const char *list = c->g->par->model_name, *sep = "";
-    struct buf b = { NULL };
-
-    if (!has_model(c))
-        return;
-    buf_str(&b, "{\"object\":\"list\",\"data\":[");
-    if (list[0] == '\0')
-        put_model(c->g, c->g->model.name, strlen(c->g->model.name), &b);
+    if (list[0] == '\0' && m->info.vocab != 0) {
+        buf_str(b, b->p[b->n - 1] == '[' ? "" : ",");
+        put_model(m, m->name, strlen(m->name), b);
+    }
     while (*list != '\0') {
         size_t n;
 
         list += strspn(list, ", ");
         n = strcspn(list, ", ");
         if (n > 0) {
-            buf_str(&b, sep);
-            sep = ",";
-            put_model(c->g, list, n, &b);
+            buf_str(b, b->p[b->n - 1] == '[' ? "" : ",");
+            put_model(m, list, n, b);
         }
         list += n;
     }
+}
+
+void
+rt_models(struct conn *c)
+{
+    const struct link *l = c->g->links;
+    struct problem bad;
+    struct buf b = { NULL };
+
+    if (l == NULL || (l->next == NULL && l->served->info.vocab == 0)) {
+        (void)prb_set(&bad, 503, "model_loading", "fdd has not said yet which model it has");
+        bad.retry_ms = 1000;
+        conn_problem(c, &bad);
+        return;
+    }
+    buf_str(&b, "{\"object\":\"list\",\"data\":[");
+    for (; l != NULL && !b.failed; l = l->next)
+        if (!l->is_leaving)
+            put_names(l->served, &b);
     buf_str(&b, "]}\n");
     reply_json(c, &b);
 }
@@ -171,15 +166,16 @@ rt_model(struct conn *c)
     struct buf b = { NULL };
     char name[256];
     int n = rt_tail(c, name, sizeof(name));
+    const struct link *l;
 
-    if (!has_model(c))
-        return;
-    if (n > 0 && model_has_name(&c->g->model, c->g->par, name, (size_t)n)) {
-        put_model(c->g, name, (size_t)n, &b);
-        reply_json(c, &b);
+    if (n < 0)
+        n = 0;
+    l = gw_link(c->g, name, (size_t)n, &bad);
+    if (l == NULL) {
+        bad.param[0] = '\0'; /* it is in the path */
+        conn_problem(c, &bad);
         return;
     }
-    (void)prb_set(&bad, 404, "model_not_found",
-        "there is no model of that name; there is %s", c->g->model.name);
-    conn_problem(c, &bad);
+    put_model(l->served, name, (size_t)n, &b);
+    reply_json(c, &b);
 }

@@ -103,6 +103,28 @@ escape(const char *p, size_t n, uint32_t *ret_cp)
     return 11;
 }
 
+/* Bytes from p on that a string is through: no quote, backslash or control. Eight at a time,
+ * where none of eight is one of those or beyond ASCII. */
+static size_t
+plain(const char *p, size_t n)
+{
+    const uint64_t ones = ~0ull / 255, high = ones << 7;
+    size_t i = 0;
+
+    for (uint64_t w; i + 8 <= n; i += 8) {
+        uint64_t quote, back;
+
+        memcpy(&w, p + i, 8);
+        quote = w ^ ones * '"';
+        back = w ^ ones * '\\';
+        if (((w | (quote - ones) | (back - ones) | (w - ones * 0x20)) & high) != 0)
+            break;
+    }
+    while (i < n && (unsigned char)p[i] >= 0x20 && p[i] != '"' && p[i] != '\\')
+        i++;
+    return i;
+}
+
 static int
 string(struct jr_in *in)
 {
@@ -112,7 +134,12 @@ string(struct jr_in *in)
     if (at < 0)
         return (int)at;
     for (in->at++; in->at < in->n; in->at++) {
-        unsigned char c = (unsigned char)in->p[in->at];
+        unsigned char c;
+
+        in->at += plain(in->p + in->at, in->n - in->at);
+        if (in->at == in->n)
+            break;
+        c = (unsigned char)in->p[in->at];
 
         if (c == '"') {
             in->at++;

@@ -5,10 +5,12 @@
 #include "http/link.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
+
+#include "http/gateway.h"
+#include "http/model.h"
 
 #define LNK_TIMEOUT_MS   10000
 #define LNK_RECONNECT_MS 30000 /* requests go on with a daemon that is back by then */
@@ -20,7 +22,7 @@ static int
 open_session(const struct link *l, const char *name, uint32_t arena, fdc_t **ret)
 {
     struct fdc_open_opts o = { .size = sizeof(o),
-        .path = l->path[0] != '\0' ? l->path : NULL,
+        .path = l->conf.socket[0] != '\0' ? l->conf.socket : NULL,
         .name = name,
         .spin_us = FDC_SPIN_NONE,
         .sq_slots = arena != 0 ? 1024 : 0,
@@ -46,6 +48,26 @@ read_file(fdc_t *s, const char *name, char **ret, size_t *ret_n)
     }
 }
 
+/* May requests of this process name a user? One with an id that no vocabulary has is
+ * refused either for that, or before it for its user. */
+static int
+is_trusted(fdc_t *side)
+{
+    static const uint32_t none = UINT32_MAX;
+    struct fdc_submit_opts o = { .size = sizeof(o), .user = 1 };
+    struct fdc_event ev = FDC_EVENT_INIT;
+    fdc_req_t *r;
+    int yes = 0;
+
+    if (fdc_submit_ids(side, &none, 1, NULL, &o, &r) != 0)
+        return 0;
+    while (fdc_next(r, &ev, LNK_TIMEOUT_MS) == 1)
+        if (ev.type == FDC_T_ERROR)
+            yes = ev.error->detail != FDC_D_USER;
+    fdc_req_free(r);
+    return yes;
+}
+
 static void
 look(const struct link *l, fdc_t **side, struct link_job *job)
 {
@@ -60,6 +82,7 @@ look(const struct link *l, fdc_t **side, struct link_job *job)
         job->rc = fdc_info(*side, &info, LNK_TIMEOUT_MS);
     if (job->rc != 0 || job->info.vocab == 0)
         return;
+    job->is_trusted = is_trusted(*side);
     read_file(*side, "chat_template.jinja", &job->template_text, &job->template_n);
     read_file(*side, "tokenizer_config.json", &job->tokenizer_config, &job->config_n);
 }
@@ -81,6 +104,8 @@ work(const struct link *l, fdc_t **side, struct link_job *job)
     else
         job->rc = fdc_detokenize(*side, job->ids, job->n_ids, job->flags, &job->text,
             &job->n_text, LNK_TIMEOUT_MS);
+    if (job->rc == 0 && job->shape != NULL)
+        job->shape(job);
 }
 
 static void *
@@ -88,62 +113,107 @@ run(void *arg)
 {
     struct link *l = arg;
     fdc_t *side = NULL;
-    static const uint64_t one = 1;
 
     (void)pthread_mutex_lock(&l->lock);
-    for (;;) {
+    while (!l->end) {
         struct link_job *job = l->todo;
 
-        if (l->end)
-            break;
         if (job == NULL) {
             (void)pthread_cond_wait(&l->more, &l->lock);
             continue;
         }
         l->todo = job->next;
-        if (l->todo == NULL)
-            l->todo_end = NULL;
         (void)pthread_mutex_unlock(&l->lock);
         work(l, &side, job);
+        ibx_put(&l->g->inbox, &job->post);
         (void)pthread_mutex_lock(&l->lock);
-        job->next = l->results;
-        l->results = job;
-        if (write(l->wake, &one, sizeof(one)) < 0)
-            continue; /* the counter is full: the descriptor is readable already */
     }
     (void)pthread_mutex_unlock(&l->lock);
     fdc_close(side);
+    ibx_put(&l->g->inbox, &l->ended);
     return NULL;
 }
 
-/* ---- the main thread --------------------------------------------------------------- */
+/* ---- the loop ------------------------------------------------------------------------ */
 
-int
-link_init(struct link *l, const char *path)
+struct link *
+link_new(struct gw *g, const struct served *conf, void (*ended)(struct post *p))
 {
-    int rc;
+    struct link *l = calloc(1, sizeof(*l));
+    sigset_t all, was;
 
-    memset(l, 0, sizeof(*l));
-    (void)strncpy(l->path, path, sizeof(l->path) - 1);
+    if (l == NULL)
+        return NULL;
+    l->g = g;
+    l->conf = *conf;
+    l->ended.fn = ended;
+    l->served = model_new(conf);
     (void)pthread_mutex_init(&l->lock, NULL);
     (void)pthread_cond_init(&l->more, NULL);
-    l->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (l->wake < 0)
-        return -errno;
-    rc = pthread_create(&l->thread, NULL, run, l);
-    l->has_thread = rc == 0;
-    return -rc;
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &was);
+    l->has_thread = l->served != NULL && pthread_create(&l->thread, NULL, run, l) == 0;
+    (void)pthread_sigmask(SIG_SETMASK, &was, NULL);
+    if (l->has_thread)
+        return l;
+    link_free(l);
+    return NULL;
+}
+
+void
+link_end(struct link *l)
+{
+    (void)pthread_mutex_lock(&l->lock);
+    l->end = 1;
+    (void)pthread_cond_signal(&l->more);
+    (void)pthread_mutex_unlock(&l->lock);
+}
+
+void
+link_free(struct link *l)
+{
+    struct link_job *job;
+
+    link_end(l);
+    if (l->has_thread)
+        (void)pthread_join(l->thread, NULL);
+    while ((job = l->todo) != NULL) { /* they were not begun */
+        l->todo = job->next;
+        job->rc = FDC_E_DISCONNECTED;
+        job->done(job);
+    }
+    fdc_close(l->main);
+    model_unref(l->served);
+    (void)pthread_mutex_destroy(&l->lock);
+    (void)pthread_cond_destroy(&l->more);
+    free(l);
+}
+
+const char *
+link_path(const struct link *l)
+{
+    return l->conf.socket[0] != '\0' ? l->conf.socket : fdc_default_socket();
+}
+
+/* post is the first of struct link_job. */
+static void
+done(struct post *p)
+{
+    struct link_job *job = (struct link_job *)(void *)p;
+
+    job->done(job);
 }
 
 struct link_job *
-link_job_new(enum link_kind kind, void (*done)(struct link_job *), void *arg)
+link_job_new(enum link_kind kind, void (*fn)(struct link_job *), void *arg)
 {
     struct link_job *job = calloc(1, sizeof(*job));
 
     if (job == NULL)
         return NULL;
+    job->post.fn = done;
     job->kind = kind;
-    job->done = done;
+    job->done = fn;
     job->arg = arg;
     return job;
 }
@@ -154,11 +224,13 @@ link_job_free(struct link_job *job)
     if (job == NULL)
         return;
     /* What the library returned is the library's to free; it uses malloc(), as we do. */
+    fdc_close(job->main);
     fdc_free(job->text);
     fdc_free(job->ids);
     free(job->spans);
     fdc_free(job->template_text);
     fdc_free(job->tokenizer_config);
+    buf_fini(&job->out);
     free(job);
 }
 
@@ -167,66 +239,11 @@ link_ask(struct link *l, struct link_job *job)
 {
     job->next = NULL;
     (void)pthread_mutex_lock(&l->lock);
-    if (l->todo_end != NULL)
+    if (l->todo != NULL)
         l->todo_end->next = job;
     else
         l->todo = job;
     l->todo_end = job;
     (void)pthread_cond_signal(&l->more);
     (void)pthread_mutex_unlock(&l->lock);
-}
-
-void
-link_take(struct link *l)
-{
-    struct link_job *job, *next, *in_order = NULL;
-    uint64_t n;
-
-    if (read(l->wake, &n, sizeof(n)) < 0 && errno != EAGAIN)
-        return;
-    (void)pthread_mutex_lock(&l->lock);
-    job = l->results;
-    l->results = NULL;
-    (void)pthread_mutex_unlock(&l->lock);
-    for (; job != NULL; job = next) {
-        next = job->next;
-        job->next = in_order;
-        in_order = job;
-    }
-    for (job = in_order; job != NULL; job = next) {
-        next = job->next;
-        job->done(job);
-    }
-}
-
-static void
-free_jobs(struct link_job *job)
-{
-    while (job != NULL) {
-        struct link_job *next = job->next;
-
-        fdc_close(job->main);
-        link_job_free(job);
-        job = next;
-    }
-}
-
-void
-link_fini(struct link *l)
-{
-    if (l->has_thread) {
-        (void)pthread_mutex_lock(&l->lock);
-        l->end = 1;
-        (void)pthread_cond_signal(&l->more);
-        (void)pthread_mutex_unlock(&l->lock);
-        (void)pthread_join(l->thread, NULL);
-    }
-    free_jobs(l->todo);
-    free_jobs(l->results);
-    fdc_close(l->main);
-    l->main = NULL;
-    if (l->wake >= 0)
-        (void)close(l->wake);
-    (void)pthread_mutex_destroy(&l->lock);
-    (void)pthread_cond_destroy(&l->more);
 }

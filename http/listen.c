@@ -113,34 +113,64 @@ lis_check(const struct par *p, char *err, size_t err_bytes)
 
 /* ---- opening -------------------------------------------------------------------------- */
 
+/* A socket that listens at the address; several may, if they say so (SO_REUSEPORT). The
+ * descriptor or -errno. */
 static int
-listen_at(struct lis *l, const union addr *a, socklen_t len, const char *name, char *err,
-    size_t err_bytes)
+socket_at(const union addr *a, socklen_t len, int several)
 {
     int fd = socket(a->sa.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0),
         one = 1, off = 0, rc;
+
+    if (fd < 0)
+        return -errno;
+    if (a->sa.sa_family != AF_UNIX)
+        (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+    if (several)
+        (void)setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &one, sizeof(one));
+    if (a->sa.sa_family == AF_INET6)
+        (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+    if (bind(fd, &a->sa, len) == 0 && listen(fd, LIS_BACKLOG) == 0)
+        return fd;
+    rc = -errno;
+    (void)close(fd);
+    return rc;
+}
+
+/* The first of several: another program with such sockets of this user would go unnoticed,
+ * so the address is tried alone. */
+static int
+first_at(const union addr *a, socklen_t len)
+{
+    union addr is = *a;
+    socklen_t is_len = sizeof(is);
+    int fd = socket_at(a, len, 0);
+
+    if (fd < 0)
+        return fd;
+    (void)getsockname(fd, &is.sa, &is_len);
+    (void)close(fd);
+    return socket_at(&is, is_len, 1);
+}
+
+static int
+listen_at(struct lis *l, const union addr *a, socklen_t len, int several,
+    const char *name, char *err, size_t err_bytes)
+{
+    int is_unix = a->sa.sa_family == AF_UNIX;
+    int fd = several && !is_unix ? first_at(a, len) : socket_at(a, len, 0);
     union addr is;
     socklen_t is_len = sizeof(is);
 
+    memset(&is, 0, sizeof(is));
     if (fd < 0) {
-        rc = -errno;
-        (void)snprintf(err, err_bytes, "%s: %s", name, strerror(-rc));
-        return rc;
-    }
-    if (a->sa.sa_family != AF_UNIX)
-        (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-    if (a->sa.sa_family == AF_INET6)
-        (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
-    if (bind(fd, &a->sa, len) != 0 || listen(fd, LIS_BACKLOG) != 0 ||
-        getsockname(fd, &is.sa, &is_len) != 0) {
-        rc = -errno;
-        (void)snprintf(err, err_bytes, "cannot listen on %s: %s%s", name, strerror(-rc),
-            rc == -EADDRINUSE ? "; fix: another port (http.port), or end the program there"
+        (void)snprintf(err, err_bytes, "cannot listen on %s: %s%s", name, strerror(-fd),
+            fd == -EADDRINUSE ? "; fix: another port (http.port), or end the program there"
                               : "");
-        (void)close(fd);
-        return rc;
+        return fd;
     }
-    l->is_unix[l->n] = a->sa.sa_family == AF_UNIX;
+    (void)getsockname(fd, &is.sa, &is_len);
+    l->is_unix[l->n] = is_unix;
+    l->is_shared[l->n] = several && is_unix;
     l->fd[l->n++] = fd;
     if (a->sa.sa_family == AF_INET)
         log_info("http: listening on http://%s:%u", name, ntohs(is.in.sin_port));
@@ -151,8 +181,36 @@ listen_at(struct lis *l, const union addr *a, socklen_t len, const char *name, c
     return 0;
 }
 
+int
+lis_further(struct lis *l, struct lis *first, char *err, size_t err_bytes)
+{
+    memset(l, 0, sizeof(*l));
+    l->from_manager = first->from_manager;
+    for (unsigned i = 0; i < first->n; i++) {
+        int is_shared = first->is_unix[i] || first->from_manager, fd;
+        union addr a;
+        socklen_t len = sizeof(a);
+
+        if (is_shared)
+            fd = fcntl(first->fd[i], F_DUPFD_CLOEXEC, 0);
+        else
+            fd = getsockname(first->fd[i], &a.sa, &len) == 0
+                ? socket_at(&a, len, 1)
+                : -errno;
+        if (fd < 0) {
+            (void)snprintf(err, err_bytes, "cannot listen once more: %s",
+                strerror(is_shared ? errno : -fd));
+            return is_shared ? -errno : fd;
+        }
+        l->is_unix[l->n] = first->is_unix[i];
+        l->is_shared[l->n] = first->is_shared[i] = is_shared;
+        l->fd[l->n++] = fd;
+    }
+    return 0;
+}
+
 static int
-listen_unix(struct lis *l, const char *path, char *err, size_t err_bytes)
+listen_unix(struct lis *l, const char *path, int several, char *err, size_t err_bytes)
 {
     union addr a;
     struct stat st;
@@ -169,7 +227,7 @@ listen_unix(struct lis *l, const char *path, char *err, size_t err_bytes)
         if (fd >= 0)
             (void)close(fd);
     }
-    rc = listen_at(l, &a, sizeof(a.un), path, err, err_bytes);
+    rc = listen_at(l, &a, sizeof(a.un), several, path, err, err_bytes);
     if (rc == 0) {
         (void)snprintf(l->own_socket, sizeof(l->own_socket), "%s", path);
         (void)chmod(path, 0660);
@@ -241,10 +299,10 @@ lis_open(struct lis *l, const struct par *p, char *err, size_t err_bytes)
 
         rc = parse(word, p->http_port, &a, &len);
         if (rc == 0)
-            rc = listen_at(l, &a, len, word, err, err_bytes);
+            rc = listen_at(l, &a, len, p->http_loops > 1, word, err, err_bytes);
     }
     if (rc == 0 && p->http_socket[0] != '\0')
-        rc = listen_unix(l, p->http_socket, err, err_bytes);
+        rc = listen_unix(l, p->http_socket, p->http_loops > 1, err, err_bytes);
     if (rc == 0 && l->n == 0) {
         (void)snprintf(err, err_bytes,
             "nothing to listen on: http.host and http.socket are empty");

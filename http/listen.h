@@ -16,6 +16,7 @@
 struct lis {
     int fd[LIS_MAX];
     int is_unix[LIS_MAX];
+    int is_shared[LIS_MAX]; /* other loops accept from the same socket */
     unsigned n;
     int from_manager;     /* they stay open when this process ends */
     char own_socket[108]; /* path to unlink at the end */
@@ -26,6 +27,10 @@ struct lis {
 int lis_check(const struct par *p, char *err, size_t err_bytes);
 /* Open what the parameters say and log it. 0, or -errno and a sentence. */
 int lis_open(struct lis *l, const struct par *p, char *err, size_t err_bytes);
+/* The same for a further loop: sockets of its own at the addresses of first, between which
+ * the kernel deals out connections (SO_REUSEPORT); UNIX sockets and those of the service
+ * manager are shared. */
+int lis_further(struct lis *l, struct lis *first, char *err, size_t err_bytes);
 void lis_close(struct lis *l);
 /* Is a Host header one of this machine's own names? */
 int lis_is_local_name(const char *host, size_t n);

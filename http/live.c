@@ -140,12 +140,16 @@ rt_live(struct conn *c)
 {
     struct gw *g = c->g;
     struct live *l = &g->live;
-    const struct live_gateway now = { .socket = g->par->daemon_socket,
-        .model = g->model.name,
+    const struct served_list *served = &g->sh->served;
+    struct metrics all;
+    struct live_gateway now = { .socket = served->n > 0 ? served->s[0].socket
+                                                        : g->par->daemon_socket,
+        .model = g->links != NULL ? g->links->served->name : "",
         .now_ms = g->now_ms,
-        .connections = g->n_conn,
-        .streams = g->met.streams };
+        .connections = atomic_load_explicit(&g->sh->n_conn, memory_order_relaxed) };
 
+    (void)met_all(g, &all);
+    now.streams = all.streams;
     live_json(l, &now);
     conn_reply(c, 200, "application/json", "Cache-Control: no-store\r\n", l->text.p,
         l->text.n);

@@ -10,6 +10,7 @@ libfddhttp_a_SOURCES = \
 	%D%/gateway.h \
 	%D%/gen.c %D%/gen.h %D%/gen_priv.h \
 	%D%/h1.c %D%/h1.h \
+	%D%/inbox.c %D%/inbox.h \
 	%D%/info.c \
 	%D%/items.c %D%/items.h \
 	%D%/json.c %D%/json.h \
@@ -17,16 +18,21 @@ libfddhttp_a_SOURCES = \
 	%D%/link.c %D%/link.h \
 	%D%/listen.c %D%/listen.h \
 	%D%/live.c %D%/live.h \
-	%D%/loop.c %D%/loop.h \
+	%D%/loop.c %D%/loop.h %D%/loop_priv.h \
+	%D%/loops.c \
 	%D%/messages.c %D%/messages.h \
 	%D%/metrics.c %D%/metrics.h \
 	%D%/model.c %D%/model.h \
 	%D%/page.c %D%/page.h \
 	%D%/par_check.c \
+	%D%/peers.c %D%/peers.h \
+	%D%/pick.c \
+	%D%/prep.c %D%/prep.h \
 	%D%/problem.c %D%/problem.h \
 	%D%/prompt.c \
 	%D%/responses.c \
 	%D%/route.c %D%/route.h \
+	%D%/served.c %D%/served.h \
 	%D%/shape.c %D%/shape.h \
 	%D%/start.c \
 	%D%/stats.c %D%/stats.h \

@@ -2,31 +2,29 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "http/loop.h"
+#include "http/loop_priv.h"
 
 #include <errno.h>
-#include <signal.h>
+#include <poll.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/resource.h>
-#include <sys/signalfd.h>
 #include <sys/socket.h>
-#include <sysexits.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "daemon/common/log.h"
-#include "daemon/common/notify.h"
 #include "http/conn.h"
 #include "http/gen.h"
 
 #define LOOP_TICK_MS  250
 #define LOOP_IDLE_MS  1000
 #define LOOP_EVENTS   256
-#define LOOP_ACCEPT   64  /* connections of a listener in an iteration */
-#define LOOP_DISPATCH 64  /* looks into the session in an iteration */
-#define LOOP_LOOK_MS  500 /* between looks for a daemon that is not ready */
+#define LOOP_ACCEPT   64   /* connections of a listener in an iteration */
+#define LOOP_DISPATCH 64   /* looks into the session in an iteration */
+#define LOOP_LOOK_MS  500  /* between looks for a daemon that is not ready */
+#define LOOP_LINK     1ull /* in data of epoll: a session, whose address is even */
 
 static uint64_t
 clock_ms(void)
@@ -45,69 +43,93 @@ watch(const struct gw *g, int fd, void *tag)
     return epoll_ctl(g->epoll, EPOLL_CTL_ADD, fd, &ev) == 0 ? 0 : -errno;
 }
 
+/* A connection wakes one of the loops that share the socket. */
+static int
+watch_listener(struct gw *g, unsigned i)
+{
+    struct epoll_event ev = { .events = EPOLLIN | (g->lis.is_shared[i] ? EPOLLEXCLUSIVE : 0),
+        .data.ptr = &g->lis.fd[i] };
+
+    return epoll_ctl(g->epoll, EPOLL_CTL_ADD, g->lis.fd[i], &ev) == 0 ? 0 : -errno;
+}
+
 /* ---- fdd ------------------------------------------------------------------------------- */
 
 static void look_done(struct link_job *job);
 
 static void
-look(struct gw *g)
+look(struct gw *g, struct link *l)
 {
     struct link_job *job;
 
-    if (g->link.looking || g->now_ms < g->link.look_at_ms)
+    if (l->looking || l->is_leaving || g->now_ms < l->look_at_ms)
         return;
-    job = link_job_new(LNK_LOOK, look_done, g);
-    g->link.look_at_ms = g->now_ms + LOOP_LOOK_MS;
+    job = link_job_new(LNK_LOOK, look_done, l);
+    l->look_at_ms = g->now_ms + LOOP_LOOK_MS;
     if (job == NULL)
         return;
-    job->want_main = g->link.main == NULL;
-    g->link.looking = 1;
-    link_ask(&g->link, job);
+    job->want_main = l->main == NULL;
+    l->looking = 1;
+    link_ask(l, job);
 }
 
 static void
-take_main(struct gw *g, struct link_job *job)
+take_main(struct gw *g, struct link *l, struct link_job *job)
 {
-    if (job->main == NULL)
+    struct epoll_event ev = { .events = EPOLLIN,
+        .data.u64 = (uint64_t)(uintptr_t)l | LOOP_LINK };
+
+    if (job->main == NULL || l->main != NULL ||
+        epoll_ctl(g->epoll, EPOLL_CTL_ADD, fdc_fd(job->main), &ev) != 0)
         return;
-    if (g->link.main != NULL || watch(g, fdc_fd(job->main), &g->link) != 0) {
-        fdc_close(job->main);
+    l->main = job->main;
+    job->main = NULL;
+    log_info("http: connected to fdd at %s", link_path(l));
+    gen_submit_waiting(l);
+}
+
+static void
+take_model(struct link *l, const struct link_job *job)
+{
+    struct model *m = model_new(&l->conf);
+
+    if (m == NULL)
         return;
-    }
-    g->link.main = job->main;
-    log_info("http: connected to fdd at %s",
-        g->link.path[0] != '\0' ? g->link.path : fdc_default_socket());
-    gen_submit_waiting(g);
+    (void)model_set(m, &l->conf, job);
+    model_unref(l->served);
+    l->served = m;
+    l->model = job->info;
+    l->is_trusted = job->is_trusted;
+    l->look_at_ms = UINT64_MAX;
 }
 
 static void
 look_done(struct link_job *job)
 {
-    struct gw *g = job->arg;
+    struct link *l = job->arg;
 
-    g->link.looking = 0;
-    take_main(g, job);
-    if (job->rc != 0 && g->link.main == NULL)
-        log_debug("http: no connection to fdd: %s", fdc_strerror(job->rc));
-    if (job->rc == 0 && job->info.vocab != 0) {
-        g->link.model = job->info;
-        (void)model_set(&g->model, g->par, job);
-        g->link.look_at_ms = UINT64_MAX;
-    } else if (job->rc == 0) {
-        g->link.model.vocab = 0;
-    }
+    l->looking = 0;
+    take_main(l->g, l, job);
+    if (job->rc != 0 && l->main == NULL)
+        log_debug("http: no connection to fdd at %s: %s", link_path(l),
+            fdc_strerror(job->rc));
+    if (job->rc == 0 && job->info.vocab != 0)
+        take_model(l, job);
+    else if (job->rc == 0)
+        l->model.vocab = 0;
     link_job_free(job);
 }
 
 static void
-lost(struct gw *g, int status)
+lost(struct gw *g, struct link *l, int status)
 {
-    log_warn("http: the connection to fdd is lost: %s", fdc_strerror(status));
-    gen_fail_waiting(g, FDC_E_DISCONNECTED);
-    fdc_close(g->link.main);
-    g->link.main = NULL;
-    g->link.model.vocab = 0;
-    g->link.look_at_ms = g->now_ms + LOOP_LOOK_MS / 5;
+    log_warn("http: the connection to fdd at %s is lost: %s", link_path(l),
+        fdc_strerror(status));
+    gen_fail_waiting(l, FDC_E_DISCONNECTED);
+    fdc_close(l->main);
+    l->main = NULL;
+    l->model.vocab = 0;
+    l->look_at_ms = g->now_ms + LOOP_LOOK_MS / 5;
 }
 
 /* All records of one request. */
@@ -128,46 +150,169 @@ take_request(fdc_req_t *r, int *ret_room)
 
 /* 1: there is more. */
 static int
-take_records(struct gw *g)
+take_records(struct gw *g, struct link *l)
 {
     int room = 0, n = 0;
 
-    for (int i = 0; i < LOOP_DISPATCH && g->link.main != NULL; i++) {
+    l->is_touched = 0;
+    for (int i = 0; i < LOOP_DISPATCH && l->main != NULL; i++) {
         fdc_req_t *r;
 
-        n = fdc_dispatch(g->link.main);
+        n = fdc_dispatch(l->main);
         if (n <= 0)
             break;
-        while (fdc_wait_any(g->link.main, &r, 0) == 1)
+        while (fdc_wait_any(l->main, &r, 0) == 1)
             take_request(r, &room);
     }
     if (n < 0)
-        lost(g, n);
+        lost(g, l, n);
     else if (room)
-        gen_submit_waiting(g);
+        gen_submit_waiting(l);
     return n > 0;
+}
+
+/* touched: of those alone in which requests have begun or ended meanwhile. */
+static int
+take_all_records(struct gw *g, int touched)
+{
+    int more = 0;
+
+    for (struct link *l = g->links; l != NULL; l = l->next)
+        if (!touched || l->is_touched)
+            more |= take_records(g, l);
+    return more;
 }
 
 /* A worker that comes back may have another model. */
 static void
-watch_worker(struct gw *g)
+watch_worker(struct gw *g, struct link *l)
 {
     uint32_t flags = 0;
 
-    if (g->link.main == NULL || fdc_state(g->link.main, &flags) < 0)
+    if (l->main == NULL || fdc_state(l->main, &flags) < 0)
         return;
-    if ((flags & (FDC_S_DOWN | FDC_S_RECONNECTING)) != 0 && g->link.model.vocab != 0) {
-        g->link.model.vocab = 0;
-        g->link.look_at_ms = g->now_ms + LOOP_LOOK_MS;
+    if ((flags & (FDC_S_DOWN | FDC_S_RECONNECTING)) != 0 && l->model.vocab != 0) {
+        l->model.vocab = 0;
+        l->look_at_ms = g->now_ms + LOOP_LOOK_MS;
     }
+}
+
+/* ---- which daemons ---------------------------------------------------------------------- */
+
+/* Its thread has ended. */
+static void
+link_ended(struct post *p)
+{
+    struct link *l = (struct link *)(void *)((char *)p - offsetof(struct link, ended));
+    struct link **at = &l->g->links;
+
+    while (*at != l)
+        at = &(*at)->next;
+    *at = l->next;
+    link_free(l);
+}
+
+static const struct served *
+served_of(const struct gw *g, const struct link *l)
+{
+    for (size_t i = 0; i < g->sh->served.n; i++) {
+        const struct served *s = &g->sh->served.s[i];
+
+        if (strcmp(s->label, l->conf.label) == 0 && strcmp(s->socket, l->conf.socket) == 0)
+            return s;
+    }
+    return NULL;
+}
+
+static struct link *
+link_of(const struct gw *g, const struct served *s)
+{
+    for (struct link *l = g->links; l != NULL; l = l->next)
+        if (!l->is_leaving && served_of(g, l) == s)
+            return l;
+    return NULL;
+}
+
+/* Names, template and format are other ones; the session stays. The helper thread reads
+ * the socket's path alone. */
+static void
+change(struct link *l, const struct served *s)
+{
+    memcpy(l->conf.names, s->names, sizeof(s->names));
+    memcpy(l->conf.template, s->template, sizeof(s->template));
+    memcpy(l->conf.parser, s->parser, sizeof(s->parser));
+}
+
+void
+loop_follow(struct gw *g)
+{
+    struct link **end = &g->links;
+
+    g->links_of = g->sh->version;
+    for (struct link *l = g->links; l != NULL; l = l->next) {
+        const struct served *s = served_of(g, l);
+
+        if (s == NULL && !l->is_leaving) {
+            l->is_leaving = 1;
+            log_info("http: model %s at %s is served no more", l->conf.label, link_path(l));
+        } else if (!l->is_leaving) {
+            change(l, s);
+            l->look_at_ms = g->now_ms; /* its files may be others, too */
+        }
+    }
+    for (size_t i = 0; i < g->sh->served.n; i++) {
+        struct link *l = link_of(g, &g->sh->served.s[i]);
+
+        if (l == NULL)
+            l = link_new(g, &g->sh->served.s[i], link_ended);
+        else
+            continue;
+        if (l == NULL) {
+            log_error("http: no memory for model %s", g->sh->served.s[i].label);
+            continue;
+        }
+        while (*end != NULL)
+            end = &(*end)->next;
+        *end = l;
+    }
+}
+
+/* Those that leave go when their last request has ended; the others look for their
+ * daemon. 1: one looks, or is not connected. */
+static void
+tend_links(struct gw *g)
+{
+    for (struct link *l = g->links; l != NULL; l = l->next) {
+        look(g, l);
+        if (l->is_leaving && l->n_gen == 0 && !l->is_ended) {
+            l->is_ended = 1;
+            link_end(l);
+        }
+    }
+}
+
+static int
+all_connected(const struct gw *g)
+{
+    for (const struct link *l = g->links; l != NULL; l = l->next)
+        if (l->main == NULL || l->model.vocab == 0)
+            return 0;
+    return 1;
 }
 
 /* ---- connections ------------------------------------------------------------------------ */
 
+static int
+is_full(const struct gw *g)
+{
+    return atomic_load_explicit(&g->sh->n_conn, memory_order_relaxed) >=
+        (uint64_t)g->par->http_max_connections;
+}
+
 static void
 take_connections(struct gw *g, unsigned i)
 {
-    for (int k = 0; k < LOOP_ACCEPT && g->n_conn < g->par->http_max_connections; k++) {
+    for (int k = 0; k < LOOP_ACCEPT && !is_full(g); k++) {
         int fd = accept4(g->lis.fd[i], NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
         if (fd < 0) {
@@ -183,16 +328,16 @@ take_connections(struct gw *g, unsigned i)
 static void
 watch_listeners(struct gw *g)
 {
-    int is_full = g->draining || g->n_conn >= g->par->http_max_connections;
+    int full = g->draining || is_full(g);
 
-    if (is_full == g->is_full)
+    if (full == g->is_full)
         return;
-    g->is_full = is_full;
+    g->is_full = full;
     for (unsigned i = 0; i < g->lis.n; i++) {
-        if (is_full)
+        if (full)
             (void)epoll_ctl(g->epoll, EPOLL_CTL_DEL, g->lis.fd[i], NULL);
         else
-            (void)watch(g, g->lis.fd[i], &g->lis.fd[i]);
+            (void)watch_listener(g, i);
     }
 }
 
@@ -205,7 +350,6 @@ flush(struct gw *g)
     g->dirty = NULL;
     for (; c != NULL; c = next) {
         next = c->next_dirty;
-        c->is_dirty = 0;
         conn_flush(c);
     }
     return g->dirty != NULL;
@@ -237,66 +381,9 @@ tick(struct gw *g)
         next = c->next;
         conn_tick(c);
     }
-    watch_worker(g);
-}
-
-/* ---- signals ------------------------------------------------------------------------------- */
-
-static void
-reload(struct gw *g)
-{
-    struct par_set *ps = par_new();
-    struct par_say say = { .text = NULL };
-    const char *text = NULL;
-    char err[512];
-    int is_error, rc = ps == NULL ? -ENOMEM : par_load(ps, &g->src, &say);
-
-    while ((text = par_say_next(&say, text, &is_error)) != NULL)
-        log_warn("config: %s", text);
-    par_say_clear(&say);
-    if (rc == 0 && par_reload_check(g->ps, ps, err, sizeof(err)) != 0) {
-        log_error("config: %s", err);
-        rc = -EINVAL;
-    }
-    if (rc == 0) {
-        rc = keys_read(&g->keys, g->par->keys_file, err, sizeof(err));
-        if (rc != 0)
-            log_error("config: %s", err);
-    }
-    if (rc == 0) {
-        int n = par_reload(g->ps, ps);
-
-        log_info("config: read again, %d values changed, %zu keys", n, g->keys.n);
-        (void)log_apply((enum par_log_level)g->par->log_level, "",
-            (enum par_log_format)g->par->log_format, g->par->log_rate);
-        g->link.look_at_ms = g->now_ms; /* names and template */
-    } else {
-        log_error("config: nothing has changed");
-    }
-    (void)par_free(ps);
-}
-
-static void
-take_signal(struct gw *g)
-{
-    struct signalfd_siginfo si;
-
-    if (read(g->signals, &si, sizeof(si)) != (ssize_t)sizeof(si))
-        return;
-    if (si.ssi_signo == SIGHUP) {
-        reload(g);
-        return;
-    }
-    if (g->draining) {
-        g->drain_until_ms = g->now_ms; /* twice: now */
-        return;
-    }
-    g->draining = 1;
-    g->drain_until_ms = g->now_ms + (uint64_t)g->par->http_drain_timeout_ms;
-    ntf_send("STOPPING=1");
-    log_info("http: ending, %u connections", g->n_conn);
-    watch_listeners(g);
-    lis_close(&g->lis);
+    for (struct link *l = g->links; l != NULL; l = l->next)
+        watch_worker(g, l);
+    met_publish(g);
 }
 
 /* ---- loop ----------------------------------------------------------------------------------- */
@@ -306,13 +393,15 @@ take_event(struct gw *g, const struct epoll_event *ev)
 {
     int *fd = ev->data.ptr;
 
+    if ((ev->data.u64 & LOOP_LINK) != 0)
+        return; /* sessions are looked at anyway */
     if (fd >= g->lis.fd && fd < g->lis.fd + LIS_MAX)
         take_connections(g, (unsigned)(fd - g->lis.fd));
-    else if (ev->data.ptr == &g->signals)
-        take_signal(g);
-    else if (ev->data.ptr == &g->link.wake)
-        link_take(&g->link);
-    else if (ev->data.ptr != &g->link) /* that one is looked at anyway */
+    else if (ev->data.ptr == &g->inbox)
+        ibx_take(&g->inbox);
+    else if (ev->data.ptr == &g->sh->signals)
+        loops_signal(g->sh);
+    else
         conn_event(ev->data.ptr, ev->events);
 }
 
@@ -322,126 +411,140 @@ is_over(const struct gw *g)
     return g->draining && (g->n_conn == 0 || g->now_ms >= g->drain_until_ms);
 }
 
+static void
+begin_drain(struct gw *g)
+{
+    if (atomic_load(&g->sh->drain) == 2)
+        g->drain_until_ms = g->now_ms; /* a second signal: now */
+    if (g->draining)
+        return;
+    g->draining = 1;
+    if (g->drain_until_ms == 0)
+        g->drain_until_ms = g->now_ms + (uint64_t)g->par->http_drain_timeout_ms;
+    watch_listeners(g);
+    lis_close(&g->lis);
+}
+
+/* One iteration. wait: epoll may sleep so long. Returns 1: there is more to do at once. */
+static int
+iterate(struct gw *g, int wait, uint64_t *ticked)
+{
+    struct epoll_event ev[LOOP_EVENTS];
+    int n = epoll_wait(g->epoll, ev, LOOP_EVENTS, wait), more;
+
+    g->now_ms = clock_ms();
+    if (g->index != 0 && atomic_load(&g->sh->pausing))
+        loops_stand(g);
+    if (g->links_of != g->sh->version)
+        loop_follow(g);
+    if (atomic_load_explicit(&g->sh->drain, memory_order_relaxed) != 0)
+        begin_drain(g);
+    for (int i = 0; i < n; i++)
+        take_event(g, &ev[i]);
+    more = take_all_records(g, 0);
+    if (g->now_ms - *ticked >= LOOP_TICK_MS) {
+        *ticked = g->now_ms;
+        tick(g);
+    }
+    tend_links(g);
+    more |= flush(g);
+    /* What was flushed may have begun a request, or ended one. */
+    more |= take_all_records(g, 1);
+    more |= g->dirty != NULL;
+    bury(g);
+    watch_listeners(g);
+    return more;
+}
+
 void
 loop_run(struct gw *g)
 {
-    struct epoll_event ev[LOOP_EVENTS];
     uint64_t ticked = 0;
     int more = 0;
 
     while (!is_over(g)) {
         int wait = more ? 0
-            : g->n_conn > 0 || g->link.main == NULL
+            : g->n_conn > 0 || !all_connected(g)
             ? LOOP_TICK_MS
             : LOOP_IDLE_MS;
-        int n = epoll_wait(g->epoll, ev, LOOP_EVENTS, wait);
 
-        g->now_ms = clock_ms();
-        for (int i = 0; i < n; i++)
-            take_event(g, &ev[i]);
-        more = take_records(g);
-        if (g->now_ms - ticked >= LOOP_TICK_MS) {
-            ticked = g->now_ms;
-            tick(g);
-        }
-        look(g);
-        more |= flush(g);
-        /* What was flushed may have begun a request, or ended one. */
-        more |= take_records(g);
-        more |= g->dirty != NULL;
-        bury(g);
-        watch_listeners(g);
+        more = iterate(g, wait, &ticked);
     }
     if (g->n_conn > 0)
         log_warn("http: %u connections are cut at the end of http.drain_timeout_ms",
             g->n_conn);
+    met_publish(g);
 }
 
-static int
-open_signals(struct gw *g)
+struct gw *
+loop_new(struct shared *sh, unsigned index)
 {
-    sigset_t set;
+    struct gw *g = calloc(1, sizeof(*g));
 
-    (void)signal(SIGPIPE, SIG_IGN);
-    (void)sigemptyset(&set);
-    (void)sigaddset(&set, SIGTERM);
-    (void)sigaddset(&set, SIGINT);
-    (void)sigaddset(&set, SIGHUP);
-    (void)sigprocmask(SIG_BLOCK, &set, NULL);
-    g->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    return g->signals < 0 ? -errno : watch(g, g->signals, &g->signals);
-}
-
-static void
-more_descriptors(const struct gw *g)
-{
-    struct rlimit r;
-    rlim_t want = (rlim_t)g->par->http_max_connections + 64;
-
-    if (getrlimit(RLIMIT_NOFILE, &r) != 0 || r.rlim_cur >= want)
-        return;
-    r.rlim_cur = want < r.rlim_max ? want : r.rlim_max;
-    (void)setrlimit(RLIMIT_NOFILE, &r);
-    if (r.rlim_cur < want)
-        log_warn("http: this process may have %llu descriptors, fewer than "
-                 "http.max_connections = %lld needs; fix: LimitNOFILE, or a smaller number",
-            (unsigned long long)r.rlim_cur, (long long)g->par->http_max_connections);
+    if (g == NULL)
+        return NULL;
+    g->sh = sh;
+    g->index = index;
+    g->par = par_get(sh->ps);
+    g->keys = &sh->keys;
+    g->now_ms = clock_ms();
+    g->inbox.fd = -1;
+    g->links_of = sh->version;
+    g->scratch = malloc(GW_SCRATCH);
+    g->epoll = epoll_create1(EPOLL_CLOEXEC);
+    if (g->scratch != NULL && g->epoll >= 0 && ibx_init(&g->inbox) == 0 &&
+        watch(g, g->inbox.fd, &g->inbox) == 0 &&
+        (index != 0 || watch(g, sh->signals, &sh->signals) == 0))
+        return g;
+    loop_free(g);
+    return NULL;
 }
 
 int
-loop_open(struct gw *g)
+loop_listen(struct gw *g)
 {
-    char err[512] = "";
-    int rc;
+    int rc = 0;
 
-    g->now_ms = clock_ms();
-    g->signals = g->link.wake = -1;
-    g->epoll = epoll_create1(EPOLL_CLOEXEC);
-    if (g->epoll < 0 || open_signals(g) != 0) {
-        log_error("http: %s", strerror(errno));
-        return EX_OSERR;
-    }
-    more_descriptors(g);
-    if (keys_read(&g->keys, g->par->keys_file, err, sizeof(err)) != 0) {
-        log_error("config: %s", err);
-        return EX_CONFIG;
-    }
-    rc = lis_open(&g->lis, g->par, err, sizeof(err));
-    if (rc != 0) {
-        log_error("http: %s", err);
-        return rc == -EINVAL ? EX_CONFIG : rc == -EACCES ? EX_NOPERM : EX_UNAVAILABLE;
-    }
     for (unsigned i = 0; i < g->lis.n && rc == 0; i++)
-        rc = watch(g, g->lis.fd[i], &g->lis.fd[i]);
-    if (rc == 0)
-        rc = link_init(&g->link, g->par->daemon_socket);
-    if (rc == 0)
-        rc = watch(g, g->link.wake, &g->link.wake);
-    if (rc != 0) {
-        log_error("http: %s", strerror(-rc));
-        return EX_OSERR;
-    }
-    if (!g->keys.in_use)
-        log_warn("http: no keys: every program of this machine may ask");
-    ntf_send("READY=1");
-    return 0;
+        rc = watch_listener(g, i);
+    return rc;
+}
+
+/* Threads may be in a call of the library for some seconds yet. */
+static void
+end_links(struct gw *g)
+{
+    struct pollfd p = { .fd = g->inbox.fd, .events = POLLIN };
+
+    for (struct link *l = g->links; l != NULL; l = l->next)
+        link_end(l);
+    while (g->links != NULL && poll(&p, 1, -1) >= 0)
+        ibx_take(&g->inbox);
 }
 
 void
-loop_close(struct gw *g)
+loop_leave(struct gw *g)
 {
     while (g->conns != NULL)
         conn_kill(g->conns);
     g->dirty = NULL;
     bury(g);
-    link_fini(&g->link);
+}
+
+void
+loop_free(struct gw *g)
+{
+    if (g == NULL)
+        return;
+    loop_leave(g);
+    if (g->inbox.fd >= 0)
+        end_links(g);
+    ibx_fini(&g->inbox);
     live_fini(&g->live);
     sta_fini(&g->stats);
     lis_close(&g->lis);
-    model_fini(&g->model);
-    keys_fini(&g->keys);
-    if (g->signals >= 0)
-        (void)close(g->signals);
+    free(g->scratch);
     if (g->epoll >= 0)
         (void)close(g->epoll);
+    free(g);
 }

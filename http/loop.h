@@ -1,15 +1,15 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* The loop of fdd-http: one thread, one epoll. */
+/* The loops of fdd-http: each is a thread with an epoll. */
 #ifndef FDD_HTTP_LOOP_H
 #define FDD_HTTP_LOOP_H
 
 #include "http/gateway.h"
 
 /* Open what the parameters say; 0 or an exit code, said in the log. */
-int loop_open(struct gw *g);
+int loops_open(struct shared *sh);
 /* Serve until SIGTERM or SIGINT, then until running requests have ended. */
-void loop_run(struct gw *g);
-void loop_close(struct gw *g);
+void loops_run(struct shared *sh);
+void loops_close(struct shared *sh);
 
 #endif

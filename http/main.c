@@ -108,72 +108,56 @@ main_args(int argc, char **argv, struct args *a)
     return rc;
 }
 
-static void
-main_tell(struct par_say *say)
-{
-    const char *text = NULL;
-    int is_error;
-
-    while ((text = par_say_next(say, text, &is_error)) != NULL) {
-        if (is_error)
-            log_error("config: %s", text);
-        else
-            log_warn("config: %s", text);
-    }
-    par_say_clear(say);
-}
-
 /* The parameters from files and command line. 0 or an exit code. */
 static int
-main_config(struct gw *g, const struct args *a)
+main_config(struct shared *sh, const struct args *a)
 {
     struct par_say say = { .text = NULL };
     struct keys keys = { NULL };
     char err[512];
     int rc;
 
-    par_src_init(&g->src, a->conf, "fdd-http");
-    g->src.sets = a->sets;
-    g->src.n_sets = a->n_sets;
-    rc = par_load(g->ps, &g->src, &say);
+    par_src_init(&sh->src, a->conf, "fdd-http");
+    sh->src.sets = a->sets;
+    sh->src.n_sets = a->n_sets;
+    rc = par_load(sh->ps, &sh->src, &say);
     par_say_end(&say);
-    if (a->check && keys_read(&keys, g->par->keys_file, err, sizeof(err)) != 0) {
+    if (a->check && keys_load(&keys, par_get(sh->ps)->keys_file, err, sizeof(err)) != 0) {
         par_say_error(&say, "%s", err);
         rc = -EINVAL;
     }
     keys_fini(&keys);
-    main_tell(&say);
+    par_say_log(&say);
     return rc == 0 ? 0 : rc == -EACCES && !a->check ? EX_NOPERM : EX_CONFIG;
 }
 
 static int
 main_run(const struct args *a)
 {
-    struct gw *g = calloc(1, sizeof(*g));
+    struct shared *sh = calloc(1, sizeof(*sh));
+    const struct par *p;
     int rc;
 
-    if (g == NULL || (g->ps = par_new()) == NULL) {
-        free(g);
+    if (sh == NULL || (sh->ps = par_new()) == NULL) {
+        free(sh);
         log_error("http: no memory");
         return EX_OSERR;
     }
-    g->par = par_get(g->ps);
-    rc = main_config(g, a);
+    p = par_get(sh->ps);
+    rc = main_config(sh, a);
     if (rc == 0 && !a->check) {
         (void)hdn_no_new_privs();
         (void)hdn_no_dump(); /* prompts are in its memory */
-        (void)log_apply((enum par_log_level)g->par->log_level, "",
-            (enum par_log_format)g->par->log_format, g->par->log_rate);
-        rc = loop_open(g);
-        if (rc == 0) {
-            (void)log_start(NULL);
-            loop_run(g);
-        }
-        loop_close(g);
+        (void)log_apply((enum par_log_level)p->log_level, "",
+            (enum par_log_format)p->log_format, p->log_rate);
+        rc = loops_open(sh);
+        if (rc == 0)
+            loops_run(sh);
+        loops_close(sh);
         (void)log_fini();
     }
-    (void)par_free(g->ps);
-    free(g);
+    (void)par_free(sh->ps);
+    free(sh);
     return rc;
 }
 

@@ -309,7 +309,7 @@ put_head(const struct gen *g, struct buf *b)
     buf_str(b, "\"id\":");
     buf_json(b, g->id, strlen(g->id));
     buf_str(b, ",\"type\":\"message\",\"role\":\"assistant\",\"model\":");
-    buf_json(b, g->g->model.name, strlen(g->g->model.name));
+    buf_json(b, g->model->name, strlen(g->model->name));
 }
 
 static void

@@ -75,16 +75,79 @@ print_requests(const struct metrics *m, struct buf *b)
         (unsigned long long)sum, m->seconds_sum, (unsigned long long)sum);
 }
 
+static uint32_t
+sessions(const struct gw *g)
+{
+    uint32_t n = 0;
+
+    for (const struct link *l = g->links; l != NULL; l = l->next)
+        n += l->main != NULL;
+    return n;
+}
+
+void
+met_publish(struct gw *g)
+{
+    struct shared *sh = g->sh;
+
+    (void)pthread_mutex_lock(&sh->lock);
+    sh->met[g->index] = g->met;
+    sh->connected[g->index] = sessions(g);
+    (void)pthread_mutex_unlock(&sh->lock);
+}
+
+static void
+add(struct metrics *sum, const struct metrics *m)
+{
+    for (int p = 0; p < MET_PATHS; p++)
+        for (int c = 0; c < MET__CLASSES; c++)
+            sum->requests[p][c] += m->requests[p][c];
+    for (int i = 0; i <= MET_BOUNDS; i++)
+        sum->seconds[i] += m->seconds[i];
+    sum->seconds_sum += m->seconds_sum;
+    sum->accepted += m->accepted;
+    sum->refused += m->refused;
+    sum->events += m->events;
+    sum->sends += m->sends;
+    sum->bytes += m->bytes;
+    sum->left += m->left;
+    sum->slow += m->slow;
+    sum->stream_errors += m->stream_errors;
+    sum->prompt_tokens += m->prompt_tokens;
+    sum->output_tokens += m->output_tokens;
+    sum->streams += m->streams;
+}
+
+uint32_t
+met_all(const struct gw *g, struct metrics *ret)
+{
+    struct shared *sh = g->sh;
+    uint32_t n = sessions(g);
+
+    *ret = g->met;
+    (void)pthread_mutex_lock(&sh->lock);
+    for (unsigned i = 0; i < sh->n_loop; i++)
+        if (i != g->index) {
+            add(ret, &sh->met[i]);
+            n += sh->connected[i];
+        }
+    (void)pthread_mutex_unlock(&sh->lock);
+    return n;
+}
+
 void
 met_print(const struct gw *g, struct buf *b)
 {
-    const struct metrics *m = &g->met;
+    struct metrics all, *m = &all;
+    uint32_t connected = met_all(g, m);
 
     print_requests(m, b);
-    one(b, "fdd_http_connections", "gauge", "Connections now.", g->n_conn);
+    one(b, "fdd_http_connections", "gauge", "Connections now.", atomic_load(&g->sh->n_conn));
     one(b, "fdd_http_streams", "gauge", "Generating requests now.", m->streams);
-    one(b, "fdd_http_connected", "gauge", "1: there is a session with fdd.",
-        g->link.main != NULL);
+    one(b, "fdd_http_connected", "gauge", "Sessions with daemons: one for each and loop.",
+        connected);
+    one(b, "fdd_http_held_bytes", "gauge", "Long bodies that are received or read now.",
+        atomic_load(&g->sh->held));
     one(b, "fdd_http_connections_total", "counter", "Connections accepted.", m->accepted);
     one(b, "fdd_http_refused_total", "counter",
         "Connections closed at once: their address had http.max_per_address.", m->refused);

@@ -15,6 +15,7 @@ enum { MET_2XX, MET_4XX, MET_429, MET_5XX, MET__CLASSES };
 
 struct gw;
 
+/* Of one loop. */
 struct metrics {
     uint64_t requests[MET_PATHS][MET__CLASSES];
     uint64_t seconds[MET_BOUNDS + 1]; /* requests by how long they took */
@@ -25,8 +26,12 @@ struct metrics {
     uint32_t streams; /* running now */
 };
 
+/* What a loop counted, for the others to print. A few times a second. */
+void met_publish(struct gw *g);
+/* This loop's of now and the others' of a moment ago. Returns the sessions. */
+uint32_t met_all(const struct gw *g, struct metrics *ret);
 void met_request(struct metrics *m, unsigned path, int status, uint64_t ms);
-/* The exposition format of Prometheus. */
+/* The exposition format of Prometheus: all loops together. */
 void met_print(const struct gw *g, struct buf *b);
 /* The daemon's; NULL: they cannot be had. */
 struct cnt_seg;

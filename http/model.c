@@ -19,9 +19,9 @@
 /* ---- names ---------------------------------------------------------------------- */
 
 int
-model_has_name(const struct model *m, const struct par *p, const char *name, size_t n)
+model_has_name(const struct model *m, const char *name, size_t n)
 {
-    const char *list = p->model_name;
+    const char *list = m->names;
 
     if (list[0] == '\0')
         return strlen(m->name) == n && memcmp(m->name, name, n) == 0;
@@ -38,13 +38,13 @@ model_has_name(const struct model *m, const struct par *p, const char *name, siz
 }
 
 static void
-set_name(struct model *m, const struct par *p, const char *said)
+set_name(struct model *m, const char *said)
 {
-    const char *list = p->model_name + strspn(p->model_name, ", ");
+    const char *list = m->names + strspn(m->names, ", ");
 
     if (list[0] != '\0')
         (void)snprintf(m->name, sizeof(m->name), "%.*s", (int)strcspn(list, ", "), list);
-    else
+    else if (said != NULL)
         (void)snprintf(m->name, sizeof(m->name), "%s", said[0] != '\0' ? said : "model");
 }
 
@@ -128,8 +128,20 @@ read_config(const struct link_job *found, struct buf *variables, struct buf *tex
     buf_str(variables, "}");
 }
 
+/* The library's own text of a format's name, which lives as long as the program. */
+static const char *
+format_of(const char *parser)
+{
+    const char *name;
+
+    for (size_t i = 0; (name = fdchat_format_name(i)) != NULL; i++)
+        if (strcmp(name, parser) == 0)
+            return name;
+    return NULL;
+}
+
 static int
-set_template(struct model *m, const struct par *p, const struct buf *text)
+set_template(struct model *m, const struct served *conf, const struct buf *text)
 {
     char err[FDCHAT_ERR_BYTES] = "";
     int rc = fdchat_template_new(text->p, text->n, &m->chat, err);
@@ -141,37 +153,37 @@ set_template(struct model *m, const struct par *p, const struct buf *text)
             "the model's chat template cannot be used: %.180s", err);
         return rc;
     }
-    if (p->chat_parser[0] == '\0')
+    if (conf->parser[0] == '\0')
         m->format = fdchat_format_of_template(text->p, text->n);
-    else if (strcmp(p->chat_parser, "none") != 0)
-        m->format = p->chat_parser;
+    else if (strcmp(conf->parser, "none") != 0)
+        m->format = format_of(conf->parser);
     log_info("http: model %s, chat template of %zu bytes, answers in format %s", m->name,
         text->n, m->format != NULL ? m->format : "none");
     return 0;
 }
 
 int
-model_set(struct model *m, const struct par *p, const struct link_job *found)
+model_set(struct model *m, const struct served *conf, const struct link_job *found)
 {
     struct buf text = { NULL }, variables = { NULL };
     int rc = 0;
 
-    model_fini(m);
-    set_name(m, p, found->info.name);
+    m->info = found->info;
+    set_name(m, found->info.name);
     m->created_s = (int64_t)time(NULL);
-    if (p->chat_template[0] != '\0')
-        rc = read_whole(p->chat_template, &text);
+    if (conf->template[0] != '\0')
+        rc = read_whole(conf->template, &text);
     else if (found->template_text != NULL)
         buf_add(&text, found->template_text, found->template_n);
     if (rc != 0) {
-        log_error("http: chat.template = %s: %s", p->chat_template, strerror(-rc));
+        log_error("http: chat template %s: %s", conf->template, strerror(-rc));
         (void)snprintf(m->why_no_chat, sizeof(m->why_no_chat),
-            "the file of chat.template cannot be read");
+            "the file of its chat template cannot be read");
     }
     read_config(found, &variables, &text);
     m->variables = variables.p;
     if (rc == 0 && text.n > 0)
-        rc = set_template(m, p, &text);
+        rc = set_template(m, conf, &text);
     else if (rc == 0)
         (void)snprintf(m->why_no_chat, sizeof(m->why_no_chat),
             "this model has no chat template; use /v1/completions, or name a file in "
@@ -182,10 +194,33 @@ model_set(struct model *m, const struct par *p, const struct link_job *found)
     return rc;
 }
 
-void
-model_fini(struct model *m)
+struct model *
+model_new(const struct served *conf)
 {
+    struct model *m = calloc(1, sizeof(*m));
+
+    if (m == NULL)
+        return NULL;
+    atomic_init(&m->refs, 1);
+    (void)snprintf(m->label, sizeof(m->label), "%s", conf->label);
+    (void)snprintf(m->names, sizeof(m->names), "%s", conf->names);
+    set_name(m, NULL);
+    return m;
+}
+
+struct model *
+model_ref(struct model *m)
+{
+    (void)atomic_fetch_add_explicit(&m->refs, 1, memory_order_relaxed);
+    return m;
+}
+
+void
+model_unref(struct model *m)
+{
+    if (m == NULL || atomic_fetch_sub_explicit(&m->refs, 1, memory_order_acq_rel) != 1)
+        return;
     fdchat_template_free(m->chat);
     free(m->variables);
-    memset(m, 0, sizeof(*m));
+    free(m);
 }

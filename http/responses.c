@@ -280,7 +280,7 @@ put_response(const struct gen *g, const char *status, struct buf *b)
     buf_json(b, g->id, strlen(g->id));
     buf_fmt(b, ",\"object\":\"response\",\"created_at\":%lld,\"status\":\"%s\",\"model\":",
         (long long)g->created_s, status);
-    buf_json(b, g->g->model.name, strlen(g->g->model.name));
+    buf_json(b, g->model->name, strlen(g->model->name));
     if (bad->status != 0) {
         buf_fmt(b, ",\"error\":{\"code\":\"%s\",\"message\":",
             bad->status == 429      ? "rate_limit_exceeded"

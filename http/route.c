@@ -101,7 +101,7 @@ check_host(const struct conn *c, struct problem *bad)
 {
     const char *host = c->in.p + c->h.host.at;
 
-    if (c->g->keys.in_use || c->is_unix || c->h.host.n == 0 ||
+    if (c->g->keys->in_use || c->is_unix || c->h.host.n == 0 ||
         lis_is_local_name(host, c->h.host.n))
         return 0;
     return prb_set(bad, 403, "host_not_local",
@@ -115,7 +115,7 @@ check_key(struct conn *c, struct problem *bad)
     const char *p = c->in.p + c->h.authorization.at;
     uint32_t n = c->h.authorization.n;
 
-    if (!c->g->keys.in_use)
+    if (!c->g->keys->in_use)
         return 0;
     if (n > 7 && strncasecmp(p, "Bearer ", 7) == 0) {
         p += 7;
@@ -131,7 +131,7 @@ check_key(struct conn *c, struct problem *bad)
     if (n == 0)
         return prb_set(bad, 401, "invalid_api_key",
             "no API key; send the header Authorization: Bearer KEY");
-    c->key = keys_find(&c->g->keys, p, n);
+    c->key = keys_find(c->g->keys, p, n);
     return c->key != NULL
         ? 0
         : prb_set(bad, 401, "invalid_api_key", "the API key is not known");

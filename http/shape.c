@@ -441,7 +441,7 @@ shp_begin(struct gen *g)
     buf_json(&g->prefix, g->id, strlen(g->id));
     buf_fmt(&g->prefix, ",\"object\":\"%s\",\"created\":%lld,\"model\":", object,
         (long long)g->created_s);
-    buf_json(&g->prefix, g->g->model.name, strlen(g->g->model.name));
+    buf_json(&g->prefix, g->model->name, strlen(g->model->name));
     buf_str(&g->prefix, ",\"choices\":[");
 }
 

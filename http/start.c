@@ -16,7 +16,24 @@
 #include "http/route.h"
 #include "http/shape.h"
 
-#define GEN_MAX_SPANS 16384 /* of fdd */
+#define GEN_MAX_SPANS 16384      /* of fdd */
+#define GEN_MAX_BYTES (8u << 20) /* of a prompt: what a session has room for */
+
+/* A request that is being read. */
+struct start {
+    struct prep_job job; /* must be first */
+    struct gw *gw;
+    struct conn *c; /* NULL: the client has left */
+    struct gen *g;
+    const struct face *face;
+    struct buf body; /* of a request that a prep thread reads */
+    size_t held;
+    struct model *models[SRV_MAX]; /* references */
+    size_t n_model;
+    struct problem in_vain; /* status 0: it may be served */
+    int rc;
+    struct problem bad;
+};
 
 /* ---- prompts ------------------------------------------------------------------------- */
 
@@ -135,7 +152,7 @@ make_answers(struct gen *g, const struct fdchat_prompt *text, struct problem *ba
 {
     const struct jr_node *tools = g->a.tools != JR_NONE ? &g->a.j.node[g->a.tools] : NULL;
     struct fdchat_answer_opts o = { .size = sizeof(o),
-        .format = g->g->model.format,
+        .format = g->model->format,
         .prompt = text->text,
         .prompt_bytes = text->bytes,
         .tools = tools != NULL ? g->a.j.text + tools->at : NULL,
@@ -162,8 +179,7 @@ chat_prompt(struct gen *g, struct problem *bad)
     struct prompt *p;
     int rc;
 
-    if (make_prompts(g, 1, bad) != 0 ||
-        model_render(&g->g->model, &g->a.j, 0, &text, bad) != 0)
+    if (make_prompts(g, 1, bad) != 0 || model_render(g->model, &g->a.j, 0, &text, bad) != 0)
         return -1;
     p = &g->prompt[0];
     if (g->a.echo == 1)
@@ -175,39 +191,13 @@ chat_prompt(struct gen *g, struct problem *bad)
         p->text[text.bytes] = '\0';
         p->n = text.bytes;
     }
-    if (rc == 0 && g->g->par->chat_special_in_content == PAR_CHAT_SPECIAL_IN_CONTENT_LITERAL)
+    if (rc == 0 && g->is_literal)
         rc = take_spans(p, &text, bad);
     fdchat_prompt_free(&text);
     return rc;
 }
 
 /* ---- may it come ------------------------------------------------------------------------ */
-
-static int
-check_model(struct gen *g, struct problem *bad)
-{
-    struct buf name = { NULL };
-    int rc = 0;
-
-    if (g->g->draining)
-        rc = prb_set(bad, 503, "draining", "the gateway is ending");
-    else if (g->g->link.main == NULL)
-        rc = prb_set(bad, 503, "daemon_lost", "there is no connection to fdd");
-    else if (g->g->model.name[0] == '\0')
-        rc = prb_set(bad, 503, "model_loading", "the model is not ready");
-    if (rc != 0)
-        bad->retry_ms = 1000;
-    if (rc != 0 || g->a.model == JR_NONE)
-        return rc;
-    jr_text(&g->a.j, g->a.model, &name);
-    if (name.p == NULL || !model_has_name(&g->g->model, g->g->par, name.p, name.n)) {
-        rc = prb_set(bad, 404, "model_not_found", "there is no model %.200s; there is %s",
-            name.p != NULL ? name.p : "", g->g->model.name);
-        (void)snprintf(bad->param, sizeof(bad->param), "model");
-    }
-    buf_fini(&name);
-    return rc;
-}
 
 static int
 check_key(struct gen *g, struct problem *bad)
@@ -217,17 +207,28 @@ check_key(struct gen *g, struct problem *bad)
     if (g->a.priority != ASK_I32_UNSET && g->a.priority != 0 && k != NULL &&
         !k->may_prioritize)
         return prb_field(bad, "priority", "this key may not set priority");
-    if (k == NULL)
-        return 0;
-    if (k->inflight != 0 && k->running >= k->inflight) {
+    if (keys_begin(k) != 0) {
         (void)prb_set(bad, 429, "rate_limit_exceeded",
             "this key may have %u requests at a time", k->inflight);
         bad->retry_ms = 1000;
         return -1;
     }
-    if (k->user != 0)
-        g->a.o.user = k->user;
     return 0;
+}
+
+/* Whom it counts under. What a key names the administrator has set, and fdd refuses it
+ * aloud; an address, or a key without a user, is told only to a daemon that lets fdd-http
+ * name users. */
+static void
+name_user(struct gen *g)
+{
+    const struct key *k = g->c->key;
+    size_t n = g->a.has_user ? sizeof(g->a.user_hash) : 0;
+    uint64_t user = k != NULL ? keys_user(k, (const char *)g->a.user_hash, n) : g->c->user;
+
+    g->user_is_named = k != NULL && (k->user != 0 || (k->may_delegate && n > 0));
+    if (g->user_is_named || g->link->is_trusted)
+        g->a.o.user = user;
 }
 
 static void
@@ -248,7 +249,7 @@ name_it(struct gen *g)
     }
 }
 
-/* ---- start ---------------------------------------------------------------------------------- */
+/* ---- reading: in the loop, or on a prep thread -------------------------------------------- */
 
 /* Is it one text, or an array of texts alone? */
 static int
@@ -266,20 +267,54 @@ is_text(const struct gen *g)
 }
 
 static int
-prepare(struct gen *g, struct problem *bad)
+choose(struct gen *g, const struct start *s, struct problem *bad)
+{
+    struct buf name = { NULL };
+    struct model *m;
+
+    if (g->a.model != JR_NONE) {
+        jr_text(&g->a.j, g->a.model, &name);
+        buf_add(&name, "", 0);
+    }
+    m = gw_model(s->models, s->n_model, name.p, name.n, bad);
+    buf_fini(&name);
+    if (m == NULL)
+        return -1;
+    g->model = model_ref(m);
+    return 0;
+}
+
+/* What no daemon takes is not carried further. */
+static int
+check_prompts(const struct gen *g, struct problem *bad)
+{
+    for (uint32_t i = 0; i < g->n_prompt; i++)
+        if (g->prompt[i].n * (g->prompt[i].ids != NULL ? 4 : 1) > GEN_MAX_BYTES)
+            return prb_field(bad, g->a.is_chat ? "messages" : "prompt",
+                "the prompt has %zu %s; at most %u bytes of text, or 4 bytes an id, are taken",
+                g->prompt[i].n, g->prompt[i].ids != NULL ? "ids" : "bytes", GEN_MAX_BYTES);
+    return 0;
+}
+
+/* All of a request that is not the loop's: neither its conn nor its gw is looked at. */
+static int
+read_request(struct gen *g, const struct start *s, struct problem *bad)
 {
     const struct face *face = g->face;
-    const char *body = g->c->body;
-    size_t n = g->c->body_n;
 
     if (face->translate != NULL) {
-        if (itm_translate(g, body, n, bad) != 0)
+        if (itm_translate(g, g->src, g->n_src, bad) != 0)
             return -1;
-        body = g->body.p;
-        n = g->body.n;
+        g->src = g->body.p;
+        g->n_src = g->body.n;
     }
-    if (ask_read(&g->a, body, n, face->is_chat, bad) != 0 || check_model(g, bad) != 0 ||
-        check_key(g, bad) != 0)
+    if (ask_read(&g->a, g->src, g->n_src, face->is_chat, bad) != 0)
+        return -1;
+    if (s->in_vain.status != 0) {
+        *bad = s->in_vain;
+        return -1;
+    }
+    if (choose(g, s, bad) != 0)
         return -1;
     /* A text is its own echo; ids are turned into text by the daemon. */
     if (g->a.echo == 1 && !face->is_chat &&
@@ -292,49 +327,194 @@ prepare(struct gen *g, struct problem *bad)
     g->a.p.flags |= FDC_F_PARSE_SPECIAL;
     /* A parser tells a special token from text that reads the same. A daemon that gives
      * files out sends them apart. */
-    if (g->face->is_chat && g->g->model.format != NULL &&
-        (g->g->link.model.offers & FDC_HAS_FILE) != 0)
+    if (g->face->is_chat && g->model->format != NULL &&
+        (g->model->info.offers & FDC_HAS_FILE) != 0)
         g->a.p.flags |= FDC_F_ALONE;
+    return check_prompts(g, bad);
+}
+
+/* ---- start ---------------------------------------------------------------------------------- */
+
+/* The request is read: it becomes requests of fdd. 0, or -1 and why. */
+static int
+begin(struct gen *g, struct problem *bad)
+{
+    struct link *l = gw_link_of(g->g, g->model);
+
+    if (l == NULL || l->main == NULL) {
+        (void)prb_set(bad, 503, "daemon_lost", "there is no connection to fdd");
+        bad->retry_ms = 1000;
+        return -1;
+    }
+    if (check_key(g, bad) != 0)
+        return -1;
+    g->link = l;
+    l->n_gen++;
+    name_user(g);
     name_it(g);
     g->created_s = (int64_t)time(NULL);
-    if (face->begin != NULL)
-        face->begin(g);
+    if (g->face->begin != NULL)
+        g->face->begin(g);
+    g->c->work = g;
+    g->c->drop = gen_drop;
+    g->c->flush = gen_flush;
+    g->c->tick = gen_tick;
+    g->g->met.streams++;
+    gen_truncate(g);
     return 0;
+}
+
+static void
+free_start(struct start *s)
+{
+    for (size_t i = 0; i < s->n_model; i++)
+        model_unref(s->models[i]);
+    buf_fini(&s->body);
+    free(s);
+}
+
+static void
+discard(struct gen *g)
+{
+    if (g != NULL)
+        gen_free(g);
+}
+
+static void
+refuse(struct start *s, struct problem *bad)
+{
+    discard(s->g);
+    s->g = NULL;
+    prb_rename(bad, s->face->names);
+    conn_problem(s->c, bad);
+}
+
+/* On a prep thread: what is large is given back here, too. */
+static void
+prepare(struct prep_job *job)
+{
+    struct start *s = (struct start *)(void *)job;
+
+    if (atomic_load(&job->is_cancelled)) {
+        s->rc = -1;
+    } else {
+        s->rc = read_request(s->g, s, &s->bad);
+        ask_forget(&s->g->a);
+        buf_fini(&s->g->body);
+    }
+    s->g->src = NULL;
+    buf_fini(&s->body);
+    if (s->rc != 0 || atomic_load(&job->is_cancelled)) {
+        discard(s->g);
+        s->g = NULL;
+    }
+}
+
+/* In the loop again. */
+static void
+prepared(struct post *p)
+{
+    struct start *s = (struct start *)(void *)p;
+    struct conn *c = s->c;
+
+    conn_put_back(s->gw, s->held);
+    if (c != NULL) {
+        c->work = NULL;
+        c->drop = NULL;
+        if (s->g == NULL || begin(s->g, &s->bad) != 0)
+            refuse(s, &s->bad);
+        conn_dirty(c);
+    } else {
+        discard(s->g);
+    }
+    free_start(s);
+}
+
+/* The client has left meanwhile. */
+static void
+prepare_drop(struct conn *c)
+{
+    struct start *s = c->work;
+
+    s->c = NULL;
+    atomic_store(&s->job.is_cancelled, 1);
+    c->work = NULL;
+    c->drop = NULL;
+}
+
+static void
+hand_over(struct start *s)
+{
+    struct conn *c = s->c;
+    size_t at;
+
+    s->gw = c->g;
+    s->job.post.fn = prepared;
+    s->job.work = prepare;
+    s->job.back = &c->g->inbox;
+    atomic_init(&s->job.is_cancelled, 0);
+    s->g->n_src = c->body_n;
+    conn_take_body(c, &s->body, &at, &s->held);
+    s->g->src = s->body.p + at;
+    c->work = s;
+    c->drop = prepare_drop;
+    prep_put(&c->g->sh->prep, &s->job);
+}
+
+/* bad->status is not 0 where no request can be served. What is wrong with a body is said
+ * first. */
+static void
+look_for_fdd(const struct conn *c, struct problem *bad)
+{
+    const struct link *l = c->g->links;
+
+    if (c->g->draining)
+        (void)prb_set(bad, 503, "draining", "the gateway is ending");
+    else if (l == NULL || (l->next == NULL && l->main == NULL))
+        (void)prb_set(bad, 503, "daemon_lost", "there is no connection to fdd");
+    bad->retry_ms = 1000;
 }
 
 static void
 start(struct conn *c, const struct face *face)
 {
     struct gen *g = calloc(1, sizeof(*g));
+    struct start *s = calloc(1, sizeof(*s));
     struct problem bad = { .status = 0 };
 
-    if (g == NULL) {
+    if (g == NULL || s == NULL) {
         (void)no_memory(&bad);
+        free(s);
+        free(g);
         conn_problem(c, &bad);
         return;
     }
+    s->g = g;
+    s->c = c;
+    s->n_model = gw_models(c->g, s->models);
+    look_for_fdd(c, &s->in_vain);
     g->g = c->g;
     g->c = c;
-    g->face = face;
+    g->face = s->face = face;
+    g->is_literal =
+        c->g->par->chat_special_in_content == PAR_CHAT_SPECIAL_IN_CONTENT_LITERAL;
     g->began_ms = g->event_ms = c->g->now_ms;
-    if (prepare(g, &bad) != 0) {
-        ask_fini(&g->a);
-        gen_free(g);
-        prb_rename(&bad, face->names);
-        conn_problem(c, &bad);
+    if (c->body_n > PREP_BYTES) {
+        hand_over(s);
         return;
     }
-    ask_forget(&g->a);
-    buf_fini(&g->body);
-    conn_forget(c);
-    if (c->key != NULL)
-        c->key->running++;
-    c->g->met.streams++;
-    c->work = g;
-    c->drop = gen_drop;
-    c->flush = gen_flush;
-    c->tick = gen_tick;
-    gen_truncate(g);
+    g->src = c->body;
+    g->n_src = c->body_n;
+    if (read_request(g, s, &bad) != 0) {
+        refuse(s, &bad);
+    } else {
+        ask_forget(&g->a);
+        buf_fini(&g->body);
+        conn_forget(c);
+        if (begin(g, &bad) != 0)
+            refuse(s, &bad);
+    }
+    free_start(s);
 }
 
 void

@@ -15,7 +15,7 @@ static void ask_next(struct gen *g);
 static size_t
 wanted(const struct gen *g)
 {
-    uint32_t all = g->g->link.model.max_model_len;
+    uint32_t all = g->model->info.max_model_len;
     uint32_t out = g->a.p.max_new == FDC_UNSET || g->a.p.max_new == 0 ? 1 : g->a.p.max_new;
 
     if (g->a.truncate > 0)
@@ -73,7 +73,7 @@ ask_next(struct gen *g)
     for (uint32_t i = 0; i < g->n_prompt && p == NULL; i++)
         if (g->prompt[i].ids == NULL)
             p = &g->prompt[i];
-    if (g->g->link.main == NULL) {
+    if (g->link->main == NULL) {
         prb_from_status(&bad, FDC_E_DISCONNECTED);
         gen_fail(g, &bad);
         return;
@@ -97,7 +97,7 @@ ask_next(struct gen *g)
     g->job->n_spans = p->n_span;
     p->text = NULL;
     p->spans = NULL;
-    link_ask(&g->g->link, g->job);
+    link_ask(g->link, g->job);
 }
 
 void

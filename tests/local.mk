@@ -67,6 +67,7 @@ UNIT_TESTS = \
 	%D%/unit/u_hang \
 	%D%/unit/u_http \
 	%D%/unit/u_http_live \
+	%D%/unit/u_http_served \
 	%D%/unit/u_http_shape \
 	%D%/unit/u_offloop \
 	%D%/unit/u_deadline \
@@ -182,6 +183,7 @@ FUZZ_TARGETS = \
 	%D%/fuzz/f_json \
 	%D%/fuzz/f_record \
 	%D%/fuzz/f_safetensors \
+	%D%/fuzz/f_template \
 	%D%/fuzz/f_tokenizer \
 	%D%/fuzz/f_worker
 
@@ -343,6 +345,9 @@ tests_fuzz_f_record_SOURCES = %D%/fuzz/f_record.c $(GATE_FIXTURE) $(FUZZ_MAIN)
 tests_fuzz_f_safetensors_LDADD = $(FUZZ_WORKER_LIBS)
 tests_fuzz_f_safetensors_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LD)
 tests_fuzz_f_safetensors_SOURCES = %D%/fuzz/f_safetensors.c $(FUZZ_MAIN)
+tests_fuzz_f_template_LDADD = $(CHAT_LIBS)
+tests_fuzz_f_template_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LD)
+tests_fuzz_f_template_SOURCES = %D%/fuzz/f_template.c $(FUZZ_MAIN)
 tests_fuzz_f_tokenizer_LDADD = $(FUZZ_WORKER_LIBS)
 tests_fuzz_f_tokenizer_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LD)
 tests_fuzz_f_tokenizer_SOURCES = %D%/fuzz/f_tokenizer.c $(FUZZ_MAIN)
@@ -384,6 +389,8 @@ tests_unit_u_http_CPPFLAGS = $(AM_CPPFLAGS) $(HTTP_TABLES)
 tests_unit_u_http_LDADD = $(HTTP_LIBS) -lm $(CMOCKA_LIBS)
 tests_unit_u_http_live_CPPFLAGS = $(AM_CPPFLAGS) $(HTTP_TABLES)
 tests_unit_u_http_live_LDADD = $(HTTP_LIBS) -lm $(CMOCKA_LIBS)
+tests_unit_u_http_served_CPPFLAGS = $(AM_CPPFLAGS) $(HTTP_TABLES)
+tests_unit_u_http_served_LDADD = $(HTTP_LIBS) -lm $(CMOCKA_LIBS)
 tests_unit_u_http_shape_CPPFLAGS = $(AM_CPPFLAGS) $(HTTP_TABLES)
 tests_unit_u_http_shape_LDADD = $(HTTP_LIBS) $(JANSSON_LIBS) -lm $(CMOCKA_LIBS)
 tests_unit_u_fdctl_LDADD = $(FDTOOLS_LIBS) $(CMOCKA_LIBS)
@@ -473,7 +480,9 @@ GATEWAY_TESTS = \
 	%D%/gateway/G06-smuggling.sh \
 	%D%/gateway/G07-dribble.sh \
 	%D%/gateway/G08-leave.sh \
+	%D%/gateway/G10-idle.sh \
 	%D%/gateway/G12-memory.sh \
+	%D%/gateway/G13-shares.sh \
 	%D%/gateway/G14-death.sh \
 	%D%/gateway/G15-drain.sh \
 	%D%/gateway/G16-templates.sh \
@@ -481,14 +490,21 @@ GATEWAY_TESTS = \
 	%D%/gateway/G18-special.sh \
 	%D%/gateway/G19-parsers.sh \
 	%D%/gateway/G20-arguments.sh \
+	%D%/gateway/G21-calls.sh \
 	%D%/gateway/G22-metrics.sh \
-	%D%/gateway/G23-page.sh
-SYS_HELPERS = %D%/sys/soak %D%/sys/resume %D%/sys/hostile/attack %D%/sys/hostile/lies %D%/sys/hostile/probe \
+	%D%/gateway/G23-page.sh \
+	%D%/gateway/bodies.sh \
+	%D%/gateway/loops.sh \
+	%D%/gateway/models.sh \
+	%D%/gateway/users.sh
+SYS_HELPERS = %D%/bench/http_bare %D%/bench/http_load %D%/sys/soak %D%/sys/resume %D%/sys/hostile/attack %D%/sys/hostile/lies %D%/sys/hostile/probe \
 	%D%/sys/fair %D%/gpu/g_mixed %D%/gpu/g_parity \
 	%D%/gpu/g_restricted %D%/gateway/says
 tests_gateway_says_SOURCES = %D%/gateway/says.c $(MOCK_GATE)
 tests_gateway_says_LDADD = $(CLIENT_LIBS)
 tests_sys_fair_SOURCES = %D%/sys/fair.c $(FAIR_LOAD)
+tests_bench_http_bare_LDADD =
+tests_bench_http_load_LDADD =
 tests_sys_fair_LDADD = $(CLIENT_LIBS)
 tests_sys_soak_LDADD = $(CLIENT_LIBS)
 tests_sys_resume_LDADD = $(CLIENT_LIBS)

@@ -44,6 +44,7 @@ libfddcommon_a_SOURCES = \
 	%D%/param_file.c \
 	%D%/param_load.c \
 	%D%/param_name.c \
+	%D%/param_named.c \
 	%D%/param_note.c \
 	%D%/param_priv.h \
 	%D%/param_say.c \
@@ -81,6 +82,7 @@ PARAM_CODE = \
 	%D%/param_file.c \
 	%D%/param_load.c \
 	%D%/param_name.c \
+	%D%/param_named.c \
 	%D%/param_note.c \
 	%D%/param_say.c \
 	%D%/param_set.c \

@@ -16,13 +16,16 @@ par_set_ref(struct par_set *ps, const struct par_ref *ref, const char *name,
                      : par_set_row(ps, ref, -1, name, value, from, err, err_bytes);
 }
 
-void
+int
 par_copy(struct par_set *dst, const struct par_set *src)
 {
+    if (par_copy_named(dst, src) != 0)
+        return -ENOMEM;
     dst->par = src->par;
     memcpy(dst->from, src->from, par_n_defs);
     memcpy(dst->via, src->via, par_n_defs);
     memcpy(dst->where, src->where, par_n_defs * PAR_WHERE_BYTES);
+    return 0;
 }
 
 int
@@ -46,14 +49,18 @@ par_set_checked(struct par_set *ps, const char *name, const char *value,
         snprintf(err, err_bytes, "out of memory");
         return -ENOMEM;
     }
-    par_copy(was, ps);
+    if (par_copy(was, ps) != 0) {
+        par_free(was);
+        snprintf(err, err_bytes, "out of memory");
+        return -ENOMEM;
+    }
     done = par_set_text(ps, name, value, from, err, err_bytes);
     if (done >= 0) {
         char why[512];
 
         rc = par_check(ps, why, sizeof(why));
         if (rc != 0) {
-            par_copy(ps, was);
+            (void)par_copy(ps, was);
             snprintf(err, err_bytes, "%s", why);
             done = rc;
         }
@@ -120,6 +127,7 @@ par_free(struct par_set *ps)
         for (size_t i = 0; i < ps->n_files; i++)
             free(ps->files[i]);
         free(ps->files);
+        free(ps->named);
         ps->magic = 0;
         free(ps);
     }
@@ -145,7 +153,10 @@ int
 par_reload(struct par_set *ps, const struct par_set *ps_new)
 {
     size_t i;
-    int n = 0;
+    int n = par_named_differ(ps, ps_new);
+
+    if (par_copy_named(ps, ps_new) != 0)
+        n = 0; /* the sections stay as they were */
 
     for (i = 0; i < par_n_defs; i++) {
         const struct par_def *d = &par_defs[i];

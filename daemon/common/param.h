@@ -95,6 +95,8 @@ par_say_warning(struct par_say *say, const char *fmt, ...);
 /* The message behind at, the first with NULL; NULL: no more. Valid until the next one
  * is said. */
 const char *par_say_next(const struct par_say *say, const char *at, int *ret_is_error);
+/* Log the messages, errors and warnings each at their level, and forget them. */
+void par_say_log(struct par_say *say);
 /* Forget the messages, keep their number. */
 void par_say_clear(struct par_say *say);
 /* An error or warning about values, with the places that set the parameters it names,
@@ -173,6 +175,18 @@ int par_reload_check(const struct par_set *ps, const struct par_set *ps_new, cha
 #define PAR_NAME_ROWS 4
 int par_look_up(const char *name, size_t ret_rows[PAR_NAME_ROWS], size_t *ret_n,
     char *text, size_t text_bytes);
+
+/* Sections that bear a name, which a program may have: of "[model small]" a row for each
+ * key that is set, in the order of the files. */
+#define PAR_WHERE_BYTES 256
+struct par_named {
+    char name[64]; /* small */
+    char key[32];
+    char value[PAR_STR_BYTES];
+    char where[PAR_WHERE_BYTES]; /* "file:line" */
+};
+size_t par_n_named(const struct par_set *ps);
+const struct par_named *par_named(const struct par_set *ps, size_t i);
 
 /* Documentation and listing, in table order. */
 struct par_row {

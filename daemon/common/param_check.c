@@ -16,6 +16,7 @@
 #define AUTO_MOST   131072
 
 const char par_program[] = "fdd", par_about[] = "the inference daemon";
+const char par_named_kind[] = "", par_named_keys[] = "";
 
 static int
 is_pow2(int64_t v)
@@ -198,6 +199,14 @@ check_device(const struct par *p, struct par_say *say)
 
     if (dvl_check(p->device_list, p->device_backend, why, sizeof(why)) != 0)
         par_say_error(say, "%s", why);
+}
+
+/* There are none. */
+void
+par_check_named(const struct par_set *ps, struct par_say *say)
+{
+    (void)ps;
+    (void)say;
 }
 
 void

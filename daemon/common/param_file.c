@@ -16,6 +16,8 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#define MAX_SECTION 49 /* bytes of a section that inih keeps */
+
 /*
  * inih copies each line into 200 bytes and cuts what is longer, takes an
  * indented line for a continuation, and does not see NUL. So the reader
@@ -113,7 +115,8 @@ line_is_ok(struct reader *rd, const char *p, int num)
 
     if (*p == '[') {
         /* What follows a section that cannot be read belongs to none that is known. */
-        rd->skip = strchr(p, ']') == NULL || strlen(p) + 2 > (size_t)num;
+        rd->skip = strchr(p, ']') == NULL || strlen(p) + 2 > (size_t)num ||
+            strcspn(p + 1, "]") > MAX_SECTION;
         if (strchr(p, ']') == NULL)
             fail(rd, "section without ']'");
         else if (rd->skip)
@@ -182,6 +185,12 @@ on_value(void *arg, const char *section, const char *name, const char *value)
 
     if (rd->long_value)
         value = rd->value;
+    if (sec != NULL && par_section_name(sec) != NULL) {
+        snprintf(rd->at, sizeof(rd->at), "%s:%u", rd->path, rd->line);
+        if (par_set_named(rd->ps, par_section_name(sec), name, value, err, sizeof(err)) != 0)
+            fail(rd, "%s", err);
+        return 1;
+    }
     if (par_find(sec, name, &ref, err, sizeof(err)) != 0) {
         rd->skip |= sec != NULL && !par_is_section(sec);
         fail(rd, "%s", err);
@@ -237,6 +246,8 @@ take_over(struct par_set *ps, struct reader *rd)
 {
     size_t i;
 
+    if (par_add_named(ps, rd->ps) != 0)
+        fail(rd, "out of memory");
     for (i = 0; i < par_n_defs; i++) {
         const struct par_def *d = &par_defs[i];
 
@@ -354,12 +365,12 @@ par_read_file(struct par_set *ps, const char *path, struct par_say *say)
     struct par_set *work = par_new();
     int rc = -ENOMEM;
 
-    if (bad != NULL && work != NULL) {
-        par_copy(work, ps);
-        rc = par_read_into(work, path, say, bad);
-    }
+    if (bad != NULL && work != NULL)
+        rc = par_copy(work, ps);
     if (rc == 0)
-        par_copy(ps, work);
+        rc = par_read_into(work, path, say, bad);
+    if (rc == 0)
+        rc = par_copy(ps, work);
     par_free(work);
     free(bad);
     return rc;

@@ -183,6 +183,7 @@ load_check(struct load *ld)
         if (!is_known(ld, text))
             par_say_about(ld->say, ld->ps, 1, text);
     par_say_clear(&found);
+    par_check_named(ld->ps, ld->say);
 }
 
 int

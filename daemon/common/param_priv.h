@@ -12,11 +12,9 @@
 
 #include "daemon/common/param.h"
 
-#define PAR_SET_MAGIC   0x52415046u
-#define PAR_MAX_FILE    (1 << 20) /* bytes of a file */
-#define PAR_MAX_LINE    4096      /* bytes of a line of the file, line feed apart */
-
-#define PAR_WHERE_BYTES 256
+#define PAR_SET_MAGIC 0x52415046u
+#define PAR_MAX_FILE  (1 << 20) /* bytes of a file */
+#define PAR_MAX_LINE  4096      /* bytes of a line of the file, line feed apart */
 
 /* Flags of the table. */
 #define PAR_F_RELOAD 1
@@ -52,6 +50,11 @@ struct par_note {
 
 /* Of whom the table is: "fdd", "the inference daemon". */
 extern const char par_program[], par_about[];
+/* The kind of its sections that bear a name, "model", and their keys, comma separated;
+ * both empty: it has none. */
+extern const char par_named_kind[], par_named_keys[];
+/* What does not hold of them is said. */
+void par_check_named(const struct par_set *ps, struct par_say *say);
 
 extern const struct par_def par_defs[];
 extern const struct par_note par_notes[];
@@ -66,6 +69,8 @@ struct par_set {
     const char *at;                 /* the line that is read now, else NULL */
     char **files;                   /* read so far */
     size_t n_files;
+    struct par_named *named;
+    size_t n_named;
 };
 
 /* What a name means: a row of par_defs, or one of par_notes. */
@@ -90,8 +95,8 @@ int par_set_ref(struct par_set *ps, const struct par_ref *ref, const char *name,
  * error. */
 int par_set_row(struct par_set *ps, const struct par_ref *ref, int via, const char *name,
     const char *value, enum par_origin from, char *err, size_t err_bytes);
-/* Values, origins and what set them. */
-void par_copy(struct par_set *dst, const struct par_set *src);
+/* Values, origins and what set them. 0 or -ENOMEM. */
+int par_copy(struct par_set *dst, const struct par_set *src);
 size_t par_field_bytes(const struct par_def *d);
 /* Is there such a section? */
 int par_is_section(const char *section);
@@ -123,6 +128,19 @@ __attribute__((format(printf, 5, 6))) int par_bad_value(const char *name,
  * row's value is wrong. 0, -EINVAL, -ENOMEM, or why it cannot be opened. */
 int par_read_into(struct par_set *ps, const char *path, struct par_say *say,
     unsigned char *ret_bad);
+
+/* ---- param_named.c -------------------------------------------------------------- */
+
+/* The name of such a section; NULL: it is none. */
+const char *par_section_name(const char *section);
+/* Set a key in it. -EINVAL, -ENOENT, -ENOMEM with the reason in err. */
+int par_set_named(struct par_set *ps, const char *name, const char *key,
+    const char *value, char *err, size_t err_bytes);
+/* Take over what a later file says. 0 or -ENOMEM. */
+int par_add_named(struct par_set *ps, const struct par_set *more);
+int par_copy_named(struct par_set *dst, const struct par_set *src);
+/* How many rows are different. */
+int par_named_differ(const struct par_set *a, const struct par_set *b);
 
 /* ---- param_note.c --------------------------------------------------------------- */
 

@@ -3,6 +3,7 @@
 /* How errors and warnings about parameters are said. */
 #include "config.h"
 
+#include "daemon/common/log.h"
 #include "daemon/common/param_priv.h"
 
 #include <stdarg.h>
@@ -77,6 +78,21 @@ par_say_clear(struct par_say *say)
     free(say->text);
     say->text = NULL;
     say->bytes = 0;
+}
+
+void
+par_say_log(struct par_say *say)
+{
+    const char *text = NULL;
+    int is_error;
+
+    while ((text = par_say_next(say, text, &is_error)) != NULL) {
+        if (is_error)
+            log_error("config: %s", text);
+        else
+            log_warn("config: %s", text);
+    }
+    par_say_clear(say);
 }
 
 int

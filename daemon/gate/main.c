@@ -123,21 +123,6 @@ main_args(int argc, char **argv, struct args *a)
     return -1;
 }
 
-static void
-main_tell(struct par_say *say)
-{
-    const char *text = NULL;
-    int is_error;
-
-    while ((text = par_say_next(say, text, &is_error)) != NULL) {
-        if (is_error)
-            log_error("config: %s", text);
-        else
-            log_warn("config: %s", text);
-    }
-    par_say_clear(say);
-}
-
 /* Which daemon this is, and its default file. 0 or an exit code. */
 static int
 main_instance(struct args *a)
@@ -166,7 +151,7 @@ main_config(struct par_set *ps, const struct args *a, struct par_src *ret_src)
     ret_src->sets = a->sets;
     ret_src->n_sets = a->n_sets;
     rc = cnf_load(ps, ret_src, &say);
-    main_tell(&say);
+    par_say_log(&say);
     if (rc == 0 && a->instance != NULL && par_n_files(ps) == 0 &&
         par_get(ps)->model_path[0] == '\0') {
         log_error("config: instance %s has neither %s nor a model.path; write that file "
@@ -188,7 +173,7 @@ main_check(struct par_set *ps)
     cnf_warn_names(ps, &say);
     cnf_check_model(ps, &rt, &say);
     par_say_end(&say);
-    main_tell(&say);
+    par_say_log(&say);
     return say.n_errors == 0 ? 0 : EX_CONFIG;
 }
 
@@ -212,7 +197,7 @@ main_serve(struct par_set *ps, const struct gate_opts *o)
     main_harden();
     cnf_apply_log(par_get(ps));
     cnf_warn_names(ps, &say);
-    main_tell(&say);
+    par_say_log(&say);
     return gate_serve(ps, o);
 }
 

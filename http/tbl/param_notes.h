@@ -2,7 +2,6 @@
  * SPDX-License-Identifier: Apache-2.0 */
 /* Names of other servers, in the form of daemon/tbl/param_notes.h. */
 
-PAR_NOTE(compat, workers, "", WARN, "", "", "one thread serves all connections")
 PAR_NOTE(compat, metrics_port, "", WARN, "", "", "/metrics is on the same port")
 PAR_NOTE(compat, api_key, "", OFF, "", "*",
     "keys stand in keys.file as hashes, which fdd-http(8) shows how to make")

@@ -18,6 +18,11 @@ PAR_STR(http, root_path, "root_path", "", RELOAD,
 PAR_BOOL(http, page, "", 1, RELOAD,
     "A page at / for a conversation with the model and plots of what fdd does. It comes "
     "without a key; its requests need one.")
+PAR_INT(http, loops, "workers", "threads", 1, 1, 16, RESTART,
+    "Threads that serve connections, each with a session of its own with each daemon. One "
+    "serves about a million tokens a second.")
+PAR_INT(http, prep_threads, "", "threads", 1, 1, 16, RESTART,
+    "Threads that read bodies of more than 32 KiB, so that no stream waits for them.")
 PAR_INT(http, max_connections, "", "connections", 1, 4096, 65536, RESTART,
     "Connections at a time; beyond that they wait to be accepted.")
 PAR_INT(http, max_per_address, "", "connections", 1, 1024, 65536, RELOAD,
@@ -26,6 +31,9 @@ PAR_INT(http, max_header_bytes, "", "bytes", 1024, 32768, 262144, RELOAD,
     "Request line and headers together; beyond that 431.")
 PAR_INT(http, max_body_bytes, "", "bytes", 1024, 33554432, 67108864, RELOAD,
     "Body of a request; beyond that 413.")
+PAR_INT(http, max_bodies_bytes, "", "bytes", 1048576, 536870912, 68719476736, RELOAD,
+    "Bodies of more than 64 KiB that are received or wait to be read, together; beyond that "
+    "503.")
 PAR_INT(http, header_timeout_ms, "", "ms", 100, 10000, 600000, RELOAD,
     "From the first byte of a request to the end of its headers; beyond that 408.")
 PAR_INT(http, min_body_rate_bytes, "", "bytes/s", 1, 16384, 1048576, RELOAD,
@@ -44,7 +52,7 @@ PAR_STR(keys, file, "", "", RESTART,
     "asked for, and only this machine is served.")
 
 PAR_STR(daemon, socket, "", "", RESTART,
-    "Client socket of fdd. Empty: where fdctl finds it: $FDD_SOCKET, $FDD_RUNTIME_DIR, the "
+    "Client socket of fdd; sections [model NAME] replace it. Empty: where fdctl finds it: $FDD_SOCKET, $FDD_RUNTIME_DIR, the "
     "user's own, /run/fdd/fdd.sock.")
 
 PAR_STR(model, name, "served_model_name", "", RELOAD | LIST,

@@ -25,7 +25,7 @@ HONOURED = {
     "top_logprobs": None, "echo": (True, 3), "stream": None, "stream_options": None,
     "stream_interval": (4, -1), "priority": (1, "high"), "request_id": ("r1", 5),
     "cache_salt": ("s", ""), "logit_bias": ({"5": 1}, {"a": 1}), "bad_words": (["x"], "x"),
-    "allowed_token_ids": ([5, 6], [-1]),
+    "allowed_token_ids": ([5, 6], [-1]), "user": None,
     "tools": ([{"type": "function", "function": {"name": "f", "parameters": {}}}], {}),
     "tool_choice": ("auto", "required"), "parallel_tool_calls": (True, None),
     "response_format": ({"type": "text"}, {"type": "json_object"}), "modalities": (["text"], ["audio"]),

@@ -72,6 +72,58 @@ until_true 30 ready || bad "the worker is not ready"
 [ "$(inside stat -c %U:%G:%a /run/fdd/fdd.sock)" = fdd:fdd:660 ] || bad "fdd.sock: wrong owner or mode"
 seen "fdd.service starts and is ready"
 
+# the gateway next to it: its unit, socket, sandbox and keys
+sum() { printf %s "$1" | sha256sum | cut -c 1-64; }
+mkdir -p "$conf/fdd.ini.d"
+cp "$FDD_SRC/conf/fdd-http.trusted.ini" "$conf/fdd.ini.d/fdd-http.ini"
+printf '[keys]\nfile = /etc/fdd-http.keys\n[model]\nname = booted\n' >"$conf/fdd-http.ini"
+echo "$(sum k-boot) boot user=4711" >"$tree/etc/fdd-http.keys"
+inside chgrp fdd-http /etc/fdd-http.keys || bad "sysusers.d made no group fdd-http"
+chmod 640 "$tree/etc/fdd-http.keys"
+inside systemctl reload fdd || bad "systemctl reload fdd"
+score=$(inside systemd-analyze security --offline=true --threshold=20 fdd-http.service --no-pager 2>&1) ||
+    bad "systemd-analyze security: $(tail -n 1 <<<"$score")"
+seen "systemd-analyze security --threshold=20: $(tail -n 1 <<<"$score" | sed 's/[^ -~]*//g')"
+verify=$(inside systemd-analyze verify --man=no fdd-http.service fdd-http.socket 2>&1)
+[ -z "$verify" ] || bad "systemd-analyze verify: $verify"
+asked() { # KEY PATH BODY: the answer, head and body
+    inside timeout 60 bash -c 'exec 3<>/dev/tcp/127.0.0.1/8000 && printf "POST %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" "$1" "$0" "${#2}" "$2" >&3 && cat <&3' \
+        "$1" "$2" "$3" 2>/dev/null
+}
+answers_http() {
+    out=$(asked k-boot /v1/completions '{"model":"booted","prompt":"In the beginning","max_tokens":8}')
+    grep -q '"completion_tokens":8' <<<"$out"
+}
+inside systemctl start fdd-http.socket || bad "systemctl start fdd-http.socket"
+! inside systemctl is-active -q fdd-http.service || bad "fdd-http runs before anyone asked"
+until_true 30 answers_http || bad "no answer through fdd-http.socket: $out; $(inside journalctl --no-pager -o cat -u fdd-http | tail -n 5)"
+inside systemctl is-active -q fdd-http.service || bad "fdd-http is not active after an answer"
+[ "$(inside ps -o user= -p "$(prop MainPID fdd-http)" | tr -d ' ')" = fdd-http ] || bad "fdd-http runs as $(inside ps -o user= -p "$(prop MainPID fdd-http)")"
+out=$(asked k-wrong /v1/completions '{"prompt":"a"}')
+has "$out" '^HTTP/1.1 401 '
+seen "fdd-http.socket started fdd-http, which answers as its own user, and 401 without a key"
+
+# what the sandbox must leave: a long body goes to a thread of lower priority
+inside bash -c 'head -c 300000 /dev/zero | tr "\0" a >/tmp/pad; exec 3<>/dev/tcp/127.0.0.1/8000
+    body="{\"model\":\"booted\",\"prompt\":\"ab\",\"max_tokens\":2,\"metadata\":\"$(cat /tmp/pad)\"}"
+    printf "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAuthorization: Bearer k-boot\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" "${#body}" >&3
+    printf "%s" "$body" >&3; cat <&3' >"$dir/long_body" 2>&1
+grep -q '"completion_tokens":2' "$dir/long_body" || bad "a long body: $(head -c 500 "$dir/long_body")"
+nice=$(inside bash -c 'cat /proc/$0/task/*/stat' "$(prop MainPID fdd-http)" | awk '{print $19}' | sort -n)
+[ $(($(head -n 1 <<<"$nice") + 5)) = "$(tail -n 1 <<<"$nice")" ] || bad "no thread of a nice value 5 higher: $nice"
+inside bash -c "echo '$(sum k-new) new' >/etc/fdd-http.keys"
+inside systemctl reload fdd-http || bad "systemctl reload fdd-http"
+new_key() { out=$(asked k-new /v1/completions '{"prompt":"a","max_tokens":1}'); grep -q '"completion_tokens":1' <<<"$out"; }
+until_true 10 new_key || bad "the new key is not taken: $out"
+seen "the sandbox lets a long body be read and keys be read again"
+
+inside systemctl stop fdd-http || bad "systemctl stop fdd-http"
+[ "$(prop Result fdd-http) $(prop ExecMainStatus fdd-http)" = "success 0" ] || bad "fdd-http ended: $(prop Result fdd-http) $(prop ExecMainStatus fdd-http)"
+until_true 30 new_key || bad "the next client did not start fdd-http"
+inside systemctl stop fdd-http.socket fdd-http || bad "stop of both"
+! inside bash -c 'exec 3<>/dev/tcp/127.0.0.1/8000' 2>/dev/null || bad "something listens on 8000 after the stop"
+seen "systemctl stop ends fdd-http, the next client starts it, and the stop of both is one"
+
 gate=$(prop MainPID) worker=$(state | json 'd["worker"]["pid"]')
 a=$(inside cat "/proc/$gate/oom_score_adj") b=$(inside cat "/proc/$worker/oom_score_adj")
 [ "$b" -ge $((a + 600)) ] || bad "oom_score_adj: gate $a, worker $b"

@@ -243,6 +243,20 @@ t_time_and_size(void **state)
     assert_int_equal(fdchat_render(t, &a, &p, err), -EINVAL);
     fdchat_template_free(t);
     assert_int_equal(fdchat_template_new(text, (1u << 20) + 1, &t, err), -E2BIG);
+    /* a string of it has more places than characters */
+    assert_int_equal(fdchat_template_new("x\n{{ '\xa5\xa5'|list }}", 18, &t, err), -EINVAL);
+    assert_string_equal(err, "line 2: not UTF-8");
+    for (size_t digits = 30; digits < 90; digits++) {
+        static const char end[] = ".1e+10 }}";
+        char long_one[128] = "{{ ";
+
+        memset(long_one + 3, '5', digits);
+        memcpy(long_one + 3 + digits, end, sizeof(end));
+        assert_int_equal(fdchat_template_new(long_one, strlen(long_one), &t, err),
+            digits < 35 ? 0 : -EINVAL);
+        if (digits < 35)
+            fdchat_template_free(t);
+    }
 }
 
 int

@@ -24,7 +24,8 @@ static const char tools[] =
     "[{\"type\":\"function\",\"function\":{\"name\":\"find\",\"parameters\":{\"type\":\"object\"}}},"
     "{\"type\":\"function\",\"function\":{\"name\":\"stop\"}}]";
 
-static struct gw gateway = { .model = { .name = "m" } };
+static struct gw gateway;
+static struct model model = { .name = "m" };
 
 static void
 begin(struct gen *g, struct choice *ch, int stream)
@@ -39,6 +40,7 @@ begin(struct gen *g, struct choice *ch, int stream)
     memset(g, 0, sizeof(*g));
     memset(ch, 0, sizeof(*ch));
     g->g = &gateway;
+    g->model = &model;
     g->a.is_chat = 1;
     g->a.stream = (uint8_t)stream;
     g->a.include_reasoning = 255;

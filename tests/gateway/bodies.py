@@ -1,0 +1,81 @@
+# SPDX-FileCopyrightText: The fdd authors
+# SPDX-License-Identifier: Apache-2.0
+"""Long bodies: the answers are those of short ones, they have a bound together, and who
+leaves while one is read leaves nothing."""
+import os
+import socket
+
+from wire import Reader, ask, connect, metric, request, wait_for
+
+MIB = 1 << 20
+
+
+def main():
+    pad = "x" * (200 * 1024)
+    # as a short body: answered, streamed, refused by name; whole and in chunks
+    for extra in ({}, {"zzz": pad}):
+        status, h, j = ask("/v1/completions", {"prompt": "ab", "max_tokens": 4, "metadata": pad, **extra})
+        assert status == 200 and j["usage"]["completion_tokens"] == 4, (status, j)
+        assert ("zzz" in h.get("x-fdd-ignored", "")) == bool(extra), h
+    status, _, j = ask("/v1/completions", {"prompt": "ab", "n": 65, "metadata": pad})
+    assert status == 400 and j["error"]["param"] == "n", j
+    status, _, j = ask("/v1/completions", {"prompt": "ab", "model": "other", "metadata": pad})
+    assert status == 404 and j["error"]["code"] == "model_not_found", j
+    status, _, j = ask("/v1/completions", b'{"prompt":"' + pad.encode())
+    assert status == 400 and j["error"]["code"] == "invalid_json", j
+    status, _, j = ask("/tokenize", {"prompt": "a" * 300000})
+    assert status == 200 and j["count"] >= 300000, (status, str(j)[:200])
+    status, _, j = ask("/detokenize", {"tokens": [97] * 20000})
+    assert status == 200 and j["prompt"] == "a" * 20000, (status, str(j)[:200])
+    raw = request("/v1/completions", {"prompt": "ab", "max_tokens": 4, "metadata": pad}).split(b"\r\n\r\n", 1)[1]
+    with connect(60) as s:
+        # a body in chunks, and the next request right behind it
+        s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                  b"Transfer-Encoding: chunked\r\n\r\n")
+        for at in range(0, len(raw), 50000):
+            piece = raw[at:at + 50000]
+            s.sendall(b"%x\r\n" % len(piece) + piece + b"\r\n")
+        s.sendall(b"0\r\n\r\n" + request("/version"))
+        r = Reader(s)
+        status, _, body = r.answer()
+        assert status == 200 and b'"completion_tokens":4' in body, body[:300]
+        assert r.answer()[0] == 200
+        # and one of known length, with another behind it
+        s.sendall(request("/v1/completions", raw) + request("/version"))
+        assert r.answer()[0] == 200 and r.answer()[0] == 200
+    wait_for("nothing is held", lambda: metric("fdd_http_held_bytes") == 0)
+
+    # together they have a bound (64 MiB here): what is beyond is told to come again
+    half = request("/v1/completions", b'{"prompt":"' + b"a" * (30 * MIB) + b'"}')[:-2]
+    waiting = [connect(60) for _ in range(2)]
+    for s in waiting:
+        s.sendall(half)
+    wait_for("two bodies are held", lambda: metric("fdd_http_held_bytes") > 59 * MIB)
+    with connect(60) as s:
+        try:
+            s.sendall(half)
+        except ConnectionError:
+            pass
+        status, h, body = Reader(s).answer()
+        assert status == 503 and b"max_bodies_bytes" in body and int(h["retry-after"]) >= 1, (status, body)
+    # a short one is served meanwhile; and room comes back when a client leaves
+    assert ask("/v1/completions", {"prompt": "ab", "max_tokens": 1})[0] == 200
+    for s in waiting:
+        s.close()
+    wait_for("nothing is held", lambda: metric("fdd_http_held_bytes") == 0)
+
+    # clients that leave while their body is read
+    streams = metric("fdd_http_connections")
+    for _ in range(30):
+        s = connect(60)
+        s.sendall(request("/v1/completions", b'{"prompt":"' + b"a" * (4 * MIB) + b'"}'))
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        s.close()
+    wait_for("nothing is held", lambda: metric("fdd_http_held_bytes") == 0, 20)
+    wait_for("they are closed", lambda: metric("fdd_http_connections") <= streams)
+    assert metric("fdd_http_streams") == 0
+    assert ask("/v1/completions", {"prompt": "ab", "max_tokens": 1})[0] == 200
+    print("long bodies: answered, bounded, dropped with their clients", os.environ["FDD_HTTP_PID"])
+
+
+main()

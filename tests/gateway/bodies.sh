@@ -1,0 +1,29 @@
+#!/bin/bash
+# SPDX-FileCopyrightText: The fdd authors
+# SPDX-License-Identifier: Apache-2.0
+# Long bodies are read on a thread of their own: 256 streams next to a client that sends
+# 30 MB bodies one behind the other have the ITL that they have alone, and 2 ms (FDD_LONG; a
+# machine with other work 20). Their memory has a bound together, and a client that leaves
+# takes its body with it.
+. "$(dirname "$0")/lib.sh"
+load=$FDD_BUILD/tests/bench/http_load
+start --set model.path=null --set device.step_delay_us=10000 --set sched.max_num_seqs=256 --set sched.max_penalty_seqs=256 --set ipc.trusted_users="$(id -un)"
+gateway --set http.max_bodies_bytes=64m
+if [ -z "${FDD_SAN_RUN:-}" ]; then
+    for i in 1 2 3; do
+        "$load" -p "$port" -a -n 256 -s 2 >"$dir/alone.$i" || fail "http_load: $?"
+        "$load" -p "$port" -a -n 256 -s 2 -b 30000000 >"$dir/next.$i" || fail "http_load -b: $?"
+    done
+    cat "$dir"/alone.? "$dir"/next.? | py -c '
+import json, os, sys
+runs = [json.loads(line) for line in sys.stdin]
+p99 = lambda r: sorted(x["itl_us"]["p99"] for x in r)[1]
+alone, beside, bodies = p99(runs[:3]), p99(runs[3:]), sum(x["bodies"] for x in runs[3:])
+print(f"ITL p99 of 256 streams: {alone/1000:.2f} ms; next to {bodies} bodies of 30 MB {beside/1000:.2f} ms")
+assert bodies >= 6, bodies
+assert beside <= alone + (2000 if os.environ.get("FDD_LONG") else 20000), (alone, beside)
+' || fail "see above"
+fi
+py "$gw/bodies.py" || fail "see above"
+gateway_stop
+stop

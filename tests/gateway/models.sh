@@ -1,0 +1,78 @@
+#!/bin/bash
+# SPDX-FileCopyrightText: The fdd authors
+# SPDX-License-Identifier: Apache-2.0
+# Several daemons behind one gateway: the request's model chooses, a daemon that is away is
+# a 503 for its own requests alone, and reading the configuration again adds and removes
+# models without a word to the streams that run. What reading it again finds wrong is
+# logged as an error.
+. "$(dirname "$0")/lib.sh"
+[ -z "${FDD_TEST_LOOPS:-}" ] || set -- --set http.loops="$FDD_TEST_LOOPS"
+second=
+both_end() { [ -z "$second" ] || kill -KILL "$second" 2>/dev/null; }
+trap 'rc=$?; both_end; (exit $rc); gateway_end' EXIT
+start --set model.path="$DEMO" --set model.name=one
+launch_second() {
+    "$FDD" --set daemon.runtime_dir="$dir/run2" --set daemon.worker="$WORKER" --set daemon.cache_dir="$dir/cache" \
+        --set model.path=null --set model.name=echo 2>>"$dir/log2" &
+    second=$!
+}
+launch_second
+"$FDCTL" --runtime-dir "$dir/run2" --wait $((20 * slow)) ping >/dev/null || fail "the second daemon: $(cat "$dir/log2")"
+section() { printf '[model %s]\nsocket = %s\n' "$1" "$2"; }
+{ section one "$run/fdd.sock"; section two "$dir/run2/fdd.sock"; echo "name = two, deux"; } >"$dir/http.ini"
+gateway -c "$dir/http.ini" --set daemon.socket= "$@"
+code() { post /v1/completions "{\"model\":\"$1\",\"prompt\":\"ab\",\"max_tokens\":2}" -o "$dir/body" -w '%{http_code}'; }
+code_is() { [ "$(code "$1")" = "$2" ]; }
+ids() { curl -sS "$url/v1/models" | json '" ".join(m["id"] for m in d["data"])'; }
+for m in one two deux; do
+    until_true 20 code_is $m 200 || fail "$m: $(cat "$dir/body")"
+    grep -q "\"model\":\"${m/deux/two}\"" "$dir/body" || fail "$m was answered by another: $(cat "$dir/body")"
+done
+[ "$(ids)" = "one two deux" ] || fail "models: $(ids)"
+curl -sS "$url/v1/models/deux" | grep -q '"root":"echo"' || fail "root of deux: $(curl -sS "$url/v1/models/deux")"
+code_is three 404 && grep -q "there are one, two" "$dir/body" || fail "three: $(cat "$dir/body")"
+out=$(post /v1/completions '{"prompt":"a","max_tokens":1}')
+has "$out" '"param":"model"'
+has "$(post /tokenize '{"model":"two","prompt":"ab"}')" '"count":2'
+has "$(post /tokenize '{"model":"one","prompt":"ab"}')" '"tokens":\['
+
+# one of them dies: its own requests learn of it
+kill -KILL "$second"; wait "$second" 2>/dev/null; second=
+until_true 40 code_is two 503 || fail "two without its daemon: $(cat "$dir/body")"
+grep -q '"code":"daemon_lost"\|"code":"model_loading"' "$dir/body" || fail "$(cat "$dir/body")"
+code_is one 200 || fail "one, while two is away: $(cat "$dir/body")"
+curl -fsS "$url/health" >/dev/null || fail "unhealthy although one answers"
+launch_second
+until_true 30 code_is two 200 || fail "two is not back: $(cat "$dir/body")"
+
+# a model goes while it writes, another comes
+curl -sSN --max-time $((60 * slow)) "$url/v1/completions" -H 'Content-Type: application/json' \
+    -d '{"model":"one","prompt":"In the","max_tokens":600,"ignore_eos":true,"stream":true}' >"$dir/stream" &
+streaming=$!
+until_true 20 grep -q '"text"' "$dir/stream" || fail "no stream"
+{ section two "$dir/run2/fdd.sock"; section three "$run/fdd.sock"; } >"$dir/http.ini"
+kill -HUP "$http_pid"
+until_true 20 code_is three 200 || fail "three was not added: $(cat "$dir/body")"
+code_is one 404 || fail "one is still there: $(cat "$dir/body")"
+[ "$(ids)" = "two three" ] || fail "models: $(ids)"
+wait $streaming || fail "the stream of a model that was removed: curl $?"
+grep -q '"finish_reason":"length"' "$dir/stream" && tail -n 2 "$dir/stream" | grep -q DONE ||
+    fail "the stream of a model that was removed was cut: $(tail -n 3 "$dir/stream")"
+
+# an error in the file: said as one, and nothing changes
+section two "$dir/run2/fdd.sock" >"$dir/http.ini"
+printf '[http]\nprot = 1\n' >>"$dir/http.ini"
+kill -HUP "$http_pid"
+until_true 10 grep -q 'nothing has changed' "$dir/http.log" || fail "no word of the error"
+grep -qE '^[^ ]+ [^ ]+ E fdd-http: config: .*http\.ini:4: unknown parameter .http\.prot' "$dir/http.log" ||
+    fail "an error is not logged as one: $(grep config: "$dir/http.log")"
+[ "$(ids)" = "two three" ] || fail "an error in the file changed the models: $(ids)"
+printf '[http]\nsockets = 1\n' >"$dir/http.ini"
+expect 78 "$HTTP" -c "$dir/http.ini" --check-config
+has "$out" " E fdd-http: config: .*unknown parameter"
+section two "" >"$dir/http.ini"
+expect 78 "$HTTP" -c "$dir/http.ini" --check-config
+has "$out" "names no socket"
+gateway_stop
+kill -TERM "$second"; wait "$second"; second=
+stop
