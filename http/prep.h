@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Threads that read, check and render long bodies, so that no loop stands still for one.
- * A job is done in turn and comes back to its loop. What a job holds beside its result it
+ * A job is done in turn and comes back to its loop. What a job holds besides its result it
  * gives back on the prep thread: unmapping 32 MiB takes milliseconds.
  */
 #ifndef FDD_HTTP_PREP_H
@@ -22,7 +22,7 @@ struct prep_job {
     struct prep_job *next;
     struct inbox *back;
     void (*work)(struct prep_job *j); /* on a prep thread */
-    atomic_int is_cancelled;          /* nobody waits: work() may leave out what it can */
+    atomic_int is_cancelled;          /* no one waits: work() may leave out what it can */
 };
 
 struct prep {

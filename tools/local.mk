@@ -44,8 +44,7 @@ libfdtools_a_SOURCES = \
 	tools/fdctl/trace/show.c \
 	tools/fdctl/trace/trace.c \
 	tools/fdctl/trace/trace.h \
-	tools/fdctl/up.c \
-	tools/tbl/vllm_names.h
+	tools/fdctl/up.c
 libfdtools_a_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS) $(LIBEDIT_CFLAGS) $(NCURSES_CFLAGS) \
 	-DFDD_NVCC_GENCODE='"$(NVCC_GENCODE)"'
 FDTOOLS_LIBS = libfdtools.a $(CLIENT_LIBS) $(CHAT_LIBS) $(COMMON_LIBS) $(JANSSON_LIBS) \

@@ -233,6 +233,9 @@ _FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "fdc_dispatch": (c_int, [c_void_p]),
     "fdc_tokenize": (c_int, [c_void_p, c_char_p, c_size_t, c_uint32,
                              POINTER(POINTER(c_uint32)), POINTER(c_size_t), c_int]),
+    "fdc_tokenize_spans": (c_int, [c_void_p, c_char_p, c_size_t, c_uint32,
+                                   POINTER(_Span), c_size_t,
+                                   POINTER(POINTER(c_uint32)), POINTER(c_size_t), c_int]),
     "fdc_detokenize": (c_int, [c_void_p, POINTER(c_uint32), c_size_t, c_uint32,
                                POINTER(c_void_p), POINTER(c_size_t), c_int]),
     "fdc_file": (c_int, [c_void_p, c_char_p, POINTER(c_void_p), POINTER(c_size_t),
@@ -700,6 +703,11 @@ def _number(name: str, value: Any) -> float:
     return f
 
 
+def _span_array(spans: Any) -> Any:
+    rows = [_Span(*(_integer("spans", v, 0, _U32) for v in row)) for row in spans]
+    return (_Span * len(rows))(*rows)
+
+
 def _id_array(name: str, ids: Any) -> Any:
     if isinstance(ids, (str, bytes, bytearray)):
         raise TypeError(f"{name} is {type(ids).__name__}: it must be a list of token ids")
@@ -815,8 +823,8 @@ class _Call:
         self._list("bias", (_Bias * len(rows))(*checked), "n_bias", _Bias)
 
     def _set_spans(self, value: Any) -> None:
-        rows = [_Span(*(_integer("spans", v, 0, _U32) for v in row)) for row in value]
-        self._list("spans", (_Span * len(rows))(*rows), "n_spans", _Span)
+        rows = _span_array(value)
+        self._list("spans", rows, "n_spans", _Span)
 
     def failed(self, rc: int) -> Error:
         """Of a submit call that returned rc."""
@@ -975,13 +983,15 @@ class _Session:
     # Calls that wait for one answer.
 
     def _tokenize(self, text: str, literal: bool, special: bool,
+                  spans: Optional[Sequence[Tuple[int, int]]],
                   timeout: Optional[float]) -> List[int]:
         b, ids, n = text.encode(), POINTER(c_uint32)(), c_size_t()
         flags = (_LITERAL if literal else 0) | (0 if special else _F_NO_SPECIAL)
+        rows = _span_array(spans or ())
         h = self._enter()
         try:
-            _check(_lib.fdc_tokenize(h, b, len(b), flags, byref(ids), byref(n),
-                                     _ms(timeout)))
+            _check(_lib.fdc_tokenize_spans(h, b, len(b), flags, rows, len(rows),
+                                           byref(ids), byref(n), _ms(timeout)))
             result = ids[:n.value]
             _lib.fdc_free(ids)
             return result
@@ -1331,10 +1341,12 @@ class Client(_Session):
             _no_room(rc or subs[0].status, call, deadline)
 
     def tokenize(self, text: str, *, literal: bool = False, special: bool = True,
+                 spans: Optional[Sequence[Tuple[int, int]]] = None,
                  timeout: Optional[float] = 60.0) -> List[int]:
-        """Token ids of text. literal: names of special tokens are text. special: add
+        """Token ids of text. literal: names of special tokens are text; spans: in
+        these ranges (offset, bytes) of the text in UTF-8 they are. special: add
         the begin-of-text token if the model's tokenizer does."""
-        return self._tokenize(text, literal, special, timeout)
+        return self._tokenize(text, literal, special, spans, timeout)
 
     def detokenize(self, ids: Sequence[int], *, special: bool = False,
                    timeout: Optional[float] = 60.0) -> str:
@@ -1627,8 +1639,10 @@ class AsyncClient(_Session):
         return AsyncStream(self, prompt, timeout, params)
 
     async def tokenize(self, text: str, *, literal: bool = False, special: bool = True,
+                       spans: Optional[Sequence[Tuple[int, int]]] = None,
                        timeout: Optional[float] = 60.0) -> List[int]:
-        return await asyncio.to_thread(self._tokenize, text, literal, special, timeout)
+        return await asyncio.to_thread(self._tokenize, text, literal, special, spans,
+                                       timeout)
 
     async def detokenize(self, ids: Sequence[int], *, special: bool = False,
                          timeout: Optional[float] = 60.0) -> str:

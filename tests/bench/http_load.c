@@ -10,7 +10,7 @@
  *   -s   so long is measured, behind a second that is not (5)
  *   -t   max_tokens of a request (1000)
  *   -i   connections without a request, opened before (0)
- *   -b   next to the streams another process sends bodies of so many bytes, one behind
+ *   -b   next to the streams another process sends bodies of that size, one behind
  *        the other (0: none)
  *   -w   whole answers in place of streams
  *   -k   Authorization: Bearer KEY

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-"""An address has so many connections at most, another address as many again."""
+"""An address has a number of connections at most, another address as many again."""
 import os
 import socket
 import sys
