@@ -104,7 +104,7 @@ def stop(b):
     wait_for("nothing runs", lambda: metric("fdd_http_streams") == 0)
     b.tab_to("#fields")
     b.key("a", ctrl=True)
-    b.key("Backspace")
+    b.type('{"min_tokens": 12}')
     b.tab_to("#max_tokens", back=True)
     b.key("a", ctrl=True)
     b.type("30")
