@@ -351,7 +351,8 @@ picked_far_ahead(int graph, int marks, int n)
             s->pip->eng->lka.unmarked = marks ? 0 : LKA_UNMARKED;
             steps(s, 1);
             SIM_CHECK(trc_get_step(s->trc_seg, collected(s), &t));
-            far += end > t.t_pick_ns + 3 * CLK_MS;
+            /* or, for want of a mark, after the end */
+            far += end > t.t_pick_ns + 3 * CLK_MS || (marks && end + CLK_MS < t.t_pick_ns);
             end = t.t_end_ns;
         }
         least = far < least ? far : least;
@@ -370,9 +371,9 @@ l7_marks_tell_when_long_steps_end(struct sim_rng *g)
     for (int graph = 0; graph < 2; graph++) {
         int with = picked_far_ahead(graph, 1, 30), without = picked_far_ahead(graph, 0, 30);
 
-        (void)printf("  %s: %d of 30 picked far ahead with marks, %d without\n",
+        (void)printf("  %s: %d of 30 picked far ahead or late with marks, %d without\n",
             graph ? "graphs" : "eager", with, without);
-        SIM_CHECK(with * 2 <= without && without >= 6);
+        SIM_CHECK(with * 3 <= without && without >= 6);
     }
 }
 
