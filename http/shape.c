@@ -501,6 +501,26 @@ end_event(struct gen *g, struct buf *b)
     buf_str(b, "}\n\n");
 }
 
+/* All of a choice but its closing brace; put_chat: what a chat answer has of its text. */
+static void
+put_choice(const struct gen *g, struct choice *ch,
+    void (*put_chat)(const struct gen *, struct choice *, struct buf *), struct buf *b)
+{
+    buf_fmt(b, "{\"index\":%u", ch->index);
+    if (g->a.is_chat) {
+        put_chat(g, ch, b);
+    } else {
+        buf_str(b, ",");
+        put_text(b, "text", &ch->text);
+    }
+    put_logprobs(g, ch, b);
+    put_finish(g, ch, b);
+    if (g->a.return_ids == 1)
+        put_ids(b, "token_ids", &ch->ids);
+    if (!g->a.is_chat)
+        put_prompt(g, &g->prompt[ch->index / g->a.n], b);
+}
+
 void
 shp_event(struct gen *g, struct choice *ch, struct buf *b)
 {
@@ -516,19 +536,7 @@ shp_event(struct gen *g, struct choice *ch, struct buf *b)
             return;
     }
     buf_add(b, g->prefix.p, g->prefix.n);
-    buf_fmt(b, "{\"index\":%u", ch->index);
-    if (g->a.is_chat) {
-        put_delta(g, ch, b);
-    } else {
-        buf_str(b, ",");
-        put_text(b, "text", &ch->text);
-    }
-    put_logprobs(g, ch, b);
-    put_finish(g, ch, b);
-    if (g->a.return_ids == 1)
-        put_ids(b, "token_ids", &ch->ids);
-    if (!g->a.is_chat)
-        put_prompt(g, &g->prompt[ch->index / g->a.n], b);
+    put_choice(g, ch, put_delta, b);
     end_event(g, b);
     ch->finish_sent = ch->finish != NULL;
     forget(ch);
@@ -570,21 +578,8 @@ shp_whole(struct gen *g, struct buf *b)
 {
     buf_add(b, g->prefix.p, g->prefix.n);
     for (uint32_t i = 0; i < g->n_choice; i++) {
-        struct choice *ch = &g->choice[i];
-
-        buf_fmt(b, "%s{\"index\":%u", i > 0 ? "," : "", i);
-        if (g->a.is_chat) {
-            put_message(g, ch, b);
-        } else {
-            buf_str(b, ",");
-            put_text(b, "text", &ch->text);
-        }
-        put_logprobs(g, ch, b);
-        put_finish(g, ch, b);
-        if (g->a.return_ids == 1)
-            put_ids(b, "token_ids", &ch->ids);
-        if (!g->a.is_chat)
-            put_prompt(g, &g->prompt[i / g->a.n], b);
+        buf_str(b, i > 0 ? "," : "");
+        put_choice(g, &g->choice[i], put_message, b);
         buf_str(b, "}");
     }
     buf_str(b, "],\"usage\":");
