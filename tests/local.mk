@@ -48,6 +48,7 @@ UNIT_TESTS = \
 	%D%/unit/u_budget \
 	%D%/unit/u_slice \
 	%D%/unit/u_rest \
+	%D%/unit/u_share \
 	%D%/unit/u_session \
 	%D%/unit/u_region \
 	%D%/unit/u_sleep \
@@ -235,6 +236,7 @@ tests_unit_u_rules_SOURCES = %D%/unit/u_rules.c $(GATE_FIXTURE)
 tests_unit_u_budget_SOURCES = %D%/unit/u_budget.c $(GATE_FIXTURE)
 tests_unit_u_slice_SOURCES = %D%/unit/u_slice.c $(GATE_FIXTURE)
 tests_unit_u_rest_SOURCES = %D%/unit/u_rest.c $(GATE_FIXTURE)
+tests_unit_u_share_SOURCES = %D%/unit/u_share.c $(GATE_FIXTURE)
 tests_unit_u_reqlog_SOURCES = %D%/unit/u_reqlog.c $(GATE_FIXTURE)
 tests_unit_u_peer_SOURCES = %D%/unit/u_peer.c $(GATE_FIXTURE)
 tests_unit_u_places_SOURCES = %D%/unit/u_places.c $(GATE_FIXTURE)

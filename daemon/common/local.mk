@@ -56,6 +56,8 @@ libfddcommon_a_SOURCES = \
 	%D%/prom.h \
 	%D%/sha256.c \
 	%D%/sha256.h \
+	%D%/slice.c \
+	%D%/slice.h \
 	%D%/text.c \
 	%D%/text.h \
 	%D%/trace.c \

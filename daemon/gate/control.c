@@ -479,13 +479,17 @@ ctl_accept(struct ctl *ctl, uint64_t now_ns)
     int n;
 
     for (n = 0; n < CTL_ACCEPT_MAX; n++) {
+        uint64_t t = clk_now_ns();
         struct ucred cred;
-        int fd = lsn_accept(ctl->lsn, ctl->rt->admin_fd, "connection of the admin socket",
-            ctl->ofl, now_ns, &cred);
+        int rc,
+            fd = lsn_accept(ctl->lsn, ctl->rt->admin_fd, "connection of the admin socket",
+                ctl->ofl, now_ns, &cred);
 
         if (fd < 0)
             return n;
-        (void)ctl_adopt(ctl, fd, cred.pid, cred.uid, cred.gid, now_ns);
+        rc = ctl_adopt(ctl, fd, cred.pid, cred.uid, cred.gid, now_ns);
+        if (ctl->env->until != 0)
+            lsn_spend(ctl->lsn, clk_now_ns() - t, rc != 0, now_ns);
     }
     lsn_later(ctl->lsn, now_ns);
     return n;

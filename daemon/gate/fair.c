@@ -281,6 +281,21 @@ usr_rest(struct usr *u, uint64_t now_ns)
 }
 
 void
+usr_enter(struct fair *f, struct usr *u)
+{
+    f->n_here += u->n_ses == 0;
+    u->n_ses++;
+}
+
+void
+usr_leave(struct fair *f, struct usr *u)
+{
+    ASSERT(u->n_ses > 0);
+    u->n_ses--;
+    f->n_here -= u->n_ses == 0;
+}
+
+void
 usr_sweep(struct fair *f, uint64_t now_ns)
 {
     for (uint32_t b = 0; b < USR_BUCKETS; b++) {

@@ -47,8 +47,9 @@
 #include <stdint.h>
 #include <sys/queue.h>
 
-#include "daemon/gate/svcrate.h"
 #include "daemon/gate/journal.h"
+#include "daemon/gate/share.h"
+#include "daemon/gate/svcrate.h"
 
 #define USR_MAGIC          0x55535231u
 #define USR_BUCKETS        1024u
@@ -57,6 +58,7 @@
 #define FAIR_WEIGHT_MAX    1000u
 #define FAIR_WEIGHTS       128u /* items of sched.user_weights; its text has 511 bytes */
 #define FAIR_SETTLE_TURNS  128  /* limit of one settlement, in turns */
+#define USR_RATIO          16u  /* of the loop's time, while others are here */
 #define USR_REST_MIN_NS    100000000u /* of usr_rest() */
 #define USR_REST_MAX_NS    10000000000ull
 #define USR_REST_FORGET_NS 60000000000ull /* after the last rest */
@@ -90,9 +92,10 @@ struct usr {
     uint64_t t_refused;
     uint64_t loop; /* iteration that the next two are of */
     uint32_t loop_bytes, loop_records;
-    uint32_t n_jobs;  /* requests whose items come in pieces */
-    uint64_t rest_ns; /* length of the last pause of its rings: rest.h */
-    uint64_t t_rest;  /* until then; its sessions' t_read */
+    uint32_t n_jobs;   /* requests whose items come in pieces */
+    uint64_t rest_ns;  /* length of the last pause of its rings: rest.h */
+    uint64_t t_rest;   /* until then; its sessions' t_read */
+    struct share time; /* of its rings, in USR_RATIO: usr_until() */
     struct uqueue queue[FAIR_KINDS];
 };
 
@@ -105,6 +108,7 @@ struct fair {
     struct usr *hash[USR_BUCKETS];
     struct uqueue_list active[FAIR_KINDS]; /* per-user queues that are not empty */
     uint32_t n_usr;
+    uint32_t n_here;   /* users with a session */
     uint32_t n_queued; /* requests, of both kinds */
     uint32_t n_side;   /* requests of FAIR_OTHER with the worker */
     uint32_t credits;  /* granted by the workers that take requests, 1 at least */
@@ -149,6 +153,15 @@ void usr_sweep(struct fair *f, uint64_t now_ns);
 /* The loop had to wait for memory of u: u's rings are not read until the returned time.
  * Each such pause is four times as long as the one before. */
 uint64_t usr_rest(struct usr *u, uint64_t now_ns);
+/* A session of u begins, ends. */
+void usr_enter(struct fair *f, struct usr *u);
+void usr_leave(struct fair *f, struct usr *u);
+/* Its rings are not read before this time; 0: whenever. */
+static inline uint64_t
+usr_until(const struct usr *u)
+{
+    return shr_until(&u->time, USR_RATIO);
+}
 
 void fair_push(struct fair *f, struct jreq *r);
 /* Undo fair_pop() for a request that was not sent. It returns to the front of its queue,

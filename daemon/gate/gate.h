@@ -66,7 +66,8 @@ struct trc_seg;
 #define GATE_SEND_NS     1100000u
 #define GATE_TICK_END_NS 1300000u
 #define GATE_FLUSH_NS    1500000u
-#define GATE_EVENTS_NS   300000u /* from the first event */
+/* From the first event of an iteration, the first session that ends. */
+#define GATE_PIECE_NS 50000u
 
 struct gate {
     uint32_t magic;

@@ -26,6 +26,7 @@
 #include <stdint.h>
 
 #include "daemon/gate/client.h"
+#include "daemon/gate/fair.h"
 
 struct admit;
 struct env;
@@ -41,7 +42,9 @@ struct reqs;
 #define ITK_LOOK          32u   /* records, or as much work, between looks at the clock */
 #define ITK_LOOK_BYTES    2048u /* copied and checked: a record's work */
 #define ITK_EAGER_BATCH   4u
-#define ITK_EAGER_NS      10000000u /* then this long nothing */
+/* Of one turn, the most that is charged: what is longer is the machine's doing. */
+#define ITK_TURN_NS  100000u
+#define ITK_EAGER_NS 10000000u /* then this long nothing */
 
 struct intake {
     const struct env *env;
@@ -65,6 +68,14 @@ itk_is_due(struct client *c)
 {
     return c->st_rests == CLI_ST_READ && c->n_held == 0 && fdr_cons_avail(&c->sq) != 0;
 }
+/* Its rings are not looked at before this time: its user has had its share. */
+static inline uint64_t
+itk_until(const struct client *c)
+{
+    return c->trusted ? 0 : usr_until(c->usr);
+}
+/* The loop works ns for c. Counts while time bounds the loop and other users are here. */
+void itk_spend_time(struct intake *k, const struct client *c, uint64_t ns);
 /* Look at the clock. */
 int itk_look(struct intake *k);
 /* Is nothing taken any more in this iteration? */

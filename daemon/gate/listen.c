@@ -26,6 +26,10 @@ int
 lsn_accept(struct lsn *l, int fd, const char *what, struct ofl *ofl, uint64_t now_ns,
     struct ucred *ret)
 {
+    if (shr_until(&l->time, LSN_RATIO) > now_ns) {
+        l->t_retry = shr_until(&l->time, LSN_RATIO);
+        return -EAGAIN;
+    }
     for (;;) {
         socklen_t len = sizeof(*ret);
         int c = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -42,6 +46,12 @@ lsn_accept(struct lsn *l, int fd, const char *what, struct ofl *ofl, uint64_t no
             return c;
         (void)ofl_close(ofl, c);
     }
+}
+
+void
+lsn_spend(struct lsn *l, uint64_t ns, int is_refused, uint64_t now_ns)
+{
+    shr_spend(&l->time, ns + (is_refused ? LSN_REFUSED_NS : 0), LSN_RATIO, now_ns);
 }
 
 void

@@ -67,6 +67,7 @@ libfddgate_a_SOURCES = \
 	%D%/relay.h \
 	%D%/rest.c \
 	%D%/rest.h \
+	%D%/share.h \
 	%D%/reqlog.c \
 	%D%/reqlog.h \
 	%D%/retry.c \

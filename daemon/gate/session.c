@@ -34,7 +34,13 @@
 
 #define SES_HELLO_MAX 512
 #define SES_RETRY_MS  100u
-#define SES_CQ_MIN    128u /* a record of 64 slots and its padding */
+/* What the loop and its threads take for a doorbell that rings for nothing, for a session
+ * from its hello to its end, and the price of a violation of the protocol. */
+#define SES_BELL_NS     5000u
+#define SES_OPEN_NS     200000u
+#define SES_PROTO_NS    10000000u
+#define SES_BELL_EVENTS (EPOLLIN | EPOLLET)
+#define SES_CQ_MIN      128u /* a record of 64 slots and its padding */
 
 _Static_assert(SES_CQ_MIN >= 2 * FDP_REC_MAX_SLOTS, "a longest record always fits");
 
@@ -79,10 +85,8 @@ ses_free(struct sessions *t, struct ses *s)
         wch_del(t->watch, s->c.fd, s);
         (void)ofl_close(t->ofl, s->c.fd);
     }
-    if (s->c.usr != NULL) {
-        ASSERT(s->c.usr->n_ses > 0);
-        s->c.usr->n_ses--;
-    }
+    if (s->c.usr != NULL)
+        usr_leave(t->reqs->fair, s->c.usr);
     OBJ_FREE(s, SES_MAGIC);
     return NULL;
 }
@@ -121,6 +125,8 @@ ses_end(struct sessions *t, struct ses *s)
     if (!s->c.quiet && s->c.d2c.p != NULL)
         ses_say_goodbye(s);
     rq_cancel_client(t->reqs, &s->c, FDP_E_CANCELLED, 1);
+    if (s->c.usr != NULL && s->c.why == FDP_E_PROTO)
+        itk_spend_time(t->intake, &s->c, SES_PROTO_NS);
     if (s->c.d2c.p != NULL)
         log_debug("session: %llu closed: %s pid %d uid %u, %llu requests, %s",
             (unsigned long long)s->c.id, s->c.shown, (int)s->c.pid, (unsigned)s->c.uid,
@@ -236,6 +242,10 @@ ses_admit(struct sessions *t, struct usr *u, uid_t uid, int trusted, const char 
         *ret_why = "its user connects more often than ipc.connects_per_second";
         return FDP_E_LIMIT;
     }
+    if (!trusted && usr_until(u) > t->env->now) {
+        *ret_why = "its user has had its share of the daemon's time";
+        return FDP_E_LIMIT;
+    }
     if (!ses_has_room(t, is_kept) && !ses_make_room(t, u)) {
         *ret_why = "ipc.max_clients sessions are open, or as many as there are descriptors";
         return FDP_E_LIMIT;
@@ -273,7 +283,7 @@ ses_adopt(struct sessions *t, int fd, pid_t pid, uid_t uid, gid_t gid)
     s->c.usr = u;
     s->t_open = s->c.t_used = t->env->now;
     TAILQ_INIT(&s->c.reqs);
-    u->n_ses++;
+    usr_enter(t->reqs->fair, u);
     if (wch_add(t->watch, fd, EPOLLIN | EPOLLRDHUP, WCH_SES, s) != 0) {
         s->c.fd = -1;
         (void)ses_free(t, s);
@@ -414,7 +424,7 @@ ses_open(struct sessions *t, struct ses *s, const struct fdp_hello *h)
     }
     /* Edge-triggered and never read: whatever the client does to the shared
      * descriptor costs only itself. */
-    rc = wch_add(t->watch, s->doorbell, EPOLLIN | EPOLLET, WCH_BELL, s);
+    rc = wch_add(t->watch, s->doorbell, SES_BELL_EVENTS, WCH_BELL, s);
     if (rc != 0)
         goto close_fds;
     s->c.arena_off = w.arena_off;
@@ -508,6 +518,7 @@ ses_hello(struct sessions *t, struct ses *s)
     if (code == FDP_OK) {
         ses_set_name(s, h.name);
         rc = ses_open(t, s, &h);
+        itk_spend_time(t->intake, &s->c, SES_OPEN_NS);
         if (rc == 0) {
             s->c.st = CLI_MAPS;
             t->clients->n_hello--;
@@ -540,11 +551,22 @@ ses_hello(struct sessions *t, struct ses *s)
 
 /* ---- from the welcome to the first request -------------------------------------- */
 
+/* A doorbell that rings for nothing wakes the loop all the same. */
+static void
+ses_hear(struct sessions *t, struct ses *s, int on)
+{
+    s->is_deaf = !on;
+    wch_change(t->watch, s->doorbell, on ? SES_BELL_EVENTS : 0, WCH_BELL, s);
+}
+
 void
 ses_bell(struct sessions *t, struct ses *s)
 {
     int rc;
 
+    itk_spend_time(t->intake, &s->c, SES_BELL_NS);
+    if (s->c.st == CLI_OPEN && itk_until(&s->c) > t->env->now)
+        ses_hear(t, s, 0);
     if (s->c.st != CLI_MAPS || s->is_sealing)
         return;
     rc = region_seal(&s->c.c2d, t->ofl);
@@ -702,11 +724,20 @@ ses_goodbye(struct sessions *t, int code)
     ses_reap(t);
 }
 
+/* Its requests are not looked at before. */
+static uint64_t
+ses_t_read(const struct client *c)
+{
+    uint64_t t = itk_until(c);
+
+    return c->t_read > t ? c->t_read : t;
+}
+
 /* Would the next iteration read its ring, if something comes? */
 static int
 ses_is_read(const struct sessions *t, const struct client *c)
 {
-    return c->st_rests == CLI_ST_READ && c->n_held == 0 && c->t_read <= t->env->now;
+    return c->st_rests == CLI_ST_READ && c->n_held == 0 && ses_t_read(c) <= t->env->now;
 }
 
 int
@@ -717,11 +748,14 @@ ses_park(struct sessions *t)
     t->t_read = 0;
     for (uint32_t i = 0; i < t->n; i++) {
         const struct client *c = &t->v[i]->c;
+        uint64_t t_read = ses_t_read(c);
 
+        if (t->v[i]->is_deaf && t_read <= t->env->now)
+            ses_hear(t, t->v[i], 1);
         if (ses_is_read(t, c))
             fdr_flag_raise(t->v[i]->p_need_wakeup, 1);
-        else if (c->t_read > t->env->now && (t->t_read == 0 || c->t_read < t->t_read))
-            t->t_read = c->t_read;
+        else if (t_read > t->env->now && (t->t_read == 0 || t_read < t->t_read))
+            t->t_read = t_read;
     }
     /* Each flag went up by a full barrier; now look once more. */
     for (uint32_t i = 0; i < t->n; i++) {

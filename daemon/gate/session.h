@@ -42,7 +42,8 @@ struct ses {
     uint32_t slot; /* place in the table */
     struct client c;
     int doorbell;
-    uint32_t is_sealing;     /* c2d; its doorbell has rung */
+    uint8_t is_sealing;      /* c2d; its doorbell has rung */
+    uint8_t is_deaf;         /* its doorbell is not watched: its user has had its share */
     uint32_t *p_need_wakeup; /* in d2c */
     uint64_t t_open;
     struct fdp_event ev; /* of the last announcement while CLI_MAPS */

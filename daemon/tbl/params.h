@@ -67,7 +67,7 @@ PAR_INT(ipc, max_clients, "", "sessions", 1, 256, 65536, RELOAD,
     "one that has been idle longest, of the user with most.")
 PAR_INT(ipc, max_clients_per_user, "", "sessions", 1, 64, 65536, RELOAD,
     "Sessions of one user at a time.")
-PAR_INT(ipc, connects_per_second, "", "1/s", 1, 200, 1000000, RELOAD,
+PAR_INT(ipc, connects_per_second, "", "1/s", 1, 50, 1000000, RELOAD,
     "Connections of one user accepted per second, with a burst of three times as many.")
 PAR_BOOL(ipc, refuse_own_uid, "", 0, RELOAD,
     "Refuse clients that run as the daemon's own user, as its worker does, and count "

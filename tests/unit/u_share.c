@@ -1,0 +1,282 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Shares of the loop's time: one that has had more waits, and no other does.
+ */
+#include "config.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <errno.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "daemon/common/clk.h"
+#include "daemon/common/slice.h"
+#include "daemon/gate/fair.h"
+#include "daemon/gate/share.h"
+#include "tests/unit/gate_fixture.h"
+
+#define UID   1000u
+#define RATIO 10u
+#define OVER  (2 * CLK_MS)
+
+static void
+t_debt(void **state)
+{
+    struct share s = { .debt_ns = 0 };
+    uint64_t now = CLK_S;
+
+    (void)state;
+    shr_spend(&s, SHR_BURST_NS, RATIO, now);
+    assert_int_equal(shr_until(&s, RATIO), 0);
+    shr_spend(&s, OVER, RATIO, now);
+    assert_int_equal(shr_until(&s, RATIO), now + RATIO * OVER);
+    /* time pays, however often it is looked at */
+    for (int i = 0; i < 1000; i++)
+        shr_spend(&s, 0, RATIO, now + (uint64_t)i * (RATIO - 1));
+    assert_int_equal(shr_until(&s, RATIO), now + RATIO * OVER);
+    now += RATIO * OVER;
+    shr_spend(&s, 1, RATIO, now);
+    assert_int_equal(shr_until(&s, RATIO), now + RATIO);
+    /* rest is not saved up */
+    now += 100 * CLK_S;
+    shr_spend(&s, SHR_BURST_NS + OVER, RATIO, now);
+    assert_int_equal(shr_until(&s, RATIO), now + RATIO * OVER);
+}
+
+/* Time bounds the loop, which is never late. */
+static void
+open_timed(struct fix *f, const char *const *sets)
+{
+    fix_open(f, sets);
+    f->g->t_begun = clk_now_ns() + 3600 * CLK_S;
+}
+
+static struct usr *
+user(struct fix *f, uint64_t key)
+{
+    return usr_get(&f->g->fair, key, f->now);
+}
+
+static void
+overspend(struct fix *f, uint64_t key)
+{
+    user(f, key)->time = (struct share){ .debt_ns = SHR_BURST_NS + OVER, .t = f->now };
+}
+
+static void
+ping(struct fcl *c, uint64_t tag)
+{
+    struct fdp_req q;
+
+    fcl_req(&q, FDP_OP_PING, tag);
+    fcl_send(c, &q, NULL, 0, 0);
+}
+
+static int
+answered(struct fcl *c, uint64_t tag)
+{
+    struct frec r;
+
+    return fcl_recv(c, &r) && r.h.tag == tag;
+}
+
+static void
+t_rings(void **state)
+{
+    struct fix f;
+    struct fcl a, same, other, late;
+
+    (void)state;
+    open_timed(&f, NULL);
+    assert_int_equal(fcl_open(&f, &a, UID, NULL), FDP_OK);
+    assert_int_equal(fcl_open(&f, &same, UID, NULL), FDP_OK);
+    ping(&a, 1);
+    fix_step(&f, 0);
+    assert_true(answered(&a, 1));
+    assert_int_equal(user(&f, UID)->time.debt_ns, 0); /* it is alone */
+    assert_int_equal(fcl_open(&f, &other, UID + 1, NULL), FDP_OK);
+    ping(&a, 2);
+    fix_step(&f, 0);
+    assert_true(answered(&a, 2));
+    assert_true(user(&f, UID)->time.debt_ns > 0);
+    overspend(&f, UID);
+    ping(&a, 3);
+    ping(&same, 3);
+    ping(&other, 3);
+    fix_step(&f, 0);
+    assert_false(answered(&a, 3));
+    assert_false(answered(&same, 3));
+    assert_true(answered(&other, 3));
+    assert_int_equal(fcl_connect(&f, &late, UID, NULL), FDP_E_LIMIT);
+    assert_int_equal(ses_park(&f.g->ses), 0);
+    assert_int_equal(f.g->ses.t_read, usr_until(user(&f, UID)));
+    ses_unpark(&f.g->ses);
+    fix_step(&f, USR_RATIO * OVER / CLK_MS + 10);
+    assert_true(answered(&a, 3));
+    assert_true(answered(&same, 3));
+    fcl_close(&a);
+    fcl_close(&same);
+    fcl_close(&other);
+    fix_step(&f, 0);
+    assert_int_equal(f.g->fair.n_here, 0);
+    fix_close(&f);
+}
+
+/* What the administrator trusts speaks for many users. */
+static void
+t_trusted(void **state)
+{
+    static const char *const sets[] = { "ipc.trusted_users=4242", NULL };
+    struct fix f;
+    struct fcl a, other;
+
+    (void)state;
+    open_timed(&f, sets);
+    assert_int_equal(fcl_open(&f, &a, 4242, NULL), FDP_OK);
+    assert_int_equal(fcl_open(&f, &other, UID, NULL), FDP_OK);
+    overspend(&f, 4242);
+    ping(&a, 1);
+    fix_step(&f, 0);
+    assert_true(answered(&a, 1));
+    fcl_close(&a);
+    fcl_close(&other);
+    fix_step(&f, 0);
+    fix_close(&f);
+}
+
+/* A violation has a price, for the user and not for the session that ends. */
+static void
+t_violation(void **state)
+{
+    struct fix f;
+    struct fcl bad, same, other;
+
+    (void)state;
+    open_timed(&f, NULL);
+    assert_int_equal(fcl_open(&f, &bad, UID, NULL), FDP_OK);
+    assert_int_equal(fcl_open(&f, &same, UID, NULL), FDP_OK);
+    assert_int_equal(fcl_open(&f, &other, UID + 1, NULL), FDP_OK);
+    fdr_publish((uint32_t *)(void *)(bad.c2d + FDP_C2D_SQ_TAIL), 0x7fffffff);
+    fix_step(&f, 0);
+    assert_int_equal(fcl_state(&bad), FDP_ST_GOODBYE);
+    assert_true(usr_until(user(&f, UID)) > f.now);
+    ping(&same, 1);
+    ping(&other, 1);
+    fix_step(&f, 0);
+    assert_false(answered(&same, 1));
+    assert_true(answered(&other, 1));
+    fcl_close(&bad);
+    fcl_close(&same);
+    fcl_close(&other);
+    fix_step(&f, 0);
+    fix_close(&f);
+}
+
+/* A doorbell that never stops is not heard for a while, and no ring is lost. */
+static void
+t_bell(void **state)
+{
+    struct fix f;
+    struct fcl a, other;
+    int n = 0;
+
+    (void)state;
+    open_timed(&f, NULL);
+    assert_int_equal(fcl_open(&f, &a, UID, NULL), FDP_OK);
+    assert_int_equal(fcl_open(&f, &other, UID + 1, NULL), FDP_OK);
+    for (; n < 10000; n++) {
+        fcl_ring(&a);
+        if (gate_events(f.g, 0) == 0)
+            break;
+    }
+    assert_in_range(n, 100, 9999);
+    ping(&a, 1);
+    fcl_ring(&a);
+    assert_int_equal(gate_events(f.g, 0), 0);
+    fcl_ring(&other);
+    assert_int_equal(gate_events(f.g, 0), 1);
+    f.now = usr_until(user(&f, UID)) + 10 * CLK_MS;
+    f.g->env.now = f.now;
+    assert_int_equal(ses_park(&f.g->ses), 1);
+    ses_unpark(&f.g->ses);
+    assert_int_equal(gate_events(f.g, 0), 1);
+    fix_step(&f, 0);
+    assert_true(answered(&a, 1));
+    fcl_close(&a);
+    fcl_close(&other);
+    fix_step(&f, 0);
+    fix_close(&f);
+}
+
+/* Connections beyond the share wait in the backlog, and are taken later. */
+static void
+t_accept(void **state)
+{
+    struct sockaddr_un sa = { .sun_family = AF_UNIX };
+    socklen_t len = sizeof(sa);
+    struct fix f;
+    int l, c;
+
+    (void)state;
+    open_timed(&f, NULL);
+    l = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0);
+    c = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+    assert_int_equal(bind(l, (struct sockaddr *)&sa, sizeof(sa_family_t)), 0);
+    assert_int_equal(getsockname(l, (struct sockaddr *)&sa, &len), 0);
+    assert_int_equal(listen(l, 4), 0);
+    f.g->rt.listen_fd = l;
+    assert_int_equal(wch_add(&f.g->watch, l, LSN_EVENTS, WCH_LISTEN, NULL), 0);
+    f.g->lsn.time = (struct share){ .debt_ns = SHR_BURST_NS + OVER, .t = f.now };
+    assert_int_equal(connect(c, (struct sockaddr *)&sa, len), 0);
+    f.g->env.now = f.now;
+    assert_int_equal(gate_events(f.g, 0), 1);
+    fix_step(&f, LSN_RATIO * OVER / CLK_MS - 1);
+    assert_int_equal(f.g->ses.n, 0);
+    fix_step(&f, 5);
+    assert_int_equal(f.g->ses.n, 1);
+    assert_true(f.g->lsn.time.debt_ns > 0);
+    (void)close(c);
+    fix_step(&f, 0);
+    fix_close(&f);
+}
+
+static void
+t_slice(void **state)
+{
+    int rc = slc_set(SLC_NS);
+
+    (void)state;
+    if (rc == -ENOSYS || rc == -EINVAL || rc == -EPERM)
+        skip();
+    assert_int_equal(rc, 0);
+    if (slc_get() != SLC_NS && slc_get() == 0)
+        skip(); /* a kernel before 6.12 takes it and has none */
+    assert_int_equal(slc_get(), SLC_NS);
+    assert_int_equal(slc_set(0), 0);
+    assert_true(slc_get() != SLC_NS);
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(t_debt),
+        cmocka_unit_test(t_rings),
+        cmocka_unit_test(t_trusted),
+        cmocka_unit_test(t_violation),
+        cmocka_unit_test(t_bell),
+        cmocka_unit_test(t_accept),
+        cmocka_unit_test(t_slice),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
