@@ -439,6 +439,7 @@ iterate(struct gw *g, int wait, uint64_t *ticked)
         loop_follow(g);
     if (atomic_load_explicit(&g->sh->drain, memory_order_relaxed) != 0)
         begin_drain(g);
+    conn_resume(g);
     for (int i = 0; i < n; i++)
         take_event(g, &ev[i]);
     more = take_all_records(g, 0);
@@ -463,7 +464,8 @@ loop_run(struct gw *g)
     int more = 0;
 
     while (!is_over(g)) {
-        int wait = more ? 0
+        int wait = more        ? 0
+            : g->paced != NULL ? 1
             : g->n_conn > 0 || !all_connected(g)
             ? LOOP_TICK_MS
             : LOOP_IDLE_MS;

@@ -112,6 +112,7 @@ add(struct metrics *sum, const struct metrics *m)
     sum->bytes += m->bytes;
     sum->left += m->left;
     sum->slow += m->slow;
+    sum->paced += m->paced;
     sum->stream_errors += m->stream_errors;
     sum->prompt_tokens += m->prompt_tokens;
     sum->output_tokens += m->output_tokens;
@@ -158,6 +159,8 @@ met_print(const struct gw *g, struct buf *b)
         "Clients that left before their answer's end.", m->left);
     one(b, "fdd_http_slow_total", "counter",
         "Streams ended because their reader stopped.", m->slow);
+    one(b, "fdd_http_paced_total", "counter",
+        "Times that a long body waited, so that streams did not.", m->paced);
     one(b, "fdd_http_stream_errors_total", "counter",
         "Streams that ended with an error event.", m->stream_errors);
     one(b, "fdd_http_prompt_tokens_total", "counter", "Tokens of prompts.",

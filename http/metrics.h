@@ -21,7 +21,7 @@ struct metrics {
     uint64_t seconds[MET_BOUNDS + 1]; /* requests by how long they took */
     double seconds_sum;
     uint64_t accepted, refused; /* connections */
-    uint64_t events, sends, bytes, left, slow, stream_errors;
+    uint64_t events, sends, bytes, left, slow, paced, stream_errors;
     uint64_t prompt_tokens, output_tokens;
     uint32_t streams; /* running now */
 };
