@@ -16,6 +16,8 @@
 #include "http/buf.h"
 #include "http/inbox.h"
 #include "http/served.h"
+#include "http/stats.h"
+#include "http/vocab.h"
 #include "libclient/fdclient.h"
 
 struct gw;
@@ -37,9 +39,11 @@ struct link_job {
     size_t n_spans;
     uint32_t *ids;
     size_t n_ids;
+    int want_strs; /* TOKENIZE: the vocabulary too */
     int want_main; /* LOOK: open the main session too */
     /* what came of it */
-    int rc; /* enum fdp_status */
+    int rc;                    /* enum fdp_status */
+    const struct vocab *vocab; /* TOKENIZE, for shape() alone */
     struct buf out;
     fdc_t *main;    /* LOOK: a new session, or NULL */
     int is_trusted; /* LOOK: requests may name a user */
