@@ -202,6 +202,7 @@ link_free(struct link *l)
         job->rc = FDC_E_DISCONNECTED;
         job->done(job);
     }
+    sta_fini(&l->stats);
     fdc_close(l->main);
     model_unref(l->served);
     (void)pthread_mutex_destroy(&l->lock);
@@ -213,6 +214,12 @@ const char *
 link_path(const struct link *l)
 {
     return l->conf.socket[0] != '\0' ? l->conf.socket : fdc_default_socket();
+}
+
+const struct cnt_seg *
+link_stats(struct link *l)
+{
+    return sta_get(&l->stats, l->conf.socket, l->g->now_ms);
 }
 
 /* post is the first of struct link_job. */

@@ -61,6 +61,7 @@ struct link {
     struct fdc_model_info model; /* vocab 0: not ready */
     struct model *served;        /* names, template and format; never NULL */
     int is_trusted;              /* requests may name a user */
+    struct stats stats;          /* of the daemon, as the loop has seen them last */
     int is_touched; /* requests were submitted or ended since it was looked at */
     int looking;
     uint64_t look_at_ms;               /* when to look again */
@@ -87,6 +88,8 @@ void link_end(struct link *l);
 void link_free(struct link *l);
 /* The path for messages. */
 const char *link_path(const struct link *l);
+/* The daemon's statistics now; see sta_get(). */
+const struct cnt_seg *link_stats(struct link *l);
 /* A zeroed job; NULL: no memory. */
 struct link_job *
 link_job_new(enum link_kind kind, void (*done)(struct link_job *), void *arg);

@@ -381,8 +381,11 @@ tick(struct gw *g)
         next = c->next;
         conn_tick(c);
     }
-    for (struct link *l = g->links; l != NULL; l = l->next)
+    for (struct link *l = g->links; l != NULL; l = l->next) {
         watch_worker(g, l);
+        if (l->stats.seg != NULL || l->stats.is_asked)
+            (void)link_stats(l);
+    }
     met_publish(g);
 }
 
@@ -543,7 +546,6 @@ loop_free(struct gw *g)
         end_links(g);
     ibx_fini(&g->inbox);
     live_fini(&g->live);
-    sta_fini(&g->stats);
     lis_close(&g->lis);
     free(g->scratch);
     if (g->epoll >= 0)
