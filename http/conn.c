@@ -18,9 +18,11 @@
 #include "daemon/common/log.h"
 #include "http/route.h"
 
-#define CN_READ      GW_SCRATCH /* bytes of one connection in a loop iteration */
-#define CN_DIRECT    4096       /* bytes of a body that are still to come */
-#define CN_KEEP      512        /* of a buffer while there is no request */
+#define CN_READ      GW_SCRATCH    /* bytes of one connection in a loop iteration */
+#define CN_DIRECT    4096          /* bytes of a body that are still to come */
+#define CN_WHOLE     (1 << 20)     /* of a body, before it gets room for all of it */
+#define CN_KEEP      512           /* of a buffer while there is no request */
+#define CN_PACE      (4 * CN_READ) /* of bodies in a ms, while there are streams */
 #define CN_LINGER_MS 2000
 #define CN_GRACE_MS  10000 /* before a body has to keep its rate */
 
@@ -149,6 +151,11 @@ conn_kill(struct conn *c)
     c->work = NULL;
     c->drop = c->flush = c->tick = NULL;
     c->is_dead = 1;
+    for (struct conn **at = &c->g->paced; c->is_paced && *at != NULL;)
+        if (*at == c)
+            *at = c->next_paced;
+        else
+            at = &(*at)->next_paced;
     conn_put_back(c->g, c->held);
     c->held = 0;
     (void)close(c->fd);
@@ -193,7 +200,7 @@ watch_state(struct conn *c)
 {
     uint32_t events = EPOLLRDHUP;
 
-    if (c->state != CN_BUSY)
+    if (c->state != CN_BUSY && !c->is_paced)
         events |= EPOLLIN;
     if (conn_unsent(c) > 0)
         events |= EPOLLOUT;
@@ -597,7 +604,7 @@ receive_bytes(struct conn *c)
 
     if (c->state == CN_BODY && !c->h.chunked && end - c->in.n >= CN_DIRECT) {
         want = end - c->in.n < CN_READ ? end - c->in.n : CN_READ;
-        to = buf_room(&c->in, want);
+        to = buf_room(&c->in, c->in.n < CN_WHOLE ? want : end - c->in.n);
     }
     if (to == NULL) {
         errno = ENOMEM;
@@ -611,6 +618,37 @@ receive_bytes(struct conn *c)
             c->in.n += (size_t)n;
     }
     return n;
+}
+
+/* What this millisecond has room for of a long body was read: the rest waits in
+ * the socket. Read as fast as it comes, a body takes a processor, and its sender another. */
+static void
+pace(struct conn *c, size_t n)
+{
+    struct gw *g = c->g;
+
+    if (g->paced_ms != g->now_ms)
+        g->paced_n = 0;
+    g->paced_ms = g->now_ms;
+    g->paced_n += n;
+    if (g->paced_n < CN_PACE || g->met.streams == 0 || c->state != CN_BODY)
+        return;
+    g->met.paced++;
+    c->is_paced = 1;
+    c->next_paced = g->paced;
+    g->paced = c;
+}
+
+void
+conn_resume(struct gw *g)
+{
+    struct conn *c;
+
+    while (g->paced_ms != g->now_ms && (c = g->paced) != NULL) {
+        g->paced = c->next_paced;
+        c->is_paced = 0;
+        watch_state(c);
+    }
 }
 
 static void
@@ -636,6 +674,7 @@ receive(struct conn *c)
     advance(c);
     if (c->state == CN_HEAD && c->in.n == 0)
         buf_clear(&c->in, CN_KEEP);
+    pace(c, (size_t)n);
     watch_state(c);
 }
 

@@ -31,11 +31,12 @@ enum conn_state {
 struct conn {
     struct gw *g;
     struct conn *prev, *next;
-    struct conn *next_dirty, *next_dead;
+    struct conn *next_dirty, *next_dead, *next_paced;
     int fd;
     enum conn_state state;
     uint32_t events; /* of epoll, as registered */
     int is_unix, is_dirty, is_dead;
+    int is_paced; /* the rest of its body waits for the next millisecond */
 
     /* the request */
     struct buf in;  /* the head, then what follows it */
@@ -73,6 +74,8 @@ struct conn {
 void conn_new(struct gw *g, int fd, int is_unix);
 /* What epoll says of it. */
 void conn_event(struct conn *c, uint32_t events);
+/* Read on bodies that waited for this millisecond. */
+void conn_resume(struct gw *g);
 /* Deadlines; a few times a second. */
 void conn_tick(struct conn *c);
 /* Make what is pending go out. At the end of a loop iteration. */

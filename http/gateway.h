@@ -29,7 +29,6 @@
 #include "http/peers.h"
 #include "http/prep.h"
 #include "http/served.h"
-#include "http/stats.h"
 
 #define GW_MAX_LOOPS 16
 #define GW_SCRATCH   65536
@@ -50,10 +49,12 @@ struct gw {
     unsigned links_of; /* sh->version that they follow */
     struct metrics met;
     struct live live;
-    char *scratch;      /* GW_SCRATCH bytes, for what is received */
-    struct stats stats; /* of fdd, for /metrics */
+    char *scratch; /* GW_SCRATCH bytes, for what is received */
 
     struct conn *conns, *dirty, *dead; /* all; with news; to be freed */
+    struct conn *paced;                /* their bodies wait for the next millisecond */
+    uint64_t paced_ms;                 /* when what follows was read */
+    size_t paced_n;                    /* bytes */
     uint32_t n_conn;
     int is_full; /* no more connections are accepted now */
     int draining;
@@ -94,6 +95,8 @@ struct model *gw_model(struct model *const *m, size_t n_model, const char *name,
     struct problem *bad);
 /* References of all models, in the order of the links: their number. */
 size_t gw_models(const struct gw *g, struct model *ret[SRV_MAX]);
+/* The first of the links that stay; NULL: there is none. */
+struct link *gw_first(const struct gw *g);
 /* The link of a model, by its label; NULL: there is none any more. */
 struct link *gw_link_of(const struct gw *g, const struct model *m);
 

@@ -19,24 +19,47 @@ reply_json(struct conn *c, struct buf *b)
     buf_fini(b);
 }
 
+/* Does what the daemon says of itself grow? One that does not say it is taken to. */
+static int
+check_moves(const struct gw *g, struct link *l, struct problem *bad)
+{
+    uint64_t age, most = (uint64_t)g->par->http_max_step_age_ms;
+
+    (void)link_stats(l);
+    age = sta_step_age_ms(&l->stats, g->now_ms);
+    if (l->stats.is_still)
+        (void)prb_set(bad, 503, "daemon_still", "fdd does not move");
+    else if (most != 0 && age > most)
+        (void)prb_set(bad, 503, "worker_still",
+            "the worker of fdd has requests and has made no step for %llu ms",
+            (unsigned long long)age);
+    else
+        return 0;
+    bad->retry_ms = 1000;
+    return -1;
+}
+
 void
 rt_health(struct conn *c)
 {
     struct problem bad, first = { .status = 0 };
+    int is_ok = 0;
 
-    /* One of several daemons that is away is a 503 of its own. */
-    for (const struct link *l = c->g->links; l != NULL; l = l->next) {
-        if (gw_is_ready(c->g, l, &bad) == 0) {
-            conn_reply(c, 200, "application/json", NULL, "{\"status\":\"ok\"}\n", 16);
-            return;
-        }
-        if (first.status == 0)
+    /* One of several daemons that is away is a 503 of its own. All are looked at, so that
+     * the age of their steps is known. */
+    for (struct link *l = c->g->links; l != NULL; l = l->next) {
+        if (gw_is_ready(c->g, l, &bad) == 0 && check_moves(c->g, l, &bad) == 0)
+            is_ok = 1;
+        else if (first.status == 0)
             first = bad;
     }
-    bad = first;
-    if (bad.status == 0)
-        (void)prb_set(&bad, 503, "daemon_lost", "no model is served");
-    conn_problem(c, &bad);
+    if (is_ok) {
+        conn_reply(c, 200, "application/json", NULL, "{\"status\":\"ok\"}\n", 16);
+        return;
+    }
+    if (first.status == 0)
+        (void)prb_set(&first, 503, "daemon_lost", "no model is served");
+    conn_problem(c, &first);
 }
 
 void
@@ -60,14 +83,14 @@ rt_load(struct conn *c)
 }
 
 static void
-reply_metrics(struct conn *c, const struct cnt_seg *seg)
+reply_metrics(struct conn *c)
 {
     struct buf b = { NULL };
 
     c->work = NULL;
     c->drop = c->tick = NULL;
     met_print(c->g, &b);
-    met_print_daemon(seg, &b);
+    met_print_daemons(c->g, &b);
     conn_reply(c, 200, "text/plain; version=0.0.4; charset=utf-8", NULL, b.p, b.n);
     buf_fini(&b);
 }
@@ -79,15 +102,17 @@ drop_metrics(struct conn *c)
     c->work = NULL;
 }
 
-/* fdd is asked for its counters once; its answer takes a moment. */
+/* A daemon is asked for its counters once; its answer takes a moment. */
 static void
 tick_metrics(struct conn *c)
 {
-    struct gw *g = c->g;
-    const struct cnt_seg *seg = sta_get(&g->stats, g->par->daemon_socket, g->now_ms);
+    const struct gw *g = c->g;
+    int waits = 0;
 
-    if (seg != NULL || !g->stats.is_asked || g->now_ms - c->began_ms > INFO_STATS_MS)
-        reply_metrics(c, seg);
+    for (struct link *l = g->links; l != NULL; l = l->next)
+        waits |= link_stats(l) == NULL && l->stats.is_asked;
+    if (!waits || g->now_ms - c->began_ms > INFO_STATS_MS)
+        reply_metrics(c);
 }
 
 void

@@ -456,6 +456,7 @@ jr_text(const struct jr *j, uint32_t i, struct buf *b)
         return;
     p = j->text + k->at + 1;
     n = k->bytes - 2;
+    (void)buf_room(b, n);
     while (n > 0) {
         const char *back = k->escaped ? memchr(p, '\\', n) : NULL;
         size_t run = back != NULL ? (size_t)(back - p) : n;

@@ -88,12 +88,28 @@ look(const struct link *l, fdc_t **side, struct link_job *job)
 }
 
 static void
-work(const struct link *l, fdc_t **side, struct link_job *job)
+read_vocabulary(fdc_t *side, struct vocab *v, struct link_job *job)
+{
+    char *file = NULL;
+    size_t n = 0;
+
+    if (v->file == NULL) {
+        job->rc = fdc_file(side, "vocabulary", &file, &n, LNK_TIMEOUT_MS);
+        if (job->rc == 0 && voc_take(v, file, n) != 0)
+            job->rc = FDC_E_NOMEM;
+    }
+    job->vocab = v;
+}
+
+static void
+work(const struct link *l, fdc_t **side, struct vocab *v, struct link_job *job)
 {
     if (*side != NULL && fdc_state(*side, NULL) < 0) {
         fdc_close(*side);
         *side = NULL;
     }
+    if (job->kind == LNK_LOOK || *side == NULL)
+        voc_fini(v); /* the model may be another one */
     if (job->kind == LNK_LOOK)
         look(l, side, job);
     else if (*side == NULL)
@@ -104,6 +120,8 @@ work(const struct link *l, fdc_t **side, struct link_job *job)
     else
         job->rc = fdc_detokenize(*side, job->ids, job->n_ids, job->flags, &job->text,
             &job->n_text, LNK_TIMEOUT_MS);
+    if (job->rc == 0 && job->want_strs)
+        read_vocabulary(*side, v, job);
     if (job->rc == 0 && job->shape != NULL)
         job->shape(job);
 }
@@ -112,6 +130,7 @@ static void *
 run(void *arg)
 {
     struct link *l = arg;
+    struct vocab vocab = { NULL };
     fdc_t *side = NULL;
 
     (void)pthread_mutex_lock(&l->lock);
@@ -124,12 +143,13 @@ run(void *arg)
         }
         l->todo = job->next;
         (void)pthread_mutex_unlock(&l->lock);
-        work(l, &side, job);
+        work(l, &side, &vocab, job);
         ibx_put(&l->g->inbox, &job->post);
         (void)pthread_mutex_lock(&l->lock);
     }
     (void)pthread_mutex_unlock(&l->lock);
     fdc_close(side);
+    voc_fini(&vocab);
     ibx_put(&l->g->inbox, &l->ended);
     return NULL;
 }
@@ -182,6 +202,7 @@ link_free(struct link *l)
         job->rc = FDC_E_DISCONNECTED;
         job->done(job);
     }
+    sta_fini(&l->stats);
     fdc_close(l->main);
     model_unref(l->served);
     (void)pthread_mutex_destroy(&l->lock);
@@ -193,6 +214,12 @@ const char *
 link_path(const struct link *l)
 {
     return l->conf.socket[0] != '\0' ? l->conf.socket : fdc_default_socket();
+}
+
+const struct cnt_seg *
+link_stats(struct link *l)
+{
+    return sta_get(&l->stats, l->conf.socket, l->g->now_ms);
 }
 
 /* post is the first of struct link_job. */

@@ -16,6 +16,8 @@
 #include "http/buf.h"
 #include "http/inbox.h"
 #include "http/served.h"
+#include "http/stats.h"
+#include "http/vocab.h"
 #include "libclient/fdclient.h"
 
 struct gw;
@@ -37,9 +39,11 @@ struct link_job {
     size_t n_spans;
     uint32_t *ids;
     size_t n_ids;
+    int want_strs; /* TOKENIZE: the vocabulary too */
     int want_main; /* LOOK: open the main session too */
     /* what came of it */
-    int rc; /* enum fdp_status */
+    int rc;                    /* enum fdp_status */
+    const struct vocab *vocab; /* TOKENIZE, for shape() alone */
     struct buf out;
     fdc_t *main;    /* LOOK: a new session, or NULL */
     int is_trusted; /* LOOK: requests may name a user */
@@ -57,6 +61,7 @@ struct link {
     struct fdc_model_info model; /* vocab 0: not ready */
     struct model *served;        /* names, template and format; never NULL */
     int is_trusted;              /* requests may name a user */
+    struct stats stats;          /* of the daemon, as the loop has seen them last */
     int is_touched; /* requests were submitted or ended since it was looked at */
     int looking;
     uint64_t look_at_ms;               /* when to look again */
@@ -83,6 +88,8 @@ void link_end(struct link *l);
 void link_free(struct link *l);
 /* The path for messages. */
 const char *link_path(const struct link *l);
+/* The daemon's statistics now; see sta_get(). */
+const struct cnt_seg *link_stats(struct link *l);
 /* A zeroed job; NULL: no memory. */
 struct link_job *
 link_job_new(enum link_kind kind, void (*done)(struct link_job *), void *arg);

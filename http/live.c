@@ -110,7 +110,7 @@ put_daemon(const struct live *l, struct buf *b)
 void
 live_json(struct live *l, const struct live_gateway *g)
 {
-    const struct cnt_seg *seg = sta_get(&l->stats, g->socket, g->now_ms);
+    const struct cnt_seg *seg = g->seg;
     struct buf *b = &l->text;
 
     if (l->now.ms != 0 && seg == l->now.seg && seg != NULL &&
@@ -124,14 +124,13 @@ live_json(struct live *l, const struct live_gateway *g)
     put_daemon(l, b);
     buf_fmt(b, ",\"http_connections\":%u,\"http_streams\":%u,\"why\":", g->connections,
         g->streams);
-    buf_json(b, sta_why(&l->stats), strlen(sta_why(&l->stats)));
+    buf_json(b, g->why, strlen(g->why));
     buf_str(b, "}\n");
 }
 
 void
 live_fini(struct live *l)
 {
-    sta_fini(&l->stats);
     buf_fini(&l->text);
 }
 
@@ -140,11 +139,11 @@ rt_live(struct conn *c)
 {
     struct gw *g = c->g;
     struct live *l = &g->live;
-    const struct served_list *served = &g->sh->served;
+    struct link *of = gw_first(g);
     struct metrics all;
-    struct live_gateway now = { .socket = served->n > 0 ? served->s[0].socket
-                                                        : g->par->daemon_socket,
-        .model = g->links != NULL ? g->links->served->name : "",
+    struct live_gateway now = { .seg = of != NULL ? link_stats(of) : NULL,
+        .why = of != NULL ? sta_why(&of->stats) : "no model is served",
+        .model = of != NULL ? of->served->name : "",
         .now_ms = g->now_ms,
         .connections = atomic_load_explicit(&g->sh->n_conn, memory_order_relaxed) };
 

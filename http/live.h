@@ -24,14 +24,14 @@ struct live_at {
 };
 
 struct live {
-    struct stats stats;
     struct live_at old, now;
     struct buf text; /* the answer of now.ms */
 };
 
 /* What the gateway says of itself and of the daemon. */
 struct live_gateway {
-    const char *socket, *model; /* socket: see sta_get() */
+    const struct cnt_seg *seg; /* NULL: it is not there, why */
+    const char *why, *model;
     uint64_t now_ms;
     uint32_t connections, streams;
 };

@@ -38,6 +38,7 @@ libfddhttp_a_SOURCES = \
 	%D%/stats.c %D%/stats.h \
 	%D%/tokens.c \
 	%D%/truncate.c \
+	%D%/vocab.c %D%/vocab.h \
 	%D%/tbl/fields.h \
 	%D%/tbl/param_notes.h \
 	%D%/tbl/params.h \

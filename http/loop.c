@@ -381,8 +381,11 @@ tick(struct gw *g)
         next = c->next;
         conn_tick(c);
     }
-    for (struct link *l = g->links; l != NULL; l = l->next)
+    for (struct link *l = g->links; l != NULL; l = l->next) {
         watch_worker(g, l);
+        if (l->stats.seg != NULL || l->stats.is_asked)
+            (void)link_stats(l);
+    }
     met_publish(g);
 }
 
@@ -439,6 +442,7 @@ iterate(struct gw *g, int wait, uint64_t *ticked)
         loop_follow(g);
     if (atomic_load_explicit(&g->sh->drain, memory_order_relaxed) != 0)
         begin_drain(g);
+    conn_resume(g);
     for (int i = 0; i < n; i++)
         take_event(g, &ev[i]);
     more = take_all_records(g, 0);
@@ -463,7 +467,8 @@ loop_run(struct gw *g)
     int more = 0;
 
     while (!is_over(g)) {
-        int wait = more ? 0
+        int wait = more        ? 0
+            : g->paced != NULL ? 1
             : g->n_conn > 0 || !all_connected(g)
             ? LOOP_TICK_MS
             : LOOP_IDLE_MS;
@@ -541,7 +546,6 @@ loop_free(struct gw *g)
         end_links(g);
     ibx_fini(&g->inbox);
     live_fini(&g->live);
-    sta_fini(&g->stats);
     lis_close(&g->lis);
     free(g->scratch);
     if (g->epoll >= 0)

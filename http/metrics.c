@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "daemon/common/prom.h"
 #include "http/conn.h"
@@ -112,6 +113,7 @@ add(struct metrics *sum, const struct metrics *m)
     sum->bytes += m->bytes;
     sum->left += m->left;
     sum->slow += m->slow;
+    sum->paced += m->paced;
     sum->stream_errors += m->stream_errors;
     sum->prompt_tokens += m->prompt_tokens;
     sum->output_tokens += m->output_tokens;
@@ -158,6 +160,8 @@ met_print(const struct gw *g, struct buf *b)
         "Clients that left before their answer's end.", m->left);
     one(b, "fdd_http_slow_total", "counter",
         "Streams ended because their reader stopped.", m->slow);
+    one(b, "fdd_http_paced_total", "counter",
+        "Times that a long body waited, so that streams did not.", m->paced);
     one(b, "fdd_http_stream_errors_total", "counter",
         "Streams that ended with an error event.", m->stream_errors);
     one(b, "fdd_http_prompt_tokens_total", "counter", "Tokens of prompts.",
@@ -166,27 +170,141 @@ met_print(const struct gw *g, struct buf *b)
         m->output_tokens);
 }
 
+/* ---- daemons ---------------------------------------------------------------------------- */
+
+/* A metric in the text of a daemon: its head, # HELP and # TYPE, then its samples. */
+struct family {
+    const char *head, *samples, *end;
+    int is_done;
+};
+
+struct families {
+    struct family *f;
+    size_t n;
+};
+
+static const char *
+line_behind(const char *p)
+{
+    return strchr(p, '\n') + 1;
+}
+
+/* text ends with a line's end. 0 or -1: no memory. */
+static int
+split(const struct buf *text, struct families *ret)
+{
+    static const char begin[] = "# HELP ";
+    const char *p = text->p, *end = text->p + text->n;
+    size_t room = 0;
+
+    while (p < end) {
+        struct family *f = ret->f;
+
+        if (ret->n == room) {
+            room = room == 0 ? 256 : 2 * room;
+            f = realloc(ret->f, room * sizeof(*f));
+            if (f == NULL)
+                return -1;
+            ret->f = f;
+        }
+        f[ret->n].head = p;
+        f[ret->n].samples = p = line_behind(line_behind(p));
+        while (p < end && strncmp(p, begin, sizeof(begin) - 1) != 0)
+            p = line_behind(p);
+        f[ret->n].end = p;
+        f[ret->n++].is_done = 0;
+    }
+    return 0;
+}
+
+/* The same metric among those of another daemon, most likely at the same place. */
+static struct family *
+find(const struct families *in, size_t at, const struct family *f)
+{
+    size_t n = (size_t)(f->samples - f->head);
+
+    for (size_t k = 0; k < in->n; k++) {
+        struct family *o = &in->f[(at + k) % in->n];
+
+        if ((size_t)(o->samples - o->head) == n && memcmp(o->head, f->head, n) == 0)
+            return o;
+    }
+    return NULL;
+}
+
 void
-met_print_daemon(const struct cnt_seg *seg, struct buf *b)
+met_join(const struct buf *text, size_t n, struct buf *b)
+{
+    struct families all[SRV_MAX] = { { NULL, 0 } };
+
+    for (size_t i = 0; i < n && i < SRV_MAX; i++)
+        if (split(&text[i], &all[i]) != 0)
+            b->failed = 1;
+    for (size_t i = 0; i < n && i < SRV_MAX; i++)
+        for (size_t k = 0; k < all[i].n; k++) {
+            const struct family *f = &all[i].f[k];
+
+            if (f->is_done)
+                continue;
+            buf_add(b, f->head, (size_t)(f->end - f->head));
+            for (size_t j = i + 1; j < n && j < SRV_MAX; j++) {
+                struct family *o = find(&all[j], k, f);
+
+                if (o == NULL)
+                    continue;
+                buf_add(b, o->samples, (size_t)(o->end - o->samples));
+                o->is_done = 1;
+            }
+        }
+    for (size_t i = 0; i < n && i < SRV_MAX; i++)
+        free(all[i].f);
+}
+
+static void
+print_daemon(const struct link *l, const char *label, struct buf *b)
 {
     char *text = NULL;
     size_t n = 0;
-    FILE *f;
+    FILE *f = open_memstream(&text, &n);
 
-    one(b, "fdd_http_daemon_metrics", "gauge",
-        "1: those of fdd are here as well, which it gives to the members of ipc.group.",
-        seg != NULL);
-    if (seg == NULL)
-        return;
-    f = open_memstream(&text, &n);
     if (f == NULL) {
         b->failed = 1;
         return;
     }
-    prm_print(f, seg, PRM_NAMES_FDD | PRM_NAMES_VLLM);
+    prm_print(f, l->stats.seg, PRM_NAMES_FDD | PRM_NAMES_VLLM, label);
     if (fclose(f) == 0)
         buf_add(b, text, n);
     else
         b->failed = 1;
     free(text);
+}
+
+void
+met_print_daemons(struct gw *g, struct buf *b)
+{
+    struct buf text[SRV_MAX] = { { NULL } };
+    size_t n = 0;
+
+    buf_str(b,
+        "# HELP fdd_http_daemon_metrics 1: those of fdd are here as well, which it gives to "
+        "the members of ipc.group.\n# TYPE fdd_http_daemon_metrics gauge\n");
+    for (struct link *l = g->links; l != NULL && n < SRV_MAX; l = l->next) {
+        char name[2 * sizeof(l->conf.label)], label[sizeof(name) + 16] = "";
+
+        if (l->is_leaving)
+            continue;
+        prm_escape(l->conf.label, name, sizeof(name));
+        if (name[0] != '\0')
+            (void)snprintf(label, sizeof(label), "daemon=\"%s\"", name);
+        buf_fmt(b, "fdd_http_daemon_metrics%s%s%s %d\n", label[0] != '\0' ? "{" : "",
+            label, label[0] != '\0' ? "}" : "", link_stats(l) != NULL);
+        if (l->stats.seg != NULL)
+            print_daemon(l, label, &text[n++]);
+    }
+    for (size_t i = 0; i < n; i++)
+        b->failed |= text[i].failed;
+    if (!b->failed)
+        met_join(text, n, b);
+    for (size_t i = 0; i < n; i++)
+        buf_fini(&text[i]);
 }

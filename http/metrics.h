@@ -21,7 +21,7 @@ struct metrics {
     uint64_t seconds[MET_BOUNDS + 1]; /* requests by how long they took */
     double seconds_sum;
     uint64_t accepted, refused; /* connections */
-    uint64_t events, sends, bytes, left, slow, stream_errors;
+    uint64_t events, sends, bytes, left, slow, paced, stream_errors;
     uint64_t prompt_tokens, output_tokens;
     uint32_t streams; /* running now */
 };
@@ -33,8 +33,10 @@ uint32_t met_all(const struct gw *g, struct metrics *ret);
 void met_request(struct metrics *m, unsigned path, int status, uint64_t ms);
 /* The exposition format of Prometheus: all loops together. */
 void met_print(const struct gw *g, struct buf *b);
-/* The daemon's; NULL: they cannot be had. */
-struct cnt_seg;
-void met_print_daemon(const struct cnt_seg *seg, struct buf *b);
+/* Those of all daemons whose statistics are here. Of [model NAME] each sample has the label
+ * daemon="NAME". */
+void met_print_daemons(struct gw *g, struct buf *b);
+/* Texts of n daemons as one: the samples of a metric stand together, behind one head. */
+void met_join(const struct buf *text, size_t n, struct buf *b);
 
 #endif

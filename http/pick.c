@@ -72,6 +72,16 @@ gw_models(const struct gw *g, struct model *ret[SRV_MAX])
 }
 
 struct link *
+gw_first(const struct gw *g)
+{
+    struct link *l = g->links;
+
+    while (l != NULL && l->is_leaving)
+        l = l->next;
+    return l;
+}
+
+struct link *
 gw_link_of(const struct gw *g, const struct model *m)
 {
     for (struct link *l = g->links; l != NULL; l = l->next)

@@ -114,7 +114,8 @@ take_segment(struct stats *s, int fd, uint64_t now_ms)
     }
     s->seg = p;
     s->uptime_ns = cnt_get(&s->seg->g.uptime_ns);
-    s->moved_ms = now_ms;
+    s->moved_ms = s->stepped_ms = now_ms;
+    s->is_still = 0;
     s->why[0] = '\0';
 }
 
@@ -130,6 +131,7 @@ take_refusal(struct stats *s)
         i = jr_member(&j, 0, "error");
     if (jr_type(&j, i) == JR_STRING)
         jr_text(&j, i, &b);
+    s->is_still = 0;
     say(s, "fdd does not give its statistics out", 0);
     if (b.p != NULL)
         (void)snprintf(s->why, sizeof(s->why), "fdd does not give its statistics out: %s",
@@ -192,10 +194,27 @@ is_alive(struct stats *s, uint64_t now_ms)
         now_ms - s->moved_ms <= STA_STILL_MS;
 }
 
+static void
+look_at_steps(struct stats *s, uint64_t now_ms)
+{
+    uint64_t steps = cnt_get(&s->seg->w.steps);
+
+    if (steps != s->steps || cnt_get(&s->seg->g.requests_running) == 0)
+        s->stepped_ms = now_ms;
+    s->steps = steps;
+}
+
+uint64_t
+sta_step_age_ms(const struct stats *s, uint64_t now_ms)
+{
+    return s->seg != NULL ? now_ms - s->stepped_ms : 0;
+}
+
 const struct cnt_seg *
 sta_get(struct stats *s, const char *socket, uint64_t now_ms)
 {
     if (s->seg != NULL && !is_alive(s, now_ms)) {
+        s->is_still = __atomic_load_n(&s->seg->magic, __ATOMIC_ACQUIRE) == CNT_MAGIC;
         drop_segment(s);
         say(s, "fdd has ended, or does not move", 0);
     }
@@ -204,5 +223,7 @@ sta_get(struct stats *s, const char *socket, uint64_t now_ms)
         ask(s, socket, now_ms);
     if (s->seg == NULL && s->is_asked)
         take_answer(s, now_ms);
+    if (s->seg != NULL)
+        look_at_steps(s, now_ms);
     return s->seg;
 }

@@ -22,6 +22,8 @@ struct stats {
     int is_asked, fd;          /* the admin socket, until its answer is there */
     uint64_t asked_ms;         /* of the last question */
     uint64_t uptime_ns, moved_ms;
+    uint64_t steps, stepped_ms; /* the worker's last step, or without a request: now */
+    int is_still;               /* it was there, and did not move for STA_STILL_MS */
     char reply[STA_REPLY], why[STA_REPLY];
     size_t n_reply;
 };
@@ -29,6 +31,8 @@ struct stats {
 /* socket: that of the clients; "": fdc_default_socket(). NULL: not there (yet), for the
  * reason sta_why(). */
 const struct cnt_seg *sta_get(struct stats *s, const char *socket, uint64_t now_ms);
+/* As of the last sta_get(): how long the worker has had requests and made no step, ms. */
+uint64_t sta_step_age_ms(const struct stats *s, uint64_t now_ms);
 const char *sta_why(const struct stats *s);
 void sta_fini(struct stats *s);
 

@@ -42,6 +42,23 @@ drop(struct conn *c)
     c->work = NULL;
 }
 
+/* Each token as text. Bytes that are no whole character are U+FFFD. */
+static void
+put_strs(const struct link_job *job, struct buf *b)
+{
+    buf_str(b, job->vocab != NULL ? "],\"token_strs\":[" : "],\"token_strs\":null}\n");
+    if (job->vocab == NULL)
+        return;
+    for (size_t i = 0; i < job->n_ids; i++) {
+        size_t n;
+        const char *text = voc_text(job->vocab, job->ids[i], &n);
+
+        buf_str(b, i > 0 ? "," : "");
+        buf_json(b, text, n);
+    }
+    buf_str(b, "]}\n");
+}
+
 /* On the helper thread: a million ids are 7 MB of text. */
 static void
 shape(struct link_job *job)
@@ -58,7 +75,7 @@ shape(struct link_job *job)
         job->info.max_model_len);
     for (size_t i = 0; i < job->n_ids; i++)
         buf_fmt(b, "%s%u", i > 0 ? "," : "", job->ids[i]);
-    buf_str(b, "],\"token_strs\":null}\n");
+    put_strs(job, b);
 }
 
 static void
@@ -127,9 +144,7 @@ text_of(struct reading *r, const struct jr *j)
     struct problem *bad = &r->bad;
     struct buf b = { NULL };
 
-    if (jr_type(j, jr_member(j, 0, "return_token_strs")) == JR_TRUE)
-        return prb_field(bad, "return_token_strs",
-            "token strings are not sent; /detokenize has them");
+    r->to->want_strs = jr_type(j, jr_member(j, 0, "return_token_strs")) == JR_TRUE;
     if (jr_type(j, prompt) == JR_STRING) {
         jr_text(j, prompt, &b);
         buf_add(&b, "", 0);

@@ -497,6 +497,7 @@ GATEWAY_TESTS = \
 	%D%/gateway/G23-page.sh \
 	%D%/gateway/bodies.sh \
 	%D%/gateway/loops.sh \
+	%D%/gateway/hang.sh \
 	%D%/gateway/models.sh \
 	%D%/gateway/users.sh
 SYS_HELPERS = %D%/bench/http_bare %D%/bench/http_load %D%/sys/soak %D%/sys/resume %D%/sys/hostile/attack %D%/sys/hostile/lies %D%/sys/hostile/probe \

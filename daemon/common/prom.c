@@ -18,15 +18,16 @@
 struct prm {
     FILE *out;
     const struct cnt_seg *s;
-    char model[1024]; /* model_name="..." */
-    char head[160];   /* the metric begun last */
+    const char *label; /* of all samples, or "" */
+    char model[1024];  /* model_name="..." */
+    char head[160];    /* the metric begun last */
 };
 
 /* ---- labels and numbers ------------------------------------------------------------ */
 
 /* A label's value is UTF-8 with \, " and line ends escaped; a name cut off within a
  * character gets U+FFFD. */
-static void
+void
 prm_escape(const char *text, char *ret, size_t ret_bytes)
 {
     size_t n = strlen(text), at = 0, len;
@@ -102,11 +103,11 @@ static void
 prm_sample(struct prm *p, const char *suffix, const char *a, const char *b, const char *c,
     const char *value)
 {
-    const char *label[3] = { a, b, c };
+    const char *label[4] = { p->label, a, b, c };
     int n = 0;
 
     fprintf(p->out, "%s%s", p->head, suffix);
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 4; i++)
         if (label[i][0] != '\0')
             fprintf(p->out, "%c%s", n++ == 0 ? '{' : ',', label[i]);
     fprintf(p->out, "%s %s\n", n > 0 ? "}" : "", value);
@@ -428,9 +429,9 @@ prm_processes(struct prm *p)
 }
 
 void
-prm_print(FILE *out, const struct cnt_seg *s, unsigned names)
+prm_print(FILE *out, const struct cnt_seg *s, unsigned names, const char *label)
 {
-    struct prm p = { .out = out, .s = s };
+    struct prm p = { .out = out, .s = s, .label = label };
     char model[960], text[64];
 
     prm_head(&p, "fdd_", "up", "gauge", "1 while the daemon runs");

@@ -14,8 +14,11 @@
 #define PRM_NAMES_FDD  1u /* fdd_num_requests_running */
 #define PRM_NAMES_VLLM 2u /* vllm:num_requests_running */
 
-/* Text format 0.0.4. s NULL: no daemon runs. Errors stay in out. */
-void prm_print(FILE *out, const struct cnt_seg *s, unsigned names);
+/* Text format 0.0.4. s NULL: no daemon runs. label, name="value", is one of each sample; "":
+ * none. Errors stay in out. */
+void prm_print(FILE *out, const struct cnt_seg *s, unsigned names, const char *label);
+/* The text as the value of a label: without its quotes. */
+void prm_escape(const char *text, char *ret, size_t ret_bytes);
 /* Name of a counter there, without labels; written to ret. */
 void prm_name(const struct cnt_row *row, char *ret, size_t ret_bytes);
 

@@ -44,6 +44,9 @@ PAR_INT(http, max_unsent_bytes, "", "bytes", 16384, 262144, 16777216, RELOAD,
     "Bytes of a stream that its reader has not taken; beyond that its request is cancelled.")
 PAR_INT(http, send_timeout_ms, "", "ms", 100, 30000, 3600000, RELOAD,
     "A reader that takes nothing for that long loses its connection.")
+PAR_INT(http, max_step_age_ms, "", "ms", 0, 30000, 86400000, RELOAD,
+    "/health and /ping are 503 while the only daemon, or each, has requests and has made no "
+    "step for that long. It needs the daemon's statistics (ipc.group). 0: it does not count.")
 PAR_INT(http, drain_timeout_ms, "timeout_graceful_shutdown*1000", "ms", 0, 30000, 3600000,
     RELOAD, "How long SIGTERM waits for running requests.")
 

@@ -64,6 +64,30 @@ def main():
         s.close()
     wait_for("nothing is held", lambda: metric("fdd_http_held_bytes") == 0)
 
+    # next to a stream a long body waits in its socket most of the time; alone it does not
+    long = request("/v1/completions", b'{"prompt":"' + b"a" * (30 * MIB) + b'"}')
+
+    def paced():
+        before = metric("fdd_http_paced_total")
+        with connect(60) as s:
+            s.sendall(long)
+            assert Reader(s).answer()[0] == 400
+        return metric("fdd_http_paced_total") - before
+
+    assert paced() == 0
+    with connect(60) as s:
+        s.sendall(request("/v1/completions", {"prompt": "ab", "max_tokens": 5000, "ignore_eos": True, "stream": True}))
+        assert s.recv(1000).startswith(b"HTTP/1.1 200")
+        n = paced()
+        assert n >= 20, n
+        # who leaves meanwhile is forgotten
+        left = connect(60)
+        left.sendall(long[:20 * MIB])
+        left.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        left.close()
+        wait_for("nothing is held", lambda: metric("fdd_http_held_bytes") == 0)
+    wait_for("the stream has ended", lambda: metric("fdd_http_streams") == 0)
+
     # clients that leave while their body is read
     streams = metric("fdd_http_connections")
     for _ in range(30):

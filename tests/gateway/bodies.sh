@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Long bodies are read on a thread of their own: 256 streams next to a client that sends
 # 30 MB bodies one behind the other have the ITL that they have alone, and 2 ms (FDD_LONG; a
-# machine with other work 20). Their memory has a bound together, and a client that leaves
+# machine with other work 20): next to streams they wait in their sockets. Their memory has a bound together, and a client that leaves
 # takes its body with it.
 . "$(dirname "$0")/lib.sh"
 load=$FDD_BUILD/tests/bench/http_load

@@ -49,7 +49,13 @@ def text_of(j, kind):
 
 def prompts(t, c):
     """What is said of a prompt, and how much of it is taken."""
-    ids = ask("/tokenize", {"prompt": "In the beginning"})[2]["tokens"]
+    said = ask("/tokenize", {"prompt": "In the beginning", "return_token_strs": True})[2]
+    ids = said["tokens"]
+    assert "".join(said["token_strs"]).endswith("In the beginning") and len(said["token_strs"]) == len(ids), said
+    for i, text in zip(ids, said["token_strs"]):
+        assert text == ask("/detokenize", {"tokens": [i]})[2]["prompt"], (i, text)
+    plain = ask("/tokenize", {"prompt": "In the beginning"})[2]
+    assert plain["tokens"] == ids and plain["token_strs"] is None, plain
     j = t(return_token_ids=True, n=2)
     for x in j["choices"]:
         assert x["prompt_token_ids"] == ids and len(x["token_ids"]) == 6, x

@@ -36,11 +36,31 @@ has "$out" '"param":"model"'
 has "$(post /tokenize '{"model":"two","prompt":"ab"}')" '"count":2'
 has "$(post /tokenize '{"model":"one","prompt":"ab"}')" '"tokens":\['
 
+# the counters of both, each metric once
+both_show() {
+    curl -fsS "$url/metrics" >"$dir/metrics" && grep -q '^fdd_up{daemon="one"} 1' "$dir/metrics" &&
+        grep -q '^fdd_up{daemon="two"} 1' "$dir/metrics"
+}
+until_true 10 both_show || fail "counters of both: $(grep -E '^fdd_(up|http_daemon)' "$dir/metrics")"
+for m in "one\",.*model_name=\"one" "two\",.*model_name=\"echo"; do
+    grep -qE "^vllm:generation_tokens_total\{daemon=\"$m\"\} [1-9]" "$dir/metrics" ||
+        fail "tokens of $m: $(grep vllm:generation_tokens "$dir/metrics")"
+done
+grep '^# HELP' "$dir/metrics" | cut -d ' ' -f 3 | sort | uniq -d >"$dir/twice"
+[ ! -s "$dir/twice" ] || fail "metrics in two places: $(cat "$dir/twice")"
+! grep -E '^(fdd_[^h]|vllm:)' "$dir/metrics" | grep -qv 'daemon="' || fail "a sample of no daemon"
+curl -fsS "$url/fdd/live" | grep -q '"model":"one"' || fail "plots: $(curl -sS "$url/fdd/live")"
+
 # one of them dies: its own requests learn of it
 kill -KILL "$second"; wait "$second" 2>/dev/null; second=
 until_true 40 code_is two 503 || fail "two without its daemon: $(cat "$dir/body")"
 grep -q '"code":"daemon_lost"\|"code":"model_loading"' "$dir/body" || fail "$(cat "$dir/body")"
 code_is one 200 || fail "one, while two is away: $(cat "$dir/body")"
+one_shows() {
+    curl -fsS "$url/metrics" >"$dir/metrics" && grep -q '^fdd_http_daemon_metrics{daemon="two"} 0' "$dir/metrics"
+}
+until_true 10 one_shows || fail "counters of a daemon that is away"
+grep -q '^fdd_http_daemon_metrics{daemon="one"} 1' "$dir/metrics" || fail "counters of the one that is there"
 curl -fsS "$url/health" >/dev/null || fail "unhealthy although one answers"
 launch_second
 until_true 30 code_is two 200 || fail "two is not back: $(cat "$dir/body")"

@@ -191,15 +191,45 @@ t_segment(void **state)
     seg->g.uptime_ns = 2;
     assert_non_null(sta_get(&s, path, 9000));
     assert_null(sta_get(&s, path, 12001)); /* it does not move */
+    assert_true(s.is_still);
     assert_true(s.is_asked);
     answer("{\"ok\": true}\n", fd);
     assert_non_null(sta_get(&s, path, 12002));
+    assert_false(s.is_still);
     seg->magic = 0; /* it has ended */
     assert_null(sta_get(&s, path, 12003));
+    assert_false(s.is_still);
     assert_string_equal(sta_why(&s), "fdd has ended, or does not move");
     sta_fini(&s);
     mem_unshare(seg, sizeof(*seg), fd);
     mem_unshare(p, 4096, small);
+}
+
+static void
+t_steps(void **state)
+{
+    struct stats s = { .seg = NULL };
+    int fd;
+    struct cnt_seg *seg = segment(&fd);
+
+    (void)state;
+    assert_null(sta_get(&s, path, 1000));
+    assert_int_equal(sta_step_age_ms(&s, 1000), 0);
+    answer("{\"ok\": true}\n", fd);
+    assert_non_null(sta_get(&s, path, 1001));
+    seg->g.uptime_ns++;
+    assert_non_null(sta_get(&s, path, 4000)); /* no requests: no steps are due */
+    assert_int_equal(sta_step_age_ms(&s, 4000), 0);
+    seg->g.requests_running = 1;
+    seg->g.uptime_ns++;
+    assert_non_null(sta_get(&s, path, 6500));
+    assert_int_equal(sta_step_age_ms(&s, 6500), 2500);
+    seg->w.steps++;
+    seg->g.uptime_ns++;
+    assert_non_null(sta_get(&s, path, 7000));
+    assert_int_equal(sta_step_age_ms(&s, 7000), 0);
+    sta_fini(&s);
+    mem_unshare(seg, sizeof(*seg), fd);
 }
 
 /* ---- figures ------------------------------------------------------------------------- */
@@ -212,16 +242,25 @@ has(const struct live *l, const char *text)
 }
 
 static void
+figures(struct live *l, struct stats *st, struct live_gateway *g)
+{
+    g->seg = sta_get(st, path, g->now_ms);
+    g->why = sta_why(st);
+    live_json(l, g);
+}
+
+static void
 t_figures(void **state)
 {
-    struct live_gateway g = { .socket = path, .model = "m\"", .streams = 7 };
+    struct live_gateway g = { .model = "m\"", .streams = 7 };
+    struct stats st = { .seg = NULL };
     struct live l = { .now = { .ms = 0 } };
     int fd;
     struct cnt_seg *seg = segment(&fd);
 
     (void)state;
     g.now_ms = 1000;
-    live_json(&l, &g);
+    figures(&l, &st, &g);
     has(&l, "{\"model\":\"m\\\"\",\"tokens_per_s\":null,");
     has(&l, "\"users\":null,");
     answer("{\"ok\": true}\n", fd);
@@ -229,7 +268,7 @@ t_figures(void **state)
     seg->w.kv_blocks_used = 25;
     seg->g.users = 3;
     g.now_ms = 1100;
-    live_json(&l, &g);
+    figures(&l, &st, &g);
     has(&l, "\"tokens_per_s\":null,"); /* of one moment */
     has(&l, "\"kv_used\":0.25,\"kv_cached\":0,\"running\":0,\"queued\":0,\"users\":3,");
     has(&l, "\"http_streams\":7,\"why\":\"\"}\n");
@@ -239,33 +278,34 @@ t_figures(void **state)
     cnt_see(seg->h, CNT_H_ttft, 15000000, 10);
     cnt_see(seg->h, CNT_H_itl, 1ull << 62, 1);
     g.now_ms = 1500;
-    live_json(&l, &g); /* the same for a second */
+    figures(&l, &st, &g); /* the same for a second */
     has(&l, "\"queued\":0,");
     g.now_ms = 3100;
     seg->g.uptime_ns++;
-    live_json(&l, &g);
+    figures(&l, &st, &g);
     has(&l, "\"tokens_per_s\":250,");
     has(&l, "\"ttft_p50_ms\":15,\"ttft_p99_ms\":19.9,");
     has(&l, "\"itl_p50_ms\":80000,\"itl_p99_ms\":80000,");
     has(&l, "\"queued\":5,");
     g.now_ms = 4100; /* nothing was seen in this second */
     seg->g.uptime_ns++;
-    live_json(&l, &g);
+    figures(&l, &st, &g);
     has(&l, "\"tokens_per_s\":0,");
     has(&l, "\"ttft_p50_ms\":null,");
     seg->generation++; /* a new worker counts from zero */
     seg->w.generation_tokens = 1;
     seg->g.uptime_ns++;
     g.now_ms = 5100;
-    live_json(&l, &g);
+    figures(&l, &st, &g);
     has(&l, "\"tokens_per_s\":null,");
     seg->boot_id[1]++; /* and so does a new daemon, though its segment is there too */
     seg->g.uptime_ns++;
     g.now_ms = 6100;
-    live_json(&l, &g);
+    figures(&l, &st, &g);
     has(&l, "\"tokens_per_s\":null,");
     assert_true(l.text.n <= 1024);
     live_fini(&l);
+    sta_fini(&st);
     mem_unshare(seg, sizeof(*seg), fd);
 }
 
@@ -277,6 +317,7 @@ main(void)
         cmocka_unit_test_setup_teardown(t_refused, begin, end),
         cmocka_unit_test_setup_teardown(t_silent, begin, end),
         cmocka_unit_test_setup_teardown(t_segment, begin, end),
+        cmocka_unit_test_setup_teardown(t_steps, begin, end),
         cmocka_unit_test_setup_teardown(t_figures, begin, end),
     };
 

@@ -31,7 +31,7 @@ prom(const struct cnt_seg *s, unsigned names)
     text = NULL;
     f = open_memstream(&text, &n_text);
     assert_non_null(f);
-    prm_print(f, s, names);
+    prm_print(f, s, names, "");
     assert_int_equal(fclose(f), 0);
     return text;
 }

@@ -339,7 +339,7 @@ print_once(const struct cnt_seg *seg, const struct stat_args *a)
     if (a->json)
         return print_json(&now, a->pick);
     if (a->prom) {
-        prm_print(stdout, &now, a->names);
+        prm_print(stdout, &now, a->names, "");
         return 0;
     }
     print_counters(&v);

@@ -53,7 +53,7 @@ stt_textfile(const char *path, const struct cnt_seg *s, unsigned names)
         e = errno;
         close(fd);
     } else {
-        prm_print(out, s, names);
+        prm_print(out, s, names, "");
         e = ferror(out) ? EIO : 0;
         if (fflush(out) != 0)
             e = errno;
