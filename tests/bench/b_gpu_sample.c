@@ -17,8 +17,8 @@
 #include "daemon/common/mem.h"
 #include "tests/bench/gpu_bench.h"
 
-enum { POOL = 512, R_MAX = 256, N_BIAS = 300 };
-enum { RULE_BIAS = 1, RULE_MASK = 2 };
+enum { POOL = 512, R_MAX = 256, N_BIAS = 300, N_BAN = 16 };
+enum { RULE_BIAS = 1, RULE_MASK = 2, RULE_BAN = 4 };
 
 struct step { /* on the device */
     int32_t n_out, state[R_MAX];
@@ -49,12 +49,36 @@ static const struct kind {
         0 },
     { "greedy, 5 alternatives", { .top_p = 1 }, 5, 0, 0 },
     { "top_k 50, 5 alternatives", { .temperature = 1, .top_k = 50, .top_p = 0.9f }, 5, 0, 0 },
-    { "greedy, bias", { .top_p = 1 }, -1, 0, RULE_BIAS },
-    { "greedy, mask", { .top_p = 1 }, -1, 0, RULE_MASK },
-    { "temperature 0.8, bias", { .temperature = 0.8f, .top_p = 1 }, -1, 0, RULE_BIAS },
-    { "temperature 0.8, mask", { .temperature = 0.8f, .top_p = 1 }, -1, 0, RULE_MASK },
-    { "top_k 50, top_p 0.9, both", { .temperature = 1, .top_k = 50, .top_p = 0.9f }, -1,
-        0, RULE_BIAS | RULE_MASK },
+    { "greedy, bias", { .top_p = 1 }, -1, 0,
+        RULE_BIAS },
+    { "greedy, mask", { .top_p = 1 }, -1, 0,
+        RULE_MASK },
+    { "greedy, banned", { .top_p = 1 }, -1, 0,
+        RULE_BAN },
+    { "greedy, both", { .top_p = 1 }, -1, 0,
+        RULE_BIAS | RULE_MASK },
+    { "temperature 0.8, bias", { .temperature = 0.8f, .top_p = 1 }, -1, 0,
+        RULE_BIAS },
+    { "temperature 0.8, mask", { .temperature = 0.8f, .top_p = 1 }, -1, 0,
+        RULE_MASK },
+    { "temperature 0.8, banned", { .temperature = 0.8f, .top_p = 1 }, -1, 0,
+        RULE_BAN },
+    { "temperature 0.8, both", { .temperature = 0.8f, .top_p = 1 }, -1, 0,
+        RULE_BIAS | RULE_MASK },
+    { "top_k 50, top_p 0.9, bias", { .temperature = 1, .top_k = 50, .top_p = 0.9f }, -1, 0,
+        RULE_BIAS },
+    { "top_k 50, top_p 0.9, mask", { .temperature = 1, .top_k = 50, .top_p = 0.9f }, -1, 0,
+        RULE_MASK },
+    { "top_k 50, top_p 0.9, banned", { .temperature = 1, .top_k = 50, .top_p = 0.9f }, -1, 0,
+        RULE_BAN },
+    { "top_k 50, top_p 0.9, both", { .temperature = 1, .top_k = 50, .top_p = 0.9f }, -1, 0,
+        RULE_BIAS | RULE_MASK },
+    { "top_p 0.95, bias", { .temperature = 1, .top_p = 0.95f }, -1, 0,
+        RULE_BIAS },
+    { "top_p 0.95, mask", { .temperature = 1, .top_p = 0.95f }, -1, 0,
+        RULE_MASK },
+    { "top_p 0.95, banned", { .temperature = 1, .top_p = 0.95f }, -1, 0,
+        RULE_BAN },
     { "top_p 0.95, both", { .temperature = 1, .top_p = 0.95f }, -1, 0,
         RULE_BIAS | RULE_MASK },
 };
@@ -101,7 +125,7 @@ fill(int32_t V, float width)
 }
 
 /* The same rules in every row's entry: N_BIAS ids over the vocabulary, and a mask that lets
- * every id but one of seven through. */
+ * every id but one of seven through, or N_BAN banned ids. */
 static void
 fill_rules(int32_t V, int which)
 {
@@ -127,6 +151,15 @@ fill_rules(int32_t V, int which)
         for (int32_t id = 0; id < V; id++)
             if (id % 7 != 3)
                 e[at + id / 32] |= (int32_t)(1u << id % 32);
+        at += (V + 31) / 32;
+    }
+    if ((which & RULE_BAN) != 0) {
+        r->n_ban = N_BAN;
+        r->ban = at;
+        for (int32_t i = 0; i <= N_BAN; i++)
+            e[at + i] = at + N_BAN + 1 + i;
+        for (int32_t i = 0; i < N_BAN; i++)
+            e[at + N_BAN + 1 + i] = (int32_t)((int64_t)i * V / N_BAN);
     }
     for (size_t i = 0; i < R_MAX; i++)
         gb_upload(rules + i * words, e, words * 4);
@@ -169,9 +202,20 @@ timed(struct fdk_sample_args *a)
     return gb_replay(n);
 }
 
+/* Does b choose as a does, which has no rules? */
+static int
+same_row(const struct kind *a, const struct kind *b)
+{
+    return a->n_top == b->n_top && a->counts == b->counts &&
+        a->row.temperature == b->row.temperature && a->row.top_k == b->row.top_k &&
+        a->row.top_p == b->row.top_p;
+}
+
+/* With rules, the ratio to the time without. */
 static void
 table(int32_t V, float width)
 {
+    static double us[sizeof(kinds) / sizeof(kinds[0])][4];
     static const int32_t sizes[] = { 1, 8, 64, 256 };
     const struct fdk_batch b = { .n_out = &step->n_out,
         .state = step->state,
@@ -186,7 +230,11 @@ table(int32_t V, float width)
         (void)printf("%10.1f", sizes[i] * 4e6 * V / gb.read_rate);
     (void)printf("\n");
     for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
+        size_t plain = 0;
+
         (void)printf("%-26s", kinds[k].name);
+        while (kinds[k].rules != 0 && !same_row(&kinds[plain], &kinds[k]))
+            plain++;
         if (kinds[k].rules != 0)
             fill_rules(V, kinds[k].rules);
         for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
@@ -203,7 +251,10 @@ table(int32_t V, float width)
             a.scratch_bytes = ops->sample_scratch(&a);
             a.scratch = a.scratch_bytes > 0 ? gb_device(a.scratch_bytes) : NULL;
             states(&kinds[k], sizes[i]);
-            (void)printf("%10.1f", timed(&a) * 1e6);
+            us[k][i] = timed(&a) * 1e6;
+            (void)printf("%10.1f", us[k][i]);
+            if (kinds[k].rules != 0)
+                (void)printf(" (%.2f)", us[k][i] / us[plain][i]);
             if (a.scratch != NULL)
                 ops->mem_free(gb.ctx, 0, a.scratch);
         }
