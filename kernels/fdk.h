@@ -2,7 +2,8 @@
  * SPDX-License-Identifier: Apache-2.0 */
 /*
  * fdk: the C ABI of compute. A backend is one const struct fdk_ops: devices,
- * memory, streams, events, graphs, and one launcher per operation.
+ * memory, streams, events, graphs, one launcher per operation, and the runs of operations
+ * that it launches as one (kernels/program.h).
  *
  *   fdk_ops_cpu    kernels/cpu: a complete virtual device; defines what each
  *                  operation means (fp32 accumulation)
@@ -49,6 +50,8 @@ typedef struct CUstream_st *fdk_stream_t;
 typedef struct CUevent_st *fdk_event_t;
 struct fdk_ctx;   /* an open backend with n devices */
 struct fdk_graph; /* instantiated, replayable */
+struct fdk_op;    /* kernels/program.h */
+struct fdk_fusion;
 
 enum fdk_dtype {
     FDK_F32 = 0,
@@ -387,12 +390,6 @@ struct fdk_open_args {
     enum fdk_exec exec;    /* cpu and null: who runs the commands */
     int32_t deterministic; /* cuda: batch-invariant, at some cost; the cpu backend
                                   always is */
-    int32_t unfused;       /* cuda: each operation is a kernel of its own and writes
-                                  its result to memory. Else the layers of a single-token
-                                  decode may be one kernel, and a GEMM and the silu_mul
-                                  behind it; results that only the next operations of the
-                                  layer read may stay out of memory; one stream at a time
-                                  runs layers; wait for a stream before freeing memory */
     const char *cache_dir; /* cuda: folder that keeps measured choices of algorithms
                                   for later starts; NULL: none */
 };
@@ -481,12 +478,12 @@ struct fdk_ops {
     void (*att_shape)(const struct fdk_attention_args *, int32_t *ret_a, int32_t *ret_bt);
     /* Bytes of fdk_att_plan_args.plan for n_work_max tiles; may be NULL: 0. */
     size_t (*att_plan_bytes)(const struct fdk_attention_args *, int32_t n_work_max);
+    /* Scratch of a launch, enough for every one of as many rows or less: by shapes and
+     * types. */
     size_t (*gemm_scratch)(const struct fdk_gemm_args *);
     /* With kv, scale and b->table_stride as in the launch. */
     size_t (*attention_scratch)(struct fdk_ctx *, const struct fdk_attention_args *);
     size_t (*sample_scratch)(const struct fdk_sample_args *);
-    /* A backend may defer these launches until the next other call on the stream; an
-     * error may be returned then. */
     int (*row_update)(const struct fdk_row_update_args *, fdk_stream_t);
     int (*att_plan)(const struct fdk_att_plan_args *, fdk_stream_t);
     /* att_plan on the host, synchronous: all pointers are host pointers, those of block
@@ -508,6 +505,15 @@ struct fdk_ops {
     int (*widen)(const struct fdk_widen_args *, fdk_stream_t);       /* may be NULL */
     int (*quantize)(const struct fdk_quantize_args *, fdk_stream_t); /* the same */
     int (*dummy)(const struct fdk_dummy_args *, fdk_stream_t);       /* the same */
+
+    /* kernels/program.h: runs of operations that may be one launch; one that is before
+     * another in the table is preferred to it. NULL: none. */
+    const struct fdk_fusion *fusion;
+    int32_t n_fusion;
+    /* The kernels of an operation, which is complete, in their order: substrings of their
+     * symbols, a blank between two. One with ? is launched where it is needed; "-" stands
+     * for those of a library. NULL: the backend has none. */
+    const char *(*op_kernels)(struct fdk_ctx *, int dev, const struct fdk_op *);
 };
 
 extern const struct fdk_ops fdk_ops_cpu;

@@ -46,31 +46,6 @@ wrk_kv_dtype_name(enum fdk_dtype t)
 
 /* ---- what the runner will ask for -------------------------------------------------- */
 
-/* Scratch of the largest launch: the runner's own answer, for a program bound
- * to addresses that are not read. */
-static int
-wrk_scratch(const struct worker *w, struct runner *shape, const size_t *off, uint64_t *ret)
-{
-    void *base = w->run;
-    int rc;
-
-    shape->d_weights = shape->d_act = shape->d_inv_freq = base;
-    shape->d_plan = base;
-    shape->d_table = base;
-    shape->d_state = base;
-    shape->d_results = base;
-    shape->d_counts = base;
-    shape->d_rules = base;
-    shape->d_chosen = base;
-    run_pad_init(shape, shape->dims.T, bat_pad_outs(&shape->dims, shape->dims.T),
-        &shape->full);
-    rc = run_bind(shape, off);
-    if (rc == 0)
-        *ret = run_scratch_bytes(shape);
-    free(shape->op);
-    return rc;
-}
-
 /* The runner's buffers for sequences of max_len tokens. */
 static int
 wrk_sizes(struct worker *w, int32_t max_len, struct mpl_sizes *ret)
@@ -97,9 +72,9 @@ wrk_sizes(struct worker *w, int32_t max_len, struct mpl_sizes *ret)
     shape.act = run_act(shape.k, w->prog, w->wp);
     rc = run_tiles(&shape);
     if (rc == 0)
-        rc = run_place(w->prog, d, shape.R, shape.act, off, &act);
+        rc = run_place(shape.k, w->prog, d, shape.R, shape.act, off, &act);
     if (rc == 0)
-        rc = wrk_scratch(w, &shape, off, &scratch);
+        scratch = run_scratch_bytes(&shape);
     free(off);
     z = run_sizes(&shape);
     free(shape.att_bytes);

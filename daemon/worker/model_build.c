@@ -463,9 +463,6 @@ mdl_set_lives(struct mdl_program *p)
         live(p, p->op[i].in, i);
         live(p, p->op[i].in2, i);
         live(p, p->op[i].out, i);
-        /* A backend may compute silu_mul with the product before it. */
-        if (p->op[i].kind == MDL_OP_SILU_MUL)
-            live(p, p->op[i - 1].in, i);
     }
 }
 

@@ -54,7 +54,6 @@ run_new(const struct run_open_args *a, struct runner **ret, char *err, size_t er
         .spin_us = a->spin_us,
         .exec = a->exec,
         .deterministic = a->deterministic,
-        .unfused = a->unfused,
         .cache_dir = a->cache_dir };
     const struct fdk_ops *k;
     struct runner *run;
@@ -68,6 +67,7 @@ run_new(const struct run_open_args *a, struct runner **ret, char *err, size_t er
         return -ENOMEM;
     }
     run->k = k;
+    run->unfused = a->unfused;
     rc = k->open(&oa, &run->ctx, err, err_bytes);
     if (rc == 0) {
         rc = k->stream_new(run->ctx, 0, &run->stream);

@@ -34,7 +34,7 @@
 #include "daemon/worker/batch.h"
 #include "daemon/worker/model.h"
 #include "daemon/worker/weights.h"
-#include "kernels/fdk.h"
+#include "kernels/program.h"
 
 /* Logits buffer: rows of one slice so that it stays below this, at least 1.
  * On the host a slice stays in the caches; a device reads the head's weights
@@ -47,9 +47,10 @@ struct run_open_args {
     int32_t device;      /* struct fdk_open_args */
     int32_t n_thread, spin_us;
     int32_t max_token;
-    enum fdk_exec exec;         /* virtual devices: who runs the commands */
-    int deterministic, unfused; /* struct fdk_open_args */
-    const char *cache_dir;      /* struct fdk_open_args; NULL: none */
+    enum fdk_exec exec;    /* virtual devices: who runs the commands */
+    int deterministic;     /* struct fdk_open_args */
+    int unfused;           /* each operation is a launch of its own */
+    const char *cache_dir; /* struct fdk_open_args; NULL: none */
 };
 
 struct run_setup_args {
@@ -66,21 +67,13 @@ struct run_setup_args {
     uint64_t delay_ns; /* device time added to every step (virtual devices) */
 };
 
-/* One operation with its pointers; T and O are set at launch. */
-struct run_op {
-    enum mdl_op_kind kind;
-    enum mdl_rows rows;
-    union {
-        struct fdk_embed_args embed;
-        struct fdk_rope_table_args rope;
-        struct fdk_rmsnorm_args norm;
-        struct fdk_gemm_args gemm;
-        struct fdk_qkv_args qkv;
-        struct fdk_attention_args att;
-        struct fdk_silu_mul_args silu;
-        struct fdk_gather_args gather;
-        struct fdk_sample_args sample;
-    };
+/* The program with one tail, bound to the device. Each slice of logits and sampling is an
+ * operation of its own. */
+struct run_form {
+    struct fdk_op *op;
+    int32_t *line; /* which of the program's operations it is */
+    int32_t n;
+    struct fdk_bound *bound;
 };
 
 /* An event that ends a part of a step: operation line of the program, or one of
@@ -150,12 +143,14 @@ struct runner {
     int32_t n_penalty, n_host;
     struct fdk_kv kv;
     struct bat_dims dims;
-    enum fdk_dtype act;   /* of activations */
-    int32_t att_a, att_b; /* query rows per token and of a tile */
-    uint32_t *att_bytes;  /* dims.more: of a size's attention plans */
-    int32_t att_op;       /* the first attention operation, -1: none */
-    int32_t R;            /* rows of a logits slice */
-    struct run_op *op;
+    enum fdk_dtype act;        /* of activations */
+    int32_t att_a, att_b;      /* query rows per token and of a tile */
+    uint32_t *att_bytes;       /* dims.more: of a size's attention plans */
+    int32_t att_op;            /* the first attention operation, -1: none */
+    int32_t R;                 /* rows of a logits slice */
+    struct run_form form[2];   /* run_form() */
+    struct fdk_launch *launch; /* of the program being launched */
+    int unfused;
     struct run_pad *pad; /* [cap.n] for as many outputs as there may be */
     struct run_pad *few; /* [cap.n] for run_few() outputs; T 0 where that is none */
     int32_t n_pad;
@@ -250,9 +245,11 @@ struct mdl_program *run_null_program(void);
 #define RUN_NULL_EOS   257
 #define RUN_NULL_LEN   65536
 /* Offsets of the program's buffers in one arena such that buffers alive at
- * the same time never overlap; off[n_buf]. */
-int run_place(const struct mdl_program *p, const struct bat_dims *d, int32_t R,
-    enum fdk_dtype act, size_t *off, size_t *ret_bytes);
+ * the same time never overlap, nor those that a fusion of the backend reads until it ends;
+ * off[n_buf]. */
+int
+run_place(const struct fdk_ops *k, const struct mdl_program *p, const struct bat_dims *d,
+    int32_t R, enum fdk_dtype act, size_t *off, size_t *ret_bytes);
 /* Bytes of buffer i. */
 size_t run_buf_bytes(const struct mdl_program *p, const struct bat_dims *d, int32_t R,
     enum fdk_dtype act, int32_t i);
@@ -262,12 +259,18 @@ run_chosen_bytes(int32_t n_entry)
 {
     return (uint64_t)n_entry * FDK_MAX_CHOSEN * sizeof(float);
 }
-/* Fill run->op from run->prog; needs everything allocated. */
+/* Bind run->prog; needs everything allocated. */
 int run_bind(struct runner *run, const size_t *off);
+void run_unbind(struct runner *run);
+/* With this tail. */
+const struct run_form *run_form(const struct runner *run, enum mdl_tail tail);
+/* What a padded size brings. */
+void run_step(const struct run_pad *pad, struct fdk_step *ret);
 /* Rows of a logits slice. */
 int32_t run_logits_rows(const struct fdk_ops *k, int32_t vocab, int32_t O);
-/* Scratch for the largest launch. */
-size_t run_scratch_bytes(struct runner *run);
+/* Scratch for the largest launch. Of the runner: k, ctx, prog, wp, kv, dims, act, R and the
+ * shape of attention tiles; nothing needs to be allocated. */
+size_t run_scratch_bytes(const struct runner *run);
 /* Have the backend find out how it computes each product (fdk_ops.gemm_choose), so that no
  * step waits for that. */
 int run_choose(struct runner *run);

@@ -90,7 +90,7 @@ run_teardown(struct runner *run)
     free(run->pad);
     free(run->few);
     free(run->att_bytes);
-    free(run->op);
+    run_unbind(run);
     run_event_free(run, run->ev_copy[0]);
     run_event_free(run, run->ev_copy[1]);
     run_host_free(run, run->h_kv);
@@ -579,32 +579,18 @@ run_setup_program(struct runner *run, char *err, size_t err_bytes)
 
     if (off == NULL)
         return rc;
-    rc = run_place(run->prog, &run->dims, run->R, run->act, off, &bytes);
+    rc = run_place(run->k, run->prog, &run->dims, run->R, run->act, off, &bytes);
     run->mem.activations = bytes;
     if (rc == 0)
         rc = run_dev_alloc(run, "activations", bytes, &run->d_act, err, err_bytes);
+    run->mem.scratch = run_scratch_bytes(run);
+    if (rc == 0)
+        rc = run_dev_alloc(run, "scratch", run->mem.scratch, &run->d_scratch, err,
+            err_bytes);
     if (rc == 0)
         rc = run_bind(run, off);
     free(off);
-    if (rc != 0)
-        return rc;
     run_place_mark(run);
-    run->mem.scratch = run_scratch_bytes(run);
-    rc = run_dev_alloc(run, "scratch", run->mem.scratch, &run->d_scratch, err, err_bytes);
-    for (int32_t i = 0; i < run->prog->n_op && rc == 0; i++) {
-        struct run_op *op = &run->op[i];
-
-        if (op->kind == MDL_OP_ATTENTION) {
-            op->att.scratch = run->d_scratch;
-            op->att.scratch_bytes = (size_t)run->mem.scratch;
-        } else if (op->kind == MDL_OP_GEMM || op->kind == MDL_OP_LOGITS) {
-            op->gemm.scratch = run->d_scratch;
-            op->gemm.scratch_bytes = (size_t)run->mem.scratch;
-        } else if (op->kind == MDL_OP_SAMPLE) {
-            op->sample.scratch = run->d_scratch;
-            op->sample.scratch_bytes = (size_t)run->mem.scratch;
-        }
-    }
     return rc;
 }
 

@@ -81,16 +81,9 @@ cu_launched(fdk_stream_t st, const char *op)
 }
 
 int
-cu_op_enter(fdk_stream_t st)
-{
-    return st == NULL ? -EINVAL : cu_enter(cu_stream_of(st)->dev);
-}
-
-int
 cu_stream_enter(fdk_stream_t st)
 {
-    int rc = cu_op_enter(st);
-    return rc != 0 ? rc : cu_mega_flush(st);
+    return st == NULL ? -EINVAL : cu_enter(cu_stream_of(st)->dev);
 }
 
 static const char *
@@ -404,7 +397,6 @@ cu_open(const struct fdk_open_args *args, struct fdk_ctx **ret, char *err,
         return rc;
     }
     ctx->deterministic = args->deterministic;
-    ctx->unfused = args->unfused;
     for (int i = 0; i < ctx->n_dev && rc == 0; i++)
         if ((rc = device_open(&ctx->dev[i])) != 0)
             bad = i;
@@ -504,6 +496,9 @@ make_ops(void)
     o.widen = cu_widen_weights;
     o.quantize = cu_quantize_weights;
     o.dummy = cu_dummy_weights;
+    o.fusion = cu_fusions;
+    o.n_fusion = CU_FUSIONS;
+    o.op_kernels = cu_op_kernels;
     return o;
 }
 

@@ -462,26 +462,48 @@ plain_attention(const struct fdk_attention_args *a, int long_min, fdk_stream_t s
     return cu_launched(st, "attention");
 }
 
-/* Without a plan the plain kernel does it all. */
-int
-cu_attention_launch(const struct fdk_attention_args *a, fdk_stream_t st)
+enum { ATT_LONG = 1, ATT_SPLIT = 2 };
+
+/* The kernels of a launch; without a plan the plain one does it all. */
+static int
+attention_form(const struct cu_dev *dev, const struct fdk_attention_args *a)
 {
-    const struct cu_dev *dev = cu_stream_of(st)->dev;
     int planned = a->plan != NULL && dev->sm90a;
-    int has_long = planned && cu_att_long_fits(a, dev->ctx->deterministic);
-    int rc = has_long ? cu_att_long(a, st) : 0;
+    return (planned && cu_att_long_fits(a, dev->ctx->deterministic) ? ATT_LONG : 0) |
+        (planned && cu_att_split_fits(a) ? ATT_SPLIT : 0);
+}
+
+const char *
+cu_attention_kernels(const struct cu_dev *d, const struct fdk_attention_args *a)
+{
+    static const char *const name[2][3] = {
+        { "attention_kernel merge_kernel?", "split_kernel", "chunk_kernel" },
+        { "long_kernel attention_kernel merge_kernel?", "long_kernel split_kernel",
+            "long_kernel chunk_kernel" },
+    };
+    const int form = attention_form(d, a);
+    const int split = !(form & ATT_SPLIT) ? 0 :
+        cu_att_chunk_takes(a, d->ctx->deterministic) ? 2 : 1;
+    return name[form & ATT_LONG][split];
+}
+
+static int
+attention_run(const struct fdk_attention_args *a, fdk_stream_t st)
+{
+    const int form = attention_form(cu_stream_of(st)->dev, a);
+    int rc = form & ATT_LONG ? cu_att_long(a, st) : 0;
     if (rc != 0)
         return rc;
-    if (planned && cu_att_split_fits(a))
+    if (form & ATT_SPLIT)
         return cu_att_split(a, st);
-    return plain_attention(a, has_long ? CU_ATT_LONG_MIN : INT32_MAX, st);
+    return plain_attention(a, form & ATT_LONG ? CU_ATT_LONG_MIN : INT32_MAX, st);
 }
 
 int
 cu_attention(const struct fdk_attention_args *a, fdk_stream_t st)
 {
     int32_t qa, bt;
-    int rc = cu_op_enter(st);
+    int rc = cu_stream_enter(st);
     if (rc != 0)
         return rc;
     if (a->y == NULL || a->qkv == NULL || a->b == NULL || a->b->table_stride <= 0 ||
@@ -497,8 +519,7 @@ cu_attention(const struct fdk_attention_args *a, fdk_stream_t st)
         return -EINVAL;
     if (a->n_work_max == 0)
         return 0;
-    rc = cu_mega_attention(a, st);
-    return rc != 0 ? cu_taken(rc) : cu_attention_launch(a, st);
+    return attention_run(a, st);
 }
 
 cudaError_t
