@@ -98,6 +98,8 @@ sim_program(struct sim *s)
     rc = mdl_config_read(s->cfg.model_dir, &mc, err, sizeof(err));
     if (rc == 0)
         rc = mdl_build(&mc, &s->prog, err, sizeof(err));
+    if (rc == 0 && s->cfg.edit != NULL)
+        s->cfg.edit(s->prog);
     if (rc == 0)
         rc = wts_plan_new(s->cfg.model_dir, s->prog, dummy, 7, &s->wp, err, sizeof(err));
     if (rc == 0)
@@ -177,6 +179,12 @@ sim_runner(struct sim *s)
         rc = cap_parse(s->cfg.capture, s->cfg.max_tokens, &sa.cap, err, sizeof(err));
     if (rc == 0)
         rc = run_new(&oa, &s->run, err, sizeof(err));
+    if (rc == 0 && s->cfg.fusion != NULL) {
+        s->ops = *s->run->k;
+        s->ops.fusion = s->cfg.fusion;
+        s->ops.n_fusion = s->cfg.n_fusion;
+        s->run->k = &s->ops;
+    }
     if (rc == 0)
         rc = run_load(s->run, s->prog, s->wp, &la, err, sizeof(err));
     if (rc == 0)
