@@ -111,7 +111,6 @@ UNIT_TESTS = \
 	%D%/unit/u_batch \
 	%D%/unit/u_capture \
 	%D%/unit/u_rules \
-	%D%/unit/u_program \
 	%D%/unit/u_runner \
 	%D%/unit/u_files \
 	%D%/unit/u_finish \
@@ -163,6 +162,7 @@ KERNEL_TESTS = \
 	%D%/kernel/k_embed \
 	%D%/kernel/k_gemm \
 	%D%/kernel/k_plan \
+	%D%/kernel/k_program \
 	%D%/kernel/k_qkv \
 	%D%/kernel/k_rmsnorm \
 	%D%/kernel/k_rules \
@@ -310,6 +310,7 @@ tests_kernel_k_cuda_sample_SOURCES = %D%/kernel/k_cuda_sample.c %D%/kernel/k_two
 tests_kernel_k_embed_SOURCES = %D%/kernel/k_embed.c %D%/kernel/k_util.h
 tests_kernel_k_gemm_SOURCES = %D%/kernel/k_gemm.c %D%/kernel/k_util.h
 tests_kernel_k_plan_SOURCES = %D%/kernel/k_plan.c $(KERNEL_KV)
+tests_kernel_k_program_SOURCES = %D%/kernel/k_program.c
 tests_kernel_k_qkv_SOURCES = %D%/kernel/k_qkv.c $(KERNEL_KV)
 tests_kernel_k_rmsnorm_SOURCES = %D%/kernel/k_rmsnorm.c %D%/kernel/k_util.h
 tests_kernel_k_rules_SOURCES = %D%/kernel/k_rules.c %D%/kernel/k_util.h %D%/kernel/k_draws.h

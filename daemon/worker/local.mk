@@ -5,6 +5,7 @@ libfddworker_a_SOURCES = \
 	%D%/admin.c \
 	%D%/admin.h \
 	%D%/admin_answer.c \
+	%D%/admin_program.c \
 	%D%/admin_priv.h \
 	%D%/admin_profile.c \
 	%D%/batch.c \

@@ -9,7 +9,7 @@
 
 /* ---- a GEMM of gate and up, and silu_mul ---------------------------------------- */
 
-/* Rows up to which what is written lies beyond what is read. */
+/* Rows up to which what is written is beyond what is read. */
 static int64_t
 rows_apart(const struct fdk_gemm_args *g, const struct fdk_silu_mul_args *s)
 {

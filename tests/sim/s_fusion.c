@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 /*
  * A fusion added by a test's backend: the cpu backend's operations and one row, a GEMM of
- * gate and up with silu_mul. It reads its inputs while it writes, and what lies between the
+ * gate and up with silu_mul. It reads its inputs while it writes, and what is between the
  * two operations never reaches the program's memory. Tokens and log-probabilities have the
  * bits of the operations by themselves, with graphs and without; an operation put between
  * the two ends this fusion, and this one alone.
