@@ -200,17 +200,21 @@ adm_merge(json_t *all, const json_t *b)
     return 1;
 }
 
+/* Rows of kv tokens each. */
+static struct adm_shape
+adm_shape_of(double tok, double row, double out, double kv)
+{
+    return (struct adm_shape){ tok, row, out, row * kv, tok * kv };
+}
+
 static void
 adm_size(struct worker *w, int32_t T, int32_t O, double kv, const struct peak *c,
     json_t *all)
 {
-    struct adm_shape sh = { .tok = T, .out = O };
+    struct adm_shape sh = adm_shape_of(T, T < w->run->dims.S ? T : w->run->dims.S, O, kv);
     struct adm_list a;
     json_t *b;
 
-    sh.row = T < w->run->dims.S ? T : w->run->dims.S;
-    sh.ctx = sh.row * kv;
-    sh.pair = sh.tok * kv;
     if (adm_list(w, T, O, &sh, c, &a) == 0) {
         b = json_array();
         for (int32_t i = 0; i < a.n; i++)
@@ -263,17 +267,15 @@ json_t *
 adm_program(struct worker *w, const json_t *q)
 {
     double kv = adm_arg(q, "context", 128, 1e7), sum_ns = 0;
-    struct adm_shape sh = { .tok = adm_arg(q, "tokens", 1, 1e6) };
+    double tok = adm_arg(q, "tokens", 1, 1e6), S = w->run->dims.S;
+    double rows = adm_arg(q, "rows", tok < S ? tok : S, 1e6);
+    struct adm_shape sh = adm_shape_of(tok, rows, rows, kv);
     json_t *o = json_object(), *ops = json_array();
     struct peak peak;
     const struct peak *c = adm_peak(w, 0, &peak);
     enum mdl_tail tail;
 
-    sh.out = adm_arg(q, "rows", sh.tok < w->run->dims.S ? sh.tok : w->run->dims.S, 1e6);
-    sh.row = sh.out;
     tail = run_tail(w->run, (int32_t)sh.tok, (int32_t)sh.out);
-    sh.ctx = sh.row * kv;
-    sh.pair = sh.tok * kv;
     for (int32_t i = 0; i < w->prog->n_op; i++) {
         const struct mdl_op *op = &w->prog->op[i];
         json_t *e;
