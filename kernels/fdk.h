@@ -261,8 +261,8 @@ struct fdk_qkv_args {             /* QK norm, rotary embedding, KV write, in thi
  * max(0, p - window + 1) .. p; those before are not read. The weights' scores are
  * softcap * tanh(s / softcap), s = scale * query . key. */
 struct fdk_attention_args {
-    void *y;                /* (T, H D) act */
-    const void *qkv;        /* (T, (H + 2 K) D) act, q part is read */
+    void *y;         /* (T, H D) act */
+    const void *qkv; /* (T, (H + 2 K) D) act, q part is read */
     const struct fdk_batch *b;
     struct fdk_kv kv;
     const struct fdk_work *work; /* of att_plan */

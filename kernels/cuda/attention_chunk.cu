@@ -9,7 +9,7 @@
  * their order; their largest is found by all warps; weights against it go to shared memory
  * as the products take them. Then each warp has 16 dimensions of the results, or 16 more 128
  * further on, and adds all units of the chunk to them in their order. Above a head dim of 128
- * a chunk has fewer units than the block has warps, and two chains of sums make a score.
+ * a chunk has fewer of them than the block has warps, and two chains of sums make a score.
  *
  * Up to a head dim of 128 that is what attention_prefill.cu does, to the bit: a product of 16 dimensions or tokens
  * has the same bits by mma.sync and by wgmma, with queries as its rows or as its columns.
@@ -29,7 +29,7 @@ struct room {
     static const int dims = D / 16;                 /* 16s of dimensions */
     static const int halves = D == 64 ? 1 : 2;      /* of the queries, that a warp has */
     static const int tiles = (dims + WARPS - 1) / WARPS; /* 16s of dimensions of a warp */
-    static const int units = sh::units;
+    static const int n_unit = sh::n_unit;
     static const int wide = D + 8;                  /* of a result: no bank twice */
     static const int top = sh::merge;               /* [WARPS][CU_ATT_QUERIES] scores */
     static const int sum = top + WARPS * CU_ATT_QUERIES * 4; /* [WARPS][4][QUERIES] */
@@ -40,7 +40,7 @@ struct room {
     static const int o = p + WARPS * 2 * 32 * 8;    /* [CU_ATT_QUERIES][wide] */
     static const int fold = o + CU_ATT_QUERIES * wide * 4;
     static const int full = fold + CU_ATT_QUERIES * D / 2 * 16;
-    static const int flag = full + units * sh::n_stage * 8;
+    static const int flag = full + n_unit * sh::n_stage * 8;
     static const int bytes = flag + 16;
     static_assert(bytes <= 232448, "what a block may have");
     static_assert(halves == 2 || WARPS == 2 * dims, "each has its dimensions and queries");
@@ -150,14 +150,14 @@ unit_weights(char *mem, float p[2][4], struct chunk_sums<D> &u, float scale, boo
         lane % 4 * 2;
     float *alphas = (float *)(mem + room<D>::alpha) + lane % 4 * 2;
     uint2 *to = (uint2 *)(mem + room<D>::p) + warp * 2 * 32 + lane;
-    const bool has = room<D>::units == WARPS || warp < room<D>::units;
+    const bool has = room<D>::n_unit == WARPS || warp < room<D>::n_unit;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         if (h == 1 && !two)
             continue;
         float most[2] = { u.m[h][0], u.m[h][1] };
 #pragma unroll
-        for (int w = 0; w < room<D>::units; w++) {
+        for (int w = 0; w < room<D>::n_unit; w++) {
             float2 t = *(const float2 *)(top + w * CU_ATT_QUERIES + 8 * h);
             most[0] = fmaxf(most[0], t.x);
             most[1] = fmaxf(most[1], t.y);
@@ -209,10 +209,10 @@ chunk_values(char *mem, struct chunk_sums<D> &u, int stage, bool two, int warp, 
         const int dim = warp_dims<D>(warp, i);
         if ((first > 0 && !two) || (rm::dims % WARPS != 0 && dim >= rm::dims))
             continue;
-        uint32_t b[rm::units][4];
-        uint2 x[rm::units][rm::halves];
+        uint32_t b[rm::n_unit][4];
+        uint2 x[rm::n_unit][rm::halves];
 #pragma unroll
-        for (int w = 0; w < rm::units; w++) {
+        for (int w = 0; w < rm::n_unit; w++) {
             load4_turned(b[w], piece<sh::row>(at + (uint32_t)(w * sh::n_stage * sh::stage), 1,
                 lane % 16, 2 * dim + lane / 16));
 #pragma unroll
@@ -221,7 +221,7 @@ chunk_values(char *mem, struct chunk_sums<D> &u, int stage, bool two, int warp, 
                     x[w][h] = p[(2 * w + h) * 32];
         }
 #pragma unroll
-        for (int w = 0; w < rm::units; w++) {
+        for (int w = 0; w < rm::n_unit; w++) {
             const uint32_t v[4] = { b[w][0], b[w][2], b[w][1], b[w][3] };
             mma<bf16>(u.o[i][0], v, x[w][0].x, x[w][0].y);
             if (rm::halves == 2 && two)
@@ -234,7 +234,7 @@ chunk_values(char *mem, struct chunk_sums<D> &u, int stage, bool two, int warp, 
         const float *from = (const float *)(mem + rm::sum) + tid;
         float sum = 0;
 #pragma unroll
-        for (int w = 0; w < rm::units; w++)
+        for (int w = 0; w < rm::n_unit; w++)
             sum += from[w * 4 * CU_ATT_QUERIES];
         u.l = fmaf(u.l, ((const float *)(mem + rm::alpha))[tid % CU_ATT_QUERIES], sum);
     }
@@ -307,14 +307,14 @@ run_chunks(char *mem, const struct split_args &s, const CUtensorMap *map, struct
             two = w.t.n_tok * set_heads(s, w, &h0) > 8;
             fresh = false;
         }
-        int n = unit_tokens<sh::units>(w, s, warp, &pos);
+        int n = unit_tokens<sh::n_unit>(w, s, warp, &pos);
         float p[2][4] = {};
         if (n > 0) {
             cu_bar_wait(f.full + (uint32_t)stage * 8, parity >> stage & 1);
             parity ^= 1u << stage;
             chunk_scores<D>(p, q, f.ring + (uint32_t)(stage * sh::stage), two, lane);
         }
-        if (sh::units == WARPS || warp < sh::units) {
+        if (sh::n_unit == WARPS || warp < sh::n_unit) {
             if (n < UNIT)        /* a chunk's products are of all its units */
                 clear_values<D, bf16>(f.ring + (uint32_t)(stage * sh::stage), NULL,
                     max(n, 0), lane);

@@ -229,12 +229,12 @@ swap_words(uint32_t w0, uint32_t w1, uint32_t w2, uint32_t w3, int i)
 
 template<int D>
 static __device__ __forceinline__ void
-store(const struct fdk_attention_args &a, const struct item &it, int unit,
+store(const struct fdk_attention_args &a, const struct item &it, int u,
     const float (&o)[D / 2], const float (&sum)[2], int row)
 {
-    int head = it.kv_head * (a.H / a.K) + unit / shape<D>::parts;
-    int n = unit_rows<D>(it, unit);
-    int first = it.at.tok + unit % shape<D>::parts * ROWS + row;
+    int head = it.kv_head * (a.H / a.K) + u / shape<D>::n_unit;
+    int n = unit_rows<D>(it, u);
+    int first = it.at.tok + u % shape<D>::n_unit * ROWS + row;
     int quarter = (int)threadIdx.x % 4;
 #pragma unroll
     for (int r = 0; r < 2; r++) {
@@ -338,7 +338,7 @@ skip(const struct shared<D> &s, struct consumer<D, F> *w, const struct item &it)
 template<int D, bool F>
 static __device__ __forceinline__ void
 attend(const struct fdk_attention_args &a, const struct scores &how,
-    const struct shared<D> &s, struct consumer<D, F> *w, const struct item &it, int unit)
+    const struct shared<D> &s, struct consumer<D, F> *w, const struct item &it, int u)
 {
     const int chunk = shape<D>::chunk;
     float sc[chunk / 2], o[D / 2];
@@ -348,9 +348,9 @@ attend(const struct fdk_attention_args &a, const struct scores &how,
     struct folded all = { {}, {}, s.all + (uint32_t)(w->group * ring<D, F>::all_bytes) +
         threadIdx.x % 128 * 16 };
     bool some = false;           /* splits are folded */
-    int first = it.at.kv - it.at.n + 1 + unit % shape<D>::parts * ROWS;
+    int first = it.at.kv - it.at.n + 1 + u % shape<D>::n_unit * ROWS;
     int begin = max(first - how.window, 0) / chunk;
-    int end = (first + unit_rows<D>(it, unit) - 2) / chunk + 1;
+    int end = (first + unit_rows<D>(it, u) - 2) / chunk + 1;
     /* As attention_chunk.cu begins: a sum of nothing but -0 is 0. */
 #pragma unroll
     for (int i = 0; i < D / 2 && F; i++)
@@ -421,7 +421,7 @@ attend(const struct fdk_attention_args &a, const struct scores &how,
         all.l[0] = quad_sum(x.l[0]);
         all.l[1] = quad_sum(x.l[1]);
     }
-    store<D>(a, it, unit, o, all.l, w->row);
+    store<D>(a, it, u, o, all.l, w->row);
 }
 
 /* That the tile of the i-th item is done: how many tiles of the row begin in it, as those
@@ -597,7 +597,7 @@ static struct cut
 cut_of(int heads)
 {
     struct cut u;
-    u.units = shape<D>::parts * heads;
+    u.units = shape<D>::n_unit * heads;
     u.sets = (u.units + shape<D>::groups - 1) / shape<D>::groups;
     u.per = (u.units + u.sets - 1) / u.sets;
     return u;

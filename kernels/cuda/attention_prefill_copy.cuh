@@ -25,7 +25,7 @@ struct scores {                  /* what becomes of a product: */
 };
 
 /* Registers allow three warpgroups with a head dim of 64, else two, which keep their queries
- * in registers too where these are few. Rows of keys and values lie in columns of 64
+ * in registers too where these are few. Rows of keys and values are cut into columns of 64
  * dimensions: those of eight tokens side by side, or, if the last is not full, each column
  * of a chunk for itself, with zeros where a row has no more. */
 template<int D>
@@ -33,7 +33,7 @@ struct shape {
     static constexpr int chunk = D <= 128 ? 128 : 64;   /* KV tokens */
     static constexpr bool q_regs = D != 64 && D != 256;
     static constexpr int groups = D == 64 ? 3 : 2;
-    static constexpr int parts = D == 64 ? 3 : 2;       /* units of a tile's head */
+    static constexpr int n_unit = D == 64 ? 3 : 2;       /* units of a tile's head */
     static constexpr int threads = 128 * (groups + 1);
     static constexpr int columns = (D + 63) / 64;
     static constexpr bool apart = D % 64 != 0;
@@ -42,7 +42,7 @@ struct shape {
     static constexpr int eight = apart ? 1024 : 8 * D * 2; /* from eight tokens to the next */
     static constexpr int wide = apart ? chunk * 128 : 1024; /* from a column to the next */
 };
-static_assert(shape<64>::parts * ROWS == 192 && shape<128>::parts * ROWS ==
+static_assert(shape<64>::n_unit * ROWS == 192 && shape<128>::n_unit * ROWS ==
     CU_ATT_LONG_TILE, "cu_att_long_tile()");
 
 /* F: what parts have summed up is folded in shared memory. */
@@ -147,10 +147,10 @@ find_item(const struct fdk_attention_args &a, const struct fdk_batch &b,
 /* Tokens of a unit; none: there is no such unit. */
 template<int D>
 static __device__ __forceinline__ int
-unit_rows(const struct item &it, int unit)
+unit_rows(const struct item &it, int u)
 {
-    int n = it.at.n - unit % shape<D>::parts * ROWS;
-    return unit >= it.end || n < 0 ? 0 : n < ROWS ? n : ROWS;
+    int n = it.at.n - u % shape<D>::n_unit * ROWS;
+    return u >= it.end || n < 0 ? 0 : n < ROWS ? n : ROWS;
 }
 
 struct source {                  /* of a row's keys and values */
@@ -159,7 +159,7 @@ struct source {                  /* of a row's keys and values */
     int log_per, log_more;       /* pieces of a chunk; of a block, where that is longer */
 };
 
-struct piece {                   /* of a chunk, this lane's */
+struct piece {                   /* of a chunk */
     int block, eight;            /* -1: none; of the block */
 };
 
@@ -209,7 +209,7 @@ copy_queries(const struct maps &m, const struct shared<D> &s, const struct item 
     cu_bar_expect(s.full_q, n * sh::q_bytes);
     for (int u = it.unit; u < it.end; u++) {
         uint32_t to = s.q + (uint32_t)((u - it.unit) * sh::q_bytes);
-        int tok = it.at.tok + u % sh::parts * ROWS, head = it.kv_head * heads + u / sh::parts;
+        int tok = it.at.tok + u % sh::n_unit * ROWS, head = it.kv_head * heads + u / sh::n_unit;
         if (unit_rows<D>(it, u) == 0)
             continue;
         if constexpr (sh::apart)

@@ -63,7 +63,7 @@ matrix(uint32_t at, uint32_t lbo, uint32_t sbo)
 }
 
 /* Operands %0 .. of d, and what comes behind them: a in registers or in shared memory, b in
- * shared memory, whether to add, how b lies. */
+ * shared memory, whether to add, the order of b. */
 #define R8(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), \
     "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
 #define R32(i) R8(i), R8(i + 8), R8(i + 16), R8(i + 24)

@@ -40,7 +40,7 @@ run_parts(char *mem, const struct split_args &s, const CUtensorMap *map, struct 
             two = w.t.n_tok * set_heads(s, w, &h0) > 8;
             fresh = false;
         }
-        int n = unit_tokens<sh::units>(w, s, warp, &pos), slot = warp * sh::n_stage + stage;
+        int n = unit_tokens<sh::n_unit>(w, s, warp, &pos), slot = warp * sh::n_stage + stage;
         if (n > 0) {
             float *scales = (float *)(mem + sh::scales) + slot * 2 * UNIT;
             cu_bar_wait(f.full + (uint32_t)stage * 8, parity >> stage & 1);
@@ -95,11 +95,11 @@ map_layer(CUtensorMap *m, const struct fdk_kv *kv, const char *layer)
     const cuuint64_t dim[5] = { box, lines ? tokens * row / box : tokens, per, 2,
         (cuuint64_t)1 << 31 };
     const cuuint64_t stride[4] = { lines ? box : row, box, kv->v_bytes, kv->block_bytes };
-    const cuuint32_t part[5] = { (cuuint32_t)box,
+    const cuuint32_t size[5] = { (cuuint32_t)box,
         (cuuint32_t)(lines ? UNIT * row / box : UNIT), (cuuint32_t)per, 2, 1 };
     const cuuint32_t one[5] = { 1, 1, 1, 1, 1 };
     CUresult r = encode(m, CU_TENSOR_MAP_DATA_TYPE_UINT8, 5, (void *)(uintptr_t)layer,
-        dim, stride, part, one, CU_TENSOR_MAP_INTERLEAVE_NONE, box < 128 ?
+        dim, stride, size, one, CU_TENSOR_MAP_INTERLEAVE_NONE, box < 128 ?
         CU_TENSOR_MAP_SWIZZLE_64B : CU_TENSOR_MAP_SWIZZLE_128B,
         CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     return r == CUDA_SUCCESS ? 0 : -EINVAL;

@@ -25,7 +25,7 @@ end_to_end(int row)
 }
 
 /* Shared memory of a block. A unit is keys, then values; each 16 rows of up to 128
- * bytes, then their next 128, or all end to end. units: of a chunk, each with a warp that
+ * bytes, then their next 128, or all end to end. n_unit: of a chunk, each with a warp that
  * has stages. */
 template<int D, typename E>
 struct shape {
@@ -34,17 +34,17 @@ struct shape {
     static const bool lines = end_to_end(row);
     static const int half = UNIT * row;            /* keys or values of a unit */
     static const int stage = (2 * half + 1023) / 1024 * 1024;
-    static const int units = sizeof(E) == 1 || D <= 128 ? WARPS : D == 192 ? 4 : 2;
-    static const int n_stage = units < WARPS ? (D == 192 ? 3 : 5) :
+    static const int n_unit = sizeof(E) == 1 || D <= 128 ? WARPS : D == 192 ? 4 : 2;
+    static const int n_stage = n_unit < WARPS ? (D == 192 ? 3 : 5) :
         (D > 128 ? 18432 : scaled ? 20480 : 24576) / stage; /* per warp */
     static const int group = D <= 128 ? 4 : 2;     /* query vectors merged at a time */
     static const int wide = D + 8;                 /* of a merged row: no bank twice */
-    static const int scales = units * n_stage * stage; /* [units][n_stage][2][UNIT] */
-    static const int merge = scales + (scaled ? units * n_stage * 2 * UNIT * 4 : 0);
+    static const int scales = n_unit * n_stage * stage; /* [n_unit][n_stage][2][UNIT] */
+    static const int merge = scales + (scaled ? n_unit * n_stage * 2 * UNIT * 4 : 0);
     static const int sums = merge + WARPS * group * wide * 4;
     static const int fold = sums + WARPS * CU_ATT_QUERIES * 8;
-    static const int full = fold + CU_ATT_QUERIES * D / 2 * 16; /* [units][n_stage] */
-    static const int flag = full + units * n_stage * 8;
+    static const int full = fold + CU_ATT_QUERIES * D / 2 * 16; /* [n_unit][n_stage] */
+    static const int flag = full + n_unit * n_stage * 8;
     static const int bytes = flag + 16;
     static_assert(bytes <= 232448, "what a block may have");
     static_assert(n_stage >= 2, "one is read, one is filled");
@@ -208,7 +208,7 @@ feed_unit(struct feed &f, const struct split_args &s, const CUtensorMap *map, in
     typedef struct shape<D, E> sh;
     if (f.w.left <= 0)
         return;
-    int pos, n = unit_tokens<sh::units>(f.w, s, warp, &pos);
+    int pos, n = unit_tokens<sh::n_unit>(f.w, s, warp, &pos);
     if (n > 0) {
         if (!f.waited && pos + n > f.w.t.old) {
             cu_dep_wait();
@@ -231,7 +231,7 @@ feed_unit(struct feed &f, const struct split_args &s, const CUtensorMap *map, in
         }
     }
     step<G>(f.w, s);
-    feed_entry<sh::units>(f, s, warp);
+    feed_entry<sh::n_unit>(f, s, warp);
 }
 
 /* A block's first units are on their way, and what the kernel before has done is there.
@@ -255,7 +255,7 @@ begin_parts(char *mem, int full, const struct split_args &s, const CUtensorMap *
     int4 x = *(const int4 *)start, y = *(const int4 *)&start->at;
     f = {};
     load_tile<G>(f.w, s, &start->first);
-    f.block = warp < sh::units ? start->block[warp] : 0;
+    f.block = warp < sh::n_unit ? start->block[warp] : 0;
     f.w.tile = x.x;
     f.w.set = x.y;
     f.w.head = s.n_head_set == 1 ? x.y : x.y / s.n_head_set;
@@ -271,7 +271,7 @@ begin_parts(char *mem, int full, const struct split_args &s, const CUtensorMap *
     f.ring = base + (uint32_t)(warp * sh::n_stage * sh::stage);
     f.scales = base + (uint32_t)(sh::scales + warp * sh::n_stage * 2 * UNIT * 4);
     f.full = base + (uint32_t)(full + warp * sh::n_stage * 8);
-    if (warp < sh::units && lane < sh::n_stage)
+    if (warp < sh::n_unit && lane < sh::n_stage)
         cu_bar_init(f.full + (uint32_t)lane * 8, 1);
     cu_bar_ready();
     __syncwarp();

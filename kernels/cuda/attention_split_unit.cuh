@@ -165,8 +165,8 @@ high(void)
 /* Scores to weights, under the largest so far, of the vectors of one half. */
 template<int D, typename E>
 static __device__ __forceinline__ void
-unit_softmax(float p[4], struct sums<D> &u, int half, float scale, int pos, int window,
-    int lane)
+unit_softmax(float p[4], struct sums<D> &u, int half, float scale, int pos,
+    int window, int lane)
 {
     float alpha[2], *m = u.m[half];
 #pragma unroll

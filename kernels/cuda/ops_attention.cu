@@ -240,10 +240,10 @@ chunk_values(const struct fdk_attention_args &a, const struct att_shared &s, int
 
 /* Where the split's first chunk with tokens from `first` on begins. */
 static __device__ __forceinline__ int
-part_begin(int part, int first)
+part_begin(int i, int first)
 {
-    int behind = first / CHUNK - part;
-    return (part + (behind > 0 ? (behind + PARTS - 1) / PARTS * PARTS : 0)) * CHUNK;
+    int behind = first / CHUNK - i;
+    return (i + (behind > 0 ? (behind + PARTS - 1) / PARTS * PARTS : 0)) * CHUNK;
 }
 
 /* The chunks of one split, from `first` on and up to the last token a query sees. */

@@ -187,9 +187,9 @@ attention(struct step *s, int32_t n_launch)
     return ret;
 }
 
-/* Pairs of a query and a key that it sees, of one row. */
+/* Keys that the queries of one row see, of all together. */
 static double
-row_pairs(const struct step *s)
+keys_seen(const struct step *s)
 {
     double n = s->n, all = n * (s->before + 0.5 * n), w = s->window;
 
@@ -216,12 +216,12 @@ prompts(int32_t D)
             .D = D,
             .window = shape[i][3] > 0 ? shape[i][3] : 0,
             .softcap = shape[i][3] < 0 ? 50 : 0 };
-        double pairs = s.n_row * row_pairs(&s), t, rate;
+        double pairs = s.n_row * keys_seen(&s), t, rate;
 
         t = attention(&s, (int32_t)(pairs > 3e8 ? 2 : pairs > 1e7 ? 8 : 32));
         rate = 4 * pairs * H * D / t;
-        (void)printf("%3d x %-5d after %-5d %10.1f %7.1f (%.0f%%)", s.n_row, s.n, s.before,
-            t * 1e6, rate * 1e-12, 100 * rate / flop_rate);
+        (void)printf("%3d x %-5d after %-5d %10.1f %7.1f (%.0f%%)", s.n_row, s.n,
+            s.before, t * 1e6, rate * 1e-12, 100 * rate / flop_rate);
         if (s.window > 0)
             (void)printf(" window %d", s.window);
         (void)printf("%s\n", s.softcap > 0 ? " soft cap" : "");

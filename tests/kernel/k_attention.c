@@ -222,8 +222,8 @@ test_reference(void **state)
 static void
 test_windows_and_caps(void **state)
 {
-    static const int windows[] = { 0, 1, 2, 15, 16, 17, 31, 63, 64, 65, 100, 128, 129, 299,
-        5000 };
+    static const int windows[] = { 0, 1, 2, 15, 16, 17, 31, 63, 64, 65, 100, 128, 129,
+        299, 5000 };
     static const float caps[] = { 0, 1.5f, 30 };
     uint64_t seed = 5;
     (void)state;
@@ -333,8 +333,16 @@ test_bad_arguments(void **state)
     k_step_init(&s);
     add_row(&s, &sh, &kv, 0, 1, 0);
     for (int i = 0; i < 5; i++) {
-        struct fdk_attention_args a = { .y = y, .qkv = qkv, .b = &s.b, .kv = kv, .T = 2,
-            .H = 4, .K = 2, .D = 32, .layer = LAYER, .scale = 1 };
+        struct fdk_attention_args a = { .y = y,
+            .qkv = qkv,
+            .b = &s.b,
+            .kv = kv,
+            .T = 2,
+            .H = 4,
+            .K = 2,
+            .D = 32,
+            .layer = LAYER,
+            .scale = 1 };
         k_plan_init(&d, &a, &plan);
         a.window = bad[i].window;
         a.step_window = bad[i].step_window;

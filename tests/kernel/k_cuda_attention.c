@@ -315,8 +315,8 @@ static const int dims[] = { 64, 80, 96, 128, 192, 256 };
 static void
 windows_and_caps(void **state)
 {
-    static const int windows[] = { 1, 2, 15, 16, 17, 31, 33, 63, 64, 65, 127, 128, 129, 300,
-        5000 };
+    static const int windows[] = { 1, 2, 15, 16, 17, 31, 33, 63, 64, 65, 127, 128, 129,
+        300, 5000 };
     (void)state;
     for (int i = 0; i < 72; i++) {
         if (!tw_takes((size_t)i, 4))

@@ -252,8 +252,8 @@ rows_of_all_lengths(void **state)
 static void
 windows_and_caps(void **state)
 {
-    static const int windows[] = { 1, 2, 63, 64, 65, 127, 128, 129, 191, 192, 193, 256, 700,
-        6000 };
+    static const int windows[] = { 1, 2, 63, 64, 65, 127, 128, 129, 191, 192, 193, 256,
+        700, 6000 };
     (void)state;
     for (int i = 0; i < 60; i++) {
         if (!tw_takes((size_t)i, 4))
