@@ -232,7 +232,10 @@ run_bind_op(struct runner *run, const struct mdl_op *o, const struct run_at *a,
             .K = K,
             .D = D,
             .layer = o->layer,
+            .window = o->window,
+            .step_window = run->prog->cfg.window,
             .scale = o->f,
+            .softcap = o->softcap,
             .act = run->act };
         return 0;
     case MDL_OP_SILU_MUL:
