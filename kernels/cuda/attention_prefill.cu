@@ -137,10 +137,14 @@ pack_weights(uint32_t (&p)[N / 2], const float (&sc)[N])
         p[i] = pack_bf16(sc[2 * i], sc[2 * i + 1]);
 }
 
+/* A warp whose maxima have not grown leaves its sums alone: times 1 they stay the same. Not
+ * with a head dim of 128, for which this was not measured. */
 template<int D>
 static __device__ __forceinline__ void
 rescale(float (&o)[D / 2], const struct softmax &x)
 {
+    if (D != 128 && !__any_sync(0xffffffffu, x.alpha[0] != 1 || x.alpha[1] != 1))
+        return;
 #pragma unroll
     for (int i = 0; i < D / 2; i++)
         o[i] *= x.alpha[i / 2 % 2];
@@ -205,7 +209,7 @@ clear_values(uint32_t v, int n, int group)
     for (int i = (int)threadIdx.x % 128; i < (shape<D>::chunk - n) * (D / 8); i += 128) {
         int tok = n + i / (D / 8), at = i % (D / 8);
         uint32_t to = v + (uint32_t)(tok / 8 * shape<D>::eight + at / 8 * shape<D>::wide +
-            tok % 8 * 128 + at % 8 * 16);
+            tok % 8 * 128 + (at ^ tok) % 8 * 16);
         asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" :: "r"(to), "r"(0)
             : "memory");
     }
