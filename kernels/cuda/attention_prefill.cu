@@ -16,7 +16,7 @@
  * A query's sums run over its chunks in ascending order and see nothing of the other
  * queries in the unit: a chunk beyond what a query sees multiplies its sums by 1 and
  * adds 0, one wholly behind its window leaves them 0. So its bits depend on its position and
- * the row's KV alone. In deterministic contexts, where head dims are 64 and 128, they restart
+ * the row's KV alone. In deterministic contexts, where head dims are up to 128, they restart
  * with each split (cu_part_few()), and splits are merged one by one, to the bits of
  * attention_chunk.cu: code that must match it there says so.
  *
@@ -588,8 +588,7 @@ cu_att_long_fits(const struct fdk_attention_args *a, int deterministic)
     const struct fdk_kv *kv = &a->kv;
     int b = kv->block_size;
     uint64_t odd = (uintptr_t)kv->base | kv->block_bytes | kv->layer_bytes | kv->v_bytes;
-    return encode != NULL && (!deterministic || ((a->D == 64 || a->D == 128) &&
-        cu_att_chunk_takes(a, 1))) &&
+    return encode != NULL && (!deterministic || (a->D <= 128 && cu_att_chunk_takes(a, 1))) &&
         a->T >= CU_ATT_LONG_MIN && a->act == FDK_BF16 && kv->dtype == FDK_BF16 &&
         (a->D == 64 || a->D == 80 || a->D == 96 || a->D == 128 || a->D == 192 ||
         a->D == 256) && (b == 16 || b == 32 || b == 64 || b == 128) && a->K > 0 && a->H % a->K == 0 &&
@@ -660,9 +659,9 @@ cu_att_long(const struct fdk_attention_args *a, fdk_stream_t st)
     case 64:
         return fixed ? launch<64, true>(a, st) : launch<64, false>(a, st);
     case 80:
-        return launch<80, false>(a, st);
+        return fixed ? launch<80, true>(a, st) : launch<80, false>(a, st);
     case 96:
-        return launch<96, false>(a, st);
+        return fixed ? launch<96, true>(a, st) : launch<96, false>(a, st);
     case 128:
         return fixed ? launch<128, true>(a, st) : launch<128, false>(a, st);
     case 192:
@@ -688,8 +687,8 @@ cu_att_long_load(void)
     struct cudaFuncAttributes attr;
     cu_encode_fn f;
     cudaError_t (*const each[])(void) = { prepare<128, false>, prepare<128, true>,
-        prepare<64, false>, prepare<64, true>, prepare<80, false>, prepare<96, false>,
-        prepare<192, false>, prepare<256, false> };
+        prepare<64, false>, prepare<64, true>, prepare<80, false>, prepare<80, true>,
+        prepare<96, false>, prepare<96, true>, prepare<192, false>, prepare<256, false> };
     cudaError_t e = cudaFuncGetAttributes(&attr, long_kernel<128, false>);
     if (e != cudaSuccess || attr.sharedSizeBytes == 0)
         return e;
