@@ -201,7 +201,8 @@ struct fdk_att_plan_args { /* the step's tiles, row by row, tiles ascending */
     const struct fdk_batch *b;
     int32_t a, bt;                        /* query rows per token, query rows of a tile */
     int32_t n_max;                        /* fdk_tiles_max(S, T, a, bt) of the launch */
-    const struct fdk_attention_args *att; /* of any layer of the step */
+    const struct fdk_attention_args *att; /* of a layer of the step; without a window, if
+                                             there is such a layer */
     void *plan;                           /* att_plan_bytes(): the backend's own data */
     size_t plan_bytes;
     int32_t outputs; /* att_plan_host: only tiles with a token of b->out, which
@@ -259,9 +260,12 @@ struct fdk_qkv_args {             /* QK norm, rotary embedding, KV write, in thi
     float eps;
     enum fdk_dtype act;
 };
-struct fdk_attention_args { /* causal over the row's paged KV */
-    void *y;                /* (T, H D) act */
-    const void *qkv;        /* (T, (H + 2 K) D) act, q part is read */
+/* Causal over the row's paged KV: a query at position p sees the keys of positions
+ * max(0, p - window + 1) .. p; those before are not read. The weights' scores are
+ * softcap * tanh(s / softcap), s = scale * query . key. */
+struct fdk_attention_args {
+    void *y;         /* (T, H D) act */
+    const void *qkv; /* (T, (H + 2 K) D) act, q part is read */
     const struct fdk_batch *b;
     struct fdk_kv kv;
     const struct fdk_work *work; /* of att_plan */
@@ -270,7 +274,11 @@ struct fdk_attention_args { /* causal over the row's paged KV */
     const void *plan; /* of att_plan */
     int32_t n_work_max;
     int32_t T, H, K, D, layer;
+    int32_t window;      /* 0: none, all of positions 0 .. p */
+    int32_t step_window; /* that of the step's layers that have one, all the same; 0: none
+                            has; equal in all launches of a step and in its plan */
     float scale;
+    float softcap; /* 0: none */
     enum fdk_dtype act;
     void *scratch;
     size_t scratch_bytes;

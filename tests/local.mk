@@ -204,6 +204,7 @@ libfddfuzz_a_SOURCES = \
 	daemon/worker/model_file.c \
 	daemon/worker/model_json.c \
 	daemon/worker/model_llama.c \
+	daemon/worker/model_mistral.c \
 	daemon/worker/model_quant.c \
 	daemon/worker/model_qwen3.c \
 	daemon/worker/safetensors.c \

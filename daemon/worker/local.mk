@@ -62,6 +62,7 @@ libfddworker_a_SOURCES = \
 	%D%/model_file.c \
 	%D%/model_json.c \
 	%D%/model_llama.c \
+	%D%/model_mistral.c \
 	%D%/model_priv.h \
 	%D%/model_quant.c \
 	%D%/model_qwen3.c \

@@ -211,7 +211,10 @@ run_shape_heads(const struct runner *run, const struct mdl_op *o, struct fdk_op 
             .K = K,
             .D = D,
             .layer = o->layer,
+            .window = o->window,
+            .step_window = c->window,
             .scale = o->f,
+            .softcap = o->softcap,
             .act = run->act };
 }
 

@@ -231,6 +231,16 @@ run_n_att(const struct runner *run, int32_t T)
     return run->att_op < 0 ? 0 : run_tail(run, T, 1) == MDL_TAIL_OUTPUTS ? 2 : 1;
 }
 
+/* Of the layers that a plan has to be made for: 0 if one has no window. */
+static int32_t
+run_att_window(const struct mdl_config *c)
+{
+    for (int32_t i = 0; i < c->n_layer; i++)
+        if (!c->windowed[i])
+            return 0;
+    return c->window;
+}
+
 static struct fdk_attention_args
 run_att_shape(const struct runner *run, int32_t T, const struct fdk_batch *b)
 {
@@ -243,6 +253,8 @@ run_att_shape(const struct runner *run, int32_t T, const struct fdk_batch *b)
         .act = run->act,
         .T = T,
         .b = b,
+        .window = run_att_window(c),
+        .step_window = c->window,
         .scale = run->att_op < 0 ? 1 : run->prog->op[run->att_op].f };
 }
 

@@ -111,7 +111,8 @@ layer_fits(const struct fdk_op *o)
         n->C <= MEGA_C_MOST && n->eps == p->eps &&
         cu_aligned(n->x, n->add, n->w, p->w) &&
         cu_aligned(q->cs, q->q_norm, q->k_norm, NULL) &&
-        o[L_ATTENTION].attention.scale > 0;
+        o[L_ATTENTION].attention.scale > 0 &&
+        o[L_ATTENTION].attention.window == 0 && o[L_ATTENTION].attention.softcap == 0;
 }
 
 /* Layer o can follow layer before. */

@@ -141,6 +141,7 @@ attention_args(const struct exec *x, int32_t T)
         .H = c->n_head,
         .K = c->n_kv_head,
         .D = c->head_dim,
+        .step_window = c->window,
         .work = x->dev->work,
         .n_work = &x->dev->n_work,
         .n_done = &x->dev->n_done,
@@ -247,6 +248,8 @@ run_attention(struct exec *x, const struct mdl_op *op, int32_t T)
     a.qkv = buffer(x, op->in);
     a.layer = op->layer;
     a.scale = op->f;
+    a.window = op->window;
+    a.softcap = op->softcap;
     if (op->layer == 0) {
         struct fdk_att_plan_args pa = { .work = x->dev->work,
             .n_work = &x->dev->n_work,
