@@ -138,31 +138,32 @@ struct run_at { /* pointers of one operation */
 };
 
 static void *
-run_buf(const struct runner *run, const size_t *off, int32_t buf)
+run_buf(const struct run_dev *dev, const size_t *off, int32_t buf)
 {
-    return buf < 0 ? NULL : (unsigned char *)run->d_act + off[buf];
+    return buf < 0 ? NULL : (unsigned char *)dev->d_act + off[buf];
 }
 
 static const void *
-run_weight(const struct runner *run, int32_t w)
+run_weight(const struct run_dev *dev, int32_t w)
 {
-    return w < 0 ? NULL : (const unsigned char *)run->d_weights + wts_offset(run->wp, w);
+    return w < 0 ? NULL
+                 : (const unsigned char *)dev->d_weights + wts_offset(dev->run->wp, w);
 }
 
 static const float *
-run_scale(const struct runner *run, int32_t w)
+run_scale(const struct run_dev *dev, int32_t w)
 {
-    uint64_t off = w < 0 ? 0 : wts_scale_offset(run->wp, w);
+    uint64_t off = w < 0 ? 0 : wts_scale_offset(dev->run->wp, w);
 
-    return off == 0 ? NULL : (const float *)((const unsigned char *)run->d_weights + off);
+    return off == 0 ? NULL : (const float *)((const unsigned char *)dev->d_weights + off);
 }
 
 static int
-run_bind_op(struct runner *run, const struct mdl_op *o, const struct run_at *a,
+run_bind_op(struct run_dev *dev, const struct mdl_op *o, const struct run_at *a,
     struct run_op *ret)
 {
-    const struct mdl_config *c = &run->prog->cfg;
-    const struct fdk_batch *b = &run->full.b; /* n_tok, n_out are at one address */
+    const struct mdl_config *c = &dev->run->prog->cfg;
+    const struct fdk_batch *b = &dev->full.b; /* n_tok, n_out are at one address */
     const int32_t *n = o->rows == MDL_PER_TOKEN ? b->n_tok : b->n_out;
     int32_t H = c->n_head, K = c->n_kv_head, D = c->head_dim;
 
@@ -172,7 +173,7 @@ run_bind_op(struct runner *run, const struct mdl_op *o, const struct run_at *a,
     case MDL_OP_EMBED:
         ret->embed = (struct fdk_embed_args){ .y = a->out,
             .w = a->w,
-            .state = run->d_state,
+            .state = dev->d_state,
             .C = o->K,
             .V = o->N,
             .w_dtype = a->w_dtype,
@@ -180,8 +181,8 @@ run_bind_op(struct runner *run, const struct mdl_op *o, const struct run_at *a,
         return 0;
     case MDL_OP_ROPE_TABLE:
         ret->rope = (struct fdk_rope_table_args){ .cs = a->out,
-            .inv_freq = run->d_inv_freq,
-            .rot = run->prog->rot,
+            .inv_freq = dev->d_inv_freq,
+            .rot = dev->run->prog->rot,
             .scale = o->f };
         return 0;
     case MDL_OP_RMSNORM:
@@ -192,7 +193,7 @@ run_bind_op(struct runner *run, const struct mdl_op *o, const struct run_at *a,
             .n = n,
             .C = o->N,
             .eps = o->f,
-            .act = run->act };
+            .act = dev->run->act };
         return 0;
     case MDL_OP_GEMM:
     case MDL_OP_LOGITS:
@@ -205,57 +206,57 @@ run_bind_op(struct runner *run, const struct mdl_op *o, const struct run_at *a,
             .K = o->K,
             .ldy = o->N,
             .w_dtype = a->w_dtype,
-            .w_scale = run_scale(run, o->w),
-            .w_group = wts_group(run->wp, o->w),
-            .act = run->act,
-            .y_dtype = o->kind == MDL_OP_LOGITS ? FDK_F32 : run->act };
+            .w_scale = run_scale(dev, o->w),
+            .w_group = wts_group(dev->run->wp, o->w),
+            .act = dev->run->act,
+            .y_dtype = o->kind == MDL_OP_LOGITS ? FDK_F32 : dev->run->act };
         return 0;
     case MDL_OP_QKV:
         ret->qkv = (struct fdk_qkv_args){ .qkv = a->out,
             .q_norm = a->w,
             .k_norm = a->w2,
             .cs = a->in2,
-            .kv = run->kv,
+            .kv = dev->kv,
             .H = H,
             .K = K,
             .D = D,
-            .rot = run->prog->rot,
+            .rot = dev->run->prog->rot,
             .layer = o->layer,
             .eps = o->f,
-            .act = run->act };
+            .act = dev->run->act };
         return 0;
     case MDL_OP_ATTENTION:
         ret->att = (struct fdk_attention_args){ .y = a->out,
             .qkv = a->in,
-            .kv = run->kv,
+            .kv = dev->kv,
             .H = H,
             .K = K,
             .D = D,
             .layer = o->layer,
             .scale = o->f,
-            .act = run->act };
+            .act = dev->run->act };
         return 0;
     case MDL_OP_SILU_MUL:
         ret->silu = (struct fdk_silu_mul_args){ .y = a->out,
             .gu = a->in,
             .n = n,
             .F = o->N,
-            .act = run->act };
+            .act = dev->run->act };
         return 0;
     case MDL_OP_GATHER:
         ret->gather = (struct fdk_gather_args){ .y = a->out,
             .x = a->in,
             .C = o->N,
-            .act = run->prog->buf[o->in].f32 ? FDK_F32 : run->act };
+            .act = dev->run->prog->buf[o->in].f32 ? FDK_F32 : dev->run->act };
         return 0;
     case MDL_OP_SAMPLE:
-        ret->sample = (struct fdk_sample_args){ .results = run->d_results,
-            .state = run->d_state,
+        ret->sample = (struct fdk_sample_args){ .results = dev->d_results,
+            .state = dev->d_state,
             .logits = a->in,
             .V = o->N,
-            .counts = run->n_penalty > 0 ? run->d_counts : NULL,
-            .rules = run->n_penalty > 0 ? run->d_rules : NULL,
-            .chosen = run->d_chosen,
+            .counts = dev->run->n_penalty > 0 ? dev->d_counts : NULL,
+            .rules = dev->run->n_penalty > 0 ? dev->d_rules : NULL,
+            .chosen = dev->d_chosen,
             .rules_words = (int32_t)fdk_rules_words(o->N) };
         return 0;
     default:
@@ -264,21 +265,21 @@ run_bind_op(struct runner *run, const struct mdl_op *o, const struct run_at *a,
 }
 
 int
-run_bind(struct runner *run, const size_t *off)
+run_bind(struct run_dev *dev, const size_t *off)
 {
-    run->op = mem_array((size_t)run->prog->n_op, sizeof(*run->op));
-    if (run->op == NULL)
+    dev->op = mem_array((size_t)dev->run->prog->n_op, sizeof(*dev->op));
+    if (dev->op == NULL)
         return -ENOMEM;
-    for (int32_t i = 0; i < run->prog->n_op; i++) {
-        const struct mdl_op *o = &run->prog->op[i];
-        struct run_at a = { .in = run_buf(run, off, o->in),
-            .in2 = run_buf(run, off, o->in2),
-            .out = run_buf(run, off, o->out),
-            .w = run_weight(run, o->w),
-            .w2 = run_weight(run, o->w2),
-            .bias = run_weight(run, o->bias),
-            .w_dtype = o->w >= 0 ? wts_dtype(run->wp, o->w) : FDK_F32 };
-        int rc = run_bind_op(run, o, &a, &run->op[i]);
+    for (int32_t i = 0; i < dev->run->prog->n_op; i++) {
+        const struct mdl_op *o = &dev->run->prog->op[i];
+        struct run_at a = { .in = run_buf(dev, off, o->in),
+            .in2 = run_buf(dev, off, o->in2),
+            .out = run_buf(dev, off, o->out),
+            .w = run_weight(dev, o->w),
+            .w2 = run_weight(dev, o->w2),
+            .bias = run_weight(dev, o->bias),
+            .w_dtype = o->w >= 0 ? wts_dtype(dev->run->wp, o->w) : FDK_F32 };
+        int rc = run_bind_op(dev, o, &a, &dev->op[i]);
 
         if (rc != 0)
             return rc;
@@ -289,7 +290,7 @@ run_bind(struct runner *run, const size_t *off)
 int32_t
 run_logits_rows(const struct fdk_ops *k, int32_t vocab, int32_t O)
 {
-    uint64_t bytes = k == &fdk_ops_cuda ? RUN_LOGITS_BYTES_DEV : RUN_LOGITS_BYTES;
+    uint64_t bytes = k->on_host ? RUN_LOGITS_BYTES : RUN_LOGITS_BYTES_DEV;
     uint64_t R = bytes / ((uint64_t)vocab * sizeof(float));
 
     return R < 1 ? 1 : R > (uint64_t)O ? O : (int32_t)R;
@@ -303,34 +304,34 @@ run_rows(const struct run_pad *pad, enum mdl_rows rows)
 
 /* The most rows of a product. */
 static int32_t
-run_gemm_rows(const struct runner *run, const struct run_op *op)
+run_gemm_rows(const struct run_dev *dev, const struct run_op *op)
 {
-    return op->kind == MDL_OP_LOGITS ? run->R : run_rows(&run->full, op->rows);
+    return op->kind == MDL_OP_LOGITS ? dev->run->R : run_rows(&dev->full, op->rows);
 }
 
 size_t
-run_scratch_bytes(struct runner *run)
+run_scratch_bytes(struct run_dev *dev)
 {
-    const struct run_pad *pad = &run->full;
+    const struct run_pad *pad = &dev->full;
     size_t most = 0;
 
-    for (int32_t i = 0; i < run->prog->n_op; i++) {
-        struct run_op op = run->op[i];
+    for (int32_t i = 0; i < dev->run->prog->n_op; i++) {
+        struct run_op op = dev->op[i];
         size_t n = 0;
 
-        if (op.kind == MDL_OP_ATTENTION && run->k->attention_scratch != NULL) {
+        if (op.kind == MDL_OP_ATTENTION && dev->run->k->attention_scratch != NULL) {
             op.att.T = pad->T;
             op.att.b = &pad->b;
             op.att.n_work_max = pad->n_work;
-            n = run->k->attention_scratch(run->ctx, &op.att);
-        } else if (op.kind == MDL_OP_SAMPLE && run->k->sample_scratch != NULL) {
-            op.sample.R = run->R;
+            n = dev->run->k->attention_scratch(dev->run->ctx, &op.att);
+        } else if (op.kind == MDL_OP_SAMPLE && dev->run->k->sample_scratch != NULL) {
+            op.sample.R = dev->run->R;
             op.sample.b = &pad->b;
-            n = run->k->sample_scratch(&op.sample);
+            n = dev->run->k->sample_scratch(&op.sample);
         } else if ((op.kind == MDL_OP_GEMM || op.kind == MDL_OP_LOGITS) &&
-            run->k->gemm_scratch != NULL) {
-            op.gemm.T = run_gemm_rows(run, &op);
-            n = run->k->gemm_scratch(&op.gemm);
+            dev->run->k->gemm_scratch != NULL) {
+            op.gemm.T = run_gemm_rows(dev, &op);
+            n = dev->run->k->gemm_scratch(&op.gemm);
         }
         if (n > most)
             most = n;
@@ -348,11 +349,11 @@ run_same_gemm(const struct fdk_gemm_args *a, const struct fdk_gemm_args *b)
 /* Has an earlier operation the same shape, or is it, as a rule, one launch with the
  * silu_mul behind it? */
 static int
-run_chosen(const struct runner *run, int32_t i)
+run_chosen(const struct run_dev *dev, int32_t i)
 {
-    const struct run_op *op = run->op;
+    const struct run_op *op = dev->op;
 
-    if (i + 1 < run->prog->n_op && op[i + 1].kind == MDL_OP_SILU_MUL)
+    if (i + 1 < dev->run->prog->n_op && op[i + 1].kind == MDL_OP_SILU_MUL)
         return 1;
     for (int32_t j = 0; j < i; j++)
         if (op[j].kind == op[i].kind && run_same_gemm(&op[j].gemm, &op[i].gemm))
@@ -361,18 +362,19 @@ run_chosen(const struct runner *run, int32_t i)
 }
 
 int
-run_choose(struct runner *run)
+run_choose(struct run_dev *dev)
 {
     int rc = 0;
 
-    for (int32_t i = 0; i < run->prog->n_op && run->k->gemm_choose != NULL && rc == 0; i++) {
-        struct fdk_gemm_args a = run->op[i].gemm;
+    for (int32_t i = 0;
+         i < dev->run->prog->n_op && dev->run->k->gemm_choose != NULL && rc == 0; i++) {
+        struct fdk_gemm_args a = dev->op[i].gemm;
 
-        if ((run->op[i].kind != MDL_OP_GEMM && run->op[i].kind != MDL_OP_LOGITS) ||
-            run_chosen(run, i))
+        if ((dev->op[i].kind != MDL_OP_GEMM && dev->op[i].kind != MDL_OP_LOGITS) ||
+            run_chosen(dev, i))
             continue;
-        a.T = run_gemm_rows(run, &run->op[i]);
-        rc = run->k->gemm_choose(&a, run->stream);
+        a.T = run_gemm_rows(dev, &dev->op[i]);
+        rc = dev->run->k->gemm_choose(&a, dev->stream);
     }
     return rc;
 }
@@ -380,25 +382,25 @@ run_choose(struct runner *run)
 /* ---- launching ------------------------------------------------------------------------ */
 
 int
-run_mark(struct runner *run, int32_t line)
+run_mark(struct run_dev *dev, int32_t line)
 {
-    struct run_marks *m = run->marks;
+    struct run_marks *m = dev->marks;
 
     if (m == NULL)
         return 0;
     ASSERT(m->n < m->max);
     m->at[m->n].line = line;
-    return run->k->event_record(m->at[m->n++].ev, run->stream);
+    return dev->run->k->event_record(m->at[m->n++].ev, dev->stream);
 }
 
 /* LOGITS (NULL: none) and SAMPLE, R output rows at a time. */
 static int
-run_slices(struct runner *run, const struct run_pad *pad, const struct run_op *logits,
+run_slices(struct run_dev *dev, const struct run_pad *pad, const struct run_op *logits,
     const struct run_op *sample)
 {
-    for (int32_t r = 0; r < pad->O; r += run->R) {
+    for (int32_t r = 0; r < pad->O; r += dev->run->R) {
         struct fdk_sample_args sa = sample->sample;
-        int32_t n = pad->O - r < run->R ? pad->O - r : run->R;
+        int32_t n = pad->O - r < dev->run->R ? pad->O - r : dev->run->R;
         int rc;
 
         if (logits != NULL) {
@@ -406,18 +408,18 @@ run_slices(struct runner *run, const struct run_pad *pad, const struct run_op *l
 
             ga.first = r;
             ga.T = n;
-            rc = run->k->gemm(&ga, run->stream);
+            rc = dev->run->k->gemm(&ga, dev->stream);
             if (rc == 0)
-                rc = run_mark(run, (int32_t)(logits - run->op));
+                rc = run_mark(dev, (int32_t)(logits - dev->op));
             if (rc != 0)
                 return rc;
         }
         sa.b = &pad->b;
         sa.first = r;
         sa.R = n;
-        rc = run->k->sample(&sa, run->stream);
+        rc = dev->run->k->sample(&sa, dev->stream);
         if (rc == 0)
-            rc = run_mark(run, (int32_t)(sample - run->op));
+            rc = run_mark(dev, (int32_t)(sample - dev->op));
         if (rc != 0)
             return rc;
     }
@@ -425,9 +427,9 @@ run_slices(struct runner *run, const struct run_pad *pad, const struct run_op *l
 }
 
 static int
-run_one(struct runner *run, const struct run_pad *pad, const struct run_op *op)
+run_one(struct run_dev *dev, const struct run_pad *pad, const struct run_op *op)
 {
-    const struct fdk_ops *k = run->k;
+    const struct fdk_ops *k = dev->run->k;
     const struct run_att *at;
     struct run_op o = *op;
     int32_t rows = run_rows(pad, o.rows);
@@ -436,38 +438,38 @@ run_one(struct runner *run, const struct run_pad *pad, const struct run_op *op)
     case MDL_OP_EMBED:
         o.embed.b = &pad->b;
         o.embed.T = pad->T;
-        return k->embed(&o.embed, run->stream);
+        return k->embed(&o.embed, dev->stream);
     case MDL_OP_ROPE_TABLE:
         o.rope.b = &pad->b;
         o.rope.T = pad->T;
-        return k->rope_table(&o.rope, run->stream);
+        return k->rope_table(&o.rope, dev->stream);
     case MDL_OP_RMSNORM:
         o.norm.T = rows;
-        return k->rmsnorm(&o.norm, run->stream);
+        return k->rmsnorm(&o.norm, dev->stream);
     case MDL_OP_GEMM:
         o.gemm.T = rows;
-        return k->gemm(&o.gemm, run->stream);
+        return k->gemm(&o.gemm, dev->stream);
     case MDL_OP_QKV:
         o.qkv.b = &pad->b;
         o.qkv.T = pad->T;
-        return k->qkv(&o.qkv, run->stream);
+        return k->qkv(&o.qkv, dev->stream);
     case MDL_OP_ATTENTION:
         o.att.b = &pad->b;
         o.att.T = pad->T;
         o.att.n_work_max = pad->n_work;
-        at = &pad->att[run->prog->op[op - run->op].tail == MDL_TAIL_OUTPUTS];
+        at = &pad->att[dev->run->prog->op[op - dev->op].tail == MDL_TAIL_OUTPUTS];
         o.att.work = at->work;
         o.att.n_work = at->counts;
         o.att.n_done = (uint32_t *)at->counts + 1;
         o.att.plan = k->att_plan_bytes != NULL ? at->plan : NULL;
-        return k->attention(&o.att, run->stream);
+        return k->attention(&o.att, dev->stream);
     case MDL_OP_SILU_MUL:
         o.silu.T = rows;
-        return k->silu_mul(&o.silu, run->stream);
+        return k->silu_mul(&o.silu, dev->stream);
     case MDL_OP_GATHER:
         o.gather.b = &pad->b;
         o.gather.O = rows;
-        return k->gather(&o.gather, run->stream);
+        return k->gather(&o.gather, dev->stream);
     default:
         return -ENOTSUP;
     }
@@ -475,9 +477,9 @@ run_one(struct runner *run, const struct run_pad *pad, const struct run_op *op)
 
 /* Does the step run operation i? Without outputs it has no tail but that of all tokens. */
 static int
-run_runs(const struct runner *run, const struct run_pad *pad, int32_t i)
+run_runs(const struct run_dev *dev, const struct run_pad *pad, int32_t i)
 {
-    const struct mdl_op *op = &run->prog->op[i];
+    const struct mdl_op *op = &dev->run->prog->op[i];
     int outputs = op->rows == MDL_PER_OUT || op->tail == MDL_TAIL_OUTPUTS;
 
     return mdl_op_runs(op, pad->tail) && (pad->O > 0 || !outputs);
@@ -497,37 +499,38 @@ run_place_mark(struct runner *run)
 }
 
 static const uint32_t *
-run_mark_value(const struct runner *run, const struct run_pad *pad)
+run_mark_value(const struct run_dev *dev, const struct run_pad *pad)
 {
     struct bat_layout l;
 
-    bat_layout(&run->dims, pad->T, &l);
-    return (const uint32_t *)(run->d_plan + l.counts) + BAT_EPOCH;
+    bat_layout(&dev->run->dims, pad->T, &l);
+    return (const uint32_t *)(dev->d_plan + l.counts) + BAT_EPOCH;
 }
 
 int
-run_program(struct runner *run, const struct run_pad *pad)
+run_program(struct run_dev *dev, const struct run_pad *pad)
 {
     const struct run_op *logits = NULL;
-    const int32_t n = run->prog->n_op;
+    const int32_t n = dev->run->prog->n_op;
     int rc = 0;
 
     for (int32_t i = 0; i < n && rc == 0; i++) {
-        const struct run_op *op = &run->op[i];
+        const struct run_op *op = &dev->op[i];
 
-        if (run->marking && i == run->mark_op)
-            rc = run->k->stream_mark(run->stream, run->h_mark, run_mark_value(run, pad));
-        if (rc != 0 || !run_runs(run, pad, i))
+        if (dev->marking && i == dev->run->mark_op)
+            rc = dev->run->k->stream_mark(dev->stream, dev->h_mark,
+                run_mark_value(dev, pad));
+        if (rc != 0 || !run_runs(dev, pad, i))
             continue;
         if (op->kind == MDL_OP_LOGITS) {
             logits = op;
         } else if (op->kind == MDL_OP_SAMPLE) {
-            rc = run_slices(run, pad, logits, op);
+            rc = run_slices(dev, pad, logits, op);
             logits = NULL;
         } else {
-            rc = run_one(run, pad, op);
+            rc = run_one(dev, pad, op);
             if (rc == 0)
-                rc = run_mark(run, i);
+                rc = run_mark(dev, i);
         }
     }
     return rc;

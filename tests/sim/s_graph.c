@@ -227,9 +227,10 @@ a4_poisoned_between_steps(struct sim_rng *g)
         struct runner *run = p.graph->run;
 
         cut(g, sim_range(g, 8, 200), n, len);
-        memset(run->d_results, 0x7f, (size_t)run->dims.O * sizeof(*run->d_results));
-        memset(run->d_plan, 0x7f, bat_plan_bytes(&run->dims));
-        memset(run->d_act, 0x7f, run->mem.activations);
+        memset(run_root(run)->d_results, 0x7f,
+            (size_t)run->dims.O * sizeof(*run_root(run)->d_results));
+        memset(run_root(run)->d_plan, 0x7f, bat_plan_bytes(&run->dims));
+        memset(run_root(run)->d_act, 0x7f, run_root(run)->mem.activations);
         same(&p, g, len, n);
     }
     pair_free(&p);
@@ -261,8 +262,8 @@ a5_tiles_executed(struct sim_rng *g)
         for (int k = 0; k < n; k++)
             SIM_CHECK(r[k]->code == 0);
         n_layer = s->prog->cfg.n_layer;
-        few = run->few[0].att;
-        SIM_CHECK(run->few[0].O >= n && few[0].counts[0] == want);
+        few = run_root(run)->few[0].att;
+        SIM_CHECK(run_root(run)->few[0].O >= n && few[0].counts[0] == want);
         SIM_CHECK(few[0].counts[1] == want * (n_layer - 1));
         SIM_CHECK(few[1].counts[0] == n && few[1].counts[1] == n);
     }
@@ -542,8 +543,9 @@ recapture_frees(struct sim_rng *g)
         for (int k = 0; k < 3; k++)
             (void)ask(s, *g, sim_range(g, 1, 90), 3);
         sim_drain(s);
-        for (int32_t k = 0; k < s->run->n_pad; k++)
-            n_held += (s->run->pad[k].graph != NULL) + (s->run->few[k].graph != NULL);
+        for (int32_t k = 0; k < run_root(s->run)->n_pad; k++)
+            n_held += (run_root(s->run)->pad[k].graph != NULL) +
+                (run_root(s->run)->few[k].graph != NULL);
         SIM_CHECK(n_alive == n_held && n_held > 0);
     }
     SIM_CHECK(n_captured >= 30);
