@@ -389,9 +389,13 @@ enum fdk_exec {
     FDK_EXEC_INLINE,      /* at once, in the caller */
     FDK_EXEC_DEFER        /* when a caller waits or calls fdk_vdev_step() */
 };
+/* Of a context. */
+#define FDK_MAX_DEVICES 32
 struct fdk_open_args {
-    int32_t n_device;      /* 1.. */
-    int32_t device;        /* cuda: which is the first of them, from 0 */
+    int32_t n_device;      /* 1..FDK_MAX_DEVICES */
+    const int32_t *device; /* [n_device] numbers of available(), each once; device i of
+                                  the context is the one of device[i]. NULL: 0, 1, .. */
+    uint32_t dead;         /* tests: bit i: device i of the context fails every call */
     int32_t n_thread;      /* cpu: per device; 0 = processors / n_device */
     int32_t max_token;     /* T bound of any launch, for internal scratch; 0: 8192 */
     int32_t spin_us;       /* cpu: how long idle pool threads poll */
@@ -412,11 +416,14 @@ enum fdk_probe {
 struct fdk_device_info {
     char name[64];
     uint64_t mem_total, mem_free;
-    int32_t n_proc;    /* SMs, or threads */
-    int32_t peer_mask; /* devices reachable by peer copy */
+    int32_t n_proc;     /* SMs, or threads */
+    uint32_t peer_mask; /* bit i: device i of the context is reachable by peer copy */
 };
 struct fdk_ops {
     const char *name;
+    int32_t on_host;   /* devices are threads of this process, their memory is the host's
+                                  and a pointer to it can be read there */
+    int32_t echo;      /* computes nothing: tokens follow from the input alone */
     int32_t gemm_rows; /* rows of a gemm up to which reading the weights
                                   determines its time; 0: each row takes time */
     /* Activations of a model whose matrices are mostly of type w. */
@@ -425,6 +432,9 @@ struct fdk_ops {
     /* "GPU-" and 36 characters of the dev-th of available(). Opens no device and takes
      * no memory of it. NULL: devices of this backend have none. */
     int (*device_uuid)(int dev, char *ret, size_t ret_bytes);
+    /* Can the dev-th of available() read and write the memory of the other one? 1, 0 or
+     * -errno. Opens no device and takes no memory of it. NULL: all can. */
+    int (*device_peer)(int dev, int other);
     int (*open)(const struct fdk_open_args *, struct fdk_ctx **ret, char *err,
         size_t err_bytes);
     void (*close)(struct fdk_ctx *);

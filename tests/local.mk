@@ -130,7 +130,7 @@ UNIT_TESTS = \
 	%D%/unit/u_top \
 	%D%/unit/u_egress \
 	%D%/unit/u_where \
-	%D%/unit/u_devlist \
+	%D%/unit/u_devlist %D%/unit/u_devices \
 	%D%/unit/u_devlock
 
 SIM_TESTS = \

@@ -68,7 +68,7 @@ adm_config(const struct mdl_config *c)
 static json_t *
 adm_memory(const struct worker *w)
 {
-    const struct run_mem *m = &w->run->mem;
+    const struct run_mem *m = &run_root(w->run)->mem;
     json_t *o = json_object();
 
     adm_set(o, "weights", adm_int(m->weights));
@@ -158,6 +158,20 @@ adm_in_use(const struct mpl *m, const struct mpl_row *r, const struct cnt_worker
     return (cnt_get(&c->kv_blocks_used) + cnt_get(&c->kv_blocks_cached)) * m->block_bytes;
 }
 
+/* The ranks, in order. */
+static json_t *
+adm_devices(const struct worker *w)
+{
+    const struct dvc_dev *d = &w->devs.at[w->rank_dev];
+    json_t *list = json_array(), *o = json_object();
+
+    adm_set(o, "device", json_string(d->name));
+    adm_set(o, "uuid", json_string(d->uuid));
+    adm_set(o, "rank", json_integer(0));
+    (void)json_array_append_new(list, o);
+    return list;
+}
+
 static json_t *
 adm_plan(struct worker *w)
 {
@@ -180,6 +194,7 @@ adm_plan(struct worker *w)
     adm_set(o, "rows", rows);
     adm_set(o, "device_bytes", adm_int(m->device_bytes));
     adm_set(o, "host_bytes", adm_int(m->host_bytes));
+    adm_set(o, "devices", adm_devices(w));
     adm_set(o, "limit_bytes", adm_int(m->limit));
     adm_set(b, "total", json_integer(m->n_block));
     adm_set(b, "used", adm_int(cnt_get(&c->kv_blocks_used)));

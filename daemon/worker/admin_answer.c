@@ -116,7 +116,8 @@ adm_peak(struct worker *w, int remeasure, struct peak *c)
 
     (void)snprintf(w->peak.dir, sizeof(w->peak.dir), "%s", w->par.daemon_cache_dir);
     busy = cnt_get(&n->requests_running) + cnt_get(&n->requests_waiting) > 0;
-    rc = peak_get(&w->peak, w->run->k, w->run->ctx, busy, remeasure, c);
+    rc = peak_get(&w->peak, w->run->k, w->run->ctx, run_root(w->run)->idx, busy,
+        remeasure, c);
     w->peak_busy = rc == 0 && !w->peak.have && (busy || cnt_get(&n->steps) != steps);
     if (rc != 0 && rc != -ENOTSUP)
         log_warn("peak: cannot measure what the device can do: %s", strerror(-rc));

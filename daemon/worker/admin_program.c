@@ -97,8 +97,8 @@ adm_list(const struct worker *w, int32_t T, int32_t O, const struct adm_shape *s
     int32_t n;
 
     *ret = (struct adm_list){ .sh = *sh };
-    run_pad_init(w->run, T, O, &ret->pad);
-    f = run_form(w->run, ret->pad.tail);
+    run_pad_init(run_root(w->run), T, O, &ret->pad);
+    f = run_form(run_root(w->run), ret->pad.tail);
     ret->g = mem_array((size_t)f->n, sizeof(*ret->g));
     l = mem_array((size_t)f->n, sizeof(*l));
     if (ret->g == NULL || l == NULL) {

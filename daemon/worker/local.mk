@@ -22,6 +22,8 @@ libfddworker_a_SOURCES = \
 	%D%/cost.h \
 	%D%/detok.c \
 	%D%/device.c \
+	%D%/devices.c \
+	%D%/devices.h \
 	%D%/devlock.c \
 	%D%/devlock.h \
 	%D%/detok.h \

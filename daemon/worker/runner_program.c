@@ -269,7 +269,7 @@ run_shape_op(const struct runner *run, const struct mdl_op *o, struct fdk_op *re
 int32_t
 run_logits_rows(const struct fdk_ops *k, int32_t vocab, int32_t O)
 {
-    uint64_t bytes = k == &fdk_ops_cuda ? RUN_LOGITS_BYTES_DEV : RUN_LOGITS_BYTES;
+    uint64_t bytes = k->on_host ? RUN_LOGITS_BYTES : RUN_LOGITS_BYTES_DEV;
     uint64_t R = bytes / ((uint64_t)vocab * sizeof(float));
 
     return R < 1 ? 1 : R > (uint64_t)O ? O : (int32_t)R;
@@ -313,79 +313,82 @@ run_scratch_bytes(const struct runner *run)
 /* ---- binding ----------------------------------------------------------------------- */
 
 static void *
-run_buf(const struct runner *run, const size_t *off, int32_t buf)
+run_buf(const struct run_dev *dev, const size_t *off, int32_t buf)
 {
-    return buf < 0 ? NULL : (unsigned char *)run->d_act + off[buf];
+    return buf < 0 ? NULL : (unsigned char *)dev->d_act + off[buf];
 }
 
 static const void *
-run_weight(const struct runner *run, int32_t w)
+run_weight(const struct run_dev *dev, int32_t w)
 {
-    return w < 0 ? NULL : (const unsigned char *)run->d_weights + wts_offset(run->wp, w);
+    return w < 0 ? NULL
+                 : (const unsigned char *)dev->d_weights + wts_offset(dev->run->wp, w);
 }
 
 static const float *
-run_scale(const struct runner *run, int32_t w)
+run_scale(const struct run_dev *dev, int32_t w)
 {
-    uint64_t off = w < 0 ? 0 : wts_scale_offset(run->wp, w);
+    uint64_t off = w < 0 ? 0 : wts_scale_offset(dev->run->wp, w);
 
-    return off == 0 ? NULL : (const float *)((const unsigned char *)run->d_weights + off);
+    return off == 0 ? NULL : (const float *)((const unsigned char *)dev->d_weights + off);
 }
 
 static void
-run_point_sample(const struct runner *run, void *logits, struct fdk_sample_args *a)
+run_point_sample(const struct run_dev *dev, void *logits, struct fdk_sample_args *a)
 {
-    a->results = run->d_results;
-    a->state = run->d_state;
+    a->results = dev->d_results;
+    a->state = dev->d_state;
     a->logits = logits;
-    a->counts = run->n_penalty > 0 ? run->d_counts : NULL;
-    a->rules = run->n_penalty > 0 ? run->d_rules : NULL;
-    a->chosen = run->d_chosen;
+    a->counts = dev->run->n_penalty > 0 ? dev->d_counts : NULL;
+    a->rules = dev->run->n_penalty > 0 ? dev->d_rules : NULL;
+    a->chosen = dev->d_chosen;
 }
 
 static void
-run_point_op(const struct runner *run, const size_t *off, const struct mdl_op *o,
+run_point_op(const struct run_dev *dev, const size_t *off, const struct mdl_op *o,
     struct fdk_op *op)
 {
-    const struct fdk_batch *b = &run->full.b; /* n_tok, n_out are at one address */
+    const struct fdk_batch *b = &dev->full.b; /* n_tok, n_out are at one address */
     const int32_t *n = o->rows == MDL_PER_TOKEN ? b->n_tok : b->n_out;
-    void *in = run_buf(run, off, o->in), *in2 = run_buf(run, off, o->in2);
-    void *out = run_buf(run, off, o->out);
+    void *in = run_buf(dev, off, o->in), *in2 = run_buf(dev, off, o->in2);
+    void *out = run_buf(dev, off, o->out);
 
     switch (op->kind) {
     case FDK_OP_EMBED:
         op->embed.y = out;
-        op->embed.w = run_weight(run, o->w);
-        op->embed.state = run->d_state;
+        op->embed.w = run_weight(dev, o->w);
+        op->embed.state = dev->d_state;
         break;
     case FDK_OP_ROPE_TABLE:
         op->rope_table.cs = out;
-        op->rope_table.inv_freq = run->d_inv_freq;
+        op->rope_table.inv_freq = dev->d_inv_freq;
         break;
     case FDK_OP_RMSNORM:
         op->rmsnorm.y = out;
         op->rmsnorm.x = in;
         op->rmsnorm.add = in2;
-        op->rmsnorm.w = run_weight(run, o->w);
+        op->rmsnorm.w = run_weight(dev, o->w);
         op->rmsnorm.n = n;
         break;
     case FDK_OP_GEMM:
         op->gemm.y = out;
         op->gemm.x = in;
-        op->gemm.w = run_weight(run, o->w);
-        op->gemm.w_scale = run_scale(run, o->w);
-        op->gemm.bias = run_weight(run, o->bias);
+        op->gemm.w = run_weight(dev, o->w);
+        op->gemm.w_scale = run_scale(dev, o->w);
+        op->gemm.bias = run_weight(dev, o->bias);
         op->gemm.n = n;
         break;
     case FDK_OP_QKV:
         op->qkv.qkv = out;
-        op->qkv.q_norm = run_weight(run, o->w);
-        op->qkv.k_norm = run_weight(run, o->w2);
+        op->qkv.q_norm = run_weight(dev, o->w);
+        op->qkv.k_norm = run_weight(dev, o->w2);
         op->qkv.cs = in2;
+        op->qkv.kv = dev->kv;
         break;
     case FDK_OP_ATTENTION:
         op->attention.y = out;
         op->attention.qkv = in;
+        op->attention.kv = dev->kv;
         break;
     case FDK_OP_SILU_MUL:
         op->silu_mul.y = out;
@@ -397,25 +400,25 @@ run_point_op(const struct runner *run, const size_t *off, const struct mdl_op *o
         op->gather.x = in;
         break;
     case FDK_OP_SAMPLE:
-        run_point_sample(run, in, &op->sample);
+        run_point_sample(dev, in, &op->sample);
         break;
     case FDK_OP__N:
         break;
     }
-    fdk_op_set_scratch(op, run->d_scratch, (size_t)run->mem.scratch);
+    fdk_op_set_scratch(op, dev->d_scratch, (size_t)dev->mem.scratch);
 }
 
 static int
-run_form_add(const struct runner *run, const size_t *off, int32_t i, int32_t first,
+run_form_add(const struct run_dev *dev, const size_t *off, int32_t i, int32_t first,
     struct run_form *f)
 {
     struct fdk_op *op = &f->op[f->n];
-    int rc = run_shape_op(run, &run->prog->op[i], op);
+    int rc = run_shape_op(dev->run, &dev->run->prog->op[i], op);
 
     if (rc != 0)
         return rc;
-    run_point_op(run, off, &run->prog->op[i], op);
-    run_slice(run, i, op);
+    run_point_op(dev, off, &dev->run->prog->op[i], op);
+    run_slice(dev->run, i, op);
     op->first = first;
     f->line[f->n++] = i;
     return 0;
@@ -424,64 +427,67 @@ run_form_add(const struct runner *run, const size_t *off, int32_t i, int32_t fir
 /* Operation i of the program, if it has this tail. The head's GEMM and sampling take
  * turns, slice by slice. */
 static int
-run_form_ops(const struct runner *run, const size_t *off, enum mdl_tail tail, int32_t i,
+run_form_ops(const struct run_dev *dev, const size_t *off, enum mdl_tail tail, int32_t i,
     struct run_form *f)
 {
-    const struct mdl_op *op = run->prog->op;
+    const struct mdl_op *op = dev->run->prog->op;
     int logits = i > 0 && op[i - 1].kind == MDL_OP_LOGITS;
     int rc = 0;
 
     if (!mdl_op_runs(&op[i], tail) || op[i].kind == MDL_OP_LOGITS)
         return 0;
     if (op[i].kind != MDL_OP_SAMPLE)
-        return run_form_add(run, off, i, 0, f);
-    for (int32_t r = 0; r < run->dims.O && rc == 0; r += run->R) {
+        return run_form_add(dev, off, i, 0, f);
+    for (int32_t r = 0; r < dev->run->dims.O && rc == 0; r += dev->run->R) {
         if (logits)
-            rc = run_form_add(run, off, i - 1, r, f);
+            rc = run_form_add(dev, off, i - 1, r, f);
         if (rc == 0)
-            rc = run_form_add(run, off, i, r, f);
+            rc = run_form_add(dev, off, i, r, f);
     }
     return rc;
 }
 
 static int
-run_bind_form(struct runner *run, const size_t *off, enum mdl_tail tail, struct run_form *f)
+run_bind_form(struct run_dev *dev, const size_t *off, enum mdl_tail tail, struct run_form *f)
 {
-    size_t n = (size_t)run->prog->n_op + 2 * (size_t)((run->dims.O - 1) / run->R + 1);
+    size_t n = (size_t)dev->run->prog->n_op +
+        2 * (size_t)((dev->run->dims.O - 1) / dev->run->R + 1);
     int rc = 0;
 
     f->op = mem_array(n, sizeof(*f->op));
     f->line = mem_array(n, sizeof(*f->line));
     if (f->op == NULL || f->line == NULL)
         return -ENOMEM;
-    if (run->launch == NULL)
-        run->launch = mem_array(n, sizeof(*run->launch));
-    if (run->launch == NULL)
+    if (dev->launch == NULL)
+        dev->launch = mem_array(n, sizeof(*dev->launch));
+    if (dev->launch == NULL)
         return -ENOMEM;
-    for (int32_t i = 0; i < run->prog->n_op && rc == 0; i++)
-        rc = run_form_ops(run, off, tail, i, f);
-    return rc != 0 ? rc : fdk_bind(run->k, run->ctx, 0, f->op, f->n, &f->bound);
+    for (int32_t i = 0; i < dev->run->prog->n_op && rc == 0; i++)
+        rc = run_form_ops(dev, off, tail, i, f);
+    return rc != 0
+        ? rc
+        : fdk_bind(dev->run->k, dev->run->ctx, dev->idx, f->op, f->n, &f->bound);
 }
 
 int
-run_bind(struct runner *run, const size_t *off)
+run_bind(struct run_dev *dev, const size_t *off)
 {
-    int rc = run_bind_form(run, off, MDL_TAIL_TOKENS, &run->form[0]);
+    int rc = run_bind_form(dev, off, MDL_TAIL_TOKENS, &dev->form[0]);
 
-    if (rc == 0 && run->prog->has_tails)
-        rc = run_bind_form(run, off, MDL_TAIL_OUTPUTS, &run->form[1]);
+    if (rc == 0 && dev->run->prog->has_tails)
+        rc = run_bind_form(dev, off, MDL_TAIL_OUTPUTS, &dev->form[1]);
     return rc;
 }
 
 void
-run_unbind(struct runner *run)
+run_unbind(struct run_dev *dev)
 {
     for (int i = 0; i < 2; i++) {
-        fdk_unbind(run->form[i].bound);
-        free(run->form[i].op);
-        free(run->form[i].line);
+        fdk_unbind(dev->form[i].bound);
+        free(dev->form[i].op);
+        free(dev->form[i].line);
     }
-    free(run->launch);
+    free(dev->launch);
 }
 
 static int
@@ -506,20 +512,20 @@ run_chosen(const struct run_form *f, int32_t i)
 
 /* The tail of all tokens has the larger GEMMs. */
 int
-run_choose(struct runner *run)
+run_choose(struct run_dev *dev)
 {
-    const struct run_form *f = &run->form[0];
+    const struct run_form *f = &dev->form[0];
     struct fdk_step s;
     int rc = 0;
 
-    run_step(&run->full, &s);
-    for (int32_t i = 0; i < f->n && run->k->gemm_choose != NULL && rc == 0; i++) {
+    run_step(&dev->full, &s);
+    for (int32_t i = 0; i < f->n && dev->run->k->gemm_choose != NULL && rc == 0; i++) {
         struct fdk_op op = f->op[i];
 
         if (op.kind != FDK_OP_GEMM || run_chosen(f, i))
             continue;
         fdk_op_complete(&op, &s);
-        rc = run->k->gemm_choose(&op.gemm, run->stream);
+        rc = dev->run->k->gemm_choose(&op.gemm, dev->stream);
     }
     return rc;
 }
@@ -527,15 +533,15 @@ run_choose(struct runner *run)
 /* ---- launching ------------------------------------------------------------------------ */
 
 int
-run_mark(struct runner *run, int32_t line)
+run_mark(struct run_dev *dev, int32_t line)
 {
-    struct run_marks *m = run->marks;
+    struct run_marks *m = dev->marks;
 
     if (m == NULL)
         return 0;
     ASSERT(m->n < m->max);
     m->at[m->n].line = line;
-    return run->k->event_record(m->at[m->n++].ev, run->stream);
+    return dev->run->k->event_record(m->at[m->n++].ev, dev->stream);
 }
 
 /* The first norm behind three quarters of the operations: no launch covers it and what
@@ -552,12 +558,12 @@ run_place_mark(struct runner *run)
 }
 
 static const uint32_t *
-run_mark_value(const struct runner *run, const struct run_pad *pad)
+run_mark_value(const struct run_dev *dev, const struct run_pad *pad)
 {
     struct bat_layout l;
 
-    bat_layout(&run->dims, pad->T, &l);
-    return (const uint32_t *)(run->d_plan + l.counts) + BAT_EPOCH;
+    bat_layout(&dev->run->dims, pad->T, &l);
+    return (const uint32_t *)(dev->d_plan + l.counts) + BAT_EPOCH;
 }
 
 void
@@ -575,36 +581,37 @@ run_step(const struct run_pad *pad, struct fdk_step *ret)
 }
 
 const struct run_form *
-run_form(const struct runner *run, enum mdl_tail tail)
+run_form(const struct run_dev *dev, enum mdl_tail tail)
 {
-    return &run->form[tail == MDL_TAIL_OUTPUTS];
+    return &dev->form[tail == MDL_TAIL_OUTPUTS];
 }
 
 int
-run_program(struct runner *run, const struct run_pad *pad)
+run_program(struct run_dev *dev, const struct run_pad *pad)
 {
-    const struct run_form *f = run_form(run, pad->tail);
-    int marked = !run->marking, rc = 0;
+    const struct run_form *f = run_form(dev, pad->tail);
+    int marked = !dev->marking, rc = 0;
     struct fdk_step s;
     int32_t n;
 
     run_step(pad, &s);
     /* a measured step goes operation by operation */
-    n = fdk_launches(f->bound, &s, !run->unfused && run->marks == NULL, run->launch);
+    n = fdk_launches(f->bound, &s, !dev->run->unfused && dev->marks == NULL, dev->launch);
     for (int32_t i = 0; i < n && rc == 0; i++) {
-        const struct fdk_launch *l = &run->launch[i];
+        const struct fdk_launch *l = &dev->launch[i];
         int32_t line = f->line[l->first];
 
-        if (!marked && line >= run->mark_op) {
-            rc = run->k->stream_mark(run->stream, run->h_mark, run_mark_value(run, pad));
+        if (!marked && line >= dev->run->mark_op) {
+            rc = dev->run->k->stream_mark(dev->stream, dev->h_mark,
+                run_mark_value(dev, pad));
             marked = 1;
         }
         if (rc == 0)
-            rc = fdk_launch(f->bound, &s, l, run->stream);
+            rc = fdk_launch(f->bound, &s, l, dev->stream);
         if (rc == 0)
-            rc = run_mark(run, line);
+            rc = run_mark(dev, line);
     }
     if (rc == 0 && !marked)
-        rc = run->k->stream_mark(run->stream, run->h_mark, run_mark_value(run, pad));
+        rc = dev->run->k->stream_mark(dev->stream, dev->h_mark, run_mark_value(dev, pad));
     return rc;
 }

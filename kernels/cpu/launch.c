@@ -103,6 +103,8 @@ vdev_att_plan_host(struct fdk_ctx *ctx, int dev, const struct fdk_att_plan_args 
 {
     if (dev < 0 || dev >= ctx->n_dev || !att_plan_valid(a))
         return -EINVAL;
+    if (cpu_failed(&ctx->dev[dev]))
+        return -EIO;
     if (ctx->math)
         return cpu_att_plan(a) < 0 ? 0 : -EINVAL;
     *a->n_work = 0;

@@ -130,7 +130,7 @@ put_between(struct mdl_program *p)
 static int32_t
 launches(struct sim *s, int32_t T, int32_t O, int32_t *ret_fused)
 {
-    const struct run_form *f = run_form(s->run, run_tail(s->run, T, O));
+    const struct run_form *f = run_form(run_root(s->run), run_tail(s->run, T, O));
     struct fdk_launch *l = mem_array((size_t)f->n, sizeof(*l));
     struct fdk_step step = { .T = T, .O = O };
     int32_t n;

@@ -229,9 +229,10 @@ a4_poisoned_between_steps(struct sim_rng *g)
         struct runner *run = p.graph->run;
 
         cut(g, sim_range(g, 8, 200), n, len);
-        memset(run->d_results, 0x7f, (size_t)run->dims.O * sizeof(*run->d_results));
-        memset(run->d_plan, 0x7f, bat_plan_bytes(&run->dims));
-        memset(run->d_act, 0x7f, run->mem.activations);
+        memset(run_root(run)->d_results, 0x7f,
+            (size_t)run->dims.O * sizeof(*run_root(run)->d_results));
+        memset(run_root(run)->d_plan, 0x7f, bat_plan_bytes(&run->dims));
+        memset(run_root(run)->d_act, 0x7f, run_root(run)->mem.activations);
         same(&p, g, len, n);
     }
     pair_free(&p);
@@ -263,8 +264,8 @@ a5_tiles_executed(struct sim_rng *g)
         for (int k = 0; k < n; k++)
             SIM_CHECK(r[k]->code == 0);
         n_layer = s->prog->cfg.n_layer;
-        few = run->few[0].att;
-        SIM_CHECK(run->few[0].O >= n && few[0].counts[0] == want);
+        few = run_root(run)->few[0].att;
+        SIM_CHECK(run_root(run)->few[0].O >= n && few[0].counts[0] == want);
         SIM_CHECK(few[0].counts[1] == want * (n_layer - 1));
         SIM_CHECK(few[1].counts[0] == n && few[1].counts[1] == n);
     }
@@ -544,8 +545,9 @@ recapture_frees(struct sim_rng *g)
         for (int k = 0; k < 3; k++)
             (void)ask(s, *g, sim_range(g, 1, 90), 3);
         sim_drain(s);
-        for (int32_t k = 0; k < s->run->n_pad; k++)
-            n_held += (s->run->pad[k].graph != NULL) + (s->run->few[k].graph != NULL);
+        for (int32_t k = 0; k < run_root(s->run)->n_pad; k++)
+            n_held += (run_root(s->run)->pad[k].graph != NULL) +
+                (run_root(s->run)->few[k].graph != NULL);
         SIM_CHECK(n_alive == n_held && n_held > 0);
     }
     SIM_CHECK(n_captured >= 30);
@@ -558,7 +560,7 @@ recapture_frees(struct sim_rng *g)
 #define NAMES (1 << 18)
 
 struct program_of {
-    struct runner *run;
+    struct run_dev *dev;
     const struct run_pad *pad;
 };
 
@@ -567,7 +569,7 @@ program_launch(void *arg)
 {
     const struct program_of *p = arg;
 
-    return run_program(p->run, p->pad);
+    return run_program(p->dev, p->pad);
 }
 
 /* Is the symbol, up to the newline, one of a function whose name begins like this? */
@@ -607,12 +609,12 @@ kernels_match(const char *want, const char *symbols)
 
 /* Of every size; *ret_fused: launches of several operations. */
 static void
-listed_is_recorded(struct runner *run, const struct run_pad *pad, int32_t *ret_fused)
+listed_is_recorded(struct run_dev *dev, const struct run_pad *pad, int32_t *ret_fused)
 {
-    const struct run_form *f = run_form(run, pad->tail);
+    const struct run_form *f = run_form(dev, pad->tail);
     struct fdk_launch *l = mem_array((size_t)f->n, sizeof(*l));
     char *want = mem_array(NAMES, 1), *got = mem_array(NAMES, 1);
-    struct program_of p = { run, pad };
+    struct program_of p = { dev, pad };
     struct fdk_step s;
     int32_t n;
     int rc;
@@ -627,10 +629,10 @@ listed_is_recorded(struct runner *run, const struct run_pad *pad, int32_t *ret_f
         (void)snprintf(want + at, NAMES - at, "%s%s", at > 0 ? " " : "",
             fdk_launch_kernels(f->bound, &s, &l[i]));
     }
-    if (run->k != &fdk_ops_cuda) {
+    if (dev->run->k->on_host) {
         /* a command each, and the mark */
         SIM_CHECK(pad->graph->n == (size_t)n + 1 && *ret_fused == 0);
-    } else if ((rc = fdk_cuda_kernels(run->stream, program_launch, &p, got, NAMES)) == 0) {
+    } else if ((rc = fdk_cuda_kernels(dev->stream, program_launch, &p, got, NAMES)) == 0) {
         if (!kernels_match(want, got)) {
             (void)printf("%d tokens: listed\n%s\nrecorded\n%s", pad->T, want, got);
             SIM_CHECK(0);
@@ -646,17 +648,19 @@ listed_is_recorded(struct runner *run, const struct run_pad *pad, int32_t *ret_f
 static void
 listed_is_recorded_of(struct sim_cfg c)
 {
+    struct run_dev *dev;
     struct sim *s;
     int32_t fused = 0;
 
     c.any_order = 1;
     s = sim_new(&c);
-    for (int32_t i = 0; i < s->run->n_pad; i++) {
-        listed_is_recorded(s->run, &s->run->pad[i], &fused);
-        if (s->run->few[i].T > 0)
-            listed_is_recorded(s->run, &s->run->few[i], &fused);
+    dev = run_root(s->run);
+    for (int32_t i = 0; i < dev->n_pad; i++) {
+        listed_is_recorded(dev, &dev->pad[i], &fused);
+        if (dev->few[i].T > 0)
+            listed_is_recorded(dev, &dev->few[i], &fused);
     }
-    (void)printf("%s: %d fused launches in %d sizes\n", c.model_dir, fused, s->run->n_pad);
+    (void)printf("%s: %d fused launches in %d sizes\n", c.model_dir, fused, dev->n_pad);
     sim_free(s);
 }
 

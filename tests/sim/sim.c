@@ -16,6 +16,7 @@
 #include "daemon/worker/null_tok.h"
 #include "daemon/worker/tokenizer.h"
 #include "kernels/cpu/cpu.h"
+#include "tests/test_device.h"
 
 #define SIM_BLOB (1u << 20)
 
@@ -152,7 +153,11 @@ sim_backend(const struct sim *s)
 static void
 sim_runner(struct sim *s)
 {
+    int32_t dev = td_dev();
     struct run_open_args oa = { .backend = sim_backend(s),
+        .n_device = dev + 1,
+        .dead = td_dead(),
+        .rank = &dev,
         .deterministic = !s->cfg.any_order,
         .n_thread = s->cfg.threads > 0 ? s->cfg.threads : 1,
         .max_token = s->cfg.max_tokens,
