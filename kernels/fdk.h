@@ -2,7 +2,8 @@
  * SPDX-License-Identifier: Apache-2.0 */
 /*
  * fdk: the C ABI of compute. A backend is one const struct fdk_ops: devices,
- * memory, streams, events, graphs, and one launcher per operation.
+ * memory, streams, events, graphs, one launcher per operation, and the runs of operations
+ * that it launches as one (kernels/program.h).
  *
  *   fdk_ops_cpu    kernels/cpu: a complete virtual device; defines what each
  *                  operation means (fp32 accumulation)
@@ -49,6 +50,8 @@ typedef struct CUstream_st *fdk_stream_t;
 typedef struct CUevent_st *fdk_event_t;
 struct fdk_ctx;   /* an open backend with n devices */
 struct fdk_graph; /* instantiated, replayable */
+struct fdk_op;    /* kernels/program.h */
+struct fdk_fusion;
 
 enum fdk_dtype {
     FDK_F32 = 0,
@@ -198,7 +201,8 @@ struct fdk_att_plan_args { /* the step's tiles, row by row, tiles ascending */
     const struct fdk_batch *b;
     int32_t a, bt;                        /* query rows per token, query rows of a tile */
     int32_t n_max;                        /* fdk_tiles_max(S, T, a, bt) of the launch */
-    const struct fdk_attention_args *att; /* of any layer of the step */
+    const struct fdk_attention_args *att; /* of a layer of the step; without a window, if
+                                             there is such a layer */
     void *plan;                           /* att_plan_bytes(): the backend's own data */
     size_t plan_bytes;
     int32_t outputs; /* att_plan_host: only tiles with a token of b->out, which
@@ -256,9 +260,12 @@ struct fdk_qkv_args {             /* QK norm, rotary embedding, KV write, in thi
     float eps;
     enum fdk_dtype act;
 };
-struct fdk_attention_args { /* causal over the row's paged KV */
-    void *y;                /* (T, H D) act */
-    const void *qkv;        /* (T, (H + 2 K) D) act, q part is read */
+/* Causal over the row's paged KV: a query at position p sees the keys of positions
+ * max(0, p - window + 1) .. p; those before are not read. The weights' scores are
+ * softcap * tanh(s / softcap), s = scale * query . key. */
+struct fdk_attention_args {
+    void *y;         /* (T, H D) act */
+    const void *qkv; /* (T, (H + 2 K) D) act, q part is read */
     const struct fdk_batch *b;
     struct fdk_kv kv;
     const struct fdk_work *work; /* of att_plan */
@@ -267,7 +274,11 @@ struct fdk_attention_args { /* causal over the row's paged KV */
     const void *plan; /* of att_plan */
     int32_t n_work_max;
     int32_t T, H, K, D, layer;
+    int32_t window;      /* 0: none, all of positions 0 .. p */
+    int32_t step_window; /* that of the step's layers that have one, all the same; 0: none
+                            has; equal in all launches of a step and in its plan */
     float scale;
+    float softcap; /* 0: none */
     enum fdk_dtype act;
     void *scratch;
     size_t scratch_bytes;
@@ -378,21 +389,19 @@ enum fdk_exec {
     FDK_EXEC_INLINE,      /* at once, in the caller */
     FDK_EXEC_DEFER        /* when a caller waits or calls fdk_vdev_step() */
 };
+/* Of a context. */
+#define FDK_MAX_DEVICES 32
 struct fdk_open_args {
-    int32_t n_device;      /* 1.. */
-    int32_t device;        /* cuda: which is the first of them, from 0 */
+    int32_t n_device;      /* 1..FDK_MAX_DEVICES */
+    const int32_t *device; /* [n_device] numbers of available(), each once; device i of
+                                  the context is the one of device[i]. NULL: 0, 1, .. */
+    uint32_t dead;         /* tests: bit i: device i of the context fails every call */
     int32_t n_thread;      /* cpu: per device; 0 = processors / n_device */
     int32_t max_token;     /* T bound of any launch, for internal scratch; 0: 8192 */
     int32_t spin_us;       /* cpu: how long idle pool threads poll */
     enum fdk_exec exec;    /* cpu and null: who runs the commands */
     int32_t deterministic; /* cuda: batch-invariant, at some cost; the cpu backend
                                   always is */
-    int32_t unfused;       /* cuda: each operation is a kernel of its own and writes
-                                  its result to memory. Else the layers of a single-token
-                                  decode may be one kernel, and a GEMM and the silu_mul
-                                  behind it; results that only the next operations of the
-                                  layer read may stay out of memory; one stream at a time
-                                  runs layers; wait for a stream before freeing memory */
     const char *cache_dir; /* cuda: folder that keeps measured choices of algorithms
                                   for later starts; NULL: none */
 };
@@ -407,11 +416,14 @@ enum fdk_probe {
 struct fdk_device_info {
     char name[64];
     uint64_t mem_total, mem_free;
-    int32_t n_proc;    /* SMs, or threads */
-    int32_t peer_mask; /* devices reachable by peer copy */
+    int32_t n_proc;     /* SMs, or threads */
+    uint32_t peer_mask; /* bit i: device i of the context is reachable by peer copy */
 };
 struct fdk_ops {
     const char *name;
+    int32_t on_host;   /* devices are threads of this process, their memory is the host's
+                                  and a pointer to it can be read there */
+    int32_t echo;      /* computes nothing: tokens follow from the input alone */
     int32_t gemm_rows; /* rows of a gemm up to which reading the weights
                                   determines its time; 0: each row takes time */
     /* Activations of a model whose matrices are mostly of type w. */
@@ -420,6 +432,9 @@ struct fdk_ops {
     /* "GPU-" and 36 characters of the dev-th of available(). Opens no device and takes
      * no memory of it. NULL: devices of this backend have none. */
     int (*device_uuid)(int dev, char *ret, size_t ret_bytes);
+    /* Can the dev-th of available() read and write the memory of the other one? 1, 0 or
+     * -errno. Opens no device and takes no memory of it. NULL: all can. */
+    int (*device_peer)(int dev, int other);
     int (*open)(const struct fdk_open_args *, struct fdk_ctx **ret, char *err,
         size_t err_bytes);
     void (*close)(struct fdk_ctx *);
@@ -481,12 +496,12 @@ struct fdk_ops {
     void (*att_shape)(const struct fdk_attention_args *, int32_t *ret_a, int32_t *ret_bt);
     /* Bytes of fdk_att_plan_args.plan for n_work_max tiles; may be NULL: 0. */
     size_t (*att_plan_bytes)(const struct fdk_attention_args *, int32_t n_work_max);
+    /* Scratch of a launch, enough for every one of as many rows or less: by shapes and
+     * types. */
     size_t (*gemm_scratch)(const struct fdk_gemm_args *);
     /* With kv, scale and b->table_stride as in the launch. */
     size_t (*attention_scratch)(struct fdk_ctx *, const struct fdk_attention_args *);
     size_t (*sample_scratch)(const struct fdk_sample_args *);
-    /* A backend may defer these launches until the next other call on the stream; an
-     * error may be returned then. */
     int (*row_update)(const struct fdk_row_update_args *, fdk_stream_t);
     int (*att_plan)(const struct fdk_att_plan_args *, fdk_stream_t);
     /* att_plan on the host, synchronous: all pointers are host pointers, those of block
@@ -508,6 +523,15 @@ struct fdk_ops {
     int (*widen)(const struct fdk_widen_args *, fdk_stream_t);       /* may be NULL */
     int (*quantize)(const struct fdk_quantize_args *, fdk_stream_t); /* the same */
     int (*dummy)(const struct fdk_dummy_args *, fdk_stream_t);       /* the same */
+
+    /* kernels/program.h: runs of operations that may be one launch; one that is before
+     * another in the table is preferred to it. NULL: none. */
+    const struct fdk_fusion *fusion;
+    int32_t n_fusion;
+    /* The kernels of an operation, which is complete, in their order: substrings of their
+     * symbols, a blank between two. One with ? is launched where it is needed; "-" stands
+     * for those of a library. NULL: the backend has none. */
+    const char *(*op_kernels)(struct fdk_ctx *, int dev, const struct fdk_op *);
 };
 
 extern const struct fdk_ops fdk_ops_cpu;

@@ -157,5 +157,5 @@ null_open(const struct fdk_open_args *args, struct fdk_ctx **ret, char *err,
 }
 
 const struct fdk_ops fdk_ops_null = {
-    .name = "null", .available = null_available, .open = null_open, VDEV_OPS
+    .name = "null", .echo = 1, .available = null_available, .open = null_open, VDEV_OPS
 };

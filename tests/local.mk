@@ -131,11 +131,12 @@ UNIT_TESTS = \
 	%D%/unit/u_top \
 	%D%/unit/u_egress \
 	%D%/unit/u_where \
-	%D%/unit/u_devlist \
+	%D%/unit/u_devlist %D%/unit/u_devices \
 	%D%/unit/u_devlock
 
 SIM_TESTS = \
 	%D%/sim/s_arrivals \
+	%D%/sim/s_fusion \
 	%D%/sim/s_graph \
 	%D%/sim/s_lookahead \
 	%D%/sim/s_mix \
@@ -162,6 +163,7 @@ KERNEL_TESTS = \
 	%D%/kernel/k_embed \
 	%D%/kernel/k_gemm \
 	%D%/kernel/k_plan \
+	%D%/kernel/k_program \
 	%D%/kernel/k_qkv \
 	%D%/kernel/k_rmsnorm \
 	%D%/kernel/k_rules \
@@ -203,6 +205,7 @@ libfddfuzz_a_SOURCES = \
 	daemon/worker/model_file.c \
 	daemon/worker/model_json.c \
 	daemon/worker/model_llama.c \
+	daemon/worker/model_mistral.c \
 	daemon/worker/model_quant.c \
 	daemon/worker/model_qwen3.c \
 	daemon/worker/safetensors.c \
@@ -278,6 +281,7 @@ tests_unit_u_pipeline_SOURCES = %D%/unit/u_pipeline.c $(SIM_FIXTURE)
 tests_unit_u_prime_SOURCES = %D%/unit/u_prime.c $(SIM_FIXTURE)
 tests_unit_u_profile_SOURCES = %D%/unit/u_profile.c $(SIM_FIXTURE)
 tests_sim_s_arrivals_SOURCES = %D%/sim/s_arrivals.c $(ARRIVALS)
+tests_sim_s_fusion_SOURCES = %D%/sim/s_fusion.c $(SIM_FIXTURE)
 tests_sim_s_graph_SOURCES = %D%/sim/s_graph.c $(REF_FIXTURE)
 tests_sim_s_lookahead_SOURCES = %D%/sim/s_lookahead.c $(SIM_FIXTURE)
 tests_sim_s_mix_SOURCES = %D%/sim/s_mix.c $(SIM_FIXTURE)
@@ -309,6 +313,7 @@ tests_kernel_k_cuda_sample_SOURCES = %D%/kernel/k_cuda_sample.c %D%/kernel/k_two
 tests_kernel_k_embed_SOURCES = %D%/kernel/k_embed.c %D%/kernel/k_util.h
 tests_kernel_k_gemm_SOURCES = %D%/kernel/k_gemm.c %D%/kernel/k_util.h
 tests_kernel_k_plan_SOURCES = %D%/kernel/k_plan.c $(KERNEL_KV)
+tests_kernel_k_program_SOURCES = %D%/kernel/k_program.c
 tests_kernel_k_qkv_SOURCES = %D%/kernel/k_qkv.c $(KERNEL_KV)
 tests_kernel_k_rmsnorm_SOURCES = %D%/kernel/k_rmsnorm.c %D%/kernel/k_util.h
 tests_kernel_k_rules_SOURCES = %D%/kernel/k_rules.c %D%/kernel/k_util.h %D%/kernel/k_draws.h

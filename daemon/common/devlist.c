@@ -228,22 +228,36 @@ dvl_parse(const char *list, struct dvl *ret, char *err, size_t err_bytes)
     return 0;
 }
 
-int
-dvl_check(const char *list, enum par_device_backend backend, char *err, size_t err_bytes)
+/* The devices of null are virtual, too. */
+static int
+fits(enum dvl_kind kind, enum par_device_backend backend)
 {
-    enum par_device_backend kind;
+    return backend == PAR_DEVICE_BACKEND_AUTO ||
+        (kind == DVL_CUDA) == (backend == PAR_DEVICE_BACKEND_CUDA);
+}
+
+int
+dvl_check(const char *list, enum par_device_backend backend, int64_t test_entry,
+    char *err, size_t err_bytes)
+{
     struct dvl l = { .kind = DVL_NONE };
     int rc = dvl_parse(list, &l, err, err_bytes);
 
-    if (rc != 0 || l.kind == DVL_NONE)
+    if (rc != 0)
         return rc;
-    kind = l.kind == DVL_CUDA ? PAR_DEVICE_BACKEND_CUDA : PAR_DEVICE_BACKEND_CPU;
-    if (backend != PAR_DEVICE_BACKEND_AUTO && backend != kind)
+    if (l.kind != DVL_NONE && !fits(l.kind, backend))
         return refuse(err, err_bytes,
             "\"%s\" does not fit device.backend = %s; leave the "
             "one empty, or set the other to %s",
-            list, par_device_backend_words[backend], par_device_backend_words[kind]);
-    if (l.n > 1)
+            list, par_device_backend_words[backend],
+            par_device_backend_words[l.kind == DVL_CUDA ? PAR_DEVICE_BACKEND_CUDA
+                                                        : PAR_DEVICE_BACKEND_CPU]);
+    if (test_entry >= 0 && !l.all && test_entry >= l.n)
+        return refuse(err, err_bytes,
+            "\"%s\" has %d entries, counted from 0, and device.test_entry = %lld is none "
+            "of them",
+            list, (int)l.n, (long long)test_entry);
+    if (test_entry < 0 && l.n > 1)
         return refuse(err, err_bytes,
             "\"%s\" has %d devices, and this version uses one; "
             "name one, and start an instance (fdd@NAME) for each other",

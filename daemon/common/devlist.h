@@ -42,9 +42,10 @@ struct dvl {
 int dvl_parse(const char *list, struct dvl *ret, char *err, size_t err_bytes);
 
 /* What a configuration may hold: a sound list that fits device.backend, of one
- * device in this version (cuda:* is left to the worker). As dvl_parse(). */
-int
-dvl_check(const char *list, enum par_device_backend backend, char *err, size_t err_bytes);
+ * device in this version (cuda:* is left to the worker), or of more than test_entry where
+ * that is not -1. As dvl_parse(). */
+int dvl_check(const char *list, enum par_device_backend backend, int64_t test_entry,
+    char *err, size_t err_bytes);
 
 /* Is a device's whole UUID the one that begins with start? The prefixes do not count:
  * CUDA knows a MIG instance by the same 16 bytes, without a kind. */

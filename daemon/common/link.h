@@ -32,7 +32,7 @@
 #include "libclient/fdring.h"
 
 #define LNK_MAGIC   0x4b4e4c46u
-#define LNK_VERSION 4
+#define LNK_VERSION 5
 
 /* record types beyond FDP_T_* */
 enum lnk_type {
@@ -100,14 +100,22 @@ struct lnk_beat {
     uint32_t rsv;
 };
 
+#define LNK_MAX_DEVICES 32
+#define LNK_NO_RANK     UINT32_MAX
+struct lnk_device {          /* an entry of device.list */
+    char name[16], uuid[48]; /* "cuda:2"; "": none */
+    uint32_t rank;           /* of the group, or LNK_NO_RANK */
+};
 struct lnk_worker_state { /* the worker writes, the gate reads */
     uint32_t phase;       /* enum lnk_phase */
     uint32_t rsv;
     struct lnk_beat beat;
     uint64_t load_done_bytes, load_total_bytes;
-    char device[24], device_uuid[48]; /* as device.list writes it; "": not chosen yet */
-    char error[512];                  /* why it failed, set before phase FAILED */
-    char effective[3072];             /* what became of parameters, before READY: lines of
+    uint32_t n_device; /* entries of device.list; 0: not chosen yet */
+    uint32_t rsv2;
+    struct lnk_device device[LNK_MAX_DEVICES];
+    char error[512];      /* why it failed, set before phase FAILED */
+    char effective[3072]; /* what became of parameters, before READY: lines of
                                section.key=value, NUL behind the last */
 };
 

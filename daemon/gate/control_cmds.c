@@ -83,6 +83,33 @@ ctl_retry(const struct wrk *w, uint64_t now_ns)
     return o;
 }
 
+/* The entries of device.list; device and device_uuid are rank 0's. The worker may have
+ * written anything. */
+static void
+ctl_devices(json_t *o, const struct lnk_worker_state *ws)
+{
+    uint32_t n = ws != NULL ? __atomic_load_n(&ws->n_device, __ATOMIC_ACQUIRE) : 0;
+    const struct lnk_device *root = NULL;
+    json_t *list = json_array();
+
+    for (uint32_t i = 0; i < n && i < LNK_MAX_DEVICES; i++) {
+        const struct lnk_device *d = &ws->device[i];
+        uint32_t rank = __atomic_load_n(&d->rank, __ATOMIC_RELAXED);
+        json_t *e = json_object();
+
+        ctl_put(e, "device", ctl_string(d->name, sizeof(d->name)));
+        ctl_put(e, "uuid", ctl_string(d->uuid, sizeof(d->uuid)));
+        ctl_put(e, "rank", rank < LNK_MAX_DEVICES ? INT(rank) : json_null());
+        ctl_put(e, "is_used", json_boolean(rank < LNK_MAX_DEVICES));
+        (void)json_array_append_new(list, e);
+        root = rank == 0 ? d : root;
+    }
+    ctl_put(o, "device", ctl_string(root != NULL ? root->name : "", sizeof(root->name)));
+    ctl_put(o, "device_uuid",
+        ctl_string(root != NULL ? root->uuid : "", sizeof(root->uuid)));
+    ctl_put(o, "devices", list);
+}
+
 static json_t *
 ctl_worker(const struct wrk *w, int all, uint64_t now_ns)
 {
@@ -96,9 +123,7 @@ ctl_worker(const struct wrk *w, int all, uint64_t now_ns)
     ctl_put(o, "load_percent", INT(sup_load_percent(w)));
     ctl_put(o, "load_done_bytes", INT(ws != NULL ? ws->load_done_bytes : 0));
     ctl_put(o, "load_total_bytes", INT(ws != NULL ? ws->load_total_bytes : 0));
-    ctl_put(o, "device", ctl_string(ws != NULL ? ws->device : "", sizeof(ws->device)));
-    ctl_put(o, "device_uuid",
-        ctl_string(ws != NULL ? ws->device_uuid : "", sizeof(ws->device_uuid)));
+    ctl_devices(o, ws);
     ctl_put(o, "credits", INT(w->link.ready.credits));
     ctl_put(o, "credits_used", INT(w->link.credits_used));
     ctl_put(o, "itl_target_us",

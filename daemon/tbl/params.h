@@ -212,6 +212,9 @@ PAR_STR(device, list, "", "", RESTART,
     "nvidia-smi -L prints it, with or without cuda:), cuda:* (all, where there is one) or "
     "cpu:1; this version uses one. Empty: the first of device.backend. A CUDA device, and cpu:1 if it is listed, is locked against other daemons of the "
     "user.")
+PAR_INT(device, test_entry, "", "", -1, -1, 31, RESTART,
+    "The model is on this entry of device.list, counted from 0, and every call to a device "
+    "of another entry fails (tests). -1: device.list has one entry.")
 PAR_BOOL(device, shared, "", 0, RESTART,
     "Use the device together with other daemons of the user; each of them must say so.")
 PAR_INT(device, threads, "", "threads", 0, 0, 1024, RESTART,

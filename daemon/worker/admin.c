@@ -68,7 +68,7 @@ adm_config(const struct mdl_config *c)
 static json_t *
 adm_memory(const struct worker *w)
 {
-    const struct run_mem *m = &w->run->mem;
+    const struct run_mem *m = &run_root(w->run)->mem;
     json_t *o = json_object();
 
     adm_set(o, "weights", adm_int(m->weights));
@@ -158,6 +158,20 @@ adm_in_use(const struct mpl *m, const struct mpl_row *r, const struct cnt_worker
     return (cnt_get(&c->kv_blocks_used) + cnt_get(&c->kv_blocks_cached)) * m->block_bytes;
 }
 
+/* The ranks, in order. */
+static json_t *
+adm_devices(const struct worker *w)
+{
+    const struct dvc_dev *d = &w->devs.at[w->rank_dev];
+    json_t *list = json_array(), *o = json_object();
+
+    adm_set(o, "device", json_string(d->name));
+    adm_set(o, "uuid", json_string(d->uuid));
+    adm_set(o, "rank", json_integer(0));
+    (void)json_array_append_new(list, o);
+    return list;
+}
+
 static json_t *
 adm_plan(struct worker *w)
 {
@@ -180,6 +194,7 @@ adm_plan(struct worker *w)
     adm_set(o, "rows", rows);
     adm_set(o, "device_bytes", adm_int(m->device_bytes));
     adm_set(o, "host_bytes", adm_int(m->host_bytes));
+    adm_set(o, "devices", adm_devices(w));
     adm_set(o, "limit_bytes", adm_int(m->limit));
     adm_set(b, "total", json_integer(m->n_block));
     adm_set(b, "used", adm_int(cnt_get(&c->kv_blocks_used)));
@@ -194,63 +209,6 @@ adm_plan(struct worker *w)
     adm_set(o, "tokens", json_integer(m->tokens));
     adm_set(o, "max_model_len", json_integer(m->max_len));
     adm_set(o, "concurrency", json_integer(m->concurrency));
-    return o;
-}
-
-/* ---- program ---------------------------------------------------------------------------------- */
-
-static const char *
-adm_buf(const struct mdl_program *p, int32_t i)
-{
-    return i >= 0 ? p->buf[i].name : "";
-}
-
-static double
-adm_arg(const json_t *q, const char *key, double def, double most)
-{
-    const json_t *v = json_object_get(q, key);
-    double d = json_is_number(v) ? json_number_value(v) : def;
-
-    return d >= 1 && d <= most ? d : def;
-}
-
-static json_t *
-adm_program(struct worker *w, const json_t *q)
-{
-    double kv = adm_arg(q, "context", 128, 1e7), sum_ns = 0;
-    struct adm_shape sh = { .tok = adm_arg(q, "tokens", 1, 1e6) };
-    json_t *o = json_object(), *ops = json_array();
-    struct peak peak;
-    const struct peak *c = adm_peak(w, 0, &peak);
-    enum mdl_tail tail;
-
-    sh.out = adm_arg(q, "rows", sh.tok < w->run->dims.S ? sh.tok : w->run->dims.S, 1e6);
-    sh.row = sh.out;
-    tail = run_tail(w->run, (int32_t)sh.tok, (int32_t)sh.out);
-    sh.ctx = sh.row * kv;
-    sh.pair = sh.tok * kv;
-    for (int32_t i = 0; i < w->prog->n_op; i++) {
-        const struct mdl_op *op = &w->prog->op[i];
-        json_t *e;
-
-        if (!mdl_op_runs(op, tail))
-            continue;
-        e = json_object();
-        sum_ns += adm_op(w, i, &sh, c, e);
-        adm_set(e, "rows", json_string(op->rows == MDL_PER_OUT ? "O" : "T"));
-        adm_set(e, "in", json_string(adm_buf(w->prog, op->in)));
-        adm_set(e, "in2", json_string(adm_buf(w->prog, op->in2)));
-        adm_set(e, "out", json_string(adm_buf(w->prog, op->out)));
-        (void)json_array_append_new(ops, e);
-    }
-    adm_set(o, "ok", json_true());
-    adm_set(o, "tokens", json_real(sh.tok));
-    adm_set(o, "rows", json_real(sh.out));
-    adm_set(o, "context", json_real(kv));
-    adm_set(o, "measured_peak", adm_peak_json(w, c));
-    adm_set(o, "roofline_us", json_real(sum_ns / 1e3));
-    adm_set(o, "n_ops", json_integer((json_int_t)json_array_size(ops)));
-    adm_set(o, "ops", ops);
     return o;
 }
 

@@ -58,11 +58,11 @@ adm_flop_dtype(const struct worker *w, const struct mdl_op *op)
 }
 
 double
-adm_op(const struct worker *w, int32_t i, const struct adm_shape *s, const struct peak *c,
-    json_t *o)
+adm_op_cost(const struct worker *w, int32_t i, const struct adm_shape *s,
+    const struct peak *c, double *ret_bytes, double *ret_flops)
 {
     const struct mdl_op *op = &w->prog->op[i];
-    double bytes = 0, flops = 0, unused, elt = 4, rows, roofline_ns = 0;
+    double bytes = 0, flops = 0, unused, elt = 4, rows;
     double kv = (double)fdk_dtype_bytes(w->kv.dtype);
     double act = (double)fdk_dtype_bytes(w->run->act);
 
@@ -81,8 +81,18 @@ adm_op(const struct worker *w, int32_t i, const struct adm_shape *s, const struc
     } else {
         mdl_op_cost(w->prog, op, s->tok, s->out, 0, elt, kv, act, &bytes, &flops);
     }
-    if (c != NULL)
-        roofline_ns = peak_roofline_ns(c, bytes, flops, adm_flop_dtype(w, op));
+    *ret_bytes = bytes;
+    *ret_flops = flops;
+    return c != NULL ? peak_roofline_ns(c, bytes, flops, adm_flop_dtype(w, op)) : 0;
+}
+
+double
+adm_op(const struct worker *w, int32_t i, const struct adm_shape *s, const struct peak *c,
+    json_t *o)
+{
+    const struct mdl_op *op = &w->prog->op[i];
+    double bytes, flops, roofline_ns = adm_op_cost(w, i, s, c, &bytes, &flops);
+
     adm_set(o, "index", json_integer(i));
     adm_set(o, "kind", json_string(mdl_op_name(op->kind)));
     adm_set(o, "layer", json_integer(op->layer));
@@ -106,7 +116,8 @@ adm_peak(struct worker *w, int remeasure, struct peak *c)
 
     (void)snprintf(w->peak.dir, sizeof(w->peak.dir), "%s", w->par.daemon_cache_dir);
     busy = cnt_get(&n->requests_running) + cnt_get(&n->requests_waiting) > 0;
-    rc = peak_get(&w->peak, w->run->k, w->run->ctx, busy, remeasure, c);
+    rc = peak_get(&w->peak, w->run->k, w->run->ctx, run_root(w->run)->idx, busy,
+        remeasure, c);
     w->peak_busy = rc == 0 && !w->peak.have && (busy || cnt_get(&n->steps) != steps);
     if (rc != 0 && rc != -ENOTSUP)
         log_warn("peak: cannot measure what the device can do: %s", strerror(-rc));

@@ -28,10 +28,16 @@ struct adm_shape {
  * flops, roofline_us. Returns the roofline bound in ns, 0 where c is NULL. */
 double adm_op(const struct worker *w, int32_t i, const struct adm_shape *s,
     const struct peak *c, json_t *o);
+/* The cost alone: bytes, and the roofline bound in ns. */
+double adm_op_cost(const struct worker *w, int32_t i, const struct adm_shape *s,
+    const struct peak *c, double *ret_bytes, double *ret_flops);
 /* The device's measured peak in c, or NULL where it is unknown. May take seconds;
  * always does with remeasure. */
 const struct peak *adm_peak(struct worker *w, int remeasure, struct peak *c);
 json_t *adm_peak_json(const struct worker *w, const struct peak *c);
+
+/* admin_program.c: operations of a step, and launches of every size of the capture list. */
+json_t *adm_program(struct worker *w, const json_t *q);
 
 /* admin_profile.c: measure steps and wait until that is done, at most about within_ms of q. */
 json_t *adm_profile(struct worker *w, const json_t *q, int stop_fd);

@@ -116,8 +116,7 @@ struct bat_rec {
     struct bat_table *table;    /* [S] */
     struct bat_entry *entry;    /* [S] of the pool, to upload */
     float *h_chosen;            /* pinned, [entries][FDK_MAX_CHOSEN]: as on the device */
-    fdk_event_t ev;
-    struct run_marks *marks; /* runner.h: where this step's operations leave their
+    struct run_marks *marks;    /* runner.h: where this step's operations leave their
                                 events; NULL: not measured */
 };
 

@@ -292,20 +292,29 @@ wrk_load_kv_scales(struct worker *w, char *err, size_t err_bytes)
 }
 
 void
-wrk_open_args(const struct worker *w, struct run_open_args *ret)
+wrk_open_args(const struct worker *w, struct wrk_open *to)
 {
     const struct par *p = &w->par;
+    struct run_open_args *ret = &to->a;
+
+    for (int32_t i = 0; i < w->devs.n; i++)
+        to->device[i] = w->devs.at[i].num;
 
     *ret = (struct run_open_args){
         .backend =
             par_device_backend_words[wrk_is_null(w) ? PAR_DEVICE_BACKEND_NULL : p->device_backend],
         .deterministic = p->device_deterministic,
         .unfused = !p->device_fused_step,
-        .device = w->device,
+        .n_device = w->devs.n,
+        .device = w->devs.n > 0 ? to->device : NULL,
+        .rank = &w->rank_dev,
         .n_thread = (int32_t)p->device_threads,
         .spin_us = wrk_spin_us(p),
         .max_token = par_max_batched_tokens(p, wrk_on_cpu(w))
     };
+    /* All but the entry under test. */
+    if (p->device_test_entry >= 0 && w->devs.n > 0)
+        ret->dead = (UINT32_MAX >> (DVL_MAX - w->devs.n)) & ~(UINT32_C(1) << w->rank_dev);
     /* Operations follow each other at once: their threads must not go to
      * sleep between two of them wherever there is a second processor. */
     if (ret->spin_us == 0 && p->ipc_spin_us < 0 && sysconf(_SC_NPROCESSORS_ONLN) > 1)
@@ -315,16 +324,16 @@ wrk_open_args(const struct worker *w, struct run_open_args *ret)
 static int
 wrk_open_device(struct worker *w, struct wrk_laps *laps, char *err, size_t err_bytes)
 {
-    struct run_open_args oa;
+    struct wrk_open o;
     char cache[512];
     int rc;
 
-    wrk_open_args(w, &oa);
+    wrk_open_args(w, &o);
     if (peak_dir(w->par.daemon_cache_dir, cache, sizeof(cache)) == 0) {
         (void)mkdir(cache, 0755);
-        oa.cache_dir = cache;
+        o.a.cache_dir = cache;
     }
-    rc = run_new(&oa, &w->run, err, err_bytes);
+    rc = run_new(&o.a, &w->run, err, err_bytes);
     wrk_lap(laps, "device");
     if (rc == 0)
         rc = wrk_plan_memory(w, err, err_bytes);
@@ -483,7 +492,7 @@ wrk_effective(struct worker *w)
     struct fdk_device_info di = { .n_proc = 0 };
     char cache[512] = "";
 
-    (void)w->run->k->device_info(w->run->ctx, 0, &di);
+    (void)w->run->k->device_info(w->run->ctx, run_root(w->run)->idx, &di);
     if (peak_dir(p->daemon_cache_dir, cache, sizeof(cache)) != 0)
         cache[0] = '\0';
     (void)snprintf(ws->effective, sizeof(ws->effective),
@@ -495,7 +504,7 @@ wrk_effective(struct worker *w)
         cache, w->ready.info.model_name, w->tok_path, w->max_len,
         par_max_batched_tokens(p, wrk_on_cpu(w)), par_long_prefill(p, w->max_len),
         par_partial_prefills(p), w->run->k->name, w->n_block,
-        (unsigned long long)w->run->mem.kv, wrk_kv_dtype_name(w->kv.dtype));
+        (unsigned long long)run_root(w->run)->mem.kv, wrk_kv_dtype_name(w->kv.dtype));
     if (wrk_on_cpu(w) && !wrk_is_null(w)) {
         size_t n = strlen(ws->effective);
 
@@ -545,8 +554,8 @@ wrk_count(const struct worker *w)
 {
     struct cnt_worker *c = &w->stat->w;
 
-    cnt_set(&c->weight_bytes, w->run->mem.weights);
-    cnt_set(&c->kv_bytes, w->run->mem.kv);
+    cnt_set(&c->weight_bytes, run_root(w->run)->mem.weights);
+    cnt_set(&c->kv_bytes, run_root(w->run)->mem.kv);
     cnt_set(&c->kv_blocks_total, (uint64_t)w->n_block);
     cnt_set(&c->kv_blocks_free, (uint64_t)w->n_block);
     cnt_set(&c->kv_block_tokens, (uint64_t)w->kv.block_size);

@@ -28,7 +28,7 @@ wrk_kv_dtype(const struct worker *w)
 
     if (w->par.kv_dtype != PAR_KV_DTYPE_AUTO)
         return types[w->par.kv_dtype];
-    if (w->run->k != &fdk_ops_cuda || w->wp == NULL)
+    if (w->run->k->on_host || w->wp == NULL)
         return FDK_F32;
     return wts_main_dtype(w->wp) == FDK_F32 && run_act(w->run->k, w->prog, w->wp) == FDK_F32
         ? FDK_F32
@@ -45,31 +45,6 @@ wrk_kv_dtype_name(enum fdk_dtype t)
 }
 
 /* ---- what the runner will ask for -------------------------------------------------- */
-
-/* Scratch of the largest launch: the runner's own answer, for a program bound
- * to addresses that are not read. */
-static int
-wrk_scratch(const struct worker *w, struct runner *shape, const size_t *off, uint64_t *ret)
-{
-    void *base = w->run;
-    int rc;
-
-    shape->d_weights = shape->d_act = shape->d_inv_freq = base;
-    shape->d_plan = base;
-    shape->d_table = base;
-    shape->d_state = base;
-    shape->d_results = base;
-    shape->d_counts = base;
-    shape->d_rules = base;
-    shape->d_chosen = base;
-    run_pad_init(shape, shape->dims.T, bat_pad_outs(&shape->dims, shape->dims.T),
-        &shape->full);
-    rc = run_bind(shape, off);
-    if (rc == 0)
-        *ret = run_scratch_bytes(shape);
-    free(shape->op);
-    return rc;
-}
 
 /* The runner's buffers for sequences of max_len tokens. */
 static int
@@ -97,9 +72,9 @@ wrk_sizes(struct worker *w, int32_t max_len, struct mpl_sizes *ret)
     shape.act = run_act(shape.k, w->prog, w->wp);
     rc = run_tiles(&shape);
     if (rc == 0)
-        rc = run_place(w->prog, d, shape.R, shape.act, off, &act);
+        rc = run_place(shape.k, w->prog, d, shape.R, shape.act, off, &act);
     if (rc == 0)
-        rc = wrk_scratch(w, &shape, off, &scratch);
+        scratch = run_scratch_bytes(&shape);
     free(off);
     z = run_sizes(&shape);
     free(shape.att_bytes);
@@ -138,14 +113,20 @@ wrk_quant_bytes(const struct worker *w)
 
 /* ---- the plan ------------------------------------------------------------------------ */
 
+/* What the devices of the ranks have. */
 static int
-wrk_rank(const struct worker *w, struct mpl_rank *ret)
+wrk_ranks(const struct worker *w, struct mpl_rank ret[FDK_MAX_DEVICES])
 {
     struct fdk_device_info di;
-    int rc = w->run->k->device_info(w->run->ctx, 0, &di);
+    int rc = 0;
 
-    if (rc == 0)
-        *ret = (struct mpl_rank){ di.mem_total, di.mem_free };
+    for (int32_t i = 0; i < w->run->n_rank && rc == 0; i++) {
+        const struct run_dev *dev = &w->run->dev[i];
+
+        rc = dev->run->k->device_info(dev->run->ctx, dev->idx, &di);
+        if (rc == 0)
+            ret[i] = (struct mpl_rank){ di.mem_total, di.mem_free };
+    }
     return rc;
 }
 
@@ -198,18 +179,18 @@ int
 wrk_plan_memory(struct worker *w, char *err, size_t err_bytes)
 {
     const struct par *p = &w->par;
-    struct mpl_rank rank = { 0, 0 };
+    struct mpl_rank rank[FDK_MAX_DEVICES];
     struct mpl_in in;
     struct eng_cfg ec;
     int rc;
 
     wrk_plan_args(w, &in);
-    in.rank = &rank;
-    in.n_rank = 1;
+    in.rank = rank;
+    in.n_rank = w->run->n_rank;
     rc = mpl_layout(w->cfg.n_layer, 0, w->cfg.n_kv_head, w->cfg.head_dim,
         (int32_t)p->kv_block_size, wrk_kv_dtype(w), &in.kv);
     if (rc == 0)
-        rc = wrk_rank(w, &rank);
+        rc = wrk_ranks(w, rank);
     if (rc == 0)
         rc = wrk_capture(w, p, &w->use_graph, &w->cap, err, err_bytes);
     if (rc != 0)
@@ -229,19 +210,18 @@ wrk_plan_memory(struct worker *w, char *err, size_t err_bytes)
     return 0;
 }
 
-/* Every group must have got what was planned. */
+/* Every group of buffers must have got what was planned, on the device of every rank. */
 static void
-wrk_check_memory(const struct worker *w)
+wrk_check_memory(const struct worker *w, const struct run_mem *m)
 {
-    const struct run_mem *m = &w->run->mem;
     const struct {
         enum mpl_group group;
         uint64_t bytes;
     } got[] = { { MPL_WEIGHTS, m->weights }, { MPL_ACTIVATIONS, m->activations },
         { MPL_SCRATCH, m->scratch }, { MPL_STATE, m->state }, { MPL_PLAN, m->plan },
         { MPL_PENALTY, m->penalty }, { MPL_KV, m->kv }, { MPL_KV_SCALES, m->kv_scales },
-        { MPL_HOST, m->host }, { MPL_HOST_KV, m->host_kv },
-        { MPL_HOST_PENALTY, m->host_penalty } };
+        { MPL_HOST, w->run->host }, { MPL_HOST_KV, m->host_kv },
+        { MPL_HOST_PENALTY, w->run->host_penalty } };
     int bad = 0;
 
     for (size_t i = 0; i < sizeof(got) / sizeof(got[0]); i++) {
@@ -261,19 +241,28 @@ wrk_check_memory(const struct worker *w)
 int
 wrk_settle_memory(struct worker *w, char *err, size_t err_bytes)
 {
-    struct mpl_rank rank = { 0, 0 };
+    struct mpl_rank rank[FDK_MAX_DEVICES];
     /* What recording takes on the host is lost in what others do there. */
-    uint64_t graphs = wrk_on_cpu(w) ? mpl_bytes(&w->mpl, MPL_GRAPHS) : w->run->mem.graphs;
-    int rc = wrk_rank(w, &rank);
+    uint64_t graphs = wrk_on_cpu(w) ? mpl_bytes(&w->mpl, MPL_GRAPHS) : 0,
+             mapped = UINT64_MAX;
+    int rc = wrk_ranks(w, rank);
 
+    for (int32_t i = 0; i < w->run->n_rank; i++) {
+        const struct run_dev *dev = &w->run->dev[i];
+
+        if (!wrk_on_cpu(w) && dev->mem.graphs > graphs)
+            graphs = dev->mem.graphs;
+        if (dev->kv_mapped < mapped)
+            mapped = dev->kv_mapped;
+    }
     if (rc == 0)
-        rc = mpl_settle(&w->mpl, graphs, w->run->kv_mapped, &rank, 1, err, err_bytes);
+        rc = mpl_settle(&w->mpl, graphs, mapped, rank, w->run->n_rank, err, err_bytes);
     if (rc != 0)
         return rc;
     w->n_block = w->mpl.n_block;
     rc = run_map_kv(w->run, w->n_block + 1, err, err_bytes);
-    if (rc == 0)
-        wrk_check_memory(w);
+    for (int32_t i = 0; i < w->run->n_rank && rc == 0; i++)
+        wrk_check_memory(w, &w->run->dev[i].mem);
     return rc;
 }
 

@@ -5,6 +5,7 @@ libfddworker_a_SOURCES = \
 	%D%/admin.c \
 	%D%/admin.h \
 	%D%/admin_answer.c \
+	%D%/admin_program.c \
 	%D%/admin_priv.h \
 	%D%/admin_profile.c \
 	%D%/batch.c \
@@ -21,6 +22,8 @@ libfddworker_a_SOURCES = \
 	%D%/cost.h \
 	%D%/detok.c \
 	%D%/device.c \
+	%D%/devices.c \
+	%D%/devices.h \
 	%D%/devlock.c \
 	%D%/devlock.h \
 	%D%/detok.h \
@@ -61,6 +64,7 @@ libfddworker_a_SOURCES = \
 	%D%/model_file.c \
 	%D%/model_json.c \
 	%D%/model_llama.c \
+	%D%/model_mistral.c \
 	%D%/model_priv.h \
 	%D%/model_quant.c \
 	%D%/model_qwen3.c \

@@ -323,7 +323,7 @@ pip_config(struct worker *w, struct pip_cfg *ret)
 static int
 prime(struct worker *w)
 {
-    if (w->run->k == &fdk_ops_null || w->par.graph_capture != PAR_GRAPH_CAPTURE_EAGER)
+    if (w->run->k->echo || w->par.graph_capture != PAR_GRAPH_CAPTURE_EAGER)
         return 0;
     return eng_prime(w->pip->eng, wrk_on_cpu(w) ? PRIME_CPU_NS : PRIME_NS);
 }

@@ -12,6 +12,7 @@
 
 const struct mdl_family *const mdl_families[] = {
     &mdl_llama,
+    &mdl_mistral,
     &mdl_qwen3,
     NULL,
 };

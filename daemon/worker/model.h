@@ -51,6 +51,8 @@ struct mdl_config {
     char architecture[64];
     int32_t n_layer, n_head, n_kv_head, head_dim, hidden, ffn, vocab;
     int32_t max_pos;
+    int32_t window; /* keys that a query sees in layers with a window; 0: none has one */
+    uint8_t windowed[MDL_MAX_LAYER];
     float norm_eps;
     int tied, attn_bias, mlp_bias, qk_norm;
     enum mdl_rope rope;
@@ -134,7 +136,7 @@ struct mdl_buf {
  *   GEMM        in (width K), out (width N); w (N, K); bias or -1
  *   QKV         in = out = the qkv buffer; in2 = the rope table; w, w2 = q norm,
  *               k norm or -1; f = eps
- *   ATTENTION   in = qkv; out (width H D); f = 1 / sqrt(D)
+ *   ATTENTION   in = qkv; out (width H D); f = 1 / sqrt(D); window, softcap or 0
  *   SILU_MUL    in (width 2 N); out (width N)
  *   GATHER      in (per token), out (per output row); N = width
  *   LOGITS      a GEMM over output rows; out (width N = vocabulary)
@@ -151,6 +153,8 @@ struct mdl_op {
     int32_t w, w2, bias;  /* wts_ref indices, -1 none; QKV: w, w2 = q, k norm */
     int32_t N, K;         /* GEMM, LOGITS: (N, K) of w */
     float f;              /* eps, attention scale, embedding scale, rope scale */
+    int32_t window;       /* ATTENTION: 0 or the program's cfg.window */
+    float softcap;
 };
 
 struct mdl_program {
@@ -174,6 +178,9 @@ struct mdl_family {
     const char *const *harmless;      /* extra tensors ignored; * matches digits */
     int default_tied;
     int32_t default_head_dim; /* 0: hidden_size / num_attention_heads */
+    int32_t default_window;   /* sliding_window; 0: the family has no windows */
+    int default_windowed;     /* use_sliding_window */
+    int32_t default_full; /* max_window_layers: layers before the first with a window */
     /* Family-specific fields of config.json (a json_t *), after the common ones. */
     int (*config)(const void *json, struct mdl_config *cfg, char *err, size_t err_bytes);
     int (*build)(struct mdl_program *p);

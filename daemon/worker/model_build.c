@@ -310,6 +310,7 @@ emit_attention(const struct dense *d, int32_t qkv, int32_t out)
     op.in = qkv;
     op.out = out;
     op.f = (float)(1.0 / sqrt(d->p->cfg.head_dim));
+    op.window = d->p->cfg.windowed[op.layer] ? d->p->cfg.window : 0;
     mdl_add_op(d->p, op);
     return out;
 }
@@ -463,9 +464,6 @@ mdl_set_lives(struct mdl_program *p)
         live(p, p->op[i].in, i);
         live(p, p->op[i].in2, i);
         live(p, p->op[i].out, i);
-        /* A backend may compute silu_mul with the product before it. */
-        if (p->op[i].kind == MDL_OP_SILU_MUL)
-            live(p, p->op[i - 1].in, i);
     }
 }
 
@@ -549,6 +547,8 @@ mdl_op_cost(const struct mdl_program *p, const struct mdl_op *op, double T, doub
         break;
     case MDL_OP_ATTENTION:
         /* Each row's cache is read once, however many of its tokens ask. */
+        if (op->window > 0 && kv > op->window)
+            kv = op->window;
         b = O * kv * 2 * K * D * kv_elt_bytes + 2 * act * rows * H * D;
         f = 4 * rows * kv * H * D;
         break;

@@ -219,37 +219,75 @@ read_eos(const struct mdl_json *j, struct mdl_config *c)
     return 0;
 }
 
+/* layer_types, where it is there, to c->windowed. */
+static int
+read_layer_types(const struct mdl_json *j, const struct mdl_family *f, struct mdl_config *c)
+{
+    const json_t *v = mdl_json_field(j, "layer_types");
+
+    if (v == NULL)
+        return 0;
+    if (!json_is_array(v) || json_array_size(v) != (size_t)c->n_layer)
+        return mdl_json_refuse(j, "layer_types", "is not a list of num_hidden_layers names");
+    for (int32_t i = 0; i < c->n_layer; i++) {
+        const json_t *e = json_array_get(v, (size_t)i);
+        const char *name = json_is_string(e) ? json_string_value(e) : "";
+
+        c->windowed[i] = f->default_window > 0 && strcmp(name, "sliding_attention") == 0;
+        if (!c->windowed[i] && strcmp(name, "full_attention") != 0)
+            return mdl_json_refuse(j, "layer_types",
+                f->default_window > 0
+                    ? "is not supported; supported: full_attention, sliding_attention"
+                    : "is not supported; every layer has to be full_attention");
+        if (c->windowed[i] && c->window == 0)
+            return mdl_json_refuse(j, "layer_types",
+                "has sliding_attention, but there is no sliding_window");
+    }
+    return 0;
+}
+
+/* Which layers have a window, and how many keys it holds. */
+static int
+read_windows(const struct mdl_json *j, const struct mdl_family *f, struct mdl_config *c)
+{
+    int used = f->default_window == 0 || f->default_windowed, some = 0;
+    int32_t full = f->default_full;
+
+    if (mdl_json_bool(j, "use_sliding_window", &used) != 0)
+        return -EINVAL;
+    if (f->default_window == 0 && used && mdl_json_has(j, "sliding_window"))
+        return mdl_json_refuse(j, "sliding_window",
+            "(sliding window attention) is not supported");
+    if (f->default_window > 0 && used &&
+        !json_is_null(json_object_get(j->o, "sliding_window")))
+        c->window = f->default_window;
+    if (c->window > 0 &&
+        (mdl_json_i32(j, "sliding_window", 1, MDL_MAX_POS, &c->window) != 0 ||
+            mdl_json_i32(j, "max_window_layers", 0, INT32_MAX, &full) != 0))
+        return -EINVAL;
+    for (int32_t i = 0; i < c->n_layer; i++)
+        c->windowed[i] = c->window > 0 && i >= full;
+    if (read_layer_types(j, f, c) != 0)
+        return -EINVAL;
+    for (int32_t i = 0; i < c->n_layer; i++) {
+        c->windowed[i] &= c->window < c->max_pos;
+        some |= c->windowed[i];
+    }
+    c->window = some ? c->window : 0;
+    return 0;
+}
+
 /* What would change the numbers and is not built is refused, not ignored. */
 static int
-refuse_unknown(const struct mdl_json *j, int n_layer)
+refuse_unknown(const struct mdl_json *j)
 {
     const char *act = "silu";
-    const json_t *v;
-    int sliding = 1;
-    size_t i;
 
     if (mdl_json_str(j, "hidden_act", &act) != 0)
         return -EINVAL;
-    if (strcmp(act, "silu") != 0)
-        return mdl_json_refuse(j, "hidden_act", "is not supported; supported: silu");
-    if (mdl_json_bool(j, "use_sliding_window", &sliding) != 0)
-        return -EINVAL;
-    if (sliding && mdl_json_has(j, "sliding_window"))
-        return mdl_json_refuse(j, "sliding_window",
-            "(sliding window attention) is not supported");
-    v = mdl_json_field(j, "layer_types");
-    if (v == NULL)
-        return 0;
-    if (!json_is_array(v) || json_array_size(v) != (size_t)n_layer)
-        return mdl_json_refuse(j, "layer_types", "is not a list of num_hidden_layers names");
-    for (i = 0; i < json_array_size(v); i++) {
-        const json_t *e = json_array_get(v, i);
-
-        if (!json_is_string(e) || strcmp(json_string_value(e), "full_attention") != 0)
-            return mdl_json_refuse(j, "layer_types",
-                "is not supported; every layer has to be full_attention");
-    }
-    return 0;
+    return strcmp(act, "silu") == 0
+        ? 0
+        : mdl_json_refuse(j, "hidden_act", "is not supported; supported: silu");
 }
 
 static int
@@ -260,7 +298,7 @@ read_config(const struct mdl_json *j, struct mdl_config *c)
 
     if (read_family(j, c, &f) != 0 || read_shape(j, f, c) != 0 || read_rope(j, c) != 0 ||
         read_dtype(j, c) != 0 || read_eos(j, c) != 0 || mdl_quant_read(j, c) != 0 ||
-        refuse_unknown(j, c->n_layer) != 0)
+        refuse_unknown(j) != 0 || read_windows(j, f, c) != 0)
         return -EINVAL;
     c->bos = -1;
     c->tied = f->default_tied;

@@ -28,7 +28,11 @@ const struct mdl_family mdl_qwen3 = {
     .architectures = architectures,
     .harmless = harmless,
     .default_tied = 0,
-    .default_head_dim = 128, /* of Qwen3Config in transformers */
+    /* of Qwen3Config in transformers */
+    .default_head_dim = 128,
+    .default_window = 4096,
+    .default_windowed = 0,
+    .default_full = 28,
     .config = qwen3_config,
     .build = mdl_build_dense,
 };

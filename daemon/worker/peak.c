@@ -85,10 +85,10 @@ peak_line_of(const char *path, const char *name, char *ret, size_t ret_bytes)
 }
 
 int
-peak_key(const struct fdk_ops *k, struct fdk_ctx *ctx, struct peak_key *ret)
+peak_key(const struct fdk_ops *k, struct fdk_ctx *ctx, int dev, struct peak_key *ret)
 {
     struct fdk_device_info di;
-    int rc = k->device_info(ctx, 0, &di);
+    int rc = k->device_info(ctx, dev, &di);
 
     if (rc != 0)
         return rc;
@@ -279,14 +279,14 @@ peak_write(const char *path, const struct peak_key *key, const struct peak *c)
 /* ---- measuring ------------------------------------------------------------------------- */
 
 int
-peak_measure(const struct fdk_ops *k, struct fdk_ctx *ctx, struct peak *ret)
+peak_measure(const struct fdk_ops *k, struct fdk_ctx *ctx, int dev, struct peak *ret)
 {
     static const enum fdk_dtype types[] = { FDK_F32, FDK_F16, FDK_BF16 };
     struct peak c = { .measured_s = clk_wall_ns() / CLK_S };
-    int rc = k->probe(ctx, 0, FDK_PROBE_READ, FDK_F32, &c.read_bps);
+    int rc = k->probe(ctx, dev, FDK_PROBE_READ, FDK_F32, &c.read_bps);
 
     for (size_t i = 0; i < sizeof(types) / sizeof(types[0]) && rc == 0; i++) {
-        rc = k->probe(ctx, 0, FDK_PROBE_FLOPS, types[i], &c.flops[types[i]]);
+        rc = k->probe(ctx, dev, FDK_PROBE_FLOPS, types[i], &c.flops[types[i]]);
         if (rc == -ENOTSUP && types[i] != FDK_F32)
             rc = 0;
     }
@@ -330,13 +330,13 @@ peak_kept(struct peak_cache *cc, const struct peak_key *key, const char *path)
 }
 
 int
-peak_get(struct peak_cache *cc, const struct fdk_ops *k, struct fdk_ctx *ctx, int busy,
-    int remeasure, struct peak *ret)
+peak_get(struct peak_cache *cc, const struct fdk_ops *k, struct fdk_ctx *ctx, int dev,
+    int busy, int remeasure, struct peak *ret)
 {
     struct peak_key key;
     char dir[512], path[640] = "";
     struct peak c;
-    int rc = remeasure || !cc->have ? peak_key(k, ctx, &key) : 0;
+    int rc = remeasure || !cc->have ? peak_key(k, ctx, dev, &key) : 0;
 
     if (rc != 0)
         return rc;
@@ -348,7 +348,7 @@ peak_get(struct peak_cache *cc, const struct fdk_ops *k, struct fdk_ctx *ctx, in
         *ret = cc->c;
         return 0;
     }
-    rc = peak_measure(k, ctx, &c);
+    rc = peak_measure(k, ctx, dev, &c);
     if (rc != 0)
         return rc;
     log_info("peak: %s reads %.1f GB/s, computes %.1f GFLOP/s in fp32%s", key.device,

@@ -43,7 +43,7 @@ struct peak_cache {
  * few seconds. busy: the device has other work now, so that the figure is too low;
  * it is returned and not kept. remeasure: measure in any case.
  * -ENOTSUP: a device that computes nothing; -ENOMEM, -EIO. One thread at a time. */
-int peak_get(struct peak_cache *cc, const struct fdk_ops *k, struct fdk_ctx *ctx,
+int peak_get(struct peak_cache *cc, const struct fdk_ops *k, struct fdk_ctx *ctx, int dev,
     int busy, int remeasure, struct peak *ret);
 /* Roofline bound in ns of this many bytes and operations of this type. */
 double peak_roofline_ns(const struct peak *c, double bytes, double flops, enum fdk_dtype t);
@@ -54,13 +54,13 @@ double peak_roofline_ns(const struct peak *c, double bytes, double flops, enum f
  * first), /var/cache/fdd for root, $XDG_CACHE_HOME/fdd, $HOME/.cache/fdd.
  * -ENOENT: none. */
 int peak_dir(const char *param, char *ret, size_t ret_bytes);
-int peak_key(const struct fdk_ops *k, struct fdk_ctx *ctx, struct peak_key *ret);
+int peak_key(const struct fdk_ops *k, struct fdk_ctx *ctx, int dev, struct peak_key *ret);
 int peak_path(const char *dir, const struct peak_key *key, char *ret, size_t ret_bytes);
 /* -ENOENT: no file; -EINVAL: not to be used, err says why; other -errno. */
 int peak_read(const char *path, const struct peak_key *key, struct peak *ret, char *err,
     size_t err_bytes);
 /* Makes the folder if its parent is there. Whole or not at all. -errno. */
 int peak_write(const char *path, const struct peak_key *key, const struct peak *c);
-int peak_measure(const struct fdk_ops *k, struct fdk_ctx *ctx, struct peak *ret);
+int peak_measure(const struct fdk_ops *k, struct fdk_ctx *ctx, int dev, struct peak *ret);
 
 #endif

@@ -160,8 +160,8 @@ prm_run(struct runner *run, struct bat *bat, struct cost *cost, int32_t max_len,
     int rc;
 
     OBJ_CHECK(run, RUN_MAGIC);
-    p.least_ns = run->mem.weights /
-        (run->k == &fdk_ops_cuda ? PRM_BYTES_NS * 1000 : PRM_HOST_BYTES_NS);
+    p.least_ns = run_root(run)->mem.weights /
+        (run->k->on_host ? PRM_HOST_BYTES_NS : PRM_BYTES_NS * 1000);
     p.table = mem_array((size_t)run->dims.S * (size_t)run->dims.stride, sizeof(*p.table));
     if (p.table == NULL)
         return -ENOMEM;

@@ -46,7 +46,7 @@ prf_tables(struct prf *p)
 {
     const struct bat_dims *d = &p->run->dims;
     int32_t rows = bat_synth_rows(&p->synth), stride;
-    int32_t n_block = (int32_t)(p->run->mem.kv / p->run->kv.block_bytes) - 1;
+    int32_t n_block = (int32_t)(run_root(p->run)->mem.kv / p->run->kv.block_bytes) - 1;
     int64_t at = 0;
 
     p->table = mem_array((size_t)rows * (size_t)d->stride, sizeof(*p->table));
@@ -84,7 +84,7 @@ prf_events(struct prf *p)
         p->marks[i] =
             (struct run_marks){ .max = max, .at = p->mark + (size_t)i * (size_t)max };
     for (int32_t i = 0; i < run->n_rec * max && rc == 0; i++)
-        rc = run->k->event_new(run->ctx, 0, &p->mark[i].ev);
+        rc = run->k->event_new(run->ctx, run_root(run)->idx, &p->mark[i].ev);
     return rc;
 }
 
@@ -145,7 +145,7 @@ prf_synth_check(const struct runner *run, const struct bat_synth *m, int32_t max
     char *err, size_t err_bytes)
 {
     const struct bat_dims *d = &run->dims;
-    int64_t n_block = (int64_t)(run->mem.kv / run->kv.block_bytes) - 1, need;
+    int64_t n_block = (int64_t)(run_root(run)->mem.kv / run->kv.block_bytes) - 1, need;
     int64_t n_tok = (int64_t)m->n_decode + m->n_prefill;
     int64_t n_row = (int64_t)m->n_decode + (m->n_prefill > 0);
 
@@ -301,7 +301,6 @@ prf_fill(struct prf *p, const struct prf_idle *idle)
     struct runner *run = p->run;
     const struct bat_dims *d = &run->dims;
     int64_t n = (int64_t)bat_synth_rows(&p->synth) * d->stride;
-    size_t bytes = (size_t)run->kv.block_bytes;
     int rc = 0;
 
     if (idle->kv->n_copy > 0) {
@@ -314,7 +313,7 @@ prf_fill(struct prf *p, const struct prf_idle *idle)
         if (b == 0 || !kv_is_empty(idle->kv, b))
             continue;
         p->own[p->fill_at] = b;
-        rc = run->k->fill(run->stream, run->d_kv + (size_t)b * bytes, 0, bytes);
+        rc = run_clear(run, b);
         i++;
     }
     return rc;

@@ -24,10 +24,10 @@ run_backend(const char *name, const struct fdk_ops **ret, char *err, size_t err_
     char why[256] = "";
 
     if (strcmp(name, "auto") == 0) {
-        *ret = fdk_ops_cuda.available(why, sizeof(why)) > 0 ? &fdk_ops_cuda : &fdk_ops_cpu;
-        if (*ret == &fdk_ops_cpu)
-            log_info("runner: device.backend = auto takes the cpu: %s", why);
-        return 0;
+        if (run_backend(fdk_ops_cuda.name, ret, why, sizeof(why)) == 0)
+            return 0;
+        log_info("runner: device.backend = auto takes the cpu: %s", why);
+        name = fdk_ops_cpu.name;
     }
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
         if (strcmp(name, all[i]->name) != 0)
@@ -44,17 +44,66 @@ run_backend(const char *name, const struct fdk_ops **ret, char *err, size_t err_
     return -ENOTSUP;
 }
 
+/* Which device of the context each rank has. */
+static int
+run_ranks(struct runner *run, const struct run_open_args *a, int32_t n_device, char *err,
+    size_t err_bytes)
+{
+    int32_t n = a->n_rank > 0 ? a->n_rank : 1;
+
+    run->dev = mem_array((size_t)n, sizeof(*run->dev));
+    if (run->dev == NULL) {
+        (void)snprintf(err, err_bytes, "out of memory");
+        return -ENOMEM;
+    }
+    for (int32_t i = 0; i < n; i++) {
+        struct run_dev *dev = &run->dev[i];
+        int bad;
+
+        *dev = (struct run_dev){ .run = run, .idx = a->rank != NULL ? a->rank[i] : i };
+        bad = dev->idx < 0 || dev->idx >= n_device;
+        for (int32_t j = 0; j < i; j++)
+            bad |= run->dev[j].idx == dev->idx;
+        if (bad) {
+            (void)snprintf(err, err_bytes,
+                "rank %d on device %d: there are %d devices, and a rank has its own", i,
+                dev->idx, n_device);
+            return -EINVAL;
+        }
+    }
+    run->n_rank = n;
+    return 0;
+}
+
+static int
+run_streams(struct runner *run, char *err, size_t err_bytes)
+{
+    for (int32_t i = 0; i < run->n_rank; i++) {
+        struct run_dev *dev = &run->dev[i];
+        int rc = dev->run->k->stream_new(dev->run->ctx, dev->idx, &dev->stream);
+
+        if (rc == 0)
+            rc = dev->run->k->stream_new(dev->run->ctx, dev->idx, &dev->copy_stream);
+        if (rc != 0) {
+            (void)snprintf(err, err_bytes, "%s: no stream: %s", dev->run->k->name,
+                strerror(-rc));
+            return rc;
+        }
+    }
+    return 0;
+}
+
 int
 run_new(const struct run_open_args *a, struct runner **ret, char *err, size_t err_bytes)
 {
-    struct fdk_open_args oa = { .n_device = 1,
+    struct fdk_open_args oa = { .n_device = a->n_device > 0 ? a->n_device : 1,
         .device = a->device,
+        .dead = a->dead,
         .n_thread = a->n_thread,
         .max_token = a->max_token,
         .spin_us = a->spin_us,
         .exec = a->exec,
         .deterministic = a->deterministic,
-        .unfused = a->unfused,
         .cache_dir = a->cache_dir };
     const struct fdk_ops *k;
     struct runner *run;
@@ -68,14 +117,12 @@ run_new(const struct run_open_args *a, struct runner **ret, char *err, size_t er
         return -ENOMEM;
     }
     run->k = k;
+    run->unfused = a->unfused;
     rc = k->open(&oa, &run->ctx, err, err_bytes);
-    if (rc == 0) {
-        rc = k->stream_new(run->ctx, 0, &run->stream);
-        if (rc == 0)
-            rc = k->stream_new(run->ctx, 0, &run->copy_stream);
-        if (rc != 0)
-            (void)snprintf(err, err_bytes, "%s: no stream: %s", k->name, strerror(-rc));
-    }
+    if (rc == 0)
+        rc = run_ranks(run, a, oa.n_device, err, err_bytes);
+    if (rc == 0)
+        rc = run_streams(run, err, err_bytes);
     if (rc != 0) {
         (void)run_free(run);
         return rc == -ENOMEM ? rc : -ENODEV;
@@ -84,12 +131,30 @@ run_new(const struct run_open_args *a, struct runner **ret, char *err, size_t er
     return 0;
 }
 
+/* The first of the ranks that failed. */
 const char *
 run_error(const struct runner *run)
 {
-    const char *t = run->k->error_text(run->ctx, 0);
+    for (int32_t i = 0; i < run->n_rank; i++) {
+        const char *t = run->k->error_text(run->ctx, run->dev[i].idx);
 
-    return t != NULL ? t : "unknown";
+        if (t != NULL && t[0] != '\0')
+            return t;
+    }
+    return "unknown";
+}
+
+static void
+run_close_dev(struct run_dev *dev)
+{
+    if (dev->d_inv_freq != NULL)
+        dev->run->k->mem_free(dev->run->ctx, dev->idx, dev->d_inv_freq);
+    if (dev->d_weights != NULL)
+        dev->run->k->mem_free(dev->run->ctx, dev->idx, dev->d_weights);
+    if (dev->copy_stream != NULL)
+        dev->run->k->stream_free(dev->copy_stream);
+    if (dev->stream != NULL)
+        dev->run->k->stream_free(dev->stream);
 }
 
 struct runner *
@@ -98,253 +163,305 @@ run_free(struct runner *run)
     if (run == NULL)
         return NULL;
     OBJ_CHECK(run, RUN_MAGIC);
-    if (run->stream != NULL)
-        (void)run->k->stream_sync(run->stream);
-    if (run->copy_stream != NULL)
-        (void)run->k->stream_sync(run->copy_stream);
+    for (int32_t i = 0; i < run->n_rank; i++) {
+        if (run->dev[i].stream != NULL)
+            (void)run->k->stream_sync(run->dev[i].stream);
+        if (run->dev[i].copy_stream != NULL)
+            (void)run->k->stream_sync(run->dev[i].copy_stream);
+    }
     if (run->ctx != NULL) {
         run_teardown(run);
-        if (run->d_inv_freq != NULL)
-            run->k->mem_free(run->ctx, 0, run->d_inv_freq);
-        if (run->d_weights != NULL)
-            run->k->mem_free(run->ctx, 0, run->d_weights);
-        if (run->copy_stream != NULL)
-            run->k->stream_free(run->copy_stream);
-        if (run->stream != NULL)
-            run->k->stream_free(run->stream);
+        for (int32_t i = 0; i < run->n_rank; i++)
+            run_close_dev(&run->dev[i]);
         run->k->close(run->ctx);
     }
+    free(run->dev);
     OBJ_FREE(run, RUN_MAGIC);
     return NULL;
+}
+
+static int
+run_load_dev(struct run_dev *dev, const struct wts_load_args *la, char *err,
+    size_t err_bytes)
+{
+    const struct runner *run = dev->run;
+    size_t n = (size_t)(run->prog->rot / 2) * sizeof(float);
+    int rc;
+
+    if (run->wp != NULL) {
+        dev->mem.weights = wts_bytes(run->wp);
+        rc = run_dev_alloc(dev, "weights", dev->mem.weights, &dev->d_weights, err,
+            err_bytes);
+        if (rc == 0)
+            rc = wts_load(run->wp, dev->run->k, dev->run->ctx, dev->idx, dev->d_weights,
+                la, err, err_bytes);
+        if (rc != 0)
+            return rc;
+    }
+    rc = run_dev_alloc(dev, "rope frequencies", n, &dev->d_inv_freq, err, err_bytes);
+    if (rc == 0 && n > 0)
+        rc = dev->run->k->copy(dev->stream, dev->d_inv_freq, run->prog->inv_freq, n);
+    return rc != 0 ? rc : dev->run->k->stream_sync(dev->stream);
 }
 
 int
 run_load(struct runner *run, struct mdl_program *prog, const struct wts_plan *wp,
     const struct wts_load_args *la, char *err, size_t err_bytes)
 {
-    size_t n = (size_t)(prog->rot / 2) * sizeof(float);
-    int rc;
+    int rc = 0;
 
     OBJ_CHECK(run, RUN_MAGIC);
     run->prog = prog;
     run->wp = wp;
-    if (wp != NULL) {
-        run->mem.weights = wts_bytes(wp);
-        rc = run_dev_alloc(run, "weights", run->mem.weights, &run->d_weights, err,
-            err_bytes);
-        if (rc == 0)
-            rc = wts_load(wp, run->k, run->ctx, 0, run->d_weights, la, err, err_bytes);
-        if (rc != 0)
-            return rc;
-    }
-    rc = run_dev_alloc(run, "rope frequencies", n, &run->d_inv_freq, err, err_bytes);
-    if (rc == 0 && n > 0)
-        rc = run->k->copy(run->stream, run->d_inv_freq, prog->inv_freq, n);
-    if (rc == 0)
-        rc = run->k->stream_sync(run->stream);
+    for (int32_t i = 0; i < run->n_rank && rc == 0; i++)
+        rc = run_load_dev(&run->dev[i], la, err, err_bytes);
     return rc;
 }
 
 /* ---- graphs ------------------------------------------------------------------------------ */
 
 static struct run_pad *
-run_pad_of(struct runner *run, int32_t T_pad, int32_t n_out)
+run_pad_of(struct run_dev *dev, int32_t T_pad, int32_t n_out)
 {
-    int32_t lo = 0, hi = run->n_pad - 1;
+    int32_t lo = 0, hi = dev->n_pad - 1;
 
     while (lo < hi) {
         int32_t mid = (lo + hi) / 2;
 
-        if (run->pad[mid].T < T_pad)
+        if (dev->pad[mid].T < T_pad)
             lo = mid + 1;
         else
             hi = mid;
     }
-    ASSERT(run->pad[lo].T == T_pad);
-    return run->few[lo].T > 0 && n_out <= run->few[lo].O ? &run->few[lo] : &run->pad[lo];
+    ASSERT(dev->pad[lo].T == T_pad);
+    return dev->few[lo].T > 0 && n_out <= dev->few[lo].O ? &dev->few[lo] : &dev->pad[lo];
 }
 
 static int
-run_record(struct runner *run, struct run_pad *pad)
+run_record(struct run_dev *dev, struct run_pad *pad)
 {
     int rc, rc2;
 
-    rc = run->k->graph_begin(run->stream);
+    rc = dev->run->k->graph_begin(dev->stream);
     if (rc == -ENOTSUP) {
-        run_set_graph(run, 0);
+        run_set_graph(dev->run, 0);
         return 0;
     }
     if (rc != 0)
         return rc;
-    run->marking = run_can_mark(run, pad->T);
-    rc = run_program(run, pad);
-    run->marking = 0;
-    rc2 = run->k->graph_end(run->stream, &pad->graph);
+    dev->marking = run_can_mark(dev->run, pad->T);
+    rc = run_program(dev, pad);
+    dev->marking = 0;
+    rc2 = dev->run->k->graph_end(dev->stream, &pad->graph);
     if (rc != 0 && rc2 == 0) { /* a part of the step */
-        run->k->graph_free(pad->graph);
+        dev->run->k->graph_free(pad->graph);
         pad->graph = NULL;
     }
     rc = rc != 0 ? rc : rc2;
     if (rc == 0)
         log_debug("runner: recorded a graph of %d tokens, %d outputs", pad->T, pad->O);
-    if (rc != -ENOMEM || run->mem.kv == 0)
+    if (rc != -ENOMEM || dev->mem.kv == 0)
         return rc;
     /* the KV pool has taken the memory, and requests run */
     log_error("runner: no memory to record a graph of %d tokens; steps are launched "
               "operation by operation",
         pad->T);
-    run_set_graph(run, 0);
+    run_set_graph(dev->run, 0);
     return 0;
 }
 
 /* The largest of the sizes for few outputs is launched once: its kernels are those of
  * the others. */
 static int
-run_record_size(struct runner *run, int32_t i)
+run_record_size(struct run_dev *dev, int32_t i)
 {
-    struct run_pad *few = &run->few[i];
+    struct run_pad *few = &dev->few[i];
     int rc = 0;
 
-    if (run->pad[i].graph == NULL) {
-        rc = run_program(run, &run->pad[i]);
+    if (dev->pad[i].graph == NULL) {
+        rc = run_program(dev, &dev->pad[i]);
         if (rc == 0)
-            rc = run_record(run, &run->pad[i]);
+            rc = run_record(dev, &dev->pad[i]);
     }
-    if (rc != 0 || few->T == 0 || few->graph != NULL || !run->use_graph)
+    if (rc != 0 || few->T == 0 || few->graph != NULL || !dev->run->use_graph)
         return rc;
-    if (i == run->n_pad - 1)
-        rc = run_program(run, few);
-    return rc != 0 ? rc : run_record(run, few);
+    if (i == dev->n_pad - 1)
+        rc = run_program(dev, few);
+    return rc != 0 ? rc : run_record(dev, few);
+}
+
+static int
+run_warm_dev(struct run_dev *dev, int record)
+{
+    uint64_t before;
+    int rc =
+        dev->run->k->fill(dev->stream, dev->d_plan, 0, bat_plan_bytes(&dev->run->dims));
+
+    if (rc == 0)
+        rc = run_choose(dev);
+    /* the first launch of an operation may load its code */
+    if (rc == 0)
+        rc = run_program(dev, &dev->full);
+    if (rc == 0)
+        rc = dev->run->k->stream_sync(dev->stream);
+    before = run_mem_free(dev);
+    for (int32_t i = dev->n_pad - 1; i >= 0 && record && dev->run->use_graph && rc == 0; i--)
+        rc = run_record_size(dev, i);
+    if (rc == 0)
+        rc = dev->run->k->stream_sync(dev->stream);
+    if (before > run_mem_free(dev))
+        dev->mem.graphs += before - run_mem_free(dev);
+    return rc;
 }
 
 int
 run_warm(struct runner *run, int record)
 {
-    uint64_t before;
-    int rc = run->k->fill(run->stream, run->d_plan, 0, bat_plan_bytes(&run->dims));
+    int rc = 0;
 
-    if (rc == 0)
-        rc = run_choose(run);
-    /* the first launch of an operation may load its code */
-    if (rc == 0)
-        rc = run_program(run, &run->full);
-    if (rc == 0)
-        rc = run->k->stream_sync(run->stream);
-    before = run_mem_free(run);
-    for (int32_t i = run->n_pad - 1; i >= 0 && record && run->use_graph && rc == 0; i--)
-        rc = run_record_size(run, i);
-    if (rc == 0)
-        rc = run->k->stream_sync(run->stream);
-    if (before > run_mem_free(run))
-        run->mem.graphs += before - run_mem_free(run);
+    for (int32_t i = 0; i < run->n_rank && rc == 0; i++)
+        rc = run_warm_dev(&run->dev[i], record);
     return rc;
 }
 
 /* ---- block copies -------------------------------------------------------------------------- */
 
-int
-run_copies(struct runner *run, const struct kv_copy *copy, int32_t n)
+static int
+run_copies_dev(struct run_dev *dev, const struct kv_copy *copy, int32_t n)
 {
-    const struct fdk_ops *k = run->k;
-    size_t bytes = (size_t)run->kv.block_bytes;
-    int rc = n > 0 ? k->event_record(run->ev_copy[0], run->copy_stream) : 0;
+    const struct fdk_ops *k = dev->run->k;
+    size_t bytes = (size_t)dev->kv.block_bytes;
+    int rc = n > 0 ? k->event_record(dev->ev_copy[0], dev->copy_stream) : 0;
 
     for (int32_t i = 0; i < n && rc == 0; i++) {
-        unsigned char *dev = run->d_kv + (size_t)copy[i].dev * bytes;
-        unsigned char *host = run->h_kv + (size_t)copy[i].host * bytes;
+        unsigned char *on_dev = dev->d_kv + (size_t)copy[i].dev * bytes;
+        unsigned char *on_host = dev->h_kv + (size_t)copy[i].host * bytes;
 
-        ASSERT(copy[i].host >= 0 && copy[i].host < run->n_host);
-        rc = copy[i].to_host ? k->copy(run->copy_stream, host, dev, bytes)
-                             : k->copy(run->copy_stream, dev, host, bytes);
+        ASSERT(copy[i].host >= 0 && copy[i].host < dev->run->n_host);
+        rc = copy[i].to_host ? k->copy(dev->copy_stream, on_host, on_dev, bytes)
+                             : k->copy(dev->copy_stream, on_dev, on_host, bytes);
     }
     if (rc != 0 || n == 0)
         return rc;
-    rc = k->event_record(run->ev_copy[1], run->copy_stream);
-    run->n_copy = n;
-    return rc != 0 ? rc : k->stream_wait(run->stream, run->ev_copy[1]);
+    rc = k->event_record(dev->ev_copy[1], dev->copy_stream);
+    dev->n_copy = n;
+    return rc != 0 ? rc : k->stream_wait(dev->stream, dev->ev_copy[1]);
+}
+
+int
+run_copies(struct runner *run, const struct kv_copy *copy, int32_t n)
+{
+    int rc = 0;
+
+    for (int32_t i = 0; i < run->n_rank && rc == 0; i++)
+        rc = run_copies_dev(&run->dev[i], copy, n);
+    return rc;
+}
+
+static int
+run_dups_dev(struct run_dev *dev, const struct kv_dup *dup, int32_t n)
+{
+    size_t bytes = (size_t)dev->kv.block_bytes;
+    int rc = 0;
+
+    for (int32_t i = 0; rc == 0 && i < n; i++)
+        rc = dev->run->k->copy(dev->stream, dev->d_kv + (size_t)dup[i].to * bytes,
+            dev->d_kv + (size_t)dup[i].from * bytes, bytes);
+    return rc;
 }
 
 int
 run_dups(struct runner *run, const struct kv_dup *dup, int32_t n)
 {
+    int rc = 0;
+
+    for (int32_t i = 0; i < run->n_rank && rc == 0; i++)
+        rc = run_dups_dev(&run->dev[i], dup, n);
+    return rc;
+}
+
+int
+run_clear(struct runner *run, int32_t block)
+{
     size_t bytes = (size_t)run->kv.block_bytes;
     int rc = 0;
 
-    for (int32_t i = 0; rc == 0 && i < n; i++)
-        rc = run->k->copy(run->stream, run->d_kv + (size_t)dup[i].to * bytes,
-            run->d_kv + (size_t)dup[i].from * bytes, bytes);
+    for (int32_t i = 0; i < run->n_rank && rc == 0; i++)
+        rc = run->k->fill(run->dev[i].stream, run->dev[i].d_kv + (size_t)block * bytes, 0,
+            bytes);
     return rc;
 }
 
 uint64_t
 run_copy_ns(struct runner *run, int32_t *ret_n)
 {
+    struct run_dev *dev = run_root(run);
     uint64_t t0, t1;
 
-    if (run->n_copy == 0 || run->k->event_query(run->ev_copy[1]) != 1)
+    if (dev->n_copy == 0 || dev->run->k->event_query(dev->ev_copy[1]) != 1)
         return 0;
-    *ret_n = run->n_copy;
-    run->n_copy = 0;
-    t0 = run->k->event_ns(run->ev_copy[0]);
-    t1 = run->k->event_ns(run->ev_copy[1]);
+    *ret_n = dev->n_copy;
+    dev->n_copy = 0;
+    t0 = dev->run->k->event_ns(dev->ev_copy[0]);
+    t1 = dev->run->k->event_ns(dev->ev_copy[1]);
     return t1 > t0 ? t1 - t0 : 1;
 }
 
 /* ---- steps -------------------------------------------------------------------------------- */
 
 static int
-run_entry(struct runner *run, const struct bat_entry *e)
+run_entry(struct run_dev *dev, const struct bat_entry *e)
 {
-    size_t V = (size_t)run->prog->cfg.vocab;
+    size_t V = (size_t)dev->run->prog->cfg.vocab;
     size_t counts = (size_t)e->at * V, rules = (size_t)e->at * fdk_rules_words((int32_t)V);
     int rc = 0;
 
     if (e->counts)
-        rc = run->k->copy(run->stream, run->d_counts + counts, run->h_counts + counts,
-            V * sizeof(uint16_t));
+        rc = dev->run->k->copy(dev->stream, dev->d_counts + counts,
+            dev->run->h_counts + counts, V * sizeof(uint16_t));
     if (rc == 0 && e->n_rules > 0)
-        rc = run->k->copy(run->stream, run->d_rules + rules, run->h_rules + rules,
-            (size_t)e->n_rules * sizeof(int32_t));
+        rc = dev->run->k->copy(dev->stream, dev->d_rules + rules,
+            dev->run->h_rules + rules, (size_t)e->n_rules * sizeof(int32_t));
     return rc;
 }
 
 static int
-run_updates(struct runner *run, const struct bat_rec *rec)
+run_updates(struct run_dev *dev, const struct bat_rec *rec)
 {
-    const int32_t *counts = (const int32_t *)(run->d_plan + rec->layout.counts);
-    struct fdk_row_update_args ua = { .state = run->d_state,
-        .rows = (const struct fdk_row *)(run->d_plan + rec->upd.rows),
-        .idx = (const int32_t *)(run->d_plan + rec->upd.idx),
+    const int32_t *counts = (const int32_t *)(dev->d_plan + rec->layout.counts);
+    struct fdk_row_update_args ua = { .state = dev->d_state,
+        .rows = (const struct fdk_row *)(dev->d_plan + rec->upd.rows),
+        .idx = (const int32_t *)(dev->d_plan + rec->upd.idx),
         .n = counts + BAT_N_UPDATE,
         .n_max = rec->n_update,
-        .table = run->d_table,
-        .delta = (const struct fdk_delta *)(run->d_plan + rec->upd.delta),
+        .table = dev->d_table,
+        .delta = (const struct fdk_delta *)(dev->d_plan + rec->upd.delta),
         .n_delta = counts + BAT_N_DELTA,
         .n_delta_max = rec->n_delta };
     int rc = 0;
 
     if (rec->n_update > 0 || rec->n_delta > 0)
-        rc = run->k->row_update(&ua, run->stream);
+        rc = dev->run->k->row_update(&ua, dev->stream);
     for (int32_t i = 0; i < rec->n_table && rc == 0; i++) {
         const struct bat_table *t = &rec->table[i];
 
-        rc = run->k->copy(run->stream, run->d_table + t->at, t->src,
+        rc = dev->run->k->copy(dev->stream, dev->d_table + t->at, t->src,
             (size_t)t->n * sizeof(int32_t));
     }
     for (int32_t i = 0; i < rec->n_entry && rc == 0; i++)
-        rc = run_entry(run, &rec->entry[i]);
+        rc = run_entry(dev, &rec->entry[i]);
     return rc;
 }
 
 /* The bounds of its size, which a measured step has too, or its own. */
 static struct run_pad *
-run_pad_for(struct runner *run, const struct bat_rec *rec)
+run_pad_for(struct run_dev *dev, const struct bat_rec *rec)
 {
-    struct run_pad *pad = &run->eager[rec - run->rec];
+    struct run_pad *pad = &dev->eager[rec - dev->run->rec];
 
     if (rec->graph)
-        return run_pad_of(run, rec->T_pad, rec->n_out);
-    run_pad_init(run, rec->T_pad, rec->n_out, pad);
+        return run_pad_of(dev, rec->T_pad, rec->n_out);
+    run_pad_init(dev, rec->T_pad, rec->n_out, pad);
     return pad;
 }
 
@@ -357,37 +474,37 @@ run_can_mark(const struct runner *run, int32_t T_pad)
 int
 run_marked(const struct runner *run, const struct bat_rec *rec)
 {
-    return __atomic_load_n(run->h_mark, __ATOMIC_ACQUIRE) == (uint32_t)rec->epoch;
+    return __atomic_load_n(run_root(run)->h_mark, __ATOMIC_ACQUIRE) == (uint32_t)rec->epoch;
 }
 
 /* A measured step has events enough. */
 static int
-run_eagerly(struct runner *run, const struct bat_rec *rec, const struct run_pad *pad)
+run_eagerly(struct run_dev *dev, const struct bat_rec *rec, const struct run_pad *pad)
 {
     int rc;
 
-    run->n_eager++;
-    run->marking = rec->mark && run->marks == NULL;
-    rc = run_program(run, pad);
-    run->marking = 0;
+    dev->run->n_eager += dev == run_root(dev->run);
+    dev->marking = rec->mark && dev->marks == NULL;
+    rc = run_program(dev, pad);
+    dev->marking = 0;
     return rc;
 }
 
 static int
-run_steps_program(struct runner *run, const struct bat_rec *rec, struct run_pad *pad)
+run_steps_program(struct run_dev *dev, const struct bat_rec *rec, struct run_pad *pad)
 {
     int rc = 0;
 
-    if (!rec->graph || !run->use_graph || run->marks != NULL)
-        return run_eagerly(run, rec, pad);
+    if (!rec->graph || !dev->run->use_graph || dev->marks != NULL)
+        return run_eagerly(dev, rec, pad);
     if (pad->graph == NULL)
-        rc = run_record(run, pad);
+        rc = run_record(dev, pad);
     if (rc != 0)
         return rc;
     if (pad->graph == NULL)
-        return run_eagerly(run, rec, pad);
-    run->n_graph++;
-    return run->k->graph_launch(pad->graph, run->stream);
+        return run_eagerly(dev, rec, pad);
+    dev->run->n_graph += dev == run_root(dev->run);
+    return dev->run->k->graph_launch(pad->graph, dev->stream);
 }
 
 /* ---- measured steps ------------------------------------------------------------------------ */
@@ -404,95 +521,136 @@ run_max_marks(const struct runner *run)
 /* Keep a device that is faster than the host that launches waiting until all of
  * the step is with it: then its operations follow each other at once. */
 static int
-run_hold(struct runner *run)
+run_hold(struct run_dev *dev)
 {
-    uint64_t ns = run->t_marked_ns > 0
-        ? run->t_marked_ns + run->t_marked_ns / 4
-        : (uint64_t)run_max_marks(run) * RUN_MARK_NS;
+    uint64_t ns = dev->run->t_marked_ns > 0
+        ? dev->run->t_marked_ns + dev->run->t_marked_ns / 4
+        : (uint64_t)run_max_marks(dev->run) * RUN_MARK_NS;
 
-    return run->k == &fdk_ops_cuda ? run->k->stream_delay(run->stream, ns) : 0;
+    return dev->run->k->on_host ? 0 : dev->run->k->stream_delay(dev->stream, ns);
 }
 
 /* ---- launching ------------------------------------------------------------------------------ */
 
+/* Results of rank 0 to the host. */
 static int
-run_launch_parts(struct runner *run, struct bat_rec *rec)
+run_results(struct run_dev *dev, const struct bat_rec *rec)
 {
-    int32_t line = run->prog->n_op;
-    struct run_pad *pad = run_pad_for(run, rec);
-    uint64_t after_ns = rec->mark ? run->delay_ns / 4 : 0; /* and before the mark the rest */
-    int rc = run_att_plans(run, rec, pad);
+    int rc = 0;
 
-    if (rc == 0)
-        rc = run->k->event_record(run->ev_begin[rec - run->rec], run->stream);
-
-    if (rc == 0 && run->delay_ns > 0) {
-        rc = run->k->stream_delay(run->stream, run->delay_ns - after_ns);
-        if (rc == 0)
-            rc = run_mark(run, line + RUN_LINE_DELAY);
-    }
-    if (rc == 0)
-        rc = run->k->copy(run->stream, run->d_plan, rec->plan, rec->upd.bytes);
-    if (rc == 0)
-        rc = run_mark(run, line + RUN_LINE_UPLOAD);
-    if (rc == 0)
-        rc = run_updates(run, rec);
-    if (rc == 0)
-        rc = run_mark(run, line + RUN_LINE_UPDATES);
-    if (rc == 0)
-        rc = run_steps_program(run, rec, pad);
-    if (rc == 0 && after_ns > 0)
-        rc = run->k->stream_delay(run->stream, after_ns);
-    if (rc == 0 && rec->n_out > 0)
-        rc = run->k->copy(run->stream, rec->results, run->d_results,
+    if (dev != run_root(dev->run))
+        return 0;
+    if (rec->n_out > 0)
+        rc = dev->run->k->copy(dev->stream, rec->results, dev->d_results,
             (size_t)rec->n_out * sizeof(struct fdk_result));
     if (rc == 0 && rec->chosen)
-        rc = run->k->copy(run->stream, rec->h_chosen, run->d_chosen,
-            (size_t)run_chosen_bytes(run->n_penalty));
-    if (rc == 0)
-        rc = run_mark(run, line + RUN_LINE_RESULTS);
-    return rc != 0 ? rc : run->k->event_record(rec->ev, run->stream);
+        rc = dev->run->k->copy(dev->stream, rec->h_chosen, dev->d_chosen,
+            (size_t)run_chosen_bytes(dev->run->n_penalty));
+    return rc;
 }
 
+static int
+run_launch_parts(struct run_dev *dev, struct bat_rec *rec, struct run_pad *pad)
+{
+    const struct runner *run = dev->run;
+    int32_t line = run->prog->n_op;
+    size_t at = (size_t)(rec - run->rec);
+    uint64_t after_ns = rec->mark ? run->delay_ns / 4 : 0; /* and before the mark the rest */
+    int rc = dev->run->k->event_record(dev->ev_begin[at], dev->stream);
+
+    if (rc == 0 && run->delay_ns > 0) {
+        rc = dev->run->k->stream_delay(dev->stream, run->delay_ns - after_ns);
+        if (rc == 0)
+            rc = run_mark(dev, line + RUN_LINE_DELAY);
+    }
+    if (rc == 0)
+        rc = dev->run->k->copy(dev->stream, dev->d_plan, rec->plan, rec->upd.bytes);
+    if (rc == 0)
+        rc = run_mark(dev, line + RUN_LINE_UPLOAD);
+    if (rc == 0)
+        rc = run_updates(dev, rec);
+    if (rc == 0)
+        rc = run_mark(dev, line + RUN_LINE_UPDATES);
+    if (rc == 0)
+        rc = run_steps_program(dev, rec, pad);
+    if (rc == 0 && after_ns > 0)
+        rc = dev->run->k->stream_delay(dev->stream, after_ns);
+    if (rc == 0)
+        rc = run_results(dev, rec);
+    if (rc == 0)
+        rc = run_mark(dev, line + RUN_LINE_RESULTS);
+    return rc != 0 ? rc : dev->run->k->event_record(dev->ev_end[at], dev->stream);
+}
+
+static int
+run_launch_all(struct runner *run, struct bat_rec *rec)
+{
+    int rc = 0;
+
+    for (int32_t i = 0; i < run->n_rank && rc == 0; i++) {
+        struct run_pad *pad = run_pad_for(&run->dev[i], rec);
+
+        if (i == 0)
+            rc = run_att_plans(run, rec, pad);
+        if (rc == 0)
+            rc = run_launch_parts(&run->dev[i], rec, pad);
+    }
+    return rc;
+}
+
+/* Rank 0 is the one that is measured. */
 int
 run_launch(struct runner *run, struct bat_rec *rec)
 {
+    struct run_dev *root = run_root(run);
     uint64_t t0, ns;
     int rc;
 
     if (rec->marks == NULL)
-        return run_launch_parts(run, rec);
-    run->marks = rec->marks;
-    run->marks->n = 0;
-    rc = run_hold(run);
+        return run_launch_all(run, rec);
+    root->marks = rec->marks;
+    root->marks->n = 0;
+    rc = run_hold(root);
     t0 = clk_now_ns();
     if (rc == 0)
-        rc = run_launch_parts(run, rec);
+        rc = run_launch_all(run, rec);
     /* the shortest: a full queue makes the host wait for what it holds back */
     ns = clk_now_ns() - t0;
     if (run->t_marked_ns == 0 || ns < run->t_marked_ns)
         run->t_marked_ns = ns;
-    run->marks = NULL;
+    root->marks = NULL;
     return rc;
 }
 
 int
 run_done(struct runner *run, const struct bat_rec *rec)
 {
-    return run->k->event_query(rec->ev);
+    int rc = 1;
+
+    for (int32_t i = 0; i < run->n_rank && rc == 1; i++)
+        rc = run->k->event_query(run->dev[i].ev_end[rec - run->rec]);
+    return rc;
 }
 
 int
 run_wait(struct runner *run, const struct bat_rec *rec)
 {
-    return run->k->event_sync(rec->ev);
+    int rc = 0;
+
+    for (int32_t i = 0; i < run->n_rank && rc == 0; i++)
+        rc = run->k->event_sync(run->dev[i].ev_end[rec - run->rec]);
+    return rc;
 }
 
 int
 run_wait_until(struct runner *run, const struct bat_rec *rec, uint64_t expect_ns,
     uint64_t until_ns)
 {
-    return run->k->event_wait(rec->ev, expect_ns, until_ns);
+    int rc = 1;
+
+    for (int32_t i = 0; i < run->n_rank && rc == 1; i++)
+        rc = run->k->event_wait(run->dev[i].ev_end[rec - run->rec], expect_ns, until_ns);
+    return rc;
 }
 
 /* Two events, the plan, updates of rows, results, logprobs of chosen ids. */
@@ -510,13 +668,14 @@ int
 run_collect(struct runner *run, struct bat_rec *rec, uint64_t *ret_begin_ns,
     uint64_t *ret_end_ns)
 {
-    int rc = run->k->event_sync(rec->ev);
+    const struct run_dev *root = run_root(run);
+    int rc = run_wait(run, rec);
     uint64_t t0, t1;
 
     if (rc != 0)
         return rc;
-    t0 = run->k->event_ns(run->ev_begin[rec - run->rec]);
-    t1 = run->k->event_ns(rec->ev);
+    t0 = run->k->event_ns(root->ev_begin[rec - run->rec]);
+    t1 = run->k->event_ns(root->ev_end[rec - run->rec]);
     *ret_begin_ns = t0;
     *ret_end_ns = t1 > t0 ? t1 : t0;
     return 0;

@@ -1,13 +1,14 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * The runner: a device, the program bound to it, and the steps on its way.
+ * The runner: the devices of a group's ranks, the program bound to each of them, and the
+ * steps on their way. A step record says nothing of a device: every rank launches it.
  * Opened and filled by the worker's main thread (run_new, run_load,
  * run_setup, in this order), then used by the engine thread alone.
  *
- *   run_launch()   plan up, updates, program (graph or eager), results down,
- *                  event: all asynchronous on one stream
- *   run_collect()  waits for the event of one record
+ *   run_launch()   plan up, updates, program (graph or eager), results down (rank 0's),
+ *                  event: all asynchronous on one stream a device
+ *   run_collect()  waits for the events of one record
  *
  * Steps follow each other on the stream, so a step may be launched before
  * the one ahead of it is done. Copies of KV blocks to and from the host go
@@ -34,7 +35,7 @@
 #include "daemon/worker/batch.h"
 #include "daemon/worker/model.h"
 #include "daemon/worker/weights.h"
-#include "kernels/fdk.h"
+#include "kernels/program.h"
 
 /* Logits buffer: rows of one slice so that it stays below this, at least 1.
  * On the host a slice stays in the caches; a device reads the head's weights
@@ -43,13 +44,19 @@
 #define RUN_LOGITS_BYTES_DEV (512u << 20)
 
 struct run_open_args {
-    const char *backend; /* "auto", "cpu", "cuda", "null" */
-    int32_t device;      /* struct fdk_open_args */
+    const char *backend;   /* "auto", "cpu", "cuda", "null" */
+    int32_t n_device;      /* struct fdk_open_args, 0: one */
+    const int32_t *device; /* the same */
+    uint32_t dead;         /* the same */
+    int32_t n_rank;        /* of the group, 0: one */
+    const int32_t *rank;   /* [n_rank] which of the devices a rank has, each once; NULL:
+                                0, 1, .. */
     int32_t n_thread, spin_us;
     int32_t max_token;
-    enum fdk_exec exec;         /* virtual devices: who runs the commands */
-    int deterministic, unfused; /* struct fdk_open_args */
-    const char *cache_dir;      /* struct fdk_open_args; NULL: none */
+    enum fdk_exec exec;    /* virtual devices: who runs the commands */
+    int deterministic;     /* struct fdk_open_args */
+    int unfused;           /* each operation is a launch of its own */
+    const char *cache_dir; /* struct fdk_open_args; NULL: none */
 };
 
 struct run_setup_args {
@@ -66,21 +73,13 @@ struct run_setup_args {
     uint64_t delay_ns; /* device time added to every step (virtual devices) */
 };
 
-/* One operation with its pointers; T and O are set at launch. */
-struct run_op {
-    enum mdl_op_kind kind;
-    enum mdl_rows rows;
-    union {
-        struct fdk_embed_args embed;
-        struct fdk_rope_table_args rope;
-        struct fdk_rmsnorm_args norm;
-        struct fdk_gemm_args gemm;
-        struct fdk_qkv_args qkv;
-        struct fdk_attention_args att;
-        struct fdk_silu_mul_args silu;
-        struct fdk_gather_args gather;
-        struct fdk_sample_args sample;
-    };
+/* The program with one tail, bound to the device. Each slice of logits and sampling is an
+ * operation of its own. */
+struct run_form {
+    struct fdk_op *op;
+    int32_t *line; /* which of the program's operations it is */
+    int32_t n;
+    struct fdk_bound *bound;
 };
 
 /* An event that ends a part of a step: operation line of the program, or one of
@@ -118,23 +117,18 @@ struct run_pad {
     struct fdk_graph *graph;
 };
 
-/* Bytes. state: rows and block tables; plan: the step plan and results; host: pinned plans and results of all records. */
+/* Bytes of a rank. state: rows and block tables; plan: the step plan and results. */
 struct run_mem {
     uint64_t weights, kv, kv_scales, activations, scratch, state, plan, penalty, graphs;
-    uint64_t host, host_kv, host_penalty;
+    uint64_t host_kv;
 };
 
-struct runner {
-    uint32_t magic;
-#define RUN_MAGIC 0x52554e31u
-    const struct fdk_ops *k;
-    struct fdk_ctx *ctx;
+/* A rank's device: what it holds, and what is bound to its addresses. */
+struct runner;
+struct run_dev {
+    struct runner *run;
+    int32_t idx; /* in run->ctx */
     fdk_stream_t stream, copy_stream;
-    int use_graph;
-    struct cap cap;
-    uint64_t delay_ns;
-    struct mdl_program *prog;
-    const struct wts_plan *wp;
     void *d_weights, *d_act, *d_scratch, *d_inv_freq;
     unsigned char *d_kv; /* kv_reserved bytes of addresses, kv_mapped of memory */
     uint64_t kv_reserved, kv_mapped;
@@ -142,39 +136,68 @@ struct runner {
     struct fdk_row *d_state; /* [S + 1], the last is the dummy row */
     int32_t *d_table;        /* [S + 1][stride] */
     unsigned char *d_plan;
-    struct fdk_result *d_results;  /* [O] */
-    uint16_t *d_counts, *h_counts; /* the pool: penalty counts, [n_penalty][vocab] */
-    int32_t *d_rules, *h_rules;    /* rules, [n_penalty][fdk_rules_words(vocab)] */
-    float *d_chosen;               /* [n_penalty][FDK_MAX_CHOSEN] */
-    unsigned char *h_kv;           /* [n_host] blocks */
+    struct fdk_result *d_results; /* [O] */
+    uint16_t *d_counts;           /* the pool: penalty counts, [n_penalty][vocab] */
+    int32_t *d_rules;             /* rules, [n_penalty][fdk_rules_words(vocab)] */
+    float *d_chosen;              /* [n_penalty][FDK_MAX_CHOSEN] */
+    unsigned char *h_kv;          /* [n_host] blocks */
+    struct fdk_kv kv;             /* runner.kv at this device's addresses */
+    struct run_form form[2];      /* run_form() */
+    struct fdk_launch *launch;    /* of the program being launched */
+    struct run_pad *pad;          /* [cap.n] for as many outputs as there may be */
+    struct run_pad *few; /* [cap.n] for run_few() outputs; T 0 where that is none */
+    int32_t n_pad;
+    struct run_pad full;     /* the largest step */
+    struct run_pad *eager;   /* [n_rec] a record's step that no size holds: must
+                                stay as it is until the step is done */
+    fdk_event_t *ev_begin;   /* [n_rec] */
+    fdk_event_t *ev_end;     /* [n_rec] */
+    fdk_event_t ev_copy[2];  /* begin and end of the last block copies */
+    int32_t n_copy;          /* blocks of those, 0: time taken already */
+    struct run_marks *marks; /* of the step being launched; NULL: it is not measured */
+    uint32_t *h_mark; /* pinned: the epoch of the last step that has passed its mark */
+    int marking;      /* the program that is being launched has a mark */
+    struct run_mem mem;
+};
+
+/* The group: one program and its steps, on the devices of its ranks. */
+struct runner {
+    uint32_t magic;
+#define RUN_MAGIC 0x52554e31u
+    const struct fdk_ops *k;
+    struct fdk_ctx *ctx;
+    struct run_dev *dev; /* [n_rank] */
+    int32_t n_rank;
+    int use_graph;
+    struct cap cap;
+    uint64_t delay_ns;
+    struct mdl_program *prog;
+    const struct wts_plan *wp;
+    uint16_t *h_counts; /* what the pools of all ranks are filled from */
+    int32_t *h_rules;
     int32_t n_penalty, n_host;
-    struct fdk_kv kv;
+    struct fdk_kv kv; /* the layout: base and scale are the devices' */
     struct bat_dims dims;
     enum fdk_dtype act;   /* of activations */
     int32_t att_a, att_b; /* query rows per token and of a tile */
     uint32_t *att_bytes;  /* dims.more: of a size's attention plans */
     int32_t att_op;       /* the first attention operation, -1: none */
     int32_t R;            /* rows of a logits slice */
-    struct run_op *op;
-    struct run_pad *pad; /* [cap.n] for as many outputs as there may be */
-    struct run_pad *few; /* [cap.n] for run_few() outputs; T 0 where that is none */
-    int32_t n_pad;
-    struct run_pad full;   /* the largest step */
-    struct run_pad *eager; /* [n_rec] a record's step that no size holds: must
-                                stay as it is until the step is done */
-    struct bat_rec *rec;   /* [n_rec] */
+    int unfused;          /* each operation is a launch of its own */
+    struct bat_rec *rec;  /* [n_rec] */
     int32_t n_rec;
-    fdk_event_t *ev_begin;     /* [n_rec] */
-    fdk_event_t ev_copy[2];    /* begin and end of the last block copies */
-    int32_t n_copy;            /* blocks of those, 0: time taken already */
-    uint64_t n_graph, n_eager; /* steps launched */
-    struct run_marks *marks;   /* of the step being launched; NULL: it is not measured */
-    uint32_t *h_mark; /* pinned: the epoch of the last step that has passed its mark */
-    int32_t mark_op;  /* the operation that the mark precedes */
-    int marking;      /* the program that is being launched has a mark */
+    uint64_t n_graph, n_eager;   /* steps launched */
+    uint64_t host, host_penalty; /* pinned bytes: of all records; of the pool */
+    int32_t mark_op;             /* the operation that the mark precedes */
     uint64_t t_marked_ns; /* least host time that launching a measured step took, 0 */
-    struct run_mem mem;
 };
+
+/* Rank 0 samples: its results are the step's, its times too. */
+static inline struct run_dev *
+run_root(const struct runner *run)
+{
+    return run->dev;
+}
 
 /* -ENODEV (no such device here), -ENOTSUP (unknown backend), -ENOMEM; err
  * says why. */
@@ -182,7 +205,7 @@ int
 run_new(const struct run_open_args *a, struct runner **ret, char *err, size_t err_bytes);
 struct runner *run_free(struct runner *run);
 /* Memory the device has left. */
-uint64_t run_mem_free(const struct runner *run);
+uint64_t run_mem_free(const struct run_dev *dev);
 
 /* Take the program and fill its weights. wp NULL: the program has none. Both
  * must stay until run_free(). */
@@ -205,6 +228,8 @@ int run_recapture(struct runner *run, int use_graph, const struct cap *cap);
 int run_copies(struct runner *run, const struct kv_copy *copy, int32_t n);
 /* Behind those, and behind the steps launched before: blocks of the device to others. */
 int run_dups(struct runner *run, const struct kv_dup *dup, int32_t n);
+/* Zeros in a block, of the same order. */
+int run_clear(struct runner *run, int32_t block);
 /* Time the last block copies took, once; 0: none, or not known yet. *ret_n:
  * blocks. */
 uint64_t run_copy_ns(struct runner *run, int32_t *ret_n);
@@ -238,7 +263,7 @@ run_uses_graph(const struct runner *run)
 {
     return __atomic_load_n(&run->use_graph, __ATOMIC_RELAXED);
 }
-/* Why the device failed. */
+/* Why a device failed. */
 const char *run_error(const struct runner *run);
 
 /* ---- runner_program.c --------------------------------------------------------- */
@@ -250,9 +275,11 @@ struct mdl_program *run_null_program(void);
 #define RUN_NULL_EOS   257
 #define RUN_NULL_LEN   65536
 /* Offsets of the program's buffers in one arena such that buffers alive at
- * the same time never overlap; off[n_buf]. */
-int run_place(const struct mdl_program *p, const struct bat_dims *d, int32_t R,
-    enum fdk_dtype act, size_t *off, size_t *ret_bytes);
+ * the same time never overlap, nor those that a fusion of the backend reads until it ends;
+ * off[n_buf]. */
+int
+run_place(const struct fdk_ops *k, const struct mdl_program *p, const struct bat_dims *d,
+    int32_t R, enum fdk_dtype act, size_t *off, size_t *ret_bytes);
 /* Bytes of buffer i. */
 size_t run_buf_bytes(const struct mdl_program *p, const struct bat_dims *d, int32_t R,
     enum fdk_dtype act, int32_t i);
@@ -262,21 +289,27 @@ run_chosen_bytes(int32_t n_entry)
 {
     return (uint64_t)n_entry * FDK_MAX_CHOSEN * sizeof(float);
 }
-/* Fill run->op from run->prog; needs everything allocated. */
-int run_bind(struct runner *run, const size_t *off);
+/* Bind the program; needs everything allocated. */
+int run_bind(struct run_dev *dev, const size_t *off);
+void run_unbind(struct run_dev *dev);
+/* With this tail. */
+const struct run_form *run_form(const struct run_dev *dev, enum mdl_tail tail);
+/* What a padded size brings. */
+void run_step(const struct run_pad *pad, struct fdk_step *ret);
 /* Rows of a logits slice. */
 int32_t run_logits_rows(const struct fdk_ops *k, int32_t vocab, int32_t O);
-/* Scratch for the largest launch. */
-size_t run_scratch_bytes(struct runner *run);
+/* Scratch for the largest launch. Of the runner: k, ctx, prog, wp, kv, dims, act, R and the
+ * shape of attention tiles; nothing needs to be allocated. */
+size_t run_scratch_bytes(const struct runner *run);
 /* Have the backend find out how it computes each product (fdk_ops.gemm_choose), so that no
  * step waits for that. */
-int run_choose(struct runner *run);
+int run_choose(struct run_dev *dev);
 /* Launch the whole program for one padded size. */
-int run_program(struct runner *run, const struct run_pad *pad);
+int run_program(struct run_dev *dev, const struct run_pad *pad);
 /* Where marks go: mark_op. */
 void run_place_mark(struct runner *run);
-/* What was launched since the mark before is this line. Nothing without run->marks. */
-int run_mark(struct runner *run, int32_t line);
+/* What was launched since the mark before is this line. Nothing without dev->marks. */
+int run_mark(struct run_dev *dev, int32_t line);
 
 /* ---- runner_setup.c, run_setup()'s parts ----------------------------------------- */
 
@@ -293,7 +326,7 @@ run_n_graph(const struct fdk_ops *k, const struct mdl_program *p, const struct c
 /* The tail of a step of T tokens with at most O outputs. */
 enum mdl_tail run_tail(const struct runner *run, int32_t T, int32_t O);
 /* What a launch of T tokens with at most O outputs needs to know. */
-void run_pad_init(const struct runner *run, int32_t T, int32_t O, struct run_pad *ret);
+void run_pad_init(const struct run_dev *dev, int32_t T, int32_t O, struct run_pad *ret);
 /* Are graphs replayed from now on? The engine thread alone. */
 void run_set_graph(struct runner *run, int on);
 /* The type of activations: what the first matrix of the program asks for. */
@@ -313,9 +346,11 @@ struct run_sizes {
 };
 struct run_sizes run_sizes(const struct runner *run);
 /* Allocate on the device; err says for what. */
-int run_dev_alloc(struct runner *run, const char *what, uint64_t bytes, void *ret_p,
+int run_dev_alloc(struct run_dev *dev, const char *what, uint64_t bytes, void *ret_p,
     char *err, size_t err_bytes);
 /* Everything run_setup() made. */
 void run_teardown(struct runner *run);
+/* Wait for all that was launched, on all devices. */
+int run_sync(struct runner *run);
 
 #endif

@@ -80,28 +80,73 @@ run_buf_bytes(const struct mdl_program *p, const struct bat_dims *d, int32_t R,
     return (rows * (size_t)b->width * elt + RUN_ALIGN - 1) & ~(size_t)(RUN_ALIGN - 1);
 }
 
-static int
-run_overlap(const struct mdl_buf *a, const struct mdl_buf *b)
+/* What the backend knows it as. */
+static const enum fdk_op_kind run_kind[MDL_OP__N] = {
+    [MDL_OP_EMBED] = FDK_OP_EMBED,
+    [MDL_OP_ROPE_TABLE] = FDK_OP_ROPE_TABLE,
+    [MDL_OP_RMSNORM] = FDK_OP_RMSNORM,
+    [MDL_OP_GEMM] = FDK_OP_GEMM,
+    [MDL_OP_QKV] = FDK_OP_QKV,
+    [MDL_OP_ATTENTION] = FDK_OP_ATTENTION,
+    [MDL_OP_SILU_MUL] = FDK_OP_SILU_MUL,
+    [MDL_OP_GATHER] = FDK_OP_GATHER,
+    [MDL_OP_LOGITS] = FDK_OP_GEMM,
+    [MDL_OP_SAMPLE] = FDK_OP_SAMPLE,
+    [MDL_OP_ALLREDUCE] = FDK_OP__N,
+};
+
+static void
+run_keep(const struct mdl_program *p, int32_t buf, int32_t until, int32_t *last)
 {
-    return a->first <= b->last && b->first <= a->last;
+    if (buf >= 0 && p->buf[buf].first <= until && last[buf] < until)
+        last[buf] = until;
+}
+
+/* Buffers that a fused launch from operation `first` on would read stay until it ends. */
+static void
+run_keep_inputs(const struct mdl_program *p, const struct fdk_fusion *f, int32_t first,
+    int32_t *last)
+{
+    for (int32_t i = 0; i < f->n; i++)
+        if (run_kind[p->op[first + i].kind] != f->kind[i] ||
+            p->op[first + i].tail != p->op[first].tail)
+            return;
+    for (int32_t i = first; i < first + f->n; i++) {
+        run_keep(p, p->op[i].in, first + f->n - 1, last);
+        run_keep(p, p->op[i].in2, first + f->n - 1, last);
+    }
+}
+
+/* Operations until which buffers must stay as they are. */
+static void
+run_last_uses(const struct fdk_ops *k, const struct mdl_program *p, int32_t *last)
+{
+    for (int32_t i = 0; i < p->n_buf; i++)
+        last[i] = p->buf[i].last;
+    for (int32_t f = 0; f < k->n_fusion; f++)
+        for (int32_t i = 0; k->fusion[f].keeps_inputs && i + k->fusion[f].n <= p->n_op; i++)
+            run_keep_inputs(p, &k->fusion[f], i, last);
 }
 
 int
-run_place(const struct mdl_program *p, const struct bat_dims *d, int32_t R,
-    enum fdk_dtype act, size_t *off, size_t *ret_bytes)
+run_place(const struct fdk_ops *k, const struct mdl_program *p, const struct bat_dims *d,
+    int32_t R, enum fdk_dtype act, size_t *off, size_t *ret_bytes)
 {
     size_t n = (size_t)p->n_buf, total = 0;
     size_t *bytes = mem_array(n, sizeof(*bytes));
     unsigned char *placed = mem_array(n, 1);
+    int32_t *last = mem_array(n, sizeof(*last));
 
-    if (bytes == NULL || placed == NULL) {
+    if (bytes == NULL || placed == NULL || last == NULL) {
         free(bytes);
         free(placed);
+        free(last);
         return -ENOMEM;
     }
+    run_last_uses(k, p, last);
     for (size_t i = 0; i < n; i++)
         bytes[i] = run_buf_bytes(p, d, R, act, (int32_t)i);
-    for (size_t k = 0; k < n; k++) {
+    for (size_t m = 0; m < n; m++) {
         size_t best = n, at = 0;
         int moved = 1;
 
@@ -112,8 +157,9 @@ run_place(const struct mdl_program *p, const struct bat_dims *d, int32_t R,
         while (moved) {
             moved = 0;
             for (size_t j = 0; j < n; j++)
-                if (placed[j] && run_overlap(&p->buf[j], &p->buf[best]) &&
-                    at < off[j] + bytes[j] && off[j] < at + bytes[best]) {
+                if (placed[j] && p->buf[j].first <= last[best] &&
+                    p->buf[best].first <= last[j] && at < off[j] + bytes[j] &&
+                    off[j] < at + bytes[best]) {
                     at = off[j] + bytes[j];
                     moved = 1;
                 }
@@ -125,97 +171,33 @@ run_place(const struct mdl_program *p, const struct bat_dims *d, int32_t R,
     }
     free(bytes);
     free(placed);
+    free(last);
     *ret_bytes = total;
     return 0;
 }
 
-/* ---- binding ----------------------------------------------------------------------- */
+/* ---- operations without their pointers ------------------------------------------------ */
 
-struct run_at { /* pointers of one operation */
-    void *in, *in2, *out;
-    const void *w, *w2, *bias;
-    enum fdk_dtype w_dtype;
-};
-
-static void *
-run_buf(const struct runner *run, const size_t *off, int32_t buf)
+static void
+run_shape_gemm(const struct runner *run, const struct mdl_op *o, struct fdk_gemm_args *ret)
 {
-    return buf < 0 ? NULL : (unsigned char *)run->d_act + off[buf];
+    *ret = (struct fdk_gemm_args){ .N = o->N,
+        .K = o->K,
+        .ldy = o->N,
+        .w_dtype = o->w >= 0 ? wts_dtype(run->wp, o->w) : FDK_F32,
+        .w_group = wts_group(run->wp, o->w),
+        .act = run->act,
+        .y_dtype = o->kind == MDL_OP_LOGITS ? FDK_F32 : run->act };
 }
 
-static const void *
-run_weight(const struct runner *run, int32_t w)
-{
-    return w < 0 ? NULL : (const unsigned char *)run->d_weights + wts_offset(run->wp, w);
-}
-
-static const float *
-run_scale(const struct runner *run, int32_t w)
-{
-    uint64_t off = w < 0 ? 0 : wts_scale_offset(run->wp, w);
-
-    return off == 0 ? NULL : (const float *)((const unsigned char *)run->d_weights + off);
-}
-
-static int
-run_bind_op(struct runner *run, const struct mdl_op *o, const struct run_at *a,
-    struct run_op *ret)
+static void
+run_shape_heads(const struct runner *run, const struct mdl_op *o, struct fdk_op *ret)
 {
     const struct mdl_config *c = &run->prog->cfg;
-    const struct fdk_batch *b = &run->full.b; /* n_tok, n_out are at one address */
-    const int32_t *n = o->rows == MDL_PER_TOKEN ? b->n_tok : b->n_out;
     int32_t H = c->n_head, K = c->n_kv_head, D = c->head_dim;
 
-    ret->kind = o->kind;
-    ret->rows = o->rows;
-    switch (o->kind) {
-    case MDL_OP_EMBED:
-        ret->embed = (struct fdk_embed_args){ .y = a->out,
-            .w = a->w,
-            .state = run->d_state,
-            .C = o->K,
-            .V = o->N,
-            .w_dtype = a->w_dtype,
-            .scale = o->f };
-        return 0;
-    case MDL_OP_ROPE_TABLE:
-        ret->rope = (struct fdk_rope_table_args){ .cs = a->out,
-            .inv_freq = run->d_inv_freq,
-            .rot = run->prog->rot,
-            .scale = o->f };
-        return 0;
-    case MDL_OP_RMSNORM:
-        ret->norm = (struct fdk_rmsnorm_args){ .y = a->out,
-            .x = a->in,
-            .add = a->in2,
-            .w = a->w,
-            .n = n,
-            .C = o->N,
-            .eps = o->f,
-            .act = run->act };
-        return 0;
-    case MDL_OP_GEMM:
-    case MDL_OP_LOGITS:
-        ret->gemm = (struct fdk_gemm_args){ .y = a->out,
-            .x = a->in,
-            .w = a->w,
-            .bias = a->bias,
-            .n = n,
-            .N = o->N,
-            .K = o->K,
-            .ldy = o->N,
-            .w_dtype = a->w_dtype,
-            .w_scale = run_scale(run, o->w),
-            .w_group = wts_group(run->wp, o->w),
-            .act = run->act,
-            .y_dtype = o->kind == MDL_OP_LOGITS ? FDK_F32 : run->act };
-        return 0;
-    case MDL_OP_QKV:
-        ret->qkv = (struct fdk_qkv_args){ .qkv = a->out,
-            .q_norm = a->w,
-            .k_norm = a->w2,
-            .cs = a->in2,
-            .kv = run->kv,
+    if (o->kind == MDL_OP_QKV)
+        ret->qkv = (struct fdk_qkv_args){ .kv = run->kv,
             .H = H,
             .K = K,
             .D = D,
@@ -223,119 +205,289 @@ run_bind_op(struct runner *run, const struct mdl_op *o, const struct run_at *a,
             .layer = o->layer,
             .eps = o->f,
             .act = run->act };
-        return 0;
-    case MDL_OP_ATTENTION:
-        ret->att = (struct fdk_attention_args){ .y = a->out,
-            .qkv = a->in,
-            .kv = run->kv,
+    else
+        ret->attention = (struct fdk_attention_args){ .kv = run->kv,
             .H = H,
             .K = K,
             .D = D,
             .layer = o->layer,
+            .window = o->window,
+            .step_window = c->window,
             .scale = o->f,
+            .softcap = o->softcap,
             .act = run->act };
-        return 0;
-    case MDL_OP_SILU_MUL:
-        ret->silu = (struct fdk_silu_mul_args){ .y = a->out,
-            .gu = a->in,
-            .n = n,
-            .F = o->N,
-            .act = run->act };
-        return 0;
-    case MDL_OP_GATHER:
-        ret->gather = (struct fdk_gather_args){ .y = a->out,
-            .x = a->in,
-            .C = o->N,
-            .act = run->prog->buf[o->in].f32 ? FDK_F32 : run->act };
-        return 0;
-    case MDL_OP_SAMPLE:
-        ret->sample = (struct fdk_sample_args){ .results = run->d_results,
-            .state = run->d_state,
-            .logits = a->in,
-            .V = o->N,
-            .counts = run->n_penalty > 0 ? run->d_counts : NULL,
-            .rules = run->n_penalty > 0 ? run->d_rules : NULL,
-            .chosen = run->d_chosen,
-            .rules_words = (int32_t)fdk_rules_words(o->N) };
-        return 0;
-    default:
-        return -ENOTSUP;
-    }
 }
 
-int
-run_bind(struct runner *run, const size_t *off)
+/* -ENOTSUP: no backend has such an operation. */
+static int
+run_shape_op(const struct runner *run, const struct mdl_op *o, struct fdk_op *ret)
 {
-    run->op = mem_array((size_t)run->prog->n_op, sizeof(*run->op));
-    if (run->op == NULL)
-        return -ENOMEM;
-    for (int32_t i = 0; i < run->prog->n_op; i++) {
-        const struct mdl_op *o = &run->prog->op[i];
-        struct run_at a = { .in = run_buf(run, off, o->in),
-            .in2 = run_buf(run, off, o->in2),
-            .out = run_buf(run, off, o->out),
-            .w = run_weight(run, o->w),
-            .w2 = run_weight(run, o->w2),
-            .bias = run_weight(run, o->bias),
-            .w_dtype = o->w >= 0 ? wts_dtype(run->wp, o->w) : FDK_F32 };
-        int rc = run_bind_op(run, o, &a, &run->op[i]);
+    int outputs = o->rows == MDL_PER_OUT;
 
-        if (rc != 0)
-            return rc;
+    *ret = (struct fdk_op){ .kind = run_kind[o->kind],
+        .rows = outputs ? FDK_PER_OUT : FDK_PER_TOKEN,
+        .needs_output = outputs || o->tail == MDL_TAIL_OUTPUTS,
+        .att = o->tail == MDL_TAIL_OUTPUTS };
+    switch (ret->kind) {
+    case FDK_OP_EMBED:
+        ret->embed = (struct fdk_embed_args){ .C = o->K,
+            .V = o->N,
+            .w_dtype = o->w >= 0 ? wts_dtype(run->wp, o->w) : FDK_F32,
+            .scale = o->f };
+        return 0;
+    case FDK_OP_ROPE_TABLE:
+        ret->rope_table =
+            (struct fdk_rope_table_args){ .rot = run->prog->rot, .scale = o->f };
+        return 0;
+    case FDK_OP_RMSNORM:
+        ret->rmsnorm = (struct fdk_rmsnorm_args){ .C = o->N, .eps = o->f, .act = run->act };
+        return 0;
+    case FDK_OP_GEMM:
+        run_shape_gemm(run, o, &ret->gemm);
+        return 0;
+    case FDK_OP_QKV:
+    case FDK_OP_ATTENTION:
+        run_shape_heads(run, o, ret);
+        return 0;
+    case FDK_OP_SILU_MUL:
+        ret->silu_mul = (struct fdk_silu_mul_args){ .F = o->N, .act = run->act };
+        return 0;
+    case FDK_OP_GATHER:
+        ret->gather = (struct fdk_gather_args){ .C = o->N,
+            .act = run->prog->buf[o->in].f32 ? FDK_F32 : run->act };
+        return 0;
+    case FDK_OP_SAMPLE:
+        ret->sample = (struct fdk_sample_args){ .V = o->N,
+            .rules_words = (int32_t)fdk_rules_words(o->N) };
+        return 0;
+    case FDK_OP__N:
+        break;
     }
-    return 0;
+    return -ENOTSUP;
 }
 
 int32_t
 run_logits_rows(const struct fdk_ops *k, int32_t vocab, int32_t O)
 {
-    uint64_t bytes = k == &fdk_ops_cuda ? RUN_LOGITS_BYTES_DEV : RUN_LOGITS_BYTES;
+    uint64_t bytes = k->on_host ? RUN_LOGITS_BYTES : RUN_LOGITS_BYTES_DEV;
     uint64_t R = bytes / ((uint64_t)vocab * sizeof(float));
 
     return R < 1 ? 1 : R > (uint64_t)O ? O : (int32_t)R;
 }
 
-static int32_t
-run_rows(const struct run_pad *pad, enum mdl_rows rows)
+/* A slice of its rows, where it has slices. */
+static void
+run_slice(const struct runner *run, int32_t i, struct fdk_op *op)
 {
-    return rows == MDL_PER_TOKEN ? pad->T : pad->O;
-}
+    enum mdl_op_kind kind = run->prog->op[i].kind;
 
-/* The most rows of a product. */
-static int32_t
-run_gemm_rows(const struct runner *run, const struct run_op *op)
-{
-    return op->kind == MDL_OP_LOGITS ? run->R : run_rows(&run->full, op->rows);
+    if (kind == MDL_OP_LOGITS || kind == MDL_OP_SAMPLE)
+        op->slice = run->R;
 }
 
 size_t
-run_scratch_bytes(struct runner *run)
+run_scratch_bytes(const struct runner *run)
 {
-    const struct run_pad *pad = &run->full;
+    const struct bat_dims *d = &run->dims;
+    struct fdk_batch b = { .max_row = bat_pad_rows(d, d->T), .table_stride = d->stride };
+    struct fdk_step s = { .b = &b,
+        .T = d->T,
+        .O = bat_pad_outs(d, d->T),
+        .n_work = fdk_tiles_max(b.max_row, d->T, run->att_a, run->att_b) };
     size_t most = 0;
 
     for (int32_t i = 0; i < run->prog->n_op; i++) {
-        struct run_op op = run->op[i];
+        struct fdk_op op;
         size_t n = 0;
 
-        if (op.kind == MDL_OP_ATTENTION && run->k->attention_scratch != NULL) {
-            op.att.T = pad->T;
-            op.att.b = &pad->b;
-            op.att.n_work_max = pad->n_work;
-            n = run->k->attention_scratch(run->ctx, &op.att);
-        } else if (op.kind == MDL_OP_SAMPLE && run->k->sample_scratch != NULL) {
-            op.sample.R = run->R;
-            op.sample.b = &pad->b;
-            n = run->k->sample_scratch(&op.sample);
-        } else if ((op.kind == MDL_OP_GEMM || op.kind == MDL_OP_LOGITS) &&
-            run->k->gemm_scratch != NULL) {
-            op.gemm.T = run_gemm_rows(run, &op);
-            n = run->k->gemm_scratch(&op.gemm);
+        if (run_shape_op(run, &run->prog->op[i], &op) == 0) {
+            run_slice(run, i, &op);
+            fdk_op_complete(&op, &s);
+            n = fdk_op_scratch(run->k, run->ctx, &op);
         }
-        if (n > most)
-            most = n;
+        most = n > most ? n : most;
     }
     return most;
+}
+
+/* ---- binding ----------------------------------------------------------------------- */
+
+static void *
+run_buf(const struct run_dev *dev, const size_t *off, int32_t buf)
+{
+    return buf < 0 ? NULL : (unsigned char *)dev->d_act + off[buf];
+}
+
+static const void *
+run_weight(const struct run_dev *dev, int32_t w)
+{
+    return w < 0 ? NULL
+                 : (const unsigned char *)dev->d_weights + wts_offset(dev->run->wp, w);
+}
+
+static const float *
+run_scale(const struct run_dev *dev, int32_t w)
+{
+    uint64_t off = w < 0 ? 0 : wts_scale_offset(dev->run->wp, w);
+
+    return off == 0 ? NULL : (const float *)((const unsigned char *)dev->d_weights + off);
+}
+
+static void
+run_point_sample(const struct run_dev *dev, void *logits, struct fdk_sample_args *a)
+{
+    a->results = dev->d_results;
+    a->state = dev->d_state;
+    a->logits = logits;
+    a->counts = dev->run->n_penalty > 0 ? dev->d_counts : NULL;
+    a->rules = dev->run->n_penalty > 0 ? dev->d_rules : NULL;
+    a->chosen = dev->d_chosen;
+}
+
+static void
+run_point_op(const struct run_dev *dev, const size_t *off, const struct mdl_op *o,
+    struct fdk_op *op)
+{
+    const struct fdk_batch *b = &dev->full.b; /* n_tok, n_out are at one address */
+    const int32_t *n = o->rows == MDL_PER_TOKEN ? b->n_tok : b->n_out;
+    void *in = run_buf(dev, off, o->in), *in2 = run_buf(dev, off, o->in2);
+    void *out = run_buf(dev, off, o->out);
+
+    switch (op->kind) {
+    case FDK_OP_EMBED:
+        op->embed.y = out;
+        op->embed.w = run_weight(dev, o->w);
+        op->embed.state = dev->d_state;
+        break;
+    case FDK_OP_ROPE_TABLE:
+        op->rope_table.cs = out;
+        op->rope_table.inv_freq = dev->d_inv_freq;
+        break;
+    case FDK_OP_RMSNORM:
+        op->rmsnorm.y = out;
+        op->rmsnorm.x = in;
+        op->rmsnorm.add = in2;
+        op->rmsnorm.w = run_weight(dev, o->w);
+        op->rmsnorm.n = n;
+        break;
+    case FDK_OP_GEMM:
+        op->gemm.y = out;
+        op->gemm.x = in;
+        op->gemm.w = run_weight(dev, o->w);
+        op->gemm.w_scale = run_scale(dev, o->w);
+        op->gemm.bias = run_weight(dev, o->bias);
+        op->gemm.n = n;
+        break;
+    case FDK_OP_QKV:
+        op->qkv.qkv = out;
+        op->qkv.q_norm = run_weight(dev, o->w);
+        op->qkv.k_norm = run_weight(dev, o->w2);
+        op->qkv.cs = in2;
+        op->qkv.kv = dev->kv;
+        break;
+    case FDK_OP_ATTENTION:
+        op->attention.y = out;
+        op->attention.qkv = in;
+        op->attention.kv = dev->kv;
+        break;
+    case FDK_OP_SILU_MUL:
+        op->silu_mul.y = out;
+        op->silu_mul.gu = in;
+        op->silu_mul.n = n;
+        break;
+    case FDK_OP_GATHER:
+        op->gather.y = out;
+        op->gather.x = in;
+        break;
+    case FDK_OP_SAMPLE:
+        run_point_sample(dev, in, &op->sample);
+        break;
+    case FDK_OP__N:
+        break;
+    }
+    fdk_op_set_scratch(op, dev->d_scratch, (size_t)dev->mem.scratch);
+}
+
+static int
+run_form_add(const struct run_dev *dev, const size_t *off, int32_t i, int32_t first,
+    struct run_form *f)
+{
+    struct fdk_op *op = &f->op[f->n];
+    int rc = run_shape_op(dev->run, &dev->run->prog->op[i], op);
+
+    if (rc != 0)
+        return rc;
+    run_point_op(dev, off, &dev->run->prog->op[i], op);
+    run_slice(dev->run, i, op);
+    op->first = first;
+    f->line[f->n++] = i;
+    return 0;
+}
+
+/* Operation i of the program, if it has this tail. The head's GEMM and sampling take
+ * turns, slice by slice. */
+static int
+run_form_ops(const struct run_dev *dev, const size_t *off, enum mdl_tail tail, int32_t i,
+    struct run_form *f)
+{
+    const struct mdl_op *op = dev->run->prog->op;
+    int logits = i > 0 && op[i - 1].kind == MDL_OP_LOGITS;
+    int rc = 0;
+
+    if (!mdl_op_runs(&op[i], tail) || op[i].kind == MDL_OP_LOGITS)
+        return 0;
+    if (op[i].kind != MDL_OP_SAMPLE)
+        return run_form_add(dev, off, i, 0, f);
+    for (int32_t r = 0; r < dev->run->dims.O && rc == 0; r += dev->run->R) {
+        if (logits)
+            rc = run_form_add(dev, off, i - 1, r, f);
+        if (rc == 0)
+            rc = run_form_add(dev, off, i, r, f);
+    }
+    return rc;
+}
+
+static int
+run_bind_form(struct run_dev *dev, const size_t *off, enum mdl_tail tail, struct run_form *f)
+{
+    size_t n = (size_t)dev->run->prog->n_op +
+        2 * (size_t)((dev->run->dims.O - 1) / dev->run->R + 1);
+    int rc = 0;
+
+    f->op = mem_array(n, sizeof(*f->op));
+    f->line = mem_array(n, sizeof(*f->line));
+    if (f->op == NULL || f->line == NULL)
+        return -ENOMEM;
+    if (dev->launch == NULL)
+        dev->launch = mem_array(n, sizeof(*dev->launch));
+    if (dev->launch == NULL)
+        return -ENOMEM;
+    for (int32_t i = 0; i < dev->run->prog->n_op && rc == 0; i++)
+        rc = run_form_ops(dev, off, tail, i, f);
+    return rc != 0
+        ? rc
+        : fdk_bind(dev->run->k, dev->run->ctx, dev->idx, f->op, f->n, &f->bound);
+}
+
+int
+run_bind(struct run_dev *dev, const size_t *off)
+{
+    int rc = run_bind_form(dev, off, MDL_TAIL_TOKENS, &dev->form[0]);
+
+    if (rc == 0 && dev->run->prog->has_tails)
+        rc = run_bind_form(dev, off, MDL_TAIL_OUTPUTS, &dev->form[1]);
+    return rc;
+}
+
+void
+run_unbind(struct run_dev *dev)
+{
+    for (int i = 0; i < 2; i++) {
+        fdk_unbind(dev->form[i].bound);
+        free(dev->form[i].op);
+        free(dev->form[i].line);
+    }
+    free(dev->launch);
 }
 
 static int
@@ -348,31 +500,32 @@ run_same_gemm(const struct fdk_gemm_args *a, const struct fdk_gemm_args *b)
 /* Has an earlier operation the same shape, or is it, as a rule, one launch with the
  * silu_mul behind it? */
 static int
-run_chosen(const struct runner *run, int32_t i)
+run_chosen(const struct run_form *f, int32_t i)
 {
-    const struct run_op *op = run->op;
-
-    if (i + 1 < run->prog->n_op && op[i + 1].kind == MDL_OP_SILU_MUL)
+    if (i + 1 < f->n && f->op[i + 1].kind == FDK_OP_SILU_MUL)
         return 1;
     for (int32_t j = 0; j < i; j++)
-        if (op[j].kind == op[i].kind && run_same_gemm(&op[j].gemm, &op[i].gemm))
+        if (f->op[j].kind == FDK_OP_GEMM && run_same_gemm(&f->op[j].gemm, &f->op[i].gemm))
             return 1;
     return 0;
 }
 
+/* The tail of all tokens has the larger GEMMs. */
 int
-run_choose(struct runner *run)
+run_choose(struct run_dev *dev)
 {
+    const struct run_form *f = &dev->form[0];
+    struct fdk_step s;
     int rc = 0;
 
-    for (int32_t i = 0; i < run->prog->n_op && run->k->gemm_choose != NULL && rc == 0; i++) {
-        struct fdk_gemm_args a = run->op[i].gemm;
+    run_step(&dev->full, &s);
+    for (int32_t i = 0; i < f->n && dev->run->k->gemm_choose != NULL && rc == 0; i++) {
+        struct fdk_op op = f->op[i];
 
-        if ((run->op[i].kind != MDL_OP_GEMM && run->op[i].kind != MDL_OP_LOGITS) ||
-            run_chosen(run, i))
+        if (op.kind != FDK_OP_GEMM || run_chosen(f, i))
             continue;
-        a.T = run_gemm_rows(run, &run->op[i]);
-        rc = run->k->gemm_choose(&a, run->stream);
+        fdk_op_complete(&op, &s);
+        rc = dev->run->k->gemm_choose(&op.gemm, dev->stream);
     }
     return rc;
 }
@@ -380,107 +533,15 @@ run_choose(struct runner *run)
 /* ---- launching ------------------------------------------------------------------------ */
 
 int
-run_mark(struct runner *run, int32_t line)
+run_mark(struct run_dev *dev, int32_t line)
 {
-    struct run_marks *m = run->marks;
+    struct run_marks *m = dev->marks;
 
     if (m == NULL)
         return 0;
     ASSERT(m->n < m->max);
     m->at[m->n].line = line;
-    return run->k->event_record(m->at[m->n++].ev, run->stream);
-}
-
-/* LOGITS (NULL: none) and SAMPLE, R output rows at a time. */
-static int
-run_slices(struct runner *run, const struct run_pad *pad, const struct run_op *logits,
-    const struct run_op *sample)
-{
-    for (int32_t r = 0; r < pad->O; r += run->R) {
-        struct fdk_sample_args sa = sample->sample;
-        int32_t n = pad->O - r < run->R ? pad->O - r : run->R;
-        int rc;
-
-        if (logits != NULL) {
-            struct fdk_gemm_args ga = logits->gemm;
-
-            ga.first = r;
-            ga.T = n;
-            rc = run->k->gemm(&ga, run->stream);
-            if (rc == 0)
-                rc = run_mark(run, (int32_t)(logits - run->op));
-            if (rc != 0)
-                return rc;
-        }
-        sa.b = &pad->b;
-        sa.first = r;
-        sa.R = n;
-        rc = run->k->sample(&sa, run->stream);
-        if (rc == 0)
-            rc = run_mark(run, (int32_t)(sample - run->op));
-        if (rc != 0)
-            return rc;
-    }
-    return 0;
-}
-
-static int
-run_one(struct runner *run, const struct run_pad *pad, const struct run_op *op)
-{
-    const struct fdk_ops *k = run->k;
-    const struct run_att *at;
-    struct run_op o = *op;
-    int32_t rows = run_rows(pad, o.rows);
-
-    switch (o.kind) {
-    case MDL_OP_EMBED:
-        o.embed.b = &pad->b;
-        o.embed.T = pad->T;
-        return k->embed(&o.embed, run->stream);
-    case MDL_OP_ROPE_TABLE:
-        o.rope.b = &pad->b;
-        o.rope.T = pad->T;
-        return k->rope_table(&o.rope, run->stream);
-    case MDL_OP_RMSNORM:
-        o.norm.T = rows;
-        return k->rmsnorm(&o.norm, run->stream);
-    case MDL_OP_GEMM:
-        o.gemm.T = rows;
-        return k->gemm(&o.gemm, run->stream);
-    case MDL_OP_QKV:
-        o.qkv.b = &pad->b;
-        o.qkv.T = pad->T;
-        return k->qkv(&o.qkv, run->stream);
-    case MDL_OP_ATTENTION:
-        o.att.b = &pad->b;
-        o.att.T = pad->T;
-        o.att.n_work_max = pad->n_work;
-        at = &pad->att[run->prog->op[op - run->op].tail == MDL_TAIL_OUTPUTS];
-        o.att.work = at->work;
-        o.att.n_work = at->counts;
-        o.att.n_done = (uint32_t *)at->counts + 1;
-        o.att.plan = k->att_plan_bytes != NULL ? at->plan : NULL;
-        return k->attention(&o.att, run->stream);
-    case MDL_OP_SILU_MUL:
-        o.silu.T = rows;
-        return k->silu_mul(&o.silu, run->stream);
-    case MDL_OP_GATHER:
-        o.gather.b = &pad->b;
-        o.gather.O = rows;
-        return k->gather(&o.gather, run->stream);
-    default:
-        return -ENOTSUP;
-    }
-}
-
-/* Does the step run operation i? Without outputs it has no tail but that of all tokens. */
-static int
-run_runs(const struct runner *run, const struct run_pad *pad, int32_t i)
-{
-    const struct mdl_op *op = &run->prog->op[i];
-    int outputs = op->rows == MDL_PER_OUT || op->tail == MDL_TAIL_OUTPUTS;
-
-    return mdl_op_runs(op, pad->tail) && (pad->O > 0 || !outputs);
+    return dev->run->k->event_record(m->at[m->n++].ev, dev->stream);
 }
 
 /* The first norm behind three quarters of the operations: no launch covers it and what
@@ -497,38 +558,60 @@ run_place_mark(struct runner *run)
 }
 
 static const uint32_t *
-run_mark_value(const struct runner *run, const struct run_pad *pad)
+run_mark_value(const struct run_dev *dev, const struct run_pad *pad)
 {
     struct bat_layout l;
 
-    bat_layout(&run->dims, pad->T, &l);
-    return (const uint32_t *)(run->d_plan + l.counts) + BAT_EPOCH;
+    bat_layout(&dev->run->dims, pad->T, &l);
+    return (const uint32_t *)(dev->d_plan + l.counts) + BAT_EPOCH;
+}
+
+void
+run_step(const struct run_pad *pad, struct fdk_step *ret)
+{
+    *ret =
+        (struct fdk_step){ .b = &pad->b, .T = pad->T, .O = pad->O, .n_work = pad->n_work };
+    for (int i = 0; i < 2; i++) {
+        ret->att[i].work = pad->att[i].work;
+        ret->att[i].n_work = pad->att[i].counts;
+        if (pad->att[i].counts != NULL)
+            ret->att[i].n_done = (uint32_t *)pad->att[i].counts + 1;
+        ret->att[i].plan = pad->att[i].plan;
+    }
+}
+
+const struct run_form *
+run_form(const struct run_dev *dev, enum mdl_tail tail)
+{
+    return &dev->form[tail == MDL_TAIL_OUTPUTS];
 }
 
 int
-run_program(struct runner *run, const struct run_pad *pad)
+run_program(struct run_dev *dev, const struct run_pad *pad)
 {
-    const struct run_op *logits = NULL;
-    const int32_t n = run->prog->n_op;
-    int rc = 0;
+    const struct run_form *f = run_form(dev, pad->tail);
+    int marked = !dev->marking, rc = 0;
+    struct fdk_step s;
+    int32_t n;
 
+    run_step(pad, &s);
+    /* a measured step goes operation by operation */
+    n = fdk_launches(f->bound, &s, !dev->run->unfused && dev->marks == NULL, dev->launch);
     for (int32_t i = 0; i < n && rc == 0; i++) {
-        const struct run_op *op = &run->op[i];
+        const struct fdk_launch *l = &dev->launch[i];
+        int32_t line = f->line[l->first];
 
-        if (run->marking && i == run->mark_op)
-            rc = run->k->stream_mark(run->stream, run->h_mark, run_mark_value(run, pad));
-        if (rc != 0 || !run_runs(run, pad, i))
-            continue;
-        if (op->kind == MDL_OP_LOGITS) {
-            logits = op;
-        } else if (op->kind == MDL_OP_SAMPLE) {
-            rc = run_slices(run, pad, logits, op);
-            logits = NULL;
-        } else {
-            rc = run_one(run, pad, op);
-            if (rc == 0)
-                rc = run_mark(run, i);
+        if (!marked && line >= dev->run->mark_op) {
+            rc = dev->run->k->stream_mark(dev->stream, dev->h_mark,
+                run_mark_value(dev, pad));
+            marked = 1;
         }
+        if (rc == 0)
+            rc = fdk_launch(f->bound, &s, l, dev->stream);
+        if (rc == 0)
+            rc = run_mark(dev, line);
     }
+    if (rc == 0 && !marked)
+        rc = dev->run->k->stream_mark(dev->stream, dev->h_mark, run_mark_value(dev, pad));
     return rc;
 }

@@ -23,10 +23,10 @@ run_map_round(uint64_t bytes)
 }
 
 static void
-run_dev_free(struct runner *run, void *p)
+run_dev_free(struct run_dev *dev, void *p)
 {
     if (p != NULL)
-        run->k->mem_free(run->ctx, 0, p);
+        dev->run->k->mem_free(dev->run->ctx, dev->idx, p);
 }
 
 static void
@@ -37,10 +37,10 @@ run_host_free(struct runner *run, void *p)
 }
 
 static void
-run_event_free(struct runner *run, fdk_event_t ev)
+run_event_free(struct run_dev *dev, fdk_event_t ev)
 {
     if (ev != NULL)
-        run->k->event_free(ev);
+        dev->run->k->event_free(ev);
 }
 
 static void
@@ -51,89 +51,109 @@ run_free_recs(struct runner *run)
 
         run_host_free(run, rec->plan);
         run_host_free(run, rec->results);
-        run_event_free(run, rec->ev);
-        if (run->ev_begin != NULL)
-            run_event_free(run, run->ev_begin[i]);
         free(rec->outs);
         run_host_free(run, rec->h_chosen);
         free(rec->entry);
         free(rec->table);
     }
     free(run->rec);
-    free(run->ev_begin);
-    free(run->eager);
 }
 
 static void
-run_free_graph(struct runner *run, struct run_pad *pad)
+run_free_events(struct run_dev *dev)
+{
+    for (int32_t i = 0; i < dev->run->n_rec; i++) {
+        if (dev->ev_begin != NULL)
+            run_event_free(dev, dev->ev_begin[i]);
+        if (dev->ev_end != NULL)
+            run_event_free(dev, dev->ev_end[i]);
+    }
+    free(dev->ev_begin);
+    free(dev->ev_end);
+    run_event_free(dev, dev->ev_copy[0]);
+    run_event_free(dev, dev->ev_copy[1]);
+}
+
+static void
+run_free_graph(struct run_dev *dev, struct run_pad *pad)
 {
     if (pad->graph != NULL)
-        run->k->graph_free(pad->graph);
+        dev->run->k->graph_free(pad->graph);
     pad->graph = NULL;
 }
 
 static void
-run_free_graphs(struct runner *run)
+run_free_graphs(struct run_dev *dev)
 {
-    for (int32_t i = 0; i < run->n_pad; i++) {
-        run_free_graph(run, &run->pad[i]);
-        run_free_graph(run, &run->few[i]);
+    for (int32_t i = 0; i < dev->n_pad; i++) {
+        run_free_graph(dev, &dev->pad[i]);
+        run_free_graph(dev, &dev->few[i]);
     }
-    run->n_pad = 0;
+    dev->n_pad = 0;
+}
+
+static void
+run_teardown_dev(struct run_dev *dev)
+{
+    run_free_events(dev);
+    run_free_graphs(dev);
+    free(dev->eager);
+    free(dev->pad);
+    free(dev->few);
+    run_unbind(dev);
+    run_host_free(dev->run, dev->h_kv);
+    run_host_free(dev->run, dev->h_mark);
+    run_dev_free(dev, dev->d_counts);
+    run_dev_free(dev, dev->d_rules);
+    run_dev_free(dev, dev->d_chosen);
+    run_dev_free(dev, dev->d_results);
+    run_dev_free(dev, dev->d_plan);
+    run_dev_free(dev, dev->d_table);
+    run_dev_free(dev, dev->d_state);
+    run_dev_free(dev, dev->d_scratch);
+    run_dev_free(dev, dev->d_act);
+    run_dev_free(dev, dev->d_kv_scale);
+    if (dev->kv_mapped > 0)
+        (void)dev->run->k->mem_unmap(dev->run->ctx, dev->idx, dev->d_kv, 0,
+            (size_t)dev->kv_mapped);
+    if (dev->d_kv != NULL)
+        (void)dev->run->k->mem_release(dev->run->ctx, dev->idx, dev->d_kv,
+            (size_t)dev->kv_reserved);
 }
 
 void
 run_teardown(struct runner *run)
 {
+    for (int32_t i = 0; i < run->n_rank; i++)
+        run_teardown_dev(&run->dev[i]);
     run_free_recs(run);
-    run_free_graphs(run);
-    free(run->pad);
-    free(run->few);
     free(run->att_bytes);
-    free(run->op);
-    run_event_free(run, run->ev_copy[0]);
-    run_event_free(run, run->ev_copy[1]);
-    run_host_free(run, run->h_kv);
     run_host_free(run, run->h_counts);
     run_host_free(run, run->h_rules);
-    run_host_free(run, run->h_mark);
-    run_dev_free(run, run->d_counts);
-    run_dev_free(run, run->d_rules);
-    run_dev_free(run, run->d_chosen);
-    run_dev_free(run, run->d_results);
-    run_dev_free(run, run->d_plan);
-    run_dev_free(run, run->d_table);
-    run_dev_free(run, run->d_state);
-    run_dev_free(run, run->d_scratch);
-    run_dev_free(run, run->d_act);
-    run_dev_free(run, run->d_kv_scale);
-    if (run->kv_mapped > 0)
-        (void)run->k->mem_unmap(run->ctx, 0, run->d_kv, 0, (size_t)run->kv_mapped);
-    if (run->d_kv != NULL)
-        (void)run->k->mem_release(run->ctx, 0, run->d_kv, (size_t)run->kv_reserved);
 }
 
 uint64_t
-run_mem_free(const struct runner *run)
+run_mem_free(const struct run_dev *dev)
 {
     struct fdk_device_info di;
 
-    return run->k->device_info(run->ctx, 0, &di) == 0 ? di.mem_free : 0;
+    return dev->run->k->device_info(dev->run->ctx, dev->idx, &di) == 0 ? di.mem_free : 0;
 }
 
 int
-run_dev_alloc(struct runner *run, const char *what, uint64_t bytes, void *ret_p,
+run_dev_alloc(struct run_dev *dev, const char *what, uint64_t bytes, void *ret_p,
     char *err, size_t err_bytes)
 {
     void *p = NULL;
     int rc = bytes > SIZE_MAX / 2
         ? -ENOMEM
-        : run->k->mem_alloc(run->ctx, 0, bytes != 0 ? (size_t)bytes : 1, &p);
+        : dev->run->k->mem_alloc(dev->run->ctx, dev->idx, bytes != 0 ? (size_t)bytes : 1,
+              &p);
 
     if (rc != 0) {
         (void)snprintf(err, err_bytes, "%s: no memory for %s (%llu MiB, %llu MiB free)",
-            run->k->name, what, (unsigned long long)(bytes >> 20),
-            (unsigned long long)(run_mem_free(run) >> 20));
+            dev->run->k->name, what, (unsigned long long)(bytes >> 20),
+            (unsigned long long)(run_mem_free(dev) >> 20));
         return rc;
     }
     memcpy(ret_p, &p, sizeof(p));
@@ -180,31 +200,44 @@ run_setup_rec(struct runner *run, struct bat_rec *rec, char *err, size_t err_byt
             err_bytes);
     if (rc != 0)
         return rc;
-    run->mem.host_penalty += chosen;
+    run->host_penalty += chosen;
     memset(rec->plan, 0, (size_t)z.plan);
     memset(rec->results, 0, (size_t)z.results);
-    run->mem.host += z.plan + z.results;
-    return run->k->event_new(run->ctx, 0, &rec->ev);
+    run->host += z.plan + z.results;
+    return 0;
 }
 
 static int
-run_setup_recs(struct runner *run, int32_t n_rec, char *err, size_t err_bytes)
+run_setup_recs(struct runner *run, char *err, size_t err_bytes)
 {
     int rc = 0;
 
-    run->rec = mem_array((size_t)n_rec, sizeof(*run->rec));
-    run->ev_begin = mem_array((size_t)n_rec, sizeof(*run->ev_begin));
-    run->eager = mem_array((size_t)n_rec, sizeof(*run->eager));
-    if (run->rec == NULL || run->ev_begin == NULL || run->eager == NULL)
+    run->rec = mem_array((size_t)run->n_rec, sizeof(*run->rec));
+    if (run->rec == NULL)
         return -ENOMEM;
-    run->n_rec = n_rec;
-    for (int32_t i = 0; i < n_rec && rc == 0; i++) {
+    for (int32_t i = 0; i < run->n_rec && rc == 0; i++)
         rc = run_setup_rec(run, &run->rec[i], err, err_bytes);
+    return rc;
+}
+
+static int
+run_setup_events(struct run_dev *dev)
+{
+    size_t n = (size_t)dev->run->n_rec;
+    int rc = 0;
+
+    dev->ev_begin = mem_array(n, sizeof(*dev->ev_begin));
+    dev->ev_end = mem_array(n, sizeof(*dev->ev_end));
+    dev->eager = mem_array(n, sizeof(*dev->eager));
+    if (dev->ev_begin == NULL || dev->ev_end == NULL || dev->eager == NULL)
+        return -ENOMEM;
+    for (size_t i = 0; i < n && rc == 0; i++) {
+        rc = dev->run->k->event_new(dev->run->ctx, dev->idx, &dev->ev_begin[i]);
         if (rc == 0)
-            rc = run->k->event_new(run->ctx, 0, &run->ev_begin[i]);
+            rc = dev->run->k->event_new(dev->run->ctx, dev->idx, &dev->ev_end[i]);
     }
     for (int i = 0; i < 2 && rc == 0; i++)
-        rc = run->k->event_new(run->ctx, 0, &run->ev_copy[i]);
+        rc = dev->run->k->event_new(dev->run->ctx, dev->idx, &dev->ev_copy[i]);
     return rc;
 }
 
@@ -231,6 +264,16 @@ run_n_att(const struct runner *run, int32_t T)
     return run->att_op < 0 ? 0 : run_tail(run, T, 1) == MDL_TAIL_OUTPUTS ? 2 : 1;
 }
 
+/* Of the layers that a plan has to be made for: 0 if one has no window. */
+static int32_t
+run_att_window(const struct mdl_config *c)
+{
+    for (int32_t i = 0; i < c->n_layer; i++)
+        if (!c->windowed[i])
+            return 0;
+    return c->window;
+}
+
 static struct fdk_attention_args
 run_att_shape(const struct runner *run, int32_t T, const struct fdk_batch *b)
 {
@@ -243,6 +286,8 @@ run_att_shape(const struct runner *run, int32_t T, const struct fdk_batch *b)
         .act = run->act,
         .T = T,
         .b = b,
+        .window = run_att_window(c),
+        .step_window = c->window,
         .scale = run->att_op < 0 ? 1 : run->prog->op[run->att_op].f };
 }
 
@@ -281,6 +326,7 @@ run_att_at(const struct runner *run, int32_t T, int32_t i, unsigned char *base)
             run_att_round((size_t)run_n_work(run, T) * sizeof(struct fdk_work)) };
 }
 
+/* The ranks' devices are of one kind, so rank 0's plan is that of all. */
 int
 run_att_plans(struct runner *run, struct bat_rec *rec, const struct run_pad *pad)
 {
@@ -305,7 +351,7 @@ run_att_plans(struct runner *run, struct bat_rec *rec, const struct run_pad *pad
 
         a.plan_bytes = run_att_plan_bytes(run, pad->T);
         a.plan = a.plan_bytes > 0 ? at.plan : NULL;
-        rc = run->k->att_plan_host(run->ctx, 0, &a);
+        rc = run->k->att_plan_host(run->ctx, run_root(run)->idx, &a);
     }
     return rc;
 }
@@ -364,16 +410,16 @@ run_tail(const struct runner *run, int32_t T, int32_t O)
 }
 
 void
-run_pad_init(const struct runner *run, int32_t T, int32_t O, struct run_pad *ret)
+run_pad_init(const struct run_dev *dev, int32_t T, int32_t O, struct run_pad *ret)
 {
     *ret = (struct run_pad){ .T = T,
-        .S = bat_pad_rows(&run->dims, T),
+        .S = bat_pad_rows(&dev->run->dims, T),
         .O = O,
-        .tail = run_tail(run, T, O) };
-    ret->n_work = run_n_work(run, T);
-    bat_view(&run->dims, T, run->d_plan, run->d_table, &ret->b);
-    for (int32_t i = 0; i < run_n_att(run, T); i++)
-        ret->att[i] = run_att_at(run, T, i, run->d_plan);
+        .tail = run_tail(dev->run, T, O) };
+    ret->n_work = run_n_work(dev->run, T);
+    bat_view(&dev->run->dims, T, dev->d_plan, dev->d_table, &ret->b);
+    for (int32_t i = 0; i < run_n_att(dev->run, T); i++)
+        ret->att[i] = run_att_at(dev->run, T, i, dev->d_plan);
 }
 
 void
@@ -382,26 +428,43 @@ run_set_graph(struct runner *run, int on)
     __atomic_store_n(&run->use_graph, on, __ATOMIC_RELAXED);
 }
 
+static void
+run_pads(struct run_dev *dev, const struct cap *cap)
+{
+    run_free_graphs(dev);
+    dev->n_pad = cap->n;
+    for (int32_t i = 0; i < cap->n; i++) {
+        int32_t T = cap->size[i], few = run_few(dev->run->k, dev->run->prog, T);
+
+        run_pad_init(dev, T, bat_pad_outs(&dev->run->dims, T), &dev->pad[i]);
+        dev->few[i] = (struct run_pad){ .T = 0 };
+        if (few > 0)
+            run_pad_init(dev, T, few, &dev->few[i]);
+    }
+}
+
 int
 run_recapture(struct runner *run, int use_graph, const struct cap *cap)
 {
-    int rc = run->k->stream_sync(run->stream);
+    int rc = run_sync(run);
 
     if (rc != 0)
         return rc;
-    run_free_graphs(run);
+    for (int32_t i = 0; i < run->n_rank; i++)
+        run_pads(&run->dev[i], cap);
     run->cap = *cap;
     run_set_graph(run, use_graph);
-    run->n_pad = cap->n;
-    for (int32_t i = 0; i < cap->n; i++) {
-        int32_t T = cap->size[i], few = run_few(run->k, run->prog, T);
-
-        run_pad_init(run, T, bat_pad_outs(&run->dims, T), &run->pad[i]);
-        run->few[i] = (struct run_pad){ .T = 0 };
-        if (few > 0)
-            run_pad_init(run, T, few, &run->few[i]);
-    }
     return 0;
+}
+
+int
+run_sync(struct runner *run)
+{
+    int rc = 0;
+
+    for (int32_t i = 0; i < run->n_rank && rc == 0; i++)
+        rc = run->k->stream_sync(run->dev[i].stream);
+    return rc;
 }
 
 enum fdk_dtype
@@ -434,116 +497,135 @@ struct run_part {
     uint64_t *sum;
 };
 
+static uint64_t
+run_counts_bytes(const struct runner *run)
+{
+    return (uint64_t)run->n_penalty * (uint64_t)run->prog->cfg.vocab * sizeof(uint16_t);
+}
+
+static uint64_t
+run_rules_bytes(const struct runner *run)
+{
+    return (uint64_t)run->n_penalty * sizeof(int32_t) *
+        (uint64_t)fdk_rules_words(run->prog->cfg.vocab);
+}
+
 static int
-run_setup_memory(struct runner *run, const struct run_setup_args *a, char *err,
+run_setup_host(struct runner *run, char *err, size_t err_bytes)
+{
+    uint64_t counts = run_counts_bytes(run), rules = run_rules_bytes(run);
+    int rc = run_host_alloc(run, "penalty counts", counts, &run->h_counts, err, err_bytes);
+
+    if (rc == 0)
+        rc = run_host_alloc(run, "sampling rules", rules, &run->h_rules, err, err_bytes);
+    run->host_penalty = counts + rules;
+    return rc;
+}
+
+static int
+run_setup_memory(struct run_dev *dev, const struct run_setup_args *a, char *err,
     size_t err_bytes)
 {
-    uint64_t counts =
-        (uint64_t)a->n_penalty * (uint64_t)run->prog->cfg.vocab * sizeof(uint16_t);
-    uint64_t rules = (uint64_t)a->n_penalty * sizeof(int32_t) *
-        (uint64_t)fdk_rules_words(run->prog->cfg.vocab);
-    struct run_mem *m = &run->mem;
-    struct run_sizes z = run_sizes(run);
+    uint64_t counts = run_counts_bytes(dev->run), rules = run_rules_bytes(dev->run);
+    struct run_mem *m = &dev->mem;
+    struct run_sizes z = run_sizes(dev->run);
     const struct run_part parts[] = {
-        { "row states", z.rows, &run->d_state, &m->state },
-        { "block tables", z.tables, &run->d_table, &m->state },
-        { "the step plan", z.plan, &run->d_plan, &m->plan },
-        { "results", z.results, &run->d_results, &m->plan },
-        { "penalty counts", counts, &run->d_counts, &m->penalty },
-        { "sampling rules", rules, &run->d_rules, &m->penalty },
-        { "logprobs of chosen ids", run_chosen_bytes(a->n_penalty), &run->d_chosen,
+        { "row states", z.rows, &dev->d_state, &m->state },
+        { "block tables", z.tables, &dev->d_table, &m->state },
+        { "the step plan", z.plan, &dev->d_plan, &m->plan },
+        { "results", z.results, &dev->d_results, &m->plan },
+        { "penalty counts", counts, &dev->d_counts, &m->penalty },
+        { "sampling rules", rules, &dev->d_rules, &m->penalty },
+        { "logprobs of chosen ids", run_chosen_bytes(a->n_penalty), &dev->d_chosen,
             &m->penalty },
     };
     int rc = 0;
 
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]) && rc == 0; i++) {
-        rc = run_dev_alloc(run, parts[i].what, parts[i].bytes, parts[i].ret_p, err,
+        rc = run_dev_alloc(dev, parts[i].what, parts[i].bytes, parts[i].ret_p, err,
             err_bytes);
         *parts[i].sum += parts[i].bytes;
     }
+    m->host_kv = (uint64_t)a->n_host * dev->kv.block_bytes;
     if (rc == 0)
-        rc = run_host_alloc(run, "penalty counts", counts, &run->h_counts, err, err_bytes);
-    if (rc == 0)
-        rc = run_host_alloc(run, "sampling rules", rules, &run->h_rules, err, err_bytes);
-    m->host_penalty = counts + rules;
-    m->host_kv = (uint64_t)a->n_host * run->kv.block_bytes;
-    if (rc == 0)
-        rc = run_host_alloc(run, "the mark of steps", sizeof(*run->h_mark), &run->h_mark,
-            err, err_bytes);
+        rc = run_host_alloc(dev->run, "the mark of steps", sizeof(*dev->h_mark),
+            &dev->h_mark, err, err_bytes);
     if (rc == 0 && a->n_host > 0)
-        rc = run_host_alloc(run, "kv.swap_space", m->host_kv, &run->h_kv, err, err_bytes);
+        rc = run_host_alloc(dev->run, "kv.swap_space", m->host_kv, &dev->h_kv, err,
+            err_bytes);
     if (rc == 0)
-        rc = run->k->fill(run->stream, run->d_state, 0, (size_t)z.rows);
+        rc = dev->run->k->fill(dev->stream, dev->d_state, 0, (size_t)z.rows);
     if (rc == 0)
-        rc = run->k->fill(run->stream, run->d_table, 0, (size_t)z.tables);
+        rc = dev->run->k->fill(dev->stream, dev->d_table, 0, (size_t)z.tables);
     return rc;
 }
 
 static int
-run_map_more(struct runner *run, uint64_t want, char *err, size_t err_bytes)
+run_map_more(struct run_dev *dev, uint64_t want, char *err, size_t err_bytes)
 {
     uint64_t more = run_map_round(want);
     int rc;
 
-    if (more <= run->kv_mapped)
+    if (more <= dev->kv_mapped)
         return 0;
-    ASSERT(more <= run->kv_reserved);
-    rc = run->k->mem_map(run->ctx, 0, run->d_kv, (size_t)run->kv_mapped,
-        (size_t)(more - run->kv_mapped));
+    ASSERT(more <= dev->kv_reserved);
+    rc = dev->run->k->mem_map(dev->run->ctx, dev->idx, dev->d_kv, (size_t)dev->kv_mapped,
+        (size_t)(more - dev->kv_mapped));
     if (rc != 0) {
         (void)snprintf(err, err_bytes,
             "%s: no memory for the KV cache (%llu MiB, %llu MiB "
             "free)",
-            run->k->name, (unsigned long long)(want >> 20),
-            (unsigned long long)(run_mem_free(run) >> 20));
+            dev->run->k->name, (unsigned long long)(want >> 20),
+            (unsigned long long)(run_mem_free(dev) >> 20));
         return rc;
     }
-    run->kv_mapped = more;
+    dev->kv_mapped = more;
     return 0;
 }
 
 /* Addresses for the pool, memory for the dummy block: it must hold numbers. */
 static int
-run_setup_kv(struct runner *run, int32_t max_block, char *err, size_t err_bytes)
+run_setup_kv(struct run_dev *dev, int32_t max_block, char *err, size_t err_bytes)
 {
     uint64_t bytes;
     void *p = NULL;
     int rc;
 
-    if (mem_mul_u64((uint64_t)max_block, run->kv.block_bytes, &bytes) != 0 ||
+    if (mem_mul_u64((uint64_t)max_block, dev->kv.block_bytes, &bytes) != 0 ||
         bytes > SIZE_MAX / 2)
         return -ENOMEM;
-    run->kv_reserved = run_map_round(bytes);
-    rc = run->k->mem_reserve(run->ctx, 0, (size_t)run->kv_reserved, &p);
+    dev->kv_reserved = run_map_round(bytes);
+    rc = dev->run->k->mem_reserve(dev->run->ctx, dev->idx, (size_t)dev->kv_reserved, &p);
     if (rc != 0) {
         (void)snprintf(err, err_bytes, "%s: no addresses for a KV cache of %llu MiB: %s",
-            run->k->name, (unsigned long long)(bytes >> 20), strerror(-rc));
+            dev->run->k->name, (unsigned long long)(bytes >> 20), strerror(-rc));
         return rc;
     }
-    run->d_kv = p;
-    run->kv.base = p;
-    rc = run_map_more(run, run->kv.block_bytes, err, err_bytes);
-    return rc != 0 ? rc
-                   : run->k->fill(run->stream, run->d_kv, 0, (size_t)run->kv.block_bytes);
+    dev->d_kv = p;
+    dev->kv.base = p;
+    rc = run_map_more(dev, dev->kv.block_bytes, err, err_bytes);
+    return rc != 0
+        ? rc
+        : dev->run->k->fill(dev->stream, dev->d_kv, 0, (size_t)dev->kv.block_bytes);
 }
 
-/* The static scales. Operations take a copy of run->kv when they are bound, so
+/* The static scales. Operations take a copy of dev->kv when they are bound, so
  * this comes before. */
 static int
-run_setup_kv_scales(struct runner *run, const float *scale, char *err, size_t err_bytes)
+run_setup_kv_scales(struct run_dev *dev, const float *scale, char *err, size_t err_bytes)
 {
-    uint64_t bytes = mpl_scale_bytes(&run->kv);
+    uint64_t bytes = mpl_scale_bytes(&dev->kv);
     size_t n = (size_t)(bytes / sizeof(float));
     float *ones = NULL;
     int rc;
 
-    run->kv.scale = NULL;
+    dev->kv.scale = NULL;
     if (bytes == 0)
         return 0;
-    rc = run_dev_alloc(run, "KV scales", bytes, &run->d_kv_scale, err, err_bytes);
+    rc = run_dev_alloc(dev, "KV scales", bytes, &dev->d_kv_scale, err, err_bytes);
     if (rc != 0)
         return rc;
-    run->mem.kv_scales = bytes;
+    dev->mem.kv_scales = bytes;
     if (scale == NULL) {
         ones = mem_array(n, sizeof(*ones));
         if (ones == NULL)
@@ -552,11 +634,11 @@ run_setup_kv_scales(struct runner *run, const float *scale, char *err, size_t er
             ones[i] = 1;
         scale = ones;
     }
-    rc = run->k->copy(run->stream, run->d_kv_scale, scale, (size_t)bytes);
+    rc = dev->run->k->copy(dev->stream, dev->d_kv_scale, scale, (size_t)bytes);
     if (rc == 0)
-        rc = run->k->stream_sync(run->stream);
+        rc = dev->run->k->stream_sync(dev->stream);
     free(ones);
-    run->kv.scale = run->d_kv_scale;
+    dev->kv.scale = dev->d_kv_scale;
     return rc;
 }
 
@@ -564,48 +646,62 @@ int
 run_map_kv(struct runner *run, int32_t n_block, char *err, size_t err_bytes)
 {
     uint64_t bytes = (uint64_t)n_block * run->kv.block_bytes;
+    int rc = 0;
 
-    run->mem.kv = bytes;
-    return run_map_more(run, bytes, err, err_bytes);
+    for (int32_t i = 0; i < run->n_rank && rc == 0; i++) {
+        run->dev[i].mem.kv = bytes;
+        rc = run_map_more(&run->dev[i], bytes, err, err_bytes);
+    }
+    return rc;
 }
 
 /* ---- the program ------------------------------------------------------------------------- */
 
 static int
-run_setup_program(struct runner *run, char *err, size_t err_bytes)
+run_setup_program(struct run_dev *dev, char *err, size_t err_bytes)
 {
-    size_t *off = mem_array((size_t)run->prog->n_buf, sizeof(*off)), bytes = 0;
+    size_t *off = mem_array((size_t)dev->run->prog->n_buf, sizeof(*off)), bytes = 0;
     int rc = -ENOMEM;
 
     if (off == NULL)
         return rc;
-    rc = run_place(run->prog, &run->dims, run->R, run->act, off, &bytes);
-    run->mem.activations = bytes;
+    rc = run_place(dev->run->k, dev->run->prog, &dev->run->dims, dev->run->R,
+        dev->run->act, off, &bytes);
+    dev->mem.activations = bytes;
     if (rc == 0)
-        rc = run_dev_alloc(run, "activations", bytes, &run->d_act, err, err_bytes);
+        rc = run_dev_alloc(dev, "activations", bytes, &dev->d_act, err, err_bytes);
+    dev->mem.scratch = run_scratch_bytes(dev->run);
     if (rc == 0)
-        rc = run_bind(run, off);
+        rc = run_dev_alloc(dev, "scratch", dev->mem.scratch, &dev->d_scratch, err,
+            err_bytes);
+    if (rc == 0)
+        rc = run_bind(dev, off);
     free(off);
+    return rc;
+}
+
+static int
+run_setup_dev(struct run_dev *dev, const struct run_setup_args *a, char *err,
+    size_t err_bytes)
+{
+    const struct bat_dims *d = &dev->run->dims;
+    int rc;
+
+    dev->kv = a->kv;
+    rc = run_setup_memory(dev, a, err, err_bytes);
+    if (rc == 0)
+        rc = run_setup_kv(dev, a->max_block, err, err_bytes);
+    if (rc == 0)
+        rc = run_setup_kv_scales(dev, a->kv_scale, err, err_bytes);
     if (rc != 0)
         return rc;
-    run_place_mark(run);
-    run->mem.scratch = run_scratch_bytes(run);
-    rc = run_dev_alloc(run, "scratch", run->mem.scratch, &run->d_scratch, err, err_bytes);
-    for (int32_t i = 0; i < run->prog->n_op && rc == 0; i++) {
-        struct run_op *op = &run->op[i];
-
-        if (op->kind == MDL_OP_ATTENTION) {
-            op->att.scratch = run->d_scratch;
-            op->att.scratch_bytes = (size_t)run->mem.scratch;
-        } else if (op->kind == MDL_OP_GEMM || op->kind == MDL_OP_LOGITS) {
-            op->gemm.scratch = run->d_scratch;
-            op->gemm.scratch_bytes = (size_t)run->mem.scratch;
-        } else if (op->kind == MDL_OP_SAMPLE) {
-            op->sample.scratch = run->d_scratch;
-            op->sample.scratch_bytes = (size_t)run->mem.scratch;
-        }
-    }
-    return rc;
+    dev->pad = mem_array(CAP_MAX, sizeof(*dev->pad));
+    dev->few = mem_array(CAP_MAX, sizeof(*dev->few));
+    if (dev->pad == NULL || dev->few == NULL)
+        return -ENOMEM;
+    run_pad_init(dev, d->T, bat_pad_outs(d, d->T), &dev->full);
+    rc = run_setup_program(dev, err, err_bytes);
+    return rc != 0 ? rc : run_setup_events(dev);
 }
 
 int
@@ -619,30 +715,22 @@ run_setup(struct runner *run, const struct run_setup_args *a, char *err, size_t 
     run->kv = a->kv;
     run->n_penalty = a->n_penalty;
     run->n_host = a->n_host;
+    run->n_rec = a->n_rec;
     run->delay_ns = a->delay_ns;
     run->act = run_act(run->k, run->prog, run->wp);
     run->R = run_logits_rows(run->k, run->prog->cfg.vocab, a->dims.O);
+    run_place_mark(run);
     rc = run_tiles(run);
     if (rc == 0)
-        rc = run_setup_memory(run, a, err, err_bytes);
+        rc = run_setup_host(run, err, err_bytes);
+    for (int32_t i = 0; i < run->n_rank && rc == 0; i++)
+        rc = run_setup_dev(&run->dev[i], a, err, err_bytes);
     if (rc == 0)
-        rc = run_setup_kv(run, a->max_block, err, err_bytes);
+        rc = run_recapture(run, a->use_graph, &a->cap);
     if (rc == 0)
-        rc = run_setup_kv_scales(run, a->kv_scale, err, err_bytes);
-    if (rc == 0) {
-        run->pad = mem_array(CAP_MAX, sizeof(*run->pad));
-        run->few = mem_array(CAP_MAX, sizeof(*run->few));
-        rc = run->pad != NULL && run->few != NULL
-            ? run_recapture(run, a->use_graph, &a->cap)
-            : -ENOMEM;
-    }
-    run_pad_init(run, run->dims.T, bat_pad_outs(&run->dims, run->dims.T), &run->full);
+        rc = run_setup_recs(run, err, err_bytes);
     if (rc == 0)
-        rc = run_setup_program(run, err, err_bytes);
-    if (rc == 0)
-        rc = run_setup_recs(run, a->n_rec, err, err_bytes);
-    if (rc == 0)
-        rc = run->k->stream_sync(run->stream);
+        rc = run_sync(run);
     if (rc != 0 && err[0] == '\0')
         (void)snprintf(err, err_bytes, "%s: cannot set up the runner: %s", run->k->name,
             strerror(-rc));

@@ -15,6 +15,7 @@
 #include "daemon/common/link.h"
 #include "daemon/common/param.h"
 #include "daemon/common/trace.h"
+#include "daemon/worker/devices.h"
 #include "daemon/worker/peak.h"
 #include "daemon/worker/memplan.h"
 #include "daemon/worker/pipeline.h"
@@ -47,8 +48,9 @@ struct worker {
     struct tok *tok; /* NULL: ids only */
     char tok_path[PAR_STR_BYTES];
     struct files *files;
-    int32_t device;               /* which of its backend's */
-    int dev_lock, dev_lock_taken; /* devlock.h; never given back before the end */
+    struct dvc devs;                   /* of device.list */
+    int32_t rank_dev;                  /* which of them rank 0 has */
+    int dev_lock[DVL_MAX], n_dev_lock; /* devlock.h; never given back before the end */
     struct runner *run;
     struct cap cap; /* sizes with a graph, as planned at the start */
     int use_graph;
@@ -69,10 +71,14 @@ struct worker {
  * sysexits.h with one line in err that names cause and fix. */
 int wrk_load(struct worker *w, char *err, size_t err_bytes);
 void wrk_unload(struct worker *w);
-/* Of the parameters: how the device is opened, but for the cache folder; how
+/* Of the parameters: how devices are opened, but for the cache folder; how
  * weights are read; what the plan of memory starts from, but for device and
  * layout. */
-void wrk_open_args(const struct worker *w, struct run_open_args *ret);
+struct wrk_open {
+    struct run_open_args a;
+    int32_t device[DVL_MAX]; /* of a */
+};
+void wrk_open_args(const struct worker *w, struct wrk_open *to);
 void wrk_load_args(struct worker *w, struct wts_load_args *ret);
 void wrk_plan_args(struct worker *w, struct mpl_in *ret);
 /* load_shape.c: engine shape from parameters and the KV plan. */
@@ -85,7 +91,7 @@ int wrk_capture(const struct worker *w, const struct par *p, int *ret_use_graph,
 int wrk_is_null(const struct worker *w);
 /* Does the model run on the host? auto: as the runner takes it. */
 int wrk_on_cpu(const struct worker *w);
-/* Which device device.list means, and its lock; sets device and a
+/* Which devices device.list means, and their locks; sets devs, rank_dev and a
  * definite par.device_backend. Takes no memory of a device. 0 or -errno with one
  * line in err. */
 int wrk_claim_device(struct worker *w, char *err, size_t err_bytes);

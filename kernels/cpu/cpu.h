@@ -167,7 +167,7 @@ struct cpu_range { /* of mem_reserve */
 
 struct cpu_dev {
     struct fdk_ctx *ctx;
-    int idx;
+    int idx;                 /* fdk_open_args.device */
     struct cpu_pool *pool;   /* NULL on the null backend */
     _Atomic uint32_t failed; /* 0, 1 text being written, 2 failed */
     _Atomic int64_t fail_after;

@@ -15,10 +15,9 @@
 #include <sys/sysinfo.h>
 #include <unistd.h>
 
-#define MEM_MAGIC   0x6d656d31u
-#define MEM_ALIGN   256u
-#define HUGE_BYTES  (2u << 20)
-#define MAX_DEVICES 31 /* peer_mask is an int32_t */
+#define MEM_MAGIC  0x6d656d31u
+#define MEM_ALIGN  256u
+#define HUGE_BYTES (2u << 20)
 
 /* Stands in the 256 bytes before every allocation. */
 struct mem_head {
@@ -92,15 +91,37 @@ n_processor(void)
     return n > 0 ? (int)n : 1;
 }
 
+static int
+check_devices(const struct fdk_open_args *args, const struct fdk_ops *ops, char *err,
+    size_t err_bytes)
+{
+    uint32_t seen = 0;
+    if (args->n_device < 1 || args->n_device > FDK_MAX_DEVICES) {
+        snprintf(err, err_bytes, "%d devices asked for: the %s backend has 1 to %d",
+            args->n_device, ops->name, FDK_MAX_DEVICES);
+        return -EINVAL;
+    }
+    for (int i = 0; i < args->n_device && args->device != NULL; i++) {
+        int32_t at = args->device[i];
+        if (at < 0 || at >= FDK_MAX_DEVICES || (seen >> at & 1) != 0) {
+            snprintf(err, err_bytes,
+                "virtual device %d asked for: they are counted from 0 to %d, each is "
+                "listed once",
+                at, FDK_MAX_DEVICES - 1);
+            return -EINVAL;
+        }
+        seen |= UINT32_C(1) << at;
+    }
+    return 0;
+}
+
 int
 cpu_ctx_new(const struct fdk_open_args *args, const struct fdk_ops *ops,
     cpu_exec_fn *exec, struct fdk_ctx **ret_ctx, char *err, size_t err_bytes)
 {
-    if (args->n_device < 1 || args->n_device > MAX_DEVICES) {
-        snprintf(err, err_bytes, "%d devices asked for: the %s backend has 1 to %d",
-            args->n_device, ops->name, MAX_DEVICES);
-        return -EINVAL;
-    }
+    int rc = check_devices(args, ops, err, err_bytes);
+    if (rc != 0)
+        return rc;
     if (args->n_thread < 0 || args->n_thread > 1024) {
         snprintf(err, err_bytes, "%d threads per device asked for: 0 (all) to 1024",
             args->n_thread);
@@ -134,16 +155,18 @@ cpu_ctx_new(const struct fdk_open_args *args, const struct fdk_ops *ops,
     for (int i = 0; i < args->n_device; i++) {
         struct cpu_dev *d = &ctx->dev[i];
         d->ctx = ctx;
-        d->idx = i;
+        d->idx = args->device != NULL ? args->device[i] : i;
         pthread_mutex_init(&d->mem_lock, NULL);
         ctx->n_dev++;
-        int rc = ctx->math ? cpu_pool_new(ctx->n_thread, &ctx->spin, &d->pool) : 0;
+        rc = ctx->math ? cpu_pool_new(ctx->n_thread, &ctx->spin, &d->pool) : 0;
         if (rc != 0) {
             snprintf(err, err_bytes, "cannot start %d threads: %s", ctx->n_thread - 1,
                 strerror(-rc));
             cpu_ctx_free(ctx);
             return rc;
         }
+        if ((args->dead >> i & 1) != 0)
+            cpu_fail(d, "device %d fails every call: fdk_open_args.dead", d->idx);
     }
     *ret_ctx = ctx;
     return 0;
@@ -184,6 +207,8 @@ vdev_device_info(struct fdk_ctx *ctx, int dev, struct fdk_device_info *ret)
     struct sysinfo si;
     if (dev < 0 || dev >= ctx->n_dev)
         return -EINVAL;
+    if (cpu_failed(&ctx->dev[dev]))
+        return -EIO;
     if (sysinfo(&si) != 0)
         return -errno;
     struct cpu_dev *d = &ctx->dev[dev];
@@ -202,7 +227,7 @@ vdev_device_info(struct fdk_ctx *ctx, int dev, struct fdk_device_info *ret)
     }
     pthread_mutex_unlock(&d->mem_lock);
     ret->n_proc = ctx->n_thread;
-    ret->peer_mask = (int32_t)((1u << ctx->n_dev) - 1);
+    ret->peer_mask = UINT32_MAX >> (32 - ctx->n_dev);
     return 0;
 }
 

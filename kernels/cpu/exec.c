@@ -268,8 +268,11 @@ do_attention(struct job *j, const struct fdk_attention_args *a)
     size_t work = 0;
     struct cpu_attend at;
     for (int i = 0; i < n_tile; i++)
-        if (work_tile(a, i, &at))
-            work += (size_t)at.n_tok * (size_t)a->b->kv_len[at.row];
+        if (work_tile(a, i, &at)) {
+            int len = a->b->kv_len[at.row];
+            work += (size_t)at.n_tok *
+                (size_t)(a->window > 0 && a->window < len ? a->window : len);
+        }
     j->n = n_tile * a->K;
     int most = 16 * j->st->dev->ctx->n_thread;
     run(j, attention_item, j->n < most ? j->n : most,

@@ -22,7 +22,7 @@ struct att_scratch {
     float q[NQ * CPU_MAX_HEAD_DIM];
     float o[NQ * CPU_MAX_HEAD_DIM];
     float m[NQ], l[NQ];
-    int32_t n_kv[NQ]; /* tokens the query sees */
+    int32_t first[NQ], n_kv[NQ]; /* the query sees tokens [first, n_kv) */
     float *y[NQ];
     const float *k[CHUNK], *v[CHUNK];
 };
@@ -124,11 +124,24 @@ scores4(const struct att_scratch *s, const float *q, size_t D, int j, float *sc,
     v_sum4(sc + j, c0, c1, c2, c3);
 }
 
-/* Scores of one query against n keys; the rest of the chunk gets -Inf. */
-static void
-chunk_scores(const struct att_scratch *s, const float *q, size_t D, int n, float scale,
-    float *sc)
+/* cap * tanh(sc / cap) of a chunk's scores. */
+VEC void
+soft_cap(float *sc, float cap)
 {
+    for (int j = 0; j < CHUNK; j += 16) {
+        v16 e = v_exp(v_mul(v_load(sc + j), v_set1(2 / cap)));
+        v_store(sc + j, e);
+    }
+    for (int j = 0; j < CHUNK; j++)
+        sc[j] = cap * (1 - 2 / (sc[j] + 1));
+}
+
+/* Scores of one query against keys [begin, n); the rest of the chunk gets -Inf. */
+static void
+chunk_scores(const struct att_scratch *s, const struct fdk_attention_args *a,
+    const float *q, int begin, int n, float *sc)
+{
+    const size_t D = (size_t)a->D;
     int j = 0;
     for (; D % 16 == 0 && j + 4 <= n; j += 4)
         scores4(s, q, D, j, sc, 1);
@@ -141,9 +154,14 @@ chunk_scores(const struct att_scratch *s, const float *q, size_t D, int n, float
         sc[j] = v_sum(c);
     }
     for (j = 0; j < n; j++)
-        sc[j] *= scale;
+        sc[j] *= a->scale;
     for (j = n; j < CHUNK; j++)
-        sc[j] = -INFINITY;
+        sc[j] = 0;
+    if (a->softcap > 0)
+        soft_cap(sc, a->softcap);
+    for (j = 0; j < CHUNK; j++)
+        if (j < begin || j >= n)
+            sc[j] = -INFINITY;
 }
 
 VEC void
@@ -188,12 +206,14 @@ chunk_values(float *o, const struct att_scratch *s, const float *p, int n, float
     }
 }
 
+/* Query q against tokens [begin, n) of the chunk. */
 static void
-chunk_query(struct att_scratch *s, const struct fdk_attention_args *a, int q, int n)
+chunk_query(struct att_scratch *s, const struct fdk_attention_args *a, int q, int begin,
+    int n)
 {
     float sc[CHUNK];
     float *o = s->o + (size_t)q * CPU_MAX_HEAD_DIM;
-    chunk_scores(s, s->q + (size_t)q * CPU_MAX_HEAD_DIM, (size_t)a->D, n, a->scale, sc);
+    chunk_scores(s, a, s->q + (size_t)q * CPU_MAX_HEAD_DIM, begin, n, sc);
     v16 vm =
         v_max(v_max(v_load(sc), v_load(sc + 16)), v_max(v_load(sc + 32), v_load(sc + 48)));
     float m = s->m[q], mc = v_maxval(vm);
@@ -221,6 +241,7 @@ load_queries(struct att_scratch *s, const struct cpu_attend *job, int h0, int n_
     int n = 0;
     for (int t = job->tok; t < job->tok + job->n_tok; t++)
         for (int h = h0; h < h0 + n_head; h++, n++) {
+            int first = a->window > 0 ? a->b->pos[t] + 1 - a->window : 0;
             int see = a->b->pos[t] + 1;
             if (see > a->b->kv_len[job->row])
                 see = a->b->kv_len[job->row];
@@ -230,6 +251,7 @@ load_queries(struct att_scratch *s, const struct cpu_attend *job, int h0, int n_
             memset(s->o + (size_t)n * CPU_MAX_HEAD_DIM, 0, D * sizeof(float));
             s->m[n] = -INFINITY;
             s->l[n] = 0;
+            s->first[n] = first > 0 ? first : 0;
             s->n_kv[n] = see;
             s->y[n] = (float *)a->y + ((size_t)t * (size_t)a->H + (size_t)h) * D;
         }
@@ -242,12 +264,12 @@ attend_heads(struct att_scratch *s, const struct cpu_attend *job, int h0, int n_
     int n = load_queries(s, job, h0, n_head), last = 0;
     for (int q = 0; q < n; q++)
         last = s->n_kv[q] > last ? s->n_kv[q] : last;
-    for (int pos = 0; pos < last; pos += CHUNK) {
+    for (int pos = s->first[0] / CHUNK * CHUNK; pos < last; pos += CHUNK) {
         load_chunk(s, job, pos, last - pos < CHUNK ? last - pos : CHUNK);
         for (int q = 0; q < n; q++) {
-            int see = s->n_kv[q] - pos;
-            if (see > 0)
-                chunk_query(s, job->a, q, see < CHUNK ? see : CHUNK);
+            int begin = s->first[q] - pos, see = s->n_kv[q] - pos;
+            if (see > 0 && begin < CHUNK)
+                chunk_query(s, job->a, q, begin > 0 ? begin : 0, see < CHUNK ? see : CHUNK);
         }
     }
     for (int q = 0; q < n; q++) {

@@ -103,6 +103,8 @@ vdev_att_plan_host(struct fdk_ctx *ctx, int dev, const struct fdk_att_plan_args 
 {
     if (dev < 0 || dev >= ctx->n_dev || !att_plan_valid(a))
         return -EINVAL;
+    if (cpu_failed(&ctx->dev[dev]))
+        return -EIO;
     if (ctx->math)
         return cpu_att_plan(a) < 0 ? 0 : -EINVAL;
     *a->n_work = 0;
@@ -228,7 +230,8 @@ vdev_attention(const struct fdk_attention_args *a, fdk_stream_t st)
     int32_t qa, bt;
     if (st == NULL || a->y == NULL || a->qkv == NULL || a->b == NULL ||
         a->b->table_stride <= 0 || a->b->state == NULL || a->work == NULL ||
-        a->n_work == NULL || a->n_done == NULL || a->act != FDK_F32)
+        a->n_work == NULL || a->n_done == NULL || a->act != FDK_F32 || a->window < 0 ||
+        !(a->softcap >= 0) || (a->window > 0 && a->window != a->step_window))
         return -EINVAL;
     if (rc == 0)
         rc = kv_valid(&a->kv, a->K, a->D, a->layer);

@@ -30,13 +30,13 @@ n_lane(const struct fdk_sample_args *a)
     return a->R < SAMPLE_LANES ? (size_t)a->R : SAMPLE_LANES;
 }
 
-/* Heaps, slices, penalized rows. */
+/* Heaps, slices, penalized rows, whether there are any or not. */
 size_t
 sample_scratch_bytes(const struct fdk_sample_args *a)
 {
     size_t V = (size_t)a->V, heap = n_lane(a) * V * sizeof(struct sample_cand);
     return heap + (size_t)a->R * (size_t)sample_n_slice(a->V) * sizeof(struct cpu_slice) +
-        (a->counts != NULL ? n_lane(a) * V * sizeof(float) : 0);
+        n_lane(a) * V * sizeof(float);
 }
 
 struct cpu_slice *

@@ -69,7 +69,7 @@ int vdev_sample(const struct fdk_sample_args *a, fdk_stream_t st);
 
 /* Everything of an ops table but its name, available, open. */
 #define VDEV_OPS \
-    .close = cpu_ctx_free, .device_info = vdev_device_info, \
+    .on_host = 1, .close = cpu_ctx_free, .device_info = vdev_device_info, \
     .error_text = vdev_error_text, .probe = vdev_probe, .mem_alloc = vdev_mem_alloc, \
     .mem_free = vdev_mem_free, .host_alloc = vdev_host_alloc, \
     .host_free = vdev_host_free, .mem_reserve = vdev_mem_reserve, \

@@ -23,9 +23,9 @@
 #include "kernels/cuda/fdk_cuda.cuh"
 
 #define CU_ATT_LONG_MIN  64      /* query tokens of a long row, at least */
-#define CU_ATT_LONG_TILE 128     /* query tokens of a long tile, a multiple of any bt */
+#define CU_ATT_LONG_TILE 128     /* query tokens of a long tile, at least */
 #define CU_ATT_QUERIES   16      /* query vectors of a tile of the other kernels */
-#define CU_SPLIT_CHUNK   128     /* tokens of a chunk, at absolute multiples */
+#define CU_SPLIT_CHUNK   128     /* tokens of a chunk, at absolute multiples, at most */
 #define CU_SPLIT_UNIT    16      /* tokens that a warp takes of a chunk */
 #define CU_SPLIT_UNITS   (CU_SPLIT_CHUNK / CU_SPLIT_UNIT)
 #define CU_SPLIT_FEW     2       /* deterministic: log2 of the chunks in a row of a split */
@@ -64,14 +64,14 @@ struct cu_split_cut {            /* what a split is; by cu_split_cut_of() */
 struct cu_split_tile {
     int32_t tok, n_tok;          /* query tokens of the step */
     int32_t see;                 /* KV tokens that the first of them sees */
-    int32_t n_chunk;
+    int32_t n_chunk;             /* up to the last that they see */
     int32_t first;               /* splits of one head set in all tiles before */
     int32_t state;               /* state slot of the row */
     int32_t old;                 /* KV tokens of the row that no kernel of this step
                                     writes: all but its own if its first token is the
                                     last of its state. Else the row may be new, and share
                                     blocks that others fill in this step: 0 */
-    int32_t pad;
+    int32_t begin;               /* the first chunk that one of them sees */
 };
 struct cu_split_start {          /* where a block begins */
     int32_t tile, set, part;
@@ -81,12 +81,39 @@ struct cu_split_start {          /* where a block begins */
     struct cu_split_tile first;  /* a copy of the tile */
     int32_t block[CU_SPLIT_UNITS]; /* of the KV pool: where its first units are */
 };
-struct cu_split_plan {           /* behind the long list */
+struct cu_split_plan {           /* behind the long list: of layers without a window, then,
+                                    if there are some, of those with one */
     struct cu_split_start *start; /* [CU_SPLIT_BLOCKS] */
     struct cu_split_tile *tile;  /* [n_work_max] */
     uint32_t *arrived;           /* [n_work_max][sets] blocks that are done with their
                                     splits; 0 between launches */
 };
+
+/* Query tokens of a long tile. With a head dim of 64 three warpgroups have one head each
+ * (attention_prefill.cu). */
+static inline __host__ __device__ int
+cu_att_long_tile(int D)
+{
+    return D == 64 ? 192 : CU_ATT_LONG_TILE;
+}
+
+/* Tokens of a chunk of attention_split.cu and attention_chunk.cu: several chunks must have
+ * room in shared memory. */
+static inline __host__ __device__ int
+cu_split_chunk(int D, enum fdk_dtype kv)
+{
+    return kv != FDK_BF16 || D <= 128 ? CU_SPLIT_CHUNK : D == 192 ? 64 : 32;
+}
+
+/* cap * tanh(x * by / 2), by in powers of two. */
+static __device__ __forceinline__ float
+cu_soft_cap(float x, float by, float cap)
+{
+    float e, r;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(e) : "f"(__fmul_rn(x, by)));
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(e + 1));
+    return fmaf(-2 * cap, r, cap);
+}
 
 /* Tiles that T tokens in at most S rows can have. */
 static inline __host__ __device__ int
@@ -106,6 +133,21 @@ static inline __host__ __device__ int
 cu_split_sets(int H, int K)
 {
     return K * ((H / K + CU_ATT_QUERIES - 1) / CU_ATT_QUERIES);
+}
+
+/* fdk_attention_args.window as an unsigned bound of distances: without one, any. */
+static inline __host__ __device__ int
+cu_att_window(int window)
+{
+    return window > 0 ? window : INT32_MAX;
+}
+
+/* The first key that a query sees which is the see-th token of its row. */
+static inline __host__ __device__ int
+cu_att_first(int see, int window)
+{
+    int most = cu_att_window(window);
+    return see > most ? see - most : 0;
 }
 
 static inline __host__ __device__ int
@@ -159,6 +201,31 @@ cu_part_chunk(int i, const struct cu_split_cut &c)
     return (i - each / 2 * k) << (c.few + k);
 }
 
+/* The split of chunk c, of a row that has not all of them. */
+template<bool G = true>
+static inline __host__ __device__ int
+cu_part_of(int c, const struct cu_split_cut &cut)
+{
+    return cu_split_parts<G>(c + 1, cut) - 1;
+}
+
+/* Splits of chunks begin .. n_chunk - 1. */
+template<bool G = true>
+static inline __host__ __device__ int
+cu_tile_parts(int begin, int n_chunk, const struct cu_split_cut &c)
+{
+    return cu_split_parts<G>(n_chunk, c) - cu_part_of<G>(begin, c);
+}
+
+/* The first chunk of split i of those. */
+template<bool G = true>
+static inline __host__ __device__ int
+cu_tile_chunk(int i, int begin, const struct cu_split_cut &c)
+{
+    int chunk = cu_part_chunk<G>(i + cu_part_of<G>(begin, c), c);
+    return chunk > begin ? chunk : begin;
+}
+
 /* Block b of n begins at this one of `total` splits. */
 static inline __host__ __device__ int
 cu_split_begin(int total, int n, int b)
@@ -175,8 +242,8 @@ cu_split_block(int total, int n, int i)
     return i < at ? i / (each + 1) : more + (i - at) / each;
 }
 
-/* attention_plan.cu: where the lists of a launch lie; ret may be NULL. Returns the
- * bytes of the whole plan. */
+/* attention_plan.cu: where the lists of a launch with a->window lie; ret may be NULL.
+ * Returns the bytes of the whole plan. */
 size_t cu_att_plan_lay_out(const struct fdk_attention_args *a, int n_work_max, void *plan,
     struct cu_split_plan *ret);
 cudaError_t cu_att_plan_load(void);

@@ -7,10 +7,11 @@
  *
  * A chunk's scores are made by units of 16 tokens, a warp each, with dimensions added up in
  * their order; their largest is found by all warps; weights against it go to shared memory
- * as the products take them. Then each warp has 16 dimensions of the results, and adds all
- * units of the chunk to them in their order.
+ * as the products take them. Then each warp has 16 dimensions of the results, or 16 more 128
+ * further on, and adds all units of the chunk to them in their order. Above a head dim of 128
+ * a chunk has fewer of them than the block has warps, and two chains of sums make a score.
  *
- * That is what attention_prefill.cu does, to the bit: a product of 16 dimensions or tokens
+ * Up to a head dim of 128 that is what attention_prefill.cu does, to the bit: a product of 16 dimensions or tokens
  * has the same bits by mma.sync and by wgmma, with queries as its rows or as its columns.
  * In deterministic contexts splits depend on positions alone and are folded one by one in
  * their order, by both, so a token's bits are the same whichever of the two it meets.
@@ -26,7 +27,9 @@ template<int D>
 struct room {
     typedef struct shape<D, bf16> sh;
     static const int dims = D / 16;                 /* 16s of dimensions */
-    static const int halves = D == 128 ? 2 : 1;     /* of the queries, that a warp has */
+    static const int halves = D == 64 ? 1 : 2;      /* of the queries, that a warp has */
+    static const int tiles = (dims + WARPS - 1) / WARPS; /* 16s of dimensions of a warp */
+    static const int n_unit = sh::n_unit;
     static const int wide = D + 8;                  /* of a result: no bank twice */
     static const int top = sh::merge;               /* [WARPS][CU_ATT_QUERIES] scores */
     static const int sum = top + WARPS * CU_ATT_QUERIES * 4; /* [WARPS][4][QUERIES] */
@@ -37,16 +40,16 @@ struct room {
     static const int o = p + WARPS * 2 * 32 * 8;    /* [CU_ATT_QUERIES][wide] */
     static const int fold = o + CU_ATT_QUERIES * wide * 4;
     static const int full = fold + CU_ATT_QUERIES * D / 2 * 16;
-    static const int flag = full + WARPS * sh::n_stage * 8;
+    static const int flag = full + n_unit * sh::n_stage * 8;
     static const int bytes = flag + 16;
     static_assert(bytes <= 232448, "what a block may have");
-    static_assert(WARPS * halves == 2 * dims, "each has its dimensions and queries");
+    static_assert(halves == 2 || WARPS == 2 * dims, "each has its dimensions and queries");
 };
 
 /* Of a warp: results of 16 dimensions by 8 queries, as struct sums has them. */
 template<int D>
 struct chunk_sums {
-    float o[room<D>::halves][4];
+    float o[room<D>::tiles][room<D>::halves][4];
     float m[2][2];
     float l;                     /* a thread's: of query tid % 16, tokens tid / 16 * 2 and
                                     the next of each 8 */
@@ -65,10 +68,18 @@ begin_chunks(struct chunk_sums<D> &u, const struct split_args &s, const struct w
             n_head);
         u.m[i / 2][i % 2] = -INFINITY;
 #pragma unroll
-        for (int h = 0; h < room<D>::halves; h++)
-            u.o[h][i] = 0;
+        for (int h = 0; h < room<D>::tiles * room<D>::halves; h++)
+            u.o[h / room<D>::halves][h % room<D>::halves][i] = 0;
     }
     u.l = 0;
+}
+
+/* The i-th of the warp's 16s of dimensions; past the last: it has no such. */
+template<int D>
+static __device__ __forceinline__ int
+warp_dims(int warp, int i)
+{
+    return room<D>::halves == 1 ? warp % room<D>::dims : warp + i * WARPS;
 }
 
 /* p[h] = 16 tokens of the unit by the vectors of half h. */
@@ -76,24 +87,32 @@ template<int D>
 static __device__ __forceinline__ void
 chunk_scores(float p[2][4], const struct queries<D> &q, uint32_t at, bool two, int lane)
 {
-    const int row = shape<D, bf16>::row;
-    uint32_t b[D / 16][4];
+    const int row = shape<D, bf16>::row, each = D <= 128 ? D / 16 : D / 32;
+    float odd[2][4] = {};
 #pragma unroll
-    for (int k = 0; k < D / 16; k++)
-        load4(b[k], at + (uint32_t)piece<row>(lane % 16, 2 * k + lane / 16));
+    for (int from = 0; from < D / 16; from += each) {
+        uint32_t b[each][4];
 #pragma unroll
-    for (int k = 0; k < D / 16; k++) {
-        mma<bf16>(p[0], b[k], q.x[0][k][0], q.x[0][k][1]);
-        if (two)
-            mma<bf16>(p[1], b[k], q.x[1][k][0], q.x[1][k][1]);
+        for (int k = 0; k < each; k++)
+            load4(b[k], piece<row>(at, 0, lane % 16, 2 * (from + k) + lane / 16));
+#pragma unroll
+        for (int k = 0; k < each; k++) {
+            float (*sum)[4] = D > 128 && k % 2 ? odd : p;
+            mma<bf16>(sum[0], b[k], q.x[0][from + k][0], q.x[0][from + k][1]);
+            if (two)
+                mma<bf16>(sum[1], b[k], q.x[1][from + k][0], q.x[1][from + k][1]);
+        }
     }
+#pragma unroll
+    for (int i = 0; i < 8 && D > 128; i++)
+        p[i / 4][i % 4] += odd[i / 4][i % 4];
 }
 
-/* Scores that a query does not see count nothing; the unit's largest. */
+/* Capped scores, and those that a query does not see count nothing; the unit's largest. */
 template<int D>
 static __device__ __forceinline__ void
-unit_top(char *mem, float p[2][4], const struct chunk_sums<D> &u, int pos, bool two,
-    int warp, int lane)
+unit_top(char *mem, float p[2][4], const struct split_args &s, const struct chunk_sums<D> &u,
+    int pos, bool two, int warp, int lane)
 {
     float *top = (float *)(mem + room<D>::top) + warp * CU_ATT_QUERIES + lane % 4 * 2;
 #pragma unroll
@@ -101,9 +120,13 @@ unit_top(char *mem, float p[2][4], const struct chunk_sums<D> &u, int pos, bool 
         const int h = i / 2, c = i % 2;
         if (h == 1 && !two)
             continue;
-        if (pos + lane / 4 >= u.see[h][c])
+        if (s.cap > 0) {
+            p[h][c] = cu_soft_cap(p[h][c], s.cap_by * s.a.scale * LOG2E, s.cap);
+            p[h][c + 2] = cu_soft_cap(p[h][c + 2], s.cap_by * s.a.scale * LOG2E, s.cap);
+        }
+        if (!sees(u.see[h][c], pos + lane / 4, s.window))
             p[h][c] = -INFINITY;
-        if (pos + lane / 4 + 8 >= u.see[h][c])
+        if (!sees(u.see[h][c], pos + lane / 4 + 8, s.window))
             p[h][c + 2] = -INFINITY;
         float most = fmaxf(p[h][c], p[h][c + 2]);
 #pragma unroll
@@ -127,13 +150,14 @@ unit_weights(char *mem, float p[2][4], struct chunk_sums<D> &u, float scale, boo
         lane % 4 * 2;
     float *alphas = (float *)(mem + room<D>::alpha) + lane % 4 * 2;
     uint2 *to = (uint2 *)(mem + room<D>::p) + warp * 2 * 32 + lane;
+    const bool has = room<D>::n_unit == WARPS || warp < room<D>::n_unit;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         if (h == 1 && !two)
             continue;
         float most[2] = { u.m[h][0], u.m[h][1] };
 #pragma unroll
-        for (int w = 0; w < WARPS; w++) {
+        for (int w = 0; w < room<D>::n_unit; w++) {
             float2 t = *(const float2 *)(top + w * CU_ATT_QUERIES + 8 * h);
             most[0] = fmaxf(most[0], t.x);
             most[1] = fmaxf(most[1], t.y);
@@ -148,19 +172,23 @@ unit_weights(char *mem, float p[2][4], struct chunk_sums<D> &u, float scale, boo
             y = power2(fmaf(y, scale, -ref));
             float both = x + __shfl_xor_sync(0xffffffffu, x, 4);
             both += y + __shfl_xor_sync(0xffffffffu, y, 4);
-            if (lane / 4 % 2 == 0)
+            if (has && lane / 4 % 2 == 0)
                 sum[8 * h + c] = both;
             if (warp == 0 && lane < 4)
                 alphas[8 * h + c] = alpha;
 #pragma unroll
             for (int i = 0; i < room<D>::halves; i++)
-                if (room<D>::halves == 2 ? i == h : warp / room<D>::dims == h) {
-                    u.o[i][c] *= alpha;
-                    u.o[i][c + 2] *= alpha;
-                }
+                if (room<D>::halves == 2 ? i == h : warp / room<D>::dims == h)
+#pragma unroll
+                    for (int j = 0; j < room<D>::tiles; j++) {
+                        u.o[j][i][c] *= alpha;
+                        u.o[j][i][c + 2] *= alpha;
+                    }
         }
-        to[32 * h] = make_uint2(turn(pack<bf16>(p[h][0], p[h][1])),
+        uint2 both = make_uint2(turn(pack<bf16>(p[h][0], p[h][1])),
             turn(pack<bf16>(p[h][2], p[h][3])));
+        if (has)
+            to[32 * h] = both;
     }
 }
 
@@ -173,27 +201,31 @@ chunk_values(char *mem, struct chunk_sums<D> &u, int stage, bool two, int warp, 
     typedef struct shape<D, bf16> sh;
     typedef struct room<D> rm;
     const int first = rm::halves == 2 ? 0 : warp / rm::dims;
-    if (first == 0 || two) {
-        const uint2 *p = (const uint2 *)(mem + rm::p) + first * 32 + lane;
-        uint32_t at = (uint32_t)__cvta_generic_to_shared(mem) + (uint32_t)(stage *
-            sh::stage + sh::half + piece<sh::row>(lane % 16, 2 * (warp % rm::dims) + lane /
-            16));
-        uint32_t b[WARPS][4];
-        uint2 x[WARPS][rm::halves];
+    const uint2 *p = (const uint2 *)(mem + rm::p) + first * 32 + lane;
+    const uint32_t at = (uint32_t)__cvta_generic_to_shared(mem) + (uint32_t)(stage *
+        sh::stage);
 #pragma unroll
-        for (int w = 0; w < WARPS; w++) {
-            load4_turned(b[w], at + (uint32_t)(w * sh::n_stage * sh::stage));
+    for (int i = 0; i < rm::tiles; i++) {
+        const int dim = warp_dims<D>(warp, i);
+        if ((first > 0 && !two) || (rm::dims % WARPS != 0 && dim >= rm::dims))
+            continue;
+        uint32_t b[rm::n_unit][4];
+        uint2 x[rm::n_unit][rm::halves];
+#pragma unroll
+        for (int w = 0; w < rm::n_unit; w++) {
+            load4_turned(b[w], piece<sh::row>(at + (uint32_t)(w * sh::n_stage * sh::stage), 1,
+                lane % 16, 2 * dim + lane / 16));
 #pragma unroll
             for (int h = 0; h < rm::halves; h++)
                 if (h == 0 || two)
                     x[w][h] = p[(2 * w + h) * 32];
         }
 #pragma unroll
-        for (int w = 0; w < WARPS; w++) {
+        for (int w = 0; w < rm::n_unit; w++) {
             const uint32_t v[4] = { b[w][0], b[w][2], b[w][1], b[w][3] };
-            mma<bf16>(u.o[0], v, x[w][0].x, x[w][0].y);
+            mma<bf16>(u.o[i][0], v, x[w][0].x, x[w][0].y);
             if (rm::halves == 2 && two)
-                mma<bf16>(u.o[rm::halves - 1], v, x[w][rm::halves - 1].x,
+                mma<bf16>(u.o[i][rm::halves - 1], v, x[w][rm::halves - 1].x,
                     x[w][rm::halves - 1].y);
         }
     }
@@ -202,7 +234,7 @@ chunk_values(char *mem, struct chunk_sums<D> &u, int stage, bool two, int warp, 
         const float *from = (const float *)(mem + rm::sum) + tid;
         float sum = 0;
 #pragma unroll
-        for (int w = 0; w < WARPS; w++)
+        for (int w = 0; w < rm::n_unit; w++)
             sum += from[w * 4 * CU_ATT_QUERIES];
         u.l = fmaf(u.l, ((const float *)(mem + rm::alpha))[tid % CU_ATT_QUERIES], sum);
     }
@@ -230,15 +262,19 @@ finish_part(char *mem, const struct split_args &s, const struct walk &w,
     if (tid < 4 * CU_ATT_QUERIES)
         l[tid] = u.l;
 #pragma unroll
-    for (int h = 0; h < rm::halves; h++)
+    for (int j = 0; j < rm::tiles * rm::halves; j++)
 #pragma unroll
         for (int i = 0; i < 4; i++) {
+            const int h = j % rm::halves, dim = warp_dims<D>(warp, j / rm::halves);
             int q = 8 * (rm::halves == 2 ? h : warp / rm::dims) + lane % 4 * 2 + i % 2;
-            o[q * rm::wide + 16 * (warp % rm::dims) + lane / 4 + i / 2 * 8] = u.o[h][i];
+            if (rm::dims % WARPS == 0 || dim < rm::dims || rm::halves == 1)
+                o[q * rm::wide + 16 * dim + lane / 4 + i / 2 * 8] =
+                    u.o[j / rm::halves][h][i];
         }
     __syncthreads();
+    const int each = THREADS / (D / 2);
     int col = tid % (D / 2) * 2;
-    for (int q = tid / (D / 2); q < n_q; q += THREADS / (D / 2)) {
+    for (int q = tid / (D / 2); q < n_q && tid < each * (D / 2); q += each) {
         float2 x = *(const float2 *)(o + q * rm::wide + col);
         float l01 = l[q] + l[CU_ATT_QUERIES + q];
         float l23 = l[2 * CU_ATT_QUERIES + q] + l[3 * CU_ATT_QUERIES + q];
@@ -262,7 +298,7 @@ run_chunks(char *mem, const struct split_args &s, const CUtensorMap *map, struct
     uint32_t parity = 0;
     struct queries<D> q;
     struct chunk_sums<D> u;
-    const float scale = s.a.scale * LOG2E;
+    const float scale = s.cap > 0 ? 1 : s.a.scale * LOG2E;
     load_queries<D, bf16>(q, s, w, lane);
     while (w.left > 0) {
         if (fresh) {
@@ -271,16 +307,19 @@ run_chunks(char *mem, const struct split_args &s, const CUtensorMap *map, struct
             two = w.t.n_tok * set_heads(s, w, &h0) > 8;
             fresh = false;
         }
-        int n = unit_tokens(w, warp, &pos), slot = warp * sh::n_stage + stage;
+        int n = unit_tokens<sh::n_unit>(w, s, warp, &pos);
         float p[2][4] = {};
         if (n > 0) {
             cu_bar_wait(f.full + (uint32_t)stage * 8, parity >> stage & 1);
             parity ^= 1u << stage;
             chunk_scores<D>(p, q, f.ring + (uint32_t)(stage * sh::stage), two, lane);
         }
-        if (n < UNIT)            /* a chunk's products are of all its units */
-            clear_values<D, bf16>(mem + slot * sh::stage, NULL, max(n, 0), lane);
-        unit_top<D>(mem, p, u, pos, two, warp, lane);
+        if (sh::n_unit == WARPS || warp < sh::n_unit) {
+            if (n < UNIT)        /* a chunk's products are of all its units */
+                clear_values<D, bf16>(f.ring + (uint32_t)(stage * sh::stage), NULL,
+                    max(n, 0), lane);
+            unit_top<D>(mem, p, s, u, pos, two, warp, lane);
+        }
         __syncthreads();         /* besides, all are through with the chunk before */
         if (before >= 0)
             feed_unit<D, bf16, true>(f, s, map, warp, lane, before);
@@ -322,24 +361,51 @@ int
 cu_att_chunk_takes(const struct fdk_attention_args *a, int deterministic)
 {
     return a->kv.dtype == FDK_BF16 && cu_att_split_fits(a) && (deterministic ||
-        a->D == 128);
+        a->D != 64);
+}
+
+template<int D>
+static void
+launch(const struct split_args &s, const CUtensorMap &map, int n_block, cudaStream_t st)
+{
+    cu_chain(chunk_kernel<D>, n_block, THREADS, room<D>::bytes, st, s, map);
 }
 
 void
 cu_att_chunk_launch(const struct split_args &s, const CUtensorMap &map, int n_block,
     cudaStream_t st)
 {
-    if (s.a.D == 128)
-        cu_chain(chunk_kernel<128>, n_block, THREADS, room<128>::bytes, st, s, map);
-    else
-        cu_chain(chunk_kernel<64>, n_block, THREADS, room<64>::bytes, st, s, map);
+    switch (s.a.D) {
+    case 64:
+        return launch<64>(s, map, n_block, st);
+    case 80:
+        return launch<80>(s, map, n_block, st);
+    case 96:
+        return launch<96>(s, map, n_block, st);
+    case 128:
+        return launch<128>(s, map, n_block, st);
+    case 192:
+        return launch<192>(s, map, n_block, st);
+    default:
+        return launch<256>(s, map, n_block, st);
+    }
+}
+
+template<int D>
+static cudaError_t
+load(void)
+{
+    return cudaFuncSetAttribute((const void *)chunk_kernel<D>,
+        cudaFuncAttributeMaxDynamicSharedMemorySize, room<D>::bytes);
 }
 
 cudaError_t
 cu_att_chunk_load(void)
 {
-    cudaError_t e = cudaFuncSetAttribute((const void *)chunk_kernel<128>,
-        cudaFuncAttributeMaxDynamicSharedMemorySize, room<128>::bytes);
-    return e != cudaSuccess ? e : cudaFuncSetAttribute((const void *)chunk_kernel<64>,
-        cudaFuncAttributeMaxDynamicSharedMemorySize, room<64>::bytes);
+    cudaError_t (*const all[])(void) = { load<64>, load<80>, load<96>, load<128>, load<192>,
+        load<256> };
+    cudaError_t e = cudaSuccess;
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]) && e == cudaSuccess; i++)
+        e = all[i]();
+    return e;
 }

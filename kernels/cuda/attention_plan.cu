@@ -25,6 +25,9 @@ struct plan_args {
     struct cu_split_cut cut;
     int32_t has_long, has_split;
     int32_t block_shift;
+    int32_t window;              /* of the layers of the split tiles; 0: none */
+    int32_t chunk;               /* tokens of a chunk of theirs */
+    int32_t long_tile;           /* query tokens */
 };
 struct plan_row {
     int tok, n;                  /* query tokens */
@@ -64,7 +67,7 @@ count_tiles(const struct plan_args &p, const struct plan_row &row)
     struct plan_counts c = {};
     c.tiles = (int)(((int64_t)row.n * p.a.a + p.a.bt - 1) / p.a.bt);
     if (p.has_long && row.n >= CU_ATT_LONG_MIN)
-        c.longs = (row.n + CU_ATT_LONG_TILE - 1) / CU_ATT_LONG_TILE;
+        c.longs = (row.n + p.long_tile - 1) / p.long_tile;
     else if (p.has_split)
         c.splits = c.tiles;
     return c;
@@ -118,11 +121,12 @@ put_split(const struct plan_args &p, struct plan_shared &s, const struct plan_ro
     t.tok = row.tok + tile * p.a.bt;
     t.n_tok = min(p.a.bt, row.tok + row.n - t.tok);
     t.see = tokens_seen(row, t.tok);
-    int n = (t.see + t.n_tok - 1 + CU_SPLIT_CHUNK - 1) / CU_SPLIT_CHUNK;
+    int n = (t.see + t.n_tok - 1 + p.chunk - 1) / p.chunk;
     t.n_chunk = max(n, 1);
+    t.begin = cu_att_first(t.see, p.window) / p.chunk;
     t.state = row.state;
     t.old = row.old;
-    t.first = cu_split_parts(t.n_chunk, p.cut);
+    t.first = cu_tile_parts(t.begin, t.n_chunk, p.cut);
     if (e < FIRST_TILES)
         s.first[e] = t.first;
     if (e < COPIED_TILES)
@@ -137,8 +141,8 @@ put_long(const struct plan_args &p, struct plan_shared &s, int r,
 {
     struct cu_att_long t;
     t.row = r;
-    t.tok = row.tok + tile * CU_ATT_LONG_TILE;
-    t.n = min(CU_ATT_LONG_TILE, row.tok + row.n - t.tok);
+    t.tok = row.tok + tile * p.long_tile;
+    t.n = min(p.long_tile, row.tok + row.n - t.tok);
     t.kv = max(tokens_seen(row, t.tok + t.n - 1), 1);
     if (e < SORTED_LONG)
         s.tile[e] = t;
@@ -282,7 +286,7 @@ put_start(const struct plan_args &p, struct plan_shared &s, int n, int total, in
     if (t.n > 0) {
         t.tile = find_tile(p, s, n, t.at / p.n_set);
         t.first = t.tile < COPIED_TILES ? s.copy[t.tile] : p.split.tile[t.tile];
-        int each = cu_split_parts(t.first.n_chunk, p.cut);
+        int each = cu_tile_parts(t.first.begin, t.first.n_chunk, p.cut);
         int in = t.at - t.first.first * p.n_set;
         t.set = in / each;
         t.part = in - t.set * each;
@@ -290,7 +294,8 @@ put_start(const struct plan_args &p, struct plan_shared &s, int n, int total, in
             (int64_t)t.first.state * p.b.table_stride;
 #pragma unroll
         for (int i = 0; i < CU_SPLIT_UNITS; i++) {
-            int pos = cu_part_chunk(t.part, p.cut) * CU_SPLIT_CHUNK + i * CU_SPLIT_UNIT;
+            int pos = cu_tile_chunk(t.part, t.first.begin, p.cut) * p.chunk +
+                i * CU_SPLIT_UNIT;
             t.block[i] = pos < t.first.see + t.first.n_tok - 1 ?
                 table[pos >> p.block_shift] : 0;
         }
@@ -305,7 +310,7 @@ nearest_set(const struct plan_args &p, struct plan_shared &s, int n, int total, 
     if (i <= 0 || i >= total)
         return i;
     const struct cu_split_tile &t = tile_at(p, s, find_tile(p, s, n, i / p.n_set));
-    int each = cu_split_parts(t.n_chunk, p.cut);
+    int each = cu_tile_parts(t.begin, t.n_chunk, p.cut);
     int in = (i - t.first * p.n_set) % each;
     return 2 * in < each ? i - in : i + each - in;
 }
@@ -388,10 +393,12 @@ cu_att_plan_lay_out(const struct fdk_attention_args *a, int n_work_max, void *pl
     size_t sets = (size_t)cu_split_sets(a->H, a->K);
     int S = a->b != NULL ? a->b->max_row : a->T;
     take(&at, (size_t)cu_att_long_max(a->T, S) * sizeof(struct cu_att_long));
-    size_t start = take(&at, CU_SPLIT_BLOCKS * sizeof(struct cu_split_start));
-    size_t tile = take(&at, n * sizeof(struct cu_split_tile));
-    size_t arrived = take(&at, n * sets * sizeof(uint32_t));
-    if (ret != NULL) {
+    for (int windowed = 0; windowed <= (a->step_window > 0); windowed++) {
+        size_t start = take(&at, CU_SPLIT_BLOCKS * sizeof(struct cu_split_start));
+        size_t tile = take(&at, n * sizeof(struct cu_split_tile));
+        size_t arrived = take(&at, n * sets * sizeof(uint32_t));
+        if (ret == NULL || windowed != (a->window > 0))
+            continue;
         ret->start = (struct cu_split_start *)((char *)plan + start);
         ret->tile = (struct cu_split_tile *)((char *)plan + tile);
         ret->arrived = (uint32_t *)((char *)plan + arrived);
@@ -407,9 +414,10 @@ cu_att_plan_bytes(const struct fdk_attention_args *a, int32_t n_work_max)
     return cu_att_plan_lay_out(a, n_work_max, NULL, NULL);
 }
 
-/* What the device and the layers' attention say of the step's plan. */
+/* What the device and the attention of the layers with this window, or without one, say of
+ * the step's plan. */
 static int
-plan_args_of(const struct fdk_att_plan_args *a, const struct cu_dev *dev,
+plan_args_of(const struct fdk_att_plan_args *a, const struct cu_dev *dev, int window,
     struct plan_args *ret)
 {
     if (a->a <= 0 || a->bt <= 0 || a->n_max <= 0 || a->work == NULL ||
@@ -421,36 +429,57 @@ plan_args_of(const struct fdk_att_plan_args *a, const struct cu_dev *dev,
     ret->claim = dev->claim;
     if (a->plan == NULL)
         return 0;
-    const struct fdk_attention_args *t = a->att;
     int det = dev->ctx->deterministic;
-    if (t == NULL || t->T <= 0 || t->H <= 0 || t->K <= 0 || t->H % t->K != 0 ||
-        t->b == NULL || t->b->max_row != a->b->max_row || a->a != 1 ||
+    if (a->att == NULL)
+        return -EINVAL;
+    struct fdk_attention_args t = *a->att;
+    t.window = window;
+    if ((a->att->window > 0 && a->att->window != t.step_window) || t.T <= 0 || t.H <= 0 || t.K <= 0 || t.H % t.K != 0 ||
+        t.step_window < 0 || t.b == NULL || t.b->max_row != a->b->max_row || a->a != 1 ||
         a->b->block_table == NULL ||
         (uintptr_t)a->plan % 16 != 0 ||
-        cu_att_plan_lay_out(t, a->n_max, a->plan, &ret->split) > a->plan_bytes)
+        cu_att_plan_lay_out(&t, a->n_max, a->plan, &ret->split) > a->plan_bytes)
         return -EINVAL;
     ret->plan = (struct cu_att_plan *)a->plan;
-    ret->n_long_max = cu_att_long_max(t->T, t->b->max_row);
+    ret->n_long_max = cu_att_long_max(t.T, t.b->max_row);
     ret->n_block = cu_split_blocks(dev->n_proc);
-    ret->n_set = cu_split_sets(t->H, t->K);
-    ret->cut = cu_split_cut_of(t, det);
-    ret->has_long = dev->sm90a && cu_att_long_fits(t, det);
-    ret->has_split = dev->sm90a && cu_att_split_fits(t);
-    ret->block_shift = __builtin_ctz((unsigned)t->kv.block_size | 1u << 31);
+    ret->n_set = cu_split_sets(t.H, t.K);
+    ret->cut = cu_split_cut_of(&t, det);
+    ret->has_long = dev->sm90a && cu_att_long_fits(&t, det);
+    ret->has_split = dev->sm90a && cu_att_split_fits(&t);
+    ret->block_shift = __builtin_ctz((unsigned)t.kv.block_size | 1u << 31);
+    ret->window = window;
+    ret->chunk = cu_split_chunk(t.D, t.kv.dtype);
+    ret->long_tile = cu_att_long_tile(t.D);
     return 0;
+}
+
+/* Windows of the step's layers, 0 for none: the plan has a list of splits for each. */
+static int
+windows_of(const struct fdk_att_plan_args *a, int ret[2])
+{
+    int n = 0;
+    if (a->att == NULL || a->plan == NULL || a->att->window == 0)
+        ret[n++] = 0;
+    if (a->att != NULL && a->plan != NULL && a->att->step_window > 0)
+        ret[n++] = a->att->step_window;
+    return n;
 }
 
 int
 cu_att_plan(const struct fdk_att_plan_args *a, fdk_stream_t st)
 {
     struct plan_args p;
+    int window[2], n = windows_of(a, window);
     int rc = cu_stream_enter(st);
-    if (rc == 0)
-        rc = a->outputs ? -EINVAL : plan_args_of(a, cu_stream_of(st)->dev, &p);
-    if (rc != 0)
-        return rc;
-    cu_chain(plan_kernel, 1, PLAN_THREADS, sizeof(struct plan_shared), cu_raw(st), p);
-    return cu_launched(st, "att_plan");
+    if (rc == 0 && a->outputs)
+        rc = -EINVAL;
+    for (int i = 0; i < n && rc == 0; i++) {
+        rc = plan_args_of(a, cu_stream_of(st)->dev, window[i], &p);
+        if (rc == 0)
+            cu_chain(plan_kernel, 1, PLAN_THREADS, sizeof(struct plan_shared), cu_raw(st), p);
+    }
+    return rc != 0 ? rc : cu_launched(st, "att_plan");
 }
 
 /* ---- on the host --------------------------------------------------------- */
@@ -480,8 +509,8 @@ host_put_long(struct host_plan *h, int r, const struct plan_row &row, int tile)
 {
     struct cu_att_long t;
     t.row = r;
-    t.tok = row.tok + tile * CU_ATT_LONG_TILE;
-    t.n = std::min(CU_ATT_LONG_TILE, row.tok + row.n - t.tok);
+    t.tok = row.tok + tile * h->p->long_tile;
+    t.n = std::min(h->p->long_tile, row.tok + row.n - t.tok);
     t.kv = std::max(host_seen(row, t.tok + t.n - 1), 1);
     if (h->n_long < h->p->n_long_max && host_wanted(h, &h->long_at, t.tok, t.n))
         h->tile[h->n_long++] = t;
@@ -494,10 +523,11 @@ host_put_split(struct host_plan *h, const struct plan_row &row, int tok, int n_t
     t.tok = tok;
     t.n_tok = n_tok;
     t.see = host_seen(row, tok);
-    t.n_chunk = std::max((t.see + n_tok - 1 + CU_SPLIT_CHUNK - 1) / CU_SPLIT_CHUNK, 1);
+    t.n_chunk = std::max((t.see + n_tok - 1 + h->p->chunk - 1) / h->p->chunk, 1);
+    t.begin = cu_att_first(t.see, h->p->window) / h->p->chunk;
     t.state = row.state;
     t.old = row.old;
-    t.first = cu_split_parts(t.n_chunk, h->p->cut);
+    t.first = cu_tile_parts(t.begin, t.n_chunk, h->p->cut);
     h->p->split.tile[h->n_split++] = t;
 }
 
@@ -528,7 +558,7 @@ host_row(struct host_plan *h, int r, int n_tok)
         if (is_split)
             host_put_split(h, row, tok, n);
     }
-    for (int i = 0; is_long && i * CU_ATT_LONG_TILE < row.n; i++)
+    for (int i = 0; is_long && i * h->p->long_tile < row.n; i++)
         host_put_long(h, r, row, i);
     return 0;
 }
@@ -555,7 +585,7 @@ host_nearest_set(const struct host_plan *h, int total, int i)
     if (i <= 0 || i >= total)
         return i;
     const struct cu_split_tile &t = h->p->split.tile[host_find(h, i / h->p->n_set)];
-    const int each = cu_split_parts(t.n_chunk, h->p->cut);
+    const int each = cu_tile_parts(t.begin, t.n_chunk, h->p->cut);
     const int in = (i - t.first * h->p->n_set) % each;
     return 2 * in < each ? i - in : i + each - in;
 }
@@ -571,13 +601,14 @@ host_start(const struct host_plan *h, int total, const int *begin, int b)
     if (t.n > 0) {
         t.tile = host_find(h, t.at / p.n_set);
         t.first = p.split.tile[t.tile];
-        const int each = cu_split_parts(t.first.n_chunk, p.cut);
+        const int each = cu_tile_parts(t.first.begin, t.first.n_chunk, p.cut);
         const int in = t.at - t.first.first * p.n_set;
         t.set = in / each;
         t.part = in - t.set * each;
         const int32_t *table = p.b.block_table + (int64_t)t.first.state * p.b.table_stride;
         for (int i = 0; i < CU_SPLIT_UNITS; i++) {
-            int pos = cu_part_chunk(t.part, p.cut) * CU_SPLIT_CHUNK + i * CU_SPLIT_UNIT;
+            int pos = cu_tile_chunk(t.part, t.first.begin, p.cut) * p.chunk +
+                i * CU_SPLIT_UNIT;
             t.block[i] = pos < t.first.see + t.first.n_tok - 1 ?
                 table[pos >> p.block_shift] : 0;
         }
@@ -644,8 +675,14 @@ int
 cu_att_plan_host(struct fdk_ctx *ctx, int dev, const struct fdk_att_plan_args *a)
 {
     struct plan_args p;
-    int rc = dev < 0 || dev >= ctx->n_dev ? -EINVAL : plan_args_of(a, &ctx->dev[dev], &p);
-    return rc != 0 ? rc : host_plan(p);
+    int window[2], n = windows_of(a, window);
+    int rc = dev < 0 || dev >= ctx->n_dev ? -EINVAL : 0;
+    for (int i = 0; i < n && rc == 0; i++) {
+        rc = plan_args_of(a, &ctx->dev[dev], window[i], &p);
+        if (rc == 0)
+            rc = host_plan(p);
+    }
+    return rc;
 }
 
 cudaError_t

@@ -1,22 +1,24 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Attention of many query tokens of a row (cu_att_long): bf16, head dims 64 and 128,
- * on Hopper's asynchronous matrix units.
+ * Attention of many query tokens of a row (cu_att_long): bf16, head dims 64, 80, 96, 128,
+ * 192 and 256, on Hopper's asynchronous matrix units.
  *
  * The work of a tile of the list is cut into units: 64 of its query tokens, one head. A
  * block takes as many units of one KV head as it has warpgroups to multiply. One warp
- * copies: the units' queries, then keys and values in chunks of 128 tokens at absolute
- * multiples, a ring of them in shared memory. Each of the other warpgroups has a unit:
- * scores of chunk j + 1 are on their way while the weights of chunk j become bf16 in
- * registers, from where they meet the values. The warpgroups take turns, so that one's
- * exponentials pass under the others' products.
+ * copies: the units' queries, then keys and values in chunks of 128 tokens, or of 64 with the
+ * larger head dims, at absolute multiples, a ring of them in shared memory. Each of the other
+ * warpgroups has a unit: scores of chunk j + 1 are on their way while the weights of chunk j
+ * become bf16 in registers, from where they meet the values. The warpgroups take turns, so
+ * that one's exponentials pass under the others' products. Chunks that no query of the tile
+ * sees are not copied, those that none of a unit sees not multiplied.
  *
  * A query's sums run over its chunks in ascending order and see nothing of the other
  * queries in the unit: a chunk beyond what a query sees multiplies its sums by 1 and
- * adds 0. So its bits depend on its position and the row's KV alone. In deterministic
- * contexts they restart with each split (cu_part_few()), and splits are merged one by
- * one, to the bits of attention_chunk.cu: code that must match it there says so.
+ * adds 0, one wholly behind its window leaves them 0. So its bits depend on its position and
+ * the row's KV alone. In deterministic contexts, where head dims are up to 128, they restart
+ * with each split (cu_part_few()), and splits are merged one by one, to the bits of
+ * attention_chunk.cu: code that must match it there says so.
  *
  * Tokens of a chunk that the row does not have are not copied, as their blocks may not
  * be mapped: their scores are masked, and their values set to zero, since a weight of
@@ -51,12 +53,13 @@ load_queries(uint32_t (&r)[D / 4], uint32_t q)
 
 template<int D>
 static __device__ __forceinline__ void
-multiply_keys(float (&sc)[64], uint32_t q, const uint32_t (&r)[D / 4], uint32_t k)
+multiply_keys(float (&sc)[shape<D>::chunk / 2], uint32_t q, const uint32_t (&r)[D / 4],
+    uint32_t k)
 {
 #pragma unroll
     for (int i = 0; i < D / 16; i++) {
         uint32_t half = (uint32_t)(i / 4), in = (uint32_t)(i % 4 * 32);
-        uint64_t b = matrix(k + half * 1024 + in, 0, shape<D>::eight);
+        uint64_t b = matrix(k + half * shape<D>::wide + in, 0, shape<D>::eight);
         if constexpr (shape<D>::q_regs)
             mma_rs<0>(sc, r + 4 * i, b, i > 0);
         else
@@ -66,35 +69,39 @@ multiply_keys(float (&sc)[64], uint32_t q, const uint32_t (&r)[D / 4], uint32_t 
 
 template<int D>
 static __device__ __forceinline__ void
-multiply_values(float (&o)[D / 2], const uint32_t (&p)[32], uint32_t v, int add)
+multiply_values(float (&o)[D / 2], const uint32_t (&p)[shape<D>::chunk / 4], uint32_t v,
+    int add)
 {
 #pragma unroll
-    for (int i = 0; i < CHUNK / 16; i++)
+    for (int i = 0; i < shape<D>::chunk / 16; i++)
         mma_rs<1>(o, p + 4 * i,
-            matrix(v + (uint32_t)(i * 2 * shape<D>::eight), 1024, shape<D>::eight),
-            add || i > 0);
+            matrix(v + (uint32_t)(i * 2 * shape<D>::eight), shape<D>::wide,
+                shape<D>::eight), add || i > 0);
 }
 
-/* Scores of tokens from see[] on, counted from the chunk's begin, count nothing. */
+/* Scores count nothing of tokens, counted from the chunk's begin, that are not among the
+ * last `window` before see[]. */
+template<int N>
 static __device__ __forceinline__ void
-mask(float (&sc)[64], const int (&see)[2])
+mask(float (&sc)[N], const int (&see)[2], int window)
 {
     int at = (int)threadIdx.x % 4 * 2;
 #pragma unroll
-    for (int i = 0; i < 64; i++)
-        if (i / 4 * 8 + i % 2 + at >= see[i / 2 % 2])
+    for (int i = 0; i < N; i++)
+        if ((unsigned)(see[i / 2 % 2] - 1 - at - (i / 4 * 8 + i % 2)) >= (unsigned)window)
             sc[i] = -INFINITY;
 }
 
 /* Scores to weights; alpha: what the sums so far are worth against them. */
+template<int N>
 static __device__ __forceinline__ void
-weigh(float (&sc)[64], struct softmax *x, float scale)
+weigh(float (&sc)[N], struct softmax *x, float scale)
 {
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         float top = x->m[r], other = sc[2 * r + 1];
 #pragma unroll
-        for (int i = 0; i < 64; i += 4) {
+        for (int i = 0; i < N; i += 4) {
             top = fmaxf(top, sc[i + 2 * r]);
             other = fmaxf(other, sc[i + 2 * r + 1]);
         }
@@ -106,7 +113,7 @@ weigh(float (&sc)[64], struct softmax *x, float scale)
         x->alpha[r] = top == x->m[r] ? 1 : exp2_fast(fmaf(x->m[r], scale, -ref));
         x->m[r] = top;
 #pragma unroll
-        for (int i = 0; i < 64; i += 8) {
+        for (int i = 0; i < N; i += 8) {
             float part[2];
 #pragma unroll
             for (int k = 0; k < 2; k++) {
@@ -121,18 +128,23 @@ weigh(float (&sc)[64], struct softmax *x, float scale)
     }
 }
 
+template<int N>
 static __device__ __forceinline__ void
-pack_weights(uint32_t (&p)[32], const float (&sc)[64])
+pack_weights(uint32_t (&p)[N / 2], const float (&sc)[N])
 {
 #pragma unroll
-    for (int i = 0; i < 32; i++)
+    for (int i = 0; i < N / 2; i++)
         p[i] = pack_bf16(sc[2 * i], sc[2 * i + 1]);
 }
 
+/* A warp whose maxima have not grown leaves its sums alone, where they are many: times 1 they
+ * stay the same. */
 template<int D>
 static __device__ __forceinline__ void
 rescale(float (&o)[D / 2], const struct softmax &x)
 {
+    if (D > 128 && !__any_sync(0xffffffffu, x.alpha[0] != 1 || x.alpha[1] != 1))
+        return;
 #pragma unroll
     for (int i = 0; i < D / 2; i++)
         o[i] *= x.alpha[i / 2 % 2];
@@ -194,10 +206,10 @@ template<int D>
 static __device__ __forceinline__ void
 clear_values(uint32_t v, int n, int group)
 {
-    for (int i = (int)threadIdx.x % 128; i < (CHUNK - n) * (D / 8); i += 128) {
+    for (int i = (int)threadIdx.x % 128; i < (shape<D>::chunk - n) * (D / 8); i += 128) {
         int tok = n + i / (D / 8), at = i % (D / 8);
-        uint32_t to = v + (uint32_t)(tok / 8 * shape<D>::eight + at / 8 * 1024 +
-            tok % 8 * 128 + at % 8 * 16);
+        uint32_t to = v + (uint32_t)(tok / 8 * shape<D>::eight + at / 8 * shape<D>::wide +
+            tok % 8 * 128 + (at ^ tok) % 8 * 16);
         asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" :: "r"(to), "r"(0)
             : "memory");
     }
@@ -221,11 +233,12 @@ swap_words(uint32_t w0, uint32_t w1, uint32_t w2, uint32_t w3, int i)
 
 template<int D>
 static __device__ __forceinline__ void
-store(const struct fdk_attention_args &a, const struct item &it, int unit,
+store(const struct fdk_attention_args &a, const struct item &it, int u,
     const float (&o)[D / 2], const float (&sum)[2], int row)
 {
-    int head = it.kv_head * (a.H / a.K) + unit / HALVES, n = unit_rows(it, unit);
-    int first = it.at.tok + unit % HALVES * ROWS + row;
+    int head = it.kv_head * (a.H / a.K) + u / shape<D>::n_unit;
+    int n = unit_rows<D>(it, u);
+    int first = it.at.tok + u % shape<D>::n_unit * ROWS + row;
     int quarter = (int)threadIdx.x % 4;
 #pragma unroll
     for (int r = 0; r < 2; r++) {
@@ -234,14 +247,14 @@ store(const struct fdk_attention_args &a, const struct item &it, int unit,
         __nv_bfloat16 *y = (__nv_bfloat16 *)a.y + ((size_t)(first + 8 * r) *
             (size_t)a.H + (size_t)head) * D;
 #pragma unroll
-        for (int i = 0; i < D / 32; i++) {
-            uint32_t w[4];
+        for (int i = 0; i < (D + 31) / 32; i++) {
+            uint32_t w[4] = {};
 #pragma unroll
-            for (int j = 0; j < 4; j++)
+            for (int j = 0; j < 4 && 32 * i + 8 * j < D; j++)
                 w[j] = pack_bf16(o[16 * i + 4 * j + 2 * r] * by,
                     o[16 * i + 4 * j + 2 * r + 1] * by);
             uint4 v = swap_words(w[0], w[1], w[2], w[3], quarter);
-            if (row + 8 * r < n)
+            if (row + 8 * r < n && 32 * i + 8 * quarter < D)
                 *(uint4 *)(y + 32 * i + 8 * quarter) = v;
         }
     }
@@ -277,27 +290,32 @@ pass_turn(int group)
     named_arrive(1 + (group + 1) % shape<D>::groups, 256);
 }
 
-/* Of chunk c, scores at sc, to weights. first: tokens that query 0 of the unit sees. */
+/* Of chunk c, scores at sc, to weights. first: which token of the row query 0 of the unit
+ * is, from 1. */
+template<int N>
 static __device__ __forceinline__ void
-chunk_weights(float (&sc)[64], struct softmax *x, int first, int c, int row, float scale)
+chunk_weights(float (&sc)[N], struct softmax *x, const struct scores &s, int first, int c,
+    int row)
 {
-    if ((c + 1) * CHUNK > first) {
-        int see[2] = { first + row - c * CHUNK, first + row + 8 - c * CHUNK };
-        mask(sc, see);
+    const int chunk = 2 * N;
+    if (s.cap > 0)
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            sc[i] = cu_soft_cap(sc[i], s.by, s.cap);
+    if ((c + 1) * chunk > first || c * chunk < first + ROWS - 1 - s.window) {
+        int see[2] = { first + row - c * chunk, first + row + 8 - c * chunk };
+        mask(sc, see, s.window);
     }
-    weigh(sc, x, scale);
+    weigh(sc, x, s.scale);
 }
 
-/* Go along without a unit. The queries are waited for as elsewhere: barriers know how
- * many arrived, not which, so no warp may arrive twice in one phase. */
+/* Go along without chunks [c, end). */
 template<int D, bool F>
 static __device__ __forceinline__ void
-skip(const struct shared<D> &s, struct consumer<D, F> *w, const struct item &it)
+skip_chunks(const struct shared<D> &s, struct consumer<D, F> *w, int c, int end)
 {
-    cu_bar_wait(s.full_q, w->q_phase);
-    let_go(s.empty_q, w->speaks);
 #pragma unroll 1
-    for (int c = 0; c < it.n_chunk; c++) {
+    for (; c < end; c++) {
         wait_turn<D>(w->group);
         pass_turn<D>(w->group);
         cu_bar_wait(s.full_k + 8 * (uint32_t)w->tk.stage, w->tk.phase);
@@ -309,18 +327,34 @@ skip(const struct shared<D> &s, struct consumer<D, F> *w, const struct item &it)
     }
 }
 
+/* Go along without a unit. The queries are waited for as elsewhere: barriers know how
+ * many arrived, not which, so no warp may arrive twice in one phase. */
 template<int D, bool F>
 static __device__ __forceinline__ void
-attend(const struct fdk_attention_args &a, const struct shared<D> &s,
-    struct consumer<D, F> *w, const struct item &it, int unit)
+skip(const struct shared<D> &s, struct consumer<D, F> *w, const struct item &it)
 {
-    float sc[64], o[D / 2], scale = a.scale * LOG2_E;
-    uint32_t p[32], r[D / 4], q = s.q + (uint32_t)(w->group * shape<D>::q_bytes);
+    cu_bar_wait(s.full_q, w->q_phase);
+    let_go(s.empty_q, w->speaks);
+    skip_chunks<D, F>(s, w, it.begin, it.n_chunk);
+}
+
+/* A unit against the chunks that its queries see. */
+template<int D, bool F>
+static __device__ __forceinline__ void
+attend(const struct fdk_attention_args &a, const struct scores &how,
+    const struct shared<D> &s, struct consumer<D, F> *w, const struct item &it, int u)
+{
+    const int chunk = shape<D>::chunk;
+    float sc[chunk / 2], o[D / 2];
+    uint32_t p[chunk / 4], r[D / 4], q = s.q + (uint32_t)(w->group * shape<D>::q_bytes);
     struct softmax x = { { -INFINITY, -INFINITY }, { 0, 0 }, { 0, 0 } };
     struct softmax x0 = x;
     struct folded all = { {}, {}, s.all + (uint32_t)(w->group * ring<D, F>::all_bytes) +
         threadIdx.x % 128 * 16 };
-    int first = it.at.kv - it.at.n + 1 + unit % HALVES * ROWS;
+    bool some = false;           /* splits are folded */
+    int first = it.at.kv - it.at.n + 1 + u % shape<D>::n_unit * ROWS;
+    int begin = max(first - how.window, 0) / chunk;
+    int end = (first + unit_rows<D>(it, u) - 2) / chunk + 1;
     /* As attention_chunk.cu begins: a sum of nothing but -0 is 0. */
 #pragma unroll
     for (int i = 0; i < D / 2 && F; i++)
@@ -330,17 +364,18 @@ attend(const struct fdk_attention_args &a, const struct shared<D> &s,
         load_queries<D>(r, q);
         let_go(s.empty_q, w->speaks);
     }
+    skip_chunks<D, F>(s, w, it.begin, begin);
 #pragma unroll 1
-    for (int c = 0; c < it.n_chunk; c++) {
+    for (int c = begin; c < end; c++) {
         cu_bar_wait(s.full_k + 8 * (uint32_t)w->tk.stage, w->tk.phase);
         wait_turn<D>(w->group);
         cu_wgmma_begin();
         multiply_keys<D>(sc, q, r, s.k_at(w->tk.stage));
         cu_wgmma_end();
-        if (c > 0) {
+        if (c > begin) {
             cu_bar_wait(s.full_v + 8 * (uint32_t)w->tv.stage, w->tv.phase);
             cu_wgmma_begin();
-            multiply_values<D>(o, p, s.v_at(w->tv.stage), F || c > 1);
+            multiply_values<D>(o, p, s.v_at(w->tv.stage), F || c > begin + 1);
             cu_wgmma_end();
             pass_turn<D>(w->group);
             cu_wgmma_wait<1>();
@@ -351,43 +386,46 @@ attend(const struct fdk_attention_args &a, const struct shared<D> &s,
         cu_wgmma_hold(sc);
         let_go(s.empty_k + 8 * (uint32_t)w->tk.stage, w->speaks);
         w->tk.next();
-        if (!shape<D>::q_regs && c + 1 == it.n_chunk)
+        if (!shape<D>::q_regs && c + 1 == end)
             let_go(s.empty_q, w->speaks);
-        if (F && c > 0 && cu_part_begins(c)) {
+        if (F && c > begin && cu_part_begins(c)) {
             x0 = x;
             x.m[0] = x.m[1] = -INFINITY;
             x.l[0] = x.l[1] = 0;
         }
-        chunk_weights(sc, &x, first, c, w->row, scale);
-        if (c > 0) {
+        chunk_weights(sc, &x, how, first, c, w->row);
+        if (c > begin) {
             cu_wgmma_wait<0>();
             cu_wgmma_hold(o);
             let_go(s.empty_v + 8 * (uint32_t)w->tv.stage, w->speaks);
             w->tv.next();
-            if (F && cu_part_begins(c))
-                fold_part<D>(&all, o, x0, scale, c == 1 << CU_SPLIT_FEW, false);
-            else
+            if (F && cu_part_begins(c)) {
+                fold_part<D>(&all, o, x0, how.scale, !some, false);
+                some = true;
+            } else {
                 rescale<D>(o, x);
+            }
         }
         pack_weights(p, sc);
     }
     cu_bar_wait(s.full_v + 8 * (uint32_t)w->tv.stage, w->tv.phase);
-    if (it.at.kv % CHUNK != 0)
-        clear_values<D>(s.v_at(w->tv.stage), it.at.kv % CHUNK, w->group);
+    if (end == it.n_chunk && it.at.kv % chunk != 0)
+        clear_values<D>(s.v_at(w->tv.stage), it.at.kv % chunk, w->group);
     cu_wgmma_begin();
-    multiply_values<D>(o, p, s.v_at(w->tv.stage), F || it.n_chunk > 1);
+    multiply_values<D>(o, p, s.v_at(w->tv.stage), F || end > begin + 1);
     cu_wgmma_end();
     cu_wgmma_wait<0>();
     cu_wgmma_hold(o);
     let_go(s.empty_v + 8 * (uint32_t)w->tv.stage, w->speaks);
     w->tv.next();
+    skip_chunks<D, F>(s, w, end, it.n_chunk);
     if (F) {
-        fold_part<D>(&all, o, x, scale, it.n_chunk <= 1 << CU_SPLIT_FEW, true);
+        fold_part<D>(&all, o, x, how.scale, !some, true);
     } else {
         all.l[0] = quad_sum(x.l[0]);
         all.l[1] = quad_sum(x.l[1]);
     }
-    store<D>(a, it, unit, o, all.l, w->row);
+    store<D>(a, it, u, o, all.l, w->row);
 }
 
 /* That the tile of the i-th item is done: how many tiles of the row begin in it, as those
@@ -405,7 +443,7 @@ report(const struct fdk_attention_args &a, const struct fdk_batch &b, const stru
 template<int D, bool F>
 static __device__ __forceinline__ void
 consume(const struct fdk_attention_args &a, const struct fdk_batch &b,
-    const struct cut &u, const struct shared<D> &s, int n, int bt)
+    const struct cut &u, const struct scores &how, const struct shared<D> &s, int n, int bt)
 {
     int thread = (int)threadIdx.x % 128;
     struct consumer<D, F> w;
@@ -420,10 +458,10 @@ consume(const struct fdk_attention_args &a, const struct fdk_batch &b,
         pass_turn<D>(w.group);
     struct agenda g = { n, 0, 0, 0, 0 };
     struct item it;
-    for (int i = 0; find_item(a, b, u, &g, i, &it); i++) {
+    for (int i = 0; find_item<D>(a, b, u, &g, i, &it); i++) {
         int unit = it.unit + w.group;
-        if (unit_rows(it, unit) > 0)
-            attend<D, F>(a, s, &w, it, unit);
+        if (unit_rows<D>(it, unit) > 0)
+            attend<D, F>(a, how, s, &w, it, unit);
         else
             skip<D, F>(s, &w, it);
         w.q_phase ^= 1;
@@ -467,7 +505,7 @@ lay_out(unsigned char *mem, uint64_t *bar)
 template<int D, bool F>
 static __global__ void __launch_bounds__(shape<D>::threads, 1)
 long_kernel(struct fdk_attention_args a, struct fdk_batch b, struct cut u,
-    int n_max, const __grid_constant__ struct maps m)
+    struct scores how, int n_max, const __grid_constant__ struct maps m)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ unsigned char mem[];
@@ -484,12 +522,12 @@ long_kernel(struct fdk_attention_args a, struct fdk_batch b, struct cut u,
     const struct cu_att_plan *plan = (const struct cu_att_plan *)a.plan;
     int n = cu_clip(&plan->n_long, n_max) * a.K * u.sets;
     if (threadIdx.x < 128) {
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" :: "n"(D == 128 ? 24 : 32));
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" :: "n"(D == 64 ? 32 : 24));
         if (threadIdx.x < 32)
             produce<D, F>(a, b, m, u, s, n);
     } else {
-        asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(D == 128 ? 240 : 160));
-        consume<D, F>(a, b, u, s, n, plan->bt);
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(D == 64 ? 160 : 240));
+        consume<D, F>(a, b, u, how, s, n, plan->bt);
     }
 #endif
 }
@@ -510,105 +548,127 @@ encode_map(CUtensorMap *m, int rank, const void *at, const cuuint64_t *dim,
     return r == CUDA_SUCCESS ? 0 : -EINVAL;
 }
 
-/* Keys or values of the layer, one box a block of a head: eight tokens, of these each
- * half of the head, of this each token, of this 64 elements, so that eights of tokens
- * lie evenly apart in shared memory whatever the block size. */
+/* Keys or values of the layer, one box a piece of a block of a head: eight tokens, of these
+ * each column of 64 dimensions, of this each token, of this 64 elements, so that eights of
+ * tokens lie evenly apart in shared memory whatever the block size. Or a box a column. */
 static int
-map_kv(CUtensorMap *m, const struct fdk_attention_args *a, uint64_t off)
+map_kv(CUtensorMap *m, const struct fdk_attention_args *a, int tokens, uint64_t off)
 {
     const struct fdk_kv *kv = &a->kv;
-    cuuint64_t d = (cuuint64_t)a->D, eights = (cuuint64_t)kv->block_size / 8;
-    const cuuint64_t dim[5] = { 64, 8, d / 64, eights * (cuuint64_t)a->K,
-        (cuuint64_t)1 << 31 };
+    const char *at = (const char *)kv->base + (uint64_t)a->layer * kv->layer_bytes + off;
+    cuuint64_t d = (cuuint64_t)a->D, all = (cuuint64_t)(kv->block_size * a->K);
+    cuuint64_t blocks = (cuuint64_t)1 << 31;
+    const cuuint64_t dim[5] = { 64, 8, d / 64, all / 8, blocks };
     const cuuint64_t stride[4] = { d * 2, 128, 8 * d * 2, kv->block_bytes };
-    const cuuint32_t box[5] = { 64, 8, (cuuint32_t)d / 64, (cuuint32_t)eights, 1 };
-    return encode_map(m, 5, (const char *)kv->base + (uint64_t)a->layer *
-        kv->layer_bytes + off, dim, stride, box);
+    const cuuint32_t box[5] = { 64, 8, (cuuint32_t)d / 64, (cuuint32_t)tokens / 8, 1 };
+    const cuuint64_t apart_dim[3] = { d, all, blocks };
+    const cuuint64_t apart_stride[2] = { d * 2, kv->block_bytes };
+    const cuuint32_t apart_box[3] = { 64, (cuuint32_t)tokens, 1 };
+    return d % 64 == 0 ? encode_map(m, 5, at, dim, stride, box) :
+        encode_map(m, 3, at, apart_dim, apart_stride, apart_box);
 }
 
 static int
 map_queries(CUtensorMap *m, const struct fdk_attention_args *a)
 {
     cuuint64_t d = (cuuint64_t)a->D, row = (cuuint64_t)(a->H + 2 * a->K) * d * 2;
-    const cuuint64_t dim[3] = { 64, (cuuint64_t)a->T, (cuuint64_t)a->H * d / 64 };
-    const cuuint64_t stride[2] = { row, 128 };
-    const cuuint32_t box[3] = { 64, ROWS, (cuuint32_t)d / 64 };
+    const int apart = d % 64 != 0;
+    const cuuint64_t dim[3] = { apart ? d : 64, (cuuint64_t)a->T,
+        apart ? (cuuint64_t)a->H : (cuuint64_t)a->H * d / 64 };
+    const cuuint64_t stride[2] = { row, apart ? d * 2 : 128 };
+    const cuuint32_t box[3] = { 64, ROWS, apart ? 1 : (cuuint32_t)d / 64 };
     return encode_map(m, 3, a->qkv, dim, stride, box);
 }
 
-/* Which kernel a token meets depends on how its prompt was cut into steps: there must be
- * another one with the same bits. */
+/* Which kernel a token meets depends on how its prompt was cut into steps: in deterministic
+ * contexts there must be another one with the same bits. */
 int
 cu_att_long_fits(const struct fdk_attention_args *a, int deterministic)
 {
     const struct fdk_kv *kv = &a->kv;
     int b = kv->block_size;
     uint64_t odd = (uintptr_t)kv->base | kv->block_bytes | kv->layer_bytes | kv->v_bytes;
-    return encode != NULL && (!deterministic || cu_att_chunk_takes(a, 1)) &&
+    return encode != NULL && (!deterministic || (a->D <= 128 && cu_att_chunk_takes(a, 1))) &&
         a->T >= CU_ATT_LONG_MIN && a->act == FDK_BF16 && kv->dtype == FDK_BF16 &&
-        (a->D == 64 || a->D == 128) &&
-        (b == 16 || b == 32 || b == 64 || b == 128) && a->K > 0 && a->H % a->K == 0 &&
+        (a->D == 64 || a->D == 80 || a->D == 96 || a->D == 128 || a->D == 192 ||
+        a->D == 256) && (b == 16 || b == 32 || b == 64 || b == 128) && a->K > 0 && a->H % a->K == 0 &&
         odd % 16 == 0 && kv->block_bytes < (uint64_t)1 << 40 && a->scale > 0;
 }
 
+template<int D>
 static struct cut
-cut_of(int heads, int groups)
+cut_of(int heads)
 {
     struct cut u;
-    u.units = HALVES * heads;
-    u.sets = (u.units + groups - 1) / groups;
+    u.units = shape<D>::n_unit * heads;
+    u.sets = (u.units + shape<D>::groups - 1) / shape<D>::groups;
     u.per = (u.units + u.sets - 1) / u.sets;
     return u;
 }
 
-template<int D, bool F>
-static void
-launch(const struct fdk_attention_args *a, const struct maps &m, const struct cut &u,
-    int n_max, dim3 grid, cudaStream_t st)
+static struct scores
+scores_of(const struct fdk_attention_args *a)
 {
-    cu_chain(long_kernel<D, F>, grid, shape<D>::threads, ring<D, F>::bytes, st, *a, *a->b,
-        u, n_max, m);
+    struct scores s = { a->scale * (float)LOG2_E, 0, 0, cu_att_window(a->window) };
+    if (a->softcap > 0) {
+        s.cap = a->softcap * (float)LOG2_E;
+        s.by = 2 / a->softcap * a->scale * (float)LOG2_E;
+        s.scale = 1;
+    }
+    return s;
+}
+
+template<int D, bool F>
+static int
+launch(const struct fdk_attention_args *a, fdk_stream_t st)
+{
+    struct maps m;
+    struct cut u = cut_of<D>(a->H / a->K);
+    int n_max = cu_att_long_max(a->T, a->b->max_row), n_proc = cu_stream_of(st)->dev->n_proc;
+    int tokens = a->kv.block_size < shape<D>::chunk ? a->kv.block_size : shape<D>::chunk;
+    int64_t items = (int64_t)n_max * a->K * u.sets;
+    int rc = map_queries(&m.q, a);
+    if (rc == 0)
+        rc = map_kv(&m.k, a, tokens, 0);
+    if (rc == 0)
+        rc = map_kv(&m.v, a, tokens, a->kv.v_bytes);
+    if (rc == 0 && items > INT32_MAX)
+        rc = -ENOTSUP;
+    if (rc != 0)
+        return rc;
+    cu_chain(long_kernel<D, F>, dim3((unsigned)(items < n_proc ? items : n_proc)),
+        shape<D>::threads, ring<D, F>::bytes, cu_raw(st), *a, *a->b, u,
+        scores_of(a), n_max, m);
+    return cu_launched(st, "attention_long");
 }
 
 int
 cu_att_long(const struct fdk_attention_args *a, fdk_stream_t st)
 {
-    struct maps m;
     int rc = cu_stream_enter(st);
     if (rc != 0)
         return rc;
-    const struct cu_dev *dev = cu_stream_of(st)->dev;
-    const int fixed = dev->ctx->deterministic;
+    const int fixed = cu_stream_of(st)->dev->ctx->deterministic;
     if (!cu_att_long_fits(a, fixed))
         return -ENOTSUP;
     if (a->y == NULL || a->qkv == NULL || a->b == NULL || a->plan == NULL ||
         a->n_done == NULL || a->layer < 0 || a->kv.head_dim != a->D ||
         a->kv.n_kv_head != a->K || ((uintptr_t)a->qkv | (uintptr_t)a->y) % 16 != 0)
         return -EINVAL;
-    rc = map_queries(&m.q, a);
-    if (rc == 0)
-        rc = map_kv(&m.k, a, 0);
-    if (rc == 0)
-        rc = map_kv(&m.v, a, a->kv.v_bytes);
-    if (rc != 0)
-        return rc;
-    int n_max = cu_att_long_max(a->T, a->b->max_row);
-    int n_proc = dev->n_proc;
-    struct cut u = cut_of(a->H / a->K, a->D == 128 ? shape<128>::groups :
-        shape<64>::groups);
-    int64_t items = (int64_t)n_max * a->K * u.sets;
-    if (items > INT32_MAX)
-        return -ENOTSUP;
-    dim3 grid((unsigned)(items < n_proc ? items : n_proc));
-    if (a->D == 128 && fixed)
-        launch<128, true>(a, m, u, n_max, grid, cu_raw(st));
-    else if (a->D == 128)
-        launch<128, false>(a, m, u, n_max, grid, cu_raw(st));
-    else if (fixed)
-        launch<64, true>(a, m, u, n_max, grid, cu_raw(st));
-    else
-        launch<64, false>(a, m, u, n_max, grid, cu_raw(st));
-    return cu_launched(st, "attention_long");
+    switch (a->D) {
+    case 64:
+        return fixed ? launch<64, true>(a, st) : launch<64, false>(a, st);
+    case 80:
+        return fixed ? launch<80, true>(a, st) : launch<80, false>(a, st);
+    case 96:
+        return fixed ? launch<96, true>(a, st) : launch<96, false>(a, st);
+    case 128:
+        return fixed ? launch<128, true>(a, st) : launch<128, false>(a, st);
+    case 192:
+        return launch<192, false>(a, st);
+    default:
+        return launch<256, false>(a, st);
+    }
 }
 
 template<int D, bool F>
@@ -627,7 +687,8 @@ cu_att_long_load(void)
     struct cudaFuncAttributes attr;
     cu_encode_fn f;
     cudaError_t (*const each[])(void) = { prepare<128, false>, prepare<128, true>,
-        prepare<64, false>, prepare<64, true> };
+        prepare<64, false>, prepare<64, true>, prepare<80, false>, prepare<80, true>,
+        prepare<96, false>, prepare<96, true>, prepare<192, false>, prepare<256, false> };
     cudaError_t e = cudaFuncGetAttributes(&attr, long_kernel<128, false>);
     if (e != cudaSuccess || attr.sharedSizeBytes == 0)
         return e;

@@ -11,35 +11,48 @@
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/attention_prefill_mma.cuh"
 
-#define CHUNK   128              /* KV tokens */
 #define ROWS    64               /* query tokens of a unit */
-#define HALVES  2                /* units of a tile's head */
-
-static_assert(CU_ATT_LONG_TILE == HALVES * ROWS, "units of a tile");
+#define BLOCK 128         /* tokens of a block, at most */
 
 struct maps {
     CUtensorMap q, k, v;
 };
 
-/* Registers allow three warpgroups with a head dim of 64, and two with 128 that keep
- * their queries in registers besides. */
+struct scores {                  /* what becomes of a product: */
+    float scale;                 /* to powers of two */
+    float cap, by;               /* or by cu_soft_cap(); cap 0: not */
+    int window;                  /* cu_att_window() */
+};
+
+/* Registers allow three warpgroups with a head dim of 64, else two, which keep their queries
+ * in registers too where these are few. Rows of keys and values are cut into columns of 64
+ * dimensions: those of eight tokens side by side, or, if the last is not full, each column
+ * of a chunk for itself, with zeros where a row has no more. */
 template<int D>
 struct shape {
-    static constexpr bool q_regs = D == 128;
-    static constexpr int groups = D == 128 ? 2 : 3;
+    static constexpr int chunk = D <= 128 ? 128 : 64;   /* KV tokens */
+    static constexpr bool q_regs = D != 64 && D != 256;
+    static constexpr int groups = D == 64 ? 3 : 2;
+    static constexpr int n_unit = D == 64 ? 3 : 2;       /* units of a tile's head */
     static constexpr int threads = 128 * (groups + 1);
-    static constexpr int q_bytes = ROWS * D * 2;        /* of a unit */
-    static constexpr int kv_bytes = CHUNK * D * 2;
-    static constexpr int eight = 8 * D * 2;     /* eight tokens: D / 64 atoms */
+    static constexpr int columns = (D + 63) / 64;
+    static constexpr bool apart = D % 64 != 0;
+    static constexpr int q_bytes = ROWS * columns * 128; /* of a unit */
+    static constexpr int kv_bytes = chunk * columns * 128;
+    static constexpr int eight = apart ? 1024 : 8 * D * 2; /* from eight tokens to the next */
+    static constexpr int wide = apart ? chunk * 128 : 1024; /* from a column to the next */
 };
+static_assert(shape<64>::n_unit * ROWS == 192 && shape<128>::n_unit * ROWS ==
+    CU_ATT_LONG_TILE, "cu_att_long_tile()");
 
 /* F: what parts have summed up is folded in shared memory. */
 template<int D, bool F>
 struct ring {
-    static constexpr int stages = F ? (D == 128 ? 2 : 4) : D == 128 ? 3 : 6;
+    static constexpr int stages = D == 64 ? (F ? 4 : 6) : F || D == 256 ? 2 : 3;
     static constexpr int all_bytes = F ? ROWS * D * 4 : 0; /* of a unit's parts so far */
     static constexpr int bytes = shape<D>::groups * (shape<D>::q_bytes + all_bytes) +
         2 * stages * shape<D>::kv_bytes + 1024;
+    static_assert(bytes <= 232448 - 8 * (4 * stages + 2), "what a block may have");
 };
 
 /* Addresses: of the buffers; of barriers for each stage, full and empty, of keys and of
@@ -82,7 +95,7 @@ struct item {                    /* units of one KV head; items of a tile: first
     struct cu_att_long at;
     int state;                   /* the row's slot */
     int kv_head, unit, end;      /* units [unit, end) of the KV head */
-    int n_chunk;
+    int begin, n_chunk;          /* chunks [begin, n_chunk) */
 };
 
 struct cut {                     /* of a KV head's part of a tile; made by cut_of() */
@@ -105,6 +118,7 @@ item_number(int i)
 }
 
 /* The i-th item of the block, i ascending from 0; false: there is none. */
+template<int D>
 static __device__ __forceinline__ bool
 find_item(const struct fdk_attention_args &a, const struct fdk_batch &b,
     const struct cut &u, struct agenda *g, int i, struct item *ret)
@@ -125,44 +139,62 @@ find_item(const struct fdk_attention_args &a, const struct fdk_batch &b,
     ret->kv_head = x % a.K;
     ret->unit = x / a.K % u.sets * u.per;
     ret->end = ret->unit + u.per < u.units ? ret->unit + u.per : u.units;
-    ret->n_chunk = (ret->at.kv + CHUNK - 1) / CHUNK;
+    ret->begin = cu_att_first(ret->at.kv - ret->at.n + 1, a.window) / shape<D>::chunk;
+    ret->n_chunk = (ret->at.kv + shape<D>::chunk - 1) / shape<D>::chunk;
     return x < g->n;
 }
 
 /* Tokens of a unit; none: there is no such unit. */
+template<int D>
 static __device__ __forceinline__ int
-unit_rows(const struct item &it, int unit)
+unit_rows(const struct item &it, int u)
 {
-    int n = it.at.n - unit % HALVES * ROWS;
-    return unit >= it.end || n < 0 ? 0 : n < ROWS ? n : ROWS;
+    int n = it.at.n - u % shape<D>::n_unit * ROWS;
+    return u >= it.end || n < 0 ? 0 : n < ROWS ? n : ROWS;
 }
 
 struct source {                  /* of a row's keys and values */
     const int32_t *table;
     int n_block, group0;         /* of the row; eights of tokens before the head's */
-    int per, log_per;            /* blocks in a chunk */
+    int log_per, log_more;       /* pieces of a chunk; of a block, where that is longer */
 };
 
-/* Block number of this lane's block of a chunk; -1: none. */
-static __device__ __forceinline__ int
-lane_block(const struct source &s, int chunk, int lane)
+struct piece {                   /* of a chunk */
+    int block, eight;            /* -1: none; of the block */
+};
+
+template<int D>
+static __device__ __forceinline__ struct piece
+lane_piece(const struct source &s, int chunk, int lane)
 {
-    int i = (chunk << s.log_per) + lane;
-    return lane < s.per && i < s.n_block ? s.table[i] : -1;
+    const bool cut = shape<D>::chunk < BLOCK; /* blocks may be */
+    int i = (chunk << s.log_per) + lane, at = cut ? i >> s.log_more : i;
+    struct piece p = { -1, 0 };
+    if (lane < 1 << s.log_per && at < s.n_block)
+        p.block = s.table[at];
+    if (cut)
+        p.eight = (i & ((1 << s.log_more) - 1)) * (shape<D>::chunk / 8);
+    return p;
 }
 
 template<int D>
 static __device__ __forceinline__ void
 copy_chunk(const CUtensorMap *map, uint32_t dst, uint32_t bar, const struct source &s,
-    int block, int lane)
+    const struct piece &p, int lane)
 {
     int bytes = shape<D>::kv_bytes >> s.log_per;
-    int n = __popc(__ballot_sync(0xffffffffu, block >= 0));
+    int n = __popc(__ballot_sync(0xffffffffu, p.block >= 0));
     if (lane == 0)
         cu_bar_expect(bar, (uint32_t)(n * bytes));
     __syncwarp();
-    if (block >= 0)
-        copy_5d(dst + (uint32_t)(lane * bytes), map, bar, s.group0, block);
+    if (p.block < 0)
+        return;
+    if constexpr (shape<D>::apart)
+        for (int i = 0; i < shape<D>::columns; i++)
+            copy_3d(dst + (uint32_t)(i * shape<D>::wide + lane * bytes / shape<D>::columns),
+                map, bar, 64 * i, (s.group0 + p.eight) * 8, p.block);
+    else
+        copy_5d(dst + (uint32_t)(lane * bytes), map, bar, s.group0 + p.eight, p.block);
 }
 
 template<int D>
@@ -170,17 +202,25 @@ static __device__ __forceinline__ void
 copy_queries(const struct maps &m, const struct shared<D> &s, const struct item &it,
     int heads)
 {
+    typedef struct shape<D> sh;
     uint32_t n = 0;
     for (int u = it.unit; u < it.end; u++)
-        n += unit_rows(it, u) > 0;
-    cu_bar_expect(s.full_q, n * shape<D>::q_bytes);
-    for (int u = it.unit; u < it.end; u++)
-        if (unit_rows(it, u) > 0)
-            copy_3d(s.q + (uint32_t)((u - it.unit) * shape<D>::q_bytes), &m.q,
-                s.full_q, 0, it.at.tok + u % HALVES * ROWS,
-                (it.kv_head * heads + u / HALVES) * (D / 64));
+        n += unit_rows<D>(it, u) > 0;
+    cu_bar_expect(s.full_q, n * sh::q_bytes);
+    for (int u = it.unit; u < it.end; u++) {
+        uint32_t to = s.q + (uint32_t)((u - it.unit) * sh::q_bytes);
+        int tok = it.at.tok + u % sh::n_unit * ROWS, head = it.kv_head * heads + u / sh::n_unit;
+        if (unit_rows<D>(it, u) == 0)
+            continue;
+        if constexpr (sh::apart)
+            for (int i = 0; i < sh::columns; i++)
+                copy_3d(to + (uint32_t)(i * ROWS * 128), &m.q, s.full_q, 64 * i, tok, head);
+        else
+            copy_3d(to, &m.q, s.full_q, 0, tok, head * (D / 64));
+    }
 }
 
+template<int D>
 static __device__ __forceinline__ struct source
 find_source(const struct fdk_attention_args &a, const struct fdk_batch &b,
     const struct item &it)
@@ -189,8 +229,8 @@ find_source(const struct fdk_attention_args &a, const struct fdk_batch &b,
     s.table = b.block_table + (size_t)it.state * (size_t)b.table_stride;
     s.n_block = (it.at.kv + a.kv.block_size - 1) / a.kv.block_size;
     s.group0 = it.kv_head * (a.kv.block_size / 8);
-    s.per = CHUNK / a.kv.block_size;
-    s.log_per = cu_log2(s.per);
+    s.log_per = cu_log2(max(shape<D>::chunk / a.kv.block_size, 1));
+    s.log_more = cu_log2(max(a.kv.block_size / shape<D>::chunk, 1));
     return s;
 }
 
@@ -202,31 +242,32 @@ produce(const struct fdk_attention_args &a, const struct fdk_batch &b,
     const struct maps &m, const struct cut &u, const struct shared<D> &s, int n)
 {
     constexpr int N = ring<D, F>::stages;
-    int lane = (int)threadIdx.x % 32, block = -1, next = -1;
+    int lane = (int)threadIdx.x % 32;
+    struct piece now = { -1, 0 }, next = now;
     struct turn<N> tk = { 0, 1 }, tv = { 0, 1 };
     struct agenda g = { n, 0, 0, 0, 0 };
     struct item it, it2;
-    bool more = find_item(a, b, u, &g, 0, &it);
-    struct source src = find_source(a, b, it), src2;
+    bool more = find_item<D>(a, b, u, &g, 0, &it);
+    struct source src = find_source<D>(a, b, it), src2;
     if (more)
-        next = lane_block(src, 0, lane);
+        next = lane_piece<D>(src, it.begin, lane);
     for (int i = 0; more; i++) {
-        more = find_item(a, b, u, &g, i + 1, &it2);
-        src2 = find_source(a, b, it2);
-        for (int c = 0; c <= it.n_chunk; c++) {
-            int last = block;
-            block = next;
+        more = find_item<D>(a, b, u, &g, i + 1, &it2);
+        src2 = find_source<D>(a, b, it2);
+        for (int c = it.begin; c <= it.n_chunk; c++) {
+            struct piece last = now;
+            now = next;
             if (c + 1 < it.n_chunk)
-                next = lane_block(src, c + 1, lane);
+                next = lane_piece<D>(src, c + 1, lane);
             else if (c + 1 == it.n_chunk && more)
-                next = lane_block(src2, 0, lane);
+                next = lane_piece<D>(src2, it2.begin, lane);
             if (c < it.n_chunk) {
                 cu_bar_wait(s.empty_k + 8 * (uint32_t)tk.stage, tk.phase);
                 copy_chunk<D>(&m.k, s.k_at(tk.stage), s.full_k + 8 * (uint32_t)tk.stage,
-                    src, block, lane);
+                    src, now, lane);
                 tk.next();
             }
-            if (c == 0) {
+            if (c == it.begin) {
                 cu_bar_wait(s.empty_q, ~(uint32_t)i & 1);
                 if (lane == 0)
                     copy_queries<D>(m, s, it, a.H / a.K);

@@ -40,22 +40,22 @@ run_parts(char *mem, const struct split_args &s, const CUtensorMap *map, struct 
             two = w.t.n_tok * set_heads(s, w, &h0) > 8;
             fresh = false;
         }
-        int n = unit_tokens(w, warp, &pos), slot = warp * sh::n_stage + stage;
+        int n = unit_tokens<sh::n_unit>(w, s, warp, &pos), slot = warp * sh::n_stage + stage;
         if (n > 0) {
             float *scales = (float *)(mem + sh::scales) + slot * 2 * UNIT;
             cu_bar_wait(f.full + (uint32_t)stage * 8, parity >> stage & 1);
             parity ^= 1u << stage;
             if (n < UNIT)
-                clear_values<D, E>(mem + slot * sh::stage, scales, n, lane);
-            attend_unit<D, E>(u, q, score, scales, f.ring + (uint32_t)(stage * sh::stage),
-                pos, two, lane);
+                clear_values<D, E>(f.ring + (uint32_t)(stage * sh::stage), scales, n, lane);
+            attend_unit<D, E>(u, q, s, score, scales, f.ring + (uint32_t)(stage *
+                sh::stage), pos, two, lane);
         }
         __syncwarp();                 /* all have read what the next copy replaces */
         feed_unit<D, E, false>(f, s, map, warp, lane, stage);
         if (next_chunk<false>(w, s) >= w.t.n_chunk && (s.det || w.left == 1 ||
             w.part + 1 == w.n_part)) {
             load_next_queries<D, E, false>(q, s, w, lane);
-            finish<D, E>(mem, s, w, u, score, own, total);
+            finish<D, E>(mem, s, w, u, s.cap > 0 ? 1 : score, own, total);
             fresh = true;
         }
         step<false>(w, s);
@@ -65,7 +65,7 @@ run_parts(char *mem, const struct split_args &s, const CUtensorMap *map, struct 
 }
 
 template<int D, typename E>
-static __global__ void __maxnreg__(REGISTERS)
+static __global__ void __maxnreg__(D > 128 && sizeof(E) == 1 ? 255 : REGISTERS)
 split_kernel(const __grid_constant__ struct split_args s,
     const __grid_constant__ CUtensorMap map)
 {
@@ -83,23 +83,32 @@ split_kernel(const __grid_constant__ struct split_args s,
 
 static cu_encode_fn encode;         /* set by cu_att_split_load(), always to the same */
 
-/* A layer's keys and values: bytes of half a row, tokens of all heads of a block, the
- * halves, keys or values, blocks. */
+/* A layer's keys and values: bytes of a line, rows of all heads of a block, lines of a row,
+ * keys or values, blocks; rows end to end: lines of all heads of a block are one list. */
 static int
 map_layer(CUtensorMap *m, const struct fdk_kv *kv, const char *layer)
 {
     cuuint64_t row = (cuuint64_t)kv->head_dim * fdk_dtype_bytes(kv->dtype);
-    cuuint64_t box = row < 128 ? row : 128;
-    const cuuint64_t dim[5] = { box, (cuuint64_t)kv->n_kv_head *
-        (cuuint64_t)kv->block_size, row / box, 2, (cuuint64_t)1 << 31 };
-    const cuuint64_t stride[4] = { row, box, kv->v_bytes, kv->block_bytes };
-    const cuuint32_t part[5] = { (cuuint32_t)box, UNIT, (cuuint32_t)(row / box), 2, 1 };
+    cuuint64_t tokens = (cuuint64_t)kv->n_kv_head * (cuuint64_t)kv->block_size;
+    const int lines = end_to_end((int)row);
+    cuuint64_t box = lines || row > 128 ? 128 : row, per = lines ? 1 : row / box;
+    const cuuint64_t dim[5] = { box, lines ? tokens * row / box : tokens, per, 2,
+        (cuuint64_t)1 << 31 };
+    const cuuint64_t stride[4] = { lines ? box : row, box, kv->v_bytes, kv->block_bytes };
+    const cuuint32_t size[5] = { (cuuint32_t)box,
+        (cuuint32_t)(lines ? UNIT * row / box : UNIT), (cuuint32_t)per, 2, 1 };
     const cuuint32_t one[5] = { 1, 1, 1, 1, 1 };
     CUresult r = encode(m, CU_TENSOR_MAP_DATA_TYPE_UINT8, 5, (void *)(uintptr_t)layer,
-        dim, stride, part, one, CU_TENSOR_MAP_INTERLEAVE_NONE, box < 128 ?
+        dim, stride, size, one, CU_TENSOR_MAP_INTERLEAVE_NONE, box < 128 ?
         CU_TENSOR_MAP_SWIZZLE_64B : CU_TENSOR_MAP_SWIZZLE_128B,
         CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     return r == CUDA_SUCCESS ? 0 : -EINVAL;
+}
+
+static int
+takes_dim(int D)
+{
+    return D == 64 || D == 80 || D == 96 || D == 128 || D == 192 || D == 256;
 }
 
 int
@@ -109,23 +118,24 @@ cu_att_split_fits(const struct fdk_attention_args *a)
     uint64_t odd = (uintptr_t)kv->base | kv->block_bytes | kv->layer_bytes | kv->v_bytes;
     if (kv->dtype == FDK_I8)
         odd |= kv->k_scale_off | kv->v_scale_off;
-    return encode != NULL && a->act == FDK_BF16 && (a->D == 64 || a->D == 128) &&
+    return encode != NULL && a->act == FDK_BF16 && takes_dim(a->D) &&
         a->scale > 0 && kv->block_bytes < (uint64_t)1 << 40 &&
         (kv->dtype == FDK_BF16 || kv->dtype == FDK_I8 || kv->dtype == FDK_F8E4M3) &&
         kv->block_size >= UNIT && (kv->block_size & (kv->block_size - 1)) == 0 &&
         odd % 16 == 0;
 }
 
+/* A struct part_sum a slot. */
 static size_t
 scratch_bytes(const struct fdk_attention_args *a, int n_block, int slots)
 {
-    return (size_t)(n_block * slots) * (a->D == 64 ? sizeof(struct part_sum<64>) :
-        sizeof(struct part_sum<128>));
+    return (size_t)(n_block * slots) * CU_ATT_QUERIES * (size_t)(a->D + 2) * sizeof(float);
 }
 
 /* A split is a chunk. In deterministic contexts, where it must depend on positions alone,
  * it is cu_part_few(), or, with 8-bit KV, which attention_prefill.cu does not know, four
- * chunks and again four after each 64, so that a row has at most 16 splits. */
+ * chunks: with a window as many splits as it holds; without one again four after each 64, so
+ * that a row has at most 16 splits. */
 struct cu_split_cut
 cu_split_cut_of(const struct fdk_attention_args *a, int deterministic)
 {
@@ -136,7 +146,11 @@ cu_split_cut_of(const struct fdk_attention_args *a, int deterministic)
     if (cu_att_chunk_takes(a, 1)) {
         c.grow = 1;
         c.slots = a->b == NULL ? CU_SPLIT_PARTS : cu_split_parts((int)(((int64_t)
-            a->b->table_stride * a->kv.block_size - 1) / CU_SPLIT_CHUNK + 1), c);
+            a->b->table_stride * a->kv.block_size - 1) / cu_split_chunk(a->D,
+            a->kv.dtype) + 1), c);
+    } else if (a->window > 0) {
+        int chunks = (a->window + CU_ATT_QUERIES) / CU_SPLIT_CHUNK + 2;
+        c.slots = (chunks >> CU_SPLIT_FEW) + 2;
     } else {
         c.most = c.slots = CU_SPLIT_PARTS;
         c.skip = (CU_SPLIT_PARTS - 1) << CU_SPLIT_FEW;
@@ -150,7 +164,7 @@ cu_att_split_scratch(const struct fdk_ctx *ctx, const struct fdk_attention_args 
     int n = 0;
     for (int i = 0; i < ctx->n_dev; i++)
         n = max(n, cu_split_blocks(ctx->dev[i].n_proc));
-    return a->act == FDK_BF16 && (a->D == 64 || a->D == 128) ?
+    return a->act == FDK_BF16 && takes_dim(a->D) ?
         scratch_bytes(a, n, cu_split_cut_of(a, ctx->deterministic).slots) : 0;
 }
 
@@ -159,6 +173,26 @@ static void
 launch(const struct split_args &s, const CUtensorMap &m, int n_block, cudaStream_t st)
 {
     cu_chain(split_kernel<D, E>, n_block, THREADS, shape<D, E>::bytes, st, s, m);
+}
+
+template<typename E>
+static void
+launch_8bit(const struct split_args &s, const CUtensorMap &m, int n_block, cudaStream_t st)
+{
+    switch (s.a.D) {
+    case 64:
+        return launch<64, E>(s, m, n_block, st);
+    case 80:
+        return launch<80, E>(s, m, n_block, st);
+    case 96:
+        return launch<96, E>(s, m, n_block, st);
+    case 128:
+        return launch<128, E>(s, m, n_block, st);
+    case 192:
+        return launch<192, E>(s, m, n_block, st);
+    default:
+        return launch<256, E>(s, m, n_block, st);
+    }
 }
 
 int
@@ -182,6 +216,11 @@ cu_att_split(const struct fdk_attention_args *a, fdk_stream_t st)
     s.inv = 65536 / s.group + 1;
     s.det = det;
     s.cut = cu_split_cut_of(a, det);
+    s.window = cu_att_window(a->window);
+    if (a->softcap > 0) {
+        s.cap = a->softcap * LOG2E;
+        s.cap_by = 2 / a->softcap;
+    }
     s.layer = (const char *)a->kv.base + (uint64_t)a->layer * a->kv.layer_bytes;
     if (a->plan == NULL || ((uintptr_t)a->qkv | (uintptr_t)a->y) % 8 != 0 ||
         a->scratch == NULL || a->scratch_bytes < scratch_bytes(a, n, s.cut.slots))
@@ -195,16 +234,12 @@ cu_att_split(const struct fdk_attention_args *a, fdk_stream_t st)
     enum fdk_dtype t = a->kv.dtype;
     if (cu_att_chunk_takes(a, det))
         cu_att_chunk_launch(s, m, n, raw);
-    else if (a->D == 128 && t == FDK_I8)
-        launch<128, int8_t>(s, m, n, raw);
-    else if (a->D == 128)
-        launch<128, __nv_fp8_e4m3>(s, m, n, raw);
     else if (t == FDK_BF16)
         launch<64, __nv_bfloat16>(s, m, n, raw);
     else if (t == FDK_I8)
-        launch<64, int8_t>(s, m, n, raw);
+        launch_8bit<int8_t>(s, m, n, raw);
     else
-        launch<64, __nv_fp8_e4m3>(s, m, n, raw);
+        launch_8bit<__nv_fp8_e4m3>(s, m, n, raw);
     return cu_launched(st, "attention_split");
 }
 
@@ -225,8 +260,13 @@ cu_att_split_load(void)
     cu_encode_fn f = NULL;
     int dev = 0, major = 0;
     cudaError_t (*const all[])(void) = {
-        load<128, int8_t>, load<128, __nv_fp8_e4m3>, load<64, __nv_bfloat16>,
+        load<64, __nv_bfloat16>,
         load<64, int8_t>, load<64, __nv_fp8_e4m3>,
+        load<80, int8_t>, load<80, __nv_fp8_e4m3>,
+        load<96, int8_t>, load<96, __nv_fp8_e4m3>,
+        load<128, int8_t>, load<128, __nv_fp8_e4m3>,
+        load<192, int8_t>, load<192, __nv_fp8_e4m3>,
+        load<256, int8_t>, load<256, __nv_fp8_e4m3>,
     };
     cudaError_t e = cudaFuncGetAttributes(&attr, split_kernel<64, int8_t>);
     if (e == cudaSuccess)

@@ -16,28 +16,38 @@
 #define THREADS (32 * WARPS)
 #define REGISTERS 216            /* leaves room for blocks of the kernel before */
 #define LOG2E   1.4426950408889634f
-#define GROUP   4                /* query vectors merged at a time */
+
+/* Rows of that many bytes are copied end to end, in lines of 128 bytes. */
+static inline __host__ __device__ constexpr bool
+end_to_end(int row)
+{
+    return row != 64 && row % 128 != 0;
+}
 
 /* Shared memory of a block. A unit is keys, then values; each 16 rows of up to 128
- * bytes, then their other halves. */
+ * bytes, then their next 128, or all end to end. n_unit: of a chunk, each with a warp that
+ * has stages. */
 template<int D, typename E>
 struct shape {
     static const bool scaled = std::is_same<E, int8_t>::value;
     static const int row = D * (int)sizeof(E);
-    static const int box = row < 128 ? row : 128;
+    static const bool lines = end_to_end(row);
     static const int half = UNIT * row;            /* keys or values of a unit */
-    static const int stage = 2 * half;
-    static const int n_stage = (scaled ? 20480 : 24576) / stage; /* per warp */
+    static const int stage = (2 * half + 1023) / 1024 * 1024;
+    static const int n_unit = sizeof(E) == 1 || D <= 128 ? WARPS : D == 192 ? 4 : 2;
+    static const int n_stage = n_unit < WARPS ? (D == 192 ? 3 : 5) :
+        (D > 128 ? 18432 : scaled ? 20480 : 24576) / stage; /* per warp */
+    static const int group = D <= 128 ? 4 : 2;     /* query vectors merged at a time */
     static const int wide = D + 8;                 /* of a merged row: no bank twice */
-    static const int scales = WARPS * n_stage * stage; /* [WARPS][n_stage][2][UNIT] */
-    static const int merge = scales + (scaled ? WARPS * n_stage * 2 * UNIT * 4 : 0);
-    static const int sums = merge + WARPS * GROUP * wide * 4;
+    static const int scales = n_unit * n_stage * stage; /* [n_unit][n_stage][2][UNIT] */
+    static const int merge = scales + (scaled ? n_unit * n_stage * 2 * UNIT * 4 : 0);
+    static const int sums = merge + WARPS * group * wide * 4;
     static const int fold = sums + WARPS * CU_ATT_QUERIES * 8;
-    static const int full = fold + CU_ATT_QUERIES * D / 2 * 16; /* [WARPS][n_stage] */
-    static const int flag = full + WARPS * n_stage * 8;
+    static const int full = fold + CU_ATT_QUERIES * D / 2 * 16; /* [n_unit][n_stage] */
+    static const int flag = full + n_unit * n_stage * 8;
     static const int bytes = flag + 16;
     static_assert(bytes <= 232448, "what a block may have");
-    static_assert(stage % 1024 == 0, "swizzled in place");
+    static_assert(n_stage >= 2, "one is read, one is filled");
 };
 
 /* What a split leaves in the scratch if another block has the rest. */
@@ -58,6 +68,9 @@ struct split_args {
     int32_t inv;                 /* i * inv >> 16 is i / group, for query vectors i */
     int32_t det;                 /* deterministic */
     struct cu_split_cut cut;
+    int32_t window;              /* cu_att_window() */
+    float cap, cap_by;           /* soft cap of scores in powers of two; 0: none; what
+                                    products have to be multiplied with before */
     const char *layer;           /* the layer in block 0 of the pool */
 };
 
@@ -65,13 +78,19 @@ struct split_args {
 void cu_att_chunk_launch(const struct split_args &s, const CUtensorMap &map, int n_block,
     cudaStream_t st);
 
-/* Where piece k of 16 bytes of row `row` lies, as the copy engine swizzles. */
+/* Where piece k of 16 bytes of row `row` of the keys or values of a unit lies, as the copy
+ * engine swizzles, in an array at `at` of its own alignment. */
 template<int ROW>
-static __device__ __forceinline__ int
-piece(int row, int k)
+static __device__ __forceinline__ uint32_t
+piece(uint32_t at, int value, int row, int k)
 {
-    return ROW >= 128 ? k / 8 * (UNIT * 128) + row * 128 + 16 * ((k ^ row) & 7) :
-        row * 64 + 16 * ((k ^ row >> 1) & 3);
+    at += (uint32_t)(value * UNIT * ROW);
+    if (end_to_end(ROW)) {
+        at += (uint32_t)(row * ROW + 16 * k);
+        return at ^ (at >> 3 & 0x70);
+    }
+    return at + (uint32_t)(ROW >= 128 ? k / 8 * (UNIT * 128) + row * 128 +
+        16 * ((k ^ row) & 7) : row * 64 + 16 * ((k ^ row >> 1) & 3));
 }
 
 /* ---- walking through a block's splits ------------------------------------- */
@@ -83,6 +102,7 @@ struct walk {
     struct cu_split_tile t;
     int tile, set, head, part, chunk;
     int n_part;                  /* of a head set */
+    int before;                  /* splits of the row wholly behind the window */
     int left;                    /* splits, this one included */
 };
 
@@ -99,7 +119,17 @@ load_tile(struct walk &w, const struct split_args &s, const struct cu_split_tile
     w.t.first = y.x;
     w.t.state = y.y;
     w.t.old = y.z;
-    w.n_part = cu_split_parts<G>(w.t.n_chunk, s.cut);
+    w.t.begin = y.w;
+    w.before = cu_part_of<G>(w.t.begin, s.cut);
+    w.n_part = cu_split_parts<G>(w.t.n_chunk, s.cut) - w.before;
+}
+
+/* The first chunk of the split. */
+template<bool G>
+static __device__ __forceinline__ int
+part_begin(const struct walk &w, const struct split_args &s)
+{
+    return max(cu_part_chunk<G>(w.before + w.part, s.cut), w.t.begin);
 }
 
 template<bool G>
@@ -128,16 +158,28 @@ step(struct walk &w, const struct split_args &s)
         }
         w.head = s.n_head_set == 1 ? w.set : w.set / s.n_head_set;
     }
-    w.chunk = cu_part_chunk<G>(w.part, s.cut);
+    w.chunk = part_begin<G>(w, s);
 }
 
-/* Tokens of this warp's unit, and where they begin. */
+/* Tokens of this warp's unit of N, and where they begin; none if all are behind the
+ * window. */
+template<int N>
 static __device__ __forceinline__ int
-unit_tokens(const struct walk &w, int warp, int *ret_pos)
+unit_tokens(const struct walk &w, const struct split_args &s, int warp, int *ret_pos)
 {
-    int pos = w.chunk * CU_SPLIT_CHUNK + warp * UNIT;
+    int pos = (w.chunk * N + warp) * UNIT;
     *ret_pos = pos;
-    return min(w.t.see + w.t.n_tok - 1 - pos, UNIT);
+    if (N < WARPS && warp >= N)
+        return 0;
+    return pos + UNIT <= w.t.see - s.window ? 0 :
+        min(w.t.see + w.t.n_tok - 1 - pos, UNIT);
+}
+
+/* Is the token at pos one of those that a query sees which is the see-th of its row? */
+static __device__ __forceinline__ bool
+sees(int see, int pos, int window)
+{
+    return (unsigned)(see - 1 - pos) < (unsigned)window;
 }
 
 struct feed {                    /* a warp's loads */
@@ -147,11 +189,12 @@ struct feed {                    /* a warp's loads */
     uint32_t ring, scales, full; /* this warp's, in shared memory */
 };
 
+template<int N>
 static __device__ __forceinline__ void
 feed_entry(struct feed &f, const struct split_args &s, int warp)
 {
     int pos;
-    if (f.w.left > 0 && unit_tokens(f.w, warp, &pos) > 0)
+    if (f.w.left > 0 && unit_tokens<N>(f.w, s, warp, &pos) > 0)
         f.block = s.table[(int64_t)f.w.t.state * s.table_stride + (pos >> s.block_shift)];
 }
 
@@ -165,7 +208,7 @@ feed_unit(struct feed &f, const struct split_args &s, const CUtensorMap *map, in
     typedef struct shape<D, E> sh;
     if (f.w.left <= 0)
         return;
-    int pos, n = unit_tokens(f.w, warp, &pos);
+    int pos, n = unit_tokens<sh::n_unit>(f.w, s, warp, &pos);
     if (n > 0) {
         if (!f.waited && pos + n > f.w.t.old) {
             cu_dep_wait();
@@ -174,8 +217,9 @@ feed_unit(struct feed &f, const struct split_args &s, const CUtensorMap *map, in
         int token = (f.w.head << s.block_shift) + (pos & ((1 << s.block_shift) - 1));
         uint32_t bar = f.full + (uint32_t)stage * 8;
         if (lane == 0) {
-            cu_bar_expect(bar, sh::stage + (sh::scaled ? 2 * UNIT * 4 : 0));
-            fetch(f.ring + (uint32_t)(stage * sh::stage), map, token, f.block, bar);
+            cu_bar_expect(bar, 2 * sh::half + (sh::scaled ? 2 * UNIT * 4 : 0));
+            fetch(f.ring + (uint32_t)(stage * sh::stage), map, sh::lines ?
+                token / UNIT * (sh::half / 128) : token, f.block, bar);
         }
         if (sh::scaled && lane < 2) {
             const struct fdk_kv &kv = s.a.kv;
@@ -187,7 +231,7 @@ feed_unit(struct feed &f, const struct split_args &s, const CUtensorMap *map, in
         }
     }
     step<G>(f.w, s);
-    feed_entry(f, s, warp);
+    feed_entry<sh::n_unit>(f, s, warp);
 }
 
 /* A block's first units are on their way, and what the kernel before has done is there.
@@ -211,12 +255,12 @@ begin_parts(char *mem, int full, const struct split_args &s, const CUtensorMap *
     int4 x = *(const int4 *)start, y = *(const int4 *)&start->at;
     f = {};
     load_tile<G>(f.w, s, &start->first);
-    f.block = start->block[warp];
+    f.block = warp < sh::n_unit ? start->block[warp] : 0;
     f.w.tile = x.x;
     f.w.set = x.y;
     f.w.head = s.n_head_set == 1 ? x.y : x.y / s.n_head_set;
     f.w.part = x.z;
-    f.w.chunk = cu_part_chunk<G>(x.z, s.cut);
+    f.w.chunk = part_begin<G>(f.w, s);
     f.w.left = x.w;
     w = f.w;
     if (w.left <= 0) {
@@ -227,7 +271,7 @@ begin_parts(char *mem, int full, const struct split_args &s, const CUtensorMap *
     f.ring = base + (uint32_t)(warp * sh::n_stage * sh::stage);
     f.scales = base + (uint32_t)(sh::scales + warp * sh::n_stage * 2 * UNIT * 4);
     f.full = base + (uint32_t)(full + warp * sh::n_stage * 8);
-    if (lane < sh::n_stage)
+    if (warp < sh::n_unit && lane < sh::n_stage)
         cu_bar_init(f.full + (uint32_t)lane * 8, 1);
     cu_bar_ready();
     __syncwarp();
@@ -244,12 +288,12 @@ begin_parts(char *mem, int full, const struct split_args &s, const CUtensorMap *
  * must yield 0. */
 template<int D, typename E>
 static __device__ __noinline__ void
-clear_values(char *stage, float *scales, int n, int lane)
+clear_values(uint32_t stage, float *scales, int n, int lane)
 {
     typedef struct shape<D, E> sh;
     for (int i = lane; i < (UNIT - n) * (sh::row / 16); i += 32)
-        *(uint4 *)(stage + sh::half + piece<sh::row>(n + i / (sh::row / 16),
-            i % (sh::row / 16))) = make_uint4(0, 0, 0, 0);
+        asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" :: "r"(piece<sh::row>(stage,
+            1, n + i / (sh::row / 16), i % (sh::row / 16))), "r"(0) : "memory");
     if (sh::scaled && lane < UNIT - n)
         scales[UNIT + n + lane] = 0;
     cu_written();

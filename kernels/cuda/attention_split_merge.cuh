@@ -24,17 +24,17 @@ fold(struct pair &all, const struct pair &part)
     all.y = fmaf(all.y, a, __fmul_rn(part.y, b));
 }
 
-/* Query vectors r0 .. r0 + GROUP - 1 of this warp to shared memory. */
+/* Query vectors r0 .. r0 + each - 1 of this warp to shared memory. */
 template<int D, typename E>
 static __device__ __forceinline__ void
 put_group(char *mem, const struct sums<D> &u, int r0, float scale, int warp, int lane)
 {
-    const int wide = shape<D, E>::wide;
-    float *to = (float *)(mem + shape<D, E>::merge) + warp * GROUP * wide;
+    const int wide = shape<D, E>::wide, each = shape<D, E>::group;
+    float *to = (float *)(mem + shape<D, E>::merge) + warp * each * wide;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         int row = 8 * half + lane % 4 * 2 - r0;
-        if (row < 0 || row >= GROUP)
+        if (row < 0 || row >= each)
             continue;
         float *x = to + row * wide + lane / 4 * (sizeof(E) == 1 ? 2 : 1);
 #pragma unroll
@@ -58,8 +58,9 @@ template<int D, typename E>
 static __device__ __forceinline__ struct pair
 merge_warps(const char *mem, int q, int col)
 {
+    const int each = shape<D, E>::group;
     const float *o = (const float *)(mem + shape<D, E>::merge) +
-        q % GROUP * shape<D, E>::wide + col;
+        q % each * shape<D, E>::wide + col;
     const float2 *ml = (const float2 *)(mem + shape<D, E>::sums) + q;
     struct pair r = { -INFINITY, 0, 0, 0 };
 #pragma unroll
@@ -69,7 +70,7 @@ merge_warps(const char *mem, int q, int col)
 #pragma unroll
     for (int w = 0; w < WARPS; w++) {
         float2 s = ml[w * CU_ATT_QUERIES];
-        float2 v = *(const float2 *)(o + w * GROUP * shape<D, E>::wide);
+        float2 v = *(const float2 *)(o + w * each * shape<D, E>::wide);
         float e = power2(s.x - ref);
         r.l = fmaf(s.y, e, r.l);
         r.x = fmaf(v.x, e, r.x);
@@ -292,6 +293,7 @@ finish(char *mem, const struct split_args &s, const struct walk &w, struct sums<
     float score, bool own, int total)
 {
     typedef struct shape<D, E> sh;
+    const int each = sh::group;
     int tid = (int)threadIdx.x, warp = tid / 32, lane = tid % 32, h0;
     int n_q = w.t.n_tok * set_heads(s, w, &h0), *flag = (int *)(mem + sh::flag);
     float scale = std::is_same<E, __nv_fp8_e4m3>::value ?
@@ -300,11 +302,11 @@ finish(char *mem, const struct split_args &s, const struct walk &w, struct sums<
     if (e.open && tid == 0)
         flag[1] = others_here(s, w, e);
     put_ml<D, E>(mem, u, score, warp, lane);
-    for (int r0 = 0; r0 < n_q; r0 += GROUP) {
+    for (int r0 = 0; r0 < n_q; r0 += each) {
         put_group<D, E>(mem, u, r0, scale, warp, lane);
         __syncthreads();
         int q = r0 + tid / (D / 2), col = tid % (D / 2) * 2;
-        if (tid < GROUP * D / 2 && q < n_q)
+        if (tid < each * D / 2 && q < n_q)
             put_pair<D>((struct pair *)(mem + sh::fold) + q * (D / 2) + col / 2, s, w, e,
                 total, e.open && flag[1], q, col, merge_warps<D, E>(mem, q, col));
         __syncthreads();

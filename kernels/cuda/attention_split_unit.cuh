@@ -133,8 +133,8 @@ unit_scores(float p[2][4], const struct queries<D> &q, uint32_t at, bool two, in
         const int each = sizeof(E) == 1 ? 8 : 4;
         if (k % each == 0)
 #pragma unroll
-            for (int i = 0; i < 4 && k / each * 4 + i < row / 32; i++)
-                load4(b[i], at + (uint32_t)piece<row>(lane % 16, 2 * (k / each * 4 + i) +
+            for (int i = 0; i < 4 && k / each * 4 + i < (row + 16) / 32; i++)
+                load4(b[i], piece<row>(at, 0, lane % 16, 2 * (k / each * 4 + i) +
                     lane / 16));
         if (sizeof(E) == 1) {
             widen4<E, false>(b[k / 2 % 4][k % 2 * 2], &a[0], &a[2]);
@@ -165,15 +165,16 @@ high(void)
 /* Scores to weights, under the largest so far, of the vectors of one half. */
 template<int D, typename E>
 static __device__ __forceinline__ void
-unit_softmax(float p[4], struct sums<D> &u, int half, float scale, int pos, int lane)
+unit_softmax(float p[4], struct sums<D> &u, int half, float scale, int pos,
+    int window, int lane)
 {
     float alpha[2], *m = u.m[half];
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         float top = m[i], &x = p[i], &y = p[i + 2];
-        if (pos + lane / 4 >= u.see[half][i])
+        if (!sees(u.see[half][i], pos + lane / 4, window))
             x = -INFINITY;
-        if (pos + lane / 4 + 8 >= u.see[half][i])
+        if (!sees(u.see[half][i], pos + lane / 4 + 8, window))
             y = -INFINITY;
         top = fmaxf(top, fmaxf(x, y));
 #pragma unroll
@@ -209,12 +210,14 @@ unit_values(struct sums<D> &u, const float p[2][4], uint32_t at, bool two, int l
     for (int i = 0; i < 4; i++)
         w[i / 2][i % 2] = turn(pack<E>(p[i / 2][i % 2 * 2], p[i / 2][i % 2 * 2 + 1]));
 #pragma unroll
-    for (int k = 0; k < row / 32; k++) {
+    for (int k = 0; k < (row + 16) / 32; k++) {
         uint32_t b[4];
-        load4_turned(b, at + (uint32_t)piece<row>(lane % 16, 2 * k + lane / 16));
+        load4_turned(b, piece<row>(at, 1, lane % 16, 2 * k + lane / 16));
 #pragma unroll
         for (int i = 0; i < (sizeof(E) == 1 ? 2 : 1); i++) {
             const int j = sizeof(E) == 1 ? 2 * k + i : k;
+            if (j >= D / 16)
+                continue;
             uint32_t a[4] = { b[0], b[2], b[1], b[3] };
             if (sizeof(E) == 1) {
                 widen4<E, true>(b[2 * i], &a[0], &a[1]);
@@ -230,8 +233,8 @@ unit_values(struct sums<D> &u, const float p[2][4], uint32_t at, bool two, int l
 /* two: the tile has more than 8 vectors. */
 template<int D, typename E>
 static __device__ __forceinline__ void
-attend_unit(struct sums<D> &u, const struct queries<D> &q, float score,
-    const float *scales, uint32_t at, int pos, bool two, int lane)
+attend_unit(struct sums<D> &u, const struct queries<D> &q, const struct split_args &s,
+    float score, const float *scales, uint32_t at, int pos, bool two, int lane)
 {
     typedef struct shape<D, E> sh;
     float p[2][4] = {};
@@ -241,14 +244,19 @@ attend_unit(struct sums<D> &u, const struct queries<D> &q, float score,
 #pragma unroll
         for (int i = 0; i < 8; i++)
             p[i / 4][i % 4] *= scale[i % 4 / 2 * 8];
-    unit_softmax<D, E>(p[0], u, 0, score, pos, lane);
+    if (s.cap > 0)
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            p[i / 4][i % 4] = cu_soft_cap(p[i / 4][i % 4], score * s.cap_by, s.cap);
+    const float scaled = s.cap > 0 ? 1 : score;
+    unit_softmax<D, E>(p[0], u, 0, scaled, pos, s.window, lane);
     if (two)
-        unit_softmax<D, E>(p[1], u, 1, score, pos, lane);
+        unit_softmax<D, E>(p[1], u, 1, scaled, pos, s.window, lane);
     if (sh::scaled)
 #pragma unroll
         for (int i = 0; i < 8; i++)
             p[i / 4][i % 4] *= scale[UNIT + i % 4 / 2 * 8];
-    unit_values<D, E>(u, p, at + sh::half, two, lane);
+    unit_values<D, E>(u, p, at, two, lane);
 }
 
 #endif

@@ -81,16 +81,9 @@ cu_launched(fdk_stream_t st, const char *op)
 }
 
 int
-cu_op_enter(fdk_stream_t st)
-{
-    return st == NULL ? -EINVAL : cu_enter(cu_stream_of(st)->dev);
-}
-
-int
 cu_stream_enter(fdk_stream_t st)
 {
-    int rc = cu_op_enter(st);
-    return rc != 0 ? rc : cu_mega_flush(st);
+    return st == NULL ? -EINVAL : cu_enter(cu_stream_of(st)->dev);
 }
 
 static const char *
@@ -221,6 +214,17 @@ cu_device_uuid(int dev, char *ret, size_t ret_bytes)
 }
 
 static int
+cu_device_peer(int dev, int other)
+{
+    int can = 0;
+    cudaError_t e = cudaDeviceCanAccessPeer(&can, dev, other);
+    if (e == cudaSuccess)
+        return can;
+    (void)cudaGetLastError();
+    return -ENODEV;
+}
+
+static int
 cu_device_info(struct fdk_ctx *ctx, int dev, struct fdk_device_info *ret)
 {
     struct cudaDeviceProp prop;
@@ -239,12 +243,12 @@ cu_device_info(struct fdk_ctx *ctx, int dev, struct fdk_device_info *ret)
     info.mem_total = total;
     info.mem_free = free_bytes;
     info.n_proc = prop.multiProcessorCount;
-    info.peer_mask = 1 << dev;
+    info.peer_mask = UINT32_C(1) << dev;
     for (int i = 0; i < ctx->n_dev; i++) {
         int can = 0;
         if (i != dev && cudaDeviceCanAccessPeer(&can, ctx->dev[dev].idx,
             ctx->dev[i].idx) == cudaSuccess && can)
-            info.peer_mask |= 1 << i;
+            info.peer_mask |= UINT32_C(1) << i;
     }
     (void)cudaGetLastError();
     *ret = info;
@@ -363,25 +367,47 @@ device_open(struct cu_dev *d)
 }
 
 static int
-ctx_new(int n_device, int first, struct fdk_ctx **ret)
+ctx_new(const struct fdk_open_args *args, struct fdk_ctx **ret)
 {
     struct fdk_ctx *ctx = (struct fdk_ctx *)calloc(1, sizeof(*ctx));
     if (ctx == NULL)
         return -ENOMEM;
-    ctx->dev = (struct cu_dev *)calloc((size_t)n_device, sizeof(*ctx->dev));
+    ctx->dev = (struct cu_dev *)calloc((size_t)args->n_device,
+        sizeof(*ctx->dev));
     if (ctx->dev == NULL) {
         free(ctx);
         return -ENOMEM;
     }
     ctx->magic = CU_CTX_MAGIC;
-    ctx->n_dev = n_device;
+    ctx->n_dev = args->n_device;
     pthread_mutex_init(&ctx->lock, NULL);
-    for (int i = 0; i < n_device; i++) {
+    for (int i = 0; i < ctx->n_dev; i++) {
         ctx->dev[i].ctx = ctx;
-        ctx->dev[i].idx = first + i;
+        ctx->dev[i].idx = args->device != NULL ? args->device[i] : i;
         pthread_mutex_init(&ctx->dev[i].lock, NULL);
     }
     *ret = ctx;
+    return 0;
+}
+
+static int
+check_devices(const struct fdk_open_args *args, int n, char *err, size_t err_bytes)
+{
+    if (args->n_device < 1 || args->n_device > n || args->n_device > FDK_MAX_DEVICES) {
+        snprintf(err, err_bytes, "%d devices asked for: the cuda backend has 1 to %d here",
+            args->n_device, n);
+        return -EINVAL;
+    }
+    for (int i = 0; i < args->n_device && args->device != NULL; i++) {
+        int bad = args->device[i] < 0 || args->device[i] >= n;
+        for (int j = 0; j < i; j++)
+            bad |= args->device[j] == args->device[i];
+        if (!bad)
+            continue;
+        snprintf(err, err_bytes, "cuda:%d asked for: devices are counted from 0 to %d, "
+            "each is listed once", args->device[i], n - 1);
+        return -EINVAL;
+    }
     return 0;
 }
 
@@ -393,18 +419,15 @@ cu_open(const struct fdk_open_args *args, struct fdk_ctx **ret, char *err,
     int n = cu_available(err, err_bytes), bad = -1;
     if (n < 0)
         return n;
-    if (args->n_device < 1 || args->device < 0 || args->device > n - args->n_device) {
-        snprintf(err, err_bytes, "%d devices from cuda:%d on asked for: the cuda backend "
-            "has 1 to %d here", args->n_device, args->device, n);
-        return -EINVAL;
-    }
-    int rc = ctx_new(args->n_device, args->device, &ctx);
+    int rc = check_devices(args, n, err, err_bytes);
+    if (rc != 0)
+        return rc;
+    rc = ctx_new(args, &ctx);
     if (rc != 0) {
         snprintf(err, err_bytes, "out of memory");
         return rc;
     }
     ctx->deterministic = args->deterministic;
-    ctx->unfused = args->unfused;
     for (int i = 0; i < ctx->n_dev && rc == 0; i++)
         if ((rc = device_open(&ctx->dev[i])) != 0)
             bad = i;
@@ -419,6 +442,10 @@ cu_open(const struct fdk_open_args *args, struct fdk_ctx **ret, char *err,
         cu_close(ctx);
         return rc;
     }
+    for (int i = 0; i < ctx->n_dev; i++)
+        if ((args->dead >> i & 1) != 0)
+            (void)cu_fail(&ctx->dev[i], "cuda:%d fails every call: fdk_open_args.dead",
+                ctx->dev[i].idx);
     *ret = ctx;
     return 0;
 }
@@ -440,6 +467,7 @@ table_devices(struct fdk_ops *o)
     o->act = cu_act;
     o->available = cu_available;
     o->device_uuid = cu_device_uuid;
+    o->device_peer = cu_device_peer;
     o->open = cu_open;
     o->close = cu_close;
     o->device_info = cu_device_info;
@@ -504,6 +532,9 @@ make_ops(void)
     o.widen = cu_widen_weights;
     o.quantize = cu_quantize_weights;
     o.dummy = cu_dummy_weights;
+    o.fusion = cu_fusions;
+    o.n_fusion = CU_FUSIONS;
+    o.op_kernels = cu_op_kernels;
     return o;
 }
 

@@ -25,7 +25,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "kernels/fdk.h"
+#include "kernels/program.h"
 
 #define CU_CTX_MAGIC    0xc0dac001u
 #define CU_STREAM_MAGIC 0xc0dac002u
@@ -52,8 +52,7 @@ struct cu_lt;                    /* gemm_lt.cu: the cuBLASLt library */
 struct cu_lt_dev;                /* gemm_lt.cu: handle and chosen algorithms */
 struct cu_vmm;                   /* memory.cu: the driver's virtual memory calls */
 struct cu_range;                 /* memory.cu: a reserved range */
-struct cu_mega;                  /* mega.cu: operations of a stream that wait */
-struct cu_mega_dev;              /* mega.cu: of a device */
+struct mega_state;               /* mega.cuh */
 
 struct cu_dev {
     struct fdk_ctx *ctx;
@@ -65,7 +64,7 @@ struct cu_dev {
     pthread_mutex_t lock;        /* ranges, clock, creation of algorithms */
     struct cu_range *ranges;
     struct cu_lt_dev *lt;
-    struct cu_mega_dev *mega;    /* mega.cu; NULL: no such kernel here */
+    struct mega_state *mega;     /* device memory; NULL: no such kernel here */
     int n_proc;
     int sm90a;                   /* what runs here is code for sm_90a */
     cudaStream_t aux;            /* the clock's */
@@ -79,7 +78,6 @@ struct cu_stream {
     int capturing;
     struct cu_dev *dev;
     cudaStream_t s;
-    struct cu_mega *mega;        /* mega.cu: operations that wait; NULL: none yet */
     struct cu_stream *next;
 };
 
@@ -98,7 +96,7 @@ struct fdk_ctx {
     struct cu_event *events;
     struct cu_lt *lt;
     struct cu_vmm *vmm;
-    int deterministic, unfused;
+    int deterministic;
     struct cu_dev *dev;
 };
 
@@ -131,8 +129,6 @@ int cu_result(struct cu_dev *dev, const char *call, cudaError_t e);
 /* After a kernel launch on st. */
 int cu_launched(fdk_stream_t st, const char *op);
 /* -EINVAL for no stream, else cu_enter() of its device. */
-int cu_op_enter(fdk_stream_t st);
-/* The same, after launching the operations in mega.cu's list. */
 int cu_stream_enter(fdk_stream_t st);
 uint64_t cu_now_ns(void);
 /* Load kernels k[n] now, so that a first use during a capture loads nothing. */
@@ -219,32 +215,52 @@ int cu_lt_gemm(const struct fdk_gemm_args *a, fdk_stream_t st);
 /* Decide for every class of rows from least to a->T. */
 int cu_lt_choose(const struct fdk_gemm_args *a, int32_t least, fdk_stream_t st);
 cudaError_t cu_lt_load(void);
-/* These two take only devices with cu_dev.sm90a: elsewhere their kernels are empty.
+
+/* fusion.cu */
+extern "C" {
+extern const struct fdk_fusion cu_fusions[];
+}
+#define CU_FUSIONS 3
+const char *cu_op_kernels(struct fdk_ctx *ctx, int dev, const struct fdk_op *op);
+/* ops_gemm.cu, ops_attention.cu: kernels of an operation, as fdk_ops.op_kernels(). */
+const char *cu_gemm_kernels(const struct cu_dev *d, const struct fdk_gemm_args *a);
+const char *cu_attention_kernels(const struct cu_dev *d,
+    const struct fdk_attention_args *a);
+
+/* What follows takes only devices with cu_dev.sm90a: elsewhere the kernels are empty.
+ * n_proc: of the device.
  *
- * gemm_stream.cu: bf16 weights and activations, up to CU_STREAM_ROWS rows at the memory's
- * speed (most of them by gemm_stream_mid.cu), more by gemm_stream_wide.cu. The same bits
- * for a row whatever T. n_proc: of the device. */
-#define CU_STREAM_ROWS 128
+ * gemm_stream.cu: bf16 weights and activations. The same bits for a row whatever T and
+ * whichever of the three. */
+#define CU_STREAM_ROWS 128       /* up to here the memory's speed decides */
 int cu_gemm_stream_fits(const struct fdk_gemm_args *a);
-size_t cu_gemm_stream_scratch(const struct fdk_gemm_args *a);
+int cu_gemm_stream_mid_fits(const struct fdk_gemm_args *a);
+/* From how many rows on gemm_stream_mid.cu is faster than gemm_stream.cu. */
+int cu_gemm_stream_mid_least(const struct fdk_gemm_args *a);
 int cu_gemm_stream(const struct fdk_gemm_args *a, int n_proc, fdk_stream_t st);
+int cu_gemm_stream_mid(const struct fdk_gemm_args *a, int n_proc, fdk_stream_t st);
+int cu_gemm_stream_wide(const struct fdk_gemm_args *a, int n_proc, fdk_stream_t st);
 cudaError_t cu_gemm_stream_load(void);
-/* Both as one kernel; what s reads is not written. Up to CU_STREAM_ROWS rows to the same
- * bits (gemm_stream_mid.cu), of more as gemm_stream.cuh says (gemm_silu.cu), which is not
- * for deterministic contexts.
- * _fits: they belong together, s writes nowhere where g reads, and it is faster. */
-int cu_gemm_stream_silu_fits(const struct fdk_gemm_args *g,
-    const struct fdk_silu_mul_args *s);
-int cu_gemm_stream_silu(const struct fdk_gemm_args *g, const struct fdk_silu_mul_args *s,
+/* With silu_mul; what s reads is not written. Up to CU_STREAM_ROWS rows to the bits of both
+ * by themselves (gemm_stream_mid.cu). More (gemm_silu.cu): gate and up are rounded once,
+ * after the bias; their sums have the bits of a GEMM of cuBLASLt that does not split K. */
+int cu_gemm_stream_mid_silu(const struct fdk_gemm_args *g,
+    const struct fdk_silu_mul_args *s, int n_proc, fdk_stream_t st);
+int cu_gemm_silu(const struct fdk_gemm_args *g, const struct fdk_silu_mul_args *s,
     int n_proc, fdk_stream_t st);
-/* gemm_quant.cu: int8, int4 and e4m3 weights, any number of rows, x fp32 or bf16.
- * The same bits for a row whatever T up to CU_QUANT_ROWS, to 32, 64, 128, and beyond;
- * with deterministic set, whatever T. */
+/* gemm_quant*.cu: int8, int4 and e4m3 weights, x fp32 or bf16. Rows as the table in
+ * ops_gemm.cu says; each has one order of sums. */
 #define CU_QUANT_ROWS 16
+#define CU_QUANT_MID  32
+#define CU_QUANT_FEW  128
 int cu_gemm_quant_fits(const struct fdk_gemm_args *a);
+int cu_quant_widen_fits(const struct fdk_gemm_args *a);
 size_t cu_gemm_quant_scratch(const struct fdk_gemm_args *a);
-int cu_gemm_quant(const struct fdk_gemm_args *a, int n_proc, int deterministic,
-    fdk_stream_t st);
+size_t cu_quant_wide_scratch(const struct fdk_gemm_args *a);
+int cu_quant_narrow(const struct fdk_gemm_args *a, int n_proc, fdk_stream_t st);
+int cu_quant_mid(const struct fdk_gemm_args *a, int n_proc, fdk_stream_t st);
+int cu_quant_widen(const struct fdk_gemm_args *a, int n_proc, fdk_stream_t st);
+int cu_quant_wide(const struct fdk_gemm_args *a, int n_proc, fdk_stream_t st);
 cudaError_t cu_gemm_quant_load(void);
 
 /* ops_load.cu */
@@ -253,34 +269,19 @@ int cu_widen_weights(const struct fdk_widen_args *a, fdk_stream_t st);
 int cu_quantize_weights(const struct fdk_quantize_args *a, fdk_stream_t st);
 int cu_dummy_weights(const struct fdk_dummy_args *a, fdk_stream_t st);
 
-/* mega.cu: operations that may be launched together wait for each other. Each of the first
- * takes a valid operation: 1, it waits; else those that wait have been launched, 0 or an
- * error. */
-int cu_mega_rmsnorm(const struct fdk_rmsnorm_args *a, fdk_stream_t st);
-int cu_mega_gemm(const struct fdk_gemm_args *a, fdk_stream_t st);
-int cu_mega_qkv(const struct fdk_qkv_args *a, fdk_stream_t st);
-int cu_mega_attention(const struct fdk_attention_args *a, fdk_stream_t st);
-int cu_mega_silu_mul(const struct fdk_silu_mul_args *a, fdk_stream_t st);
-int cu_mega_gather(const struct fdk_gather_args *a, fdk_stream_t st);
-int cu_mega_flush(fdk_stream_t st);
-void cu_mega_drop(struct cu_stream *s);      /* empties the list */
-void cu_mega_free(struct cu_stream *s);
+/* mega.cu: of struct fdk_fusion. */
+#define CU_MEGA_KINDS FDK_OP_RMSNORM, FDK_OP_GEMM, FDK_OP_QKV, FDK_OP_ATTENTION, \
+    FDK_OP_GEMM, FDK_OP_RMSNORM, FDK_OP_GEMM, FDK_OP_SILU_MUL, FDK_OP_GEMM
+int32_t cu_mega_covers(struct fdk_ctx *ctx, int dev, const struct fdk_op *op, int32_t n,
+    int32_t *ret_least, int32_t *ret_most);
+int cu_mega_prepare(struct fdk_ctx *ctx, int dev, const struct fdk_op *op, int32_t n,
+    void **ret);
+void cu_mega_release(struct fdk_ctx *ctx, int dev, void *data);
+int cu_mega_run(void *data, const struct fdk_op *op, int32_t n, const struct fdk_step *s,
+    fdk_stream_t st);
 int cu_mega_open(struct cu_dev *d);
 void cu_mega_close(struct cu_dev *d);
 cudaError_t cu_mega_load(int sm90a);
-/* Valid operations as kernels of their own. */
-int cu_rmsnorm_launch(const struct fdk_rmsnorm_args *a, fdk_stream_t st);
-int cu_gemm_launch(const struct fdk_gemm_args *a, fdk_stream_t st);
-int cu_qkv_launch(const struct fdk_qkv_args *a, fdk_stream_t st);
-int cu_attention_launch(const struct fdk_attention_args *a, fdk_stream_t st);
-int cu_silu_mul_launch(const struct fdk_silu_mul_args *a, fdk_stream_t st);
-int cu_gather_launch(const struct fdk_gather_args *a, fdk_stream_t st);
-
-static inline int
-cu_taken(int rc)
-{
-    return rc < 0 ? rc : 0;
-}
 
 /* probe.cu */
 cudaError_t cu_probe_load(void);

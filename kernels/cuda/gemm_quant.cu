@@ -489,33 +489,22 @@ cu_gemm_quant_fits(const struct fdk_gemm_args *a)
 {
     return (a->w_dtype == FDK_I4 || a->w_dtype == FDK_I8 || a->w_dtype == FDK_F8E4M3) &&
         (a->act == FDK_BF16 || a->act == FDK_F32) &&
-        (a->y_dtype == FDK_F32 || a->y_dtype == a->act) && a->w_scale != NULL &&
+        (a->y_dtype == FDK_F32 || a->y_dtype == a->act) &&
         a->K % 32 == 0 && a->w_group > 0 &&
         (a->w_group % 32 == 0 || a->w_group >= a->K) &&
         (uintptr_t)a->w % 16 == 0 && (uintptr_t)a->x % 16 == 0;
 }
 
-/* Any form's: what a launch needs does not depend on which one is taken. */
+/* Of x rounded to bf16. */
 size_t
 cu_gemm_quant_scratch(const struct fdk_gemm_args *a)
 {
-    size_t rounded = a->act == FDK_F32 ? (size_t)a->T * (size_t)a->K * 2 : 0;
-    size_t wide = cu_quant_wide_scratch(a);
-    return wide > rounded ? wide : rounded;
+    return a->act == FDK_F32 ? (size_t)a->T * (size_t)a->K * 2 : 0;
 }
 
 int
-cu_gemm_quant(const struct fdk_gemm_args *a, int n_proc, int deterministic,
-    fdk_stream_t st)
+cu_quant_narrow(const struct fdk_gemm_args *a, int n_proc, fdk_stream_t st)
 {
-    if (!cu_gemm_quant_fits(a))
-        return -ENOTSUP;
-    size_t need = cu_gemm_quant_scratch(a);
-    if (need > 0 && (a->scratch == NULL || (uintptr_t)a->scratch % 16 != 0 ||
-        a->scratch_bytes < need))
-        return -EINVAL;
-    if (deterministic || a->T > CU_QUANT_ROWS)
-        return cu_quant_wide(a, n_proc, deterministic, st);
     struct fdk_gemm_args b = *a;
     b.x = (const uint16_t *)a->x + (size_t)a->first * (size_t)a->K;
     if (a->act == FDK_F32) {

@@ -189,19 +189,9 @@ int quant_make_map(CUtensorMap *ret, const void *base, const struct quant_map *m
 
 /* gemm_quant.cu: x, fp32, as bf16 in the scratch. */
 void quant_round(const struct fdk_gemm_args *a, cudaStream_t s);
-/* gemm_quant_wide.cu: any number of rows. By default gemm_quant_mid.cu takes up to
- * CU_QUANT_MID, gemm_quant_widen.cu what it can up to CU_QUANT_FEW: other orders of
- * sums. */
-#define CU_QUANT_MID 32
-#define CU_QUANT_FEW 128
-size_t cu_quant_wide_scratch(const struct fdk_gemm_args *a);
-int cu_quant_wide(const struct fdk_gemm_args *a, int n_proc, int deterministic,
-    fdk_stream_t st);
+/* By cu_gemm_quant_load(). */
 cudaError_t cu_quant_wide_load(void);
-int cu_quant_mid(const struct fdk_gemm_args *a, int n_proc, fdk_stream_t st);
 cudaError_t cu_quant_mid_load(void);
-int cu_quant_widen_fits(const struct fdk_gemm_args *a);
-int cu_quant_widen(const struct fdk_gemm_args *a, int n_proc, fdk_stream_t st);
 cudaError_t cu_quant_widen_load(void);
 
 #endif

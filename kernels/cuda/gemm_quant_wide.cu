@@ -412,13 +412,8 @@ launch_unit(const struct fdk_gemm_args *a, int n_proc, cudaStream_t s)
 }
 
 int
-cu_quant_wide(const struct fdk_gemm_args *a, int n_proc, int deterministic,
-    fdk_stream_t st)
+cu_quant_wide(const struct fdk_gemm_args *a, int n_proc, fdk_stream_t st)
 {
-    if (!deterministic && a->T <= CU_QUANT_MID)
-        return cu_quant_mid(a, n_proc, st);
-    if (!deterministic && cu_quant_widen_fits(a))
-        return cu_quant_widen(a, n_proc, st);
     int rc = a->w_dtype == FDK_I4 ? launch_unit<FDK_I4>(a, n_proc, cu_raw(st)) :
         a->w_dtype == FDK_I8 ? launch_unit<FDK_I8>(a, n_proc, cu_raw(st)) :
         launch_unit<FDK_F8E4M3>(a, n_proc, cu_raw(st));

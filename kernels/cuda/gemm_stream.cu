@@ -496,54 +496,22 @@ cu_gemm_stream_fits(const struct fdk_gemm_args *a)
         (a->y_dtype == FDK_BF16 || a->y_dtype == FDK_F32);
 }
 
-/* gemm_stream_mid.cu takes it. */
-static int
-takes_mid(const struct fdk_gemm_args *a)
+int
+cu_gemm_stream_mid_least(const struct fdk_gemm_args *a)
 {
-    return a->T <= CU_MID_ROWS && (a->T > MOST_ROWS || (a->T > MID_FROM && a->N >= MID_N));
-}
-
-/* What is written lies beyond what is read. */
-static int
-apart(const struct fdk_gemm_args *g, const struct fdk_silu_mul_args *s)
-{
-    const uintptr_t x = (uintptr_t)g->x, y = (uintptr_t)s->y;
-    return x + (size_t)g->T * (size_t)g->K * 2 <= y ||
-        y + (size_t)s->T * (size_t)s->F * 2 <= x;
+    return a->N >= MID_N ? MID_FROM + 1 : MOST_ROWS + 1;
 }
 
 int
-cu_gemm_stream_silu_fits(const struct fdk_gemm_args *g, const struct fdk_silu_mul_args *s)
+cu_gemm_stream_mid_fits(const struct fdk_gemm_args *a)
 {
-    const int more = g->T > CU_MID_ROWS && s->F % 16 == 0 && (uintptr_t)s->y % 16 == 0;
-    return apart(g, s) && cu_gemm_stream_fits(g) && (takes_mid(g) || more) &&
-        s->gu == g->y && s->n == g->n && s->T == g->T && s->act == FDK_BF16 &&
-        g->y_dtype == FDK_BF16 && g->first == 0 && g->N == 2 * s->F && g->ldy == g->N;
-}
-
-int
-cu_gemm_stream_silu(const struct fdk_gemm_args *g, const struct fdk_silu_mul_args *s,
-    int n_proc, fdk_stream_t st)
-{
-    return g->T > CU_MID_ROWS ? cu_gemm_silu(g, s, n_proc, st) :
-        cu_gemm_stream_mid_silu(g, s, n_proc, st);
-}
-
-size_t
-cu_gemm_stream_scratch(const struct fdk_gemm_args *a)
-{
-    (void)a;
-    return 0;
+    return cu_gemm_stream_fits(a) && a->T >= cu_gemm_stream_mid_least(a);
 }
 
 int
 cu_gemm_stream(const struct fdk_gemm_args *a, int n_proc, fdk_stream_t st)
 {
     cudaStream_t s = cu_raw(st);
-    if (a->T > CU_MID_ROWS)
-        return cu_gemm_stream_wide(a, n_proc, st);
-    if (takes_mid(a))
-        return cu_gemm_stream_mid(a, n_proc, st);
     int rc = a->T <= 8 ? launch<8, 2>(a, n_proc, s) :
         a->T <= 16 ? launch<16, 2>(a, n_proc, s) :
         a->T <= 32 ? launch<32, 2>(a, n_proc, s) : launch<64, 1>(a, n_proc, s);

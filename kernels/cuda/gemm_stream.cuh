@@ -178,21 +178,9 @@ int stream_out_map(CUtensorMap *m, void *y, int T, int N, int ldy, int y32, int 
  * other (32 bytes of each row, swizzled). */
 int stream_out_map_16(CUtensorMap *m, void *y, int T, int N, int ldy, int wide);
 
-/* gemm_stream_mid.cu: up to CU_MID_ROWS rows, to the same bits. */
-#define CU_MID_ROWS CU_STREAM_ROWS
-int cu_gemm_stream_mid(const struct fdk_gemm_args *a, int n_proc, fdk_stream_t st);
-int cu_gemm_stream_mid_silu(const struct fdk_gemm_args *g,
-    const struct fdk_silu_mul_args *s, int n_proc, fdk_stream_t st);
+/* By cu_gemm_stream_load(). */
 cudaError_t cu_gemm_stream_mid_load(void);
-
-/* gemm_stream_wide.cu: any number of rows, to the same bits. */
-int cu_gemm_stream_wide(const struct fdk_gemm_args *a, int n_proc, fdk_stream_t st);
 cudaError_t cu_gemm_stream_wide_load(void);
-
-/* gemm_silu.cu: more rows, with silu_mul. Gate and up are rounded once, after the bias;
- * their sums have the bits of a GEMM of cuBLASLt that does not split K. */
-int cu_gemm_silu(const struct fdk_gemm_args *g, const struct fdk_silu_mul_args *s,
-    int n_proc, fdk_stream_t st);
 cudaError_t cu_gemm_silu_load(void);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * y = x w^T for up to CU_MID_ROWS rows of x, bf16, to the bits of gemm_stream.cu: more rows
+ * y = x w^T for up to CU_STREAM_ROWS rows of x, bf16, to the bits of gemm_stream.cu: more rows
  * than that takes, still so few that reading w is most of the work.
  *
  * Rows of x are the tensor cores' M, 64 of each of two warpgroups; rows of w their N, H of
@@ -424,8 +424,8 @@ mid_launch(const struct fdk_gemm_args *g, void *y, int N, int ldy, int n_proc,
     const struct mid_kind *m = mid_choose(g->N, g->K, gate, n_proc);
     const int wide = m->height / (1 + gate), n_tile = (N - 1) / wide + 1;
     const int x_rows = (g->T + 7) / 8 * 8, x_bytes = x_rows * 128;
-    /* The tensor cores read CU_MID_ROWS rows of x, of which the last ones are anything. */
-    const int n_stage = (m->ring - (CU_MID_ROWS * 128 - x_bytes)) /
+    /* The tensor cores read CU_STREAM_ROWS rows of x, of which the last ones are anything. */
+    const int n_stage = (m->ring - (CU_STREAM_ROWS * 128 - x_bytes)) /
         (m->height * 128 + x_bytes);
     const size_t y_bytes = (size_t)g->T * (size_t)N * (y32 ? 4 : 2);
     struct mid_args a = { y, g->bias, g->n, g->first, g->T, N, g->K, ldy, y32, x_bytes,

@@ -12,8 +12,7 @@
  * Every block keeps a residual stream and makes norms of its own; rotation belongs to
  * attention, and silu_mul to the product of gate and up.
  *
- * mega.cu collects what a stream is told to run, finds layers in it and launches them,
- * mega_kernel.cu runs them: mega_ring.cuh asks for weights, mega_x.cuh makes a product's
+ * mega.cu finds the layers of a program and launches them, mega_kernel.cu runs them: mega_ring.cuh asks for weights, mega_x.cuh makes a product's
  * input, mega_gemm.cuh the product, mega_attention.cuh the rest.
  */
 #ifndef FDD_KERNELS_CUDA_MEGA_CUH

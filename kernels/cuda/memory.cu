@@ -61,13 +61,26 @@ cu_mem_free(struct fdk_ctx *ctx, int dev, void *p)
         (void)cu_result(&ctx->dev[dev], "cudaFree", cudaFree(p));
 }
 
+/* Host memory is every device's: enter one that works. -EIO: none does. */
+static int
+enter_any(struct fdk_ctx *ctx, struct cu_dev **ret)
+{
+    for (int i = 0; i < ctx->n_dev; i++)
+        if (cu_enter(&ctx->dev[i]) == 0) {
+            *ret = &ctx->dev[i];
+            return 0;
+        }
+    return -EIO;
+}
+
 int
 cu_host_alloc(struct fdk_ctx *ctx, size_t bytes, void **ret)
 {
+    struct cu_dev *d = NULL;
     void *p = NULL;
-    int rc = bytes == 0 ? -EINVAL : cu_enter_idx(ctx, 0);
+    int rc = bytes == 0 ? -EINVAL : enter_any(ctx, &d);
     if (rc == 0)
-        rc = cu_result(&ctx->dev[0], "cudaHostAlloc",
+        rc = cu_result(d, "cudaHostAlloc",
             cudaHostAlloc(&p, bytes, cudaHostAllocPortable));
     if (rc == 0)
         *ret = p;
@@ -77,8 +90,9 @@ cu_host_alloc(struct fdk_ctx *ctx, size_t bytes, void **ret)
 void
 cu_host_free(struct fdk_ctx *ctx, void *p)
 {
-    if (p != NULL && cu_enter_idx(ctx, 0) == 0)
-        (void)cu_result(&ctx->dev[0], "cudaFreeHost", cudaFreeHost(p));
+    struct cu_dev *d = NULL;
+    if (p != NULL && enter_any(ctx, &d) == 0)
+        (void)cu_result(d, "cudaFreeHost", cudaFreeHost(p));
 }
 
 /* ---- reserved ranges ----------------------------------------------------- */

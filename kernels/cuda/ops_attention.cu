@@ -41,7 +41,7 @@ struct att_shared {              /* laid out in dynamic shared memory */
     float *p;                    /* [ATT_QUERIES][CHUNK] */
     float *m, *l, *alpha;        /* [ATT_QUERIES] */
     float *all_m, *all_l;        /* [ATT_QUERIES] of the splits merged so far */
-    int *see;                    /* [ATT_QUERIES] tokens the query sees */
+    int *see;                    /* [ATT_QUERIES] tokens up to the query, itself included */
 };
 
 static __host__ __device__ size_t
@@ -193,7 +193,11 @@ chunk_scores(const struct fdk_attention_args &a, const struct att_shared &s, int
         float sum = 0;
         for (int d = 0; d < a.D; d++)
             sum = fmaf(x[d], k[d], sum);
-        s.p[i] = pos + j < s.see[q] ? sum * a.scale : -INFINITY;
+        sum *= a.scale;
+        if (a.softcap > 0)
+            sum = a.softcap * tanhf(sum / a.softcap);
+        s.p[i] = (unsigned)(s.see[q] - 1 - pos - j) < (unsigned)cu_att_window(a.window) ?
+            sum : -INFINITY;
     }
 }
 
@@ -234,11 +238,20 @@ chunk_values(const struct fdk_attention_args &a, const struct att_shared &s, int
     }
 }
 
-/* The chunks of one split, up to the last token a query sees. */
+/* Where the split's first chunk with tokens from `first` on begins. */
+static __device__ __forceinline__ int
+part_begin(int i, int first)
+{
+    int behind = first / CHUNK - i;
+    return (i + (behind > 0 ? (behind + PARTS - 1) / PARTS * PARTS : 0)) * CHUNK;
+}
+
+/* The chunks of one split, from `first` on and up to the last token a query sees. */
 template<typename E>
 static __device__ void
 attend_part(const struct fdk_attention_args &a, const struct att_item &it,
-    const struct att_shared &s, struct chunk_token *tok, int n_q, int part, int last)
+    const struct att_shared &s, struct chunk_token *tok, int n_q, int part, int first,
+    int last)
 {
     for (int i = (int)threadIdx.x; i < n_q * a.D; i += ATT_THREADS)
         s.o[i] = 0;
@@ -246,7 +259,7 @@ attend_part(const struct fdk_attention_args &a, const struct att_item &it,
         s.m[q] = -INFINITY;
         s.l[q] = 0;
     }
-    for (int pos = part * CHUNK; pos < last; pos += PARTS * CHUNK) {
+    for (int pos = part_begin(part, first); pos < last; pos += PARTS * CHUNK) {
         int n = last - pos < CHUNK ? last - pos : CHUNK;
         find_chunk(a, it, tok, pos, n);
         __syncthreads();
@@ -293,14 +306,16 @@ attend_heads(const struct fdk_attention_args &a, const struct fdk_batch &b,
     const struct att_item &it, const struct att_shared &s)
 {
     __shared__ struct chunk_token tok[CHUNK];
-    int n_q = it.n_tok * it.n_head, last = 0;
+    int n_q = it.n_tok * it.n_head, first = INT32_MAX, last = 0;
     load_queries(a, b, it, s, n_q);
     __syncthreads();
-    for (int q = 0; q < n_q; q++)
-        last = s.see[q] > last ? s.see[q] : last;
+    for (int q = 0; q < n_q; q++) {
+        first = min(first, cu_att_first(s.see[q], a.window));
+        last = max(last, s.see[q]);
+    }
     for (int part = it.part < 0 ? 0 : it.part; part < PARTS && part * CHUNK < last;
         part++) {
-        attend_part<E>(a, it, s, tok, n_q, part, last);
+        attend_part<E>(a, it, s, tok, n_q, part, first, last);
         for (int i = (int)threadIdx.x; i < n_q * a.D && it.part >= 0; i += ATT_THREADS) {
             int q = i / a.D, d = i % a.D;
             float *p = part_of(a, it.tok + q / it.n_head, it.h0 + q % it.n_head, part);
@@ -462,30 +477,54 @@ plain_attention(const struct fdk_attention_args *a, int long_min, fdk_stream_t s
     return cu_launched(st, "attention");
 }
 
-/* Without a plan the plain kernel does it all. */
-int
-cu_attention_launch(const struct fdk_attention_args *a, fdk_stream_t st)
+enum { ATT_LONG = 1, ATT_SPLIT = 2 };
+
+/* The kernels of a launch; without a plan the plain one does it all. */
+static int
+attention_form(const struct cu_dev *dev, const struct fdk_attention_args *a)
 {
-    const struct cu_dev *dev = cu_stream_of(st)->dev;
     int planned = a->plan != NULL && dev->sm90a;
-    int has_long = planned && cu_att_long_fits(a, dev->ctx->deterministic);
-    int rc = has_long ? cu_att_long(a, st) : 0;
+    return (planned && cu_att_long_fits(a, dev->ctx->deterministic) ? ATT_LONG : 0) |
+        (planned && cu_att_split_fits(a) ? ATT_SPLIT : 0);
+}
+
+const char *
+cu_attention_kernels(const struct cu_dev *d, const struct fdk_attention_args *a)
+{
+    static const char *const name[2][3] = {
+        { "attention_kernel merge_kernel?", "split_kernel", "chunk_kernel" },
+        { "long_kernel attention_kernel merge_kernel?", "long_kernel split_kernel",
+            "long_kernel chunk_kernel" },
+    };
+    const int form = attention_form(d, a);
+    const int split = !(form & ATT_SPLIT) ? 0 :
+        cu_att_chunk_takes(a, d->ctx->deterministic) ? 2 : 1;
+    return name[form & ATT_LONG][split];
+}
+
+static int
+attention_run(const struct fdk_attention_args *a, fdk_stream_t st)
+{
+    const int form = attention_form(cu_stream_of(st)->dev, a);
+    int rc = form & ATT_LONG ? cu_att_long(a, st) : 0;
     if (rc != 0)
         return rc;
-    if (planned && cu_att_split_fits(a))
+    if (form & ATT_SPLIT)
         return cu_att_split(a, st);
-    return plain_attention(a, has_long ? CU_ATT_LONG_MIN : INT32_MAX, st);
+    return plain_attention(a, form & ATT_LONG ? CU_ATT_LONG_MIN : INT32_MAX, st);
 }
 
 int
 cu_attention(const struct fdk_attention_args *a, fdk_stream_t st)
 {
     int32_t qa, bt;
-    int rc = cu_op_enter(st);
+    int rc = cu_stream_enter(st);
     if (rc != 0)
         return rc;
     if (a->y == NULL || a->qkv == NULL || a->b == NULL || a->b->table_stride <= 0 ||
-        a->b->state == NULL || a->work == NULL || a->n_work == NULL || a->n_done == NULL)
+        a->b->state == NULL || a->work == NULL || a->n_work == NULL || a->n_done == NULL ||
+        a->window < 0 || !(a->softcap >= 0) ||
+        (a->window > 0 && a->window != a->step_window))
         return -EINVAL;
     rc = cu_kv_valid(&a->kv, a->T, a->H, a->K, a->D, a->layer);
     if (rc != 0)
@@ -497,8 +536,7 @@ cu_attention(const struct fdk_attention_args *a, fdk_stream_t st)
         return -EINVAL;
     if (a->n_work_max == 0)
         return 0;
-    rc = cu_mega_attention(a, st);
-    return rc != 0 ? cu_taken(rc) : cu_attention_launch(a, st);
+    return attention_run(a, st);
 }
 
 cudaError_t

@@ -1,19 +1,12 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * y = x w^T: which kernel computes it.
+ * y = x w^T: the table of kernels that compute it, which is all there is of dispatch, and
+ * the kernel of its last row: a plain tile kernel in fp32 (fp32 weights, shapes and devices
+ * that the others do not take) with sums in ascending order of k.
  *
- *   gemm_stream.cu   bf16 weights and activations, up to CU_STREAM_ROWS rows; in a
- *                    deterministic context any number (gemm_stream_wide.cu)
- *   gemm_lt.cu       16-bit weights through cuBLASLt
- *   gemm_quant.cu    int8, int4 and e4m3 weights
- *   here             a plain tile kernel in fp32 for all the rest (fp32 weights, shapes
- *                    and devices that the others do not take): sums in ascending
- *                    order of k
- *
- * A row's sums are batch-invariant within each of
- * these; between gemm_stream.cu and gemm_lt.cu, that is between CU_STREAM_ROWS rows
- * and more, last bits may differ, unless the context was opened deterministic.
+ * A row's sums are batch-invariant within each kernel; gemm_stream.cu and its two others
+ * make the same bits.
  */
 #include "kernels/cuda/fdk_cuda.cuh"
 
@@ -117,8 +110,9 @@ tile_launch(const struct fdk_gemm_args *a, cudaStream_t s)
 }
 
 static int
-tile_gemm(const struct fdk_gemm_args *a, fdk_stream_t st)
+tile_gemm(const struct fdk_gemm_args *a, int n_proc, fdk_stream_t st)
 {
+    (void)n_proc;
     cudaStream_t s = cu_raw(st);
     if (a->w_dtype == FDK_F32)
         tile_launch<FDK_F32>(a, s);
@@ -154,56 +148,129 @@ gemm_valid(const struct fdk_gemm_args *a)
         (a->w_dtype == FDK_I4 && a->K % 2 != 0) ? -EINVAL : 0;
 }
 
-/* Of whichever kernel may take it: what is not known here is the device, and whether
- * the context is deterministic. */
+static int
+lt_gemm(const struct fdk_gemm_args *a, int n_proc, fdk_stream_t st)
+{
+    (void)n_proc;
+    return cu_lt_gemm(a, st);
+}
+
+static int
+widen_fits(const struct fdk_gemm_args *a)
+{
+    return cu_gemm_quant_fits(a) && cu_quant_widen_fits(a);
+}
+
+#define F(type) (1u << FDK_##type)
+#define QUANT   (F(I8) | F(I4) | F(F8E4M3))
+#define ALL     (~0u)
+
+enum { ANY, NO, ONLY };              /* contexts that are deterministic */
+
+/* The first row that takes a launch computes it; where its launch() is 1, the next one that
+ * does. rows: of a launch, most at most, fits() may have a least number. */
+static const struct gemm_kernel {
+    const char *kernels;             /* as fdk_ops.op_kernels() */
+    unsigned formats;                /* of weights */
+    int32_t most;
+    int deterministic, sm90a;
+    int (*fits)(const struct fdk_gemm_args *a); /* NULL: every shape */
+    size_t (*scratch)(const struct fdk_gemm_args *a); /* NULL: none */
+    int (*launch)(const struct fdk_gemm_args *a, int n_proc, fdk_stream_t st);
+} table[] = {
+    { "round_x? narrow_kernel", QUANT, CU_QUANT_ROWS, NO, 1, cu_gemm_quant_fits,
+        cu_gemm_quant_scratch, cu_quant_narrow },
+    { "round_x? quant_mid_kernel", QUANT, CU_QUANT_MID, NO, 1, cu_gemm_quant_fits,
+        cu_gemm_quant_scratch, cu_quant_mid },
+    { "round_x? quant_widen_kernel", QUANT, CU_QUANT_FEW, NO, 1, widen_fits,
+        cu_gemm_quant_scratch, cu_quant_widen },
+    { "order_x wide_kernel", QUANT, INT32_MAX, ANY, 1, cu_gemm_quant_fits,
+        cu_quant_wide_scratch, cu_quant_wide },
+    { "mid_kernel", F(BF16), CU_STREAM_ROWS, ANY, 1, cu_gemm_stream_mid_fits, NULL,
+        cu_gemm_stream_mid },
+    { "stream_kernel", F(BF16), CU_STREAM_ROWS, ANY, 1, cu_gemm_stream_fits, NULL,
+        cu_gemm_stream },
+    { "wide_kernel", F(BF16), INT32_MAX, ONLY, 1, cu_gemm_stream_fits, NULL,
+        cu_gemm_stream_wide },
+    { "narrow_kernel? - bias_kernel?", F(F16) | F(BF16), INT32_MAX, ANY, 0, cu_lt_fits,
+        cu_lt_scratch, lt_gemm },
+    { "tile_kernel", ALL, INT32_MAX, ANY, 0, NULL, NULL, tile_gemm },
+};
+#define N_TABLE ((int)(sizeof(table) / sizeof(table[0])))
+#define LT      (N_TABLE - 2)        /* the row of cuBLASLt */
+
+static int
+gemm_takes(const struct gemm_kernel *g, const struct cu_dev *d,
+    const struct fdk_gemm_args *a)
+{
+    const int det = d->ctx->deterministic;
+    return (g->formats >> a->w_dtype & 1) && a->T <= g->most && (!g->sm90a || d->sm90a) &&
+        (g->deterministic == ANY || (g->deterministic == ONLY) == (det != 0)) &&
+        (g->fits == NULL || g->fits(a));
+}
+
+/* From row i of the table on. The last takes all. */
+static int
+gemm_row(const struct cu_dev *d, const struct fdk_gemm_args *a, int i)
+{
+    while (!gemm_takes(&table[i], d, a))
+        i++;
+    return i;
+}
+
+/* Of every row that may take it with as many rows or less: device and context are not
+ * known, nor where operands lie. */
 size_t
 cu_gemm_scratch(const struct fdk_gemm_args *a)
 {
+    struct fdk_gemm_args b = *a;
     size_t most = 0, n;
     if (a->T <= 0 || a->K <= 0)
         return 0;
-    if (cu_gemm_quant_fits(a))
-        return cu_gemm_quant_scratch(a);
-    if (cu_lt_fits(a))
-        most = cu_lt_scratch(a);
-    if (cu_gemm_stream_fits(a) && (n = cu_gemm_stream_scratch(a)) > most)
-        most = n;
+    b.x = b.w = b.w_scale = NULL;
+    b.y = NULL;
+    for (int i = 0; i < N_TABLE; i++) {
+        const struct gemm_kernel *g = &table[i];
+        if (g->scratch == NULL || !(g->formats >> a->w_dtype & 1))
+            continue;
+        b.T = a->T < g->most ? a->T : g->most;
+        if ((g->fits == NULL || g->fits(&b)) && (n = g->scratch(&b)) > most)
+            most = n;
+    }
     return most;
 }
 
-int
-cu_gemm_launch(const struct fdk_gemm_args *a, fdk_stream_t st)
+const char *
+cu_gemm_kernels(const struct cu_dev *d, const struct fdk_gemm_args *a)
 {
-    const struct cu_dev *d = cu_stream_of(st)->dev;
-    if (d->sm90a && cu_gemm_quant_fits(a))
-        return cu_gemm_quant(a, d->n_proc, d->ctx->deterministic, st);
-    if (d->sm90a && cu_gemm_stream_fits(a) &&
-        (a->T <= CU_STREAM_ROWS || d->ctx->deterministic))
-        return cu_gemm_stream(a, d->n_proc, st);
-    int rc = cu_lt_fits(a) ? cu_lt_gemm(a, st) : 1;
-    return rc == 1 ? tile_gemm(a, st) : rc;
+    return table[gemm_row(d, a, 0)].kernels;
 }
 
 static int
 gemm_enter(const struct fdk_gemm_args *a, fdk_stream_t st)
 {
-    int rc = cu_op_enter(st);
+    int rc = cu_stream_enter(st);
     if (rc == 0)
         rc = gemm_valid(a);
     if (rc != 0)
         return rc;
     size_t need = cu_gemm_scratch(a);
-    return need > 0 && (a->scratch == NULL || a->scratch_bytes < need) ? -EINVAL : 0;
+    return need > 0 && (a->scratch == NULL || (uintptr_t)a->scratch % 16 != 0 ||
+        a->scratch_bytes < need) ? -EINVAL : 0;
 }
 
 int
 cu_gemm(const struct fdk_gemm_args *a, fdk_stream_t st)
 {
+    const struct cu_dev *d;
     int rc = gemm_enter(a, st);
     if (rc != 0)
         return rc;
-    rc = cu_mega_gemm(a, st);
-    return rc != 0 ? cu_taken(rc) : cu_gemm_launch(a, st);
+    d = cu_stream_of(st)->dev;
+    int i = gemm_row(d, a, 0);
+    while ((rc = table[i].launch(a, d->n_proc, st)) == 1)
+        i = gemm_row(d, a, i + 1);
+    return rc;
 }
 
 /* Only cuBLASLt leaves a choice. */
@@ -214,9 +281,13 @@ cu_gemm_choose(const struct fdk_gemm_args *a, fdk_stream_t st)
     if (rc != 0 || !cu_lt_fits(a))
         return rc;
     const struct cu_dev *d = cu_stream_of(st)->dev;
-    if (!d->sm90a || !cu_gemm_stream_fits(a))
-        return cu_lt_choose(a, 1, st);
-    return d->ctx->deterministic ? 0 : cu_lt_choose(a, CU_STREAM_ROWS + 1, st);
+    struct fdk_gemm_args b = *a;
+    if (gemm_row(d, a, 0) != LT)
+        return 0;
+    /* the least number of rows that the kernels before it leave */
+    for (b.T = 1; gemm_row(d, &b, 0) != LT; )
+        b.T = table[gemm_row(d, &b, 0)].most + 1;
+    return cu_lt_choose(a, b.T, st);
 }
 
 int

@@ -248,8 +248,8 @@ qkv_dispatch(const struct fdk_qkv_args *a, cudaStream_t s)
         qkv_launch<A, __nv_fp8_e4m3>(a, s);
 }
 
-int
-cu_qkv_launch(const struct fdk_qkv_args *a, fdk_stream_t st)
+static int
+qkv_run(const struct fdk_qkv_args *a, fdk_stream_t st)
 {
     if (a->act == FDK_F32)
         qkv_dispatch<float>(a, cu_raw(st));
@@ -261,7 +261,7 @@ cu_qkv_launch(const struct fdk_qkv_args *a, fdk_stream_t st)
 int
 cu_qkv(const struct fdk_qkv_args *a, fdk_stream_t st)
 {
-    int rc = cu_op_enter(st);
+    int rc = cu_stream_enter(st);
     if (rc != 0)
         return rc;
     if (a->rot < 0 || a->rot > a->D || a->rot % 2 != 0 || a->qkv == NULL ||
@@ -270,9 +270,7 @@ cu_qkv(const struct fdk_qkv_args *a, fdk_stream_t st)
     rc = cu_kv_valid(&a->kv, a->T, a->H, a->K, a->D, a->layer);
     if (rc == 0)
         rc = cu_act_valid(a->act);
-    if (rc == 0)
-        rc = cu_mega_qkv(a, st);
-    return rc != 0 ? cu_taken(rc) : cu_qkv_launch(a, st);
+    return rc != 0 ? rc : qkv_run(a, st);
 }
 
 template<typename A>

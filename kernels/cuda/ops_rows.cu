@@ -130,8 +130,8 @@ gather_kernel(struct fdk_gather_args a, struct fdk_batch b, size_t n)
         y[i] = x[i];
 }
 
-int
-cu_gather_launch(const struct fdk_gather_args *a, fdk_stream_t st)
+static int
+gather_run(const struct fdk_gather_args *a, fdk_stream_t st)
 {
     size_t bytes = (size_t)a->C * fdk_dtype_bytes(a->act);
     dim3 n((unsigned)a->O);
@@ -147,15 +147,13 @@ cu_gather_launch(const struct fdk_gather_args *a, fdk_stream_t st)
 int
 cu_gather(const struct fdk_gather_args *a, fdk_stream_t st)
 {
-    int rc = cu_op_enter(st);
+    int rc = cu_stream_enter(st);
     if (rc != 0)
         return rc;
     if (a->O <= 0 || a->C <= 0 || a->y == NULL || a->x == NULL || a->b == NULL)
         return -EINVAL;
     rc = cu_act_valid(a->act);
-    if (rc == 0)
-        rc = cu_mega_gather(a, st);
-    return rc != 0 ? cu_taken(rc) : cu_gather_launch(a, st);
+    return rc != 0 ? rc : gather_run(a, st);
 }
 
 /* ---- rmsnorm ------------------------------------------------------------- */
@@ -280,8 +278,8 @@ rmsnorm_launch(const struct fdk_rmsnorm_args *a, cudaStream_t s)
         cu_chain(rmsnorm_vectors<A, NORM_VECTORS>, grid, threads, 0, s, *a);
 }
 
-int
-cu_rmsnorm_launch(const struct fdk_rmsnorm_args *a, fdk_stream_t st)
+static int
+rmsnorm_run(const struct fdk_rmsnorm_args *a, fdk_stream_t st)
 {
     if (a->act == FDK_F32)
         rmsnorm_launch<float>(a, cu_raw(st));
@@ -293,16 +291,14 @@ cu_rmsnorm_launch(const struct fdk_rmsnorm_args *a, fdk_stream_t st)
 int
 cu_rmsnorm(const struct fdk_rmsnorm_args *a, fdk_stream_t st)
 {
-    int rc = cu_op_enter(st);
+    int rc = cu_stream_enter(st);
     if (rc != 0)
         return rc;
     if (a->T <= 0 || a->C <= 0 || a->y == NULL || a->x == NULL || a->w == NULL ||
         a->n == NULL)
         return -EINVAL;
     rc = cu_act_valid(a->act);
-    if (rc == 0)
-        rc = cu_mega_rmsnorm(a, st);
-    return rc != 0 ? cu_taken(rc) : cu_rmsnorm_launch(a, st);
+    return rc != 0 ? rc : rmsnorm_run(a, st);
 }
 
 /* ---- silu_mul ------------------------------------------------------------ */
@@ -401,8 +397,8 @@ silu_mul_launch(const struct fdk_silu_mul_args *a, cudaStream_t s)
     cu_chain(silu_mul_kernel<A>, dim3(T, parts < 64 ? parts : 64), ROW_THREADS, 0, s, *a);
 }
 
-int
-cu_silu_mul_launch(const struct fdk_silu_mul_args *a, fdk_stream_t st)
+static int
+silu_mul_run(const struct fdk_silu_mul_args *a, fdk_stream_t st)
 {
     if (a->act == FDK_F32)
         silu_mul_launch<float>(a, cu_raw(st));
@@ -414,15 +410,13 @@ cu_silu_mul_launch(const struct fdk_silu_mul_args *a, fdk_stream_t st)
 int
 cu_silu_mul(const struct fdk_silu_mul_args *a, fdk_stream_t st)
 {
-    int rc = cu_op_enter(st);
+    int rc = cu_stream_enter(st);
     if (rc != 0)
         return rc;
     if (a->T <= 0 || a->F <= 0 || a->y == NULL || a->gu == NULL || a->n == NULL)
         return -EINVAL;
     rc = cu_act_valid(a->act);
-    if (rc == 0)
-        rc = cu_mega_silu_mul(a, st);
-    return rc != 0 ? cu_taken(rc) : cu_silu_mul_launch(a, st);
+    return rc != 0 ? rc : silu_mul_run(a, st);
 }
 
 template<typename A>

@@ -53,7 +53,6 @@ capture_drop(struct cu_stream *st)
     if (!st->capturing)
         return;
     st->capturing = 0;
-    cu_mega_drop(st);
     if (cudaStreamEndCapture(st->s, &g) == cudaSuccess && g != NULL)
         cudaGraphDestroy(g);
     (void)cudaGetLastError();
@@ -68,7 +67,6 @@ cu_stream_free(fdk_stream_t s)
     struct fdk_ctx *ctx = st->dev->ctx;
     if (cu_enter(st->dev) == 0) {
         capture_drop(st);
-        (void)cu_mega_flush(s);
         int rc = cu_result(st->dev, "cudaStreamSynchronize",
             cudaStreamSynchronize(st->s));
         if (rc == 0)
@@ -81,7 +79,6 @@ cu_stream_free(fdk_stream_t s)
             break;
         }
     pthread_mutex_unlock(&ctx->lock);
-    cu_mega_free(st);
     st->magic = 0;
     free(st);
 }
@@ -466,7 +463,6 @@ cu_graph_end(fdk_stream_t st, struct fdk_graph **ret)
     if (rc != 0)
         return rc;
     cudaGraph_t g = NULL;
-    int launched = cu_mega_flush(st);
     s->capturing = 0;
     cudaError_t e = cudaStreamEndCapture(s->s, &g);
     if (e == cudaErrorStreamCaptureInvalidated) {
@@ -474,10 +470,6 @@ cu_graph_end(fdk_stream_t st, struct fdk_graph **ret)
         return -EBUSY;                /* something forbidden was called meanwhile */
     }
     rc = cu_result(s->dev, "cudaStreamEndCapture", e);
-    if (rc == 0 && launched != 0) {
-        cudaGraphDestroy(g);
-        rc = launched;
-    }
     if (rc != 0)
         return rc;
     struct fdk_graph *ng = (struct fdk_graph *)calloc(1, sizeof(*ng));

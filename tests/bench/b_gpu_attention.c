@@ -4,8 +4,9 @@
  * Attention of the CUDA backend over a paged KV cache, as recorded graphs replay it,
  * layer after layer so that nothing is in a cache by accident: prompts in operations a
  * second, counting the causal half alone, and the rate of a large GEMM; decoding in
- * bytes of keys and values a second, and the device's peak read rate. All of one run.
- * Usage: b_gpu_attention [-d] (-d: opened deterministic)
+ * bytes of keys and values a second, and the device's peak read rate; with a window, those
+ * that a query sees. All of one run.
+ * Usage: b_gpu_attention [-d] [D ...] (-d: opened deterministic; D: head dims)
  */
 #include "config.h"
 
@@ -74,6 +75,8 @@ numbers(size_t bytes)
 
 struct step { /* n_row rows of n new tokens after `before` others */
     int32_t n_row, n, before, D;
+    int32_t window; /* 0: none */
+    float softcap;  /* 0: none */
     struct fdk_batch b;
 };
 
@@ -138,6 +141,9 @@ attention(struct step *s, int32_t n_launch)
         .K = K,
         .D = D,
         .b = &s->b,
+        .window = s->window,
+        .step_window = s->window,
+        .softcap = s->softcap,
         .scale = 1 / sqrtf((float)D),
         .act = FDK_BF16 };
     struct fdk_att_plan_args p = { .b = &s->b, .att = &a };
@@ -181,24 +187,44 @@ attention(struct step *s, int32_t n_launch)
     return ret;
 }
 
+/* Keys that the queries of one row see, of all together. */
+static double
+keys_seen(const struct step *s)
+{
+    double n = s->n, all = n * (s->before + 0.5 * n), w = s->window;
+
+    if (s->window == 0 || s->before + s->n <= s->window)
+        return all;
+    if (s->before >= s->window)
+        return n * w;
+    n = w - s->before; /* queries that see their whole history */
+    return n * (s->before + 0.5 * n) + (s->n - n) * w;
+}
+
 static void
 prompts(int32_t D)
 {
-    static const int32_t shape[][3] = { { 1, 2048, 0 }, { 1, 8192, 0 }, { 1, 32768, 0 },
-        { 1, 2048, 6144 }, { 16, 512, 0 } };
+    static const int32_t shape[][4] = { { 1, 2048, 0, 0 }, { 1, 8192, 0, 0 },
+        { 1, 32768, 0, 0 }, { 1, 2048, 6144, 0 }, { 16, 512, 0, 0 }, { 1, 8192, 0, 1024 },
+        { 1, 32768, 0, 4096 }, { 1, 8192, 0, -1 } };
 
     (void)printf("\nprompts, head dim %d: us, TFLOP/s (share of a large product)\n", D);
     for (size_t i = 0; i < sizeof(shape) / sizeof(shape[0]); i++) {
         struct step s = { .n_row = shape[i][0],
             .n = shape[i][1],
             .before = shape[i][2],
-            .D = D };
-        double pairs = (double)s.n_row * s.n * (s.before + 0.5 * s.n), t, rate;
+            .D = D,
+            .window = shape[i][3] > 0 ? shape[i][3] : 0,
+            .softcap = shape[i][3] < 0 ? 50 : 0 };
+        double pairs = s.n_row * keys_seen(&s), t, rate;
 
         t = attention(&s, (int32_t)(pairs > 3e8 ? 2 : pairs > 1e7 ? 8 : 32));
         rate = 4 * pairs * H * D / t;
-        (void)printf("%3d x %-5d after %-5d %10.1f %7.1f (%.0f%%)\n", s.n_row, s.n,
+        (void)printf("%3d x %-5d after %-5d %10.1f %7.1f (%.0f%%)", s.n_row, s.n,
             s.before, t * 1e6, rate * 1e-12, 100 * rate / flop_rate);
+        if (s.window > 0)
+            (void)printf(" window %d", s.window);
+        (void)printf("%s\n", s.softcap > 0 ? " soft cap" : "");
         (void)fflush(stdout);
     }
 }
@@ -207,6 +233,8 @@ static void
 decoding(int32_t D)
 {
     static const int32_t rows[] = { 1, 8, 32, 64, 128, 256 }, context[] = { 1024, 8192 };
+    static const int32_t windowed[][3] = { { 32, 8192, 1024 }, { 64, 32768, 1024 },
+        { 64, 32768, 4096 } };
 
     (void)printf("\ndecoding, head dim %d: us, TB/s (%% of peak read)\n", D);
     for (size_t c = 0; c < 2; c++)
@@ -219,11 +247,24 @@ decoding(int32_t D)
                 t * 1e6, rate * 1e-12, 100 * rate / gb.read_rate);
             (void)fflush(stdout);
         }
+    for (size_t i = 0; i < sizeof(windowed) / sizeof(windowed[0]); i++) {
+        struct step s = { .n_row = windowed[i][0],
+            .n = 1,
+            .before = windowed[i][1] - 1,
+            .D = D,
+            .window = windowed[i][2] };
+        double t = attention(&s, 0), rate = (double)s.n_row * s.window * K * D * 4 / t;
+
+        (void)printf("%3d rows at %-5d %10.2f %6.2f (%.0f%%) window %d\n", s.n_row,
+            s.before + 1, t * 1e6, rate * 1e-12, 100 * rate / gb.read_rate, s.window);
+        (void)fflush(stdout);
+    }
 }
 
 int
 main(int argc, char **argv)
 {
+    static const int32_t all[] = { 128, 64, 80, 96, 192, 256 };
     const struct fdk_open_args args = { .n_device = 1,
         .max_token = 32768,
         .deterministic = argc > 1 && strcmp(argv[1], "-d") == 0 };
@@ -237,9 +278,15 @@ main(int argc, char **argv)
                  "TFLOP/s; %d heads, %d KV heads\n",
         gb.info.name, gb.info.n_proc, args.deterministic ? ", deterministic" : "",
         gb.read_rate / 1e12, flop_rate / 1e12, H, K);
-    for (int32_t D = 128; D >= 64; D /= 2) {
-        prompts(D);
-        decoding(D);
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+        int wanted = argc <= 1 + args.deterministic;
+
+        for (int k = 1 + args.deterministic; k < argc; k++)
+            wanted |= atoi(argv[k]) == all[i];
+        if (wanted) {
+            prompts(all[i]);
+            decoding(all[i]);
+        }
     }
     return 0;
 }

@@ -4,14 +4,17 @@
 
 #include "tests/kernel/k_kv.h"
 
-/* Causal attention over paged KV, against double precision, and the promise
- * that a query's bits depend on nothing but its own history. */
+/* Causal attention over paged KV, with and without a window and a soft cap of scores,
+ * against double precision, and the promise that a query's bits depend on nothing but its
+ * own history. */
 
 enum { N_BLOCK = 96, LAYERS = 2, LAYER = 1, MAX_LEN = 300 };
 
 struct shape {
     int H, K, D, block_size;
     enum fdk_dtype t;
+    int window;
+    float softcap;
 };
 
 /* The logical history of one row: every KV layout must hold these numbers. */
@@ -123,6 +126,9 @@ attend(struct k_dev *d, struct k_step *s, const struct shape *sh, const struct f
         .K = sh->K,
         .D = sh->D,
         .layer = LAYER,
+        .window = sh->window,
+        .step_window = sh->window,
+        .softcap = sh->softcap,
         .scale = 1 / sqrtf((float)sh->D),
     };
     struct k_plan plan;
@@ -140,29 +146,32 @@ expect(const struct shape *sh, int pos, int h, double *ret)
     static double p[MAX_LEN];
     double m = -INFINITY, l = 0;
     int kh = h / (sh->H / sh->K);
-    for (int j = 0; j <= pos; j++) {
+    int first = sh->window > 0 && pos >= sh->window ? pos - sh->window + 1 : 0;
+    for (int j = first; j <= pos; j++) {
         p[j] = 0;
         for (int i = 0; i < sh->D; i++)
             p[j] += (double)queries[pos][h][i] * hist_k[j][kh][i];
         p[j] *= 1 / sqrt(sh->D);
+        if (sh->softcap > 0)
+            p[j] = sh->softcap * tanh(p[j] / sh->softcap);
         m = p[j] > m ? p[j] : m;
     }
-    for (int j = 0; j <= pos; j++)
+    for (int j = first; j <= pos; j++)
         l += p[j] = exp(p[j] - m);
     for (int i = 0; i < sh->D; i++) {
         ret[i] = 0;
-        for (int j = 0; j <= pos; j++)
+        for (int j = first; j <= pos; j++)
             ret[i] += p[j] / l * hist_v[j][kh][i];
     }
 }
 
 static const struct shape shapes[] = {
-    { 4, 2, 32, 16, FDK_F32 },
-    { 4, 2, 64, 64, FDK_BF16 },
-    { 8, 1, 20, 16, FDK_BF16 },
-    { 4, 4, 128, 128, FDK_F32 },
-    { 6, 2, 80, 48, FDK_BF16 },
-    { 3, 1, 7, 32, FDK_F32 },
+    { 4, 2, 32, 16, FDK_F32, 0, 0 },
+    { 4, 2, 64, 64, FDK_BF16, 0, 0 },
+    { 8, 1, 20, 16, FDK_BF16, 0, 0 },
+    { 4, 4, 128, 128, FDK_F32, 0, 0 },
+    { 6, 2, 80, 48, FDK_BF16, 0, 0 },
+    { 3, 1, 7, 32, FDK_F32, 0, 0 },
 };
 
 static void
@@ -170,7 +179,7 @@ check_shape(struct k_dev *d, const struct shape *sh)
 {
     static struct k_step s;
     size_t kv_floats;
-    double want[128];
+    double want[128], tol = 4e-6 + 2e-7 * (double)sh->softcap; /* a score's: 2^-23 of it */
     struct fdk_kv kv = kv_new(sh, &kv_floats);
     k_step_init(&s);
     add_row(&s, sh, &kv, 0, 70, 0);
@@ -187,7 +196,7 @@ check_shape(struct k_dev *d, const struct shape *sh)
         for (int h = 0; h < sh->H; h++) {
             expect(sh, s.pos[t], h, want);
             for (int i = 0; i < sh->D; i++)
-                k_assert_near(y[(size_t)t * row + (size_t)(h * sh->D + i)], want[i], 4e-6,
+                k_assert_near(y[(size_t)t * row + (size_t)(h * sh->D + i)], want[i], tol,
                     "y", (size_t)t);
         }
     k_free(y);
@@ -205,6 +214,31 @@ test_reference(void **state)
         k_open(&d, 2, k_isas[i]);
         for (size_t s = 0; s < sizeof(shapes) / sizeof(shapes[0]); s++)
             check_shape(&d, &shapes[s]);
+        k_close(&d);
+    }
+}
+
+/* Windows at both sides of a block, a chunk and the row's length. */
+static void
+test_windows_and_caps(void **state)
+{
+    static const int windows[] = { 0, 1, 2, 15, 16, 17, 31, 63, 64, 65, 100, 128, 129,
+        299, 5000 };
+    static const float caps[] = { 0, 1.5f, 30 };
+    uint64_t seed = 5;
+    (void)state;
+    for (size_t i = 0; i < sizeof(windows) / sizeof(windows[0]); i++) {
+        const char *isa = k_isas[i % 3];
+        struct k_dev d;
+        if (!k_has_isa(isa))
+            continue;
+        k_open(&d, 2, isa);
+        for (int k = 0; k < 3; k++) {
+            struct shape sh = shapes[k_rand(&seed) % (sizeof(shapes) / sizeof(shapes[0]))];
+            sh.window = windows[i];
+            sh.softcap = caps[k];
+            check_shape(&d, &sh);
+        }
         k_close(&d);
     }
 }
@@ -240,8 +274,10 @@ test_invariance(void **state)
     static const int pieces[] = { 200, 64, 33, 19, 100 };
     static const int blocks[] = { 16, 64, 128, 48, 32 };
     (void)state;
-    for (int kind = 0; kind < 3; kind += 2) {
-        struct shape sh = shapes[kind];
+    for (int kind = 0; kind < 4; kind++) {
+        struct shape sh = shapes[kind / 2 * 2];
+        sh.window = kind % 2 ? 70 : 0;
+        sh.softcap = kind % 2 ? 2 : 0;
         size_t n = 200 * (size_t)(sh.H * sh.D);
         float *one = malloc(n * 4), *y = malloc(n * 4);
         for (int i = 0; i < 5; i++) {
@@ -262,7 +298,7 @@ test_invariance(void **state)
 static void
 test_kv_dtypes_agree(void **state)
 {
-    struct shape sh = { 4, 2, 64, 32, FDK_F32 };
+    struct shape sh = { 4, 2, 64, 32, FDK_F32, 0, 0 };
     size_t n = 200 * 4 * 64;
     float *a = malloc(n * 4), *b = malloc(n * 4);
     struct k_dev d;
@@ -277,18 +313,59 @@ test_kv_dtypes_agree(void **state)
     free(b);
 }
 
+/* Windows that do not fit together, and caps that are none. */
+static void
+test_bad_arguments(void **state)
+{
+    static struct k_step s;
+    struct shape sh = { 4, 2, 32, 16, FDK_F32, 0, 0 };
+    const struct {
+        int window, step_window;
+        float softcap;
+    } bad[] = { { -1, -1, 0 }, { 5, 0, 0 }, { 5, 6, 0 }, { 0, 0, -1 }, { 0, 0, NAN } };
+    size_t kv_floats;
+    float y[2 * 4 * 32], qkv[2 * 8 * 32];
+    struct fdk_kv kv = kv_new(&sh, &kv_floats);
+    struct k_plan plan;
+    struct k_dev d;
+    (void)state;
+    k_open(&d, 1, NULL);
+    k_step_init(&s);
+    add_row(&s, &sh, &kv, 0, 1, 0);
+    for (int i = 0; i < 5; i++) {
+        struct fdk_attention_args a = { .y = y,
+            .qkv = qkv,
+            .b = &s.b,
+            .kv = kv,
+            .T = 2,
+            .H = 4,
+            .K = 2,
+            .D = 32,
+            .layer = LAYER,
+            .scale = 1 };
+        k_plan_init(&d, &a, &plan);
+        a.window = bad[i].window;
+        a.step_window = bad[i].step_window;
+        a.softcap = bad[i].softcap;
+        assert_int_equal(d.ops->attention(&a, d.st), -EINVAL);
+        k_plan_free(&plan);
+    }
+    k_close(&d);
+    k_free(kv.base);
+}
+
 /* An 8-bit cache gives the bits of an fp32 cache that holds the values its
  * bytes stand for. */
 static void
 test_kv8_is_stored_times_scale(void **state)
 {
     static const struct shape odd[] = {
-        { 4, 2, 64, 32, 0 },
-        { 3, 1, 7, 16, 0 },
-        { 8, 4, 20, 16, 0 },
-        { 6, 2, 80, 48, 0 },
-        { 4, 4, 128, 64, 0 },
-        { 2, 1, 17, 16, 0 },
+        { 4, 2, 64, 32, 0, 0, 0 },
+        { 3, 1, 7, 16, 0, 0, 0 },
+        { 8, 4, 20, 16, 0, 0, 0 },
+        { 6, 2, 80, 48, 0, 0, 0 },
+        { 4, 4, 128, 64, 0, 0, 0 },
+        { 2, 1, 17, 16, 0, 0, 0 },
     };
     static const enum fdk_dtype types[] = { FDK_I8, FDK_F8E4M3 };
     (void)state;
@@ -301,6 +378,7 @@ test_kv8_is_stored_times_scale(void **state)
         if (k_has_isa(isa) && (!K_SLOW || k / 6 == k % 6)) {
             k_open(&d, 2, isa);
             make_history8(types[k / 3 % 2], sh.K);
+            sh.window = k % 2 ? 33 : 0;
             sh.t = FDK_F32;
             run_chunked(&d, &sh, 200, a);
             sh.t = types[k / 3 % 2];
@@ -318,7 +396,7 @@ test_kv8_is_stored_times_scale(void **state)
 static void
 test_f8_without_scales(void **state)
 {
-    struct shape sh = { 2, 1, 32, 16, FDK_F8E4M3 };
+    struct shape sh = { 2, 1, 32, 16, FDK_F8E4M3, 0, 0 };
     float y[2][2 * 32];
     (void)state;
     for (int k = 0; k < 2; k++) {
@@ -411,7 +489,7 @@ a8_one_graph_for_every_length(void **state)
     static const enum fdk_dtype types[] = { FDK_F32, FDK_BF16, FDK_I8, FDK_F8E4M3 };
     (void)state;
     for (int i = 0; i < 4; i++) {
-        struct shape sh = { 4, 2, 32, 16, types[i] };
+        struct shape sh = { 4, 2, 32, 16, types[i], 0, 0 };
         if (i >= 2)
             make_history8(types[i], sh.K);
         check_lengths(&sh);
@@ -424,9 +502,11 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reference),
+        cmocka_unit_test(test_windows_and_caps),
         cmocka_unit_test(test_invariance),
         cmocka_unit_test(test_kv_dtypes_agree),
         cmocka_unit_test(test_kv8_is_stored_times_scale),
+        cmocka_unit_test(test_bad_arguments),
         cmocka_unit_test(test_f8_without_scales),
         cmocka_unit_test(a8_one_graph_for_every_length),
     };

@@ -18,6 +18,9 @@ enum { PAD = 9, LAYERS = 2, LAYER = 1, NO_BLOCK = 0x7ffffff0 };
 struct job {
     int H, K, D, B;
     enum fdk_dtype t; /* of the cache */
+    int window;       /* of both devices' launches; 0: none */
+    int other_window; /* the plan is also for layers without one */
+    float softcap;
     struct k_step s;
     float *qkv;  /* (K_MAX_TOK, (H + 2 K) D), bf16 numbers */
     char *kv[2]; /* the pool: of the cpu, of the gpu */
@@ -145,7 +148,7 @@ random_rows(int n_row, int most, int history)
 
 struct launch { /* a plan and a layer's attention on a device */
     struct fdk_batch b;
-    struct fdk_attention_args a;
+    struct fdk_attention_args a, plan_a; /* plan_a: of a layer that the plan is told of */
     struct fdk_att_plan_args p;
     char *step;
 };
@@ -164,6 +167,9 @@ launch_new(struct launch *l, struct two_dev *t, int T, enum fdk_dtype act)
         .b = &l->b,
         .kv = job.layout,
         .layer = LAYER,
+        .window = job.window,
+        .step_window = job.window,
+        .softcap = job.softcap,
         .scale = 1 / sqrtf((float)job.D),
         .act = act };
     l->a.qkv = tw_new_act(t, NULL, (size_t)T * width, act);
@@ -171,7 +177,10 @@ launch_new(struct launch *l, struct two_dev *t, int T, enum fdk_dtype act)
     l->a.kv.base = tw_new(t, NULL, job.kv_bytes);
     if (job.t == FDK_F8E4M3)
         l->a.kv.scale = tw_new(t, job.head_scale, (size_t)(LAYERS * 2 * job.K) * 4);
-    l->p = (struct fdk_att_plan_args){ .b = &l->b, .att = &l->a };
+    l->plan_a = l->a;
+    if (job.other_window)
+        l->plan_a.window = 0;
+    l->p = (struct fdk_att_plan_args){ .b = &l->b, .att = &l->plan_a };
     ops->att_shape(&l->a, &l->p.a, &l->p.bt);
     l->p.n_max = l->a.n_work_max = fdk_tiles_max(K_MAX_ROW, T, l->p.a, l->p.bt);
     l->a.work = l->p.work = tw_new(t, NULL, (size_t)l->p.n_max * sizeof(*l->p.work));
@@ -300,15 +309,59 @@ every_type_and_shape(void **state)
         }
 }
 
+static const int dims[] = { 64, 80, 96, 128, 192, 256 };
+
+/* Every head dim that kernels of their own know, with windows and caps. */
+static void
+windows_and_caps(void **state)
+{
+    static const int windows[] = { 1, 2, 15, 16, 17, 31, 33, 63, 64, 65, 127, 128, 129,
+        300, 5000 };
+    (void)state;
+    for (int i = 0; i < 72; i++) {
+        if (!tw_takes((size_t)i, 4))
+            continue;
+        int group = i % 4 == 3 ? 17 : 1 << tw_int(0, 3);
+        job_new(2 * group, 2, dims[i % 6], i % 3 == 2 ? 64 : 16, types[i / 6 % 3]);
+        job.window = i / 18 % 4 == 0 ? 0 : windows[tw_int(0, 14)];
+        job.other_window = i % 2;
+        job.softcap = i / 18 % 4 < 2 ? 0 : i % 2 ? 1.5f : 30;
+        random_rows(tw_int(1, 7), 31, 700);
+        job_row(1, tw_int(0, 900), (uint64_t)i);
+        check(i % 3 ? PAD : 0, FDK_BF16);
+        job_free();
+    }
+}
+
+/* The plain kernel, for types and head dims that have no other. */
+static void
+windows_of_the_plain_kernel(void **state)
+{
+    static const int windows[] = { 1, 16, 63, 64, 65, 200, 511, 512, 513, 5000 };
+    (void)state;
+    for (int i = 0; i < 20; i++) {
+        job_new(4, 2, i % 2 ? 72 : 128, 16, types[3 - i % 2 * 3]);
+        job.window = windows[i % 10];
+        job.softcap = i % 3 ? 0 : 5;
+        random_rows(tw_int(1, 4), 31, 700);
+        if (i % 4 == 0)
+            job_row(300, 20, 3);
+        check(PAD, acts[1]);
+        job_free();
+    }
+}
+
 /* Rows that many blocks share, with short ones between them. */
 static void
 long_histories(void **state)
 {
     (void)state;
-    for (int i = 0; i < 9; i++) {
+    for (int i = 0; i < 18; i++) {
         if (!tw_takes((size_t)i, 4))
             continue;
-        job_new(i % 2 ? 8 : 4, i % 2 ? 2 : 1, i % 4 < 2 ? 128 : 64, 128, types[i % 3]);
+        job_new(i % 2 ? 8 : 4, i % 2 ? 2 : 1, i < 4 ? (i < 2 ? 128 : 64) : dims[i % 6],
+            128, types[i % 3]);
+        job.window = i > 5 ? 1000 : 0;
         for (int r = 0; r <= i % 4; r++)
             job_row(1 + r * r, tw_int(0, 7000 / (1 + i % 4)), (uint64_t)(i + 50 * r));
         job_row(1, 0, 7);
@@ -323,8 +376,9 @@ edges(void **state)
 {
     static const int len[] = { 1, 2, 15, 16, 17, 31, 32, 33, 127, 128, 129, 255, 256, 257 };
     (void)state;
-    for (int i = 0; i < 6; i++) {
-        job_new(4, 2, i < 3 ? 128 : 64, i % 2 ? 64 : 16, types[i % 3]);
+    for (int i = 0; i < 36; i++) {
+        job_new(4, 2, dims[i / 3 % 6], i % 2 ? 64 : 16, types[i % 3]);
+        job.window = i < 18 ? 0 : 1 << i % 9;
         for (int k = 0; k < 14; k++)
             job_row(len[k] < 3 ? 1 : 1 + k % 3, len[k] - (len[k] < 3 ? 1 : 1 + k % 3),
                 (uint64_t)k);
@@ -494,6 +548,8 @@ empty_steps(void **state)
 
 /* ---- deterministic devices ----------------------------------------------- */
 
+static int window_of_rows;
+
 /* Tokens at .. at + n of the row of seed 5, alone or in a batch of two rows, against `whole`,
  * which begins at token `from`. */
 static void
@@ -503,6 +559,7 @@ same_token(const int *shape, enum fdk_dtype t, enum fdk_dtype act, int at, int n
     size_t width = (size_t)(shape[0] * shape[2]);
     for (int batched = 0; batched < 2; batched++) {
         job_new(shape[0], shape[1], shape[2], shape[3], t);
+        job.window = window_of_rows;
         if (batched) {
             job_row(3, 300, 8);
             job_row(40, 100, 9);
@@ -524,15 +581,19 @@ static void
 rows_stand_alone(void **state)
 {
     static const int shape[][4] = { { 8, 2, 128, 64 }, { 4, 4, 64, 64 },
-        { 34, 2, 64, 64 }, { 6, 2, 96, 64 } };
+        { 34, 2, 64, 64 }, { 6, 2, 96, 64 }, { 4, 1, 256, 32 }, { 4, 2, 80, 32 },
+        { 8, 2, 192, 128 }, { 6, 2, 72, 32 } };
+    static const int windows[] = { 0, 200, 1000, 33 };
     (void)state;
-    for (int i = 0; i < 16; i++) {
-        const int *h = shape[i % 4];
+    for (int i = 0; i < 32; i++) {
+        const int *h = shape[i % 8];
         if (!tw_takes((size_t)i, 5))
             continue;
-        enum fdk_dtype t = types[i / 4], act = acts[t == FDK_F32];
+        enum fdk_dtype t = types[i / 8], act = acts[t == FDK_F32];
         int from = i % 3 == 0 ? 0 : 1500, n = 160;
+        window_of_rows = windows[i % 4];
         job_new(h[0], h[1], h[2], h[3], t);
+        job.window = window_of_rows;
         job_row(n, from, 5);
         float *whole = run(&tw.gpu, n, act);
         job_free();
@@ -543,6 +604,7 @@ rows_stand_alone(void **state)
         same_token(h, t, act, from + 60, 100, whole, from);
         free(whole);
     }
+    window_of_rows = 0;
 }
 
 /* ---- plans and arguments ------------------------------------------------- */
@@ -610,6 +672,12 @@ bad_arguments(void **state)
     a.scratch = NULL;
     assert_int_equal(ops->attention(&a, tw.gpu.d.st), -EINVAL);
     a = l.a;
+    a.window = 5;
+    assert_int_equal(ops->attention(&a, tw.gpu.d.st), -EINVAL);
+    a = l.a;
+    a.softcap = -1;
+    assert_int_equal(ops->attention(&a, tw.gpu.d.st), -EINVAL);
+    a = l.a;
     a.n_work_max = 0;
     assert_int_equal(ops->attention(&a, tw.gpu.d.st), -EINVAL);
     tw_free(&tw.gpu);
@@ -621,6 +689,8 @@ main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_type_and_shape),
+        cmocka_unit_test(windows_and_caps),
+        cmocka_unit_test(windows_of_the_plain_kernel),
         cmocka_unit_test(long_histories),
         cmocka_unit_test(edges),
         cmocka_unit_test(layers_of_one_plan),
@@ -632,6 +702,8 @@ main(int argc, char **argv)
     };
     const struct CMUnitTest deterministic[] = {
         cmocka_unit_test(every_type_and_shape),
+        cmocka_unit_test(windows_and_caps),
+        cmocka_unit_test(windows_of_the_plain_kernel),
         cmocka_unit_test(long_histories),
         cmocka_unit_test(layers_of_one_plan),
         cmocka_unit_test(rows_stand_alone),

@@ -2,6 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include "kernels/program.h"
 #include "tests/kernel/k_two.h"
 
 #include <dirent.h>
@@ -312,26 +313,34 @@ gemm_ignores_dead_rows(void **state)
         }
 }
 
-/* y = silu_mul of a product, with a wait in between or not. */
-static unsigned char *
-silu_behind(const struct fdk_gemm_args *a, void *y, int wait)
-{
-    const struct k_dev *d = &tw.gpu.d;
-    const struct fdk_silu_mul_args
-        s = { .y = y, .gu = a->y, .n = a->n, .T = a->T, .F = a->N / 2, .act = FDK_BF16 };
-    OK(d->ops->gemm(a, d->st));
-    if (wait)
-        OK(d->ops->stream_sync(d->st));
-    OK(d->ops->silu_mul(&s, d->st));
-    return tw_read(&tw.gpu, y, (size_t)a->T * (size_t)a->N);
-}
-
 /* Both are one launch. */
 static int
-joins(int T, int F)
+joins(int T, int F, int over_x)
 {
-    return (T > STREAM / 2 && T <= STREAM) ||
-        (T > STREAM && !tw.deterministic && F % 16 == 0);
+    return !over_x &&
+        ((T > STREAM / 2 && T <= STREAM) ||
+            (T > 3 * STREAM / 8 && T <= STREAM && 2 * F >= 4096) ||
+            (T > STREAM && !tw.deterministic && F % 16 == 0));
+}
+
+/* y = silu_mul of a product, as a program; fused 0: two launches. */
+static unsigned char *
+silu_behind(const struct fdk_gemm_args *a, void *y, int fused)
+{
+    const struct k_dev *d = &tw.gpu.d;
+    const struct fdk_op op[2] = { { .kind = FDK_OP_GEMM, .gemm = *a },
+        { .kind = FDK_OP_SILU_MUL,
+            .silu_mul = { .y = y, .gu = a->y, .n = a->n, .F = a->N / 2, .act = FDK_BF16 } } };
+    const struct fdk_step s = { .T = a->T, .O = a->T };
+    struct fdk_bound *b = NULL;
+    struct fdk_launch l[2];
+    OK(fdk_bind(d->ops, d->ctx, 0, op, 2, &b));
+    int n = fdk_launches(b, &s, fused, l);
+    assert_int_equal(n, fused && joins(a->T, a->N / 2, y == a->x) ? 1 : 2);
+    for (int i = 0; i < n; i++)
+        OK(fdk_launch(b, &s, &l[i], d->st));
+    fdk_unbind(b);
+    return tw_read(&tw.gpu, y, (size_t)a->T * (size_t)a->N);
 }
 
 /* More rows: of two launches the GEMM may add K in another order, and rounds before it adds
@@ -354,8 +363,7 @@ silu_near(const uint16_t *got, const uint16_t *want, size_t n, int bias)
 }
 
 /* A product of gate and up with silu_mul behind it: one launch where that is made for it,
- * up to STREAM rows to the bits of two, which a wait in between makes of them; two where
- * silu_mul writes what the product reads. */
+ * up to STREAM rows to the bits of two; two where silu_mul writes what the product reads. */
 static void
 silu_joined(int T, int live, int F, int K, int bias)
 {
@@ -385,9 +393,9 @@ silu_joined(int T, int live, int F, int K, int bias)
     if (a.scratch_bytes > 0)
         a.scratch = tw_new(t, NULL, a.scratch_bytes);
     a.y = tw_new(t, NULL, 2 * out);
-    unsigned char *want = silu_behind(&a, tw_new(t, NULL, out), 1);
+    unsigned char *want = silu_behind(&a, tw_new(t, NULL, out), 0);
     a.y = tw_new(t, NULL, 2 * out);
-    unsigned char *got = silu_behind(&a, tw_new(t, NULL, out), 0);
+    unsigned char *got = silu_behind(&a, tw_new(t, NULL, out), 1);
     if (T <= STREAM || tw.deterministic)
         tw_same(got, want, out, "silu joined");
     else
@@ -396,13 +404,13 @@ silu_joined(int T, int live, int F, int K, int bias)
         assert_int_equal(got[i], TW_POISON);
     free(got);
     got = tw_read(t, a.y, 2 * out);
-    for (size_t i = 0; joins(T, F) && i < 2 * out; i++)
+    for (size_t i = 0; joins(T, F, 0) && i < 2 * out; i++)
         assert_int_equal(got[i], TW_POISON);
     free(got);
     void *x = tw_new(t, NULL, in > out ? in : out);
     OK(t->d.ops->copy(t->d.st, x, (void *)(uintptr_t)a.x, in));
     a.x = x;
-    got = silu_behind(&a, x, 0);
+    got = silu_behind(&a, x, 1);
     tw_same(got, want, lives, "silu over x");
     free(got);
     free(want);

@@ -2,16 +2,25 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include "kernels/program.h"
 #include "tests/kernel/k_two.h"
 
 /*
  * The cuda backend's one kernel for the layers of a step of one row: eagerly and from a
- * graph, against the same operations with a sync after each, which makes each a kernel of
- * its own. Each operation writes a region of its own; of one row, those between the
+ * graph, against the same program with each operation as a kernel of its own and a sync
+ * after each. Each operation writes a region of its own; of one row, those between the
  * layers' ends need not be there.
  */
 
-enum { T_MAX = 4, N_KV = 2, POOL = 5120, STRIDE = 256, LONG = 3600, SCRATCH = 64 << 20 };
+enum {
+    T_MAX = 4,
+    N_KV = 2,
+    POOL = 5120,
+    STRIDE = 256,
+    LONG = 3600,
+    SCRATCH = 64 << 20,
+    OPS = 1300
+};
 
 /* Regions: what each of N_KV layers writes, then what a step does. */
 enum { Y, Q, ATT, O, Z, GU, HIDDEN, DOWN, PART };
@@ -56,7 +65,10 @@ struct chain {
     struct fdk_batch b;
     struct fdk_kv kv;
     int n_layer;
-    int alone, differ;     /* a sync after each operation; the two ways do */
+    int alone, differ;     /* each operation by itself, and a sync; the two ways do */
+    struct fdk_op op[OPS]; /* of the bound program */
+    int n_op;
+    struct fdk_bound *bound;
     double worst[2];       /* of the first layer, of the rest */
     size_t kv_from, bytes; /* regions, then KV */
     char *init, *want;     /* of any step; of this one, before and then after it */
@@ -218,71 +230,66 @@ chain_free(struct chain *c)
     printf("%s, scales of %d and %d: first layer within %.1e, the rest %.1e\n",
         fdk_dtype_name(c->s.w), c->s.group, c->s.down_group, c->worst[0], c->worst[1]);
     g->d.ops->graph_free(c->graph);
+    fdk_unbind(c->bound);
     assert_true(c->differ || c->s.group == 256); /* else the one kernel never ran */
     tw_free(g);
     free(c->init);
     free(c->want);
 }
 
-static void
-launched(struct chain *c, int rc)
+static struct fdk_op *
+op_add(struct chain *c, enum fdk_op_kind kind, enum fdk_rows rows)
 {
-    if (rc != 0)
-        print_error("%s\n", g->d.ops->error_text(g->d.ctx, 0));
-    OK(rc);
-    if (c->alone)
-        k_sync(&g->d);
+    assert_true(c->n_op < OPS);
+    c->op[c->n_op] = (struct fdk_op){ .kind = kind, .rows = rows };
+    return &c->op[c->n_op++];
 }
 
 static void
 norm(struct chain *c, int y, int add)
 {
-    const struct fdk_rmsnorm_args a = { .y = at(c, y),
-        .x = at(c, X),
-        .add = add < 0 ? NULL : at(c, add),
-        .w = c->norm,
-        .n = c->b.n_tok,
-        .T = c->att.T,
-        .C = c->s.C,
-        .eps = 1e-5f,
-        .act = FDK_BF16 };
-    launched(c, g->d.ops->rmsnorm(&a, g->d.st));
+    op_add(c, FDK_OP_RMSNORM, FDK_PER_TOKEN)->rmsnorm =
+        (struct fdk_rmsnorm_args){ .y = at(c, y),
+            .x = at(c, X),
+            .add = add < 0 ? NULL : at(c, add),
+            .w = c->norm,
+            .n = c->b.n_tok,
+            .C = c->s.C,
+            .eps = 1e-5f,
+            .act = FDK_BF16 };
 }
 
 static void
 gemm(struct chain *c, int y, int x, const struct matrix *m, const float *bias)
 {
-    const struct fdk_gemm_args a = { .y = at(c, y),
-        .x = at(c, x),
-        .w = m->w,
-        .w_scale = m->scale,
-        .w_group = m->group,
-        .bias = bias,
-        .n = y == LOGITS ? c->b.n_out : c->b.n_tok,
-        .T = c->att.T,
-        .N = m->N,
-        .K = m->K,
-        .ldy = c->region[y].ld,
-        .w_dtype = m->t,
-        .act = FDK_BF16,
-        .y_dtype = y == LOGITS ? FDK_F32 : FDK_BF16,
-        .scratch = c->scratch,
-        .scratch_bytes = SCRATCH };
-    launched(c, g->d.ops->gemm(&a, g->d.st));
+    op_add(c, FDK_OP_GEMM, y == LOGITS ? FDK_PER_OUT : FDK_PER_TOKEN)->gemm =
+        (struct fdk_gemm_args){ .y = at(c, y),
+            .x = at(c, x),
+            .w = m->w,
+            .w_scale = m->scale,
+            .w_group = m->group,
+            .bias = bias,
+            .n = y == LOGITS ? c->b.n_out : c->b.n_tok,
+            .N = m->N,
+            .K = m->K,
+            .ldy = c->region[y].ld,
+            .w_dtype = m->t,
+            .act = FDK_BF16,
+            .y_dtype = y == LOGITS ? FDK_F32 : FDK_BF16,
+            .scratch = c->scratch,
+            .scratch_bytes = SCRATCH };
 }
 
 static void
-layer_launch(struct chain *c, int i, int add)
+attention(struct chain *c, int i, int r)
 {
     const struct shape *s = &c->s;
-    const int r = i * PART;
-    const struct fdk_qkv_args qkv = { .qkv = at(c, r + Q),
+    struct fdk_op *op;
+    op_add(c, FDK_OP_QKV, FDK_PER_TOKEN)->qkv = (struct fdk_qkv_args){ .qkv = at(c, r + Q),
         .cs = at(c, CS),
-        .b = &c->b,
         .q_norm = s->norms ? c->head_norm : NULL,
         .k_norm = s->norms ? c->head_norm + s->D : NULL,
         .kv = c->kv,
-        .T = c->att.T,
         .H = s->H,
         .K = s->K,
         .D = s->D,
@@ -290,51 +297,100 @@ layer_launch(struct chain *c, int i, int add)
         .layer = i,
         .eps = 1e-5f,
         .act = FDK_BF16 };
-    const struct fdk_silu_mul_args silu = { .y = at(c, r + HIDDEN),
-        .gu = at(c, r + GU),
-        .n = c->b.n_tok,
-        .T = c->att.T,
-        .F = s->F,
-        .act = FDK_BF16 };
-    c->att.y = at(c, r + ATT);
-    c->att.qkv = at(c, r + Q);
-    c->att.layer = i;
+    op = op_add(c, FDK_OP_ATTENTION, FDK_PER_TOKEN);
+    op->attention = c->att;
+    op->attention.y = at(c, r + ATT);
+    op->attention.qkv = at(c, r + Q);
+    op->attention.layer = i;
+}
+
+static void
+layer(struct chain *c, int i, int add)
+{
+    const int r = i * PART;
     norm(c, r + Y, add);
-    gemm(c, r + Q, r + Y, &c->qkv[i], s->bias ? c->bias : NULL);
-    launched(c, g->d.ops->qkv(&qkv, g->d.st));
-    launched(c, g->d.ops->attention(&c->att, g->d.st));
+    gemm(c, r + Q, r + Y, &c->qkv[i], c->s.bias ? c->bias : NULL);
+    attention(c, i, r);
     gemm(c, r + O, r + ATT, &c->o[i], NULL);
     norm(c, r + Z, r + O);
     gemm(c, r + GU, r + Z, &c->gu[i], NULL);
-    launched(c, g->d.ops->silu_mul(&silu, g->d.st));
+    op_add(c, FDK_OP_SILU_MUL, FDK_PER_TOKEN)->silu_mul =
+        (struct fdk_silu_mul_args){ .y = at(c, r + HIDDEN),
+            .gu = at(c, r + GU),
+            .n = c->b.n_tok,
+            .F = c->s.F,
+            .act = FDK_BF16 };
     gemm(c, r + DOWN, r + HIDDEN, &c->down[i], NULL);
+}
+
+static void
+chain_bind(struct chain *c)
+{
+    int add = -1;
+    if (c->bound != NULL)
+        return;
+    op_add(c, FDK_OP_ROPE_TABLE, FDK_PER_TOKEN)->rope_table =
+        (struct fdk_rope_table_args){ .cs = at(c, CS),
+            .inv_freq = c->inv_freq,
+            .rot = c->s.rot,
+            .scale = 1 };
+    for (int i = 0; i < c->n_layer; i++) {
+        layer(c, i % N_KV, add);
+        add = i % N_KV * PART + DOWN;
+    }
+    norm(c, TOP, add);
+    op_add(c, FDK_OP_GATHER, FDK_PER_OUT)->gather =
+        (struct fdk_gather_args){ .y = at(c, LAST),
+            .x = at(c, TOP),
+            .C = c->s.C,
+            .act = FDK_BF16 };
+    gemm(c, LOGITS, LAST, &c->out, NULL);
+    OK(fdk_bind(g->d.ops, g->d.ctx, 0, c->op, c->n_op, &c->bound));
+}
+
+static struct fdk_step
+chain_step_of(const struct chain *c)
+{
+    return (struct fdk_step){ .b = &c->b,
+        .T = c->att.T,
+        .O = c->att.T,
+        .n_work = c->att.n_work_max,
+        .att = { { .work = c->att.work,
+            .n_work = c->att.n_work,
+            .n_done = c->att.n_done,
+            .plan = c->att.plan } } };
 }
 
 static void
 chain_launch(struct chain *c)
 {
-    const struct fdk_rope_table_args rope = { .cs = at(c, CS),
-        .inv_freq = c->inv_freq,
-        .b = &c->b,
-        .T = c->att.T,
-        .rot = c->s.rot,
-        .scale = 1 };
-    const struct fdk_gather_args gather = { .y = at(c, LAST),
-        .x = at(c, TOP),
-        .b = &c->b,
-        .O = c->att.T,
-        .C = c->s.C,
-        .act = FDK_BF16 };
-    int add = -1;
-    launched(c, g->d.ops->att_plan(&c->plan, g->d.st));
-    launched(c, g->d.ops->rope_table(&rope, g->d.st));
-    for (int i = 0; i < c->n_layer; i++) {
-        layer_launch(c, i % N_KV, add);
-        add = i % N_KV * PART + DOWN;
+    static struct fdk_launch l[OPS];
+    const struct fdk_step s = chain_step_of(c);
+    int rc = g->d.ops->att_plan(&c->plan, g->d.st);
+    int n = fdk_launches(c->bound, &s, !c->alone, l);
+    for (int i = 0; i < n && rc == 0; i++) {
+        rc = fdk_launch(c->bound, &s, &l[i], g->d.st);
+        if (c->alone)
+            k_sync(&g->d);
     }
-    norm(c, TOP, add);
-    launched(c, g->d.ops->gather(&gather, g->d.st));
-    gemm(c, LOGITS, LAST, &c->out, NULL);
+    if (rc != 0)
+        print_error("%s\n", g->d.ops->error_text(g->d.ctx, 0));
+    OK(rc);
+}
+
+/* Of one row: all layers are launches of 128 at most, but where the kernel lacks the
+ * weights' groups. */
+static void
+check_launches(const struct chain *c)
+{
+    static struct fdk_launch l[OPS];
+    const struct fdk_step s = chain_step_of(c);
+    int n = fdk_launches(c->bound, &s, 1, l), fused = 0;
+    for (int i = 0; i < n; i++)
+        if (strcmp(fdk_launch_name(c->bound, &l[i]), "decode_layers") == 0)
+            fused += l[i].n;
+    assert_int_equal(fused, c->att.T > 1 || c->s.group == 256 ? 0 : 9 * c->n_layer);
+    assert_int_equal(n, c->n_op - fused + (fused > 0 ? (c->n_layer + 127) / 128 : 0));
 }
 
 /* Where keys of layer i % N_KV, head i / N_KV are. */
@@ -506,6 +562,8 @@ chain_capture(struct chain *c, int T)
 {
     g->d.ops->graph_free(c->graph);
     c->att.T = T;
+    chain_bind(c);
+    check_launches(c);
     OK(g->d.ops->graph_begin(g->d.st));
     chain_launch(c);
     OK(g->d.ops->graph_end(g->d.st, &c->graph));
@@ -561,9 +619,9 @@ steps_equal_single_operations(void **state)
     }
 }
 
-/* Layers take turns at the same regions and the same KV; a list ends within one. */
+/* Layers take turns at the same regions and the same KV. */
 static void
-more_operations_than_a_list_holds(void **state)
+more_layers_than_a_launch_holds(void **state)
 {
     static struct chain c;
     (void)state;
@@ -578,7 +636,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(steps_equal_single_operations),
-        cmocka_unit_test(more_operations_than_a_list_holds),
+        cmocka_unit_test(more_layers_than_a_launch_holds),
     };
     int rc = tw_open();
     if (rc != 0)

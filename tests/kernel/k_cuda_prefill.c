@@ -19,6 +19,9 @@ enum { MAX_KV = 6000, PAD = 9, LAYERS = 2, NO_BLOCK = 0x7ffffff0 };
 
 struct job {
     int H, K, D, B;
+    int window;       /* of both devices' launches; 0: none */
+    int other_window; /* the plan is also for layers without one */
+    float softcap;
     struct k_step s;
     float *qkv;   /* (n_tok, (H + 2 K) D), bf16 numbers */
     uint16_t *kv; /* the pool as the gpu has it, NaNs included */
@@ -101,7 +104,7 @@ job_row(int n, int before, uint64_t seed)
 
 struct launch { /* a plan and a layer's attention on a device */
     struct fdk_batch b;
-    struct fdk_attention_args a;
+    struct fdk_attention_args a, plan_a; /* plan_a: of a layer that the plan is told of */
     struct fdk_att_plan_args p;
     char *step;
 };
@@ -120,12 +123,18 @@ launch_new(struct launch *l, struct two_dev *t, int T, enum fdk_dtype act)
         .b = &l->b,
         .kv = job.layout,
         .layer = 1,
+        .window = job.window,
+        .step_window = job.window,
+        .softcap = job.softcap,
         .scale = 1 / sqrtf((float)job.D),
         .act = act };
     l->a.qkv = tw_new_act(t, NULL, (size_t)T * width, act);
     l->a.y = tw_new_act(t, NULL, (size_t)(T * job.H * job.D), act);
     l->a.kv.base = tw_new(t, NULL, job.kv_bytes);
-    l->p = (struct fdk_att_plan_args){ .b = &l->b, .att = &l->a };
+    l->plan_a = l->a;
+    if (job.other_window)
+        l->plan_a.window = 0;
+    l->p = (struct fdk_att_plan_args){ .b = &l->b, .att = &l->plan_a };
     ops->att_shape(&l->a, &l->p.a, &l->p.bt);
     l->p.n_max = l->a.n_work_max = fdk_tiles_max(K_MAX_ROW, T, l->p.a, l->p.bt);
     l->a.work = l->p.work = tw_new(t, NULL, (size_t)l->p.n_max * sizeof(*l->p.work));
@@ -214,6 +223,8 @@ check(int pad)
     free(want);
 }
 
+static const int dims[] = { 64, 80, 96, 128, 192, 256 };
+
 static const int heads[][2] = { { 4, 2 }, { 8, 1 }, { 3, 3 }, { 6, 2 }, { 10, 2 } };
 
 static void
@@ -221,10 +232,10 @@ rows_of_all_lengths(void **state)
 {
     static const int sizes[] = { 16, 32, 64, 128 };
     (void)state;
-    for (int i = 0; i < 20; i++) {
+    for (int i = 0; i < 48; i++) {
         if (!tw_takes((size_t)i, 3))
             continue;
-        job_new(heads[i % 5][0], heads[i % 5][1], i % 2 ? 128 : 64, sizes[i / 2 % 4]);
+        job_new(heads[i % 5][0], heads[i % 5][1], dims[i % 6], sizes[i / 6 % 4]);
         for (int r = 0; r < 4 + i % 3; r++) {
             /* Short ones, just long ones, of a tile and more. */
             static const int most[] = { 3, 31, 33, 65, 130, 260 };
@@ -238,6 +249,26 @@ rows_of_all_lengths(void **state)
     }
 }
 
+static void
+windows_and_caps(void **state)
+{
+    static const int windows[] = { 1, 2, 63, 64, 65, 127, 128, 129, 191, 192, 193, 256,
+        700, 6000 };
+    (void)state;
+    for (int i = 0; i < 60; i++) {
+        if (!tw_takes((size_t)i, 4))
+            continue;
+        job_new(heads[i % 5][0], heads[i % 5][1], dims[i / 5 % 6], 16 << tw_int(0, 3));
+        job.window = i < 50 ? windows[(i + i / 14) % 14] : 0;
+        job.other_window = i % 2;
+        job.softcap = i < 20 ? 0 : i % 2 ? 1.5f : 30;
+        job_row(tw_int(64, 400), tw_int(0, 3) > 0 ? tw_int(0, 600) : 0, 3);
+        job_row(tw_int(1, 100), tw_int(0, 500), 4);
+        check(i % 3 == 0 ? 0 : PAD);
+        job_free();
+    }
+}
+
 /* Every place where a chunk of keys, a unit of queries or a block ends. */
 static void
 edges(void **state)
@@ -246,8 +277,8 @@ edges(void **state)
     static const int before[] = { 0, 1, 95, 96, 127, 128, 129, 255, 500 };
     (void)state;
     for (int i = 0; i < 9; i++)
-        for (int d = 64; d <= 128 && tw_takes((size_t)i, 2); d *= 2) {
-            job_new(4, 1, d, 16);
+        for (int d = 0; d < 6 && tw_takes((size_t)i, 2); d++) {
+            job_new(4, 1, dims[d], 16);
             job_row(n[i], before[(i * 4 + tw_int(0, 1)) % 9], 7);
             job_row(n[8 - i] / 2 + 1, before[i], 8);
             check(PAD);
@@ -261,14 +292,17 @@ static void
 rows_stand_alone(void **state)
 {
     (void)state;
-    for (int d = 64; d <= 128; d *= 2) {
+    for (int i = 0; i < 12; i++) {
+        int d = dims[i % 6], window = i < 6 ? 0 : 90;
         size_t width = (size_t)(8 * d);
         job_new(8, 2, d, 16);
+        job.window = window;
         job_row(300, 20, 5);
         float *whole = run(&tw.gpu, 300, FDK_BF16);
         job_free();
         for (int cut = 70; cut <= 230; cut += 80) {
             job_new(8, 2, d, 16);
+            job.window = window;
             job_row(70, 3, 9);
             job_row(cut, 20, 5);
             job_row(5, 200, 10);
@@ -277,6 +311,7 @@ rows_stand_alone(void **state)
             free(part);
             job_free();
             job_new(8, 2, d, 16);
+            job.window = window;
             job_row(33, 500, 11);
             job_row(300 - cut, 20 + cut, 5);
             part = run(&tw.gpu, 350, FDK_BF16);
@@ -295,19 +330,30 @@ static void
 long_and_short(void **state)
 {
     static const struct {
-        int H, K, D, B, before;
+        int H, K, D, B, before, window;
+        float softcap;
     } c[] = {
-        { 8, 2, 128, 64, 0 },
-        { 8, 2, 64, 128, 400 },
-        { 8, 2, 128, 16, 1900 },
-        { 3, 3, 64, 64, 1900 },
-        { 3, 3, 128, 32, 400 },
-        { 10, 2, 64, 32, 3000 },
-        { 10, 2, 128, 64, 460 },
-        { 24, 1, 128, 64, 900 },
-        { 34, 2, 64, 64, 500 },
-        { 4, 1, 128, 128, 32600 },
-        { 2, 1, 64, 128, 33700 },
+        { 8, 2, 128, 64, 0, 0, 0 },
+        { 8, 2, 64, 128, 400, 0, 0 },
+        { 8, 2, 128, 16, 1900, 0, 0 },
+        { 3, 3, 64, 64, 1900, 0, 0 },
+        { 3, 3, 128, 32, 400, 0, 0 },
+        { 10, 2, 64, 32, 3000, 0, 0 },
+        { 10, 2, 128, 64, 460, 0, 0 },
+        { 24, 1, 128, 64, 900, 0, 0 },
+        { 34, 2, 64, 64, 500, 0, 0 },
+        { 4, 1, 128, 128, 32600, 0, 0 },
+        { 2, 1, 64, 128, 33700, 0, 0 },
+        { 8, 2, 128, 64, 1900, 300, 0 },
+        { 3, 3, 64, 64, 1900, 1000, 0 },
+        { 8, 2, 128, 16, 0, 65, 0 },
+        { 4, 1, 128, 128, 32600, 3000, 0 },
+        { 8, 2, 80, 64, 1900, 0, 0 },
+        { 6, 2, 96, 32, 460, 0, 0 },
+        { 8, 2, 96, 16, 1900, 300, 0 },
+        { 8, 2, 128, 64, 700, 0, 2 },
+        { 8, 2, 64, 64, 700, 129, 30 },
+        { 4, 2, 80, 16, 500, 64, 5 },
     };
     static const int n[] = { 1, 2, 9, 63, 64, 130 };
     (void)state;
@@ -317,12 +363,16 @@ long_and_short(void **state)
         if (!tw_takes(i, 5))
             continue;
         job_new_of(H, K, D, c[i].B, at + MAX_KV);
+        job.window = c[i].window;
+        job.softcap = c[i].softcap;
         job_row(200, at, 5);
         float *whole = run(&tw.gpu, 200, FDK_BF16);
         job_free();
         for (int k = 0; k < 6; k++) {
             int skip = tw_int(0, 200 - n[k]);
             job_new_of(H, K, D, c[i].B, at + MAX_KV);
+            job.window = c[i].window;
+            job.softcap = c[i].softcap;
             job_row(3, 700, 9);
             job_row(n[k], at + skip, 5);
             job_row(70, 130, 10);
@@ -379,12 +429,14 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_of_all_lengths),
+        cmocka_unit_test(windows_and_caps),
         cmocka_unit_test(edges),
         cmocka_unit_test(rows_stand_alone),
         cmocka_unit_test(steps_of_one_graph),
     };
     const struct CMUnitTest deterministic[] = {
         cmocka_unit_test(rows_of_all_lengths),
+        cmocka_unit_test(windows_and_caps),
         cmocka_unit_test(edges),
         cmocka_unit_test(rows_stand_alone),
         cmocka_unit_test(long_and_short),

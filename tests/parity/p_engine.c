@@ -46,6 +46,18 @@ static const char *const configs[] = {
     "\"torch_dtype\":\"float32\",\"bos_token_id\":1,\"eos_token_id\":2}",
 };
 
+/* Models that differ in the window of their layers, WINDOW and none. */
+#define WINDOW 40
+#define WINDOW_CONFIG(window) \
+    "{\"architectures\":[\"MistralForCausalLM\"],\"model_type\":\"mistral\"," \
+    "\"hidden_size\":96,\"intermediate_size\":200,\"num_hidden_layers\":2," \
+    "\"num_attention_heads\":6,\"num_key_value_heads\":2,\"head_dim\":16," \
+    "\"vocab_size\":331,\"max_position_embeddings\":512,\"rms_norm_eps\":1e-5," \
+    "\"rope_theta\":10000.0,\"hidden_act\":\"silu\",\"tie_word_embeddings\":false," \
+    "\"torch_dtype\":\"bfloat16\",\"bos_token_id\":1,\"eos_token_id\":2," \
+    "\"sliding_window\":" window "}"
+static const char *const window_configs[] = { WINDOW_CONFIG("40"), WINDOW_CONFIG("null") };
+
 static uint32_t
 prompt_len(int i)
 {
@@ -155,11 +167,10 @@ resume(const struct sim_cfg *cfg, const struct answer *ref)
     sim_free(s);
 }
 
-static void
-model(const char *dir)
+static struct sim_cfg
+base_cfg(const char *dir)
 {
-    static const int32_t tokens[] = { 1, 7, 64, 512 };
-    struct sim_cfg base = { .max_reqs = 16,
+    return (struct sim_cfg){ .max_reqs = 16,
         .max_seqs = 8,
         .max_tokens = 512,
         .max_len = 320,
@@ -167,13 +178,20 @@ model(const char *dir)
         .block_size = 16,
         .chunked = 1,
         .threads = 1,
+        .all_tokens = 1,
         .model_dir = dir };
-    static struct answer ref[N_REQ], got[N_REQ];
-    struct sim_cfg c = base;
+}
+
+/* ref: answers of one request after the other. */
+static void
+model(const char *dir, struct answer *ref)
+{
+    static const int32_t tokens[] = { 1, 7, 64, 512 };
+    static struct answer got[N_REQ];
+    struct sim_cfg base = base_cfg(dir), c;
     uint64_t pre;
     char what[96];
 
-    base.all_tokens = 1;
     run(&base, 0, 0, ref, &pre);
     base.all_tokens = 0;
     for (size_t i = 0; i < 4; i++) {
@@ -327,6 +345,22 @@ long_tables(const char *dir)
     SIM_CHECK(memcmp(many, few, sizeof(many)) == 0);
 }
 
+/* A window changes the answers of requests that outgrow it, and of no others. */
+static void
+window(const struct answer *with, const char *dir)
+{
+    static struct answer without[N_REQ];
+    struct sim_cfg base = base_cfg(dir);
+    uint64_t pre;
+
+    run(&base, 0, 0, without, &pre);
+    for (int i = 0; i < N_REQ; i++) {
+        int longer = prompt_len(i) + with[i].n[0] > WINDOW;
+
+        SIM_CHECK((memcmp(&with[i], &without[i], sizeof(with[i])) != 0) == longer);
+    }
+}
+
 static void
 config(const char *path, const char *text)
 {
@@ -338,14 +372,19 @@ config(const char *path, const char *text)
 int
 main(void)
 {
+    static struct answer ref[N_REQ];
     char dir[] = "/tmp/fdd-p-engine-XXXXXX", path[64];
 
     SIM_CHECK(mkdtemp(dir) != NULL);
     (void)snprintf(path, sizeof(path), "%s/config.json", dir);
     for (size_t i = 0; i < N_MODEL; i++) {
         config(path, configs[i]);
-        model(dir);
+        model(dir, ref);
     }
+    config(path, window_configs[0]);
+    model(dir, ref);
+    config(path, window_configs[1]);
+    window(ref, dir);
     long_tables(dir);
     config(path, wide_config);
     wide_vocabulary(dir);

@@ -22,6 +22,7 @@
 #include "daemon/worker/model.h"
 #include "daemon/worker/weights.h"
 #include "kernels/fdk.h"
+#include "tests/test_device.h"
 
 #define MAX_TOK 512
 #define BLOCK   16
@@ -77,7 +78,7 @@ dev_alloc(struct exec *x, size_t bytes)
 {
     void *p;
 
-    MUST(k->mem_alloc(x->ctx, 0, bytes > 0 ? bytes : 1, &p));
+    MUST(k->mem_alloc(x->ctx, td_dev(), bytes > 0 ? bytes : 1, &p));
     return p;
 }
 
@@ -105,7 +106,7 @@ open_weights(struct exec *x, const char *dir)
         exit(1);
     }
     x->arena = dev_alloc(x, wts_bytes(x->wp));
-    if (wts_load(x->wp, k, x->ctx, 0, x->arena, &la, err, sizeof(err)) != 0) {
+    if (wts_load(x->wp, k, x->ctx, td_dev(), x->arena, &la, err, sizeof(err)) != 0) {
         fprintf(stderr, "%s\n", err);
         exit(1);
     }
@@ -141,6 +142,7 @@ attention_args(const struct exec *x, int32_t T)
         .H = c->n_head,
         .K = c->n_kv_head,
         .D = c->head_dim,
+        .step_window = c->window,
         .work = x->dev->work,
         .n_work = &x->dev->n_work,
         .n_done = &x->dev->n_done,
@@ -159,11 +161,12 @@ exec_open(const char *dir, enum fdk_dtype kv_dtype)
     char err[512];
     size_t n;
 
+    td_open(&oa);
     if (x == NULL || k->open(&oa, &x->ctx, err, sizeof(err)) != 0) {
         fprintf(stderr, "cpu backend: %s\n", x == NULL ? "no memory" : err);
         exit(1);
     }
-    MUST(k->stream_new(x->ctx, 0, &x->stream));
+    MUST(k->stream_new(x->ctx, td_dev(), &x->stream));
     open_weights(x, dir);
     open_kv(x, kv_dtype);
     x->buf = calloc((size_t)x->p->n_buf, sizeof(*x->buf));
@@ -205,9 +208,9 @@ exec_free(struct exec *x)
 
     MUST(k->stream_sync(x->stream));
     for (size_t i = 0; i < sizeof(dev) / sizeof(dev[0]); i++)
-        k->mem_free(x->ctx, 0, dev[i]);
+        k->mem_free(x->ctx, td_dev(), dev[i]);
     for (int32_t i = 0; i < x->p->n_buf; i++)
-        k->mem_free(x->ctx, 0, x->buf[i]);
+        k->mem_free(x->ctx, td_dev(), x->buf[i]);
     k->stream_free(x->stream);
     k->close(x->ctx);
     wts_plan_free(x->wp);
@@ -247,6 +250,8 @@ run_attention(struct exec *x, const struct mdl_op *op, int32_t T)
     a.qkv = buffer(x, op->in);
     a.layer = op->layer;
     a.scale = op->f;
+    a.window = op->window;
+    a.softcap = op->softcap;
     if (op->layer == 0) {
         struct fdk_att_plan_args pa = { .work = x->dev->work,
             .n_work = &x->dev->n_work,

@@ -12,6 +12,8 @@
 #include <string.h>
 
 #include "daemon/common/mem.h"
+#include "kernels/cpu/cpu.h"
+#include "kernels/cuda/hooks.h"
 #include "tests/sim/ref.h"
 
 static char dir[64];
@@ -227,9 +229,10 @@ a4_poisoned_between_steps(struct sim_rng *g)
         struct runner *run = p.graph->run;
 
         cut(g, sim_range(g, 8, 200), n, len);
-        memset(run->d_results, 0x7f, (size_t)run->dims.O * sizeof(*run->d_results));
-        memset(run->d_plan, 0x7f, bat_plan_bytes(&run->dims));
-        memset(run->d_act, 0x7f, run->mem.activations);
+        memset(run_root(run)->d_results, 0x7f,
+            (size_t)run->dims.O * sizeof(*run_root(run)->d_results));
+        memset(run_root(run)->d_plan, 0x7f, bat_plan_bytes(&run->dims));
+        memset(run_root(run)->d_act, 0x7f, run_root(run)->mem.activations);
         same(&p, g, len, n);
     }
     pair_free(&p);
@@ -261,8 +264,8 @@ a5_tiles_executed(struct sim_rng *g)
         for (int k = 0; k < n; k++)
             SIM_CHECK(r[k]->code == 0);
         n_layer = s->prog->cfg.n_layer;
-        few = run->few[0].att;
-        SIM_CHECK(run->few[0].O >= n && few[0].counts[0] == want);
+        few = run_root(run)->few[0].att;
+        SIM_CHECK(run_root(run)->few[0].O >= n && few[0].counts[0] == want);
         SIM_CHECK(few[0].counts[1] == want * (n_layer - 1));
         SIM_CHECK(few[1].counts[0] == n && few[1].counts[1] == n);
     }
@@ -542,13 +545,142 @@ recapture_frees(struct sim_rng *g)
         for (int k = 0; k < 3; k++)
             (void)ask(s, *g, sim_range(g, 1, 90), 3);
         sim_drain(s);
-        for (int32_t k = 0; k < s->run->n_pad; k++)
-            n_held += (s->run->pad[k].graph != NULL) + (s->run->few[k].graph != NULL);
+        for (int32_t k = 0; k < run_root(s->run)->n_pad; k++)
+            n_held += (run_root(s->run)->pad[k].graph != NULL) +
+                (run_root(s->run)->few[k].graph != NULL);
         SIM_CHECK(n_alive == n_held && n_held > 0);
     }
     SIM_CHECK(n_captured >= 30);
     s->run->k = spied;
     sim_free(s);
+}
+
+/* ---- what is recorded is what the bound program lists ------------------------------------- */
+
+#define NAMES (1 << 18)
+
+struct program_of {
+    struct run_dev *dev;
+    const struct run_pad *pad;
+};
+
+static int
+program_launch(void *arg)
+{
+    const struct program_of *p = arg;
+
+    return run_program(p->dev, p->pad);
+}
+
+/* Is the symbol, up to the newline, one of a function whose name begins like this? */
+static int
+is_kernel(const char *symbol, const char *name, size_t n)
+{
+    const char *end = strchr(symbol, '\n');
+
+    for (const char *p = symbol + 1; p + n <= end; p++)
+        if (memcmp(p, name, n) == 0 && p[-1] >= '0' && p[-1] <= '9')
+            return 1;
+    return 0;
+}
+
+/* Are these symbols the ones that `want` (fdk_ops.op_kernels, all launches) names? */
+static int
+kernels_match(const char *want, const char *symbols)
+{
+    size_t n = strcspn(want, " ");
+    const char *rest = want + n + (want[n] == ' ');
+    const char *next = strchr(symbols, '\n');
+    int maybe = n > 1 && want[n - 1] == '?';
+
+    if (n == 0)
+        return symbols[0] == '\0';
+    if (want[0] == '-') { /* of a library: one and more */
+        for (int i = 0; i < 4 && next != NULL; i++, next = strchr(next + 1, '\n'))
+            if (kernels_match(rest, next + 1))
+                return 1;
+        return 0;
+    }
+    if (next != NULL && is_kernel(symbols, want, n - (size_t)maybe) &&
+        kernels_match(rest, next + 1))
+        return 1;
+    return maybe && kernels_match(rest, symbols);
+}
+
+/* Of every size; *ret_fused: launches of several operations. */
+static void
+listed_is_recorded(struct run_dev *dev, const struct run_pad *pad, int32_t *ret_fused)
+{
+    const struct run_form *f = run_form(dev, pad->tail);
+    struct fdk_launch *l = mem_array((size_t)f->n, sizeof(*l));
+    char *want = mem_array(NAMES, 1), *got = mem_array(NAMES, 1);
+    struct program_of p = { dev, pad };
+    struct fdk_step s;
+    int32_t n;
+    int rc;
+
+    SIM_CHECK(l != NULL && want != NULL && got != NULL);
+    run_step(pad, &s);
+    n = fdk_launches(f->bound, &s, 1, l);
+    for (int32_t i = 0; i < n; i++) {
+        size_t at = strlen(want);
+
+        *ret_fused += l[i].n > 1;
+        (void)snprintf(want + at, NAMES - at, "%s%s", at > 0 ? " " : "",
+            fdk_launch_kernels(f->bound, &s, &l[i]));
+    }
+    if (dev->run->k->on_host) {
+        /* a command each, and the mark */
+        SIM_CHECK(pad->graph->n == (size_t)n + 1 && *ret_fused == 0);
+    } else if ((rc = fdk_cuda_kernels(dev->stream, program_launch, &p, got, NAMES)) == 0) {
+        if (!kernels_match(want, got)) {
+            (void)printf("%d tokens: listed\n%s\nrecorded\n%s", pad->T, want, got);
+            SIM_CHECK(0);
+        }
+    } else {
+        SIM_CHECK(rc == -ENOTSUP);
+    }
+    free(l);
+    free(want);
+    free(got);
+}
+
+static void
+listed_is_recorded_of(struct sim_cfg c)
+{
+    struct run_dev *dev;
+    struct sim *s;
+    int32_t fused = 0;
+
+    c.any_order = 1;
+    s = sim_new(&c);
+    dev = run_root(s->run);
+    for (int32_t i = 0; i < dev->n_pad; i++) {
+        listed_is_recorded(dev, &dev->pad[i], &fused);
+        if (dev->few[i].T > 0)
+            listed_is_recorded(dev, &dev->few[i], &fused);
+    }
+    (void)printf("%s: %d fused launches in %d sizes\n", c.model_dir, fused, dev->n_pad);
+    sim_free(s);
+}
+
+/* Of a model with matrices in fp32, and of the demo model in 16, 8 and 4 bits. */
+static void
+list_of_launches(struct sim_rng *g)
+{
+    static const enum fdk_dtype types[] = { FDK_F32, FDK_I8, FDK_I4 };
+    const char *src = getenv("FDD_SRC") != NULL ? getenv("FDD_SRC") : getenv("srcdir");
+    struct sim_cfg c = base(1);
+    char path[512];
+
+    (void)g;
+    listed_is_recorded_of(c);
+    (void)snprintf(path, sizeof(path), "%s/conf/models/demo", src != NULL ? src : ".");
+    c.model_dir = path;
+    for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
+        c.quant = (struct qnt){ .dtype = types[i] };
+        listed_is_recorded_of(c);
+    }
 }
 
 int
@@ -567,6 +699,7 @@ main(int argc, char **argv)
         SIM_TEST(a13_only_launches_in_a_capture),
         SIM_TEST(graphs_switched_under_load),
         SIM_TEST(recapture_frees),
+        SIM_TEST(list_of_launches),
     };
     int rc;
 

@@ -16,6 +16,7 @@
 #include "daemon/worker/null_tok.h"
 #include "daemon/worker/tokenizer.h"
 #include "kernels/cpu/cpu.h"
+#include "tests/test_device.h"
 
 #define SIM_BLOB (1u << 20)
 
@@ -98,6 +99,8 @@ sim_program(struct sim *s)
     rc = mdl_config_read(s->cfg.model_dir, &mc, err, sizeof(err));
     if (rc == 0)
         rc = mdl_build(&mc, &s->prog, err, sizeof(err));
+    if (rc == 0 && s->cfg.edit != NULL)
+        s->cfg.edit(s->prog);
     if (rc == 0)
         rc = wts_plan_new(s->cfg.model_dir, s->prog, dummy, 7, &s->wp, err, sizeof(err));
     if (rc == 0)
@@ -150,7 +153,11 @@ sim_backend(const struct sim *s)
 static void
 sim_runner(struct sim *s)
 {
+    int32_t dev = td_dev();
     struct run_open_args oa = { .backend = sim_backend(s),
+        .n_device = dev + 1,
+        .dead = td_dead(),
+        .rank = &dev,
         .deterministic = !s->cfg.any_order,
         .n_thread = s->cfg.threads > 0 ? s->cfg.threads : 1,
         .max_token = s->cfg.max_tokens,
@@ -177,6 +184,12 @@ sim_runner(struct sim *s)
         rc = cap_parse(s->cfg.capture, s->cfg.max_tokens, &sa.cap, err, sizeof(err));
     if (rc == 0)
         rc = run_new(&oa, &s->run, err, sizeof(err));
+    if (rc == 0 && s->cfg.fusion != NULL) {
+        s->ops = *s->run->k;
+        s->ops.fusion = s->cfg.fusion;
+        s->ops.n_fusion = s->cfg.n_fusion;
+        s->run->k = &s->ops;
+    }
     if (rc == 0)
         rc = run_load(s->run, s->prog, s->wp, &la, err, sizeof(err));
     if (rc == 0)

@@ -72,6 +72,9 @@ struct sim_cfg {
     int32_t no_instruments; /* neither histograms nor trace */
     int32_t learn;          /* step times steer the scheduler; else a run depends on
                                 nothing but its seed */
+    const struct fdk_fusion *fusion; /* in place of the backend's; NULL: those */
+    int32_t n_fusion;
+    void (*edit)(struct mdl_program *p); /* changes the program before it is loaded */
 };
 
 struct sim_sample {
@@ -137,6 +140,7 @@ struct sim {
     struct wts_plan *wp;
     struct tok *tok;
     struct runner *run;
+    struct fdk_ops ops; /* of cfg.fusion */
     struct lnk_ready ready;
     struct pipeline *pip;
     uint64_t now_ns, n_poll, next_id;

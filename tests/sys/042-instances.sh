@@ -105,7 +105,7 @@ wait "${pids[0]}" || fail "qwen exited $?"
 end_all; wait "${pids[@]}" 2>/dev/null; pids=()
 cpu=(--set model.path=null --set device.list=cpu:1)
 instance one "${cpu[@]}"
-[ "$(row one '["device"]')" = cpu:1 ] || fail "device: $(row one)"
+[ "$(row one '["device"]')" = cpu-0 ] || fail "device: $(row one)"
 expect 78 timeout $((30 * slow)) "$FDD" --instance two --set daemon.worker="$WORKER" "${cpu[@]}"
 has "$out" "device cpu-0 is taken by another fdd \(pid ${pids[0]}, instance one, in $run/one\)"
 has "$out" "fdctl --runtime-dir $run/one stop"
@@ -146,6 +146,19 @@ has "$out" 'does not fit device.backend = cpu'
 for list in cuda:0 cuda:GPU-1a2b3c GPU-1a2b3c MIG-1a2b3c 'cuda:*' cpu:1 ''; do
     expect 0 "$FDD" --check-config --set model.path=null --set device.list="$list"
 done
+
+# ---- the model on the second of two entries, while the first fails every call
+expect 78 "$FDD" --check-config --set device.list=cpu:2 --set device.test_entry=2
+has "$out" 'has 2 entries, counted from 0, and device.test_entry = 2 is none of them'
+instance two --set model.path="$FDD_SRC/conf/models/demo" --set device.list=cpu:2 --set device.test_entry=1
+expect 0 "$FDCTL" --instance two status --json
+json '[(x["device"], x["rank"]) for x in d["worker"]["devices"]] == [("cpu-0", None), ("cpu-1", 0)] and
+    d["worker"]["device"] == "cpu-1" or 1/0' <<<"$out" >/dev/null || fail "devices: $out"
+expect 0 "$FDCTL" --instance two memory
+has "$out" 'cpu-1'
+expect 0 "$FDCTL" --instance two generate --max-tokens 4 -p 'In the beginning'
+grep -q 'load: device cpu-0, not used' "$dir/log.two" || fail "which device: $(cat "$dir/log.two")"
+end_all; wait "${pids[@]}" 2>/dev/null; pids=()
 
 # ---- the units: an instance's are the daemon's but for the name
 units=$FDD_BUILD/conf

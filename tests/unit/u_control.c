@@ -875,14 +875,20 @@ t_foreign_text(void **state)
     (void)state;
     fix_open(&f, NULL);
     memset(f.seg->w.device, 'd', sizeof(f.seg->w.device));
-    memset(f.seg->w.device_uuid, 'u', sizeof(f.seg->w.device_uuid));
+    f.seg->w.device[1].rank = 0;
+    f.seg->w.n_device = 1000;
     (void)snprintf(f.seg->w.error, sizeof(f.seg->w.error), "no model in /m\xff");
     fd = dial(&f, 0, 0);
     r = talk(&f, fd, "{\"cmd\":\"status\"}\n");
     assert_non_null(r);
     w = json_object_get(r, "worker");
     assert_int_equal(json_string_length(json_object_get(w, "device")),
-        sizeof(f.seg->w.device));
+        sizeof(f.seg->w.device[1].name));
+    w = json_object_get(w, "devices");
+    assert_int_equal(json_array_size(w), LNK_MAX_DEVICES);
+    assert_true(json_is_null(json_object_get(json_array_get(w, 0), "rank")));
+    assert_int_equal(json_integer_value(json_object_get(json_array_get(w, 1), "rank")), 0);
+    w = json_object_get(r, "worker");
     assert_string_equal(json_string_value(json_object_get(w, "error")), "no model in /m?");
     json_decref(r);
     (void)close(fd);

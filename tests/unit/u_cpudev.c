@@ -67,6 +67,49 @@ test_open(void **state)
     ops->close(NULL);
 }
 
+/* A device may have any number, and one that is dead takes no call; the others work. */
+static void
+test_dead(void **state)
+{
+    static const int32_t num[] = { 5, 3 }, twice[] = { 3, 3 }, far[] = { 0, 32 };
+    struct fdk_open_args args = { .n_device = 2, .device = num, .dead = 1, .n_thread = 1 };
+    struct fdk_att_plan_args plan = { .n_max = 0 };
+    struct fdk_device_info info;
+    struct fdk_ctx *ctx;
+    fdk_stream_t st;
+    fdk_event_t ev;
+    char err[256];
+    double v;
+    void *p;
+
+    (void)state;
+    assert_int_equal(ops->open(&args, &ctx, err, sizeof(err)), 0);
+    assert_int_equal(ops->device_info(ctx, 0, &info), -EIO);
+    assert_int_equal(ops->mem_alloc(ctx, 0, 256, &p), -EIO);
+    assert_int_equal(ops->mem_reserve(ctx, 0, 2u << 20, &p), -EIO);
+    assert_int_equal(ops->stream_new(ctx, 0, &st), -EIO);
+    assert_int_equal(ops->event_new(ctx, 0, &ev), -EIO);
+    assert_int_equal(ops->probe(ctx, 0, FDK_PROBE_READ, FDK_F32, &v), -EIO);
+    assert_int_not_equal(ops->att_plan_host(ctx, 0, &plan), 0);
+    assert_non_null(strstr(ops->error_text(ctx, 0), "device 5 fails every call"));
+    assert_string_equal(ops->error_text(ctx, 1), "");
+    assert_int_equal(ops->device_info(ctx, 1, &info), 0);
+    assert_int_equal(info.peer_mask, 3);
+    assert_int_equal(ops->mem_alloc(ctx, 1, 256, &p), 0);
+    ops->mem_free(ctx, 1, p);
+    assert_int_equal(ops->host_alloc(ctx, 256, &p), 0);
+    ops->host_free(ctx, p);
+    ops->close(ctx);
+    args.device = twice;
+    assert_int_equal(ops->open(&args, &ctx, err, sizeof(err)), -EINVAL);
+    assert_non_null(strstr(err, "virtual device 3 asked for"));
+    args.device = far;
+    assert_int_equal(ops->open(&args, &ctx, err, sizeof(err)), -EINVAL);
+    args.n_device = FDK_MAX_DEVICES + 1;
+    assert_int_equal(ops->open(&args, &ctx, err, sizeof(err)), -EINVAL);
+    assert_non_null(strstr(err, "33 devices"));
+}
+
 static void
 test_memory(void **state)
 {
@@ -818,6 +861,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_open),
+        cmocka_unit_test(test_dead),
         cmocka_unit_test(test_memory),
         cmocka_unit_test(test_reserve),
         cmocka_unit_test(test_fifo),

@@ -412,15 +412,15 @@ on_record(void *arg, struct sim_req *r, const struct fdp_rec *rec)
 static void
 calibrate(const struct runner *run, float ret[SCALES])
 {
-    const struct fdk_kv *kv = &run->kv;
+    const struct fdk_kv *kv = &run_root(run)->kv;
     size_t head = (size_t)(kv->block_size * kv->head_dim);
 
     assert_int_equal(kv->dtype, FDK_F32);
     for (size_t i = 0; i < SCALES; i++) {
         float top = 0;
 
-        for (uint64_t b = 1; b < run->mem.kv / kv->block_bytes; b++) {
-            const float *x = (const void *)(run->d_kv + b * kv->block_bytes +
+        for (uint64_t b = 1; b < run_root(run)->mem.kv / kv->block_bytes; b++) {
+            const float *x = (const void *)(run_root(run)->d_kv + b * kv->block_bytes +
                 i / (2 * HEADS) * kv->layer_bytes + i / HEADS % 2 * kv->v_bytes);
 
             for (size_t e = 0; e < head; e++)
@@ -449,13 +449,14 @@ ask(enum fdk_dtype kv, const float want[SCALES], struct answer *ret, float ret_t
     struct sim *s = sim_new(&c);
     struct sim_req *r = sim_req(s);
 
-    assert_int_equal(s->run->mem.kv_scales, mpl_scale_bytes(&s->run->kv));
+    assert_int_equal(run_root(s->run)->mem.kv_scales,
+        mpl_scale_bytes(&run_root(s->run)->kv));
     if (want == NULL) {
-        assert_null(s->run->kv.scale);
-        assert_int_equal(s->run->mem.kv_scales, 0);
+        assert_null(run_root(s->run)->kv.scale);
+        assert_int_equal(run_root(s->run)->mem.kv_scales, 0);
     } else {
-        assert_int_equal(s->run->mem.kv_scales, SCALES * sizeof(float));
-        assert_memory_equal(s->run->kv.scale, want, SCALES * sizeof(float));
+        assert_int_equal(run_root(s->run)->mem.kv_scales, SCALES * sizeof(float));
+        assert_memory_equal(run_root(s->run)->kv.scale, want, SCALES * sizeof(float));
     }
     memset(ret, 0, sizeof(*ret));
     s->record = on_record;

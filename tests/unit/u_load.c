@@ -47,23 +47,23 @@ with(const char *name, const char *value)
 static void
 t_open_args(void **state)
 {
-    struct run_open_args a;
+    struct wrk_open o;
     struct fix *f;
 
     (void)state;
     f = with("device.deterministic", "yes");
-    wrk_open_args(&f->w, &a);
-    assert_int_equal(a.deterministic, 1);
-    assert_int_equal(a.unfused, 0);
+    wrk_open_args(&f->w, &o);
+    assert_int_equal(o.a.deterministic, 1);
+    assert_int_equal(o.a.unfused, 0);
     free(f);
     f = with("device.fused_step", "no");
-    wrk_open_args(&f->w, &a);
-    assert_int_equal(a.deterministic, 0);
-    assert_int_equal(a.unfused, 1);
+    wrk_open_args(&f->w, &o);
+    assert_int_equal(o.a.deterministic, 0);
+    assert_int_equal(o.a.unfused, 1);
     free(f);
     f = with("ipc.spin_us", "70");
-    wrk_open_args(&f->w, &a);
-    assert_int_equal(a.spin_us, 70);
+    wrk_open_args(&f->w, &o);
+    assert_int_equal(o.a.spin_us, 70);
     free(f);
 }
 

@@ -19,6 +19,7 @@
 #include "daemon/worker/peak.h"
 #include "daemon/worker/profile.h"
 #include "tests/sim/sim.h"
+#include "tests/test_device.h"
 
 #define N_ASK  6
 #define N_STEP 10
@@ -398,7 +399,7 @@ made_reads_the_pool(struct sim_rng *g)
     (void)g;
     all(s, &got);
     before = mem_zalloc((size_t)(c.n_block + 1) * bytes);
-    memcpy(before, s->run->d_kv, (size_t)(c.n_block + 1) * bytes);
+    memcpy(before, run_root(s->run)->d_kv, (size_t)(c.n_block + 1) * bytes);
     p = begin(s, 2, &made);
     for (int32_t i = 0; i < 7 * 8 + 3; i++) {
         int32_t b = p->table[i / 8 * s->run->dims.stride + i % 8];
@@ -411,8 +412,8 @@ made_reads_the_pool(struct sim_rng *g)
     for (int32_t b = 1; b <= c.n_block; b++) {
         if (kv_is_empty(s->pip->eng->kv, b))
             continue;
-        SIM_CHECK(memcmp(before + (size_t)b * bytes, s->run->d_kv + (size_t)b * bytes,
-                      bytes) == 0);
+        SIM_CHECK(memcmp(before + (size_t)b * bytes,
+                      run_root(s->run)->d_kv + (size_t)b * bytes, bytes) == 0);
         n++;
     }
     SIM_CHECK(n > 10);
@@ -541,6 +542,7 @@ peak_open(struct peak_fix *f)
     struct fdk_open_args oa = { .n_device = 1, .n_thread = 1, .max_token = 8 };
     char err[256];
 
+    td_open(&oa);
     memset(f, 0, sizeof(*f));
     f->k = fdk_ops_cpu;
     f->k.probe = fake_probe;
@@ -559,7 +561,7 @@ peak_again(struct peak_fix *f, int busy)
 
     f->cc = (struct peak_cache){ 0 };
     (void)snprintf(f->cc.dir, sizeof(f->cc.dir), "%s", f->cache);
-    SIM_CHECK(peak_get(&f->cc, &f->k, f->ctx, busy, 0, &f->c) == 0);
+    SIM_CHECK(peak_get(&f->cc, &f->k, f->ctx, td_dev(), busy, 0, &f->c) == 0);
     SIM_CHECK(f->c.read_bps == 1e10 && f->c.flops[FDK_F32] == 2e11);
     SIM_CHECK(f->c.flops[FDK_BF16] == 4e11 && f->c.flops[FDK_F16] == 0);
     return n_probe - n;
@@ -582,9 +584,9 @@ peaks_kept(struct sim_rng *g)
     SIM_CHECK(peak_again(&f, 1) == 4); /* while the device has other work: not kept */
     SIM_CHECK(f.cc.have == 0 && f.cc.file[0] == '\0');
     SIM_CHECK(peak_again(&f, 0) == 4 && strcmp(f.cc.from, "measured") == 0);
-    SIM_CHECK(peak_get(&f.cc, &f.k, f.ctx, 0, 0, &c) == 0 && n_probe == 8);
+    SIM_CHECK(peak_get(&f.cc, &f.k, f.ctx, td_dev(), 0, 0, &c) == 0 && n_probe == 8);
     SIM_CHECK(peak_again(&f, 0) == 0 && strcmp(f.cc.from, "file") == 0);
-    SIM_CHECK(peak_get(&f.cc, &f.k, f.ctx, 0, 1, &c) == 0 && n_probe == 12);
+    SIM_CHECK(peak_get(&f.cc, &f.k, f.ctx, td_dev(), 0, 1, &c) == 0 && n_probe == 12);
     SIM_CHECK(strcmp(f.cc.from, "measured") == 0 && f.cc.have);
     (void)snprintf(path, sizeof(path), "%s", f.cc.file);
     SIM_CHECK(strncmp(path, f.cache, strlen(f.cache)) == 0);
@@ -604,7 +606,7 @@ peaks_kept(struct sim_rng *g)
         put(path, bad[i]);
         SIM_CHECK(peak_again(&f, 0) == 4 && peak_again(&f, 0) == 0);
     }
-    SIM_CHECK(peak_key(&f.k, f.ctx, &key) == 0);
+    SIM_CHECK(peak_key(&f.k, f.ctx, td_dev(), &key) == 0);
     other = key;
     other.n_thread++;
     SIM_CHECK(peak_read(path, &other, &c, err, sizeof(err)) == -EINVAL);
@@ -631,7 +633,7 @@ peaks_without_a_folder(struct sim_rng *g)
     peak_open(&f);
     put(f.cache, "");
     SIM_CHECK(peak_again(&f, 0) == 4 && f.cc.warned && f.cc.file[0] == '\0');
-    SIM_CHECK(peak_get(&f.cc, &f.k, f.ctx, 0, 0, &c) == 0 && n_probe == 4);
+    SIM_CHECK(peak_get(&f.cc, &f.k, f.ctx, td_dev(), 0, 0, &c) == 0 && n_probe == 4);
     SIM_CHECK(peak_again(&f, 0) == 4);
     (void)unlink(f.cache);
     (void)snprintf(path, sizeof(path), "%s/x", f.cache);
@@ -640,7 +642,7 @@ peaks_without_a_folder(struct sim_rng *g)
     /* what cannot be measured is told, and nothing is kept */
     probe_rc = -ENOMEM;
     f.cc = (struct peak_cache){ 0 };
-    SIM_CHECK(peak_get(&f.cc, &f.k, f.ctx, 0, 0, &c) == -ENOMEM && !f.cc.have);
+    SIM_CHECK(peak_get(&f.cc, &f.k, f.ctx, td_dev(), 0, 0, &c) == -ENOMEM && !f.cc.have);
     (void)rmdir(f.dir);
     f.k.close(f.ctx);
 }
@@ -682,15 +684,18 @@ probes(struct sim_rng *g)
     char err[256];
     double v = 0;
 
+    td_open(&oa);
     (void)g;
     SIM_CHECK(fdk_ops_cpu.open(&oa, &ctx, err, sizeof(err)) == 0);
-    SIM_CHECK(fdk_ops_cpu.probe(ctx, 0, FDK_PROBE_READ, FDK_F32, &v) == 0 && v > 1e7);
-    SIM_CHECK(fdk_ops_cpu.probe(ctx, 0, FDK_PROBE_FLOPS, FDK_F32, &v) == 0 && v > 1e7);
-    SIM_CHECK(fdk_ops_cpu.probe(ctx, 0, FDK_PROBE_FLOPS, FDK_BF16, &v) == -ENOTSUP);
-    SIM_CHECK(fdk_ops_cpu.probe(ctx, 1, FDK_PROBE_READ, FDK_F32, &v) == -EINVAL);
+    SIM_CHECK(
+        fdk_ops_cpu.probe(ctx, td_dev(), FDK_PROBE_READ, FDK_F32, &v) == 0 && v > 1e7);
+    SIM_CHECK(
+        fdk_ops_cpu.probe(ctx, td_dev(), FDK_PROBE_FLOPS, FDK_F32, &v) == 0 && v > 1e7);
+    SIM_CHECK(fdk_ops_cpu.probe(ctx, td_dev(), FDK_PROBE_FLOPS, FDK_BF16, &v) == -ENOTSUP);
+    SIM_CHECK(fdk_ops_cpu.probe(ctx, td_dev() + 1, FDK_PROBE_READ, FDK_F32, &v) == -EINVAL);
     fdk_ops_cpu.close(ctx);
     SIM_CHECK(fdk_ops_null.open(&oa, &ctx, err, sizeof(err)) == 0);
-    SIM_CHECK(fdk_ops_null.probe(ctx, 0, FDK_PROBE_READ, FDK_F32, &v) == -ENOTSUP);
+    SIM_CHECK(fdk_ops_null.probe(ctx, td_dev(), FDK_PROBE_READ, FDK_F32, &v) == -ENOTSUP);
     fdk_ops_null.close(ctx);
 }
 

@@ -18,6 +18,8 @@
 #include "daemon/worker/engine.h"
 #include "daemon/worker/memplan.h"
 #include "daemon/worker/runner.h"
+#include "kernels/cpu/cpu.h"
+#include "tests/test_device.h"
 
 static void
 unknown_and_missing_backends(void **state)
@@ -60,7 +62,7 @@ placement(void **state)
             buf[i].last = buf[i].first + rand_r(&seed) % 8;
             sum += run_buf_bytes(&p, &d, 1, FDK_F32, i);
         }
-        assert_int_equal(run_place(&p, &d, 1, FDK_F32, off, &bytes), 0);
+        assert_int_equal(run_place(&fdk_ops_cpu, &p, &d, 1, FDK_F32, off, &bytes), 0);
         assert_true(bytes <= sum);
         saved += sum - bytes;
         for (int i = 0; i < 20; i++) {
@@ -85,12 +87,9 @@ struct fix {
 
 /* The null program, a KV pool of 9 blocks, graphs for 1, 8 and 64 tokens. */
 static void
-fix_new_tails(struct fix *f, int use_graph, int32_t n_rec, enum fdk_exec exec, int tails)
+fix_open(struct fix *f, const struct run_open_args *oa, int use_graph, int32_t n_rec,
+    int tails)
 {
-    struct run_open_args oa = { .backend = "null",
-        .n_thread = 1,
-        .max_token = 64,
-        .exec = exec };
     struct eng_cfg ec = { .max_reqs = 4,
         .max_len = 128,
         .block_size = 16,
@@ -109,11 +108,26 @@ fix_new_tails(struct fix *f, int use_graph, int32_t n_rec, enum fdk_exec exec, i
     assert_int_equal(sa.dims.O, 4 + ENG_MAX_SCORES);
     assert_int_equal(sa.dims.stride, 8);
     assert_int_equal(cap_parse("1,8,64", 64, &sa.cap, err, sizeof(err)), 0);
-    assert_int_equal(run_new(&oa, &f->run, err, sizeof(err)), 0);
+    assert_int_equal(run_new(oa, &f->run, err, sizeof(err)), 0);
     assert_int_equal(run_load(f->run, f->prog, NULL, NULL, err, sizeof(err)), 0);
     assert_int_equal(mpl_layout(1, 0, 1, 1, 16, FDK_F32, &sa.kv), 0);
     assert_int_equal(run_setup(f->run, &sa, err, sizeof(err)), 0);
     assert_int_equal(run_map_kv(f->run, 9, err, sizeof(err)), 0);
+}
+
+static void
+fix_new_tails(struct fix *f, int use_graph, int32_t n_rec, enum fdk_exec exec, int tails)
+{
+    int32_t dev = td_dev();
+    struct run_open_args oa = { .backend = "null",
+        .n_device = dev + 1,
+        .dead = td_dead(),
+        .rank = &dev,
+        .n_thread = 1,
+        .max_token = 64,
+        .exec = exec };
+
+    fix_open(f, &oa, use_graph, n_rec, tails);
 }
 
 static void
@@ -156,14 +170,14 @@ null_program_runs(void **state)
     (void)state;
     fix_new(&f, 1, 2, FDK_EXEC_DEFAULT);
     assert_int_equal(f.run->n_rec, 2);
-    assert_int_equal(f.run->n_pad, 3);
-    assert_int_equal(f.run->pad[2].T, 64);
-    assert_int_equal(f.run->pad[0].O, 1);
-    assert_int_equal(f.run->pad[1].S, 4);
+    assert_int_equal(run_root(f.run)->n_pad, 3);
+    assert_int_equal(run_root(f.run)->pad[2].T, 64);
+    assert_int_equal(run_root(f.run)->pad[0].O, 1);
+    assert_int_equal(run_root(f.run)->pad[1].S, 4);
     assert_int_equal(run_warm(f.run, 1), 0);
     for (int32_t i = 0; i < 3; i++) {
-        assert_non_null(f.run->pad[i].graph);
-        assert_int_equal(f.run->few[i].T, 0);
+        assert_non_null(run_root(f.run)->pad[i].graph);
+        assert_int_equal(run_root(f.run)->few[i].T, 0);
     }
     /* an empty step is launched and comes back */
     rec = empty_step(f.run, 1, 8, 1);
@@ -174,6 +188,64 @@ null_program_runs(void **state)
     assert_int_equal(run_launch(f.run, rec), 0);
     assert_int_equal(run_collect(f.run, rec, &t0, &t1), 0);
     assert_true(f.run->n_graph == 1 && f.run->n_eager == 1);
+    fix_free(&f);
+}
+
+/* A group of two ranks, the devices in another order than the context's: each has its own
+ * pool and events, a step is done when both have done it, and rank 0 alone is counted. */
+static void
+a_group_of_two(void **state)
+{
+    static const int32_t rank[] = { 2, 0 }, same[] = { 1, 1 }, far[] = { 0, 3 };
+    struct run_open_args oa = { .backend = "null",
+        .n_device = 3,
+        .dead = 2,
+        .n_rank = 2,
+        .rank = same,
+        .n_thread = 1,
+        .max_token = 64,
+        .exec = FDK_EXEC_DEFER };
+    const struct kv_copy copy = { 3, 2, 1 };
+    struct fix f = { .run = NULL };
+    struct bat_rec *rec;
+    uint64_t t0, t1;
+    char err[512] = "";
+
+    (void)state;
+    assert_int_equal(run_new(&oa, &f.run, err, sizeof(err)), -ENODEV);
+    assert_non_null(strstr(err, "rank 1 on device 1"));
+    oa.rank = far;
+    assert_int_equal(run_new(&oa, &f.run, err, sizeof(err)), -ENODEV);
+    oa.rank = rank;
+    fix_open(&f, &oa, 1, 2, 0);
+    assert_int_equal(f.run->n_rank, 2);
+    assert_int_equal(run_warm(f.run, 1), 0);
+    for (int i = 0; i < 2; i++) {
+        const struct run_dev *dev = &f.run->dev[i];
+
+        assert_int_equal(dev->idx, rank[i]);
+        assert_true(fdk_cpu_memory_used(f.run->ctx, dev->idx) > dev->mem.kv);
+        for (int32_t k = 0; k < dev->n_pad; k++)
+            assert_non_null(dev->pad[k].graph);
+        memset(dev->d_kv, i + 1, (size_t)(9 * f.run->kv.block_bytes));
+    }
+    assert_int_equal(run_copies(f.run, &copy, 1), 0);
+    rec = empty_step(f.run, 1, 8, 1);
+    assert_int_equal(run_launch(f.run, rec), 0);
+    assert_int_equal(run_done(f.run, rec), 0);
+    assert_int_equal(f.run->k->event_sync(f.run->dev[0].ev_end[1]), 0);
+    assert_int_equal(run_done(f.run, rec), 0); /* not on the other one */
+    assert_int_equal(run_collect(f.run, rec, &t0, &t1), 0);
+    assert_int_equal(run_done(f.run, rec), 1);
+    assert_true(f.run->n_graph == 1 && f.run->n_eager == 0);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(f.run->dev[i].h_kv[2 * f.run->kv.block_bytes], i + 1);
+    fdk_cpu_fail_after(f.run->ctx, rank[1], 1);
+    rec = empty_step(f.run, 0, 9, 0);
+    (void)run_launch(f.run, rec);
+    assert_int_equal(run_collect(f.run, rec, &t0, &t1), -EIO);
+    assert_true(strlen(run_error(f.run)) > 10);
+    assert_string_equal(f.run->k->error_text(f.run->ctx, rank[0]), "");
     fix_free(&f);
 }
 
@@ -215,17 +287,17 @@ block_copies(void **state)
     fix_new(&f, 0, 1, FDK_EXEC_DEFER);
     n = (size_t)f.run->kv.block_bytes;
     for (i = 0; i < 9 * n; i++)
-        f.run->d_kv[i] = (unsigned char)(i / n + i % n * 16);
+        run_root(f.run)->d_kv[i] = (unsigned char)(i / n + i % n * 16);
     assert_int_equal(run_copies(f.run, NULL, 0), 0);
     assert_int_equal(run_copies(f.run, orders, 3), 0);
     rec = empty_step(f.run, 0, 1, 0);
     assert_int_equal(run_launch(f.run, rec), 0);
-    assert_memory_not_equal(f.run->d_kv + 5 * n, f.run->d_kv + 3 * n, n);
+    assert_memory_not_equal(run_root(f.run)->d_kv + 5 * n, run_root(f.run)->d_kv + 3 * n, n);
     /* the step waits for the copies */
     assert_int_equal(run_wait(f.run, rec), 0);
-    assert_memory_equal(f.run->d_kv + 5 * n, f.run->d_kv + 3 * n, n);
-    assert_memory_equal(f.run->h_kv, f.run->d_kv + 3 * n, n);
-    assert_memory_equal(f.run->h_kv + 2 * n, f.run->d_kv + 3 * n, n);
+    assert_memory_equal(run_root(f.run)->d_kv + 5 * n, run_root(f.run)->d_kv + 3 * n, n);
+    assert_memory_equal(run_root(f.run)->h_kv, run_root(f.run)->d_kv + 3 * n, n);
+    assert_memory_equal(run_root(f.run)->h_kv + 2 * n, run_root(f.run)->d_kv + 3 * n, n);
     assert_true(run_copy_ns(f.run, &n_copy) > 0);
     assert_int_equal(n_copy, 3);
     assert_int_equal(run_copy_ns(f.run, &n_copy), 0);
@@ -246,23 +318,23 @@ recapture(void **state)
     (void)state;
     fix_new(&f, 1, 1, FDK_EXEC_DEFAULT);
     assert_int_equal(run_warm(f.run, 0), 0);
-    assert_null(f.run->pad[0].graph);
+    assert_null(run_root(f.run)->pad[0].graph);
     for (int i = 0; i < 40; i++) {
         struct cap c;
 
         assert_int_equal(cap_parse(lists[i % 4], 64, &c, err, sizeof(err)), 0);
         assert_int_equal(run_recapture(f.run, i % 5 != 0, &c), 0);
-        assert_int_equal(f.run->n_pad, c.n);
+        assert_int_equal(run_root(f.run)->n_pad, c.n);
         for (int32_t k = 0; k < c.n; k++) {
-            assert_int_equal(f.run->pad[k].T, c.size[k]);
-            assert_null(f.run->pad[k].graph);
+            assert_int_equal(run_root(f.run)->pad[k].T, c.size[k]);
+            assert_null(run_root(f.run)->pad[k].graph);
         }
         if (i % 3 == 0)
             assert_int_equal(run_warm(f.run, 1), 0);
         rec = empty_step(f.run, 0, c.size[c.n - 1], 1);
         assert_int_equal(run_launch(f.run, rec), 0);
         assert_int_equal(run_collect(f.run, rec, &t0, &t1), 0);
-        assert_int_equal(f.run->pad[c.n - 1].graph != NULL, i % 5 != 0);
+        assert_int_equal(run_root(f.run)->pad[c.n - 1].graph != NULL, i % 5 != 0);
     }
     fix_free(&f);
 }
@@ -296,17 +368,20 @@ few_outputs(void **state)
     (void)state;
     fix_new_tails(&f, 1, 1, FDK_EXEC_DEFAULT, 1);
     assert_int_equal(run_n_graph(f.run->k, f.prog, &f.run->cap), 5);
-    assert_int_equal(f.run->few[0].T, 0);
+    assert_int_equal(run_root(f.run)->few[0].T, 0);
     for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
         struct bat_rec *rec = empty_step(f.run, 0, steps[i].T, steps[i].graph);
         uint64_t n_graph = f.run->n_graph, t0 = 0, t1 = 0;
-        const struct run_pad *pad = &f.run->eager[0];
+        const struct run_pad *pad = &run_root(f.run)->eager[0];
 
-        for (int32_t k = 0; k < f.run->n_pad && steps[i].graph; k++)
-            if (f.run->pad[k].T == steps[i].T)
-                pad = steps[i].tail == MDL_TAIL_OUTPUTS ? &f.run->few[k] : &f.run->pad[k];
-        for (int32_t k = 0; k < f.run->n_pad; k++)
-            assert_true(f.run->pad[k].graph == NULL && f.run->few[k].graph == NULL);
+        for (int32_t k = 0; k < run_root(f.run)->n_pad && steps[i].graph; k++)
+            if (run_root(f.run)->pad[k].T == steps[i].T)
+                pad = steps[i].tail == MDL_TAIL_OUTPUTS
+                    ? &run_root(f.run)->few[k]
+                    : &run_root(f.run)->pad[k];
+        for (int32_t k = 0; k < run_root(f.run)->n_pad; k++)
+            assert_true(run_root(f.run)->pad[k].graph == NULL &&
+                run_root(f.run)->few[k].graph == NULL);
         rec->n_out = steps[i].n_out;
         assert_int_equal(run_launch(f.run, rec), 0);
         assert_int_equal(run_collect(f.run, rec, &t0, &t1), 0);
@@ -319,9 +394,9 @@ few_outputs(void **state)
     }
     /* all of them ahead */
     assert_int_equal(run_warm(f.run, 1), 0);
-    for (int32_t k = 0; k < f.run->n_pad; k++) {
-        assert_non_null(f.run->pad[k].graph);
-        assert_int_equal(f.run->few[k].graph != NULL, k > 0);
+    for (int32_t k = 0; k < run_root(f.run)->n_pad; k++) {
+        assert_non_null(run_root(f.run)->pad[k].graph);
+        assert_int_equal(run_root(f.run)->few[k].graph != NULL, k > 0);
     }
     fix_free(&f);
 }
@@ -380,6 +455,7 @@ main(void)
         cmocka_unit_test(unknown_and_missing_backends),
         cmocka_unit_test(placement),
         cmocka_unit_test(null_program_runs),
+        cmocka_unit_test(a_group_of_two),
         cmocka_unit_test(steps_follow_each_other),
         cmocka_unit_test(block_copies),
         cmocka_unit_test(recapture),

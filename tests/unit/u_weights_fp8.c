@@ -22,6 +22,7 @@
 #include <cmocka.h>
 
 #include "daemon/worker/weights_priv.h"
+#include "tests/test_device.h"
 
 /* Neither width is a multiple of a block; q, k and v are less than one. */
 #define CONFIG \
@@ -257,16 +258,16 @@ load(struct wts_plan *wp, int uring, size_t buffer)
     void *arena;
 
     assert_non_null(copy);
-    assert_int_equal(k->mem_alloc(ctx, 0, wts_bytes(wp), &arena), 0);
-    assert_int_equal(k->stream_new(ctx, 0, &st), 0);
+    assert_int_equal(k->mem_alloc(ctx, td_dev(), wts_bytes(wp), &arena), 0);
+    assert_int_equal(k->stream_new(ctx, td_dev(), &st), 0);
     assert_int_equal(k->fill(st, arena, 0xee, wts_bytes(wp)), 0);
     assert_int_equal(k->stream_sync(st), 0);
-    if (wts_load(wp, k, ctx, 0, arena, &la, err, sizeof(err)) != 0)
+    if (wts_load(wp, k, ctx, td_dev(), arena, &la, err, sizeof(err)) != 0)
         fail_msg("%s", err);
     assert_int_equal(k->copy(st, copy, arena, wts_bytes(wp)), 0);
     assert_int_equal(k->stream_sync(st), 0);
     k->stream_free(st);
-    k->mem_free(ctx, 0, arena);
+    k->mem_free(ctx, td_dev(), arena);
     return copy;
 }
 
@@ -615,6 +616,7 @@ setup(void **state)
     struct fdk_open_args oa = { .n_device = 1, .n_thread = 1, .max_token = 8 };
     char err[256];
 
+    td_open(&oa);
     (void)state;
     (void)strcpy(dir, "/tmp/u_weights_fp8.XXXXXX");
     return mkdtemp(dir) == NULL || k->open(&oa, &ctx, err, sizeof(err)) != 0;

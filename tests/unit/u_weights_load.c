@@ -137,13 +137,13 @@ given_up(void **state)
     write_tensors(SINGLE, 0, 1);
     for (int i = 0; i < 20; i++) {
         wp = plan(0);
-        assert_int_equal(k->mem_alloc(ctx, 0, wts_bytes(wp), &arena), 0);
-        assert_int_equal(wts_load(wp, k, ctx, 0, arena, &la, err, sizeof(err)), 0);
+        assert_int_equal(k->mem_alloc(ctx, td_dev(), wts_bytes(wp), &arena), 0);
+        assert_int_equal(wts_load(wp, k, ctx, td_dev(), arena, &la, err, sizeof(err)), 0);
         if (i % 2 == 0)
             usleep((unsigned)i * 20);
         wts_load_stop(wp);
         assert_int_equal(wts_load_wait(wp, err, sizeof(err)), 0);
-        k->mem_free(ctx, 0, arena);
+        k->mem_free(ctx, td_dev(), arena);
         wts_plan_free(wp);
     }
 }

@@ -19,6 +19,7 @@
 #include <cmocka.h>
 
 #include "daemon/worker/weights_priv.h"
+#include "tests/test_device.h"
 
 #define CONFIG \
     "{\"model_type\":\"llama\",\"num_hidden_layers\":2,\"num_attention_heads\":4," \
@@ -135,11 +136,11 @@ load(struct wts_plan *wp, int uring, size_t buffer, const char *want_err)
 
     assert_non_null(copy);
     device_plan = wp;
-    assert_int_equal(k->mem_alloc(ctx, 0, wts_bytes(wp), &arena), 0);
-    assert_int_equal(k->stream_new(ctx, 0, &st), 0);
+    assert_int_equal(k->mem_alloc(ctx, td_dev(), wts_bytes(wp), &arena), 0);
+    assert_int_equal(k->stream_new(ctx, td_dev(), &st), 0);
     assert_int_equal(k->fill(st, arena, 0xee, wts_bytes(wp)), 0);
     assert_int_equal(k->stream_sync(st), 0);
-    rc = wts_load(wp, k, ctx, 0, arena, &la, err, sizeof(err));
+    rc = wts_load(wp, k, ctx, td_dev(), arena, &la, err, sizeof(err));
     if ((rc == 0) != (want_err[0] == '\0') || strstr(err, want_err) == NULL)
         fail_msg("rc %d, '%s'; expected '%s'", rc, err, want_err);
     if (rc == 0)
@@ -147,7 +148,7 @@ load(struct wts_plan *wp, int uring, size_t buffer, const char *want_err)
     assert_int_equal(k->copy(st, copy, arena, wts_bytes(wp)), 0);
     assert_int_equal(k->stream_sync(st), 0);
     k->stream_free(st);
-    k->mem_free(ctx, 0, arena);
+    k->mem_free(ctx, td_dev(), arena);
     return copy;
 }
 
@@ -412,6 +413,7 @@ setup(void **state)
     struct fdk_open_args oa = { .n_device = 1, .n_thread = 1, .max_token = 8 };
     char err[256];
 
+    td_open(&oa);
     (void)state;
     strcpy(dir, "/tmp/u_weights_quant.XXXXXX");
     return mkdtemp(dir) == NULL || k->open(&oa, &ctx, err, sizeof(err)) != 0;

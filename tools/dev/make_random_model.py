@@ -44,6 +44,12 @@ def make_config(a):
         bos_token_id=1, eos_token_id=2, rope_parameters=rope_parameters(a))
     if a.family == "llama":
         return transformers.LlamaConfig(mlp_bias=a.mlp_bias, **common)
+    if a.family == "mistral":
+        del common["attention_bias"]
+        return transformers.MistralConfig(sliding_window=a.window or None, **common)
+    if a.window:
+        common.update(use_sliding_window=True, sliding_window=a.window,
+                      max_window_layers=a.full_layers)
     return transformers.Qwen3Config(**common)
 
 
@@ -99,7 +105,10 @@ def main():
     p = argparse.ArgumentParser(description=__doc__,
                                 formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("out", help="directory to make; must not exist, or --force")
-    p.add_argument("--family", choices=["llama", "qwen3"], default="llama")
+    p.add_argument("--family", choices=["llama", "mistral", "qwen3"], default="llama")
+    p.add_argument("--window", type=int, default=0, help="mistral, qwen3; 0: none")
+    p.add_argument("--full-layers", type=int, default=0,
+                   help="qwen3: layers before the first with a window")
     p.add_argument("--hidden", type=int, default=64)
     p.add_argument("--ffn", type=int, default=96)
     p.add_argument("--layers", type=int, default=2)
@@ -134,8 +143,9 @@ def main():
     os.makedirs(a.out, exist_ok=True)
 
     config = make_config(a)
-    cls = (transformers.LlamaForCausalLM if a.family == "llama"
-           else transformers.Qwen3ForCausalLM)
+    cls = {"llama": transformers.LlamaForCausalLM,
+           "mistral": transformers.MistralForCausalLM,
+           "qwen3": transformers.Qwen3ForCausalLM}[a.family]
     dtype = DTYPES.get(a.dtype, torch.bfloat16)
     config.dtype = dtype
     config.architectures = [cls.__name__]

@@ -68,6 +68,7 @@ ASKS(pause, "fdctl pause [--off] [--json]",
     "[phase=loading|, {load_percent} % ({load_done_bytes:MiB} of {load_total_bytes:MiB} " \
     "MiB)][deaths|, {deaths} deaths]" \
     "[!retry|[restart_in_ms|, next start in {restart_in_ms} ms]]\n" \
+    "[*devices|          device {device}[uuid| {uuid}][!is_used|, not used]\n]" \
     "[*retry|          waits for {waits_for} since {since_ms:age}, tried {tries} times, " \
     "next in {next_in_ms:age}\n          {error}\n[fix|          {fix}\n]]" \
     "[!retry|[error|          {error}\n][fix|          {fix}\n]]" \
@@ -115,13 +116,25 @@ ASKS(status, "fdctl status [--json]", "State of the daemon, its worker and its m
 
 /* ---- memory ------------------------------------------------------------------------ */
 
+/* The entry of device.list that has the model, with its UUID. */
+static const char *
+device_text(const json_t *o, char *ret, size_t ret_bytes)
+{
+    const json_t *d = json_array_get(json_object_get(o, "devices"), 0);
+    const char *uuid = fct_str(d, "uuid");
+
+    snprintf(ret, ret_bytes, "%s%s%s", fct_str(d, "device"), *uuid != '\0' ? " " : "", uuid);
+    return ret;
+}
+
 /* Sums of the rows of each place: "places". */
 static void
 add_places(json_t *o)
 {
-    static const struct {
+    char device[80];
+    const struct {
         const char *place, *where;
-    } at[] = { { "device 0", "device" }, { "host", "host" } };
+    } at[] = { { device_text(o, device, sizeof(device)), "device" }, { "host", "host" } };
     json_t *places = json_array(), *r;
     size_t i;
 

@@ -1,0 +1,125 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Runs of operations that are one kernel: the table of fusions. Without a row its
+ * operations are launched by themselves, and nothing else changes. Then the names of the
+ * kernels of single operations.
+ */
+#include "kernels/cuda/fdk_cuda.cuh"
+
+/* ---- a GEMM of gate and up, and silu_mul ---------------------------------------- */
+
+/* Rows up to which what is written is beyond what is read. */
+static int64_t
+rows_apart(const struct fdk_gemm_args *g, const struct fdk_silu_mul_args *s)
+{
+    const uintptr_t x = (uintptr_t)g->x, y = (uintptr_t)s->y;
+    return x < y ? (int64_t)((y - x) / ((size_t)g->K * 2)) :
+        (int64_t)((x - y) / ((size_t)s->F * 2));
+}
+
+static int
+gate_fits(const struct cu_dev *d, const struct fdk_op *op, int32_t *ret_most)
+{
+    const struct fdk_gemm_args *g = &op[0].gemm;
+    const struct fdk_silu_mul_args *s = &op[1].silu_mul;
+    const int64_t apart = rows_apart(g, s);
+    if (apart < *ret_most)
+        *ret_most = (int32_t)apart;
+    return d->sm90a && op[0].slice == 0 && s->gu == g->y && s->n == g->n &&
+        s->act == FDK_BF16 && g->y_dtype == FDK_BF16 && g->N == 2 * s->F &&
+        g->ldy == g->N && cu_gemm_stream_fits(g);
+}
+
+static int32_t
+mid_covers(struct fdk_ctx *ctx, int dev, const struct fdk_op *op, int32_t n,
+    int32_t *ret_least, int32_t *ret_most)
+{
+    (void)n;
+    *ret_least = cu_gemm_stream_mid_least(&op[0].gemm);
+    *ret_most = CU_STREAM_ROWS;
+    return gate_fits(&ctx->dev[dev], op, ret_most) ? 2 : 0;
+}
+
+/* Of more rows the bits are not those of the two operations. */
+static int32_t
+wide_covers(struct fdk_ctx *ctx, int dev, const struct fdk_op *op, int32_t n,
+    int32_t *ret_least, int32_t *ret_most)
+{
+    const struct fdk_silu_mul_args *s = &op[1].silu_mul;
+    (void)n;
+    *ret_least = CU_STREAM_ROWS + 1;
+    return !ctx->deterministic && s->F % 16 == 0 && (uintptr_t)s->y % 16 == 0 &&
+        gate_fits(&ctx->dev[dev], op, ret_most) ? 2 : 0;
+}
+
+static int
+gate_launch(int (*launch)(const struct fdk_gemm_args *, const struct fdk_silu_mul_args *,
+    int, fdk_stream_t), const struct fdk_op *op, const struct fdk_step *s, fdk_stream_t st)
+{
+    struct fdk_gemm_args g = op[0].gemm;
+    struct fdk_silu_mul_args m = op[1].silu_mul;
+    int rc = cu_stream_enter(st);
+    g.T = m.T = fdk_op_rows(op, s);
+    return rc != 0 ? rc : launch(&g, &m, cu_stream_of(st)->dev->n_proc, st);
+}
+
+static int
+mid_launch(void *data, const struct fdk_op *op, int32_t n, const struct fdk_step *s,
+    fdk_stream_t st)
+{
+    (void)data;
+    (void)n;
+    return gate_launch(cu_gemm_stream_mid_silu, op, s, st);
+}
+
+static int
+wide_launch(void *data, const struct fdk_op *op, int32_t n, const struct fdk_step *s,
+    fdk_stream_t st)
+{
+    (void)data;
+    (void)n;
+    return gate_launch(cu_gemm_silu, op, s, st);
+}
+
+/* ---- the table ------------------------------------------------------------------- */
+
+extern "C" {
+const struct fdk_fusion cu_fusions[CU_FUSIONS] = {
+    { "decode_layers", "mega_kernel", { CU_MEGA_KINDS }, 9, 0, cu_mega_covers,
+        cu_mega_prepare, cu_mega_release, cu_mega_run },
+    { "gemm_silu_mul", "mid_kernel", { FDK_OP_GEMM, FDK_OP_SILU_MUL }, 2, 1, mid_covers,
+        NULL, NULL, mid_launch },
+    { "gemm_silu_mul_wide", "joint_kernel", { FDK_OP_GEMM, FDK_OP_SILU_MUL }, 2, 1,
+        wide_covers, NULL, NULL, wide_launch },
+};
+}
+
+/* ---- single operations ------------------------------------------------------------ */
+
+const char *
+cu_op_kernels(struct fdk_ctx *ctx, int dev, const struct fdk_op *op)
+{
+    switch (op->kind) {
+    case FDK_OP_EMBED:
+        return "embed_kernel";
+    case FDK_OP_ROPE_TABLE:
+        return "rope_table_kernel";
+    case FDK_OP_RMSNORM:
+        return "rmsnorm_";
+    case FDK_OP_GEMM:
+        return cu_gemm_kernels(&ctx->dev[dev], &op->gemm);
+    case FDK_OP_QKV:
+        return "qkv_";
+    case FDK_OP_ATTENTION:
+        return cu_attention_kernels(&ctx->dev[dev], &op->attention);
+    case FDK_OP_SILU_MUL:
+        return "silu_mul_";
+    case FDK_OP_GATHER:
+        return "gather_kernel";
+    case FDK_OP_SAMPLE:
+        return "sample_kernel";
+    default:
+        return "";
+    }
+}

@@ -1,0 +1,103 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/cuda/hooks.h"
+#include "kernels/cuda/fdk_cuda.cuh"
+
+#include <cuda.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The driver's calls, 0: it has them. */
+struct calls {
+    CUresult (*params)(CUgraphNode, CUDA_KERNEL_NODE_PARAMS *);
+    CUresult (*of_function)(const char **, CUfunction);
+    CUresult (*of_kernel)(const char **, CUkernel);
+};
+
+static int
+find(const char *name, unsigned version, void *ret)
+{
+    enum cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+    void *f = NULL;
+    cudaError_t e = cudaGetDriverEntryPointByVersion(name, &f, version, cudaEnableDefault,
+        &found);
+    (void)cudaGetLastError();
+    if (e != cudaSuccess || found != cudaDriverEntryPointSuccess)
+        return -ENOTSUP;
+    memcpy(ret, &f, sizeof(f));
+    return 0;
+}
+
+static int
+calls_find(struct calls *c)
+{
+    int rc = find("cuGraphKernelNodeGetParams", 12000, &c->params);
+    if (rc == 0)
+        rc = find("cuFuncGetName", 12030, &c->of_function);
+    return rc != 0 ? rc : find("cuKernelGetName", 12030, &c->of_kernel);
+}
+
+static int
+name_add(const struct calls *c, cudaGraphNode_t node, char *ret, size_t ret_bytes)
+{
+    CUDA_KERNEL_NODE_PARAMS p = {};
+    const char *name = NULL;
+    size_t n = strlen(ret);
+    if (c->params(node, &p) != CUDA_SUCCESS || (p.func != NULL ?
+        c->of_function(&name, p.func) : c->of_kernel(&name, p.kern)) != CUDA_SUCCESS)
+        return -ENOTSUP;
+    if (n + strlen(name) + 2 > ret_bytes)
+        return -ENOSPC;
+    strcpy(ret + n, name);
+    strcat(ret, "\n");
+    return 0;
+}
+
+static int
+names_of(struct cu_dev *d, cudaGraph_t g, char *ret, size_t ret_bytes)
+{
+    struct calls c;
+    size_t n = 0;
+    int rc = calls_find(&c);
+    if (rc == 0)
+        rc = cu_result(d, "cudaGraphGetNodes", cudaGraphGetNodes(g, NULL, &n));
+    if (rc != 0)
+        return rc;
+    cudaGraphNode_t *node = (cudaGraphNode_t *)calloc(n + 1, sizeof(*node));
+    if (node == NULL)
+        return -ENOMEM;
+    rc = cu_result(d, "cudaGraphGetNodes", cudaGraphGetNodes(g, node, &n));
+    for (size_t i = 0; i < n && rc == 0; i++) {
+        enum cudaGraphNodeType type;
+        rc = cu_result(d, "cudaGraphNodeGetType", cudaGraphNodeGetType(node[i], &type));
+        if (rc == 0 && type == cudaGraphNodeTypeKernel)
+            rc = name_add(&c, node[i], ret, ret_bytes);
+    }
+    free(node);
+    return rc;
+}
+
+int
+fdk_cuda_kernels(fdk_stream_t st, int (*launch)(void *arg), void *arg, char *ret,
+    size_t ret_bytes)
+{
+    struct cu_stream *s = cu_stream_of(st);
+    cudaGraph_t g = NULL;
+    int rc = cu_stream_enter(st);
+    if (rc != 0)
+        return rc;
+    rc = cu_result(s->dev, "cudaStreamBeginCapture",
+        cudaStreamBeginCapture(s->s, cudaStreamCaptureModeThreadLocal));
+    if (rc != 0)
+        return rc;
+    s->capturing = 1;
+    int launched = launch(arg);
+    s->capturing = 0;
+    rc = cu_result(s->dev, "cudaStreamEndCapture", cudaStreamEndCapture(s->s, &g));
+    ret[0] = '\0';
+    if (rc == 0)
+        rc = launched != 0 ? launched : names_of(s->dev, g, ret, ret_bytes);
+    if (g != NULL)
+        cudaGraphDestroy(g);
+    return rc;
+}

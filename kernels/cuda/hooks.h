@@ -1,0 +1,24 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Hooks for tests of the CUDA backend.
+ */
+#ifndef FDD_KERNELS_CUDA_HOOKS_H
+#define FDD_KERNELS_CUDA_HOOKS_H
+
+#include "kernels/fdk.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Symbols of the kernels that launch(arg) puts into a recording of the stream, in their
+ * order, each ended by a newline; nothing is run. -ENOSPC; -ENOTSUP: the driver does not
+ * tell; what launch() returned. */
+int fdk_cuda_kernels(fdk_stream_t st, int (*launch)(void *arg), void *arg, char *ret,
+    size_t ret_bytes);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,424 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "kernels/program.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- operations ---------------------------------------------------------- */
+
+const char *
+fdk_op_name(enum fdk_op_kind kind)
+{
+    static const char *const name[FDK_OP__N] = {
+        [FDK_OP_EMBED] = "embed",
+        [FDK_OP_ROPE_TABLE] = "rope_table",
+        [FDK_OP_RMSNORM] = "rmsnorm",
+        [FDK_OP_GEMM] = "gemm",
+        [FDK_OP_QKV] = "qkv",
+        [FDK_OP_ATTENTION] = "attention",
+        [FDK_OP_SILU_MUL] = "silu_mul",
+        [FDK_OP_GATHER] = "gather",
+        [FDK_OP_SAMPLE] = "sample",
+    };
+    return (unsigned)kind < FDK_OP__N ? name[kind] : "unknown";
+}
+
+int32_t
+fdk_op_rows(const struct fdk_op *op, const struct fdk_step *s)
+{
+    int32_t n = op->rows == FDK_PER_TOKEN ? s->T : s->O;
+    if (op->needs_output && s->O == 0)
+        return 0;
+    n = n > op->first ? n - op->first : 0;
+    return op->slice > 0 && n > op->slice ? op->slice : n;
+}
+
+static void
+attention_complete(struct fdk_op *op, const struct fdk_step *s)
+{
+    struct fdk_attention_args *a = &op->attention;
+    a->b = s->b;
+    a->T = s->T;
+    a->n_work_max = s->n_work;
+    a->work = s->att[op->att].work;
+    a->n_work = s->att[op->att].n_work;
+    a->n_done = s->att[op->att].n_done;
+    a->plan = s->att[op->att].plan;
+}
+
+void
+fdk_op_complete(struct fdk_op *op, const struct fdk_step *s)
+{
+    int32_t n = fdk_op_rows(op, s);
+    switch (op->kind) {
+    case FDK_OP_EMBED:
+        op->embed.b = s->b;
+        op->embed.T = n;
+        break;
+    case FDK_OP_ROPE_TABLE:
+        op->rope_table.b = s->b;
+        op->rope_table.T = n;
+        break;
+    case FDK_OP_RMSNORM:
+        op->rmsnorm.T = n;
+        break;
+    case FDK_OP_GEMM:
+        op->gemm.first = op->first;
+        op->gemm.T = n;
+        break;
+    case FDK_OP_QKV:
+        op->qkv.b = s->b;
+        op->qkv.T = n;
+        break;
+    case FDK_OP_ATTENTION:
+        attention_complete(op, s);
+        break;
+    case FDK_OP_SILU_MUL:
+        op->silu_mul.T = n;
+        break;
+    case FDK_OP_GATHER:
+        op->gather.b = s->b;
+        op->gather.O = n;
+        break;
+    case FDK_OP_SAMPLE:
+        op->sample.b = s->b;
+        op->sample.first = op->first;
+        op->sample.R = n;
+        break;
+    case FDK_OP__N:
+        break;
+    }
+}
+
+int
+fdk_op_launch(const struct fdk_ops *k, const struct fdk_op *op, fdk_stream_t st)
+{
+    switch (op->kind) {
+    case FDK_OP_EMBED:
+        return k->embed(&op->embed, st);
+    case FDK_OP_ROPE_TABLE:
+        return k->rope_table(&op->rope_table, st);
+    case FDK_OP_RMSNORM:
+        return k->rmsnorm(&op->rmsnorm, st);
+    case FDK_OP_GEMM:
+        return k->gemm(&op->gemm, st);
+    case FDK_OP_QKV:
+        return k->qkv(&op->qkv, st);
+    case FDK_OP_ATTENTION:
+        return k->attention(&op->attention, st);
+    case FDK_OP_SILU_MUL:
+        return k->silu_mul(&op->silu_mul, st);
+    case FDK_OP_GATHER:
+        return k->gather(&op->gather, st);
+    case FDK_OP_SAMPLE:
+        return k->sample(&op->sample, st);
+    case FDK_OP__N:
+        break;
+    }
+    return -EINVAL;
+}
+
+size_t
+fdk_op_scratch(const struct fdk_ops *k, struct fdk_ctx *ctx, const struct fdk_op *op)
+{
+    if (op->kind == FDK_OP_ATTENTION && k->attention_scratch != NULL)
+        return k->attention_scratch(ctx, &op->attention);
+    if (op->kind == FDK_OP_SAMPLE && k->sample_scratch != NULL)
+        return k->sample_scratch(&op->sample);
+    if (op->kind == FDK_OP_GEMM && k->gemm_scratch != NULL)
+        return k->gemm_scratch(&op->gemm);
+    return 0;
+}
+
+void
+fdk_op_set_scratch(struct fdk_op *op, void *scratch, size_t bytes)
+{
+    if (op->kind == FDK_OP_ATTENTION) {
+        op->attention.scratch = scratch;
+        op->attention.scratch_bytes = bytes;
+    } else if (op->kind == FDK_OP_GEMM) {
+        op->gemm.scratch = scratch;
+        op->gemm.scratch_bytes = bytes;
+    } else if (op->kind == FDK_OP_SAMPLE) {
+        op->sample.scratch = scratch;
+        op->sample.scratch_bytes = bytes;
+    }
+}
+
+static int32_t
+put(const void *ret[FDK_OPERANDS], int32_t n, const void *p)
+{
+    if (p == NULL)
+        return n;
+    ret[n] = p;
+    return n + 1;
+}
+
+int32_t
+fdk_op_reads(const struct fdk_op *op, const void *ret[FDK_OPERANDS])
+{
+    switch (op->kind) {
+    case FDK_OP_RMSNORM:
+        return put(ret, put(ret, 0, op->rmsnorm.x), op->rmsnorm.add);
+    case FDK_OP_GEMM:
+        return put(ret, 0, op->gemm.x);
+    case FDK_OP_QKV:
+        return put(ret, put(ret, 0, op->qkv.qkv), op->qkv.cs);
+    case FDK_OP_ATTENTION:
+        return put(ret, 0, op->attention.qkv);
+    case FDK_OP_SILU_MUL:
+        return put(ret, 0, op->silu_mul.gu);
+    case FDK_OP_GATHER:
+        return put(ret, 0, op->gather.x);
+    case FDK_OP_SAMPLE:
+        return put(ret, 0, op->sample.logits);
+    default:
+        return 0;
+    }
+}
+
+int32_t
+fdk_op_writes(const struct fdk_op *op, const void *ret[FDK_OPERANDS])
+{
+    switch (op->kind) {
+    case FDK_OP_EMBED:
+        return put(ret, 0, op->embed.y);
+    case FDK_OP_ROPE_TABLE:
+        return put(ret, 0, op->rope_table.cs);
+    case FDK_OP_RMSNORM:
+        return put(ret, put(ret, 0, op->rmsnorm.y),
+            op->rmsnorm.add != NULL ? op->rmsnorm.x : NULL);
+    case FDK_OP_GEMM:
+        return put(ret, 0, op->gemm.y);
+    case FDK_OP_QKV:
+        return put(ret, 0, op->qkv.qkv);
+    case FDK_OP_ATTENTION:
+        return put(ret, 0, op->attention.y);
+    case FDK_OP_SILU_MUL:
+        return put(ret, 0, op->silu_mul.y);
+    case FDK_OP_GATHER:
+        return put(ret, 0, op->gather.y);
+    default:
+        return 0;
+    }
+}
+
+/* ---- binding ------------------------------------------------------------- */
+
+struct run { /* of operations that may be one launch */
+    const struct fdk_fusion *f;
+    int32_t first, n, least, most;
+    void *data;
+};
+
+struct fdk_bound {
+    const struct fdk_ops *k;
+    struct fdk_ctx *ctx;
+    int dev;
+    int32_t n_op, n_run, max_run;
+    struct fdk_op *op;
+    struct run *run; /* by first operation, those of one by the table's order */
+};
+
+static int
+has(const void *const *p, int32_t n, const void *what)
+{
+    for (int32_t i = 0; i < n; i++)
+        if (p[i] == what)
+            return 1;
+    return 0;
+}
+
+/* Does an operation from `from` on read it before another one writes it? */
+static int
+read_later(const struct fdk_bound *b, int32_t from, const void *p)
+{
+    const void *ops[FDK_OPERANDS];
+    for (int32_t i = from; i < b->n_op; i++) {
+        if (has(ops, fdk_op_reads(&b->op[i], ops), p))
+            return 1;
+        if (has(ops, fdk_op_writes(&b->op[i], ops), p))
+            return 0;
+    }
+    return 0;
+}
+
+/* Nothing behind the run reads what it may leave out of memory. */
+static int
+results_end(const struct fdk_bound *b, int32_t first, int32_t n)
+{
+    const void *ops[FDK_OPERANDS], *last[FDK_OPERANDS];
+    int32_t n_last = fdk_op_writes(&b->op[first + n - 1], last);
+    for (int32_t i = first; i < first + n - 1; i++) {
+        int32_t m = fdk_op_writes(&b->op[i], ops);
+        for (int32_t j = 0; j < m; j++) {
+            int stream = b->op[i].kind == FDK_OP_RMSNORM && ops[j] == b->op[i].rmsnorm.x;
+            if (!stream && !has(last, n_last, ops[j]) && read_later(b, first + n, ops[j]))
+                return 0;
+        }
+    }
+    return 1;
+}
+
+static int
+same_rows(const struct fdk_op *op, int32_t n)
+{
+    for (int32_t i = 1; i < n; i++)
+        if (op[i].rows != op->rows || op[i].needs_output != op->needs_output ||
+            op[i].first != op->first || op[i].slice != op->slice)
+            return 0;
+    return 1;
+}
+
+static int
+begins(const struct fdk_fusion *f, const struct fdk_op *op)
+{
+    for (int32_t i = 0; i < f->n; i++)
+        if (op[i].kind != f->kind[i])
+            return 0;
+    return 1;
+}
+
+static int
+run_add(struct fdk_bound *b, const struct run *r)
+{
+    int32_t at = b->n_run;
+    if (b->n_run == b->max_run) {
+        int32_t max = b->max_run > 0 ? 2 * b->max_run : 64;
+        struct run *p = realloc(b->run, (size_t)max * sizeof(*p));
+        if (p == NULL)
+            return -ENOMEM;
+        b->run = p;
+        b->max_run = max;
+    }
+    for (; at > 0 && b->run[at - 1].first > r->first; at--)
+        b->run[at] = b->run[at - 1];
+    b->run[at] = *r;
+    b->n_run++;
+    return 0;
+}
+
+/* Operations that the fusion takes from `first` on; 0: none. */
+static int
+run_try(struct fdk_bound *b, const struct fdk_fusion *f, int32_t first, int32_t *ret_n)
+{
+    struct run r = { .f = f, .first = first, .least = 1, .most = INT32_MAX };
+    int32_t n = b->n_op - first;
+    int rc = 0;
+    *ret_n = 0;
+    if (n < f->n || !begins(f, &b->op[first]))
+        return 0;
+    r.n = f->covers(b->ctx, b->dev, &b->op[first], n, &r.least, &r.most);
+    if (r.n <= 0 || r.least > r.most || !same_rows(&b->op[first], r.n) ||
+        !results_end(b, first, r.n))
+        return 0;
+    if (f->prepare != NULL)
+        rc = f->prepare(b->ctx, b->dev, &b->op[first], r.n, &r.data);
+    if (rc == 0) {
+        rc = run_add(b, &r);
+        if (rc != 0 && f->release != NULL)
+            f->release(b->ctx, b->dev, r.data);
+    }
+    *ret_n = r.n;
+    return rc == -ENOTSUP ? 0 : rc;
+}
+
+int
+fdk_bind(const struct fdk_ops *k, struct fdk_ctx *ctx, int dev, const struct fdk_op *op,
+    int32_t n, struct fdk_bound **ret)
+{
+    struct fdk_bound *b = calloc(1, sizeof(*b));
+    int rc = 0;
+    if (b == NULL)
+        return -ENOMEM;
+    b->k = k;
+    b->ctx = ctx;
+    b->dev = dev;
+    b->op = malloc((size_t)(n > 0 ? n : 1) * sizeof(*op));
+    if (b->op == NULL)
+        rc = -ENOMEM;
+    for (b->n_op = 0; rc == 0 && b->n_op < n; b->n_op++)
+        b->op[b->n_op] = op[b->n_op];
+    for (int32_t i = 0; i < k->n_fusion && rc == 0; i++)
+        for (int32_t at = 0, m = 0; at < n && rc == 0; at += m > 0 ? m : 1)
+            rc = run_try(b, &k->fusion[i], at, &m);
+    if (rc != 0) {
+        fdk_unbind(b);
+        return rc;
+    }
+    *ret = b;
+    return 0;
+}
+
+void
+fdk_unbind(struct fdk_bound *b)
+{
+    if (b == NULL)
+        return;
+    for (int32_t i = 0; i < b->n_run; i++)
+        if (b->run[i].f->release != NULL)
+            b->run[i].f->release(b->ctx, b->dev, b->run[i].data);
+    free(b->run);
+    free(b->op);
+    free(b);
+}
+
+/* ---- launching ----------------------------------------------------------- */
+
+int32_t
+fdk_launches(const struct fdk_bound *b, const struct fdk_step *s, int fused,
+    struct fdk_launch *ret)
+{
+    int32_t n = 0, r = 0, len;
+    for (int32_t i = 0; i < b->n_op; i += len) {
+        int32_t rows = fdk_op_rows(&b->op[i], s), run = -1;
+        len = 1;
+        if (rows == 0)
+            continue;
+        while (r < b->n_run && b->run[r].first < i)
+            r++;
+        for (int32_t j = r; fused && run < 0 && j < b->n_run && b->run[j].first == i; j++)
+            if (b->run[j].least <= rows && rows <= b->run[j].most)
+                run = j;
+        if (run >= 0)
+            len = b->run[run].n;
+        ret[n++] = (struct fdk_launch){ i, len, run };
+    }
+    return n;
+}
+
+int
+fdk_launch(const struct fdk_bound *b, const struct fdk_step *s,
+    const struct fdk_launch *l, fdk_stream_t st)
+{
+    struct fdk_op op;
+    if (l->run >= 0)
+        return b->run[l->run].f->launch(b->run[l->run].data, &b->op[l->first], l->n, s, st);
+    op = b->op[l->first];
+    fdk_op_complete(&op, s);
+    return fdk_op_launch(b->k, &op, st);
+}
+
+const char *
+fdk_launch_name(const struct fdk_bound *b, const struct fdk_launch *l)
+{
+    return l->run >= 0 ? b->run[l->run].f->name : fdk_op_name(b->op[l->first].kind);
+}
+
+const char *
+fdk_launch_kernels(const struct fdk_bound *b, const struct fdk_step *s,
+    const struct fdk_launch *l)
+{
+    struct fdk_op op;
+    if (l->run >= 0)
+        return b->run[l->run].f->kernels;
+    if (b->k->op_kernels == NULL)
+        return fdk_op_name(b->op[l->first].kind);
+    op = b->op[l->first];
+    fdk_op_complete(&op, s);
+    return b->k->op_kernels(b->ctx, b->dev, &op);
+}

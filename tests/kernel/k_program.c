@@ -1,0 +1,291 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+/* Binding programs: which runs of operations a table of fusions takes, and for which steps. */
+#include "config.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "kernels/program.h"
+
+enum { X, Y, GU, H, DOWN, Q, LAST, N_BUF };
+static float buf[N_BUF][4]; /* named by address alone */
+static int n_held, prepare_rc;
+
+/* ---- programs of norm, gate and up, silu_mul, down ------------------------------------------- */
+
+static struct fdk_op
+norm(int y, int add)
+{
+    return (struct fdk_op){ .kind = FDK_OP_RMSNORM,
+        .rmsnorm = { .y = buf[y], .x = buf[X], .add = add < 0 ? NULL : buf[add] } };
+}
+
+static struct fdk_op
+gemm(int y, int x)
+{
+    return (struct fdk_op){ .kind = FDK_OP_GEMM, .gemm = { .y = buf[y], .x = buf[x] } };
+}
+
+static struct fdk_op
+silu(int y, int gu)
+{
+    return (struct fdk_op){ .kind = FDK_OP_SILU_MUL,
+        .silu_mul = { .y = buf[y], .gu = buf[gu] } };
+}
+
+#define N_MLP 4
+static void
+mlp(struct fdk_op *op)
+{
+    op[0] = norm(Y, -1);
+    op[1] = gemm(GU, Y);
+    op[2] = silu(H, GU);
+    op[3] = gemm(DOWN, H);
+}
+
+/* ---- fusions ------------------------------------------------------------------------------ */
+
+static int32_t
+few_rows(struct fdk_ctx *ctx, int dev, const struct fdk_op *op, int32_t n,
+    int32_t *ret_least, int32_t *ret_most)
+{
+    (void)ctx;
+    (void)dev;
+    (void)op;
+    assert_true(n >= 2);
+    assert_true(*ret_least == 1 && *ret_most == INT32_MAX);
+    *ret_least = 3;
+    *ret_most = 8;
+    return 2;
+}
+
+static int32_t
+any_rows(struct fdk_ctx *ctx, int dev, const struct fdk_op *op, int32_t n,
+    int32_t *ret_least, int32_t *ret_most)
+{
+    (void)ctx;
+    (void)dev;
+    (void)op;
+    (void)ret_least;
+    (void)ret_most;
+    return n >= 3 ? 3 : 0;
+}
+
+static int
+hold(struct fdk_ctx *ctx, int dev, const struct fdk_op *op, int32_t n, void **ret)
+{
+    (void)ctx;
+    (void)dev;
+    (void)op;
+    assert_int_equal(n, 2);
+    if (prepare_rc != 0)
+        return prepare_rc;
+    n_held++;
+    *ret = &n_held;
+    return 0;
+}
+
+static void
+let_go(struct fdk_ctx *ctx, int dev, void *data)
+{
+    (void)ctx;
+    (void)dev;
+    assert_ptr_equal(data, &n_held);
+    n_held--;
+}
+
+static int
+launch(void *data, const struct fdk_op *op, int32_t n, const struct fdk_step *s,
+    fdk_stream_t st)
+{
+    (void)data;
+    (void)op;
+    (void)st;
+    return n == 2 ? -s->T : -EINVAL;
+}
+
+static const struct fdk_fusion table[] = {
+    { "gate", "gate", { FDK_OP_GEMM, FDK_OP_SILU_MUL }, 2, 1, few_rows, hold, let_go,
+        launch },
+    { "gate_down", "gate", { FDK_OP_GEMM, FDK_OP_SILU_MUL, FDK_OP_GEMM }, 3, 0, any_rows,
+        NULL, NULL, launch },
+};
+
+/* The names of what a step of T tokens and O outputs launches, as one text. */
+static const char *
+listed(int n_fusion, const struct fdk_op *op, int32_t n, int32_t T, int32_t O, int fused)
+{
+    static char text[256];
+    const struct fdk_ops k = { .fusion = table, .n_fusion = n_fusion };
+    const struct fdk_step s = { .T = T, .O = O };
+    struct fdk_bound *b = NULL;
+    struct fdk_launch l[16];
+    int32_t m, at = 0;
+
+    assert_int_equal(fdk_bind(&k, NULL, 0, op, n, &b), 0);
+    m = fdk_launches(b, &s, fused, l);
+    text[0] = '\0';
+    for (int32_t i = 0; i < m; i++) {
+        assert_true(l[i].first >= at);
+        at = l[i].first + l[i].n;
+        (void)snprintf(text + strlen(text), sizeof(text) - strlen(text), "%s%s",
+            i > 0 ? " " : "", fdk_launch_name(b, &l[i]));
+    }
+    fdk_unbind(b);
+    assert_int_equal(n_held, 0);
+    return text;
+}
+
+#define PLAIN "rmsnorm gemm silu_mul gemm"
+#define GATE  "rmsnorm gate gemm"
+
+static void
+row_ranges_and_order(void **state)
+{
+    struct fdk_op op[N_MLP];
+
+    (void)state;
+    mlp(op);
+    assert_string_equal(listed(1, op, N_MLP, 2, 2, 1), PLAIN);
+    assert_string_equal(listed(1, op, N_MLP, 3, 3, 1), GATE);
+    assert_string_equal(listed(1, op, N_MLP, 8, 3, 1), GATE);
+    assert_string_equal(listed(1, op, N_MLP, 9, 3, 1), PLAIN);
+    assert_string_equal(listed(1, op, N_MLP, 3, 3, 0), PLAIN);
+    assert_string_equal(listed(0, op, N_MLP, 3, 3, 1), PLAIN);
+    /* the first of the table where both may be */
+    assert_string_equal(listed(2, op, N_MLP, 3, 3, 1), GATE);
+    assert_string_equal(listed(2, op, N_MLP, 9, 3, 1), "rmsnorm gate_down");
+    assert_string_equal(listed(2, op, 3, 9, 3, 1), "rmsnorm gemm silu_mul");
+}
+
+/* What the run may leave out of memory has no reader behind it. */
+static void
+inner_results_end(void **state)
+{
+    struct fdk_op op[8];
+
+    (void)state;
+    mlp(op);
+    op[4] = norm(LAST, GU);
+    assert_string_equal(listed(1, op, 5, 4, 4, 1), PLAIN " rmsnorm");
+    op[4] = norm(LAST, DOWN);
+    assert_string_equal(listed(1, op, 5, 4, 4, 1), GATE " rmsnorm");
+    /* another result in the same place */
+    op[4] = gemm(GU, DOWN);
+    op[5] = norm(LAST, GU);
+    assert_string_equal(listed(1, op, 6, 4, 4, 1), GATE " gemm rmsnorm");
+    /* a QKV in place reads before it writes */
+    op[4] = (struct fdk_op){ .kind = FDK_OP_QKV, .qkv = { .qkv = buf[GU] } };
+    assert_string_equal(listed(1, op, 6, 4, 4, 1), PLAIN " qkv rmsnorm");
+}
+
+static void
+an_operation_between(void **state)
+{
+    struct fdk_op op[8];
+
+    (void)state;
+    mlp(op);
+    mlp(op + 4);
+    assert_string_equal(listed(1, op, 8, 4, 4, 1), GATE " " GATE);
+    op[3] = op[2];
+    op[2] = norm(LAST, -1);
+    assert_string_equal(listed(1, op, 8, 4, 4, 1), "rmsnorm gemm rmsnorm silu_mul " GATE);
+}
+
+/* Operations of a run have the same rows, whatever the step. */
+static void
+rows_are_the_same(void **state)
+{
+    struct fdk_op op[N_MLP];
+
+    (void)state;
+    mlp(op);
+    op[2].rows = FDK_PER_OUT;
+    assert_string_equal(listed(1, op, N_MLP, 4, 4, 1), PLAIN);
+    op[1].rows = FDK_PER_OUT;
+    assert_string_equal(listed(1, op, N_MLP, 100, 4, 1), GATE);
+    assert_string_equal(listed(1, op, N_MLP, 4, 100, 1), PLAIN);
+    assert_string_equal(listed(1, op, N_MLP, 4, 0, 1), "rmsnorm gemm");
+    mlp(op);
+    op[2].needs_output = 1;
+    assert_string_equal(listed(1, op, N_MLP, 4, 4, 1), PLAIN);
+    op[1].needs_output = 1;
+    assert_string_equal(listed(1, op, N_MLP, 4, 4, 1), GATE);
+    assert_string_equal(listed(1, op, N_MLP, 4, 0, 1), "rmsnorm gemm");
+    mlp(op);
+    op[1].slice = 16;
+    assert_string_equal(listed(1, op, N_MLP, 4, 4, 1), PLAIN);
+}
+
+static void
+slices(void **state)
+{
+    struct fdk_op op = { .kind = FDK_OP_SAMPLE, .rows = FDK_PER_OUT, .first = 8, .slice = 8 };
+    struct fdk_step s = { .T = 100, .O = 20 };
+
+    (void)state;
+    assert_int_equal(fdk_op_rows(&op, &s), 8);
+    s.O = 12;
+    assert_int_equal(fdk_op_rows(&op, &s), 4);
+    fdk_op_complete(&op, &s);
+    assert_true(op.sample.first == 8 && op.sample.R == 4);
+    s.O = 8;
+    assert_int_equal(fdk_op_rows(&op, &s), 0);
+    s.O = 0;
+    assert_int_equal(fdk_op_rows(&op, &s), 0);
+}
+
+/* A fusion that cannot be prepared is left out; an error of the device is one. */
+static void
+prepared_once(void **state)
+{
+    const struct fdk_ops k = { .fusion = table, .n_fusion = 1 };
+    const struct fdk_step s = { .T = 5, .O = 5 };
+    struct fdk_launch l[8];
+    struct fdk_op op[8];
+    struct fdk_bound *b = NULL;
+
+    (void)state;
+    mlp(op);
+    mlp(op + 4);
+    assert_int_equal(fdk_bind(&k, NULL, 0, op, 8, &b), 0);
+    assert_int_equal(n_held, 2);
+    assert_int_equal(fdk_launches(b, &s, 1, l), 6);
+    assert_int_equal(fdk_launch(b, &s, &l[1], NULL), -5);
+    assert_string_equal(fdk_launch_kernels(b, &s, &l[1]), "gate");
+    assert_string_equal(fdk_launch_kernels(b, &s, &l[0]), "rmsnorm");
+    fdk_unbind(b);
+    assert_int_equal(n_held, 0);
+    prepare_rc = -ENOTSUP;
+    assert_string_equal(listed(1, op, N_MLP, 5, 5, 1), PLAIN);
+    prepare_rc = -ENOMEM;
+    b = NULL;
+    assert_int_equal(fdk_bind(&k, NULL, 0, op, 8, &b), -ENOMEM);
+    assert_null(b);
+    prepare_rc = 0;
+}
+
+int
+main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(row_ranges_and_order),
+        cmocka_unit_test(inner_results_end),
+        cmocka_unit_test(an_operation_between),
+        cmocka_unit_test(rows_are_the_same),
+        cmocka_unit_test(slices),
+        cmocka_unit_test(prepared_once),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
