@@ -158,6 +158,10 @@ cpu_ctx_new(const struct fdk_open_args *args, const struct fdk_ops *ops,
         d->idx = args->device != NULL ? args->device[i] : i;
         pthread_mutex_init(&d->mem_lock, NULL);
         ctx->n_dev++;
+        if ((args->dead >> i & 1) != 0) {
+            cpu_fail(d, "device %d fails every call: fdk_open_args.dead", d->idx);
+            continue; /* no thread is needed */
+        }
         rc = ctx->math ? cpu_pool_new(ctx->n_thread, &ctx->spin, &d->pool) : 0;
         if (rc != 0) {
             snprintf(err, err_bytes, "cannot start %d threads: %s", ctx->n_thread - 1,
@@ -165,8 +169,6 @@ cpu_ctx_new(const struct fdk_open_args *args, const struct fdk_ops *ops,
             cpu_ctx_free(ctx);
             return rc;
         }
-        if ((args->dead >> i & 1) != 0)
-            cpu_fail(d, "device %d fails every call: fdk_open_args.dead", d->idx);
     }
     *ret_ctx = ctx;
     return 0;

@@ -393,13 +393,15 @@ test_fdd_daemon(void **state)
     is("worker deaths", "warning", "3, the last: signal 11", "debug panic");
     is("model", "error", "no *.safetensors", "dummy");
     json_decref((json_t *)(uintptr_t)d.status);
-    d.status = json_pack("{s:s,s:i,s:s,s:[{s:s,s:i,s:i,s:i,s:s}]}", "state", "running",
-        "pid", 42, "version", VERSION, "workers", "phase", "none", "pid", 0, "deaths", 0,
-        "restart_in_ms", 70, "last_death", "signal 9");
+    d.status = json_pack("{s:s,s:i,s:s,s:[{s:s,s:i,s:i,s:i,s:s,s:[{s:s,s:s,s:b}]}]}",
+        "state", "running", "pid", 42, "version", VERSION, "workers", "phase", "none",
+        "pid", 0, "deaths", 0, "restart_in_ms", 70, "last_death", "signal 9", "devices",
+        "device", "cuda:2", "uuid", "GPU-5", "is_used", 0);
     put("/m/a.safetensors", "1");
     run("fdd");
     is("daemon", "ok", "running", NULL);
     is("worker", "warning", "again in 70 ms: signal 9", "panic");
+    is("device.list", "ok", "entry 0 is cuda:2 GPU-5, not used", NULL);
     if (ver_commit()[0] != '\0') {
         json_object_set_new((json_t *)(uintptr_t)d.status, "commit", json_string("beef123"));
         run("fdd");

@@ -64,6 +64,17 @@ t_open_args(void **state)
     f = with("ipc.spin_us", "70");
     wrk_open_args(&f->w, &o);
     assert_int_equal(o.a.spin_us, 70);
+    assert_int_equal(o.a.dead, 0);
+    free(f);
+    f = with("device.test_entry", "1");
+    f->w.devs = (struct dvc){ .n = 3, .at = { { .num = 4 }, { .num = 2 }, { .num = 0 } } };
+    f->w.rank_dev = 1;
+    wrk_open_args(&f->w, &o);
+    assert_int_equal(o.a.n_device, 3);
+    assert_int_equal(o.a.device[0], 4);
+    assert_int_equal(o.a.device[2], 0);
+    assert_int_equal(o.a.rank[0], 1);
+    assert_int_equal(o.a.dead, 5);
     free(f);
 }
 

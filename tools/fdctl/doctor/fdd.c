@@ -138,6 +138,23 @@ check_group(struct doc *d, const char *name, const char *group, const char *may)
 
 /* ---- daemon ------------------------------------------------------------------------ */
 
+/* Entries of device.list, as the worker found them. */
+static void
+check_entries(struct doc *d, const json_t *w)
+{
+    const json_t *e;
+    size_t i;
+
+    json_array_foreach(json_object_get(w, "devices"), i, e) {
+        const char *uuid = fct_str(e, "uuid");
+
+        doc_add(d, DOC_OK, "device.list", "entry %zu is %s%s%s%s", i,
+            fct_str(e, "device"), *uuid != '\0' ? " " : "", uuid,
+            json_is_true(json_object_get(e, "is_used")) ? "" : ", not used");
+        doc_data(d, "uuid", json_string(uuid));
+    }
+}
+
 static void
 check_worker(struct doc *d, const json_t *w)
 {
@@ -163,6 +180,7 @@ check_worker(struct doc *d, const json_t *w)
             fct_num(w, "restart_in_ms"), fct_str(w, "last_death"));
     else
         doc_add(d, DOC_OK, "worker", "%s, pid %lld", phase, fct_num(w, "pid"));
+    check_entries(d, w);
     if (deaths == 0)
         return;
     doc_add(d, DOC_WARN, "worker deaths",
