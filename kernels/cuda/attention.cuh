@@ -24,6 +24,7 @@
 
 #define CU_ATT_LONG_MIN  64      /* query tokens of a long row, at least */
 #define CU_ATT_LONG_TILE 128     /* query tokens of a long tile, at least */
+#define CU_ATT_LONG_ROW  2048    /* of a long row, from which on tiles may be longer */
 #define CU_ATT_QUERIES   16      /* query vectors of a tile of the other kernels */
 #define CU_SPLIT_CHUNK   128     /* tokens of a chunk, at absolute multiples, at most */
 #define CU_SPLIT_UNIT    16      /* tokens that a warp takes of a chunk */
@@ -44,7 +45,8 @@ struct cu_att_plan {             /* what fdk_att_plan_args.plan begins with */
                                     those with most KV tokens first, about */
     int32_t bt;
     int32_t n_split;             /* tiles of attention_split.cu or attention_chunk.cu */
-    int32_t more[13];
+    int32_t long_tile;           /* query tokens of a long tile */
+    int32_t more[12];
 };
 
 /*
@@ -89,12 +91,13 @@ struct cu_split_plan {           /* behind the long list: of layers without a wi
                                     splits; 0 between launches */
 };
 
-/* Query tokens of a long tile. With a head dim of 64 three warpgroups have one head each
- * (attention_prefill.cu). */
+/* Query tokens of a step's long tiles, whose rows have n of them in all. With a head dim of 64
+ * three warpgroups (attention_prefill.cu) have one head each then, but the last chunks of short
+ * rows cost more than that is worth. */
 static inline __host__ __device__ int
-cu_att_long_tile(int D)
+cu_att_long_tile(int D, int n_row, int n)
 {
-    return D == 64 ? 192 : CU_ATT_LONG_TILE;
+    return D == 64 && n / CU_ATT_LONG_ROW >= n_row ? 192 : CU_ATT_LONG_TILE;
 }
 
 /* Tokens of a chunk of attention_split.cu and attention_chunk.cu: several chunks must have
@@ -102,7 +105,7 @@ cu_att_long_tile(int D)
 static inline __host__ __device__ int
 cu_split_chunk(int D, enum fdk_dtype kv)
 {
-    return kv != FDK_BF16 || D <= 128 ? CU_SPLIT_CHUNK : D == 192 ? 64 : 32;
+    return kv != FDK_BF16 || D <= 128 ? CU_SPLIT_CHUNK : D == 192 ? 64 : 48;
 }
 
 /* cap * tanh(x * by / 2), by in powers of two. */

@@ -109,7 +109,7 @@ chunk_scores(float p[2][4], const struct queries<D> &q, uint32_t at, bool two, i
 }
 
 /* Capped scores, and those that a query does not see count nothing; the unit's largest. */
-template<int D>
+template<int D, int G>
 static __device__ __forceinline__ void
 unit_top(char *mem, float p[2][4], const struct split_args &s, const struct chunk_sums<D> &u,
     int pos, bool two, int warp, int lane)
@@ -120,13 +120,13 @@ unit_top(char *mem, float p[2][4], const struct split_args &s, const struct chun
         const int h = i / 2, c = i % 2;
         if (h == 1 && !two)
             continue;
-        if (s.cap > 0) {
+        if ((G & WINDOW) && s.cap > 0) {
             p[h][c] = cu_soft_cap(p[h][c], s.cap_by * s.a.scale * LOG2E, s.cap);
             p[h][c + 2] = cu_soft_cap(p[h][c + 2], s.cap_by * s.a.scale * LOG2E, s.cap);
         }
-        if (!sees(u.see[h][c], pos + lane / 4, s.window))
+        if (!sees<G>(u.see[h][c], pos + lane / 4, s.window))
             p[h][c] = -INFINITY;
-        if (!sees(u.see[h][c], pos + lane / 4 + 8, s.window))
+        if (!sees<G>(u.see[h][c], pos + lane / 4 + 8, s.window))
             p[h][c + 2] = -INFINITY;
         float most = fmaxf(p[h][c], p[h][c + 2]);
 #pragma unroll
@@ -286,7 +286,7 @@ finish_part(char *mem, const struct split_args &s, const struct walk &w,
     settle<D>(s, w, e, total, n_q, flag);
 }
 
-template<int D>
+template<int D, int G>
 static __device__ __forceinline__ void
 run_chunks(char *mem, const struct split_args &s, const CUtensorMap *map, struct feed &f,
     struct walk w, int total)
@@ -298,7 +298,7 @@ run_chunks(char *mem, const struct split_args &s, const CUtensorMap *map, struct
     uint32_t parity = 0;
     struct queries<D> q;
     struct chunk_sums<D> u;
-    const float scale = s.cap > 0 ? 1 : s.a.scale * LOG2E;
+    const float scale = (G & WINDOW) && s.cap > 0 ? 1 : s.a.scale * LOG2E;
     load_queries<D, bf16>(q, s, w, lane);
     while (w.left > 0) {
         if (fresh) {
@@ -307,7 +307,7 @@ run_chunks(char *mem, const struct split_args &s, const CUtensorMap *map, struct
             two = w.t.n_tok * set_heads(s, w, &h0) > 8;
             fresh = false;
         }
-        int n = unit_tokens<sh::n_unit>(w, s, warp, &pos);
+        int n = unit_tokens<sh::n_unit, G>(w, s, warp, &pos);
         float p[2][4] = {};
         if (n > 0) {
             cu_bar_wait(f.full + (uint32_t)stage * 8, parity >> stage & 1);
@@ -318,28 +318,28 @@ run_chunks(char *mem, const struct split_args &s, const CUtensorMap *map, struct
             if (n < UNIT)        /* a chunk's products are of all its units */
                 clear_values<D, bf16>(f.ring + (uint32_t)(stage * sh::stage), NULL,
                     max(n, 0), lane);
-            unit_top<D>(mem, p, s, u, pos, two, warp, lane);
+            unit_top<D, G>(mem, p, s, u, pos, two, warp, lane);
         }
         __syncthreads();         /* besides, all are through with the chunk before */
         if (before >= 0)
-            feed_unit<D, bf16, true>(f, s, map, warp, lane, before);
+            feed_unit<D, bf16, G>(f, s, map, warp, lane, before);
         unit_weights<D>(mem, p, u, scale, two, warp, lane);
         __syncthreads();
         chunk_values<D>(mem, u, stage, two, warp, lane);
-        if (next_chunk<true>(w, s) >= w.t.n_chunk && (s.det || w.left == 1 ||
+        if (next_chunk<G>(w, s) >= w.t.n_chunk && (s.det || w.left == 1 ||
             w.part + 1 == w.n_part)) {
-            load_next_queries<D, bf16, true>(q, s, w, lane);
+            load_next_queries<D, bf16, G>(q, s, w, lane);
             finish_part<D>(mem, s, w, u, scale, own, total);
             fresh = true;
         }
-        step<true>(w, s);
+        step<G>(w, s);
         own |= w.part == 0;
         before = stage;
         stage = stage + 1 == sh::n_stage ? 0 : stage + 1;
     }
 }
 
-template<int D>
+template<int D, int G>
 static __global__ void __maxnreg__(REGISTERS)
 chunk_kernel(const __grid_constant__ struct split_args s,
     const __grid_constant__ CUtensorMap map)
@@ -348,27 +348,32 @@ chunk_kernel(const __grid_constant__ struct split_args s,
     extern __shared__ __align__(1024) char mem[];
     struct walk w;
     struct feed f;
-    int total = begin_parts<D, bf16, true>(mem, room<D>::full, s, &map, f, w);
+    int total = begin_parts<D, bf16, G>(mem, room<D>::full, s, &map, f, w);
     if (total > 0)
-        run_chunks<D>(mem, s, &map, f, w, total);
+        run_chunks<D, G>(mem, s, &map, f, w, total);
 #endif
 }
 
 /* ---- launching ------------------------------------------------------------- */
 
-/* With a head dim of 64 a chunk is over sooner than what its warps tell each other. */
+/* With a head dim of 64 or 80 a chunk is over sooner than what its warps tell each other. */
 int
 cu_att_chunk_takes(const struct fdk_attention_args *a, int deterministic)
 {
     return a->kv.dtype == FDK_BF16 && cu_att_split_fits(a) && (deterministic ||
-        a->D != 64);
+        a->D > 80);
 }
 
 template<int D>
 static void
 launch(const struct split_args &s, const CUtensorMap &map, int n_block, cudaStream_t st)
 {
-    cu_chain(chunk_kernel<D>, n_block, THREADS, room<D>::bytes, st, s, map);
+    const int plain = D == 64 || D == 128 ? GROW : GROW | WINDOW;
+    if (s.a.window == 0 && s.cap == 0)
+        cu_chain(chunk_kernel<D, plain>, n_block, THREADS, room<D>::bytes, st, s, map);
+    else
+        cu_chain(chunk_kernel<D, GROW | WINDOW>, n_block, THREADS, room<D>::bytes, st, s,
+            map);
 }
 
 void
@@ -395,7 +400,10 @@ template<int D>
 static cudaError_t
 load(void)
 {
-    return cudaFuncSetAttribute((const void *)chunk_kernel<D>,
+    const int plain = D == 64 || D == 128 ? GROW : GROW | WINDOW;
+    cudaError_t e = cudaFuncSetAttribute((const void *)chunk_kernel<D, GROW | WINDOW>,
+        cudaFuncAttributeMaxDynamicSharedMemorySize, room<D>::bytes);
+    return e != cudaSuccess ? e : cudaFuncSetAttribute((const void *)chunk_kernel<D, plain>,
         cudaFuncAttributeMaxDynamicSharedMemorySize, room<D>::bytes);
 }
 

@@ -27,7 +27,7 @@ struct plan_args {
     int32_t block_shift;
     int32_t window;              /* of the layers of the split tiles; 0: none */
     int32_t chunk;               /* tokens of a chunk of theirs */
-    int32_t long_tile;           /* query tokens */
+    int32_t D;
 };
 struct plan_row {
     int tok, n;                  /* query tokens */
@@ -43,6 +43,7 @@ struct plan_shared {
     int sum[3][PLAN_THREADS + 1]; /* tiles, long tiles, split tiles: of rows before */
     int64_t warp[PLAN_THREADS / 32];
     int carry;
+    int long_tile;               /* query tokens */
     int first[FIRST_TILES + 1];  /* splits in a tile, then those in all before it */
     struct cu_att_long tile[SORTED_LONG];
     int begin[CU_SPLIT_BLOCKS + 1]; /* splits that the blocks begin at */
@@ -62,12 +63,12 @@ plan_row(const struct plan_args &p, int r)
 }
 
 static __device__ struct plan_counts
-count_tiles(const struct plan_args &p, const struct plan_row &row)
+count_tiles(const struct plan_args &p, const struct plan_row &row, int long_tile)
 {
     struct plan_counts c = {};
     c.tiles = (int)(((int64_t)row.n * p.a.a + p.a.bt - 1) / p.a.bt);
     if (p.has_long && row.n >= CU_ATT_LONG_MIN)
-        c.longs = (row.n + p.long_tile - 1) / p.long_tile;
+        c.longs = (row.n + long_tile - 1) / long_tile;
     else if (p.has_split)
         c.splits = c.tiles;
     return c;
@@ -141,8 +142,8 @@ put_long(const struct plan_args &p, struct plan_shared &s, int r,
 {
     struct cu_att_long t;
     t.row = r;
-    t.tok = row.tok + tile * p.long_tile;
-    t.n = min(p.long_tile, row.tok + row.n - t.tok);
+    t.tok = row.tok + tile * s.long_tile;
+    t.n = min(s.long_tile, row.tok + row.n - t.tok);
     t.kv = max(tokens_seen(row, t.tok + t.n - 1), 1);
     if (e < SORTED_LONG)
         s.tile[e] = t;
@@ -197,7 +198,7 @@ plan_rows(const struct plan_args &p, struct plan_shared &s, int base, int n_row,
     if (r < p.b.max_row)         /* not yet waiting for n_row */
         row = plan_row(p, r);
     if (r < n_row)
-        c = count_tiles(p, row);
+        c = count_tiles(p, row, s.long_tile);
     if (c.splits > 0 && p.b.ids != NULL && p.b.ids[row.tok] < 0)
         row.old = row.kv - row.n;
     s.row[tid] = row;
@@ -343,6 +344,21 @@ cut_parts(const struct plan_args &p, struct plan_shared &s, int n)
         p.split.arrived[i] = 0;
 }
 
+/* s.long_tile of the step's rows. */
+static __device__ void
+choose_tile(const struct plan_args &p, struct plan_shared &s, int n_row)
+{
+    int64_t own = 0;
+    for (int r = (int)threadIdx.x; r < n_row && p.has_long; r += PLAN_THREADS) {
+        int n = plan_row(p, r).n;
+        own += n >= CU_ATT_LONG_MIN ? n | (int64_t)1 << 32 : 0;
+    }
+    int64_t sum = block_sum(s, own);
+    if (threadIdx.x == PLAN_THREADS - 1)
+        s.long_tile = cu_att_long_tile(p.D, (int)(sum >> 32), (int)(sum & 0xffffffff));
+    __syncthreads();
+}
+
 /* It never calls cu_dep_next(): what comes behind begins when the plan stands and all
  * that was launched before it has ended, and may read both before its own wait. */
 static __global__ void __launch_bounds__(PLAN_THREADS, 1)
@@ -353,6 +369,7 @@ plan_kernel(struct plan_args p)
     cu_dep_wait();
     int tid = (int)threadIdx.x, n_row = cu_clip(p.b.n_row, p.b.max_row);
     int done[3] = { 0, 0, 0 };
+    choose_tile(p, s, n_row);
     for (int base = 0; base < n_row; base += PLAN_THREADS)
         plan_rows(p, s, base, n_row, done);
     for (int e = done[0] + tid; e < p.a.n_max; e += PLAN_THREADS) {
@@ -367,6 +384,7 @@ plan_kernel(struct plan_args p)
         p.plan->n_long = done[1];
         p.plan->bt = p.a.bt;
         p.plan->n_split = done[2];
+        p.plan->long_tile = s.long_tile;
     }
     if (p.has_long)
         sort_long(p, s, done[1]);
@@ -450,7 +468,7 @@ plan_args_of(const struct fdk_att_plan_args *a, const struct cu_dev *dev, int wi
     ret->block_shift = __builtin_ctz((unsigned)t.kv.block_size | 1u << 31);
     ret->window = window;
     ret->chunk = cu_split_chunk(t.D, t.kv.dtype);
-    ret->long_tile = cu_att_long_tile(t.D);
+    ret->D = t.D;
     return 0;
 }
 
@@ -489,6 +507,7 @@ struct host_plan {
     const struct plan_args *p;
     struct cu_att_long *tile;    /* of long rows */
     int n_work, n_long, n_split;
+    int long_tile;
     int32_t at, long_at;         /* of fdk_has_output(), for each list */
 };
 
@@ -509,8 +528,8 @@ host_put_long(struct host_plan *h, int r, const struct plan_row &row, int tile)
 {
     struct cu_att_long t;
     t.row = r;
-    t.tok = row.tok + tile * h->p->long_tile;
-    t.n = std::min(h->p->long_tile, row.tok + row.n - t.tok);
+    t.tok = row.tok + tile * h->long_tile;
+    t.n = std::min(h->long_tile, row.tok + row.n - t.tok);
     t.kv = std::max(host_seen(row, t.tok + t.n - 1), 1);
     if (h->n_long < h->p->n_long_max && host_wanted(h, &h->long_at, t.tok, t.n))
         h->tile[h->n_long++] = t;
@@ -558,7 +577,7 @@ host_row(struct host_plan *h, int r, int n_tok)
         if (is_split)
             host_put_split(h, row, tok, n);
     }
-    for (int i = 0; is_long && i * h->p->long_tile < row.n; i++)
+    for (int i = 0; is_long && i * h->long_tile < row.n; i++)
         host_put_long(h, r, row, i);
     return 0;
 }
@@ -642,11 +661,24 @@ host_cut(const struct host_plan *h)
 }
 
 static int
+host_tile(const struct plan_args &p, int n_row)
+{
+    int rows = 0, tokens = 0;
+    for (int r = 0; r < n_row && p.has_long; r++) {
+        int n = std::min((int)p.b.q_start[r + 1], (int)*p.b.n_tok) - p.b.q_start[r];
+        rows += n >= CU_ATT_LONG_MIN;
+        tokens += n >= CU_ATT_LONG_MIN ? n : 0;
+    }
+    return cu_att_long_tile(p.D, rows, tokens);
+}
+
+static int
 host_plan(const struct plan_args &p)
 {
     struct host_plan h = {};
     const int n_row = std::min(std::max((int)*p.b.n_row, 0), (int)p.b.max_row);
     h.p = &p;
+    h.long_tile = host_tile(p, n_row);
     h.tile = p.plan != NULL ? (struct cu_att_long *)(p.plan + 1) : NULL;
     for (int r = 0; r < n_row; r++) {
         int rc = host_row(&h, r, *p.b.n_tok);
@@ -662,6 +694,7 @@ host_plan(const struct plan_args &p)
     p.plan->n_long = h.n_long;
     p.plan->bt = p.a.bt;
     p.plan->n_split = h.n_split;
+    p.plan->long_tile = h.long_tile;
     std::sort(h.tile, h.tile + std::min(h.n_long, SORTED_LONG),
         [](const struct cu_att_long &x, const struct cu_att_long &y) {
             return x.kv != y.kv ? x.kv > y.kv : x.tok < y.tok;

@@ -79,17 +79,19 @@ multiply_values(float (&o)[D / 2], const uint32_t (&p)[shape<D>::chunk / 4], uin
                 shape<D>::eight), add || i > 0);
 }
 
-/* Scores count nothing of tokens, counted from the chunk's begin, that are not among the
- * last `window` before see[]. */
-template<int N>
+/* Scores count nothing of tokens from see[] on, counted from the chunk's begin; X: and of
+ * those that are not among the last `window` before. */
+template<bool X, int N>
 static __device__ __forceinline__ void
 mask(float (&sc)[N], const int (&see)[2], int window)
 {
     int at = (int)threadIdx.x % 4 * 2;
 #pragma unroll
-    for (int i = 0; i < N; i++)
-        if ((unsigned)(see[i / 2 % 2] - 1 - at - (i / 4 * 8 + i % 2)) >= (unsigned)window)
+    for (int i = 0; i < N; i++) {
+        const int col = i / 4 * 8 + i % 2 + at, end = see[i / 2 % 2];
+        if (X ? (unsigned)(end - 1 - col) >= (unsigned)window : col >= end)
             sc[i] = -INFINITY;
+    }
 }
 
 /* Scores to weights; alpha: what the sums so far are worth against them. */
@@ -236,9 +238,9 @@ static __device__ __forceinline__ void
 store(const struct fdk_attention_args &a, const struct item &it, int u,
     const float (&o)[D / 2], const float (&sum)[2], int row)
 {
-    int head = it.kv_head * (a.H / a.K) + u / shape<D>::n_unit;
+    int head = it.kv_head * (a.H / a.K) + u / it.each;
     int n = unit_rows<D>(it, u);
-    int first = it.at.tok + u % shape<D>::n_unit * ROWS + row;
+    int first = it.at.tok + u % it.each * ROWS + row;
     int quarter = (int)threadIdx.x % 4;
 #pragma unroll
     for (int r = 0; r < 2; r++) {
@@ -292,21 +294,21 @@ pass_turn(int group)
 
 /* Of chunk c, scores at sc, to weights. first: which token of the row query 0 of the unit
  * is, from 1. */
-template<int N>
+template<bool X, int N>
 static __device__ __forceinline__ void
-chunk_weights(float (&sc)[N], struct softmax *x, const struct scores &s, int first, int c,
-    int row)
+chunk_weights(float (&sc)[N], struct softmax *x, const struct scores &s, float scale,
+    int first, int c, int row)
 {
     const int chunk = 2 * N;
-    if (s.cap > 0)
+    if (X && s.cap > 0)
 #pragma unroll
         for (int i = 0; i < N; i++)
             sc[i] = cu_soft_cap(sc[i], s.by, s.cap);
-    if ((c + 1) * chunk > first || c * chunk < first + ROWS - 1 - s.window) {
+    if ((c + 1) * chunk > first || (X && c * chunk < first + ROWS - 1 - s.window)) {
         int see[2] = { first + row - c * chunk, first + row + 8 - c * chunk };
-        mask(sc, see, s.window);
+        mask<X>(sc, see, s.window);
     }
-    weigh(sc, x, s.scale);
+    weigh(sc, x, scale);
 }
 
 /* Go along without chunks [c, end). */
@@ -339,12 +341,13 @@ skip(const struct shared<D> &s, struct consumer<D, F> *w, const struct item &it)
 }
 
 /* A unit against the chunks that its queries see. */
-template<int D, bool F>
+template<int D, bool F, bool X>
 static __device__ __forceinline__ void
 attend(const struct fdk_attention_args &a, const struct scores &how,
     const struct shared<D> &s, struct consumer<D, F> *w, const struct item &it, int u)
 {
     const int chunk = shape<D>::chunk;
+    const float scale = X ? how.scale : a.scale * LOG2_E;
     float sc[chunk / 2], o[D / 2];
     uint32_t p[chunk / 4], r[D / 4], q = s.q + (uint32_t)(w->group * shape<D>::q_bytes);
     struct softmax x = { { -INFINITY, -INFINITY }, { 0, 0 }, { 0, 0 } };
@@ -352,9 +355,9 @@ attend(const struct fdk_attention_args &a, const struct scores &how,
     struct folded all = { {}, {}, s.all + (uint32_t)(w->group * ring<D, F>::all_bytes) +
         threadIdx.x % 128 * 16 };
     bool some = false;           /* splits are folded */
-    int first = it.at.kv - it.at.n + 1 + u % shape<D>::n_unit * ROWS;
-    int begin = max(first - how.window, 0) / chunk;
-    int end = (first + unit_rows<D>(it, u) - 2) / chunk + 1;
+    int first = it.at.kv - it.at.n + 1 + u % it.each * ROWS;
+    int begin = X ? max(first - how.window, 0) / chunk : 0;
+    int end = D == 64 || X ? (first + unit_rows<D>(it, u) - 2) / chunk + 1 : it.n_chunk;
     /* As attention_chunk.cu begins: a sum of nothing but -0 is 0. */
 #pragma unroll
     for (int i = 0; i < D / 2 && F; i++)
@@ -364,7 +367,8 @@ attend(const struct fdk_attention_args &a, const struct scores &how,
         load_queries<D>(r, q);
         let_go(s.empty_q, w->speaks);
     }
-    skip_chunks<D, F>(s, w, it.begin, begin);
+    if (X)
+        skip_chunks<D, F>(s, w, it.begin, begin);
 #pragma unroll 1
     for (int c = begin; c < end; c++) {
         cu_bar_wait(s.full_k + 8 * (uint32_t)w->tk.stage, w->tk.phase);
@@ -393,14 +397,14 @@ attend(const struct fdk_attention_args &a, const struct scores &how,
             x.m[0] = x.m[1] = -INFINITY;
             x.l[0] = x.l[1] = 0;
         }
-        chunk_weights(sc, &x, how, first, c, w->row);
+        chunk_weights<X>(sc, &x, how, scale, first, c, w->row);
         if (c > begin) {
             cu_wgmma_wait<0>();
             cu_wgmma_hold(o);
             let_go(s.empty_v + 8 * (uint32_t)w->tv.stage, w->speaks);
             w->tv.next();
             if (F && cu_part_begins(c)) {
-                fold_part<D>(&all, o, x0, how.scale, !some, false);
+                fold_part<D>(&all, o, x0, scale, X ? !some : c == 1 << CU_SPLIT_FEW, false);
                 some = true;
             } else {
                 rescale<D>(o, x);
@@ -418,9 +422,10 @@ attend(const struct fdk_attention_args &a, const struct scores &how,
     cu_wgmma_hold(o);
     let_go(s.empty_v + 8 * (uint32_t)w->tv.stage, w->speaks);
     w->tv.next();
-    skip_chunks<D, F>(s, w, end, it.n_chunk);
+    if (D == 64 || X)
+        skip_chunks<D, F>(s, w, end, it.n_chunk);
     if (F) {
-        fold_part<D>(&all, o, x, how.scale, !some, true);
+        fold_part<D>(&all, o, x, scale, X ? !some : end <= 1 << CU_SPLIT_FEW, true);
     } else {
         all.l[0] = quad_sum(x.l[0]);
         all.l[1] = quad_sum(x.l[1]);
@@ -440,7 +445,7 @@ report(const struct fdk_attention_args &a, const struct fdk_batch &b, const stru
     atomicAdd(a.n_done, (uint32_t)((at + l.n + bt - 1) / bt - (at + bt - 1) / bt));
 }
 
-template<int D, bool F>
+template<int D, bool F, bool X>
 static __device__ __forceinline__ void
 consume(const struct fdk_attention_args &a, const struct fdk_batch &b,
     const struct cut &u, const struct scores &how, const struct shared<D> &s, int n, int bt)
@@ -458,10 +463,10 @@ consume(const struct fdk_attention_args &a, const struct fdk_batch &b,
         pass_turn<D>(w.group);
     struct agenda g = { n, 0, 0, 0, 0 };
     struct item it;
-    for (int i = 0; find_item<D>(a, b, u, &g, i, &it); i++) {
+    for (int i = 0; find_item<D, X>(a, b, u, &g, i, &it); i++) {
         int unit = it.unit + w.group;
         if (unit_rows<D>(it, unit) > 0)
-            attend<D, F>(a, how, s, &w, it, unit);
+            attend<D, F, X>(a, how, s, &w, it, unit);
         else
             skip<D, F>(s, &w, it);
         w.q_phase ^= 1;
@@ -502,7 +507,7 @@ lay_out(unsigned char *mem, uint64_t *bar)
     return s;
 }
 
-template<int D, bool F>
+template<int D, bool F, bool X>
 static __global__ void __launch_bounds__(shape<D>::threads, 1)
 long_kernel(struct fdk_attention_args a, struct fdk_batch b, struct cut u,
     struct scores how, int n_max, const __grid_constant__ struct maps m)
@@ -520,14 +525,16 @@ long_kernel(struct fdk_attention_args a, struct fdk_batch b, struct cut u,
     __syncthreads();
     cu_dep_wait();
     const struct cu_att_plan *plan = (const struct cu_att_plan *)a.plan;
+    if (D == 64)
+        u = cut_of<D>(a.H / a.K, plan->long_tile);
     int n = cu_clip(&plan->n_long, n_max) * a.K * u.sets;
     if (threadIdx.x < 128) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" :: "n"(D == 64 ? 32 : 24));
         if (threadIdx.x < 32)
-            produce<D, F>(a, b, m, u, s, n);
+            produce<D, F, X>(a, b, m, u, s, n);
     } else {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(D == 64 ? 160 : 240));
-        consume<D, F>(a, b, u, how, s, n, plan->bt);
+        consume<D, F, X>(a, b, u, how, s, n, plan->bt);
     }
 #endif
 }
@@ -595,17 +602,6 @@ cu_att_long_fits(const struct fdk_attention_args *a, int deterministic)
         odd % 16 == 0 && kv->block_bytes < (uint64_t)1 << 40 && a->scale > 0;
 }
 
-template<int D>
-static struct cut
-cut_of(int heads)
-{
-    struct cut u;
-    u.units = shape<D>::n_unit * heads;
-    u.sets = (u.units + shape<D>::groups - 1) / shape<D>::groups;
-    u.per = (u.units + u.sets - 1) / u.sets;
-    return u;
-}
-
 static struct scores
 scores_of(const struct fdk_attention_args *a)
 {
@@ -622,11 +618,12 @@ template<int D, bool F>
 static int
 launch(const struct fdk_attention_args *a, fdk_stream_t st)
 {
+    const bool plain = D != 64 && D != 128;
     struct maps m;
-    struct cut u = cut_of<D>(a->H / a->K);
+    struct cut u = cut_of<D>(a->H / a->K, CU_ATT_LONG_TILE);
     int n_max = cu_att_long_max(a->T, a->b->max_row), n_proc = cu_stream_of(st)->dev->n_proc;
     int tokens = a->kv.block_size < shape<D>::chunk ? a->kv.block_size : shape<D>::chunk;
-    int64_t items = (int64_t)n_max * a->K * u.sets;
+    int64_t items = (int64_t)n_max * a->K * (D == 64 ? a->H / a->K : u.sets);
     int rc = map_queries(&m.q, a);
     if (rc == 0)
         rc = map_kv(&m.k, a, tokens, 0);
@@ -636,9 +633,13 @@ launch(const struct fdk_attention_args *a, fdk_stream_t st)
         rc = -ENOTSUP;
     if (rc != 0)
         return rc;
-    cu_chain(long_kernel<D, F>, dim3((unsigned)(items < n_proc ? items : n_proc)),
-        shape<D>::threads, ring<D, F>::bytes, cu_raw(st), *a, *a->b, u,
-        scores_of(a), n_max, m);
+    dim3 grid((unsigned)(items < n_proc ? items : n_proc));
+    if (a->window == 0 && a->softcap == 0)
+        cu_chain(long_kernel<D, F, plain>, grid, shape<D>::threads, ring<D, F>::bytes,
+            cu_raw(st), *a, *a->b, u, scores_of(a), n_max, m);
+    else
+        cu_chain(long_kernel<D, F, true>, grid, shape<D>::threads, ring<D, F>::bytes,
+            cu_raw(st), *a, *a->b, u, scores_of(a), n_max, m);
     return cu_launched(st, "attention_long");
 }
 
@@ -675,7 +676,9 @@ template<int D, bool F>
 static cudaError_t
 prepare(void)
 {
-    return cudaFuncSetAttribute(long_kernel<D, F>,
+    cudaError_t e = cudaFuncSetAttribute(long_kernel<D, F, true>,
+        cudaFuncAttributeMaxDynamicSharedMemorySize, ring<D, F>::bytes);
+    return e != cudaSuccess ? e : cudaFuncSetAttribute(long_kernel<D, F, D != 64 && D != 128>,
         cudaFuncAttributeMaxDynamicSharedMemorySize, ring<D, F>::bytes);
 }
 
@@ -689,7 +692,7 @@ cu_att_long_load(void)
     cudaError_t (*const each[])(void) = { prepare<128, false>, prepare<128, true>,
         prepare<64, false>, prepare<64, true>, prepare<80, false>, prepare<80, true>,
         prepare<96, false>, prepare<96, true>, prepare<192, false>, prepare<256, false> };
-    cudaError_t e = cudaFuncGetAttributes(&attr, long_kernel<128, false>);
+    cudaError_t e = cudaFuncGetAttributes(&attr, long_kernel<128, false, false>);
     if (e != cudaSuccess || attr.sharedSizeBytes == 0)
         return e;
     e = cu_find_encode(&f);

@@ -33,7 +33,6 @@ struct shape {
     static constexpr int chunk = D <= 128 ? 128 : 64;   /* KV tokens */
     static constexpr bool q_regs = D != 64 && D != 256;
     static constexpr int groups = D == 64 ? 3 : 2;
-    static constexpr int n_unit = D == 64 ? 3 : 2;       /* units of a tile's head */
     static constexpr int threads = 128 * (groups + 1);
     static constexpr int columns = (D + 63) / 64;
     static constexpr bool apart = D % 64 != 0;
@@ -42,8 +41,8 @@ struct shape {
     static constexpr int eight = apart ? 1024 : 8 * D * 2; /* from eight tokens to the next */
     static constexpr int wide = apart ? chunk * 128 : 1024; /* from a column to the next */
 };
-static_assert(shape<64>::n_unit * ROWS == 192 && shape<128>::n_unit * ROWS ==
-    CU_ATT_LONG_TILE, "cu_att_long_tile()");
+/* X: what a launch may have that others would pay for: a window, or a soft cap. Most have
+ * neither, and most head dims are 64 or 128: for the others there is one kernel for both. */
 
 /* F: what parts have summed up is folded in shared memory. */
 template<int D, bool F>
@@ -96,11 +95,25 @@ struct item {                    /* units of one KV head; items of a tile: first
     int state;                   /* the row's slot */
     int kv_head, unit, end;      /* units [unit, end) of the KV head */
     int begin, n_chunk;          /* chunks [begin, n_chunk) */
+    int each;                    /* units of a head */
 };
 
 struct cut {                     /* of a KV head's part of a tile; made by cut_of() */
     int units, sets, per;        /* units, items, units of an item */
+    int each;                    /* units of a head */
 };
+
+template<int D>
+static __host__ __device__ struct cut
+cut_of(int heads, int long_tile)
+{
+    struct cut u;
+    u.each = long_tile / ROWS;
+    u.units = u.each * heads;
+    u.sets = (u.units + shape<D>::groups - 1) / shape<D>::groups;
+    u.per = (u.units + u.sets - 1) / u.sets;
+    return u;
+}
 
 /* What this block does, each lane of a warp with an item of 32: reading them one by one
  * would take several times a memory's latency before each. */
@@ -118,7 +131,7 @@ item_number(int i)
 }
 
 /* The i-th item of the block, i ascending from 0; false: there is none. */
-template<int D>
+template<int D, bool X>
 static __device__ __forceinline__ bool
 find_item(const struct fdk_attention_args &a, const struct fdk_batch &b,
     const struct cut &u, struct agenda *g, int i, struct item *ret)
@@ -139,7 +152,8 @@ find_item(const struct fdk_attention_args &a, const struct fdk_batch &b,
     ret->kv_head = x % a.K;
     ret->unit = x / a.K % u.sets * u.per;
     ret->end = ret->unit + u.per < u.units ? ret->unit + u.per : u.units;
-    ret->begin = cu_att_first(ret->at.kv - ret->at.n + 1, a.window) / shape<D>::chunk;
+    ret->each = D == 64 ? u.each : 2;
+    ret->begin = X ? cu_att_first(ret->at.kv - ret->at.n + 1, a.window) / shape<D>::chunk : 0;
     ret->n_chunk = (ret->at.kv + shape<D>::chunk - 1) / shape<D>::chunk;
     return x < g->n;
 }
@@ -149,14 +163,15 @@ template<int D>
 static __device__ __forceinline__ int
 unit_rows(const struct item &it, int u)
 {
-    int n = it.at.n - u % shape<D>::n_unit * ROWS;
+    int n = it.at.n - u % it.each * ROWS;
     return u >= it.end || n < 0 ? 0 : n < ROWS ? n : ROWS;
 }
 
 struct source {                  /* of a row's keys and values */
     const int32_t *table;
     int n_block, group0;         /* of the row; eights of tokens before the head's */
-    int log_per, log_more;       /* pieces of a chunk; of a block, where that is longer */
+    int per, log_per;            /* pieces of a chunk */
+    int log_more;                /* of a block, where that is longer */
 };
 
 struct piece {                   /* of a chunk */
@@ -170,7 +185,7 @@ lane_piece(const struct source &s, int chunk, int lane)
     const bool cut = shape<D>::chunk < BLOCK; /* blocks may be */
     int i = (chunk << s.log_per) + lane, at = cut ? i >> s.log_more : i;
     struct piece p = { -1, 0 };
-    if (lane < 1 << s.log_per && at < s.n_block)
+    if (lane < s.per && at < s.n_block)
         p.block = s.table[at];
     if (cut)
         p.eight = (i & ((1 << s.log_more) - 1)) * (shape<D>::chunk / 8);
@@ -209,7 +224,7 @@ copy_queries(const struct maps &m, const struct shared<D> &s, const struct item 
     cu_bar_expect(s.full_q, n * sh::q_bytes);
     for (int u = it.unit; u < it.end; u++) {
         uint32_t to = s.q + (uint32_t)((u - it.unit) * sh::q_bytes);
-        int tok = it.at.tok + u % sh::n_unit * ROWS, head = it.kv_head * heads + u / sh::n_unit;
+        int tok = it.at.tok + u % it.each * ROWS, head = it.kv_head * heads + u / it.each;
         if (unit_rows<D>(it, u) == 0)
             continue;
         if constexpr (sh::apart)
@@ -225,18 +240,19 @@ static __device__ __forceinline__ struct source
 find_source(const struct fdk_attention_args &a, const struct fdk_batch &b,
     const struct item &it)
 {
-    struct source s;
+    struct source s = {};
     s.table = b.block_table + (size_t)it.state * (size_t)b.table_stride;
     s.n_block = (it.at.kv + a.kv.block_size - 1) / a.kv.block_size;
     s.group0 = it.kv_head * (a.kv.block_size / 8);
-    s.log_per = cu_log2(max(shape<D>::chunk / a.kv.block_size, 1));
+    s.per = max(shape<D>::chunk / a.kv.block_size, 1);
+    s.log_per = cu_log2(s.per);
     s.log_more = cu_log2(max(a.kv.block_size / shape<D>::chunk, 1));
     return s;
 }
 
 /* Keys of a chunk go before the values of the chunk before it, as they are needed; the
  * next item's first blocks are looked up while this one is copied. */
-template<int D, bool F>
+template<int D, bool F, bool X>
 static __device__ __forceinline__ void
 produce(const struct fdk_attention_args &a, const struct fdk_batch &b,
     const struct maps &m, const struct cut &u, const struct shared<D> &s, int n)
@@ -247,12 +263,12 @@ produce(const struct fdk_attention_args &a, const struct fdk_batch &b,
     struct turn<N> tk = { 0, 1 }, tv = { 0, 1 };
     struct agenda g = { n, 0, 0, 0, 0 };
     struct item it, it2;
-    bool more = find_item<D>(a, b, u, &g, 0, &it);
+    bool more = find_item<D, X>(a, b, u, &g, 0, &it);
     struct source src = find_source<D>(a, b, it), src2;
     if (more)
         next = lane_piece<D>(src, it.begin, lane);
     for (int i = 0; more; i++) {
-        more = find_item<D>(a, b, u, &g, i + 1, &it2);
+        more = find_item<D, X>(a, b, u, &g, i + 1, &it2);
         src2 = find_source<D>(a, b, it2);
         for (int c = it.begin; c <= it.n_chunk; c++) {
             struct piece last = now;

@@ -17,7 +17,7 @@
 
 /* ---- the kernel ---------------------------------------------------------- */
 
-template<int D, typename E>
+template<int D, typename E, int G>
 static __device__ __forceinline__ void
 run_parts(char *mem, const struct split_args &s, const CUtensorMap *map, struct feed &f,
     struct walk w, int total)
@@ -40,31 +40,31 @@ run_parts(char *mem, const struct split_args &s, const CUtensorMap *map, struct 
             two = w.t.n_tok * set_heads(s, w, &h0) > 8;
             fresh = false;
         }
-        int n = unit_tokens<sh::n_unit>(w, s, warp, &pos), slot = warp * sh::n_stage + stage;
+        int n = unit_tokens<sh::n_unit, G>(w, s, warp, &pos), slot = warp * sh::n_stage + stage;
         if (n > 0) {
             float *scales = (float *)(mem + sh::scales) + slot * 2 * UNIT;
             cu_bar_wait(f.full + (uint32_t)stage * 8, parity >> stage & 1);
             parity ^= 1u << stage;
             if (n < UNIT)
                 clear_values<D, E>(f.ring + (uint32_t)(stage * sh::stage), scales, n, lane);
-            attend_unit<D, E>(u, q, s, score, scales, f.ring + (uint32_t)(stage *
+            attend_unit<D, E, G>(u, q, s, score, scales, f.ring + (uint32_t)(stage *
                 sh::stage), pos, two, lane);
         }
         __syncwarp();                 /* all have read what the next copy replaces */
-        feed_unit<D, E, false>(f, s, map, warp, lane, stage);
-        if (next_chunk<false>(w, s) >= w.t.n_chunk && (s.det || w.left == 1 ||
+        feed_unit<D, E, G>(f, s, map, warp, lane, stage);
+        if (next_chunk<G>(w, s) >= w.t.n_chunk && (s.det || w.left == 1 ||
             w.part + 1 == w.n_part)) {
-            load_next_queries<D, E, false>(q, s, w, lane);
-            finish<D, E>(mem, s, w, u, s.cap > 0 ? 1 : score, own, total);
+            load_next_queries<D, E, G>(q, s, w, lane);
+            finish<D, E>(mem, s, w, u, (G & WINDOW) && s.cap > 0 ? 1 : score, own, total);
             fresh = true;
         }
-        step<false>(w, s);
+        step<G>(w, s);
         own |= w.part == 0;
         stage = stage + 1 == sh::n_stage ? 0 : stage + 1;
     }
 }
 
-template<int D, typename E>
+template<int D, typename E, int G>
 static __global__ void __maxnreg__(D > 128 && sizeof(E) == 1 ? 255 : REGISTERS)
 split_kernel(const __grid_constant__ struct split_args s,
     const __grid_constant__ CUtensorMap map)
@@ -73,9 +73,9 @@ split_kernel(const __grid_constant__ struct split_args s,
     extern __shared__ __align__(1024) char mem[];
     struct walk w;
     struct feed f;
-    int total = begin_parts<D, E, false>(mem, shape<D, E>::full, s, &map, f, w);
+    int total = begin_parts<D, E, G>(mem, shape<D, E>::full, s, &map, f, w);
     if (total > 0)
-        run_parts<D, E>(mem, s, &map, f, w, total);
+        run_parts<D, E, G>(mem, s, &map, f, w, total);
 #endif
 }
 
@@ -168,11 +168,17 @@ cu_att_split_scratch(const struct fdk_ctx *ctx, const struct fdk_attention_args 
         scratch_bytes(a, n, cu_split_cut_of(a, ctx->deterministic).slots) : 0;
 }
 
+/* Most launches have neither a window nor a soft cap, and most head dims are 64 or 128: for
+ * the others there is one kernel for both. */
 template<int D, typename E>
 static void
 launch(const struct split_args &s, const CUtensorMap &m, int n_block, cudaStream_t st)
 {
-    cu_chain(split_kernel<D, E>, n_block, THREADS, shape<D, E>::bytes, st, s, m);
+    const int plain = D == 64 || D == 128 ? 0 : WINDOW;
+    if (s.a.window == 0 && s.cap == 0)
+        cu_chain(split_kernel<D, E, plain>, n_block, THREADS, shape<D, E>::bytes, st, s, m);
+    else
+        cu_chain(split_kernel<D, E, WINDOW>, n_block, THREADS, shape<D, E>::bytes, st, s, m);
 }
 
 template<typename E>
@@ -234,8 +240,10 @@ cu_att_split(const struct fdk_attention_args *a, fdk_stream_t st)
     enum fdk_dtype t = a->kv.dtype;
     if (cu_att_chunk_takes(a, det))
         cu_att_chunk_launch(s, m, n, raw);
-    else if (t == FDK_BF16)
+    else if (t == FDK_BF16 && a->D == 64)
         launch<64, __nv_bfloat16>(s, m, n, raw);
+    else if (t == FDK_BF16)
+        launch<80, __nv_bfloat16>(s, m, n, raw);
     else if (t == FDK_I8)
         launch_8bit<int8_t>(s, m, n, raw);
     else
@@ -247,8 +255,11 @@ template<int D, typename E>
 static cudaError_t
 load(void)
 {
-    return cudaFuncSetAttribute((const void *)split_kernel<D, E>,
+    const int plain = D == 64 || D == 128 ? 0 : WINDOW;
+    cudaError_t e = cudaFuncSetAttribute((const void *)split_kernel<D, E, WINDOW>,
         cudaFuncAttributeMaxDynamicSharedMemorySize, shape<D, E>::bytes);
+    return e != cudaSuccess ? e : cudaFuncSetAttribute((const void *)split_kernel<D, E,
+        plain>, cudaFuncAttributeMaxDynamicSharedMemorySize, shape<D, E>::bytes);
 }
 
 /* Without the driver's call or on devices other than Hopper, attention does without
@@ -260,7 +271,7 @@ cu_att_split_load(void)
     cu_encode_fn f = NULL;
     int dev = 0, major = 0;
     cudaError_t (*const all[])(void) = {
-        load<64, __nv_bfloat16>,
+        load<64, __nv_bfloat16>, load<80, __nv_bfloat16>,
         load<64, int8_t>, load<64, __nv_fp8_e4m3>,
         load<80, int8_t>, load<80, __nv_fp8_e4m3>,
         load<96, int8_t>, load<96, __nv_fp8_e4m3>,
@@ -268,7 +279,7 @@ cu_att_split_load(void)
         load<192, int8_t>, load<192, __nv_fp8_e4m3>,
         load<256, int8_t>, load<256, __nv_fp8_e4m3>,
     };
-    cudaError_t e = cudaFuncGetAttributes(&attr, split_kernel<64, int8_t>);
+    cudaError_t e = cudaFuncGetAttributes(&attr, split_kernel<64, int8_t, 0>);
     if (e == cudaSuccess)
         e = cudaGetDevice(&dev);
     if (e == cudaSuccess)

@@ -34,9 +34,8 @@ struct shape {
     static const bool lines = end_to_end(row);
     static const int half = UNIT * row;            /* keys or values of a unit */
     static const int stage = (2 * half + 1023) / 1024 * 1024;
-    static const int n_unit = sizeof(E) == 1 || D <= 128 ? WARPS : D == 192 ? 4 : 2;
-    static const int n_stage = n_unit < WARPS ? (D == 192 ? 3 : 5) :
-        (D > 128 ? 18432 : scaled ? 20480 : 24576) / stage; /* per warp */
+    static const int n_unit = sizeof(E) == 1 || D <= 128 ? WARPS : D == 192 ? 4 : 3;
+    static const int n_stage = n_unit < WARPS ? 3 : (D > 128 ? 18432 : scaled ? 20480 : 24576) / stage; /* per warp */
     static const int group = D <= 128 ? 4 : 2;     /* query vectors merged at a time */
     static const int wide = D + 8;                 /* of a merged row: no bank twice */
     static const int scales = n_unit * n_stage * stage; /* [n_unit][n_stage][2][UNIT] */
@@ -95,8 +94,9 @@ piece(uint32_t at, int value, int row, int k)
 
 /* ---- walking through a block's splits ------------------------------------- */
 
-/* G, here and below: splits may grow (struct cu_split_cut). What never does would pay for
- * finding out. */
+/* G, here and below, what a launch may have that others would pay for: */
+#define GROW    1                /* splits grow (struct cu_split_cut) */
+#define WINDOW  2                /* a window, or a soft cap */
 
 struct walk {
     struct cu_split_tile t;
@@ -106,7 +106,7 @@ struct walk {
     int left;                    /* splits, this one included */
 };
 
-template<bool G>
+template<int G>
 static __device__ __forceinline__ void
 load_tile(struct walk &w, const struct split_args &s, const struct cu_split_tile *tile)
 {
@@ -120,27 +120,29 @@ load_tile(struct walk &w, const struct split_args &s, const struct cu_split_tile
     w.t.state = y.y;
     w.t.old = y.z;
     w.t.begin = y.w;
-    w.before = cu_part_of<G>(w.t.begin, s.cut);
-    w.n_part = cu_split_parts<G>(w.t.n_chunk, s.cut) - w.before;
+    w.n_part = cu_split_parts<(G & GROW) != 0>(w.t.n_chunk, s.cut);
+    w.before = G & WINDOW ? cu_part_of<(G & GROW) != 0>(w.t.begin, s.cut) : 0;
+    w.n_part -= w.before;
 }
 
 /* The first chunk of the split. */
-template<bool G>
+template<int G>
 static __device__ __forceinline__ int
 part_begin(const struct walk &w, const struct split_args &s)
 {
-    return max(cu_part_chunk<G>(w.before + w.part, s.cut), w.t.begin);
+    int chunk = cu_part_chunk<(G & GROW) != 0>(w.before + w.part, s.cut);
+    return G & WINDOW ? max(chunk, w.t.begin) : chunk;
 }
 
-template<bool G>
+template<int G>
 static __device__ __forceinline__ int
 next_chunk(const struct walk &w, const struct split_args &s)
 {
-    int c = w.chunk + 1, few = G && s.cut.grow ? cu_part_few(c) : s.cut.few;
+    int c = w.chunk + 1, few = (G & GROW) && s.cut.grow ? cu_part_few(c) : s.cut.few;
     return (c & ((1 << few) - 1)) == 0 ? c + s.cut.skip : c;
 }
 
-template<bool G>
+template<int G>
 static __device__ __forceinline__ void
 step(struct walk &w, const struct split_args &s)
 {
@@ -163,7 +165,7 @@ step(struct walk &w, const struct split_args &s)
 
 /* Tokens of this warp's unit of N, and where they begin; none if all are behind the
  * window. */
-template<int N>
+template<int N, int G>
 static __device__ __forceinline__ int
 unit_tokens(const struct walk &w, const struct split_args &s, int warp, int *ret_pos)
 {
@@ -171,14 +173,17 @@ unit_tokens(const struct walk &w, const struct split_args &s, int warp, int *ret
     *ret_pos = pos;
     if (N < WARPS && warp >= N)
         return 0;
-    return pos + UNIT <= w.t.see - s.window ? 0 :
+    return (G & WINDOW) && pos + UNIT <= w.t.see - s.window ? 0 :
         min(w.t.see + w.t.n_tok - 1 - pos, UNIT);
 }
 
 /* Is the token at pos one of those that a query sees which is the see-th of its row? */
+template<int G>
 static __device__ __forceinline__ bool
 sees(int see, int pos, int window)
 {
+    if (!(G & WINDOW))
+        return pos < see;
     return (unsigned)(see - 1 - pos) < (unsigned)window;
 }
 
@@ -189,18 +194,18 @@ struct feed {                    /* a warp's loads */
     uint32_t ring, scales, full; /* this warp's, in shared memory */
 };
 
-template<int N>
+template<int N, int G>
 static __device__ __forceinline__ void
 feed_entry(struct feed &f, const struct split_args &s, int warp)
 {
     int pos;
-    if (f.w.left > 0 && unit_tokens<N>(f.w, s, warp, &pos) > 0)
+    if (f.w.left > 0 && unit_tokens<N, G>(f.w, s, warp, &pos) > 0)
         f.block = s.table[(int64_t)f.w.t.state * s.table_stride + (pos >> s.block_shift)];
 }
 
 /* Ask for the next unit. Tokens of this step are only there once the kernel before
  * has ended. */
-template<int D, typename E, bool G>
+template<int D, typename E, int G>
 static __device__ __forceinline__ void
 feed_unit(struct feed &f, const struct split_args &s, const CUtensorMap *map, int warp,
     int lane, int stage)
@@ -208,7 +213,7 @@ feed_unit(struct feed &f, const struct split_args &s, const CUtensorMap *map, in
     typedef struct shape<D, E> sh;
     if (f.w.left <= 0)
         return;
-    int pos, n = unit_tokens<sh::n_unit>(f.w, s, warp, &pos);
+    int pos, n = unit_tokens<sh::n_unit, G>(f.w, s, warp, &pos);
     if (n > 0) {
         if (!f.waited && pos + n > f.w.t.old) {
             cu_dep_wait();
@@ -231,7 +236,7 @@ feed_unit(struct feed &f, const struct split_args &s, const CUtensorMap *map, in
         }
     }
     step<G>(f.w, s);
-    feed_entry<sh::n_unit>(f, s, warp);
+    feed_entry<sh::n_unit, G>(f, s, warp);
 }
 
 /* A block's first units are on their way, and what the kernel before has done is there.
@@ -241,7 +246,7 @@ feed_unit(struct feed &f, const struct split_args &s, const CUtensorMap *map, in
  * The plan lets nothing begin before it has ended: before the wait it is there, and so are
  * the tables and the tokens of earlier steps. Tokens of this step are not, and some may lie
  * in blocks that a row has from another: cu_split_tile.old. */
-template<int D, typename E, bool G>
+template<int D, typename E, int G>
 static __device__ __forceinline__ int
 begin_parts(char *mem, int full, const struct split_args &s, const CUtensorMap *map,
     struct feed &f, struct walk &w)

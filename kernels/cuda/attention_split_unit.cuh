@@ -82,7 +82,7 @@ load_queries(struct queries<D> &q, const struct split_args &s, const struct walk
 }
 
 /* Of the split behind w's: they are on their way while that one is finished. */
-template<int D, typename E, bool G>
+template<int D, typename E, int G>
 static __device__ __forceinline__ void
 load_next_queries(struct queries<D> &q, const struct split_args &s, struct walk w, int lane)
 {
@@ -163,7 +163,7 @@ high(void)
 }
 
 /* Scores to weights, under the largest so far, of the vectors of one half. */
-template<int D, typename E>
+template<int D, typename E, int G>
 static __device__ __forceinline__ void
 unit_softmax(float p[4], struct sums<D> &u, int half, float scale, int pos,
     int window, int lane)
@@ -172,9 +172,9 @@ unit_softmax(float p[4], struct sums<D> &u, int half, float scale, int pos,
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         float top = m[i], &x = p[i], &y = p[i + 2];
-        if (!sees(u.see[half][i], pos + lane / 4, window))
+        if (!sees<G>(u.see[half][i], pos + lane / 4, window))
             x = -INFINITY;
-        if (!sees(u.see[half][i], pos + lane / 4 + 8, window))
+        if (!sees<G>(u.see[half][i], pos + lane / 4 + 8, window))
             y = -INFINITY;
         top = fmaxf(top, fmaxf(x, y));
 #pragma unroll
@@ -231,7 +231,7 @@ unit_values(struct sums<D> &u, const float p[2][4], uint32_t at, bool two, int l
 }
 
 /* two: the tile has more than 8 vectors. */
-template<int D, typename E>
+template<int D, typename E, int G>
 static __device__ __forceinline__ void
 attend_unit(struct sums<D> &u, const struct queries<D> &q, const struct split_args &s,
     float score, const float *scales, uint32_t at, int pos, bool two, int lane)
@@ -244,14 +244,15 @@ attend_unit(struct sums<D> &u, const struct queries<D> &q, const struct split_ar
 #pragma unroll
         for (int i = 0; i < 8; i++)
             p[i / 4][i % 4] *= scale[i % 4 / 2 * 8];
-    if (s.cap > 0)
+    const bool capped = (G & WINDOW) && s.cap > 0;
+    if (capped)
 #pragma unroll
         for (int i = 0; i < 8; i++)
             p[i / 4][i % 4] = cu_soft_cap(p[i / 4][i % 4], score * s.cap_by, s.cap);
-    const float scaled = s.cap > 0 ? 1 : score;
-    unit_softmax<D, E>(p[0], u, 0, scaled, pos, s.window, lane);
+    const float scaled = capped ? 1 : score;
+    unit_softmax<D, E, G>(p[0], u, 0, scaled, pos, s.window, lane);
     if (two)
-        unit_softmax<D, E>(p[1], u, 1, scaled, pos, s.window, lane);
+        unit_softmax<D, E, G>(p[1], u, 1, scaled, pos, s.window, lane);
     if (sh::scaled)
 #pragma unroll
         for (int i = 0; i < 8; i++)

@@ -2,7 +2,8 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#define K_STRIDE 272 /* a row of 34,816 tokens, in blocks of 128 */
+#define K_STRIDE  272 /* a row of 34,816 tokens, in blocks of 128 */
+#define K_MAX_TOK 2560
 #include "tests/kernel/k_two.h"
 
 /*
@@ -386,6 +387,33 @@ long_and_short(void **state)
     }
 }
 
+/* Rows so long that tiles of head dim 64 have 192 tokens. Their bits are those of tiles of
+ * 128, which a second long row makes. */
+static void
+rows_of_thousands(void **state)
+{
+    static const int windows[] = { 0, 100, 0, 1500 };
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        const int n = 2048 + tw_int(0, 130), group = 1 + i, width = 2 * group * 64;
+        if (!tw_takes((size_t)i, 2))
+            continue;
+        job_new(2 * group, 2, 64, 16 << i % 4);
+        job.window = windows[i];
+        job_row(n, 70 * i, 5);
+        if (i > 0)
+            job_row(i, 300, 6);
+        check(PAD);
+        float *whole = run(&tw.gpu, job.s.n_tok, FDK_BF16);
+        job_row(100, 40, 7);
+        float *other = run(&tw.gpu, job.s.n_tok, FDK_BF16);
+        tw_same(other, whole, (size_t)(n * width) * 4, "the row");
+        free(other);
+        free(whole);
+        job_free();
+    }
+}
+
 /* Recorded once, replayed for steps of other rows, lengths and blocks. */
 static void
 steps_of_one_graph(void **state)
@@ -397,7 +425,7 @@ steps_of_one_graph(void **state)
         struct fdk_graph *g;
         job_new(6, 2, d, 32);
         job_row(40, 0, 1);
-        launch_new(&l, &tw.gpu, K_MAX_TOK, FDK_BF16);
+        launch_new(&l, &tw.gpu, 640, FDK_BF16);
         launch_fill(&l, &tw.gpu);
         launch_ops(&l, &tw.gpu);
         k_sync(&tw.gpu.d);
@@ -432,6 +460,7 @@ main(void)
         cmocka_unit_test(windows_and_caps),
         cmocka_unit_test(edges),
         cmocka_unit_test(rows_stand_alone),
+        cmocka_unit_test(rows_of_thousands),
         cmocka_unit_test(steps_of_one_graph),
     };
     const struct CMUnitTest deterministic[] = {
@@ -440,6 +469,7 @@ main(void)
         cmocka_unit_test(edges),
         cmocka_unit_test(rows_stand_alone),
         cmocka_unit_test(long_and_short),
+        cmocka_unit_test(rows_of_thousands),
         cmocka_unit_test(steps_of_one_graph),
     };
     int rc = tw_open();

@@ -214,7 +214,9 @@ k_has_isa(const char *isa)
     return ok;
 }
 
+#ifndef K_MAX_TOK
 #define K_MAX_TOK 640
+#endif
 #define K_MAX_ROW 16
 #ifndef K_STRIDE
 #define K_STRIDE 64 /* blocks of a row */
