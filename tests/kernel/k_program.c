@@ -245,6 +245,24 @@ slices(void **state)
     assert_int_equal(fdk_op_rows(&op, &s), 0);
 }
 
+/* Scratch is planned before there are addresses: pointers change nothing. */
+static void
+scratch_by_shapes(void **state)
+{
+    struct fdk_op op = { .kind = FDK_OP_SAMPLE, .sample = { .R = 40, .V = 5000 } };
+    size_t planned = fdk_op_scratch(&fdk_ops_cpu, NULL, &op), less;
+
+    (void)state;
+    op.sample.counts = (uint16_t *)(void *)buf;
+    op.sample.logits = buf[X];
+    assert_int_equal(fdk_op_scratch(&fdk_ops_cpu, NULL, &op), planned);
+    op.sample.R = 39;
+    less = fdk_op_scratch(&fdk_ops_cpu, NULL, &op);
+    assert_true(planned > 0 && less <= planned);
+    fdk_op_set_scratch(&op, buf, 16);
+    assert_true(op.sample.scratch == buf && op.sample.scratch_bytes == 16);
+}
+
 /* A fusion that cannot be prepared is left out; an error of the device is one. */
 static void
 prepared_once(void **state)
@@ -284,6 +302,7 @@ main(void)
         cmocka_unit_test(an_operation_between),
         cmocka_unit_test(rows_are_the_same),
         cmocka_unit_test(slices),
+        cmocka_unit_test(scratch_by_shapes),
         cmocka_unit_test(prepared_once),
     };
 
