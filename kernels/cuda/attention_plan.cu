@@ -349,7 +349,7 @@ static __device__ void
 choose_tile(const struct plan_args &p, struct plan_shared &s, int n_row)
 {
     int64_t own = 0;
-    for (int r = (int)threadIdx.x; r < n_row && p.has_long; r += PLAN_THREADS) {
+    for (int r = (int)threadIdx.x; r < n_row && p.has_long && p.D == 64; r += PLAN_THREADS) {
         int n = plan_row(p, r).n;
         own += n >= CU_ATT_LONG_MIN ? n | (int64_t)1 << 32 : 0;
     }
