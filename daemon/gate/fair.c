@@ -158,6 +158,26 @@ fair_weight_of(const struct fair *f, uint64_t key)
     return 1;
 }
 
+/* n tokens of u, by its weight. */
+static int64_t
+fair_scaled(const struct usr *u, int64_t n)
+{
+    return n * FAIR_SCALE / u->weight;
+}
+
+static void
+fair_weigh(struct uqueue *l)
+{
+    l->level = l->served + fair_scaled(l->usr, l->held);
+}
+
+/* With what a worker is likely to have done of what it holds. */
+static int64_t
+fair_middle(const struct uqueue *l)
+{
+    return l->served + (l->level - l->served) / 2;
+}
+
 void
 fair_set_weights(struct fair *f, const struct fair_weight *list, uint32_t n)
 {
@@ -174,6 +194,8 @@ fair_set_weights(struct fair *f, const struct fair_weight *list, uint32_t n)
             if (u->queue[FAIR_GEN].active)
                 f->weight_queued += (uint64_t)weight - u->weight;
             u->weight = weight;
+            for (int k = 0; k < FAIR_KINDS; k++)
+                fair_weigh(&u->queue[k]);
         }
     }
 }
@@ -328,12 +350,6 @@ fair_queue_of(const struct jreq *r)
     return &r->usr->queue[r->kind];
 }
 
-static int64_t
-fair_quantum(const struct usr *u)
-{
-    return (int64_t)FAIR_QUANTUM * u->weight;
-}
-
 /* u's weight counts while it has something queued or with the worker. */
 static void
 fair_note(struct fair *f, struct usr *u)
@@ -351,8 +367,11 @@ static void
 fair_activate(struct fair *f, struct uqueue *l, enum fair_kind kind)
 {
     l->active = 1;
-    /* The tokens of its first turn; later ones come when a turn ends. */
-    l->deficit = fair_quantum(l->usr);
+    if (fair_middle(l) < f->start[kind]) {
+        l->served += f->start[kind] - fair_middle(l);
+        fair_weigh(l);
+    }
+    TAILQ_INSERT_TAIL(&f->active[kind], l, act);
     if (kind == FAIR_GEN) {
         f->weight_queued += l->usr->weight;
         fair_note(f, l->usr);
@@ -422,10 +441,8 @@ fair_push(struct fair *f, struct jreq *r)
         f->cost_open += r->cost;
         f->n_gen++;
     }
-    if (!l->active) {
+    if (!l->active)
         fair_activate(f, l, r->kind);
-        TAILQ_INSERT_TAIL(&f->active[r->kind], l, act);
-    }
 }
 
 /* Is a's place in their user's queue before b's? */
@@ -454,12 +471,8 @@ fair_unpop(struct fair *f, struct jreq *r)
     else
         TAILQ_INSERT_TAIL(&l->q, r, link);
     fair_enter(f, l, r);
-    if (!l->active) {
+    if (!l->active)
         fair_activate(f, l, r->kind);
-        l->deficit = 0;
-        TAILQ_INSERT_HEAD(&f->active[r->kind], l, act); /* it was its turn */
-    }
-    l->deficit += r->cost;
 }
 
 void
@@ -500,90 +513,36 @@ fair_price(const struct fair *f, const struct jreq *r)
     return n < f->credits ? n : f->credits;
 }
 
-uint32_t
-fair_cap(const struct fair *f, const struct usr *u)
-{
-    uint64_t all = f->weight_active + (u->counted ? 0 : u->weight);
-
-    return (uint32_t)(((uint64_t)f->credits * u->weight + all - 1) / all) + 1;
-}
-
-/* Would its first request leave the credits that are kept for others? */
-static int
-fair_leaves_kept(const struct fair *f, const struct uqueue *l)
-{
-    return l->usr->n_held == 0 ||
-        f->credits_used + f->credits_kept + fair_price(f, TAILQ_FIRST(&l->q)) <= f->credits;
-}
-
-static int
-fair_below_cap(const struct fair *f, const struct uqueue *l)
-{
-    const struct usr *u = l->usr;
-
-    return u->n_held == 0 ||
-        (fair_leaves_kept(f, l) &&
-            u->n_held + fair_price(f, TAILQ_FIRST(&l->q)) <= fair_cap(f, u));
-}
-
-/* Turns that l must wait for until its first request is paid for. */
-static int64_t
-fair_turns(const struct uqueue *l)
-{
-    int64_t need = (int64_t)TAILQ_FIRST(&l->q)->cost - l->deficit;
-    int64_t q = fair_quantum(l->usr);
-
-    return need <= 0 ? 0 : (need + q - 1) / q;
-}
-
-/* Deficit round-robin: the queue at the head sends while its deficit lasts,
- * then gets the tokens of its next turn and goes to the tail. Turns in which
- * no queue could send are taken at once. capped: queues of users at their cap
- * are passed over; they keep their place and get nothing meanwhile. NULL: there
- * are no others. */
+/* Whose turn it is: who had and has least. none_held: of those that hold no credit. */
 static struct uqueue *
-fair_turn(struct fair *f, enum fair_kind kind, int capped)
+fair_turn(const struct fair *f, enum fair_kind kind, int none_held)
 {
-    struct uqueue_list *list = &f->active[kind];
-    struct uqueue *head = TAILQ_FIRST(list), *best = NULL, *l, *next;
-    int64_t turns = 0;
+    struct uqueue *best = NULL, *l;
 
-    if (head == NULL)
-        return NULL;
-    if (TAILQ_NEXT(head, act) == NULL) { /* no other queue waits for this turn to end */
-        if (fair_turns(head) > 0)
-            head->deficit = TAILQ_FIRST(&head->q)->cost;
-        return head;
-    }
-    TAILQ_FOREACH(l, list, act)
+    TAILQ_FOREACH(l, &f->active[kind], act)
     {
-        int64_t k = fair_turns(l);
-
-        if ((best == NULL || k < turns) && (!capped || fair_below_cap(f, l))) {
+        if ((best == NULL || l->level < best->level) && (!none_held || l->usr->n_held == 0))
             best = l;
-            turns = k;
-            if (k == 0)
-                break;
-        }
-    }
-    if (best == NULL)
-        return NULL;
-    if (turns != 0) {
-        TAILQ_FOREACH(l, list, act)
-        {
-            if (!capped || fair_below_cap(f, l))
-                l->deficit += turns * fair_quantum(l->usr);
-        }
-    }
-    for (l = head; l != best; l = next) {
-        next = TAILQ_NEXT(l, act);
-        if (capped && !fair_below_cap(f, l))
-            continue;
-        l->deficit += fair_quantum(l->usr);
-        TAILQ_REMOVE(list, l, act);
-        TAILQ_INSERT_TAIL(list, l, act);
     }
     return best;
+}
+
+/* The same, where a request of a model takes credits. NULL: too few are free. */
+static struct uqueue *
+fair_turn_gen(const struct fair *f)
+{
+    struct uqueue *l = fair_turn(f, FAIR_GEN, 0);
+    uint32_t most = f->credits - f->credits_kept;
+
+    if (l != NULL && l->usr->n_held != 0 &&
+        f->credits_used + fair_price(f, TAILQ_FIRST(&l->q)) > most) {
+        if (f->credits_used < most)
+            return NULL; /* until as many are free as its samples need */
+        l = fair_turn(f, FAIR_GEN, 1);
+    }
+    if (l == NULL || f->credits_used + fair_price(f, TAILQ_FIRST(&l->q)) > f->credits)
+        return NULL;
+    return l;
 }
 
 struct jreq *
@@ -594,25 +553,33 @@ fair_pop(struct fair *f, enum fair_kind kind)
 
     if (kind == FAIR_GEN ? f->credits_used >= f->credits : f->n_side >= FAIR_OTHER_MAX)
         return NULL;
-    l = fair_turn(f, kind, kind == FAIR_GEN);
-    if (l == NULL && kind == FAIR_GEN)
-        l = fair_turn(f, kind, 0);
+    l = kind == FAIR_GEN ? fair_turn_gen(f) : fair_turn(f, kind, 0);
     if (l == NULL)
         return NULL;
     r = TAILQ_FIRST(&l->q);
-    if (kind == FAIR_GEN &&
-        (f->credits_used + fair_price(f, r) > f->credits || !fair_leaves_kept(f, l)))
-        return NULL; /* more samples than credits are free */
-    l->deficit -= r->cost;
+    if (fair_middle(l) > f->start[kind])
+        f->start[kind] = fair_middle(l);
+    TAILQ_REMOVE(&f->active[kind], l, act); /* of like ones, the others are next */
+    TAILQ_INSERT_TAIL(&f->active[kind], l, act);
     fair_remove(f, r);
     return r;
 }
 
 /* ---- with the worker ----------------------------------------------------- */
 
+/* Tokens that r is thought to need: few answers are as long as they may be. */
+static uint32_t
+fair_expected(const struct jreq *r)
+{
+    int64_t mean = fair_queue_of(r)->mean;
+
+    return mean != 0 && mean < r->cost ? (uint32_t)mean : r->cost;
+}
+
 void
 fair_charge(struct fair *f, struct jreq *r)
 {
+    struct uqueue *l = fair_queue_of(r);
     struct usr *u = r->usr;
 
     ASSERT(!r->charged);
@@ -620,6 +587,9 @@ fair_charge(struct fair *f, struct jreq *r)
     r->price = fair_price(f, r);
     f->credits_used += r->price;
     u->n_held += r->price;
+    r->held = fair_expected(r);
+    l->held += r->held;
+    fair_weigh(l);
     if (r->kind == FAIR_OTHER)
         f->n_side++;
     fair_note(f, u);
@@ -628,6 +598,7 @@ fair_charge(struct fair *f, struct jreq *r)
 void
 fair_return(struct fair *f, struct jreq *r)
 {
+    struct uqueue *l = fair_queue_of(r);
     struct usr *u = r->usr;
 
     if (!r->charged)
@@ -636,6 +607,8 @@ fair_return(struct fair *f, struct jreq *r)
     r->charged = 0;
     f->credits_used -= r->price;
     u->n_held -= r->price;
+    l->held -= r->held;
+    fair_weigh(l);
     if (r->kind == FAIR_OTHER)
         f->n_side--;
     fair_note(f, u);
@@ -645,17 +618,14 @@ void
 fair_settle(struct jreq *r)
 {
     struct uqueue *l = fair_queue_of(r);
-    int64_t limit = FAIR_SETTLE_TURNS * fair_quantum(l->usr);
-    int64_t rest;
+    int64_t did = r->cost;
 
-    /* A user without a queue starts with a new deficit in any case. */
-    if (!r->charged || r->kind != FAIR_GEN || !l->active)
+    if (!r->charged)
         return;
-    rest = (int64_t)r->cost - (int64_t)r->n_out - (r->accepted ? r->prompt_len : 0);
-    if (rest > 0 && l->deficit < limit)
-        l->deficit = l->deficit + rest < limit ? l->deficit + rest : limit;
-    else if (rest < 0 && l->deficit > -limit)
-        l->deficit = l->deficit + rest > -limit ? l->deficit + rest : -limit;
+    if (r->kind == FAIR_GEN)
+        did = (int64_t)r->n_out + (r->accepted ? (int64_t)r->prompt_len : 0);
+    l->served += fair_scaled(l->usr, did);
+    l->mean = l->mean == 0 ? did : l->mean + (did - l->mean) / FAIR_MEAN_OF;
 }
 
 void

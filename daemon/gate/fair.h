@@ -8,33 +8,26 @@
  * (tokenize, detokenize, deep ping), which take no row of a batch and must
  * not wait for one.
  *
- * Order. Within a user by priority (sched.policy), then arrival. Between
- * users by weighted deficit round-robin over the requests' token cost
- * (prompt estimate plus output limit): a user of weight w (sched.user_weights,
- * else 1) may send w * FAIR_QUANTUM tokens per turn. While a set of users stays
- * backlogged and below the cap, the tokens each has sent differ from its weight's
- * share by at most the tokens of one turn and one request. The estimate is
- * replaced by the actual cost when a request ends.
+ * Order. Within a user by priority (sched.policy), then arrival. Between users by
+ * tokens (prompt and output), divided by the user's weight (sched.user_weights, else 1):
+ * next is the user that has least. What it has are the tokens of its requests that ended,
+ * and for each that is with the worker the mean of its last ones, at most what the request
+ * may need. So users that stay backlogged have tokens in the ratio of their weights,
+ * whatever their numbers of requests, lengths and samples, and in whatever order the
+ * worker serves them. The difference is at most what the worker holds of them.
  *
- * Credits. A worker serves its queue in the order of arrival, so fairness ends
- * where a request is sent. A worker grants as many credits as sequences fit its
- * batch, and a few more so that a free row does not wait for the gate. This
- * module has the sum over all workers. A request costs min(n, credits) credits
- * from sending to its terminal record. The request whose turn it is waits until
- * enough of them are free, and those behind it wait too: otherwise a request of
- * many samples would not start.
+ * A user whose queue becomes active begins where others are (start): time without
+ * requests is no credit. Of what the worker holds of them it counts half as done.
  *
- * Cap. A user must not hold all rows while others wait. With W the sum of the
- * weights of active users (a request queued or with the worker), a user holds at
- * most ceil(credits * w / W) + 1 credits while a user below the cap has a request
- * queued. Otherwise the cap does not apply: no credit stays unused. A user that
- * holds no credit may always have one request with the worker, however many
- * samples it has.
+ * Credits. A worker grants as many credits as sequences fit its batch, and a few more so
+ * that a free row does not wait for the gate. This module has the sum over all workers. A
+ * request costs min(n, credits) credits from sending to its terminal record. The request
+ * whose turn it is waits until enough of them are free, and those behind it wait too:
+ * otherwise a request of many samples would not start.
  *
  * Reserve. The last credits, and so the last rows of a batch
- * (sched.reserved_seqs), go to users that hold none: a user at its cap does not
- * make another wait until one of its answers ends. A single active user may
- * use all of them.
+ * (sched.reserved_seqs), go to users that hold none: one with long answers does not
+ * make another wait until one of them ends.
  *
  * A user's entry exists while it has sessions or requests, until its connect
  * bucket is full again (a flood earns no new burst by leaving), and for
@@ -54,10 +47,10 @@
 #define USR_MAGIC          0x55535231u
 #define USR_BUCKETS        1024u
 #define USR_MAX            65536u
-#define FAIR_QUANTUM       256 /* tokens a user of weight 1 may send per turn */
+#define FAIR_MEAN_OF       8     /* requests, for what the next is thought to need */
+#define FAIR_SCALE         65536 /* of a token, in what is divided by a weight */
 #define FAIR_WEIGHT_MAX    1000u
 #define FAIR_WEIGHTS       128u /* items of sched.user_weights; its text has 511 bytes */
-#define FAIR_SETTLE_TURNS  128  /* limit of one settlement, in turns */
 #define USR_RATIO          16u  /* of the loop's time, while others are here */
 #define USR_REST_MIN_NS    100000000u /* of usr_rest() */
 #define USR_REST_MAX_NS    10000000000ull
@@ -71,8 +64,11 @@ struct uqueue {
     TAILQ_ENTRY(uqueue) act; /* in fair.active while it is not empty */
     struct usr *usr;
     int active;
-    int64_t deficit; /* tokens */
-    uint64_t cost;   /* tokens queued */
+    int64_t served; /* tokens that it had, by its weight, in 1 / FAIR_SCALE */
+    int64_t held;   /* tokens that its requests with the worker are thought to need */
+    int64_t mean;   /* tokens that a request needed, of the last ones; 0: none ended */
+    int64_t level;  /* served, and held by its weight */
+    uint64_t cost;  /* tokens queued */
     struct jreq_q q;
 };
 TAILQ_HEAD(uqueue_list, uqueue);
@@ -107,6 +103,7 @@ struct fair_weight {
 struct fair {
     struct usr *hash[USR_BUCKETS];
     struct uqueue_list active[FAIR_KINDS]; /* per-user queues that are not empty */
+    int64_t start[FAIR_KINDS];             /* of a queue that becomes active, at least */
     uint32_t n_usr;
     uint32_t n_here;   /* users with a session */
     uint32_t n_queued; /* requests, of both kinds */
@@ -181,12 +178,10 @@ uint64_t fair_deadline(const struct jreq *r);
 void fair_note_deadline(struct fair *f, const struct jreq *r);
 /* r has left its worker: give its credits back, if it has any. */
 void fair_return(struct fair *f, struct jreq *r);
-/* r ended at the worker: replace the estimated cost by the actual one. */
+/* r ended at the worker, which has its credits still: its user had what it needed. */
 void fair_settle(struct jreq *r);
 /* r has ended, in no queue and without credits: take it out of the totals. */
 void fair_drop(struct fair *f, struct jreq *r);
-/* Credits that u may hold while others wait. */
-uint32_t fair_cap(const struct fair *f, const struct usr *u);
 /* Tokens that the worker serves before a request of u with this priority starts,
  * if all shares stay as they are. */
 uint64_t fair_ahead(const struct fair *f, const struct usr *u, int32_t priority);

@@ -66,7 +66,8 @@ struct jreq {
     uint32_t n_out;      /* output tokens relayed */
     int32_t end_code;    /* FDP_E_* of the cancel when ENDING */
     uint32_t est_prompt; /* tokens of cost that are prompt */
-    uint32_t price;      /* credits, when charged */
+    uint32_t price;      /* credits, when charged, */
+    uint32_t held;       /* and tokens that it is thought to need */
     uint8_t kind;        /* enum fair_kind */
     uint8_t charged;     /* with the worker: holds its price */
     uint8_t accepted;    /* the worker has its prompt */

@@ -12,7 +12,7 @@
 #define SCH_PASS_NUM 3
 #define SCH_PASS_DEN 4
 /* A user with less than this share of the rows of another is new next to it. */
-#define SCH_NEW_DEN 4
+#define SCH_NEW_DEN 2
 
 /* Time to compute its prompt from position from on; without a model, tokens. */
 static uint64_t
@@ -116,9 +116,13 @@ sch_candidates(struct sch_pick *p)
         if (n_look == SCH_LOOK_FIRST && sch->scan != NULL && sch_before(sch, s, sch->scan))
             s = sch->scan;
         sch_cand(p, s, n);
+        (*sch_served(sch, s))++; /* those behind it count it as a row of their user */
         sch_insert(sch, n++);
         n_look++;
     }
+    for (int32_t i = 0; i < n; i++)
+        if (sch->cand[i].s->state == REQ_ST_WAITING)
+            (*sch_served(sch, sch->cand[i].s))--;
     p->scan = s;
     p->n_waiting = n_look;
     return n;

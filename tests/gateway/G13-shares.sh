@@ -2,8 +2,8 @@
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
 # G13: keys have equal shares, however many requests they have: one with a request at a time
-# keeps half of the rate that it has alone, and more, next to one with 500; one with 16 gets no less than
-# that with 500, which does not starve. Nothing of one key is seen by another: neither its prompts in the prefix cache nor its
+# keeps half of the rate that it has alone, and more, next to one with 500; one with 16 gets as much as
+# that with 500. Nothing of one key is seen by another: neither its prompts in the prefix cache nor its
 # answers.
 . "$(dirname "$0")/lib.sh"
 sum() { printf %s "$1" | sha256sum | cut -c 1-64; }

@@ -58,10 +58,9 @@ def shares():
     load.end.set()
     print(f"one request at a time: {alone} tokens alone, {both['k-one']} next to {N} requests of another key")
     print(f"16 requests {three['k-few']} tokens, {N} requests {three['k-many']}")
-    assert both["k-one"] > 0.5 * alone, (alone, both)
-    # the daemon favours the key with fewer requests somewhat; 500 must buy nothing
-    assert three["k-few"] > 0.75 * three["k-many"], three
-    assert three["k-many"] > 0.2 * sum(three.values()), three
+    assert alone > 0 and both["k-one"] > 0.5 * alone, (alone, both)
+    # 500 must buy nothing
+    assert abs(three["k-few"] - three["k-many"]) < 0.15 * max(three["k-few"], three["k-many"]), three
 
 
 def apart():
