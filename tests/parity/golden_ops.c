@@ -242,7 +242,7 @@ go_step_row(struct go_step *s, int n, int before)
     int r = s->n_row++, at = s->state[r] * GO_STRIDE;
 
     for (int i = 0; i * GO_BLOCK < before + n; i++)
-        s->block_table[at + i] = s->n_block++ ^ 1; /* pairs of blocks in reverse */
+        s->block_table[at + i] = s->n_block++ ^ 1; /* two blocks each in reverse */
     for (int i = 0; i < n; i++) {
         int t = s->n_tok++, p = before + i;
 
@@ -280,7 +280,7 @@ go_batch(const struct go_step *s)
     };
 }
 
-/* Scales of FDK_I8 lie behind the values of their layer; bytes of a value are drawn, then
+/* Scales of FDK_I8 are behind the values of their layer; bytes of a value are drawn, then
  * the scales are written over them. */
 struct fdk_kv
 go_kv(const struct go_step *s, int K, int D, enum fdk_dtype t, size_t *ret_bytes)

@@ -237,7 +237,7 @@ close_world(struct world *w)
 
 /* ---- equal shares ------------------------------------------------------------------ */
 
-/* Tokens of the first two users, by weight, in windows of so many steps: equal within so
+/* Tokens of the first two users, by weight, in windows of a number of steps: equal within so
  * much, while all rows work. */
 static void
 want_equal(const struct crowd *given, int n, int window, double within)
@@ -266,7 +266,7 @@ want_equal(const struct crowd *given, int n, int window, double within)
     close_world(&w);
 }
 
-/* Whoever came when: answers that end together must not give rows back to their user
+/* In any order of arrival: answers that end together must not give rows back to their user
  * for good. */
 static void
 requests_buy_nothing(void **state)
@@ -400,7 +400,7 @@ idle_time_is_no_credit(void **state)
     }
 }
 
-/* Nobody starves: neither a user whose requests need all credits, nor one beside those that
+/* No user starves: neither one whose requests need all credits, nor one next to those that
  * come and go. */
 static void
 none_starves(void **state)
