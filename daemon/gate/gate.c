@@ -411,7 +411,11 @@ gate_poll(struct gate *g, uint64_t now_ns)
     if (now_ns - g->t_tick >= GATE_TICK_NS)
         gate_tick(g);
     if (g->clients.n_doomed != 0) {
+        uint64_t until = g->env.until;
+
         gate_piece(g);
+        if (until < g->env.until)
+            g->env.until = until;
         ses_reap(&g->ses);
         work++;
     }

@@ -268,11 +268,11 @@ test_list_never_overflows(void **state)
         .a = p.a,
         .bt = p.bt,
         .n_max = p.n_max };
+    assert_int_equal(d.ops->att_plan_host(d.ctx, 0, &host), -EINVAL);
     memset(p.work, 0x7f, (3 + K_GUARD) * sizeof(*p.work));
     k_plan_launch(&d, &s.b, &p);
     assert_int_equal(d.ops->stream_sync(d.st), -EIO);
     assert_non_null(strstr(d.ops->error_text(d.ctx, 0), "row 1 of 2"));
-    assert_int_equal(d.ops->att_plan_host(d.ctx, 0, &host), -EINVAL);
     k_plan_free(&p);
     k_close(&d);
 }
