@@ -255,8 +255,9 @@ PAR_INT(kv, memory_bytes, "", "bytes", 0, 0, 1099511627776, RESTART,
     "the CPU a quarter of the free memory, at most 4 GiB and at most what max_num_seqs "
     "sequences of max_model_len need.")
 PAR_DBL(kv, gpu_memory_utilization, "gpu_memory_utilization", "", 0.05, 0.9, 0.98, RESTART,
-    "Share of a device's whole memory that fdd may take, as far as it is free: weights, "
-    "buffers and graphs come first, the KV cache has the rest. Without effect on the CPU.")
+    "Share of a device's free memory that fdd may take at its start; what others hold does "
+    "not count. Weights, buffers and graphs come first, the KV cache has the rest. Without "
+    "effect on the CPU.")
 PAR_DBL(kv, kv_cache_ratio, "kv_cache_ratio", "", 0.05, 1, 1, RESTART,
     "Share of the blocks that may be in use after a new prompt is admitted; answers that "
     "grow may use the rest too.")

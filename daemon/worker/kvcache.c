@@ -656,6 +656,47 @@ kv_register(struct kv *kv, int32_t slot, int32_t i, const struct kv_hash *h)
         kv_index_block(kv, t[i], h);
 }
 
+/* Device block b loses its name, wherever it is. */
+static void
+kv_forget_dev(struct kv *kv, int32_t b)
+{
+    struct kv_block *k = &kv->block[b];
+
+    switch (kv_where(kv, b)) {
+    case KV_IDLE:
+        kv_unlink(kv, &kv->index->idle, b);
+        kv->n_cached--;
+        kv_unindex(kv, b);
+        k->where = KV_FREE;
+        kv_link_after(kv, &kv->index->free, -1, b);
+        kv->n_free++;
+        return;
+    case KV_DEFERRED:
+        kv_unlink(kv, kv_defer_list(kv, b), b);
+        kv_unindex(kv, b);
+        kv_defer(kv, b);
+        return;
+    default:
+        kv_unindex(kv, b);
+    }
+}
+
+void
+kv_forget(struct kv *kv, const struct kv_hash *h)
+{
+    int32_t b = kv_find_dev(kv, h), x = kv_find_host(kv, h);
+
+    if (b >= 0)
+        kv_forget_dev(kv, b);
+    if (x < 0)
+        return;
+    kv_unlink(kv, &kv->index->host_used, x);
+    kv_unindex(kv, x);
+    kv->block[x].where = KV_HOST_FREE;
+    kv_link_after(kv, &kv->index->host_free, kv->index->host_free.tail, x);
+    kv->n_host_used--;
+}
+
 void
 kv_share(struct kv *kv, int32_t slot, int32_t from, int32_t n)
 {

@@ -144,6 +144,9 @@ int32_t kv_attach(struct kv *kv, int32_t slot, const struct kv_hash *h, int32_t 
  * the tokens with hash h. It can be attached from now on, so that step must
  * run. When another block is known by h already this one stays private. */
 void kv_register(struct kv *kv, int32_t slot, int32_t i, const struct kv_hash *h);
+/* Nothing is known by h any more, on the device or the host. Those who hold the block keep
+ * it. */
+void kv_forget(struct kv *kv, const struct kv_hash *h);
 /* Make the first n blocks of slot's empty table those of the table of slot from. They
  * are full of the same tokens by steps that were launched. */
 void kv_share(struct kv *kv, int32_t slot, int32_t from, int32_t n);

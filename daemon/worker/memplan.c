@@ -217,19 +217,17 @@ mpl_blocks_of(int64_t len, int64_t B)
     return (len + B - 1) / B;
 }
 
-/* What the rank with the least may take. */
+/* What the rank with the least may take. The same share of it stays free whether others hold
+ * memory of the device or not. */
 static uint64_t
 mpl_limit(const struct mpl_in *in)
 {
+    double share = in->is_cpu ? 1 : in->utilization;
     uint64_t limit = UINT64_MAX;
 
     for (int32_t i = 0; i < in->n_rank; i++) {
-        const struct mpl_rank *r = &in->rank[i];
-        uint64_t most =
-            in->is_cpu ? r->mem_free : (uint64_t)((double)r->mem_total * in->utilization);
+        uint64_t most = (uint64_t)((double)in->rank[i].mem_free * share);
 
-        if (most > r->mem_free)
-            most = r->mem_free;
         if (most < limit)
             limit = most;
     }

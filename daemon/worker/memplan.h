@@ -7,7 +7,7 @@
  *
  * On a device, per rank, graphs counted before blocks:
  *
- *   blocks = (min(total * gpu_memory_utilization, free) - fixed) / block_bytes
+ *   blocks = (free * gpu_memory_utilization - fixed) / block_bytes
  *
  * and the smallest over the ranks. Capture shows what graphs really take;
  * mpl_settle() then sizes the pool again before its memory is allocated.

@@ -499,11 +499,22 @@ sch_end(struct sch *sch, struct seq *s)
     }
 }
 
+/* What its sequences computed, or computed with, must not be a prefix of another request. */
+static void
+sch_forget(struct sch *sch, const struct req *r)
+{
+    for (int32_t i = 0; i < r->n_seq; i++)
+        for (int32_t k = i == 0 ? 0 : r->n_hash; k < r->seqs[i].n_hash; k++)
+            kv_forget(sch->kv, req_block_hash(&r->seqs[i], k));
+}
+
 void
 sch_end_req(struct sch *sch, struct req *r, int32_t code)
 {
     if (r->n_live == 0)
         return;
+    if (code == FDP_E_NUMERIC)
+        sch_forget(sch, r);
     if (r->code == 0)
         r->code = code;
     for (int32_t i = 0; i < r->n_seq; i++)

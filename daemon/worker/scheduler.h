@@ -287,7 +287,8 @@ void sch_collected(struct sch *sch, uint64_t epoch);
 void sch_append(struct sch *sch, struct seq *s, uint32_t token, int finished);
 /* End a sequence, whatever its state. */
 void sch_end(struct sch *sch, struct seq *s);
-/* End all of a request with an error (the first one counts). */
+/* End all of a request with an error (the first one counts). FDP_E_NUMERIC: its blocks leave
+ * the prefix cache. */
 void sch_end_req(struct sch *sch, struct req *r, int32_t code);
 /* Requests past their deadline end with FDP_E_DEADLINE. */
 void sch_expire(struct sch *sch, uint64_t now_ns);

@@ -36,7 +36,7 @@ static const struct load loads[] = {
 static double
 step_of(const struct load *l)
 {
-    double scores = 0;
+    double reads = 0;
 
     go_step_init(&s);
     for (int i = 0; i < l->n_decode; i++)
@@ -44,17 +44,17 @@ step_of(const struct load *l)
     if (l->n_prompt > 0)
         go_step_row(&s, l->n_prompt, l->before);
     for (int t = 0; t < s.n_tok; t++)
-        scores += s.pos[t] + 1;
-    return scores;
+        reads += s.pos[t] + 1;
+    return reads;
 }
 
 static void
 attention(const struct heads *h, const struct load *l, enum fdk_dtype t)
 {
     size_t pool, width = (size_t)((h->H + 2 * h->K) * h->D);
-    double scores = step_of(l);
+    double reads = step_of(l);
 
-    if (!go_begin(2 * scores * h->H * h->D, "attention %s H=%d K=%d D=%d kv=%s", l->name,
+    if (!go_begin(2 * reads * h->H * h->D, "attention %s H=%d K=%d D=%d kv=%s", l->name,
             h->H, h->K, h->D, fdk_dtype_name(t)))
         return;
     step_of(l); /* its ids come from the case's seed */

@@ -108,8 +108,8 @@ to_f8(uint8_t x)
 void *
 go_host(size_t n, enum fdk_dtype t, float scale)
 {
-    size_t bytes = fdk_row_bytes(t, n), words = (bytes + 7) / 8;
-    uint64_t *p = malloc(words * 8);
+    size_t bytes = fdk_row_bytes(t, n), n_long = (bytes + 7) / 8;
+    uint64_t *p = malloc(n_long * 8);
     uint16_t *h = (void *)p;
     uint8_t *c = (void *)p;
     float *f = (void *)p;
@@ -126,7 +126,7 @@ go_host(size_t n, enum fdk_dtype t, float scale)
         for (size_t i = 0; i < n; i++)
             h[i] = to_f16(go_normal() * scale);
     else
-        for (size_t i = 0; i < words; i++)
+        for (size_t i = 0; i < n_long; i++)
             p[i] = go_rand();
     for (size_t i = 0; t == FDK_F8E4M3 && i < bytes; i++)
         c[i] = to_f8(c[i]);
@@ -242,7 +242,7 @@ go_step_row(struct go_step *s, int n, int before)
     int r = s->n_row++, at = s->state[r] * GO_STRIDE;
 
     for (int i = 0; i * GO_BLOCK < before + n; i++)
-        s->block_table[at + i] = s->n_block++ ^ 1; /* two blocks each in reverse */
+        s->block_table[at + i] = s->n_block++ ^ 1; /* two by two in reverse */
     for (int i = 0; i < n; i++) {
         int t = s->n_tok++, p = before + i;
 
@@ -280,7 +280,7 @@ go_batch(const struct go_step *s)
     };
 }
 
-/* Scales of FDK_I8 are behind the values of their layer; bytes of a value are drawn, then
+/* Scales of FDK_I8 come behind the values of their layer; bytes of a value are drawn, then
  * the scales are written over them. */
 struct fdk_kv
 go_kv(const struct go_step *s, int K, int D, enum fdk_dtype t, size_t *ret_bytes)

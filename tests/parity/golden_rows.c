@@ -165,7 +165,7 @@ go_rows_cases(void)
 /* ---- loading ----------------------------------------------------------------- */
 
 static void
-widen(enum fdk_dtype t)
+load_half(enum fdk_dtype t)
 {
     enum { N = 100001 };
 
@@ -232,7 +232,7 @@ go_load_cases(void)
 
     for (size_t i = 0; i < GO_N(from); i++) {
         if (from[i] != FDK_F32)
-            widen(from[i]);
+            load_half(from[i]);
         dummy(from[i]);
         for (size_t k = 0; k < GO_N(to); k++)
             for (int group = 64; group <= 2048; group *= 32)

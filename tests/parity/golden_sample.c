@@ -114,11 +114,11 @@ add_bans(struct fdk_rules *r, int32_t *e, int32_t *at, int V)
 static void
 make_rules(enum kind kind, int V)
 {
-    size_t words = fdk_rules_words(V);
+    size_t each = fdk_rules_words(V);
 
-    rules = calloc(POOL * words, 4);
+    rules = calloc(POOL * each, 4);
     for (int i = 0; rules != NULL && i < POOL; i++) {
-        int32_t *e = rules + (size_t)i * words, at = FDK_RULES_HEAD;
+        int32_t *e = rules + (size_t)i * each, at = FDK_RULES_HEAD;
         struct fdk_rules *r = (void *)e;
 
         r->max_reason = -1;
@@ -161,7 +161,7 @@ static void
 launch(int R, int V)
 {
     struct fdk_batch b = go_batch(&s);
-    size_t words = fdk_rules_words(V), c = (size_t)(POOL * V) * 2, r = POOL * words * 4;
+    size_t each = fdk_rules_words(V), c = (size_t)(POOL * V) * 2, r = POOL * each * 4;
     size_t chosen = POOL * FDK_MAX_CHOSEN * 4;
     struct fdk_sample_args a = {
         .results = go_new((size_t)R * sizeof(*a.results)),
@@ -169,7 +169,7 @@ launch(int R, int V)
         .counts = counts != NULL ? go_copy(counts, c) : NULL,
         .rules = rules != NULL ? go_copy(rules, r) : NULL,
         .chosen = rules != NULL ? go_new(chosen) : NULL,
-        .rules_words = (int32_t)words,
+        .rules_words = (int32_t)each,
         .logits = g.buf[0],
         .b = &b,
         .R = R,

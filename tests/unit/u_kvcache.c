@@ -252,6 +252,45 @@ attach_never_evicts_what_it_attaches(void **state)
     kv_free(kv);
 }
 
+/* Held, pending_free, idle, on the host: the block stays, without its name. */
+static void
+forgotten_blocks_are_not_found(void **state)
+{
+    struct kv *kv = pool(4, 4, 3, 16, 3, 16);
+    struct kv_hash h[4];
+
+    (void)state;
+    hashes(1, 0, 4, h);
+    fill(kv, 0, h, 4);
+    kv_forget(kv, &h[3]);
+    kv_check(kv);
+    assert_int_equal(found(kv, h, 4).n, 3);
+    assert_int_equal(kv->n_held[0], 4);
+    kv_drop(kv, 0, 9);
+    kv_forget(kv, &h[2]);
+    kv_check(kv);
+    assert_int_equal(found(kv, h, 4).n, 2);
+    assert_int_equal(kv->n_deferred, 4);
+    kv_collect(kv, 9);
+    kv_check(kv);
+    assert_int_equal(kv->n_free, 2);
+    kv_forget(kv, &h[1]);
+    kv_check(kv);
+    assert_int_equal(kv->n_free, 3);
+    /* all blocks are taken: the first goes to the host */
+    assert_int_equal(kv_grow(kv, 1, 16), 0);
+    assert_int_equal(found(kv, h, 4).n_host, 1);
+    kv_forget(kv, &h[0]);
+    kv_forget(kv, &h[0]);
+    kv_check(kv);
+    assert_int_equal(found(kv, h, 4).n, 0);
+    assert_int_equal(kv->n_host_used, 0);
+    kv_drop(kv, 1, 9);
+    fill(kv, 0, h, 4);
+    assert_int_equal(found(kv, h, 4).n, 4);
+    kv_free(kv);
+}
+
 static void
 orders_run_out(void **state)
 {
@@ -448,6 +487,7 @@ main(void)
         cmocka_unit_test(use_makes_young),
         cmocka_unit_test(same_contents_twice_stay_private),
         cmocka_unit_test(attach_never_evicts_what_it_attaches),
+        cmocka_unit_test(forgotten_blocks_are_not_found),
         cmocka_unit_test(orders_run_out),
         cmocka_unit_test(beginnings_are_saved_before_ends),
         cmocka_unit_test(long_tables_go_a_part_at_a_time),

@@ -649,6 +649,38 @@ shortage_is_remembered(void **state)
     fx_free(f);
 }
 
+/* A request that ended with NaN leaves nothing that another would compute with; one that was
+ * cancelled leaves all. */
+static void
+numeric_error_leaves_no_prefix(void **state)
+{
+    static const int32_t codes[] = { FDP_E_DEADLINE, FDP_E_NUMERIC };
+
+    (void)state;
+    for (int32_t depth = 0; depth <= 2; depth += 2)
+        for (int i = 0; i < 2; i++) {
+            struct fx_cfg c = cached;
+            struct fx *f;
+            struct req *a, *b;
+
+            c.depth = depth;
+            f = fx_new(&c);
+            f->keep = 1;
+            a = fx_add(f,
+                &(struct fx_ask){ .n_prompt = 60, .max_new = 60, .n = 3, .text = 5 });
+            while (a->seqs[2].n_tok < 100)
+                (void)fx_step(f);
+            sch_end_req(f->sch, a, codes[i]);
+            sch_check(f->sch);
+            fx_drain(f, 100);
+            b = ask(f, 60, 4, 5);
+            (void)fx_step(f);
+            assert_int_equal(b->n_cached, i == 0 ? 48 : 0);
+            fx_drain(f, 100);
+            fx_free(f);
+        }
+}
+
 /* Blocks come back ten at a time: it goes with the first that are enough. */
 static void
 shortage_ends_with_the_last_block_needed(void **state)
@@ -701,6 +733,7 @@ main(void)
         cmocka_unit_test(few_orders),
         cmocka_unit_test(long_text_evicted_at_once_keeps_its_beginning),
         cmocka_unit_test(long_text_on_the_host_comes_back_whole),
+        cmocka_unit_test(numeric_error_leaves_no_prefix),
         cmocka_unit_test(shortage_is_remembered),
         cmocka_unit_test(shortage_ends_with_the_last_block_needed),
     };
