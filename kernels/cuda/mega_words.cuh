@@ -31,19 +31,18 @@ words_of(const struct mega_list &l, uint32_t epoch)
 static __device__ __forceinline__ void
 word_put(const struct words &w, int at, uint32_t data)
 {
-    /* one access: the two halves of a v2.u32 may be seen apart */
-    asm volatile("st.relaxed.gpu.global.u64 [%0], %1;"
-        :: "l"(w.word + at), "l"((uint64_t)w.epoch << 32 | data) : "memory");
+    asm volatile("st.relaxed.gpu.global.v2.u32 [%0], {%1, %2};"
+        :: "l"(w.word + at), "r"(data), "r"(w.epoch) : "memory");
 }
 
 /* Words at and at + 1, as they are now. at is even. */
 static __device__ __forceinline__ uint4
 words_now(const struct words &w, int at)
 {
-    uint64_t a, b;
-    asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];"
-        : "=l"(a), "=l"(b) : "l"(w.word + at) : "memory");
-    return make_uint4((uint32_t)a, (uint32_t)(a >> 32), (uint32_t)b, (uint32_t)(b >> 32));
+    uint4 r;
+    asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+        : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w) : "l"(w.word + at) : "memory");
+    return r;
 }
 
 static __device__ __forceinline__ bool
