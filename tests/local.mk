@@ -206,6 +206,7 @@ libfddfuzz_a_SOURCES = \
 	daemon/worker/model_llama.c \
 	daemon/worker/model_mistral.c \
 	daemon/worker/model_quant.c \
+	daemon/worker/model_qwen2.c \
 	daemon/worker/model_qwen3.c \
 	daemon/worker/safetensors.c \
 	daemon/worker/tokenizer.c \

@@ -67,6 +67,7 @@ libfddworker_a_SOURCES = \
 	%D%/model_mistral.c \
 	%D%/model_priv.h \
 	%D%/model_quant.c \
+	%D%/model_qwen2.c \
 	%D%/model_qwen3.c \
 	%D%/null_tok.c \
 	%D%/null_tok.h \

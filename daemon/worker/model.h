@@ -54,7 +54,7 @@ struct mdl_config {
     int32_t window; /* keys that a query sees in layers with a window; 0: none has one */
     uint8_t windowed[MDL_MAX_LAYER];
     float norm_eps;
-    int tied, attn_bias, mlp_bias, qk_norm;
+    int tied, qkv_bias, o_bias, mlp_bias, qk_norm;
     enum mdl_rope rope;
     double rope_theta, rope_factor;
     double rope_low_freq, rope_high_freq; /* llama3 */
@@ -226,7 +226,7 @@ int mdl_add_w3(struct mdl_program *p, const char *a, int32_t a_rows, const char 
     int as_f32); /* c may be NULL */
 int mdl_add_op(struct mdl_program *p, struct mdl_op op);
 /* Dense pre-norm decoder with RMSNorm, RoPE, GQA and a SiLU-gated MLP: what
- * Llama and Qwen3 are; families pass their differences in cfg. */
+ * Llama, Qwen2 and Qwen3 are; families pass their differences in cfg. */
 int mdl_build_dense(struct mdl_program *p);
 
 #endif

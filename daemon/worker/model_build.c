@@ -286,7 +286,7 @@ emit_qkv(struct dense *d)
     w = layer_w(d, "input_layernorm.weight", c->hidden, 0, WTS_WHOLE, 1);
     h = emit_norm(d, w, dense_buf(d, "norm1", c->hidden));
     w = layer_w3(d, name, rows, c->hidden, "weight");
-    if (c->attn_bias)
+    if (c->qkv_bias)
         b = layer_w3(d, name, rows, 0, "bias");
     qkv = emit_gemm(d, h, "qkv", w, b, hd + 2 * kd, c->hidden);
 
@@ -325,7 +325,7 @@ mlp_weights(const struct dense *d)
     struct dense_mlp w = { .o_bias = -1, .gate_up_bias = -1, .down_bias = -1 };
 
     w.o = layer_w(d, "self_attn.o_proj.weight", c->hidden, hd, WTS_COLS, 0);
-    if (c->attn_bias)
+    if (c->o_bias)
         w.o_bias = layer_w(d, "self_attn.o_proj.bias", c->hidden, 0, WTS_WHOLE, 1);
     w.norm = layer_w(d, "post_attention_layernorm.weight", c->hidden, 0, WTS_WHOLE, 1);
     w.gate_up = layer_w3(d, name, rows, c->hidden, "weight");

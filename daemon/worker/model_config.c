@@ -305,8 +305,9 @@ read_config(const struct mdl_json *j, struct mdl_config *c)
     if (mdl_json_real(j, "rms_norm_eps", 0, 1, &eps) != 0 ||
         mdl_json_i32(j, "bos_token_id", 0, c->vocab - 1, &c->bos) != 0 ||
         mdl_json_bool(j, "tie_word_embeddings", &c->tied) != 0 ||
-        mdl_json_bool(j, "attention_bias", &c->attn_bias) != 0)
+        mdl_json_bool(j, "attention_bias", &c->qkv_bias) != 0)
         return -EINVAL;
+    c->o_bias = c->qkv_bias;
     c->norm_eps = (float)eps;
     if (!(c->norm_eps > 0))
         return mdl_json_refuse(j, "rms_norm_eps", "is 0 as a 32-bit float");

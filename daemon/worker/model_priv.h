@@ -11,7 +11,7 @@
 
 #include "daemon/worker/model.h"
 
-extern const struct mdl_family mdl_llama, mdl_mistral, mdl_qwen3;
+extern const struct mdl_family mdl_llama, mdl_mistral, mdl_qwen2, mdl_qwen3;
 
 #define MDL_MAX_CONFIG_BYTES (1u << 20)
 

@@ -25,6 +25,7 @@
     "\"intermediate_size\":96,\"vocab_size\":256,\"max_position_embeddings\":512"
 #define LLAMA(more)   "{\"model_type\":\"llama\"," SHAPE more "}"
 #define MISTRAL(more) "{\"model_type\":\"mistral\"," SHAPE more "}"
+#define QWEN2(more)   "{\"model_type\":\"qwen2\"," SHAPE more "}"
 #define QWEN3(more)   "{\"model_type\":\"qwen3\"," SHAPE more "}"
 
 static int
@@ -76,6 +77,10 @@ defaults(void **state)
     c = accepted(QWEN3(""), NULL);
     assert_int_equal(c.head_dim, 128);
     assert_int_equal(c.qk_norm, 1);
+    c = accepted(QWEN2(""), NULL);
+    assert_string_equal(c.architecture, "Qwen2ForCausalLM");
+    assert_int_equal(c.head_dim, 16);
+    assert_int_equal(c.tied + c.qk_norm + c.window, 0);
     c = accepted(LLAMA(",\"head_dim\":null,\"num_key_value_heads\":null,\"pretraining_"
                        "tp\":4,"
                        "\"sliding_window\":null,\"rope_scaling\":null,\"bos_token_id\":"
@@ -123,7 +128,7 @@ values(void **state)
     (void)state;
     assert_int_equal(c.n_kv_head, 2);
     assert_int_equal(c.head_dim, 32);
-    assert_int_equal(c.tied + c.attn_bias + c.mlp_bias, 3);
+    assert_int_equal(c.tied + c.qkv_bias + c.o_bias + c.mlp_bias, 4);
     assert_true(c.norm_eps == 1e-5f);
     assert_int_equal(c.dtype, FDK_BF16);
     assert_int_equal(c.bos, 1);
@@ -157,7 +162,7 @@ windows_are(const char *json, int first, int second)
         fail_msg("%s: %d, %d; expected %d, %d", json, got[0], got[1], first, second);
 }
 
-/* As MistralConfig and Qwen3Config of transformers read them. A window that no sequence
+/* As MistralConfig, Qwen2Config and Qwen3Config of transformers read them. A window that no sequence
  * outgrows is none. */
 static void
 windows(void **state)
@@ -185,6 +190,16 @@ windows(void **state)
                     "full")),
         64, 0);
     windows_are(MISTRAL(",\"sliding_window\":16" LAYERS("full", "full")), 0, 0);
+    windows_are(QWEN2(",\"use_sliding_window\":false,\"sliding_window\":64,"
+                      "\"max_window_layers\":0"),
+        0, 0);
+    windows_are(QWEN2(",\"use_sliding_window\":true,\"sliding_window\":64"), 0, 0);
+    windows_are(QWEN2(",\"use_sliding_window\":true,\"sliding_window\":64,"
+                      "\"max_window_layers\":1"),
+        0, 64);
+    windows_are(QWEN2(",\"use_sliding_window\":true,\"sliding_window\":64" LAYERS("sliding",
+                    "full")),
+        64, 0);
 #undef LAYERS
 }
 
@@ -397,10 +412,16 @@ refusals(void **state)
     refused("{}", "config.json: model_type is missing");
     refused("{\"model_type\":7}", "config.json: model_type = 7 is not a string");
     refused("{\"model_type\":\"mamba\"}",
-        "config.json: model_type = \"mamba\" is not supported; supported: llama, mistral, qwen3");
+        "config.json: model_type = \"mamba\" is not supported; supported: llama, mistral, "
+        "qwen2, qwen3");
     refused(LLAMA(",\"architectures\":[\"LlamaForSequenceClassification\"]"),
         "config.json: architectures = [\"LlamaForSequenceClassification\"] is not "
         "supported");
+    refused(QWEN2(",\"architectures\":[\"Qwen2ForSequenceClassification\"]"),
+        "config.json: architectures = [\"Qwen2ForSequenceClassification\"] is not supported; "
+        "model_type qwen2 is supported as Qwen2ForCausalLM");
+    refused(QWEN2(",\"use_sliding_window\":true,\"sliding_window\":0"),
+        "config.json: sliding_window = 0 is not in");
     refused("{\"model_type\":\"llama\"}", "config.json: num_hidden_layers is missing");
     refused(LLAMA(",\"num_key_value_heads\":3"),
         "config.json: num_key_value_heads = 3 does not divide num_attention_heads = 4");
@@ -622,6 +643,46 @@ program_llama(void **state)
     mdl_free(NULL);
 }
 
+/* Queries, keys and values have a bias, whatever attention_bias says; nothing else has. */
+static void
+program_qwen2(void **state)
+{
+    static const char *const more[] = { "", ",\"attention_bias\":false",
+        ",\"attention_bias\":true" };
+    char json[512];
+
+    (void)state;
+    for (size_t k = 0; k < sizeof(more) / sizeof(more[0]); k++) {
+        struct mdl_program *p;
+        int n = 0;
+
+        snprintf(json, sizeof(json), QWEN2(",\"num_key_value_heads\":2%s"), more[k]);
+        p = build(json);
+        check_program(p);
+        for (int i = 0; i < p->n_op; i++) {
+            const struct mdl_op *op = &p->op[i];
+            const struct wts_ref *b = op->bias < 0 ? NULL : &p->w[op->bias];
+
+            if (b == NULL)
+                continue;
+            assert_string_equal(b->name[0] + sizeof("model.layers.0"),
+                "self_attn.q_proj.bias");
+            assert_string_equal(b->name[2] + sizeof("model.layers.0"),
+                "self_attn.v_proj.bias");
+            assert_int_equal(b->n_part, 3);
+            assert_int_equal(b->rows[0] + b->rows[1] + b->rows[2], op->N);
+            assert_int_equal(p->op[i + 1].kind, MDL_OP_QKV);
+            n++;
+        }
+        assert_int_equal(n, 2);
+        for (int i = 0; i < p->n_w; i++)
+            if (strstr(p->w[i].name[0], "bias") != NULL)
+                n--;
+        assert_int_equal(n, 0);
+        mdl_free(p);
+    }
+}
+
 static void
 program_qwen3_tied(void **state)
 {
@@ -776,6 +837,7 @@ main(void)
         cmocka_unit_test(refused_rope),
         cmocka_unit_test(program_llama),
         cmocka_unit_test(qwen3_head_dim),
+        cmocka_unit_test(program_qwen2),
         cmocka_unit_test(program_qwen3_tied),
         cmocka_unit_test(frequencies),
         cmocka_unit_test(costs),

@@ -47,10 +47,13 @@ def make_config(a):
     if a.family == "mistral":
         del common["attention_bias"]
         return transformers.MistralConfig(sliding_window=a.window or None, **common)
+    if a.family == "qwen2":
+        del common["attention_bias"], common["head_dim"]
     if a.window:
         common.update(use_sliding_window=True, sliding_window=a.window,
                       max_window_layers=a.full_layers)
-    return transformers.Qwen3Config(**common)
+    return (transformers.Qwen2Config if a.family == "qwen2" else transformers.Qwen3Config)(
+        **common)
 
 
 def randomize(model, a):
@@ -105,10 +108,10 @@ def main():
     p = argparse.ArgumentParser(description=__doc__,
                                 formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("out", help="directory to make; must not exist, or --force")
-    p.add_argument("--family", choices=["llama", "mistral", "qwen3"], default="llama")
-    p.add_argument("--window", type=int, default=0, help="mistral, qwen3; 0: none")
+    p.add_argument("--family", choices=["llama", "mistral", "qwen2", "qwen3"], default="llama")
+    p.add_argument("--window", type=int, default=0, help="mistral, qwen2, qwen3; 0: none")
     p.add_argument("--full-layers", type=int, default=0,
-                   help="qwen3: layers before the first with a window")
+                   help="qwen2, qwen3: layers before the first with a window")
     p.add_argument("--hidden", type=int, default=64)
     p.add_argument("--ffn", type=int, default=96)
     p.add_argument("--layers", type=int, default=2)
@@ -145,6 +148,7 @@ def main():
     config = make_config(a)
     cls = {"llama": transformers.LlamaForCausalLM,
            "mistral": transformers.MistralForCausalLM,
+           "qwen2": transformers.Qwen2ForCausalLM,
            "qwen3": transformers.Qwen3ForCausalLM}[a.family]
     dtype = DTYPES.get(a.dtype, torch.bfloat16)
     config.dtype = dtype
