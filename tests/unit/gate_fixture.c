@@ -84,6 +84,21 @@ fix_close(struct fix *f)
 }
 
 void
+fix_listen(struct fix *f, int backlog, struct sockaddr_un *ret, socklen_t *ret_len)
+{
+    int l = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0);
+
+    memset(ret, 0, sizeof(*ret));
+    ret->sun_family = AF_UNIX;
+    *ret_len = sizeof(*ret);
+    ASSERT(bind(l, (struct sockaddr *)ret, sizeof(sa_family_t)) == 0);
+    ASSERT(getsockname(l, (struct sockaddr *)ret, ret_len) == 0);
+    ASSERT(listen(l, backlog) == 0);
+    f->g->rt.listen_fd = l;
+    ASSERT(wch_add(&f->g->watch, l, LSN_EVENTS, WCH_LISTEN, NULL) == 0);
+}
+
+void
 fix_step(struct fix *f, uint64_t ms)
 {
     int rounds = 0;
@@ -473,6 +488,15 @@ fcl_cancel(struct fcl *c, uint64_t tag)
     memset(&q, 0, sizeof(q));
     q.op = FDP_OP_CANCEL;
     q.tag = tag;
+    fcl_send(c, &q, NULL, 0, 0);
+}
+
+void
+fcl_ping(struct fcl *c, uint64_t tag)
+{
+    struct fdp_req q;
+
+    fcl_req(&q, FDP_OP_PING, tag);
     fcl_send(c, &q, NULL, 0, 0);
 }
 

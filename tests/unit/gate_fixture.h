@@ -9,7 +9,9 @@
 #define FDD_TESTS_UNIT_GATE_FIXTURE_H
 
 #include <stdint.h>
+#include <sys/socket.h>
 #include <sys/types.h>
+#include <sys/un.h>
 
 #include "daemon/common/link.h"
 #include "daemon/gate/gate.h"
@@ -61,6 +63,8 @@ struct frec {
  * started (faked) but not ready. */
 void fix_open(struct fix *f, const char *const *sets);
 void fix_close(struct fix *f);
+/* A listening socket of the gate, with this backlog, and its address. */
+void fix_listen(struct fix *f, int backlog, struct sockaddr_un *ret, socklen_t *ret_len);
 /* Advance the clock and run rounds until nothing happens. */
 void fix_step(struct fix *f, uint64_t ms);
 void fix_ready(struct fix *f);
@@ -124,6 +128,7 @@ struct fask {
 };
 void fcl_ask(struct fcl *c, struct fask a);
 void fcl_cancel(struct fcl *c, uint64_t tag);
+void fcl_ping(struct fcl *c, uint64_t tag);
 /* Next completion (padding skipped), 0 if none. */
 int fcl_recv(struct fcl *c, struct frec *ret);
 /* The next completion must be an ERROR for tag with this code. */

@@ -167,21 +167,16 @@ t_refused(void **state)
 static void
 t_no_descriptor(void **state)
 {
-    struct sockaddr_un sa = { .sun_family = AF_UNIX };
-    socklen_t len = sizeof(sa);
+    struct sockaddr_un sa;
+    socklen_t len;
     struct rlimit rl, none;
     struct fix f;
-    int l, c, events = 0;
+    int c, events = 0;
 
     (void)state;
     fix_open(&f, NULL);
-    l = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0);
     c = socket(AF_UNIX, SOCK_SEQPACKET, 0);
-    assert_int_equal(bind(l, (struct sockaddr *)&sa, sizeof(sa_family_t)), 0);
-    assert_int_equal(getsockname(l, (struct sockaddr *)&sa, &len), 0);
-    assert_int_equal(listen(l, 4), 0);
-    f.g->rt.listen_fd = l;
-    assert_int_equal(wch_add(&f.g->watch, l, LSN_EVENTS, WCH_LISTEN, NULL), 0);
+    fix_listen(&f, 4, &sa, &len);
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &rl), 0);
     none = rl;
     none.rlim_cur = (rlim_t)dup(c); /* the lowest free one */
@@ -209,19 +204,14 @@ t_backlog(void **state)
 {
     static const char *const sets[] = { "ipc.connects_per_second=1000",
         "ipc.max_clients_per_user=100", NULL };
-    struct sockaddr_un sa = { .sun_family = AF_UNIX };
-    socklen_t len = sizeof(sa);
+    struct sockaddr_un sa;
+    socklen_t len;
     struct fix f;
-    int l, c[80];
+    int c[80];
 
     (void)state;
     fix_open(&f, sets);
-    l = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0);
-    assert_int_equal(bind(l, (struct sockaddr *)&sa, sizeof(sa_family_t)), 0);
-    assert_int_equal(getsockname(l, (struct sockaddr *)&sa, &len), 0);
-    assert_int_equal(listen(l, 100), 0);
-    f.g->rt.listen_fd = l;
-    assert_int_equal(wch_add(&f.g->watch, l, LSN_EVENTS, WCH_LISTEN, NULL), 0);
+    fix_listen(&f, 100, &sa, &len);
     for (int i = 0; i < 80; i++) {
         c[i] = socket(AF_UNIX, SOCK_SEQPACKET, 0);
         assert_int_equal(connect(c[i], (struct sockaddr *)&sa, len), 0);
@@ -255,22 +245,17 @@ t_many_events(void **state)
     static const char *const sets[] = { "ipc.connects_per_second=1000",
         "ipc.max_clients_per_user=100", NULL };
     enum { MANY = 40 };
-    struct sockaddr_un sa = { .sun_family = AF_UNIX };
-    socklen_t len = sizeof(sa);
+    struct sockaddr_un sa;
+    socklen_t len;
     struct fdp_hello h;
     struct fix f;
     struct fcl c;
-    int sv[MANY][2], l, last;
+    int sv[MANY][2], last;
 
     (void)state;
     fix_open(&f, sets);
-    l = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0);
     last = socket(AF_UNIX, SOCK_SEQPACKET, 0);
-    assert_int_equal(bind(l, (struct sockaddr *)&sa, sizeof(sa_family_t)), 0);
-    assert_int_equal(getsockname(l, (struct sockaddr *)&sa, &len), 0);
-    assert_int_equal(listen(l, 4), 0);
-    f.g->rt.listen_fd = l;
-    assert_int_equal(wch_add(&f.g->watch, l, LSN_EVENTS, WCH_LISTEN, NULL), 0);
+    fix_listen(&f, 4, &sa, &len);
     assert_int_equal(fcl_open(&f, &c, 1001, NULL), FDP_OK);
     fcl_hello(&h);
     for (int i = 0; i < MANY; i++) {

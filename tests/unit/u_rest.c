@@ -76,15 +76,6 @@ poll_until_rest(struct fix *f)
 }
 
 static void
-ping(struct fcl *c, uint64_t tag)
-{
-    struct fdp_req q;
-
-    fcl_req(&q, FDP_OP_PING, tag);
-    fcl_send(c, &q, NULL, 0, 0);
-}
-
-static void
 t_rest(void **state)
 {
     static const char *const sets[] = { "ipc.arena_bytes=8388608", NULL };
@@ -113,9 +104,9 @@ t_rest(void **state)
     assert_int_equal(f.g->ses.n_rest, 2); /* both of its user */
     assert_int_equal(fcl_open(&f, &late, UID, NULL), FDP_OK);
     assert_int_equal(f.g->ses.n_rest, 3); /* and those that come */
-    ping(&same, 1);
-    ping(&late, 1);
-    ping(&other, 1);
+    fcl_ping(&same, 1);
+    fcl_ping(&late, 1);
+    fcl_ping(&other, 1);
     fix_step(&f, 0);
     assert_false(fcl_recv(&same, &r));
     assert_false(fcl_recv(&late, &r));

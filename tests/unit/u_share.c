@@ -72,15 +72,6 @@ overspend(struct fix *f, uint64_t key)
     user(f, key)->time = (struct share){ .debt_ns = SHR_BURST_NS + OVER, .t = f->now };
 }
 
-static void
-ping(struct fcl *c, uint64_t tag)
-{
-    struct fdp_req q;
-
-    fcl_req(&q, FDP_OP_PING, tag);
-    fcl_send(c, &q, NULL, 0, 0);
-}
-
 static int
 answered(struct fcl *c, uint64_t tag)
 {
@@ -99,19 +90,19 @@ t_rings(void **state)
     open_timed(&f, NULL);
     assert_int_equal(fcl_open(&f, &a, UID, NULL), FDP_OK);
     assert_int_equal(fcl_open(&f, &same, UID, NULL), FDP_OK);
-    ping(&a, 1);
+    fcl_ping(&a, 1);
     fix_step(&f, 0);
     assert_true(answered(&a, 1));
     assert_int_equal(user(&f, UID)->time.debt_ns, 0); /* it is alone */
     assert_int_equal(fcl_open(&f, &other, UID + 1, NULL), FDP_OK);
-    ping(&a, 2);
+    fcl_ping(&a, 2);
     fix_step(&f, 0);
     assert_true(answered(&a, 2));
     assert_true(user(&f, UID)->time.debt_ns > 0);
     overspend(&f, UID);
-    ping(&a, 3);
-    ping(&same, 3);
-    ping(&other, 3);
+    fcl_ping(&a, 3);
+    fcl_ping(&same, 3);
+    fcl_ping(&other, 3);
     fix_step(&f, 0);
     assert_false(answered(&a, 3));
     assert_false(answered(&same, 3));
@@ -144,7 +135,7 @@ t_trusted(void **state)
     assert_int_equal(fcl_open(&f, &a, 4242, NULL), FDP_OK);
     assert_int_equal(fcl_open(&f, &other, UID, NULL), FDP_OK);
     overspend(&f, 4242);
-    ping(&a, 1);
+    fcl_ping(&a, 1);
     fix_step(&f, 0);
     assert_true(answered(&a, 1));
     fcl_close(&a);
@@ -169,8 +160,8 @@ t_violation(void **state)
     fix_step(&f, 0);
     assert_int_equal(fcl_state(&bad), FDP_ST_GOODBYE);
     assert_true(usr_until(user(&f, UID)) > f.now);
-    ping(&same, 1);
-    ping(&other, 1);
+    fcl_ping(&same, 1);
+    fcl_ping(&other, 1);
     fix_step(&f, 0);
     assert_false(answered(&same, 1));
     assert_true(answered(&other, 1));
@@ -199,7 +190,7 @@ t_bell(void **state)
             break;
     }
     assert_in_range(n, 100, 9999);
-    ping(&a, 1);
+    fcl_ping(&a, 1);
     fcl_ring(&a);
     assert_int_equal(gate_events(f.g, 0), 0);
     fcl_ring(&other);
@@ -221,20 +212,15 @@ t_bell(void **state)
 static void
 t_accept(void **state)
 {
-    struct sockaddr_un sa = { .sun_family = AF_UNIX };
-    socklen_t len = sizeof(sa);
+    struct sockaddr_un sa;
+    socklen_t len;
     struct fix f;
-    int l, c;
+    int c;
 
     (void)state;
     open_timed(&f, NULL);
-    l = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0);
     c = socket(AF_UNIX, SOCK_SEQPACKET, 0);
-    assert_int_equal(bind(l, (struct sockaddr *)&sa, sizeof(sa_family_t)), 0);
-    assert_int_equal(getsockname(l, (struct sockaddr *)&sa, &len), 0);
-    assert_int_equal(listen(l, 4), 0);
-    f.g->rt.listen_fd = l;
-    assert_int_equal(wch_add(&f.g->watch, l, LSN_EVENTS, WCH_LISTEN, NULL), 0);
+    fix_listen(&f, 4, &sa, &len);
     f.g->lsn.time = (struct share){ .debt_ns = SHR_BURST_NS + OVER, .t = f.now };
     assert_int_equal(connect(c, (struct sockaddr *)&sa, len), 0);
     f.g->env.now = f.now;
