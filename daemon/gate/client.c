@@ -45,7 +45,7 @@ cli_kill(struct clients *k, struct client *c, int code)
     if (c->st == CLI_HELLO)
         k->n_hello--;
     c->why = code;
-    c->quiet = c->st == CLI_HELLO || code == FDP_OK;
+    c->quiet = c->st <= CLI_MAKES || code == FDP_OK;
     c->st = CLI_DOOMED;
     k->n_doomed++;
     if (code != FDP_OK)

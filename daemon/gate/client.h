@@ -39,9 +39,9 @@ struct usr;
 #define CLI_PAGES       512u /* slots that can be copied while REGION_STEP bytes get pages */
 #define CLI_CHUNK_PAGES 128u /* and while a block does */
 
-/* MAPS: it has its memory, and has not rung yet, or its memory is not sealed yet; until
+/* MAKES: its memory is made off the loop. MAPS: it has its memory, and has not rung yet, or its memory is not sealed yet; until
  * then nothing is read of it. */
-enum cli_st { CLI_HELLO = 1, CLI_MAPS, CLI_OPEN, CLI_DOOMED };
+enum cli_st { CLI_HELLO = 1, CLI_MAKES, CLI_MAPS, CLI_OPEN, CLI_DOOMED };
 #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
 #define CLI_ST_READ ((uint16_t)CLI_OPEN)
 #else

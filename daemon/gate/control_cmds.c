@@ -375,7 +375,7 @@ ctl_do_clients(struct ctl *ctl, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
         json_t *o = json_object();
         char user[64];
 
-        if (s->st == CLI_HELLO)
+        if (s->st <= CLI_MAKES)
             continue;
         names_of(ctl->names, s->uid, user, sizeof(user));
         ctl_put(o, "session", INT(s->id));

@@ -28,6 +28,7 @@
 #include "daemon/common/version.h"
 #include "daemon/gate/listen.h"
 #include "daemon/gate/offloop.h"
+#include "daemon/gate/opening.h"
 #include "daemon/gate/places.h"
 #include "daemon/gate/relay.h"
 #include "daemon/gate/rest.h"
@@ -193,7 +194,8 @@ gate_free(struct gate *g)
     }
     ses_fini(&g->ses);
     (void)cli_sweep(&g->clients, 1);
-    g->ofl = ofl_free(g->ofl, GATE_OFFLOOP_NS);
+    g->ofl = g->ses.ofl = ofl_free(g->ofl, GATE_OFFLOOP_NS);
+    opn_sweep(&g->ses);
     region_bin_fini(&g->ses.bin);
     for (uint32_t i = 0; i < GATE_GROUPS && g->seg != NULL; i++) {
         rq_link_gone(&g->reqs, &g->wrk[i].link, FDP_E_GPU_RESET, 0);
@@ -496,7 +498,7 @@ gate_dispatch(struct gate *g, const struct wch_event *e)
         break;
     case WCH_OFL:
         gate_read_efd(ofl_fd(g->ofl));
-        ses_sealed(&g->ses);
+        ses_off_done(&g->ses);
         break;
     case WCH_NONE:
         break;

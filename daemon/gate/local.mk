@@ -57,6 +57,8 @@ libfddgate_a_SOURCES = \
 	%D%/names.h \
 	%D%/offloop.c \
 	%D%/offloop.h \
+	%D%/opening.c \
+	%D%/opening.h \
 	%D%/peer.c \
 	%D%/peer.h \
 	%D%/places.c \

@@ -26,16 +26,18 @@
 #define OFL_SLOTS_MAX (1u << 20)
 #define OFL_POLL_NS   (1 * CLK_MS) /* ofl_free() looks so often */
 
-enum ofl_kind { OFL_CLOSE, OFL_PUNCH, OFL_SEAL, OFL_REAP };
+enum ofl_kind { OFL_CLOSE, OFL_PUNCH, OFL_CALL, OFL_REAP };
 
 struct ofl_job {
-    uint32_t full;                 /* the caller sets it, who took the job clears it */
-    int32_t kind;                  /* enum ofl_kind */
-    int64_t id;                    /* descriptor or pid */
-    size_t bytes;                  /* OFL_PUNCH; of OFL_SEAL the seals */
-    uint32_t *ret_done;            /* OFL_PUNCH */
-    struct ofl_sealed *ret_sealed; /* OFL_SEAL */
-    struct ofl_exit *ret_exit;     /* OFL_REAP */
+    uint32_t full;     /* the caller sets it, who took the job clears it */
+    int32_t kind;      /* enum ofl_kind */
+    int64_t id;        /* descriptor or pid */
+    size_t bytes;      /* OFL_PUNCH */
+    uint32_t *ret_done; /* OFL_PUNCH */
+    int (*fn)(void *arg); /* OFL_CALL, and the next two */
+    void *arg;
+    struct ofl_ret *ret;
+    struct ofl_exit *ret_exit; /* OFL_REAP */
 };
 
 struct ofl {
@@ -48,7 +50,7 @@ struct ofl {
     uint64_t done, interrupted;
     uint32_t threads, busy;
     uint32_t stop, left; /* end; threads that did */
-    int efd;             /* rings when a file is sealed */
+    int efd;             /* rings when a call has ended */
 };
 
 /* Says whether the signal of this thread's timer came. */
@@ -81,13 +83,12 @@ ofl_do_reap(pid_t pid, struct ofl_exit *ret)
     __atomic_store_n(&ret->is_done, 1, __ATOMIC_RELEASE);
 }
 
-/* Waits where a client punches holes into the file: that locks it. */
 static void
-ofl_do_seal(int fd, int seals, struct ofl_sealed *ret, int efd)
+ofl_do_call(int (*fn)(void *arg), void *arg, struct ofl_ret *ret, int efd)
 {
     uint64_t one = 1;
 
-    ret->rc = fcntl(fd, F_ADD_SEALS, seals) == 0 ? 0 : -errno;
+    ret->rc = fn(arg);
     __atomic_store_n(&ret->is_done, 1, __ATOMIC_RELEASE);
     if (efd >= 0 && write(efd, &one, sizeof(one)) < 0) {
         /* rings already */
@@ -107,8 +108,8 @@ ofl_do(const struct ofl_job *j, int efd)
             (off_t)j->bytes);
         __atomic_store_n(j->ret_done, 1, __ATOMIC_RELEASE);
         break;
-    case OFL_SEAL:
-        ofl_do_seal((int)j->id, (int)j->bytes, j->ret_sealed, efd);
+    case OFL_CALL:
+        ofl_do_call(j->fn, j->arg, j->ret, efd);
         break;
     case OFL_REAP:
         ofl_do_reap((pid_t)j->id, j->ret_exit);
@@ -296,7 +297,9 @@ ofl_put(struct ofl *o, const struct ofl_job *job)
     j->id = job->id;
     j->bytes = job->bytes;
     j->ret_done = job->ret_done;
-    j->ret_sealed = job->ret_sealed;
+    j->fn = job->fn;
+    j->arg = job->arg;
+    j->ret = job->ret;
     j->ret_exit = job->ret_exit;
     __atomic_store_n(&j->full, 1, __ATOMIC_RELEASE);
     o->put++;
@@ -318,13 +321,17 @@ ofl_punch(struct ofl *o, int fd, size_t bytes, uint32_t *ret_done)
 }
 
 int
-ofl_seal(struct ofl *o, int fd, int seals, struct ofl_sealed *ret)
+ofl_call(struct ofl *o, int (*fn)(void *arg), void *arg, struct ofl_ret *ret)
 {
     return ofl_put(o,
-        &(struct ofl_job){ .kind = OFL_SEAL,
-            .id = fd,
-            .bytes = (size_t)seals,
-            .ret_sealed = ret });
+        &(struct ofl_job){ .kind = OFL_CALL, .fn = fn, .arg = arg, .ret = ret });
+}
+
+int
+ofl_rc(const struct ofl_ret *ret)
+{
+    /* acquire: rc was stored before */
+    return __atomic_load_n(&ret->is_done, __ATOMIC_ACQUIRE) ? ret->rc : -EINPROGRESS;
 }
 
 int

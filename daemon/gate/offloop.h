@@ -2,8 +2,8 @@
  * SPDX-License-Identifier: Apache-2.0 */
 /*
  * System calls that may sleep, off the gate's loop: closing a descriptor whose
- * last reference may go with it, emptying or sealing a file in memory that another
- * process holds locked, collecting a child that takes its time to end.
+ * last reference may go with it, making a file in memory, emptying or sealing one that
+ * another process holds locked, collecting a child that takes its time to end.
  *
  * No job changes a mapping. The address space has one lock: a thread that holds
  * it and waits for a processor would hold up every mmap() of the loop, and page
@@ -17,7 +17,7 @@
  * alone: there are OFL_THREADS; if all hang, jobs wait. All are made at the start: who
  * makes one later maps its stack, which takes that lock.
  *
- * One thread calls ofl_close(), ofl_punch(), ofl_seal(), ofl_reap() and ofl_free(); they make
+ * One thread calls ofl_close(), ofl_punch(), ofl_call(), ofl_reap() and ofl_free(); they make
  * no system call but futex wake-ups, take no lock and never sleep. The queue is
  * bounded; a full one is -EAGAIN, counted, and the caller keeps what it has. Give
  * it twice as many slots as there can be descriptors, and that does not happen.
@@ -42,8 +42,8 @@ struct ofl_exit {
     uint32_t is_done;
     int code, status; /* as in siginfo_t */
 };
-/* How sealing a file went: 0 or -errno. is_done likewise. */
-struct ofl_sealed {
+/* What a call returned. is_done likewise. */
+struct ofl_ret {
     uint32_t is_done;
     int rc;
 };
@@ -60,7 +60,7 @@ struct ofl *ofl_new(uint32_t slots);
  * hang then are left alone with what they use, until the process ends. */
 struct ofl *ofl_free(struct ofl *o, uint64_t wait_ns);
 
-/* Readable when a file has been sealed; the caller reads it. -1: o is NULL. */
+/* Readable when an ofl_call() has ended; the caller reads it. -1: o is NULL. */
 int ofl_fd(const struct ofl *o);
 /* 0, or -EAGAIN: the queue is full, nothing was taken over. */
 int ofl_close(struct ofl *o, int fd);
@@ -68,9 +68,11 @@ int ofl_close(struct ofl *o, int fd);
  * *ret_done becomes 1 afterwards, and must be there until then; read it with
  * acquire order. */
 int ofl_punch(struct ofl *o, int fd, size_t bytes, uint32_t *ret_done);
-/* Add seals (F_SEAL_*) to a file in memory; fd stays open until *ret, which must be there
- * until then, is done. */
-int ofl_seal(struct ofl *o, int fd, int seals, struct ofl_sealed *ret);
+/* Call fn(arg), which changes no mapping and waits for nothing but the kernel; *arg and
+ * *ret, which gets what it returns, must be there until *ret is done. */
+int ofl_call(struct ofl *o, int (*fn)(void *arg), void *arg, struct ofl_ret *ret);
+/* What a call returned; -EINPROGRESS: it has not ended. */
+int ofl_rc(const struct ofl_ret *ret);
 /* Collect a child that ended or was killed. *ret must be there until it is done; NULL:
  * the caller does not need it. */
 int ofl_reap(struct ofl *o, pid_t pid, struct ofl_exit *ret);

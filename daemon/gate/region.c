@@ -34,6 +34,12 @@
 #define REGION_PIECE    (1u << 20)    /* with pages, some 60 us */
 #define REGION_PIECES   4u            /* in a tick */
 
+/* The call that seals one. */
+struct region_seal {
+    int fd;
+    struct ofl_ret ret;
+};
+
 /* Has left its session. */
 struct region_dying {
     STAILQ_ENTRY(region_dying) next;
@@ -69,44 +75,73 @@ region_share_fd(int fd)
 }
 
 int
-region_make(struct region *r, const char *name, uint32_t bytes, enum region_kind kind,
-    int *ret_fd)
+region_make(struct region_file *f, const char *name, uint32_t bytes, enum region_kind kind)
 {
-    int prot = kind == REGION_OURS ? PROT_READ | PROT_WRITE : PROT_READ;
-    int fd = region_memfd(name, bytes, kind);
-    int rc = 0, share;
-    void *p;
+    uint32_t first = bytes < REGION_STEP ? bytes : REGION_STEP;
+    int rc = 0;
+
+    memset(f, 0, sizeof(*f));
+    f->kind = kind;
+    f->bytes = bytes;
+    f->share = -1;
+    f->fd = region_memfd(name, bytes, kind);
+    if (f->fd < 0)
+        return f->fd;
+    if (kind == REGION_OURS) {
+        /* What the loop would do in a page fault, and an error instead of a signal. */
+        rc = fallocate(f->fd, FALLOC_FL_KEEP_SIZE, 0, first) == 0 ? 0 : -errno;
+        f->share = rc == 0 ? region_share_fd(f->fd) : rc;
+    } else {
+        f->share = fcntl(f->fd, F_DUPFD_CLOEXEC, 0);
+        if (f->share < 0)
+            f->share = -errno;
+    }
+    rc = f->share < 0 ? f->share : 0;
+    if (rc != 0)
+        region_file_drop(f, NULL);
+    return rc;
+}
+
+void
+region_file_drop(struct region_file *f, struct ofl *ofl)
+{
+    (void)ofl_close(ofl, f->fd);
+    (void)ofl_close(ofl, f->share);
+    f->fd = f->share = -1;
+}
+
+int
+region_map(struct region *r, struct region_file *f)
+{
+    int prot = f->kind == REGION_OURS ? PROT_READ | PROT_WRITE : PROT_READ;
+    void *p = mmap(NULL, f->bytes, prot, MAP_SHARED, f->fd, 0);
+    int rc = 0;
 
     memset(r, 0, sizeof(*r));
-    if (fd < 0)
-        return fd;
-    p = mmap(NULL, bytes, prot, MAP_SHARED, fd, 0);
     if (p == MAP_FAILED) {
         rc = -errno;
-        (void)close(fd);
+        region_file_drop(f, NULL);
         return rc;
     }
     r->p = p;
-    r->fd = fd;
-    r->bytes = bytes;
+    r->fd = f->fd;
+    r->bytes = f->bytes;
+    f->fd = -1;
     while (1l << r->page_shift < sysconf(_SC_PAGESIZE))
         r->page_shift++;
-    if (kind == REGION_OURS) {
+    if (f->kind == REGION_OURS) {
         /* Best effort: ordinary users may lock 8 MiB. */
-        (void)mlock2(p, bytes, MLOCK_ONFAULT);
+        (void)mlock2(p, r->bytes, MLOCK_ONFAULT);
         rc = region_reserve(r, 1, 0);
-        share = rc == 0 ? region_share_fd(fd) : rc;
     } else {
-        r->there = calloc((bytes >> r->page_shift) / 64 + 1, sizeof(*r->there));
-        share = r->there != NULL ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1;
-        if (share < 0)
-            share = r->there != NULL ? -errno : -ENOMEM;
+        r->there = calloc((r->bytes >> r->page_shift) / 64 + 1, sizeof(*r->there));
+        rc = r->there != NULL ? 0 : -ENOMEM;
     }
-    if (share < 0)
+    if (rc != 0) {
         region_empty(r);
-    else
-        *ret_fd = share;
-    return share < 0 ? share : 0;
+        region_file_drop(f, NULL);
+    }
+    return rc;
 }
 
 int
@@ -150,13 +185,25 @@ region_unmap(struct region *r, struct ofl *ofl)
 
 /* ---- what a client writes -------------------------------------------------- */
 
+/* Waits where a client punches holes into the file: that locks it. */
+static int
+region_do_seal(void *arg)
+{
+    const struct region_seal *s = arg;
+
+    return fcntl(s->fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) == 0 ? 0 : -errno;
+}
+
 int
 region_seal(struct region *r, struct ofl *ofl)
 {
-    struct ofl_sealed *s = calloc(1, sizeof(*s));
-    int rc =
-        s != NULL ? ofl_seal(ofl, r->fd, F_SEAL_FUTURE_WRITE | F_SEAL_SEAL, s) : -ENOMEM;
+    struct region_seal *s = calloc(1, sizeof(*s));
+    int rc;
 
+    if (s == NULL)
+        return -ENOMEM;
+    s->fd = r->fd;
+    rc = ofl_call(ofl, region_do_seal, s, &s->ret);
     if (rc == 0)
         r->sealed = s;
     else
@@ -167,10 +214,7 @@ region_seal(struct region *r, struct ofl *ofl)
 int
 region_sealed(const struct region *r)
 {
-    /* acquire: rc was stored before */
-    return __atomic_load_n(&r->sealed->is_done, __ATOMIC_ACQUIRE)
-        ? r->sealed->rc
-        : -EINPROGRESS;
+    return ofl_rc(&r->sealed->ret);
 }
 
 /* Look which of n pages are there. */

@@ -60,7 +60,7 @@
 #define REGION_LATE_BYTES (64ull << 20) /* and the pages in them */
 
 struct ofl;
-struct ofl_sealed;
+struct region_seal;
 
 enum region_kind { REGION_THEIRS = 0, REGION_OURS };
 
@@ -72,14 +72,27 @@ struct region {
     uint32_t page_shift;
     uint64_t t_retry; /* after a failure: do not ask the kernel before */
     uint64_t *there;  /* REGION_THEIRS: a bit a page that was seen to be there, or NULL */
-    struct ofl_sealed *sealed; /* after region_seal() */
+    struct region_seal *sealed; /* after region_seal() */
 };
 
-/* Make the file, map it, seal it, reserve the first step of one of ours.
- * *ret_fd is for the client alone: the caller sends and closes it. Returns 0
- * or -errno; then *r is empty. */
-int region_make(struct region *r, const char *name, uint32_t bytes, enum region_kind kind,
-    int *ret_fd);
+/* The file of a region that is not mapped yet. */
+struct region_file {
+    enum region_kind kind;
+    uint32_t bytes;
+    int fd;    /* the region's */
+    int share; /* for the client alone: who has it sends and closes it */
+};
+
+/* Make the file, seal it, and make the first pages of one of ours: ten system calls, some
+ * of which take locks of the whole machine. Any thread. 0, or -errno: then no
+ * descriptor is open. */
+int region_make(struct region_file *f, const char *name, uint32_t bytes,
+    enum region_kind kind);
+/* Map it and reserve the first step of one of ours: f->fd is taken over and
+ * f->share left. 0, or -errno: then *r is empty, and both are closed. */
+int region_map(struct region *r, struct region_file *f);
+/* Close both, of a file that nobody has mapped. */
+void region_file_drop(struct region_file *f, struct ofl *ofl);
 /* A read-only descriptor of the memfd fd, whose mode becomes 0400. -errno. */
 int region_share_fd(int fd);
 /* Make stores below until safe. 0, or -errno: there is no memory now; then

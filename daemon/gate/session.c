@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -18,13 +17,13 @@
 #include "daemon/common/mem.h"
 #include "daemon/common/obj.h"
 #include "daemon/gate/admit.h"
-#include "daemon/gate/dispatch.h"
 #include "daemon/gate/env.h"
 #include "daemon/gate/fair.h"
 #include "daemon/gate/intake.h"
 #include "daemon/gate/journal.h"
 #include "daemon/gate/names.h"
 #include "daemon/gate/offloop.h"
+#include "daemon/gate/opening.h"
 #include "daemon/gate/peer.h"
 #include "daemon/gate/places.h"
 #include "daemon/gate/request.h"
@@ -39,16 +38,13 @@
 #define SES_BELL_NS     5000u
 #define SES_OPEN_NS     200000u
 #define SES_PROTO_NS    10000000u
-#define SES_BELL_EVENTS (EPOLLIN | EPOLLET)
-#define SES_CQ_MIN      128u /* a record of 64 slots and its padding */
-
-_Static_assert(SES_CQ_MIN >= 2 * FDP_REC_MAX_SLOTS, "a longest record always fits");
 
 int
 ses_init(struct sessions *t)
 {
     t->next_id = 1;
     region_bin_init(&t->bin);
+    STAILQ_INIT(&t->unwanted);
     t->max = SES_MAX;
     t->v = mem_array(SES_MAX, sizeof(struct ses *));
     return t->v != NULL ? 0 : -ENOMEM;
@@ -70,6 +66,7 @@ ses_free(struct sessions *t, struct ses *s)
 {
     itk_drop(t->intake, &s->c);
     cli_drop(t->clients, &s->c);
+    opn_drop(t, s);
     region_drop(&t->bin, &s->c.c2d, t->ofl);
     if (s->c.quiet)
         region_drop(&t->bin, &s->c.d2c, t->ofl);
@@ -297,161 +294,6 @@ ses_adopt(struct sessions *t, int fd, pid_t pid, uid_t uid, gid_t gid)
 
 /* ---- handshake ----------------------------------------------------------- */
 
-static uint32_t
-ses_pow2(uint32_t want, uint32_t lo, uint32_t hi)
-{
-    uint32_t v = lo;
-
-    while (v < want && v < hi)
-        v *= 2;
-    return v;
-}
-
-/* The geometry: the client's hints within the limits. */
-static void
-ses_geometry(const struct sessions *t, const struct fdp_hello *h, struct fdp_welcome *w)
-{
-    uint64_t max = (uint64_t)t->env->par->ipc_max_session_bytes;
-    uint32_t sq = h->sq_slots != 0 ? h->sq_slots : (uint32_t)t->env->par->ipc_sq_slots;
-    uint32_t cq = h->cq_slots != 0 ? h->cq_slots : (uint32_t)t->env->par->ipc_cq_slots;
-    uint64_t arena =
-        h->arena_bytes != 0 ? h->arena_bytes : (uint64_t)t->env->par->ipc_arena_bytes;
-    uint64_t rest;
-
-    w->sq_slots = ses_pow2(sq, 16, 65536);
-    w->cq_slots = ses_pow2(cq, SES_CQ_MIN, 1048576);
-    /* What was asked for shrinks until it fits; the rings of the smallest
-     * size take 11 KiB, and max_session_bytes is 1 MiB at least. */
-    while ((uint64_t)w->cq_slots * FDP_SLOT > max / 4 && w->cq_slots > SES_CQ_MIN)
-        w->cq_slots /= 2;
-    while ((uint64_t)w->sq_slots * sizeof(struct fdp_req) > max / 4 && w->sq_slots > 16)
-        w->sq_slots /= 2;
-    w->sq_off = FDP_C2D_SLOTS;
-    w->cq_off = FDP_D2C_SLOTS;
-    w->arena_off = w->sq_off + w->sq_slots * (uint32_t)sizeof(struct fdp_req);
-    w->d2c_bytes = (w->cq_off + w->cq_slots * FDP_SLOT + 4095) & ~4095u;
-    rest = max - w->d2c_bytes - w->arena_off;
-    if (arena > rest)
-        arena = rest;
-    w->c2d_bytes = ((uint32_t)arena + w->arena_off + 4095) & ~4095u;
-    if ((uint64_t)w->c2d_bytes + w->d2c_bytes > max)
-        w->c2d_bytes -= 4096;
-    w->arena_bytes = w->c2d_bytes - w->arena_off;
-}
-
-/* Both regions; descriptors for the client. */
-static int
-ses_map(struct ses *s, const struct fdp_welcome *w, int ret_fds[2])
-{
-    int rc = region_make(&s->c.c2d, "fdd-c2d", w->c2d_bytes, REGION_THEIRS, &ret_fds[0]);
-
-    if (rc != 0)
-        return rc;
-    rc = region_make(&s->c.d2c, "fdd-d2c", w->d2c_bytes, REGION_OURS, &ret_fds[1]);
-    if (rc != 0)
-        (void)close(ret_fds[0]);
-    s->c.growing = 1;
-    return rc;
-}
-
-static int
-ses_send_fds(int fd, const struct fdp_welcome *w, const int fds[FDP_N_FDS])
-{
-    char ctl[CMSG_SPACE(sizeof(int) * FDP_N_FDS)] __attribute__((aligned(8)));
-    struct iovec iov = { (void *)(uintptr_t)w, sizeof(*w) };
-    struct msghdr m;
-    struct cmsghdr *c;
-
-    memset(&m, 0, sizeof(m));
-    memset(ctl, 0, sizeof(ctl));
-    m.msg_iov = &iov;
-    m.msg_iovlen = 1;
-    m.msg_control = ctl;
-    m.msg_controllen = sizeof(ctl);
-    c = CMSG_FIRSTHDR(&m);
-    c->cmsg_level = SOL_SOCKET;
-    c->cmsg_type = SCM_RIGHTS;
-    c->cmsg_len = CMSG_LEN(sizeof(int) * FDP_N_FDS);
-    memcpy(CMSG_DATA(c), fds, sizeof(int) * FDP_N_FDS);
-    return sendmsg(fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)sizeof(*w) ? 0 : -errno;
-}
-
-static void
-ses_fill_welcome(const struct sessions *t, const struct ses *s, const struct fdp_hello *h,
-    struct fdp_welcome *w)
-{
-    const struct lnk_ready *ready = dsp_ready(t->adm->dsp);
-
-    memset(w, 0, sizeof(*w));
-    w->magic = FDP_MAGIC;
-    w->major = FDP_MAJOR;
-    w->minor = FDP_MINOR;
-    w->size = sizeof(*w);
-    w->feat_on = (h->feat_want | h->feat_need) & FDP_FEAT_ALL;
-    w->boot_id[0] = t->env->boot_id[0];
-    w->boot_id[1] = t->env->boot_id[1];
-    w->session_id = s->c.id;
-    ses_geometry(t, h, w);
-    w->max_inflight = s->c.trusted ? t->reqs->jnl->n_max
-                                   : (uint32_t)t->env->par->sched_max_inflight_per_client;
-    if (w->max_inflight > t->reqs->jnl->n_max)
-        w->max_inflight = t->reqs->jnl->n_max;
-    if (ready != NULL) {
-        w->max_model_len = ready->info.max_model_len;
-        w->vocab = ready->info.vocab;
-        memcpy(w->model_digest, ready->info.model_digest, sizeof(w->model_digest));
-        memcpy(w->model_name, ready->info.model_name, sizeof(w->model_name));
-        w->model_name[sizeof(w->model_name) - 1] = '\0';
-    }
-}
-
-static int
-ses_open(struct sessions *t, struct ses *s, const struct fdp_hello *h)
-{
-    struct fdp_welcome w;
-    struct fdp_state *st;
-    int fds[FDP_N_FDS];
-    int rc;
-
-    ses_fill_welcome(t, s, h, &w);
-    rc = ses_map(s, &w, fds);
-    if (rc != 0)
-        return rc;
-    s->doorbell = fds[2] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (s->doorbell < 0) {
-        rc = -errno;
-        goto close_fds;
-    }
-    /* Edge-triggered and never read: whatever the client does to the shared
-     * descriptor costs only itself. */
-    rc = wch_add(t->watch, s->doorbell, SES_BELL_EVENTS, WCH_BELL, s);
-    if (rc != 0)
-        goto close_fds;
-    s->c.arena_off = w.arena_off;
-    s->c.arena_bytes = w.arena_bytes;
-    s->c.p_cq_wait = (uint32_t *)(void *)(s->c.c2d.p + FDP_C2D_CQ_WAIT);
-    s->c.p_sq_wait = (uint32_t *)(void *)(s->c.c2d.p + FDP_C2D_SQ_WAIT);
-    s->p_need_wakeup = (uint32_t *)(void *)(s->c.d2c.p + FDP_D2C_SQ_NEED_WAKEUP);
-    fdr_cons_init(&s->c.sq, s->c.c2d.p + w.sq_off,
-        (uint32_t *)(void *)(s->c.c2d.p + FDP_C2D_SQ_TAIL),
-        (uint32_t *)(void *)(s->c.d2c.p + FDP_D2C_SQ_HEAD), w.sq_slots,
-        sizeof(struct fdp_req));
-    fdr_prod_init(&s->c.cq, s->c.d2c.p + w.cq_off,
-        (uint32_t *)(void *)(s->c.d2c.p + FDP_D2C_CQ_TAIL),
-        (uint32_t *)(void *)(s->c.c2d.p + FDP_C2D_CQ_HEAD), w.cq_slots, FDP_SLOT);
-    fdr_store_relaxed(s->p_need_wakeup, 1);
-    st = (struct fdp_state *)(void *)(s->c.d2c.p + FDP_D2C_STATE);
-    st->boot_id[0] = t->env->boot_id[0];
-    st->boot_id[1] = t->env->boot_id[1];
-    fdr_store_release(&st->state, t->env->st == GATE_RUNNING ? FDP_ST_RUN : FDP_ST_DRAIN);
-    rc = ses_send_fds(s->c.fd, &w, fds);
-
-close_fds:
-    (void)close(fds[0]);
-    (void)close(fds[1]);
-    return rc;
-}
-
 /* 0 or the status to refuse with. */
 static int
 ses_check_hello(const struct ses *s, const unsigned char *buf, size_t n,
@@ -495,11 +337,48 @@ ses_set_name(struct ses *s, const char name[32])
     (void)log_quote(s->c.name, s->c.shown, sizeof(s->c.shown));
 }
 
+/* Its hello is answered with a status instead of a welcome. */
+static void
+ses_reject(struct sessions *t, struct ses *s, int code)
+{
+    struct fdp_welcome w;
+
+    memset(&w, 0, sizeof(w));
+    w.magic = FDP_MAGIC;
+    w.major = FDP_MAJOR;
+    w.minor = FDP_MINOR;
+    w.size = sizeof(w);
+    w.err = code;
+    w.retry_after_ms = code == FDP_E_OVERLOAD ? ses_retry_ms(t) : 0;
+    ses_send_welcome(s->c.fd, &w);
+    cnt_add(&t->env->cnt->sessions_refused, 1);
+    cli_kill(t->clients, &s->c, FDP_OK);
+}
+
+/* rc: of its memory. */
+static void
+ses_made(struct sessions *t, struct ses *s, int rc)
+{
+    if (rc == 0) {
+        s->c.st = CLI_MAPS;
+        cnt_add(&t->env->cnt->sessions_total, 1);
+        cnt_set(&t->env->cnt->sessions, t->n);
+        log_debug("session: %llu open: %s pid %d uid %u, %u us", (unsigned long long)s->c.id,
+            s->c.shown, (int)s->c.pid, (unsigned)s->c.uid,
+            (unsigned)((clk_now_ns() - s->t_open) / CLK_US));
+    } else if (rc == -EPIPE || rc == -ECONNRESET) {
+        cli_kill(t->clients, &s->c, FDP_OK);
+    } else {
+        log_warn("session: cannot set up shared memory for pid %d: %s", (int)s->c.pid,
+            strerror(-rc));
+        ses_reject(t, s, FDP_E_OVERLOAD);
+    }
+}
+
 static void
 ses_hello(struct sessions *t, struct ses *s)
 {
     unsigned char buf[SES_HELLO_MAX + 1];
-    struct fdp_welcome w;
     struct fdp_hello h;
     ssize_t n;
     int code, rc;
@@ -515,38 +394,19 @@ ses_hello(struct sessions *t, struct ses *s)
         return;
     }
     code = ses_check_hello(s, buf, (size_t)n, &h);
-    if (code == FDP_OK) {
-        ses_set_name(s, h.name);
-        rc = ses_open(t, s, &h);
-        itk_spend_time(t->intake, &s->c, SES_OPEN_NS);
-        if (rc == 0) {
-            s->c.st = CLI_MAPS;
-            t->clients->n_hello--;
-            cnt_add(&t->env->cnt->sessions_total, 1);
-            cnt_set(&t->env->cnt->sessions, t->n);
-            log_debug("session: %llu open: %s pid %d uid %u, %u us",
-                (unsigned long long)s->c.id, s->c.shown, (int)s->c.pid,
-                (unsigned)s->c.uid, (unsigned)((clk_now_ns() - t->env->now) / CLK_US));
-            return;
-        }
-        if (rc == -EPIPE || rc == -ECONNRESET) {
-            cli_kill(t->clients, &s->c, FDP_OK);
-            return;
-        }
-        log_warn("session: cannot set up shared memory for pid %d: %s", (int)s->c.pid,
-            strerror(-rc));
-        code = FDP_E_OVERLOAD;
+    if (code != FDP_OK) {
+        ses_reject(t, s, code);
+        return;
     }
-    memset(&w, 0, sizeof(w));
-    w.magic = FDP_MAGIC;
-    w.major = FDP_MAJOR;
-    w.minor = FDP_MINOR;
-    w.size = sizeof(w);
-    w.err = code;
-    w.retry_after_ms = code == FDP_E_OVERLOAD ? ses_retry_ms(t) : 0;
-    ses_send_welcome(s->c.fd, &w);
-    cnt_add(&t->env->cnt->sessions_refused, 1);
-    cli_kill(t->clients, &s->c, FDP_OK);
+    ses_set_name(s, h.name);
+    itk_spend_time(t->intake, &s->c, SES_OPEN_NS);
+    s->c.st = CLI_MAKES;
+    t->clients->n_hello--;
+    rc = opn_begin(t, s, &h);
+    if (rc != 0)
+        ses_made(t, s, rc);
+    else if (t->ofl == NULL)
+        ses_off_done(t);
 }
 
 /* ---- from the welcome to the first request -------------------------------------- */
@@ -579,7 +439,7 @@ ses_bell(struct sessions *t, struct ses *s)
     s->is_sealing = 1;
     t->n_seals++;
     if (t->ofl == NULL)
-        ses_sealed(t);
+        ses_off_done(t);
 }
 
 static void
@@ -602,14 +462,19 @@ ses_begin(struct sessions *t, struct ses *s, int rc)
 }
 
 void
-ses_sealed(struct sessions *t)
+ses_off_done(struct sessions *t)
 {
-    for (uint32_t i = 0; i < t->n && t->n_seals != 0; i++) {
-        struct ses *s = t->v[i];
-        int rc = s->is_sealing ? region_sealed(&s->c.c2d) : -EINPROGRESS;
+    int rc;
 
-        if (rc != -EINPROGRESS)
+    opn_sweep(t);
+    for (uint32_t i = 0; i < t->n && t->n_seals + t->n_opens != 0; i++) {
+        struct ses *s = t->v[i];
+
+        if (s->is_sealing && (rc = region_sealed(&s->c.c2d)) != -EINPROGRESS)
             ses_begin(t, s, rc);
+        if (s->opening != NULL && s->c.st == CLI_MAKES &&
+            (rc = opn_end(t, s)) != -EINPROGRESS)
+            ses_made(t, s, rc);
     }
 }
 
@@ -802,7 +667,8 @@ ses_poll(struct sessions *t)
 void
 ses_check(const struct sessions *t)
 {
-    uint32_t n_hello = 0, n_doomed = 0, n = 0, n_jobs = 0, n_rest = 0, n_seals = 0;
+    uint32_t n_hello = 0, n_doomed = 0, n = 0, n_jobs = 0, n_rest = 0;
+    uint32_t n_seals = 0, n_opens = 0;
     uint64_t bytes = 0;
 
     for (uint32_t i = 0; i < t->n; i++) {
@@ -816,10 +682,12 @@ ses_check(const struct sessions *t)
         n_jobs += s->c.job != NULL;
         n_rest += s->c.rests;
         n_seals += s->is_sealing;
+        n_opens += s->opening != NULL;
         jnl_check_client(t->reqs->jnl, &s->c, &n, &bytes);
     }
     ASSERT(n_hello == t->clients->n_hello && n_doomed == t->clients->n_doomed);
-    ASSERT(n_jobs == t->intake->n_jobs && n_rest == t->n_rest && n_seals == t->n_seals);
+    ASSERT(n_jobs == t->intake->n_jobs && n_rest == t->n_rest);
+    ASSERT(n_seals == t->n_seals && n_opens == t->n_opens);
     jnl_check(t->reqs->jnl, n, bytes);
     rq_check(t->reqs);
 }

@@ -30,6 +30,7 @@ struct env;
 struct intake;
 struct names;
 struct ofl;
+struct opening;
 struct reqs;
 struct watch;
 
@@ -37,11 +38,14 @@ struct watch;
 #define SES_MAX   65536u /* ipc.max_clients at most */
 #define SES_FDS   PAR_SESSION_FDS
 
+#define SES_BELL_EVENTS (EPOLLIN | EPOLLET)
+
 struct ses {
     uint32_t magic;
     uint32_t slot; /* place in the table */
     struct client c;
     int doorbell;
+    struct opening *opening; /* from its hello to its welcome */
     uint8_t is_sealing;      /* c2d; its doorbell has rung */
     uint8_t is_deaf;         /* its doorbell is not watched: its user has had its share */
     uint32_t *p_need_wakeup; /* in d2c */
@@ -67,12 +71,14 @@ struct sessions {
     uint64_t t_watch;      /* who makes the loop wait is looked for until then */
     uint32_t n_rest;       /* sessions whose rings rest: rest.h */
     uint32_t n_seals;      /* whose memory is being sealed */
+    uint32_t n_opens;      /* and made */
+    STAILQ_HEAD(, opening) unwanted; /* being made for sessions that have ended */
 };
 
 /* Room for SES_MAX, so that max_clients can rise by reload. The other fields are
  * set by then. -ENOMEM. */
 int ses_init(struct sessions *t);
-/* Call region_bin_fini() when ofl has ended. */
+/* Call region_bin_fini() and opn_sweep() when ofl has ended. */
 void ses_fini(struct sessions *t);
 /* Take over a connected socket with this identity. Refusals are answered and
  * closed. Returns 0 when a session exists now. */
@@ -81,8 +87,8 @@ int ses_adopt(struct sessions *t, int fd, pid_t pid, uid_t uid, gid_t gid);
 void ses_event(struct sessions *t, struct ses *s);
 /* Its doorbell rang; the first time its memory is sealed (region.h), off the loop. */
 void ses_bell(struct sessions *t, struct ses *s);
-/* Some memory has been sealed: its session opens. */
-void ses_sealed(struct sessions *t);
+/* Some memory has been made or sealed: its session goes on. */
+void ses_off_done(struct sessions *t);
 /* Take requests from all rings, by turns. Returns the work done. */
 int ses_poll(struct sessions *t);
 /* Close doomed sessions, some where many end at once; cancel their requests. */

@@ -84,6 +84,20 @@ madvise(void *p, size_t n, int advice)
     return (int)syscall(SYS_madvise, p, n, advice);
 }
 
+static int
+make_and_map(struct region *r, uint32_t bytes, enum region_kind kind, int *ret_fd)
+{
+    struct region_file f;
+    int rc = region_make(&f, "t", bytes, kind);
+
+    memset(r, 0, sizeof(*r));
+    if (rc != 0)
+        return rc;
+    rc = region_map(r, &f);
+    *ret_fd = f.share;
+    return rc;
+}
+
 static uint64_t
 bytes_of(int fd)
 {
@@ -100,8 +114,8 @@ t_pages_as_used(void **state)
     int fd, fd2;
 
     (void)state;
-    assert_int_equal(region_make(&ours, "t", 1024 * KIB, REGION_OURS, &fd), 0);
-    assert_int_equal(region_make(&theirs, "t", 1024 * KIB, REGION_THEIRS, &fd2), 0);
+    assert_int_equal(make_and_map(&ours, 1024 * KIB, REGION_OURS, &fd), 0);
+    assert_int_equal(make_and_map(&theirs, 1024 * KIB, REGION_THEIRS, &fd2), 0);
     assert_int_equal(bytes_of(fd2), 0);
     assert_int_equal(bytes_of(fd), REGION_STEP);
     assert_int_equal(ours.ready, REGION_STEP);
@@ -148,7 +162,7 @@ t_read_only(void **state)
     int fd;
 
     (void)state;
-    assert_int_equal(region_make(&r, "t", 64 * KIB, REGION_OURS, &fd), 0);
+    assert_int_equal(make_and_map(&r, 64 * KIB, REGION_OURS, &fd), 0);
     assert_int_equal(fcntl(fd, F_GETFL) & O_ACCMODE, O_RDONLY);
     assert_int_equal(fstat(fd, &st), 0);
     assert_int_equal(st.st_mode & 0777, 0400);
@@ -184,7 +198,7 @@ t_empty(void **state)
         unsigned char *p;
         int fd;
 
-        assert_int_equal(region_make(&r, "t", 512 * KIB, kinds[k], &fd), 0);
+        assert_int_equal(make_and_map(&r, 512 * KIB, kinds[k], &fd), 0);
         p = mmap(NULL, 512 * KIB, prot, MAP_SHARED, fd, 0);
         assert_ptr_not_equal(p, MAP_FAILED);
         if (kinds[k] == REGION_OURS) {
@@ -220,7 +234,7 @@ t_drop(void **state)
         unsigned char *at;
         int fd;
 
-        assert_int_equal(region_make(&r, "t", 5000 * KIB, kinds[k], &fd), 0);
+        assert_int_equal(make_and_map(&r, 5000 * KIB, kinds[k], &fd), 0);
         if (kinds[k] == REGION_OURS)
             assert_int_equal(region_reserve(&r, 5000 * KIB, 0), 0);
         else
@@ -254,10 +268,10 @@ t_no_memory(void **state)
 
     (void)state;
     no_memory = 1;
-    assert_int_equal(region_make(&r, "t", 256 * KIB, REGION_OURS, &fd), -ENOMEM);
+    assert_int_equal(make_and_map(&r, 256 * KIB, REGION_OURS, &fd), -ENOMEM);
     assert_null(r.p);
     no_memory = 0;
-    assert_int_equal(region_make(&r, "t", 256 * KIB, REGION_OURS, &fd), 0);
+    assert_int_equal(make_and_map(&r, 256 * KIB, REGION_OURS, &fd), 0);
     no_memory = 1;
     assert_int_equal(region_reserve(&r, REGION_STEP, 1), 0);
     n_populate = 0;
@@ -281,7 +295,7 @@ t_late(void **state)
 
     (void)state;
     for (uint32_t i = 0; i <= REGION_LATE_MAX; i++) {
-        assert_int_equal(region_make(&r, "t", 64 * KIB, REGION_OURS, &fd[i]), 0);
+        assert_int_equal(make_and_map(&r, 64 * KIB, REGION_OURS, &fd[i]), 0);
         region_drop_late(&l, &r, i, NULL);
         assert_null(r.p);
     }
@@ -297,7 +311,7 @@ t_late(void **state)
     assert_int_equal(l.bytes, 0);
     /* the pages in them are bounded too */
     for (int i = 0; i < 3; i++) {
-        assert_int_equal(region_make(&r, "t", 32u << 20, REGION_OURS, &fd[i]), 0);
+        assert_int_equal(make_and_map(&r, 32u << 20, REGION_OURS, &fd[i]), 0);
         assert_int_equal(region_reserve(&r, 32u << 20, 0), 0);
         region_drop_late(&l, &r, CLK_S, NULL);
     }
@@ -404,7 +418,7 @@ t_pieces(void **state)
 
     (void)state;
     region_bin_init(&b);
-    assert_int_equal(region_make(&r, "t", bytes, REGION_THEIRS, &fd), 0);
+    assert_int_equal(make_and_map(&r, bytes, REGION_THEIRS, &fd), 0);
     for (uint32_t at = 0; at < bytes; at += 4096)
         assert_int_equal(pwrite(fd, "x", 1, at), 1);
     assert_int_equal(region_seal(&r, NULL), 0);
