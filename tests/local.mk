@@ -56,6 +56,7 @@ UNIT_TESTS = \
 	%D%/unit/u_places \
 	%D%/unit/u_reap \
 	%D%/unit/u_blob \
+	%D%/unit/u_opening \
 	%D%/unit/u_peer \
 	%D%/unit/u_fair %D%/unit/u_fair_shares %D%/unit/u_admission \
 	%D%/unit/u_shed \
@@ -241,6 +242,7 @@ tests_unit_u_slice_SOURCES = %D%/unit/u_slice.c $(GATE_FIXTURE)
 tests_unit_u_rest_SOURCES = %D%/unit/u_rest.c $(GATE_FIXTURE)
 tests_unit_u_share_SOURCES = %D%/unit/u_share.c $(GATE_FIXTURE)
 tests_unit_u_reqlog_SOURCES = %D%/unit/u_reqlog.c $(GATE_FIXTURE)
+tests_unit_u_opening_SOURCES = %D%/unit/u_opening.c $(GATE_FIXTURE)
 tests_unit_u_peer_SOURCES = %D%/unit/u_peer.c $(GATE_FIXTURE)
 tests_unit_u_places_SOURCES = %D%/unit/u_places.c $(GATE_FIXTURE)
 tests_unit_u_sleep_SOURCES = %D%/unit/u_sleep.c $(GATE_FIXTURE)

@@ -86,8 +86,8 @@ struct usr {
     uint64_t t_bucket;
     uint64_t refused_ns; /* error budget used: 1e9 / the rate per rejection, at most a second */
     uint64_t t_refused;
-    uint64_t loop; /* iteration that the next two are of */
-    uint32_t loop_bytes, loop_records;
+    uint64_t loop; /* iteration that the next three are of */
+    uint32_t loop_bytes, loop_records, loop_ns;
     uint32_t n_jobs;   /* requests whose items come in pieces */
     uint64_t rest_ns;  /* length of the last pause of its rings: rest.h */
     uint64_t t_rest;   /* until then; its sessions' t_read */

@@ -775,9 +775,9 @@ gate_open_events(struct gate *g)
 {
     int rc;
 
-    /* Each session has a socket and two regions to close, these to empty, and one of
-     * them to seal. */
-    g->ofl = ofl_new((uint32_t)g->env.par->ipc_max_clients * 6 * 2 + GATE_FDS);
+    /* Each session has two regions to make, to empty and to close, one of them to seal,
+     * and the client's descriptors and the socket to close. */
+    g->ofl = ofl_new((uint32_t)g->env.par->ipc_max_clients * 9 * 2 + GATE_FDS);
     g->ses.ofl = g->ctl.ofl = g->sup.ofl = g->ofl;
     if (g->ofl == NULL) {
         log_error("gate: no thread for closing sockets");

@@ -83,13 +83,21 @@ itk_draw_seed(struct intake *k)
 
 /* ---- budgets ----------------------------------------------------------------- */
 
-/* u, with its byte and record budgets reset at its first record of a loop iteration. */
+/* Does the time of rings count? Who is alone, and whom the administrator trusts, may
+ * have all of it. */
+static int
+itk_has_share(const struct intake *k, const struct client *c)
+{
+    return k->reqs->fair->n_here > 1 && k->env->until != 0 && !c->trusted;
+}
+
+/* u, with its budgets reset at its first use in a loop iteration. */
 static struct usr *
 itk_account(const struct intake *k, struct usr *u)
 {
     if (u->loop != k->loop) {
         u->loop = k->loop;
-        u->loop_bytes = u->loop_records = 0;
+        u->loop_bytes = u->loop_records = u->loop_ns = 0;
     }
     return u;
 }
@@ -398,7 +406,8 @@ static int
 itk_piece(struct intake *k, struct client *c)
 {
     struct itk_job *j = c->job;
-    uint32_t n = j->req.len - j->copied < ITK_INLINE ? j->req.len - j->copied : ITK_INLINE;
+    uint32_t max = itk_has_share(k, c) ? ITK_USER_PIECE : ITK_INLINE;
+    uint32_t n = j->req.len - j->copied < max ? j->req.len - j->copied : max;
     struct fdp_req q = j->req;
     struct usr *u = j->usr;
     struct chk_err e;
@@ -568,14 +577,6 @@ itk_give_back(struct intake *k, struct client *c, uint32_t n)
         (void)cli_emit(k->clients, c, 0, FDP_T_EVENT, &room, sizeof(room), 0);
 }
 
-/* Does the time of rings count? Who is alone, and whom the administrator trusts, may
- * have all of it. */
-static int
-itk_has_share(const struct intake *k, const struct client *c)
-{
-    return k->reqs->fair->n_here > 1 && k->env->until != 0 && !c->trusted;
-}
-
 void
 itk_spend_time(struct intake *k, const struct client *c, uint64_t ns)
 {
@@ -584,7 +585,7 @@ itk_spend_time(struct intake *k, const struct client *c, uint64_t ns)
 }
 
 static int
-itk_turn(struct intake *k, struct client *c)
+itk_turn(struct intake *k, struct client *c, uint32_t max)
 {
     int64_t avail;
     uint32_t n = 0;
@@ -597,7 +598,7 @@ itk_turn(struct intake *k, struct client *c)
         cli_kill(k->clients, c, FDP_E_PROTO);
         return 1;
     }
-    while (n < ITK_BATCH && n < (uint64_t)avail && c->st == CLI_OPEN && c->n_held == 0 &&
+    while (n < max && n < (uint64_t)avail && c->st == CLI_OPEN && c->n_held == 0 &&
         c->t_read <= k->env->now && itk_has_budget(k, c->usr)) {
         work++;
         if (!itk_next(k, c, n))
@@ -613,16 +614,22 @@ itk_turn(struct intake *k, struct client *c)
 int
 itk_poll(struct intake *k, struct client *c)
 {
+    struct usr *u;
     uint64_t t;
     int work;
 
     if (c->t_read > k->env->now || itk_until(c) > k->env->now)
         return 0;
     if (!itk_has_share(k, c))
-        return itk_turn(k, c);
+        return itk_turn(k, c, ITK_BATCH);
+    u = itk_account(k, c->usr);
+    if (u->loop_ns >= ITK_USER_NS)
+        return 0;
     t = clk_now_ns();
-    work = itk_turn(k, c);
+    work = itk_turn(k, c, ITK_USER_TURN);
     t = clk_now_ns() - t;
-    itk_spend_time(k, c, t < ITK_TURN_NS ? t : ITK_TURN_NS);
+    t = t < ITK_TURN_NS ? t : ITK_TURN_NS;
+    u->loop_ns += (uint32_t)t;
+    itk_spend_time(k, c, t);
     return work;
 }

@@ -42,6 +42,11 @@ struct reqs;
 #define ITK_LOOK          32u   /* records, or as much work, between looks at the clock */
 #define ITK_LOOK_BYTES    2048u /* copied and checked: a record's work */
 #define ITK_EAGER_BATCH   4u
+/* While other users are here: records of a turn, bytes of a piece, and the time of a
+ * user's turns after which the next iteration goes on with them. */
+#define ITK_USER_TURN  8u
+#define ITK_USER_PIECE 16384u
+#define ITK_USER_NS    20000u
 /* Of one turn, the most that is charged: what is longer is the machine's doing. */
 #define ITK_TURN_NS  100000u
 #define ITK_EAGER_NS 10000000u /* then this long nothing */

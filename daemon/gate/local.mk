@@ -53,6 +53,8 @@ libfddgate_a_SOURCES = \
 	%D%/loopstat.h \
 	%D%/listen.c \
 	%D%/listen.h \
+	%D%/memfile.c \
+	%D%/memfile.h \
 	%D%/names.c \
 	%D%/names.h \
 	%D%/offloop.c \

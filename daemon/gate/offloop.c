@@ -20,23 +20,23 @@
 #include "daemon/common/clk.h"
 #include "daemon/common/mem.h"
 #include "daemon/common/obj.h"
+#include "daemon/gate/memfile.h"
 
 #define OFL_MAGIC     0x4f464c31u
 #define OFL_SIGNAL    (SIGRTMAX - 1) /* the log has SIGRTMAX */
 #define OFL_SLOTS_MAX (1u << 20)
 #define OFL_POLL_NS   (1 * CLK_MS) /* ofl_free() looks so often */
 
-enum ofl_kind { OFL_CLOSE, OFL_PUNCH, OFL_CALL, OFL_REAP };
+enum ofl_kind { OFL_CLOSE, OFL_PUNCH, OFL_MAKE, OFL_SEAL, OFL_REAP };
 
 struct ofl_job {
-    uint32_t full;     /* the caller sets it, who took the job clears it */
-    int32_t kind;      /* enum ofl_kind */
-    int64_t id;        /* descriptor or pid */
-    size_t bytes;      /* OFL_PUNCH */
-    uint32_t *ret_done; /* OFL_PUNCH */
-    int (*fn)(void *arg); /* OFL_CALL, and the next two */
-    void *arg;
-    struct ofl_ret *ret;
+    uint32_t full;             /* the caller sets it, who took the job clears it */
+    int32_t kind;              /* enum ofl_kind */
+    int64_t id;                /* descriptor or pid */
+    size_t bytes;              /* OFL_PUNCH */
+    uint32_t *ret_done;        /* OFL_PUNCH */
+    struct memfiles *files;    /* OFL_MAKE */
+    struct ofl_ret *ret;       /* OFL_MAKE, OFL_SEAL */
     struct ofl_exit *ret_exit; /* OFL_REAP */
 };
 
@@ -50,7 +50,7 @@ struct ofl {
     uint64_t done, interrupted;
     uint32_t threads, busy;
     uint32_t stop, left; /* end; threads that did */
-    int efd;             /* rings when a call has ended */
+    int efd;             /* rings when files have been made or sealed */
 };
 
 /* Says whether the signal of this thread's timer came. */
@@ -84,11 +84,11 @@ ofl_do_reap(pid_t pid, struct ofl_exit *ret)
 }
 
 static void
-ofl_do_call(int (*fn)(void *arg), void *arg, struct ofl_ret *ret, int efd)
+ofl_say(struct ofl_ret *ret, int rc, int efd)
 {
     uint64_t one = 1;
 
-    ret->rc = fn(arg);
+    ret->rc = rc;
     __atomic_store_n(&ret->is_done, 1, __ATOMIC_RELEASE);
     if (efd >= 0 && write(efd, &one, sizeof(one)) < 0) {
         /* rings already */
@@ -108,8 +108,11 @@ ofl_do(const struct ofl_job *j, int efd)
             (off_t)j->bytes);
         __atomic_store_n(j->ret_done, 1, __ATOMIC_RELEASE);
         break;
-    case OFL_CALL:
-        ofl_do_call(j->fn, j->arg, j->ret, efd);
+    case OFL_MAKE:
+        ofl_say(j->ret, memfiles_make(j->files), efd);
+        break;
+    case OFL_SEAL:
+        ofl_say(j->ret, memfile_seal((int)j->id), efd);
         break;
     case OFL_REAP:
         ofl_do_reap((pid_t)j->id, j->ret_exit);
@@ -297,8 +300,7 @@ ofl_put(struct ofl *o, const struct ofl_job *job)
     j->id = job->id;
     j->bytes = job->bytes;
     j->ret_done = job->ret_done;
-    j->fn = job->fn;
-    j->arg = job->arg;
+    j->files = job->files;
     j->ret = job->ret;
     j->ret_exit = job->ret_exit;
     __atomic_store_n(&j->full, 1, __ATOMIC_RELEASE);
@@ -321,10 +323,15 @@ ofl_punch(struct ofl *o, int fd, size_t bytes, uint32_t *ret_done)
 }
 
 int
-ofl_call(struct ofl *o, int (*fn)(void *arg), void *arg, struct ofl_ret *ret)
+ofl_make(struct ofl *o, struct memfiles *m, struct ofl_ret *ret)
 {
-    return ofl_put(o,
-        &(struct ofl_job){ .kind = OFL_CALL, .fn = fn, .arg = arg, .ret = ret });
+    return ofl_put(o, &(struct ofl_job){ .kind = OFL_MAKE, .files = m, .ret = ret });
+}
+
+int
+ofl_seal(struct ofl *o, int fd, struct ofl_ret *ret)
+{
+    return ofl_put(o, &(struct ofl_job){ .kind = OFL_SEAL, .id = fd, .ret = ret });
 }
 
 int

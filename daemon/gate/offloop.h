@@ -17,7 +17,7 @@
  * alone: there are OFL_THREADS; if all hang, jobs wait. All are made at the start: who
  * makes one later maps its stack, which takes that lock.
  *
- * One thread calls ofl_close(), ofl_punch(), ofl_call(), ofl_reap() and ofl_free(); they make
+ * One thread calls ofl_close(), ofl_punch(), ofl_make(), ofl_seal(), ofl_reap() and ofl_free(); they make
  * no system call but futex wake-ups, take no lock and never sleep. The queue is
  * bounded; a full one is -EAGAIN, counted, and the caller keeps what it has. Give
  * it twice as many slots as there can be descriptors, and that does not happen.
@@ -36,13 +36,14 @@
 #define OFL_THREADS   16
 #define OFL_SIGNAL_MS 100
 
+struct memfiles;
 struct ofl;
 /* How a child ended. is_done becomes 1 last; read it with acquire order. */
 struct ofl_exit {
     uint32_t is_done;
     int code, status; /* as in siginfo_t */
 };
-/* What a call returned. is_done likewise. */
+/* 0 or -errno. is_done likewise. */
 struct ofl_ret {
     uint32_t is_done;
     int rc;
@@ -60,7 +61,7 @@ struct ofl *ofl_new(uint32_t slots);
  * hang then are left alone with what they use, until the process ends. */
 struct ofl *ofl_free(struct ofl *o, uint64_t wait_ns);
 
-/* Readable when an ofl_call() has ended; the caller reads it. -1: o is NULL. */
+/* Readable when files have been made or sealed; the caller reads it. -1: o is NULL. */
 int ofl_fd(const struct ofl *o);
 /* 0, or -EAGAIN: the queue is full, nothing was taken over. */
 int ofl_close(struct ofl *o, int fd);
@@ -68,10 +69,11 @@ int ofl_close(struct ofl *o, int fd);
  * *ret_done becomes 1 afterwards, and must be there until then; read it with
  * acquire order. */
 int ofl_punch(struct ofl *o, int fd, size_t bytes, uint32_t *ret_done);
-/* Call fn(arg), which changes no mapping and waits for nothing but the kernel; *arg and
- * *ret, which gets what it returns, must be there until *ret is done. */
-int ofl_call(struct ofl *o, int (*fn)(void *arg), void *arg, struct ofl_ret *ret);
-/* What a call returned; -EINPROGRESS: it has not ended. */
+/* memfiles_make(). *m and *ret must be there until *ret is done. */
+int ofl_make(struct ofl *o, struct memfiles *m, struct ofl_ret *ret);
+/* memfile_seal(); fd stays open until *ret, which must be there until then, is done. */
+int ofl_seal(struct ofl *o, int fd, struct ofl_ret *ret);
+/* -EINPROGRESS: it is not done. */
 int ofl_rc(const struct ofl_ret *ret);
 /* Collect a child that ended or was killed. *ret must be there until it is done; NULL:
  * the caller does not need it. */

@@ -7,13 +7,13 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 
 #include "daemon/gate/admit.h"
 #include "daemon/gate/dispatch.h"
 #include "daemon/gate/env.h"
 #include "daemon/gate/journal.h"
+#include "daemon/gate/memfile.h"
 #include "daemon/gate/offloop.h"
 #include "daemon/gate/request.h"
 #include "daemon/gate/session.h"
@@ -28,8 +28,7 @@ struct opening {
     STAILQ_ENTRY(opening) next; /* of those whose session has ended meanwhile */
     struct ofl_ret ret;
     struct fdp_welcome w;
-    struct region_file c2d, d2c;
-    int bell;
+    struct memfiles f;
 };
 
 /* ---- the welcome ---------------------------------------------------------- */
@@ -132,39 +131,18 @@ opn_fill_model(const struct sessions *t, struct fdp_welcome *w)
     w->model_name[sizeof(w->model_name) - 1] = '\0';
 }
 
-/* ---- off the loop ------------------------------------------------------------- */
-
-static int
-opn_make(void *arg)
-{
-    struct opening *o = arg;
-    int rc = region_make(&o->c2d, "fdd-c2d", o->w.c2d_bytes, REGION_THEIRS);
-
-    if (rc != 0)
-        return rc;
-    rc = region_make(&o->d2c, "fdd-d2c", o->w.d2c_bytes, REGION_OURS);
-    if (rc != 0)
-        goto drop_c2d;
-    o->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (o->bell >= 0)
-        return 0;
-    rc = -errno;
-    region_file_drop(&o->d2c, NULL);
-drop_c2d:
-    region_file_drop(&o->c2d, NULL);
-    return rc;
-}
-
 /* ---- the loop's side ------------------------------------------------------------ */
 
-/* With what nobody has taken. */
+/* With what is still open. */
 static void
 opn_free(struct sessions *t, struct opening *o)
 {
     if (o->ret.rc == 0) {
-        region_file_drop(&o->c2d, t->ofl);
-        region_file_drop(&o->d2c, t->ofl);
-        (void)ofl_close(t->ofl, o->bell);
+        (void)ofl_close(t->ofl, o->f.c2d.fd);
+        (void)ofl_close(t->ofl, o->f.c2d.share);
+        (void)ofl_close(t->ofl, o->f.d2c.fd);
+        (void)ofl_close(t->ofl, o->f.d2c.share);
+        (void)ofl_close(t->ofl, o->f.bell);
     }
     free(o);
 }
@@ -178,7 +156,9 @@ opn_begin(struct sessions *t, struct ses *s, const struct fdp_hello *h)
     if (o == NULL)
         return -ENOMEM;
     opn_fill_welcome(t, s, h, &o->w);
-    rc = ofl_call(t->ofl, opn_make, o, &o->ret);
+    o->f.c2d = (struct memfile){ .kind = MEMFILE_THEIRS, .bytes = o->w.c2d_bytes };
+    o->f.d2c = (struct memfile){ .kind = MEMFILE_OURS, .bytes = o->w.d2c_bytes };
+    rc = ofl_make(t->ofl, &o->f, &o->ret);
     if (rc != 0) {
         free(o);
         return rc;
@@ -212,23 +192,23 @@ opn_lay_out(const struct sessions *t, struct ses *s, const struct fdp_welcome *w
     fdr_store_release(&st->state, t->env->st == GATE_RUNNING ? FDP_ST_RUN : FDP_ST_DRAIN);
 }
 
-/* What it takes over is gone from *o. */
+/* What it takes over is not open in *o any more. */
 static int
 opn_map(struct sessions *t, struct ses *s, struct opening *o)
 {
-    int fds[FDP_N_FDS] = { o->c2d.share, o->d2c.share, o->bell };
-    int rc = region_map(&s->c.c2d, &o->c2d);
+    int fds[FDP_N_FDS] = { o->f.c2d.share, o->f.d2c.share, o->f.bell };
+    int rc = region_map(&s->c.c2d, &o->f.c2d);
 
     if (rc == 0)
-        rc = region_map(&s->c.d2c, &o->d2c);
+        rc = region_map(&s->c.d2c, &o->f.d2c);
     /* Edge-triggered and never read: whatever the client does to the shared
      * descriptor costs only itself. */
     if (rc == 0)
-        rc = wch_add(t->watch, o->bell, SES_BELL_EVENTS, WCH_BELL, s);
+        rc = wch_add(t->watch, o->f.bell, SES_BELL_EVENTS, WCH_BELL, s);
     if (rc != 0)
         return rc;
-    s->doorbell = o->bell;
-    o->bell = -1;
+    s->doorbell = o->f.bell;
+    o->f.bell = -1;
     opn_lay_out(t, s, &o->w);
     opn_fill_model(t, &o->w);
     return opn_send(s->c.fd, &o->w, fds);

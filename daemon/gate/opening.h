@@ -2,8 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 /*
  * From the hello of a session to its welcome: both regions and the doorbell are made off
- * the loop, which then maps them and sends their descriptors. To make them takes the
- * kernel 0.1 ms and more, to map them a tenth of that.
+ * the loop (memfile.h), which then maps them and sends their descriptors.
  */
 #ifndef FDD_DAEMON_GATE_OPENING_H
 #define FDD_DAEMON_GATE_OPENING_H
@@ -12,7 +11,7 @@ struct fdp_hello;
 struct ses;
 struct sessions;
 
-/* Begin with the geometry that h asks for. 0: s->opening is set; or -errno. */
+/* Begin with the geometry that h wants. 0: s->opening is set; or -errno. */
 int opn_begin(struct sessions *t, struct ses *s, const struct fdp_hello *h);
 /* Map and send the welcome. 0, -EINPROGRESS: it is not made yet, or -errno: the session
  * cannot be opened (-EPIPE, -ECONNRESET: its client has left). */

@@ -13,19 +13,13 @@
 #include <unistd.h>
 
 #include "daemon/common/clk.h"
-#include "daemon/common/mem.h"
 #include "daemon/common/obj.h"
+#include "daemon/gate/memfile.h"
 #include "daemon/gate/offloop.h"
 
 /* Newer than the oldest headers and kernels we build on. */
-#ifndef MFD_NOEXEC_SEAL
-#define MFD_NOEXEC_SEAL 0x0008u
-#endif
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
-#endif
-#ifndef F_SEAL_FUTURE_WRITE
-#define F_SEAL_FUTURE_WRITE 0x0010
 #endif
 
 #define REGION_RETRY_NS (10 * CLK_MS) /* a failing charge may try to reclaim first */
@@ -34,12 +28,6 @@
 #define REGION_PIECE    (1u << 20)    /* with pages, some 60 us */
 #define REGION_PIECES   4u            /* in a tick */
 
-/* The call that seals one. */
-struct region_seal {
-    int fd;
-    struct ofl_ret ret;
-};
-
 /* Has left its session. */
 struct region_dying {
     STAILQ_ENTRY(region_dying) next;
@@ -47,80 +35,17 @@ struct region_dying {
     uint32_t is_empty; /* another thread sets it */
 };
 
-/* No F_SEAL_SEAL where a seal is still to come. A client that seals its own memory
- * against itself gets what it asked for. */
-static int
-region_memfd(const char *name, uint32_t bytes, enum region_kind kind)
-{
-    int seals = F_SEAL_SHRINK | F_SEAL_GROW | (kind == REGION_OURS ? F_SEAL_SEAL : 0);
-    int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
-    int rc;
-
-    if (fd < 0 && errno == EINVAL) /* kernel before 6.3 */
-        fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (fd < 0)
-        return -errno;
-    if (ftruncate(fd, bytes) != 0 || fcntl(fd, F_ADD_SEALS, seals) != 0) {
-        rc = -errno;
-        (void)close(fd);
-        return rc;
-    }
-    return fd;
-}
-
 int
-region_share_fd(int fd)
+region_map(struct region *r, struct memfile *f)
 {
-    return fchmod(fd, 0400) == 0 ? mem_reopen(fd) : -errno;
-}
-
-int
-region_make(struct region_file *f, const char *name, uint32_t bytes, enum region_kind kind)
-{
-    uint32_t first = bytes < REGION_STEP ? bytes : REGION_STEP;
-    int rc = 0;
-
-    memset(f, 0, sizeof(*f));
-    f->kind = kind;
-    f->bytes = bytes;
-    f->share = -1;
-    f->fd = region_memfd(name, bytes, kind);
-    if (f->fd < 0)
-        return f->fd;
-    if (kind == REGION_OURS) {
-        /* What the loop would do in a page fault, and an error instead of a signal. */
-        rc = fallocate(f->fd, FALLOC_FL_KEEP_SIZE, 0, first) == 0 ? 0 : -errno;
-        f->share = rc == 0 ? region_share_fd(f->fd) : rc;
-    } else {
-        f->share = fcntl(f->fd, F_DUPFD_CLOEXEC, 0);
-        if (f->share < 0)
-            f->share = -errno;
-    }
-    rc = f->share < 0 ? f->share : 0;
-    if (rc != 0)
-        region_file_drop(f, NULL);
-    return rc;
-}
-
-void
-region_file_drop(struct region_file *f, struct ofl *ofl)
-{
-    (void)ofl_close(ofl, f->fd);
-    (void)ofl_close(ofl, f->share);
-    f->fd = f->share = -1;
-}
-
-int
-region_map(struct region *r, struct region_file *f)
-{
-    int prot = f->kind == REGION_OURS ? PROT_READ | PROT_WRITE : PROT_READ;
+    int prot = f->kind == MEMFILE_OURS ? PROT_READ | PROT_WRITE : PROT_READ;
     void *p = mmap(NULL, f->bytes, prot, MAP_SHARED, f->fd, 0);
     int rc = 0;
 
     memset(r, 0, sizeof(*r));
     if (p == MAP_FAILED) {
         rc = -errno;
-        region_file_drop(f, NULL);
+        memfile_close(f);
         return rc;
     }
     r->p = p;
@@ -129,7 +54,7 @@ region_map(struct region *r, struct region_file *f)
     f->fd = -1;
     while (1l << r->page_shift < sysconf(_SC_PAGESIZE))
         r->page_shift++;
-    if (f->kind == REGION_OURS) {
+    if (f->kind == MEMFILE_OURS) {
         /* Best effort: ordinary users may lock 8 MiB. */
         (void)mlock2(p, r->bytes, MLOCK_ONFAULT);
         rc = region_reserve(r, 1, 0);
@@ -139,7 +64,7 @@ region_map(struct region *r, struct region_file *f)
     }
     if (rc != 0) {
         region_empty(r);
-        region_file_drop(f, NULL);
+        memfile_close(f);
     }
     return rc;
 }
@@ -185,25 +110,12 @@ region_unmap(struct region *r, struct ofl *ofl)
 
 /* ---- what a client writes -------------------------------------------------- */
 
-/* Waits where a client punches holes into the file: that locks it. */
-static int
-region_do_seal(void *arg)
-{
-    const struct region_seal *s = arg;
-
-    return fcntl(s->fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) == 0 ? 0 : -errno;
-}
-
 int
 region_seal(struct region *r, struct ofl *ofl)
 {
-    struct region_seal *s = calloc(1, sizeof(*s));
-    int rc;
+    struct ofl_ret *s = calloc(1, sizeof(*s));
+    int rc = s != NULL ? ofl_seal(ofl, r->fd, s) : -ENOMEM;
 
-    if (s == NULL)
-        return -ENOMEM;
-    s->fd = r->fd;
-    rc = ofl_call(ofl, region_do_seal, s, &s->ret);
     if (rc == 0)
         r->sealed = s;
     else
@@ -214,7 +126,7 @@ region_seal(struct region *r, struct ofl *ofl)
 int
 region_sealed(const struct region *r)
 {
-    return ofl_rc(&r->sealed->ret);
+    return ofl_rc(r->sealed);
 }
 
 /* Look which of n pages are there. */

@@ -6,12 +6,12 @@
  *
  * Two kinds:
  *
- *   REGION_THEIRS  the client writes, we map read-only. A punch of a hole into a file
+ *   MEMFILE_THEIRS  the client writes, we map read-only. A punch of a hole into a file
  *                  holds up a reader, in a page fault, for as long as it takes.
  *                  So when the client has mapped it, region_seal() forbids holes
  *                  (F_SEAL_FUTURE_WRITE: what is mapped for writing stays so), and
  *                  nothing is read before.
- *   REGION_OURS    we write; the client's descriptor is a second open file of
+ *   MEMFILE_OURS   we write; the client's descriptor is a second open file of
  *                  the memfd, read-only, and the file's mode is 0400 before it
  *                  is sent. The client can neither map it writable nor open
  *                  it again for writing. F_SEAL_FUTURE_WRITE would forbid the
@@ -55,46 +55,28 @@
 #include "libclient/fdring.h"
 
 #define REGION_COPY_MAX   65536u
-#define REGION_STEP       65536u        /* bytes reserved at a time */
+#define REGION_STEP       65536u        /* bytes reserved at a time; MEMFILE_STEP */
 #define REGION_LATE_MAX   64u           /* regions that wait to be emptied */
 #define REGION_LATE_BYTES (64ull << 20) /* and the pages in them */
 
+struct memfile;
 struct ofl;
-struct region_seal;
-
-enum region_kind { REGION_THEIRS = 0, REGION_OURS };
+struct ofl_ret;
 
 struct region {
     unsigned char *p; /* NULL: no region */
     int fd;           /* ours, for emptying */
     uint32_t bytes;   /* a multiple of the page size */
-    uint32_t ready;   /* stores below this cannot fail; REGION_OURS only */
+    uint32_t ready;   /* stores below this cannot fail; MEMFILE_OURS only */
     uint32_t page_shift;
     uint64_t t_retry; /* after a failure: do not ask the kernel before */
-    uint64_t *there;  /* REGION_THEIRS: a bit a page that was seen to be there, or NULL */
-    struct region_seal *sealed; /* after region_seal() */
+    uint64_t *there; /* MEMFILE_THEIRS: a bit a page that was seen to be there, or NULL */
+    struct ofl_ret *sealed; /* after region_seal() */
 };
 
-/* The file of a region that is not mapped yet. */
-struct region_file {
-    enum region_kind kind;
-    uint32_t bytes;
-    int fd;    /* the region's */
-    int share; /* for the client alone: who has it sends and closes it */
-};
-
-/* Make the file, seal it, and make the first pages of one of ours: ten system calls, some
- * of which take locks of the whole machine. Any thread. 0, or -errno: then no
- * descriptor is open. */
-int region_make(struct region_file *f, const char *name, uint32_t bytes,
-    enum region_kind kind);
-/* Map it and reserve the first step of one of ours: f->fd is taken over and
- * f->share left. 0, or -errno: then *r is empty, and both are closed. */
-int region_map(struct region *r, struct region_file *f);
-/* Close both, of a file that nobody has mapped. */
-void region_file_drop(struct region_file *f, struct ofl *ofl);
-/* A read-only descriptor of the memfd fd, whose mode becomes 0400. -errno. */
-int region_share_fd(int fd);
+/* Map a file and reserve the first step of one of ours: f->fd is taken over, f->share
+ * is left. 0, or -errno: then *r is empty, and both are closed. */
+int region_map(struct region *r, struct memfile *f);
 /* Make stores below until safe. 0, or -errno: there is no memory now; then
  * the kernel is not asked again for a while. */
 int region_reserve(struct region *r, uint32_t until, uint64_t now_ns);

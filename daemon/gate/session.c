@@ -35,9 +35,9 @@
 #define SES_RETRY_MS  100u
 /* What the loop and its threads take for a doorbell that rings for nothing, for a session
  * from its hello to its end, and the price of a violation of the protocol. */
-#define SES_BELL_NS     5000u
-#define SES_OPEN_NS     200000u
-#define SES_PROTO_NS    10000000u
+#define SES_BELL_NS  5000u
+#define SES_OPEN_NS  200000u
+#define SES_PROTO_NS 10000000u
 
 int
 ses_init(struct sessions *t)
@@ -363,8 +363,8 @@ ses_made(struct sessions *t, struct ses *s, int rc)
         s->c.st = CLI_MAPS;
         cnt_add(&t->env->cnt->sessions_total, 1);
         cnt_set(&t->env->cnt->sessions, t->n);
-        log_debug("session: %llu open: %s pid %d uid %u, %u us", (unsigned long long)s->c.id,
-            s->c.shown, (int)s->c.pid, (unsigned)s->c.uid,
+        log_debug("session: %llu open: %s pid %d uid %u, %u us",
+            (unsigned long long)s->c.id, s->c.shown, (int)s->c.pid, (unsigned)s->c.uid,
             (unsigned)((clk_now_ns() - s->t_open) / CLK_US));
     } else if (rc == -EPIPE || rc == -ECONNRESET) {
         cli_kill(t->clients, &s->c, FDP_OK);

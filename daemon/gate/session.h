@@ -34,9 +34,9 @@ struct opening;
 struct reqs;
 struct watch;
 
-#define SES_MAGIC 0x53455331u
-#define SES_MAX   65536u /* ipc.max_clients at most */
-#define SES_FDS   PAR_SESSION_FDS
+#define SES_MAGIC       0x53455331u
+#define SES_MAX         65536u /* ipc.max_clients at most */
+#define SES_FDS         PAR_SESSION_FDS
 
 #define SES_BELL_EVENTS (EPOLLIN | EPOLLET)
 

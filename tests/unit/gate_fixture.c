@@ -369,6 +369,12 @@ fcl_connect(struct fix *f, struct fcl *c, uid_t uid, const struct fdp_hello *hel
         fix_step(f, 0);
     }
     rc = fcl_recv_welcome(c);
+    for (int ms = 0; ms < 5000 && f->g->ses.n_opens != 0; ms++) {
+        clk_sleep_ns(CLK_MS);
+        ses_off_done(&f->g->ses);
+        fix_step(f, 0);
+        rc = fcl_recv_welcome(c);
+    }
     if (rc != FDP_OK) {
         fcl_close(c);
         return rc;

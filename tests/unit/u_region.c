@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "daemon/common/clk.h"
+#include "daemon/gate/memfile.h"
 #include "daemon/gate/offloop.h"
 #include "daemon/gate/region.h"
 #include "tests/unit/gate_fixture.h"
@@ -85,15 +86,14 @@ madvise(void *p, size_t n, int advice)
 }
 
 static int
-make_and_map(struct region *r, uint32_t bytes, enum region_kind kind, int *ret_fd)
+make_and_map(struct region *r, uint32_t bytes, enum memfile_kind kind, int *ret_fd)
 {
-    struct region_file f;
-    int rc = region_make(&f, "t", bytes, kind);
+    struct memfile f = { .kind = kind, .bytes = bytes };
+    int rc = memfile_make(&f, "t");
 
     memset(r, 0, sizeof(*r));
-    if (rc != 0)
-        return rc;
-    rc = region_map(r, &f);
+    if (rc == 0)
+        rc = region_map(r, &f);
     *ret_fd = f.share;
     return rc;
 }
@@ -114,8 +114,8 @@ t_pages_as_used(void **state)
     int fd, fd2;
 
     (void)state;
-    assert_int_equal(make_and_map(&ours, 1024 * KIB, REGION_OURS, &fd), 0);
-    assert_int_equal(make_and_map(&theirs, 1024 * KIB, REGION_THEIRS, &fd2), 0);
+    assert_int_equal(make_and_map(&ours, 1024 * KIB, MEMFILE_OURS, &fd), 0);
+    assert_int_equal(make_and_map(&theirs, 1024 * KIB, MEMFILE_THEIRS, &fd2), 0);
     assert_int_equal(bytes_of(fd2), 0);
     assert_int_equal(bytes_of(fd), REGION_STEP);
     assert_int_equal(ours.ready, REGION_STEP);
@@ -162,7 +162,7 @@ t_read_only(void **state)
     int fd;
 
     (void)state;
-    assert_int_equal(make_and_map(&r, 64 * KIB, REGION_OURS, &fd), 0);
+    assert_int_equal(make_and_map(&r, 64 * KIB, MEMFILE_OURS, &fd), 0);
     assert_int_equal(fcntl(fd, F_GETFL) & O_ACCMODE, O_RDONLY);
     assert_int_equal(fstat(fd, &st), 0);
     assert_int_equal(st.st_mode & 0777, 0400);
@@ -189,11 +189,11 @@ t_read_only(void **state)
 static void
 t_empty(void **state)
 {
-    enum region_kind kinds[] = { REGION_OURS, REGION_THEIRS };
+    enum memfile_kind kinds[] = { MEMFILE_OURS, MEMFILE_THEIRS };
 
     (void)state;
     for (int k = 0; k < 2; k++) {
-        int prot = kinds[k] == REGION_OURS ? PROT_READ : PROT_READ | PROT_WRITE;
+        int prot = kinds[k] == MEMFILE_OURS ? PROT_READ : PROT_READ | PROT_WRITE;
         struct region r;
         unsigned char *p;
         int fd;
@@ -201,7 +201,7 @@ t_empty(void **state)
         assert_int_equal(make_and_map(&r, 512 * KIB, kinds[k], &fd), 0);
         p = mmap(NULL, 512 * KIB, prot, MAP_SHARED, fd, 0);
         assert_ptr_not_equal(p, MAP_FAILED);
-        if (kinds[k] == REGION_OURS) {
+        if (kinds[k] == MEMFILE_OURS) {
             assert_int_equal(region_reserve(&r, 512 * KIB, 0), 0);
             memset(r.p, 1, 512 * KIB);
         } else {
@@ -221,7 +221,7 @@ t_empty(void **state)
 static void
 t_drop(void **state)
 {
-    enum region_kind kinds[] = { REGION_OURS, REGION_THEIRS };
+    enum memfile_kind kinds[] = { MEMFILE_OURS, MEMFILE_THEIRS };
     struct ofl *o = ofl_new(64);
     static struct region_bin b;
 
@@ -235,7 +235,7 @@ t_drop(void **state)
         int fd;
 
         assert_int_equal(make_and_map(&r, 5000 * KIB, kinds[k], &fd), 0);
-        if (kinds[k] == REGION_OURS)
+        if (kinds[k] == MEMFILE_OURS)
             assert_int_equal(region_reserve(&r, 5000 * KIB, 0), 0);
         else
             assert_int_equal(fallocate(fd, 0, 0, 5000 * KIB), 0);
@@ -268,10 +268,10 @@ t_no_memory(void **state)
 
     (void)state;
     no_memory = 1;
-    assert_int_equal(make_and_map(&r, 256 * KIB, REGION_OURS, &fd), -ENOMEM);
+    assert_int_equal(make_and_map(&r, 256 * KIB, MEMFILE_OURS, &fd), -ENOMEM);
     assert_null(r.p);
     no_memory = 0;
-    assert_int_equal(make_and_map(&r, 256 * KIB, REGION_OURS, &fd), 0);
+    assert_int_equal(make_and_map(&r, 256 * KIB, MEMFILE_OURS, &fd), 0);
     no_memory = 1;
     assert_int_equal(region_reserve(&r, REGION_STEP, 1), 0);
     n_populate = 0;
@@ -295,7 +295,7 @@ t_late(void **state)
 
     (void)state;
     for (uint32_t i = 0; i <= REGION_LATE_MAX; i++) {
-        assert_int_equal(make_and_map(&r, 64 * KIB, REGION_OURS, &fd[i]), 0);
+        assert_int_equal(make_and_map(&r, 64 * KIB, MEMFILE_OURS, &fd[i]), 0);
         region_drop_late(&l, &r, i, NULL);
         assert_null(r.p);
     }
@@ -311,7 +311,7 @@ t_late(void **state)
     assert_int_equal(l.bytes, 0);
     /* the pages in them are bounded too */
     for (int i = 0; i < 3; i++) {
-        assert_int_equal(make_and_map(&r, 32u << 20, REGION_OURS, &fd[i]), 0);
+        assert_int_equal(make_and_map(&r, 32u << 20, MEMFILE_OURS, &fd[i]), 0);
         assert_int_equal(region_reserve(&r, 32u << 20, 0), 0);
         region_drop_late(&l, &r, CLK_S, NULL);
     }
@@ -418,7 +418,7 @@ t_pieces(void **state)
 
     (void)state;
     region_bin_init(&b);
-    assert_int_equal(make_and_map(&r, bytes, REGION_THEIRS, &fd), 0);
+    assert_int_equal(make_and_map(&r, bytes, MEMFILE_THEIRS, &fd), 0);
     for (uint32_t at = 0; at < bytes; at += 4096)
         assert_int_equal(pwrite(fd, "x", 1, at), 1);
     assert_int_equal(region_seal(&r, NULL), 0);

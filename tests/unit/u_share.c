@@ -52,6 +52,31 @@ t_debt(void **state)
     assert_int_equal(shr_until(&s, RATIO), now + RATIO * OVER);
 }
 
+/* Who had too much gets piece by piece from then on, also when it owes less, until it has
+ * done without for a while. */
+static void
+t_even(void **state)
+{
+    struct share s = { .debt_ns = 0 };
+    uint64_t now = CLK_S;
+
+    (void)state;
+    shr_spend(&s, SHR_BURST_NS + 1, RATIO, now);
+    now += RATIO * (SHR_BURST_NS - 10);
+    shr_spend(&s, 5, RATIO, now);
+    assert_int_equal(shr_until(&s, RATIO), now + RATIO * 5);
+    now += SHR_FRESH_NS - 1;
+    shr_spend(&s, 5, RATIO, now);
+    assert_int_equal(shr_until(&s, RATIO), now + RATIO * 5);
+    now += SHR_FRESH_NS;
+    shr_spend(&s, 5, RATIO, now);
+    assert_int_equal(shr_until(&s, RATIO), 0);
+    /* a long piece is no longer wait than the debt is */
+    now += SHR_FRESH_NS;
+    shr_spend(&s, SHR_BURST_NS + 1, RATIO, now);
+    assert_int_equal(shr_until(&s, RATIO), now + RATIO * SHR_PIECE_NS);
+}
+
 /* Time bounds the loop, which is never late. */
 static void
 open_timed(struct fix *f, const char *const *sets)
@@ -119,6 +144,48 @@ t_rings(void **state)
     fcl_close(&other);
     fix_step(&f, 0);
     assert_int_equal(f.g->fair.n_here, 0);
+    fix_close(&f);
+}
+
+/* A user's rings have some microseconds of an iteration, together, whatever they hold. */
+static void
+t_turn(void **state)
+{
+    static struct fcl c[8];
+    struct fix f;
+    struct fcl other;
+    uint32_t n = 0, n_of[8] = { 0 };
+
+    (void)state;
+    open_timed(&f, NULL);
+    for (uint32_t i = 0; i < 8; i++)
+        assert_int_equal(fcl_open(&f, &c[i], UID, NULL), FDP_OK);
+    assert_int_equal(fcl_open(&f, &other, UID + 1, NULL), FDP_OK);
+    for (uint32_t i = 0; i < 8; i++) {
+        for (uint64_t tag = 1; tag <= 2 * ITK_USER_TURN; tag++)
+            fcl_ping(&c[i], tag);
+    }
+    user(&f, UID)->time = (struct share){ .t_even = 1, .t_work = f.now, .t = f.now };
+    (void)gate_poll(f.g, f.now);
+    for (uint32_t i = 0; i < 8; i++) {
+        while (answered(&c[i], n_of[i] + 1))
+            n_of[i]++;
+        assert_true(n_of[i] == 0 || n_of[i] == ITK_USER_TURN);
+        n += n_of[i];
+    }
+    assert_int_equal(n, ITK_USER_TURN); /* then the user waits */
+    for (uint32_t ms = 0; ms < 1000 && n < 8 * 2 * ITK_USER_TURN; ms++) {
+        fix_step(&f, 1);
+        for (uint32_t i = 0; i < 8; i++) {
+            for (; answered(&c[i], n_of[i] + 1); n++)
+                n_of[i]++;
+        }
+    }
+    assert_int_equal(n, 8 * 2 * ITK_USER_TURN);
+    for (uint32_t i = 0; i < 8; i++)
+        fcl_close(&c[i]);
+    fcl_close(&other);
+    fix_step(&f, 0);
     fix_close(&f);
 }
 
@@ -200,7 +267,7 @@ t_bell(void **state)
     assert_int_equal(ses_park(&f.g->ses), 1);
     ses_unpark(&f.g->ses);
     assert_int_equal(gate_events(f.g, 0), 1);
-    fix_step(&f, 0);
+    fix_step(&f, 1);
     assert_true(answered(&a, 1));
     fcl_close(&a);
     fcl_close(&other);
@@ -256,6 +323,8 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(t_debt),
+        cmocka_unit_test(t_even),
+        cmocka_unit_test(t_turn),
         cmocka_unit_test(t_rings),
         cmocka_unit_test(t_trusted),
         cmocka_unit_test(t_violation),
