@@ -71,6 +71,11 @@ struct val rnd_call(struct render *r, struct val fn, const struct rnd_args *a);
 struct val rnd_attr(struct render *r, struct val obj, const char *name, size_t n);
 struct val rnd_item(struct render *r, struct val obj, struct val key);
 /* operator.c: a op b; a comparison's result. */
+/* Text that Jinja holds for safe, of `safe` and `escape` (markupsafe's Markup): what is
+ * joined to it by + is escaped, although nothing else is. */
+int rnd_is_safe(struct val v);
+struct val rnd_mark_safe(struct render *r, struct val v); /* a string, as it is */
+struct val rnd_safe(struct render *r, struct val v);      /* escaped, if it is not safe */
 struct val rnd_binary(struct render *r, enum tok_op op, struct val a, struct val b);
 int rnd_compare(struct render *r, enum tok_op op, struct val a, struct val b);
 /* Does v count as an integer? Which? */

@@ -179,29 +179,14 @@ static struct val
 f_safe(struct render *r, struct val v, const struct rnd_args *a)
 {
     rnd_args_end(r, "safe", a, 0, 0, "");
-    return val_to_str(&r->c, v);
+    return rnd_is_safe(v) ? v : rnd_mark_safe(r, val_to_str(&r->c, v));
 }
 
-/* &, <, >, " and ' as HTML has them; each keeps the mark of its character. */
 static struct val
 f_escape(struct render *r, struct val v, const struct rnd_args *a)
 {
-    static const char chars[] = "&<>\"'";
-    static const char *const names[] = { "&amp;", "&lt;", "&gt;", "&#34;", "&#39;" };
-    const struct val_str *s = text_of(r, v);
-    struct val_buf b = { 0 };
-
     rnd_args_end(r, "escape", a, 0, 0, "");
-    for (size_t i = 0; i < s->n; i++) {
-        const char *e = s->p[i] != '\0' ? strchr(chars, s->p[i]) : NULL;
-        int marked = s->mark != NULL ? s->mark[i] : s->marked;
-
-        if (e != NULL)
-            val_add(&r->c, &b, names[e - chars], strlen(names[e - chars]), marked);
-        else
-            val_add(&r->c, &b, s->p + i, 1, marked);
-    }
-    return val_built(&r->c, &b);
+    return rnd_safe(r, v);
 }
 
 static struct val

@@ -18,6 +18,52 @@ bad_operands(struct render *r, const char *op, struct val a, struct val b)
         val_type_name(a), val_type_name(b));
 }
 
+/* ---- text that is safe for HTML ------------------------------------------------ */
+
+int
+rnd_is_safe(struct val v)
+{
+    return v.type == VAL_STR && v.s->is_safe;
+}
+
+struct val
+rnd_mark_safe(struct render *r, struct val v)
+{
+    struct val_str *s = val_get(&r->c, sizeof(*s));
+
+    *s = *v.s;
+    s->is_safe = 1;
+    return (struct val){ .type = VAL_STR, .s = s };
+}
+
+/* &, <, >, " and ' as HTML has them; each keeps the mark of its character. */
+static struct val
+escape(struct render *r, const struct val_str *s)
+{
+    static const char chars[] = "&<>\"'";
+    static const char *const names[] = { "&amp;", "&lt;", "&gt;", "&#34;", "&#39;" };
+    struct val_buf b = { 0 };
+
+    for (size_t i = 0; i < s->n; i++) {
+        const char *e = s->p[i] != '\0' ? strchr(chars, s->p[i]) : NULL;
+        int marked = s->mark != NULL ? s->mark[i] : s->marked;
+
+        if (e != NULL)
+            val_add(&r->c, &b, names[e - chars], strlen(names[e - chars]), marked);
+        else
+            val_add(&r->c, &b, s->p + i, 1, marked);
+    }
+    return val_built(&r->c, &b);
+}
+
+struct val
+rnd_safe(struct render *r, struct val v)
+{
+    return rnd_is_safe(v) ? v : rnd_mark_safe(r, escape(r, val_to_str(&r->c, v).s));
+}
+
+/* ---- operators -------------------------------------------------------------------- */
+
 static struct val
 concat(struct render *r, struct val a, struct val b)
 {
@@ -26,6 +72,14 @@ concat(struct render *r, struct val a, struct val b)
     val_add_value(&r->c, &out, a);
     val_add_value(&r->c, &out, b);
     return val_built(&r->c, &out);
+}
+
+static struct val
+add_texts(struct render *r, struct val a, struct val b)
+{
+    if (!rnd_is_safe(a) && !rnd_is_safe(b))
+        return concat(r, a, b);
+    return rnd_mark_safe(r, concat(r, rnd_safe(r, a), rnd_safe(r, b)));
 }
 
 static struct val
@@ -53,7 +107,8 @@ repeat(struct render *r, struct val v, int64_t times)
             val_steps(&r->c, 1);
             val_add_str(&r->c, &b, v.s);
         }
-        return val_built(&r->c, &b);
+        out = val_built(&r->c, &b);
+        return v.s->is_safe ? rnd_mark_safe(r, out) : out;
     }
     if (times > 0 && v.l->n > RND_MAX_STEPS / (uint64_t)times)
         val_fail(&r->c, "the template takes too much memory");
@@ -178,7 +233,7 @@ rnd_binary(struct render *r, enum tok_op op, struct val a, struct val b)
     }
     if (op == OP_ADD) {
         if (a.type == VAL_STR && b.type == VAL_STR)
-            return concat(r, a, b);
+            return add_texts(r, a, b);
         if (a.type == b.type && (a.type == VAL_LIST || a.type == VAL_TUPLE) &&
             !a.l->lazy && !b.l->lazy)
             return add_lists(r, a, b);

@@ -93,6 +93,7 @@ val_sub(struct val_ctx *c, const struct val_str *s, size_t at, size_t n)
     *r = (struct val_str){ .n = n,
         .p = s->p + at,
         .marked = s->marked,
+        .is_safe = s->is_safe,
         .mark = s->mark != NULL ? s->mark + at : NULL };
     return (struct val){ .type = VAL_STR, .s = r };
 }

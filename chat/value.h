@@ -68,6 +68,7 @@ struct val_str {
     const char *p;       /* valid UTF-8, not terminated */
     const uint8_t *mark; /* [n], or NULL: all of it is as `marked` says */
     int marked;
+    int is_safe; /* of `safe` or `escape`: what is added to it is escaped */
 };
 
 struct val_list {

@@ -394,6 +394,8 @@ tests_unit_u_fdbench_load_LDADD = $(FDBENCH_LIBS) $(CMOCKA_LIBS)
 tests_unit_u_fdbench_report_SOURCES = %D%/unit/u_fdbench_report.c
 tests_unit_u_fdbench_report_LDADD = $(FDBENCH_LIBS) $(CMOCKA_LIBS)
 tests_unit_u_answer_LDADD = $(CHAT_LIBS) $(JANSSON_LIBS) $(CMOCKA_LIBS)
+tests_chat_render_SOURCES = %D%/chat/render.c
+tests_chat_render_LDADD = $(CHAT_LIBS)
 tests_unit_u_chat_LDADD = $(CHAT_LIBS) $(JANSSON_LIBS) $(CMOCKA_LIBS)
 tests_unit_u_http_CPPFLAGS = $(AM_CPPFLAGS) $(HTTP_TABLES)
 tests_unit_u_http_LDADD = $(HTTP_LIBS) -lm $(CMOCKA_LIBS)
@@ -508,7 +510,7 @@ GATEWAY_TESTS = \
 	%D%/gateway/hang.sh \
 	%D%/gateway/models.sh \
 	%D%/gateway/users.sh
-SYS_HELPERS = %D%/bench/http_bare %D%/bench/http_load %D%/sys/soak %D%/sys/resume %D%/sys/hostile/attack %D%/sys/hostile/lies %D%/sys/hostile/probe \
+SYS_HELPERS = %D%/bench/http_bare %D%/bench/http_load %D%/chat/render %D%/sys/soak %D%/sys/resume %D%/sys/hostile/attack %D%/sys/hostile/lies %D%/sys/hostile/probe \
 	%D%/sys/fair %D%/gpu/g_mixed %D%/gpu/g_parity \
 	%D%/gpu/g_restricted %D%/gateway/says %D%/parity/golden_ops
 tests_parity_golden_ops_SOURCES = %D%/parity/golden_ops.c %D%/parity/golden_ops.h \

@@ -7,6 +7,7 @@
     reference.py --with PROGRAM CASES...   compare PROGRAM TEMPLATE JSON with Jinja
     reference.py --with PROGRAM --templates FOLDER   the same for each *.jinja of a
                                     folder, with conversations of conversations.json
+    reference.py --transformers ... the same by transformers' own environment
 
 A case is "== NAME", lines of a template, "-- JSON" with the variables; the golden is
 the rendered text, or "ERROR" where Jinja fails. Needs jinja2 3.1."""
@@ -100,7 +101,16 @@ def compare(program, todo):
     return bad
 
 
+def by_transformers():
+    global compiled
+    from transformers.utils import chat_template_utils
+    compiled = chat_template_utils._compile_jinja_template
+
+
 def main(args):
+    if args[:1] == ['--transformers']:
+        by_transformers()
+        args = args[1:]
     if args[:1] == ['--with'] and args[2:3] == ['--templates']:
         folder = args[3]
         with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), 'conversations.json')) as f:
