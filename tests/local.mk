@@ -58,7 +58,7 @@ UNIT_TESTS = \
 	%D%/unit/u_blob \
 	%D%/unit/u_opening \
 	%D%/unit/u_peer \
-	%D%/unit/u_fair %D%/unit/u_fair_shares %D%/unit/u_admission \
+	%D%/unit/u_heap %D%/unit/u_fair %D%/unit/u_fair_shares %D%/unit/u_admission \
 	%D%/unit/u_shed \
 	%D%/unit/u_gate \
 	%D%/unit/u_cgroup \
@@ -251,6 +251,7 @@ tests_unit_u_blob_SOURCES = %D%/unit/u_blob.c
 tests_unit_u_wake_SOURCES = %D%/unit/u_wake.c $(GATE_FIXTURE)
 tests_unit_u_region_SOURCES = %D%/unit/u_region.c $(GATE_FIXTURE)
 tests_unit_u_session_SOURCES = %D%/unit/u_session.c $(GATE_FIXTURE)
+tests_unit_u_heap_SOURCES = %D%/unit/u_heap.c
 tests_unit_u_fair_SOURCES = %D%/unit/u_fair.c $(GATE_FIXTURE)
 tests_unit_u_fair_shares_SOURCES = %D%/unit/u_fair_shares.c $(SCHED_FIXTURE)
 tests_unit_u_admission_SOURCES = %D%/unit/u_admission.c $(GATE_FIXTURE)

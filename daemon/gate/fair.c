@@ -165,10 +165,39 @@ fair_scaled(const struct usr *u, int64_t n)
     return n * FAIR_SCALE / u->weight;
 }
 
+static enum fair_kind
+fair_kind_of(const struct uqueue *l)
+{
+    return l == &l->usr->queue[FAIR_GEN] ? FAIR_GEN : FAIR_OTHER;
+}
+
+/* Its place among those that wait, by what it has had and has now. is_last: behind those
+ * that are like it. */
 static void
-fair_weigh(struct uqueue *l)
+fair_rank(struct fair *f, struct uqueue *l, int is_last)
+{
+    enum fair_kind kind = fair_kind_of(l);
+
+    if (l->is_ranked)
+        heap_remove(&f->turn[kind], &l->turn);
+    if (l->is_free)
+        heap_remove(&f->free[kind], &l->free);
+    l->is_ranked = l->active;
+    l->is_free = l->active && l->usr->n_held == 0;
+    l->turn.key = l->free.key = l->level;
+    if (is_last)
+        l->turn.seq = l->free.seq = ++f->seq;
+    if (l->is_ranked)
+        heap_add(&f->turn[kind], &l->turn);
+    if (l->is_free)
+        heap_add(&f->free[kind], &l->free);
+}
+
+static void
+fair_weigh(struct fair *f, struct uqueue *l)
 {
     l->level = l->served + fair_scaled(l->usr, l->held);
+    fair_rank(f, l, 0);
 }
 
 /* With what a worker is likely to have done of what it holds. */
@@ -195,7 +224,7 @@ fair_set_weights(struct fair *f, const struct fair_weight *list, uint32_t n)
                 f->weight_queued += (uint64_t)weight - u->weight;
             u->weight = weight;
             for (int k = 0; k < FAIR_KINDS; k++)
-                fair_weigh(&u->queue[k]);
+                fair_weigh(f, &u->queue[k]);
         }
     }
 }
@@ -367,10 +396,10 @@ static void
 fair_activate(struct fair *f, struct uqueue *l, enum fair_kind kind)
 {
     l->active = 1;
-    if (fair_middle(l) < f->start[kind]) {
+    if (fair_middle(l) < f->start[kind])
         l->served += f->start[kind] - fair_middle(l);
-        fair_weigh(l);
-    }
+    fair_weigh(f, l);
+    fair_rank(f, l, 1);
     TAILQ_INSERT_TAIL(&f->active[kind], l, act);
     if (kind == FAIR_GEN) {
         f->weight_queued += l->usr->weight;
@@ -487,6 +516,7 @@ fair_remove(struct fair *f, struct jreq *r)
     if (!TAILQ_EMPTY(&l->q))
         return;
     l->active = 0;
+    fair_rank(f, l, 0);
     TAILQ_REMOVE(&f->active[r->kind], l, act);
     if (r->kind == FAIR_GEN) {
         f->weight_queued -= l->usr->weight;
@@ -513,32 +543,35 @@ fair_price(const struct fair *f, const struct jreq *r)
     return n < f->credits ? n : f->credits;
 }
 
-/* Whose turn it is: who had and has least. none_held: of those that hold no credit. */
+/* Whose turn it is: who had and has least. */
 static struct uqueue *
-fair_turn(const struct fair *f, enum fair_kind kind, int none_held)
+fair_first(const struct heap *turn)
 {
-    struct uqueue *best = NULL, *l;
+    return turn->first != NULL
+        ? (struct uqueue *)(void *)((char *)turn->first - offsetof(struct uqueue, turn))
+        : NULL;
+}
 
-    TAILQ_FOREACH(l, &f->active[kind], act)
-    {
-        if ((best == NULL || l->level < best->level) && (!none_held || l->usr->n_held == 0))
-            best = l;
-    }
-    return best;
+static struct uqueue *
+fair_first_free(const struct heap *free)
+{
+    return free->first != NULL
+        ? (struct uqueue *)(void *)((char *)free->first - offsetof(struct uqueue, free))
+        : NULL;
 }
 
 /* The same, where a request of a model takes credits. NULL: too few are free. */
 static struct uqueue *
 fair_turn_gen(const struct fair *f)
 {
-    struct uqueue *l = fair_turn(f, FAIR_GEN, 0);
+    struct uqueue *l = fair_first(&f->turn[FAIR_GEN]);
     uint32_t most = f->credits - f->credits_kept;
 
     if (l != NULL && l->usr->n_held != 0 &&
         f->credits_used + fair_price(f, TAILQ_FIRST(&l->q)) > most) {
         if (f->credits_used < most)
             return NULL; /* until as many are free as its samples need */
-        l = fair_turn(f, FAIR_GEN, 1);
+        l = fair_first_free(&f->free[FAIR_GEN]);
     }
     if (l == NULL || f->credits_used + fair_price(f, TAILQ_FIRST(&l->q)) > f->credits)
         return NULL;
@@ -553,15 +586,14 @@ fair_pop(struct fair *f, enum fair_kind kind)
 
     if (kind == FAIR_GEN ? f->credits_used >= f->credits : f->n_side >= FAIR_OTHER_MAX)
         return NULL;
-    l = kind == FAIR_GEN ? fair_turn_gen(f) : fair_turn(f, kind, 0);
+    l = kind == FAIR_GEN ? fair_turn_gen(f) : fair_first(&f->turn[kind]);
     if (l == NULL)
         return NULL;
     r = TAILQ_FIRST(&l->q);
     if (fair_middle(l) > f->start[kind])
         f->start[kind] = fair_middle(l);
-    TAILQ_REMOVE(&f->active[kind], l, act); /* of like ones, the others are next */
-    TAILQ_INSERT_TAIL(&f->active[kind], l, act);
     fair_remove(f, r);
+    fair_rank(f, l, 1);
     return r;
 }
 
@@ -589,7 +621,7 @@ fair_charge(struct fair *f, struct jreq *r)
     u->n_held += r->price;
     r->held = fair_expected(r);
     l->held += r->held;
-    fair_weigh(l);
+    fair_weigh(f, l);
     if (r->kind == FAIR_OTHER)
         f->n_side++;
     fair_note(f, u);
@@ -608,7 +640,7 @@ fair_return(struct fair *f, struct jreq *r)
     f->credits_used -= r->price;
     u->n_held -= r->price;
     l->held -= r->held;
-    fair_weigh(l);
+    fair_weigh(f, l);
     if (r->kind == FAIR_OTHER)
         f->n_side--;
     fair_note(f, u);
@@ -682,6 +714,8 @@ fair_check_queue(const struct usr *u, int kind, uint32_t *n, uint64_t *first)
         (*n)++;
     }
     ASSERT(l->active == (*n > before));
+    ASSERT(l->is_ranked == l->active && (!l->active || l->turn.key == l->level));
+    ASSERT(kind != FAIR_GEN || l->is_free == (l->active && u->n_held == 0));
     ASSERT(l->cost == cost);
 }
 

@@ -40,6 +40,7 @@
 #include <stdint.h>
 #include <sys/queue.h>
 
+#include "daemon/gate/heap.h"
 #include "daemon/gate/journal.h"
 #include "daemon/gate/share.h"
 #include "daemon/gate/svcrate.h"
@@ -62,6 +63,9 @@ enum fair_kind { FAIR_GEN = 0, FAIR_OTHER, FAIR_KINDS };
 /* A user's queue of one kind. */
 struct uqueue {
     TAILQ_ENTRY(uqueue) act; /* in fair.active while it is not empty */
+    struct heap_node turn;   /* in fair.turn; key: level */
+    struct heap_node free;   /* in fair.free while its user holds no credit */
+    int is_ranked, is_free;  /* in the one, in both */
     struct usr *usr;
     int active;
     int64_t served; /* tokens that it had, by its weight, in 1 / FAIR_SCALE */
@@ -103,6 +107,9 @@ struct fair_weight {
 struct fair {
     struct usr *hash[USR_BUCKETS];
     struct uqueue_list active[FAIR_KINDS]; /* per-user queues that are not empty */
+    struct heap turn[FAIR_KINDS];          /* those, who has had and has least first */
+    struct heap free[FAIR_KINDS];          /* of those, whose user holds no credit */
+    uint64_t seq;                          /* of the queue that was put last in order */
     int64_t start[FAIR_KINDS];             /* of a queue that becomes active, at least */
     uint32_t n_usr;
     uint32_t n_here;   /* users with a session */

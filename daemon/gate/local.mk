@@ -45,6 +45,8 @@ libfddgate_a_SOURCES = \
 	%D%/gauge.h \
 	%D%/hang.c \
 	%D%/hang.h \
+	%D%/heap.c \
+	%D%/heap.h \
 	%D%/intake.c \
 	%D%/intake.h \
 	%D%/journal.c \

@@ -8,7 +8,8 @@
  * does. Only the gate's loop iterations are timed. Goal: 100 ns per token; next to
  * it a bare copy of the same slots.
  *
- * Also: short requests, a round over idle sessions, and session set-up.
+ * Also: short requests, requests while others of many users wait, a round over idle
+ * sessions, and session set-up.
  */
 #include "config.h"
 
@@ -25,6 +26,8 @@
 #define N_STREAM  256
 #define N_STEP    2000
 #define N_REQUEST 20000
+#define N_TURN    4000
+#define TRUSTED   4242u
 
 static struct fcl cl[N_STREAM];
 
@@ -143,6 +146,62 @@ bench_requests(struct fix *f)
     return (double)spent / N_REQUEST;
 }
 
+static void
+submit_for(struct fcl *c, uint64_t tag, uint64_t user)
+{
+    unsigned char b[16] __attribute__((aligned(8)));
+    const uint32_t one = 1;
+    struct fdp_req q;
+
+    fcl_req(&q, FDP_OP_SUBMIT, tag);
+    q.max_new = 4;
+    q.user = user;
+    fcl_send(c, &q, b, fcl_item(b, 0, FDP_IT_PROMPT_IDS, &one, 4), 0);
+}
+
+/* n users of a trusted client have one request each; whenever one ends the next is
+ * picked, and its user sends another. */
+static double
+bench_turns(uint32_t n)
+{
+    static const char *const sets[] = { "ipc.trusted_users=4242",
+        "sched.max_concurrency=8192", "sched.max_inflight_per_client=8192", NULL };
+    uint64_t spent = 0, tag = 1;
+    struct fix f;
+    struct fcl c;
+
+    fix_open(&f, sets);
+    fix_ready(&f);
+    f.g->wrk[0].link.ready.credits = 1;
+    fair_grant(&f.g->fair, 1, 0);
+    ASSERT(fcl_open(&f, &c, TRUSTED, NULL) == FDP_OK);
+    for (uint32_t i = 0; i < n; i++) {
+        submit_for(&c, tag++, 5000 + i);
+        fix_step(&f, 0);
+    }
+    for (uint32_t i = 0; i < N_TURN; i++) {
+        struct lnk_submit sub;
+        uint64_t t0, id = fix_take(&f, &sub, NULL, NULL);
+
+        ASSERT(id != 0);
+        fix_waccept(&f, id, 1);
+        fix_wtokens(&f, id, 4);
+        fix_wdone(&f, id);
+        f.now += 10000;
+        t0 = clk_now_ns();
+        (void)gate_poll(f.g, f.now);
+        spent += clk_now_ns() - t0;
+        drain(&c);
+        submit_for(&c, tag++, sub.user);
+        f.now += 10000;
+        (void)gate_poll(f.g, f.now);
+    }
+    fcl_close(&c);
+    fix_step(&f, 0);
+    fix_close(&f);
+    return (double)spent / N_TURN;
+}
+
 static __attribute__((noinline)) double
 bench_idle(struct fix *f)
 {
@@ -205,5 +264,8 @@ main(void)
     for (int i = 0; i < N_STREAM; i++)
         fcl_close(&cl[i]);
     fix_close(&f);
+    for (uint32_t n = 16; n <= 4096; n *= 16)
+        printf("request that ends     %7.0f ns, with the next pick, %u users wait\n",
+            bench_turns(n), n);
     return 0;
 }
