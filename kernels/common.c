@@ -4,7 +4,9 @@
 
 #include "kernels/fdk.h"
 
+#include <errno.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/sysinfo.h>
 
 static const struct {
@@ -37,6 +39,116 @@ const char *
 fdk_dtype_name(enum fdk_dtype t)
 {
     return (unsigned)t < FDK_DTYPE__N ? dtypes[t].name : "unknown";
+}
+
+int
+fdk_is_float(enum fdk_dtype t)
+{
+    return t == FDK_F32 || t == FDK_F16 || t == FDK_BF16;
+}
+
+int
+fdk_is_quant(enum fdk_dtype t)
+{
+    return t == FDK_I8 || t == FDK_I4 || t == FDK_F8E4M3;
+}
+
+/* ---- weights ------------------------------------------------------------- */
+
+#define WEIGHT_ALIGN 256
+
+int32_t
+fdk_weight_groups(const struct fdk_weight *w)
+{
+    return w->group > 0 ? (w->cols - 1) / w->group + 1 : 0;
+}
+
+int
+fdk_weight_rows(struct fdk_weight *w)
+{
+    const uint64_t rows = (uint64_t)w->rows;
+    uint64_t bytes, scales = rows * (uint64_t)fdk_weight_groups(w) * sizeof(float);
+    if (__builtin_mul_overflow(rows, fdk_row_bytes(w->format, (size_t)w->cols), &bytes) ||
+        bytes > INT64_MAX)
+        return -EOVERFLOW;
+    w->layout = FDK_LAYOUT_ROWS;
+    w->scale_at = 0;
+    if (w->group > 0)
+        bytes = w->scale_at = (bytes + WEIGHT_ALIGN - 1) / WEIGHT_ALIGN * WEIGHT_ALIGN;
+    w->bytes = bytes + scales;
+    return 0;
+}
+
+void *
+fdk_weight_at(const struct fdk_weight *w, enum fdk_pack what, int64_t row)
+{
+    const size_t scales = (size_t)fdk_weight_groups(w) * sizeof(float);
+    if (w->layout != FDK_LAYOUT_ROWS)
+        return NULL;
+    return what == FDK_PACK_VALUES
+        ? (char *)w->data + (size_t)row * fdk_row_bytes(w->format, (size_t)w->cols)
+        : (char *)w->data + w->scale_at + (size_t)row * scales;
+}
+
+int
+fdk_pack_check(const struct fdk_pack_args *a)
+{
+    const struct fdk_weight *w = &a->w;
+    if (w->data == NULL || a->x == NULL || w->cols < 1 || a->first < 0 || a->n < 1 ||
+        a->first + a->n > w->rows || (unsigned)a->what > FDK_PACK_SCALES)
+        return -EINVAL;
+    if (w->group < 0 || w->group > w->cols ||
+        (w->group != 0 && w->group != w->cols && w->group % 32 != 0) ||
+        (w->format == FDK_I4 && w->cols % 2 != 0))
+        return -EINVAL;
+    if (w->layout != FDK_LAYOUT_ROWS)
+        return -ENOTSUP;
+    if (a->what == FDK_PACK_SCALES)
+        return w->group > 0 && a->x_dtype == FDK_F32 ? 0 : -EINVAL;
+    if (a->x_dtype == w->format)
+        return 0;
+    if (!fdk_is_float(a->x_dtype))
+        return -ENOTSUP;
+    if (w->group > 0)
+        return a->bad == NULL ? -EINVAL : fdk_is_quant(w->format) ? 0 : -ENOTSUP;
+    return w->format == FDK_F32 ? 0 : -ENOTSUP;
+}
+
+static uint32_t
+f16_bits(uint16_t h)
+{
+    uint32_t sign = (uint32_t)(h & 0x8000) << 16, e = h >> 10 & 31, m = h & 0x3ff, u;
+    float f;
+
+    if (e == 31)
+        return sign | 0x7f800000 | m << 13;
+    if (e != 0)
+        return sign | (e + 112) << 23 | m << 13;
+    f = (float)m * 0x1p-24f;
+    memcpy(&u, &f, 4);
+    return sign | u;
+}
+
+/* Of its own optimization: gcc 12 at -O2, when it could relate dst to src,
+ * rewrote the address of the stores, took the function for one without
+ * effects and dropped calls. */
+#if defined(__GNUC__) && !defined(__clang__)
+__attribute__((noipa))
+#endif
+void
+fdk_to_f32(void *dst, const void *src, enum fdk_dtype t, size_t n)
+{
+    const char *from = src;
+    char *to = dst;
+
+    for (size_t i = 0; i < n; i++) {
+        uint16_t h;
+        uint32_t u;
+
+        memcpy(&h, from + 2 * i, 2);
+        u = t == FDK_BF16 ? (uint32_t)h << 16 : f16_bits(h);
+        memcpy(to + 4 * i, &u, 4);
+    }
 }
 
 int32_t

@@ -69,6 +69,11 @@ size_t fdk_dtype_bytes(enum fdk_dtype t); /* 0 for FDK_I4 */
  * low half, as two's complement; n must be even then. */
 size_t fdk_row_bytes(enum fdk_dtype t, size_t n);
 const char *fdk_dtype_name(enum fdk_dtype t);
+int fdk_is_float(enum fdk_dtype t); /* F32, F16, BF16 */
+int fdk_is_quant(enum fdk_dtype t); /* I8, I4, F8E4M3 */
+/* n elements of type t (F16, BF16) to F32; bits of a NaN are kept. src may be in dst's room
+ * if it is at least 2 n bytes after dst. */
+void fdk_to_f32(void *dst, const void *src, enum fdk_dtype t, size_t n);
 
 #define FDK_ATT_CHUNK    64 /* tokens per attention chunk, absolute */
 #define FDK_MAX_LOGPROBS 20
@@ -234,9 +239,11 @@ struct fdk_gemm_args {    /* y = x w^T (+ bias) */
     const float *w_scale; /* FDK_I8, FDK_I4, FDK_F8E4M3: (N, ceil(K / w_group)),
                                   value = stored * scale rounded to fp32; else NULL */
     int32_t w_group;      /* elements of K that share a scale; K: all */
-    const float *bias;    /* (N) or NULL */
-    const int32_t *n;     /* [1] live rows of x */
-    int32_t first;        /* rows [first, min(first + T, *n)) of x are computed;
+    int32_t w_layout;  /* of w, fdk_weight.layout; then w_scale is NULL where the layout
+                                  has scales elsewhere */
+    const float *bias; /* (N) or NULL */
+    const int32_t *n;  /* [1] live rows of x */
+    int32_t first;     /* rows [first, min(first + T, *n)) of x are computed;
                                   the first row of y is row first */
     int32_t T, N, K, ldy;
     enum fdk_dtype w_dtype, act, y_dtype; /* y_dtype: act or FDK_F32 */
@@ -340,39 +347,60 @@ struct fdk_sample_args {        /* results[o], and the row's state for FDK_OUT_S
  * target outside the vocabulary is bad.
  */
 
-/* ---- weights while they are loaded ---------------------------------------- */
+/* ---- weights --------------------------------------------------------------- */
 
-/* NULL where a device's memory is the host's: the loader then computes the same
- * bits there. */
-struct fdk_widen_args { /* y[i] = x[i]; bits of a NaN are kept */
-    float *y;           /* (n) */
-    const void *x;      /* (n) x_dtype: FDK_F16 or FDK_BF16 */
-    uint64_t n;
-    enum fdk_dtype x_dtype;
-};
 /*
- * Rows of weights to 8 or 4 bits and scales. A group's scale is a function of
- * its element of largest magnitude, m:
+ * A matrix (rows, cols) of weights: its numbers have a format, their bytes a layout.
+ * FDK_LAYOUT_ROWS is known to all: rows of fdk_row_bytes() one behind the other, then, from
+ * scale_at on, fp32 scales (rows, ceil(cols / group)). Every other layout is the backend's:
+ * it says which one a matrix of a GEMM gets and what that takes (fdk_ops.weight_layout),
+ * fills it (weight_pack), and its GEMM reads it. No other code looks inside.
+ *
+ * The scale of a group of elements that is quantized here is a function of its element of
+ * largest magnitude, m:
  *
  *   FDK_I8      |m| / 127, values -127..127
  *   FDK_I4      -m / 8, values -8..7; of two such elements the negative one
  *   FDK_F8E4M3  |m| / 448, values of at most 448
  *
- * value = x / scale rounded to nearest, ties to even. All in IEEE fp32; a
- * scale that comes out as 0 makes all values 0. Rows are packed as
- * fdk_row_bytes() says.
+ * value = x / scale rounded to nearest, ties to even. All in IEEE fp32; a scale that comes
+ * out as 0 makes all values 0.
  */
-struct fdk_quantize_args {
-    void *y;       /* (rows, cols) y_dtype */
-    float *scale;  /* (rows, ceil(cols / group)) */
-    const void *x; /* (rows, cols) x_dtype: FDK_F32, FDK_F16, FDK_BF16 */
-    uint64_t *bad; /* [1] becomes first + i if element i of x is not
-                                  finite and that is less; then y is undefined */
-    uint64_t first;
-    int64_t rows;
-    int32_t cols, group; /* group: at most cols; a multiple of 32, or cols */
-    enum fdk_dtype x_dtype, y_dtype;
+#define FDK_LAYOUT_ROWS 0
+struct fdk_weight {
+    enum fdk_dtype format;
+    int32_t layout;
+    int32_t rows, cols;
+    int32_t group;     /* elements of a row that share a scale; 0: no scales */
+    uint64_t bytes;    /* of all */
+    uint64_t scale_at; /* of the scales from data on, a multiple of 256; 0: none, or the
+                          layout has them elsewhere */
+    void *data;        /* 256-byte aligned */
 };
+enum fdk_pack { FDK_PACK_VALUES, FDK_PACK_SCALES };
+
+/* Make the layout FDK_LAYOUT_ROWS: bytes, scale_at. -EOVERFLOW. */
+int fdk_weight_rows(struct fdk_weight *w);
+/* Where a row's values or scales begin in FDK_LAYOUT_ROWS; NULL: another layout. */
+void *fdk_weight_at(const struct fdk_weight *w, enum fdk_pack what, int64_t row);
+int32_t fdk_weight_groups(const struct fdk_weight *w); /* of a row; 0: no scales */
+
+/* Rows [first, first + n) of a weight are there: x becomes them. */
+struct fdk_pack_args {
+    struct fdk_weight w;
+    enum fdk_pack what;     /* FDK_PACK_SCALES: the scales alone, x (n, groups) FDK_F32 */
+    enum fdk_dtype x_dtype; /* of values: FDK_F32, FDK_F16, FDK_BF16, or w.format, whose
+                               scales come apart */
+    int64_t first, n;
+    const void *x; /* (n, cols) */
+    uint64_t *bad; /* [1] where w has scales and x does not: becomes bad_first + i if
+                      element i of x is not finite and that is less; then the rows are
+                      undefined */
+    uint64_t bad_first;
+};
+/* -EINVAL, or -ENOTSUP for what FDK_LAYOUT_ROWS does not hold or nothing converts; 0. */
+int fdk_pack_check(const struct fdk_pack_args *a);
+
 struct fdk_dummy_args {     /* elements [first, first + n) of random weights */
     void *y;                /* (n) y_dtype: FDK_F32, FDK_F16, FDK_BF16 */
     uint64_t key, first, n; /* one key, one stream of elements */
@@ -520,9 +548,15 @@ struct fdk_ops {
     int (*silu_mul)(const struct fdk_silu_mul_args *, fdk_stream_t);
     int (*gather)(const struct fdk_gather_args *, fdk_stream_t);
     int (*sample)(const struct fdk_sample_args *, fdk_stream_t);
-    int (*widen)(const struct fdk_widen_args *, fdk_stream_t);       /* may be NULL */
-    int (*quantize)(const struct fdk_quantize_args *, fdk_stream_t); /* the same */
-    int (*dummy)(const struct fdk_dummy_args *, fdk_stream_t);       /* the same */
+
+    /* The layout of a matrix that only GEMMs read, of format, rows, cols and group: layout,
+     * bytes and scale_at are set. -ENOTSUP: no GEMM takes such a matrix. */
+    int (*weight_layout)(struct fdk_weight *);
+    const char *(*layout_name)(int32_t layout);
+    /* on_host: x and what is filled are the host's; it is done when the call returns, and
+     * the stream may be NULL. Several threads, each with rows of its own. */
+    int (*weight_pack)(const struct fdk_pack_args *, fdk_stream_t);
+    int (*dummy)(const struct fdk_dummy_args *, fdk_stream_t); /* may be NULL: on_host */
 
     /* kernels/program.h: runs of operations that may be one launch; one that is before
      * another in the table is preferred to it. NULL: none. */

@@ -335,6 +335,8 @@ wrk_open_device(struct worker *w, struct wrk_laps *laps, char *err, size_t err_b
     }
     rc = run_new(&o.a, &w->run, err, err_bytes);
     wrk_lap(laps, "device");
+    if (rc == 0 && w->wp != NULL)
+        rc = wts_plan_layout(w->wp, w->prog, w->run->k, err, err_bytes);
     if (rc == 0)
         rc = wrk_plan_memory(w, err, err_bytes);
     if (rc == 0)

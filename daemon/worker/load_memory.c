@@ -89,24 +89,17 @@ wrk_sizes(struct worker *w, int32_t max_len, struct mpl_sizes *ret)
     return rc;
 }
 
-/* Of the weights' arena what is quantized values and their scales. */
+/* Of the weights' arena what is quantized, values and scales. */
 static uint64_t
 wrk_quant_bytes(const struct worker *w)
 {
     uint64_t sum = 0;
 
     for (int32_t i = 0; w->wp != NULL && i < w->prog->n_w; i++) {
-        const struct wts_ref *r = &w->prog->w[i];
-        enum fdk_dtype t = wts_dtype(w->wp, i);
-        uint64_t rows = 0, group = (uint64_t)wts_group(w->wp, i);
-        uint64_t cols = (uint64_t)r->cols;
+        const struct fdk_weight q = wts_weight(w->wp, i);
 
-        if (r->alias >= 0 || group == 0 || cols == 0)
-            continue;
-        for (int32_t k = 0; k < r->n_part; k++)
-            rows += (uint64_t)r->rows[k];
-        sum += rows *
-            (fdk_row_bytes(t, (size_t)cols) + (cols + group - 1) / group * sizeof(float));
+        if (w->prog->w[i].alias < 0 && q.group > 0)
+            sum += q.bytes;
     }
     return sum;
 }

@@ -1,9 +1,9 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Weight-only quantization: rows of 16- or 32-bit floating-point weights to
- * integers or 8-bit floats and fp32 scales, while they are loaded. Pure functions; activations,
- * accumulation and everything else stay as they are.
+ * Weight-only quantization: which weights become integers or 8-bit floats with fp32 scales
+ * while they are loaded, and their groups. The backend makes them (fdk_ops.weight_pack);
+ * activations, accumulation and everything else stay as they are.
  *
  * What is quantized: the matrices of the layers' GEMMs (qkv, attention
  * output, gate and up, down). Embedding, output head, norms and biases keep
@@ -30,8 +30,7 @@
  * checkpoint gives the same bits on every machine and for every way of
  * reading it.
  *
- * Packed form (kernels/fdk.h): int8, e4m3, or two 4-bit values a byte, the first
- * in the low half; scales fp32 (rows, groups). wint4 needs an even row.
+ * wint4 needs an even row.
  *
  * Tensor parallelism: WTS_ROWS shards take their rows and those rows'
  * scales; WTS_COLS shards must begin at a multiple of the group (and of 2
@@ -62,12 +61,5 @@ const char *qnt_name(const struct qnt *q);
 /* Groups of a row of n weights, and how many weights share a scale then. */
 int32_t qnt_groups(const struct qnt *q, int32_t n);
 int32_t qnt_group(const struct qnt *q, int32_t n);
-
-/* One row: n weights of type t (F32, F16, BF16) at src to fdk_row_bytes(
- * q->dtype, n) bytes at dst and qnt_groups() scales. No two of them overlap;
- * src and dst need no alignment. -EDOM: a weight is not finite; *ret_at is
- * its index, dst and scale are undefined. */
-int qnt_row(void *dst, float *scale, const void *src, enum fdk_dtype t, int32_t n,
-    const struct qnt *q, int32_t *ret_at);
 
 #endif

@@ -181,11 +181,14 @@ run_place(const struct fdk_ops *k, const struct mdl_program *p, const struct bat
 static void
 run_shape_gemm(const struct runner *run, const struct mdl_op *o, struct fdk_gemm_args *ret)
 {
+    const struct fdk_weight w = wts_weight(run->wp, o->w);
+
     *ret = (struct fdk_gemm_args){ .N = o->N,
         .K = o->K,
         .ldy = o->N,
-        .w_dtype = o->w >= 0 ? wts_dtype(run->wp, o->w) : FDK_F32,
-        .w_group = wts_group(run->wp, o->w),
+        .w_dtype = w.format,
+        .w_group = w.group,
+        .w_layout = w.layout,
         .act = run->act,
         .y_dtype = o->kind == MDL_OP_LOGITS ? FDK_F32 : run->act };
 }
@@ -328,9 +331,9 @@ run_weight(const struct run_dev *dev, int32_t w)
 static const float *
 run_scale(const struct run_dev *dev, int32_t w)
 {
-    uint64_t off = w < 0 ? 0 : wts_scale_offset(dev->run->wp, w);
+    uint64_t at = w < 0 ? 0 : wts_weight(dev->run->wp, w).scale_at;
 
-    return off == 0 ? NULL : (const float *)((const unsigned char *)dev->d_weights + off);
+    return at == 0 ? NULL : (const float *)((const unsigned char *)run_weight(dev, w) + at);
 }
 
 static void

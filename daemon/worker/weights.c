@@ -511,16 +511,31 @@ wts_plan_free(struct wts_plan *wp)
     return NULL;
 }
 
+int
+wts_plan_layout(struct wts_plan *wp, const struct mdl_program *p, const struct fdk_ops *k,
+    char *err, size_t err_bytes)
+{
+    OBJ_CHECK(wp, WTS_PLAN_MAGIC);
+    wp->k = k;
+    return wts_place_all(wp, p, err, err_bytes);
+}
+
 uint64_t
 wts_bytes(const struct wts_plan *wp)
 {
     return wp->bytes;
 }
 
+struct fdk_weight
+wts_weight(const struct wts_plan *wp, int32_t i)
+{
+    return wp->place[i].w;
+}
+
 enum fdk_dtype
 wts_dtype(const struct wts_plan *wp, int32_t i)
 {
-    return wp->place[i].dtype;
+    return wp->place[i].w.format;
 }
 
 uint64_t
@@ -529,29 +544,12 @@ wts_offset(const struct wts_plan *wp, int32_t i)
     return wp->place[i].off;
 }
 
-uint64_t
-wts_scale_offset(const struct wts_plan *wp, int32_t i)
-{
-    return wp->place[i].scale_off;
-}
-
-int32_t
-wts_group(const struct wts_plan *wp, int32_t i)
-{
-    return wp->place[i].group;
-}
-
 double
 wts_elt_bytes(const struct wts_plan *wp, int32_t i)
 {
-    const struct wts_place *pl = &wp->place[i];
-    double n = pl->cols;
+    const struct fdk_weight *w = &wp->place[i].w;
 
-    if (pl->cols == 0)
-        return (double)fdk_dtype_bytes(pl->dtype);
-    return ((double)fdk_row_bytes(pl->dtype, (size_t)pl->cols) +
-               4.0 * (double)((pl->cols - 1) / pl->group + 1)) /
-        n;
+    return (double)w->bytes / (double)wts_n_elt(w);
 }
 
 enum fdk_dtype

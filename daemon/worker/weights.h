@@ -72,16 +72,19 @@ struct wts_plan *wts_plan_free(struct wts_plan *wp);
 int wts_plan_quantize(struct wts_plan *wp, const struct mdl_program *p,
     const struct qnt *q, char *err, size_t err_bytes);
 
-/* Device bytes of the whole model, as packed; dtype and byte offset of weight i in that
- * arena (256-byte aligned). Tied aliases share. */
+/* Let the backend choose the layouts of matrices that only GEMMs read; until then, and of
+ * all others, they are FDK_LAYOUT_ROWS. Before wts_load(). -ENOTSUP: it has no GEMM for
+ * one. Then, and on other errors, the plan is good for wts_plan_free() only. */
+int wts_plan_layout(struct wts_plan *wp, const struct mdl_program *p,
+    const struct fdk_ops *k, char *err, size_t err_bytes);
+
+/* Device bytes of the whole model, as packed. */
 uint64_t wts_bytes(const struct wts_plan *wp);
-enum fdk_dtype wts_dtype(const struct wts_plan *wp, int32_t i);
+/* Weight i: all but data, which is wts_offset() bytes behind the arena's begin (256-byte
+ * aligned). A vector has rows of one element. Tied aliases share. */
+struct fdk_weight wts_weight(const struct wts_plan *wp, int32_t i);
 uint64_t wts_offset(const struct wts_plan *wp, int32_t i);
-/* Of a quantized weight: how many elements of a row share a scale, and byte
- * offset of its fp32 scales (rows, groups) in the arena, 256-byte aligned.
- * 0 for others. */
-int32_t wts_group(const struct wts_plan *wp, int32_t i);
-uint64_t wts_scale_offset(const struct wts_plan *wp, int32_t i);
+enum fdk_dtype wts_dtype(const struct wts_plan *wp, int32_t i); /* its format */
 /* Device bytes per element of weight i, scales included. */
 double wts_elt_bytes(const struct wts_plan *wp, int32_t i);
 /* The dtype most of the checkpoint's linear weights have, before they are
@@ -116,8 +119,8 @@ struct wts_load_args {
     int n_ring;
 };
 /* Fill arena (wts_bytes() on device dev). The files must not have changed
- * since the plan (W_CHANGED). Several threads read; a device with memory of its
- * own converts and quantizes itself (fdk_ops.widen and so on). Staging takes
+ * since the plan (W_CHANGED). Several threads read; the backend converts, quantizes and
+ * packs (fdk_ops.weight_pack). Staging takes
  * buffer_bytes, or what four rows of a matrix to be quantized need where that
  * is more. A weight to be quantized that is not finite is an error (W_MODEL).
  * Of several errors the first one in the files' order is told. done grows

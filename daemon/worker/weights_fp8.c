@@ -134,7 +134,7 @@ check_values(const struct wts_plan *wp, const struct wts_tensor *t, char *err,
         if (t->dtype == FDK_F32)
             memcpy(v, raw, m * elt);
         else
-            wts_to_f32(v, raw, t->dtype, m);
+            fdk_to_f32(v, raw, t->dtype, m);
         for (size_t i = 0; i < m; i++)
             if (!(v[i] > 0) || v[i] > FLT_MAX / E4M3_MAX)
                 return mdl_fail(-EINVAL, err, err_bytes,

@@ -1,8 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Chunks of weights: how large, where they go, and their conversion on the
- * host.
+ * Chunks of weights: how large, where they go, and what of them is prepared on the host.
  */
 #include "config.h"
 
@@ -24,7 +23,13 @@ wts_src_bytes(const struct wts_piece *pc, uint64_t n)
 int
 wts_is_plain(const struct wts_piece *pc)
 {
-    return pc->cols == 0 && pc->rep == 0 && pc->src == pc->dst;
+    return pc->cols == 0 && pc->rep == 0;
+}
+
+static size_t
+repeated_bytes(const struct wts_piece *pc)
+{
+    return (size_t)pc->rep_cols * sizeof(float);
 }
 
 size_t
@@ -32,9 +37,9 @@ wts_row_bytes(const struct wts_piece *pc)
 {
     if (pc->cols > 0)
         return wts_src_bytes(pc, (uint64_t)pc->cols);
-    return pc->rep == 0 ? 0
-                        : wts_src_bytes(pc, (uint64_t)pc->rep_cols) +
-            (size_t)pc->rep * (size_t)pc->rep_cols * fdk_dtype_bytes(pc->dst);
+    return pc->rep == 0
+        ? 0
+        : wts_src_bytes(pc, (uint64_t)pc->rep_cols) + (size_t)pc->rep * repeated_bytes(pc);
 }
 
 uint64_t
@@ -57,51 +62,66 @@ repeated_rows(const struct wts_piece *pc, uint64_t i)
     return n < (uint64_t)pc->rep_rows ? n : (uint64_t)pc->rep_rows;
 }
 
-/* Bytes that the first i elements fill. */
+/* Rows that the first i elements fill; of a plain piece not asked for. */
 static uint64_t
-values_before(const struct wts_piece *pc, uint64_t i)
+rows_before(const struct wts_piece *pc, uint64_t i)
 {
-    if (pc->cols > 0)
-        return i / (uint64_t)pc->cols * fdk_row_bytes(pc->dst, (size_t)pc->cols);
+    return pc->rep > 0 ? repeated_rows(pc, i) : i / (uint64_t)pc->cols;
+}
+
+struct fdk_weight
+wts_weight_in(const struct wts_plan *wp, int32_t i, void *arena)
+{
+    struct fdk_weight w = wp->place[i].w;
+
+    w.data = (char *)arena + wp->place[i].off;
+    return w;
+}
+
+void *
+wts_chunk_to(const struct wts_plan *wp, const struct wts_chunk *c, void *arena)
+{
+    const struct wts_piece *pc = c->pc;
+    const struct fdk_weight w = wts_weight_in(wp, pc->place, arena);
+
+    if (wts_is_plain(pc))
+        return (char *)fdk_weight_at(&w, pc->what, pc->row) + wts_src_bytes(pc, c->first);
+    return pc->rep > 0
+        ? fdk_weight_at(&w, pc->what, pc->row + (int64_t)repeated_rows(pc, c->first))
+        : NULL;
+}
+
+struct fdk_pack_args
+wts_chunk_pack(const struct wts_plan *wp, const struct wts_chunk *c, void *arena,
+    const void *x, uint64_t *bad)
+{
+    const struct wts_piece *pc = c->pc;
+    const uint64_t row = rows_before(pc, c->first);
+
+    return (struct fdk_pack_args){ .w = wts_weight_in(wp, pc->place, arena),
+        .what = pc->what,
+        .x_dtype = pc->rep > 0 ? FDK_F32 : pc->src,
+        .first = pc->row + (int64_t)row,
+        .n = (int64_t)(rows_before(pc, c->first + c->n_elt) - row),
+        .x = x,
+        .bad = bad,
+        .bad_first = c->at };
+}
+
+size_t
+wts_chunk_filled(const struct wts_plan *wp, const struct wts_chunk *c)
+{
+    const struct wts_piece *pc = c->pc;
+    const struct fdk_weight *w = &wp->place[pc->place].w;
+    size_t scales = (size_t)fdk_weight_groups(w) * sizeof(float), n;
+
+    if (wts_is_plain(pc))
+        return wts_src_bytes(pc, c->n_elt);
+    n = (size_t)(rows_before(pc, c->first + c->n_elt) - rows_before(pc, c->first));
     if (pc->rep > 0)
-        i = repeated_rows(pc, i) * (uint64_t)pc->rep_cols;
-    return i * fdk_dtype_bytes(pc->dst);
-}
-
-static uint64_t
-scales_before(const struct wts_plan *wp, const struct wts_piece *pc, uint64_t i)
-{
-    if (pc->cols == 0)
-        return 0;
-    return i / (uint64_t)pc->cols * (uint64_t)qnt_groups(&wp->qnt, pc->cols) *
-        sizeof(float);
-}
-
-uint64_t
-wts_chunk_to(const struct wts_chunk *c)
-{
-    return c->pc->dst_off + values_before(c->pc, c->first);
-}
-
-uint64_t
-wts_chunk_scales(const struct wts_plan *wp, const struct wts_chunk *c)
-{
-    return c->pc->scale_off + scales_before(wp, c->pc, c->first);
-}
-
-size_t
-wts_chunk_values(const struct wts_chunk *c)
-{
-    return (size_t)(values_before(c->pc, c->first + c->n_elt) -
-        values_before(c->pc, c->first));
-}
-
-size_t
-wts_chunk_bytes(const struct wts_plan *wp, const struct wts_chunk *c)
-{
-    return wts_chunk_values(c) +
-        (size_t)(scales_before(wp, c->pc, c->first + c->n_elt) -
-            scales_before(wp, c->pc, c->first));
+        return n * scales;
+    return n *
+        (fdk_row_bytes(w->format, (size_t)w->cols) + (pc->src != w->format ? scales : 0));
 }
 
 /* ---- conversion ---- */
@@ -118,57 +138,24 @@ wts_not_finite(const struct wts_piece *pc, uint64_t i, char *err, size_t err_byt
         (unsigned long long)(i % cols));
 }
 
-static int
-pack_rows(const struct wts_plan *wp, const struct wts_chunk *c, char *dst, float *scale,
-    const char *src, char *err, size_t err_bytes)
+void
+wts_repeat(const struct wts_chunk *c, void *dst, const void *src)
 {
     const struct wts_piece *pc = c->pc;
-    size_t cols = (size_t)pc->cols, raw = wts_src_bytes(pc, cols);
-    size_t row = fdk_row_bytes(pc->dst, cols), n = c->n_elt / cols;
-    size_t n_group = (size_t)qnt_groups(&wp->qnt, pc->cols);
-    int32_t at;
-
-    for (size_t i = 0; i < n; i++)
-        if (qnt_row(dst + i * row, scale + i * n_group, src + i * raw, pc->src, pc->cols,
-                &wp->qnt, &at) != 0)
-            return wts_not_finite(pc, c->first + i * cols + (uint64_t)at, err, err_bytes);
-    return 0;
-}
-
-/* Each row of scales to all the rows it holds for. */
-static void
-repeat_rows(const struct wts_chunk *c, char *dst, const char *src)
-{
-    const struct wts_piece *pc = c->pc;
-    size_t cols = (size_t)pc->rep_cols, row = cols * fdk_dtype_bytes(pc->dst);
+    size_t cols = (size_t)pc->rep_cols, row = repeated_bytes(pc);
+    const char *from = src;
+    char *to = dst;
 
     for (uint64_t i = 0; i < c->n_elt; i += cols) {
         uint64_t n =
             repeated_rows(pc, c->first + i + cols) - repeated_rows(pc, c->first + i);
 
-        if (n > 0 && pc->src == pc->dst)
-            memcpy(dst, src + wts_src_bytes(pc, i), row);
+        if (n > 0 && pc->src == FDK_F32)
+            memcpy(to, from + wts_src_bytes(pc, i), row);
         else if (n > 0)
-            wts_to_f32(dst, src + wts_src_bytes(pc, i), pc->src, cols);
+            fdk_to_f32(to, from + wts_src_bytes(pc, i), pc->src, cols);
         for (uint64_t k = 1; k < n; k++)
-            memcpy(dst + k * row, dst, row);
-        dst += n * row;
+            memcpy(to + k * row, to, row);
+        to += n * row;
     }
-}
-
-int
-wts_convert(const struct wts_plan *wp, const struct wts_chunk *c, void *dst, float *scale,
-    const void *src, char *err, size_t err_bytes)
-{
-    const struct wts_piece *pc = c->pc;
-
-    if (pc->cols > 0)
-        return pack_rows(wp, c, dst, scale, src, err, err_bytes);
-    if (pc->rep > 0)
-        repeat_rows(c, dst, src);
-    else if (pc->src == pc->dst)
-        memcpy(dst, src, wts_src_bytes(pc, c->n_elt));
-    else
-        wts_to_f32(dst, src, pc->src, c->n_elt);
-    return 0;
 }

@@ -115,7 +115,7 @@ read_scale(const struct wts_plan *wp, const struct wts_tensor *t, int32_t K, flo
     if (rc != 0)
         return rc;
     if (t->dtype != FDK_F32)
-        wts_to_f32(ret, raw, t->dtype, n);
+        fdk_to_f32(ret, raw, t->dtype, n);
     for (size_t i = 0; i < n; i++)
         if (!isfinite(ret[i]) || !(ret[i] > 0))
             return mdl_fail(-EINVAL, err, err_bytes,

@@ -127,7 +127,7 @@ static void
 chunk_done(struct wts_loading *l, const struct wts_chunk *c)
 {
     pthread_mutex_lock(&l->lock);
-    l->done += wts_chunk_bytes(l->wp, c);
+    l->done += wts_chunk_filled(l->wp, c);
     pthread_mutex_unlock(&l->lock);
 }
 
@@ -140,43 +140,25 @@ device_error(int rc, char *err, size_t err_bytes)
 
 /* ---- a chunk's way to its place ---- */
 
+/* x is where the device reads it. */
 static int
-quantize(const struct wts_loading *l, fdk_stream_t st, const struct wts_chunk *c,
-    const void *staged)
+pack(const struct wts_loading *l, fdk_stream_t st, const struct wts_chunk *c, const void *x)
 {
-    const struct wts_piece *pc = c->pc;
-    const struct fdk_quantize_args a = { .y = l->arena + wts_chunk_to(c),
-        .scale = (float *)(void *)(l->arena + wts_chunk_scales(l->wp, c)),
-        .x = staged,
-        .bad = l->bad,
-        .first = c->at,
-        .rows = (int64_t)(c->n_elt / (uint64_t)pc->cols),
-        .cols = pc->cols,
-        .group = qnt_group(&l->wp->qnt, pc->cols),
-        .x_dtype = pc->src,
-        .y_dtype = pc->dst };
+    const struct fdk_pack_args a = wts_chunk_pack(l->wp, c, l->arena, x, l->bad);
 
-    return l->k->quantize(&a, st);
+    return l->k->weight_pack(&a, st);
 }
 
+/* The chunk's n bytes stand at x, pinned. */
 static int
-copy_chunk(struct reader *r, struct slot *s)
+copy_chunk(struct reader *r, struct slot *s, const char *x, size_t n)
 {
     const struct wts_loading *l = r->l;
-    const struct wts_chunk *c = &s->c;
-    const struct fdk_widen_args wa = { .y = (float *)(void *)(l->arena + wts_chunk_to(c)),
-        .x = s->dev,
-        .n = c->n_elt,
-        .x_dtype = c->pc->src };
-    int plain = wts_is_plain(c->pc) || c->pc->rep > 0, rc;
+    void *to = wts_chunk_to(l->wp, &s->c, l->arena);
+    int rc = l->k->copy(r->stream, to != NULL ? to : s->dev, x, n);
 
-    if (plain)
-        rc = l->k->copy(r->stream, l->arena + wts_chunk_to(c), s->host, wts_chunk_values(c));
-    else
-        rc = l->k->copy(r->stream, s->dev, s->host, s->rd.want);
-    if (rc == 0 && !plain)
-        rc = c->pc->cols > 0 ? quantize(l, r->stream, c, s->dev)
-                             : l->k->widen(&wa, r->stream);
+    if (rc == 0 && to == NULL)
+        rc = pack(l, r->stream, &s->c, s->dev);
     if (rc == 0)
         rc = l->k->event_record(s->ev, r->stream);
     if (rc != 0)
@@ -186,25 +168,42 @@ copy_chunk(struct reader *r, struct slot *s)
     return 0;
 }
 
+static int
+pack_on_host(struct reader *r, const struct wts_chunk *c, const void *x)
+{
+    const struct wts_loading *l = r->l;
+    uint64_t bad = UINT64_MAX;
+    const struct fdk_pack_args a = wts_chunk_pack(l->wp, c, l->arena, x, &bad);
+    int rc = l->k->weight_pack(&a, NULL);
+
+    if (rc != 0)
+        return device_error(rc, r->err, sizeof(r->err));
+    return bad == UINT64_MAX
+        ? 0
+        : wts_not_finite(c->pc, c->first + (bad - c->at), r->err, sizeof(r->err));
+}
+
 /* The chunk's raw bytes stand at s->rd.to. */
 static int
 finish_chunk(struct reader *r, struct slot *s)
 {
     struct wts_loading *l = r->l;
     const struct wts_chunk *c = &s->c;
+    void *to = wts_chunk_to(l->wp, c, l->arena);
+    char *x = s->rd.to;
+    size_t n = s->rd.want;
     int rc = 0;
 
     s->state = SLOT_FREE;
-    if (!l->on_host) {
-        if (c->pc->rep > 0)
-            rc = wts_convert(l->wp, c, s->host, NULL, s->rd.to, r->err, sizeof(r->err));
-        if (rc == 0)
-            rc = copy_chunk(r, s);
-    } else if (!wts_is_plain(c->pc)) {
-        rc = wts_convert(l->wp, c, l->arena + wts_chunk_to(c),
-            (float *)(void *)(l->arena + wts_chunk_scales(l->wp, c)), s->rd.to, r->err,
-            sizeof(r->err));
+    if (c->pc->rep > 0) {
+        x = l->on_host && to != NULL ? to : s->host;
+        wts_repeat(c, x, s->rd.to);
+        n = wts_chunk_filled(l->wp, c);
     }
+    if (!l->on_host)
+        rc = copy_chunk(r, s, x, n);
+    else if (to == NULL)
+        rc = pack_on_host(r, c, x);
     if (rc == 0)
         chunk_done(l, c);
     return rc;
@@ -222,9 +221,9 @@ aim_chunk(const struct wts_loading *l, struct slot *s)
         .to = s->host,
         .want = wts_src_bytes(pc, s->c.n_elt) };
     if (l->on_host && wts_is_plain(pc))
-        s->rd.to = l->arena + wts_chunk_to(&s->c);
-    else if (!l->on_host && pc->rep > 0)
-        s->rd.to = s->host + wts_chunk_values(&s->c);
+        s->rd.to = wts_chunk_to(l->wp, &s->c, l->arena);
+    else if (pc->rep > 0)
+        s->rd.to = s->host + wts_chunk_filled(l->wp, &s->c);
 }
 
 /* ---- reading ---- */
@@ -412,11 +411,11 @@ dummy_chunk(struct wts_loading *l, const struct wts_chunk *c)
     struct fdk_dummy_args a = wts_dummy_args(l->wp, pc->place, c->first, c->n_elt);
     int rc;
 
-    a.y = pc->cols > 0 ? l->dev_mem : l->arena + wts_chunk_to(c);
+    a.y = pc->cols > 0 ? l->dev_mem : wts_chunk_to(l->wp, c, l->arena);
     a.y_dtype = pc->src;
     rc = l->k->dummy(&a, r->stream);
     if (rc == 0 && pc->cols > 0)
-        rc = quantize(l, r->stream, c, l->dev_mem);
+        rc = pack(l, r->stream, c, l->dev_mem);
     return rc != 0 ? device_error(rc, r->err, sizeof(r->err)) : 0;
 }
 
@@ -720,7 +719,7 @@ wts_load(const struct wts_plan *wp, const struct fdk_ops *k, struct fdk_ctx *ctx
     l->dev = dev;
     l->la = *la;
     l->arena = arena;
-    l->on_host = k->widen == NULL;
+    l->on_host = k->on_host;
     pthread_mutex_init(&l->lock, NULL);
     pthread_condattr_init(&at);
     pthread_condattr_setclock(&at, CLOCK_MONOTONIC);

@@ -44,19 +44,21 @@ size_t wts_src_bytes(const struct wts_piece *pc, uint64_t n);
 size_t wts_row_bytes(const struct wts_piece *pc);
 /* Elements of the piece for `bytes` of staging, at least a row. */
 uint64_t wts_chunk_elts(const struct wts_piece *pc, size_t bytes);
-/* Where the chunk's first byte, and its first scale, go in the arena. */
-uint64_t wts_chunk_to(const struct wts_chunk *c);
-uint64_t wts_chunk_scales(const struct wts_plan *wp, const struct wts_chunk *c);
-/* What it fills there, scales included; of wts_chunk_to() alone. */
-size_t wts_chunk_bytes(const struct wts_plan *wp, const struct wts_chunk *c);
-size_t wts_chunk_values(const struct wts_chunk *c);
+/* The weight in an arena. */
+struct fdk_weight wts_weight_in(const struct wts_plan *wp, int32_t i, void *arena);
+/* Where the chunk's bytes stand in the arena one behind the other: as they are read, or of
+ * repeated scales those of wts_repeat(). NULL: the backend packs them. */
+void *wts_chunk_to(const struct wts_plan *wp, const struct wts_chunk *c, void *arena);
+/* What packing the chunk takes; x: its elements as they were read, or those of
+ * wts_repeat(). Of one that is not plain. */
+struct fdk_pack_args wts_chunk_pack(const struct wts_plan *wp, const struct wts_chunk *c,
+    void *arena, const void *x, uint64_t *bad);
+/* Bytes of numbers and scales that it brings, whatever the layout. */
+size_t wts_chunk_filled(const struct wts_plan *wp, const struct wts_chunk *c);
 /* Is it read to its place as it is? */
 int wts_is_plain(const struct wts_piece *pc);
-
-/* Raw elements at src to the chunk's place at dst: widened, repeated, or quantized
- * with scales at scale. -EINVAL: a weight to be quantized is not finite. */
-int wts_convert(const struct wts_plan *wp, const struct wts_chunk *c, void *dst,
-    float *scale, const void *src, char *err, size_t err_bytes);
+/* Each row of scales to all the rows it holds for, as fp32. */
+void wts_repeat(const struct wts_chunk *c, void *dst, const void *src);
 /* The message that element i of the piece is not finite: -EINVAL. */
 int wts_not_finite(const struct wts_piece *pc, uint64_t i, char *err, size_t err_bytes);
 

@@ -29,9 +29,8 @@ stack_dtype(const struct wts_plan *wp, const struct wts_ref *w)
 static void
 quantized(struct wts_place *pl, int32_t cols, const struct qnt *q)
 {
-    pl->dtype = q->dtype;
-    pl->cols = cols;
-    pl->group = qnt_group(q, cols);
+    pl->w.format = q->dtype;
+    pl->w.group = qnt_group(q, cols);
 }
 
 /* A checkpoint's e4m3 weight has rows and scales as one that is quantized here. */
@@ -41,12 +40,6 @@ keep_fp8(struct wts_place *pl, const struct mdl_program *p, int32_t cols)
     const struct qnt q = { FDK_F8E4M3, p->cfg.quant == MDL_QUANT_BLOCK ? MDL_FP8_BLOCK : 0 };
 
     quantized(pl, cols, &q);
-}
-
-static uint64_t
-scale_bytes(const struct wts_place *pl, uint64_t rows)
-{
-    return rows * (uint64_t)((pl->cols - 1) / pl->group + 1) * sizeof(float);
 }
 
 /* The matrices of the layers' GEMMs; a head (LOGITS) is none of them. */
@@ -69,52 +62,87 @@ mark_quantized(struct wts_plan *wp, const struct mdl_program *p, char *err, size
     return 0;
 }
 
-/* Bytes of a weight with its scales; where the scales begin goes to pl. */
+/* Does anything but a GEMM read it? */
 static int
-size_weight(struct wts_place *pl, uint64_t *ret)
+read_by_others(const struct mdl_program *p, int32_t w)
 {
-    uint64_t rows, bytes;
+    for (int32_t i = 0; i < p->n_op; i++) {
+        const struct mdl_op *o = &p->op[i];
+        int gemm = o->kind == MDL_OP_GEMM || o->kind == MDL_OP_LOGITS;
+        const int32_t ids[] = { gemm ? -1 : o->w, o->w2, o->bias };
 
-    if (pl->cols == 0) {
-        pl->dtype = pl->src;
-        return __builtin_mul_overflow(pl->n_elt, fdk_dtype_bytes(pl->dtype), ret);
+        for (size_t k = 0; k < sizeof(ids) / sizeof(ids[0]); k++)
+            if (ids[k] == w || (ids[k] >= 0 && p->w[ids[k]].alias == w))
+                return 1;
     }
-    rows = pl->n_elt / (uint64_t)pl->cols;
-    bytes = rows * fdk_row_bytes(pl->dtype, (size_t)pl->cols);
-    bytes = (bytes + WTS_ALIGN - 1) / WTS_ALIGN * WTS_ALIGN;
-    pl->scale_off = pl->off + bytes;
-    *ret = bytes + scale_bytes(pl, rows);
     return 0;
+}
+
+/* wts_piece.cols of values that the checkpoint has in this type. */
+static int32_t
+whole_rows(const struct wts_place *pl, enum fdk_dtype src)
+{
+    return src == pl->w.format && pl->w.layout == FDK_LAYOUT_ROWS ? 0 : pl->w.cols;
+}
+
+static int
+lay_out(const struct wts_plan *wp, const struct mdl_program *p, int32_t i, char *err,
+    size_t err_bytes)
+{
+    const struct wts_ref *w = &p->w[i];
+    struct fdk_weight *to = &wp->place[i].w;
+    int rc;
+
+    if (w->cols > 0 && wp->k != NULL && wp->k->weight_layout != NULL &&
+        !read_by_others(p, i))
+        rc = wp->k->weight_layout(to);
+    else
+        rc = fdk_weight_rows(to);
+    if (rc == -ENOTSUP)
+        return mdl_fail(rc, err, err_bytes,
+            "W_MODEL: tensor %s: no GEMM of the %s backend takes a matrix (%d, %d) of %s with "
+            "%d elements to a scale; set quant.weights or quant.group_size to what it takes",
+            w->name[0], wp->k->name, to->rows, to->cols, fdk_dtype_name(to->format),
+            to->group);
+    return rc != 0 ? mdl_fail(rc, err, err_bytes, "W_LIMIT: the weights' size overflows")
+                   : 0;
 }
 
 static int
 place_weights(struct wts_plan *wp, const struct mdl_program *p, char *err, size_t err_bytes)
 {
-    uint64_t at = 0, bytes, by_type[FDK_DTYPE__N] = { 0 };
+    uint64_t at = 0, by_type[FDK_DTYPE__N] = { 0 };
+    int rc;
 
     for (int32_t i = 0; i < p->n_w; i++) {
         const struct wts_ref *w = &p->w[i];
         struct wts_place *pl = &wp->place[i];
 
         pl->alias = w->alias;
+        pl->w.cols = w->cols > 0 ? w->cols : 1;
         for (int k = 0; k < w->n_part; k++)
-            pl->n_elt += (uint64_t)w->rows[k] * (uint64_t)(w->cols > 0 ? w->cols : 1);
+            pl->w.rows += w->rows[k];
         if (w->alias >= 0)
             continue;
         pl->src = w->as_f32 ? FDK_F32 : wp->dummy ? p->cfg.dtype : stack_dtype(wp, w);
         if (pl->src == FDK_F8E4M3)
             keep_fp8(pl, p, w->cols);
+        if (pl->w.group == 0)
+            pl->w.format = pl->src;
         pl->off = at;
         if (w->cols > 0)
-            by_type[pl->src] += pl->n_elt * fdk_dtype_bytes(pl->src);
-        if (size_weight(pl, &bytes) ||
-            __builtin_add_overflow(at, (bytes + WTS_ALIGN - 1) / WTS_ALIGN * WTS_ALIGN, &at))
+            by_type[pl->src] += wts_n_elt(&pl->w) * fdk_dtype_bytes(pl->src);
+        rc = lay_out(wp, p, i, err, err_bytes);
+        if (rc != 0)
+            return rc;
+        if (__builtin_add_overflow(at,
+                (pl->w.bytes + WTS_ALIGN - 1) / WTS_ALIGN * WTS_ALIGN, &at))
             return mdl_fail(-EOVERFLOW, err, err_bytes,
                 "W_LIMIT: the weights' size overflows");
     }
     for (int32_t i = 0; i < p->n_w; i++) {
         if (p->w[i].alias >= 0) {
-            wp->place[i].dtype = wp->place[p->w[i].alias].dtype;
+            wp->place[i].w = wp->place[p->w[i].alias].w;
             wp->place[i].off = wp->place[p->w[i].alias].off;
         }
     }
@@ -136,28 +164,28 @@ by_place(const void *a, const void *b)
     return x->off < y->off ? -1 : x->off > y->off;
 }
 
-/* The scales of rows of an e4m3 weight that begin at arena offset `to`, each for
- * as many rows as the checkpoint's scheme says. */
+/* The scales of `rows` rows of an e4m3 weight, each for as many rows as the checkpoint's
+ * scheme says. */
 static void
 add_scales(struct wts_plan *wp, const struct mdl_program *p, const struct wts_piece *of,
-    int32_t rows, uint64_t to)
+    int32_t rows)
 {
-    const struct wts_place *pl = &wp->place[of->place];
     const struct wts_tensor *t = wts_fp8_scale(wp, of->tensor);
     struct wts_piece *pc = &wp->piece[wp->n_piece++];
 
     *pc = (struct wts_piece){ .file = t->file,
         .place = of->place,
+        .what = FDK_PACK_SCALES,
         .src = t->dtype,
-        .dst = FDK_F32,
         .off = t->off,
         .n_elt = t->bytes / fdk_dtype_bytes(t->dtype),
-        .dst_off = to,
+        .row = of->row,
         .tensor = t->name };
-    if (p->cfg.quant == MDL_QUANT_CHANNEL)
-        return;
-    pc->rep = p->cfg.quant == MDL_QUANT_BLOCK ? MDL_FP8_BLOCK : rows;
-    pc->rep_cols = (pl->cols - 1) / pl->group + 1;
+    pc->rep = p->cfg.quant == MDL_QUANT_BLOCK ? MDL_FP8_BLOCK
+        : p->cfg.quant == MDL_QUANT_CHANNEL
+        ? 1
+        : rows;
+    pc->rep_cols = fdk_weight_groups(&wp->place[of->place].w);
     pc->rep_rows = rows;
 }
 
@@ -167,33 +195,23 @@ plan_pieces(struct wts_plan *wp, const struct mdl_program *p)
     for (int32_t i = 0; i < p->n_w; i++) {
         const struct wts_ref *w = &p->w[i];
         const struct wts_place *pl = &wp->place[i];
-        uint64_t at = pl->off, scale = pl->scale_off;
+        int64_t row = 0;
 
         for (int k = 0; k < w->n_part && w->alias < 0; k++) {
             const struct wts_tensor *t = wts_find(wp, w->name[k]);
             struct wts_piece *pc = &wp->piece[wp->n_piece++];
-            uint64_t rows = (uint64_t)w->rows[k];
 
             *pc = (struct wts_piece){ .file = t->file,
                 .place = i,
                 .src = t->dtype,
-                .dst = pl->dtype,
                 .off = t->off,
                 .n_elt = t->bytes / fdk_dtype_bytes(t->dtype),
-                .dst_off = at,
+                .row = row,
                 .tensor = t->name };
-            if (pl->cols == 0) {
-                at += pc->n_elt * fdk_dtype_bytes(pl->dtype);
-                continue;
-            }
-            if (pl->src == FDK_F8E4M3) {
-                add_scales(wp, p, pc, w->rows[k], scale);
-            } else {
-                pc->cols = pl->cols;
-                pc->scale_off = scale;
-            }
-            at += rows * fdk_row_bytes(pl->dtype, (size_t)pl->cols);
-            scale += scale_bytes(pl, rows);
+            pc->cols = whole_rows(pl, t->dtype);
+            if (pl->src == FDK_F8E4M3)
+                add_scales(wp, p, pc, w->rows[k]);
+            row += w->rows[k];
         }
     }
     qsort(wp->piece, (size_t)wp->n_piece, sizeof(*wp->piece), by_place);
@@ -220,11 +238,8 @@ plan_dummy(struct wts_plan *wp, const struct mdl_program *p)
         wp->piece[wp->n_piece++] = (struct wts_piece){ .file = -1,
             .place = i,
             .src = pl->src,
-            .dst = pl->dtype,
-            .n_elt = pl->n_elt,
-            .dst_off = pl->off,
-            .scale_off = pl->scale_off,
-            .cols = pl->cols };
+            .n_elt = wts_n_elt(&pl->w),
+            .cols = whole_rows(pl, pl->src) };
     }
 }
 

@@ -32,15 +32,17 @@ struct wts_file {
     struct timespec mtime;
 };
 
-/* One tensor's way: bytes of a file, converted or not, to the arena. Where it
- * is quantized on it, whole rows go, and their scales to a place of their own. */
+/* One tensor's way: bytes of a file to rows of a weight, as they are or converted by the
+ * backend. */
 struct wts_piece {
     int32_t file; /* -1: dummy */
     int32_t place;
-    enum fdk_dtype src, dst;
+    enum fdk_pack what;
+    enum fdk_dtype src;
     uint64_t off, n_elt;
-    uint64_t dst_off, scale_off;
-    int32_t cols; /* quantized: elements of a row; else 0 */
+    int64_t row;  /* of the weight, the first */
+    int32_t cols; /* elements of a row, where rows go whole; 0: any element may be the last
+                     of a chunk */
     /* Scales of the checkpoint that hold for several rows: rows of rep_cols
      * elements, each written rep times, rep_rows in all (of the last one fewer).
      * n_elt counts what the file has. rep = 0: none of this. */
@@ -50,15 +52,20 @@ struct wts_piece {
 
 enum wts_fill { WTS_FILL_LINEAR, WTS_FILL_NORM, WTS_FILL_BIAS };
 
-struct wts_place {             /* of weight i of the program */
-    enum fdk_dtype dtype, src; /* on the device; before quantization */
-    uint64_t off, n_elt;
-    uint64_t scale_off;  /* of a quantized one, else 0 */
-    int32_t cols, group; /* the same: of a row, and with one scale */
+struct wts_place {       /* of weight i of the program */
+    struct fdk_weight w; /* of a vector: rows of one element; data is NULL */
+    enum fdk_dtype src;  /* before quantization */
+    uint64_t off;        /* in the arena */
     int32_t alias;
     enum wts_fill fill; /* dummy weights */
     float scale;
 };
+
+static inline uint64_t
+wts_n_elt(const struct fdk_weight *w)
+{
+    return (uint64_t)w->rows * (uint64_t)w->cols;
+}
 
 /* What wts_load() changes in a plan it takes as const, and test hooks. */
 struct wts_state {
@@ -83,6 +90,7 @@ struct wts_plan {
     uint64_t bytes;
     enum fdk_dtype main_dtype;
     struct qnt qnt;
+    const struct fdk_ops *k; /* whose layouts the weights have; NULL: FDK_LAYOUT_ROWS */
     struct wts_file *file;
     int32_t n_file;
     struct wts_tensor *tensor;
@@ -144,8 +152,5 @@ wts_dummy_args(const struct wts_plan *wp, int32_t idx, uint64_t first, uint64_t 
 /* weights_read.c: are the files what they were when their headers were read?
  * -EINVAL (W_CHANGED), -EIO. */
 int wts_check_unchanged(const struct wts_plan *wp, char *err, size_t err_bytes);
-/* n elements of type t (F16, BF16) to F32. src may lie in
- * dst's room if it is at least 2 n bytes after dst. */
-void wts_to_f32(void *dst, const void *src, enum fdk_dtype t, size_t n);
 
 #endif

@@ -15,45 +15,6 @@
 
 #include "daemon/worker/model_priv.h"
 
-/* ---- conversion ---- */
-
-static uint32_t
-f16_bits(uint16_t h)
-{
-    uint32_t sign = (uint32_t)(h & 0x8000) << 16, e = h >> 10 & 31, m = h & 0x3ff, u;
-    float f;
-
-    if (e == 31)
-        return sign | 0x7f800000 | m << 13;
-    if (e != 0)
-        return sign | (e + 112) << 23 | m << 13;
-    f = (float)m * 0x1p-24f;
-    memcpy(&u, &f, 4);
-    return sign | u;
-}
-
-/* Of its own optimization: gcc 12 at -O2, when it could relate dst to src,
- * rewrote the address of the stores, took the function for one without
- * effects and dropped calls. */
-#if defined(__GNUC__) && !defined(__clang__)
-__attribute__((noipa))
-#endif
-void
-wts_to_f32(void *dst, const void *src, enum fdk_dtype t, size_t n)
-{
-    const char *from = src;
-    char *to = dst;
-
-    for (size_t i = 0; i < n; i++) {
-        uint16_t h;
-        uint32_t u;
-
-        memcpy(&h, from + 2 * i, 2);
-        u = t == FDK_BF16 ? (uint32_t)h << 16 : f16_bits(h);
-        memcpy(to + 4 * i, &u, 4);
-    }
-}
-
 /* ---- files ---- */
 
 static int

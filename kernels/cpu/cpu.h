@@ -49,6 +49,15 @@ int fdk_cpu_isa_force(const char *name);
 /* What the null backend samples after this input token (see kernels/null.c). */
 int32_t fdk_null_token(int32_t input, int32_t pos, int32_t V);
 
+/* ---- weights ------------------------------------------------------------- */
+
+/* One row: n weights of type t (F32, F16, BF16) at src to fdk_row_bytes(to, n) bytes at dst
+ * and a scale per group, 1..n elements. No two of them overlap; src and dst need no
+ * alignment. -EDOM: a weight is not finite; *ret_at is its index, dst and scale are
+ * undefined. */
+int cpu_quant_row(void *dst, float *scale, const void *src, enum fdk_dtype t, int32_t n,
+    enum fdk_dtype to, int32_t group, int32_t *ret_at);
+
 /* ---- worker pool --------------------------------------------------------- */
 
 #define CPU_SCRATCH_BYTES (1u << 20) /* per thread; users assert their share */

@@ -169,7 +169,7 @@ vdev_gemm(const struct fdk_gemm_args *a, fdk_stream_t st)
     if (st == NULL || a->T <= 0 || a->N <= 0 || a->K <= 0 || a->ldy < a->N ||
         a->first < 0 || a->y == NULL || a->x == NULL || a->w == NULL || a->n == NULL)
         return -EINVAL;
-    if (a->act != FDK_F32 || a->y_dtype != FDK_F32)
+    if (a->act != FDK_F32 || a->y_dtype != FDK_F32 || a->w_layout != FDK_LAYOUT_ROWS)
         return -ENOTSUP;
     int rc = gemm_weights(a);
     if (rc != 0)

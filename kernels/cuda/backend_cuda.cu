@@ -529,8 +529,9 @@ make_ops(void)
     o.silu_mul = cu_silu_mul;
     o.gather = cu_gather;
     o.sample = cu_sample;
-    o.widen = cu_widen_weights;
-    o.quantize = cu_quantize_weights;
+    o.weight_layout = cu_weight_layout;
+    o.layout_name = cu_layout_name;
+    o.weight_pack = cu_weight_pack;
     o.dummy = cu_dummy_weights;
     o.fusion = cu_fusions;
     o.n_fusion = CU_FUSIONS;

@@ -265,8 +265,9 @@ cudaError_t cu_gemm_quant_load(void);
 
 /* ops_load.cu */
 cudaError_t cu_weights_load(void);
-int cu_widen_weights(const struct fdk_widen_args *a, fdk_stream_t st);
-int cu_quantize_weights(const struct fdk_quantize_args *a, fdk_stream_t st);
+int cu_weight_layout(struct fdk_weight *w);
+const char *cu_layout_name(int32_t layout);
+int cu_weight_pack(const struct fdk_pack_args *a, fdk_stream_t st);
 int cu_dummy_weights(const struct fdk_dummy_args *a, fdk_stream_t st);
 
 /* mega.cu: of struct fdk_fusion. */

@@ -138,7 +138,7 @@ gemm_valid(const struct fdk_gemm_args *a)
         a->y == NULL || a->x == NULL || a->w == NULL || a->n == NULL)
         return -EINVAL;
     if ((a->act != FDK_F32 && a->act != FDK_BF16) ||
-        (a->y_dtype != a->act && a->y_dtype != FDK_F32))
+        (a->y_dtype != a->act && a->y_dtype != FDK_F32) || a->w_layout != FDK_LAYOUT_ROWS)
         return -ENOTSUP;
     if (a->w_dtype == FDK_F32 || a->w_dtype == FDK_F16 || a->w_dtype == FDK_BF16)
         return 0;

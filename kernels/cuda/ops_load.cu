@@ -2,8 +2,8 @@
  * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Weights on their way in: widened, quantized, or made up. Every result is bit
- * for bit what the loader makes on the host (daemon/worker: wts_to_f32(),
- * qnt_row(), wts_dummy_fill()), so each arithmetic step names its rounding.
+ * for bit what the loader makes on the host (fdk_to_f32(), kernels/cpu/pack.c,
+ * daemon/worker: wts_dummy_fill()), so each arithmetic step names its rounding.
  */
 #include "kernels/cuda/fdk_cuda.cuh"
 
@@ -42,19 +42,12 @@ widen_kernel(uint32_t *y, const void *x, uint64_t n, enum fdk_dtype t)
         y[i] = bits_at(x, i, t);
 }
 
-int
-cu_widen_weights(const struct fdk_widen_args *a, fdk_stream_t st)
+static int
+widen_weights(const struct fdk_pack_args *a, fdk_stream_t st)
 {
-    if (a->y == NULL || a->x == NULL || a->n == 0)
-        return -EINVAL;
-    if (a->x_dtype != FDK_F16 && a->x_dtype != FDK_BF16)
-        return -ENOTSUP;
-    int rc = cu_stream_enter(st);
-    if (rc != 0)
-        return rc;
-    uint64_t blocks = (a->n - 1) / THREADS + 1;
+    uint64_t n = (uint64_t)a->n * (uint64_t)a->w.cols, blocks = (n - 1) / THREADS + 1;
     widen_kernel<<<blocks < 4096 ? (unsigned)blocks : 4096u, THREADS, 0, cu_raw(st)>>>(
-        (uint32_t *)a->y, a->x, a->n, a->x_dtype);
+        (uint32_t *)fdk_weight_at(&a->w, FDK_PACK_VALUES, a->first), a->x, n, a->x_dtype);
     return cu_launched(st, "widen");
 }
 
@@ -114,9 +107,20 @@ team_max(uint32_t x)
 
 /* LANES threads a group. Every thread takes two neighbours at a time: in 4 bits
  * they share a byte. */
+struct quantize_args {
+    void *y;
+    float *scale;
+    const void *x;
+    uint64_t *bad;
+    uint64_t first;
+    int64_t rows;
+    int32_t cols, group;
+    enum fdk_dtype x_dtype, y_dtype;
+};
+
 template<int LANES>
 static __global__ void __launch_bounds__(THREADS)
-quantize_kernel(struct fdk_quantize_args a, int32_t groups)
+quantize_kernel(struct quantize_args a, int32_t groups)
 {
     int64_t g = (int64_t)blockIdx.x * (THREADS / LANES) + threadIdx.x / LANES;
     int lane = 2 * (threadIdx.x % LANES);
@@ -156,30 +160,56 @@ quantize_kernel(struct fdk_quantize_args a, int32_t groups)
     }
 }
 
-int
-cu_quantize_weights(const struct fdk_quantize_args *a, fdk_stream_t st)
+static int
+quantize_weights(const struct fdk_pack_args *p, fdk_stream_t st)
 {
-    if (a->y == NULL || a->scale == NULL || a->x == NULL || a->bad == NULL ||
-        a->rows < 1 || a->cols < 1 || a->group < 1 || a->group > a->cols ||
-        (a->group != a->cols && a->group % 32 != 0) ||
-        (a->y_dtype == FDK_I4 && a->cols % 2 != 0))
-        return -EINVAL;
-    if ((a->x_dtype != FDK_F32 && a->x_dtype != FDK_F16 && a->x_dtype != FDK_BF16) ||
-        (a->y_dtype != FDK_I8 && a->y_dtype != FDK_I4 && a->y_dtype != FDK_F8E4M3))
+    const struct fdk_weight *w = &p->w;
+    const struct quantize_args a = { fdk_weight_at(w, FDK_PACK_VALUES, p->first),
+        (float *)fdk_weight_at(w, FDK_PACK_SCALES, p->first), p->x, p->bad, p->bad_first,
+        p->n, w->cols, w->group, p->x_dtype, w->format };
+    int32_t groups = fdk_weight_groups(w);
+    int small = w->group <= 256, teams = small ? THREADS / 32 : 1;
+    if (a.rows > (int64_t)MAX_BLOCKS / groups)
         return -ENOTSUP;
-    int32_t groups = (a->cols - 1) / a->group + 1;
-    int small = a->group <= 256, teams = small ? THREADS / 32 : 1;
-    if (a->rows > (int64_t)MAX_BLOCKS / groups)
-        return -ENOTSUP;
-    int rc = cu_stream_enter(st);
+    unsigned blocks = (unsigned)((a.rows * groups - 1) / teams + 1);
+    if (small)
+        quantize_kernel<32><<<blocks, THREADS, 0, cu_raw(st)>>>(a, groups);
+    else
+        quantize_kernel<THREADS><<<blocks, THREADS, 0, cu_raw(st)>>>(a, groups);
+    return cu_launched(st, "quantize");
+}
+
+/* ---- weights ----------------------------------------------------------------- */
+
+int
+cu_weight_pack(const struct fdk_pack_args *a, fdk_stream_t st)
+{
+    const struct fdk_weight *w = &a->w;
+    int rc = fdk_pack_check(a);
+    if (rc == 0)
+        rc = cu_stream_enter(st);
     if (rc != 0)
         return rc;
-    unsigned blocks = (unsigned)((a->rows * groups - 1) / teams + 1);
-    if (small)
-        quantize_kernel<32><<<blocks, THREADS, 0, cu_raw(st)>>>(*a, groups);
-    else
-        quantize_kernel<THREADS><<<blocks, THREADS, 0, cu_raw(st)>>>(*a, groups);
-    return cu_launched(st, "quantize");
+    if (a->what == FDK_PACK_VALUES && a->x_dtype != w->format)
+        return w->group > 0 ? quantize_weights(a, st) : widen_weights(a, st);
+    size_t row = a->what == FDK_PACK_SCALES ?
+        (size_t)fdk_weight_groups(w) * sizeof(float) :
+        fdk_row_bytes(w->format, (size_t)w->cols);
+    return cu_copy(st, fdk_weight_at(w, a->what, a->first), a->x, (size_t)a->n * row);
+}
+
+/* Every kernel of ops_gemm.cu's table reads rows; its last takes any shape. */
+int
+cu_weight_layout(struct fdk_weight *w)
+{
+    return fdk_is_float(w->format) || fdk_is_quant(w->format) ? fdk_weight_rows(w) :
+        -ENOTSUP;
+}
+
+const char *
+cu_layout_name(int32_t layout)
+{
+    return layout == FDK_LAYOUT_ROWS ? "rows" : "unknown";
 }
 
 /* ---- random weights -------------------------------------------------------- */

@@ -5,6 +5,7 @@
 #include "tests/kernel/k_two.h"
 
 #include "daemon/worker/weights_priv.h"
+#include "kernels/cpu/cpu.h"
 
 /*
  * Weights on the cuda backend against the loader's own functions on the host,
@@ -30,14 +31,15 @@ widens_every_half(void **state)
     for (int i = 0; i < 2; i++) {
         enum fdk_dtype type = i == 0 ? FDK_F16 : FDK_BF16;
         size_t n = i == 0 ? 65536 : 65533;
-        struct fdk_widen_args a = { .y = tw_new(t, NULL, n * 4),
+        struct fdk_pack_args a = { .w = { FDK_F32, .rows = 1, .cols = (int32_t)n },
             .x = tw_new(t, h, n * 2),
-            .n = n,
+            .n = 1,
             .x_dtype = type };
 
-        OK(t->d.ops->widen(&a, t->d.st));
-        got = tw_read(t, a.y, n * 4);
-        wts_to_f32(want, h, type, n);
+        a.w.data = tw_new(t, NULL, n * 4);
+        OK(t->d.ops->weight_pack(&a, t->d.st));
+        got = tw_read(t, a.w.data, n * 4);
+        fdk_to_f32(want, h, type, n);
         tw_same(got, want, n * 4, "widened");
         free(got);
         tw_free(t);
@@ -97,27 +99,26 @@ quantize_rows(int rows, int cols, enum fdk_dtype type, const struct qnt *q)
     char *x = rows_of(rows, cols, type), *want = malloc(n * row), *got;
     float *scale = malloc(n * n_group * 4);
     const uint64_t none = UINT64_MAX;
-    struct fdk_quantize_args a = { .y = tw_new(t, NULL, n * row),
-        .scale = tw_new(t, NULL, n * n_group * 4),
+    struct fdk_pack_args a = { .w = { q->dtype, .rows = rows, .cols = cols,
+                                   .group = qnt_group(q, cols) },
         .x = tw_new(t, x, n * (size_t)cols * elt),
         .bad = tw_new(t, &none, 8),
-        .first = 77,
-        .rows = rows,
-        .cols = cols,
-        .group = qnt_group(q, cols),
-        .x_dtype = type,
-        .y_dtype = q->dtype };
+        .bad_first = 77,
+        .n = rows,
+        .x_dtype = type };
     uint64_t bad;
     int32_t at;
 
     for (size_t r = 0; r < n; r++)
-        OK(qnt_row(want + r * row, scale + r * n_group, x + r * (size_t)cols * elt, type,
-            cols, q, &at));
-    OK(t->d.ops->quantize(&a, t->d.st));
-    got = tw_read(t, a.scale, n * n_group * 4);
+        OK(cpu_quant_row(want + r * row, scale + r * n_group, x + r * (size_t)cols * elt,
+            type, cols, q->dtype, qnt_group(q, cols), &at));
+    OK(t->d.ops->weight_layout(&a.w));
+    a.w.data = tw_new(t, NULL, a.w.bytes);
+    OK(t->d.ops->weight_pack(&a, t->d.st));
+    got = tw_read(t, (char *)a.w.data + a.w.scale_at, n * n_group * 4);
     tw_same(got, scale, n * n_group * 4, "scales");
     free(got);
-    got = tw_read(t, a.y, n * row);
+    got = tw_read(t, a.w.data, n * row);
     tw_same(got, want, n * row, "rows");
     free(got);
     tw_get(t, &bad, a.bad, 8);
@@ -163,18 +164,17 @@ finds_the_first_bad_weight(void **state)
             x[at] = evil[n % 4];
             want = at < want ? at : want;
         }
-        struct fdk_quantize_args a = { .y = tw_new(t, NULL, (size_t)(rows * cols)),
-            .scale = tw_new(t, NULL, (size_t)rows * 32 * 4),
+        struct fdk_pack_args a = { .w = { n % 2 ? FDK_I8 : FDK_I4, .rows = rows,
+                                       .cols = cols, .group = group[n % 3] },
             .x = tw_new(t, x, (size_t)(rows * cols) * 4),
             .bad = tw_new(t, &before, 8),
-            .first = 5000,
-            .rows = rows,
-            .cols = cols,
-            .group = group[n % 3],
-            .x_dtype = FDK_F32,
-            .y_dtype = n % 2 ? FDK_I8 : FDK_I4 };
+            .bad_first = 5000,
+            .n = rows,
+            .x_dtype = FDK_F32 };
 
-        OK(t->d.ops->quantize(&a, t->d.st));
+        OK(t->d.ops->weight_layout(&a.w));
+        a.w.data = tw_new(t, NULL, a.w.bytes);
+        OK(t->d.ops->weight_pack(&a, t->d.st));
         tw_get(t, &bad, a.bad, 8);
         assert_int_equal(bad, before == 1000 ? 1000 : 5000 + want);
         tw_free(t);
@@ -187,37 +187,35 @@ refuses_nonsense(void **state)
 {
     struct two_dev *t = &tw.gpu;
     char *p = tw_new(t, NULL, 4096);
-    const struct fdk_quantize_args good = { .y = p,
-        .scale = (void *)p,
+    const struct fdk_pack_args good = { .w = { FDK_I4, .rows = 1, .cols = 96, .group = 32,
+                                            .data = p },
+        .n = 1,
         .x = p,
         .bad = (void *)p,
-        .rows = 1,
-        .cols = 96,
-        .group = 32,
-        .x_dtype = FDK_F32,
-        .y_dtype = FDK_I4 };
-    struct fdk_quantize_args a = good;
-    struct fdk_widen_args w = { .y = (void *)p, .x = p, .n = 0, .x_dtype = FDK_F16 };
+        .x_dtype = FDK_F32 };
+    struct fdk_pack_args a = good;
     struct fdk_dummy_args d = { .y = p, .n = 8, .y_dtype = FDK_I8 };
 
     (void)state;
-    a.cols = 95;
-    assert_int_equal(t->d.ops->quantize(&a, t->d.st), -EINVAL);
+    a.w.cols = 95;
+    assert_int_equal(t->d.ops->weight_pack(&a, t->d.st), -EINVAL);
     a = good;
-    a.group = 33;
-    assert_int_equal(t->d.ops->quantize(&a, t->d.st), -EINVAL);
-    a.group = 128;
-    assert_int_equal(t->d.ops->quantize(&a, t->d.st), -EINVAL);
+    a.w.group = 33;
+    assert_int_equal(t->d.ops->weight_pack(&a, t->d.st), -EINVAL);
+    a.w.group = 128;
+    assert_int_equal(t->d.ops->weight_pack(&a, t->d.st), -EINVAL);
     a = good;
     a.bad = NULL;
-    assert_int_equal(t->d.ops->quantize(&a, t->d.st), -EINVAL);
+    assert_int_equal(t->d.ops->weight_pack(&a, t->d.st), -EINVAL);
     a = good;
     a.x_dtype = FDK_I8;
-    assert_int_equal(t->d.ops->quantize(&a, t->d.st), -ENOTSUP);
-    assert_int_equal(t->d.ops->widen(&w, t->d.st), -EINVAL);
-    w.n = 8;
-    w.x_dtype = FDK_F32;
-    assert_int_equal(t->d.ops->widen(&w, t->d.st), -ENOTSUP);
+    assert_int_equal(t->d.ops->weight_pack(&a, t->d.st), -ENOTSUP);
+    a = good;
+    a.n = 2;
+    assert_int_equal(t->d.ops->weight_pack(&a, t->d.st), -EINVAL);
+    a = good;
+    a.w.layout = 1;
+    assert_int_equal(t->d.ops->weight_pack(&a, t->d.st), -ENOTSUP);
     assert_int_equal(t->d.ops->dummy(&d, t->d.st), -ENOTSUP);
     d.n = 0;
     assert_int_equal(t->d.ops->dummy(&d, t->d.st), -EINVAL);

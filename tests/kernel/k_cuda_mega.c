@@ -106,18 +106,16 @@ matrix_new(enum fdk_dtype t, int N, int K, int group)
     m.w = random_new((size_t)N * (size_t)K, FDK_BF16, 0, 1 / sqrtf((float)K));
     if (t == FDK_BF16)
         return m;
-    const struct fdk_quantize_args a = { .x = m.w,
+    struct fdk_pack_args a = { .w = { t, .rows = N, .cols = K, .group = m.group },
+        .x = m.w,
         .x_dtype = FDK_BF16,
-        .y_dtype = t,
-        .y = tw_new(g, NULL, (size_t)N * fdk_row_bytes(t, (size_t)K)),
-        .scale = tw_new(g, NULL, (size_t)(N * ((K - 1) / m.group + 1)) * 4),
         .bad = tw_new(g, NULL, 8),
-        .rows = N,
-        .cols = K,
-        .group = m.group };
-    OK(g->d.ops->quantize(&a, g->d.st));
-    m.w = a.y;
-    m.scale = a.scale;
+        .n = N };
+    OK(g->d.ops->weight_layout(&a.w));
+    a.w.data = tw_new(g, NULL, a.w.bytes);
+    OK(g->d.ops->weight_pack(&a, g->d.st));
+    m.w = a.w.data;
+    m.scale = (void *)((char *)a.w.data + a.w.scale_at);
     return m;
 }
 

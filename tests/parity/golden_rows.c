@@ -169,13 +169,13 @@ load_half(enum fdk_dtype t)
 {
     enum { N = 100001 };
 
-    if (g.ops->widen == NULL || !go_begin(N, "widen %s n=%d", fdk_dtype_name(t), N))
+    if (g.ops->on_host || !go_begin(N, "widen %s n=%d", fdk_dtype_name(t), N))
         return;
-    struct fdk_widen_args a = { .y = go_new(N * 4),
+    struct fdk_pack_args a = { .w = { FDK_F32, .rows = 1, .cols = N, .data = go_new(N * 4) },
         .x = go_numbers(N, t, 1),
-        .n = N,
+        .n = 1,
         .x_dtype = t };
-    go_end1(g.ops->widen(&a, g.st), a.y, N * 4);
+    go_end1(g.ops->weight_pack(&a, g.st), a.w.data, N * 4);
 }
 
 static void
@@ -186,23 +186,22 @@ quantize(enum fdk_dtype from, enum fdk_dtype to, int group)
     size_t scales = (size_t)ROWS * (size_t)(COLS / group) * 4;
     size_t values = ROWS * fdk_row_bytes(to, COLS);
 
-    if (g.ops->quantize == NULL ||
+    if (g.ops->on_host ||
         !go_begin(ROWS * COLS, "quantize %s to %s group=%d", fdk_dtype_name(from),
             fdk_dtype_name(to), group))
         return;
-    struct fdk_quantize_args a = {
-        .y = go_new(values),
-        .scale = go_new(scales),
+    struct fdk_pack_args a = {
+        .w = { to, .rows = ROWS, .cols = COLS, .group = group },
         .x = go_numbers((size_t)ROWS * COLS, from, 1),
         .bad = go_copy(&none, 8),
-        .rows = ROWS,
-        .cols = COLS,
-        .group = group,
+        .n = ROWS,
         .x_dtype = from,
-        .y_dtype = to,
     };
-    int rc = g.ops->quantize(&a, g.st);
-    const void *out[] = { a.y, a.scale, a.bad };
+    int rc = g.ops->weight_layout(&a.w);
+    a.w.data = go_new((size_t)a.w.bytes);
+    if (rc == 0)
+        rc = g.ops->weight_pack(&a, g.st);
+    const void *out[] = { a.w.data, (char *)a.w.data + a.w.scale_at, a.bad };
     const size_t bytes[] = { values, scales, 8 };
     go_end(rc, out, bytes, 3);
 }

@@ -230,9 +230,10 @@ weight(const struct exec *x, int32_t i)
 static const float *
 scales(const struct exec *x, int32_t i)
 {
-    uint64_t off = wts_scale_offset(x->wp, i);
+    uint64_t at = wts_weight(x->wp, i).scale_at;
 
-    return off == 0 ? NULL : (const float *)(const void *)(x->arena + off);
+    return at == 0 ? NULL
+                   : (const float *)(const void *)(x->arena + wts_offset(x->wp, i) + at);
 }
 
 static float *
@@ -336,7 +337,7 @@ run_op(struct exec *x, const struct mdl_op *op, int32_t T, int32_t O)
                            .ldy = op->N,
                            .w_dtype = wts_dtype(x->wp, op->w),
                            .w_scale = scales(x, op->w),
-                           .w_group = wts_group(x->wp, op->w) },
+                           .w_group = wts_weight(x->wp, op->w).group },
             x->stream);
     case MDL_OP_QKV:
         return run_qkv(x, op, T);

@@ -15,6 +15,7 @@
 #include <cmocka.h>
 
 #include "daemon/worker/quant.h"
+#include "kernels/cpu/cpu.h"
 
 #define MAX_N 2100
 
@@ -90,6 +91,13 @@ group_counts(void **state)
 static const enum fdk_dtype types[] = { FDK_I8, FDK_I4, FDK_F8E4M3 };
 #define N_TYPE 3
 
+static int
+quant_row(void *dst, float *scale, const void *src, enum fdk_dtype t, int32_t n,
+    const struct qnt *q, int32_t *ret_at)
+{
+    return cpu_quant_row(dst, scale, src, t, n, q->dtype, qnt_group(q, n), ret_at);
+}
+
 struct packed {
     int8_t v[MAX_N]; /* unpacked again; of e4m3 the byte */
     float scale[MAX_N];
@@ -109,7 +117,7 @@ quantize(const float *x, int32_t n, const struct qnt *q, struct packed *ret)
     scale = malloc((size_t)ret->n_group * 4);
     assert_true(out != NULL && scale != NULL && src != NULL);
     memcpy(src, x, (size_t)n * 4);
-    assert_int_equal(qnt_row(out, scale, src, FDK_F32, n, q, &at), 0);
+    assert_int_equal(quant_row(out, scale, src, FDK_F32, n, q, &at), 0);
     memcpy(ret->scale, scale, (size_t)ret->n_group * 4);
     for (int32_t i = 0; i < n; i++) {
         int b = out[q->dtype == FDK_I4 ? i / 2 : i];
@@ -350,12 +358,12 @@ source_types(void **state)
         int32_t at;
 
         quantize(xb, n, &q, &want);
-        assert_int_equal(qnt_row(a, sa, xb, FDK_F32, n, &q, &at), 0);
-        assert_int_equal(qnt_row(b, sb, bf, FDK_BF16, n, &q, &at), 0);
+        assert_int_equal(quant_row(a, sa, xb, FDK_F32, n, &q, &at), 0);
+        assert_int_equal(quant_row(b, sb, bf, FDK_BF16, n, &q, &at), 0);
         assert_memory_equal(a, b, fdk_row_bytes(q.dtype, (size_t)n));
         assert_memory_equal(sa, sb, (size_t)want.n_group * 4);
-        assert_int_equal(qnt_row(a, sa, xh, FDK_F32, n, &q, &at), 0);
-        assert_int_equal(qnt_row(b, sb, h, FDK_F16, n, &q, &at), 0);
+        assert_int_equal(quant_row(a, sa, xh, FDK_F32, n, &q, &at), 0);
+        assert_int_equal(quant_row(b, sb, h, FDK_F16, n, &q, &at), 0);
         assert_memory_equal(a, b, fdk_row_bytes(q.dtype, (size_t)n));
         assert_memory_equal(sa, sb, (size_t)want.n_group * 4);
     }
@@ -379,7 +387,7 @@ not_finite(void **state)
                 for (int32_t j = 0; j < 1200; j++)
                     x[j] = 1;
                 x[i] = bad[b];
-                assert_int_equal(qnt_row(out, scale, x, FDK_F32, 1200, &q, &at), -EDOM);
+                assert_int_equal(quant_row(out, scale, x, FDK_F32, 1200, &q, &at), -EDOM);
                 assert_int_equal(at, i);
             }
 }

@@ -53,7 +53,7 @@ half_floats(void **state)
     float out[12];
 
     (void)state;
-    wts_to_f32(out, h, FDK_F16, 12);
+    fdk_to_f32(out, h, FDK_F16, 12);
     for (int i = 0; i < 11; i++)
         assert_int_equal(bits(out[i]), bits(f[i]));
     assert_true(isnan(out[11]));
@@ -437,7 +437,7 @@ dummy(void **state)
     assert_string_equal(wts_how(wp), "dummy");
     for (int32_t i = 0; i < prog->n_w; i++) {
         const struct wts_ref *w = &prog->w[i];
-        size_t n = wp->place[i].n_elt, elt = wts_dtype(wp, i) == FDK_F32 ? 4 : 2;
+        size_t n = wts_n_elt(&wp->place[i].w), elt = wts_dtype(wp, i) == FDK_F32 ? 4 : 2;
         const char *p = a + wts_offset(wp, i);
         double sum = 0, sq = 0, mean, sd, want_sd = 0.02, want = 0, worst = 0;
 

@@ -285,14 +285,15 @@ static void
 check_weight(const struct wts_plan *wp, int32_t i, const char *arena)
 {
     const struct wts_ref *w = &prog->w[i];
-    const char *v = arena + wts_offset(wp, i), *sc = arena + wts_scale_offset(wp, i);
+    const char *v = arena + wts_offset(wp, i), *sc = v + wts_weight(wp, i).scale_at;
     int group = prog->cfg.quant == MDL_QUANT_BLOCK ? 128 : w->cols;
     int n = (w->cols - 1) / (group < w->cols ? group : w->cols) + 1;
 
     assert_int_equal(wts_dtype(wp, i), FDK_F8E4M3);
-    assert_int_equal(wts_group(wp, i), group < w->cols ? group : w->cols);
-    assert_int_equal(wts_scale_offset(wp, i) % 256, 0);
-    assert_true(fabs(wts_elt_bytes(wp, i) - (1 + 4.0 * n / w->cols)) < 1e-9);
+    assert_int_equal(wts_weight(wp, i).group, group < w->cols ? group : w->cols);
+    assert_int_equal(wts_weight(wp, i).scale_at % 256, 0);
+    assert_true(fabs(wts_elt_bytes(wp, i) - (1 + 4.0 * n / w->cols)) <
+        256.0 / (double)wts_n_elt(&wp->place[i].w));
     for (int j = 0; j < w->n_part; j++) {
         const struct tensor *t = tensor(w->name[j]);
 
@@ -336,7 +337,7 @@ check_scheme(const struct scheme *s)
                 n_fp8++;
                 continue;
             }
-            assert_int_equal(wts_group(wp, i) + (int)wts_scale_offset(wp, i), 0);
+            assert_int_equal(wts_weight(wp, i).group + (int)wts_weight(wp, i).scale_at, 0);
             if (w->cols > 0 && w->n_part == 1)
                 assert_memory_equal(arena + wts_offset(wp, i), t->data, t->bytes);
         }
@@ -579,12 +580,13 @@ dummy(void **state)
             const struct wts_ref *w = &prog->w[i];
 
             if (!is_layer_matrix(w)) {
-                assert_int_equal(wts_group(wp, i), 0);
+                assert_int_equal(wts_weight(wp, i).group, 0);
                 continue;
             }
             assert_int_equal(wts_dtype(wp, i), FDK_F8E4M3);
-            assert_int_equal(wts_group(wp, i), s > 0 || w->cols < 128 ? w->cols : 128);
-            for (size_t e = 0; e < wp->place[i].n_elt; e++)
+            assert_int_equal(wts_weight(wp, i).group,
+                s > 0 || w->cols < 128 ? w->cols : 128);
+            for (size_t e = 0; e < wts_n_elt(&wp->place[i].w); e++)
                 assert_true((arena[wts_offset(wp, i) + e] & 0x7f) != 0x7f);
         }
         free(arena);

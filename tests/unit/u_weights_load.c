@@ -186,7 +186,13 @@ repeated_rows(void **state)
         pc->rep_rows = n;
         pc->n_elt = (uint64_t)(rows * cols);
         pc->off = wts_find(wp, "lm_head.weight")->off;
-        pc->dst_off = wp->bytes;
+        pc->what = FDK_PACK_SCALES;
+        pc->cols = 0;
+        wp->place[pc->place].off = wp->bytes;
+        wp->place[pc->place].w = (struct fdk_weight){ .format = FDK_F8E4M3,
+            .rows = n,
+            .cols = 32 * cols,
+            .group = 32 };
         wp->bytes += (uint64_t)(n * cols) * 4;
         use_device(i / 3 % 2 != 0);
         n_reader = i / 6 % 2 != 0 ? 4 : 0;
@@ -203,11 +209,12 @@ repeated_rows(void **state)
                     fseek(f, (long)(head->off + at * width(dtype[t])), SEEK_SET) == 0);
                 assert_int_equal(fread(raw, width(dtype[t]), 1, f), 1);
                 fclose(f);
-                memcpy(&got, arena + pc->dst_off + 4 * (size_t)(r * cols + c), 4);
+                memcpy(&got,
+                    arena + wp->place[pc->place].off + 4 * (size_t)(r * cols + c), 4);
                 if (t == 0)
                     memcpy(&want, raw, 4);
                 else
-                    wts_to_f32(&want, raw, (enum fdk_dtype)t, 1);
+                    fdk_to_f32(&want, raw, (enum fdk_dtype)t, 1);
                 assert_memory_equal(&got, &want, 4);
             }
         free(arena);

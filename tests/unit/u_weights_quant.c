@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Loading with quantization: what lands in the arena is, row by row, what
- * qnt_row() makes of the rows that land there without it.
+ * cpu_quant_row() makes of the rows that land there without it.
  */
 #include "config.h"
 
@@ -19,6 +19,7 @@
 #include <cmocka.h>
 
 #include "daemon/worker/weights_priv.h"
+#include "kernels/cpu/cpu.h"
 #include "tests/test_device.h"
 
 #define CONFIG \
@@ -66,35 +67,20 @@ plan(const char *path, int dummy, const struct qnt *q)
 /* A device with memory of its own, as far as the loader can tell. */
 static const struct wts_plan *device_plan;
 
+/* What it does in the order of its stream. */
 static int
-device_quantize(const struct fdk_quantize_args *a, fdk_stream_t st)
+device_pack(const struct fdk_pack_args *a, fdk_stream_t st)
 {
-    const struct qnt q = { a->y_dtype, a->group };
-    size_t row = fdk_row_bytes(a->y_dtype, (size_t)a->cols);
-    size_t raw = (size_t)a->cols * fdk_dtype_bytes(a->x_dtype);
-    size_t n_group = (size_t)((a->cols - 1) / a->group + 1);
-    int32_t at;
+    struct fdk_pack_args mine = *a;
+    uint64_t bad = UINT64_MAX;
+    int rc;
 
     assert_int_equal(k->stream_sync(st), 0);
-    for (size_t i = 0; i < (size_t)a->rows; i++) {
-        uint64_t bad;
-
-        if (qnt_row((char *)a->y + i * row, a->scale + i * n_group,
-                (const char *)a->x + i * raw, a->x_dtype, a->cols, &q, &at) == 0)
-            continue;
-        bad = a->first + i * (uint64_t)a->cols + (uint64_t)at;
-        if (bad < __atomic_load_n(a->bad, __ATOMIC_RELAXED))
-            __atomic_store_n(a->bad, bad, __ATOMIC_RELAXED);
-    }
-    return 0;
-}
-
-static int
-device_widen(const struct fdk_widen_args *a, fdk_stream_t st)
-{
-    assert_int_equal(k->stream_sync(st), 0);
-    wts_to_f32(a->y, a->x, a->x_dtype, (size_t)a->n);
-    return 0;
+    mine.bad = &bad;
+    rc = fdk_ops_cpu.weight_pack(&mine, NULL);
+    if (bad < __atomic_load_n(a->bad, __ATOMIC_RELAXED))
+        __atomic_store_n(a->bad, bad, __ATOMIC_RELAXED);
+    return rc;
 }
 
 /* Which weight it is shows in the key. */
@@ -118,8 +104,8 @@ use_device(int on)
     static struct fdk_ops device;
 
     device = fdk_ops_cpu;
-    device.widen = device_widen;
-    device.quantize = device_quantize;
+    device.on_host = 0;
+    device.weight_pack = device_pack;
     device.dummy = device_dummy;
     k = on ? &device : &fdk_ops_cpu;
 }
@@ -180,7 +166,7 @@ check_weight(int32_t i, const struct qnt *q, const struct wts_plan *pa, const ch
     assert_int_equal(wts_offset(pb, i) % 256, 0);
     if (!in_layer_gemm(i)) {
         assert_int_equal(wts_dtype(pb, i), t);
-        assert_int_equal(wts_group(pb, i) + (int)wts_scale_offset(pb, i), 0);
+        assert_int_equal(wts_weight(pb, i).group + (int)wts_weight(pb, i).scale_at, 0);
         assert_memory_equal(a + wts_offset(pa, i), b + wts_offset(pb, i), rows * cols * elt);
         return rows * cols * elt;
     }
@@ -189,17 +175,18 @@ check_weight(int32_t i, const struct qnt *q, const struct wts_plan *pa, const ch
     out = malloc(packed);
     scale = malloc(n_group * 4);
     assert_int_equal(wts_dtype(pb, i), q->dtype);
-    assert_int_equal(wts_group(pb, i), qnt_group(q, w->cols));
-    assert_int_equal(wts_scale_offset(pb, i) % 256, 0);
+    assert_int_equal(wts_weight(pb, i).group, qnt_group(q, w->cols));
+    assert_int_equal(wts_weight(pb, i).scale_at % 256, 0);
     for (size_t r = 0; r < rows; r++) {
         int32_t at;
 
-        assert_int_equal(qnt_row(out, scale, a + wts_offset(pa, i) + r * cols * elt, t,
-                             w->cols, q, &at),
+        assert_int_equal(cpu_quant_row(out, scale, a + wts_offset(pa, i) + r * cols * elt,
+                             t, w->cols, q->dtype, qnt_group(q, w->cols), &at),
             0);
         assert_memory_equal(b + wts_offset(pb, i) + r * packed, out, packed);
-        assert_memory_equal(b + wts_scale_offset(pb, i) + r * n_group * 4, scale,
-            n_group * 4);
+        assert_memory_equal(b + wts_offset(pb, i) + wts_weight(pb, i).scale_at +
+                r * n_group * 4,
+            scale, n_group * 4);
     }
     free(out);
     free(scale);
@@ -230,8 +217,9 @@ check_dir(const char *path, int dummy)
             assert_int_equal(wts_main_dtype(pb), wts_main_dtype(pa));
             for (int32_t i = 0; i < prog->n_w; i++)
                 if (in_layer_gemm(i))
-                    assert_true(fabs(wts_elt_bytes(pb, i) * (double)pb->place[i].n_elt -
-                                    (double)check_weight(i, q, pa, a, pb, b)) < 1e-3);
+                    assert_true(
+                        fabs(wts_elt_bytes(pb, i) * (double)wts_n_elt(&pb->place[i].w) -
+                            (double)check_weight(i, q, pa, a, pb, b)) < 256);
             /* what the packed form takes, and no more than its alignment */
             assert_true(wts_bytes(pb) >= bytes &&
                 wts_bytes(pb) < bytes + (uint64_t)prog->n_w * 2 * WTS_ALIGN);

@@ -310,21 +310,11 @@ check_arena(const struct wts_plan *wp, const char *arena)
 /* A device with memory of its own, as far as the loader can tell: chunks go through
  * slots and its stream, and it converts. */
 static inline int
-device_widen(const struct fdk_widen_args *a, fdk_stream_t st)
+device_pack(const struct fdk_pack_args *a, fdk_stream_t st)
 {
     int rc = k->stream_sync(st);
 
-    wts_to_f32(a->y, a->x, a->x_dtype, (size_t)a->n);
-    return rc;
-}
-
-static inline int
-device_quantize(const struct fdk_quantize_args *a, fdk_stream_t st)
-{
-    (void)a;
-    (void)st;
-    fail_msg("nothing is quantized here");
-    return -ENOTSUP;
+    return rc != 0 ? rc : fdk_ops_cpu.weight_pack(a, NULL);
 }
 
 static inline void
@@ -333,8 +323,8 @@ use_device(int on)
     static struct fdk_ops device;
 
     device = fdk_ops_cpu;
-    device.widen = device_widen;
-    device.quantize = device_quantize;
+    device.on_host = 0;
+    device.weight_pack = device_pack;
     k = on ? &device : &fdk_ops_cpu;
 }
 
