@@ -52,6 +52,7 @@ struct fdk_ctx;   /* an open backend with n devices */
 struct fdk_graph; /* instantiated, replayable */
 struct fdk_op;    /* kernels/program.h */
 struct fdk_fusion;
+struct fdk_own;
 
 enum fdk_dtype {
     FDK_F32 = 0,
@@ -562,6 +563,9 @@ struct fdk_ops {
      * another in the table is preferred to it. NULL: none. */
     const struct fdk_fusion *fusion;
     int32_t n_fusion;
+    /* kernels/program.h: operations that no other backend has. NULL: none. */
+    const struct fdk_own *own;
+    int32_t n_own;
     /* The kernels of an operation, which is complete, in their order: substrings of their
      * symbols, a blank between two. One with ? is launched where it is needed; "-" stands
      * for those of a library. NULL: the backend has none. */

@@ -23,8 +23,24 @@ fdk_op_name(enum fdk_op_kind kind)
         [FDK_OP_SILU_MUL] = "silu_mul",
         [FDK_OP_GATHER] = "gather",
         [FDK_OP_SAMPLE] = "sample",
+        [FDK_OP_OWN] = "own",
     };
     return (unsigned)kind < FDK_OP__N ? name[kind] : "unknown";
+}
+
+const struct fdk_own *
+fdk_own_find(const struct fdk_ops *k, const char *name)
+{
+    for (int32_t i = 0; i < k->n_own; i++)
+        if (strcmp(k->own[i].name, name) == 0)
+            return &k->own[i];
+    return NULL;
+}
+
+static const char *
+name_of(const struct fdk_op *op)
+{
+    return op->kind == FDK_OP_OWN ? op->is->name : fdk_op_name(op->kind);
 }
 
 int32_t
@@ -89,6 +105,9 @@ fdk_op_complete(struct fdk_op *op, const struct fdk_step *s)
         op->sample.first = op->first;
         op->sample.R = n;
         break;
+    case FDK_OP_OWN:
+        op->own.T = n;
+        break;
     case FDK_OP__N:
         break;
     }
@@ -116,6 +135,8 @@ fdk_op_launch(const struct fdk_ops *k, const struct fdk_op *op, fdk_stream_t st)
         return k->gather(&op->gather, st);
     case FDK_OP_SAMPLE:
         return k->sample(&op->sample, st);
+    case FDK_OP_OWN:
+        return op->is->launch(&op->own, st);
     case FDK_OP__N:
         break;
     }
@@ -131,6 +152,8 @@ fdk_op_scratch(const struct fdk_ops *k, struct fdk_ctx *ctx, const struct fdk_op
         return k->sample_scratch(&op->sample);
     if (op->kind == FDK_OP_GEMM && k->gemm_scratch != NULL)
         return k->gemm_scratch(&op->gemm);
+    if (op->kind == FDK_OP_OWN && op->is->scratch != NULL)
+        return op->is->scratch(&op->own);
     return 0;
 }
 
@@ -146,6 +169,9 @@ fdk_op_set_scratch(struct fdk_op *op, void *scratch, size_t bytes)
     } else if (op->kind == FDK_OP_SAMPLE) {
         op->sample.scratch = scratch;
         op->sample.scratch_bytes = bytes;
+    } else if (op->kind == FDK_OP_OWN) {
+        op->own.scratch = scratch;
+        op->own.scratch_bytes = bytes;
     }
 }
 
@@ -176,6 +202,8 @@ fdk_op_reads(const struct fdk_op *op, const void *ret[FDK_OPERANDS])
         return put(ret, 0, op->gather.x);
     case FDK_OP_SAMPLE:
         return put(ret, 0, op->sample.logits);
+    case FDK_OP_OWN:
+        return put(ret, put(ret, 0, op->own.x), op->own.x2);
     default:
         return 0;
     }
@@ -202,6 +230,8 @@ fdk_op_writes(const struct fdk_op *op, const void *ret[FDK_OPERANDS])
         return put(ret, 0, op->silu_mul.y);
     case FDK_OP_GATHER:
         return put(ret, 0, op->gather.y);
+    case FDK_OP_OWN:
+        return put(ret, 0, op->own.y);
     default:
         return 0;
     }
@@ -406,7 +436,7 @@ fdk_launch(const struct fdk_bound *b, const struct fdk_step *s,
 const char *
 fdk_launch_name(const struct fdk_bound *b, const struct fdk_launch *l)
 {
-    return l->run >= 0 ? b->run[l->run].f->name : fdk_op_name(b->op[l->first].kind);
+    return l->run >= 0 ? b->run[l->run].f->name : name_of(&b->op[l->first]);
 }
 
 const char *
@@ -416,6 +446,8 @@ fdk_launch_kernels(const struct fdk_bound *b, const struct fdk_step *s,
     struct fdk_op op;
     if (l->run >= 0)
         return b->run[l->run].f->kernels;
+    if (b->op[l->first].kind == FDK_OP_OWN)
+        return b->op[l->first].is->kernels;
     if (b->k->op_kernels == NULL)
         return fdk_op_name(b->op[l->first].kind);
     op = b->op[l->first];

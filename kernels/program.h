@@ -30,9 +30,31 @@ enum fdk_op_kind {
     FDK_OP_SILU_MUL,
     FDK_OP_GATHER,
     FDK_OP_SAMPLE,
+    FDK_OP_OWN, /* struct fdk_own */
     FDK_OP__N
 };
 const char *fdk_op_name(enum fdk_op_kind kind);
+
+/* An operation that one backend alone has: a row of its fdk_ops.own, and nothing elsewhere. */
+struct fdk_own_args {
+    void *y;            /* (T, N) act, written */
+    const void *x, *x2; /* (T, K) act, read; each may be NULL */
+    const void *w;      /* (N, K) act, or NULL */
+    const int32_t *n;   /* [1] live rows */
+    int32_t T, N, K;
+    float f[4]; /* what the operation takes besides */
+    enum fdk_dtype act;
+    void *scratch; /* fdk_own.scratch(); NULL where that is 0 */
+    size_t scratch_bytes;
+};
+struct fdk_own {
+    const char *name;
+    const char *kernels; /* as fdk_ops.op_kernels() */
+    int (*launch)(const struct fdk_own_args *, fdk_stream_t);
+    size_t (*scratch)(const struct fdk_own_args *); /* as fdk_op_scratch(); may be NULL: 0 */
+};
+/* NULL: the backend has none of that name. */
+const struct fdk_own *fdk_own_find(const struct fdk_ops *k, const char *name);
 
 /* Rows of an operation: the step's tokens or its outputs. */
 enum fdk_rows { FDK_PER_TOKEN, FDK_PER_OUT };
@@ -43,6 +65,7 @@ struct fdk_op {
     int32_t needs_output; /* 1: steps without outputs do without it */
     int32_t first, slice; /* GEMM, SAMPLE: rows [first, first + slice); slice 0: all */
     int32_t att;          /* ATTENTION: index of its plan in fdk_step.att */
+    const struct fdk_own *is; /* OWN: which one */
     union {
         struct fdk_embed_args embed;
         struct fdk_rope_table_args rope_table;
@@ -53,6 +76,7 @@ struct fdk_op {
         struct fdk_silu_mul_args silu_mul;
         struct fdk_gather_args gather;
         struct fdk_sample_args sample;
+        struct fdk_own_args own;
     };
 };
 

@@ -136,6 +136,7 @@ UNIT_TESTS = \
 
 SIM_TESTS = \
 	%D%/sim/s_arrivals \
+	%D%/sim/s_backend \
 	%D%/sim/s_fusion \
 	%D%/sim/s_graph \
 	%D%/sim/s_lookahead \
@@ -285,6 +286,7 @@ tests_unit_u_pipeline_SOURCES = %D%/unit/u_pipeline.c $(SIM_FIXTURE)
 tests_unit_u_prime_SOURCES = %D%/unit/u_prime.c $(SIM_FIXTURE)
 tests_unit_u_profile_SOURCES = %D%/unit/u_profile.c $(SIM_FIXTURE)
 tests_sim_s_arrivals_SOURCES = %D%/sim/s_arrivals.c $(ARRIVALS)
+tests_sim_s_backend_SOURCES = %D%/sim/s_backend.c $(SIM_FIXTURE)
 tests_sim_s_fusion_SOURCES = %D%/sim/s_fusion.c $(SIM_FIXTURE)
 tests_sim_s_graph_SOURCES = %D%/sim/s_graph.c $(REF_FIXTURE)
 tests_sim_s_lookahead_SOURCES = %D%/sim/s_lookahead.c $(SIM_FIXTURE)

@@ -58,6 +58,14 @@ int32_t fdk_null_token(int32_t input, int32_t pos, int32_t V);
 int cpu_quant_row(void *dst, float *scale, const void *src, enum fdk_dtype t, int32_t n,
     enum fdk_dtype to, int32_t group, int32_t *ret_at);
 
+/* ---- operations of other backends ---------------------------------------- */
+
+/* For a backend that is this one and operations of its own: fn(args), a copy of bytes of
+ * them, on the stream's thread when all before it is done. May be recorded. */
+#define FDK_CPU_CALL_BYTES 184
+int fdk_cpu_call(fdk_stream_t st, void (*fn)(const void *args), const void *args,
+    size_t bytes);
+
 /* ---- worker pool --------------------------------------------------------- */
 
 #define CPU_SCRATCH_BYTES (1u << 20) /* per thread; users assert their share */
@@ -121,6 +129,7 @@ enum cpu_cmd_op {
     CMD_SILU_MUL,
     CMD_GATHER,
     CMD_SAMPLE,
+    CMD_CALL,
     CMD_COPY,
     CMD_FILL,
     CMD_DELAY,
@@ -145,6 +154,10 @@ struct cpu_cmd {
         struct fdk_silu_mul_args silu_mul;
         struct fdk_gather_args gather;
         struct fdk_sample_args sample;
+        struct {
+            void (*fn)(const void *args);
+            _Alignas(8) unsigned char args[FDK_CPU_CALL_BYTES];
+        } call;
         struct {
             void *dst;
             const void *src;

@@ -6,6 +6,7 @@
 #include "kernels/cpu/vdev.h"
 
 #include <errno.h>
+#include <string.h>
 
 /* Launchers check what can be checked without reading device memory, so that
  * a wrong program fails where it is launched, by every backend's rules. */
@@ -76,6 +77,17 @@ heads_valid(int T, int H, int K, int D)
     if (T <= 0 || H <= 0 || K <= 0 || D <= 0 || H % K != 0)
         return -EINVAL;
     return D > CPU_MAX_HEAD_DIM ? -ENOTSUP : 0;
+}
+
+int
+fdk_cpu_call(fdk_stream_t st, void (*fn)(const void *args), const void *args, size_t bytes)
+{
+    struct cpu_cmd c = { .op = CMD_CALL };
+    if (st == NULL || fn == NULL || bytes > sizeof(c.u.call.args))
+        return -EINVAL;
+    c.u.call.fn = fn;
+    memcpy(c.u.call.args, args, bytes);
+    return cpu_push(st, &c);
 }
 
 int

@@ -126,6 +126,8 @@ run_cmd(struct CUstream_st *st, const struct cpu_cmd *cmd)
         run_mem(st, cmd);
     else if (cmd->op == CMD_DELAY)
         run_delay(st, cmd->u.delay_ns);
+    else if (cmd->op == CMD_CALL)
+        cmd->u.call.fn(cmd->u.call.args);
     else if (cmd->op == CMD_MARK)
         __atomic_store_n(cmd->u.mark.host, *cmd->u.mark.value, __ATOMIC_RELEASE);
     else

@@ -87,15 +87,11 @@ gate_launch(void *data, const struct fdk_op *op, int32_t n, const struct fdk_ste
     return rc != 0 ? rc : gate_rows(data, op, half, rows - half, st);
 }
 
-static const struct fdk_fusion fusion = { .name = "gate",
-    .kernels = "gate",
-    .kind = { FDK_OP_GEMM, FDK_OP_SILU_MUL },
-    .n = 2,
-    .keeps_inputs = 1,
-    .covers = gate_covers,
-    .prepare = gate_prepare,
-    .release = gate_release,
-    .launch = gate_launch };
+static const struct fdk_fusion fusions[] = {
+    { "gate", "gate", { FDK_OP_GEMM, FDK_OP_SILU_MUL }, 2, 1, gate_covers, gate_prepare,
+        gate_release, gate_launch },
+};
+static struct fdk_ops ops;
 
 /* ---- an operation between ----------------------------------------------------------------- */
 
@@ -197,8 +193,10 @@ fused_steps(struct sim_rng *g)
     (void)g;
     run(&c, want, &none);
     SIM_CHECK(none == 0 && n_launched == 0);
-    c.fusion = &fusion;
-    c.n_fusion = 1;
+    ops = fdk_ops_cpu;
+    ops.fusion = fusions;
+    ops.n_fusion = sizeof(fusions) / sizeof(fusions[0]);
+    c.ops = &ops;
     for (c.graph = 0; c.graph < 2; c.graph++) {
         c.edit = NULL;
         n_launched = 0;

@@ -184,12 +184,10 @@ sim_runner(struct sim *s)
         rc = cap_parse(s->cfg.capture, s->cfg.max_tokens, &sa.cap, err, sizeof(err));
     if (rc == 0)
         rc = run_new(&oa, &s->run, err, sizeof(err));
-    if (rc == 0 && s->cfg.fusion != NULL) {
-        s->ops = *s->run->k;
-        s->ops.fusion = s->cfg.fusion;
-        s->ops.n_fusion = s->cfg.n_fusion;
-        s->run->k = &s->ops;
-    }
+    if (rc == 0 && s->cfg.ops != NULL)
+        s->run->k = s->cfg.ops;
+    if (rc == 0 && s->wp != NULL)
+        rc = wts_plan_layout(s->wp, s->prog, s->run->k, err, sizeof(err));
     if (rc == 0)
         rc = run_load(s->run, s->prog, s->wp, &la, err, sizeof(err));
     if (rc == 0)

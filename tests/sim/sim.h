@@ -69,11 +69,11 @@ struct sim_cfg {
     int32_t all_tokens; /* steps never go on with their output rows alone */
     int32_t any_order;  /* a device's sums may depend on the number of rows */
     const struct files *files;
-    int32_t no_instruments; /* neither histograms nor trace */
-    int32_t learn;          /* step times steer the scheduler; else a run depends on
+    int32_t no_instruments;    /* neither histograms nor trace */
+    int32_t learn;             /* step times steer the scheduler; else a run depends on
                                 nothing but its seed */
-    const struct fdk_fusion *fusion; /* in place of the backend's; NULL: those */
-    int32_t n_fusion;
+    const struct fdk_ops *ops; /* in place of the backend's, whose devices it has; NULL:
+                                  that */
     void (*edit)(struct mdl_program *p); /* changes the program before it is loaded */
 };
 
@@ -140,7 +140,6 @@ struct sim {
     struct wts_plan *wp;
     struct tok *tok;
     struct runner *run;
-    struct fdk_ops ops; /* of cfg.fusion */
     struct lnk_ready ready;
     struct pipeline *pip;
     uint64_t now_ns, n_poll, next_id;

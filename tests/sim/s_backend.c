@@ -1,0 +1,461 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A backend in this one file: the cpu backend, two operations of its own, a weight layout
+ * that no other code knows (columns one behind the other), and a fusion that is one row of
+ * a table. A program of its operations and a whole model give the bits of the cpu backend.
+ */
+#include "config.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/common/mem.h"
+#include "daemon/worker/weights_priv.h"
+#include "kernels/cpu/cpu.h"
+#include "tests/sim/sim.h"
+
+#define COLUMNS 1 /* its layout */
+
+static int n_packed, n_unpacked, n_fused;
+
+/* ---- the layout: columns ----------------------------------------------------------------- */
+
+/* 4 bits share a byte: those matrices stay rows. */
+static int
+columns_layout(struct fdk_weight *w)
+{
+    int rc = fdk_ops_cpu.weight_layout(w);
+
+    if (rc == 0 && w->format != FDK_I4)
+        w->layout = COLUMNS;
+    return rc;
+}
+
+static const char *
+columns_name(int32_t layout)
+{
+    return layout == COLUMNS ? "columns" : fdk_ops_cpu.layout_name(layout);
+}
+
+static struct fdk_weight
+as_rows(const struct fdk_weight *w, void *data)
+{
+    struct fdk_weight r = *w;
+
+    SIM_CHECK(fdk_weight_rows(&r) == 0);
+    r.data = data;
+    return r;
+}
+
+/* Values from rows [first, first + n) of r, whose first is row 0 there, to w. */
+static void
+transpose(const struct fdk_weight *w, const struct fdk_weight *r, int64_t first, int64_t n)
+{
+    size_t elt = fdk_dtype_bytes(w->format);
+
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t k = 0; k < w->cols; k++)
+            memcpy((char *)w->data + (size_t)(k * w->rows + first + i) * elt,
+                (const char *)r->data + (size_t)(i * w->cols + k) * elt, elt);
+}
+
+/* By way of rows; scales stand where those of rows do. */
+static int
+columns_pack(const struct fdk_pack_args *a, fdk_stream_t st)
+{
+    struct fdk_pack_args b = *a;
+    const size_t scales = (size_t)fdk_weight_groups(&a->w) * sizeof(float);
+    char *at = (char *)a->w.data + a->w.scale_at + (size_t)a->first * scales;
+    int rc;
+
+    if (a->w.layout != COLUMNS)
+        return fdk_ops_cpu.weight_pack(a, st);
+    __atomic_fetch_add(&n_packed, 1, __ATOMIC_RELAXED);
+    if (a->what == FDK_PACK_SCALES) {
+        memcpy(at, a->x, (size_t)a->n * scales);
+        return 0;
+    }
+    b.w.rows = (int32_t)a->n;
+    b.w = as_rows(&b.w, NULL);
+    b.w.data = calloc(1, b.w.bytes);
+    b.first = 0;
+    SIM_CHECK(b.w.data != NULL);
+    rc = fdk_ops_cpu.weight_pack(&b, st);
+    if (rc == 0)
+        transpose(&a->w, &b.w, a->first, a->n);
+    if (rc == 0 && a->w.group > 0 && a->x_dtype != a->w.format)
+        memcpy(at, fdk_weight_at(&b.w, FDK_PACK_SCALES, 0), (size_t)a->n * scales);
+    free(b.w.data);
+    return rc;
+}
+
+struct unpack {
+    struct fdk_gemm_args g;
+};
+
+static void
+unpack(const void *args)
+{
+    const struct fdk_gemm_args *g = &((const struct unpack *)args)->g;
+    size_t elt = fdk_dtype_bytes(g->w_dtype);
+
+    for (size_t i = 0; i < (size_t)g->N; i++)
+        for (size_t k = 0; k < (size_t)g->K; k++)
+            memcpy((char *)g->scratch + (i * (size_t)g->K + k) * elt,
+                (const char *)g->w + (k * (size_t)g->N + i) * elt, elt);
+}
+
+static size_t
+columns_scratch(const struct fdk_gemm_args *a)
+{
+    return a->w_layout == COLUMNS ? (size_t)a->N * fdk_row_bytes(a->w_dtype, (size_t)a->K)
+                                  : fdk_ops_cpu.gemm_scratch(a);
+}
+
+static int
+columns_gemm(const struct fdk_gemm_args *a, fdk_stream_t st)
+{
+    struct unpack u = { *a };
+    int rc;
+
+    if (a->w_layout != COLUMNS)
+        return fdk_ops_cpu.gemm(a, st);
+    if (a->scratch_bytes < columns_scratch(a))
+        return -EINVAL;
+    rc = fdk_cpu_call(st, unpack, &u, sizeof(u));
+    u.g.w = a->scratch;
+    u.g.w_layout = FDK_LAYOUT_ROWS;
+    n_unpacked++;
+    return rc != 0 ? rc : fdk_ops_cpu.gemm(&u.g, st);
+}
+
+/* ---- operations of its own ------------------------------------------------------------------ */
+
+/* y[t] = x[t] - f[0] * x2[t], all (T, N) */
+static void
+sub(const void *args)
+{
+    const struct fdk_own_args *a = args;
+    const float *x = a->x, *x2 = a->x2;
+    float *y = a->y;
+    int32_t rows = *a->n < a->T ? *a->n : a->T;
+
+    for (size_t i = 0; i < (size_t)rows * (size_t)a->N; i++)
+        y[i] = x[i] - a->f[0] * x2[i];
+}
+
+static int
+sub_launch(const struct fdk_own_args *a, fdk_stream_t st)
+{
+    if (a->y == NULL || a->x == NULL || a->x2 == NULL || a->act != FDK_F32)
+        return -EINVAL;
+    return fdk_cpu_call(st, sub, a, sizeof(*a));
+}
+
+static int
+noop_launch(const struct fdk_own_args *a, fdk_stream_t st)
+{
+    (void)a;
+    (void)st;
+    return 0;
+}
+
+static const struct fdk_own owns[] = {
+    { "sub", "sub_kernel", sub_launch, NULL },
+    { "noop", "", noop_launch, NULL },
+};
+
+/* ---- a fusion --------------------------------------------------------------------------------- */
+
+static int32_t
+mlp_covers(struct fdk_ctx *ctx, int dev, const struct fdk_op *op, int32_t n,
+    int32_t *ret_least, int32_t *ret_most)
+{
+    (void)ctx;
+    (void)dev;
+    (void)n;
+    (void)ret_least;
+    (void)ret_most;
+    return op[1].silu_mul.gu == op[0].gemm.y ? 2 : 0;
+}
+
+static int
+mlp_launch(void *data, const struct fdk_op *op, int32_t n, const struct fdk_step *s,
+    fdk_stream_t st)
+{
+    int rc = 0;
+
+    (void)data;
+    n_fused++;
+    for (int32_t i = 0; i < n && rc == 0; i++) {
+        struct fdk_op one = op[i];
+
+        fdk_op_complete(&one, s);
+        rc = one.kind == FDK_OP_GEMM ? columns_gemm(&one.gemm, st)
+                                     : fdk_ops_cpu.silu_mul(&one.silu_mul, st);
+    }
+    return rc;
+}
+
+static const struct fdk_fusion fusions[] = {
+    { "mlp", "mlp_kernel", { FDK_OP_GEMM, FDK_OP_SILU_MUL }, 2, 0, mlp_covers, NULL, NULL,
+        mlp_launch },
+};
+
+static struct fdk_ops twin;
+
+static void
+twin_new(int fused)
+{
+    twin = fdk_ops_cpu;
+    twin.weight_layout = columns_layout;
+    twin.layout_name = columns_name;
+    twin.weight_pack = columns_pack;
+    twin.gemm = columns_gemm;
+    twin.gemm_scratch = columns_scratch;
+    twin.own = owns;
+    twin.n_own = sizeof(owns) / sizeof(owns[0]);
+    twin.fusion = fusions;
+    twin.n_fusion = fused ? sizeof(fusions) / sizeof(fusions[0]) : 0;
+}
+
+/* ---- a program of few operations ---------------------------------------------------------------- */
+
+enum { T = 7, LIVE = 5, C = 48, F = 40, N_OP = 5 };
+
+struct tiny {
+    struct fdk_ctx *ctx;
+    fdk_stream_t st;
+    float x[T * C], gu[T * 2 * F], h[T * F], diff[T * F];
+    struct fdk_weight w;
+    int32_t n;
+    char scratch[8 * 2 * F * C];
+};
+
+/* diff = silu_mul(x w^T) - 0.5 gate, the weight quantized to `format`. */
+static int32_t
+tiny_ops(struct tiny *t, const struct fdk_ops *k, int noop, struct fdk_op *op)
+{
+    int32_t n = 0;
+
+    op[n++] = (struct fdk_op){ .kind = FDK_OP_GEMM,
+        .gemm = { .y = t->gu,
+            .x = t->x,
+            .w = t->w.data,
+            .w_scale = (float *)(void *)((char *)t->w.data + t->w.scale_at),
+            .w_group = t->w.group,
+            .w_layout = t->w.layout,
+            .w_dtype = t->w.format,
+            .n = &t->n,
+            .N = 2 * F,
+            .K = C,
+            .ldy = 2 * F } };
+    SIM_CHECK(fdk_op_scratch(k, t->ctx, &op[0]) <= sizeof(t->scratch));
+    fdk_op_set_scratch(&op[0], t->scratch, sizeof(t->scratch));
+    if (noop)
+        op[n++] = (struct fdk_op){ .kind = FDK_OP_OWN, .is = fdk_own_find(k, "noop") };
+    op[n++] = (struct fdk_op){ .kind = FDK_OP_SILU_MUL,
+        .silu_mul = { .y = t->h, .gu = t->gu, .n = &t->n, .F = F } };
+    if (fdk_own_find(k, "sub") != NULL)
+        op[n++] = (struct fdk_op){ .kind = FDK_OP_OWN,
+            .is = fdk_own_find(k, "sub"),
+            .own = { .y = t->diff, .x = t->h, .x2 = t->h, .n = &t->n, .N = F, .f = { 0.5f } } };
+    return n;
+}
+
+/* Launch names as one text; what they compute is in t. */
+static const char *
+tiny_run(const struct fdk_ops *k, enum fdk_dtype format, int noop, int graph, struct tiny *t)
+{
+    static char text[128];
+    const struct fdk_open_args oa = { .n_device = 1, .n_thread = 1 };
+    const struct fdk_step s = { .T = T, .O = T };
+    struct fdk_pack_args pa = { .n = 2 * F, .x_dtype = FDK_F32 };
+    struct fdk_graph *g = NULL;
+    struct fdk_launch l[N_OP];
+    struct fdk_op op[N_OP];
+    struct fdk_bound *b;
+    float w[2 * F * C];
+    char err[128] = "";
+    uint64_t bad = UINT64_MAX;
+    int32_t n;
+
+    *t = (struct tiny){ .n = LIVE };
+    for (int i = 0; i < T * C; i++)
+        t->x[i] = (float)(i * 37 % 101 - 50) / 17;
+    for (int i = 0; i < 2 * F * C; i++)
+        w[i] = (float)(i * 53 % 97 - 48) / 31;
+    SIM_CHECK(k->open(&oa, &t->ctx, err, sizeof(err)) == 0);
+    SIM_CHECK(k->stream_new(t->ctx, 0, &t->st) == 0);
+    t->w = (struct fdk_weight){ .format = format,
+        .rows = 2 * F,
+        .cols = C,
+        .group = format == FDK_F32 ? 0 : C };
+    SIM_CHECK(k->weight_layout(&t->w) == 0);
+    SIM_CHECK(k->mem_alloc(t->ctx, 0, t->w.bytes, &t->w.data) == 0);
+    pa.w = t->w;
+    pa.x = w;
+    pa.bad = &bad;
+    SIM_CHECK(k->weight_pack(&pa, NULL) == 0 && bad == UINT64_MAX);
+    n = tiny_ops(t, k, noop, op);
+    SIM_CHECK(fdk_bind(k, t->ctx, 0, op, n, &b) == 0);
+    n = fdk_launches(b, &s, 1, l);
+    text[0] = '\0';
+    if (graph)
+        SIM_CHECK(k->graph_begin(t->st) == 0);
+    for (int32_t i = 0; i < n; i++) {
+        SIM_CHECK(fdk_launch(b, &s, &l[i], t->st) == 0);
+        (void)snprintf(text + strlen(text), sizeof(text) - strlen(text), "%s%s",
+            i > 0 ? " " : "", fdk_launch_name(b, &l[i]));
+    }
+    if (graph) {
+        SIM_CHECK(k->graph_end(t->st, &g) == 0 && k->graph_launch(g, t->st) == 0);
+        SIM_CHECK(k->stream_sync(t->st) == 0);
+        k->graph_free(g);
+    }
+    SIM_CHECK(k->stream_sync(t->st) == 0);
+    fdk_unbind(b);
+    k->mem_free(t->ctx, 0, t->w.data);
+    k->stream_free(t->st);
+    k->close(t->ctx);
+    return text;
+}
+
+static void
+one_operation_and_one_layout(struct sim_rng *rng)
+{
+    static const enum fdk_dtype format[] = { FDK_F32, FDK_I8, FDK_F8E4M3, FDK_I4 };
+    static struct tiny want, got;
+
+    (void)rng;
+    twin_new(1);
+    for (size_t i = 0; i < sizeof(format) / sizeof(format[0]); i++)
+        for (int graph = 0; graph < 2; graph++) {
+            int before = n_unpacked;
+
+            SIM_CHECK(strcmp(tiny_run(&fdk_ops_cpu, format[i], 0, graph, &want),
+                          "gemm silu_mul") == 0);
+            SIM_CHECK(strcmp(tiny_run(&twin, format[i], 0, graph, &got), "mlp sub") == 0);
+            SIM_CHECK(memcmp(got.h, want.h, sizeof(want.h)) == 0);
+            SIM_CHECK((n_unpacked > before) == (format[i] != FDK_I4));
+            SIM_CHECK(strcmp(twin.layout_name(got.w.layout),
+                          format[i] == FDK_I4 ? "rows" : "columns") == 0);
+            for (int e = 0; e < T * F; e++)
+                SIM_CHECK(got.diff[e] == (e < LIVE * F ? got.h[e] - 0.5f * got.h[e] : 0));
+        }
+    /* what only this backend knows is refused by others */
+    {
+        struct fdk_gemm_args g = { .N = 1, .K = 1, .T = 1, .ldy = 1, .w_layout = COLUMNS };
+        struct fdk_pack_args p = { .w = { .layout = COLUMNS, .rows = 1, .cols = 1 },
+            .n = 1 };
+
+        p.w.data = &g;
+        p.x = &g;
+        SIM_CHECK(fdk_ops_cpu.weight_pack(&p, NULL) == -ENOTSUP);
+        SIM_CHECK(fdk_own_find(&fdk_ops_cpu, "sub") == NULL);
+    }
+}
+
+/* It computes nothing; the fusion across it goes, and the bits stay. */
+static void
+noop_between_ends_a_fusion(struct sim_rng *rng)
+{
+    static struct tiny want, got;
+    int before;
+
+    (void)rng;
+    twin_new(1);
+    before = n_fused;
+    SIM_CHECK(strcmp(tiny_run(&twin, FDK_I8, 0, 0, &want), "mlp sub") == 0);
+    SIM_CHECK(n_fused == before + 1);
+    SIM_CHECK(strcmp(tiny_run(&twin, FDK_I8, 1, 0, &got), "gemm noop silu_mul sub") == 0);
+    SIM_CHECK(n_fused == before + 1);
+    SIM_CHECK(memcmp(got.diff, want.diff, sizeof(want.diff)) == 0);
+    twin_new(0);
+    SIM_CHECK(strcmp(tiny_run(&twin, FDK_I8, 0, 0, &got), "gemm silu_mul sub") == 0);
+    SIM_CHECK(memcmp(got.diff, want.diff, sizeof(want.diff)) == 0);
+}
+
+/* ---- a whole model ---------------------------------------------------------------------------------- */
+
+static char dir[64];
+
+static uint64_t
+tokens(const struct sim_cfg *c, int32_t *ret_columns)
+{
+    struct sim *s = sim_new(c);
+    struct sim_req *r = sim_req(s);
+    struct sim_rng g = { 7 };
+    uint64_t h;
+
+    *ret_columns = 0;
+    for (int32_t i = 0; i < s->prog->n_w; i++)
+        *ret_columns += wts_weight(s->wp, i).layout == COLUMNS;
+    r->n_prompt = 33;
+    r->prompt = mem_array(r->n_prompt, 4);
+    for (uint32_t i = 0; i < r->n_prompt; i++)
+        r->prompt[i] = sim_range(&g, 3, 250);
+    r->p.max_new = 8;
+    r->p.flags |= FDP_F_IGNORE_EOS;
+    r->p.set |= FDP_S_LOGPROBS;
+    r->p.logprobs = 4;
+    sim_submit(s, r, NULL);
+    sim_drain(s);
+    SIM_CHECK(r->code == 0 && r->s[0].n_ids == 8);
+    h = r->s[0].lp_hash;
+    for (int i = 0; i < 8; i++)
+        h = h * 31 + r->s[0].ids[i];
+    sim_free(s);
+    return h;
+}
+
+static void
+a_model_in_its_layout(struct sim_rng *rng)
+{
+    struct sim_cfg c = { .max_reqs = 4,
+        .max_seqs = 2,
+        .max_tokens = 64,
+        .max_len = 64,
+        .n_block = 20,
+        .block_size = 16,
+        .chunked = 1,
+        .exec = FDK_EXEC_DEFER,
+        .pace = SIM_PACE_FAST,
+        .backend = "cpu",
+        .model_dir = dir };
+    static const struct qnt quant[] = { { FDK_F32, 0 }, { FDK_I8, 32 }, { FDK_I4, 32 } };
+
+    (void)rng;
+    twin_new(1);
+    for (size_t i = 0; i < sizeof(quant) / sizeof(quant[0]); i++) {
+        int32_t none, some;
+        uint64_t want;
+        int before = n_packed;
+
+        c.quant = quant[i];
+        c.ops = NULL;
+        want = tokens(&c, &none);
+        SIM_CHECK(none == 0 && n_packed == before);
+        c.ops = &twin;
+        SIM_CHECK(tokens(&c, &some) == want);
+        /* four matrices a layer; of 4 bits they stay rows, and the head does not */
+        SIM_CHECK(some >= (quant[i].dtype == FDK_I4 ? 0 : 4));
+        SIM_CHECK((n_packed > before) == (some > 0));
+    }
+}
+
+int
+main(int argc, char **argv)
+{
+    static const struct sim_test tests[] = { SIM_TEST(one_operation_and_one_layout),
+        SIM_TEST(noop_between_ends_a_fusion), SIM_TEST(a_model_in_its_layout) };
+    int rc;
+
+    sim_model(dir);
+    rc = sim_run(argc, argv, tests, sizeof(tests) / sizeof(tests[0]));
+    sim_model_rm(dir);
+    return rc;
+}
