@@ -570,6 +570,14 @@ struct fdk_ops {
      * symbols, a blank between two. One with ? is launched where it is needed; "-" stands
      * for those of a library. NULL: the backend has none. */
     const char *(*op_kernels)(struct fdk_ctx *, int dev, const struct fdk_op *);
+    /* Is there a kernel for an operation, which is complete but for what it points to? 0;
+     * 1: one that is far from the device's measured peak; -ENOTSUP: none. Then why says what
+     * is taken as it should be ("head dimensions of up to 256"). NULL: it launches or fails. */
+    int (*op_takes)(struct fdk_ctx *, int dev, const struct fdk_op *, char *why,
+        size_t why_bytes);
+    /* The most rows that are computed as a->T are, to the bits and by the same kernels.
+     * NULL: any number is. */
+    int32_t (*gemm_class)(struct fdk_ctx *, int dev, const struct fdk_gemm_args *a);
 };
 
 extern const struct fdk_ops fdk_ops_cpu;

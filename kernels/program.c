@@ -5,6 +5,7 @@
 #include "kernels/program.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,6 +42,62 @@ static const char *
 name_of(const struct fdk_op *op)
 {
     return op->kind == FDK_OP_OWN ? op->is->name : fdk_op_name(op->kind);
+}
+
+static void
+gemm_text(const struct fdk_ops *k, const struct fdk_gemm_args *a, char *ret, size_t n)
+{
+    char group[48] = "";
+
+    if (fdk_is_quant(a->w_dtype) && a->w_group == a->K)
+        (void)snprintf(group, sizeof(group), " with a scale per row");
+    else if (fdk_is_quant(a->w_dtype))
+        (void)snprintf(group, sizeof(group), " in groups of %d", a->w_group);
+    (void)snprintf(ret, n, "%d x %d, %s%s, layout %s, activations %s", a->N, a->K,
+        fdk_dtype_name(a->w_dtype), group,
+        k->layout_name != NULL ? k->layout_name(a->w_layout) : "rows",
+        fdk_dtype_name(a->act));
+}
+
+void
+fdk_op_text(const struct fdk_ops *k, const struct fdk_op *op, char *ret, size_t n)
+{
+    switch (op->kind) {
+    case FDK_OP_EMBED:
+        (void)snprintf(ret, n, "%d x %d, %s", op->embed.V, op->embed.C,
+            fdk_dtype_name(op->embed.w_dtype));
+        break;
+    case FDK_OP_GEMM:
+        gemm_text(k, &op->gemm, ret, n);
+        break;
+    case FDK_OP_QKV:
+        (void)snprintf(ret, n,
+            "%d heads, %d KV heads, head dimension %d, KV %s, activations %s", op->qkv.H,
+            op->qkv.K, op->qkv.D, fdk_dtype_name(op->qkv.kv.dtype),
+            fdk_dtype_name(op->qkv.act));
+        break;
+    case FDK_OP_ATTENTION:
+        (void)snprintf(ret, n,
+            "%d heads, %d KV heads, head dimension %d, blocks of %d tokens, KV %s, activations "
+            "%s",
+            op->attention.H, op->attention.K, op->attention.D, op->attention.kv.block_size,
+            fdk_dtype_name(op->attention.kv.dtype), fdk_dtype_name(op->attention.act));
+        break;
+    case FDK_OP_SILU_MUL:
+        (void)snprintf(ret, n, "width %d, %s", op->silu_mul.F,
+            fdk_dtype_name(op->silu_mul.act));
+        break;
+    case FDK_OP_RMSNORM:
+        (void)snprintf(ret, n, "width %d, %s", op->rmsnorm.C,
+            fdk_dtype_name(op->rmsnorm.act));
+        break;
+    case FDK_OP_SAMPLE:
+        (void)snprintf(ret, n, "vocabulary %d", op->sample.V);
+        break;
+    default:
+        (void)snprintf(ret, n, "%s", name_of(op));
+        break;
+    }
 }
 
 int32_t

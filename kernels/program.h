@@ -80,6 +80,9 @@ struct fdk_op {
     };
 };
 
+/* Its types and shape, without rows: "96 x 48, i8 in groups of 32, layout rows". */
+void fdk_op_text(const struct fdk_ops *k, const struct fdk_op *op, char *ret, size_t n);
+
 /* What the size of a step brings. */
 struct fdk_step {
     const struct fdk_batch *b;

@@ -139,6 +139,38 @@ adm_group_ops(const struct worker *w, const struct adm_group *g, char *ret)
         (void)snprintf(ret + strlen(ret), ADM_OPS_TEXT - strlen(ret), ", %d layers", layers);
 }
 
+/* Format and layout of the first matrix that the launch reads. */
+static void
+adm_group_weight(const struct worker *w, const struct adm_group *g, json_t *o)
+{
+    const struct fdk_ops *k = w->run->k;
+
+    for (int32_t i = g->l.first; i < g->l.first + g->l.n; i++) {
+        const struct fdk_op *op = &g->f->op[i];
+
+        if (op->kind != FDK_OP_GEMM)
+            continue;
+        adm_set(o, "format", json_string(fdk_dtype_name(op->gemm.w_dtype)));
+        adm_set(o, "layout",
+            json_string(k->layout_name != NULL ? k->layout_name(op->gemm.w_layout) : ""));
+        return;
+    }
+}
+
+/* What would be computed faster, of an operation by itself that a slow kernel takes. */
+static void
+adm_group_slow(const struct worker *w, const struct adm_list *a,
+    const struct adm_group *g, json_t *o)
+{
+    char why[RUN_TAKES_TEXT];
+    struct fdk_step s;
+
+    run_step(&a->pad, &s);
+    if (g->l.run < 0 &&
+        run_op_takes(run_root(w->run), g->f, g->l.first, &s, why, sizeof(why)) == 1)
+        adm_set(o, "slow", json_string(why));
+}
+
 static json_t *
 adm_group_json(const struct worker *w, const struct adm_list *a, const struct adm_group *g)
 {
@@ -160,6 +192,8 @@ adm_group_json(const struct worker *w, const struct adm_list *a, const struct ad
     adm_set(o, "bytes", json_real(g->bytes));
     adm_set(o, "roofline_us", json_real(g->roofline_ns / 1e3));
     adm_set(o, "share", json_real(a->roofline_ns > 0 ? g->roofline_ns / a->roofline_ns : 0));
+    adm_group_weight(w, g, o);
+    adm_group_slow(w, a, g, o);
     return o;
 }
 
@@ -169,7 +203,7 @@ static int
 adm_same(const json_t *a, const json_t *b)
 {
     static const char *const key[] = { "fused", "launch", "kernels", "ops", "N", "K",
-        "times" };
+        "times", "format", "layout", "slow" };
 
     for (size_t i = 0; i < sizeof(key) / sizeof(key[0]); i++)
         if (!json_equal(json_object_get(a, key[i]), json_object_get(b, key[i])))
@@ -246,6 +280,43 @@ adm_launches(struct worker *w, double kv, const struct peak *c)
     return all;
 }
 
+/* Sizes that everybody knows, as they are padded, and the largest step without a graph. */
+static json_t *
+adm_sizes(struct worker *w, double kv, const struct peak *c)
+{
+    static const int32_t known[] = { 1, 8, 64, 128, 512, INT32_MAX };
+    const struct bat_dims *d = &w->run->dims;
+    int32_t before = 0;
+    json_t *all = json_array();
+
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+        int eager = known[i] == INT32_MAX;
+        int32_t T = eager ? d->T : cap_map(&w->run->cap, known[i]);
+        struct adm_shape sh;
+        struct adm_list a;
+        json_t *o, *l;
+
+        if (T == 0 || T > d->T || (!eager && T == before))
+            continue;
+        before = T;
+        sh = adm_shape_of(T, T < d->S ? T : d->S, bat_pad_outs(d, T), kv);
+        if (adm_list(w, T, bat_pad_outs(d, T), &sh, c, &a) == 0) {
+            o = json_object();
+            l = json_array();
+            for (int32_t j = 0; j < a.n; j++)
+                (void)json_array_append_new(l, adm_group_json(w, &a, &a.g[j]));
+            adm_set(o, "tokens", json_integer(T));
+            adm_set(o, "outputs", json_integer(a.pad.O));
+            adm_set(o, "graph", json_boolean(!eager && run_uses_graph(w->run)));
+            adm_set(o, "roofline_us", json_real(a.roofline_ns / 1e3));
+            adm_set(o, "launches", l);
+            (void)json_array_append_new(all, o);
+        }
+        free(a.g);
+    }
+    return all;
+}
+
 /* ---- the program -------------------------------------------------------------------------------- */
 
 static const char *
@@ -299,5 +370,6 @@ adm_program(struct worker *w, const json_t *q)
     adm_set(o, "n_ops", json_integer((json_int_t)json_array_size(ops)));
     adm_set(o, "ops", ops);
     adm_set(o, "launches", adm_launches(w, kv, c));
+    adm_set(o, "sizes", adm_sizes(w, kv, c));
     return o;
 }

@@ -149,3 +149,17 @@ cap_map(const struct cap *c, int32_t n)
     }
     return lo < c->n ? c->size[lo] : 0;
 }
+
+int
+cap_cuts(const struct cap *c, const int32_t *most, struct cap_cut *ret)
+{
+    for (int32_t i = 1; i < c->n; i++) {
+        int32_t end = most[i - 1];
+
+        if (end <= c->size[i - 1] || end >= c->size[i])
+            continue;
+        *ret = (struct cap_cut){ c->size[i - 1] + 1, end, c->size[i] };
+        return 1;
+    }
+    return 0;
+}

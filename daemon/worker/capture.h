@@ -30,6 +30,14 @@ void cap_default(int32_t max, struct cap *ret);
  * spaces, also in brackets, in any order. -EINVAL with one line in err: no
  * number, not a number, out of range, too many. */
 int cap_parse(const char *text, int32_t max, struct cap *ret, char *err, size_t err_bytes);
+/* Steps of `first` to `most` tokens, which are computed as fewer tokens are, are padded to
+ * `size`, which is not. */
+struct cap_cut {
+    int32_t first, most, size;
+};
+/* most[n]: the largest number of tokens that is computed as size[i] are. 1 and the first
+ * class that the list cuts in two, or 0. */
+int cap_cuts(const struct cap *c, const int32_t *most, struct cap_cut *ret);
 /* Smallest size >= n, 0 when there is none or n < 1. */
 int32_t cap_map(const struct cap *c, int32_t n);
 

@@ -746,6 +746,8 @@ eng_apply(struct engine *e)
     rc = run_recapture(e->run, e->change.use_graph, &e->change.cap);
     if (rc != 0)
         eng_lost_in(e, "recording graphs", rc);
+    else
+        run_check_sizes(e->run);
     eng_activity(e, e->profile.on != NULL ? LNK_ACT_PROFILE : LNK_ACT_SERVE);
     e->bat->cap = e->run->use_graph ? &e->run->cap : NULL;
     log_info("engine: graphs %s, %d sizes up to %d", e->run->use_graph ? "on" : "off",

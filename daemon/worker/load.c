@@ -391,6 +391,8 @@ wrk_load_kv(struct worker *w, char *err, size_t err_bytes)
     sa.n_penalty = ec.sch.n_penalty;
     sa.delay_ns = (uint64_t)p->device_step_delay_us * 1000u;
     rc = run_setup(w->run, &sa, err, err_bytes);
+    if (rc == 0)
+        rc = run_check(w->run, err, err_bytes);
     free(w->kv_scale);
     w->kv_scale = NULL;
     if (rc != 0)

@@ -88,7 +88,7 @@ libfddworker_a_SOURCES = \
 	%D%/rules.h \
 	%D%/runner.c \
 	%D%/runner.h \
-	%D%/runner_program.c \
+	%D%/runner_check.c %D%/runner_program.c \
 	%D%/runner_setup.c \
 	%D%/safetensors.c \
 	%D%/sampler.c \

@@ -301,6 +301,16 @@ int32_t run_logits_rows(const struct fdk_ops *k, int32_t vocab, int32_t O);
 /* Scratch for the largest launch. Of the runner: k, ctx, prog, wp, kv, dims, act, R and the
  * shape of attention tiles; nothing needs to be allocated. */
 size_t run_scratch_bytes(const struct runner *run);
+/* runner_check.c, after run_setup(): 0, or -ENOTSUP where no kernel takes an operation, with
+ * its name, its shape and what is taken in err. What only a slow kernel takes is logged, and
+ * what run_check_sizes() finds. */
+#define RUN_TAKES_TEXT 512
+int run_check(struct runner *run, char *err, size_t err_bytes);
+/* Log where the list of sizes cuts a class of rows (fdk_ops.gemm_class) in two. */
+void run_check_sizes(struct runner *run);
+/* As fdk_ops.op_takes(), of operation i of the form in that step. */
+int run_op_takes(const struct run_dev *dev, const struct run_form *f, int32_t i,
+    const struct fdk_step *s, char *why, size_t why_bytes);
 /* Have the backend find out how it computes each product (fdk_ops.gemm_choose), so that no
  * step waits for that. */
 int run_choose(struct run_dev *dev);

@@ -4,8 +4,10 @@
 
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/vdev.h"
+#include "kernels/program.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 /* Launchers check what can be checked without reading device memory, so that
@@ -291,4 +293,52 @@ vdev_sample(const struct fdk_sample_args *a, fdk_stream_t st)
         return -EINVAL;
     c.u.sample = *a;
     return cpu_push(st, &c);
+}
+
+/* ---- what is taken ------------------------------------------------------- */
+
+static const char *
+gemm_not_taken(const struct fdk_gemm_args *a)
+{
+    if (a->w_layout != FDK_LAYOUT_ROWS)
+        return "weights in the layout rows";
+    if (!fdk_is_float(a->w_dtype) && !fdk_is_quant(a->w_dtype))
+        return "weights in f32, f16, bf16, i8, i4, f8e4m3";
+    if (fdk_is_quant(a->w_dtype) && a->w_group % 16 != 0 && a->w_group != a->K)
+        return "scales per row or per a multiple of 16 elements";
+    return a->act != FDK_F32 ? "activations in f32" : NULL;
+}
+
+static const char *
+heads_not_taken(int D, const struct fdk_kv *kv)
+{
+    if (D > CPU_MAX_HEAD_DIM)
+        return "head dimensions of up to 512";
+    if (kv->dtype != FDK_F32 && kv->dtype != FDK_BF16 && kv->dtype != FDK_I8 &&
+        kv->dtype != FDK_F8E4M3)
+        return "KV in f32, bf16, i8, f8e4m3";
+    return NULL;
+}
+_Static_assert(CPU_MAX_HEAD_DIM == 512, "in the text above");
+
+int
+vdev_op_takes(struct fdk_ctx *ctx, int dev, const struct fdk_op *op, char *why,
+    size_t why_bytes)
+{
+    const char *not = NULL;
+
+    (void)dev;
+    if (!ctx->math)
+        return 0;
+    if (op->kind == FDK_OP_GEMM)
+        not = gemm_not_taken(&op->gemm);
+    else if (op->kind == FDK_OP_QKV)
+        not = heads_not_taken(op->qkv.D, &op->qkv.kv);
+    else if (op->kind == FDK_OP_ATTENTION)
+        not = heads_not_taken(op->attention.D, &op->attention.kv);
+    else if (op->kind == FDK_OP_EMBED && weight_dtype(op->embed.w_dtype) != 0)
+        not = "a table in f32, f16, bf16";
+    if (not != NULL)
+        (void)snprintf(why, why_bytes, "%s", not );
+    return not != NULL ? -ENOTSUP : 0;
 }

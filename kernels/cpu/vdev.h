@@ -66,6 +66,8 @@ int vdev_attention(const struct fdk_attention_args *a, fdk_stream_t st);
 int vdev_silu_mul(const struct fdk_silu_mul_args *a, fdk_stream_t st);
 int vdev_gather(const struct fdk_gather_args *a, fdk_stream_t st);
 int vdev_sample(const struct fdk_sample_args *a, fdk_stream_t st);
+int vdev_op_takes(struct fdk_ctx *ctx, int dev, const struct fdk_op *op, char *why,
+    size_t why_bytes);
 int vdev_weight_layout(struct fdk_weight *w);
 const char *vdev_layout_name(int32_t layout);
 int vdev_weight_pack(const struct fdk_pack_args *a, fdk_stream_t st);
@@ -91,9 +93,9 @@ int vdev_weight_pack(const struct fdk_pack_args *a, fdk_stream_t st);
     .attention_scratch = vdev_attention_scratch, .sample_scratch = vdev_sample_scratch, \
     .row_update = vdev_row_update, .att_plan = vdev_att_plan, \
     .att_plan_host = vdev_att_plan_host, .embed = vdev_embed, .rmsnorm = vdev_rmsnorm, \
-    .weight_layout = vdev_weight_layout, .layout_name = vdev_layout_name, \
-    .weight_pack = vdev_weight_pack, .gemm = vdev_gemm, .rope_table = vdev_rope_table, \
-    .qkv = vdev_qkv, .attention = vdev_attention, .silu_mul = vdev_silu_mul, \
-    .gather = vdev_gather, .sample = vdev_sample
+    .op_takes = vdev_op_takes, .weight_layout = vdev_weight_layout, \
+    .layout_name = vdev_layout_name, .weight_pack = vdev_weight_pack, .gemm = vdev_gemm, \
+    .rope_table = vdev_rope_table, .qkv = vdev_qkv, .attention = vdev_attention, \
+    .silu_mul = vdev_silu_mul, .gather = vdev_gather, .sample = vdev_sample
 
 #endif

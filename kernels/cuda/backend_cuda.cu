@@ -536,6 +536,8 @@ make_ops(void)
     o.fusion = cu_fusions;
     o.n_fusion = CU_FUSIONS;
     o.op_kernels = cu_op_kernels;
+    o.op_takes = cu_op_takes;
+    o.gemm_class = cu_gemm_class;
     return o;
 }
 

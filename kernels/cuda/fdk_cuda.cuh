@@ -205,6 +205,9 @@ void cu_gemm_close(struct fdk_ctx *ctx);
 size_t cu_gemm_scratch(const struct fdk_gemm_args *a);
 int cu_gemm(const struct fdk_gemm_args *a, fdk_stream_t st);
 int cu_gemm_choose(const struct fdk_gemm_args *a, fdk_stream_t st);
+int32_t cu_gemm_class(struct fdk_ctx *ctx, int dev, const struct fdk_gemm_args *a);
+/* Is it the kernel of the table's last row that takes it? */
+int cu_gemm_slow(const struct cu_dev *d, const struct fdk_gemm_args *a);
 /* gemm_lt.cu: 16-bit weights, many rows. cu_lt_gemm() is 1 where the library does not
  * take it after all. */
 int cu_lt_open(struct fdk_ctx *ctx, const char *cache_dir, char *err, size_t err_bytes);
@@ -212,6 +215,8 @@ void cu_lt_close(struct fdk_ctx *ctx);
 int cu_lt_fits(const struct fdk_gemm_args *a);
 size_t cu_lt_scratch(const struct fdk_gemm_args *a);
 int cu_lt_gemm(const struct fdk_gemm_args *a, fdk_stream_t st);
+/* The most rows of the class of T. */
+int32_t cu_lt_class(const struct cu_dev *d, int32_t T);
 /* Decide for every class of rows from least to a->T. */
 int cu_lt_choose(const struct fdk_gemm_args *a, int32_t least, fdk_stream_t st);
 cudaError_t cu_lt_load(void);
@@ -221,11 +226,15 @@ extern "C" {
 extern const struct fdk_fusion cu_fusions[];
 }
 #define CU_FUSIONS 3
+int cu_op_takes(struct fdk_ctx *ctx, int dev, const struct fdk_op *op, char *why,
+    size_t why_bytes);
 const char *cu_op_kernels(struct fdk_ctx *ctx, int dev, const struct fdk_op *op);
 /* ops_gemm.cu, ops_attention.cu: kernels of an operation, as fdk_ops.op_kernels(). */
 const char *cu_gemm_kernels(const struct cu_dev *d, const struct fdk_gemm_args *a);
 const char *cu_attention_kernels(const struct cu_dev *d,
     const struct fdk_attention_args *a);
+/* Does the kernel compute decoding rows that takes every shape? */
+int cu_attention_slow(const struct cu_dev *d, const struct fdk_attention_args *a);
 
 /* What follows takes only devices with cu_dev.sm90a: elsewhere the kernels are empty.
  * n_proc: of the device.

@@ -7,6 +7,8 @@
  */
 #include "kernels/cuda/fdk_cuda.cuh"
 
+#include <stdio.h>
+
 /* ---- a GEMM of gate and up, and silu_mul ---------------------------------------- */
 
 /* Rows up to which what is written is beyond what is read. */
@@ -122,4 +124,59 @@ cu_op_kernels(struct fdk_ctx *ctx, int dev, const struct fdk_op *op)
     default:
         return "";
     }
+}
+
+/* ---- what is taken ------------------------------------------------------------------ */
+
+static int
+say(int rc, char *why, size_t why_bytes, const char *text)
+{
+    if (why_bytes > 0)
+        snprintf(why, why_bytes, "%s", text);
+    return rc;
+}
+
+static int
+gemm_takes_op(const struct cu_dev *d, const struct fdk_gemm_args *a, char *why,
+    size_t why_bytes)
+{
+    if (a->w_layout != FDK_LAYOUT_ROWS)
+        return say(-ENOTSUP, why, why_bytes, "weights in the layout rows");
+    if (!fdk_is_float(a->w_dtype) && !fdk_is_quant(a->w_dtype))
+        return say(-ENOTSUP, why, why_bytes, "weights in f32, f16, bf16, i8, i4, f8e4m3");
+    if (!cu_gemm_slow(d, a))
+        return 0;
+    if (fdk_is_quant(a->w_dtype) && !d->sm90a)
+        return say(1, why, why_bytes, "quantized weights fast on compute capability 9.0 alone");
+    if (fdk_is_quant(a->w_dtype))
+        return say(1, why, why_bytes, "quantized weights fast where K is a multiple of 32, with "
+            "scales per row or per a multiple of 32 elements");
+    return say(1, why, why_bytes, "16-bit weights fast where N and K are multiples of 8");
+}
+
+static int
+attention_takes_op(const struct cu_dev *d, const struct fdk_attention_args *a, char *why,
+    size_t why_bytes)
+{
+    if (a->D > CU_MAX_HEAD_DIM) {
+        snprintf(why, why_bytes, "head dimensions of up to %d", CU_MAX_HEAD_DIM);
+        return -ENOTSUP;
+    }
+    if (cu_attention_slow(d, a))
+        return say(1, why, why_bytes, !d->sm90a ? "attention fast on compute capability 9.0 "
+            "alone" : "head dimensions of 64, 80, 96, 128, 192, 256 fast, with bf16 activations, "
+            "KV in bf16, i8, f8e4m3 and kv.block_size a power of two from 16 on");
+    return 0;
+}
+
+int
+cu_op_takes(struct fdk_ctx *ctx, int dev, const struct fdk_op *op, char *why,
+    size_t why_bytes)
+{
+    const struct cu_dev *d = &ctx->dev[dev];
+    if (op->kind == FDK_OP_GEMM)
+        return gemm_takes_op(d, &op->gemm, why, why_bytes);
+    if (op->kind == FDK_OP_ATTENTION)
+        return attention_takes_op(d, &op->attention, why, why_bytes);
+    return 0;
 }

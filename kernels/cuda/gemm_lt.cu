@@ -214,6 +214,14 @@ lt_range_rows(int range, int32_t *ret_lo, int32_t *ret_hi)
     }
 }
 
+int32_t
+cu_lt_class(const struct cu_dev *d, int32_t T)
+{
+    int32_t lo, hi;
+    lt_range_rows(lt_range(d, T), &lo, &hi);
+    return T <= hi ? hi : INT32_MAX;
+}
+
 /* ---- algorithms ---------------------------------------------------------- */
 
 /* Needs no more than there is and takes any number of rows of the class. */

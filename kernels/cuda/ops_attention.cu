@@ -502,6 +502,12 @@ cu_attention_kernels(const struct cu_dev *d, const struct fdk_attention_args *a)
     return name[form & ATT_LONG][split];
 }
 
+int
+cu_attention_slow(const struct cu_dev *d, const struct fdk_attention_args *a)
+{
+    return !(attention_form(d, a) & ATT_SPLIT);
+}
+
 static int
 attention_run(const struct fdk_attention_args *a, fdk_stream_t st)
 {

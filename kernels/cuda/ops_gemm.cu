@@ -246,6 +246,20 @@ cu_gemm_kernels(const struct cu_dev *d, const struct fdk_gemm_args *a)
     return table[gemm_row(d, a, 0)].kernels;
 }
 
+int
+cu_gemm_slow(const struct cu_dev *d, const struct fdk_gemm_args *a)
+{
+    return gemm_row(d, a, 0) == N_TABLE - 1;
+}
+
+int32_t
+cu_gemm_class(struct fdk_ctx *ctx, int dev, const struct fdk_gemm_args *a)
+{
+    const struct cu_dev *d = &ctx->dev[dev];
+    int i = gemm_row(d, a, 0);
+    return i == LT ? cu_lt_class(d, a->T) : table[i].most;
+}
+
 static int
 gemm_enter(const struct fdk_gemm_args *a, fdk_stream_t st)
 {

@@ -11,9 +11,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "daemon/common/log.h"
 #include "daemon/common/mem.h"
+#include "daemon/worker/admin_priv.h"
+#include "daemon/worker/memplan.h"
 #include "daemon/worker/weights_priv.h"
+#include "daemon/worker/worker.h"
 #include "kernels/cpu/cpu.h"
 #include "tests/sim/sim.h"
 
@@ -168,6 +173,37 @@ static const struct fdk_own owns[] = {
     { "noop", "", noop_launch, NULL },
 };
 
+/* ---- what it takes ----------------------------------------------------------------------------- */
+
+static int32_t head_dims = 512, slow_width;
+
+static int
+extra_takes(struct fdk_ctx *ctx, int dev, const struct fdk_op *op, char *why, size_t n)
+{
+    struct fdk_op rows = *op;
+
+    if (op->kind == FDK_OP_ATTENTION && op->attention.D > head_dims) {
+        (void)snprintf(why, n, "head dimensions of up to %d", head_dims);
+        return -ENOTSUP;
+    }
+    if (op->kind == FDK_OP_SILU_MUL && op->silu_mul.F < slow_width) {
+        (void)snprintf(why, n, "widths from %d on", slow_width);
+        return 1;
+    }
+    if (op->kind == FDK_OP_GEMM && op->gemm.w_layout == COLUMNS)
+        rows.gemm.w_layout = FDK_LAYOUT_ROWS;
+    return fdk_ops_cpu.op_takes(ctx, dev, &rows, why, n);
+}
+
+/* Up to 16 rows, up to 64, more. */
+static int32_t
+extra_class(struct fdk_ctx *ctx, int dev, const struct fdk_gemm_args *a)
+{
+    (void)ctx;
+    (void)dev;
+    return a->T <= 16 ? 16 : a->T <= 64 ? 64 : INT32_MAX;
+}
+
 /* ---- a fusion --------------------------------------------------------------------------------- */
 
 static int32_t
@@ -205,21 +241,23 @@ static const struct fdk_fusion fusions[] = {
         mlp_launch },
 };
 
-static struct fdk_ops twin;
+static struct fdk_ops extra;
 
 static void
-twin_new(int fused)
+extra_new(int fused)
 {
-    twin = fdk_ops_cpu;
-    twin.weight_layout = columns_layout;
-    twin.layout_name = columns_name;
-    twin.weight_pack = columns_pack;
-    twin.gemm = columns_gemm;
-    twin.gemm_scratch = columns_scratch;
-    twin.own = owns;
-    twin.n_own = sizeof(owns) / sizeof(owns[0]);
-    twin.fusion = fusions;
-    twin.n_fusion = fused ? sizeof(fusions) / sizeof(fusions[0]) : 0;
+    extra = fdk_ops_cpu;
+    extra.weight_layout = columns_layout;
+    extra.layout_name = columns_name;
+    extra.weight_pack = columns_pack;
+    extra.gemm = columns_gemm;
+    extra.gemm_scratch = columns_scratch;
+    extra.op_takes = extra_takes;
+    extra.gemm_class = extra_class;
+    extra.own = owns;
+    extra.n_own = sizeof(owns) / sizeof(owns[0]);
+    extra.fusion = fusions;
+    extra.n_fusion = fused ? sizeof(fusions) / sizeof(fusions[0]) : 0;
 }
 
 /* ---- a program of few operations ---------------------------------------------------------------- */
@@ -331,17 +369,17 @@ one_operation_and_one_layout(struct sim_rng *rng)
     static struct tiny want, got;
 
     (void)rng;
-    twin_new(1);
+    extra_new(1);
     for (size_t i = 0; i < sizeof(format) / sizeof(format[0]); i++)
         for (int graph = 0; graph < 2; graph++) {
             int before = n_unpacked;
 
             SIM_CHECK(strcmp(tiny_run(&fdk_ops_cpu, format[i], 0, graph, &want),
                           "gemm silu_mul") == 0);
-            SIM_CHECK(strcmp(tiny_run(&twin, format[i], 0, graph, &got), "mlp sub") == 0);
+            SIM_CHECK(strcmp(tiny_run(&extra, format[i], 0, graph, &got), "mlp sub") == 0);
             SIM_CHECK(memcmp(got.h, want.h, sizeof(want.h)) == 0);
             SIM_CHECK((n_unpacked > before) == (format[i] != FDK_I4));
-            SIM_CHECK(strcmp(twin.layout_name(got.w.layout),
+            SIM_CHECK(strcmp(extra.layout_name(got.w.layout),
                           format[i] == FDK_I4 ? "rows" : "columns") == 0);
             for (int e = 0; e < T * F; e++)
                 SIM_CHECK(got.diff[e] == (e < LIVE * F ? got.h[e] - 0.5f * got.h[e] : 0));
@@ -367,15 +405,15 @@ noop_between_ends_a_fusion(struct sim_rng *rng)
     int before;
 
     (void)rng;
-    twin_new(1);
+    extra_new(1);
     before = n_fused;
-    SIM_CHECK(strcmp(tiny_run(&twin, FDK_I8, 0, 0, &want), "mlp sub") == 0);
+    SIM_CHECK(strcmp(tiny_run(&extra, FDK_I8, 0, 0, &want), "mlp sub") == 0);
     SIM_CHECK(n_fused == before + 1);
-    SIM_CHECK(strcmp(tiny_run(&twin, FDK_I8, 1, 0, &got), "gemm noop silu_mul sub") == 0);
+    SIM_CHECK(strcmp(tiny_run(&extra, FDK_I8, 1, 0, &got), "gemm noop silu_mul sub") == 0);
     SIM_CHECK(n_fused == before + 1);
     SIM_CHECK(memcmp(got.diff, want.diff, sizeof(want.diff)) == 0);
-    twin_new(0);
-    SIM_CHECK(strcmp(tiny_run(&twin, FDK_I8, 0, 0, &got), "gemm silu_mul sub") == 0);
+    extra_new(0);
+    SIM_CHECK(strcmp(tiny_run(&extra, FDK_I8, 0, 0, &got), "gemm silu_mul sub") == 0);
     SIM_CHECK(memcmp(got.diff, want.diff, sizeof(want.diff)) == 0);
 }
 
@@ -429,7 +467,7 @@ a_model_in_its_layout(struct sim_rng *rng)
     static const struct qnt quant[] = { { FDK_F32, 0 }, { FDK_I8, 32 }, { FDK_I4, 32 } };
 
     (void)rng;
-    twin_new(1);
+    extra_new(1);
     for (size_t i = 0; i < sizeof(quant) / sizeof(quant[0]); i++) {
         int32_t none, some;
         uint64_t want;
@@ -439,7 +477,7 @@ a_model_in_its_layout(struct sim_rng *rng)
         c.ops = NULL;
         want = tokens(&c, &none);
         SIM_CHECK(none == 0 && n_packed == before);
-        c.ops = &twin;
+        c.ops = &extra;
         SIM_CHECK(tokens(&c, &some) == want);
         /* four matrices a layer; of 4 bits they stay rows, and the head does not */
         SIM_CHECK(some >= (quant[i].dtype == FDK_I4 ? 0 : 4));
@@ -447,11 +485,214 @@ a_model_in_its_layout(struct sim_rng *rng)
     }
 }
 
+/* ---- what no kernel takes, or a slow one ------------------------------------------------------------- */
+
+struct start {
+    struct worker w;
+    struct cnt_seg *cnt;
+    char err[512];
+};
+
+static int
+start(struct start *t, const char *sizes)
+{
+    const struct run_open_args oa = { .backend = "cpu", .n_thread = 1, .max_token = 64 };
+    struct run_setup_args sa = { .max_block = 9, .n_rec = 1, .use_graph = 1 };
+    const struct eng_cfg ec = { .max_reqs = 4,
+        .max_len = 128,
+        .block_size = 16,
+        .sch = { .max_seqs = 4, .max_tokens = 64 } };
+    const struct wts_load_args la = { .buffer_bytes = 1u << 20 };
+    struct worker *w = &t->w;
+    int rc;
+
+    *t = (struct start){ .cnt = mem_aligned(128, sizeof(*t->cnt)) };
+    SIM_CHECK(t->cnt != NULL);
+    w->stat = t->cnt;
+    eng_dims(&ec, &sa.dims);
+    SIM_CHECK(cap_parse(sizes, 64, &w->cap, t->err, sizeof(t->err)) == 0);
+    sa.cap = w->cap;
+    rc = mdl_config_read(dir, &w->cfg, t->err, sizeof(t->err));
+    if (rc == 0)
+        rc = mdl_build(&w->cfg, &w->prog, t->err, sizeof(t->err));
+    if (rc == 0)
+        rc = wts_plan_new(dir, w->prog, 1, 7, &w->wp, t->err, sizeof(t->err));
+    if (rc == 0)
+        rc = run_new(&oa, &w->run, t->err, sizeof(t->err));
+    SIM_CHECK(rc == 0);
+    w->run->k = &extra;
+    rc = wts_plan_layout(w->wp, w->prog, &extra, t->err, sizeof(t->err));
+    if (rc == 0)
+        rc = run_load(w->run, w->prog, w->wp, &la, t->err, sizeof(t->err));
+    if (rc == 0)
+        rc = mpl_layout(w->cfg.n_layer, 0, w->cfg.n_kv_head, w->cfg.head_dim, 16,
+            FDK_BF16, &sa.kv);
+    if (rc == 0)
+        rc = run_setup(w->run, &sa, t->err, sizeof(t->err));
+    if (rc == 0)
+        rc = run_check(w->run, t->err, sizeof(t->err));
+    w->kv = sa.kv;
+    return rc;
+}
+
+static void
+end(struct start *t)
+{
+    t->w.run = run_free(t->w.run);
+    t->w.wp = wts_plan_free(t->w.wp);
+    t->w.prog = mdl_free(t->w.prog);
+    free(t->cnt);
+}
+
+/* The first launch of that name that `fdctl program` shows for a step of that size. */
+static json_t *
+shown(json_t *program, int32_t tokens, const char *name)
+{
+    size_t i, j;
+    json_t *s, *l;
+
+    json_array_foreach(json_object_get(program, "sizes"), i, s)
+        if (json_integer_value(json_object_get(s, "tokens")) == tokens)
+            json_array_foreach(json_object_get(s, "launches"), j, l)
+                if (strcmp(json_string_value(json_object_get(l, "launch")), name) == 0)
+                    return l;
+    return NULL;
+}
+
+static const char *
+text_of(json_t *o, const char *key)
+{
+    const char *s = json_string_value(json_object_get(o, key));
+
+    return s != NULL ? s : "";
+}
+
+/* start(), which succeeds, and what it logs. */
+static void
+start_logged(struct start *t, const char *sizes, char *ret, size_t n)
+{
+    FILE *f = tmpfile();
+    int saved = dup(STDERR_FILENO);
+    size_t got;
+
+    SIM_CHECK(f != NULL && saved >= 0);
+    log_init("sim", "warn");
+    SIM_CHECK(dup2(fileno(f), STDERR_FILENO) >= 0);
+    SIM_CHECK(start(t, sizes) == 0);
+    SIM_CHECK(dup2(saved, STDERR_FILENO) >= 0 && close(saved) == 0);
+    rewind(f);
+    got = fread(ret, 1, n - 1, f);
+    ret[got] = '\0';
+    SIM_CHECK(fclose(f) == 0);
+}
+
+static int
+times_in(const char *text, const char *what)
+{
+    int n = 0;
+
+    for (; (text = strstr(text, what)) != NULL; text++)
+        n++;
+    return n;
+}
+
+static int
+no_layout(struct fdk_weight *w)
+{
+    (void)w;
+    return -ENOTSUP;
+}
+
+static void
+no_kernel_ends_the_start(struct sim_rng *rng)
+{
+    static struct start t;
+
+    (void)rng;
+    extra_new(1);
+    head_dims = 8;
+    SIM_CHECK(start(&t, "1,16,64") == -ENOTSUP);
+    if (strstr(t.err, "no kernel for operation attention of layer 0 (") == NULL ||
+        strstr(t.err, "head dimension ") == NULL ||
+        strstr(t.err, "takes head dimensions of up to 8") == NULL)
+        sim_fail(__FILE__, __LINE__, t.err);
+    end(&t);
+    head_dims = 512;
+    extra.weight_layout = no_layout;
+    SIM_CHECK(start(&t, "1,16,64") == -ENOTSUP);
+    if (strstr(t.err, "no GEMM of the cpu backend takes a matrix (") == NULL)
+        sim_fail(__FILE__, __LINE__, t.err);
+    end(&t);
+}
+
+/* What one kernel is, what is one launch, what is slow, and in which layout weights are. */
+static void
+a_slow_kernel_is_said(struct sim_rng *rng)
+{
+    static struct start t;
+    static char logged[8192];
+
+    (void)rng;
+    for (int fused = 0; fused < 2; fused++) {
+        json_t *q = json_object(), *o, *l, *s;
+        double share = 0;
+        size_t i;
+
+        extra_new(fused);
+        slow_width = fused ? 0 : 4096;
+        start_logged(&t, "1,16,64", logged, sizeof(logged));
+        SIM_CHECK(times_in(logged, "a slow kernel computes") == !fused);
+        SIM_CHECK(times_in(logged, "operation silu_mul of layer 0 (width ") == !fused);
+        SIM_CHECK(times_in(logged, "takes widths from 4096 on") == !fused);
+        t.w.peak.have = 1;
+        t.w.peak.c = (struct peak){ .read_bps = 1e10, .flops = { [FDK_F32] = 1e11 } };
+        o = adm_program(&t.w, q);
+        l = shown(o, 16, fused ? "mlp" : "silu_mul");
+        SIM_CHECK(l != NULL && json_is_true(json_object_get(l, "fused")) == fused);
+        SIM_CHECK(strcmp(text_of(l, "kernels"), fused ? "mlp_kernel" : "silu_mul") == 0);
+        SIM_CHECK(strcmp(text_of(l, "layout"), fused ? "columns" : "") == 0);
+        SIM_CHECK(strcmp(text_of(l, "slow"), fused ? "" : "widths from 4096 on") == 0);
+        SIM_CHECK(json_number_value(json_object_get(l, "bytes")) > 0);
+        SIM_CHECK((shown(o, 16, "silu_mul") == NULL) == fused);
+        s = json_array_get(json_object_get(o, "sizes"), 0);
+        SIM_CHECK(json_array_size(json_object_get(o, "sizes")) == 4);
+        json_array_foreach(json_object_get(s, "launches"), i, l)
+            share += json_number_value(json_object_get(l, "share"));
+        SIM_CHECK(share > 0.999 && share < 1.001);
+        s = json_array_get(json_object_get(o, "sizes"), 3);
+        SIM_CHECK(json_is_false(json_object_get(s, "graph")));
+        json_decref(o);
+        json_decref(q);
+        end(&t);
+    }
+    slow_width = 0;
+}
+
+static void
+a_list_that_cuts_a_class_is_said(struct sim_rng *rng)
+{
+    static struct start t;
+    static char text[8192];
+
+    (void)rng;
+    extra_new(1);
+    start_logged(&t, "1,8,64", text, sizeof(text));
+    if (strstr(text, "steps of 9 to 16 tokens are padded to 64") == NULL ||
+        strstr(text, "add 16") == NULL)
+        sim_fail(__FILE__, __LINE__, text);
+    end(&t);
+    start_logged(&t, "1,16,64", text, sizeof(text));
+    SIM_CHECK(strcmp(text, "") == 0);
+    end(&t);
+}
+
 int
 main(int argc, char **argv)
 {
     static const struct sim_test tests[] = { SIM_TEST(one_operation_and_one_layout),
-        SIM_TEST(noop_between_ends_a_fusion), SIM_TEST(a_model_in_its_layout) };
+        SIM_TEST(noop_between_ends_a_fusion), SIM_TEST(a_model_in_its_layout),
+        SIM_TEST(no_kernel_ends_the_start), SIM_TEST(a_slow_kernel_is_said),
+        SIM_TEST(a_list_that_cuts_a_class_is_said) };
     int rc;
 
     sim_model(dir);

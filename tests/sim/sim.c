@@ -203,6 +203,8 @@ sim_runner(struct sim *s)
         rc = run_setup(s->run, &sa, err, sizeof(err));
     free(scale);
     if (rc == 0)
+        rc = run_check(s->run, err, sizeof(err));
+    if (rc == 0)
         rc = run_warm(s->run, !s->cfg.lazy);
     if (rc == 0)
         rc = run_map_kv(s->run, s->cfg.n_block + 1, err, sizeof(err));

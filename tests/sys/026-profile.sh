@@ -75,6 +75,13 @@ until_true 10 logged 1 'peak: .* reads' || fail "measured more than once"
 ctl profile --batch 1 --steps 1 --measure >/dev/null || fail "profile --measure"
 until_true 10 logged 2 'peak: .* reads' || fail "not measured again"
 
+# as text, sizes by themselves and the largest step without a graph
+ctl program >"$dir/text" || fail "program"
+for w in "^1 tokens, .* outputs, graph: roofline bound" "^8 tokens, .*graph" "^64 tokens, .*graph" "^128 tokens, .*graph" \
+    " tokens, .*eager: roofline bound" "gemm  .* rows  .* %  gemm: "; do
+    grep -qE -- "$w" "$dir/text" || fail "fdctl program lacks $w: $(cat "$dir/text")"
+done
+
 # as text
 for by in "" "--by op" "--by kind" "--by layer"; do
     # shellcheck disable=SC2086

@@ -168,6 +168,62 @@ a11_nothing_and_too_much_have_none(void **state)
     assert_int_equal(cap_map(&c, INT32_MAX), 0);
 }
 
+/* Up to 16 tokens, up to 64, and from there on twice as many each. */
+static int32_t
+class_most(int32_t n)
+{
+    int32_t most = 16;
+
+    while (most < n)
+        most = most == 16 ? 64 : 2 * most;
+    return most;
+}
+
+static int
+cuts(const struct cap *c, struct cap_cut *ret)
+{
+    int32_t most[CAP_MAX];
+
+    for (int32_t i = 0; i < c->n; i++)
+        most[i] = class_most(c->size[i]);
+    return cap_cuts(c, most, ret);
+}
+
+static void
+lists_that_cut_a_class(void **state)
+{
+    static const struct {
+        const char *list;
+        int32_t first, most, size;
+    } t[] = { { "8", 0, 0, 0 }, { "1,2,4,8,16,64,128,512", 0, 0, 0 },
+        { "1,8,64", 9, 16, 64 }, { "16,40,300", 41, 64, 300 },
+        { "16,100,300", 101, 128, 300 },
+        /* a class as a whole goes to another one's size */
+        { "16,128", 0, 0, 0 }, { "16,64,256", 0, 0, 0 },
+        /* of one class all */
+        { "65,70,128", 0, 0, 0 } };
+    char err[256];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
+        struct cap_cut cut = { 0 };
+        struct cap c;
+
+        assert_int_equal(cap_parse(t[i].list, 512, &c, err, sizeof(err)), 0);
+        assert_int_equal(cuts(&c, &cut), t[i].size > 0);
+        assert_int_equal(cut.first, t[i].first);
+        assert_int_equal(cut.most, t[i].most);
+        assert_int_equal(cut.size, t[i].size);
+    }
+    for (int32_t max = 1; max <= 4096; max = max < 300 ? max + 1 : max + 97) {
+        struct cap_cut cut;
+        struct cap c;
+
+        cap_default(max, &c);
+        assert_int_equal(cuts(&c, &cut), 0);
+    }
+}
+
 int
 main(void)
 {
@@ -179,6 +235,7 @@ main(void)
         cmocka_unit_test(a10_bad_lists_are_refused),
         cmocka_unit_test(a11_mapping_is_smallest_size),
         cmocka_unit_test(a11_nothing_and_too_much_have_none),
+        cmocka_unit_test(lists_that_cut_a_class),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

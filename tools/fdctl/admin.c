@@ -40,7 +40,16 @@ ASKS(requests, "fdctl requests [--json]", "Requests that have not ended.", json_
 ASKS(clients, "fdctl clients [--json]", "Sessions of client programs.", json_opts,
     .list = "clients");
 ASKS(program, "fdctl program [--json]",
-    "The operations that make up one step of the model.", json_opts, .show = NULL);
+    "What steps of 1, 8, 64, 128 and 512 tokens and the largest one without a graph launch:\n"
+    "kernels, operations that are one launch, bytes, and shares of the roofline bound.",
+    json_opts,
+    .text = "{n_ops} operations[measured_peak|, measured peak {measured_peak.read_bytes_per_s/1e9:.1} GB/s]"
+            "\n[*sizes|\n{tokens} tokens, {outputs} outputs[graph|, graph][!graph|, eager]: "
+            "roofline bound {roofline_us:.1} us\n"
+            "times launch              weight   layout        bytes  roofline us  share\n"
+            "[*launches|{times:5} {launch:-19} {format:-8} {layout:-8} {bytes:10bytes} "
+            "{roofline_us:12.1} {share/.01:5.1} %  {ops}: {kernels}[fused|, fused]\n"
+            "[slow|      slow: {slow} is fast\n]]]");
 ASKS(reload, "fdctl reload [--json]",
     "Read the configuration file again and take over what may change.", json_opts,
     .text = "[*changes|{name}: [old|{old}][!old|(nothing)] -> [new|{new}][!new|(nothing)]\n]"
