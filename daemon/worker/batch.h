@@ -63,8 +63,7 @@ enum {
 };
 
 /* A row's new table entries travel with the plan up to this number, more as
- * a copy of their own straight from the pool's table, which does not change
- * before the step is collected. */
+ * a copy of their own, by way of the record's pinned tables. */
 #define BAT_MAX_DELTA 64
 struct bat_table {
     const int32_t *src;
@@ -114,9 +113,11 @@ struct bat_rec {
     struct fdk_result *results; /* pinned, [O] */
     struct bat_out *outs;       /* [O] */
     struct bat_table *table;    /* [S] */
-    struct bat_entry *entry;    /* [S] of the pool, to upload */
-    float *h_chosen;            /* pinned, [entries][FDK_MAX_CHOSEN]: as on the device */
-    struct run_marks *marks;    /* runner.h: where this step's operations leave their
+    int32_t *h_table;        /* pinned, as large as the device's tables: what these copies
+                                are made from */
+    struct bat_entry *entry; /* [S] of the pool, to upload */
+    float *h_chosen;         /* pinned, [entries][FDK_MAX_CHOSEN]: as on the device */
+    struct run_marks *marks; /* runner.h: where this step's operations leave their
                                 events; NULL: not measured */
 };
 

@@ -84,7 +84,7 @@ wrk_sizes(struct worker *w, int32_t max_len, struct mpl_sizes *ret)
         .results = z.results,
         .activations = act,
         .scratch = scratch,
-        .host_plan = z.plan,
+        .host_plan = z.plan + z.tables,
         .host_results = z.results };
     return rc;
 }

@@ -55,7 +55,7 @@ struct mpl_row {
 struct mpl_sizes {
     uint64_t rows, tables, plan, results; /* on the device */
     uint64_t activations, scratch;
-    uint64_t host_plan, host_results; /* pinned, of one step record */
+    uint64_t host_plan, host_results; /* pinned, of one step record; host_plan with tables */
 };
 
 struct mpl_rank {

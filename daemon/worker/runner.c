@@ -445,7 +445,7 @@ run_updates(struct run_dev *dev, const struct bat_rec *rec)
     for (int32_t i = 0; i < rec->n_table && rc == 0; i++) {
         const struct bat_table *t = &rec->table[i];
 
-        rc = dev->run->k->copy(dev->stream, dev->d_table + t->at, t->src,
+        rc = dev->run->k->copy(dev->stream, dev->d_table + t->at, rec->h_table + t->at,
             (size_t)t->n * sizeof(int32_t));
     }
     for (int32_t i = 0; i < rec->n_entry && rc == 0; i++)
@@ -582,11 +582,23 @@ run_launch_parts(struct run_dev *dev, struct bat_rec *rec, struct run_pad *pad)
     return rc != 0 ? rc : dev->run->k->event_record(dev->ev_end[at], dev->stream);
 }
 
+/* A copy from memory that is not pinned would wait for the device. */
+static void
+run_stage_tables(struct bat_rec *rec)
+{
+    for (int32_t i = 0; i < rec->n_table; i++) {
+        const struct bat_table *t = &rec->table[i];
+
+        memcpy(rec->h_table + t->at, t->src, (size_t)t->n * sizeof(int32_t));
+    }
+}
+
 static int
 run_launch_all(struct runner *run, struct bat_rec *rec)
 {
     int rc = 0;
 
+    run_stage_tables(rec);
     for (int32_t i = 0; i < run->n_rank && rc == 0; i++) {
         struct run_pad *pad = run_pad_for(&run->dev[i], rec);
 

@@ -51,6 +51,7 @@ run_free_recs(struct runner *run)
 
         run_host_free(run, rec->plan);
         run_host_free(run, rec->results);
+        run_host_free(run, rec->h_table);
         free(rec->outs);
         run_host_free(run, rec->h_chosen);
         free(rec->entry);
@@ -196,6 +197,8 @@ run_setup_rec(struct runner *run, struct bat_rec *rec, char *err, size_t err_byt
     if (rc == 0)
         rc = run_host_alloc(run, "results", z.results, &rec->results, err, err_bytes);
     if (rc == 0)
+        rc = run_host_alloc(run, "block tables", z.tables, &rec->h_table, err, err_bytes);
+    if (rc == 0)
         rc = run_host_alloc(run, "logprobs of chosen ids", chosen, &rec->h_chosen, err,
             err_bytes);
     if (rc != 0)
@@ -203,7 +206,7 @@ run_setup_rec(struct runner *run, struct bat_rec *rec, char *err, size_t err_byt
     run->host_penalty += chosen;
     memset(rec->plan, 0, (size_t)z.plan);
     memset(rec->results, 0, (size_t)z.results);
-    run->host += z.plan + z.results;
+    run->host += z.plan + z.tables + z.results;
     return 0;
 }
 
