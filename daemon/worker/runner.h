@@ -211,6 +211,9 @@ uint64_t run_mem_free(const struct run_dev *dev);
  * must stay until run_free(). */
 int run_load(struct runner *run, struct mdl_program *prog, const struct wts_plan *wp,
     const struct wts_load_args *la, char *err, size_t err_bytes);
+/* After run_load(), before the first step that counts: the weights are on all devices. Each byte
+ * of the files is read once, whatever the number of ranks. */
+int run_load_wait(struct runner *run, char *err, size_t err_bytes);
 /* Place buffers, reserve the KV pool's addresses, bind the program and make
  * the step records. */
 int

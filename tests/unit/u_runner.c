@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,6 +19,7 @@
 #include "daemon/worker/engine.h"
 #include "daemon/worker/memplan.h"
 #include "daemon/worker/runner.h"
+#include "daemon/worker/weights_priv.h"
 #include "kernels/cpu/cpu.h"
 #include "tests/test_device.h"
 
@@ -448,6 +450,62 @@ depth_is_refused(void **state)
     }
 }
 
+/* ---- weights of several ranks ------------------------------------------------------------- */
+
+static int64_t
+count_read(void *arg, uint64_t off, size_t n, int64_t res)
+{
+    (void)off;
+    (void)n;
+    *(uint64_t *)arg += res > 0 ? (uint64_t)res : 0;
+    return res;
+}
+
+/* Two ranks have the same weights, and the files are read once. */
+static void
+weights_are_read_once(void **state)
+{
+    static const int32_t rank[] = { 2, 0 };
+    const struct run_open_args oa = { .backend = "cpu",
+        .n_device = 3,
+        .dead = 2,
+        .n_rank = 2,
+        .rank = rank,
+        .n_thread = 1,
+        .max_token = 8 };
+    const char *src = getenv("FDD_SRC");
+    char path[512], err[512] = "";
+
+    (void)state;
+    (void)snprintf(path, sizeof(path), "%s/tests/parity/models/llama31-gqa-tied-bf16",
+        src != NULL ? src : ".");
+    for (int background = 0; background < 2; background++) {
+        struct wts_load_args la = { .buffer_bytes = 1u << 20, .background = background };
+        struct mdl_program *prog = NULL;
+        struct mdl_config cfg;
+        struct wts_plan *wp = NULL;
+        struct runner *run = NULL;
+        uint64_t want = 0, got = 0;
+
+        assert_int_equal(mdl_config_read(path, &cfg, err, sizeof(err)), 0);
+        assert_int_equal(mdl_build(&cfg, &prog, err, sizeof(err)), 0);
+        assert_int_equal(wts_plan_new(path, prog, 0, 0, &wp, err, sizeof(err)), 0);
+        for (int32_t i = 0; i < wp->n_piece; i++)
+            want += wp->piece[i].n_elt * fdk_dtype_bytes(wp->piece[i].src);
+        wp->st->fault = count_read;
+        wp->st->fault_arg = &got;
+        assert_int_equal(run_new(&oa, &run, err, sizeof(err)), 0);
+        assert_int_equal(run_load(run, prog, wp, &la, err, sizeof(err)), 0);
+        assert_int_equal(run_load_wait(run, err, sizeof(err)), 0);
+        assert_true(want > 0 && got == want);
+        assert_ptr_not_equal(run->dev[0].d_weights, run->dev[1].d_weights);
+        assert_memory_equal(run->dev[0].d_weights, run->dev[1].d_weights, wts_bytes(wp));
+        (void)run_free(run);
+        (void)wts_plan_free(wp);
+        (void)mdl_free(prog);
+    }
+}
+
 int
 main(void)
 {
@@ -462,6 +520,7 @@ main(void)
         cmocka_unit_test(few_outputs),
         cmocka_unit_test(few_where_rows_are_free),
         cmocka_unit_test(depth_is_refused),
+        cmocka_unit_test(weights_are_read_once),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
