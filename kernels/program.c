@@ -482,12 +482,18 @@ int
 fdk_launch(const struct fdk_bound *b, const struct fdk_step *s,
     const struct fdk_launch *l, fdk_stream_t st)
 {
-    struct fdk_op op;
+    int rc = -ENOTSUP;
     if (l->run >= 0)
-        return b->run[l->run].f->launch(b->run[l->run].data, &b->op[l->first], l->n, s, st);
-    op = b->op[l->first];
-    fdk_op_complete(&op, s);
-    return fdk_op_launch(b->k, &op, st);
+        rc = b->run[l->run].f->launch(b->run[l->run].data, &b->op[l->first], l->n, s, st);
+    if (rc != -ENOTSUP)
+        return rc;
+    rc = 0;
+    for (int32_t i = l->first; i < l->first + l->n && rc == 0; i++) {
+        struct fdk_op op = b->op[i];
+        fdk_op_complete(&op, s);
+        rc = fdk_op_launch(b->k, &op, st);
+    }
+    return rc;
 }
 
 const char *

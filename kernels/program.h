@@ -132,7 +132,9 @@ struct fdk_fusion {
      * there. ret_least, ret_most: for how many rows, 1 and INT32_MAX before the call. */
     int32_t (*covers)(struct fdk_ctx *, int dev, const struct fdk_op *op, int32_t n,
         int32_t *ret_least, int32_t *ret_most);
-    /* What launching needs, made once; may be NULL. -ENOTSUP: there will be no fusion. */
+    /* What launching needs, made once; may be NULL. -ENOTSUP: there will be no fusion. The
+     * same of launch(), which has launched nothing then: the operations are launched by
+     * themselves. */
     int (*prepare)(struct fdk_ctx *, int dev, const struct fdk_op *op, int32_t n,
         void **ret);
     void (*release)(struct fdk_ctx *, int dev, void *data); /* may be NULL */

@@ -548,11 +548,11 @@ encode_map(CUtensorMap *m, int rank, const void *at, const cuuint64_t *dim,
     const cuuint64_t *stride, const cuuint32_t *box)
 {
     const cuuint32_t step[5] = { 1, 1, 1, 1, 1 };
-    CUresult r = encode(m, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, (cuuint32_t)rank,
-        (void *)(uintptr_t)at, dim, stride, box, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
-        CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+    CUresult r = cu_make_map(encode, m, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+        (cuuint32_t)rank, (void *)(uintptr_t)at, dim, stride, box, step,
+        CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
         CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-    return r == CUDA_SUCCESS ? 0 : -EINVAL;
+    return r == CUDA_SUCCESS ? 0 : -ENOTSUP;
 }
 
 /* Keys or values of the layer, one box a piece of a block of a head: eight tokens, of these

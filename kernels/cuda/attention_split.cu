@@ -98,11 +98,11 @@ map_layer(CUtensorMap *m, const struct fdk_kv *kv, const char *layer)
     const cuuint32_t size[5] = { (cuuint32_t)box,
         (cuuint32_t)(lines ? UNIT * row / box : UNIT), (cuuint32_t)per, 2, 1 };
     const cuuint32_t one[5] = { 1, 1, 1, 1, 1 };
-    CUresult r = encode(m, CU_TENSOR_MAP_DATA_TYPE_UINT8, 5, (void *)(uintptr_t)layer,
-        dim, stride, size, one, CU_TENSOR_MAP_INTERLEAVE_NONE, box < 128 ?
-        CU_TENSOR_MAP_SWIZZLE_64B : CU_TENSOR_MAP_SWIZZLE_128B,
+    CUresult r = cu_make_map(encode, m, CU_TENSOR_MAP_DATA_TYPE_UINT8, 5,
+        (void *)(uintptr_t)layer, dim, stride, size, one, CU_TENSOR_MAP_INTERLEAVE_NONE,
+        box < 128 ? CU_TENSOR_MAP_SWIZZLE_64B : CU_TENSOR_MAP_SWIZZLE_128B,
         CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-    return r == CUDA_SUCCESS ? 0 : -EINVAL;
+    return r == CUDA_SUCCESS ? 0 : -ENOTSUP;
 }
 
 static int

@@ -147,10 +147,11 @@ gemm_takes_op(const struct cu_dev *d, const struct fdk_gemm_args *a, char *why,
     if (!cu_gemm_slow(d, a))
         return 0;
     if (fdk_is_quant(a->w_dtype) && !d->sm90a)
-        return say(1, why, why_bytes, "quantized weights fast on compute capability 9.0 alone");
+        return say(1, why, why_bytes, "quantized weights fast on compute capability 9.0 "
+            "alone");
     if (fdk_is_quant(a->w_dtype))
-        return say(1, why, why_bytes, "quantized weights fast where K is a multiple of 32, with "
-            "scales per row or per a multiple of 32 elements");
+        return say(1, why, why_bytes, "quantized weights fast where K is a multiple of "
+            "32, with scales per row or per a multiple of 32 elements");
     return say(1, why, why_bytes, "16-bit weights fast where N and K are multiples of 8");
 }
 
@@ -163,9 +164,10 @@ attention_takes_op(const struct cu_dev *d, const struct fdk_attention_args *a, c
         return -ENOTSUP;
     }
     if (cu_attention_slow(d, a))
-        return say(1, why, why_bytes, !d->sm90a ? "attention fast on compute capability 9.0 "
-            "alone" : "head dimensions of 64, 80, 96, 128, 192, 256 fast, with bf16 activations, "
-            "KV in bf16, i8, f8e4m3 and kv.block_size a power of two from 16 on");
+        return say(1, why, why_bytes, !d->sm90a ?
+            "attention fast on compute capability 9.0 alone" :
+            "head dimensions of 64, 80, 96, 128, 192, 256 fast, with bf16 activations, KV in "
+            "bf16, i8, f8e4m3 and kv.block_size a power of two from 16 on");
     return 0;
 }
 

@@ -370,7 +370,7 @@ int
 quant_make_map(CUtensorMap *ret, const void *base, const struct quant_map *m)
 {
     const cuuint32_t one[2] = { 1, 1 };
-    return encode != NULL && encode(ret, m->bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 :
+    return cu_make_map(encode, ret, m->bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 :
         CU_TENSOR_MAP_DATA_TYPE_UINT8, 2, (void *)base, m->dim, &m->row_bytes,
         m->box, one, CU_TENSOR_MAP_INTERLEAVE_NONE, m->swizzle,
         CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) ==
@@ -442,8 +442,6 @@ cu_quant_wide_load(void)
     static const void *const k[] = { (const void *)order_x<FDK_I4>,
         (const void *)order_x<FDK_I8> };
     cudaError_t e = cu_find_encode(&encode);
-    if (e == cudaSuccess && encode == NULL)
-        e = cudaErrorNotSupported;
     if (e == cudaSuccess)
         e = cu_load(k, 2);
     if (e == cudaSuccess)

@@ -386,7 +386,7 @@ stream_map(CUtensorMap *m, const void *p, int rows, int K, int box, int n)
     const cuuint64_t stride[2] = { (cuuint64_t)K * 2, 128 };
     const cuuint32_t size[3] = { 64, (cuuint32_t)box, (cuuint32_t)n };
     const cuuint32_t one[3] = { 1, 1, 1 };
-    if (encode == NULL || encode(m, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, (void *)p, dim,
+    if (cu_make_map(encode, m, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, (void *)p, dim,
         stride, size, one, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
         CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) != 0)
         return -ENOTSUP;
@@ -412,7 +412,7 @@ stream_out_map(CUtensorMap *m, void *y, int T, int N, int ldy, int y32, int box,
     const cuuint64_t stride[1] = { (cuuint64_t)ldy * bytes };
     const cuuint32_t size[2] = { (cuuint32_t)box, (cuuint32_t)rows };
     const cuuint32_t one[2] = { 1, 1 };
-    if (encode == NULL || (uintptr_t)y % 16 != 0 || stride[0] % 16 != 0 || encode(m, y32 ?
+    if ((uintptr_t)y % 16 != 0 || stride[0] % 16 != 0 || cu_make_map(encode, m, y32 ?
         CU_TENSOR_MAP_DATA_TYPE_FLOAT32 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, y, dim,
         stride, size, one, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzled ?
         CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE,
@@ -428,9 +428,9 @@ stream_out_map_16(CUtensorMap *m, void *y, int T, int N, int ldy, int wide)
     const cuuint64_t stride[2] = { (cuuint64_t)ldy * 2, 32 };
     const cuuint32_t size[3] = { 16, 16, (cuuint32_t)wide / 16 };
     const cuuint32_t one[3] = { 1, 1, 1 };
-    if (encode == NULL || N % 16 != 0 || (uintptr_t)y % 16 != 0 || stride[0] % 16 != 0 ||
-        encode(m, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, y, dim, stride, size, one,
-        CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_32B,
+    if (N % 16 != 0 || (uintptr_t)y % 16 != 0 || stride[0] % 16 != 0 ||
+        cu_make_map(encode, m, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, y, dim, stride, size,
+        one, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_32B,
         CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) != 0)
         return -ENOTSUP;
     return 0;

@@ -2,6 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/cuda/hooks.h"
 #include "kernels/cuda/fdk_cuda.cuh"
+#include "kernels/cuda/tensor_map.cuh"
 
 #include <cuda.h>
 #include <stdlib.h>
@@ -100,4 +101,24 @@ fdk_cuda_kernels(fdk_stream_t st, int (*launch)(void *arg), void *arg, char *ret
     if (g != NULL)
         cudaGraphDestroy(g);
     return rc;
+}
+
+/* ---- tensor maps ----------------------------------------------------------------- */
+
+static int fail_maps, n_refused;
+
+int
+cu_map_refused(void)
+{
+    if (!__atomic_load_n(&fail_maps, __ATOMIC_RELAXED))
+        return 0;
+    (void)__atomic_fetch_add(&n_refused, 1, __ATOMIC_RELAXED);
+    return 1;
+}
+
+int
+fdk_cuda_fail_maps(int on)
+{
+    __atomic_store_n(&fail_maps, on, __ATOMIC_RELAXED);
+    return __atomic_exchange_n(&n_refused, 0, __ATOMIC_RELAXED);
 }

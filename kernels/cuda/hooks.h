@@ -18,6 +18,10 @@ extern "C" {
 int fdk_cuda_kernels(fdk_stream_t st, int (*launch)(void *arg), void *arg, char *ret,
     size_t ret_bytes);
 
+/* Tensor maps cannot be made from now on, or can again. Returns how many were refused since
+ * the call before. */
+int fdk_cuda_fail_maps(int on);
+
 #ifdef __cplusplus
 }
 #endif

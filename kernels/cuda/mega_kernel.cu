@@ -130,11 +130,11 @@ mega_maps_make(struct mega_maps *m, const void *w, const float *scale, int N, in
     const cuuint64_t s_dim[2] = { (cuuint64_t)K / 128, (cuuint64_t)N };
     const cuuint64_t s_stride[1] = { (cuuint64_t)K / 128 * 4 };
     const cuuint32_t s_box[2] = { (cuuint32_t)(MEGA_WARPS * mega_chunk(type) / 128), 16 };
-    if (encode == NULL || encode(&m->w, CU_TENSOR_MAP_DATA_TYPE_UINT8, 3, (void *)w, dim,
+    if (cu_make_map(encode, &m->w, CU_TENSOR_MAP_DATA_TYPE_UINT8, 3, (void *)w, dim,
         stride, box, one, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
         CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) != 0)
         return -ENOTSUP;
-    if (scaled == 0 || encode(&m->scale, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 2,
+    if (scaled == 0 || cu_make_map(encode, &m->scale, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 2,
         (void *)scale, s_dim, s_stride, s_box, one, CU_TENSOR_MAP_INTERLEAVE_NONE,
         type == FDK_I4 ? CU_TENSOR_MAP_SWIZZLE_64B : CU_TENSOR_MAP_SWIZZLE_NONE,
         CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == 0)

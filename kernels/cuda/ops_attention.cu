@@ -513,11 +513,13 @@ attention_run(const struct fdk_attention_args *a, fdk_stream_t st)
 {
     const int form = attention_form(cu_stream_of(st)->dev, a);
     int rc = form & ATT_LONG ? cu_att_long(a, st) : 0;
+    if (rc == -ENOTSUP)         /* no tensor map: nothing was launched */
+        return plain_attention(a, INT32_MAX, st);
     if (rc != 0)
         return rc;
-    if (form & ATT_SPLIT)
-        return cu_att_split(a, st);
-    return plain_attention(a, form & ATT_LONG ? CU_ATT_LONG_MIN : INT32_MAX, st);
+    rc = form & ATT_SPLIT ? cu_att_split(a, st) : -ENOTSUP;
+    return rc != -ENOTSUP ? rc :
+        plain_attention(a, form & ATT_LONG ? CU_ATT_LONG_MIN : INT32_MAX, st);
 }
 
 int

@@ -168,7 +168,8 @@ widen_fits(const struct fdk_gemm_args *a)
 enum { ANY, NO, ONLY };              /* contexts that are deterministic */
 
 /* The first row that takes a launch computes it; where its launch() is 1, the next one that
- * does. rows: of a launch, most at most, fits() may have a least number. */
+ * does, and so where that is -ENOTSUP: a tensor map could not be made, and nothing was
+ * launched. rows: of a launch, most at most, fits() may have a least number. */
 static const struct gemm_kernel {
     const char *kernels;             /* as fdk_ops.op_kernels() */
     unsigned formats;                /* of weights */
@@ -282,7 +283,7 @@ cu_gemm(const struct fdk_gemm_args *a, fdk_stream_t st)
         return rc;
     d = cu_stream_of(st)->dev;
     int i = gemm_row(d, a, 0);
-    while ((rc = table[i].launch(a, d->n_proc, st)) == 1)
+    while ((rc = table[i].launch(a, d->n_proc, st)) == 1 || rc == -ENOTSUP)
         i = gemm_row(d, a, i + 1);
     return rc;
 }

@@ -15,6 +15,18 @@ typedef CUresult (*cu_encode_fn)(CUtensorMap *, CUtensorMapDataType, cuuint32_t,
     CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion,
     CUtensorMapFloatOOBfill);
 
+/* hooks.cu: do tests have every map fail? Counts it then. */
+int cu_map_refused(void);
+
+/* The driver's call, with its arguments. Without it, and where tests say so, no map can be
+ * made: the caller launches nothing and returns -ENOTSUP, and another kernel computes it. */
+template<class... A>
+static inline CUresult
+cu_make_map(cu_encode_fn encode, A... a)
+{
+    return encode == NULL || cu_map_refused() ? CUDA_ERROR_NOT_SUPPORTED : encode(a...);
+}
+
 /* The map itself on its way, ahead of the first copy by it. */
 static __device__ __forceinline__ void
 cu_prefetch_map(const CUtensorMap *m)

@@ -5,6 +5,8 @@
 #include "tests/kernel/k_kv.h"
 #include "tests/kernel/k_two.h"
 
+#include "kernels/cuda/hooks.h"
+
 /*
  * Attention on the cuda backend, for all types of KV, activations and shapes of heads,
  * against the cpu backend from the same numbers in fp32; and its plans.
@@ -684,12 +686,22 @@ bad_arguments(void **state)
     job_free();
 }
 
+/* Where no tensor map can be made, other kernels compute the same. */
+static void
+without_tensor_maps(void **state)
+{
+    assert_int_equal(fdk_cuda_fail_maps(1), 0);
+    windows_and_caps(state);
+    assert_true(fdk_cuda_fail_maps(0) > 0);
+}
+
 int
 main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_type_and_shape),
         cmocka_unit_test(windows_and_caps),
+        cmocka_unit_test(without_tensor_maps),
         cmocka_unit_test(windows_of_the_plain_kernel),
         cmocka_unit_test(long_histories),
         cmocka_unit_test(edges),

@@ -5,6 +5,8 @@
 #include "kernels/program.h"
 #include "tests/kernel/k_two.h"
 
+#include "kernels/cuda/hooks.h"
+
 #include <dirent.h>
 #include <errno.h>
 
@@ -583,11 +585,21 @@ gemm_arguments(void **state)
     assert_int_equal(d->ops->gemm(&a, d->st), -EINVAL);
 }
 
+/* Where no tensor map can be made, other kernels compute the same. */
+static void
+without_tensor_maps(void **state)
+{
+    assert_int_equal(fdk_cuda_fail_maps(1), 0);
+    gemm_against_cpu(state);
+    assert_true(fdk_cuda_fail_maps(0) > 0);
+}
+
 int
 main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gemm_against_cpu),
+        cmocka_unit_test(without_tensor_maps),
         cmocka_unit_test(gemm_rows_stand_alone),
         cmocka_unit_test(gemm_ignores_dead_rows),
         cmocka_unit_test(gemm_joins_silu),

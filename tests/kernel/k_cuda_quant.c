@@ -4,6 +4,8 @@
 
 #include "tests/kernel/k_two.h"
 
+#include "kernels/cuda/hooks.h"
+
 /*
  * Matrix products with quantized weights on the cuda backend against the cpu
  * backend, for activations of either type. Activations are numbers that bf16
@@ -320,11 +322,21 @@ arguments(void **state)
     }
 }
 
+/* Where no tensor map can be made, other kernels compute the same. */
+static void
+without_tensor_maps(void **state)
+{
+    assert_int_equal(fdk_cuda_fail_maps(1), 0);
+    against_cpu(state);
+    assert_true(fdk_cuda_fail_maps(0) > 0);
+}
+
 int
 main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(against_cpu),
+        cmocka_unit_test(without_tensor_maps),
         cmocka_unit_test(parts_of_rows),
         cmocka_unit_test(every_value),
         cmocka_unit_test(rows_stand_alone),

@@ -24,7 +24,7 @@
 
 #define COLUMNS 1 /* its layout */
 
-static int n_packed, n_unpacked, n_fused;
+static int n_packed, n_unpacked, n_fused, no_fused_launch;
 
 /* ---- the layout: columns ----------------------------------------------------------------- */
 
@@ -225,6 +225,8 @@ mlp_launch(void *data, const struct fdk_op *op, int32_t n, const struct fdk_step
     int rc = 0;
 
     (void)data;
+    if (no_fused_launch)
+        return -ENOTSUP;
     n_fused++;
     for (int32_t i = 0; i < n && rc == 0; i++) {
         struct fdk_op one = op[i];
@@ -415,6 +417,23 @@ noop_between_ends_a_fusion(struct sim_rng *rng)
     extra_new(0);
     SIM_CHECK(strcmp(tiny_run(&extra, FDK_I8, 0, 0, &got), "gemm silu_mul sub") == 0);
     SIM_CHECK(memcmp(got.diff, want.diff, sizeof(want.diff)) == 0);
+}
+
+/* Such as a tensor map that cannot be made. */
+static void
+a_fused_launch_falls_back(struct sim_rng *rng)
+{
+    static struct tiny want, got;
+
+    (void)rng;
+    extra_new(1);
+    SIM_CHECK(strcmp(tiny_run(&extra, FDK_I8, 0, 0, &want), "mlp sub") == 0);
+    no_fused_launch = 1;
+    for (int graph = 0; graph < 2; graph++) {
+        SIM_CHECK(strcmp(tiny_run(&extra, FDK_I8, 0, graph, &got), "mlp sub") == 0);
+        SIM_CHECK(memcmp(got.diff, want.diff, sizeof(want.diff)) == 0);
+    }
+    no_fused_launch = 0;
 }
 
 /* ---- a whole model ---------------------------------------------------------------------------------- */
@@ -800,9 +819,10 @@ int
 main(int argc, char **argv)
 {
     static const struct sim_test tests[] = { SIM_TEST(one_operation_and_one_layout),
-        SIM_TEST(noop_between_ends_a_fusion), SIM_TEST(a_model_in_its_layout),
-        SIM_TEST(a_step_copies_pinned_memory), SIM_TEST(no_kernel_ends_the_start),
-        SIM_TEST(a_slow_kernel_is_said), SIM_TEST(a_list_that_cuts_a_class_is_said) };
+        SIM_TEST(noop_between_ends_a_fusion), SIM_TEST(a_fused_launch_falls_back),
+        SIM_TEST(a_model_in_its_layout), SIM_TEST(a_step_copies_pinned_memory),
+        SIM_TEST(no_kernel_ends_the_start), SIM_TEST(a_slow_kernel_is_said),
+        SIM_TEST(a_list_that_cuts_a_class_is_said) };
     int rc;
 
     sim_model(dir);
