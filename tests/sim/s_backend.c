@@ -11,14 +11,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "daemon/common/log.h"
 #include "daemon/common/mem.h"
-#include "daemon/worker/admin_priv.h"
-#include "daemon/worker/memplan.h"
 #include "daemon/worker/weights_priv.h"
-#include "daemon/worker/worker.h"
 #include "kernels/cpu/cpu.h"
 #include "tests/sim/sim.h"
 
@@ -175,33 +170,14 @@ static const struct fdk_own owns[] = {
 
 /* ---- what it takes ----------------------------------------------------------------------------- */
 
-static int32_t head_dims = 512, slow_width;
-
 static int
 extra_takes(struct fdk_ctx *ctx, int dev, const struct fdk_op *op, char *why, size_t n)
 {
     struct fdk_op rows = *op;
 
-    if (op->kind == FDK_OP_ATTENTION && op->attention.D > head_dims) {
-        (void)snprintf(why, n, "head dimensions of up to %d", head_dims);
-        return -ENOTSUP;
-    }
-    if (op->kind == FDK_OP_SILU_MUL && op->silu_mul.F < slow_width) {
-        (void)snprintf(why, n, "widths from %d on", slow_width);
-        return 1;
-    }
     if (op->kind == FDK_OP_GEMM && op->gemm.w_layout == COLUMNS)
         rows.gemm.w_layout = FDK_LAYOUT_ROWS;
     return fdk_ops_cpu.op_takes(ctx, dev, &rows, why, n);
-}
-
-/* Up to 16 rows, up to 64, more. */
-static int32_t
-extra_class(struct fdk_ctx *ctx, int dev, const struct fdk_gemm_args *a)
-{
-    (void)ctx;
-    (void)dev;
-    return a->T <= 16 ? 16 : a->T <= 64 ? 64 : INT32_MAX;
 }
 
 /* ---- a fusion --------------------------------------------------------------------------------- */
@@ -255,7 +231,6 @@ extra_new(int fused)
     extra.gemm = columns_gemm;
     extra.gemm_scratch = columns_scratch;
     extra.op_takes = extra_takes;
-    extra.gemm_class = extra_class;
     extra.own = owns;
     extra.n_own = sizeof(owns) / sizeof(owns[0]);
     extra.fusion = fusions;
@@ -504,315 +479,104 @@ a_model_in_its_layout(struct sim_rng *rng)
     }
 }
 
-/* ---- copies ---------------------------------------------------------------------------------------- */
+/* ---- checkpoints ------------------------------------------------------------------------------------ */
 
-/* What host_alloc, mem_alloc and mem_reserve gave, all that a device reads without the
- * driver's help. */
-static struct {
-    char *at;
-    size_t bytes;
-} pinned[512];
-static int n_pinned, n_copied, n_tables, watch_copies;
-
-static void
-pinned_add(int rc, void *p, size_t bytes)
+/* A device with memory of its own, as far as the loader can tell. */
+static int
+after_stream_pack(const struct fdk_pack_args *a, fdk_stream_t st)
 {
-    SIM_CHECK(n_pinned < (int)(sizeof(pinned) / sizeof(pinned[0])));
-    if (rc == 0) {
-        pinned[n_pinned].at = p;
-        pinned[n_pinned++].bytes = bytes;
+    int rc = fdk_ops_cpu.stream_sync(st);
+
+    return rc != 0 ? rc : columns_pack(a, NULL);
+}
+
+static char *
+arena_of(const struct wts_plan *wp, const struct fdk_ops *k, struct fdk_ctx *ctx)
+{
+    const struct wts_load_args la = { .buffer_bytes = 1u << 16 };
+    char err[512] = "";
+    void *arena;
+
+    SIM_CHECK(k->mem_alloc(ctx, 0, wts_bytes(wp), &arena) == 0);
+    memset(arena, 0xee, wts_bytes(wp));
+    if (wts_load(wp, k, ctx, 0, arena, &la, err, sizeof(err)) != 0)
+        sim_fail(__FILE__, __LINE__, err);
+    return arena;
+}
+
+/* Values and scales of each weight of b, in columns or not, are those of a, in rows. */
+static int32_t
+same_weights(const struct mdl_program *p, const struct wts_plan *a, char *in_a,
+    const struct wts_plan *b, char *in_b)
+{
+    int32_t n = 0;
+
+    for (int32_t i = 0; i < p->n_w; i++) {
+        struct fdk_weight x = wts_weight(a, i), y = wts_weight(b, i), t;
+        size_t scales = (size_t)x.rows * (size_t)fdk_weight_groups(&x) * sizeof(float);
+        size_t values = (size_t)x.rows * fdk_row_bytes(x.format, (size_t)x.cols);
+
+        SIM_CHECK(
+            x.layout == FDK_LAYOUT_ROWS && x.format == y.format && x.group == y.group);
+        x.data = in_a + wts_offset(a, i);
+        y.data = in_b + wts_offset(b, i);
+        SIM_CHECK(memcmp((char *)x.data + x.scale_at, (char *)y.data + y.scale_at,
+                      x.group > 0 ? scales : 0) == 0);
+        t = y;
+        t.data = calloc(1, values + 1);
+        SIM_CHECK(t.data != NULL);
+        if (y.layout == COLUMNS)
+            transpose(&t, &x, 0, x.rows);
+        SIM_CHECK(memcmp(y.data, y.layout == COLUMNS ? t.data : x.data, values) == 0);
+        free(t.data);
+        n += y.layout == COLUMNS;
     }
-}
-
-static int
-pinned_host(struct fdk_ctx *ctx, size_t bytes, void **ret)
-{
-    int rc = fdk_ops_cpu.host_alloc(ctx, bytes, ret);
-
-    pinned_add(rc, *ret, bytes);
-    return rc;
-}
-
-static int
-pinned_alloc(struct fdk_ctx *ctx, int dev, size_t bytes, void **ret)
-{
-    int rc = fdk_ops_cpu.mem_alloc(ctx, dev, bytes, ret);
-
-    pinned_add(rc, *ret, bytes);
-    return rc;
-}
-
-static int
-pinned_reserve(struct fdk_ctx *ctx, int dev, size_t bytes, void **ret)
-{
-    int rc = fdk_ops_cpu.mem_reserve(ctx, dev, bytes, ret);
-
-    pinned_add(rc, *ret, bytes);
-    return rc;
-}
-
-static int
-is_pinned(const void *p, size_t bytes)
-{
-    for (int i = 0; i < n_pinned; i++)
-        if ((const char *)p >= pinned[i].at &&
-            (const char *)p + bytes <= pinned[i].at + pinned[i].bytes)
-            return 1;
-    return 0;
-}
-
-static int
-pinned_copy(fdk_stream_t st, void *dst, const void *src, size_t bytes)
-{
-    if (watch_copies)
-        SIM_CHECK(is_pinned(src, bytes) && is_pinned(dst, bytes));
-    n_copied += watch_copies;
-    n_tables += watch_copies && bytes > BAT_MAX_DELTA * sizeof(int32_t) && bytes < 512;
-    return fdk_ops_cpu.copy(st, dst, src, bytes);
-}
-
-/* A prompt whose blocks are more than a plan has room for, all new in one step. */
-static void
-a_step_copies_pinned_memory(struct sim_rng *rng)
-{
-    const struct sim_cfg c = { .max_reqs = 4,
-        .max_seqs = 2,
-        .max_tokens = 512,
-        .max_len = 512,
-        .n_block = 200,
-        .block_size = 4,
-        .chunked = 1,
-        .exec = FDK_EXEC_DEFER,
-        .pace = SIM_PACE_FAST,
-        .backend = "cpu",
-        .ops = &extra,
-        .model_dir = dir };
-    struct sim *s;
-    struct sim_req *r;
-
-    (void)rng;
-    extra_new(1);
-    extra.host_alloc = pinned_host;
-    extra.mem_alloc = pinned_alloc;
-    extra.mem_reserve = pinned_reserve;
-    extra.copy = pinned_copy;
-    n_pinned = 0;
-    s = sim_new(&c);
-    r = sim_req(s);
-    r->n_prompt = 4 * (BAT_MAX_DELTA + 16);
-    r->prompt = mem_array(r->n_prompt, 4);
-    for (uint32_t i = 0; i < r->n_prompt; i++)
-        r->prompt[i] = 3 + i % 200;
-    r->p.max_new = 3;
-    r->p.flags |= FDP_F_IGNORE_EOS;
-    watch_copies = 1;
-    sim_submit(s, r, NULL);
-    sim_drain(s);
-    watch_copies = 0;
-    SIM_CHECK(r->code == 0 && r->s[0].n_ids == 3);
-    SIM_CHECK(n_copied > 0 && n_tables > 0);
-    sim_free(s);
-}
-
-/* ---- what no kernel takes, or a slow one ------------------------------------------------------------- */
-
-struct start {
-    struct worker w;
-    struct cnt_seg *cnt;
-    char err[512];
-};
-
-static int
-start(struct start *t, const char *sizes)
-{
-    const struct run_open_args oa = { .backend = "cpu", .n_thread = 1, .max_token = 64 };
-    struct run_setup_args sa = { .max_block = 9, .n_rec = 1, .use_graph = 1 };
-    const struct eng_cfg ec = { .max_reqs = 4,
-        .max_len = 128,
-        .block_size = 16,
-        .sch = { .max_seqs = 4, .max_tokens = 64 } };
-    const struct wts_load_args la = { .buffer_bytes = 1u << 20 };
-    struct worker *w = &t->w;
-    int rc;
-
-    *t = (struct start){ .cnt = mem_aligned(128, sizeof(*t->cnt)) };
-    SIM_CHECK(t->cnt != NULL);
-    w->stat = t->cnt;
-    eng_dims(&ec, &sa.dims);
-    SIM_CHECK(cap_parse(sizes, 64, &w->cap, t->err, sizeof(t->err)) == 0);
-    sa.cap = w->cap;
-    rc = mdl_config_read(dir, &w->cfg, t->err, sizeof(t->err));
-    if (rc == 0)
-        rc = mdl_build(&w->cfg, &w->prog, t->err, sizeof(t->err));
-    if (rc == 0)
-        rc = wts_plan_new(dir, w->prog, 1, 7, &w->wp, t->err, sizeof(t->err));
-    if (rc == 0)
-        rc = run_new(&oa, &w->run, t->err, sizeof(t->err));
-    SIM_CHECK(rc == 0);
-    w->run->k = &extra;
-    rc = wts_plan_layout(w->wp, w->prog, &extra, t->err, sizeof(t->err));
-    if (rc == 0)
-        rc = run_load(w->run, w->prog, w->wp, &la, t->err, sizeof(t->err));
-    if (rc == 0)
-        rc = mpl_layout(w->cfg.n_layer, 0, w->cfg.n_kv_head, w->cfg.head_dim, 16,
-            FDK_BF16, &sa.kv);
-    if (rc == 0)
-        rc = run_setup(w->run, &sa, t->err, sizeof(t->err));
-    if (rc == 0)
-        rc = run_check(w->run, t->err, sizeof(t->err));
-    w->kv = sa.kv;
-    return rc;
-}
-
-static void
-end(struct start *t)
-{
-    t->w.run = run_free(t->w.run);
-    t->w.wp = wts_plan_free(t->w.wp);
-    t->w.prog = mdl_free(t->w.prog);
-    free(t->cnt);
-}
-
-/* The first launch of that name that `fdctl program` shows for a step of that size. */
-static json_t *
-shown(json_t *program, int32_t tokens, const char *name)
-{
-    size_t i, j;
-    json_t *s, *l;
-
-    json_array_foreach(json_object_get(program, "sizes"), i, s)
-        if (json_integer_value(json_object_get(s, "tokens")) == tokens)
-            json_array_foreach(json_object_get(s, "launches"), j, l)
-                if (strcmp(json_string_value(json_object_get(l, "launch")), name) == 0)
-                    return l;
-    return NULL;
-}
-
-static const char *
-text_of(json_t *o, const char *key)
-{
-    const char *s = json_string_value(json_object_get(o, key));
-
-    return s != NULL ? s : "";
-}
-
-/* start(), which succeeds, and what it logs. */
-static void
-start_logged(struct start *t, const char *sizes, char *ret, size_t n)
-{
-    FILE *f = tmpfile();
-    int saved = dup(STDERR_FILENO);
-    size_t got;
-
-    SIM_CHECK(f != NULL && saved >= 0);
-    log_init("sim", "warn");
-    SIM_CHECK(dup2(fileno(f), STDERR_FILENO) >= 0);
-    SIM_CHECK(start(t, sizes) == 0);
-    SIM_CHECK(dup2(saved, STDERR_FILENO) >= 0 && close(saved) == 0);
-    rewind(f);
-    got = fread(ret, 1, n - 1, f);
-    ret[got] = '\0';
-    SIM_CHECK(fclose(f) == 0);
-}
-
-static int
-times_in(const char *text, const char *what)
-{
-    int n = 0;
-
-    for (; (text = strstr(text, what)) != NULL; text++)
-        n++;
     return n;
 }
 
-static int
-no_layout(struct fdk_weight *w)
-{
-    (void)w;
-    return -ENOTSUP;
-}
-
+/* Weights of several tensors, quantized ones with their scales apart, and two types. */
 static void
-no_kernel_ends_the_start(struct sim_rng *rng)
+checkpoints_in_its_layout(struct sim_rng *rng)
 {
-    static struct start t;
+    static const char *const model[] = { "llama31-gqa-tied-bf16", "llama-bias-mixed",
+        "llama-fp8-channel", "llama-fp8-tensor", "llama-fp8-fbgemm" };
+    static const struct fdk_open_args oa = { .n_device = 1, .n_thread = 1 };
+    const char *src = getenv("FDD_SRC");
 
     (void)rng;
-    extra_new(1);
-    head_dims = 8;
-    SIM_CHECK(start(&t, "1,16,64") == -ENOTSUP);
-    if (strstr(t.err, "no kernel for operation attention of layer 0 (") == NULL ||
-        strstr(t.err, "head dimension ") == NULL ||
-        strstr(t.err, "takes head dimensions of up to 8") == NULL)
-        sim_fail(__FILE__, __LINE__, t.err);
-    end(&t);
-    head_dims = 512;
-    extra.weight_layout = no_layout;
-    SIM_CHECK(start(&t, "1,16,64") == -ENOTSUP);
-    if (strstr(t.err, "no GEMM of the cpu backend takes a matrix (") == NULL)
-        sim_fail(__FILE__, __LINE__, t.err);
-    end(&t);
-}
+    for (size_t i = 0; i < 2 * sizeof(model) / sizeof(model[0]); i++) {
+        struct mdl_program *p = NULL;
+        struct mdl_config cfg;
+        struct wts_plan *wp[2] = { NULL };
+        struct fdk_ctx *ctx;
+        char path[512], err[512] = "", *arena[2];
 
-/* What one kernel is, what is one launch, what is slow, and in which layout weights are. */
-static void
-a_slow_kernel_is_said(struct sim_rng *rng)
-{
-    static struct start t;
-    static char logged[8192];
-
-    (void)rng;
-    for (int fused = 0; fused < 2; fused++) {
-        json_t *q = json_object(), *o, *l, *s;
-        double share = 0;
-        size_t i;
-
-        extra_new(fused);
-        slow_width = fused ? 0 : 4096;
-        start_logged(&t, "1,16,64", logged, sizeof(logged));
-        SIM_CHECK(times_in(logged, "a slow kernel computes") == !fused);
-        SIM_CHECK(times_in(logged, "operation silu_mul of layer 0 (width ") == !fused);
-        SIM_CHECK(times_in(logged, "takes widths from 4096 on") == !fused);
-        t.w.peak.have = 1;
-        t.w.peak.c = (struct peak){ .read_bps = 1e10, .flops = { [FDK_F32] = 1e11 } };
-        o = adm_program(&t.w, q);
-        l = shown(o, 16, fused ? "mlp" : "silu_mul");
-        SIM_CHECK(l != NULL && json_is_true(json_object_get(l, "fused")) == fused);
-        SIM_CHECK(strcmp(text_of(l, "kernels"), fused ? "mlp_kernel" : "silu_mul") == 0);
-        SIM_CHECK(strcmp(text_of(l, "layout"), fused ? "columns" : "") == 0);
-        SIM_CHECK(strcmp(text_of(l, "slow"), fused ? "" : "widths from 4096 on") == 0);
-        SIM_CHECK(json_number_value(json_object_get(l, "bytes")) > 0);
-        SIM_CHECK((shown(o, 16, "silu_mul") == NULL) == fused);
-        s = json_array_get(json_object_get(o, "sizes"), 0);
-        SIM_CHECK(json_array_size(json_object_get(o, "sizes")) == 4);
-        json_array_foreach(json_object_get(s, "launches"), i, l)
-            share += json_number_value(json_object_get(l, "share"));
-        SIM_CHECK(share > 0.999 && share < 1.001);
-        s = json_array_get(json_object_get(o, "sizes"), 3);
-        SIM_CHECK(json_is_false(json_object_get(s, "graph")));
-        json_decref(o);
-        json_decref(q);
-        end(&t);
+        extra_new(1);
+        if (i % 2 != 0) {
+            extra.on_host = 0;
+            extra.weight_pack = after_stream_pack;
+        }
+        (void)snprintf(path, sizeof(path), "%s/tests/parity/models/%s",
+            src != NULL ? src : ".", model[i / 2]);
+        SIM_CHECK(fdk_ops_cpu.open(&oa, &ctx, err, sizeof(err)) == 0);
+        for (int k = 0; k < 2; k++) {
+            p = mdl_free(p);
+            if (mdl_config_read(path, &cfg, err, sizeof(err)) != 0 ||
+                mdl_build(&cfg, &p, err, sizeof(err)) != 0 ||
+                wts_plan_new(path, p, 0, 0, &wp[k], err, sizeof(err)) != 0 ||
+                wts_plan_layout(wp[k], p, k == 0 ? &fdk_ops_cpu : &extra, err,
+                    sizeof(err)) != 0)
+                sim_fail(__FILE__, __LINE__, err);
+            arena[k] = arena_of(wp[k], k == 0 ? &fdk_ops_cpu : &extra, ctx);
+        }
+        SIM_CHECK(same_weights(p, wp[0], arena[0], wp[1], arena[1]) >= 4);
+        for (int k = 0; k < 2; k++) {
+            fdk_ops_cpu.mem_free(ctx, 0, arena[k]);
+            (void)wts_plan_free(wp[k]);
+        }
+        (void)mdl_free(p);
+        fdk_ops_cpu.close(ctx);
     }
-    slow_width = 0;
-}
-
-static void
-a_list_that_cuts_a_class_is_said(struct sim_rng *rng)
-{
-    static struct start t;
-    static char text[8192];
-
-    (void)rng;
-    extra_new(1);
-    start_logged(&t, "1,8,64", text, sizeof(text));
-    if (strstr(text, "steps of 9 to 16 tokens are padded to 64") == NULL ||
-        strstr(text, "add 16") == NULL)
-        sim_fail(__FILE__, __LINE__, text);
-    end(&t);
-    start_logged(&t, "1,16,64", text, sizeof(text));
-    SIM_CHECK(strcmp(text, "") == 0);
-    end(&t);
 }
 
 int
@@ -820,9 +584,7 @@ main(int argc, char **argv)
 {
     static const struct sim_test tests[] = { SIM_TEST(one_operation_and_one_layout),
         SIM_TEST(noop_between_ends_a_fusion), SIM_TEST(a_fused_launch_falls_back),
-        SIM_TEST(a_model_in_its_layout), SIM_TEST(a_step_copies_pinned_memory),
-        SIM_TEST(no_kernel_ends_the_start), SIM_TEST(a_slow_kernel_is_said),
-        SIM_TEST(a_list_that_cuts_a_class_is_said) };
+        SIM_TEST(a_model_in_its_layout), SIM_TEST(checkpoints_in_its_layout) };
     int rc;
 
     sim_model(dir);

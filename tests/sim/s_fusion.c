@@ -15,6 +15,8 @@
 #include <string.h>
 
 #include "daemon/common/mem.h"
+#include "daemon/worker/admin_priv.h"
+#include "daemon/worker/worker.h"
 #include "tests/sim/sim.h"
 
 #define T_MOST 256
@@ -140,6 +142,32 @@ launches(struct sim *s, int32_t T, int32_t O, int32_t *ret_fused)
     return n;
 }
 
+/* How often `fdctl program` shows it in a step of 64 tokens. */
+static int32_t
+shown(struct sim *s)
+{
+    struct worker w = { .run = s->run,
+        .prog = s->prog,
+        .wp = s->wp,
+        .cfg = s->prog->cfg,
+        .cap = s->run->cap,
+        .kv = s->run->kv,
+        .stat = s->cnt,
+        .peak = { .have = 1, .c = { .read_bps = 1e10, .flops = { [FDK_F32] = 1e11 } } } };
+    json_t *q = json_object(), *o = adm_program(&w, q), *z, *l;
+    int32_t times = 0;
+    size_t i, j;
+
+    json_array_foreach(json_object_get(o, "sizes"), i, z)
+        if (json_integer_value(json_object_get(z, "tokens")) == 64)
+            json_array_foreach(json_object_get(z, "launches"), j, l)
+                if (json_is_true(json_object_get(l, "fused")))
+                    times += (int32_t)json_integer_value(json_object_get(l, "times"));
+    json_decref(o);
+    json_decref(q);
+    return times;
+}
+
 static void
 run(const struct sim_cfg *c, uint64_t *ret_hash, int32_t *ret_fused)
 {
@@ -149,6 +177,8 @@ run(const struct sim_cfg *c, uint64_t *ret_hash, int32_t *ret_fused)
     int32_t few;
 
     (void)launches(s, 200, 8, ret_fused);
+    (void)launches(s, 64, c->max_seqs, &few);
+    SIM_CHECK(shown(s) == few);
     (void)launches(s, 1, 1, &few);
     SIM_CHECK(few == 0); /* one row is not what the fusion takes */
     for (int i = 0; i < N_REQ; i++) {
