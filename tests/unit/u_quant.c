@@ -426,6 +426,65 @@ error_bound(void **state)
     }
 }
 
+/* ---- packing ---- */
+
+/* What rows do not hold, or nothing converts, is refused; other rows stay as they are. */
+static void
+packs_rows(void **state)
+{
+    float x[2 * 96], out[4 * 96];
+    uint64_t bad = UINT64_MAX;
+    const struct fdk_pack_args good = { .w = { FDK_F32, .rows = 4, .cols = 96, .data = out },
+        .x_dtype = FDK_F32,
+        .first = 1,
+        .n = 2,
+        .x = x };
+    struct fdk_pack_args a = good;
+
+    (void)state;
+    for (int i = 0; i < 2 * 96; i++)
+        x[i] = (float)i;
+    memset(out, 0xee, sizeof(out));
+    assert_int_equal(fdk_ops_cpu.weight_pack(&a, NULL), 0);
+    assert_memory_equal(out + 96, x, sizeof(x));
+    for (size_t i = 0; i < 96 * sizeof(float); i++)
+        assert_true(((unsigned char *)out)[i] == 0xee &&
+            ((unsigned char *)(out + 3 * 96))[i] == 0xee);
+    a.first = 3;
+    assert_int_equal(fdk_ops_cpu.weight_pack(&a, NULL), -EINVAL);
+    a = good;
+    a.w.layout = 1;
+    assert_int_equal(fdk_ops_cpu.weight_pack(&a, NULL), -ENOTSUP);
+    a = good;
+    a.what = FDK_PACK_SCALES; /* it has none */
+    assert_int_equal(fdk_ops_cpu.weight_pack(&a, NULL), -EINVAL);
+    a = good;
+    a.x_dtype = FDK_I8;
+    assert_int_equal(fdk_ops_cpu.weight_pack(&a, NULL), -ENOTSUP);
+    a = good;
+    a.w.format = FDK_BF16; /* no rounding here */
+    assert_int_equal(fdk_ops_cpu.weight_pack(&a, NULL), -ENOTSUP);
+    a = good;
+    a.w.format = FDK_I4;
+    a.w.group = 32;
+    assert_int_equal(fdk_ops_cpu.weight_pack(&a, NULL), -EINVAL); /* bad is missing */
+    a.bad = &bad;
+    a.bad_first = 1000;
+    assert_int_equal(fdk_ops_cpu.weight_layout(&a.w), 0);
+    assert_true(a.w.scale_at == 256 && a.w.bytes == 256 + 4 * 3 * sizeof(float));
+    assert_true(a.w.bytes <= sizeof(out));
+    assert_int_equal(fdk_ops_cpu.weight_pack(&a, NULL), 0);
+    assert_true(bad == UINT64_MAX);
+    x[96 + 5] = INFINITY;
+    assert_int_equal(fdk_ops_cpu.weight_pack(&a, NULL), 0);
+    assert_true(bad == 1000 + 96 + 5);
+    a.w.group = 33;
+    assert_int_equal(fdk_ops_cpu.weight_pack(&a, NULL), -EINVAL);
+    a.w.group = 32;
+    a.w.cols = 95;
+    assert_int_equal(fdk_ops_cpu.weight_pack(&a, NULL), -EINVAL);
+}
+
 int
 main(void)
 {
@@ -439,6 +498,7 @@ main(void)
         cmocka_unit_test(source_types),
         cmocka_unit_test(not_finite),
         cmocka_unit_test(error_bound),
+        cmocka_unit_test(packs_rows),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
