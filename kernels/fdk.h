@@ -575,6 +575,9 @@ struct fdk_ops {
      * is taken as it should be ("head dimensions of up to 256"). NULL: it launches or fails. */
     int (*op_takes)(struct fdk_ctx *, int dev, const struct fdk_op *, char *why,
         size_t why_bytes);
+    /* What launches so far did otherwise than op_takes() says, such as without tensor maps
+     * that the driver refused; "": nothing. NULL: never anything. */
+    const char *(*fell_back)(struct fdk_ctx *, int dev);
     /* The most rows that are computed as a->T are, to the bits and by the same kernels.
      * NULL: any number is. */
     int32_t (*gemm_class)(struct fdk_ctx *, int dev, const struct fdk_gemm_args *a);

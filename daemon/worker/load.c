@@ -585,6 +585,7 @@ wrk_load_run(struct worker *w, struct wrk_laps *laps, char *err, size_t err_byte
         (void)snprintf(err, err_bytes, "the first steps: %s", run_error(w->run));
     if (rc != 0)
         return wrk_fail(rc, err, err_bytes, "recording graphs");
+    run_check_launches(w->run);
     rc = run_load_wait(w->run, err, err_bytes);
     if (!wrk_on_cpu(w))
         wrk_lap(laps, "rest of the weights");

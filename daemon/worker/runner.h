@@ -309,6 +309,10 @@ size_t run_scratch_bytes(const struct runner *run);
  * what run_check_sizes() finds. */
 #define RUN_TAKES_TEXT 512
 int run_check(struct runner *run, char *err, size_t err_bytes);
+/* After run_warm(): log what the first launches did otherwise than run_check() found. */
+void run_check_launches(struct runner *run);
+/* It, or "". */
+const char *run_fell_back(const struct runner *run);
 /* Log where the list of sizes cuts a class of rows (fdk_ops.gemm_class) in two. */
 void run_check_sizes(struct runner *run);
 /* As fdk_ops.op_takes(), of operation i of the form in that step. */

@@ -155,3 +155,18 @@ run_check(struct runner *run, char *err, size_t err_bytes)
         run_check_sizes(run);
     return rc;
 }
+
+const char *
+run_fell_back(const struct runner *run)
+{
+    const struct run_dev *root = run_root(run);
+
+    return run->k->fell_back == NULL ? "" : run->k->fell_back(run->ctx, root->idx);
+}
+
+void
+run_check_launches(struct runner *run)
+{
+    if (run_fell_back(run)[0] != '\0')
+        log_warn("runner: %s", run_fell_back(run));
+}

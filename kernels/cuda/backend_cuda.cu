@@ -537,6 +537,7 @@ make_ops(void)
     o.n_fusion = CU_FUSIONS;
     o.op_kernels = cu_op_kernels;
     o.op_takes = cu_op_takes;
+    o.fell_back = cu_fell_back;
     o.gemm_class = cu_gemm_class;
     return o;
 }

@@ -67,6 +67,7 @@ struct cu_dev {
     struct mega_state *mega;     /* device memory; NULL: no such kernel here */
     int n_proc;
     int sm90a;                   /* what runs here is code for sm_90a */
+    int fell_back;               /* a launch found no tensor map */
     cudaStream_t aux;            /* the clock's */
     cudaEvent_t base, next_base;
     uint64_t base_ns;            /* CLOCK_MONOTONIC when base completed */
@@ -226,6 +227,7 @@ extern "C" {
 extern const struct fdk_fusion cu_fusions[];
 }
 #define CU_FUSIONS 3
+const char *cu_fell_back(struct fdk_ctx *ctx, int dev);
 int cu_op_takes(struct fdk_ctx *ctx, int dev, const struct fdk_op *op, char *why,
     size_t why_bytes);
 const char *cu_op_kernels(struct fdk_ctx *ctx, int dev, const struct fdk_op *op);

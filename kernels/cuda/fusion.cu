@@ -63,7 +63,11 @@ gate_launch(int (*launch)(const struct fdk_gemm_args *, const struct fdk_silu_mu
     struct fdk_silu_mul_args m = op[1].silu_mul;
     int rc = cu_stream_enter(st);
     g.T = m.T = fdk_op_rows(op, s);
-    return rc != 0 ? rc : launch(&g, &m, cu_stream_of(st)->dev->n_proc, st);
+    if (rc == 0)
+        rc = launch(&g, &m, cu_stream_of(st)->dev->n_proc, st);
+    if (rc == -ENOTSUP)
+        __atomic_store_n(&cu_stream_of(st)->dev->fell_back, 1, __ATOMIC_RELAXED);
+    return rc;
 }
 
 static int
@@ -169,6 +173,14 @@ attention_takes_op(const struct cu_dev *d, const struct fdk_attention_args *a, c
             "head dimensions of 64, 80, 96, 128, 192, 256 fast, with bf16 activations, KV in "
             "bf16, i8, f8e4m3 and kv.block_size a power of two from 16 on");
     return 0;
+}
+
+const char *
+cu_fell_back(struct fdk_ctx *ctx, int dev)
+{
+    return __atomic_load_n(&ctx->dev[dev].fell_back, __ATOMIC_RELAXED) ?
+        "the driver refused tensor maps: kernels without TMA compute in place of others, which "
+        "is slower" : "";
 }
 
 int

@@ -257,6 +257,8 @@ maps_put(struct cu_dev *d, const struct fdk_op *op, int32_t n, struct mega_maps 
 {
     struct mega_maps *maps = (struct mega_maps *)calloc((size_t)n, sizeof(*maps)), *to = NULL;
     int rc = maps == NULL ? -ENOMEM : maps_make(maps, op, n);
+    if (rc == -ENOTSUP)
+        __atomic_store_n(&d->fell_back, 1, __ATOMIC_RELAXED);
     if (rc == 0)
         rc = cu_result(d, "cudaMalloc", cudaMalloc((void **)&to, (size_t)n * sizeof(*to)));
     if (rc == 0)

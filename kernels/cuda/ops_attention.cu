@@ -508,18 +508,21 @@ cu_attention_slow(const struct cu_dev *d, const struct fdk_attention_args *a)
     return !(attention_form(d, a) & ATT_SPLIT);
 }
 
+/* Where there is no tensor map, nothing was launched and the plain kernel does it. */
 static int
 attention_run(const struct fdk_attention_args *a, fdk_stream_t st)
 {
-    const int form = attention_form(cu_stream_of(st)->dev, a);
-    int rc = form & ATT_LONG ? cu_att_long(a, st) : 0;
-    if (rc == -ENOTSUP)         /* no tensor map: nothing was launched */
-        return plain_attention(a, INT32_MAX, st);
-    if (rc != 0)
+    struct cu_dev *d = cu_stream_of(st)->dev;
+    const int form = attention_form(d, a);
+    int rc = form & ATT_LONG ? cu_att_long(a, st) : 0, done = form & ATT_LONG && rc == 0;
+    if (rc == 0 && (form & ATT_SPLIT))
+        rc = cu_att_split(a, st);
+    else if (rc == 0)
+        return plain_attention(a, done ? CU_ATT_LONG_MIN : INT32_MAX, st);
+    if (rc != -ENOTSUP)
         return rc;
-    rc = form & ATT_SPLIT ? cu_att_split(a, st) : -ENOTSUP;
-    return rc != -ENOTSUP ? rc :
-        plain_attention(a, form & ATT_LONG ? CU_ATT_LONG_MIN : INT32_MAX, st);
+    __atomic_store_n(&d->fell_back, 1, __ATOMIC_RELAXED);
+    return plain_attention(a, done ? CU_ATT_LONG_MIN : INT32_MAX, st);
 }
 
 int

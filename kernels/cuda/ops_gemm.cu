@@ -284,14 +284,17 @@ gemm_enter(const struct fdk_gemm_args *a, fdk_stream_t st)
 int
 cu_gemm(const struct fdk_gemm_args *a, fdk_stream_t st)
 {
-    const struct cu_dev *d;
+    struct cu_dev *d;
     int rc = gemm_enter(a, st);
     if (rc != 0)
         return rc;
     d = cu_stream_of(st)->dev;
     int i = gemm_row(d, a, 0);
-    while ((rc = table[i].launch(a, d->n_proc, st)) == 1 || rc == -ENOTSUP)
+    while ((rc = table[i].launch(a, d->n_proc, st)) == 1 || rc == -ENOTSUP) {
+        if (rc == -ENOTSUP)
+            __atomic_store_n(&d->fell_back, 1, __ATOMIC_RELAXED);
         i = gemm_row(d, a, i + 1);
+    }
     return rc;
 }
 

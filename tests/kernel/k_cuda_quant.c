@@ -329,6 +329,7 @@ without_tensor_maps(void **state)
     assert_int_equal(fdk_cuda_fail_maps(1), 0);
     against_cpu(state);
     assert_true(fdk_cuda_fail_maps(0) > 0);
+    assert_string_not_equal(tw.gpu.d.ops->fell_back(tw.gpu.d.ctx, 0), "");
 }
 
 int

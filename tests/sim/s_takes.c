@@ -50,6 +50,31 @@ extra_class(struct fdk_ctx *ctx, int dev, const struct fdk_gemm_args *a)
     return a->T <= 16 ? 16 : a->T <= 64 ? 64 : INT32_MAX;
 }
 
+static const char *
+extra_fell_back(struct fdk_ctx *ctx, int dev)
+{
+    (void)ctx;
+    (void)dev;
+    return "no maps: slower";
+}
+
+static int
+unknown_layout(struct fdk_weight *w)
+{
+    int rc = fdk_ops_cpu.weight_layout(w);
+
+    w->layout = 7;
+    return rc;
+}
+
+static int
+pack_nothing(const struct fdk_pack_args *a, fdk_stream_t st)
+{
+    (void)a;
+    (void)st;
+    return 0;
+}
+
 static void
 extra_new(void)
 {
@@ -104,6 +129,8 @@ start(struct start *t, const char *sizes)
         rc = run_setup(w->run, &sa, t->err, sizeof(t->err));
     if (rc == 0)
         rc = run_check(w->run, t->err, sizeof(t->err));
+    if (rc == 0)
+        run_check_launches(w->run);
     w->kv = sa.kv;
     return rc;
 }
@@ -191,6 +218,13 @@ no_kernel_ends_the_start(struct sim_rng *rng)
         sim_fail(__FILE__, __LINE__, t.err);
     end(&t);
     head_dims = 512;
+    extra.weight_layout = unknown_layout;
+    extra.weight_pack = pack_nothing;
+    SIM_CHECK(start(&t, "1,16,64") == -ENOTSUP);
+    if (strstr(t.err, "no kernel for operation gemm of layer 0 (") == NULL ||
+        strstr(t.err, "takes weights in the layout rows") == NULL)
+        sim_fail(__FILE__, __LINE__, t.err);
+    end(&t);
     extra.weight_layout = no_layout;
     SIM_CHECK(start(&t, "1,16,64") == -ENOTSUP);
     if (strstr(t.err, "no GEMM of the cpu backend takes a matrix (") == NULL)
@@ -213,13 +247,16 @@ a_slow_kernel_is_said(struct sim_rng *rng)
 
         extra_new();
         slow_width = slow ? 4096 : 0;
+        extra.fell_back = slow ? extra_fell_back : NULL;
         start_logged(&t, "1,16,64", logged, sizeof(logged));
         SIM_CHECK(times_in(logged, "a slow kernel computes") == slow);
         SIM_CHECK(times_in(logged, "operation silu_mul of layer 0 (width ") == slow);
         SIM_CHECK(times_in(logged, "takes widths from 4096 on") == slow);
+        SIM_CHECK(times_in(logged, "no maps: slower") == slow);
         t.w.peak.have = 1;
         t.w.peak.c = (struct peak){ .read_bps = 1e10, .flops = { [FDK_F32] = 1e11 } };
         o = adm_program(&t.w, q);
+        SIM_CHECK(strcmp(text_of(o, "slow"), slow ? "no maps: slower" : "") == 0);
         l = shown(o, 16, "silu_mul");
         SIM_CHECK(l != NULL && json_is_false(json_object_get(l, "fused")));
         SIM_CHECK(strcmp(text_of(l, "kernels"), "silu_mul") == 0);
