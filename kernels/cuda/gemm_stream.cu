@@ -492,7 +492,7 @@ int
 cu_gemm_stream_fits(const struct fdk_gemm_args *a)
 {
     return encode != NULL && a->w_dtype == FDK_BF16 && a->act == FDK_BF16 &&
-        a->K % 64 == 0 && (uintptr_t)a->w % 16 == 0 && (uintptr_t)a->x % 16 == 0 &&
+        a->w_layout == FDK_LAYOUT_ROWS && a->K % 64 == 0 && (uintptr_t)a->w % 16 == 0 && (uintptr_t)a->x % 16 == 0 &&
         (a->y_dtype == FDK_BF16 || a->y_dtype == FDK_F32);
 }
 

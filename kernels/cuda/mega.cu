@@ -41,6 +41,8 @@ gemm_fits(const struct fdk_gemm_args *a)
     const int type = (int)a->w_dtype;
     if (type != FDK_BF16 && type != FDK_F8E4M3 && type != FDK_I8 && type != FDK_I4)
         return 0;
+    if (a->w_layout != FDK_LAYOUT_ROWS)
+        return 0;
     if (scaled(a) && (a->w_group != 128 || a->K % 512 != 0 || (uintptr_t)a->w_scale % 16))
         return 0;
     return a->act == FDK_BF16 && a->y_dtype == FDK_BF16 && a->N % 32 == 0 &&
