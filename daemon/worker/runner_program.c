@@ -260,6 +260,7 @@ run_shape_op(const struct runner *run, const struct mdl_op *o, struct fdk_op *re
         ret->sample = (struct fdk_sample_args){ .V = o->N,
             .rules_words = (int32_t)fdk_rules_words(o->N) };
         return 0;
+    case FDK_OP_SOFTCAP:
     case FDK_OP__N:
         break;
     }
@@ -402,6 +403,7 @@ run_point_op(const struct run_dev *dev, const size_t *off, const struct mdl_op *
     case FDK_OP_SAMPLE:
         run_point_sample(dev, in, &op->sample);
         break;
+    case FDK_OP_SOFTCAP:
     case FDK_OP__N:
         break;
     }

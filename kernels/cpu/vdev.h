@@ -64,6 +64,7 @@ int vdev_rope_table(const struct fdk_rope_table_args *a, fdk_stream_t st);
 int vdev_qkv(const struct fdk_qkv_args *a, fdk_stream_t st);
 int vdev_attention(const struct fdk_attention_args *a, fdk_stream_t st);
 int vdev_silu_mul(const struct fdk_silu_mul_args *a, fdk_stream_t st);
+int vdev_softcap(const struct fdk_softcap_args *a, fdk_stream_t st);
 int vdev_gather(const struct fdk_gather_args *a, fdk_stream_t st);
 int vdev_sample(const struct fdk_sample_args *a, fdk_stream_t st);
 
@@ -89,7 +90,7 @@ int vdev_sample(const struct fdk_sample_args *a, fdk_stream_t st);
     .row_update = vdev_row_update, .att_plan = vdev_att_plan, \
     .att_plan_host = vdev_att_plan_host, .embed = vdev_embed, .rmsnorm = vdev_rmsnorm, \
     .gemm = vdev_gemm, .rope_table = vdev_rope_table, .qkv = vdev_qkv, \
-    .attention = vdev_attention, .silu_mul = vdev_silu_mul, .gather = vdev_gather, \
-    .sample = vdev_sample
+    .attention = vdev_attention, .silu_mul = vdev_silu_mul, .softcap = vdev_softcap, \
+    .gather = vdev_gather, .sample = vdev_sample
 
 #endif
