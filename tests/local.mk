@@ -202,13 +202,16 @@ libfddfuzz_a_SOURCES = \
 	daemon/worker/model.c \
 	daemon/worker/model_build.c \
 	daemon/worker/model_config.c \
+	daemon/worker/model_fields.c \
 	daemon/worker/model_file.c \
 	daemon/worker/model_json.c \
 	daemon/worker/model_llama.c \
 	daemon/worker/model_mistral.c \
+	daemon/worker/model_program.c \
 	daemon/worker/model_quant.c \
 	daemon/worker/model_qwen2.c \
 	daemon/worker/model_qwen3.c \
+	daemon/worker/model_rope.c \
 	daemon/worker/safetensors.c \
 	daemon/worker/tokenizer.c \
 	daemon/worker/tokenizer_base.c \

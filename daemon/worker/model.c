@@ -42,6 +42,7 @@ mdl_build(const struct mdl_config *cfg, struct mdl_program **ret, char *err,
     if (p == NULL)
         return mdl_fail(-ENOMEM, err, err_bytes, "no memory for the model's program");
     p->cfg = *cfg;
+    p->names = f->names;
     rc = mdl_rope_freqs(p);
     if (rc == 0)
         rc = f->build(p);

@@ -185,7 +185,7 @@ run_load_dev(struct run_dev *dev, const struct wts_load_args *la, char *err,
     size_t err_bytes)
 {
     const struct runner *run = dev->run;
-    size_t n = (size_t)(run->prog->rot / 2) * sizeof(float);
+    size_t n = (size_t)run->prog->n_freq * sizeof(float);
     int rc;
 
     if (run->wp != NULL) {

@@ -241,7 +241,7 @@ are_hashes_of(const struct fix *f, const struct req *r, const uint32_t *ids)
 {
     struct kv_hash h;
 
-    pfx_root(&f->g->cfg.key, r->user, r->p.salt, &h);
+    pfx_root(&f->g->cfg.key, r->user, r->p.salt, 0, &h);
     assert_memory_equal(&h, &r->hash_root, sizeof(h));
     assert_int_equal(r->n_hash, r->n_ids / B);
     assert_int_equal(r->n_hashed, r->n_hash);

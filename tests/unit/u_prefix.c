@@ -128,7 +128,7 @@ chain(const struct pfx_key *key, uint64_t user, const uint8_t salt[16],
 {
     struct kv_hash h;
 
-    pfx_root(key, user, salt, &h);
+    pfx_root(key, user, salt, 0, &h);
     for (int32_t i = 0; i < n; i++) {
         pfx_next(key, &h, ids + (size_t)i * B, B, &h);
         ret[i] = h;
