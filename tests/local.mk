@@ -214,6 +214,7 @@ libfddfuzz_a_SOURCES = \
 	daemon/worker/model_qwen2.c \
 	daemon/worker/model_qwen3.c \
 	daemon/worker/model_rope.c \
+	daemon/worker/model_smollm3.c \
 	daemon/worker/safetensors.c \
 	daemon/worker/tokenizer.c \
 	daemon/worker/tokenizer_base.c \

@@ -17,6 +17,7 @@ const struct mdl_family *const mdl_families[] = {
     &mdl_olmo2,
     &mdl_qwen2,
     &mdl_qwen3,
+    &mdl_smollm3,
     NULL,
 };
 
