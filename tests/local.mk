@@ -209,6 +209,7 @@ libfddfuzz_a_SOURCES = \
 	daemon/worker/model_llama.c \
 	daemon/worker/model_mistral.c \
 	daemon/worker/model_olmo2.c \
+	daemon/worker/model_phi3.c \
 	daemon/worker/model_program.c \
 	daemon/worker/model_quant.c \
 	daemon/worker/model_qwen2.c \

@@ -68,6 +68,7 @@ libfddworker_a_SOURCES = \
 	%D%/model_llama.c \
 	%D%/model_mistral.c \
 	%D%/model_olmo2.c \
+	%D%/model_phi3.c \
 	%D%/model_program.c \
 	%D%/model_priv.h \
 	%D%/model_quant.c \

@@ -15,6 +15,7 @@ const struct mdl_family *const mdl_families[] = {
     &mdl_llama,
     &mdl_mistral,
     &mdl_olmo2,
+    &mdl_phi3,
     &mdl_qwen2,
     &mdl_qwen3,
     &mdl_smollm3,
