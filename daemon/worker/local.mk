@@ -63,6 +63,7 @@ libfddworker_a_SOURCES = \
 	%D%/model_config.c \
 	%D%/model_fields.c \
 	%D%/model_file.c \
+	%D%/model_gemma2.c \
 	%D%/model_granite.c \
 	%D%/model_json.c \
 	%D%/model_llama.c \

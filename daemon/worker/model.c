@@ -11,6 +11,7 @@
 #include "daemon/worker/model_priv.h"
 
 const struct mdl_family *const mdl_families[] = {
+    &mdl_gemma2,
     &mdl_granite,
     &mdl_llama,
     &mdl_mistral,
