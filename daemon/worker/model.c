@@ -12,6 +12,7 @@
 
 const struct mdl_family *const mdl_families[] = {
     &mdl_gemma2,
+    &mdl_gemma3_text,
     &mdl_granite,
     &mdl_llama,
     &mdl_mistral,
