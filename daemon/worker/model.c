@@ -13,6 +13,7 @@
 const struct mdl_family *const mdl_families[] = {
     &mdl_gemma2,
     &mdl_gemma3_text,
+    &mdl_glm4,
     &mdl_granite,
     &mdl_llama,
     &mdl_mistral,
