@@ -202,6 +202,7 @@ libfddfuzz_a_SOURCES = \
 	daemon/worker/model.c \
 	daemon/worker/model_build.c \
 	daemon/worker/model_config.c \
+	daemon/worker/model_ernie4_5.c \
 	daemon/worker/model_fields.c \
 	daemon/worker/model_file.c \
 	daemon/worker/model_gemma2.c \

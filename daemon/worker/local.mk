@@ -61,6 +61,7 @@ libfddworker_a_SOURCES = \
 	%D%/model.h \
 	%D%/model_build.c \
 	%D%/model_config.c \
+	%D%/model_ernie4_5.c \
 	%D%/model_fields.c \
 	%D%/model_file.c \
 	%D%/model_gemma2.c \

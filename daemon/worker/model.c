@@ -11,6 +11,7 @@
 #include "daemon/worker/model_priv.h"
 
 const struct mdl_family *const mdl_families[] = {
+    &mdl_ernie4_5,
     &mdl_gemma2,
     &mdl_gemma3_text,
     &mdl_glm4,
