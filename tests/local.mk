@@ -58,7 +58,7 @@ UNIT_TESTS = \
 	%D%/unit/u_blob \
 	%D%/unit/u_opening \
 	%D%/unit/u_peer \
-	%D%/unit/u_heap %D%/unit/u_fair %D%/unit/u_fair_shares %D%/unit/u_admission \
+	%D%/unit/u_heap %D%/unit/u_fair %D%/unit/u_families %D%/unit/u_fair_shares %D%/unit/u_admission \
 	%D%/unit/u_shed \
 	%D%/unit/u_gate \
 	%D%/unit/u_cgroup \

@@ -186,7 +186,8 @@ read_scaling(const struct mdl_json *top, const struct mdl_json *j, struct mdl_co
     if (read_factor(j, c) != 0)
         return -EINVAL;
     if (c->rope == MDL_ROPE_DYNAMIC && (c->rope_factor < 1 || c->rot <= 2))
-        return mdl_json_refuse(j, "factor", "is below 1, or a head has one pair of numbers");
+        return mdl_json_refuse(j, "factor",
+            "is below 1, or only two numbers of a head are rotated");
     if (c->rope == MDL_ROPE_DYNAMIC || c->rope == MDL_ROPE_YARN)
         longest = fmin(c->rope_factor * c->rope_original_max_pos, MDL_MAX_POS);
     if (longest > c->max_pos)
@@ -316,9 +317,9 @@ freq_llama3(const struct mdl_config *c, float f)
     return (1 - s) * f / factor + s * f;
 }
 
-/* The pair that turns so often within the original length. */
+/* The index whose angle turns so often within the original length. */
 static double
-yarn_pair(const struct mdl_config *c, double turns)
+yarn_index(const struct mdl_config *c, double turns)
 {
     return c->rot * log(c->rope_original_max_pos / (turns * 2 * 3.14159265358979323846)) /
         (2 * log(c->rope_theta));
@@ -327,11 +328,11 @@ yarn_pair(const struct mdl_config *c, double turns)
 static float
 freq_yarn(const struct mdl_config *c, int32_t i, float power)
 {
-    double low = yarn_pair(c, c->rope_beta_fast), high = yarn_pair(c, c->rope_beta_slow);
+    double low = yarn_index(c, c->rope_beta_fast), high = yarn_index(c, c->rope_beta_slow);
     float ramp, keep;
 
     if (c->rope_truncate) {
-        low = floor(low);
+        low = trunc(low);
         high = ceil(high);
     }
     low = fmax(low, 0);
@@ -343,7 +344,7 @@ freq_yarn(const struct mdl_config *c, int32_t i, float power)
     return 1.0f / ((float)c->rope_factor * power) * (1 - keep) + 1.0f / power * keep;
 }
 
-/* Of pair i; table: 1, the long one of longrope. */
+/* Of index i; table: 1, the long one of longrope. */
 static float
 freq_of(const struct mdl_config *c, int table, int32_t i)
 {
