@@ -334,7 +334,7 @@ yarn(void **state)
         ",\"rope_theta\":10000,\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4,"
         "\"original_max_position_embeddings\":256}"));
     double low =
-        floor(16 * log(256 / (32 * 2 * 3.14159265358979323846)) / (2 * log(10000)));
+        trunc(16 * log(256 / (32 * 2 * 3.14159265358979323846)) / (2 * log(10000)));
     double high = ceil(16 * log(256 / (1 * 2 * 3.14159265358979323846)) / (2 * log(10000)));
 
     (void)state;
