@@ -158,7 +158,7 @@ KERNEL_TESTS = \
 	%D%/kernel/k_cuda_load \
 	%D%/kernel/k_cuda_mega \
 	%D%/kernel/k_cuda_prefill \
-	%D%/kernel/k_cuda_quant \
+	%D%/kernel/k_cuda_quant %D%/kernel/k_cuda_rows \
 	%D%/kernel/k_cuda_sample \
 	%D%/kernel/k_embed \
 	%D%/kernel/k_gemm \
@@ -322,6 +322,8 @@ tests_kernel_k_cuda_mega_SOURCES = %D%/kernel/k_cuda_mega.c %D%/kernel/k_two.h \
 tests_kernel_k_cuda_prefill_SOURCES = %D%/kernel/k_cuda_prefill.c %D%/kernel/k_two.h \
 	%D%/kernel/k_util.h
 tests_kernel_k_cuda_quant_SOURCES = %D%/kernel/k_cuda_quant.c %D%/kernel/k_two.h \
+	%D%/kernel/k_util.h
+tests_kernel_k_cuda_rows_SOURCES = %D%/kernel/k_cuda_rows.c %D%/kernel/k_two.h \
 	%D%/kernel/k_util.h
 tests_kernel_k_cuda_sample_SOURCES = %D%/kernel/k_cuda_sample.c %D%/kernel/k_two.h \
 	%D%/kernel/k_util.h
