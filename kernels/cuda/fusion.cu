@@ -5,7 +5,7 @@
  * operations are launched by themselves, and nothing else changes. Then the names of the
  * kernels of single operations.
  */
-#include "kernels/cuda/fdk_cuda.cuh"
+#include "kernels/cuda/vec8.cuh"
 
 /* ---- a GEMM of gate and up, and silu_mul ---------------------------------------- */
 
@@ -106,10 +106,12 @@ cu_op_kernels(struct fdk_ctx *ctx, int dev, const struct fdk_op *op)
     case FDK_OP_ROPE_TABLE:
         return op->rope_table.len == FDK_ROPE_ANY ? "rope_table_kernel" : "rope_len_kernel";
     case FDK_OP_RMSNORM:
-        return "rmsnorm_";
+        return cu_norm_usual(&op->rmsnorm) ? "rmsnorm_" : "rmsnorm_any";
     case FDK_OP_GEMM:
         return cu_gemm_kernels(&ctx->dev[dev], &op->gemm);
     case FDK_OP_QKV:
+        if (op->qkv.norm_offset != 0 || op->qkv.interleaved)
+            return op->qkv.norm_all ? "qkv_norm_all qkv_kernel" : "qkv_kernel";
         return op->qkv.norm_all ? "qkv_norm_all qkv_" : "qkv_";
     case FDK_OP_ATTENTION:
         return cu_attention_kernels(&ctx->dev[dev], &op->attention);
