@@ -141,7 +141,7 @@ run_error(const struct runner *run)
         if (t != NULL && t[0] != '\0')
             return t;
     }
-    return "unknown";
+    return run->refused[0] != '\0' ? run->refused : "unknown";
 }
 
 static void

@@ -606,6 +606,24 @@ run_form(const struct run_dev *dev, enum mdl_tail tail)
     return &dev->form[tail == MDL_TAIL_OUTPUTS];
 }
 
+/* The launch of operation `line` was answered with -ENOTSUP. */
+static void
+run_refuse(struct runner *run, int32_t line)
+{
+    const struct mdl_op *op = &run->prog->op[line];
+    const struct mdl_config *c = &run->prog->cfg;
+    char shape[64];
+
+    if (op->kind == MDL_OP_QKV || op->kind == MDL_OP_ATTENTION)
+        (void)snprintf(shape, sizeof(shape), "%d query and %d kv heads of %d", c->n_head,
+            c->n_kv_head, c->head_dim);
+    else
+        (void)snprintf(shape, sizeof(shape), "N %d, K %d", op->N, op->K);
+    (void)snprintf(run->refused, sizeof(run->refused),
+        "%s of %s: the backend %s has no kernel for it", mdl_op_name(op->kind), shape,
+        run->k->name);
+}
+
 int
 run_program(struct run_dev *dev, const struct run_pad *pad)
 {
@@ -628,6 +646,8 @@ run_program(struct run_dev *dev, const struct run_pad *pad)
         }
         if (rc == 0)
             rc = fdk_launch(f->bound, &s, l, dev->stream);
+        if (rc == -ENOTSUP)
+            run_refuse(dev->run, line);
         if (rc == 0)
             rc = run_mark(dev, line);
     }

@@ -200,7 +200,7 @@ rope_by_length(void **state)
         float *want = run_rope(&tw.cpu, &s, len, freq);
         float *got = run_rope(&tw.gpu, &s, len, freq);
 
-        /* Powers of a few units, times positions below 100. */
+        /* Rounding of powers, times positions below 100. */
         tw_near(got, want, (size_t)(s.n_tok * 64), 0, k ? 2e-5 : 3e-7, "rope");
         free(want);
         free(got);
