@@ -22,19 +22,16 @@ static const char *const read_by_all[] = { "architectures", "model_type",
     "sliding_window", "max_window_layers", "layer_types", "rms_norm_eps",
     "tie_word_embeddings", "attention_bias", NULL };
 
-/* They change no result whatever their names hold. */
-static const char *const harmless[] = { "attention_dropout", "attn_dropout",
-    "attn_implementation", "_attn_implementation", "_attn_implementation_autoset",
-    "attention_probs_dropout_prob", "attn_pdrop", "rope_type", "use_fused_rms_norm",
-    "use_fused_rope", "fused_rms_norm", "norm_reduction", "pretraining_tp",
-    "initializer_range", "hidden_act", "hidden_activation", NULL };
+/* transformers reads them for none of these families, whatever their names hold. */
+static const char *const harmless[] = { "initializer_range", "norm_eps", "layer_norm_eps",
+    "use_flash_attention", "use_flash_attn", "flash_attn", "full_attn_mod",
+    "sliding_window_size", NULL };
 
 /* Names of what a graph has hold one of these. */
 static const char *const graph_words[] = { "softcap", "multiplier", "scal", "expert",
     "moe", "alibi", "clip", "window", "rope", "rotary", "norm", "bias", "attn",
-    "attention", "act", "lora", "mup", "conv", "ssm", "mamba", "cross", "bidirectional",
-    "chunk", "residual", "latent", "scale", "sink", "altup", "shared", "mlp", "linear_",
-    "embedding", NULL };
+    "attention", "lora", "mup", "conv", "ssm", "mamba", "cross", "bidirectional", "chunk",
+    "residual", "latent", "sink", NULL };
 
 static int
 is_one_of(const char *const *list, const char *key)
@@ -54,17 +51,19 @@ mdl_fields_reads(const struct mdl_family *f, const char *key)
 static int
 names_graph(const char *key)
 {
+    if (is_one_of(harmless, key) || strstr(key, "drop") != NULL)
+        return 0;
     for (int i = 0; graph_words[i] != NULL; i++)
         if (strstr(key, graph_words[i]) != NULL)
-            return !is_one_of(harmless, key);
+            return 1;
     return 0;
 }
 
-/* Does the value say that there is no such thing? */
+/* Does the value say that there is no such thing? A name of something says nothing. */
 static int
 is_absence(const json_t *v)
 {
-    return json_is_null(v) || json_is_false(v) ||
+    return json_is_string(v) || json_is_null(v) || json_is_false(v) ||
         (json_is_number(v) && json_number_value(v) == 0) ||
         (json_is_array(v) && json_array_size(v) == 0) ||
         (json_is_object(v) && json_object_size(v) == 0);

@@ -391,12 +391,13 @@ fields(void **state)
                                ",\"use_cache\":true,\"final_logit_softcapping\":null,"
                                "\"initializer_range\":0.02,\"num_experts\":0,"
                                "\"rms_norm_eps\":1e-5,\"attention_dropout\":0.1,"
+                               "\"full_attn_mod\":1,\"activation\":\"swiglu\","
                                "\"transformers_version\":\"4.1\""),
                          &c, line, sizeof(line)),
         0);
     assert_string_equal(c.ignored,
         "use_cache, final_logit_softcapping, initializer_range, num_experts, "
-        "attention_dropout, transformers_version");
+        "attention_dropout, full_attn_mod, activation, transformers_version");
 }
 
 int
