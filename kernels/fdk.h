@@ -223,14 +223,22 @@ struct fdk_embed_args { /* y[t] = w[ids[t]] (or last token of the state) */
     enum fdk_dtype w_dtype;
     float scale; /* 1 for most families */
 };
-struct fdk_rmsnorm_args { /* x += add (if any); y = x / rms(x) * w */
-    void *y;              /* (T, C) act */
-    float *x;             /* (T, C) residual stream */
-    const void *add;      /* (T, C) act, or NULL */
-    const float *w;       /* (C) */
-    const int32_t *n;     /* [1] live rows of x */
+/* Where a norm stands; norm(v) = v / rms(v) * (w + offset), and s is add_scale. */
+enum fdk_norm {
+    FDK_NORM_PRE, /* before a sublayer: x += s add (if any); y = norm(x) */
+    FDK_NORM_POST /* behind it: x += s norm(add) (if any); y = x (if there is y) */
+};
+struct fdk_rmsnorm_args {
+    void *y;          /* (T, C) act; FDK_NORM_POST: or NULL */
+    float *x;         /* (T, C) residual stream */
+    const void *add;  /* (T, C) act, or NULL */
+    const float *w;   /* (C); FDK_NORM_POST without add: not read */
+    const int32_t *n; /* [1] live rows of x */
     int32_t T, C;
     float eps;
+    float offset;    /* of the weights */
+    float add_scale; /* 0 stands for 1 */
+    enum fdk_norm norm;
     enum fdk_dtype act;
 };
 struct fdk_gemm_args {    /* y = x w^T (+ bias) */
@@ -251,21 +259,35 @@ struct fdk_gemm_args {    /* y = x w^T (+ bias) */
     void *scratch;                        /* gemm_scratch(); NULL where that is 0 */
     size_t scratch_bytes;
 };
+/*
+ * Frequencies that depend on how long a sequence may become: n = the row's max_len, fixed
+ * for as long as it runs, so that its keys need not be rotated again.
+ *   FDK_ROPE_LONG  n > long_from: those behind the first rot / 2 of inv_freq
+ *   FDK_ROPE_NTK   n > long_from: theta^(-2 i / rot) of the theta
+ *                  ntk_theta * (ntk_factor n / long_from - ntk_factor + 1)^(rot / (rot - 2))
+ */
+enum fdk_rope_len { FDK_ROPE_ANY, FDK_ROPE_LONG, FDK_ROPE_NTK };
 struct fdk_rope_table_args { /* cs[t] = cos, sin of pos[t] * inv_freq, times scale */
     float *cs;               /* (T, rot) cos[rot/2] then sin[rot/2] */
-    const float *inv_freq;   /* (rot / 2) */
+    const float *inv_freq;   /* (rot / 2); FDK_ROPE_LONG: (2, rot / 2) */
     const struct fdk_batch *b;
+    const struct fdk_row *state; /* read unless FDK_ROPE_ANY */
     int32_t T, rot;
     float scale; /* attention factor of the rope type */
+    enum fdk_rope_len len;
+    int32_t long_from;
+    float ntk_theta, ntk_factor;
 };
 struct fdk_qkv_args {             /* QK norm, rotary embedding, KV write, in this order */
     void *qkv;                    /* (T, (H + 2 K) D) act: q is rotated in place */
-    const float *q_norm, *k_norm; /* (D) or NULL */
-    const float *cs;              /* (T, rot) */
+    const float *q_norm, *k_norm; /* (D) or NULL; norm_all: (H D), (K D) */
+    const float *cs;              /* (T, rot); not read if rot is 0 */
     const struct fdk_batch *b;
     struct fdk_kv kv;
     int32_t T, H, K, D, rot, layer;
-    float eps;
+    float eps, norm_offset; /* of the weights of the norms */
+    int32_t norm_all;    /* 1: one norm over all of q, one over all of k; 0: per head */
+    int32_t interleaved; /* 1: number 2 i is rotated with 2 i + 1; 0: i with rot / 2 + i */
     enum fdk_dtype act;
 };
 /* Causal over the row's paged KV: a query at position p sees the keys of positions
@@ -291,12 +313,20 @@ struct fdk_attention_args {
     void *scratch;
     size_t scratch_bytes;
 };
-struct fdk_silu_mul_args { /* y = silu(gu[:, :F]) * gu[:, F:] */
+enum fdk_gate { FDK_GATE_SILU, FDK_GATE_GELU_TANH };
+struct fdk_silu_mul_args { /* y = gate(gu[:, :F]) * gu[:, F:] */
     void *y;               /* (T, F) act */
     const void *gu;        /* (T, 2 F) act */
     const int32_t *n;      /* [1] live rows */
     int32_t T, F;
+    enum fdk_gate gate;
     enum fdk_dtype act;
+};
+struct fdk_softcap_args { /* y = cap tanh(v / cap), v = scale y; cap 0: y = v */
+    float *y;             /* (T, N): the first row is row first */
+    const int32_t *n;     /* [1] live rows */
+    int32_t first, T, N;  /* rows [first, min(first + T, *n)) */
+    float scale, cap;
 };
 struct fdk_gather_args { /* y[o] = x[out[o].tok] */
     void *y;             /* (O, C) act */
@@ -547,6 +577,7 @@ struct fdk_ops {
     int (*qkv)(const struct fdk_qkv_args *, fdk_stream_t);
     int (*attention)(const struct fdk_attention_args *, fdk_stream_t);
     int (*silu_mul)(const struct fdk_silu_mul_args *, fdk_stream_t);
+    int (*softcap)(const struct fdk_softcap_args *, fdk_stream_t);
     int (*gather)(const struct fdk_gather_args *, fdk_stream_t);
     int (*sample)(const struct fdk_sample_args *, fdk_stream_t);
 

@@ -22,6 +22,7 @@ fdk_op_name(enum fdk_op_kind kind)
         [FDK_OP_QKV] = "qkv",
         [FDK_OP_ATTENTION] = "attention",
         [FDK_OP_SILU_MUL] = "silu_mul",
+        [FDK_OP_SOFTCAP] = "softcap",
         [FDK_OP_GATHER] = "gather",
         [FDK_OP_SAMPLE] = "sample",
         [FDK_OP_OWN] = "own",
@@ -153,6 +154,10 @@ fdk_op_complete(struct fdk_op *op, const struct fdk_step *s)
     case FDK_OP_SILU_MUL:
         op->silu_mul.T = n;
         break;
+    case FDK_OP_SOFTCAP:
+        op->softcap.first = op->first;
+        op->softcap.T = n;
+        break;
     case FDK_OP_GATHER:
         op->gather.b = s->b;
         op->gather.O = n;
@@ -188,6 +193,8 @@ fdk_op_launch(const struct fdk_ops *k, const struct fdk_op *op, fdk_stream_t st)
         return k->attention(&op->attention, st);
     case FDK_OP_SILU_MUL:
         return k->silu_mul(&op->silu_mul, st);
+    case FDK_OP_SOFTCAP:
+        return k->softcap(&op->softcap, st);
     case FDK_OP_GATHER:
         return k->gather(&op->gather, st);
     case FDK_OP_SAMPLE:
@@ -255,6 +262,8 @@ fdk_op_reads(const struct fdk_op *op, const void *ret[FDK_OPERANDS])
         return put(ret, 0, op->attention.qkv);
     case FDK_OP_SILU_MUL:
         return put(ret, 0, op->silu_mul.gu);
+    case FDK_OP_SOFTCAP:
+        return put(ret, 0, op->softcap.y);
     case FDK_OP_GATHER:
         return put(ret, 0, op->gather.x);
     case FDK_OP_SAMPLE:
@@ -285,6 +294,8 @@ fdk_op_writes(const struct fdk_op *op, const void *ret[FDK_OPERANDS])
         return put(ret, 0, op->attention.y);
     case FDK_OP_SILU_MUL:
         return put(ret, 0, op->silu_mul.y);
+    case FDK_OP_SOFTCAP:
+        return put(ret, 0, op->softcap.y);
     case FDK_OP_GATHER:
         return put(ret, 0, op->gather.y);
     case FDK_OP_OWN:

@@ -28,6 +28,7 @@ enum fdk_op_kind {
     FDK_OP_QKV,
     FDK_OP_ATTENTION,
     FDK_OP_SILU_MUL,
+    FDK_OP_SOFTCAP,
     FDK_OP_GATHER,
     FDK_OP_SAMPLE,
     FDK_OP_OWN, /* struct fdk_own */
@@ -63,7 +64,7 @@ struct fdk_op {
     enum fdk_op_kind kind;
     enum fdk_rows rows;
     int32_t needs_output; /* 1: steps without outputs do without it */
-    int32_t first, slice; /* GEMM, SAMPLE: rows [first, first + slice); slice 0: all */
+    int32_t first, slice; /* GEMM, SOFTCAP, SAMPLE: rows [first, first + slice); slice 0: all */
     int32_t att;          /* ATTENTION: index of its plan in fdk_step.att */
     const struct fdk_own *is; /* OWN: which one */
     union {
@@ -74,6 +75,7 @@ struct fdk_op {
         struct fdk_qkv_args qkv;
         struct fdk_attention_args attention;
         struct fdk_silu_mul_args silu_mul;
+        struct fdk_softcap_args softcap;
         struct fdk_gather_args gather;
         struct fdk_sample_args sample;
         struct fdk_own_args own;

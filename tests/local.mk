@@ -58,7 +58,7 @@ UNIT_TESTS = \
 	%D%/unit/u_blob \
 	%D%/unit/u_opening \
 	%D%/unit/u_peer \
-	%D%/unit/u_heap %D%/unit/u_fair %D%/unit/u_fair_shares %D%/unit/u_admission \
+	%D%/unit/u_heap %D%/unit/u_fair %D%/unit/u_families %D%/unit/u_fair_shares %D%/unit/u_admission \
 	%D%/unit/u_shed \
 	%D%/unit/u_gate \
 	%D%/unit/u_cgroup \
@@ -161,7 +161,7 @@ KERNEL_TESTS = \
 	%D%/kernel/k_cuda_load \
 	%D%/kernel/k_cuda_mega \
 	%D%/kernel/k_cuda_prefill \
-	%D%/kernel/k_cuda_quant \
+	%D%/kernel/k_cuda_quant %D%/kernel/k_cuda_rows \
 	%D%/kernel/k_cuda_sample \
 	%D%/kernel/k_embed \
 	%D%/kernel/k_gemm \
@@ -205,13 +205,24 @@ libfddfuzz_a_SOURCES = \
 	daemon/worker/model.c \
 	daemon/worker/model_build.c \
 	daemon/worker/model_config.c \
+	daemon/worker/model_ernie4_5.c \
+	daemon/worker/model_fields.c \
 	daemon/worker/model_file.c \
+	daemon/worker/model_gemma2.c \
+	daemon/worker/model_gemma3_text.c \
+	daemon/worker/model_glm4.c \
+	daemon/worker/model_granite.c \
 	daemon/worker/model_json.c \
 	daemon/worker/model_llama.c \
 	daemon/worker/model_mistral.c \
+	daemon/worker/model_olmo2.c \
+	daemon/worker/model_phi3.c \
+	daemon/worker/model_program.c \
 	daemon/worker/model_quant.c \
 	daemon/worker/model_qwen2.c \
 	daemon/worker/model_qwen3.c \
+	daemon/worker/model_rope.c \
+	daemon/worker/model_smollm3.c \
 	daemon/worker/safetensors.c \
 	daemon/worker/tokenizer.c \
 	daemon/worker/tokenizer_base.c \
@@ -317,6 +328,8 @@ tests_kernel_k_cuda_mega_SOURCES = %D%/kernel/k_cuda_mega.c %D%/kernel/k_two.h \
 tests_kernel_k_cuda_prefill_SOURCES = %D%/kernel/k_cuda_prefill.c %D%/kernel/k_two.h \
 	%D%/kernel/k_util.h
 tests_kernel_k_cuda_quant_SOURCES = %D%/kernel/k_cuda_quant.c %D%/kernel/k_two.h \
+	%D%/kernel/k_util.h
+tests_kernel_k_cuda_rows_SOURCES = %D%/kernel/k_cuda_rows.c %D%/kernel/k_two.h \
 	%D%/kernel/k_util.h
 tests_kernel_k_cuda_sample_SOURCES = %D%/kernel/k_cuda_sample.c %D%/kernel/k_two.h \
 	%D%/kernel/k_util.h

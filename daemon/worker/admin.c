@@ -52,11 +52,8 @@ adm_config(const struct mdl_config *c)
     adm_set(o, "max_position", json_integer(c->max_pos));
     adm_set(o, "norm_eps", json_real((double)c->norm_eps));
     adm_set(o, "tied", json_boolean(c->tied));
-    adm_set(o, "qk_norm", json_boolean(c->qk_norm));
-    adm_set(o, "rope",
-        json_string(c->rope == MDL_ROPE_LLAMA3 ? "llama3"
-                : c->rope == MDL_ROPE_LINEAR   ? "linear"
-                                               : "default"));
+    adm_set(o, "qk_norm", json_boolean(c->qk_norm != MDL_QK_NONE));
+    adm_set(o, "rope", json_string(mdl_rope_name(c->rope)));
     adm_set(o, "rope_theta", json_real(c->rope_theta));
     for (int32_t i = 0; i < c->n_eos; i++)
         (void)json_array_append_new(eos, json_integer(c->eos[i]));
@@ -133,6 +130,7 @@ adm_model(struct worker *w)
     adm_set(o, "graph", json_boolean(run_uses_graph(w->run)));
     adm_set(o, "tokenizer", json_string(w->tok_path));
     adm_set(o, "loaded_by", json_string(w->wp != NULL ? wts_how(w->wp) : "none"));
+    adm_set(o, "ignored_fields", json_string(w->cfg.ignored));
     adm_set(o, "ignored_tensors", json_string(w->wp != NULL ? wts_ignored(w->wp) : ""));
     adm_set(o, "load_ms", adm_int(w->load_ns / CLK_MS));
     adm_set(kv, "blocks", json_integer(w->n_block));

@@ -54,6 +54,9 @@ struct ing_cfg {
     int32_t block_size; /* of the KV cache */
     int32_t prefix;     /* 0: no prefix cache, nothing is hashed */
     struct pfx_key key;
+    /* Keys of a request that may have more than rope_from tokens are rotated in a way of
+     * their own, with rope_each in one by its greatest length; 0: all in the same way. */
+    int32_t rope_from, rope_each;
     int32_t n_penalty; /* entries of the penalty pool, 0: penalties are refused */
     struct ing_defaults dflt;
     struct cnt_worker *cnt;

@@ -279,13 +279,22 @@ ing_is_stop(const struct req *r, uint32_t id)
     return 0;
 }
 
+/* By which frequencies its keys are rotated. */
+static int32_t
+ing_rope(const struct ing_cfg *c, const struct req *r)
+{
+    if (c->rope_from == 0 || r->max_len <= c->rope_from)
+        return 0;
+    return c->rope_each ? r->max_len : 1;
+}
+
 static void
 ing_cached(const struct ing_cfg *c, struct req *r)
 {
     if (c->prefix == 0)
         return;
     r->block_size = c->block_size;
-    pfx_root(&c->key, r->user, r->p.salt, &r->hash_root);
+    pfx_root(&c->key, r->user, r->p.salt, ing_rope(c, r), &r->hash_root);
 }
 
 /* The prompt is scored and nothing more. */

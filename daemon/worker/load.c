@@ -549,6 +549,8 @@ wrk_log_plan(const struct worker *w)
     log_info("load: kv %d blocks of %d tokens %s, max_model_len %d, %.1f s", w->n_block,
         w->kv.block_size, fdk_dtype_name(w->kv.dtype), w->max_len,
         (double)w->load_ns / 1e9);
+    if (w->cfg.ignored[0] != '\0')
+        log_info("load: fields of config.json without use: %s", w->cfg.ignored);
     if (w->wp != NULL && wts_ignored(w->wp)[0] != '\0')
         log_info("load: tensors without use: %s", wts_ignored(w->wp));
 }

@@ -146,7 +146,7 @@ wrk_plan_args(struct worker *w, struct mpl_in *ret)
         .n_op = w->prog->n_op,
         .weights = all - quant,
         .quant_weights = quant,
-        .rope = (uint64_t)(w->prog->rot / 2) * sizeof(float) };
+        .rope = (uint64_t)w->prog->n_freq * sizeof(float) };
 }
 
 static int

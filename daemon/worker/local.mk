@@ -61,14 +61,25 @@ libfddworker_a_SOURCES = \
 	%D%/model.h \
 	%D%/model_build.c \
 	%D%/model_config.c \
+	%D%/model_ernie4_5.c \
+	%D%/model_fields.c \
 	%D%/model_file.c \
+	%D%/model_gemma2.c \
+	%D%/model_gemma3_text.c \
+	%D%/model_glm4.c \
+	%D%/model_granite.c \
 	%D%/model_json.c \
 	%D%/model_llama.c \
 	%D%/model_mistral.c \
+	%D%/model_olmo2.c \
+	%D%/model_phi3.c \
+	%D%/model_program.c \
 	%D%/model_priv.h \
 	%D%/model_quant.c \
 	%D%/model_qwen2.c \
 	%D%/model_qwen3.c \
+	%D%/model_rope.c \
+	%D%/model_smollm3.c \
 	%D%/null_tok.c \
 	%D%/null_tok.h \
 	%D%/pipeline.c \

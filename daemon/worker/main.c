@@ -304,6 +304,7 @@ pip_config(struct worker *w, struct pip_cfg *ret)
             .key = w->key,
             .files = w->files,
             .prefix = p->kv_enable_prefix_caching != 0 } };
+    ret->ing.rope_from = mdl_rope_from(&w->cfg, &ret->ing.rope_each);
     memcpy(ret->ing.eos, w->cfg.eos, sizeof(ret->ing.eos));
     ret->ing.dflt = (struct ing_defaults){ .temperature = in->temperature,
         .top_p = in->top_p,

@@ -11,10 +11,18 @@
 #include "daemon/worker/model_priv.h"
 
 const struct mdl_family *const mdl_families[] = {
+    &mdl_ernie4_5,
+    &mdl_gemma2,
+    &mdl_gemma3_text,
+    &mdl_glm4,
+    &mdl_granite,
     &mdl_llama,
     &mdl_mistral,
+    &mdl_olmo2,
+    &mdl_phi3,
     &mdl_qwen2,
     &mdl_qwen3,
+    &mdl_smollm3,
     NULL,
 };
 
@@ -42,6 +50,7 @@ mdl_build(const struct mdl_config *cfg, struct mdl_program **ret, char *err,
     if (p == NULL)
         return mdl_fail(-ENOMEM, err, err_bytes, "no memory for the model's program");
     p->cfg = *cfg;
+    p->names = f->names;
     rc = mdl_rope_freqs(p);
     if (rc == 0)
         rc = f->build(p);

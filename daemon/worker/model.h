@@ -34,7 +34,17 @@
 #define MDL_NAME         128 /* bytes of a weight's name */
 #define MDL_MAX_PART     3   /* tensors stacked into one weight (q, k, v) */
 
-enum mdl_rope { MDL_ROPE_DEFAULT, MDL_ROPE_LINEAR, MDL_ROPE_LLAMA3 };
+enum mdl_rope {
+    MDL_ROPE_DEFAULT,
+    MDL_ROPE_LINEAR,
+    MDL_ROPE_DYNAMIC,
+    MDL_ROPE_LLAMA3,
+    MDL_ROPE_YARN,
+    MDL_ROPE_LONGROPE
+};
+
+/* Norms of queries and keys: none, each head's, or one over all heads of a token. */
+enum mdl_qk_norm { MDL_QK_NONE, MDL_QK_HEAD, MDL_QK_ALL };
 
 /* What the scales of a checkpoint's e4m3 matrices hold for. */
 enum mdl_quant { MDL_QUANT_NONE, MDL_QUANT_BLOCK, MDL_QUANT_TENSOR, MDL_QUANT_CHANNEL };
@@ -53,17 +63,32 @@ struct mdl_config {
     int32_t max_pos;
     int32_t window; /* keys that a query sees in layers with a window; 0: none has one */
     uint8_t windowed[MDL_MAX_LAYER];
-    float norm_eps;
-    int tied, qkv_bias, o_bias, mlp_bias, qk_norm;
+    float norm_eps, norm_offset; /* of the weights of all norms */
+    int tied, qkv_bias, o_bias, mlp_bias;
+    enum mdl_qk_norm qk_norm;
+    enum fdk_gate gate;
+    /* What the embeddings, what a sublayer adds, queries by keys, and logits are
+     * multiplied by. */
+    float embed_scale, residual_scale, attention_scale, logit_scale;
+    float att_softcap, logit_softcap; /* 0: none */
     enum mdl_rope rope;
+    int32_t rot;                    /* numbers of a head that are rotated, */
+    int interleaved;                /* 2 i with 2 i + 1; else i with rot / 2 + i */
+    uint8_t no_rope[MDL_MAX_LAYER]; /* not in this layer */
     double rope_theta, rope_factor;
-    double rope_low_freq, rope_high_freq; /* llama3 */
+    double rope_local_theta; /* of layers with a window, without scaling; 0: as the others */
+    double rope_attention;                 /* cos and sin are multiplied by it */
+    double rope_low_freq, rope_high_freq;  /* llama3 */
+    double rope_beta_fast, rope_beta_slow; /* yarn */
+    int rope_truncate;
+    float rope_short[MDL_MAX_HEAD_DIM / 2], rope_long[MDL_MAX_HEAD_DIM / 2]; /* longrope */
     int32_t rope_original_max_pos;
     enum fdk_dtype dtype; /* as config.json names it; files decide */
     enum mdl_quant quant; /* NONE: no e4m3 weights */
     int32_t n_eos, eos[MDL_MAX_EOS];
     int32_t bos; /* -1 if none */
     struct mdl_sampling gen;
+    char ignored[512];  /* fields of config.json that are not read: "a, b" */
     uint64_t digest[4]; /* SHA-256 of config.json's bytes */
 };
 
@@ -92,6 +117,7 @@ enum mdl_op_kind {
     MDL_OP_SILU_MUL,
     MDL_OP_GATHER,
     MDL_OP_LOGITS,
+    MDL_OP_SOFTCAP,
     MDL_OP_SAMPLE,
     MDL_OP_ALLREDUCE,
     MDL_OP__N
@@ -131,15 +157,18 @@ struct mdl_buf {
  * What each kind uses besides layer and rows (fields not named are -1 or 0):
  *
  *   EMBED       out; w (N, K) = (vocabulary, hidden); f = scale
- *   ROPE_TABLE  out (width rot); f = rope_scale; frequencies: program.inv_freq
- *   RMSNORM     in, in2 or -1, out; w (N); f = eps
+ *   ROPE_TABLE  out (width rot); f = rope_scale; frequencies: program.inv_freq from
+ *               freq on, and mdl_rope_args()
+ *   RMSNORM     in, in2 or -1, out; w (N); f = eps; norm, scale = fdk_rmsnorm_args.add_scale.
+ *               FDK_NORM_POST: out or -1, and no w without in2
  *   GEMM        in (width K), out (width N); w (N, K); bias or -1
- *   QKV         in = out = the qkv buffer; in2 = the rope table; w, w2 = q norm,
- *               k norm or -1; f = eps
- *   ATTENTION   in = qkv; out (width H D); f = 1 / sqrt(D); window, softcap or 0
- *   SILU_MUL    in (width 2 N); out (width N)
+ *   QKV         in = out = the qkv buffer; in2 = the rope table or -1: no rotation;
+ *               w, w2 = q norm, k norm or -1; f = eps
+ *   ATTENTION   in = qkv; out (width H D); f = scale; window, softcap or 0
+ *   SILU_MUL    in (width 2 N); out (width N); the program's cfg.gate
  *   GATHER      in (per token), out (per output row); N = width
  *   LOGITS      a GEMM over output rows; out (width N = vocabulary)
+ *   SOFTCAP     in = out = logits; N = vocabulary; scale; softcap or 0
  *   SAMPLE      in = logits; N = vocabulary
  *   ALLREDUCE   in = out; N = width
  */
@@ -154,32 +183,55 @@ struct mdl_op {
     int32_t N, K;         /* GEMM, LOGITS: (N, K) of w */
     float f;              /* eps, attention scale, embedding scale, rope scale */
     int32_t window;       /* ATTENTION: 0 or the program's cfg.window */
-    float softcap;
+    float softcap, scale;
+    enum fdk_norm norm; /* RMSNORM */
+    int32_t freq;       /* ROPE_TABLE */
 };
 
+struct mdl_names;
 struct mdl_program {
     struct mdl_config cfg;
+    const struct mdl_names *names; /* of its family */
     struct mdl_op *op;
     int32_t n_op;
     struct mdl_buf *buf;
     int32_t n_buf;
     struct wts_ref *w;
     int32_t n_w;
-    float *inv_freq;
-    int32_t rot; /* rot / 2 values, rope scaling applied */
+    float *inv_freq; /* (n_freq) rope scaling applied: rot / 2 values; longrope: two of
+                        them; then, with rope_local_theta, those */
+    int32_t n_freq, rot;
     float rope_scale;
     int has_tails; /* operations of MDL_TAIL_TOKENS and _OUTPUTS */
     int err;       /* of the first mdl_add_* that failed, 0 */
+};
+
+/* Tensors of a layer, without "model.layers.N." and ".weight". */
+struct mdl_names {
+    /* Norms before and behind attention, and the same of the MLP; NULL: there is none. */
+    const char *pre_attention, *post_attention, *pre_mlp, *post_mlp;
+    const char *qkv,
+        *gate_up; /* one tensor; NULL: q_proj, k_proj, v_proj; gate_proj, up_proj */
 };
 
 struct mdl_family {
     const char *name;                 /* model_type of config.json */
     const char *const *architectures; /* NULL ended */
     const char *const *harmless;      /* extra tensors ignored; * matches digits */
-    int default_tied;
-    int32_t default_head_dim; /* 0: hidden_size / num_attention_heads */
-    int32_t default_window;   /* sliding_window; 0: the family has no windows */
-    int default_windowed;     /* use_sliding_window */
+    const char *const *fields;        /* of config.json that it alone reads; NULL ended */
+    const struct mdl_names *names;    /* NULL: Llama's */
+    const char *act_field; /* of the MLP, gelu_pytorch_tanh; NULL: hidden_act, silu */
+    int default_tied, default_bias; /* tie_word_embeddings, attention_bias */
+    double default_eps;             /* rms_norm_eps; 0: 1e-6 */
+    double default_theta;           /* rope_theta; 0: 10000 */
+    double default_local_theta;     /* rope_local_base_freq; 0: it has none */
+    double default_partial;         /* partial_rotary_factor; 0: 1 */
+    int rope_su;                    /* rope types su and yarn mean longrope */
+    int32_t default_head_dim;       /* 0: hidden_size / num_attention_heads */
+    int32_t default_window;         /* sliding_window; 0: the family has no windows;
+                                 MDL_MAX_POS: none unless it is given */
+    int32_t full_every;   /* every n-th layer has no window; 0: this is not so */
+    int default_windowed; /* use_sliding_window */
     int32_t default_full; /* max_window_layers: layers before the first with a window */
     /* Family-specific fields of config.json (a json_t *), after the common ones. */
     int (*config)(const void *json, struct mdl_config *cfg, char *err, size_t err_bytes);
@@ -211,6 +263,13 @@ mdl_op_runs(const struct mdl_op *op, enum mdl_tail tail)
 {
     return op->tail == MDL_TAIL_BOTH || op->tail == tail;
 }
+/* For a ROPE_TABLE: all but pointers and T. */
+void mdl_rope_args(const struct mdl_program *p, const struct mdl_op *op,
+    struct fdk_rope_table_args *ret);
+/* Requests that may have more tokens than this have frequencies of their own, with ret_each
+ * those of each greatest length others; 0: frequencies do not depend on lengths. */
+int32_t mdl_rope_from(const struct mdl_config *c, int32_t *ret_each);
+const char *mdl_rope_name(enum mdl_rope kind);
 const char *mdl_op_name(enum mdl_op_kind k);
 /* "none", "fp8, a scale per row" ... */
 const char *mdl_quant_name(enum mdl_quant q);

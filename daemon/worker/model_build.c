@@ -91,44 +91,6 @@ mdl_add_op(struct mdl_program *p, struct mdl_op op)
     return p->n_op++;
 }
 
-/* ---- rotary frequencies ---- */
-
-/* In floats and in this order, as the reference computes them: at position
- * 100,000 one bit of a frequency is a thousandth of a radian. */
-int
-mdl_rope_freqs(struct mdl_program *p)
-{
-    const struct mdl_config *c = &p->cfg;
-    float factor = (float)c->rope_factor;
-    double low_len = c->rope_original_max_pos / c->rope_low_freq;
-    double high_len = c->rope_original_max_pos / c->rope_high_freq;
-
-    p->rot = c->head_dim;
-    p->rope_scale = 1;
-    p->inv_freq = calloc((size_t)p->rot / 2, sizeof(*p->inv_freq));
-    if (p->inv_freq == NULL)
-        return -ENOMEM;
-    for (int32_t i = 0; i < p->rot / 2; i++) {
-        float f = 1.0f / powf((float)c->rope_theta, (float)(2 * i) / (float)p->rot);
-        float len = 6.2831853071795864769f / f;
-
-        if (c->rope == MDL_ROPE_LINEAR)
-            f /= factor;
-        if (c->rope == MDL_ROPE_LLAMA3 && len > (float)low_len) {
-            f /= factor;
-        } else if (c->rope == MDL_ROPE_LLAMA3 && len >= (float)high_len) {
-            float s = ((float)c->rope_original_max_pos / len - (float)c->rope_low_freq) /
-                (float)(c->rope_high_freq - c->rope_low_freq);
-
-            f = (1 - s) * f / factor + s * f;
-        }
-        if (!isfinite(f))
-            return -EDOM;
-        p->inv_freq[i] = f;
-    }
-    return 0;
-}
-
 /* ---- the dense decoder ---- */
 
 static const struct mdl_op op_none = {
@@ -142,18 +104,25 @@ static const struct mdl_op op_none = {
     .bias = -1,
 };
 
+static const struct mdl_names llama_names = {
+    .pre_attention = "input_layernorm",
+    .pre_mlp = "post_attention_layernorm",
+};
+
 struct dense {
     struct mdl_program *p;
+    const struct mdl_names *names;
     int32_t layer;
-    int32_t x, cs;      /* residual stream, rope table */
-    int32_t add;        /* not yet added to x, -1 */
+    int32_t x, cs[2]; /* residual stream, rope tables of layers without and with a window */
+    int32_t add;      /* not yet added to x, -1 */
+    int32_t post;     /* weight of the norm of add, -1: none */
     enum mdl_rows rows; /* of x and of what follows */
     enum mdl_tail tail;
 };
 
 /* Weights of what follows a layer's attention. */
 struct dense_mlp {
-    int32_t o, o_bias, norm, gate_up, gate_up_bias, down, down_bias;
+    int32_t o, o_bias, post_attention, norm, post, gate_up, gate_up_bias, down, down_bias;
 };
 
 /* A buffer that no run keeps in a shorter type. */
@@ -224,20 +193,45 @@ layer_w3(const struct dense *d, const char *const name[3], const int32_t rows[3]
         rows[2], cols, WTS_ROWS, cols == 0);
 }
 
-/* Returns out. */
+/* The norm of that name, or -1. */
 static int32_t
-emit_norm(struct dense *d, int32_t w, int32_t out)
+layer_norm(const struct dense *d, const char *name)
+{
+    char s[MDL_NAME];
+
+    if (name == NULL)
+        return -1;
+    (void)snprintf(s, sizeof(s), "%s.weight", name);
+    return layer_w(d, s, d->p->cfg.hidden, 0, WTS_WHOLE, 1);
+}
+
+/* Of the residual stream and what is to be added to it. */
+static void
+emit_norm_op(struct dense *d, enum fdk_norm norm, int32_t w, int32_t out)
 {
     struct mdl_op op = dense_op(d, MDL_OP_RMSNORM);
 
+    op.norm = norm;
     op.in = d->x;
     op.in2 = d->add;
     op.out = out;
     op.w = w;
     op.N = d->p->cfg.hidden;
     op.f = d->p->cfg.norm_eps;
+    op.scale = d->p->cfg.residual_scale;
     mdl_add_op(d->p, op);
-    d->add = -1;
+    d->add = d->post = -1;
+}
+
+/* What a sublayer reads: the residual stream, normalized by w or, where that is -1,
+ * as it is. Returns out. */
+static int32_t
+emit_norm(struct dense *d, int32_t w, int32_t out)
+{
+    if (d->post >= 0 || w < 0)
+        emit_norm_op(d, FDK_NORM_POST, d->post, w < 0 ? out : -1);
+    if (w >= 0)
+        emit_norm_op(d, FDK_NORM_PRE, w, out);
     return out;
 }
 
@@ -279,23 +273,29 @@ emit_qkv(struct dense *d)
         "self_attn.v_proj" };
     const struct mdl_config *c = &d->p->cfg;
     int32_t hd = c->n_head * c->head_dim, kd = c->n_kv_head * c->head_dim;
-    const int32_t rows[3] = { hd, kd, kd };
+    const int32_t rows[3] = { hd, kd, kd }, all = hd + 2 * kd;
     struct mdl_op op = dense_op(d, MDL_OP_QKV);
     int32_t h, qkv, w, b = -1;
 
-    w = layer_w(d, "input_layernorm.weight", c->hidden, 0, WTS_WHOLE, 1);
+    w = layer_norm(d, d->names->pre_attention);
     h = emit_norm(d, w, dense_buf(d, "norm1", c->hidden));
-    w = layer_w3(d, name, rows, c->hidden, "weight");
+    w = d->names->qkv == NULL ? layer_w3(d, name, rows, c->hidden, "weight")
+                              : layer_w(d, d->names->qkv, all, c->hidden, WTS_ROWS, 0);
     if (c->qkv_bias)
         b = layer_w3(d, name, rows, 0, "bias");
-    qkv = emit_gemm(d, h, "qkv", w, b, hd + 2 * kd, c->hidden);
+    qkv = emit_gemm(d, h, "qkv", w, b, all, c->hidden);
 
     op.in = op.out = qkv;
-    op.in2 = d->cs;
+    if (!c->no_rope[d->layer])
+        op.in2 = d->cs[c->windowed[d->layer] != 0];
     op.f = c->norm_eps;
-    if (c->qk_norm) {
-        op.w = layer_w(d, "self_attn.q_norm.weight", c->head_dim, 0, WTS_WHOLE, 1);
-        op.w2 = layer_w(d, "self_attn.k_norm.weight", c->head_dim, 0, WTS_WHOLE, 1);
+    if (c->qk_norm != MDL_QK_NONE) {
+        int is_all = c->qk_norm == MDL_QK_ALL;
+
+        op.w = layer_w(d, "self_attn.q_norm.weight", is_all ? hd : c->head_dim, 0,
+            WTS_WHOLE, 1);
+        op.w2 = layer_w(d, "self_attn.k_norm.weight", is_all ? kd : c->head_dim, 0,
+            WTS_WHOLE, 1);
     }
     mdl_add_op(d->p, op);
     return qkv;
@@ -309,7 +309,8 @@ emit_attention(const struct dense *d, int32_t qkv, int32_t out)
 
     op.in = qkv;
     op.out = out;
-    op.f = (float)(1.0 / sqrt(d->p->cfg.head_dim));
+    op.f = d->p->cfg.attention_scale;
+    op.softcap = d->p->cfg.att_softcap;
     op.window = d->p->cfg.windowed[op.layer] ? d->p->cfg.window : 0;
     mdl_add_op(d->p, op);
     return out;
@@ -327,8 +328,12 @@ mlp_weights(const struct dense *d)
     w.o = layer_w(d, "self_attn.o_proj.weight", c->hidden, hd, WTS_COLS, 0);
     if (c->o_bias)
         w.o_bias = layer_w(d, "self_attn.o_proj.bias", c->hidden, 0, WTS_WHOLE, 1);
-    w.norm = layer_w(d, "post_attention_layernorm.weight", c->hidden, 0, WTS_WHOLE, 1);
-    w.gate_up = layer_w3(d, name, rows, c->hidden, "weight");
+    w.post_attention = layer_norm(d, d->names->post_attention);
+    w.norm = layer_norm(d, d->names->pre_mlp);
+    w.post = layer_norm(d, d->names->post_mlp);
+    w.gate_up = d->names->gate_up == NULL
+        ? layer_w3(d, name, rows, c->hidden, "weight")
+        : layer_w(d, d->names->gate_up, 2 * c->ffn, c->hidden, WTS_ROWS, 0);
     if (c->mlp_bias)
         w.gate_up_bias = layer_w3(d, name, rows, 0, "bias");
     w.down = layer_w(d, "mlp.down_proj.weight", c->hidden, c->ffn, WTS_COLS, 0);
@@ -346,12 +351,14 @@ emit_mlp(struct dense *d, const struct dense_mlp *w, int32_t att)
     int32_t h;
 
     d->add = emit_gemm(d, att, "o", w->o, w->o_bias, c->hidden, c->n_head * c->head_dim);
+    d->post = w->post_attention;
     h = emit_norm(d, w->norm, dense_buf(d, "norm2", c->hidden));
     op.in = emit_gemm(d, h, "gate_up", w->gate_up, w->gate_up_bias, 2 * c->ffn, c->hidden);
     op.out = dense_buf(d, "act", c->ffn);
     op.N = c->ffn;
     mdl_add_op(d->p, op);
     d->add = emit_gemm(d, op.out, "down", w->down, w->down_bias, c->hidden, c->ffn);
+    d->post = w->post;
 }
 
 /* Both ways from the last layer's queries to the final norm of the output rows, which
@@ -402,20 +409,58 @@ emit_head(struct mdl_program *p, int32_t in, int32_t embed)
     op.K = c->hidden;
     mdl_add_op(p, op);
 
-    op.kind = MDL_OP_SAMPLE;
     op.in = op.out;
-    op.out = op.w = -1;
+    op.w = -1;
     op.K = 0;
+    op.kind = MDL_OP_SOFTCAP;
+    op.scale = c->logit_scale;
+    op.softcap = c->logit_softcap;
+    if (op.scale != 1 || op.softcap != 0)
+        mdl_add_op(p, op);
+    op.kind = MDL_OP_SAMPLE;
+    op.out = -1;
     mdl_add_op(p, op);
+}
+
+/* Cos and sin with the frequencies from freq on; returns their buffer. */
+static int32_t
+emit_rope(struct mdl_program *p, const char *name, int32_t freq)
+{
+    struct mdl_op op = op_none;
+
+    op.kind = MDL_OP_ROPE_TABLE;
+    op.out = f32_buf(p, name, MDL_PER_TOKEN, p->rot);
+    op.freq = freq;
+    op.f = freq > 0 ? 1 : p->rope_scale;
+    mdl_add_op(p, op);
+    return op.out;
+}
+
+/* The tables that layers read. */
+static void
+emit_ropes(struct dense *d)
+{
+    const struct mdl_config *c = &d->p->cfg;
+    int used[2] = { 0, 0 };
+
+    for (int32_t i = 0; i < c->n_layer; i++)
+        if (!c->no_rope[i])
+            used[c->rope_local_theta > 0 && c->windowed[i]] = 1;
+    d->cs[0] = used[0] ? emit_rope(d->p, "rope", 0) : -1;
+    d->cs[1] = d->cs[0];
+    if (used[1])
+        d->cs[1] = emit_rope(d->p, "rope.local", d->p->n_freq - d->p->rot / 2);
 }
 
 int
 mdl_build_dense(struct mdl_program *p)
 {
     const struct mdl_config *c = &p->cfg;
-    struct dense d = { .p = p, .layer = -1, .add = -1 };
+    struct dense d = { .p = p, .layer = -1, .add = -1, .post = -1 };
     struct mdl_op op = op_none;
     int32_t embed;
+
+    d.names = p->names != NULL ? p->names : &llama_names;
 
     embed = mdl_add_w(p, "model.embed_tokens.weight", c->vocab, c->hidden, WTS_WHOLE, 0);
     d.x = f32_buf(p, "x", MDL_PER_TOKEN, c->hidden);
@@ -424,14 +469,10 @@ mdl_build_dense(struct mdl_program *p)
     op.w = embed;
     op.N = c->vocab;
     op.K = c->hidden;
-    op.f = 1;
+    op.f = c->embed_scale;
     mdl_add_op(p, op);
 
-    op = op_none;
-    op.kind = MDL_OP_ROPE_TABLE;
-    op.out = d.cs = f32_buf(p, "rope", MDL_PER_TOKEN, p->rot);
-    op.f = p->rope_scale;
-    mdl_add_op(p, op);
+    emit_ropes(&d);
     for (d.layer = 0; d.layer < c->n_layer; d.layer++) {
         int32_t qkv = emit_qkv(&d);
         struct dense_mlp w = mlp_weights(&d);
@@ -480,40 +521,6 @@ mdl_free(struct mdl_program *p)
     return NULL;
 }
 
-uint64_t
-mdl_n_param(const struct mdl_program *p)
-{
-    uint64_t n = 0;
-
-    for (int32_t i = 0; i < p->n_w; i++) {
-        const struct wts_ref *w = &p->w[i];
-
-        for (int k = 0; k < w->n_part && w->alias < 0; k++)
-            n += (uint64_t)w->rows[k] * (uint64_t)(w->cols > 0 ? w->cols : 1);
-    }
-    return n;
-}
-
-const char *
-mdl_op_name(enum mdl_op_kind k)
-{
-    static const char *const name[MDL_OP__N] = {
-        [MDL_OP_EMBED] = "embed",
-        [MDL_OP_ROPE_TABLE] = "rope_table",
-        [MDL_OP_RMSNORM] = "rmsnorm",
-        [MDL_OP_GEMM] = "gemm",
-        [MDL_OP_QKV] = "qkv",
-        [MDL_OP_ATTENTION] = "attention",
-        [MDL_OP_SILU_MUL] = "silu_mul",
-        [MDL_OP_GATHER] = "gather",
-        [MDL_OP_LOGITS] = "logits",
-        [MDL_OP_SAMPLE] = "sample",
-        [MDL_OP_ALLREDUCE] = "allreduce",
-    };
-
-    return k < MDL_OP__N ? name[k] : "?";
-}
-
 void
 mdl_op_cost(const struct mdl_program *p, const struct mdl_op *op, double T, double O,
     double kv, double w_elt_bytes, double kv_elt_bytes, double act_bytes,
@@ -559,6 +566,10 @@ mdl_op_cost(const struct mdl_program *p, const struct mdl_op *op, double T, doub
     case MDL_OP_GATHER:
     case MDL_OP_ALLREDUCE:
         b = act * rows * 2 * N;
+        break;
+    case MDL_OP_SOFTCAP:
+        b = 8 * rows * N;
+        f = 4 * rows * N;
         break;
     case MDL_OP_SAMPLE:
         b = 4 * rows * N;

@@ -13,18 +13,6 @@
 #include "daemon/worker/model_priv.h"
 #include "daemon/common/sha256.h"
 
-/* A number beyond this is refused wherever it stands: keeps float math finite. */
-#define MAX_REAL 1e15
-
-static int
-must_have(const struct mdl_json *j, const char *key)
-{
-    if (mdl_json_has(j, key))
-        return 0;
-    return mdl_fail(-EINVAL, j->err, j->err_bytes, "%s: %s%s is missing", j->file,
-        j->prefix, key);
-}
-
 /* ---- parts of config.json ---- */
 
 static int
@@ -36,7 +24,8 @@ read_family(const struct mdl_json *j, struct mdl_config *c, const struct mdl_fam
     char known[256] = "";
     size_t i;
 
-    if (must_have(j, "model_type") != 0 || mdl_json_str(j, "model_type", &type) != 0)
+    if (mdl_json_must_have(j, "model_type") != 0 ||
+        mdl_json_str(j, "model_type", &type) != 0)
         return -EINVAL;
     f = mdl_family(type);
     if (f == NULL) {
@@ -71,7 +60,7 @@ read_shape(const struct mdl_json *j, const struct mdl_family *f, struct mdl_conf
     char why[96];
 
     for (size_t i = 0; i < sizeof(need) / sizeof(need[0]); i++)
-        if (must_have(j, need[i]) != 0)
+        if (mdl_json_must_have(j, need[i]) != 0)
             return -EINVAL;
     if (mdl_json_i32(j, "num_hidden_layers", 1, MDL_MAX_LAYER, &c->n_layer) != 0 ||
         mdl_json_i32(j, "num_attention_heads", 1, MDL_MAX_HEAD, &c->n_head) != 0 ||
@@ -102,69 +91,6 @@ read_shape(const struct mdl_json *j, const struct mdl_family *f, struct mdl_conf
         return mdl_fail(-EINVAL, j->err, j->err_bytes,
             "%s: head_dim = %d is not an even number in 2..%d", j->file, c->head_dim,
             MDL_MAX_HEAD_DIM);
-    return 0;
-}
-
-/* The scaling part: rope_scaling if it is there, else rope_parameters, in
- * which newer files keep rope_theta too. */
-static int
-read_rope(const struct mdl_json *top, struct mdl_config *c)
-{
-    struct mdl_json j = *top;
-    const char *type = "default", *where = "rope_scaling";
-    double partial = 1;
-    const json_t *o;
-
-    c->rope_theta = 10000;
-    c->rope_factor = 1;
-    c->rope_original_max_pos = c->max_pos;
-    if (mdl_json_real(top, "rope_theta", 0, MAX_REAL, &c->rope_theta) != 0 ||
-        mdl_json_real(top, "partial_rotary_factor", 0, 1, &partial) != 0)
-        return -EINVAL;
-    o = mdl_json_field(top, "rope_scaling");
-    if (o == NULL || (json_is_object(o) && json_object_size(o) == 0)) {
-        where = "rope_parameters";
-        o = mdl_json_field(top, where);
-    }
-    if (o != NULL) {
-        if (!json_is_object(o))
-            return mdl_json_refuse(top, where, "is not an object");
-        j.o = o;
-        j.prefix = o == mdl_json_field(top, "rope_scaling")
-            ? "rope_scaling."
-            : "rope_parameters.";
-        if (mdl_json_real(&j, "rope_theta", 0, MAX_REAL, &c->rope_theta) != 0 ||
-            mdl_json_real(&j, "partial_rotary_factor", 0, 1, &partial) != 0 ||
-            mdl_json_str(&j, "type", &type) != 0 ||
-            mdl_json_str(&j, "rope_type", &type) != 0)
-            return -EINVAL;
-    }
-    if (partial != 1)
-        return mdl_fail(-EINVAL, j.err, j.err_bytes,
-            "%s: partial_rotary_factor = %g is not supported (1 is)", j.file, partial);
-    if (strcmp(type, "default") == 0) {
-        c->rope = MDL_ROPE_DEFAULT;
-        return 0;
-    }
-    if (strcmp(type, "linear") != 0 && strcmp(type, "llama3") != 0)
-        return mdl_json_refuse(&j, mdl_json_has(&j, "rope_type") ? "rope_type" : "type",
-            "is not supported; supported: default, linear, llama3");
-    if (must_have(&j, "factor") != 0 || mdl_json_real(&j, "factor", 0, 1e6, &c->rope_factor))
-        return -EINVAL;
-    c->rope = MDL_ROPE_LINEAR;
-    if (strcmp(type, "linear") == 0)
-        return 0;
-    c->rope = MDL_ROPE_LLAMA3;
-    if (must_have(&j, "low_freq_factor") != 0 || must_have(&j, "high_freq_factor") != 0 ||
-        mdl_json_real(&j, "low_freq_factor", 0, 1e6, &c->rope_low_freq) != 0 ||
-        mdl_json_real(&j, "high_freq_factor", 0, 1e6, &c->rope_high_freq) != 0 ||
-        mdl_json_i32(&j, "original_max_position_embeddings", 1, MDL_MAX_POS,
-            &c->rope_original_max_pos) != 0 ||
-        mdl_json_i32(top, "original_max_position_embeddings", 1, MDL_MAX_POS,
-            &c->rope_original_max_pos) != 0)
-        return -EINVAL;
-    if (c->rope_high_freq <= c->rope_low_freq)
-        return mdl_json_refuse(&j, "high_freq_factor", "is not above low_freq_factor");
     return 0;
 }
 
@@ -251,7 +177,7 @@ static int
 read_windows(const struct mdl_json *j, const struct mdl_family *f, struct mdl_config *c)
 {
     int used = f->default_window == 0 || f->default_windowed, some = 0;
-    int32_t full = f->default_full;
+    int32_t full = f->default_full, every = f->full_every;
 
     if (mdl_json_bool(j, "use_sliding_window", &used) != 0)
         return -EINVAL;
@@ -265,8 +191,11 @@ read_windows(const struct mdl_json *j, const struct mdl_family *f, struct mdl_co
         (mdl_json_i32(j, "sliding_window", 1, MDL_MAX_POS, &c->window) != 0 ||
             mdl_json_i32(j, "max_window_layers", 0, INT32_MAX, &full) != 0))
         return -EINVAL;
+    if (mdl_fields_reads(f, "sliding_window_pattern") &&
+        mdl_json_i32(j, "sliding_window_pattern", 1, MDL_MAX_LAYER, &every) != 0)
+        return -EINVAL;
     for (int32_t i = 0; i < c->n_layer; i++)
-        c->windowed[i] = c->window > 0 && i >= full;
+        c->windowed[i] = c->window > 0 && i >= full && (every == 0 || (i + 1) % every != 0);
     if (read_layer_types(j, f, c) != 0)
         return -EINVAL;
     for (int32_t i = 0; i < c->n_layer; i++) {
@@ -277,31 +206,36 @@ read_windows(const struct mdl_json *j, const struct mdl_family *f, struct mdl_co
     return 0;
 }
 
-/* What would change the numbers and is not built is refused, not ignored. */
 static int
-refuse_unknown(const struct mdl_json *j)
+read_gate(const struct mdl_json *j, const struct mdl_family *f, struct mdl_config *c)
 {
-    const char *act = "silu";
+    const char *key = f->act_field != NULL ? f->act_field : "hidden_act";
+    const char *act = f->act_field != NULL ? "gelu_pytorch_tanh" : "silu";
 
-    if (mdl_json_str(j, "hidden_act", &act) != 0)
+    if (mdl_json_str(j, key, &act) != 0)
         return -EINVAL;
-    return strcmp(act, "silu") == 0
+    c->gate = strcmp(act, "silu") == 0 ? FDK_GATE_SILU : FDK_GATE_GELU_TANH;
+    return c->gate == FDK_GATE_SILU || strcmp(act, "gelu_pytorch_tanh") == 0
         ? 0
-        : mdl_json_refuse(j, "hidden_act", "is not supported; supported: silu");
+        : mdl_json_refuse(j, key, "is not supported; supported: silu, gelu_pytorch_tanh");
 }
 
 static int
 read_config(const struct mdl_json *j, struct mdl_config *c)
 {
     const struct mdl_family *f = NULL;
-    double eps = 1e-6;
+    double eps;
 
-    if (read_family(j, c, &f) != 0 || read_shape(j, f, c) != 0 || read_rope(j, c) != 0 ||
-        read_dtype(j, c) != 0 || read_eos(j, c) != 0 || mdl_quant_read(j, c) != 0 ||
-        refuse_unknown(j) != 0 || read_windows(j, f, c) != 0)
+    if (read_family(j, c, &f) != 0 || read_shape(j, f, c) != 0 ||
+        mdl_rope_read(j, f, c) != 0 || read_dtype(j, c) != 0 || read_eos(j, c) != 0 ||
+        mdl_quant_read(j, c) != 0 || read_gate(j, f, c) != 0 || read_windows(j, f, c) != 0)
         return -EINVAL;
+    eps = f->default_eps > 0 ? f->default_eps : 1e-6;
     c->bos = -1;
     c->tied = f->default_tied;
+    c->qkv_bias = f->default_bias;
+    c->embed_scale = c->residual_scale = c->logit_scale = 1;
+    c->attention_scale = (float)(1.0 / sqrt(c->head_dim));
     if (mdl_json_real(j, "rms_norm_eps", 0, 1, &eps) != 0 ||
         mdl_json_i32(j, "bos_token_id", 0, c->vocab - 1, &c->bos) != 0 ||
         mdl_json_bool(j, "tie_word_embeddings", &c->tied) != 0 ||
@@ -311,7 +245,9 @@ read_config(const struct mdl_json *j, struct mdl_config *c)
     c->norm_eps = (float)eps;
     if (!(c->norm_eps > 0))
         return mdl_json_refuse(j, "rms_norm_eps", "is 0 as a 32-bit float");
-    return f->config == NULL ? 0 : f->config(j->o, c, j->err, j->err_bytes);
+    if (f->config != NULL && f->config(j->o, c, j->err, j->err_bytes) != 0)
+        return -EINVAL;
+    return mdl_fields_check(j, f, c);
 }
 
 /* Ranges are those of requests and looked at where the values are taken. */

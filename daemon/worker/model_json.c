@@ -37,6 +37,15 @@ mdl_json_refuse(const struct mdl_json *j, const char *key, const char *why)
 }
 
 int
+mdl_json_must_have(const struct mdl_json *j, const char *key)
+{
+    if (mdl_json_has(j, key))
+        return 0;
+    return mdl_fail(-EINVAL, j->err, j->err_bytes, "%s: %s%s is missing", j->file,
+        j->prefix, key);
+}
+
+int
 mdl_json_i32(const struct mdl_json *j, const char *key, int32_t min, int32_t max,
     int32_t *ret)
 {

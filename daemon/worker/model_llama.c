@@ -14,6 +14,8 @@ static const char *const harmless[] = {
     NULL,
 };
 
+static const char *const fields[] = { "mlp_bias", NULL };
+
 static int
 llama_config(const void *json, struct mdl_config *c, char *err, size_t err_bytes)
 {
@@ -26,6 +28,7 @@ const struct mdl_family mdl_llama = {
     .name = "llama",
     .architectures = architectures,
     .harmless = harmless,
+    .fields = fields,
     .default_tied = 0,
     .config = llama_config,
     .build = mdl_build_dense,

@@ -11,9 +11,13 @@
 
 #include "daemon/worker/model.h"
 
-extern const struct mdl_family mdl_llama, mdl_mistral, mdl_qwen2, mdl_qwen3;
+extern const struct mdl_family mdl_ernie4_5, mdl_gemma2, mdl_gemma3_text, mdl_glm4,
+    mdl_granite, mdl_llama, mdl_mistral, mdl_olmo2, mdl_phi3, mdl_qwen2, mdl_qwen3,
+    mdl_smollm3;
 
 #define MDL_MAX_CONFIG_BYTES (1u << 20)
+/* A number beyond this is refused wherever it stands: keeps float math finite. */
+#define MDL_MAX_REAL 1e15
 
 /* ---- model_file.c --------------------------------------------------------------- */
 
@@ -50,6 +54,8 @@ struct mdl_json {
 };
 /* NULL: absent or null. */
 const json_t *mdl_json_field(const struct mdl_json *j, const char *key);
+/* -EINVAL, "FILE: FIELD is missing". */
+int mdl_json_must_have(const struct mdl_json *j, const char *key);
 int mdl_json_has(const struct mdl_json *j, const char *key);
 int mdl_json_i32(const struct mdl_json *j, const char *key, int32_t min, int32_t max,
     int32_t *ret);
@@ -67,9 +73,18 @@ int mdl_json_refuse(const struct mdl_json *j, const char *key, const char *why);
 /* model_quant.c: cfg->quant from quantization_config. -EINVAL: a checkpoint that
  * is quantized in a way that is not supported. */
 int mdl_quant_read(const struct mdl_json *j, struct mdl_config *cfg);
-/* model_build.c: inv_freq, rot and rope_scale of a program that has its cfg. -EDOM:
- * not finite; -ENOMEM. */
+/* model_rope.c: rope_*, rot and max_pos of a cfg that has its other lengths. */
+int
+mdl_rope_read(const struct mdl_json *j, const struct mdl_family *f, struct mdl_config *c);
+/* inv_freq, n_freq, rot and rope_scale of a program that has its cfg. -EDOM: not finite;
+ * -ENOMEM. */
 int mdl_rope_freqs(struct mdl_program *p);
+/* model_fields.c: is it a field of the family's own? */
+int mdl_fields_reads(const struct mdl_family *f, const char *key);
+/* -EINVAL for a field that is not read and would change results; the other ones that are
+ * not read to c->ignored. */
+int mdl_fields_check(const struct mdl_json *j, const struct mdl_family *f,
+    struct mdl_config *c);
 /* From which operation to which each buffer is alive. */
 void mdl_set_lives(struct mdl_program *p);
 

@@ -19,7 +19,7 @@ qwen3_config(const void *json, struct mdl_config *c, char *err, size_t err_bytes
     (void)json;
     (void)err;
     (void)err_bytes;
-    c->qk_norm = 1;
+    c->qk_norm = MDL_QK_HEAD;
     return 0;
 }
 

@@ -11,9 +11,9 @@ struct pfx_sip {
     uint64_t v0, v1, v2, v3;
 };
 
-/* Bytes of pfx_root()'s message: user, salt, and one more. A block's is a
+/* Bytes of pfx_root()'s message: user, salt, rope, and one more. A block's is a
  * multiple of 4, so none is ever the other. */
-#define PFX_ROOT_LEN 25
+#define PFX_ROOT_LEN 29
 
 static uint64_t
 pfx_rotl(uint64_t x, int n)
@@ -100,7 +100,7 @@ pfx_key_new(struct pfx_key *ret)
 }
 
 void
-pfx_root(const struct pfx_key *key, uint64_t user, const uint8_t salt[16],
+pfx_root(const struct pfx_key *key, uint64_t user, const uint8_t salt[16], int32_t rope,
     struct kv_hash *ret)
 {
     struct pfx_sip s = pfx_begin(key);
@@ -108,7 +108,7 @@ pfx_root(const struct pfx_key *key, uint64_t user, const uint8_t salt[16],
     pfx_word(&s, user);
     pfx_word(&s, pfx_load(salt, 8));
     pfx_word(&s, pfx_load(salt + 8, 8));
-    pfx_end(&s, 0, PFX_ROOT_LEN, ret);
+    pfx_end(&s, (uint32_t)rope, PFX_ROOT_LEN, ret);
 }
 
 void

@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Names of KV blocks by contents: hash i of a sequence covers its first
- * (i + 1) * block_size token ids, the user and the salt, so that equal
+ * (i + 1) * block_size token ids, the user, the salt and the rotation, so that equal
  * hashes mean equal KV and no user finds another user's blocks. SipHash-2-4
  * with 128 bits of output, chained, under a key drawn when the worker starts.
  * Pure functions; ingress hashes prompts, in slices, the engine hashes what
@@ -23,9 +23,10 @@ struct pfx_key {
 
 /* From the system's generator. 0 or -errno. */
 int pfx_key_new(struct pfx_key *ret);
-/* What block 0 is chained to. */
+/* What block 0 is chained to. rope: of requests of one user and salt those with equal rope
+ * share blocks; it says by which frequencies keys are rotated (ing_cfg.rope_from). */
 void pfx_root(const struct pfx_key *key, uint64_t user, const uint8_t salt[16],
-    struct kv_hash *ret);
+    int32_t rope, struct kv_hash *ret);
 /* Hash of the n ids of a block behind prev. ret may be prev. */
 void pfx_next(const struct pfx_key *key, const struct kv_hash *prev, const uint32_t *ids,
     int32_t n, struct kv_hash *ret);

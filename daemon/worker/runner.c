@@ -141,7 +141,7 @@ run_error(const struct runner *run)
         if (t != NULL && t[0] != '\0')
             return t;
     }
-    return "unknown";
+    return run->refused[0] != '\0' ? run->refused : "unknown";
 }
 
 static void
@@ -184,7 +184,7 @@ static int
 run_load_dev(struct run_dev *dev, char *err, size_t err_bytes)
 {
     const struct runner *run = dev->run;
-    size_t n = (size_t)(run->prog->rot / 2) * sizeof(float);
+    size_t n = (size_t)run->prog->n_freq * sizeof(float);
     int rc;
 
     if (run->wp != NULL) {

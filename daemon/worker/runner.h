@@ -173,6 +173,7 @@ struct runner {
     uint64_t delay_ns;
     struct mdl_program *prog;
     const struct wts_plan *wp;
+    char refused[160];  /* the operation that the backend has no kernel for */
     uint16_t *h_counts; /* what the pools of all ranks are filled from */
     int32_t *h_rules;
     int32_t n_penalty, n_host;
@@ -266,7 +267,7 @@ run_uses_graph(const struct runner *run)
 {
     return __atomic_load_n(&run->use_graph, __ATOMIC_RELAXED);
 }
-/* Why a device failed. */
+/* Why a launch failed: what a device says, or the operation that there is no kernel for. */
 const char *run_error(const struct runner *run);
 
 /* ---- runner_program.c --------------------------------------------------------- */

@@ -91,6 +91,7 @@ static const enum fdk_op_kind run_kind[MDL_OP__N] = {
     [MDL_OP_SILU_MUL] = FDK_OP_SILU_MUL,
     [MDL_OP_GATHER] = FDK_OP_GATHER,
     [MDL_OP_LOGITS] = FDK_OP_GEMM,
+    [MDL_OP_SOFTCAP] = FDK_OP_SOFTCAP,
     [MDL_OP_SAMPLE] = FDK_OP_SAMPLE,
     [MDL_OP_ALLREDUCE] = FDK_OP__N,
 };
@@ -204,9 +205,12 @@ run_shape_heads(const struct runner *run, const struct mdl_op *o, struct fdk_op 
             .H = H,
             .K = K,
             .D = D,
-            .rot = run->prog->rot,
+            .rot = o->in2 >= 0 ? run->prog->rot : 0,
             .layer = o->layer,
             .eps = o->f,
+            .norm_offset = c->norm_offset,
+            .norm_all = c->qk_norm == MDL_QK_ALL,
+            .interleaved = c->interleaved,
             .act = run->act };
     else
         ret->attention = (struct fdk_attention_args){ .kv = run->kv,
@@ -239,11 +243,15 @@ run_shape_op(const struct runner *run, const struct mdl_op *o, struct fdk_op *re
             .scale = o->f };
         return 0;
     case FDK_OP_ROPE_TABLE:
-        ret->rope_table =
-            (struct fdk_rope_table_args){ .rot = run->prog->rot, .scale = o->f };
+        mdl_rope_args(run->prog, o, &ret->rope_table);
         return 0;
     case FDK_OP_RMSNORM:
-        ret->rmsnorm = (struct fdk_rmsnorm_args){ .C = o->N, .eps = o->f, .act = run->act };
+        ret->rmsnorm = (struct fdk_rmsnorm_args){ .C = o->N,
+            .eps = o->f,
+            .offset = run->prog->cfg.norm_offset,
+            .add_scale = o->scale,
+            .norm = o->norm,
+            .act = run->act };
         return 0;
     case FDK_OP_GEMM:
         run_shape_gemm(run, o, &ret->gemm);
@@ -253,7 +261,13 @@ run_shape_op(const struct runner *run, const struct mdl_op *o, struct fdk_op *re
         run_shape_heads(run, o, ret);
         return 0;
     case FDK_OP_SILU_MUL:
-        ret->silu_mul = (struct fdk_silu_mul_args){ .F = o->N, .act = run->act };
+        ret->silu_mul = (struct fdk_silu_mul_args){ .F = o->N,
+            .gate = run->prog->cfg.gate,
+            .act = run->act };
+        return 0;
+    case FDK_OP_SOFTCAP:
+        ret->softcap =
+            (struct fdk_softcap_args){ .N = o->N, .scale = o->scale, .cap = o->softcap };
         return 0;
     case FDK_OP_GATHER:
         ret->gather = (struct fdk_gather_args){ .C = o->N,
@@ -285,7 +299,7 @@ run_slice(const struct runner *run, int32_t i, struct fdk_op *op)
 {
     enum mdl_op_kind kind = run->prog->op[i].kind;
 
-    if (kind == MDL_OP_LOGITS || kind == MDL_OP_SAMPLE)
+    if (kind == MDL_OP_LOGITS || kind == MDL_OP_SOFTCAP || kind == MDL_OP_SAMPLE)
         op->slice = run->R;
 }
 
@@ -365,7 +379,8 @@ run_point_op(const struct run_dev *dev, const size_t *off, const struct mdl_op *
         break;
     case FDK_OP_ROPE_TABLE:
         op->rope_table.cs = out;
-        op->rope_table.inv_freq = dev->d_inv_freq;
+        op->rope_table.inv_freq = (const float *)dev->d_inv_freq + o->freq;
+        op->rope_table.state = dev->d_state;
         break;
     case FDK_OP_RMSNORM:
         op->rmsnorm.y = out;
@@ -399,6 +414,10 @@ run_point_op(const struct run_dev *dev, const size_t *off, const struct mdl_op *
         op->silu_mul.gu = in;
         op->silu_mul.n = n;
         break;
+    case FDK_OP_SOFTCAP:
+        op->softcap.y = out;
+        op->softcap.n = n;
+        break;
     case FDK_OP_GATHER:
         op->gather.y = out;
         op->gather.x = in;
@@ -429,26 +448,27 @@ run_form_add(const struct run_dev *dev, const size_t *off, int32_t i, int32_t fi
     return 0;
 }
 
-/* Operation i of the program, if it has this tail. The head's GEMM and sampling take
- * turns, slice by slice. */
+/* Operation i of the program, if it has this tail. The head's GEMM, what is done to its
+ * logits, and sampling take turns, slice by slice. */
 static int
 run_form_ops(const struct run_dev *dev, const size_t *off, enum mdl_tail tail, int32_t i,
     struct run_form *f)
 {
     const struct mdl_op *op = dev->run->prog->op;
-    int logits = i > 0 && op[i - 1].kind == MDL_OP_LOGITS;
+    int32_t head = i;
     int rc = 0;
 
-    if (!mdl_op_runs(&op[i], tail) || op[i].kind == MDL_OP_LOGITS)
+    if (!mdl_op_runs(&op[i], tail) || op[i].kind == MDL_OP_LOGITS ||
+        op[i].kind == MDL_OP_SOFTCAP)
         return 0;
     if (op[i].kind != MDL_OP_SAMPLE)
         return run_form_add(dev, off, i, 0, f);
-    for (int32_t r = 0; r < dev->run->dims.O && rc == 0; r += dev->run->R) {
-        if (logits)
-            rc = run_form_add(dev, off, i - 1, r, f);
-        if (rc == 0)
-            rc = run_form_add(dev, off, i, r, f);
-    }
+    while (head > 0 &&
+        (op[head - 1].kind == MDL_OP_LOGITS || op[head - 1].kind == MDL_OP_SOFTCAP))
+        head--;
+    for (int32_t r = 0; r < dev->run->dims.O && rc == 0; r += dev->run->R)
+        for (int32_t k = head; k <= i && rc == 0; k++)
+            rc = run_form_add(dev, off, k, r, f);
     return rc;
 }
 
@@ -456,7 +476,7 @@ static int
 run_bind_form(struct run_dev *dev, const size_t *off, enum mdl_tail tail, struct run_form *f)
 {
     size_t n = (size_t)dev->run->prog->n_op +
-        2 * (size_t)((dev->run->dims.O - 1) / dev->run->R + 1);
+        3 * (size_t)((dev->run->dims.O - 1) / dev->run->R + 1);
     int rc = 0;
 
     f->op = mem_array(n, sizeof(*f->op));
@@ -591,6 +611,24 @@ run_form(const struct run_dev *dev, enum mdl_tail tail)
     return &dev->form[tail == MDL_TAIL_OUTPUTS];
 }
 
+/* The launch of operation `line` was answered with -ENOTSUP. */
+static void
+run_refuse(struct runner *run, int32_t line)
+{
+    const struct mdl_op *op = &run->prog->op[line];
+    const struct mdl_config *c = &run->prog->cfg;
+    char shape[64];
+
+    if (op->kind == MDL_OP_QKV || op->kind == MDL_OP_ATTENTION)
+        (void)snprintf(shape, sizeof(shape), "%d query and %d kv heads of %d", c->n_head,
+            c->n_kv_head, c->head_dim);
+    else
+        (void)snprintf(shape, sizeof(shape), "N %d, K %d", op->N, op->K);
+    (void)snprintf(run->refused, sizeof(run->refused),
+        "%s of %s: the backend %s has no kernel for it", mdl_op_name(op->kind), shape,
+        run->k->name);
+}
+
 int
 run_program(struct run_dev *dev, const struct run_pad *pad)
 {
@@ -613,6 +651,8 @@ run_program(struct run_dev *dev, const struct run_pad *pad)
         }
         if (rc == 0)
             rc = fdk_launch(f->bound, &s, l, dev->stream);
+        if (rc == -ENOTSUP)
+            run_refuse(dev->run, line);
         if (rc == 0)
             rc = run_mark(dev, line);
     }

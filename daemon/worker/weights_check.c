@@ -38,7 +38,6 @@ static void
 report(FILE *out, const struct mdl_program *p, const struct wts_plan *wp,
     const struct tok *tok)
 {
-    static const char *const rope[] = { "default", "linear", "llama3" };
     static const char *const
         dtype[] = { [FDK_F32] = "F32", [FDK_F16] = "F16", [FDK_BF16] = "BF16", [FDK_F8E4M3] = "F8_E4M3" };
     const struct mdl_config *c = &p->cfg;
@@ -51,8 +50,8 @@ report(FILE *out, const struct mdl_program *p, const struct wts_plan *wp,
     fprintf(out, "heads       %d query, %d kv, head_dim %d\n", c->n_head, c->n_kv_head,
         c->head_dim);
     fprintf(out, "vocabulary  %d, head %s\n", c->vocab, c->tied ? "tied" : "of its own");
-    fprintf(out, "context     %d tokens, rope %s, theta %g\n", c->max_pos, rope[c->rope],
-        c->rope_theta);
+    fprintf(out, "context     %d tokens, rope %s, theta %g\n", c->max_pos,
+        mdl_rope_name(c->rope), c->rope_theta);
     fprintf(out, "parameters  %llu\n", (unsigned long long)mdl_n_param(p));
     fprintf(out, "weights     %s, %llu bytes in memory\n", dtype[wp->main_dtype],
         (unsigned long long)wp->bytes);
@@ -67,6 +66,8 @@ report(FILE *out, const struct mdl_program *p, const struct wts_plan *wp,
         fprintf(out, "tokenizer   none (requests by token ids only)\n");
     if (wp->n_kv_scale > 0)
         fprintf(out, "KV scales   %d tensors, for kv.dtype = fp8\n", wp->n_kv_scale);
+    if (c->ignored[0] != '\0')
+        fprintf(out, "fields      without use: %s\n", c->ignored);
     if (wp->ignored != NULL)
         fprintf(out, "ignored     %s\n", wp->ignored);
     fprintf(out, "ok\n");

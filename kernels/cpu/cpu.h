@@ -127,6 +127,7 @@ enum cpu_cmd_op {
     CMD_QKV,
     CMD_ATTENTION,
     CMD_SILU_MUL,
+    CMD_SOFTCAP,
     CMD_GATHER,
     CMD_SAMPLE,
     CMD_CALL,
@@ -152,6 +153,7 @@ struct cpu_cmd {
         struct fdk_qkv_args qkv;
         struct fdk_attention_args attention;
         struct fdk_silu_mul_args silu_mul;
+        struct fdk_softcap_args softcap;
         struct fdk_gather_args gather;
         struct fdk_sample_args sample;
         struct {

@@ -110,12 +110,8 @@ rmsnorm_item(const void *arg, int item, void *scratch)
     const struct fdk_rmsnorm_args *a = j->args;
     (void)scratch;
     int end = cut(j->n, item + 1, j->n_item, 1);
-    for (int t = cut(j->n, item, j->n_item, 1); t < end; t++) {
-        size_t off = (size_t)t * (size_t)a->C;
-        const float *add = a->add;
-        j->isa->rmsnorm((float *)a->y + off, a->x + off, add != NULL ? add + off : NULL,
-            a->w, a->C, a->eps);
-    }
+    for (int t = cut(j->n, item, j->n_item, 1); t < end; t++)
+        j->isa->rmsnorm(a, t);
 }
 
 static void
@@ -147,17 +143,35 @@ do_gemm(struct job *j, const struct fdk_gemm_args *a)
         (size_t)a->N * (size_t)a->K * (size_t)(j->n > 1 ? j->n : 1));
 }
 
+/* The frequencies of token t; room: for rot / 2. */
+static const float *
+rope_freqs(const struct fdk_rope_table_args *a, int t, float *room)
+{
+    int32_t n = a->len != FDK_ROPE_ANY ? a->state[a->b->state[a->b->row[t]]].max_len : 0;
+    float theta, m = a->ntk_factor;
+    if (a->len == FDK_ROPE_ANY || n <= a->long_from)
+        return a->inv_freq;
+    if (a->len == FDK_ROPE_LONG)
+        return a->inv_freq + a->rot / 2;
+    theta = a->ntk_theta *
+        powf(m * (float)n / (float)a->long_from - (m - 1),
+            (float)a->rot / (float)(a->rot - 2));
+    for (int i = 0; i < a->rot / 2; i++)
+        room[i] = 1.0f / powf(theta, (float)(2 * i) / (float)a->rot);
+    return room;
+}
+
 static void
 rope_item(const void *arg, int item, void *scratch)
 {
     const struct job *j = arg;
     const struct fdk_rope_table_args *a = j->args;
     int half = a->rot / 2, end = cut(j->n, item + 1, j->n_item, 1);
-    (void)scratch;
     for (int t = cut(j->n, item, j->n_item, 1); t < end; t++) {
         float *cs = a->cs + (size_t)t * (size_t)a->rot;
+        const float *freq = rope_freqs(a, t, scratch);
         for (int i = 0; i < half; i++) {
-            float angle = (float)a->b->pos[t] * a->inv_freq[i];
+            float angle = (float)a->b->pos[t] * freq[i];
             cs[i] = cosf(angle) * a->scale;
             cs[half + i] = sinf(angle) * a->scale;
         }
@@ -293,8 +307,21 @@ silu_item(const void *arg, int item, void *scratch)
     for (int t = by_row ? i0 : 0; t < (by_row ? i1 : j->n); t++) {
         size_t f = by_row ? 0 : (size_t)i0, len = by_row ? F : (size_t)(i1 - i0);
         const float *g = (const float *)a->gu + (size_t)t * 2 * F + f;
-        j->isa->silu_mul((float *)a->y + (size_t)t * F + f, g, g + F, len);
+        (a->gate == FDK_GATE_GELU_TANH
+                ? j->isa->gelu_mul
+                : j->isa->silu_mul)((float *)a->y + (size_t)t * F + f, g, g + F, len);
     }
+}
+
+static void
+softcap_item(const void *arg, int item, void *scratch)
+{
+    const struct job *j = arg;
+    const struct fdk_softcap_args *a = j->args;
+    int first = cut(j->n, item, j->n_item, 1), end = cut(j->n, item + 1, j->n_item, 1);
+    (void)scratch;
+    j->isa->softcap(a->y + (size_t)first * (size_t)a->N,
+        (size_t)(end - first) * (size_t)a->N, a->scale, a->cap);
 }
 
 static void
@@ -403,6 +430,12 @@ cpu_exec(struct CUstream_st *st, const struct cpu_cmd *cmd)
         j.n = clip(a->n, a->T);
         int most = pieces(st, (a->F + 15) / 16);
         run(&j, silu_item, j.n == 0 ? 0 : most, (size_t)j.n * (size_t)a->F * 8);
+        break;
+    }
+    case CMD_SOFTCAP: {
+        int32_t n = *cmd->u.softcap.n - cmd->u.softcap.first;
+        over_rows(&j, softcap_item, clip(&n, cmd->u.softcap.T),
+            (size_t)cmd->u.softcap.N * 8);
         break;
     }
     case CMD_GATHER:

@@ -47,12 +47,16 @@ struct cpu_isa {
     const char *name;
     int gemm_align; /* output columns per tile: split N at multiples */
     void (*load_row)(float *dst, const void *src, enum fdk_dtype t, size_t n, float scale);
-    void (*rmsnorm)(float *y, float *x, const float *add, const float *w, int C, float eps);
+    /* Of row t. */
+    void (*rmsnorm)(const struct fdk_rmsnorm_args *a, int t);
     void (*gemm)(const struct fdk_gemm_args *a, int m0, int m1, int n0, int n1,
         void *scratch);
     void (*qkv)(const struct fdk_qkv_args *a, int t);
     void (*attend)(const struct cpu_attend *job, void *scratch);
     void (*silu_mul)(float *y, const float *g, const float *u, size_t n);
+    void (*gelu_mul)(float *y, const float *g, const float *u, size_t n);
+    /* In place, as struct fdk_softcap_args has it. */
+    void (*softcap)(float *y, size_t n, float scale, float cap);
 
     /* dst = x after penalties; counts as in struct fdk_sample_args. */
     void (*penalize)(float *dst, const float *x, const uint16_t *counts, int n,

@@ -291,39 +291,41 @@ ISA_NAME(cpu_attend)(const struct cpu_attend *job, void *scratch)
 /* ---- query and key norms, rotary embedding, KV write --------------------- */
 
 VEC float
-sum_sq(const float *x, int n)
+head_inv(const float *x, int n, const struct fdk_qkv_args *a)
 {
-    v16 acc = v_zero();
-    int i = 0;
-    for (; i + 16 <= n; i += 16) {
-        v16 v = v_load(x + i);
-        acc = v_fma(v, v, acc);
-    }
-    if (i < n) {
-        v16 v = v_load_n(x + i, n - i, 0);
-        acc = v_fma(v, v, acc);
-    }
-    return v_sum(acc);
+    return 1.0f / sqrtf(v_sum_squares(x, n) / (float)n + a->eps);
 }
 
-/* dst = rotated (normalized src). Halves of the first rot numbers are the
- * real and imaginary parts, as rotate_half has it. dst may be src. */
+/* dst = rotated (normalized src): src inv (norm + norm_offset) if there is norm. Numbers i
+ * and half + i, or 2 i and 2 i + 1, are the real and the imaginary part. dst may be src. */
 static void
-rotate(float *dst, const float *src, const float *norm, const float *cs,
+rotate(float *dst, const float *src, const float *norm, float inv, const float *cs,
     const struct fdk_qkv_args *a)
 {
-    const int D = a->D, half = a->rot / 2;
-    float inv = 1;
-    if (norm != NULL)
-        inv = 1.0f / sqrtf(sum_sq(src, D) / (float)D + a->eps);
-    for (int i = 0; i < D; i++)
-        dst[i] = norm != NULL ? norm[i] * (src[i] * inv) : src[i];
+    const int half = a->rot / 2;
+    for (int i = 0; i < a->D; i++)
+        dst[i] = norm != NULL ? (norm[i] + a->norm_offset) * (src[i] * inv) : src[i];
     for (int i = 0; i < half; i++) {
-        float re = dst[i], im = dst[half + i], c = cs[i], s = cs[half + i];
-        float p = im * s, q = re * s;
-        dst[i] = __builtin_fmaf(re, c, -p);
-        dst[half + i] = __builtin_fmaf(im, c, q);
+        float *re = dst + (a->interleaved ? 2 * i : i);
+        float *im = a->interleaved ? re + 1 : re + half;
+        float c = cs[i], s = cs[half + i], p = *im * s, q = *re * s;
+        *re = __builtin_fmaf(*re, c, -p);
+        *im = __builtin_fmaf(*im, c, q);
     }
+}
+
+/* Head h of the n of a token at src, which has not been rotated; inv_all: of norm_all. */
+static void
+rotate_head(float *dst, const float *src, int h, const float *norm, float inv_all,
+    const float *cs, const struct fdk_qkv_args *a)
+{
+    src += (size_t)h * (size_t)a->D;
+    if (norm == NULL)
+        rotate(dst, src, NULL, 1, cs, a);
+    else if (a->norm_all)
+        rotate(dst, src, norm + (size_t)h * (size_t)a->D, inv_all, cs, a);
+    else
+        rotate(dst, src, norm, head_inv(src, a->D, a), cs, a);
 }
 
 /* The vector at `token` (head * B + offset) of the layer at p. */
@@ -355,18 +357,22 @@ ISA_NAME(cpu_qkv)(const struct fdk_qkv_args *a, int t)
     const size_t D = (size_t)a->D;
     float *q = (float *)a->qkv + (size_t)t * (size_t)(a->H + 2 * a->K) * D;
     const float *k = q + (size_t)a->H * D, *v = k + (size_t)a->K * D;
-    const float *cs = a->cs + (size_t)t * (size_t)a->rot;
-    float buf[CPU_MAX_HEAD_DIM];
+    const float *cs = a->rot > 0 ? a->cs + (size_t)t * (size_t)a->rot : NULL;
+    float buf[CPU_MAX_HEAD_DIM], inv = 1;
+    if (a->norm_all && a->q_norm != NULL)
+        inv = head_inv(q, a->H * a->D, a);
     for (int h = 0; h < a->H; h++)
-        rotate(q + (size_t)h * D, q + (size_t)h * D, a->q_norm, cs, a);
+        rotate_head(q + (size_t)h * D, q, h, a->q_norm, inv, cs, a);
     int32_t slot = a->b->slot_map[t];
     if (slot < 0)
         return;
     char *p = (char *)kv->base + (uint64_t)(slot / kv->block_size) * kv->block_bytes +
         (uint64_t)a->layer * kv->layer_bytes;
+    if (a->norm_all && a->k_norm != NULL)
+        inv = head_inv(k, a->K * a->D, a);
     for (int h = 0; h < a->K; h++) {
         size_t token = (size_t)h * (size_t)kv->block_size + (size_t)(slot % kv->block_size);
-        rotate(buf, k + (size_t)h * D, a->k_norm, cs, a);
+        rotate_head(buf, k, h, a->k_norm, inv, cs, a);
         kv_store(kv, p, token, a->layer, 0, buf);
         kv_store(kv, p, token, a->layer, 1, v + (size_t)h * D);
     }

@@ -19,33 +19,66 @@ load_row(float *dst, const void *src, enum fdk_dtype t, size_t n, float scale)
             (int)(n - i));
 }
 
-static void
-rmsnorm(float *y, float *x, const float *add, const float *w, int C, float eps)
+/* x += scale add, where there is add; the sum of the squares of x. */
+VEC float
+add_squares(float *x, const float *add, int C, float scale)
 {
     v16 acc = v_zero();
-    int i = 0;
-    for (; i + 16 <= C; i += 16) {
-        v16 v = v_load(x + i);
-        if (add != NULL) {
-            v = v_add(v, v_load(add + i));
-            v_store(x + i, v);
-        }
-        acc = v_fma(v, v, acc);
+    if (add == NULL)
+        return v_sum_squares(x, C);
+    for (int i = 0; i < C; i += 16) {
+        v16 s =
+            v_fma(v_load_upto(add + i, C - i), v_set1(scale), v_load_upto(x + i, C - i));
+        v_store_upto(x + i, s, C - i);
+        acc = v_fma(s, s, acc);
     }
-    if (i < C) {
-        v16 v = v_load_n(x + i, C - i, 0);
+    return v_sum(acc);
+}
+
+/* The norm of v's numbers from i on. */
+VEC v16
+norm_of(const struct fdk_rmsnorm_args *a, const float *v, int i, float inv)
+{
+    v16 w = v_load_upto(a->w + i, a->C - i);
+    if (a->offset != 0)
+        w = v_add(w, v_set1(a->offset));
+    return v_mul(w, v_mul(v_load_upto(v + i, a->C - i), v_set1(inv)));
+}
+
+static void
+norm_pre(const struct fdk_rmsnorm_args *a, float *y, float *x, const float *add, float scale)
+{
+    float inv = 1.0f / sqrtf(add_squares(x, add, a->C, scale) / (float)a->C + a->eps);
+    for (int i = 0; i < a->C; i += 16)
+        v_store_upto(y + i, norm_of(a, x, i, inv), a->C - i);
+}
+
+static void
+norm_post(const struct fdk_rmsnorm_args *a, float *y, float *x, const float *add,
+    float scale)
+{
+    float inv = 0;
+    if (add != NULL)
+        inv = 1.0f / sqrtf(v_sum_squares(add, a->C) / (float)a->C + a->eps);
+    for (int i = 0; i < a->C; i += 16) {
+        v16 s = v_load_upto(x + i, a->C - i);
         if (add != NULL) {
-            v = v_add(v, v_load_n(add + i, C - i, 0));
-            v_store_n(x + i, v, C - i);
+            s = v_fma(norm_of(a, add, i, inv), v_set1(scale), s);
+            v_store_upto(x + i, s, a->C - i);
         }
-        acc = v_fma(v, v, acc);
+        if (y != NULL)
+            v_store_upto(y + i, s, a->C - i);
     }
-    v16 inv = v_set1(1.0f / sqrtf(v_sum(acc) / (float)C + eps));
-    for (i = 0; i + 16 <= C; i += 16)
-        v_store(y + i, v_mul(v_load(w + i), v_mul(v_load(x + i), inv)));
-    if (i < C)
-        v_store_n(y + i,
-            v_mul(v_load_n(w + i, C - i, 0), v_mul(v_load_n(x + i, C - i, 0), inv)), C - i);
+}
+
+static void
+rmsnorm(const struct fdk_rmsnorm_args *a, int t)
+{
+    size_t off = (size_t)t * (size_t)a->C;
+    float *y = a->y != NULL ? (float *)a->y + off : NULL;
+    const float *add = a->add != NULL ? (const float *)a->add + off : NULL;
+    float scale = a->add_scale != 0 ? a->add_scale : 1;
+    (a->norm == FDK_NORM_POST ? norm_post : norm_pre)(a, y, a->x + off, add, scale);
 }
 
 VEC v16
@@ -65,6 +98,43 @@ silu_mul(float *y, const float *g, const float *u, size_t n)
         v_store_n(y + i,
             silu(v_load_n(g + i, (int)(n - i), 0), v_load_n(u + i, (int)(n - i), 0)),
             (int)(n - i));
+}
+
+/* 1 - tanh(x) = 2 / (exp(2 x) + 1), which is 0 or 2 where exp is Inf or 0. */
+VEC v16
+one_less_tanh(v16 x)
+{
+    return v_div(v_set1(2), v_add(v_exp(v_add(x, x)), v_set1(1)));
+}
+
+/* g / 2 (1 + tanh(sqrt(2 / pi) (g + 0.044715 g^3))) u */
+VEC v16
+gelu(v16 g, v16 u)
+{
+    v16 cube = v_mul(v_mul(v_mul(g, g), g), v_set1(0.044715f));
+    v16 t = one_less_tanh(v_mul(v_add(g, cube), v_set1(0.79788456080286535588f)));
+    return v_mul(v_sub(g, v_mul(v_mul(g, v_set1(0.5f)), t)), u);
+}
+
+static void
+gelu_mul(float *y, const float *g, const float *u, size_t n)
+{
+    for (size_t i = 0; i < n; i += 16) {
+        int m = n - i < 16 ? (int)(n - i) : 16;
+        v_store_upto(y + i, gelu(v_load_upto(g + i, m), v_load_upto(u + i, m)), m);
+    }
+}
+
+static void
+softcap(float *y, size_t n, float scale, float cap)
+{
+    for (size_t i = 0; i < n; i += 16) {
+        int m = n - i < 16 ? (int)(n - i) : 16;
+        v16 v = v_mul(v_load_upto(y + i, m), v_set1(scale));
+        if (cap > 0)
+            v = v_mul(v_set1(cap), v_sub(v_set1(1), one_less_tanh(v_div(v, v_set1(cap)))));
+        v_store_upto(y + i, v, m);
+    }
 }
 
 /* ---- sampling ------------------------------------------------------------ */
@@ -272,6 +342,8 @@ const struct cpu_isa ISA_NAME(cpu_isa) = {
     .qkv = ISA_NAME(cpu_qkv),
     .attend = ISA_NAME(cpu_attend),
     .silu_mul = silu_mul,
+    .gelu_mul = gelu_mul,
+    .softcap = softcap,
     .penalize = penalize,
     .slice = slice,
     .max = row_max,

@@ -154,8 +154,9 @@ int
 vdev_rmsnorm(const struct fdk_rmsnorm_args *a, fdk_stream_t st)
 {
     struct cpu_cmd c = { .op = CMD_RMSNORM };
-    if (st == NULL || a->T <= 0 || a->C <= 0 || a->y == NULL || a->x == NULL ||
-        a->w == NULL || a->n == NULL || a->act != FDK_F32)
+    int post = a->norm == FDK_NORM_POST;
+    if (st == NULL || a->T <= 0 || a->C <= 0 || (a->y == NULL && !post) || a->x == NULL ||
+        (a->w == NULL && (!post || a->add != NULL)) || a->n == NULL || a->act != FDK_F32)
         return -EINVAL;
     c.u.rmsnorm = *a;
     return cpu_push(st, &c);
@@ -197,7 +198,9 @@ vdev_rope_table(const struct fdk_rope_table_args *a, fdk_stream_t st)
 {
     struct cpu_cmd c = { .op = CMD_ROPE_TABLE };
     if (st == NULL || a->T <= 0 || a->rot <= 0 || a->rot % 2 != 0 || a->cs == NULL ||
-        a->inv_freq == NULL || a->b == NULL)
+        a->inv_freq == NULL || a->b == NULL ||
+        (a->len != FDK_ROPE_ANY && (a->state == NULL || a->long_from <= 0)) ||
+        (a->len == FDK_ROPE_NTK && a->rot <= 2))
         return -EINVAL;
     c.u.rope_table = *a;
     return cpu_push(st, &c);
@@ -266,6 +269,17 @@ vdev_silu_mul(const struct fdk_silu_mul_args *a, fdk_stream_t st)
         a->n == NULL || a->act != FDK_F32)
         return -EINVAL;
     c.u.silu_mul = *a;
+    return cpu_push(st, &c);
+}
+
+int
+vdev_softcap(const struct fdk_softcap_args *a, fdk_stream_t st)
+{
+    struct cpu_cmd c = { .op = CMD_SOFTCAP };
+    if (st == NULL || a->T <= 0 || a->N <= 0 || a->first < 0 || a->n == NULL ||
+        !(a->cap >= 0) || (st->dev->ctx->math && a->y == NULL))
+        return -EINVAL;
+    c.u.softcap = *a;
     return cpu_push(st, &c);
 }
 

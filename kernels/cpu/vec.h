@@ -349,6 +349,33 @@ v_sum4(float ret[4], v16 p, v16 q, v16 r, v16 s)
 #endif
 }
 
+/* n numbers from p, 16 at most; what is beyond them is 0. */
+VEC v16
+v_load_upto(const float *p, int n)
+{
+    return n >= 16 ? v_load(p) : v_load_n(p, n, 0);
+}
+
+VEC void
+v_store_upto(float *p, v16 v, int n)
+{
+    if (n >= 16)
+        v_store(p, v);
+    else
+        v_store_n(p, v, n);
+}
+
+VEC float
+v_sum_squares(const float *x, int n)
+{
+    v16 acc = v_zero();
+    for (int i = 0; i < n; i += 16) {
+        v16 v = v_load_upto(x + i, n - i);
+        acc = v_fma(v, v, acc);
+    }
+    return v_sum(acc);
+}
+
 VEC float
 v_maxval(v16 x)
 {

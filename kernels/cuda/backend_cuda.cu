@@ -527,6 +527,7 @@ make_ops(void)
     o.qkv = cu_qkv;
     o.attention = cu_attention;
     o.silu_mul = cu_silu_mul;
+    o.softcap = cu_softcap;
     o.gather = cu_gather;
     o.sample = cu_sample;
     o.weight_layout = cu_weight_layout;

@@ -5,7 +5,7 @@
  * operations are launched by themselves, and nothing else changes. Then the names of the
  * kernels of single operations.
  */
-#include "kernels/cuda/fdk_cuda.cuh"
+#include "kernels/cuda/vec8.cuh"
 
 #include <stdio.h>
 
@@ -29,7 +29,7 @@ gate_fits(const struct cu_dev *d, const struct fdk_op *op, int32_t *ret_most)
     if (apart < *ret_most)
         *ret_most = (int32_t)apart;
     return d->sm90a && op[0].slice == 0 && s->gu == g->y && s->n == g->n &&
-        s->act == FDK_BF16 && g->y_dtype == FDK_BF16 && g->N == 2 * s->F &&
+        s->act == FDK_BF16 && s->gate == FDK_GATE_SILU && g->y_dtype == FDK_BF16 && g->N == 2 * s->F &&
         g->ldy == g->N && cu_gemm_stream_fits(g);
 }
 
@@ -110,17 +110,21 @@ cu_op_kernels(struct fdk_ctx *ctx, int dev, const struct fdk_op *op)
     case FDK_OP_EMBED:
         return "embed_kernel";
     case FDK_OP_ROPE_TABLE:
-        return "rope_table_kernel";
+        return op->rope_table.len == FDK_ROPE_ANY ? "rope_table_kernel" : "rope_len_kernel";
     case FDK_OP_RMSNORM:
-        return "rmsnorm_";
+        return cu_norm_usual(&op->rmsnorm) ? "rmsnorm_" : "rmsnorm_any";
     case FDK_OP_GEMM:
         return cu_gemm_kernels(&ctx->dev[dev], &op->gemm);
     case FDK_OP_QKV:
-        return "qkv_";
+        if (op->qkv.norm_offset != 0 || op->qkv.interleaved)
+            return op->qkv.norm_all ? "qkv_norm_all qkv_kernel" : "qkv_kernel";
+        return op->qkv.norm_all ? "qkv_norm_all qkv_" : "qkv_";
     case FDK_OP_ATTENTION:
         return cu_attention_kernels(&ctx->dev[dev], &op->attention);
     case FDK_OP_SILU_MUL:
-        return "silu_mul_";
+        return op->silu_mul.gate == FDK_GATE_SILU ? "silu_mul_" : "gelu_mul_kernel";
+    case FDK_OP_SOFTCAP:
+        return "softcap_kernel";
     case FDK_OP_GATHER:
         return "gather_kernel";
     case FDK_OP_SAMPLE:

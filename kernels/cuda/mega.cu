@@ -98,6 +98,16 @@ acts_fit(const struct fdk_op *o)
         o[L_SILU].silu_mul.act == FDK_BF16;
 }
 
+/* What the megakernel knows of norms, rotation and gate. */
+static int
+attributes_fit(const struct fdk_op *o)
+{
+    const struct fdk_qkv_args *q = &o[L_QKV].qkv;
+    return cu_norm_usual(&o[L_NORM].rmsnorm) && cu_norm_usual(&o[L_POST_NORM].rmsnorm) &&
+        q->norm_offset == 0 && !q->norm_all && !q->interleaved && q->rot > 0 &&
+        o[L_SILU].silu_mul.gate == FDK_GATE_SILU;
+}
+
 /* Can the megakernel run this layer? */
 static int
 layer_fits(const struct fdk_op *o)
@@ -108,7 +118,7 @@ layer_fits(const struct fdk_op *o)
         if (!gemm_fits(&o[product[i]].gemm) ||
             o[product[i]].gemm.w_dtype != o[L_DOWN].gemm.w_dtype)
             return 0;
-    return acts_fit(o) && cu_kv_valid(&q->kv, 1, q->H, q->K, q->D, q->layer) == 0 &&
+    return acts_fit(o) && attributes_fit(o) && cu_kv_valid(&q->kv, 1, q->H, q->K, q->D, q->layer) == 0 &&
         kv_fits(&q->kv) && q->rot % 16 == 0 && q->H / q->K <= MEGA_GROUP &&
         n->C <= MEGA_C_MOST && n->eps == p->eps &&
         cu_aligned(n->x, n->add, n->w, p->w) &&

@@ -9,6 +9,7 @@
 
 #define QKV_WARPS   8
 #define QKV_THREADS 128
+#define QKV_ALL_THREADS 256
 /* From here on a group of lanes takes several heads of a token with the same cos
  * and sin; two from QKV_SOME on. */
 #define QKV_TOKENS  264
@@ -59,6 +60,30 @@ rope_table_kernel(struct fdk_rope_table_args a, struct fdk_batch b)
     }
 }
 
+/* Frequencies by the greatest length of the token's sequence. */
+static __global__ void
+rope_len_kernel(struct fdk_rope_table_args a, struct fdk_batch b)
+{
+    int t = (int)blockIdx.x, half = a.rot / 2;
+    cu_dep_next();
+    cu_dep_wait();
+    if (t >= cu_clip(b.n_tok, a.T))
+        return;
+    float *cs = a.cs + (size_t)t * (size_t)a.rot;
+    const int n = a.state[b.state[b.row[t]]].max_len, beyond = n > a.long_from;
+    const float *freq = a.inv_freq + (beyond && a.len == FDK_ROPE_LONG ? half : 0);
+    const float m = a.ntk_factor, theta = a.ntk_theta *
+        powf(m * (float)n / (float)a.long_from - (m - 1), (float)a.rot / (float)(a.rot - 2));
+    for (int i = (int)threadIdx.x; i < half; i += (int)blockDim.x) {
+        float sin, cos, f = freq[i];
+        if (beyond && a.len == FDK_ROPE_NTK)
+            f = 1.0f / powf(theta, (float)(2 * i) / (float)a.rot);
+        sincosf(__fmul_rn((float)b.pos[t], f), &sin, &cos);
+        cs[i] = cos * a.scale;
+        cs[half + i] = sin * a.scale;
+    }
+}
+
 int
 cu_rope_table(const struct fdk_rope_table_args *a, fdk_stream_t st)
 {
@@ -66,9 +91,14 @@ cu_rope_table(const struct fdk_rope_table_args *a, fdk_stream_t st)
     if (rc != 0)
         return rc;
     if (a->T <= 0 || a->rot <= 0 || a->rot % 2 != 0 || a->cs == NULL ||
-        a->inv_freq == NULL || a->b == NULL)
+        a->inv_freq == NULL || a->b == NULL ||
+        (a->len != FDK_ROPE_ANY && (a->state == NULL || a->long_from <= 0)) ||
+        (a->len == FDK_ROPE_NTK && a->rot <= 2))
         return -EINVAL;
-    cu_chain(rope_table_kernel, dim3((unsigned)a->T), 64, 0, cu_raw(st), *a, *a->b);
+    if (a->len == FDK_ROPE_ANY)
+        cu_chain(rope_table_kernel, dim3((unsigned)a->T), 64, 0, cu_raw(st), *a, *a->b);
+    else
+        cu_chain(rope_len_kernel, dim3((unsigned)a->T), 64, 0, cu_raw(st), *a, *a->b);
     return cu_launched(st, "rope_table");
 }
 
@@ -127,13 +157,14 @@ rotate(float *x, const float *norm, const float *cs, const struct fdk_qkv_args &
             sum = fmaf(x[i], x[i], sum);
         float inv = 1.0f / sqrtf(cu_warp_sum(sum) / (float)a.D + a.eps);
         for (int i = lane; i < a.D; i += 32)
-            x[i] = norm[i] * (x[i] * inv);
+            x[i] = (norm[i] + a.norm_offset) * (x[i] * inv);
         __syncwarp();
     }
     for (int i = lane; i < half; i += 32) {
-        float re = x[i], im = x[half + i], c = cs[i], s = cs[half + i];
-        x[i] = fmaf(re, c, -__fmul_rn(im, s));
-        x[half + i] = fmaf(im, c, __fmul_rn(re, s));
+        int r = a.interleaved ? 2 * i : i, j = a.interleaved ? r + 1 : half + i;
+        float re = x[r], im = x[j], c = cs[i], s = cs[half + i];
+        x[r] = fmaf(re, c, -__fmul_rn(im, s));
+        x[j] = fmaf(im, c, __fmul_rn(re, s));
     }
     __syncwarp();
 }
@@ -199,6 +230,40 @@ qkv_kernel(struct fdk_qkv_args a, struct fdk_batch b)
     }
 }
 
+/* ---- one norm over all heads ----------------------------------------------- */
+
+/* Of the queries (y = 0) or keys (y = 1) of a token, in place. */
+template<typename A>
+static __global__ void __launch_bounds__(QKV_ALL_THREADS)
+qkv_norm_all(struct fdk_qkv_args a, struct fdk_batch b)
+{
+    __shared__ float sums[QKV_ALL_THREADS / 32];
+    const int t = (int)blockIdx.x, k = (int)blockIdx.y;
+    const int n = (k ? a.K : a.H) * a.D;
+    const float *w = k ? a.k_norm : a.q_norm;
+    cu_dep_next();
+    cu_dep_wait();
+    if (w == NULL || t >= cu_clip(b.n_tok, a.T))
+        return;
+    A *x = (A *)a.qkv + (size_t)t * (size_t)(a.H + 2 * a.K) * (size_t)a.D +
+        (k ? (size_t)a.H * (size_t)a.D : 0);
+    float sum = 0;
+    for (int i = (int)threadIdx.x; i < n; i += QKV_ALL_THREADS) {
+        float v = cu_widen(x[i]);
+        sum = fmaf(v, v, sum);
+    }
+    sum = cu_warp_sum(sum);
+    if (threadIdx.x % 32 == 0)
+        sums[threadIdx.x / 32] = sum;
+    __syncthreads();
+    sum = 0;
+    for (int i = 0; i < QKV_ALL_THREADS / 32; i++)
+        sum += sums[i];
+    float inv = rsqrtf(sum / (float)n + a.eps);
+    for (int i = (int)threadIdx.x; i < n; i += QKV_ALL_THREADS)
+        cu_round(&x[i], (w[i] + a.norm_offset) * (cu_widen(x[i]) * inv));
+}
+
 /* ---- launching ----------------------------------------------------------- */
 
 /* Lanes of a group, or 0: this shape has a warp per head. Nothing here depends
@@ -207,7 +272,7 @@ static int
 group_lanes(const struct fdk_qkv_args *a)
 {
     int n = 1;
-    if (a->D % 8 != 0 || a->rot % 16 != 0 || !cu_aligned(a->qkv, a->q_norm, a->k_norm,
+    if (a->norm_offset != 0 || a->interleaved || a->D % 8 != 0 || a->rot % 16 != 0 || !cu_aligned(a->qkv, a->q_norm, a->k_norm,
         a->cs) || (size_t)a->D * fdk_dtype_bytes(a->kv.dtype) % 16 != 0)
         return 0;
     while (n < a->D / 8)
@@ -248,9 +313,25 @@ qkv_dispatch(const struct fdk_qkv_args *a, cudaStream_t s)
         qkv_launch<A, __nv_fp8_e4m3>(a, s);
 }
 
+static void
+norm_all_launch(const struct fdk_qkv_args *a, cudaStream_t s)
+{
+    dim3 grid((unsigned)a->T, 2);
+    if (a->act == FDK_F32)
+        cu_chain(qkv_norm_all<float>, grid, QKV_ALL_THREADS, 0, s, *a, *a->b);
+    else
+        cu_chain(qkv_norm_all<__nv_bfloat16>, grid, QKV_ALL_THREADS, 0, s, *a, *a->b);
+}
+
 static int
 qkv_run(const struct fdk_qkv_args *a, fdk_stream_t st)
 {
+    struct fdk_qkv_args rest = *a;
+    if (a->norm_all && (a->q_norm != NULL || a->k_norm != NULL)) {
+        norm_all_launch(a, cu_raw(st));
+        rest.q_norm = rest.k_norm = NULL;
+        a = &rest;
+    }
     if (a->act == FDK_F32)
         qkv_dispatch<float>(a, cu_raw(st));
     else
@@ -283,7 +364,7 @@ act_load(void)
         (const void *)qkv_vectors<A, __nv_bfloat16>,
         (const void *)qkv_kernel<A, int8_t>, (const void *)qkv_vectors<A, int8_t>,
         (const void *)qkv_kernel<A, __nv_fp8_e4m3>,
-        (const void *)qkv_vectors<A, __nv_fp8_e4m3>,
+        (const void *)qkv_vectors<A, __nv_fp8_e4m3>, (const void *)qkv_norm_all<A>,
     };
     return cu_load(k, sizeof(k) / sizeof(k[0]));
 }
@@ -291,8 +372,9 @@ act_load(void)
 cudaError_t
 cu_qkv_load(void)
 {
-    const void *const k[] = { (const void *)rope_table_kernel };
-    cudaError_t e = cu_load(k, 1);
+    const void *const k[] = { (const void *)rope_table_kernel,
+        (const void *)rope_len_kernel };
+    cudaError_t e = cu_load(k, 2);
     if (e == cudaSuccess)
         e = act_load<float>();
     return e != cudaSuccess ? e : act_load<__nv_bfloat16>();

@@ -257,11 +257,53 @@ rmsnorm_kernel(struct fdk_rmsnorm_args a)
         cu_round(&y[i], a.w[i] * (x[i] * inv));
 }
 
+/* All that struct fdk_rmsnorm_args can say, for rows of any length. */
+template<typename A>
+static __global__ void __launch_bounds__(NORM_THREADS)
+rmsnorm_any(struct fdk_rmsnorm_args a)
+{
+    __shared__ __align__(16) float sums[NORM_WARPS];
+    const int t = (int)blockIdx.x, post = a.norm == FDK_NORM_POST;
+    const float scale = a.add_scale != 0 ? a.add_scale : 1;
+    cu_dep_next();
+    cu_dep_wait();
+    if (t >= cu_clip(a.n, a.T))
+        return;
+    float *x = a.x + (size_t)t * (size_t)a.C, sum = 0;
+    A *y = a.y != NULL ? (A *)a.y + (size_t)t * (size_t)a.C : NULL;
+    const A *add = a.add != NULL ? (const A *)a.add + (size_t)t * (size_t)a.C : NULL;
+    for (int i = (int)threadIdx.x; i < a.C; i += NORM_THREADS) {
+        float v = add != NULL ? cu_widen(add[i]) : 0;
+        if (!post) {
+            v = fmaf(scale, v, x[i]);
+            x[i] = v;
+        }
+        sum = fmaf(v, v, sum);
+    }
+    float inv = rsqrtf(norm_sum(sum, sums) / (float)a.C + a.eps);
+    /* Each thread reads what it wrote itself. */
+    for (int i = (int)threadIdx.x; i < a.C; i += NORM_THREADS) {
+        float v = x[i];
+        if (!post) {
+            v = (a.w[i] + a.offset) * (v * inv);
+        } else if (add != NULL) {
+            v = fmaf(scale, (a.w[i] + a.offset) * (cu_widen(add[i]) * inv), v);
+            x[i] = v;
+        }
+        if (y != NULL)
+            cu_round(&y[i], v);
+    }
+}
+
 template<typename A>
 static void
 rmsnorm_launch(const struct fdk_rmsnorm_args *a, cudaStream_t s)
 {
     dim3 grid((unsigned)a->T);
+    if (!cu_norm_usual(a)) {
+        cu_chain(rmsnorm_any<A>, grid, NORM_THREADS, 0, s, *a);
+        return;
+    }
     unsigned n = (unsigned)a->C / 8, many = (n + NORM_THREADS - 1) / NORM_THREADS;
     many = many > 2 ? NORM_VECTORS : many;
     if (a->C % 8 != 0 || many * NORM_THREADS < n ||
@@ -294,8 +336,9 @@ cu_rmsnorm(const struct fdk_rmsnorm_args *a, fdk_stream_t st)
     int rc = cu_stream_enter(st);
     if (rc != 0)
         return rc;
-    if (a->T <= 0 || a->C <= 0 || a->y == NULL || a->x == NULL || a->w == NULL ||
-        a->n == NULL)
+    int post = a->norm == FDK_NORM_POST;
+    if (a->T <= 0 || a->C <= 0 || (a->y == NULL && !post) || a->x == NULL ||
+        (a->w == NULL && (!post || a->add != NULL)) || a->n == NULL)
         return -EINVAL;
     rc = cu_act_valid(a->act);
     return rc != 0 ? rc : rmsnorm_run(a, st);
@@ -382,12 +425,36 @@ silu_mul_kernel(struct fdk_silu_mul_args a)
 }
 
 template<typename A>
+static __global__ void __launch_bounds__(ROW_THREADS)
+gelu_mul_kernel(struct fdk_silu_mul_args a)
+{
+    int t = (int)blockIdx.x;
+    cu_dep_next();
+    cu_dep_wait();
+    if (t >= cu_clip(a.n, a.T))
+        return;
+    const A *row = (const A *)a.gu + (size_t)t * 2 * (size_t)a.F;
+    A *y = (A *)a.y + (size_t)t * (size_t)a.F;
+    for (int i = (int)(blockIdx.y * ROW_THREADS + threadIdx.x); i < a.F;
+         i += (int)(gridDim.y * ROW_THREADS)) {
+        float g = cu_widen(row[i]), u = cu_widen(row[a.F + i]);
+        float h = tanhf(0.79788456080286535588f * fmaf(0.044715f * g * g, g, g));
+        cu_round(&y[i], 0.5f * g * (1 + h) * u);
+    }
+}
+
+template<typename A>
 static void
 silu_mul_launch(const struct fdk_silu_mul_args *a, cudaStream_t s)
 {
     unsigned T = (unsigned)a->T, F = (unsigned)a->F;
     unsigned each = SILU_THREADS * (T > SILU_FEW ? 2 : 1);
     unsigned parts = (F / 8 + each - 1) / each;
+    if (a->gate != FDK_GATE_SILU) {
+        const unsigned n = (F + 4 * ROW_THREADS - 1) / (4 * ROW_THREADS);
+        cu_chain(gelu_mul_kernel<A>, dim3(T, n < 64 ? n : 64), ROW_THREADS, 0, s, *a);
+        return;
+    }
     if (F % 8 == 0 && cu_aligned(a->gu, a->y, NULL, NULL) && parts <= 0x7fffffffu / T) {
         cu_chain(T > SILU_FEW ? silu_mul_vectors<A, 2> : silu_mul_vectors<A, 1>,
             dim3(T * parts), SILU_THREADS, 0, s, *a, parts);
@@ -419,6 +486,38 @@ cu_silu_mul(const struct fdk_silu_mul_args *a, fdk_stream_t st)
     return rc != 0 ? rc : silu_mul_run(a, st);
 }
 
+/* ---- softcap --------------------------------------------------------------- */
+
+static __global__ void __launch_bounds__(ROW_THREADS)
+softcap_kernel(struct fdk_softcap_args a)
+{
+    int t = (int)blockIdx.x;
+    cu_dep_next();
+    cu_dep_wait();
+    if (a.first + t >= *a.n)
+        return;
+    float *y = a.y + (size_t)t * (size_t)a.N;
+    for (int i = (int)(blockIdx.y * ROW_THREADS + threadIdx.x); i < a.N;
+         i += (int)(gridDim.y * ROW_THREADS)) {
+        float v = a.scale * y[i];
+        y[i] = a.cap > 0 ? a.cap * tanhf(v / a.cap) : v;
+    }
+}
+
+int
+cu_softcap(const struct fdk_softcap_args *a, fdk_stream_t st)
+{
+    int rc = cu_stream_enter(st);
+    if (rc != 0)
+        return rc;
+    if (a->T <= 0 || a->N <= 0 || a->first < 0 || a->y == NULL || a->n == NULL ||
+        !(a->cap >= 0))
+        return -EINVAL;
+    unsigned n = ((unsigned)a->N + 8 * ROW_THREADS - 1) / (8 * ROW_THREADS);
+    cu_chain(softcap_kernel, dim3((unsigned)a->T, n), ROW_THREADS, 0, cu_raw(st), *a);
+    return cu_launched(st, "softcap");
+}
+
 template<typename A>
 static cudaError_t
 act_load(void)
@@ -428,7 +527,8 @@ act_load(void)
         (const void *)rmsnorm_vectors<A, 2>,
         (const void *)rmsnorm_vectors<A, NORM_VECTORS>,
         (const void *)silu_mul_vectors<A, 1>, (const void *)silu_mul_vectors<A, 2>,
-        (const void *)silu_mul_kernel<A>,
+        (const void *)silu_mul_kernel<A>, (const void *)rmsnorm_any<A>,
+        (const void *)gelu_mul_kernel<A>,
     };
     return cu_load(k, sizeof(k) / sizeof(k[0]));
 }
@@ -437,7 +537,7 @@ cudaError_t
 cu_rows_load(void)
 {
     const void *const k[] = {
-        (const void *)row_update_kernel, (const void *)embed_kernel<float>,
+        (const void *)row_update_kernel, (const void *)softcap_kernel, (const void *)embed_kernel<float>,
         (const void *)embed_kernel<__half>, (const void *)embed_kernel<__nv_bfloat16>,
         (const void *)gather_kernel<uint4>, (const void *)gather_kernel<uint16_t>,
     };

@@ -119,6 +119,14 @@ cu_act_valid(enum fdk_dtype act)
     return (unsigned)act < FDK_DTYPE__N ? -ENOTSUP : -EINVAL;
 }
 
+/* Is it the norm that the kernels of whole vectors and of whole layers compute? */
+static inline int
+cu_norm_usual(const struct fdk_rmsnorm_args *a)
+{
+    return a->norm == FDK_NORM_PRE && a->offset == 0 &&
+        (a->add_scale == 0 || a->add_scale == 1);
+}
+
 /* To 16 bytes, all of them; NULL is. */
 static inline int
 cu_aligned(const void *a, const void *b, const void *c, const void *d)

@@ -86,7 +86,7 @@ hash_prompt(struct bench *b, struct kv_hash *ret)
     static const uint8_t salt[16];
     struct kv_hash h;
 
-    pfx_root(&b->key, 1000, salt, &h);
+    pfx_root(&b->key, 1000, salt, 0, &h);
     for (int32_t i = 0; i < N_FULL; i++) {
         pfx_next(&b->key, &h, b->ids + (size_t)i * BLOCK, BLOCK, &h);
         ret[i] = h;

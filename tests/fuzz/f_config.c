@@ -52,7 +52,7 @@ check_program(const struct mdl_program *p)
     double bytes, flops;
 
     MUST(p->n_op > 0 && p->op[p->n_op - 1].kind == MDL_OP_SAMPLE);
-    for (int32_t i = 0; i < p->rot / 2; i++)
+    for (int32_t i = 0; i < p->n_freq; i++)
         MUST(isfinite(p->inv_freq[i]));
     for (int32_t i = 0; i < p->n_buf; i++)
         MUST(p->buf[i].width > 0 && p->buf[i].first < p->buf[i].last);

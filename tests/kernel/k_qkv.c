@@ -7,8 +7,10 @@
 /* rope_table, then qkv: norms, rotation and the KV write of one layer. */
 
 struct shape {
-    int H, K, D, rot, block_size, norm;
+    int H, K, D, rot, block_size, norm; /* norm 2: one over all heads */
     enum fdk_dtype t;
+    int interleaved;
+    float offset; /* of the norms' weights */
 };
 
 enum { N_BLOCK = 24, LAYERS = 3, LAYER = 1, N_TOK = 21 };
@@ -32,25 +34,31 @@ kv_read(const struct fdk_kv *kv, int slot, int h, int i, int value)
     return k_from_half(((const uint16_t *)(const void *)p)[i], FDK_BF16);
 }
 
-/* The head as it should come out, in double precision. */
+/* Head h of the n at src as it should come out, in double precision. */
 static void
-expect(const struct shape *sh, const float *src, const float *norm, const double *freq,
-    int pos, double *ret)
+expect(const struct shape *sh, const float *src, int h, int n, const float *norm,
+    const double *freq, int pos, double *ret)
 {
+    int all = sh->norm == 2, m = all ? n * sh->D : sh->D;
+    const float *of = all ? src : src + h * sh->D;
     double sq = 0, inv = 1;
-    for (int i = 0; i < sh->D; i++)
-        sq += (double)src[i] * src[i];
+    for (int i = 0; i < m; i++)
+        sq += (double)of[i] * of[i];
     if (norm != NULL)
-        inv = 1 / sqrt(sq / sh->D + 1e-6f);
+        inv = 1 / sqrt(sq / m + 1e-6f);
+    src += h * sh->D;
+    if (norm != NULL && all)
+        norm += h * sh->D;
     for (int i = 0; i < sh->D; i++)
-        ret[i] = src[i] * inv * (norm != NULL ? norm[i] : 1);
+        ret[i] = src[i] * inv * (norm != NULL ? (double)norm[i] + sh->offset : 1);
     for (int i = 0; i < sh->rot / 2; i++) {
-        double re = ret[i], im = ret[i + sh->rot / 2];
+        int r = sh->interleaved ? 2 * i : i, j = sh->interleaved ? r + 1 : i + sh->rot / 2;
+        double re = ret[r], im = ret[j];
         /* The angle is a product of floats by definition. */
         float angle = (float)pos * (float)freq[i];
         double c = cos(angle) * 1.25, s = sin(angle) * 1.25;
-        ret[i] = re * c - im * s;
-        ret[i + sh->rot / 2] = im * c + re * s;
+        ret[r] = re * c - im * s;
+        ret[j] = im * c + re * s;
     }
 }
 
@@ -71,8 +79,8 @@ check(struct k_dev *d, const struct shape *sh)
         inv_freq[i] = powf(10000, -2.0f * (float)i / (float)sh->rot);
         freq[i] = inv_freq[i];
     }
-    k_fill(norm[0], (size_t)sh->D, 1);
-    k_fill(norm[1], (size_t)sh->D, 2);
+    k_fill(norm[0], 512, 1);
+    k_fill(norm[1], 512, 2);
     size_t n = N_TOK * stride, n_cs = (size_t)((N_TOK + 1) * sh->rot);
     float *qkv = k_new(n + stride), *in = malloc(n * 4), *cs = k_new(n_cs);
     k_fill(in, n, 3);
@@ -99,8 +107,12 @@ check(struct k_dev *d, const struct shape *sh)
         .rot = sh->rot,
         .layer = LAYER,
         .eps = 1e-6f,
+        .norm_offset = sh->offset,
+        .norm_all = sh->norm == 2,
+        .interleaved = sh->interleaved,
     };
-    assert_int_equal(d->ops->rope_table(&ra, d->st), 0);
+    if (sh->rot > 0)
+        assert_int_equal(d->ops->rope_table(&ra, d->st), 0);
     assert_int_equal(d->ops->qkv(&a, d->st), 0);
     k_sync(d);
     k_check(qkv, n + stride);
@@ -110,15 +122,15 @@ check(struct k_dev *d, const struct shape *sh)
     for (int t = 0; t < N_TOK; t++) {
         const float *row = in + (size_t)t * stride;
         for (int h = 0; h < sh->H; h++) {
-            expect(sh, row + h * sh->D, a.q_norm, freq, s.pos[t], want);
+            expect(sh, row, h, sh->H, a.q_norm, freq, s.pos[t], want);
             for (int i = 0; i < sh->D; i++)
                 k_assert_near(qkv[(size_t)t * stride + (size_t)(h * sh->D + i)], want[i],
                     2e-6 * (fabs(want[i]) + 1), "q", (size_t)i);
         }
         for (int h = 0; h < sh->K && s.slot_map[t] >= 0; h++) {
-            const float *k = row + (sh->H + h) * sh->D, *v = k + sh->K * sh->D;
+            const float *k = row + sh->H * sh->D, *v = k + (sh->K + h) * sh->D;
             double ulp = sh->t == FDK_F32 ? 2e-6 : 0x1p-8;
-            expect(sh, k, a.k_norm, freq, s.pos[t], want);
+            expect(sh, k, h, sh->K, a.k_norm, freq, s.pos[t], want);
             for (int i = 0; i < sh->D; i++) {
                 k_assert_near(kv_read(&kv, s.slot_map[t], h, i, 0), want[i],
                     ulp * (fabs(want[i]) + 1e-3) + 2e-6, "k", (size_t)i);
@@ -137,12 +149,17 @@ static void
 test_reference(void **state)
 {
     static const struct shape shapes[] = {
-        { 4, 2, 32, 32, 16, 0, FDK_F32 },
-        { 8, 1, 64, 64, 64, 1, FDK_BF16 },
-        { 3, 3, 20, 20, 16, 1, FDK_F32 },
-        { 6, 2, 80, 32, 32, 0, FDK_BF16 },
-        { 2, 2, 128, 128, 128, 1, FDK_F32 },
-        { 2, 1, 17, 2, 48, 1, FDK_BF16 },
+        { 4, 2, 32, 32, 16, 0, FDK_F32, 0, 0 },
+        { 4, 2, 32, 16, 16, 0, FDK_F32, 1, 0 },
+        { 3, 1, 20, 20, 16, 1, FDK_BF16, 1, 1 },
+        { 6, 3, 16, 16, 16, 2, FDK_F32, 0, 0 },
+        { 5, 1, 16, 8, 16, 2, FDK_F32, 0, 1 },
+        { 2, 1, 32, 0, 16, 1, FDK_F32, 0, 1 },
+        { 8, 1, 64, 64, 64, 1, FDK_BF16, 0, 0 },
+        { 3, 3, 20, 20, 16, 1, FDK_F32, 0, 0 },
+        { 6, 2, 80, 32, 32, 0, FDK_BF16, 0, 0 },
+        { 2, 2, 128, 128, 128, 1, FDK_F32, 0, 0 },
+        { 2, 1, 17, 2, 48, 1, FDK_BF16, 0, 0 },
     };
     (void)state;
     for (int i = 0; i < 3; i++) {
@@ -154,6 +171,62 @@ test_reference(void **state)
             check(&d, &shapes[s]);
         k_close(&d);
     }
+}
+
+/* Frequencies by the greatest length of each row. */
+static void
+check_rope_len(struct k_dev *d, enum fdk_rope_len len)
+{
+    enum { ROT = 8, FROM = 40 };
+    static struct k_step s;
+    static const int32_t max_len[] = { 40, 41, 100 };
+    static struct fdk_row state[K_MAX_ROW];
+    float freq[ROT], *cs = k_new(N_TOK * ROT);
+    k_step_init(&s);
+    for (int r = 0; r < 3; r++) {
+        k_step_row(&s, 7, 10 * r, 16, N_BLOCK, r);
+        state[s.state[r]].max_len = max_len[r];
+    }
+    for (int i = 0; i < ROT; i++)
+        freq[i] = i < ROT / 2 ? powf(100, -2.0f * (float)i / ROT) : 0.25f / (float)(i + 1);
+    const struct fdk_rope_table_args a = {
+        .cs = cs,
+        .inv_freq = freq,
+        .b = &s.b,
+        .state = state,
+        .T = N_TOK,
+        .rot = ROT,
+        .scale = 0.5f,
+        .len = len,
+        .long_from = FROM,
+        .ntk_theta = 100,
+        .ntk_factor = 4,
+    };
+    assert_int_equal(d->ops->rope_table(&a, d->st), 0);
+    k_sync(d);
+    k_check(cs, N_TOK * ROT);
+    for (int t = 0; t < N_TOK; t++)
+        for (int i = 0; i < ROT / 2; i++) {
+            int n = max_len[s.row[t]];
+            double base = 100 * pow(4.0 * n / FROM - 3, ROT / (ROT - 2.0)), f = freq[i];
+            if (n > FROM)
+                f = len == FDK_ROPE_LONG ? freq[ROT / 2 + i] : pow(base, -2.0 * i / ROT);
+            k_assert_near(cs[t * ROT + i], 0.5 * cos(s.pos[t] * f), 1e-5, "cos", (size_t)i);
+            k_assert_near(cs[t * ROT + ROT / 2 + i], 0.5 * sin(s.pos[t] * f), 1e-5, "sin",
+                (size_t)i);
+        }
+    k_free(cs);
+}
+
+static void
+test_rope_len(void **state)
+{
+    struct k_dev d;
+    (void)state;
+    k_open(&d, 1, NULL);
+    check_rope_len(&d, FDK_ROPE_LONG);
+    check_rope_len(&d, FDK_ROPE_NTK);
+    k_close(&d);
 }
 
 /* ---- what is written, byte for byte -------------------------------------- */
@@ -281,11 +354,11 @@ static void
 test_kv_bytes(void **state)
 {
     static const struct shape shapes[] = {
-        { 2, 2, 17, 0, 16, 0, 0 },
-        { 1, 1, 128, 0, 64, 0, 0 },
-        { 3, 3, 7, 0, 48, 0, 0 },
-        { 4, 1, 80, 0, 32, 0, 0 },
-        { 2, 2, 1, 0, 16, 0, 0 },
+        { 2, 2, 17, 0, 16, 0, 0, 0, 0 },
+        { 1, 1, 128, 0, 64, 0, 0, 0, 0 },
+        { 3, 3, 7, 0, 48, 0, 0, 0, 0 },
+        { 4, 1, 80, 0, 32, 0, 0, 0, 0 },
+        { 2, 2, 1, 0, 16, 0, 0, 0, 0 },
     };
     static const enum fdk_dtype types[] = { FDK_F32, FDK_BF16, FDK_I8, FDK_F8E4M3 };
     float scale[LAYERS * 2 * 3];
@@ -315,7 +388,7 @@ test_f8_rounding(void **state)
 {
     enum { D = 512, T = 3 };
     static struct k_step s;
-    struct shape sh = { 1, 1, D, 0, 16, 0, FDK_F8E4M3 };
+    struct shape sh = { 1, 1, D, 0, 16, 0, FDK_F8E4M3, 0, 0 };
     size_t kv_floats, n = 0;
     struct fdk_kv kv = kv_new(&sh, &kv_floats);
     float *qkv = calloc(T * 3 * D, 4), in[T * D] = { 0 };
@@ -479,7 +552,7 @@ a6_kv_by_replay_is_kv_by_eager(void **state)
     for (int i = 0; i < 4; i++) {
         static struct written w;
         memset(&w, 0, sizeof(w));
-        w.sh = (struct shape){ 2, 2, 20, 20, i % 2 ? 16 : 5, 0, types[i] };
+        w.sh = (struct shape){ 2, 2, 20, 20, i % 2 ? 16 : 5, 0, types[i], 0, 0 };
         check_written(&w);
     }
 }
@@ -546,6 +619,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_arguments),
         cmocka_unit_test(test_reference),
+        cmocka_unit_test(test_rope_len),
         cmocka_unit_test(test_kv_bytes),
         cmocka_unit_test(test_f8_rounding),
         cmocka_unit_test(a6_kv_by_replay_is_kv_by_eager),

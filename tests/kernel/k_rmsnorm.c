@@ -77,6 +77,97 @@ test_reference(void **state)
     }
 }
 
+/* Numbers as struct fdk_rmsnorm_args has them, in double precision. */
+static void
+expect(const struct fdk_rmsnorm_args *a, const float *x, const float *add, double *ret_x,
+    double *ret_y)
+{
+    double scale = a->add_scale != 0 ? a->add_scale : 1, sq = 0, inv;
+    int post = a->norm == FDK_NORM_POST;
+
+    for (int i = 0; i < a->C; i++) {
+        ret_x[i] = x[i] + (add != NULL && !post ? scale * add[i] : 0);
+        sq += post && add != NULL ? (double)add[i] * add[i] : ret_x[i] * ret_x[i];
+    }
+    inv = 1 / sqrt(sq / a->C + a->eps);
+    for (int i = 0; i < a->C; i++) {
+        double w = (double)a->w[i] + a->offset;
+
+        if (post && add != NULL)
+            ret_x[i] += scale * w * add[i] * inv;
+        ret_y[i] = post ? ret_x[i] : w * ret_x[i] * inv;
+    }
+}
+
+static void
+check_attributes(struct k_dev *d, struct fdk_rmsnorm_args a, int with_add, int with_y)
+{
+    enum { T = 3 };
+    size_t C = (size_t)a.C, n = T * C;
+    float *x = k_new(n), *x0 = malloc(n * 4), *add = malloc(n * 4), *w = malloc(C * 4);
+    float *y = k_new(n);
+    double *want = malloc(C * 16);
+    int32_t live = T;
+
+    k_fill(x, n, 1);
+    memcpy(x0, x, n * 4);
+    k_fill(add, n, 2);
+    k_fill(w, C, 3);
+    a.x = x;
+    a.w = w;
+    a.y = with_y ? y : NULL;
+    a.add = with_add ? add : NULL;
+    a.n = &live;
+    a.T = T;
+    assert_int_equal(d->ops->rmsnorm(&a, d->st), 0);
+    k_sync(d);
+    k_check(x, n);
+    k_check(y, n);
+    assert_true(with_y || k_untouched(y, n));
+    for (size_t t = 0; t < T; t++) {
+        expect(&a, x0 + t * C, with_add ? add + t * C : NULL, want, want + C);
+        for (size_t i = 0; i < C; i++) {
+            k_assert_near(x[t * C + i], want[i], 3e-6 * (fabs(want[i]) + 1), "x", i);
+            if (with_y)
+                k_assert_near(y[t * C + i], want[C + i], 3e-6 * (fabs(want[C + i]) + 1),
+                    "y", i);
+        }
+    }
+    free(x0);
+    free(add);
+    free(w);
+    free(want);
+    k_free(x);
+    k_free(y);
+}
+
+/* Offset of the weights, scale of what is added, place of the norm. */
+static void
+test_attributes(void **state)
+{
+    static const int widths[] = { 1, 17, 64, 100 };
+
+    (void)state;
+    for (int isa = 0; isa < 3; isa++) {
+        struct k_dev d;
+
+        if (!k_has_isa(k_isas[isa]))
+            continue;
+        k_open(&d, 1, k_isas[isa]);
+        for (int i = 0; i < 4 * 16; i++) {
+            struct fdk_rmsnorm_args a = { .C = widths[i / 16], .eps = 1e-5f };
+            int post = i % 2, with_y = !post || i / 2 % 2;
+
+            a.norm = post ? FDK_NORM_POST : FDK_NORM_PRE;
+            a.offset = i / 4 % 2 ? 1 : 0;
+            a.add_scale = i / 8 % 2 ? 0.4f : 0;
+            check_attributes(&d, a, 1, with_y);
+            check_attributes(&d, a, 0, with_y);
+        }
+        k_close(&d);
+    }
+}
+
 static void
 test_threads(void **state)
 {
@@ -100,6 +191,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reference),
+        cmocka_unit_test(test_attributes),
         cmocka_unit_test(test_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -54,6 +54,93 @@ test_reference(void **state)
     }
 }
 
+static double
+gelu_tanh(double x)
+{
+    return 0.5 * x *
+        (1 + tanh(sqrt(2 / 3.14159265358979323846) * (x + 0.044715 * x * x * x)));
+}
+
+/* The gate of gelu_mul, from far below 0, where it ends, to far above. */
+static void
+check_gelu(struct k_dev *d, int F)
+{
+    float *gu = malloc((size_t)F * 8), *y = k_new((size_t)F);
+    int32_t live = 1;
+
+    k_fill(gu, 2 * (size_t)F, 6);
+    for (int i = 0; i < F; i++)
+        gu[i] *= i % 3 == 0 ? 30.0f : 2.0f;
+    const struct fdk_silu_mul_args
+        a = { .y = y, .gu = gu, .n = &live, .T = 1, .F = F, .gate = FDK_GATE_GELU_TANH };
+    assert_int_equal(d->ops->silu_mul(&a, d->st), 0);
+    k_sync(d);
+    k_check(y, (size_t)F);
+    for (int i = 0; i < F; i++) {
+        double want = gelu_tanh(gu[i]) * gu[F + i];
+        k_assert_near(y[i], want, 1e-6 * fabs(want) + 3e-7 * fabs(gu[i] * gu[F + i]),
+            "gelu", (size_t)i);
+    }
+    free(gu);
+    k_free(y);
+}
+
+/* Rows [first, n) of a slice, and none behind them. */
+static void
+check_softcap(struct k_dev *d, size_t N, float scale, float cap)
+{
+    enum { FIRST = 5, T = 4, LIVE = 8 };
+    size_t n = T * N, done = (LIVE - FIRST) * N;
+    float *y = k_new(n), *was = malloc(n * 4);
+    int32_t live = LIVE;
+
+    k_fill(y, n, 7);
+    for (size_t i = 0; i < n; i++)
+        y[i] *= i % 5 == 0 ? 500.0f : 20.0f;
+    memcpy(was, y, n * 4);
+    const struct fdk_softcap_args a = {
+        .y = y,
+        .n = &live,
+        .first = FIRST,
+        .T = T,
+        .N = (int32_t)N,
+        .scale = scale,
+        .cap = cap,
+    };
+    assert_int_equal(d->ops->softcap(&a, d->st), 0);
+    k_sync(d);
+    k_check(y, n);
+    for (size_t i = 0; i < done; i++) {
+        double v = (double)scale * was[i], want = cap > 0 ? cap * tanh(v / cap) : v;
+        k_assert_near(y[i], want, 5e-7 * (fabs(want) + cap), "softcap", i);
+    }
+    assert_memory_equal(y + done, was + done, (n - done) * 4);
+    free(was);
+    k_free(y);
+}
+
+static void
+test_gelu_and_softcap(void **state)
+{
+    static const int widths[] = { 1, 16, 33, 3000 };
+
+    (void)state;
+    for (int isa = 0; isa < 3; isa++) {
+        struct k_dev d;
+
+        if (!k_has_isa(k_isas[isa]))
+            continue;
+        k_open(&d, 2, k_isas[isa]);
+        for (int i = 0; i < 4; i++) {
+            check_gelu(&d, widths[i]);
+            check_softcap(&d, (size_t)widths[i], 1, 30);
+            check_softcap(&d, (size_t)widths[i], 0.4f, 0);
+            check_softcap(&d, (size_t)widths[i], 0.5f, 5);
+        }
+        k_close(&d);
+    }
+}
+
 static void
 test_threads(void **state)
 {
@@ -111,6 +198,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_exp),
         cmocka_unit_test(test_reference),
+        cmocka_unit_test(test_gelu_and_softcap),
         cmocka_unit_test(test_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -54,6 +54,75 @@ silu(int T, int F)
     go_end1(g.ops->silu_mul(&a, g.st), a.y, bytes);
 }
 
+/* Attributes that Llama's operations do not have. */
+static void
+norm_any(int T, int C, enum fdk_norm where)
+{
+    size_t n = (size_t)T * (size_t)C;
+    const int32_t live = T;
+
+    if (!go_begin(16.0 * T * C, "rmsnorm_any T=%d C=%d post=%d", T, C,
+            where == FDK_NORM_POST))
+        return;
+    struct fdk_rmsnorm_args a = {
+        .y = go_new(n * fdk_dtype_bytes(g.act)),
+        .x = go_numbers(n, FDK_F32, 1),
+        .add = go_numbers(n, g.act, 1),
+        .w = go_numbers((size_t)C, FDK_F32, 1),
+        .n = go_copy(&live, 4),
+        .T = T,
+        .C = C,
+        .eps = 1e-5f,
+        .offset = 1,
+        .add_scale = 0.22f,
+        .norm = where,
+        .act = g.act,
+    };
+    int rc = g.ops->rmsnorm(&a, g.st);
+    const void *out[] = { a.y, a.x };
+    const size_t bytes[] = { n * fdk_dtype_bytes(g.act), n * 4 };
+    go_end(rc, out, bytes, 2);
+}
+
+static void
+gelu(int T, int F)
+{
+    size_t n = (size_t)T * (size_t)F, bytes = n * fdk_dtype_bytes(g.act);
+    const int32_t live = T;
+
+    if (!go_begin(16.0 * T * F, "gelu_mul T=%d F=%d", T, F))
+        return;
+    struct fdk_silu_mul_args a = {
+        .y = go_new(bytes),
+        .gu = go_numbers(2 * n, g.act, 2),
+        .n = go_copy(&live, 4),
+        .T = T,
+        .F = F,
+        .gate = FDK_GATE_GELU_TANH,
+        .act = g.act,
+    };
+    go_end1(g.ops->silu_mul(&a, g.st), a.y, bytes);
+}
+
+static void
+softcap(int T, int N)
+{
+    size_t bytes = (size_t)T * (size_t)N * 4;
+    const int32_t live = T;
+
+    if (!go_begin(8.0 * T * N, "softcap T=%d N=%d", T, N))
+        return;
+    struct fdk_softcap_args a = {
+        .y = go_numbers((size_t)T * (size_t)N, FDK_F32, 20),
+        .n = go_copy(&live, 4),
+        .T = T,
+        .N = N,
+        .scale = 0.5f,
+        .cap = 30,
+    };
+    go_end1(g.ops->softcap(&a, g.st), a.y, bytes);
+}
+
 /* A step of T tokens in rows of 1, 2, 3, ... */
 static void
 step_of(int T)
@@ -160,6 +229,13 @@ go_rows_cases(void)
         }
     for (int n = 0; n <= 64; n += 16)
         row_update(n);
+    for (size_t r = 0; r < GO_N(rows); r++) {
+        norm_any(rows[r], 2304, FDK_NORM_PRE);
+        norm_any(rows[r], 2304, FDK_NORM_POST);
+        gelu(rows[r], 9216);
+    }
+    for (size_t r = 0; r < 3; r++)
+        softcap(rows[r], 256000);
 }
 
 /* ---- loading ----------------------------------------------------------------- */

@@ -46,6 +46,31 @@ static const char *const configs[] = {
     "\"torch_dtype\":\"float32\",\"bos_token_id\":1,\"eos_token_id\":2}",
 };
 
+/* Every attribute that an operation may have: norms on both sides of a sublayer and behind it
+ * alone, offsets, multipliers, soft caps, two rope tables, rotated neighbours, layers without
+ * rotation, and frequencies by a request's greatest length, which some pass and some do not. */
+#define SMALL(longest) \
+    "\"hidden_size\":64,\"intermediate_size\":96,\"num_hidden_layers\":3," \
+    "\"num_attention_heads\":4,\"num_key_value_heads\":2,\"head_dim\":16," \
+    "\"vocab_size\":259,\"max_position_embeddings\":" longest ",\"rms_norm_eps\":1e-6," \
+    "\"torch_dtype\":\"float32\",\"bos_token_id\":1,\"eos_token_id\":2,"
+static const char *const more_configs[] = {
+    "{" SMALL("512") "\"model_type\":\"gemma3_text\",\"sliding_window\":40,"
+                     "\"sliding_window_pattern\":2,\"query_pre_attn_scalar\":24,"
+                     "\"final_logit_softcapping\":8}",
+    "{" SMALL("512") "\"model_type\":\"phi3\",\"original_max_position_embeddings\":100,"
+                     "\"rope_scaling\":{\"type\":\"longrope\",\"short_factor\":[1,1,1,1,1,1,1,1],"
+                     "\"long_factor\":[1,2,3,4,5,6,7,8]}}",
+    "{" SMALL("100") "\"model_type\":\"olmo2\",\"rope_scaling\":{\"type\":\"dynamic\","
+                     "\"factor\":4}}",
+    "{" SMALL("512") "\"model_type\":\"glm4\",\"partial_rotary_factor\":0.5}",
+    "{" SMALL("512") "\"model_type\":\"smollm3\",\"no_rope_layer_interval\":2,"
+                     "\"use_sliding_window\":true,\"sliding_window\":40}",
+    "{" SMALL(
+        "512") "\"model_type\":\"granite\",\"residual_multiplier\":0.3,"
+               "\"embedding_multiplier\":4,\"attention_multiplier\":0.1,\"logits_scaling\":3}",
+};
+
 /* Models that differ in the window of their layers, WINDOW and none. */
 #define WINDOW 40
 #define WINDOW_CONFIG(window) \
@@ -235,6 +260,33 @@ model(const char *dir, struct answer *ref)
     resume(&base, ref);
 }
 
+/* Some of that. */
+static void
+some(const char *dir, struct answer *ref)
+{
+    static struct answer got[N_REQ];
+    struct sim_cfg base = base_cfg(dir), c;
+    uint64_t pre;
+
+    run(&base, 0, 0, ref, &pre);
+    base.all_tokens = 0;
+    c = base;
+    c.max_tokens = 7;
+    c.max_seqs = 7;
+    c.threads = 2;
+    run(&c, 1, 0, got, &pre);
+    same(ref, got, "7 tokens a step");
+    c = base;
+    c.n_block = 16;
+    c.max_tokens = 48;
+    c.graph = 1;
+    c.depth = 2;
+    run(&c, 1, 1, got, &pre);
+    same(ref, got, "preempted, graphs, overlap 2");
+    SIM_CHECK(pre > 0);
+    resume(&base, ref);
+}
+
 /* A vocabulary so large that a step's logits are made in several slices:
  * requests together answer as each does alone. */
 #define N_WIDE 48
@@ -289,13 +341,17 @@ wide_vocabulary(const char *dir)
     SIM_CHECK(memcmp(alone, together, sizeof(alone)) == 0);
 }
 
-static const char wide_config[] =
-    "{\"architectures\":[\"LlamaForCausalLM\"],\"model_type\":\"llama\","
-    "\"hidden_size\":16,\"intermediate_size\":16,\"num_hidden_layers\":1,"
-    "\"num_attention_heads\":1,\"num_key_value_heads\":1,\"head_dim\":16,"
-    "\"vocab_size\":200003,\"max_position_embeddings\":64,\"rms_norm_eps\":1e-5,"
-    "\"rope_theta\":10000.0,\"hidden_act\":\"silu\",\"tie_word_embeddings\":true,"
-    "\"torch_dtype\":\"bfloat16\",\"bos_token_id\":1,\"eos_token_id\":2}";
+/* With logits as they are, and capped. */
+#define WIDE_CONFIG(fields) \
+    "{\"hidden_size\":16,\"intermediate_size\":16,\"num_hidden_layers\":1," \
+    "\"num_attention_heads\":1,\"num_key_value_heads\":1,\"head_dim\":16," \
+    "\"vocab_size\":200003,\"max_position_embeddings\":64,\"rms_norm_eps\":1e-5," \
+    "\"rope_theta\":10000.0,\"tie_word_embeddings\":true," \
+    "\"torch_dtype\":\"bfloat16\",\"bos_token_id\":1,\"eos_token_id\":2," fields "}"
+static const char *const wide_configs[] = {
+    WIDE_CONFIG("\"model_type\":\"llama\""),
+    WIDE_CONFIG("\"model_type\":\"gemma2\",\"final_logit_softcapping\":0.5"),
+};
 
 /* Prompts of more blocks than travel with a plan: their tables go up by a copy
  * of their own. With larger blocks they are short; the answers are the same. */
@@ -381,13 +437,19 @@ main(void)
         config(path, configs[i]);
         model(dir, ref);
     }
+    for (size_t i = 0; i < sizeof(more_configs) / sizeof(more_configs[0]); i++) {
+        config(path, more_configs[i]);
+        some(dir, ref);
+    }
     config(path, window_configs[0]);
     model(dir, ref);
     config(path, window_configs[1]);
     window(ref, dir);
     long_tables(dir);
-    config(path, wide_config);
-    wide_vocabulary(dir);
+    for (size_t i = 0; i < sizeof(wide_configs) / sizeof(wide_configs[0]); i++) {
+        config(path, wide_configs[i]);
+        wide_vocabulary(dir);
+    }
     (void)unlink(path);
     (void)rmdir(dir);
     (void)printf("all configurations agree bit by bit\n");

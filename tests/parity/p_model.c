@@ -172,8 +172,8 @@ exec_open(const char *dir, enum fdk_dtype kv_dtype)
     x->buf = calloc((size_t)x->p->n_buf, sizeof(*x->buf));
     for (int32_t i = 0; i < x->p->n_buf; i++)
         x->buf[i] = dev_alloc(x, (size_t)x->p->buf[i].width * MAX_TOK * sizeof(float));
-    x->inv_freq = dev_alloc(x, (size_t)x->p->rot / 2 * sizeof(float));
-    copy(x, x->inv_freq, x->p->inv_freq, (size_t)x->p->rot / 2 * sizeof(float));
+    x->inv_freq = dev_alloc(x, (size_t)x->p->n_freq * sizeof(float));
+    copy(x, x->inv_freq, x->p->inv_freq, (size_t)x->p->n_freq * sizeof(float));
     x->dev = dev_alloc(x, sizeof(*x->dev));
     x->row = dev_alloc(x, (STATE + 1) * sizeof(*x->row));
     x->results = dev_alloc(x, MAX_TOK * sizeof(*x->results));
@@ -280,11 +280,45 @@ run_qkv(struct exec *x, const struct mdl_op *op, int32_t T)
         .H = c->n_head,
         .K = c->n_kv_head,
         .D = c->head_dim,
-        .rot = x->p->rot,
+        .rot = op->in2 >= 0 ? x->p->rot : 0,
         .layer = op->layer,
-        .eps = op->f };
+        .eps = op->f,
+        .norm_offset = c->norm_offset,
+        .norm_all = c->qk_norm == MDL_QK_ALL,
+        .interleaved = c->interleaved };
 
     return k->qkv(&a, x->stream);
+}
+
+static int
+run_rope_table(struct exec *x, const struct mdl_op *op, int32_t T)
+{
+    struct fdk_rope_table_args a;
+
+    mdl_rope_args(x->p, op, &a);
+    a.cs = buffer(x, op->out);
+    a.inv_freq = x->inv_freq + op->freq;
+    a.state = x->row;
+    a.b = &x->b;
+    a.T = T;
+    return k->rope_table(&a, x->stream);
+}
+
+static int
+run_rmsnorm(struct exec *x, const struct mdl_op *op, int32_t rows, const int32_t *n)
+{
+    return k->rmsnorm(&(struct fdk_rmsnorm_args){ .y = buffer(x, op->out),
+                          .x = buffer(x, op->in),
+                          .add = buffer(x, op->in2),
+                          .w = weight(x, op->w),
+                          .n = n,
+                          .T = rows,
+                          .C = op->N,
+                          .eps = op->f,
+                          .offset = x->p->cfg.norm_offset,
+                          .add_scale = op->scale,
+                          .norm = op->norm },
+        x->stream);
 }
 
 static int
@@ -307,23 +341,9 @@ run_op(struct exec *x, const struct mdl_op *op, int32_t T, int32_t O)
                             .scale = op->f },
             x->stream);
     case MDL_OP_ROPE_TABLE:
-        return k->rope_table(&(struct fdk_rope_table_args){ .cs = out,
-                                 .inv_freq = x->inv_freq,
-                                 .b = &x->b,
-                                 .T = T,
-                                 .rot = x->p->rot,
-                                 .scale = op->f },
-            x->stream);
+        return run_rope_table(x, op, T);
     case MDL_OP_RMSNORM:
-        return k->rmsnorm(&(struct fdk_rmsnorm_args){ .y = out,
-                              .x = in,
-                              .add = buffer(x, op->in2),
-                              .w = weight(x, op->w),
-                              .n = n,
-                              .T = rows,
-                              .C = op->N,
-                              .eps = op->f },
-            x->stream);
+        return run_rmsnorm(x, op, rows, n);
     case MDL_OP_GEMM:
     case MDL_OP_LOGITS:
         return k->gemm(&(struct fdk_gemm_args){ .y = out,
@@ -344,8 +364,20 @@ run_op(struct exec *x, const struct mdl_op *op, int32_t T, int32_t O)
     case MDL_OP_ATTENTION:
         return run_attention(x, op, T);
     case MDL_OP_SILU_MUL:
-        return k->silu_mul(
-            &(struct fdk_silu_mul_args){ .y = out, .gu = in, .n = n, .T = rows, .F = op->N },
+        return k->silu_mul(&(struct fdk_silu_mul_args){ .y = out,
+                               .gu = in,
+                               .n = n,
+                               .T = rows,
+                               .F = op->N,
+                               .gate = x->p->cfg.gate },
+            x->stream);
+    case MDL_OP_SOFTCAP:
+        return k->softcap(&(struct fdk_softcap_args){ .y = in,
+                              .n = n,
+                              .T = rows,
+                              .N = op->N,
+                              .scale = op->scale,
+                              .cap = op->softcap },
             x->stream);
     case MDL_OP_GATHER:
         return k->gather(
@@ -366,11 +398,11 @@ run_op(struct exec *x, const struct mdl_op *op, int32_t T, int32_t O)
     }
 }
 
-/* Fresh row state after a prompt of len tokens. */
+/* Fresh row state after a prompt of len tokens that ends with max_len of them. */
 static void
-set_row(struct exec *x, int32_t len)
+set_row(struct exec *x, int32_t len, int32_t max_len)
 {
-    struct fdk_row r = { .top_p = 1, .len = len, .max_len = MAX_TOK, .penalty = -1 };
+    struct fdk_row r = { .top_p = 1, .len = len, .max_len = max_len, .penalty = -1 };
 
     copy(x, &x->row[STATE], &r, sizeof(r));
 }
@@ -527,7 +559,7 @@ run_case(struct exec *x, enum mdl_tail tail, const struct ref_case *c, int32_t c
 
     for (int32_t i = 0; i < c->n_prompt; i++)
         next[i] = i + 1 < c->n_prompt ? c->prompt[i + 1] : -1;
-    set_row(x, c->n_prompt);
+    set_row(x, c->n_prompt, c->n_line + 1);
     for (pos = 0; pos < c->n_prompt; pos += n) {
         n = c->n_prompt - pos < chunk ? c->n_prompt - pos : chunk;
         step(x, tail, c->prompt + pos, next + pos, n, pos, res + pos);

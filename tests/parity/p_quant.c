@@ -207,6 +207,6 @@ main(void)
             run_text(s, what, &t, &sc);
     }
     (void)fclose(f);
-    SIM_CHECK(s != NULL && n_section >= 45);
+    SIM_CHECK(s != NULL && n_section >= 49);
     return bad | end_section(s, what, &sc);
 }

@@ -12,7 +12,8 @@ torch, apart from fdd's code.
 The file is a list of sections: a line "quant MODEL WEIGHTS GROUP_SIZE", then
 cases as in tools/dev/dump_reference.py, without the alternatives.
 
-usage: quant_reference.py [--check]    --check: print errors only, write nothing
+usage: quant_reference.py [--check] [MODEL...]    --check: print errors only, write nothing;
+MODEL: the sections of these, behind those of the file that are of other models
 """
 
 import argparse
@@ -27,11 +28,14 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "..", "tools", "dev"))
 import dump_reference  # noqa: E402
 
-# Both families; F32, F16, BF16 and mixed files; widths that are no multiple of
+# Llama and Qwen3; F32, F16, BF16 and mixed files; widths that are no multiple of
 # the group (48) or less than it.
 MODELS = ["llama31-gqa-tied-bf16", "llama31-old-f16", "llama-bias-mixed", "qwen3-gqa-tied",
           "qwen3-bf16"]
 SCHEMES = [(w, g) for w in ("wint8", "wint4", "fp8") for g in (0, 32, 64)]
+# One tensor of q, k and v; norms behind sublayers; offsets of norms.
+MORE = [("phi3-window", "wint8", 0), ("phi3-window", "fp8", 32), ("olmo2-gqa", "wint8", 0),
+        ("gemma3-dual", "wint8", 32)]
 PROMPTS = [[1, 17, 42], 24]
 NEW = 16
 
@@ -79,26 +83,39 @@ def without_alternatives(line):
     return " ".join(words[:{"p": 4, "g": 5}.get(words[0], len(words))])
 
 
+def other_sections(models):
+    """Lines of quant.txt but those of these models."""
+    lines, kept = [], False
+    with open(os.path.join(HERE, "quant.txt"), encoding="utf-8") as f:
+        for line in f.read().splitlines():
+            if line.startswith("quant "):
+                kept = line.split(" ")[1] not in models
+            lines += [line] if kept else []
+    return lines
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__,
                                 formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--check", action="store_true", help="print errors, write nothing")
+    p.add_argument("models", nargs="*", metavar="MODEL")
     a = p.parse_args()
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
-    out = []
-    for name in MODELS:
-        for weights, group in SCHEMES:
-            model, error = quantized(os.path.join(HERE, "models", name), weights, group)
-            print(f"{name} {weights} group {group}: error {error:.4f} of the weights' rms")
-            g = torch.Generator().manual_seed(3)
-            out.append(f"quant {name} {weights} {group}")
-            for ids in PROMPTS:
-                if isinstance(ids, int):
-                    ids = torch.randint(4, model.config.vocab_size, (ids,), generator=g).tolist()
-                case = []
-                dump_reference.dump_case(model, ids, NEW, case)
-                out += [without_alternatives(line) for line in case]
+    out = other_sections(a.models) if a.models else []
+    for name, weights, group in [(m, w, g) for m in MODELS for w, g in SCHEMES] + MORE:
+        if a.models and name not in a.models:
+            continue
+        model, error = quantized(os.path.join(HERE, "models", name), weights, group)
+        print(f"{name} {weights} group {group}: error {error:.4f} of the weights' rms")
+        g = torch.Generator().manual_seed(3)
+        out.append(f"quant {name} {weights} {group}")
+        for ids in PROMPTS:
+            if isinstance(ids, int):
+                ids = torch.randint(4, model.config.vocab_size, (ids,), generator=g).tolist()
+            case = []
+            dump_reference.dump_case(model, ids, NEW, case)
+            out += [without_alternatives(line) for line in case]
     if not a.check:
         with open(os.path.join(HERE, "quant.txt"), "w", encoding="utf-8") as f:
             f.write("\n".join(out) + "\n")

@@ -41,7 +41,7 @@ hashes(uint64_t user, uint32_t doc, int32_t n, struct kv_hash *ret)
     static const uint8_t salt[16];
     struct kv_hash h;
 
-    pfx_root(&key, user, salt, &h);
+    pfx_root(&key, user, salt, 0, &h);
     for (int32_t i = 0; i < n; i++, doc /= 3) {
         uint32_t ids[4] = { doc % 3, (uint32_t)i, 5, 6 };
 

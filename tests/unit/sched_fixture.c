@@ -178,7 +178,7 @@ fx_add(struct fx *f, const struct fx_ask *a)
     /* prompt logprobs come from computed tokens only */
     if (f->cfg.cached && !a->scores) {
         r->block_size = f->cfg.block_size;
-        pfx_root(&fx_key, a->user, salt, &r->hash_root);
+        pfx_root(&fx_key, a->user, salt, 0, &r->hash_root);
     }
     assert_int_equal(req_make_seqs(r), 0);
     if (f->cfg.cached)

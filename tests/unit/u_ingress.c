@@ -241,7 +241,7 @@ are_hashes_of(const struct fix *f, const struct req *r, const uint32_t *ids)
 {
     struct kv_hash h;
 
-    pfx_root(&f->g->cfg.key, r->user, r->p.salt, &h);
+    pfx_root(&f->g->cfg.key, r->user, r->p.salt, 0, &h);
     assert_memory_equal(&h, &r->hash_root, sizeof(h));
     assert_int_equal(r->n_hash, r->n_ids / B);
     assert_int_equal(r->n_hashed, r->n_hash);
@@ -288,6 +288,36 @@ long_prompts_are_hashed_by_turns(void **state)
         are_hashes_of(f, f->added[i], ids);
     free(ids);
     fix_free(f);
+}
+
+/* What a request may grow to, prompt and output, says how its keys are rotated. */
+static void
+rotation_is_part_of_names(void **state)
+{
+    static const struct {
+        int32_t from, each, longer; /* than the request's greatest length */
+        int32_t want;               /* -1: that length */
+    } cases[] = { { 0, 0, 0, 0 }, { 0, 1, 0, 0 }, { 1, 0, 0, 0 }, { 1, 1, 0, 0 },
+        { 1, 0, -1, 1 }, { 1, 1, -1, -1 } };
+    uint32_t *ids = prompt(64);
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct fix *f = fix_new(1, 0);
+        int32_t longest = taken(f, ids, 64)->max_len;
+        const struct req *r;
+        struct kv_hash h;
+
+        f->g->cfg.rope_from = cases[i].from ? longest + cases[i].longer : 0;
+        f->g->cfg.rope_each = cases[i].each;
+        r = taken(f, ids, 64);
+        assert_int_equal(r->max_len, longest);
+        pfx_root(&f->g->cfg.key, r->user, r->p.salt,
+            cases[i].want < 0 ? longest : cases[i].want, &h);
+        assert_memory_equal(&h, &r->hash_root, sizeof(h));
+        fix_free(f);
+    }
+    free(ids);
 }
 
 static void
@@ -720,6 +750,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(long_prompts_are_hashed_by_turns),
+        cmocka_unit_test(rotation_is_part_of_names),
         cmocka_unit_test(texts_are_hashed_too),
         cmocka_unit_test(ends_while_it_is_hashed),
         cmocka_unit_test(pieces_take_turns),

@@ -412,8 +412,7 @@ refusals(void **state)
     refused("{}", "config.json: model_type is missing");
     refused("{\"model_type\":7}", "config.json: model_type = 7 is not a string");
     refused("{\"model_type\":\"mamba\"}",
-        "config.json: model_type = \"mamba\" is not supported; supported: llama, mistral, "
-        "qwen2, qwen3");
+        "config.json: model_type = \"mamba\" is not supported; supported: ");
     refused(LLAMA(",\"architectures\":[\"LlamaForSequenceClassification\"]"),
         "config.json: architectures = [\"LlamaForSequenceClassification\"] is not "
         "supported");
@@ -510,11 +509,19 @@ refused_rope(void **state)
     (void)state;
     refused(LLAMA(",\"rope_theta\":0"), "config.json: rope_theta = 0 is not above 0");
     refused(LLAMA(",\"rope_theta\":1e300"), "config.json: rope_theta = ");
-    refused(LLAMA(",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4}"),
-        "config.json: rope_scaling.type = \"yarn\" is not supported; supported: "
-        "default, ");
-    refused(LLAMA(",\"rope_scaling\":{\"rope_type\":\"dynamic\",\"factor\":4}"),
-        "config.json: rope_scaling.rope_type = \"dynamic\" is not supported");
+    refused(LLAMA(",\"rope_scaling\":{\"type\":\"mrope\",\"factor\":4}"),
+        "config.json: rope_scaling.type = \"mrope\" is not supported; supported: "
+        "default, linear, dynamic, llama3, yarn, longrope");
+    refused(LLAMA(",\"rope_scaling\":{\"rope_type\":\"su\",\"factor\":4}"),
+        "config.json: rope_scaling.rope_type = \"su\" is not supported");
+    refused(LLAMA(",\"rope_scaling\":{\"rope_type\":\"dynamic\",\"factor\":0.5}"),
+        "config.json: rope_scaling.factor = 0.5 is below 1");
+    refused(LLAMA(",\"rope_scaling\":{\"type\":\"linear\",\"factor\":4,\"mrope_section\":[1]}"),
+        "config.json: rope_scaling.mrope_section = [1] is not a field of a rope type");
+    refused(LLAMA(",\"rope_scaling\":{\"type\":\"longrope\",\"short_factor\":[1,1]}"),
+        "config.json: rope_scaling.short_factor = [1,1] is not a list of 8 numbers");
+    refused(LLAMA(",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4,\"beta_fast\":0}"),
+        "config.json: rope_scaling.beta_fast = 0 is not above 0");
     refused(LLAMA(",\"rope_scaling\":7"), "config.json: rope_scaling = 7 is not an object");
     refused(LLAMA(",\"rope_scaling\":{\"type\":\"linear\"}"),
         "config.json: rope_scaling.factor is missing");
@@ -523,8 +530,8 @@ refused_rope(void **state)
     refused(LLAMA(",\"rope_parameters\":{\"rope_type\":\"llama3\",\"factor\":8,"
                   "\"low_freq_factor\":4,\"high_freq_factor\":4}"),
         "config.json: rope_parameters.high_freq_factor = 4 is not above low_freq_factor");
-    refused(LLAMA(",\"partial_rotary_factor\":0.5"),
-        "config.json: partial_rotary_factor = 0.5 is not supported");
+    refused(LLAMA(",\"partial_rotary_factor\":0.2"),
+        "config.json: partial_rotary_factor = 0.2 of head_dim = 16 is not an even number");
 }
 
 static struct mdl_program *

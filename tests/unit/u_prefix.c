@@ -128,7 +128,7 @@ chain(const struct pfx_key *key, uint64_t user, const uint8_t salt[16],
 {
     struct kv_hash h;
 
-    pfx_root(key, user, salt, &h);
+    pfx_root(key, user, salt, 0, &h);
     for (int32_t i = 0; i < n; i++) {
         pfx_next(key, &h, ids + (size_t)i * B, B, &h);
         ret[i] = h;
@@ -187,6 +187,21 @@ keyed_by_user_and_salt(void **state)
     assert_false(same(&a, &b));
 }
 
+/* Keys that were rotated by other frequencies are other keys. */
+static void
+by_rotation(void **state)
+{
+    uint8_t salt[16] = { 0 };
+    struct kv_hash root[4];
+
+    (void)state;
+    for (int32_t i = 0; i < 4; i++)
+        pfx_root(&ref_key, 1000, salt, i < 3 ? i : INT32_MAX, &root[i]);
+    for (int i = 0; i < 4; i++)
+        for (int j = 0; j < 4; j++)
+            assert_int_equal(same(&root[i], &root[j]), i == j);
+}
+
 static void
 keys_differ(void **state)
 {
@@ -206,6 +221,7 @@ main(void)
         cmocka_unit_test(message_of_a_block),
         cmocka_unit_test(name_covers_all_before_it),
         cmocka_unit_test(keyed_by_user_and_salt),
+        cmocka_unit_test(by_rotation),
         cmocka_unit_test(keys_differ),
     };
 

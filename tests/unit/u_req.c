@@ -143,7 +143,7 @@ hashes_of_blocks(void **state)
     r->ids = mem_array(23, 4);
     for (uint32_t i = 0; i < 23; i++)
         ids[i] = r->ids[i] = 10 + i;
-    pfx_root(&key, 7, salt, &r->hash_root);
+    pfx_root(&key, 7, salt, 0, &r->hash_root);
     assert_int_equal(req_make_seqs(r), 0);
     assert_int_equal(r->n_hash, 5);
     h = r->hash_root;

@@ -87,6 +87,9 @@ struct fix {
     struct runner *run;
 };
 
+/* What runs operations, where it is not the backend that is named. */
+static const struct fdk_ops *other_ops;
+
 /* The null program, a KV pool of 9 blocks, graphs for 1, 8 and 64 tokens. */
 static void
 fix_open(struct fix *f, const struct run_open_args *oa, int use_graph, int32_t n_rec,
@@ -111,6 +114,8 @@ fix_open(struct fix *f, const struct run_open_args *oa, int use_graph, int32_t n
     assert_int_equal(sa.dims.stride, 8);
     assert_int_equal(cap_parse("1,8,64", 64, &sa.cap, err, sizeof(err)), 0);
     assert_int_equal(run_new(oa, &f->run, err, sizeof(err)), 0);
+    if (other_ops != NULL)
+        f->run->k = other_ops;
     assert_int_equal(run_load(f->run, f->prog, NULL, NULL, err, sizeof(err)), 0);
     assert_int_equal(mpl_layout(1, 0, 1, 1, 16, FDK_F32, &sa.kv), 0);
     assert_int_equal(run_setup(f->run, &sa, err, sizeof(err)), 0);
@@ -190,6 +195,33 @@ null_program_runs(void **state)
     assert_int_equal(run_launch(f.run, rec), 0);
     assert_int_equal(run_collect(f.run, rec, &t0, &t1), 0);
     assert_true(f.run->n_graph == 1 && f.run->n_eager == 1);
+    fix_free(&f);
+}
+
+static int
+no_sample(const struct fdk_sample_args *a, fdk_stream_t st)
+{
+    (void)a;
+    (void)st;
+    return -ENOTSUP;
+}
+
+/* An operation without a kernel ends the start, and is named. */
+static void
+operation_without_kernel(void **state)
+{
+    struct fdk_ops ops = fdk_ops_null;
+    struct fix f;
+
+    (void)state;
+    ops.sample = no_sample;
+    other_ops = &ops;
+    fix_new(&f, 0, 2, FDK_EXEC_DEFAULT);
+    other_ops = NULL;
+    assert_string_equal(run_error(f.run), "unknown");
+    assert_int_equal(run_warm(f.run, 1), -ENOTSUP);
+    assert_string_equal(run_error(f.run),
+        "sample of N 259, K 0: the backend null has no kernel for it");
     fix_free(&f);
 }
 
@@ -513,6 +545,7 @@ main(void)
         cmocka_unit_test(unknown_and_missing_backends),
         cmocka_unit_test(placement),
         cmocka_unit_test(null_program_runs),
+        cmocka_unit_test(operation_without_kernel),
         cmocka_unit_test(a_group_of_two),
         cmocka_unit_test(steps_follow_each_other),
         cmocka_unit_test(block_copies),

@@ -15,6 +15,9 @@ the same.  The format is lines of words:
     g POS TOKEN LOGPROB GAP ID:LOGPROB x 5     greedy
     end
 
+Frequencies of rotary embedding that depend on the length of the text (dynamic, longrope)
+are those of the prompt with all that is generated, from the first token on.
+
 POS is the absolute position of the token, LOGPROB the log-softmax of the
 raw logits.  GAP is the distance of the two best logits: a smaller one than
 1e-4 is a near-tie, marked by ~ before it, after which tokens may differ.
@@ -24,9 +27,11 @@ The continuation goes on past end-of-sequence ids.
 import argparse
 import os
 import sys
+import types
 
 import torch
 import transformers
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 NEAR_TIE = 1e-4
 N_TOP = 5
@@ -37,9 +42,20 @@ def best(logprobs):
     return " ".join(f"{i}:{v:.7g}" for v, i in zip(top.values.tolist(), top.indices.tolist()))
 
 
+def fix_length(model, length):
+    """Rotate as a text of that length is rotated, whatever there is of it so far."""
+    rope = model.model.rotary_emb
+    kind = getattr(rope, "rope_type", None)
+    if kind not in ("dynamic", "longrope"):
+        return
+    rope.inv_freq = ROPE_INIT_FUNCTIONS[kind](model.config, None, seq_len=length)[0]
+    rope.forward = types.MethodType(type(rope).forward.__wrapped__, rope)
+
+
 @torch.no_grad()
 def dump_case(model, ids, n_new, out):
     prompt = list(ids)
+    fix_length(model, len(prompt) + n_new)
     out.append("prompt " + " ".join(map(str, prompt)))
     logits = model(torch.tensor([prompt])).logits[0].float()
     lp = torch.log_softmax(logits, -1)

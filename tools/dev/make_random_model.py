@@ -22,15 +22,72 @@ from safetensors.torch import save_file
 DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 
 
+# Names of transformers' classes, and what their configurations take besides.
+FAMILIES = {
+    "ernie4_5": "Ernie4_5", "gemma2": "Gemma2", "gemma3_text": "Gemma3Text", "glm4": "Glm4",
+    "granite": "Granite", "llama": "Llama", "mistral": "Mistral", "olmo2": "Olmo2",
+    "phi3": "Phi3", "qwen2": "Qwen2", "qwen3": "Qwen3", "smollm3": "SmolLM3"}
+
+
+def model_class(a):
+    name = {"gemma3_text": "Gemma3"}.get(a.family, FAMILIES[a.family])
+    return getattr(transformers, name + "ForCausalLM")
+
+
 def rope_parameters(a):
     rope = {"rope_type": a.rope, "rope_theta": a.rope_theta}
-    if a.rope != "default":
+    if a.partial != 1:
+        rope["partial_rotary_factor"] = a.partial
+    if a.rope not in ("default", "longrope"):
         rope["factor"] = a.rope_factor
     if a.rope == "llama3":
         rope["low_freq_factor"] = 1.0
         rope["high_freq_factor"] = 4.0
+    if a.rope in ("llama3", "yarn", "longrope"):
         rope["original_max_position_embeddings"] = a.rope_original
+    if a.rope == "longrope":
+        n = int((a.head_dim or a.hidden // a.heads) * a.partial) // 2
+        rope["short_factor"] = [1 + i / 8 for i in range(n)]
+        rope["long_factor"] = [1.5 + 2 * i for i in range(n)]
+    if a.family == "gemma3_text":
+        return {"full_attention": rope,
+                "sliding_attention": {"rope_type": "default", "rope_theta": 1000.0}}
     return rope
+
+
+def own_config(a):
+    """What only this family's configuration has."""
+    window = {"sliding_window": a.window or None}
+    if a.family == "llama":
+        return {"mlp_bias": a.mlp_bias}
+    if a.family == "granite":
+        return {"mlp_bias": a.mlp_bias, "embedding_multiplier": 3.0,
+                "residual_multiplier": 0.4, "attention_multiplier": 0.4,
+                "logits_scaling": 2.5}
+    if a.family in ("qwen2", "qwen3"):
+        if not a.window:
+            return {}
+        return {"use_sliding_window": True, "max_window_layers": a.full_layers, **window}
+    if a.family == "smollm3":
+        return {"mlp_bias": a.mlp_bias, "no_rope_layer_interval": a.every,
+                "use_sliding_window": bool(a.window), "pad_token_id": 0, **window}
+    if a.family == "phi3":
+        own = {**window, "pad_token_id": 0}
+        if a.rope == "longrope":
+            own["original_max_position_embeddings"] = a.rope_original
+        return own
+    if a.family in ("gemma2", "gemma3_text"):
+        own = {"query_pre_attn_scalar": 24, "final_logit_softcapping": 5.0, **window}
+        if a.family == "gemma2":
+            own["attn_logit_softcapping"] = 2.0
+        else:
+            own["sliding_window_pattern"] = a.every
+        return own
+    if a.family == "glm4":
+        return {"pad_token_id": 0}
+    if a.family == "ernie4_5":
+        return {"use_bias": a.attention_bias}
+    return window if a.family == "mistral" else {}
 
 
 def make_config(a):
@@ -42,18 +99,12 @@ def make_config(a):
         max_position_embeddings=a.max_pos, rms_norm_eps=1e-5,
         tie_word_embeddings=a.tied, attention_bias=a.attention_bias,
         bos_token_id=1, eos_token_id=2, rope_parameters=rope_parameters(a))
-    if a.family == "llama":
-        return transformers.LlamaConfig(mlp_bias=a.mlp_bias, **common)
-    if a.family == "mistral":
+    if a.family in ("mistral", "qwen2", "phi3", "ernie4_5"):
         del common["attention_bias"]
-        return transformers.MistralConfig(sliding_window=a.window or None, **common)
-    if a.family == "qwen2":
-        del common["attention_bias"], common["head_dim"]
-    if a.window:
-        common.update(use_sliding_window=True, sliding_window=a.window,
-                      max_window_layers=a.full_layers)
-    return (transformers.Qwen2Config if a.family == "qwen2" else transformers.Qwen3Config)(
-        **common)
+    if a.family in ("qwen2", "phi3"):
+        del common["head_dim"]
+    name = FAMILIES[a.family] + "Config"
+    return getattr(transformers, name)(**{**common, **own_config(a)})
 
 
 def randomize(model, a):
@@ -61,7 +112,8 @@ def randomize(model, a):
     for name, p in sorted(model.named_parameters()):
         noise = torch.randn(p.shape, generator=g, dtype=torch.float32)
         if p.dim() == 1:
-            p.data = (1 if "norm" in name else 0) + 0.2 * noise
+            ones = "norm" in name and not a.family.startswith("gemma")
+            p.data = (1 if ones else 0) + 0.2 * noise
         elif "lm_head" in name or (a.tied and "embed" in name):
             p.data = noise * (a.logit_scale / a.hidden ** 0.5)
         elif "embed" in name:
@@ -75,7 +127,14 @@ def old_spelling(path, a):
     with open(path, encoding="utf-8") as f:
         c = json.load(f)
     rope = c.pop("rope_parameters")
+    if "full_attention" in rope:
+        c["rope_local_base_freq"] = rope["sliding_attention"]["rope_theta"]
+        c["sliding_window_pattern"] = a.every
+        del c["layer_types"]
+        rope = rope["full_attention"]
     c["rope_theta"] = rope.pop("rope_theta")
+    if "partial_rotary_factor" in rope:
+        c["partial_rotary_factor"] = rope.pop("partial_rotary_factor")
     kind = rope.pop("rope_type")
     c["rope_scaling"] = None
     if kind != "default":
@@ -108,8 +167,10 @@ def main():
     p = argparse.ArgumentParser(description=__doc__,
                                 formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("out", help="directory to make; must not exist, or --force")
-    p.add_argument("--family", choices=["llama", "mistral", "qwen2", "qwen3"], default="llama")
-    p.add_argument("--window", type=int, default=0, help="mistral, qwen2, qwen3; 0: none")
+    p.add_argument("--family", choices=sorted(FAMILIES), default="llama")
+    p.add_argument("--window", type=int, default=0, help="where there can be one; 0: none")
+    p.add_argument("--every", type=int, default=2,
+                   help="gemma3_text: every n-th layer has no window; smollm3: no rotation")
     p.add_argument("--full-layers", type=int, default=0,
                    help="qwen2, qwen3: layers before the first with a window")
     p.add_argument("--hidden", type=int, default=64)
@@ -122,14 +183,16 @@ def main():
     p.add_argument("--max-pos", type=int, default=512)
     p.add_argument("--tied", action="store_true")
     p.add_argument("--attention-bias", action="store_true")
-    p.add_argument("--mlp-bias", action="store_true", help="llama only")
+    p.add_argument("--mlp-bias", action="store_true", help="llama, granite, smollm3")
     p.add_argument("--dtype", choices=list(DTYPES) + ["mixed"], default="f32",
                    help="mixed: bf16, but k_proj and up_proj f16")
-    p.add_argument("--rope", choices=["default", "linear", "llama3"], default="default")
+    p.add_argument("--rope", default="default",
+                   choices=["default", "linear", "dynamic", "llama3", "yarn", "longrope"])
+    p.add_argument("--partial", type=float, default=1.0, help="partial_rotary_factor")
     p.add_argument("--rope-theta", type=float, default=10000.0)
     p.add_argument("--rope-factor", type=float, default=8.0)
     p.add_argument("--rope-original", type=int, default=64,
-                   help="llama3: original_max_position_embeddings")
+                   help="llama3, yarn, longrope: original_max_position_embeddings")
     p.add_argument("--old-spelling", choices=["type", "rope_type"],
                    help="rope_theta, rope_scaling and torch_dtype as before transformers 5")
     p.add_argument("--shards", type=int, default=1)
@@ -146,10 +209,7 @@ def main():
     os.makedirs(a.out, exist_ok=True)
 
     config = make_config(a)
-    cls = {"llama": transformers.LlamaForCausalLM,
-           "mistral": transformers.MistralForCausalLM,
-           "qwen2": transformers.Qwen2ForCausalLM,
-           "qwen3": transformers.Qwen3ForCausalLM}[a.family]
+    cls = model_class(a)
     dtype = DTYPES.get(a.dtype, torch.bfloat16)
     config.dtype = dtype
     config.architectures = [cls.__name__]

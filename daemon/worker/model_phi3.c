@@ -1,0 +1,38 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+/* Phi-3, Phi-3.5 and Phi-4: Llama's graph; q, k and v, and gate and up are one tensor each. */
+#include "config.h"
+
+#include "daemon/worker/model_priv.h"
+
+static const char *const architectures[] = { "Phi3ForCausalLM", NULL };
+
+static const struct mdl_names names = {
+    .pre_attention = "input_layernorm",
+    .pre_mlp = "post_attention_layernorm",
+    .qkv = "self_attn.qkv_proj.weight",
+    .gate_up = "mlp.gate_up_proj.weight",
+};
+
+/* transformers does not read attention_bias of this family. */
+static int
+phi3_config(const void *json, struct mdl_config *c, char *err, size_t err_bytes)
+{
+    (void)json;
+    (void)err;
+    (void)err_bytes;
+    c->qkv_bias = c->o_bias = 0;
+    return 0;
+}
+
+const struct mdl_family mdl_phi3 = {
+    .name = "phi3",
+    .architectures = architectures,
+    .names = &names,
+    .default_eps = 1e-5,
+    .rope_su = 1,
+    .default_window = MDL_MAX_POS,
+    .default_windowed = 1,
+    .config = phi3_config,
+    .build = mdl_build_dense,
+};
