@@ -64,8 +64,9 @@ struct fdk_op {
     enum fdk_op_kind kind;
     enum fdk_rows rows;
     int32_t needs_output; /* 1: steps without outputs do without it */
-    int32_t first, slice; /* GEMM, SOFTCAP, SAMPLE: rows [first, first + slice); slice 0: all */
-    int32_t att;          /* ATTENTION: index of its plan in fdk_step.att */
+    int32_t first,
+        slice;   /* GEMM, SOFTCAP, SAMPLE: rows [first, first + slice); slice 0: all */
+    int32_t att; /* ATTENTION: index of its plan in fdk_step.att */
     const struct fdk_own *is; /* OWN: which one */
     union {
         struct fdk_embed_args embed;

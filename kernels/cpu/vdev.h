@@ -97,7 +97,7 @@ int vdev_weight_pack(const struct fdk_pack_args *a, fdk_stream_t st);
     .op_takes = vdev_op_takes, .weight_layout = vdev_weight_layout, \
     .layout_name = vdev_layout_name, .weight_pack = vdev_weight_pack, .gemm = vdev_gemm, \
     .rope_table = vdev_rope_table, .qkv = vdev_qkv, .attention = vdev_attention, \
-    .silu_mul = vdev_silu_mul, .softcap = vdev_softcap, \
-    .gather = vdev_gather, .sample = vdev_sample
+    .silu_mul = vdev_silu_mul, .softcap = vdev_softcap, .gather = vdev_gather, \
+    .sample = vdev_sample
 
 #endif
