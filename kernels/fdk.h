@@ -76,9 +76,10 @@ int fdk_is_quant(enum fdk_dtype t); /* I8, I4, F8E4M3 */
  * if it is at least 2 n bytes after dst. */
 void fdk_to_f32(void *dst, const void *src, enum fdk_dtype t, size_t n);
 
-#define FDK_ATT_CHUNK    64 /* tokens per attention chunk, absolute */
-#define FDK_MAX_LOGPROBS 20
-#define FDK_MAX_STOP_IDS 80
+#define FDK_ATT_CHUNK     64 /* tokens per attention chunk, absolute */
+#define FDK_MAX_KV_GROUPS 8  /* KV groups of a program */
+#define FDK_MAX_LOGPROBS  20
+#define FDK_MAX_STOP_IDS  80
 
 /* ---- the arrays of a step ------------------------------------------------------ */
 

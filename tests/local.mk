@@ -83,6 +83,7 @@ UNIT_TESTS = \
 	%D%/unit/u_text \
 	%D%/unit/u_tok_norm \
 	%D%/unit/u_detok \
+	%D%/unit/u_kv_groups \
 	%D%/unit/u_model \
 	%D%/unit/u_safetensors \
 	%D%/unit/u_weights \
@@ -204,6 +205,7 @@ libfddfuzz_a_SOURCES = \
 	daemon/worker/detok.c \
 	daemon/worker/model.c \
 	daemon/worker/model_build.c \
+	daemon/worker/model_kv.c \
 	daemon/worker/model_config.c \
 	daemon/worker/model_ernie4_5.c \
 	daemon/worker/model_fields.c \

@@ -60,6 +60,7 @@ libfddworker_a_SOURCES = \
 	%D%/model.c \
 	%D%/model.h \
 	%D%/model_build.c \
+	%D%/model_kv.c \
 	%D%/model_config.c \
 	%D%/model_ernie4_5.c \
 	%D%/model_fields.c \

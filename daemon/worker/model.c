@@ -54,6 +54,8 @@ mdl_build(const struct mdl_config *cfg, struct mdl_program **ret, char *err,
     rc = mdl_rope_freqs(p);
     if (rc == 0)
         rc = f->build(p);
+    if (rc == 0)
+        rc = mdl_set_kv_groups(p);
     if (rc != 0) {
         mdl_free(p);
         if (rc == -EDOM)

@@ -189,6 +189,17 @@ struct mdl_op {
 };
 
 struct mdl_names;
+/* Layers whose keys and values share blocks: each group has its own block table for each
+ * sequence. All have the same KV heads, dims and window. */
+struct mdl_kv_group {
+    int32_t n_layer, n_kv_head, head_dim;
+    int32_t window; /* 0: none */
+};
+/* A layer's group, and which of its layers it is. */
+struct mdl_kv_at {
+    int32_t group, layer;
+};
+
 struct mdl_program {
     struct mdl_config cfg;
     const struct mdl_names *names; /* of its family */
@@ -198,6 +209,9 @@ struct mdl_program {
     int32_t n_buf;
     struct wts_ref *w;
     int32_t n_w;
+    struct mdl_kv_group kv_group[FDK_MAX_KV_GROUPS];
+    int32_t n_kv_group; /* at least 1 */
+    struct mdl_kv_at kv_at[MDL_MAX_LAYER];
     float *inv_freq; /* (n_freq) rope scaling applied: rot / 2 values; longrope: two of
                         them; then, with rope_local_theta, those */
     int32_t n_freq, rot;
@@ -250,6 +264,8 @@ int mdl_config_parse(const char *json, size_t n, const char *gen, size_t gen_n,
 int mdl_build(const struct mdl_config *cfg, struct mdl_program **ret, char *err,
     size_t err_bytes);
 struct mdl_program *mdl_free(struct mdl_program *p);
+/* The layers of a KV group: "0-4 6-10", cut to ret_bytes. */
+void mdl_kv_layers(const struct mdl_program *p, int32_t group, char *ret, size_t ret_bytes);
 
 /* Cost of an operation for T tokens of O rows (one output each) that see kv
  * context tokens each: bytes moved and floating-point operations. act_bytes: of an

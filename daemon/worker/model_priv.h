@@ -85,6 +85,9 @@ int mdl_fields_reads(const struct mdl_family *f, const char *key);
  * not read to c->ignored. */
 int mdl_fields_check(const struct mdl_json *j, const struct mdl_family *f,
     struct mdl_config *c);
+/* model_kv.c: the KV groups of a program that has its operations. -ENOTSUP: too many kinds
+ * of attention layers. */
+int mdl_set_kv_groups(struct mdl_program *p);
 /* From which operation to which each buffer is alive. */
 void mdl_set_lives(struct mdl_program *p);
 

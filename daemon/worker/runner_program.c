@@ -52,6 +52,8 @@ run_null_program(void)
         .w2 = -1,
         .bias = -1,
         .N = RUN_NULL_VOCAB };
+    p->kv_group[0] = (struct mdl_kv_group){ 1, 1, 1, 0 };
+    p->n_kv_group = 1;
     return p;
 }
 
