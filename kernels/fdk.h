@@ -97,7 +97,8 @@ struct fdk_batch {
     const int32_t *state;       /* [S] state slot of the row */
     const int32_t *block_table; /* [slots][table_stride] this rank's blocks, by state
                                   slot: the table of row r begins at entry
-                                  state[r] * table_stride */
+                                  state[r] * table_stride. Entries of blocks that no
+                                  query of the step may read hold any block */
     const struct fdk_out *out;  /* [O] gather list: tokens whose logits are computed */
     int32_t table_stride;
     int32_t max_row; /* S_pad bound of this step's launch */
@@ -156,17 +157,19 @@ struct fdk_result {
 #define FDK_BAD_LOGITS 1 /* NaN or Inf */
 #define FDK_BAD_EMPTY  2 /* masks and rules leave no id */
 
-/* Paged KV of one rank: block b, layer l at base + b * block_bytes +
- * l * layer_bytes: K[K][B][D], then V[K][B][D] at + v_bytes. 8-bit types keep
+/* Paged KV of one rank for the layers of a KV group, which share blocks: block b, layer l
+ * of the group at base + b * block_bytes + l * layer_bytes: K[K][B][D], then V[K][B][D] at + v_bytes. 8-bit types keep
  * value = stored * scale:
  *   FDK_I8      scales stored apart from the values, float[K][B] at + k_scale_off and
  *               + v_scale_off: |largest| / 127 of the head's vector at that token
- *   FDK_F8E4M3  one scale per (layer, K or V, head) for all tokens: scale */
+ *   FDK_F8E4M3  one scale per (layer, K or V, head) for all tokens: scale
+ * Blocks of all groups are equally large and in one pool; each group has its own block
+ * tables and slots (fdk_batch). */
 struct fdk_kv {
     void *base;
     uint64_t block_bytes, layer_bytes, v_bytes;
     uint64_t k_scale_off, v_scale_off; /* in a layer; FDK_I8 only */
-    const float *scale;                /* [L][2][K] on the device; NULL: all 1 */
+    const float *scale; /* [layers of the group][2][K] on the device; NULL: all 1 */
     int32_t block_size, n_kv_head, head_dim;
     enum fdk_dtype dtype;
 };
@@ -285,14 +288,16 @@ struct fdk_qkv_args {             /* QK norm, rotary embedding, KV write, in thi
     const float *cs;              /* (T, rot); not read if rot is 0 */
     const struct fdk_batch *b;
     struct fdk_kv kv;
-    int32_t T, H, K, D, rot, layer;
+    int32_t T, H, K, D, rot;
+    int32_t layer;          /* of its KV group */
     float eps, norm_offset; /* of the weights of the norms */
     int32_t norm_all;    /* 1: one norm over all of q, one over all of k; 0: per head */
     int32_t interleaved; /* 1: number 2 i is rotated with 2 i + 1; 0: i with rot / 2 + i */
     enum fdk_dtype act;
 };
 /* Causal over the row's paged KV: a query at position p sees the keys of positions
- * max(0, p - window + 1) .. p; those before are not read. The weights' scores are
+ * max(0, p - window + 1) .. p; of those before, fdk_ops.att_back at most are read, and must
+ * hold numbers. The weights' scores are
  * softcap * tanh(s / softcap), s = scale * query . key. */
 struct fdk_attention_args {
     void *y;         /* (T, H D) act */
@@ -304,7 +309,8 @@ struct fdk_attention_args {
     uint32_t *n_done; /* += tiles computed, each once a layer */
     const void *plan; /* of att_plan */
     int32_t n_work_max;
-    int32_t T, H, K, D, layer;
+    int32_t T, H, K, D;
+    int32_t layer;       /* of its KV group */
     int32_t window;      /* 0: none, all of positions 0 .. p */
     int32_t step_window; /* that of the step's layers that have one, all the same; 0: none
                             has; equal in all launches of a step and in its plan */
@@ -486,6 +492,7 @@ struct fdk_ops {
     int32_t echo;      /* computes nothing: tokens follow from the input alone */
     int32_t gemm_rows; /* rows of a gemm up to which reading the weights
                                   determines its time; 0: each row takes time */
+    int32_t att_back;  /* tokens before a query's window that attention may read */
     /* Activations of a model whose matrices are mostly of type w. */
     enum fdk_dtype (*act)(enum fdk_dtype w);
     int (*available)(char *why, size_t why_bytes); /* devices, or -errno and a reason */

@@ -115,7 +115,7 @@ static void
 attention_complete(struct fdk_op *op, const struct fdk_step *s)
 {
     struct fdk_attention_args *a = &op->attention;
-    a->b = s->b;
+    a->b = s->att[op->att].b;
     a->T = s->T;
     a->n_work_max = s->n_work;
     a->work = s->att[op->att].work;
@@ -145,7 +145,7 @@ fdk_op_complete(struct fdk_op *op, const struct fdk_step *s)
         op->gemm.T = n;
         break;
     case FDK_OP_QKV:
-        op->qkv.b = s->b;
+        op->qkv.b = s->att[op->att].b;
         op->qkv.T = n;
         break;
     case FDK_OP_ATTENTION:

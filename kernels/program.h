@@ -66,7 +66,7 @@ struct fdk_op {
     int32_t needs_output; /* 1: steps without outputs do without it */
     int32_t first,
         slice;   /* GEMM, SOFTCAP, SAMPLE: rows [first, first + slice); slice 0: all */
-    int32_t att; /* ATTENTION: index of its plan in fdk_step.att */
+    int32_t att; /* QKV, ATTENTION: index in fdk_step.att */
     const struct fdk_own *is; /* OWN: which one */
     union {
         struct fdk_embed_args embed;
@@ -91,12 +91,13 @@ struct fdk_step {
     const struct fdk_batch *b;
     int32_t T, O;   /* tokens, outputs (0: none), padded */
     int32_t n_work; /* attention tiles at most */
-    struct {        /* of att_plan */
+    struct {        /* of a KV group: its slots and block tables, and of att_plan: */
+        const struct fdk_batch *b;
         const struct fdk_work *work;
         const int32_t *n_work;
         uint32_t *n_done;
         const void *plan;
-    } att[2];
+    } att[FDK_MAX_KV_GROUPS + 1];
 };
 /* Rows that the operation has in the step; 0: the step does not run it. */
 int32_t fdk_op_rows(const struct fdk_op *op, const struct fdk_step *s);

@@ -94,6 +94,7 @@ UNIT_TESTS = \
 	%D%/unit/u_cpudev \
 	%D%/unit/u_kvcache \
 	%D%/unit/u_kvcache_random \
+	%D%/unit/u_kv_windows \
 	%D%/unit/u_prefix \
 	%D%/unit/u_prom \
 	%D%/unit/u_ingress \
@@ -150,6 +151,7 @@ SIM_TESTS = \
 	%D%/sim/s_random \
 	%D%/sim/s_output \
 	%D%/sim/s_samples \
+	%D%/sim/s_window \
 	%D%/sim/s_text \
 	%D%/sim/s_threads
 
@@ -282,6 +284,7 @@ tests_unit_u_service_SOURCES = %D%/unit/u_service.c $(GATE_FIXTURE)
 tests_unit_u_gate_SOURCES = %D%/unit/u_gate.c $(GATE_FIXTURE)
 tests_unit_u_kvcache_SOURCES = %D%/unit/u_kvcache.c $(KV_FIXTURE)
 tests_unit_u_kvcache_random_SOURCES = %D%/unit/u_kvcache_random.c $(KV_FIXTURE)
+tests_unit_u_kv_windows_SOURCES = %D%/unit/u_kv_windows.c $(KV_FIXTURE)
 tests_unit_u_weights_SOURCES = %D%/unit/u_weights.c $(WEIGHTS_FIXTURE)
 tests_unit_u_weights_load_SOURCES = %D%/unit/u_weights_load.c $(WEIGHTS_FIXTURE)
 tests_unit_u_scheduler_SOURCES = %D%/unit/u_scheduler.c $(SCHED_FIXTURE)
@@ -312,6 +315,7 @@ tests_sim_s_overlap_SOURCES = %D%/sim/s_overlap.c $(REF_FIXTURE)
 tests_sim_s_preempt_SOURCES = %D%/sim/s_preempt.c $(SIM_FIXTURE)
 tests_sim_s_prefix_SOURCES = %D%/sim/s_prefix.c $(REF_FIXTURE)
 tests_sim_s_random_SOURCES = %D%/sim/s_random.c $(REF_FIXTURE)
+tests_sim_s_window_SOURCES = %D%/sim/s_window.c $(REF_FIXTURE)
 tests_sim_s_output_SOURCES = %D%/sim/s_output.c $(SIM_FIXTURE)
 tests_sim_s_samples_SOURCES = %D%/sim/s_samples.c $(SIM_FIXTURE)
 tests_sim_s_text_SOURCES = %D%/sim/s_text.c $(SIM_FIXTURE)

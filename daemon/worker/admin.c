@@ -134,10 +134,10 @@ adm_model(struct worker *w)
     adm_set(o, "ignored_tensors", json_string(w->wp != NULL ? wts_ignored(w->wp) : ""));
     adm_set(o, "load_ms", adm_int(w->load_ns / CLK_MS));
     adm_set(kv, "blocks", json_integer(w->n_block));
-    adm_set(kv, "block_size", json_integer(w->kv.block_size));
-    adm_set(kv, "block_bytes", adm_int(w->kv.block_bytes));
-    adm_set(kv, "dtype", json_string(fdk_dtype_name(w->kv.dtype)));
-    adm_set(kv, "tokens", adm_int((uint64_t)w->n_block * (uint64_t)w->kv.block_size));
+    adm_set(kv, "block_size", json_integer(w->kv[0].block_size));
+    adm_set(kv, "block_bytes", adm_int(w->kv[0].block_bytes));
+    adm_set(kv, "dtype", json_string(fdk_dtype_name(w->kv[0].dtype)));
+    adm_set(kv, "tokens", adm_int((uint64_t)w->mpl.tokens));
     adm_set(o, "kv", kv);
     adm_set(o, "memory_bytes", adm_memory(w));
     return o;
@@ -202,8 +202,9 @@ adm_plan(struct worker *w)
     adm_set(b, "host_used", adm_int(cnt_get(&c->kv_blocks_host)));
     adm_set(b, "block_size", json_integer(m->block_size));
     adm_set(b, "block_bytes", adm_int(m->block_bytes));
-    adm_set(b, "dtype", json_string(wrk_kv_dtype_name(w->kv.dtype)));
+    adm_set(b, "dtype", json_string(wrk_kv_dtype_name(w->kv[0].dtype)));
     adm_set(o, "blocks", b);
+    adm_set(o, "kv_groups", adm_kv_groups(w));
     adm_set(o, "tokens", json_integer(m->tokens));
     adm_set(o, "max_model_len", json_integer(m->max_len));
     adm_set(o, "concurrency", json_integer(m->concurrency));

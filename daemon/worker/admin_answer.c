@@ -29,6 +29,29 @@ adm_error(const char *text)
     return json_pack("{s:b, s:s}", "ok", 0, "error", text);
 }
 
+json_t *
+adm_kv_groups(const struct worker *w)
+{
+    json_t *list = json_array();
+    char layers[256];
+
+    for (int32_t i = 0; i < w->prog->n_kv_group; i++) {
+        const struct mdl_kv_group *g = &w->prog->kv_group[i];
+        json_t *o = json_object();
+
+        mdl_kv_layers(w->prog, i, layers, sizeof(layers));
+        adm_set(o, "group", json_integer(i));
+        adm_set(o, "layers", json_string(layers));
+        adm_set(o, "kv_heads", json_integer(g->n_kv_head));
+        adm_set(o, "head_dim", json_integer(g->head_dim));
+        adm_set(o, "window", json_integer(g->window));
+        adm_set(o, "token_bytes", adm_int(w->mpl.block_bytes / (uint64_t)w->mpl.block_size));
+        adm_set(o, "most_blocks", json_integer(mpl_most(&w->mpl, i)));
+        (void)json_array_append_new(list, o);
+    }
+    return list;
+}
+
 /* ---- operations ------------------------------------------------------------------------------- */
 
 static json_t *
@@ -53,7 +76,7 @@ adm_flop_dtype(const struct worker *w, const struct mdl_op *op)
     if (w->wp != NULL && (op->kind == MDL_OP_GEMM || op->kind == MDL_OP_LOGITS))
         t = wts_dtype(w->wp, op->w);
     else if (op->kind == MDL_OP_ATTENTION)
-        t = w->kv.dtype;
+        t = w->kv[0].dtype;
     return t == FDK_F32 || t == FDK_F16 ? t : FDK_BF16;
 }
 
@@ -63,7 +86,7 @@ adm_op_cost(const struct worker *w, int32_t i, const struct adm_shape *s,
 {
     const struct mdl_op *op = &w->prog->op[i];
     double bytes = 0, flops = 0, unused, elt = 4, rows;
-    double kv = (double)fdk_dtype_bytes(w->kv.dtype);
+    double kv = (double)fdk_dtype_bytes(w->kv[0].dtype);
     double act = (double)fdk_dtype_bytes(w->run->act);
 
     if (op->w >= 0 && w->wp != NULL)

@@ -35,6 +35,8 @@ double adm_op_cost(const struct worker *w, int32_t i, const struct adm_shape *s,
  * always does with remeasure. */
 const struct peak *adm_peak(struct worker *w, int remeasure, struct peak *c);
 json_t *adm_peak_json(const struct worker *w, const struct peak *c);
+/* The KV groups of the program. */
+json_t *adm_kv_groups(const struct worker *w);
 
 /* admin_program.c: operations of a step, and launches of every size of the capture list. */
 json_t *adm_program(struct worker *w, const json_t *q);

@@ -368,6 +368,7 @@ adm_program(struct worker *w, const json_t *q)
     adm_set(o, "measured_peak", adm_peak_json(w, c));
     adm_set(o, "roofline_us", json_real(sum_ns / 1e3));
     adm_set(o, "n_ops", json_integer((json_int_t)json_array_size(ops)));
+    adm_set(o, "kv_groups", adm_kv_groups(w));
     adm_set(o, "ops", ops);
     if (run_fell_back(w->run)[0] != '\0')
         adm_set(o, "slow", json_string(run_fell_back(w->run)));

@@ -47,7 +47,7 @@ bat_layout(const struct bat_dims *d, int32_t T_pad, struct bat_layout *ret)
     ret->out = bat_place(&at, O, sizeof(struct fdk_out));
     ret->ids = bat_place(&at, T, sizeof(int32_t));
     ret->pos = bat_place(&at, T, sizeof(int32_t));
-    ret->slot_map = bat_place(&at, T, sizeof(int32_t));
+    ret->slot_map = bat_place(&at, T * (size_t)bat_groups(d), sizeof(int32_t));
     ret->row = bat_place(&at, T, sizeof(int32_t));
     ret->more = bat_place(&at, d->more != NULL ? d->more[T_pad] : 0, 1);
     ret->bytes = at;
@@ -76,8 +76,8 @@ bat_plan_bytes(const struct bat_dims *d)
 }
 
 void
-bat_view(const struct bat_dims *d, int32_t T_pad, void *base, const int32_t *table,
-    struct fdk_batch *ret)
+bat_view(const struct bat_dims *d, int32_t T_pad, void *base, int32_t group,
+    const int32_t *table, struct fdk_batch *ret)
 {
     unsigned char *b = base;
     struct bat_layout l;
@@ -90,7 +90,7 @@ bat_view(const struct bat_dims *d, int32_t T_pad, void *base, const int32_t *tab
         .n_out = counts + BAT_N_OUT,
         .ids = (const int32_t *)(b + l.ids),
         .pos = (const int32_t *)(b + l.pos),
-        .slot_map = (const int32_t *)(b + l.slot_map),
+        .slot_map = (const int32_t *)(b + l.slot_map) + (size_t)group * (size_t)T_pad,
         .row = (const int32_t *)(b + l.row),
         .q_start = (const int32_t *)(b + l.q_start),
         .kv_len = (const int32_t *)(b + l.kv_len),
@@ -99,6 +99,12 @@ bat_view(const struct bat_dims *d, int32_t T_pad, void *base, const int32_t *tab
         .out = (const struct fdk_out *)(b + l.out),
         .table_stride = d->stride,
         .max_row = bat_pad_rows(d, T_pad) };
+}
+
+int32_t
+bat_table_at(const struct bat_dims *d, int32_t group, int32_t slot)
+{
+    return (group * (d->S + 1) + slot) * d->stride; /* with the dummy row's */
 }
 
 struct bat *
@@ -212,8 +218,13 @@ bat_tokens(struct bat_rec *rec, const struct bat_at *a, const struct kv *kv,
             ? -1
             : (int32_t)req_token(s, pos);
         a->pos[t] = pos;
-        a->slot_map[t] = kv_slot(kv, s->slot, pos);
         a->row[t] = r;
+    }
+    for (int32_t g = 0; g < kv->n_group; g++) {
+        int32_t *map = a->slot_map + (size_t)g * (size_t)rec->T_pad + (size_t)rec->n_tok;
+
+        for (int32_t i = 0; i < row->q_len; i++)
+            map[i] = kv_slot(kv, s->slot, g, row->first + i);
     }
     rec->n_tok = t;
 }
@@ -246,7 +257,7 @@ bat_size(struct bat *b, const struct sch_step *st, const struct kv *kv, struct b
         int32_t n;
 
         rec->n_update += st->rows[r].fresh;
-        n = kv->n_held[s->slot] - bat_sent(b, s);
+        n = (kv->n_held[s->slot] - bat_sent(b, s)) * kv->n_group;
         rec->n_delta += n <= BAT_MAX_DELTA ? n : 0;
     }
     bat_layout(&b->dims, rec->T_pad, &rec->layout);
@@ -257,18 +268,20 @@ static void
 bat_table(struct bat *b, const struct kv *kv, struct bat_rec *rec, const struct bat_at *a,
     const struct seq *s)
 {
-    const int32_t *t = kv->table + (size_t)s->slot * (size_t)kv->stride;
     int32_t n = kv->n_held[s->slot], sent = bat_sent(b, s);
 
-    if (n - sent > BAT_MAX_DELTA) {
-        rec->table[rec->n_table++] = (struct bat_table){ .src = t + sent,
-            .at = s->slot * b->dims.stride + sent,
-            .n = n - sent };
-        sent = n;
+    for (int32_t g = 0; sent < n && g < kv->n_group; g++) {
+        const int32_t *t = kv_row(kv, s->slot, g);
+        int32_t at = bat_table_at(&b->dims, g, s->slot);
+
+        if ((n - sent) * kv->n_group > BAT_MAX_DELTA) {
+            rec->table[rec->n_table++] =
+                (struct bat_table){ .src = t + sent, .at = at + sent, .n = n - sent };
+            continue;
+        }
+        for (int32_t i = sent; i < n; i++)
+            a->delta[rec->n_delta++] = (struct fdk_delta){ .at = at + i, .block = t[i] };
     }
-    for (int32_t i = sent; i < n; i++)
-        a->delta[rec->n_delta++] =
-            (struct fdk_delta){ .at = s->slot * b->dims.stride + i, .block = t[i] };
     b->shadow[s->slot] = (struct bat_shadow){ s->generation, n };
 }
 
@@ -304,8 +317,9 @@ bat_padding(const struct bat *b, struct bat_rec *rec, const struct bat_at *a)
     for (int32_t t = rec->n_tok; t < rec->T_pad; t++) {
         a->ids[t] = 0;
         a->pos[t] = 0;
-        a->slot_map[t] = t % b->dims.block_size;
         a->row[t] = S_pad - 1;
+        for (int32_t g = 0; g < bat_groups(&b->dims); g++)
+            a->slot_map[g * rec->T_pad + t] = t % b->dims.block_size;
     }
     for (int32_t r = rec->n_row; r < S_pad; r++) {
         a->q_start[r + 1] = rec->n_tok;
@@ -322,8 +336,10 @@ bat_fill(struct bat *b, const struct sch_step *st, const struct kv *kv, struct b
     OBJ_CHECK(b, BAT_MAGIC);
     ASSERT(st->n_row > 0 && st->n_row <= b->dims.S && st->n_tok <= b->dims.T);
     ASSERT(st->n_sample + st->n_score <= b->dims.O && kv->stride == b->dims.stride);
+    ASSERT(kv->n_slot == b->dims.S && kv->n_group == bat_groups(&b->dims));
     bat_size(b, st, kv, rec);
     rec->tables = kv->table;
+    rec->group_step = kv->group_step;
     a = bat_at(rec);
     a.q_start[0] = 0;
     rec->mark = 0;
@@ -374,7 +390,14 @@ bat_blocks(const struct bat_dims *d, int32_t len)
 int64_t
 bat_synth_blocks(const struct bat_dims *d, const struct bat_synth *m)
 {
-    return m->n_decode * bat_blocks(d, m->context) + bat_blocks(d, m->n_prefill);
+    return (m->n_decode * bat_blocks(d, m->context) + bat_blocks(d, m->n_prefill)) *
+        bat_groups(d);
+}
+
+size_t
+bat_synth_at(const struct bat_dims *d, const struct bat_synth *m, int32_t group, int32_t r)
+{
+    return ((size_t)group * (size_t)bat_synth_rows(m) + (size_t)r) * (size_t)d->stride;
 }
 
 /* Greedy, without end. */
@@ -390,10 +413,11 @@ bat_synth_fresh(struct bat *b, const struct bat_synth *m, struct bat_rec *rec,
         .penalty = -1,
         .top_p = 1,
         .repetition = 1 };
-    rec->table[rec->n_table++] =
-        (struct bat_table){ .src = m->table + (size_t)r * (size_t)b->dims.stride,
-            .at = r * b->dims.stride,
-            .n = (int32_t)bat_blocks(&b->dims, len) };
+    for (int32_t g = 0; g < bat_groups(&b->dims); g++)
+        rec->table[rec->n_table++] =
+            (struct bat_table){ .src = m->table + bat_synth_at(&b->dims, m, g, r),
+                .at = bat_table_at(&b->dims, g, r),
+                .n = (int32_t)bat_blocks(&b->dims, len) };
     b->shadow[r] = (struct bat_shadow){ 0 };
 }
 
@@ -402,14 +426,17 @@ bat_synth_row(struct bat *b, const struct bat_synth *m, struct bat_rec *rec,
     const struct bat_at *a, int32_t r)
 {
     int32_t len = bat_synth_len(m, r), n = r < m->n_decode ? 1 : len, t = rec->n_tok;
-    const int32_t *own = m->own + (size_t)r * (size_t)b->dims.stride;
     int32_t B = b->dims.block_size;
 
     for (int32_t i = 0; i < n; i++, t++) {
         a->ids[t] = (int32_t)(((int64_t)t * 7919 + 1) % b->vocab);
         a->pos[t] = len - n + i;
-        a->slot_map[t] = own[a->pos[t] / B] * B + a->pos[t] % B;
         a->row[t] = r;
+        for (int32_t g = 0; g < bat_groups(&b->dims); g++) {
+            const int32_t *own = m->own + bat_synth_at(&b->dims, m, g, r);
+
+            a->slot_map[g * rec->T_pad + t] = own[a->pos[t] / B] * B + a->pos[t] % B;
+        }
     }
     a->out[rec->n_out++] = (struct fdk_out){ .tok = t - 1,
         .row = r,
@@ -433,6 +460,7 @@ bat_make(struct bat *b, const struct bat_synth *m, int fresh, struct bat_rec *re
     ASSERT(n_row > 0 && n_row <= b->dims.S && n_tok <= b->dims.T && n_row <= b->dims.O);
     rec->n_row = n_row;
     rec->tables = m->table;
+    rec->group_step = bat_synth_at(&b->dims, m, 1, 0);
     rec->n_decode = m->n_decode;
     rec->graph = T_pad > 0;
     rec->T_pad = T_pad > 0 ? T_pad : n_tok;

@@ -21,8 +21,8 @@
  * output, slot and generation, so that a late result cannot reach the next
  * owner of a slot.
  *
- * Block tables stay on the device, by state slot. The shadow in struct bat
- * knows how much of a slot's table was sent for which owner.
+ * Block tables stay on the device, by KV group and state slot. The shadow in struct bat
+ * knows how much of a slot's tables was sent for which owner.
  */
 #ifndef FDD_DAEMON_WORKER_BATCH_H
 #define FDD_DAEMON_WORKER_BATCH_H
@@ -40,6 +40,7 @@ struct bat_dims {
     int32_t T, S, O; /* maxima: tokens, rows, outputs of a step */
     int32_t stride;  /* blocks in a table */
     int32_t block_size;
+    int32_t n_group;      /* KV groups, 0: one */
     const uint32_t *more; /* [T + 1] bytes that the runner adds to the head of a
                                 padded size; NULL: none */
 };
@@ -48,9 +49,10 @@ struct bat_dims {
 struct bat_layout {
     size_t counts; /* BAT_N_COUNT x i32 */
     size_t q_start, kv_len, state, out;
-    size_t ids, pos, slot_map, row;
-    size_t more;  /* the runner's: attention plans */
-    size_t bytes; /* of the head */
+    size_t ids, pos, row;
+    size_t slot_map; /* [groups][T_pad] */
+    size_t more;     /* the runner's: attention plans */
+    size_t bytes;    /* of the head */
 };
 enum {
     BAT_N_TOK,
@@ -62,8 +64,8 @@ enum {
     BAT_N_COUNT
 };
 
-/* A row's new table entries travel with the plan up to this number, more as
- * a copy of their own, by way of the record's pinned tables. */
+/* A row's new table entries travel with the plan up to this number, more as copies of
+ * their own, by way of the record's pinned tables. */
 #define BAT_MAX_DELTA 64
 struct bat_table {
     const int32_t *src;
@@ -109,10 +111,11 @@ struct bat_rec {
     uint64_t t_work_ns; /* since when there was work without a pause */
     struct trc_step trace;
     unsigned char *plan;        /* pinned, bat_plan_bytes() */
-    const int32_t *tables;      /* the host's block tables, [slots][stride] */
+    const int32_t *tables;      /* the host's block tables, [groups][slots][stride] */
+    size_t group_step;          /* entries of a group's */
     struct fdk_result *results; /* pinned, [O] */
     struct bat_out *outs;       /* [O] */
-    struct bat_table *table;    /* [S] */
+    struct bat_table *table;    /* [S * groups] */
     int32_t *h_table;        /* pinned, as large as the device's tables: what these copies
                                 are made from */
     struct bat_entry *entry; /* [S] of the pool, to upload */
@@ -125,11 +128,11 @@ struct bat_rec {
  * and a row with a prompt of n_prefill tokens, none if that is 0. */
 struct bat_synth {
     int32_t n_decode, context, n_prefill;
-    const int32_t *table; /* [rows][stride] blocks they read, of slots 0, 1, ... */
+    const int32_t *table; /* [groups][rows][stride] blocks they read, of slots 0, 1, ... */
     const int32_t *own;   /* the same where they may be written, else the dummy, 0 */
 };
 
-/* What the device's table of a slot holds. */
+/* What the device's tables of a slot hold. */
 struct bat_shadow {
     uint32_t generation;
     int32_t n;
@@ -146,6 +149,11 @@ struct bat {
     struct bat_shadow *shadow; /* [S] by slot */
 };
 
+static inline int32_t
+bat_groups(const struct bat_dims *d)
+{
+    return d->n_group > 0 ? d->n_group : 1;
+}
 /* Launch bounds that follow from the padded token count. */
 int32_t bat_pad_rows(const struct bat_dims *d, int32_t T_pad);
 int32_t bat_pad_outs(const struct bat_dims *d, int32_t T_pad);
@@ -153,10 +161,12 @@ int32_t bat_pad_outs(const struct bat_dims *d, int32_t T_pad);
 void bat_layout(const struct bat_dims *d, int32_t T_pad, struct bat_layout *ret);
 /* The largest plan block. */
 size_t bat_plan_bytes(const struct bat_dims *d);
-/* Pointers of a plan block at base (host or device); block tables lie
- * elsewhere. */
-void bat_view(const struct bat_dims *d, int32_t T_pad, void *base, const int32_t *table,
-    struct fdk_batch *ret);
+/* What a KV group's operations see of a plan block at base (host or device); the group's
+ * block tables lie elsewhere. */
+void bat_view(const struct bat_dims *d, int32_t T_pad, void *base, int32_t group,
+    const int32_t *table, struct fdk_batch *ret);
+/* Where the device's table of a slot begins. */
+int32_t bat_table_at(const struct bat_dims *d, int32_t group, int32_t slot);
 
 struct bat *bat_new(const struct bat_dims *d); /* NULL: no memory */
 struct bat *bat_free(struct bat *b);
@@ -167,6 +177,9 @@ void bat_fill(struct bat *b, const struct sch_step *st, const struct kv *kv,
 /* Rows of a synthetic step, and blocks that one needs. */
 int32_t bat_synth_rows(const struct bat_synth *m);
 int64_t bat_synth_blocks(const struct bat_dims *d, const struct bat_synth *m);
+/* Where the table of a row begins in bat_synth.table and own. */
+size_t bat_synth_at(const struct bat_dims *d, const struct bat_synth *m, int32_t group,
+    int32_t r);
 /* bat_fill() for a synthetic step: no sequence may hold a slot. fresh: with states
  * and tables of its rows, which the next owners of their slots replace. */
 void bat_make(struct bat *b, const struct bat_synth *m, int fresh, struct bat_rec *rec);

@@ -25,7 +25,14 @@ eng_dims(const struct eng_cfg *cfg, struct bat_dims *ret)
         .S = cfg->sch.max_seqs,
         .O = cfg->sch.max_seqs + ENG_MAX_SCORES,
         .stride = (int32_t)(((int64_t)cfg->max_len + cfg->block_size - 1) / cfg->block_size),
-        .block_size = cfg->block_size };
+        .block_size = cfg->block_size,
+        .n_group = cfg->n_group };
+}
+
+int32_t
+eng_kv_most(const struct eng_cfg *cfg, int32_t window)
+{
+    return kv_most(window, cfg->sch.max_tokens, cfg->block_size);
 }
 
 /* The largest step's results. */
@@ -47,7 +54,7 @@ eng_out_slots(const struct eng_cfg *cfg)
 static int32_t
 eng_max_copy(const struct runner *run)
 {
-    int64_t n = ENG_COPY_BYTES / (run->kv.block_bytes > 0 ? run->kv.block_bytes : 1);
+    int64_t n = ENG_COPY_BYTES / (run->kv[0].block_bytes > 0 ? run->kv[0].block_bytes : 1);
 
     return n < ENG_MIN_COPY ? ENG_MIN_COPY : n > ENG_MAX_COPY ? ENG_MAX_COPY : (int32_t)n;
 }
@@ -60,7 +67,9 @@ eng_new(const struct eng_cfg *cfg, struct runner *run, struct engine **ret, char
         .block_size = cfg->block_size,
         .n_slot = cfg->sch.max_seqs,
         .max_len = cfg->max_len,
-        .n_host = cfg->n_host };
+        .n_host = cfg->n_host,
+        .n_group = cfg->n_group,
+        .max_step = cfg->sch.max_tokens };
     struct engine *e;
 
     if (cfg->depth < 0 || cfg->depth > ENG_MAX_DEPTH) {
@@ -74,6 +83,7 @@ eng_new(const struct eng_cfg *cfg, struct runner *run, struct engine **ret, char
     e->cfg = *cfg;
     e->run = run;
     e->room = eng_room(cfg);
+    memcpy(kc.window, cfg->window, sizeof(kc.window));
     kc.max_copy = eng_max_copy(run);
     cost_init(&e->cost);
     lka_init(&e->lka, cfg->depth);
@@ -773,7 +783,7 @@ eng_snapshot(struct engine *e)
                 .n_tok = s->n_tok,
                 .cached_len = s->cached_len,
                 .max_len = s->max_len,
-                .n_block = s->slot >= 0 ? e->kv->n_held[s->slot] : 0,
+                .n_block = s->slot >= 0 ? kv_held(e->kv, s->slot) : 0,
                 .priority = s->req->p.priority,
                 .n_preempted = s->n_preempted };
         }
@@ -947,8 +957,9 @@ eng_check_flight(const struct engine *e, const struct bat_rec *rec)
     const int32_t *at = (const int32_t *)(rec->plan + rec->layout.slot_map);
 
     ASSERT(rec->epoch > e->kv->collected && rec->epoch <= e->epoch);
-    for (int32_t t = 0; t < rec->n_tok; t++)
-        ASSERT(!kv_is_free(e->kv, at[t] / e->cfg.block_size));
+    for (int32_t g = 0; g < e->kv->n_group; g++, at += rec->T_pad)
+        for (int32_t t = 0; t < rec->n_tok; t++)
+            ASSERT(!kv_is_free(e->kv, at[t] / e->cfg.block_size));
 }
 
 void

@@ -54,12 +54,14 @@ struct eng_cfg {
     int32_t max_reqs; /* sched.max_concurrency */
     int32_t max_len;  /* tokens of a sequence */
     int32_t n_block, block_size;
-    int32_t n_host;     /* host blocks behind the prefix cache */
-    int32_t depth;      /* 0 to ENG_MAX_DEPTH */
-    struct sch_cfg sch; /* all but max_scores and cost */
-    struct que *q_in;   /* from ingress */
-    struct que *q_stop; /* from egress */
-    struct que *q_out;  /* to egress, eng_out_slots() at least */
+    int32_t n_group;              /* KV groups, 0: one */
+    int32_t window[KV_MAX_GROUP]; /* struct kv_cfg */
+    int32_t n_host;               /* host blocks behind the prefix cache */
+    int32_t depth;                /* 0 to ENG_MAX_DEPTH */
+    struct sch_cfg sch;           /* all but max_scores and cost */
+    struct que *q_in;             /* from ingress */
+    struct que *q_stop;           /* from egress */
+    struct que *q_out;            /* to egress, eng_out_slots() at least */
     struct cnt_worker *cnt;
     struct cnt_hist *hist; /* [CNT_H__N], or NULL */
     struct lnk_beat *beat; /* signs of life; may be NULL */
@@ -135,6 +137,8 @@ struct engine {
 /* Slots q_out needs; rows and outputs of the largest step. */
 uint32_t eng_out_slots(const struct eng_cfg *cfg);
 void eng_dims(const struct eng_cfg *cfg, struct bat_dims *ret);
+/* Blocks of a KV group with this window (eng_cfg.window) that a sequence holds at most. */
+int32_t eng_kv_most(const struct eng_cfg *cfg, int32_t window);
 
 /* run must be set up with eng_dims(), depth + 1 records and what cfg says of
  * the penalty pool and host blocks. -EINVAL: depth; -ENOMEM. */

@@ -10,27 +10,23 @@
 #include "daemon/common/obj.h"
 #include "daemon/worker/kvcache_priv.h"
 
-/* How far ahead buckets and blocks of a big pool are fetched: they are not in the
- * processor's cache. */
-#define KV_AHEAD 8
 /* Copy commands examined for one that can be replaced. */
 #define KV_TRIES 4
 
 int32_t *
-kv_row(const struct kv *kv, int32_t slot)
+kv_empty(const struct kv *kv, int32_t slot, int32_t group)
 {
-    ASSERT(slot >= 0 && slot < kv->n_slot);
-    return kv->table + (size_t)slot * (size_t)kv->stride;
+    return &kv->empty[(size_t)slot * (size_t)kv->n_group + (size_t)group];
 }
 
 int32_t
-kv_slot(const struct kv *kv, int32_t slot, int32_t pos)
+kv_slot(const struct kv *kv, int32_t slot, int32_t group, int32_t pos)
 {
     int32_t b = pos / kv->block_size;
 
     DIAG(slot >= 0 && slot < kv->n_slot && b < kv->n_held[slot]);
-    return kv->table[(size_t)slot * (size_t)kv->stride + (size_t)b] * kv->block_size +
-        pos % kv->block_size;
+    DIAG(b >= *kv_empty(kv, slot, group));
+    return kv_row(kv, slot, group)[b] * kv->block_size + pos % kv->block_size;
 }
 
 /* ---- lists ---------------------------------------------------------------------- */
@@ -53,7 +49,7 @@ kv_link_after(struct kv *kv, struct kv_list *l, int32_t after, int32_t b)
     l->n++;
 }
 
-static void
+void
 kv_unlink(struct kv *kv, struct kv_list *l, int32_t b)
 {
     struct kv_block *k = &kv->block[b];
@@ -154,22 +150,7 @@ kv_find_host(const struct kv *kv, const struct kv_hash *h)
     return kv_find_in(kv, kv->index->host[h->a & kv->index->host_mask], h);
 }
 
-static void
-kv_fetch(const struct kv *kv, const struct kv_hash *h, int32_t i, int32_t n)
-{
-    const struct kv_index *ix = kv->index;
-
-    if (i + KV_AHEAD < n)
-        __builtin_prefetch(&ix->dev[h[i + KV_AHEAD].a & ix->dev_mask]);
-    if (i + KV_AHEAD / 2 < n) {
-        int32_t b = ix->dev[h[i + KV_AHEAD / 2].a & ix->dev_mask];
-
-        if (b >= 0)
-            __builtin_prefetch(&kv->block[b]);
-    }
-}
-
-static void
+void
 kv_index_block(struct kv *kv, int32_t b, const struct kv_hash *h)
 {
     int32_t *first = kv_bucket(kv, b, h);
@@ -179,7 +160,7 @@ kv_index_block(struct kv *kv, int32_t b, const struct kv_hash *h)
     *first = b;
 }
 
-static void
+void
 kv_unindex(struct kv *kv, int32_t b)
 {
     struct kv_block *k = &kv->block[b];
@@ -194,7 +175,7 @@ kv_unindex(struct kv *kv, int32_t b)
 
 /* ---- blocks without a holder --------------------------------------------------- */
 
-static void
+void
 kv_command(struct kv *kv, int32_t dev, int32_t host, int to_host, const struct kv_hash *h)
 {
     ASSERT(kv->n_copy < kv->cfg.max_copy);
@@ -288,7 +269,7 @@ kv_evict(struct kv *kv, int32_t b, int32_t n_keep)
     }
 }
 
-static void
+void
 kv_ref(struct kv *kv, int32_t b)
 {
     struct kv_block *k = &kv->block[b];
@@ -323,8 +304,7 @@ kv_rest(struct kv *kv, int32_t b)
     }
 }
 
-/* Into the list of its epoch, which is sorted. */
-static void
+void
 kv_defer(struct kv *kv, int32_t b)
 {
     struct kv_block *k = &kv->block[b];
@@ -337,7 +317,7 @@ kv_defer(struct kv *kv, int32_t b)
     kv_link_after(kv, l, p, b);
 }
 
-static void
+void
 kv_unref(struct kv *kv, int32_t b, uint64_t last_epoch)
 {
     struct kv_block *k = &kv->block[b];
@@ -373,7 +353,7 @@ kv_free_pending(struct kv *kv, int32_t n)
             ix->pending_at = 0;
         kv->n_pending--;
         if (--given->n == 0) {
-            ix->given_at = (ix->given_at + 1) % kv->n_slot;
+            ix->given_at = (ix->given_at + 1) % (kv->n_slot * kv->n_group);
             ix->n_given--;
         }
     }
@@ -394,7 +374,7 @@ kv_queue(struct kv *kv, const int32_t *t, int32_t n, uint64_t last_epoch)
     struct kv_index *ix = kv->index;
     int32_t at;
 
-    while (ix->max_pending - kv->n_pending < n || ix->n_given == kv->n_slot)
+    while (ix->max_pending - kv->n_pending < n || ix->n_given == kv->n_slot * kv->n_group)
         kv_free_pending(kv, 1);
     at = (int32_t)(((int64_t)ix->pending_at + kv->n_pending) % ix->max_pending);
     for (int32_t i = n - 1; i >= 0; i--) {
@@ -402,13 +382,12 @@ kv_queue(struct kv *kv, const int32_t *t, int32_t n, uint64_t last_epoch)
         if (++at == ix->max_pending)
             at = 0;
     }
-    at = (int32_t)(((int64_t)ix->given_at + ix->n_given++) % kv->n_slot);
+    at = (ix->given_at + ix->n_given++) % (kv->n_slot * kv->n_group);
     ix->given[at] = (struct kv_given){ last_epoch, n };
     kv->n_pending += n;
 }
 
-/* A block with ref 1 and no name, -1: none. */
-static int32_t
+int32_t
 kv_take(struct kv *kv, int32_t n_keep)
 {
     struct kv_index *ix = kv->index;
@@ -446,32 +425,113 @@ kv_available(const struct kv *kv)
     return kv->n_free + kv->n_cached;
 }
 
+int32_t
+kv_most(int32_t window, int32_t max_step, int32_t block_size)
+{
+    /* kv_slide() comes a token later; the first and the last block may be partly of use */
+    return (int32_t)(((int64_t)window + max_step + block_size - 2) / block_size) + 1;
+}
+
+int32_t
+kv_first(const struct kv *kv, int32_t group, int32_t pos)
+{
+    int32_t window = kv->cfg.window[group];
+
+    return window == 0 || pos < window ? 0 : (pos - window + 1) / kv->block_size;
+}
+
+int32_t
+kv_held(const struct kv *kv, int32_t slot)
+{
+    return kv->n_held[slot] * kv->n_group - kv->n_empty[slot];
+}
+
+/* Of a group whose table has blocks in places [empty, held). */
+static int32_t
+kv_lack_of(const struct kv *kv, int32_t group, int32_t empty, int32_t held, int32_t n)
+{
+    int32_t most = n - empty < kv->most[group] ? n - empty : kv->most[group];
+
+    return most > held - empty ? most - (held - empty) : 0;
+}
+
+int32_t
+kv_lack(const struct kv *kv, int32_t slot, int32_t n)
+{
+    int32_t held = kv->n_held[slot], sum = 0;
+
+    if (n <= held)
+        return 0;
+    if (kv->n_windowed == 0)
+        return (n - held) * kv->n_group;
+    for (int32_t g = 0; g < kv->n_group; g++)
+        sum += kv_lack_of(kv, g, *kv_empty(kv, slot, g), held, n);
+    return sum;
+}
+
+int32_t
+kv_lack_from(const struct kv *kv, int32_t n_tok, int32_t n, int all)
+{
+    int32_t held = n_tok / kv->block_size, sum = 0;
+
+    if (kv->n_windowed == 0)
+        return (n - (all ? 0 : held)) * kv->n_group;
+    for (int32_t g = 0; g < kv->n_group; g++) {
+        int32_t empty = kv_first(kv, g, n_tok);
+
+        sum += kv_lack_of(kv, g, empty, all ? empty : held, n);
+    }
+    return sum;
+}
+
 int
 kv_grow(struct kv *kv, int32_t slot, int32_t n_tok)
 {
-    int32_t want = kv_blocks(kv, n_tok), *t = kv_row(kv, slot), have;
+    int32_t want = kv_blocks(kv, n_tok), have = kv->n_held[slot], n;
 
     ASSERT(want <= kv->stride);
-    have = kv->n_held[slot];
     if (want <= have)
         return 0;
-    if (want - have > kv_reclaim(kv, want - have))
+    n = (want - have) * kv->n_group;
+    if (n > kv_reclaim(kv, n))
         return -ENOSPC;
-    for (; have < want; have++)
-        t[have] = kv_take(kv, 0);
-    kv->n_held[slot] = have;
+    for (int32_t g = 0; g < kv->n_group; g++) {
+        int32_t *t = kv_row(kv, slot, g);
+
+        for (int32_t i = have; i < want; i++)
+            t[i] = kv_take(kv, 0);
+    }
+    kv->n_held[slot] = want;
     return 0;
 }
 
-void
-kv_drop(struct kv *kv, int32_t slot, uint64_t last_epoch)
+int32_t
+kv_slide(struct kv *kv, int32_t slot, int32_t pos, uint64_t last_epoch)
 {
-    int32_t *t = kv_row(kv, slot), n = kv->n_held[slot];
+    int32_t next = INT32_MAX, B = kv->block_size;
+
+    for (int32_t g = 0; g < kv->n_group; g++) {
+        const int32_t *t = kv_row(kv, slot, g);
+        int32_t *empty = kv_empty(kv, slot, g);
+        int32_t first = kv_first(kv, g, pos), window = kv->cfg.window[g];
+
+        ASSERT(first <= kv->n_held[slot]);
+        /* the entries stay: a step on its way may still copy them to the device */
+        for (; *empty < first; (*empty)++, kv->n_empty[slot]++)
+            kv_unref(kv, t[*empty], last_epoch);
+        if (window > 0 && (*empty + 1) * B + window - 1 < next)
+            next = (*empty + 1) * B + window - 1;
+    }
+    return next;
+}
+
+static void
+kv_drop_table(struct kv *kv, const int32_t *t, int32_t n, uint64_t last_epoch)
+{
     struct kv_index *ix = kv->index;
 
     if (n == 0)
         return;
-    kv->n_held[slot] = 0;
     if (kv->n_pending > 0 || n > ix->quota) {
         kv_queue(kv, t, n, last_epoch);
     } else {
@@ -483,7 +543,21 @@ kv_drop(struct kv *kv, int32_t slot, uint64_t last_epoch)
             kv_unref(kv, t[i], last_epoch);
         }
     }
-    memset(t, 0, (size_t)n * sizeof(*t));
+}
+
+void
+kv_drop(struct kv *kv, int32_t slot, uint64_t last_epoch)
+{
+    int32_t n = kv->n_held[slot];
+
+    kv->n_held[slot] = kv->n_empty[slot] = 0;
+    for (int32_t g = 0; g < kv->n_group; g++) {
+        int32_t *t = kv_row(kv, slot, g), *empty = kv_empty(kv, slot, g);
+
+        kv_drop_table(kv, t + *empty, n - *empty, last_epoch);
+        memset(t, 0, (size_t)n * sizeof(*t));
+        *empty = 0;
+    }
 }
 
 /* Those of l that are collected, at once where all are. */
@@ -522,214 +596,4 @@ kv_collect(struct kv *kv, uint64_t epoch)
     }
     kv_free_pending(kv, kv->cfg.max_drop);
     kv->index->quota = kv->cfg.max_drop;
-}
-
-/* ---- prefix cache --------------------------------------------------------------- */
-
-void
-kv_find(const struct kv *kv, const struct kv_hash *h, int32_t n, struct kv_match *ret)
-{
-    struct kv_match m = { 0 };
-
-    for (; m.n < n; m.n++) {
-        int32_t b;
-
-        kv_fetch(kv, h, m.n, n);
-        b = kv_find_dev(kv, &h[m.n]);
-        if (b >= 0)
-            m.n_idle += kv_where(kv, b) == KV_IDLE;
-        else if (m.n_host < kv->cfg.max_copy - kv->n_copy && kv_find_host(kv, &h[m.n]) >= 0)
-            m.n_host++;
-        else
-            break;
-        if (m.n_host == 0) {
-            m.n_dev = m.n + 1;
-            m.n_dev_idle = m.n_idle;
-        }
-    }
-    *ret = m;
-}
-
-int
-kv_has(const struct kv *kv, const struct kv_hash *h)
-{
-    return kv_find_dev(kv, h) >= 0;
-}
-
-/* Hold what is on the device of the prefix and keep what is on the host from
- * losing its place (t[i] = -block). Returns the length of the prefix. */
-static int32_t
-kv_claim(struct kv *kv, int32_t *t, const struct kv_hash *h, int32_t n, int32_t *ret_host)
-{
-    int32_t i, n_host = 0;
-
-    for (i = 0; i < n; i++) {
-        int32_t b, x;
-
-        kv_fetch(kv, h, i, n);
-        b = kv_find_dev(kv, &h[i]);
-        if (b >= 0) {
-            kv_ref(kv, b);
-            t[i] = b;
-            continue;
-        }
-        x = n_host < kv->cfg.max_copy - kv->n_copy ? kv_find_host(kv, &h[i]) : -1;
-        if (x < 0)
-            break;
-        if (kv->block[x].where == KV_HOST_USED)
-            kv_unlink(kv, &kv->index->host_used, x);
-        kv->block[x].where = KV_HOST_WANTED;
-        t[i] = -x;
-        n_host++;
-    }
-    *ret_host = n_host;
-    return i;
-}
-
-/* Bring block x of the host back, the first of n_keep; -1: no block is left. */
-static int32_t
-kv_fill(struct kv *kv, int32_t x, int32_t n_keep)
-{
-    struct kv_hash h = kv->block[x].h;
-    int32_t b = kv_find_dev(kv, &h);
-
-    if (b >= 0) {
-        kv_ref(kv, b);
-        return b;
-    }
-    b = kv_take(kv, n_keep);
-    if (b < 0)
-        return -1;
-    kv->block[x].batch = kv->index->batch;
-    kv_index_block(kv, b, &h);
-    kv_command(kv, b, x, 0, &h);
-    return b;
-}
-
-int32_t
-kv_attach(struct kv *kv, int32_t slot, const struct kv_hash *h, int32_t n)
-{
-    int32_t *t = kv_row(kv, slot), n_host, n_claim, got, n_keep;
-
-    ASSERT(kv->n_held[slot] == 0 && n >= 0 && n <= kv->stride);
-    n_claim = kv_claim(kv, t, h, n, &n_host);
-    n_keep = n_host;
-    for (got = 0; got < n_claim; got++) {
-        int32_t b = t[got] > 0 ? t[got] : kv_fill(kv, -t[got], n_keep--);
-
-        if (b < 0)
-            break;
-        t[got] = b;
-    }
-    for (int32_t i = n_claim - 1; i >= got; i--) {
-        if (t[i] > 0)
-            kv_unref(kv, t[i], 0);
-        t[i] = 0;
-    }
-    for (int32_t i = n_claim - 1; i >= 0 && n_host > 0; i--) {
-        int32_t x = kv_find_host(kv, &h[i]);
-
-        if (x < 0 || kv->block[x].where != KV_HOST_WANTED)
-            continue;
-        kv->block[x].where = KV_HOST_USED;
-        kv_link_after(kv, &kv->index->host_used, kv->index->host_used.tail, x);
-    }
-    kv->n_held[slot] = got;
-    kv->n_lookup += (uint64_t)n;
-    kv->n_hit += (uint64_t)got;
-    return got;
-}
-
-void
-kv_register(struct kv *kv, int32_t slot, int32_t i, const struct kv_hash *h)
-{
-    const int32_t *t = kv_row(kv, slot);
-    struct kv_block *k;
-
-    ASSERT(i >= 0 && i < kv->n_held[slot] && (h->a | h->b) != 0);
-    k = &kv->block[t[i]];
-    if (kv_is_known(k)) {
-        ASSERT(kv_same(&k->h, h));
-        return;
-    }
-    if (kv_find_dev(kv, h) < 0)
-        kv_index_block(kv, t[i], h);
-}
-
-/* Device block b loses its name, wherever it is. */
-static void
-kv_forget_dev(struct kv *kv, int32_t b)
-{
-    struct kv_block *k = &kv->block[b];
-
-    switch (kv_where(kv, b)) {
-    case KV_IDLE:
-        kv_unlink(kv, &kv->index->idle, b);
-        kv->n_cached--;
-        kv_unindex(kv, b);
-        k->where = KV_FREE;
-        kv_link_after(kv, &kv->index->free, -1, b);
-        kv->n_free++;
-        return;
-    case KV_DEFERRED:
-        kv_unlink(kv, kv_defer_list(kv, b), b);
-        kv_unindex(kv, b);
-        kv_defer(kv, b);
-        return;
-    default:
-        kv_unindex(kv, b);
-    }
-}
-
-void
-kv_forget(struct kv *kv, const struct kv_hash *h)
-{
-    int32_t b = kv_find_dev(kv, h), x = kv_find_host(kv, h);
-
-    if (b >= 0)
-        kv_forget_dev(kv, b);
-    if (x < 0)
-        return;
-    kv_unlink(kv, &kv->index->host_used, x);
-    kv_unindex(kv, x);
-    kv->block[x].where = KV_HOST_FREE;
-    kv_link_after(kv, &kv->index->host_free, kv->index->host_free.tail, x);
-    kv->n_host_used--;
-}
-
-void
-kv_share(struct kv *kv, int32_t slot, int32_t from, int32_t n)
-{
-    int32_t *t = kv_row(kv, slot);
-    const int32_t *f = kv_row(kv, from);
-
-    ASSERT(slot != from && kv->n_held[slot] == 0 && n >= 0 && n <= kv->n_held[from]);
-    for (int32_t i = 0; i < n; i++) {
-        if (i + KV_AHEAD < n)
-            __builtin_prefetch(&kv->block[f[i + KV_AHEAD]], 1);
-        kv_ref(kv, f[i]);
-        t[i] = f[i];
-    }
-    kv->n_held[slot] = n;
-}
-
-void
-kv_dup(struct kv *kv, int32_t slot, int32_t from, int32_t i, uint64_t epoch)
-{
-    int32_t to = kv_row(kv, slot)[i], b = kv_row(kv, from)[i];
-
-    ASSERT(i < kv->n_held[slot] && i < kv->n_held[from] && kv->n_dup < kv->n_slot);
-    ASSERT(to != b && kv->block[to].ref == 1 && !kv_is_known(&kv->block[to]));
-    /* it is not filled again before that step has read it */
-    if (kv->block[b].epoch < epoch)
-        kv->block[b].epoch = epoch;
-    kv->dup[kv->n_dup++] = (struct kv_dup){ b, to };
-}
-
-void
-kv_copied(struct kv *kv)
-{
-    kv->n_copy = kv->n_dup = 0;
-    kv->index->batch++;
-    kv->index->n_save = kv->index->save_at = 0;
 }

@@ -34,8 +34,26 @@ kv_check_list(const struct kv *kv, const struct kv_list *l, enum kv_where where)
     return n;
 }
 
-/* Every block in one list or held, as often as tables have it, and shared only at one
- * place of a sequence. */
+/* A group's table of a slot: blocks behind the leading empty places, each shared only at
+ * one place of a sequence. */
+static void
+kv_check_table(const struct kv *kv, int32_t s, int32_t g)
+{
+    const struct kv_index *ix = kv->index;
+    const int32_t *t = kv_row(kv, s, g);
+    int32_t empty = *kv_empty(kv, s, g);
+
+    ASSERT(kv->n_held[s] >= 0 && kv->n_held[s] <= kv->stride);
+    ASSERT(empty >= 0 && empty <= kv->n_held[s] && (empty == 0 || kv->cfg.window[g] > 0));
+    for (int32_t i = empty; i < kv->n_held[s]; i++) {
+        ASSERT(t[i] > 0 && t[i] < kv->n_block && kv->block[t[i]].where == KV_HELD);
+        ASSERT(ix->mark[t[i]] == 0 || ix->at[t[i]] == i * kv->n_group + g);
+        ix->mark[t[i]]++;
+        ix->at[t[i]] = i * kv->n_group + g;
+    }
+}
+
+/* Every block in one list or held, as often as tables have it. */
 static void
 kv_check_blocks(const struct kv *kv)
 {
@@ -50,20 +68,18 @@ kv_check_blocks(const struct kv *kv)
     ASSERT(n_deferred == kv->n_deferred);
     memset(ix->mark, 0, (size_t)kv->n_block * sizeof(*ix->mark));
     for (int32_t s = 0; s < kv->n_slot; s++) {
-        const int32_t *t = kv_row(kv, s);
+        int32_t n_empty = 0;
 
-        ASSERT(kv->n_held[s] >= 0 && kv->n_held[s] <= kv->stride);
-        for (int32_t i = 0; i < kv->n_held[s]; i++) {
-            ASSERT(t[i] > 0 && t[i] < kv->n_block && kv->block[t[i]].where == KV_HELD);
-            ASSERT(ix->mark[t[i]] == 0 || ix->at[t[i]] == i);
-            ix->mark[t[i]]++;
-            ix->at[t[i]] = i;
+        for (int32_t g = 0; g < kv->n_group; g++) {
+            kv_check_table(kv, s, g);
+            n_empty += *kv_empty(kv, s, g);
         }
+        ASSERT(n_empty == kv->n_empty[s]);
     }
     for (int32_t i = 0; i < kv->n_pending; i++)
         ix->mark[ix->pending[(ix->pending_at + (int64_t)i) % ix->max_pending]]++;
     for (int32_t i = 0; i < ix->n_given; i++)
-        n_given += ix->given[(ix->given_at + i) % kv->n_slot].n;
+        n_given += ix->given[(ix->given_at + i) % (kv->n_slot * kv->n_group)].n;
     ASSERT(n_given == kv->n_pending && (n_given > 0) == (ix->n_given > 0));
     for (int32_t b = 1; b < kv->n_block; b++) {
         ASSERT(kv->block[b].ref == ix->mark[b]);
@@ -108,7 +124,7 @@ kv_check_commands(const struct kv *kv)
     int32_t n = kv->n_block + kv->cfg.n_host, *last = ix->mark;
 
     ASSERT(kv->n_copy >= 0 && kv->n_copy <= kv->cfg.max_copy);
-    ASSERT(kv->n_dup >= 0 && kv->n_dup <= kv->n_slot);
+    ASSERT(kv->n_dup >= 0 && kv->n_dup <= kv->n_slot * kv->n_group);
     for (int32_t i = 0; i < kv->n_dup; i++) {
         ASSERT(kv->block[kv->dup[i].to].where == KV_HELD &&
             kv->block[kv->dup[i].to].ref == 1);

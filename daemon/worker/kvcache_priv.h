@@ -1,7 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Insides of the block pool: kvcache.c, kvcache_setup.c and kvcache_check.c.
+ * Insides of the block pool: kvcache.c, kvcache_prefix.c, kvcache_setup.c and
+ * kvcache_check.c.
  */
 #ifndef FDD_DAEMON_WORKER_KVCACHE_PRIV_H
 #define FDD_DAEMON_WORKER_KVCACHE_PRIV_H
@@ -55,23 +56,47 @@ struct kv_index {
     int32_t n_save, max_save, save_at; /* the other commands are for copies back */
     int32_t *pending; /* [max_pending] ring of n_pending blocks, pending_free */
     int32_t max_pending, pending_at;
-    struct kv_given *given; /* [n_slot] ring: the tables they were in */
+    struct kv_given *given; /* [n_slot * n_group] ring: the tables they were in */
     int32_t n_given, given_at;
     int32_t quota;      /* max_drop, less the blocks freed since */
     int32_t *mark, *at; /* [n_block + n_host] kv_check()'s */
 };
 
+/* How far ahead buckets and blocks of a big pool are fetched: they are not in the
+ * processor's cache. */
+#define KV_AHEAD 8
+
 /* Put b into l behind after; after < 0: first. */
 void kv_link_after(struct kv *kv, struct kv_list *l, int32_t after, int32_t b);
-/* Table of a slot. */
-int32_t *kv_row(const struct kv *kv, int32_t slot);
+/* A group's leading places of a slot that are empty. */
+int32_t *kv_empty(const struct kv *kv, int32_t slot, int32_t group);
+/* What the group's block with the tokens of hash h is known by. */
+static inline struct kv_hash
+kv_name(const struct kv_hash *h, int32_t group)
+{
+    return (struct kv_hash){ h->a ^ (uint64_t)group, h->b };
+}
 /* Its state: whole lists change theirs without a look at their blocks. */
 enum kv_where kv_where(const struct kv *kv, int32_t b);
 /* The list a deferred block is in, by its epoch. */
 struct kv_list *kv_defer_list(const struct kv *kv, int32_t b);
 int kv_is_known(const struct kv_block *k);
 int kv_same(const struct kv_hash *x, const struct kv_hash *y);
-/* The block known by h on the device, on the host; -1. */
+/* A block gets a name, and loses it; its list is the caller's. */
+void kv_index_block(struct kv *kv, int32_t b, const struct kv_hash *h);
+void kv_unindex(struct kv *kv, int32_t b);
+/* Queue a copy of what is known by h. host: as blocks count through. */
+void
+kv_command(struct kv *kv, int32_t dev, int32_t host, int to_host, const struct kv_hash *h);
+void kv_unlink(struct kv *kv, struct kv_list *l, int32_t b);
+/* A holder more, and one less. */
+void kv_ref(struct kv *kv, int32_t b);
+void kv_unref(struct kv *kv, int32_t b, uint64_t last_epoch);
+/* Into the list of its epoch, which is sorted. */
+void kv_defer(struct kv *kv, int32_t b);
+/* A block with ref 1 and no name, -1: none. Copy commands beyond n_keep may be used. */
+int32_t kv_take(struct kv *kv, int32_t n_keep);
+/* The block known by that name on the device, on the host; -1. */
 int32_t kv_find_dev(const struct kv *kv, const struct kv_hash *h);
 int32_t kv_find_host(const struct kv *kv, const struct kv_hash *h);
 

@@ -33,16 +33,19 @@ kv_alloc(struct kv *kv)
 {
     size_t n = (size_t)kv->n_block + (size_t)kv->cfg.n_host;
     size_t n_copy = (size_t)kv->cfg.max_copy;
+    size_t n_table = (size_t)kv->n_slot * (size_t)kv->n_group;
     struct kv_index *ix = mem_zalloc(sizeof(*ix));
 
     kv->index = ix;
-    kv->table = mem_array((size_t)kv->n_slot * (size_t)kv->stride, sizeof(*kv->table));
+    kv->table = mem_array(n_table * (size_t)kv->stride, sizeof(*kv->table));
+    kv->empty = mem_array(n_table, sizeof(*kv->empty));
+    kv->n_empty = mem_array((size_t)kv->n_slot, sizeof(*kv->n_empty));
     kv->n_held = mem_array((size_t)kv->n_slot, sizeof(*kv->n_held));
     kv->copy = mem_array(n_copy, sizeof(*kv->copy));
-    kv->dup = mem_array((size_t)kv->n_slot, sizeof(*kv->dup));
+    kv->dup = mem_array(n_table, sizeof(*kv->dup));
     kv->block = mem_aligned(_Alignof(struct kv_block), n * sizeof(*kv->block));
     if (ix == NULL || kv->table == NULL || kv->n_held == NULL || kv->copy == NULL ||
-        kv->dup == NULL || kv->block == NULL)
+        kv->dup == NULL || kv->block == NULL || kv->empty == NULL || kv->n_empty == NULL)
         return -ENOMEM;
     ix->dev = kv_buckets(kv->n_block, &ix->dev_mask);
     ix->host = kv_buckets(kv->cfg.n_host, &ix->host_mask);
@@ -51,7 +54,7 @@ kv_alloc(struct kv *kv)
     ix->save = mem_array((size_t)ix->max_save, sizeof(*ix->save));
     ix->max_pending = kv->n_block > kv->stride ? kv->n_block : kv->stride;
     ix->pending = mem_array((size_t)ix->max_pending, sizeof(*ix->pending));
-    ix->given = mem_array((size_t)kv->n_slot, sizeof(*ix->given));
+    ix->given = mem_array(n_table, sizeof(*ix->given));
     ix->mark = mem_array(n, sizeof(*ix->mark));
     ix->at = mem_array(n, sizeof(*ix->at));
     if (ix->dev == NULL || ix->host == NULL || ix->copied == NULL || ix->mark == NULL ||
@@ -70,6 +73,7 @@ kv_new(const struct kv_cfg *cfg)
     ASSERT(cfg->n_block > 0 && cfg->block_size > 0 && cfg->n_slot > 0);
     ASSERT(cfg->max_len > 0 && cfg->n_host >= 0 && cfg->max_copy >= 0);
     ASSERT(cfg->n_block < INT32_MAX - cfg->n_host);
+    ASSERT(cfg->n_group >= 0 && cfg->n_group <= KV_MAX_GROUP);
     OBJ_ALLOC(kv, KV_MAGIC);
     if (kv == NULL)
         return NULL;
@@ -80,6 +84,15 @@ kv_new(const struct kv_cfg *cfg)
     kv->block_size = cfg->block_size;
     kv->n_slot = cfg->n_slot;
     kv->stride = kv_blocks(kv, cfg->max_len);
+    kv->n_group = cfg->n_group > 0 ? cfg->n_group : 1;
+    kv->group_step = (size_t)kv->n_slot * (size_t)kv->stride;
+    for (int32_t g = 0; g < kv->n_group; g++) {
+        int32_t most = kv_most(cfg->window[g], cfg->max_step, cfg->block_size);
+
+        kv->most[g] = cfg->window[g] > 0 && most < kv->stride ? most : kv->stride;
+        kv->n_windowed += cfg->window[g] > 0;
+    }
+    ASSERT(kv->n_windowed == 0 || cfg->max_step > 0);
     if (kv_alloc(kv) != 0)
         return kv_free(kv);
     ix = kv->index;
@@ -115,6 +128,8 @@ kv_free(struct kv *kv)
     }
     free(kv->index);
     free(kv->table);
+    free(kv->empty);
+    free(kv->n_empty);
     free(kv->n_held);
     free(kv->copy);
     free(kv->dup);

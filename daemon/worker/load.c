@@ -270,7 +270,7 @@ wrk_limit_tokens(struct worker *w)
 static int
 wrk_load_kv_scales(struct worker *w, char *err, size_t err_bytes)
 {
-    size_t n = (size_t)(mpl_scale_bytes(&w->kv) / sizeof(float));
+    size_t n = (size_t)(mpl_scale_bytes(w->kv, w->prog->n_kv_group) / sizeof(float));
     int32_t have = w->wp != NULL ? wts_n_kv_scale(w->wp) : 0;
     int rc;
 
@@ -383,7 +383,7 @@ wrk_load_kv(struct worker *w, char *err, size_t err_bytes)
     eng_dims(&ec, &sa.dims);
     sa.use_graph = w->use_graph;
     sa.cap = w->cap;
-    sa.kv = w->kv;
+    memcpy(sa.kv, w->kv, sizeof(sa.kv));
     sa.kv_scale = w->kv_scale;
     sa.max_block = w->mpl.max_block;
     sa.n_rec = ec.depth + 1;
@@ -397,7 +397,7 @@ wrk_load_kv(struct worker *w, char *err, size_t err_bytes)
     w->kv_scale = NULL;
     if (rc != 0)
         return wrk_fail(rc, err, err_bytes, "runner");
-    w->kv = w->run->kv;
+    memcpy(w->kv, w->run->kv, sizeof(w->kv));
     return 0;
 }
 
@@ -508,7 +508,7 @@ wrk_effective(struct worker *w)
         cache, w->ready.info.model_name, w->tok_path, w->max_len,
         par_max_batched_tokens(p, wrk_on_cpu(w)), par_long_prefill(p, w->max_len),
         par_partial_prefills(p), w->run->k->name, w->n_block,
-        (unsigned long long)run_root(w->run)->mem.kv, wrk_kv_dtype_name(w->kv.dtype));
+        (unsigned long long)run_root(w->run)->mem.kv, wrk_kv_dtype_name(w->kv[0].dtype));
     if (wrk_on_cpu(w) && !wrk_is_null(w)) {
         size_t n = strlen(ws->effective);
 
@@ -535,7 +535,7 @@ wrk_warn_length(const struct worker *w)
         log_warn("load: requests have at most %d tokens, not the model's %d: the KV cache "
                  "has %d blocks of %d tokens; raise kv.memory_bytes, kv.num_blocks or "
                  "kv.gpu_memory_utilization, or set model.max_model_len = %d",
-            w->max_len, w->cfg.max_pos, w->n_block, w->kv.block_size, w->max_len);
+            w->max_len, w->cfg.max_pos, w->n_block, w->kv[0].block_size, w->max_len);
 }
 
 static void
@@ -547,7 +547,7 @@ wrk_log_plan(const struct worker *w)
     log_info("load: backend %s", w->run->k->name);
     wrk_log_memory(w);
     log_info("load: kv %d blocks of %d tokens %s, max_model_len %d, %.1f s", w->n_block,
-        w->kv.block_size, fdk_dtype_name(w->kv.dtype), w->max_len,
+        w->kv[0].block_size, fdk_dtype_name(w->kv[0].dtype), w->max_len,
         (double)w->load_ns / 1e9);
     if (w->cfg.ignored[0] != '\0')
         log_info("load: fields of config.json without use: %s", w->cfg.ignored);
@@ -564,7 +564,7 @@ wrk_count(const struct worker *w)
     cnt_set(&c->kv_bytes, run_root(w->run)->mem.kv);
     cnt_set(&c->kv_blocks_total, (uint64_t)w->n_block);
     cnt_set(&c->kv_blocks_free, (uint64_t)w->n_block);
-    cnt_set(&c->kv_block_tokens, (uint64_t)w->kv.block_size);
+    cnt_set(&c->kv_block_tokens, (uint64_t)w->kv[0].block_size);
     cnt_set(&c->load_ns, w->load_ns);
 }
 

@@ -51,11 +51,7 @@ static int
 wrk_sizes(struct worker *w, int32_t max_len, struct mpl_sizes *ret)
 {
     size_t *off = mem_array((size_t)w->prog->n_buf, sizeof(*off)), act = 0;
-    struct runner shape = { .k = w->run->k,
-        .ctx = w->run->ctx,
-        .prog = w->prog,
-        .wp = w->wp,
-        .kv = w->kv };
+    struct runner shape = { .k = w->run->k, .ctx = w->run->ctx, .prog = w->prog, .wp = w->wp };
     const struct bat_dims *d = &shape.dims;
     struct eng_cfg ec;
     struct run_sizes z;
@@ -64,6 +60,7 @@ wrk_sizes(struct worker *w, int32_t max_len, struct mpl_sizes *ret)
 
     if (off == NULL)
         return -ENOMEM;
+    memcpy(shape.kv, w->kv, sizeof(shape.kv));
     w->max_len = max_len;
     wrk_eng_cfg(w, &ec);
     eng_dims(&ec, &shape.dims);
@@ -168,6 +165,23 @@ wrk_plan_rounds(struct worker *w, const struct mpl_in *in, char *err, size_t err
     return rc;
 }
 
+/* Layouts of the KV groups of the program, which share blocks. */
+static int
+wrk_kv_layout(struct worker *w)
+{
+    const struct mdl_program *p = w->prog;
+    int rc = 0;
+
+    for (int32_t i = 0; i < p->n_kv_group && rc == 0; i++) {
+        const struct mdl_kv_group *g = &p->kv_group[i];
+
+        rc = mpl_layout(g->n_layer, 0, g->n_kv_head, g->head_dim,
+            (int32_t)w->par.kv_block_size, wrk_kv_dtype(w), &w->kv[i]);
+    }
+    mpl_share(w->kv, p->n_kv_group);
+    return rc;
+}
+
 int
 wrk_plan_memory(struct worker *w, char *err, size_t err_bytes)
 {
@@ -180,8 +194,7 @@ wrk_plan_memory(struct worker *w, char *err, size_t err_bytes)
     wrk_plan_args(w, &in);
     in.rank = rank;
     in.n_rank = w->run->n_rank;
-    rc = mpl_layout(w->cfg.n_layer, 0, w->cfg.n_kv_head, w->cfg.head_dim,
-        (int32_t)p->kv_block_size, wrk_kv_dtype(w), &in.kv);
+    rc = wrk_kv_layout(w);
     if (rc == 0)
         rc = wrk_ranks(w, rank);
     if (rc == 0)
@@ -189,7 +202,10 @@ wrk_plan_memory(struct worker *w, char *err, size_t err_bytes)
     if (rc != 0)
         return rc;
     wrk_eng_cfg(w, &ec);
-    w->kv = in.kv;
+    memcpy(in.kv, w->kv, sizeof(in.kv));
+    in.n_kv = ec.n_group;
+    for (int32_t g = 0; g < in.n_kv; g++)
+        in.most[g] = wrk_kv_most(w, &ec, g);
     in.max_tokens = ec.sch.max_tokens;
     in.n_penalty = ec.sch.n_penalty;
     in.n_rec = ec.depth + 1;
@@ -286,6 +302,23 @@ wrk_check_group(const struct worker *w)
         log_warn("worker: %s", text);
 }
 
+static void
+wrk_log_groups(const struct worker *w)
+{
+    const struct mpl *m = &w->mpl;
+    char layers[256], bytes[32];
+
+    mpl_show_bytes(m->block_bytes / (uint64_t)m->block_size, bytes, sizeof(bytes));
+    for (int32_t i = 0; i < w->prog->n_kv_group; i++) {
+        int32_t window = w->prog->kv_group[i].window;
+
+        mdl_kv_layers(w->prog, i, layers, sizeof(layers));
+        log_info("memory: KV group %d: layers %s, window %d%s, %s a token, at most %d blocks "
+                 "a request",
+            i, layers, window, window > 0 ? "" : " (none)", bytes, mpl_most(m, i));
+    }
+}
+
 void
 wrk_log_memory(const struct worker *w)
 {
@@ -297,6 +330,7 @@ wrk_log_memory(const struct worker *w)
         log_info("memory: %-6s %10s %s: %s", m->row[i].host ? "host" : "device", a,
             m->row[i].name, m->row[i].how);
     }
+    wrk_log_groups(w);
     mpl_show_bytes(m->device_bytes, a, sizeof(a));
     mpl_show_bytes(m->limit, b, sizeof(b));
     log_info("memory: %s of %s, %lld tokens in %d blocks, %d requests of max_model_len %d",

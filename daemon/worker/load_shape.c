@@ -45,6 +45,15 @@ wrk_itl_target(const struct par *p)
     return (uint64_t)(p->sched_itl_target_ms * 1e6);
 }
 
+/* Tokens that attention of a KV group may read for one, itself included; 0: all before. */
+static int32_t
+wrk_kv_window(const struct worker *w, int32_t group)
+{
+    int32_t window = w->prog->kv_group[group].window;
+
+    return window > 0 ? window + w->run->k->att_back : 0;
+}
+
 void
 wrk_eng_cfg(const struct worker *w, struct eng_cfg *ret)
 {
@@ -76,4 +85,16 @@ wrk_eng_cfg(const struct worker *w, struct eng_cfg *ret)
                 : (uint64_t)p->sched_max_overtake_ms * 1000000,
             .itl_target_ns = wrk_itl_target(p),
             .key = w->key } };
+    ret->n_group = w->prog->n_kv_group;
+    for (int32_t g = 0; g < ret->n_group; g++)
+        if (wrk_kv_window(w, g) < w->max_len)
+            ret->window[g] = wrk_kv_window(w, g);
+}
+
+int32_t
+wrk_kv_most(const struct worker *w, const struct eng_cfg *ec, int32_t group)
+{
+    int32_t window = wrk_kv_window(w, group);
+
+    return window > 0 ? eng_kv_most(ec, window) : 0;
 }

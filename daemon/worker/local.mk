@@ -48,6 +48,7 @@ libfddworker_a_SOURCES = \
 	%D%/kvcache.c \
 	%D%/kvcache.h \
 	%D%/kvcache_check.c \
+	%D%/kvcache_prefix.c \
 	%D%/kvcache_priv.h \
 	%D%/kvcache_setup.c \
 	%D%/load.c \

@@ -88,12 +88,27 @@ mpl_layout(int32_t n_layer, int32_t n_draft_layer, int32_t n_kv_head, int32_t he
     return 0;
 }
 
-uint64_t
-mpl_scale_bytes(const struct fdk_kv *kv)
+void
+mpl_share(struct fdk_kv *kv, int32_t n)
 {
-    if (kv->dtype != FDK_F8E4M3)
-        return 0;
-    return kv->block_bytes / kv->layer_bytes * 2 * (uint64_t)kv->n_kv_head * sizeof(float);
+    uint64_t most = 0;
+
+    for (int32_t g = 0; g < n; g++)
+        most = kv[g].block_bytes > most ? kv[g].block_bytes : most;
+    for (int32_t g = 0; g < n; g++)
+        kv[g].block_bytes = most;
+}
+
+uint64_t
+mpl_scale_bytes(const struct fdk_kv *kv, int32_t n)
+{
+    uint64_t sum = 0;
+
+    for (int32_t g = 0; g < n; g++)
+        if (kv[g].dtype == FDK_F8E4M3)
+            sum += kv[g].block_bytes / kv[g].layer_bytes * 2 * (uint64_t)kv[g].n_kv_head *
+                sizeof(float);
+    return sum;
 }
 
 int32_t
@@ -184,7 +199,7 @@ mpl_fixed_rows(const struct mpl_in *in, const struct mpl_sizes *z, struct mpl *m
     mpl_add(m, "sampling rules", MPL_PENALTY, 0, mpl_sum(rules, chosen),
         "%d sequences x (%" PRIu64 " words + %d logprobs) x 4", in->n_penalty, words,
         FDK_MAX_CHOSEN);
-    mpl_add(m, "KV scales", MPL_KV_SCALES, 0, mpl_scale_bytes(&in->kv),
+    mpl_add(m, "KV scales", MPL_KV_SCALES, 0, mpl_scale_bytes(in->kv, in->n_kv),
         "a float per layer, head, K and V");
     if (!in->is_cpu)
         mpl_add(m, "rounding", MPL_OTHER, 0, (uint64_t)m->n_row * MPL_PIECE,
@@ -215,6 +230,41 @@ static int64_t
 mpl_blocks_of(int64_t len, int64_t B)
 {
     return (len + B - 1) / B;
+}
+
+int64_t
+mpl_need(const struct mpl *m, int64_t n)
+{
+    int64_t sum = 0;
+
+    for (int32_t g = 0; g < m->n_kv; g++)
+        sum += m->most[g] > 0 && m->most[g] < n ? m->most[g] : n;
+    return sum;
+}
+
+int32_t
+mpl_most(const struct mpl *m, int32_t group)
+{
+    int64_t n = mpl_blocks_of(m->max_len, m->block_size);
+
+    return (int32_t)(m->most[group] > 0 && m->most[group] < n ? m->most[group] : n);
+}
+
+/* The longest sequence that n blocks hold, with the decode blocks. */
+static int64_t
+mpl_longest(const struct mpl *m, int64_t n)
+{
+    int64_t lo = 0, hi = INT32_MAX;
+
+    while (hi - lo > 1) {
+        int64_t mid = lo + (hi - lo) / 2;
+
+        if (mpl_need(m, mid) <= n)
+            lo = mid;
+        else
+            hi = mid;
+    }
+    return (lo - m->decode_blocks) * m->block_size;
 }
 
 /* What the rank with the least may take. The same share of it stays free whether others hold
@@ -249,7 +299,7 @@ mpl_blocks(const struct mpl_in *in, const struct mpl *m, int64_t len, int64_t *r
     char *err, size_t err_bytes)
 {
     uint64_t room = m->limit > m->fixed ? m->limit - m->fixed : 0, bytes = room;
-    int64_t B = in->kv.block_size, n, cap = INT32_MAX / B - 1, most;
+    int64_t B = in->kv[0].block_size, n, cap = INT32_MAX / B - 1, most;
     char a[32], b[32], c[32];
 
     mpl_show_bytes(m->fixed, a, sizeof(a));
@@ -260,7 +310,7 @@ mpl_blocks(const struct mpl_in *in, const struct mpl *m, int64_t len, int64_t *r
             "used; lower sched.max_num_batched_tokens or sched.max_num_seqs%s",
             a, b, in->is_cpu ? "" : ", raise kv.gpu_memory_utilization");
     if (in->num_blocks > 0)
-        bytes = mpl_times((uint64_t)in->num_blocks + 1, in->kv.block_bytes);
+        bytes = mpl_times((uint64_t)in->num_blocks + 1, m->block_bytes);
     else if (in->memory_bytes > 0)
         bytes = in->memory_bytes;
     else if (in->is_cpu)
@@ -272,10 +322,10 @@ mpl_blocks(const struct mpl_in *in, const struct mpl *m, int64_t len, int64_t *r
             "%s asks for a KV cache of %s but %s of %s "
             "are left after weights and buffers: at most %" PRId64 " blocks",
             in->num_blocks > 0 ? "kv.num_blocks" : "kv.memory_bytes", a, c, b,
-            mpl_fit(room, in->kv.block_bytes));
+            mpl_fit(room, m->block_bytes));
     }
-    n = mpl_fit(bytes, in->kv.block_bytes);
-    most = (mpl_blocks_of(len, B) + in->decode_blocks) * in->max_num_seqs;
+    n = mpl_fit(bytes, m->block_bytes);
+    most = mpl_need(m, mpl_blocks_of(len, B) + in->decode_blocks) * in->max_num_seqs;
     if (in->is_cpu && in->num_blocks == 0 && in->memory_bytes == 0 && n > most)
         n = most;
     /* block ids and KV slots are int32 */
@@ -285,30 +335,31 @@ mpl_blocks(const struct mpl_in *in, const struct mpl *m, int64_t len, int64_t *r
 
 /* The pool of n blocks must hold a sequence of len tokens. */
 static int
-mpl_check_len(int64_t len, int64_t n, int32_t B, int32_t extra, uint64_t block_bytes,
-    uint64_t fixed, char *err, size_t err_bytes)
+mpl_check_len(const struct mpl *m, int64_t len, int64_t n, uint64_t fixed, char *err,
+    size_t err_bytes)
 {
-    int64_t need = mpl_blocks_of(len, B), fits = (n - extra) * B;
+    int32_t B = m->block_size, extra = m->decode_blocks;
+    int64_t need = mpl_need(m, mpl_blocks_of(len, B) + extra), fits = mpl_longest(m, n);
+    uint64_t bytes = mpl_times((uint64_t)need + 1, m->block_bytes);
     char pool[32], all[32];
 
-    if (need + extra <= n)
+    if (need <= n)
         return 0;
-    mpl_show_bytes(mpl_times((uint64_t)(need + extra) + 1, block_bytes), pool, sizeof(pool));
-    mpl_show_bytes(mpl_sum(fixed, mpl_times((uint64_t)(need + extra) + 1, block_bytes)),
-        all, sizeof(all));
+    mpl_show_bytes(bytes, pool, sizeof(pool));
+    mpl_show_bytes(mpl_sum(fixed, bytes), all, sizeof(all));
     if (fits < MPL_MIN_LEN)
         return mpl_fail(-ENOSPC, err, err_bytes,
             "the KV cache has %" PRId64 " blocks of %d "
             "tokens, too few for any request with kv.static_decode_blocks = %d; a block "
             "is %" PRIu64 " bytes: raise kv.gpu_memory_utilization, kv.memory_bytes or "
             "kv.num_blocks",
-            n, B, extra, block_bytes);
+            n, B, extra, m->block_bytes);
     return mpl_fail(-ENOSPC, err, err_bytes,
         "model.max_model_len = %" PRId64 " needs %" PRId64
         " KV blocks of %d tokens and kv.static_decode_blocks = %d more, but %" PRId64
         " fit; the largest model.max_model_len that fits is %" PRId64 "; this one needs a "
         "KV cache of %s, %s in all",
-        len, need, B, extra, n, fits, pool, all);
+        len, mpl_need(m, mpl_blocks_of(len, B)), B, extra, n, fits, pool, all);
 }
 
 static int
@@ -352,9 +403,11 @@ mpl_check_model(const struct mpl_in *in, const struct mpl *m, char *err, size_t 
 static void
 mpl_finish(struct mpl *m, int64_t n)
 {
+    int64_t places = mpl_blocks_of(m->max_len, m->block_size), need = mpl_need(m, places);
+
     m->n_block = (int32_t)n;
-    m->tokens = n * m->block_size;
-    n /= mpl_blocks_of(m->max_len, m->block_size);
+    m->tokens = n * places / need * m->block_size;
+    n /= need;
     m->concurrency = n < m->max_seqs ? (int32_t)n : m->max_seqs;
 }
 
@@ -362,13 +415,14 @@ mpl_finish(struct mpl *m, int64_t n)
 static int
 mpl_host_blocks(const struct mpl_in *in, int32_t *ret, char *err, size_t err_bytes)
 {
-    double n = in->swap_gib * 1073741824.0 / (double)in->kv.block_bytes;
+    const struct fdk_kv *kv = &in->kv[0];
+    double n = in->swap_gib * 1073741824.0 / (double)kv->block_bytes;
 
-    if (n > (double)(INT32_MAX / in->kv.block_size - 1))
+    if (n > (double)(INT32_MAX / kv->block_size - 1))
         return mpl_fail(-EINVAL, err, err_bytes,
             "kv.swap_space = %g GiB: more than %d "
             "blocks of %" PRIu64 " bytes",
-            in->swap_gib, INT32_MAX / in->kv.block_size - 1, in->kv.block_bytes);
+            in->swap_gib, INT32_MAX / kv->block_size - 1, kv->block_bytes);
     if (in->host_free > 0 && in->swap_gib * 1073741824.0 > (double)in->host_free)
         return mpl_fail(-ENOSPC, err, err_bytes,
             "kv.swap_space = %g GiB, but the machine has "
@@ -378,7 +432,7 @@ mpl_host_blocks(const struct mpl_in *in, int32_t *ret, char *err, size_t err_byt
         return mpl_fail(-EINVAL, err, err_bytes,
             "kv.swap_space = %g GiB: less than a block "
             "of %" PRIu64 " bytes",
-            in->swap_gib, in->kv.block_bytes);
+            in->swap_gib, kv->block_bytes);
     *ret = (int32_t)n;
     return 0;
 }
@@ -386,8 +440,9 @@ mpl_host_blocks(const struct mpl_in *in, int32_t *ret, char *err, size_t err_byt
 int
 mpl_begin(const struct mpl_in *in, struct mpl *ret, char *err, size_t err_bytes)
 {
-    struct mpl m = { .block_bytes = in->kv.block_bytes,
-        .block_size = in->kv.block_size,
+    struct mpl m = { .block_bytes = in->kv[0].block_bytes,
+        .block_size = in->kv[0].block_size,
+        .n_kv = in->n_kv,
         .decode_blocks = in->decode_blocks,
         .max_seqs = in->max_num_seqs };
     int64_t len = 0;
@@ -400,6 +455,7 @@ mpl_begin(const struct mpl_in *in, struct mpl *ret, char *err, size_t err_bytes)
     m.limit = mpl_limit(in);
     m.by_limit = !in->is_cpu && in->num_blocks == 0 && in->memory_bytes == 0;
     m.max_len = (int32_t)len;
+    memcpy(m.most, in->most, sizeof(m.most));
     *ret = m;
     return 0;
 }
@@ -408,7 +464,7 @@ mpl_begin(const struct mpl_in *in, struct mpl *ret, char *err, size_t err_bytes)
 static int
 mpl_end(const struct mpl_in *in, int64_t n, struct mpl *m, char *err, size_t err_bytes)
 {
-    int64_t B = in->kv.block_size, max;
+    int64_t B = m->block_size, max;
 
     mpl_finish(m, n);
     /* What graphs do not take becomes blocks later. */
@@ -426,19 +482,18 @@ int
 mpl_round(const struct mpl_in *in, const struct mpl_sizes *z, struct mpl *m, char *err,
     size_t err_bytes)
 {
-    int64_t len = m->max_len, n = 0, B = in->kv.block_size;
+    int64_t len = m->max_len, n = 0;
     int rc;
 
     mpl_fixed_rows(in, z, m);
     rc = mpl_blocks(in, m, len, &n, err, err_bytes);
     if (rc != 0)
         return rc;
-    if (m->round == 0 && in->want_len == 0 && (n - in->decode_blocks) * B < len)
-        len = (n - in->decode_blocks) * B;
+    if (m->round == 0 && in->want_len == 0 && mpl_longest(m, n) < len)
+        len = mpl_longest(m, n);
     if (len < MPL_MIN_LEN && len < in->model_len)
         len = MPL_MIN_LEN;
-    rc = mpl_check_len(len, n, (int32_t)B, in->decode_blocks, m->block_bytes, m->fixed,
-        err, err_bytes);
+    rc = mpl_check_len(m, len, n, m->fixed, err, err_bytes);
     if (rc != 0)
         return rc;
     m->max_len = (int32_t)len;
@@ -463,8 +518,7 @@ mpl_settle(struct mpl *m, uint64_t graphs, uint64_t mapped, const struct mpl_ran
         if (n > m->max_block - 1)
             n = m->max_block - 1;
     }
-    rc = mpl_check_len(m->max_len, n, m->block_size, m->decode_blocks, m->block_bytes,
-        fixed, err, err_bytes);
+    rc = mpl_check_len(m, m->max_len, n, fixed, err, err_bytes);
     if (rc != 0)
         return rc;
     now.fixed = fixed;

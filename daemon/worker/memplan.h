@@ -77,7 +77,10 @@ struct mpl_in {
     int64_t long_threshold; /* as configured, 0: default */
     /* model */
     int32_t model_len, vocab, n_op;
-    struct fdk_kv kv; /* mpl_layout() of all layers */
+    struct fdk_kv kv[FDK_MAX_KV_GROUPS]; /* mpl_layout() of each KV group */
+    int32_t n_kv;
+    int32_t most[FDK_MAX_KV_GROUPS]; /* blocks of a group that a sequence holds at most, 0:
+                                as many as its tokens fill */
     uint64_t weights, quant_weights, rope;
 };
 
@@ -89,18 +92,19 @@ struct mpl {
     uint64_t limit; /* what a rank may take, the least of them */
     uint64_t block_bytes;
     int32_t block_size;
+    int32_t n_kv, most[FDK_MAX_KV_GROUPS];
     int32_t n_block;     /* usable, without the dummy */
     int32_t max_block;   /* with the dummy: addresses to reserve */
     int32_t n_host;      /* host blocks */
     int32_t max_len;     /* tokens of a sequence */
     int round;           /* iterations of planning so far */
-    int64_t tokens;      /* n_block * block_size */
+    int64_t tokens;      /* of sequences of max_len, in n_block blocks */
     int32_t concurrency; /* sequences of max_len that run at a time */
     int32_t decode_blocks, max_seqs;
     int by_limit; /* 1: n_block follows from limit */
 };
 
-/* Byte layout of the blocks: fills *ret but for base and scale.
+/* Byte layout of a KV group's blocks: fills *ret but for base and scale.
  *   K and V: n_kv_head * block_size * head_dim * bytes(dtype) each, in every
  *   layer, draft layers behind the model's; FDK_I8: then a float per (head,
  *   token) for K and for V
@@ -108,9 +112,17 @@ struct mpl {
 int mpl_layout(int32_t n_layer, int32_t n_draft_layer, int32_t n_kv_head,
     int32_t head_dim, int32_t block_size, enum fdk_dtype dtype, struct fdk_kv *ret);
 
-/* Bytes of fdk_kv.scale: a float for each layer, K and V, and head where the
- * type has static scales (FDK_F8E4M3), else 0. */
-uint64_t mpl_scale_bytes(const struct fdk_kv *kv);
+/* Groups share a pool: all blocks become as large as the largest. */
+void mpl_share(struct fdk_kv *kv, int32_t n);
+
+/* Bytes of fdk_kv.scale of n groups: a float for each layer that a block has room for, K and
+ * V, and head where the type has static scales (FDK_F8E4M3), else 0. */
+uint64_t mpl_scale_bytes(const struct fdk_kv *kv, int32_t n);
+
+/* Blocks of a KV group that a sequence of max_len tokens holds at most. */
+int32_t mpl_most(const struct mpl *m, int32_t group);
+/* Blocks that a sequence holds at most until each of its tables has n places. */
+int64_t mpl_need(const struct mpl *m, int64_t n);
 
 /* A plan is made in iterations: mpl_begin() sets m->max_len, the length for which the
  * caller computes buffer sizes; mpl_round() takes them. 1: again, with the sizes for the new

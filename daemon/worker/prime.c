@@ -28,7 +28,7 @@ struct prm {
     struct bat *bat;
     struct cost *cost;
     struct bat_synth synth;
-    int32_t *table;              /* [S][stride] */
+    int32_t *table;              /* bat_synth.table */
     uint64_t least_ns;           /* of any step, as far as is known */
     uint64_t tok_ns;             /* and of a token, at most */
     int32_t n_decode, n_prefill; /* shapes measured */
@@ -63,8 +63,9 @@ prm_tables(struct prm *p)
     for (int32_t r = 0; r < bat_synth_rows(&p->synth); r++) {
         int32_t len = r < p->synth.n_decode ? p->synth.context : p->synth.n_prefill;
 
-        for (int32_t i = 0; i * d->block_size < len; i++)
-            p->table[(size_t)r * (size_t)d->stride + (size_t)i] = at++;
+        for (int32_t g = 0; g < bat_groups(d); g++)
+            for (int32_t i = 0; i * d->block_size < len; i++)
+                p->table[bat_synth_at(d, &p->synth, g, r) + (size_t)i] = at++;
     }
 }
 
@@ -162,7 +163,9 @@ prm_run(struct runner *run, struct bat *bat, struct cost *cost, int32_t max_len,
     OBJ_CHECK(run, RUN_MAGIC);
     p.least_ns = run_root(run)->mem.weights /
         (run->k->on_host ? PRM_HOST_BYTES_NS : PRM_BYTES_NS * 1000);
-    p.table = mem_array((size_t)run->dims.S * (size_t)run->dims.stride, sizeof(*p.table));
+    p.table =
+        mem_array((size_t)(bat_groups(&run->dims) * run->dims.S) * (size_t)run->dims.stride,
+            sizeof(*p.table));
     if (p.table == NULL)
         return -ENOMEM;
     p.synth.table = p.synth.own = p.table;

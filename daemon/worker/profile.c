@@ -46,11 +46,12 @@ prf_tables(struct prf *p)
 {
     const struct bat_dims *d = &p->run->dims;
     int32_t rows = bat_synth_rows(&p->synth), stride;
-    int32_t n_block = (int32_t)(run_root(p->run)->mem.kv / p->run->kv.block_bytes) - 1;
+    int32_t n_block = (int32_t)(run_root(p->run)->mem.kv / p->run->kv[0].block_bytes) - 1;
     int64_t at = 0;
 
-    p->table = mem_array((size_t)rows * (size_t)d->stride, sizeof(*p->table));
-    p->own = mem_array((size_t)rows * (size_t)d->stride, sizeof(*p->own));
+    p->n_place = (int64_t)bat_synth_at(d, &p->synth, bat_groups(d), 0);
+    p->table = mem_array((size_t)p->n_place, sizeof(*p->table));
+    p->own = mem_array((size_t)p->n_place, sizeof(*p->own));
     if (p->table == NULL || p->own == NULL)
         return -ENOMEM;
     stride = (int32_t)(n_block * PRF_STRIDE) + 1;
@@ -60,9 +61,10 @@ prf_tables(struct prf *p)
         int32_t len = r < p->synth.n_decode ? p->synth.context : p->synth.n_prefill;
         int32_t n = (int32_t)(((int64_t)len + d->block_size - 1) / d->block_size);
 
-        for (int32_t i = 0; i < n; i++, at++)
-            p->table[(size_t)r * (size_t)d->stride + (size_t)i] =
-                1 + (int32_t)(at * stride % n_block);
+        for (int32_t g = 0; g < bat_groups(d); g++)
+            for (int32_t i = 0; i < n; i++, at++)
+                p->table[bat_synth_at(d, &p->synth, g, r) + (size_t)i] =
+                    1 + (int32_t)(at * stride % n_block);
     }
     p->synth.table = p->table;
     p->synth.own = p->own;
@@ -145,7 +147,7 @@ prf_synth_check(const struct runner *run, const struct bat_synth *m, int32_t max
     char *err, size_t err_bytes)
 {
     const struct bat_dims *d = &run->dims;
-    int64_t n_block = (int64_t)(run_root(run)->mem.kv / run->kv.block_bytes) - 1, need;
+    int64_t n_block = (int64_t)(run_root(run)->mem.kv / run->kv[0].block_bytes) - 1, need;
     int64_t n_tok = (int64_t)m->n_decode + m->n_prefill;
     int64_t n_row = (int64_t)m->n_decode + (m->n_prefill > 0);
 
@@ -299,15 +301,13 @@ static int
 prf_fill(struct prf *p, const struct prf_idle *idle)
 {
     struct runner *run = p->run;
-    const struct bat_dims *d = &run->dims;
-    int64_t n = (int64_t)bat_synth_rows(&p->synth) * d->stride;
     int rc = 0;
 
     if (idle->kv->n_copy > 0) {
         rc = run_copies(run, idle->kv->copy, idle->kv->n_copy);
         kv_copied(idle->kv);
     }
-    for (int i = 0; rc == 0 && i < PRF_FILL && p->fill_at < n; p->fill_at++) {
+    for (int i = 0; rc == 0 && i < PRF_FILL && p->fill_at < p->n_place; p->fill_at++) {
         int32_t b = p->table[p->fill_at];
 
         if (b == 0 || !kv_is_empty(idle->kv, b))
@@ -378,7 +378,7 @@ prf_poll(struct prf *p, const struct prf_idle *idle, int *ret_work)
     p->interrupted |= idle->busy;
     if (prf_over(p))
         return 0;
-    if (p->fill_at < (int64_t)bat_synth_rows(&p->synth) * p->run->dims.stride)
+    if (p->fill_at < p->n_place)
         return prf_fill(p, idle);
     return prf_launch(p, idle);
 }

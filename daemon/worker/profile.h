@@ -63,7 +63,8 @@ struct prf {
     int32_t n_taken[2];      /* launched: measured, plain */
     int32_t n_warm;          /* synthetic: steps before the first that counts */
     uint64_t warm_ns;        /* their time */
-    int64_t fill_at;         /* synthetic: blocks of the table looked at */
+    int64_t n_place;         /* synthetic: entries of the tables */
+    int64_t fill_at;         /* of these looked at */
     struct run_marks *marks; /* [n_rec] */
     struct run_mark *mark;   /* [n_rec][max] */
     uint8_t *role;           /* [n_rec] enum prf_role */

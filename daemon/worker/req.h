@@ -74,7 +74,9 @@ struct seq {
     int32_t n_hash;       /* blocks with a hash, the request's included */
     int32_t n_registered; /* leading blocks of the table kv knows by hash */
     int32_t penalty;      /* entry of the pool while it holds a slot, -1 */
-    int32_t n_owed;       /* blocks that it was admitted with and does not hold yet */
+    int32_t slide_pos;    /* no block goes back before that position is computed */
+    int32_t n_want;       /* places of its tables that it was admitted with, 0: none */
+    int32_t n_owed;       /* blocks that it lacks of these */
     int32_t n_may;        /* of these there are in this step, where blocks are scarce */
     int32_t n_found;      /* tokens that the prefix cache had of it when it was last
                                   looked up while waiting, -1: never */

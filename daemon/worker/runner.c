@@ -359,7 +359,7 @@ static int
 run_copies_dev(struct run_dev *dev, const struct kv_copy *copy, int32_t n)
 {
     const struct fdk_ops *k = dev->run->k;
-    size_t bytes = (size_t)dev->kv.block_bytes;
+    size_t bytes = (size_t)dev->kv[0].block_bytes;
     int rc = n > 0 ? k->event_record(dev->ev_copy[0], dev->copy_stream) : 0;
 
     for (int32_t i = 0; i < n && rc == 0; i++) {
@@ -390,7 +390,7 @@ run_copies(struct runner *run, const struct kv_copy *copy, int32_t n)
 static int
 run_dups_dev(struct run_dev *dev, const struct kv_dup *dup, int32_t n)
 {
-    size_t bytes = (size_t)dev->kv.block_bytes;
+    size_t bytes = (size_t)dev->kv[0].block_bytes;
     int rc = 0;
 
     for (int32_t i = 0; rc == 0 && i < n; i++)
@@ -412,7 +412,7 @@ run_dups(struct runner *run, const struct kv_dup *dup, int32_t n)
 int
 run_clear(struct runner *run, int32_t block)
 {
-    size_t bytes = (size_t)run->kv.block_bytes;
+    size_t bytes = (size_t)run->kv[0].block_bytes;
     int rc = 0;
 
     for (int32_t i = 0; i < run->n_rank && rc == 0; i++)

@@ -61,9 +61,9 @@ struct run_open_args {
 
 struct run_setup_args {
     struct bat_dims dims;
-    struct fdk_kv kv;      /* all but base and scale */
-    const float *kv_scale; /* of the host, as fdk_kv.scale; NULL: all 1. Ignored
-                                where kv.dtype has none */
+    struct fdk_kv kv[FDK_MAX_KV_GROUPS]; /* of the program's: all but base and scale */
+    const float *kv_scale; /* of the host, [layers][2][K]; NULL: all 1. Ignored where
+                                kv.dtype has none */
     int32_t max_block;     /* KV blocks to have addresses for, dummy included */
     int32_t n_rec;         /* steps on their way at a time */
     int32_t n_host;        /* host blocks, 0: none */
@@ -105,15 +105,17 @@ struct run_att {
     int32_t *counts;       /* [2] tiles, tiles done */
     struct fdk_work *work; /* [n_work] */
     void *plan;            /* what the backend notes besides */
+    int32_t group;         /* KV group */
 };
 
 /* One padded size: its launch bounds and, once recorded, its graph. */
 struct run_pad {
     int32_t T, S, O; /* O 0: no output, and nothing that only outputs need */
     enum mdl_tail tail;
-    int32_t n_work;        /* attention tiles at most */
-    struct run_att att[2]; /* of all tiles; of those with outputs, for the tail */
-    struct fdk_batch b;
+    int32_t n_work;                            /* attention tiles at most */
+    struct run_att att[FDK_MAX_KV_GROUPS + 1]; /* of all tiles of each KV group; of those
+                                with outputs, for the tail */
+    struct fdk_batch b[FDK_MAX_KV_GROUPS];
     struct fdk_graph *graph;
 };
 
@@ -132,19 +134,19 @@ struct run_dev {
     void *d_weights, *d_act, *d_scratch, *d_inv_freq;
     unsigned char *d_kv; /* kv_reserved bytes of addresses, kv_mapped of memory */
     uint64_t kv_reserved, kv_mapped;
-    float *d_kv_scale;       /* kv.scale, or NULL */
+    float *d_kv_scale;       /* of all groups, or NULL */
     struct fdk_row *d_state; /* [S + 1], the last is the dummy row */
-    int32_t *d_table;        /* [S + 1][stride] */
+    int32_t *d_table;        /* [groups][S + 1][stride] */
     unsigned char *d_plan;
     struct fdk_result *d_results; /* [O] */
     uint16_t *d_counts;           /* the pool: penalty counts, [n_penalty][vocab] */
     int32_t *d_rules;             /* rules, [n_penalty][fdk_rules_words(vocab)] */
     float *d_chosen;              /* [n_penalty][FDK_MAX_CHOSEN] */
     unsigned char *h_kv;          /* [n_host] blocks */
-    struct fdk_kv kv;             /* runner.kv at this device's addresses */
-    struct run_form form[2];      /* run_form() */
-    struct fdk_launch *launch;    /* of the program being launched */
-    struct run_pad *pad;          /* [cap.n] for as many outputs as there may be */
+    struct fdk_kv kv[FDK_MAX_KV_GROUPS]; /* runner.kv at this device's addresses */
+    struct run_form form[2];             /* run_form() */
+    struct fdk_launch *launch;           /* of the program being launched */
+    struct run_pad *pad;                 /* [cap.n] for as many outputs as there may be */
     struct run_pad *few; /* [cap.n] for run_few() outputs; T 0 where that is none */
     int32_t n_pad;
     struct run_pad full;     /* the largest step */
@@ -177,7 +179,7 @@ struct runner {
     uint16_t *h_counts; /* what the pools of all ranks are filled from */
     int32_t *h_rules;
     int32_t n_penalty, n_host;
-    struct fdk_kv kv; /* the layout: base and scale are the devices' */
+    struct fdk_kv kv[FDK_MAX_KV_GROUPS]; /* the layouts: base and scale are the devices' */
     struct bat_dims dims;
     enum fdk_dtype act;   /* of activations */
     int32_t att_a, att_b; /* query rows per token and of a tile */

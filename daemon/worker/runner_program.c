@@ -199,29 +199,32 @@ run_shape_gemm(const struct runner *run, const struct mdl_op *o, struct fdk_gemm
 static void
 run_shape_heads(const struct runner *run, const struct mdl_op *o, struct fdk_op *ret)
 {
+    const struct mdl_kv_at *at = &run->prog->kv_at[o->layer];
+    const struct mdl_kv_group *g = &run->prog->kv_group[at->group];
     const struct mdl_config *c = &run->prog->cfg;
-    int32_t H = c->n_head, K = c->n_kv_head, D = c->head_dim;
+    int32_t H = c->n_head, K = g->n_kv_head, D = g->head_dim;
 
+    ret->att = o->tail == MDL_TAIL_OUTPUTS ? run->prog->n_kv_group : at->group;
     if (o->kind == MDL_OP_QKV)
-        ret->qkv = (struct fdk_qkv_args){ .kv = run->kv,
+        ret->qkv = (struct fdk_qkv_args){ .kv = run->kv[at->group],
             .H = H,
             .K = K,
             .D = D,
             .rot = o->in2 >= 0 ? run->prog->rot : 0,
-            .layer = o->layer,
+            .layer = at->layer,
             .eps = o->f,
             .norm_offset = c->norm_offset,
             .norm_all = c->qk_norm == MDL_QK_ALL,
             .interleaved = c->interleaved,
             .act = run->act };
     else
-        ret->attention = (struct fdk_attention_args){ .kv = run->kv,
+        ret->attention = (struct fdk_attention_args){ .kv = run->kv[at->group],
             .H = H,
             .K = K,
             .D = D,
-            .layer = o->layer,
+            .layer = at->layer,
             .window = o->window,
-            .step_window = c->window,
+            .step_window = o->window,
             .scale = o->f,
             .softcap = o->softcap,
             .act = run->act };
@@ -235,8 +238,7 @@ run_shape_op(const struct runner *run, const struct mdl_op *o, struct fdk_op *re
 
     *ret = (struct fdk_op){ .kind = run_kind[o->kind],
         .rows = outputs ? FDK_PER_OUT : FDK_PER_TOKEN,
-        .needs_output = outputs || o->tail == MDL_TAIL_OUTPUTS,
-        .att = o->tail == MDL_TAIL_OUTPUTS };
+        .needs_output = outputs || o->tail == MDL_TAIL_OUTPUTS };
     switch (ret->kind) {
     case FDK_OP_EMBED:
         ret->embed = (struct fdk_embed_args){ .C = o->K,
@@ -316,6 +318,8 @@ run_scratch_bytes(const struct runner *run)
         .n_work = fdk_tiles_max(b.max_row, d->T, run->att_a, run->att_b) };
     size_t most = 0;
 
+    for (int32_t i = 0; i <= run->prog->n_kv_group; i++)
+        s.att[i].b = &b;
     for (int32_t i = 0; i < run->prog->n_op; i++) {
         struct fdk_op op;
         size_t n = 0;
@@ -368,7 +372,7 @@ static void
 run_point_op(const struct run_dev *dev, const size_t *off, const struct mdl_op *o,
     struct fdk_op *op)
 {
-    const struct fdk_batch *b = &dev->full.b; /* n_tok, n_out are at one address */
+    const struct fdk_batch *b = &dev->full.b[0]; /* n_tok, n_out are at one address */
     const int32_t *n = o->rows == MDL_PER_TOKEN ? b->n_tok : b->n_out;
     void *in = run_buf(dev, off, o->in), *in2 = run_buf(dev, off, o->in2);
     void *out = run_buf(dev, off, o->out);
@@ -404,12 +408,12 @@ run_point_op(const struct run_dev *dev, const size_t *off, const struct mdl_op *
         op->qkv.q_norm = run_weight(dev, o->w);
         op->qkv.k_norm = run_weight(dev, o->w2);
         op->qkv.cs = in2;
-        op->qkv.kv = dev->kv;
+        op->qkv.kv = dev->kv[dev->run->prog->kv_at[o->layer].group];
         break;
     case FDK_OP_ATTENTION:
         op->attention.y = out;
         op->attention.qkv = in;
-        op->attention.kv = dev->kv;
+        op->attention.kv = dev->kv[dev->run->prog->kv_at[o->layer].group];
         break;
     case FDK_OP_SILU_MUL:
         op->silu_mul.y = out;
@@ -597,8 +601,9 @@ void
 run_step(const struct run_pad *pad, struct fdk_step *ret)
 {
     *ret =
-        (struct fdk_step){ .b = &pad->b, .T = pad->T, .O = pad->O, .n_work = pad->n_work };
-    for (int i = 0; i < 2; i++) {
+        (struct fdk_step){ .b = pad->b, .T = pad->T, .O = pad->O, .n_work = pad->n_work };
+    for (int i = 0; i <= FDK_MAX_KV_GROUPS; i++) {
+        ret->att[i].b = &pad->b[pad->att[i].group];
         ret->att[i].work = pad->att[i].work;
         ret->att[i].n_work = pad->att[i].counts;
         if (pad->att[i].counts != NULL)

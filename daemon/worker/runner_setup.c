@@ -190,7 +190,8 @@ run_setup_rec(struct runner *run, struct bat_rec *rec, char *err, size_t err_byt
 
     rec->outs = mem_array((size_t)run->dims.O, sizeof(*rec->outs));
     rec->entry = mem_array((size_t)run->dims.S, sizeof(*rec->entry));
-    rec->table = mem_array((size_t)run->dims.S, sizeof(*rec->table));
+    rec->table =
+        mem_array((size_t)(run->dims.S * bat_groups(&run->dims)), sizeof(*rec->table));
     if (rec->outs == NULL || rec->entry == NULL || rec->table == NULL)
         return -ENOMEM;
     rc = run_host_alloc(run, "step plans", z.plan, &rec->plan, err, err_bytes);
@@ -260,46 +261,47 @@ run_n_work(const struct runner *run, int32_t T)
     return fdk_tiles_max(bat_pad_rows(&run->dims, T), T, run->att_a, run->att_b);
 }
 
-/* Plans that a step of T tokens may need. */
+/* Plans that a step of T tokens may need: one for each KV group, and one for the tail. */
 static int32_t
 run_n_att(const struct runner *run, int32_t T)
 {
-    return run->att_op < 0 ? 0 : run_tail(run, T, 1) == MDL_TAIL_OUTPUTS ? 2 : 1;
+    return run->att_op < 0
+        ? 0
+        : run->prog->n_kv_group + (run_tail(run, T, 1) == MDL_TAIL_OUTPUTS);
 }
 
-/* Of the layers that a plan has to be made for: 0 if one has no window. */
+/* The KV group that plan i is for. */
 static int32_t
-run_att_window(const struct mdl_config *c)
+run_att_group(const struct runner *run, int32_t i)
 {
-    for (int32_t i = 0; i < c->n_layer; i++)
-        if (!c->windowed[i])
-            return 0;
-    return c->window;
+    const struct mdl_program *p = run->prog;
+
+    return i < p->n_kv_group ? i : p->kv_at[p->cfg.n_layer - 1].group;
 }
 
 static struct fdk_attention_args
-run_att_shape(const struct runner *run, int32_t T, const struct fdk_batch *b)
+run_att_shape(const struct runner *run, int32_t T, int32_t group, const struct fdk_batch *b)
 {
-    const struct mdl_config *c = &run->prog->cfg;
+    const struct mdl_kv_group *g = &run->prog->kv_group[group];
 
-    return (struct fdk_attention_args){ .H = c->n_head,
-        .K = c->n_kv_head,
-        .D = c->head_dim,
-        .kv = run->kv,
+    return (struct fdk_attention_args){ .H = run->prog->cfg.n_head,
+        .K = g->n_kv_head,
+        .D = g->head_dim,
+        .kv = run->kv[group],
         .act = run->act,
         .T = T,
         .b = b,
-        .window = run_att_window(c),
-        .step_window = c->window,
+        .window = g->window,
+        .step_window = g->window,
         .scale = run->att_op < 0 ? 1 : run->prog->op[run->att_op].f };
 }
 
 static size_t
-run_att_plan_bytes(const struct runner *run, int32_t T)
+run_att_plan_bytes(const struct runner *run, int32_t T, int32_t i)
 {
     struct fdk_batch b = { .max_row = bat_pad_rows(&run->dims, T),
         .table_stride = run->dims.stride };
-    struct fdk_attention_args a = run_att_shape(run, T, &b);
+    struct fdk_attention_args a = run_att_shape(run, T, run_att_group(run, i), &b);
 
     return run->k->att_plan_bytes == NULL
         ? 0
@@ -308,11 +310,11 @@ run_att_plan_bytes(const struct runner *run, int32_t T)
 
 /* Of one plan: counts, tiles, the backend's. */
 static size_t
-run_att_bytes(const struct runner *run, int32_t T)
+run_att_bytes(const struct runner *run, int32_t T, int32_t i)
 {
     return RUN_ATT_ALIGN +
         run_att_round((size_t)run_n_work(run, T) * sizeof(struct fdk_work)) +
-        run_att_round(run_att_plan_bytes(run, T));
+        run_att_round(run_att_plan_bytes(run, T, i));
 }
 
 struct run_att
@@ -322,8 +324,11 @@ run_att_at(const struct runner *run, int32_t T, int32_t i, unsigned char *base)
     unsigned char *p;
 
     bat_layout(&run->dims, T, &l);
-    p = base + l.more + (size_t)i * run_att_bytes(run, T);
-    return (struct run_att){ .counts = (int32_t *)p,
+    p = base + l.more;
+    for (int32_t k = 0; k < i; k++)
+        p += run_att_bytes(run, T, k);
+    return (struct run_att){ .group = run_att_group(run, i),
+        .counts = (int32_t *)p,
         .work = (struct fdk_work *)(p + RUN_ATT_ALIGN),
         .plan = p + RUN_ATT_ALIGN +
             run_att_round((size_t)run_n_work(run, T) * sizeof(struct fdk_work)) };
@@ -333,13 +338,12 @@ run_att_at(const struct runner *run, int32_t T, int32_t i, unsigned char *base)
 int
 run_att_plans(struct runner *run, struct bat_rec *rec, const struct run_pad *pad)
 {
-    int32_t n = run->att_op < 0 ? 0 : pad->tail == MDL_TAIL_OUTPUTS && pad->O > 0 ? 2 : 1;
+    int tail = pad->tail == MDL_TAIL_OUTPUTS && pad->O > 0;
+    int32_t n = run->att_op < 0 ? 0 : run->prog->n_kv_group + tail;
     struct fdk_attention_args att;
     struct fdk_batch b;
     int rc = 0;
 
-    bat_view(&run->dims, pad->T, rec->plan, rec->tables, &b);
-    att = run_att_shape(run, pad->T, &b);
     for (int32_t i = 0; i < n && rc == 0; i++) {
         struct run_att at = run_att_at(run, pad->T, i, rec->plan);
         struct fdk_att_plan_args a = { .att = &att,
@@ -350,9 +354,12 @@ run_att_plans(struct runner *run, struct bat_rec *rec, const struct run_pad *pad
             .a = run->att_a,
             .bt = run->att_b,
             .n_max = pad->n_work,
-            .outputs = i };
+            .outputs = i == run->prog->n_kv_group };
 
-        a.plan_bytes = run_att_plan_bytes(run, pad->T);
+        bat_view(&run->dims, pad->T, rec->plan, at.group,
+            rec->tables + (size_t)at.group * rec->group_step, &b);
+        att = run_att_shape(run, pad->T, at.group, &b);
+        a.plan_bytes = run_att_plan_bytes(run, pad->T, i);
         a.plan = a.plan_bytes > 0 ? at.plan : NULL;
         rc = run->k->att_plan_host(run->ctx, run_root(run)->idx, &a);
     }
@@ -368,7 +375,7 @@ run_tiles(struct runner *run)
     for (int32_t i = run->prog->n_op - 1; i >= 0; i--)
         if (run->prog->op[i].kind == MDL_OP_ATTENTION)
             run->att_op = i;
-    a = run_att_shape(run, run->dims.T, NULL);
+    a = run_att_shape(run, run->dims.T, 0, NULL);
     run->att_a = run->att_b = 1;
     if (run->k->att_shape != NULL)
         run->k->att_shape(&a, &run->att_a, &run->att_b);
@@ -376,7 +383,8 @@ run_tiles(struct runner *run)
     if (run->att_bytes == NULL)
         return -ENOMEM;
     for (int32_t T = 1; T <= run->dims.T && run->att_op >= 0; T++)
-        run->att_bytes[T] = (uint32_t)run_n_att(run, T) * (uint32_t)run_att_bytes(run, T);
+        for (int32_t i = 0; i < run_n_att(run, T); i++)
+            run->att_bytes[T] += (uint32_t)run_att_bytes(run, T, i);
     run->dims.more = run->att_bytes;
     return 0;
 }
@@ -420,7 +428,9 @@ run_pad_init(const struct run_dev *dev, int32_t T, int32_t O, struct run_pad *re
         .O = O,
         .tail = run_tail(dev->run, T, O) };
     ret->n_work = run_n_work(dev->run, T);
-    bat_view(&dev->run->dims, T, dev->d_plan, dev->d_table, &ret->b);
+    for (int32_t g = 0; g < bat_groups(&dev->run->dims); g++)
+        bat_view(&dev->run->dims, T, dev->d_plan, g,
+            dev->d_table + bat_table_at(&dev->run->dims, g, 0), &ret->b[g]);
     for (int32_t i = 0; i < run_n_att(dev->run, T); i++)
         ret->att[i] = run_att_at(dev->run, T, i, dev->d_plan);
 }
@@ -486,7 +496,7 @@ run_sizes(const struct runner *run)
     uint64_t S = (uint64_t)d->S + 1; /* with the dummy row */
 
     return (struct run_sizes){ .rows = S * sizeof(struct fdk_row),
-        .tables = S * (uint64_t)d->stride * sizeof(int32_t),
+        .tables = (uint64_t)bat_groups(d) * S * (uint64_t)d->stride * sizeof(int32_t),
         .plan = bat_plan_bytes(d),
         .results = (uint64_t)d->O * sizeof(struct fdk_result) };
 }
@@ -549,7 +559,7 @@ run_setup_memory(struct run_dev *dev, const struct run_setup_args *a, char *err,
             err_bytes);
         *parts[i].sum += parts[i].bytes;
     }
-    m->host_kv = (uint64_t)a->n_host * dev->kv.block_bytes;
+    m->host_kv = (uint64_t)a->n_host * dev->kv[0].block_bytes;
     if (rc == 0)
         rc = run_host_alloc(dev->run, "the mark of steps", sizeof(*dev->h_mark),
             &dev->h_mark, err, err_bytes);
@@ -594,7 +604,7 @@ run_setup_kv(struct run_dev *dev, int32_t max_block, char *err, size_t err_bytes
     void *p = NULL;
     int rc;
 
-    if (mem_mul_u64((uint64_t)max_block, dev->kv.block_bytes, &bytes) != 0 ||
+    if (mem_mul_u64((uint64_t)max_block, dev->kv[0].block_bytes, &bytes) != 0 ||
         bytes > SIZE_MAX / 2)
         return -ENOMEM;
     dev->kv_reserved = run_map_round(bytes);
@@ -605,11 +615,27 @@ run_setup_kv(struct run_dev *dev, int32_t max_block, char *err, size_t err_bytes
         return rc;
     }
     dev->d_kv = p;
-    dev->kv.base = p;
-    rc = run_map_more(dev, dev->kv.block_bytes, err, err_bytes);
+    for (int32_t g = 0; g < dev->run->prog->n_kv_group; g++)
+        dev->kv[g].base = p;
+    rc = run_map_more(dev, dev->kv[0].block_bytes, err, err_bytes);
     return rc != 0
         ? rc
-        : dev->run->k->fill(dev->stream, dev->d_kv, 0, (size_t)dev->kv.block_bytes);
+        : dev->run->k->fill(dev->stream, dev->d_kv, 0, (size_t)dev->kv[0].block_bytes);
+}
+
+/* Scales of all layers by group, from those by layer. */
+static void
+run_group_scales(const struct run_dev *dev, const float *scale, const size_t *at, float *ret)
+{
+    const struct mdl_program *p = dev->run->prog;
+
+    for (int32_t l = 0; l < p->cfg.n_layer; l++) {
+        size_t n = 2 * (size_t)p->kv_group[p->kv_at[l].group].n_kv_head;
+
+        memcpy(ret + at[p->kv_at[l].group] + (size_t)p->kv_at[l].layer * n, scale,
+            n * sizeof(*ret));
+        scale += n;
+    }
 }
 
 /* The static scales. Operations take a copy of dev->kv when they are bound, so
@@ -617,38 +643,41 @@ run_setup_kv(struct run_dev *dev, int32_t max_block, char *err, size_t err_bytes
 static int
 run_setup_kv_scales(struct run_dev *dev, const float *scale, char *err, size_t err_bytes)
 {
-    uint64_t bytes = mpl_scale_bytes(&dev->kv);
-    size_t n = (size_t)(bytes / sizeof(float));
-    float *ones = NULL;
+    uint64_t bytes = mpl_scale_bytes(dev->kv, dev->run->prog->n_kv_group);
+    size_t n = (size_t)(bytes / sizeof(float)), at[FDK_MAX_KV_GROUPS] = { 0 };
+    float *all;
     int rc;
 
-    dev->kv.scale = NULL;
     if (bytes == 0)
         return 0;
     rc = run_dev_alloc(dev, "KV scales", bytes, &dev->d_kv_scale, err, err_bytes);
     if (rc != 0)
         return rc;
     dev->mem.kv_scales = bytes;
-    if (scale == NULL) {
-        ones = mem_array(n, sizeof(*ones));
-        if (ones == NULL)
-            return -ENOMEM;
-        for (size_t i = 0; i < n; i++)
-            ones[i] = 1;
-        scale = ones;
+    all = mem_array(n, sizeof(*all));
+    if (all == NULL)
+        return -ENOMEM;
+    for (size_t i = 0; i < n; i++)
+        all[i] = 1;
+    for (int32_t g = 0; g < dev->run->prog->n_kv_group; g++) {
+        if (g > 0)
+            at[g] =
+                at[g - 1] + (size_t)(mpl_scale_bytes(&dev->kv[g - 1], 1) / sizeof(float));
+        dev->kv[g].scale = dev->d_kv_scale + at[g];
     }
-    rc = dev->run->k->copy(dev->stream, dev->d_kv_scale, scale, (size_t)bytes);
+    if (scale != NULL)
+        run_group_scales(dev, scale, at, all);
+    rc = dev->run->k->copy(dev->stream, dev->d_kv_scale, all, (size_t)bytes);
     if (rc == 0)
         rc = dev->run->k->stream_sync(dev->stream);
-    free(ones);
-    dev->kv.scale = dev->d_kv_scale;
+    free(all);
     return rc;
 }
 
 int
 run_map_kv(struct runner *run, int32_t n_block, char *err, size_t err_bytes)
 {
-    uint64_t bytes = (uint64_t)n_block * run->kv.block_bytes;
+    uint64_t bytes = (uint64_t)n_block * run->kv[0].block_bytes;
     int rc = 0;
 
     for (int32_t i = 0; i < run->n_rank && rc == 0; i++) {
@@ -690,7 +719,7 @@ run_setup_dev(struct run_dev *dev, const struct run_setup_args *a, char *err,
     const struct bat_dims *d = &dev->run->dims;
     int rc;
 
-    dev->kv = a->kv;
+    memcpy(dev->kv, a->kv, sizeof(dev->kv));
     rc = run_setup_memory(dev, a, err, err_bytes);
     if (rc == 0)
         rc = run_setup_kv(dev, a->max_block, err, err_bytes);
@@ -715,7 +744,8 @@ run_setup(struct runner *run, const struct run_setup_args *a, char *err, size_t 
     OBJ_CHECK(run, RUN_MAGIC);
     err[0] = '\0';
     run->dims = a->dims;
-    run->kv = a->kv;
+    memcpy(run->kv, a->kv, sizeof(run->kv));
+    ASSERT(bat_groups(&a->dims) == run->prog->n_kv_group);
     run->n_penalty = a->n_penalty;
     run->n_host = a->n_host;
     run->n_rec = a->n_rec;

@@ -224,6 +224,7 @@ sch_slot_take(struct sch *sch, struct seq *s)
     s->slot = sch->slot_free[--sch->n_slot_free];
     s->generation = ++sch->slot_gen[s->slot];
     s->fresh = 1;
+    s->slide_pos = 0;
     sch->slot_seq[s->slot] = s;
     sch->n_req_running += s->req->n_slot++ == 0;
     (*sch_served(sch, s))++;
@@ -271,22 +272,41 @@ sch_in_flight(const struct sch *sch, const struct seq *s)
 void
 sch_owe(struct sch *sch, struct seq *s, int32_t n)
 {
-    sch->n_owed += n - s->n_owed;
-    s->n_owed = n;
+    int32_t owed = kv_lack(sch->kv, s->slot, n);
+
+    sch->n_owed += owed - s->n_owed;
+    s->n_owed = owed;
+    s->n_want = n;
 }
 
 int
 sch_grow(struct sch *sch, struct seq *s, int32_t n_tok)
 {
-    int32_t had = sch->kv->n_held[s->slot], more;
+    int32_t had = sch->kv->n_held[s->slot], owed = s->n_owed;
 
     if (kv_grow(sch->kv, s->slot, n_tok) != 0)
         return -ENOSPC;
-    more = sch->kv->n_held[s->slot] - had;
-    more = more < s->n_owed ? more : s->n_owed;
-    sch_owe(sch, s, s->n_owed - more);
-    sch->n_filled += (uint64_t)more;
+    if (s->n_want > had) {
+        sch_owe(sch, s, s->n_want);
+        sch->n_filled += (uint64_t)(owed - s->n_owed);
+    }
     return 0;
+}
+
+void
+sch_slide(struct sch *sch)
+{
+    for (struct seq *s = sch->running.head; s != NULL; s = s->next) {
+        /* a sample that is admitted a step after another one begins with the last token of
+         * the prompt */
+        int32_t pos = s->cached_len - 1;
+
+        if (pos < s->slide_pos)
+            continue;
+        s->slide_pos = kv_slide(sch->kv, s->slot, pos, s->last_epoch);
+        if (s->n_want > sch->kv->n_held[s->slot])
+            sch_owe(sch, s, s->n_want);
+    }
 }
 
 void
@@ -410,7 +430,7 @@ void
 sch_add(struct sch *sch, struct req *r)
 {
     OBJ_CHECK(r, REQ_MAGIC);
-    ASSERT(kv_blocks(sch->kv, r->max_len) < sch->kv->n_block);
+    ASSERT(kv_lack_from(sch->kv, 0, kv_blocks(sch->kv, r->max_len), 1) < sch->kv->n_block);
     ASSERT(!r->penalized || sch->cfg.n_penalty > 0);
     for (int32_t i = 0; i < r->n_seq; i++) {
         ASSERT(r->seqs[i].state == REQ_ST_NEW);
@@ -708,8 +728,10 @@ sch_check_list(const struct sch *sch, const struct sch_list *l, unsigned states)
         ASSERT(s->n_owed >= 0 && (s->n_owed == 0 || l == &sch->running));
         /* what its prompt lacks is owed to it */
         if (l == &sch->running && req_is_prefill(s))
-            ASSERT(
-                sch->kv->n_held[s->slot] + s->n_owed >= kv_blocks(sch->kv, s->device_len));
+            ASSERT(s->n_want >= kv_blocks(sch->kv, s->device_len) ||
+                sch->kv->n_held[s->slot] >= kv_blocks(sch->kv, s->device_len));
+        if (l == &sch->running)
+            ASSERT(s->n_owed == kv_lack(sch->kv, s->slot, s->n_want));
         if (l == &sch->waiting && prev != NULL)
             ASSERT(sch_before(sch, prev, s));
     }

@@ -15,12 +15,12 @@
 struct sch_fit { /* how a waiting sequence would start */
     const struct kv_hash *h;
     int32_t n_h;             /* hashes that may be used */
-    int32_t attach;          /* blocks to attach */
+    int32_t attach;          /* places to attach */
     int32_t ask;             /* hashes to attach by: attach, or all */
     int32_t q;               /* tokens in the step */
-    int32_t want;            /* blocks to hold in the end */
+    int32_t want;            /* places to have in the end */
     int32_t lack;            /* blocks the pool is short of */
-    struct kv_match m;       /* of these attach blocks */
+    struct kv_match m;       /* of these attach places */
     const struct seq *donor; /* another sample that has the prompt, or NULL: */
     int32_t common;          /* tokens of it; attach is their full blocks */
 };
@@ -37,7 +37,7 @@ void
 sch_promise(struct sch_pick *p)
 {
     for (const struct seq *s = p->sch->running.head; s != NULL; s = s->next) {
-        int32_t n = sch_blocks_known(p->sch, s) - p->sch->kv->n_held[s->slot];
+        int32_t n = kv_lack(p->sch->kv, s->slot, sch_blocks_known(p->sch, s));
 
         p->promised += n > s->n_owed ? n : s->n_owed;
     }
@@ -69,6 +69,13 @@ sch_hashes(const struct sch *sch, const struct seq *s, struct sch_fit *f)
     f->h = sch->hash_buf;
 }
 
+/* What a look-up cost of p->look_up. */
+static int32_t
+sch_looked(const struct sch *sch, const struct sch_fit *f)
+{
+    return sch->kv->n_windowed > 0 ? f->m.n_seen : f->m.n;
+}
+
 int32_t
 sch_find(struct sch_pick *p, struct seq *s)
 {
@@ -77,7 +84,7 @@ sch_find(struct sch_pick *p, struct seq *s)
     sch_hashes(p->sch, s, &f);
     if (f.n_h > 0)
         kv_find(p->sch->kv, f.h, f.n_h, &f.m);
-    p->look_up -= f.m.n;
+    p->look_up -= sch_looked(p->sch, &f);
     return s->n_found = f.m.n * p->sch->kv->block_size;
 }
 
@@ -99,10 +106,10 @@ sch_common(const struct sch *sch, const struct seq *s)
     return n >= sch->kv->block_size ? n : 0;
 }
 
-/* A sample of the same request whose prompt was computed before this step, NULL: none.
- * *ret_soon: one computes it now. */
+/* A sample of the same request whose prompt was computed before this step, and of whose
+ * blocks the token at n_tok could go on, NULL: none. *ret_soon: one computes it now. */
 static const struct seq *
-sch_donor(const struct sch *sch, const struct seq *s, int *ret_soon)
+sch_donor(const struct sch *sch, const struct seq *s, int32_t n_tok, int *ret_soon)
 {
     const struct req *r = s->req;
 
@@ -113,9 +120,10 @@ sch_donor(const struct sch *sch, const struct seq *s, int *ret_soon)
         if (t->slot < 0)
             continue;
         /* the step being chosen is the next */
-        if (t->ids_epoch != 0 && t->ids_epoch <= sch->epoch)
+        if (t->ids_epoch == 0 || t->ids_epoch > sch->epoch)
+            *ret_soon |= t->state == REQ_ST_RUNNING;
+        else if (kv_can_share(sch->kv, t->slot, n_tok))
             return t;
-        *ret_soon |= t->state == REQ_ST_RUNNING;
     }
     return NULL;
 }
@@ -126,7 +134,7 @@ sch_shared(const struct sch *sch, const struct seq *s)
     int32_t n = sch_common(sch, s);
     int soon;
 
-    return n > 0 && sch_donor(sch, s, &soon) != NULL ? n : 0;
+    return n > 0 && sch_donor(sch, s, n, &soon) != NULL ? n : 0;
 }
 
 /* Does s begin with the blocks of another sample, or wait for them? GOES: neither, or
@@ -139,7 +147,7 @@ sch_look_beside(const struct sch *sch, const struct seq *s, struct sch_fit *f)
     f->common = sch_common(sch, s);
     if (f->common == 0)
         return SCH_GOES;
-    f->donor = sch_donor(sch, s, &soon);
+    f->donor = sch_donor(sch, s, f->common, &soon);
     if (f->donor == NULL)
         return soon ? SCH_LATER : SCH_GOES;
     f->attach = f->m.n = f->common / sch->kv->block_size;
@@ -221,23 +229,25 @@ sch_fit_pool(const struct sch_pick *p, const struct seq *s, struct sch_fit *f)
 {
     const struct sch *sch = p->sch;
     int32_t known = sch_blocks_known(sch, s), most = kv_blocks(sch->kv, s->max_len);
+    int32_t from = f->donor != NULL ? f->common : f->attach * sch->kv->block_size;
     /* what attaching takes from those that can be handed out */
-    int32_t base = f->m.n_host + f->m.n_idle - f->m.n, need, available;
+    int32_t taken = f->m.n_host + f->m.n_idle, need, available;
 
     f->want = known + sch->cfg.decode_blocks;
     if (f->want > most)
         f->want = most;
+    need = taken + kv_lack_from(sch->kv, from, f->want, 0);
     if (sch->running.n == 0) {
-        available = kv_reclaim(sch->kv, f->want + base);
-        if (f->want + base > available)
-            f->want = available - base;
-        f->lack = known - f->want;
+        available = kv_reclaim(sch->kv, need);
+        while (need > available && f->want > known)
+            need = taken + kv_lack_from(sch->kv, from, --f->want, 0);
+        f->lack = need - available;
         return f->lack <= 0 ? SCH_GOES : SCH_SHORT;
     }
-    need = base + f->want + p->promised + sch->cfg.reserve_blocks;
+    need += p->promised + sch->cfg.reserve_blocks;
     /* who had to give way does not come back to the same shortage */
     if (s->n_preempted > 0)
-        need += (sch->running.n + 3) / 4;
+        need += (sch->running.n + 3) / 4 * sch->kv->n_group;
     available = kv_reclaim(sch->kv, need);
     f->lack = need - available;
     return f->lack <= 0 ? SCH_GOES : SCH_SHORT;
@@ -294,31 +304,31 @@ sch_still_short(struct sch_pick *p, const struct seq *s)
 
 /* ---- one admission --------------------------------------------------------------- */
 
-/* Owe s what it wants beyond the got blocks that are attached, if the others are not owed
- * that. Alone it makes do with what its tokens need. */
+/* Owe s what it wants beyond what is attached, if the others are not owed that. Alone it
+ * makes do with what its tokens need. */
 static int
-sch_owe_rest(const struct sch_pick *p, struct seq *s, struct sch_fit *f, int32_t got,
-    int idle)
+sch_owe_rest(const struct sch_pick *p, struct seq *s, struct sch_fit *f, int idle)
 {
     struct sch *sch = p->sch;
-    int32_t n = kv_reclaim(sch->kv, p->promised + f->want - got) - p->promised;
+    int32_t need = kv_lack(sch->kv, s->slot, f->want);
+    int32_t n = kv_reclaim(sch->kv, p->promised + need) - p->promised;
 
-    if (idle && got + n < f->want && got + n >= sch_blocks_known(sch, s))
-        f->want = got + n;
-    if (got + n < f->want)
+    while (idle && need > n && f->want > sch_blocks_known(sch, s))
+        need = kv_lack(sch->kv, s->slot, --f->want);
+    if (need > n)
         return -ENOSPC;
-    sch_owe(sch, s, f->want - got);
+    sch_owe(sch, s, f->want);
     s->n_may = s->n_owed;
     return 0;
 }
 
-/* The blocks of f->donor's table that are full, or what the prefix cache has. */
+/* The full places of f->donor's tables, or what the prefix cache has. */
 static int32_t
 sch_begin_table(struct sch *sch, const struct seq *s, const struct sch_fit *f)
 {
     if (f->donor == NULL)
         return f->ask > 0 ? kv_attach(sch->kv, s->slot, f->h, f->ask) : 0;
-    kv_share(sch->kv, s->slot, f->donor->slot, f->attach);
+    kv_share(sch->kv, s->slot, f->donor->slot, f->common);
     return f->attach;
 }
 
@@ -348,7 +358,7 @@ sch_start_row(struct sch_pick *p, struct seq *s, struct sch_fit *f)
     sch_start(sch, s);
     got = sch_begin_table(sch, s, f);
     ASSERT(f->donor != NULL || got <= f->n_h);
-    rc = sch_owe_rest(p, s, f, got, idle);
+    rc = sch_owe_rest(p, s, f, idle);
     if (rc == 0 && got != f->attach) {
         f->attach = got;
         rc = (int32_t)sch_fit_step(p, s, f);
@@ -401,7 +411,7 @@ sch_look_up(struct sch_pick *p, struct seq *s, struct sch_fit *f)
     if (f->n_h > 0) {
         kv_find(sch->kv, f->h, f->n_h, &f->m);
         sch->n_found++;
-        p->look_up -= f->m.n;
+        p->look_up -= sch_looked(sch, f);
         s->n_found = f->m.n * sch->kv->block_size;
         if (sch_has_duplicate(p, f))
             return SCH_LATER;
@@ -448,7 +458,7 @@ sch_admit(struct sch_pick *p, struct seq *s)
         p->long_left -= f.q;
     sch_count_partial(p, s);
     p->n_long_had += req_is_prefill(s) && sch_is_long(sch, s);
-    left = sch_blocks_known(sch, s) - sch->kv->n_held[s->slot] - s->n_owed;
+    left = kv_lack(sch->kv, s->slot, sch_blocks_known(sch, s)) - s->n_owed;
     p->promised += left > 0 ? left : 0;
     return SCH_GOES;
 }

@@ -150,15 +150,18 @@ int32_t
 sch_hold(struct sch_pick *p, struct seq *s, int32_t q)
 {
     struct sch *sch = p->sch;
-    int32_t had = sch->kv->n_held[s->slot], owed = s->n_owed, most;
+    int32_t had = sch->kv->n_held[s->slot], owed = s->n_owed, most = had;
 
-    most = had + (p->scarce ? s->n_may : owed);
+    if (s->n_want > had)
+        most = s->n_want;
+    if (p->scarce && had + s->n_may / sch->kv->n_group < most)
+        most = had + s->n_may / sch->kv->n_group;
     if (kv_blocks(sch->kv, s->cached_len + q) > most)
         q = most * sch->kv->block_size - s->cached_len;
     if (q <= 0)
         return 0;
     ASSERT_Z(sch_grow(sch, s, s->cached_len + q));
-    s->n_may -= sch->kv->n_held[s->slot] - had;
+    s->n_may -= (sch->kv->n_held[s->slot] - had) * sch->kv->n_group;
     p->promised -= owed - s->n_owed;
     return q;
 }

@@ -34,17 +34,19 @@ sch_wants_block(const struct sch *sch, const struct seq *s)
     return sch_lacks(sch, s) && (sch_decodes(s) || req_is_prefill(s));
 }
 
-/* A block for the next token of s, taken from those behind it if need be; or s
+/* A place for the next token of s, its blocks taken from those behind it if need be; or s
  * sits out this step. */
 static void
 sch_claim_block(struct sch_pick *p, struct seq *s)
 {
     struct sch *sch = p->sch;
 
-    while (kv_reclaim(sch->kv, p->kept + 1) <= p->kept) {
+    int32_t G = sch->kv->n_group;
+
+    while (kv_reclaim(sch->kv, p->kept + G) < p->kept + G) {
         struct seq *victim = NULL;
 
-        if (sch_coming(sch) <= p->n_out)
+        if (sch_coming(sch) < (p->n_out + 1) * G)
             victim = sch_victim(sch);
         if (victim == NULL || victim == s) {
             p->n_out++;
@@ -77,7 +79,8 @@ sch_claim_all(struct sch_pick *p)
     const struct sch *sch = p->sch;
     int64_t level = INT64_MIN, next;
 
-    p->scarce = kv_available(sch->kv) < sch->running.n + sch->n_owed;
+    p->scarce =
+        kv_available(sch->kv) < (int64_t)sch->running.n * sch->kv->n_group + sch->n_owed;
     if (!p->scarce)
         return;
     do {
@@ -274,6 +277,8 @@ sch_pick(struct sch *sch, uint64_t now_ns, struct sch_step *st)
     sch->now_ns = now_ns;
     sch_expire(sch, now_ns);
     sch_forget(sch, now_ns);
+    if (sch->kv->n_windowed > 0)
+        sch_slide(sch);
     sch_urge(&p);
     sch_claim_all(&p);
     sch_pick_decodes(&p);

@@ -22,8 +22,10 @@ int sch_is_cached(const struct sch *sch, const struct seq *s);
 
 /* Blocks of its table for n_tok tokens, owed ones first; -ENOSPC: nothing changed. */
 int sch_grow(struct sch *sch, struct seq *s, int32_t n_tok);
-/* n blocks are kept for what it will hold. */
+/* Blocks are kept for the n places that its tables will have; 0: none. */
 void sch_owe(struct sch *sch, struct seq *s, int32_t n);
+/* Blocks that no token of it will read go back, of all running sequences. */
+void sch_slide(struct sch *sch);
 /* From waiting to running, with a slot and a penalty entry; and back, when it
  * is in no step yet. */
 void sch_start(struct sch *sch, struct seq *s);

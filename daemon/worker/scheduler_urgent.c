@@ -10,7 +10,7 @@ sch_coming(const struct sch *sch)
     int32_t n = sch->kv->n_deferred + sch->kv->n_pending;
 
     for (const struct seq *s = sch->leaving.head; s != NULL; s = s->next)
-        n += sch->kv->n_held[s->slot];
+        n += kv_held(sch->kv, s->slot);
     return n;
 }
 
@@ -31,7 +31,7 @@ sch_urge(struct sch_pick *p)
 
         if (v == NULL)
             return;
-        lack -= sch->kv->n_held[v->slot] + v->n_owed;
+        lack -= kv_held(sch->kv, v->slot) + v->n_owed;
         rows--;
         p->st->urged = sch_priority(sch, v);
         p->st->n_urged++;
@@ -59,7 +59,7 @@ sch_want(struct sch_pick *p, struct seq *s, int32_t lack, int32_t rows)
         if (sch_priority(sch, v) > worst)
             worst = sch_priority(sch, v);
         if (sch_may_urge(sch, pr, v)) {
-            n_block += sch->kv->n_held[v->slot] + v->n_owed;
+            n_block += kv_held(sch->kv, v->slot) + v->n_owed;
             n_row++;
         }
     }

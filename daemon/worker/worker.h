@@ -54,8 +54,8 @@ struct worker {
     struct runner *run;
     struct cap cap; /* sizes with a graph, as planned at the start */
     int use_graph;
-    struct mpl mpl; /* every buffer, before it was made */
-    struct fdk_kv kv;
+    struct mpl mpl;                      /* every buffer, before it was made */
+    struct fdk_kv kv[FDK_MAX_KV_GROUPS]; /* of the program's KV groups */
     float *kv_scale; /* the checkpoint's, until run_setup(); or NULL */
     int32_t n_block, n_host, max_len;
     struct pfx_key key; /* of the prefix cache */
@@ -83,6 +83,8 @@ void wrk_load_args(struct worker *w, struct wts_load_args *ret);
 void wrk_plan_args(struct worker *w, struct mpl_in *ret);
 /* load_shape.c: engine shape from parameters and the KV plan. */
 void wrk_eng_cfg(const struct worker *w, struct eng_cfg *ret);
+/* Blocks of a KV group that a sequence holds at most, 0: as many as its tokens fill. */
+int32_t wrk_kv_most(const struct worker *w, const struct eng_cfg *ec, int32_t group);
 /* What graph.* asks for. -EINVAL with one line in err. */
 int wrk_capture(const struct worker *w, const struct par *p, int *ret_use_graph,
     struct cap *ret, char *err, size_t err_bytes);

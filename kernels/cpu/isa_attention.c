@@ -75,7 +75,8 @@ load_vector(float *dst, const struct fdk_kv *kv, const char *layer_at, size_t to
         kv8_get_f8(dst, p, D, kv_scale(kv, layer_at, token, layer, value));
 }
 
-/* Point s->k and s->v at the n tokens from pos, as floats. */
+/* Point s->k and s->v at the n tokens from pos, as floats. Those before the first that a
+ * query sees are not read, since a weight of 0 does not silence a NaN: they are that one. */
 static void
 load_chunk(struct att_scratch *s, const struct cpu_attend *job, int pos, int n)
 {
@@ -85,7 +86,8 @@ load_chunk(struct att_scratch *s, const struct cpu_attend *job, int pos, int n)
         a->b->block_table + (size_t)a->b->state[job->row] * (size_t)a->b->table_stride;
     const size_t D = (size_t)a->D;
     for (int i = 0; i < n; i++) {
-        int block = (pos + i) / kv->block_size, off = (pos + i) % kv->block_size;
+        int at = pos + i > s->first[0] ? pos + i : s->first[0];
+        int block = at / kv->block_size, off = at % kv->block_size;
         const char *p = (const char *)kv->base + (uint64_t)table[block] * kv->block_bytes +
             (uint64_t)a->layer * kv->layer_bytes;
         size_t token = (size_t)job->kv_head * (size_t)kv->block_size + (size_t)off;

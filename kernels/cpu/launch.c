@@ -40,8 +40,6 @@ kv_layout_valid(const struct fdk_kv *kv, uint64_t values, uint64_t scales)
     const uint64_t at[4] = { 0, kv->v_bytes, kv->k_scale_off, kv->v_scale_off };
     const uint64_t bytes[4] = { values, values, scales, scales };
     int n = scales != 0 ? 4 : 2;
-    if (kv->block_bytes < kv->layer_bytes)
-        return 0;
     if (scales != 0 &&
         (kv->layer_bytes | kv->block_bytes | at[2] | at[3] | (uintptr_t)kv->base) %
                 sizeof(float) !=
@@ -66,6 +64,8 @@ kv_valid(const struct fdk_kv *kv, int K, int D, int layer)
     if (kv->dtype != FDK_F32 && kv->dtype != FDK_BF16 && kv->dtype != FDK_I8 &&
         kv->dtype != FDK_F8E4M3)
         return (unsigned)kv->dtype < FDK_DTYPE__N ? -ENOTSUP : -EINVAL;
+    if (kv->layer_bytes == 0 || (uint64_t)layer >= kv->block_bytes / kv->layer_bytes)
+        return -EINVAL;
     uint64_t tokens = (uint64_t)K * (uint64_t)kv->block_size;
     return kv_layout_valid(kv, tokens * (uint64_t)D * fdk_dtype_bytes(kv->dtype),
                kv->dtype == FDK_I8 ? tokens * sizeof(float) : 0)

@@ -3,7 +3,7 @@
 /*
  * Finding, opening and closing devices, their errors, and the ops table.
  */
-#include "kernels/cuda/fdk_cuda.cuh"
+#include "kernels/cuda/attention.cuh"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -511,6 +511,7 @@ make_ops(void)
     struct fdk_ops o = {};
     table_devices(&o);
     o.gemm_rows = CU_STREAM_ROWS;
+    o.att_back = CU_SPLIT_CHUNK - 1;
     o.att_shape = cu_att_shape;
     o.gemm_scratch = cu_gemm_scratch;
     o.att_plan_bytes = cu_att_plan_bytes;

@@ -146,6 +146,7 @@ layer_follows(const struct fdk_op *before, const struct fdk_op *o)
         o[L_NORM].rmsnorm.eps == before[L_NORM].rmsnorm.eps && a->H == b->H && a->D == b->D &&
         a->rot == b->rot && a->cs == b->cs && a->eps == b->eps && t->scale == u->scale &&
         before[L_ATTENTION].att == o[L_ATTENTION].att &&
+        before[L_QKV].att == o[L_QKV].att &&
         memcmp(&a->kv, &b->kv, sizeof(a->kv)) == 0;
 }
 
@@ -327,7 +328,7 @@ cu_mega_run(void *data, const struct fdk_op *op, int32_t n, const struct fdk_ste
     (void)n;
     if (rc != 0)
         return rc;
-    r->list.b = *s->b;
+    r->list.b = *s->att[att].b;
     r->list.n_work = s->att[att].n_work;
     r->list.n_done = s->att[att].n_done;
     r->list.n_work_max = s->n_work;

@@ -30,7 +30,7 @@ cu_kv_valid(const struct fdk_kv *kv, int T, int H, int K, int D, int layer)
     uint64_t tokens = (uint64_t)K * (uint64_t)kv->block_size;
     uint64_t half = tokens * (uint64_t)D * fdk_dtype_bytes(kv->dtype);
     if (kv->v_bytes < half || kv->layer_bytes < kv->v_bytes + half ||
-        kv->block_bytes < kv->layer_bytes)
+        (uint64_t)layer >= kv->block_bytes / kv->layer_bytes)
         return -EINVAL;
     /* Vectors that are whole multiples of 16 bytes are read so. */
     if ((uint64_t)D * fdk_dtype_bytes(kv->dtype) % 16 == 0 &&

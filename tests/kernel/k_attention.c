@@ -89,14 +89,15 @@ kv_put(const struct fdk_kv *kv, int slot, int p, int h, int v)
         memcpy(k_kv_scale_at(kv, LAYER, slot, h, v), &scale[v][p][h], 4);
 }
 
-/* Row of tokens [from, to) of the history, its blocks filled up to `to`. */
+/* Row of tokens [from, to) of the history, its blocks filled up to `to`, but for what is
+ * before the window of the first. */
 static void
 add_row(struct k_step *s, const struct shape *sh, const struct fdk_kv *kv, int from,
     int to, int salt)
 {
-    int r = s->n_row;
+    int r = s->n_row, back = sh->window > 0 ? sh->window - 1 : from;
     k_step_row(s, to - from, from, sh->block_size, N_BLOCK, salt);
-    for (int p = 0; p < to; p++)
+    for (int p = back < from ? from - back : 0; p < to; p++)
         for (int h = 0; h < sh->K; h++)
             for (int v = 0; v < 2; v++)
                 kv_put(kv,

@@ -353,7 +353,8 @@ chain_step_of(const struct chain *c)
         .T = c->att.T,
         .O = c->att.T,
         .n_work = c->att.n_work_max,
-        .att = { { .work = c->att.work,
+        .att = { { .b = &c->b,
+            .work = c->att.work,
             .n_work = c->att.n_work,
             .n_done = c->att.n_done,
             .plan = c->att.plan } } };

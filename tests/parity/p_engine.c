@@ -5,7 +5,8 @@
  * the bits of every logprob are the same for any max_num_batched_tokens,
  * under preemption, in any batch composition, for any number of threads and steps ahead, with and
  * without recorded graphs, and after resuming. The reference carries all tokens of a step
- * to the final norm, the others output rows alone where they may. Tiny random models made of a
+ * to the final norm, the others output rows alone where they may; it keeps all KV blocks,
+ * the others those that windows still reach. Tiny random models made of a
  * config.json alone.
  */
 #include "config.h"
@@ -204,12 +205,14 @@ base_cfg(const char *dir)
         .chunked = 1,
         .threads = 1,
         .all_tokens = 1,
+        .keep_all = 1,
         .model_dir = dir };
 }
 
-/* ref: answers of one request after the other. */
+/* ref: answers of one request after the other. tight: blocks of 16 and of 32 tokens that
+ * are too few for all. */
 static void
-model(const char *dir, struct answer *ref)
+model(const char *dir, const int32_t tight[2], struct answer *ref)
 {
     static const int32_t tokens[] = { 1, 7, 64, 512 };
     static struct answer got[N_REQ];
@@ -218,7 +221,7 @@ model(const char *dir, struct answer *ref)
     char what[96];
 
     run(&base, 0, 0, ref, &pre);
-    base.all_tokens = 0;
+    base.all_tokens = base.keep_all = 0;
     for (size_t i = 0; i < 4; i++) {
         c = base;
         c.depth = (int32_t)i;
@@ -246,14 +249,14 @@ model(const char *dir, struct answer *ref)
     run(&c, 1, 1, got, &pre);
     same(ref, got, "few sizes, overlap 4, all tokens");
     c = base;
-    c.n_block = 16;
+    c.n_block = tight[0];
     c.max_tokens = 48;
     c.threads = 2;
     run(&c, 1, 0, got, &pre);
     same(ref, got, "preempted");
     SIM_CHECK(pre > 0);
     c.block_size = 32;
-    c.n_block = 12;
+    c.n_block = tight[1];
     run(&c, 1, 0, got, &pre);
     same(ref, got, "preempted, blocks of 32");
     SIM_CHECK(pre > 0);
@@ -428,6 +431,7 @@ config(const char *path, const char *text)
 int
 main(void)
 {
+    static const int32_t tight[2] = { 16, 12 }, window_tight[2] = { 8, 5 };
     static struct answer ref[N_REQ];
     char dir[] = "/tmp/fdd-p-engine-XXXXXX", path[64];
 
@@ -435,14 +439,14 @@ main(void)
     (void)snprintf(path, sizeof(path), "%s/config.json", dir);
     for (size_t i = 0; i < N_MODEL; i++) {
         config(path, configs[i]);
-        model(dir, ref);
+        model(dir, tight, ref);
     }
     for (size_t i = 0; i < sizeof(more_configs) / sizeof(more_configs[0]); i++) {
         config(path, more_configs[i]);
         some(dir, ref);
     }
     config(path, window_configs[0]);
-    model(dir, ref);
+    model(dir, window_tight, ref);
     config(path, window_configs[1]);
     window(ref, dir);
     long_tables(dir);

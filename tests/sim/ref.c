@@ -50,6 +50,7 @@ ref_new(const struct sim_cfg *like, const struct ref_cfg *cfg)
     c.chunked = 1;
     c.capture = NULL;
     c.n_block = SIM_MAX_N * (like->max_len / like->block_size + 2);
+    c.keep_all = 1;
     c.sch = (struct sch_cfg){ .fcfs = 1, .unshared = 1 };
     f->cfg = *cfg;
     f->s = sim_new(&c);

@@ -13,6 +13,7 @@
 #include "daemon/common/log.h"
 #include "daemon/common/mem.h"
 #include "daemon/worker/memplan.h"
+#include "daemon/worker/model_priv.h"
 #include "daemon/worker/null_tok.h"
 #include "daemon/worker/tokenizer.h"
 #include "kernels/cpu/cpu.h"
@@ -99,8 +100,10 @@ sim_program(struct sim *s)
     rc = mdl_config_read(s->cfg.model_dir, &mc, err, sizeof(err));
     if (rc == 0)
         rc = mdl_build(&mc, &s->prog, err, sizeof(err));
-    if (rc == 0 && s->cfg.edit != NULL)
+    if (rc == 0 && s->cfg.edit != NULL) {
         s->cfg.edit(s->prog);
+        rc = mdl_set_kv_groups(s->prog);
+    }
     if (rc == 0)
         rc = wts_plan_new(s->cfg.model_dir, s->prog, dummy, 7, &s->wp, err, sizeof(err));
     if (rc == 0)
@@ -108,6 +111,7 @@ sim_program(struct sim *s)
     if (rc != 0)
         sim_fail(__FILE__, __LINE__, err);
     s->prog->has_tails &= !s->cfg.all_tokens;
+    s->cfg.n_block *= s->prog->n_kv_group;
 }
 
 static void
@@ -128,6 +132,11 @@ sim_eng_cfg(const struct sim *s, struct eng_cfg *ret)
     ret->sch.chunked = c->chunked;
     ret->sch.n_penalty = c->n_penalty;
     ret->sch.key = sim_key;
+    ret->n_group = s->prog->n_kv_group;
+    for (int32_t g = 0; g < ret->n_group && !c->keep_all; g++)
+        if (s->prog->kv_group[g].window > 0)
+            ret->window[g] =
+                s->prog->kv_group[g].window + (s->run != NULL ? s->run->k->att_back : 0);
 }
 
 static enum fdk_dtype
@@ -170,7 +179,6 @@ sim_runner(struct sim *s)
         .use_graph = s->cfg.graph,
         .delay_ns = s->cfg.delay_ns };
     struct wts_load_args la = { .buffer_bytes = 4u << 20 };
-    const struct mdl_config *mc = &s->prog->cfg;
     struct eng_cfg ec;
     char err[512] = "";
     float *scale = NULL;
@@ -190,11 +198,15 @@ sim_runner(struct sim *s)
         rc = wts_plan_layout(s->wp, s->prog, s->run->k, err, sizeof(err));
     if (rc == 0)
         rc = run_load(s->run, s->prog, s->wp, &la, err, sizeof(err));
-    if (rc == 0)
-        rc = mpl_layout(mc->n_layer, 0, mc->n_kv_head, mc->head_dim, s->cfg.block_size,
-            sim_kv_dtype(s), &sa.kv);
-    if (rc == 0 && sa.kv.dtype == FDK_F8E4M3 && s->wp != NULL) {
-        scale = mem_zalloc((size_t)mpl_scale_bytes(&sa.kv));
+    for (int32_t g = 0; g < ec.n_group && rc == 0; g++) {
+        const struct mdl_kv_group *k = &s->prog->kv_group[g];
+
+        rc = mpl_layout(k->n_layer, 0, k->n_kv_head, k->head_dim, s->cfg.block_size,
+            sim_kv_dtype(s), &sa.kv[g]);
+    }
+    mpl_share(sa.kv, ec.n_group);
+    if (rc == 0 && sa.kv[0].dtype == FDK_F8E4M3 && s->wp != NULL) {
+        scale = mem_zalloc((size_t)mpl_scale_bytes(sa.kv, ec.n_group));
         SIM_CHECK(scale != NULL);
         rc = wts_kv_scales(s->wp, s->prog, scale, err, sizeof(err));
         sa.kv_scale = scale;

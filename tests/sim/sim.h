@@ -44,7 +44,8 @@ enum sim_pace {
 };
 
 struct sim_cfg {
-    int32_t max_reqs, max_seqs, max_tokens, max_len, n_block, block_size;
+    int32_t max_reqs, max_seqs, max_tokens, max_len, block_size;
+    int32_t n_block; /* of each KV group */
     int32_t chunked, graph;
     int32_t depth; /* steps launched ahead, 0 to 4 */
     enum fdk_exec exec;
@@ -75,6 +76,7 @@ struct sim_cfg {
     const struct fdk_ops *ops; /* in place of the backend's, whose devices it has; NULL:
                                   that */
     void (*edit)(struct mdl_program *p); /* changes the program before it is loaded */
+    int32_t keep_all;                    /* 1: KV blocks behind windows stay */
 };
 
 struct sim_sample {

@@ -59,7 +59,9 @@ fx_new(const struct fx_cfg *cfg)
         .n_slot = cfg->sch.max_seqs,
         .n_host = cfg->n_host,
         .max_copy = cfg->max_copy,
-        .max_drop = cfg->max_drop };
+        .max_drop = cfg->max_drop,
+        .n_group = cfg->n_group,
+        .max_step = cfg->sch.max_tokens };
     size_t B = (size_t)cfg->block_size;
 
     f->cfg = *cfg;
@@ -69,6 +71,7 @@ fx_new(const struct fx_cfg *cfg)
     if (f->cfg.max_len == 0)
         f->cfg.max_len = cfg->n_block * cfg->block_size;
     kc.max_len = f->cfg.max_len;
+    memcpy(kc.window, cfg->window, sizeof(kc.window));
     f->rng = 42;
     f->now = 1000000000;
     f->step_ns = 1000000;
@@ -238,9 +241,25 @@ fx_ended(struct fx *f)
 /* ---- the device ------------------------------------------------------------------ */
 
 static uint64_t *
-fx_cell(struct fx *f, const struct seq *s, int32_t pos)
+fx_cell(struct fx *f, const struct seq *s, int32_t group, int32_t pos)
 {
-    return &f->cell[kv_slot(f->kv, s->slot, pos)];
+    return &f->cell[kv_slot(f->kv, s->slot, group, pos)];
+}
+
+/* What the layers of a group write for a token, and that they find what they see. */
+static void
+fx_run_group(struct fx *f, const struct sch_row *row, int32_t group)
+{
+    const struct seq *s = row->seq;
+    const struct fx_seq *x = &f->reqs[s->req->idx].seqs[s->sample];
+    int32_t begin = kv_first(f->kv, group, row->first) * f->kv->block_size;
+    int32_t end = row->first + row->q_len;
+
+    for (int32_t p = row->first; p < end && group > 0; p++)
+        *fx_cell(f, s, group, p) = fx_mix(x->digest[p], (uint64_t)group);
+    for (int32_t p = begin; p < end; p++)
+        assert_int_equal(*fx_cell(f, s, group, p),
+            group > 0 ? fx_mix(x->digest[p], (uint64_t)group) : x->digest[p]);
 }
 
 static void
@@ -304,7 +323,6 @@ fx_run_row(struct fx *f, const struct sch_row *row, struct fx_rec *rec)
 {
     const struct seq *s = row->seq;
     const struct req *r = s->req;
-    const struct fx_seq *x = &f->reqs[r->idx].seqs[s->sample];
     struct fx_state *d = &f->state[s->slot];
     uint64_t digest = 0;
 
@@ -314,11 +332,11 @@ fx_run_row(struct fx *f, const struct sch_row *row, struct fx_rec *rec)
         int32_t p = row->first + i;
         uint32_t id = row->decode && !row->fresh ? d->last_token : req_token(s, p);
 
-        digest = fx_mix(p > 0 ? *fx_cell(f, s, p - 1) : 0, id);
-        *fx_cell(f, s, p) = digest;
+        digest = fx_mix(p > 0 ? *fx_cell(f, s, 0, p - 1) : 0, id);
+        *fx_cell(f, s, 0, p) = digest;
     }
-    for (int32_t p = 0; p < row->first + row->q_len && !d->done; p++)
-        assert_int_equal(*fx_cell(f, s, p), x->digest[p]);
+    for (int32_t g = 0; g < f->kv->n_group && !d->done; g++)
+        fx_run_group(f, row, g);
     if (!row->sample)
         return;
     rec->outs[rec->n_out++] = (struct fx_out){ s->slot, s->generation,
@@ -410,8 +428,11 @@ fx_check_blocks(struct fx *f)
         fresh |= f->st.rows[i].fresh;
     if (fresh && f->st.n_preempted == 0)
         assert_true(kv_available(f->kv) >= f->sch->n_owed);
-    for (const struct seq *s = f->sch->running.head; s != NULL; s = s->next)
+    for (const struct seq *s = f->sch->running.head; s != NULL; s = s->next) {
         assert_true(f->kv->n_held[s->slot] <= kv_blocks(f->kv, s->cached_len) + 1);
+        assert_true(
+            kv_held(f->kv, s->slot) <= kv_lack_from(f->kv, 0, f->kv->n_held[s->slot], 1));
+    }
 }
 
 /* Limits on unfinished prompts hold after every step. */

@@ -22,10 +22,11 @@ struct fx_cfg {
     int32_t n_block, block_size;
     int32_t max_len; /* 0: all of the pool */
     int32_t n_host, max_copy, max_drop;
-    int32_t depth;    /* steps in flight while the next is picked */
-    int cached;       /* requests use the prefix cache */
-    int append_first; /* tokens before sch_collected(), not after */
-    int no_check;     /* sch_check() only when asked */
+    int32_t n_group, window[KV_MAX_GROUP]; /* struct kv_cfg; a window is at least 2 */
+    int32_t depth;                         /* steps in flight while the next is picked */
+    int cached;                            /* requests use the prefix cache */
+    int append_first;                      /* tokens before sch_collected(), not after */
+    int no_check;                          /* sch_check() only when asked */
 };
 
 struct fx_ask {                   /* a request to make */

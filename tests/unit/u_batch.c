@@ -118,7 +118,7 @@ step(struct fix *f)
 {
     assert_true(sch_pick(f->sch, 1, &f->st) > 0);
     bat_fill(f->bat, &f->st, f->kv, &f->rec);
-    bat_view(&f->bat->dims, f->rec.T_pad, f->rec.plan, NULL, &f->v);
+    bat_view(&f->bat->dims, f->rec.T_pad, f->rec.plan, 0, NULL, &f->v);
     f->delta = (const struct fdk_delta *)(f->rec.plan + f->rec.upd.delta);
     sch_collected(f->sch, f->st.epoch);
     for (int32_t i = 0; i < f->st.n_row; i++)

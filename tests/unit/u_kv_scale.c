@@ -412,7 +412,7 @@ on_record(void *arg, struct sim_req *r, const struct fdp_rec *rec)
 static void
 calibrate(const struct runner *run, float ret[SCALES])
 {
-    const struct fdk_kv *kv = &run_root(run)->kv;
+    const struct fdk_kv *kv = run_root(run)->kv;
     size_t head = (size_t)(kv->block_size * kv->head_dim);
 
     assert_int_equal(kv->dtype, FDK_F32);
@@ -450,13 +450,13 @@ ask(enum fdk_dtype kv, const float want[SCALES], struct answer *ret, float ret_t
     struct sim_req *r = sim_req(s);
 
     assert_int_equal(run_root(s->run)->mem.kv_scales,
-        mpl_scale_bytes(&run_root(s->run)->kv));
+        mpl_scale_bytes(run_root(s->run)->kv, 1));
     if (want == NULL) {
-        assert_null(run_root(s->run)->kv.scale);
+        assert_null(run_root(s->run)->kv[0].scale);
         assert_int_equal(run_root(s->run)->mem.kv_scales, 0);
     } else {
         assert_int_equal(run_root(s->run)->mem.kv_scales, SCALES * sizeof(float));
-        assert_memory_equal(run_root(s->run)->kv.scale, want, SCALES * sizeof(float));
+        assert_memory_equal(run_root(s->run)->kv[0].scale, want, SCALES * sizeof(float));
     }
     memset(ret, 0, sizeof(*ret));
     s->record = on_record;

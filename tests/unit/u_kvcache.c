@@ -73,8 +73,8 @@ dummy_block_is_never_handed_out(void **state)
     assert_int_equal(kv_grow(kv, 0, 48), 0);
     for (int i = 0; i < 3; i++)
         assert_true(kv->table[i] > 0);
-    assert_int_equal(kv_slot(kv, 0, 0), kv->table[0] * 16);
-    assert_int_equal(kv_slot(kv, 0, 33), kv->table[2] * 16 + 1);
+    assert_int_equal(kv_slot(kv, 0, 0, 0), kv->table[0] * 16);
+    assert_int_equal(kv_slot(kv, 0, 0, 33), kv->table[2] * 16 + 1);
     kv_drop(kv, 0, 0);
     kv_free(kv);
 }
@@ -440,7 +440,7 @@ shared_without_a_name(void **state)
 
     (void)state;
     assert_int_equal(kv_grow(kv, 0, 11), 0);
-    kv_share(kv, 1, 0, 2);
+    kv_share(kv, 1, 0, 11);
     kv_check(kv);
     assert_int_equal(kv_available(kv), 5);
     assert_int_equal(kv_grow(kv, 1, 11), 0);
@@ -462,7 +462,7 @@ shared_without_a_name(void **state)
     kv_collect(kv, 7);
     assert_int_equal(kv_available(kv), 5);
     /* what is shared may get a name */
-    kv_share(kv, 2, 1, 2);
+    kv_share(kv, 2, 1, 8);
     kv_register(kv, 1, 0, &(struct kv_hash){ 1, 2 });
     kv_check(kv);
     kv_drop(kv, 1, 7);

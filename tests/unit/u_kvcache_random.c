@@ -236,6 +236,7 @@ m_find(const struct model *m, const struct kv_hash *h, int32_t n, struct kv_matc
     for (; ret->n < n; ret->n++) {
         int32_t b = m_dev(m, &h[ret->n]);
 
+        ret->n_seen++;
         if (b < 0 && (m_host(m, &h[ret->n]) < 0 || ret->n_host >= m->max_copy - m->n_copy))
             return;
         ret->n_host += b < 0;

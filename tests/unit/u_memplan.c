@@ -106,14 +106,14 @@ e5_static_scales(void **state)
 
     (void)state;
     assert_int_equal(mpl_layout(32, 0, 8, 128, 64, FDK_F8E4M3, &kv), 0);
-    assert_int_equal(mpl_scale_bytes(&kv), 32 * 2 * 8 * 4);
+    assert_int_equal(mpl_scale_bytes(&kv, 1), 32 * 2 * 8 * 4);
     assert_int_equal(mpl_layout(61, 1, 3, 80, 16, FDK_F8E4M3, &kv), 0);
-    assert_int_equal(mpl_scale_bytes(&kv), 62 * 2 * 3 * 4);
+    assert_int_equal(mpl_scale_bytes(&kv, 1), 62 * 2 * 3 * 4);
     assert_int_equal(mpl_layout(1, 0, 1, 1, 16, FDK_F8E4M3, &kv), 0);
-    assert_int_equal(mpl_scale_bytes(&kv), 8);
+    assert_int_equal(mpl_scale_bytes(&kv, 1), 8);
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
         assert_int_equal(mpl_layout(32, 0, 8, 128, 64, others[i], &kv), 0);
-        assert_int_equal(mpl_scale_bytes(&kv), 0);
+        assert_int_equal(mpl_scale_bytes(&kv, 1), 0);
     }
 }
 
@@ -161,10 +161,11 @@ device(void)
         .vocab = 128256,
         .n_op = 200,
         .weights = 16 * GIB,
-        .rope = 256 };
+        .rope = 256,
+        .n_kv = 1 };
 
     fix = (struct fix){ 0 };
-    assert_int_equal(mpl_layout(32, 0, 8, 128, 64, FDK_BF16, &in.kv), 0);
+    assert_int_equal(mpl_layout(32, 0, 8, 128, 64, FDK_BF16, &in.kv[0]), 0);
     return in;
 }
 
@@ -227,9 +228,9 @@ blocks_by_utilization(void **state)
     /* 90 % of the 79 GiB that are free. */
     assert_int_equal(m.limit, (uint64_t)(0.9 * (double)(79 * GIB)));
     room = m.limit - m.fixed;
-    assert_int_equal(m.n_block, room / in.kv.block_bytes - 1);
+    assert_int_equal(m.n_block, room / in.kv[0].block_bytes - 1);
     assert_true(m.device_bytes <= m.limit);
-    assert_true(m.limit - m.device_bytes < in.kv.block_bytes);
+    assert_true(m.limit - m.device_bytes < in.kv[0].block_bytes);
     /* Graphs come first: their budget is among the fixed bytes. */
     assert_int_equal(mpl_bytes(&m, MPL_GRAPHS), 35ull * 200 * 16384);
     assert_int_equal(mpl_bytes(&m, MPL_PENALTY),
@@ -261,7 +262,7 @@ static_scales_are_planned(void **state)
 
     (void)state;
     assert_int_equal(mpl_bytes(&m, MPL_KV_SCALES), 0);
-    assert_int_equal(mpl_layout(32, 0, 8, 128, 64, FDK_F8E4M3, &in.kv), 0);
+    assert_int_equal(mpl_layout(32, 0, 8, 128, 64, FDK_F8E4M3, &in.kv[0]), 0);
     with = planned(&in);
     check_sums(&with);
     assert_int_equal(mpl_bytes(&with, MPL_KV_SCALES), 2048);
@@ -287,7 +288,7 @@ blocks_by_order(void **state)
     assert_int_equal(m.max_len, 8192);
     assert_int_equal(m.concurrency, 3000 / 128);
     in.num_blocks = 0;
-    in.memory_bytes = 1001 * in.kv.block_bytes + 5;
+    in.memory_bytes = 1001 * in.kv[0].block_bytes + 5;
     m = planned(&in);
     assert_int_equal(m.n_block, 1000);
     /* Checked against what is there: the largest that fits, and one more. */
@@ -301,7 +302,7 @@ blocks_by_order(void **state)
     assert_non_null(strstr(err, ": at most "));
     assert_int_equal(atoi(strstr(err, ": at most ") + 10), most);
     in.num_blocks = 0;
-    in.memory_bytes = ((uint64_t)most + 2) * in.kv.block_bytes;
+    in.memory_bytes = ((uint64_t)most + 2) * in.kv[0].block_bytes;
     assert_int_equal(plan(&in, &m, err, sizeof(err)), -ENOSPC);
     assert_non_null(strstr(err, "kv.memory_bytes asks for"));
 }
@@ -345,7 +346,7 @@ e6_least_free_memory_decides(void **state)
     in.want_len = 16384;
     m = planned(&in);
     assert_int_equal(mpl_settle(&m, 0, 2 * MIB, r, 8, err, sizeof(err)), 0);
-    assert_int_equal(m.n_block, (10 * GIB + 2 * MIB) / in.kv.block_bytes - 1);
+    assert_int_equal(m.n_block, (10 * GIB + 2 * MIB) / in.kv[0].block_bytes - 1);
     check_sums(&m);
 }
 
@@ -505,12 +506,12 @@ blocks_on_the_cpu(void **state)
     m = planned(&in);
     check_sums(&m);
     assert_int_equal(m.limit, 9 * GIB);
-    assert_int_equal(m.n_block, (9 * GIB - m.fixed) / 4 / in.kv.block_bytes - 1);
+    assert_int_equal(m.n_block, (9 * GIB - m.fixed) / 4 / in.kv[0].block_bytes - 1);
     assert_int_equal(m.max_block, m.n_block + 1);
     /* At most 4 GiB. */
     r.mem_free = 60 * GIB;
     m = planned(&in);
-    assert_int_equal(m.n_block, 4 * GIB / in.kv.block_bytes - 1);
+    assert_int_equal(m.n_block, 4 * GIB / in.kv[0].block_bytes - 1);
     /* At most what the sequences can use, and what they are given ahead. */
     in.max_num_seqs = 2;
     m = planned(&in);
@@ -552,7 +553,7 @@ swap_space_in_blocks(void **state)
     assert_int_equal(plan(&in, &m, err, sizeof(err)), -EINVAL);
     assert_non_null(strstr(err, "less than a block of 8388608 bytes"));
     /* int8 blocks are smaller, by the values and not by the scales. */
-    assert_int_equal(mpl_layout(32, 0, 8, 128, 64, FDK_I8, &in.kv), 0);
+    assert_int_equal(mpl_layout(32, 0, 8, 128, 64, FDK_I8, &in.kv[0]), 0);
     in.swap_gib = 4;
     assert_int_equal(planned(&in).n_host, 4 * GIB / (4194304 + 131072));
 }
@@ -570,6 +571,54 @@ e7_ratio(void **state)
 }
 
 /* Numbers that overflow are refused, not wrapped. */
+/* One group of 8 layers without a window and five of 8 with one of 1,024 tokens: a sequence
+ * holds 577 blocks of each of these at most, however long it is. */
+static void
+windows_bound_what_a_sequence_holds(void **state)
+{
+    struct mpl_in in = device();
+    struct mpl m;
+    int64_t need;
+
+    (void)state;
+    in.n_kv = 6;
+    for (int32_t g = 0; g < 6; g++) {
+        /* the last one has fewer layers, and blocks as large as the others' */
+        assert_int_equal(mpl_layout(g == 5 ? 7 : 8, 0, 8, 128, 16, FDK_BF16, &in.kv[g]), 0);
+        in.most[g] = g == 0 ? 0 : 577;
+    }
+    mpl_share(in.kv, 6);
+    assert_int_equal(in.kv[5].block_bytes, 8 * 2 * 8 * 128 * 16 * 2);
+    in.max_num_seqs = 1000;
+    m = planned(&in);
+    need = 131072 / 16 + 5 * 577;
+    assert_int_equal(m.max_len, 131072);
+    assert_int_equal(mpl_need(&m, 131072 / 16), need);
+    assert_int_equal(mpl_need(&m, 10), 60);
+    assert_int_equal(mpl_most(&m, 0), 131072 / 16);
+    assert_int_equal(mpl_most(&m, 5), 577);
+    assert_int_equal(m.concurrency, m.n_block / need);
+    assert_int_equal(m.tokens, (int64_t)m.n_block * (131072 / 16) / need * 16);
+    /* without windows it would hold six times as many */
+    memset(in.most, 0, sizeof(in.most));
+    m = planned(&in);
+    assert_int_equal(m.concurrency, m.n_block / (6 * 131072 / 16));
+    /* a pool for less than the model's length serves as much as it holds */
+    for (int32_t g = 1; g < 6; g++)
+        in.most[g] = 577;
+    in.num_blocks = 5 * 577 + 2 + 1000;
+    m = planned(&in);
+    assert_int_equal(m.max_len, 1000 * 16);
+    assert_int_equal(m.concurrency, 1);
+    in.num_blocks = 6 * 102;
+    m = planned(&in);
+    assert_int_equal(m.max_len, 100 * 16);
+    in.want_len = 100 * 16 + 1;
+    assert_int_equal(plan(&in, &m, err, sizeof(err)), -ENOSPC);
+    assert_non_null(strstr(err, "needs 606 KV blocks of 16 tokens"));
+    assert_non_null(strstr(err, "largest model.max_model_len that fits is 1600"));
+}
+
 static void
 absurd_sizes(void **state)
 {
@@ -586,7 +635,7 @@ absurd_sizes(void **state)
     in.swap_gib = 1e12;
     assert_int_equal(plan(&in, &m, err, sizeof(err)), -EINVAL);
     in = device();
-    in.kv.block_bytes = 1;
+    in.kv[0].block_bytes = 1;
     m = planned(&in);
     assert_int_equal(m.n_block, INT32_MAX / 64 - 1);
     assert_true(m.max_block <= INT32_MAX / 64);
@@ -616,6 +665,7 @@ main(void)
         cmocka_unit_test(swap_space_in_blocks),
         cmocka_unit_test(e7_ratio),
         cmocka_unit_test(absurd_sizes),
+        cmocka_unit_test(windows_bound_what_a_sequence_holds),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -391,7 +391,7 @@ made_reads_the_pool(struct sim_rng *g)
     struct sim_cfg c = small(0, 0, FDK_EXEC_THREAD);
     const struct bat_synth made = { .n_decode = 7, .context = 128, .n_prefill = 41 };
     struct sim *s = sim_new(&c);
-    size_t bytes = (size_t)s->run->kv.block_bytes, n = 1;
+    size_t bytes = (size_t)s->run->kv[0].block_bytes, n = 1;
     unsigned char *before;
     struct got got;
     struct prf *p;

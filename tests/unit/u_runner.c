@@ -117,7 +117,7 @@ fix_open(struct fix *f, const struct run_open_args *oa, int use_graph, int32_t n
     if (other_ops != NULL)
         f->run->k = other_ops;
     assert_int_equal(run_load(f->run, f->prog, NULL, NULL, err, sizeof(err)), 0);
-    assert_int_equal(mpl_layout(1, 0, 1, 1, 16, FDK_F32, &sa.kv), 0);
+    assert_int_equal(mpl_layout(1, 0, 1, 1, 16, FDK_F32, &sa.kv[0]), 0);
     assert_int_equal(run_setup(f->run, &sa, err, sizeof(err)), 0);
     assert_int_equal(run_map_kv(f->run, 9, err, sizeof(err)), 0);
 }
@@ -261,7 +261,7 @@ a_group_of_two(void **state)
         assert_true(fdk_cpu_memory_used(f.run->ctx, dev->idx) > dev->mem.kv);
         for (int32_t k = 0; k < dev->n_pad; k++)
             assert_non_null(dev->pad[k].graph);
-        memset(dev->d_kv, i + 1, (size_t)(9 * f.run->kv.block_bytes));
+        memset(dev->d_kv, i + 1, (size_t)(9 * f.run->kv[0].block_bytes));
     }
     assert_int_equal(run_copies(f.run, &copy, 1), 0);
     rec = empty_step(f.run, 1, 8, 1);
@@ -273,7 +273,7 @@ a_group_of_two(void **state)
     assert_int_equal(run_done(f.run, rec), 1);
     assert_true(f.run->n_graph == 1 && f.run->n_eager == 0);
     for (int i = 0; i < 2; i++)
-        assert_int_equal(f.run->dev[i].h_kv[2 * f.run->kv.block_bytes], i + 1);
+        assert_int_equal(f.run->dev[i].h_kv[2 * f.run->kv[0].block_bytes], i + 1);
     fdk_cpu_fail_after(f.run->ctx, rank[1], 1);
     rec = empty_step(f.run, 0, 9, 0);
     (void)run_launch(f.run, rec);
@@ -319,7 +319,7 @@ block_copies(void **state)
 
     (void)state;
     fix_new(&f, 0, 1, FDK_EXEC_DEFER);
-    n = (size_t)f.run->kv.block_bytes;
+    n = (size_t)f.run->kv[0].block_bytes;
     for (i = 0; i < 9 * n; i++)
         run_root(f.run)->d_kv[i] = (unsigned char)(i / n + i % n * 16);
     assert_int_equal(run_copies(f.run, NULL, 0), 0);

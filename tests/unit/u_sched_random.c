@@ -133,6 +133,24 @@ draw_cfg(uint64_t *g, struct fx_cfg *c, struct cost *cost)
     }
 }
 
+/* Several KV groups, some with windows, in a pool that holds one request at least. */
+static void
+draw_groups(uint64_t *g, struct fx_cfg *c)
+{
+    int32_t places = (c->max_len + c->block_size - 1) / c->block_size, need = 0;
+
+    c->n_group = 1 + draw(g, 4);
+    for (int32_t i = 0; i < c->n_group; i++) {
+        int32_t most = places;
+
+        c->window[i] = draw(g, 3) > 0 ? 2 + draw(g, 90) : 0;
+        if (c->window[i] > 0)
+            most = kv_most(c->window[i], c->sch.max_tokens, c->block_size);
+        need += most < places ? most : places;
+    }
+    c->n_block = need + draw(g, 2 * need);
+}
+
 static void
 disturb(struct fx *f)
 {
@@ -147,12 +165,23 @@ disturb(struct fx *f)
 }
 
 struct sum {
-    uint64_t preempted, urged, cached, copied, late, tokens, ended;
+    uint64_t slid, dups, preempted, urged, cached, copied, late, tokens, ended;
 };
+
+/* Empty places of running sequences. */
+static uint64_t
+n_empty(const struct fx *f)
+{
+    uint64_t n = 0;
+
+    for (const struct seq *s = f->sch->running.head; s != NULL; s = s->next)
+        n += (uint64_t)f->kv->n_empty[s->slot];
+    return n;
+}
 
 /* One life of a random configuration. */
 static void
-life(uint64_t seed, int32_t depth, uint64_t steps, struct sum *sum)
+life(uint64_t seed, int32_t depth, int grouped, uint64_t steps, struct sum *sum)
 {
     struct fx_cfg c = { .depth = depth };
     struct cost cost;
@@ -162,6 +191,8 @@ life(uint64_t seed, int32_t depth, uint64_t steps, struct sum *sum)
 
     cost_init(&cost);
     draw_cfg(&rng, &c, &cost);
+    if (grouped)
+        draw_groups(&rng, &c);
     idle = (uint32_t)draw(&rng, 3) * 4 + 1;
     f = fx_new(&c);
     f->rng = seed;
@@ -169,6 +200,7 @@ life(uint64_t seed, int32_t depth, uint64_t steps, struct sum *sum)
         if (fx_rand(f, 0, idle) == 0 || !sch_busy(f->sch))
             arrive(f);
         disturb(f);
+        sum->slid += n_empty(f);
         if (fx_step(f) > 0 && c.sch.cost != NULL)
             cost_learn(&cost, &f->st.cost,
                 50000 + (uint64_t)f->st.cost.n_tok * 20000 +
@@ -181,6 +213,7 @@ life(uint64_t seed, int32_t depth, uint64_t steps, struct sum *sum)
     sum->urged += f->n_urged;
     sum->cached += f->n_cached;
     sum->copied += f->n_copy;
+    sum->dups += f->n_dup;
     sum->late += f->n_late;
     sum->tokens += f->n_token;
     sum->ended += f->n_ended;
@@ -188,13 +221,13 @@ life(uint64_t seed, int32_t depth, uint64_t steps, struct sum *sum)
 }
 
 static void
-lives(int32_t depth, uint64_t seed)
+lives(int32_t depth, int grouped, uint64_t seed)
 {
     uint64_t total = n_steps(5), one = 200;
     struct sum sum = { 0 };
 
     for (uint64_t i = 0; i * one < total; i++)
-        life(seed + i, depth, one, &sum);
+        life(seed + i, depth, grouped, one, &sum);
     (void)printf("depth %d: %llu tokens, %llu requests, %llu preempted, %llu for "
                  "urgent ones, %llu tokens attached, %llu blocks copied, %llu late\n",
         depth, (unsigned long long)sum.tokens, (unsigned long long)sum.ended,
@@ -204,41 +237,64 @@ lives(int32_t depth, uint64_t seed)
     assert_true(
         sum.urged > 0 && sum.preempted > sum.urged && sum.cached > 0 && sum.copied > 0);
     assert_true((sum.late > 0) == (depth > 0));
+    assert_true((sum.slid > 0) == grouped && sum.dups > 0);
 }
 
 static void
 e9_invariants_depth_0(void **state)
 {
     (void)state;
-    lives(0, 1);
+    lives(0, 0, 1);
 }
 
 static void
 e9_invariants_depth_1(void **state)
 {
     (void)state;
-    lives(1, 1001);
+    lives(1, 0, 1001);
 }
 
 static void
 e9_invariants_depth_2(void **state)
 {
     (void)state;
-    lives(2, 2001);
+    lives(2, 0, 2001);
 }
 
 static void
 e9_invariants_depth_3(void **state)
 {
     (void)state;
-    lives(3, 3001);
+    lives(3, 0, 3001);
 }
 
 static void
 e9_invariants_depth_4(void **state)
 {
     (void)state;
-    lives(4, 4001);
+    lives(4, 0, 4001);
+}
+
+/* With windows: blocks behind them go, and each token finds in each group what it sees. */
+static void
+windows_depth_0(void **state)
+{
+    (void)state;
+    lives(0, 1, 5001);
+}
+
+static void
+windows_depth_2(void **state)
+{
+    (void)state;
+    lives(2, 1, 6001);
+}
+
+static void
+windows_depth_4(void **state)
+{
+    (void)state;
+    lives(4, 1, 7001);
 }
 
 /* A pool one block short of what its requests need together: all finish with
@@ -342,6 +398,9 @@ main(void)
         cmocka_unit_test(e9_invariants_depth_2),
         cmocka_unit_test(e9_invariants_depth_3),
         cmocka_unit_test(e9_invariants_depth_4),
+        cmocka_unit_test(windows_depth_0),
+        cmocka_unit_test(windows_depth_2),
+        cmocka_unit_test(windows_depth_4),
         cmocka_unit_test(e10_one_block_short),
         cmocka_unit_test(e10_pool_of_one_request),
     };

@@ -209,7 +209,9 @@ show_memory(json_t *o, const void *args)
         "[headroom?|  may be taken             {limit:10bytes}, {headroom:bytes} "
         "beyond the plan\n]\n][*blocks|KV cache, {total} blocks of {block_size} "
         "tokens, {dtype}\n]                               blocks      bytes\n"
-        "[*lines|  {what:-24} {n:10} {bytes:10bytes}\n]holds {tokens} tokens: "
+        "[*lines|  {what:-24} {n:10} {bytes:10bytes}\n]"
+        "[*kv_groups|  group {group}: layers {layers}, [window|window {window}, ]"
+        "{token_bytes:bytes} a token, at most {most_blocks} blocks a request\n]holds {tokens} tokens: "
         "{concurrency} requests of max_model_len {max_model_len} at a time\n",
         o);
 }
