@@ -218,9 +218,10 @@ bat_tokens(struct bat_rec *rec, const struct bat_at *a, const struct kv *kv,
             ? -1
             : (int32_t)req_token(s, pos);
         a->pos[t] = pos;
+        a->slot_map[t] = kv_slot(kv, s->slot, 0, pos);
         a->row[t] = r;
     }
-    for (int32_t g = 0; g < kv->n_group; g++) {
+    for (int32_t g = 1; g < kv->n_group; g++) {
         int32_t *map = a->slot_map + (size_t)g * (size_t)rec->T_pad + (size_t)rec->n_tok;
 
         for (int32_t i = 0; i < row->q_len; i++)
@@ -270,7 +271,9 @@ bat_table(struct bat *b, const struct kv *kv, struct bat_rec *rec, const struct 
 {
     int32_t n = kv->n_held[s->slot], sent = bat_sent(b, s);
 
-    for (int32_t g = 0; sent < n && g < kv->n_group; g++) {
+    if (sent == n)
+        return;
+    for (int32_t g = 0; g < kv->n_group; g++) {
         const int32_t *t = kv_row(kv, s->slot, g);
         int32_t at = bat_table_at(&b->dims, g, s->slot);
 

@@ -13,22 +13,6 @@
 /* Copy commands examined for one that can be replaced. */
 #define KV_TRIES 4
 
-int32_t *
-kv_empty(const struct kv *kv, int32_t slot, int32_t group)
-{
-    return &kv->empty[(size_t)slot * (size_t)kv->n_group + (size_t)group];
-}
-
-int32_t
-kv_slot(const struct kv *kv, int32_t slot, int32_t group, int32_t pos)
-{
-    int32_t b = pos / kv->block_size;
-
-    DIAG(slot >= 0 && slot < kv->n_slot && b < kv->n_held[slot]);
-    DIAG(b >= *kv_empty(kv, slot, group));
-    return kv_row(kv, slot, group)[b] * kv->block_size + pos % kv->block_size;
-}
-
 /* ---- lists ---------------------------------------------------------------------- */
 
 void
@@ -47,23 +31,6 @@ kv_link_after(struct kv *kv, struct kv_list *l, int32_t after, int32_t b)
     else
         kv->block[k->next].prev = b;
     l->n++;
-}
-
-void
-kv_unlink(struct kv *kv, struct kv_list *l, int32_t b)
-{
-    struct kv_block *k = &kv->block[b];
-
-    if (k->prev < 0)
-        l->head = k->next;
-    else
-        kv->block[k->prev].next = k->next;
-    if (k->next < 0)
-        l->tail = k->prev;
-    else
-        kv->block[k->next].prev = k->prev;
-    k->prev = k->next = -1;
-    l->n--;
 }
 
 /* All of from behind to's last, or before its first. */
@@ -88,67 +55,7 @@ kv_splice(struct kv *kv, struct kv_list *to, struct kv_list *from, int first)
     *from = (struct kv_list){ -1, -1, 0 };
 }
 
-struct kv_list *
-kv_defer_list(const struct kv *kv, int32_t b)
-{
-    const struct kv_block *k = &kv->block[b];
-
-    return &kv->index->defer[kv_is_known(k)][k->epoch % KV_N_DEFER];
-}
-
-enum kv_where
-kv_where(const struct kv *kv, int32_t b)
-{
-    const struct kv_block *k = &kv->block[b];
-
-    if (k->where == KV_DEFERRED && k->epoch <= kv->collected)
-        return kv_is_known(k) ? KV_IDLE : KV_FREE;
-    return (enum kv_where)k->where;
-}
-
 /* ---- hash index ----------------------------------------------------------------- */
-
-int
-kv_is_known(const struct kv_block *k)
-{
-    return (k->h.a | k->h.b) != 0;
-}
-
-int
-kv_same(const struct kv_hash *x, const struct kv_hash *y)
-{
-    return x->a == y->a && x->b == y->b;
-}
-
-static int32_t *
-kv_bucket(const struct kv *kv, int32_t b, const struct kv_hash *h)
-{
-    struct kv_index *ix = kv->index;
-
-    return b < kv->n_block ? &ix->dev[h->a & ix->dev_mask] : &ix->host[h->a & ix->host_mask];
-}
-
-static int32_t
-kv_find_in(const struct kv *kv, int32_t b, const struct kv_hash *h)
-{
-    while (b >= 0 && !kv_same(&kv->block[b].h, h))
-        b = kv->block[b].chain;
-    return b;
-}
-
-int32_t
-kv_find_dev(const struct kv *kv, const struct kv_hash *h)
-{
-    return kv_find_in(kv, kv->index->dev[h->a & kv->index->dev_mask], h);
-}
-
-int32_t
-kv_find_host(const struct kv *kv, const struct kv_hash *h)
-{
-    if (kv->cfg.n_host == 0)
-        return -1;
-    return kv_find_in(kv, kv->index->host[h->a & kv->index->host_mask], h);
-}
 
 void
 kv_index_block(struct kv *kv, int32_t b, const struct kv_hash *h)
@@ -158,19 +65,6 @@ kv_index_block(struct kv *kv, int32_t b, const struct kv_hash *h)
     kv->block[b].h = *h;
     kv->block[b].chain = *first;
     *first = b;
-}
-
-void
-kv_unindex(struct kv *kv, int32_t b)
-{
-    struct kv_block *k = &kv->block[b];
-    int32_t *at = kv_bucket(kv, b, &k->h);
-
-    while (*at != b)
-        at = &kv->block[*at].chain;
-    *at = k->chain;
-    k->chain = -1;
-    k->h = (struct kv_hash){ 0 };
 }
 
 /* ---- blocks without a holder --------------------------------------------------- */
@@ -267,23 +161,6 @@ kv_evict(struct kv *kv, int32_t b, int32_t n_keep)
         kv_unlink(kv, &ix->host_used, x);
         kv_link_after(kv, &ix->host_used, ix->host_used.tail, x);
     }
-}
-
-void
-kv_ref(struct kv *kv, int32_t b)
-{
-    struct kv_block *k = &kv->block[b];
-    enum kv_where where = kv_where(kv, b);
-
-    if (where == KV_IDLE) {
-        kv_unlink(kv, &kv->index->idle, b);
-        kv->n_cached--;
-    } else if (where == KV_DEFERRED) {
-        kv_unlink(kv, kv_defer_list(kv, b), b);
-        kv->n_deferred--;
-    }
-    k->where = KV_HELD;
-    k->ref++;
 }
 
 /* No step touches b any more. */
@@ -387,8 +264,8 @@ kv_queue(struct kv *kv, const int32_t *t, int32_t n, uint64_t last_epoch)
     kv->n_pending += n;
 }
 
-int32_t
-kv_take(struct kv *kv, int32_t n_keep)
+static inline int32_t
+kv_take_one(struct kv *kv, int32_t n_keep)
 {
     struct kv_index *ix = kv->index;
     int32_t b;
@@ -409,6 +286,12 @@ kv_take(struct kv *kv, int32_t n_keep)
     kv->block[b].ref = 1;
     kv->block[b].batch = ix->batch;
     return b;
+}
+
+int32_t
+kv_take(struct kv *kv, int32_t n_keep)
+{
+    return kv_take_one(kv, n_keep);
 }
 
 /* ---- tables --------------------------------------------------------------------- */
@@ -440,12 +323,6 @@ kv_first(const struct kv *kv, int32_t group, int32_t pos)
     return window == 0 || pos < window ? 0 : (pos - window + 1) / kv->block_size;
 }
 
-int32_t
-kv_held(const struct kv *kv, int32_t slot)
-{
-    return kv->n_held[slot] * kv->n_group - kv->n_empty[slot];
-}
-
 /* Of a group whose table has blocks in places [empty, held). */
 static int32_t
 kv_lack_of(const struct kv *kv, int32_t group, int32_t empty, int32_t held, int32_t n)
@@ -456,26 +333,20 @@ kv_lack_of(const struct kv *kv, int32_t group, int32_t empty, int32_t held, int3
 }
 
 int32_t
-kv_lack(const struct kv *kv, int32_t slot, int32_t n)
+kv_lack_windowed(const struct kv *kv, int32_t slot, int32_t n)
 {
     int32_t held = kv->n_held[slot], sum = 0;
 
-    if (n <= held)
-        return 0;
-    if (kv->n_windowed == 0)
-        return (n - held) * kv->n_group;
     for (int32_t g = 0; g < kv->n_group; g++)
         sum += kv_lack_of(kv, g, *kv_empty(kv, slot, g), held, n);
     return sum;
 }
 
 int32_t
-kv_lack_from(const struct kv *kv, int32_t n_tok, int32_t n, int all)
+kv_lack_from_windowed(const struct kv *kv, int32_t n_tok, int32_t n, int all)
 {
     int32_t held = n_tok / kv->block_size, sum = 0;
 
-    if (kv->n_windowed == 0)
-        return (n - (all ? 0 : held)) * kv->n_group;
     for (int32_t g = 0; g < kv->n_group; g++) {
         int32_t empty = kv_first(kv, g, n_tok);
 
@@ -499,7 +370,7 @@ kv_grow(struct kv *kv, int32_t slot, int32_t n_tok)
         int32_t *t = kv_row(kv, slot, g);
 
         for (int32_t i = have; i < want; i++)
-            t[i] = kv_take(kv, 0);
+            t[i] = kv_take_one(kv, 0);
     }
     kv->n_held[slot] = want;
     return 0;

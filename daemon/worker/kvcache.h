@@ -126,7 +126,7 @@ struct kv_match {
     int32_t n_dev_idle; /* n_idle of those */
     int32_t n_idle;     /* blocks of it counted in kv_available(): attaching them
                                 lowers it, as bringing the n_host back does */
-    int32_t n_seen;     /* look-ups it took */
+    int32_t n_seen;     /* places looked at, again and again with windows */
 };
 
 /* A group's table of a slot. */
@@ -136,7 +136,12 @@ kv_row(const struct kv *kv, int32_t slot, int32_t group)
     return kv->table + (size_t)group * kv->group_step + (size_t)slot * (size_t)kv->stride;
 }
 /* KV slot of position pos of a group's table: block * block_size + offset. */
-int32_t kv_slot(const struct kv *kv, int32_t slot, int32_t group, int32_t pos);
+static inline int32_t
+kv_slot(const struct kv *kv, int32_t slot, int32_t group, int32_t pos)
+{
+    return kv_row(kv, slot, group)[pos / kv->block_size] * kv->block_size +
+        pos % kv->block_size;
+}
 
 struct kv *kv_new(const struct kv_cfg *cfg); /* NULL: no memory */
 struct kv *kv_free(struct kv *kv);
@@ -148,11 +153,33 @@ int32_t kv_most(int32_t window, int32_t max_step, int32_t block_size);
 /* The first place that a token at position pos may read. */
 int32_t kv_first(const struct kv *kv, int32_t group, int32_t pos);
 /* Blocks that slot holds. */
-int32_t kv_held(const struct kv *kv, int32_t slot);
-/* Blocks that slot lacks, at most at a time, until it has had n places. */
-int32_t kv_lack(const struct kv *kv, int32_t slot, int32_t n);
+static inline int32_t
+kv_held(const struct kv *kv, int32_t slot)
+{
+    return kv->n_held[slot] * kv->n_group - kv->n_empty[slot];
+}
+/* Blocks that slot lacks, at most at a time, until it has had n places; n: more than it
+ * has, in a pool with windows. */
+int32_t kv_lack_windowed(const struct kv *kv, int32_t slot, int32_t n);
+/* The same for any n, in any pool. */
+static inline int32_t
+kv_lack(const struct kv *kv, int32_t slot, int32_t n)
+{
+    int32_t more = n - kv->n_held[slot];
+
+    if (more <= 0)
+        return 0;
+    return kv->n_windowed == 0 ? more * kv->n_group : kv_lack_windowed(kv, slot, n);
+}
 /* The same of a slot that begins with the places of n_tok tokens; all: those included. */
-int32_t kv_lack_from(const struct kv *kv, int32_t n_tok, int32_t n, int all);
+int32_t kv_lack_from_windowed(const struct kv *kv, int32_t n_tok, int32_t n, int all);
+static inline int32_t
+kv_lack_from(const struct kv *kv, int32_t n_tok, int32_t n, int all)
+{
+    if (kv->n_windowed > 0)
+        return kv_lack_from_windowed(kv, n_tok, n, all);
+    return (n - (all ? 0 : n_tok / kv->block_size)) * kv->n_group;
+}
 /* Blocks kv_grow() could allocate now: free ones and idle cached ones. */
 int32_t kv_available(const struct kv *kv);
 /* The same, after freeing blocks of tables given up until n are available. */

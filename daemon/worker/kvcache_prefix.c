@@ -27,13 +27,12 @@ kv_fetch(const struct kv *kv, const struct kv_hash *h, int32_t i, int32_t n)
 
 /* Look up the group's block with the tokens of h: 0 if it is not there, nor on the host
  * with a copy command for it. */
-static int
+static inline int
 kv_see(const struct kv *kv, const struct kv_hash *h, int32_t group, struct kv_match *m)
 {
     struct kv_hash name = kv_name(h, group);
     int32_t b = kv_find_dev(kv, &name);
 
-    m->n_seen++;
     if (b >= 0)
         m->n_idle += kv_where(kv, b) == KV_IDLE;
     else if (m->n_host < kv->cfg.max_copy - kv->n_copy && kv_find_host(kv, &name) >= 0)
@@ -78,14 +77,15 @@ kv_whole(const struct kv *kv, const struct kv_hash *h, int32_t n, int host)
     for (int32_t g = 0; g < kv->n_group; g++)
         for (int32_t i = kv_first(kv, g, m.n * kv->block_size); i < m.n; i++)
             if (!kv_see(kv, &h[i], g, &m))
-                return (struct kv_match){ .n_seen = m.n_seen };
+                return (struct kv_match){ .n_seen = m.n_seen + m.n };
+    m.n_seen += m.n;
     m.n_dev = m.n;
     m.n_dev_idle = m.n_idle;
     return m;
 }
 
 /* Of a prefix of which groups without a window have m. What the commands left do not bring
- * back from the host is not of use in part. */
+ * back from the host is of no use at all. */
 static void
 kv_find_windowed(const struct kv *kv, const struct kv_hash *h, struct kv_match *m)
 {
@@ -105,28 +105,36 @@ kv_find_windowed(const struct kv *kv, const struct kv_hash *h, struct kv_match *
 
 /* ---- look-ups ---------------------------------------------------------------------- */
 
+/* Look up its blocks of groups without a window. */
+static int
+kv_see_all(const struct kv *kv, const struct kv_hash *h, struct kv_match *m)
+{
+    struct kv_match was = *m;
+
+    for (int32_t g = 0; g < kv->n_group; g++)
+        if (kv->cfg.window[g] == 0 && !kv_see(kv, h, g, m)) {
+            *m = was;
+            return 0;
+        }
+    return 1;
+}
+
 void
 kv_find(const struct kv *kv, const struct kv_hash *h, int32_t n, struct kv_match *ret)
 {
     struct kv_match m = { 0 };
+    int simple = kv->n_group == 1 && kv->n_windowed == 0;
 
     for (; m.n < n; m.n++) {
-        int32_t idle = m.n_idle, host = m.n_host;
-        int there = 1;
-
         kv_fetch(kv, h, m.n, n);
-        for (int32_t g = 0; there && g < kv->n_group; g++)
-            there = kv->cfg.window[g] > 0 || kv_see(kv, &h[m.n], g, &m);
-        if (!there) {
-            m.n_idle = idle;
-            m.n_host = host;
+        if (!(simple ? kv_see(kv, &h[m.n], 0, &m) : kv_see_all(kv, &h[m.n], &m)))
             break;
-        }
         if (m.n_host == 0) {
             m.n_dev = m.n + 1;
             m.n_dev_idle = m.n_idle;
         }
     }
+    m.n_seen = m.n;
     if (kv->n_windowed > 0)
         kv_find_windowed(kv, h, &m);
     *ret = m;

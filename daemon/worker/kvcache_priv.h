@@ -7,6 +7,8 @@
 #ifndef FDD_DAEMON_WORKER_KVCACHE_PRIV_H
 #define FDD_DAEMON_WORKER_KVCACHE_PRIV_H
 
+#include <stddef.h>
+
 #include "daemon/worker/kvcache.h"
 
 /* Deferred blocks lie in lists by their epoch modulo this; more than the
@@ -69,35 +71,139 @@ struct kv_index {
 /* Put b into l behind after; after < 0: first. */
 void kv_link_after(struct kv *kv, struct kv_list *l, int32_t after, int32_t b);
 /* A group's leading places of a slot that are empty. */
-int32_t *kv_empty(const struct kv *kv, int32_t slot, int32_t group);
+static inline int32_t *
+kv_empty(const struct kv *kv, int32_t slot, int32_t group)
+{
+    return &kv->empty[(size_t)slot * (size_t)kv->n_group + (size_t)group];
+}
 /* What the group's block with the tokens of hash h is known by. */
 static inline struct kv_hash
 kv_name(const struct kv_hash *h, int32_t group)
 {
     return (struct kv_hash){ h->a ^ (uint64_t)group, h->b };
 }
-/* Its state: whole lists change theirs without a look at their blocks. */
-enum kv_where kv_where(const struct kv *kv, int32_t b);
-/* The list a deferred block is in, by its epoch. */
-struct kv_list *kv_defer_list(const struct kv *kv, int32_t b);
-int kv_is_known(const struct kv_block *k);
-int kv_same(const struct kv_hash *x, const struct kv_hash *y);
-/* A block gets a name, and loses it; its list is the caller's. */
+static inline int
+kv_is_known(const struct kv_block *k)
+{
+    return (k->h.a | k->h.b) != 0;
+}
+static inline int
+kv_same(const struct kv_hash *x, const struct kv_hash *y)
+{
+    return x->a == y->a && x->b == y->b;
+}
+/* A block gets a name; its list is the caller's. */
 void kv_index_block(struct kv *kv, int32_t b, const struct kv_hash *h);
-void kv_unindex(struct kv *kv, int32_t b);
 /* Queue a copy of what is known by h. host: as blocks count through. */
 void
 kv_command(struct kv *kv, int32_t dev, int32_t host, int to_host, const struct kv_hash *h);
-void kv_unlink(struct kv *kv, struct kv_list *l, int32_t b);
-/* A holder more, and one less. */
-void kv_ref(struct kv *kv, int32_t b);
+/* A holder less. */
 void kv_unref(struct kv *kv, int32_t b, uint64_t last_epoch);
 /* Into the list of its epoch, which is sorted. */
 void kv_defer(struct kv *kv, int32_t b);
 /* A block with ref 1 and no name, -1: none. Copy commands beyond n_keep may be used. */
 int32_t kv_take(struct kv *kv, int32_t n_keep);
+
+/* ---- on every path ------------------------------------------------------------------ */
+
+/* The list a deferred block is in, by its epoch. */
+static inline struct kv_list *
+kv_defer_list(const struct kv *kv, int32_t b)
+{
+    const struct kv_block *k = &kv->block[b];
+
+    return &kv->index->defer[kv_is_known(k)][k->epoch % KV_N_DEFER];
+}
+
+/* Its state: whole lists change theirs without a look at their blocks. */
+static inline enum kv_where
+kv_where(const struct kv *kv, int32_t b)
+{
+    const struct kv_block *k = &kv->block[b];
+
+    if (k->where == KV_DEFERRED && k->epoch <= kv->collected)
+        return kv_is_known(k) ? KV_IDLE : KV_FREE;
+    return (enum kv_where)k->where;
+}
+
+static inline int32_t
+kv_find_in(const struct kv *kv, int32_t b, const struct kv_hash *h)
+{
+    while (b >= 0 && !kv_same(&kv->block[b].h, h))
+        b = kv->block[b].chain;
+    return b;
+}
+
 /* The block known by that name on the device, on the host; -1. */
-int32_t kv_find_dev(const struct kv *kv, const struct kv_hash *h);
-int32_t kv_find_host(const struct kv *kv, const struct kv_hash *h);
+static inline int32_t
+kv_find_dev(const struct kv *kv, const struct kv_hash *h)
+{
+    return kv_find_in(kv, kv->index->dev[h->a & kv->index->dev_mask], h);
+}
+
+static inline int32_t
+kv_find_host(const struct kv *kv, const struct kv_hash *h)
+{
+    if (kv->cfg.n_host == 0)
+        return -1;
+    return kv_find_in(kv, kv->index->host[h->a & kv->index->host_mask], h);
+}
+
+static inline void
+kv_unlink(struct kv *kv, struct kv_list *l, int32_t b)
+{
+    struct kv_block *k = &kv->block[b];
+
+    if (k->prev < 0)
+        l->head = k->next;
+    else
+        kv->block[k->prev].next = k->next;
+    if (k->next < 0)
+        l->tail = k->prev;
+    else
+        kv->block[k->next].prev = k->prev;
+    k->prev = k->next = -1;
+    l->n--;
+}
+
+static inline int32_t *
+kv_bucket(const struct kv *kv, int32_t b, const struct kv_hash *h)
+{
+    struct kv_index *ix = kv->index;
+
+    return b < kv->n_block ? &ix->dev[h->a & ix->dev_mask] : &ix->host[h->a & ix->host_mask];
+}
+
+/* A block loses its name. */
+static inline void
+kv_unindex(struct kv *kv, int32_t b)
+{
+    struct kv_block *k = &kv->block[b];
+    int32_t *at = kv_bucket(kv, b, &k->h);
+
+    while (*at != b)
+        at = &kv->block[*at].chain;
+    *at = k->chain;
+    k->chain = -1;
+    k->h = (struct kv_hash){ 0 };
+}
+
+/* A holder more. */
+static inline void
+kv_ref(struct kv *kv, int32_t b)
+{
+    struct kv_block *k = &kv->block[b];
+    enum kv_where where = kv_where(kv, b);
+
+    if (where == KV_IDLE) {
+        kv_unlink(kv, &kv->index->idle, b);
+        kv->n_cached--;
+    } else if (where == KV_DEFERRED) {
+        kv_unlink(kv, kv_defer_list(kv, b), b);
+        kv->n_deferred--;
+    }
+    k->where = KV_HELD;
+    k->ref++;
+}
 
 #endif

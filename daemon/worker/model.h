@@ -182,7 +182,7 @@ struct mdl_op {
     int32_t w, w2, bias;  /* wts_ref indices, -1 none; QKV: w, w2 = q, k norm */
     int32_t N, K;         /* GEMM, LOGITS: (N, K) of w */
     float f;              /* eps, attention scale, embedding scale, rope scale */
-    int32_t window;       /* ATTENTION: 0 or the program's cfg.window */
+    int32_t window;       /* ATTENTION: keys that a query sees, 0: all */
     float softcap, scale;
     enum fdk_norm norm; /* RMSNORM */
     int32_t freq;       /* ROPE_TABLE */

@@ -19,7 +19,7 @@
 #define N_LAYER   6
 #define TEXT      160 /* tokens that prompts have in common, at most */
 #define OWN       5   /* and their own behind those */
-#define STEP      8   /* prompts have so many more in common than the one before */
+#define STEP      8   /* prompts have that many more in common than the one before */
 #define N_CUT     (TEXT / STEP + 1)
 #define SAMPLES   N_CUT       /* from here on: samples, */
 #define LONG      (2 * N_CUT) /* long answers */
@@ -226,6 +226,37 @@ memory_is_what_windows_allow(struct sim_rng *g)
     ref_free(f);
 }
 
+/* Prompts in one step, longer than windows, and their tables copied to the device when the
+ * next step is picked and blocks behind the windows go. */
+static void
+long_chunks(struct sim_rng *g)
+{
+    for (size_t p = 0; p < N_PATTERN; p++) {
+        struct ref *f = reference(p);
+
+        for (int depth = 1; depth <= ENG_MAX_DEPTH; depth++) {
+            struct sim_cfg c = base(depth);
+            struct sim *s;
+
+            c.seed = sim_u32(g);
+            c.max_tokens = 384;
+            c.pace = SIM_PACE_SLOW;
+            s = sim_new(&c);
+            ref_watch(f, s);
+            for (int i = 0; i < 4; i++) {
+                struct sim_req *r = ref_ask(f, s, N_CUT - 1);
+
+                r->user = (uint64_t)i;
+                sim_wait(s, r);
+                SIM_CHECK(r->code == 0);
+            }
+            sim_drain(s);
+            sim_free(s);
+        }
+        ref_free(f);
+    }
+}
+
 /* Preemption, and copies to the host and back, with every window. */
 static void
 shortage_and_swap(struct sim_rng *g)
@@ -279,6 +310,7 @@ main(int argc, char **argv)
         SIM_TEST(hits_at_every_boundary),
         SIM_TEST(samples_compute_a_prompt_once),
         SIM_TEST(memory_is_what_windows_allow),
+        SIM_TEST(long_chunks),
         SIM_TEST(shortage_and_swap),
     };
     int rc;

@@ -236,7 +236,6 @@ m_find(const struct model *m, const struct kv_hash *h, int32_t n, struct kv_matc
     for (; ret->n < n; ret->n++) {
         int32_t b = m_dev(m, &h[ret->n]);
 
-        ret->n_seen++;
         if (b < 0 && (m_host(m, &h[ret->n]) < 0 || ret->n_host >= m->max_copy - m->n_copy))
             return;
         ret->n_host += b < 0;
@@ -259,6 +258,7 @@ m_attach(struct model *m, int32_t slot, const struct kv_hash *h, int32_t n)
 
     kv_find(m->kv, h, n, &have);
     m_find(m, h, n, &want);
+    want.n_seen = want.n;
     assert_memory_equal(&want, &have, sizeof(want));
     got = kv_attach(m->kv, slot, h, n);
     for (i = 0; i < want.n; i++) {
