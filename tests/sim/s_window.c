@@ -205,7 +205,8 @@ memory_is_what_windows_allow(struct sim_rng *g)
         c.seed = sim_u32(g);
         c.max_tokens = 16;
         c.max_seqs = 2;
-        c.n_block = 14;
+        c.n_block = 14; /* more where attention reads before windows */
+        c.backend = "cpu";
         c.prefix = depth % 2;
         s = sim_new(&c);
         SIM_CHECK(s->prog->n_kv_group == N_LAYER);
