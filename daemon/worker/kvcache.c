@@ -387,7 +387,6 @@ kv_slide(struct kv *kv, int32_t slot, int32_t pos, uint64_t last_epoch)
         int32_t first = kv_first(kv, g, pos), window = kv->cfg.window[g];
 
         ASSERT(first <= kv->n_held[slot]);
-        /* the entries stay: a step on its way may still copy them to the device */
         for (; *empty < first; (*empty)++, kv->n_empty[slot]++)
             kv_unref(kv, t[*empty], last_epoch);
         if (window > 0 && (*empty + 1) * B + window - 1 < next)

@@ -151,7 +151,7 @@ shown(struct sim *s)
         .wp = s->wp,
         .cfg = s->prog->cfg,
         .cap = s->run->cap,
-        .kv = s->run->kv,
+        .mpl = { .block_size = s->cfg.block_size, .max_len = s->cfg.max_len },
         .stat = s->cnt,
         .peak = { .have = 1, .c = { .read_bps = 1e10, .flops = { [FDK_F32] = 1e11 } } } };
     json_t *q = json_object(), *o = adm_program(&w, q), *z, *l;

@@ -124,14 +124,15 @@ start(struct start *t, const char *sizes)
         rc = run_load(w->run, w->prog, w->wp, &la, t->err, sizeof(t->err));
     if (rc == 0)
         rc = mpl_layout(w->cfg.n_layer, 0, w->cfg.n_kv_head, w->cfg.head_dim, 16,
-            FDK_BF16, &sa.kv);
+            FDK_BF16, &sa.kv[0]);
     if (rc == 0)
         rc = run_setup(w->run, &sa, t->err, sizeof(t->err));
     if (rc == 0)
         rc = run_check(w->run, t->err, sizeof(t->err));
     if (rc == 0)
         run_check_launches(w->run);
-    w->kv = sa.kv;
+    memcpy(w->kv, sa.kv, sizeof(w->kv));
+    w->mpl.block_size = 16;
     return rc;
 }
 

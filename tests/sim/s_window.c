@@ -15,16 +15,18 @@
 #include "daemon/common/mem.h"
 #include "tests/sim/ref.h"
 
-#define B         16
-#define N_LAYER   6
-#define TEXT      160 /* tokens that prompts have in common, at most */
-#define OWN       5   /* and their own behind those */
-#define STEP      8   /* prompts have that many more in common than the one before */
-#define N_CUT     (TEXT / STEP + 1)
-#define SAMPLES   N_CUT       /* from here on: samples, */
-#define LONG      (2 * N_CUT) /* long answers */
-#define N_LONG    8
-#define N_CONTENT (LONG + N_LONG)
+#define B          16
+#define N_LAYER    6
+#define TEXT       160 /* tokens that prompts have in common, at most */
+#define OWN        5   /* and their own behind those */
+#define STEP       8   /* prompts have that many more in common than the one before */
+#define N_CUT      (TEXT / STEP + 1)
+#define SAMPLES    N_CUT       /* from here on: samples, */
+#define LONG       (2 * N_CUT) /* long answers */
+#define N_LONG     8
+#define N_CONTENT  (LONG + N_LONG)
+
+#define MOST_POLLS 200000 /* of eight long answers, a few thousand */
 
 static char dir[] = "/tmp/fdd-s-window-XXXXXX";
 
@@ -214,7 +216,8 @@ memory_is_what_windows_allow(struct sim_rng *g)
         ref_watch(f, s);
         for (uint32_t i = 0; i < N_LONG; i++)
             (void)ref_ask(f, s, LONG + i);
-        while (s->n_open > 0) {
+        for (int n = 0; s->n_open > 0; n++) {
+            SIM_CHECK(n < MOST_POLLS);
             (void)sim_poll(s);
             sim_check_errors(s);
             most = kept_for_ever(s) > most ? kept_for_ever(s) : most;
@@ -227,8 +230,7 @@ memory_is_what_windows_allow(struct sim_rng *g)
     ref_free(f);
 }
 
-/* Prompts in one step, longer than windows, and their tables copied to the device when the
- * next step is picked and blocks behind the windows go. */
+/* Prompts in one step, longer than windows: blocks behind these go while the step runs. */
 static void
 long_chunks(struct sim_rng *g)
 {
