@@ -298,22 +298,44 @@ head_inv(const float *x, int n, const struct fdk_qkv_args *a)
     return 1.0f / sqrtf(v_sum_squares(x, n) / (float)n + a->eps);
 }
 
-/* dst = rotated (normalized src): src inv (norm + norm_offset) if there is norm. Numbers i
- * and half + i, or 2 i and 2 i + 1, are the real and the imaginary part. dst may be src. */
+/* Numbers i and half + i are the real and the imaginary part. */
+VEC void
+rotate_halves(float *x, const float *cs, int half)
+{
+    for (int i = 0; i < half; i++) {
+        float re = x[i], im = x[half + i], c = cs[i], s = cs[half + i];
+        float p = im * s, q = re * s;
+        x[i] = __builtin_fmaf(re, c, -p);
+        x[half + i] = __builtin_fmaf(im, c, q);
+    }
+}
+
+/* Numbers 2 i and 2 i + 1 are. */
+VEC void
+rotate_neighbours(float *x, const float *cs, int half)
+{
+    for (int i = 0; i < half; i++) {
+        float re = x[2 * i], im = x[2 * i + 1], c = cs[i], s = cs[half + i];
+        float p = im * s, q = re * s;
+        x[2 * i] = __builtin_fmaf(re, c, -p);
+        x[2 * i + 1] = __builtin_fmaf(im, c, q);
+    }
+}
+
+/* dst = rotated (normalized src): src inv (norm + norm_offset) if there is norm. dst may
+ * be src. */
 static void
 rotate(float *dst, const float *src, const float *norm, float inv, const float *cs,
     const struct fdk_qkv_args *a)
 {
-    const int half = a->rot / 2;
-    for (int i = 0; i < a->D; i++)
-        dst[i] = norm != NULL ? (norm[i] + a->norm_offset) * (src[i] * inv) : src[i];
-    for (int i = 0; i < half; i++) {
-        float *re = dst + (a->interleaved ? 2 * i : i);
-        float *im = a->interleaved ? re + 1 : re + half;
-        float c = cs[i], s = cs[half + i], p = *im * s, q = *re * s;
-        *re = __builtin_fmaf(*re, c, -p);
-        *im = __builtin_fmaf(*im, c, q);
-    }
+    const int D = a->D;
+    const float offset = a->norm_offset;
+    for (int i = 0; i < D; i++)
+        dst[i] = norm != NULL ? (norm[i] + offset) * (src[i] * inv) : src[i];
+    if (a->interleaved)
+        rotate_neighbours(dst, cs, a->rot / 2);
+    else
+        rotate_halves(dst, cs, a->rot / 2);
 }
 
 /* Head h of the n of a token at src, which has not been rotated; inv_all: of norm_all. */

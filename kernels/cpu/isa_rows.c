@@ -19,55 +19,61 @@ load_row(float *dst, const void *src, enum fdk_dtype t, size_t n, float scale)
             (int)(n - i));
 }
 
-/* x += scale add, where there is add; the sum of the squares of x. */
-VEC float
-add_squares(float *x, const float *add, int C, float scale)
+/* n numbers of x become x + scale add; acc with their squares. */
+VEC v16
+add_squares(float *x, const float *add, int n, v16 scale, v16 acc)
 {
-    v16 acc = v_zero();
-    if (add == NULL)
-        return v_sum_squares(x, C);
-    for (int i = 0; i < C; i += 16) {
-        v16 s =
-            v_fma(v_load_upto(add + i, C - i), v_set1(scale), v_load_upto(x + i, C - i));
-        v_store_upto(x + i, s, C - i);
-        acc = v_fma(s, s, acc);
-    }
-    return v_sum(acc);
+    v16 s = v_fma(v_load_upto(add, n), scale, v_load_upto(x, n));
+    v_store_upto(x, s, n);
+    return v_fma(s, s, acc);
 }
 
-/* The norm of v's numbers from i on. */
+/* The norm of n numbers of v by weights w. */
 VEC v16
-norm_of(const struct fdk_rmsnorm_args *a, const float *v, int i, float inv)
+norm_of(const float *w, float offset, const float *v, int n, v16 inv)
 {
-    v16 w = v_load_upto(a->w + i, a->C - i);
-    if (a->offset != 0)
-        w = v_add(w, v_set1(a->offset));
-    return v_mul(w, v_mul(v_load_upto(v + i, a->C - i), v_set1(inv)));
+    v16 s = v_load_upto(w, n);
+    if (offset != 0)
+        s = v_add(s, v_set1(offset));
+    return v_mul(s, v_mul(v_load_upto(v, n), inv));
 }
 
 static void
 norm_pre(const struct fdk_rmsnorm_args *a, float *y, float *x, const float *add, float scale)
 {
-    float inv = 1.0f / sqrtf(add_squares(x, add, a->C, scale) / (float)a->C + a->eps);
-    for (int i = 0; i < a->C; i += 16)
-        v_store_upto(y + i, norm_of(a, x, i, inv), a->C - i);
+    const int C = a->C;
+    const float *w = a->w, offset = a->offset;
+    v16 acc = v_zero(), by = v_set1(scale);
+    int i = 0;
+    for (; add != NULL && i + 16 <= C; i += 16)
+        acc = add_squares(x + i, add + i, 16, by, acc);
+    if (add != NULL && i < C)
+        acc = add_squares(x + i, add + i, C - i, by, acc);
+    float sum = add != NULL ? v_sum(acc) : v_sum_squares(x, C);
+    v16 inv = v_set1(1.0f / sqrtf(sum / (float)C + a->eps));
+    for (i = 0; i + 16 <= C; i += 16)
+        v_store(y + i, norm_of(w + i, offset, x + i, 16, inv));
+    if (i < C)
+        v_store_n(y + i, norm_of(w + i, offset, x + i, C - i, inv), C - i);
 }
 
 static void
 norm_post(const struct fdk_rmsnorm_args *a, float *y, float *x, const float *add,
     float scale)
 {
-    float inv = 0;
+    const int C = a->C;
+    v16 inv = v_zero();
     if (add != NULL)
-        inv = 1.0f / sqrtf(v_sum_squares(add, a->C) / (float)a->C + a->eps);
-    for (int i = 0; i < a->C; i += 16) {
-        v16 s = v_load_upto(x + i, a->C - i);
+        inv = v_set1(1.0f / sqrtf(v_sum_squares(add, C) / (float)C + a->eps));
+    for (int i = 0; i < C; i += 16) {
+        int n = C - i < 16 ? C - i : 16;
+        v16 s = v_load_upto(x + i, n);
         if (add != NULL) {
-            s = v_fma(norm_of(a, add, i, inv), v_set1(scale), s);
-            v_store_upto(x + i, s, a->C - i);
+            s = v_fma(norm_of(a->w + i, a->offset, add + i, n, inv), v_set1(scale), s);
+            v_store_upto(x + i, s, n);
         }
         if (y != NULL)
-            v_store_upto(y + i, s, a->C - i);
+            v_store_upto(y + i, s, n);
     }
 }
 

@@ -369,8 +369,13 @@ VEC float
 v_sum_squares(const float *x, int n)
 {
     v16 acc = v_zero();
-    for (int i = 0; i < n; i += 16) {
-        v16 v = v_load_upto(x + i, n - i);
+    int i = 0;
+    for (; i + 16 <= n; i += 16) {
+        v16 v = v_load(x + i);
+        acc = v_fma(v, v, acc);
+    }
+    if (i < n) {
+        v16 v = v_load_n(x + i, n - i, 0);
         acc = v_fma(v, v, acc);
     }
     return v_sum(acc);

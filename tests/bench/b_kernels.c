@@ -221,6 +221,12 @@ launch_silu(void *arg)
 }
 
 static void
+launch_softcap(void *arg)
+{
+    ASSERT_OK(ops->softcap(arg, st));
+}
+
+static void
 bench_rows(int T, int C, int F)
 {
     int32_t live = T;
@@ -246,6 +252,12 @@ bench_rows(int T, int C, int F)
         .F = F };
     snprintf(name, sizeof(name), "silu_mul %dx%d", T, F);
     report(name, measure(launch_silu, &s), 12.0 * T * F, 20.0 * T * F);
+    s.gate = FDK_GATE_GELU_TANH;
+    snprintf(name, sizeof(name), "gelu_mul %dx%d", T, F);
+    report(name, measure(launch_silu, &s), 12.0 * T * F, 28.0 * T * F);
+    struct fdk_softcap_args c = { .y = x, .n = &live, .T = T, .N = F, .scale = 1, .cap = 30 };
+    snprintf(name, sizeof(name), "softcap %dx%d", T, F);
+    report(name, measure(launch_softcap, &c), 8.0 * T * F, 20.0 * T * F);
     free(x);
     free(w);
 }
