@@ -66,6 +66,11 @@ int vdev_attention(const struct fdk_attention_args *a, fdk_stream_t st);
 int vdev_silu_mul(const struct fdk_silu_mul_args *a, fdk_stream_t st);
 int vdev_gather(const struct fdk_gather_args *a, fdk_stream_t st);
 int vdev_sample(const struct fdk_sample_args *a, fdk_stream_t st);
+int vdev_group_new(struct fdk_ctx *ctx, const struct fdk_group_args *a,
+    struct fdk_group **ret, char *err, size_t err_bytes);
+void vdev_group_free(struct fdk_group *g);
+int vdev_all_reduce(const struct fdk_all_reduce_args *a, fdk_stream_t st);
+int vdev_all_gather(const struct fdk_all_gather_args *a, fdk_stream_t st);
 
 /* Everything of an ops table but its name, available, open. */
 #define VDEV_OPS \
@@ -90,6 +95,7 @@ int vdev_sample(const struct fdk_sample_args *a, fdk_stream_t st);
     .att_plan_host = vdev_att_plan_host, .embed = vdev_embed, .rmsnorm = vdev_rmsnorm, \
     .gemm = vdev_gemm, .rope_table = vdev_rope_table, .qkv = vdev_qkv, \
     .attention = vdev_attention, .silu_mul = vdev_silu_mul, .gather = vdev_gather, \
-    .sample = vdev_sample
+    .sample = vdev_sample, .group_new = vdev_group_new, .group_free = vdev_group_free, \
+    .all_reduce = vdev_all_reduce, .all_gather = vdev_all_gather
 
 #endif
