@@ -21,7 +21,7 @@
 /* A workspace: who failed, the lanes, their buffers. */
 #define COLL_HEAD       128
 #define COLL_TAG_BITS   16
-#define COLL_LANE_BYTES 16384 /* of an operand, from which on another lane is used */
+#define COLL_LANE_BYTES 8192  /* of an operand, from which on another lane is used */
 #define COLL_LIMIT_US   2000000
 #define COLL_BUF_MAX    (1u << 30)
 

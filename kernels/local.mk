@@ -40,7 +40,7 @@ endif
 
 FDK_CUDA_CU = %D%/cuda/attention_chunk.cu %D%/cuda/attention_plan.cu \
 	%D%/cuda/attention_prefill.cu %D%/cuda/attention_split.cu \
-	%D%/cuda/backend_cuda.cu %D%/cuda/fusion.cu %D%/cuda/hooks.cu %D%/cuda/gemm_silu.cu %D%/cuda/gemm_lt.cu %D%/cuda/gemm_lt_file.cu %D%/cuda/gemm_quant.cu %D%/cuda/gemm_quant_mid.cu \
+	%D%/cuda/backend_cuda.cu %D%/cuda/collective.cu %D%/cuda/fusion.cu %D%/cuda/hooks.cu %D%/cuda/gemm_silu.cu %D%/cuda/gemm_lt.cu %D%/cuda/gemm_lt_file.cu %D%/cuda/gemm_quant.cu %D%/cuda/gemm_quant_mid.cu \
 	%D%/cuda/gemm_quant_wide.cu %D%/cuda/gemm_quant_widen.cu %D%/cuda/gemm_stream.cu \
 	%D%/cuda/gemm_stream_mid.cu %D%/cuda/gemm_stream_wide.cu %D%/cuda/mega.cu \
 	%D%/cuda/mega_kernel.cu %D%/cuda/memory.cu %D%/cuda/ops_attention.cu \

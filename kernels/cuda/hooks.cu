@@ -101,3 +101,9 @@ fdk_cuda_kernels(fdk_stream_t st, int (*launch)(void *arg), void *arg, char *ret
         cudaGraphDestroy(g);
     return rc;
 }
+
+void *
+fdk_cuda_stream(fdk_stream_t st)
+{
+    return cu_raw(st);
+}

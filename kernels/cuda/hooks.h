@@ -18,6 +18,9 @@ extern "C" {
 int fdk_cuda_kernels(fdk_stream_t st, int (*launch)(void *arg), void *arg, char *ret,
     size_t ret_bytes);
 
+/* The CUDA stream, for libraries to compare with; NULL without CUDA. */
+void *fdk_cuda_stream(fdk_stream_t st);
+
 #ifdef __cplusplus
 }
 #endif
