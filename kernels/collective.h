@@ -76,7 +76,7 @@ struct fdk_all_gather_args {
  * fdk_ops.group_new   allocates the workspaces, waits for the devices; not while one of them
  *                     records. -EINVAL, -ENOMEM, -EIO; -ENOTSUP where a rank cannot reach
  *                     another's memory, or its streams do not run by themselves (FDK_EXEC_INLINE
- *                     and FDK_EXEC_DEFER of the cpu backend). err: the reason, in words.
+ *                     and FDK_EXEC_DEFER of the cpu backend). err: the reason.
  * fdk_ops.group_free  after the work of all ranks, graphs with the group's collectives
  *                     included.
  * fdk_ops.all_reduce, all_gather

@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the backends' collectives (kernels/collective_lane.h) share on the host: the
- * layout of a workspace, checks of arguments, and how an operation is divided among lanes.
+ * What the backends' collectives (kernels/collective_channel.h) share on the host: the
+ * layout of a workspace, checks of arguments, and how an operation is divided among channels.
  */
 #ifndef FDD_KERNELS_COLLECTIVE_PLAN_H
 #define FDD_KERNELS_COLLECTIVE_PLAN_H
@@ -18,14 +18,14 @@
 #define PLAN_FN static inline
 #endif
 
-/* A workspace: who failed, the lanes, their buffers. */
-#define COLL_HEAD       128
-#define COLL_TAG_BITS   16
-#define COLL_LANE_BYTES 8192  /* of an operand, from which on another lane is used */
-#define COLL_LIMIT_US   2000000
-#define COLL_BUF_MAX    (1u << 30)
+/* A workspace: who failed, the channels, their buffers. */
+#define COLL_HEAD          128
+#define COLL_TAG_BITS      16
+#define COLL_CHANNEL_BYTES 8192 /* of an operand, from which on another channel is used */
+#define COLL_LIMIT_US      2000000
+#define COLL_BUF_MAX       (1u << 30)
 
-struct coll_lane {
+struct coll_channel {
     uint64_t seq; /* pieces so far; its own rank's alone */
     uint64_t pad[15];
     uint64_t flag[2][2][FDK_MAX_RANKS]; /* [parity][stage][of rank], written by that rank */
@@ -39,8 +39,8 @@ struct coll_space {
     uint64_t one_shot_bytes;
     uint64_t limit_ns;
     int32_t n, rank;
-    int32_t n_lane; /* most of an operation */
-    uint32_t buf;   /* bytes of a lane and parity, a multiple of 32 n */
+    int32_t n_channel; /* most of an operation */
+    uint32_t buf;      /* bytes of a channel and parity, a multiple of 32 n */
 };
 
 enum coll_op { COLL_REDUCE, COLL_GATHER };
@@ -55,19 +55,19 @@ struct coll_job {
     enum fdk_dtype type;
     int32_t eb; /* bytes of an element */
     enum coll_op op;
-    int32_t n_lane;
+    int32_t n_channel;
 };
 
 PLAN_FN uint64_t
-coll_head_bytes(int32_t n_lane)
+coll_head_bytes(int32_t n_channel)
 {
-    return (COLL_HEAD + (uint32_t)n_lane * sizeof(struct coll_lane) + 255) / 256 * 256;
+    return (COLL_HEAD + (uint32_t)n_channel * sizeof(struct coll_channel) + 255) / 256 * 256;
 }
 
 static inline uint64_t
 coll_space_bytes(const struct coll_space *s)
 {
-    return coll_head_bytes(s->n_lane) + (uint64_t)s->n_lane * 2 * s->buf;
+    return coll_head_bytes(s->n_channel) + (uint64_t)s->n_channel * 2 * s->buf;
 }
 
 /* ---- an operation ------------------------------------------------------------ */
@@ -76,14 +76,14 @@ struct coll_span {
     uint64_t first, end;
 };
 
-/* Elements of a lane: whole rows with a residual, else whole vectors of 16 bytes. */
+/* Elements of a channel: whole rows with a residual, else whole vectors of 16 bytes. */
 PLAN_FN struct coll_span
-coll_span_of(const struct coll_job *j, uint64_t count, int32_t lane)
+coll_span_of(const struct coll_job *j, uint64_t count, int32_t channel)
 {
-    uint64_t unit = j->residual != NULL ? (uint64_t)j->C : 16u / (uint32_t)j->eb;
-    uint64_t units = (count + unit - 1) / unit;
-    uint64_t each = (units + (uint32_t)j->n_lane - 1) / (uint32_t)j->n_lane * unit;
-    struct coll_span s = { each * (uint32_t)lane, each * ((uint32_t)lane + 1) };
+    uint64_t whole = j->residual != NULL ? (uint64_t)j->C : 16u / (uint32_t)j->eb;
+    uint64_t n = (count + whole - 1) / whole;
+    uint64_t each = (n + (uint32_t)j->n_channel - 1) / (uint32_t)j->n_channel * whole;
+    struct coll_span s = { each * (uint32_t)channel, each * ((uint32_t)channel + 1) };
     s.first = s.first < count ? s.first : count;
     s.end = s.end < count ? s.end : count;
     return s;
@@ -96,18 +96,18 @@ coll_tag(const struct coll_job *j, uint64_t count, int one)
     uint64_t h = (uint64_t)j->op << 8 | (uint64_t)j->type << 4 |
         (uint64_t)(one != 0) << 1 | (j->residual != NULL);
     h = (h ^ count) * 0x9e3779b97f4a7c15u;
-    h = (h ^ (uint32_t)j->C ^ (uint64_t)j->n_lane << 32) * 0x9e3779b97f4a7c15u;
+    h = (h ^ (uint32_t)j->C ^ (uint64_t)j->n_channel << 32) * 0x9e3779b97f4a7c15u;
     return (uint32_t)(h >> (64 - COLL_TAG_BITS));
 }
 
 static inline int32_t
-coll_lanes(const struct coll_job *j, const struct coll_space *s)
+coll_channels(const struct coll_job *j, const struct coll_space *s)
 {
     uint64_t n = (uint64_t)j->T * (uint64_t)j->C * (uint64_t)j->eb;
-    n = (n + COLL_LANE_BYTES - 1) / COLL_LANE_BYTES;
+    n = (n + COLL_CHANNEL_BYTES - 1) / COLL_CHANNEL_BYTES;
     if (j->residual != NULL)
         n = (uint64_t)j->T;
-    return n < (uint64_t)s->n_lane ? (int32_t)n : s->n_lane;
+    return n < (uint64_t)s->n_channel ? (int32_t)n : s->n_channel;
 }
 
 static inline int
@@ -134,7 +134,7 @@ coll_reduce_job(const struct fdk_all_reduce_args *a, const struct coll_space *s,
     j.eb = (int32_t)fdk_dtype_bytes(a->act);
     if (((uintptr_t)a->y | (uintptr_t)a->x) % (uint32_t)j.eb != 0)
         return -EINVAL;
-    j.n_lane = coll_lanes(&j, s);
+    j.n_channel = coll_channels(&j, s);
     *ret = j;
     return 0;
 }
@@ -160,7 +160,7 @@ coll_gather_job(const struct fdk_all_gather_args *a, const struct coll_space *s,
     j.C = a->C;
     j.ldy = a->ldy;
     j.type = a->dtype;
-    j.n_lane = coll_lanes(&j, s);
+    j.n_channel = coll_channels(&j, s);
     *ret = j;
     return 0;
 }
@@ -169,7 +169,7 @@ coll_gather_job(const struct fdk_all_gather_args *a, const struct coll_space *s,
 
 struct coll_default {
     uint64_t bytes, one_shot_bytes;
-    int32_t n_lane;
+    int32_t n_channel;
 };
 
 static inline int
@@ -197,9 +197,9 @@ coll_space_init(const struct fdk_group_args *a, int32_t n_dev,
                 a->device[i]);
     }
     s.n = a->n_rank;
-    s.n_lane = d->n_lane;
-    uint64_t unit = 32 * (uint32_t)s.n, buf = a->bytes != 0 ? a->bytes : d->bytes;
-    buf = buf / 2 / (uint32_t)s.n_lane / unit * unit;
+    s.n_channel = d->n_channel;
+    uint64_t step = 32 * (uint32_t)s.n, buf = a->bytes != 0 ? a->bytes : d->bytes;
+    buf = buf / 2 / (uint32_t)s.n_channel / step * step;
     if (buf == 0 || buf > COLL_BUF_MAX)
         return coll_no(err, err_bytes, "no fitting number of bytes of buffers",
             (long)a->bytes);

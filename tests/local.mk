@@ -557,6 +557,7 @@ FDD_TEST_BINS = $(UNIT_TESTS) $(SIM_TESTS) $(KERNEL_TESTS) $(PARITY_TESTS) \
 FDD_BENCHES = \
 	%D%/bench/b_cache \
 	%D%/bench/b_client \
+	%D%/bench/b_collective \
 	%D%/bench/b_engine \
 	%D%/bench/b_fair \
 	%D%/bench/b_gate \

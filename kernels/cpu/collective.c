@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Collectives between virtual devices. The stream's thread goes through the lanes; in
+ * Collectives between virtual devices. The stream's thread goes through the channels; in
  * INLINE and DEFER ranks that wait for each other would be one thread.
  */
 #include "config.h"
@@ -13,18 +13,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LANE_FN static inline
-#include "kernels/collective_lane.h"
+#define COLL_FN static inline
+#include "kernels/collective_channel.h"
 
 #define GROUP_MAGIC 0x67727031u
-#define CHUNK       256 /* elements that are widened at a time */
+#define CHUNK       256 /* elements that are converted at a time */
 #define SPINS       64  /* polls between two looks at the clock */
 #define NAP_AFTER   200000
 #define NAP_NS      50000
 
 static const struct coll_default defaults = { .bytes = 1u << 20,
     .one_shot_bytes = 64u << 10,
-    .n_lane = 4 };
+    .n_channel = 4 };
 
 struct fdk_group {
     uint32_t magic;
@@ -61,7 +61,7 @@ f16_of(float x)
     u &= 0x7fffffff;
     if (u >= 0x47800000) /* 65,536 */
         return (uint16_t)(sign | (u > 0x7f800000 ? 0x7e00 : 0x7c00));
-    if (u < 0x38800000) { /* subnormal: units of 0.5's last place */
+    if (u < 0x38800000) { /* subnormal: 0.5's last place is 1 */
         memcpy(&x, &u, 4);
         x += 0.5f;
         memcpy(&u, &x, 4);
@@ -72,7 +72,7 @@ f16_of(float x)
 }
 
 static void
-narrow(char *dst, const float *v, uint32_t n, enum fdk_dtype t)
+from_f32(char *dst, const float *v, uint32_t n, enum fdk_dtype t)
 {
     if (t == FDK_F32)
         memcpy(dst, v, n * sizeof(*v));
@@ -83,21 +83,21 @@ narrow(char *dst, const float *v, uint32_t n, enum fdk_dtype t)
 }
 
 static void
-widen(const struct coll_run *r, float *dst, const char *src, uint32_t n)
+to_f32(const struct coll_run *r, float *dst, const char *src, uint32_t n)
 {
     const struct own *own = r->own;
     own->st->dev->ctx->isa->load_row(dst, src, r->j->type, n, 1);
 }
 
-/* ---- what collective_lane.h asks for --------------------------------------------- */
+/* ---- what collective_channel.h needs --------------------------------------------- */
 
-LANE_FN void
+COLL_FN void
 coll_push(const struct coll_run *r, char *dst, const char *x, uint32_t m)
 {
     memcpy(dst, x, (size_t)m * (size_t)r->j->eb);
 }
 
-/* Sums at .. at + n of this lane, in the operands' type. */
+/* Sums at .. at + n of this channel, in the operands' type. */
 static void
 out(const struct coll_run *r, uint64_t at, uint32_t n, const char *sum)
 {
@@ -106,12 +106,12 @@ out(const struct coll_run *r, uint64_t at, uint32_t n, const char *sum)
         memmove(r->j->y + at * (uint32_t)r->j->eb, sum, (size_t)n * (size_t)r->j->eb);
         return;
     }
-    widen(r, v, sum, n);
+    to_f32(r, v, sum, n);
     for (uint32_t i = 0; i < n; i++)
         r->j->residual[at + i] += v[i];
 }
 
-LANE_FN void
+COLL_FN void
 coll_take(const struct coll_run *r, uint64_t at, uint32_t m, const char *src)
 {
     for (uint32_t i = 0, n; i < m; i += n) {
@@ -120,7 +120,7 @@ coll_take(const struct coll_run *r, uint64_t at, uint32_t m, const char *src)
     }
 }
 
-LANE_FN void
+COLL_FN void
 coll_sum(const struct coll_run *r, uint64_t at, uint32_t m, const char *buf,
     uint32_t slot, uint32_t result)
 {
@@ -133,18 +133,18 @@ coll_sum(const struct coll_run *r, uint64_t at, uint32_t m, const char *buf,
             const char *src = q == r->s->rank
                 ? coll_x(r, at + i)
                 : buf + (size_t)slot * (size_t)q + i * eb;
-            widen(r, q == 0 ? sum : v, src, n);
+            to_f32(r, q == 0 ? sum : v, src, n);
             for (uint32_t k = 0; k < n && q > 0; k++)
                 sum[k] += v[k];
         }
-        narrow(done, sum, n, r->j->type);
+        from_f32(done, sum, n, r->j->type);
         for (int k = 1; k < r->s->n && result != 0; k++)
             memcpy(coll_buf_of(r, coll_peer(r, k)) + result + i * eb, done, n * eb);
         out(r, at + i, n, done);
     }
 }
 
-LANE_FN void
+COLL_FN void
 coll_norm(const struct coll_run *r, uint64_t first, uint64_t end)
 {
     const struct own *own = r->own;
@@ -155,11 +155,11 @@ coll_norm(const struct coll_run *r, uint64_t first, uint64_t end)
         float *row = j->type == FDK_F32 ? (float *)(void *)y : own->st->scratch;
         own->st->dev->ctx->isa->rmsnorm(row, j->residual + t * C, NULL, j->w, j->C, j->eps);
         if (j->type != FDK_F32)
-            narrow(y, row, (uint32_t)C, j->type);
+            from_f32(y, row, (uint32_t)C, j->type);
     }
 }
 
-LANE_FN void
+COLL_FN void
 coll_place(const struct coll_run *r, int q, uint64_t at, uint32_t m, const char *src)
 {
     size_t eb = (size_t)r->j->eb, C = (size_t)r->j->C, n;
@@ -243,7 +243,7 @@ wait_all(const struct coll_run *r, int stage)
     return bad != 0 ? fail(r, bad) : 0;
 }
 
-LANE_FN int
+COLL_FN int
 coll_meet(const struct coll_run *r, int stage)
 {
     const struct own *own = r->own;
@@ -270,10 +270,10 @@ run_job(struct CUstream_st *st, struct fdk_group *g, const struct coll_job *j)
     live = live < 0 ? 0 : live < j->T ? live : j->T;
     s.rank = coll_rank_of(g->device, s.n, (int32_t)(st->dev - g->ctx->dev));
     r.count = (uint64_t)live * (uint64_t)j->C;
-    for (r.lane = 0; r.lane < j->n_lane; r.lane++) {
-        if (coll_lane_run(&r) != 0)
+    for (r.channel = 0; r.channel < j->n_channel; r.channel++) {
+        if (coll_channel_run(&r) != 0)
             return;
-        coll_lane_of(&r, s.rank)->seq = r.seq;
+        coll_channel_of(&r, s.rank)->seq = r.seq;
     }
 }
 
@@ -400,6 +400,6 @@ fdk_cpu_group_seq(struct fdk_group *g, uint64_t seq)
 {
     struct coll_run r = { .s = &g->space };
     for (int q = 0; q < g->space.n; q++)
-        for (r.lane = 0; r.lane < g->space.n_lane; r.lane++)
-            coll_lane_of(&r, q)->seq = seq;
+        for (r.channel = 0; r.channel < g->space.n_channel; r.channel++)
+            coll_channel_of(&r, q)->seq = seq;
 }

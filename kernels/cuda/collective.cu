@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Collectives over peer memory (kernels/collective_lane.h): a lane is a block. Ranks write to
+ * Collectives over peer memory (kernels/collective_channel.h): a channel is a block. Ranks write to
  * each other's workspaces and read only their own. Plain loads and stores carry the data; a
  * flag is stored with release and loaded with acquire, both of system scope, and the barrier of
  * the block before the one and after the other extends them to all of its threads.
@@ -11,8 +11,8 @@
  */
 #include "kernels/cuda/vec8.cuh"
 
-#define LANE_FN static __device__ __forceinline__
-#include "kernels/collective_lane.h"
+#define COLL_FN static __device__ __forceinline__
+#include "kernels/collective_channel.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +21,7 @@
 #define THREADS     512
 #define WARPS       (THREADS / 32)
 #define SPINS       16           /* polls between two looks at the clock */
-#define LANES       64
+#define CHANNELS       64
 
 struct fdk_group {
     uint32_t magic;
@@ -101,7 +101,7 @@ wait_for(const struct coll_run *r, int q, int stage)
     return bad != 0 ? fail(r, bad) : 0;
 }
 
-LANE_FN int
+COLL_FN int
 coll_meet(const struct coll_run *r, int stage)
 {
     int q = (int)threadIdx.x, bad = 0;
@@ -121,33 +121,33 @@ aligned16(const void *a, const void *b)
     return (((uintptr_t)a | (uintptr_t)b) & 15) == 0;
 }
 
-/* Bytes first .. end, which are whole words. */
+/* Bytes first .. end, in items of type U. */
 template<typename U>
 static __device__ __forceinline__ void
-copy_words(char *__restrict__ dst, const char *__restrict__ src, uint32_t first, uint32_t end)
+copy_each(char *__restrict__ dst, const char *__restrict__ src, uint32_t first, uint32_t end)
 {
 #pragma unroll 4
     for (uint32_t i = first / sizeof(U) + threadIdx.x; i < end / sizeof(U); i += THREADS)
         ((U *)dst)[i] = __ldcg((const U *)src + i);
 }
 
-LANE_FN void
+COLL_FN void
 coll_push(const struct coll_run *r, char *dst, const char *x, uint32_t m)
 {
     uint32_t end = m * (uint32_t)r->j->eb, whole = aligned16(dst, x) ? end & ~15u : 0;
-    copy_words<uint4>(dst, x, 0, whole);
+    copy_each<uint4>(dst, x, 0, whole);
     if (r->j->eb == 4)
-        copy_words<uint32_t>(dst, x, whole, end);
+        copy_each<uint32_t>(dst, x, whole, end);
     else if (r->j->eb == 2)
-        copy_words<uint16_t>(dst, x, whole, end);
+        copy_each<uint16_t>(dst, x, whole, end);
     else
-        copy_words<uint8_t>(dst, x, whole, end);
+        copy_each<uint8_t>(dst, x, whole, end);
 }
 
-/* In words of `per` elements, which rows consist of. */
+/* In items of `per` elements, which rows consist of. */
 template<typename U>
 static __device__ __forceinline__ void
-place_words(const struct coll_run *r, int q, uint64_t at, uint32_t m, const char *src,
+place_each(const struct coll_run *r, int q, uint64_t at, uint32_t m, const char *src,
     uint32_t per)
 {
     uint64_t C = (uint32_t)r->j->C / per, ldy = (uint32_t)r->j->ldy / per;
@@ -157,19 +157,19 @@ place_words(const struct coll_run *r, int q, uint64_t at, uint32_t m, const char
     }
 }
 
-LANE_FN void
+COLL_FN void
 coll_place(const struct coll_run *r, int q, uint64_t at, uint32_t m, const char *src)
 {
     uint32_t eb = (uint32_t)r->j->eb;
     if (aligned16(src, r->j->y) && (uint32_t)r->j->C * (uint64_t)eb % 16 == 0 &&
         (uint32_t)r->j->ldy * (uint64_t)eb % 16 == 0)
-        place_words<uint4>(r, q, at, m, src, 16 / eb);
+        place_each<uint4>(r, q, at, m, src, 16 / eb);
     else if (eb == 4)
-        place_words<uint32_t>(r, q, at, m, src, 1);
+        place_each<uint32_t>(r, q, at, m, src, 1);
     else if (eb == 2)
-        place_words<uint16_t>(r, q, at, m, src, 1);
+        place_each<uint16_t>(r, q, at, m, src, 1);
     else
-        place_words<uint8_t>(r, q, at, m, src, 1);
+        place_each<uint8_t>(r, q, at, m, src, 1);
 }
 
 /* ---- sums -------------------------------------------------------------------- */
@@ -192,10 +192,10 @@ round_to(__nv_bfloat16 *p, float x)
     *p = __float2bfloat16_rn(x);
 }
 
-/* Word i of the elements from at on: to y, or onto the residual. */
+/* Item i of the elements from at on: to y, or onto the residual. */
 template<typename A, typename U>
 static __device__ __forceinline__ void
-out_word(const struct coll_run *r, uint64_t at, uint32_t i, const U &sum)
+out_each(const struct coll_run *r, uint64_t at, uint32_t i, const U &sum)
 {
     const int N = sizeof(U) / sizeof(A);
     if (r->j->residual == NULL) {
@@ -208,26 +208,26 @@ out_word(const struct coll_run *r, uint64_t at, uint32_t i, const U &sum)
         p[k] += cu_widen(reinterpret_cast<const A *>(&sum)[k]);
 }
 
-/* Words first .. end of m elements: the sum over ranks, in their order. */
+/* Items first .. end: the sum over ranks, in their order. */
 template<typename A, typename U>
 static __device__ __forceinline__ void
-sum_words(const struct coll_run *r, uint64_t at, uint32_t first, uint32_t end,
+sum_each(const struct coll_run *r, uint64_t at, uint32_t first, uint32_t end,
     const char *buf, uint32_t slot, uint32_t result)
 {
     const int N = sizeof(U) / sizeof(A);
     for (uint32_t i = first + threadIdx.x; i < end; i += THREADS) {
-        U word[FDK_MAX_RANKS], sum;
+        U in[FDK_MAX_RANKS], sum;
         float v[N];
 #pragma unroll
         for (int q = 0; q < FDK_MAX_RANKS; q++)
             if (q < r->s->n)
-                word[q] = __ldcg((const U *)(q == r->s->rank ? coll_x(r, at) :
+                in[q] = __ldcg((const U *)(q == r->s->rank ? coll_x(r, at) :
                     buf + (size_t)slot * q) + i);
 #pragma unroll
         for (int q = 0; q < FDK_MAX_RANKS; q++)
 #pragma unroll
             for (int k = 0; k < N && q < r->s->n; k++) {
-                float e = cu_widen(reinterpret_cast<const A *>(&word[q])[k]);
+                float e = cu_widen(reinterpret_cast<const A *>(&in[q])[k]);
                 v[k] = q == 0 ? e : __fadd_rn(v[k], e);
             }
 #pragma unroll
@@ -235,7 +235,7 @@ sum_words(const struct coll_run *r, uint64_t at, uint32_t first, uint32_t end,
             round_to(reinterpret_cast<A *>(&sum) + k, v[k]);
         for (int k = 1; k < r->s->n && result != 0; k++)
             ((U *)(coll_buf_of(r, coll_peer(r, k)) + result))[i] = sum;
-        out_word<A, U>(r, at, i, sum);
+        out_each<A, U>(r, at, i, sum);
     }
 }
 
@@ -255,11 +255,11 @@ sum_as(const struct coll_run *r, uint64_t at, uint32_t m, const char *buf, uint3
     uint32_t result)
 {
     uint32_t n = vectors<A>(r, at, m);
-    sum_words<A, uint4>(r, at, 0, n, buf, slot, result);
-    sum_words<A, E>(r, at, n * (16 / sizeof(A)), m, buf, slot, result);
+    sum_each<A, uint4>(r, at, 0, n, buf, slot, result);
+    sum_each<A, E>(r, at, n * (16 / sizeof(A)), m, buf, slot, result);
 }
 
-LANE_FN void
+COLL_FN void
 coll_sum(const struct coll_run *r, uint64_t at, uint32_t m, const char *buf, uint32_t slot,
     uint32_t result)
 {
@@ -273,12 +273,12 @@ coll_sum(const struct coll_run *r, uint64_t at, uint32_t m, const char *buf, uin
 
 template<typename A, typename U>
 static __device__ __forceinline__ void
-take_words(const struct coll_run *r, uint64_t at, uint32_t first, uint32_t end,
+take_each(const struct coll_run *r, uint64_t at, uint32_t first, uint32_t end,
     const char *src)
 {
 #pragma unroll 4
     for (uint32_t i = first + threadIdx.x; i < end; i += THREADS)
-        out_word<A, U>(r, at, i, __ldcg((const U *)src + i));
+        out_each<A, U>(r, at, i, __ldcg((const U *)src + i));
 }
 
 template<typename A, typename E>
@@ -286,11 +286,11 @@ static __device__ __forceinline__ void
 take_as(const struct coll_run *r, uint64_t at, uint32_t m, const char *src)
 {
     uint32_t n = vectors<A>(r, at, m);
-    take_words<A, uint4>(r, at, 0, n, src);
-    take_words<A, E>(r, at, n * (16 / sizeof(A)), m, src);
+    take_each<A, uint4>(r, at, 0, n, src);
+    take_each<A, E>(r, at, n * (16 / sizeof(A)), m, src);
 }
 
-LANE_FN void
+COLL_FN void
 coll_take(const struct coll_run *r, uint64_t at, uint32_t m, const char *src)
 {
     if (r->j->type == FDK_F32)
@@ -306,14 +306,14 @@ coll_take(const struct coll_run *r, uint64_t at, uint32_t m, const char *src)
 static __device__ __forceinline__ float
 block_sum(float v)
 {
-    __shared__ float part[WARPS];
+    __shared__ float warp_sum[WARPS];
     v = cu_warp_sum(v);
     if (threadIdx.x % 32 == 0)
-        part[threadIdx.x / 32] = v;
+        warp_sum[threadIdx.x / 32] = v;
     __syncthreads();
     v = 0;
     for (int i = 0; i < WARPS; i++)
-        v += part[i];
+        v += warp_sum[i];
     __syncthreads();
     return v;
 }
@@ -338,7 +338,7 @@ norm_as(const struct coll_run *r, uint64_t first, uint64_t end)
     }
 }
 
-LANE_FN void
+COLL_FN void
 coll_norm(const struct coll_run *r, uint64_t first, uint64_t end)
 {
     if (r->j->type == FDK_F32)
@@ -361,10 +361,10 @@ collective_kernel(const __grid_constant__ struct coll_space s,
     r.s = &s;
     r.j = &j;
     r.own = claim;
-    r.lane = (int32_t)blockIdx.x;
+    r.channel = (int32_t)blockIdx.x;
     r.count = (uint64_t)(j.live != NULL ? cu_clip(j.live, j.T) : j.T) * (uint32_t)j.C;
-    if (coll_lane_run(&r) == 0 && threadIdx.x == 0)
-        coll_lane_of(&r, s.rank)->seq = r.seq;
+    if (coll_channel_run(&r) == 0 && threadIdx.x == 0)
+        coll_channel_of(&r, s.rank)->seq = r.seq;
 }
 
 /* The group's space with the rank of the stream's device, or -EINVAL. */
@@ -386,7 +386,7 @@ static int
 launch(const struct coll_space *s, const struct coll_job *j, fdk_stream_t st,
     const char *name)
 {
-    cu_chain(collective_kernel, dim3((unsigned)j->n_lane), THREADS, 0, cu_raw(st), *s, *j,
+    cu_chain(collective_kernel, dim3((unsigned)j->n_channel), THREADS, 0, cu_raw(st), *s, *j,
         cu_stream_of(st)->dev->claim);
     return cu_launched(st, name);
 }
@@ -426,7 +426,7 @@ static struct coll_default
 defaults(int32_t n_rank)
 {
     struct coll_default d = { 32u << 20, n_rank == 2 ? 1u << 20 : n_rank <= 4 ? 512u << 10 :
-        256u << 10, LANES };
+        256u << 10, CHANNELS };
     return d;
 }
 
@@ -477,7 +477,7 @@ cu_group_new(struct fdk_ctx *ctx, const struct fdk_group_args *a, struct fdk_gro
     struct coll_default d = defaults(a->n_rank);
     struct coll_space s;
     for (int i = 0; i < ctx->n_dev; i++)
-        d.n_lane = ctx->dev[i].n_proc < d.n_lane ? ctx->dev[i].n_proc : d.n_lane;
+        d.n_channel = ctx->dev[i].n_proc < d.n_channel ? ctx->dev[i].n_proc : d.n_channel;
     int rc = coll_space_init(a, ctx->n_dev, &d, &s, err, err_bytes);
     if (rc != 0)
         return rc;

@@ -156,8 +156,8 @@ t_never_comes(void **state)
     int n;
     (void)state;
     FOR_WORLDS(n)
-    for (int gone = 0; gone < n; gone += n - 1) {
-        struct fdk_group_args a = kind(gone % 3, n);
+    for (int absent = 0; absent < n; absent += n - 1) {
+        struct fdk_group_args a = kind(absent % 3, n);
         struct side s;
         a.spin_limit_us = LIMIT_US;
         side_open(&s, &a);
@@ -165,13 +165,13 @@ t_never_comes(void **state)
             launch(&s, q, 777);
         side_sync(&s);
         for (int q = 0; q < n; q++)
-            if (q != gone)
+            if (q != absent)
                 launch(&s, q, 777);
-        snprintf(what, sizeof(what), "rank %d did not come within %d ms", gone,
+        snprintf(what, sizeof(what), "rank %d did not come within %d ms", absent,
             LIMIT_US / 1000);
-        all_fail(&s, gone, what);
+        all_fail(&s, absent, what);
         /* It comes after all. */
-        launch(&s, gone, 777);
+        launch(&s, absent, 777);
         all_fail(&s, -1, what);
         side_close(&s);
     }

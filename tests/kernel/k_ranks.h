@@ -141,7 +141,7 @@ f16_nearest(float x)
 }
 
 static inline float
-widened(const char *p, enum fdk_dtype t)
+f32_of(const char *p, enum fdk_dtype t)
 {
     float f;
     uint16_t h;
@@ -182,9 +182,9 @@ sum_of(char *const *x, int n_rank, size_t n, enum fdk_dtype t)
     char *y = malloc(n * eb + 1);
     assert_non_null(y);
     for (size_t i = 0; i < n; i++) {
-        float sum = widened(x[0] + i * eb, t);
+        float sum = f32_of(x[0] + i * eb, t);
         for (int q = 1; q < n_rank; q++)
-            sum += widened(x[q] + i * eb, t);
+            sum += f32_of(x[q] + i * eb, t);
         rounded(y + i * eb, sum, t);
     }
     return y;

@@ -1,19 +1,19 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * The protocol of kernels/collective.h, one source for all backends: what a lane does with
- * its part of an operation. Lanes share nothing: lane i of a rank exchanges with the lanes i of
- * the others. A lane is a thread block on a GPU; a virtual device goes through its lanes one
- * after the other.
+ * The protocol of kernels/collective.h, one source for all backends: what a channel does with
+ * its portion of an operation. Channels share nothing: channel i of a rank exchanges with the
+ * channels i of the others. On a GPU a channel is a thread block; a virtual device goes through
+ * its channels one after the other.
  *
- * A lane's part goes in pieces, numbered from 1 through all operations of the group. Ranks
- * meet once or twice in a piece (stages 0 and 1): each writes its flag, which has the piece's
- * number, into the workspaces of all others and waits for theirs. Buffers and flags
- * are double, by the parity of the number: who has met the others in piece s + 1 knows that they
- * have read what they needed of piece s, and may overwrite it in piece s + 2.
+ * A channel's portion goes in pieces, numbered from 1 through all operations of the group.
+ * Ranks meet once or twice in a piece (stages 0 and 1): each writes its flag, which has the
+ * piece's number, into the workspaces of all others and waits for theirs. Buffers and flags
+ * are double, by the parity of the number: a rank that has met the others in piece s + 1 knows
+ * that they have read all of piece s, and may overwrite it in piece s + 2.
  *
- * Whoever includes this file defines before:
- *   LANE_FN         what a function begins with
+ * The source that includes this file defines, before it:
+ *   COLL_FN         what a function begins with
  *   coll_push       copy m elements from x to dst, in a peer's workspace
  *   coll_meet       everything written before is visible to the peers; wait for their
  *                   flags of this stage; 0, or else the operation has failed
@@ -23,8 +23,8 @@
  *   coll_norm       rows first .. end of y from those of the residual
  *   coll_place      elements at .. at + m of rank q from src into their place of y
  */
-#ifndef FDD_KERNELS_COLLECTIVE_LANE_H
-#define FDD_KERNELS_COLLECTIVE_LANE_H
+#ifndef FDD_KERNELS_COLLECTIVE_CHANNEL_H
+#define FDD_KERNELS_COLLECTIVE_CHANNEL_H
 
 #include "kernels/collective_plan.h"
 
@@ -34,63 +34,63 @@ struct coll_run {
     void *own;      /* the backend's */
     uint64_t seq;   /* number of the piece */
     uint64_t count; /* live elements of this rank's operand */
-    int32_t lane;
+    int32_t channel;
     uint32_t tag; /* of the operation, the same on all ranks */
 };
 
-#ifdef LANE_FN
+#ifdef COLL_FN
 
-LANE_FN void coll_push(const struct coll_run *r, char *dst, const char *x, uint32_t m);
-LANE_FN int coll_meet(const struct coll_run *r, int stage);
-LANE_FN void coll_sum(const struct coll_run *r, uint64_t at, uint32_t m, const char *buf,
+COLL_FN void coll_push(const struct coll_run *r, char *dst, const char *x, uint32_t m);
+COLL_FN int coll_meet(const struct coll_run *r, int stage);
+COLL_FN void coll_sum(const struct coll_run *r, uint64_t at, uint32_t m, const char *buf,
     uint32_t slot, uint32_t result);
-LANE_FN void coll_take(const struct coll_run *r, uint64_t at, uint32_t m, const char *src);
-LANE_FN void coll_norm(const struct coll_run *r, uint64_t first, uint64_t end);
-LANE_FN void
+COLL_FN void coll_take(const struct coll_run *r, uint64_t at, uint32_t m, const char *src);
+COLL_FN void coll_norm(const struct coll_run *r, uint64_t first, uint64_t end);
+COLL_FN void
 coll_place(const struct coll_run *r, int q, uint64_t at, uint32_t m, const char *src);
 
-/* ---- where things lie ------------------------------------------------------ */
+/* ---- addresses ------------------------------------------------------------- */
 
-LANE_FN struct coll_lane *
-coll_lane_of(const struct coll_run *r, int rank)
+COLL_FN struct coll_channel *
+coll_channel_of(const struct coll_run *r, int rank)
 {
-    return (struct coll_lane *)(void *)(r->s->base[rank] + COLL_HEAD) + r->lane;
+    return (struct coll_channel *)(void *)(r->s->base[rank] + COLL_HEAD) + r->channel;
 }
 
-LANE_FN char *
+COLL_FN char *
 coll_buf_of(const struct coll_run *r, int rank)
 {
-    uint64_t half = (uint64_t)r->lane * 2 + (r->seq & 1);
-    return r->s->base[rank] + coll_head_bytes(r->s->n_lane) + half * r->s->buf;
+    uint64_t half = (uint64_t)r->channel * 2 + (r->seq & 1);
+    return r->s->base[rank] + coll_head_bytes(r->s->n_channel) + half * r->s->buf;
 }
 
 /* Flag of rank `from` in the workspace of rank `rank`. */
-LANE_FN uint64_t *
+COLL_FN uint64_t *
 coll_flag_at(const struct coll_run *r, int rank, int stage, int from)
 {
-    return &coll_lane_of(r, rank)->flag[r->seq & 1][stage][from];
+    return &coll_channel_of(r, rank)->flag[r->seq & 1][stage][from];
 }
 
-LANE_FN uint64_t
+COLL_FN uint64_t
 coll_flag(const struct coll_run *r)
 {
     return r->seq << COLL_TAG_BITS | r->tag;
 }
 
 /* The others, each rank beginning with another one. */
-LANE_FN int
+COLL_FN int
 coll_peer(const struct coll_run *r, int k)
 {
     return (r->s->rank + k) % r->s->n;
 }
 
-LANE_FN const char *
+COLL_FN const char *
 coll_x(const struct coll_run *r, uint64_t at)
 {
     return r->j->x + at * (uint32_t)r->j->eb;
 }
 
-LANE_FN uint64_t
+COLL_FN uint64_t
 coll_least(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
@@ -98,7 +98,7 @@ coll_least(uint64_t a, uint64_t b)
 
 /* ---- algorithms ------------------------------------------------------------- */
 
-LANE_FN void
+COLL_FN void
 coll_push_all(struct coll_run *r, uint64_t at, uint32_t m, uint32_t slot)
 {
     for (int k = 1; k < r->s->n; k++)
@@ -108,7 +108,7 @@ coll_push_all(struct coll_run *r, uint64_t at, uint32_t m, uint32_t slot)
 }
 
 /* Everybody gets everything and adds it up. */
-LANE_FN int
+COLL_FN int
 coll_one_shot(struct coll_run *r, uint64_t at, uint32_t m)
 {
     uint32_t slot = r->s->buf / (uint32_t)r->s->n;
@@ -121,12 +121,12 @@ coll_one_shot(struct coll_run *r, uint64_t at, uint32_t m)
 
 /* Rank q adds up share q and sends the sum to everybody. The first half of the buffer
  * takes addends, the second one sums. */
-LANE_FN int
+COLL_FN int
 coll_two_shot(struct coll_run *r, uint64_t at, uint32_t m)
 {
     uint32_t n = (uint32_t)r->s->n, half = r->s->buf / 2, slot = half / n;
-    uint32_t rank = (uint32_t)r->s->rank, unit = 16 / (uint32_t)r->j->eb;
-    uint32_t share = (((m + n - 1) / n) + unit - 1) / unit * unit;
+    uint32_t rank = (uint32_t)r->s->rank, vector = 16 / (uint32_t)r->j->eb;
+    uint32_t share = (((m + n - 1) / n) + vector - 1) / vector * vector;
     for (uint32_t k = 1; k < n; k++) {
         uint32_t q = (uint32_t)coll_peer(r, (int)k), from = q * share;
         if (from < m)
@@ -150,14 +150,14 @@ coll_two_shot(struct coll_run *r, uint64_t at, uint32_t m)
     return 0;
 }
 
-LANE_FN int
+COLL_FN int
 coll_all_reduce(struct coll_run *r)
 {
     const struct coll_job *j = r->j;
     uint32_t eb = (uint32_t)j->eb;
     int one = r->count * eb <= r->s->one_shot_bytes;
     uint32_t most = (one ? r->s->buf / (uint32_t)r->s->n : r->s->buf / 2) / eb, m;
-    struct coll_span span = coll_span_of(j, r->count, r->lane);
+    struct coll_span span = coll_span_of(j, r->count, r->channel);
     r->tag = coll_tag(j, r->count, one);
     for (uint64_t at = span.first; at < span.end; at += m) {
         m = (uint32_t)coll_least(most, span.end - at);
@@ -170,12 +170,12 @@ coll_all_reduce(struct coll_run *r)
     return 0;
 }
 
-LANE_FN int
+COLL_FN int
 coll_all_gather(struct coll_run *r)
 {
     const struct coll_job *j = r->j;
     uint32_t slot = r->s->buf / (uint32_t)r->s->n, most = slot / (uint32_t)j->eb, m;
-    struct coll_span span = coll_span_of(j, r->count, r->lane);
+    struct coll_span span = coll_span_of(j, r->count, r->channel);
     r->tag = coll_tag(j, r->count, 0);
     for (uint64_t at = span.first; at < span.end; at += m) {
         m = (uint32_t)coll_least(most, span.end - at);
@@ -193,13 +193,13 @@ coll_all_gather(struct coll_run *r)
     return 0;
 }
 
-/* All of lane r->lane. r: s, j, own, count, lane. 0, or the operation has failed. */
-LANE_FN int
-coll_lane_run(struct coll_run *r)
+/* All of channel r->channel. r: s, j, own, count, channel. 0, or the operation has failed. */
+COLL_FN int
+coll_channel_run(struct coll_run *r)
 {
-    r->seq = coll_lane_of(r, r->s->rank)->seq;
+    r->seq = coll_channel_of(r, r->s->rank)->seq;
     return r->j->op == COLL_REDUCE ? coll_all_reduce(r) : coll_all_gather(r);
 }
 
-#endif /* LANE_FN */
+#endif /* COLL_FN */
 #endif
