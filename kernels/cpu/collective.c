@@ -243,19 +243,28 @@ wait_all(const struct coll_run *r, int stage)
     return bad != 0 ? fail(r, bad) : 0;
 }
 
+static int
+hook(const struct coll_run *r, int stage, int met)
+{
+    const struct fdk_group *g = ((const struct own *)r->own)->g;
+    return g->hook != NULL ? g->hook(g->hook_arg, r->s->rank, stage, r->seq, met) : 0;
+}
+
 COLL_FN int
 coll_meet(const struct coll_run *r, int stage)
 {
     const struct own *own = r->own;
-    if (own->g->hook != NULL &&
-        own->g->hook(own->g->hook_arg, r->s->rank, stage, r->seq) != 0) {
+    if (hook(r, stage, 0) != 0) {
         cpu_fail(own->st->dev, "a test made the device fail in a collective");
         return -1;
     }
     for (int k = 1; k < r->s->n; k++)
         __atomic_store_n(coll_flag_at(r, coll_peer(r, k), stage, r->s->rank),
             coll_flag(r), __ATOMIC_RELEASE);
-    return wait_all(r, stage);
+    int rc = wait_all(r, stage);
+    if (rc == 0)
+        (void)hook(r, stage, 1);
+    return rc;
 }
 
 /* ---- running --------------------------------------------------------------------- */

@@ -48,9 +48,10 @@ uint64_t fdk_cpu_memory_used(struct fdk_ctx *ctx, int dev);
  * the best one. Not thread-safe. */
 int fdk_cpu_isa_force(const char *name);
 /* Called on the thread of a rank's stream before it tells the others that it has come to
- * a piece of a collective (pieces are numbered from 1, stage 0 or 1). Not 0: its device fails
- * there, and does not tell the others. Set while no collective runs. */
-typedef int fdk_cpu_meet_fn(void *arg, int rank, int stage, uint64_t piece);
+ * a piece of a collective (pieces are numbered from 1, stage 0 or 1; met = 0), and when it has
+ * met them (met = 1). Not 0 with met = 0: its device fails there, and does not tell the
+ * others. Set while no collective runs. */
+typedef int fdk_cpu_meet_fn(void *arg, int rank, int stage, uint64_t piece, int met);
 void fdk_cpu_group_hook(struct fdk_group *g, fdk_cpu_meet_fn *fn, void *arg);
 /* The group's pieces are counted on from seq. While no collective runs. */
 void fdk_cpu_group_seq(struct fdk_group *g, uint64_t seq);

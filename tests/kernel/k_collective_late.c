@@ -18,10 +18,10 @@
 #define FEW     (K_SLOW ? 100 : REPLAYS)
 
 static int
-late_hook(void *arg, int rank, int stage, uint64_t piece)
+late_hook(void *arg, int rank, int stage, uint64_t piece, int met)
 {
-    uint64_t s =
-        (uint64_t)(uintptr_t)arg + piece * 16 + (uint64_t)rank * 2 + (uint64_t)stage;
+    uint64_t s = (uint64_t)(uintptr_t)arg + piece * 32 + (uint64_t)met * 16 +
+        (uint64_t)rank * 2 + (uint64_t)stage;
     uint64_t dice = k_rand(&s);
     if (dice % 8 == 0)
         sched_yield();
@@ -124,6 +124,35 @@ t_graphs(void **state)
     }
 }
 
+/* Rank 0 reads long after the others have gone on to the next pieces. */
+static int
+slow_hook(void *arg, int rank, int stage, uint64_t piece, int met)
+{
+    (void)arg;
+    if (rank == 0 && met && (piece + (uint64_t)stage) % 2 == 0)
+        usleep(2000);
+    return 0;
+}
+
+static void
+t_slow_reader(void **state)
+{
+    int n;
+    (void)state;
+    if (!on_cpu)
+        skip();
+    FOR_WORLDS(n)
+    for (int k = 0; k < 2; k++) {
+        const struct fdk_group_args a = kind(k, n);
+        struct side s;
+        side_open(&s, &a);
+        fdk_cpu_group_hook(s.g, slow_hook, NULL);
+        sum_case(&s, 900, FDK_F32, 0, 0);
+        sum_case(&s, 901, FDK_F32, 1, 0);
+        side_close(&s);
+    }
+}
+
 /* ---- ranks that do not come -------------------------------------------------------------- */
 
 static void
@@ -178,10 +207,10 @@ t_never_comes(void **state)
 }
 
 static int
-dying_hook(void *arg, int rank, int stage, uint64_t piece)
+dying_hook(void *arg, int rank, int stage, uint64_t piece, int met)
 {
     const int *at = arg; /* rank, stage, piece */
-    return rank == at[0] && stage == at[1] && piece == (uint64_t)at[2];
+    return met == 0 && rank == at[0] && stage == at[1] && piece == (uint64_t)at[2];
 }
 
 /* A device dies between two meetings of an operation. */
@@ -350,6 +379,7 @@ main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(t_graphs),
+        cmocka_unit_test(t_slow_reader),
         cmocka_unit_test(t_never_comes),
         cmocka_unit_test(t_dies),
         cmocka_unit_test(t_other_operation),
