@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * All-reduce over operands of 8 KB to 128 MB, whole (one meeting) and in shares (two), beside
- * the rate at which all ranks copy to their neighbour at once, and beside NCCL where
+ * All-reduce over operands of 8 KB to 128 MB, whole (one meeting) and in shares (two). For
+ * comparison: the rate at which all ranks copy to their neighbour at once, and NCCL where
  * libnccl.so.2 is found (FDD_NCCL: another file). Times are of one launch in a recorded
  * chain, the median of several replays, on the clock of rank 0's stream.
  *
@@ -190,7 +190,7 @@ measure(struct bench *b, enum way way, size_t bytes)
 }
 
 static void
-line(struct bench *b, size_t bytes, double ceiling)
+line(struct bench *b, size_t bytes, double peak)
 {
     double us[N_WAY] = { 0 }, bus = 2.0 * (b->n - 1) / b->n * (double)bytes * 1e-3;
     int fits = bytes / fdk_dtype_bytes(b->act) % ROW == 0;
@@ -202,7 +202,7 @@ line(struct bench *b, size_t bytes, double ceiling)
         us[WHOLE] < us[SHARES] ? "whole" : "shares", us[CHOSEN]);
     us[FUSED] > 0 ? (void)printf(" %9.1f", us[FUSED]) : (void)printf(" %9s", "-");
     us[NCCL] > 0 ? (void)printf(" %9.1f", us[NCCL]) : (void)printf(" %9s", "-");
-    printf(" %8.1f %8.1f %5.0f%%\n", bus / best, ceiling, 100 * bus / best / ceiling);
+    printf(" %8.1f %8.1f %5.0f%%\n", bus / best, peak, 100 * bus / best / peak);
     fflush(stdout);
 }
 
@@ -283,12 +283,12 @@ main(int argc, char **argv)
     open_all(&b, most);
     if (cuda)
         nccl_open(&b);
-    double ceiling = (double)most * 1e-3 / measure(&b, COPY, most);
+    double peak = (double)most * 1e-3 / measure(&b, COPY, most);
     printf("%s, %d ranks, %s; us, GB/s\n", name, b.n, fdk_dtype_name(b.act));
     printf("%10s %9s %9s %7s %9s %9s %9s %8s %8s %6s\n", "bytes", "whole", "shares",
-        "faster", "default", "fused", "nccl", "bus", "ceiling", "");
+        "faster", "default", "fused", "nccl", "bus", "peak", "");
     for (size_t bytes = LEAST; bytes <= most; bytes *= 2)
-        line(&b, bytes, ceiling);
+        line(&b, bytes, peak);
     close_all(&b);
     return 0;
 }

@@ -23,7 +23,7 @@ t_sums(void **state)
         struct side s;
         side_open(&s, &a);
         for (size_t i = 0; i < 3; i++) {
-            for (size_t m = 1 + (size_t)k; m < 50; m += K_SLOW ? 7 : 5)
+            for (size_t m = 1 + (size_t)k; m < 50; m += K_SLOW ? 7 : 3)
                 sum_case(&s, m, types[i], m % 2 != 0, m % 3);
             for (size_t j = (size_t)k + i; j < sizeof(few) / sizeof(few[0]); j += 3)
                 sum_case(&s, few[j], types[i], j % 2 == 0, j / 2 % 2);
@@ -232,7 +232,7 @@ t_fused(void **state)
         side_open(&s, &a);
         for (int i = 0; i < 3; i++)
             for (int j = K_SLOW; j < 4; j += 1 + K_SLOW)
-                for (int c = 0; c < 5; c++)
+                for (int c = 0; c < (K_SLOW ? 4 : 5); c++)
                     fused_case(&s, T[j], c % 2 != 0 ? T[j] : T[j] / 2, C[c], types[i]);
         side_close(&s);
     }

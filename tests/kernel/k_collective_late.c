@@ -124,7 +124,7 @@ t_graphs(void **state)
     }
 }
 
-/* Rank 0 reads long after the others have gone on to the next pieces. */
+/* Rank 0 reads long after the others are already at the next pieces. */
 static int
 slow_hook(void *arg, int rank, int stage, uint64_t piece, int met)
 {
