@@ -374,6 +374,29 @@ t_order(void **state)
     side_close(&s);
 }
 
+/* The null backend: arguments are checked, operands stay. */
+static void
+t_null(void **state)
+{
+    const struct fdk_group_args a = { .n_rank = 2 };
+    const struct fdk_ops *before = ops;
+    float x[2] = { 1, 2 };
+    struct side s;
+    (void)state;
+    ops = &fdk_ops_null;
+    side_open(&s, &a);
+    for (int q = 0; q < 2; q++) {
+        struct fdk_all_reduce_args b = { .group = s.g, .y = &x[q], .x = &x[q], .T = 1, .C = 1 };
+        OK(ops->all_reduce(&b, s.st[q]));
+        b.C = 0;
+        assert_int_equal(ops->all_reduce(&b, s.st[q]), -EINVAL);
+    }
+    side_sync(&s);
+    assert_true(x[0] == 1 && x[1] == 2);
+    side_close(&s);
+    ops = before;
+}
+
 int
 main(int argc, char **argv)
 {
@@ -386,6 +409,7 @@ main(int argc, char **argv)
         cmocka_unit_test(t_bad_groups),
         cmocka_unit_test(t_bad_arguments),
         cmocka_unit_test(t_order),
+        cmocka_unit_test(t_null),
     };
     return both_backends(tests, sizeof(tests) / sizeof(tests[0]), argc, argv);
 }
