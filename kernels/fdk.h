@@ -53,6 +53,10 @@ struct fdk_graph; /* instantiated, replayable */
 struct fdk_op;    /* kernels/program.h */
 struct fdk_fusion;
 struct fdk_own;
+struct fdk_group; /* kernels/collective.h, as the next three */
+struct fdk_group_args;
+struct fdk_all_reduce_args;
+struct fdk_all_gather_args;
 
 enum fdk_dtype {
     FDK_F32 = 0,
@@ -620,6 +624,13 @@ struct fdk_ops {
     /* The most rows that are computed as a->T are, to the bits and by the same kernels.
      * NULL: any number is. */
     int32_t (*gemm_class)(struct fdk_ctx *, int dev, const struct fdk_gemm_args *a);
+
+    /* kernels/collective.h */
+    int (*group_new)(struct fdk_ctx *, const struct fdk_group_args *,
+        struct fdk_group **ret, char *err, size_t err_bytes);
+    void (*group_free)(struct fdk_group *);
+    int (*all_reduce)(const struct fdk_all_reduce_args *, fdk_stream_t);
+    int (*all_gather)(const struct fdk_all_gather_args *, fdk_stream_t);
 };
 
 extern const struct fdk_ops fdk_ops_cpu;

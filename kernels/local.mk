@@ -7,10 +7,10 @@ FDK_ISA_SOURCES = %D%/cpu/isa.h %D%/cpu/isa_ops.h %D%/cpu/kv8.h %D%/cpu/vec.h %D
 	%D%/cpu/isa_gemm.c %D%/cpu/isa_attention.c %D%/cpu/isa_rows.c
 
 noinst_LIBRARIES += libfdkernels.a libfdk_generic.a
-libfdkernels_a_SOURCES = %D%/fdk.h %D%/cuda/hooks.h %D%/program.h %D%/rules.h %D%/common.c %D%/null.c \
+libfdkernels_a_SOURCES = %D%/fdk.h %D%/collective.h %D%/collective_channel.h %D%/collective_plan.h %D%/cuda/hooks.h %D%/program.h %D%/rules.h %D%/common.c %D%/null.c \
 	%D%/program.c \
 	%D%/cpu/cpu.h %D%/cpu/vdev.h %D%/cpu/sample.h \
-	%D%/cpu/device.c %D%/cpu/exec.c %D%/cpu/isa_pick.c %D%/cpu/launch.c %D%/cpu/pack.c \
+	%D%/cpu/collective.c %D%/cpu/device.c %D%/cpu/exec.c %D%/cpu/isa_pick.c %D%/cpu/launch.c %D%/cpu/pack.c \
 	%D%/cpu/pool.c %D%/cpu/probe.c %D%/cpu/sample.c %D%/cpu/stream.c
 libfdkernels_a_CFLAGS = $(AM_CFLAGS) -ffp-contract=off
 libfdk_generic_a_SOURCES = $(FDK_ISA_SOURCES)
@@ -40,7 +40,7 @@ endif
 
 FDK_CUDA_CU = %D%/cuda/attention_chunk.cu %D%/cuda/attention_plan.cu \
 	%D%/cuda/attention_prefill.cu %D%/cuda/attention_split.cu \
-	%D%/cuda/backend_cuda.cu %D%/cuda/fusion.cu %D%/cuda/hooks.cu %D%/cuda/gemm_silu.cu %D%/cuda/gemm_lt.cu %D%/cuda/gemm_lt_file.cu %D%/cuda/gemm_quant.cu %D%/cuda/gemm_quant_mid.cu \
+	%D%/cuda/backend_cuda.cu %D%/cuda/collective.cu %D%/cuda/fusion.cu %D%/cuda/hooks.cu %D%/cuda/gemm_silu.cu %D%/cuda/gemm_lt.cu %D%/cuda/gemm_lt_file.cu %D%/cuda/gemm_quant.cu %D%/cuda/gemm_quant_mid.cu \
 	%D%/cuda/gemm_quant_wide.cu %D%/cuda/gemm_quant_widen.cu %D%/cuda/gemm_stream.cu \
 	%D%/cuda/gemm_stream_mid.cu %D%/cuda/gemm_stream_wide.cu %D%/cuda/mega.cu \
 	%D%/cuda/mega_kernel.cu %D%/cuda/memory.cu %D%/cuda/ops_attention.cu \
@@ -65,7 +65,7 @@ if HAVE_CUDA
 noinst_LIBRARIES += libfdk_cuda.a
 libfdk_cuda_a_SOURCES = $(FDK_CUDA_CU)
 FDK_CUDA_O = $(FDK_CUDA_CU:.cu=.o)
-$(FDK_CUDA_O): %D%/fdk.h %D%/program.h %D%/cuda/hooks.h $(FDK_CUDA_CUH)
+$(FDK_CUDA_O): %D%/fdk.h %D%/collective.h %D%/collective_channel.h %D%/collective_plan.h %D%/program.h %D%/cuda/hooks.h $(FDK_CUDA_CUH)
 libfdk_cuda_tests.so: $(FDK_CUDA_O)
 	$(AM_V_CCLD)$(CC) -shared -Wl,-soname,$(abs_builddir)/$@ -o $@ $(FDK_CUDA_O) $(CUDA_LIBS)
 CLEANFILES += libfdk_cuda_tests.so

@@ -157,6 +157,8 @@ SIM_TESTS = \
 
 KERNEL_TESTS = \
 	%D%/kernel/k_attention \
+	%D%/kernel/k_collective \
+	%D%/kernel/k_collective_late \
 	%D%/kernel/k_cuda \
 	%D%/kernel/k_cuda_attention \
 	%D%/kernel/k_cuda_gemm \
@@ -321,6 +323,10 @@ tests_sim_s_samples_SOURCES = %D%/sim/s_samples.c $(SIM_FIXTURE)
 tests_sim_s_text_SOURCES = %D%/sim/s_text.c $(SIM_FIXTURE)
 tests_sim_s_threads_SOURCES = %D%/sim/s_threads.c $(REF_FIXTURE)
 tests_kernel_k_attention_SOURCES = %D%/kernel/k_attention.c $(KERNEL_KV)
+tests_kernel_k_collective_SOURCES = %D%/kernel/k_collective.c %D%/kernel/k_ranks.h \
+	%D%/kernel/k_util.h
+tests_kernel_k_collective_late_SOURCES = %D%/kernel/k_collective_late.c %D%/kernel/k_ranks.h \
+	%D%/kernel/k_util.h
 tests_kernel_k_cuda_SOURCES = %D%/kernel/k_cuda.c %D%/kernel/k_two.h %D%/kernel/k_util.h
 tests_kernel_k_cuda_gemm_SOURCES = %D%/kernel/k_cuda_gemm.c %D%/kernel/k_two.h \
 	%D%/kernel/k_util.h
@@ -579,6 +585,7 @@ FDD_TEST_BINS = $(UNIT_TESTS) $(SIM_TESTS) $(KERNEL_TESTS) $(PARITY_TESTS) \
 FDD_BENCHES = \
 	%D%/bench/b_cache \
 	%D%/bench/b_client \
+	%D%/bench/b_collective \
 	%D%/bench/b_engine \
 	%D%/bench/b_fair \
 	%D%/bench/b_gate \

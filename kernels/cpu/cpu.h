@@ -31,6 +31,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernels/collective.h"
 #include "kernels/fdk.h"
 
 /* ---- hooks for tests (cpu and null contexts) ----------------------------- */
@@ -46,6 +47,14 @@ uint64_t fdk_cpu_memory_used(struct fdk_ctx *ctx, int dev);
  * "avx512"): 0, or -ENOTSUP if the machine or the build lacks it; NULL goes back to
  * the best one. Not thread-safe. */
 int fdk_cpu_isa_force(const char *name);
+/* Called on the thread of a rank's stream before it tells the others that it has come to
+ * a piece of a collective (pieces are numbered from 1, stage 0 or 1; met = 0), and when it has
+ * met them (met = 1). Not 0 with met = 0: its device fails there, and does not tell the
+ * others. Set while no collective runs. */
+typedef int fdk_cpu_meet_fn(void *arg, int rank, int stage, uint64_t piece, int met);
+void fdk_cpu_group_hook(struct fdk_group *g, fdk_cpu_meet_fn *fn, void *arg);
+/* The group's pieces are counted on from seq. While no collective runs. */
+void fdk_cpu_group_seq(struct fdk_group *g, uint64_t seq);
 /* What the null backend samples after this input token (see kernels/null.c). */
 int32_t fdk_null_token(int32_t input, int32_t pos, int32_t V);
 
@@ -131,6 +140,8 @@ enum cpu_cmd_op {
     CMD_GATHER,
     CMD_SAMPLE,
     CMD_CALL,
+    CMD_ALL_REDUCE,
+    CMD_ALL_GATHER,
     CMD_COPY,
     CMD_FILL,
     CMD_DELAY,
@@ -156,6 +167,8 @@ struct cpu_cmd {
         struct fdk_softcap_args softcap;
         struct fdk_gather_args gather;
         struct fdk_sample_args sample;
+        struct fdk_all_reduce_args all_reduce;
+        struct fdk_all_gather_args all_gather;
         struct {
             void (*fn)(const void *args);
             _Alignas(8) unsigned char args[FDK_CPU_CALL_BYTES];
@@ -279,5 +292,6 @@ int cpu_ctx_new(const struct fdk_open_args *args, const struct fdk_ops *ops,
 void cpu_ctx_free(struct fdk_ctx *ctx);
 
 cpu_exec_fn cpu_exec; /* the cpu backend's operations */
+cpu_exec_fn cpu_collective;
 
 #endif

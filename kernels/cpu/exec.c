@@ -444,6 +444,10 @@ cpu_exec(struct CUstream_st *st, const struct cpu_cmd *cmd)
     case CMD_SAMPLE:
         do_sample(&j, &cmd->u.sample);
         break;
+    case CMD_ALL_REDUCE:
+    case CMD_ALL_GATHER:
+        cpu_collective(st, cmd);
+        break;
     default:
         break;
     }

@@ -72,6 +72,11 @@ int vdev_op_takes(struct fdk_ctx *ctx, int dev, const struct fdk_op *op, char *w
 int vdev_weight_layout(struct fdk_weight *w);
 const char *vdev_layout_name(int32_t layout);
 int vdev_weight_pack(const struct fdk_pack_args *a, fdk_stream_t st);
+int vdev_group_new(struct fdk_ctx *ctx, const struct fdk_group_args *a,
+    struct fdk_group **ret, char *err, size_t err_bytes);
+void vdev_group_free(struct fdk_group *g);
+int vdev_all_reduce(const struct fdk_all_reduce_args *a, fdk_stream_t st);
+int vdev_all_gather(const struct fdk_all_gather_args *a, fdk_stream_t st);
 
 /* Everything of an ops table but its name, available, open. */
 #define VDEV_OPS \
@@ -98,6 +103,7 @@ int vdev_weight_pack(const struct fdk_pack_args *a, fdk_stream_t st);
     .layout_name = vdev_layout_name, .weight_pack = vdev_weight_pack, .gemm = vdev_gemm, \
     .rope_table = vdev_rope_table, .qkv = vdev_qkv, .attention = vdev_attention, \
     .silu_mul = vdev_silu_mul, .softcap = vdev_softcap, .gather = vdev_gather, \
-    .sample = vdev_sample
+    .sample = vdev_sample, .group_new = vdev_group_new, .group_free = vdev_group_free, \
+    .all_reduce = vdev_all_reduce, .all_gather = vdev_all_gather
 
 #endif

@@ -38,6 +38,8 @@ cu_fail_input(struct cu_dev *dev)
         "", "embed: token id %d at index %d of the step is outside the vocabulary of %d",
         "att_plan: row %d of %d needs more than the %d tiles there is room for",
         "attention: row %d of work item %d (tile %d) is outside the step",
+        "collective: rank %1$d did not come within %3$d ms (this is rank %2$d)",
+        "collective: rank %d came with another operation than others (this is rank %d)",
     };
     __atomic_thread_fence(__ATOMIC_ACQUIRE);
     return cu_fail(dev, text[dev->fault->code], dev->fault->value, dev->fault->at,
@@ -301,7 +303,7 @@ load_kernels(struct cu_dev *d)
 {
     cudaError_t (*const load[])(void) = {
         cu_stream_load, cu_rows_load, cu_attention_load, cu_qkv_load, cu_sample_load, cu_probe_load,
-        cu_weights_load,
+        cu_weights_load, cu_collective_load,
     };
     struct cudaFuncAttributes attr;
     cudaError_t e = cudaFuncGetAttributes(&attr, probe_kernel);
@@ -541,6 +543,10 @@ make_ops(void)
     o.op_takes = cu_op_takes;
     o.fell_back = cu_fell_back;
     o.gemm_class = cu_gemm_class;
+    o.group_new = cu_group_new;
+    o.group_free = cu_group_free;
+    o.all_reduce = cu_all_reduce;
+    o.all_gather = cu_all_gather;
     return o;
 }
 

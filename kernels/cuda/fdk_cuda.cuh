@@ -25,6 +25,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernels/collective.h"
 #include "kernels/program.h"
 
 #define CU_CTX_MAGIC    0xc0dac001u
@@ -37,7 +38,9 @@
 enum cu_bad {
     CU_BAD_TOKEN = 1,            /* token id, its index, vocabulary */
     CU_BAD_PLAN,                 /* row, rows, room for tiles */
-    CU_BAD_WORK                  /* row, work item, tile */
+    CU_BAD_WORK,                 /* row, work item, tile */
+    CU_BAD_LATE,                 /* rank at fault, this rank, spin limit in ms: both */
+    CU_BAD_OTHER
 };
 struct cu_fault {                /* pinned host memory, written once */
     int32_t code;                /* enum cu_bad; 0: none yet */
@@ -295,6 +298,14 @@ int cu_mega_run(void *data, const struct fdk_op *op, int32_t n, const struct fdk
 int cu_mega_open(struct cu_dev *d);
 void cu_mega_close(struct cu_dev *d);
 cudaError_t cu_mega_load(int sm90a);
+
+/* collective.cu */
+int cu_group_new(struct fdk_ctx *ctx, const struct fdk_group_args *a, struct fdk_group **ret,
+    char *err, size_t err_bytes);
+void cu_group_free(struct fdk_group *g);
+int cu_all_reduce(const struct fdk_all_reduce_args *a, fdk_stream_t st);
+int cu_all_gather(const struct fdk_all_gather_args *a, fdk_stream_t st);
+cudaError_t cu_collective_load(void);
 
 /* probe.cu */
 cudaError_t cu_probe_load(void);

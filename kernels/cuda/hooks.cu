@@ -122,3 +122,9 @@ fdk_cuda_fail_maps(int on)
     __atomic_store_n(&fail_maps, on, __ATOMIC_RELAXED);
     return __atomic_exchange_n(&n_refused, 0, __ATOMIC_RELAXED);
 }
+
+void *
+fdk_cuda_stream(fdk_stream_t st)
+{
+    return cu_raw(st);
+}

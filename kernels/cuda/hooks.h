@@ -22,6 +22,9 @@ int fdk_cuda_kernels(fdk_stream_t st, int (*launch)(void *arg), void *arg, char 
  * the call before. */
 int fdk_cuda_fail_maps(int on);
 
+/* The CUDA stream, for libraries to compare with; NULL without CUDA. */
+void *fdk_cuda_stream(fdk_stream_t st);
+
 #ifdef __cplusplus
 }
 #endif

@@ -42,6 +42,13 @@ fdk_cuda_fail_maps(int on)
     return 0;
 }
 
+void *
+fdk_cuda_stream(fdk_stream_t st)
+{
+    (void)st;
+    return NULL;
+}
+
 /* Only these two are ever called: nothing else can be reached without a context. */
 const struct fdk_ops fdk_ops_cuda = {
     .name = "cuda",

@@ -1,0 +1,94 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Collectives between the devices of one context. A group is 2 to FDK_MAX_RANKS of them;
+ * the place of a device in the group is its rank. Each rank has a workspace of the same
+ * layout, which all others write to: no address of an operand leaves its rank.
+ *
+ * Every rank launches the same collectives of a group in the same order, each from its own
+ * thread or one after the other, on a stream of its device; those of a rank follow one
+ * another (one stream, or events). The launch does not wait; the operation, on the
+ * stream, waits for the other ranks. A thread that launches for several ranks must not wait
+ * for one of their streams before it has launched the collective for all of them.
+ * Launches can be captured. A graph holds no count of launches: it may be replayed any number of
+ * times, mixed with other graphs and launches, in the same order on all ranks.
+ *
+ * Sums: fp32, ((rank 0 + rank 1) + rank 2) + .., rounded once to the operands' type.
+ * So every rank has the same bits, whatever the size, the algorithm and who comes
+ * first.
+ *
+ * A rank waits for the others at most fdk_group_args.spin_limit_us from its own arrival, and
+ * again each time the ranks meet (once or twice for each piece of the operands, see
+ * doc/kernels.md). When that is over it fails, and makes all others fail: fdk_ops.error_text
+ * of each names the rank that did not come. A rank that comes with another operation, size or
+ * type is found by the others at their first meeting, and they fail the same way. As after any
+ * failure every later call on the device is -EIO, events complete, and streams, memory and
+ * the group can be freed.
+ */
+#ifndef FDD_KERNELS_COLLECTIVE_H
+#define FDD_KERNELS_COLLECTIVE_H
+
+#include "kernels/fdk.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define FDK_MAX_RANKS 8
+
+struct fdk_group_args {
+    int32_t n_rank;        /* 2..FDK_MAX_RANKS */
+    const int32_t *device; /* [n_rank] devices of the context in the order of ranks, each
+                                  once; NULL: 0, 1, .. */
+    uint64_t bytes; /* of buffers in each rank's workspace; 0: the backend's choice.
+                                  Bounds no operand: larger ones go in pieces */
+    uint64_t one_shot_bytes; /* operands up to here are sent whole to every rank, larger ones
+                                  summed in shares; 0: the backend's choice */
+    uint32_t spin_limit_us; /* 0: 2,000,000 */
+};
+
+/* y = sum over the ranks of x. With a residual: residual += that sum; y = residual /
+ * rms(residual) * w, as fdk_ops.rmsnorm. The residual's values are the same on all ranks
+ * before, and so after. n has the same value on all ranks. */
+struct fdk_all_reduce_args {
+    struct fdk_group *group;
+    void *y;          /* (T, C) act; may be x */
+    const void *x;    /* (T, C) act: this rank's addend */
+    float *residual;  /* (T, C), or NULL */
+    const float *w;   /* (C), with a residual */
+    const int32_t *n; /* [1] live rows: no others are read or written; NULL: T */
+    int32_t T, C;     /* 1 and a number of elements will do without a residual */
+    float eps;
+    enum fdk_dtype act; /* FDK_F32, FDK_F16, FDK_BF16 */
+};
+
+/* y[t][r C + c] = x[t][c] of rank r: with T = 1 one operand behind the other. */
+struct fdk_all_gather_args {
+    struct fdk_group *group;
+    void *y;       /* (T, n_rank C) dtype, rows ldy elements apart; does not overlap x */
+    const void *x; /* (T, C) dtype */
+    const int32_t *n; /* [1] live rows, the same value on all ranks; NULL: T */
+    int32_t T, C, ldy;
+    enum fdk_dtype dtype; /* any but FDK_I4 */
+};
+
+/*
+ * fdk_ops.group_new   allocates the workspaces, waits for the devices; not while one of them
+ *                     records. -EINVAL, -ENOMEM, -EIO; -ENOTSUP where a rank cannot reach
+ *                     another's memory, or its streams do not run by themselves (FDK_EXEC_INLINE
+ *                     and FDK_EXEC_DEFER of the cpu backend). err: the reason.
+ * fdk_ops.group_free  after the work of all ranks, graphs with the group's collectives
+ *                     included.
+ * fdk_ops.all_reduce, all_gather
+ *                     the rank is that of the stream's device; -EINVAL where it has none.
+ *                     Operands are aligned to their type; those aligned to 16 bytes, and rows
+ *                     of such a length, are faster. cpu: -ENOTSUP for rows of more than
+ *                     FDK_CPU_NORM_MAX elements with a residual in a 16-bit type.
+ * The null backend checks the arguments and leaves the operands as they are.
+ */
+#define FDK_CPU_NORM_MAX 262144
+
+#ifdef __cplusplus
+}
+#endif
+#endif

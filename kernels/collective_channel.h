@@ -1,0 +1,205 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The protocol of kernels/collective.h, one source for all backends: what a channel does with
+ * its portion of an operation. Channels share nothing: channel i of a rank exchanges with the
+ * channels i of the others. On a GPU a channel is a thread block; a virtual device goes through
+ * its channels one after the other.
+ *
+ * A channel's portion goes in pieces, numbered from 1 through all operations of the group.
+ * Ranks meet once or twice in a piece (stages 0 and 1): each writes its flag, which has the
+ * piece's number, into the workspaces of all others and waits for theirs. Buffers and flags
+ * are double, by the parity of the number: a rank that has met the others in piece s + 1 knows
+ * that they have read all of piece s, and may overwrite it in piece s + 2.
+ *
+ * The source that includes this file defines, before it:
+ *   COLL_FN         what a function begins with
+ *   coll_push       copy m elements from x to dst, in a peer's workspace
+ *   coll_meet       everything written before is visible to the peers; wait for their
+ *                   flags of this stage; 0, or else the operation has failed
+ *   coll_sum        elements at .. at + m: x of this rank and, from buf, slots `slot` bytes apart,
+ *                   those of the others; to the peers' buffers at result, if not 0, and out
+ *   coll_take       elements at .. at + m from src, and out
+ *   coll_norm       rows first .. end of y from those of the residual
+ *   coll_place      elements at .. at + m of rank q from src into their place of y
+ */
+#ifndef FDD_KERNELS_COLLECTIVE_CHANNEL_H
+#define FDD_KERNELS_COLLECTIVE_CHANNEL_H
+
+#include "kernels/collective_plan.h"
+
+struct coll_run {
+    const struct coll_space *s;
+    const struct coll_job *j;
+    void *own;      /* the backend's */
+    uint64_t seq;   /* number of the piece */
+    uint64_t count; /* live elements of this rank's operand */
+    int32_t channel;
+    uint32_t tag; /* of the operation, the same on all ranks */
+};
+
+#ifdef COLL_FN
+
+COLL_FN void coll_push(const struct coll_run *r, char *dst, const char *x, uint32_t m);
+COLL_FN int coll_meet(const struct coll_run *r, int stage);
+COLL_FN void coll_sum(const struct coll_run *r, uint64_t at, uint32_t m, const char *buf,
+    uint32_t slot, uint32_t result);
+COLL_FN void coll_take(const struct coll_run *r, uint64_t at, uint32_t m, const char *src);
+COLL_FN void coll_norm(const struct coll_run *r, uint64_t first, uint64_t end);
+COLL_FN void
+coll_place(const struct coll_run *r, int q, uint64_t at, uint32_t m, const char *src);
+
+/* ---- addresses ------------------------------------------------------------- */
+
+COLL_FN struct coll_channel *
+coll_channel_of(const struct coll_run *r, int rank)
+{
+    return (struct coll_channel *)(void *)(r->s->base[rank] + COLL_HEAD) + r->channel;
+}
+
+COLL_FN char *
+coll_buf_of(const struct coll_run *r, int rank)
+{
+    uint64_t half = (uint64_t)r->channel * 2 + (r->seq & 1);
+    return r->s->base[rank] + coll_head_bytes(r->s->n_channel) + half * r->s->buf;
+}
+
+/* Flag of rank `from` in the workspace of rank `rank`. */
+COLL_FN uint64_t *
+coll_flag_at(const struct coll_run *r, int rank, int stage, int from)
+{
+    return &coll_channel_of(r, rank)->flag[r->seq & 1][stage][from];
+}
+
+COLL_FN uint64_t
+coll_flag(const struct coll_run *r)
+{
+    return r->seq << COLL_TAG_BITS | r->tag;
+}
+
+/* The others, each rank beginning with another one. */
+COLL_FN int
+coll_peer(const struct coll_run *r, int k)
+{
+    return (r->s->rank + k) % r->s->n;
+}
+
+COLL_FN const char *
+coll_x(const struct coll_run *r, uint64_t at)
+{
+    return r->j->x + at * (uint32_t)r->j->eb;
+}
+
+COLL_FN uint64_t
+coll_least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* ---- algorithms ------------------------------------------------------------- */
+
+COLL_FN void
+coll_push_all(struct coll_run *r, uint64_t at, uint32_t m, uint32_t slot)
+{
+    for (int k = 1; k < r->s->n; k++)
+        coll_push(r,
+            coll_buf_of(r, coll_peer(r, k)) + (uint64_t)slot * (uint32_t)r->s->rank,
+            coll_x(r, at), m);
+}
+
+/* Everybody gets everything and adds it up. */
+COLL_FN int
+coll_one_shot(struct coll_run *r, uint64_t at, uint32_t m)
+{
+    uint32_t slot = r->s->buf / (uint32_t)r->s->n;
+    coll_push_all(r, at, m, slot);
+    if (coll_meet(r, 0) != 0)
+        return -1;
+    coll_sum(r, at, m, coll_buf_of(r, r->s->rank), slot, 0);
+    return 0;
+}
+
+/* Rank q adds up share q and sends the sum to everybody. The first half of the buffer
+ * takes addends, the second one sums. */
+COLL_FN int
+coll_two_shot(struct coll_run *r, uint64_t at, uint32_t m)
+{
+    uint32_t n = (uint32_t)r->s->n, half = r->s->buf / 2, slot = half / n;
+    uint32_t rank = (uint32_t)r->s->rank, vector = 16 / (uint32_t)r->j->eb;
+    uint32_t share = (((m + n - 1) / n) + vector - 1) / vector * vector;
+    for (uint32_t k = 1; k < n; k++) {
+        uint32_t q = (uint32_t)coll_peer(r, (int)k), from = q * share;
+        if (from < m)
+            coll_push(r, coll_buf_of(r, (int)q) + slot * rank, coll_x(r, at + from),
+                (uint32_t)coll_least(share, m - from));
+    }
+    if (coll_meet(r, 0) != 0)
+        return -1;
+    const char *buf = coll_buf_of(r, (int)rank);
+    if (rank * share < m)
+        coll_sum(r, at + rank * share, (uint32_t)coll_least(share, m - rank * share), buf,
+            slot, half + slot * rank);
+    if (coll_meet(r, 1) != 0)
+        return -1;
+    for (uint32_t k = 1; k < n; k++) {
+        uint32_t q = (uint32_t)coll_peer(r, (int)k), from = q * share;
+        if (from < m)
+            coll_take(r, at + from, (uint32_t)coll_least(share, m - from),
+                buf + half + slot * q);
+    }
+    return 0;
+}
+
+COLL_FN int
+coll_all_reduce(struct coll_run *r)
+{
+    const struct coll_job *j = r->j;
+    uint32_t eb = (uint32_t)j->eb;
+    int one = r->count * eb <= r->s->one_shot_bytes;
+    uint32_t most = (one ? r->s->buf / (uint32_t)r->s->n : r->s->buf / 2) / eb, m;
+    struct coll_span span = coll_span_of(j, r->count, r->channel);
+    r->tag = coll_tag(j, r->count, one);
+    for (uint64_t at = span.first; at < span.end; at += m) {
+        m = (uint32_t)coll_least(most, span.end - at);
+        r->seq++;
+        if ((one ? coll_one_shot(r, at, m) : coll_two_shot(r, at, m)) != 0)
+            return -1;
+    }
+    if (j->residual != NULL)
+        coll_norm(r, span.first / (uint32_t)j->C, span.end / (uint32_t)j->C);
+    return 0;
+}
+
+COLL_FN int
+coll_all_gather(struct coll_run *r)
+{
+    const struct coll_job *j = r->j;
+    uint32_t slot = r->s->buf / (uint32_t)r->s->n, most = slot / (uint32_t)j->eb, m;
+    struct coll_span span = coll_span_of(j, r->count, r->channel);
+    r->tag = coll_tag(j, r->count, 0);
+    for (uint64_t at = span.first; at < span.end; at += m) {
+        m = (uint32_t)coll_least(most, span.end - at);
+        r->seq++;
+        coll_push_all(r, at, m, slot);
+        coll_place(r, r->s->rank, at, m, coll_x(r, at));
+        if (coll_meet(r, 0) != 0)
+            return -1;
+        for (int k = 1; k < r->s->n; k++) {
+            int q = coll_peer(r, k);
+            coll_place(r, q, at, m,
+                coll_buf_of(r, r->s->rank) + (uint64_t)slot * (uint32_t)q);
+        }
+    }
+    return 0;
+}
+
+/* All of channel r->channel. r: s, j, own, count, channel. 0, or the operation has failed. */
+COLL_FN int
+coll_channel_run(struct coll_run *r)
+{
+    r->seq = coll_channel_of(r, r->s->rank)->seq;
+    return r->j->op == COLL_REDUCE ? coll_all_reduce(r) : coll_all_gather(r);
+}
+
+#endif /* COLL_FN */
+#endif

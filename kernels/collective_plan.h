@@ -1,0 +1,224 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the backends' collectives (kernels/collective_channel.h) share on the host: the
+ * layout of a workspace, checks of arguments, and how an operation is divided among channels.
+ */
+#ifndef FDD_KERNELS_COLLECTIVE_PLAN_H
+#define FDD_KERNELS_COLLECTIVE_PLAN_H
+
+#include <errno.h>
+#include <stdio.h>
+
+#include "kernels/collective.h"
+
+#ifdef __CUDACC__
+#define PLAN_FN static __host__ __device__ __forceinline__
+#else
+#define PLAN_FN static inline
+#endif
+
+/* A workspace: who failed, the channels, their buffers. */
+#define COLL_HEAD          128
+#define COLL_TAG_BITS      16
+#define COLL_CHANNEL_BYTES 8192 /* of an operand, from which on another channel is used */
+#define COLL_LIMIT_US      2000000
+#define COLL_BUF_MAX       (1u << 30)
+
+struct coll_channel {
+    uint64_t seq; /* pieces so far; its own rank's alone */
+    uint64_t pad[15];
+    uint64_t flag[2][2][FDK_MAX_RANKS]; /* [parity][stage][of rank], written by that rank */
+};
+
+/* Why a group has failed: (kind << 8 | rank) + 1, rank being the one at fault. */
+enum coll_bad { COLL_LATE = 1, COLL_OTHER };
+
+struct coll_space {
+    char *base[FDK_MAX_RANKS]; /* workspaces, as this rank reaches them */
+    uint64_t one_shot_bytes;
+    uint64_t limit_ns;
+    int32_t n, rank;
+    int32_t n_channel; /* most of an operation */
+    uint32_t buf;      /* bytes of a channel and parity, a multiple of 32 n */
+};
+
+enum coll_op { COLL_REDUCE, COLL_GATHER };
+struct coll_job {
+    char *y;
+    const char *x;
+    float *residual;
+    const float *w;
+    const int32_t *live;
+    int32_t T, C, ldy;
+    float eps;
+    enum fdk_dtype type;
+    int32_t eb; /* bytes of an element */
+    enum coll_op op;
+    int32_t n_channel;
+};
+
+PLAN_FN uint64_t
+coll_head_bytes(int32_t n_channel)
+{
+    return (COLL_HEAD + (uint32_t)n_channel * sizeof(struct coll_channel) + 255) / 256 * 256;
+}
+
+static inline uint64_t
+coll_space_bytes(const struct coll_space *s)
+{
+    return coll_head_bytes(s->n_channel) + (uint64_t)s->n_channel * 2 * s->buf;
+}
+
+/* ---- an operation ------------------------------------------------------------ */
+
+struct coll_span {
+    uint64_t first, end;
+};
+
+/* Elements of a channel: whole rows with a residual, else whole vectors of 16 bytes. */
+PLAN_FN struct coll_span
+coll_span_of(const struct coll_job *j, uint64_t count, int32_t channel)
+{
+    uint64_t whole = j->residual != NULL ? (uint64_t)j->C : 16u / (uint32_t)j->eb;
+    uint64_t n = (count + whole - 1) / whole;
+    uint64_t each = (n + (uint32_t)j->n_channel - 1) / (uint32_t)j->n_channel * whole;
+    struct coll_span s = { each * (uint32_t)channel, each * ((uint32_t)channel + 1) };
+    s.first = s.first < count ? s.first : count;
+    s.end = s.end < count ? s.end : count;
+    return s;
+}
+
+/* Tells operations apart. */
+PLAN_FN uint32_t
+coll_tag(const struct coll_job *j, uint64_t count, int one)
+{
+    uint64_t h = (uint64_t)j->op << 8 | (uint64_t)j->type << 4 |
+        (uint64_t)(one != 0) << 1 | (j->residual != NULL);
+    h = (h ^ count) * 0x9e3779b97f4a7c15u;
+    h = (h ^ (uint32_t)j->C ^ (uint64_t)j->n_channel << 32) * 0x9e3779b97f4a7c15u;
+    return (uint32_t)(h >> (64 - COLL_TAG_BITS));
+}
+
+static inline int32_t
+coll_channels(const struct coll_job *j, const struct coll_space *s)
+{
+    uint64_t n = (uint64_t)j->T * (uint64_t)j->C * (uint64_t)j->eb;
+    n = (n + COLL_CHANNEL_BYTES - 1) / COLL_CHANNEL_BYTES;
+    if (j->residual != NULL)
+        n = (uint64_t)j->T;
+    return n < (uint64_t)s->n_channel ? (int32_t)n : s->n_channel;
+}
+
+static inline int
+coll_reduce_job(const struct fdk_all_reduce_args *a, const struct coll_space *s,
+    struct coll_job *ret)
+{
+    struct coll_job j = {};
+    if (a->T <= 0 || a->C <= 0 || a->y == NULL || a->x == NULL ||
+        (a->residual == NULL) != (a->w == NULL) || !(a->eps >= 0) ||
+        (unsigned)a->act >= FDK_DTYPE__N)
+        return -EINVAL;
+    if (a->act != FDK_F32 && a->act != FDK_F16 && a->act != FDK_BF16)
+        return -ENOTSUP;
+    j.op = COLL_REDUCE;
+    j.y = (char *)a->y;
+    j.x = (const char *)a->x;
+    j.residual = a->residual;
+    j.w = a->w;
+    j.live = a->n;
+    j.T = a->T;
+    j.C = j.ldy = a->C;
+    j.eps = a->eps;
+    j.type = a->act;
+    j.eb = (int32_t)fdk_dtype_bytes(a->act);
+    if (((uintptr_t)a->y | (uintptr_t)a->x) % (uint32_t)j.eb != 0)
+        return -EINVAL;
+    j.n_channel = coll_channels(&j, s);
+    *ret = j;
+    return 0;
+}
+
+static inline int
+coll_gather_job(const struct fdk_all_gather_args *a, const struct coll_space *s,
+    struct coll_job *ret)
+{
+    struct coll_job j = {};
+    if (a->T <= 0 || a->C <= 0 || (int64_t)a->C * s->n > a->ldy || a->y == NULL ||
+        a->x == NULL || (unsigned)a->dtype >= FDK_DTYPE__N)
+        return -EINVAL;
+    j.eb = (int32_t)fdk_dtype_bytes(a->dtype);
+    if (j.eb == 0)
+        return -ENOTSUP;
+    if (((uintptr_t)a->y | (uintptr_t)a->x) % (uint32_t)j.eb != 0)
+        return -EINVAL;
+    j.op = COLL_GATHER;
+    j.y = (char *)a->y;
+    j.x = (const char *)a->x;
+    j.live = a->n;
+    j.T = a->T;
+    j.C = a->C;
+    j.ldy = a->ldy;
+    j.type = a->dtype;
+    j.n_channel = coll_channels(&j, s);
+    *ret = j;
+    return 0;
+}
+
+/* ---- a group ----------------------------------------------------------------- */
+
+struct coll_default {
+    uint64_t bytes, one_shot_bytes;
+    int32_t n_channel;
+};
+
+static inline int
+coll_no(char *err, size_t err_bytes, const char *why, long value)
+{
+    snprintf(err, err_bytes, "collectives: %s (%ld)", why, value);
+    return -EINVAL;
+}
+
+/* All of *ret but base and rank; -EINVAL and why. */
+static inline int
+coll_space_init(const struct fdk_group_args *a, int32_t n_dev,
+    const struct coll_default *d, struct coll_space *ret, char *err, size_t err_bytes)
+{
+    struct coll_space s = {};
+    if (a->n_rank < 2 || a->n_rank > FDK_MAX_RANKS || a->n_rank > n_dev)
+        return coll_no(err, err_bytes, "a group has 2 to 8 devices, all of the context",
+            a->n_rank);
+    for (int32_t i = 0; i < a->n_rank && a->device != NULL; i++) {
+        int bad = a->device[i] < 0 || a->device[i] >= n_dev;
+        for (int32_t k = 0; k < i; k++)
+            bad |= a->device[k] == a->device[i];
+        if (bad)
+            return coll_no(err, err_bytes, "no such device, or one listed twice",
+                a->device[i]);
+    }
+    s.n = a->n_rank;
+    s.n_channel = d->n_channel;
+    uint64_t step = 32 * (uint32_t)s.n, buf = a->bytes != 0 ? a->bytes : d->bytes;
+    buf = buf / 2 / (uint32_t)s.n_channel / step * step;
+    if (buf == 0 || buf > COLL_BUF_MAX)
+        return coll_no(err, err_bytes, "no fitting number of bytes of buffers",
+            (long)a->bytes);
+    s.buf = (uint32_t)buf;
+    s.one_shot_bytes = a->one_shot_bytes != 0 ? a->one_shot_bytes : d->one_shot_bytes;
+    s.limit_ns = UINT64_C(1000) *
+        (a->spin_limit_us != 0 ? a->spin_limit_us : (uint32_t)COLL_LIMIT_US);
+    *ret = s;
+    return 0;
+}
+
+/* Rank of device dev of the context, or -1. */
+static inline int32_t
+coll_rank_of(const int32_t *device, int32_t n, int32_t dev)
+{
+    for (int32_t i = 0; i < n; i++)
+        if (device[i] == dev)
+            return i;
+    return -1;
+}
+
+#endif

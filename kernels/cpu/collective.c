@@ -1,0 +1,414 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Collectives between virtual devices. The stream's thread goes through the channels; in
+ * INLINE and DEFER ranks that wait for each other would be one thread.
+ */
+#include "config.h"
+
+#include "kernels/cpu/isa.h"
+#include "kernels/cpu/vdev.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define COLL_FN static inline
+#include "kernels/collective_channel.h"
+
+#define GROUP_MAGIC 0x67727031u
+#define CHUNK       256 /* elements that are converted at a time */
+#define SPINS       64  /* polls between two looks at the clock */
+#define NAP_AFTER   200000
+#define NAP_NS      50000
+
+static const struct coll_default defaults = { .bytes = 1u << 20,
+    .one_shot_bytes = 64u << 10,
+    .n_channel = 4 };
+
+struct fdk_group {
+    uint32_t magic;
+    struct fdk_ctx *ctx;
+    struct coll_space space; /* rank: not set */
+    int32_t device[FDK_MAX_RANKS];
+    fdk_cpu_meet_fn *hook;
+    void *hook_arg;
+};
+
+struct own { /* coll_run.own */
+    struct CUstream_st *st;
+    struct fdk_group *g;
+};
+
+/* ---- numbers ------------------------------------------------------------------ */
+
+static uint16_t
+bf16_of(float x)
+{
+    uint32_t u;
+    memcpy(&u, &x, 4);
+    if ((u & 0x7fffffff) > 0x7f800000)
+        return (uint16_t)(u >> 16 | 0x40);
+    return (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
+}
+
+static uint16_t
+f16_of(float x)
+{
+    uint32_t u, sign;
+    memcpy(&u, &x, 4);
+    sign = u >> 16 & 0x8000;
+    u &= 0x7fffffff;
+    if (u >= 0x47800000) /* 65,536 */
+        return (uint16_t)(sign | (u > 0x7f800000 ? 0x7e00 : 0x7c00));
+    if (u < 0x38800000) { /* subnormal: 0.5's last place is 1 */
+        memcpy(&x, &u, 4);
+        x += 0.5f;
+        memcpy(&u, &x, 4);
+        return (uint16_t)(sign | (u - 0x3f000000));
+    }
+    u += 0xfff + (u >> 13 & 1) - (112u << 23);
+    return (uint16_t)(sign | u >> 13);
+}
+
+static void
+from_f32(char *dst, const float *v, uint32_t n, enum fdk_dtype t)
+{
+    if (t == FDK_F32)
+        memcpy(dst, v, n * sizeof(*v));
+    for (uint32_t i = 0; i < n && t != FDK_F32; i++) {
+        uint16_t h = t == FDK_BF16 ? bf16_of(v[i]) : f16_of(v[i]);
+        memcpy(dst + 2 * (size_t)i, &h, 2);
+    }
+}
+
+static void
+to_f32(const struct coll_run *r, float *dst, const char *src, uint32_t n)
+{
+    const struct own *own = r->own;
+    own->st->dev->ctx->isa->load_row(dst, src, r->j->type, n, 1);
+}
+
+/* ---- what collective_channel.h needs --------------------------------------------- */
+
+COLL_FN void
+coll_push(const struct coll_run *r, char *dst, const char *x, uint32_t m)
+{
+    memcpy(dst, x, (size_t)m * (size_t)r->j->eb);
+}
+
+/* Sums at .. at + n of this channel, in the operands' type. */
+static void
+out(const struct coll_run *r, uint64_t at, uint32_t n, const char *sum)
+{
+    float v[CHUNK];
+    if (r->j->residual == NULL) {
+        memmove(r->j->y + at * (uint32_t)r->j->eb, sum, (size_t)n * (size_t)r->j->eb);
+        return;
+    }
+    to_f32(r, v, sum, n);
+    for (uint32_t i = 0; i < n; i++)
+        r->j->residual[at + i] += v[i];
+}
+
+COLL_FN void
+coll_take(const struct coll_run *r, uint64_t at, uint32_t m, const char *src)
+{
+    for (uint32_t i = 0, n; i < m; i += n) {
+        n = m - i < CHUNK ? m - i : CHUNK;
+        out(r, at + i, n, src + (size_t)i * (size_t)r->j->eb);
+    }
+}
+
+COLL_FN void
+coll_sum(const struct coll_run *r, uint64_t at, uint32_t m, const char *buf,
+    uint32_t slot, uint32_t result)
+{
+    float sum[CHUNK], v[CHUNK];
+    char done[CHUNK * sizeof(float)];
+    size_t eb = (size_t)r->j->eb;
+    for (uint32_t i = 0, n; i < m; i += n) {
+        n = m - i < CHUNK ? m - i : CHUNK;
+        for (int q = 0; q < r->s->n; q++) {
+            const char *src = q == r->s->rank
+                ? coll_x(r, at + i)
+                : buf + (size_t)slot * (size_t)q + i * eb;
+            to_f32(r, q == 0 ? sum : v, src, n);
+            for (uint32_t k = 0; k < n && q > 0; k++)
+                sum[k] += v[k];
+        }
+        from_f32(done, sum, n, r->j->type);
+        for (int k = 1; k < r->s->n && result != 0; k++)
+            memcpy(coll_buf_of(r, coll_peer(r, k)) + result + i * eb, done, n * eb);
+        out(r, at + i, n, done);
+    }
+}
+
+COLL_FN void
+coll_norm(const struct coll_run *r, uint64_t first, uint64_t end)
+{
+    const struct own *own = r->own;
+    const struct coll_job *j = r->j;
+    size_t C = (size_t)j->C;
+    for (uint64_t t = first; t < end; t++) {
+        char *y = j->y + t * C * (size_t)j->eb;
+        float *row = j->type == FDK_F32 ? (float *)(void *)y : own->st->scratch;
+        own->st->dev->ctx->isa->rmsnorm(row, j->residual + t * C, NULL, j->w, j->C, j->eps);
+        if (j->type != FDK_F32)
+            from_f32(y, row, (uint32_t)C, j->type);
+    }
+}
+
+COLL_FN void
+coll_place(const struct coll_run *r, int q, uint64_t at, uint32_t m, const char *src)
+{
+    size_t eb = (size_t)r->j->eb, C = (size_t)r->j->C, n;
+    for (uint64_t end = at + m; at < end; at += n, src += n * eb) {
+        size_t t = at / C, c = at % C;
+        n = C - c < end - at ? C - c : (size_t)(end - at);
+        memcpy(r->j->y + (t * (size_t)r->j->ldy + (size_t)q * C + c) * eb, src, n * eb);
+    }
+}
+
+static uint64_t *
+bad_at(const struct coll_space *s, int rank)
+{
+    return (uint64_t *)(void *)s->base[rank];
+}
+
+static int
+fail(const struct coll_run *r, uint64_t bad)
+{
+    const struct own *own = r->own;
+    int who = (int)((bad - 1) & 0xff);
+    if ((bad - 1) >> 8 == COLL_LATE)
+        cpu_fail(own->st->dev, "collective: rank %d did not come within %u ms", who,
+            (unsigned)(r->s->limit_ns / 1000000));
+    else
+        cpu_fail(own->st->dev,
+            "collective: rank %d came with another operation than others", who);
+    return -1;
+}
+
+/* Tell all, this rank too. */
+static int
+give_up(const struct coll_run *r, enum coll_bad kind, int who)
+{
+    uint64_t bad = ((uint64_t)kind << 8 | (uint32_t)who) + 1;
+    for (int q = 0; q < r->s->n; q++)
+        __atomic_store_n(bad_at(r->s, q), bad, __ATOMIC_RELEASE);
+    return fail(r, bad);
+}
+
+/* The lowest rank whose flag is not there, or n; -1 - rank of one that is at another
+ * operation. */
+static int
+missing(const struct coll_run *r, int stage)
+{
+    for (int q = 0; q < r->s->n; q++) {
+        if (q == r->s->rank)
+            continue;
+        uint64_t v =
+            __atomic_load_n(coll_flag_at(r, r->s->rank, stage, q), __ATOMIC_ACQUIRE);
+        if (v >> COLL_TAG_BITS != coll_flag(r) >> COLL_TAG_BITS)
+            return q;
+        if (v != coll_flag(r))
+            return -1 - q;
+    }
+    return r->s->n;
+}
+
+static int
+wait_all(const struct coll_run *r, int stage)
+{
+    uint64_t begin = cpu_now_ns(), now = begin;
+    for (int q, i = 1; (q = missing(r, stage)) != r->s->n; i++) {
+        if (q < 0)
+            return give_up(r, COLL_OTHER, -1 - q);
+        cpu_relax();
+        if (i % SPINS != 0)
+            continue;
+        uint64_t bad = __atomic_load_n(bad_at(r->s, r->s->rank), __ATOMIC_ACQUIRE);
+        if (bad != 0)
+            return fail(r, bad);
+        now = cpu_now_ns();
+        if (now - begin > r->s->limit_ns)
+            return give_up(r, COLL_LATE, q);
+        if (now - begin > NAP_AFTER)
+            cpu_nap(NAP_NS);
+        else
+            sched_yield();
+    }
+    uint64_t bad = __atomic_load_n(bad_at(r->s, r->s->rank), __ATOMIC_ACQUIRE);
+    return bad != 0 ? fail(r, bad) : 0;
+}
+
+static int
+hook(const struct coll_run *r, int stage, int met)
+{
+    const struct fdk_group *g = ((const struct own *)r->own)->g;
+    return g->hook != NULL ? g->hook(g->hook_arg, r->s->rank, stage, r->seq, met) : 0;
+}
+
+COLL_FN int
+coll_meet(const struct coll_run *r, int stage)
+{
+    const struct own *own = r->own;
+    if (hook(r, stage, 0) != 0) {
+        cpu_fail(own->st->dev, "a test made the device fail in a collective");
+        return -1;
+    }
+    for (int k = 1; k < r->s->n; k++)
+        __atomic_store_n(coll_flag_at(r, coll_peer(r, k), stage, r->s->rank),
+            coll_flag(r), __ATOMIC_RELEASE);
+    int rc = wait_all(r, stage);
+    if (rc == 0)
+        (void)hook(r, stage, 1);
+    return rc;
+}
+
+/* ---- running --------------------------------------------------------------------- */
+
+static void
+run_job(struct CUstream_st *st, struct fdk_group *g, const struct coll_job *j)
+{
+    struct coll_space s = g->space;
+    struct own own = { st, g };
+    struct coll_run r = { .s = &s, .j = j, .own = &own };
+    int64_t live = j->live != NULL ? *j->live : j->T;
+    live = live < 0 ? 0 : live < j->T ? live : j->T;
+    s.rank = coll_rank_of(g->device, s.n, (int32_t)(st->dev - g->ctx->dev));
+    r.count = (uint64_t)live * (uint64_t)j->C;
+    for (r.channel = 0; r.channel < j->n_channel; r.channel++) {
+        if (coll_channel_run(&r) != 0)
+            return;
+        coll_channel_of(&r, s.rank)->seq = r.seq;
+    }
+}
+
+void
+cpu_collective(struct CUstream_st *st, const struct cpu_cmd *cmd)
+{
+    const struct fdk_all_reduce_args *a = &cmd->u.all_reduce;
+    const struct fdk_all_gather_args *b = &cmd->u.all_gather;
+    struct fdk_group *g = cmd->op == CMD_ALL_REDUCE ? a->group : b->group;
+    struct coll_job j;
+    if ((cmd->op == CMD_ALL_REDUCE ? coll_reduce_job(a, &g->space, &j)
+                                   : coll_gather_job(b, &g->space, &j)) == 0)
+        run_job(st, g, &j);
+}
+
+static int
+group_valid(const struct fdk_group *g, fdk_stream_t st)
+{
+    return st != NULL && g != NULL && g->magic == GROUP_MAGIC && g->ctx == st->dev->ctx &&
+        coll_rank_of(g->device, g->space.n, (int32_t)(st->dev - g->ctx->dev)) >= 0;
+}
+
+int
+vdev_all_reduce(const struct fdk_all_reduce_args *a, fdk_stream_t st)
+{
+    struct cpu_cmd c = { .op = CMD_ALL_REDUCE };
+    struct coll_job j;
+    if (!group_valid(a->group, st))
+        return -EINVAL;
+    int rc = coll_reduce_job(a, &a->group->space, &j);
+    if (rc != 0)
+        return rc;
+    if (a->residual != NULL && a->act != FDK_F32 && a->C > FDK_CPU_NORM_MAX)
+        return -ENOTSUP;
+    c.u.all_reduce = *a;
+    return cpu_push(st, &c);
+}
+
+int
+vdev_all_gather(const struct fdk_all_gather_args *a, fdk_stream_t st)
+{
+    struct cpu_cmd c = { .op = CMD_ALL_GATHER };
+    struct coll_job j;
+    if (!group_valid(a->group, st))
+        return -EINVAL;
+    int rc = coll_gather_job(a, &a->group->space, &j);
+    if (rc != 0)
+        return rc;
+    c.u.all_gather = *a;
+    return cpu_push(st, &c);
+}
+
+/* ---- groups ----------------------------------------------------------------------- */
+
+static int
+spaces_new(struct fdk_group *g)
+{
+    for (int i = 0; i < g->space.n; i++) {
+        void *p;
+        int rc = vdev_mem_alloc(g->ctx, g->device[i], coll_space_bytes(&g->space), &p);
+        if (rc != 0)
+            return rc;
+        memset(p, 0, coll_space_bytes(&g->space));
+        g->space.base[i] = p;
+    }
+    return 0;
+}
+
+int
+vdev_group_new(struct fdk_ctx *ctx, const struct fdk_group_args *a,
+    struct fdk_group **ret, char *err, size_t err_bytes)
+{
+    _Static_assert(FDK_CPU_NORM_MAX * sizeof(float) <= CPU_SCRATCH_BYTES, "a row");
+    struct coll_space s;
+    int rc = coll_space_init(a, ctx->n_dev, &defaults, &s, err, err_bytes);
+    if (rc != 0)
+        return rc;
+    if (ctx->math && ctx->mode != FDK_EXEC_THREAD) {
+        snprintf(err, err_bytes,
+            "collectives: devices that run in the caller cannot wait "
+            "for each other");
+        return -ENOTSUP;
+    }
+    struct fdk_group *g = calloc(1, sizeof(*g));
+    if (g == NULL)
+        return -ENOMEM;
+    g->magic = GROUP_MAGIC;
+    g->ctx = ctx;
+    g->space = s;
+    for (int i = 0; i < s.n; i++)
+        g->device[i] = a->device != NULL ? a->device[i] : i;
+    rc = spaces_new(g);
+    if (rc != 0) {
+        snprintf(err, err_bytes, "collectives: no workspace of %llu bytes: %s",
+            (unsigned long long)coll_space_bytes(&s), strerror(-rc));
+        vdev_group_free(g);
+        return rc;
+    }
+    *ret = g;
+    return 0;
+}
+
+void
+vdev_group_free(struct fdk_group *g)
+{
+    if (g == NULL)
+        return;
+    for (int i = 0; i < g->space.n; i++)
+        if (g->space.base[i] != NULL)
+            vdev_mem_free(g->ctx, g->device[i], g->space.base[i]);
+    g->magic = 0;
+    free(g);
+}
+
+void
+fdk_cpu_group_hook(struct fdk_group *g, fdk_cpu_meet_fn *fn, void *arg)
+{
+    g->hook = fn;
+    g->hook_arg = arg;
+}
+
+void
+fdk_cpu_group_seq(struct fdk_group *g, uint64_t seq)
+{
+    struct coll_run r = { .s = &g->space };
+    for (int q = 0; q < g->space.n; q++)
+        for (r.channel = 0; r.channel < g->space.n_channel; r.channel++)
+            coll_channel_of(&r, q)->seq = seq;
+}

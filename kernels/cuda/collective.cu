@@ -1,0 +1,512 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Collectives over peer memory (kernels/collective_channel.h): a channel is a block. Ranks write to
+ * each other's workspaces and read only their own. Plain loads and stores carry the data; a
+ * flag is stored with release and loaded with acquire, both of system scope, and the barrier of
+ * the block before the one and after the other extends them to all of its threads.
+ *
+ * Blocks wait for blocks of other devices, never for each other. They are no more than a
+ * device has processors, so that all of them run.
+ */
+#include "kernels/cuda/vec8.cuh"
+
+#define COLL_FN static __device__ __forceinline__
+#include "kernels/collective_channel.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define GROUP_MAGIC 0xc0dac005u
+#define THREADS     512
+#define WARPS       (THREADS / 32)
+#define SPINS       16           /* polls between two looks at the clock */
+#define CHANNELS       64
+
+struct fdk_group {
+    uint32_t magic;
+    struct fdk_ctx *ctx;
+    struct coll_space space;     /* rank: not set */
+    int32_t device[FDK_MAX_RANKS];
+};
+
+/* ---- meeting --------------------------------------------------------------- */
+
+static __device__ __forceinline__ void
+flag_put(uint64_t *p, uint64_t v)
+{
+    asm volatile("st.release.sys.global.u64 [%0], %1;" :: "l"(p), "l"(v) : "memory");
+}
+
+static __device__ __forceinline__ uint64_t
+flag_now(const uint64_t *p)
+{
+    uint64_t v;
+    asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
+    return v;
+}
+
+static __device__ __forceinline__ uint64_t *
+bad_at(const struct coll_run *r, int rank)
+{
+    return (uint64_t *)r->s->base[rank];
+}
+
+static __device__ __forceinline__ uint64_t
+bad_now(const struct coll_run *r)
+{
+    uint64_t v;
+    asm volatile("ld.relaxed.sys.global.u64 %0, [%1];"
+        : "=l"(v) : "l"(bad_at(r, r->s->rank)) : "memory");
+    return v;
+}
+
+static __device__ __forceinline__ uint64_t
+clock_ns(void)
+{
+    uint64_t t;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
+    return t;
+}
+
+static __device__ __noinline__ int
+fail(const struct coll_run *r, uint64_t bad)
+{
+    cu_report((struct cu_claim *)r->own,
+        (bad - 1) >> 8 == COLL_LATE ? CU_BAD_LATE : CU_BAD_OTHER, (int)((bad - 1) & 0xff),
+        r->s->rank, (int)(r->s->limit_ns / 1000000));
+    return -1;
+}
+
+static __device__ __noinline__ int
+give_up(const struct coll_run *r, enum coll_bad kind, int who)
+{
+    uint64_t bad = ((uint64_t)kind << 8 | (uint32_t)who) + 1;
+    for (int q = 0; q < r->s->n; q++)
+        flag_put(bad_at(r, q), bad);
+    return fail(r, bad);
+}
+
+static __device__ __forceinline__ int
+wait_for(const struct coll_run *r, int q, int stage)
+{
+    const uint64_t *at = coll_flag_at(r, r->s->rank, stage, q), want = coll_flag(r);
+    uint64_t begin = clock_ns(), bad, v;
+    for (uint32_t i = 1; bad = bad_now(r), (v = flag_now(at)) != want && bad == 0; i++) {
+        if (v >> COLL_TAG_BITS == want >> COLL_TAG_BITS)
+            return give_up(r, COLL_OTHER, q);
+        if (i % SPINS == 0 && clock_ns() - begin > r->s->limit_ns)
+            return give_up(r, COLL_LATE, q);
+    }
+    return bad != 0 ? fail(r, bad) : 0;
+}
+
+COLL_FN int
+coll_meet(const struct coll_run *r, int stage)
+{
+    int q = (int)threadIdx.x, bad = 0;
+    __syncthreads();
+    if (q < r->s->n && q != r->s->rank) {
+        flag_put(coll_flag_at(r, q, stage, r->s->rank), coll_flag(r));
+        bad = wait_for(r, q, stage);
+    }
+    return __syncthreads_or(bad);
+}
+
+/* ---- copies ------------------------------------------------------------------ */
+
+static __device__ __forceinline__ bool
+aligned16(const void *a, const void *b)
+{
+    return (((uintptr_t)a | (uintptr_t)b) & 15) == 0;
+}
+
+/* Bytes first .. end, in items of type U. */
+template<typename U>
+static __device__ __forceinline__ void
+copy_each(char *__restrict__ dst, const char *__restrict__ src, uint32_t first, uint32_t end)
+{
+#pragma unroll 4
+    for (uint32_t i = first / sizeof(U) + threadIdx.x; i < end / sizeof(U); i += THREADS)
+        ((U *)dst)[i] = __ldcg((const U *)src + i);
+}
+
+COLL_FN void
+coll_push(const struct coll_run *r, char *dst, const char *x, uint32_t m)
+{
+    uint32_t end = m * (uint32_t)r->j->eb, whole = aligned16(dst, x) ? end & ~15u : 0;
+    copy_each<uint4>(dst, x, 0, whole);
+    if (r->j->eb == 4)
+        copy_each<uint32_t>(dst, x, whole, end);
+    else if (r->j->eb == 2)
+        copy_each<uint16_t>(dst, x, whole, end);
+    else
+        copy_each<uint8_t>(dst, x, whole, end);
+}
+
+/* In items of `per` elements, which rows consist of. */
+template<typename U>
+static __device__ __forceinline__ void
+place_each(const struct coll_run *r, int q, uint64_t at, uint32_t m, const char *src,
+    uint32_t per)
+{
+    uint64_t C = (uint32_t)r->j->C / per, ldy = (uint32_t)r->j->ldy / per;
+    for (uint32_t i = threadIdx.x; i < m / per; i += THREADS) {
+        uint64_t e = at / per + i, t = e / C;
+        ((U *)r->j->y)[t * ldy + (uint32_t)q * C + (e - t * C)] = __ldcg((const U *)src + i);
+    }
+}
+
+COLL_FN void
+coll_place(const struct coll_run *r, int q, uint64_t at, uint32_t m, const char *src)
+{
+    uint32_t eb = (uint32_t)r->j->eb;
+    if (aligned16(src, r->j->y) && (uint32_t)r->j->C * (uint64_t)eb % 16 == 0 &&
+        (uint32_t)r->j->ldy * (uint64_t)eb % 16 == 0)
+        place_each<uint4>(r, q, at, m, src, 16 / eb);
+    else if (eb == 4)
+        place_each<uint32_t>(r, q, at, m, src, 1);
+    else if (eb == 2)
+        place_each<uint16_t>(r, q, at, m, src, 1);
+    else
+        place_each<uint8_t>(r, q, at, m, src, 1);
+}
+
+/* ---- sums -------------------------------------------------------------------- */
+
+static __device__ __forceinline__ void
+round_to(float *p, float x)
+{
+    *p = x;
+}
+
+static __device__ __forceinline__ void
+round_to(__half *p, float x)
+{
+    *p = __float2half_rn(x);
+}
+
+static __device__ __forceinline__ void
+round_to(__nv_bfloat16 *p, float x)
+{
+    *p = __float2bfloat16_rn(x);
+}
+
+/* Item i of the elements from at on: to y, or onto the residual. */
+template<typename A, typename U>
+static __device__ __forceinline__ void
+out_each(const struct coll_run *r, uint64_t at, uint32_t i, const U &sum)
+{
+    const int N = sizeof(U) / sizeof(A);
+    if (r->j->residual == NULL) {
+        ((U *)((A *)r->j->y + at))[i] = sum;
+        return;
+    }
+    float *p = r->j->residual + at + (size_t)i * N;
+#pragma unroll
+    for (int k = 0; k < N; k++)
+        p[k] += cu_widen(reinterpret_cast<const A *>(&sum)[k]);
+}
+
+/* Items first .. end: the sum over ranks, in their order. */
+template<typename A, typename U>
+static __device__ __forceinline__ void
+sum_each(const struct coll_run *r, uint64_t at, uint32_t first, uint32_t end,
+    const char *buf, uint32_t slot, uint32_t result)
+{
+    const int N = sizeof(U) / sizeof(A);
+    for (uint32_t i = first + threadIdx.x; i < end; i += THREADS) {
+        U in[FDK_MAX_RANKS], sum;
+        float v[N];
+#pragma unroll
+        for (int q = 0; q < FDK_MAX_RANKS; q++)
+            if (q < r->s->n)
+                in[q] = __ldcg((const U *)(q == r->s->rank ? coll_x(r, at) :
+                    buf + (size_t)slot * q) + i);
+#pragma unroll
+        for (int q = 0; q < FDK_MAX_RANKS; q++)
+#pragma unroll
+            for (int k = 0; k < N && q < r->s->n; k++) {
+                float e = cu_widen(reinterpret_cast<const A *>(&in[q])[k]);
+                v[k] = q == 0 ? e : __fadd_rn(v[k], e);
+            }
+#pragma unroll
+        for (int k = 0; k < N; k++)
+            round_to(reinterpret_cast<A *>(&sum) + k, v[k]);
+        for (int k = 1; k < r->s->n && result != 0; k++)
+            ((U *)(coll_buf_of(r, coll_peer(r, k)) + result))[i] = sum;
+        out_each<A, U>(r, at, i, sum);
+    }
+}
+
+/* How many of m elements are taken as vectors. */
+template<typename A>
+static __device__ __forceinline__ uint32_t
+vectors(const struct coll_run *r, uint64_t at, uint32_t m)
+{
+    const void *to = r->j->residual != NULL ? (const void *)(r->j->residual + at) :
+        (const void *)((const A *)r->j->y + at);
+    return aligned16(coll_x(r, at), to) ? m / (16 / sizeof(A)) : 0;
+}
+
+template<typename A, typename E>
+static __device__ __forceinline__ void
+sum_as(const struct coll_run *r, uint64_t at, uint32_t m, const char *buf, uint32_t slot,
+    uint32_t result)
+{
+    uint32_t n = vectors<A>(r, at, m);
+    sum_each<A, uint4>(r, at, 0, n, buf, slot, result);
+    sum_each<A, E>(r, at, n * (16 / sizeof(A)), m, buf, slot, result);
+}
+
+COLL_FN void
+coll_sum(const struct coll_run *r, uint64_t at, uint32_t m, const char *buf, uint32_t slot,
+    uint32_t result)
+{
+    if (r->j->type == FDK_F32)
+        sum_as<float, uint32_t>(r, at, m, buf, slot, result);
+    else if (r->j->type == FDK_BF16)
+        sum_as<__nv_bfloat16, uint16_t>(r, at, m, buf, slot, result);
+    else
+        sum_as<__half, uint16_t>(r, at, m, buf, slot, result);
+}
+
+template<typename A, typename U>
+static __device__ __forceinline__ void
+take_each(const struct coll_run *r, uint64_t at, uint32_t first, uint32_t end,
+    const char *src)
+{
+#pragma unroll 4
+    for (uint32_t i = first + threadIdx.x; i < end; i += THREADS)
+        out_each<A, U>(r, at, i, __ldcg((const U *)src + i));
+}
+
+template<typename A, typename E>
+static __device__ __forceinline__ void
+take_as(const struct coll_run *r, uint64_t at, uint32_t m, const char *src)
+{
+    uint32_t n = vectors<A>(r, at, m);
+    take_each<A, uint4>(r, at, 0, n, src);
+    take_each<A, E>(r, at, n * (16 / sizeof(A)), m, src);
+}
+
+COLL_FN void
+coll_take(const struct coll_run *r, uint64_t at, uint32_t m, const char *src)
+{
+    if (r->j->type == FDK_F32)
+        take_as<float, uint32_t>(r, at, m, src);
+    else if (r->j->type == FDK_BF16)
+        take_as<__nv_bfloat16, uint16_t>(r, at, m, src);
+    else
+        take_as<__half, uint16_t>(r, at, m, src);
+}
+
+/* ---- rows -------------------------------------------------------------------- */
+
+static __device__ __forceinline__ float
+block_sum(float v)
+{
+    __shared__ float warp_sum[WARPS];
+    v = cu_warp_sum(v);
+    if (threadIdx.x % 32 == 0)
+        warp_sum[threadIdx.x / 32] = v;
+    __syncthreads();
+    v = 0;
+    for (int i = 0; i < WARPS; i++)
+        v += warp_sum[i];
+    __syncthreads();
+    return v;
+}
+
+template<typename A>
+static __device__ __forceinline__ void
+norm_as(const struct coll_run *r, uint64_t first, uint64_t end)
+{
+    uint32_t C = (uint32_t)r->j->C;
+    __syncthreads();                  /* other threads wrote the residual */
+    for (uint64_t t = first; t < end; t++) {
+        const float *x = r->j->residual + t * C;
+        A *y = (A *)r->j->y + t * C;
+        float sum = 0;
+#pragma unroll 8
+        for (uint32_t c = threadIdx.x; c < C; c += THREADS)
+            sum = fmaf(x[c], x[c], sum);
+        float inv = rsqrtf(block_sum(sum) / (float)C + r->j->eps);
+#pragma unroll 8
+        for (uint32_t c = threadIdx.x; c < C; c += THREADS)
+            round_to(&y[c], r->j->w[c] * (x[c] * inv));
+    }
+}
+
+COLL_FN void
+coll_norm(const struct coll_run *r, uint64_t first, uint64_t end)
+{
+    if (r->j->type == FDK_F32)
+        norm_as<float>(r, first, end);
+    else if (r->j->type == FDK_BF16)
+        norm_as<__nv_bfloat16>(r, first, end);
+    else
+        norm_as<__half>(r, first, end);
+}
+
+/* ---- launching ----------------------------------------------------------------- */
+
+static __global__ void __launch_bounds__(THREADS)
+collective_kernel(const __grid_constant__ struct coll_space s,
+    const __grid_constant__ struct coll_job j, struct cu_claim *claim)
+{
+    struct coll_run r = {};
+    cu_dep_next();
+    cu_dep_wait();
+    r.s = &s;
+    r.j = &j;
+    r.own = claim;
+    r.channel = (int32_t)blockIdx.x;
+    r.count = (uint64_t)(j.live != NULL ? cu_clip(j.live, j.T) : j.T) * (uint32_t)j.C;
+    if (coll_channel_run(&r) == 0 && threadIdx.x == 0)
+        coll_channel_of(&r, s.rank)->seq = r.seq;
+}
+
+/* The group's space with the rank of the stream's device, or -EINVAL. */
+static int
+space_of(const struct fdk_group *g, fdk_stream_t st, struct coll_space *ret)
+{
+    int rc = cu_stream_enter(st);
+    if (rc != 0)
+        return rc;
+    struct cu_dev *d = cu_stream_of(st)->dev;
+    if (g == NULL || g->magic != GROUP_MAGIC || g->ctx != d->ctx)
+        return -EINVAL;
+    *ret = g->space;
+    ret->rank = coll_rank_of(g->device, ret->n, (int32_t)(d - d->ctx->dev));
+    return ret->rank >= 0 ? 0 : -EINVAL;
+}
+
+static int
+launch(const struct coll_space *s, const struct coll_job *j, fdk_stream_t st,
+    const char *name)
+{
+    cu_chain(collective_kernel, dim3((unsigned)j->n_channel), THREADS, 0, cu_raw(st), *s, *j,
+        cu_stream_of(st)->dev->claim);
+    return cu_launched(st, name);
+}
+
+int
+cu_all_reduce(const struct fdk_all_reduce_args *a, fdk_stream_t st)
+{
+    struct coll_space s;
+    struct coll_job j;
+    int rc = space_of(a->group, st, &s);
+    if (rc == 0)
+        rc = coll_reduce_job(a, &s, &j);
+    return rc != 0 ? rc : launch(&s, &j, st, "all_reduce");
+}
+
+int
+cu_all_gather(const struct fdk_all_gather_args *a, fdk_stream_t st)
+{
+    struct coll_space s;
+    struct coll_job j;
+    int rc = space_of(a->group, st, &s);
+    if (rc == 0)
+        rc = coll_gather_job(a, &s, &j);
+    return rc != 0 ? rc : launch(&s, &j, st, "all_gather");
+}
+
+cudaError_t
+cu_collective_load(void)
+{
+    const void *const k[] = { (const void *)collective_kernel };
+    return cu_load(k, 1);
+}
+
+/* ---- groups -------------------------------------------------------------------- */
+
+static struct coll_default
+defaults(int32_t n_rank)
+{
+    struct coll_default d = { 32u << 20, n_rank == 2 ? 1u << 20 : n_rank <= 4 ? 512u << 10 :
+        256u << 10, CHANNELS };
+    return d;
+}
+
+static int
+peers_check(struct fdk_group *g, char *err, size_t err_bytes)
+{
+    for (int i = 0; i < g->space.n * g->space.n; i++) {
+        int a = g->ctx->dev[g->device[i / g->space.n]].idx;
+        int b = g->ctx->dev[g->device[i % g->space.n]].idx, can = 0;
+        if (a == b)
+            continue;
+        if (cudaDeviceCanAccessPeer(&can, a, b) == cudaSuccess && can)
+            continue;
+        (void)cudaGetLastError();
+        snprintf(err, err_bytes, "collectives: device %d cannot reach the memory of "
+            "device %d", a, b);
+        return -ENOTSUP;
+    }
+    return 0;
+}
+
+static int
+spaces_new(struct fdk_group *g, char *err, size_t err_bytes)
+{
+    for (int i = 0; i < g->space.n; i++) {
+        size_t bytes = coll_space_bytes(&g->space);
+        struct cu_dev *d = &g->ctx->dev[g->device[i]];
+        void *p = NULL;
+        int rc = cu_mem_alloc(g->ctx, g->device[i], bytes, &p);
+        g->space.base[i] = (char *)p;
+        if (rc == 0)
+            rc = cu_result(d, "cudaMemset", cudaMemset(p, 0, bytes));
+        if (rc == 0)
+            rc = cu_result(d, "cudaStreamSynchronize", cudaStreamSynchronize(0));
+        if (rc != 0) {
+            snprintf(err, err_bytes, "collectives: no workspace of %zu bytes on device %d: "
+                "%s", bytes, d->idx, strerror(-rc));
+            return rc;
+        }
+    }
+    return 0;
+}
+
+int
+cu_group_new(struct fdk_ctx *ctx, const struct fdk_group_args *a, struct fdk_group **ret,
+    char *err, size_t err_bytes)
+{
+    struct coll_default d = defaults(a->n_rank);
+    struct coll_space s;
+    for (int i = 0; i < ctx->n_dev; i++)
+        d.n_channel = ctx->dev[i].n_proc < d.n_channel ? ctx->dev[i].n_proc : d.n_channel;
+    int rc = coll_space_init(a, ctx->n_dev, &d, &s, err, err_bytes);
+    if (rc != 0)
+        return rc;
+    struct fdk_group *g = (struct fdk_group *)calloc(1, sizeof(*g));
+    if (g == NULL)
+        return -ENOMEM;
+    g->magic = GROUP_MAGIC;
+    g->ctx = ctx;
+    g->space = s;
+    for (int i = 0; i < s.n; i++)
+        g->device[i] = a->device != NULL ? a->device[i] : i;
+    rc = peers_check(g, err, err_bytes);
+    if (rc == 0)
+        rc = spaces_new(g, err, err_bytes);
+    if (rc != 0) {
+        cu_group_free(g);
+        return rc;
+    }
+    *ret = g;
+    return 0;
+}
+
+void
+cu_group_free(struct fdk_group *g)
+{
+    if (g == NULL)
+        return;
+    for (int i = 0; i < g->space.n; i++)
+        cu_mem_free(g->ctx, g->device[i], g->space.base[i]);
+    g->magic = 0;
+    free(g);
+}

@@ -1,0 +1,294 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+/*
+ * All-reduce over operands of 8 KB to 128 MB, whole (one meeting) and in shares (two). For
+ * comparison: the rate at which all ranks copy to their neighbour at once, and NCCL where
+ * libnccl.so.2 is found (FDD_NCCL: another file). Times are of one launch in a recorded
+ * chain, the median of several replays, on the clock of rank 0's stream.
+ *
+ * Bus bandwidth: bytes * 2 (n - 1) / n / time, what each rank must send at least.
+ *
+ * Usage: b_collective [cpu|cuda [RANKS [MOST_BYTES]]]; cuda where there are two GPUs
+ */
+#include "config.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/collective.h"
+#include "kernels/cuda/hooks.h"
+
+#define LEAST   (8u << 10)
+#define MOST    (128u << 20)
+#define REPLAYS 7
+#define ROW     4096 /* elements of a row with a residual */
+
+enum way { WHOLE, SHARES, CHOSEN, FUSED, NCCL, COPY, N_WAY };
+
+/* Of nccl.h, versions 2.18 to 2.99. */
+struct nccl {
+    void *so;
+    int version;
+    void *comm[FDK_MAX_RANKS];
+    int (*get_version)(int *);
+    int (*init_all)(void **, int, const int *);
+    int (*begin)(void);
+    int (*end)(void);
+    int (*all_reduce)(const void *, void *, size_t, int type, int op, void *comm, void *st);
+    int (*destroy)(void *);
+};
+#define NCCL_F32  7
+#define NCCL_BF16 9
+#define NCCL_SUM  0
+
+struct bench {
+    const struct fdk_ops *ops;
+    struct fdk_ctx *ctx;
+    int n;
+    enum fdk_dtype act;
+    struct fdk_group *g[4]; /* by enum way */
+    fdk_stream_t st[FDK_MAX_RANKS];
+    char *x[FDK_MAX_RANKS], *y[FDK_MAX_RANKS];
+    float *residual[FDK_MAX_RANKS], *w[FDK_MAX_RANKS];
+    fdk_event_t from, to;
+    struct nccl nccl;
+};
+
+static void
+must(int rc, const char *what)
+{
+    if (rc == 0)
+        return;
+    printf("b_collective: %s: error %d\n", what, rc);
+    exit(1);
+}
+
+/* ---- NCCL ---------------------------------------------------------------------- */
+
+static void
+nccl_open(struct bench *b)
+{
+    const char *name = getenv("FDD_NCCL");
+    int dev[FDK_MAX_RANKS];
+    struct nccl c = { .so = dlopen(name != NULL ? name : "libnccl.so.2", RTLD_NOW) };
+    if (c.so == NULL) {
+        printf("nccl: %s\n", dlerror());
+        return;
+    }
+    *(void **)&c.get_version = dlsym(c.so, "ncclGetVersion");
+    *(void **)&c.init_all = dlsym(c.so, "ncclCommInitAll");
+    *(void **)&c.begin = dlsym(c.so, "ncclGroupStart");
+    *(void **)&c.end = dlsym(c.so, "ncclGroupEnd");
+    *(void **)&c.all_reduce = dlsym(c.so, "ncclAllReduce");
+    *(void **)&c.destroy = dlsym(c.so, "ncclCommDestroy");
+    if (c.get_version == NULL || c.init_all == NULL || c.begin == NULL || c.end == NULL ||
+        c.all_reduce == NULL || c.destroy == NULL || c.get_version(&c.version) != 0 ||
+        c.version < 21800 || c.version >= 30000) {
+        printf("nccl: version %d is not 2.18 or later\n", c.version);
+        return;
+    }
+    for (int i = 0; i < b->n; i++)
+        dev[i] = i;
+    must(c.init_all(c.comm, b->n, dev), "ncclCommInitAll");
+    printf("nccl: %d.%d.%d\n", c.version / 10000, c.version / 100 % 100, c.version % 100);
+    b->nccl = c;
+}
+
+static int
+nccl_reduce(struct bench *b, size_t bytes)
+{
+    int rc = b->nccl.begin();
+    for (int q = 0; q < b->n && rc == 0; q++)
+        rc = b->nccl.all_reduce(b->x[q], b->y[q], bytes / fdk_dtype_bytes(b->act),
+            b->act == FDK_BF16 ? NCCL_BF16 : NCCL_F32, NCCL_SUM, b->nccl.comm[q],
+            fdk_cuda_stream(b->st[q]));
+    return rc != 0 ? rc : b->nccl.end();
+}
+
+/* ---- one size --------------------------------------------------------------------- */
+
+static int
+reduce(struct bench *b, enum way way, int q, size_t bytes)
+{
+    int32_t n = (int32_t)(bytes / fdk_dtype_bytes(b->act)), fused = way == FUSED;
+    const struct fdk_all_reduce_args a = {
+        .group = b->g[way],
+        .y = b->y[q],
+        .x = b->x[q],
+        .residual = fused ? b->residual[q] : NULL,
+        .w = fused ? b->w[q] : NULL,
+        .T = fused ? n / ROW : 1,
+        .C = fused ? ROW : n,
+        .eps = 1e-5f,
+        .act = b->act,
+    };
+    return b->ops->all_reduce(&a, b->st[q]);
+}
+
+/* Once, on every rank. */
+static void
+launch(struct bench *b, enum way way, size_t bytes)
+{
+    if (way == NCCL) {
+        must(nccl_reduce(b, bytes), "ncclAllReduce");
+        return;
+    }
+    for (int q = 0; q < b->n; q++) {
+        int next = (q + 1) % b->n;
+        must(way == COPY ? b->ops->copy_peer(b->st[q], next, b->y[next], q, b->x[q], bytes)
+                         : reduce(b, way, q, bytes),
+            "launch");
+    }
+}
+
+static int
+by_value(const void *a, const void *b)
+{
+    const double *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+static void
+sync_all(struct bench *b)
+{
+    for (int q = 0; q < b->n; q++)
+        if (b->ops->stream_sync(b->st[q]) != 0) {
+            printf("rank %d: %s\n", q, b->ops->error_text(b->ctx, q));
+            exit(1);
+        }
+}
+
+/* Microseconds. */
+static double
+measure(struct bench *b, enum way way, size_t bytes)
+{
+    int chain = bytes < 1u << 20 ? 20 : 2;
+    struct fdk_graph *g[FDK_MAX_RANKS];
+    double us[REPLAYS];
+    for (int q = 0; q < b->n; q++)
+        must(b->ops->graph_begin(b->st[q]), "graph_begin");
+    for (int i = 0; i < chain; i++)
+        launch(b, way, bytes);
+    for (int q = 0; q < b->n; q++)
+        must(b->ops->graph_end(b->st[q], &g[q]), "graph_end");
+    for (int i = -1; i < REPLAYS; i++) {
+        must(b->ops->event_record(b->from, b->st[0]), "event_record");
+        for (int q = 0; q < b->n; q++)
+            must(b->ops->graph_launch(g[q], b->st[q]), "graph_launch");
+        must(b->ops->event_record(b->to, b->st[0]), "event_record");
+        sync_all(b);
+        if (i >= 0)
+            us[i] = (double)(b->ops->event_ns(b->to) - b->ops->event_ns(b->from)) * 1e-3 /
+                chain;
+    }
+    for (int q = 0; q < b->n; q++)
+        b->ops->graph_free(g[q]);
+    qsort(us, REPLAYS, sizeof(us[0]), by_value);
+    return us[REPLAYS / 2];
+}
+
+static void
+line(struct bench *b, size_t bytes, double peak)
+{
+    double us[N_WAY] = { 0 }, bus = 2.0 * (b->n - 1) / b->n * (double)bytes * 1e-3;
+    int fits = bytes / fdk_dtype_bytes(b->act) % ROW == 0;
+    for (enum way w = 0; w < N_WAY; w++)
+        if (w != COPY && (w != NCCL || b->nccl.all_reduce != NULL) && (w != FUSED || fits))
+            us[w] = measure(b, w, bytes);
+    double best = us[WHOLE] < us[SHARES] ? us[WHOLE] : us[SHARES];
+    printf("%10zu %9.1f %9.1f %7s %9.1f", bytes, us[WHOLE], us[SHARES],
+        us[WHOLE] < us[SHARES] ? "whole" : "shares", us[CHOSEN]);
+    us[FUSED] > 0 ? (void)printf(" %9.1f", us[FUSED]) : (void)printf(" %9s", "-");
+    us[NCCL] > 0 ? (void)printf(" %9.1f", us[NCCL]) : (void)printf(" %9s", "-");
+    printf(" %8.1f %8.1f %5.0f%%\n", bus / best, peak, 100 * bus / best / peak);
+    fflush(stdout);
+}
+
+/* ---- all of them -------------------------------------------------------------------- */
+
+static void
+open_all(struct bench *b, size_t most)
+{
+    const struct fdk_open_args args = { .n_device = b->n, .n_thread = 1 };
+    static const uint64_t limit[4] = { UINT64_MAX, 1, 0, 0 };
+    char err[256] = "";
+    if (b->ops->open(&args, &b->ctx, err, sizeof(err)) != 0) {
+        printf("b_collective: %s\n", err);
+        exit(1);
+    }
+    for (int q = 0; q < b->n; q++) {
+        size_t wide = most / fdk_dtype_bytes(b->act) * 4;
+        must(b->ops->stream_new(b->ctx, q, &b->st[q]), "stream_new");
+        must(b->ops->mem_alloc(b->ctx, q, most, (void **)&b->x[q]), "mem_alloc");
+        must(b->ops->mem_alloc(b->ctx, q, most, (void **)&b->y[q]), "mem_alloc");
+        must(b->ops->mem_alloc(b->ctx, q, wide, (void **)&b->residual[q]), "mem_alloc");
+        must(b->ops->mem_alloc(b->ctx, q, ROW * 4, (void **)&b->w[q]), "mem_alloc");
+        must(b->ops->fill(b->st[q], b->x[q], 0, most), "fill");
+        must(b->ops->fill(b->st[q], b->y[q], 0, most), "fill");
+        must(b->ops->fill(b->st[q], b->residual[q], 0, wide), "fill");
+        must(b->ops->fill(b->st[q], b->w[q], 0, ROW * 4), "fill");
+    }
+    sync_all(b);
+    for (int i = 0; i < 4; i++) {
+        const struct fdk_group_args a = { .n_rank = b->n, .one_shot_bytes = limit[i] };
+        if (b->ops->group_new(b->ctx, &a, &b->g[i], err, sizeof(err)) != 0) {
+            printf("b_collective: %s\n", err);
+            exit(1);
+        }
+    }
+    must(b->ops->event_new(b->ctx, 0, &b->from), "event_new");
+    must(b->ops->event_new(b->ctx, 0, &b->to), "event_new");
+}
+
+static void
+close_all(struct bench *b)
+{
+    for (int q = 0; q < b->n; q++) {
+        if (b->nccl.all_reduce != NULL)
+            (void)b->nccl.destroy(b->nccl.comm[q]);
+        b->ops->mem_free(b->ctx, q, b->x[q]);
+        b->ops->mem_free(b->ctx, q, b->y[q]);
+        b->ops->mem_free(b->ctx, q, b->residual[q]);
+        b->ops->mem_free(b->ctx, q, b->w[q]);
+        b->ops->stream_free(b->st[q]);
+    }
+    for (int i = 0; i < 4; i++)
+        b->ops->group_free(b->g[i]);
+    b->ops->event_free(b->from);
+    b->ops->event_free(b->to);
+    b->ops->close(b->ctx);
+}
+
+int
+main(int argc, char **argv)
+{
+    char why[256] = "";
+    int gpus = fdk_ops_cuda.available(why, sizeof(why));
+    const char *name = argc > 1 ? argv[1] : gpus >= 2 ? "cuda" : "cpu";
+    int cuda = strcmp(name, "cuda") == 0;
+    struct bench b = { .ops = cuda ? &fdk_ops_cuda : &fdk_ops_cpu,
+        .n = argc > 2              ? atoi(argv[2])
+            : !cuda                ? 2
+            : gpus < FDK_MAX_RANKS ? gpus
+                                   : FDK_MAX_RANKS,
+        .act = cuda ? FDK_BF16 : FDK_F32 };
+    size_t most = argc > 3 ? strtoull(argv[3], NULL, 0) : MOST;
+    if ((cuda && gpus < 2) || b.n < 2 || b.n > FDK_MAX_RANKS || most < LEAST) {
+        printf("b_collective: 2 to %d devices, at least %u bytes; cuda: %d devices %s\n",
+            FDK_MAX_RANKS, LEAST, gpus < 0 ? 0 : gpus, why);
+        return 77;
+    }
+    open_all(&b, most);
+    if (cuda)
+        nccl_open(&b);
+    double peak = (double)most * 1e-3 / measure(&b, COPY, most);
+    printf("%s, %d ranks, %s; us, GB/s\n", name, b.n, fdk_dtype_name(b.act));
+    printf("%10s %9s %9s %7s %9s %9s %9s %8s %8s %6s\n", "bytes", "whole", "shares",
+        "faster", "default", "fused", "nccl", "bus", "peak", "");
+    for (size_t bytes = LEAST; bytes <= most; bytes *= 2)
+        line(&b, bytes, peak);
+    close_all(&b);
+    return 0;
+}
