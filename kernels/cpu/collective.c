@@ -153,7 +153,12 @@ coll_norm(const struct coll_run *r, uint64_t first, uint64_t end)
     for (uint64_t t = first; t < end; t++) {
         char *y = j->y + t * C * (size_t)j->eb;
         float *row = j->type == FDK_F32 ? (float *)(void *)y : own->st->scratch;
-        own->st->dev->ctx->isa->rmsnorm(row, j->residual + t * C, NULL, j->w, j->C, j->eps);
+        const struct fdk_rmsnorm_args a = { .y = row,
+            .x = j->residual + t * C,
+            .w = j->w,
+            .C = j->C,
+            .eps = j->eps };
+        own->st->dev->ctx->isa->rmsnorm(&a, 0);
         if (j->type != FDK_F32)
             from_f32(y, row, (uint32_t)C, j->type);
     }
