@@ -1,19 +1,22 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Byte pair encoding: the token table of a vocabulary, its merge table, and
- * the merging of one word.
+ * The token table of a vocabulary of any kind; byte pair encoding: its merge
+ * table, and the merging of one word.
  *
  * A `struct bpe` is filled once by the loader, sealed, and never changed
  * again: any number of threads may read it. A `struct bpe_work` is the
  * scratch of one thread; it keeps its memory between words, and a bounded
  * cache of short words.
  *
- * Words and tokens are plain bytes here. The printable alphabet in which a
- * byte-level tokenizer.json spells its bytes exists in the file only;
- * bpe_byte_to_char() and bpe_char_to_byte() translate. A vocabulary entry that is
- * not spelled in this alphabet cannot come out of a byte-level text: it is
- * kept as its UTF-8 bytes with BPE_TOK_RAW and no word ever matches it.
+ * Words and tokens are plain bytes here. A word starts as its bytes or, with
+ * `chars`, as the characters of its UTF-8.
+ *
+ * The printable alphabet in which a byte-level tokenizer.json spells its bytes
+ * exists in the file only; bpe_byte_to_char() and bpe_char_to_byte() translate.
+ * A vocabulary entry that is not spelled in this alphabet cannot come out of a
+ * byte-level text: it is kept as its UTF-8 bytes with BPE_TOK_RAW and no word
+ * ever matches it.
  *
  * Memory for a vocabulary of 128k tokens and as many merges: about 7 MB.
  */
@@ -27,20 +30,27 @@
 #define BPE_MAX_IDS         1048576u /* ids are below this */
 #define BPE_MAX_TOKEN_BYTES 4096u
 #define BPE_MAX_WORD_BYTES  (1u << 29)
+#define BPE_MAX_AFFIX       16u
 
-#define BPE_TOK_RAW         1u /* bytes are UTF-8, not reachable by merging */
-#define BPE_TOK_ADDED       2u /* listed in added_tokens */
-#define BPE_TOK_SPECIAL     4u /* listed there as special */
-#define BPE_TOK_VOCAB       8u /* in the model's vocabulary */
+#define BPE_TOK_RAW         1u  /* bytes are UTF-8, not reachable by merging */
+#define BPE_TOK_ADDED       2u  /* listed in added_tokens */
+#define BPE_TOK_SPECIAL     4u  /* listed there as special */
+#define BPE_TOK_VOCAB       8u  /* in the model's vocabulary */
+#define BPE_TOK_LAST        16u /* with VOCAB: of equal entries the last is found */
 
 struct bpe;
 struct bpe_work;
 
 struct bpe_opts {
     bool ignore_merges; /* a word that is itself a token is that token */
-    bool byte_fallback; /* unknown byte: tokens "<0xXX>", if all exist */
-    bool fuse_unk;      /* a run of unknown bytes is one unk token */
-    int64_t unk_id;     /* -1: unknown bytes are dropped */
+    bool byte_fallback; /* unknown byte or character: tokens "<0xXX>", if all exist */
+    bool fuse_unk;      /* a run of unknown ones is one unk token */
+    bool chars;         /* words start as characters, not as bytes */
+    int64_t unk_id;     /* -1: unknown ones are dropped */
+    /* With chars: written before each character but a word's first, behind its
+     * last; at most BPE_MAX_AFFIX bytes each, not with byte_fallback. */
+    uint8_t prefix[BPE_MAX_AFFIX], suffix[BPE_MAX_AFFIX];
+    uint8_t n_prefix, n_suffix;
 };
 
 /* Room for ids 0 .. n_ids - 1 and n_merges merges. NULL: out of memory. */
@@ -50,7 +60,8 @@ struct bpe *bpe_free(struct bpe *bpe);
 
 /*
  * Enters one token. -EINVAL: id or length out of range; -EEXIST: the id has
- * other bytes already (equal bytes join the flags); -ENOMEM.
+ * other bytes already (equal bytes join the flags); -ENOTUNIQ: another id of
+ * the vocabulary has these bytes; -ENOMEM.
  */
 int bpe_add_token(struct bpe *bpe, uint32_t id, const uint8_t *bytes, size_t n,
     unsigned flags);
@@ -63,11 +74,23 @@ int bpe_add_token(struct bpe *bpe, uint32_t id, const uint8_t *bytes, size_t n,
 int
 bpe_add_merge(struct bpe *bpe, uint32_t left, uint32_t right, uint32_t rank, uint32_t id);
 
-/* Ends the filling: indexes the tokens. -EINVAL: opts->unk_id out of range. */
+/* Ends the filling. -EINVAL: opts->unk_id out of range; -ENOMEM. */
 int bpe_seal(struct bpe *bpe, const struct bpe_opts *opts);
 
 /* The id of a vocabulary entry that is spelled in bytes, or -ENOENT. */
 int bpe_find(const struct bpe *bpe, const uint8_t *bytes, size_t n);
+
+/* The same of one that is BPE_TOK_RAW. */
+int bpe_find_raw(const struct bpe *bpe, const uint8_t *bytes, size_t n);
+
+/* The id of "<0xXX>", or -1. After bpe_seal(). */
+int bpe_fallback(const struct bpe *bpe, uint8_t byte);
+
+/*
+ * Of words of characters: the end of the first part of s[at .. n) that can be
+ * merged by itself with the same result; n > at.
+ */
+size_t bpe_cut(const struct bpe *bpe, const uint8_t *s, size_t n, size_t at);
 
 /* Bytes and flags of a token; -ENOENT for an id that no token has. */
 int bpe_token(const struct bpe *bpe, uint32_t id, const uint8_t **ret_bytes,

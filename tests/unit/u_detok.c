@@ -23,7 +23,9 @@
 
 #define MAX_TEXT 65536
 
-static const char *const kinds[] = { "gpt2", "gpt2-prefix", "llama3", "qwen2", "mixed" };
+static const char *const kinds[] = { "gpt2", "gpt2-prefix", "llama3", "qwen2", "mixed",
+    "spm-llama", "spm-gemma", "spm-first", "unigram-t5", "unigram-xlmr", "unigram-bytes",
+    "bert", "bert-cased", "falcon", "suffix-bpe", "prefix-bpe" };
 
 static struct tok *
 load(const char *kind, char *path, size_t n)
@@ -72,7 +74,7 @@ decode(struct dtk *d, const struct tok *tok, const char *list, uint8_t *out)
         list = *end == ',' ? end + 1 : end;
     }
     n = dtk_finish(d, one, max);
-    assert_true(n == 0 || n == 3);
+    assert_true(n <= max && whole_characters(one, n));
     memcpy(out + at, one, n);
     free(one);
     return at + n;
@@ -114,7 +116,7 @@ vectors(void **state)
                 fail_msg("%s line %u: decoded otherwise", path, at);
             done++;
         }
-        assert_true(done > 200);
+        assert_true(done > 100);
         fclose(f);
         tok_free(tok);
     }

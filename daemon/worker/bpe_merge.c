@@ -1,0 +1,416 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "daemon/worker/bpe.h"
+#include "daemon/worker/bpe_priv.h"
+#include "daemon/worker/wordcache.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BPE_WORK_MAGIC 0x42505731u
+#define BPE_SHORT      40     /* words up to this length merge by scanning */
+#define BPE_KEEP_SYMS  65536u /* a larger scratch is given back by trim */
+#define BPE_ENTER      (1 + BPE_CHAR_BYTES)
+
+struct bpe_sym {
+    uint32_t id;
+    int32_t prev, next; /* prev -2: merged into its left neighbour */
+};
+
+struct bpe_cand {
+    uint32_t rank, pos, id;
+};
+
+struct bpe_work {
+    uint32_t magic;
+    const struct bpe *bpe;
+    const uint8_t *word;
+    size_t n, at; /* at: bytes entered */
+    bool done, unk;
+    struct bpe_sym *sym;
+    size_t n_sym, cap_sym;
+    struct bpe_cand *heap;
+    size_t n_heap, cap_heap;
+    uint32_t *res;
+    size_t n_res;
+    struct wca_word *hit; /* where to remember the word, NULL: nowhere */
+    uint32_t small[2 * BPE_SHORT + 2];
+    uint32_t rank[2 * BPE_SHORT + 2];
+    uint32_t into[2 * BPE_SHORT + 2];
+    struct wca cache;
+};
+
+struct bpe_work *
+bpe_work_new(void)
+{
+    struct bpe_work *w = calloc(1, sizeof(*w));
+
+    if (w)
+        w->magic = BPE_WORK_MAGIC;
+    return w;
+}
+
+struct bpe_work *
+bpe_work_free(struct bpe_work *w)
+{
+    if (w && w->magic == BPE_WORK_MAGIC) {
+        w->magic = 0;
+        free(w->sym);
+        free(w->heap);
+        free(w);
+    }
+    return NULL;
+}
+
+void
+bpe_work_trim(struct bpe_work *w)
+{
+    w->done = true;
+    w->n_res = 0;
+    if (w->cap_sym <= BPE_KEEP_SYMS)
+        return;
+    free(w->sym);
+    free(w->heap);
+    w->sym = NULL;
+    w->heap = NULL;
+    w->cap_sym = w->cap_heap = 0;
+}
+
+/* A pending unknown token, written before what the vocabulary has. */
+static size_t
+bpe_enter_unk(struct bpe_work *w, uint32_t *out)
+{
+    if (!w->unk)
+        return 0;
+    w->unk = false;
+    *out = (uint32_t)w->bpe->opts.unk_id;
+    return 1;
+}
+
+/* What the vocabulary does not have: pending, the one before is written. */
+static size_t
+bpe_enter_unknown(struct bpe_work *w, uint32_t *out)
+{
+    size_t n = 0;
+
+    if (w->bpe->opts.unk_id < 0)
+        return 0;
+    if (!w->bpe->opts.fuse_unk)
+        n = bpe_enter_unk(w, out);
+    w->unk = true;
+    return n;
+}
+
+/*
+ * The tokens that stand for a byte do not end a run of unknown ones: so does
+ * the reference.
+ */
+static size_t
+bpe_enter_byte(struct bpe_work *w, uint32_t *out)
+{
+    const struct bpe *bpe = w->bpe;
+    const struct bpe_byte *b = &bpe->byte[w->word[w->at++]];
+    size_t n = 0;
+
+    if (!b->n)
+        return bpe_enter_unknown(w, out);
+    if (!bpe->opts.byte_fallback || (b->n == 1 && bpe->len[b->id[0]] == 1))
+        n = bpe_enter_unk(w, out);
+    out[n++] = b->id[0];
+    if (b->n == 2)
+        out[n++] = b->id[1];
+    return n;
+}
+
+/* The id of the character at s, with what is written around it; or below 0. */
+static int
+bpe_char_id(const struct bpe_work *w, const uint8_t *s, unsigned len)
+{
+    const struct bpe_opts *o = &w->bpe->opts;
+    uint8_t name[BPE_CHAR_BYTES + 2 * BPE_MAX_AFFIX];
+    size_t n = 0;
+
+    if (!o->n_prefix && !o->n_suffix)
+        return len == 1 ? w->bpe->ascii[*s] : bpe_find(w->bpe, s, len);
+    if (s != w->word) {
+        memcpy(name, o->prefix, o->n_prefix);
+        n = o->n_prefix;
+    }
+    memcpy(name + n, s, len);
+    n += len;
+    if (s + len == w->word + w->n) {
+        memcpy(name + n, o->suffix, o->n_suffix);
+        n += o->n_suffix;
+    }
+    return bpe_find(w->bpe, name, n);
+}
+
+static size_t
+bpe_enter_char(struct bpe_work *w, uint32_t *out)
+{
+    const struct bpe *bpe = w->bpe;
+    const uint8_t *s = w->word + w->at;
+    unsigned len = bpe_char_len(*s), i;
+    int id = bpe_char_id(w, s, len);
+    size_t n;
+
+    w->at += len;
+    if (id >= 0) {
+        n = bpe_enter_unk(w, out);
+        out[n] = (uint32_t)id;
+        return n + 1;
+    }
+    for (i = 0; bpe->opts.byte_fallback && i < len && bpe->fallback[s[i]] >= 0; i++)
+        out[i] = (uint32_t)bpe->fallback[s[i]];
+    return i == len ? len : bpe_enter_unknown(w, out);
+}
+
+/* Enters the next byte or character at out, BPE_ENTER; returns how many ids. */
+static size_t
+bpe_enter(struct bpe_work *w, uint32_t *out)
+{
+    return w->bpe->opts.chars ? bpe_enter_char(w, out) : bpe_enter_byte(w, out);
+}
+
+static void
+bpe_short_pair(struct bpe_work *w, size_t i)
+{
+    const struct bpe_merge *m = bpe_merge_cell(w->bpe, w->small[i], w->small[i + 1]);
+
+    w->rank[i] = m->rank;
+    w->into[i] = m->id;
+}
+
+/* Merges a short word by looking for the best pair again and again. */
+static void
+bpe_short(struct bpe_work *w)
+{
+    size_t n = 0, i, best;
+
+    while (w->at < w->n)
+        n += bpe_enter(w, w->small + n);
+    n += bpe_enter_unk(w, w->small + n);
+    for (i = 0; i + 1 < n; i++)
+        bpe_short_pair(w, i);
+    while (n > 1) {
+        best = 0;
+        for (i = 1; i + 1 < n; i++)
+            if (w->rank[i] < w->rank[best])
+                best = i;
+        if (w->rank[best] == BPE_NO_RANK)
+            break;
+        w->small[best] = w->into[best];
+        n--;
+        for (i = best + 1; i < n; i++) {
+            w->small[i] = w->small[i + 1];
+            w->rank[i] = w->rank[i + 1];
+            w->into[i] = w->into[i + 1];
+        }
+        if (best + 1 < n)
+            bpe_short_pair(w, best);
+        if (best)
+            bpe_short_pair(w, best - 1);
+    }
+    w->res = w->small;
+    w->n_res = n;
+}
+
+static int
+bpe_reserve(struct bpe_work *w, size_t n_sym)
+{
+    struct bpe_sym *sym;
+    struct bpe_cand *heap;
+
+    if (n_sym > w->cap_sym) {
+        sym = realloc(w->sym, n_sym * sizeof(*sym));
+        if (!sym)
+            return -ENOMEM;
+        w->sym = sym;
+        w->cap_sym = n_sym;
+    }
+    /* Each merge removes a symbol, takes one candidate and adds up to two. */
+    if (2 * n_sym > w->cap_heap) {
+        heap = realloc(w->heap, 2 * n_sym * sizeof(*heap));
+        if (!heap)
+            return -ENOMEM;
+        w->heap = heap;
+        w->cap_heap = 2 * n_sym;
+    }
+    return 0;
+}
+
+int
+bpe_begin(struct bpe_work *w, const struct bpe *bpe, const uint8_t *word, size_t n)
+{
+    int id;
+
+    if (n > BPE_MAX_WORD_BYTES)
+        return -E2BIG;
+    w->bpe = bpe;
+    w->word = word;
+    w->n = n;
+    w->at = w->n_sym = w->n_heap = 0;
+    w->unk = false;
+    w->done = true;
+    w->res = w->small;
+    w->n_res = 0;
+    if (!n)
+        return 0;
+    w->hit = wca_place(&w->cache, word, n);
+    if (wca_holds(w->hit, word, n)) {
+        w->res = w->hit->ids;
+        w->n_res = w->hit->n_ids;
+        return 0;
+    }
+    if (bpe->opts.ignore_merges) {
+        id = bpe_find(bpe, word, n);
+        if (id >= 0) {
+            w->small[0] = (uint32_t)id;
+            w->n_res = 1;
+            wca_put(w->hit, word, n, w->res, w->n_res);
+            return 0;
+        }
+    }
+    if (n <= BPE_SHORT) {
+        bpe_short(w);
+        wca_put(w->hit, word, n, w->res, w->n_res);
+        return 0;
+    }
+    w->done = false;
+    return bpe_reserve(w, (bpe->opts.byte_fallback ? 2 : 1) * n + 1);
+}
+
+static bool
+bpe_before(const struct bpe_cand *a, const struct bpe_cand *b)
+{
+    return a->rank < b->rank || (a->rank == b->rank && a->pos < b->pos);
+}
+
+/* Offers the pair that starts at symbol pos. */
+static void
+bpe_offer(struct bpe_work *w, uint32_t pos)
+{
+    uint32_t left = w->sym[pos].id, right = w->sym[w->sym[pos].next].id;
+    const struct bpe_merge *m = bpe_merge_cell(w->bpe, left, right);
+    struct bpe_cand c = { m->rank, pos, m->id };
+    size_t i = w->n_heap;
+
+    if (m->rank == BPE_NO_RANK)
+        return;
+    w->n_heap++;
+    while (i) {
+        size_t up = (i - 1) / 2;
+        if (!bpe_before(&c, &w->heap[up]))
+            break;
+        w->heap[i] = w->heap[up];
+        i = up;
+    }
+    w->heap[i] = c;
+}
+
+static struct bpe_cand
+bpe_take(struct bpe_work *w)
+{
+    struct bpe_cand top = w->heap[0], last = w->heap[--w->n_heap];
+    size_t i = 0, kid;
+
+    while ((kid = 2 * i + 1) < w->n_heap) {
+        if (kid + 1 < w->n_heap && bpe_before(&w->heap[kid + 1], &w->heap[kid]))
+            kid++;
+        if (!bpe_before(&w->heap[kid], &last))
+            break;
+        w->heap[i] = w->heap[kid];
+        i = kid;
+    }
+    w->heap[i] = last;
+    return top;
+}
+
+static void
+bpe_append(struct bpe_work *w, uint32_t id)
+{
+    int32_t at = (int32_t)w->n_sym++;
+
+    w->sym[at] = (struct bpe_sym){ id, at - 1, -1 };
+    if (at) {
+        w->sym[at - 1].next = at;
+        bpe_offer(w, (uint32_t)(at - 1));
+    }
+}
+
+/* Tries the best candidate; a stale one is dropped. */
+static void
+bpe_try(struct bpe_work *w)
+{
+    struct bpe_cand c = bpe_take(w);
+    struct bpe_sym *s = &w->sym[c.pos], *right;
+    const struct bpe_merge *m;
+
+    if (s->prev == -2 || s->next < 0)
+        return;
+    right = &w->sym[s->next];
+    m = bpe_merge_cell(w->bpe, s->id, right->id);
+    if (m->rank == BPE_NO_RANK || m->id != c.id)
+        return;
+    s->id = c.id;
+    s->next = right->next;
+    right->prev = -2;
+    if (s->next >= 0) {
+        w->sym[s->next].prev = (int32_t)c.pos;
+        bpe_offer(w, c.pos);
+    }
+    if (s->prev >= 0)
+        bpe_offer(w, (uint32_t)s->prev);
+}
+
+static void
+bpe_finish(struct bpe_work *w)
+{
+    int32_t i;
+    size_t n = 0;
+
+    /* The heap is empty by now and has room for twice the symbols. */
+    w->res = (uint32_t *)(void *)w->heap;
+    for (i = w->n_sym ? 0 : -1; i >= 0; i = w->sym[i].next)
+        w->res[n++] = w->sym[i].id;
+    w->n_res = n;
+    w->done = true;
+}
+
+int
+bpe_step(struct bpe_work *w, size_t *budget)
+{
+    uint32_t ids[BPE_ENTER];
+    size_t n, i;
+
+    if (w->done)
+        return 1;
+    while (w->at < w->n) {
+        if (!*budget)
+            return 0;
+        --*budget;
+        n = bpe_enter(w, ids);
+        for (i = 0; i < n; i++)
+            bpe_append(w, ids[i]);
+    }
+    if (bpe_enter_unk(w, ids))
+        bpe_append(w, ids[0]);
+    while (w->n_heap) {
+        if (!*budget)
+            return 0;
+        --*budget;
+        bpe_try(w);
+    }
+    bpe_finish(w);
+    return 1;
+}
+
+const uint32_t *
+bpe_ids(const struct bpe_work *w, size_t *ret_n)
+{
+    *ret_n = w->n_res;
+    return w->res;
+}
