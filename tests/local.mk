@@ -593,7 +593,8 @@ FDD_BENCHES = \
 	%D%/bench/b_path \
 	%D%/bench/b_ppl \
 	%D%/bench/b_prefix \
-	%D%/bench/b_ring
+	%D%/bench/b_ring \
+	%D%/bench/b_tokenizer
 BENCHES += $(FDD_BENCHES)
 
 if HAVE_CMOCKA

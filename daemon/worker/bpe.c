@@ -48,34 +48,47 @@ bpe_table_size(uint32_t n)
     return size;
 }
 
+int
+bpe_room(struct bpe *bpe, uint32_t n)
+{
+    uint32_t n_cells = bpe_table_size(n), i;
+    struct bpe_merge *m;
+
+    if (n > BPE_MAX_MERGES || bpe->n_merges)
+        return -ENOMEM;
+    m = realloc(bpe->merge, n_cells * sizeof(*m));
+    if (!m)
+        return -ENOMEM;
+    bpe->merge = m;
+    bpe->merge_mask = n_cells - 1;
+    bpe->max_merges = n;
+    for (i = 0; i < n_cells; i++)
+        m[i].rank = BPE_NO_RANK;
+    return 0;
+}
+
 struct bpe *
 bpe_new(uint32_t n_ids, uint32_t n_merges)
 {
     struct bpe *bpe;
-    uint32_t i, n_slots, n_cells;
+    uint32_t n_slots;
 
-    if (n_ids > BPE_MAX_IDS || n_merges > 2 * BPE_MAX_IDS)
+    if (n_ids > BPE_MAX_IDS)
         return NULL;
     bpe = calloc(1, sizeof(*bpe));
     if (!bpe)
         return NULL;
     bpe->magic = BPE_MAGIC;
     bpe->n_ids = n_ids;
-    bpe->max_merges = n_merges;
     n_slots = bpe_table_size(n_ids);
-    n_cells = bpe_table_size(n_merges);
     bpe->slot_mask = n_slots - 1;
-    bpe->merge_mask = n_cells - 1;
     bpe->off = calloc(n_ids ? n_ids : 1, sizeof(*bpe->off));
     bpe->len = malloc((n_ids ? n_ids : 1) * sizeof(*bpe->len));
     bpe->flags = calloc(n_ids ? n_ids : 1, 1);
     bpe->slot = calloc(n_slots, sizeof(*bpe->slot));
-    bpe->merge = malloc(n_cells * sizeof(*bpe->merge));
-    if (!bpe->off || !bpe->len || !bpe->flags || !bpe->slot || !bpe->merge)
+    if (!bpe->off || !bpe->len || !bpe->flags || !bpe->slot || bpe_room(bpe, n_merges))
         return bpe_free(bpe);
     memset(bpe->len, 0xff, (n_ids ? n_ids : 1) * sizeof(*bpe->len));
-    for (i = 0; i < n_cells; i++)
-        bpe->merge[i].rank = BPE_NO_RANK;
     return bpe;
 }
 
@@ -264,7 +277,7 @@ bpe_char_at(const uint8_t *s)
     return v;
 }
 
-/* The place of a pair of characters in bpe->join; ASCII pairs stand together. */
+/* The place of two characters in bpe->join; ASCII stands together. */
 static uint32_t
 bpe_join_bit(uint32_t left, uint32_t right)
 {
@@ -276,7 +289,7 @@ bpe_join_bit(uint32_t left, uint32_t right)
 /*
  * Notes between which characters merges join. Tokens that stand for what the
  * vocabulary does not have are no text: where they take part in merges, no
- * word is cut.
+ * pretoken is cut.
  */
 static int
 bpe_seal_join(struct bpe *bpe)

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #define BPE_WORK_MAGIC 0x42505731u
-#define BPE_SHORT      40     /* words up to this length merge by scanning */
+#define BPE_SHORT      40     /* pretokens up to this length merge by scanning */
 #define BPE_KEEP_SYMS  65536u /* a larger scratch is given back by trim */
 #define BPE_ENTER      (1 + BPE_CHAR_BYTES)
 
@@ -27,7 +27,7 @@ struct bpe_cand {
 struct bpe_work {
     uint32_t magic;
     const struct bpe *bpe;
-    const uint8_t *word;
+    const uint8_t *pretoken;
     size_t n, at; /* at: bytes entered */
     bool done, unk;
     struct bpe_sym *sym;
@@ -36,7 +36,7 @@ struct bpe_work {
     size_t n_heap, cap_heap;
     uint32_t *res;
     size_t n_res;
-    struct wca_word *hit; /* where to remember the word, NULL: nowhere */
+    struct wca_word *hit; /* where to remember the pretoken, NULL: nowhere */
     uint32_t small[2 * BPE_SHORT + 2];
     uint32_t rank[2 * BPE_SHORT + 2];
     uint32_t into[2 * BPE_SHORT + 2];
@@ -112,7 +112,7 @@ static size_t
 bpe_enter_byte(struct bpe_work *w, uint32_t *out)
 {
     const struct bpe *bpe = w->bpe;
-    const struct bpe_byte *b = &bpe->byte[w->word[w->at++]];
+    const struct bpe_byte *b = &bpe->byte[w->pretoken[w->at++]];
     size_t n = 0;
 
     if (!b->n)
@@ -135,13 +135,13 @@ bpe_char_id(const struct bpe_work *w, const uint8_t *s, unsigned len)
 
     if (!o->n_prefix && !o->n_suffix)
         return len == 1 ? w->bpe->ascii[*s] : bpe_find(w->bpe, s, len);
-    if (s != w->word) {
+    if (s != w->pretoken) {
         memcpy(name, o->prefix, o->n_prefix);
         n = o->n_prefix;
     }
     memcpy(name + n, s, len);
     n += len;
-    if (s + len == w->word + w->n) {
+    if (s + len == w->pretoken + w->n) {
         memcpy(name + n, o->suffix, o->n_suffix);
         n += o->n_suffix;
     }
@@ -152,7 +152,7 @@ static size_t
 bpe_enter_char(struct bpe_work *w, uint32_t *out)
 {
     const struct bpe *bpe = w->bpe;
-    const uint8_t *s = w->word + w->at;
+    const uint8_t *s = w->pretoken + w->at;
     unsigned len = bpe_char_len(*s), i;
     int id = bpe_char_id(w, s, len);
     size_t n;
@@ -184,7 +184,7 @@ bpe_short_pair(struct bpe_work *w, size_t i)
     w->into[i] = m->id;
 }
 
-/* Merges a short word by looking for the best pair again and again. */
+/* Merges a short pretoken by looking for the best pair again and again. */
 static void
 bpe_short(struct bpe_work *w)
 {
@@ -243,14 +243,14 @@ bpe_reserve(struct bpe_work *w, size_t n_sym)
 }
 
 int
-bpe_begin(struct bpe_work *w, const struct bpe *bpe, const uint8_t *word, size_t n)
+bpe_begin(struct bpe_work *w, const struct bpe *bpe, const uint8_t *pretoken, size_t n)
 {
     int id;
 
     if (n > BPE_MAX_WORD_BYTES)
         return -E2BIG;
     w->bpe = bpe;
-    w->word = word;
+    w->pretoken = pretoken;
     w->n = n;
     w->at = w->n_sym = w->n_heap = 0;
     w->unk = false;
@@ -259,24 +259,24 @@ bpe_begin(struct bpe_work *w, const struct bpe *bpe, const uint8_t *word, size_t
     w->n_res = 0;
     if (!n)
         return 0;
-    w->hit = wca_place(&w->cache, word, n);
-    if (wca_holds(w->hit, word, n)) {
+    w->hit = wca_place(&w->cache, pretoken, n);
+    if (wca_holds(w->hit, pretoken, n)) {
         w->res = w->hit->ids;
         w->n_res = w->hit->n_ids;
         return 0;
     }
     if (bpe->opts.ignore_merges) {
-        id = bpe_find(bpe, word, n);
+        id = bpe_find(bpe, pretoken, n);
         if (id >= 0) {
             w->small[0] = (uint32_t)id;
             w->n_res = 1;
-            wca_put(w->hit, word, n, w->res, w->n_res);
+            wca_put(w->hit, pretoken, n, w->res, w->n_res);
             return 0;
         }
     }
     if (n <= BPE_SHORT) {
         bpe_short(w);
-        wca_put(w->hit, word, n, w->res, w->n_res);
+        wca_put(w->hit, pretoken, n, w->res, w->n_res);
         return 0;
     }
     w->done = false;

@@ -14,7 +14,7 @@ struct bpe_merge {
     uint32_t left, right, rank, id;
 };
 
-/* What a byte of a word starts as. */
+/* What a byte of a pretoken starts as. */
 struct bpe_byte {
     uint32_t id[2];
     uint8_t n; /* 0: unknown */
@@ -32,13 +32,13 @@ struct bpe {
     uint32_t slot_mask;
     struct bpe_merge *merge; /* rank BPE_NO_RANK: empty */
     uint32_t merge_mask, n_merges, max_merges;
-    struct bpe_byte byte[256]; /* words of bytes */
-    int32_t ascii[128];        /* words of characters: ids, -1: none */
+    struct bpe_byte byte[256]; /* pretokens of bytes */
+    int32_t ascii[128];        /* pretokens of characters: ids, -1: none */
     int32_t fallback[256];     /* of "<0xXX>" */
     bool all_fallback;
     /*
-     * Pairs of characters between which some merge can join, by a hash; NULL:
-     * no word may be cut.
+     * Characters next to each other between which some merge can join, by a hash; NULL:
+     * no pretoken may be cut.
      */
     uint64_t *join;
     struct bpe_opts opts;
@@ -51,7 +51,7 @@ bpe_pair_hash(uint32_t left, uint32_t right)
     return (uint32_t)(h >> 35);
 }
 
-/* The cell of a pair, or the empty one where it would stand. */
+/* The cell of two ids, or the empty one where it would stand. */
 static inline struct bpe_merge *
 bpe_merge_cell(const struct bpe *bpe, uint32_t left, uint32_t right)
 {

@@ -139,8 +139,10 @@ libfddworker_a_SOURCES = \
 	%D%/tokenizer_pre.c \
 	%D%/tokenizer_pre.h \
 	%D%/tokenizer_priv.h \
+	%D%/tokenizer_ranks.c \
 	%D%/tokenizer_regex.c \
 	%D%/tokenizer_rx.h \
+	%D%/tokenizer_spm.c \
 	%D%/tokenizer_tables.c \
 	%D%/tokenizer_trie.c \
 	%D%/tokenizer_trie.h \

@@ -241,12 +241,12 @@ tok_js_integer(struct tok_js *js, int64_t *ret)
 static bool
 js_word(struct tok_js *js)
 {
-    static const char *const words[] = { "true", "false", "null" };
+    static const char *const literals[] = { "true", "false", "null" };
     size_t i, n;
 
-    for (i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
-        n = strlen(words[i]);
-        if (js->n - js->at >= n && !memcmp(js->s + js->at, words[i], n)) {
+    for (i = 0; i < sizeof(literals) / sizeof(literals[0]); i++) {
+        n = strlen(literals[i]);
+        if (js->n - js->at >= n && !memcmp(js->s + js->at, literals[i], n)) {
             js->at += n;
             return true;
         }
@@ -310,9 +310,9 @@ tok_js_skip(struct tok_js *js)
 }
 
 bool
-tok_js_is(const struct tok_js_text *t, const char *word)
+tok_js_is(const struct tok_js_text *t, const char *literal)
 {
-    return !t->escaped && t->n == strlen(word) && !memcmp(t->s, word, t->n);
+    return !t->escaped && t->n == strlen(literal) && !memcmp(t->s, literal, t->n);
 }
 
 void

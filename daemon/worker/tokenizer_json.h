@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * A reader of JSON text that builds nothing, for the large parts of a
+ * A reader of JSON text that builds nothing, for what is large in a
  * tokenizer.json. The text must be valid UTF-8.
  */
 #ifndef FDD_DAEMON_WORKER_TOKENIZER_JSON_H
@@ -46,8 +46,8 @@ bool tok_js_integer(struct tok_js *js, int64_t *ret);
 /* Any value, nested no deeper than 1024. */
 bool tok_js_skip(struct tok_js *js);
 
-/* Whether the string is this word. */
-bool tok_js_is(const struct tok_js_text *t, const char *word);
+/* Whether the string is this literal. */
+bool tok_js_is(const struct tok_js_text *t, const char *literal);
 
 /* Of the place `at`, both from 1. */
 void tok_js_place(const struct tok_js *js, size_t *ret_line, size_t *ret_column);

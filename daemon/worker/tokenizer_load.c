@@ -172,8 +172,10 @@ ld_without(struct tok_buf *out, const char *a, const char *b, const struct tok_v
 static int
 ld_outline(struct tok_ld *ld, const char *buf, size_t n, json_t **ret)
 {
-    static const char *const top[] = { "model" }, *const inner[] = { "vocab", "merges" };
-    struct tok_value model = { 0 }, *const tops[] = { &model };
+    static const char *const top[] = { "model", "config", "vocab" };
+    static const char *const inner[] = { "vocab", "merges" };
+    struct tok_value model = { 0 }, config = { 0 }, vocab = { 0 };
+    struct tok_value *const tops[] = { &model, &config, &vocab };
     struct tok_value *const inside[] = { &ld->vocab, &ld->merges };
     struct tok_value *first = &ld->vocab, *second = &ld->merges;
     struct tok_js js = { .s = buf, .n = n };
@@ -182,7 +184,7 @@ ld_outline(struct tok_ld *ld, const char *buf, size_t n, json_t **ret)
 
     if (tok_js_peek(&js) != '{' && js.at < n && tok_js_skip(&js))
         return tok_ld_err(ld, -EINVAL, "the top level is not an object");
-    if (!js.why && ld_members(&js, top, tops, 1) && tok_js_peek(&js))
+    if (!js.why && ld_members(&js, top, tops, 3) && tok_js_peek(&js))
         js.why = "text behind the end";
     if (!js.why && js.at < n)
         js.why = "text behind the end";
@@ -191,6 +193,10 @@ ld_outline(struct tok_ld *ld, const char *buf, size_t n, json_t **ret)
     js = (struct tok_js){ .s = buf, .n = n, .at = model.n ? (size_t)(model.s - buf) : 0 };
     if (model.n && *model.s == '{')
         ld_members(&js, inner, inside, 2);
+    else if (config.n && vocab.n) {
+        ld->tekken = true;
+        ld->vocab = vocab;
+    }
     if (second->n && (!first->n || second->s < first->s)) {
         first = &ld->merges;
         second = &ld->vocab;
@@ -248,23 +254,57 @@ ld_parts(struct tok_ld *ld, json_t *root)
 }
 
 static int
+ld_json(struct tok_ld *ld, const char *buf, size_t n)
+{
+    size_t good = txt_utf8(buf, n);
+    json_t *root;
+    int rc;
+
+    if (good != n) {
+        struct tok_js js = { .s = buf, .n = n, .at = good, .why = "not valid UTF-8" };
+        return ld_syntax(ld, &js);
+    }
+    rc = ld_outline(ld, buf, n, &root);
+    if (rc)
+        return rc;
+    rc = ld->tekken ? tok_ld_tekken(ld, root) : ld_parts(ld, root);
+    json_decref(root);
+    return rc;
+}
+
+/* Whether the first line is base64, a space and a number. */
+static bool
+ld_is_rank(const char *s, size_t n)
+{
+    static const char base64[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=";
+    size_t i = 0, from;
+
+    while (i < n && s[i] && strchr(base64, s[i]))
+        i++;
+    if (!i || i == n || s[i++] != ' ')
+        return false;
+    for (from = i; i < n && s[i] >= '0' && s[i] <= '9'; i++)
+        ;
+    return i > from && (i == n || s[i] == '\n');
+}
+
+static int
 ld_tokenizer(struct tok_ld *ld)
 {
     char *buf = NULL;
-    json_t *root;
-    size_t n = 0, good;
+    size_t n = 0;
     int rc = ld_read(ld, &buf, &n);
 
     if (rc)
         return rc;
-    good = txt_utf8(buf, n);
-    if (good != n) {
-        struct tok_js js = { .s = buf, .n = n, .at = good, .why = "not valid UTF-8" };
-        rc = ld_syntax(ld, &js);
-    } else if (!(rc = ld_outline(ld, buf, n, &root))) {
-        rc = ld_parts(ld, root);
-        json_decref(root);
-    }
+    /* A protocol buffer begins with the tag of its first field, ranks with base64. */
+    if (n && *buf == '\n' && n > 1 && (unsigned char)buf[1] != '{' && buf[1] != '\n')
+        rc = tok_ld_sentencepiece(ld, (const uint8_t *)buf, n);
+    else if (n && ld_is_rank(buf, n))
+        rc = tok_ld_tiktoken(ld, buf, n);
+    else
+        rc = ld_json(ld, buf, n);
     tok_buf_fini(&ld->scratch);
     free(buf);
     return rc;
@@ -322,16 +362,38 @@ ld_config(struct tok_ld *ld)
     return rc;
 }
 
+/* The file in a folder: the first of these names that is there, or the first. */
+static int
+ld_choose(const char *dir, char *file, size_t bytes)
+{
+    static const char *const names[] = { "tokenizer.json", "tekken.json",
+        "tokenizer.model", "qwen.tiktoken" };
+    struct stat st;
+    size_t i;
+    int n;
+
+    for (i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        n = snprintf(file, bytes, "%s/%s", dir, names[i]);
+        if (n < 0 || (size_t)n >= bytes)
+            return -ENAMETOOLONG;
+        if (lstat(file, &st) == 0)
+            return 0;
+    }
+    snprintf(file, bytes, "%s/%s", dir, names[0]);
+    return 0;
+}
+
 /* The names of both files. */
 static int
 ld_paths(const char *path, char *file, char *config, size_t bytes)
 {
     struct stat st;
     const char *slash = strrchr(path, '/');
-    int a, b, dir;
+    int a = 0, b, dir;
 
     if (!stat(path, &st) && S_ISDIR(st.st_mode)) {
-        a = snprintf(file, bytes, "%s/tokenizer.json", path);
+        if (ld_choose(path, file, bytes))
+            return -ENAMETOOLONG;
         b = snprintf(config, bytes, "%s/tokenizer_config.json", path);
     } else {
         dir = slash && slash - path < PATH_MAX ? (int)(slash - path) + 1 : 0;

@@ -9,7 +9,7 @@
 
 #include "daemon/worker/tokenizer_priv.h"
 
-/* The text of a file's large parts, which jansson does not see. */
+/* What is large in a file, as text: jansson does not see it. */
 struct tok_value {
     const char *s;
     size_t n; /* 0: not there */
@@ -22,6 +22,7 @@ struct tok_ld {
     struct tok *tok;
     json_t *model, *added;          /* borrowed */
     struct tok_value vocab, merges; /* of the model */
+    bool tekken;                    /* it is a tekken.json, vocab its "vocab" */
     bool byte_level;                /* the pre-tokenizer has ByteLevel, */
     bool spelled;                   /* and its stage that spells */
     bool dec_bytes;                 /* the decoder has ByteLevel */
@@ -56,11 +57,11 @@ int tok_ld_pattern(struct tok_ld *ld, const json_t *o, struct tok_rx *rx,
 /* Decodes base64, padded or not, behind ret; -EINVAL, -ENOMEM. tokenizer_load_norm.c */
 int tok_base64(const char *s, size_t n, struct tok_buf *ret);
 
-/* The array in a Sequence that lies so deep in others. */
+/* The array in a Sequence so deep in others. */
 int tok_ld_list(struct tok_ld *ld, const json_t *o, const char *name, const char *what,
     int depth, json_t **ret);
 
-/* ---- the parts of a tokenizer.json ---- */
+/* ---- members of a tokenizer.json ---- */
 
 int tok_ld_normalizer(struct tok_ld *ld, const json_t *o, int depth);
 
@@ -99,12 +100,23 @@ int tok_ld_set_put(struct tok_ld *ld, struct tok_set *set, const struct tok_adde
 /* Sorts the sets and seals the vocabulary. */
 int tok_ld_seal(struct tok_ld *ld);
 
-/* ---- files of other formats: tokenizer_spm.c, tokenizer_tiktoken.c ---- */
+/* ---- files of other formats: tokenizer_ranks.c, tokenizer_spm.c ---- */
+
+/* A special token, looked for in the text as it is. */
+int tok_ld_special(struct tok_ld *ld, uint32_t id, const char *s, size_t n);
+
+/*
+ * Counts the ways to write a token as two others, of whole characters or bytes;
+ * with `enter`, each is a merge of this rank.
+ */
+int tok_ld_halves(struct tok_ld *ld, uint32_t id, uint32_t rank, bool chars, bool enter,
+    size_t *ret_n);
+
+/* ld->vocab is its array "vocab", root has the other members. */
+int tok_ld_tekken(struct tok_ld *ld, const json_t *root);
+
+int tok_ld_tiktoken(struct tok_ld *ld, const char *s, size_t n);
 
 int tok_ld_sentencepiece(struct tok_ld *ld, const uint8_t *s, size_t n);
-
-int tok_ld_tekken(struct tok_ld *ld, json_t *root);
-
-int tok_ld_tiktoken(struct tok_ld *ld, const uint8_t *s, size_t n);
 
 #endif

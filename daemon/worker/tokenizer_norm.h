@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Normalizers, and the classes of characters that a tokenizer's parts know. */
+/* Normalizers, and the classes of characters that a tokenizer knows. */
 #ifndef FDD_DAEMON_WORKER_TOKENIZER_NORM_H
 #define FDD_DAEMON_WORKER_TOKENIZER_NORM_H
 
@@ -31,8 +31,8 @@ enum tok_norm_kind {
 
 /* A precompiled_charsmap: a double array from text to what it becomes. */
 struct tok_charsmap {
-    uint32_t *unit;
-    size_t n_units;
+    uint32_t *cell;
+    size_t n_cells;
     uint8_t *text; /* replacements, each ended by NUL */
     size_t n_text;
     uint8_t keep[128]; /* ASCII that no entry begins with */
@@ -71,9 +71,9 @@ void tok_norm_run_fini(struct tok_norm_run *run);
 bool tok_norm_is_inert(const struct tok_norm *norm, const uint8_t *s, size_t n);
 
 /*
- * Where a text may be cut so that its parts can be normalized one by one: an
+ * Where a text may be cut so that its pieces can be normalized one by one: an
  * offset in (at, n], near at + want if possible; n if there is no place or
- * the normalizer cannot work in parts.
+ * the normalizer cannot work in pieces.
  */
 size_t tok_norm_cut(const struct tok_norm *norm, const uint8_t *s, size_t n, size_t at,
     size_t want);

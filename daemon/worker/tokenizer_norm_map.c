@@ -16,9 +16,9 @@
 /* ---- the double array ---- */
 
 static uint32_t
-map_offset(uint32_t unit)
+map_offset(uint32_t cell)
 {
-    return unit >> 10 << ((unit & (1u << 9)) >> 6);
+    return cell >> 10 << ((cell & (1u << 9)) >> 6);
 }
 
 /*
@@ -29,17 +29,17 @@ static bool
 map_step(const struct tok_charsmap *m, uint32_t *node, uint8_t c, int64_t *ret_text)
 {
     size_t at = *node ^ c;
-    uint32_t unit;
+    uint32_t cell;
 
     *ret_text = -1;
-    if (!c || at >= m->n_units)
+    if (!c || at >= m->n_cells)
         return false;
-    unit = m->unit[at];
-    if ((unit & 0x800000ffu) != c)
+    cell = m->cell[at];
+    if ((cell & 0x800000ffu) != c)
         return false;
-    at ^= map_offset(unit);
-    if (unit >> 8 & 1 && at < m->n_units && (m->unit[at] & 0x7fffffffu) < m->n_text)
-        *ret_text = m->unit[at] & 0x7fffffffu;
+    at ^= map_offset(cell);
+    if (cell >> 8 & 1 && at < m->n_cells && (m->cell[at] & 0x7fffffffu) < m->n_text)
+        *ret_text = m->cell[at] & 0x7fffffffu;
     *node = (uint32_t)at;
     return true;
 }
@@ -49,7 +49,7 @@ static int64_t
 map_find(const struct tok_charsmap *m, const uint8_t *s, size_t n, bool longest,
     size_t *ret_n)
 {
-    uint32_t node = map_offset(m->unit[0]);
+    uint32_t node = map_offset(m->cell[0]);
     int64_t found = -1, text;
     size_t i;
 
@@ -84,20 +84,20 @@ tok_charsmap_init(struct tok_charsmap *map, const uint8_t *blob, size_t n,
         *ret_why = "no UTF-8 ended by NUL behind its double array";
         return -EINVAL;
     }
-    map->n_units = bytes / 4;
+    map->n_cells = bytes / 4;
     map->n_text = n - 4 - bytes;
-    map->unit = malloc(bytes);
+    map->cell = malloc(bytes);
     map->text = malloc(map->n_text);
-    if (!map->unit || !map->text)
+    if (!map->cell || !map->text)
         return -ENOMEM;
-    for (c = 0; c < map->n_units; c++) {
+    for (c = 0; c < map->n_cells; c++) {
         const uint8_t *p = blob + 4 + 4 * (size_t)c;
-        map->unit[c] =
+        map->cell[c] =
             p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
     }
     memcpy(map->text, blob + 4 + bytes, map->n_text);
     for (c = 0; c < 128; c++) {
-        uint32_t node = map_offset(map->unit[0]);
+        uint32_t node = map_offset(map->cell[0]);
         int64_t text;
 
         map->keep[c] = !map_step(map, &node, (uint8_t)c, &text);
@@ -108,7 +108,7 @@ tok_charsmap_init(struct tok_charsmap *map, const uint8_t *blob, size_t n,
 void
 tok_charsmap_fini(struct tok_charsmap *map)
 {
-    free(map->unit);
+    free(map->cell);
     free(map->text);
     *map = (struct tok_charsmap){ 0 };
 }
@@ -222,14 +222,56 @@ tok_norm_map(const struct tok_charsmap *map, struct tok_norm_run *run, const uin
     return rc;
 }
 
+/* ---- SentencePiece's own normalizer ---- */
+
+/* The next piece of text by the longest entry, or one character as it is. */
+static size_t
+map_next(const struct tok_charsmap *m, const uint8_t *s, size_t n, const uint8_t **ret,
+    size_t *ret_n)
+{
+    size_t used = 0;
+    int64_t text = m->n_cells ? map_find(m, s, n, true, &used) : -1;
+    uint32_t cp;
+
+    if (text < 0) {
+        *ret = s;
+        *ret_n = tok_utf8_get(s, &cp);
+        return *ret_n;
+    }
+    *ret = m->text + text;
+    *ret_n = strlen((const char *)*ret);
+    return used;
+}
+
 int
 tok_norm_sentencepiece(const struct tok_norm_op *op, struct tok_norm_run *run,
     const uint8_t *s, size_t n, struct tok_buf *out)
 {
-    (void)op;
-    (void)run;
-    (void)s;
-    (void)n;
-    (void)out;
-    return -EINVAL;
+    static const char mark[] = "\xe2\x96\x81";
+    const char *space = op->escape ? mark : " ";
+    size_t len = strlen(space), at = 0, from, n_to, i, limit = out->n + TOK_NORM_LIMIT(n);
+    bool after = op->one_space, begun = run->later || !op->dummy_prefix;
+    const uint8_t *to;
+
+    for (from = out->n; at < n;) {
+        at += map_next(&op->map, s + at, n - at, &to, &n_to);
+        for (i = 0; i < n_to; i++) {
+            bool is = to[i] == ' ';
+
+            if (is && after && op->one_space)
+                continue;
+            if (!begun && tok_buf_put(out, space, len))
+                return -ENOMEM;
+            begun = true;
+            after = is && op->one_space;
+            if (is ? tok_buf_put(out, space, len) : tok_buf_put(out, &to[i], 1))
+                return -ENOMEM;
+        }
+        if (out->n > limit)
+            return -E2BIG;
+    }
+    while (op->one_space && out->n - from >= len &&
+        !memcmp(out->p + out->n - len, space, len))
+        out->n -= len;
+    return 0;
 }

@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* The pre-tokenizer at work: from a piece of normalized text to words. */
+/* The pre-tokenizer at work: from a piece of normalized text to pretokens. */
 #ifndef FDD_DAEMON_WORKER_TOKENIZER_PRE_H
 #define FDD_DAEMON_WORKER_TOKENIZER_PRE_H
 
@@ -40,7 +40,7 @@ void tok_pre_reset(struct tok_pre *pre, size_t keep);
 /* Starts on s[0 .. n), with which the text begins or not. -ENOMEM. */
 int tok_pre_begin(struct tok_pre *pre, const uint8_t *s, size_t n, bool start);
 
-/* The next word: 1 and *ret_s, *ret_n, 0 at the end of the piece, -errno. */
+/* The next pretoken: 1 and *ret_s, *ret_n, 0 at the end of the piece, -errno. */
 int tok_pre_next(struct tok_pre *pre, const uint8_t **ret_s, size_t *ret_n);
 
 #endif

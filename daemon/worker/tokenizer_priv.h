@@ -7,7 +7,7 @@
  * The path of a text: added tokens that match the text as it is are cut out;
  * what lies between is normalized; added tokens that match normalized text
  * are cut out; what lies between goes through the pre-tokenizer's stages,
- * each cutting the pieces of the one before; each last piece is a word, of
+ * each cutting the pieces of the one before; each last piece is a pretoken, of
  * which the model makes ids.
  */
 #ifndef FDD_DAEMON_WORKER_TOKENIZER_PRIV_H
@@ -100,7 +100,7 @@ struct tok {
     struct tok_norm norm;
     struct tok_stage stage[TOK_MAX_STAGES];
     unsigned n_stages;
-    bool unspell; /* words are spelled in the alphabet, the model takes bytes */
+    bool unspell; /* pretokens are spelled in the alphabet, the model takes bytes */
     struct tok_dec dec;
     struct tok_set all;    /* every added token by its content */
     struct tok_set raw;    /* looked for before normalizing */
@@ -121,7 +121,7 @@ struct tok_words *tok_words_free(struct tok_words *w);
 void tok_words_trim(struct tok_words *w);
 
 /* As bpe_begin(), bpe_step() and bpe_ids(), for the tokenizer's model. */
-int tok_words_begin(struct tok_words *w, const uint8_t *word, size_t n);
+int tok_words_begin(struct tok_words *w, const uint8_t *pretoken, size_t n);
 
 int tok_words_step(struct tok_words *w, size_t *budget);
 

@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Patterns of a tokenizer, and the buffer that its parts share. */
+/* Patterns of a tokenizer, and the buffer that all of it shares. */
 #ifndef FDD_DAEMON_WORKER_TOKENIZER_RX_H
 #define FDD_DAEMON_WORKER_TOKENIZER_RX_H
 

@@ -51,7 +51,7 @@ tri_grow(struct tri *t)
 }
 
 int
-tri_put(struct tri *t, const uint8_t *word, size_t n, int32_t value)
+tri_put(struct tri *t, const uint8_t *entry, size_t n, int32_t value)
 {
     struct tri_cell *c = NULL;
     uint32_t node = TRI_ROOT, cp = 0, i;
@@ -62,7 +62,7 @@ tri_put(struct tri *t, const uint8_t *word, size_t n, int32_t value)
 
         if (t->n_nodes > t->mask / 2 && tri_grow(t))
             return -ENOMEM;
-        at += txt_char(word + at, n - at, &cp);
+        at += txt_char(entry + at, n - at, &cp);
         key = (uint64_t)node << 21 | cp;
         for (i = tri_hash(key) & t->mask; t->cell[i].key && t->cell[i].key != key;)
             i = (i + 1) & t->mask;

@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Words of valid UTF-8 by their characters, for walking down along a text. */
+/* Entries of valid UTF-8 by their characters, for walking down along a text. */
 #ifndef FDD_DAEMON_WORKER_TOKENIZER_TRIE_H
 #define FDD_DAEMON_WORKER_TOKENIZER_TRIE_H
 
@@ -9,7 +9,7 @@
 
 #define TRI_ROOT 1u /* 0: nowhere */
 
-/* An edge: the node it leads to, and the value of the word that ends there. */
+/* An edge: the node it leads to, and the value of the entry that ends there. */
 struct tri_cell {
     uint64_t key; /* node it leaves, then character; 0: empty */
     uint32_t node;
@@ -26,8 +26,8 @@ int tri_init(struct tri *t);
 
 void tri_fini(struct tri *t);
 
-/* Enters a word of n bytes, n > 0; a later value replaces the earlier. -ENOMEM. */
-int tri_put(struct tri *t, const uint8_t *word, size_t n, int32_t value);
+/* Enters a entry of n bytes, n > 0; a later value replaces the earlier. -ENOMEM. */
+int tri_put(struct tri *t, const uint8_t *entry, size_t n, int32_t value);
 
 static inline uint32_t
 tri_hash(uint64_t key)

@@ -334,7 +334,7 @@ voc_merge(struct tok_ld *ld, struct tok_js *js, uint32_t rank)
     }
     if (into < 0)
         return tok_ld_err(ld, -EINVAL,
-            "model: merge %u (\"%.*s\" and \"%.*s\"): a part or the result is not in the "
+            "model: merge %u (\"%.*s\" and \"%.*s\"): a side or the result is not in the "
             "vocabulary",
             (unsigned)rank, (int)(an > 60 ? 60 : an), (const char *)a,
             (int)(bn > 60 ? 60 : bn), (const char *)a + an);

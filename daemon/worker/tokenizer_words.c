@@ -11,7 +11,7 @@ struct tok_words {
     const struct tok *tok;
     struct bpe_work *bpe;
     struct uni_work *uni;
-    struct tok_buf bytes; /* a word that was spelled */
+    struct tok_buf bytes; /* a pretoken that was spelled */
     struct tok_buf ids;   /* of WordPiece */
     size_t n_ids;
 };
@@ -76,24 +76,24 @@ words_unspell(struct tok_words *w, const uint8_t *s, size_t n)
 }
 
 int
-tok_words_begin(struct tok_words *w, const uint8_t *word, size_t n)
+tok_words_begin(struct tok_words *w, const uint8_t *pretoken, size_t n)
 {
     const struct tok *tok = w->tok;
 
     if (tok->unspell) {
-        if (words_unspell(w, word, n))
+        if (words_unspell(w, pretoken, n))
             return -ENOMEM;
-        word = w->bytes.p;
+        pretoken = w->bytes.p;
         n = w->bytes.n;
     }
     if (w->bpe)
-        return bpe_begin(w->bpe, tok->bpe, word, n);
+        return bpe_begin(w->bpe, tok->bpe, pretoken, n);
     if (w->uni)
-        return uni_begin(w->uni, tok->uni, word, n);
+        return uni_begin(w->uni, tok->uni, pretoken, n);
     w->ids.n = 0;
     if (tok_buf_room(&w->ids, n * sizeof(uint32_t)))
         return -ENOMEM;
-    w->n_ids = wpc_word(&tok->wpc, word, n, (uint32_t *)(void *)w->ids.p);
+    w->n_ids = wpc_word(&tok->wpc, pretoken, n, (uint32_t *)(void *)w->ids.p);
     return 0;
 }
 

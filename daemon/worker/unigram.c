@@ -21,10 +21,10 @@ struct uni {
     uint32_t n_ids, unk_id;
     double min_score, unk_score;
     const struct bpe *voc;
-    bool byte_fallback;
+    bool byte_fallback, single;
 };
 
-/* The best way to write the word up to a place. */
+/* The best way to write the pretoken up to a place. */
 struct uni_node {
     double score;
     uint32_t id;
@@ -35,7 +35,7 @@ struct uni_node {
 
 struct uni_work {
     const struct uni *uni;
-    const uint8_t *word;
+    const uint8_t *pretoken;
     size_t n, at;
     struct uni_node *node; /* [n + 1] */
     uint32_t *ids;         /* [n] */
@@ -96,6 +96,13 @@ uni_seal(struct uni *uni, const struct bpe *voc, uint32_t unk_id, bool byte_fall
     return 0;
 }
 
+void
+uni_single(struct uni *uni)
+{
+    uni->single = true;
+    uni->unk_score = (float)uni->unk_score;
+}
+
 struct uni_work *
 uni_work_new(void)
 {
@@ -143,22 +150,22 @@ uni_reserve(struct uni_work *w, size_t n)
 }
 
 int
-uni_begin(struct uni_work *w, const struct uni *uni, const uint8_t *word, size_t n)
+uni_begin(struct uni_work *w, const struct uni *uni, const uint8_t *pretoken, size_t n)
 {
     size_t i;
 
     if (n > BPE_MAX_WORD_BYTES)
         return -E2BIG;
     w->uni = uni;
-    w->word = word;
+    w->pretoken = pretoken;
     w->n = n;
     w->at = 0;
     w->done = true;
     w->n_res = 0;
     if (!n)
         return 0;
-    w->hit = wca_place(&w->cache, word, n);
-    if (wca_holds(w->hit, word, n)) {
+    w->hit = wca_place(&w->cache, pretoken, n);
+    if (wca_holds(w->hit, pretoken, n)) {
         w->res = w->hit->ids;
         w->n_res = w->hit->n_ids;
         return 0;
@@ -177,6 +184,8 @@ uni_offer(struct uni_work *w, size_t to, double score, uint32_t id)
 {
     struct uni_node *node = &w->node[to];
 
+    if (w->uni->single)
+        score = (float)score;
     if (node->from == UNI_NONE || score > node->score)
         *node = (struct uni_node){ score, id, (uint32_t)w->at };
 }
@@ -194,7 +203,7 @@ uni_char(struct uni_work *w)
     while (i < w->n) {
         const struct tri_cell *c;
 
-        i += tok_utf8_get(w->word + i, &cp);
+        i += tok_utf8_get(w->pretoken + i, &cp);
         if (!first)
             first = i;
         c = tri_step(&uni->trie, node, cp);
@@ -211,20 +220,20 @@ uni_char(struct uni_work *w)
     w->at = first;
 }
 
-/* A run of unknown characters word[a .. b), its ids before ids[*k], backwards. */
+/* A run of unknown characters pretoken[a .. b), its ids before ids[*k], backwards. */
 static void
 uni_unknown(struct uni_work *w, size_t a, size_t b, size_t *k)
 {
     const struct uni *uni = w->uni;
-    int id = bpe_find(uni->voc, w->word + a, b - a);
+    int id = bpe_find(uni->voc, w->pretoken + a, b - a);
     size_t i;
 
     for (i = a; id < 0 && uni->byte_fallback && i < b; i++)
-        if (bpe_fallback(uni->voc, w->word[i]) < 0)
+        if (bpe_fallback(uni->voc, w->pretoken[i]) < 0)
             break;
     if (id < 0 && uni->byte_fallback && i == b) {
         for (i = b; i > a; i--)
-            w->ids[--*k] = (uint32_t)bpe_fallback(uni->voc, w->word[i - 1]);
+            w->ids[--*k] = (uint32_t)bpe_fallback(uni->voc, w->pretoken[i - 1]);
         return;
     }
     w->ids[--*k] = id < 0 ? uni->unk_id : (uint32_t)id;
@@ -254,7 +263,7 @@ uni_finish(struct uni_work *w)
     w->res = w->ids + k;
     w->n_res = w->n - k;
     w->done = true;
-    wca_put(w->hit, w->word, w->n, w->res, w->n_res);
+    wca_put(w->hit, w->pretoken, w->n, w->res, w->n_res);
 }
 
 int

@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * The Unigram model: of all ways to write a word with tokens, the one of the
- * highest sum of scores. Sums are doubles added from the word's start, and of
+ * The Unigram model: of all ways to write a pretoken with tokens, the one of the
+ * highest sum of scores. Sums are doubles added from the pretoken's start, and of
  * equal ones the first found stays, as in the reference.
  *
  * A `struct uni` is filled once and then read by any thread; a `struct
@@ -30,6 +30,9 @@ int uni_add(struct uni *uni, uint32_t id, const uint8_t *bytes, size_t n, double
  */
 int uni_seal(struct uni *uni, const struct bpe *voc, uint32_t unk_id, bool byte_fallback);
 
+/* Before pretokens: sums are rounded to floats, as SentencePiece itself has them. */
+void uni_single(struct uni *uni);
+
 struct uni_work *uni_work_new(void);
 
 struct uni_work *uni_work_free(struct uni_work *w);
@@ -38,7 +41,7 @@ struct uni_work *uni_work_free(struct uni_work *w);
 void uni_work_trim(struct uni_work *w);
 
 /* As bpe_begin(), bpe_step() and bpe_ids(). A step is one character. */
-int uni_begin(struct uni_work *w, const struct uni *uni, const uint8_t *word, size_t n);
+int uni_begin(struct uni_work *w, const struct uni *uni, const uint8_t *pretoken, size_t n);
 
 int uni_step(struct uni_work *w, size_t *budget);
 

@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * The ids of short words seen before, of one thread and one vocabulary. A word
+ * The ids of short pretokens seen before, of one thread and one vocabulary. A pretoken
  * takes the place of another with the same hash.
  */
 #ifndef FDD_DAEMON_WORKER_WORDCACHE_H
@@ -12,7 +12,7 @@
 #include <string.h>
 
 #define WCA_LOG2 13
-#define WCA_KEY  30 /* longest word, in bytes */
+#define WCA_KEY  30 /* longest pretoken, in bytes */
 #define WCA_IDS  8
 
 struct wca_word {
@@ -22,7 +22,7 @@ struct wca_word {
 };
 
 struct wca {
-    struct wca_word word[1u << WCA_LOG2];
+    struct wca_word pretoken[1u << WCA_LOG2];
 };
 
 /* A hash of n bytes, good in all its bits. */
@@ -49,27 +49,28 @@ wca_hash(const uint8_t *p, size_t n)
     return (uint32_t)(h >> 32);
 }
 
-/* The place of a word of 1 to WCA_KEY bytes; NULL for a longer one. */
+/* The place of a pretoken of 1 to WCA_KEY bytes; NULL for a longer one. */
 static inline struct wca_word *
-wca_place(struct wca *c, const uint8_t *word, size_t n)
+wca_place(struct wca *c, const uint8_t *pretoken, size_t n)
 {
-    return n > WCA_KEY ? NULL : &c->word[wca_hash(word, n) >> (32 - WCA_LOG2)];
+    return n > WCA_KEY ? NULL : &c->pretoken[wca_hash(pretoken, n) >> (32 - WCA_LOG2)];
 }
 
-/* Whether the place, which may be NULL, holds this word. */
+/* Whether the place, which may be NULL, holds this pretoken. */
 static inline int
-wca_holds(const struct wca_word *w, const uint8_t *word, size_t n)
+wca_holds(const struct wca_word *w, const uint8_t *pretoken, size_t n)
 {
-    return w && w->n_key == n && !memcmp(w->key, word, n);
+    return w && w->n_key == n && !memcmp(w->key, pretoken, n);
 }
 
-/* Puts a word and its ids at its place, if both fit. */
+/* Puts a pretoken and its ids at its place, if both fit. */
 static inline void
-wca_put(struct wca_word *w, const uint8_t *word, size_t n, const uint32_t *ids, size_t n_ids)
+wca_put(struct wca_word *w, const uint8_t *pretoken, size_t n, const uint32_t *ids,
+    size_t n_ids)
 {
     if (!w || n_ids > WCA_IDS)
         return;
-    memcpy(w->key, word, n);
+    memcpy(w->key, pretoken, n);
     w->n_key = (uint8_t)n;
     w->n_ids = (uint8_t)n_ids;
     memcpy(w->ids, ids, n_ids * sizeof(*ids));

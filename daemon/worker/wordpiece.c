@@ -13,13 +13,13 @@ wpc_unknown(const struct wpc *wpc, uint32_t *out)
 }
 
 size_t
-wpc_word(const struct wpc *wpc, const uint8_t *word, size_t n, uint32_t *out)
+wpc_word(const struct wpc *wpc, const uint8_t *pretoken, size_t n, uint32_t *out)
 {
     size_t at = 0, k = 0, chars = 0, i;
     uint32_t cp;
 
     for (i = 0; i < n; i++)
-        chars += (word[i] & 0xc0) != 0x80;
+        chars += (pretoken[i] & 0xc0) != 0x80;
     if (chars > wpc->max_chars)
         return wpc_unknown(wpc, out);
     while (at < n) {
@@ -29,7 +29,7 @@ wpc_word(const struct wpc *wpc, const uint8_t *word, size_t n, uint32_t *out)
         for (i = at; node && i < n;) {
             const struct tri_cell *c;
 
-            i += tok_utf8_get(word + i, &cp);
+            i += tok_utf8_get(pretoken + i, &cp);
             c = tri_step(&wpc->trie, node, cp);
             node = c ? c->node : 0;
             if (c && c->value >= 0) {

@@ -19,12 +19,12 @@ from tokenizers import pre_tokenizers as pre
 
 def charsmap(rules):
     """A precompiled_charsmap of these (key, text) rules: a double array whose
-    units are (offset << 10 | leaf << 8 | label), then the texts."""
+    cells are (offset << 10 | leaf << 8 | label), then the texts."""
     texts, values = b"", {}
     for key, text in rules:
         values[key.encode()] = len(texts)
         texts += text.encode() + b"\0"
-    units, used = [0] * 256, {0}
+    cells, used = [0] * 256, {0}
 
     def place(at, prefix):
         labels = sorted({k[len(prefix)] for k in values
@@ -34,19 +34,19 @@ def charsmap(rules):
         base = 1
         while any(base ^ c in used for c in want) or (base ^ at) >= 1 << 21:
             base += 1
-        while len(units) <= base | 255:
-            units.extend([0] * 256)
-        units[at] |= (base ^ at) << 10 | leaf << 8
+        while len(cells) <= base | 255:
+            cells.extend([0] * 256)
+        cells[at] |= (base ^ at) << 10 | leaf << 8
         used.update(base ^ c for c in want)
         if leaf:
-            units[base] = values[prefix] | 1 << 31
+            cells[base] = values[prefix] | 1 << 31
         for c in labels:
-            units[base ^ c] = c
+            cells[base ^ c] = c
         for c in labels:
             place(base ^ c, prefix + bytes([c]))
 
     place(0, b"")
-    blob = struct.pack(f"<{len(units)}I", *units)
+    blob = struct.pack(f"<{len(cells)}I", *cells)
     return base64.b64encode(struct.pack("<I", len(blob)) + blob + texts).decode()
 
 

@@ -280,6 +280,18 @@ def dump(name, out):
                 f.write(f"d {i % 2} {listed(ids)} {hexed(back)}\n")
 
 
+def dump_spm(name, out):
+    folder = os.path.join(out, name)
+    os.makedirs(folder, exist_ok=True)
+    ref = tokenizer_kinds.write_spm(folder, name)
+    rng = random.Random(name)
+    texts = SAMPLES + [random_text(rng, ["<tool>", "  "]) for _ in range(300)]
+    with open(os.path.join(out, name + ".vec"), "w", encoding="ascii") as f:
+        for text in texts:
+            if "\0" not in text:
+                f.write(f"e 0 {hexed(text)} {listed(ref(text))}\n")
+
+
 class Ours:
     """The daemon's tokenizer in a shared library."""
 
@@ -358,8 +370,8 @@ def main():
             os.path.dirname(p) for p in glob.glob(args.out + "/*/tokenizer.json")),
             args.count, args.seed)
         return
-    for name in args.tokenizer or KINDS:
-        dump(name, args.out)
+    for name in args.tokenizer or [*KINDS, *tokenizer_kinds.SPM]:
+        (dump_spm if name in tokenizer_kinds.SPM else dump)(name, args.out)
 
 
 if __name__ == "__main__":

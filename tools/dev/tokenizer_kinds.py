@@ -57,9 +57,9 @@ def with_bytes(tok, options, first=("<unk>", "<s>", "</s>")):
     """The same vocabulary with ids moved behind these and the 256 bytes."""
     def change(data):
         model = data["model"]
-        words = [w for w in sorted(model["vocab"], key=model["vocab"].get)
+        names = [w for w in sorted(model["vocab"], key=model["vocab"].get)
                  if w not in first]
-        model["vocab"] = {w: i for i, w in enumerate(list(first) + BYTES + words)}
+        model["vocab"] = {w: i for i, w in enumerate(list(first) + BYTES + names)}
         model["unk_token"] = "<unk>"
         model.update(options)
         data["added_tokens"] = []
@@ -72,7 +72,7 @@ SPM_DECODER = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.F
 
 
 def spm_llama():
-    """Llama 2: no pre-tokenizer, words found by merging alone."""
+    """Llama 2: no pre-tokenizer, tokens found by merging alone."""
     tok = Tokenizer(models.BPE())
     tok.pre_tokenizer = pre_tokenizers.Metaspace()
     train_bpe(tok, 420)
@@ -88,7 +88,7 @@ def spm_llama():
 
 
 def spm_gemma():
-    """Gemma: spaces written as marks, words split at spaces that are not there."""
+    """Gemma: spaces written as marks, split at spaces that are not there."""
     tok = Tokenizer(models.BPE())
     tok.normalizer = normalizers.Replace(" ", "▁")
     train_bpe(tok, 420, initial_alphabet=["▁"])
@@ -104,7 +104,7 @@ def spm_gemma():
 
 
 def spm_first():
-    """Metaspace before the first word only, unknown characters, ignore_merges."""
+    """Metaspace before the first only, unknown characters, ignore_merges."""
     tok = Tokenizer(models.BPE())
     tok.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first")
     train_bpe(tok, 380)
@@ -134,7 +134,7 @@ def precompiled(data):
 
 
 def unigram_t5():
-    """T5: a charsmap, Unigram, marks before words."""
+    """T5: a charsmap, Unigram, marks in front."""
     tok = Tokenizer(models.Unigram())
     tok.pre_tokenizer = pre_tokenizers.Metaspace()
     train_unigram(tok, 350, ["<pad>", "</s>", "<unk>"])
@@ -146,7 +146,7 @@ def unigram_t5():
 
 
 def unigram_xlmr():
-    """XLM-R: runs of spaces joined by a pattern, words at white space, bytes."""
+    """XLM-R: runs of spaces joined by a pattern, split at white space, bytes."""
     tok = Tokenizer(models.Unigram())
     tok.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(),
                                                  pre_tokenizers.Metaspace()])
@@ -167,7 +167,7 @@ def unigram_xlmr():
 
 
 def unigram_bytes():
-    """Unigram over the byte alphabet, all of a text one word."""
+    """Unigram over the byte alphabet, of a whole text."""
     tok = Tokenizer(models.Unigram())
     tok.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
     tok.train_from_iterator(text(), trainers.UnigramTrainer(
@@ -229,7 +229,7 @@ def falcon():
 
 
 def suffix_bpe():
-    """Words that end in a suffix, and a decoder that looks at the last token."""
+    """Pretokens that end in a suffix, and a decoder that looks at the last token."""
     tok = Tokenizer(models.BPE(unk_token="<unk>", end_of_word_suffix="</w>"))
     tok.normalizer = normalizers.Sequence([
         normalizers.NFKC(), normalizers.Replace(Regex(r"\s+"), " "),
@@ -255,6 +255,30 @@ def prefix_bpe():
     return tok, None, None
 
 
+def write_spm(folder, name):
+    """A tokenizer.model by SentencePiece; returns its library's encoder."""
+    import sentencepiece
+    rules = os.path.join(folder, "rules.tsv")
+    how = {"spm-file-bpe": {
+        "model_type": "bpe", "byte_fallback": True, "remove_extra_whitespaces": False,
+        "normalization_rule_name": "identity", "user_defined_symbols": ["<tool>", "▁▁"]},
+        "spm-file-unigram": {"model_type": "unigram", "normalization_rule_tsv": rules}}[name]
+    with open(rules, "w", encoding="ascii") as f:
+        for key, by in (r for r in RULES if r[0] != r[1]):
+            f.write(" ".join(f"{ord(c):X}" for c in key) + "\t" +
+                    " ".join(f"{ord(c):X}" for c in by) + "\n")
+    lines = [line.strip() for line in text() if line.strip()]
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines), model_prefix=os.path.join(folder, "tokenizer"),
+        vocab_size=600 if "byte_fallback" in how else 350, character_coverage=0.98,
+        hard_vocab_limit=False, minloglevel=2, num_threads=1, **how)
+    os.remove(rules)
+    os.remove(os.path.join(folder, "tokenizer.vocab"))
+    return sentencepiece.SentencePieceProcessor(
+        model_file=os.path.join(folder, "tokenizer.model")).encode
+
+
+SPM = ("spm-file-bpe", "spm-file-unigram")
 KINDS = {"spm-llama": spm_llama, "spm-gemma": spm_gemma, "spm-first": spm_first,
          "unigram-t5": unigram_t5, "unigram-xlmr": unigram_xlmr,
          "unigram-bytes": unigram_bytes, "bert": bert, "bert-cased": bert_cased,
