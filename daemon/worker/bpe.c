@@ -286,6 +286,15 @@ bpe_join_bit(uint32_t left, uint32_t right)
     return bpe_pair_hash(left, right) & ((1u << BPE_JOIN_LOG2) - 1);
 }
 
+/* Whether the token stands for what the vocabulary does not have. */
+static bool
+bpe_is_stand_in(const struct bpe *bpe, uint32_t id)
+{
+    return id == bpe->opts.unk_id ||
+        (bpe->opts.byte_fallback && bpe->len[id] == 6 &&
+            !memcmp(bpe->arena + bpe->off[id], "<0x", 3));
+}
+
 /*
  * Notes between which characters merges join. Tokens that stand for what the
  * vocabulary does not have are no text: where they take part in merges, no
@@ -309,11 +318,8 @@ bpe_seal_join(struct bpe *bpe)
         l = bpe->arena + bpe->off[m->left];
         r = bpe->arena + bpe->off[m->right];
         end = bpe->len[m->left];
-        if (!end || !bpe->len[m->right] || m->left == bpe->opts.unk_id ||
-            m->right == bpe->opts.unk_id ||
-            (bpe->opts.byte_fallback &&
-                (!memcmp(l, "<0x", end < 3 ? end : 3) ||
-                    !memcmp(r, "<0x", bpe->len[m->right] < 3 ? bpe->len[m->right] : 3)))) {
+        if (!end || !bpe->len[m->right] || bpe_is_stand_in(bpe, m->left) ||
+            bpe_is_stand_in(bpe, m->right)) {
             free(bpe->join);
             bpe->join = NULL;
             return 0;

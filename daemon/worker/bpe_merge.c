@@ -13,6 +13,7 @@
 #define BPE_WORK_MAGIC 0x42505731u
 #define BPE_SHORT      40     /* pretokens up to this length merge by scanning */
 #define BPE_KEEP_SYMS  65536u /* a larger scratch is given back by trim */
+#define BPE_OPEN       256u   /* a power of two */
 #define BPE_ENTER      (1 + BPE_CHAR_BYTES)
 
 struct bpe_sym {
@@ -20,8 +21,30 @@ struct bpe_sym {
     int32_t prev, next; /* prev -2: merged into its left neighbour */
 };
 
-struct bpe_cand {
-    uint32_t rank, pos, id;
+/*
+ * What can merge waits in queues, each of one merge and in the order of places:
+ * in a text that repeats itself there are few. The heap has them by rank, then by
+ * the place of their first.
+ */
+struct bpe_queue {
+    uint32_t id;        /* what the merge makes */
+    uint32_t last;      /* the last place */
+    int32_t head, tail; /* behind the first, -1: none; free ones are chained by head */
+};
+
+struct bpe_node {
+    uint32_t pos;
+    int32_t next;
+};
+
+struct bpe_top {
+    uint32_t rank, pos; /* of the queue's first */
+    int32_t queue;
+};
+
+struct bpe_open {
+    uint32_t rank; /* BPE_NO_RANK: none */
+    int32_t queue;
 };
 
 struct bpe_work {
@@ -32,8 +55,14 @@ struct bpe_work {
     bool done, unk;
     struct bpe_sym *sym;
     size_t n_sym, cap_sym;
-    struct bpe_cand *heap;
-    size_t n_heap, cap_heap;
+    struct bpe_top *heap;
+    struct bpe_queue *queue;
+    size_t n_heap, n_queue, cap_queue; /* cap_queue: of the heap too */
+    int32_t free_queue;                /* -1: none */
+    struct bpe_node *node;
+    size_t n_node, cap_node;
+    int32_t free_node;
+    struct bpe_open open[BPE_OPEN]; /* where to append, by rank */
     uint32_t *res;
     size_t n_res;
     struct wca_word *hit; /* where to remember the pretoken, NULL: nowhere */
@@ -53,13 +82,26 @@ bpe_work_new(void)
     return w;
 }
 
+static void
+bpe_scratch_free(struct bpe_work *w)
+{
+    free(w->sym);
+    free(w->heap);
+    free(w->queue);
+    free(w->node);
+    w->sym = NULL;
+    w->heap = NULL;
+    w->queue = NULL;
+    w->node = NULL;
+    w->cap_sym = w->cap_queue = w->cap_node = 0;
+}
+
 struct bpe_work *
 bpe_work_free(struct bpe_work *w)
 {
     if (w && w->magic == BPE_WORK_MAGIC) {
         w->magic = 0;
-        free(w->sym);
-        free(w->heap);
+        bpe_scratch_free(w);
         free(w);
     }
     return NULL;
@@ -70,13 +112,8 @@ bpe_work_trim(struct bpe_work *w)
 {
     w->done = true;
     w->n_res = 0;
-    if (w->cap_sym <= BPE_KEEP_SYMS)
-        return;
-    free(w->sym);
-    free(w->heap);
-    w->sym = NULL;
-    w->heap = NULL;
-    w->cap_sym = w->cap_heap = 0;
+    if (w->cap_sym > BPE_KEEP_SYMS)
+        bpe_scratch_free(w);
 }
 
 /* A pending unknown token, written before what the vocabulary has. */
@@ -222,7 +259,7 @@ static int
 bpe_reserve(struct bpe_work *w, size_t n_sym)
 {
     struct bpe_sym *sym;
-    struct bpe_cand *heap;
+    size_t i;
 
     if (n_sym > w->cap_sym) {
         sym = realloc(w->sym, n_sym * sizeof(*sym));
@@ -231,14 +268,10 @@ bpe_reserve(struct bpe_work *w, size_t n_sym)
         w->sym = sym;
         w->cap_sym = n_sym;
     }
-    /* Each merge removes a symbol, takes one candidate and adds up to two. */
-    if (2 * n_sym > w->cap_heap) {
-        heap = realloc(w->heap, 2 * n_sym * sizeof(*heap));
-        if (!heap)
-            return -ENOMEM;
-        w->heap = heap;
-        w->cap_heap = 2 * n_sym;
-    }
+    w->n_heap = w->n_queue = w->n_node = 0;
+    w->free_queue = w->free_node = -1;
+    for (i = 0; i < BPE_OPEN; i++)
+        w->open[i].rank = BPE_NO_RANK;
     return 0;
 }
 
@@ -252,7 +285,7 @@ bpe_begin(struct bpe_work *w, const struct bpe *bpe, const uint8_t *pretoken, si
     w->bpe = bpe;
     w->pretoken = pretoken;
     w->n = n;
-    w->at = w->n_sym = w->n_heap = 0;
+    w->at = w->n_sym = 0;
     w->unk = false;
     w->done = true;
     w->res = w->small;
@@ -283,99 +316,209 @@ bpe_begin(struct bpe_work *w, const struct bpe *bpe, const uint8_t *pretoken, si
     return bpe_reserve(w, (bpe->opts.byte_fallback ? 2 : 1) * n + 1);
 }
 
+/* ---- the queues ---- */
+
 static bool
-bpe_before(const struct bpe_cand *a, const struct bpe_cand *b)
+bpe_before(const struct bpe_top *a, const struct bpe_top *b)
 {
     return a->rank < b->rank || (a->rank == b->rank && a->pos < b->pos);
 }
 
-/* Offers the pair that starts at symbol pos. */
-static void
-bpe_offer(struct bpe_work *w, uint32_t pos)
+static int32_t
+bpe_node_new(struct bpe_work *w, uint32_t pos)
 {
-    uint32_t left = w->sym[pos].id, right = w->sym[w->sym[pos].next].id;
-    const struct bpe_merge *m = bpe_merge_cell(w->bpe, left, right);
-    struct bpe_cand c = { m->rank, pos, m->id };
-    size_t i = w->n_heap;
+    int32_t i = w->free_node;
 
-    if (m->rank == BPE_NO_RANK)
-        return;
-    w->n_heap++;
-    while (i) {
-        size_t up = (i - 1) / 2;
-        if (!bpe_before(&c, &w->heap[up]))
-            break;
-        w->heap[i] = w->heap[up];
-        i = up;
+    if (i >= 0) {
+        w->free_node = w->node[i].next;
+    } else {
+        if (w->n_node == w->cap_node) {
+            size_t cap = w->cap_node ? 2 * w->cap_node : 256;
+            struct bpe_node *p = realloc(w->node, cap * sizeof(*p));
+
+            if (!p)
+                return -1;
+            w->node = p;
+            w->cap_node = cap;
+        }
+        i = (int32_t)w->n_node++;
     }
-    w->heap[i] = c;
+    w->node[i] = (struct bpe_node){ pos, -1 };
+    return i;
 }
 
-static struct bpe_cand
-bpe_take(struct bpe_work *w)
+/* Room for one queue more, and for it in the heap. */
+static int32_t
+bpe_queue_new(struct bpe_work *w)
 {
-    struct bpe_cand top = w->heap[0], last = w->heap[--w->n_heap];
+    int32_t i = w->free_queue;
+
+    if (i >= 0) {
+        w->free_queue = w->queue[i].head;
+        return i;
+    }
+    if (w->n_queue == w->cap_queue) {
+        size_t cap = w->cap_queue ? 2 * w->cap_queue : 256;
+        struct bpe_queue *q = realloc(w->queue, cap * sizeof(*q));
+        struct bpe_top *h;
+
+        if (!q)
+            return -1;
+        w->queue = q;
+        h = realloc(w->heap, cap * sizeof(*h));
+        if (!h)
+            return -1;
+        w->heap = h;
+        w->cap_queue = cap;
+    }
+    return (int32_t)w->n_queue++;
+}
+
+static void
+bpe_sift_down(struct bpe_work *w, struct bpe_top top)
+{
     size_t i = 0, kid;
 
     while ((kid = 2 * i + 1) < w->n_heap) {
         if (kid + 1 < w->n_heap && bpe_before(&w->heap[kid + 1], &w->heap[kid]))
             kid++;
-        if (!bpe_before(&w->heap[kid], &last))
+        if (!bpe_before(&w->heap[kid], &top))
             break;
         w->heap[i] = w->heap[kid];
         i = kid;
     }
-    w->heap[i] = last;
-    return top;
+    w->heap[i] = top;
 }
 
-static void
+static int
+bpe_queue_begin(struct bpe_work *w, const struct bpe_merge *m, uint32_t pos)
+{
+    int32_t q = bpe_queue_new(w);
+    struct bpe_top top = { m->rank, pos, q };
+    size_t i = w->n_heap;
+
+    if (q < 0)
+        return -ENOMEM;
+    w->queue[q] = (struct bpe_queue){ m->id, pos, -1, -1 };
+    w->open[m->rank & (BPE_OPEN - 1)] = (struct bpe_open){ m->rank, q };
+    for (w->n_heap++; i; i = (i - 1) / 2) {
+        if (!bpe_before(&top, &w->heap[(i - 1) / 2]))
+            break;
+        w->heap[i] = w->heap[(i - 1) / 2];
+    }
+    w->heap[i] = top;
+    return 0;
+}
+
+/* Offers what the symbol at pos and the next can become. */
+static int
+bpe_offer(struct bpe_work *w, uint32_t pos)
+{
+    uint32_t left = w->sym[pos].id, right = w->sym[w->sym[pos].next].id;
+    const struct bpe_merge *m = bpe_merge_cell(w->bpe, left, right);
+    const struct bpe_open *open = &w->open[m->rank & (BPE_OPEN - 1)];
+    struct bpe_queue *q;
+    int32_t node;
+
+    if (m->rank == BPE_NO_RANK)
+        return 0;
+    if (open->rank != m->rank || w->queue[open->queue].last > pos)
+        return bpe_queue_begin(w, m, pos);
+    q = &w->queue[open->queue];
+    if (q->last == pos)
+        return 0;
+    node = bpe_node_new(w, pos);
+    if (node < 0)
+        return -ENOMEM;
+    if (q->head < 0)
+        q->head = node;
+    else
+        w->node[q->tail].next = node;
+    q->tail = node;
+    q->last = pos;
+    return 0;
+}
+
+/* Takes the first of all: its place, and what its merge makes. */
+static uint32_t
+bpe_take(struct bpe_work *w, uint32_t *ret_id)
+{
+    struct bpe_top top = w->heap[0];
+    struct bpe_queue *q = &w->queue[top.queue];
+    struct bpe_open *open = &w->open[top.rank & (BPE_OPEN - 1)];
+    int32_t node = q->head;
+
+    *ret_id = q->id;
+    if (node >= 0) {
+        q->head = w->node[node].next;
+        bpe_sift_down(w, (struct bpe_top){ top.rank, w->node[node].pos, top.queue });
+        w->node[node].next = w->free_node;
+        w->free_node = node;
+        return top.pos;
+    }
+    if (open->rank == top.rank && open->queue == top.queue)
+        open->rank = BPE_NO_RANK;
+    q->head = w->free_queue;
+    w->free_queue = top.queue;
+    if (--w->n_heap)
+        bpe_sift_down(w, w->heap[w->n_heap]);
+    return top.pos;
+}
+
+/* ---- merging ---- */
+
+static int
 bpe_append(struct bpe_work *w, uint32_t id)
 {
     int32_t at = (int32_t)w->n_sym++;
 
     w->sym[at] = (struct bpe_sym){ id, at - 1, -1 };
-    if (at) {
-        w->sym[at - 1].next = at;
-        bpe_offer(w, (uint32_t)(at - 1));
-    }
+    if (!at)
+        return 0;
+    w->sym[at - 1].next = at;
+    return bpe_offer(w, (uint32_t)(at - 1));
 }
 
 /* Tries the best candidate; a stale one is dropped. */
-static void
+static int
 bpe_try(struct bpe_work *w)
 {
-    struct bpe_cand c = bpe_take(w);
-    struct bpe_sym *s = &w->sym[c.pos], *right;
+    uint32_t id, pos = bpe_take(w, &id);
+    struct bpe_sym *s = &w->sym[pos], *right;
     const struct bpe_merge *m;
+    int rc = 0;
 
     if (s->prev == -2 || s->next < 0)
-        return;
+        return 0;
     right = &w->sym[s->next];
     m = bpe_merge_cell(w->bpe, s->id, right->id);
-    if (m->rank == BPE_NO_RANK || m->id != c.id)
-        return;
-    s->id = c.id;
+    if (m->rank == BPE_NO_RANK || m->id != id)
+        return 0;
+    s->id = id;
     s->next = right->next;
     right->prev = -2;
-    if (s->next >= 0) {
-        w->sym[s->next].prev = (int32_t)c.pos;
-        bpe_offer(w, c.pos);
-    }
     if (s->prev >= 0)
-        bpe_offer(w, (uint32_t)s->prev);
+        rc = bpe_offer(w, (uint32_t)s->prev);
+    if (s->next < 0)
+        return rc;
+    w->sym[s->next].prev = (int32_t)pos;
+    return rc ? rc : bpe_offer(w, pos);
 }
 
 static void
 bpe_finish(struct bpe_work *w)
 {
-    int32_t i;
+    int32_t i, next;
     size_t n = 0;
 
-    /* The heap is empty by now and has room for twice the symbols. */
-    w->res = (uint32_t *)(void *)w->heap;
-    for (i = w->n_sym ? 0 : -1; i >= 0; i = w->sym[i].next)
-        w->res[n++] = w->sym[i].id;
+    /* In the symbols' memory: an id is written where those before it stood. */
+    w->res = (uint32_t *)(void *)w->sym;
+    for (i = w->n_sym ? 0 : -1; i >= 0; i = next) {
+        uint32_t id = w->sym[i].id;
+
+        next = w->sym[i].next;
+        w->res[n++] = id;
+    }
     w->n_res = n;
     w->done = true;
 }
@@ -385,6 +528,7 @@ bpe_step(struct bpe_work *w, size_t *budget)
 {
     uint32_t ids[BPE_ENTER];
     size_t n, i;
+    int rc = 0;
 
     if (w->done)
         return 1;
@@ -393,16 +537,20 @@ bpe_step(struct bpe_work *w, size_t *budget)
             return 0;
         --*budget;
         n = bpe_enter(w, ids);
-        for (i = 0; i < n; i++)
-            bpe_append(w, ids[i]);
+        for (i = 0; !rc && i < n; i++)
+            rc = bpe_append(w, ids[i]);
+        if (rc)
+            return rc;
     }
-    if (bpe_enter_unk(w, ids))
-        bpe_append(w, ids[0]);
+    if (bpe_enter_unk(w, ids) && (rc = bpe_append(w, ids[0])))
+        return rc;
     while (w->n_heap) {
         if (!*budget)
             return 0;
         --*budget;
-        bpe_try(w);
+        rc = bpe_try(w);
+        if (rc)
+            return rc;
     }
     bpe_finish(w);
     return 1;

@@ -324,15 +324,22 @@ static int
 dec_read_meta(struct dec_load *d, const json_t *o, struct dec_op *op)
 {
     const json_t *scheme = json_object_get(o, "prepend_scheme");
-    bool prefix;
+    const char *name = json_string_value(scheme);
     int rc = tok_ld_char(d->ld, o, "replacement", op->mark, &op->n_mark);
 
-    rc = rc ? rc : tok_ld_bool(d->ld, o, "add_prefix_space", true, &prefix);
     op->kind = DEC_META;
-    op->drop_first = scheme
-        ? strcmp(json_is_string(scheme) ? json_string_value(scheme) : "", "never") != 0
-        : prefix;
-    return rc;
+    rc = rc ? rc : tok_ld_bool(d->ld, o, "add_prefix_space", true, &op->drop_first);
+    if (rc || !scheme)
+        return rc;
+    if (!name ||
+        (strcmp(name, "always") != 0 && strcmp(name, "first") != 0 &&
+            strcmp(name, "never") != 0))
+        return tok_ld_err(d->ld, -ENOTSUP,
+            "decoder Metaspace: \"prepend_scheme\" is \"%.60s\", not one of always, first, "
+            "never",
+            name ? name : "(none)");
+    op->drop_first = strcmp(name, "never") != 0;
+    return 0;
 }
 
 static int

@@ -33,7 +33,7 @@ static int
 norm_bert(struct tok_ld *ld, const json_t *o)
 {
     const json_t *accents = json_object_get(o, "strip_accents");
-    bool clean, chinese, lower, strip;
+    bool clean, chinese, lower = true, strip;
     int rc = tok_ld_bool(ld, o, "clean_text", true, &clean);
 
     rc = rc ? rc : tok_ld_bool(ld, o, "handle_chinese_chars", true, &chinese);

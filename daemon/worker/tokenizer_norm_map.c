@@ -253,7 +253,20 @@ tok_norm_sentencepiece(const struct tok_norm_op *op, struct tok_norm_run *run,
     bool after = op->one_space, begun = run->later || !op->dummy_prefix;
     const uint8_t *to;
 
+    if (tok_buf_room(out, n + n / 2 + len))
+        return -ENOMEM;
     for (from = out->n; at < n;) {
+        /* What stays as it is: neither space nor the beginning of an entry. */
+        for (i = at; begun && i < n && s[i] < 0x80 && s[i] != ' ' &&
+             (!op->map.n_cells || op->map.keep[s[i]]);)
+            i++;
+        if (i > at) {
+            if (tok_buf_put(out, s + at, i - at))
+                return -ENOMEM;
+            at = i;
+            after = false;
+            continue;
+        }
         at += map_next(&op->map, s + at, n - at, &to, &n_to);
         for (i = 0; i < n_to; i++) {
             bool is = to[i] == ' ';

@@ -215,6 +215,45 @@ slices(void **state)
     tok_free(tok);
 }
 
+/* One megabyte of each kind's worst, whole and in slices. */
+static void
+megabytes(void **state)
+{
+    static const char *const names[] = { "spm-llama", "spm-first", "unigram-t5",
+        "unigram-bytes", "bert", "falcon", "spm-file-unigram" };
+    static const char *const fill[] = { "a", " ", "\xe2\x96\x81", "e\xcc\x81",
+        "\xe4\xb8\xad", "the ", "\n" };
+    size_t n = 1000000, i, k, t, want, got;
+    char *text = malloc(n + 8);
+    uint32_t *ids = malloc((4 * n + 8) * sizeof(*ids));
+
+    (void)state;
+    for (t = 0; t < sizeof(names) / sizeof(names[0]); t++) {
+        struct tok *tok = load(names[t]);
+        struct tok_enc *enc = tok_enc_new(tok);
+
+        for (k = 0; k < sizeof(fill) / sizeof(fill[0]); k++) {
+            for (i = 0; i < n; i += strlen(fill[k]))
+                memcpy(text + i, fill[k], strlen(fill[k]));
+            assert_int_equal(encode(enc, text, i, 0, SIZE_MAX), 1);
+            want = 0;
+            tok_enc_ids(enc, &want);
+            assert_true(want <= 4 * n);
+            if (want)
+                memcpy(ids, tok_enc_ids(enc, &want), want * sizeof(*ids));
+            assert_int_equal(encode(enc, text, i, 0, 4096), 1);
+            tok_enc_ids(enc, &got);
+            assert_int_equal(got, want);
+            if (want)
+                assert_memory_equal(ids, tok_enc_ids(enc, &got), want * sizeof(*ids));
+        }
+        tok_enc_free(enc);
+        tok_free(tok);
+    }
+    free(ids);
+    free(text);
+}
+
 static void
 bad_text(void **state)
 {
@@ -587,6 +626,27 @@ base64(const uint8_t *s, size_t n, char *out)
     return k;
 }
 
+/* What jansson would read of a file is bounded; vocabulary and merges are not read by it. */
+static void
+large(void **state)
+{
+    static const char head[] = "{\"x\":\"",
+                      tail[] = "\",\"model\":{\"vocab\":{},\"merges\":[]}}";
+    size_t n = (17u << 20) + sizeof(head);
+    char *file = malloc(n + sizeof(tail)), err[512];
+    struct tok *tok = NULL;
+
+    (void)state;
+    memset(file, 'x', n);
+    memcpy(file, head, sizeof(head) - 1);
+    memcpy(file + n, tail, sizeof(tail));
+    assert_int_equal(load_bytes("tokenizer.json", file, n + sizeof(tail) - 1, &tok, err,
+                         sizeof(err)),
+        -EFBIG);
+    assert_non_null(strstr(err, "bytes outside the model's vocabulary and merges"));
+    free(file);
+}
+
 /* Ranks as Llama 3 has them, of bytes, "th", "he", "the" and fillers. */
 static void
 ranks(void **state)
@@ -790,11 +850,13 @@ main(void)
         cmocka_unit_test(vectors),
         cmocka_unit_test(tables),
         cmocka_unit_test(slices),
+        cmocka_unit_test(megabytes),
         cmocka_unit_test(bad_text),
         cmocka_unit_test(bad_files),
         cmocka_unit_test(endless_length),
         cmocka_unit_test(no_memory),
         cmocka_unit_test(other_vocabulary),
+        cmocka_unit_test(large),
         cmocka_unit_test(ranks),
         cmocka_unit_test(tekken),
         cmocka_unit_test(bad_models),

@@ -234,9 +234,9 @@ def decode(tok, ids, skip):
     try:
         return tok.decode(ids, skip_special_tokens=skip)
     except BaseException as e:  # pylint: disable=broad-except
-        if "out of bounds" in str(e) or "range" in str(e):
-            return None
-        raise
+        if isinstance(e, (KeyboardInterrupt, SystemExit, TypeError)):
+            raise
+        return None
 
 
 def dump(name, out):
