@@ -54,7 +54,7 @@ struct tok_enc {
     struct enc_scan raw, normed;
     size_t seg_a, seg_b, seg_at; /* being normalized, in the text */
     struct tok_buf seg;          /* its normal form */
-    bool seg_start;              /* the text begins with it */
+    size_t seg_first;            /* bytes of it that the text's first character is */
     struct tok_pre pre;
 };
 
@@ -411,18 +411,40 @@ enc_step_raw(struct tok_enc *enc, size_t *budget)
     }
 }
 
+/*
+ * How many bytes of the segment's normal form come from the text's first
+ * character, where it begins the text.
+ */
+static int
+enc_first(struct tok_enc *enc, const uint8_t *s, size_t n)
+{
+    struct tok_buf out = { 0 };
+    uint32_t cp;
+    int rc = 0;
+
+    enc->seg_first = 0;
+    if (enc->seg_a || !n)
+        return 0;
+    enc->norm.later = false;
+    rc = tok_norm_apply(&enc->tok->norm, &enc->norm, s, tok_utf8_get(s, &cp), &out);
+    enc->seg_first = out.n;
+    tok_buf_fini(&out);
+    return rc;
+}
+
 static int
 enc_step_norm(struct tok_enc *enc, size_t *budget)
 {
     const struct tok_norm *norm = &enc->tok->norm;
     const uint8_t *s = enc->raw.s + enc->seg_a;
     size_t n = enc->seg_b - enc->seg_a, at = enc->seg_at - enc->seg_a, end;
-    int rc;
+    int rc = at ? 0 : enc_first(enc, s, n);
 
+    if (rc)
+        return rc;
     enc->norm.later = at != 0;
     if (!at)
         enc->norm.cut_off = false;
-    enc->seg_start = !enc->seg_a;
     if (!at && tok_norm_is_inert(norm, s, n)) {
         enc_scan_start(&enc->normed, s, n);
         enc->phase = ENC_NSCAN;
@@ -435,7 +457,8 @@ enc_step_norm(struct tok_enc *enc, size_t *budget)
     enc_spend(budget, end - at);
     enc->seg_at = enc->seg_a + end;
     if (end == n) {
-        enc->seg_start &= !enc->norm.cut_off;
+        if (enc->norm.cut_off)
+            enc->seg_first = 0;
         enc_scan_start(&enc->normed, enc->seg.p, enc->seg.n);
         enc->phase = ENC_NSCAN;
     }
@@ -454,7 +477,8 @@ enc_step_nscan(struct tok_enc *enc, size_t *budget)
         return enc_put(enc, &enc->normed.id, 1);
     case GOT_TEXT:
         enc->phase = ENC_WORD;
-        return tok_pre_begin(&enc->pre, enc->normed.s + a, b - a, enc->seg_start && !a);
+        return tok_pre_begin(&enc->pre, enc->normed.s + a, b - a,
+            enc->seg_first > a ? enc->seg_first - a : 0);
     default:
         enc->phase = ENC_RAW;
         return 0;

@@ -4,6 +4,8 @@
 
 #include "daemon/worker/tokenizer_json.h"
 
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,6 +13,8 @@
 
 #define JS_MAX_DEPTH  1024
 #define JS_MAX_NUMBER 64 /* characters */
+#define JS_MAX_POWER  308
+#define JS_MAX_EXP    100000
 #define JS_MAX_INT    ((int64_t)1 << 53)
 
 static bool
@@ -200,6 +204,59 @@ js_number_len(const struct tok_js *js)
     return i;
 }
 
+/* Ten to the power of n >= 0, rounded once. */
+static double
+js_power(int n)
+{
+    static const double exact[] = { 1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9,
+        1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22 };
+    char text[16];
+
+    if (n < (int)(sizeof(exact) / sizeof(exact[0])))
+        return exact[n];
+    snprintf(text, sizeof(text), "1e%d", n);
+    return strtod(text, NULL);
+}
+
+/*
+ * The digits as far as they fit 64 bits, times a power of ten: rounded twice, as
+ * by the reference's reader. Scores that differ in the last bit can tie otherwise.
+ */
+static double
+js_value(const char *s, size_t n)
+{
+    uint64_t digits = 0;
+    bool full = false, minus = *s == '-';
+    int power = 0, behind = 0;
+    double v;
+    size_t i;
+
+    for (i = minus; i < n && (s[i] | 32) != 'e'; i++) {
+        unsigned d = (unsigned)s[i] - '0';
+
+        if (s[i] == '.') {
+            behind = 1;
+            continue;
+        }
+        full = full || digits > UINT64_MAX / 10 ||
+            (digits == UINT64_MAX / 10 && d > UINT64_MAX % 10);
+        if (!full)
+            digits = digits * 10 + d;
+        power += full ? !behind : -behind;
+    }
+    if (i < n) {
+        long e = strtol(s + i + 1, NULL, 10);
+        power += (int)(e > JS_MAX_EXP ? JS_MAX_EXP : e < -JS_MAX_EXP ? -JS_MAX_EXP : e);
+    }
+    v = (double)digits;
+    for (; power < -JS_MAX_POWER && v != 0.0; power += JS_MAX_POWER)
+        v /= js_power(JS_MAX_POWER);
+    v = power < 0              ? v / js_power(power < -JS_MAX_POWER ? 0 : -power)
+        : power > JS_MAX_POWER ? (digits ? HUGE_VAL : 0.0)
+                               : v * js_power(power);
+    return minus ? -v : v;
+}
+
 bool
 tok_js_number(struct tok_js *js, double *ret)
 {
@@ -212,7 +269,9 @@ tok_js_number(struct tok_js *js, double *ret)
         return js_bad(js, "expected a number");
     memcpy(text, js->s + js->at, n);
     text[n] = 0;
-    *ret = strtod(text, NULL);
+    *ret = js_value(text, n);
+    if (!isfinite(*ret))
+        return js_bad(js, "number out of range");
     js->at += n;
     return true;
 }

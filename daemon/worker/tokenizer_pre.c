@@ -223,7 +223,7 @@ pre_spell(const uint8_t *s, size_t n, struct tok_buf *out)
 
 /* Gives a stage the piece s[0 .. n), n > 0. */
 static int
-pre_feed(struct tok_pre *pre, unsigned stage, const uint8_t *s, size_t n, bool start)
+pre_feed(struct tok_pre *pre, unsigned stage, const uint8_t *s, size_t n, size_t first)
 {
     const struct tok_stage *st = &pre->tok->stage[stage];
     struct tok_pre_iter *it = &pre->it[stage];
@@ -232,7 +232,7 @@ pre_feed(struct tok_pre *pre, unsigned stage, const uint8_t *s, size_t n, bool s
 
     buf->n = 0;
     if (st->kind == TOK_STAGE_META)
-        rc = pre_meta(st, s, n, start, buf);
+        rc = pre_meta(st, s, n, first != 0, buf);
     else if (st->kind == TOK_STAGE_SPELL)
         rc = pre_spell(s, n, buf);
     else if (st->prefix_space && s[0] != ' ' && !(rc = tok_buf_put(buf, " ", 1)))
@@ -240,13 +240,14 @@ pre_feed(struct tok_pre *pre, unsigned stage, const uint8_t *s, size_t n, bool s
     if (rc)
         return rc;
     if (buf->n) {
+        first += first && buf->n > n ? buf->n - n : 0;
         s = buf->p;
         n = buf->n;
     }
     it->s = s;
     it->n = n;
     it->busy = true;
-    it->start = start;
+    it->first = first;
     it->end = it->held = it->have_last = it->pend = false;
     it->at = it->prev = 0;
     it->ascii = st->kind == TOK_STAGE_RX && tok_is_ascii(s, n);
@@ -266,9 +267,9 @@ tok_pre_reset(struct tok_pre *pre, size_t keep)
 }
 
 int
-tok_pre_begin(struct tok_pre *pre, const uint8_t *s, size_t n, bool start)
+tok_pre_begin(struct tok_pre *pre, const uint8_t *s, size_t n, size_t first)
 {
-    return pre_feed(pre, 0, s, n, start);
+    return pre_feed(pre, 0, s, n, first);
 }
 
 int
@@ -301,7 +302,8 @@ tok_pre_next(struct tok_pre *pre, const uint8_t **ret_s, size_t *ret_n)
             *ret_n = e.b - e.a;
             return 1;
         }
-        rc = pre_feed(pre, k + 1, it->s + e.a, e.b - e.a, it->start && !e.a);
+        rc = pre_feed(pre, k + 1, it->s + e.a, e.b - e.a,
+            it->first > e.a ? it->first - e.a : 0);
         if (rc)
             return rc;
         k++;

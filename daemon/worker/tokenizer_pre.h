@@ -17,7 +17,7 @@ struct tok_pre_iter {
     const uint8_t *s;
     size_t n;
     bool busy;                 /* there is a piece */
-    bool start;                /* the text begins with it */
+    size_t first;              /* bytes of it that the text's first character is */
     bool ascii;                /* all of it */
     bool end, held, have_last; /* no match is left; a look ahead; last is set */
     size_t at, prev, last;     /* next search; end of what is out; last match's end */
@@ -37,8 +37,9 @@ struct tok_pre {
 /* Forgets the piece and gives back buffers of more than `keep` bytes. */
 void tok_pre_reset(struct tok_pre *pre, size_t keep);
 
-/* Starts on s[0 .. n), with which the text begins or not. -ENOMEM. */
-int tok_pre_begin(struct tok_pre *pre, const uint8_t *s, size_t n, bool start);
+/* Starts on s[0 .. n), whose first bytes come from the text's first character, if
+ * first is not 0. -ENOMEM. */
+int tok_pre_begin(struct tok_pre *pre, const uint8_t *s, size_t n, size_t first);
 
 /* The next pretoken: 1 and *ret_s, *ret_n, 0 at the end of the piece, -errno. */
 int tok_pre_next(struct tok_pre *pre, const uint8_t **ret_s, size_t *ret_n);

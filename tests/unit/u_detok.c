@@ -30,7 +30,7 @@ static const char *const kinds[] = { "gpt2", "gpt2-prefix", "llama3", "qwen2", "
 static struct tok *
 load(const char *kind, char *path, size_t n)
 {
-    const char *dir = getenv("srcdir");
+    const char *top = getenv("FDD_SRC"), *dir = top ? top : getenv("srcdir");
     struct tok *tok = NULL;
     char err[512] = "";
 
