@@ -71,7 +71,7 @@ struct bpe *
 bpe_new(uint32_t n_ids, uint32_t n_merges)
 {
     struct bpe *bpe;
-    uint32_t n_slots;
+    uint32_t n_slots, i;
 
     if (n_ids > BPE_MAX_IDS)
         return NULL;
@@ -82,13 +82,12 @@ bpe_new(uint32_t n_ids, uint32_t n_merges)
     bpe->n_ids = n_ids;
     n_slots = bpe_table_size(n_ids);
     bpe->slot_mask = n_slots - 1;
-    bpe->off = calloc(n_ids ? n_ids : 1, sizeof(*bpe->off));
-    bpe->len = malloc((n_ids ? n_ids : 1) * sizeof(*bpe->len));
-    bpe->flags = calloc(n_ids ? n_ids : 1, 1);
+    bpe->token = malloc((n_ids ? n_ids : 1) * sizeof(*bpe->token));
     bpe->slot = calloc(n_slots, sizeof(*bpe->slot));
-    if (!bpe->off || !bpe->len || !bpe->flags || !bpe->slot || bpe_room(bpe, n_merges))
+    if (!bpe->token || !bpe->slot || bpe_room(bpe, n_merges))
         return bpe_free(bpe);
-    memset(bpe->len, 0xff, (n_ids ? n_ids : 1) * sizeof(*bpe->len));
+    for (i = 0; i < n_ids; i++)
+        bpe->token[i] = (struct bpe_token){ .len = BPE_ABSENT };
     return bpe;
 }
 
@@ -97,9 +96,7 @@ bpe_free(struct bpe *bpe)
 {
     if (bpe && bpe->magic == BPE_MAGIC) {
         bpe->magic = 0;
-        free(bpe->off);
-        free(bpe->len);
-        free(bpe->flags);
+        free(bpe->token);
         free(bpe->slot);
         free(bpe->merge);
         free(bpe->arena);
@@ -110,15 +107,15 @@ bpe_free(struct bpe *bpe)
 }
 
 /* The slot of a vocabulary entry, or the empty one where it would stand. */
-static uint32_t *
-bpe_slot(const struct bpe *bpe, const uint8_t *bytes, size_t n, unsigned raw)
+static struct bpe_slot *
+bpe_slot(const struct bpe *bpe, const uint8_t *bytes, size_t n, unsigned raw, uint32_t hash)
 {
-    uint32_t i = wca_hash(bytes, n) & bpe->slot_mask;
+    uint32_t i = hash & bpe->slot_mask;
 
-    for (; bpe->slot[i]; i = (i + 1) & bpe->slot_mask) {
-        uint32_t id = bpe->slot[i] - 1;
-        if (bpe->len[id] == n && (bpe->flags[id] & BPE_TOK_RAW) == raw &&
-            !memcmp(bpe->arena + bpe->off[id], bytes, n))
+    for (; bpe->slot[i].id; i = (i + 1) & bpe->slot_mask) {
+        const struct bpe_token *t = &bpe->token[bpe->slot[i].id - 1];
+        if (bpe->slot[i].hash == hash && t->len == n && (t->flags & BPE_TOK_RAW) == raw &&
+            !memcmp(bpe->arena + t->off, bytes, n))
             break;
     }
     return &bpe->slot[i];
@@ -127,11 +124,12 @@ bpe_slot(const struct bpe *bpe, const uint8_t *bytes, size_t n, unsigned raw)
 static int
 bpe_index(struct bpe *bpe, uint32_t id, const uint8_t *bytes, size_t n, unsigned flags)
 {
-    uint32_t *slot = bpe_slot(bpe, bytes, n, flags & BPE_TOK_RAW);
+    uint32_t hash = wca_hash(bytes, n);
+    struct bpe_slot *slot = bpe_slot(bpe, bytes, n, flags & BPE_TOK_RAW, hash);
 
-    if (*slot && *slot != id + 1 && !(flags & BPE_TOK_LAST))
+    if (slot->id && slot->id != id + 1 && !(flags & BPE_TOK_LAST))
         return -ENOTUNIQ;
-    *slot = id + 1;
+    *slot = (struct bpe_slot){ id + 1, hash };
     return 0;
 }
 
@@ -158,22 +156,23 @@ bpe_add_token(struct bpe *bpe, uint32_t id, const uint8_t *bytes, size_t n, unsi
 
     if (id >= bpe->n_ids || n > BPE_MAX_TOKEN_BYTES)
         return -EINVAL;
-    if (bpe->len[id] != BPE_ABSENT &&
-        (bpe->len[id] != n || (n && memcmp(bpe->arena + bpe->off[id], bytes, n))))
+    if (bpe->token[id].len != BPE_ABSENT &&
+        (bpe->token[id].len != n ||
+            (n && memcmp(bpe->arena + bpe->token[id].off, bytes, n))))
         return -EEXIST;
     if (flags & BPE_TOK_VOCAB)
         rc = bpe_index(bpe, id, bytes, n, flags);
     if (rc)
         return rc;
-    if (bpe->len[id] != BPE_ABSENT) {
-        bpe->flags[id] |= (uint8_t)flags;
+    if (bpe->token[id].len != BPE_ABSENT) {
+        bpe->token[id].flags |= (uint8_t)flags;
         return 0;
     }
     if (bpe_arena_room(bpe, n))
         return -ENOMEM;
-    bpe->off[id] = (uint32_t)bpe->arena_n;
-    bpe->len[id] = (uint16_t)n;
-    bpe->flags[id] = (uint8_t)flags;
+    bpe->token[id].off = (uint32_t)bpe->arena_n;
+    bpe->token[id].len = (uint16_t)n;
+    bpe->token[id].flags = (uint8_t)flags;
     if (n)
         memcpy(bpe->arena + bpe->arena_n, bytes, n);
     bpe->arena_n += n;
@@ -200,9 +199,12 @@ bpe_add_merge(struct bpe *bpe, uint32_t left, uint32_t right, uint32_t rank, uin
 static int
 bpe_look(const struct bpe *bpe, const uint8_t *bytes, size_t n, unsigned raw)
 {
-    uint32_t *slot = n > BPE_MAX_TOKEN_BYTES ? NULL : bpe_slot(bpe, bytes, n, raw);
+    const struct bpe_slot *slot;
 
-    return slot && *slot ? (int)(*slot - 1) : -ENOENT;
+    if (n > BPE_MAX_TOKEN_BYTES)
+        return -ENOENT;
+    slot = bpe_slot(bpe, bytes, n, raw, wca_hash(bytes, n));
+    return slot->id ? (int)(slot->id - 1) : -ENOENT;
 }
 
 int
@@ -291,8 +293,8 @@ static bool
 bpe_is_stand_in(const struct bpe *bpe, uint32_t id)
 {
     return id == bpe->opts.unk_id ||
-        (bpe->opts.byte_fallback && bpe->len[id] == 6 &&
-            !memcmp(bpe->arena + bpe->off[id], "<0x", 3));
+        (bpe->opts.byte_fallback && bpe->token[id].len == 6 &&
+            !memcmp(bpe->arena + bpe->token[id].off, "<0x", 3));
 }
 
 /*
@@ -315,10 +317,10 @@ bpe_seal_join(struct bpe *bpe)
 
         if (m->rank == BPE_NO_RANK)
             continue;
-        l = bpe->arena + bpe->off[m->left];
-        r = bpe->arena + bpe->off[m->right];
-        end = bpe->len[m->left];
-        if (!end || !bpe->len[m->right] || bpe_is_stand_in(bpe, m->left) ||
+        l = bpe->arena + bpe->token[m->left].off;
+        r = bpe->arena + bpe->token[m->right].off;
+        end = bpe->token[m->left].len;
+        if (!end || !bpe->token[m->right].len || bpe_is_stand_in(bpe, m->left) ||
             bpe_is_stand_in(bpe, m->right)) {
             free(bpe->join);
             bpe->join = NULL;
@@ -385,10 +387,10 @@ int
 bpe_token(const struct bpe *bpe, uint32_t id, const uint8_t **ret_bytes, size_t *ret_n,
     unsigned *ret_flags)
 {
-    if (id >= bpe->n_ids || bpe->len[id] == BPE_ABSENT)
+    if (id >= bpe->n_ids || bpe->token[id].len == BPE_ABSENT)
         return -ENOENT;
-    *ret_bytes = bpe->arena + bpe->off[id];
-    *ret_n = bpe->len[id];
-    *ret_flags = bpe->flags[id];
+    *ret_bytes = bpe->arena + bpe->token[id].off;
+    *ret_n = bpe->token[id].len;
+    *ret_flags = bpe->token[id].flags;
     return 0;
 }

@@ -154,7 +154,7 @@ bpe_enter_byte(struct bpe_work *w, uint32_t *out)
 
     if (!b->n)
         return bpe_enter_unknown(w, out);
-    if (!bpe->opts.byte_fallback || (b->n == 1 && bpe->len[b->id[0]] == 1))
+    if (!bpe->opts.byte_fallback || (b->n == 1 && bpe->token[b->id[0]].len == 1))
         n = bpe_enter_unk(w, out);
     out[n++] = b->id[0];
     if (b->n == 2)

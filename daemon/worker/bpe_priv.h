@@ -20,15 +20,24 @@ struct bpe_byte {
     uint8_t n; /* 0: unknown */
 };
 
+struct bpe_token {
+    uint32_t off; /* into the arena */
+    uint16_t len; /* BPE_ABSENT: no such token */
+    uint8_t flags;
+};
+
+struct bpe_slot {
+    uint32_t id; /* + 1, 0: empty */
+    uint32_t hash;
+};
+
 struct bpe {
     uint32_t magic;
     uint32_t n_ids;
-    uint32_t *off;  /* [n_ids] into arena */
-    uint16_t *len;  /* [n_ids], BPE_ABSENT: no such token */
-    uint8_t *flags; /* [n_ids] */
+    struct bpe_token *token; /* [n_ids] */
     uint8_t *arena;
     size_t arena_n, arena_cap;
-    uint32_t *slot; /* id + 1, 0: empty */
+    struct bpe_slot *slot;
     uint32_t slot_mask;
     struct bpe_merge *merge; /* rank BPE_NO_RANK: empty */
     uint32_t merge_mask, n_merges, max_merges;

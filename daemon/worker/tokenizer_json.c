@@ -337,6 +337,7 @@ tok_js_skip(struct tok_js *js)
     unsigned depth = 0;
     bool fresh = false; /* a container has just begun */
 
+    js->n_items = 0;
     for (;;) {
         char c = tok_js_peek(js), end = depth ? (open[depth - 1] == '{' ? '}' : ']') : 0;
 
@@ -354,6 +355,7 @@ tok_js_skip(struct tok_js *js)
             return false;
         c = tok_js_peek(js);
         fresh = c == '{' || c == '[';
+        js->n_items += depth == 1;
         if (fresh) {
             if (depth == JS_MAX_DEPTH)
                 return js_bad(js, "nested too deep");

@@ -109,29 +109,20 @@ ld_syntax(struct tok_ld *ld, const struct tok_js *js)
     return tok_ld_err(ld, -EINVAL, "line %zu column %zu: %s", line, column, js->why);
 }
 
-/* A member's value, noted in *value if it is the first of this name. */
-static bool
-ld_note(struct tok_js *js, struct tok_value *value)
-{
-    size_t at;
+/* A member whose place is wanted, or that of its own members. */
+struct ld_want {
+    const char *name;
+    struct tok_value *value;
+    const struct ld_want *inner; /* NULL: none */
+};
 
-    tok_js_peek(js);
-    at = js->at;
-    if (!tok_js_skip(js))
-        return false;
-    if (!value->n)
-        *value = (struct tok_value){ js->s + at, js->at - at };
-    return true;
-}
-
-/* Goes over an object, noting the members that are named. */
+/* Goes over an object, noting the first value of each name. want ends with a name NULL. */
 static bool
-ld_members(struct tok_js *js, const char *const *names, struct tok_value *const *values,
-    size_t n)
+ld_members(struct tok_js *js, const struct ld_want *want)
 {
-    struct tok_value other;
     struct tok_js_text key;
-    size_t i;
+    const struct ld_want *w;
+    size_t at;
 
     if (!tok_js_take(js, '{'))
         return false;
@@ -140,11 +131,15 @@ ld_members(struct tok_js *js, const char *const *names, struct tok_value *const 
     do {
         if (!tok_js_string(js, &key) || !tok_js_take(js, ':'))
             return false;
-        for (i = 0; i < n && !tok_js_is(&key, names[i]); i++)
+        for (w = want; w->name && !tok_js_is(&key, w->name); w++)
             ;
-        other.n = 0;
-        if (!ld_note(js, i < n ? values[i] : &other))
+        if (tok_js_peek(js) == 0)
+            return tok_js_skip(js);
+        at = js->at;
+        if (w->inner && js->s[at] == '{' ? !ld_members(js, w->inner) : !tok_js_skip(js))
             return false;
+        if (w->value && !w->value->n)
+            *w->value = (struct tok_value){ js->s + at, js->at - at, js->n_items };
     } while (tok_js_maybe(js, ','));
     return tok_js_take(js, '}');
 }
@@ -172,11 +167,11 @@ ld_without(struct tok_buf *out, const char *a, const char *b, const struct tok_v
 static int
 ld_outline(struct tok_ld *ld, const char *buf, size_t n, json_t **ret)
 {
-    static const char *const top[] = { "model", "config", "vocab" };
-    static const char *const inner[] = { "vocab", "merges" };
-    struct tok_value model = { 0 }, config = { 0 }, vocab = { 0 };
-    struct tok_value *const tops[] = { &model, &config, &vocab };
-    struct tok_value *const inside[] = { &ld->vocab, &ld->merges };
+    struct tok_value config = { 0 }, vocab = { 0 };
+    const struct ld_want inner[] = { { "vocab", &ld->vocab, NULL },
+        { "merges", &ld->merges, NULL }, { NULL, NULL, NULL } };
+    const struct ld_want top[] = { { "model", NULL, inner }, { "config", &config, NULL },
+        { "vocab", &vocab, NULL }, { NULL, NULL, NULL } };
     struct tok_value *first = &ld->vocab, *second = &ld->merges;
     struct tok_js js = { .s = buf, .n = n };
     struct tok_buf rest = { 0 };
@@ -184,16 +179,13 @@ ld_outline(struct tok_ld *ld, const char *buf, size_t n, json_t **ret)
 
     if (tok_js_peek(&js) != '{' && js.at < n && tok_js_skip(&js))
         return tok_ld_err(ld, -EINVAL, "the top level is not an object");
-    if (!js.why && ld_members(&js, top, tops, 3) && tok_js_peek(&js))
+    if (!js.why && ld_members(&js, top) && tok_js_peek(&js))
         js.why = "text behind the end";
     if (!js.why && js.at < n)
         js.why = "text behind the end";
     if (js.why)
         return ld_syntax(ld, &js);
-    js = (struct tok_js){ .s = buf, .n = n, .at = model.n ? (size_t)(model.s - buf) : 0 };
-    if (model.n && *model.s == '{')
-        ld_members(&js, inner, inside, 2);
-    else if (config.n && vocab.n) {
+    if (!ld->vocab.n && config.n && vocab.n) {
         ld->tekken = true;
         ld->vocab = vocab;
     }

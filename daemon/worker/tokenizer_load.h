@@ -13,6 +13,7 @@
 struct tok_value {
     const char *s;
     size_t n; /* 0: not there */
+    size_t n_items;
 };
 
 struct tok_ld {

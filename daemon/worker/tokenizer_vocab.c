@@ -261,21 +261,6 @@ voc_enter(const struct voc *voc, unsigned flags)
 
 /* ---- merges ---- */
 
-/* How many items an array has. */
-static size_t
-voc_items(const struct tok_value *value)
-{
-    struct tok_js js = { .s = value->s, .n = value->n };
-    size_t n = 0;
-
-    if (!value->n || !tok_js_take(&js, '[') || tok_js_maybe(&js, ']'))
-        return 0;
-    do {
-        n++;
-    } while (tok_js_skip(&js) && tok_js_maybe(&js, ','));
-    return n;
-}
-
 /*
  * Both spellings of a merge, "a b" and ["a", "b"], into scratch, one behind the
  * other; *ret_a: the length of the first.
@@ -438,7 +423,7 @@ voc_new(struct tok_ld *ld, struct voc *voc, size_t n_merges, unsigned flags)
 static int
 voc_bpe(struct tok_ld *ld, struct voc *voc)
 {
-    size_t n = voc_items(&ld->merges);
+    size_t n = ld->merges.n_items;
     int rc = voc_opts(ld);
 
     if (!ld->merges.n || *ld->merges.s != '[')
