@@ -77,7 +77,7 @@ UNIT_TESTS = \
 	%D%/unit/u_control \
 	%D%/unit/u_names \
 	%D%/unit/u_bpe \
-	%D%/unit/u_tokenizer \
+	%D%/unit/u_tok_formats %D%/unit/u_tok_json %D%/unit/u_tokenizer \
 	%D%/unit/u_tok_unset \
 	%D%/unit/u_answer %D%/unit/u_chat \
 	%D%/unit/u_text \
@@ -206,6 +206,7 @@ FUZZ_LD = -fsanitize=fuzzer
 EXTRA_LIBRARIES += libfddfuzz.a
 libfddfuzz_a_SOURCES = \
 	daemon/worker/bpe.c \
+	daemon/worker/bpe_merge.c \
 	daemon/worker/detok.c \
 	daemon/worker/model.c \
 	daemon/worker/model_build.c \
@@ -231,11 +232,29 @@ libfddfuzz_a_SOURCES = \
 	daemon/worker/model_smollm3.c \
 	daemon/worker/safetensors.c \
 	daemon/worker/tokenizer.c \
+	daemon/worker/tokenizer_added.c \
 	daemon/worker/tokenizer_base.c \
+	daemon/worker/tokenizer_dec.c \
+	daemon/worker/tokenizer_json.c \
 	daemon/worker/tokenizer_load.c \
+	daemon/worker/tokenizer_load_member.c \
+	daemon/worker/tokenizer_load_norm.c \
+	daemon/worker/tokenizer_load_post.c \
+	daemon/worker/tokenizer_load_pre.c \
 	daemon/worker/tokenizer_norm.c \
+	daemon/worker/tokenizer_norm_char.c \
+	daemon/worker/tokenizer_norm_form.c \
+	daemon/worker/tokenizer_norm_map.c \
+	daemon/worker/tokenizer_pre.c \
+	daemon/worker/tokenizer_ranks.c \
 	daemon/worker/tokenizer_regex.c \
-	daemon/worker/tokenizer_vocab.c
+	daemon/worker/tokenizer_spm.c \
+	daemon/worker/tokenizer_tables.c \
+	daemon/worker/tokenizer_trie.c \
+	daemon/worker/tokenizer_vocab.c \
+	daemon/worker/tokenizer_words.c \
+	daemon/worker/unigram.c \
+	daemon/worker/wordpiece.c
 libfddfuzz_a_CFLAGS = $(libfddworker_a_CFLAGS)
 FUZZ_WORKER_LIBS = libfddfuzz.a $(COMMON_LIBS) $(WORKER_OTHER_LIBS)
 else
@@ -600,7 +619,8 @@ FDD_BENCHES = \
 	%D%/bench/b_path \
 	%D%/bench/b_ppl \
 	%D%/bench/b_prefix \
-	%D%/bench/b_ring
+	%D%/bench/b_ring \
+	%D%/bench/b_tokenizer
 BENCHES += $(FDD_BENCHES)
 
 if HAVE_CMOCKA

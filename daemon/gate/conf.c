@@ -183,11 +183,15 @@ static void
 cnf_check_tokenizer(const struct par_set *ps, const struct rtd *rt, struct par_say *say,
     const char *dir)
 {
+    static const char *const names[] = { "tekken.json", "tokenizer.model",
+        "qwen.tiktoken", "tokenizer.json" };
     char path[PAR_STR_BYTES + 300], text[1536];
 
-    (void)snprintf(path, sizeof(path), "%s/tokenizer.json", dir);
-    if (access(path, R_OK) == 0)
-        return;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        (void)snprintf(path, sizeof(path), "%s/%s", dir, names[i]);
+        if (access(path, R_OK) == 0)
+            return;
+    }
     if (errno != ENOENT) {
         cnf_bad_model(ps, rt, say, path, errno);
         return;

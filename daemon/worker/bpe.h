@@ -1,19 +1,22 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Byte pair encoding: the token table of a vocabulary, its merge table, and
- * the merging of one word.
+ * The token table of a vocabulary of any kind; byte pair encoding: its merge
+ * table, and the merging of one pretoken.
  *
  * A `struct bpe` is filled once by the loader, sealed, and never changed
  * again: any number of threads may read it. A `struct bpe_work` is the
- * scratch of one thread; it keeps its memory between words, and a bounded
- * cache of short words.
+ * scratch of one thread; it keeps its memory between pretokens, and a bounded
+ * cache of short pretokens.
  *
- * Words and tokens are plain bytes here. The printable alphabet in which a
- * byte-level tokenizer.json spells its bytes exists in the file only;
- * bpe_byte_to_char() and bpe_char_to_byte() translate. A vocabulary entry that is
- * not spelled in this alphabet cannot come out of a byte-level text: it is
- * kept as its UTF-8 bytes with BPE_TOK_RAW and no word ever matches it.
+ * Pretokens and tokens are plain bytes here. A pretoken starts as its bytes or, with
+ * `chars`, as the characters of its UTF-8.
+ *
+ * The printable alphabet in which a byte-level tokenizer.json spells its bytes
+ * exists in the file only; bpe_byte_to_char() and bpe_char_to_byte() translate.
+ * A vocabulary entry that is not spelled in this alphabet cannot come out of a
+ * byte-level text: it is kept as its UTF-8 bytes with BPE_TOK_RAW and no pretoken
+ * ever matches it.
  *
  * Memory for a vocabulary of 128k tokens and as many merges: about 7 MB.
  */
@@ -27,20 +30,28 @@
 #define BPE_MAX_IDS         1048576u /* ids are below this */
 #define BPE_MAX_TOKEN_BYTES 4096u
 #define BPE_MAX_WORD_BYTES  (1u << 29)
+#define BPE_MAX_AFFIX       16u
+#define BPE_MAX_MERGES      8388608u
 
-#define BPE_TOK_RAW         1u /* bytes are UTF-8, not reachable by merging */
-#define BPE_TOK_ADDED       2u /* listed in added_tokens */
-#define BPE_TOK_SPECIAL     4u /* listed there as special */
-#define BPE_TOK_VOCAB       8u /* in the model's vocabulary */
+#define BPE_TOK_RAW         1u  /* bytes are UTF-8, not reachable by merging */
+#define BPE_TOK_ADDED       2u  /* listed in added_tokens */
+#define BPE_TOK_SPECIAL     4u  /* listed there as special */
+#define BPE_TOK_VOCAB       8u  /* in the model's vocabulary */
+#define BPE_TOK_LAST        16u /* with VOCAB: of equal entries the last is found */
 
 struct bpe;
 struct bpe_work;
 
 struct bpe_opts {
-    bool ignore_merges; /* a word that is itself a token is that token */
-    bool byte_fallback; /* unknown byte: tokens "<0xXX>", if all exist */
-    bool fuse_unk;      /* a run of unknown bytes is one unk token */
-    int64_t unk_id;     /* -1: unknown bytes are dropped */
+    bool ignore_merges; /* a pretoken that is itself a token is that token */
+    bool byte_fallback; /* unknown byte or character: tokens "<0xXX>", if all exist */
+    bool fuse_unk;      /* a run of unknown ones is one unk token */
+    bool chars;         /* pretokens start as characters, not as bytes */
+    int64_t unk_id;     /* -1: unknown ones are dropped */
+    /* With chars: written before each character but a pretoken's first, behind its
+     * last; at most BPE_MAX_AFFIX bytes each, not with byte_fallback. */
+    uint8_t prefix[BPE_MAX_AFFIX], suffix[BPE_MAX_AFFIX];
+    uint8_t n_prefix, n_suffix;
 };
 
 /* Room for ids 0 .. n_ids - 1 and n_merges merges. NULL: out of memory. */
@@ -50,10 +61,14 @@ struct bpe *bpe_free(struct bpe *bpe);
 
 /*
  * Enters one token. -EINVAL: id or length out of range; -EEXIST: the id has
- * other bytes already (equal bytes join the flags); -ENOMEM.
+ * other bytes already (equal bytes join the flags); -ENOTUNIQ: another id of
+ * the vocabulary has these bytes; -ENOMEM.
  */
 int bpe_add_token(struct bpe *bpe, uint32_t id, const uint8_t *bytes, size_t n,
     unsigned flags);
+
+/* Makes room for n merges instead, of a table that has none yet. -ENOMEM. */
+int bpe_room(struct bpe *bpe, uint32_t n);
 
 /*
  * Enters the merge (left, right) -> id of priority rank, lower first. A
@@ -63,11 +78,23 @@ int bpe_add_token(struct bpe *bpe, uint32_t id, const uint8_t *bytes, size_t n,
 int
 bpe_add_merge(struct bpe *bpe, uint32_t left, uint32_t right, uint32_t rank, uint32_t id);
 
-/* Ends the filling: indexes the tokens. -EINVAL: opts->unk_id out of range. */
+/* Ends the filling. -EINVAL: opts->unk_id out of range; -ENOMEM. */
 int bpe_seal(struct bpe *bpe, const struct bpe_opts *opts);
 
 /* The id of a vocabulary entry that is spelled in bytes, or -ENOENT. */
 int bpe_find(const struct bpe *bpe, const uint8_t *bytes, size_t n);
+
+/* The same of one that is BPE_TOK_RAW. */
+int bpe_find_raw(const struct bpe *bpe, const uint8_t *bytes, size_t n);
+
+/* The id of "<0xXX>", or -1. After bpe_seal(). */
+int bpe_fallback(const struct bpe *bpe, uint8_t byte);
+
+/*
+ * Of pretokens of characters: the end of the first part of s[at .. n) that can be
+ * merged by itself with the same result; n > at.
+ */
+size_t bpe_cut(const struct bpe *bpe, const uint8_t *s, size_t n, size_t at);
 
 /* Bytes and flags of a token; -ENOENT for an id that no token has. */
 int bpe_token(const struct bpe *bpe, uint32_t id, const uint8_t **ret_bytes,
@@ -84,25 +111,25 @@ struct bpe_work *bpe_work_new(void);
 
 struct bpe_work *bpe_work_free(struct bpe_work *w);
 
-/* Gives back memory that a huge word has taken, keeps the cached words: between
+/* Gives back memory that a huge pretoken has taken, keeps the cached pretokens: between
  * texts. */
 void bpe_work_trim(struct bpe_work *w);
 
 /*
- * Starts on a word, which must stay valid until it is done. The vocabulary
+ * Starts on a pretoken, which must stay valid until it is done. The vocabulary
  * of one bpe_work must stay the same.
  * -E2BIG: longer than BPE_MAX_WORD_BYTES; -ENOMEM.
  */
-int bpe_begin(struct bpe_work *w, const struct bpe *bpe, const uint8_t *word, size_t n);
+int bpe_begin(struct bpe_work *w, const struct bpe *bpe, const uint8_t *pretoken, size_t n);
 
 /*
  * Goes on for about `budget` elementary steps (a byte entered or a merge
- * tried), of which a word of n bytes needs at most 4 n, and subtracts what
+ * tried), of which a pretoken of n bytes needs at most 4 n, and subtracts what
  * it used. 1: done; 0: more to do; -ENOMEM.
  */
 int bpe_step(struct bpe_work *w, size_t *budget);
 
-/* The tokens of the finished word; valid until the next bpe_begin(). */
+/* The tokens of the finished pretoken; valid until the next bpe_begin(). */
 const uint32_t *bpe_ids(const struct bpe_work *w, size_t *ret_n);
 
 #endif

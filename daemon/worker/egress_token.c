@@ -489,6 +489,7 @@ egr_prime(struct egress *g, struct req *r, unsigned sample)
         repeats |= egr_repeats(r, sample, k);
     if (egr_wants_text(g, r)) {
         dtk_init(&ch->dtk, g->cfg.tok, (r->p.flags & FDP_F_KEEP_SPECIAL) == 0);
+        dtk_resume(&ch->dtk, r->ids, (size_t)r->n_prompt);
         for (int32_t i = r->n_prompt; i < r->n_ids && hit < 0; i++)
             hit = egr_prime_text(g, r, sample, i);
     }

@@ -12,6 +12,8 @@ libfddworker_a_SOURCES = \
 	%D%/batch.h \
 	%D%/bpe.c \
 	%D%/bpe.h \
+	%D%/bpe_merge.c \
+	%D%/bpe_priv.h \
 	%D%/capture.c \
 	%D%/capture.h \
 	%D%/peak.c \
@@ -117,12 +119,38 @@ libfddworker_a_SOURCES = \
 	%D%/scheduler_urgent.c \
 	%D%/tokenizer.c \
 	%D%/tokenizer.h \
+	%D%/tokenizer_added.c \
 	%D%/tokenizer_base.c \
+	%D%/tokenizer_dec.c \
+	%D%/tokenizer_dec.h \
+	%D%/tokenizer_json.c \
+	%D%/tokenizer_json.h \
 	%D%/tokenizer_load.c \
+	%D%/tokenizer_load.h \
+	%D%/tokenizer_load_member.c \
+	%D%/tokenizer_load_norm.c \
+	%D%/tokenizer_load_post.c \
+	%D%/tokenizer_load_pre.c \
 	%D%/tokenizer_norm.c \
+	%D%/tokenizer_norm.h \
+	%D%/tokenizer_norm_char.c \
+	%D%/tokenizer_norm_form.c \
+	%D%/tokenizer_norm_map.c \
+	%D%/tokenizer_pre.c \
+	%D%/tokenizer_pre.h \
 	%D%/tokenizer_priv.h \
+	%D%/tokenizer_ranks.c \
 	%D%/tokenizer_regex.c \
+	%D%/tokenizer_rx.h \
+	%D%/tokenizer_spm.c \
+	%D%/tokenizer_tables.c \
+	%D%/tokenizer_trie.c \
+	%D%/tokenizer_trie.h \
+	%D%/tokenizer_utf8.h \
 	%D%/tokenizer_vocab.c \
+	%D%/tokenizer_words.c \
+	%D%/unigram.c \
+	%D%/unigram.h \
 	%D%/weights.c \
 	%D%/weights.h \
 	%D%/weights_check.c \
@@ -137,6 +165,9 @@ libfddworker_a_SOURCES = \
 	%D%/weights_read.c \
 	%D%/weights_tensor.c \
 	%D%/weights_tied.c \
+	%D%/wordcache.h \
+	%D%/wordpiece.c \
+	%D%/wordpiece.h \
 	%D%/worker.h \
 	daemon/tbl/req_states.h
 libfddworker_a_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS) $(PCRE2_CFLAGS) \

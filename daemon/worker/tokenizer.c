@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include "daemon/worker/tokenizer.h"
+#include "daemon/worker/tokenizer_pre.h"
 #include "daemon/worker/tokenizer_priv.h"
 
 #include <errno.h>
@@ -28,25 +29,6 @@ struct enc_scan {
 
 enum enc_got { GOT_END, GOT_MORE, GOT_TEXT, GOT_TOKEN };
 
-/* A piece between two matches, or a match. */
-struct enc_elem {
-    size_t a, b;
-    bool match;
-};
-
-/* One stage of the pre-tokenizer at work on one piece. */
-struct enc_iter {
-    const uint8_t *s;
-    size_t n;
-    bool busy;                 /* there is a piece */
-    bool ascii;                /* all of it */
-    bool end, held, have_last; /* no match is left; a look ahead; last is set */
-    size_t at, prev, last;     /* next search; end of what is out; last match's end */
-    bool pend;
-    size_t pend_a, pend_b; /* a match behind the element just given */
-    struct enc_elem ahead;
-};
-
 enum enc_phase {
     ENC_IDLE,
     ENC_RAW,   /* look for added tokens in the text */
@@ -60,7 +42,7 @@ enum enc_phase {
 struct tok_enc {
     uint32_t magic;
     const struct tok *tok;
-    struct bpe_work *work;
+    struct tok_words *words;
     struct tok_rx_run rx;
     struct tok_norm_run norm;
     uint32_t *ids;
@@ -72,8 +54,8 @@ struct tok_enc {
     struct enc_scan raw, normed;
     size_t seg_a, seg_b, seg_at; /* being normalized, in the text */
     struct tok_buf seg;          /* its normal form */
-    struct tok_buf spaced;       /* a piece with a space before it */
-    struct enc_iter it[TOK_MAX_STAGES];
+    size_t seg_first;            /* bytes of it that the text's first character is */
+    struct tok_pre pre;
 };
 
 uint32_t
@@ -108,14 +90,9 @@ int
 tok_id_bytes(const struct tok *tok, uint32_t id, const uint8_t **ret, size_t *ret_n,
     unsigned *ret_flags)
 {
-    unsigned flags;
-    int rc = bpe_token(tok->bpe, id, ret, ret_n, &flags);
+    int byte;
 
-    if (rc)
-        return rc;
-    *ret_flags = (flags & BPE_TOK_ADDED ? TOK_ID_ADDED : 0u) |
-        (flags & BPE_TOK_SPECIAL ? TOK_ID_SPECIAL : 0u);
-    return 0;
+    return tok_dec_text(tok, id, 0, ret, ret_n, ret_flags, &byte);
 }
 
 int64_t
@@ -167,8 +144,9 @@ tok_enc_new(const struct tok *tok)
     enc->magic = ENC_MAGIC;
     enc->tok = tok;
     enc->norm.rx = &enc->rx;
-    enc->work = bpe_work_new();
-    if (!enc->work || tok_rx_run_init(&enc->rx))
+    enc->pre = (struct tok_pre){ .tok = tok, .rx = &enc->rx };
+    enc->words = tok_words_new(tok);
+    if (!enc->words || tok_rx_run_init(&enc->rx))
         return tok_enc_free(enc);
     return enc;
 }
@@ -178,11 +156,11 @@ tok_enc_free(struct tok_enc *enc)
 {
     if (enc && enc->magic == ENC_MAGIC) {
         enc->magic = 0;
-        bpe_work_free(enc->work);
+        tok_words_free(enc->words);
         tok_rx_run_fini(&enc->rx);
         tok_norm_run_fini(&enc->norm);
         tok_buf_fini(&enc->seg);
-        tok_buf_fini(&enc->spaced);
+        tok_pre_reset(&enc->pre, 0);
         free(enc->ids);
         free(enc);
     }
@@ -219,11 +197,10 @@ enc_scan_start(struct enc_scan *sc, const uint8_t *s, size_t n)
 static void
 enc_trim(struct tok_enc *enc)
 {
-    bpe_work_trim(enc->work);
+    tok_words_trim(enc->words);
+    tok_pre_reset(&enc->pre, ENC_KEEP_BYTES);
     if (enc->seg.cap > ENC_KEEP_BYTES)
         tok_buf_fini(&enc->seg);
-    if (enc->spaced.cap > ENC_KEEP_BYTES)
-        tok_buf_fini(&enc->spaced);
     if (enc->norm.a.cap > ENC_KEEP_BYTES || enc->norm.b.cap > ENC_KEEP_BYTES ||
         enc->norm.cap_cp > ENC_KEEP_BYTES)
         tok_norm_run_fini(&enc->norm);
@@ -237,13 +214,9 @@ enc_trim(struct tok_enc *enc)
 int
 tok_enc_begin(struct tok_enc *enc, const char *text, size_t n, unsigned flags)
 {
-    unsigned k;
-
     enc->phase = ENC_IDLE;
     enc->n_ids = 0;
     enc_trim(enc);
-    for (k = 0; k < TOK_MAX_STAGES; k++)
-        enc->it[k].busy = false;
     if (n > ENC_MAX_TEXT)
         return -E2BIG;
     if (txt_utf8(text, n) != n)
@@ -415,169 +388,6 @@ enc_scan_next(struct tok_enc *enc, const struct tok_set *set, struct enc_scan *s
     return enc_scan_end(sc, ret_a, ret_b);
 }
 
-/* The next match of a stage's pattern, empty ones behind a match left out. */
-static int
-enc_find(struct tok_enc *enc, const struct tok_stage *st, struct enc_iter *it,
-    size_t *ret_a, size_t *ret_b)
-{
-    uint32_t cp;
-    int rc;
-
-    while (it->at <= it->n) {
-        rc = tok_rx_find(&st->rx, &enc->rx, it->s, it->n, it->ascii, it->at, ret_a, ret_b);
-        if (rc <= 0)
-            return rc;
-        if (*ret_a != *ret_b || !it->have_last || it->last != *ret_b) {
-            it->have_last = true;
-            it->last = it->at = *ret_b;
-            return 1;
-        }
-        it->at += it->at < it->n ? tok_utf8_get(it->s + it->at, &cp) : 1;
-    }
-    return 0;
-}
-
-/* The next element of the piece: 1 and *ret, 0 at its end, -errno. */
-static int
-enc_elem(struct tok_enc *enc, const struct tok_stage *st, struct enc_iter *it,
-    struct enc_elem *ret)
-{
-    size_t a, b;
-    int rc;
-
-    if (it->held) {
-        it->held = false;
-        *ret = it->ahead;
-        return 1;
-    }
-    if (it->pend) {
-        it->pend = false;
-        *ret = (struct enc_elem){ it->pend_a, it->pend_b, !st->invert };
-        return 1;
-    }
-    if (it->end)
-        return 0;
-    rc = enc_find(enc, st, it, &a, &b);
-    if (rc < 0)
-        return rc;
-    if (!rc) {
-        it->end = true;
-        *ret = (struct enc_elem){ it->prev, it->n, st->invert };
-        return it->prev < it->n;
-    }
-    if (a > it->prev) {
-        *ret = (struct enc_elem){ it->prev, a, st->invert };
-        it->pend = true;
-        it->pend_a = a;
-        it->pend_b = b;
-    } else {
-        *ret = (struct enc_elem){ a, b, !st->invert };
-    }
-    it->prev = b;
-    return 1;
-}
-
-/* Whether the behavior joins y to x, which comes just before it. */
-static bool
-enc_joins(enum tok_behavior behavior, const struct enc_elem *x, const struct enc_elem *y)
-{
-    if (behavior == TOK_CONTIGUOUS)
-        return x->match == y->match;
-    if (behavior == TOK_MERGED_PREV)
-        return !x->match && y->match;
-    return x->match && !y->match;
-}
-
-/* The next piece that a stage cuts out of its piece; may be empty. */
-static int
-enc_cut(struct tok_enc *enc, const struct tok_stage *st, struct enc_iter *it,
-    struct enc_elem *ret)
-{
-    struct enc_elem next;
-    int rc = enc_elem(enc, st, it, ret);
-
-    if (rc <= 0 || st->behavior == TOK_ISOLATED)
-        return rc;
-    if (st->behavior == TOK_REMOVED) {
-        while (rc > 0 && ret->match)
-            rc = enc_elem(enc, st, it, ret);
-        return rc;
-    }
-    while ((rc = enc_elem(enc, st, it, &next)) > 0) {
-        if (!enc_joins(st->behavior, ret, &next)) {
-            it->held = true;
-            it->ahead = next;
-            break;
-        }
-        ret->b = next.b;
-        if (st->behavior != TOK_CONTIGUOUS)
-            break;
-    }
-    return rc < 0 ? rc : 1;
-}
-
-/* Gives a stage the piece s[0 .. n). */
-static int
-enc_feed(struct tok_enc *enc, unsigned stage, const uint8_t *s, size_t n)
-{
-    struct enc_iter *it = &enc->it[stage];
-
-    if (enc->tok->stage[stage].prefix_space && s[0] != ' ') {
-        enc->spaced.n = 0;
-        if (tok_buf_put(&enc->spaced, " ", 1) || tok_buf_put(&enc->spaced, s, n))
-            return -ENOMEM;
-        s = enc->spaced.p;
-        n = enc->spaced.n;
-    }
-    *it = (struct enc_iter){ .s = s, .n = n, .busy = true };
-    it->ascii = enc->tok->stage[stage].rx.code && tok_is_ascii(s, n);
-    return 0;
-}
-
-/* The next word: 1 and *ret_s, *ret_n, 0 at the end of the piece, -errno. */
-static int
-enc_word(struct tok_enc *enc, const uint8_t **ret_s, size_t *ret_n)
-{
-    const struct tok *tok = enc->tok;
-    unsigned k = tok->n_stages - 1;
-
-    for (;;) {
-        const struct tok_stage *st = &tok->stage[k];
-        struct enc_iter *it = &enc->it[k];
-        struct enc_elem e;
-        int rc;
-
-        if (!it->busy) {
-            if (!k)
-                return 0;
-            k--;
-            continue;
-        }
-        if (!st->rx.code) {
-            e = (struct enc_elem){ 0, it->n, false };
-            rc = 1;
-            it->busy = false;
-        } else {
-            rc = enc_cut(enc, st, it, &e);
-            if (rc < 0)
-                return rc;
-            if (!rc)
-                it->busy = false;
-        }
-        if (!rc || e.a == e.b)
-            continue;
-        if (k == tok->n_stages - 1) {
-            *ret_s = it->s + e.a;
-            *ret_n = e.b - e.a;
-            return 1;
-        }
-        rc = enc_feed(enc, k + 1, it->s + e.a, e.b - e.a);
-        if (rc)
-            return rc;
-        k++;
-    }
-}
-
 static int
 enc_step_raw(struct tok_enc *enc, size_t *budget)
 {
@@ -601,14 +411,40 @@ enc_step_raw(struct tok_enc *enc, size_t *budget)
     }
 }
 
+/*
+ * How many bytes of the segment's normal form come from the text's first
+ * character, where it begins the text.
+ */
+static int
+enc_first(struct tok_enc *enc, const uint8_t *s, size_t n)
+{
+    struct tok_buf out = { 0 };
+    uint32_t cp;
+    int rc = 0;
+
+    enc->seg_first = 0;
+    if (enc->seg_a || !n)
+        return 0;
+    enc->norm.later = false;
+    rc = tok_norm_apply(&enc->tok->norm, &enc->norm, s, tok_utf8_get(s, &cp), &out);
+    enc->seg_first = out.n;
+    tok_buf_fini(&out);
+    return rc;
+}
+
 static int
 enc_step_norm(struct tok_enc *enc, size_t *budget)
 {
     const struct tok_norm *norm = &enc->tok->norm;
     const uint8_t *s = enc->raw.s + enc->seg_a;
     size_t n = enc->seg_b - enc->seg_a, at = enc->seg_at - enc->seg_a, end;
-    int rc;
+    int rc = at ? 0 : enc_first(enc, s, n);
 
+    if (rc)
+        return rc;
+    enc->norm.later = at != 0;
+    if (!at)
+        enc->norm.cut_off = false;
     if (!at && tok_norm_is_inert(norm, s, n)) {
         enc_scan_start(&enc->normed, s, n);
         enc->phase = ENC_NSCAN;
@@ -621,6 +457,8 @@ enc_step_norm(struct tok_enc *enc, size_t *budget)
     enc_spend(budget, end - at);
     enc->seg_at = enc->seg_a + end;
     if (end == n) {
+        if (enc->norm.cut_off)
+            enc->seg_first = 0;
         enc_scan_start(&enc->normed, enc->seg.p, enc->seg.n);
         enc->phase = ENC_NSCAN;
     }
@@ -639,7 +477,8 @@ enc_step_nscan(struct tok_enc *enc, size_t *budget)
         return enc_put(enc, &enc->normed.id, 1);
     case GOT_TEXT:
         enc->phase = ENC_WORD;
-        return enc_feed(enc, 0, enc->normed.s + a, b - a);
+        return tok_pre_begin(&enc->pre, enc->normed.s + a, b - a,
+            enc->seg_first > a ? enc->seg_first - a : 0);
     default:
         enc->phase = ENC_RAW;
         return 0;
@@ -657,23 +496,23 @@ enc_step_words(struct tok_enc *enc, size_t *budget)
 
     do {
         if (enc->phase == ENC_WORD) {
-            rc = enc_word(enc, &s, &n);
+            rc = tok_pre_next(&enc->pre, &s, &n);
             if (rc < 0)
                 return rc;
             if (!rc) {
                 enc->phase = ENC_NSCAN;
                 return 0;
             }
-            rc = bpe_begin(enc->work, enc->tok->bpe, s, n);
+            rc = tok_words_begin(enc->words, s, n);
             if (rc)
                 return rc;
             enc->phase = ENC_MERGE;
             enc_spend(budget, n);
         }
-        rc = bpe_step(enc->work, budget);
+        rc = tok_words_step(enc->words, budget);
         if (rc <= 0)
             return rc;
-        ids = bpe_ids(enc->work, &n);
+        ids = tok_words_ids(enc->words, &n);
         rc = enc_put(enc, ids, n);
         if (rc)
             return rc;

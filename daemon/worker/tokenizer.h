@@ -1,15 +1,17 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Text to token ids and back, for tokenizer.json files of the byte-level BPE
- * kinds (GPT-2, Llama 3, Qwen 2 and 3, and what is built of the same parts).
- * The ids are exactly those of the Hugging Face tokenizers library.
+ * Text to token ids and back, for tokenizer.json files. The ids are exactly
+ * those of the Hugging Face tokenizers library.
  *
- * Understood: normalizers NFC, NFD, NFKC, NFKD, Lowercase, Strip, Prepend,
- * Replace, Sequence; pre-tokenizers Split, Digits, ByteLevel (last) and
- * Sequence; model BPE; post-processors ByteLevel, TemplateProcessing,
- * BertProcessing, RobertaProcessing and Sequence; decoders ByteLevel, Fuse
- * and Sequence. Everything else is refused by name. "truncation" and
+ * Understood: models BPE (of bytes or characters, with byte_fallback), Unigram
+ * and WordPiece; normalizers NFC, NFD, NFKC, NFKD, Lowercase, Strip,
+ * StripAccents, Prepend, Replace, BertNormalizer, Precompiled, Sequence;
+ * pre-tokenizers ByteLevel, Split, Digits, Metaspace, Punctuation, Whitespace,
+ * WhitespaceSplit, BertPreTokenizer, Sequence; post-processors ByteLevel,
+ * TemplateProcessing, BertProcessing, RobertaProcessing, Sequence; decoders
+ * ByteLevel, ByteFallback, Fuse, Metaspace, WordPiece, BPEDecoder, Replace,
+ * Strip, Sequence. Everything else is refused by name. "truncation" and
  * "padding" are ignored, as is clean_up_tokenization_spaces.
  *
  * A `struct tok` never changes after tok_load(): every thread may use it. A
@@ -58,13 +60,14 @@ uint32_t tok_vocab_size(const struct tok *tok);
 
 /*
  * The id of an added token with this content, or else of the vocabulary
- * entry that stands for these bytes; -ENOENT if there is neither.
+ * entry that stands for these bytes (byte-level BPE) or is spelled so;
+ * -ENOENT if there is neither.
  */
 int tok_token_id(const struct tok *tok, const char *bytes, size_t n);
 
 /*
- * The bytes an id decodes to (any bytes, a token may hold part of a
- * character), valid as long as tok, and TOK_ID_ flags. -ENOENT: no such id.
+ * The bytes an id decodes to inside a text (any bytes, a token may hold part of
+ * a character), valid as long as tok, and TOK_ID_ flags. -ENOENT: no such id.
  */
 int tok_id_bytes(const struct tok *tok, uint32_t id, const uint8_t **ret, size_t *ret_n,
     unsigned *ret_flags);

@@ -3,7 +3,8 @@
 #include "config.h"
 
 #include "daemon/worker/tokenizer.h"
-#include "daemon/worker/tokenizer_priv.h"
+#include "daemon/worker/tokenizer_json.h"
+#include "daemon/worker/tokenizer_load.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,15 +17,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define LD_MAX_DEPTH      16
-#define LD_MAX_TEXT_BYTES 4096u
+#include "daemon/common/text.h"
 
-/* The pattern of the ByteLevel pre-tokenizer. */
-static const char ld_gpt2[] =
-    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
-
-/* Of Digits, whose table has the numbers of Unicode 17 already. */
-static const char ld_digit[] = "[\\p{N}\\x{11de0}-\\x{11de9}\\x{16ff4}-\\x{16ff6}]";
+#define LD_MAX_REST ((size_t)16 << 20) /* of JSON that jansson reads */
 
 static int
 ld_read(struct tok_ld *ld, char **ret, size_t *ret_n)
@@ -58,7 +53,7 @@ ld_read(struct tok_ld *ld, char **ret, size_t *ret_n)
     }
     buf = malloc((size_t)st.st_size + 1);
     if (!buf) {
-        rc = tok_ld_err(ld, -ENOMEM, "out of memory");
+        rc = tok_ld_no_memory(ld);
         goto close_fd;
     }
     while (n < (size_t)st.st_size) {
@@ -82,24 +77,19 @@ close_fd:
 }
 
 static int
-ld_json(struct tok_ld *ld, size_t flags, json_t **ret)
+ld_parse(struct tok_ld *ld, const char *buf, size_t n, size_t flags, json_t **ret)
 {
-    json_error_t je;
-    char *buf = NULL;
-    size_t n = 0;
-    int rc = ld_read(ld, &buf, &n);
+    json_error_t je = { .line = 0 };
+    bool no_memory;
 
-    if (rc)
-        return rc;
-    je = (json_error_t){ .line = 0 };
     errno = 0;
-    *ret = json_loadb(buf, n, JSON_REJECT_DUPLICATES | flags, &je);
+    *ret = json_loadb(buf, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | flags, &je);
     /* jansson calls most allocations that fail an invalid token, or nothing. */
-    rc = errno == ENOMEM || (!*ret && json_error_code(&je) == json_error_out_of_memory);
-    free(buf);
-    if (rc) {
+    no_memory =
+        errno == ENOMEM || (!*ret && json_error_code(&je) == json_error_out_of_memory);
+    if (no_memory) {
         json_decref(*ret);
-        return tok_ld_err(ld, -ENOMEM, "out of memory");
+        return tok_ld_no_memory(ld);
     }
     if (!*ret)
         return tok_ld_err(ld, -EINVAL, "line %d column %d: %s", je.line, je.column, je.text);
@@ -110,384 +100,110 @@ ld_json(struct tok_ld *ld, size_t flags, json_t **ret)
     return 0;
 }
 
-static const char *
-ld_type(const json_t *o)
-{
-    const char *s = json_string_value(json_object_get(o, "type"));
-
-    return s ? s : "(none)";
-}
-
-/* A boolean member; `missing` where it is absent or refused. */
 static int
-ld_bool(struct tok_ld *ld, const json_t *o, const char *name, bool missing, bool *ret)
+ld_syntax(struct tok_ld *ld, const struct tok_js *js)
 {
-    const json_t *v = json_object_get(o, name);
+    size_t line, column;
 
-    *ret = missing;
-    if (v && !json_is_boolean(v))
-        return tok_ld_err(ld, -EINVAL, "%s: \"%s\" is not true or false", ld_type(o), name);
-    if (v)
-        *ret = json_is_true(v);
-    return 0;
+    tok_js_place(js, &line, &column);
+    return tok_ld_err(ld, -EINVAL, "line %zu column %zu: %s", line, column, js->why);
 }
 
-/* A pattern member: {"String": ...} or {"Regex": ...}. */
-static int
-ld_pattern(struct tok_ld *ld, const json_t *o, struct tok_rx *rx)
-{
-    const json_t *pattern = json_object_get(o, "pattern"), *v;
-    bool literal;
-    char why[200];
-    int rc;
-
-    v = json_object_get(pattern, "String");
-    literal = v != NULL;
-    if (!v)
-        v = json_object_get(pattern, "Regex");
-    if (!json_is_string(v) || !json_string_length(v))
-        return tok_ld_err(ld, -EINVAL,
-            "%s: \"pattern\" is not {\"Regex\": ...} or "
-            "{\"String\": ...} with text in it",
-            ld_type(o));
-    rc = tok_rx_compile(rx, json_string_value(v), json_string_length(v), literal, why,
-        sizeof(why));
-    if (rc)
-        return tok_ld_err(ld, rc, "%s: pattern \"%.100s\": %s", ld_type(o),
-            json_string_value(v), why);
-    return 0;
-}
-
-static int
-ld_list(struct tok_ld *ld, const json_t *o, const char *name, const char *what, int depth,
-    int (*one)(struct tok_ld *, const json_t *, int))
-{
-    const json_t *list = json_object_get(o, name), *v;
-    size_t i;
-    int rc = 0;
-
-    if (!json_is_array(list))
-        return tok_ld_err(ld, -EINVAL, "%s Sequence has no array \"%s\"", what, name);
-    if (depth == LD_MAX_DEPTH)
-        return tok_ld_err(ld, -EINVAL, "%s is nested deeper than %d", what, LD_MAX_DEPTH);
-    for (i = 0; !rc && i < json_array_size(list); i++) {
-        v = json_array_get(list, i);
-        rc = one(ld, v, depth + 1);
-    }
-    return rc;
-}
-
-static int
-ld_norm_text(struct tok_ld *ld, const json_t *o, const char *name, struct tok_buf *ret)
-{
-    const json_t *v = json_object_get(o, name);
-
-    if (!json_is_string(v) || json_string_length(v) > LD_MAX_TEXT_BYTES)
-        return tok_ld_err(ld, -EINVAL,
-            "normalizer %s: \"%s\" is not a string of at "
-            "most %u bytes",
-            ld_type(o), name, LD_MAX_TEXT_BYTES);
-    if (tok_buf_put(ret, json_string_value(v), json_string_length(v)))
-        return tok_ld_err(ld, -ENOMEM, "out of memory");
-    return 0;
-}
-
-static int
-ld_normalizer(struct tok_ld *ld, const json_t *o, int depth)
-{
-    static const char *const names[] = { "NFC", "NFD", "NFKC", "NFKD", "Lowercase",
-        "Strip", "Prepend", "Replace" };
-    struct tok_norm *norm = &ld->tok->norm;
-    struct tok_norm_op *op;
-    const char *type = ld_type(o);
-    unsigned i;
-    int rc;
-
-    if (!strcmp(type, "Sequence"))
-        return ld_list(ld, o, "normalizers", "normalizer", depth, ld_normalizer);
-    for (i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        if (!strcmp(type, names[i]))
-            break;
-    if (i == sizeof(names) / sizeof(names[0]))
-        return tok_ld_err(ld, -ENOTSUP,
-            "normalizer type \"%.60s\" is not supported "
-            "(supported: NFC, NFD, NFKC, NFKD, Lowercase, Strip, Prepend, "
-            "Replace, Sequence)",
-            type);
-    if (norm->n_ops == TOK_MAX_NORMS)
-        return tok_ld_err(ld, -EINVAL, "more than %d normalizers", TOK_MAX_NORMS);
-    op = &norm->op[norm->n_ops++];
-    op->kind = (enum tok_norm_kind)i;
-    if (op->kind == TOK_NORM_STRIP) {
-        rc = ld_bool(ld, o, "strip_left", true, &op->left);
-        return rc ? rc : ld_bool(ld, o, "strip_right", true, &op->right);
-    }
-    if (op->kind == TOK_NORM_PREPEND)
-        return ld_norm_text(ld, o, "prepend", &op->text);
-    if (op->kind == TOK_NORM_REPLACE) {
-        rc = ld_pattern(ld, o, &op->rx);
-        return rc ? rc : ld_norm_text(ld, o, "content", &op->text);
-    }
-    return 0;
-}
-
-static int
-ld_behavior(struct tok_ld *ld, const json_t *o, enum tok_behavior *ret)
-{
-    static const char *const names[] = { "Removed", "Isolated", "MergedWithPrevious",
-        "MergedWithNext", "Contiguous" };
-    const char *s = json_string_value(json_object_get(o, "behavior"));
-    unsigned i;
-
-    for (i = 0; s && i < sizeof(names) / sizeof(names[0]); i++) {
-        if (!strcmp(s, names[i])) {
-            *ret = (enum tok_behavior)i;
-            return 0;
-        }
-    }
-    return tok_ld_err(ld, -ENOTSUP,
-        "pre_tokenizer Split: behavior \"%.60s\" is not "
-        "supported (supported: Removed, Isolated, MergedWithPrevious, "
-        "MergedWithNext, Contiguous)",
-        s ? s : "(none)");
-}
-
-static int
-ld_builtin(struct tok_ld *ld, const char *pattern, struct tok_rx *rx)
-{
-    char why[200];
-    int rc = tok_rx_compile(rx, pattern, strlen(pattern), false, why, sizeof(why));
-
-    return rc ? tok_ld_err(ld, rc, "built-in pattern: %s", why) : 0;
-}
-
-static int
-ld_byte_level(struct tok_ld *ld, const json_t *o, struct tok_stage *st)
-{
-    bool regex;
-    int rc = ld_bool(ld, o, "add_prefix_space", true, &st->prefix_space);
-
-    rc = rc ? rc : ld_bool(ld, o, "use_regex", true, &regex);
-    if (rc || !regex)
-        return rc;
-    st->behavior = TOK_ISOLATED;
-    return ld_builtin(ld, ld_gpt2, &st->rx);
-}
-
-static int
-ld_pre_tokenizer(struct tok_ld *ld, const json_t *o, int depth)
-{
-    struct tok *tok = ld->tok;
-    struct tok_stage *st;
-    const char *type = ld_type(o);
-    bool single;
-    int rc;
-
-    if (!strcmp(type, "Sequence"))
-        return ld_list(ld, o, "pretokenizers", "pre_tokenizer", depth, ld_pre_tokenizer);
-    if (ld->byte_level)
-        return tok_ld_err(ld, -ENOTSUP,
-            "pre_tokenizer type \"%.60s\" after ByteLevel is "
-            "not supported: ByteLevel must be the last",
-            type);
-    if (tok->n_stages == TOK_MAX_STAGES)
-        return tok_ld_err(ld, -EINVAL, "more than %d pre_tokenizers", TOK_MAX_STAGES);
-    st = &tok->stage[tok->n_stages++];
-    if (!strcmp(type, "ByteLevel")) {
-        ld->byte_level = true;
-        return ld_byte_level(ld, o, st);
-    }
-    if (!strcmp(type, "Split")) {
-        rc = ld_behavior(ld, o, &st->behavior);
-        rc = rc ? rc : ld_bool(ld, o, "invert", false, &st->invert);
-        return rc ? rc : ld_pattern(ld, o, &st->rx);
-    }
-    if (!strcmp(type, "Digits")) {
-        rc = ld_bool(ld, o, "individual_digits", false, &single);
-        st->behavior = single ? TOK_ISOLATED : TOK_CONTIGUOUS;
-        return rc ? rc : ld_builtin(ld, ld_digit, &st->rx);
-    }
-    return tok_ld_err(ld, -ENOTSUP,
-        "pre_tokenizer type \"%.60s\" is not supported "
-        "(supported: ByteLevel, Split, Digits, Sequence)",
-        type);
-}
-
-static int
-ld_template_id(struct tok_ld *ld, json_int_t id, uint32_t *list, unsigned *n)
-{
-    const uint8_t *p;
-    size_t len;
-    unsigned flags;
-
-    if (id < 0 || id >= (json_int_t)ld->tok->n_ids ||
-        bpe_token(ld->tok->bpe, (uint32_t)id, &p, &len, &flags))
-        return tok_ld_err(ld, -EINVAL, "post_processor names id %lld, which no token has",
-            (long long)id);
-    if (*n == TOK_MAX_TEMPLATE)
-        return tok_ld_err(ld, -EINVAL, "post_processor writes more than %d tokens",
-            TOK_MAX_TEMPLATE);
-    list[(*n)++] = (uint32_t)id;
-    return 0;
-}
-
-/* The ids of one special token of a template. */
-static int
-ld_template_special(struct tok_ld *ld, const json_t *o, const json_t *item,
-    uint32_t *list, unsigned *n)
-{
-    const char *name = json_string_value(json_object_get(item, "id"));
-    const json_t *all = json_object_get(o, "special_tokens"), *ids;
-    size_t i;
-    int rc = 0;
-
-    ids = name ? json_object_get(json_object_get(all, name), "ids") : NULL;
-    if (!json_is_array(ids))
-        return tok_ld_err(ld, -EINVAL,
-            "post_processor TemplateProcessing: special token "
-            "\"%.60s\" has no \"ids\"",
-            name ? name : "(none)");
-    for (i = 0; !rc && i < json_array_size(ids); i++) {
-        const json_t *v = json_array_get(ids, i);
-        rc = ld_template_id(ld, json_is_integer(v) ? json_integer_value(v) : -1, list, n);
-    }
-    return rc;
-}
-
-struct ld_frame {
-    uint32_t before[TOK_MAX_TEMPLATE], after[TOK_MAX_TEMPLATE];
-    unsigned n_before, n_after;
+/* A member whose place is wanted, or that of its own members. */
+struct ld_want {
+    const char *name;
+    struct tok_value *value;
+    const struct ld_want *inner; /* NULL: none */
 };
 
-/* Puts a frame around what the processors before it have written. */
-static int
-ld_wrap(struct tok_ld *ld, const struct ld_frame *f)
+/* Goes over an object, noting the first value of each name. want ends with a name NULL. */
+static bool
+ld_members(struct tok_js *js, const struct ld_want *want)
 {
-    struct tok *tok = ld->tok;
-    unsigned k = f->n_before;
+    struct tok_js_text key;
+    const struct ld_want *w;
+    size_t at;
 
-    if (tok->n_prefix + k > TOK_MAX_TEMPLATE ||
-        tok->n_suffix + f->n_after > TOK_MAX_TEMPLATE)
-        return tok_ld_err(ld, -EINVAL, "post_processor writes more than %d tokens",
-            TOK_MAX_TEMPLATE);
-    memmove(tok->prefix + k, tok->prefix, tok->n_prefix * sizeof(tok->prefix[0]));
-    memcpy(tok->prefix, f->before, k * sizeof(tok->prefix[0]));
-    memcpy(tok->suffix + tok->n_suffix, f->after, f->n_after * sizeof(tok->suffix[0]));
-    tok->n_prefix += k;
-    tok->n_suffix += f->n_after;
-    return 0;
+    if (!tok_js_take(js, '{'))
+        return false;
+    if (tok_js_maybe(js, '}'))
+        return true;
+    do {
+        if (!tok_js_string(js, &key) || !tok_js_take(js, ':'))
+            return false;
+        for (w = want; w->name && !tok_js_is(&key, w->name); w++)
+            ;
+        if (tok_js_peek(js) == 0)
+            return tok_js_skip(js);
+        at = js->at;
+        if (w->inner && js->s[at] == '{' ? !ld_members(js, w->inner) : !tok_js_skip(js))
+            return false;
+        if (w->value && !w->value->n)
+            *w->value = (struct tok_value){ js->s + at, js->at - at, js->n_items };
+    } while (tok_js_maybe(js, ','));
+    return tok_js_take(js, '}');
 }
 
+/* Appends text[a .. b) without a value in it, of which the lines stay. */
 static int
-ld_template(struct tok_ld *ld, const json_t *o)
+ld_without(struct tok_buf *out, const char *a, const char *b, const struct tok_value *value)
 {
-    const json_t *single = json_object_get(o, "single"), *seq;
-    struct ld_frame f = { .n_before = 0 };
-    bool seen = false;
-    size_t i;
+    const char *p;
+
+    if (tok_buf_put(out, a, (size_t)(value->s - a)) || tok_buf_put(out, "null", 4))
+        return -ENOMEM;
+    for (p = value->s; p < value->s + value->n; p++)
+        if ((p = memchr(p, '\n', (size_t)(value->s + value->n - p))) == NULL)
+            break;
+        else if (tok_buf_put(out, "\n", 1))
+            return -ENOMEM;
+    return b ? tok_buf_put(out, value->s + value->n, (size_t)(b - value->s) - value->n) : 0;
+}
+
+/*
+ * Parses a tokenizer.json but for its vocabulary and merges, which stay text:
+ * as jansson's values they would take most of the time and memory.
+ */
+static int
+ld_outline(struct tok_ld *ld, const char *buf, size_t n, json_t **ret)
+{
+    struct tok_value config = { 0 }, vocab = { 0 };
+    const struct ld_want inner[] = { { "vocab", &ld->vocab, NULL },
+        { "merges", &ld->merges, NULL }, { NULL, NULL, NULL } };
+    const struct ld_want top[] = { { "model", NULL, inner }, { "config", &config, NULL },
+        { "vocab", &vocab, NULL }, { NULL, NULL, NULL } };
+    struct tok_value *first = &ld->vocab, *second = &ld->merges;
+    struct tok_js js = { .s = buf, .n = n };
+    struct tok_buf rest = { 0 };
     int rc = 0;
 
-    for (i = 0; !rc && i < json_array_size(single); i++) {
-        const json_t *item = json_array_get(single, i);
-        const json_t *special = json_object_get(item, "SpecialToken");
-
-        seq = json_object_get(item, "Sequence");
-        if (special && seen)
-            rc = ld_template_special(ld, o, special, f.after, &f.n_after);
-        else if (special)
-            rc = ld_template_special(ld, o, special, f.before, &f.n_before);
-        else if (seq && !seen)
-            seen = true;
-        else
-            return tok_ld_err(ld, -ENOTSUP,
-                "post_processor TemplateProcessing: "
-                "\"single\" item %zu is not a special token or the only "
-                "sequence",
-                i);
+    if (tok_js_peek(&js) != '{' && js.at < n && tok_js_skip(&js))
+        return tok_ld_err(ld, -EINVAL, "the top level is not an object");
+    if (!js.why && ld_members(&js, top) && tok_js_peek(&js))
+        js.why = "text behind the end";
+    if (!js.why && js.at < n)
+        js.why = "text behind the end";
+    if (js.why)
+        return ld_syntax(ld, &js);
+    if (!ld->vocab.n && config.n && vocab.n) {
+        ld->tekken = true;
+        ld->vocab = vocab;
     }
-    if (rc)
-        return rc;
-    if (!seen)
-        return tok_ld_err(ld, -ENOTSUP,
-            "post_processor TemplateProcessing: \"single\" "
-            "has no sequence");
-    return ld_wrap(ld, &f);
-}
-
-/* Bert and Roberta: "cls": [text, id] before and "sep": [text, id] after. */
-static int
-ld_cls_sep(struct tok_ld *ld, const json_t *o)
-{
-    const json_t *cls = json_array_get(json_object_get(o, "cls"), 1);
-    const json_t *sep = json_array_get(json_object_get(o, "sep"), 1);
-    struct ld_frame f = { .n_before = 0 };
-    int rc;
-
-    rc = ld_template_id(ld, json_is_integer(cls) ? json_integer_value(cls) : -1, f.before,
-        &f.n_before);
-    rc = rc ? rc
-            : ld_template_id(ld, json_is_integer(sep) ? json_integer_value(sep) : -1,
-                  f.after, &f.n_after);
-    return rc ? rc : ld_wrap(ld, &f);
-}
-
-static int
-ld_post_processor(struct tok_ld *ld, const json_t *o, int depth)
-{
-    const char *type = ld_type(o);
-
-    if (!strcmp(type, "Sequence"))
-        return ld_list(ld, o, "processors", "post_processor", depth, ld_post_processor);
-    if (!strcmp(type, "ByteLevel"))
-        return 0;
-    if (!strcmp(type, "TemplateProcessing"))
-        return ld_template(ld, o);
-    if (!strcmp(type, "BertProcessing") || !strcmp(type, "RobertaProcessing"))
-        return ld_cls_sep(ld, o);
-    return tok_ld_err(ld, -ENOTSUP,
-        "post_processor type \"%.60s\" is not supported "
-        "(supported: ByteLevel, TemplateProcessing, BertProcessing, "
-        "RobertaProcessing, Sequence)",
-        type);
-}
-
-static int
-ld_decoder(struct tok_ld *ld, const json_t *o, int depth)
-{
-    const char *type = ld_type(o);
-
-    if (!strcmp(type, "Sequence"))
-        return ld_list(ld, o, "decoders", "decoder", depth, ld_decoder);
-    if (!strcmp(type, "ByteLevel"))
-        ld->byte_level = true;
-    else if (strcmp(type, "Fuse") || !ld->byte_level)
-        return tok_ld_err(ld, -ENOTSUP,
-            "decoder type \"%.60s\" is not supported "
-            "(supported: ByteLevel, then Fuse, Sequence)",
-            type);
-    return 0;
-}
-
-/* A part that must be there and bring in ByteLevel. */
-static int
-ld_bytes_part(struct tok_ld *ld, const json_t *root, const char *name,
-    int (*one)(struct tok_ld *, const json_t *, int))
-{
-    const json_t *o = json_object_get(root, name);
-    int rc;
-
-    ld->byte_level = false;
-    if (!json_is_object(o))
-        return tok_ld_err(ld, -ENOTSUP,
-            "%s is missing or null; only byte-level "
-            "tokenizers are supported (%s type \"ByteLevel\")",
-            name, name);
-    rc = one(ld, o, 0);
-    if (!rc && !ld->byte_level)
-        return tok_ld_err(ld, -ENOTSUP,
-            "%s has no ByteLevel; only byte-level tokenizers "
-            "are supported",
-            name);
+    if (second->n && (!first->n || second->s < first->s)) {
+        first = &ld->merges;
+        second = &ld->vocab;
+    }
+    if (n - ld->vocab.n - ld->merges.n > LD_MAX_REST)
+        return tok_ld_err(ld, -EFBIG,
+            "%zu bytes outside the model's vocabulary and merges are more than the %zu allowed",
+            n - ld->vocab.n - ld->merges.n, LD_MAX_REST);
+    if (!first->n)
+        return ld_parse(ld, buf, n, 0, ret);
+    rc = ld_without(&rest, buf, second->n ? NULL : buf + n, first);
+    if (!rc && second->n)
+        rc = ld_without(&rest, first->s + first->n, buf + n, second);
+    rc = rc ? tok_ld_no_memory(ld) : ld_parse(ld, (char *)rest.p, rest.n, 0, ret);
+    tok_buf_fini(&rest);
     return rc;
 }
 
@@ -505,26 +221,84 @@ ld_optional_part(struct tok_ld *ld, const json_t *root, const char *name,
 }
 
 static int
+ld_parts(struct tok_ld *ld, json_t *root)
+{
+    const json_t *version = json_object_get(root, "version");
+    const json_t *decoder = json_object_get(root, "decoder");
+    int rc = 0;
+
+    ld->model = json_object_get(root, "model");
+    ld->added = json_object_get(root, "added_tokens");
+    if (json_is_null(decoder))
+        decoder = NULL;
+    ld->dec_bytes = tok_ld_is_bytes(decoder);
+    if (version && (!json_is_string(version) || strcmp(json_string_value(version), "1.0")))
+        rc = tok_ld_err(ld, -ENOTSUP, "\"version\" is not \"1.0\"");
+    if (!rc && decoder && !json_is_object(decoder))
+        rc = tok_ld_err(ld, -EINVAL, "decoder is not an object");
+    rc = rc ? rc : ld_optional_part(ld, root, "normalizer", tok_ld_normalizer);
+    rc = rc ? rc : ld_optional_part(ld, root, "pre_tokenizer", tok_ld_pre_tokenizer);
+    rc = rc ? rc : tok_ld_model(ld);
+    rc = rc ? rc : tok_ld_stages(ld);
+    rc = rc ? rc : tok_ld_added(ld);
+    rc = rc ? rc : tok_ld_decoder(ld, decoder);
+    return rc ? rc : ld_optional_part(ld, root, "post_processor", tok_ld_post_processor);
+}
+
+static int
+ld_json(struct tok_ld *ld, const char *buf, size_t n)
+{
+    size_t good = txt_utf8(buf, n);
+    json_t *root;
+    int rc;
+
+    if (good != n) {
+        struct tok_js js = { .s = buf, .n = n, .at = good, .why = "not valid UTF-8" };
+        return ld_syntax(ld, &js);
+    }
+    rc = ld_outline(ld, buf, n, &root);
+    if (rc)
+        return rc;
+    rc = ld->tekken ? tok_ld_tekken(ld, root) : ld_parts(ld, root);
+    json_decref(root);
+    return rc;
+}
+
+/* Whether the first line is base64, a space and a number. */
+static bool
+ld_is_rank(const char *s, size_t n)
+{
+    static const char base64[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=";
+    size_t i = 0, from;
+
+    while (i < n && s[i] && strchr(base64, s[i]))
+        i++;
+    if (!i || i == n || s[i++] != ' ')
+        return false;
+    for (from = i; i < n && s[i] >= '0' && s[i] <= '9'; i++)
+        ;
+    return i > from && (i == n || s[i] == '\n');
+}
+
+static int
 ld_tokenizer(struct tok_ld *ld)
 {
-    json_t *root;
-    const json_t *version;
-    int rc = ld_json(ld, 0, &root);
+    char *buf = NULL;
+    size_t n = 0;
+    int rc = ld_read(ld, &buf, &n);
 
     if (rc)
         return rc;
-    version = json_object_get(root, "version");
-    ld->model = json_object_get(root, "model");
-    ld->added = json_object_get(root, "added_tokens");
-    if (version && (!json_is_string(version) || strcmp(json_string_value(version), "1.0")))
-        rc = tok_ld_err(ld, -ENOTSUP, "\"version\" is not \"1.0\"");
-    rc = rc ? rc : ld_optional_part(ld, root, "normalizer", ld_normalizer);
-    rc = rc ? rc : ld_bytes_part(ld, root, "pre_tokenizer", ld_pre_tokenizer);
-    rc = rc ? rc : ld_bytes_part(ld, root, "decoder", ld_decoder);
-    rc = rc ? rc : tok_ld_model(ld);
-    rc = rc ? rc : tok_ld_added(ld);
-    rc = rc ? rc : ld_optional_part(ld, root, "post_processor", ld_post_processor);
-    json_decref(root);
+    /* A protocol buffer begins with the tag of its first field, ranks with base64. */
+    if (n && *buf == '\n' && n > 1 && (unsigned char)buf[1] != '{' && buf[1] != '\n')
+        rc = tok_ld_sentencepiece(ld, (const uint8_t *)buf, n);
+    else if (n && ld_is_rank(buf, n))
+        rc = tok_ld_tiktoken(ld, buf, n);
+    else
+        rc = ld_json(ld, buf, n);
+    tok_buf_fini(&ld->scratch);
+    free(buf);
     return rc;
 }
 
@@ -559,12 +333,19 @@ ld_config(struct tok_ld *ld)
 {
     json_t *root;
     struct stat st;
+    char *buf = NULL;
+    size_t n = 0;
     int rc;
 
     if (lstat(ld->file, &st) != 0 && errno == ENOENT)
         return 0;
     /* model_max_length is often 10^30, written as an integer. */
-    rc = ld_json(ld, JSON_DECODE_INT_AS_REAL, &root);
+    rc = ld_read(ld, &buf, &n);
+    if (!rc && n > LD_MAX_REST)
+        rc = tok_ld_err(ld, -EFBIG, "%zu bytes are more than the %zu allowed", n,
+            LD_MAX_REST);
+    rc = rc ? rc : ld_parse(ld, buf, n, JSON_DECODE_INT_AS_REAL, &root);
+    free(buf);
     if (rc)
         return rc;
     rc = ld_named_token(ld, root, "bos_token", &ld->tok->bos);
@@ -573,16 +354,38 @@ ld_config(struct tok_ld *ld)
     return rc;
 }
 
+/* The file in a folder: the first of these names that is there, or the first. */
+static int
+ld_choose(const char *dir, char *file, size_t bytes)
+{
+    static const char *const names[] = { "tokenizer.json", "tekken.json",
+        "tokenizer.model", "qwen.tiktoken" };
+    struct stat st;
+    size_t i;
+    int n;
+
+    for (i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        n = snprintf(file, bytes, "%s/%s", dir, names[i]);
+        if (n < 0 || (size_t)n >= bytes)
+            return -ENAMETOOLONG;
+        if (lstat(file, &st) == 0)
+            return 0;
+    }
+    snprintf(file, bytes, "%s/%s", dir, names[0]);
+    return 0;
+}
+
 /* The names of both files. */
 static int
 ld_paths(const char *path, char *file, char *config, size_t bytes)
 {
     struct stat st;
     const char *slash = strrchr(path, '/');
-    int a, b, dir;
+    int a = 0, b, dir;
 
     if (!stat(path, &st) && S_ISDIR(st.st_mode)) {
-        a = snprintf(file, bytes, "%s/tokenizer.json", path);
+        if (ld_choose(path, file, bytes))
+            return -ENAMETOOLONG;
         b = snprintf(config, bytes, "%s/tokenizer_config.json", path);
     } else {
         dir = slash && slash - path < PATH_MAX ? (int)(slash - path) + 1 : 0;
@@ -671,7 +474,10 @@ tok_free(struct tok *tok)
         ld_set_fini(&tok->all);
         ld_set_fini(&tok->raw);
         ld_set_fini(&tok->normed);
+        uni_free(tok->uni);
+        tri_fini(&tok->wpc.trie);
         bpe_free(tok->bpe);
+        tok_dec_fini(&tok->dec);
         free(tok);
     }
     return NULL;

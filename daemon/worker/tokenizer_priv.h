@@ -1,145 +1,34 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * The inside of the tokenizer: what tokenizer_load.c builds, tokenizer.c
- * runs, tokenizer_norm.c and tokenizer_regex.c provide.
+ * The inside of the tokenizer: what the tokenizer_load files build and
+ * tokenizer.c runs.
  *
  * The path of a text: added tokens that match the text as it is are cut out;
  * what lies between is normalized; added tokens that match normalized text
  * are cut out; what lies between goes through the pre-tokenizer's stages,
- * each cutting the pieces of the one before; each last piece is a word.
+ * each cutting the pieces of the one before; each last piece is a pretoken, of
+ * which the model makes ids.
  */
 #ifndef FDD_DAEMON_WORKER_TOKENIZER_PRIV_H
 #define FDD_DAEMON_WORKER_TOKENIZER_PRIV_H
 
-#ifndef PCRE2_CODE_UNIT_WIDTH
-#define PCRE2_CODE_UNIT_WIDTH 8
-#endif
 #include <jansson.h>
-#include <pcre2.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "daemon/worker/bpe.h"
+#include "daemon/worker/tokenizer_dec.h"
+#include "daemon/worker/tokenizer_norm.h"
+#include "daemon/worker/unigram.h"
+#include "daemon/worker/wordpiece.h"
 
 #define TOK_MAGIC        0x544f4b31u
-#define TOK_MAX_STAGES   16
-#define TOK_MAX_NORMS    16
+#define TOK_MAX_STAGES   24
 #define TOK_MAX_TEMPLATE 64
-
-/* A growable run of bytes. */
-struct tok_buf {
-    uint8_t *p;
-    size_t n, cap;
-};
-
-/* Appends; -ENOMEM. p may be NULL with n 0. */
-int tok_buf_put(struct tok_buf *b, const void *p, size_t n);
-
-void tok_buf_fini(struct tok_buf *b);
-
-/* A pattern; jit tells whether it was compiled to machine code. */
-struct tok_rx {
-    pcre2_code *code;
-    pcre2_code *ascii; /* the same for ASCII subjects, faster; may be NULL */
-    bool jit;
-};
-
-/*
- * Compiles a pattern written for Oniguruma (literal: a plain string), with
- * its meaning: classes are written out where PCRE2's differ. What would mean
- * something else in PCRE2 is refused. 0, -ENOTSUP, -EINVAL or -ENOMEM with a
- * reason in err.
- */
-int tok_rx_compile(struct tok_rx *rx, const char *pattern, size_t n, bool literal,
-    char *err, size_t err_bytes);
-
-void tok_rx_fini(struct tok_rx *rx);
-
-/* Where one thread matches. */
-struct tok_rx_run {
-    pcre2_match_data *md;
-    pcre2_match_context *mc;
-    pcre2_jit_stack *stack;
-};
-
-int tok_rx_run_init(struct tok_rx_run *run);
-
-void tok_rx_run_fini(struct tok_rx_run *run);
-
-/* Bounds the work of one match in a text of n bytes. */
-void tok_rx_run_limit(struct tok_rx_run *run, size_t n);
-
-/*
- * Looks in s[0 .. n), valid UTF-8 and said to be ASCII or not, from offset at.
- * 1: found at *ret_a .. *ret_b; 0: not found; -E2BIG, -ENOMEM.
- */
-int tok_rx_find(const struct tok_rx *rx, struct tok_rx_run *run, const uint8_t *s,
-    size_t n, bool ascii, size_t at, size_t *ret_a, size_t *ret_b);
-
-/* Whether cp is a word character of those that came after Unicode 14. */
-bool tok_rx_is_newer_word(uint32_t cp);
-
-enum tok_norm_kind {
-    TOK_NORM_NFC,
-    TOK_NORM_NFD,
-    TOK_NORM_NFKC,
-    TOK_NORM_NFKD,
-    TOK_NORM_LOWERCASE,
-    TOK_NORM_STRIP,
-    TOK_NORM_PREPEND,
-    TOK_NORM_REPLACE
-};
-
-struct tok_norm_op {
-    enum tok_norm_kind kind;
-    bool left, right;    /* STRIP: which sides */
-    struct tok_rx rx;    /* REPLACE: what */
-    struct tok_buf text; /* PREPEND: what, REPLACE: by what */
-};
-
-struct tok_norm {
-    struct tok_norm_op op[TOK_MAX_NORMS];
-    unsigned n_ops;
-};
-
-/* Scratch of a thread for tok_norm_run(). */
-struct tok_norm_run {
-    struct tok_buf a, b;
-    int32_t *cp;
-    size_t cap_cp;
-    struct tok_rx_run *rx;
-};
-
-void tok_norm_fini(struct tok_norm *norm);
-
-void tok_norm_run_fini(struct tok_norm_run *run);
-
-/* Whether normalizing s leaves it as it is; false where in doubt. */
-bool tok_norm_is_inert(const struct tok_norm *norm, const uint8_t *s, size_t n);
-
-/*
- * Where a text may be cut so that its parts can be normalized one by one: an
- * offset in (at, n], near at + want if possible; n if there is no place or
- * the normalizer cannot work in parts.
- */
-size_t tok_norm_cut(const struct tok_norm *norm, const uint8_t *s, size_t n, size_t at,
-    size_t want);
-
-/* Appends the normal form of s to out. -ENOMEM, -E2BIG. */
-int tok_norm_apply(const struct tok_norm *norm, struct tok_norm_run *run,
-    const uint8_t *s, size_t n, struct tok_buf *out);
-
-/* Reads one character of valid UTF-8 at s; returns its length. */
-unsigned tok_utf8_get(const uint8_t *s, uint32_t *ret_cp);
-
-bool tok_is_ascii(const uint8_t *s, size_t n);
-
-/* White space and word characters as the reference's added tokens see them. */
-bool tok_is_space(uint32_t cp);
-
-bool tok_is_word(uint32_t cp);
+#define TOK_MAX_DEPTH    16 /* of Sequences */
+#define TOK_MAX_TEXT     4096u
 
 enum tok_behavior {
     TOK_REMOVED,
@@ -149,11 +38,27 @@ enum tok_behavior {
     TOK_CONTIGUOUS
 };
 
+enum tok_stage_kind {
+    TOK_STAGE_PASS,  /* the piece as it is */
+    TOK_STAGE_RX,    /* matches of a pattern */
+    TOK_STAGE_SPACE, /* of white space */
+    TOK_STAGE_PUNCT, /* of punctuation */
+    TOK_STAGE_META,  /* spaces become a mark, before which pieces begin */
+    TOK_STAGE_SPELL, /* bytes become the printable alphabet */
+    TOK_STAGE_CUT    /* where no merge joins: for speed */
+};
+
+enum tok_prepend { TOK_PREPEND_NEVER, TOK_PREPEND_FIRST, TOK_PREPEND_ALWAYS };
+
 struct tok_stage {
-    struct tok_rx rx; /* code NULL: pass the piece through */
+    enum tok_stage_kind kind;
+    struct tok_rx rx;
     enum tok_behavior behavior;
     bool invert;
-    bool prefix_space; /* give a piece a leading space first */
+    bool prefix_space;                    /* give a piece a leading space first */
+    uint8_t mark[TOK_CHAR_BYTES], n_mark; /* META */
+    enum tok_prepend prepend;
+    bool split;
 };
 
 /* An added token as it is looked for. */
@@ -178,35 +83,25 @@ struct tok_set {
  */
 int64_t tok_set_match(const struct tok_set *set, const uint8_t *s, size_t n);
 
-/*
- * What the two loader files share. ld_ functions return 0 or the negative
- * errno that tok_load() is to return, with the reason written.
- */
-struct tok_ld {
-    const char *file; /* named in messages */
-    char *err;
-    size_t err_bytes;
-    struct tok *tok;
-    bool byte_level;       /* the part being read has a ByteLevel */
-    json_t *model, *added; /* borrowed */
-    struct bpe_opts opts;
+enum tok_model_kind {
+    TOK_MODEL_BYTES, /* BPE of bytes */
+    TOK_MODEL_CHARS, /* BPE of characters */
+    TOK_MODEL_UNIGRAM,
+    TOK_MODEL_WORDPIECE
 };
-
-__attribute__((format(printf, 3, 4))) int
-tok_ld_err(struct tok_ld *ld, int rc, const char *fmt, ...);
-
-/* The model's vocabulary and merges, then added_tokens: tokenizer_vocab.c. */
-int tok_ld_model(struct tok_ld *ld);
-
-int tok_ld_added(struct tok_ld *ld);
 
 struct tok {
     uint32_t magic;
     uint32_t n_ids;
-    struct bpe *bpe;
+    enum tok_model_kind kind;
+    struct bpe *bpe; /* the vocabulary, of every kind */
+    struct uni *uni;
+    struct wpc wpc;
     struct tok_norm norm;
     struct tok_stage stage[TOK_MAX_STAGES];
     unsigned n_stages;
+    bool unspell; /* pretokens are spelled in the alphabet, the model takes bytes */
+    struct tok_dec dec;
     struct tok_set all;    /* every added token by its content */
     struct tok_set raw;    /* looked for before normalizing */
     struct tok_set normed; /* looked for after it */
@@ -215,5 +110,21 @@ struct tok {
     int bos, eos;
     size_t max_token_bytes;
 };
+
+/* What tokenizer_words.c needs of an encoder: one thread's scratch of a model. */
+struct tok_words;
+
+struct tok_words *tok_words_new(const struct tok *tok);
+
+struct tok_words *tok_words_free(struct tok_words *w);
+
+void tok_words_trim(struct tok_words *w);
+
+/* As bpe_begin(), bpe_step() and bpe_ids(), for the tokenizer's model. */
+int tok_words_begin(struct tok_words *w, const uint8_t *pretoken, size_t n);
+
+int tok_words_step(struct tok_words *w, size_t *budget);
+
+const uint32_t *tok_words_ids(const struct tok_words *w, size_t *ret_n);
 
 #endif

@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "daemon/worker/tokenizer_priv.h"
+#include "daemon/worker/tokenizer_norm.h"
 
 #include <errno.h>
 #include <stdarg.h>

@@ -1,33 +1,44 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
+/* "model" of a tokenizer.json. */
 #include "config.h"
 
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE /* qsort_r */
-#endif
-
 #include "daemon/worker/tokenizer.h"
-#include "daemon/worker/tokenizer_priv.h"
+#include "daemon/worker/tokenizer_json.h"
+#include "daemon/worker/tokenizer_load.h"
 
 #include <errno.h>
-#include <jansson.h>
 #include <stdlib.h>
-#include <string.h>
+
+/* An entry of the vocabulary, in the file's text. */
+struct voc_entry {
+    struct tok_js_text name;
+    double score; /* UNIGRAM */
+    uint32_t id;
+};
+
+struct voc {
+    struct tok_ld *ld;
+    struct voc_entry *e;
+    size_t n, cap;
+};
+
+/* ---- entering tokens ---- */
 
 /*
  * Turns the spelling of a token in the file into its bytes: characters of the
  * byte alphabet into the bytes they stand for or, if there is any other, the
- * text itself (*ret_raw). out has TOK_MAX_TOKEN_BYTES.
+ * text itself (*ret_raw). out has n bytes.
  */
 static size_t
-voc_bytes(const char *s, size_t n, uint8_t *out, bool *ret_raw)
+voc_bytes(const uint8_t *s, size_t n, uint8_t *out, bool *ret_raw)
 {
     size_t i = 0, k = 0;
     uint32_t cp;
     int b;
 
     while (i < n) {
-        i += tok_utf8_get((const uint8_t *)s + i, &cp);
+        i += tok_utf8_get(s + i, &cp);
         b = bpe_char_to_byte(cp);
         if (b < 0) {
             memcpy(out, s, n);
@@ -40,72 +51,178 @@ voc_bytes(const char *s, size_t n, uint8_t *out, bool *ret_raw)
     return k;
 }
 
-static int
-voc_id(struct tok_ld *ld, const char *name, const json_t *v, uint32_t *ret)
-{
-    json_int_t id = json_is_integer(v) ? json_integer_value(v) : -1;
-
-    if (id < 0 || id >= (json_int_t)BPE_MAX_IDS)
-        return tok_ld_err(ld, -EINVAL, "token \"%.60s\": id %lld is not in 0 .. %u", name,
-            (long long)id, BPE_MAX_IDS - 1);
-    *ret = (uint32_t)id;
-    return 0;
-}
-
-static int
-voc_add(struct tok_ld *ld, const char *s, size_t n, uint32_t id, unsigned flags)
+int
+tok_ld_put(struct tok_ld *ld, const uint8_t *s, size_t n, uint32_t id, unsigned flags)
 {
     uint8_t bytes[TOK_MAX_TOKEN_BYTES];
-    bool raw;
-    int rc;
+    int name = (int)(n > 60 ? 60 : n), rc;
+    const char *text = (const char *)s;
+    bool raw = false;
 
     if (n > TOK_MAX_TOKEN_BYTES)
         return tok_ld_err(ld, -EINVAL,
-            "token of id %u has %zu bytes, more than the %u "
-            "allowed",
-            (unsigned)id, n, TOK_MAX_TOKEN_BYTES);
-    n = voc_bytes(s, n, bytes, &raw);
-    rc = bpe_add_token(ld->tok->bpe, id, bytes, n, flags | (raw ? BPE_TOK_RAW : 0));
+            "token of id %u has %zu bytes, more than the %u allowed", (unsigned)id, n,
+            TOK_MAX_TOKEN_BYTES);
+    if (ld->tok->kind == TOK_MODEL_BYTES) {
+        n = voc_bytes(s, n, bytes, &raw);
+        s = bytes;
+    }
+    rc = bpe_add_token(ld->tok->bpe, id, s, n, flags | (raw ? BPE_TOK_RAW : 0));
     if (rc == -EEXIST)
         return tok_ld_err(ld, -EINVAL,
-            "token \"%.60s\" has id %u, which another token "
-            "has already",
-            s, (unsigned)id);
+            "token \"%.*s\" has id %u, which another token has already", name, text,
+            (unsigned)id);
+    if (rc == -ENOTUNIQ)
+        return tok_ld_err(ld, -EINVAL,
+            "model: the vocabulary has the token \"%.*s\" twice", name, text);
     if (rc)
-        return tok_ld_err(ld, rc, "token \"%.60s\": %s", s, strerror(-rc));
+        return tok_ld_err(ld, rc, "token \"%.*s\": %s", name, text, strerror(-rc));
     if (n > ld->tok->max_token_bytes)
         ld->tok->max_token_bytes = n;
     return 0;
 }
 
+/* The id of a vocabulary entry by its spelling, or -ENOENT. */
+static int
+voc_find(struct tok_ld *ld, const uint8_t *s, size_t n)
+{
+    uint8_t bytes[TOK_MAX_TOKEN_BYTES];
+    bool raw;
+
+    if (n > TOK_MAX_TOKEN_BYTES)
+        return -ENOENT;
+    if (ld->tok->kind != TOK_MODEL_BYTES)
+        return bpe_find(ld->tok->bpe, s, n);
+    n = voc_bytes(s, n, bytes, &raw);
+    return raw ? bpe_find_raw(ld->tok->bpe, bytes, n) : bpe_find(ld->tok->bpe, bytes, n);
+}
+
+int
+tok_ld_find(struct tok_ld *ld, const char *s, size_t n)
+{
+    return voc_find(ld, (const uint8_t *)s, n);
+}
+
+/* A string of the file without its escapes, valid until the next call. */
+static const uint8_t *
+voc_plain(struct tok_ld *ld, const struct tok_js_text *t, size_t *ret_n)
+{
+    *ret_n = t->n;
+    if (!t->escaped)
+        return (const uint8_t *)t->s;
+    ld->scratch.n = 0;
+    if (tok_buf_room(&ld->scratch, t->n + 1))
+        return NULL;
+    *ret_n = tok_js_plain(t, ld->scratch.p);
+    return ld->scratch.p;
+}
+
+/* ---- the vocabulary ---- */
+
+static int
+voc_id(struct tok_ld *ld, const char *name, size_t n, int64_t id, uint32_t *ret)
+{
+    if (id < 0 || id >= (int64_t)BPE_MAX_IDS)
+        return tok_ld_err(ld, -EINVAL, "token \"%.*s\": id %lld is not in 0 .. %u",
+            (int)(n > 60 ? 60 : n), name, (long long)id, BPE_MAX_IDS - 1);
+    *ret = (uint32_t)id;
+    return 0;
+}
+
+static int
+voc_more(struct voc *voc)
+{
+    size_t cap = voc->cap ? 2 * voc->cap : 4096;
+    struct voc_entry *e;
+
+    if (voc->n == TOK_MAX_VOCAB)
+        return tok_ld_err(voc->ld, -EINVAL,
+            "model: vocabulary of more than the %u tokens allowed", TOK_MAX_VOCAB);
+    if (voc->n < voc->cap)
+        return 0;
+    e = realloc(voc->e, cap * sizeof(*e));
+    if (!e)
+        return tok_ld_no_memory(voc->ld);
+    voc->e = e;
+    voc->cap = cap;
+    return 0;
+}
+
+/* {"token": id, ...} */
+static int
+voc_read_object(struct voc *voc, struct tok_js *js)
+{
+    struct tok_ld *ld = voc->ld;
+    int rc;
+
+    if (!tok_js_take(js, '{') || tok_js_maybe(js, '}'))
+        return 0;
+    do {
+        struct voc_entry *e;
+        double id = -1;
+
+        rc = voc_more(voc);
+        if (rc)
+            return rc;
+        e = &voc->e[voc->n++];
+        if (!tok_js_string(js, &e->name) || !tok_js_take(js, ':'))
+            return 0;
+        if (!tok_js_number(js, &id) || id < -1e15 || id > 1e15 || id != (double)(int64_t)id)
+            return tok_ld_err(ld, -EINVAL, "token \"%.*s\": its id is not an integer",
+                (int)(e->name.n > 60 ? 60 : e->name.n), e->name.s);
+        rc = voc_id(ld, e->name.s, e->name.n, (int64_t)id, &e->id);
+        if (rc)
+            return rc;
+    } while (tok_js_maybe(js, ','));
+    return 0;
+}
+
+/* [["token", score], ...] */
+static int
+voc_read_array(struct voc *voc, struct tok_js *js)
+{
+    int rc;
+
+    if (!tok_js_take(js, '[') || tok_js_maybe(js, ']'))
+        return 0;
+    do {
+        struct voc_entry *e;
+
+        rc = voc_more(voc);
+        if (rc)
+            return rc;
+        e = &voc->e[voc->n];
+        e->id = (uint32_t)voc->n++;
+        if (!tok_js_maybe(js, '[') || !tok_js_string(js, &e->name) ||
+            !tok_js_take(js, ',') || !tok_js_number(js, &e->score) || !tok_js_take(js, ']'))
+            return tok_ld_err(voc->ld, -EINVAL,
+                "model: \"vocab\" item %u is not [\"token\", score]", (unsigned)e->id);
+    } while (tok_js_maybe(js, ','));
+    return 0;
+}
+
 /* The highest id + 1 over vocabulary and added tokens, all in range. */
 static int
-voc_count(struct tok_ld *ld, const json_t *vocab, uint32_t *ret)
+voc_count(const struct voc *voc, uint32_t *ret)
 {
+    struct tok_ld *ld = voc->ld;
     uint32_t n = 0, id = 0;
     const char *name;
-    json_t *v;
+    json_t *v, *num;
     size_t i;
     int rc;
 
-    if (json_object_size(vocab) > TOK_MAX_VOCAB)
-        return tok_ld_err(ld, -EINVAL,
-            "model: vocabulary of %zu tokens, more than the "
-            "%u allowed",
-            json_object_size(vocab), TOK_MAX_VOCAB);
-    json_object_foreach((json_t *)vocab, name, v) {
-        rc = voc_id(ld, name, v, &id);
-        if (rc)
-            return rc;
-        n = id >= n ? id + 1 : n;
-    }
+    for (i = 0; i < voc->n; i++)
+        n = voc->e[i].id >= n ? voc->e[i].id + 1 : n;
     if (ld->added && !json_is_null(ld->added) && !json_is_array(ld->added))
         return tok_ld_err(ld, -EINVAL, "\"added_tokens\" is not an array");
     json_array_foreach(ld->added, i, v) {
         name = json_string_value(json_object_get(v, "content"));
         if (!name)
             return tok_ld_err(ld, -EINVAL, "added_tokens item %zu has no \"content\"", i);
-        rc = voc_id(ld, name, json_object_get(v, "id"), &id);
+        num = json_object_get(v, "id");
+        rc = voc_id(ld, name, strlen(name),
+            json_is_integer(num) ? json_integer_value(num) : -1, &id);
         if (rc)
             return rc;
         n = id >= n ? id + 1 : n;
@@ -116,312 +233,320 @@ voc_count(struct tok_ld *ld, const json_t *vocab, uint32_t *ret)
     return 0;
 }
 
-/* Both spellings of a merge: "a b" and ["a", "b"]. */
 static int
-voc_merge_names(const json_t *v, const char **a, size_t *an, const char **b, size_t *bn)
+voc_read(struct voc *voc, bool array)
 {
-    const json_t *x, *y;
-    const char *s, *space;
-    size_t n;
+    struct tok_ld *ld = voc->ld;
+    struct tok_js js = { .s = ld->vocab.s, .n = ld->vocab.n };
 
-    if (json_is_string(v)) {
-        s = json_string_value(v);
-        n = json_string_length(v);
-        space = memchr(s, ' ', n);
-        if (!space || memchr(space + 1, ' ', n - (size_t)(space + 1 - s)))
+    if (!js.n || *js.s != (array ? '[' : '{'))
+        return tok_ld_err(ld, -EINVAL, "model: no %s \"vocab\"", array ? "array" : "object");
+    return array ? voc_read_array(voc, &js) : voc_read_object(voc, &js);
+}
+
+static int
+voc_enter(const struct voc *voc, unsigned flags)
+{
+    struct tok_ld *ld = voc->ld;
+    const uint8_t *s;
+    size_t i, n;
+    int rc = 0;
+
+    for (i = 0; !rc && i < voc->n; i++) {
+        s = voc_plain(ld, &voc->e[i].name, &n);
+        rc = s ? tok_ld_put(ld, s, n, voc->e[i].id, flags) : tok_ld_no_memory(ld);
+    }
+    return rc;
+}
+
+/* ---- merges ---- */
+
+/*
+ * Both spellings of a merge, "a b" and ["a", "b"], into scratch, one behind the
+ * other; *ret_a: the length of the first.
+ */
+static int
+voc_merge_names(struct tok_ld *ld, struct tok_js *js, size_t *ret_a)
+{
+    struct tok_buf *out = &ld->scratch;
+    struct tok_js_text a, b;
+    uint8_t *space;
+
+    out->n = 0;
+    if (tok_js_maybe(js, '[')) {
+        if (tok_js_peek(js) != '"' || !tok_js_string(js, &a) || !tok_js_maybe(js, ',') ||
+            tok_js_peek(js) != '"' || !tok_js_string(js, &b) || !tok_js_maybe(js, ']'))
             return -EINVAL;
-        *a = s;
-        *an = (size_t)(space - s);
-        *b = space + 1;
-        *bn = n - *an - 1;
+        if (tok_buf_room(out, a.n + b.n + 1))
+            return -ENOMEM;
+        *ret_a = out->n = tok_js_plain(&a, out->p);
+        out->n += tok_js_plain(&b, out->p + out->n);
         return 0;
     }
-    x = json_array_get(v, 0);
-    y = json_array_get(v, 1);
-    if (json_array_size(v) != 2 || !json_is_string(x) || !json_is_string(y))
+    if (tok_js_peek(js) != '"' || !tok_js_string(js, &a))
         return -EINVAL;
-    *a = json_string_value(x);
-    *an = json_string_length(x);
-    *b = json_string_value(y);
-    *bn = json_string_length(y);
+    if (tok_buf_room(out, a.n + 1))
+        return -ENOMEM;
+    out->n = tok_js_plain(&a, out->p);
+    space = memchr(out->p, ' ', out->n);
+    if (!space || memchr(space + 1, ' ', out->n - (size_t)(space + 1 - out->p)))
+        return -EINVAL;
+    *ret_a = (size_t)(space - out->p);
+    memmove(space, space + 1, --out->n - *ret_a);
     return 0;
 }
 
 static int
-voc_merge(struct tok_ld *ld, const json_t *vocab, const json_t *v, uint32_t rank)
+voc_merge(struct tok_ld *ld, struct tok_js *js, uint32_t rank)
 {
-    char both[2 * TOK_MAX_TOKEN_BYTES];
-    const json_t *left, *right, *into = NULL;
-    const char *a, *b;
-    size_t an, bn;
+    size_t an, bn, skip = ld->opts.n_prefix;
+    uint8_t both[2 * TOK_MAX_TOKEN_BYTES];
+    int rc = voc_merge_names(ld, js, &an), left, right, into = -ENOENT;
+    const uint8_t *a = ld->scratch.p;
 
-    if (voc_merge_names(v, &a, &an, &b, &bn))
-        return tok_ld_err(ld, -EINVAL, "model: merge %u is not \"a b\" or [\"a\", \"b\"]",
+    if (rc == -ENOMEM)
+        return tok_ld_no_memory(ld);
+    if (rc)
+        return tok_ld_err(ld, rc, "model: merge %u is not \"a b\" or [\"a\", \"b\"]",
             (unsigned)rank);
-    left = json_object_getn(vocab, a, an);
-    right = json_object_getn(vocab, b, bn);
-    if (left && right) {
+    bn = ld->scratch.n - an;
+    left = voc_find(ld, a, an);
+    right = voc_find(ld, a + an, bn);
+    if (left >= 0 && right >= 0 && bn >= skip) {
         memcpy(both, a, an);
-        memcpy(both + an, b, bn);
-        into = json_object_getn(vocab, both, an + bn);
+        memcpy(both + an, a + an + skip, bn - skip);
+        into = voc_find(ld, both, an + bn - skip);
     }
-    if (!into)
+    if (into < 0)
         return tok_ld_err(ld, -EINVAL,
-            "model: merge %u (\"%.*s\" and \"%.*s\"): a part "
-            "or the result is not in the vocabulary",
-            (unsigned)rank, (int)(an > 60 ? 60 : an), a, (int)(bn > 60 ? 60 : bn), b);
-    return bpe_add_merge(ld->tok->bpe, (uint32_t)json_integer_value(left),
-        (uint32_t)json_integer_value(right), rank, (uint32_t)json_integer_value(into));
+            "model: merge %u (\"%.*s\" and \"%.*s\"): a side or the result is not in the "
+            "vocabulary",
+            (unsigned)rank, (int)(an > 60 ? 60 : an), (const char *)a,
+            (int)(bn > 60 ? 60 : bn), (const char *)a + an);
+    rc = bpe_add_merge(ld->tok->bpe, (uint32_t)left, (uint32_t)right, rank, (uint32_t)into);
+    return rc ? tok_ld_err(ld, rc, "model: merge %u: %s", (unsigned)rank, strerror(-rc))
+              : 0;
 }
 
-/* Members of the model that must be absent, null, "" or 0. */
 static int
-voc_unused(struct tok_ld *ld)
+voc_merges(struct tok_ld *ld, size_t n)
 {
-    static const char *const names[] = { "dropout", "continuing_subword_prefix",
-        "end_of_word_suffix" };
+    struct tok_js js = { .s = ld->merges.s, .n = ld->merges.n };
     size_t i;
+    int rc = 0;
 
-    for (i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        const json_t *v = json_object_get(ld->model, names[i]);
-        if (!v || json_is_null(v) || (json_is_string(v) && !json_string_length(v)) ||
-            (json_is_number(v) && json_number_value(v) == 0.0))
-            continue;
-        return tok_ld_err(ld, -ENOTSUP, "model: \"%s\" is not supported (must be null)",
-            names[i]);
+    tok_js_take(&js, '[');
+    for (i = 0; !rc && i < n; i++) {
+        rc = voc_merge(ld, &js, (uint32_t)i);
+        tok_js_maybe(&js, ',');
     }
+    return rc;
+}
+
+/* ---- the models ---- */
+
+/* A boolean that may be null. */
+static int
+voc_flag(struct tok_ld *ld, const char *name, bool *ret)
+{
+    *ret = false;
+    if (json_is_null(json_object_get(ld->model, name)))
+        return 0;
+    return tok_ld_bool(ld, ld->model, name, false, ret);
+}
+
+static int
+voc_affix(struct tok_ld *ld, const char *name, uint8_t *ret, uint8_t *ret_n)
+{
+    const json_t *v = json_object_get(ld->model, name);
+
+    if (!v || json_is_null(v))
+        return 0;
+    if (!json_is_string(v) || json_string_length(v) > BPE_MAX_AFFIX)
+        return tok_ld_err(ld, -ENOTSUP,
+            "model: \"%s\" is not null or a string of at most %u bytes", name,
+            BPE_MAX_AFFIX);
+    memcpy(ret, json_string_value(v), json_string_length(v));
+    *ret_n = (uint8_t)json_string_length(v);
     return 0;
 }
 
 static int
-voc_opts(struct tok_ld *ld, const json_t *vocab)
+voc_opts(struct tok_ld *ld)
 {
-    struct bpe_opts *opts = &ld->opts;
-    const json_t *unk = json_object_get(ld->model, "unk_token"), *id;
+    const json_t *dropout = json_object_get(ld->model, "dropout");
+    struct bpe_opts *o = &ld->opts;
+    int rc = voc_flag(ld, "ignore_merges", &o->ignore_merges);
 
-    opts->ignore_merges = json_is_true(json_object_get(ld->model, "ignore_merges"));
-    opts->byte_fallback = json_is_true(json_object_get(ld->model, "byte_fallback"));
-    opts->fuse_unk = json_is_true(json_object_get(ld->model, "fuse_unk"));
-    opts->unk_id = -1;
-    if (!unk || json_is_null(unk))
+    rc = rc ? rc : voc_flag(ld, "byte_fallback", &o->byte_fallback);
+    rc = rc ? rc : voc_flag(ld, "fuse_unk", &o->fuse_unk);
+    rc = rc ? rc : voc_affix(ld, "continuing_subword_prefix", o->prefix, &o->n_prefix);
+    rc = rc ? rc : voc_affix(ld, "end_of_word_suffix", o->suffix, &o->n_suffix);
+    if (!rc && dropout && !json_is_null(dropout) &&
+        (!json_is_number(dropout) || json_number_value(dropout) != 0.0))
+        return tok_ld_err(ld, -ENOTSUP,
+            "model: \"dropout\" is not supported (must be null or 0)");
+    if (!rc && o->byte_fallback && (o->n_prefix || o->n_suffix))
+        return tok_ld_err(ld, -ENOTSUP,
+            "model: \"byte_fallback\" with \"continuing_subword_prefix\" or "
+            "\"end_of_word_suffix\" is not supported");
+    return rc;
+}
+
+/* The id of the unknown token by its name. */
+static int
+voc_unk(struct tok_ld *ld, bool required, int64_t *ret)
+{
+    const json_t *unk = json_object_get(ld->model, "unk_token");
+
+    *ret = -1;
+    if (!required && (!unk || json_is_null(unk)))
         return 0;
-    id = json_is_string(unk) ? json_object_get(vocab, json_string_value(unk)) : NULL;
-    if (!id)
-        return tok_ld_err(ld, -EINVAL, "model: \"unk_token\" is not in the vocabulary");
-    opts->unk_id = json_integer_value(id);
-    return 0;
+    if (json_is_string(unk))
+        *ret = tok_ld_find(ld, json_string_value(unk), json_string_length(unk));
+    return *ret >= 0
+        ? 0
+        : tok_ld_err(ld, -EINVAL, "model: \"unk_token\" is not in the vocabulary");
+}
+
+static int
+voc_new(struct tok_ld *ld, struct voc *voc, size_t n_merges, unsigned flags)
+{
+    int rc = voc_count(voc, &ld->tok->n_ids);
+
+    if (rc)
+        return rc;
+    ld->tok->bpe = bpe_new(ld->tok->n_ids, (uint32_t)n_merges);
+    return ld->tok->bpe ? voc_enter(voc, flags) : tok_ld_no_memory(ld);
+}
+
+static int
+voc_bpe(struct tok_ld *ld, struct voc *voc)
+{
+    size_t n = ld->merges.n_items;
+    int rc = voc_opts(ld);
+
+    if (!ld->merges.n || *ld->merges.s != '[')
+        return tok_ld_err(ld, -EINVAL, "model: no array \"merges\"");
+    if (n > 2 * (size_t)BPE_MAX_IDS)
+        return tok_ld_err(ld, -EINVAL, "model: %zu merges, more than the %u allowed", n,
+            2 * BPE_MAX_IDS);
+    if (ld->byte_level && ld->dec_bytes && !ld->opts.n_prefix && !ld->opts.n_suffix)
+        ld->tok->kind = TOK_MODEL_BYTES;
+    else
+        ld->tok->kind = TOK_MODEL_CHARS;
+    ld->opts.chars = ld->tok->kind == TOK_MODEL_CHARS;
+    rc = rc ? rc : voc_read(voc, false);
+    rc = rc ? rc : voc_new(ld, voc, n, BPE_TOK_VOCAB);
+    rc = rc ? rc : voc_unk(ld, false, &ld->opts.unk_id);
+    return rc ? rc : voc_merges(ld, n);
+}
+
+static int
+voc_unigram(struct tok_ld *ld, struct voc *voc)
+{
+    const json_t *unk = json_object_get(ld->model, "unk_id");
+    json_int_t unk_id = json_is_integer(unk) ? json_integer_value(unk) : -1;
+    const uint8_t *s;
+    size_t i, n;
+    int rc = voc_flag(ld, "byte_fallback", &ld->opts.byte_fallback);
+
+    ld->tok->kind = TOK_MODEL_UNIGRAM;
+    ld->opts.unk_id = -1;
+    rc = rc ? rc : voc_read(voc, true);
+    rc = rc ? rc : voc_new(ld, voc, 0, BPE_TOK_VOCAB | BPE_TOK_LAST);
+    if (!rc && (unk_id < 0 || unk_id >= (json_int_t)voc->n))
+        rc = tok_ld_err(ld, -EINVAL, "model: \"unk_id\" is not in 0 .. %zu", voc->n - 1);
+    if (rc)
+        return rc;
+    ld->tok->uni = uni_new(ld->tok->n_ids);
+    if (!ld->tok->uni)
+        return tok_ld_no_memory(ld);
+    for (i = 0; !rc && i < voc->n; i++) {
+        s = voc_plain(ld, &voc->e[i].name, &n);
+        rc = s ? 0 : -ENOMEM;
+        if (!rc && n)
+            rc = uni_add(ld->tok->uni, (uint32_t)i, s, n, voc->e[i].score);
+    }
+    rc = rc
+        ? rc
+        : uni_seal(ld->tok->uni, ld->tok->bpe, (uint32_t)unk_id, ld->opts.byte_fallback);
+    return rc ? tok_ld_err(ld, rc, "model: %s", strerror(-rc)) : 0;
+}
+
+/* The node behind the prefix of continuing pieces. */
+static uint32_t
+voc_inner(const struct tri *trie, const char *s, size_t n)
+{
+    uint32_t node = TRI_ROOT, cp;
+    size_t i = 0;
+
+    while (node && i < n) {
+        const struct tri_cell *c;
+
+        i += tok_utf8_get((const uint8_t *)s + i, &cp);
+        c = tri_step(trie, node, cp);
+        node = c ? c->node : 0;
+    }
+    return node;
+}
+
+static int
+voc_wordpiece(struct tok_ld *ld, struct voc *voc)
+{
+    const json_t *prefix = json_object_get(ld->model, "continuing_subword_prefix");
+    const json_t *max = json_object_get(ld->model, "max_input_chars_per_word");
+    struct wpc *wpc = &ld->tok->wpc;
+    const uint8_t *s;
+    size_t i, n;
+    int64_t unk;
+    int rc;
+
+    ld->tok->kind = TOK_MODEL_WORDPIECE;
+    ld->opts.unk_id = -1;
+    if (!json_is_string(prefix))
+        return tok_ld_err(ld, -EINVAL,
+            "model: \"continuing_subword_prefix\" is not a string");
+    if (!json_is_integer(max) || json_integer_value(max) < 0)
+        return tok_ld_err(ld, -EINVAL,
+            "model: \"max_input_chars_per_word\" is not an integer that is not negative");
+    wpc->max_chars = (size_t)json_integer_value(max);
+    rc = voc_read(voc, false);
+    rc = rc ? rc : voc_new(ld, voc, 0, BPE_TOK_VOCAB);
+    rc = rc ? rc : voc_unk(ld, true, &unk);
+    if (rc)
+        return rc;
+    wpc->unk_id = (uint32_t)unk;
+    rc = tri_init(&wpc->trie);
+    for (i = 0; !rc && i < voc->n; i++) {
+        s = voc_plain(ld, &voc->e[i].name, &n);
+        rc = s ? tri_put(&wpc->trie, s, n, (int32_t)voc->e[i].id) : -ENOMEM;
+    }
+    wpc->inner =
+        voc_inner(&wpc->trie, json_string_value(prefix), json_string_length(prefix));
+    return rc ? tok_ld_no_memory(ld) : 0;
 }
 
 int
 tok_ld_model(struct tok_ld *ld)
 {
     const json_t *type = json_object_get(ld->model, "type");
-    const json_t *vocab = json_object_get(ld->model, "vocab");
-    const json_t *merges = json_object_get(ld->model, "merges");
-    struct tok *tok = ld->tok;
-    const char *name;
-    json_t *v;
-    size_t i;
+    const char *name = json_is_string(type) ? json_string_value(type) : "(none)";
+    struct voc voc = { .ld = ld };
     int rc;
 
-    if (type && (!json_is_string(type) || strcmp(json_string_value(type), "BPE")))
-        return tok_ld_err(ld, -ENOTSUP,
-            "model type \"%.60s\" is not supported "
-            "(supported: BPE)",
-            json_is_string(type) ? json_string_value(type) : "(none)");
-    if (!json_is_object(vocab) || !json_is_array(merges))
-        return tok_ld_err(ld, -EINVAL,
-            "model: no object \"vocab\" or no array "
-            "\"merges\"");
-    rc = voc_unused(ld);
-    rc = rc ? rc : voc_count(ld, vocab, &tok->n_ids);
-    rc = rc ? rc : voc_opts(ld, vocab);
-    if (rc)
-        return rc;
-    if (json_array_size(merges) > 2 * (size_t)BPE_MAX_IDS)
-        return tok_ld_err(ld, -EINVAL, "model: %zu merges, more than the %u allowed",
-            json_array_size(merges), 2 * BPE_MAX_IDS);
-    tok->bpe = bpe_new(tok->n_ids, (uint32_t)json_array_size(merges));
-    if (!tok->bpe)
-        return tok_ld_err(ld, -ENOMEM, "out of memory");
-    json_object_foreach((json_t *)vocab, name, v) {
-        rc = voc_add(ld, name, strlen(name), (uint32_t)json_integer_value(v), BPE_TOK_VOCAB);
-        if (rc)
-            return rc;
-    }
-    json_array_foreach(merges, i, v) {
-        rc = voc_merge(ld, vocab, v, (uint32_t)i);
-        if (rc)
-            return rc;
-    }
-    return 0;
-}
-
-/* Appends an entry with these bytes; what set->e has room for. */
-static int
-voc_set_put(struct tok_set *set, const struct tok_added *t, const void *bytes, size_t n)
-{
-    struct tok_added *e = &set->e[set->n];
-
-    if (set->bytes.n + n > UINT32_MAX)
-        return -ENOMEM;
-    *e = *t;
-    e->off = (uint32_t)set->bytes.n;
-    e->n = (uint32_t)n;
-    if (tok_buf_put(&set->bytes, bytes, n))
-        return -ENOMEM;
-    set->n++;
-    return 0;
-}
-
-static int
-voc_set_cmp(const void *pa, const void *pb, void *bytes)
-{
-    const struct tok_added *a = pa, *b = pb;
-    const uint8_t *s = bytes;
-    uint32_t n = a->n < b->n ? a->n : b->n;
-    int d = memcmp(s + a->off, s + b->off, n);
-
-    if (d)
-        return d;
-    if (a->n != b->n)
-        return a->n < b->n ? -1 : 1;
-    /* Of equal ones the special comes first, then the one entered first. */
-    if (a->special != b->special)
-        return a->special ? -1 : 1;
-    return a->off < b->off ? -1 : a->off > b->off;
-}
-
-/* Sorts, drops all but the first of equal entries, indexes. */
-static void
-voc_set_seal(struct tok_set *set)
-{
-    uint32_t i, k = 0;
-    unsigned c;
-
-    if (set->n)
-        qsort_r(set->e, set->n, sizeof(*set->e), voc_set_cmp, set->bytes.p);
-    for (i = 0; i < set->n; i++) {
-        const struct tok_added *e = &set->e[i], *last = k ? &set->e[k - 1] : NULL;
-        if (last && last->n == e->n &&
-            !memcmp(set->bytes.p + last->off, set->bytes.p + e->off, e->n))
-            continue;
-        set->e[k++] = *e;
-    }
-    set->n = k;
-    for (c = 0, i = 0; c < 256; c++) {
-        while (i < k && set->bytes.p[set->e[i].off] < c)
-            i++;
-        set->first[c] = i;
-    }
-}
-
-/*
- * Enters a token to be looked for in normalized text. It decodes to its
- * normal form, as in the reference.
- */
-static int
-voc_put_normed(struct tok_ld *ld, struct tok_norm_run *run, const struct tok_added *t,
-    const char *s, size_t n, unsigned flags)
-{
-    struct tok_buf out = { 0 };
-    int rc = tok_norm_apply(&ld->tok->norm, run, (const uint8_t *)s, n, &out);
-
-    if (rc)
-        tok_ld_err(ld, rc, "added token \"%.60s\": %s", s, strerror(-rc));
-    else if (!out.n)
-        rc = tok_ld_err(ld, -ENOTSUP, "added token \"%.60s\" normalizes to nothing", s);
-    else if (voc_set_put(&ld->tok->normed, t, out.p, out.n) || tok_buf_put(&out, "", 1))
-        rc = tok_ld_err(ld, -ENOMEM, "out of memory");
-    else if (flags & BPE_TOK_VOCAB)
-        rc = voc_add(ld, s, n, t->id, flags);
+    if (!json_is_object(ld->model))
+        return tok_ld_err(ld, -EINVAL, "\"model\" is not an object");
+    if (!type || !strcmp(name, "BPE"))
+        rc = voc_bpe(ld, &voc);
+    else if (!strcmp(name, "Unigram"))
+        rc = voc_unigram(ld, &voc);
+    else if (!strcmp(name, "WordPiece"))
+        rc = voc_wordpiece(ld, &voc);
     else
-        rc = voc_add(ld, (const char *)out.p, out.n - 1, t->id, flags);
-    tok_buf_fini(&out);
-    return rc;
-}
-
-static int
-voc_added_one(struct tok_ld *ld, struct tok_norm_run *run, const json_t *o)
-{
-    static const char *const names[] = { "special", "single_word", "lstrip", "rstrip",
-        "normalized" };
-    const json_t *content = json_object_get(o, "content"), *known;
-    const char *s = json_string_value(content);
-    size_t n = json_string_length(content), i;
-    struct tok_added t = { .id = (uint32_t)json_integer_value(json_object_get(o, "id")) };
-    unsigned flags;
-    bool normalized;
-
-    for (i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        const json_t *v = json_object_get(o, names[i]);
-        if (v && !json_is_boolean(v))
-            return tok_ld_err(ld, -EINVAL,
-                "added token \"%.60s\": \"%s\" is not true or "
-                "false",
-                s, names[i]);
-    }
-    t.special = json_is_true(json_object_get(o, "special"));
-    t.single_word = json_is_true(json_object_get(o, "single_word"));
-    t.lstrip = json_is_true(json_object_get(o, "lstrip"));
-    t.rstrip = json_is_true(json_object_get(o, "rstrip"));
-    normalized = json_is_true(json_object_get(o, "normalized"));
-    if (!n)
-        return 0;
-    known = json_object_get(json_object_get(ld->model, "vocab"), s);
-    if (known && json_integer_value(known) != (json_int_t)t.id)
-        return tok_ld_err(ld, -EINVAL,
-            "added token \"%.60s\" has id %u, but %lld in the "
-            "vocabulary",
-            s, (unsigned)t.id, (long long)json_integer_value(known));
-    flags = BPE_TOK_ADDED | (t.special ? BPE_TOK_SPECIAL : 0) | (known ? BPE_TOK_VOCAB : 0);
-    if (n > TOK_MAX_TOKEN_BYTES)
-        return tok_ld_err(ld, -EINVAL,
-            "added token of id %u has %zu bytes, more than the "
-            "%u allowed",
-            (unsigned)t.id, n, TOK_MAX_TOKEN_BYTES);
-    if (voc_set_put(&ld->tok->all, &t, s, n) ||
-        (!normalized && voc_set_put(&ld->tok->raw, &t, s, n)))
-        return tok_ld_err(ld, -ENOMEM, "out of memory");
-    return normalized ? voc_put_normed(ld, run, &t, s, n, flags)
-                      : voc_add(ld, s, n, t.id, flags);
-}
-
-int
-tok_ld_added(struct tok_ld *ld)
-{
-    struct tok *tok = ld->tok;
-    size_t n = json_array_size(ld->added), i;
-    struct tok_rx_run rx = { 0 };
-    struct tok_norm_run run = { .rx = &rx };
-    json_t *v;
-    int rc = 0;
-
-    if (n > TOK_MAX_VOCAB)
-        return tok_ld_err(ld, -EINVAL, "%zu added tokens, more than the %u allowed", n,
-            TOK_MAX_VOCAB);
-    tok->all.e = calloc(n + 1, sizeof(*tok->all.e));
-    tok->raw.e = calloc(n + 1, sizeof(*tok->raw.e));
-    tok->normed.e = calloc(n + 1, sizeof(*tok->normed.e));
-    if (!tok->all.e || !tok->raw.e || !tok->normed.e || tok_rx_run_init(&rx))
-        return tok_ld_err(ld, -ENOMEM, "out of memory");
-    json_array_foreach(ld->added, i, v) {
-        rc = voc_added_one(ld, &run, v);
-        if (rc)
-            break;
-    }
-    if (!rc) {
-        uint32_t before = tok->all.n;
-
-        voc_set_seal(&tok->all);
-        voc_set_seal(&tok->raw);
-        voc_set_seal(&tok->normed);
-        if (tok->all.n != before)
-            rc = tok_ld_err(ld, -EINVAL, "added_tokens lists a token twice");
-    }
-    if (!rc && (rc = bpe_seal(tok->bpe, &ld->opts)))
-        tok_ld_err(ld, rc, "model: %s", strerror(-rc));
-    tok_norm_run_fini(&run);
-    tok_rx_run_fini(&rx);
+        rc = tok_ld_err(ld, -ENOTSUP,
+            "model type \"%.60s\" is not supported (supported: BPE, Unigram, WordPiece)",
+            name);
+    free(voc.e);
     return rc;
 }

@@ -60,8 +60,7 @@ report(FILE *out, const struct mdl_program *p, const struct wts_plan *wp,
     fprintf(out, "files       %d, %llu bytes, %zu tensors\n", wp->n_file,
         (unsigned long long)bytes, wp->n_tensor);
     if (tok != NULL)
-        fprintf(out, "tokenizer   tokenizer.json, ids below %u\n",
-            (unsigned)tok_vocab_size(tok));
+        fprintf(out, "tokenizer   ids below %u\n", (unsigned)tok_vocab_size(tok));
     else
         fprintf(out, "tokenizer   none (requests by token ids only)\n");
     if (wp->n_kv_scale > 0)

@@ -34,12 +34,12 @@ if [ -e "$DEMO/model.safetensors" ]; then
     try 66 'model\.safetensors' --set model.path="$dir/m"
     # a tokenizer of another kind: which part, and how to go on without it
     cp "$DEMO/model.safetensors" "$dir/m/"
-    echo '{"pre_tokenizer":{"type":"Metaspace"},"model":{"type":"BPE","vocab":{},"merges":[]}}' \
+    echo '{"pre_tokenizer":{"type":"UnicodeScripts"},"model":{"type":"BPE","vocab":{},"merges":[]}}' \
         >"$dir/m/tokenizer.json"
-    try 78 'tokenizer\.json.*"Metaspace".*ids alone' --set model.path="$dir/m"
+    try 78 'tokenizer\.json.*"UnicodeScripts".*ids alone' --set model.path="$dir/m"
     # what a start refuses, --check refuses too
     expect 65 "$WORKER" --check "$dir/m"
-    has "$out" "$dir/m/tokenizer\.json.*\"Metaspace\""
+    has "$out" "$dir/m/tokenizer\.json.*\"UnicodeScripts\""
     echo '{' >"$dir/m/tokenizer.json"
     expect 65 "$WORKER" --check "$dir/m"
     # another model's: an id that the model does not have
@@ -52,7 +52,7 @@ if [ -e "$DEMO/model.safetensors" ]; then
     expect 65 "$WORKER" --check "$dir/m"
     has "$out" "$dir/m/tokenizer\.json.*$other"
     expect 0 "$WORKER" --check "$DEMO"
-    has "$out" 'tokenizer\.json, ids below 4096'
+    has "$out" 'tokenizer   ids below 4096'
     try 78 '1024' --set model.path="$DEMO" --set max_model_len=4096
 fi
 # the socket is busy

@@ -9,7 +9,8 @@
 
 /* In place of the library's. */
 #include "daemon/worker/tokenizer_load.c"
-#include "daemon/worker/tokenizer_vocab.c"
+#include "daemon/worker/tokenizer_load_pre.c"
+#include "daemon/worker/tokenizer_added.c"
 
 #include <setjmp.h>
 

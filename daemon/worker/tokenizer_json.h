@@ -1,0 +1,56 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A reader of JSON text that builds nothing, for what is large in a
+ * tokenizer.json. The text must be valid UTF-8.
+ */
+#ifndef FDD_DAEMON_WORKER_TOKENIZER_JSON_H
+#define FDD_DAEMON_WORKER_TOKENIZER_JSON_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct tok_js {
+    const char *s;
+    size_t n, at;
+    const char *why; /* what is wrong at `at`; NULL: nothing */
+    size_t n_items;  /* of the array or object that tok_js_skip() has gone over */
+};
+
+/* A string as the text has it, between its quotes. */
+struct tok_js_text {
+    const char *s;
+    size_t n;
+    bool escaped; /* it has escapes */
+};
+
+/* The next byte that is no white space, not taken; 0 at the end. */
+char tok_js_peek(struct tok_js *js);
+
+/* Takes this byte; false and why if another is next. */
+bool tok_js_take(struct tok_js *js, char c);
+
+/* Takes it if it is next. */
+bool tok_js_maybe(struct tok_js *js, char c);
+
+bool tok_js_string(struct tok_js *js, struct tok_js_text *ret);
+
+/* Writes the string without escapes at out, n bytes at least; returns its length. */
+size_t tok_js_plain(const struct tok_js_text *t, uint8_t *out);
+
+bool tok_js_number(struct tok_js *js, double *ret);
+
+/* An integer in 0 .. 2^53; others are false with `why`. */
+bool tok_js_integer(struct tok_js *js, int64_t *ret);
+
+/* Any value, nested no deeper than 1024. */
+bool tok_js_skip(struct tok_js *js);
+
+/* Whether the string is this literal. */
+bool tok_js_is(const struct tok_js_text *t, const char *literal);
+
+/* Of the place `at`, both from 1. */
+void tok_js_place(const struct tok_js *js, size_t *ret_line, size_t *ret_column);
+
+#endif

@@ -1,0 +1,50 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The Unigram model: of all ways to write a pretoken with tokens, the one of the
+ * highest sum of scores. Sums are doubles added from the pretoken's start, and of
+ * equal ones the first found stays, as in the reference.
+ *
+ * A `struct uni` is filled once and then read by any thread; a `struct
+ * uni_work` is the scratch of one thread.
+ */
+#ifndef FDD_DAEMON_WORKER_UNIGRAM_H
+#define FDD_DAEMON_WORKER_UNIGRAM_H
+
+#include "daemon/worker/bpe.h"
+
+struct uni;
+struct uni_work;
+
+/* For ids below n_ids. NULL: out of memory. */
+struct uni *uni_new(uint32_t n_ids);
+
+struct uni *uni_free(struct uni *uni);
+
+/* The next vocabulary entry, n > 0 bytes of valid UTF-8. -EINVAL; -ENOMEM. */
+int uni_add(struct uni *uni, uint32_t id, const uint8_t *bytes, size_t n, double score);
+
+/*
+ * Ends the filling. voc has the same entries, and is sealed; it must outlive
+ * uni. -EINVAL: unk_id is out of range.
+ */
+int uni_seal(struct uni *uni, const struct bpe *voc, uint32_t unk_id, bool byte_fallback);
+
+/* Before pretokens: sums are rounded to floats, as SentencePiece itself has them. */
+void uni_single(struct uni *uni);
+
+struct uni_work *uni_work_new(void);
+
+struct uni_work *uni_work_free(struct uni_work *w);
+
+/* As bpe_work_trim(). */
+void uni_work_trim(struct uni_work *w);
+
+/* As bpe_begin(), bpe_step() and bpe_ids(). A step is one character. */
+int uni_begin(struct uni_work *w, const struct uni *uni, const uint8_t *pretoken, size_t n);
+
+int uni_step(struct uni_work *w, size_t *budget);
+
+const uint32_t *uni_ids(const struct uni_work *w, size_t *ret_n);
+
+#endif
