@@ -44,7 +44,9 @@ ASKS(program, "fdctl program [--json]",
     "kernels, operations that are one launch, bytes, and shares of the roofline bound.",
     json_opts,
     .text = "{n_ops} operations[measured_peak|, measured peak {measured_peak.read_bytes_per_s/1e9:.1} GB/s]"
-            "\n[slow|slow: {slow}\n][*sizes|\n{tokens} tokens, {outputs} outputs[graph|, graph][!graph|, eager]: "
+            "\n[*kv_groups|KV group {group}: layers {layers}, [window|window {window}, ]"
+            "{token_bytes:bytes} a token, at most {most_blocks} blocks a request\n]"
+            "[slow|slow: {slow}\n][*sizes|\n{tokens} tokens, {outputs} outputs[graph|, graph][!graph|, eager]: "
             "roofline bound {roofline_us:.1} us\n"
             "times launch              weight   layout        bytes  roofline us  share\n"
             "[*launches|{times:5} {launch:-19} {format:-8} {layout:-8} {bytes:10bytes} "
