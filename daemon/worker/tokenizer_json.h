@@ -15,7 +15,7 @@ struct tok_js {
     const char *s;
     size_t n, at;
     const char *why; /* what is wrong at `at`; NULL: nothing */
-    size_t n_items;  /* of the array or object that tok_js_skip() has gone over */
+    size_t n_items;  /* of the array or object that tok_js_skip() has read */
 };
 
 /* A string as the text has it, between its quotes. */
