@@ -191,7 +191,7 @@ fail(const struct coll_run *r, uint64_t bad)
             (unsigned)(r->s->limit_ns / 1000000));
     else
         cpu_fail(own->st->dev,
-            "collective: rank %d came with another operation than others", who);
+            "collective: ranks launched different operations, seen at rank %d", who);
     return -1;
 }
 
