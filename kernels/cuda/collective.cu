@@ -334,7 +334,7 @@ norm_as(const struct coll_run *r, uint64_t first, uint64_t end)
         float inv = rsqrtf(block_sum(sum) / (float)C + r->j->eps);
 #pragma unroll 8
         for (uint32_t c = threadIdx.x; c < C; c += THREADS)
-            round_to(&y[c], r->j->w[c] * (x[c] * inv));
+            round_to(&y[c], (r->j->w[c] + r->j->offset) * (x[c] * inv));
     }
 }
 
