@@ -7,23 +7,22 @@
  *
  * Every rank launches the same collectives of a group in the same order, each from its own
  * thread or one after the other, on a stream of its device; those of a rank follow one
- * another (one stream, or events). The launch does not wait; the operation, on the
- * stream, waits for the other ranks. A thread that launches for several ranks must not wait
- * for one of their streams before it has launched the collective for all of them.
- * Launches can be captured. A graph holds no count of launches: it may be replayed any number of
- * times, mixed with other graphs and launches, in the same order on all ranks.
+ * another (one stream, or events). The launch does not wait; the operation, on the stream,
+ * waits for the other ranks. A thread that launches for several ranks must not wait for one
+ * of their streams before it has launched the collective for all of them. Launches can be
+ * captured. A graph holds no count of launches: it may be replayed any number of times, mixed
+ * with other graphs and launches, in the same order on all ranks.
  *
- * Sums: fp32, ((rank 0 + rank 1) + rank 2) + .., rounded once to the operands' type.
- * So every rank has the same bits, whatever the size, the algorithm and who comes
- * first.
+ * Sums: fp32, ((rank 0 + rank 1) + rank 2) + .., rounded once to the operands' type. So every
+ * rank has the same bits, whatever the size, the algorithm and the order of arrival.
  *
  * A rank waits for the others at most fdk_group_args.spin_limit_us from its own arrival, and
  * again each time the ranks meet (once or twice for each piece of the operands, see
  * doc/kernels.md). When that is over it fails, and makes all others fail: fdk_ops.error_text
- * of each names the rank that did not come. A rank that comes with another operation, size or
- * type is found by the others at their first meeting, and they fail the same way. As after any
- * failure every later call on the device is -EIO, events complete, and streams, memory and
- * the group can be freed.
+ * of each names the rank that did not come. Ranks that come with different operations, sizes
+ * or types find that when they first meet, and all fail the same way. As after any failure
+ * every later call on the device is -EIO, events complete, and streams, memory and the group
+ * can be freed.
  */
 #ifndef FDD_KERNELS_COLLECTIVE_H
 #define FDD_KERNELS_COLLECTIVE_H
@@ -48,17 +47,17 @@ struct fdk_group_args {
 };
 
 /* y = sum over the ranks of x. With a residual: residual += that sum; y = residual /
- * rms(residual) * w, as fdk_ops.rmsnorm. The residual's values are the same on all ranks
+ * rms(residual) * (w + offset), as fdk_ops.rmsnorm with FDK_NORM_PRE. The residual's values are the same on all ranks
  * before, and so after. n has the same value on all ranks. */
 struct fdk_all_reduce_args {
     struct fdk_group *group;
-    void *y;          /* (T, C) act; may be x */
-    const void *x;    /* (T, C) act: this rank's addend */
-    float *residual;  /* (T, C), or NULL */
-    const float *w;   /* (C), with a residual */
-    const int32_t *n; /* [1] live rows: no others are read or written; NULL: T */
-    int32_t T, C;     /* 1 and a number of elements will do without a residual */
-    float eps;
+    void *y;            /* (T, C) act; may be x */
+    const void *x;      /* (T, C) act: this rank's addend */
+    float *residual;    /* (T, C), or NULL */
+    const float *w;     /* (C), with a residual */
+    const int32_t *n;   /* [1] live rows: no others are read or written; NULL: T */
+    int32_t T, C;       /* 1 and a number of elements will do without a residual */
+    float eps, offset;  /* offset: of the weights */
     enum fdk_dtype act; /* FDK_F32, FDK_F16, FDK_BF16 */
 };
 

@@ -51,7 +51,7 @@ struct coll_job {
     const float *w;
     const int32_t *live;
     int32_t T, C, ldy;
-    float eps;
+    float eps, offset;
     enum fdk_dtype type;
     int32_t eb; /* bytes of an element */
     enum coll_op op;
@@ -130,6 +130,7 @@ coll_reduce_job(const struct fdk_all_reduce_args *a, const struct coll_space *s,
     j.T = a->T;
     j.C = j.ldy = a->C;
     j.eps = a->eps;
+    j.offset = a->offset;
     j.type = a->act;
     j.eb = (int32_t)fdk_dtype_bytes(a->act);
     if (((uintptr_t)a->y | (uintptr_t)a->x) % (uint32_t)j.eb != 0)

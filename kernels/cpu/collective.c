@@ -152,15 +152,18 @@ coll_norm(const struct coll_run *r, uint64_t first, uint64_t end)
     size_t C = (size_t)j->C;
     for (uint64_t t = first; t < end; t++) {
         char *y = j->y + t * C * (size_t)j->eb;
-        float *row = j->type == FDK_F32 ? (float *)(void *)y : own->st->scratch;
-        const struct fdk_rmsnorm_args a = { .y = row,
+        const struct fdk_rmsnorm_args a = {
+            .y = j->type == FDK_F32 ? y : own->st->scratch,
             .x = j->residual + t * C,
             .w = j->w,
+            .T = 1,
             .C = j->C,
-            .eps = j->eps };
+            .eps = j->eps,
+            .offset = j->offset,
+        };
         own->st->dev->ctx->isa->rmsnorm(&a, 0);
         if (j->type != FDK_F32)
-            from_f32(y, row, (uint32_t)C, j->type);
+            from_f32(y, a.y, (uint32_t)C, j->type);
     }
 }
 
@@ -191,7 +194,7 @@ fail(const struct coll_run *r, uint64_t bad)
             (unsigned)(r->s->limit_ns / 1000000));
     else
         cpu_fail(own->st->dev,
-            "collective: rank %d came with another operation than others", who);
+            "collective: ranks launched different operations, seen at rank %d", who);
     return -1;
 }
 

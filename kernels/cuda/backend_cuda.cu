@@ -39,7 +39,7 @@ cu_fail_input(struct cu_dev *dev)
         "att_plan: row %d of %d needs more than the %d tiles there is room for",
         "attention: row %d of work item %d (tile %d) is outside the step",
         "collective: rank %1$d did not come within %3$d ms (this is rank %2$d)",
-        "collective: rank %d came with another operation than others (this is rank %d)",
+        "collective: ranks launched different operations, seen at rank %d (this is rank %d)",
     };
     __atomic_thread_fence(__ATOMIC_ACQUIRE);
     return cu_fail(dev, text[dev->fault->code], dev->fault->value, dev->fault->at,

@@ -334,7 +334,7 @@ norm_as(const struct coll_run *r, uint64_t first, uint64_t end)
         float inv = rsqrtf(block_sum(sum) / (float)C + r->j->eps);
 #pragma unroll 8
         for (uint32_t c = threadIdx.x; c < C; c += THREADS)
-            round_to(&y[c], r->j->w[c] * (x[c] * inv));
+            round_to(&y[c], (r->j->w[c] + r->j->offset) * (x[c] * inv));
     }
 }
 
@@ -363,7 +363,9 @@ collective_kernel(const __grid_constant__ struct coll_space s,
     r.own = claim;
     r.channel = (int32_t)blockIdx.x;
     r.count = (uint64_t)(j.live != NULL ? cu_clip(j.live, j.T) : j.T) * (uint32_t)j.C;
-    if (coll_channel_run(&r) == 0 && threadIdx.x == 0)
+    int rc = coll_channel_run(&r);
+    __syncthreads();                  /* all have read seq, without a piece too */
+    if (rc == 0 && threadIdx.x == 0)
         coll_channel_of(&r, s.rank)->seq = r.seq;
 }
 

@@ -78,7 +78,7 @@ struct rows {
     enum fdk_dtype t;
     size_t n, eb;
     char *x[FDK_MAX_RANKS], *d_x[FDK_MAX_RANKS], *d_y[FDK_MAX_RANKS];
-    float *r, *w;
+    float *r, *w, offset;
     void *d_r[FDK_MAX_RANKS], *d_w[FDK_MAX_RANKS], *d_n[FDK_MAX_RANKS];
 };
 
@@ -124,20 +124,22 @@ rows_args(const struct side *s, const struct rows *r, int q, int fused)
         .T = r->T,
         .C = r->C,
         .eps = 1e-5f,
+        .offset = r->offset,
         .act = r->t,
     };
 }
 
 /* y within the type's rounding; in fp32 within what another order of squares changes. */
 static void
-norm_near(const char *y, const float *res, const float *w, int32_t C, enum fdk_dtype t)
+norm_near(const char *y, const float *res, const float *w, float offset, int32_t C,
+    enum fdk_dtype t)
 {
     double sum = 0, rel = t == FDK_F32 ? 2e-6 : t == FDK_F16 ? 0x1p-10 : 0x1p-7;
     for (int32_t c = 0; c < C; c++)
         sum += (double)res[c] * res[c];
     double inv = 1 / sqrt(sum / C + 1e-5);
     for (int32_t c = 0; c < C; c++) {
-        double want = w[c] * (res[c] * inv),
+        double want = ((double)w[c] + offset) * (res[c] * inv),
                got = f32_of(y + (size_t)c * fdk_dtype_bytes(t), t);
         k_assert_near(got, want, fabs(want) * rel + 1e-7, "norm", (size_t)c);
     }
@@ -154,7 +156,7 @@ check_fused(struct side *s, struct rows *r)
     get(s, 0, y, r->d_y[0], r->n * r->eb);
     for (int32_t t = 0; t < r->live; t++)
         norm_near(y + (size_t)t * (size_t)r->C * r->eb, r->r + (size_t)t * (size_t)r->C,
-            r->w, r->C, r->t);
+            r->w, r->offset, r->C, r->t);
     for (size_t i = live * r->eb; i < r->n * r->eb; i++)
         assert_int_equal(y[i], POISON);
     for (int q = 0; q < s->n; q++) {
@@ -185,7 +187,8 @@ check_parts(struct side *s, struct rows *r)
             .n = r->d_n[q],
             .T = r->T,
             .C = r->C,
-            .eps = 1e-5f };
+            .eps = 1e-5f,
+            .offset = r->offset };
         OK(ops->all_reduce(&a, s->st[q]));
         OK(ops->rmsnorm(&b, s->st[q]));
     }
@@ -201,6 +204,7 @@ fused_case(struct side *s, int32_t T, int32_t live, int32_t C, enum fdk_dtype t)
 {
     struct rows r;
     rows_new(s, &r, T, live, C, t);
+    r.offset = C % 2 != 0 ? 1 : 0;
     for (int q = 0; q < s->n; q++) {
         const struct fdk_all_reduce_args a = rows_args(s, &r, q, 1);
         OK(ops->all_reduce(&a, s->st[q]));
@@ -319,6 +323,7 @@ t_gathers(void **state)
             gather_case(&s, 1, 4099, 0, kinds[i]);
             gather_case(&s, 5, 16, 0, kinds[i]);
             gather_case(&s, 7, 33, 3, kinds[i]);
+            sum_case(&s, 300, FDK_F32, 0, 0);
             gather_case(&s, 3, 2048, 16, kinds[i]);
         }
         side_close(&s);

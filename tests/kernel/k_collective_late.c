@@ -250,7 +250,7 @@ t_other_operation(void **state)
         side_open(&s, &a);
         for (int q = 0; q < s.n; q++)
             launch(&s, q, q == 1 ? 5001 : 5000);
-        all_fail(&s, -1, "with another operation");
+        all_fail(&s, -1, "launched different operations");
         side_close(&s);
     }
 }
