@@ -150,12 +150,6 @@ ses_reap(struct sessions *t)
 
 /* ---- begin --------------------------------------------------------------- */
 
-static void
-ses_send_welcome(int fd, const struct fdp_welcome *w)
-{
-    (void)send(fd, w, sizeof(*w), MSG_DONTWAIT | MSG_NOSIGNAL);
-}
-
 /* The end of a session cannot be predicted: clients retry at their usual interval. */
 static uint32_t
 ses_retry_ms(const struct sessions *t)
@@ -165,22 +159,27 @@ ses_retry_ms(const struct sessions *t)
     return ms < SES_RETRY_MS ? SES_RETRY_MS : ms;
 }
 
-/* A refusal before there is a session. */
+/* A status instead of a welcome. */
+static void
+ses_send_refusal(struct sessions *t, int fd, int code, uint32_t retry_ms)
+{
+    const struct fdp_welcome w = { .magic = FDP_MAGIC,
+        .major = FDP_MAJOR,
+        .minor = FDP_MINOR,
+        .size = sizeof(w),
+        .err = code,
+        .retry_after_ms = retry_ms };
+
+    (void)send(fd, &w, sizeof(w), MSG_DONTWAIT | MSG_NOSIGNAL);
+    cnt_add(&t->env->cnt->sessions_refused, 1);
+}
+
+/* Before there is a session. */
 static int
 ses_refuse(struct sessions *t, int fd, int code, uint32_t retry_ms)
 {
-    struct fdp_welcome w;
-
-    memset(&w, 0, sizeof(w));
-    w.magic = FDP_MAGIC;
-    w.major = FDP_MAJOR;
-    w.minor = FDP_MINOR;
-    w.size = sizeof(w);
-    w.err = code;
-    w.retry_after_ms = retry_ms;
-    ses_send_welcome(fd, &w);
+    ses_send_refusal(t, fd, code, retry_ms);
     (void)ofl_close(t->ofl, fd);
-    cnt_add(&t->env->cnt->sessions_refused, 1);
     return -EACCES;
 }
 
@@ -337,21 +336,10 @@ ses_set_name(struct ses *s, const char name[32])
     (void)log_quote(s->c.name, s->c.shown, sizeof(s->c.shown));
 }
 
-/* Its hello is answered with a status instead of a welcome. */
 static void
 ses_reject(struct sessions *t, struct ses *s, int code)
 {
-    struct fdp_welcome w;
-
-    memset(&w, 0, sizeof(w));
-    w.magic = FDP_MAGIC;
-    w.major = FDP_MAJOR;
-    w.minor = FDP_MINOR;
-    w.size = sizeof(w);
-    w.err = code;
-    w.retry_after_ms = code == FDP_E_OVERLOAD ? ses_retry_ms(t) : 0;
-    ses_send_welcome(s->c.fd, &w);
-    cnt_add(&t->env->cnt->sessions_refused, 1);
+    ses_send_refusal(t, s->c.fd, code, code == FDP_E_OVERLOAD ? ses_retry_ms(t) : 0);
     cli_kill(t->clients, &s->c, FDP_OK);
 }
 
