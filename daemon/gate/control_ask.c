@@ -87,8 +87,8 @@ ctl_ask_worker(struct ctl *ctl, struct ctl_conn *c, json_t *rq, uint64_t now_ns,
     return ctl->asking == NULL ? ctl_ask_start(ctl, c, w->admin_fd, now_ns) : NULL;
 }
 
-/* More of the answer has come. The answer, when it is whole: it ends its line, or
- * parses; else NULL. */
+/* More of the answer has come. The answer, when its line has ended, else NULL: to parse it
+ * each time more comes would take the square of its length. */
 static json_t *
 ctl_ask_part(struct ctl *ctl, const char *part, size_t n)
 {
@@ -104,9 +104,9 @@ ctl_ask_part(struct ctl *ctl, const char *part, size_t n)
     ctl->ans = p;
     memcpy(p + ctl->ans_bytes, part, n);
     ctl->ans_bytes += n;
-    r = json_loadb(ctl->ans, ctl->ans_bytes, 0, NULL);
-    if (r == NULL && ctl->ans[ctl->ans_bytes - 1] != '\n')
+    if (p[ctl->ans_bytes - 1] != '\n')
         return NULL;
+    r = json_loadb(p, ctl->ans_bytes, 0, NULL);
     ctl->ans_bytes = 0;
     if (json_is_object(r))
         return r;

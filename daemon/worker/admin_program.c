@@ -205,9 +205,12 @@ adm_same(const json_t *a, const json_t *b)
     static const char *const key[] = { "fused", "launch", "kernels", "ops", "N", "K",
         "times", "format", "layout", "slow" };
 
-    for (size_t i = 0; i < sizeof(key) / sizeof(key[0]); i++)
-        if (!json_equal(json_object_get(a, key[i]), json_object_get(b, key[i])))
+    for (size_t i = 0; i < sizeof(key) / sizeof(key[0]); i++) {
+        const json_t *x = json_object_get(a, key[i]), *y = json_object_get(b, key[i]);
+
+        if ((x != NULL || y != NULL) && !json_equal(x, y)) /* NULL equals nothing there */
             return 0;
+    }
     return 1;
 }
 

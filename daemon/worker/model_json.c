@@ -27,13 +27,14 @@ mdl_json_refuse(const struct mdl_json *j, const char *key, const char *why)
 {
     const json_t *v = json_object_get(j->o, key);
     char *text = v == NULL ? NULL : json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
-    char shown[64];
+    char shown[64], name[64];
 
+    mdl_printable(name, sizeof(name), key, strlen(key)); /* it may be the file's own */
     mdl_printable(shown, sizeof(shown), text != NULL ? text : "(absent)",
         text != NULL ? strlen(text) : 8);
     free(text);
     return mdl_fail(-EINVAL, j->err, j->err_bytes, "%s: %s%s = %s %s", j->file, j->prefix,
-        key, shown, why);
+        name, shown, why);
 }
 
 int

@@ -560,6 +560,9 @@ sim_configure(struct sim *s)
     s->w.par.device_backend = PAR_DEVICE_BACKEND_CUDA;
     s->w.seg = mem_aligned(128, sizeof(*s->w.seg));
     ASSERT(s->w.seg != NULL);
+    s->w.prog = calloc(1, sizeof(*s->w.prog));
+    ASSERT(s->w.prog != NULL);
+    s->w.prog->n_kv_group = 1;
     s->w.n_block = d->n_block;
     s->w.max_len = d->max_len;
     wrk_eng_cfg(&s->w, &s->ec);
@@ -638,6 +641,7 @@ sim_fini(struct sim *s)
     (void)sch_free(s->sch);
     (void)kv_free(s->kv);
     req_pool_fini(&s->rp);
+    free(s->w.prog);
     free(s->w.seg);
 }
 
