@@ -35,8 +35,8 @@
 #define LEFT_ALONE(p) (void)(p)
 #endif
 
-#define LINGER_S 5             /* each of three, one after the other: beyond WAIT_NS */
-#define CALL_NS  (20 * CLK_MS) /* far below what a lingering close takes */
+#define LINGER_S 5           /* each of three, one after the other: beyond WAIT_NS */
+#define CALL_NS  (1 * CLK_S) /* far below what a lingering close takes */
 #define WAIT_NS  (10 * CLK_S)
 
 static int
