@@ -194,10 +194,10 @@ fair_rank(struct fair *f, struct uqueue *l, int is_last)
 }
 
 static void
-fair_weigh(struct fair *f, struct uqueue *l)
+fair_weigh(struct fair *f, struct uqueue *l, int is_last)
 {
     l->level = l->served + fair_scaled(l->usr, l->held);
-    fair_rank(f, l, 0);
+    fair_rank(f, l, is_last);
 }
 
 /* With what a worker is likely to have done of what it holds. */
@@ -224,7 +224,7 @@ fair_set_weights(struct fair *f, const struct fair_weight *list, uint32_t n)
                 f->weight_queued += (uint64_t)weight - u->weight;
             u->weight = weight;
             for (int k = 0; k < FAIR_KINDS; k++)
-                fair_weigh(f, &u->queue[k]);
+                fair_weigh(f, &u->queue[k], 0);
         }
     }
 }
@@ -398,8 +398,7 @@ fair_activate(struct fair *f, struct uqueue *l, enum fair_kind kind)
     l->active = 1;
     if (fair_middle(l) < f->start[kind])
         l->served += f->start[kind] - fair_middle(l);
-    fair_weigh(f, l);
-    fair_rank(f, l, 1);
+    fair_weigh(f, l, 1);
     TAILQ_INSERT_TAIL(&f->active[kind], l, act);
     if (kind == FAIR_GEN) {
         f->weight_queued += l->usr->weight;
@@ -621,7 +620,7 @@ fair_charge(struct fair *f, struct jreq *r)
     u->n_held += r->price;
     r->held = fair_expected(r);
     l->held += r->held;
-    fair_weigh(f, l);
+    fair_weigh(f, l, 0);
     if (r->kind == FAIR_OTHER)
         f->n_side++;
     fair_note(f, u);
@@ -640,7 +639,7 @@ fair_return(struct fair *f, struct jreq *r)
     f->credits_used -= r->price;
     u->n_held -= r->price;
     l->held -= r->held;
-    fair_weigh(f, l);
+    fair_weigh(f, l, 0);
     if (r->kind == FAIR_OTHER)
         f->n_side--;
     fair_note(f, u);

@@ -14,7 +14,6 @@
 
 #include "daemon/common/clk.h"
 #include "daemon/common/obj.h"
-#include "daemon/gate/memfile.h"
 #include "daemon/gate/offloop.h"
 
 /* Newer than the oldest headers and kernels we build on. */

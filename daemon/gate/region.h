@@ -52,14 +52,14 @@
 #include <stdint.h>
 #include <sys/queue.h>
 
+#include "daemon/gate/memfile.h"
 #include "libclient/fdring.h"
 
 #define REGION_COPY_MAX   65536u
-#define REGION_STEP       65536u        /* bytes reserved at a time; MEMFILE_STEP */
+#define REGION_STEP       MEMFILE_STEP  /* bytes reserved at a time */
 #define REGION_LATE_MAX   64u           /* regions that wait to be emptied */
 #define REGION_LATE_BYTES (64ull << 20) /* and the pages in them */
 
-struct memfile;
 struct ofl;
 struct ofl_ret;
 
