@@ -146,19 +146,6 @@ bench_requests(struct fix *f)
     return (double)spent / N_REQUEST;
 }
 
-static void
-submit_for(struct fcl *c, uint64_t tag, uint64_t user)
-{
-    unsigned char b[16] __attribute__((aligned(8)));
-    const uint32_t one = 1;
-    struct fdp_req q;
-
-    fcl_req(&q, FDP_OP_SUBMIT, tag);
-    q.max_new = 4;
-    q.user = user;
-    fcl_send(c, &q, b, fcl_item(b, 0, FDP_IT_PROMPT_IDS, &one, 4), 0);
-}
-
 /* n users of a trusted client have one request each; whenever one ends the next is
  * picked, and its user sends another. */
 static double
@@ -176,7 +163,7 @@ bench_turns(uint32_t n)
     fair_grant(&f.g->fair, 1, 0);
     ASSERT(fcl_open(&f, &c, TRUSTED, NULL) == FDP_OK);
     for (uint32_t i = 0; i < n; i++) {
-        submit_for(&c, tag++, 5000 + i);
+        fcl_submit_for(&c, tag++, 1, 4, 5000 + i);
         fix_step(&f, 0);
     }
     for (uint32_t i = 0; i < N_TURN; i++) {
@@ -192,7 +179,7 @@ bench_turns(uint32_t n)
         (void)gate_poll(f.g, f.now);
         spent += clk_now_ns() - t0;
         drain(&c);
-        submit_for(&c, tag++, sub.user);
+        fcl_submit_for(&c, tag++, 1, 4, sub.user);
         f.now += 10000;
         (void)gate_poll(f.g, f.now);
     }

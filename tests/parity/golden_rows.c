@@ -10,87 +10,54 @@ static struct go_step s;
 static const int rows[] = { 1, 2, 8, 33, 128, 640, 2048 };
 static const int widths[] = { 256, 2048, 4096, 5120 };
 
+/* The rest of a, of T rows of C: what it reads and writes. */
+static void
+run_norm(struct fdk_rmsnorm_args a, int add)
+{
+    size_t n = (size_t)a.T * (size_t)a.C, bytes = n * fdk_dtype_bytes(g.act);
+    const int32_t live = a.T;
+
+    a.y = go_new(bytes);
+    a.x = go_numbers(n, FDK_F32, 1);
+    a.add = add ? go_numbers(n, g.act, 1) : NULL;
+    a.w = go_numbers((size_t)a.C, FDK_F32, 1);
+    a.n = go_copy(&live, 4);
+    a.eps = 1e-5f;
+    a.act = g.act;
+    int rc = g.ops->rmsnorm(&a, g.st);
+    const void *out[] = { a.y, a.x };
+    go_end(rc, out, (const size_t[]){ bytes, n * 4 }, 2);
+}
+
 static void
 norm(int T, int C, int add)
 {
-    size_t n = (size_t)T * (size_t)C;
-    const int32_t live = T;
-
-    if (!go_begin(16.0 * T * C, "rmsnorm T=%d C=%d add=%d", T, C, add))
-        return;
-    struct fdk_rmsnorm_args a = {
-        .y = go_new(n * fdk_dtype_bytes(g.act)),
-        .x = go_numbers(n, FDK_F32, 1),
-        .add = add ? go_numbers(n, g.act, 1) : NULL,
-        .w = go_numbers((size_t)C, FDK_F32, 1),
-        .n = go_copy(&live, 4),
-        .T = T,
-        .C = C,
-        .eps = 1e-5f,
-        .act = g.act,
-    };
-    int rc = g.ops->rmsnorm(&a, g.st);
-    const void *out[] = { a.y, a.x };
-    const size_t bytes[] = { n * fdk_dtype_bytes(g.act), n * 4 };
-    go_end(rc, out, bytes, 2);
+    if (go_begin(16.0 * T * C, "rmsnorm T=%d C=%d add=%d", T, C, add))
+        run_norm((struct fdk_rmsnorm_args){ .T = T, .C = C }, add);
 }
 
-static void
-silu(int T, int F)
-{
-    size_t n = (size_t)T * (size_t)F, bytes = n * fdk_dtype_bytes(g.act);
-    const int32_t live = T;
-
-    if (!go_begin(16.0 * T * F, "silu_mul T=%d F=%d", T, F))
-        return;
-    struct fdk_silu_mul_args a = {
-        .y = go_new(bytes),
-        .gu = go_numbers(2 * n, g.act, 2),
-        .n = go_copy(&live, 4),
-        .T = T,
-        .F = F,
-        .act = g.act,
-    };
-    go_end1(g.ops->silu_mul(&a, g.st), a.y, bytes);
-}
-
-/* Attributes that Llama's operations do not have. */
+/* With attributes that Llama's norms do not have. */
 static void
 norm_any(int T, int C, enum fdk_norm where)
 {
-    size_t n = (size_t)T * (size_t)C;
-    const int32_t live = T;
-
-    if (!go_begin(16.0 * T * C, "rmsnorm_any T=%d C=%d post=%d", T, C,
+    if (go_begin(16.0 * T * C, "rmsnorm_any T=%d C=%d post=%d", T, C,
             where == FDK_NORM_POST))
-        return;
-    struct fdk_rmsnorm_args a = {
-        .y = go_new(n * fdk_dtype_bytes(g.act)),
-        .x = go_numbers(n, FDK_F32, 1),
-        .add = go_numbers(n, g.act, 1),
-        .w = go_numbers((size_t)C, FDK_F32, 1),
-        .n = go_copy(&live, 4),
-        .T = T,
-        .C = C,
-        .eps = 1e-5f,
-        .offset = 1,
-        .add_scale = 0.22f,
-        .norm = where,
-        .act = g.act,
-    };
-    int rc = g.ops->rmsnorm(&a, g.st);
-    const void *out[] = { a.y, a.x };
-    const size_t bytes[] = { n * fdk_dtype_bytes(g.act), n * 4 };
-    go_end(rc, out, bytes, 2);
+        run_norm((struct fdk_rmsnorm_args){ .T = T,
+                     .C = C,
+                     .offset = 1,
+                     .add_scale = 0.22f,
+                     .norm = where },
+            1);
 }
 
 static void
-gelu(int T, int F)
+gated(int T, int F, enum fdk_gate gate)
 {
     size_t n = (size_t)T * (size_t)F, bytes = n * fdk_dtype_bytes(g.act);
     const int32_t live = T;
 
-    if (!go_begin(16.0 * T * F, "gelu_mul T=%d F=%d", T, F))
+    if (!go_begin(16.0 * T * F, "%s T=%d F=%d",
+            gate == FDK_GATE_SILU ? "silu_mul" : "gelu_mul", T, F))
         return;
     struct fdk_silu_mul_args a = {
         .y = go_new(bytes),
@@ -98,7 +65,7 @@ gelu(int T, int F)
         .n = go_copy(&live, 4),
         .T = T,
         .F = F,
-        .gate = FDK_GATE_GELU_TANH,
+        .gate = gate,
         .act = g.act,
     };
     go_end1(g.ops->silu_mul(&a, g.st), a.y, bytes);
@@ -223,7 +190,7 @@ go_rows_cases(void)
         for (size_t r = 0; r < GO_N(rows); r++) {
             for (int add = 0; add < 2; add++)
                 norm(rows[r], widths[c], add);
-            silu(rows[r], 3 * widths[c]);
+            gated(rows[r], 3 * widths[c], FDK_GATE_SILU);
             embed(rows[r], widths[c], types[(c + r) % GO_N(types)]);
             gather(rows[r], widths[c]);
         }
@@ -232,7 +199,7 @@ go_rows_cases(void)
     for (size_t r = 0; r < GO_N(rows); r++) {
         norm_any(rows[r], 2304, FDK_NORM_PRE);
         norm_any(rows[r], 2304, FDK_NORM_POST);
-        gelu(rows[r], 9216);
+        gated(rows[r], 9216, FDK_GATE_GELU_TANH);
     }
     for (size_t r = 0; r < 3; r++)
         softcap(rows[r], 256000);

@@ -487,6 +487,20 @@ fcl_submit(struct fcl *c, uint64_t tag, uint32_t n_ids, uint32_t max_new)
 }
 
 void
+fcl_submit_for(struct fcl *c, uint64_t tag, unsigned n, uint32_t max_new, uint64_t user)
+{
+    unsigned char b[16] __attribute__((aligned(8)));
+    const uint32_t one = 1;
+    struct fdp_req q;
+
+    fcl_req(&q, FDP_OP_SUBMIT, tag);
+    q.n = (uint16_t)n;
+    q.max_new = max_new;
+    q.user = user;
+    fcl_send(c, &q, b, fcl_item(b, 0, FDP_IT_PROMPT_IDS, &one, 4), 0);
+}
+
+void
 fcl_cancel(struct fcl *c, uint64_t tag)
 {
     struct fdp_req q;

@@ -120,6 +120,9 @@ void
 fcl_send(struct fcl *c, struct fdp_req *q, const void *blob, uint32_t len, uint32_t off);
 /* A prompt of n ids, all 1. */
 void fcl_submit(struct fcl *c, uint64_t tag, uint32_t n_ids, uint32_t max_new);
+/* n samples of a prompt of one id, for a user of a trusted client (0: its own). */
+void
+fcl_submit_for(struct fcl *c, uint64_t tag, unsigned n, uint32_t max_new, uint64_t user);
 /* A prompt of one id. */
 struct fask {
     uint64_t tag;

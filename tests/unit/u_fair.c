@@ -20,20 +20,6 @@
 #include "daemon/gate/conf.h"
 #include "tests/unit/gate_fixture.h"
 
-static void
-send_n(struct fcl *c, uint64_t tag, unsigned n, uint32_t max_new, uint64_t user)
-{
-    unsigned char b[16] __attribute__((aligned(8)));
-    const uint32_t one = 1;
-    struct fdp_req q;
-
-    fcl_req(&q, FDP_OP_SUBMIT, tag);
-    q.n = (uint16_t)n;
-    q.max_new = max_new;
-    q.user = user;
-    fcl_send(c, &q, b, fcl_item(b, 0, FDP_IT_PROMPT_IDS, &one, 4), 0);
-}
-
 /* The worker does what it was asked for, in full. */
 static void
 work(struct fix *f, uint64_t id, const struct lnk_submit *sub)
@@ -460,8 +446,8 @@ ratio_of(struct fix *f, struct fcl *a, struct fcl *b, int steps)
     uint64_t tag[2] = { 1000, 1000 }, id;
 
     for (int i = 0; i < 40; i++) {
-        send_n(a, tag[0]++, 1, 400, 0);
-        send_n(b, tag[1]++, 1, 400, 0);
+        fcl_submit_for(a, tag[0]++, 1, 400, 0);
+        fcl_submit_for(b, tag[1]++, 1, 400, 0);
     }
     fix_step(f, 0);
     for (int i = 0; i < steps; i++) {
@@ -469,7 +455,7 @@ ratio_of(struct fix *f, struct fcl *a, struct fcl *b, int steps)
 
         assert_true((id = fix_take(f, &sub, NULL, NULL)) != 0);
         tok[sub.user == 1001] += sub.req.max_new;
-        send_n(sub.user == 1001 ? b : a, tag[sub.user == 1001]++, 1, 400, 0);
+        fcl_submit_for(sub.user == 1001 ? b : a, tag[sub.user == 1001]++, 1, 400, 0);
         work(f, id, &sub);
         fix_step(f, 0);
         while (fcl_recv(a, &r) || fcl_recv(b, &r))
@@ -545,8 +531,8 @@ settled_by_what_was_done(void **state)
     assert_int_equal(fcl_open(&f, &a, 1000, NULL), FDP_OK);
     assert_int_equal(fcl_open(&f, &b, 1001, NULL), FDP_OK);
     for (int i = 0; i < 60; i++, tag++) {
-        send_n(&a, tag, 1, 2000, 0); /* asks for 2000, needs 200 */
-        send_n(&b, tag, 1, 200, 0);
+        fcl_submit_for(&a, tag, 1, 2000, 0); /* asks for 2000, needs 200 */
+        fcl_submit_for(&b, tag, 1, 200, 0);
     }
     fix_step(&f, 0);
     for (int i = 0; i < 600; i++, tag++) {
@@ -554,7 +540,7 @@ settled_by_what_was_done(void **state)
 
         assert_true((id = fix_take(&f, &sub, NULL, NULL)) != 0);
         tok[sub.user == 1001] += 200;
-        send_n(sub.user == 1001 ? &b : &a, tag, 1, sub.req.max_new, 0);
+        fcl_submit_for(sub.user == 1001 ? &b : &a, tag, 1, sub.req.max_new, 0);
         fix_waccept(&f, id, 1);
         fix_wtokens(&f, id, 200);
         fix_wdone(&f, id);
@@ -583,11 +569,11 @@ credits_are_sequences(void **state)
     fix_open(&f, NULL);
     fix_ready(&f);
     assert_int_equal(fcl_open(&f, &c, 1000, NULL), FDP_OK);
-    send_n(&c, 1, 3, 10, 0);
-    send_n(&c, 2, 4, 10, 0);
-    send_n(&c, 3, 2, 10, 0);  /* 1 is left */
-    send_n(&c, 4, 1, 10, 0);  /* must not pass the one before it */
-    send_n(&c, 5, 64, 10, 0); /* more than there are */
+    fcl_submit_for(&c, 1, 3, 10, 0);
+    fcl_submit_for(&c, 2, 4, 10, 0);
+    fcl_submit_for(&c, 3, 2, 10, 0);  /* 1 is left */
+    fcl_submit_for(&c, 4, 1, 10, 0);  /* must not pass the one before it */
+    fcl_submit_for(&c, 5, 64, 10, 0); /* more than there are */
     fix_step(&f, 0);
     id[0] = fix_take(&f, &sub, NULL, NULL);
     id[1] = fix_take(&f, &sub, NULL, NULL);
@@ -632,14 +618,14 @@ cap_while_others_wait(void **state)
     assert_int_equal(fcl_open(&f, &a, 1000, NULL), FDP_OK);
     assert_int_equal(fcl_open(&f, &b, 1001, NULL), FDP_OK);
     for (unsigned i = 1; i <= 100; i++)
-        send_n(&a, i, 1, 1, 0); /* so short that a quantum is all of them */
+        fcl_submit_for(&a, i, 1, 1, 0); /* so short that a quantum is all of them */
     fix_step(&f, 0);
     while ((id[n] = fix_take(&f, &sub, NULL, NULL)) != 0)
         user[n++] = 0;
     assert_int_equal(n, FIX_CREDITS); /* alone: all of them */
     held[0] = n;
     for (unsigned i = 1; i <= 10; i++)
-        send_n(&b, i, 1, 1, 0);
+        fcl_submit_for(&b, i, 1, 1, 0);
     fix_step(&f, 0);
     for (int done = 0; done < 13; done++) { /* b's last goes when 12 rows were freed */
         held[user[from]]--;
@@ -687,9 +673,9 @@ cap_leaves_no_row_unused(void **state)
     fair_grant(&f.g->fair, 100, 0);
     assert_int_equal(fcl_open(&f, &c, 1000, NULL), FDP_OK);
     for (unsigned i = 0; i < 20; i++)
-        send_n(&c, tag++, 1, 10, 100 + i);
+        fcl_submit_for(&c, tag++, 1, 10, 100 + i);
     for (unsigned i = 0; i < 200; i++) {
-        send_n(&c, tag++, 1, 10, 200 + i % 2);
+        fcl_submit_for(&c, tag++, 1, 10, 200 + i % 2);
         if (i % 50 == 0)
             fix_step(&f, 0);
     }
@@ -809,7 +795,7 @@ questions_wait_for_no_row(void **state)
     fix_ready(&f);
     assert_int_equal(fcl_open(&f, &c, 1000, NULL), FDP_OK);
     for (unsigned i = 1; i <= 30; i++)
-        send_n(&c, i, 1, 10, 0);
+        fcl_submit_for(&c, i, 1, 10, 0);
     fix_step(&f, 0);
     for (unsigned i = 0; i < FIX_CREDITS; i++)
         assert_true(fix_take(&f, &sub, NULL, NULL) != 0);

@@ -20,46 +20,7 @@
 
 #include <cmocka.h>
 
-static void
-data_path(char *out, size_t n, const char *kind, const char *tail)
-{
-    const char *top = getenv("FDD_SRC"), *dir = top ? top : getenv("srcdir");
-
-    assert_in_range(snprintf(out, n, "%s/tests/parity/tok/%s%s", dir ? dir : ".", kind, tail),
-        1, n - 1);
-}
-
-static int
-encode(struct tok_enc *enc, const char *text, size_t n, unsigned flags, size_t step)
-{
-    int rc = tok_enc_begin(enc, text, n, flags);
-
-    while (!rc)
-        rc = tok_enc_step(enc, step);
-    return rc;
-}
-
-/* Puts bytes into a file of this folder and loads it. */
-static int
-load_bytes(const char *name, const void *bytes, size_t n, struct tok **ret, char *err,
-    size_t err_bytes)
-{
-    char dir[] = "/tmp/u_tokenizer.XXXXXX", path[64];
-    FILE *f;
-    int rc;
-
-    assert_non_null(mkdtemp(dir));
-    snprintf(path, sizeof(path), "%s/%s", dir, name);
-    f = fopen(path, "w");
-    assert_non_null(f);
-    assert_int_equal(fwrite(bytes, 1, n, f), n);
-    fclose(f);
-    err[0] = 0;
-    rc = tok_load(dir, ret, err, err_bytes);
-    unlink(path);
-    rmdir(dir);
-    return rc;
-}
+#include "tests/tok_fixture.h"
 
 static size_t
 base64(const uint8_t *s, size_t n, char *out)

@@ -23,19 +23,12 @@
 
 #include <cmocka.h>
 
+#include "tests/tok_fixture.h"
+
 static const char *const kinds[] = { "gpt2", "gpt2-prefix", "llama3", "qwen2", "mixed",
     "spm-llama", "spm-gemma", "spm-first", "unigram-t5", "unigram-xlmr", "unigram-bytes",
     "bert", "bert-cased", "falcon", "suffix-bpe", "prefix-bpe", "spm-file-bpe",
     "spm-file-unigram" };
-
-static void
-data_path(char *out, size_t n, const char *kind, const char *tail)
-{
-    const char *top = getenv("FDD_SRC"), *dir = top ? top : getenv("srcdir");
-
-    assert_in_range(snprintf(out, n, "%s/tests/parity/tok/%s%s", dir ? dir : ".", kind, tail),
-        1, n - 1);
-}
 
 static struct tok *
 load(const char *kind)
@@ -58,16 +51,6 @@ unhex(const char *s, char *out)
     for (; *s != '-' && sscanf(s, "%2x", &byte) == 1; s += 2)
         out[n++] = (char)byte;
     return n;
-}
-
-static int
-encode(struct tok_enc *enc, const char *text, size_t n, unsigned flags, size_t step)
-{
-    int rc = tok_enc_begin(enc, text, n, flags);
-
-    while (!rc)
-        rc = tok_enc_step(enc, step);
-    return rc;
 }
 
 static void
@@ -583,28 +566,6 @@ other_vocabulary(void **state)
     data_path(path, sizeof(path), "qwen2", "");
     assert_int_equal(tok_load_for(path, n, &tok, err, sizeof(err)), 0);
     tok_free(tok);
-}
-
-/* Puts bytes into a file of this folder and loads it. */
-static int
-load_bytes(const char *name, const void *bytes, size_t n, struct tok **ret, char *err,
-    size_t err_bytes)
-{
-    char dir[] = "/tmp/u_tokenizer.XXXXXX", path[64];
-    FILE *f;
-    int rc;
-
-    assert_non_null(mkdtemp(dir));
-    snprintf(path, sizeof(path), "%s/%s", dir, name);
-    f = fopen(path, "w");
-    assert_non_null(f);
-    assert_int_equal(fwrite(bytes, 1, n, f), n);
-    fclose(f);
-    err[0] = 0;
-    rc = tok_load(dir, ret, err, err_bytes);
-    unlink(path);
-    rmdir(dir);
-    return rc;
 }
 
 /* A piece that the text's first character has become begins the text, too. */
