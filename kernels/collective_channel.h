@@ -158,7 +158,7 @@ coll_all_reduce(struct coll_run *r)
     int one = r->count * eb <= r->s->one_shot_bytes;
     uint32_t most = (one ? r->s->buf / (uint32_t)r->s->n : r->s->buf / 2) / eb, m;
     struct coll_span span = coll_span_of(j, r->count, r->channel);
-    r->tag = coll_tag(j, r->count, one);
+    r->tag = coll_tag(j, r->count, one ? COLL_WHOLE : COLL_SHARES);
     for (uint64_t at = span.first; at < span.end; at += m) {
         m = (uint32_t)coll_least(most, span.end - at);
         r->seq++;
@@ -176,7 +176,7 @@ coll_all_gather(struct coll_run *r)
     const struct coll_job *j = r->j;
     uint32_t slot = r->s->buf / (uint32_t)r->s->n, most = slot / (uint32_t)j->eb, m;
     struct coll_span span = coll_span_of(j, r->count, r->channel);
-    r->tag = coll_tag(j, r->count, 0);
+    r->tag = coll_tag(j, r->count, COLL_SHARES);
     for (uint64_t at = span.first; at < span.end; at += m) {
         m = (uint32_t)coll_least(most, span.end - at);
         r->seq++;

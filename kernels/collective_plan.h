@@ -24,6 +24,10 @@
 #define COLL_CHANNEL_BYTES 8192 /* of an operand, from which on another channel is used */
 #define COLL_LIMIT_US      2000000
 #define COLL_BUF_MAX       (1u << 30)
+#define COLL_PACKET_BYTES  16384 /* of a channel's portion that goes in packets, at most */
+
+/* How an all-reduce of a size goes: in shares, whole, or whole in packets. */
+enum coll_way { COLL_SHARES, COLL_WHOLE, COLL_PACKETS };
 
 struct coll_channel {
     uint64_t seq; /* pieces so far; its own rank's alone */
@@ -36,8 +40,9 @@ enum coll_bad { COLL_LATE = 1, COLL_OTHER };
 
 struct coll_space {
     char *base[FDK_MAX_RANKS]; /* workspaces, as this rank reaches them */
-    uint64_t one_shot_bytes;
+    uint64_t one_shot_bytes, packet_bytes;
     uint64_t limit_ns;
+    uint64_t packet_at; /* where packets are in a workspace; a backend without: its end */
     int32_t n, rank;
     int32_t n_channel; /* most of an operation */
     uint32_t buf;      /* bytes of a channel and parity, a multiple of 32 n */
@@ -67,7 +72,8 @@ coll_head_bytes(int32_t n_channel)
 static inline uint64_t
 coll_space_bytes(const struct coll_space *s)
 {
-    return coll_head_bytes(s->n_channel) + (uint64_t)s->n_channel * 2 * s->buf;
+    uint64_t each = (uint64_t)s->n_channel * 2 * (uint32_t)s->n * 2 * COLL_PACKET_BYTES;
+    return s->packet_at + (s->packet_bytes > 0 ? each : 0);
 }
 
 /* ---- an operation ------------------------------------------------------------ */
@@ -91,10 +97,10 @@ coll_span_of(const struct coll_job *j, uint64_t count, int32_t channel)
 
 /* Tells operations apart. */
 PLAN_FN uint32_t
-coll_tag(const struct coll_job *j, uint64_t count, int one)
+coll_tag(const struct coll_job *j, uint64_t count, enum coll_way way)
 {
     uint64_t h = (uint64_t)j->op << 8 | (uint64_t)j->type << 4 |
-        (uint64_t)(one != 0) << 1 | (j->residual != NULL);
+        (uint64_t)way << 1 | (j->residual != NULL);
     h = (h ^ count) * 0x9e3779b97f4a7c15u;
     h = (h ^ (uint32_t)j->C ^ (uint64_t)j->n_channel << 32) * 0x9e3779b97f4a7c15u;
     return (uint32_t)(h >> (64 - COLL_TAG_BITS));
@@ -170,6 +176,7 @@ coll_gather_job(const struct fdk_all_gather_args *a, const struct coll_space *s,
 
 struct coll_default {
     uint64_t bytes, one_shot_bytes;
+    uint64_t packet_bytes; /* 0: the backend has no packets */
     int32_t n_channel;
 };
 
@@ -206,6 +213,9 @@ coll_space_init(const struct fdk_group_args *a, int32_t n_dev,
             (long)a->bytes);
     s.buf = (uint32_t)buf;
     s.one_shot_bytes = a->one_shot_bytes != 0 ? a->one_shot_bytes : d->one_shot_bytes;
+    s.packet_at = coll_head_bytes(s.n_channel) + (uint64_t)s.n_channel * 2 * s.buf;
+    s.packet_bytes = d->packet_bytes != 0 && a->packet_bytes != 0 ? a->packet_bytes
+                                                                  : d->packet_bytes;
     s.limit_ns = UINT64_C(1000) *
         (a->spin_limit_us != 0 ? a->spin_limit_us : (uint32_t)COLL_LIMIT_US);
     *ret = s;

@@ -22,6 +22,7 @@
 #define WARPS       (THREADS / 32)
 #define SPINS       16           /* polls between two looks at the clock */
 #define CHANNELS       64
+#define PACKETS_OF_ROW 4         /* of a thread at most, in a row with a residual */
 
 struct fdk_group {
     uint32_t magic;
@@ -318,22 +319,88 @@ block_sum(float v)
     return v;
 }
 
+/* E numbers at p, which may be aligned to as many. */
+template<int E>
+static __device__ __forceinline__ void
+get_floats(const float *p, float v[E])
+{
+    if (E == 4 && ((uintptr_t)p & 15) == 0) {
+        *(float4 *)v = *(const float4 *)p;
+        return;
+    }
+#pragma unroll
+    for (int k = 0; k < E; k++)
+        v[k] = p[k];
+}
+
+template<int E>
+static __device__ __forceinline__ void
+put_floats(float *p, const float v[E])
+{
+    if (E == 4 && ((uintptr_t)p & 15) == 0) {
+        *(float4 *)p = *(const float4 *)v;
+        return;
+    }
+#pragma unroll
+    for (int k = 0; k < E; k++)
+        p[k] = v[k];
+}
+
+/* What the numbers of a row are multiplied by, from each thread's sum of squares. */
+static __device__ __forceinline__ float
+row_scale(const struct coll_job *j, float sum)
+{
+    return rsqrtf(block_sum(sum) / (float)j->C + j->eps);
+}
+
+/* Elements c .. c + E of a row of y. */
+template<typename A, int E>
+static __device__ __forceinline__ void
+put_normed(const struct coll_job *j, A *y, uint32_t c, const float v[E], float inv)
+{
+    float w[E];
+    alignas(8) A to[E];
+    get_floats<E>(j->w + c, w);
+#pragma unroll
+    for (int k = 0; k < E; k++)
+        round_to(&to[k], (w[k] + j->offset) * (v[k] * inv));
+    if (((uintptr_t)(y + c) & 7) == 0)
+        *(uint64_t *)(y + c) = *(const uint64_t *)to;
+    else
+        for (int k = 0; k < E; k++)
+            y[c + (uint32_t)k] = to[k];
+}
+
+/* A thread's squares are added in the order of packets_rows(), so that a row has the same
+ * bits in any batch. */
 template<typename A>
 static __device__ __forceinline__ void
 norm_as(const struct coll_run *r, uint64_t first, uint64_t end)
 {
-    uint32_t C = (uint32_t)r->j->C;
+    const int E = 8 / sizeof(A);
+    const uint32_t C = (uint32_t)r->j->C, whole = C / E * E;
     __syncthreads();                  /* other threads wrote the residual */
     for (uint64_t t = first; t < end; t++) {
         const float *x = r->j->residual + t * C;
         A *y = (A *)r->j->y + t * C;
-        float sum = 0;
-#pragma unroll 8
-        for (uint32_t c = threadIdx.x; c < C; c += THREADS)
-            sum = fmaf(x[c], x[c], sum);
-        float inv = rsqrtf(block_sum(sum) / (float)C + r->j->eps);
-#pragma unroll 8
-        for (uint32_t c = threadIdx.x; c < C; c += THREADS)
+        float sum = 0, v[E];
+#pragma unroll 4
+        for (uint32_t c = threadIdx.x * E; c < whole; c += THREADS * E) {
+            get_floats<E>(x + c, v);
+#pragma unroll
+            for (int k = 0; k < E; k++)
+                sum = fmaf(v[k], v[k], sum);
+        }
+        if (whole + threadIdx.x < C)
+            sum = fmaf(x[whole + threadIdx.x], x[whole + threadIdx.x], sum);
+        float inv = row_scale(r->j, sum);
+#pragma unroll 4
+        for (uint32_t c = threadIdx.x * E; c < whole; c += THREADS * E) {
+            get_floats<E>(x + c, v);
+            put_normed<A, E>(r->j, y, c, v, inv);
+        }
+        uint32_t c = whole + threadIdx.x;
+        if (c < C)
             round_to(&y[c], (r->j->w[c] + r->j->offset) * (x[c] * inv));
     }
 }
@@ -347,6 +414,15 @@ coll_norm(const struct coll_run *r, uint64_t first, uint64_t end)
         norm_as<__nv_bfloat16>(r, first, end);
     else
         norm_as<__half>(r, first, end);
+}
+
+#include "kernels/cuda/collective_packet.cuh"
+
+template<typename A, typename U>
+static __device__ __forceinline__ int
+run_as(struct coll_run *r)
+{
+    return takes_packets<A>(r) ? packets_run<A, U>(r) : coll_channel_run(r);
 }
 
 /* ---- launching ----------------------------------------------------------------- */
@@ -363,7 +439,10 @@ collective_kernel(const __grid_constant__ struct coll_space s,
     r.own = claim;
     r.channel = (int32_t)blockIdx.x;
     r.count = (uint64_t)(j.live != NULL ? cu_clip(j.live, j.T) : j.T) * (uint32_t)j.C;
-    int rc = coll_channel_run(&r);
+    int rc = j.op != COLL_REDUCE ? coll_channel_run(&r) :
+        j.type == FDK_F32 ? run_as<float, uint32_t>(&r) :
+        j.type == FDK_BF16 ? run_as<__nv_bfloat16, uint16_t>(&r) :
+        run_as<__half, uint16_t>(&r);
     __syncthreads();                  /* all have read seq, without a piece too */
     if (rc == 0 && threadIdx.x == 0)
         coll_channel_of(&r, s.rank)->seq = r.seq;
@@ -428,7 +507,7 @@ static struct coll_default
 defaults(int32_t n_rank)
 {
     struct coll_default d = { 32u << 20, n_rank == 2 ? 1u << 20 : n_rank <= 4 ? 512u << 10 :
-        256u << 10, CHANNELS };
+        256u << 10, n_rank == 2 ? 512u << 10 : 256u << 10, CHANNELS };
     return d;
 }
 

@@ -259,6 +259,7 @@ attend_part(const struct fdk_attention_args &a, const struct att_item &it,
         s.m[q] = -INFINITY;
         s.l[q] = 0;
     }
+    __syncthreads();                  /* a split behind all windows has no chunk */
     for (int pos = part_begin(part, first); pos < last; pos += PARTS * CHUNK) {
         int n = last - pos < CHUNK ? last - pos : CHUNK;
         find_chunk(a, it, tok, pos, n);

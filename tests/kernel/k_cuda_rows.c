@@ -108,7 +108,12 @@ gelu(void **state)
         tw_as_act(in, 2 * n, act);
         float *want = run_gelu(&tw.cpu, T, F, in, FDK_F32);
         float *got = run_gelu(&tw.gpu, T, F, in, act);
-        tw_near_act(got, want, n, act, 2e-6, 2e-6, "gelu");
+        for (size_t k = 0; k < n; k++) { /* 1 + tanh ends at 2^-23 */
+            const float *g = in + k / (size_t)F * 2 * (size_t)F + k % (size_t)F;
+
+            tw_near_act(&got[k], &want[k], 1, act, 2e-6,
+                2e-6 + 6e-7 * fabs((double)g[0] * g[F]), "gelu");
+        }
         free(want);
         free(got);
         free(in);
@@ -149,7 +154,7 @@ softcaps(void **state)
         for (size_t k = 0; k < n; k++)
             in[k] *= 20;
         float *want = run_softcap(&tw.cpu, a, in), *got = run_softcap(&tw.gpu, a, in);
-        tw_near(got, want, n, 2e-6, 2e-6, "softcap");
+        tw_near(got, want, n, 2e-6, 2e-6 + 6e-7 * (double)a.cap, "softcap");
         free(want);
         free(got);
         free(in);

@@ -233,6 +233,7 @@ kind(int i, int n)
             : on_cpu    ? 4u * 2 * 32 * (unsigned)n * 8
                         : 64u * 2 * 16384,
         .one_shot_bytes = i == 0 ? UINT64_MAX : i == 1,
+        .packet_bytes = i == 2 ? 0 : 1,
     };
 }
 
