@@ -120,6 +120,8 @@ struct fdk_out {
     int32_t n_top;  /* alternatives wanted, 0..FDK_MAX_LOGPROBS; -1 = no
                                   logprob at all */
     int32_t pos;    /* absolute position of the token to be chosen */
+    int32_t rules; /* FDK_OUT_SAMPLE: the row's entry of the pool of rules, counted from
+                                  1; 0: none */
 };
 
 /* Row state: sampling parameters, and the state that the device keeps between steps.
@@ -140,7 +142,6 @@ struct fdk_row {
     float repetition;          /* 1 = off */
     uint32_t generation;       /* of the slot: stamped on every result */
     int32_t n_stop;
-    int32_t rules; /* entry of the pool of rules, counted from 1; 0: none */
     int32_t stop_ids[FDK_MAX_STOP_IDS];
 };
 #define FDK_DONE_NO     0
@@ -377,7 +378,7 @@ struct fdk_sample_args {        /* results[o], and the row's state for FDK_OUT_S
  * their count and presence. Sampling a token adds it to the row's counts,
  * which stop at 0x7fff.
  *
- * Rules of rows with rules > 0 are those of struct fdk_rules. A forced id is taken
+ * Rules of outputs with rules > 0 are those of struct fdk_rules. A forced id is taken
  * whatever its logit, the masks and the biases say; else the masks all count, and where
  * they leave no id the result is FDK_BAD_EMPTY.
  *

@@ -80,10 +80,10 @@ null_choose(const struct fdk_row *st, const int32_t *entry, int32_t token, int32
 }
 
 static void
-null_chosen(const struct fdk_sample_args *a, const struct fdk_row *st, const int32_t *entry)
+null_chosen(const struct fdk_sample_args *a, const struct fdk_out *out, const int32_t *entry)
 {
     const struct fdk_rules *ru = (const struct fdk_rules *)(const void *)entry;
-    float *ret = a->chosen + (size_t)(st->rules - 1) * FDK_MAX_CHOSEN;
+    float *ret = a->chosen + (size_t)(out->rules - 1) * FDK_MAX_CHOSEN;
     for (int32_t i = 0; i < ru->n_chosen; i++)
         ret[i] = NULL_TOP_LOGPROB;
 }
@@ -105,15 +105,15 @@ null_output(const struct fdk_sample_args *a, int o)
     } else {
         int32_t id = a->b->ids[out->tok];
         int32_t token = fdk_null_token(id >= 0 ? id : st->last_token, out->pos, a->V);
-        const int32_t *entry = sample_rules(a, st);
+        const int32_t *entry = sample_rules(a, out);
         token = null_choose(st, entry, token, a->V);
         if (token < 0) {
             r->bad = FDK_BAD_EMPTY;
             return;
         }
         if (entry != NULL && out->n_top >= 0)
-            null_chosen(a, st, entry);
-        sample_commit(a, st, token, r);
+            null_chosen(a, out, entry);
+        sample_commit(a, out, st, token, r);
     }
     if (out->n_top < 0)
         return;

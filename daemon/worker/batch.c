@@ -199,7 +199,8 @@ bat_outs(struct bat_rec *rec, const struct bat_at *a, const struct sch_row *row,
                 .row = r,
                 .kind = FDK_OUT_SAMPLE,
                 .pos = row->first + row->q_len,
-                .n_top = smp_n_top(s->req) });
+                .n_top = smp_n_top(s->req),
+                .rules = s->req->rules != NULL ? s->penalty + 1 : 0 });
 }
 
 static void

@@ -29,7 +29,6 @@ smp_row(const struct seq *s, struct fdk_row *ret)
     ret->max_len = r->max_len;
     ret->done = FDK_DONE_NO;
     ret->penalty = smp_counted(r) ? s->penalty : -1;
-    ret->rules = r->rules != NULL ? s->penalty + 1 : 0;
     ret->presence = r->p.presence_penalty;
     ret->frequency = r->p.frequency_penalty;
     ret->repetition = r->p.repetition_penalty;

@@ -66,19 +66,19 @@ row_counts(const struct fdk_sample_args *a, const struct fdk_row *st)
 }
 
 int32_t *
-sample_rules(const struct fdk_sample_args *a, const struct fdk_row *st)
+sample_rules(const struct fdk_sample_args *a, const struct fdk_out *out)
 {
-    if (a->rules == NULL || st->rules <= 0)
+    if (a->rules == NULL || out->kind != FDK_OUT_SAMPLE || out->rules <= 0)
         return NULL;
-    return a->rules + (size_t)(st->rules - 1) * (size_t)a->rules_words;
+    return a->rules + (size_t)(out->rules - 1) * (size_t)a->rules_words;
 }
 
 void
-sample_commit(const struct fdk_sample_args *a, struct fdk_row *st, int32_t token,
-    struct fdk_result *r)
+sample_commit(const struct fdk_sample_args *a, const struct fdk_out *out,
+    struct fdk_row *st, int32_t token, struct fdk_result *r)
 {
     uint16_t *counts = row_counts(a, st);
-    int32_t *rules = sample_rules(a, st), done = FDK_DONE_NO;
+    int32_t *rules = sample_rules(a, out), done = FDK_DONE_NO;
     if (rules != NULL)
         fdk_rules_took((struct fdk_rules *)(void *)rules, st->len, token);
     st->last_token = token;
@@ -375,10 +375,10 @@ mask_rules(const struct rules *ru, float *x, int V, int32_t len)
 }
 
 static void
-chosen_logprobs(const struct fdk_sample_args *a, const struct fdk_row *st,
+chosen_logprobs(const struct fdk_sample_args *a, const struct fdk_out *out,
     const struct rules *ru, const float *x, double lse)
 {
-    float *ret = a->chosen + (size_t)(st->rules - 1) * FDK_MAX_CHOSEN;
+    float *ret = a->chosen + (size_t)(out->rules - 1) * FDK_MAX_CHOSEN;
     for (int i = 0; i < ru->head->n_chosen; i++)
         ret[i] = (float)((double)x[ru->entry[ru->head->chosen + i]] - lse);
 }
@@ -457,7 +457,7 @@ sample_row(const struct cpu_isa *isa, const struct fdk_sample_args *a, int o,
         return;
     }
     struct rules ru;
-    ru.entry = out->kind == FDK_OUT_SAMPLE ? sample_rules(a, st) : NULL;
+    ru.entry = sample_rules(a, out);
     ru.head = (const struct fdk_rules *)(const void *)ru.entry;
     if (out->n_top >= 0) {
         for (int i = 0; i < n_slice; i++)
@@ -466,7 +466,7 @@ sample_row(const struct cpu_isa *isa, const struct fdk_sample_args *a, int o,
         alternatives(isa, x, V, lse,
             out->n_top < FDK_MAX_LOGPROBS ? out->n_top : FDK_MAX_LOGPROBS, ret);
         if (ru.head != NULL)
-            chosen_logprobs(a, st, &ru, x, lse);
+            chosen_logprobs(a, out, &ru, x, lse);
     }
     if (out->kind == FDK_OUT_SCORE) {
         ret->token = out->target;
@@ -475,7 +475,7 @@ sample_row(const struct cpu_isa *isa, const struct fdk_sample_args *a, int o,
         int32_t id = next_token(&r, a, x, lane.penalized, &ru, &ret->bad);
         if (id < 0)
             return;
-        sample_commit(a, st, id, ret);
+        sample_commit(a, out, st, id, ret);
     }
     if (out->n_top >= 0)
         ret->logprob = (float)((double)x[ret->token] - lse);

@@ -168,9 +168,9 @@ commit(const struct fdk_sample_args &a, struct shared &s, struct fdk_row *st,
 /* Rank 0: the logprobs of the ids that the row's rules name. */
 static __device__ void
 chosen_logprobs(const struct fdk_sample_args &a, const struct shared &s,
-    const struct row &r, double lse)
+    const struct row &r, const struct fdk_out &out, double lse)
 {
-    float *ret = a.chosen + (size_t)(s.st.rules - 1) * FDK_MAX_CHOSEN;
+    float *ret = a.chosen + (size_t)(out.rules - 1) * FDK_MAX_CHOSEN;
     for (int i = (int)threadIdx.x; i < s.rules.n_chosen; i += S_THREADS)
         ret[i] = (float)((double)r.raw[r.rules[s.rules.chosen + i]] - lse);
 }
@@ -209,7 +209,7 @@ row_result(const struct fdk_sample_args &a, struct shared &s, struct part &p,
             lse = log_sum_exp(s, p, sp.max);
             sorted = n > 0 ? alternatives(s, listed, n, lse) : 0;
             if (RULES && !is_score)
-                chosen_logprobs(a, s, r, lse);
+                chosen_logprobs(a, s, r, out, lse);
         }
     }
     int token = is_score ? out.target : next_token<RULES>(s, p, r, sp, sorted, listed);
@@ -241,19 +241,21 @@ part_of(struct part &p, int V)
     p.n_quad = quads - from < share ? quads - from : share;
 }
 
-/* Of a row with rules: the copy of their head, and whether they apply to the logits while
- * these are loaded. Not where penalties stand between biases and masks, or logprobs need
+/* Of a row with rules: their lists on the way, where they may apply to the logits while these
+ * are loaded. All that this waits for is the head of the row's entry. Not where logprobs need
  * the raw logits. */
-static __device__ void
-begin_rules(const struct fdk_sample_args &a, struct shared &s, struct row &r,
-    const struct fdk_out &out, int entry, int penalty)
+static __device__ __forceinline__ int
+ask_rules(struct shared &s, const struct part &p, const struct row &r,
+    const struct fdk_out &out)
 {
-    r.rules = a.rules + (size_t)(entry - 1) * (size_t)a.rules_words;
-    if (threadIdx.x < FDK_RULES_HEAD)
-        ((int32_t *)&s.rules)[threadIdx.x] = r.rules[threadIdx.x];
-    __syncthreads();
-    r.ready = out.kind == FDK_OUT_SAMPLE && out.n_top < 0 && fdk_rules_active(&s.rules) &&
-        (a.counts == NULL || penalty < 0);
+    const struct fdk_rules *h = (const struct fdk_rules *)r.rules;
+    int n_bias = h->n_bias, allowed = h->allowed;
+    if (out.n_top >= 0 || (n_bias == 0 && allowed == 0 && h->n_ban == 0))
+        return 0;
+    ask_biases(s, r.rules + h->bias, n_bias);
+    if (allowed != 0)
+        ask_allowed(s, p, r.rules + allowed);
+    return 1;
 }
 
 /* load_rest() of a row whose rules apply meanwhile. */
@@ -261,13 +263,8 @@ static __device__ int
 load_by_rules(struct shared &s, struct part &p, const struct row &r, int q, float4 v[4],
     struct seen &t)
 {
-    const int32_t *allowed = s.rules.allowed != 0 ? r.rules + s.rules.allowed : NULL;
     int mask = masks_stops(s.st), bad;
-    ask_biases(s, r.rules);
-    if (allowed != NULL) {
-        ask_allowed(s, p, allowed);
-        asm volatile("cp.async.wait_all;" ::: "memory");
-        __syncthreads();
+    if (s.rules.allowed != 0) {
         mask_first(s, p, t);
         bad = load_rest<1>(s, p, r, q, v, t);
     } else {
@@ -315,10 +312,14 @@ sample_kernel(struct fdk_sample_args a, struct fdk_batch b)
         ask_ahead(r.raw + (size_t)S_AHEAD * (size_t)a.V + p.first, p.n_quad);
     const struct fdk_out out = b.out[o];
     struct fdk_row *st = &a.state[b.state[out.row]];
-    uint32_t word = i < ROW_WORDS ? ((const uint32_t *)st)[i] : 0;
-    int rules = a.rules != NULL ? st->rules : 0;
+    uint32_t word = i < ROW_WORDS ? ((const uint32_t *)st)[i] : 0, head = 0;
     r.pos = out.pos;
     int penalty = st->penalty;
+    if (a.rules != NULL && out.rules > 0 && out.kind == FDK_OUT_SAMPLE) {
+        r.rules = a.rules + (size_t)(out.rules - 1) * (size_t)a.rules_words;
+        head = i < FDK_RULES_HEAD ? (uint32_t)r.rules[i] : 0;
+        r.ready = ask_rules(s, p, r, out);
+    }
     struct seen t = { -INFINITY, INFINITY, -1 };
     int bad = keep_fetched<0>(p, a.V, i, v, NULL, t);
     /* on its way while the row's state is waited for */
@@ -327,8 +328,14 @@ sample_kernel(struct fdk_sample_args a, struct fdk_batch b)
         ((uint32_t *)&s.res)[i] = 0;
     if (i < ROW_WORDS)
         ((uint32_t *)&s.st)[i] = word;
-    if (rules > 0)               /* before rank 0 of any block may change them */
-        begin_rules(a, s, r, out, rules, penalty);
+    if (r.rules != NULL) {       /* before rank 0 of any block may change them */
+        if (i < FDK_RULES_HEAD)
+            ((uint32_t *)&s.rules)[i] = head;
+        asm volatile("cp.async.wait_all;" ::: "memory");
+        __syncthreads();
+        /* penalties stand between biases and masks */
+        r.ready = r.ready && (a.counts == NULL || penalty < 0);
+    }
     if (r.ready)
         bad |= load_by_rules(s, p, r, i + 4 * S_THREADS, v, t);
     else

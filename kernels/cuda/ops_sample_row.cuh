@@ -223,15 +223,14 @@ bias_of(const struct fdk_rules &ru, const int32_t *entry, int id)
 
 /* Ids and biases on their way to where histograms will be. */
 static __device__ __forceinline__ void
-ask_biases(struct shared &s, const int32_t *entry)
+ask_biases(struct shared &s, const int32_t *from, int n)
 {
     static_assert(FDK_MAX_BIAS <= S_BINS, "");
-    const int32_t *from = entry + s.rules.bias;
-    for (int i = (int)threadIdx.x; i < s.rules.n_bias; i += S_THREADS)
+    for (int i = (int)threadIdx.x; i < n; i += S_THREADS)
         asm volatile("cp.async.ca.shared.global [%0], [%1], 4;\n\t"
             "cp.async.ca.shared.global [%2], [%3], 4;"
             :: "r"(cu_smem(&s.hist.lo[i])), "l"(from + i), "r"(cu_smem(&s.hist.hi[i])),
-            "l"(from + s.rules.n_bias + i) : "memory");
+            "l"(from + n + i) : "memory");
 }
 
 /* The place of an id in the block's part, -1: it is in another one. Its thread will look at
@@ -301,7 +300,7 @@ prepare(struct shared &s, struct part &p, const struct row &r, int mask)
 {
     struct seen t = { -INFINITY, INFINITY, -1 };
     if (RULES)
-        ask_biases(s, r.rules);
+        ask_biases(s, r.rules + s.rules.bias, s.rules.n_bias);
     change_some<RULES>(s, p, r, mask);
     const int32_t *allowed = RULES && s.rules.allowed != 0 ? r.rules + s.rules.allowed : NULL;
     __syncthreads();

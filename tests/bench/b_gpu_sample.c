@@ -169,9 +169,9 @@ states(const struct kind *k, int32_t R)
         h[i].max_len = 1 << 30;
         h[i].penalty = k->counts ? i : -1;
         h[i].repetition = k->counts ? k->row.repetition : 1;
-        h[i].rules = k->rules != 0 ? i + 1 : 0;
         s.state[i] = i;
-        s.out[i] = (struct fdk_out){ .row = i, .n_top = k->n_top, .pos = 100 + i };
+        s.out[i] = (struct fdk_out){ .row = i, .n_top = k->n_top, .pos = 100 + i,
+            .rules = k->rules != 0 ? i + 1 : 0 };
     }
     gb_upload(rows, h, sizeof(h));
     gb_upload(step, &s, sizeof(s));

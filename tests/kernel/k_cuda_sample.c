@@ -415,13 +415,15 @@ rules_equal_the_cpu(void **state)
             random_params(r);
             r->temperature = round % 3 == 0 ? 0 : 0.9f;
             r->len = 40;
-            r->rules = i + 1;
             r->penalty = round % 4 < 2 ? i : -1;
             r->repetition = 1.3f;
             random_rules(in.rules + (size_t)i * fdk_rules_words(in.V), r->len,
                 i == 0 ? 0 : 1 << tw_int(0, 6));
             in.s.out[i].n_top = i % 2 ? 4 : -1;
         }
+        for (int o = 0; o < K_MAX_ROW; o++)
+            if (in.s.state[in.s.out[o].row] < MAX_POOL)
+                in.s.out[o].rules = in.s.state[in.s.out[o].row] + 1;
         compare();
         draw_free();
     }

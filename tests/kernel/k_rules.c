@@ -123,7 +123,7 @@ put_entry(struct bench *b, int row)
     for (int p = 0; p < b->rows[row].len; p++)
         h->recent[p % FDK_MAX_BAN_LEN] = b->tok[row][p];
     assert_true((size_t)at <= fdk_rules_words(b->V));
-    b->rows[row].rules = row + 1;
+    b->s.out[row].rules = row + 1;
 }
 
 static void
@@ -249,7 +249,7 @@ random_rows(struct bench *b, uint64_t *g)
         b->rows[i].len = rnd(g, N_PROMPT_MAX);
         for (int p = 0; p < b->rows[i].len; p++)
             b->tok[i][p] = rnd(g, b->V);
-        b->rows[i].rules = 0;
+        b->s.out[i].rules = 0;
         b->rows[i].penalty = rnd(g, 2) ? i : -1;
         b->rows[i].repetition = b->rows[i].penalty >= 0 ? 1.7f : 1;
         b->rows[i].n_stop = rnd(g, 3);
@@ -319,7 +319,7 @@ test_random(void **state)
                 n_empty += best < 0;
                 if (best >= 0)
                     k_assert_near(r->logprob, raw[best] - lse, 3e-6, "logprob", (size_t)i);
-                for (int k = 0; k < b->want[i].n_chosen && b->rows[i].rules > 0; k++)
+                for (int k = 0; k < b->want[i].n_chosen && b->s.out[i].rules > 0; k++)
                     k_assert_near(b->chosen[i * FDK_MAX_CHOSEN + k],
                         raw[b->want[i].chosen[k]] - lse, 3e-6, "chosen", (size_t)k);
             }

@@ -67,8 +67,6 @@ row_parameters(struct fdk_row *r, enum kind kind, int i, int V)
         r->presence = 0.4f;
         r->frequency = 0.2f;
     }
-    if (kind >= BIAS && kind <= REASONING && i < POOL)
-        r->rules = 1 + (i + 3) % POOL;
 }
 
 /* Prompt ids, output ids and both. */
@@ -210,6 +208,8 @@ sample(enum kind kind, int R, int V)
         s.out[i].kind = kind == SCORES ? FDK_OUT_SCORE : FDK_OUT_SAMPLE;
         s.out[i].target = go_int(0, V - 1);
         s.out[i].n_top = i % 3 == 0 ? -1 : (i * 7) % (FDK_MAX_LOGPROBS + 1);
+        if (kind >= BIAS && kind <= REASONING && i < POOL)
+            s.out[i].rules = 1 + (i + 3) % POOL;
     }
     for (int i = 0; i < R; i++)
         row_parameters(&state[s.state[i]], kind, i, V);
