@@ -651,7 +651,7 @@ eng_launch(struct engine *e)
         rc = run_dups(e->run, e->kv->dup, e->kv->n_dup);
     kv_copied(e->kv);
     if (rc == 0 && __atomic_load_n(&e->fail, __ATOMIC_RELAXED) != 0)
-        rc = e->run->k->stream_fail(run_root(e->run)->stream);
+        rc = run_fail(e->run, 0);
     if (rc == 0)
         rc = run_launch(e->run, rec);
     if (rc != 0)

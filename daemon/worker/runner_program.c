@@ -620,12 +620,15 @@ run_form(const struct run_dev *dev, enum mdl_tail tail)
 
 /* The launch of operation `line` was answered with -ENOTSUP. */
 static void
-run_refuse(struct runner *run, int32_t line)
+run_refuse(const struct run_dev *dev, int32_t line)
 {
+    struct runner *run = dev->run;
     const struct mdl_op *op = &run->prog->op[line];
     const struct mdl_config *c = &run->prog->cfg;
     char shape[64];
 
+    if (dev != run_root(run)) /* whose devices are of one kind */
+        return;
     if (op->kind == MDL_OP_QKV || op->kind == MDL_OP_ATTENTION)
         (void)snprintf(shape, sizeof(shape), "%d query and %d kv heads of %d", c->n_head,
             c->n_kv_head, c->head_dim);
@@ -646,7 +649,7 @@ run_program(struct run_dev *dev, const struct run_pad *pad)
 
     run_step(pad, &s);
     /* a measured step goes operation by operation */
-    n = fdk_launches(f->bound, &s, !dev->run->unfused && dev->marks == NULL, dev->launch);
+    n = fdk_launches(f->bound, &s, !dev->run->unfused && !dev->single, dev->launch);
     for (int32_t i = 0; i < n && rc == 0; i++) {
         const struct fdk_launch *l = &dev->launch[i];
         int32_t line = f->line[l->first];
@@ -659,7 +662,7 @@ run_program(struct run_dev *dev, const struct run_pad *pad)
         if (rc == 0)
             rc = fdk_launch(f->bound, &s, l, dev->stream);
         if (rc == -ENOTSUP)
-            run_refuse(dev->run, line);
+            run_refuse(dev, line);
         if (rc == 0)
             rc = run_mark(dev, line);
     }
