@@ -84,7 +84,7 @@ UNIT_TESTS = \
 	%D%/unit/u_tok_norm \
 	%D%/unit/u_detok \
 	%D%/unit/u_kv_groups \
-	%D%/unit/u_model \
+	%D%/unit/u_model %D%/unit/u_shards \
 	%D%/unit/u_safetensors \
 	%D%/unit/u_weights \
 	%D%/unit/u_weights_load \
@@ -229,6 +229,7 @@ libfddfuzz_a_SOURCES = \
 	daemon/worker/model_qwen2.c \
 	daemon/worker/model_qwen3.c \
 	daemon/worker/model_rope.c \
+	daemon/worker/model_shard.c \
 	daemon/worker/model_smollm3.c \
 	daemon/worker/safetensors.c \
 	daemon/worker/tokenizer.c \

@@ -83,6 +83,7 @@ libfddworker_a_SOURCES = \
 	%D%/model_qwen2.c \
 	%D%/model_qwen3.c \
 	%D%/model_rope.c \
+	%D%/model_shard.c \
 	%D%/model_smollm3.c \
 	%D%/null_tok.c \
 	%D%/null_tok.h \

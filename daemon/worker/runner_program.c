@@ -38,6 +38,8 @@ run_null_program(void)
     c->n_eos = 1;
     c->eos[0] = RUN_NULL_EOS;
     c->bos = RUN_NULL_BOS;
+    p->n_rank = p->n_head = p->n_kv_head = p->ffn = p->kv_share = 1;
+    p->vocab_rows = RUN_NULL_VOCAB;
     p->n_op = p->n_buf = 1;
     (void)snprintf(p->buf[0].name, sizeof(p->buf[0].name), "logits");
     p->buf[0].rows = MDL_PER_OUT;
@@ -51,7 +53,8 @@ run_null_program(void)
         .w = -1,
         .w2 = -1,
         .bias = -1,
-        .N = RUN_NULL_VOCAB };
+        .N = RUN_NULL_VOCAB,
+        .K = RUN_NULL_VOCAB };
     p->kv_group[0] = (struct mdl_kv_group){ 1, 1, 1, 0 };
     p->n_kv_group = 1;
     return p;
@@ -96,6 +99,7 @@ static const enum fdk_op_kind run_kind[MDL_OP__N] = {
     [MDL_OP_SOFTCAP] = FDK_OP_SOFTCAP,
     [MDL_OP_SAMPLE] = FDK_OP_SAMPLE,
     [MDL_OP_ALLREDUCE] = FDK_OP__N,
+    [MDL_OP_ALLGATHER] = FDK_OP__N,
 };
 
 static void
@@ -202,7 +206,7 @@ run_shape_heads(const struct runner *run, const struct mdl_op *o, struct fdk_op 
     const struct mdl_kv_at *at = &run->prog->kv_at[o->layer];
     const struct mdl_kv_group *g = &run->prog->kv_group[at->group];
     const struct mdl_config *c = &run->prog->cfg;
-    int32_t H = c->n_head, K = g->n_kv_head, D = g->head_dim;
+    int32_t H = run->prog->n_head, K = g->n_kv_head, D = g->head_dim;
 
     ret->att = o->tail == MDL_TAIL_OUTPUTS ? run->prog->n_kv_group : at->group;
     if (o->kind == MDL_OP_QKV)

@@ -284,7 +284,7 @@ run_att_shape(const struct runner *run, int32_t T, int32_t group, const struct f
 {
     const struct mdl_kv_group *g = &run->prog->kv_group[group];
 
-    return (struct fdk_attention_args){ .H = run->prog->cfg.n_head,
+    return (struct fdk_attention_args){ .H = run->prog->n_head,
         .K = g->n_kv_head,
         .D = g->head_dim,
         .kv = run->kv[group],

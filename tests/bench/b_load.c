@@ -173,7 +173,7 @@ main(int argc, char **argv)
         die("name a model directory");
     if (qnt_parse((enum par_quant_weights)quant, group, &q, err, sizeof(err)) != 0 ||
         mdl_config_read(argv[optind], &cfg, err, sizeof(err)) != 0 ||
-        mdl_build(&cfg, &prog, err, sizeof(err)) != 0)
+        mdl_build(&cfg, 1, &prog, err, sizeof(err)) != 0)
         die(err);
     open_backend(backend);
     wp = plan(argv[optind]);

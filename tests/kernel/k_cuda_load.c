@@ -293,7 +293,7 @@ checkpoints_equal_the_host(void **state)
         snprintf(path, sizeof(path), "%s/tests/parity/models/%s", src != NULL ? src : ".",
             name[i / 2 / N_SCHEME]);
         if (mdl_config_read(path, &cfg, err, sizeof(err)) != 0 ||
-            mdl_build(&cfg, &p, err, sizeof(err)) != 0 ||
+            mdl_build(&cfg, 1, &p, err, sizeof(err)) != 0 ||
             wts_plan_new(path, p, i % 2 != 0, 5, &wp, err, sizeof(err)) != 0)
             fail_msg("%s", err);
         if (q->dtype != FDK_F32)

@@ -100,7 +100,7 @@ open_weights(struct exec *x, const char *dir)
     char err[1024];
 
     if (mdl_config_read(dir, &cfg, err, sizeof(err)) != 0 ||
-        mdl_build(&cfg, &x->p, err, sizeof(err)) != 0 ||
+        mdl_build(&cfg, 1, &x->p, err, sizeof(err)) != 0 ||
         wts_plan_new(dir, x->p, 0, 0, &x->wp, err, sizeof(err)) != 0) {
         fprintf(stderr, "%s\n", err);
         exit(1);

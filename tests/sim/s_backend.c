@@ -579,7 +579,7 @@ checkpoints_in_its_layout(struct sim_rng *rng)
         for (int k = 0; k < 2; k++) {
             p = mdl_free(p);
             if (mdl_config_read(path, &cfg, err, sizeof(err)) != 0 ||
-                mdl_build(&cfg, &p, err, sizeof(err)) != 0 ||
+                mdl_build(&cfg, 1, &p, err, sizeof(err)) != 0 ||
                 wts_plan_new(path, p, 0, 0, &wp[k], err, sizeof(err)) != 0 ||
                 wts_plan_layout(wp[k], p, k == 0 ? &fdk_ops_cpu : &extra, err,
                     sizeof(err)) != 0)

@@ -99,7 +99,7 @@ sim_program(struct sim *s)
     dummy = access(path, R_OK) != 0;
     rc = mdl_config_read(s->cfg.model_dir, &mc, err, sizeof(err));
     if (rc == 0)
-        rc = mdl_build(&mc, &s->prog, err, sizeof(err));
+        rc = mdl_build(&mc, 1, &s->prog, err, sizeof(err));
     if (rc == 0 && s->cfg.edit != NULL) {
         s->cfg.edit(s->prog);
         rc = mdl_set_kv_groups(s->prog);

@@ -221,7 +221,7 @@ operation_without_kernel(void **state)
     assert_string_equal(run_error(f.run), "unknown");
     assert_int_equal(run_warm(f.run, 1), -ENOTSUP);
     assert_string_equal(run_error(f.run),
-        "sample of N 259, K 0: the backend null has no kernel for it");
+        "sample of N 259, K 259: the backend null has no kernel for it");
     fix_free(&f);
 }
 
@@ -520,7 +520,7 @@ weights_are_read_once(void **state)
         uint64_t want = 0, got = 0;
 
         assert_int_equal(mdl_config_read(path, &cfg, err, sizeof(err)), 0);
-        assert_int_equal(mdl_build(&cfg, &prog, err, sizeof(err)), 0);
+        assert_int_equal(mdl_build(&cfg, 1, &prog, err, sizeof(err)), 0);
         assert_int_equal(wts_plan_new(path, prog, 0, 0, &wp, err, sizeof(err)), 0);
         for (int32_t i = 0; i < wp->n_piece; i++)
             want += wp->piece[i].n_elt * fdk_dtype_bytes(wp->piece[i].src);

@@ -214,7 +214,7 @@ model(const struct scheme *s)
     mdl_free(prog);
     prog = NULL;
     if (mdl_config_read(dir, &cfg, err, sizeof(err)) != 0 ||
-        mdl_build(&cfg, &prog, err, sizeof(err)) != 0)
+        mdl_build(&cfg, 1, &prog, err, sizeof(err)) != 0)
         fail_msg("%s", err);
     for (int32_t i = 0; i < prog->n_w; i++) {
         const struct wts_ref *w = &prog->w[i];

@@ -57,7 +57,7 @@ plan(const char *path, int dummy, const struct qnt *q)
     mdl_free(prog);
     prog = NULL;
     if (mdl_config_read(path, &cfg, err, sizeof(err)) != 0 ||
-        mdl_build(&cfg, &prog, err, sizeof(err)) != 0 ||
+        mdl_build(&cfg, 1, &prog, err, sizeof(err)) != 0 ||
         wts_plan_new(path, prog, dummy, 5, &wp, err, sizeof(err)) != 0 ||
         (q != NULL && wts_plan_quantize(wp, prog, q, err, sizeof(err)) != 0))
         fail_msg("%s", err);

@@ -210,7 +210,7 @@ model(const char *tied, const char *config_dtype, const char *dtype)
     mdl_free(prog);
     prog = NULL;
     if (mdl_config_read(dir, &cfg, err, sizeof(err)) != 0 ||
-        mdl_build(&cfg, &prog, err, sizeof(err)) != 0)
+        mdl_build(&cfg, 1, &prog, err, sizeof(err)) != 0)
         fail_msg("%s", err);
     n_spec = 0;
     for (int32_t i = 0; i < prog->n_w; i++)
