@@ -641,7 +641,7 @@ run_steps_program(struct run_dev *dev, const struct bat_rec *rec, struct run_pad
 int32_t
 run_max_marks(const struct runner *run)
 {
-    return run->prog->n_op + RUN_LINE__N + 2 * ((run->dims.O + run->R - 1) / run->R);
+    return run->prog->n_op + RUN_LINE__N + 4 * ((run->dims.O + run->R - 1) / run->R);
 }
 
 /* Keep a device that is faster than the host that launches waiting until all of

@@ -13,6 +13,10 @@
 #include "daemon/common/obj.h"
 #include "daemon/worker/memplan.h"
 
+/* Posts of a record: its step, copies and duplicates of blocks. */
+#define RUN_POSTS_REC  2048
+#define RUN_POSTS_MORE 64
+
 /* Memory is mapped by pieces every backend takes. */
 #define RUN_MAP_BYTES (2ull << 20)
 
@@ -456,6 +460,15 @@ run_pads(struct run_dev *dev, const struct cap *cap)
     }
 }
 
+/* Sizes of run->cap. */
+static int
+run_recapture_dev(struct run_dev *dev, int32_t arg)
+{
+    (void)arg;
+    run_pads(dev, &dev->run->cap);
+    return 0;
+}
+
 int
 run_recapture(struct runner *run, int use_graph, const struct cap *cap)
 {
@@ -463,21 +476,24 @@ run_recapture(struct runner *run, int use_graph, const struct cap *cap)
 
     if (rc != 0)
         return rc;
-    for (int32_t i = 0; i < run->n_rank; i++)
-        run_pads(&run->dev[i], cap);
     run->cap = *cap;
-    run_set_graph(run, use_graph);
-    return 0;
+    rc = run_on_all(run, run_recapture_dev, 0);
+    if (rc == 0)
+        run_set_graph(run, use_graph);
+    return rc;
+}
+
+static int
+run_sync_dev(struct run_dev *dev, int32_t arg)
+{
+    (void)arg;
+    return dev->run->k->stream_sync(dev->stream);
 }
 
 int
 run_sync(struct runner *run)
 {
-    int rc = 0;
-
-    for (int32_t i = 0; i < run->n_rank && rc == 0; i++)
-        rc = run->k->stream_sync(run->dev[i].stream);
-    return rc;
+    return run_on_all(run, run_sync_dev, 0);
 }
 
 enum fdk_dtype
@@ -764,6 +780,8 @@ run_setup(struct runner *run, const struct run_setup_args *a, char *err, size_t 
         rc = run_setup_recs(run, err, err_bytes);
     if (rc == 0)
         rc = run_sync(run);
+    if (rc == 0)
+        rc = run_ranks_start(run, run->n_rec * RUN_POSTS_REC + RUN_POSTS_MORE);
     if (rc != 0 && err[0] == '\0')
         (void)snprintf(err, err_bytes, "%s: cannot set up the runner: %s", run->k->name,
             strerror(-rc));
