@@ -160,7 +160,7 @@ adm_in_use(const struct mpl *m, const struct mpl_row *r, const struct cnt_worker
 static json_t *
 adm_devices(const struct worker *w)
 {
-    const struct dvc_dev *d = &w->devs.at[w->rank_dev];
+    const struct dvc_dev *d = &w->devs.at[w->first_dev];
     json_t *list = json_array(), *o = json_object();
 
     adm_set(o, "device", json_string(d->name));
