@@ -84,6 +84,7 @@ announce(struct worker *w)
             log_info("load: device %s%s%s%s", d->name, d->uuid[0] != '\0' ? " " : "", d->uuid,
                 rank_of(w, i) >= 0 ? "" : ", not used");
     }
+    ws->n_rank = (uint32_t)wrk_n_rank(w);
     __atomic_store_n(&ws->n_device, n, __ATOMIC_RELEASE);
 }
 

@@ -627,6 +627,18 @@ eng_first_queued(const struct bat_rec *rec)
     return rec->t_launch_ns + took;
 }
 
+/* What a test asked for. */
+static int
+eng_faults(struct engine *e)
+{
+    int32_t fail = __atomic_load_n(&e->fail, __ATOMIC_RELAXED);
+    int32_t stall = __atomic_load_n(&e->stall, __ATOMIC_RELAXED);
+
+    if (stall > 0)
+        run_stall(e->run, stall - 1);
+    return fail > 0 ? run_fail(e->run, fail - 1) : 0;
+}
+
 static void
 eng_launch(struct engine *e)
 {
@@ -650,8 +662,8 @@ eng_launch(struct engine *e)
     if (rc == 0)
         rc = run_dups(e->run, e->kv->dup, e->kv->n_dup);
     kv_copied(e->kv);
-    if (rc == 0 && __atomic_load_n(&e->fail, __ATOMIC_RELAXED) != 0)
-        rc = run_fail(e->run, 0);
+    if (rc == 0)
+        rc = eng_faults(e);
     if (rc == 0)
         rc = run_launch(e->run, rec);
     if (rc != 0)
@@ -927,9 +939,15 @@ eng_set_graph(struct engine *e, int use_graph, const struct cap *cap)
 }
 
 void
-eng_fail(struct engine *e)
+eng_fail(struct engine *e, int32_t rank)
 {
-    __atomic_store_n(&e->fail, 1, __ATOMIC_RELAXED);
+    __atomic_store_n(&e->fail, rank + 1, __ATOMIC_RELAXED);
+}
+
+void
+eng_stall(struct engine *e, int32_t rank)
+{
+    __atomic_store_n(&e->stall, rank + 1, __ATOMIC_RELAXED);
 }
 
 int

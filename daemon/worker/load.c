@@ -532,6 +532,16 @@ wrk_effective(struct worker *w)
         par_max_batched_tokens(p, wrk_on_cpu(w)), par_long_prefill(p, w->max_len),
         par_partial_prefills(p), w->run->k->name, w->n_block,
         (unsigned long long)run_root(w->run)->mem.kv, wrk_kv_dtype_name(w->kv[0].dtype));
+    if (w->run->n_rank > 1) {
+        size_t n = strlen(ws->effective);
+
+        (void)snprintf(ws->effective + n, sizeof(ws->effective) - n,
+            "parallel.custom_all_reduce=yes\n");
+        (void)snprintf(ws->all_reduce, sizeof(ws->all_reduce), "%s, limit %lld ms",
+            w->run->k->on_host ? "own, in the memory of this process"
+                               : "own kernels, which write to peer memory",
+            (long long)w->par.parallel_spin_limit_ms);
+    }
     if (wrk_on_cpu(w) && !wrk_is_null(w)) {
         size_t n = strlen(ws->effective);
 

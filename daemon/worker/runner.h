@@ -217,6 +217,7 @@ struct run_ranks {
     uint64_t spin_ns;
     int32_t n, n_thread;
     int stop;
+    int32_t stalled; /* tests: a rank from 1 on whose thread has stopped */
     /* Tests: called by a launch thread before it launches a step; set while it is idle. */
     void (*hook)(void *arg, int32_t rank);
     void *hook_arg;
@@ -308,6 +309,8 @@ int run_dups(struct runner *run, const struct kv_dup *dup, int32_t n);
 int run_clear(struct runner *run, int32_t block);
 /* Tests: a rank's device fails, behind all that was launched. */
 int run_fail(struct runner *run, int32_t rank);
+/* Tests: a rank's launch thread stops, before the next step that is posted. */
+void run_stall(struct runner *run, int32_t rank);
 /* Time the last block copies took, once; 0: none, or not known yet. *ret_n:
  * blocks. */
 uint64_t run_copy_ns(struct runner *run, int32_t *ret_n);

@@ -68,6 +68,17 @@ run_ring_at(struct run_ranks *g, int32_t rank)
         lnk_ring(&g->at[rank].bell);
 }
 
+/* What tests have a thread do before a step. */
+static void
+run_step_hook(struct run_ranks *g, int32_t rank)
+{
+    if (g->hook != NULL)
+        g->hook(g->hook_arg, rank);
+    while (__atomic_load_n(&g->stalled, __ATOMIC_RELAXED) == rank + 1 &&
+        !__atomic_load_n(&g->stop, __ATOMIC_ACQUIRE))
+        clk_sleep_ns(CLK_MS);
+}
+
 /* Work off what is posted. Returns 0 when there is nothing. */
 static int
 run_thread_poll(struct run_dev *dev)
@@ -84,8 +95,8 @@ run_thread_poll(struct run_dev *dev)
         const struct run_post *p = &g->post[at & g->mask];
         int rc = __atomic_load_n(&me->rc, __ATOMIC_RELAXED);
 
-        if (g->hook != NULL && p->kind == RUN_POST_STEP)
-            g->hook(g->hook_arg, run_rank(dev));
+        if (p->kind == RUN_POST_STEP)
+            run_step_hook(g, run_rank(dev));
         if (rc == 0)
             rc = run_do(dev, p, at);
         if (rc != 0)
@@ -268,6 +279,13 @@ run_on_all(struct runner *run, run_dev_fn *fn, int32_t arg)
         clk_sleep_ns(RUN_POLL_NS);
     }
     return rc != 0 ? rc : run_ranks_rc(run);
+}
+
+void
+run_stall(struct runner *run, int32_t rank)
+{
+    if (run->ranks != NULL)
+        __atomic_store_n(&run->ranks->stalled, rank + 1, __ATOMIC_RELAXED);
 }
 
 int
