@@ -486,6 +486,8 @@ struct fdk_open_args {
 /* Measured peak of a device. */
 enum fdk_probe {
     FDK_PROBE_READ, /* bytes/s read from memory far larger than its caches */
+    FDK_PROBE_LINK, /* bytes/s copied from another device's memory; cpu: as READ.
+                                  -ENOTSUP: no other one can be reached */
     FDK_PROBE_FLOPS /* operations/s on fp32, bf16 or fp16: on the cpu a loop
                                   of multiply-adds in registers, as wide as those of
                                   gemm; on cuda such a loop for fp32, for the 16-bit

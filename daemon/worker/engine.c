@@ -368,6 +368,22 @@ eng_gap(const struct engine *e, const struct bat_rec *rec, uint64_t begin_ns)
     return begin_ns > from ? begin_ns - from : 0;
 }
 
+/* When the ranks' devices began and ended. */
+static void
+eng_trace_ranks(const struct engine *e, struct bat_rec *rec)
+{
+    _Static_assert(TRC_RANKS == FDK_MAX_RANKS, "a group fits");
+    struct trc_step *t = &rec->trace;
+    uint64_t begin, end;
+
+    t->n_rank = e->run->n_rank > 1 ? e->run->n_rank : 0;
+    for (int32_t i = 0; i < t->n_rank; i++) {
+        run_times(e->run, rec, i, &begin, &end);
+        t->rank_begin_ns[i] = (int32_t)((int64_t)begin - (int64_t)t->t_begin_ns);
+        t->rank_end_ns[i] = (int32_t)((int64_t)end - (int64_t)t->t_begin_ns);
+    }
+}
+
 /* A step is over: its trace. */
 static void
 eng_trace_done(struct engine *e, struct bat_rec *rec, uint64_t begin_ns, uint64_t end_ns,
@@ -386,6 +402,7 @@ eng_trace_done(struct engine *e, struct bat_rec *rec, uint64_t begin_ns, uint64_
     t->t_begin_ns = begin_ns;
     t->t_end_ns = end_ns;
     t->t_done_ns = now;
+    eng_trace_ranks(e, rec);
     e->t_end_ns = end_ns;
     trc_put_step(e->cfg.sch.trc, t);
 }

@@ -818,19 +818,25 @@ run_n_cmd(const struct runner *run, const struct bat_rec *rec)
     return RUN_CMD_STEP + rec->n_table + 2 * rec->n_entry + (graph ? 1 : run->prog->n_op);
 }
 
+void
+run_times(const struct runner *run, const struct bat_rec *rec, int32_t rank,
+    uint64_t *ret_begin_ns, uint64_t *ret_end_ns)
+{
+    const struct run_dev *dev = &run->dev[rank];
+    uint64_t t0 = run->k->event_ns(dev->ev_begin[rec - run->rec]);
+    uint64_t t1 = run->k->event_ns(dev->ev_end[rec - run->rec]);
+
+    *ret_begin_ns = t0;
+    *ret_end_ns = t1 > t0 ? t1 : t0;
+}
+
 int
 run_collect(struct runner *run, struct bat_rec *rec, uint64_t *ret_begin_ns,
     uint64_t *ret_end_ns)
 {
-    const struct run_dev *root = run_root(run);
     int rc = run_wait(run, rec);
-    uint64_t t0, t1;
 
-    if (rc != 0)
-        return rc;
-    t0 = run->k->event_ns(root->ev_begin[rec - run->rec]);
-    t1 = run->k->event_ns(root->ev_end[rec - run->rec]);
-    *ret_begin_ns = t0;
-    *ret_end_ns = t1 > t0 ? t1 : t0;
-    return 0;
+    if (rc == 0)
+        run_times(run, rec, 0, ret_begin_ns, ret_end_ns);
+    return rc;
 }

@@ -338,6 +338,9 @@ int32_t run_n_cmd(const struct runner *run, const struct bat_rec *rec);
  * ended it: CLOCK_MONOTONIC, ns. */
 int run_collect(struct runner *run, struct bat_rec *rec, uint64_t *ret_begin_ns,
     uint64_t *ret_end_ns);
+/* The same of one rank, after run_collect(). */
+void run_times(const struct runner *run, const struct bat_rec *rec, int32_t rank,
+    uint64_t *ret_begin_ns, uint64_t *ret_end_ns);
 /* Any thread: are graphs replayed now? */
 static inline int
 run_uses_graph(const struct runner *run)
