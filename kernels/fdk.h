@@ -435,19 +435,28 @@ int fdk_weight_rows(struct fdk_weight *w);
 void *fdk_weight_at(const struct fdk_weight *w, enum fdk_pack what, int64_t row);
 int32_t fdk_weight_groups(const struct fdk_weight *w); /* of a row; 0: no scales */
 
-/* Rows [first, first + n) of a weight are there: x becomes them. */
+/* Rows [first, first + n) of a weight are there: x becomes them. A row of x may be longer
+ * than that of w, which then has a window of its columns: what a rank of several has of a
+ * matrix that is split by columns. */
 struct fdk_pack_args {
     struct fdk_weight w;
     enum fdk_pack what;     /* FDK_PACK_SCALES: the scales alone, x (n, groups) FDK_F32 */
     enum fdk_dtype x_dtype; /* of values: FDK_F32, FDK_F16, FDK_BF16, or w.format, whose
                                scales come apart */
     int64_t first, n;
-    const void *x; /* (n, cols) */
+    const void *x;       /* (n, x_cols) */
+    int32_t x_cols;      /* elements of a row of x; 0: those of w */
+    int32_t x_at;        /* the first that w has; even for FDK_I4 */
+    int32_t x_row_scale; /* 1: the scale of a row is made of all its x_cols elements; w.group
+                            is w.cols */
     uint64_t *bad; /* [1] where w has scales and x does not: becomes bad_first + i if
-                      element i of x is not finite and that is less; then the rows are
-                      undefined */
+                            element i of x, which w has or a scale is made of, is not
+                            finite and that is less; then the rows are undefined */
     uint64_t bad_first;
 };
+/* Elements of a row that w takes of x, and of a row of x. */
+int32_t fdk_pack_width(const struct fdk_pack_args *a);
+int32_t fdk_pack_x_cols(const struct fdk_pack_args *a);
 /* -EINVAL, or -ENOTSUP for what FDK_LAYOUT_ROWS does not hold or nothing converts; 0. */
 int fdk_pack_check(const struct fdk_pack_args *a);
 

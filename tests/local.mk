@@ -89,7 +89,7 @@ UNIT_TESTS = \
 	%D%/unit/u_weights \
 	%D%/unit/u_weights_load \
 	%D%/unit/u_weights_fp8 \
-	%D%/unit/u_weights_quant \
+	%D%/unit/u_weights_quant %D%/unit/u_weights_ranks \
 	%D%/unit/u_quant \
 	%D%/unit/u_cpudev \
 	%D%/unit/u_kvcache \

@@ -165,6 +165,7 @@ libfddworker_a_SOURCES = \
 	%D%/weights_place.c \
 	%D%/weights_priv.h \
 	%D%/weights_read.c \
+	%D%/weights_reader.c \
 	%D%/weights_tensor.c \
 	%D%/weights_tied.c \
 	%D%/wordcache.h \

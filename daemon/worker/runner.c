@@ -249,7 +249,7 @@ int
 run_load(struct runner *run, struct mdl_program *prog, const struct wts_plan *wp,
     const struct wts_load_args *la, char *err, size_t err_bytes)
 {
-    const struct run_dev *root = run_root(run);
+    struct wts_at at[FDK_MAX_DEVICES];
     int rc = 0;
 
     OBJ_CHECK(run, RUN_MAGIC);
@@ -259,37 +259,15 @@ run_load(struct runner *run, struct mdl_program *prog, const struct wts_plan *wp
         rc = run_load_dev(&run->dev[i], err, err_bytes);
     if (rc != 0 || wp == NULL)
         return rc;
-    return wts_load(wp, run->k, run->ctx, root->idx, root->d_weights, la, err, err_bytes);
-}
-
-/* The files are read for rank 0; the others copy what its device has. */
-static int
-run_spread_weights(struct runner *run)
-{
-    const struct run_dev *root = run_root(run);
-    int rc = 0;
-
-    for (int32_t i = 1; i < run->n_rank && rc == 0; i++)
-        rc = run->k->copy_peer(run->dev[i].stream, run->dev[i].idx, run->dev[i].d_weights,
-            root->idx, root->d_weights, (size_t)wts_bytes(run->wp));
-    return rc != 0 ? rc : run_sync(run);
+    for (int32_t i = 0; i < run->n_rank; i++)
+        at[i] = (struct wts_at){ run->dev[i].idx, run->dev[i].d_weights };
+    return wts_load(wp, run->k, run->ctx, at, run->n_rank, la, err, err_bytes);
 }
 
 int
 run_load_wait(struct runner *run, char *err, size_t err_bytes)
 {
-    int rc = 0;
-
-    if (run->wp == NULL)
-        return 0;
-    rc = wts_load_wait(run->wp, err, err_bytes);
-    if (rc != 0 || run->n_rank == 1)
-        return rc;
-    rc = run_spread_weights(run);
-    if (rc != 0)
-        (void)snprintf(err, err_bytes, "%s: copying weights to %d devices: %s",
-            run->k->name, run->n_rank, strerror(-rc));
-    return rc;
+    return run->wp == NULL ? 0 : wts_load_wait(run->wp, err, err_bytes);
 }
 
 /* ---- graphs ------------------------------------------------------------------------------ */

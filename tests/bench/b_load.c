@@ -82,7 +82,8 @@ one_line(struct wts_plan *wp, void *arena, int64_t threads, int64_t mib)
         uint64_t t0 = clk_now_ns();
         double s;
 
-        if (wts_load(wp, k, ctx, 0, arena, &la, err, sizeof(err)) != 0)
+        if (wts_load(wp, k, ctx, &(struct wts_at){ 0, arena }, 1, &la, err, sizeof(err)) !=
+            0)
             die(err);
         s = (double)(clk_now_ns() - t0) * 1e-9;
         if (i == 0)

@@ -266,7 +266,8 @@ load(struct two_dev *t, struct wts_plan *wp, int uring, size_t buffer)
     void *arena = tw_new(t, NULL, wts_bytes(wp));
     char err[1024] = "", *copy;
 
-    if (wts_load(wp, t->d.ops, t->d.ctx, 0, arena, &la, err, sizeof(err)) != 0 ||
+    if (wts_load(wp, t->d.ops, t->d.ctx, &(struct wts_at){ 0, arena }, 1, &la, err,
+            sizeof(err)) != 0 ||
         wts_load_wait(wp, err, sizeof(err)) != 0)
         fail_msg("%s", err);
     copy = tw_read(t, arena, wts_bytes(wp));

@@ -106,7 +106,8 @@ open_weights(struct exec *x, const char *dir)
         exit(1);
     }
     x->arena = dev_alloc(x, wts_bytes(x->wp));
-    if (wts_load(x->wp, k, x->ctx, td_dev(), x->arena, &la, err, sizeof(err)) != 0) {
+    if (wts_load(x->wp, k, x->ctx, &(struct wts_at){ td_dev(), x->arena }, 1, &la, err,
+            sizeof(err)) != 0) {
         fprintf(stderr, "%s\n", err);
         exit(1);
     }

@@ -515,7 +515,7 @@ arena_of(const struct wts_plan *wp, const struct fdk_ops *k, struct fdk_ctx *ctx
 
     SIM_CHECK(k->mem_alloc(ctx, 0, wts_bytes(wp), &arena) == 0);
     memset(arena, 0xee, wts_bytes(wp));
-    if (wts_load(wp, k, ctx, 0, arena, &la, err, sizeof(err)) != 0)
+    if (wts_load(wp, k, ctx, &(struct wts_at){ 0, arena }, 1, &la, err, sizeof(err)) != 0)
         sim_fail(__FILE__, __LINE__, err);
     return arena;
 }

@@ -94,10 +94,10 @@ rank_rows(const struct wts_ref *w)
 static void
 check_weight(const struct mdl_program *p, const struct wts_ref *w)
 {
-    int32_t parts = 0, cuts = 0;
+    int32_t rows = 0, cuts = 0;
 
     for (int32_t i = 0; i < w->n_part; i++)
-        parts += w->rows[i];
+        rows += w->rows[i];
     for (int32_t i = 0; i < w->n_cut; i++) {
         cuts += w->cut[i].rows;
         check_cut(&w->cut[i], p->n_rank);
@@ -105,7 +105,7 @@ check_weight(const struct mdl_program *p, const struct wts_ref *w)
             assert_true(
                 w->cut[i].share == p->n_rank && w->cut[i].rank_rows == w->cut[i].rows);
     }
-    assert_int_equal(parts, cuts);
+    assert_int_equal(rows, cuts);
     assert_int_equal(w->rank_cols * (w->shard == WTS_COLS ? p->n_rank : 1), w->cols);
 }
 
