@@ -284,7 +284,10 @@ wrk_limit_tokens(struct worker *w)
 static int
 wrk_load_kv_scales(struct worker *w, char *err, size_t err_bytes)
 {
-    size_t n = (size_t)(mpl_scale_bytes(w->kv, w->prog->n_kv_group) / sizeof(float));
+    /* of the whole model, where a rank has any */
+    size_t n = mpl_scale_bytes(w->kv, w->prog->n_kv_group) == 0
+        ? 0
+        : 2 * (size_t)w->cfg.n_layer * (size_t)w->cfg.n_kv_head;
     int32_t have = w->wp != NULL ? wts_n_kv_scale(w->wp) : 0;
     int rc;
 

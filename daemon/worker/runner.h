@@ -74,7 +74,7 @@ struct run_open_args {
 struct run_setup_args {
     struct bat_dims dims;
     struct fdk_kv kv[FDK_MAX_KV_GROUPS]; /* of the program's: all but base and scale */
-    const float *kv_scale; /* of the host, [layers][2][K]; NULL: all 1. Ignored where
+    const float *kv_scale; /* of the host and the model, [layers][2][K]; NULL: all 1. Ignored where
                                 kv.dtype has none */
     int32_t max_block;     /* KV blocks to have addresses for, dummy included */
     int32_t n_rec;         /* steps on their way at a time */

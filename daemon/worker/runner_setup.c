@@ -661,7 +661,7 @@ run_setup_kv_scales(struct run_dev *dev, const float *scale, char *err, size_t e
 {
     uint64_t bytes = mpl_scale_bytes(dev->kv, dev->run->prog->n_kv_group);
     size_t n = (size_t)(bytes / sizeof(float)), at[FDK_MAX_KV_GROUPS] = { 0 };
-    float *all;
+    float *all, *own;
     int rc;
 
     if (bytes == 0)
@@ -670,9 +670,10 @@ run_setup_kv_scales(struct run_dev *dev, const float *scale, char *err, size_t e
     if (rc != 0)
         return rc;
     dev->mem.kv_scales = bytes;
-    all = mem_array(n, sizeof(*all));
+    all = mem_array(2 * n, sizeof(*all));
     if (all == NULL)
         return -ENOMEM;
+    own = all + n;
     for (size_t i = 0; i < n; i++)
         all[i] = 1;
     for (int32_t g = 0; g < dev->run->prog->n_kv_group; g++) {
@@ -681,8 +682,11 @@ run_setup_kv_scales(struct run_dev *dev, const float *scale, char *err, size_t e
                 at[g - 1] + (size_t)(mpl_scale_bytes(&dev->kv[g - 1], 1) / sizeof(float));
         dev->kv[g].scale = dev->d_kv_scale + at[g];
     }
-    if (scale != NULL)
-        run_group_scales(dev, scale, at, all);
+    if (scale != NULL) {
+        wts_kv_scales_of(dev->run->prog, scale,
+            run_rank(dev) % dev->run->prog->n_rank, own);
+        run_group_scales(dev, own, at, all);
+    }
     rc = dev->run->k->copy(dev->stream, dev->d_kv_scale, all, (size_t)bytes);
     if (rc == 0)
         rc = dev->run->k->stream_sync(dev->stream);

@@ -216,7 +216,8 @@ sim_runner(struct sim *s)
     }
     mpl_share(sa.kv, ec.n_group);
     if (rc == 0 && sa.kv[0].dtype == FDK_F8E4M3 && s->wp != NULL) {
-        scale = mem_zalloc((size_t)mpl_scale_bytes(sa.kv, ec.n_group));
+        scale = mem_array(2 * (size_t)s->prog->cfg.n_layer * (size_t)s->prog->cfg.n_kv_head,
+            sizeof(*scale));
         SIM_CHECK(scale != NULL);
         rc = wts_kv_scales(s->wp, s->prog, scale, err, sizeof(err));
         sa.kv_scale = scale;
