@@ -532,7 +532,8 @@ SYS_TESTS = \
 	%D%/sys/055-chat.sh \
 	%D%/sys/056-up.sh \
 	%D%/sys/057-clock.sh \
-	%D%/sys/066-demo-chat.sh
+	%D%/sys/066-demo-chat.sh \
+	%D%/sys/067-ranks.sh
 # fdd-http; the numbers are those of the points of acceptance that they show
 GATEWAY_TESTS = \
 	%D%/gateway/G09-stopped.sh \
