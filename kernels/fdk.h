@@ -223,11 +223,11 @@ struct fdk_att_plan_args { /* the step's tiles, row by row, tiles ascending */
     int32_t outputs; /* att_plan_host: only tiles with a token of b->out, which
                                   is ascending by tok; rows of other tiles are not written */
 };
-/* y[t] = w[ids[t]] (or last token of the state). A table in shards lies in the memory of
- * several devices: row i is row i % shard_rows of shard[i / shard_rows], read where it lies. */
+/* y[t] = w[ids[t]] (or last token of the state). A table in shards is in the memory of
+ * several devices: row i is row i % shard_rows of shard[i / shard_rows], read in place. */
 struct fdk_embed_args {
-    float *y;           /* (T, C) */
-    const void *w;      /* (V, C); with shards not read */
+    float *y;      /* (T, C) */
+    const void *w; /* (V, C); with shards not read */
     const struct fdk_row *state;
     const struct fdk_batch *b;
     int32_t T, C, V;

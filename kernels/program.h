@@ -68,8 +68,8 @@ struct fdk_op {
     enum fdk_rows rows;
     int32_t needs_output; /* 1: steps without outputs do without it */
     int32_t first,
-        slice;   /* GEMM, SOFTCAP, SAMPLE, ALL_GATHER: rows [first, first + slice); slice 0: all */
-    int32_t att; /* QKV, ATTENTION: index in fdk_step.att */
+        slice; /* GEMM, SOFTCAP, SAMPLE, ALL_GATHER: rows [first, first + slice); slice 0: all */
+    int32_t att;              /* QKV, ATTENTION: index in fdk_step.att */
     const struct fdk_own *is; /* OWN: which one */
     union {
         struct fdk_embed_args embed;

@@ -47,7 +47,8 @@ int dvl_parse(const char *list, struct dvl *ret, char *err, size_t err_bytes);
 int dvl_check(const char *list, enum par_device_backend backend, int64_t test_entry,
     int64_t n_rank, char *err, size_t err_bytes);
 /* A group of n_rank devices has n listed: 0, or -EINVAL and what to do about it. */
-int dvl_check_count(const char *list, int64_t n, int64_t n_rank, char *err, size_t err_bytes);
+int
+dvl_check_count(const char *list, int64_t n, int64_t n_rank, char *err, size_t err_bytes);
 
 /* Is a device's whole UUID the one that begins with start? The prefixes do not count:
  * CUDA knows a MIG instance by the same 16 bytes, without a kind. */

@@ -349,9 +349,9 @@ set_reduce(struct par_set *ps, size_t note, const char *name, const char *value,
 
     if (rc == 0)
         rc = par_find(NULL, "parallel.custom_all_reduce", &ref, err, err_bytes);
-    return rc != 0 ? rc
-                   : par_set_row(ps, &ref, (int)note, name, off ? "no" : "auto", from, err,
-                         err_bytes);
+    return rc != 0
+        ? rc
+        : par_set_row(ps, &ref, (int)note, name, off ? "no" : "auto", from, err, err_bytes);
 }
 
 static int

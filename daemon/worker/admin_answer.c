@@ -123,10 +123,9 @@ adm_op_cost(const struct worker *w, int32_t i, const struct adm_shape *s,
     }
     *ret_bytes = bytes;
     *ret_flops = flops;
-    return c != NULL
-        ? fmax(peak_roofline_ns(c, bytes, flops, adm_flop_dtype(w, op)),
-              adm_link_ns(w, op, s))
-        : 0;
+    return c != NULL ? fmax(peak_roofline_ns(c, bytes, flops, adm_flop_dtype(w, op)),
+                           adm_link_ns(w, op, s))
+                     : 0;
 }
 
 double

@@ -78,11 +78,11 @@ announce(struct worker *w)
         (void)snprintf(to->uuid, sizeof(to->uuid), "%s", d->uuid);
         to->rank = rank_of(w, i) >= 0 ? (uint32_t)rank_of(w, i) : LNK_NO_RANK;
         if (rank_of(w, i) >= 0 && wrk_n_rank(w) > 1)
-            log_info("load: device %s%s%s, rank %d", d->name, d->uuid[0] != '\0' ? " " : "",
-                d->uuid, rank_of(w, i));
+            log_info("load: device %s%s%s, rank %d", d->name,
+                d->uuid[0] != '\0' ? " " : "", d->uuid, rank_of(w, i));
         else
-            log_info("load: device %s%s%s%s", d->name, d->uuid[0] != '\0' ? " " : "", d->uuid,
-                rank_of(w, i) >= 0 ? "" : ", not used");
+            log_info("load: device %s%s%s%s", d->name, d->uuid[0] != '\0' ? " " : "",
+                d->uuid, rank_of(w, i) >= 0 ? "" : ", not used");
     }
     ws->n_rank = (uint32_t)wrk_n_rank(w);
     __atomic_store_n(&ws->n_device, n, __ATOMIC_RELEASE);
@@ -94,8 +94,8 @@ choose_entries(struct worker *w, char *err, size_t err_bytes)
 {
     int64_t entry = w->par.device_test_entry;
 
-    if (entry < 0 && dvl_check_count(w->par.device_list, w->devs.n, wrk_n_rank(w), err,
-            err_bytes) != 0)
+    if (entry < 0 &&
+        dvl_check_count(w->par.device_list, w->devs.n, wrk_n_rank(w), err, err_bytes) != 0)
         return -EINVAL;
     if (entry >= w->devs.n) {
         (void)snprintf(err, err_bytes,

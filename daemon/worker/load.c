@@ -331,9 +331,8 @@ wrk_open_args(const struct worker *w, struct wrk_open *to)
         .n_rank = wrk_n_rank(w),
         .rank = to->rank,
         .name = w->devs.n > 0 ? to->name : NULL,
-        .spin_limit_us = wrk_n_rank(w) > 1
-            ? (uint32_t)p->parallel_spin_limit_ms * 1000 * WRK_SLOWER
-            : 0,
+        .spin_limit_us =
+            wrk_n_rank(w) > 1 ? (uint32_t)p->parallel_spin_limit_ms * 1000 * WRK_SLOWER : 0,
         .n_thread = (int32_t)p->device_threads,
         .spin_us = wrk_spin_us(p),
         .max_token = par_max_batched_tokens(p, wrk_on_cpu(w))

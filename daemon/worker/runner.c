@@ -64,8 +64,7 @@ run_ranks(struct runner *run, const struct run_open_args *a, int32_t n_device, c
     int32_t n = a->n_rank > 0 ? a->n_rank : 1;
 
     if (n > FDK_MAX_RANKS) {
-        (void)snprintf(err, err_bytes, "%d ranks: a group has at most %d", n,
-            FDK_MAX_RANKS);
+        (void)snprintf(err, err_bytes, "%d ranks: a group has at most %d", n, FDK_MAX_RANKS);
         return -EINVAL;
     }
     run->dev = mem_array((size_t)n, sizeof(*run->dev));

@@ -62,7 +62,7 @@ struct run_open_args {
     const int32_t *rank;   /* [n_rank] which of the devices a rank has, each once; NULL:
                                 0, 1, .. */
     const char *const *name; /* [n_device] for errors; NULL: the backend's name and a number */
-    uint32_t spin_limit_us;  /* of the ranks' collectives (fdk_group_args); 0: they have none */
+    uint32_t spin_limit_us; /* of the ranks' collectives (fdk_group_args); 0: they have none */
     int32_t n_thread, spin_us;
     int32_t max_token;
     enum fdk_exec exec;    /* virtual devices: who runs the commands */
@@ -76,10 +76,10 @@ struct run_setup_args {
     struct fdk_kv kv[FDK_MAX_KV_GROUPS]; /* of the program's: all but base and scale */
     const float *kv_scale; /* of the host and the model, [layers][2][K]; NULL: all 1. Ignored where
                                 kv.dtype has none */
-    int32_t max_block;     /* KV blocks to have addresses for, dummy included */
-    int32_t n_rec;         /* steps on their way at a time */
-    int32_t n_host;        /* host blocks, 0: none */
-    int32_t n_penalty;     /* entries of the pool of penalty counts and rules */
+    int32_t max_block; /* KV blocks to have addresses for, dummy included */
+    int32_t n_rec;     /* steps on their way at a time */
+    int32_t n_host;    /* host blocks, 0: none */
+    int32_t n_penalty; /* entries of the pool of penalty counts and rules */
     int use_graph;
     struct cap cap;    /* sizes to record */
     uint64_t delay_ns; /* device time added to every step (virtual devices) */
@@ -353,7 +353,7 @@ const char *run_error(struct runner *run);
 
 /* ---- runner_ranks.c: several ranks --------------------------------------------- */
 
-/* Start the launch threads; one rank has none. n_post: posts that may lie there at a time. */
+/* Start the launch threads; one rank has none. n_post: posts that there is room for. */
 int run_ranks_start(struct runner *run, int32_t n_post);
 void run_ranks_stop(struct runner *run);
 int run_post(struct runner *run, const struct run_post *p);

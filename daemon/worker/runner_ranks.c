@@ -1,10 +1,10 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * The launch threads of a group of ranks. Whoever launches for the group (the engine) posts
+ * The launch threads of a group of ranks. The engine thread posts
  * what is to be done once, to a ring that all threads read; each does it for its own device.
  * Posting wakes thread 0 and each thread wakes two others, so that its cost does not grow
- * with the ranks. Nobody waits here for another rank: devices meet in collectives.
+ * with the ranks. No thread waits here for another rank: devices meet in collectives.
  */
 #include "config.h"
 
@@ -311,9 +311,8 @@ run_ranks_query(const struct runner *run, size_t rec)
 
     /* one that has failed must not wait for one that has not */
     for (int32_t i = 0; i < g->n && rc == 0; i++) {
-        int done = run_is_launched(g, i, rec)
-            ? run->k->event_query(run->dev[i].ev_end[rec])
-            : 0;
+        int done =
+            run_is_launched(g, i, rec) ? run->k->event_query(run->dev[i].ev_end[rec]) : 0;
 
         rc = done < 0 ? done : 0;
         all &= done == 1;

@@ -683,8 +683,7 @@ run_setup_kv_scales(struct run_dev *dev, const float *scale, char *err, size_t e
         dev->kv[g].scale = dev->d_kv_scale + at[g];
     }
     if (scale != NULL) {
-        wts_kv_scales_of(dev->run->prog, scale,
-            run_rank(dev) % dev->run->prog->n_rank, own);
+        wts_kv_scales_of(dev->run->prog, scale, run_rank(dev) % dev->run->prog->n_rank, own);
         run_group_scales(dev, own, at, all);
     }
     rc = dev->run->k->copy(dev->stream, dev->d_kv_scale, all, (size_t)bytes);

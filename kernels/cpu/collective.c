@@ -345,8 +345,8 @@ vdev_all_gather(const struct fdk_all_gather_args *a, fdk_stream_t st)
 }
 
 static int
-reduce_norm_launch(void *data, const struct fdk_op *op, int32_t n, const struct fdk_step *s,
-    fdk_stream_t st)
+reduce_norm_launch(void *data, const struct fdk_op *op, int32_t n,
+    const struct fdk_step *s, fdk_stream_t st)
 {
     const struct fdk_all_reduce_args a = fdk_reduce_norm_args(op, s);
     (void)data;

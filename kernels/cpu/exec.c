@@ -361,8 +361,8 @@ slice_item(const void *arg, int item, void *scratch)
     for (int i = cut(total, item, j->n_item, 1); i < end; i++) {
         int o = i / n_slice, s = i % n_slice * CPU_VOCAB_SLICE;
         int n = a->V - s < CPU_VOCAB_SLICE ? a->V - s : CPU_VOCAB_SLICE;
-        j->isa->slice(sample_logits(a, o) + s, n,
-            a->b->out[a->first + o].n_top >= 0, &j->slices[i]);
+        j->isa->slice(sample_logits(a, o) + s, n, a->b->out[a->first + o].n_top >= 0,
+            &j->slices[i]);
     }
 }
 
@@ -477,11 +477,9 @@ cpu_open(const struct fdk_open_args *args, struct fdk_ctx **ret, char *err, size
     return cpu_ctx_new(args, &fdk_ops_cpu, cpu_exec, ret, err, err_bytes);
 }
 
-const struct fdk_ops fdk_ops_cpu = {
-    .name = "cpu",
+const struct fdk_ops fdk_ops_cpu = { .name = "cpu",
     .available = cpu_available,
     .open = cpu_open,
     .fusion = cpu_fusions,
     .n_fusion = CPU_FUSIONS,
-    VDEV_OPS
-};
+    VDEV_OPS };

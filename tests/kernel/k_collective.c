@@ -274,8 +274,8 @@ t_live_rows(void **state)
 /* ---- gathers ------------------------------------------------------------------------ */
 
 static void
-gather_rows(struct side *s, int32_t T, int32_t first, int32_t live, int32_t C, int32_t more,
-    enum fdk_dtype t)
+gather_rows(struct side *s, int32_t T, int32_t first, int32_t live, int32_t C,
+    int32_t more, enum fdk_dtype t)
 {
     size_t eb = fdk_dtype_bytes(t), row = (size_t)C * eb, ldy = row * (size_t)s->n;
     ldy += (size_t)more * eb;

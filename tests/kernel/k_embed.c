@@ -83,17 +83,17 @@ test_embed_shards(void **state)
     assert_int_equal(d.ops->embed(&a, d.st), 0);
     k_sync(&d);
     for (int n = 1; n <= FDK_MAX_RANKS; n++) {
-        float *part[FDK_MAX_RANKS];
+        float *shard[FDK_MAX_RANKS];
         a.w = NULL;
         a.y = y;
         a.shard_rows = (V + n - 1) / n;
         for (int i = 0; i < n; i++) {
             int first = i * a.shard_rows;
             int rows = V - first < a.shard_rows ? V - first : a.shard_rows;
-            part[i] = malloc((size_t)(rows * C) * sizeof(float) + 1);
-            assert_non_null(part[i]);
-            memcpy(part[i], w + first * C, (size_t)(rows * C) * sizeof(float));
-            a.shard[i] = part[i];
+            shard[i] = malloc((size_t)(rows * C) * sizeof(float) + 1);
+            assert_non_null(shard[i]);
+            memcpy(shard[i], w + first * C, (size_t)(rows * C) * sizeof(float));
+            a.shard[i] = shard[i];
         }
         memset(y, 0, sizeof(y));
         assert_int_equal(d.ops->embed(&a, d.st), 0);
@@ -102,7 +102,7 @@ test_embed_shards(void **state)
         a.shard[n - 1] = NULL;
         assert_int_equal(d.ops->embed(&a, d.st), -EINVAL);
         for (int i = 0; i < n; i++)
-            free(part[i]);
+            free(shard[i]);
     }
     a.shard_rows = V / FDK_MAX_RANKS;
     assert_int_equal(d.ops->embed(&a, d.st), -EINVAL);

@@ -85,7 +85,7 @@ draw(struct bench *b)
     free(a.scratch);
 }
 
-/* Rows of logits apart: what lies between them does not count. */
+/* Rows of logits apart: what is between them does not count. */
 static void
 test_rows_apart(void **state)
 {

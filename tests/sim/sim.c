@@ -191,8 +191,8 @@ sim_runner(struct sim *s)
         oa.n_device = oa.n_rank = s->cfg.n_rank;
         oa.dead = 0;
         oa.rank = NULL;
-        oa.spin_limit_us =
-            1000 * (uint32_t)(s->cfg.spin_limit_ms > 0 ? s->cfg.spin_limit_ms : SIM_LIMIT_MS);
+        oa.spin_limit_us = 1000 *
+            (uint32_t)(s->cfg.spin_limit_ms > 0 ? s->cfg.spin_limit_ms : SIM_LIMIT_MS);
     }
     sim_eng_cfg(s, &ec);
     eng_dims(&ec, &sa.dims);

@@ -45,7 +45,7 @@ expect 0 ctl profile --batch 2 --context 32 -n 2
 has "$out" 'allreduce +12 '
 has "$out" 'allgather +1 '
 ctl trace --all --perfetto "$dir/trace.json" || fail "no trace"
-grep -q 'device of rank 1' "$dir/trace.json" || fail "no lane of rank 1"
+grep -q 'device of rank 1' "$dir/trace.json" || fail "no track of rank 1"
 has "$(cat "$dir/log")" 'load: device cpu-1, rank 1'
 
 # ---- a device that fails, a launch thread that stops

@@ -244,11 +244,11 @@ test_notes(void **state)
         "not available in this build (the devices of one machine compute each layer together); "
         "remove it or write 1");
     assert_int_equal(set(ps, "disable_custom_all_reduce", "yes"), 0);
-    assert_int_equal(
-        par_get(ps)->parallel_custom_all_reduce, PAR_PARALLEL_CUSTOM_ALL_REDUCE_NO);
+    assert_int_equal(par_get(ps)->parallel_custom_all_reduce,
+        PAR_PARALLEL_CUSTOM_ALL_REDUCE_NO);
     assert_int_equal(set(ps, "disable_custom_all_reduce", "no"), 0);
-    assert_int_equal(
-        par_get(ps)->parallel_custom_all_reduce, PAR_PARALLEL_CUSTOM_ALL_REDUCE_AUTO);
+    assert_int_equal(par_get(ps)->parallel_custom_all_reduce,
+        PAR_PARALLEL_CUSTOM_ALL_REDUCE_AUTO);
     assert_int_equal(set(ps, "splitwise_role", "mixed"), 0);
     assert_int_equal(set(ps, "splitwise_role", "prefill"), -EINVAL);
     assert_int_equal(set(ps, "use_cudagraph", "no"), 0);

@@ -568,8 +568,8 @@ names_stand_for_rows(void **state)
     assert_string_equal(err,
         "pipeline_parallel_size is a name of another server: refused "
         "unless 1; the devices of one machine compute each layer together");
-    assert_int_equal(
-        par_look_up("disable-custom-all-reduce", rows, &n, err, sizeof(err)), 1);
+    assert_int_equal(par_look_up("disable-custom-all-reduce", rows, &n, err, sizeof(err)),
+        1);
     assert_int_equal(n, 1);
     par_row(rows[0], &row);
     assert_string_equal(row.key, "custom_all_reduce");

@@ -85,8 +85,8 @@ static const struct row rows[] = {
     { "cache_queue_port", "compat", "8003,8004", WARNS, NULL, NULL, NULL, NULL },
     { "max_model_len", "model", "2048", 0, "model.max_model_len", "2048", "16777217",
         "must be 0 to 16777216 tokens" },
-    { "tensor_parallel_size", "parallel", "4", 0, "parallel.tensor_parallel_size", "4", "9",
-        "must be 1 to 8 devices" },
+    { "tensor_parallel_size", "parallel", "4", 0, "parallel.tensor_parallel_size", "4",
+        "9", "must be 1 to 8 devices" },
     { "data_parallel_size", "parallel", "1", 0, NULL, NULL, "2", NOT_HERE },
     { "block_size", "kv", "32", 0, "kv.block_size", "32", "8", "must be 16 to 128 tokens" },
     { "max_num_seqs", "sched", "8", 0, "sched.max_num_seqs", "8", "1025",
@@ -130,8 +130,8 @@ static const struct row rows[] = {
         "graph.capture_sizes", "1,8", "{\"use_cudagraphs\": true}",
         "unknown key 'use_cudagraphs'; nearest is "
         "use_cudagraph" },
-    { "enable_custom_all_reduce", "parallel", "true", 0, "parallel.custom_all_reduce", "yes",
-        "maybe", "must be one of: auto yes no" },
+    { "enable_custom_all_reduce", "parallel", "true", 0, "parallel.custom_all_reduce",
+        "yes", "maybe", "must be one of: auto yes no" },
     { "splitwise_role", "parallel", "mixed", 0, NULL, NULL, "prefill", NOT_HERE },
     { "innode_prefill_ports", "compat", "8010,8011", WARNS, NULL, NULL, NULL, NULL },
     { "guided_decoding_backend", "output", "off", 0, NULL, NULL, "xgrammar", NOT_HERE },
@@ -679,13 +679,15 @@ e2_devices(void **state)
         REFUSED(names[i], "0", text);
     }
     OK("device.list", "cpu:2");
-    CHECK_BAD("device.list: \"cpu:2\" has 2 devices, and parallel.tensor_parallel_size = 1 uses "
-              "one; name one, or set parallel.tensor_parallel_size = 2");
+    CHECK_BAD(
+        "device.list: \"cpu:2\" has 2 devices, and parallel.tensor_parallel_size = 1 uses "
+        "one; name one, or set parallel.tensor_parallel_size = 2");
     OK("tensor_parallel_size", "2");
     CHECK_OK();
     OK("disable_custom_all_reduce", "yes");
-    CHECK_BAD("parallel.custom_all_reduce = no: parallel.tensor_parallel_size = 2 needs sums "
-              "over devices, and this version has no other way to them; write auto");
+    CHECK_BAD(
+        "parallel.custom_all_reduce = no: parallel.tensor_parallel_size = 2 needs sums "
+        "over devices, and this version has no other way to them; write auto");
     OK("disable_custom_all_reduce", "no");
     OK("parallel.spin_limit_ms", "5000");
     CHECK_BAD("parallel.spin_limit_ms = 5000 is not below daemon.worker_hang_ms = 5000: the "
