@@ -90,6 +90,28 @@ fdk_weight_at(const struct fdk_weight *w, enum fdk_pack what, int64_t row)
         : (char *)w->data + w->scale_at + (size_t)row * scales;
 }
 
+int32_t
+fdk_pack_width(const struct fdk_pack_args *a)
+{
+    return a->what == FDK_PACK_SCALES ? fdk_weight_groups(&a->w) : a->w.cols;
+}
+
+int32_t
+fdk_pack_x_cols(const struct fdk_pack_args *a)
+{
+    return a->x_cols > 0 ? a->x_cols : fdk_pack_width(a);
+}
+
+static int
+pack_window_check(const struct fdk_pack_args *a)
+{
+    if (a->x_cols < 0 || a->x_at < 0 || fdk_pack_x_cols(a) - a->x_at < fdk_pack_width(a) ||
+        (a->w.format == FDK_I4 && a->what == FDK_PACK_VALUES && a->x_at % 2 != 0) ||
+        (a->x_dtype == FDK_I4 && fdk_pack_x_cols(a) % 2 != 0))
+        return -EINVAL;
+    return a->x_row_scale != 0 && a->w.group != a->w.cols ? -EINVAL : 0;
+}
+
 int
 fdk_pack_check(const struct fdk_pack_args *a)
 {
@@ -99,7 +121,7 @@ fdk_pack_check(const struct fdk_pack_args *a)
         return -EINVAL;
     if (w->group < 0 || w->group > w->cols ||
         (w->group != 0 && w->group != w->cols && w->group % 32 != 0) ||
-        (w->format == FDK_I4 && w->cols % 2 != 0))
+        (w->format == FDK_I4 && w->cols % 2 != 0) || pack_window_check(a) != 0)
         return -EINVAL;
     if (w->layout != FDK_LAYOUT_ROWS)
         return -ENOTSUP;
@@ -149,6 +171,19 @@ fdk_to_f32(void *dst, const void *src, enum fdk_dtype t, size_t n)
         u = t == FDK_BF16 ? (uint32_t)h << 16 : f16_bits(h);
         memcpy(to + 4 * i, &u, 4);
     }
+}
+
+int
+fdk_embed_valid(const struct fdk_embed_args *a)
+{
+    if (a->shard_rows == 0)
+        return a->w != NULL;
+    if (a->shard_rows < 0 || (int64_t)a->shard_rows * FDK_MAX_RANKS < a->V)
+        return 0;
+    for (int64_t i = 0; i * a->shard_rows < a->V; i++)
+        if (a->shard[i] == NULL)
+            return 0;
+    return 1;
 }
 
 int32_t

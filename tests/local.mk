@@ -84,12 +84,12 @@ UNIT_TESTS = \
 	%D%/unit/u_tok_norm \
 	%D%/unit/u_detok \
 	%D%/unit/u_kv_groups \
-	%D%/unit/u_model \
+	%D%/unit/u_model %D%/unit/u_shards \
 	%D%/unit/u_safetensors \
 	%D%/unit/u_weights \
 	%D%/unit/u_weights_load \
 	%D%/unit/u_weights_fp8 \
-	%D%/unit/u_weights_quant \
+	%D%/unit/u_weights_quant %D%/unit/u_weights_ranks \
 	%D%/unit/u_quant \
 	%D%/unit/u_cpudev \
 	%D%/unit/u_kvcache \
@@ -146,6 +146,7 @@ SIM_TESTS = \
 	%D%/sim/s_lookahead \
 	%D%/sim/s_mix \
 	%D%/sim/s_overlap \
+	%D%/sim/s_ranks \
 	%D%/sim/s_preempt \
 	%D%/sim/s_prefix \
 	%D%/sim/s_random \
@@ -229,6 +230,7 @@ libfddfuzz_a_SOURCES = \
 	daemon/worker/model_qwen2.c \
 	daemon/worker/model_qwen3.c \
 	daemon/worker/model_rope.c \
+	daemon/worker/model_shard.c \
 	daemon/worker/model_smollm3.c \
 	daemon/worker/safetensors.c \
 	daemon/worker/tokenizer.c \
@@ -332,6 +334,7 @@ tests_sim_s_fusion_SOURCES = %D%/sim/s_fusion.c $(SIM_FIXTURE)
 tests_sim_s_graph_SOURCES = %D%/sim/s_graph.c $(REF_FIXTURE)
 tests_sim_s_lookahead_SOURCES = %D%/sim/s_lookahead.c $(SIM_FIXTURE)
 tests_sim_s_mix_SOURCES = %D%/sim/s_mix.c $(SIM_FIXTURE)
+tests_sim_s_ranks_SOURCES = %D%/sim/s_ranks.c $(SIM_FIXTURE)
 tests_sim_s_overlap_SOURCES = %D%/sim/s_overlap.c $(REF_FIXTURE)
 tests_sim_s_preempt_SOURCES = %D%/sim/s_preempt.c $(SIM_FIXTURE)
 tests_sim_s_prefix_SOURCES = %D%/sim/s_prefix.c $(REF_FIXTURE)
@@ -529,7 +532,8 @@ SYS_TESTS = \
 	%D%/sys/055-chat.sh \
 	%D%/sys/056-up.sh \
 	%D%/sys/057-clock.sh \
-	%D%/sys/066-demo-chat.sh
+	%D%/sys/066-demo-chat.sh \
+	%D%/sys/067-ranks.sh
 # fdd-http; the numbers are those of the points of acceptance that they show
 GATEWAY_TESTS = \
 	%D%/gateway/G09-stopped.sh \

@@ -83,6 +83,7 @@ libfddworker_a_SOURCES = \
 	%D%/model_qwen2.c \
 	%D%/model_qwen3.c \
 	%D%/model_rope.c \
+	%D%/model_shard.c \
 	%D%/model_smollm3.c \
 	%D%/null_tok.c \
 	%D%/null_tok.h \
@@ -104,6 +105,7 @@ libfddworker_a_SOURCES = \
 	%D%/runner.c \
 	%D%/runner.h \
 	%D%/runner_check.c %D%/runner_program.c \
+	%D%/runner_ranks.c \
 	%D%/runner_setup.c \
 	%D%/safetensors.c \
 	%D%/sampler.c \
@@ -163,6 +165,7 @@ libfddworker_a_SOURCES = \
 	%D%/weights_place.c \
 	%D%/weights_priv.h \
 	%D%/weights_read.c \
+	%D%/weights_reader.c \
 	%D%/weights_tensor.c \
 	%D%/weights_tied.c \
 	%D%/wordcache.h \

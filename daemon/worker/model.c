@@ -36,8 +36,8 @@ mdl_family(const char *name)
 }
 
 int
-mdl_build(const struct mdl_config *cfg, struct mdl_program **ret, char *err,
-    size_t err_bytes)
+mdl_build(const struct mdl_config *cfg, int32_t n_rank, struct mdl_program **ret,
+    char *err, size_t err_bytes)
 {
     const struct mdl_family *f = mdl_family(cfg->family);
     struct mdl_program *p;
@@ -51,6 +51,10 @@ mdl_build(const struct mdl_config *cfg, struct mdl_program **ret, char *err,
         return mdl_fail(-ENOMEM, err, err_bytes, "no memory for the model's program");
     p->cfg = *cfg;
     p->names = f->names;
+    if (mdl_set_ranks(p, n_rank, err, err_bytes) != 0) {
+        mdl_free(p);
+        return -EINVAL;
+    }
     rc = mdl_rope_freqs(p);
     if (rc == 0)
         rc = f->build(p);

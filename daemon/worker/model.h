@@ -7,7 +7,8 @@
  *
  *   mdl_config_read()   config.json (+ generation_config.json) to struct
  *                       mdl_config, every field checked against the maxima below
- *   mdl_build()         the family's builder emits the program
+ *   mdl_build()         the family's builder emits the program of a rank; it is the
+ *                       same for all ranks of a tensor-parallel group
  *   wts_plan()/load     (weights.h) files to the program's weights
  *   run_open()          (runner.h) places buffers, binds pointers
  *
@@ -92,16 +93,27 @@ struct mdl_config {
     uint64_t digest[4]; /* SHA-256 of config.json's bytes */
 };
 
-/* How a weight is split over tensor-parallel ranks. */
-enum wts_shard { WTS_WHOLE, WTS_ROWS, WTS_COLS };
+/* How a weight is split over the ranks of a tensor-parallel group. FIRST: rank 0 has it, the
+ * others have zeros in its place: a bias of what is summed over the ranks. */
+enum wts_shard { WTS_WHOLE, WTS_ROWS, WTS_COLS, WTS_FIRST };
+
+/* Rows of a weight that are split by themselves: rank r has rank_rows of them, from
+ * r / share * rank_rows on. What would lie behind the last one are zeros. */
+struct wts_cut {
+    int32_t rows, rank_rows, share;
+};
 
 /* One weight of the program: 1..MDL_MAX_PART checkpoint tensors of equal
- * width stacked by rows. */
+ * width stacked by rows. A rank has the rows of its cuts, one below the other, and rank_cols
+ * columns: WTS_COLS: those from r * rank_cols on. */
 struct wts_ref {
     int32_t n_part;
     char name[MDL_MAX_PART][MDL_NAME];
     int32_t rows[MDL_MAX_PART];
     int32_t cols; /* 1-D tensors: cols = 0, rows = length */
+    int32_t n_cut;
+    struct wts_cut cut[MDL_MAX_PART]; /* all rows, whatever tensor they are of */
+    int32_t rank_cols;
     enum wts_shard shard;
     int32_t as_f32; /* converted at load (norms, biases) */
     int32_t alias;  /* index of the ref holding the bytes (tied head), -1 */
@@ -120,6 +132,7 @@ enum mdl_op_kind {
     MDL_OP_SOFTCAP,
     MDL_OP_SAMPLE,
     MDL_OP_ALLREDUCE,
+    MDL_OP_ALLGATHER,
     MDL_OP__N
 };
 
@@ -156,7 +169,9 @@ struct mdl_buf {
 /*
  * What each kind uses besides layer and rows (fields not named are -1 or 0):
  *
- *   EMBED       out; w (N, K) = (vocabulary, hidden); f = scale
+ *   EMBED       out; w (N, K) = (vocabulary, hidden), of which each rank has
+ *               program.vocab_rows rows: that of token i is with rank i / vocab_rows;
+ *               f = scale
  *   ROPE_TABLE  out (width rot); f = rope_scale; frequencies: program.inv_freq from
  *               freq on, and mdl_rope_args()
  *   RMSNORM     in, in2 or -1, out; w (N); f = eps; norm, scale = fdk_rmsnorm_args.add_scale.
@@ -167,10 +182,13 @@ struct mdl_buf {
  *   ATTENTION   in = qkv; out (width H D); f = scale; window, softcap or 0
  *   SILU_MUL    in (width 2 N); out (width N); the program's cfg.gate
  *   GATHER      in (per token), out (per output row); N = width
- *   LOGITS      a GEMM over output rows; out (width N = vocabulary)
- *   SOFTCAP     in = out = logits; N = vocabulary; scale; softcap or 0
- *   SAMPLE      in = logits; N = vocabulary
- *   ALLREDUCE   in = out; N = width
+ *   LOGITS      a GEMM over output rows; out (width N = program.vocab_rows)
+ *   SOFTCAP     in = out = logits; N = width; scale; softcap or 0
+ *   SAMPLE      in = logits, of all ranks; N = vocabulary; K = width of in
+ *   ALLREDUCE   in = out; N = width: the sum over the ranks. Stands between a GEMM and the
+ *               RMSNORM whose in2 is its out
+ *   ALLGATHER   in (width N), out (width n_rank N): a row of each rank one behind the other
+ * ALLREDUCE and ALLGATHER are in programs of several ranks alone.
  */
 struct mdl_op {
     enum mdl_op_kind kind;
@@ -203,6 +221,11 @@ struct mdl_kv_at {
 struct mdl_program {
     struct mdl_config cfg;
     const struct mdl_names *names; /* of its family */
+    int32_t n_rank;                /* of the tensor-parallel group, 1..FDK_MAX_RANKS */
+    /* What a rank has; cfg has the model's numbers. */
+    int32_t n_head, n_kv_head, ffn;
+    int32_t kv_share;   /* rank r has the KV heads from r / kv_share * n_kv_head on */
+    int32_t vocab_rows; /* of embedding and head; behind the vocabulary they are zeros */
     struct mdl_op *op;
     int32_t n_op;
     struct mdl_buf *buf;
@@ -261,8 +284,10 @@ int mdl_config_read(const char *dir, struct mdl_config *ret, char *err, size_t e
 int mdl_config_parse(const char *json, size_t n, const char *gen, size_t gen_n,
     struct mdl_config *ret, char *err, size_t err_bytes);
 
-int mdl_build(const struct mdl_config *cfg, struct mdl_program **ret, char *err,
-    size_t err_bytes);
+/* The program of a rank of n_rank. -EINVAL: the model cannot be split so; err names the
+ * field, its value, and which n_rank can be. -ENOMEM, -ENOTSUP. */
+int mdl_build(const struct mdl_config *cfg, int32_t n_rank, struct mdl_program **ret,
+    char *err, size_t err_bytes);
 struct mdl_program *mdl_free(struct mdl_program *p);
 /* The layers of a KV group: "0-4 6-10", cut to ret_bytes. */
 void mdl_kv_layers(const struct mdl_program *p, int32_t group, char *ret, size_t ret_bytes);
@@ -273,6 +298,10 @@ void mdl_kv_layers(const struct mdl_program *p, int32_t group, char *ret, size_t
 void mdl_op_cost(const struct mdl_program *p, const struct mdl_op *op, double T, double O,
     double kv, double w_elt_bytes, double kv_elt_bytes, double act_bytes,
     double *ret_bytes, double *ret_flops);
+/* Bytes that a rank must take from others at least for an operation of T tokens or O rows,
+ * 0 with one rank. */
+double mdl_op_link_bytes(const struct mdl_program *p, const struct mdl_op *op, double T,
+    double O, double w_elt_bytes, double act_bytes);
 /* Does a step with this tail run it? */
 static inline int
 mdl_op_runs(const struct mdl_op *op, enum mdl_tail tail)
@@ -298,7 +327,9 @@ int mdl_add_w(struct mdl_program *p, const char *name, int32_t rows, int32_t col
     enum wts_shard shard, int as_f32);
 int mdl_add_w3(struct mdl_program *p, const char *a, int32_t a_rows, const char *b,
     int32_t b_rows, const char *c, int32_t c_rows, int32_t cols, enum wts_shard shard,
-    int as_f32); /* c may be NULL */
+    int as_f32); /* c may be NULL; WTS_ROWS: each part is a cut, split evenly */
+/* Other cuts of weight w, if that is not -1; c[n] has all its rows. */
+void mdl_set_cuts(struct mdl_program *p, int32_t w, const struct wts_cut *c, int32_t n);
 int mdl_add_op(struct mdl_program *p, struct mdl_op op);
 /* Dense pre-norm decoder with RMSNorm, RoPE, GQA and a SiLU-gated MLP: what
  * Llama, Qwen2 and Qwen3 are; families pass their differences in cfg. */

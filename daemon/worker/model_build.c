@@ -69,6 +69,12 @@ mdl_add_w3(struct mdl_program *p, const char *a, int32_t a_rows, const char *b,
         w->n_part++;
     }
     w->cols = cols;
+    w->rank_cols = shard == WTS_COLS ? cols / p->n_rank : cols;
+    w->n_cut = w->n_part;
+    for (int i = 0; i < w->n_part; i++)
+        w->cut[i] = shard == WTS_ROWS
+            ? (struct wts_cut){ rows[i], rows[i] / p->n_rank, 1 }
+            : (struct wts_cut){ rows[i], rows[i], p->n_rank };
     w->shard = shard;
     w->as_f32 = as_f32;
     w->alias = -1;
@@ -80,6 +86,15 @@ mdl_add_w(struct mdl_program *p, const char *name, int32_t rows, int32_t cols,
     enum wts_shard shard, int as_f32)
 {
     return mdl_add_w3(p, name, rows, NULL, 0, NULL, 0, cols, shard, as_f32);
+}
+
+void
+mdl_set_cuts(struct mdl_program *p, int32_t w, const struct wts_cut *c, int32_t n)
+{
+    if (w < 0)
+        return;
+    memcpy(p->w[w].cut, c, (size_t)n * sizeof(*c));
+    p->w[w].n_cut = n;
 }
 
 int
@@ -251,6 +266,19 @@ emit_gemm(struct dense *d, int32_t in, const char *out, int32_t w, int32_t bias,
     return op.out;
 }
 
+/* The sum over the ranks of what a row-parallel product made; returns its buffer. */
+static int32_t
+emit_allreduce(struct dense *d, int32_t buf)
+{
+    struct mdl_op op = dense_op(d, MDL_OP_ALLREDUCE);
+
+    op.in = op.out = buf;
+    op.N = d->p->cfg.hidden;
+    if (d->p->n_rank > 1)
+        mdl_add_op(d->p, op);
+    return buf;
+}
+
 /* Returns out. */
 static int32_t
 emit_gather(struct dense *d, int32_t in, int32_t out, int32_t N)
@@ -272,18 +300,25 @@ emit_qkv(struct dense *d)
     static const char *const name[3] = { "self_attn.q_proj", "self_attn.k_proj",
         "self_attn.v_proj" };
     const struct mdl_config *c = &d->p->cfg;
-    int32_t hd = c->n_head * c->head_dim, kd = c->n_kv_head * c->head_dim;
-    const int32_t rows[3] = { hd, kd, kd }, all = hd + 2 * kd;
+    const struct mdl_program *p = d->p;
+    int32_t D = c->head_dim, hd = c->n_head * D, kd = c->n_kv_head * D;
+    int32_t rank_all = (p->n_head + 2 * p->n_kv_head) * D;
+    const int32_t rows[3] = { hd, kd, kd };
+    const struct wts_cut cut[3] = { { hd, p->n_head * D, 1 },
+        { kd, p->n_kv_head * D, p->kv_share }, { kd, p->n_kv_head * D, p->kv_share } };
     struct mdl_op op = dense_op(d, MDL_OP_QKV);
     int32_t h, qkv, w, b = -1;
 
     w = layer_norm(d, d->names->pre_attention);
     h = emit_norm(d, w, dense_buf(d, "norm1", c->hidden));
-    w = d->names->qkv == NULL ? layer_w3(d, name, rows, c->hidden, "weight")
-                              : layer_w(d, d->names->qkv, all, c->hidden, WTS_ROWS, 0);
+    w = d->names->qkv == NULL
+        ? layer_w3(d, name, rows, c->hidden, "weight")
+        : layer_w(d, d->names->qkv, hd + 2 * kd, c->hidden, WTS_ROWS, 0);
     if (c->qkv_bias)
         b = layer_w3(d, name, rows, 0, "bias");
-    qkv = emit_gemm(d, h, "qkv", w, b, all, c->hidden);
+    mdl_set_cuts(d->p, w, cut, 3);
+    mdl_set_cuts(d->p, b, cut, 3);
+    qkv = emit_gemm(d, h, "qkv", w, b, rank_all, c->hidden);
 
     op.in = op.out = qkv;
     if (!c->no_rope[d->layer])
@@ -322,23 +357,25 @@ mlp_weights(const struct dense *d)
     static const char *const name[3] = { "mlp.gate_proj", "mlp.up_proj", NULL };
     const struct mdl_config *c = &d->p->cfg;
     const int32_t rows[3] = { c->ffn, c->ffn, 0 };
+    const struct wts_cut cut[2] = { { c->ffn, d->p->ffn, 1 }, { c->ffn, d->p->ffn, 1 } };
     int32_t hd = c->n_head * c->head_dim;
     struct dense_mlp w = { .o_bias = -1, .gate_up_bias = -1, .down_bias = -1 };
 
     w.o = layer_w(d, "self_attn.o_proj.weight", c->hidden, hd, WTS_COLS, 0);
     if (c->o_bias)
-        w.o_bias = layer_w(d, "self_attn.o_proj.bias", c->hidden, 0, WTS_WHOLE, 1);
+        w.o_bias = layer_w(d, "self_attn.o_proj.bias", c->hidden, 0, WTS_FIRST, 1);
     w.post_attention = layer_norm(d, d->names->post_attention);
     w.norm = layer_norm(d, d->names->pre_mlp);
     w.post = layer_norm(d, d->names->post_mlp);
     w.gate_up = d->names->gate_up == NULL
         ? layer_w3(d, name, rows, c->hidden, "weight")
         : layer_w(d, d->names->gate_up, 2 * c->ffn, c->hidden, WTS_ROWS, 0);
+    mdl_set_cuts(d->p, w.gate_up, cut, 2);
     if (c->mlp_bias)
         w.gate_up_bias = layer_w3(d, name, rows, 0, "bias");
     w.down = layer_w(d, "mlp.down_proj.weight", c->hidden, c->ffn, WTS_COLS, 0);
     if (c->mlp_bias)
-        w.down_bias = layer_w(d, "mlp.down_proj.bias", c->hidden, 0, WTS_WHOLE, 1);
+        w.down_bias = layer_w(d, "mlp.down_proj.bias", c->hidden, 0, WTS_FIRST, 1);
     return w;
 }
 
@@ -347,17 +384,19 @@ static void
 emit_mlp(struct dense *d, const struct dense_mlp *w, int32_t att)
 {
     const struct mdl_config *c = &d->p->cfg;
+    int32_t h, hd = d->p->n_head * c->head_dim, F = d->p->ffn;
     struct mdl_op op = dense_op(d, MDL_OP_SILU_MUL);
-    int32_t h;
 
-    d->add = emit_gemm(d, att, "o", w->o, w->o_bias, c->hidden, c->n_head * c->head_dim);
+    h = emit_gemm(d, att, "o", w->o, w->o_bias, c->hidden, hd);
+    d->add = emit_allreduce(d, h);
     d->post = w->post_attention;
     h = emit_norm(d, w->norm, dense_buf(d, "norm2", c->hidden));
-    op.in = emit_gemm(d, h, "gate_up", w->gate_up, w->gate_up_bias, 2 * c->ffn, c->hidden);
-    op.out = dense_buf(d, "act", c->ffn);
-    op.N = c->ffn;
+    op.in = emit_gemm(d, h, "gate_up", w->gate_up, w->gate_up_bias, 2 * F, c->hidden);
+    op.out = dense_buf(d, "act", F);
+    op.N = F;
     mdl_add_op(d->p, op);
-    d->add = emit_gemm(d, op.out, "down", w->down, w->down_bias, c->hidden, c->ffn);
+    h = emit_gemm(d, op.out, "down", w->down, w->down_bias, c->hidden, F);
+    d->add = emit_allreduce(d, h);
     d->post = w->post;
 }
 
@@ -370,7 +409,7 @@ emit_tails(const struct dense *last, const struct dense_mlp *w, int32_t qkv)
     const struct mdl_config *c = &last->p->cfg;
     int32_t norm = mdl_add_w(last->p, "model.norm.weight", c->hidden, 0, WTS_WHOLE, 1);
     int32_t out = mdl_add_buf(last->p, "out", MDL_PER_OUT, c->hidden);
-    int32_t h, hd = c->n_head * c->head_dim, att = dense_buf(last, "att", hd);
+    int32_t h, hd = last->p->n_head * c->head_dim, att = dense_buf(last, "att", hd);
     struct dense d = *last;
 
     d.tail = MDL_TAIL_OUTPUTS;
@@ -392,6 +431,17 @@ emit_tails(const struct dense *last, const struct dense_mlp *w, int32_t qkv)
     return out;
 }
 
+/* A weight with a row for each token. */
+static int32_t
+vocab_w(struct mdl_program *p, const char *name)
+{
+    const struct wts_cut cut = { p->cfg.vocab, p->vocab_rows, 1 };
+    int32_t w = mdl_add_w(p, name, cut.rows, p->cfg.hidden, WTS_ROWS, 0);
+
+    mdl_set_cuts(p, w, &cut, 1);
+    return w;
+}
+
 static void
 emit_head(struct mdl_program *p, int32_t in, int32_t embed)
 {
@@ -401,11 +451,11 @@ emit_head(struct mdl_program *p, int32_t in, int32_t embed)
     op.kind = MDL_OP_LOGITS;
     op.rows = MDL_PER_OUT;
     op.in = in;
-    op.out = f32_buf(p, "logits", MDL_PER_OUT, c->vocab);
-    op.w = mdl_add_w(p, "lm_head.weight", c->vocab, c->hidden, WTS_ROWS, 0);
+    op.out = f32_buf(p, "logits", MDL_PER_OUT, p->vocab_rows);
+    op.w = vocab_w(p, "lm_head.weight");
     if (c->tied && op.w >= 0)
         p->w[op.w].alias = embed;
-    op.N = c->vocab;
+    op.N = p->vocab_rows;
     op.K = c->hidden;
     mdl_add_op(p, op);
 
@@ -417,8 +467,17 @@ emit_head(struct mdl_program *p, int32_t in, int32_t embed)
     op.softcap = c->logit_softcap;
     if (op.scale != 1 || op.softcap != 0)
         mdl_add_op(p, op);
+    op.scale = op.softcap = 0;
+    if (p->n_rank > 1) {
+        op.kind = MDL_OP_ALLGATHER;
+        op.out = f32_buf(p, "logits.all", MDL_PER_OUT, p->n_rank * p->vocab_rows);
+        mdl_add_op(p, op);
+        op.in = op.out;
+    }
     op.kind = MDL_OP_SAMPLE;
     op.out = -1;
+    op.N = c->vocab;
+    op.K = p->n_rank * p->vocab_rows;
     mdl_add_op(p, op);
 }
 
@@ -462,7 +521,7 @@ mdl_build_dense(struct mdl_program *p)
 
     d.names = p->names != NULL ? p->names : &llama_names;
 
-    embed = mdl_add_w(p, "model.embed_tokens.weight", c->vocab, c->hidden, WTS_WHOLE, 0);
+    embed = vocab_w(p, "model.embed_tokens.weight");
     d.x = f32_buf(p, "x", MDL_PER_TOKEN, c->hidden);
     op.kind = MDL_OP_EMBED;
     op.out = d.x;
@@ -479,7 +538,7 @@ mdl_build_dense(struct mdl_program *p)
 
         if (d.layer < c->n_layer - 1)
             emit_mlp(&d, &w,
-                emit_attention(&d, qkv, dense_buf(&d, "att", c->n_head * c->head_dim)));
+                emit_attention(&d, qkv, dense_buf(&d, "att", p->n_head * c->head_dim)));
         else
             emit_head(p, emit_tails(&d, &w, qkv), embed);
     }
@@ -528,7 +587,7 @@ mdl_op_cost(const struct mdl_program *p, const struct mdl_op *op, double T, doub
 {
     const struct mdl_config *c = &p->cfg;
     double rows = op->rows == MDL_PER_OUT ? O : T, D = c->head_dim;
-    double H = c->n_head, K = c->n_kv_head, N = op->N, act = act_bytes, b = 0, f = 0;
+    double H = p->n_head, K = p->n_kv_head, N = op->N, act = act_bytes, b = 0, f = 0;
 
     switch (op->kind) {
     case MDL_OP_EMBED:
@@ -575,9 +634,30 @@ mdl_op_cost(const struct mdl_program *p, const struct mdl_op *op, double T, doub
         b = 4 * rows * N;
         f = 4 * rows * N;
         break;
+    case MDL_OP_ALLGATHER:
+        b = 4 * rows * N * (1 + p->n_rank);
+        break;
     case MDL_OP__N:
         break;
     }
     *ret_bytes = b;
     *ret_flops = f;
+}
+
+double
+mdl_op_link_bytes(const struct mdl_program *p, const struct mdl_op *op, double T,
+    double O, double w_elt_bytes, double act_bytes)
+{
+    double rows = op->rows == MDL_PER_OUT ? O : T, others = p->n_rank - 1;
+
+    switch (op->kind) {
+    case MDL_OP_ALLREDUCE: /* a share of the sums from each, then their sums */
+        return 2 * act_bytes * rows * op->N * others / p->n_rank;
+    case MDL_OP_ALLGATHER:
+        return 4 * rows * op->N * others;
+    case MDL_OP_EMBED: /* tokens are with all ranks alike */
+        return w_elt_bytes * rows * op->K * others / p->n_rank;
+    default:
+        return 0;
+    }
 }

@@ -22,9 +22,9 @@ struct kind {
 };
 
 static int
-is_kind(const struct kind *k, const struct mdl_config *c, int32_t window)
+is_kind(const struct kind *k, const struct mdl_program *p, int32_t window)
 {
-    return k->n_kv_head == c->n_kv_head && k->head_dim == c->head_dim &&
+    return k->n_kv_head == p->n_kv_head && k->head_dim == p->cfg.head_dim &&
         k->window == window;
 }
 
@@ -33,8 +33,7 @@ is_kind(const struct kind *k, const struct mdl_config *c, int32_t window)
 static int32_t
 find_kinds(const struct mdl_program *p, struct kind *kind, int32_t of[MDL_MAX_LAYER])
 {
-    const struct mdl_config *c = &p->cfg;
-    int32_t n = 0;
+    int32_t D = p->cfg.head_dim, n = 0;
 
     for (int32_t i = 0; i < MDL_MAX_LAYER; i++)
         of[i] = -1;
@@ -44,15 +43,15 @@ find_kinds(const struct mdl_program *p, struct kind *kind, int32_t of[MDL_MAX_LA
 
         if (op->kind != MDL_OP_ATTENTION || of[op->layer] >= 0)
             continue;
-        while (k < n && !is_kind(&kind[k], c, op->window))
+        while (k < n && !is_kind(&kind[k], p, op->window))
             k++;
         if (k == FDK_MAX_KV_GROUPS)
             return k + 1;
         if (k == n)
-            kind[n++] = (struct kind){ .n_kv_head = c->n_kv_head,
-                .head_dim = c->head_dim,
+            kind[n++] = (struct kind){ .n_kv_head = p->n_kv_head,
+                .head_dim = D,
                 .window = op->window,
-                .layer = (uint64_t)c->n_kv_head * (uint64_t)c->head_dim };
+                .layer = (uint64_t)p->n_kv_head * (uint64_t)D };
         kind[k].n++;
         of[op->layer] = k;
     }

@@ -58,6 +58,7 @@ mdl_op_name(enum mdl_op_kind k)
         [MDL_OP_SOFTCAP] = "softcap",
         [MDL_OP_SAMPLE] = "sample",
         [MDL_OP_ALLREDUCE] = "allreduce",
+        [MDL_OP_ALLGATHER] = "allgather",
     };
 
     return k < MDL_OP__N ? name[k] : "?";

@@ -32,10 +32,9 @@
  *
  * wint4 needs an even row.
  *
- * Tensor parallelism: WTS_ROWS shards take their rows and those rows'
- * scales; WTS_COLS shards must begin at a multiple of the group (and of 2
- * for wint4); with one group a row each shard keeps the row's scale, made of
- * the whole row.
+ * Tensor parallelism: a rank's rows have their scales. A rank's columns are whole groups (and
+ * an even number for wint4); with one group a row each rank has the row's scale, made of the
+ * whole row.
  */
 #ifndef FDD_DAEMON_WORKER_QUANT_H
 #define FDD_DAEMON_WORKER_QUANT_H

@@ -448,6 +448,7 @@ wts_plan_new(const char *dir, struct mdl_program *p, int dummy, uint64_t seed,
     if (dummy && p->cfg.quant != MDL_QUANT_NONE)
         wp->qnt = (struct qnt){ FDK_F8E4M3,
             p->cfg.quant == MDL_QUANT_BLOCK ? MDL_FP8_BLOCK : 0 };
+    wp->n_rank = p->n_rank;
     wp->n_place = p->n_w;
     wp->place = calloc((size_t)p->n_w + 1, sizeof(*wp->place));
     wp->piece = calloc((size_t)p->n_w * MDL_MAX_PART * 2 + 1, sizeof(*wp->piece));

@@ -78,9 +78,10 @@ int wts_plan_quantize(struct wts_plan *wp, const struct mdl_program *p,
 int wts_plan_layout(struct wts_plan *wp, const struct mdl_program *p,
     const struct fdk_ops *k, char *err, size_t err_bytes);
 
-/* Device bytes of the whole model, as packed. */
+/* Device bytes of a rank's weights, as packed: every rank has the same weights of the same
+ * shapes at the same offsets. */
 uint64_t wts_bytes(const struct wts_plan *wp);
-/* Weight i: all but data, which is wts_offset() bytes behind the arena's begin (256-byte
+/* Weight i of a rank: all but data, which is wts_offset() bytes behind the arena's begin (256-byte
  * aligned). A vector has rows of one element. Tied aliases share. */
 struct fdk_weight wts_weight(const struct wts_plan *wp, int32_t i);
 uint64_t wts_offset(const struct wts_plan *wp, int32_t i);
@@ -103,12 +104,20 @@ int32_t wts_n_kv_scale(const struct wts_plan *wp);
  * -EIO with a W_ line in err; then ret's contents are undefined. */
 int wts_kv_scales(const struct wts_plan *wp, const struct mdl_program *p, float *ret,
     char *err, size_t err_bytes);
+/* Of those scales what a rank has: ret[n_layer][2: K, V][program.n_kv_head]. */
+void wts_kv_scales_of(const struct mdl_program *p, const float *scale, int32_t rank,
+    float *ret);
 /* Extra tensors that were ignored, for the log: "n: name name ...", or "". */
 const char *wts_ignored(const struct wts_plan *wp);
 
 #define WTS_MAX_RINGS    16 /* readers at most */
 #define WTS_RING_ENTRIES 8
 struct io_uring;
+/* Where a rank's weights go: wts_bytes() on a device. */
+struct wts_at {
+    int dev;
+    void *arena;
+};
 struct wts_load_args {
     int use_uring;
     size_t buffer_bytes;
@@ -118,15 +127,19 @@ struct wts_load_args {
                                    reader (confine.h); NULL: each opens its own */
     int n_ring;
 };
-/* Fill arena (wts_bytes() on device dev). The files must not have changed
+/* Fill the arenas at[n_at]: of rank 0, 1, .. of the program, and again from 0 on for as many
+ * copies as there are. Every byte of the files is read once, whatever n_at is, and goes to
+ * all that have it. The files must not have changed
  * since the plan (W_CHANGED). Several threads read; the backend converts, quantizes and
  * packs (fdk_ops.weight_pack). Staging takes
- * buffer_bytes, or what four rows of a matrix to be quantized need where that
- * is more. A weight to be quantized that is not finite is an error (W_MODEL).
+ * buffer_bytes of the host and of each device, or what four rows of a matrix to be quantized
+ * need where that is more. A weight to be quantized that is not finite is an error (W_MODEL).
  * Of several errors the first one in the files' order is told. done grows
- * by relaxed stores of one thread, total comes before it. */
+ * by relaxed stores of one thread, total comes before it: bytes of all arenas.
+ * -EINVAL: n_at is no multiple of the program's ranks, or above FDK_MAX_DEVICES. */
 int wts_load(const struct wts_plan *wp, const struct fdk_ops *k, struct fdk_ctx *ctx,
-    int dev, void *arena, const struct wts_load_args *la, char *err, size_t err_bytes);
+    const struct wts_at *at, int32_t n_at, const struct wts_load_args *la, char *err,
+    size_t err_bytes);
 /* Wait for a load in the background: its result. 0 when there is none. Before
  * wts_plan_free(), and before arena or ctx go. */
 int wts_load_wait(const struct wts_plan *wp, char *err, size_t err_bytes);

@@ -99,7 +99,7 @@ wts_check_dir(const char *dir, FILE *out)
 
     rc = mdl_config_read(dir, &cfg, err, sizeof(err));
     if (rc == 0)
-        rc = mdl_build(&cfg, &p, err, sizeof(err));
+        rc = mdl_build(&cfg, 1, &p, err, sizeof(err));
     if (rc == 0)
         rc = wts_plan_new(dir, p, 0, 0, &wp, err, sizeof(err));
     if (rc == 0)

@@ -127,6 +127,16 @@ read_scale(const struct wts_plan *wp, const struct wts_tensor *t, int32_t K, flo
     return 0;
 }
 
+void
+wts_kv_scales_of(const struct mdl_program *p, const float *scale, int32_t rank, float *ret)
+{
+    size_t n = (size_t)p->n_kv_head, first = (size_t)(rank / p->kv_share) * n;
+
+    for (int32_t i = 0; i < 2 * p->cfg.n_layer; i++)
+        memcpy(ret + (size_t)i * n, scale + (size_t)i * (size_t)p->cfg.n_kv_head + first,
+            n * sizeof(*ret));
+}
+
 int
 wts_kv_scales(const struct wts_plan *wp, const struct mdl_program *p, float *ret,
     char *err, size_t err_bytes)

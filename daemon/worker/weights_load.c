@@ -1,11 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * wts_load(): threads that read chunks of the files, in the plan's order, each
- * into slots of its own. Where the device's memory is the host's, a chunk is
- * read to its place, or converted to it. Else a slot is pinned memory, copied on
- * a stream of the thread's own while it reads the next; what the device converts
- * goes through staging there.
+ * wts_load(): staging, streams and threads; random weights that devices make; results.
  */
 #include "config.h"
 
@@ -18,7 +14,6 @@
 #include <string.h>
 
 #include "daemon/common/clk.h"
-#include "daemon/worker/confine.h"
 #include "daemon/worker/model_priv.h"
 
 #define PAGE        4096
@@ -31,407 +26,98 @@
 #define MIN_WORK    (1u << 20) /* raw bytes worth a reader */
 #define PROGRESS_NS 20000000
 
-enum slot_state { SLOT_FREE, SLOT_READ, SLOT_COPY };
-
-struct slot {
-    struct wts_read rd; /* first: a completion carries its address */
-    enum slot_state state;
-    struct wts_chunk c;
-    char *host, *dev;
-    fdk_event_t ev;
-    uint64_t seq; /* of the reader's copies */
-};
-
-struct reader {
-    struct wts_loading *l;
-    pthread_t thread;
-    fdk_stream_t stream;
-    struct slot slot[MAX_SLOT];
-    int n_read;
-    uint64_t seq;
-    struct io_uring own, *ring; /* NULL: pread */
-    char err[1024];
-};
-
-struct wts_loading {
-    const struct wts_plan *wp;
-    const struct fdk_ops *k;
-    struct fdk_ctx *ctx;
-    int dev, on_host, staged;
-    struct wts_load_args la;
-    char *arena;
-    int n_reader, n_slot; /* slots of each */
-    size_t chunk;
-    char *mem, *dev_mem;
-    uint64_t *bad;    /* on the device: the first element not finite */
-    pthread_t thread; /* of a load in the background, */
-    int result;       /* and what it came to */
-    struct reader reader[MAX_READER];
-
-    pthread_mutex_t lock; /* all below */
-    pthread_cond_t ended;
-    int n_running;
-    int32_t piece; /* next chunk */
-    uint64_t elt, at;
-    uint64_t done;
-    int rc; /* of the first chunk that failed */
-    uint64_t rc_at;
-    char err[1024];
-    int stop; /* wts_load_stop() */
-};
-
-/* ---- what all readers share ---- */
-
-/* Chunks are given out in order, and those given out before a failed one still
- * end: what remains is the first failure of all. */
-static void
-load_fail(struct wts_loading *l, uint64_t at, int rc, const char *err)
-{
-    pthread_mutex_lock(&l->lock);
-    if (l->rc == 0 || at < l->rc_at) {
-        l->rc = rc;
-        l->rc_at = at;
-        (void)mdl_fail(rc, l->err, sizeof(l->err), "%s", err);
-    }
-    pthread_mutex_unlock(&l->lock);
-}
-
-static int
-next_chunk(struct wts_loading *l, struct wts_chunk *ret)
-{
-    const struct wts_piece *pc;
-    int more = 0;
-
-    pthread_mutex_lock(&l->lock);
-    if (l->rc == 0 && !l->stop && l->piece < l->wp->n_piece) {
-        pc = &l->wp->piece[l->piece];
-        *ret = (struct wts_chunk){ .pc = pc,
-            .first = l->elt,
-            .at = l->at,
-            .n_elt = wts_chunk_elts(pc, l->chunk) };
-        if (ret->n_elt > pc->n_elt - l->elt)
-            ret->n_elt = pc->n_elt - l->elt;
-        l->elt += ret->n_elt;
-        l->at += ret->n_elt;
-        if (l->elt == pc->n_elt) {
-            l->piece++;
-            l->elt = 0;
-        }
-        more = 1;
-    }
-    pthread_mutex_unlock(&l->lock);
-    return more;
-}
-
-static void
-chunk_done(struct wts_loading *l, const struct wts_chunk *c)
-{
-    pthread_mutex_lock(&l->lock);
-    l->done += wts_chunk_filled(l->wp, c);
-    pthread_mutex_unlock(&l->lock);
-}
-
-static int
-device_error(int rc, char *err, size_t err_bytes)
-{
-    return mdl_fail(rc, err, err_bytes, "W_IO: copying weights to the device: %s",
-        strerror(-rc));
-}
-
-/* ---- a chunk's way to its place ---- */
-
-/* x is where the device reads it. */
-static int
-pack(const struct wts_loading *l, fdk_stream_t st, const struct wts_chunk *c, const void *x)
-{
-    const struct fdk_pack_args a = wts_chunk_pack(l->wp, c, l->arena, x, l->bad);
-
-    return l->k->weight_pack(&a, st);
-}
-
-/* The chunk's n bytes stand at x, pinned. */
-static int
-copy_chunk(struct reader *r, struct slot *s, const char *x, size_t n)
-{
-    const struct wts_loading *l = r->l;
-    void *to = wts_chunk_to(l->wp, &s->c, l->arena);
-    int rc = l->k->copy(r->stream, to != NULL ? to : s->dev, x, n);
-
-    if (rc == 0 && to == NULL)
-        rc = pack(l, r->stream, &s->c, s->dev);
-    if (rc == 0)
-        rc = l->k->event_record(s->ev, r->stream);
-    if (rc != 0)
-        return device_error(rc, r->err, sizeof(r->err));
-    s->state = SLOT_COPY;
-    s->seq = ++r->seq;
-    return 0;
-}
-
-static int
-pack_on_host(struct reader *r, const struct wts_chunk *c, const void *x)
-{
-    const struct wts_loading *l = r->l;
-    uint64_t bad = UINT64_MAX;
-    const struct fdk_pack_args a = wts_chunk_pack(l->wp, c, l->arena, x, &bad);
-    int rc = l->k->weight_pack(&a, NULL);
-
-    if (rc != 0)
-        return device_error(rc, r->err, sizeof(r->err));
-    return bad == UINT64_MAX
-        ? 0
-        : wts_not_finite(c->pc, c->first + (bad - c->at), r->err, sizeof(r->err));
-}
-
-/* The chunk's raw bytes stand at s->rd.to. */
-static int
-finish_chunk(struct reader *r, struct slot *s)
-{
-    struct wts_loading *l = r->l;
-    const struct wts_chunk *c = &s->c;
-    void *to = wts_chunk_to(l->wp, c, l->arena);
-    char *x = s->rd.to;
-    size_t n = s->rd.want;
-    int rc = 0;
-
-    s->state = SLOT_FREE;
-    if (c->pc->rep > 0) {
-        x = l->on_host && to != NULL ? to : s->host;
-        wts_repeat(c, x, s->rd.to);
-        n = wts_chunk_filled(l->wp, c);
-    }
-    if (!l->on_host)
-        rc = copy_chunk(r, s, x, n);
-    else if (to == NULL)
-        rc = pack_on_host(r, c, x);
-    if (rc == 0)
-        chunk_done(l, c);
-    return rc;
-}
-
-/* Repeated scales grow in front of where they were read. */
-static void
-aim_chunk(const struct wts_loading *l, struct slot *s)
-{
-    const struct wts_piece *pc = s->c.pc;
-
-    s->rd = (struct wts_read){ .file = pc->file,
-        .tensor = pc->tensor,
-        .off = pc->off + wts_src_bytes(pc, s->c.first),
-        .to = s->host,
-        .want = wts_src_bytes(pc, s->c.n_elt) };
-    if (l->on_host && wts_is_plain(pc))
-        s->rd.to = wts_chunk_to(l->wp, &s->c, l->arena);
-    else if (pc->rep > 0)
-        s->rd.to = s->host + wts_chunk_filled(l->wp, &s->c);
-}
-
-/* ---- reading ---- */
-
-static int
-take_result(struct reader *r, struct slot *s, int64_t res)
-{
-    const struct wts_state *st = r->l->wp->st;
-
-    if (st->fault != NULL) {
-        pthread_mutex_lock(&r->l->lock);
-        res =
-            st->fault(st->fault_arg, s->rd.off + s->rd.have, s->rd.want - s->rd.have, res);
-        pthread_mutex_unlock(&r->l->lock);
-    }
-    return wts_read_result(r->l->wp, &s->rd, res, r->err, sizeof(r->err));
-}
-
-static int
-queue_read(struct reader *r, struct slot *s)
-{
-    if (wts_read_queue(r->l->wp, r->ring, &s->rd) != 0)
-        return mdl_fail(-EIO, r->err, sizeof(r->err), "W_IO: io_uring has no free entry");
-    s->state = SLOT_READ;
-    r->n_read++;
-    return 0;
-}
-
-/* Take what has been read; wait: until something has. */
-static int
-reap(struct reader *r, int wait)
-{
-    struct io_uring_cqe *cqe;
-    struct slot *s;
-    int rc;
-
-    do
-        rc = io_uring_submit_and_wait(r->ring, (unsigned)wait);
-    while (rc == -EINTR || rc == -EAGAIN || rc == -EBUSY);
-    if (rc < 0)
-        return mdl_fail(-EIO, r->err, sizeof(r->err), "W_IO: io_uring: %s", strerror(-rc));
-    while (io_uring_peek_cqe(r->ring, &cqe) == 0) {
-        int64_t res = cqe->res;
-
-        s = io_uring_cqe_get_data(cqe);
-        io_uring_cqe_seen(r->ring, cqe);
-        r->n_read--;
-        s->state = SLOT_FREE;
-        rc = take_result(r, s, res);
-        if (rc == 0)
-            rc = queue_read(r, s);
-        else if (rc == 1)
-            rc = finish_chunk(r, s);
-        if (rc < 0)
-            load_fail(r->l, s->c.at, rc, r->err);
-    }
-    return 0;
-}
-
-static int
-start_chunk(struct reader *r, struct slot *s)
-{
-    struct wts_loading *l = r->l;
-    int rc;
-
-    aim_chunk(l, s);
-    if (s->c.pc->file < 0) {
-        wts_dummy_fill(l->wp, s->c.pc->place, s->c.first, s->c.n_elt, s->rd.to);
-        return finish_chunk(r, s);
-    }
-    if (r->ring != NULL) {
-        rc = queue_read(r, s);
-        return rc != 0 ? rc : reap(r, 0);
-    }
-    do
-        rc = take_result(r, s, wts_read_some(l->wp, &s->rd));
-    while (rc == 0);
-    return rc < 0 ? rc : finish_chunk(r, s);
-}
-
-/* ---- a reader ---- */
-
-/* A free slot, or NULL; wait: for the oldest copy if there is none. */
-static struct slot *
-free_slot(struct reader *r, int wait)
-{
-    struct wts_loading *l = r->l;
-    struct slot *oldest = NULL;
-    int rc;
-
-    for (int i = 0; i < l->n_slot; i++) {
-        struct slot *s = &r->slot[i];
-
-        if (s->state == SLOT_FREE)
-            return s;
-        if (s->state == SLOT_COPY && (oldest == NULL || s->seq < oldest->seq))
-            oldest = s;
-    }
-    if (oldest == NULL)
-        return NULL;
-    rc = wait ? l->k->event_sync(oldest->ev) : l->k->event_query(oldest->ev);
-    if (rc < 0) {
-        (void)device_error(rc, r->err, sizeof(r->err));
-        load_fail(l, oldest->c.at, rc, r->err);
-        return NULL;
-    }
-    if (!wait && rc == 0)
-        return NULL;
-    oldest->state = SLOT_FREE;
-    return oldest;
-}
-
-/* Refused by seccomp or sysctl (EPERM), not built (ENOSYS), without restrictions
- * (EINVAL), or over the locked memory limit (ENOMEM): pread reads the same bytes. */
-static void
-open_ring(struct reader *r)
-{
-    const struct wts_loading *l = r->l;
-    int i = (int)(r - l->reader);
-
-    r->ring = NULL;
-    if (!l->la.use_uring || l->wp->st->uring_errno != 0 || l->wp->dummy)
-        return;
-    if (l->la.ring != NULL)
-        r->ring = i < l->la.n_ring ? &l->la.ring[i] : NULL;
-    else if (cfn_ring_open(&r->own, MAX_SLOT) == 0)
-        r->ring = &r->own;
-}
-
-static void
-close_ring(struct reader *r)
-{
-    if (r->ring == &r->own)
-        io_uring_queue_exit(&r->own);
-    r->ring = NULL;
-}
-
-/* What is cached is read at once by the call that asks for it, so a reader has
- * one read under way, and as many as it has slots where a disk must be asked. */
-static void
-reader_run(struct reader *r)
-{
-    struct wts_loading *l = r->l;
-    int rc;
-
-    open_ring(r);
-    for (;;) {
-        struct slot *s = free_slot(r, r->n_read == 0);
-
-        if (s != NULL && next_chunk(l, &s->c)) {
-            rc = start_chunk(r, s);
-            if (rc < 0)
-                load_fail(l, s->c.at, rc, r->err);
-        } else if (r->n_read == 0) {
-            break;
-        } else if ((rc = reap(r, 1)) != 0) {
-            load_fail(l, 0, rc, r->err);
-            break;
-        }
-    }
-    close_ring(r);
-}
-
-static void *
-reader_main(void *arg)
-{
-    struct reader *r = arg;
-    struct wts_loading *l = r->l;
-
-    reader_run(r);
-    pthread_mutex_lock(&l->lock);
-    l->n_running--;
-    pthread_cond_signal(&l->ended);
-    pthread_mutex_unlock(&l->lock);
-    return NULL;
-}
-
 /* ---- random weights made on the device ---- */
 
+/* Rows of the chunk, or of a plain piece all of it. */
 static int
-dummy_chunk(struct wts_loading *l, const struct wts_chunk *c)
+dummy_dest(struct wts_loading *l, const struct wts_chunk *c, const struct wts_dest *d)
 {
     const struct wts_piece *pc = c->pc;
-    struct reader *r = &l->reader[0];
-    struct fdk_dummy_args a = wts_dummy_args(l->wp, pc->place, c->first, c->n_elt);
+    const struct wts_target *t = &l->at[d->at];
+    fdk_stream_t st = l->reader[0].stream[d->at];
+    uint64_t cols = (uint64_t)pc->cols, first = c->first + (uint64_t)d->from * cols;
+    uint64_t n = d->n > 0 ? (uint64_t)d->n * cols : c->n_elt;
+    struct fdk_dummy_args a = wts_dummy_args(l->wp, pc->place, first, n);
+    void *to = wts_dest_to(l->wp, c, d, t->arena);
     int rc;
 
-    a.y = pc->cols > 0 ? l->dev_mem : wts_chunk_to(l->wp, c, l->arena);
+    a.y = to != NULL ? to : t->mem;
     a.y_dtype = pc->src;
-    rc = l->k->dummy(&a, r->stream);
-    if (rc == 0 && pc->cols > 0)
-        rc = pack(l, r->stream, c, l->dev_mem);
-    return rc != 0 ? device_error(rc, r->err, sizeof(r->err)) : 0;
+    rc = l->k->dummy(&a, st);
+    return rc == 0 && to == NULL ? wts_pack_dest(l, st, c, d, t->mem) : rc;
 }
 
 static void
 dummy_run(struct wts_loading *l)
 {
+    char *err = l->reader[0].err;
     struct wts_chunk c;
-    int rc;
 
-    while (next_chunk(l, &c)) {
-        rc = dummy_chunk(l, &c);
-        if (rc != 0)
-            load_fail(l, c.at, rc, l->reader[0].err);
-        else
-            chunk_done(l, &c);
+    while (wts_next_chunk(l, &c)) {
+        struct wts_dest d;
+        size_t filled = 0;
+        int32_t i = 0;
+        int rc = 0;
+
+        while (rc == 0 && wts_next_dest(l->wp, &c, l->n_at, &i, &d)) {
+            rc = dummy_dest(l, &c, &d);
+            filled += wts_dest_filled(l->wp, &c, &d);
+        }
+        if (rc != 0) {
+            (void)wts_device_error(rc, err, sizeof(l->reader[0].err));
+            wts_load_fail(l, c.at, rc, err);
+        } else {
+            wts_chunk_done(l, filled);
+        }
     }
+}
+
+/* ---- what no part of the model fills ---- */
+
+/* Rows of zeros, as many at a time as staging holds. */
+static int
+zero_dest(const struct wts_loading *l, int32_t place, enum fdk_pack what,
+    const struct wts_dest *d)
+{
+    const struct wts_target *t = &l->at[d->at];
+    struct fdk_pack_args a = { .w = wts_weight_in(l->wp, place, t->arena), .what = what };
+    size_t row;
+    int rc = 0;
+
+    a.x = l->on_host ? l->mem : t->mem;
+    a.x_dtype = what == FDK_PACK_SCALES ? FDK_F32 : a.w.format;
+    row = fdk_row_bytes(a.x_dtype, (size_t)fdk_pack_width(&a));
+    for (int64_t i = 0; i < d->n && rc == 0; i += a.n) {
+        a.first = d->row + i;
+        a.n = l->chunk / row < (size_t)(d->n - i) ? (int64_t)(l->chunk / row) : d->n - i;
+        rc = l->k->weight_pack(&a, l->reader[0].stream[d->at]);
+    }
+    return rc;
+}
+
+static int
+fill_zeros(struct wts_loading *l)
+{
+    int rc = 0;
+
+    if (l->wp->n_rank == 1)
+        return 0;
+    if (l->on_host)
+        memset(l->mem, 0, l->chunk);
+    for (int32_t i = 0; i < l->n_at && !l->on_host && rc == 0; i++)
+        rc = l->k->fill(l->reader[0].stream[i], l->at[i].mem, 0, l->chunk);
+    for (int32_t w = 0; w < l->wp->n_place && rc == 0; w++) {
+        struct wts_dest d;
+        int32_t i = 0;
+
+        while (rc == 0 && l->wp->place[w].alias < 0 &&
+            wts_next_zeros(l->wp, w, l->n_at, &i, &d)) {
+            rc = zero_dest(l, w, FDK_PACK_VALUES, &d);
+            if (rc == 0 && l->wp->place[w].w.group > 0)
+                rc = zero_dest(l, w, FDK_PACK_SCALES, &d);
+        }
+    }
+    return rc != 0 ? wts_device_error(rc, l->err, sizeof(l->err)) : 0;
 }
 
 /* ---- opening ---- */
@@ -463,8 +149,8 @@ plan_slots(struct wts_loading *l)
         l->staged |= !wts_is_plain(&wp->piece[i]);
     }
     n = n < 2 ? 2 : n > MAX_READER ? MAX_READER : n;
-    if (wp->st->n_reader == 0 && !l->on_host && n > LINK_READER)
-        n = LINK_READER;
+    if (wp->st->n_reader == 0 && !l->on_host && n > LINK_READER * l->n_at)
+        n = LINK_READER * l->n_at;
     if (wp->st->n_reader == 0 && raw / MIN_WORK + 1 < (uint64_t)n)
         n = (int)(raw / MIN_WORK) + 1;
     l->n_reader = n;
@@ -502,13 +188,34 @@ open_memory(struct wts_loading *l)
     l->mem = p;
     if (dev == 0)
         return 0;
-    rc = l->k->mem_alloc(l->ctx, l->dev, dev + sizeof(*l->bad), &p);
-    if (rc != 0)
-        return mdl_fail(rc, l->err, sizeof(l->err),
-            "W_IO: no device memory for %zu bytes of staging", dev);
-    l->dev_mem = p;
-    l->bad = (uint64_t *)(void *)(l->dev_mem + dev);
+    for (int32_t i = 0; i < l->n_at; i++) {
+        struct wts_target *t = &l->at[i];
+
+        rc = l->k->mem_alloc(l->ctx, t->dev, dev + sizeof(*t->bad), &p);
+        if (rc != 0)
+            return mdl_fail(rc, l->err, sizeof(l->err),
+                "W_IO: no device memory for %zu bytes of staging", dev);
+        t->mem = p;
+        t->bad = (uint64_t *)(void *)(t->mem + dev);
+    }
     return 0;
+}
+
+static int
+open_reader(struct wts_loading *l, int n)
+{
+    struct wts_reader *r = &l->reader[n];
+    int rc = 0;
+
+    r->l = l;
+    for (int j = 0; j < l->n_slot; j++)
+        r->slot[j].off = (size_t)(n * l->n_slot + j) * l->chunk;
+    for (int32_t i = 0; i < l->n_at && !l->on_host && rc == 0; i++) {
+        rc = l->k->stream_new(l->ctx, l->at[i].dev, &r->stream[i]);
+        for (int j = 0; j < l->n_slot && rc == 0; j++)
+            rc = l->k->event_new(l->ctx, l->at[i].dev, &r->slot[j].ev[i]);
+    }
+    return rc;
 }
 
 static int
@@ -516,25 +223,16 @@ open_readers(struct wts_loading *l)
 {
     int rc = 0;
 
-    for (int i = 0; i < l->n_reader; i++) {
-        struct reader *r = &l->reader[i];
+    for (int i = 0; i < l->n_reader && rc == 0; i++)
+        rc = open_reader(l, i);
+    for (int32_t i = 0; i < l->n_at && rc == 0; i++) {
+        fdk_stream_t st = l->reader[0].stream[i];
 
-        r->l = l;
-        if (!l->on_host && rc == 0)
-            rc = l->k->stream_new(l->ctx, l->dev, &r->stream);
-        for (int j = 0; j < l->n_slot; j++) {
-            size_t at = (size_t)(i * l->n_slot + j) * l->chunk;
-
-            r->slot[j].host = l->mem != NULL ? l->mem + at : NULL;
-            r->slot[j].dev = l->dev_mem != NULL ? l->dev_mem + at : NULL;
-            if (!l->on_host && rc == 0)
-                rc = l->k->event_new(l->ctx, l->dev, &r->slot[j].ev);
-        }
+        if (l->at[i].bad != NULL)
+            rc = l->k->fill(st, l->at[i].bad, 0xff, sizeof(*l->at[i].bad));
+        if (rc == 0 && l->at[i].bad != NULL)
+            rc = l->k->stream_sync(st);
     }
-    if (rc == 0 && l->bad != NULL)
-        rc = l->k->fill(l->reader[0].stream, l->bad, 0xff, sizeof(*l->bad));
-    if (rc == 0 && l->bad != NULL)
-        rc = l->k->stream_sync(l->reader[0].stream);
     return rc != 0 ? mdl_fail(rc, l->err, sizeof(l->err),
                          "W_IO: device streams and events: %s", strerror(-rc))
                    : 0;
@@ -555,31 +253,40 @@ load_open(struct wts_loading *l)
     if (rc == 0)
         rc = open_readers(l);
     if (rc == 0)
+        rc = fill_zeros(l);
+    if (rc == 0)
         rc = wts_check_unchanged(l->wp, l->err, sizeof(l->err));
     if (l->wp->dummy)
         return rc;
     st->how = "pread";
-    open_ring(&l->reader[0]);
+    wts_ring_open(&l->reader[0]);
     if (l->reader[0].ring != NULL)
         st->how = "io_uring";
-    close_ring(&l->reader[0]);
+    wts_ring_close(&l->reader[0]);
     return rc;
+}
+
+static void
+close_target(struct wts_loading *l, int32_t i)
+{
+    for (int j = 0; j < l->n_reader; j++) {
+        struct wts_reader *r = &l->reader[j];
+
+        for (int n = 0; n < l->n_slot; n++)
+            if (r->slot[n].ev[i] != NULL)
+                l->k->event_free(r->slot[n].ev[i]);
+        if (r->stream[i] != NULL)
+            l->k->stream_free(r->stream[i]);
+    }
+    if (l->at[i].mem != NULL)
+        l->k->mem_free(l->ctx, l->at[i].dev, l->at[i].mem);
 }
 
 static void
 load_close(struct wts_loading *l)
 {
-    for (int i = 0; i < l->n_reader; i++) {
-        struct reader *r = &l->reader[i];
-
-        for (int j = 0; j < l->n_slot; j++)
-            if (r->slot[j].ev != NULL)
-                l->k->event_free(r->slot[j].ev);
-        if (r->stream != NULL)
-            l->k->stream_free(r->stream);
-    }
-    if (l->dev_mem != NULL)
-        l->k->mem_free(l->ctx, l->dev, l->dev_mem);
+    for (int32_t i = 0; i < l->n_at; i++)
+        close_target(l, i);
     if (l->mem != NULL)
         l->k->host_free(l->ctx, l->mem);
     pthread_cond_destroy(&l->ended);
@@ -607,7 +314,8 @@ watch(struct wts_loading *l)
         done = l->done;
         pthread_mutex_unlock(&l->lock);
         if (done > told && l->la.done != NULL) {
-            __atomic_store_n(l->la.total, l->wp->bytes, __ATOMIC_RELAXED);
+            __atomic_store_n(l->la.total, l->wp->bytes * (uint64_t)l->n_at,
+                __ATOMIC_RELAXED);
             __atomic_store_n(l->la.done, done, __ATOMIC_RELAXED);
         }
         told = done;
@@ -621,38 +329,56 @@ run_readers(struct wts_loading *l)
 
     l->n_running = l->n_reader;
     while (n < l->n_reader &&
-        pthread_create(&l->reader[n].thread, NULL, reader_main, &l->reader[n]) == 0)
+        pthread_create(&l->reader[n].thread, NULL, wts_reader_main, &l->reader[n]) == 0)
         n++;
     pthread_mutex_lock(&l->lock);
     l->n_running -= l->n_reader - n;
     pthread_mutex_unlock(&l->lock);
     if (n == 0)
-        reader_run(&l->reader[0]);
+        wts_reader_run(&l->reader[0]);
     watch(l);
     for (int i = 0; i < n; i++)
         pthread_join(l->reader[i].thread, NULL);
 }
 
-/* A weight that the device found not to be finite. */
+/* A weight that a device found not to be finite. */
 static int
 check_bad(struct wts_loading *l)
 {
     const struct wts_piece *pc = l->wp->piece;
-    uint64_t bad = UINT64_MAX;
-    int rc;
+    uint64_t least = UINT64_MAX;
 
-    if (l->bad == NULL)
+    for (int32_t i = 0; i < l->n_at && l->at[i].bad != NULL; i++) {
+        fdk_stream_t st = l->reader[0].stream[i];
+        uint64_t bad = UINT64_MAX;
+        int rc = l->k->copy(st, &bad, l->at[i].bad, sizeof(bad));
+
+        if (rc == 0)
+            rc = l->k->stream_sync(st);
+        if (rc != 0)
+            return wts_device_error(rc, l->err, sizeof(l->err));
+        least = bad < least ? bad : least;
+    }
+    if (least == UINT64_MAX || (l->rc != 0 && l->rc_at < least))
         return 0;
-    rc = l->k->copy(l->reader[0].stream, &bad, l->bad, sizeof(bad));
-    if (rc == 0)
-        rc = l->k->stream_sync(l->reader[0].stream);
-    if (rc != 0)
-        return device_error(rc, l->err, sizeof(l->err));
-    if (bad == UINT64_MAX || (l->rc != 0 && l->rc_at < bad))
-        return 0;
-    for (; bad >= pc->n_elt; pc++)
-        bad -= pc->n_elt;
-    return wts_not_finite(pc, bad, l->err, sizeof(l->err));
+    for (; least >= pc->n_elt; pc++)
+        least -= pc->n_elt;
+    return wts_not_finite(pc, least, l->err, sizeof(l->err));
+}
+
+/* Until all streams have done their work. */
+static int
+sync_readers(const struct wts_loading *l)
+{
+    int rc = 0;
+
+    for (int n = 0; n < l->n_reader * l->n_at; n++) {
+        fdk_stream_t st = l->reader[n / l->n_at].stream[n % l->n_at];
+        int one = st != NULL ? l->k->stream_sync(st) : 0;
+
+        rc = rc != 0 ? rc : one;
+    }
+    return rc;
 }
 
 static int
@@ -670,11 +396,9 @@ load_all(struct wts_loading *l)
     } else {
         run_readers(l);
     }
-    for (int i = 0; i < l->n_reader; i++) {
-        rc = l->reader[i].stream != NULL ? l->k->stream_sync(l->reader[i].stream) : 0;
-        if (rc != 0 && l->rc == 0)
-            l->rc = device_error(rc, l->err, sizeof(l->err));
-    }
+    rc = sync_readers(l);
+    if (rc != 0 && l->rc == 0)
+        l->rc = wts_device_error(rc, l->err, sizeof(l->err));
     rc = check_bad(l);
     rc = rc != 0 ? rc : l->rc;
     if (rc == 0)
@@ -704,27 +428,33 @@ load_end(struct wts_loading *l, int rc, char *err, size_t err_bytes)
 }
 
 int
-wts_load(const struct wts_plan *wp, const struct fdk_ops *k, struct fdk_ctx *ctx, int dev,
-    void *arena, const struct wts_load_args *la, char *err, size_t err_bytes)
+wts_load(const struct wts_plan *wp, const struct fdk_ops *k, struct fdk_ctx *ctx,
+    const struct wts_at *at, int32_t n_at, const struct wts_load_args *la, char *err,
+    size_t err_bytes)
 {
-    struct wts_loading *l = calloc(1, sizeof(*l));
-    pthread_condattr_t at;
+    struct wts_loading *l;
+    pthread_condattr_t attr;
     int rc;
 
+    if (n_at < 1 || n_at > FDK_MAX_DEVICES || n_at % wp->n_rank != 0)
+        return mdl_fail(-EINVAL, err, err_bytes,
+            "W_IO: weights of %d ranks cannot go to %d arenas", wp->n_rank, n_at);
+    l = calloc(1, sizeof(*l));
     if (l == NULL)
         return mdl_fail(-ENOMEM, err, err_bytes, "W_IO: no memory");
     l->wp = wp;
     l->k = k;
     l->ctx = ctx;
-    l->dev = dev;
     l->la = *la;
-    l->arena = arena;
+    for (l->n_at = 0; l->n_at < n_at; l->n_at++)
+        l->at[l->n_at] =
+            (struct wts_target){ at[l->n_at].dev, at[l->n_at].arena, NULL, NULL };
     l->on_host = k->on_host;
     pthread_mutex_init(&l->lock, NULL);
-    pthread_condattr_init(&at);
-    pthread_condattr_setclock(&at, CLOCK_MONOTONIC);
-    pthread_cond_init(&l->ended, &at);
-    pthread_condattr_destroy(&at);
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&l->ended, &attr);
+    pthread_condattr_destroy(&attr);
     if (la->background && pthread_create(&l->thread, NULL, background_main, l) == 0) {
         wp->st->loading = l;
         return 0;

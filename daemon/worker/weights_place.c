@@ -26,40 +26,59 @@ stack_dtype(const struct wts_plan *wp, const struct wts_ref *w)
     return w->as_f32 ? FDK_F32 : t;
 }
 
-static void
-quantized(struct wts_place *pl, int32_t cols, const struct qnt *q)
+/* A rank has whole groups, or what it has of a row shares the scale of the row. */
+static int
+quantized(struct wts_place *pl, const struct wts_ref *w, int32_t n_rank,
+    const struct qnt *q, const char *advice, char *err, size_t err_bytes)
 {
+    int32_t group = qnt_group(q, w->cols);
+
     pl->w.format = q->dtype;
-    pl->w.group = qnt_group(q, cols);
+    pl->row_scale = group == w->cols && w->rank_cols < w->cols;
+    pl->w.group = pl->row_scale ? w->rank_cols : group;
+    if (w->rank_cols % pl->w.group == 0 || w->rank_cols == w->cols)
+        return 0;
+    return mdl_fail(-EINVAL, err, err_bytes,
+        "W_MODEL: tensor %s has %d columns, which are %d for each of %d ranks: no multiple "
+        "of the %d that share a scale; %s",
+        w->name[0], w->cols, w->rank_cols, n_rank, group, advice);
 }
 
 /* A checkpoint's e4m3 weight has rows and scales as one that is quantized here. */
-static void
-keep_fp8(struct wts_place *pl, const struct mdl_program *p, int32_t cols)
+static int
+keep_fp8(struct wts_place *pl, const struct mdl_program *p, const struct wts_ref *w,
+    char *err, size_t err_bytes)
 {
     const struct qnt q = { FDK_F8E4M3, p->cfg.quant == MDL_QUANT_BLOCK ? MDL_FP8_BLOCK : 0 };
 
-    quantized(pl, cols, &q);
+    return quantized(pl, w, p->n_rank, &q,
+        "set parallel.tensor_parallel_size to a size that does not cut the checkpoint's "
+        "blocks",
+        err, err_bytes);
 }
 
 /* The matrices of the layers' GEMMs; a head (LOGITS) is none of them. */
 static int
 mark_quantized(struct wts_plan *wp, const struct mdl_program *p, char *err, size_t err_bytes)
 {
-    for (int32_t i = 0; i < p->n_op; i++) {
+    int rc = 0;
+
+    for (int32_t i = 0; i < p->n_op && rc == 0; i++) {
         const struct mdl_op *o = &p->op[i];
         const struct wts_ref *w = o->w >= 0 ? &p->w[o->w] : NULL;
 
         if (o->kind != MDL_OP_GEMM || o->layer < 0 || w->alias >= 0)
             continue;
-        if (wp->qnt.dtype == FDK_I4 && w->cols % 2 != 0)
+        if (wp->qnt.dtype == FDK_I4 && w->rank_cols % 2 != 0)
             return mdl_fail(-EINVAL, err, err_bytes,
-                "W_MODEL: tensor %s has %d columns: quant.weights=wint4 packs two of a "
+                "W_MODEL: tensor %s has %d columns%s: quant.weights=wint4 packs two of a "
                 "row into a byte and needs an even number; use wint8 or none",
-                w->name[0], w->cols);
-        quantized(&wp->place[o->w], w->cols, &wp->qnt);
+                w->name[0], w->rank_cols, w->rank_cols < w->cols ? " for each rank" : "");
+        rc = quantized(&wp->place[o->w], w, p->n_rank, &wp->qnt,
+            "set quant.group_size to one that divides them, or to 0 (a scale per row)",
+            err, err_bytes);
     }
-    return 0;
+    return rc;
 }
 
 /* Does anything but a GEMM read it? */
@@ -80,9 +99,11 @@ read_by_others(const struct mdl_program *p, int32_t w)
 
 /* wts_piece.cols of values that the checkpoint has in this type. */
 static int32_t
-whole_rows(const struct wts_place *pl, enum fdk_dtype src)
+whole_rows(const struct wts_plan *wp, const struct wts_place *pl, enum fdk_dtype src)
 {
-    return src == pl->w.format && pl->w.layout == FDK_LAYOUT_ROWS ? 0 : pl->w.cols;
+    return wp->n_rank == 1 && src == pl->w.format && pl->w.layout == FDK_LAYOUT_ROWS
+        ? 0
+        : pl->cols;
 }
 
 static int
@@ -108,6 +129,20 @@ lay_out(const struct wts_plan *wp, const struct mdl_program *p, int32_t i, char 
                    : 0;
 }
 
+/* What a rank has of a weight. */
+static void
+shape(struct wts_place *pl, const struct wts_ref *w)
+{
+    pl->alias = w->alias;
+    pl->cols = w->cols > 0 ? w->cols : 1;
+    pl->w.cols = w->cols > 0 ? w->rank_cols : 1;
+    pl->shard = w->shard;
+    pl->n_cut = w->n_cut;
+    memcpy(pl->cut, w->cut, sizeof(pl->cut));
+    for (int k = 0; k < w->n_cut; k++)
+        pl->w.rows += w->cut[k].rank_rows;
+}
+
 static int
 place_weights(struct wts_plan *wp, const struct mdl_program *p, char *err, size_t err_bytes)
 {
@@ -118,21 +153,18 @@ place_weights(struct wts_plan *wp, const struct mdl_program *p, char *err, size_
         const struct wts_ref *w = &p->w[i];
         struct wts_place *pl = &wp->place[i];
 
-        pl->alias = w->alias;
-        pl->w.cols = w->cols > 0 ? w->cols : 1;
-        for (int k = 0; k < w->n_part; k++)
-            pl->w.rows += w->rows[k];
+        shape(pl, w);
         if (w->alias >= 0)
             continue;
         pl->src = w->as_f32 ? FDK_F32 : wp->dummy ? p->cfg.dtype : stack_dtype(wp, w);
-        if (pl->src == FDK_F8E4M3)
-            keep_fp8(pl, p, w->cols);
+        rc = pl->src == FDK_F8E4M3 ? keep_fp8(pl, p, w, err, err_bytes) : 0;
         if (pl->w.group == 0)
             pl->w.format = pl->src;
         pl->off = at;
         if (w->cols > 0)
             by_type[pl->src] += wts_n_elt(&pl->w) * fdk_dtype_bytes(pl->src);
-        rc = lay_out(wp, p, i, err, err_bytes);
+        if (rc == 0)
+            rc = lay_out(wp, p, i, err, err_bytes);
         if (rc != 0)
             return rc;
         if (__builtin_add_overflow(at,
@@ -185,7 +217,9 @@ add_scales(struct wts_plan *wp, const struct mdl_program *p, const struct wts_pi
         : p->cfg.quant == MDL_QUANT_CHANNEL
         ? 1
         : rows;
-    pc->rep_cols = fdk_weight_groups(&wp->place[of->place].w);
+    pc->rep_cols = 1;
+    if (!wp->place[of->place].row_scale)
+        pc->rep_cols = (wp->place[of->place].cols - 1) / wp->place[of->place].w.group + 1;
     pc->rep_rows = rows;
 }
 
@@ -208,7 +242,7 @@ plan_pieces(struct wts_plan *wp, const struct mdl_program *p)
                 .n_elt = t->bytes / fdk_dtype_bytes(t->dtype),
                 .row = row,
                 .tensor = t->name };
-            pc->cols = whole_rows(pl, t->dtype);
+            pc->cols = whole_rows(wp, pl, t->dtype);
             if (pl->src == FDK_F8E4M3)
                 add_scales(wp, p, pc, w->rows[k]);
             row += w->rows[k];
@@ -225,9 +259,12 @@ plan_dummy(struct wts_plan *wp, const struct mdl_program *p)
     for (int32_t i = 0; i < p->n_w; i++) {
         const struct wts_ref *w = &p->w[i];
         struct wts_place *pl = &wp->place[i];
+        uint64_t rows = 0;
 
         if (w->alias >= 0)
             continue;
+        for (int k = 0; k < w->n_part; k++)
+            rows += (uint64_t)w->rows[k];
         pl->fill = w->cols > 0 ? WTS_FILL_LINEAR
             : strstr(w->name[0], "norm") != NULL
             ? WTS_FILL_NORM
@@ -238,8 +275,8 @@ plan_dummy(struct wts_plan *wp, const struct mdl_program *p)
         wp->piece[wp->n_piece++] = (struct wts_piece){ .file = -1,
             .place = i,
             .src = pl->src,
-            .n_elt = wts_n_elt(&pl->w),
-            .cols = whole_rows(pl, pl->src) };
+            .n_elt = rows * (uint64_t)pl->cols,
+            .cols = whole_rows(wp, pl, pl->src) };
     }
 }
 

@@ -40,7 +40,7 @@ struct wts_piece {
     enum fdk_pack what;
     enum fdk_dtype src;
     uint64_t off, n_elt;
-    int64_t row;  /* of the weight, the first */
+    int64_t row;  /* of the model's weight, the first */
     int32_t cols; /* elements of a row, where rows go whole; 0: any element may be the last
                      of a chunk */
     /* Scales of the checkpoint that hold for several rows: rows of rep_cols
@@ -53,9 +53,14 @@ struct wts_piece {
 enum wts_fill { WTS_FILL_LINEAR, WTS_FILL_NORM, WTS_FILL_BIAS };
 
 struct wts_place {       /* of weight i of the program */
-    struct fdk_weight w; /* of a vector: rows of one element; data is NULL */
-    enum fdk_dtype src;  /* before quantization */
-    uint64_t off;        /* in the arena */
+    struct fdk_weight w; /* a rank's; of a vector: rows of one element; data is NULL */
+    int32_t cols;        /* of the model's weight */
+    int row_scale;       /* a scale is one of all the model's columns */
+    enum wts_shard shard;
+    int32_t n_cut;
+    struct wts_cut cut[MDL_MAX_PART];
+    enum fdk_dtype src; /* before quantization */
+    uint64_t off;       /* in the arena */
     int32_t alias;
     enum wts_fill fill; /* dummy weights */
     float scale;
@@ -87,7 +92,8 @@ struct wts_plan {
     uint32_t magic;
     int dummy;
     uint64_t seed;
-    uint64_t bytes;
+    uint64_t bytes; /* of a rank */
+    int32_t n_rank;
     enum fdk_dtype main_dtype;
     struct qnt qnt;
     const struct fdk_ops *k; /* whose layouts the weights have; NULL: FDK_LAYOUT_ROWS */

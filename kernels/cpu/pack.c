@@ -260,14 +260,16 @@ small_groups(struct row *r, float *scale, int32_t n, int32_t group, int32_t *ret
     return 0;
 }
 
-/* A group larger than BLOCK is the row: read twice. */
+/* A group larger than BLOCK is the row: read twice. The scale is that of all `len` elements,
+ * of which n from `first` on are stored. */
 static int
-whole_row(struct row *r, float *scale, int32_t n, int32_t *ret_at)
+whole_row(struct row *r, float *scale, int32_t len, int32_t first, int32_t n,
+    int32_t *ret_at)
 {
     uint32_t top = 0;
 
-    for (int32_t at = 0; at < n; at += BLOCK) {
-        int32_t m = n - at < BLOCK ? n - at : BLOCK;
+    for (int32_t at = 0; at < len; at += BLOCK) {
+        int32_t m = len - at < BLOCK ? len - at : BLOCK;
         int rc;
 
         get_block(r, at, m);
@@ -279,7 +281,7 @@ whole_row(struct row *r, float *scale, int32_t n, int32_t *ret_at)
     for (int32_t at = 0; at < n; at += BLOCK) {
         int32_t m = n - at < BLOCK ? n - at : BLOCK;
 
-        get_block(r, at, m);
+        get_block(r, first + at, m);
         put(r, r->buf, m, *scale);
     }
     return 0;
@@ -297,54 +299,86 @@ cpu_quant_row(void *dst, float *scale, const void *src, enum fdk_dtype t, int32_
     r.to = to;
     r.out = dst;
     return group <= BLOCK ? small_groups(&r, scale, n, group, ret_at)
-                          : whole_row(&r, scale, n, ret_at);
+                          : whole_row(&r, scale, n, 0, n, ret_at);
 }
 
 /* ---- a weight's rows ---- */
 
+/* Row i of x; *ret_at counts its elements. */
+static int
+quantize_row(const struct fdk_pack_args *a, int64_t i, int32_t *ret_at)
+{
+    const struct fdk_weight *w = &a->w;
+    size_t elt = fdk_dtype_bytes(a->x_dtype), raw = (size_t)fdk_pack_x_cols(a) * elt;
+    void *to = fdk_weight_at(w, FDK_PACK_VALUES, a->first + i);
+    float *scale = fdk_weight_at(w, FDK_PACK_SCALES, a->first + i);
+    const char *src = (const char *)a->x + (size_t)i * raw;
+    struct row r;
+    int rc;
+
+    if (!a->x_row_scale) {
+        rc = cpu_quant_row(to, scale, src + elt * (size_t)a->x_at, a->x_dtype, w->cols,
+            w->format, w->group, ret_at);
+        if (rc != 0)
+            *ret_at += a->x_at;
+        return rc;
+    }
+    r.l = pick_loops();
+    r.src = src;
+    r.t = a->x_dtype;
+    r.to = w->format;
+    r.out = to;
+    return whole_row(&r, scale, fdk_pack_x_cols(a), a->x_at, w->cols, ret_at);
+}
+
 static void
 quantize(const struct fdk_pack_args *a)
 {
-    const struct fdk_weight *w = &a->w;
-    size_t raw = (size_t)w->cols * fdk_dtype_bytes(a->x_dtype);
-
     for (int64_t i = 0; i < a->n; i++) {
         int32_t at;
         uint64_t bad;
 
-        if (cpu_quant_row(fdk_weight_at(w, FDK_PACK_VALUES, a->first + i),
-                fdk_weight_at(w, FDK_PACK_SCALES, a->first + i),
-                (const char *)a->x + (size_t)i * raw, a->x_dtype, w->cols, w->format,
-                w->group, &at) == 0)
+        if (quantize_row(a, i, &at) == 0)
             continue;
-        bad = a->bad_first + (uint64_t)i * (uint64_t)w->cols + (uint64_t)at;
+        bad = a->bad_first + (uint64_t)i * (uint64_t)fdk_pack_x_cols(a) + (uint64_t)at;
         if (bad < *a->bad)
             *a->bad = bad;
         return;
     }
 }
 
+/* n elements of x from element `at` on. */
+static void
+take(const struct fdk_pack_args *a, void *to, size_t at, size_t n)
+{
+    enum fdk_dtype t = a->x_dtype;
+    const char *x = (const char *)a->x + fdk_row_bytes(t, at);
+
+    if (a->what == FDK_PACK_SCALES || t == a->w.format)
+        memcpy(to, x, fdk_row_bytes(t, n));
+    else
+        fdk_to_f32(to, x, t, n);
+}
+
 int
 vdev_weight_pack(const struct fdk_pack_args *a, fdk_stream_t st)
 {
     const struct fdk_weight *w = &a->w;
-    size_t n = (size_t)a->n;
+    size_t n = (size_t)a->n, width = (size_t)fdk_pack_width(a);
+    size_t x_cols = (size_t)fdk_pack_x_cols(a);
     int rc = fdk_pack_check(a);
 
     (void)st;
     if (rc != 0)
         return rc;
-    if (a->what == FDK_PACK_SCALES)
-        memcpy(fdk_weight_at(w, a->what, a->first), a->x,
-            n * (size_t)fdk_weight_groups(w) * sizeof(float));
-    else if (a->x_dtype == w->format)
-        memcpy(fdk_weight_at(w, a->what, a->first), a->x,
-            n * fdk_row_bytes(w->format, (size_t)w->cols));
-    else if (w->group > 0)
+    if (a->what == FDK_PACK_VALUES && a->x_dtype != w->format && w->group > 0)
         quantize(a);
+    else if (x_cols == width)
+        take(a, fdk_weight_at(w, a->what, a->first), 0, n * width);
     else
-        fdk_to_f32(fdk_weight_at(w, a->what, a->first), a->x, a->x_dtype,
-            n * (size_t)w->cols);
+        for (size_t i = 0; i < n; i++)
+            take(a, fdk_weight_at(w, a->what, a->first + (int64_t)i),
+                i * x_cols + (size_t)a->x_at, width);
     return 0;
 }
 

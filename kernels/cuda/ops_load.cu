@@ -42,12 +42,29 @@ widen_kernel(uint32_t *y, const void *x, uint64_t n, enum fdk_dtype t)
         y[i] = bits_at(x, i, t);
 }
 
+/* Of rows of x_cols elements the cols from x_at on; a block takes rows in turn. */
+static __global__ void __launch_bounds__(THREADS)
+widen_window_kernel(uint32_t *y, const void *x, int64_t rows, int32_t cols, int32_t x_cols,
+    int32_t x_at, enum fdk_dtype t)
+{
+    for (int64_t r = blockIdx.x; r < rows; r += gridDim.x)
+        for (int32_t i = (int32_t)threadIdx.x; i < cols; i += THREADS)
+            y[(uint64_t)r * (uint64_t)cols + (uint64_t)i] =
+                bits_at(x, (uint64_t)r * (uint64_t)x_cols + (uint64_t)(x_at + i), t);
+}
+
 static int
 widen_weights(const struct fdk_pack_args *a, fdk_stream_t st)
 {
-    uint64_t n = (uint64_t)a->n * (uint64_t)a->w.cols, blocks = (n - 1) / THREADS + 1;
-    widen_kernel<<<blocks < 4096 ? (unsigned)blocks : 4096u, THREADS, 0, cu_raw(st)>>>(
-        (uint32_t *)fdk_weight_at(&a->w, FDK_PACK_VALUES, a->first), a->x, n, a->x_dtype);
+    uint32_t *y = (uint32_t *)fdk_weight_at(&a->w, FDK_PACK_VALUES, a->first);
+    int32_t cols = a->w.cols, x_cols = fdk_pack_x_cols(a);
+    uint64_t n = (uint64_t)a->n * (uint64_t)cols, blocks = (n - 1) / THREADS + 1;
+    if (x_cols != cols)
+        widen_window_kernel<<<a->n < 4096 ? (unsigned)a->n : 4096u, THREADS, 0,
+            cu_raw(st)>>>(y, a->x, a->n, cols, x_cols, a->x_at, a->x_dtype);
+    else
+        widen_kernel<<<blocks < 4096 ? (unsigned)blocks : 4096u, THREADS, 0, cu_raw(st)>>>(
+            y, a->x, n, a->x_dtype);
     return cu_launched(st, "widen");
 }
 
@@ -114,7 +131,7 @@ struct quantize_args {
     uint64_t *bad;
     uint64_t first;
     int64_t rows;
-    int32_t cols, group;
+    int32_t cols, group, x_cols, x_at, x_row_scale; /* as in fdk_pack_args */
     enum fdk_dtype x_dtype, y_dtype;
 };
 
@@ -128,24 +145,28 @@ quantize_kernel(struct quantize_args a, int32_t groups)
         return;
     int64_t row = g / groups;
     int32_t col = (int32_t)(g % groups) * a.group, n = min(a.group, a.cols - col);
-    uint64_t at = (uint64_t)row * (uint64_t)a.cols + (uint64_t)col;
+    uint64_t x_row = (uint64_t)row * (uint64_t)a.x_cols;
+    uint64_t at = x_row + (uint64_t)(a.x_at + col);
+    uint64_t top = a.x_row_scale ? x_row : at; /* what the scale is made of */
+    int32_t n_top = a.x_row_scale ? a.x_cols : n;
     uint32_t most = 0;
-    for (int i = lane; i < n; i += 2 * LANES) {
-        most = max(most, order_of(bits_at(a.x, at + i, a.x_dtype)));
-        if (i + 1 < n)
-            most = max(most, order_of(bits_at(a.x, at + i + 1, a.x_dtype)));
+    for (int i = lane; i < n_top; i += 2 * LANES) {
+        most = max(most, order_of(bits_at(a.x, top + i, a.x_dtype)));
+        if (i + 1 < n_top)
+            most = max(most, order_of(bits_at(a.x, top + i + 1, a.x_dtype)));
     }
     most = team_max<LANES>(most);
     if (most >> 1 >= INF_BITS) {
-        for (int i = lane; i < n; i += i % 2 == 0 ? 1 : 2 * LANES - 1)
-            if ((bits_at(a.x, at + i, a.x_dtype) & INF_BITS) == INF_BITS)
-                atomicMin((unsigned long long *)a.bad, a.first + at + i);
+        for (int i = lane; i < n_top; i += i % 2 == 0 ? 1 : 2 * LANES - 1)
+            if ((bits_at(a.x, top + i, a.x_dtype) & INF_BITS) == INF_BITS)
+                atomicMin((unsigned long long *)a.bad, a.first + top + i);
         return;
     }
     float scale = scale_of(most, a.y_dtype);
     if (lane == 0)
         a.scale[g] = scale;
-    uint8_t *y = (uint8_t *)a.y + (a.y_dtype == FDK_I4 ? at / 2 : at);
+    uint64_t y_at = (uint64_t)row * (uint64_t)a.cols + (uint64_t)col;
+    uint8_t *y = (uint8_t *)a.y + (a.y_dtype == FDK_I4 ? y_at / 2 : y_at);
     for (int i = lane; i < n; i += 2 * LANES) {
         uint32_t v = stored(bits_at(a.x, at + i, a.x_dtype), scale, a.y_dtype), u = 0;
         if (i + 1 < n)
@@ -166,9 +187,10 @@ quantize_weights(const struct fdk_pack_args *p, fdk_stream_t st)
     const struct fdk_weight *w = &p->w;
     const struct quantize_args a = { fdk_weight_at(w, FDK_PACK_VALUES, p->first),
         (float *)fdk_weight_at(w, FDK_PACK_SCALES, p->first), p->x, p->bad, p->bad_first,
-        p->n, w->cols, w->group, p->x_dtype, w->format };
+        p->n, w->cols, w->group, fdk_pack_x_cols(p), p->x_at, p->x_row_scale, p->x_dtype,
+        w->format };
     int32_t groups = fdk_weight_groups(w);
-    int small = w->group <= 256, teams = small ? THREADS / 32 : 1;
+    int small = w->group <= 256 && !p->x_row_scale, teams = small ? THREADS / 32 : 1;
     if (a.rows > (int64_t)MAX_BLOCKS / groups)
         return -ENOTSUP;
     unsigned blocks = (unsigned)((a.rows * groups - 1) / teams + 1);
@@ -181,6 +203,20 @@ quantize_weights(const struct fdk_pack_args *p, fdk_stream_t st)
 
 /* ---- weights ----------------------------------------------------------------- */
 
+static int
+copy_rows(const struct fdk_pack_args *a, fdk_stream_t st)
+{
+    enum fdk_dtype t = a->what == FDK_PACK_SCALES ? FDK_F32 : a->w.format;
+    size_t row = fdk_row_bytes(t, (size_t)fdk_pack_width(a)), n = (size_t)a->n;
+    size_t x_row = fdk_row_bytes(t, (size_t)fdk_pack_x_cols(a));
+    const char *x = (const char *)a->x + fdk_row_bytes(t, (size_t)a->x_at);
+    void *y = fdk_weight_at(&a->w, a->what, a->first);
+    if (row == x_row)
+        return cu_copy(st, y, x, n * row);
+    return cu_result(cu_stream_of(st)->dev, "cudaMemcpy2DAsync",
+        cudaMemcpy2DAsync(y, row, x, x_row, row, n, cudaMemcpyDefault, cu_raw(st)));
+}
+
 int
 cu_weight_pack(const struct fdk_pack_args *a, fdk_stream_t st)
 {
@@ -192,10 +228,7 @@ cu_weight_pack(const struct fdk_pack_args *a, fdk_stream_t st)
         return rc;
     if (a->what == FDK_PACK_VALUES && a->x_dtype != w->format)
         return w->group > 0 ? quantize_weights(a, st) : widen_weights(a, st);
-    size_t row = a->what == FDK_PACK_SCALES ?
-        (size_t)fdk_weight_groups(w) * sizeof(float) :
-        fdk_row_bytes(w->format, (size_t)w->cols);
-    return cu_copy(st, fdk_weight_at(w, a->what, a->first), a->x, (size_t)a->n * row);
+    return copy_rows(a, st);
 }
 
 /* Every kernel of ops_gemm.cu's table reads rows; its last takes any shape. */
@@ -284,7 +317,8 @@ cudaError_t
 cu_weights_load(void)
 {
     const void *const k[] = {
-        (const void *)widen_kernel, (const void *)quantize_kernel<32>,
+        (const void *)widen_kernel, (const void *)widen_window_kernel,
+        (const void *)quantize_kernel<32>,
         (const void *)quantize_kernel<THREADS>, (const void *)dummy_kernel,
     };
     return cu_load(k, sizeof(k) / sizeof(k[0]));

@@ -82,7 +82,8 @@ one_line(struct wts_plan *wp, void *arena, int64_t threads, int64_t mib)
         uint64_t t0 = clk_now_ns();
         double s;
 
-        if (wts_load(wp, k, ctx, 0, arena, &la, err, sizeof(err)) != 0)
+        if (wts_load(wp, k, ctx, &(struct wts_at){ 0, arena }, 1, &la, err, sizeof(err)) !=
+            0)
             die(err);
         s = (double)(clk_now_ns() - t0) * 1e-9;
         if (i == 0)
@@ -173,7 +174,7 @@ main(int argc, char **argv)
         die("name a model directory");
     if (qnt_parse((enum par_quant_weights)quant, group, &q, err, sizeof(err)) != 0 ||
         mdl_config_read(argv[optind], &cfg, err, sizeof(err)) != 0 ||
-        mdl_build(&cfg, &prog, err, sizeof(err)) != 0)
+        mdl_build(&cfg, 1, &prog, err, sizeof(err)) != 0)
         die(err);
     open_backend(backend);
     wp = plan(argv[optind]);

@@ -82,7 +82,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
         return 0;
     }
     check_config(&c);
-    rc = mdl_build(&c, &p, err, sizeof(err));
+    rc = mdl_build(&c, 1, &p, err, sizeof(err));
     if (rc != 0) {
         MUST(rc == -EINVAL && err[0] != '\0');
         return 0;

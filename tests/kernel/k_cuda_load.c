@@ -266,7 +266,8 @@ load(struct two_dev *t, struct wts_plan *wp, int uring, size_t buffer)
     void *arena = tw_new(t, NULL, wts_bytes(wp));
     char err[1024] = "", *copy;
 
-    if (wts_load(wp, t->d.ops, t->d.ctx, 0, arena, &la, err, sizeof(err)) != 0 ||
+    if (wts_load(wp, t->d.ops, t->d.ctx, &(struct wts_at){ 0, arena }, 1, &la, err,
+            sizeof(err)) != 0 ||
         wts_load_wait(wp, err, sizeof(err)) != 0)
         fail_msg("%s", err);
     copy = tw_read(t, arena, wts_bytes(wp));
@@ -293,7 +294,7 @@ checkpoints_equal_the_host(void **state)
         snprintf(path, sizeof(path), "%s/tests/parity/models/%s", src != NULL ? src : ".",
             name[i / 2 / N_SCHEME]);
         if (mdl_config_read(path, &cfg, err, sizeof(err)) != 0 ||
-            mdl_build(&cfg, &p, err, sizeof(err)) != 0 ||
+            mdl_build(&cfg, 1, &p, err, sizeof(err)) != 0 ||
             wts_plan_new(path, p, i % 2 != 0, 5, &wp, err, sizeof(err)) != 0)
             fail_msg("%s", err);
         if (q->dtype != FDK_F32)

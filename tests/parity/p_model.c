@@ -100,13 +100,14 @@ open_weights(struct exec *x, const char *dir)
     char err[1024];
 
     if (mdl_config_read(dir, &cfg, err, sizeof(err)) != 0 ||
-        mdl_build(&cfg, &x->p, err, sizeof(err)) != 0 ||
+        mdl_build(&cfg, 1, &x->p, err, sizeof(err)) != 0 ||
         wts_plan_new(dir, x->p, 0, 0, &x->wp, err, sizeof(err)) != 0) {
         fprintf(stderr, "%s\n", err);
         exit(1);
     }
     x->arena = dev_alloc(x, wts_bytes(x->wp));
-    if (wts_load(x->wp, k, x->ctx, td_dev(), x->arena, &la, err, sizeof(err)) != 0) {
+    if (wts_load(x->wp, k, x->ctx, &(struct wts_at){ td_dev(), x->arena }, 1, &la, err,
+            sizeof(err)) != 0) {
         fprintf(stderr, "%s\n", err);
         exit(1);
     }

@@ -515,7 +515,7 @@ arena_of(const struct wts_plan *wp, const struct fdk_ops *k, struct fdk_ctx *ctx
 
     SIM_CHECK(k->mem_alloc(ctx, 0, wts_bytes(wp), &arena) == 0);
     memset(arena, 0xee, wts_bytes(wp));
-    if (wts_load(wp, k, ctx, 0, arena, &la, err, sizeof(err)) != 0)
+    if (wts_load(wp, k, ctx, &(struct wts_at){ 0, arena }, 1, &la, err, sizeof(err)) != 0)
         sim_fail(__FILE__, __LINE__, err);
     return arena;
 }
@@ -579,7 +579,7 @@ checkpoints_in_its_layout(struct sim_rng *rng)
         for (int k = 0; k < 2; k++) {
             p = mdl_free(p);
             if (mdl_config_read(path, &cfg, err, sizeof(err)) != 0 ||
-                mdl_build(&cfg, &p, err, sizeof(err)) != 0 ||
+                mdl_build(&cfg, 1, &p, err, sizeof(err)) != 0 ||
                 wts_plan_new(path, p, 0, 0, &wp[k], err, sizeof(err)) != 0 ||
                 wts_plan_layout(wp[k], p, k == 0 ? &fdk_ops_cpu : &extra, err,
                     sizeof(err)) != 0)

@@ -112,7 +112,7 @@ start(struct start *t, const char *sizes)
     sa.cap = w->cap;
     rc = mdl_config_read(dir, &w->cfg, t->err, sizeof(t->err));
     if (rc == 0)
-        rc = mdl_build(&w->cfg, &w->prog, t->err, sizeof(t->err));
+        rc = mdl_build(&w->cfg, 1, &w->prog, t->err, sizeof(t->err));
     if (rc == 0)
         rc = wts_plan_new(dir, w->prog, 1, 7, &w->wp, t->err, sizeof(t->err));
     if (rc == 0)

@@ -35,7 +35,8 @@ build(const char *json)
     struct mdl_config c;
     char err[512] = "";
 
-    if (parse(json, &c, err, sizeof(err)) != 0 || mdl_build(&c, &p, err, sizeof(err)) != 0)
+    if (parse(json, &c, err, sizeof(err)) != 0 ||
+        mdl_build(&c, 1, &p, err, sizeof(err)) != 0)
         fail_msg("%s: %s", json, err);
     return p;
 }

@@ -32,7 +32,7 @@ program(int32_t n_layer, int32_t each, int32_t window, int32_t max_pos)
     c.window = window;
     for (int32_t i = 0; i < n_layer; i++)
         c.windowed[i] = each > 0 && (i + 1) % each != 0;
-    if (mdl_build(&c, &p, err, sizeof(err)) != 0)
+    if (mdl_build(&c, 1, &p, err, sizeof(err)) != 0)
         fail_msg("%s", err);
     return p;
 }

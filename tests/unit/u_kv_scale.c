@@ -216,7 +216,7 @@ take(float ret[SCALES], int want_n, const char *part)
 
     assert_int_equal(mdl_config_read(dir, &mc, err, sizeof(err)), 0);
     assert_true(mc.n_layer == LAYERS && mc.n_kv_head == HEADS);
-    assert_int_equal(mdl_build(&mc, &prog, err, sizeof(err)), 0);
+    assert_int_equal(mdl_build(&mc, 1, &prog, err, sizeof(err)), 0);
     if (wts_plan_new(dir, prog, 0, 0, &wp, err, sizeof(err)) != 0)
         fail_msg("%s", err);
     assert_int_equal(wts_n_kv_scale(wp), want_n);
@@ -371,7 +371,7 @@ other_names(void **state)
 
     (void)state;
     assert_int_equal(mdl_config_read(dir, &mc, err, sizeof(err)), 0);
-    assert_int_equal(mdl_build(&mc, &prog, err, sizeof(err)), 0);
+    assert_int_equal(mdl_build(&mc, 1, &prog, err, sizeof(err)), 0);
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         struct wts_plan *wp = NULL;
 

@@ -216,7 +216,7 @@ windows_in_the_program(void **state)
     int n = 0;
 
     (void)state;
-    assert_int_equal(mdl_build(&c, &p, err, sizeof(err)), 0);
+    assert_int_equal(mdl_build(&c, 1, &p, err, sizeof(err)), 0);
     for (int i = 0; i < p->n_op; i++) {
         double bytes, flops, more;
 
@@ -541,7 +541,7 @@ build(const char *json)
     struct mdl_program *p = NULL;
     char err[256] = "";
 
-    if (mdl_build(&c, &p, err, sizeof(err)) != 0)
+    if (mdl_build(&c, 1, &p, err, sizeof(err)) != 0)
         fail_msg("%s", err);
     return p;
 }

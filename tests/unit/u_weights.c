@@ -200,7 +200,7 @@ build_again(void)
     mdl_free(prog);
     prog = NULL;
     if (mdl_config_read(dir, &cfg, err, sizeof(err)) != 0 ||
-        mdl_build(&cfg, &prog, err, sizeof(err)) != 0)
+        mdl_build(&cfg, 1, &prog, err, sizeof(err)) != 0)
         fail_msg("%s", err);
 }
 

@@ -214,7 +214,7 @@ model(const struct scheme *s)
     mdl_free(prog);
     prog = NULL;
     if (mdl_config_read(dir, &cfg, err, sizeof(err)) != 0 ||
-        mdl_build(&cfg, &prog, err, sizeof(err)) != 0)
+        mdl_build(&cfg, 1, &prog, err, sizeof(err)) != 0)
         fail_msg("%s", err);
     for (int32_t i = 0; i < prog->n_w; i++) {
         const struct wts_ref *w = &prog->w[i];
@@ -262,7 +262,8 @@ load(struct wts_plan *wp, int uring, size_t buffer)
     assert_int_equal(k->stream_new(ctx, td_dev(), &st), 0);
     assert_int_equal(k->fill(st, arena, 0xee, wts_bytes(wp)), 0);
     assert_int_equal(k->stream_sync(st), 0);
-    if (wts_load(wp, k, ctx, td_dev(), arena, &la, err, sizeof(err)) != 0)
+    if (wts_load(wp, k, ctx, &(struct wts_at){ td_dev(), arena }, 1, &la, err,
+            sizeof(err)) != 0)
         fail_msg("%s", err);
     assert_int_equal(k->copy(st, copy, arena, wts_bytes(wp)), 0);
     assert_int_equal(k->stream_sync(st), 0);

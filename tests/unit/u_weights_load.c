@@ -138,7 +138,9 @@ given_up(void **state)
     for (int i = 0; i < 20; i++) {
         wp = plan(0);
         assert_int_equal(k->mem_alloc(ctx, td_dev(), wts_bytes(wp), &arena), 0);
-        assert_int_equal(wts_load(wp, k, ctx, td_dev(), arena, &la, err, sizeof(err)), 0);
+        assert_int_equal(wts_load(wp, k, ctx, &(struct wts_at){ td_dev(), arena }, 1, &la,
+                             err, sizeof(err)),
+            0);
         if (i % 2 == 0)
             usleep((unsigned)i * 20);
         wts_load_stop(wp);
@@ -193,6 +195,7 @@ repeated_rows(void **state)
             .rows = n,
             .cols = 32 * cols,
             .group = 32 };
+        wp->place[pc->place].cut[0] = (struct wts_cut){ n, n, 1 };
         wp->bytes += (uint64_t)(n * cols) * 4;
         use_device(i / 3 % 2 != 0);
         n_reader = i / 6 % 2 != 0 ? 4 : 0;

@@ -57,7 +57,7 @@ plan(const char *path, int dummy, const struct qnt *q)
     mdl_free(prog);
     prog = NULL;
     if (mdl_config_read(path, &cfg, err, sizeof(err)) != 0 ||
-        mdl_build(&cfg, &prog, err, sizeof(err)) != 0 ||
+        mdl_build(&cfg, 1, &prog, err, sizeof(err)) != 0 ||
         wts_plan_new(path, prog, dummy, 5, &wp, err, sizeof(err)) != 0 ||
         (q != NULL && wts_plan_quantize(wp, prog, q, err, sizeof(err)) != 0))
         fail_msg("%s", err);
@@ -126,7 +126,7 @@ load(struct wts_plan *wp, int uring, size_t buffer, const char *want_err)
     assert_int_equal(k->stream_new(ctx, td_dev(), &st), 0);
     assert_int_equal(k->fill(st, arena, 0xee, wts_bytes(wp)), 0);
     assert_int_equal(k->stream_sync(st), 0);
-    rc = wts_load(wp, k, ctx, td_dev(), arena, &la, err, sizeof(err));
+    rc = wts_load(wp, k, ctx, &(struct wts_at){ td_dev(), arena }, 1, &la, err, sizeof(err));
     if ((rc == 0) != (want_err[0] == '\0') || strstr(err, want_err) == NULL)
         fail_msg("rc %d, '%s'; expected '%s'", rc, err, want_err);
     if (rc == 0)

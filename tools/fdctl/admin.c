@@ -79,7 +79,9 @@ ASKS(pause, "fdctl pause [--off] [--json]",
     "[phase=loading|, {load_percent} % ({load_done_bytes:MiB} of {load_total_bytes:MiB} " \
     "MiB)][deaths|, {deaths} deaths]" \
     "[!retry|[restart_in_ms|, next start in {restart_in_ms} ms]]\n" \
-    "[*devices|          device {device}[uuid| {uuid}][!is_used|, not used]\n]" \
+    "[*devices|          [is_rank|rank {rank}: ]device {device}[uuid| {uuid}]" \
+    "[!is_used|, not used]\n]" \
+    "[all_reduce|          sums over {tensor_parallel_size} devices: {all_reduce}\n]" \
     "[*retry|          waits for {waits_for} since {since_ms:age}, tried {tries} times, " \
     "next in {next_in_ms:age}\n          {error}\n[fix|          {fix}\n]]" \
     "[!retry|[error|          {error}\n][fix|          {fix}\n]]" \
@@ -88,13 +90,30 @@ ASKS(pause, "fdctl pause [--off] [--json]",
     "[last_death|          last death: {last_death}\n]" \
     "[*last_crash|" CRASH "]"
 
+/* Devices of a group show their ranks. */
+static void
+mark_ranks(json_t *worker)
+{
+    json_t *d;
+    size_t i;
+
+    json_array_foreach(json_object_get(worker, "devices"), i, d)
+        json_object_set_new(d, "is_rank",
+            json_boolean(fct_num(worker, "tensor_parallel_size") > 1 &&
+                json_is_integer(json_object_get(d, "rank"))));
+}
+
 static void
 show_status(json_t *st, const void *args)
 {
-    json_t *m = json_object_get(st, "model");
+    json_t *m = json_object_get(st, "model"), *w;
     char version[80];
+    size_t i;
 
     (void)args;
+    mark_ranks(json_object_get(st, "worker"));
+    json_array_foreach(json_object_get(st, "workers"), i, w)
+        mark_ranks(w);
     if (fct_daemon_version(st, version, sizeof(version)))
         json_object_set_new(st, "own", json_string(ver_text()));
     json_object_set_new(st, "shown", json_string(version));
@@ -134,7 +153,12 @@ device_text(const json_t *o, char *ret, size_t ret_bytes)
     const json_t *d = json_array_get(json_object_get(o, "devices"), 0);
     const char *uuid = fct_str(d, "uuid");
 
-    snprintf(ret, ret_bytes, "%s%s%s", fct_str(d, "device"), *uuid != '\0' ? " " : "", uuid);
+    if (json_array_size(json_object_get(o, "devices")) > 1)
+        snprintf(ret, ret_bytes, "each of %zu devices",
+            json_array_size(json_object_get(o, "devices")));
+    else
+        snprintf(ret, ret_bytes, "%s%s%s", fct_str(d, "device"), *uuid != '\0' ? " " : "",
+            uuid);
     return ret;
 }
 
@@ -164,6 +188,9 @@ add_places(json_t *o)
                 "free", (json_int_t)(bytes - in_use), "limit",
                 p == 0 ? json_integer(limit) : NULL, "headroom",
                 p == 0 ? json_integer(limit > bytes ? limit - bytes : 0) : NULL));
+        if (p == 0 && json_array_size(json_object_get(o, "devices")) > 1)
+            json_object_set(json_array_get(places, 0), "ranks",
+                json_object_get(o, "devices"));
     }
     json_object_set_new(o, "places", places);
 }
@@ -209,7 +236,9 @@ show_memory(json_t *o, const void *args)
         "{share:5.1} %  {how}\n]  sum                      {bytes:10bytes} "
         "{in_use:10bytes} {free:10bytes}\n"
         "[headroom?|  may be taken             {limit:10bytes}, {headroom:bytes} "
-        "beyond the plan\n]\n][*blocks|KV cache, {total} blocks of {block_size} "
+        "beyond the plan\n][*ranks|  rank {rank}, {device}: {bytes:bytes} planned, graphs "
+        "{graph_bytes:bytes}; of {device_total_bytes:bytes} {device_free_bytes:bytes} are "
+        "free\n]\n][*blocks|KV cache, {total} blocks of {block_size} "
         "tokens, {dtype}\n]                               blocks      bytes\n"
         "[*lines|  {what:-24} {n:10} {bytes:10bytes}\n]"
         "[*kv_groups|  group {group}: layers {layers}, [window|window {window}, ]"

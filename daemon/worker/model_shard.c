@@ -1,0 +1,87 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a rank of a tensor-parallel group has. Query heads, KV heads and rows of gate and up
+ * are divided evenly. Of fewer KV heads than ranks each is with as many consecutive ranks as
+ * there are to one head, which have its query heads. The vocabulary is divided into runs
+ * of as many rows, a multiple of VOCAB_ALIGN, so the last ranks may have fewer tokens.
+ */
+#include "config.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon/worker/model_priv.h"
+#include "kernels/collective.h"
+
+#define VOCAB_ALIGN 8 /* rows of logits stay aligned for vector instructions */
+
+/* Why a model cannot be split over n ranks. */
+struct misfit {
+    const char *field;
+    int32_t value;
+    const char *why;
+};
+
+static struct misfit
+find_misfit(const struct mdl_config *c, int32_t n)
+{
+    const struct misfit fits = { NULL, 0, NULL };
+
+    if (n > 1 && c->qk_norm == MDL_QK_ALL)
+        return (struct misfit){ "num_attention_heads", c->n_head,
+            "cannot be divided: a norm goes over all heads" };
+    if (c->n_head % n != 0)
+        return (struct misfit){ "num_attention_heads", c->n_head, "is not divisible" };
+    if (c->n_kv_head % n != 0 && n % c->n_kv_head != 0)
+        return (struct misfit){ "num_key_value_heads", c->n_kv_head,
+            "is neither a multiple nor a divisor" };
+    if (c->ffn % n != 0)
+        return (struct misfit){ "intermediate_size", c->ffn, "is not divisible" };
+    return fits;
+}
+
+/* "1, 2, 4 are possible". */
+static void
+list_possible(const struct mdl_config *c, char *s, size_t size)
+{
+    size_t len = 0;
+    int many = 0;
+
+    for (int32_t n = 1; n <= FDK_MAX_RANKS; n++) {
+        if (find_misfit(c, n).field != NULL)
+            continue;
+        many = n > 1;
+        (void)snprintf(s + len, size - len, n > 1 ? ", %d" : "%d", n);
+        len += strlen(s + len);
+    }
+    (void)snprintf(s + len, size - len, many ? " are possible" : " is possible");
+}
+
+int
+mdl_set_ranks(struct mdl_program *p, int32_t n_rank, char *err, size_t err_bytes)
+{
+    const struct mdl_config *c = &p->cfg;
+    struct misfit m;
+    char possible[64];
+
+    list_possible(c, possible, sizeof(possible));
+    if (n_rank < 1 || n_rank > FDK_MAX_RANKS)
+        return mdl_fail(-EINVAL, err, err_bytes,
+            "tensor_parallel_size = %d is not in 1..%d; %s", n_rank, FDK_MAX_RANKS,
+            possible);
+    m = find_misfit(c, n_rank);
+    if (m.field != NULL)
+        return mdl_fail(-EINVAL, err, err_bytes, "tensor_parallel_size = %d: %s %d %s; %s",
+            n_rank, m.field, m.value, m.why, possible);
+    p->n_rank = n_rank;
+    p->n_head = c->n_head / n_rank;
+    p->kv_share = c->n_kv_head < n_rank ? n_rank / c->n_kv_head : 1;
+    p->n_kv_head = c->n_kv_head * p->kv_share / n_rank;
+    p->ffn = c->ffn / n_rank;
+    p->vocab_rows = (c->vocab - 1) / n_rank + 1;
+    if (n_rank > 1)
+        p->vocab_rows = (p->vocab_rows + VOCAB_ALIGN - 1) / VOCAB_ALIGN * VOCAB_ALIGN;
+    return 0;
+}

@@ -1,0 +1,85 @@
+#!/bin/bash
+# SPDX-FileCopyrightText: The fdd authors
+# SPDX-License-Identifier: Apache-2.0
+# A group of two and of four virtual devices: the text of one device, what the tools show,
+# and a rank that fails or stops ends the worker, which says which one.
+. "$(dirname "$0")/lib.sh"
+test_device=()
+prompt='In the beginning'
+ask() { ctl generate -p "$prompt" --max-tokens 48 --temperature 0; }
+model() { start --set model.path="$DEMO" --set daemon.worker_hang_ms=60000 "$@"; }
+two() { model --set device.list=cpu:2 --set tensor_parallel_size=2 "$@"; }
+worker_pid() { ctl status --json | json 'd["worker"]["pid"]'; }
+ended() { kill -0 "$fdd_pid" 2>/dev/null && return 1; return 0; }
+finish() {
+    expect 0 ctl stop
+    until_true 20 ended || fail "fdd does not end"
+    wait "$fdd_pid"
+    fdd_pid=
+}
+
+model --set device.backend=cpu
+want=$(ask) || fail "no text of one device"
+[ ${#want} -gt 40 ] || fail "short text: $want"
+finish
+
+# ---- two ranks, and what shows them
+two
+[ "$(ask)" = "$want" ] || fail "other text on two devices: $(ask), not $want"
+expect 0 ctl status
+has "$out" 'rank 0: device cpu-0'
+has "$out" 'rank 1: device cpu-1'
+has "$out" 'sums over 2 devices: own, in the memory of this process, limit 2000 ms'
+expect 0 ctl status --json
+ranks=$(json 'd["worker"]["tensor_parallel_size"], [e["rank"] for e in d["worker"]["devices"]]' <<<"$out")
+[ "$ranks" = "2 [0, 1]" ] || fail "ranks: $ranks"
+expect 0 ctl memory
+has "$out" 'each of 2 devices'
+has "$out" 'rank 1, cpu-1: .* planned'
+expect 0 ctl program
+has "$out" 'all_reduce_rmsnorm'
+has "$out" 'all_gather'
+expect 0 ctl config parallel.custom_all_reduce
+has "$out" 'auto: yes'
+expect 0 ctl profile --batch 2 --context 32 -n 2
+has "$out" 'allreduce +12 '
+has "$out" 'allgather +1 '
+ctl trace --all --perfetto "$dir/trace.json" || fail "no trace"
+grep -q 'device of rank 1' "$dir/trace.json" || fail "no track of rank 1"
+has "$(cat "$dir/log")" 'load: device cpu-1, rank 1'
+
+# ---- a device that fails, a launch thread that stops
+for fault in fail-device stop-rank; do
+    w=$(worker_pid)
+    expect 0 ctl debug +faults
+    expect 0 ctl debug "$fault"
+    ask >"$dir/cut" 2>&1 && fail "$fault: no error"
+    until_true 20 test ! -e "/proc/$w" || fail "$fault: the worker goes on"
+    expect 0 ctl --wait $((30 * slow)) ping
+    expect 0 ctl debug panic
+    [ "$(ask)" = "$want" ] || fail "other text after $fault"
+done
+logged 1 'engine: device error in step .*rank 0 \(cpu-0\): a test made the device fail' ||
+    fail "not named: rank 0"
+# shellcheck disable=SC2016 # a pattern
+logged 1 'engine: device error in step .*rank 1 \(cpu-1\): collective: rank 1 did not come within [0-9]+ ms, says rank 0 \(cpu-0\)' ||
+    fail "not named: rank 1"
+finish
+
+# ---- four; refusals
+model --set device.list=cpu:4 --set parallel.tensor_parallel_size=4 --set graph.use_cudagraph=no \
+    --set device.overlap_depth=0
+[ "$(ask)" = "$want" ] || fail "other text on four devices: $(ask), not $want"
+finish
+refused() { # PATTERN ARGS
+    local pat=$1; shift
+    expect 78 timeout $((30 * slow)) "$FDD" --set daemon.runtime_dir="$run" --set daemon.worker="$WORKER" \
+        --set model.path="$DEMO" "$@"
+    has "$out" "$pat"
+}
+refused 'tensor_parallel_size = 3: num_attention_heads [0-9]+ is not divisible' \
+    --set device.list=cpu:3 --set tensor_parallel_size=3
+refused 'has 2 devices, and parallel.tensor_parallel_size = 1 uses one' --set device.list=cpu:2
+refused 'parallel.custom_all_reduce = no' --set device.list=cpu:2 --set tensor_parallel_size=2 \
+    --set disable_custom_all_reduce=yes
+exit 0
