@@ -8,15 +8,18 @@
  *
  * A channel's portion goes in pieces, numbered from 1 through all operations of the group.
  * Ranks meet once or twice in a piece (stages 0 and 1): each writes its flag, which has the
- * piece's number, into the workspaces of all others and waits for theirs. Buffers and flags
- * are double, by the parity of the number: a rank that has met the others in piece s + 1 knows
- * that they have read all of piece s, and may overwrite it in piece s + 2.
+ * piece's number, into the workspaces of all others and waits for theirs. Of operands that are
+ * sent whole, and of gathers, piece s + 1 is sent before piece s is waited for, so that the
+ * link is busy while sums are made. There are COLL_BUFS buffers and flags, by the number: a
+ * rank sends piece s + 1 when it has met the others in piece s - 1, which they sent when they
+ * had read all of piece s - 3.
  *
  * The source that includes this file defines, before it:
  *   COLL_FN         what a function begins with
  *   coll_push       copy m elements from x to dst, in a peer's workspace
- *   coll_meet       everything written before is visible to the peers; wait for their
- *                   flags of this stage; 0, or else the operation has failed
+ *   coll_signal     everything written before is visible to the peers: this rank's flag of
+ *                   the stage; 0, or else the operation has failed
+ *   coll_wait       for the peers' flags of the stage; the same
  *   coll_sum        elements at .. at + m: x of this rank and, from buf, slots `slot` bytes apart,
  *                   those of the others; to the peers' buffers at result, if not 0, and out
  *   coll_take       elements at .. at + m from src, and out
@@ -41,7 +44,8 @@ struct coll_run {
 #ifdef COLL_FN
 
 COLL_FN void coll_push(const struct coll_run *r, char *dst, const char *x, uint32_t m);
-COLL_FN int coll_meet(const struct coll_run *r, int stage);
+COLL_FN int coll_signal(const struct coll_run *r, int stage);
+COLL_FN int coll_wait(const struct coll_run *r, int stage);
 COLL_FN void coll_sum(const struct coll_run *r, uint64_t at, uint32_t m, const char *buf,
     uint32_t slot, uint32_t result);
 COLL_FN void coll_take(const struct coll_run *r, uint64_t at, uint32_t m, const char *src);
@@ -60,15 +64,15 @@ coll_channel_of(const struct coll_run *r, int rank)
 COLL_FN char *
 coll_buf_of(const struct coll_run *r, int rank)
 {
-    uint64_t half = (uint64_t)r->channel * 2 + (r->seq & 1);
-    return r->s->base[rank] + coll_head_bytes(r->s->n_channel) + half * r->s->buf;
+    uint64_t i = (uint64_t)r->channel * COLL_BUFS + r->seq % COLL_BUFS;
+    return r->s->base[rank] + coll_head_bytes(r->s->n_channel) + i * r->s->buf;
 }
 
 /* Flag of rank `from` in the workspace of rank `rank`. */
 COLL_FN uint64_t *
 coll_flag_at(const struct coll_run *r, int rank, int stage, int from)
 {
-    return &coll_channel_of(r, rank)->flag[r->seq & 1][stage][from];
+    return &coll_channel_of(r, rank)->flag[r->seq % COLL_BUFS][stage][from];
 }
 
 COLL_FN uint64_t
@@ -99,7 +103,7 @@ coll_least(uint64_t a, uint64_t b)
 /* ---- algorithms ------------------------------------------------------------- */
 
 COLL_FN void
-coll_push_all(struct coll_run *r, uint64_t at, uint32_t m, uint32_t slot)
+coll_push_all(const struct coll_run *r, uint64_t at, uint32_t m, uint32_t slot)
 {
     for (int k = 1; k < r->s->n; k++)
         coll_push(r,
@@ -107,15 +111,61 @@ coll_push_all(struct coll_run *r, uint64_t at, uint32_t m, uint32_t slot)
             coll_x(r, at), m);
 }
 
-/* Everybody gets everything and adds it up. */
 COLL_FN int
-coll_one_shot(struct coll_run *r, uint64_t at, uint32_t m)
+coll_meet(const struct coll_run *r, int stage)
 {
-    uint32_t slot = r->s->buf / (uint32_t)r->s->n;
+    return coll_signal(r, stage) != 0 ? -1 : coll_wait(r, stage);
+}
+
+/* Elements at .. at + m as piece r->seq to everybody. */
+COLL_FN int
+coll_send(const struct coll_run *r, uint64_t at, uint32_t m, uint32_t slot)
+{
     coll_push_all(r, at, m, slot);
-    if (coll_meet(r, 0) != 0)
+    return coll_signal(r, 0);
+}
+
+/* What a rank does with the piece that the others sent. */
+COLL_FN void
+coll_receive(const struct coll_run *r, uint64_t at, uint32_t m, uint32_t slot)
+{
+    const char *buf = coll_buf_of(r, r->s->rank);
+    if (r->j->op == COLL_REDUCE) {
+        coll_sum(r, at, m, buf, slot, 0);
+        return;
+    }
+    for (int k = 1; k < r->s->n; k++) {
+        int q = coll_peer(r, k);
+        coll_place(r, q, at, m, buf + (uint64_t)slot * (uint32_t)q);
+    }
+}
+
+/* Everybody gets everything. */
+COLL_FN int
+coll_whole(struct coll_run *r, struct coll_span span)
+{
+    uint32_t slot = r->s->buf / (uint32_t)r->s->n, most = slot / (uint32_t)r->j->eb;
+    uint64_t at = span.first, next = at + most;
+    if (at >= span.end)
+        return 0;
+    r->seq++;
+    if (coll_send(r, at, (uint32_t)coll_least(most, span.end - at), slot) != 0)
         return -1;
-    coll_sum(r, at, m, coll_buf_of(r, r->s->rank), slot, 0);
+    for (; at < span.end; at = next, next += most) {
+        uint32_t m = (uint32_t)coll_least(most, span.end - at);
+        if (next < span.end) {
+            r->seq++;
+            if (coll_send(r, next, (uint32_t)coll_least(most, span.end - next), slot) != 0)
+                return -1;
+            r->seq--;
+        }
+        if (r->j->op == COLL_GATHER)
+            coll_place(r, r->s->rank, at, m, coll_x(r, at));
+        if (coll_wait(r, 0) != 0)
+            return -1;
+        coll_receive(r, at, m, slot);
+        r->seq += next < span.end;
+    }
     return 0;
 }
 
@@ -151,20 +201,27 @@ coll_two_shot(struct coll_run *r, uint64_t at, uint32_t m)
 }
 
 COLL_FN int
-coll_all_reduce(struct coll_run *r)
+coll_shares(struct coll_run *r, struct coll_span span)
 {
-    const struct coll_job *j = r->j;
-    uint32_t eb = (uint32_t)j->eb;
-    int one = r->count * eb <= r->s->one_shot_bytes;
-    uint32_t most = (one ? r->s->buf / (uint32_t)r->s->n : r->s->buf / 2) / eb, m;
-    struct coll_span span = coll_span_of(j, r->count, r->channel);
-    r->tag = coll_tag(j, r->count, one ? COLL_WHOLE : COLL_SHARES);
+    uint32_t most = r->s->buf / 2 / (uint32_t)r->j->eb, m;
     for (uint64_t at = span.first; at < span.end; at += m) {
         m = (uint32_t)coll_least(most, span.end - at);
         r->seq++;
-        if ((one ? coll_one_shot(r, at, m) : coll_two_shot(r, at, m)) != 0)
+        if (coll_two_shot(r, at, m) != 0)
             return -1;
     }
+    return 0;
+}
+
+COLL_FN int
+coll_all_reduce(struct coll_run *r)
+{
+    const struct coll_job *j = r->j;
+    int one = r->count * (uint32_t)j->eb <= r->s->one_shot_bytes;
+    struct coll_span span = coll_span_of(j, r->count, r->channel);
+    r->tag = coll_tag(j, r->count, one ? COLL_WHOLE : COLL_SHARES);
+    if ((one ? coll_whole(r, span) : coll_shares(r, span)) != 0)
+        return -1;
     if (j->residual != NULL)
         coll_norm(r, span.first / (uint32_t)j->C, span.end / (uint32_t)j->C);
     return 0;
@@ -173,24 +230,8 @@ coll_all_reduce(struct coll_run *r)
 COLL_FN int
 coll_all_gather(struct coll_run *r)
 {
-    const struct coll_job *j = r->j;
-    uint32_t slot = r->s->buf / (uint32_t)r->s->n, most = slot / (uint32_t)j->eb, m;
-    struct coll_span span = coll_span_of(j, r->count, r->channel);
-    r->tag = coll_tag(j, r->count, COLL_SHARES);
-    for (uint64_t at = span.first; at < span.end; at += m) {
-        m = (uint32_t)coll_least(most, span.end - at);
-        r->seq++;
-        coll_push_all(r, at, m, slot);
-        coll_place(r, r->s->rank, at, m, coll_x(r, at));
-        if (coll_meet(r, 0) != 0)
-            return -1;
-        for (int k = 1; k < r->s->n; k++) {
-            int q = coll_peer(r, k);
-            coll_place(r, q, at, m,
-                coll_buf_of(r, r->s->rank) + (uint64_t)slot * (uint32_t)q);
-        }
-    }
-    return 0;
+    r->tag = coll_tag(r->j, r->count, COLL_SHARES);
+    return coll_whole(r, coll_span_of(r->j, r->count, r->channel));
 }
 
 /* All of channel r->channel. r: s, j, own, count, channel. 0, or the operation has failed. */

@@ -24,6 +24,7 @@
 #define COLL_CHANNEL_BYTES 8192 /* of an operand, from which on another channel is used */
 #define COLL_LIMIT_US      2000000
 #define COLL_BUF_MAX       (1u << 30)
+#define COLL_BUFS          4 /* of a channel: piece s has number s % COLL_BUFS */
 #define COLL_PACKET_BYTES  16384 /* of a channel's portion that goes in packets, at most */
 
 /* How an all-reduce of a size goes: in shares, whole, or whole in packets. */
@@ -32,7 +33,8 @@ enum coll_way { COLL_SHARES, COLL_WHOLE, COLL_PACKETS };
 struct coll_channel {
     uint64_t seq; /* pieces so far; its own rank's alone */
     uint64_t pad[15];
-    uint64_t flag[2][2][FDK_MAX_RANKS]; /* [parity][stage][of rank], written by that rank */
+    /* [piece % COLL_BUFS][stage][of rank], written by that rank */
+    uint64_t flag[COLL_BUFS][2][FDK_MAX_RANKS];
 };
 
 /* Why a group has failed: (kind << 8 | rank) + 1, rank being the one at fault. */
@@ -45,7 +47,7 @@ struct coll_space {
     uint64_t packet_at; /* where packets are in a workspace; a backend without: its end */
     int32_t n, rank;
     int32_t n_channel; /* most of an operation */
-    uint32_t buf;      /* bytes of a channel and parity, a multiple of 32 n */
+    uint32_t buf;      /* bytes of a channel's buffer, of COLL_BUFS, a multiple of 32 n */
 };
 
 enum coll_op { COLL_REDUCE, COLL_GATHER };
@@ -208,13 +210,13 @@ coll_space_init(const struct fdk_group_args *a, int32_t n_dev,
     s.n = a->n_rank;
     s.n_channel = d->n_channel;
     uint64_t step = 32 * (uint32_t)s.n, buf = a->bytes != 0 ? a->bytes : d->bytes;
-    buf = buf / 2 / (uint32_t)s.n_channel / step * step;
+    buf = buf / COLL_BUFS / (uint32_t)s.n_channel / step * step;
     if (buf == 0 || buf > COLL_BUF_MAX)
         return coll_no(err, err_bytes, "no fitting number of bytes of buffers",
             (long)a->bytes);
     s.buf = (uint32_t)buf;
     s.one_shot_bytes = a->one_shot_bytes != 0 ? a->one_shot_bytes : d->one_shot_bytes;
-    s.packet_at = coll_head_bytes(s.n_channel) + (uint64_t)s.n_channel * 2 * s.buf;
+    s.packet_at = coll_head_bytes(s.n_channel) + (uint64_t)s.n_channel * COLL_BUFS * s.buf;
     s.packet_bytes = d->packet_bytes != 0 && a->packet_bytes != 0 ? a->packet_bytes
                                                                   : d->packet_bytes;
     s.limit_ns = UINT64_C(1000) *

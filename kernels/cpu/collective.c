@@ -260,7 +260,7 @@ hook(const struct coll_run *r, int stage, int met)
 }
 
 COLL_FN int
-coll_meet(const struct coll_run *r, int stage)
+coll_signal(const struct coll_run *r, int stage)
 {
     const struct own *own = r->own;
     if (hook(r, stage, 0) != 0) {
@@ -270,6 +270,12 @@ coll_meet(const struct coll_run *r, int stage)
     for (int k = 1; k < r->s->n; k++)
         __atomic_store_n(coll_flag_at(r, coll_peer(r, k), stage, r->s->rank),
             coll_flag(r), __ATOMIC_RELEASE);
+    return 0;
+}
+
+COLL_FN int
+coll_wait(const struct coll_run *r, int stage)
+{
     int rc = wait_all(r, stage);
     if (rc == 0)
         (void)hook(r, stage, 1);

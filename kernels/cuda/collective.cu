@@ -21,7 +21,7 @@
 #define THREADS     512
 #define WARPS       (THREADS / 32)
 #define SPINS       16           /* polls between two looks at the clock */
-#define CHANNELS       64
+#define CHANNELS       128
 #define PACKETS_OF_ROW 4         /* of a thread at most, in a row with a residual */
 
 struct fdk_group {
@@ -103,15 +103,20 @@ wait_for(const struct coll_run *r, int q, int stage)
 }
 
 COLL_FN int
-coll_meet(const struct coll_run *r, int stage)
+coll_signal(const struct coll_run *r, int stage)
 {
-    int q = (int)threadIdx.x, bad = 0;
+    int q = (int)threadIdx.x;
     __syncthreads();
-    if (q < r->s->n && q != r->s->rank) {
+    if (q < r->s->n && q != r->s->rank)
         flag_put(coll_flag_at(r, q, stage, r->s->rank), coll_flag(r));
-        bad = wait_for(r, q, stage);
-    }
-    return __syncthreads_or(bad);
+    return 0;
+}
+
+COLL_FN int
+coll_wait(const struct coll_run *r, int stage)
+{
+    int q = (int)threadIdx.x;
+    return __syncthreads_or(q < r->s->n && q != r->s->rank ? wait_for(r, q, stage) : 0);
 }
 
 /* ---- copies ------------------------------------------------------------------ */
@@ -508,7 +513,7 @@ cu_collective_load(void)
 static struct coll_default
 defaults(int32_t n_rank)
 {
-    struct coll_default d = { 32u << 20, n_rank == 2 ? 1u << 20 : n_rank <= 4 ? 512u << 10 :
+    struct coll_default d = { 64u << 20, n_rank == 2 ? UINT64_MAX : n_rank <= 4 ? 512u << 10 :
         256u << 10, n_rank == 2 ? 512u << 10 : 256u << 10, CHANNELS };
     return d;
 }

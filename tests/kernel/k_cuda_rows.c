@@ -43,9 +43,9 @@ check_norm(const struct fdk_rmsnorm_args *a, enum fdk_dtype act, int with_add, i
     tw_as_act(in + n, n, act);
     struct norm_out want = run_norm(&tw.cpu, *a, a->T - PAD, in, FDK_F32, with_add, with_y);
     struct norm_out got = run_norm(&tw.gpu, *a, a->T - PAD, in, act, with_add, with_y);
-    tw_near(got.x, want.x, n, 3e-6, 1e-6, "residual");
+    tw_near(got.x, want.x, n, 3e-6, 4e-6, "residual"); /* terms of up to 16 */
     if (with_y)
-        tw_near_act(got.y, want.y, n, act, 3e-6, 1e-6, "norm");
+        tw_near_act(got.y, want.y, n, act, 3e-6, 4e-6, "norm");
     free(want.x);
     free(want.y);
     free(got.x);
