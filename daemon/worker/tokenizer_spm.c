@@ -322,7 +322,7 @@ spm_unigram(struct spm *m)
         return tok_ld_no_memory(m->ld);
     for (i = 0; !rc && i < m->n; i++)
         if (m->e[i].type == SPM_NORMAL)
-            rc = uni_add(tok->uni, m->e[i].id, m->e[i].s, m->e[i].n, (double)m->e[i].score);
+            rc = uni_add(tok->uni, m->e[i].id, (double)m->e[i].score);
     rc = rc ? rc : uni_seal(tok->uni, tok->bpe, (uint32_t)m->unk, m->byte_fallback);
     if (rc)
         return tok_ld_err(m->ld, rc, "pieces: %s", strerror(-rc));

@@ -447,8 +447,7 @@ voc_unigram(struct tok_ld *ld, struct voc *voc)
 {
     const json_t *unk = json_object_get(ld->model, "unk_id");
     json_int_t unk_id = json_is_integer(unk) ? json_integer_value(unk) : -1;
-    const uint8_t *s;
-    size_t i, n;
+    size_t i;
     int rc = voc_flag(ld, "byte_fallback", &ld->opts.byte_fallback);
 
     ld->tok->kind = TOK_MODEL_UNIGRAM;
@@ -462,33 +461,36 @@ voc_unigram(struct tok_ld *ld, struct voc *voc)
     ld->tok->uni = uni_new(ld->tok->n_ids);
     if (!ld->tok->uni)
         return tok_ld_no_memory(ld);
-    for (i = 0; !rc && i < voc->n; i++) {
-        s = voc_plain(ld, &voc->e[i].name, &n);
-        rc = s ? 0 : -ENOMEM;
-        if (!rc && n)
-            rc = uni_add(ld->tok->uni, (uint32_t)i, s, n, voc->e[i].score);
-    }
+    for (i = 0; !rc && i < voc->n; i++)
+        if (voc->e[i].name.n)
+            rc = uni_add(ld->tok->uni, (uint32_t)i, voc->e[i].score);
     rc = rc
         ? rc
         : uni_seal(ld->tok->uni, ld->tok->bpe, (uint32_t)unk_id, ld->opts.byte_fallback);
     return rc ? tok_ld_err(ld, rc, "model: %s", strerror(-rc)) : 0;
 }
 
-/* The node behind the prefix of continuing pieces. */
-static uint32_t
-voc_inner(const struct tri *trie, const char *s, size_t n)
+/* The trie of all entries, and the node behind the prefix of continuing pieces. */
+static int
+voc_index(struct tok_ld *ld, const struct voc *voc, const char *prefix, size_t n_prefix)
 {
-    uint32_t node = TRI_ROOT, cp;
-    size_t i = 0;
+    struct tri_entry *e = calloc(voc->n ? voc->n : 1, sizeof(*e));
+    struct wpc *wpc = &ld->tok->wpc;
+    unsigned flags;
+    size_t i, n;
+    int rc = e ? 0 : -ENOMEM;
 
-    while (node && i < n) {
-        const struct tri_cell *c;
-
-        i += tok_utf8_get((const uint8_t *)s + i, &cp);
-        c = tri_step(trie, node, cp);
-        node = c ? c->node : 0;
+    for (i = 0; !rc && i < voc->n; i++) {
+        rc = bpe_token(ld->tok->bpe, voc->e[i].id, &e[i].s, &n, &flags);
+        e[i].n = (uint32_t)n;
+        e[i].value = (int32_t)voc->e[i].id;
     }
-    return node;
+    rc = rc ? rc : tri_build(&wpc->trie, e, voc->n);
+    free(e);
+    wpc->inner = rc ? 0 : TRI_ROOT;
+    for (i = 0; wpc->inner && i < n_prefix; i++)
+        wpc->inner = tri_step(&wpc->trie, wpc->inner, (uint8_t)prefix[i]);
+    return rc ? tok_ld_no_memory(ld) : 0;
 }
 
 static int
@@ -497,8 +499,6 @@ voc_wordpiece(struct tok_ld *ld, struct voc *voc)
     const json_t *prefix = json_object_get(ld->model, "continuing_subword_prefix");
     const json_t *max = json_object_get(ld->model, "max_input_chars_per_word");
     struct wpc *wpc = &ld->tok->wpc;
-    const uint8_t *s;
-    size_t i, n;
     int64_t unk;
     int rc;
 
@@ -517,14 +517,7 @@ voc_wordpiece(struct tok_ld *ld, struct voc *voc)
     if (rc)
         return rc;
     wpc->unk_id = (uint32_t)unk;
-    rc = tri_init(&wpc->trie);
-    for (i = 0; !rc && i < voc->n; i++) {
-        s = voc_plain(ld, &voc->e[i].name, &n);
-        rc = s ? tri_put(&wpc->trie, s, n, (int32_t)voc->e[i].id) : -ENOMEM;
-    }
-    wpc->inner =
-        voc_inner(&wpc->trie, json_string_value(prefix), json_string_length(prefix));
-    return rc ? tok_ld_no_memory(ld) : 0;
+    return voc_index(ld, voc, json_string_value(prefix), json_string_length(prefix));
 }
 
 int
