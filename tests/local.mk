@@ -77,7 +77,7 @@ UNIT_TESTS = \
 	%D%/unit/u_control \
 	%D%/unit/u_names \
 	%D%/unit/u_bpe \
-	%D%/unit/u_tok_formats %D%/unit/u_tok_json %D%/unit/u_tokenizer \
+	%D%/unit/u_tok_formats %D%/unit/u_tok_json %D%/unit/u_tok_large %D%/unit/u_tokenizer \
 	%D%/unit/u_tok_unset %D%/unit/u_trie \
 	%D%/unit/u_answer %D%/unit/u_chat \
 	%D%/unit/u_text \

@@ -131,6 +131,7 @@ libfddworker_a_SOURCES = \
 	%D%/tokenizer_load_norm.c \
 	%D%/tokenizer_load_post.c \
 	%D%/tokenizer_load_pre.c \
+	%D%/tokenizer_merges.c \
 	%D%/tokenizer_norm.c \
 	%D%/tokenizer_norm.h \
 	%D%/tokenizer_norm_char.c \
@@ -139,6 +140,7 @@ libfddworker_a_SOURCES = \
 	%D%/tokenizer_pre.c \
 	%D%/tokenizer_pre.h \
 	%D%/tokenizer_priv.h \
+	%D%/tokenizer_put.c \
 	%D%/tokenizer_ranks.c \
 	%D%/tokenizer_regex.c \
 	%D%/tokenizer_rx.h \

@@ -295,18 +295,17 @@ spm_better(const void *pa, const void *pb)
 static int
 spm_merges(struct spm *m)
 {
-    size_t i, count = 0, again = 0;
+    struct tok_merges all = { 0 };
+    size_t i;
     int rc = 0;
 
     qsort(m->e, m->n, sizeof(*m->e), spm_better);
-    for (i = 0; i < m->n; i++)
-        if (m->e[i].type == SPM_NORMAL)
-            tok_ld_halves(m->ld, m->e[i].id, 0, true, false, &count);
-    if (count > BPE_MAX_MERGES || bpe_room(m->ld->tok->bpe, (uint32_t)count))
-        return tok_ld_no_memory(m->ld);
     for (i = 0; !rc && i < m->n; i++)
         if (m->e[i].type == SPM_NORMAL)
-            rc = tok_ld_halves(m->ld, m->e[i].id, (uint32_t)i, true, true, &again);
+            rc = tok_ld_halves(m->ld, m->e[i].id, (uint32_t)i, true, &all);
+    if (!rc)
+        return tok_ld_enter(m->ld, &all);
+    free(all.m);
     return rc;
 }
 
