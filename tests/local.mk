@@ -241,11 +241,13 @@ libfddfuzz_a_SOURCES = \
 	daemon/worker/tokenizer_load_norm.c \
 	daemon/worker/tokenizer_load_post.c \
 	daemon/worker/tokenizer_load_pre.c \
+	daemon/worker/tokenizer_merges.c \
 	daemon/worker/tokenizer_norm.c \
 	daemon/worker/tokenizer_norm_char.c \
 	daemon/worker/tokenizer_norm_form.c \
 	daemon/worker/tokenizer_norm_map.c \
 	daemon/worker/tokenizer_pre.c \
+	daemon/worker/tokenizer_put.c \
 	daemon/worker/tokenizer_ranks.c \
 	daemon/worker/tokenizer_regex.c \
 	daemon/worker/tokenizer_spm.c \
