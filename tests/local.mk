@@ -217,12 +217,14 @@ libfddfuzz_a_SOURCES = \
 	daemon/worker/model_file.c \
 	daemon/worker/model_gemma2.c \
 	daemon/worker/model_gemma3_text.c \
+	daemon/worker/model_glm.c \
 	daemon/worker/model_glm4.c \
 	daemon/worker/model_granite.c \
 	daemon/worker/model_json.c \
 	daemon/worker/model_llama.c \
 	daemon/worker/model_mistral.c \
 	daemon/worker/model_olmo2.c \
+	daemon/worker/model_olmo3.c \
 	daemon/worker/model_phi3.c \
 	daemon/worker/model_program.c \
 	daemon/worker/model_quant.c \

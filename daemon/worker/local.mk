@@ -70,12 +70,14 @@ libfddworker_a_SOURCES = \
 	%D%/model_file.c \
 	%D%/model_gemma2.c \
 	%D%/model_gemma3_text.c \
+	%D%/model_glm.c \
 	%D%/model_glm4.c \
 	%D%/model_granite.c \
 	%D%/model_json.c \
 	%D%/model_llama.c \
 	%D%/model_mistral.c \
 	%D%/model_olmo2.c \
+	%D%/model_olmo3.c \
 	%D%/model_phi3.c \
 	%D%/model_program.c \
 	%D%/model_priv.h \

@@ -36,6 +36,7 @@ SCHEMES = [(w, g) for w in ("wint8", "wint4", "fp8") for g in (0, 32, 64)]
 # Every other family: one tensor of q, k and v; norms behind sublayers; offsets of norms.
 MORE = [("phi3-window", "wint8", 0), ("phi3-window", "fp8", 32), ("olmo2-gqa", "wint8", 0),
         ("gemma3-dual", "wint8", 32), ("gemma2-window", "wint8", 0), ("glm4-bias", "wint8", 0),
+        ("glm-bias", "wint8", 0), ("olmo3-window-yarn", "wint8", 0),
         ("granite-bias-tied", "wint8", 0), ("ernie-bias", "wint8", 0),
         ("smollm3-nope", "wint8", 32), ("mistral-window", "wint8", 0),
         ("qwen2-window-tied-bf16", "wint8", 0)]
