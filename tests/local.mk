@@ -77,8 +77,8 @@ UNIT_TESTS = \
 	%D%/unit/u_control \
 	%D%/unit/u_names \
 	%D%/unit/u_bpe \
-	%D%/unit/u_tok_formats %D%/unit/u_tok_json %D%/unit/u_tokenizer \
-	%D%/unit/u_tok_unset \
+	%D%/unit/u_tok_formats %D%/unit/u_tok_json %D%/unit/u_tok_large %D%/unit/u_tokenizer \
+	%D%/unit/u_tok_unset %D%/unit/u_trie \
 	%D%/unit/u_answer %D%/unit/u_chat \
 	%D%/unit/u_text \
 	%D%/unit/u_tok_norm \
@@ -218,12 +218,14 @@ libfddfuzz_a_SOURCES = \
 	daemon/worker/model_file.c \
 	daemon/worker/model_gemma2.c \
 	daemon/worker/model_gemma3_text.c \
+	daemon/worker/model_glm.c \
 	daemon/worker/model_glm4.c \
 	daemon/worker/model_granite.c \
 	daemon/worker/model_json.c \
 	daemon/worker/model_llama.c \
 	daemon/worker/model_mistral.c \
 	daemon/worker/model_olmo2.c \
+	daemon/worker/model_olmo3.c \
 	daemon/worker/model_phi3.c \
 	daemon/worker/model_program.c \
 	daemon/worker/model_quant.c \
@@ -243,11 +245,13 @@ libfddfuzz_a_SOURCES = \
 	daemon/worker/tokenizer_load_norm.c \
 	daemon/worker/tokenizer_load_post.c \
 	daemon/worker/tokenizer_load_pre.c \
+	daemon/worker/tokenizer_merges.c \
 	daemon/worker/tokenizer_norm.c \
 	daemon/worker/tokenizer_norm_char.c \
 	daemon/worker/tokenizer_norm_form.c \
 	daemon/worker/tokenizer_norm_map.c \
 	daemon/worker/tokenizer_pre.c \
+	daemon/worker/tokenizer_put.c \
 	daemon/worker/tokenizer_ranks.c \
 	daemon/worker/tokenizer_regex.c \
 	daemon/worker/tokenizer_spm.c \

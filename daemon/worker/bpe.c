@@ -12,6 +12,7 @@
 
 #define BPE_MAGIC  0x42504531u
 #define BPE_ABSENT UINT16_MAX
+#define BPE_AHEAD  16u /* merges fetched before they are entered */
 
 uint32_t
 bpe_byte_to_char(uint8_t byte)
@@ -196,6 +197,24 @@ bpe_add_merge(struct bpe *bpe, uint32_t left, uint32_t right, uint32_t rank, uin
     return 0;
 }
 
+int
+bpe_add_merges(struct bpe *bpe, const struct bpe_merge *m, size_t n)
+{
+    size_t i;
+    int rc = 0;
+
+    for (i = 0; !rc && i < n; i++) {
+        if (i + BPE_AHEAD < n) {
+            const struct bpe_merge *a = &m[i + BPE_AHEAD];
+            uint32_t at = bpe_pair_hash(a->left, a->right) & bpe->merge_mask;
+
+            __builtin_prefetch(&bpe->merge[at], 1);
+        }
+        rc = bpe_add_merge(bpe, m[i].left, m[i].right, m[i].rank, m[i].id);
+    }
+    return rc;
+}
+
 static int
 bpe_look(const struct bpe *bpe, const uint8_t *bytes, size_t n, unsigned raw)
 {
@@ -217,6 +236,36 @@ int
 bpe_find_raw(const struct bpe *bpe, const uint8_t *bytes, size_t n)
 {
     return bpe_look(bpe, bytes, n, BPE_TOK_RAW);
+}
+
+void
+bpe_find_all(const struct bpe *bpe, struct bpe_key *key, size_t n)
+{
+    const struct bpe_slot *slot;
+    size_t i;
+
+    for (i = 0; i < n; i++) {
+        key[i].hash = key[i].n <= BPE_MAX_TOKEN_BYTES ? wca_hash(key[i].s, key[i].n) : 0;
+        __builtin_prefetch(&bpe->slot[key[i].hash & bpe->slot_mask]);
+    }
+    for (i = 0; i < n; i++) {
+        slot = &bpe->slot[key[i].hash & bpe->slot_mask];
+        if (slot->id)
+            __builtin_prefetch(&bpe->token[slot->id - 1]);
+    }
+    for (i = 0; i < n; i++) {
+        slot = &bpe->slot[key[i].hash & bpe->slot_mask];
+        if (slot->id && slot->hash == key[i].hash)
+            __builtin_prefetch(bpe->arena + bpe->token[slot->id - 1].off);
+    }
+    for (i = 0; i < n; i++) {
+        key[i].id = -ENOENT;
+        if (key[i].n > BPE_MAX_TOKEN_BYTES)
+            continue;
+        slot = bpe_slot(bpe, key[i].s, key[i].n, key[i].raw ? BPE_TOK_RAW : 0, key[i].hash);
+        if (slot->id)
+            key[i].id = (int)(slot->id - 1);
+    }
 }
 
 int

@@ -78,6 +78,13 @@ int bpe_room(struct bpe *bpe, uint32_t n);
 int
 bpe_add_merge(struct bpe *bpe, uint32_t left, uint32_t right, uint32_t rank, uint32_t id);
 
+struct bpe_merge {
+    uint32_t left, right, rank, id;
+};
+
+/* The same of each in turn, faster: what the next need is fetched meanwhile. */
+int bpe_add_merges(struct bpe *bpe, const struct bpe_merge *m, size_t n);
+
 /* Ends the filling. -EINVAL: opts->unk_id out of range; -ENOMEM. */
 int bpe_seal(struct bpe *bpe, const struct bpe_opts *opts);
 
@@ -86,6 +93,18 @@ int bpe_find(const struct bpe *bpe, const uint8_t *bytes, size_t n);
 
 /* The same of one that is BPE_TOK_RAW. */
 int bpe_find_raw(const struct bpe *bpe, const uint8_t *bytes, size_t n);
+
+/* An entry looked for: n bytes at s, spelled in bytes or raw. */
+struct bpe_key {
+    const uint8_t *s;
+    size_t n;
+    bool raw;
+    uint32_t hash; /* set by bpe_find_all() */
+    int id;        /* set by bpe_find_all(): as by bpe_find() or bpe_find_raw() */
+};
+
+/* Looks for each key, faster: memory is fetched for all at once. A few dozen. */
+void bpe_find_all(const struct bpe *bpe, struct bpe_key *key, size_t n);
 
 /* The id of "<0xXX>", or -1. After bpe_seal(). */
 int bpe_fallback(const struct bpe *bpe, uint8_t byte);

@@ -63,9 +63,9 @@ struct bpe_work {
     size_t n_node, cap_node;
     int32_t free_node;
     struct bpe_open open[BPE_OPEN]; /* where to append, by rank */
-    uint32_t *res;
+    const uint32_t *res;
     size_t n_res;
-    struct wca_word *hit; /* where to remember the pretoken, NULL: nowhere */
+    struct wca_word *place; /* where to remember the pretoken, NULL: nowhere */
     uint32_t small[2 * BPE_SHORT + 2];
     uint32_t rank[2 * BPE_SHORT + 2];
     uint32_t into[2 * BPE_SHORT + 2];
@@ -278,6 +278,7 @@ bpe_reserve(struct bpe_work *w, size_t n_sym)
 int
 bpe_begin(struct bpe_work *w, const struct bpe *bpe, const uint8_t *pretoken, size_t n)
 {
+    const struct wca_word *hit;
     int id;
 
     if (n > BPE_MAX_WORD_BYTES)
@@ -292,10 +293,10 @@ bpe_begin(struct bpe_work *w, const struct bpe *bpe, const uint8_t *pretoken, si
     w->n_res = 0;
     if (!n)
         return 0;
-    w->hit = wca_place(&w->cache, pretoken, n);
-    if (wca_holds(w->hit, pretoken, n)) {
-        w->res = w->hit->ids;
-        w->n_res = w->hit->n_ids;
+    hit = wca_find(&w->cache, pretoken, n, &w->place);
+    if (hit) {
+        w->res = hit->ids;
+        w->n_res = hit->n_ids;
         return 0;
     }
     if (bpe->opts.ignore_merges) {
@@ -303,13 +304,13 @@ bpe_begin(struct bpe_work *w, const struct bpe *bpe, const uint8_t *pretoken, si
         if (id >= 0) {
             w->small[0] = (uint32_t)id;
             w->n_res = 1;
-            wca_put(w->hit, pretoken, n, w->res, w->n_res);
+            wca_put(w->place, pretoken, n, w->res, w->n_res);
             return 0;
         }
     }
     if (n <= BPE_SHORT) {
         bpe_short(w);
-        wca_put(w->hit, pretoken, n, w->res, w->n_res);
+        wca_put(w->place, pretoken, n, w->res, w->n_res);
         return 0;
     }
     w->done = false;
@@ -508,17 +509,18 @@ bpe_try(struct bpe_work *w)
 static void
 bpe_finish(struct bpe_work *w)
 {
+    /* In the symbols' memory: an id is written where those before it stood. */
+    uint32_t *res = (uint32_t *)(void *)w->sym;
     int32_t i, next;
     size_t n = 0;
 
-    /* In the symbols' memory: an id is written where those before it stood. */
-    w->res = (uint32_t *)(void *)w->sym;
     for (i = w->n_sym ? 0 : -1; i >= 0; i = next) {
         uint32_t id = w->sym[i].id;
 
         next = w->sym[i].next;
-        w->res[n++] = id;
+        res[n++] = id;
     }
+    w->res = res;
     w->n_res = n;
     w->done = true;
 }

@@ -10,10 +10,6 @@
 #define BPE_JOIN_LOG2  20
 #define BPE_CHAR_BYTES 4 /* of UTF-8 */
 
-struct bpe_merge {
-    uint32_t left, right, rank, id;
-};
-
 /* What a byte of a pretoken starts as. */
 struct bpe_byte {
     uint32_t id[2];

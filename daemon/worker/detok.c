@@ -252,11 +252,11 @@ dtk_push(struct dtk *d, uint32_t id, uint8_t *out, size_t cap)
     }
     if (dec->fallback)
         at = dtk_run_end(d, at);
-    if (dec->lossy) {
+    if (dec->lossy && (d->n_pend || !tok_is_ascii(p, n))) {
         for (i = 0; i < n; i++)
             at = dtk_byte(d, p[i], at);
     } else {
-        if (dec->by_last)
+        if (dec->by_last && !dec->lossy)
             n = dtk_hold(d, id, place, p, n);
         at = dtk_text(d, p, n, at);
     }

@@ -70,12 +70,14 @@ libfddworker_a_SOURCES = \
 	%D%/model_file.c \
 	%D%/model_gemma2.c \
 	%D%/model_gemma3_text.c \
+	%D%/model_glm.c \
 	%D%/model_glm4.c \
 	%D%/model_granite.c \
 	%D%/model_json.c \
 	%D%/model_llama.c \
 	%D%/model_mistral.c \
 	%D%/model_olmo2.c \
+	%D%/model_olmo3.c \
 	%D%/model_phi3.c \
 	%D%/model_program.c \
 	%D%/model_priv.h \
@@ -133,6 +135,7 @@ libfddworker_a_SOURCES = \
 	%D%/tokenizer_load_norm.c \
 	%D%/tokenizer_load_post.c \
 	%D%/tokenizer_load_pre.c \
+	%D%/tokenizer_merges.c \
 	%D%/tokenizer_norm.c \
 	%D%/tokenizer_norm.h \
 	%D%/tokenizer_norm_char.c \
@@ -141,6 +144,7 @@ libfddworker_a_SOURCES = \
 	%D%/tokenizer_pre.c \
 	%D%/tokenizer_pre.h \
 	%D%/tokenizer_priv.h \
+	%D%/tokenizer_put.c \
 	%D%/tokenizer_ranks.c \
 	%D%/tokenizer_regex.c \
 	%D%/tokenizer_rx.h \

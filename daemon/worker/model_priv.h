@@ -11,9 +11,9 @@
 
 #include "daemon/worker/model.h"
 
-extern const struct mdl_family mdl_ernie4_5, mdl_gemma2, mdl_gemma3_text, mdl_glm4,
-    mdl_granite, mdl_llama, mdl_mistral, mdl_olmo2, mdl_phi3, mdl_qwen2, mdl_qwen3,
-    mdl_smollm3;
+extern const struct mdl_family mdl_ernie4_5, mdl_gemma2, mdl_gemma3_text, mdl_glm,
+    mdl_glm4, mdl_granite, mdl_llama, mdl_mistral, mdl_olmo2, mdl_olmo3, mdl_phi3,
+    mdl_qwen2, mdl_qwen3, mdl_smollm3;
 
 #define MDL_MAX_CONFIG_BYTES (1u << 20)
 /* A number beyond this is refused wherever it stands: keeps float math finite. */

@@ -4,6 +4,7 @@
 
 #include "daemon/worker/tokenizer_json.h"
 
+#include <endian.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,23 +26,31 @@ js_bad(struct tok_js *js, const char *why)
     return false;
 }
 
-char
-tok_js_peek(struct tok_js *js)
+/* How many of the 8 bytes at s are spaces before another. */
+static unsigned
+js_spaces(const char *s)
 {
-    while (js->at < js->n &&
-        (js->s[js->at] == ' ' || js->s[js->at] == '\n' || js->s[js->at] == '\r' ||
-            js->s[js->at] == '\t'))
-        js->at++;
-    return js->at < js->n ? js->s[js->at] : 0;
+    uint64_t v;
+
+    memcpy(&v, s, 8);
+    v = le64toh(v) ^ 0x2020202020202020u;
+    return v ? (unsigned)__builtin_ctzll(v) / 8 : 8;
 }
 
-bool
-tok_js_maybe(struct tok_js *js, char c)
+void
+tok_js_space(struct tok_js *js)
 {
-    if (tok_js_peek(js) != c)
-        return false;
-    js->at++;
-    return true;
+    const char *s = js->s;
+    size_t at = js->at, n = js->n;
+    unsigned k;
+
+    while (at < n && (s[at] == ' ' || s[at] == '\n' || s[at] == '\r' || s[at] == '\t')) {
+        at++;
+        /* Files are indented. */
+        for (k = 8; k == 8 && n - at >= 8; at += k)
+            k = js_spaces(s + at);
+    }
+    js->at = at;
 }
 
 bool
@@ -104,6 +113,25 @@ js_escape(const char *s, size_t n)
     return cp >= 0xdc00 && cp < 0xe000 ? 11 : 0;
 }
 
+#define JS_EACH(c) (0x0101010101010101u * (uint64_t)(c))
+
+/* How many of the 8 bytes at s are before a quote, a backslash or a control character. */
+static unsigned
+js_plain_bytes(const char *s)
+{
+    uint64_t v, quote, slash, hit;
+
+    memcpy(&v, s, 8);
+    v = le64toh(v);
+    quote = v ^ JS_EACH('"');
+    slash = v ^ JS_EACH('\\');
+    /* The lowest bit that a borrow sets is of a byte that is less: those above may not be. */
+    hit = ((v - JS_EACH(0x20)) & ~v) | ((quote - JS_EACH(1)) & ~quote) |
+        ((slash - JS_EACH(1)) & ~slash);
+    hit &= JS_EACH(0x80);
+    return hit ? (unsigned)__builtin_ctzll(hit) / 8 : 8;
+}
+
 bool
 tok_js_string(struct tok_js *js, struct tok_js_text *ret)
 {
@@ -112,13 +140,23 @@ tok_js_string(struct tok_js *js, struct tok_js_text *ret)
     if (!tok_js_take(js, '"'))
         return false;
     *ret = (struct tok_js_text){ .s = js->s + js->at };
-    for (i = js->at; i < js->n && js->s[i] != '"'; i++) {
-        if ((unsigned char)js->s[i] < 0x20) {
+    for (i = js->at; i < js->n; i++) {
+        unsigned char c;
+        unsigned k;
+
+        for (k = 8; k == 8 && js->n - i >= 8; i += k)
+            k = js_plain_bytes(js->s + i);
+        if (i == js->n)
+            break;
+        c = (unsigned char)js->s[i];
+        if (c == '"')
+            break;
+        if (c >= 0x20 && c != '\\')
+            continue;
+        if (c < 0x20) {
             js->at = i;
             return js_bad(js, "control character in a string");
         }
-        if (js->s[i] != '\\')
-            continue;
         ret->escaped = true;
         len = js_escape(js->s + i + 1, js->n - i - 1);
         if (!len) {

@@ -25,14 +25,30 @@ struct tok_js_text {
     bool escaped; /* it has escapes */
 };
 
+/* Goes over white space. */
+void tok_js_space(struct tok_js *js);
+
 /* The next byte that is no white space, not taken; 0 at the end. */
-char tok_js_peek(struct tok_js *js);
+static inline char
+tok_js_peek(struct tok_js *js)
+{
+    if (js->at < js->n && (unsigned char)js->s[js->at] <= ' ')
+        tok_js_space(js);
+    return js->at < js->n ? js->s[js->at] : 0;
+}
+
+/* Takes it if it is next. */
+static inline bool
+tok_js_maybe(struct tok_js *js, char c)
+{
+    if (tok_js_peek(js) != c)
+        return false;
+    js->at++;
+    return true;
+}
 
 /* Takes this byte; false and why if another is next. */
 bool tok_js_take(struct tok_js *js, char c);
-
-/* Takes it if it is next. */
-bool tok_js_maybe(struct tok_js *js, char c);
 
 bool tok_js_string(struct tok_js *js, struct tok_js_text *ret);
 

@@ -20,6 +20,7 @@
 #include "daemon/common/text.h"
 
 #define LD_MAX_REST ((size_t)16 << 20) /* of JSON that jansson reads */
+#define LD_OUT      "null"             /* in place of a value that it does not */
 
 static int
 ld_read(struct tok_ld *ld, char **ret, size_t *ret_n)
@@ -76,8 +77,32 @@ close_fd:
     return rc;
 }
 
+/* The lines of the values left out of a text before an offset in what is left. */
 static int
-ld_parse(struct tok_ld *ld, const char *buf, size_t n, size_t flags, json_t **ret)
+ld_lines_out(const struct tok_ld *ld, const char *text, size_t offset)
+{
+    const struct tok_value *v[2] = { &ld->vocab, &ld->merges };
+    size_t out = 0, i, k;
+    int lines = 0;
+
+    if (v[1]->s < v[0]->s) {
+        v[0] = &ld->merges;
+        v[1] = &ld->vocab;
+    }
+    for (i = 0; i < 2; i++) {
+        if (!v[i]->n || (size_t)(v[i]->s - text) - out >= offset)
+            continue;
+        for (k = 0; k < v[i]->n; k++)
+            lines += v[i]->s[k] == '\n';
+        out += v[i]->n - strlen(LD_OUT);
+    }
+    return lines;
+}
+
+/* text: NULL, or what buf is without its vocabulary and merges. */
+static int
+ld_parse(struct tok_ld *ld, const char *buf, size_t n, size_t flags, const char *text,
+    json_t **ret)
 {
     json_error_t je = { .line = 0 };
     bool no_memory;
@@ -92,7 +117,9 @@ ld_parse(struct tok_ld *ld, const char *buf, size_t n, size_t flags, json_t **re
         return tok_ld_no_memory(ld);
     }
     if (!*ret)
-        return tok_ld_err(ld, -EINVAL, "line %d column %d: %s", je.line, je.column, je.text);
+        return tok_ld_err(ld, -EINVAL, "line %d column %d: %s",
+            je.line + (text ? ld_lines_out(ld, text, (size_t)je.position) : 0), je.column,
+            je.text);
     if (!json_is_object(*ret)) {
         json_decref(*ret);
         return tok_ld_err(ld, -EINVAL, "the top level is not an object");
@@ -144,19 +171,13 @@ ld_members(struct tok_js *js, const struct ld_want *want)
     return tok_js_take(js, '}');
 }
 
-/* Appends text[a .. b) without a value in it, of which the lines stay. */
+/* Appends text[a .. b), or to the end of the value in it, without that value. */
 static int
 ld_without(struct tok_buf *out, const char *a, const char *b, const struct tok_value *value)
 {
-    const char *p;
-
-    if (tok_buf_put(out, a, (size_t)(value->s - a)) || tok_buf_put(out, "null", 4))
+    if (tok_buf_put(out, a, (size_t)(value->s - a)) ||
+        tok_buf_put(out, LD_OUT, strlen(LD_OUT)))
         return -ENOMEM;
-    for (p = value->s; p < value->s + value->n; p++)
-        if ((p = memchr(p, '\n', (size_t)(value->s + value->n - p))) == NULL)
-            break;
-        else if (tok_buf_put(out, "\n", 1))
-            return -ENOMEM;
     return b ? tok_buf_put(out, value->s + value->n, (size_t)(b - value->s) - value->n) : 0;
 }
 
@@ -198,11 +219,11 @@ ld_outline(struct tok_ld *ld, const char *buf, size_t n, json_t **ret)
             "%zu bytes outside the model's vocabulary and merges are more than the %zu allowed",
             n - ld->vocab.n - ld->merges.n, LD_MAX_REST);
     if (!first->n)
-        return ld_parse(ld, buf, n, 0, ret);
+        return ld_parse(ld, buf, n, 0, NULL, ret);
     rc = ld_without(&rest, buf, second->n ? NULL : buf + n, first);
     if (!rc && second->n)
         rc = ld_without(&rest, first->s + first->n, buf + n, second);
-    rc = rc ? tok_ld_no_memory(ld) : ld_parse(ld, (char *)rest.p, rest.n, 0, ret);
+    rc = rc ? tok_ld_no_memory(ld) : ld_parse(ld, (char *)rest.p, rest.n, 0, buf, ret);
     tok_buf_fini(&rest);
     return rc;
 }
@@ -344,7 +365,7 @@ ld_config(struct tok_ld *ld)
     if (!rc && n > LD_MAX_REST)
         rc = tok_ld_err(ld, -EFBIG, "%zu bytes are more than the %zu allowed", n,
             LD_MAX_REST);
-    rc = rc ? rc : ld_parse(ld, buf, n, JSON_DECODE_INT_AS_REAL, &root);
+    rc = rc ? rc : ld_parse(ld, buf, n, JSON_DECODE_INT_AS_REAL, NULL, &root);
     free(buf);
     if (rc)
         return rc;

@@ -85,11 +85,22 @@ int tok_ld_model(struct tok_ld *ld);
 /* added_tokens; seals the vocabulary: tokenizer_added.c. */
 int tok_ld_added(struct tok_ld *ld);
 
+/* ---- tokens as the file spells them: tokenizer_put.c ---- */
+
 /* Enters a token as the file spells it. */
 int tok_ld_put(struct tok_ld *ld, const uint8_t *s, size_t n, uint32_t id, unsigned flags);
 
 /* The id of a vocabulary entry by its spelling in the file, or -ENOENT. */
 int tok_ld_find(struct tok_ld *ld, const char *s, size_t n);
+
+/*
+ * Turns the spelling of a token in the file into its bytes: characters of the
+ * byte alphabet into the bytes they stand for or, if there is any other, the
+ * text itself (*ret_raw). out has n bytes. For BPE of bytes.
+ */
+size_t tok_ld_bytes(const uint8_t *s, size_t n, uint8_t *out, bool *ret_raw);
+
+/* ---- added tokens: tokenizer_added.c ---- */
 
 /* Room for n entries in each set of added tokens. */
 int tok_ld_sets(struct tok_ld *ld, size_t n);
@@ -101,17 +112,28 @@ int tok_ld_set_put(struct tok_ld *ld, struct tok_set *set, const struct tok_adde
 /* Sorts the sets and seals the vocabulary. */
 int tok_ld_seal(struct tok_ld *ld);
 
+/* ---- merges: tokenizer_merges.c ---- */
+
+/* Enters the n merges of ld->merges, which is an array. */
+int tok_ld_merges(struct tok_ld *ld, size_t n);
+
+/* Merges that are not entered yet. */
+struct tok_merges {
+    struct bpe_merge *m;
+    size_t n, cap;
+};
+
+/* Adds the ways to write a token as two others, of whole characters or bytes. */
+int tok_ld_halves(struct tok_ld *ld, uint32_t id, uint32_t rank, bool chars,
+    struct tok_merges *to);
+
+/* Enters them into a vocabulary that has none, and frees them. */
+int tok_ld_enter(struct tok_ld *ld, struct tok_merges *m);
+
 /* ---- files of other formats: tokenizer_ranks.c, tokenizer_spm.c ---- */
 
 /* A special token, looked for in the text as it is. */
 int tok_ld_special(struct tok_ld *ld, uint32_t id, const char *s, size_t n);
-
-/*
- * Counts the ways to write a token as two others, of whole characters or bytes;
- * with `enter`, each is a merge of this rank.
- */
-int tok_ld_halves(struct tok_ld *ld, uint32_t id, uint32_t rank, bool chars, bool enter,
-    size_t *ret_n);
 
 /* ld->vocab is its array "vocab", root has the other members. */
 int tok_ld_tekken(struct tok_ld *ld, const json_t *root);

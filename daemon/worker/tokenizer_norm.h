@@ -35,7 +35,7 @@ struct tok_charsmap {
     size_t n_cells;
     uint8_t *text; /* replacements, each ended by NUL */
     size_t n_text;
-    uint8_t keep[128]; /* ASCII that no entry begins with */
+    uint8_t keep[128]; /* ASCII that stays as it is before ASCII and at the end */
 };
 
 struct tok_norm_op {

@@ -64,6 +64,26 @@ map_find(const struct tok_charsmap *m, const uint8_t *s, size_t n, bool longest,
     return found;
 }
 
+/* Whether no entry is c, of ASCII, alone or begins with it and more ASCII. */
+static bool
+map_keeps(const struct tok_charsmap *m, uint8_t c)
+{
+    uint32_t node = map_offset(m->cell[0]), next;
+    int64_t text;
+    uint8_t more;
+
+    if (!map_step(m, &node, c, &text))
+        return true;
+    for (more = 1; text < 0 && more < 128; more++) {
+        int64_t unused;
+
+        next = node;
+        if (map_step(m, &next, more, &unused))
+            return false;
+    }
+    return text < 0;
+}
+
 int
 tok_charsmap_init(struct tok_charsmap *map, const uint8_t *blob, size_t n,
     const char **ret_why)
@@ -96,12 +116,8 @@ tok_charsmap_init(struct tok_charsmap *map, const uint8_t *blob, size_t n,
             p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
     }
     memcpy(map->text, blob + 4 + bytes, map->n_text);
-    for (c = 0; c < 128; c++) {
-        uint32_t node = map_offset(map->cell[0]);
-        int64_t text;
-
-        map->keep[c] = !map_step(map, &node, (uint8_t)c, &text);
-    }
+    for (c = 0; c < 128; c++)
+        map->keep[c] = map_keeps(map, (uint8_t)c);
     return 0;
 }
 
@@ -258,7 +274,7 @@ tok_norm_sentencepiece(const struct tok_norm_op *op, struct tok_norm_run *run,
     for (from = out->n; at < n;) {
         /* What stays as it is: neither space nor the beginning of an entry. */
         for (i = at; begun && i < n && s[i] < 0x80 && s[i] != ' ' &&
-             (!op->map.n_cells || op->map.keep[s[i]]);)
+             (!op->map.n_cells || (op->map.keep[s[i]] && (i + 1 == n || s[i + 1] < 0x80)));)
             i++;
         if (i > at) {
             if (tok_buf_put(out, s + at, i - at))

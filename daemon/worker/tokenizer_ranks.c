@@ -58,48 +58,19 @@ rnk_stages(struct tok_ld *ld, const char *pattern, size_t n)
     return 0;
 }
 
-int
-tok_ld_halves(struct tok_ld *ld, uint32_t id, uint32_t rank, bool chars, bool enter,
-    size_t *ret_n)
-{
-    struct bpe *bpe = ld->tok->bpe;
-    const uint8_t *s;
-    unsigned flags;
-    size_t n, i;
-    int left, right, rc = 0;
-
-    if (bpe_token(bpe, id, &s, &n, &flags) || !(flags & BPE_TOK_VOCAB))
-        return 0;
-    for (i = 1; !rc && i < n; i++) {
-        if (chars && (s[i] & 0xc0) == 0x80)
-            continue;
-        left = bpe_find(bpe, s, i);
-        right = left >= 0 ? bpe_find(bpe, s + i, n - i) : -1;
-        if (right < 0)
-            continue;
-        ++*ret_n;
-        if (enter)
-            rc = bpe_add_merge(bpe, (uint32_t)left, (uint32_t)right, rank, id);
-    }
-    return rc ? tok_ld_err(ld, rc, "merges of the token of id %u: %s", (unsigned)id,
-                    strerror(-rc))
-              : 0;
-}
-
 /* The merges of ids first .. first + n - 1, in this order. */
 static int
 rnk_merges(struct tok_ld *ld, uint32_t first, uint32_t n)
 {
-    size_t count = 0, again = 0;
+    struct tok_merges m = { 0 };
     uint32_t i;
     int rc = 0;
 
-    for (i = 0; i < n; i++)
-        tok_ld_halves(ld, first + i, i, false, false, &count);
-    if (count > BPE_MAX_MERGES || bpe_room(ld->tok->bpe, (uint32_t)count))
-        return tok_ld_no_memory(ld);
     for (i = 0; !rc && i < n; i++)
-        rc = tok_ld_halves(ld, first + i, i, false, true, &again);
+        rc = tok_ld_halves(ld, first + i, i, false, &m);
+    if (!rc)
+        return tok_ld_enter(ld, &m);
+    free(m.m);
     return rc;
 }
 

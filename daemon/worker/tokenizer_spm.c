@@ -295,18 +295,17 @@ spm_better(const void *pa, const void *pb)
 static int
 spm_merges(struct spm *m)
 {
-    size_t i, count = 0, again = 0;
+    struct tok_merges all = { 0 };
+    size_t i;
     int rc = 0;
 
     qsort(m->e, m->n, sizeof(*m->e), spm_better);
-    for (i = 0; i < m->n; i++)
-        if (m->e[i].type == SPM_NORMAL)
-            tok_ld_halves(m->ld, m->e[i].id, 0, true, false, &count);
-    if (count > BPE_MAX_MERGES || bpe_room(m->ld->tok->bpe, (uint32_t)count))
-        return tok_ld_no_memory(m->ld);
     for (i = 0; !rc && i < m->n; i++)
         if (m->e[i].type == SPM_NORMAL)
-            rc = tok_ld_halves(m->ld, m->e[i].id, (uint32_t)i, true, true, &again);
+            rc = tok_ld_halves(m->ld, m->e[i].id, (uint32_t)i, true, &all);
+    if (!rc)
+        return tok_ld_enter(m->ld, &all);
+    free(all.m);
     return rc;
 }
 
@@ -322,7 +321,7 @@ spm_unigram(struct spm *m)
         return tok_ld_no_memory(m->ld);
     for (i = 0; !rc && i < m->n; i++)
         if (m->e[i].type == SPM_NORMAL)
-            rc = uni_add(tok->uni, m->e[i].id, m->e[i].s, m->e[i].n, (double)m->e[i].score);
+            rc = uni_add(tok->uni, m->e[i].id, (double)m->e[i].score);
     rc = rc ? rc : uni_seal(tok->uni, tok->bpe, (uint32_t)m->unk, m->byte_fallback);
     if (rc)
         return tok_ld_err(m->ld, rc, "pieces: %s", strerror(-rc));

@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Entries of valid UTF-8 by their characters, for walking down along a text. */
+/* Entries by their bytes, for walking down along a text: a double array. */
 #ifndef FDD_DAEMON_WORKER_TOKENIZER_TRIE_H
 #define FDD_DAEMON_WORKER_TOKENIZER_TRIE_H
 
@@ -9,45 +9,45 @@
 
 #define TRI_ROOT 1u /* 0: nowhere */
 
-/* An edge: the node it leads to, and the value of the entry that ends there. */
+/* A node. What a byte leads to is the cell base + byte, if that came from here. */
 struct tri_cell {
-    uint64_t key; /* node it leaves, then character; 0: empty */
-    uint32_t node;
-    int32_t value; /* -1: none ends there */
+    uint32_t base, from;
+    int32_t value; /* of the entry that ends here, -1: none */
 };
 
 struct tri {
     struct tri_cell *cell;
-    uint32_t mask, n_nodes; /* nodes are 1 .. n_nodes */
+    uint32_t n; /* base + 255 < n in every cell */
 };
 
-/* An empty one, to be given to tri_fini(). -ENOMEM. */
-int tri_init(struct tri *t);
+struct tri_entry {
+    const uint8_t *s; /* n bytes */
+    uint32_t n;
+    int32_t value; /* >= 0 */
+};
+
+/*
+ * Builds a trie, to be given to tri_fini(). Of equal entries the last counts,
+ * empty ones do not. Reorders e. -ENOMEM, with t empty.
+ */
+int tri_build(struct tri *t, struct tri_entry *e, size_t n);
 
 void tri_fini(struct tri *t);
 
-/* Enters a entry of n bytes, n > 0; a later value replaces the earlier. -ENOMEM. */
-int tri_put(struct tri *t, const uint8_t *entry, size_t n, int32_t value);
-
+/* Along a byte from a node, not 0: the node it leads to, or 0. */
 static inline uint32_t
-tri_hash(uint64_t key)
+tri_step(const struct tri *t, uint32_t node, uint8_t byte)
 {
-    return (uint32_t)((key * 0x9e3779b97f4a7c15u) >> 32);
+    uint32_t to = t->cell[node].base + byte;
+
+    return t->cell[to].from == node ? to : 0;
 }
 
-/* Along the character cp from a node: its edge, NULL if there is none. */
-static inline const struct tri_cell *
-tri_step(const struct tri *t, uint32_t node, uint32_t cp)
+/* The value of the entry that ends at a node; -1: none does. */
+static inline int32_t
+tri_value(const struct tri *t, uint32_t node)
 {
-    uint64_t key = (uint64_t)node << 21 | cp;
-    uint32_t i = tri_hash(key) & t->mask;
-
-    for (;; i = (i + 1) & t->mask) {
-        if (t->cell[i].key == key)
-            return &t->cell[i];
-        if (!t->cell[i].key)
-            return NULL;
-    }
+    return t->cell[node].value;
 }
 
 #endif

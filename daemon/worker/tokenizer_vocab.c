@@ -23,86 +23,6 @@ struct voc {
     size_t n, cap;
 };
 
-/* ---- entering tokens ---- */
-
-/*
- * Turns the spelling of a token in the file into its bytes: characters of the
- * byte alphabet into the bytes they stand for or, if there is any other, the
- * text itself (*ret_raw). out has n bytes.
- */
-static size_t
-voc_bytes(const uint8_t *s, size_t n, uint8_t *out, bool *ret_raw)
-{
-    size_t i = 0, k = 0;
-    uint32_t cp;
-    int b;
-
-    while (i < n) {
-        i += tok_utf8_get(s + i, &cp);
-        b = bpe_char_to_byte(cp);
-        if (b < 0) {
-            memcpy(out, s, n);
-            *ret_raw = true;
-            return n;
-        }
-        out[k++] = (uint8_t)b;
-    }
-    *ret_raw = false;
-    return k;
-}
-
-int
-tok_ld_put(struct tok_ld *ld, const uint8_t *s, size_t n, uint32_t id, unsigned flags)
-{
-    uint8_t bytes[TOK_MAX_TOKEN_BYTES];
-    int name = (int)(n > 60 ? 60 : n), rc;
-    const char *text = (const char *)s;
-    bool raw = false;
-
-    if (n > TOK_MAX_TOKEN_BYTES)
-        return tok_ld_err(ld, -EINVAL,
-            "token of id %u has %zu bytes, more than the %u allowed", (unsigned)id, n,
-            TOK_MAX_TOKEN_BYTES);
-    if (ld->tok->kind == TOK_MODEL_BYTES) {
-        n = voc_bytes(s, n, bytes, &raw);
-        s = bytes;
-    }
-    rc = bpe_add_token(ld->tok->bpe, id, s, n, flags | (raw ? BPE_TOK_RAW : 0));
-    if (rc == -EEXIST)
-        return tok_ld_err(ld, -EINVAL,
-            "token \"%.*s\" has id %u, which another token has already", name, text,
-            (unsigned)id);
-    if (rc == -ENOTUNIQ)
-        return tok_ld_err(ld, -EINVAL,
-            "model: the vocabulary has the token \"%.*s\" twice", name, text);
-    if (rc)
-        return tok_ld_err(ld, rc, "token \"%.*s\": %s", name, text, strerror(-rc));
-    if (n > ld->tok->max_token_bytes)
-        ld->tok->max_token_bytes = n;
-    return 0;
-}
-
-/* The id of a vocabulary entry by its spelling, or -ENOENT. */
-static int
-voc_find(struct tok_ld *ld, const uint8_t *s, size_t n)
-{
-    uint8_t bytes[TOK_MAX_TOKEN_BYTES];
-    bool raw;
-
-    if (n > TOK_MAX_TOKEN_BYTES)
-        return -ENOENT;
-    if (ld->tok->kind != TOK_MODEL_BYTES)
-        return bpe_find(ld->tok->bpe, s, n);
-    n = voc_bytes(s, n, bytes, &raw);
-    return raw ? bpe_find_raw(ld->tok->bpe, bytes, n) : bpe_find(ld->tok->bpe, bytes, n);
-}
-
-int
-tok_ld_find(struct tok_ld *ld, const char *s, size_t n)
-{
-    return voc_find(ld, (const uint8_t *)s, n);
-}
-
 /* A string of the file without its escapes, valid until the next call. */
 static const uint8_t *
 voc_plain(struct tok_ld *ld, const struct tok_js_text *t, size_t *ret_n)
@@ -259,90 +179,6 @@ voc_enter(const struct voc *voc, unsigned flags)
     return rc;
 }
 
-/* ---- merges ---- */
-
-/*
- * Both spellings of a merge, "a b" and ["a", "b"], into scratch, one behind the
- * other; *ret_a: the length of the first.
- */
-static int
-voc_merge_names(struct tok_ld *ld, struct tok_js *js, size_t *ret_a)
-{
-    struct tok_buf *out = &ld->scratch;
-    struct tok_js_text a, b;
-    uint8_t *space;
-
-    out->n = 0;
-    if (tok_js_maybe(js, '[')) {
-        if (tok_js_peek(js) != '"' || !tok_js_string(js, &a) || !tok_js_maybe(js, ',') ||
-            tok_js_peek(js) != '"' || !tok_js_string(js, &b) || !tok_js_maybe(js, ']'))
-            return -EINVAL;
-        if (tok_buf_room(out, a.n + b.n + 1))
-            return -ENOMEM;
-        *ret_a = out->n = tok_js_plain(&a, out->p);
-        out->n += tok_js_plain(&b, out->p + out->n);
-        return 0;
-    }
-    if (tok_js_peek(js) != '"' || !tok_js_string(js, &a))
-        return -EINVAL;
-    if (tok_buf_room(out, a.n + 1))
-        return -ENOMEM;
-    out->n = tok_js_plain(&a, out->p);
-    space = memchr(out->p, ' ', out->n);
-    if (!space || memchr(space + 1, ' ', out->n - (size_t)(space + 1 - out->p)))
-        return -EINVAL;
-    *ret_a = (size_t)(space - out->p);
-    memmove(space, space + 1, --out->n - *ret_a);
-    return 0;
-}
-
-static int
-voc_merge(struct tok_ld *ld, struct tok_js *js, uint32_t rank)
-{
-    size_t an, bn, skip = ld->opts.n_prefix;
-    uint8_t both[2 * TOK_MAX_TOKEN_BYTES];
-    int rc = voc_merge_names(ld, js, &an), left, right, into = -ENOENT;
-    const uint8_t *a = ld->scratch.p;
-
-    if (rc == -ENOMEM)
-        return tok_ld_no_memory(ld);
-    if (rc)
-        return tok_ld_err(ld, rc, "model: merge %u is not \"a b\" or [\"a\", \"b\"]",
-            (unsigned)rank);
-    bn = ld->scratch.n - an;
-    left = voc_find(ld, a, an);
-    right = voc_find(ld, a + an, bn);
-    if (left >= 0 && right >= 0 && bn >= skip) {
-        memcpy(both, a, an);
-        memcpy(both + an, a + an + skip, bn - skip);
-        into = voc_find(ld, both, an + bn - skip);
-    }
-    if (into < 0)
-        return tok_ld_err(ld, -EINVAL,
-            "model: merge %u (\"%.*s\" and \"%.*s\"): a side or the result is not in the "
-            "vocabulary",
-            (unsigned)rank, (int)(an > 60 ? 60 : an), (const char *)a,
-            (int)(bn > 60 ? 60 : bn), (const char *)a + an);
-    rc = bpe_add_merge(ld->tok->bpe, (uint32_t)left, (uint32_t)right, rank, (uint32_t)into);
-    return rc ? tok_ld_err(ld, rc, "model: merge %u: %s", (unsigned)rank, strerror(-rc))
-              : 0;
-}
-
-static int
-voc_merges(struct tok_ld *ld, size_t n)
-{
-    struct tok_js js = { .s = ld->merges.s, .n = ld->merges.n };
-    size_t i;
-    int rc = 0;
-
-    tok_js_take(&js, '[');
-    for (i = 0; !rc && i < n; i++) {
-        rc = voc_merge(ld, &js, (uint32_t)i);
-        tok_js_maybe(&js, ',');
-    }
-    return rc;
-}
-
 /* ---- the models ---- */
 
 /* A boolean that may be null. */
@@ -439,7 +275,7 @@ voc_bpe(struct tok_ld *ld, struct voc *voc)
     rc = rc ? rc : voc_read(voc, false);
     rc = rc ? rc : voc_new(ld, voc, n, BPE_TOK_VOCAB);
     rc = rc ? rc : voc_unk(ld, false, &ld->opts.unk_id);
-    return rc ? rc : voc_merges(ld, n);
+    return rc ? rc : tok_ld_merges(ld, n);
 }
 
 static int
@@ -447,8 +283,7 @@ voc_unigram(struct tok_ld *ld, struct voc *voc)
 {
     const json_t *unk = json_object_get(ld->model, "unk_id");
     json_int_t unk_id = json_is_integer(unk) ? json_integer_value(unk) : -1;
-    const uint8_t *s;
-    size_t i, n;
+    size_t i;
     int rc = voc_flag(ld, "byte_fallback", &ld->opts.byte_fallback);
 
     ld->tok->kind = TOK_MODEL_UNIGRAM;
@@ -462,33 +297,36 @@ voc_unigram(struct tok_ld *ld, struct voc *voc)
     ld->tok->uni = uni_new(ld->tok->n_ids);
     if (!ld->tok->uni)
         return tok_ld_no_memory(ld);
-    for (i = 0; !rc && i < voc->n; i++) {
-        s = voc_plain(ld, &voc->e[i].name, &n);
-        rc = s ? 0 : -ENOMEM;
-        if (!rc && n)
-            rc = uni_add(ld->tok->uni, (uint32_t)i, s, n, voc->e[i].score);
-    }
+    for (i = 0; !rc && i < voc->n; i++)
+        if (voc->e[i].name.n)
+            rc = uni_add(ld->tok->uni, (uint32_t)i, voc->e[i].score);
     rc = rc
         ? rc
         : uni_seal(ld->tok->uni, ld->tok->bpe, (uint32_t)unk_id, ld->opts.byte_fallback);
     return rc ? tok_ld_err(ld, rc, "model: %s", strerror(-rc)) : 0;
 }
 
-/* The node behind the prefix of continuing pieces. */
-static uint32_t
-voc_inner(const struct tri *trie, const char *s, size_t n)
+/* The trie of all entries, and the node behind the prefix of continuing pieces. */
+static int
+voc_index(struct tok_ld *ld, const struct voc *voc, const char *prefix, size_t n_prefix)
 {
-    uint32_t node = TRI_ROOT, cp;
-    size_t i = 0;
+    struct tri_entry *e = calloc(voc->n ? voc->n : 1, sizeof(*e));
+    struct wpc *wpc = &ld->tok->wpc;
+    unsigned flags;
+    size_t i, n;
+    int rc = e ? 0 : -ENOMEM;
 
-    while (node && i < n) {
-        const struct tri_cell *c;
-
-        i += tok_utf8_get((const uint8_t *)s + i, &cp);
-        c = tri_step(trie, node, cp);
-        node = c ? c->node : 0;
+    for (i = 0; !rc && i < voc->n; i++) {
+        rc = bpe_token(ld->tok->bpe, voc->e[i].id, &e[i].s, &n, &flags);
+        e[i].n = (uint32_t)n;
+        e[i].value = (int32_t)voc->e[i].id;
     }
-    return node;
+    rc = rc ? rc : tri_build(&wpc->trie, e, voc->n);
+    free(e);
+    wpc->inner = rc ? 0 : TRI_ROOT;
+    for (i = 0; wpc->inner && i < n_prefix; i++)
+        wpc->inner = tri_step(&wpc->trie, wpc->inner, (uint8_t)prefix[i]);
+    return rc ? tok_ld_no_memory(ld) : 0;
 }
 
 static int
@@ -497,8 +335,6 @@ voc_wordpiece(struct tok_ld *ld, struct voc *voc)
     const json_t *prefix = json_object_get(ld->model, "continuing_subword_prefix");
     const json_t *max = json_object_get(ld->model, "max_input_chars_per_word");
     struct wpc *wpc = &ld->tok->wpc;
-    const uint8_t *s;
-    size_t i, n;
     int64_t unk;
     int rc;
 
@@ -517,14 +353,7 @@ voc_wordpiece(struct tok_ld *ld, struct voc *voc)
     if (rc)
         return rc;
     wpc->unk_id = (uint32_t)unk;
-    rc = tri_init(&wpc->trie);
-    for (i = 0; !rc && i < voc->n; i++) {
-        s = voc_plain(ld, &voc->e[i].name, &n);
-        rc = s ? tri_put(&wpc->trie, s, n, (int32_t)voc->e[i].id) : -ENOMEM;
-    }
-    wpc->inner =
-        voc_inner(&wpc->trie, json_string_value(prefix), json_string_length(prefix));
-    return rc ? tok_ld_no_memory(ld) : 0;
+    return voc_index(ld, voc, json_string_value(prefix), json_string_length(prefix));
 }
 
 int

@@ -18,6 +18,8 @@
 struct uni {
     struct tri trie;
     double *score; /* [n_ids] */
+    uint32_t *id;  /* [n], as they were added; until sealed */
+    uint32_t n;
     uint32_t n_ids, unk_id;
     double min_score, unk_score;
     const struct bpe *voc;
@@ -43,7 +45,7 @@ struct uni_work {
     const uint32_t *res;
     size_t n_res;
     bool done;
-    struct wca_word *hit;
+    struct wca_word *place; /* where to remember the pretoken, NULL: nowhere */
     struct wca cache;
 };
 
@@ -57,9 +59,8 @@ uni_new(uint32_t n_ids)
     uni->n_ids = n_ids;
     uni->min_score = INFINITY;
     uni->score = calloc(n_ids ? n_ids : 1, sizeof(*uni->score));
-    if (!uni->score || tri_init(&uni->trie))
-        return uni_free(uni);
-    return uni;
+    uni->id = calloc(n_ids ? n_ids : 1, sizeof(*uni->id));
+    return uni->score && uni->id ? uni : uni_free(uni);
 }
 
 struct uni *
@@ -68,20 +69,46 @@ uni_free(struct uni *uni)
     if (uni) {
         tri_fini(&uni->trie);
         free(uni->score);
+        free(uni->id);
         free(uni);
     }
     return NULL;
 }
 
 int
-uni_add(struct uni *uni, uint32_t id, const uint8_t *bytes, size_t n, double score)
+uni_add(struct uni *uni, uint32_t id, double score)
 {
-    if (id >= uni->n_ids || !n)
+    if (id >= uni->n_ids || uni->n == uni->n_ids)
         return -EINVAL;
     uni->score[id] = score;
     if (score < uni->min_score)
         uni->min_score = score;
-    return tri_put(&uni->trie, bytes, n, (int32_t)id);
+    uni->id[uni->n++] = id;
+    return 0;
+}
+
+/* The trie of all entries. */
+static int
+uni_index(struct uni *uni)
+{
+    struct tri_entry *e = calloc(uni->n ? uni->n : 1, sizeof(*e));
+    unsigned flags;
+    uint32_t i;
+    size_t n;
+    int rc = e ? 0 : -ENOMEM;
+
+    for (i = 0; !rc && i < uni->n; i++) {
+        if (bpe_token(uni->voc, uni->id[i], &e[i].s, &n, &flags))
+            rc = -EINVAL;
+        else
+            e[i].n = (uint32_t)n;
+        e[i].value = (int32_t)uni->id[i];
+    }
+    rc = rc ? rc : tri_build(&uni->trie, e, uni->n);
+    free(e);
+    free(uni->id);
+    uni->id = NULL;
+    return rc;
 }
 
 int
@@ -93,7 +120,7 @@ uni_seal(struct uni *uni, const struct bpe *voc, uint32_t unk_id, bool byte_fall
     uni->unk_id = unk_id;
     uni->byte_fallback = byte_fallback;
     uni->unk_score = uni->min_score - UNI_UNK_PENALTY;
-    return 0;
+    return uni_index(uni);
 }
 
 void
@@ -152,6 +179,7 @@ uni_reserve(struct uni_work *w, size_t n)
 int
 uni_begin(struct uni_work *w, const struct uni *uni, const uint8_t *pretoken, size_t n)
 {
+    const struct wca_word *hit;
     size_t i;
 
     if (n > BPE_MAX_WORD_BYTES)
@@ -164,10 +192,10 @@ uni_begin(struct uni_work *w, const struct uni *uni, const uint8_t *pretoken, si
     w->n_res = 0;
     if (!n)
         return 0;
-    w->hit = wca_place(&w->cache, pretoken, n);
-    if (wca_holds(w->hit, pretoken, n)) {
-        w->res = w->hit->ids;
-        w->n_res = w->hit->n_ids;
+    hit = wca_find(&w->cache, pretoken, n, &w->place);
+    if (hit) {
+        w->res = hit->ids;
+        w->n_res = hit->n_ids;
         return 0;
     }
     if (uni_reserve(w, n))
@@ -197,22 +225,16 @@ uni_char(struct uni_work *w)
     const struct uni *uni = w->uni;
     double till = w->node[w->at].score;
     uint32_t node = TRI_ROOT, cp;
-    size_t first = 0, i = w->at;
+    size_t first = w->at + tok_utf8_get(w->pretoken + w->at, &cp), i = w->at;
     bool single = false;
 
-    while (i < w->n) {
-        const struct tri_cell *c;
+    while (i < w->n && (node = tri_step(&uni->trie, node, w->pretoken[i]))) {
+        int32_t id = tri_value(&uni->trie, node);
 
-        i += tok_utf8_get(w->pretoken + i, &cp);
-        if (!first)
-            first = i;
-        c = tri_step(&uni->trie, node, cp);
-        if (!c)
-            break;
-        node = c->node;
-        if (c->value < 0)
+        i++;
+        if (id < 0)
             continue;
-        uni_offer(w, i, uni->score[c->value] + till, (uint32_t)c->value);
+        uni_offer(w, i, uni->score[id] + till, (uint32_t)id);
         single |= i == first;
     }
     if (!single)
@@ -263,7 +285,7 @@ uni_finish(struct uni_work *w)
     w->res = w->ids + k;
     w->n_res = w->n - k;
     w->done = true;
-    wca_put(w->hit, w->pretoken, w->n, w->res, w->n_res);
+    wca_put(w->place, w->pretoken, w->n, w->res, w->n_res);
 }
 
 int

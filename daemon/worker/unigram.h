@@ -21,12 +21,12 @@ struct uni *uni_new(uint32_t n_ids);
 
 struct uni *uni_free(struct uni *uni);
 
-/* The next vocabulary entry, n > 0 bytes of valid UTF-8. -EINVAL; -ENOMEM. */
-int uni_add(struct uni *uni, uint32_t id, const uint8_t *bytes, size_t n, double score);
+/* The next vocabulary entry, an id once and of valid UTF-8, not empty. -EINVAL. */
+int uni_add(struct uni *uni, uint32_t id, double score);
 
 /*
- * Ends the filling. voc has the same entries, and is sealed; it must outlive
- * uni. -EINVAL: unk_id is out of range.
+ * Ends the filling. voc has the entries' bytes, and is sealed; it must outlive
+ * uni. -EINVAL: an id is out of range or not in voc; -ENOMEM.
  */
 int uni_seal(struct uni *uni, const struct bpe *voc, uint32_t unk_id, bool byte_fallback);
 

@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * The ids of short pretokens seen before, of one thread and one vocabulary. A pretoken
- * takes the place of another with the same hash.
+ * The ids of short pretokens seen before, of one thread and one vocabulary. Of those
+ * with the same hash the last two stay.
  */
 #ifndef FDD_DAEMON_WORKER_WORDCACHE_H
 #define FDD_DAEMON_WORKER_WORDCACHE_H
@@ -12,6 +12,7 @@
 #include <string.h>
 
 #define WCA_LOG2 13
+#define WCA_WAYS 2
 #define WCA_KEY  30 /* longest pretoken, in bytes */
 #define WCA_IDS  8
 
@@ -22,7 +23,7 @@ struct wca_word {
 };
 
 struct wca {
-    struct wca_word pretoken[1u << WCA_LOG2];
+    struct wca_word pretoken[1u << WCA_LOG2][WCA_WAYS]; /* the latest first */
 };
 
 /* A hash of n bytes, good in all its bits. */
@@ -49,27 +50,34 @@ wca_hash(const uint8_t *p, size_t n)
     return (uint32_t)(h >> 32);
 }
 
-/* The place of a pretoken of 1 to WCA_KEY bytes; NULL for a longer one. */
-static inline struct wca_word *
-wca_place(struct wca *c, const uint8_t *pretoken, size_t n)
+/*
+ * A pretoken of n > 0 bytes, NULL if it is not there: then *ret_place is where it
+ * goes, NULL for one longer than WCA_KEY.
+ */
+static inline const struct wca_word *
+wca_find(struct wca *c, const uint8_t *pretoken, size_t n, struct wca_word **ret_place)
 {
-    return n > WCA_KEY ? NULL : &c->pretoken[wca_hash(pretoken, n) >> (32 - WCA_LOG2)];
+    struct wca_word *w;
+    unsigned i;
+
+    *ret_place = NULL;
+    if (n > WCA_KEY)
+        return NULL;
+    *ret_place = w = c->pretoken[wca_hash(pretoken, n) >> (32 - WCA_LOG2)];
+    for (i = 0; i < WCA_WAYS; i++)
+        if (w[i].n_key == n && !memcmp(w[i].key, pretoken, n))
+            return &w[i];
+    return NULL;
 }
 
-/* Whether the place, which may be NULL, holds this pretoken. */
-static inline int
-wca_holds(const struct wca_word *w, const uint8_t *pretoken, size_t n)
-{
-    return w && w->n_key == n && !memcmp(w->key, pretoken, n);
-}
-
-/* Puts a pretoken and its ids at its place, if both fit. */
+/* Puts a pretoken and its ids at its place, which may be NULL, if both fit. */
 static inline void
 wca_put(struct wca_word *w, const uint8_t *pretoken, size_t n, const uint32_t *ids,
     size_t n_ids)
 {
     if (!w || n_ids > WCA_IDS)
         return;
+    memmove(w + 1, w, (WCA_WAYS - 1) * sizeof(*w));
     memcpy(w->key, pretoken, n);
     w->n_key = (uint8_t)n;
     w->n_ids = (uint8_t)n_ids;

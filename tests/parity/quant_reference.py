@@ -33,9 +33,13 @@ import dump_reference  # noqa: E402
 MODELS = ["llama31-gqa-tied-bf16", "llama31-old-f16", "llama-bias-mixed", "qwen3-gqa-tied",
           "qwen3-bf16"]
 SCHEMES = [(w, g) for w in ("wint8", "wint4", "fp8") for g in (0, 32, 64)]
-# One tensor of q, k and v; norms behind sublayers; offsets of norms.
+# Every other family: one tensor of q, k and v; norms behind sublayers; offsets of norms.
 MORE = [("phi3-window", "wint8", 0), ("phi3-window", "fp8", 32), ("olmo2-gqa", "wint8", 0),
-        ("gemma3-dual", "wint8", 32)]
+        ("gemma3-dual", "wint8", 32), ("gemma2-window", "wint8", 0), ("glm4-bias", "wint8", 0),
+        ("glm-bias", "wint8", 0), ("olmo3-window-yarn", "wint8", 0),
+        ("granite-bias-tied", "wint8", 0), ("ernie-bias", "wint8", 0),
+        ("smollm3-nope", "wint8", 32), ("mistral-window", "wint8", 0),
+        ("qwen2-window-tied-bf16", "wint8", 0)]
 PROMPTS = [[1, 17, 42], 24]
 NEW = 16
 
@@ -63,10 +67,8 @@ def keep(w, weights, group):
     return out
 
 
-def quantized(model_dir, weights, group):
-    model = transformers.AutoModelForCausalLM.from_pretrained(
-        model_dir, dtype=torch.float32, attn_implementation="eager").eval()
-    model.generation_config.eos_token_id = None
+def requantize(model, weights, group):
+    """Leaves in a model what the scheme keeps of the layers' matrices; its error."""
     lost = kept = 0.0
     for name, p in model.named_parameters():
         if p.dim() != 2 or ".layers." not in name:
@@ -75,7 +77,14 @@ def quantized(model_dir, weights, group):
         lost += ((w - p.data) ** 2).sum().item()
         kept += (p.data ** 2).sum().item()
         p.data = w
-    return model, (lost / kept) ** 0.5
+    return (lost / kept) ** 0.5
+
+
+def quantized(model_dir, weights, group):
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        model_dir, dtype=torch.float32, attn_implementation="eager").eval()
+    model.generation_config.eos_token_id = None
+    return model, requantize(model, weights, group)
 
 
 def without_alternatives(line):

@@ -121,6 +121,32 @@ olmo2(void **state)
 }
 
 static void
+olmo3(void **state)
+{
+    static const char *const norms[] = { "POST " L0 "post_feedforward_layernorm.weight",
+        "POST " L1 "post_attention_layernorm.weight" };
+    struct mdl_program *p = build(MODEL("olmo3",
+        ",\"sliding_window\":64,\"rope_theta\":10000,"
+        "\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":8}"));
+    const struct mdl_op *rope = op_of(p, MDL_OP_ROPE_TABLE, 0);
+    const struct mdl_op *local = op_of(p, MDL_OP_ROPE_TABLE, 1);
+
+    (void)state;
+    norms_are(p, norms, 2);
+    assert_int_equal(p->cfg.qk_norm, MDL_QK_ALL);
+    /* Every fourth layer sees all, and its rotations alone are scaled. */
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(op_of(p, MDL_OP_ATTENTION, i)->window, i == 3 ? 0 : 64);
+        assert_int_equal(op_of(p, MDL_OP_QKV, i)->in2, (i == 3 ? rope : local)->out);
+    }
+    assert_true(p->inv_freq[0] == 0.125f && p->inv_freq[8] == 1);
+    mdl_free(p);
+    p = build(MODEL("olmo3", ""));
+    assert_true(p->cfg.rope_theta == 500000 && p->cfg.rope_local_theta == 500000);
+    mdl_free(p);
+}
+
+static void
 granite(void **state)
 {
     struct mdl_program *p = build(MODEL("granite",
@@ -295,6 +321,21 @@ gemma3(void **state)
 }
 
 static void
+glm(void **state)
+{
+    static const char *const norms[] = { "PRE " L1 "input_layernorm.weight",
+        "PRE " L1 "post_attention_layernorm.weight" };
+    struct mdl_program *p = build(MODEL("glm", ""));
+
+    (void)state;
+    norms_are(p, norms, 2);
+    assert_true(p->rot == 8 && p->cfg.interleaved && p->cfg.norm_offset == 0);
+    assert_true(
+        op_of(p, MDL_OP_GEMM, 0)->bias >= 0 && op_of(p, MDL_OP_GEMM, 1)->bias == -1);
+    mdl_free(p);
+}
+
+static void
 glm4(void **state)
 {
     static const char *const norms[] = { "POST " L0 "post_mlp_layernorm.weight",
@@ -406,6 +447,8 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(olmo2),
+        cmocka_unit_test(olmo3),
+        cmocka_unit_test(glm),
         cmocka_unit_test(granite),
         cmocka_unit_test(smollm3),
         cmocka_unit_test(phi3),

@@ -77,6 +77,61 @@ strings(void **state)
     }
 }
 
+/* What ends or breaks a string is seen at every place, behind every byte. */
+static void
+places(void **state)
+{
+    char s[40];
+    unsigned at, c, before;
+
+    (void)state;
+    for (before = 0x20; before < 256; before += 0x1b)
+        for (at = 1; at < 24; at++)
+            for (c = 0; c < 256; c++) {
+                struct tok_js js = { .s = s, .n = 32 };
+                struct tok_js_text t = { .s = NULL };
+                bool good = c >= 0x20;
+
+                memset(s, (int)before, sizeof(s));
+                s[0] = s[31] = '"';
+                s[at] = (char)c;
+                s[at + 1] = 'n';
+                if (before == '"' || before == '\\')
+                    continue;
+                assert_int_equal(tok_js_string(&js, &t), good);
+                assert_int_equal(js.at, !good ? at : c == '"' ? at + 1 : 32);
+                if (good) {
+                    assert_int_equal(t.n, c == '"' ? at - 1 : 30);
+                    assert_int_equal(t.escaped, c == '\\');
+                }
+            }
+}
+
+/* White space of any length and kind before a value. */
+static void
+spaces(void **state)
+{
+    char s[64];
+    unsigned at, c;
+
+    (void)state;
+    for (at = 0; at < 40; at++)
+        for (c = 1; c < 256; c++) {
+            struct tok_js js = { .s = s, .n = at + 10 };
+            bool space = c == ' ' || c == '\n' || c == '\r' || c == '\t';
+
+            memset(s, ' ', sizeof(s));
+            s[at / 2] = '\n';
+            s[at] = (char)c;
+            s[at + 9] = 'x';
+            assert_int_equal(tok_js_peek(&js), (char)(space ? 'x' : c));
+            assert_int_equal(js.at, space ? at + 9 : at);
+            js = (struct tok_js){ .s = s, .n = at };
+            assert_int_equal(tok_js_peek(&js), 0);
+            assert_int_equal(js.at, at);
+        }
+}
+
 static void
 values(void **state)
 {
@@ -117,6 +172,8 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(numbers),
         cmocka_unit_test(strings),
+        cmocka_unit_test(places),
+        cmocka_unit_test(spaces),
         cmocka_unit_test(values),
     };
 

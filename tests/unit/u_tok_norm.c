@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Normal forms of Hangul against Python's unicodedata: tests/parity/tok/hangul.vec,
- * made by tools/dev/dump_hangul_vectors.py.
+ * made by tools/dev/dump_hangul_vectors.py. Charsmaps by their definition.
  */
 #include "config.h"
 
@@ -95,10 +95,95 @@ hangul(void **state)
     fclose(f);
 }
 
+/* ---- charsmaps ---- */
+
+#define CELLS 1024u
+
+/* An edge of a double array, to a node of its own; its cell is returned. */
+static uint32_t
+edge(uint32_t *cell, uint32_t node, uint8_t c, uint32_t to, int text)
+{
+    cell[node ^ c] = c | ((to ^ node ^ c) << 10) | (text >= 0 ? 1u << 8 : 0);
+    if (text >= 0)
+        cell[to] = 0x80000000u | (uint32_t)text;
+    return to;
+}
+
+/* "ab" becomes "X", "Q" becomes "q", "e" and an accent one character. */
+static void
+make_map(struct tok_charsmap *map)
+{
+    static const char text[] = "X\0q\0\xc3\xa9";
+    uint32_t cell[CELLS] = { 0 }, root = 256, node, i;
+    uint8_t blob[4 + 4 * CELLS + sizeof(text)];
+    const char *why = "";
+
+    cell[0] = root << 10;
+    node = edge(cell, root, 'a', 512, -1);
+    edge(cell, node, 'b', 514, 0);
+    edge(cell, root, 'Q', 516, 2);
+    node = edge(cell, root, 'e', 768, -1);
+    node = edge(cell, node, 0xcc, 520, -1);
+    edge(cell, node, 0x81, 522, 4);
+    blob[0] = blob[2] = blob[3] = 0;
+    blob[1] = 4 * CELLS >> 8;
+    for (i = 0; i < 4 * CELLS; i++)
+        blob[4 + i] = (uint8_t)(cell[i / 4] >> 8 * (i % 4));
+    memcpy(blob + 4 + 4 * CELLS, text, sizeof(text));
+    if (tok_charsmap_init(map, blob, sizeof(blob), &why) != 0)
+        fail_msg("%s", why);
+}
+
+static void
+map_as(struct tok_norm_op *op, const char *in, const char *want)
+{
+    const struct tok_norm norm = { .op = { *op }, .n_ops = 1 };
+    struct tok_norm_run run = { 0 };
+    struct tok_buf out = { 0 };
+
+    assert_int_equal(tok_norm_apply(&norm, &run, (const uint8_t *)in, strlen(in), &out), 0);
+    if (out.n != strlen(want) || memcmp(out.p, want, out.n) != 0)
+        fail_msg("form %d of %s is not %s but %.*s", (int)op->kind, in, want, (int)out.n,
+            (const char *)out.p);
+    tok_buf_fini(&out);
+    tok_norm_run_fini(&run);
+}
+
+/* SentencePiece takes the longest entry, the Precompiled normalizer one of a grapheme. */
+static void
+charsmap(void **state)
+{
+    struct tok_norm_op op = { .kind = TOK_NORM_PRECOMPILED };
+
+    (void)state;
+    make_map(&op.map);
+    map_as(&op, "cab ab Q", "cab ab q");
+    map_as(&op,
+        "eee\xcc\x81"
+        "e aQbQ",
+        "ee\xc3\xa9"
+        "e aqbq");
+    map_as(&op,
+        "a\xcc\x81"
+        "bQ\r\nQ",
+        "a\xcc\x81"
+        "bq\r\nq");
+    op.kind = TOK_NORM_SENTENCEPIECE;
+    map_as(&op, "cab ab Q", "cX X q");
+    map_as(&op,
+        "eee\xcc\x81"
+        "e aQbQ",
+        "ee\xc3\xa9"
+        "e aqbq");
+    map_as(&op, "aab bba a", "aX bba a");
+    tok_charsmap_fini(&op.map);
+}
+
 int
 main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(hangul) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(hangul),
+        cmocka_unit_test(charsmap) };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

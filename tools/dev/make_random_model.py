@@ -24,9 +24,9 @@ DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 
 # Names of transformers' classes, and what their configurations take besides.
 FAMILIES = {
-    "ernie4_5": "Ernie4_5", "gemma2": "Gemma2", "gemma3_text": "Gemma3Text", "glm4": "Glm4",
+    "ernie4_5": "Ernie4_5", "gemma2": "Gemma2", "gemma3_text": "Gemma3Text", "glm": "Glm", "glm4": "Glm4",
     "granite": "Granite", "llama": "Llama", "mistral": "Mistral", "olmo2": "Olmo2",
-    "phi3": "Phi3", "qwen2": "Qwen2", "qwen3": "Qwen3", "smollm3": "SmolLM3"}
+    "olmo3": "Olmo3", "phi3": "Phi3", "qwen2": "Qwen2", "qwen3": "Qwen3", "smollm3": "SmolLM3"}
 
 
 def model_class(a):
@@ -49,7 +49,7 @@ def rope_parameters(a):
         n = int((a.head_dim or a.hidden // a.heads) * a.partial) // 2
         rope["short_factor"] = [1 + i / 8 for i in range(n)]
         rope["long_factor"] = [1.5 + 2 * i for i in range(n)]
-    if a.family == "gemma3_text":
+    if a.family in ("gemma3_text", "olmo3"):
         return {"full_attention": rope,
                 "sliding_attention": {"rope_type": "default", "rope_theta": 1000.0}}
     return rope
@@ -83,8 +83,12 @@ def own_config(a):
         else:
             own["sliding_window_pattern"] = a.every
         return own
-    if a.family == "glm4":
+    if a.family in ("glm", "glm4"):
         return {"pad_token_id": 0}
+    if a.family == "olmo3":
+        return {**window, "pad_token_id": 0, "layer_types": [
+            "full_attention" if (i + 1) % a.every == 0 else "sliding_attention"
+            for i in range(a.layers)]}
     if a.family == "ernie4_5":
         return {"use_bias": a.attention_bias}
     return window if a.family == "mistral" else {}
@@ -170,7 +174,7 @@ def main():
     p.add_argument("--family", choices=sorted(FAMILIES), default="llama")
     p.add_argument("--window", type=int, default=0, help="where there can be one; 0: none")
     p.add_argument("--every", type=int, default=2,
-                   help="gemma3_text: every n-th layer has no window; smollm3: no rotation")
+                   help="gemma3_text, olmo3: every n-th layer has no window; smollm3: no rotation")
     p.add_argument("--full-layers", type=int, default=0,
                    help="qwen2, qwen3: layers before the first with a window")
     p.add_argument("--hidden", type=int, default=64)
