@@ -33,8 +33,6 @@
 extern "C" {
 #endif
 
-#define FDK_MAX_RANKS 8
-
 struct fdk_group_args {
     int32_t n_rank;        /* 2..FDK_MAX_RANKS */
     const int32_t *device; /* [n_rank] devices of the context in the order of ranks, each
@@ -61,13 +59,15 @@ struct fdk_all_reduce_args {
     enum fdk_dtype act; /* FDK_F32, FDK_F16, FDK_BF16 */
 };
 
-/* y[t][r C + c] = x[t][c] of rank r: with T = 1 one operand behind the other. */
+/* y[t][r C + c] = x[t][c] of rank r: with T = 1 one operand behind the other. The first row
+ * of x and of y is row `first`. */
 struct fdk_all_gather_args {
     struct fdk_group *group;
     void *y;       /* (T, n_rank C) dtype, rows ldy elements apart; does not overlap x */
     const void *x; /* (T, C) dtype */
-    const int32_t *n; /* [1] live rows, the same value on all ranks; NULL: T */
-    int32_t T, C, ldy;
+    const int32_t *n; /* [1] live rows, the same value on all ranks: rows [first,
+                                  min(first + T, *n)); NULL: T */
+    int32_t first, T, C, ldy;
     enum fdk_dtype dtype; /* any but FDK_I4 */
 };
 

@@ -50,7 +50,7 @@ struct coll_job {
     float *residual;
     const float *w;
     const int32_t *live;
-    int32_t T, C, ldy;
+    int32_t first, T, C, ldy;
     float eps, offset;
     enum fdk_dtype type;
     int32_t eb; /* bytes of an element */
@@ -145,8 +145,8 @@ coll_gather_job(const struct fdk_all_gather_args *a, const struct coll_space *s,
     struct coll_job *ret)
 {
     struct coll_job j = {};
-    if (a->T <= 0 || a->C <= 0 || (int64_t)a->C * s->n > a->ldy || a->y == NULL ||
-        a->x == NULL || (unsigned)a->dtype >= FDK_DTYPE__N)
+    if (a->first < 0 || a->T <= 0 || a->C <= 0 || (int64_t)a->C * s->n > a->ldy ||
+        a->y == NULL || a->x == NULL || (unsigned)a->dtype >= FDK_DTYPE__N)
         return -EINVAL;
     j.eb = (int32_t)fdk_dtype_bytes(a->dtype);
     if (j.eb == 0)
@@ -154,6 +154,7 @@ coll_gather_job(const struct fdk_all_gather_args *a, const struct coll_space *s,
     if (((uintptr_t)a->y | (uintptr_t)a->x) % (uint32_t)j.eb != 0)
         return -EINVAL;
     j.op = COLL_GATHER;
+    j.first = a->first;
     j.y = (char *)a->y;
     j.x = (const char *)a->x;
     j.live = a->n;

@@ -173,6 +173,19 @@ fdk_to_f32(void *dst, const void *src, enum fdk_dtype t, size_t n)
     }
 }
 
+int
+fdk_embed_valid(const struct fdk_embed_args *a)
+{
+    if (a->shard_rows == 0)
+        return a->w != NULL;
+    if (a->shard_rows < 0 || (int64_t)a->shard_rows * FDK_MAX_RANKS < a->V)
+        return 0;
+    for (int64_t i = 0; i * a->shard_rows < a->V; i++)
+        if (a->shard[i] == NULL)
+            return 0;
+    return 1;
+}
+
 int32_t
 fdk_tiles_max(int32_t n, int32_t m, int32_t a, int32_t b)
 {

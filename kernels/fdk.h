@@ -84,6 +84,7 @@ void fdk_to_f32(void *dst, const void *src, enum fdk_dtype t, size_t n);
 #define FDK_MAX_KV_GROUPS 8  /* KV groups of a program */
 #define FDK_MAX_LOGPROBS  20
 #define FDK_MAX_STOP_IDS  80
+#define FDK_MAX_RANKS     8 /* kernels/collective.h */
 
 /* ---- the arrays of a step ------------------------------------------------------ */
 
@@ -222,15 +223,21 @@ struct fdk_att_plan_args { /* the step's tiles, row by row, tiles ascending */
     int32_t outputs; /* att_plan_host: only tiles with a token of b->out, which
                                   is ascending by tok; rows of other tiles are not written */
 };
-struct fdk_embed_args { /* y[t] = w[ids[t]] (or last token of the state) */
+/* y[t] = w[ids[t]] (or last token of the state). A table in shards lies in the memory of
+ * several devices: row i is row i % shard_rows of shard[i / shard_rows], read where it lies. */
+struct fdk_embed_args {
     float *y;           /* (T, C) */
-    const void *w;      /* (V, C) */
+    const void *w;      /* (V, C); with shards not read */
     const struct fdk_row *state;
     const struct fdk_batch *b;
     int32_t T, C, V;
     enum fdk_dtype w_dtype;
-    float scale; /* 1 for most families */
+    float scale;        /* 1 for most families */
+    int32_t shard_rows; /* 0: w is the whole table; else V <= FDK_MAX_RANKS shard_rows */
+    const void *shard[FDK_MAX_RANKS]; /* (shard_rows, C) each */
 };
+/* Is the table there, and are shards enough for V rows? */
+int fdk_embed_valid(const struct fdk_embed_args *a);
 /* Where a norm stands; norm(v) = v / rms(v) * (w + offset), and s is add_scale. */
 enum fdk_norm {
     FDK_NORM_PRE, /* before a sublayer: x += s add (if any); y = norm(x) */
@@ -355,10 +362,11 @@ struct fdk_sample_args {        /* results[o], and the row's state for FDK_OUT_S
     float *chosen; /* (pool, FDK_MAX_CHOSEN): of a row with rules and logprobs, those of
                                   fdk_rules.chosen */
     int32_t rules_words;
-    float *logits; /* (R, V): rows first .. first + R of the O outputs;
+    float *logits; /* (R, V), rows ldl apart: rows first .. first + R of the O outputs;
                                   may be overwritten */
     const struct fdk_batch *b;
     int32_t first, R, V;
+    int32_t ldl; /* at least V; 0 stands for V */
     void *scratch;
     size_t scratch_bytes;
 };
@@ -487,6 +495,8 @@ struct fdk_open_args {
 /* Measured peak of a device. */
 enum fdk_probe {
     FDK_PROBE_READ, /* bytes/s read from memory far larger than its caches */
+    FDK_PROBE_LINK, /* bytes/s copied from another device's memory; cpu: as READ.
+                                  -ENOTSUP: no other one can be reached */
     FDK_PROBE_FLOPS /* operations/s on fp32, bf16 or fp16: on the cpu a loop
                                   of multiply-adds in registers, as wide as those of
                                   gemm; on cuda such a loop for fp32, for the 16-bit

@@ -25,6 +25,8 @@ fdk_op_name(enum fdk_op_kind kind)
         [FDK_OP_SOFTCAP] = "softcap",
         [FDK_OP_GATHER] = "gather",
         [FDK_OP_SAMPLE] = "sample",
+        [FDK_OP_ALL_REDUCE] = "all_reduce",
+        [FDK_OP_ALL_GATHER] = "all_gather",
         [FDK_OP_OWN] = "own",
     };
     return (unsigned)kind < FDK_OP__N ? name[kind] : "unknown";
@@ -94,6 +96,14 @@ fdk_op_text(const struct fdk_ops *k, const struct fdk_op *op, char *ret, size_t 
         break;
     case FDK_OP_SAMPLE:
         (void)snprintf(ret, n, "vocabulary %d", op->sample.V);
+        break;
+    case FDK_OP_ALL_REDUCE:
+        (void)snprintf(ret, n, "width %d, %s", op->all_reduce.C,
+            fdk_dtype_name(op->all_reduce.act));
+        break;
+    case FDK_OP_ALL_GATHER:
+        (void)snprintf(ret, n, "width %d to %d, %s", op->all_gather.C, op->all_gather.ldy,
+            fdk_dtype_name(op->all_gather.dtype));
         break;
     default:
         (void)snprintf(ret, n, "%s", name_of(op));
@@ -167,6 +177,13 @@ fdk_op_complete(struct fdk_op *op, const struct fdk_step *s)
         op->sample.first = op->first;
         op->sample.R = n;
         break;
+    case FDK_OP_ALL_REDUCE:
+        op->all_reduce.T = n;
+        break;
+    case FDK_OP_ALL_GATHER:
+        op->all_gather.first = op->first;
+        op->all_gather.T = n;
+        break;
     case FDK_OP_OWN:
         op->own.T = n;
         break;
@@ -199,6 +216,10 @@ fdk_op_launch(const struct fdk_ops *k, const struct fdk_op *op, fdk_stream_t st)
         return k->gather(&op->gather, st);
     case FDK_OP_SAMPLE:
         return k->sample(&op->sample, st);
+    case FDK_OP_ALL_REDUCE:
+        return k->all_reduce(&op->all_reduce, st);
+    case FDK_OP_ALL_GATHER:
+        return k->all_gather(&op->all_gather, st);
     case FDK_OP_OWN:
         return op->is->launch(&op->own, st);
     case FDK_OP__N:
@@ -268,6 +289,10 @@ fdk_op_reads(const struct fdk_op *op, const void *ret[FDK_OPERANDS])
         return put(ret, 0, op->gather.x);
     case FDK_OP_SAMPLE:
         return put(ret, 0, op->sample.logits);
+    case FDK_OP_ALL_REDUCE:
+        return put(ret, put(ret, 0, op->all_reduce.x), op->all_reduce.residual);
+    case FDK_OP_ALL_GATHER:
+        return put(ret, 0, op->all_gather.x);
     case FDK_OP_OWN:
         return put(ret, put(ret, 0, op->own.x), op->own.x2);
     default:
@@ -298,11 +323,51 @@ fdk_op_writes(const struct fdk_op *op, const void *ret[FDK_OPERANDS])
         return put(ret, 0, op->softcap.y);
     case FDK_OP_GATHER:
         return put(ret, 0, op->gather.y);
+    case FDK_OP_ALL_REDUCE:
+        return put(ret, put(ret, 0, op->all_reduce.y), op->all_reduce.residual);
+    case FDK_OP_ALL_GATHER:
+        return put(ret, 0, op->all_gather.y);
     case FDK_OP_OWN:
         return put(ret, 0, op->own.y);
     default:
         return 0;
     }
+}
+
+/* ---- a sum over ranks and the norm behind it ------------------------------ */
+
+int32_t
+fdk_reduce_norm_covers(struct fdk_ctx *ctx, int dev, const struct fdk_op *op, int32_t n,
+    int32_t *ret_least, int32_t *ret_most)
+{
+    const struct fdk_all_reduce_args *a = &op[0].all_reduce;
+    const struct fdk_rmsnorm_args *r = &op[1].rmsnorm;
+
+    (void)ctx;
+    (void)dev;
+    (void)n;
+    (void)ret_least;
+    (void)ret_most;
+    return a->residual == NULL && r->norm == FDK_NORM_PRE && r->add == a->y &&
+            (r->add_scale == 0 || r->add_scale == 1) && r->C == a->C && r->n == a->n &&
+            r->act == a->act
+        ? 2
+        : 0;
+}
+
+struct fdk_all_reduce_args
+fdk_reduce_norm_args(const struct fdk_op *op, const struct fdk_step *s)
+{
+    const struct fdk_rmsnorm_args *r = &op[1].rmsnorm;
+    struct fdk_all_reduce_args a = op[0].all_reduce;
+
+    a.T = fdk_op_rows(op, s);
+    a.y = r->y;
+    a.residual = r->x;
+    a.w = r->w;
+    a.eps = r->eps;
+    a.offset = r->offset;
+    return a;
 }
 
 /* ---- binding ------------------------------------------------------------- */

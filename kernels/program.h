@@ -14,6 +14,7 @@
 #ifndef FDD_KERNELS_PROGRAM_H
 #define FDD_KERNELS_PROGRAM_H
 
+#include "kernels/collective.h"
 #include "kernels/fdk.h"
 
 #ifdef __cplusplus
@@ -31,6 +32,8 @@ enum fdk_op_kind {
     FDK_OP_SOFTCAP,
     FDK_OP_GATHER,
     FDK_OP_SAMPLE,
+    FDK_OP_ALL_REDUCE,
+    FDK_OP_ALL_GATHER,
     FDK_OP_OWN, /* struct fdk_own */
     FDK_OP__N
 };
@@ -65,7 +68,7 @@ struct fdk_op {
     enum fdk_rows rows;
     int32_t needs_output; /* 1: steps without outputs do without it */
     int32_t first,
-        slice;   /* GEMM, SOFTCAP, SAMPLE: rows [first, first + slice); slice 0: all */
+        slice;   /* GEMM, SOFTCAP, SAMPLE, ALL_GATHER: rows [first, first + slice); slice 0: all */
     int32_t att; /* QKV, ATTENTION: index in fdk_step.att */
     const struct fdk_own *is; /* OWN: which one */
     union {
@@ -79,6 +82,8 @@ struct fdk_op {
         struct fdk_softcap_args softcap;
         struct fdk_gather_args gather;
         struct fdk_sample_args sample;
+        struct fdk_all_reduce_args all_reduce;
+        struct fdk_all_gather_args all_gather;
         struct fdk_own_args own;
     };
 };
@@ -145,6 +150,14 @@ struct fdk_fusion {
     int (*launch)(void *data, const struct fdk_op *op, int32_t n,
         const struct fdk_step *s, fdk_stream_t st);
 };
+
+/* For rows of fdk_ops.fusion that begin with ALL_REDUCE and RMSNORM: 2 where the second adds
+ * what the first sums and is the norm of fdk_all_reduce_args.residual, else 0. */
+int32_t fdk_reduce_norm_covers(struct fdk_ctx *ctx, int dev, const struct fdk_op *op,
+    int32_t n, int32_t *ret_least, int32_t *ret_most);
+/* Both as one operation of the step. */
+struct fdk_all_reduce_args
+fdk_reduce_norm_args(const struct fdk_op *op, const struct fdk_step *s);
 
 struct fdk_bound;
 struct fdk_launch {

@@ -237,8 +237,29 @@ fits(enum dvl_kind kind, enum par_device_backend backend)
 }
 
 int
+dvl_check_count(const char *list, int64_t n, int64_t n_rank, char *err, size_t err_bytes)
+{
+    if (n == n_rank)
+        return 0;
+    if (n == 0)
+        return refuse(err, err_bytes,
+            "it is empty, and parallel.tensor_parallel_size = %lld needs %lld devices; list "
+            "them (cuda:0,cuda:1)",
+            (long long)n_rank, (long long)n_rank);
+    if (n_rank == 1)
+        return refuse(err, err_bytes,
+            "\"%s\" has %lld devices, and parallel.tensor_parallel_size = 1 uses one; name "
+            "one, or set parallel.tensor_parallel_size = %lld",
+            list, (long long)n, (long long)n);
+    return refuse(err, err_bytes,
+        "\"%s\" has %lld device%s, and parallel.tensor_parallel_size = %lld uses %lld; %s %lld",
+        list, (long long)n, n == 1 ? "" : "s", (long long)n_rank, (long long)n_rank,
+        n > n_rank ? "remove" : "add", (long long)(n > n_rank ? n - n_rank : n_rank - n));
+}
+
+int
 dvl_check(const char *list, enum par_device_backend backend, int64_t test_entry,
-    char *err, size_t err_bytes)
+    int64_t n_rank, char *err, size_t err_bytes)
 {
     struct dvl l = { .kind = DVL_NONE };
     int rc = dvl_parse(list, &l, err, err_bytes);
@@ -257,12 +278,14 @@ dvl_check(const char *list, enum par_device_backend backend, int64_t test_entry,
             "\"%s\" has %d entries, counted from 0, and device.test_entry = %lld is none "
             "of them",
             list, (int)l.n, (long long)test_entry);
-    if (test_entry < 0 && l.n > 1)
+    if (test_entry >= 0 && n_rank > 1)
         return refuse(err, err_bytes,
-            "\"%s\" has %d devices, and this version uses one; "
-            "name one, and start an instance (fdd@NAME) for each other",
-            list, (int)l.n);
-    return 0;
+            "device.test_entry = %lld has one device compute, and "
+            "parallel.tensor_parallel_size = %lld several; leave one of them out",
+            (long long)test_entry, (long long)n_rank);
+    if (test_entry >= 0 || l.all || (l.n == 0 && n_rank == 1))
+        return 0;
+    return dvl_check_count(list, l.n, n_rank, err, err_bytes);
 }
 
 int

@@ -41,11 +41,13 @@ struct dvl {
 /* 0, or -EINVAL with one line in err that names the entry and what to write. */
 int dvl_parse(const char *list, struct dvl *ret, char *err, size_t err_bytes);
 
-/* What a configuration may hold: a sound list that fits device.backend, of one
- * device in this version (cuda:* is left to the worker), or of more than test_entry where
- * that is not -1. As dvl_parse(). */
+/* What a configuration may hold: a sound list that fits device.backend, of n_rank devices
+ * (parallel.tensor_parallel_size; cuda:* is left to the worker), or, with one rank, of more
+ * than test_entry where that is not -1. As dvl_parse(). */
 int dvl_check(const char *list, enum par_device_backend backend, int64_t test_entry,
-    char *err, size_t err_bytes);
+    int64_t n_rank, char *err, size_t err_bytes);
+/* A group of n_rank devices has n listed: 0, or -EINVAL and what to do about it. */
+int dvl_check_count(const char *list, int64_t n, int64_t n_rank, char *err, size_t err_bytes);
 
 /* Is a device's whole UUID the one that begins with start? The prefixes do not count:
  * CUDA knows a MIG instance by the same 16 bytes, without a kind. */

@@ -197,9 +197,29 @@ check_device(const struct par *p, struct par_say *say)
 {
     char why[512];
 
-    if (dvl_check(p->device_list, p->device_backend, p->device_test_entry, why,
-            sizeof(why)) != 0)
+    if (dvl_check(p->device_list, p->device_backend, p->device_test_entry,
+            p->parallel_tensor_parallel_size, why, sizeof(why)) != 0)
         par_say_error(say, "%s", why);
+}
+
+static void
+check_parallel(const struct par *p, struct par_say *say)
+{
+    long long n = p->parallel_tensor_parallel_size;
+
+    if (n == 1)
+        return;
+    if (p->parallel_custom_all_reduce == PAR_PARALLEL_CUSTOM_ALL_REDUCE_NO)
+        par_say_error(say,
+            "parallel.custom_all_reduce = no: parallel.tensor_parallel_size = %lld needs sums "
+            "over devices, and this version has no other way to them; write auto",
+            n);
+    if (p->daemon_worker_hang_ms != 0 &&
+        p->parallel_spin_limit_ms >= p->daemon_worker_hang_ms)
+        par_say_error(say,
+            "parallel.spin_limit_ms = %lld is not below daemon.worker_hang_ms = %lld: the "
+            "worker would be killed before it can say which device did not answer",
+            (long long)p->parallel_spin_limit_ms, (long long)p->daemon_worker_hang_ms);
 }
 
 /* There are none. */
@@ -219,6 +239,7 @@ par_check_each(const struct par *p, struct par_say *say)
     check_prefills(p, say);
     check_graph(p, say);
     check_device(p, say);
+    check_parallel(p, say);
 }
 
 /* ---- values that follow from others ---------------------------------------------- */

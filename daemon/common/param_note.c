@@ -338,6 +338,22 @@ set_overlap(struct par_set *ps, size_t note, const char *name, const char *value
     return par_set_row(ps, &ref, (int)note, name, on ? "2" : "0", from, err, err_bytes);
 }
 
+/* It says the opposite of the row. */
+static int
+set_reduce(struct par_set *ps, size_t note, const char *name, const char *value,
+    enum par_origin from, char *err, size_t err_bytes)
+{
+    struct par_ref ref;
+    int64_t off = 0;
+    int rc = par_parse_bool(name, value, &off, err, err_bytes);
+
+    if (rc == 0)
+        rc = par_find(NULL, "parallel.custom_all_reduce", &ref, err, err_bytes);
+    return rc != 0 ? rc
+                   : par_set_row(ps, &ref, (int)note, name, off ? "no" : "auto", from, err,
+                         err_bytes);
+}
+
 static int
 set_off(const struct par_note *n, const char *name, const char *value, char *err,
     size_t err_bytes)
@@ -403,6 +419,8 @@ par_set_note(struct par_set *ps, size_t idx, const char *name, const char *value
         return set_graph(ps, idx, name, value, from, err, err_bytes);
     case PAR_N_OVERLAP:
         return set_overlap(ps, idx, name, value, from, err, err_bytes);
+    case PAR_N_REDUCE:
+        return set_reduce(ps, idx, name, value, from, err, err_bytes);
     case PAR_N_OFF:
         break;
     }
@@ -420,7 +438,8 @@ par_note_rule(const struct par_note *n)
         "JSON whose use_cudagraph, "
         "cudagraph_capture_sizes and max_capture_shape_prefill set graph.use_cudagraph, "
         "graph.capture_sizes and graph.prefill_max_tokens",
-        "no sets device.overlap_depth to 0, yes to 2 where it is 0" };
+        "no sets device.overlap_depth to 0, yes to 2 where it is 0",
+        "yes sets parallel.custom_all_reduce to no, no to auto" };
 
     return rules[n->kind];
 }
@@ -431,10 +450,10 @@ par_look_up(const char *name, size_t ret_rows[PAR_NAME_ROWS], size_t *ret_n, cha
 {
     static const char *const graph[] = { "graph.use_cudagraph", "graph.capture_sizes",
         "graph.prefill_max_tokens" };
-    static const char *const overlap[] = { "device.overlap_depth" };
+    const char *sets[4] = { NULL };
     const struct par_note *n;
     struct par_ref ref, row;
-    int rc = par_find(NULL, name, &ref, text, text_bytes), is_graph;
+    int rc = par_find(NULL, name, &ref, text, text_bytes);
 
     *ret_n = 0;
     if (rc != 0)
@@ -444,9 +463,14 @@ par_look_up(const char *name, size_t ret_rows[PAR_NAME_ROWS], size_t *ret_n, cha
         return 0;
     }
     n = &par_notes[ref.idx];
-    is_graph = n->kind == PAR_N_GRAPH;
-    for (size_t i = 0; i < (is_graph ? 3u : n->kind == PAR_N_OVERLAP ? 1u : 0u); i++)
-        if (par_find(NULL, is_graph ? graph[i] : overlap[i], &row, text, text_bytes) == 0)
+    if (n->kind == PAR_N_GRAPH)
+        memcpy(sets, graph, sizeof(graph));
+    else if (n->kind == PAR_N_OVERLAP)
+        sets[0] = "device.overlap_depth";
+    else if (n->kind == PAR_N_REDUCE)
+        sets[0] = "parallel.custom_all_reduce";
+    for (size_t i = 0; sets[i] != NULL; i++)
+        if (par_find(NULL, sets[i], &row, text, text_bytes) == 0)
             ret_rows[(*ret_n)++] = row.idx;
     snprintf(text, text_bytes, "%s is a name of another server: %s%s%s%s%s", n->key,
         par_note_rule(n), n->kind == PAR_N_OFF && n->ok[0] != '\0' ? " or " : "",

@@ -30,7 +30,8 @@ enum par_note_kind {
     PAR_N_JSON,
     PAR_N_SPEC,
     PAR_N_GRAPH,
-    PAR_N_OVERLAP
+    PAR_N_OVERLAP,
+    PAR_N_REDUCE
 };
 
 struct par_def {

@@ -24,7 +24,7 @@
 #include <stdint.h>
 
 #define TRC_MAGIC   0x43525446u
-#define TRC_VERSION 1u
+#define TRC_VERSION 2u
 #define TRC_STEPS   4096u /* powers of two */
 #define TRC_EVENTS  16384u
 #define TRC_MEMFD   "fdd-trace" /* as /proc/PID/fd of the gate shows it */
@@ -37,6 +37,7 @@ enum trc_flag {
     TRC_PROFILED = 8 /* launched with an event after every operation */
 };
 
+#define TRC_RANKS 8
 struct trc_step {
     uint64_t seq;         /* trc_get_step() gives its number in the ring, from 1 */
     uint64_t epoch;       /* of the step, from 1 for each worker */
@@ -58,8 +59,12 @@ struct trc_step {
     uint64_t t_begin_ns, t_end_ns;    /* the device's own */
     uint64_t t_collect_ns;            /* the engine took the results */
     uint64_t t_done_ns;               /* and had processed them */
+    /* A group of several: when the device of each rank began and ended, from t_begin_ns on. */
+    int32_t rank_begin_ns[TRC_RANKS], rank_end_ns[TRC_RANKS];
+    int32_t n_rank; /* 0: one device */
+    int32_t rsv[15];
 };
-_Static_assert(sizeof(struct trc_step) == 128, "a step is two cache lines");
+_Static_assert(sizeof(struct trc_step) == 256, "a step is four cache lines");
 
 enum trc_kind {
     TRC_SUBMIT = 1, /* at the gate. a: prompt tokens, b: output tokens asked */

@@ -124,6 +124,9 @@ ctl_worker(const struct wrk *w, int all, uint64_t now_ns)
     ctl_put(o, "load_done_bytes", INT(ws != NULL ? ws->load_done_bytes : 0));
     ctl_put(o, "load_total_bytes", INT(ws != NULL ? ws->load_total_bytes : 0));
     ctl_devices(o, ws);
+    ctl_put(o, "tensor_parallel_size", INT(ws != NULL ? ws->n_rank : 0));
+    ctl_put(o, "all_reduce",
+        ctl_string(ws != NULL ? ws->all_reduce : "", sizeof(ws->all_reduce)));
     ctl_put(o, "credits", INT(w->link.ready.credits));
     ctl_put(o, "credits_used", INT(w->link.credits_used));
     ctl_put(o, "itl_target_us",
@@ -588,7 +591,8 @@ ctl_do_debug(struct ctl *ctl, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
         sup_kill(w, "fdctl debug kill-worker");
         return r;
     }
-    if (json_is_true(json_object_get(rq, "fail_device")))
+    if (json_is_true(json_object_get(rq, "fail_device")) ||
+        json_is_true(json_object_get(rq, "stop_rank")))
         return LOG_DBG(faults)
             ? ctl_ask_worker(ctl, c, rq, now_ns, CTL_WORKER_TIMEOUT_NS)
             : ctl_fail("log.debug=faults in the configuration, or fdctl debug +faults",

@@ -89,3 +89,7 @@ CTL_ARG(debug, kill_worker, 0, BOOL, ANY, 0, 0, WORD, NULL,
     "end the worker; it is started again")
 CTL_ARG(debug, fail_device, 0, BOOL, ANY, 0, 0, WORD, NULL,
     "let its device fail in the next step (tests; takes the bit faults)")
+CTL_ARG(debug, stop_rank, 0, BOOL, ANY, 0, 0, WORD, NULL,
+    "let the launch thread of its last rank stop before the next step (the same)")
+CTL_ARG(debug, rank, 0, INT, ANY, 0, 7, OWN, "N",
+    "rank of fail_device and stop_rank")

@@ -20,6 +20,7 @@
  *             are its keys
  *     GRAPH   graph_optimization_config: sets rows of [graph]
  *     OVERLAP a boolean: device.overlap_depth 0, or not 0
+ *     REDUCE  a boolean: yes sets parallel.custom_all_reduce to no, no to auto
  *
  * PAR_VALUE(section, key, words, value)
  *   further words that the row takes for value; with value NULL those that
@@ -50,15 +51,13 @@ PAR_NOTE(compat, use_warmup, "daemon.warmup", FLAG, "yes|true|on|1", "",
     "the worker always warms up before it is ready")
 PAR_NOTE(compat, enable_output_caching, "", FLAG, "", "",
     "outputs go straight to the clients")
-PAR_NOTE(parallel, tensor_parallel_size, "", ONE, "", "", "the model runs on one device")
-PAR_NOTE(parallel, data_parallel_size, "", ONE, "", "", "the model runs on one device")
+PAR_NOTE(parallel, data_parallel_size, "", ONE, "", "", "there is one copy of the model")
+PAR_NOTE(parallel, pipeline_parallel_size, "", ONE, "", "",
+    "the devices of one machine compute each layer together")
 PAR_NOTE(parallel, enable_expert_parallel, "parallel.expert_parallel", NEVER, "", "",
-    "the model runs on one device")
-PAR_NOTE(parallel, enable_custom_all_reduce, "parallel.custom_all_reduce", OFF, "auto",
-    "yes|true|on|1", "the model runs on one device")
-PAR_NOTE(parallel, disable_custom_all_reduce, "", FLAG, "yes|true|on|1", "",
-    "the model runs on one device")
-PAR_NOTE(parallel, enable_eplb, "", NEVER, "", "", "the model runs on one device")
+    "models have no experts")
+PAR_NOTE(parallel, disable_custom_all_reduce, "", REDUCE, "", "", "")
+PAR_NOTE(parallel, enable_eplb, "", NEVER, "", "", "models have no experts")
 PAR_NOTE(parallel, splitwise_role, "pd.role", OFF, "mixed", "prefill|decode",
     "one worker computes prompts and answers")
 PAR_NOTE(parallel, router, "", OFF, "", "*", "one daemon serves one machine")
@@ -114,6 +113,9 @@ PAR_VALUE(quant, weights, "|none|no|null|off|false", "none")
 PAR_VALUE(quant, weights,
     "block_wise_fp8|block_fp8|wfp8afp8|w4afp8|w4a8|wint2|mix_quant|{}", NULL)
 PAR_VALUE(graph, capture_sizes, "none|null", "")
+PAR_VALUE(parallel, tensor_parallel_size, "none|null", "1")
+PAR_VALUE(parallel, custom_all_reduce, "true|on|1", "yes")
+PAR_VALUE(parallel, custom_all_reduce, "false|off|0|none|null", "no")
 PAR_VALUE(kv, num_blocks, "none|null", "0")
 PAR_VALUE(kv, swap_space, "none|null", "0")
 PAR_VALUE(kv, dtype, "none|null", "auto")

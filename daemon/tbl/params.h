@@ -208,13 +208,14 @@ PAR_ENUM(device, backend, "",
     PAR_C(DEVICE_BACKEND_CUDA, "cuda") PAR_C(DEVICE_BACKEND_NULL, "null"), "auto", RESTART,
     "Where the model runs. auto: cuda when a device is there, else cpu.")
 PAR_STR(device, list, "", "", RESTART,
-    "Device of the model: cuda:0 (by number), GPU-1a2b3c or MIG-1a2b3c (start of a UUID as "
-    "nvidia-smi -L prints it, with or without cuda:), cuda:* (all, where there is one) or "
-    "cpu:1; this version uses one. Empty: the first of device.backend. A CUDA device, and cpu:1 if it is listed, is locked against other daemons of the "
-    "user.")
+    "Devices of the model, comma separated, as many as parallel.tensor_parallel_size: cuda:0 "
+    "(by number), GPU-1a2b3c or MIG-1a2b3c (start of a UUID as nvidia-smi -L prints it, with or "
+    "without cuda:), cuda:* (all, in the order of their numbers) or cpu:4 (four virtual devices "
+    "on the processors). Empty: the first of device.backend. CUDA devices, and those of cpu:N if "
+    "it is listed, are locked against other daemons of the user.")
 PAR_INT(device, test_entry, "", "", -1, -1, 31, RESTART,
     "The model is on this entry of device.list, counted from 0, and every call to a device "
-    "of another entry fails (tests). -1: device.list has one entry.")
+    "of another entry fails (tests). -1: all entries are used.")
 PAR_BOOL(device, shared, "", 0, RESTART,
     "Use the device together with other daemons of the user; each of them must say so.")
 PAR_INT(device, threads, "", "threads", 0, 0, 1024, RESTART,
@@ -231,6 +232,21 @@ PAR_BOOL(device, fused_step, "", 1, RESTART,
     "reference.")
 PAR_INT(device, step_delay_us, "", "us", 0, 0, 10000000, RESTART,
     "A step keeps the CPU and the null backend busy at least that long (tests).")
+
+PAR_INT(parallel, tensor_parallel_size, "tensor_parallel_size", "devices", 1, 1, 8, RESTART,
+    "Devices that share the model's weights and compute each step together, those of "
+    "device.list in order. The model's attention heads, its MLP and its KV heads must divide; "
+    "the daemon says which sizes do.")
+PAR_INT(parallel, spin_limit_ms, "", "ms", 10, 2000, 600000, RESTART,
+    "A device that waits so long for another one of its group, from its own arrival, gives up: "
+    "the worker ends, naming the one that did not come. Less than daemon.worker_hang_ms.")
+PAR_ENUM(parallel, custom_all_reduce, "enable_custom_all_reduce",
+    PAR_C(PARALLEL_CUSTOM_ALL_REDUCE_AUTO, "auto")
+    PAR_C(PARALLEL_CUSTOM_ALL_REDUCE_YES, "yes")
+    PAR_C(PARALLEL_CUSTOM_ALL_REDUCE_NO, "no"), "auto", RESTART,
+    "Sums over the devices by fdd's own kernels, which write to the other devices' memory. auto "
+    "and yes are the same: there is no other way in this version, and no is refused with more "
+    "than one device.")
 
 PAR_BOOL(graph, use_cudagraph, "use_cudagraph,device.graph", 1, RELOAD,
     "Replay recorded graphs where the backend has them; without, each operation is "

@@ -156,17 +156,27 @@ adm_in_use(const struct mpl *m, const struct mpl_row *r, const struct cnt_worker
     return (cnt_get(&c->kv_blocks_used) + cnt_get(&c->kv_blocks_cached)) * m->block_bytes;
 }
 
-/* The ranks, in order. */
+/* The ranks, in order. Each has all that is planned for a device. */
 static json_t *
 adm_devices(const struct worker *w)
 {
-    const struct dvc_dev *d = &w->devs.at[w->rank_dev];
-    json_t *list = json_array(), *o = json_object();
+    json_t *list = json_array();
 
-    adm_set(o, "device", json_string(d->name));
-    adm_set(o, "uuid", json_string(d->uuid));
-    adm_set(o, "rank", json_integer(0));
-    (void)json_array_append_new(list, o);
+    for (int32_t i = 0; i < w->run->n_rank; i++) {
+        const struct dvc_dev *d = &w->devs.at[w->first_dev + i];
+        struct fdk_device_info di = { .mem_free = 0 };
+        json_t *o = json_object();
+
+        (void)w->run->k->device_info(w->run->ctx, w->run->dev[i].idx, &di);
+        adm_set(o, "device", json_string(d->name));
+        adm_set(o, "uuid", json_string(d->uuid));
+        adm_set(o, "rank", json_integer(i));
+        adm_set(o, "bytes", adm_int(w->mpl.device_bytes));
+        adm_set(o, "graph_bytes", adm_int(w->run->dev[i].mem.graphs));
+        adm_set(o, "device_total_bytes", adm_int(di.mem_total));
+        adm_set(o, "device_free_bytes", adm_int(di.mem_free));
+        (void)json_array_append_new(list, o);
+    }
     return list;
 }
 
@@ -248,12 +258,25 @@ adm_requests(struct worker *w)
 
 /* The answer may come too late: the process ends with the step. */
 static json_t *
-adm_fail_device(const struct worker *w)
+adm_fault(const struct worker *w, const json_t *q)
 {
+    int stall = json_is_true(json_object_get(q, "stop_rank"));
+    const json_t *r = json_object_get(q, "rank");
+    json_int_t rank = r != NULL ? json_integer_value(r) : stall ? w->run->n_rank - 1 : 0;
+
     if (!LOG_DBG(faults))
         return adm_error("the debug bit faults is not set");
-    log_warn("worker: the device is made to fail in the next step");
-    eng_fail(w->pip->eng);
+    if ((r != NULL && !json_is_integer(r)) || rank < 0 || rank >= w->run->n_rank)
+        return adm_error("no such rank");
+    if (stall && w->run->n_rank == 1)
+        return adm_error("there is one rank: it has no launch thread");
+    log_warn("worker: %s of rank %d is made to %s in the next step",
+        stall ? "the launch thread" : "the device", (int)rank, stall ? "stop" : "fail");
+    if (stall) {
+        eng_stall(w->pip->eng, (int32_t)rank);
+        return json_pack("{s:b, s:s}", "ok", 1, "rank", "stops in the next step");
+    }
+    eng_fail(w->pip->eng, (int32_t)rank);
     return json_pack("{s:b, s:s}", "ok", 1, "device", "fails in the next step");
 }
 
@@ -264,8 +287,9 @@ adm_debug(const struct worker *w, const json_t *q)
     const char *level = json_string_value(json_object_get(q, "level"));
     char text[256];
 
-    if (json_is_true(json_object_get(q, "fail_device")))
-        return adm_fail_device(w);
+    if (json_is_true(json_object_get(q, "fail_device")) ||
+        json_is_true(json_object_get(q, "stop_rank")))
+        return adm_fault(w, q);
     if (bits != NULL && log_set_debug(bits, text, sizeof(text)) != 0)
         return json_pack("{s:b, s:s+}", "ok", 0, "error", "unknown debug bit ", text);
     if (level != NULL && log_set_level(level) != 0)

@@ -5,6 +5,7 @@
 #include "daemon/worker/admin_priv.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -80,6 +81,22 @@ adm_flop_dtype(const struct worker *w, const struct mdl_op *op)
     return t == FDK_F32 || t == FDK_F16 ? t : FDK_BF16;
 }
 
+/* Bytes that come from other ranks. */
+static double
+adm_link_bytes(const struct worker *w, const struct mdl_op *op, const struct adm_shape *s)
+{
+    double elt = op->w >= 0 && w->wp != NULL ? wts_elt_bytes(w->wp, op->w) : 4;
+
+    return mdl_op_link_bytes(w->prog, op, s->tok, s->out, elt,
+        (double)fdk_dtype_bytes(w->run->act));
+}
+
+static double
+adm_link_ns(const struct worker *w, const struct mdl_op *op, const struct adm_shape *s)
+{
+    return w->link_bps > 0 ? adm_link_bytes(w, op, s) / w->link_bps * 1e9 : 0;
+}
+
 double
 adm_op_cost(const struct worker *w, int32_t i, const struct adm_shape *s,
     const struct peak *c, double *ret_bytes, double *ret_flops)
@@ -106,7 +123,10 @@ adm_op_cost(const struct worker *w, int32_t i, const struct adm_shape *s,
     }
     *ret_bytes = bytes;
     *ret_flops = flops;
-    return c != NULL ? peak_roofline_ns(c, bytes, flops, adm_flop_dtype(w, op)) : 0;
+    return c != NULL
+        ? fmax(peak_roofline_ns(c, bytes, flops, adm_flop_dtype(w, op)),
+              adm_link_ns(w, op, s))
+        : 0;
 }
 
 double
@@ -124,8 +144,25 @@ adm_op(const struct worker *w, int32_t i, const struct adm_shape *s, const struc
     adm_set(o, "weights", adm_op_weights(w->prog, op));
     adm_set(o, "bytes", json_real(bytes));
     adm_set(o, "flops", json_real(flops));
+    if (w->prog->n_rank > 1)
+        adm_set(o, "link_bytes", json_real(adm_link_bytes(w, op, s)));
     adm_set(o, "roofline_us", json_real(roofline_ns / 1e3));
     return roofline_ns;
+}
+
+/* What comes from another rank's memory a second: kept as long as the process. */
+static void
+adm_link(struct worker *w, int remeasure, const struct peak *c)
+{
+    double bps = 0;
+
+    if (w->run->n_rank == 1 || (w->link_bps > 0 && !remeasure))
+        return;
+    if (w->run->k->on_host)
+        w->link_bps = c->read_bps;
+    else if (w->run->k->probe(w->run->ctx, run_root(w->run)->idx, FDK_PROBE_LINK, FDK_F32,
+                 &bps) == 0)
+        w->link_bps = bps;
 }
 
 /* ---- measured peak ---------------------------------------------------------------------------------- */
@@ -144,6 +181,8 @@ adm_peak(struct worker *w, int remeasure, struct peak *c)
     w->peak_busy = rc == 0 && !w->peak.have && (busy || cnt_get(&n->steps) != steps);
     if (rc != 0 && rc != -ENOTSUP)
         log_warn("peak: cannot measure what the device can do: %s", strerror(-rc));
+    if (rc == 0)
+        adm_link(w, remeasure, c);
     return rc == 0 ? c : NULL;
 }
 
@@ -160,6 +199,8 @@ adm_peak_json(const struct worker *w, const struct peak *c)
         if (c->flops[t] > 0)
             adm_set(f, fdk_dtype_name((enum fdk_dtype)t), json_real(c->flops[t]));
     adm_set(o, "read_bytes_per_s", json_real(c->read_bps));
+    if (w->link_bps > 0)
+        adm_set(o, "link_bytes_per_s", json_real(w->link_bps));
     adm_set(o, "flops_per_s", f);
     adm_set(o, "measured_s", adm_int(c->measured_s));
     adm_set(o, "from", json_string(w->peak.from));

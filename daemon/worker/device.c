@@ -14,6 +14,12 @@
 #include "daemon/worker/devlock.h"
 #include "kernels/fdk.h"
 
+int32_t
+wrk_n_rank(const struct worker *w)
+{
+    return (int32_t)w->par.parallel_tensor_parallel_size;
+}
+
 int
 wrk_is_null(const struct worker *w)
 {
@@ -48,9 +54,18 @@ take_lock(struct worker *w, int32_t entry, const char *uuid, char *err, size_t e
     return 0;
 }
 
-/* What status shows; the entry that has the model. */
+/* The rank of an entry, or -1. */
+static int32_t
+rank_of(const struct worker *w, int32_t entry)
+{
+    int32_t rank = entry - w->first_dev;
+
+    return rank >= 0 && rank < wrk_n_rank(w) ? rank : -1;
+}
+
+/* What status shows. */
 static void
-announce(struct worker *w, int32_t entry)
+announce(struct worker *w)
 {
     struct lnk_worker_state *ws = &w->seg->w;
     uint32_t n = 0;
@@ -61,33 +76,34 @@ announce(struct worker *w, int32_t entry)
 
         (void)snprintf(to->name, sizeof(to->name), "%s", d->name);
         (void)snprintf(to->uuid, sizeof(to->uuid), "%s", d->uuid);
-        to->rank = i == entry ? 0 : LNK_NO_RANK;
-        log_info("load: device %s%s%s%s", d->name, d->uuid[0] != '\0' ? " " : "", d->uuid,
-            i == entry ? "" : ", not used");
+        to->rank = rank_of(w, i) >= 0 ? (uint32_t)rank_of(w, i) : LNK_NO_RANK;
+        if (rank_of(w, i) >= 0 && wrk_n_rank(w) > 1)
+            log_info("load: device %s%s%s, rank %d", d->name, d->uuid[0] != '\0' ? " " : "",
+                d->uuid, rank_of(w, i));
+        else
+            log_info("load: device %s%s%s%s", d->name, d->uuid[0] != '\0' ? " " : "", d->uuid,
+                rank_of(w, i) >= 0 ? "" : ", not used");
     }
+    ws->n_rank = (uint32_t)wrk_n_rank(w);
     __atomic_store_n(&ws->n_device, n, __ATOMIC_RELEASE);
 }
 
-/* The test parameter, or the only entry. */
+/* The test parameter, or all entries. */
 static int
-choose_entry(struct worker *w, char *err, size_t err_bytes)
+choose_entries(struct worker *w, char *err, size_t err_bytes)
 {
     int64_t entry = w->par.device_test_entry;
 
-    if (entry < 0 && w->devs.n > 1) {
-        (void)snprintf(err, err_bytes,
-            "device.list = %s: there are %d devices, and this version uses one; name it "
-            "(%s), and start an instance (fdd@NAME) for each other",
-            w->par.device_list, (int)w->devs.n, w->devs.at[0].name);
+    if (entry < 0 && dvl_check_count(w->par.device_list, w->devs.n, wrk_n_rank(w), err,
+            err_bytes) != 0)
         return -EINVAL;
-    }
     if (entry >= w->devs.n) {
         (void)snprintf(err, err_bytes,
             "device.test_entry = %lld: device.list has %d entries, counted from 0",
             (long long)entry, (int)w->devs.n);
         return -EINVAL;
     }
-    w->rank_dev = entry < 0 ? 0 : (int32_t)entry;
+    w->first_dev = entry < 0 ? 0 : (int32_t)entry;
     return 0;
 }
 
@@ -97,13 +113,13 @@ claim_cuda(struct worker *w, const struct dvl *l, char *err, size_t err_bytes)
     int rc = dvc_cuda(l, w->par.device_list, &fdk_ops_cuda, &w->devs, err, err_bytes);
 
     if (rc == 0)
-        rc = choose_entry(w, err, err_bytes);
+        rc = choose_entries(w, err, err_bytes);
     for (int32_t i = 0; i < w->devs.n && rc == 0; i++)
         rc = take_lock(w, i, w->devs.at[i].uuid, err, err_bytes);
     if (rc != 0)
         return rc;
     w->par.device_backend = PAR_DEVICE_BACKEND_CUDA;
-    announce(w, w->rank_dev);
+    announce(w);
     return 0;
 }
 
@@ -117,14 +133,14 @@ claim_cpu(struct worker *w, const struct dvl *l, char *err, size_t err_bytes)
     if (l->kind != DVL_CPU)
         (void)snprintf(w->devs.at[0].name, sizeof(w->devs.at[0].name), "%s",
             wrk_is_null(w) ? "none" : "cpu");
-    rc = choose_entry(w, err, err_bytes);
+    rc = choose_entries(w, err, err_bytes);
     for (int32_t i = 0; i < w->devs.n && rc == 0 && l->kind == DVL_CPU; i++)
         rc = take_lock(w, i, w->devs.at[i].name, err, err_bytes);
     if (rc != 0)
         return rc;
     if (l->kind == DVL_CPU && w->par.device_backend == PAR_DEVICE_BACKEND_AUTO)
         w->par.device_backend = PAR_DEVICE_BACKEND_CPU;
-    announce(w, w->rank_dev);
+    announce(w);
     return 0;
 }
 
@@ -135,7 +151,7 @@ wrk_claim_device(struct worker *w, char *err, size_t err_bytes)
     int rc = dvl_parse(w->par.device_list, &l, err, err_bytes);
 
     w->devs = (struct dvc){ .n = 0 };
-    w->rank_dev = 0;
+    w->first_dev = 0;
     if (rc != 0)
         return rc;
     if (l.kind == DVL_CUDA && !wrk_is_null(w))

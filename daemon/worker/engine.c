@@ -368,6 +368,22 @@ eng_gap(const struct engine *e, const struct bat_rec *rec, uint64_t begin_ns)
     return begin_ns > from ? begin_ns - from : 0;
 }
 
+/* When the ranks' devices began and ended. */
+static void
+eng_trace_ranks(const struct engine *e, struct bat_rec *rec)
+{
+    _Static_assert(TRC_RANKS == FDK_MAX_RANKS, "a group fits");
+    struct trc_step *t = &rec->trace;
+    uint64_t begin, end;
+
+    t->n_rank = e->run->n_rank > 1 ? e->run->n_rank : 0;
+    for (int32_t i = 0; i < t->n_rank; i++) {
+        run_times(e->run, rec, i, &begin, &end);
+        t->rank_begin_ns[i] = (int32_t)((int64_t)begin - (int64_t)t->t_begin_ns);
+        t->rank_end_ns[i] = (int32_t)((int64_t)end - (int64_t)t->t_begin_ns);
+    }
+}
+
 /* A step is over: its trace. */
 static void
 eng_trace_done(struct engine *e, struct bat_rec *rec, uint64_t begin_ns, uint64_t end_ns,
@@ -386,6 +402,7 @@ eng_trace_done(struct engine *e, struct bat_rec *rec, uint64_t begin_ns, uint64_
     t->t_begin_ns = begin_ns;
     t->t_end_ns = end_ns;
     t->t_done_ns = now;
+    eng_trace_ranks(e, rec);
     e->t_end_ns = end_ns;
     trc_put_step(e->cfg.sch.trc, t);
 }
@@ -627,6 +644,18 @@ eng_first_queued(const struct bat_rec *rec)
     return rec->t_launch_ns + took;
 }
 
+/* What a test asked for. */
+static int
+eng_faults(struct engine *e)
+{
+    int32_t fail = __atomic_load_n(&e->fail, __ATOMIC_RELAXED);
+    int32_t stall = __atomic_load_n(&e->stall, __ATOMIC_RELAXED);
+
+    if (stall > 0)
+        run_stall(e->run, stall - 1);
+    return fail > 0 ? run_fail(e->run, fail - 1) : 0;
+}
+
 static void
 eng_launch(struct engine *e)
 {
@@ -650,8 +679,8 @@ eng_launch(struct engine *e)
     if (rc == 0)
         rc = run_dups(e->run, e->kv->dup, e->kv->n_dup);
     kv_copied(e->kv);
-    if (rc == 0 && __atomic_load_n(&e->fail, __ATOMIC_RELAXED) != 0)
-        rc = e->run->k->stream_fail(run_root(e->run)->stream);
+    if (rc == 0)
+        rc = eng_faults(e);
     if (rc == 0)
         rc = run_launch(e->run, rec);
     if (rc != 0)
@@ -927,9 +956,15 @@ eng_set_graph(struct engine *e, int use_graph, const struct cap *cap)
 }
 
 void
-eng_fail(struct engine *e)
+eng_fail(struct engine *e, int32_t rank)
 {
-    __atomic_store_n(&e->fail, 1, __ATOMIC_RELAXED);
+    __atomic_store_n(&e->fail, rank + 1, __ATOMIC_RELAXED);
+}
+
+void
+eng_stall(struct engine *e, int32_t rank)
+{
+    __atomic_store_n(&e->stall, rank + 1, __ATOMIC_RELAXED);
 }
 
 int

@@ -131,7 +131,7 @@ struct engine {
     struct eng_snap snap;
     struct eng_change change;
     struct eng_profile profile;
-    int fail; /* eng_fail() */
+    int32_t fail, stall; /* tests: a rank from 1 on, 0: none */
 };
 
 /* Slots q_out needs; rows and outputs of the largest step. */
@@ -168,8 +168,10 @@ int eng_set_graph(struct engine *e, int use_graph, const struct cap *cap);
  * the engine's until eng_profile_ready(); prf_stop() makes that soon. */
 int eng_profile(struct engine *e, struct prf *p);
 int eng_profile_ready(const struct engine *e);
-/* Any thread, tests: the device fails in the next step. */
-void eng_fail(struct engine *e);
+/* Any thread, tests: a rank's device fails in the next step, or its launch thread stops
+ * answering. */
+void eng_fail(struct engine *e, int32_t rank);
+void eng_stall(struct engine *e, int32_t rank);
 /* Walk everything; panics. */
 void eng_check(const struct engine *e);
 

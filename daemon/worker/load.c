@@ -28,6 +28,13 @@
 #define WRK_SPIN_US    50
 #define WRK_SPIN_PROCS 8
 
+/* What is measured against a clock takes longer under a sanitizer. */
+#ifdef FDD_SANITIZED
+#define WRK_SLOWER 10
+#else
+#define WRK_SLOWER 1
+#endif
+
 /* Sequences ahead of those that run: an eighth, at least this many. */
 #define WRK_AHEAD       8
 #define WRK_AHEAD_SHARE 8
@@ -110,6 +117,13 @@ wrk_load_program(struct worker *w, char *err, size_t err_bytes)
             qnt_name(&q));
         return EX_CONFIG;
     }
+    if (wrk_is_null(w) && wrk_n_rank(w) > 1) {
+        (void)snprintf(err, err_bytes,
+            "parallel.tensor_parallel_size = %d: model.path=null has no weights to share; "
+            "leave it at 1",
+            wrk_n_rank(w));
+        return EX_CONFIG;
+    }
     if (wrk_is_null(w)) {
         w->prog = run_null_program();
         if (w->prog == NULL)
@@ -119,7 +133,7 @@ wrk_load_program(struct worker *w, char *err, size_t err_bytes)
     }
     rc = mdl_config_read(p->model_path, &w->cfg, err, err_bytes);
     if (rc == 0)
-        rc = mdl_build(&w->cfg, 1, &w->prog, err, err_bytes);
+        rc = mdl_build(&w->cfg, wrk_n_rank(w), &w->prog, err, err_bytes);
     if (rc == 0)
         rc = wts_plan_new(p->model_path, w->prog,
             p->model_load_format == PAR_MODEL_LOAD_FORMAT_DUMMY,
@@ -270,7 +284,10 @@ wrk_limit_tokens(struct worker *w)
 static int
 wrk_load_kv_scales(struct worker *w, char *err, size_t err_bytes)
 {
-    size_t n = (size_t)(mpl_scale_bytes(w->kv, w->prog->n_kv_group) / sizeof(float));
+    /* of the whole model, where a rank has any */
+    size_t n = mpl_scale_bytes(w->kv, w->prog->n_kv_group) == 0
+        ? 0
+        : 2 * (size_t)w->cfg.n_layer * (size_t)w->cfg.n_kv_head;
     int32_t have = w->wp != NULL ? wts_n_kv_scale(w->wp) : 0;
     int rc;
 
@@ -297,8 +314,12 @@ wrk_open_args(const struct worker *w, struct wrk_open *to)
     const struct par *p = &w->par;
     struct run_open_args *ret = &to->a;
 
-    for (int32_t i = 0; i < w->devs.n; i++)
+    for (int32_t i = 0; i < w->devs.n; i++) {
         to->device[i] = w->devs.at[i].num;
+        to->name[i] = w->devs.at[i].name;
+    }
+    for (int32_t i = 0; i < wrk_n_rank(w); i++)
+        to->rank[i] = w->first_dev + i;
 
     *ret = (struct run_open_args){
         .backend =
@@ -307,14 +328,19 @@ wrk_open_args(const struct worker *w, struct wrk_open *to)
         .unfused = !p->device_fused_step,
         .n_device = w->devs.n,
         .device = w->devs.n > 0 ? to->device : NULL,
-        .rank = &w->rank_dev,
+        .n_rank = wrk_n_rank(w),
+        .rank = to->rank,
+        .name = w->devs.n > 0 ? to->name : NULL,
+        .spin_limit_us = wrk_n_rank(w) > 1
+            ? (uint32_t)p->parallel_spin_limit_ms * 1000 * WRK_SLOWER
+            : 0,
         .n_thread = (int32_t)p->device_threads,
         .spin_us = wrk_spin_us(p),
         .max_token = par_max_batched_tokens(p, wrk_on_cpu(w))
     };
     /* All but the entry under test. */
     if (p->device_test_entry >= 0 && w->devs.n > 0)
-        ret->dead = (UINT32_MAX >> (DVL_MAX - w->devs.n)) & ~(UINT32_C(1) << w->rank_dev);
+        ret->dead = (UINT32_MAX >> (DVL_MAX - w->devs.n)) & ~(UINT32_C(1) << w->first_dev);
     /* Operations follow each other at once: their threads must not go to
      * sleep between two of them wherever there is a second processor. */
     if (ret->spin_us == 0 && p->ipc_spin_us < 0 && sysconf(_SC_NPROCESSORS_ONLN) > 1)
@@ -509,6 +535,16 @@ wrk_effective(struct worker *w)
         par_max_batched_tokens(p, wrk_on_cpu(w)), par_long_prefill(p, w->max_len),
         par_partial_prefills(p), w->run->k->name, w->n_block,
         (unsigned long long)run_root(w->run)->mem.kv, wrk_kv_dtype_name(w->kv[0].dtype));
+    if (w->run->n_rank > 1) {
+        size_t n = strlen(ws->effective);
+
+        (void)snprintf(ws->effective + n, sizeof(ws->effective) - n,
+            "parallel.custom_all_reduce=yes\n");
+        (void)snprintf(ws->all_reduce, sizeof(ws->all_reduce), "%s, limit %lld ms",
+            w->run->k->on_host ? "own, in the memory of this process"
+                               : "own kernels, which write to peer memory",
+            (long long)w->par.parallel_spin_limit_ms);
+    }
     if (wrk_on_cpu(w) && !wrk_is_null(w)) {
         size_t n = strlen(ws->effective);
 

@@ -114,7 +114,11 @@ wrk_ranks(const struct worker *w, struct mpl_rank ret[FDK_MAX_DEVICES])
         const struct run_dev *dev = &w->run->dev[i];
 
         rc = dev->run->k->device_info(dev->run->ctx, dev->idx, &di);
-        if (rc == 0)
+        /* virtual devices share the host's memory */
+        if (rc == 0 && w->run->k->on_host)
+            ret[i] = (struct mpl_rank){ di.mem_total / (uint64_t)w->run->n_rank,
+                di.mem_free / (uint64_t)w->run->n_rank };
+        else if (rc == 0)
             ret[i] = (struct mpl_rank){ di.mem_total, di.mem_free };
     }
     return rc;
@@ -128,8 +132,9 @@ wrk_plan_args(struct worker *w, struct mpl_in *ret)
 
     *ret = (struct mpl_in){ .is_cpu = wrk_on_cpu(w),
         .utilization = p->kv_gpu_memory_utilization,
-        .swap_gib = p->kv_swap_space,
-        .host_free = fdk_host_mem_free(),
+        /* a rank's share of the host */
+        .swap_gib = p->kv_swap_space / wrk_n_rank(w),
+        .host_free = fdk_host_mem_free() / (uint64_t)wrk_n_rank(w),
         .num_blocks = p->kv_num_blocks,
         .memory_bytes = (uint64_t)p->kv_memory_bytes,
         .want_len = p->model_max_model_len,

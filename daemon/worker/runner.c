@@ -44,6 +44,18 @@ run_backend(const char *name, const struct fdk_ops **ret, char *err, size_t err_
     return -ENOTSUP;
 }
 
+static void
+run_name(struct run_dev *dev, const struct run_open_args *a)
+{
+    int known = dev->idx >= 0 && dev->idx < a->n_device;
+
+    if (a->name != NULL && known)
+        (void)snprintf(dev->name, sizeof(dev->name), "%s", a->name[dev->idx]);
+    else
+        (void)snprintf(dev->name, sizeof(dev->name), "%s-%d", dev->run->k->name,
+            a->device != NULL && known ? a->device[dev->idx] : dev->idx);
+}
+
 /* Which device of the context each rank has. */
 static int
 run_ranks(struct runner *run, const struct run_open_args *a, int32_t n_device, char *err,
@@ -51,6 +63,11 @@ run_ranks(struct runner *run, const struct run_open_args *a, int32_t n_device, c
 {
     int32_t n = a->n_rank > 0 ? a->n_rank : 1;
 
+    if (n > FDK_MAX_RANKS) {
+        (void)snprintf(err, err_bytes, "%d ranks: a group has at most %d", n,
+            FDK_MAX_RANKS);
+        return -EINVAL;
+    }
     run->dev = mem_array((size_t)n, sizeof(*run->dev));
     if (run->dev == NULL) {
         (void)snprintf(err, err_bytes, "out of memory");
@@ -61,6 +78,7 @@ run_ranks(struct runner *run, const struct run_open_args *a, int32_t n_device, c
         int bad;
 
         *dev = (struct run_dev){ .run = run, .idx = a->rank != NULL ? a->rank[i] : i };
+        run_name(dev, a);
         bad = dev->idx < 0 || dev->idx >= n_device;
         for (int32_t j = 0; j < i; j++)
             bad |= run->dev[j].idx == dev->idx;
@@ -84,13 +102,33 @@ run_streams(struct runner *run, char *err, size_t err_bytes)
 
         if (rc == 0)
             rc = dev->run->k->stream_new(dev->run->ctx, dev->idx, &dev->copy_stream);
-        if (rc != 0) {
+        if (rc == 0)
+            continue;
+        if (run->n_rank > 1)
+            (void)snprintf(err, err_bytes, "rank %d (%s): no stream: %s", i, dev->name,
+                run->k->error_text(run->ctx, dev->idx));
+        else
             (void)snprintf(err, err_bytes, "%s: no stream: %s", dev->run->k->name,
                 strerror(-rc));
-            return rc;
-        }
+        return rc;
     }
     return 0;
+}
+
+/* What the ranks meet in. */
+static int
+run_group(struct runner *run, uint32_t spin_limit_us, char *err, size_t err_bytes)
+{
+    int32_t device[FDK_MAX_RANKS];
+    struct fdk_group_args a = { .n_rank = run->n_rank,
+        .device = device,
+        .spin_limit_us = spin_limit_us };
+
+    if (run->n_rank == 1 || spin_limit_us == 0)
+        return 0;
+    for (int32_t i = 0; i < run->n_rank; i++)
+        device[i] = run->dev[i].idx;
+    return run->k->group_new(run->ctx, &a, &run->group, err, err_bytes);
 }
 
 int
@@ -118,11 +156,14 @@ run_new(const struct run_open_args *a, struct runner **ret, char *err, size_t er
     }
     run->k = k;
     run->unfused = a->unfused;
+    run->spin = a->spin_us > 0;
     rc = k->open(&oa, &run->ctx, err, err_bytes);
     if (rc == 0)
         rc = run_ranks(run, a, oa.n_device, err, err_bytes);
     if (rc == 0)
         rc = run_streams(run, err, err_bytes);
+    if (rc == 0)
+        rc = run_group(run, a->spin_limit_us, err, err_bytes);
     if (rc != 0) {
         (void)run_free(run);
         return rc == -ENOMEM ? rc : -ENODEV;
@@ -131,16 +172,17 @@ run_new(const struct run_open_args *a, struct runner **ret, char *err, size_t er
     return 0;
 }
 
-/* The first of the ranks that failed. */
 const char *
-run_error(const struct runner *run)
+run_error(struct runner *run)
 {
-    for (int32_t i = 0; i < run->n_rank; i++) {
-        const char *t = run->k->error_text(run->ctx, run->dev[i].idx);
+    const char *t = run->k->error_text(run->ctx, run_root(run)->idx);
 
-        if (t != NULL && t[0] != '\0')
-            return t;
+    if (run->n_rank > 1) {
+        run_ranks_error(run, run->error, sizeof(run->error));
+        t = run->error;
     }
+    if (t != NULL && t[0] != '\0')
+        return t;
     return run->refused[0] != '\0' ? run->refused : "unknown";
 }
 
@@ -163,6 +205,7 @@ run_free(struct runner *run)
     if (run == NULL)
         return NULL;
     OBJ_CHECK(run, RUN_MAGIC);
+    run_ranks_stop(run);
     for (int32_t i = 0; i < run->n_rank; i++) {
         if (run->dev[i].stream != NULL)
             (void)run->k->stream_sync(run->dev[i].stream);
@@ -173,6 +216,8 @@ run_free(struct runner *run)
         run_teardown(run);
         for (int32_t i = 0; i < run->n_rank; i++)
             run_close_dev(&run->dev[i]);
+        if (run->group != NULL)
+            run->k->group_free(run->group);
         run->k->close(run->ctx);
     }
     free(run->dev);
@@ -290,91 +335,118 @@ run_record_size(struct run_dev *dev, int32_t i)
         if (rc == 0)
             rc = run_record(dev, &dev->pad[i]);
     }
-    if (rc != 0 || few->T == 0 || few->graph != NULL || !dev->run->use_graph)
+    if (rc != 0 || few->T == 0 || few->graph != NULL || !run_uses_graph(dev->run))
         return rc;
     if (i == dev->n_pad - 1)
         rc = run_program(dev, few);
     return rc != 0 ? rc : run_record(dev, few);
 }
 
+/* ---- warming up ----------------------------------------------------------------------------
+ *
+ * In phases that all ranks end before the next begins: what the first launch of an operation
+ * may take, loading code and trying algorithms, is more than the time limit of collectives. */
+
 static int
-run_warm_dev(struct run_dev *dev, int record)
+run_warm_choose(struct run_dev *dev, int32_t arg)
 {
-    uint64_t before;
     int rc =
         dev->run->k->fill(dev->stream, dev->d_plan, 0, bat_plan_bytes(&dev->run->dims));
 
+    (void)arg;
     if (rc == 0)
         rc = run_choose(dev);
-    /* the first launch of an operation may load its code */
-    if (rc == 0)
-        rc = run_program(dev, &dev->full);
+    return rc != 0 ? rc : dev->run->k->stream_sync(dev->stream);
+}
+
+/* The first launch of an operation may load its code. */
+static int
+run_warm_full(struct run_dev *dev, int32_t arg)
+{
+    int rc = run_program(dev, &dev->full);
+
+    (void)arg;
     if (rc == 0)
         rc = dev->run->k->stream_sync(dev->stream);
-    before = run_mem_free(dev);
-    for (int32_t i = dev->n_pad - 1; i >= 0 && record && dev->run->use_graph && rc == 0; i--)
-        rc = run_record_size(dev, i);
-    if (rc == 0)
-        rc = dev->run->k->stream_sync(dev->stream);
-    if (before > run_mem_free(dev))
-        dev->mem.graphs += before - run_mem_free(dev);
+    dev->mem_before = run_mem_free(dev);
+    return rc;
+}
+
+static int
+run_warm_end(struct run_dev *dev, int32_t arg)
+{
+    int rc = dev->run->k->stream_sync(dev->stream);
+    uint64_t now = run_mem_free(dev);
+
+    (void)arg;
+    if (dev->mem_before > now)
+        dev->mem.graphs += dev->mem_before - now;
     return rc;
 }
 
 int
 run_warm(struct runner *run, int record)
 {
-    int rc = 0;
+    int rc = run_on_all(run, run_warm_choose, 0);
 
-    for (int32_t i = 0; i < run->n_rank && rc == 0; i++)
-        rc = run_warm_dev(&run->dev[i], record);
-    return rc;
+    if (rc == 0)
+        rc = run_on_all(run, run_warm_full, 0);
+    for (int32_t i = run_root(run)->n_pad - 1; i >= 0 && record && rc == 0; i--)
+        if (run_uses_graph(run))
+            rc = run_on_all(run, run_record_size, i);
+    return rc != 0 ? rc : run_on_all(run, run_warm_end, 0);
 }
 
 /* ---- block copies -------------------------------------------------------------------------- */
 
-static int
-run_copies_dev(struct run_dev *dev, const struct kv_copy *copy, int32_t n)
+int
+run_copies_begin(struct run_dev *dev)
 {
-    const struct fdk_ops *k = dev->run->k;
+    return dev->run->k->event_record(dev->ev_copy[0], dev->copy_stream);
+}
+
+int
+run_copy_one(struct run_dev *dev, const struct kv_copy *c)
+{
     size_t bytes = (size_t)dev->kv[0].block_bytes;
-    int rc = n > 0 ? k->event_record(dev->ev_copy[0], dev->copy_stream) : 0;
+    unsigned char *on_dev = dev->d_kv + (size_t)c->dev * bytes;
+    unsigned char *on_host = dev->h_kv + (size_t)c->host * bytes;
 
-    for (int32_t i = 0; i < n && rc == 0; i++) {
-        unsigned char *on_dev = dev->d_kv + (size_t)copy[i].dev * bytes;
-        unsigned char *on_host = dev->h_kv + (size_t)copy[i].host * bytes;
+    ASSERT(c->host >= 0 && c->host < dev->run->n_host);
+    return c->to_host ? dev->run->k->copy(dev->copy_stream, on_host, on_dev, bytes)
+                      : dev->run->k->copy(dev->copy_stream, on_dev, on_host, bytes);
+}
 
-        ASSERT(copy[i].host >= 0 && copy[i].host < dev->run->n_host);
-        rc = copy[i].to_host ? k->copy(dev->copy_stream, on_host, on_dev, bytes)
-                             : k->copy(dev->copy_stream, on_dev, on_host, bytes);
-    }
-    if (rc != 0 || n == 0)
-        return rc;
-    rc = k->event_record(dev->ev_copy[1], dev->copy_stream);
+int
+run_copies_end(struct run_dev *dev, int32_t n)
+{
+    int rc = dev->run->k->event_record(dev->ev_copy[1], dev->copy_stream);
+
     dev->n_copy = n;
-    return rc != 0 ? rc : k->stream_wait(dev->stream, dev->ev_copy[1]);
+    return rc != 0 ? rc : dev->run->k->stream_wait(dev->stream, dev->ev_copy[1]);
 }
 
 int
 run_copies(struct runner *run, const struct kv_copy *copy, int32_t n)
 {
-    int rc = 0;
+    struct run_dev *root = run_root(run);
+    int rc;
 
-    for (int32_t i = 0; i < run->n_rank && rc == 0; i++)
-        rc = run_copies_dev(&run->dev[i], copy, n);
-    return rc;
+    if (run->ranks != NULL)
+        return run_post_copies(run, copy, n);
+    rc = n > 0 ? run_copies_begin(root) : 0;
+    for (int32_t i = 0; i < n && rc == 0; i++)
+        rc = run_copy_one(root, &copy[i]);
+    return rc != 0 || n == 0 ? rc : run_copies_end(root, n);
 }
 
-static int
-run_dups_dev(struct run_dev *dev, const struct kv_dup *dup, int32_t n)
+int
+run_dup_one(struct run_dev *dev, const struct kv_dup *d)
 {
     size_t bytes = (size_t)dev->kv[0].block_bytes;
-    int rc = 0;
 
-    for (int32_t i = 0; rc == 0 && i < n; i++)
-        rc = dev->run->k->copy(dev->stream, dev->d_kv + (size_t)dup[i].to * bytes,
-            dev->d_kv + (size_t)dup[i].from * bytes, bytes);
-    return rc;
+    return dev->run->k->copy(dev->stream, dev->d_kv + (size_t)d->to * bytes,
+        dev->d_kv + (size_t)d->from * bytes, bytes);
 }
 
 int
@@ -382,21 +454,39 @@ run_dups(struct runner *run, const struct kv_dup *dup, int32_t n)
 {
     int rc = 0;
 
-    for (int32_t i = 0; i < run->n_rank && rc == 0; i++)
-        rc = run_dups_dev(&run->dev[i], dup, n);
+    for (int32_t i = 0; rc == 0 && i < n; i++) {
+        const struct run_post p = { .kind = RUN_POST_DUP, .dup = dup[i] };
+
+        rc = run->ranks != NULL ? run_post(run, &p) : run_dup_one(run_root(run), &dup[i]);
+    }
     return rc;
+}
+
+int
+run_clear_one(struct run_dev *dev, int32_t block)
+{
+    size_t bytes = (size_t)dev->kv[0].block_bytes;
+
+    return dev->run->k->fill(dev->stream, dev->d_kv + (size_t)block * bytes, 0, bytes);
 }
 
 int
 run_clear(struct runner *run, int32_t block)
 {
-    size_t bytes = (size_t)run->kv[0].block_bytes;
-    int rc = 0;
+    const struct run_post p = { .kind = RUN_POST_CLEAR, .n = block };
 
-    for (int32_t i = 0; i < run->n_rank && rc == 0; i++)
-        rc = run->k->fill(run->dev[i].stream, run->dev[i].d_kv + (size_t)block * bytes, 0,
-            bytes);
-    return rc;
+    return run->ranks != NULL ? run_post(run, &p) : run_clear_one(run_root(run), block);
+}
+
+int
+run_fail(struct runner *run, int32_t rank)
+{
+    const struct run_post p = { .kind = RUN_POST_FAIL, .n = rank };
+
+    if (rank < 0 || rank >= run->n_rank)
+        return -EINVAL;
+    return run->ranks != NULL ? run_post(run, &p)
+                              : run->k->stream_fail(run->dev[rank].stream);
 }
 
 uint64_t
@@ -405,7 +495,9 @@ run_copy_ns(struct runner *run, int32_t *ret_n)
     struct run_dev *dev = run_root(run);
     uint64_t t0, t1;
 
-    if (dev->n_copy == 0 || dev->run->k->event_query(dev->ev_copy[1]) != 1)
+    /* while a launch thread may record the events again they are no pair */
+    if (!run_ranks_idle(run) || dev->n_copy == 0 ||
+        dev->run->k->event_query(dev->ev_copy[1]) != 1)
         return 0;
     *ret_n = dev->n_copy;
     dev->n_copy = 0;
@@ -484,14 +576,20 @@ run_marked(const struct runner *run, const struct bat_rec *rec)
     return __atomic_load_n(run_root(run)->h_mark, __ATOMIC_ACQUIRE) == (uint32_t)rec->epoch;
 }
 
+/* Is the step to be a graph? */
+static int
+run_replays(const struct runner *run, const struct bat_rec *rec)
+{
+    return rec->graph && run_uses_graph(run) && rec->marks == NULL;
+}
+
 /* A measured step has events enough. */
 static int
 run_eagerly(struct run_dev *dev, const struct bat_rec *rec, const struct run_pad *pad)
 {
     int rc;
 
-    dev->run->n_eager += dev == run_root(dev->run);
-    dev->marking = rec->mark && dev->marks == NULL;
+    dev->marking = rec->mark && rec->marks == NULL;
     rc = run_program(dev, pad);
     dev->marking = 0;
     return rc;
@@ -502,7 +600,7 @@ run_steps_program(struct run_dev *dev, const struct bat_rec *rec, struct run_pad
 {
     int rc = 0;
 
-    if (!rec->graph || !dev->run->use_graph || dev->marks != NULL)
+    if (!run_replays(dev->run, rec))
         return run_eagerly(dev, rec, pad);
     if (pad->graph == NULL)
         rc = run_record(dev, pad);
@@ -510,7 +608,6 @@ run_steps_program(struct run_dev *dev, const struct bat_rec *rec, struct run_pad
         return rc;
     if (pad->graph == NULL)
         return run_eagerly(dev, rec, pad);
-    dev->run->n_graph += dev == run_root(dev->run);
     return dev->run->k->graph_launch(pad->graph, dev->stream);
 }
 
@@ -522,7 +619,7 @@ run_steps_program(struct run_dev *dev, const struct bat_rec *rec, struct run_pad
 int32_t
 run_max_marks(const struct runner *run)
 {
-    return run->prog->n_op + RUN_LINE__N + 2 * ((run->dims.O + run->R - 1) / run->R);
+    return run->prog->n_op + RUN_LINE__N + 4 * ((run->dims.O + run->R - 1) / run->R);
 }
 
 /* Keep a device that is faster than the host that launches waiting until all of
@@ -600,76 +697,92 @@ run_stage_tables(struct bat_rec *rec)
     }
 }
 
-static int
-run_launch_all(struct runner *run, struct bat_rec *rec)
-{
-    int rc = 0;
-
-    run_stage_tables(rec);
-    for (int32_t i = 0; i < run->n_rank && rc == 0; i++) {
-        struct run_pad *pad = run_pad_for(&run->dev[i], rec);
-
-        if (i == 0)
-            rc = run_att_plans(run, rec, pad);
-        if (rc == 0)
-            rc = run_launch_parts(&run->dev[i], rec, pad);
-    }
-    return rc;
-}
-
-/* Rank 0 is the one that is measured. */
+/* Rank 0 is the one that is measured; the others launch as it does, so that all meet in the
+ * same collectives. */
 int
-run_launch(struct runner *run, struct bat_rec *rec)
+run_launch_rank(struct run_dev *dev, struct bat_rec *rec)
 {
-    struct run_dev *root = run_root(run);
+    struct run_pad *pad = run_pad_for(dev, rec);
+    int measured = rec->marks != NULL && dev == run_root(dev->run);
     uint64_t t0, ns;
     int rc;
 
-    if (rec->marks == NULL)
-        return run_launch_all(run, rec);
-    root->marks = rec->marks;
-    root->marks->n = 0;
-    rc = run_hold(root);
+    dev->single = rec->marks != NULL;
+    if (!measured)
+        return run_launch_parts(dev, rec, pad);
+    dev->marks = rec->marks;
+    dev->marks->n = 0;
+    rc = run_hold(dev);
     t0 = clk_now_ns();
     if (rc == 0)
-        rc = run_launch_all(run, rec);
+        rc = run_launch_parts(dev, rec, pad);
     /* the shortest: a full queue makes the host wait for what it holds back */
     ns = clk_now_ns() - t0;
-    if (run->t_marked_ns == 0 || ns < run->t_marked_ns)
-        run->t_marked_ns = ns;
-    root->marks = NULL;
+    if (dev->run->t_marked_ns == 0 || ns < dev->run->t_marked_ns)
+        dev->run->t_marked_ns = ns;
+    dev->marks = NULL;
+    return rc;
+}
+
+/* What all ranks read of the host: block tables and attention plans. */
+static int
+run_plan(struct runner *run, struct bat_rec *rec)
+{
+    struct run_pad own;
+
+    run_stage_tables(rec);
+    if (rec->graph)
+        return run_att_plans(run, rec, run_pad_of(run_root(run), rec->T_pad, rec->n_out));
+    run_pad_init(run_root(run), rec->T_pad, rec->n_out, &own);
+    return run_att_plans(run, rec, &own);
+}
+
+int
+run_launch(struct runner *run, struct bat_rec *rec)
+{
+    const struct run_post p = { .kind = RUN_POST_STEP, .rec = rec };
+    int graph = run_replays(run, rec);
+    int rc = run_plan(run, rec);
+
+    if (rc == 0)
+        rc = run->ranks != NULL ? run_post(run, &p) : run_launch_rank(run_root(run), rec);
+    /* without memory to record it */
+    graph = graph && run_uses_graph(run);
+    run->n_graph += (uint64_t)graph;
+    run->n_eager += (uint64_t)!graph;
     return rc;
 }
 
 int
 run_done(struct runner *run, const struct bat_rec *rec)
 {
-    int rc = 1;
+    size_t at = (size_t)(rec - run->rec);
 
-    for (int32_t i = 0; i < run->n_rank && rc == 1; i++)
-        rc = run->k->event_query(run->dev[i].ev_end[rec - run->rec]);
-    return rc;
+    return run->ranks != NULL ? run_ranks_query(run, at)
+                              : run->k->event_query(run_root(run)->ev_end[at]);
 }
 
 int
 run_wait(struct runner *run, const struct bat_rec *rec)
 {
-    int rc = 0;
+    size_t at = (size_t)(rec - run->rec);
+    int rc;
 
-    for (int32_t i = 0; i < run->n_rank && rc == 0; i++)
-        rc = run->k->event_sync(run->dev[i].ev_end[rec - run->rec]);
-    return rc;
+    if (run->ranks == NULL)
+        return run->k->event_sync(run_root(run)->ev_end[at]);
+    rc = run_ranks_wait(run, at, 0, UINT64_MAX);
+    return rc < 0 ? rc : 0;
 }
 
 int
 run_wait_until(struct runner *run, const struct bat_rec *rec, uint64_t expect_ns,
     uint64_t until_ns)
 {
-    int rc = 1;
+    size_t at = (size_t)(rec - run->rec);
 
-    for (int32_t i = 0; i < run->n_rank && rc == 1; i++)
-        rc = run->k->event_wait(run->dev[i].ev_end[rec - run->rec], expect_ns, until_ns);
-    return rc;
+    return run->ranks != NULL
+        ? run_ranks_wait(run, at, expect_ns, until_ns)
+        : run->k->event_wait(run_root(run)->ev_end[at], expect_ns, until_ns);
 }
 
 /* Two events, the plan, updates of rows, results, logprobs of chosen ids. */
@@ -678,24 +791,30 @@ run_wait_until(struct runner *run, const struct bat_rec *rec, uint64_t expect_ns
 int32_t
 run_n_cmd(const struct runner *run, const struct bat_rec *rec)
 {
-    int graph = rec->graph && run->use_graph && rec->marks == NULL;
+    int graph = run_replays(run, rec);
 
     return RUN_CMD_STEP + rec->n_table + 2 * rec->n_entry + (graph ? 1 : run->prog->n_op);
+}
+
+void
+run_times(const struct runner *run, const struct bat_rec *rec, int32_t rank,
+    uint64_t *ret_begin_ns, uint64_t *ret_end_ns)
+{
+    const struct run_dev *dev = &run->dev[rank];
+    uint64_t t0 = run->k->event_ns(dev->ev_begin[rec - run->rec]);
+    uint64_t t1 = run->k->event_ns(dev->ev_end[rec - run->rec]);
+
+    *ret_begin_ns = t0;
+    *ret_end_ns = t1 > t0 ? t1 : t0;
 }
 
 int
 run_collect(struct runner *run, struct bat_rec *rec, uint64_t *ret_begin_ns,
     uint64_t *ret_end_ns)
 {
-    const struct run_dev *root = run_root(run);
     int rc = run_wait(run, rec);
-    uint64_t t0, t1;
 
-    if (rc != 0)
-        return rc;
-    t0 = run->k->event_ns(root->ev_begin[rec - run->rec]);
-    t1 = run->k->event_ns(root->ev_end[rec - run->rec]);
-    *ret_begin_ns = t0;
-    *ret_end_ns = t1 > t0 ? t1 : t0;
-    return 0;
+    if (rc == 0)
+        run_times(run, rec, 0, ret_begin_ns, ret_end_ns);
+    return rc;
 }

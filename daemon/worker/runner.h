@@ -6,6 +6,14 @@
  * Opened and filled by the worker's main thread (run_new, run_load,
  * run_setup, in this order), then used by the engine thread alone.
  *
+ * One rank: the engine thread launches. Several: it plans the step and posts it, and a launch
+ * thread for each rank does the rest (runner_ranks.c): uploads, updates of rows, block copies,
+ * the program or its graph, results. These threads never wait for each other; devices
+ * meet in the program's collectives, which have a time limit. Every rank samples all rows
+ * from the same gathered logits with the same kernel, so that all choose the same tokens and
+ * a row's state needs no exchange: that costs each device the sampling of one, and saves
+ * two meetings a step. The host reads rank 0's results.
+ *
  *   run_launch()   plan up, updates, program (graph or eager), results down (rank 0's),
  *                  event: all asynchronous on one stream a device
  *   run_collect()  waits for the events of one record
@@ -29,9 +37,11 @@
 #ifndef FDD_DAEMON_WORKER_RUNNER_H
 #define FDD_DAEMON_WORKER_RUNNER_H
 
+#include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#include "daemon/common/link.h"
 #include "daemon/worker/batch.h"
 #include "daemon/worker/model.h"
 #include "daemon/worker/weights.h"
@@ -51,6 +61,8 @@ struct run_open_args {
     int32_t n_rank;        /* of the group, 0: one */
     const int32_t *rank;   /* [n_rank] which of the devices a rank has, each once; NULL:
                                 0, 1, .. */
+    const char *const *name; /* [n_device] for errors; NULL: the backend's name and a number */
+    uint32_t spin_limit_us;  /* of the ranks' collectives (fdk_group_args); 0: they have none */
     int32_t n_thread, spin_us;
     int32_t max_token;
     enum fdk_exec exec;    /* virtual devices: who runs the commands */
@@ -62,7 +74,7 @@ struct run_open_args {
 struct run_setup_args {
     struct bat_dims dims;
     struct fdk_kv kv[FDK_MAX_KV_GROUPS]; /* of the program's: all but base and scale */
-    const float *kv_scale; /* of the host, [layers][2][K]; NULL: all 1. Ignored where
+    const float *kv_scale; /* of the host and the model, [layers][2][K]; NULL: all 1. Ignored where
                                 kv.dtype has none */
     int32_t max_block;     /* KV blocks to have addresses for, dummy included */
     int32_t n_rec;         /* steps on their way at a time */
@@ -130,6 +142,7 @@ struct runner;
 struct run_dev {
     struct runner *run;
     int32_t idx; /* in run->ctx */
+    char name[24];
     fdk_stream_t stream, copy_stream;
     void *d_weights, *d_act, *d_scratch, *d_inv_freq;
     unsigned char *d_kv; /* kv_reserved bytes of addresses, kv_mapped of memory */
@@ -159,7 +172,55 @@ struct run_dev {
     struct run_marks *marks; /* of the step being launched; NULL: it is not measured */
     uint32_t *h_mark; /* pinned: the epoch of the last step that has passed its mark */
     int marking;      /* the program that is being launched has a mark */
+    int single;       /* it goes operation by operation: the step is measured */
     struct run_mem mem;
+    uint64_t mem_before; /* free before graphs were recorded */
+};
+
+/* What is posted to the launch threads. */
+enum run_post_kind {
+    RUN_POST_STEP,   /* rec */
+    RUN_POST_COPIES, /* n posts RUN_POST_COPY follow: one batch */
+    RUN_POST_COPY,
+    RUN_POST_DUP,
+    RUN_POST_CLEAR, /* block n */
+    RUN_POST_FAIL,  /* tests: the device of rank n */
+    RUN_POST_CALL   /* call.fn(dev, n) */
+};
+typedef int run_dev_fn(struct run_dev *dev, int32_t arg);
+struct run_post {
+    enum run_post_kind kind;
+    int32_t n;
+    union {
+        struct bat_rec *rec;
+        struct kv_copy copy;
+        struct kv_dup dup;
+        struct {
+            run_dev_fn *fn;
+        } call;
+    };
+};
+
+/* A rank's launch thread. */
+struct run_rank {
+    struct lnk_cursor bell;
+    uint64_t done; /* posts it is done with; its own */
+    int rc;        /* its first error: later posts are skipped */
+    pthread_t thread;
+};
+struct run_ranks {
+    struct run_rank at[FDK_MAX_RANKS];
+    uint64_t tail; /* posts; the poster's */
+    uint64_t mask;
+    struct run_post *post; /* [mask + 1] */
+    uint64_t *seq;         /* [n_rec] posts up to the record's step */
+    uint64_t spin_ns;
+    int32_t n, n_thread;
+    int stop;
+    int32_t stalled; /* tests: a rank from 1 on whose thread has stopped */
+    /* Tests: called by a launch thread before it launches a step; set while it is idle. */
+    void (*hook)(void *arg, int32_t rank);
+    void *hook_arg;
 };
 
 /* The group: one program and its steps, on the devices of its ranks. */
@@ -170,12 +231,16 @@ struct runner {
     struct fdk_ctx *ctx;
     struct run_dev *dev; /* [n_rank] */
     int32_t n_rank;
+    struct fdk_group *group; /* of the ranks' collectives, or NULL */
+    struct run_ranks *ranks; /* the launch threads; NULL: one rank */
+    int spin;                /* threads may poll */
     int use_graph;
     struct cap cap;
     uint64_t delay_ns;
     struct mdl_program *prog;
     const struct wts_plan *wp;
     char refused[160];  /* the operation that the backend has no kernel for */
+    char error[512];    /* run_error() of several ranks */
     uint16_t *h_counts; /* what the pools of all ranks are filled from */
     int32_t *h_rules;
     int32_t n_penalty, n_host;
@@ -195,11 +260,17 @@ struct runner {
     uint64_t t_marked_ns; /* least host time that launching a measured step took, 0 */
 };
 
-/* Rank 0 samples: its results are the step's, its times too. */
+/* Its results are the step's, its times too. */
 static inline struct run_dev *
 run_root(const struct runner *run)
 {
     return run->dev;
+}
+
+static inline int32_t
+run_rank(const struct run_dev *dev)
+{
+    return (int32_t)(dev - dev->run->dev);
 }
 
 /* -ENODEV (no such device here), -ENOTSUP (unknown backend), -ENOMEM; err
@@ -236,10 +307,14 @@ int run_copies(struct runner *run, const struct kv_copy *copy, int32_t n);
 int run_dups(struct runner *run, const struct kv_dup *dup, int32_t n);
 /* Zeros in a block, of the same order. */
 int run_clear(struct runner *run, int32_t block);
+/* Tests: a rank's device fails, behind all that was launched. */
+int run_fail(struct runner *run, int32_t rank);
+/* Tests: a rank's launch thread stops, before the next step that is posted. */
+void run_stall(struct runner *run, int32_t rank);
 /* Time the last block copies took, once; 0: none, or not known yet. *ret_n:
  * blocks. */
 uint64_t run_copy_ns(struct runner *run, int32_t *ret_n);
-/* Launch a filled record. 0 or -errno, after which the device is lost. With
+/* Launch a filled record, or have it launched. 0 or -errno, after which the device is lost. With
  * rec->marks it goes operation by operation, with an event after each; run_max_marks()
  * of them are enough. */
 int run_launch(struct runner *run, struct bat_rec *rec);
@@ -263,14 +338,47 @@ int32_t run_n_cmd(const struct runner *run, const struct bat_rec *rec);
  * ended it: CLOCK_MONOTONIC, ns. */
 int run_collect(struct runner *run, struct bat_rec *rec, uint64_t *ret_begin_ns,
     uint64_t *ret_end_ns);
+/* The same of one rank, after run_collect(). */
+void run_times(const struct runner *run, const struct bat_rec *rec, int32_t rank,
+    uint64_t *ret_begin_ns, uint64_t *ret_end_ns);
 /* Any thread: are graphs replayed now? */
 static inline int
 run_uses_graph(const struct runner *run)
 {
     return __atomic_load_n(&run->use_graph, __ATOMIC_RELAXED);
 }
-/* Why a launch failed: what a device says, or the operation that there is no kernel for. */
-const char *run_error(const struct runner *run);
+/* Why a launch failed: what a device says, or the operation that there is no kernel for. Of
+ * several ranks it names the one at fault and its device. */
+const char *run_error(struct runner *run);
+
+/* ---- runner_ranks.c: several ranks --------------------------------------------- */
+
+/* Start the launch threads; one rank has none. n_post: posts that may lie there at a time. */
+int run_ranks_start(struct runner *run, int32_t n_post);
+void run_ranks_stop(struct runner *run);
+int run_post(struct runner *run, const struct run_post *p);
+int run_post_copies(struct runner *run, const struct kv_copy *copy, int32_t n);
+/* fn on each rank, by its launch thread if there are any, behind all that was posted. Returns
+ * when all have done it, or the first error. */
+int run_on_all(struct runner *run, run_dev_fn *fn, int32_t arg);
+/* Is all done that was posted? */
+int run_ranks_idle(const struct runner *run);
+/* The first error of a launch thread, or 0. */
+int run_ranks_rc(const struct runner *run);
+/* Has a record's step ended on all ranks? 1, 0, or the error of any rank. */
+int run_ranks_query(const struct runner *run, size_t rec);
+/* Wait for that, as run_wait_until(). */
+int run_ranks_wait(const struct runner *run, size_t rec, uint64_t expect_ns,
+    uint64_t until_ns);
+void run_ranks_error(const struct runner *run, char *ret, size_t ret_bytes);
+
+/* runner.c, of one device */
+int run_launch_rank(struct run_dev *dev, struct bat_rec *rec);
+int run_copies_begin(struct run_dev *dev);
+int run_copy_one(struct run_dev *dev, const struct kv_copy *c);
+int run_copies_end(struct run_dev *dev, int32_t n);
+int run_dup_one(struct run_dev *dev, const struct kv_dup *d);
+int run_clear_one(struct run_dev *dev, int32_t block);
 
 /* ---- runner_program.c --------------------------------------------------------- */
 

@@ -62,14 +62,25 @@ run_null_program(void)
 
 /* ---- placement ------------------------------------------------------------------- */
 
-/* The buffer that LOGITS writes and SAMPLE reads is done in slices. */
+/* What LOGITS writes and SAMPLE reads is done in slices. */
 static int
 run_is_logits(const struct mdl_program *p, int32_t buf)
 {
     for (int32_t i = 0; i < p->n_op; i++)
-        if (p->op[i].kind == MDL_OP_SAMPLE && p->op[i].in == buf)
+        if ((p->op[i].kind == MDL_OP_SAMPLE && p->op[i].in == buf) ||
+            (p->op[i].kind == MDL_OP_LOGITS && p->op[i].out == buf))
             return 1;
     return 0;
+}
+
+/* Does operation i come before SAMPLE in each slice? */
+static int
+run_is_head(const struct mdl_program *p, int32_t i)
+{
+    const struct mdl_op *o = &p->op[i];
+
+    return o->kind == MDL_OP_LOGITS || o->kind == MDL_OP_SOFTCAP ||
+        (o->kind == MDL_OP_ALLGATHER && run_is_logits(p, o->in));
 }
 
 size_t
@@ -98,8 +109,8 @@ static const enum fdk_op_kind run_kind[MDL_OP__N] = {
     [MDL_OP_LOGITS] = FDK_OP_GEMM,
     [MDL_OP_SOFTCAP] = FDK_OP_SOFTCAP,
     [MDL_OP_SAMPLE] = FDK_OP_SAMPLE,
-    [MDL_OP_ALLREDUCE] = FDK_OP__N,
-    [MDL_OP_ALLGATHER] = FDK_OP__N,
+    [MDL_OP_ALLREDUCE] = FDK_OP_ALL_REDUCE,
+    [MDL_OP_ALLGATHER] = FDK_OP_ALL_GATHER,
 };
 
 static void
@@ -248,7 +259,8 @@ run_shape_op(const struct runner *run, const struct mdl_op *o, struct fdk_op *re
         ret->embed = (struct fdk_embed_args){ .C = o->K,
             .V = o->N,
             .w_dtype = o->w >= 0 ? wts_dtype(run->wp, o->w) : FDK_F32,
-            .scale = o->f };
+            .scale = o->f,
+            .shard_rows = run->prog->n_rank > 1 ? run->prog->vocab_rows : 0 };
         return 0;
     case FDK_OP_ROPE_TABLE:
         mdl_rope_args(run->prog, o, &ret->rope_table);
@@ -283,7 +295,16 @@ run_shape_op(const struct runner *run, const struct mdl_op *o, struct fdk_op *re
         return 0;
     case FDK_OP_SAMPLE:
         ret->sample = (struct fdk_sample_args){ .V = o->N,
+            .ldl = o->K,
             .rules_words = (int32_t)fdk_rules_words(o->N) };
+        return 0;
+    case FDK_OP_ALL_REDUCE:
+        ret->all_reduce = (struct fdk_all_reduce_args){ .C = o->N, .act = run->act };
+        return 0;
+    case FDK_OP_ALL_GATHER:
+        ret->all_gather = (struct fdk_all_gather_args){ .C = o->N,
+            .ldy = o->N * run->prog->n_rank,
+            .dtype = run->prog->buf[o->in].f32 ? FDK_F32 : run->act };
         return 0;
     case FDK_OP_OWN:
     case FDK_OP__N:
@@ -305,9 +326,7 @@ run_logits_rows(const struct fdk_ops *k, int32_t vocab, int32_t O)
 static void
 run_slice(const struct runner *run, int32_t i, struct fdk_op *op)
 {
-    enum mdl_op_kind kind = run->prog->op[i].kind;
-
-    if (kind == MDL_OP_LOGITS || kind == MDL_OP_SOFTCAP || kind == MDL_OP_SAMPLE)
+    if (run_is_head(run->prog, i) || run->prog->op[i].kind == MDL_OP_SAMPLE)
         op->slice = run->R;
 }
 
@@ -372,6 +391,18 @@ run_point_sample(const struct run_dev *dev, void *logits, struct fdk_sample_args
     a->chosen = dev->d_chosen;
 }
 
+/* The table of embeddings, or every rank's shard of it. */
+static void
+run_point_embed(const struct run_dev *dev, int32_t w, struct fdk_embed_args *a)
+{
+    const struct runner *run = dev->run;
+
+    a->w = run_weight(dev, w);
+    for (int32_t i = 0; i < run->prog->n_rank && a->shard_rows > 0; i++)
+        a->shard[i] = run_weight(&run->dev[i], w);
+    a->state = dev->d_state;
+}
+
 static void
 run_point_op(const struct run_dev *dev, const size_t *off, const struct mdl_op *o,
     struct fdk_op *op)
@@ -384,8 +415,7 @@ run_point_op(const struct run_dev *dev, const size_t *off, const struct mdl_op *
     switch (op->kind) {
     case FDK_OP_EMBED:
         op->embed.y = out;
-        op->embed.w = run_weight(dev, o->w);
-        op->embed.state = dev->d_state;
+        run_point_embed(dev, o->w, &op->embed);
         break;
     case FDK_OP_ROPE_TABLE:
         op->rope_table.cs = out;
@@ -435,6 +465,18 @@ run_point_op(const struct run_dev *dev, const size_t *off, const struct mdl_op *
     case FDK_OP_SAMPLE:
         run_point_sample(dev, in, &op->sample);
         break;
+    case FDK_OP_ALL_REDUCE:
+        op->all_reduce.group = dev->run->group;
+        op->all_reduce.y = out;
+        op->all_reduce.x = in;
+        op->all_reduce.n = n;
+        break;
+    case FDK_OP_ALL_GATHER:
+        op->all_gather.group = dev->run->group;
+        op->all_gather.y = out;
+        op->all_gather.x = in;
+        op->all_gather.n = n;
+        break;
     case FDK_OP_OWN:
     case FDK_OP__N:
         break;
@@ -468,13 +510,11 @@ run_form_ops(const struct run_dev *dev, const size_t *off, enum mdl_tail tail, i
     int32_t head = i;
     int rc = 0;
 
-    if (!mdl_op_runs(&op[i], tail) || op[i].kind == MDL_OP_LOGITS ||
-        op[i].kind == MDL_OP_SOFTCAP)
+    if (!mdl_op_runs(&op[i], tail) || run_is_head(dev->run->prog, i))
         return 0;
     if (op[i].kind != MDL_OP_SAMPLE)
         return run_form_add(dev, off, i, 0, f);
-    while (head > 0 &&
-        (op[head - 1].kind == MDL_OP_LOGITS || op[head - 1].kind == MDL_OP_SOFTCAP))
+    while (head > 0 && run_is_head(dev->run->prog, head - 1))
         head--;
     for (int32_t r = 0; r < dev->run->dims.O && rc == 0; r += dev->run->R)
         for (int32_t k = head; k <= i && rc == 0; k++)
@@ -486,7 +526,7 @@ static int
 run_bind_form(struct run_dev *dev, const size_t *off, enum mdl_tail tail, struct run_form *f)
 {
     size_t n = (size_t)dev->run->prog->n_op +
-        3 * (size_t)((dev->run->dims.O - 1) / dev->run->R + 1);
+        4 * (size_t)((dev->run->dims.O - 1) / dev->run->R + 1);
     int rc = 0;
 
     f->op = mem_array(n, sizeof(*f->op));
@@ -624,15 +664,18 @@ run_form(const struct run_dev *dev, enum mdl_tail tail)
 
 /* The launch of operation `line` was answered with -ENOTSUP. */
 static void
-run_refuse(struct runner *run, int32_t line)
+run_refuse(const struct run_dev *dev, int32_t line)
 {
+    struct runner *run = dev->run;
     const struct mdl_op *op = &run->prog->op[line];
     const struct mdl_config *c = &run->prog->cfg;
     char shape[64];
 
+    if (dev != run_root(run)) /* whose devices are of one kind */
+        return;
     if (op->kind == MDL_OP_QKV || op->kind == MDL_OP_ATTENTION)
-        (void)snprintf(shape, sizeof(shape), "%d query and %d kv heads of %d", c->n_head,
-            c->n_kv_head, c->head_dim);
+        (void)snprintf(shape, sizeof(shape), "%d query and %d kv heads of %d",
+            run->prog->n_head, run->prog->n_kv_head, c->head_dim);
     else
         (void)snprintf(shape, sizeof(shape), "N %d, K %d", op->N, op->K);
     (void)snprintf(run->refused, sizeof(run->refused),
@@ -650,7 +693,7 @@ run_program(struct run_dev *dev, const struct run_pad *pad)
 
     run_step(pad, &s);
     /* a measured step goes operation by operation */
-    n = fdk_launches(f->bound, &s, !dev->run->unfused && dev->marks == NULL, dev->launch);
+    n = fdk_launches(f->bound, &s, !dev->run->unfused && !dev->single, dev->launch);
     for (int32_t i = 0; i < n && rc == 0; i++) {
         const struct fdk_launch *l = &dev->launch[i];
         int32_t line = f->line[l->first];
@@ -663,7 +706,7 @@ run_program(struct run_dev *dev, const struct run_pad *pad)
         if (rc == 0)
             rc = fdk_launch(f->bound, &s, l, dev->stream);
         if (rc == -ENOTSUP)
-            run_refuse(dev->run, line);
+            run_refuse(dev, line);
         if (rc == 0)
             rc = run_mark(dev, line);
     }

@@ -13,6 +13,10 @@
 #include "daemon/common/obj.h"
 #include "daemon/worker/memplan.h"
 
+/* Posts of a record: its step, copies and duplicates of blocks. */
+#define RUN_POSTS_REC  2048
+#define RUN_POSTS_MORE 64
+
 /* Memory is mapped by pieces every backend takes. */
 #define RUN_MAP_BYTES (2ull << 20)
 
@@ -456,6 +460,15 @@ run_pads(struct run_dev *dev, const struct cap *cap)
     }
 }
 
+/* Sizes of run->cap. */
+static int
+run_recapture_dev(struct run_dev *dev, int32_t arg)
+{
+    (void)arg;
+    run_pads(dev, &dev->run->cap);
+    return 0;
+}
+
 int
 run_recapture(struct runner *run, int use_graph, const struct cap *cap)
 {
@@ -463,21 +476,24 @@ run_recapture(struct runner *run, int use_graph, const struct cap *cap)
 
     if (rc != 0)
         return rc;
-    for (int32_t i = 0; i < run->n_rank; i++)
-        run_pads(&run->dev[i], cap);
     run->cap = *cap;
-    run_set_graph(run, use_graph);
-    return 0;
+    rc = run_on_all(run, run_recapture_dev, 0);
+    if (rc == 0)
+        run_set_graph(run, use_graph);
+    return rc;
+}
+
+static int
+run_sync_dev(struct run_dev *dev, int32_t arg)
+{
+    (void)arg;
+    return dev->run->k->stream_sync(dev->stream);
 }
 
 int
 run_sync(struct runner *run)
 {
-    int rc = 0;
-
-    for (int32_t i = 0; i < run->n_rank && rc == 0; i++)
-        rc = run->k->stream_sync(run->dev[i].stream);
-    return rc;
+    return run_on_all(run, run_sync_dev, 0);
 }
 
 enum fdk_dtype
@@ -645,7 +661,7 @@ run_setup_kv_scales(struct run_dev *dev, const float *scale, char *err, size_t e
 {
     uint64_t bytes = mpl_scale_bytes(dev->kv, dev->run->prog->n_kv_group);
     size_t n = (size_t)(bytes / sizeof(float)), at[FDK_MAX_KV_GROUPS] = { 0 };
-    float *all;
+    float *all, *own;
     int rc;
 
     if (bytes == 0)
@@ -654,9 +670,10 @@ run_setup_kv_scales(struct run_dev *dev, const float *scale, char *err, size_t e
     if (rc != 0)
         return rc;
     dev->mem.kv_scales = bytes;
-    all = mem_array(n, sizeof(*all));
+    all = mem_array(2 * n, sizeof(*all));
     if (all == NULL)
         return -ENOMEM;
+    own = all + n;
     for (size_t i = 0; i < n; i++)
         all[i] = 1;
     for (int32_t g = 0; g < dev->run->prog->n_kv_group; g++) {
@@ -665,8 +682,11 @@ run_setup_kv_scales(struct run_dev *dev, const float *scale, char *err, size_t e
                 at[g - 1] + (size_t)(mpl_scale_bytes(&dev->kv[g - 1], 1) / sizeof(float));
         dev->kv[g].scale = dev->d_kv_scale + at[g];
     }
-    if (scale != NULL)
-        run_group_scales(dev, scale, at, all);
+    if (scale != NULL) {
+        wts_kv_scales_of(dev->run->prog, scale,
+            run_rank(dev) % dev->run->prog->n_rank, own);
+        run_group_scales(dev, own, at, all);
+    }
     rc = dev->run->k->copy(dev->stream, dev->d_kv_scale, all, (size_t)bytes);
     if (rc == 0)
         rc = dev->run->k->stream_sync(dev->stream);
@@ -764,6 +784,8 @@ run_setup(struct runner *run, const struct run_setup_args *a, char *err, size_t 
         rc = run_setup_recs(run, err, err_bytes);
     if (rc == 0)
         rc = run_sync(run);
+    if (rc == 0)
+        rc = run_ranks_start(run, run->n_rec * RUN_POSTS_REC + RUN_POSTS_MORE);
     if (rc != 0 && err[0] == '\0')
         (void)snprintf(err, err_bytes, "%s: cannot set up the runner: %s", run->k->name,
             strerror(-rc));

@@ -49,7 +49,7 @@ struct worker {
     char tok_path[PAR_STR_BYTES];
     struct files *files;
     struct dvc devs;                   /* of device.list */
-    int32_t rank_dev;                  /* which of them rank 0 has */
+    int32_t first_dev;                 /* which of them rank 0 has; the others follow */
     int dev_lock[DVL_MAX], n_dev_lock; /* devlock.h; never given back before the end */
     struct runner *run;
     struct cap cap; /* sizes with a graph, as planned at the start */
@@ -65,6 +65,7 @@ struct worker {
     struct admin *admin;
     struct peak_cache peak; /* admin thread, */
     int peak_busy;          /* and whether the last ones were measured under load */
+    double link_bps;        /* of another rank's memory, 0: not measured */
 };
 
 /* load.c: program, device, weights, KV plan, runner. 0, or an exit status of
@@ -77,6 +78,8 @@ void wrk_unload(struct worker *w);
 struct wrk_open {
     struct run_open_args a;
     int32_t device[DVL_MAX]; /* of a */
+    int32_t rank[FDK_MAX_RANKS];
+    const char *name[DVL_MAX];
 };
 void wrk_open_args(const struct worker *w, struct wrk_open *to);
 void wrk_load_args(struct worker *w, struct wts_load_args *ret);
@@ -89,11 +92,13 @@ int32_t wrk_kv_most(const struct worker *w, const struct eng_cfg *ec, int32_t gr
 int wrk_capture(const struct worker *w, const struct par *p, int *ret_use_graph,
     struct cap *ret, char *err, size_t err_bytes);
 
-/* device.c. Is this the echo model? */
+/* Devices that compute: parallel.tensor_parallel_size. */
+int32_t wrk_n_rank(const struct worker *w);
+/* Is this the echo model? */
 int wrk_is_null(const struct worker *w);
 /* Does the model run on the host? auto: as the runner takes it. */
 int wrk_on_cpu(const struct worker *w);
-/* Which devices device.list means, and their locks; sets devs, rank_dev and a
+/* Which devices device.list means, and their locks; sets devs, first_dev and a
  * definite par.device_backend. Takes no memory of a device. 0 or -errno with one
  * line in err. */
 int wrk_claim_device(struct worker *w, char *err, size_t err_bytes);

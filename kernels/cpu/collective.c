@@ -8,6 +8,7 @@
 
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/vdev.h"
+#include "kernels/program.h"
 
 #include <sched.h>
 #include <stdlib.h>
@@ -283,7 +284,7 @@ run_job(struct CUstream_st *st, struct fdk_group *g, const struct coll_job *j)
     struct coll_space s = g->space;
     struct own own = { st, g };
     struct coll_run r = { .s = &s, .j = j, .own = &own };
-    int64_t live = j->live != NULL ? *j->live : j->T;
+    int64_t live = j->live != NULL ? *j->live - j->first : j->T;
     live = live < 0 ? 0 : live < j->T ? live : j->T;
     s.rank = coll_rank_of(g->device, s.n, (int32_t)(st->dev - g->ctx->dev));
     r.count = (uint64_t)live * (uint64_t)j->C;
@@ -342,6 +343,25 @@ vdev_all_gather(const struct fdk_all_gather_args *a, fdk_stream_t st)
     c.u.all_gather = *a;
     return cpu_push(st, &c);
 }
+
+static int
+reduce_norm_launch(void *data, const struct fdk_op *op, int32_t n, const struct fdk_step *s,
+    fdk_stream_t st)
+{
+    const struct fdk_all_reduce_args a = fdk_reduce_norm_args(op, s);
+    (void)data;
+    (void)n;
+    return vdev_all_reduce(&a, st);
+}
+
+const struct fdk_fusion cpu_fusions[CPU_FUSIONS] = {
+    { .name = "all_reduce_rmsnorm",
+        .kernels = "all_reduce",
+        .kind = { FDK_OP_ALL_REDUCE, FDK_OP_RMSNORM },
+        .n = 2,
+        .covers = fdk_reduce_norm_covers,
+        .launch = reduce_norm_launch },
+};
 
 /* ---- groups ----------------------------------------------------------------------- */
 

@@ -81,12 +81,20 @@ input_token(const struct fdk_batch *b, const struct fdk_row *state, int t)
     return id >= 0 ? id : state[b->state[b->row[t]]].last_token;
 }
 
+static const char *
+embed_row(const struct fdk_embed_args *a, int32_t id)
+{
+    size_t row = (size_t)a->C * fdk_dtype_bytes(a->w_dtype);
+    if (a->shard_rows == 0)
+        return (const char *)a->w + (size_t)id * row;
+    return (const char *)a->shard[id / a->shard_rows] + (size_t)(id % a->shard_rows) * row;
+}
+
 static void
 embed_item(const void *arg, int item, void *scratch)
 {
     const struct job *j = arg;
     const struct fdk_embed_args *a = j->args;
-    size_t row = (size_t)a->C * fdk_dtype_bytes(a->w_dtype);
     (void)scratch;
     int end = cut(j->n, item + 1, j->n_item, 1);
     for (int t = cut(j->n, item, j->n_item, 1); t < end; t++) {
@@ -98,8 +106,8 @@ embed_item(const void *arg, int item, void *scratch)
                 id, t, a->V);
             return;
         }
-        j->isa->load_row(a->y + (size_t)t * (size_t)a->C,
-            (const char *)a->w + (size_t)id * row, a->w_dtype, (size_t)a->C, a->scale);
+        j->isa->load_row(a->y + (size_t)t * (size_t)a->C, embed_row(a, id), a->w_dtype,
+            (size_t)a->C, a->scale);
     }
 }
 
@@ -353,7 +361,7 @@ slice_item(const void *arg, int item, void *scratch)
     for (int i = cut(total, item, j->n_item, 1); i < end; i++) {
         int o = i / n_slice, s = i % n_slice * CPU_VOCAB_SLICE;
         int n = a->V - s < CPU_VOCAB_SLICE ? a->V - s : CPU_VOCAB_SLICE;
-        j->isa->slice(a->logits + (size_t)o * (size_t)a->V + s, n,
+        j->isa->slice(sample_logits(a, o) + s, n,
             a->b->out[a->first + o].n_top >= 0, &j->slices[i]);
     }
 }
@@ -470,5 +478,10 @@ cpu_open(const struct fdk_open_args *args, struct fdk_ctx **ret, char *err, size
 }
 
 const struct fdk_ops fdk_ops_cpu = {
-    .name = "cpu", .available = cpu_available, .open = cpu_open, VDEV_OPS
+    .name = "cpu",
+    .available = cpu_available,
+    .open = cpu_open,
+    .fusion = cpu_fusions,
+    .n_fusion = CPU_FUSIONS,
+    VDEV_OPS
 };

@@ -141,7 +141,7 @@ vdev_embed(const struct fdk_embed_args *a, fdk_stream_t st)
 {
     struct cpu_cmd c = { .op = CMD_EMBED };
     if (st == NULL || a->T <= 0 || a->C <= 0 || a->V <= 0 || a->y == NULL ||
-        a->w == NULL || a->b == NULL)
+        !fdk_embed_valid(a) || a->b == NULL)
         return -EINVAL;
     int rc = weight_dtype(a->w_dtype);
     if (rc != 0)
@@ -298,8 +298,8 @@ int
 vdev_sample(const struct fdk_sample_args *a, fdk_stream_t st)
 {
     struct cpu_cmd c = { .op = CMD_SAMPLE };
-    if (st == NULL || a->R <= 0 || a->V <= 0 || a->first < 0 || a->results == NULL ||
-        a->state == NULL || a->b == NULL)
+    if (st == NULL || a->R <= 0 || a->V <= 0 || (a->ldl != 0 && a->ldl < a->V) ||
+        a->first < 0 || a->results == NULL || a->state == NULL || a->b == NULL)
         return -EINVAL;
     if (st->dev->ctx->math &&
         (a->logits == NULL ||

@@ -142,6 +142,11 @@ vdev_probe(struct fdk_ctx *ctx, int dev, enum fdk_probe what, enum fdk_dtype t, 
         return -EINVAL;
     if (cpu_failed(&ctx->dev[dev]))
         return -EIO;
+    if (what == FDK_PROBE_LINK) {
+        if (ctx->n_dev == 1)
+            return -ENOTSUP;
+        what = FDK_PROBE_READ;
+    }
     if (!ctx->math || (what != FDK_PROBE_READ && (what != FDK_PROBE_FLOPS || t != FDK_F32)))
         return -ENOTSUP;
     struct job *j = calloc((size_t)ctx->n_thread, sizeof(*j));

@@ -436,7 +436,7 @@ sample_row(const struct cpu_isa *isa, const struct fdk_sample_args *a, int o,
     const struct fdk_out *out = &a->b->out[o];
     struct fdk_row *st = &a->state[a->b->state[out->row]];
     struct fdk_result *ret = &a->results[o];
-    float *x = a->logits + (size_t)(o - a->first) * (size_t)a->V;
+    float *x = sample_logits(a, o - a->first);
     int V = a->V, n_slice = sample_n_slice(V), finite = 1;
     float max = slices[0].max;
     double sum = 0, lse = 0;

@@ -29,6 +29,13 @@ int sample_n_slice(int V);
 struct sample_lane sample_lane(const struct fdk_sample_args *a, int lane);
 struct cpu_slice *sample_slices(const struct fdk_sample_args *a);
 
+/* Row at of the logits. */
+static inline float *
+sample_logits(const struct fdk_sample_args *a, int at)
+{
+    return a->logits + (size_t)at * (size_t)(a->ldl > 0 ? a->ldl : a->V);
+}
+
 /* Everything for output o, given its row's slices. */
 void sample_row(const struct cpu_isa *isa, const struct fdk_sample_args *a, int o,
     const struct cpu_slice *slices, struct sample_lane lane);

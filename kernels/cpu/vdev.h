@@ -8,6 +8,7 @@
 #define FDD_KERNELS_CPU_VDEV_H
 
 #include "kernels/cpu/cpu.h"
+#include "kernels/program.h"
 
 int vdev_device_info(struct fdk_ctx *ctx, int dev, struct fdk_device_info *ret);
 const char *vdev_error_text(struct fdk_ctx *ctx, int dev);
@@ -77,6 +78,9 @@ int vdev_group_new(struct fdk_ctx *ctx, const struct fdk_group_args *a,
 void vdev_group_free(struct fdk_group *g);
 int vdev_all_reduce(const struct fdk_all_reduce_args *a, fdk_stream_t st);
 int vdev_all_gather(const struct fdk_all_gather_args *a, fdk_stream_t st);
+/* Of the cpu backend. */
+#define CPU_FUSIONS 1
+extern const struct fdk_fusion cpu_fusions[CPU_FUSIONS];
 
 /* Everything of an ops table but its name, available, open. */
 #define VDEV_OPS \

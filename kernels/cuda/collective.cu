@@ -362,7 +362,9 @@ collective_kernel(const __grid_constant__ struct coll_space s,
     r.j = &j;
     r.own = claim;
     r.channel = (int32_t)blockIdx.x;
-    r.count = (uint64_t)(j.live != NULL ? cu_clip(j.live, j.T) : j.T) * (uint32_t)j.C;
+    int live = j.live != NULL ? *j.live - j.first : j.T;
+    live = live < 0 ? 0 : live < j.T ? live : j.T;
+    r.count = (uint64_t)live * (uint32_t)j.C;
     int rc = coll_channel_run(&r);
     __syncthreads();                  /* all have read seq, without a piece too */
     if (rc == 0 && threadIdx.x == 0)

@@ -230,7 +230,7 @@ cudaError_t cu_lt_load(void);
 extern "C" {
 extern const struct fdk_fusion cu_fusions[];
 }
-#define CU_FUSIONS 3
+#define CU_FUSIONS 4
 const char *cu_fell_back(struct fdk_ctx *ctx, int dev);
 int cu_op_takes(struct fdk_ctx *ctx, int dev, const struct fdk_op *op, char *why,
     size_t why_bytes);

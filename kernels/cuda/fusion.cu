@@ -88,6 +88,18 @@ wide_launch(void *data, const struct fdk_op *op, int32_t n, const struct fdk_ste
     return gate_launch(cu_gemm_silu, op, s, st);
 }
 
+/* ---- a sum over ranks and the norm behind it ------------------------------------- */
+
+static int
+reduce_norm_launch(void *data, const struct fdk_op *op, int32_t n, const struct fdk_step *s,
+    fdk_stream_t st)
+{
+    const struct fdk_all_reduce_args a = fdk_reduce_norm_args(op, s);
+    (void)data;
+    (void)n;
+    return cu_all_reduce(&a, st);
+}
+
 /* ---- the table ------------------------------------------------------------------- */
 
 extern "C" {
@@ -98,6 +110,8 @@ const struct fdk_fusion cu_fusions[CU_FUSIONS] = {
         NULL, NULL, mid_launch },
     { "gemm_silu_mul_wide", "joint_kernel", { FDK_OP_GEMM, FDK_OP_SILU_MUL }, 2, 1,
         wide_covers, NULL, NULL, wide_launch },
+    { "all_reduce_rmsnorm", "collective_kernel", { FDK_OP_ALL_REDUCE, FDK_OP_RMSNORM }, 2, 0,
+        fdk_reduce_norm_covers, NULL, NULL, reduce_norm_launch },
 };
 }
 
@@ -129,6 +143,9 @@ cu_op_kernels(struct fdk_ctx *ctx, int dev, const struct fdk_op *op)
         return "gather_kernel";
     case FDK_OP_SAMPLE:
         return "sample_kernel";
+    case FDK_OP_ALL_REDUCE:
+    case FDK_OP_ALL_GATHER:
+        return "collective_kernel";
     default:
         return "";
     }

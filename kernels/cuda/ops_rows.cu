@@ -76,7 +76,13 @@ embed_kernel(struct fdk_embed_args a, struct fdk_batch b, struct cu_claim *claim
     int bad = id < 0 || id >= a.V;
     if (bad && threadIdx.x == 0)
         cu_report(claim, CU_BAD_TOKEN, id, t, a.V);
-    const W *w = (const W *)a.w + (size_t)(bad ? 0 : id) * (size_t)a.C;
+    id = bad ? 0 : id;
+    const void *table = a.w;
+    if (a.shard_rows > 0) {
+        table = a.shard[id / a.shard_rows];
+        id %= a.shard_rows;
+    }
+    const W *w = (const W *)table + (size_t)id * (size_t)a.C;
     float *y = a.y + (size_t)t * (size_t)a.C, v[8];
     for (int i = (int)threadIdx.x; vectors && i < a.C / 8; i += ROW_THREADS) {
         cu_widen8(cu_load8(w, (size_t)i), v);
@@ -89,17 +95,29 @@ embed_kernel(struct fdk_embed_args a, struct fdk_batch b, struct cu_claim *claim
         y[i] = cu_widen(w[i]) * a.scale;
 }
 
+/* Have all rows of the table the alignment of vectors? */
+static int
+embed_aligned(const struct fdk_embed_args *a)
+{
+    if (a->shard_rows == 0)
+        return cu_aligned(a->y, a->w, NULL, NULL);
+    for (int64_t i = 0; i * a->shard_rows < a->V; i++)
+        if (!cu_aligned(a->y, a->shard[i], NULL, NULL))
+            return 0;
+    return 1;
+}
+
 int
 cu_embed(const struct fdk_embed_args *a, fdk_stream_t st)
 {
     int rc = cu_stream_enter(st);
     if (rc != 0)
         return rc;
-    if (a->T <= 0 || a->C <= 0 || a->V <= 0 || a->y == NULL || a->w == NULL ||
+    if (a->T <= 0 || a->C <= 0 || a->V <= 0 || a->y == NULL || !fdk_embed_valid(a) ||
         a->b == NULL)
         return -EINVAL;
     struct cu_claim *c = cu_stream_of(st)->dev->claim;
-    int vectors = a->C % 8 == 0 && cu_aligned(a->y, a->w, NULL, NULL);
+    int vectors = a->C % 8 == 0 && embed_aligned(a);
     dim3 n((unsigned)a->T);
     cudaStream_t s = cu_raw(st);
     if (a->w_dtype == FDK_F32)

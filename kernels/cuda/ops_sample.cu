@@ -298,7 +298,7 @@ sample_kernel(struct fdk_sample_args a, struct fdk_batch b)
     cu_dep_next();
     struct part p = { logits, 0, 0, cluster_rank(), cluster_size(), 0, 0 };
     int at = (int)(blockIdx.x / p.size), o = a.first + at;
-    struct row r = { a.logits + (size_t)at * (size_t)a.V, NULL, NULL, a.V, 0, -1, 0, 1, 0 };
+    struct row r = { a.logits + (size_t)at * (size_t)a.ldl, NULL, NULL, a.V, 0, -1, 0, 1, 0 };
     part_of(p, a.V);
     /* A few rows beyond the last output may be read; their result is not used. */
     if (a.R > S_FEW && o >= *b.n_out) {
@@ -311,8 +311,8 @@ sample_kernel(struct fdk_sample_args a, struct fdk_batch b)
         cluster_wait();
         return;
     }
-    if (i == 0 && a.V % 4 == 0 && at + S_AHEAD < a.R && o + S_AHEAD < *b.n_out)
-        ask_ahead(r.raw + (size_t)S_AHEAD * (size_t)a.V + p.first, p.n_quad);
+    if (i == 0 && (a.V | a.ldl) % 4 == 0 && at + S_AHEAD < a.R && o + S_AHEAD < *b.n_out)
+        ask_ahead(r.raw + (size_t)S_AHEAD * (size_t)a.ldl + p.first, p.n_quad);
     const struct fdk_out out = b.out[o];
     struct fdk_row *st = &a.state[b.state[out.row]];
     uint32_t word = i < ROW_WORDS ? ((const uint32_t *)st)[i] : 0;
@@ -397,11 +397,15 @@ cu_sample(const struct fdk_sample_args *a, fdk_stream_t st)
     if (a->R <= 0 || a->V <= 0 || a->first < 0 || a->results == NULL ||
         a->state == NULL || a->logits == NULL || a->b == NULL)
         return -EINVAL;
+    struct fdk_sample_args rows = *a;
+    rows.ldl = a->ldl != 0 ? a->ldl : a->V;
+    if (rows.ldl < a->V)
+        return -EINVAL;
     unsigned n = cluster_for(a->R, a->V);
     if (n == 0)
         return -ENOTSUP;
     cu_chain_clusters(sample_kernel, n, dim3((unsigned)a->R * n), S_THREADS,
-        logits_bytes(a->V, n), cu_raw(st), *a, *a->b);
+        logits_bytes(a->V, n), cu_raw(st), rows, *a->b);
     return cu_launched(st, "sample");
 }
 

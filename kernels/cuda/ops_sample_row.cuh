@@ -75,7 +75,7 @@ static __device__ __forceinline__ void
 fetch(const struct part &p, const float *raw, int V, int q, float4 v[4])
 {
     const float4 *from = (const float4 *)(raw + p.first);
-    if (V % 4 == 0) {
+    if (V % 4 == 0 && (uintptr_t)raw % sizeof(float4) == 0) {
 #pragma unroll
         for (int j = 0; j < 4; j++)
             if (q + j * S_THREADS < p.n_quad)

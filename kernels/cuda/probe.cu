@@ -14,6 +14,8 @@
 #define FMA_ITER   4096
 #define FMA_CHAINS 8
 
+#define LINK_BYTES ((size_t)256 << 20)
+
 struct probe {
     struct cu_dev *d;
     fdk_stream_t st;
@@ -153,6 +155,42 @@ probe_read(struct probe *p, double *ret)
     return rc;
 }
 
+struct link {
+    int from;
+    const char *src;
+};
+
+static int
+link_once(struct probe *p, const void *arg)
+{
+    const struct link *l = (const struct link *)arg;
+    int dev = (int)(p->d - p->d->ctx->dev);
+    return cu_copy_peer(p->st, dev, p->mem, l->from, l->src, p->bytes);
+}
+
+/* From the next device of the context: those of a list reach each other. */
+static int
+probe_link(struct fdk_ctx *ctx, int dev, struct probe *p, double *ret)
+{
+    struct link l = { (dev + 1) % ctx->n_dev, NULL };
+    void *src = NULL;
+    double s = 0;
+    int rc = ctx->n_dev == 1 ? -ENOTSUP : take(p, LINK_BYTES);
+    if (rc != 0)
+        return rc;
+    rc = cu_mem_alloc(ctx, l.from, LINK_BYTES, &src);
+    if (rc != 0)
+        return rc;
+    l.src = (const char *)src;
+    rc = cu_enter(p->d);
+    if (rc == 0)
+        rc = best_of(p, link_once, &l, &s);
+    cu_mem_free(ctx, l.from, src);
+    if (rc == 0)
+        *ret = (double)p->bytes / s;
+    return rc;
+}
+
 static int
 fma_once(struct probe *p, const void *arg)
 {
@@ -247,7 +285,7 @@ cu_probe(struct fdk_ctx *ctx, int dev, enum fdk_probe what, enum fdk_dtype t, do
     int n_sm = 0, rc = cu_enter_idx(ctx, dev);
     if (rc != 0)
         return rc;
-    if (what != FDK_PROBE_READ && (what != FDK_PROBE_FLOPS ||
+    if (what != FDK_PROBE_READ && what != FDK_PROBE_LINK && (what != FDK_PROBE_FLOPS ||
         (t != FDK_F32 && t != FDK_F16 && t != FDK_BF16)))
         return -ENOTSUP;
     p.d = &ctx->dev[dev];
@@ -262,6 +300,8 @@ cu_probe(struct fdk_ctx *ctx, int dev, enum fdk_probe what, enum fdk_dtype t, do
         rc = cu_event_new(ctx, dev, &p.end);
     if (rc == 0 && what == FDK_PROBE_READ)
         rc = probe_read(&p, ret);
+    else if (rc == 0 && what == FDK_PROBE_LINK)
+        rc = probe_link(ctx, dev, &p, ret);
     else if (rc == 0 && t == FDK_F32)
         rc = probe_fma(&p, ret);
     else if (rc == 0)

@@ -274,7 +274,8 @@ t_live_rows(void **state)
 /* ---- gathers ------------------------------------------------------------------------ */
 
 static void
-gather_case(struct side *s, int32_t T, int32_t C, int32_t more, enum fdk_dtype t)
+gather_rows(struct side *s, int32_t T, int32_t first, int32_t live, int32_t C, int32_t more,
+    enum fdk_dtype t)
 {
     size_t eb = fdk_dtype_bytes(t), row = (size_t)C * eb, ldy = row * (size_t)s->n;
     ldy += (size_t)more * eb;
@@ -285,13 +286,15 @@ gather_case(struct side *s, int32_t T, int32_t C, int32_t more, enum fdk_dtype t
     for (int q = 0; q < s->n; q++) {
         for (size_t i = 0; i < (size_t)T * row; i++)
             x[i] = (char)k_rand(&s->seed);
-        for (int32_t i = 0; i < T; i++)
+        for (int32_t i = 0; i < T && first + i < live; i++)
             memcpy(want + (size_t)i * ldy + row * (size_t)q, x + (size_t)i * row, row);
         d_y[q] = put(s, q, NULL, (size_t)T * ldy);
         const struct fdk_all_gather_args a = {
             .group = s->g,
             .y = d_y[q],
             .x = put(s, q, x, (size_t)T * row),
+            .n = live < first + T ? put(s, q, &live, sizeof(live)) : NULL,
+            .first = first,
             .T = T,
             .C = C,
             .ldy = (int32_t)(ldy / eb),
@@ -305,6 +308,30 @@ gather_case(struct side *s, int32_t T, int32_t C, int32_t more, enum fdk_dtype t
     free(want);
     free(x);
     drop(s, 1);
+}
+
+static void
+gather_case(struct side *s, int32_t T, int32_t C, int32_t more, enum fdk_dtype t)
+{
+    gather_rows(s, T, 0, T, C, more, t);
+}
+
+/* Slices of the live rows: the last one is short, and one behind it empty. */
+static void
+t_gather_slices(void **state)
+{
+    int n;
+    (void)state;
+    FOR_WORLDS(n)
+    {
+        const struct fdk_group_args a = kind(0, n);
+        struct side s;
+        side_open(&s, &a);
+        for (int32_t first = 0; first < 20; first += 4)
+            gather_rows(&s, 4, first, 14, 33, 5, FDK_F32);
+        sum_case(&s, 300, FDK_F32, 0, 0);
+        side_close(&s);
+    }
 }
 
 static void
@@ -340,6 +367,7 @@ main(int argc, char **argv)
         cmocka_unit_test(t_live_rows),
         cmocka_unit_test(t_fused),
         cmocka_unit_test(t_gathers),
+        cmocka_unit_test(t_gather_slices),
     };
     return both_backends(tests, sizeof(tests) / sizeof(tests[0]), argc, argv);
 }

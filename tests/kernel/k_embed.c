@@ -56,6 +56,59 @@ test_embed(void **state)
         }
 }
 
+/* A table in n shards, the last with fewer rows than it has room for. */
+static void
+test_embed_shards(void **state)
+{
+    static struct k_step s;
+    static float w[V * C], y[T * C], want[T * C];
+    struct k_dev d;
+    (void)state;
+    k_open(&d, 2, NULL);
+    k_fill(w, V * C, 9);
+    k_step_init(&s);
+    k_step_row(&s, T, 0, 16, 8, 0);
+    for (int t = 0; t < T; t++)
+        s.ids[t] = (t * 17 + 16) % V;
+    struct fdk_embed_args a = {
+        .y = want,
+        .w = w,
+        .b = &s.b,
+        .T = T,
+        .C = C,
+        .V = V,
+        .w_dtype = FDK_F32,
+        .scale = 3,
+    };
+    assert_int_equal(d.ops->embed(&a, d.st), 0);
+    k_sync(&d);
+    for (int n = 1; n <= FDK_MAX_RANKS; n++) {
+        float *part[FDK_MAX_RANKS];
+        a.w = NULL;
+        a.y = y;
+        a.shard_rows = (V + n - 1) / n;
+        for (int i = 0; i < n; i++) {
+            int first = i * a.shard_rows;
+            int rows = V - first < a.shard_rows ? V - first : a.shard_rows;
+            part[i] = malloc((size_t)(rows * C) * sizeof(float) + 1);
+            assert_non_null(part[i]);
+            memcpy(part[i], w + first * C, (size_t)(rows * C) * sizeof(float));
+            a.shard[i] = part[i];
+        }
+        memset(y, 0, sizeof(y));
+        assert_int_equal(d.ops->embed(&a, d.st), 0);
+        k_sync(&d);
+        assert_memory_equal(y, want, sizeof(y));
+        a.shard[n - 1] = NULL;
+        assert_int_equal(d.ops->embed(&a, d.st), -EINVAL);
+        for (int i = 0; i < n; i++)
+            free(part[i]);
+    }
+    a.shard_rows = V / FDK_MAX_RANKS;
+    assert_int_equal(d.ops->embed(&a, d.st), -EINVAL);
+    k_close(&d);
+}
+
 /* An id outside the vocabulary stops the device and is named. */
 static void
 test_embed_bad_id(void **state)
@@ -147,6 +200,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_embed_bad_id),
         cmocka_unit_test(test_embed),
+        cmocka_unit_test(test_embed_shards),
         cmocka_unit_test(test_gather),
         cmocka_unit_test(test_row_update),
     };

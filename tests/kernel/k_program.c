@@ -293,6 +293,87 @@ prepared_once(void **state)
     prepare_rc = 0;
 }
 
+/* ---- a sum over ranks and the norm behind it ------------------------------------------ */
+
+static void
+sum_and_norm(struct fdk_op op[3])
+{
+    op[0] = (struct fdk_op){ .kind = FDK_OP_ALL_REDUCE,
+        .all_reduce = { .y = buf[DOWN], .x = buf[DOWN], .C = 64, .act = FDK_F32 } };
+    op[1] = norm(Y, DOWN);
+    op[1].rmsnorm.C = 64;
+    op[1].rmsnorm.w = buf[Q];
+    op[1].rmsnorm.eps = 0.5f;
+    op[1].rmsnorm.offset = 1;
+    op[2] = gemm(GU, Y);
+}
+
+static int
+launches(const struct fdk_op *op, int32_t n)
+{
+    const struct fdk_step s = { .T = 4, .O = 4 };
+    struct fdk_launch l[8];
+    struct fdk_bound *b = NULL;
+    int32_t got;
+
+    assert_int_equal(fdk_bind(&fdk_ops_cpu, NULL, 0, op, n, &b), 0);
+    got = fdk_launches(b, &s, 1, l);
+    fdk_unbind(b);
+    return got;
+}
+
+static void
+a_sum_and_its_norm(void **state)
+{
+    const struct fdk_step s = { .T = 7, .O = 4 };
+    struct fdk_all_reduce_args a;
+    struct fdk_op op[4];
+
+    (void)state;
+    sum_and_norm(op);
+    assert_int_equal(launches(op, 3), 2);
+    a = fdk_reduce_norm_args(op, &s);
+    assert_true(a.T == 7 && a.C == 64 && a.y == buf[Y] && a.x == buf[DOWN]);
+    assert_true(a.residual == buf[X] && a.w == buf[Q] && a.eps == 0.5f && a.offset == 1);
+    op[1].rmsnorm.add_scale = 1;
+    assert_int_equal(launches(op, 3), 2);
+    op[1].rmsnorm.add_scale = 0.5f;
+    assert_int_equal(launches(op, 3), 3);
+    sum_and_norm(op);
+    op[1].rmsnorm.norm = FDK_NORM_POST;
+    assert_int_equal(launches(op, 3), 3);
+    sum_and_norm(op);
+    op[1].rmsnorm.add = buf[H];
+    assert_int_equal(launches(op, 3), 3);
+    sum_and_norm(op);
+    op[1].rmsnorm.act = FDK_BF16;
+    assert_int_equal(launches(op, 3), 3);
+    sum_and_norm(op);
+    op[1].rows = FDK_PER_OUT;
+    assert_int_equal(launches(op, 3), 3);
+    sum_and_norm(op);
+    op[3] = gemm(H, DOWN); /* reads the sum again */
+    assert_int_equal(launches(op, 4), 4);
+}
+
+static void
+gather_slices(void **state)
+{
+    struct fdk_op op = { .kind = FDK_OP_ALL_GATHER,
+        .rows = FDK_PER_OUT,
+        .first = 8,
+        .slice = 8,
+        .all_gather = { .x = buf[H], .y = buf[Q] } };
+    const struct fdk_step s = { .T = 100, .O = 12 };
+    const void *ret[FDK_OPERANDS];
+
+    (void)state;
+    fdk_op_complete(&op, &s);
+    assert_true(op.all_gather.first == 8 && op.all_gather.T == 4);
+    assert_true(fdk_op_reads(&op, ret) == 1 && ret[0] == buf[H]);
+    assert_true(fdk_op_writes(&op, ret) == 1 && ret[0] == buf[Q]);
+}
+
 int
 main(void)
 {
@@ -304,6 +385,8 @@ main(void)
         cmocka_unit_test(slices),
         cmocka_unit_test(scratch_by_shapes),
         cmocka_unit_test(prepared_once),
+        cmocka_unit_test(a_sum_and_its_norm),
+        cmocka_unit_test(gather_slices),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -85,6 +85,55 @@ draw(struct bench *b)
     free(a.scratch);
 }
 
+/* Rows of logits apart: what lies between them does not count. */
+static void
+test_rows_apart(void **state)
+{
+    enum { N = 333, LD = 344 };
+    (void)state;
+    for (int more = 0; more < 2; more++) {
+        struct bench *b = bench_new(2, NULL, more ? N + 3 : N);
+        struct fdk_result want[K_MAX_ROW];
+        float *wide = malloc(K_MAX_ROW * LD * sizeof(float));
+        assert_non_null(wide);
+        fill_logits(b, 5, 3);
+        for (int i = 0; i < K_MAX_ROW; i++) {
+            b->rows[i].temperature = i % 2 != 0 ? 0.8f : 0;
+            b->rows[i].seed = (uint64_t)i;
+            b->s.out[i].n_top = 4;
+        }
+        struct fdk_row rows[K_MAX_ROW];
+        memcpy(rows, b->rows, sizeof(rows));
+        draw(b);
+        memcpy(want, b->res, sizeof(want));
+        memcpy(b->rows, rows, sizeof(rows));
+        for (int i = 0; i < K_MAX_ROW * LD; i++)
+            wide[i] = 1e9f;
+        for (int i = 0; i < K_MAX_ROW; i++)
+            memcpy(wide + i * LD, b->keep + (size_t)i * (size_t)b->V,
+                (size_t)b->V * sizeof(float));
+        struct fdk_sample_args a = {
+            .results = b->res,
+            .state = b->rows,
+            .logits = wide,
+            .b = &b->s.b,
+            .R = K_MAX_ROW,
+            .V = b->V,
+            .ldl = LD,
+        };
+        a.scratch_bytes = b->d.ops->sample_scratch(&a);
+        a.scratch = malloc(a.scratch_bytes);
+        assert_int_equal(b->d.ops->sample(&a, b->d.st), 0);
+        k_sync(&b->d);
+        assert_memory_equal(b->res, want, sizeof(want));
+        a.ldl = b->V - 1;
+        assert_int_equal(b->d.ops->sample(&a, b->d.st), -EINVAL);
+        free(a.scratch);
+        free(wide);
+        bench_free(b);
+    }
+}
+
 static void
 test_philox(void **state)
 {
@@ -518,6 +567,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_philox),
+        cmocka_unit_test(test_rows_apart),
         cmocka_unit_test(test_bad_logits),
         cmocka_unit_test(test_state),
         cmocka_unit_test(test_greedy),

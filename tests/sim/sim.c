@@ -19,7 +19,8 @@
 #include "kernels/cpu/cpu.h"
 #include "tests/test_device.h"
 
-#define SIM_BLOB (1u << 20)
+#define SIM_BLOB     (1u << 20)
+#define SIM_LIMIT_MS 60000
 
 static uint64_t sim_seed_now;
 static const struct pfx_key sim_key = { 0x1234, 0x5678 };
@@ -99,7 +100,8 @@ sim_program(struct sim *s)
     dummy = access(path, R_OK) != 0;
     rc = mdl_config_read(s->cfg.model_dir, &mc, err, sizeof(err));
     if (rc == 0)
-        rc = mdl_build(&mc, 1, &s->prog, err, sizeof(err));
+        rc = mdl_build(&mc, s->cfg.n_rank > 0 ? s->cfg.n_rank : 1, &s->prog, err,
+            sizeof(err));
     if (rc == 0 && s->cfg.edit != NULL) {
         s->cfg.edit(s->prog);
         rc = mdl_set_kv_groups(s->prog);
@@ -171,6 +173,7 @@ sim_runner(struct sim *s)
         .n_thread = s->cfg.threads > 0 ? s->cfg.threads : 1,
         .max_token = s->cfg.max_tokens,
         .spin_us = s->cfg.real_clock ? 50 : 0,
+        .unfused = s->cfg.unfused,
         .exec = s->cfg.exec };
     struct run_setup_args sa = { .max_block = s->cfg.n_block + 1,
         .n_rec = s->cfg.depth + 1,
@@ -184,6 +187,13 @@ sim_runner(struct sim *s)
     float *scale = NULL;
     int rc = 0;
 
+    if (s->cfg.n_rank > 1) {
+        oa.n_device = oa.n_rank = s->cfg.n_rank;
+        oa.dead = 0;
+        oa.rank = NULL;
+        oa.spin_limit_us =
+            1000 * (uint32_t)(s->cfg.spin_limit_ms > 0 ? s->cfg.spin_limit_ms : SIM_LIMIT_MS);
+    }
     sim_eng_cfg(s, &ec);
     eng_dims(&ec, &sa.dims);
     if (s->cfg.capture == NULL)
@@ -206,7 +216,8 @@ sim_runner(struct sim *s)
     }
     mpl_share(sa.kv, ec.n_group);
     if (rc == 0 && sa.kv[0].dtype == FDK_F8E4M3 && s->wp != NULL) {
-        scale = mem_zalloc((size_t)mpl_scale_bytes(sa.kv, ec.n_group));
+        scale = mem_array(2 * (size_t)s->prog->cfg.n_layer * (size_t)s->prog->cfg.n_kv_head,
+            sizeof(*scale));
         SIM_CHECK(scale != NULL);
         rc = wts_kv_scales(s->wp, s->prog, scale, err, sizeof(err));
         sa.kv_scale = scale;
@@ -302,6 +313,12 @@ sim_free(struct sim *s)
     for (int32_t i = 0; i < s->cfg.max_reqs; i++)
         if (s->reqs[i].used)
             sim_forget(s, &s->reqs[i]);
+    sim_drop(s);
+}
+
+void
+sim_drop(struct sim *s)
+{
     (void)pip_free(s->pip);
     (void)run_free(s->run);
     (void)tok_free(s->tok);

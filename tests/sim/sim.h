@@ -77,6 +77,9 @@ struct sim_cfg {
                                   that */
     void (*edit)(struct mdl_program *p); /* changes the program before it is loaded */
     int32_t keep_all;                    /* 1: KV blocks behind windows stay */
+    int32_t n_rank;                      /* of a tensor-parallel group, 0: one; cpu: THREAD */
+    int32_t spin_limit_ms; /* of the group; 0: long, whatever else the machine does */
+    int32_t unfused;
 };
 
 struct sim_sample {
@@ -163,6 +166,8 @@ struct sim {
 struct sim *sim_new(const struct sim_cfg *cfg);
 /* Everything must have ended; checks that all blocks are free. */
 void sim_free(struct sim *s);
+/* The same of one whose device has failed, whatever is open. */
+void sim_drop(struct sim *s);
 
 /* A free entry with fair defaults (greedy, n 1); NULL: all open. */
 struct sim_req *sim_req(struct sim *s);

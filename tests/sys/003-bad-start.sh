@@ -12,7 +12,11 @@ try() { # RC PATTERN ARGS
 try 78 'max_num_seq.*max_num_seqs' --set sched.max_num_seq=4
 try 78 '0.*1\.\.1024|1.*1024' --set sched.max_num_seqs=0
 try 78 'block_size' --set kv.block_size=48
-try 78 'not available' --set tensor_parallel_size=2
+try 78 'not available' --set pipeline_parallel_size=2
+try 78 'device.list: it is empty, and parallel.tensor_parallel_size = 2 needs 2 devices' \
+    --set tensor_parallel_size=2
+try 78 '"cpu:3" has 3 devices, and parallel.tensor_parallel_size = 2 uses 2; remove 1' \
+    --set tensor_parallel_size=2 --set device.list=cpu:3
 printf '[sched]\nmax_num_seqs = 8\nmax_num_seqz = 8\n' >"$dir/a.ini"
 try 78 'a\.ini:3.*max_num_seqz.*max_num_seqs' -c "$dir/a.ini"
 printf '[sched]\nmax_num_seqs = \0008\n' >"$dir/b.ini"

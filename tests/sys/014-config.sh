@@ -172,7 +172,9 @@ expect 0 ctl config max-model-len
 expect 0 ctl config max_waiting_time
 has "$out" 'sched.max_waiting_time_ms = 0'
 expect 0 ctl config tensor-parallel-size
-has "$out" 'tensor_parallel_size is a name of another server: refused unless 1'
+has "$out" 'parallel.tensor_parallel_size = 1'
+expect 0 ctl config pipeline-parallel-size
+has "$out" 'pipeline_parallel_size is a name of another server: refused unless 1'
 expect 0 ctl config enable-overlap-schedule
 has "$out" 'device.overlap_depth = 2'
 expect 65 ctl config max_model_le

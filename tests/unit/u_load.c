@@ -68,7 +68,7 @@ t_open_args(void **state)
     free(f);
     f = with("device.test_entry", "1");
     f->w.devs = (struct dvc){ .n = 3, .at = { { .num = 4 }, { .num = 2 }, { .num = 0 } } };
-    f->w.rank_dev = 1;
+    f->w.first_dev = 1;
     wrk_open_args(&f->w, &o);
     assert_int_equal(o.a.n_device, 3);
     assert_int_equal(o.a.device[0], 4);

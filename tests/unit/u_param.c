@@ -239,10 +239,16 @@ test_notes(void **state)
         "ipc.socket");
     assert_int_equal(set(ps, "tensor_parallel_size", "1"), 0);
     assert_int_equal(set(ps, "parallel.tensor-parallel-size", "1"), 0);
-    REFUSED(set(ps, "tensor-parallel-size", "2"), -EINVAL,
-        "tensor-parallel-size = 2: "
-        "not available in this build (the model runs on one device); remove "
-        "it or write 1");
+    REFUSED(set(ps, "pipeline-parallel-size", "2"), -EINVAL,
+        "pipeline-parallel-size = 2: "
+        "not available in this build (the devices of one machine compute each layer together); "
+        "remove it or write 1");
+    assert_int_equal(set(ps, "disable_custom_all_reduce", "yes"), 0);
+    assert_int_equal(
+        par_get(ps)->parallel_custom_all_reduce, PAR_PARALLEL_CUSTOM_ALL_REDUCE_NO);
+    assert_int_equal(set(ps, "disable_custom_all_reduce", "no"), 0);
+    assert_int_equal(
+        par_get(ps)->parallel_custom_all_reduce, PAR_PARALLEL_CUSTOM_ALL_REDUCE_AUTO);
     assert_int_equal(set(ps, "splitwise_role", "mixed"), 0);
     assert_int_equal(set(ps, "splitwise_role", "prefill"), -EINVAL);
     assert_int_equal(set(ps, "use_cudagraph", "no"), 0);
@@ -341,9 +347,9 @@ test_file_errors(void **state)
     REFUSED(read_text(ps, "[model]\nname = \xc3\x28\n"), -EINVAL, "F:2: not valid UTF-8");
     REFUSED(read_bytes(ps, "[kv]\nblo\0ck = 1\n", 16), -EINVAL,
         "F:2: NUL byte in column 4: not a text file");
-    REFUSED(read_text(ps, "[parallel]\ntensor_parallel_size = 8\n"), -EINVAL,
-        "F:2: parallel.tensor_parallel_size = 8: not available in this build (the model "
-        "runs on one device); remove it or write 1");
+    REFUSED(read_text(ps, "[parallel]\npipeline_parallel_size = 8\n"), -EINVAL,
+        "F:2: parallel.pipeline_parallel_size = 8: not available in this build (the devices of "
+        "one machine compute each layer together); remove it or write 1");
     assert_memory_equal(&before, par_get(ps), sizeof(before));
     REFUSED(read_file(ps, "/nonexistent/fdd.ini", warned, sizeof(warned), err, sizeof(err)),
         -ENOENT, "/nonexistent/fdd.ini: No such file or directory");

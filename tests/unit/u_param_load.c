@@ -563,11 +563,16 @@ names_stand_for_rows(void **state)
     assert_int_equal(par_look_up("graph-optimization-config", rows, &n, err, sizeof(err)),
         1);
     assert_int_equal(n, 3);
-    assert_int_equal(par_look_up("tensor-parallel-size", rows, &n, err, sizeof(err)), 1);
+    assert_int_equal(par_look_up("pipeline-parallel-size", rows, &n, err, sizeof(err)), 1);
     assert_int_equal(n, 0);
     assert_string_equal(err,
-        "tensor_parallel_size is a name of another server: refused "
-        "unless 1; the model runs on one device");
+        "pipeline_parallel_size is a name of another server: refused "
+        "unless 1; the devices of one machine compute each layer together");
+    assert_int_equal(
+        par_look_up("disable-custom-all-reduce", rows, &n, err, sizeof(err)), 1);
+    assert_int_equal(n, 1);
+    par_row(rows[0], &row);
+    assert_string_equal(row.key, "custom_all_reduce");
     assert_int_equal(par_look_up("max_num_sqs", rows, &n, err, sizeof(err)), -ENOENT);
     assert_string_equal(err,
         "unknown parameter 'max_num_sqs'; nearest is "

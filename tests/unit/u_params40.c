@@ -85,7 +85,8 @@ static const struct row rows[] = {
     { "cache_queue_port", "compat", "8003,8004", WARNS, NULL, NULL, NULL, NULL },
     { "max_model_len", "model", "2048", 0, "model.max_model_len", "2048", "16777217",
         "must be 0 to 16777216 tokens" },
-    { "tensor_parallel_size", "parallel", "1", 0, NULL, NULL, "8", NOT_HERE },
+    { "tensor_parallel_size", "parallel", "4", 0, "parallel.tensor_parallel_size", "4", "9",
+        "must be 1 to 8 devices" },
     { "data_parallel_size", "parallel", "1", 0, NULL, NULL, "2", NOT_HERE },
     { "block_size", "kv", "32", 0, "kv.block_size", "32", "8", "must be 16 to 128 tokens" },
     { "max_num_seqs", "sched", "8", 0, "sched.max_num_seqs", "8", "1025",
@@ -129,7 +130,8 @@ static const struct row rows[] = {
         "graph.capture_sizes", "1,8", "{\"use_cudagraphs\": true}",
         "unknown key 'use_cudagraphs'; nearest is "
         "use_cudagraph" },
-    { "enable_custom_all_reduce", "parallel", "no", 0, NULL, NULL, "yes", NOT_HERE },
+    { "enable_custom_all_reduce", "parallel", "true", 0, "parallel.custom_all_reduce", "yes",
+        "maybe", "must be one of: auto yes no" },
     { "splitwise_role", "parallel", "mixed", 0, NULL, NULL, "prefill", NOT_HERE },
     { "innode_prefill_ports", "compat", "8010,8011", WARNS, NULL, NULL, NULL, NULL },
     { "guided_decoding_backend", "output", "off", 0, NULL, NULL, "xgrammar", NOT_HERE },
@@ -283,7 +285,7 @@ e1_values_that_turn_off(void **state)
         { "tool_call_parser", "None" }, { "custom-all-reduce", NULL },
         { "parallel.custom_all_reduce", "auto" }, { "use_warmup", "1" },
         { "num_gpu_blocks_override", "None" }, { "max_num_batched_tokens", "None" },
-        { "swap_space", "None" }, { "disable_custom_all_reduce", "True" } };
+        { "swap_space", "None" }, { "disable_custom_all_reduce", "False" } };
     struct par_set *ps = *state;
     const struct par before = *par_get(ps);
 
@@ -300,9 +302,9 @@ e1_messages(void **state)
 {
     struct par_set *ps = *state;
 
-    REFUSED("tensor_parallel_size", "2",
-        "tensor_parallel_size = 2: not available in this "
-        "build (the model runs on one device); remove it or write 1");
+    REFUSED("pipeline_parallel_size", "2",
+        "pipeline_parallel_size = 2: not available in this "
+        "build (the devices of one machine compute each layer together); remove it or write 1");
     REFUSED("data-parallel-size", "0", "data-parallel-size = 0: must be at least 1");
     REFUSED("tensor_parallel_size", "two",
         "tensor_parallel_size = two: not a whole "
@@ -318,7 +320,7 @@ e1_messages(void **state)
         "ernie-45-vl qwen3 ernie-x1 ernie-45-vl-thinking");
     REFUSED("enable_expert_parallel", "yes",
         "enable_expert_parallel = yes: not available "
-        "in this build (the model runs on one device); remove it or write no");
+        "in this build (models have no experts); remove it or write no");
     REFUSED("speculative_config", "{\"method\": \"magic\"}",
         "speculative_config = "
         "{\"method\": \"magic\"}: method magic is not one of: mtp ngram naive suffix none");
@@ -657,25 +659,39 @@ e2_blocks_and_shares(void **state)
     CHECK_BAD("model.max_model_len = 15: must be 0 or at least 16");
 }
 
-/* One device: any product of the two above one asks for more. */
+/* As many devices as are listed. */
 static void
 e2_devices(void **state)
 {
-    static const char *const names[] = { "tensor_parallel_size", "data_parallel_size" };
+    static const char *const names[] = { "data_parallel_size" };
     struct par_set *ps = *state;
 
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; i < 1; i++) {
         char text[160];
 
         OK(names[i], "1");
         snprintf(text, sizeof(text),
-            "%s = 2: not available in this build (the model runs "
-            "on one device); remove it or write 1",
+            "%s = 2: not available in this build (there is one copy of the model); remove it "
+            "or write 1",
             names[i]);
         REFUSED(names[i], "2", text);
         snprintf(text, sizeof(text), "%s = 0: must be at least 1", names[i]);
         REFUSED(names[i], "0", text);
     }
+    OK("device.list", "cpu:2");
+    CHECK_BAD("device.list: \"cpu:2\" has 2 devices, and parallel.tensor_parallel_size = 1 uses "
+              "one; name one, or set parallel.tensor_parallel_size = 2");
+    OK("tensor_parallel_size", "2");
+    CHECK_OK();
+    OK("disable_custom_all_reduce", "yes");
+    CHECK_BAD("parallel.custom_all_reduce = no: parallel.tensor_parallel_size = 2 needs sums "
+              "over devices, and this version has no other way to them; write auto");
+    OK("disable_custom_all_reduce", "no");
+    OK("parallel.spin_limit_ms", "5000");
+    CHECK_BAD("parallel.spin_limit_ms = 5000 is not below daemon.worker_hang_ms = 5000: the "
+              "worker would be killed before it can say which device did not answer");
+    OK("daemon.worker_hang_ms", "0");
+    CHECK_OK();
 }
 
 static void

@@ -79,7 +79,9 @@ ASKS(pause, "fdctl pause [--off] [--json]",
     "[phase=loading|, {load_percent} % ({load_done_bytes:MiB} of {load_total_bytes:MiB} " \
     "MiB)][deaths|, {deaths} deaths]" \
     "[!retry|[restart_in_ms|, next start in {restart_in_ms} ms]]\n" \
-    "[*devices|          device {device}[uuid| {uuid}][!is_used|, not used]\n]" \
+    "[*devices|          [is_rank|rank {rank}: ]device {device}[uuid| {uuid}]" \
+    "[!is_used|, not used]\n]" \
+    "[all_reduce|          sums over {tensor_parallel_size} devices: {all_reduce}\n]" \
     "[*retry|          waits for {waits_for} since {since_ms:age}, tried {tries} times, " \
     "next in {next_in_ms:age}\n          {error}\n[fix|          {fix}\n]]" \
     "[!retry|[error|          {error}\n][fix|          {fix}\n]]" \
@@ -88,6 +90,19 @@ ASKS(pause, "fdctl pause [--off] [--json]",
     "[last_death|          last death: {last_death}\n]" \
     "[*last_crash|" CRASH "]"
 
+/* Devices of a group show their ranks. */
+static void
+mark_ranks(json_t *worker)
+{
+    json_t *d;
+    size_t i;
+
+    json_array_foreach(json_object_get(worker, "devices"), i, d)
+        json_object_set_new(d, "is_rank",
+            json_boolean(fct_num(worker, "tensor_parallel_size") > 1 &&
+                json_is_integer(json_object_get(d, "rank"))));
+}
+
 static void
 show_status(json_t *st, const void *args)
 {
@@ -95,6 +110,7 @@ show_status(json_t *st, const void *args)
     char version[80];
 
     (void)args;
+    mark_ranks(json_object_get(st, "worker"));
     if (fct_daemon_version(st, version, sizeof(version)))
         json_object_set_new(st, "own", json_string(ver_text()));
     json_object_set_new(st, "shown", json_string(version));

@@ -94,19 +94,26 @@ step_args(const struct ftr_step *st)
 /* A slice that begins where its track's last one ended, if not later: two clocks may
  * differ by more than what is between two slices. Returns where it begins. */
 static uint64_t
-slice(struct pf *p, int pid, uint64_t *track, uint64_t from, uint64_t to,
+slice_on(struct pf *p, int pid, int tid, uint64_t *track, uint64_t from, uint64_t to,
     const char *name, const struct ftr_step *st)
 {
     if (from < *track)
         from = *track;
     if (to < from)
         to = from;
-    emit(p, from, "X", pid, 1,
+    emit(p, from, "X", pid, tid,
         json_pack("{s:f, s:s, s:s, s:o}", "dur", us(to - from), "name", name, "cat",
             (st->s.flags & TRC_GRAPH) != 0 ? "step,graph" : "step,eager", "args",
             step_args(st)));
     *track = to;
     return from;
+}
+
+static uint64_t
+slice(struct pf *p, int pid, uint64_t *track, uint64_t from, uint64_t to,
+    const char *name, const struct ftr_step *st)
+{
+    return slice_on(p, pid, 1, track, from, to, name, st);
 }
 
 /* An edge on the engine's track: slices of different steps alternate there. */
@@ -170,19 +177,63 @@ counter(struct pf *p, uint64_t t_ns, const char *name, int value)
 }
 
 static void
-device_slice(struct pf *p, uint64_t *track, const struct ftr_step *st, int is_last)
+step_name(const struct trc_step *s, char *ret, size_t n)
 {
-    const struct trc_step *s = &st->s;
     int is_decode = s->n_decode == s->n_row;
-    uint64_t from, in;
-    char name[48];
 
-    snprintf(name, sizeof(name), "%s %d",
+    snprintf(ret, n, "%s %d",
         is_decode                            ? "decode"
             : s->n_verify == s->n_row        ? "verify"
             : s->n_decode + s->n_verify == 0 ? "prefill"
                                              : "mixed",
         is_decode ? s->n_row : s->n_tok);
+}
+
+/* Ranks but the first have a track each. */
+static int
+n_ranks(const struct trc_step *s)
+{
+    return (s->flags & TRC_DONE) == 0 || s->n_rank < 0 ? 0
+        : s->n_rank > TRC_RANKS                        ? TRC_RANKS
+                                                       : s->n_rank;
+}
+
+static void
+rank_tracks(struct pf *p)
+{
+    uint64_t track[TRC_RANKS] = { 0 };
+    char name[48];
+
+    for (size_t i = 0; i < p->snap->n_step; i++) {
+        const struct ftr_step *st = &p->snap->steps[i];
+
+        step_name(&st->s, name, sizeof(name));
+        for (int r = 1; r < n_ranks(&st->s); r++)
+            (void)slice_on(p, P_DEVICE, T_DEVICE + r, &track[r],
+                st->s.t_begin_ns + (uint64_t)(int64_t)st->s.rank_begin_ns[r],
+                st->s.t_begin_ns + (uint64_t)(int64_t)st->s.rank_end_ns[r], name, st);
+    }
+}
+
+/* Of all steps. */
+static int
+most_ranks(const struct pf *p)
+{
+    int most = 1;
+
+    for (size_t i = 0; i < p->snap->n_step; i++)
+        most = n_ranks(&p->snap->steps[i].s) > most ? n_ranks(&p->snap->steps[i].s) : most;
+    return most;
+}
+
+static void
+device_slice(struct pf *p, uint64_t *track, const struct ftr_step *st, int is_last)
+{
+    const struct trc_step *s = &st->s;
+    uint64_t from, in;
+    char name[48];
+
+    step_name(s, name, sizeof(name));
     from = slice(p, P_DEVICE, track, s->t_begin_ns, s->t_end_ns, name, st);
     counter(p, from, "tokens per step", s->n_tok);
     counter(p, from, "rows", s->n_row);
@@ -386,6 +437,12 @@ write_all(struct pf *p)
     fputs("{\"traceEvents\":[\n", p->out);
     name_track(p, P_DEVICE, 0, "process", "device", P_DEVICE);
     name_track(p, P_DEVICE, T_DEVICE, "thread", "device 0", 1);
+    for (int r = 1; r < most_ranks(p); r++) {
+        char name[24];
+
+        snprintf(name, sizeof(name), "device of rank %d", r);
+        name_track(p, P_DEVICE, T_DEVICE + r, "thread", name, 1 + r);
+    }
     name_track(p, P_ENGINE, 0, "process", "engine", P_ENGINE);
     name_track(p, P_ENGINE, T_ENGINE, "thread", "engine thread", 1);
     name_track(p, P_ENGINE, T_WORKER, "thread", "workers", 2);
@@ -441,6 +498,7 @@ ftr_perfetto(FILE *out, const struct ftr_snap *snap)
     if (p.flows != NULL) {
         engine_track(&p);
         device_track(&p);
+        rank_tracks(&p);
         request_tracks(&p);
         rc = p.oom ? -ENOMEM : 0;
     }
