@@ -68,8 +68,8 @@ struct fdk_op {
     enum fdk_rows rows;
     int32_t needs_output; /* 1: steps without outputs do without it */
     int32_t first,
-        slice;   /* GEMM, SOFTCAP, SAMPLE, ALL_GATHER: rows [first, first + slice); slice 0: all */
-    int32_t att; /* QKV, ATTENTION: index in fdk_step.att */
+        slice; /* GEMM, SOFTCAP, SAMPLE, ALL_GATHER: rows [first, first + slice); slice 0: all */
+    int32_t att;              /* QKV, ATTENTION: index in fdk_step.att */
     const struct fdk_own *is; /* OWN: which one */
     union {
         struct fdk_embed_args embed;
@@ -117,7 +117,7 @@ fdk_op_scratch(const struct fdk_ops *k, struct fdk_ctx *ctx, const struct fdk_op
 /* Give the operation its scratch. */
 void fdk_op_set_scratch(struct fdk_op *op, void *scratch, size_t bytes);
 
-#define FDK_OPERANDS 2
+#define FDK_OPERANDS 3
 /* First bytes of the buffers that the operation reads, and of those that it writes; not of
  * weights, KV and row states. One that is written in place is among both. Returns how many. */
 int32_t fdk_op_reads(const struct fdk_op *op, const void *ret[FDK_OPERANDS]);

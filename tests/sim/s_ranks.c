@@ -33,18 +33,22 @@ static const struct family families[] = {
     { "qwen3", "\"torch_dtype\":\"float32\",\"tie_word_embeddings\":true" },
     { "qwen2", "\"torch_dtype\":\"float32\"" },
     { "mistral", "\"torch_dtype\":\"bfloat16\",\"sliding_window\":40" },
-    { "gemma2", "\"torch_dtype\":\"float32\",\"sliding_window\":40,"
-                "\"query_pre_attn_scalar\":24,\"final_logit_softcapping\":8,"
-                "\"attn_logit_softcapping\":20" },
-    { "gemma3_text", "\"torch_dtype\":\"float32\",\"sliding_window\":40,"
-                     "\"sliding_window_pattern\":2,\"query_pre_attn_scalar\":24" },
+    { "gemma2",
+        "\"torch_dtype\":\"float32\",\"sliding_window\":40,"
+        "\"query_pre_attn_scalar\":24,\"final_logit_softcapping\":8,"
+        "\"attn_logit_softcapping\":20" },
+    { "gemma3_text",
+        "\"torch_dtype\":\"float32\",\"sliding_window\":40,"
+        "\"sliding_window_pattern\":2,\"query_pre_attn_scalar\":24" },
     { "phi3", "\"torch_dtype\":\"float16\"" },
     { "glm4", "\"torch_dtype\":\"float32\",\"partial_rotary_factor\":0.5" },
     { "smollm3", "\"torch_dtype\":\"float32\",\"no_rope_layer_interval\":2" },
-    { "granite", "\"torch_dtype\":\"float32\",\"residual_multiplier\":0.3,"
-                 "\"embedding_multiplier\":4,\"attention_multiplier\":0.1,"
-                 "\"logits_scaling\":3" },
+    { "granite",
+        "\"torch_dtype\":\"float32\",\"residual_multiplier\":0.3,"
+        "\"embedding_multiplier\":4,\"attention_multiplier\":0.1,"
+        "\"logits_scaling\":3" },
     { "ernie4_5", "\"torch_dtype\":\"bfloat16\",\"use_bias\":true" },
+    { "olmo2", "\"torch_dtype\":\"bfloat16\"" },
 };
 #define N_FAMILY (sizeof(families) / sizeof(families[0]))
 
@@ -231,8 +235,8 @@ near(const struct book *a, const struct book *b, float tol, const char *what)
             if (tie)
                 d = fabsf(x->lp[t] - of(x, t, y->ids[t]));
             if (!(d <= tol)) {
-                (void)fprintf(stderr, "%s: request %d token %u: %u %.7f, %u %.7f\n", what, i, t,
-                    x->ids[t], (double)x->lp[t], y->ids[t], (double)y->lp[t]);
+                (void)fprintf(stderr, "%s: request %d token %u: %u %.7f, %u %.7f\n", what,
+                    i, t, x->ids[t], (double)x->lp[t], y->ids[t], (double)y->lp[t]);
                 SIM_CHECK(0);
             }
             ties += tie;
@@ -357,8 +361,9 @@ formats(struct sim_rng *g)
         struct qnt q;
         int32_t kv;
     } kinds[] = { { { FDK_I8, 0 }, FDK_F32 + 1 }, { { FDK_I4, 32 }, FDK_F32 + 1 },
-        { { FDK_F8E4M3, 0 }, FDK_F32 + 1 }, { { FDK_I8, 32 }, FDK_F32 + 1 }, { { FDK_F32, 0 }, FDK_I8 + 1 },
-        { { FDK_F32, 0 }, FDK_F8E4M3 + 1 }, { { FDK_F32, 0 }, FDK_BF16 + 1 } };
+        { { FDK_F8E4M3, 0 }, FDK_F32 + 1 }, { { FDK_I8, 32 }, FDK_F32 + 1 },
+        { { FDK_F32, 0 }, FDK_I8 + 1 }, { { FDK_F32, 0 }, FDK_F8E4M3 + 1 },
+        { { FDK_F32, 0 }, FDK_BF16 + 1 } };
     static struct book one, got, again;
 
     (void)g;
@@ -490,7 +495,8 @@ ranks_that_break(struct sim_rng *g)
     model(&families[0], &all_heads[0], dir);
     broken(dir, fails, "rank 1 (cpu-1): a test made the device fail");
     broken(dir, stops, "rank 1 (cpu-1): collective: rank 1 did not come within 300 ms");
-    broken(dir, stops_first, "rank 0 (cpu-0): collective: rank 0 did not come within 300 ms");
+    broken(dir, stops_first,
+        "rank 0 (cpu-0): collective: rank 0 did not come within 300 ms");
     broken(dir, dies_inside, "rank 1 (cpu-1): failure injected by a test");
     rm(dir);
 }
