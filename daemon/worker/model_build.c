@@ -626,6 +626,8 @@ mdl_op_cost(const struct mdl_program *p, const struct mdl_op *op, double T, doub
         break;
     case MDL_OP_QKV:
         b = rows * D * (act * 2 * (H + K) + act * K + kv_elt_bytes * 2 * K);
+        if (op->in != op->out)
+            b += rows * act * p->buf[op->in].width;
         f = rows * D * (H + K) * (op->w >= 0 ? 7 : 3);
         break;
     case MDL_OP_ATTENTION:
