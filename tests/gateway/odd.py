@@ -25,7 +25,7 @@ def call(**function):
                                                                           "function": function}]}]
 
 
-def part(**p):
+def with_block(**p):
     return [{"role": "user", "content": [{"type": "text", "text": "a"}, p]}]
 
 
@@ -33,7 +33,7 @@ def used(block):
     return USER + [{"role": "assistant", "content": [block]}, {"role": "user", "content": "x"}]
 
 
-# path, field, value; the parameter that the refusal names, and a word of it
+# path, field, value; the parameter that the refusal names, and what else it says
 REFUSED = [
     # numbers and what is none
     (CHAT, "temperature", "0.5", "temperature", "a string"),
@@ -83,9 +83,9 @@ REFUSED = [
     # conversations
     (CHAT, "messages", [None], "messages", "role"),
     (CHAT, "messages", [{"role": "user", "content": 7}], "messages", "a number"),
-    (CHAT, "messages", part(type="image_url", image_url={"url": PICTURE}), "messages", '"image_url"'),
-    (CHAT, "messages", part(type="input_audio", input_audio={}), "messages", '"input_audio"'),
-    (CHAT, "messages", part(type="text", text=5), "messages", "text alone"),
+    (CHAT, "messages", with_block(type="image_url", image_url={"url": PICTURE}), "messages", '"image_url"'),
+    (CHAT, "messages", with_block(type="input_audio", input_audio={}), "messages", '"input_audio"'),
+    (CHAT, "messages", with_block(type="text", text=5), "messages", "text alone"),
     (CHAT, "messages", USER + [{"role": "assistant", "tool_calls": "x"}], "messages", "a string"),
     (CHAT, "messages", USER + [{"role": "assistant", "tool_calls": [5]}], "messages", "no name"),
     (CHAT, "messages", call(arguments="{}"), "messages", "no name"),
@@ -96,7 +96,7 @@ REFUSED = [
     (RESPONSES, "reasoning", "high", "reasoning", "a string"),
     (RESPONSES, "text", 5, "text", "a number"),
     (RESPONSES, "include", "x", "include", "a string"),
-    (MESSAGES, "messages", part(type="image", source={}), "messages", '"image"'),
+    (MESSAGES, "messages", with_block(type="image", source={}), "messages", '"image"'),
     (MESSAGES, "messages", [{"role": "user", "content": None}], "messages", "null"),
     (MESSAGES, "messages", used({"type": "tool_use", "id": "a", "input": {}}), "messages", "a name"),
     (MESSAGES, "messages", used({"type": "tool_use", "id": "a", "name": "f", "input": "x"}), "messages", "an object"),
@@ -134,10 +134,10 @@ def param_of(path, j):
 
 
 def refused():
-    for path, field, value, param, word in REFUSED:
+    for path, field, value, param, says in REFUSED:
         body = dict(BASE.get(path, {"prompt": "ab"}), **{field: value})
         status, _, j = ask(path, body)
-        assert status in (400, 404) and word in j["error"]["message"], (path, field, value, status, j)
+        assert status in (400, 404) and says in j["error"]["message"], (path, field, value, status, j)
         assert param_of(path, j) in (None if path == MESSAGES else param,), (path, field, value, j)
         assert path != MESSAGES or param in j["error"]["message"], (field, value, j)
     for option in ("include_usage", "continuous_usage_stats"):
@@ -159,7 +159,7 @@ def seen(path=CHAT, **body):
 
 
 def answered():
-    # parts of an answer that is given back
+    # an answer that is given back
     refusal = {"type": "refusal", "refusal": "No."}
     s, _ = seen(messages=USER + [{"role": "assistant", "content": [{"type": "text", "text": "a"}, refusal]}] + USER)
     assert s["messages"][1]["content"] == "a\nNo.", s

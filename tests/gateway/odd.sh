@@ -9,7 +9,7 @@ says hermes
 py "$gw/odd.py" || fail "see above"
 gateway_stop
 start --set model.path="$DEMO"
-gateway --set chat.template="$DEMO/chat_template.jinja"
+gateway --set chat.template="$(chat_template)"
 py "$gw/odd.py" ids || fail "see above"
 gateway_stop
 stop
