@@ -558,6 +558,7 @@ GATEWAY_TESTS = \
 	%D%/gateway/G23-page.sh \
 	%D%/gateway/bodies.sh \
 	%D%/gateway/odd.sh \
+	%D%/gateway/quickstart.sh \
 	%D%/gateway/loops.sh \
 	%D%/gateway/hang.sh \
 	%D%/gateway/models.sh \
