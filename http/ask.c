@@ -49,11 +49,11 @@ take_number(struct ask *a, const struct field *f, uint32_t i, struct problem *ba
         return prb_field(bad, f->name, "%s is %s; it must be a number", f->name,
             jr_type_name(jr_type(&a->j, i)));
     d = jr_real(&a->j, i);
-    if (f->kind != REAL && jr_int(&a->j, i, &v) != 0)
-        return prb_field(bad, f->name, "%s is %g; it must be a whole number", f->name, d);
     if (!(d >= f->least && d <= f->most))
         return prb_field(bad, f->name, "%s is %.10g; it must be from %.10g to %.10g",
             f->name, d, f->least, f->most);
+    if (f->kind != REAL && jr_int(&a->j, i, &v) != 0)
+        return prb_field(bad, f->name, "%s is %g; it must be a whole number", f->name, d);
     if (f->kind == REAL)
         *(float *)place(a, f) = (float)d;
     else if (f->kind == U32)
@@ -296,6 +296,31 @@ read_bad_words(struct ask *a, struct problem *bad)
     return 0;
 }
 
+/* One of tools: what a template writes without looking. */
+static int
+read_tool(const struct jr *j, uint32_t i, struct problem *bad)
+{
+    uint32_t type = jr_member(j, i, "type"), f = jr_member(j, i, "function");
+    uint32_t name = jr_member(j, f, "name"), schema = jr_member(j, f, "parameters");
+
+    if (jr_type(j, i) != JR_OBJECT)
+        return prb_field(bad, "tools", "tools holds %s; each must be an object",
+            jr_type_name(jr_type(j, i)));
+    if (type != JR_NONE && !jr_is(j, type, "function"))
+        return prb_field(bad, "tools", "tools holds one of type %.*s; function is taken",
+            (int)(j->node[type].bytes < 40 ? j->node[type].bytes : 40),
+            j->text + j->node[type].at);
+    if (jr_type(j, name) != JR_STRING || jr_is(j, name, ""))
+        return prb_field(bad, "tools",
+            "tools holds one whose function has no name, which must be a string");
+    if (schema != JR_NONE && jr_type(j, schema) != JR_NULL &&
+        jr_type(j, schema) != JR_OBJECT)
+        return prb_field(bad, "tools",
+            "tools holds a function whose parameters are %s; they must be an object",
+            jr_type_name(jr_type(j, schema)));
+    return 0;
+}
+
 static int
 read_tools(struct ask *a, struct problem *bad)
 {
@@ -305,13 +330,16 @@ read_tools(struct ask *a, struct problem *bad)
     if (a->tools != JR_NONE && jr_type(j, a->tools) != JR_ARRAY)
         return prb_field(bad, "tools", "tools is %s; it must be an array",
             jr_type_name(jr_type(j, a->tools)));
+    for (uint32_t k = a->tools + 1; a->tools != JR_NONE && k < j->node[a->tools].next;
+         k = j->node[k].next)
+        if (read_tool(j, k, bad) != 0)
+            return -1;
     a->no_calls = a->tools == JR_NONE || jr_count(j, a->tools) == 0 || jr_is(j, i, "none");
     if (i != JR_NONE && !jr_is(j, i, "none") && !jr_is(j, i, "auto"))
         return prb_field(bad, "tool_choice",
             "tool_choice takes auto and none; required and named functions need guided "
             "decoding, which is not offered");
-    if (a->parallel_tool_calls != JR_NONE &&
-        jr_type(j, a->parallel_tool_calls) != JR_TRUE && !a->no_calls)
+    if (a->parallel_tool_calls == 0 && !a->no_calls)
         return prb_field(bad, "parallel_tool_calls",
             "parallel_tool_calls takes true: how many calls come is the model's to say");
     return 0;
@@ -322,15 +350,29 @@ read_formats(struct ask *a, struct problem *bad)
 {
     const struct jr *j = &a->j;
     uint32_t i = a->response_format, m = a->modalities;
+    int is_text = 1;
 
     if (i != JR_NONE && !jr_is(j, jr_member(j, i, "type"), "text"))
         return prb_field(bad, "response_format",
             "response_format takes {\"type\": \"text\"} alone; guided decoding is not offered");
-    if (m != JR_NONE)
-        for (uint32_t k = m + 1; k < j->node[m].next; k = j->node[k].next)
-            if (!jr_is(j, k, "text"))
-                return prb_field(bad, "modalities", "modalities takes [\"text\"] alone");
+    for (uint32_t k = m + 1; m != JR_NONE && k < j->node[m].next; k = j->node[k].next)
+        is_text &= jr_is(j, k, "text");
+    if (m != JR_NONE && (jr_type(j, m) != JR_ARRAY || !is_text))
+        return prb_field(bad, "modalities", "modalities takes [\"text\"] alone");
     return 0;
+}
+
+/* 0, 1; -1: refused. null is the same as absent. */
+static int
+read_option(const struct jr *j, uint32_t i, const char *name, struct problem *bad)
+{
+    uint32_t k = jr_member(j, i, name);
+    enum jr_type t = k == JR_NONE ? JR_NULL : jr_type(j, k);
+
+    if (t != JR_NULL && t != JR_TRUE && t != JR_FALSE)
+        return prb_field(bad, "stream_options",
+            "stream_options.%s is %s; it must be true or false", name, jr_type_name(t));
+    return t == JR_TRUE;
 }
 
 static int
@@ -338,6 +380,7 @@ read_stream(struct ask *a, struct problem *bad)
 {
     const struct jr *j = &a->j;
     uint32_t i = a->stream_options;
+    int usage, always;
 
     if (i == JR_NONE)
         return 0;
@@ -346,10 +389,11 @@ read_stream(struct ask *a, struct problem *bad)
             "stream_options is %s; it must be an object", jr_type_name(jr_type(j, i)));
     if (a->stream != 1)
         return prb_field(bad, "stream_options", "stream_options needs stream: true");
-    a->include_usage = jr_type(j, jr_member(j, i, "include_usage")) == JR_TRUE;
-    a->continuous_usage = a->include_usage &&
-        jr_type(j, jr_member(j, i, "continuous_usage_stats")) == JR_TRUE;
-    return 0;
+    usage = read_option(j, i, "include_usage", bad);
+    always = read_option(j, i, "continuous_usage_stats", bad);
+    a->include_usage = usage == 1;
+    a->continuous_usage = usage == 1 && always == 1;
+    return usage < 0 || always < 0 ? -1 : 0;
 }
 
 static int
@@ -380,7 +424,10 @@ read_texts(struct ask *a, struct problem *bad)
         memcpy(a->o.salt, hash, sizeof(a->o.salt));
         buf_fini(&salt);
     }
-    if (jr_type(j, a->user) == JR_STRING && !jr_is(j, a->user, "")) {
+    if (a->user != JR_NONE && jr_type(j, a->user) != JR_STRING)
+        return prb_field(bad, "user", "user is %s; it must be a string",
+            jr_type_name(jr_type(j, a->user)));
+    if (a->user != JR_NONE && !jr_is(j, a->user, "")) {
         jr_text(j, a->user, &salt);
         sha256_init(&s);
         sha256_add(&s, salt.p, salt.n);
@@ -388,6 +435,9 @@ read_texts(struct ask *a, struct problem *bad)
         a->has_user = !salt.failed;
         buf_fini(&salt);
     }
+    if (a->model != JR_NONE && jr_type(j, a->model) != JR_STRING)
+        return prb_field(bad, "model", "model is %s; it must be a string",
+            jr_type_name(jr_type(j, a->model)));
     if (a->seed != JR_NONE) {
         if (jr_int(j, a->seed, &seed) != 0)
             return prb_field(bad, "seed", "seed must be a whole number of 64 bits");
@@ -409,6 +459,9 @@ read_lengths(struct ask *a, struct problem *bad)
     const char *name =
         a->max_completion_tokens != ASK_UNSET ? "max_completion_tokens" : "max_tokens";
 
+    if (a->top_p == 0)
+        return prb_field(bad, "top_p",
+            "top_p is 0; it must be above 0 and at most 1 (temperature 0 is greedy)");
     if (most == 0 && (a->echo != 1 || a->is_chat))
         return prb_field(bad, name, "%s is 0; it must be at least 1%s", name,
             a->is_chat ? "" : ", or echo be true");

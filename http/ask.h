@@ -34,12 +34,13 @@ struct ask {
     float temperature, top_p, min_p, presence, frequency, repetition;
     /* 0, 1, or 255: not said */
     uint8_t keep_stop, ignore_eos, skip_special, add_special, chat_logprobs, echo, stream,
-        add_generation_prompt, include_reasoning, continue_final, return_ids, as_ids;
+        add_generation_prompt, include_reasoning, continue_final, return_ids, as_ids,
+        parallel_tool_calls;
     /* places in j; JR_NONE: not said */
     uint32_t model, messages, prompt, seed, stop, stop_token_ids, stream_options,
         request_id, cache_salt, logit_bias, bad_words, allowed_token_ids, tools,
-        tool_choice, parallel_tool_calls, response_format, modalities, documents,
-        reasoning_effort, template_kwargs, truncation_side, user;
+        tool_choice, response_format, modalities, documents, reasoning_effort,
+        template_kwargs, truncation_side, user;
 
     /* what they say */
     int include_usage, continuous_usage, no_calls, keep_first;

@@ -229,11 +229,14 @@ itm_parts(const struct jr *j, uint32_t i, const char *field, const char *const *
         return 0;
     }
     if (jr_type(j, i) != JR_ARRAY)
-        return prb_field(bad, field, "%s is %s; it must be a string or an array of parts",
+        return prb_field(bad, field,
+            "%s holds a content that is %s; it must be a string or an array of parts",
             field, i == JR_NONE ? "missing" : jr_type_name(jr_type(j, i)));
     for (uint32_t k = i + 1; k < j->node[i].next; k = j->node[k].next) {
         uint32_t type = jr_member(j, k, "type"), text = jr_member(j, k, "text");
 
+        if (jr_is(j, type, "refusal"))
+            text = jr_member(j, k, "refusal");
         if (!is_among(j, type, types, n) || jr_type(j, text) != JR_STRING)
             return prb_field(bad, field,
                 "%s holds a part of type \"%s\"; this model takes those of type %s with text "
@@ -269,8 +272,8 @@ refuse_tool(const struct jr *j, uint32_t k, const char *type, struct problem *ba
 }
 
 int
-itm_tools(const struct jr *j, const char *type, const char *as, struct buf *b,
-    struct problem *bad)
+itm_tools(const struct jr *j, const char *type, const char *as, int must_have,
+    struct buf *b, struct problem *bad)
 {
     uint32_t i = itm_member(j, 0, "tools");
     const char *sep = ",\"tools\":[";
@@ -281,10 +284,16 @@ itm_tools(const struct jr *j, const char *type, const char *as, struct buf *b,
     if (i == JR_NONE || jr_count(j, i) == 0)
         return 0;
     for (uint32_t k = i + 1; k < j->node[i].next; k = j->node[k].next) {
+        uint32_t schema = itm_member(j, k, as);
+
         if ((itm_member(j, k, "type") != JR_NONE &&
                 !jr_is(j, jr_member(j, k, "type"), type)) ||
             jr_type(j, jr_member(j, k, "name")) != JR_STRING)
             return refuse_tool(j, k, type, bad);
+        if (schema != JR_NONE ? jr_type(j, schema) != JR_OBJECT : must_have)
+            return prb_field(bad, "tools",
+                "tools holds one whose %s is %s; it must be an object", as,
+                schema == JR_NONE ? "missing" : jr_type_name(jr_type(j, schema)));
         buf_str(b, sep);
         sep = ",";
         buf_str(b, "{\"type\":\"function\"");

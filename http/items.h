@@ -65,10 +65,10 @@ int itm_parts(const struct jr *j, uint32_t i, const char *field, const char *con
     size_t n, struct buf *ret, struct problem *bad);
 /* ,"function":{"name":NAME of what has a name. */
 void itm_function(const struct jr *j, uint32_t i, struct buf *b);
-/* ,"tools":[...] of those of the body, which are of this type and have their schema in the
- * member as; others are refused. 0 or -1. */
-int itm_tools(const struct jr *j, const char *type, const char *as, struct buf *b,
-    struct problem *bad);
+/* ,"tools":[...] of those of the body, which are of this type and have their schema, an
+ * object, in the member as (must_have: each); others are refused. 0 or -1. */
+int itm_tools(const struct jr *j, const char *type, const char *as, int must_have,
+    struct buf *b, struct problem *bad);
 
 /* Fields of a body, each once. */
 enum item_field_kind {

@@ -38,8 +38,10 @@ system_text(struct itm_talk *t, uint32_t i, struct buf *ret)
     for (uint32_t k = i + 1; k < j->node[i].next && rc == 0; k = j->node[k].next) {
         one.n = 0;
         jr_text(j, jr_member(j, k, "text"), &one);
-        if (!jr_is(j, jr_member(j, k, "type"), "text"))
-            rc = prb_field(t->bad, "system", "system takes blocks of type text alone");
+        if (!jr_is(j, jr_member(j, k, "type"), "text") ||
+            jr_type(j, jr_member(j, k, "text")) != JR_STRING)
+            rc = prb_field(t->bad, "system",
+                "system takes blocks of type text alone, whose text is a string");
         else if (one.n > 0 && strncmp(one.p, "x-anthropic-billing-header", 26) != 0) {
             buf_str(ret, ret->n > 0 ? "\n" : "");
             buf_add(ret, one.p, one.n);
@@ -100,16 +102,26 @@ user_blocks(struct itm_talk *t, uint32_t i)
     return rc;
 }
 
-static void
-tool_use(const struct jr *j, uint32_t block, struct buf *calls)
+static int
+tool_use(struct itm_talk *t, uint32_t block, struct buf *calls)
 {
+    const struct jr *j = t->j;
+    uint32_t input = itm_member(j, block, "input");
+
+    if (jr_type(j, jr_member(j, block, "id")) != JR_STRING ||
+        jr_type(j, jr_member(j, block, "name")) != JR_STRING ||
+        (input != JR_NONE && jr_type(j, input) != JR_OBJECT))
+        return prb_field(t->bad, "messages",
+            "messages: a tool_use has an id and a name, which are strings, and an input, "
+            "which is an object");
     buf_str(calls, calls->n > 0 ? ",{\"type\":\"function\"" : "{\"type\":\"function\"");
     itm_copy(j, block, "id", "id", calls);
     itm_function(j, block, calls);
-    if (itm_member(j, block, "input") == JR_NONE)
+    if (input == JR_NONE)
         buf_str(calls, ",\"arguments\":{}");
     itm_copy(j, block, "input", "arguments", calls);
     buf_str(calls, "}}");
+    return 0;
 }
 
 static int
@@ -128,7 +140,7 @@ assistant_blocks(struct itm_talk *t, uint32_t i)
         else if (jr_is(j, type, "thinking"))
             jr_text(j, jr_member(j, k, "thinking"), &thought);
         else if (jr_is(j, type, "tool_use"))
-            tool_use(j, k, &calls);
+            rc = tool_use(t, k, &calls);
         else if (!jr_is(j, type, "redacted_thinking"))
             rc = refuse_block(t, k, "assistant");
     }
@@ -176,6 +188,29 @@ one_message(struct itm_talk *t, uint32_t m)
     return rc;
 }
 
+/* Text of the model as the last message is the beginning of its answer, which goes on there. */
+static int
+is_begun(const struct jr *j, uint32_t messages)
+{
+    uint32_t last = JR_NONE, content;
+    int yes = 0;
+
+    for (uint32_t m = messages + 1; m < j->node[messages].next; m = j->node[m].next)
+        last = m;
+    if (!jr_is(j, jr_member(j, last, "role"), "assistant"))
+        return 0;
+    content = jr_member(j, last, "content");
+    if (jr_type(j, content) == JR_STRING)
+        return !jr_is(j, content, "");
+    for (uint32_t k = content + 1; k < j->node[content].next; k = j->node[k].next) {
+        if (jr_is(j, jr_member(j, k, "type"), "tool_use"))
+            return 0;
+        yes |= jr_is(j, jr_member(j, k, "type"), "text") &&
+            !jr_is(j, jr_member(j, k, "text"), "");
+    }
+    return yes;
+}
+
 static int
 put_messages(struct itm_talk *t)
 {
@@ -196,6 +231,8 @@ put_messages(struct itm_talk *t)
     for (uint32_t m = i + 1; m < j->node[i].next && rc == 0; m = j->node[m].next)
         rc = one_message(t, m);
     buf_str(t->b, "]");
+    if (rc == 0 && is_begun(j, i))
+        buf_str(t->b, ",\"continue_final_message\":true");
     return rc;
 }
 
@@ -205,7 +242,12 @@ static int
 put_tools(const struct jr *j, struct buf *b, struct problem *bad)
 {
     uint32_t choice = itm_member(j, 0, "tool_choice"), type = jr_member(j, choice, "type");
+    uint32_t stop = itm_member(j, 0, "stop_sequences");
 
+    if (stop != JR_NONE && jr_type(j, stop) != JR_ARRAY)
+        return prb_field(bad, "stop_sequences",
+            "stop_sequences is %s; it must be an array of strings",
+            jr_type_name(jr_type(j, stop)));
     if (choice != JR_NONE && !jr_is(j, type, "auto") && !jr_is(j, type, "none"))
         return prb_field(bad, "tool_choice",
             "tool_choice takes the types auto and none; any and tool need guided decoding, "
@@ -216,7 +258,7 @@ put_tools(const struct jr *j, struct buf *b, struct problem *bad)
             "the model's to say");
     if (choice != JR_NONE)
         buf_fmt(b, ",\"tool_choice\":\"%s\"", jr_is(j, type, "none") ? "none" : "auto");
-    return itm_tools(j, "custom", "input_schema", b, bad);
+    return itm_tools(j, "custom", "input_schema", 1, b, bad);
 }
 
 /* thinking is a variable of the model's template, as far as it has one. */

@@ -48,8 +48,9 @@ gw_model(struct model *const *m, size_t n_model, const char *name, size_t n,
             (n_model == 1 && m[i]->info.vocab == 0))
             found = m[i];
     if (found == NULL) {
-        (void)prb_set(bad, 404, "model_not_found", "there is no model %.*s; there %s %s",
-            n < 200 ? (int)n : 200, name, n_model == 1 ? "is" : "are", all);
+        (void)prb_set(bad, 404, "model_not_found",
+            "there is no model \"%.*s\"; there %s %s", n < 200 ? (int)n : 200, name,
+            n_model == 1 ? "is" : "are", all);
         (void)snprintf(bad->param, sizeof(bad->param), "model");
         return NULL;
     }

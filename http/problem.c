@@ -47,6 +47,8 @@ field_of(uint32_t detail)
         return "min_tokens";
     case FDC_D_PROMPT_ID:
         return "prompt";
+    case FDC_D_BIAS_IDS:
+        return "logit_bias";
     case FDC_D_ALLOWED:
         return "allowed_token_ids";
     case FDC_D_STREAM:

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "http/items.h"
 #include "http/model.h"
 
 /* The value as it stands in the request. */
@@ -20,44 +21,64 @@ add_raw(const struct jr *j, uint32_t i, struct buf *b)
 #define TAG  "CONTINUE_FINAL_MESSAGE_TAG"
 #define TAG_ TAG " "
 
-/* Text of a content: a string, or parts, joined by line feeds. 0; -1: no text. */
-static int
+/* The string that a part says; JR_NONE: it has none. */
+static uint32_t
+part_text(const struct jr *j, uint32_t i)
+{
+    static const char *const types[] = { "text", "input_text", "output_text" };
+    uint32_t type = jr_member(j, i, "type"), text = jr_member(j, i, "text");
+    int is_text = type == JR_NONE;
+
+    if (jr_type(j, i) == JR_STRING)
+        return i;
+    if (jr_is(j, type, "refusal")) /* of an answer that is given back */
+        text = jr_member(j, i, "refusal");
+    for (size_t k = 0; k < sizeof(types) / sizeof(types[0]); k++)
+        is_text |= jr_is(j, type, types[k]);
+    return (is_text || jr_is(j, type, "refusal")) && jr_type(j, text) == JR_STRING
+        ? text
+        : JR_NONE;
+}
+
+/* Text of a content: a string, or parts, joined by line feeds. JR_NONE, or the part that is no
+ * text. */
+static uint32_t
 content_text(const struct jr *j, uint32_t i, struct buf *text)
 {
     if (jr_type(j, i) == JR_STRING) {
         jr_text(j, i, text);
-        return 0;
+        return JR_NONE;
     }
     for (uint32_t k = i + 1; i < j->n && k < j->node[i].next; k = j->node[k].next) {
-        uint32_t type = jr_member(j, k, "type"), part = jr_member(j, k, "text");
+        uint32_t said = part_text(j, k);
 
+        if (said == JR_NONE)
+            return k;
         if (text->n > 0)
             buf_str(text, "\n");
-        if (jr_type(j, k) == JR_STRING)
-            jr_text(j, k, text);
-        else if (jr_type(j, part) == JR_STRING &&
-            (type == JR_NONE || jr_is(j, type, "text") || jr_is(j, type, "input_text") ||
-                jr_is(j, type, "output_text")))
-            jr_text(j, part, text);
-        else
-            return -1;
+        jr_text(j, said, text);
     }
-    return 0;
+    return JR_NONE;
 }
 
 static int
 add_content(const struct jr *j, uint32_t i, int goes_on, struct buf *b, struct problem *bad)
 {
     struct buf text = { NULL };
+    char type[ITM_TYPE_BYTES];
+    uint32_t other;
     int rc = 0;
 
     if (jr_type(j, i) == JR_STRING && !goes_on) {
         add_raw(j, i, b);
         return 0;
     }
-    if (content_text(j, i, &text) != 0)
+    other = content_text(j, i, &text);
+    if (other != JR_NONE)
         rc = prb_field(bad, "messages",
-            "a content part that is not text: this model takes text alone");
+            "messages holds a content part of type \"%s\"; this model takes those of type text "
+            "with text alone",
+            itm_type(j, other, type));
     if (goes_on)
         buf_str(&text, TAG_);
     if (rc == 0)
@@ -113,6 +134,29 @@ add_function(const struct jr *j, uint32_t i, struct buf *b)
     buf_str(b, sep[0] == '{' ? "{}" : "}");
 }
 
+/* Templates write a call's name and arguments without looking. */
+static int
+check_calls(const struct jr *j, uint32_t i, struct problem *bad)
+{
+    int is_array = jr_type(j, i) == JR_ARRAY;
+
+    if (jr_type(j, i) == JR_NULL)
+        return 0;
+    for (uint32_t c = i + 1; is_array && c < j->node[i].next; c = j->node[c].next) {
+        uint32_t name = jr_member(j, jr_member(j, c, "function"), "name");
+
+        if (jr_type(j, name) != JR_STRING)
+            return prb_field(bad, "messages",
+                "messages holds a tool call whose function has no name, which must be a "
+                "string");
+    }
+    return is_array
+        ? 0
+        : prb_field(bad, "messages",
+              "messages holds tool_calls that are %s; they must be an array",
+              jr_type_name(jr_type(j, i)));
+}
+
 static void
 add_calls(const struct jr *j, uint32_t i, struct buf *b)
 {
@@ -123,10 +167,6 @@ add_calls(const struct jr *j, uint32_t i, struct buf *b)
 
         buf_str(b, sep);
         sep = ",";
-        if (jr_type(j, c) != JR_OBJECT) {
-            add_raw(j, c, b);
-            continue;
-        }
         for (uint32_t k = c + 1; k < j->node[c].next; k = j->node[k + 1].next) {
             buf_str(b, member);
             member = ",";
@@ -164,6 +204,8 @@ add_message(const struct jr *j, uint32_t m, int goes_on, struct buf *b, struct p
             rc = prb_field(bad, "messages",
                 "a message's content is %s; it must be a string, an array of parts or null",
                 jr_type_name(jr_type(j, k + 1)));
+        else if (jr_is(j, k, "tool_calls") && check_calls(j, k + 1, bad) != 0)
+            rc = -1;
         else if (jr_is(j, k, "tool_calls") && jr_type(j, k + 1) == JR_ARRAY)
             add_calls(j, k + 1, b);
         else

@@ -54,9 +54,9 @@ static int
 take_text(struct talk *t, uint32_t i, struct buf *ret)
 {
     static const char *const types[] = { "input_text", "output_text", "text",
-        "reasoning_text", "summary_text" };
+        "reasoning_text", "summary_text", "refusal" };
 
-    return itm_parts(t->out.j, i, "input", types, 5, ret, t->out.bad);
+    return itm_parts(t->out.j, i, "input", types, 6, ret, t->out.bad);
 }
 
 static int
@@ -213,12 +213,23 @@ static int
 put_others(const struct jr *j, struct buf *b, struct problem *bad)
 {
     uint32_t include = itm_member(j, 0, "include"), cut = itm_member(j, 0, "truncation");
+    static const char *const objects[] = { "reasoning", "text" };
 
+    for (size_t i = 0; i < sizeof(objects) / sizeof(objects[0]); i++) {
+        uint32_t k = itm_member(j, 0, objects[i]);
+
+        if (k != JR_NONE && jr_type(j, k) != JR_OBJECT)
+            return prb_field(bad, objects[i], "%s is %s; it must be an object",
+                objects[i], jr_type_name(jr_type(j, k)));
+    }
     itm_copy(j, itm_member(j, 0, "reasoning"), "effort", "reasoning_effort", b);
     itm_copy(j, itm_member(j, 0, "text"), "format", "response_format", b);
     if (cut != JR_NONE && !jr_is(j, cut, "disabled"))
         return prb_field(bad, "truncation",
             "truncation takes disabled: what is too long is refused");
+    if (include != JR_NONE && jr_type(j, include) != JR_ARRAY)
+        return prb_field(bad, "include", "include is %s; it must be an array",
+            jr_type_name(jr_type(j, include)));
     if (include != JR_NONE)
         for (uint32_t k = include + 1; k < j->node[include].next; k = j->node[k].next)
             if (!jr_is(j, k, "reasoning.encrypted_content"))
@@ -246,7 +257,8 @@ translate(const struct jr *j, struct buf *b, struct buf *said, struct buf *ignor
             jr_type_name(jr_type(j, 0)));
     if (put_input(&t) != 0 ||
         itm_fields(j, fields, sizeof(fields) / sizeof(fields[0]), b, ignored, bad) != 0 ||
-        itm_tools(j, "function", "parameters", b, bad) != 0 || put_others(j, b, bad) != 0)
+        itm_tools(j, "function", "parameters", 0, b, bad) != 0 ||
+        put_others(j, b, bad) != 0)
         return -1;
     buf_str(b, "}");
     for (size_t i = 0; i < sizeof(repeated) / sizeof(repeated[0]); i++) {

@@ -88,6 +88,8 @@ take_ids(struct gen *g, struct prompt *p, uint32_t i, struct problem *bad)
 
     if (ask_ids(&g->a.j, i, "prompt", ASK_MAX_VALUES, &p->ids, &n, bad) != 0)
         return -1;
+    if (n == 0)
+        return prb_field(bad, "prompt", "prompt holds an array without token ids");
     p->n = n;
     return 0;
 }

@@ -168,6 +168,10 @@ ids_of(struct reading *r, const struct jr *j)
 
     r->to->n_ids = n;
     r->to->flags = FDC_F_KEEP_SPECIAL;
+    for (uint32_t i = 0; i < n && rc == 0 && r->to->info.vocab != 0; i++)
+        if (r->to->ids[i] >= r->to->info.vocab)
+            rc = prb_field(&r->bad, "tokens", "tokens holds %u; ids are below %u",
+                r->to->ids[i], r->to->info.vocab);
     return rc;
 }
 
@@ -178,6 +182,9 @@ choose(struct reading *r, const struct jr *j)
     struct buf name = { NULL };
     struct model *m;
 
+    if (i != JR_NONE && jr_type(j, i) != JR_STRING && jr_type(j, i) != JR_NULL)
+        return prb_field(&r->bad, "model", "model is %s; it must be a string",
+            jr_type_name(jr_type(j, i)));
     if (jr_type(j, i) == JR_STRING) {
         jr_text(j, i, &name);
         buf_add(&name, "", 0);

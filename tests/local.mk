@@ -565,6 +565,8 @@ GATEWAY_TESTS = \
 	%D%/gateway/G22-metrics.sh \
 	%D%/gateway/G23-page.sh \
 	%D%/gateway/bodies.sh \
+	%D%/gateway/odd.sh \
+	%D%/gateway/quickstart.sh \
 	%D%/gateway/loops.sh \
 	%D%/gateway/hang.sh \
 	%D%/gateway/models.sh \

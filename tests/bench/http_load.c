@@ -5,7 +5,7 @@
  * thread, one epoll. Prints one line of JSON.
  *
  * http_load -p PORT [-n STREAMS] [-s SECONDS] [-t MAX_TOKENS] [-i IDLE] [-b BYTES]
- *           [-w] [-a] [-k KEY] [-m MODEL] [-u PID] [-f FILE]
+ *           [-w] [-a] [-r] [-k KEY] [-m MODEL] [-u PID] [-f FILE]
  *   -n   requests that run at a time (256)
  *   -s   so long is measured, behind a second that is not (5)
  *   -t   max_tokens of a request (1000)
@@ -18,6 +18,7 @@
  *   -u   process whose processor time is told, and its memory
  *   -a   letters alone: of a model whose tokens are bytes, as the null model's, each token
  *        is a character, and so has an event
+ *   -r   a server that closes a connection behind an answer is dialled again
  *   -f   a body in a file in place of a completion of "In the beginning"; its path chat
  *        completions if it has messages
  */
@@ -58,7 +59,7 @@ struct samples {
 };
 
 struct load {
-    int port, n, seconds, max_tokens, idle, whole, bytes_apart;
+    int port, n, seconds, max_tokens, idle, whole, bytes_apart, redial;
     size_t body;
     const char *key, *model, *file;
     long pid;
@@ -67,7 +68,7 @@ struct load {
     size_t n_request;
     int measuring;
     struct samples itl, ttft, e2e;
-    uint64_t events, bytes, done, errors;
+    uint64_t events, bytes, done, errors, dialled;
 };
 
 static uint64_t
@@ -131,6 +132,17 @@ begin(struct load *l, struct stream *s)
     s->left = SIZE_MAX;
     memset(s->tail, 0, sizeof(s->tail));
     send_all(s->fd, l->request, l->n_request);
+}
+
+static void
+dial_stream(struct load *l, struct stream *s)
+{
+    struct epoll_event ev = { .events = EPOLLIN, .data.ptr = s };
+
+    s->fd = dial(l->port);
+    if (epoll_ctl(l->epoll, EPOLL_CTL_ADD, s->fd, &ev) != 0)
+        die("epoll");
+    begin(l, s);
 }
 
 static void
@@ -208,6 +220,12 @@ take(struct load *l, struct stream *s)
 
     if (n < 0 && errno == EAGAIN)
         return;
+    if (n <= 0 && l->redial && s->last_ns == 0 && s->n_head == 0) {
+        l->dialled += (uint64_t)l->measuring;
+        (void)close(s->fd);
+        dial_stream(l, s);
+        return;
+    }
     if (n <= 0) {
         l->errors++;
         (void)fprintf(stderr, "http_load: a stream was closed: %s\n",
@@ -345,9 +363,13 @@ static void
 put_samples(const char *name, struct samples *s)
 {
     static const double at[] = { 0.5, 0.9, 0.99, 0.999 };
+    double sum = 0;
 
+    for (size_t i = 0; i < s->n; i++)
+        sum += s->us[i];
     qsort(s->us, s->n, sizeof(*s->us), by_value);
-    (void)printf("\"%s\":{\"n\":%zu", name, s->n);
+    (void)printf("\"%s\":{\"n\":%zu,\"mean\":%.1f", name, s->n,
+        s->n > 0 ? sum / (double)s->n : 0);
     for (size_t i = 0; i < 4 && s->n > 0; i++)
         (void)printf(",\"p%g\":%u", at[i] * 100,
             s->us[(size_t)((double)(s->n - 1) * at[i])]);
@@ -409,7 +431,7 @@ args(struct load *l, int argc, char **argv)
 {
     int c;
 
-    while ((c = getopt(argc, argv, "p:n:s:t:i:b:wak:m:u:f:")) != -1)
+    while ((c = getopt(argc, argv, "p:n:s:t:i:b:wark:m:u:f:")) != -1)
         switch (c) {
         case 'p':
             l->port = atoi(optarg);
@@ -434,6 +456,9 @@ args(struct load *l, int argc, char **argv)
             break;
         case 'a':
             l->bytes_apart = 1;
+            break;
+        case 'r':
+            l->redial = 1;
             break;
         case 'k':
             l->key = optarg;
@@ -478,14 +503,8 @@ main(int argc, char **argv)
     make_request(&l);
     for (int i = 0; i < l.idle; i++)
         (void)dial(l.port);
-    for (int i = 0; i < l.n; i++) {
-        struct epoll_event ev = { .events = EPOLLIN, .data.ptr = &all[i] };
-
-        all[i].fd = dial(l.port);
-        if (epoll_ctl(l.epoll, EPOLL_CTL_ADD, all[i].fd, &ev) != 0)
-            die("epoll");
-        begin(&l, &all[i]);
-    }
+    for (int i = 0; i < l.n; i++)
+        dial_stream(&l, &all[i]);
     if (l.body > 0)
         bodies = start_bodies(&l, &bodies_fd);
     run_until(&l, now_ns() + 1000000000u);
@@ -503,10 +522,12 @@ main(int argc, char **argv)
         (void)waitpid(bodies, NULL, 0);
     }
     (void)printf("{\"seconds\":%.3f,\"events\":%llu,\"bytes\":%llu,\"done\":%llu,"
-                 "\"errors\":%llu,\"bodies\":%llu,\"cpu_s\":%.4f,\"rss_kib\":%ld,",
+                 "\"errors\":%llu,\"dialled\":%llu,\"bodies\":%llu,\"cpu_s\":%.4f,"
+                 "\"rss_kib\":%ld,",
         (double)began / 1e9, (unsigned long long)l.events, (unsigned long long)l.bytes,
-        (unsigned long long)l.done, (unsigned long long)l.errors, (unsigned long long)sent,
-        (double)cpu / 1e9, l.pid != 0 ? status_kib(l.pid, "VmRSS:") : -1);
+        (unsigned long long)l.done, (unsigned long long)l.errors,
+        (unsigned long long)l.dialled, (unsigned long long)sent, (double)cpu / 1e9,
+        l.pid != 0 ? status_kib(l.pid, "VmRSS:") : -1);
     put_samples("itl_us", &l.itl);
     put_samples("ttft_us", &l.ttft);
     put_samples("e2e_us", &l.e2e);
