@@ -53,6 +53,13 @@ fdk_is_quant(enum fdk_dtype t)
     return t == FDK_I8 || t == FDK_I4 || t == FDK_F8E4M3;
 }
 
+int
+fdk_qkv_all_valid(const struct fdk_qkv_args *a)
+{
+    return a->all == NULL ||
+        (a->norm_all && a->n_all >= 1 && a->all_share >= 1 && a->n_all % a->all_share == 0);
+}
+
 /* ---- weights ------------------------------------------------------------- */
 
 #define WEIGHT_ALIGN 256

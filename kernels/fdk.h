@@ -302,7 +302,11 @@ struct fdk_qkv_args {             /* QK norm, rotary embedding, KV write, in thi
     int32_t T, H, K, D, rot;
     int32_t layer;          /* of its KV group */
     float eps, norm_offset; /* of the weights of the norms */
-    int32_t norm_all;    /* 1: one norm over all of q, one over all of k; 0: per head */
+    int32_t norm_all; /* 1: one norm over all of q, one over all of k; 0: per head */
+    /* norm_all over the heads of n_all ranks: their rows of qkv, as all_gather puts them
+     * (T, n_all (H + 2 K) D); all_share consecutive ones have the same K. NULL: over qkv. */
+    const void *all;
+    int32_t n_all, all_share;
     int32_t interleaved; /* 1: number 2 i is rotated with 2 i + 1; 0: i with rot / 2 + i */
     enum fdk_dtype act;
 };
@@ -340,6 +344,8 @@ struct fdk_silu_mul_args { /* y = gate(gu[:, :F]) * gu[:, F:] */
     enum fdk_gate gate;
     enum fdk_dtype act;
 };
+/* What `all` is with norm_all, and that it is not there without. */
+int fdk_qkv_all_valid(const struct fdk_qkv_args *a);
 struct fdk_softcap_args { /* y = cap tanh(v / cap), v = scale y; cap 0: y = v */
     float *y;             /* (T, N): the first row is row first */
     const int32_t *n;     /* [1] live rows */

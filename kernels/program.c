@@ -278,7 +278,7 @@ fdk_op_reads(const struct fdk_op *op, const void *ret[FDK_OPERANDS])
     case FDK_OP_GEMM:
         return put(ret, 0, op->gemm.x);
     case FDK_OP_QKV:
-        return put(ret, put(ret, 0, op->qkv.qkv), op->qkv.cs);
+        return put(ret, put(ret, put(ret, 0, op->qkv.qkv), op->qkv.cs), op->qkv.all);
     case FDK_OP_ATTENTION:
         return put(ret, 0, op->attention.qkv);
     case FDK_OP_SILU_MUL:

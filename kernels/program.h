@@ -117,7 +117,7 @@ fdk_op_scratch(const struct fdk_ops *k, struct fdk_ctx *ctx, const struct fdk_op
 /* Give the operation its scratch. */
 void fdk_op_set_scratch(struct fdk_op *op, void *scratch, size_t bytes);
 
-#define FDK_OPERANDS 2
+#define FDK_OPERANDS 3
 /* First bytes of the buffers that the operation reads, and of those that it writes; not of
  * weights, KV and row states. One that is written in place is among both. Returns how many. */
 int32_t fdk_op_reads(const struct fdk_op *op, const void *ret[FDK_OPERANDS]);

@@ -178,7 +178,8 @@ struct mdl_buf {
  *               FDK_NORM_POST: out or -1, and no w without in2
  *   GEMM        in (width K), out (width N); w (N, K); bias or -1
  *   QKV         in = out = the qkv buffer; in2 = the rope table or -1: no rotation;
- *               w, w2 = q norm, k norm or -1; f = eps
+ *               w, w2 = q norm, k norm or -1; f = eps. With a norm over all heads of several
+ *               ranks in = the rows of all of them
  *   ATTENTION   in = qkv; out (width H D); f = scale; window, softcap or 0
  *   SILU_MUL    in (width 2 N); out (width N); the program's cfg.gate
  *   GATHER      in (per token), out (per output row); N = width

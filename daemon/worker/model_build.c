@@ -279,6 +279,21 @@ emit_allreduce(struct dense *d, int32_t buf)
     return buf;
 }
 
+/* The rows of all ranks one behind the other; returns their buffer, with one rank buf. */
+static int32_t
+emit_allgather(struct dense *d, int32_t buf, const char *name, int32_t N)
+{
+    struct mdl_op op = dense_op(d, MDL_OP_ALLGATHER);
+
+    if (d->p->n_rank == 1)
+        return buf;
+    op.in = buf;
+    op.out = dense_buf(d, name, d->p->n_rank * N);
+    op.N = N;
+    mdl_add_op(d->p, op);
+    return op.out;
+}
+
 /* Returns out. */
 static int32_t
 emit_gather(struct dense *d, int32_t in, int32_t out, int32_t N)
@@ -326,11 +341,13 @@ emit_qkv(struct dense *d)
     op.f = c->norm_eps;
     if (c->qk_norm != MDL_QK_NONE) {
         int is_all = c->qk_norm == MDL_QK_ALL;
+        enum wts_shard shard = is_all ? WTS_ROWS : WTS_WHOLE;
 
-        op.w = layer_w(d, "self_attn.q_norm.weight", is_all ? hd : c->head_dim, 0,
-            WTS_WHOLE, 1);
-        op.w2 = layer_w(d, "self_attn.k_norm.weight", is_all ? kd : c->head_dim, 0,
-            WTS_WHOLE, 1);
+        op.w = layer_w(d, "self_attn.q_norm.weight", is_all ? hd : D, 0, shard, 1);
+        op.w2 = layer_w(d, "self_attn.k_norm.weight", is_all ? kd : D, 0, shard, 1);
+        mdl_set_cuts(d->p, is_all ? op.w : -1, &cut[0], 1);
+        mdl_set_cuts(d->p, is_all ? op.w2 : -1, &cut[1], 1);
+        op.in = is_all ? emit_allgather(d, qkv, "qkv.all", rank_all) : qkv;
     }
     mdl_add_op(d->p, op);
     return qkv;
@@ -609,6 +626,8 @@ mdl_op_cost(const struct mdl_program *p, const struct mdl_op *op, double T, doub
         break;
     case MDL_OP_QKV:
         b = rows * D * (act * 2 * (H + K) + act * K + kv_elt_bytes * 2 * K);
+        if (op->in != op->out)
+            b += rows * act * p->buf[op->in].width;
         f = rows * D * (H + K) * (op->w >= 0 ? 7 : 3);
         break;
     case MDL_OP_ATTENTION:
@@ -635,7 +654,7 @@ mdl_op_cost(const struct mdl_program *p, const struct mdl_op *op, double T, doub
         f = 4 * rows * N;
         break;
     case MDL_OP_ALLGATHER:
-        b = 4 * rows * N * (1 + p->n_rank);
+        b = (p->buf[op->in].f32 ? 4 : act) * rows * N * (1 + p->n_rank);
         break;
     case MDL_OP__N:
         break;
@@ -654,7 +673,7 @@ mdl_op_link_bytes(const struct mdl_program *p, const struct mdl_op *op, double T
     case MDL_OP_ALLREDUCE: /* a share of the sums from each, then their sums */
         return 2 * act_bytes * rows * op->N * others / p->n_rank;
     case MDL_OP_ALLGATHER:
-        return 4 * rows * op->N * others;
+        return (p->buf[op->in].f32 ? 4 : act_bytes) * rows * op->N * others;
     case MDL_OP_EMBED: /* tokens are with all ranks alike */
         return w_elt_bytes * rows * op->K * others / p->n_rank;
     default:

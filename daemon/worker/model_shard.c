@@ -29,9 +29,6 @@ find_misfit(const struct mdl_config *c, int32_t n)
 {
     const struct misfit fits = { NULL, 0, NULL };
 
-    if (n > 1 && c->qk_norm == MDL_QK_ALL)
-        return (struct misfit){ "num_attention_heads", c->n_head,
-            "cannot be divided: a norm goes over all heads" };
     if (c->n_head % n != 0)
         return (struct misfit){ "num_attention_heads", c->n_head, "is not divisible" };
     if (c->n_kv_head % n != 0 && n % c->n_kv_head != 0)

@@ -230,6 +230,8 @@ run_shape_heads(const struct runner *run, const struct mdl_op *o, struct fdk_op 
             .eps = o->f,
             .norm_offset = c->norm_offset,
             .norm_all = c->qk_norm == MDL_QK_ALL,
+            .n_all = run->prog->n_rank,
+            .all_share = run->prog->kv_share,
             .interleaved = c->interleaved,
             .act = run->act };
     else
@@ -439,6 +441,7 @@ run_point_op(const struct run_dev *dev, const size_t *off, const struct mdl_op *
         break;
     case FDK_OP_QKV:
         op->qkv.qkv = out;
+        op->qkv.all = o->in != o->out ? in : NULL;
         op->qkv.q_norm = run_weight(dev, o->w);
         op->qkv.k_norm = run_weight(dev, o->w2);
         op->qkv.cs = in2;

@@ -298,6 +298,22 @@ head_inv(const float *x, int n, const struct fdk_qkv_args *a)
     return 1.0f / sqrtf(v_sum_squares(x, n) / (float)n + a->eps);
 }
 
+/* One for the n numbers at x, which are `first` from where the token's row begins; with the
+ * rows of all ranks, of those that do not share them. */
+VEC float
+all_inv(const float *x, int n, int t, size_t first, int share, const struct fdk_qkv_args *a)
+{
+    const size_t row = (size_t)(a->H + 2 * a->K) * (size_t)a->D;
+    const float *all = a->all;
+    int rows = all != NULL ? a->n_all / share : 1;
+    float sum;
+    if (all == NULL)
+        return head_inv(x, n, a);
+    all += (size_t)t * (size_t)a->n_all * row + first;
+    sum = v_sum_squares_rows(all, n, (size_t)share * row, rows);
+    return 1.0f / sqrtf(sum / (float)(n * rows) + a->eps);
+}
+
 /* Numbers i and half + i are the real and the imaginary part. */
 VEC void
 rotate_halves(float *x, const float *cs, int half)
@@ -384,7 +400,7 @@ ISA_NAME(cpu_qkv)(const struct fdk_qkv_args *a, int t)
     const float *cs = a->rot > 0 ? a->cs + (size_t)t * (size_t)a->rot : NULL;
     float buf[CPU_MAX_HEAD_DIM], inv = 1;
     if (a->norm_all && a->q_norm != NULL)
-        inv = head_inv(q, a->H * a->D, a);
+        inv = all_inv(q, a->H * a->D, t, 0, 1, a);
     for (int h = 0; h < a->H; h++)
         rotate_head(q + (size_t)h * D, q, h, a->q_norm, inv, cs, a);
     int32_t slot = a->b->slot_map[t];
@@ -393,7 +409,7 @@ ISA_NAME(cpu_qkv)(const struct fdk_qkv_args *a, int t)
     char *p = (char *)kv->base + (uint64_t)(slot / kv->block_size) * kv->block_bytes +
         (uint64_t)a->layer * kv->layer_bytes;
     if (a->norm_all && a->k_norm != NULL)
-        inv = head_inv(k, a->K * a->D, a);
+        inv = all_inv(k, a->K * a->D, t, (size_t)(k - q), a->all_share, a);
     for (int h = 0; h < a->K; h++) {
         size_t token = (size_t)h * (size_t)kv->block_size + (size_t)(slot % kv->block_size);
         rotate_head(buf, k, h, a->k_norm, inv, cs, a);

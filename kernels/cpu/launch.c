@@ -212,7 +212,8 @@ vdev_qkv(const struct fdk_qkv_args *a, fdk_stream_t st)
     struct cpu_cmd c = { .op = CMD_QKV };
     int rc = heads_valid(a->T, a->H, a->K, a->D);
     if (st == NULL || a->rot < 0 || a->rot > a->D || a->rot % 2 != 0 || a->qkv == NULL ||
-        (a->rot != 0 && a->cs == NULL) || a->b == NULL || a->act != FDK_F32)
+        (a->rot != 0 && a->cs == NULL) || a->b == NULL || a->act != FDK_F32 ||
+        !fdk_qkv_all_valid(a))
         return -EINVAL;
     if (rc == 0)
         rc = kv_valid(&a->kv, a->K, a->D, a->layer);

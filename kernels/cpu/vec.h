@@ -381,6 +381,30 @@ v_sum_squares(const float *x, int n)
     return v_sum(acc);
 }
 
+/* Of n numbers at x, n at x + stride, and so on, `rows` times: as of one row with all. */
+VEC float
+v_sum_squares_rows(const float *x, int n, size_t stride, int rows)
+{
+    v16 acc = v_zero();
+    float buf[16];
+    int have = 0;
+    for (int r = 0; r < rows; r++) {
+        const float *p = x + (size_t)r * stride;
+        for (int i = 0, m; i < n; i += m) {
+            m = n - i < 16 - have ? n - i : 16 - have;
+            memcpy(buf + have, p + i, (size_t)m * sizeof(*buf));
+            have = (have + m) % 16;
+            if (have == 0)
+                acc = v_fma(v_load(buf), v_load(buf), acc);
+        }
+    }
+    if (have > 0) {
+        v16 v = v_load_n(buf, have, 0);
+        acc = v_fma(v, v, acc);
+    }
+    return v_sum(acc);
+}
+
 VEC float
 v_maxval(v16 x)
 {

@@ -232,6 +232,22 @@ qkv_kernel(struct fdk_qkv_args a, struct fdk_batch b)
 
 /* ---- one norm over all heads ----------------------------------------------- */
 
+/* A thread's share of the sum of squares over the rows of all ranks: n numbers of each, at
+ * `share` ranks' distance; the order is that of one row with all of them. */
+template<typename A>
+static __device__ __forceinline__ float
+squares_of_all(const struct fdk_qkv_args &a, int t, int n, int first, int share)
+{
+    const size_t row = (size_t)(a.H + 2 * a.K) * (size_t)a.D;
+    const A *x = (const A *)a.all + (size_t)t * (size_t)a.n_all * row + first;
+    float sum = 0;
+    for (int i = (int)threadIdx.x; i < a.n_all / share * n; i += QKV_ALL_THREADS) {
+        float v = cu_widen(x[(size_t)(i / n * share) * row + (size_t)(i % n)]);
+        sum = fmaf(v, v, sum);
+    }
+    return sum;
+}
+
 /* Of the queries (y = 0) or keys (y = 1) of a token, in place. */
 template<typename A>
 static __global__ void __launch_bounds__(QKV_ALL_THREADS)
@@ -239,7 +255,7 @@ qkv_norm_all(struct fdk_qkv_args a, struct fdk_batch b)
 {
     __shared__ float sums[QKV_ALL_THREADS / 32];
     const int t = (int)blockIdx.x, k = (int)blockIdx.y;
-    const int n = (k ? a.K : a.H) * a.D;
+    const int n = (k ? a.K : a.H) * a.D, share = k ? a.all_share : 1;
     const float *w = k ? a.k_norm : a.q_norm;
     cu_dep_next();
     cu_dep_wait();
@@ -248,7 +264,9 @@ qkv_norm_all(struct fdk_qkv_args a, struct fdk_batch b)
     A *x = (A *)a.qkv + (size_t)t * (size_t)(a.H + 2 * a.K) * (size_t)a.D +
         (k ? (size_t)a.H * (size_t)a.D : 0);
     float sum = 0;
-    for (int i = (int)threadIdx.x; i < n; i += QKV_ALL_THREADS) {
+    if (a.all != NULL)
+        sum = squares_of_all<A>(a, t, n, k ? a.H * a.D : 0, share);
+    for (int i = (int)threadIdx.x; i < n && a.all == NULL; i += QKV_ALL_THREADS) {
         float v = cu_widen(x[i]);
         sum = fmaf(v, v, sum);
     }
@@ -259,7 +277,7 @@ qkv_norm_all(struct fdk_qkv_args a, struct fdk_batch b)
     sum = 0;
     for (int i = 0; i < QKV_ALL_THREADS / 32; i++)
         sum += sums[i];
-    float inv = rsqrtf(sum / (float)n + a.eps);
+    float inv = rsqrtf(sum / (float)(a.all != NULL ? a.n_all / share * n : n) + a.eps);
     for (int i = (int)threadIdx.x; i < n; i += QKV_ALL_THREADS)
         cu_round(&x[i], (w[i] + a.norm_offset) * (cu_widen(x[i]) * inv));
 }
@@ -346,7 +364,7 @@ cu_qkv(const struct fdk_qkv_args *a, fdk_stream_t st)
     if (rc != 0)
         return rc;
     if (a->rot < 0 || a->rot > a->D || a->rot % 2 != 0 || a->qkv == NULL ||
-        (a->rot != 0 && a->cs == NULL) || a->b == NULL)
+        (a->rot != 0 && a->cs == NULL) || a->b == NULL || !fdk_qkv_all_valid(a))
         return -EINVAL;
     rc = cu_kv_valid(&a->kv, a->T, a->H, a->K, a->D, a->layer);
     if (rc == 0)

@@ -82,12 +82,18 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
         return 0;
     }
     check_config(&c);
-    rc = mdl_build(&c, 1, &p, err, sizeof(err));
-    if (rc != 0) {
-        MUST(rc == -EINVAL && err[0] != '\0');
-        return 0;
+    for (int32_t ranks = 1; ranks <= 8; ranks++) {
+        err[0] = '\0';
+        rc = mdl_build(&c, ranks, &p, err, sizeof(err));
+        if (rc != 0) {
+            MUST(rc == -EINVAL && err[0] != '\0' && strchr(err, '\n') == NULL);
+            continue;
+        }
+        check_program(p);
+        MUST(p->n_head * ranks == c.n_head && p->ffn * ranks == c.ffn);
+        MUST((int64_t)p->vocab_rows * ranks >= c.vocab);
+        MUST(mdl_free(p) == NULL);
+        p = NULL;
     }
-    check_program(p);
-    MUST(mdl_free(p) == NULL);
     return 0;
 }

@@ -369,9 +369,10 @@ enum { N_BLOCK = 96, N_LAYER = 2 };
 struct att {                   /* a step through one layer */
     int H, K, D, rot, B, norm; /* norm 2: one over all heads */
     int interleaved, offset;   /* offset: of the norms' weights */
+    int n_all, all_share; /* norm 2: ranks whose heads it goes over; 0: qkv's alone */
     enum fdk_dtype t, act;
     struct k_step s;
-    float *qkv, *norms, *inv_freq, *head_scale;
+    float *qkv, *all, *norms, *inv_freq, *head_scale;
     char *kv; /* what the pool holds before */
     size_t n_qkv, kv_bytes;
 };
@@ -422,6 +423,9 @@ att_new(struct att *a, int n_row, int most)
     a->head_scale = malloc((size_t)(N_LAYER * 2 * a->K) * 4);
     tw_normal(a->qkv, a->n_qkv);
     tw_as_act(a->qkv, a->n_qkv, a->act);
+    a->all = malloc(a->n_qkv * (size_t)(a->n_all + 1) * 4);
+    tw_normal(a->all, a->n_qkv * (size_t)a->n_all);
+    tw_as_act(a->all, a->n_qkv * (size_t)a->n_all, a->act);
     tw_normal(a->norms, (size_t)((a->H + a->K) * a->D));
     for (int i = 0; i < a->rot / 2; i++)
         a->inv_freq[i] = powf(10000, -2.0f * (float)i / (float)a->rot);
@@ -446,6 +450,7 @@ static void
 att_free(struct att *a)
 {
     free(a->qkv);
+    free(a->all);
     free(a->norms);
     free(a->inv_freq);
     free(a->head_scale);
@@ -484,9 +489,13 @@ run_qkv(struct two_dev *t, const struct att *a, int T, enum fdk_dtype act)
         .eps = 1e-6f,
         .norm_offset = (float)a->offset,
         .norm_all = a->norm == 2,
+        .n_all = a->n_all,
+        .all_share = a->all_share,
         .interleaved = a->interleaved,
         .act = act,
     };
+    if (a->n_all > 0)
+        q.all = tw_new_act(t, a->all, a->n_qkv * (size_t)a->n_all, act);
     void *src = tw_new_act(t, a->qkv, a->n_qkv, act);
     OK(t->d.ops->copy(t->d.st, q.qkv, src, a->n_qkv * fdk_dtype_bytes(act)));
     struct fdk_rope_table_args rt = { .cs = (float *)(uintptr_t)q.cs,
@@ -573,8 +582,8 @@ static void
 qkv_against_cpu(void **state)
 {
     static const enum fdk_dtype types[] = { FDK_F32, FDK_BF16, FDK_I8, FDK_F8E4M3 };
-    static const int shape[][8] = {
-        /* H, K, D, rot, B, norm, interleaved, offset */
+    static const int shape[][10] = {
+        /* H, K, D, rot, B, norm, interleaved, offset, n_all, all_share */
         { 4, 2, 32, 32, 16, 0 },
         { 8, 1, 64, 64, 64, 1 },
         { 3, 3, 20, 20, 16, 1 },
@@ -589,6 +598,8 @@ qkv_against_cpu(void **state)
         { 8, 2, 128, 64, 16, 0, 1, 0 },
         { 4, 1, 256, 256, 16, 1, 0, 1 },
         { 6, 3, 32, 32, 16, 2, 0, 0 },
+        { 6, 3, 32, 32, 16, 2, 0, 0, 3, 1 },
+        { 5, 1, 20, 20, 16, 2, 1, 1, 4, 2 },
     };
     static struct att a;
     (void)state;
@@ -605,6 +616,8 @@ qkv_against_cpu(void **state)
                 .norm = shape[i][5],
                 .interleaved = shape[i][6],
                 .offset = shape[i][7],
+                .n_all = shape[i][8],
+                .all_share = shape[i][9],
                 .t = types[ti / 2],
                 .act = ti % 2 ? FDK_BF16 : FDK_F32 };
             check_qkv(&a, tw_int(1, 12), 3);

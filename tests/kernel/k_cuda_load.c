@@ -182,6 +182,107 @@ finds_the_first_bad_weight(void **state)
     }
 }
 
+/* ---- windows of columns ---- */
+
+/* Rows of which the weight has some columns: as the cpu backend packs them. bad_at: an element
+ * that is not finite, -1 none. */
+static void
+pack_window(enum fdk_dtype from, struct fdk_weight w, int x_cols, int x_at, int row_scale,
+    int bad_at)
+{
+    struct two_dev *t = &tw.gpu;
+    size_t x_bytes = (size_t)w.rows * fdk_row_bytes(from, (size_t)x_cols);
+    char *x = rows_of(w.rows, x_cols, fdk_is_float(from) ? from : FDK_F32), *want, *got;
+    const uint64_t none = UINT64_MAX;
+    uint64_t want_bad = none, got_bad;
+    struct fdk_pack_args a = { .w = w,
+        .x_dtype = from,
+        .n = w.rows,
+        .x = x,
+        .x_cols = x_cols,
+        .x_at = x_at,
+        .x_row_scale = row_scale,
+        .bad = &want_bad,
+        .bad_first = 300 };
+
+    if (bad_at >= 0)
+        memset(x + (size_t)bad_at * fdk_dtype_bytes(from), 0xff, fdk_dtype_bytes(from));
+    OK(fdk_ops_cpu.weight_layout(&a.w));
+    want = calloc(1, a.w.bytes);
+    a.w.data = want;
+    OK(fdk_ops_cpu.weight_pack(&a, NULL));
+    a.x = tw_new(t, x, x_bytes);
+    a.bad = tw_new(t, &none, 8);
+    got = calloc(1, a.w.bytes);
+    a.w.data = tw_new(t, got, a.w.bytes);
+    free(got);
+    OK(t->d.ops->weight_pack(&a, t->d.st));
+    tw_get(t, &got_bad, a.bad, 8);
+    assert_int_equal(got_bad, want_bad);
+    got = tw_read(t, a.w.data, a.w.bytes);
+    if (want_bad == none)
+        tw_same(got, want, a.w.bytes, "window");
+    free(got);
+    free(want);
+    free(x);
+    tw_free(t);
+}
+
+static void
+windows_equal_the_host(void **state)
+{
+    static const int cols[] = { 2, 32, 96, 130, 256, 4096 };
+    static const enum fdk_dtype types[] = { FDK_F32, FDK_F16, FDK_BF16 };
+
+    (void)state;
+    for (size_t c = 0; c < sizeof(cols) / sizeof(cols[0]); c++)
+        for (int rank = 0; rank < 4; rank++)
+            for (size_t s = 0; s < N_SCHEME; s++) {
+                enum fdk_dtype from = types[(c + s) % 3];
+                struct fdk_weight w = { schemes[s].dtype, .rows = 9, .cols = cols[c] };
+                int all = 4 * cols[c], at = rank * cols[c];
+                int row_scale = schemes[s].group == 0 && schemes[s].dtype != FDK_F32;
+
+                w.group = schemes[s].dtype == FDK_F32 ? 0 : qnt_group(&schemes[s], cols[c]);
+                pack_window(from, w, all, at, row_scale, -1);
+                if (w.group > 0) /* in the window, and elsewhere in its row */
+                    for (int k = 0; k < 2; k++)
+                        pack_window(from, w, all, at, row_scale,
+                            3 * all + (k == 0 ? at + 1 : (at + all - 1) % all));
+                if (w.group > 0) /* as they are */
+                    pack_window(w.format, w, all, at, row_scale, -1);
+            }
+    for (int rank = 0; rank < 4; rank++)
+        pack_window(FDK_BF16, (struct fdk_weight){ FDK_BF16, .rows = 33, .cols = 50 },
+            200, 50 * rank, 0, -1);
+}
+
+/* Of the scales alone, too. */
+static void
+windows_of_scales(void **state)
+{
+    struct two_dev *t = &tw.gpu;
+    float x[6 * 8], got[6 * 2];
+    struct fdk_pack_args a = { .w = { FDK_F8E4M3, .rows = 6, .cols = 256, .group = 128 },
+        .what = FDK_PACK_SCALES,
+        .x_dtype = FDK_F32,
+        .n = 6,
+        .x_cols = 8,
+        .x_at = 6 };
+
+    (void)state;
+    for (int i = 0; i < 48; i++)
+        x[i] = (float)i;
+    OK(t->d.ops->weight_layout(&a.w));
+    a.w.data = tw_new(t, NULL, a.w.bytes);
+    a.x = tw_new(t, x, sizeof(x));
+    OK(t->d.ops->weight_pack(&a, t->d.st));
+    tw_get(t, got, (char *)a.w.data + a.w.scale_at, sizeof(got));
+    for (int i = 0; i < 12; i++)
+        assert_true(got[i] == (float)(i / 2 * 8 + 6 + i % 2));
+    tw_free(t);
+}
+
 static void
 refuses_nonsense(void **state)
 {
@@ -216,6 +317,9 @@ refuses_nonsense(void **state)
     a = good;
     a.w.layout = 1;
     assert_int_equal(t->d.ops->weight_pack(&a, t->d.st), -ENOTSUP);
+    a = good;
+    a.x_at = 2;
+    assert_int_equal(t->d.ops->weight_pack(&a, t->d.st), -EINVAL);
     assert_int_equal(t->d.ops->dummy(&d, t->d.st), -ENOTSUP);
     d.n = 0;
     assert_int_equal(t->d.ops->dummy(&d, t->d.st), -EINVAL);
@@ -257,22 +361,48 @@ dummies_equal_the_host(void **state)
 
 /* ---- whole checkpoints ---- */
 
+#define MAX_RANK 4
+
+/* What n ranks have, all on one device. */
 static char *
-load(struct two_dev *t, struct wts_plan *wp, int uring, size_t buffer)
+load(struct two_dev *t, struct wts_plan *wp, int32_t n, int uring, size_t buffer)
 {
     struct wts_load_args la = { .use_uring = uring,
         .buffer_bytes = buffer,
         .background = uring };
-    void *arena = tw_new(t, NULL, wts_bytes(wp));
-    char err[1024] = "", *copy;
+    char *arena = tw_new(t, NULL, wts_bytes(wp) * (size_t)n), err[1024] = "", *copy;
+    struct wts_at at[MAX_RANK];
 
-    if (wts_load(wp, t->d.ops, t->d.ctx, &(struct wts_at){ 0, arena }, 1, &la, err,
-            sizeof(err)) != 0 ||
+    for (int32_t i = 0; i < n; i++)
+        at[i] = (struct wts_at){ 0, arena + (size_t)i * wts_bytes(wp) };
+    if (wts_load(wp, t->d.ops, t->d.ctx, at, n, &la, err, sizeof(err)) != 0 ||
         wts_load_wait(wp, err, sizeof(err)) != 0)
         fail_msg("%s", err);
-    copy = tw_read(t, arena, wts_bytes(wp));
+    copy = tw_read(t, arena, wts_bytes(wp) * (size_t)n);
     tw_free(t);
     return copy;
+}
+
+/* A plan for n ranks, or NULL: the model or its groups cannot be divided so. */
+static struct wts_plan *
+plan(const char *path, int32_t n, const struct qnt *q, int dummy, struct mdl_program **ret)
+{
+    struct wts_plan *wp = NULL;
+    struct mdl_config cfg;
+    char err[1024] = "";
+
+    *ret = NULL;
+    if (mdl_config_read(path, &cfg, err, sizeof(err)) != 0)
+        fail_msg("%s", err);
+    if (mdl_build(&cfg, n, ret, err, sizeof(err)) == 0) {
+        OK(wts_plan_new(path, *ret, dummy, 5, &wp, err, sizeof(err)));
+        if (q->dtype == FDK_F32 || wts_plan_quantize(wp, *ret, q, err, sizeof(err)) == 0)
+            return wp;
+    }
+    assert_true(n > 1);
+    wts_plan_free(wp);
+    *ret = mdl_free(*ret);
+    return NULL;
 }
 
 static void
@@ -281,33 +411,33 @@ checkpoints_equal_the_host(void **state)
     static const char *const name[] = { "llama31-gqa-tied-bf16", "llama-bias-mixed",
         "llama-linear-sharded", "llama31-old-f16", "qwen3-bf16" };
     const char *src = getenv("srcdir");
-    char path[4096], err[1024] = "";
+    int32_t n_loaded[MAX_RANK + 1] = { 0 };
+    char path[4096];
 
     (void)state;
-    for (size_t i = 0; i < 2 * N_SCHEME * sizeof(name) / sizeof(name[0]); i++) {
-        const struct qnt *q = &schemes[i / 2 % N_SCHEME];
-        struct mdl_program *p = NULL;
-        struct wts_plan *wp = NULL;
-        struct mdl_config cfg;
+    for (size_t i = 0; i < 6 * N_SCHEME * sizeof(name) / sizeof(name[0]); i++) {
+        const struct qnt *q = &schemes[i / 6 % N_SCHEME];
+        int32_t n = 1 << i / 2 % 3;
+        struct mdl_program *p;
+        struct wts_plan *wp;
         char *want, *got;
 
         snprintf(path, sizeof(path), "%s/tests/parity/models/%s", src != NULL ? src : ".",
-            name[i / 2 / N_SCHEME]);
-        if (mdl_config_read(path, &cfg, err, sizeof(err)) != 0 ||
-            mdl_build(&cfg, 1, &p, err, sizeof(err)) != 0 ||
-            wts_plan_new(path, p, i % 2 != 0, 5, &wp, err, sizeof(err)) != 0)
-            fail_msg("%s", err);
-        if (q->dtype != FDK_F32)
-            OK(wts_plan_quantize(wp, p, q, err, sizeof(err)));
-        want = load(&tw.cpu, wp, 0, 1 << 20);
+            name[i / 6 / N_SCHEME]);
+        wp = plan(path, n, q, i % 2 != 0, &p);
+        if (wp == NULL)
+            continue;
+        n_loaded[n]++;
+        want = load(&tw.cpu, wp, n, 0, 1 << 20);
         wp->st->n_reader = tw_int(1, 16);
-        got = load(&tw.gpu, wp, tw_int(0, 1), (size_t)tw_int(1, 1 << 18));
-        tw_same(got, want, wts_bytes(wp), path);
+        got = load(&tw.gpu, wp, n, tw_int(0, 1), (size_t)tw_int(1, 1 << 18));
+        tw_same(got, want, wts_bytes(wp) * (size_t)n, path);
         free(want);
         free(got);
         wts_plan_free(wp);
         mdl_free(p);
     }
+    assert_true(n_loaded[2] > 0 && n_loaded[4] > 0);
 }
 
 int
@@ -317,6 +447,8 @@ main(int argc, char **argv)
         cmocka_unit_test(widens_every_half),
         cmocka_unit_test(quantizes_as_the_host),
         cmocka_unit_test(finds_the_first_bad_weight),
+        cmocka_unit_test(windows_equal_the_host),
+        cmocka_unit_test(windows_of_scales),
         cmocka_unit_test(refuses_nonsense),
         cmocka_unit_test(dummies_equal_the_host),
         cmocka_unit_test(checkpoints_equal_the_host),

@@ -173,6 +173,114 @@ test_reference(void **state)
     }
 }
 
+/* Part `rank` of a row: its heads of q, k, v from the model's, of which `share` ranks have
+ * the same K. */
+static void
+take_rank(const struct shape *sh, int n, int share, int rank, const float *row, float *ret)
+{
+    size_t h = (size_t)(sh->H / n * sh->D), k = (size_t)(sh->K * share / n * sh->D);
+    const float *keys = row + sh->H * sh->D, *values = keys + sh->K * sh->D;
+
+    memcpy(ret, row + (size_t)rank * h, h * 4);
+    memcpy(ret + h, keys + (size_t)(rank / share) * k, k * 4);
+    memcpy(ret + h + k, values + (size_t)(rank / share) * k, k * 4);
+}
+
+/* A norm over the heads of n ranks, each with a part of them: q, keys and values have the bits
+ * that one device's have. */
+static void
+check_ranks(struct k_dev *d, const struct shape *sh, int n, int share)
+{
+    static struct k_step s;
+    const struct shape part = { sh->H / n, sh->K * share / n, sh->D, 0, 16, 2, FDK_F32, 0,
+        0 };
+    size_t width = (size_t)((sh->H + 2 * sh->K) * sh->D), floats;
+    size_t w = (size_t)((part.H + 2 * part.K) * sh->D);
+    float norm[2][512],
+        *row = malloc(N_TOK * width * 4), *all = k_new(N_TOK * w * (size_t)n);
+    float *one = k_new(N_TOK * width), *own = k_new(N_TOK * w);
+    struct fdk_kv kv = kv_new(sh, &floats), mine = kv_new(&part, &floats);
+
+    k_step_init(&s);
+    k_step_row(&s, N_TOK, 0, 16, N_BLOCK, 1);
+    k_fill(norm[0], 512, 1);
+    k_fill(norm[1], 512, 2);
+    k_fill(row, N_TOK * width, 3);
+    memcpy(one, row, N_TOK * width * 4);
+    for (size_t t = 0; t < N_TOK; t++)
+        for (int r = 0; r < n; r++)
+            take_rank(sh, n, share, r, row + t * width,
+                all + (t * (size_t)n + (size_t)r) * w);
+    struct fdk_qkv_args a = { .qkv = one,
+        .q_norm = norm[0],
+        .k_norm = norm[1],
+        .b = &s.b,
+        .kv = kv,
+        .T = N_TOK,
+        .H = sh->H,
+        .K = sh->K,
+        .D = sh->D,
+        .layer = LAYER,
+        .eps = 1e-6f,
+        .norm_all = 1 };
+    assert_int_equal(d->ops->qkv(&a, d->st), 0);
+    k_sync(d);
+    a.qkv = own;
+    a.kv = mine;
+    a.H = part.H;
+    a.K = part.K;
+    a.all = all;
+    a.n_all = n;
+    a.all_share = share;
+    for (int r = 0; r < n; r++) {
+        a.q_norm = norm[0] + r * part.H * sh->D;
+        a.k_norm = norm[1] + r / share * part.K * sh->D;
+        for (size_t t = 0; t < N_TOK; t++)
+            take_rank(sh, n, share, r, row + t * width, own + t * w);
+        assert_int_equal(d->ops->qkv(&a, d->st), 0);
+        k_sync(d);
+        for (size_t t = 0; t < N_TOK; t++) {
+            assert_memory_equal(own + t * w, one + t * width + r * part.H * sh->D,
+                (size_t)(part.H * sh->D) * 4);
+            for (int h = 0; h < 2 * part.K; h++)
+                assert_memory_equal(k_kv_at(&mine, LAYER, s.slot_map[t], h / 2, h % 2),
+                    k_kv_at(&kv, LAYER, s.slot_map[t], r / share * part.K + h / 2, h % 2),
+                    (size_t)sh->D * 4);
+        }
+    }
+    a.n_all = share + 1; /* not all of them have as many */
+    assert_int_equal(d->ops->qkv(&a, d->st), share > 1 ? -EINVAL : 0);
+    a.norm_all = 0;
+    assert_int_equal(d->ops->qkv(&a, d->st), -EINVAL);
+    k_sync(d);
+    free(row);
+    k_free(all);
+    k_free(one);
+    k_free(own);
+    k_free(kv.base);
+    k_free(mine.base);
+}
+
+static void
+test_norm_of_ranks(void **state)
+{
+    static const struct shape shapes[] = { { 6, 6, 16, 0, 16, 2, FDK_F32, 0, 0 },
+        { 6, 3, 20, 0, 16, 2, FDK_F32, 0, 0 }, { 12, 2, 18, 0, 16, 2, FDK_F32, 0, 0 } };
+    static const int ranks[][2] = { { 3, 1 }, { 3, 1 }, { 4, 2 } };
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        struct k_dev d;
+
+        if (!k_has_isa(k_isas[i]))
+            continue;
+        k_open(&d, 2, k_isas[i]);
+        for (int k = 0; k < 3; k++)
+            check_ranks(&d, &shapes[k], ranks[k][0], ranks[k][1]);
+        k_close(&d);
+    }
+}
+
 /* Frequencies by the greatest length of each row. */
 static void
 check_rope_len(struct k_dev *d, enum fdk_rope_len len)
@@ -619,6 +727,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_arguments),
         cmocka_unit_test(test_reference),
+        cmocka_unit_test(test_norm_of_ranks),
         cmocka_unit_test(test_rope_len),
         cmocka_unit_test(test_kv_bytes),
         cmocka_unit_test(test_f8_rounding),

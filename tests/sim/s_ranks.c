@@ -50,6 +50,7 @@ static const struct family families[] = {
         "\"embedding_multiplier\":4,\"attention_multiplier\":0.1,"
         "\"logits_scaling\":3" },
     { "ernie4_5", "\"torch_dtype\":\"bfloat16\",\"use_bias\":true" },
+    { "olmo2", "\"torch_dtype\":\"bfloat16\"" },
 };
 #define N_FAMILY (sizeof(families) / sizeof(families[0]))
 

@@ -485,6 +485,104 @@ packs_rows(void **state)
     assert_int_equal(fdk_ops_cpu.weight_pack(&a, NULL), -EINVAL);
 }
 
+/* The columns from x_at on, of each row, quantized as a row of their own or by the scale of
+ * the whole row. */
+static void
+pack_window(const struct qnt *q, int32_t x_cols, int32_t x_at, int32_t n, int row_scale)
+{
+    enum { ROWS = 5 };
+    float x[ROWS * 1600], whole[1600], scale[64], *scales;
+    char out[ROWS * 1600 + 512 + ROWS * 64 * 4], row[1600];
+    uint64_t seed = (uint64_t)(x_cols + x_at), bad = UINT64_MAX;
+    struct fdk_pack_args a = { .w = { q->dtype, .rows = ROWS, .cols = n,
+                                   .group = row_scale ? n : qnt_group(q, n) },
+        .x_dtype = FDK_F32,
+        .n = ROWS,
+        .x = x,
+        .x_cols = x_cols,
+        .x_at = x_at,
+        .x_row_scale = row_scale,
+        .bad = &bad };
+    int32_t at;
+
+    for (int32_t i = 0; i < ROWS * x_cols; i++)
+        x[i] = number(&seed) * (float)(1 + i % x_cols);
+    assert_int_equal(fdk_ops_cpu.weight_layout(&a.w), 0);
+    assert_true(a.w.bytes <= sizeof(out));
+    a.w.data = out;
+    assert_int_equal(fdk_ops_cpu.weight_pack(&a, NULL), 0);
+    assert_true(bad == UINT64_MAX);
+    for (int32_t r = 0; r < ROWS; r++) {
+        int32_t groups = fdk_weight_groups(&a.w);
+        size_t bytes = fdk_row_bytes(q->dtype, (size_t)n), off = 0;
+
+        if (row_scale) {
+            memcpy(whole, x + r * x_cols, (size_t)x_cols * 4);
+            off = fdk_row_bytes(q->dtype, (size_t)x_at);
+        } else {
+            memcpy(whole, x + r * x_cols + x_at, (size_t)n * 4);
+        }
+        assert_int_equal(cpu_quant_row(row, scale, whole, FDK_F32, row_scale ? x_cols : n,
+                             q->dtype, row_scale ? x_cols : a.w.group, &at),
+            0);
+        assert_memory_equal(out + (size_t)r * bytes, row + off, bytes);
+        scales = (float *)(void *)(out + a.w.scale_at);
+        assert_memory_equal(scales + r * groups, scale, (size_t)groups * 4);
+    }
+    /* What is not finite is found in what the scale is made of. */
+    x[2 * x_cols + x_at + n - 1] = NAN;
+    assert_int_equal(fdk_ops_cpu.weight_pack(&a, NULL), 0);
+    assert_int_equal(bad, 2 * x_cols + x_at + n - 1);
+    bad = UINT64_MAX;
+    x[2 * x_cols + x_at + n - 1] = 0;
+    x[x_cols + (x_at + n) % x_cols] = INFINITY;
+    assert_int_equal(fdk_ops_cpu.weight_pack(&a, NULL), 0);
+    assert_true(bad == (row_scale ? (uint64_t)(x_cols + (x_at + n) % x_cols) : UINT64_MAX));
+}
+
+static void
+packs_windows(void **state)
+{
+    static const struct qnt schemes[] = { { FDK_I8, 0 }, { FDK_I4, 0 }, { FDK_F8E4M3, 0 },
+        { FDK_I8, 32 }, { FDK_I4, 64 }, { FDK_F8E4M3, 128 } };
+    float x[2 * 8], out[2 * 4];
+    struct fdk_pack_args a = { .w = { FDK_F32, .rows = 2, .cols = 4, .data = out },
+        .x_dtype = FDK_F32,
+        .n = 2,
+        .x = x,
+        .x_cols = 8,
+        .x_at = 3 };
+    uint64_t bad = 0;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(schemes) / sizeof(schemes[0]); i++)
+        for (int32_t rank = 0; rank < 3; rank++) {
+            pack_window(&schemes[i], 3 * 128, rank * 128, 128, schemes[i].group == 0);
+            pack_window(&schemes[i], 3 * 512, rank * 512, 512, schemes[i].group == 0);
+        }
+    for (int i = 0; i < 16; i++)
+        x[i] = (float)i;
+    assert_int_equal(fdk_ops_cpu.weight_pack(&a, NULL), 0);
+    for (int i = 0; i < 8; i++)
+        assert_true(out[i] == (float)(i / 4 * 8 + 3 + i % 4));
+    a.x_at = 5; /* beyond the row */
+    assert_int_equal(fdk_ops_cpu.weight_pack(&a, NULL), -EINVAL);
+    a.x_at = -1;
+    assert_int_equal(fdk_ops_cpu.weight_pack(&a, NULL), -EINVAL);
+    a.x_at = 0;
+    a.x_cols = 3;
+    assert_int_equal(fdk_ops_cpu.weight_pack(&a, NULL), -EINVAL);
+    a.x_cols = 8;
+    a.x_row_scale = 1; /* without one */
+    assert_int_equal(fdk_ops_cpu.weight_pack(&a, NULL), -EINVAL);
+    a.w.format = FDK_I4;
+    a.w.group = 4;
+    a.bad = &bad;
+    assert_int_equal(fdk_ops_cpu.weight_layout(&a.w), 0);
+    a.x_at = 1; /* half a byte */
+    assert_int_equal(fdk_ops_cpu.weight_pack(&a, NULL), -EINVAL);
+}
+
 int
 main(void)
 {
@@ -499,6 +597,7 @@ main(void)
         cmocka_unit_test(not_finite),
         cmocka_unit_test(error_bound),
         cmocka_unit_test(packs_rows),
+        cmocka_unit_test(packs_windows),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

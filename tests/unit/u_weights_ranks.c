@@ -366,7 +366,7 @@ floats(void **state)
         check_sample(&samples[i]);
 }
 
-/* Parts of one weight in two types are widened. */
+/* Tensors of one weight in two types are widened. */
 static void
 mixed_types(void **state)
 {
