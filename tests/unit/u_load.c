@@ -67,11 +67,11 @@ t_open_args(void **state)
     assert_int_equal(o.a.dead, 0);
     free(f);
     f = with("parallel.tensor_parallel_size", "2");
-    f->w.par.parallel_spin_limit_ms = 500;
+    f->w.par.parallel_spin_limit_ms = 700;
     f->w.devs = (struct dvc){ .n = 2, .at = { { .num = 4, .name = "a" }, { .num = 2 } } };
     wrk_open_args(&f->w, &o);
     assert_true(o.a.n_rank == 2 && o.a.rank[0] == 0 && o.a.rank[1] == 1);
-    assert_true(o.a.spin_limit_us >= 500000 && o.a.spin_limit_us % 500000 == 0);
+    assert_true(o.a.spin_limit_us >= 700000 && o.a.spin_limit_us % 700000 == 0);
     assert_true(o.a.dead == 0 && o.a.device[1] == 2);
     assert_string_equal(o.a.name[0], "a");
     free(f);
