@@ -19,6 +19,12 @@
 static const int32_t sizes[] = { 2, 3, 4, 6, 8 };
 #define N_SIZE (sizeof(sizes) / sizeof(sizes[0]))
 
+#ifdef FDD_SANITIZED
+#define FEW 1
+#else
+#define FEW 0
+#endif
+
 struct sample {
     const char *type, *shape, *more; /* of config.json */
     int32_t kv_heads;
@@ -333,7 +339,8 @@ check_sample(const struct sample *s)
         for (int way = 0; way < N_WAY; way++) {
             struct loaded l;
 
-            if (s->kv_heads % sizes[i] != 0 && sizes[i] % s->kv_heads != 0)
+            if ((s->kv_heads % sizes[i] != 0 && sizes[i] % s->kv_heads != 0) ||
+                (FEW && (i + (size_t)way) % 5 != 0))
                 continue;
             as_device(way & 1);
             load_model(s, sizes[i], sizes[i], way, &l);
