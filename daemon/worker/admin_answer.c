@@ -139,7 +139,8 @@ adm_op(const struct worker *w, int32_t i, const struct adm_shape *s, const struc
     adm_set(o, "kind", json_string(mdl_op_name(op->kind)));
     adm_set(o, "layer", json_integer(op->layer));
     adm_set(o, "N", json_integer(op->N));
-    adm_set(o, "K", json_integer(op->K));
+    /* of sampling it is how far rows of logits are apart */
+    adm_set(o, "K", json_integer(op->kind == MDL_OP_SAMPLE ? 0 : op->K));
     adm_set(o, "weights", adm_op_weights(w->prog, op));
     adm_set(o, "bytes", json_real(bytes));
     adm_set(o, "flops", json_real(flops));

@@ -187,7 +187,7 @@ adm_group_json(const struct worker *w, const struct adm_list *a, const struct ad
     adm_set(o, "kernels", json_string(adm_kernels(a, g)));
     adm_set(o, "ops", json_string(ops));
     adm_set(o, "N", json_integer(op->N));
-    adm_set(o, "K", json_integer(op->K));
+    adm_set(o, "K", json_integer(op->kind == MDL_OP_SAMPLE ? 0 : op->K));
     adm_set(o, "times", json_integer(g->times));
     adm_set(o, "bytes", json_real(g->bytes));
     adm_set(o, "roofline_us", json_real(g->roofline_ns / 1e3));

@@ -537,8 +537,9 @@ wrk_effective(struct worker *w)
     if (w->run->n_rank > 1) {
         size_t n = strlen(ws->effective);
 
-        (void)snprintf(ws->effective + n, sizeof(ws->effective) - n,
-            "parallel.custom_all_reduce=yes\n");
+        if (p->parallel_custom_all_reduce == PAR_PARALLEL_CUSTOM_ALL_REDUCE_AUTO)
+            (void)snprintf(ws->effective + n, sizeof(ws->effective) - n,
+                "parallel.custom_all_reduce=yes\n");
         (void)snprintf(ws->all_reduce, sizeof(ws->all_reduce), "%s, limit %lld ms",
             w->run->k->on_host ? "own, in the memory of this process"
                                : "own kernels, which write to peer memory",

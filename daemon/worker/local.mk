@@ -107,6 +107,7 @@ libfddworker_a_SOURCES = \
 	%D%/runner.c \
 	%D%/runner.h \
 	%D%/runner_check.c %D%/runner_program.c \
+	%D%/runner_launch.c \
 	%D%/runner_ranks.c \
 	%D%/runner_setup.c \
 	%D%/safetensors.c \

@@ -252,6 +252,7 @@ run_load(struct runner *run, struct mdl_program *prog, const struct wts_plan *wp
     int rc = 0;
 
     OBJ_CHECK(run, RUN_MAGIC);
+    ASSERT(prog->n_rank == 1 || (prog->n_rank == run->n_rank && run->group != NULL));
     run->prog = prog;
     run->wp = wp;
     for (int32_t i = 0; i < run->n_rank && rc == 0; i++)
@@ -269,119 +270,56 @@ run_load_wait(struct runner *run, char *err, size_t err_bytes)
     return run->wp == NULL ? 0 : wts_load_wait(run->wp, err, err_bytes);
 }
 
-/* ---- graphs ------------------------------------------------------------------------------ */
+/* ---- setting up -------------------------------------------------------------------------- */
 
-static struct run_pad *
-run_pad_of(struct run_dev *dev, int32_t T_pad, int32_t n_out)
+/* Posts of a record: its step, copies and duplicates of blocks. */
+#define RUN_POSTS_REC  2048
+#define RUN_POSTS_MORE 64
+
+int
+run_setup(struct runner *run, const struct run_setup_args *a, char *err, size_t err_bytes)
 {
-    int32_t lo = 0, hi = dev->n_pad - 1;
+    int rc;
 
-    while (lo < hi) {
-        int32_t mid = (lo + hi) / 2;
-
-        if (dev->pad[mid].T < T_pad)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    ASSERT(dev->pad[lo].T == T_pad);
-    return dev->few[lo].T > 0 && n_out <= dev->few[lo].O ? &dev->few[lo] : &dev->pad[lo];
+    OBJ_CHECK(run, RUN_MAGIC);
+    err[0] = '\0';
+    rc = run_setup_all(run, a, err, err_bytes);
+    if (rc == 0)
+        rc = run_recapture(run, a->use_graph, &a->cap);
+    if (rc == 0)
+        rc = run_sync(run);
+    if (rc == 0)
+        rc = run_ranks_start(run, run->n_rec * RUN_POSTS_REC + RUN_POSTS_MORE);
+    if (rc != 0 && err[0] == '\0')
+        (void)snprintf(err, err_bytes, "%s: cannot set up the runner: %s", run->k->name,
+            strerror(-rc));
+    return rc;
 }
 
-static int
-run_record(struct run_dev *dev, struct run_pad *pad)
+int
+run_recapture(struct runner *run, int use_graph, const struct cap *cap)
 {
-    int rc, rc2;
+    int rc = run_sync(run);
 
-    rc = dev->run->k->graph_begin(dev->stream);
-    if (rc == -ENOTSUP) {
-        run_set_graph(dev->run, 0);
-        return 0;
-    }
     if (rc != 0)
         return rc;
-    dev->marking = run_can_mark(dev->run, pad->T);
-    rc = run_program(dev, pad);
-    dev->marking = 0;
-    rc2 = dev->run->k->graph_end(dev->stream, &pad->graph);
-    if (rc != 0 && rc2 == 0) { /* a part of the step */
-        dev->run->k->graph_free(pad->graph);
-        pad->graph = NULL;
-    }
-    rc = rc != 0 ? rc : rc2;
+    run->cap = *cap;
+    rc = run_on_all(run, run_new_pads, 0);
     if (rc == 0)
-        log_debug("runner: recorded a graph of %d tokens, %d outputs", pad->T, pad->O);
-    if (rc != -ENOMEM || dev->mem.kv == 0)
-        return rc;
-    /* the KV pool has taken the memory, and requests run */
-    log_error("runner: no memory to record a graph of %d tokens; steps are launched "
-              "operation by operation",
-        pad->T);
-    run_set_graph(dev->run, 0);
-    return 0;
+        run_set_graph(run, use_graph);
+    return rc;
 }
 
-/* The largest of the sizes for few outputs is launched once: its kernels are those of
- * the others. */
-static int
-run_record_size(struct run_dev *dev, int32_t i)
+int
+run_sync(struct runner *run)
 {
-    struct run_pad *few = &dev->few[i];
-    int rc = 0;
-
-    if (dev->pad[i].graph == NULL) {
-        rc = run_program(dev, &dev->pad[i]);
-        if (rc == 0)
-            rc = run_record(dev, &dev->pad[i]);
-    }
-    if (rc != 0 || few->T == 0 || few->graph != NULL || !run_uses_graph(dev->run))
-        return rc;
-    if (i == dev->n_pad - 1)
-        rc = run_program(dev, few);
-    return rc != 0 ? rc : run_record(dev, few);
+    return run_on_all(run, run_sync_dev, 0);
 }
 
 /* ---- warming up ----------------------------------------------------------------------------
  *
  * In phases that all ranks end before the next begins: what the first launch of an operation
  * may take, loading code and trying algorithms, is more than the time limit of collectives. */
-
-static int
-run_warm_choose(struct run_dev *dev, int32_t arg)
-{
-    int rc =
-        dev->run->k->fill(dev->stream, dev->d_plan, 0, bat_plan_bytes(&dev->run->dims));
-
-    (void)arg;
-    if (rc == 0)
-        rc = run_choose(dev);
-    return rc != 0 ? rc : dev->run->k->stream_sync(dev->stream);
-}
-
-/* The first launch of an operation may load its code. */
-static int
-run_warm_full(struct run_dev *dev, int32_t arg)
-{
-    int rc = run_program(dev, &dev->full);
-
-    (void)arg;
-    if (rc == 0)
-        rc = dev->run->k->stream_sync(dev->stream);
-    dev->mem_before = run_mem_free(dev);
-    return rc;
-}
-
-static int
-run_warm_end(struct run_dev *dev, int32_t arg)
-{
-    int rc = dev->run->k->stream_sync(dev->stream);
-    uint64_t now = run_mem_free(dev);
-
-    (void)arg;
-    if (dev->mem_before > now)
-        dev->mem.graphs += dev->mem_before - now;
-    return rc;
-}
 
 int
 run_warm(struct runner *run, int record)
@@ -399,33 +337,6 @@ run_warm(struct runner *run, int record)
 /* ---- block copies -------------------------------------------------------------------------- */
 
 int
-run_copies_begin(struct run_dev *dev)
-{
-    return dev->run->k->event_record(dev->ev_copy[0], dev->copy_stream);
-}
-
-int
-run_copy_one(struct run_dev *dev, const struct kv_copy *c)
-{
-    size_t bytes = (size_t)dev->kv[0].block_bytes;
-    unsigned char *on_dev = dev->d_kv + (size_t)c->dev * bytes;
-    unsigned char *on_host = dev->h_kv + (size_t)c->host * bytes;
-
-    ASSERT(c->host >= 0 && c->host < dev->run->n_host);
-    return c->to_host ? dev->run->k->copy(dev->copy_stream, on_host, on_dev, bytes)
-                      : dev->run->k->copy(dev->copy_stream, on_dev, on_host, bytes);
-}
-
-int
-run_copies_end(struct run_dev *dev, int32_t n)
-{
-    int rc = dev->run->k->event_record(dev->ev_copy[1], dev->copy_stream);
-
-    dev->n_copy = n;
-    return rc != 0 ? rc : dev->run->k->stream_wait(dev->stream, dev->ev_copy[1]);
-}
-
-int
 run_copies(struct runner *run, const struct kv_copy *copy, int32_t n)
 {
     struct run_dev *root = run_root(run);
@@ -440,15 +351,6 @@ run_copies(struct runner *run, const struct kv_copy *copy, int32_t n)
 }
 
 int
-run_dup_one(struct run_dev *dev, const struct kv_dup *d)
-{
-    size_t bytes = (size_t)dev->kv[0].block_bytes;
-
-    return dev->run->k->copy(dev->stream, dev->d_kv + (size_t)d->to * bytes,
-        dev->d_kv + (size_t)d->from * bytes, bytes);
-}
-
-int
 run_dups(struct runner *run, const struct kv_dup *dup, int32_t n)
 {
     int rc = 0;
@@ -459,14 +361,6 @@ run_dups(struct runner *run, const struct kv_dup *dup, int32_t n)
         rc = run->ranks != NULL ? run_post(run, &p) : run_dup_one(run_root(run), &dup[i]);
     }
     return rc;
-}
-
-int
-run_clear_one(struct run_dev *dev, int32_t block)
-{
-    size_t bytes = (size_t)dev->kv[0].block_bytes;
-
-    return dev->run->k->fill(dev->stream, dev->d_kv + (size_t)block * bytes, 0, bytes);
 }
 
 int
@@ -507,183 +401,13 @@ run_copy_ns(struct runner *run, int32_t *ret_n)
 
 /* ---- steps -------------------------------------------------------------------------------- */
 
-static int
-run_entry(struct run_dev *dev, const struct bat_entry *e)
-{
-    size_t V = (size_t)dev->run->prog->cfg.vocab;
-    size_t counts = (size_t)e->at * V, rules = (size_t)e->at * fdk_rules_words((int32_t)V);
-    int rc = 0;
-
-    if (e->counts)
-        rc = dev->run->k->copy(dev->stream, dev->d_counts + counts,
-            dev->run->h_counts + counts, V * sizeof(uint16_t));
-    if (rc == 0 && e->n_rules > 0)
-        rc = dev->run->k->copy(dev->stream, dev->d_rules + rules,
-            dev->run->h_rules + rules, (size_t)e->n_rules * sizeof(int32_t));
-    return rc;
-}
-
-static int
-run_updates(struct run_dev *dev, const struct bat_rec *rec)
-{
-    const int32_t *counts = (const int32_t *)(dev->d_plan + rec->layout.counts);
-    struct fdk_row_update_args ua = { .state = dev->d_state,
-        .rows = (const struct fdk_row *)(dev->d_plan + rec->upd.rows),
-        .idx = (const int32_t *)(dev->d_plan + rec->upd.idx),
-        .n = counts + BAT_N_UPDATE,
-        .n_max = rec->n_update,
-        .table = dev->d_table,
-        .delta = (const struct fdk_delta *)(dev->d_plan + rec->upd.delta),
-        .n_delta = counts + BAT_N_DELTA,
-        .n_delta_max = rec->n_delta };
-    int rc = 0;
-
-    if (rec->n_update > 0 || rec->n_delta > 0)
-        rc = dev->run->k->row_update(&ua, dev->stream);
-    for (int32_t i = 0; i < rec->n_table && rc == 0; i++) {
-        const struct bat_table *t = &rec->table[i];
-
-        rc = dev->run->k->copy(dev->stream, dev->d_table + t->at, rec->h_table + t->at,
-            (size_t)t->n * sizeof(int32_t));
-    }
-    for (int32_t i = 0; i < rec->n_entry && rc == 0; i++)
-        rc = run_entry(dev, &rec->entry[i]);
-    return rc;
-}
-
-/* The bounds of its size, which a measured step has too, or its own. */
-static struct run_pad *
-run_pad_for(struct run_dev *dev, const struct bat_rec *rec)
-{
-    struct run_pad *pad = &dev->eager[rec - dev->run->rec];
-
-    if (rec->graph)
-        return run_pad_of(dev, rec->T_pad, rec->n_out);
-    run_pad_init(dev, rec->T_pad, rec->n_out, pad);
-    return pad;
-}
-
-int
-run_can_mark(const struct runner *run, int32_t T_pad)
-{
-    return T_pad > run->k->gemm_rows;
-}
-
 int
 run_marked(const struct runner *run, const struct bat_rec *rec)
 {
     return __atomic_load_n(run_root(run)->h_mark, __ATOMIC_ACQUIRE) == (uint32_t)rec->epoch;
 }
 
-/* Is the step to be a graph? */
-static int
-run_replays(const struct runner *run, const struct bat_rec *rec)
-{
-    return rec->graph && run_uses_graph(run) && rec->marks == NULL;
-}
-
-/* A measured step has events enough. */
-static int
-run_eagerly(struct run_dev *dev, const struct bat_rec *rec, const struct run_pad *pad)
-{
-    int rc;
-
-    dev->marking = rec->mark && rec->marks == NULL;
-    rc = run_program(dev, pad);
-    dev->marking = 0;
-    return rc;
-}
-
-static int
-run_steps_program(struct run_dev *dev, const struct bat_rec *rec, struct run_pad *pad)
-{
-    int rc = 0;
-
-    if (!run_replays(dev->run, rec))
-        return run_eagerly(dev, rec, pad);
-    if (pad->graph == NULL)
-        rc = run_record(dev, pad);
-    if (rc != 0)
-        return rc;
-    if (pad->graph == NULL)
-        return run_eagerly(dev, rec, pad);
-    return dev->run->k->graph_launch(pad->graph, dev->stream);
-}
-
-/* ---- measured steps ------------------------------------------------------------------------ */
-
-/* An operation's launch and event, on a host that was never measured. */
-#define RUN_MARK_NS 10000u
-
-int32_t
-run_max_marks(const struct runner *run)
-{
-    return run->prog->n_op + RUN_LINE__N + 4 * ((run->dims.O + run->R - 1) / run->R);
-}
-
-/* Keep a device that is faster than the host that launches waiting until all of
- * the step is with it: then its operations follow each other at once. */
-static int
-run_hold(struct run_dev *dev)
-{
-    uint64_t ns = dev->run->t_marked_ns > 0
-        ? dev->run->t_marked_ns + dev->run->t_marked_ns / 4
-        : (uint64_t)run_max_marks(dev->run) * RUN_MARK_NS;
-
-    return dev->run->k->on_host ? 0 : dev->run->k->stream_delay(dev->stream, ns);
-}
-
 /* ---- launching ------------------------------------------------------------------------------ */
-
-/* Results of rank 0 to the host. */
-static int
-run_results(struct run_dev *dev, const struct bat_rec *rec)
-{
-    int rc = 0;
-
-    if (dev != run_root(dev->run))
-        return 0;
-    if (rec->n_out > 0)
-        rc = dev->run->k->copy(dev->stream, rec->results, dev->d_results,
-            (size_t)rec->n_out * sizeof(struct fdk_result));
-    if (rc == 0 && rec->chosen)
-        rc = dev->run->k->copy(dev->stream, rec->h_chosen, dev->d_chosen,
-            (size_t)run_chosen_bytes(dev->run->n_penalty));
-    return rc;
-}
-
-static int
-run_launch_parts(struct run_dev *dev, struct bat_rec *rec, struct run_pad *pad)
-{
-    const struct runner *run = dev->run;
-    int32_t line = run->prog->n_op;
-    size_t at = (size_t)(rec - run->rec);
-    uint64_t after_ns = rec->mark ? run->delay_ns / 4 : 0; /* and before the mark the rest */
-    int rc = dev->run->k->event_record(dev->ev_begin[at], dev->stream);
-
-    if (rc == 0 && run->delay_ns > 0) {
-        rc = dev->run->k->stream_delay(dev->stream, run->delay_ns - after_ns);
-        if (rc == 0)
-            rc = run_mark(dev, line + RUN_LINE_DELAY);
-    }
-    if (rc == 0)
-        rc = dev->run->k->copy(dev->stream, dev->d_plan, rec->plan, rec->upd.bytes);
-    if (rc == 0)
-        rc = run_mark(dev, line + RUN_LINE_UPLOAD);
-    if (rc == 0)
-        rc = run_updates(dev, rec);
-    if (rc == 0)
-        rc = run_mark(dev, line + RUN_LINE_UPDATES);
-    if (rc == 0)
-        rc = run_steps_program(dev, rec, pad);
-    if (rc == 0 && after_ns > 0)
-        rc = dev->run->k->stream_delay(dev->stream, after_ns);
-    if (rc == 0)
-        rc = run_results(dev, rec);
-    if (rc == 0)
-        rc = run_mark(dev, line + RUN_LINE_RESULTS);
-    return rc != 0 ? rc : dev->run->k->event_record(dev->ev_end[at], dev->stream);
-}
 
 /* A copy from memory that is not pinned would wait for the device. */
 static void
@@ -694,33 +418,6 @@ run_stage_tables(struct bat_rec *rec)
 
         memcpy(rec->h_table + t->at, t->src, (size_t)t->n * sizeof(int32_t));
     }
-}
-
-/* Rank 0 is the one that is measured; the others launch as it does, so that all meet in the
- * same collectives. */
-int
-run_launch_rank(struct run_dev *dev, struct bat_rec *rec)
-{
-    struct run_pad *pad = run_pad_for(dev, rec);
-    int measured = rec->marks != NULL && dev == run_root(dev->run);
-    uint64_t t0, ns;
-    int rc;
-
-    dev->single = rec->marks != NULL;
-    if (!measured)
-        return run_launch_parts(dev, rec, pad);
-    dev->marks = rec->marks;
-    dev->marks->n = 0;
-    rc = run_hold(dev);
-    t0 = clk_now_ns();
-    if (rc == 0)
-        rc = run_launch_parts(dev, rec, pad);
-    /* the shortest: a full queue makes the host wait for what it holds back */
-    ns = clk_now_ns() - t0;
-    if (dev->run->t_marked_ns == 0 || ns < dev->run->t_marked_ns)
-        dev->run->t_marked_ns = ns;
-    dev->marks = NULL;
-    return rc;
 }
 
 /* What all ranks read of the host: block tables and attention plans. */

@@ -372,13 +372,22 @@ int run_ranks_wait(const struct runner *run, size_t rec, uint64_t expect_ns,
     uint64_t until_ns);
 void run_ranks_error(const struct runner *run, char *ret, size_t ret_bytes);
 
-/* runner.c, of one device */
+/* ---- runner_launch.c: one rank ---------------------------------------------------- */
+
 int run_launch_rank(struct run_dev *dev, struct bat_rec *rec);
 int run_copies_begin(struct run_dev *dev);
 int run_copy_one(struct run_dev *dev, const struct kv_copy *c);
 int run_copies_end(struct run_dev *dev, int32_t n);
 int run_dup_one(struct run_dev *dev, const struct kv_dup *d);
 int run_clear_one(struct run_dev *dev, int32_t block);
+/* The bounds of a size of the capture list. */
+struct run_pad *run_pad_of(struct run_dev *dev, int32_t T_pad, int32_t n_out);
+/* Is the step to be a graph? */
+int run_replays(const struct runner *run, const struct bat_rec *rec);
+/* What all ranks do, of run_on_all(): choose how products are computed; launch the largest step;
+ * launch and record size i; count what graphs took; take the sizes of run->cap; wait. */
+run_dev_fn run_warm_choose, run_warm_full, run_record_size, run_warm_end, run_new_pads,
+    run_sync_dev;
 
 /* ---- runner_program.c --------------------------------------------------------- */
 
@@ -476,6 +485,11 @@ struct run_sizes run_sizes(const struct runner *run);
 /* Allocate on the device; err says for what. */
 int run_dev_alloc(struct run_dev *dev, const char *what, uint64_t bytes, void *ret_p,
     char *err, size_t err_bytes);
+/* All of run_setup() but launching. */
+int run_setup_all(struct runner *run, const struct run_setup_args *a, char *err,
+    size_t err_bytes);
+/* Other sizes, without graphs. */
+void run_pads(struct run_dev *dev, const struct cap *cap);
 /* Everything run_setup() made. */
 void run_teardown(struct runner *run);
 /* Wait for all that was launched, on all devices. */

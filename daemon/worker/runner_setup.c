@@ -13,10 +13,6 @@
 #include "daemon/common/obj.h"
 #include "daemon/worker/memplan.h"
 
-/* Posts of a record: its step, copies and duplicates of blocks. */
-#define RUN_POSTS_REC  2048
-#define RUN_POSTS_MORE 64
-
 /* Memory is mapped by pieces every backend takes. */
 #define RUN_MAP_BYTES (2ull << 20)
 
@@ -445,7 +441,7 @@ run_set_graph(struct runner *run, int on)
     __atomic_store_n(&run->use_graph, on, __ATOMIC_RELAXED);
 }
 
-static void
+void
 run_pads(struct run_dev *dev, const struct cap *cap)
 {
     run_free_graphs(dev);
@@ -458,42 +454,6 @@ run_pads(struct run_dev *dev, const struct cap *cap)
         if (few > 0)
             run_pad_init(dev, T, few, &dev->few[i]);
     }
-}
-
-/* Sizes of run->cap. */
-static int
-run_recapture_dev(struct run_dev *dev, int32_t arg)
-{
-    (void)arg;
-    run_pads(dev, &dev->run->cap);
-    return 0;
-}
-
-int
-run_recapture(struct runner *run, int use_graph, const struct cap *cap)
-{
-    int rc = run_sync(run);
-
-    if (rc != 0)
-        return rc;
-    run->cap = *cap;
-    rc = run_on_all(run, run_recapture_dev, 0);
-    if (rc == 0)
-        run_set_graph(run, use_graph);
-    return rc;
-}
-
-static int
-run_sync_dev(struct run_dev *dev, int32_t arg)
-{
-    (void)arg;
-    return dev->run->k->stream_sync(dev->stream);
-}
-
-int
-run_sync(struct runner *run)
-{
-    return run_on_all(run, run_sync_dev, 0);
 }
 
 enum fdk_dtype
@@ -756,12 +716,11 @@ run_setup_dev(struct run_dev *dev, const struct run_setup_args *a, char *err,
 }
 
 int
-run_setup(struct runner *run, const struct run_setup_args *a, char *err, size_t err_bytes)
+run_setup_all(struct runner *run, const struct run_setup_args *a, char *err,
+    size_t err_bytes)
 {
     int rc;
 
-    OBJ_CHECK(run, RUN_MAGIC);
-    err[0] = '\0';
     run->dims = a->dims;
     memcpy(run->kv, a->kv, sizeof(run->kv));
     ASSERT(bat_groups(&a->dims) == run->prog->n_kv_group);
@@ -777,16 +736,5 @@ run_setup(struct runner *run, const struct run_setup_args *a, char *err, size_t 
         rc = run_setup_host(run, err, err_bytes);
     for (int32_t i = 0; i < run->n_rank && rc == 0; i++)
         rc = run_setup_dev(&run->dev[i], a, err, err_bytes);
-    if (rc == 0)
-        rc = run_recapture(run, a->use_graph, &a->cap);
-    if (rc == 0)
-        rc = run_setup_recs(run, err, err_bytes);
-    if (rc == 0)
-        rc = run_sync(run);
-    if (rc == 0)
-        rc = run_ranks_start(run, run->n_rec * RUN_POSTS_REC + RUN_POSTS_MORE);
-    if (rc != 0 && err[0] == '\0')
-        (void)snprintf(err, err_bytes, "%s: cannot set up the runner: %s", run->k->name,
-            strerror(-rc));
-    return rc;
+    return rc == 0 ? run_setup_recs(run, err, err_bytes) : rc;
 }

@@ -66,6 +66,15 @@ t_open_args(void **state)
     assert_int_equal(o.a.spin_us, 70);
     assert_int_equal(o.a.dead, 0);
     free(f);
+    f = with("parallel.tensor_parallel_size", "2");
+    f->w.par.parallel_spin_limit_ms = 700;
+    f->w.devs = (struct dvc){ .n = 2, .at = { { .num = 4, .name = "a" }, { .num = 2 } } };
+    wrk_open_args(&f->w, &o);
+    assert_true(o.a.n_rank == 2 && o.a.rank[0] == 0 && o.a.rank[1] == 1);
+    assert_true(o.a.spin_limit_us >= 700000 && o.a.spin_limit_us % 700000 == 0);
+    assert_true(o.a.dead == 0 && o.a.device[1] == 2);
+    assert_string_equal(o.a.name[0], "a");
+    free(f);
     f = with("device.test_entry", "1");
     f->w.devs = (struct dvc){ .n = 3, .at = { { .num = 4 }, { .num = 2 }, { .num = 0 } } };
     f->w.first_dev = 1;

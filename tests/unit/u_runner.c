@@ -252,6 +252,10 @@ a_group_of_two(void **state)
     oa.rank = far;
     assert_int_equal(run_new(&oa, &f.run, err, sizeof(err)), -ENODEV);
     oa.rank = rank;
+    oa.dead = 1;
+    assert_int_equal(run_new(&oa, &f.run, err, sizeof(err)), -ENODEV);
+    assert_non_null(strstr(err, "rank 1 (null-0): no stream: "));
+    oa.dead = 2;
     fix_open(&f, &oa, 1, 2, 0);
     assert_int_equal(f.run->n_rank, 2);
     assert_int_equal(run_warm(f.run, 1), 0);

@@ -1,0 +1,384 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a rank does for its own device: the launches of a step, copies of blocks, recording a
+ * graph. Called by its launch thread, or by the engine thread where there is one rank.
+ */
+#include "config.h"
+
+#include "daemon/worker/runner.h"
+
+#include <errno.h>
+
+#include "daemon/common/clk.h"
+#include "daemon/common/log.h"
+#include "daemon/common/obj.h"
+
+int
+run_can_mark(const struct runner *run, int32_t T_pad)
+{
+    return T_pad > run->k->gemm_rows;
+}
+
+/* An operation's launch and event, on a host that was never measured. */
+#define RUN_MARK_NS 10000u
+
+int32_t
+run_max_marks(const struct runner *run)
+{
+    return run->prog->n_op + RUN_LINE__N + 4 * ((run->dims.O + run->R - 1) / run->R);
+}
+
+/* ---- graphs ------------------------------------------------------------------------------ */
+
+struct run_pad *
+run_pad_of(struct run_dev *dev, int32_t T_pad, int32_t n_out)
+{
+    int32_t lo = 0, hi = dev->n_pad - 1;
+
+    while (lo < hi) {
+        int32_t mid = (lo + hi) / 2;
+
+        if (dev->pad[mid].T < T_pad)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    ASSERT(dev->pad[lo].T == T_pad);
+    return dev->few[lo].T > 0 && n_out <= dev->few[lo].O ? &dev->few[lo] : &dev->pad[lo];
+}
+
+static int
+run_record(struct run_dev *dev, struct run_pad *pad)
+{
+    int rc, rc2;
+
+    rc = dev->run->k->graph_begin(dev->stream);
+    if (rc == -ENOTSUP) {
+        run_set_graph(dev->run, 0);
+        return 0;
+    }
+    if (rc != 0)
+        return rc;
+    dev->marking = run_can_mark(dev->run, pad->T);
+    rc = run_program(dev, pad);
+    dev->marking = 0;
+    rc2 = dev->run->k->graph_end(dev->stream, &pad->graph);
+    if (rc != 0 && rc2 == 0) { /* a part of the step */
+        dev->run->k->graph_free(pad->graph);
+        pad->graph = NULL;
+    }
+    rc = rc != 0 ? rc : rc2;
+    if (rc == 0)
+        log_debug("runner: recorded a graph of %d tokens, %d outputs", pad->T, pad->O);
+    if (rc != -ENOMEM || dev->mem.kv == 0)
+        return rc;
+    /* the KV pool has taken the memory, and requests run */
+    log_error("runner: no memory to record a graph of %d tokens; steps are launched "
+              "operation by operation",
+        pad->T);
+    run_set_graph(dev->run, 0);
+    return 0;
+}
+
+/* ---- blocks ------------------------------------------------------------------------------ */
+
+int
+run_copies_begin(struct run_dev *dev)
+{
+    return dev->run->k->event_record(dev->ev_copy[0], dev->copy_stream);
+}
+
+int
+run_copy_one(struct run_dev *dev, const struct kv_copy *c)
+{
+    size_t bytes = (size_t)dev->kv[0].block_bytes;
+    unsigned char *on_dev = dev->d_kv + (size_t)c->dev * bytes;
+    unsigned char *on_host = dev->h_kv + (size_t)c->host * bytes;
+
+    ASSERT(c->host >= 0 && c->host < dev->run->n_host);
+    return c->to_host ? dev->run->k->copy(dev->copy_stream, on_host, on_dev, bytes)
+                      : dev->run->k->copy(dev->copy_stream, on_dev, on_host, bytes);
+}
+
+int
+run_copies_end(struct run_dev *dev, int32_t n)
+{
+    int rc = dev->run->k->event_record(dev->ev_copy[1], dev->copy_stream);
+
+    dev->n_copy = n;
+    return rc != 0 ? rc : dev->run->k->stream_wait(dev->stream, dev->ev_copy[1]);
+}
+
+int
+run_dup_one(struct run_dev *dev, const struct kv_dup *d)
+{
+    size_t bytes = (size_t)dev->kv[0].block_bytes;
+
+    return dev->run->k->copy(dev->stream, dev->d_kv + (size_t)d->to * bytes,
+        dev->d_kv + (size_t)d->from * bytes, bytes);
+}
+
+int
+run_clear_one(struct run_dev *dev, int32_t block)
+{
+    size_t bytes = (size_t)dev->kv[0].block_bytes;
+
+    return dev->run->k->fill(dev->stream, dev->d_kv + (size_t)block * bytes, 0, bytes);
+}
+
+/* ---- steps -------------------------------------------------------------------------------- */
+
+static int
+run_entry(struct run_dev *dev, const struct bat_entry *e)
+{
+    size_t V = (size_t)dev->run->prog->cfg.vocab;
+    size_t counts = (size_t)e->at * V, rules = (size_t)e->at * fdk_rules_words((int32_t)V);
+    int rc = 0;
+
+    if (e->counts)
+        rc = dev->run->k->copy(dev->stream, dev->d_counts + counts,
+            dev->run->h_counts + counts, V * sizeof(uint16_t));
+    if (rc == 0 && e->n_rules > 0)
+        rc = dev->run->k->copy(dev->stream, dev->d_rules + rules,
+            dev->run->h_rules + rules, (size_t)e->n_rules * sizeof(int32_t));
+    return rc;
+}
+
+static int
+run_updates(struct run_dev *dev, const struct bat_rec *rec)
+{
+    const int32_t *counts = (const int32_t *)(dev->d_plan + rec->layout.counts);
+    struct fdk_row_update_args ua = { .state = dev->d_state,
+        .rows = (const struct fdk_row *)(dev->d_plan + rec->upd.rows),
+        .idx = (const int32_t *)(dev->d_plan + rec->upd.idx),
+        .n = counts + BAT_N_UPDATE,
+        .n_max = rec->n_update,
+        .table = dev->d_table,
+        .delta = (const struct fdk_delta *)(dev->d_plan + rec->upd.delta),
+        .n_delta = counts + BAT_N_DELTA,
+        .n_delta_max = rec->n_delta };
+    int rc = 0;
+
+    if (rec->n_update > 0 || rec->n_delta > 0)
+        rc = dev->run->k->row_update(&ua, dev->stream);
+    for (int32_t i = 0; i < rec->n_table && rc == 0; i++) {
+        const struct bat_table *t = &rec->table[i];
+
+        rc = dev->run->k->copy(dev->stream, dev->d_table + t->at, rec->h_table + t->at,
+            (size_t)t->n * sizeof(int32_t));
+    }
+    for (int32_t i = 0; i < rec->n_entry && rc == 0; i++)
+        rc = run_entry(dev, &rec->entry[i]);
+    return rc;
+}
+
+/* The bounds of its size, which a measured step has too, or its own. */
+static struct run_pad *
+run_pad_for(struct run_dev *dev, const struct bat_rec *rec)
+{
+    struct run_pad *pad = &dev->eager[rec - dev->run->rec];
+
+    if (rec->graph)
+        return run_pad_of(dev, rec->T_pad, rec->n_out);
+    run_pad_init(dev, rec->T_pad, rec->n_out, pad);
+    return pad;
+}
+
+/* Is the step to be a graph? */
+int
+run_replays(const struct runner *run, const struct bat_rec *rec)
+{
+    return rec->graph && run_uses_graph(run) && rec->marks == NULL;
+}
+
+/* A measured step has events enough. */
+static int
+run_eagerly(struct run_dev *dev, const struct bat_rec *rec, const struct run_pad *pad)
+{
+    int rc;
+
+    dev->marking = rec->mark && rec->marks == NULL;
+    rc = run_program(dev, pad);
+    dev->marking = 0;
+    return rc;
+}
+
+static int
+run_steps_program(struct run_dev *dev, const struct bat_rec *rec, struct run_pad *pad)
+{
+    int rc = 0;
+
+    if (!run_replays(dev->run, rec))
+        return run_eagerly(dev, rec, pad);
+    if (pad->graph == NULL)
+        rc = run_record(dev, pad);
+    if (rc != 0)
+        return rc;
+    if (pad->graph == NULL)
+        return run_eagerly(dev, rec, pad);
+    return dev->run->k->graph_launch(pad->graph, dev->stream);
+}
+
+/* Keep a device that is faster than the host that launches waiting until all of
+ * the step is with it: then its operations follow each other at once. */
+static int
+run_hold(struct run_dev *dev)
+{
+    uint64_t ns = dev->run->t_marked_ns > 0
+        ? dev->run->t_marked_ns + dev->run->t_marked_ns / 4
+        : (uint64_t)run_max_marks(dev->run) * RUN_MARK_NS;
+
+    return dev->run->k->on_host ? 0 : dev->run->k->stream_delay(dev->stream, ns);
+}
+
+/* Results of rank 0 to the host. */
+static int
+run_results(struct run_dev *dev, const struct bat_rec *rec)
+{
+    int rc = 0;
+
+    if (dev != run_root(dev->run))
+        return 0;
+    if (rec->n_out > 0)
+        rc = dev->run->k->copy(dev->stream, rec->results, dev->d_results,
+            (size_t)rec->n_out * sizeof(struct fdk_result));
+    if (rc == 0 && rec->chosen)
+        rc = dev->run->k->copy(dev->stream, rec->h_chosen, dev->d_chosen,
+            (size_t)run_chosen_bytes(dev->run->n_penalty));
+    return rc;
+}
+
+static int
+run_launch_parts(struct run_dev *dev, struct bat_rec *rec, struct run_pad *pad)
+{
+    const struct runner *run = dev->run;
+    int32_t line = run->prog->n_op;
+    size_t at = (size_t)(rec - run->rec);
+    uint64_t after_ns = rec->mark ? run->delay_ns / 4 : 0; /* and before the mark the rest */
+    int rc = dev->run->k->event_record(dev->ev_begin[at], dev->stream);
+
+    if (rc == 0 && run->delay_ns > 0) {
+        rc = dev->run->k->stream_delay(dev->stream, run->delay_ns - after_ns);
+        if (rc == 0)
+            rc = run_mark(dev, line + RUN_LINE_DELAY);
+    }
+    if (rc == 0)
+        rc = dev->run->k->copy(dev->stream, dev->d_plan, rec->plan, rec->upd.bytes);
+    if (rc == 0)
+        rc = run_mark(dev, line + RUN_LINE_UPLOAD);
+    if (rc == 0)
+        rc = run_updates(dev, rec);
+    if (rc == 0)
+        rc = run_mark(dev, line + RUN_LINE_UPDATES);
+    if (rc == 0)
+        rc = run_steps_program(dev, rec, pad);
+    if (rc == 0 && after_ns > 0)
+        rc = dev->run->k->stream_delay(dev->stream, after_ns);
+    if (rc == 0)
+        rc = run_results(dev, rec);
+    if (rc == 0)
+        rc = run_mark(dev, line + RUN_LINE_RESULTS);
+    return rc != 0 ? rc : dev->run->k->event_record(dev->ev_end[at], dev->stream);
+}
+
+/* Rank 0 is the one that is measured; the others launch as it does, so that all meet in the
+ * same collectives. */
+int
+run_launch_rank(struct run_dev *dev, struct bat_rec *rec)
+{
+    struct run_pad *pad = run_pad_for(dev, rec);
+    int measured = rec->marks != NULL && dev == run_root(dev->run);
+    uint64_t t0, ns;
+    int rc;
+
+    dev->single = rec->marks != NULL;
+    if (!measured)
+        return run_launch_parts(dev, rec, pad);
+    dev->marks = rec->marks;
+    dev->marks->n = 0;
+    rc = run_hold(dev);
+    t0 = clk_now_ns();
+    if (rc == 0)
+        rc = run_launch_parts(dev, rec, pad);
+    /* the shortest: a full queue makes the host wait for what it holds back */
+    ns = clk_now_ns() - t0;
+    if (dev->run->t_marked_ns == 0 || ns < dev->run->t_marked_ns)
+        dev->run->t_marked_ns = ns;
+    dev->marks = NULL;
+    return rc;
+}
+
+/* ---- phases of all ranks ------------------------------------------------------------------ */
+
+/* The largest of the sizes for few outputs is launched once: its kernels are those of
+ * the others. */
+int
+run_record_size(struct run_dev *dev, int32_t i)
+{
+    struct run_pad *few = &dev->few[i];
+    int rc = 0;
+
+    if (dev->pad[i].graph == NULL) {
+        rc = run_program(dev, &dev->pad[i]);
+        if (rc == 0)
+            rc = run_record(dev, &dev->pad[i]);
+    }
+    if (rc != 0 || few->T == 0 || few->graph != NULL || !run_uses_graph(dev->run))
+        return rc;
+    if (i == dev->n_pad - 1)
+        rc = run_program(dev, few);
+    return rc != 0 ? rc : run_record(dev, few);
+}
+
+int
+run_warm_choose(struct run_dev *dev, int32_t arg)
+{
+    int rc =
+        dev->run->k->fill(dev->stream, dev->d_plan, 0, bat_plan_bytes(&dev->run->dims));
+
+    (void)arg;
+    if (rc == 0)
+        rc = run_choose(dev);
+    return rc != 0 ? rc : dev->run->k->stream_sync(dev->stream);
+}
+
+/* The first launch of an operation may load its code. */
+int
+run_warm_full(struct run_dev *dev, int32_t arg)
+{
+    int rc = run_program(dev, &dev->full);
+
+    (void)arg;
+    if (rc == 0)
+        rc = dev->run->k->stream_sync(dev->stream);
+    dev->mem_before = run_mem_free(dev);
+    return rc;
+}
+
+int
+run_warm_end(struct run_dev *dev, int32_t arg)
+{
+    int rc = dev->run->k->stream_sync(dev->stream);
+    uint64_t now = run_mem_free(dev);
+
+    (void)arg;
+    if (dev->mem_before > now)
+        dev->mem.graphs += dev->mem_before - now;
+    return rc;
+}
+
+int
+run_new_pads(struct run_dev *dev, int32_t arg)
+{
+    (void)arg;
+    run_pads(dev, &dev->run->cap);
+    return 0;
+}
+
+int
+run_sync_dev(struct run_dev *dev, int32_t arg)
+{
+    (void)arg;
+    return dev->run->k->stream_sync(dev->stream);
+}
