@@ -237,8 +237,22 @@ fits(enum dvl_kind kind, enum par_device_backend backend)
 }
 
 int
-dvl_check(const char *list, enum par_device_backend backend, int64_t test_entry,
+dvl_check_sizes(const char *list, int64_t n, int64_t n_group, int64_t group_size,
     char *err, size_t err_bytes)
+{
+    if (n == n_group * group_size)
+        return 0;
+    return refuse(err, err_bytes,
+        "\"%s\" has %lld device%s, and parallel.data_parallel_size = %lld takes %lld; list "
+        "as many, set the other to the number of devices, or start an instance (fdd@NAME) "
+        "for each device",
+        list, (long long)n, n == 1 ? "" : "s", (long long)n_group,
+        (long long)(n_group * group_size));
+}
+
+int
+dvl_check(const char *list, enum par_device_backend backend, int64_t test_entry,
+    int64_t n_group, char *err, size_t err_bytes)
 {
     struct dvl l = { .kind = DVL_NONE };
     int rc = dvl_parse(list, &l, err, err_bytes);
@@ -257,12 +271,14 @@ dvl_check(const char *list, enum par_device_backend backend, int64_t test_entry,
             "\"%s\" has %d entries, counted from 0, and device.test_entry = %lld is none "
             "of them",
             list, (int)l.n, (long long)test_entry);
-    if (test_entry < 0 && l.n > 1)
+    if (test_entry >= 0 && n_group > 1)
         return refuse(err, err_bytes,
-            "\"%s\" has %d devices, and this version uses one; "
-            "name one, and start an instance (fdd@NAME) for each other",
-            list, (int)l.n);
-    return 0;
+            "device.test_entry = %lld puts the model on one device; set "
+            "parallel.data_parallel_size = 1 with it, not %lld",
+            (long long)test_entry, (long long)n_group);
+    if (test_entry >= 0 || l.all)
+        return 0;
+    return dvl_check_sizes(list, l.kind == DVL_NONE ? 1 : l.n, n_group, 1, err, err_bytes);
 }
 
 int

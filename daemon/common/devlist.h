@@ -36,15 +36,21 @@ struct dvl {
     int all;            /* cuda:*; then n is 0 */
     int32_t n;
     struct dvl_dev dev[DVL_MAX];
+    int32_t first, n_own; /* of the group whose devices reach each other; n_own 0: all */
 };
 
 /* 0, or -EINVAL with one line in err that names the entry and what to write. */
 int dvl_parse(const char *list, struct dvl *ret, char *err, size_t err_bytes);
 
-/* What a configuration may hold: a sound list that fits device.backend, of one
- * device in this version (cuda:* is left to the worker), or of more than test_entry where
- * that is not -1. As dvl_parse(). */
+/* What a configuration may hold: a sound list that fits device.backend, of as many
+ * devices as n_group groups take (cuda:* is left to the worker), or of more than test_entry
+ * where that is not -1. As dvl_parse(). */
 int dvl_check(const char *list, enum par_device_backend backend, int64_t test_entry,
+    int64_t n_group, char *err, size_t err_bytes);
+
+/* Does a list of n devices suit n_group groups of group_size devices? As dvl_parse(); list:
+ * as written. */
+int dvl_check_sizes(const char *list, int64_t n, int64_t n_group, int64_t group_size,
     char *err, size_t err_bytes);
 
 /* Is a device's whole UUID the one that begins with start? The prefixes do not count:

@@ -32,7 +32,7 @@
 #include "libclient/fdring.h"
 
 #define LNK_MAGIC   0x4b4e4c46u
-#define LNK_VERSION 5
+#define LNK_VERSION 6
 
 /* record types beyond FDP_T_* */
 enum lnk_type {
@@ -136,6 +136,7 @@ struct lnk_seg {
     int32_t gate_pid;
     uint32_t is_quiet; /* the worker logs nothing before it is ready: the gate
                                has logged the same failed start before */
+    uint32_t group, n_group; /* the worker's, from 0, and how many there are */
     struct lnk_cursor down_tail, down_head, up_tail, up_head;
     struct lnk_cursor worker_parked, gate_parked;
     struct lnk_cursor bell_eng, bell_egr; /* futex words of the worker's engine and

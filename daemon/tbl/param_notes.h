@@ -51,7 +51,6 @@ PAR_NOTE(compat, use_warmup, "daemon.warmup", FLAG, "yes|true|on|1", "",
 PAR_NOTE(compat, enable_output_caching, "", FLAG, "", "",
     "outputs go straight to the clients")
 PAR_NOTE(parallel, tensor_parallel_size, "", ONE, "", "", "the model runs on one device")
-PAR_NOTE(parallel, data_parallel_size, "", ONE, "", "", "the model runs on one device")
 PAR_NOTE(parallel, enable_expert_parallel, "parallel.expert_parallel", NEVER, "", "",
     "the model runs on one device")
 PAR_NOTE(parallel, enable_custom_all_reduce, "parallel.custom_all_reduce", OFF, "auto",

@@ -208,17 +208,19 @@ PAR_ENUM(device, backend, "",
     PAR_C(DEVICE_BACKEND_CUDA, "cuda") PAR_C(DEVICE_BACKEND_NULL, "null"), "auto", RESTART,
     "Where the model runs. auto: cuda when a device is there, else cpu.")
 PAR_STR(device, list, "", "", RESTART,
-    "Device of the model: cuda:0 (by number), GPU-1a2b3c or MIG-1a2b3c (start of a UUID as "
-    "nvidia-smi -L prints it, with or without cuda:), cuda:* (all, where there is one) or "
-    "cpu:1; this version uses one. Empty: the first of device.backend. A CUDA device, and cpu:1 if it is listed, is locked against other daemons of the "
-    "user.")
+    "Devices of the model: cuda:0 (by number), GPU-1a2b3c or MIG-1a2b3c (start of a UUID as "
+    "nvidia-smi -L prints it, with or without cuda:), cuda:* (all there are) or cpu:4 (four "
+    "virtual devices), as many as parallel.data_parallel_size. Empty: the first of "
+    "device.backend. A CUDA device, and cpu:1 if it is listed, is locked against other "
+    "daemons of the user.")
 PAR_INT(device, test_entry, "", "", -1, -1, 31, RESTART,
     "The model is on this entry of device.list, counted from 0, and every call to a device "
-    "of another entry fails (tests). -1: device.list has one entry.")
+    "of another entry fails (tests). -1: each group has its entries.")
 PAR_BOOL(device, shared, "", 0, RESTART,
     "Use the device together with other daemons of the user; each of them must say so.")
 PAR_INT(device, threads, "", "threads", 0, 0, 1024, RESTART,
-    "Threads of the CPU backend. 0: one per processor.")
+    "Threads of the CPU backend, of each group. 0: one per processor, shared out among the "
+    "groups.")
 PAR_INT(device, overlap_depth, "", "steps", 0, 2, 4, RESTART,
     "Steps launched ahead of the one whose results are awaited, so that the device never "
     "waits for the host. 0 is the simple loop, the reference.")
@@ -231,6 +233,11 @@ PAR_BOOL(device, fused_step, "", 1, RESTART,
     "reference.")
 PAR_INT(device, step_delay_us, "", "us", 0, 0, 10000000, RESTART,
     "A step keeps the CPU and the null backend busy at least that long (tests).")
+
+PAR_INT(parallel, data_parallel_size, "data_parallel_size", "groups", 1, 1, 32, RESTART,
+    "Groups of devices, each with a copy of the model and a worker of its own; requests are "
+    "spread over them. device.list has as many devices, and consecutive ones form a group; "
+    "the size of a step, of the KV cache and of the host's memory are those of a group.")
 
 PAR_BOOL(graph, use_cudagraph, "use_cudagraph,device.graph", 1, RELOAD,
     "Replay recorded graphs where the backend has them; without, each operation is "

@@ -68,26 +68,44 @@ announce(struct worker *w, int32_t entry)
     __atomic_store_n(&ws->n_device, n, __ATOMIC_RELEASE);
 }
 
-/* The test parameter, or the only entry. */
+/* Devices of a group. */
+static int32_t
+group_size(const struct worker *w)
+{
+    (void)w;
+    return 1;
+}
+
+/* The group's own, of all that the list names. */
+static int
+own_devices(struct worker *w, char *err, size_t err_bytes)
+{
+    int32_t n = group_size(w), first = (int32_t)w->seg->group * n;
+    int rc = dvl_check_sizes(w->par.device_list, w->devs.n, w->seg->n_group, n, err,
+        err_bytes);
+
+    if (rc != 0)
+        return rc;
+    memmove(&w->devs.at[0], &w->devs.at[first], (size_t)n * sizeof(w->devs.at[0]));
+    w->devs.n = n;
+    return 0;
+}
+
+/* The test parameter, or the group's first entry. */
 static int
 choose_entry(struct worker *w, char *err, size_t err_bytes)
 {
     int64_t entry = w->par.device_test_entry;
 
-    if (entry < 0 && w->devs.n > 1) {
-        (void)snprintf(err, err_bytes,
-            "device.list = %s: there are %d devices, and this version uses one; name it "
-            "(%s), and start an instance (fdd@NAME) for each other",
-            w->par.device_list, (int)w->devs.n, w->devs.at[0].name);
-        return -EINVAL;
-    }
+    if (entry < 0)
+        return own_devices(w, err, err_bytes);
     if (entry >= w->devs.n) {
         (void)snprintf(err, err_bytes,
             "device.test_entry = %lld: device.list has %d entries, counted from 0",
             (long long)entry, (int)w->devs.n);
         return -EINVAL;
     }
-    w->rank_dev = entry < 0 ? 0 : (int32_t)entry;
+    w->rank_dev = (int32_t)entry;
     return 0;
 }
 
@@ -138,6 +156,10 @@ wrk_claim_device(struct worker *w, char *err, size_t err_bytes)
     w->rank_dev = 0;
     if (rc != 0)
         return rc;
+    if (w->par.device_test_entry < 0) {
+        l.n_own = group_size(w);
+        l.first = (int32_t)w->seg->group * l.n_own;
+    }
     if (l.kind == DVL_CUDA && !wrk_is_null(w))
         return claim_cuda(w, &l, err, err_bytes);
     if (l.kind == DVL_NONE && !wrk_on_cpu(w) && fdk_ops_cuda.available(err, err_bytes) > 0)

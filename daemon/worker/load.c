@@ -291,6 +291,17 @@ wrk_load_kv_scales(struct worker *w, char *err, size_t err_bytes)
     return rc;
 }
 
+/* Workers of several groups share the processors. */
+static int32_t
+wrk_threads(const struct worker *w)
+{
+    long n = sysconf(_SC_NPROCESSORS_ONLN) / (long)w->seg->n_group;
+
+    if (w->par.device_threads != 0 || w->seg->n_group == 1)
+        return (int32_t)w->par.device_threads;
+    return n > 0 ? (int32_t)n : 1;
+}
+
 void
 wrk_open_args(const struct worker *w, struct wrk_open *to)
 {
@@ -308,7 +319,7 @@ wrk_open_args(const struct worker *w, struct wrk_open *to)
         .n_device = w->devs.n,
         .device = w->devs.n > 0 ? to->device : NULL,
         .rank = &w->rank_dev,
-        .n_thread = (int32_t)p->device_threads,
+        .n_thread = wrk_threads(w),
         .spin_us = wrk_spin_us(p),
         .max_token = par_max_batched_tokens(p, wrk_on_cpu(w))
     };

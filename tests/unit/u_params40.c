@@ -86,7 +86,8 @@ static const struct row rows[] = {
     { "max_model_len", "model", "2048", 0, "model.max_model_len", "2048", "16777217",
         "must be 0 to 16777216 tokens" },
     { "tensor_parallel_size", "parallel", "1", 0, NULL, NULL, "8", NOT_HERE },
-    { "data_parallel_size", "parallel", "1", 0, NULL, NULL, "2", NOT_HERE },
+    { "data_parallel_size", "parallel", "1", 0, "parallel.data_parallel_size", "1", "33",
+        "must be 1 to 32 groups" },
     { "block_size", "kv", "32", 0, "kv.block_size", "32", "8", "must be 16 to 128 tokens" },
     { "max_num_seqs", "sched", "8", 0, "sched.max_num_seqs", "8", "1025",
         "must be 1 to 1024 sequences" },
@@ -303,7 +304,7 @@ e1_messages(void **state)
     REFUSED("tensor_parallel_size", "2",
         "tensor_parallel_size = 2: not available in this "
         "build (the model runs on one device); remove it or write 1");
-    REFUSED("data-parallel-size", "0", "data-parallel-size = 0: must be at least 1");
+    REFUSED("data-parallel-size", "0", "data-parallel-size = 0: must be 1 to 32 groups");
     REFUSED("tensor_parallel_size", "two",
         "tensor_parallel_size = two: not a whole "
         "number");
@@ -657,25 +658,27 @@ e2_blocks_and_shares(void **state)
     CHECK_BAD("model.max_model_len = 15: must be 0 or at least 16");
 }
 
-/* One device: any product of the two above one asks for more. */
+/* The product of both is the number of devices. */
 static void
 e2_devices(void **state)
 {
-    static const char *const names[] = { "tensor_parallel_size", "data_parallel_size" };
     struct par_set *ps = *state;
 
-    for (size_t i = 0; i < 2; i++) {
-        char text[160];
-
-        OK(names[i], "1");
-        snprintf(text, sizeof(text),
-            "%s = 2: not available in this build (the model runs "
-            "on one device); remove it or write 1",
-            names[i]);
-        REFUSED(names[i], "2", text);
-        snprintf(text, sizeof(text), "%s = 0: must be at least 1", names[i]);
-        REFUSED(names[i], "0", text);
-    }
+    OK("tensor_parallel_size", "1");
+    REFUSED("tensor_parallel_size", "2",
+        "tensor_parallel_size = 2: not available in this build (the model runs "
+        "on one device); remove it or write 1");
+    REFUSED("tensor_parallel_size", "0", "tensor_parallel_size = 0: must be at least 1");
+    OK("data_parallel_size", "2");
+    CHECK_BAD("device.list: \"\" has 1 device, and parallel.data_parallel_size = 2 takes 2; "
+              "list as many, set the other to the number of devices, or start an instance "
+              "(fdd@NAME) for each device");
+    OK("device.list", "cpu:2");
+    CHECK_OK();
+    OK("data_parallel_size", "1");
+    CHECK_BAD("device.list: \"cpu:2\" has 2 devices, and parallel.data_parallel_size = 1 "
+              "takes 1; list as many, set the other to the number of devices, or start an "
+              "instance (fdd@NAME) for each device");
 }
 
 static void
