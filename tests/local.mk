@@ -72,7 +72,8 @@ UNIT_TESTS = \
 	%D%/unit/u_http_shape \
 	%D%/unit/u_offloop \
 	%D%/unit/u_deadline \
-	%D%/unit/u_dispatch \
+	%D%/unit/u_affinity %D%/unit/u_dispatch \
+	%D%/unit/u_groups \
 	%D%/unit/u_pause \
 	%D%/unit/u_control \
 	%D%/unit/u_names \
@@ -299,7 +300,9 @@ tests_unit_u_names_SOURCES = %D%/unit/u_names.c $(GATE_FIXTURE)
 tests_unit_u_control_SOURCES = %D%/unit/u_control.c $(GATE_FIXTURE)
 tests_unit_u_segment_SOURCES = %D%/unit/u_segment.c $(GATE_FIXTURE)
 tests_unit_u_deadline_SOURCES = %D%/unit/u_deadline.c $(GATE_FIXTURE)
+tests_unit_u_affinity_SOURCES = %D%/unit/u_affinity.c
 tests_unit_u_dispatch_SOURCES = %D%/unit/u_dispatch.c $(GATE_FIXTURE)
+tests_unit_u_groups_SOURCES = %D%/unit/u_groups.c $(GATE_FIXTURE)
 tests_unit_u_pause_SOURCES = %D%/unit/u_pause.c $(GATE_FIXTURE)
 tests_unit_u_service_SOURCES = %D%/unit/u_service.c $(GATE_FIXTURE)
 tests_unit_u_gate_SOURCES = %D%/unit/u_gate.c $(GATE_FIXTURE)

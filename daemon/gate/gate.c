@@ -486,8 +486,12 @@ gate_poll(struct gate *g, uint64_t now_ns)
         g->t_down = now_ns;
     work += n;
     gate_phase(g, GATE_TICK_END_NS);
-    if (now_ns - g->t_tick >= GATE_TICK_NS)
+    if (now_ns - g->t_tick >= GATE_TICK_NS) {
+        uint32_t n_queued = g->fair.n_queued;
+
         gate_tick(g);
+        work += g->fair.n_queued > n_queued; /* those of a dead worker */
+    }
     if (g->clients.n_doomed != 0) {
         uint64_t until = g->env.until;
 
@@ -656,7 +660,7 @@ gate_idle_ms(const struct gate *g)
         return 1;
     if (g->lsn.t_retry != 0 || g->lsn_admin.t_retry != 0)
         return 10;
-    if (g->clients.n_hello != 0 || (g->fair.n_queued != 0 && !g->env.paused) || waits)
+    if (g->clients.n_hello != 0 || rol_is_active(&g->rolling) || (g->fair.n_queued != 0 && !g->env.paused) || waits)
         return 20;
     if (down)
         return 100;

@@ -29,7 +29,7 @@ worker_of(const struct top *t)
     return json_object_get(t->status, "worker");
 }
 
-/* ", 3 of 4 groups ready", ", group 2 loading" or ", worker loading" */
+/* ", 3 of 4 groups", ", group 2 loading" or ", worker loading" */
 static void
 workers_text(const struct top *t, char *ret, size_t ret_bytes)
 {
@@ -41,7 +41,7 @@ workers_text(const struct top *t, char *ret, size_t ret_bytes)
         snprintf(ret, ret_bytes, ", group %u %s", t->group,
             fct_str(worker_of(t), "phase"));
     else
-        snprintf(ret, ret_bytes, ", %lld of %lld groups ready", fct_num(g, "ready"),
+        snprintf(ret, ret_bytes, ", %lld of %lld groups", fct_num(g, "ready"),
             fct_num(g, "n"));
 }
 
