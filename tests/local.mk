@@ -532,6 +532,8 @@ SYS_TESTS = \
 	%D%/sys/055-chat.sh \
 	%D%/sys/056-up.sh \
 	%D%/sys/057-clock.sh \
+	%D%/sys/070-groups.sh \
+	%D%/sys/071-placement.sh \
 	%D%/sys/066-demo-chat.sh
 # fdd-http; the numbers are those of the points of acceptance that they show
 GATEWAY_TESTS = \
@@ -565,7 +567,7 @@ GATEWAY_TESTS = \
 	%D%/gateway/models.sh \
 	%D%/gateway/users.sh
 SYS_HELPERS = %D%/bench/http_bare %D%/bench/http_load %D%/chat/render %D%/sys/soak %D%/sys/resume %D%/sys/hostile/attack %D%/sys/hostile/lies %D%/sys/hostile/probe \
-	%D%/sys/fair %D%/gpu/g_mixed %D%/gpu/g_parity \
+	%D%/sys/fair %D%/sys/groups %D%/gpu/g_mixed %D%/gpu/g_parity \
 	%D%/gpu/g_restricted %D%/gateway/says %D%/parity/golden_ops
 tests_parity_golden_ops_SOURCES = %D%/parity/golden_ops.c %D%/parity/golden_ops.h \
 	%D%/parity/golden_attention.c %D%/parity/golden_gemm.c %D%/parity/golden_rows.c \
@@ -576,6 +578,7 @@ tests_sys_fair_SOURCES = %D%/sys/fair.c $(FAIR_LOAD)
 tests_bench_http_bare_LDADD =
 tests_bench_http_load_LDADD =
 tests_sys_fair_LDADD = $(CLIENT_LIBS)
+tests_sys_groups_LDADD = $(CLIENT_LIBS) -lm
 tests_sys_soak_LDADD = $(CLIENT_LIBS)
 tests_sys_resume_LDADD = $(CLIENT_LIBS)
 tests_gpu_g_mixed_LDADD = $(CLIENT_LIBS)

@@ -6,8 +6,8 @@
  * prompt's bytes, text or ids as the client wrote them, in one table of bounded size from
  * which the least recently used entry leaves first.
  *
- * The chain of a prompt has a hash at each of the lengths 256, 512, 1024, 2048, 3072 ...
- * bytes, of everything up to there. It begins with the user and the salt, and with a secret
+ * The chain of a prompt has a hash at each multiple of 256 bytes up to 4 KiB, and of 1 KiB
+ * from there on, of everything up to there. It begins with the user and the salt, and with a secret
  * that is drawn at start: a prompt is only ever compared with prompts of the same user and
  * salt, so that nobody can learn from times what another user sent. What lies behind
  * AFF_BYTES does not count.
@@ -22,9 +22,10 @@
 
 #define AFF_ENTRIES 65536u
 #define AFF_PIECE   1024u
-#define AFF_LEAST   256u /* bytes of the shortest beginning that counts */
-#define AFF_HASHES  130u
-#define AFF_BYTES   ((AFF_HASHES - 2u) * AFF_PIECE)
+#define AFF_SHORT   256u /* pieces of the first AFF_N_SHORT hashes */
+#define AFF_N_SHORT 16u
+#define AFF_HASHES  140u
+#define AFF_BYTES   (AFF_N_SHORT * AFF_SHORT + (AFF_HASHES - AFF_N_SHORT) * AFF_PIECE)
 #define AFF_NONE    UINT32_MAX
 
 struct aff_entry {
@@ -56,7 +57,8 @@ void aff_fini(struct aff *a);
 static inline uint32_t
 aff_bytes(uint32_t i)
 {
-    return i < 2 ? AFF_LEAST << i : (i - 1) * AFF_PIECE;
+    return i < AFF_N_SHORT ? (i + 1) * AFF_SHORT
+                           : AFF_N_SHORT * AFF_SHORT + (i + 1 - AFF_N_SHORT) * AFF_PIECE;
 }
 
 /* The chain of a prompt of n bytes; n 0 in it where the prompt is too short. kind: of the

@@ -79,7 +79,9 @@ dsp_measure(struct wlk *l, const struct cnt_worker *c)
         row_ns = (double)(ns - l->at_ns) / (double)(seqs - l->at_seqs);
         if (l->token_ns <= 0 || token_ns < l->token_ns)
             l->token_ns = token_ns;
-        share = row_ns / l->token_ns;
+        /* a pause of the machine is no slower device */
+        l->row_ns = l->row_ns <= 0 ? row_ns : l->row_ns + (row_ns - l->row_ns) / DSP_SMOOTH;
+        share = l->row_ns / l->token_ns;
         l->row_tokens = share < 1 ? 1
             : share > DSP_SHARE   ? DSP_SHARE
                                   : (uint32_t)share;
@@ -94,7 +96,7 @@ dsp_load(const struct wlk *l)
 {
     uint64_t share = l->row_tokens != 0 ? l->row_tokens : 1;
 
-    return l->due + (uint64_t)l->credits_used * DSP_AHEAD * share;
+    return l->due + (uint64_t)l->credits_used * share;
 }
 
 uint64_t

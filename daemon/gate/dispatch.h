@@ -12,8 +12,8 @@
  * cache (affinity.h) gets it, unless its load is larger than the least loaded group's by
  * more than the tokens that the cache saves; where none has any of it, the least loaded.
  * Load is in tokens: of prompts that the group has and did not compute yet, and for each
- * sequence it has DSP_AHEAD times the prompt tokens that it could compute in one sequence's
- * share of a step, as its worker reports.
+ * sequence the prompt tokens that it could compute in one sequence's share of a step, as
+ * its worker reports.
  */
 #ifndef FDD_DAEMON_GATE_DISPATCH_H
 #define FDD_DAEMON_GATE_DISPATCH_H
@@ -26,8 +26,8 @@
 
 #define DSP_LINKS 32u
 #define DSP_PIECE 16384u
-#define DSP_AHEAD 16u  /* steps of a sequence that count as its load */
-#define DSP_SHARE 256u /* tokens that a sequence's share of a step is worth, at most */
+#define DSP_SMOOTH 8   /* looks at what a worker reports, for a mean */
+#define DSP_SHARE 64u  /* tokens that a sequence's share of a step is worth, at most */
 
 _Static_assert(DSP_LINKS == CNT_MAX_GROUPS, "a link for each group");
 

@@ -28,7 +28,7 @@ wlk_join(struct wlk *l, struct lnk_seg *seg, int efd, uint64_t now_ns)
     l->seg = seg;
     l->generation = (uint32_t)seg->generation;
     l->at_ns = l->at_seqs = l->at_tokens = 0;
-    l->token_ns = 0;
+    l->token_ns = l->row_ns = 0;
     l->row_tokens = 0;
     l->t_join = now_ns;
     l->pend = 0;

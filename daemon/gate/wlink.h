@@ -41,9 +41,9 @@ struct wlk {
     uint32_t generation;   /* of its worker, from 1 */
     int is_failed;         /* there will be no worker */
     /* What its worker reports (dsp_measure): the counters at the last look, the least time
-     * that a token took in an interval, and what a sequence's share of a step is worth. */
+     * that a token took in an interval, a sequence's share of a step, and its worth. */
     uint64_t at_ns, at_seqs, at_tokens;
-    double token_ns;
+    double token_ns, row_ns;
     uint32_t row_tokens;
 };
 

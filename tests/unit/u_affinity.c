@@ -84,18 +84,18 @@ t_chain(void **state)
 
     assert_int_equal(aff_bytes(0), 256);
     assert_int_equal(aff_bytes(1), 512);
-    assert_int_equal(aff_bytes(2), 1024);
-    assert_int_equal(aff_bytes(5), 4096);
-    assert_int_equal(a.n, 6);
+    assert_int_equal(aff_bytes(15), 4096);
+    assert_int_equal(aff_bytes(16), 5120);
+    assert_int_equal(a.n, 16);
     for (uint64_t n = 0; n < BYTES; n++) {
         b = chain(t, USER, no_salt, n);
-        assert_int_equal(b.n, n < 256 ? 0 : n < 512 ? 1 : n < 1024 ? 2 : 2 + n / 1024);
+        assert_int_equal(b.n, n / 256 < 16 ? n / 256 : 16);
         assert_memory_equal(a.hash, b.hash, b.n * sizeof(b.hash[0]));
     }
     text[1500] ^= 1;
     b = chain(t, USER, no_salt, BYTES);
-    assert_memory_equal(a.hash, b.hash, 3 * sizeof(b.hash[0]));
-    for (uint32_t i = 3; i < b.n; i++)
+    assert_memory_equal(a.hash, b.hash, 5 * sizeof(b.hash[0]));
+    for (uint32_t i = 5; i < b.n; i++)
         assert_true(a.hash[i] != b.hash[i]);
     text[1500] ^= 1;
 }
@@ -183,12 +183,12 @@ t_bound(void **state)
 {
     struct tab *t = *state;
     struct aff_chain kept = chain(t, 1, no_salt, 4096);
-    uint32_t bytes;
+    uint32_t bytes, n_part = 0;
 
     note(t, kept, 1);
     for (uint64_t user = 2; user < 2000; user++) {
         note(t, chain(t, user, no_salt, 4096), (uint32_t)(user % GROUPS));
-        if (user % 16 == 0)
+        if (user % 8 == 0)
             note(t, kept, 1);
         aff_check(&t->a);
         assert_true(t->a.n <= N_MAX);
@@ -198,13 +198,16 @@ t_bound(void **state)
     assert_int_equal(find(t, chain(t, 1999, no_salt, 4096), &bytes), 1999 % GROUPS);
     assert_int_equal(bytes, 4096);
     assert_int_equal(find(t, chain(t, 2, no_salt, 4096), &bytes), AFF_NONE);
-    /* 256 entries: 42 chains of 6, and 4 of the next, which are its shortest */
+    /* of a chain of which a part is left, it is the beginning */
+    note(t, chain(t, 5000, no_salt, 1024), 0);
     for (uint64_t user = 1950; user < 2000; user++) {
         uint32_t g = find(t, chain(t, user, no_salt, 4096), &bytes);
 
         assert_true(g == AFF_NONE || g == user % GROUPS);
-        assert_true(g == AFF_NONE || bytes == 4096 || bytes == 2048);
+        n_part += g != AFF_NONE && bytes < 4096;
+        assert_true(g == AFF_NONE || bytes == 4096 || bytes == 4096 - 1024);
     }
+    assert_int_equal(n_part, 1);
 }
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, open_tab, close_tab)

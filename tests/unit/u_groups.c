@@ -23,7 +23,7 @@
 
 #define N       3u
 #define OWN     1000u
-#define PROMPT  600u /* ids: 2400 bytes, of which 2048 are in the chain */
+#define PROMPT  600u /* ids: 2400 bytes, of which 2304 are in the chain */
 #define SIGKILL_STATUS 9
 
 static const char *const sets[] = { "parallel.data_parallel_size=3", "device.list=cpu:3",
@@ -196,19 +196,27 @@ t_share(void **state)
     (void)state;
     wlk_init(&l, 0);
     l.credits_used = 2;
-    assert_int_equal(dsp_load(&l), 2 * DSP_AHEAD);
+    assert_int_equal(dsp_load(&l), 2);
     w.step_ns = 1000000;
-    w.step_seqs = 10;
-    w.prompt_tokens = 1000; /* 1 us a token, 100 us a sequence and step */
+    w.step_seqs = 20;
+    w.prompt_tokens = 1000; /* 1 us a token, 50 us a sequence and step */
     dsp_measure(&l, &w);
-    assert_int_equal(dsp_load(&l), 2 * DSP_AHEAD * 100);
-    w.step_ns += 1000000;
-    w.step_seqs += 100;
-    w.generation_tokens += 100;
-    dsp_measure(&l, &w);
-    assert_int_equal(dsp_load(&l), 2 * DSP_AHEAD * 10);
+    assert_int_equal(dsp_load(&l), 2 * 50);
+    for (int i = 0; i < 100; i++) {
+        w.step_ns += 1000000;
+        w.step_seqs += 100;
+        w.generation_tokens += 100;
+        dsp_measure(&l, &w);
+        assert_true(i != 0 || dsp_load(&l) == 2 * 45);
+    }
+    assert_int_equal(dsp_load(&l), 2 * 10);
     dsp_measure(&l, &w); /* nothing ran */
-    assert_int_equal(dsp_load(&l), 2 * DSP_AHEAD * 10);
+    assert_int_equal(dsp_load(&l), 2 * 10);
+    w.step_ns += 1000000000; /* a pause of a second is no more than the most */
+    w.step_seqs += 1;
+    w.generation_tokens += 1;
+    dsp_measure(&l, &w);
+    assert_int_equal(dsp_load(&l), 2 * DSP_SHARE);
 }
 
 /* A prompt goes where its beginning was, for the same user alone, and not to a group that
@@ -240,13 +248,12 @@ t_prefix(void **state)
     assert_true(k != g);
     finish(&f, k, id);
     assert_int_equal(f.g->dsp.n_cached, 4);
-    /* 512 of 600 tokens are saved: less than what this puts before them */
+    /* 576 of 600 tokens are saved: less than what this puts before them */
     assert_int_equal(place(&f, &c, tag++, 5, PROMPT, &other), g);
-    link_of(&f, g)->due += 500;
-    assert_true(dsp_load(link_of(&f, g)) > 512);
+    link_of(&f, g)->due += 600;
     k = place(&f, &c, tag++, 5, PROMPT, &id);
     assert_true(k != g && k < N);
-    link_of(&f, g)->due -= 500;
+    link_of(&f, g)->due -= 600;
     fcl_close(&c);
     fcl_close(&d);
     fix_step(&f, 0);
