@@ -244,11 +244,12 @@ prm_vllm_values(struct prm *p, const char *prefix, int old)
         prm_turn(p, k); \
         prm_value(p, prefix, #name, #kind, label, (double)(value), help); \
     }
-#define VLN_ONE(kind, name, label, field, help) VLN_EACH(kind, name, label, s->field, help)
+#define VLN_ONE(kind, name, label, field, help) \
+    VLN_EACH(kind, name, label, s->field, help)
 #define VLN_VALUE(kind, name, label, value, help) VLN_EACH(kind, name, label, value, help)
 #define VLN_OLD(kind, name, label, value, help) \
     if (old) \
-        VLN_EACH(kind, name, label, value, help)
+    VLN_EACH(kind, name, label, value, help)
 #include "daemon/tbl/vllm_names.h"
 #undef VLN_EACH
 }

@@ -149,7 +149,7 @@ aff_link_newest(struct aff *a, uint32_t i)
     a->newest = i;
 }
 
-/* A free entry, or the one that nobody used for longest. */
+/* A free entry, or the one that was not used for longest. */
 static uint32_t
 aff_take(struct aff *a)
 {

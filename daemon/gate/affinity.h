@@ -9,7 +9,7 @@
  * The chain of a prompt has a hash at each multiple of 256 bytes up to 4 KiB, and of 1 KiB
  * from there on, of everything up to there. It begins with the user and the salt, and with a secret
  * that is drawn at start: a prompt is only ever compared with prompts of the same user and
- * salt, so that nobody can learn from times what another user sent. What lies behind
+ * salt, so that times do not tell what another user sent. What is behind
  * AFF_BYTES does not count.
  *
  * An entry names a group and the generation of its worker: what a dead worker had is not
@@ -70,7 +70,8 @@ void aff_chain(const struct aff *a, uint64_t user, const uint8_t salt[16], uint3
 uint32_t aff_find(const struct aff *a, const struct aff_chain *c,
     const uint32_t *generation, uint32_t n_group, uint32_t *ret_bytes);
 /* The prompt went to this group. */
-void aff_note(struct aff *a, const struct aff_chain *c, uint32_t group, uint32_t generation);
+void
+aff_note(struct aff *a, const struct aff_chain *c, uint32_t group, uint32_t generation);
 /* Counts and lists agree; aborts when they do not. */
 void aff_check(const struct aff *a);
 

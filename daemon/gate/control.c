@@ -361,7 +361,7 @@ ctl_worker_gone(struct ctl *ctl, const struct wrk *w)
         return;
     ctl->asking = NULL;
     ctl_answer(ctl, c, ctl_fail("fdctl status", "the worker ended before it answered"),
-            ctl->env->now);
+        ctl->env->now);
 }
 
 /* A question that takes too long, and the next. */

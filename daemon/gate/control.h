@@ -86,7 +86,7 @@ struct ctl {
     const struct intake *itk;
     const struct gauges *gauges;
     const struct cnt_seg *seg;
-    int stat_fd;              /* the segment of statistics */
+    int stat_fd; /* the segment of statistics */
     const struct dispatch *dsp;
     const struct crs *before; /* how the daemon before ended, if badly */
 

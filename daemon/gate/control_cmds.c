@@ -555,8 +555,7 @@ ctl_debug_state(const struct ctl *ctl)
     ctl_put(r, "format", json_string(par_log_format_words[ctl->env->par->log_format]));
     ctl_put(r, "rate", INT(ctl->env->par->log_rate));
     ctl_put(r, "requests", json_string(par_log_requests_words[ctl->env->par->log_requests]));
-    ctl_put(r, "dropped",
-        INT(cnt_get(&ctl->env->cnt->log_dropped) + dropped));
+    ctl_put(r, "dropped", INT(cnt_get(&ctl->env->cnt->log_dropped) + dropped));
     ctl_put(r, "bits", json_string(bits));
     ctl_put(r, "known", known);
     return r;

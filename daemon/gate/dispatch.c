@@ -82,9 +82,7 @@ dsp_measure(struct wlk *l, const struct cnt_worker *c)
         /* a pause of the machine is no slower device */
         l->row_ns = l->row_ns <= 0 ? row_ns : l->row_ns + (row_ns - l->row_ns) / DSP_SMOOTH;
         share = l->row_ns / l->token_ns;
-        l->row_tokens = share < 1 ? 1
-            : share > DSP_SHARE   ? DSP_SHARE
-                                  : (uint32_t)share;
+        l->row_tokens = share < 1 ? 1 : share > DSP_SHARE ? DSP_SHARE : (uint32_t)share;
     }
     l->at_ns = ns;
     l->at_seqs = seqs;
@@ -150,8 +148,7 @@ dsp_least(const struct dispatch *d, const struct jreq *r)
         uint64_t load = dsp_load(l);
 
         if (!dsp_has_room(l, r) ||
-            (best != NULL &&
-                (load > least || (load == least && l->n_sent >= best->n_sent))))
+            (best != NULL && (load > least || (load == least && l->n_sent >= best->n_sent))))
             continue;
         best = l;
         least = load;
@@ -177,8 +174,7 @@ dsp_chain(const struct dispatch *d, const struct jreq *r, struct aff_chain *ret,
         at += (uint32_t)sizeof(it);
         if (it.type == FDP_IT_PROMPT_TEXT || it.type == FDP_IT_PROMPT_IDS) {
             *ret_bytes = it.len;
-            aff_chain(&d->aff, r->usr->key, r->req.salt, it.type, r->blob + at, it.len,
-                ret);
+            aff_chain(&d->aff, r->usr->key, r->req.salt, it.type, r->blob + at, it.len, ret);
             return;
         }
         at += (uint32_t)(FDP_ITEM_SPAN(it.len) - sizeof(it));

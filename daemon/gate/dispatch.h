@@ -24,10 +24,10 @@
 #include "daemon/gate/affinity.h"
 #include "daemon/gate/wlink.h"
 
-#define DSP_LINKS 32u
-#define DSP_PIECE 16384u
+#define DSP_LINKS  32u
+#define DSP_PIECE  16384u
 #define DSP_SMOOTH 8   /* looks at what a worker reports, for a mean */
-#define DSP_SHARE 64u  /* tokens that a sequence's share of a step is worth, at most */
+#define DSP_SHARE  64u /* tokens that a sequence's share of a step is worth, at most */
 
 _Static_assert(DSP_LINKS == CNT_MAX_GROUPS, "a link for each group");
 
@@ -35,7 +35,7 @@ struct dispatch {
     struct wlk *link[DSP_LINKS];
     uint32_t n;
     struct aff aff;    /* where n > 1 */
-    uint64_t n_cached; /* requests that went where a part of their prompt was computed */
+    uint64_t n_cached; /* requests that went where the beginning of their prompt was */
 };
 
 void dsp_init(struct dispatch *d);
@@ -53,8 +53,7 @@ dsp_ready(const struct dispatch *d)
     for (uint32_t i = 0; i < d->n; i++) {
         const struct lnk_ready *one = &d->link[i]->ready;
 
-        if (d->link[i]->up &&
-            (r == NULL || one->info.max_model_len < r->info.max_model_len))
+        if (d->link[i]->up && (r == NULL || one->info.max_model_len < r->info.max_model_len))
             r = one;
     }
     return r;

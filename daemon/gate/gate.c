@@ -37,7 +37,7 @@
 
 #define GATE_TICK_NS         (2 * CLK_MS)
 #define GATE_MEASURE_NS      (100 * CLK_MS)
-#define GATE_MOVED_MS        1u /* another group is up: try again at once */
+#define GATE_MOVED_MS        1u            /* another group is up: try again at once */
 #define GATE_ANSWER_NS       (40 * CLK_US) /* a worker woken for it answers within that */
 #define GATE_SPIN_NS         (50 * CLK_US) /* ipc.spin_us = -1, with GATE_SPIN_CPUS */
 #define GATE_SPIN_CPUS       8
@@ -77,8 +77,8 @@ gate_wire(struct gate *g)
     g->life.adm = &g->adm;
     g->life.ses = &g->ses;
     g->life.reqs = &g->reqs;
-    g->gauges = (struct gauges){ env, &g->ses, &g->jnl, &g->fair, &g->dsp, g->wrk, g->n_wrk,
-        NULL };
+    g->gauges = (struct gauges){ env, &g->ses, &g->jnl, &g->fair, &g->dsp, g->wrk,
+        g->n_wrk, NULL };
     g->rolling.env = env;
     g->rolling.dsp = &g->dsp;
     g->rolling.sup = &g->sup;
@@ -344,8 +344,9 @@ static void
 gate_ready(struct gate *g, struct wrk *w)
 {
     if (!gate_is_copy(g, w)) {
-        sup_kill(w, "its model is not the one that the other groups serve; fdctl reload "
-                    "--rolling takes a new one over, group by group");
+        sup_kill(w,
+            "its model is not the one that the other groups serve; fdctl reload "
+            "--rolling takes a new one over, group by group");
         return;
     }
     if (g->n_wrk == 1 || dsp_n_up(&g->dsp) == 1)
@@ -660,7 +661,8 @@ gate_idle_ms(const struct gate *g)
         return 1;
     if (g->lsn.t_retry != 0 || g->lsn_admin.t_retry != 0)
         return 10;
-    if (g->clients.n_hello != 0 || rol_is_active(&g->rolling) || (g->fair.n_queued != 0 && !g->env.paused) || waits)
+    if (g->clients.n_hello != 0 || rol_is_active(&g->rolling) ||
+        (g->fair.n_queued != 0 && !g->env.paused) || waits)
         return 20;
     if (down)
         return 100;

@@ -28,8 +28,8 @@ struct client;
 struct usr;
 struct wlk;
 
-#define JREQ_MAGIC     0x4a524551u
-#define JREQ_FIN_MIXED 255u /* samples ended differently */
+#define JREQ_MAGIC        0x4a524551u
+#define JREQ_FIN_MIXED    255u /* samples ended differently */
 
 #define JNL_TOLD_ACCEPTED 1u
 #define JNL_TOLD_OUTPUT   2u /* of it */

@@ -244,10 +244,10 @@ rq_may_move(const struct reqs *rs, const struct jreq *r)
 static void
 rq_move(struct reqs *rs, struct wlk *l, struct jreq *r)
 {
-    /* It waited no longer than it may; pairs with sch_start_row() */
+    /* It waited no longer than it may, if sch_start_row() stored its id. */
     if (l->seg != NULL &&
-        __atomic_load_n(&l->seg->started[rq_place(rs, r) % LNK_PLACES], __ATOMIC_ACQUIRE) ==
-            r->id)
+        __atomic_load_n(&l->seg->started[rq_place(rs, r) % LNK_PLACES],
+            __ATOMIC_ACQUIRE) == r->id)
         r->deadline_queue = 0;
     r->n_moved++;
     r->accepted = 0;

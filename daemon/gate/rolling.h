@@ -26,7 +26,7 @@ struct rolling {
     struct wrk *wrk; /* n of them */
     uint32_t n_wrk;
     enum rol_phase phase;
-    uint32_t at;    /* the group that is its turn; n_wrk: all are done */
+    uint32_t at;     /* the group that is its turn; n_wrk: all are done */
     char error[256]; /* why the last one did not come to its end; "" */
 };
 

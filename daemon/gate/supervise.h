@@ -56,7 +56,10 @@ struct ofl;
 struct ofl_exit;
 
 #define SUP_DEATHS_MAX 1000u
-#define SUP_STATE_NAMES { "none", "starting", "ready", "draining", "back-off", "failed" }
+#define SUP_STATE_NAMES \
+    { \
+        "none", "starting", "ready", "draining", "back-off", "failed" \
+    }
 
 struct wrk {
     int idx;   /* of its group */
@@ -94,9 +97,9 @@ struct sup {
     const struct rtd *rt;
     const struct names *names;
     struct watch *watch;
-    struct ofl *ofl;       /* NULL in tests: its work is done at once */
-    int stat_fd;           /* the segments of statistics, which workers write to, too */
-    uint32_t n_group;      /* workers like those given here, each with a group of devices */
+    struct ofl *ofl;  /* NULL in tests: its work is done at once */
+    int stat_fd;      /* the segments of statistics, which workers write to, too */
+    uint32_t n_group; /* workers like those given here, each with a group of devices */
     /* Start the program: pid, or -errno. By default fork and exec; tests have
      * their own. */
     int (*spawn)(struct sup *s, struct wrk *w, int worker_admin_fd);

@@ -52,7 +52,7 @@ CNT_GATE(users,              gauge,   "users",    "users with requests that gene
 CNT_GATE(requests_moved,     counter, "requests", "without output when their group's worker died, and given to another group")
 CNT_GATE(groups,             gauge,   "groups",   "groups of devices, each with a worker")
 CNT_GATE(groups_ready,       gauge,   "groups",   "of them, those that take requests")
-CNT_GATE(placed_cached,      counter, "requests", "sent to a group for the part of their prompt that it computed before")
+CNT_GATE(placed_cached,      counter, "requests", "sent to a group for the beginning of their prompt, which it computed before")
 
 CNT_WORKER(steps,             counter, "steps",     "engine steps")
 CNT_WORKER(step_ns,           counter, "ns",        "time in engine steps")

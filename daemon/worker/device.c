@@ -81,8 +81,8 @@ static int
 own_devices(struct worker *w, char *err, size_t err_bytes)
 {
     int32_t n = group_size(w), first = (int32_t)w->seg->group * n;
-    int rc = dvl_check_sizes(w->par.device_list, w->devs.n, w->seg->n_group, n, err,
-        err_bytes);
+    int rc =
+        dvl_check_sizes(w->par.device_list, w->devs.n, w->seg->n_group, n, err, err_bytes);
 
     if (rc != 0)
         return rc;

@@ -293,7 +293,7 @@ mpl_fit(uint64_t bytes, uint64_t block_bytes)
     return n == 0 ? 0 : n > INT64_MAX ? INT64_MAX : (int64_t)n - 1;
 }
 
-/* Nobody said how much: groups on the same processors share what one would take. */
+/* No size was set: groups on the same processors share what one would take. */
 static uint64_t
 mpl_cpu_room(const struct mpl_in *in, uint64_t room)
 {

@@ -25,9 +25,9 @@ ready() { [ "$(status 'd["groups"]["ready"]')" = 2 ]; }
 worker() { status "d[\"workers\"][$1][\"pid\"]"; }
 has_died() { [ "$(status 'd["workers"][0]["deaths"]')" = "$1" ]; }
 # What group 1 has seen of the time between tokens so far; what it sees up to the next look is
-# counted as alone (group 0 is not there) or beside.
+# counted as alone (group 0 is not there) or shared.
 look() { echo "$1 $(ctl stat -1 --group 1 --json hist.itl)" >>"$dir/itl"; }
-p99() { # alone|beside: ns, by interpolation
+p99() { # alone|shared: ns, by interpolation
     python3 - "$1" "$dir/itl" <<'PY'
 import json, sys
 looks = [line.split(' ', 1) for line in open(sys.argv[2])]
@@ -42,7 +42,7 @@ for bound, n in zip(bounds + [2 * bounds[-1]], sums):
     if left <= n:
         break
     left, low = left - n, bound
-print(round(low + (bound - low) * left / max(n, 1)))
+print(int(low + (bound - low) * left / max(n, 1)))
 PY
 }
 begin_load() {
@@ -68,7 +68,7 @@ has "$out" 'group 1 +ready'
 begin_load
 for ((i = 0; i < kills; i++)); do
     until_true 30 ready || fail "group 0 does not come back after $i kills: $(ctl status)"
-    look beside
+    look shared
     sleep "0.$((RANDOM % 10))"
     w=$(worker 0)
     [ "$w" -gt 1 ] || fail "group 0 has no worker: $(ctl status)"
@@ -77,17 +77,17 @@ for ((i = 0; i < kills; i++)); do
     look alone
 done
 until_true 30 ready || fail "group 0 does not come back"
-look beside
+look shared
 end_load "$kills kills"
 [ "$(status 'd["workers"][0]["deaths"]')" = "$kills" ] || fail "not $kills deaths: $(ctl status)"
 [ "$(status 'd["workers"][1]["deaths"]')" = 0 ] || fail "group 1 died, too"
 moved=$(status 'd["groups"]["moved"]')
 [ "$moved" -gt 0 ] || fail "no request went from a dead worker to the other"
-alone=$(p99 alone) beside=$(p99 beside)
-echo "$moved requests moved; p99 of the time between tokens of group 1: $beside ns, with the whole load alone $alone ns"
+alone=$(p99 alone) shared=$(p99 shared)
+echo "$moved requests moved; p99 of the time between tokens of group 1: $shared ns, with the whole load alone $alone ns"
 if [ -z "${FDD_SAN_RUN:-}" ]; then
-    python3 -c "import sys; sys.exit(0 if $beside < 1.5 * $alone else 1)" ||
-        fail "p99 of the time between tokens is $beside ns beside a group that dies, alone $alone ns"
+    python3 -c "import sys; sys.exit(0 if $shared < 1.5 * $alone else 1)" ||
+        fail "p99 of the time between tokens is $shared ns with a group that dies, alone $alone ns"
 fi
 # ---- one after another
 begin_load

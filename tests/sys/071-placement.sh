@@ -2,7 +2,7 @@
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
 # Four groups on virtual devices: conversations find their prefix as often as on one group, a user
-# with one hot prefix starves nobody and is served by several groups, and who sends the text that
+# with one hot prefix starves no other and is served by several groups, and who sends the text that
 # another user sent before is not served sooner. FDD_LONG: 16 users with 8 conversations, and more
 # tries. FDD_TRIES: of the last.
 . "$(dirname "$0")/lib.sh"

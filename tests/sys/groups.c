@@ -32,17 +32,17 @@
 
 #include "libclient/fdclient.h"
 
-#define WAIT_MS   60000
-#define USER      70000u
-#define VOCAB     3000u
-#define OPEN_MAX  256u
-#define TURNS     6u
-#define TURN_IDS  64u
-#define ANSWER    8u
-#define TALK_IDS  ((TURN_IDS + ANSWER) * TURNS + TURN_IDS)
-#define HOT_OPEN  48u
-#define HOT_IDS   448u
-#define SPY_IDS   160u
+#define WAIT_MS  60000
+#define USER     70000u
+#define VOCAB    3000u
+#define OPEN_MAX 256u
+#define TURNS    6u
+#define TURN_IDS 64u
+#define ANSWER   8u
+#define TALK_IDS ((TURN_IDS + ANSWER) * TURNS + TURN_IDS)
+#define HOT_OPEN 48u
+#define HOT_IDS  448u
+#define SPY_IDS  160u
 
 static uint64_t rng = 88172645463325252ull;
 
@@ -386,8 +386,7 @@ variance(const struct sample *v)
 static double
 welch(const struct sample *a, const struct sample *b)
 {
-    return (a->sum / a->n - b->sum / b->n) /
-        sqrt(variance(a) / a->n + variance(b) / b->n);
+    return (a->sum / a->n - b->sum / b->n) / sqrt(variance(a) / a->n + variance(b) / b->n);
 }
 
 /* Logarithms: a pause of the machine is not worth a thousand tries. */

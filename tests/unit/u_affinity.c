@@ -100,7 +100,7 @@ t_chain(void **state)
     text[1500] ^= 1;
 }
 
-/* What lies behind AFF_BYTES is not read. */
+/* What is behind AFF_BYTES is not read. */
 static void
 t_long(void **state)
 {
@@ -142,7 +142,7 @@ t_whose(void **state)
     aff_fini(&other_tab);
 }
 
-/* The group that went furthest, whoever had the beginning last. */
+/* The group that went furthest, not the one that had the beginning last. */
 static void
 t_longest(void **state)
 {
@@ -177,13 +177,13 @@ t_generation(void **state)
     assert_int_equal(bytes, 0);
 }
 
-/* The table is bounded: what nobody used for longest goes, and its beginning after it. */
+/* The table is bounded: what was not used for longest goes, and its beginning after it. */
 static void
 t_bound(void **state)
 {
     struct tab *t = *state;
     struct aff_chain kept = chain(t, 1, no_salt, 4096);
-    uint32_t bytes, n_part = 0;
+    uint32_t bytes, n_cut = 0;
 
     note(t, kept, 1);
     for (uint64_t user = 2; user < 2000; user++) {
@@ -198,16 +198,16 @@ t_bound(void **state)
     assert_int_equal(find(t, chain(t, 1999, no_salt, 4096), &bytes), 1999 % GROUPS);
     assert_int_equal(bytes, 4096);
     assert_int_equal(find(t, chain(t, 2, no_salt, 4096), &bytes), AFF_NONE);
-    /* of a chain of which a part is left, it is the beginning */
+    /* what is left of a chain is its beginning */
     note(t, chain(t, 5000, no_salt, 1024), 0);
     for (uint64_t user = 1950; user < 2000; user++) {
         uint32_t g = find(t, chain(t, user, no_salt, 4096), &bytes);
 
         assert_true(g == AFF_NONE || g == user % GROUPS);
-        n_part += g != AFF_NONE && bytes < 4096;
+        n_cut += g != AFF_NONE && bytes < 4096;
         assert_true(g == AFF_NONE || bytes == 4096 || bytes == 4096 - 1024);
     }
-    assert_int_equal(n_part, 1);
+    assert_int_equal(n_cut, 1);
 }
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, open_tab, close_tab)

@@ -21,9 +21,9 @@
 #include "daemon/common/clk.h"
 #include "tests/unit/gate_fixture.h"
 
-#define N       3u
-#define OWN     1000u
-#define PROMPT  600u /* ids: 2400 bytes, of which 2304 are in the chain */
+#define N              3u
+#define OWN            1000u
+#define PROMPT         600u /* ids: 2400 bytes, of which 2304 are in the chain */
 #define SIGKILL_STATUS 9
 
 static const char *const sets[] = { "parallel.data_parallel_size=3", "device.list=cpu:3",
@@ -47,9 +47,9 @@ link_of(const struct fix *f, uint32_t group)
     return &f->g->wrk[group].link;
 }
 
-/* A prompt of n ids that begins with word. */
+/* A prompt of n ids that begins with the id mark. */
 static void
-submit(struct fcl *c, uint64_t tag, uint32_t word, uint32_t n)
+submit(struct fcl *c, uint64_t tag, uint32_t mark, uint32_t n)
 {
     unsigned char *buf = calloc(1, FDP_ITEM_SPAN(n * 4));
     struct fdp_item it = { .type = FDP_IT_PROMPT_IDS, .len = n * 4 };
@@ -60,7 +60,7 @@ submit(struct fcl *c, uint64_t tag, uint32_t word, uint32_t n)
     fcl_req(&q, FDP_OP_SUBMIT, tag);
     memcpy(buf, &it, sizeof(it));
     for (uint32_t i = 0; i < n; i++)
-        memcpy(buf + sizeof(it) + i * 4, i == 0 ? &word : &id, 4);
+        memcpy(buf + sizeof(it) + i * 4, i == 0 ? &mark : &id, 4);
     fcl_send(c, &q, buf, (uint32_t)FDP_ITEM_SPAN(n * 4), 0);
     free(buf);
 }
@@ -91,9 +91,10 @@ taken(struct fix *f, uint64_t *ret_id)
 }
 
 static uint32_t
-place(struct fix *f, struct fcl *c, uint64_t tag, uint32_t word, uint32_t n, uint64_t *ret_id)
+place(struct fix *f, struct fcl *c, uint64_t tag, uint32_t mark, uint32_t n,
+    uint64_t *ret_id)
 {
-    submit(c, tag, word, n);
+    submit(c, tag, mark, n);
     fix_step(f, 0);
     return taken(f, ret_id);
 }
@@ -240,7 +241,7 @@ t_prefix(void **state)
         finish(&f, g, id);
     }
     assert_int_equal(f.g->dsp.n_cached, 4);
-    /* the others got none so far: theirs is the turn of whoever has no prefix */
+    /* the others got none so far: a prompt without a prefix goes to one of them */
     k = place(&f, &d, 2, 5, PROMPT, &id);
     assert_true(k != g);
     finish(&f, k, id);
@@ -337,7 +338,7 @@ t_moved(void **state)
     fix_close(&f);
 }
 
-/* A killed worker may write until it is dead: nobody gets that, and it ends nothing. */
+/* A killed worker may write until it is dead: no client gets that, and it ends nothing. */
 static void
 t_late_records(void **state)
 {

@@ -670,9 +670,10 @@ e2_devices(void **state)
         "on one device); remove it or write 1");
     REFUSED("tensor_parallel_size", "0", "tensor_parallel_size = 0: must be at least 1");
     OK("data_parallel_size", "2");
-    CHECK_BAD("device.list: \"\" has 1 device, and parallel.data_parallel_size = 2 takes 2; "
-              "list as many, set the other to the number of devices, or start an instance "
-              "(fdd@NAME) for each device");
+    CHECK_BAD(
+        "device.list: \"\" has 1 device, and parallel.data_parallel_size = 2 takes 2; "
+        "list as many, set the other to the number of devices, or start an instance "
+        "(fdd@NAME) for each device");
     OK("device.list", "cpu:2");
     CHECK_OK();
     OK("data_parallel_size", "1");

@@ -130,8 +130,7 @@ show_status(json_t *st, const void *args)
     json_object_set_new(m, "shortened",
         json_boolean(fct_num(m, "model_len") > fct_num(m, "max_model_len")));
     if (json_array_size(json_object_get(st, "workers")) == 0)
-        json_object_set_new(st, "workers",
-            json_pack("[O]", json_object_get(st, "worker")));
+        json_object_set_new(st, "workers", json_pack("[O]", json_object_get(st, "worker")));
     label_workers(st);
     fct_text(stdout,
         "fdd       {shown}, {state}, pid {pid}, up {uptime_ms:age}\n"
@@ -294,8 +293,8 @@ show_memories(const struct fct *f, long long n, int json)
     int rc = fct_admin_open(f, 0, &a);
 
     for (long long i = 0; i < n && rc == 0; i++) {
-        rc = fct_ask(a, json_pack("{s:s, s:I}", "cmd", "memory", "group", (json_int_t)i), 0,
-            &o);
+        rc = fct_ask(a, json_pack("{s:s, s:I}", "cmd", "memory", "group", (json_int_t)i),
+            0, &o);
         if (rc != 0)
             break;
         (void)json_object_del(o, "ok");
@@ -752,7 +751,7 @@ static const struct fct_opt debug_opts[] = { { "level", 0, "", NULL, .id = 2 },
 static const struct fct_line debug_line = {
     .usage = "fdctl debug [--level LEVEL] [--topic TOPIC=LEVEL]... [+BIT -BIT... |\n"
              "                    BIT,BIT...] [--json]\n"
-                  "       fdctl debug [--group N] WORD [--json]",
+             "       fdctl debug [--group N] WORD [--json]",
     .about = "Without words, show log level, topics and debug bits. +BIT and -BIT change "
              "one\nbit, a list replaces all.",
     .opts = { debug_opts },

@@ -128,8 +128,7 @@ uint64_t fct_seg_value(const struct cnt_seg *seg, const struct cnt_row *row);
  * cnt_of_group() sums them up; of one group or all, 0 or an exit code with the message
  * printed; of each group, as an array to be freed with free() (NULL: no memory). */
 void fct_seg_snap(const struct cnt_seg *seg, struct cnt_seg *ret_seg);
-int
-fct_seg_snap_group(const struct cnt_seg *seg, uint32_t group, struct cnt_seg *ret_seg);
+int fct_seg_snap_group(const struct cnt_seg *seg, uint32_t group, struct cnt_seg *ret_seg);
 struct cnt_seg *fct_seg_snap_each(const struct cnt_seg *seg);
 /* Map the step trace of a group, which is for administrators; 0 or an exit code, with the
  * message printed. Never unmapped. */

@@ -257,8 +257,8 @@ int
 fct_seg_snap_group(const struct cnt_seg *seg, uint32_t group, struct cnt_seg *ret_seg)
 {
     if (cnt_of_group(seg, group, ret_seg) != 0)
-        return fct_fail(FCT_EX_USAGE, "--group %u: the daemon's groups are 0 to %u", group,
-            cnt_n_group(seg) - 1);
+        return fct_fail(FCT_EX_USAGE, "--group %u: the daemon's groups are 0 to %u",
+            group, cnt_n_group(seg) - 1);
     fct_plain(seg->model, sizeof(seg->model), ret_seg->model, sizeof(ret_seg->model));
     return 0;
 }

@@ -286,7 +286,7 @@ static const struct fct_opt opts[] = {
     { "interval", 'i', "S", "seconds between two prints (1) or writes (15)",
         FCT_REAL(struct stat_args, interval, 0.01, 86400),
         .range = "0.01 to 86400 seconds" },
-    { "group", 'g', "N", "the workers' part of this group (the sum of all)",
+    { "group", 'g', "N", "the worker of this group (the sum of all)",
         FCT_U32(struct stat_args, group, 0, CNT_MAX_GROUPS - 1),
         FCT_HAS(struct stat_args, has_group) },
     FCT_OPT_JSON(struct stat_args,
@@ -391,7 +391,8 @@ fct_cmd_stat(const struct fct *f, int argc, char **argv)
     else if (a.once || a.prom)
         rc = print_once(seg, &a);
     else
-        rc = watch(seg, a.has_group ? a.group : CNT_ALL_GROUPS, a.interval > 0 ? a.interval : 1, a.json, a.pick);
+        rc = watch(seg, a.has_group ? a.group : CNT_ALL_GROUPS,
+            a.interval > 0 ? a.interval : 1, a.json, a.pick);
     fct_seg_close(seg);
     return rc;
 }

@@ -38,8 +38,7 @@ workers_text(const struct top *t, char *ret, size_t ret_bytes)
     if (!json_is_object(g))
         snprintf(ret, ret_bytes, ", worker %s", fct_str(worker_of(t), "phase"));
     else if (t->group != CNT_ALL_GROUPS)
-        snprintf(ret, ret_bytes, ", group %u %s", t->group,
-            fct_str(worker_of(t), "phase"));
+        snprintf(ret, ret_bytes, ", group %u %s", t->group, fct_str(worker_of(t), "phase"));
     else
         snprintf(ret, ret_bytes, ", %lld of %lld groups", fct_num(g, "ready"),
             fct_num(g, "n"));
