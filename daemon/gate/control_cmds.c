@@ -187,6 +187,19 @@ ctl_socket_unit(const struct ctl *ctl)
     return ctl->rt->socket_unit[0] != '\0' ? json_string(ctl->rt->socket_unit) : json_null();
 }
 
+/* The worker that speaks for all: one that is ready, else one that may become so. */
+static const struct wrk *
+ctl_main_worker(const struct ctl *ctl)
+{
+    const struct wrk *best = &ctl->wrk[0];
+
+    for (uint32_t i = 1; i < ctl->n_wrk && best->st != WRK_READY; i++) {
+        if (ctl->wrk[i].st == WRK_READY || best->st == WRK_FAILED)
+            best = &ctl->wrk[i];
+    }
+    return best;
+}
+
 /* Of a daemon of several groups; null where there is one. */
 static json_t *
 ctl_groups(const struct ctl *ctl)
@@ -243,7 +256,7 @@ ctl_do_status(struct ctl *ctl, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
     workers = json_array();
     for (uint32_t i = 0; i < ctl->n_wrk; i++)
         (void)json_array_append_new(workers, ctl_worker(&ctl->wrk[i], all, now_ns));
-    ctl_put(r, "worker", ctl_worker(&ctl->wrk[0], all, now_ns));
+    ctl_put(r, "worker", ctl_worker(ctl_main_worker(ctl), all, now_ns));
     ctl_put(r, "workers", workers);
     ctl_put(r, "groups", ctl_groups(ctl));
     ctl_put(r, "model", ctl_model(ctl));

@@ -144,6 +144,8 @@ t_least_loaded(void **state)
     for (uint32_t i = 0; i < N * FIX_CREDITS; i++) {
         group[i] = place(&f, &c, i + 1, 1, 1, &id[i]);
         assert_true(group[i] < N);
+        for (uint32_t k = i - i % N; k < i; k++)
+            assert_true(group[k] != group[i]);
     }
     for (uint32_t g = 0; g < N; g++) {
         assert_int_equal(link_of(&f, g)->credits_used, FIX_CREDITS);
@@ -678,7 +680,8 @@ t_rolling(void **state)
         fix_die(&f, 0);
         assert_int_equal(f.g->wrk[i].st, WRK_STARTING);
         assert_int_equal(f.g->wrk[i].n_died, 0);
-        fix_step(&f, 100);
+        for (int k = 0; k < 10; k++)
+            fix_step(&f, 10);
         assert_int_equal(dsp_n_up(&f.g->dsp), N - 1); /* the next waits for this one */
         fix_use(&f, i);
         fix_ready(&f);
@@ -768,6 +771,12 @@ t_admin(void **state)
         assert_int_equal(json_integer_value(json_object_get(w, "group")), i);
         assert_string_equal(json_string_value(json_object_get(w, "state")), "ready");
     }
+    json_decref(r);
+    f.g->wrk[0].st = WRK_FAILED;
+    r = ask(&f, "{\"cmd\":\"status\"}");
+    assert_int_equal(json_integer_value(json_object_get(json_object_get(r, "worker"), "group")),
+        1);
+    f.g->wrk[0].st = WRK_READY;
     r = (json_decref(r), ask(&f, "{\"cmd\":\"debug\",\"kill_worker\":true,\"group\":3}"));
     assert_true(json_is_false(json_object_get(r, "ok")));
     assert_non_null(strstr(json_string_value(json_object_get(r, "error")), "no group 3"));
