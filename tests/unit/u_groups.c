@@ -501,6 +501,47 @@ t_events(void **state)
     fix_close(&f);
 }
 
+/* The service manager is told of the first group that is ready, and of how many are. */
+static void
+t_manager(void **state)
+{
+    static const char *const want[] = { "READY=1", "STATUS=1 of 3 groups ready",
+        "STATUS=2 of 3 groups ready", "STATUS=1 of 3 groups ready" };
+    struct sockaddr_un sa = { .sun_family = AF_UNIX };
+    char text[256];
+    struct fix f;
+    ssize_t n;
+    int fd;
+
+    (void)state;
+    (void)snprintf(sa.sun_path, sizeof(sa.sun_path), "/tmp/u_groups.%d", (int)getpid());
+    fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&sa, sizeof(sa)), 0);
+    assert_int_equal(setenv("NOTIFY_SOCKET", sa.sun_path, 1), 0);
+    fix_open(&f, sets);
+    fix_step(&f, 2);
+    for (uint32_t g = 1; g < N; g++) {
+        fix_use(&f, g);
+        fix_ready(&f);
+        fix_step(&f, 2);
+    }
+    fix_use(&f, 1);
+    fix_die(&f, SIGKILL_STATUS);
+    fix_step(&f, 2);
+    assert_int_equal(unsetenv("NOTIFY_SOCKET"), 0);
+    for (size_t i = 0; i < sizeof(want) / sizeof(want[0]); i++) {
+        n = recv(fd, text, sizeof(text) - 1, MSG_DONTWAIT);
+        assert_true(n > 0);
+        text[n] = '\0';
+        assert_string_equal(text, want[i]);
+    }
+    assert_int_equal(recv(fd, text, sizeof(text), MSG_DONTWAIT), -1);
+    (void)close(fd);
+    (void)unlink(sa.sun_path);
+    fix_close(&f);
+}
+
 /* Each has a crash window of its own, and the daemon ends when none is left. */
 static void
 t_budget(void **state)
@@ -812,6 +853,7 @@ main(void)
         cmocka_unit_test(t_moved_deadline),
         cmocka_unit_test(t_cancelled),
         cmocka_unit_test(t_events),
+        cmocka_unit_test(t_manager),
         cmocka_unit_test(t_budget),
         cmocka_unit_test(t_cannot_run),
         cmocka_unit_test(t_other_model),
