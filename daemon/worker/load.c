@@ -295,10 +295,12 @@ wrk_load_kv_scales(struct worker *w, char *err, size_t err_bytes)
 static int32_t
 wrk_threads(const struct worker *w)
 {
-    long n = sysconf(_SC_NPROCESSORS_ONLN) / (long)w->seg->n_group;
+    uint32_t n_group = w->seg->n_group;
+    long n;
 
-    if (w->par.device_threads != 0 || w->seg->n_group == 1)
+    if (w->par.device_threads != 0 || n_group <= 1)
         return (int32_t)w->par.device_threads;
+    n = sysconf(_SC_NPROCESSORS_ONLN) / (long)n_group;
     return n > 0 ? (int32_t)n : 1;
 }
 

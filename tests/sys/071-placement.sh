@@ -10,12 +10,13 @@
 [ -z "${FDD_SAN_RUN:-}" ] || skip "times and rates of four groups under a sanitizer say nothing"
 groups=$FDD_BUILD/tests/sys/groups
 [ -x "$groups" ] || skip "tests/sys/groups is not built"
-users=8 convs=4 tries=${FDD_TRIES:-400}
-[ -z "${FDD_LONG:-}" ] || { users=16; convs=8; tries=${FDD_TRIES:-10000}; }
+# one group has room for all that four have
+users=8 convs=4 kv=256M tries=${FDD_TRIES:-400}
+[ -z "${FDD_LONG:-}" ] || { users=16; convs=8; kv=640M; tries=${FDD_TRIES:-10000}; }
 serve() {
     start --set model.path="$DEMO" --set device.list=cpu:"$1" --set parallel.data_parallel_size="$1" \
         --set device.threads=1 --set device.shared=yes --set ipc.trusted_users="$(id -u)" \
-        --set kv.block_size=16 --set kv.memory_bytes=256M
+        --set kv.block_size=16 --set kv.memory_bytes=$kv
 }
 rate() { ctl stat -1 --json | json 'd["worker"]["prefix_hits"] / d["worker"]["prefix_lookups"]'; }
 said() { # PATTERN PROGRAM...

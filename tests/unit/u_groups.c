@@ -815,7 +815,8 @@ t_admin(void **state)
     json_decref(r);
     f.g->wrk[0].st = WRK_FAILED;
     r = ask(&f, "{\"cmd\":\"status\"}");
-    assert_int_equal(json_integer_value(json_object_get(json_object_get(r, "worker"), "group")),
+    assert_int_equal(json_integer_value(
+                         json_object_get(json_object_get(r, "worker"), "group")),
         1);
     f.g->wrk[0].st = WRK_READY;
     r = (json_decref(r), ask(&f, "{\"cmd\":\"debug\",\"kill_worker\":true,\"group\":3}"));
