@@ -340,11 +340,16 @@ memory_of_all(struct fct *f, void *args)
     return n > 1 ? show_memories(f, n, a->json) : FCT_GO;
 }
 
+static const struct fct_opt memory_opts[] = {
+    { "group", 'g', "N", "of this group alone (of all)",
+        FCT_ASK(struct fct_plain, ask, CNT_MAX_GROUPS - 1) },
+    JSON
+};
 ASKS(memory, "fdctl memory [--group N] [--json]",
     "Every buffer of the worker by where it is: bytes planned, in use and free, "
     "and its\nshare of the place; the blocks of the KV cache; what a device may give "
     "beyond the plan.",
-    group_opts, .show = show_memory, .prepare = add_places, .before = memory_of_all);
+    memory_opts, .show = show_memory, .prepare = add_places, .before = memory_of_all);
 
 /* ---- stop and drain ---------------------------------------------------------------- */
 
@@ -653,9 +658,9 @@ debug_option(const char *name, int argc, char **argv, int *i, int *ret_bad)
         return argv[*i] + n + 1;
     if (*i + 1 >= argc) {
         *ret_bad = fct_fail(FCT_EX_USAGE, "debug: %s needs a value, such as %s", name,
-            strcmp(name, "--level") == 0       ? "debug"
-                : strcmp(name, "--group") == 0 ? "1"
-                                               : "gate=debug");
+            strcmp(name, "--level") == 0         ? "debug"
+                : name[strspn(name, "-")] == 'g' ? "1"
+                                                 : "gate=debug");
         return "";
     }
     return argv[++*i];
@@ -687,7 +692,8 @@ debug_question(int argc, char **argv, json_t *q, int *ret_json)
             *ret_json = 1;
         else if ((v = debug_option("--level", argc, argv, &i, &bad)) != NULL)
             json_object_set_new(q, "level", fct_json_text(v, strlen(v)));
-        else if ((v = debug_option("--group", argc, argv, &i, &bad)) != NULL)
+        else if ((v = debug_option("--group", argc, argv, &i, &bad)) != NULL ||
+            (v = debug_option("-g", argc, argv, &i, &bad)) != NULL)
             bad = bad != 0 ? bad : debug_group(v, q);
         else if ((v = debug_option("--topic", argc, argv, &i, &bad)) != NULL)
             ok = bad != 0 || debug_word(topics, sizeof(topics), ",", v);
