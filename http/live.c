@@ -12,13 +12,15 @@
 #define LIVE_MS     900  /* an answer is as old as that: pages ask once a second */
 #define LIVE_OLD_MS 5000 /* rates over a longer time would not be those of now */
 
+/* seg: with the sums of all groups; from: where that came from. */
 static void
-sample(const struct cnt_seg *seg, uint64_t now_ms, struct live_at *ret)
+sample(const struct cnt_seg *from, const struct cnt_seg *seg, uint64_t now_ms,
+    struct live_at *ret)
 {
     memset(ret, 0, sizeof(*ret));
     ret->ms = now_ms;
-    ret->seg = seg;
-    if (seg == NULL)
+    ret->seg = from;
+    if (from == NULL)
         return;
     memcpy(ret->boot_id, seg->boot_id, sizeof(ret->boot_id));
     ret->generation = __atomic_load_n(&seg->generation, __ATOMIC_RELAXED);
@@ -86,10 +88,9 @@ put_gauge(struct buf *b, const char *name, const struct cnt_seg *seg, uint64_t v
 }
 
 static void
-put_daemon(const struct live *l, struct buf *b)
+put_daemon(const struct live *l, const struct cnt_seg *s, struct buf *b)
 {
-    static const struct cnt_seg none = { .magic = 0 };
-    const struct cnt_seg *seg = l->now.seg, *s = seg != NULL ? seg : &none;
+    const struct cnt_seg *seg = l->now.seg;
     uint64_t blocks = cnt_get(&s->w.kv_blocks_total);
     double all = blocks > 0 ? (double)blocks : 1;
 
@@ -111,17 +112,20 @@ void
 live_json(struct live *l, const struct live_gateway *g)
 {
     const struct cnt_seg *seg = g->seg;
+    struct cnt_seg sum = { .magic = 0 };
     struct buf *b = &l->text;
 
     if (l->now.ms != 0 && seg == l->now.seg && seg != NULL &&
         g->now_ms - l->now.ms < LIVE_MS)
         return;
     l->old = l->now;
-    sample(seg, g->now_ms, &l->now);
+    if (seg != NULL)
+        (void)cnt_of_group(seg, CNT_ALL_GROUPS, &sum);
+    sample(seg, &sum, g->now_ms, &l->now);
     b->n = 0;
     buf_str(b, "{\"model\":");
     buf_json(b, g->model, strlen(g->model));
-    put_daemon(l, b);
+    put_daemon(l, &sum, b);
     buf_fmt(b, ",\"http_connections\":%u,\"http_streams\":%u,\"why\":", g->connections,
         g->streams);
     buf_json(b, g->why, strlen(g->why));

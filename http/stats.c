@@ -39,7 +39,7 @@ static void
 drop_segment(struct stats *s)
 {
     if (s->seg != NULL)
-        (void)munmap((void *)(uintptr_t)s->seg, sizeof(*s->seg));
+        cnt_unlook(s->seg);
     s->seg = NULL;
 }
 
@@ -99,20 +99,16 @@ ask(struct stats *s, const char *socket_path, uint64_t now_ms)
 static void
 take_segment(struct stats *s, int fd, uint64_t now_ms)
 {
-    const void *p = NULL;
-    int rc = mem_look(fd, sizeof(struct cnt_seg), &p);
+    const struct cnt_seg *seg = NULL;
+    int rc = cnt_look(fd, &seg);
 
     (void)close(fd);
-    if (rc == 0 && !cnt_fits(p)) {
-        (void)munmap((void *)(uintptr_t)p, sizeof(struct cnt_seg));
-        rc = -EPROTO;
-    }
     hang_up(s);
     if (rc != 0) {
         say(s, "the statistics of fdd cannot be read", -rc);
         return;
     }
-    s->seg = p;
+    s->seg = seg;
     s->uptime_ns = cnt_get(&s->seg->g.uptime_ns);
     s->moved_ms = s->stepped_ms = now_ms;
     s->is_still = 0;
@@ -197,8 +193,10 @@ is_alive(struct stats *s, uint64_t now_ms)
 static void
 look_at_steps(struct stats *s, uint64_t now_ms)
 {
-    uint64_t steps = cnt_get(&s->seg->w.steps);
+    uint64_t steps = 0;
 
+    for (uint32_t i = 0; i < cnt_n_group(s->seg); i++)
+        steps += cnt_get(&s->seg[i].w.steps);
     if (steps != s->steps || cnt_get(&s->seg->g.requests_running) == 0)
         s->stepped_ms = now_ms;
     s->steps = steps;

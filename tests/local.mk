@@ -72,7 +72,8 @@ UNIT_TESTS = \
 	%D%/unit/u_http_shape \
 	%D%/unit/u_offloop \
 	%D%/unit/u_deadline \
-	%D%/unit/u_dispatch \
+	%D%/unit/u_affinity %D%/unit/u_dispatch \
+	%D%/unit/u_groups \
 	%D%/unit/u_pause \
 	%D%/unit/u_control \
 	%D%/unit/u_names \
@@ -305,7 +306,9 @@ tests_unit_u_names_SOURCES = %D%/unit/u_names.c $(GATE_FIXTURE)
 tests_unit_u_control_SOURCES = %D%/unit/u_control.c $(GATE_FIXTURE)
 tests_unit_u_segment_SOURCES = %D%/unit/u_segment.c $(GATE_FIXTURE)
 tests_unit_u_deadline_SOURCES = %D%/unit/u_deadline.c $(GATE_FIXTURE)
+tests_unit_u_affinity_SOURCES = %D%/unit/u_affinity.c
 tests_unit_u_dispatch_SOURCES = %D%/unit/u_dispatch.c $(GATE_FIXTURE)
+tests_unit_u_groups_SOURCES = %D%/unit/u_groups.c $(GATE_FIXTURE)
 tests_unit_u_pause_SOURCES = %D%/unit/u_pause.c $(GATE_FIXTURE)
 tests_unit_u_service_SOURCES = %D%/unit/u_service.c $(GATE_FIXTURE)
 tests_unit_u_gate_SOURCES = %D%/unit/u_gate.c $(GATE_FIXTURE)
@@ -537,7 +540,9 @@ SYS_TESTS = \
 	%D%/sys/056-up.sh \
 	%D%/sys/057-clock.sh \
 	%D%/sys/066-demo-chat.sh \
-	%D%/sys/067-ranks.sh
+	%D%/sys/067-ranks.sh \
+	%D%/sys/070-groups.sh \
+	%D%/sys/071-placement.sh
 # fdd-http; the numbers are those of the points of acceptance that they show
 GATEWAY_TESTS = \
 	%D%/gateway/G09-stopped.sh \
@@ -572,7 +577,7 @@ GATEWAY_TESTS = \
 	%D%/gateway/models.sh \
 	%D%/gateway/users.sh
 SYS_HELPERS = %D%/bench/http_bare %D%/bench/http_load %D%/chat/render %D%/sys/soak %D%/sys/resume %D%/sys/hostile/attack %D%/sys/hostile/lies %D%/sys/hostile/probe \
-	%D%/sys/fair %D%/gpu/g_mixed %D%/gpu/g_parity \
+	%D%/sys/fair %D%/sys/groups %D%/gpu/g_mixed %D%/gpu/g_parity \
 	%D%/gpu/g_restricted %D%/gateway/says %D%/parity/golden_ops
 tests_parity_golden_ops_SOURCES = %D%/parity/golden_ops.c %D%/parity/golden_ops.h \
 	%D%/parity/golden_attention.c %D%/parity/golden_gemm.c %D%/parity/golden_rows.c \
@@ -583,6 +588,7 @@ tests_sys_fair_SOURCES = %D%/sys/fair.c $(FAIR_LOAD)
 tests_bench_http_bare_LDADD =
 tests_bench_http_load_LDADD =
 tests_sys_fair_LDADD = $(CLIENT_LIBS)
+tests_sys_groups_LDADD = $(CLIENT_LIBS) -lm
 tests_sys_soak_LDADD = $(CLIENT_LIBS)
 tests_sys_resume_LDADD = $(CLIENT_LIBS)
 tests_gpu_g_mixed_LDADD = $(CLIENT_LIBS)

@@ -4,7 +4,13 @@
 
 #include "daemon/common/counter.h"
 
+#include <errno.h>
 #include <math.h>
+#include <stddef.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include "daemon/common/mem.h"
 
 static const struct cnt_row cnt_rows[] = {
 #define CNT_GATE(name, kind, unit, help) \
@@ -24,10 +30,115 @@ cnt_fits(const struct cnt_seg *seg)
         seg->n_worker == CNT_N_WORKER && seg->n_hist == CNT_H__N;
 }
 
+int
+cnt_look(int fd, const struct cnt_seg **ret_seg)
+{
+    size_t most = cnt_bytes(CNT_MAX_GROUPS), n;
+    const struct cnt_seg *seg;
+    const void *file;
+    struct stat st;
+    void *p;
+    int rc;
+
+    if (fstat(fd, &st) != 0)
+        return -errno;
+    n = (size_t)st.st_size / sizeof(*seg);
+    if (n == 0 || n > CNT_MAX_GROUPS || (size_t)st.st_size != cnt_bytes((uint32_t)n))
+        return -EPROTO;
+    rc = mem_look(fd, (size_t)st.st_size, &file);
+    if (rc != 0)
+        return rc;
+    (void)munmap((void *)(uintptr_t)file, (size_t)st.st_size);
+    p = mmap(NULL, most, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED)
+        return -errno;
+    seg = p;
+    if (mmap(p, (size_t)st.st_size, PROT_READ, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED)
+        rc = -errno;
+    else if (!cnt_fits(seg) || seg->n_group != n)
+        rc = -EPROTO;
+    if (rc != 0)
+        (void)munmap(p, most);
+    else
+        *ret_seg = seg;
+    return rc;
+}
+
+void
+cnt_unlook(const struct cnt_seg *seg)
+{
+    (void)munmap((void *)(uintptr_t)seg, cnt_bytes(CNT_MAX_GROUPS));
+}
+
 size_t
 cnt_count(void)
 {
     return sizeof(cnt_rows) / sizeof(cnt_rows[0]);
+}
+
+/* Is a sum of it over groups nothing that anybody wants to know? */
+static int
+cnt_is_alike(size_t offset)
+{
+    return offset == offsetof(struct cnt_seg, w.kv_block_tokens) ||
+        offset == offsetof(struct cnt_seg, w.load_ns);
+}
+
+/* Written by the gate, so that they are in the first one. */
+static int
+cnt_is_loop(size_t i)
+{
+    return i == CNT_H_loop_ns || i == CNT_H_loop_wall_ns;
+}
+
+static void
+cnt_add_group(const struct cnt_seg *seg, struct cnt_seg *ret)
+{
+    for (size_t i = 0; i < cnt_count(); i++) {
+        const struct cnt_row *row = cnt_row(i);
+        uint64_t *to = (void *)((char *)ret + row->offset);
+        uint64_t v = cnt_get((const void *)((const char *)seg + row->offset));
+
+        if (!row->worker)
+            continue;
+        if (cnt_is_alike(row->offset))
+            *to = v > *to ? v : *to;
+        else
+            *to += v;
+    }
+    for (size_t i = 0; i < CNT_H__N; i++) {
+        if (cnt_is_loop(i))
+            continue;
+        ret->h[i].sum += cnt_get(&seg->h[i].sum);
+        for (uint32_t b = 0; b < CNT_MAX_BUCKET; b++)
+            ret->h[i].bucket[b] += cnt_get(&seg->h[i].bucket[b]);
+    }
+}
+
+int
+cnt_of_group(const struct cnt_seg *seg, uint32_t group, struct cnt_seg *ret)
+{
+    uint32_t n = cnt_n_group(seg), from = group == CNT_ALL_GROUPS ? 0 : group;
+    uint32_t to = group == CNT_ALL_GROUPS ? n : group + 1;
+
+    if (from >= n)
+        return -ENOENT;
+    *ret = seg[0];
+    ret->worker_pid = seg[from].worker_pid;
+    ret->generation = 0;
+    ret->n_group = 1;
+    for (uint32_t i = from; i < to; i++)
+        ret->generation += seg[i].generation;
+    if (n == 1)
+        return 0;
+    ret->w = (struct cnt_worker){ .steps = 0 };
+    for (size_t i = 0; i < CNT_H__N; i++) {
+        if (!cnt_is_loop(i))
+            ret->h[i] = (struct cnt_hist){ .sum = 0 };
+    }
+    for (; from < to; from++)
+        cnt_add_group(&seg[from], ret);
+    return 0;
 }
 
 const struct cnt_row *

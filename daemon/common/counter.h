@@ -2,8 +2,11 @@
  * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Counters in the statistics segment: a memfd that the gate makes and hands
- * out for reading by the admin command stat_fd. Gate and worker each write
- * their own section; the worker inherits the descriptor.
+ * out for reading by the admin command stat_fd. Gate and workers each write
+ * their own section; a worker inherits the descriptor.
+ *
+ * The memfd is an array of struct cnt_seg, one for each group, each complete. The gate
+ * writes its counters, and the histograms of its loop, in the first one alone.
  *
  * Plain uint64_t, written with relaxed atomics. Each counter has one
  * writing thread (cnt_add, cnt_set). Readers may see neighbours of different
@@ -23,7 +26,7 @@
 #include <stdint.h>
 
 #define CNT_MAGIC   0x54534446u
-#define CNT_VERSION 2u
+#define CNT_VERSION 3u
 #define CNT_MEMFD   "fdd-stat" /* as /proc/PID/fd of the gate shows it */
 
 struct cnt_gate {
@@ -63,7 +66,8 @@ enum cnt_hist_idx {
 struct cnt_seg {
     uint32_t magic, version;
     uint32_t n_gate, n_worker; /* CNT_N_GATE, CNT_N_WORKER of the writer */
-    uint32_t n_hist, rsv;      /* CNT_H__N */
+    uint32_t n_hist;           /* CNT_H__N */
+    uint32_t n_group;          /* elements of the array that begins with group 0's */
     uint64_t boot_id[2];
     uint64_t t_start_ns;          /* CLOCK_REALTIME of the daemon's start */
     int32_t gate_pid, worker_pid; /* worker_pid 0: none now */
@@ -86,6 +90,32 @@ struct cnt_row {
 size_t cnt_count(void);
 /* Is the segment complete and of this program's layout? */
 int cnt_fits(const struct cnt_seg *seg);
+#define CNT_MAX_GROUPS 32u
+#define CNT_ALL_GROUPS UINT32_MAX
+/* Bytes of the array of n groups. */
+static inline size_t
+cnt_bytes(uint32_t n_group)
+{
+    return n_group * sizeof(struct cnt_seg);
+}
+/* Map for reading what fd names: the array of a daemon's groups. Whatever n_group that
+ * daemon writes later, elements up to CNT_MAX_GROUPS can be read. 0; -EPROTO: none, or
+ * another version's; else -errno. */
+int cnt_look(int fd, const struct cnt_seg **ret_seg);
+void cnt_unlook(const struct cnt_seg *seg);
+/* How many there are to read, whatever a daemon wrote. */
+static inline uint32_t
+cnt_n_group(const struct cnt_seg *seg)
+{
+    uint32_t n = __atomic_load_n(&seg->n_group, __ATOMIC_RELAXED);
+
+    return n == 0 ? 1 : n < CNT_MAX_GROUPS ? n : CNT_MAX_GROUPS;
+}
+/* From the array: the gate's section with the workers' of one group, or
+ * of CNT_ALL_GROUPS with their sums (gauges too; kv_block_tokens, which are the same in all,
+ * and load_ns are the most of any), and generation the sum of theirs. -ENOENT: no such
+ * group. */
+int cnt_of_group(const struct cnt_seg *seg, uint32_t group, struct cnt_seg *ret);
 const struct cnt_row *cnt_row(size_t i);
 
 /* One histogram, in the order of enum cnt_hist_idx. */

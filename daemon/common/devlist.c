@@ -236,11 +236,10 @@ fits(enum dvl_kind kind, enum par_device_backend backend)
         (kind == DVL_CUDA) == (backend == PAR_DEVICE_BACKEND_CUDA);
 }
 
-int
-dvl_check_count(const char *list, int64_t n, int64_t n_rank, char *err, size_t err_bytes)
+/* Of the one group. */
+static int
+wrong_of_one(const char *list, int64_t n, int64_t n_rank, char *err, size_t err_bytes)
 {
-    if (n == n_rank)
-        return 0;
     if (n == 0)
         return refuse(err, err_bytes,
             "it is empty, and parallel.tensor_parallel_size = %lld needs %lld devices; list "
@@ -249,7 +248,7 @@ dvl_check_count(const char *list, int64_t n, int64_t n_rank, char *err, size_t e
     if (n_rank == 1)
         return refuse(err, err_bytes,
             "\"%s\" has %lld devices, and parallel.tensor_parallel_size = 1 uses one; name "
-            "one, or set parallel.tensor_parallel_size = %lld",
+            "one, or set parallel.tensor_parallel_size or parallel.data_parallel_size = %lld",
             list, (long long)n, (long long)n);
     return refuse(err, err_bytes,
         "\"%s\" has %lld device%s, and parallel.tensor_parallel_size = %lld uses %lld; %s %lld",
@@ -258,8 +257,32 @@ dvl_check_count(const char *list, int64_t n, int64_t n_rank, char *err, size_t e
 }
 
 int
+dvl_check_sizes(const char *list, int64_t n, int64_t n_group, int64_t n_rank, char *err,
+    size_t err_bytes)
+{
+    char each[64] = "";
+
+    if (n == n_group * n_rank)
+        return 0;
+    if (n_group == 1)
+        return wrong_of_one(list, n, n_rank, err, err_bytes);
+    if (n_rank > 1)
+        (void)snprintf(each, sizeof(each), ", %lld for each", (long long)n_rank);
+    if (n == 0)
+        return refuse(err, err_bytes,
+            "it is empty, and parallel.data_parallel_size = %lld takes %lld devices%s; list "
+            "them (cuda:0,cuda:1)",
+            (long long)n_group, (long long)(n_group * n_rank), each);
+    return refuse(err, err_bytes,
+        "\"%s\" has %lld device%s, and parallel.data_parallel_size = %lld takes %lld%s; list "
+        "as many",
+        list, (long long)n, n == 1 ? "" : "s", (long long)n_group,
+        (long long)(n_group * n_rank), each);
+}
+
+int
 dvl_check(const char *list, enum par_device_backend backend, int64_t test_entry,
-    int64_t n_rank, char *err, size_t err_bytes)
+    int64_t n_group, int64_t n_rank, char *err, size_t err_bytes)
 {
     struct dvl l = { .kind = DVL_NONE };
     int rc = dvl_parse(list, &l, err, err_bytes);
@@ -278,14 +301,15 @@ dvl_check(const char *list, enum par_device_backend backend, int64_t test_entry,
             "\"%s\" has %d entries, counted from 0, and device.test_entry = %lld is none "
             "of them",
             list, (int)l.n, (long long)test_entry);
-    if (test_entry >= 0 && n_rank > 1)
+    if (test_entry >= 0 && n_rank * n_group > 1)
         return refuse(err, err_bytes,
-            "device.test_entry = %lld has one device compute, and "
-            "parallel.tensor_parallel_size = %lld several; leave one of them out",
-            (long long)test_entry, (long long)n_rank);
-    if (test_entry >= 0 || l.all || (l.n == 0 && n_rank == 1))
+            "device.test_entry = %lld has one device compute, and parallel.%s = %lld several; "
+            "leave one of them out",
+            (long long)test_entry, n_rank > 1 ? "tensor_parallel_size" : "data_parallel_size",
+            (long long)(n_rank > 1 ? n_rank : n_group));
+    if (test_entry >= 0 || l.all || (l.n == 0 && n_rank * n_group == 1))
         return 0;
-    return dvl_check_count(list, l.n, n_rank, err, err_bytes);
+    return dvl_check_sizes(list, l.n, n_group, n_rank, err, err_bytes);
 }
 
 int

@@ -36,19 +36,23 @@ struct dvl {
     int all;            /* cuda:*; then n is 0 */
     int32_t n;
     struct dvl_dev dev[DVL_MAX];
+    int32_t first, n_own; /* of the group whose devices reach each other; n_own 0: all */
 };
 
 /* 0, or -EINVAL with one line in err that names the entry and what to write. */
 int dvl_parse(const char *list, struct dvl *ret, char *err, size_t err_bytes);
 
-/* What a configuration may hold: a sound list that fits device.backend, of n_rank devices
- * (parallel.tensor_parallel_size; cuda:* is left to the worker), or, with one rank, of more
- * than test_entry where that is not -1. As dvl_parse(). */
+/* What a configuration may hold: a sound list that fits device.backend, of as many devices
+ * as n_group groups (parallel.data_parallel_size) of n_rank (parallel.tensor_parallel_size)
+ * take (cuda:* is left to the worker), or of more than test_entry where that is not -1. As
+ * dvl_parse(). */
 int dvl_check(const char *list, enum par_device_backend backend, int64_t test_entry,
-    int64_t n_rank, char *err, size_t err_bytes);
-/* A group of n_rank devices has n listed: 0, or -EINVAL and what to do about it. */
-int
-dvl_check_count(const char *list, int64_t n, int64_t n_rank, char *err, size_t err_bytes);
+    int64_t n_group, int64_t n_rank, char *err, size_t err_bytes);
+
+/* Does a list of n devices suit n_group groups of n_rank devices? As dvl_parse(); list: as
+ * written. */
+int dvl_check_sizes(const char *list, int64_t n, int64_t n_group, int64_t n_rank, char *err,
+    size_t err_bytes);
 
 /* Is a device's whole UUID the one that begins with start? The prefixes do not count:
  * CUDA knows a MIG instance by the same 16 bytes, without a kind. */

@@ -81,6 +81,7 @@ lnk_create(const struct par *par, uint64_t generation, struct lnk_seg **ret_seg,
     seg->bytes = sizeof(*seg);
     seg->generation = generation;
     seg->gate_pid = (int32_t)getpid();
+    seg->n_group = 1;
     if (par != NULL)
         memcpy(&seg->par, par, sizeof(*par));
     /* magic last: what has it is complete */

@@ -135,8 +135,9 @@ struct lnk_seg {
     uint64_t bytes;
     uint64_t generation; /* of the worker, counts restarts */
     int32_t gate_pid;
-    uint32_t is_quiet; /* the worker logs nothing before it is ready: the gate
+    uint32_t is_quiet;       /* the worker logs nothing before it is ready: the gate
                                has logged the same failed start before */
+    uint32_t group, n_group; /* the worker's, from 0, and how many there are */
     struct lnk_cursor down_tail, down_head, up_tail, up_head;
     struct lnk_cursor worker_parked, gate_parked;
     struct lnk_cursor bell_eng, bell_egr; /* futex words of the worker's engine and

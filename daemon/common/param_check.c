@@ -198,7 +198,8 @@ check_device(const struct par *p, struct par_say *say)
     char why[512];
 
     if (dvl_check(p->device_list, p->device_backend, p->device_test_entry,
-            p->parallel_tensor_parallel_size, why, sizeof(why)) != 0)
+            p->parallel_data_parallel_size, p->parallel_tensor_parallel_size, why,
+            sizeof(why)) != 0)
         par_say_error(say, "%s", why);
 }
 

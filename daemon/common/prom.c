@@ -17,8 +17,12 @@
 
 struct prm {
     FILE *out;
-    const struct cnt_seg *s;
+    const struct cnt_seg *s;   /* of the group that is its turn, */
+    const struct cnt_seg *all; /* and of all n */
+    uint32_t n;
     const char *label; /* of all samples, or "" */
+    char group[24];    /* group="1", of several */
+    char engine[24];   /* engine="1" */
     char model[1024];  /* model_name="..." */
     char head[160];    /* the metric begun last */
 };
@@ -113,10 +117,22 @@ prm_sample(struct prm *p, const char *suffix, const char *a, const char *b, cons
     fprintf(p->out, "%s %s\n", n > 0 ? "}" : "", value);
 }
 
-static const char *
-prm_engine(const char *prefix)
+/* What follows is of this group. */
+static void
+prm_turn(struct prm *p, uint32_t group)
 {
-    return strcmp(prefix, "vllm:") == 0 ? "engine=\"0\"" : "";
+    p->s = &p->all[group];
+    p->group[0] = '\0';
+    if (p->n > 1)
+        snprintf(p->group, sizeof(p->group), "group=\"%u\"", group);
+    snprintf(p->engine, sizeof(p->engine), "engine=\"%u\"", group);
+}
+
+/* The group as the names of others have it, or ours. */
+static const char *
+prm_engine(const struct prm *p, const char *prefix)
+{
+    return strcmp(prefix, "vllm:") == 0 ? p->engine : p->group;
 }
 
 static void
@@ -127,7 +143,7 @@ prm_value(struct prm *p, const char *prefix, const char *name, const char *kind,
 
     prm_double(v, text, sizeof(text));
     prm_head(p, prefix, name, kind, help);
-    prm_sample(p, "", prm_engine(prefix), p->model, label, text);
+    prm_sample(p, "", prm_engine(p, prefix), p->model, label, text);
 }
 
 static int
@@ -138,12 +154,12 @@ prm_is_ns(const char *unit)
 
 /* Ranges above one of the n bounds (ours: NULL) count into the next of them. */
 static void
-prm_hist(struct prm *p, const char *prefix, const char *name, enum cnt_hist_idx i,
+prm_one_hist(struct prm *p, const char *prefix, const char *name, enum cnt_hist_idx i,
     const double *bound, size_t n, const char *help)
 {
     const struct cnt_hist_row *row = cnt_hist_row(i);
     const struct cnt_hist *h = &p->s->h[i];
-    const char *engine = prm_engine(prefix);
+    const char *engine = prm_engine(p, prefix);
     double scale = prm_is_ns(row->unit) ? 1e9 : 1, v;
     uint64_t sum = 0;
     char le[64], num[64], text[32];
@@ -169,6 +185,25 @@ prm_hist(struct prm *p, const char *prefix, const char *name, enum cnt_hist_idx 
         snprintf(num, sizeof(num), "%llu", (unsigned long long)h->sum);
     prm_sample(p, "_sum", engine, p->model, "", num);
     prm_sample(p, "_count", engine, p->model, "", text);
+}
+
+/* The histograms of the gate's loop are no group's. */
+static int
+prm_is_loop(enum cnt_hist_idx i)
+{
+    return i == CNT_H_loop_ns || i == CNT_H_loop_wall_ns;
+}
+
+static void
+prm_hist(struct prm *p, const char *prefix, const char *name, enum cnt_hist_idx i,
+    const double *bound, size_t n, const char *help)
+{
+    for (uint32_t k = 0; k < (prm_is_loop(i) ? 1 : p->n); k++) {
+        prm_turn(p, k);
+        if (prm_is_loop(i))
+            p->group[0] = '\0';
+        prm_one_hist(p, prefix, name, i, bound, n, help);
+    }
 }
 
 /* ---- names of others --------------------------------------------------------------- */
@@ -198,19 +233,25 @@ static const struct {
 #include "daemon/tbl/vllm_names.h"
 };
 
+/* What the gate counts is with group 0. */
 static void
 prm_vllm_values(struct prm *p, const char *prefix, int old)
 {
-    const struct cnt_seg *s = p->s;
-
+#define VLN_EACH(kind, name, label, value, help) \
+    for (uint32_t k = 0; k < p->n; k++) { \
+        const struct cnt_seg *s = &p->all[k]; \
+\
+        prm_turn(p, k); \
+        prm_value(p, prefix, #name, #kind, label, (double)(value), help); \
+    }
 #define VLN_ONE(kind, name, label, field, help) \
-    prm_value(p, prefix, #name, #kind, label, (double)s->field, help);
-#define VLN_VALUE(kind, name, label, value, help) \
-    prm_value(p, prefix, #name, #kind, label, (double)(value), help);
+    VLN_EACH(kind, name, label, s->field, help)
+#define VLN_VALUE(kind, name, label, value, help) VLN_EACH(kind, name, label, value, help)
 #define VLN_OLD(kind, name, label, value, help) \
     if (old) \
-        prm_value(p, prefix, #name, #kind, label, (double)(value), help);
+    VLN_EACH(kind, name, label, value, help)
 #include "daemon/tbl/vllm_names.h"
+#undef VLN_EACH
 }
 
 static void
@@ -218,11 +259,14 @@ prm_cache_config(struct prm *p, const char *prefix)
 {
     char label[96];
 
-    snprintf(label, sizeof(label), "block_size=\"%llu\",num_gpu_blocks=\"%llu\"",
-        (unsigned long long)p->s->w.kv_block_tokens,
-        (unsigned long long)p->s->w.kv_blocks_total);
-    prm_value(p, prefix, "cache_config_info", "gauge", label, 1,
-        "Tokens of a KV block and how many blocks there are, as labels");
+    for (uint32_t k = 0; k < p->n; k++) {
+        prm_turn(p, k);
+        snprintf(label, sizeof(label), "block_size=\"%llu\",num_gpu_blocks=\"%llu\"",
+            (unsigned long long)p->s->w.kv_block_tokens,
+            (unsigned long long)p->s->w.kv_blocks_total);
+        prm_value(p, prefix, "cache_config_info", "gauge", label, 1,
+            "Tokens of a KV block and how many blocks there are, as labels");
+    }
 }
 
 static void
@@ -288,25 +332,34 @@ prm_name(const struct cnt_row *row, char *ret, size_t ret_bytes)
 }
 
 static void
+prm_counter(struct prm *p, const struct cnt_row *r, uint32_t group)
+{
+    uint64_t v = cnt_get((const void *)((const char *)&p->all[group] + r->offset));
+    char text[64];
+
+    prm_turn(p, group);
+    if (prm_is_ns(r->unit))
+        prm_ns(v, text, sizeof(text));
+    else
+        snprintf(text, sizeof(text), "%llu", (unsigned long long)v);
+    prm_sample(p, "", r->worker ? p->group : "", r->worker ? p->model : "", "", text);
+}
+
+static void
 prm_own(struct prm *p)
 {
-    char name[128], text[64];
+    char name[128];
     size_t k;
 
     for (size_t i = 0; i < cnt_count(); i++) {
         const struct cnt_row *r = cnt_row(i);
-        uint64_t v =
-            cnt_get((const uint64_t *)(const void *)((const char *)p->s + r->offset));
 
         if (prm_shared(r) != NULL)
             continue;
         prm_name(r, name, sizeof(name));
         prm_head(p, name, "", r->kind == CNT_counter ? "counter" : "gauge", r->help);
-        if (prm_is_ns(r->unit))
-            prm_ns(v, text, sizeof(text));
-        else
-            snprintf(text, sizeof(text), "%llu", (unsigned long long)v);
-        prm_sample(p, "", r->worker ? p->model : "", "", "", text);
+        for (k = 0; k < (r->worker ? p->n : 1); k++)
+            prm_counter(p, r, (uint32_t)k);
     }
     for (size_t i = 0; i < CNT_H__N; i++) {
         const struct cnt_hist_row *r = cnt_hist_row(i);
@@ -408,22 +461,31 @@ prc_read(int32_t pid, double ret[PRC_N])
 }
 
 static void
-prm_processes(struct prm *p)
+prm_process(struct prm *p, int i, double v, const char *process)
 {
-    double v[2][PRC_N];
     char text[64];
 
-    prc_read(p->s->gate_pid, v[0]);
-    prc_read(p->s->worker_pid, v[1]);
+    if (v < 0)
+        return;
+    prm_head(p, "fdd_process_", prc_rows[i].name, prc_rows[i].kind, prc_rows[i].help);
+    prm_double(v, text, sizeof(text));
+    prm_sample(p, "", process, p->group, "", text);
+}
+
+static void
+prm_processes(struct prm *p)
+{
+    double v[1 + CNT_MAX_GROUPS][PRC_N];
+
+    prc_read(p->all->gate_pid, v[0]);
+    for (uint32_t k = 0; k < p->n; k++)
+        prc_read(p->all[k].worker_pid, v[1 + k]);
     for (int i = 0; i < PRC_N; i++) {
-        for (int k = 0; k < 2; k++) {
-            if (v[k][i] < 0)
-                continue;
-            prm_head(p, "fdd_process_", prc_rows[i].name, prc_rows[i].kind,
-                prc_rows[i].help);
-            prm_double(v[k][i], text, sizeof(text));
-            prm_sample(p, "", k == 0 ? "process=\"gate\"" : "process=\"worker\"", "", "",
-                text);
+        p->group[0] = '\0';
+        prm_process(p, i, v[0][i], "process=\"gate\"");
+        for (uint32_t k = 0; k < p->n; k++) {
+            prm_turn(p, k);
+            prm_process(p, i, v[1 + k][i], "process=\"worker\"");
         }
     }
 }
@@ -431,13 +493,14 @@ prm_processes(struct prm *p)
 void
 prm_print(FILE *out, const struct cnt_seg *s, unsigned names, const char *label)
 {
-    struct prm p = { .out = out, .s = s, .label = label };
+    struct prm p = { .out = out, .s = s, .all = s, .label = label };
     char model[960], text[64];
 
     prm_head(&p, "fdd_", "up", "gauge", "1 while the daemon runs");
     prm_sample(&p, "", "", "", "", s != NULL ? "1" : "0");
     if (s == NULL)
         return;
+    p.n = cnt_n_group(s);
     prm_escape(s->model, model, sizeof(model));
     snprintf(p.model, sizeof(p.model), "model_name=\"%s\"", model);
     prm_head(&p, "fdd_", "start_time_seconds", "gauge",
@@ -446,8 +509,11 @@ prm_print(FILE *out, const struct cnt_seg *s, unsigned names, const char *label)
     prm_sample(&p, "", "", "", "", text);
     prm_head(&p, "fdd_", "worker_generation", "gauge",
         "Number of the worker that runs, counted from the daemon's start");
-    snprintf(text, sizeof(text), "%llu", (unsigned long long)s->generation);
-    prm_sample(&p, "", "", "", "", text);
+    for (uint32_t k = 0; k < p.n; k++) {
+        prm_turn(&p, k);
+        snprintf(text, sizeof(text), "%llu", (unsigned long long)s[k].generation);
+        prm_sample(&p, "", p.group, "", "", text);
+    }
     prm_shared_names(&p, names);
     prm_own(&p);
     prm_processes(&p);

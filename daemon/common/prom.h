@@ -14,7 +14,8 @@
 #define PRM_NAMES_FDD  1u /* fdd_num_requests_running */
 #define PRM_NAMES_VLLM 2u /* vllm:num_requests_running */
 
-/* Text format 0.0.4. s NULL: no daemon runs. label, name="value", is one of each sample; "":
+/* Text format 0.0.4. s: the array of its groups, of which each has the label group, or in
+ * names of vLLM engine; one alone has no group. NULL: no daemon runs. label, name="value", is one of each sample; "":
  * none. Errors stay in out. */
 void prm_print(FILE *out, const struct cnt_seg *s, unsigned names, const char *label);
 /* The text as the value of a label: without its quotes. */

@@ -3,7 +3,7 @@
 /*
  * The step trace: a ring of the last TRC_STEPS engine steps and one of the
  * last TRC_EVENTS events in the lives of requests, in a memfd of its own,
- * apart from the statistics segment. Always on. The gate makes it, the worker's
+ * apart from the statistics segment, one for each group. Always on. The gate makes it, the worker's
  * engine thread alone writes it, and it outlives the worker: the last steps of
  * a dead worker stay readable.
  *
@@ -99,6 +99,7 @@ struct trc_seg {
     uint32_t magic, version;  /* magic is stored last */
     uint32_t n_step, n_event; /* TRC_STEPS, TRC_EVENTS of the writer */
     uint64_t boot_id[2];
+    uint32_t group, rsv; /* whose worker writes it; set behind trc_create() */
     uint64_t steps __attribute__((aligned(128))); /* records ever begun */
     uint64_t events;
     struct trc_step step[TRC_STEPS] __attribute__((aligned(128)));

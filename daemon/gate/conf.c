@@ -449,16 +449,27 @@ cnf_itl_target(const struct cnf *c, const struct wrk *w, char *ret, size_t ret_b
         (void)snprintf(ret, ret_bytes, "%.1f", (double)ns / 1e6);
 }
 
+/* All made the same of it. NULL: none is ready. */
+static const struct wrk *
+cnf_ready_worker(const struct cnf *c)
+{
+    for (uint32_t i = 0; i < c->n_wrk; i++) {
+        if (c->wrk[i].st == WRK_READY && c->wrk[i].link.seg != NULL)
+            return &c->wrk[i];
+    }
+    return NULL;
+}
+
 /* What the worker says it made of it: lines of name=value. */
 static void
 cnf_worker_value(const struct cnf *c, const char *name, char *ret, size_t ret_bytes)
 {
-    const struct wrk *w = &c->wrk[0];
+    const struct wrk *w = cnf_ready_worker(c);
     const char *p, *end;
     size_t n = strlen(name);
 
     ret[0] = '\0';
-    if (w->st != WRK_READY || w->link.seg == NULL)
+    if (w == NULL)
         return;
     /* as the measured steps say */
     if (strcmp(name, "sched.itl_target_ms") == 0) {

@@ -32,7 +32,7 @@
 static void
 ctl_close(struct ctl *ctl, struct ctl_conn *c)
 {
-    ctl_ask_end(ctl, c, ctl->wrk[0].admin_fd);
+    ctl_ask_end(ctl, c);
     ctl->conns[c->slot] = NULL;
     ctl->out_bytes -= c->n_out;
     wch_del(ctl->watch, c->fd, c);
@@ -344,22 +344,24 @@ ctl_worker_event(struct ctl *ctl, struct wrk *w, uint64_t now_ns)
     json_t *r;
     int rc = 1;
 
-    while (w->admin_fd >= 0 && (rc = ctl_ask_read(ctl, w->admin_fd, &c, &r)) > 0)
+    while (w->admin_fd >= 0 && (rc = ctl_ask_read(ctl, w, &c, &r)) > 0)
         ctl_answer(ctl, c, r, now_ns);
     if (w->admin_fd >= 0 && rc == 0)
         wch_del(ctl->watch, w->admin_fd, NULL);
 }
 
 void
-ctl_worker_gone(struct ctl *ctl)
+ctl_worker_gone(struct ctl *ctl, const struct wrk *w)
 {
     struct ctl_conn *c = ctl->asking;
 
-    ctl->ans_bytes = 0;
+    if (ctl->ans_who == w)
+        ctl->ans_bytes = 0;
+    if (c == NULL || c->who != w)
+        return;
     ctl->asking = NULL;
-    if (c != NULL)
-        ctl_answer(ctl, c, ctl_fail("fdctl status", "the worker ended before it answered"),
-            ctl->env->now);
+    ctl_answer(ctl, c, ctl_fail("fdctl status", "the worker ended before it answered"),
+        ctl->env->now);
 }
 
 /* A question that takes too long, and the next. */
@@ -367,10 +369,9 @@ static void
 ctl_ask_tick(struct ctl *ctl, uint64_t now_ns)
 {
     struct ctl_conn *c = ctl->asking;
-    int fd = ctl->wrk[0].admin_fd;
 
     if (c != NULL && now_ns - ctl->t_ask >= ctl->ask_ns) {
-        ctl_ask_end(ctl, c, fd);
+        ctl_ask_end(ctl, c);
         ctl_answer(ctl, c,
             ctl_fail("fdctl status", "the worker did not answer within %d s",
                 (int)(ctl->ask_ns / 1000000000ull)),
@@ -378,7 +379,7 @@ ctl_ask_tick(struct ctl *ctl, uint64_t now_ns)
     }
     c = ctl_ask_next(ctl);
     if (c != NULL)
-        ctl_answer(ctl, c, ctl_ask_start(ctl, c, fd, now_ns), now_ns);
+        ctl_answer(ctl, c, ctl_ask_start(ctl, c, now_ns), now_ns);
 }
 
 /* ---- connections ---------------------------------------------------------- */

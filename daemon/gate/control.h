@@ -37,6 +37,7 @@ struct cnf;
 struct cnt_seg;
 struct crs;
 struct ctl_conn;
+struct dispatch;
 struct env;
 struct fair;
 struct gauges;
@@ -47,6 +48,7 @@ struct lsn;
 struct names;
 struct ofl;
 struct reqs;
+struct rolling;
 struct rtd;
 struct sessions;
 struct watch;
@@ -84,14 +86,16 @@ struct ctl {
     const struct intake *itk;
     const struct gauges *gauges;
     const struct cnt_seg *seg;
-    int stat_fd, trace_fd;    /* the segments of statistics and of the trace */
+    int stat_fd; /* the segment of statistics */
+    const struct dispatch *dsp;
     const struct crs *before; /* how the daemon before ended, if badly */
 
     struct jnl *jnl;
     struct reqs *reqs;
     struct life *life;
     struct cnf *cnf;
-    struct wrk *wrk; /* n of them; questions go to the first */
+    struct rolling *rolling;
+    struct wrk *wrk; /* of the groups, n of them */
     uint32_t n_wrk;
 
     struct ctl_conn *conns[CTL_CONNS];
@@ -99,9 +103,10 @@ struct ctl {
     uint64_t t_reader;              /* no line of a reader before */
     int turn;                       /* slot behind the reader's that was served last */
     int later;                      /* a reader's line waits: ctl_tick() is due in 2 ms */
-    struct ctl_conn *asking;        /* whose question is with the worker */
+    struct ctl_conn *asking;        /* whose question is with a worker */
     uint64_t ask_id, t_ask, ask_ns; /* ask_ns: how long its answer may take */
-    char *ans;                      /* parts of the answer */
+    char *ans;                      /* parts of the answer of ans_who */
+    const struct wrk *ans_who;
     size_t ans_bytes;
 };
 
@@ -113,7 +118,7 @@ void ctl_event(struct ctl *ctl, struct ctl_conn *c, uint32_t events, uint64_t no
 /* The worker answered a question. */
 void ctl_worker_event(struct ctl *ctl, struct wrk *w, uint64_t now_ns);
 /* The worker has gone: its question is answered with an error. */
-void ctl_worker_gone(struct ctl *ctl);
+void ctl_worker_gone(struct ctl *ctl, const struct wrk *w);
 /* Lines and replies that wait, timeouts. */
 void ctl_tick(struct ctl *ctl, uint64_t now_ns);
 void ctl_fini(struct ctl *ctl);
@@ -145,8 +150,11 @@ int ctl_defer_drain(struct ctl_conn *c, uint64_t until_ns);
  * closed then. -EBUSY, and fd closed: no connection, or its peer has not read all
  * replies before. */
 int ctl_send_fd(struct ctl_conn *c, int fd);
-/* Pass the question to the worker, which may take so long to answer; questions of
- * others to the worker wait meanwhile. NULL or an error reply. */
+/* The worker that "group" of the request names, else the first that is ready, else the
+ * first. NULL: no such group, *ret_error says so. */
+struct wrk *ctl_group(const struct ctl *ctl, json_t *rq, json_t **ret_error);
+/* Pass the question to the worker of its group, which may take so long to answer; other
+ * questions to workers wait meanwhile. NULL or an error reply. */
 json_t *ctl_ask_worker(struct ctl *ctl, struct ctl_conn *c, json_t *rq, uint64_t now_ns,
     uint64_t timeout_ns);
 #define CTL_CMD(name, perm, effect, help) ctl_cmd_fn ctl_do_##name;

@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Questions to the worker: one at a time, administrators' first. */
+/* Questions to workers: one at a time, administrators' first. */
 #include "config.h"
 
 #include "daemon/gate/control.h"
@@ -18,8 +18,9 @@
 #define CTL_WORKER_PART 262144u
 
 void
-ctl_ask_end(struct ctl *ctl, struct ctl_conn *c, int fd)
+ctl_ask_end(struct ctl *ctl, struct ctl_conn *c)
 {
+    int fd = c->who != NULL ? c->who->admin_fd : -1;
     char line[64];
 
     json_decref(c->question);
@@ -51,14 +52,14 @@ ctl_ask_send(int fd, const json_t *q)
 }
 
 json_t *
-ctl_ask_start(struct ctl *ctl, struct ctl_conn *c, int fd, uint64_t now_ns)
+ctl_ask_start(struct ctl *ctl, struct ctl_conn *c, uint64_t now_ns)
 {
     json_t *q = c->question;
     int rc;
 
     c->question = NULL;
     (void)json_object_set_new(q, "id", json_integer((json_int_t)++ctl->ask_id));
-    rc = ctl_ask_send(fd, q);
+    rc = ctl_ask_send(c->who->admin_fd, q);
     json_decref(q);
     if (rc != 0) {
         c->wait = CTL_WAIT_NONE;
@@ -71,20 +72,44 @@ ctl_ask_start(struct ctl *ctl, struct ctl_conn *c, int fd, uint64_t now_ns)
     return NULL;
 }
 
+struct wrk *
+ctl_group(const struct ctl *ctl, json_t *rq, json_t **ret_error)
+{
+    const json_t *group = json_object_get(rq, "group");
+    uint32_t i = (uint32_t)json_integer_value(group);
+
+    *ret_error = NULL;
+    if (i >= ctl->n_wrk) {
+        *ret_error = ctl_fail("fdctl status", "there is no group %u: they are 0 to %u", i,
+            ctl->n_wrk - 1);
+        return NULL;
+    }
+    for (uint32_t k = 0; group == NULL && k < ctl->n_wrk; k++) {
+        if (ctl->wrk[k].st == WRK_READY)
+            return &ctl->wrk[k];
+    }
+    return &ctl->wrk[i];
+}
+
 json_t *
 ctl_ask_worker(struct ctl *ctl, struct ctl_conn *c, json_t *rq, uint64_t now_ns,
     uint64_t timeout_ns)
 {
-    const struct wrk *w = &ctl->wrk[0];
+    json_t *error;
+    struct wrk *w = ctl_group(ctl, rq, &error);
 
+    if (w == NULL)
+        return error;
     if (w->admin_fd < 0 || w->dead || w->is_killed)
         return ctl_fail("fdctl status", "no worker is running");
     if (c == NULL)
         return ctl_fail(NULL, "no connection to answer on");
     c->question = json_incref(rq);
+    c->who = w;
     c->ask_ns = timeout_ns;
     c->wait = CTL_WAIT_ASK;
-    return ctl->asking == NULL ? ctl_ask_start(ctl, c, w->admin_fd, now_ns) : NULL;
+    (void)json_object_del(rq, "group"); /* the worker knows no others */
+    return ctl->asking == NULL ? ctl_ask_start(ctl, c, now_ns) : NULL;
 }
 
 /* More of the answer has come. The answer, when its line has ended, else NULL: to parse it
@@ -115,10 +140,10 @@ ctl_ask_part(struct ctl *ctl, const char *part, size_t n)
 }
 
 int
-ctl_ask_read(struct ctl *ctl, int fd, struct ctl_conn **ret_conn, json_t **ret)
+ctl_ask_read(struct ctl *ctl, const struct wrk *w, struct ctl_conn **ret_conn, json_t **ret)
 {
     static char part[CTL_WORKER_PART];
-    ssize_t n = recv(fd, part, sizeof(part), MSG_DONTWAIT);
+    ssize_t n = recv(w->admin_fd, part, sizeof(part), MSG_DONTWAIT);
     json_int_t id;
     json_t *r;
 
@@ -126,6 +151,11 @@ ctl_ask_read(struct ctl *ctl, int fd, struct ctl_conn **ret_conn, json_t **ret)
     *ret = NULL;
     if (n <= 0)
         return n == 0 ? 0 : -errno;
+    if (ctl->asking != NULL && ctl->asking->who != w)
+        return 1; /* the end of an answer that was given up; another's is coming */
+    if (ctl->ans_who != w)
+        ctl->ans_bytes = 0;
+    ctl->ans_who = w;
     r = ctl_ask_part(ctl, part, (size_t)n);
     id = r != NULL ? json_integer_value(json_object_get(r, "id")) : 0;
     if (r == NULL || ctl->asking == NULL || (id != 0 && id != (json_int_t)ctl->ask_id)) {

@@ -19,6 +19,7 @@
 #include "daemon/gate/conf.h"
 #include "daemon/gate/crash.h"
 #include "daemon/gate/svcrate.h"
+#include "daemon/gate/dispatch.h"
 #include "daemon/gate/env.h"
 #include "daemon/gate/fair.h"
 #include "daemon/gate/gauge.h"
@@ -26,6 +27,7 @@
 #include "daemon/gate/life.h"
 #include "daemon/gate/names.h"
 #include "daemon/gate/request.h"
+#include "daemon/gate/rolling.h"
 #include "daemon/gate/runtime.h"
 #include "daemon/gate/session.h"
 #include "daemon/gate/supervise.h"
@@ -116,6 +118,8 @@ ctl_worker(const struct wrk *w, int all, uint64_t now_ns)
     json_t *o = json_object();
     const struct lnk_worker_state *ws = w->link.seg != NULL ? &w->link.seg->w : NULL;
 
+    ctl_put(o, "group", INT(w->idx));
+    ctl_put(o, "state", json_string(sup_state_name(w)));
     ctl_put(o, "phase", json_string(sup_phase_name(w)));
     ctl_put(o, "pid", INT(w->pid));
     ctl_put(o, "generation", INT(w->generation));
@@ -129,6 +133,9 @@ ctl_worker(const struct wrk *w, int all, uint64_t now_ns)
         ctl_string(ws != NULL ? ws->all_reduce : "", sizeof(ws->all_reduce)));
     ctl_put(o, "credits", INT(w->link.ready.credits));
     ctl_put(o, "credits_used", INT(w->link.credits_used));
+    ctl_put(o, "requests", INT(w->link.n_with));
+    ctl_put(o, "requests_total", INT(w->link.n_sent));
+    ctl_put(o, "load_tokens", INT(dsp_load(&w->link)));
     ctl_put(o, "itl_target_us",
         INT(ws != NULL ? __atomic_load_n(&ws->beat.itl_target_ns, __ATOMIC_RELAXED) / CLK_US
                        : 0));
@@ -150,12 +157,13 @@ ctl_worker(const struct wrk *w, int all, uint64_t now_ns)
 static json_t *
 ctl_model(const struct ctl *ctl)
 {
-    const struct wrk *w = &ctl->wrk[0];
-    const struct fdp_info *i = &w->link.ready.info;
+    const struct lnk_ready *ready = dsp_ready(ctl->dsp);
+    const struct fdp_info *i;
     json_t *o, *eos;
 
-    if (w->st != WRK_READY)
+    if (ready == NULL)
         return json_null();
+    i = &ready->info;
     o = json_object();
     eos = json_array();
     for (uint32_t k = 0; k < i->n_eos && k < 8; k++)
@@ -165,7 +173,7 @@ ctl_model(const struct ctl *ctl)
         ctl_string(ctl->env->par->model_path, sizeof(ctl->env->par->model_path)));
     ctl_put(o, "vocab", INT(i->vocab));
     ctl_put(o, "max_model_len", INT(i->max_model_len));
-    ctl_put(o, "model_len", INT(w->link.ready.model_len));
+    ctl_put(o, "model_len", INT(ready->model_len));
     ctl_put(o, "block_size", INT(i->block_size));
     ctl_put(o, "max_logprobs", INT(itk_max_logprobs(ctl->itk)));
     ctl_put(o, "has_tokenizer", json_boolean(i->has_tokenizer));
@@ -180,6 +188,40 @@ static json_t *
 ctl_socket_unit(const struct ctl *ctl)
 {
     return ctl->rt->socket_unit[0] != '\0' ? json_string(ctl->rt->socket_unit) : json_null();
+}
+
+/* The worker that speaks for all: one that is ready, else one that may become so. */
+static const struct wrk *
+ctl_main_worker(const struct ctl *ctl)
+{
+    const struct wrk *best = &ctl->wrk[0];
+
+    for (uint32_t i = 1; i < ctl->n_wrk && best->st != WRK_READY; i++) {
+        if (ctl->wrk[i].st == WRK_READY || best->st == WRK_FAILED)
+            best = &ctl->wrk[i];
+    }
+    return best;
+}
+
+/* Of a daemon of several groups; null where there is one. */
+static json_t *
+ctl_groups(const struct ctl *ctl)
+{
+    const struct rolling *r = ctl->rolling;
+    json_t *o;
+
+    if (ctl->n_wrk < 2)
+        return json_null();
+    o = json_object();
+    ctl_put(o, "n", INT(ctl->n_wrk));
+    ctl_put(o, "ready", INT(dsp_n_up(ctl->dsp)));
+    ctl_put(o, "moved", INT(cnt_get(&ctl->env->cnt->requests_moved)));
+    ctl_put(o, "placed_cached", INT(ctl->dsp->n_cached));
+    ctl_put(o, "rolling", json_boolean(rol_is_active(r)));
+    ctl_put(o, "rolling_group", INT(r->at));
+    ctl_put(o, "rolling_phase", json_string(rol_phase_name(r)));
+    ctl_put(o, "rolling_error", ctl_string(r->error, sizeof(r->error)));
+    return o;
 }
 
 json_t *
@@ -217,8 +259,9 @@ ctl_do_status(struct ctl *ctl, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
     workers = json_array();
     for (uint32_t i = 0; i < ctl->n_wrk; i++)
         (void)json_array_append_new(workers, ctl_worker(&ctl->wrk[i], all, now_ns));
-    ctl_put(r, "worker", ctl_worker(&ctl->wrk[0], all, now_ns));
+    ctl_put(r, "worker", ctl_worker(ctl_main_worker(ctl), all, now_ns));
     ctl_put(r, "workers", workers);
+    ctl_put(r, "groups", ctl_groups(ctl));
     ctl_put(r, "model", ctl_model(ctl));
     ctl_put(r, "last_crash", crs_json(ctl->before, all));
     return r;
@@ -227,15 +270,17 @@ ctl_do_status(struct ctl *ctl, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 json_t *
 ctl_do_stat(struct ctl *ctl, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 {
+    struct cnt_seg sum;
     json_t *r = ctl_ok();
     json_t *list;
 
     (void)c, (void)rq, (void)now_ns;
     gau_set(ctl->gauges);
+    (void)cnt_of_group(ctl->seg, CNT_ALL_GROUPS, &sum);
     list = json_array();
     for (size_t i = 0; i < cnt_count(); i++) {
         const struct cnt_row *row = cnt_row(i);
-        const uint64_t *v = (const void *)((const char *)ctl->seg + row->offset);
+        const uint64_t *v = (const void *)((const char *)&sum + row->offset);
 
         (void)json_array_append_new(list,
             json_pack("{s:s, s:s, s:s, s:s, s:I, s:s}", "name", row->name, "scope",
@@ -268,14 +313,21 @@ json_t *
 ctl_do_stat_fd(struct ctl *ctl, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 {
     (void)rq, (void)now_ns;
-    return ctl_segment(c, ctl->stat_fd, sizeof(struct cnt_seg));
+    return ctl_segment(c, ctl->stat_fd, cnt_bytes(ctl->n_wrk));
 }
 
 json_t *
 ctl_do_trace_fd(struct ctl *ctl, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 {
-    (void)rq, (void)now_ns;
-    return ctl_segment(c, ctl->trace_fd, sizeof(struct trc_seg));
+    json_t *error;
+    const struct wrk *w = ctl_group(ctl, rq, &error);
+
+    (void)now_ns;
+    if (w == NULL)
+        return error;
+    if (json_object_get(rq, "group") == NULL)
+        w = &ctl->wrk[0];
+    return ctl_segment(c, w->trace_fd, sizeof(struct trc_seg));
 }
 
 /* ---- requests and clients -------------------------------------------------- */
@@ -495,7 +547,11 @@ ctl_debug_state(const struct ctl *ctl)
 {
     json_t *r = ctl_ok();
     json_t *known = json_array(), *topics = json_array();
+    uint64_t dropped = 0;
     char bits[256];
+
+    for (uint32_t i = 0; i < ctl->n_wrk; i++)
+        dropped += cnt_get(&ctl->seg[i].w.log_dropped);
 
     log_get_debug(bits, sizeof(bits));
 #define DBG_BIT(name, help) \
@@ -515,8 +571,7 @@ ctl_debug_state(const struct ctl *ctl)
     ctl_put(r, "format", json_string(par_log_format_words[ctl->env->par->log_format]));
     ctl_put(r, "rate", INT(ctl->env->par->log_rate));
     ctl_put(r, "requests", json_string(par_log_requests_words[ctl->env->par->log_requests]));
-    ctl_put(r, "dropped",
-        INT(cnt_get(&ctl->env->cnt->log_dropped) + cnt_get(&ctl->seg->w.log_dropped)));
+    ctl_put(r, "dropped", INT(cnt_get(&ctl->env->cnt->log_dropped) + dropped));
     ctl_put(r, "bits", json_string(bits));
     ctl_put(r, "known", known);
     return r;
@@ -562,9 +617,11 @@ ctl_do_debug(struct ctl *ctl, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
     const char *bits = json_string_value(json_object_get(rq, "bits"));
     const char *level = json_string_value(json_object_get(rq, "level"));
     const char *topics = json_string_value(json_object_get(rq, "topic"));
-    struct wrk *w = &ctl->wrk[0];
     json_t *r;
+    struct wrk *w = ctl_group(ctl, rq, &r);
 
+    if (w == NULL)
+        return r;
     if (bits != NULL || level != NULL || topics != NULL)
         return ctl_debug_set(ctl, bits, level, topics);
     if (json_is_true(json_object_get(rq, "panic"))) {

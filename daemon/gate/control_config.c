@@ -13,6 +13,7 @@
 #include "daemon/common/param.h"
 #include "daemon/gate/conf.h"
 #include "daemon/gate/fair.h"
+#include "daemon/gate/rolling.h"
 
 static const char *const ctl_origins[] = { "default", "file", "set", "runtime" };
 
@@ -167,6 +168,26 @@ ctl_do_set(struct ctl *ctl, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
     return r;
 }
 
+/* The configuration is in force; now the workers. Takes the answer over. */
+static json_t *
+ctl_roll(const struct ctl *ctl, json_t *answer)
+{
+    int rc = rol_begin(ctl->rolling);
+
+    if (rc == 0) {
+        ctl_put(answer, "rolling", json_integer((json_int_t)ctl->n_wrk));
+        return answer;
+    }
+    json_decref(answer);
+    if (rc == -ENOTSUP)
+        return ctl_fail("sudo systemctl restart fdd",
+            "the configuration is in force, but a daemon of one group cannot start its "
+            "worker again and serve meanwhile");
+    return ctl_fail("fdctl status",
+        "the configuration is in force, but groups are being started again already, or the "
+        "daemon ends");
+}
+
 json_t *
 ctl_do_reload(struct ctl *ctl, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 {
@@ -174,9 +195,12 @@ ctl_do_reload(struct ctl *ctl, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
     char text[8192] = "";
     size_t i, at = 0;
 
-    (void)c, (void)rq, (void)now_ns;
-    if (cnf_reload(ctl->cnf, answer) == 0)
+    (void)c, (void)now_ns;
+    if (cnf_reload(ctl->cnf, answer) == 0) {
+        if (json_is_true(json_object_get(rq, "rolling")))
+            return ctl_roll(ctl, answer);
         return answer;
+    }
     errors = json_object_get(answer, "errors");
     json_array_foreach(errors, i, e)
         if (at < sizeof(text))

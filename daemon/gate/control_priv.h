@@ -22,6 +22,7 @@ struct ctl_conn {
     uid_t uid;
     uint64_t t_until; /* CTL_WAIT_DRAIN */
     json_t *question; /* CTL_WAIT_ASK */
+    struct wrk *who;  /* whom it asks; NULL: none */
     uint64_t ask_ns;  /* how long its answer may take */
     uint64_t t_used;  /* last reply, or the accept */
     uint64_t t_out;   /* last progress of its output */
@@ -38,16 +39,17 @@ struct ctl_conn {
 /* The error for a peer without the right to a command; cmd NULL: to any. */
 json_t *ctl_forbidden(const struct ctl *ctl, uid_t uid, const char *cmd, int perm);
 
-/* ---- control_ask.c; fd: the gate's end of the worker's admin channel, or -1 --------- */
+/* ---- control_ask.c ------------------------------------------------------------- */
 
 /* The connection that asks next; NULL: none, or one asks already. */
 struct ctl_conn *ctl_ask_next(const struct ctl *ctl);
 /* Send its question. NULL, or an error reply. */
-json_t *ctl_ask_start(struct ctl *ctl, struct ctl_conn *c, int fd, uint64_t now_ns);
+json_t *ctl_ask_start(struct ctl *ctl, struct ctl_conn *c, uint64_t now_ns);
 /* It does not wait for an answer any more. */
-void ctl_ask_end(struct ctl *ctl, struct ctl_conn *c, int fd);
-/* Read a part of an answer. 1: *ret is the whole one, for *ret_conn, or NULL; 0: the
+void ctl_ask_end(struct ctl *ctl, struct ctl_conn *c);
+/* Read a part of an answer of w. 1: *ret is the whole one, for *ret_conn, or NULL; 0: the
  * worker has closed the channel; -errno. */
-int ctl_ask_read(struct ctl *ctl, int fd, struct ctl_conn **ret_conn, json_t **ret);
+int ctl_ask_read(struct ctl *ctl, const struct wrk *w, struct ctl_conn **ret_conn,
+    json_t **ret);
 
 #endif

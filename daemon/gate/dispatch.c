@@ -20,6 +20,18 @@ dsp_init(struct dispatch *d)
 }
 
 void
+dsp_fini(struct dispatch *d)
+{
+    aff_fini(&d->aff);
+}
+
+int
+dsp_open(struct dispatch *d, const uint64_t key[2])
+{
+    return d->n > 1 ? aff_init(&d->aff, AFF_ENTRIES, key) : 0;
+}
+
+void
 dsp_add(struct dispatch *d, struct wlk *l)
 {
     ASSERT(d->n < DSP_LINKS);
@@ -29,13 +41,60 @@ dsp_add(struct dispatch *d, struct wlk *l)
 /* ---- what the workers can do ----------------------------------------------- */
 
 uint32_t
-dsp_credits(const struct dispatch *d)
+dsp_n_up(const struct dispatch *d)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < d->n; i++)
+        n += d->link[i]->up != 0;
+    return n;
+}
+
+uint32_t
+dsp_credits(const struct dispatch *d, uint32_t *ret_one, uint32_t *ret_up)
 {
     uint32_t sum = 0;
 
-    for (uint32_t i = 0; i < d->n; i++)
-        sum += d->link[i]->up ? d->link[i]->ready.credits : 0;
+    *ret_one = *ret_up = 0;
+    for (uint32_t i = 0; i < d->n; i++) {
+        const struct wlk *l = d->link[i];
+
+        sum += l->up ? l->ready.credits : l->credits_used;
+        if (l->up && l->ready.credits > *ret_one)
+            *ret_one = l->ready.credits;
+        *ret_up += l->up != 0;
+    }
     return sum;
+}
+
+void
+dsp_measure(struct wlk *l, const struct cnt_worker *c)
+{
+    uint64_t ns = cnt_get(&c->step_ns), seqs = cnt_get(&c->step_seqs);
+    uint64_t tokens = cnt_get(&c->prompt_tokens) + cnt_get(&c->generation_tokens);
+    double token_ns, row_ns, share;
+
+    if (ns > l->at_ns && seqs > l->at_seqs && tokens > l->at_tokens) {
+        token_ns = (double)(ns - l->at_ns) / (double)(tokens - l->at_tokens);
+        row_ns = (double)(ns - l->at_ns) / (double)(seqs - l->at_seqs);
+        if (l->token_ns <= 0 || token_ns < l->token_ns)
+            l->token_ns = token_ns;
+        /* a pause of the machine is no slower device */
+        l->row_ns = l->row_ns <= 0 ? row_ns : l->row_ns + (row_ns - l->row_ns) / DSP_SMOOTH;
+        share = l->row_ns / l->token_ns;
+        l->row_tokens = share < 1 ? 1 : share > DSP_SHARE ? DSP_SHARE : (uint32_t)share;
+    }
+    l->at_ns = ns;
+    l->at_seqs = seqs;
+    l->at_tokens = tokens;
+}
+
+uint64_t
+dsp_load(const struct wlk *l)
+{
+    uint64_t share = l->row_tokens != 0 ? l->row_tokens : 1;
+
+    return l->due + (uint64_t)l->credits_used * share;
 }
 
 uint64_t
@@ -68,23 +127,83 @@ dsp_loaded_ms(const struct dispatch *d)
 
 /* ---- down ------------------------------------------------------------------ */
 
-/* The link that is up with most credits left. */
+/* Can it take r now? */
+static int
+dsp_has_room(struct wlk *l, const struct jreq *r)
+{
+    return l->up && wlk_is_open(l) &&
+        (r->price == 0 || l->credits_used + r->price <= l->ready.credits) &&
+        lnk_has_room(&l->lnk, FDP_REC_SLOTS(sizeof(struct lnk_submit)));
+}
+
+/* Of those with room the least loaded; of equals the one that got fewest. */
 static struct wlk *
-dsp_choose(const struct dispatch *d)
+dsp_least(const struct dispatch *d, const struct jreq *r)
 {
     struct wlk *best = NULL;
-    int64_t most = 0;
+    uint64_t least = 0;
 
     for (uint32_t i = 0; i < d->n; i++) {
         struct wlk *l = d->link[i];
-        int64_t left = (int64_t)l->ready.credits - l->credits_used;
+        uint64_t load = dsp_load(l);
 
-        if (l->up && wlk_is_open(l) && (best == NULL || left > most)) {
-            best = l;
-            most = left;
-        }
+        if (!dsp_has_room(l, r) ||
+            (best != NULL && (load > least || (load == least && l->n_sent >= best->n_sent))))
+            continue;
+        best = l;
+        least = load;
     }
     return best;
+}
+
+/* The chain of r's prompt. *ret_bytes: of all of it. */
+static void
+dsp_chain(const struct dispatch *d, const struct jreq *r, struct aff_chain *ret,
+    uint32_t *ret_bytes)
+{
+    uint32_t at = 0;
+
+    ret->n = 0;
+    *ret_bytes = 0;
+    if (r->kind != FAIR_GEN)
+        return;
+    while (r->blob_bytes - at >= sizeof(struct fdp_item)) {
+        struct fdp_item it;
+
+        memcpy(&it, r->blob + at, sizeof(it));
+        at += (uint32_t)sizeof(it);
+        if (it.type == FDP_IT_PROMPT_TEXT || it.type == FDP_IT_PROMPT_IDS) {
+            *ret_bytes = it.len;
+            aff_chain(&d->aff, r->usr->key, r->req.salt, it.type, r->blob + at, it.len, ret);
+            return;
+        }
+        at += (uint32_t)(FDP_ITEM_SPAN(it.len) - sizeof(it));
+    }
+}
+
+/* Where n > 1. *ret_due: tokens of r's prompt that it will have to compute. */
+static struct wlk *
+dsp_place(const struct dispatch *d, const struct jreq *r, const struct aff_chain *c,
+    uint32_t bytes, uint32_t *ret_due)
+{
+    uint32_t generation[DSP_LINKS], has = 0, group;
+    struct wlk *best = dsp_least(d, r), *l;
+    uint64_t saved;
+
+    *ret_due = r->est_prompt;
+    if (best == NULL || c->n == 0)
+        return best;
+    for (uint32_t i = 0; i < d->n; i++)
+        generation[i] = d->link[i]->up ? d->link[i]->generation : 0;
+    group = aff_find(&d->aff, c, generation, d->n, &has);
+    if (group == AFF_NONE)
+        return best;
+    l = d->link[group];
+    saved = (uint64_t)r->est_prompt * has / bytes;
+    if (!dsp_has_room(l, r) || dsp_load(l) > dsp_load(best) + saved)
+        return best;
+    *ret_due -= (uint32_t)saved;
+    return l;
 }
 
 /* Its next items; 1: some went. */
@@ -105,17 +224,19 @@ dsp_piece(struct wlk *l, struct jreq *r)
     return 1;
 }
 
-int
-dsp_send(struct dispatch *d, struct jreq *r, uint32_t place)
+static int
+dsp_send_to(struct wlk *l, struct jreq *r, uint32_t place, uint32_t due)
 {
-    struct wlk *l = dsp_choose(d);
-
     ASSERT(r->with == NULL);
     r->sent = 0;
-    if (l == NULL || !wlk_put_submit(l, r, place))
+    if (!wlk_put_submit(l, r, place))
         return 0;
     r->st = JNL_SENDING;
     r->with = l;
+    r->due = due;
+    l->due += due;
+    l->n_with++;
+    l->n_sent++;
     l->credits_used += r->price;
     if (fair_deadline(r) != 0 && r->kind == FAIR_GEN) {
         TAILQ_INSERT_TAIL(&l->startq, r, start);
@@ -127,6 +248,24 @@ dsp_send(struct dispatch *d, struct jreq *r, uint32_t place)
         l->n_sending++;
         r->in_sendq = 1;
     }
+    return 1;
+}
+
+int
+dsp_send(struct dispatch *d, struct jreq *r, uint32_t place)
+{
+    struct aff_chain c;
+    struct wlk *l = d->link[0];
+    uint32_t bytes, due = 0;
+
+    if (d->n == 1)
+        return l->up && wlk_is_open(l) && dsp_send_to(l, r, place, due);
+    dsp_chain(d, r, &c, &bytes);
+    l = dsp_place(d, r, &c, bytes, &due);
+    if (l == NULL || !dsp_send_to(l, r, place, due))
+        return 0;
+    aff_note(&d->aff, &c, (uint32_t)l->group, l->generation);
+    d->n_cached += due < r->est_prompt;
     return 1;
 }
 
@@ -193,8 +332,10 @@ dsp_end(struct jreq *r)
 
     if (l == NULL)
         return;
-    ASSERT(l->credits_used >= r->price);
+    ASSERT(l->credits_used >= r->price && l->n_with > 0 && l->due >= r->due);
     l->credits_used -= r->price;
+    l->n_with--;
+    dsp_computed(r);
     if ((r->in_cancelq | r->in_startq | r->in_sendq) != 0)
         wlk_forget(l, r);
     r->with = NULL;
@@ -219,6 +360,7 @@ dsp_check(const struct dispatch *d, uint32_t credits_used)
         const struct jreq *r;
         uint32_t n = 0;
 
+        ASSERT(l->n_with != 0 || (l->due == 0 && l->credits_used == 0));
         TAILQ_FOREACH(r, &l->sendq, send)
         {
             ASSERT(r->with == l && r->in_sendq && r->sent < r->blob_bytes);

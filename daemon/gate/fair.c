@@ -22,7 +22,7 @@ void
 fair_init(struct fair *f)
 {
     memset(f, 0, sizeof(*f));
-    f->credits = 1;
+    f->credits = f->credits_one = 1;
     for (int k = 0; k < FAIR_KINDS; k++)
         TAILQ_INIT(&f->active[k]);
 }
@@ -528,8 +528,15 @@ fair_remove(struct fair *f, struct jreq *r)
 void
 fair_grant(struct fair *f, uint32_t credits, uint32_t kept)
 {
-    f->credits = credits != 0 ? credits : 1;
+    f->credits = f->credits_one = credits != 0 ? credits : 1;
     f->credits_kept = kept < f->credits ? kept : f->credits - 1;
+}
+
+void
+fair_grant_one(struct fair *f, uint32_t credits)
+{
+    if (credits != 0 && credits < f->credits)
+        f->credits_one = credits;
 }
 
 static uint32_t
@@ -539,7 +546,7 @@ fair_price(const struct fair *f, const struct jreq *r)
         return 0;
     uint32_t n = jnl_samples(&r->req);
 
-    return n < f->credits ? n : f->credits;
+    return n < f->credits_one ? n : f->credits_one;
 }
 
 /* Whose turn it is: who had and has least. */

@@ -21,7 +21,7 @@
  *
  * Credits. A worker grants as many credits as sequences fit its batch, and a few more so
  * that a free row does not wait for the gate. This module has the sum over all workers. A
- * request costs min(n, credits) credits from sending to its terminal record. The request
+ * request costs min(n, credits of one worker) credits from sending to its terminal record. The request
  * whose turn it is waits until enough of them are free, and those behind it wait too:
  * otherwise a request of many samples would not start.
  *
@@ -116,6 +116,7 @@ struct fair {
     uint32_t n_queued; /* requests, of both kinds */
     uint32_t n_side;   /* requests of FAIR_OTHER with the worker */
     uint32_t credits;  /* granted by the workers that take requests, 1 at least */
+    uint32_t credits_one; /* the most that one of them granted: what a request costs at most */
     uint32_t credits_used;
     uint32_t credits_kept;  /* of credits: for users that hold none */
     int fcfs;               /* priorities do not count */
@@ -177,6 +178,8 @@ void fair_remove(struct fair *f, struct jreq *r);
 struct jreq *fair_pop(struct fair *f, enum fair_kind kind);
 /* The workers' grants changed; `kept` of the credits are for users that hold none. */
 void fair_grant(struct fair *f, uint32_t credits, uint32_t kept);
+/* Then, where there are several workers: the most that one of them granted. */
+void fair_grant_one(struct fair *f, uint32_t credits);
 /* r goes to a worker: take its r->price credits. */
 void fair_charge(struct fair *f, struct jreq *r);
 /* The earlier of the deadlines that hold before a request has begun. 0: none. */

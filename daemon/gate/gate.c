@@ -36,6 +36,8 @@
 #include "libclient/fdproto.h"
 
 #define GATE_TICK_NS         (2 * CLK_MS)
+#define GATE_MEASURE_NS      (100 * CLK_MS)
+#define GATE_MOVED_MS        1u            /* another group is up: try again at once */
 #define GATE_ANSWER_NS       (40 * CLK_US) /* a worker woken for it answers within that */
 #define GATE_SPIN_NS         (50 * CLK_US) /* ipc.spin_us = -1, with GATE_SPIN_CPUS */
 #define GATE_SPIN_CPUS       8
@@ -70,12 +72,18 @@ gate_wire(struct gate *g)
     g->cnf.sup = g->life.sup = &g->sup;
     g->sup.names = &g->names;
     g->cnf.wrk = g->life.wrk = g->wrk;
-    g->cnf.n_wrk = g->life.n_wrk = GATE_GROUPS;
+    g->cnf.n_wrk = g->life.n_wrk = g->n_wrk;
     g->life.env = &g->env;
     g->life.adm = &g->adm;
     g->life.ses = &g->ses;
     g->life.reqs = &g->reqs;
-    g->gauges = (struct gauges){ env, &g->ses, &g->jnl, &g->fair, g->wrk, NULL };
+    g->gauges = (struct gauges){ env, &g->ses, &g->jnl, &g->fair, &g->dsp, g->wrk,
+        g->n_wrk, NULL };
+    g->rolling.env = env;
+    g->rolling.dsp = &g->dsp;
+    g->rolling.sup = &g->sup;
+    g->rolling.wrk = g->wrk;
+    g->rolling.n_wrk = g->n_wrk;
 }
 
 /* The admin socket, above all of them. */
@@ -98,19 +106,21 @@ gate_wire_control(struct gate *g)
     ctl->reqs = &g->reqs;
     ctl->life = &g->life;
     ctl->cnf = &g->cnf;
+    ctl->dsp = &g->dsp;
+    ctl->rolling = &g->rolling;
     ctl->wrk = g->wrk;
-    ctl->n_wrk = GATE_GROUPS;
+    ctl->n_wrk = g->n_wrk;
 }
 
-/* Modules that need no memory. */
-static void
+/* Modules that need no memory but for the workers'. */
+static int
 gate_init(struct gate *g, struct par_set *ps, uint64_t now_ns)
 {
     g->magic = GATE_MAGIC;
     g->cnf.ps = ps;
     g->env.par = par_get(ps);
     g->env.now = g->env.t_boot = now_ns;
-    g->sigfd = g->crash_fd = g->seg_fd = g->trc_fd = g->watch.epfd = -1;
+    g->sigfd = g->crash_fd = g->seg_fd = g->watch.epfd = -1;
     g->life.exit_code = -1;
     rtd_init(&g->rt);
     cli_init(&g->clients, &g->env);
@@ -118,12 +128,17 @@ gate_init(struct gate *g, struct par_set *ps, uint64_t now_ns)
     g->fair.fcfs = g->env.par->sched_policy == PAR_SCHED_POLICY_FCFS;
     dsp_init(&g->dsp);
     sup_init(&g->sup, &g->env, &g->rt, &g->watch);
-    for (uint32_t i = 0; i < GATE_GROUPS; i++) {
+    g->n_wrk = g->sup.n_group = (uint32_t)g->env.par->parallel_data_parallel_size;
+    g->wrk = mem_aligned(_Alignof(struct wrk), g->n_wrk * sizeof(*g->wrk));
+    if (g->wrk == NULL)
+        g->n_wrk = 0;
+    for (uint32_t i = 0; i < g->n_wrk; i++) {
         sup_init_worker(&g->wrk[i], (int)i);
         dsp_add(&g->dsp, &g->wrk[i].link);
     }
     gate_wire(g);
     gate_wire_control(g);
+    return g->wrk != NULL ? 0 : -ENOMEM;
 }
 
 struct gate *
@@ -131,12 +146,15 @@ gate_new(struct par_set *ps, uint64_t now_ns)
 {
     struct gate *g = mem_aligned(128, sizeof(*g));
     const struct par *par = par_get(ps);
+    uint64_t key[2];
 
     if (g == NULL)
         return NULL;
-    gate_init(g, ps, now_ns);
+    if (gate_init(g, ps, now_ns) != 0)
+        return gate_free(g);
     cnf_apply_users(&g->cnf);
     if (getrandom(g->env.boot_id, sizeof(g->env.boot_id), 0) != sizeof(g->env.boot_id) ||
+        getrandom(key, sizeof(key), 0) != sizeof(key) || dsp_open(&g->dsp, key) != 0 ||
         getrandom(&g->itk.rng, sizeof(g->itk.rng), 0) != sizeof(g->itk.rng))
         return gate_free(g);
     if (par->sched_seed != 0)
@@ -165,7 +183,7 @@ gate_set_spin(struct gate *g)
 int
 gate_open(struct gate *g)
 {
-    int rc = seg_open(g->env.boot_id, &g->seg, &g->seg_fd);
+    int rc = seg_open(g->env.boot_id, g->n_wrk, &g->seg, &g->seg_fd);
 
     if (rc != 0)
         return rc;
@@ -174,10 +192,12 @@ gate_open(struct gate *g)
     g->ctl.stat_fd = g->sup.stat_fd = g->seg_fd;
     loopstat_init(&g->loop, g->env.cnt, g->seg->h);
     log_count(&g->env.cnt->log_dropped);
-    rc = trc_create(g->env.boot_id, &g->trc, &g->trc_fd);
-    if (rc != 0)
-        return rc;
-    g->ctl.trace_fd = g->sup.trace_fd = g->trc_fd;
+    for (uint32_t i = 0; i < g->n_wrk; i++) {
+        rc = trc_create(g->env.boot_id, &g->trc[i], &g->wrk[i].trace_fd);
+        if (rc != 0)
+            return rc;
+        g->trc[i]->group = i;
+    }
     gate_set_spin(g);
     return 0;
 }
@@ -197,7 +217,7 @@ gate_free(struct gate *g)
     g->ofl = g->ses.ofl = ofl_free(g->ofl, GATE_OFFLOOP_NS);
     opn_sweep(&g->ses);
     region_bin_fini(&g->ses.bin);
-    for (uint32_t i = 0; i < GATE_GROUPS && g->seg != NULL; i++) {
+    for (uint32_t i = 0; i < g->n_wrk && g->seg != NULL; i++) {
         rq_link_gone(&g->reqs, &g->wrk[i].link, FDP_E_GPU_RESET, 0);
         sup_fini(&g->sup, &g->wrk[i]);
     }
@@ -206,8 +226,11 @@ gate_free(struct gate *g)
         (void)close(g->sigfd);
     jnl_fini(&g->jnl);
     fair_fini(&g->fair);
+    dsp_fini(&g->dsp);
     (void)log_fini();
-    trc_destroy(g->trc, g->trc_fd);
+    for (uint32_t i = 0; i < g->n_wrk; i++)
+        trc_destroy(g->trc[i], g->wrk[i].trace_fd);
+    free(g->wrk);
     seg_close(g->seg, g->seg_fd);
     rtd_fini(&g->rt);
     (void)par_free(g->cnf.ps_file);
@@ -225,16 +248,21 @@ gate_drain(struct gate *g, struct wrk *w)
 {
     while (rly_poll(&g->reqs, &w->link) > 0)
         continue;
-    ctl_worker_gone(&g->ctl);
+    ctl_worker_gone(&g->ctl, w);
 }
 
-/* The rest of its requests end. */
+/* The rest of its requests end, or go to another group. */
 static void
 gate_end(struct gate *g, struct wrk *w)
 {
-    if (g->env.st != GATE_STOPPING)
+    uint32_t retry_ms = sup_restart_ms(w);
+
+    w->link.up = 0;
+    if (dsp_is_up(&g->dsp))
+        retry_ms = GATE_MOVED_MS;
+    else if (g->env.st != GATE_STOPPING)
         life_announce(&g->life, FDP_EV_DOWN);
-    rq_link_gone(&g->reqs, &w->link, FDP_E_GPU_RESET, sup_restart_ms(w));
+    rq_link_gone(&g->reqs, &w->link, FDP_E_GPU_RESET, retry_ms);
 }
 
 /* A process has ended: a restart finds nothing in flight. */
@@ -243,11 +271,11 @@ gate_bury(struct gate *g, struct wrk *w)
 {
     sup_autopsy(&g->sup, w);
     gate_drain(g, w);
+    if (!w->is_over)
+        gate_end(g, w);
     sup_drop_link(&g->sup, w);
     if (g->env.st == GATE_STOPPING)
         log_info("supervise: worker %d %s", w->idx, w->last_death);
-    if (!w->is_over)
-        gate_end(g, w);
 }
 
 static void
@@ -260,10 +288,10 @@ gate_after_death(struct gate *g, struct wrk *w)
     case SUP_ENDED:
         break;
     case SUP_CANNOT_RUN:
-        life_stop_now(&g->life, exit_code);
+        life_group_failed(&g->life, w, exit_code);
         break;
     case SUP_CRASH_LOOP:
-        life_degrade(&g->life);
+        life_group_failed(&g->life, w, 0);
         break;
     }
 }
@@ -273,7 +301,8 @@ static void
 gate_grant(struct gate *g)
 {
     const struct par *par = g->env.par;
-    uint32_t credits = dsp_credits(&g->dsp), rows = (uint32_t)par->sched_max_num_seqs;
+    uint32_t one, n_up, credits = dsp_credits(&g->dsp, &one, &n_up);
+    uint32_t rows = (uint32_t)par->sched_max_num_seqs * (n_up != 0 ? n_up : 1);
     int64_t kept = par->sched_reserved_seqs;
 
     /* For whom? Where another may connect it would be late to begin when he does: what
@@ -288,6 +317,40 @@ gate_grant(struct gate *g)
     if (kept != 0 && credits > rows)
         kept += credits - rows;
     fair_grant(&g->fair, credits, (uint32_t)kept);
+    fair_grant_one(&g->fair, one);
+}
+
+/* Groups are copies of one: is what this one has loaded what the others serve? While all
+ * are started again one after another, the model's files may have changed, but not to what
+ * would make requests of now mean something else. */
+static int
+gate_is_copy(const struct gate *g, const struct wrk *w)
+{
+    const struct fdp_info *a = &w->link.ready.info, *b;
+
+    for (uint32_t i = 0; i < g->n_wrk; i++) {
+        if (&g->wrk[i] == w || !g->wrk[i].link.up)
+            continue;
+        b = &g->wrk[i].link.ready.info;
+        if (a->vocab != b->vocab || a->has_tokenizer != b->has_tokenizer ||
+            (!rol_is_active(&g->rolling) &&
+                memcmp(a->model_digest, b->model_digest, sizeof(a->model_digest)) != 0))
+            return 0;
+    }
+    return 1;
+}
+
+static void
+gate_ready(struct gate *g, struct wrk *w)
+{
+    if (!gate_is_copy(g, w)) {
+        sup_kill(w,
+            "its model is not the one that the other groups serve; fdctl reload "
+            "--rolling takes a new one over, group by group");
+        return;
+    }
+    if (g->n_wrk == 1 || dsp_n_up(&g->dsp) == 1)
+        life_announce(&g->life, FDP_EV_READY);
 }
 
 static void
@@ -297,7 +360,7 @@ gate_worker(struct gate *g, struct wrk *w)
     case SUP_NOTHING:
         break;
     case SUP_READY:
-        life_announce(&g->life, FDP_EV_READY);
+        gate_ready(g, w);
         break;
     case SUP_KILLED:
         gate_drain(g, w);
@@ -367,6 +430,18 @@ gate_accept(struct gate *g)
     lsn_later(&g->lsn, g->env.now);
 }
 
+/* What only several need. */
+static void
+gate_tick_groups(struct gate *g)
+{
+    rol_tick(&g->rolling);
+    if (g->env.now - g->t_measure < GATE_MEASURE_NS)
+        return;
+    g->t_measure = g->env.now;
+    for (uint32_t i = 0; i < g->n_wrk; i++)
+        dsp_measure(&g->wrk[i].link, &g->seg[i].w);
+}
+
 static void
 gate_tick(struct gate *g)
 {
@@ -379,8 +454,10 @@ gate_tick(struct gate *g)
     rq_deadlines(&g->reqs);
     svc_tick(&g->fair.svcrate,
         dsp_is_up(&g->dsp) && !g->env.paused && adm_is_full(&g->adm), now);
-    for (uint32_t i = 0; i < GATE_GROUPS && g->life.exit_code < 0; i++)
+    for (uint32_t i = 0; i < g->n_wrk && g->life.exit_code < 0; i++)
         gate_worker(g, &g->wrk[i]);
+    if (g->n_wrk > 1)
+        gate_tick_groups(g);
     ctl_tick(&g->ctl, now);
     gau_set(&g->gauges);
     life_tick(&g->life);
@@ -397,7 +474,7 @@ gate_poll(struct gate *g, uint64_t now_ns)
     gate_phase(g, GATE_INTAKE_NS);
     work = ses_poll(&g->ses);
     gate_phase(g, GATE_RELAY_NS);
-    for (uint32_t i = 0; i < GATE_GROUPS; i++) {
+    for (uint32_t i = 0; i < g->n_wrk; i++) {
         struct wlk *l = &g->wrk[i].link;
 
         work += rly_poll(&g->reqs, l);
@@ -410,8 +487,12 @@ gate_poll(struct gate *g, uint64_t now_ns)
         g->t_down = now_ns;
     work += n;
     gate_phase(g, GATE_TICK_END_NS);
-    if (now_ns - g->t_tick >= GATE_TICK_NS)
+    if (now_ns - g->t_tick >= GATE_TICK_NS) {
+        uint32_t n_queued = g->fair.n_queued;
+
         gate_tick(g);
+        work += g->fair.n_queued > n_queued; /* those of a dead worker */
+    }
     if (g->clients.n_doomed != 0) {
         uint64_t until = g->env.until;
 
@@ -476,7 +557,7 @@ gate_dispatch(struct gate *g, const struct wch_event *e)
         break;
     case WCH_BELL: /* the poll that follows looks at all rings */
         ses_bell(&g->ses, e->obj);
-        for (uint32_t i = 0; i < GATE_GROUPS && g->cnf.spin_ns != 0; i++) {
+        for (uint32_t i = 0; i < g->n_wrk && g->cnf.spin_ns != 0; i++) {
             if (wlk_is_open(&g->wrk[i].link))
                 lnk_wake_worker(&g->wrk[i].link.lnk);
         }
@@ -564,10 +645,10 @@ gate_idle_ms(const struct gate *g)
 {
     int waits = 0, down = 0, reaps = 0;
 
-    for (uint32_t i = 0; i < GATE_GROUPS; i++) {
+    for (uint32_t i = 0; i < g->n_wrk; i++) {
         waits |= g->wrk[i].st == WRK_BACKOFF;
         reaps |= g->wrk[i].exit != NULL;
-        down |= !g->wrk[i].link.up;
+        down |= !g->wrk[i].link.up && !g->wrk[i].link.is_failed;
     }
     /* A client that reads again, and a link that has room again, ring no bell. */
     if (!TAILQ_EMPTY(&g->clients.holdq) || dsp_is_sending(&g->dsp))
@@ -580,7 +661,8 @@ gate_idle_ms(const struct gate *g)
         return 1;
     if (g->lsn.t_retry != 0 || g->lsn_admin.t_retry != 0)
         return 10;
-    if (g->clients.n_hello != 0 || (g->fair.n_queued != 0 && !g->env.paused) || waits)
+    if (g->clients.n_hello != 0 || rol_is_active(&g->rolling) ||
+        (g->fair.n_queued != 0 && !g->env.paused) || waits)
         return 20;
     if (down)
         return 100;
@@ -603,7 +685,7 @@ gate_sleep(struct gate *g)
 {
     int found = ses_park(&g->ses);
 
-    for (uint32_t i = 0; i < GATE_GROUPS; i++) {
+    for (uint32_t i = 0; i < g->n_wrk; i++) {
         /* after an impossible record the link is not read any more */
         if (g->wrk[i].link.seg != NULL && !g->wrk[i].link.lnk.bad)
             found |= lnk_gate_park(&g->wrk[i].link.lnk);
@@ -612,7 +694,7 @@ gate_sleep(struct gate *g)
         cnt_add(&g->env.cnt->sleeps, 1);
     (void)gate_events(g, found ? 0 : gate_sleep_ms(g));
     ses_unpark(&g->ses);
-    for (uint32_t i = 0; i < GATE_GROUPS; i++) {
+    for (uint32_t i = 0; i < g->n_wrk; i++) {
         if (g->wrk[i].link.seg != NULL)
             lnk_gate_unpark(&g->wrk[i].link.lnk);
     }
@@ -801,7 +883,7 @@ static int
 gate_start_workers(struct gate *g)
 {
     g->env.now = clk_now_ns();
-    for (uint32_t i = 0; i < GATE_GROUPS; i++) {
+    for (uint32_t i = 0; i < g->n_wrk; i++) {
         struct wrk *w = &g->wrk[i];
         int rc = sup_start(&g->sup, w);
 
@@ -833,6 +915,19 @@ gate_begin(struct gate *g)
     return gate_start_workers(g);
 }
 
+/* What its next life is told: of the worker that died last. */
+static const struct crs *
+gate_last_crash(const struct gate *g)
+{
+    const struct crs *last = &g->wrk[0].crash;
+
+    for (uint32_t i = 1; i < g->n_wrk; i++) {
+        if (g->wrk[i].crash.t_end_s > last->t_end_s)
+            last = &g->wrk[i].crash;
+    }
+    return last;
+}
+
 int
 gate_serve(struct par_set *ps, const struct gate_opts *o)
 {
@@ -855,7 +950,7 @@ gate_serve(struct par_set *ps, const struct gate_opts *o)
     if (rc == 0)
         rc = gate_run(g);
     log_info("gate: ends with exit code %d", rc);
-    crs_close(g->rt.dir, g->crash_fd, rc != 0 ? &g->wrk[0].crash : NULL);
+    crs_close(g->rt.dir, g->crash_fd, rc != 0 ? gate_last_crash(g) : NULL);
     (void)gate_free(g);
     return rc;
 }

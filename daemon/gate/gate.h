@@ -44,6 +44,7 @@
 #include "daemon/gate/names.h"
 #include "daemon/gate/reqlog.h"
 #include "daemon/gate/request.h"
+#include "daemon/gate/rolling.h"
 #include "daemon/gate/runtime.h"
 #include "daemon/gate/session.h"
 #include "daemon/gate/supervise.h"
@@ -56,7 +57,6 @@ struct par_src;
 struct trc_seg;
 
 #define GATE_MAGIC   0x47415445u
-#define GATE_GROUPS  1u /* groups of devices, each with a worker */
 #define GATE_EVENTS  8u /* of sockets in an iteration: a new session takes 60 us */
 #define GATE_ACCEPTS 8u /* connections in an iteration */
 
@@ -91,21 +91,23 @@ struct gate {
     struct intake itk;
     struct sessions ses;
     struct sup sup;
-    struct wrk wrk[GATE_GROUPS];
+    struct wrk *wrk; /* of the groups of devices, n of them */
+    uint32_t n_wrk;
     struct life life;
+    struct rolling rolling;
     struct gauges gauges;
     struct ctl ctl;
 
-    struct cnt_seg *seg;
+    struct cnt_seg *seg; /* [n_wrk] */
     int seg_fd;
-    struct trc_seg *trc;
-    int trc_fd;
+    struct trc_seg *trc[CNT_MAX_GROUPS]; /* a descriptor of each: wrk.trace_fd */
     struct loopstat loop;
 
     uint64_t t_begun;  /* this iteration; 0: time does not bound it (tests) */
     uint64_t switches; /* cnt->loop_switches, as far as looked into */
     uint64_t t_tick;
     uint64_t t_second;  /* what is done once a second */
+    uint64_t t_measure; /* of several groups: last look at what they report */
     uint64_t t_traffic; /* last iteration that found work */
     uint64_t t_down;    /* last record to a worker */
     uint64_t watchdog_ns;

@@ -5,6 +5,7 @@
 #include "daemon/gate/gauge.h"
 
 #include "daemon/gate/svcrate.h"
+#include "daemon/gate/dispatch.h"
 #include "daemon/gate/env.h"
 #include "daemon/gate/fair.h"
 #include "daemon/gate/journal.h"
@@ -15,7 +16,7 @@
 void
 gau_set(const struct gauges *g)
 {
-    const struct wrk *w = g->wrk;
+    const struct lnk_ready *ready = dsp_ready(g->dsp);
     const struct seg_now now = {
         .uptime_ns = g->env->now - g->env->t_boot,
         .sessions = g->ses->n,
@@ -25,10 +26,13 @@ gau_set(const struct gauges *g)
         .journal_bytes = g->jnl->bytes,
         .queued_tokens = g->fair->cost_queued,
         .service_rate = (uint64_t)svc_rate(&g->fair->svcrate, g->env->now),
-        .generation = w->generation,
-        .worker_pid = (int32_t)w->pid,
-        .model = w->link.up ? w->link.ready.info.model_name : NULL,
+        .groups = g->n_wrk,
+        .groups_ready = dsp_n_up(g->dsp),
+        .placed_cached = g->dsp->n_cached,
+        .model = ready != NULL ? ready->info.model_name : NULL,
     };
 
     seg_tick(g->seg, &now);
+    for (uint32_t i = 0; i < g->n_wrk; i++)
+        seg_worker(g->seg, i, (int32_t)g->wrk[i].pid, g->wrk[i].generation);
 }

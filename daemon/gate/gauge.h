@@ -7,7 +7,10 @@
 #ifndef FDD_DAEMON_GATE_GAUGE_H
 #define FDD_DAEMON_GATE_GAUGE_H
 
+#include <stdint.h>
+
 struct cnt_seg;
+struct dispatch;
 struct env;
 struct fair;
 struct jnl;
@@ -19,7 +22,9 @@ struct gauges {
     const struct sessions *ses;
     const struct jnl *jnl;
     const struct fair *fair;
-    const struct wrk *wrk; /* the first worker */
+    const struct dispatch *dsp;
+    const struct wrk *wrk; /* n of them */
+    uint32_t n_wrk;
     struct cnt_seg *seg;
 };
 

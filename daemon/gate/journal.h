@@ -28,8 +28,11 @@ struct client;
 struct usr;
 struct wlk;
 
-#define JREQ_MAGIC     0x4a524551u
-#define JREQ_FIN_MIXED 255u /* samples ended differently */
+#define JREQ_MAGIC        0x4a524551u
+#define JREQ_FIN_MIXED    255u /* samples ended differently */
+
+#define JNL_TOLD_ACCEPTED 1u
+#define JNL_TOLD_OUTPUT   2u /* of it */
 
 TAILQ_HEAD(jreq_q, jreq);
 
@@ -61,6 +64,7 @@ struct jreq {
     uint32_t sent;            /* bytes of blob */
     unsigned char *blob;      /* items, private copy */
     uint32_t blob_bytes;
+    uint32_t due;        /* tokens of its prompt that its worker has to compute */
     uint32_t cost;       /* tokens, for fairness */
     uint32_t prompt_len; /* tokens, 0 = not known yet */
     uint32_t n_out;      /* output tokens relayed */
@@ -74,7 +78,9 @@ struct jreq {
     uint8_t logged;      /* the request log has it */
     uint8_t finish;      /* enum fdp_finish of its samples */
     uint8_t in_startq;
-    uint8_t first; /* its user had none when it came */
+    uint8_t first;   /* its user had none when it came */
+    uint8_t told;    /* JNL_TOLD_*: what its client has of the answer */
+    uint8_t n_moved; /* workers that died with it, and it went to another */
     uint64_t t_submit;
     uint64_t deadline_queue, deadline_total; /* absolute ns, 0 = none */
     uint64_t t_sent;

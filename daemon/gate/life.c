@@ -236,6 +236,40 @@ life_degrade(struct life *v)
 }
 
 void
+life_group_failed(struct life *v, const struct wrk *w, int cannot_run)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < v->n_wrk; i++)
+        n += v->wrk[i].st == WRK_FAILED;
+    if (n < v->n_wrk) {
+        log_error("gate: group %d is not served any more, %u of %u are left; fix what it "
+                  "says, then fdctl reload --rolling",
+            w->idx, v->n_wrk - n, v->n_wrk);
+        return;
+    }
+    if (cannot_run != 0)
+        life_stop_now(v, cannot_run);
+    else
+        life_degrade(v);
+}
+
+/* Of several groups. */
+static void
+life_tell_groups(struct life *v)
+{
+    uint32_t n = dsp_n_up(v->reqs->dsp);
+    char text[64];
+
+    if (v->n_wrk < 2 || n == v->n_told || v->env->st != GATE_RUNNING)
+        return;
+    v->n_told = n;
+    (void)snprintf(text, sizeof(text), "STATUS=%u of %u groups ready", n, v->n_wrk);
+    ntf_send(text);
+    log_info("gate: %u of %u groups ready", n, v->n_wrk);
+}
+
+void
 life_tick(struct life *v)
 {
     if (v->env->st == GATE_STOPPING && v->step < LIFE_DONE)
@@ -246,4 +280,5 @@ life_tick(struct life *v)
         v->is_ready_told = 1;
         ntf_send("READY=1");
     }
+    life_tell_groups(v);
 }

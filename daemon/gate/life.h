@@ -35,6 +35,7 @@ struct life {
     uint64_t t_degraded;
     int n_signals;     /* SIGTERM, SIGINT: the second one ends at once */
     int is_ready_told; /* to the service manager */
+    uint32_t n_told;   /* groups that are ready, as it knows */
     int exit_code;     /* -1: go on */
 };
 
@@ -51,6 +52,9 @@ void life_stop(struct life *v, uint64_t timeout_ns, int exit_code);
 void life_stop_now(struct life *v, int exit_code);
 /* No worker will start: end queued requests, reject new ones. */
 void life_degrade(struct life *v);
+/* The worker of a group will not start again: it died too often, or, where cannot_run is
+ * not 0, it would end with that exit code each time. The daemon ends when none is left. */
+void life_group_failed(struct life *v, const struct wrk *w, int cannot_run);
 /* Tell all sessions the daemon's state. kind: FDP_EV_*, or 0. */
 void life_announce(struct life *v, uint32_t kind);
 void life_tick(struct life *v);

@@ -3,6 +3,8 @@
 noinst_LIBRARIES += libfddgate.a
 libfddgate_a_SOURCES = \
 	%D%/admit.c \
+	%D%/affinity.c \
+	%D%/affinity.h \
 	%D%/admit.h \
 	%D%/check.c \
 	%D%/check.h \
@@ -72,6 +74,8 @@ libfddgate_a_SOURCES = \
 	%D%/relay.c \
 	%D%/relay.h \
 	%D%/rest.c \
+	%D%/rolling.c \
+	%D%/rolling.h \
 	%D%/rest.h \
 	%D%/share.h \
 	%D%/reqlog.c \

@@ -11,6 +11,7 @@
 #include "daemon/common/log.h"
 #include "daemon/common/obj.h"
 #include "daemon/gate/client.h"
+#include "daemon/gate/dispatch.h"
 #include "daemon/gate/env.h"
 #include "daemon/gate/fair.h"
 #include "daemon/gate/journal.h"
@@ -23,6 +24,8 @@
 /* A worker that dies may write anything, and a client ends its session for a record
  * that it cannot read. */
 #define RLY_BROKEN UINT32_MAX
+/* Its client has it already, from a worker that died. */
+#define RLY_KNOWN (UINT32_MAX - 1)
 
 /* A TOKENS record that is whole, and its ids. Its first slot is there, whatever its
  * length. */
@@ -36,9 +39,11 @@ rly_is_tokens(const struct fdp_rec *rec, uint32_t *ret_n)
     return n_ids != 0 && n_text != 0 && rec->len == FDP_TOKENS_LEN(n_ids, n_text);
 }
 
-static void
+/* 1: its client knows. */
+static int
 rly_accepted(const struct reqs *rs, struct jreq *r, const struct fdp_rec *rec)
 {
+    int is_known = (r->told & JNL_TOLD_ACCEPTED) != 0;
     struct fdp_accepted a;
 
     memcpy(&a, rec + 1, sizeof(a));
@@ -47,6 +52,8 @@ rly_accepted(const struct reqs *rs, struct jreq *r, const struct fdp_rec *rec)
     if (!r->accepted && r->kind == FAIR_GEN)
         svc_add(&rs->fair->svcrate, r->est_prompt);
     r->accepted = 1;
+    r->told |= JNL_TOLD_ACCEPTED;
+    return is_known;
 }
 
 static void
@@ -91,16 +98,17 @@ rly_is_token_text(const struct fdp_rec *rec)
     return n != 0 && sum == rec->len;
 }
 
-/* Records that come with no ids. Output tokens, or RLY_BROKEN. */
+/* Records that come with no ids. Output tokens, RLY_BROKEN or RLY_KNOWN. */
 static __attribute__((noinline)) uint32_t
 rly_note_other(const struct reqs *rs, struct jreq *r, const struct fdp_rec *rec)
 {
-    switch (rec->type) {
-    case FDP_T_ACCEPTED:
+    if (rec->type == FDP_T_ACCEPTED) {
         if (rec->len != sizeof(struct fdp_accepted))
             return RLY_BROKEN;
-        rly_accepted(rs, r, rec);
-        return 0;
+        return rly_accepted(rs, r, rec) ? RLY_KNOWN : 0;
+    }
+    r->told |= JNL_TOLD_OUTPUT;
+    switch (rec->type) {
     case FDP_T_CHOICE_END:
         if (rec->len != sizeof(struct fdp_choice_end))
             return RLY_BROKEN;
@@ -123,7 +131,8 @@ rly_note_other(const struct reqs *rs, struct jreq *r, const struct fdp_rec *rec)
     return RLY_BROKEN;
 }
 
-/* What a record says of its request. Returns its output tokens, or RLY_BROKEN. */
+/* What a record says of its request. Returns its output tokens, RLY_BROKEN or RLY_KNOWN. A
+ * sample's text comes behind its ids. */
 static inline uint32_t
 rly_note(const struct reqs *rs, struct jreq *r, const struct fdp_rec *rec)
 {
@@ -135,11 +144,13 @@ rly_note(const struct reqs *rs, struct jreq *r, const struct fdp_rec *rec)
         return 0;
     else if (rec->type == FDP_T_TOKENS && rly_is_tokens(rec, &n_tok))
         ;
-    else if ((n_tok = rly_note_other(rs, r, rec)) == 0 || n_tok == RLY_BROKEN)
+    else if ((n_tok = rly_note_other(rs, r, rec)) == 0 || n_tok >= RLY_KNOWN)
         return n_tok;
     r->n_out += n_tok;
-    if (r->t_first == 0)
+    if (r->t_first == 0) {
         r->t_first = rs->env->now;
+        dsp_computed(r);
+    }
     return n_tok;
 }
 
@@ -155,13 +166,14 @@ rly_broken(struct reqs *rs, struct jreq *r, const struct fdp_rec *rec)
 }
 
 static uint32_t
-rly_one(struct reqs *rs, const struct fdp_rec *rec)
+rly_one(struct reqs *rs, const struct wlk *l, const struct fdp_rec *rec)
 {
     struct jreq *r = jnl_find(rs->jnl, rec->tag);
     struct client *c;
     uint32_t n_tok;
 
-    if (r == NULL || r->st == JNL_QUEUED) {
+    /* It may be queued again, or with another worker, since this one was killed. */
+    if (r == NULL || r->with != l) {
         log_debug("relay: record type %u for unknown request %llu", rec->type,
             (unsigned long long)rec->tag);
         return 0;
@@ -171,8 +183,8 @@ rly_one(struct reqs *rs, const struct fdp_rec *rec)
         return 0;
     }
     n_tok = rec->sample == 0 || rec->sample < r->req.n ? rly_note(rs, r, rec) : RLY_BROKEN;
-    if (n_tok == RLY_BROKEN)
-        return rly_broken(rs, r, rec);
+    if (n_tok >= RLY_KNOWN)
+        return n_tok == RLY_BROKEN ? rly_broken(rs, r, rec) : 0;
     c = r->cli;
     if (c == NULL)
         return n_tok;
@@ -202,7 +214,7 @@ rly_special(struct reqs *rs, struct wlk *l, const struct fdp_rec *rec)
         break;
     case LNK_T_TOKENIZED:
         r = jnl_find(rs->jnl, rec->tag);
-        if (r != NULL && rec->len >= sizeof(t)) {
+        if (r != NULL && r->with == l && rec->len >= sizeof(t)) {
             memcpy(&t, rec + 1, sizeof(t));
             r->prompt_len = t.prompt_len;
         }
@@ -261,7 +273,7 @@ rly_poll(struct reqs *rs, struct wlk *l)
         while (n_slot < k->quota && (rec = lnk_peek(&l->lnk)) != NULL) {
             rly_prefetch(rs, &l->lnk, &run);
             if (rec->type < FDP_T__N)
-                n_tok += rly_one(rs, rec);
+                n_tok += rly_one(rs, l, rec);
             else
                 rly_special(rs, l, rec);
             n_slot += rec->n_slot;

@@ -223,31 +223,69 @@ rq_end_all(struct reqs *rs, int code, uint32_t retry_ms)
     ASSERT(rs->fair->credits_used == 0);
 }
 
+/* Back to its queue, as if it had not been sent. */
+static void
+rq_requeue(struct reqs *rs, struct jreq *r)
+{
+    dsp_end(r);
+    fair_return(rs->fair, r);
+    fair_unpop(rs->fair, r);
+}
+
+/* May another group have r instead? Its client has no output yet, and it is not the one
+ * that no worker survives. */
+static int
+rq_may_move(const struct reqs *rs, const struct jreq *r)
+{
+    return rs->dsp->n > 1 && r->st != JNL_ENDING && r->t_first == 0 &&
+        (r->told & JNL_TOLD_OUTPUT) == 0 && r->n_moved < RQ_MOVES;
+}
+
+static void
+rq_move(struct reqs *rs, struct wlk *l, struct jreq *r)
+{
+    /* It waited no longer than it may, if sch_start_row() stored its id. */
+    if (l->seg != NULL &&
+        __atomic_load_n(&l->seg->started[rq_place(rs, r) % LNK_PLACES],
+            __ATOMIC_ACQUIRE) == r->id)
+        r->deadline_queue = 0;
+    r->n_moved++;
+    r->accepted = 0;
+    rq_requeue(rs, r);
+    cnt_add(&rs->env->cnt->requests_moved, 1);
+}
+
 void
 rq_link_gone(struct reqs *rs, struct wlk *l, int code, uint32_t retry_ms)
 {
     struct jreq *r;
-    uint32_t n = 0;
+    uint32_t n = 0, n_moved = 0;
 
     /* From the last: the one whose turn it was is the first again. */
     while ((r = TAILQ_LAST(&l->sendq, jreq_q)) != NULL) {
         ASSERT(r->st == JNL_SENDING && r->with == l);
-        dsp_end(r);
-        fair_return(rs->fair, r);
-        fair_unpop(rs->fair, r);
+        rq_requeue(rs, r);
     }
     for (uint32_t i = 0; i < rs->jnl->n_max; i++) {
         r = &rs->jnl->pool[i];
         if (r->st == JNL_FREE || r->with != l)
             continue;
+        if (rq_may_move(rs, r)) {
+            n_moved++;
+            rq_move(rs, l, r);
+            continue;
+        }
         n++;
         rq_end_code(rs, r, r->st == JNL_ENDING ? r->end_code : code,
             r->st == JNL_ENDING ? 0 : retry_ms);
     }
     ASSERT(TAILQ_EMPTY(&l->cancelq) && l->credits_used == 0 && l->n_sending == 0);
+    ASSERT(l->n_with == 0 && l->due == 0);
     svc_reset(&rs->fair->svcrate);
     if (n != 0)
         log_warn("relay: %u requests ended with their worker", n);
+    if (n_moved != 0)
+        log_info("relay: %u requests go from worker %d to another", n_moved, l->group);
 }
 
 /* ---- down ------------------------------------------------------------------ */

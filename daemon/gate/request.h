@@ -28,6 +28,7 @@ struct wlk;
 
 #define RQ_SEND_BATCH 8192u /* records down per loop iteration */
 #define RQ_LOOK       16u   /* requests between looks at the clock */
+#define RQ_MOVES      2u    /* workers that may die with a request before it ends */
 
 struct reqs {
     const struct env *env;
@@ -78,8 +79,9 @@ void rq_deadlines(struct reqs *rs);
 /* Total deadlines that a hung worker did not keep: the client gets ERROR from here; the
  * worker's terminal record, if it comes, only returns the credit. */
 void rq_overdue(struct reqs *rs);
-/* The worker of l died: requests in flight end with code, those whose items were not
- * sent completely are queued again. */
+/* The worker of l died. Requests whose items were not sent completely are queued again, and
+ * with several groups those without output, for another group, RQ_MOVES times each; all
+ * others end with code. */
 void rq_link_gone(struct reqs *rs, struct wlk *l, int code, uint32_t retry_ms);
 void rq_check(const struct reqs *rs);
 

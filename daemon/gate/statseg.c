@@ -12,25 +12,35 @@
 #include "daemon/common/mem.h"
 #include "libclient/fdring.h"
 
-int
-seg_open(const uint64_t boot_id[2], struct cnt_seg **ret_seg, int *ret_fd)
+static void
+seg_format(struct cnt_seg *seg, const uint64_t boot_id[2], uint32_t n_group)
 {
-    struct cnt_seg *seg;
-    void *p;
-    int rc = mem_share(CNT_MEMFD, sizeof(*seg), &p, ret_fd);
-
-    if (rc != 0)
-        return rc;
-    seg = p;
     seg->version = CNT_VERSION;
     seg->n_gate = CNT_N_GATE;
     seg->n_worker = CNT_N_WORKER;
     seg->n_hist = CNT_H__N;
+    seg->n_group = n_group;
     seg->boot_id[0] = boot_id[0];
     seg->boot_id[1] = boot_id[1];
     seg->t_start_ns = clk_wall_ns();
     seg->gate_pid = (int32_t)getpid();
-    fdr_store_release(&seg->magic, CNT_MAGIC);
+}
+
+int
+seg_open(const uint64_t boot_id[2], uint32_t n_group, struct cnt_seg **ret_seg, int *ret_fd)
+{
+    struct cnt_seg *seg;
+    void *p;
+    int rc = mem_share(CNT_MEMFD, cnt_bytes(n_group), &p, ret_fd);
+
+    if (rc != 0)
+        return rc;
+    seg = p;
+    /* the first one's magic last: all are there then */
+    for (uint32_t i = n_group; i-- > 0;) {
+        seg_format(&seg[i], boot_id, n_group);
+        fdr_store_release(&seg[i].magic, CNT_MAGIC);
+    }
     *ret_seg = seg;
     return 0;
 }
@@ -38,10 +48,19 @@ seg_open(const uint64_t boot_id[2], struct cnt_seg **ret_seg, int *ret_fd)
 void
 seg_close(struct cnt_seg *seg, int fd)
 {
+    uint32_t n = seg != NULL ? seg->n_group : 0;
+
     /* readers of the segment see the end */
-    if (seg != NULL)
-        fdr_store_release(&seg->magic, 0);
-    mem_unshare(seg, sizeof(*seg), fd);
+    for (uint32_t i = 0; i < n; i++)
+        fdr_store_release(&seg[i].magic, 0);
+    mem_unshare(seg, cnt_bytes(n), fd);
+}
+
+void
+seg_worker(struct cnt_seg *seg, uint32_t group, int32_t pid, uint64_t generation)
+{
+    seg[group].worker_pid = pid;
+    seg[group].generation = generation;
 }
 
 void
@@ -57,8 +76,11 @@ seg_tick(struct cnt_seg *seg, const struct seg_now *now)
     cnt_set(&c->journal_bytes, now->journal_bytes);
     cnt_set(&c->queued_tokens, now->queued_tokens);
     cnt_set(&c->service_rate, now->service_rate);
-    seg->worker_pid = now->worker_pid;
-    seg->generation = now->generation;
-    if (now->model != NULL && seg->model[0] == '\0')
-        (void)snprintf(seg->model, sizeof(seg->model), "%s", now->model);
+    cnt_set(&c->groups, now->groups);
+    cnt_set(&c->groups_ready, now->groups_ready);
+    cnt_set(&c->placed_cached, now->placed_cached);
+    for (uint32_t i = 0; now->model != NULL && i < seg->n_group; i++) {
+        if (seg[i].model[0] == '\0')
+            (void)snprintf(seg[i].model, sizeof(seg[i].model), "%s", now->model);
+    }
 }

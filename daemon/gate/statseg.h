@@ -12,8 +12,9 @@
 
 struct cnt_seg;
 
-/* 0 or -errno. */
-int seg_open(const uint64_t boot_id[2], struct cnt_seg **ret_seg, int *ret_fd);
+/* The array of n_group segments. 0 or -errno. */
+int seg_open(const uint64_t boot_id[2], uint32_t n_group, struct cnt_seg **ret_seg,
+    int *ret_fd);
 void seg_close(struct cnt_seg *seg, int fd);
 
 /* Gauges that are computed, not counted: as they are now. */
@@ -23,10 +24,11 @@ struct seg_now {
     uint64_t users; /* with requests that generate */
     uint64_t requests_queued, requests_running;
     uint64_t journal_bytes, queued_tokens, service_rate;
-    uint64_t generation; /* of the worker */
-    int32_t worker_pid;  /* 0: none */
-    const char *model;   /* NULL: not known yet; told once */
+    uint64_t groups, groups_ready, placed_cached;
+    const char *model; /* NULL: not known yet; told once */
 };
 void seg_tick(struct cnt_seg *seg, const struct seg_now *now);
+/* The worker of a group: its process, 0: none. */
+void seg_worker(struct cnt_seg *seg, uint32_t group, int32_t pid, uint64_t generation);
 
 #endif

@@ -47,6 +47,15 @@ sup_set_state(struct wrk *w, enum wrk_st st)
 {
     w->st = st;
     w->link.up = st == WRK_READY;
+    w->link.is_failed = st == WRK_FAILED;
+}
+
+const char *
+sup_state_name(const struct wrk *w)
+{
+    static const char *const names[] = SUP_STATE_NAMES;
+
+    return names[w->st];
 }
 
 const char *
@@ -137,7 +146,7 @@ sup_spawn(struct sup *s, struct wrk *w, int worker_admin_fd)
 {
     char path[PAR_STR_BYTES * 2];
     char num[SUP_N_FD][16];
-    int fds[SUP_N_FD] = { w->link_fd, w->efd, worker_admin_fd, s->stat_fd, s->trace_fd };
+    int fds[SUP_N_FD] = { w->link_fd, w->efd, worker_admin_fd, s->stat_fd, w->trace_fd };
     char *argv[] = { path, (char *)(uintptr_t) "--link-fd", num[0],
         (char *)(uintptr_t) "--event-fd", num[1], (char *)(uintptr_t) "--admin-fd",
         num[2], (char *)(uintptr_t) "--stat-fd", num[3], (char *)(uintptr_t) "--trace-fd",
@@ -180,7 +189,8 @@ sup_init(struct sup *s, const struct env *env, const struct rtd *rt, struct watc
     s->env = env;
     s->rt = rt;
     s->watch = watch;
-    s->stat_fd = s->trace_fd = -1;
+    s->stat_fd = -1;
+    s->n_group = 1;
     s->spawn = sup_spawn;
 }
 
@@ -189,7 +199,7 @@ sup_init_worker(struct wrk *w, int idx)
 {
     memset(w, 0, sizeof(*w));
     w->idx = idx;
-    w->pidfd = w->efd = w->admin_fd = w->link_fd = -1;
+    w->pidfd = w->efd = w->admin_fd = w->link_fd = w->trace_fd = -1;
     wlk_init(&w->link, idx);
 }
 
@@ -221,6 +231,8 @@ static void
 sup_fill_seg(const struct sup *s, const struct wrk *w, struct lnk_seg *seg)
 {
     seg->is_quiet = w->rty.n != 0;
+    seg->group = (uint32_t)w->idx;
+    seg->n_group = s->n_group;
     (void)snprintf(seg->instance, sizeof(seg->instance), "%s", s->rt->instance);
     (void)snprintf(seg->runtime_dir, sizeof(seg->runtime_dir), "%s", s->rt->dir);
     (void)snprintf(seg->device_dir, sizeof(seg->device_dir), "%s", s->rt->device_dir);
@@ -501,6 +513,19 @@ sup_back_off(struct wrk *w, uint64_t now_ns)
         w->backoff_ms = SUP_BACKOFF_MAX_MS;
     w->t_restart = now_ns + w->backoff_ms * CLK_MS;
     sup_set_state(w, WRK_BACKOFF);
+}
+
+int
+sup_start_again(struct sup *s, struct wrk *w)
+{
+    int rc;
+
+    w->n_deaths = 0;
+    w->backoff_ms = 0;
+    rc = sup_start(s, w);
+    if (rc != 0)
+        sup_back_off(w, s->env->now);
+    return rc;
 }
 
 /* For the log, and for the service manager. */

@@ -56,12 +56,17 @@ struct ofl;
 struct ofl_exit;
 
 #define SUP_DEATHS_MAX 1000u
+#define SUP_STATE_NAMES \
+    { \
+        "none", "starting", "ready", "draining", "back-off", "failed" \
+    }
 
 struct wrk {
     int idx;   /* of its group */
     int st;    /* enum wrk_st */
     pid_t pid; /* 0: none */
     int pidfd, efd, admin_fd, link_fd;
+    int trace_fd;          /* its trace segment; the caller's */
     struct wlk link;       /* seg NULL: no process */
     int is_killed;         /* SIGKILL was sent */
     int is_over;           /* and SUP_KILLED was returned */
@@ -92,8 +97,9 @@ struct sup {
     const struct rtd *rt;
     const struct names *names;
     struct watch *watch;
-    struct ofl *ofl;       /* NULL in tests: its work is done at once */
-    int stat_fd, trace_fd; /* segments that a worker writes to, too */
+    struct ofl *ofl;  /* NULL in tests: its work is done at once */
+    int stat_fd;      /* the segments of statistics, which workers write to, too */
+    uint32_t n_group; /* workers like those given here, each with a group of devices */
     /* Start the program: pid, or -errno. By default fork and exec; tests have
      * their own. */
     int (*spawn)(struct sup *s, struct wrk *w, int worker_admin_fd);
@@ -129,8 +135,11 @@ enum sup_verdict { SUP_RESTARTS = 0, SUP_ENDED, SUP_CANNOT_RUN, SUP_CRASH_LOOP }
 /* SUP_CANNOT_RUN: *ret_exit is the daemon's exit code. */
 enum sup_verdict sup_after_death(struct sup *s, struct wrk *w, int *ret_exit);
 
-/* Tell it to drain and exit; killed after grace_ns. */
+/* Tell it to end what it has, and exit; killed after grace_ns. */
 void sup_stop(struct sup *s, struct wrk *w, uint64_t grace_ns);
+/* Start a worker that was stopped, has failed or is in back-off, with a new crash window. As
+ * sup_start(). */
+int sup_start_again(struct sup *s, struct wrk *w);
 void sup_kill(struct wrk *w, const char *why);
 /* Wait at most most_ns for a killed child: a process that sleeps in a driver may not
  * end. 0: it did not. */
@@ -145,6 +154,8 @@ uint32_t sup_restart_ms(const struct wrk *w);
 int sup_load_percent(const struct wrk *w);
 /* The phase that it is in itself; without a process "blocked", "failed" or "none". */
 const char *sup_phase_name(const struct wrk *w);
+/* What the gate makes of it: enum wrk_st. */
+const char *sup_state_name(const struct wrk *w);
 /* The command that repairs a permanent failure, or "". names: as of adv_model(). */
 void sup_fix_text(const struct par *par, const struct rtd *rt, const struct names *names,
     int exit_code, char *ret, size_t ret_bytes);

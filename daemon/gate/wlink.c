@@ -24,7 +24,12 @@ void
 wlk_join(struct wlk *l, struct lnk_seg *seg, int efd, uint64_t now_ns)
 {
     ASSERT(l->seg == NULL && TAILQ_EMPTY(&l->sendq) && TAILQ_EMPTY(&l->cancelq));
+    ASSERT(l->n_with == 0 && l->due == 0);
     l->seg = seg;
+    l->generation = (uint32_t)seg->generation;
+    l->at_ns = l->at_seqs = l->at_tokens = 0;
+    l->token_ns = l->row_ns = 0;
+    l->row_tokens = 0;
     l->t_join = now_ns;
     l->pend = 0;
     l->is_news = l->is_closed = 0;

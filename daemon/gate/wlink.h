@@ -35,6 +35,16 @@ struct wlk {
     struct jreq_q cancelq; /* CANCEL records to send */
     struct jreq_q startq;  /* with it, a deadline, and not known to have begun */
     uint32_t pend;         /* WLK_PEND_*: other records to send */
+    uint32_t n_with;       /* requests with its worker */
+    uint64_t due;          /* tokens of their prompts that are not computed yet */
+    uint64_t n_sent;       /* requests, ever */
+    uint32_t generation;   /* of its worker, from 1 */
+    int is_failed;         /* there will be no worker */
+    /* What its worker reports (dsp_measure): the counters at the last look, the least time
+     * that a token took in an interval, a sequence's share of a step, and its worth. */
+    uint64_t at_ns, at_seqs, at_tokens;
+    double token_ns, row_ns;
+    uint32_t row_tokens;
 };
 
 void wlk_init(struct wlk *l, int group);

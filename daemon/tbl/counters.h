@@ -49,6 +49,10 @@ CNT_GATE(copied_bytes,       counter, "bytes",    "bytes copied out of clients' 
 CNT_GATE(loop_copied_max,    gauge,   "bytes",    "most of them in one iteration of the loop")
 CNT_GATE(loop_switches,      counter, "switches", "voluntary context switches of the loop's thread outside epoll_wait")
 CNT_GATE(users,              gauge,   "users",    "users with requests that generate, queued or with the worker")
+CNT_GATE(requests_moved,     counter, "requests", "without output when their group's worker died, and given to another group")
+CNT_GATE(groups,             gauge,   "groups",   "groups of devices, each with a worker")
+CNT_GATE(groups_ready,       gauge,   "groups",   "of them, those that take requests")
+CNT_GATE(placed_cached,      counter, "requests", "sent to a group for the beginning of their prompt, which it computed before")
 
 CNT_WORKER(steps,             counter, "steps",     "engine steps")
 CNT_WORKER(step_ns,           counter, "ns",        "time in engine steps")

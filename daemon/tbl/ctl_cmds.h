@@ -21,6 +21,8 @@ CTL_CMD(status,   READ,  SHOW,   "state of the daemon, its worker and its model"
 CTL_CMD(stat,     READ,  SHOW,   "all counters")
 CTL_CMD(stat_fd,  READ,  SHOW,   "the statistics segment as a descriptor, for reading")
 CTL_CMD(trace_fd, ADMIN, SHOW,   "the trace segment as a descriptor, for reading")
+CTL_ARG(trace_fd, group, 'g', INT, ANY, 0, 31, OPT, "N",
+    "of this group (0)")
 CTL_CMD(requests, ADMIN, SHOW,   "accepted requests that have not ended")
 CTL_CMD(cancel,   ADMIN, CHANGE, "end one request, or all of a session")
 CTL_ARG(cancel, id, 0, INT, ONE, 1, INT64_MAX, WORD, "ID",
@@ -37,8 +39,14 @@ CTL_ARG(set, name, 0, STR, MUST, 1, 255, OWN, "NAME",
 CTL_ARG(set, value, 0, STR, MUST, 0, 511, OWN, "VALUE",
     "its value, as the configuration file has it")
 CTL_CMD(reload,   ADMIN, CHANGE, "read the configuration file again, as SIGHUP does")
+CTL_ARG(reload, rolling, 0, BOOL, ANY, 0, 0, OPT, NULL,
+    "then start the workers of all groups again, one after another; requests go on")
 CTL_CMD(model,    READ,  SHOW,   "the loaded model and its memory")
+CTL_ARG(model, group, 'g', INT, ANY, 0, 31, OPT, "N",
+    "the worker of this group (the first that is ready)")
 CTL_CMD(memory,   READ,  SHOW,   "every buffer of the worker and the KV pool")
+CTL_ARG(memory, group, 'g', INT, ANY, 0, 31, OPT, "N",
+    "of the worker of this group (the first that is ready)")
 CTL_CMD(program,  READ,  SHOW,   "the model's list of operations")
 CTL_ARG(program, tokens, 0, INT, ANY, 1, 1000000, OPT, "N",
     "for a step of that many tokens (1)")
@@ -46,6 +54,8 @@ CTL_ARG(program, rows, 0, INT, ANY, 1, 1000000, OPT, "N",
     "and that many sequences (as many as tokens)")
 CTL_ARG(program, context, 0, INT, ANY, 1, 10000000, OPT, "TOKENS",
     "with that many tokens each in the KV cache (128)")
+CTL_ARG(program, group, 'g', INT, ANY, 0, 31, OPT, "N",
+    "as the worker of this group bound it (the first that is ready)")
 CTL_CMD(profile,  ADMIN, CHANGE, "time of every operation of the next steps")
 CTL_ARG(profile, steps, 'n', INT, ANY, 1, 10000, OPT, "N",
     "measure that many steps (32)")
@@ -59,6 +69,8 @@ CTL_ARG(profile, prefill, 'p', INT, ANY, 0, INT32_MAX, OPT, "TOKENS",
     "and one row with a prompt of that many tokens (0)")
 CTL_ARG(profile, measure, 0, BOOL, ANY, 0, 0, OPT, NULL,
     "measure the device's peak again")
+CTL_ARG(profile, group, 'g', INT, ANY, 0, 31, OPT, "N",
+    "of this group (the first that is ready)")
 CTL_CMD(drain,    ADMIN, CHANGE, "refuse new requests and let the running ones end")
 CTL_ARG(drain, wait, 0, BOOL, ANY, 0, 0, OPT, NULL,
     "answer when no request is left")
@@ -93,3 +105,5 @@ CTL_ARG(debug, stop_rank, 0, BOOL, ANY, 0, 0, WORD, NULL,
     "let the launch thread of its last rank stop before the next step (the same)")
 CTL_ARG(debug, rank, 0, INT, ANY, 0, 7, OWN, "N",
     "rank of fail_device and stop_rank")
+CTL_ARG(debug, group, 'g', INT, ANY, 0, 31, OPT, "N",
+    "what concerns a worker is of this group (the first that is ready)")

@@ -51,7 +51,6 @@ PAR_NOTE(compat, use_warmup, "daemon.warmup", FLAG, "yes|true|on|1", "",
     "the worker always warms up before it is ready")
 PAR_NOTE(compat, enable_output_caching, "", FLAG, "", "",
     "outputs go straight to the clients")
-PAR_NOTE(parallel, data_parallel_size, "", ONE, "", "", "there is one copy of the model")
 PAR_NOTE(parallel, pipeline_parallel_size, "", ONE, "", "",
     "the devices of one machine compute each layer together")
 PAR_NOTE(parallel, enable_expert_parallel, "parallel.expert_parallel", NEVER, "", "",

@@ -208,18 +208,20 @@ PAR_ENUM(device, backend, "",
     PAR_C(DEVICE_BACKEND_CUDA, "cuda") PAR_C(DEVICE_BACKEND_NULL, "null"), "auto", RESTART,
     "Where the model runs. auto: cuda when a device is there, else cpu.")
 PAR_STR(device, list, "", "", RESTART,
-    "Devices of the model, comma separated, as many as parallel.tensor_parallel_size: cuda:0 "
-    "(by number), GPU-1a2b3c or MIG-1a2b3c (start of a UUID as nvidia-smi -L prints it, with or "
-    "without cuda:), cuda:* (all, in the order of their numbers) or cpu:4 (four virtual devices "
-    "on the processors). Empty: the first of device.backend. CUDA devices, and those of cpu:N if "
-    "it is listed, are locked against other daemons of the user.")
+    "Devices of the model, comma separated: cuda:0 (by number), GPU-1a2b3c or MIG-1a2b3c (start of "
+    "a UUID as nvidia-smi -L prints it, with or without cuda:), cuda:* (all, in the order of their "
+    "numbers) or cpu:4 (four virtual devices on the processors); as many as "
+    "parallel.tensor_parallel_size times parallel.data_parallel_size. Empty: the first of "
+    "device.backend. CUDA devices, and those of cpu:N if it is listed, are locked against other "
+    "daemons of the user.")
 PAR_INT(device, test_entry, "", "", -1, -1, 31, RESTART,
     "The model is on this entry of device.list, counted from 0, and every call to a device "
-    "of another entry fails (tests). -1: all entries are used.")
+    "of another entry fails (tests). -1: each group has its entries.")
 PAR_BOOL(device, shared, "", 0, RESTART,
     "Use the device together with other daemons of the user; each of them must say so.")
 PAR_INT(device, threads, "", "threads", 0, 0, 1024, RESTART,
-    "Threads of the CPU backend. 0: one per processor.")
+    "Threads of the CPU backend, of each group. 0: one per processor, shared out among the "
+    "groups.")
 PAR_INT(device, overlap_depth, "", "steps", 0, 2, 4, RESTART,
     "Steps launched ahead of the one whose results are awaited, so that the device never "
     "waits for the host. 0 is the simple loop, the reference.")
@@ -234,9 +236,13 @@ PAR_INT(device, step_delay_us, "", "us", 0, 0, 10000000, RESTART,
     "A step keeps the CPU and the null backend busy at least that long (tests).")
 
 PAR_INT(parallel, tensor_parallel_size, "tensor_parallel_size", "devices", 1, 1, 8, RESTART,
-    "Devices that share the model's weights and compute each step together, those of "
-    "device.list in order. The model's attention heads, its MLP and its KV heads must divide; "
-    "the daemon says which sizes do.")
+    "Devices of a group, which share the model's weights and compute each step together: "
+    "consecutive ones of device.list. The model's attention heads, its MLP and its KV heads must "
+    "divide; the daemon says which sizes do.")
+PAR_INT(parallel, data_parallel_size, "data_parallel_size", "groups", 1, 1, 32, RESTART,
+    "Groups of devices, each with a copy of the model and a worker of its own; requests are "
+    "spread over them. The size of a step, of the KV cache and of the host's memory are those "
+    "of a group.")
 PAR_INT(parallel, spin_limit_ms, "", "ms", 10, 2000, 600000, RESTART,
     "A device that waits so long for another one of its group, from its own arrival, gives up: "
     "the worker ends, naming the one that did not come. Less than daemon.worker_hang_ms.")

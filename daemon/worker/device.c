@@ -88,22 +88,36 @@ announce(struct worker *w)
     __atomic_store_n(&ws->n_device, n, __ATOMIC_RELEASE);
 }
 
-/* The test parameter, or all entries. */
+/* The group's own, of all that the list names. */
+static int
+own_devices(struct worker *w, char *err, size_t err_bytes)
+{
+    int32_t n = wrk_n_rank(w), first = (int32_t)w->seg->group * n;
+    int rc =
+        dvl_check_sizes(w->par.device_list, w->devs.n, w->seg->n_group, n, err, err_bytes);
+
+    if (rc != 0)
+        return rc;
+    memmove(&w->devs.at[0], &w->devs.at[first], (size_t)n * sizeof(w->devs.at[0]));
+    w->devs.n = n;
+    return 0;
+}
+
+/* The test parameter, or the group's entries. */
 static int
 choose_entries(struct worker *w, char *err, size_t err_bytes)
 {
     int64_t entry = w->par.device_test_entry;
 
-    if (entry < 0 &&
-        dvl_check_count(w->par.device_list, w->devs.n, wrk_n_rank(w), err, err_bytes) != 0)
-        return -EINVAL;
+    if (entry < 0)
+        return own_devices(w, err, err_bytes);
     if (entry >= w->devs.n) {
         (void)snprintf(err, err_bytes,
             "device.test_entry = %lld: device.list has %d entries, counted from 0",
             (long long)entry, (int)w->devs.n);
         return -EINVAL;
     }
-    w->first_dev = entry < 0 ? 0 : (int32_t)entry;
+    w->first_dev = (int32_t)entry;
     return 0;
 }
 
@@ -154,6 +168,10 @@ wrk_claim_device(struct worker *w, char *err, size_t err_bytes)
     w->first_dev = 0;
     if (rc != 0)
         return rc;
+    if (w->par.device_test_entry < 0) {
+        l.n_own = wrk_n_rank(w);
+        l.first = (int32_t)w->seg->group * l.n_own;
+    }
     if (l.kind == DVL_CUDA && !wrk_is_null(w))
         return claim_cuda(w, &l, err, err_bytes);
     if (l.kind == DVL_NONE && !wrk_on_cpu(w) && fdk_ops_cuda.available(err, err_bytes) > 0)

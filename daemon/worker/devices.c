@@ -130,11 +130,16 @@ add(const struct here *h, int32_t num, struct dvc *ret, char *err, size_t err_by
     return 0;
 }
 
+/* The devices of a group: those of another need not reach them. */
 static int
-check_peers(const struct dvc *c, const struct fdk_ops *k, char *err, size_t err_bytes)
+check_peers(const struct dvc *c, const struct dvl *l, const struct fdk_ops *k, char *err,
+    size_t err_bytes)
 {
-    for (int32_t i = 0; i < c->n && k->device_peer != NULL; i++)
-        for (int32_t j = 0; j < c->n; j++) {
+    int32_t from = l->n_own != 0 ? l->first : 0;
+    int32_t to = l->n_own != 0 && from + l->n_own < c->n ? from + l->n_own : c->n;
+
+    for (int32_t i = from; i < to && k->device_peer != NULL; i++)
+        for (int32_t j = from; j < to; j++) {
             int can = i == j ? 1 : k->device_peer(c->at[i].num, c->at[j].num);
 
             if (can > 0)
@@ -168,7 +173,7 @@ dvc_cuda(const struct dvl *l, const char *list, const struct fdk_ops *k, struct 
             rc = add(&h, num, &c, err, err_bytes);
     }
     if (rc == 0)
-        rc = check_peers(&c, k, err, err_bytes);
+        rc = check_peers(&c, l, k, err, err_bytes);
     if (rc == 0)
         *ret = c;
     return rc;

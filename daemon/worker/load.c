@@ -308,6 +308,19 @@ wrk_load_kv_scales(struct worker *w, char *err, size_t err_bytes)
     return rc;
 }
 
+/* Workers of several groups share the processors. */
+static int32_t
+wrk_threads(const struct worker *w)
+{
+    uint32_t n_group = w->seg->n_group;
+    long n;
+
+    if (w->par.device_threads != 0 || n_group <= 1)
+        return (int32_t)w->par.device_threads;
+    n = sysconf(_SC_NPROCESSORS_ONLN) / ((long)n_group * wrk_n_rank(w));
+    return n > 0 ? (int32_t)n : 1;
+}
+
 void
 wrk_open_args(const struct worker *w, struct wrk_open *to)
 {
@@ -333,7 +346,7 @@ wrk_open_args(const struct worker *w, struct wrk_open *to)
         .name = w->devs.n > 0 ? to->name : NULL,
         .spin_limit_us =
             wrk_n_rank(w) > 1 ? (uint32_t)p->parallel_spin_limit_ms * 1000 * WRK_SLOWER : 0,
-        .n_thread = (int32_t)p->device_threads,
+        .n_thread = wrk_threads(w),
         .spin_us = wrk_spin_us(p),
         .max_token = par_max_batched_tokens(p, wrk_on_cpu(w))
     };

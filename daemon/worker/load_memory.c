@@ -131,6 +131,7 @@ wrk_plan_args(struct worker *w, struct mpl_in *ret)
     uint64_t all = w->wp != NULL ? wts_bytes(w->wp) : 0, quant = wrk_quant_bytes(w);
 
     *ret = (struct mpl_in){ .is_cpu = wrk_on_cpu(w),
+        .n_group = w->seg != NULL ? w->seg->n_group : 1,
         .utilization = p->kv_gpu_memory_utilization,
         /* a rank's share of the host */
         .swap_gib = p->kv_swap_space / wrk_n_rank(w),

@@ -105,20 +105,19 @@ parse_args(int argc, char **argv, struct args *a)
 static int
 open_stat(struct worker *w)
 {
+    size_t bytes = (w->seg->group + 1u) * sizeof(struct cnt_seg);
+    struct cnt_seg *p;
     struct stat st;
-    void *p;
 
-    if (w->stat_fd >= 0 && fstat(w->stat_fd, &st) == 0 &&
-        st.st_size >= (off_t)sizeof(struct cnt_seg)) {
-        p = mmap(NULL, sizeof(struct cnt_seg), PROT_READ | PROT_WRITE, MAP_SHARED,
-            w->stat_fd, 0);
-        if (p != MAP_FAILED && cnt_fits(p)) {
-            w->stat = p;
+    if (w->stat_fd >= 0 && fstat(w->stat_fd, &st) == 0 && st.st_size >= (off_t)bytes) {
+        p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, w->stat_fd, 0);
+        if (p != MAP_FAILED && cnt_fits(&p[w->seg->group])) {
+            w->stat = &p[w->seg->group];
             w->stat_mapped = 1;
             return 0;
         }
         if (p != MAP_FAILED)
-            (void)munmap(p, sizeof(struct cnt_seg));
+            (void)munmap(p, bytes);
     }
     w->stat = mem_aligned(_Alignof(struct cnt_seg), sizeof(struct cnt_seg));
     return w->stat != NULL ? 0 : -ENOMEM;
@@ -398,7 +397,7 @@ main(int argc, char **argv)
     }
     logs = log_fini();
     if (w->stat != NULL && w->stat_mapped)
-        (void)munmap(w->stat, sizeof(*w->stat));
+        (void)munmap(w->stat - w->seg->group, (w->seg->group + 1u) * sizeof(*w->stat));
     else
         free(w->stat);
     trc_leave(w->trc_seg);

@@ -293,6 +293,15 @@ mpl_fit(uint64_t bytes, uint64_t block_bytes)
     return n == 0 ? 0 : n > INT64_MAX ? INT64_MAX : (int64_t)n - 1;
 }
 
+/* No size was set: groups on the same processors share what one would take. */
+static uint64_t
+mpl_cpu_room(const struct mpl_in *in, uint64_t room)
+{
+    uint64_t bytes = room / 4 < MPL_CPU_MOST ? room / 4 : MPL_CPU_MOST;
+
+    return in->n_group > 1 ? bytes / in->n_group : bytes;
+}
+
 /* Usable blocks for sequences of at most len tokens. */
 static int
 mpl_blocks(const struct mpl_in *in, const struct mpl *m, int64_t len, int64_t *ret,
@@ -314,7 +323,7 @@ mpl_blocks(const struct mpl_in *in, const struct mpl *m, int64_t len, int64_t *r
     else if (in->memory_bytes > 0)
         bytes = in->memory_bytes;
     else if (in->is_cpu)
-        bytes = room / 4 < MPL_CPU_MOST ? room / 4 : MPL_CPU_MOST;
+        bytes = mpl_cpu_room(in, room);
     if (bytes > room) {
         mpl_show_bytes(bytes, a, sizeof(a));
         mpl_show_bytes(room, c, sizeof(c));

@@ -212,7 +212,7 @@ ids = [p['id'] for p in board['panels']]
 assert len(ids) == len(set(ids))
 assert {v['name'] for v in board['templating']['list']} == {'datasource', 'instance', 'model'}
 rows = [p['title'] for p in board['panels'] if p['type'] == 'row']
-assert len(rows) == 7, rows
+assert len(rows) == 8, rows
 print('ok', len(fm), 'metrics', len(exprs), 'expressions')
 PY
 until_true 20 is_idle || fail "the daemon does not stay idle"

@@ -137,8 +137,8 @@ cuda:0,,cuda:1|empty entry
 cuda:0,cpu:1|another kind
 cuda:GPU-1a|too short
 cuda:GPU-1x2y3z|hex digit
-cuda:0,cuda:1|this version uses one
-cpu:4|this version uses one
+cuda:0,cuda:1|parallel.tensor_parallel_size = 1 uses one
+cpu:4|parallel.tensor_parallel_size = 1 uses one
 0|write cuda:0
 EOT
 expect 78 "$FDD" --check-config --set device.list=cuda:0 --set device.backend=cpu

@@ -20,12 +20,33 @@
 
 static struct fix *fix_now; /* sup.spawn has no argument of ours */
 
+void
+fix_use(struct fix *f, uint32_t group)
+{
+    struct fix_side *from = &f->side[f->at], *to = &f->side[group];
+
+    ASSERT(group < FIX_GROUPS);
+    from->w = f->w;
+    from->seg = f->seg;
+    from->worker_admin_fd = f->worker_admin_fd;
+    from->n_part = f->n_part;
+    memcpy(from->part, f->part, sizeof(f->part));
+    f->w = to->w;
+    f->seg = to->seg;
+    f->worker_admin_fd = to->worker_admin_fd;
+    f->n_part = to->n_part;
+    memcpy(f->part, to->part, sizeof(f->part));
+    f->at = group;
+}
+
 static int
 fix_spawn(struct sup *s, struct wrk *w, int worker_admin_fd)
 {
     struct fix *f = fix_now;
 
     (void)s;
+    if (f->at != (uint32_t)w->idx)
+        fix_use(f, (uint32_t)w->idx);
     if (f->seg != NULL)
         lnk_leave(f->seg);
     if (f->worker_admin_fd >= 0)
@@ -46,6 +67,8 @@ fix_open(struct fix *f, const char *const *sets)
     memset(f, 0, sizeof(*f));
     fix_now = f;
     f->worker_admin_fd = -1;
+    for (uint32_t i = 0; i < FIX_GROUPS; i++)
+        f->side[i].worker_admin_fd = -1;
     ASSERT(ps != NULL);
     ASSERT_Z(par_set_text(ps, "sched.reserved_seqs", "0", PAR_FROM_SET, err, sizeof(err)));
     for (; sets != NULL && *sets != NULL; sets++) {
@@ -61,7 +84,10 @@ fix_open(struct fix *f, const char *const *sets)
     ASSERT(f->g != NULL);
     f->g->sup.spawn = fix_spawn;
     ASSERT_Z(gate_open(f->g));
-    ASSERT_Z(sup_start(&f->g->sup, &f->g->wrk[0]));
+    for (uint32_t i = 0; i < f->g->n_wrk; i++)
+        ASSERT_Z(sup_start(&f->g->sup, &f->g->wrk[i]));
+    if (f->at != 0)
+        fix_use(f, 0);
 }
 
 static void
@@ -74,13 +100,20 @@ fix_drop_part(struct fix *f, uint32_t i)
 void
 fix_close(struct fix *f)
 {
+    uint32_t n = f->g->n_wrk;
+
     gate_check(f->g);
-    while (f->n_part != 0)
-        fix_drop_part(f, 0);
     f->g = gate_free(f->g);
-    lnk_leave(f->seg);
-    if (f->worker_admin_fd >= 0)
-        (void)close(f->worker_admin_fd);
+    for (uint32_t i = 0; i < n; i++) {
+        if (n > 1)
+            fix_use(f, i);
+        while (f->n_part != 0)
+            fix_drop_part(f, 0);
+        lnk_leave(f->seg);
+        f->seg = NULL;
+        if (f->worker_admin_fd >= 0)
+            (void)close(f->worker_admin_fd);
+    }
 }
 
 void
@@ -303,8 +336,8 @@ fix_take_cancel(struct fix *f, int *ret_code)
 void
 fix_die(struct fix *f, int status)
 {
-    f->g->wrk[0].dead = 1;
-    f->g->wrk[0].status = status;
+    f->g->wrk[f->at].dead = 1;
+    f->g->wrk[f->at].status = status;
     fix_step(f, 2);
 }
 

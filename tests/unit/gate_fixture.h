@@ -29,7 +29,17 @@ struct fix_part {
     unsigned char *blob;
     uint32_t got;
 };
-#define FIX_PARTS 64u
+#define FIX_PARTS  64u
+#define FIX_GROUPS 4u
+
+/* Of a worker that is not the one in use. */
+struct fix_side {
+    struct lnk w;
+    struct lnk_seg *seg;
+    int worker_admin_fd;
+    struct fix_part part[FIX_PARTS];
+    uint32_t n_part;
+};
 
 struct fix {
     struct gate *g;
@@ -40,6 +50,8 @@ struct fix {
     uint32_t n_spawn;
     struct fix_part part[FIX_PARTS]; /* in the order they came */
     uint32_t n_part;
+    uint32_t at; /* all of this is the worker's of this group */
+    struct fix_side side[FIX_GROUPS];
 };
 
 /* A raw client: what a hostile or honest program could do. */
@@ -63,6 +75,8 @@ struct frec {
  * started (faked) but not ready. */
 void fix_open(struct fix *f, const char *const *sets);
 void fix_close(struct fix *f);
+/* What follows is about the worker of this group; at first, of group 0. */
+void fix_use(struct fix *f, uint32_t group);
 /* A listening socket of the gate, with this backlog, and its address. */
 void fix_listen(struct fix *f, int backlog, struct sockaddr_un *ret, socklen_t *ret_len);
 /* Advance the clock and run rounds until nothing happens. */

@@ -93,6 +93,7 @@ segment(int *ret_fd)
     seg->n_gate = CNT_N_GATE;
     seg->n_worker = CNT_N_WORKER;
     seg->n_hist = CNT_H__N;
+    seg->n_group = 1;
     return seg;
 }
 

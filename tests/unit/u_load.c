@@ -13,6 +13,8 @@
 
 #include <stdlib.h>
 
+#include <unistd.h>
+
 #include "daemon/common/mem.h"
 #include "daemon/worker/model.h"
 #include "daemon/worker/weights.h"
@@ -74,6 +76,17 @@ t_open_args(void **state)
     assert_true(o.a.spin_limit_us >= 700000 && o.a.spin_limit_us % 700000 == 0);
     assert_true(o.a.dead == 0 && o.a.device[1] == 2);
     assert_string_equal(o.a.name[0], "a");
+    free(f);
+    f = with("device.threads", "0");
+    f->w.seg->n_group = 1;
+    wrk_open_args(&f->w, &o);
+    assert_int_equal(o.a.n_thread, 0);
+    f->w.seg->n_group = 32; /* they share the processors, and have one at least */
+    wrk_open_args(&f->w, &o);
+    assert_in_range(o.a.n_thread, 1, (sysconf(_SC_NPROCESSORS_ONLN) + 31) / 32);
+    f->w.par.device_threads = 3;
+    wrk_open_args(&f->w, &o);
+    assert_int_equal(o.a.n_thread, 3);
     free(f);
     f = with("device.test_entry", "1");
     f->w.devs = (struct dvc){ .n = 3, .at = { { .num = 4 }, { .num = 2 }, { .num = 0 } } };

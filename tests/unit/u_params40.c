@@ -87,7 +87,8 @@ static const struct row rows[] = {
         "must be 0 to 16777216 tokens" },
     { "tensor_parallel_size", "parallel", "4", 0, "parallel.tensor_parallel_size", "4",
         "9", "must be 1 to 8 devices" },
-    { "data_parallel_size", "parallel", "1", 0, NULL, NULL, "2", NOT_HERE },
+    { "data_parallel_size", "parallel", "1", 0, "parallel.data_parallel_size", "1", "33",
+        "must be 1 to 32 groups" },
     { "block_size", "kv", "32", 0, "kv.block_size", "32", "8", "must be 16 to 128 tokens" },
     { "max_num_seqs", "sched", "8", 0, "sched.max_num_seqs", "8", "1025",
         "must be 1 to 1024 sequences" },
@@ -305,7 +306,7 @@ e1_messages(void **state)
     REFUSED("pipeline_parallel_size", "2",
         "pipeline_parallel_size = 2: not available in this "
         "build (the devices of one machine compute each layer together); remove it or write 1");
-    REFUSED("data-parallel-size", "0", "data-parallel-size = 0: must be at least 1");
+    REFUSED("data-parallel-size", "0", "data-parallel-size = 0: must be 1 to 32 groups");
     REFUSED("tensor_parallel_size", "two",
         "tensor_parallel_size = two: not a whole "
         "number");
@@ -659,30 +660,29 @@ e2_blocks_and_shares(void **state)
     CHECK_BAD("model.max_model_len = 15: must be 0 or at least 16");
 }
 
-/* As many devices as are listed. */
+/* The product of both sizes is the number of devices. */
 static void
 e2_devices(void **state)
 {
-    static const char *const names[] = { "data_parallel_size" };
     struct par_set *ps = *state;
 
-    for (size_t i = 0; i < 1; i++) {
-        char text[160];
-
-        OK(names[i], "1");
-        snprintf(text, sizeof(text),
-            "%s = 2: not available in this build (there is one copy of the model); remove it "
-            "or write 1",
-            names[i]);
-        REFUSED(names[i], "2", text);
-        snprintf(text, sizeof(text), "%s = 0: must be at least 1", names[i]);
-        REFUSED(names[i], "0", text);
-    }
     OK("device.list", "cpu:2");
     CHECK_BAD(
         "device.list: \"cpu:2\" has 2 devices, and parallel.tensor_parallel_size = 1 uses "
-        "one; name one, or set parallel.tensor_parallel_size = 2");
+        "one; name one, or set parallel.tensor_parallel_size or parallel.data_parallel_size "
+        "= 2");
+    OK("data_parallel_size", "2");
+    CHECK_OK();
     OK("tensor_parallel_size", "2");
+    CHECK_BAD("device.list: \"cpu:2\" has 2 devices, and parallel.data_parallel_size = 2 takes "
+              "4, 2 for each; list as many");
+    OK("device.list", "cpu:4");
+    CHECK_OK();
+    OK("device.list", "");
+    CHECK_BAD("device.list: it is empty, and parallel.data_parallel_size = 2 takes 4 devices, 2 "
+              "for each; list them (cuda:0,cuda:1)");
+    OK("data_parallel_size", "1");
+    OK("device.list", "cpu:2");
     CHECK_OK();
     OK("disable_custom_all_reduce", "yes");
     CHECK_BAD(

@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -417,6 +418,45 @@ file_appears_whole(void **state)
     assert_int_equal(stt_textfile(bad, &seg, PRM_NAMES_FDD), FCT_EX_USAGE);
 }
 
+/* Two groups: each has its samples, the gate's metrics have none of theirs, and the sums of
+ * fdctl stat are those of both. */
+static void
+t_groups(void **state)
+{
+    static struct cnt_seg two[2];
+    struct cnt_seg sum;
+
+    (void)state;
+    two[0] = two[1] = seg;
+    two[0].n_group = two[1].n_group = 2;
+    two[1].g = (struct cnt_gate){ .loops = 7 };
+    two[1].w.generation_tokens = 5;
+    two[1].w.kv_block_tokens = two[0].w.kv_block_tokens;
+    two[1].generation = 3;
+    two[0].h[CNT_H_itl].sum = 1000000000;
+    two[1].h[CNT_H_itl].sum = 500000000;
+    two[1].h[CNT_H_loop_ns].sum = 9;
+    (void)prom(two, PRM_NAMES_FDD | PRM_NAMES_VLLM);
+    HAS("fdd_generation_tokens_total{group=\"1\",model_name=\"demo\"} 5");
+    assert_int_equal(count_of(text, "\nfdd_generation_tokens_total{"), 2);
+    HAS("vllm:generation_tokens_total{engine=\"1\",model_name=\"demo\"} 5");
+    HAS("fdd_worker_generation{group=\"1\"} 3");
+    HAS("fdd_inter_token_latency_seconds_sum{group=\"1\",model_name=\"demo\"} 0.5");
+    assert_int_equal(count_of(text, "\nfdd_gate_loops_total "), 1);
+    assert_int_equal(count_of(text, "\nfdd_loop_seconds_sum{"), 1);
+    assert_int_equal(count_of(text, "# TYPE fdd_generation_tokens_total "), 1);
+    assert_int_equal(cnt_of_group(two, CNT_ALL_GROUPS, &sum), 0);
+    assert_int_equal(sum.w.generation_tokens, seg.w.generation_tokens + 5);
+    assert_int_equal(sum.w.kv_block_tokens, seg.w.kv_block_tokens);
+    assert_int_equal(sum.g.loops, seg.g.loops);
+    assert_int_equal(sum.h[CNT_H_itl].sum, 1500000000);
+    assert_int_equal(sum.h[CNT_H_loop_ns].sum, 0);
+    assert_int_equal(cnt_of_group(two, 1, &sum), 0);
+    assert_int_equal(sum.w.generation_tokens, 5);
+    assert_int_equal(sum.g.loops, seg.g.loops);
+    assert_int_equal(cnt_of_group(two, 2, &sum), -ENOENT);
+}
+
 int
 main(void)
 {
@@ -436,6 +476,7 @@ main(void)
         T(processes_are_told_apart),
         T(no_daemon_is_said),
         T(file_appears_whole),
+        T(t_groups),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

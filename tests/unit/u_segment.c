@@ -231,12 +231,12 @@ static void
 test_gauges(void **state)
 {
     static const uint64_t boot[2] = { 7, 8 };
-    struct seg_now now = { 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, NULL };
+    struct seg_now now = { 1, 2, 3, 4, 5, 6, 7, 8, 3, 2, 11, NULL };
     struct cnt_seg *seg;
     int fd;
 
     (void)state;
-    assert_int_equal(seg_open(boot, &seg, &fd), 0);
+    assert_int_equal(seg_open(boot, 3, &seg, &fd), 0);
     assert_true(cnt_fits(seg));
     seg_tick(seg, &now);
     assert_int_equal(seg->g.uptime_ns, 1);
@@ -247,14 +247,20 @@ test_gauges(void **state)
     assert_int_equal(seg->g.journal_bytes, 6);
     assert_int_equal(seg->g.queued_tokens, 7);
     assert_int_equal(seg->g.service_rate, 8);
-    assert_int_equal(seg->generation, 9);
-    assert_int_equal(seg->worker_pid, 10);
+    assert_int_equal(seg->g.groups, 3);
+    assert_int_equal(seg->g.groups_ready, 2);
+    assert_int_equal(seg->g.placed_cached, 11);
+    seg_worker(seg, 2, 10, 9);
+    assert_int_equal(seg[2].generation, 9);
+    assert_int_equal(seg[2].worker_pid, 10);
+    assert_int_equal(seg->worker_pid, 0);
     assert_string_equal(seg->model, "");
     now.model = "one";
     seg_tick(seg, &now);
     now.model = "two";
     seg_tick(seg, &now);
     assert_string_equal(seg->model, "one");
+    assert_string_equal(seg[2].model, "one");
     seg->version++;
     assert_false(cnt_fits(seg));
     seg_close(seg, fd);

@@ -24,6 +24,12 @@ struct args {
 #define JSON \
     FCT_OPT_JSON(struct fct_plain, "the answer as JSON"), FCT_OPT_HELP, FCT_OPT_END
 static const struct fct_opt json_opts[] = { JSON };
+/* Of one group. */
+#define GROUP \
+    { \
+        "group", 0, "", NULL, FCT_ASK(struct fct_plain, ask, CNT_MAX_GROUPS - 1) \
+    }
+static const struct fct_opt group_opts[] = { GROUP, JSON };
 
 /* ---- one question ------------------------------------------------------------------ */
 
@@ -39,10 +45,10 @@ ASKS(requests, "fdctl requests [--json]", "Requests that have not ended.", json_
     .list = "requests");
 ASKS(clients, "fdctl clients [--json]", "Sessions of client programs.", json_opts,
     .list = "clients");
-ASKS(program, "fdctl program [--json]",
+ASKS(program, "fdctl program [--group N] [--json]",
     "What steps of 1, 8, 64, 128 and 512 tokens and the largest one without a graph launch:\n"
     "kernels, operations that are one launch, bytes, and shares of the roofline bound.",
-    json_opts,
+    group_opts,
     .text = "{n_ops} operations[measured_peak|, measured peak {measured_peak.read_bytes_per_s/1e9:.1} GB/s]"
             "\n[*kv_groups|KV group {group}: layers {layers}, [window|window {window}, ]"
             "{token_bytes:bytes} a token, at most {most_blocks} blocks a request\n]"
@@ -52,12 +58,17 @@ ASKS(program, "fdctl program [--json]",
             "[*launches|{times:5} {launch:-19} {format:-8} {layout:-8} {bytes:10bytes} "
             "{roofline_us:12.1} {share/.01:5.1} %  {ops}: {kernels}[fused|, fused]\n"
             "[slow|      slow: {slow} is fast\n]]]");
-ASKS(reload, "fdctl reload [--json]",
-    "Read the configuration file again and take over what may change.", json_opts,
+static const struct fct_opt reload_opts[] = {
+    { "rolling", 0, NULL, NULL, FCT_ASK(struct fct_plain, ask, 0) }, JSON
+};
+ASKS(reload, "fdctl reload [--rolling] [--json]",
+    "Read the configuration file again and take over what may change.", reload_opts,
     .text = "[*changes|{name}: [old|{old}][!old|(nothing)] -> [new|{new}][!new|(nothing)]\n]"
             "[*waiting|{name}: [running|{running}][!running|(nothing)] -> "
             "[new|{new}][!new|(nothing)] waits for a restart[where| ({where})]\n]"
-            "{changed} changed\n[*warnings|warning: {}\n]");
+            "{changed} changed\n[*warnings|warning: {}\n]"
+            "[rolling|the workers of {rolling} groups start again, one after another; fdctl "
+            "status shows how far they are\n]");
 
 static const struct fct_opt pause_opts[] = {
     { "off", 0, NULL, NULL, FCT_ASK(struct fct_plain, ask, 0) }, JSON
@@ -75,10 +86,11 @@ ASKS(pause, "fdctl pause [--off] [--json]",
     "[panic|          its last words:\n[*panic|            {}\n]]" \
     "[lines|          the end of its log:\n[*lines|            {}\n]]"
 #define WORKER \
-    "worker    {phase}[pid|, pid {pid}, up {uptime_ms:age}]" \
+    "{label:-10}{phase}[pid|, pid {pid}, up {uptime_ms:age}]" \
     "[phase=loading|, {load_percent} % ({load_done_bytes:MiB} of {load_total_bytes:MiB} " \
     "MiB)][deaths|, {deaths} deaths]" \
-    "[!retry|[restart_in_ms|, next start in {restart_in_ms} ms]]\n" \
+    "[!retry|[restart_in_ms|, next start in {restart_in_ms} ms]]" \
+    "[is_of_many|, {requests} requests, load {load_tokens} tokens]\n" \
     "[*devices|          [is_rank|rank {rank}: ]device {device}[uuid| {uuid}]" \
     "[!is_used|, not used]\n]" \
     "[all_reduce|          sums over {tensor_parallel_size} devices: {all_reduce}\n]" \
@@ -103,6 +115,23 @@ mark_ranks(json_t *worker)
                 json_is_integer(json_object_get(d, "rank"))));
 }
 
+/* What their lines begin with: of several, the group's number. */
+static void
+label_workers(json_t *st)
+{
+    int many = json_is_object(json_object_get(st, "groups"));
+    char text[32] = "worker";
+    json_t *w;
+    size_t i;
+
+    json_array_foreach(json_object_get(st, "workers"), i, w) {
+        if (many)
+            snprintf(text, sizeof(text), "group %lld", fct_num(w, "group"));
+        json_object_set_new(w, "label", json_string(text));
+        json_object_set_new(w, "is_of_many", json_boolean(many));
+    }
+}
+
 static void
 show_status(json_t *st, const void *args)
 {
@@ -120,12 +149,18 @@ show_status(json_t *st, const void *args)
     json_object_set_new(m, "shortened",
         json_boolean(fct_num(m, "model_len") > fct_num(m, "max_model_len")));
     if (json_array_size(json_object_get(st, "workers")) == 0)
-        json_object_set(st, "workers", json_object_get(st, "worker"));
+        json_object_set_new(st, "workers", json_pack("[O]", json_object_get(st, "worker")));
+    label_workers(st);
     fct_text(stdout,
         "fdd       {shown}, {state}, pid {pid}, up {uptime_ms:age}\n"
         "[own|          this fdctl is {own}: start the daemon again, or install both from "
         "one build\n]"
         "socket    {socket}\n"
+        "[*groups|groups    {ready} of {n} ready; {placed_cached} requests went where their "
+        "prompt was, {moved} from a dead worker to another\n"
+        "[rolling|          they start again one after another: group {rolling_group} "
+        "{rolling_phase}\n]"
+        "[rolling_error|          not all were started again: {rolling_error}\n]]"
         "[*workers|" WORKER "]"
         "[*model|model     {name} ({path})\n"
         "          {max_model_len} tokens at most"
@@ -247,11 +282,103 @@ show_memory(json_t *o, const void *args)
         o);
 }
 
-ASKS(memory, "fdctl memory [--json]",
+/* Rows of one place, over all groups. */
+static long long
+sum_place(const json_t *answer, const char *where, const char *key)
+{
+    const json_t *r;
+    long long n = 0;
+    size_t i;
+
+    json_array_foreach(json_object_get(answer, "rows"), i, r)
+        n += strcmp(fct_str(r, "where"), where) == 0 ? fct_num(r, key) : 0;
+    return n;
+}
+
+/* Adds to the sums. */
+static void
+add_memory(const json_t *answer, json_t *sum)
+{
+    static const char *const places[] = { "device", "host" };
+    char key[32];
+
+    for (size_t i = 0; i < 2; i++) {
+        snprintf(key, sizeof(key), "%s_bytes", places[i]);
+        json_object_set_new(sum, key,
+            json_integer(fct_num(sum, key) + sum_place(answer, places[i], "bytes")));
+        snprintf(key, sizeof(key), "%s_in_use", places[i]);
+        json_object_set_new(sum, key,
+            json_integer(fct_num(sum, key) + sum_place(answer, places[i], "in_use")));
+    }
+    json_object_set_new(sum, "tokens",
+        json_integer(fct_num(sum, "tokens") + fct_num(answer, "tokens")));
+}
+
+static int
+show_memories(const struct fct *f, long long n, int json)
+{
+    json_t *list = json_array(), *sum = json_object(), *o;
+    struct fct_admin *a;
+    int rc = fct_admin_open(f, 0, &a);
+
+    for (long long i = 0; i < n && rc == 0; i++) {
+        rc = fct_ask(a, json_pack("{s:s, s:I}", "cmd", "memory", "group", (json_int_t)i),
+            0, &o);
+        if (rc != 0)
+            break;
+        (void)json_object_del(o, "ok");
+        add_memory(o, sum);
+        add_places(o);
+        json_object_set_new(o, "group", json_integer((json_int_t)i));
+        json_array_append_new(list, o);
+    }
+    if (rc == 0 || json_array_size(list) != 0)
+        fct_admin_close(a);
+    if (rc == 0 && json) {
+        rc = fct_print_json(json_pack("{s:O, s:O}", "groups", list, "sum", sum));
+    } else if (rc == 0) {
+        for (long long i = 0; i < n; i++) {
+            printf("%sgroup %lld: ", i != 0 ? "\n" : "", i);
+            show_memory(json_array_get(list, (size_t)i), NULL);
+        }
+        fct_text(stdout,
+            "\nall groups: devices {device_bytes:bytes} planned, {device_in_use:bytes} in use; "
+            "host {host_bytes:bytes} planned, {host_in_use:bytes} in use; KV caches of "
+            "{tokens} tokens\n",
+            sum);
+        rc = fct_flush();
+    }
+    json_decref(list);
+    json_decref(sum);
+    return rc;
+}
+
+/* Of several groups each, unless one was named. */
+static int
+memory_of_all(struct fct *f, void *args)
+{
+    const struct fct_plain *a = args;
+    json_t *st = NULL;
+    long long n = 0;
+
+    if (json_object_get(a->ask, "group") != NULL ||
+        fct_ask_once(f, fct_question("status"), 1, &st) != 0)
+        return FCT_GO;
+    n = fct_num(json_object_get(st, "groups"), "n");
+    json_decref(st);
+    return n > 1 ? show_memories(f, n, a->json) : FCT_GO;
+}
+
+static const struct fct_opt memory_opts[] = {
+    { "group", 'g', "N", "of this group alone (of all)",
+        FCT_ASK(struct fct_plain, ask, CNT_MAX_GROUPS - 1) },
+    JSON
+};
+ASKS(memory, "fdctl memory [--group N] [--json]",
     "Every buffer of the worker by where it is: bytes planned, in use and free, "
     "and its\nshare of the place; the blocks of the KV cache; what a device may give "
     "beyond the plan.",
-    json_opts, .show = show_memory, .prepare = add_places);
+    memory_opts, .show = show_memory, .prepare = add_places, .before = memory_of_all);
 
 /* ---- stop and drain ---------------------------------------------------------------- */
 
@@ -488,7 +615,7 @@ ASKS(config, "fdctl config [NAME] [--origin] [--json]",
 static const struct fct_opt model_opts[] = {
     { "file", 0, "NAME",
         "write one of the model's files to standard output:", FCT_TEXT(struct args, file) },
-    JSON
+    GROUP, JSON
 };
 
 static void
@@ -529,7 +656,7 @@ model_or_file(struct fct *f, void *args)
     return a->file != NULL ? write_file(f, a->file) : FCT_GO;
 }
 
-ASKS(model, "fdctl model [--json | --file NAME]",
+ASKS(model, "fdctl model [--group N] [--json | --file NAME]",
     "The model: sizes, memory, where its files are; or one of its files.", model_opts,
     .args_bytes = sizeof(struct args), .below = list_files, .before = model_or_file);
 
@@ -560,10 +687,23 @@ debug_option(const char *name, int argc, char **argv, int *i, int *ret_bad)
         return argv[*i] + n + 1;
     if (*i + 1 >= argc) {
         *ret_bad = fct_fail(FCT_EX_USAGE, "debug: %s needs a value, such as %s", name,
-            strcmp(name, "--level") == 0 ? "debug" : "gate=debug");
+            strcmp(name, "--level") == 0         ? "debug"
+                : name[strspn(name, "-")] == 'g' ? "1"
+                                                 : "gate=debug");
         return "";
     }
     return argv[++*i];
+}
+
+static int
+debug_group(const char *value, json_t *q)
+{
+    uint32_t group;
+    int rc = fct_u32("debug: --group", value, 0, CNT_MAX_GROUPS - 1, &group);
+
+    if (rc == 0)
+        json_object_set_new(q, "group", json_integer((json_int_t)group));
+    return rc;
 }
 
 /* +bit, -bit and bit are words here, so "-kv" is not an option. */
@@ -581,6 +721,9 @@ debug_question(int argc, char **argv, json_t *q, int *ret_json)
             *ret_json = 1;
         else if ((v = debug_option("--level", argc, argv, &i, &bad)) != NULL)
             json_object_set_new(q, "level", fct_json_text(v, strlen(v)));
+        else if ((v = debug_option("--group", argc, argv, &i, &bad)) != NULL ||
+            (v = debug_option("-g", argc, argv, &i, &bad)) != NULL)
+            bad = bad != 0 ? bad : debug_group(v, q);
         else if ((v = debug_option("--topic", argc, argv, &i, &bad)) != NULL)
             ok = bad != 0 || debug_word(topics, sizeof(topics), ",", v);
         else if ((v = fct_table_word("debug", w)) != NULL)
@@ -638,12 +781,12 @@ help_words(void)
 
 /* For the help alone: debug_question() takes the words. */
 static const struct fct_opt debug_opts[] = { { "level", 0, "", NULL, .id = 2 },
-    { "topic", 0, "", NULL, .id = 2 }, JSON };
+    { "topic", 0, "", NULL, .id = 2 }, { "group", 0, "", NULL, .id = 2 }, JSON };
 
 static const struct fct_line debug_line = {
     .usage = "fdctl debug [--level LEVEL] [--topic TOPIC=LEVEL]... [+BIT -BIT... |\n"
              "                    BIT,BIT...] [--json]\n"
-             "       fdctl debug WORD [--json]",
+             "       fdctl debug [--group N] WORD [--json]",
     .about = "Without words, show log level, topics and debug bits. +BIT and -BIT change "
              "one\nbit, a list replaces all.",
     .opts = { debug_opts },

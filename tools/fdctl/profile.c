@@ -275,6 +275,7 @@ take_by(void *args, const char *value)
 }
 
 static const struct fct_opt opts[] = {
+    { "group", 0, "", NULL, FCT_ASK(struct fct_plain, ask, CNT_MAX_GROUPS - 1) },
     { "steps", 0, "", NULL, FCT_ASK(struct fct_plain, ask, INT32_MAX) },
     { "within", 0, "SECONDS", "and wait for them no longer (10)",
         FCT_REAL(struct args, within_s, 0.001, WITHIN_MOST), .range = "0.001 to 600" },

@@ -142,13 +142,13 @@ check_group(struct doc *d, const char *name, const char *group, const char *may)
 static void
 check_entries(struct doc *d, const json_t *w)
 {
-    const json_t *e;
-    size_t i;
+    const json_t *list = json_object_get(w, "devices"), *e;
+    size_t first = (size_t)fct_num(w, "group") * json_array_size(list), i;
 
-    json_array_foreach(json_object_get(w, "devices"), i, e) {
+    json_array_foreach(list, i, e) {
         const char *uuid = fct_str(e, "uuid");
 
-        doc_add(d, DOC_OK, "device.list", "entry %zu is %s%s%s%s", i,
+        doc_add(d, DOC_OK, "device.list", "entry %zu is %s%s%s%s", first + i,
             fct_str(e, "device"), *uuid != '\0' ? " " : "", uuid,
             json_is_true(json_object_get(e, "is_used")) ? "" : ", not used");
         doc_data(d, "uuid", json_string(uuid));

@@ -476,21 +476,23 @@ fct_ask_once(const struct fct *f, json_t *ask, int quiet, json_t **ret_answer)
 }
 
 int
-fct_ask_fd(const struct fct *f, const char *cmd, int timeout_ms)
+fct_ask_fd(const struct fct *f, const char *cmd, uint32_t group, int timeout_ms)
 {
+    json_t *ask = fct_question(cmd), *answer;
     struct fct g = *f;
     struct fct_admin *a;
-    json_t *answer;
     int rc;
 
     if (g.timeout_ms < 0 || g.timeout_ms > timeout_ms)
         g.timeout_ms = timeout_ms;
     rc = dial(&g, &a);
-    if (rc == -EAGAIN)
-        return -ETIMEDOUT;
-    if (rc != 0)
-        return rc;
-    rc = exchange(a, fct_question(cmd));
+    if (rc != 0) {
+        json_decref(ask);
+        return rc == -EAGAIN ? -ETIMEDOUT : rc;
+    }
+    if (group != 0)
+        json_object_set_new(ask, "group", json_integer((json_int_t)group));
+    rc = exchange(a, ask);
     answer = rc == 0 ? json_loadb(a->in.buf, a->in.n, JSON_ALLOW_NUL, NULL) : NULL;
     if (rc == 0 && !json_is_true(json_object_get(answer, "ok")))
         rc = refused(answer, 1) == FCT_EX_PERM ? -EACCES : -EPROTO;

@@ -104,10 +104,10 @@ int fct_ask(struct fct_admin *a, json_t *ask, int quiet, json_t **ret_answer);
 /* The same over a connection of its own. */
 int fct_ask_once(const struct fct *f, json_t *ask, int quiet, json_t **ret_answer);
 
-/* The descriptor that the daemon sends with its answer to cmd, or -errno: -ENOENT and
+/* The descriptor that the daemon sends with its answer to cmd, about this group, or -errno: -ENOENT and
  * -ECONNREFUSED no daemon, -EACCES, -ETIMEDOUT no answer, -EPIPE it ended, -EPROTO.
  * Nothing is printed. */
-int fct_ask_fd(const struct fct *f, const char *cmd, int timeout_ms);
+int fct_ask_fd(const struct fct *f, const char *cmd, uint32_t group, int timeout_ms);
 
 /* ---- shared memory -------------------------------------------------------------- */
 
@@ -124,13 +124,18 @@ void fct_seg_close(const struct cnt_seg *seg);
 /* 0: the daemon has ended. */
 int fct_seg_alive(const struct cnt_seg *seg);
 uint64_t fct_seg_value(const struct cnt_seg *seg, const struct cnt_row *row);
-/* A copy of its numbers, and of the model's name as fct_plain() has it. */
+/* A copy of its numbers, and of the model's name as fct_plain() has it: of all groups, as
+ * cnt_of_group() sums them up; of one group or all, 0 or an exit code with the message
+ * printed; of each group, as an array to be freed with free() (NULL: no memory). */
 void fct_seg_snap(const struct cnt_seg *seg, struct cnt_seg *ret_seg);
-/* Map its step trace, which is for administrators; 0 or an exit code, with the
+int fct_seg_snap_group(const struct cnt_seg *seg, uint32_t group, struct cnt_seg *ret_seg);
+struct cnt_seg *fct_seg_snap_each(const struct cnt_seg *seg);
+/* Map the step trace of a group, which is for administrators; 0 or an exit code, with the
  * message printed. Never unmapped. */
-int fct_trace_open(const struct fct *f, const struct trc_seg **ret_seg);
+int fct_trace_open(const struct fct *f, uint32_t group, const struct trc_seg **ret_seg);
 /* As fct_seg_try(). */
-int fct_trace_try(const struct fct *f, int timeout_ms, const struct trc_seg **ret_seg);
+int fct_trace_try(const struct fct *f, uint32_t group, int timeout_ms,
+    const struct trc_seg **ret_seg);
 
 /* ---- messages and values ------------------------------------------------------- */
 

@@ -25,17 +25,17 @@ struct segment {
     const char *cmd;  /* that hands it out */
     const char *link; /* what /proc/PID/fd/N says it is */
     int (*look)(int fd, const void **ret);
+    uint32_t group; /* whose; there are several of one name */
 };
 
 static int
 look_stat(int fd, const void **ret)
 {
-    int rc = mem_look(fd, sizeof(struct cnt_seg), ret);
+    const struct cnt_seg *seg;
+    int rc = cnt_look(fd, &seg);
 
-    if (rc == 0 && !cnt_fits(*ret)) {
-        munmap((void *)(uintptr_t)*ret, sizeof(struct cnt_seg));
-        rc = -EPROTO;
-    }
+    if (rc == 0)
+        *ret = seg;
     return rc;
 }
 
@@ -51,9 +51,23 @@ look_trace(int fd, const void **ret)
 }
 
 static const struct segment seg_stat = { "statistics", "stat_fd",
-    "/memfd:" CNT_MEMFD " (deleted)", look_stat };
+    "/memfd:" CNT_MEMFD " (deleted)", look_stat, 0 };
 static const struct segment seg_trace = { "trace", "trace_fd",
-    "/memfd:" TRC_MEMFD " (deleted)", look_trace };
+    "/memfd:" TRC_MEMFD " (deleted)", look_trace, 0 };
+
+/* Traces of all groups have one name. */
+static int
+look(const struct segment *s, int fd, const void **ret)
+{
+    int rc = s->look(fd, ret);
+
+    if (rc == 0 && s->look == look_trace &&
+        ((const struct trc_seg *)*ret)->group != s->group) {
+        trc_leave((struct trc_seg *)(uintptr_t)*ret);
+        rc = -ENOENT;
+    }
+    return rc;
+}
 
 /* ---- a gate that does not answer --------------------------------------------- */
 
@@ -102,7 +116,7 @@ look_in(int dir, const struct segment *s, const void **ret)
         fd = openat(dirfd(d), e->d_name, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
         if (fd < 0)
             continue;
-        rc = s->look(fd, ret);
+        rc = look(s, fd, ret);
         close(fd);
     }
     closedir(d);
@@ -140,10 +154,10 @@ look_in_proc(const struct fct *f, const struct segment *s, const void **ret)
 static int
 find(const struct fct *f, const struct segment *s, int timeout_ms, const void **ret)
 {
-    int fd = fct_ask_fd(f, s->cmd, timeout_ms), rc = fd;
+    int fd = fct_ask_fd(f, s->cmd, s->group, timeout_ms), rc = fd;
 
     if (fd >= 0) {
-        rc = s->look(fd, ret);
+        rc = look(s, fd, ret);
         close(fd);
         return rc;
     }
@@ -164,7 +178,7 @@ map(const struct fct *f, const struct segment *s, const void **ret)
 
     if (rc == 0)
         return 0;
-    if ((rc == -EACCES || rc == -EPERM) && s == &seg_trace)
+    if ((rc == -EACCES || rc == -EPERM) && s->look == look_trace)
         return fct_fail(FCT_EX_PERM,
             "trace of %s: permission denied; the administrators' group (ipc.admin_group) may "
             "read it, and root:\n  sudo fdctl trace",
@@ -175,6 +189,10 @@ map(const struct fct *f, const struct segment *s, const void **ret)
         (void)stat(f->socket, &st);
         return fct_no_permission(text, st.st_gid);
     }
+    if (rc == -EPROTO && s->group != 0)
+        return fct_fail(FCT_EX_USAGE,
+            "--group %u: the daemon has no such group; fdctl status shows its groups",
+            s->group);
     if (rc == -EPROTO)
         return fct_fail(FCT_EX_PROTO, "%s of %s: made by another version of fdd", s->what,
             f->dir);
@@ -213,7 +231,7 @@ fct_seg_try(const struct fct *f, int timeout_ms, const struct cnt_seg **ret_seg)
 void
 fct_seg_close(const struct cnt_seg *seg)
 {
-    munmap((void *)(uintptr_t)seg, sizeof(*seg));
+    cnt_unlook(seg);
 }
 
 int
@@ -232,27 +250,42 @@ fct_seg_value(const struct cnt_seg *seg, const struct cnt_row *row)
 void
 fct_seg_snap(const struct cnt_seg *seg, struct cnt_seg *ret_seg)
 {
-    memset(ret_seg, 0, sizeof(*ret_seg));
-    ret_seg->t_start_ns = seg->t_start_ns;
-    ret_seg->gate_pid = __atomic_load_n(&seg->gate_pid, __ATOMIC_RELAXED);
-    ret_seg->worker_pid = __atomic_load_n(&seg->worker_pid, __ATOMIC_RELAXED);
-    ret_seg->generation = __atomic_load_n(&seg->generation, __ATOMIC_RELAXED);
-    fct_plain(seg->model, sizeof(seg->model), ret_seg->model, sizeof(ret_seg->model));
-    for (size_t i = 0; i < cnt_count(); i++)
-        *(uint64_t *)(void *)((char *)ret_seg + cnt_row(i)->offset) =
-            fct_seg_value(seg, cnt_row(i));
-    for (size_t i = 0; i < CNT_H__N; i++) {
-        for (size_t b = 0; b <= cnt_hist_row(i)->n_bound; b++)
-            ret_seg->h[i].bucket[b] = cnt_get(&seg->h[i].bucket[b]);
-        ret_seg->h[i].sum = cnt_get(&seg->h[i].sum);
-    }
+    (void)fct_seg_snap_group(seg, CNT_ALL_GROUPS, ret_seg);
 }
 
 int
-fct_trace_try(const struct fct *f, int timeout_ms, const struct trc_seg **ret_seg)
+fct_seg_snap_group(const struct cnt_seg *seg, uint32_t group, struct cnt_seg *ret_seg)
+{
+    if (cnt_of_group(seg, group, ret_seg) != 0)
+        return fct_fail(FCT_EX_USAGE, "--group %u: the daemon's groups are 0 to %u",
+            group, cnt_n_group(seg) - 1);
+    fct_plain(seg->model, sizeof(seg->model), ret_seg->model, sizeof(ret_seg->model));
+    return 0;
+}
+
+struct cnt_seg *
+fct_seg_snap_each(const struct cnt_seg *seg)
+{
+    uint32_t n = cnt_n_group(seg);
+    struct cnt_seg *all = mem_aligned(_Alignof(struct cnt_seg), cnt_bytes(n));
+
+    for (uint32_t i = 0; all != NULL && i < n; i++) {
+        (void)fct_seg_snap_group(seg, i, &all[i]);
+        all[i].n_group = n;
+    }
+    return all;
+}
+
+int
+fct_trace_try(const struct fct *f, uint32_t group, int timeout_ms,
+    const struct trc_seg **ret_seg)
 {
     const void *p = NULL;
-    int rc = find(f, &seg_trace, timeout_ms, &p);
+    struct segment s = seg_trace;
+    int rc;
+
+    s.group = group;
+    rc = find(f, &s, timeout_ms, &p);
 
     if (rc == 0)
         *ret_seg = p;
@@ -260,10 +293,14 @@ fct_trace_try(const struct fct *f, int timeout_ms, const struct trc_seg **ret_se
 }
 
 int
-fct_trace_open(const struct fct *f, const struct trc_seg **ret_seg)
+fct_trace_open(const struct fct *f, uint32_t group, const struct trc_seg **ret_seg)
 {
     const void *p = NULL;
-    int rc = map(f, &seg_trace, &p);
+    struct segment s = seg_trace;
+    int rc;
+
+    s.group = group;
+    rc = map(f, &s, &p);
 
     if (rc == 0)
         *ret_seg = p;

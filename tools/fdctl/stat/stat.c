@@ -208,14 +208,15 @@ print_hists(const struct view *v)
 }
 
 static int
-watch(const struct cnt_seg *seg, double interval, int json, const uint8_t *pick)
+watch(const struct cnt_seg *seg, uint32_t group, double interval, int json,
+    const uint8_t *pick)
 {
     struct cnt_seg two[2];
     struct view v = { .pick = pick };
     uint64_t t0 = clk_now_ns(), t1;
-    int rc = 0, at = 0;
+    int rc, at = 0;
 
-    fct_seg_snap(seg, &two[0]);
+    rc = fct_seg_snap_group(seg, group, &two[0]);
     for (; rc == 0; t0 = t1) {
         clk_sleep_ns((uint64_t)(interval * 1e9));
         if (!fct_seg_alive(seg))
@@ -226,7 +227,7 @@ watch(const struct cnt_seg *seg, double interval, int json, const uint8_t *pick)
         v.before = &two[at];
         at ^= 1;
         v.now = &two[at];
-        fct_seg_snap(seg, &two[at]);
+        (void)fct_seg_snap_group(seg, group, &two[at]);
         t1 = clk_now_ns();
         v.secs = (double)(t1 - t0) / 1e9;
         if (json) {
@@ -249,7 +250,8 @@ struct stat_args {
     double interval; /* 0: not given */
     const char *textfile;
     unsigned names; /* 0: not given */
-    int json, once, prom;
+    int json, once, prom, has_group;
+    uint32_t group;
     size_t n_word;
     uint8_t pick[STT_N_ROW];
 };
@@ -284,6 +286,9 @@ static const struct fct_opt opts[] = {
     { "interval", 'i', "S", "seconds between two prints (1) or writes (15)",
         FCT_REAL(struct stat_args, interval, 0.01, 86400),
         .range = "0.01 to 86400 seconds" },
+    { "group", 'g', "N", "the worker of this group (the sum of all)",
+        FCT_U32(struct stat_args, group, 0, CNT_MAX_GROUPS - 1),
+        FCT_HAS(struct stat_args, has_group) },
     FCT_OPT_JSON(struct stat_args,
         "{\"gate\": {...}, \"worker\": {...}, \"histograms\": {...}}"),
     { "prometheus", 0, NULL, "once, in Prometheus' text format",
@@ -296,7 +301,7 @@ static const struct fct_opt opts[] = {
 };
 
 static const struct fct_line line = {
-    .usage = "fdctl stat [-1] [-i S] [--json] [NAME|GLOB ...]\n"
+    .usage = "fdctl stat [-1] [-i S] [--group N] [--json] [NAME|GLOB ...]\n"
              "       fdctl stat --prometheus [--names fdd|vllm|both]\n"
              "       fdctl stat --textfile FILE [-1] [-i S] [--names fdd|vllm|both]",
     .about = "Counters, read from shared memory; also of a daemon that does not answer, by\n"
@@ -317,6 +322,10 @@ check(const struct stat_args *a)
     if (a->prom && a->textfile != NULL)
         return fct_fail(FCT_EX_USAGE,
             "stat: --prometheus prints and --textfile writes a file; name one");
+    if (prom && a->has_group)
+        return fct_fail(FCT_EX_USAGE,
+            "stat: --%s has every group, by its label; --group goes with the text and --json",
+            a->prom ? "prometheus" : "textfile");
     if (prom && a->n_word > 0)
         return fct_fail(FCT_EX_USAGE,
             "stat: --%s has every metric; names of counters go with the text and --json",
@@ -332,16 +341,23 @@ check(const struct stat_args *a)
 static int
 print_once(const struct cnt_seg *seg, const struct stat_args *a)
 {
-    struct cnt_seg now;
+    struct cnt_seg now, *all;
     struct view v = { .now = &now, .pick = a->pick };
+    int rc;
 
-    fct_seg_snap(seg, &now);
-    if (a->json)
-        return print_json(&now, a->pick);
     if (a->prom) {
-        prm_print(stdout, &now, a->names, "");
+        all = fct_seg_snap_each(seg);
+        if (all == NULL)
+            return fct_oom();
+        prm_print(stdout, all, a->names, "");
+        free(all);
         return 0;
     }
+    rc = fct_seg_snap_group(seg, a->has_group ? a->group : CNT_ALL_GROUPS, &now);
+    if (rc != 0)
+        return rc;
+    if (a->json)
+        return print_json(&now, a->pick);
     print_counters(&v);
     print_hists(&v);
     return 0;
@@ -375,7 +391,8 @@ fct_cmd_stat(const struct fct *f, int argc, char **argv)
     else if (a.once || a.prom)
         rc = print_once(seg, &a);
     else
-        rc = watch(seg, a.interval > 0 ? a.interval : 1, a.json, a.pick);
+        rc = watch(seg, a.has_group ? a.group : CNT_ALL_GROUPS,
+            a.interval > 0 ? a.interval : 1, a.json, a.pick);
     fct_seg_close(seg);
     return rc;
 }

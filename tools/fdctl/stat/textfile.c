@@ -98,7 +98,7 @@ stt_open(const struct fct *f, const struct cnt_seg **seg)
 static int
 stt_round(const struct fct *f, const char *path, unsigned names, const struct cnt_seg **seg)
 {
-    struct cnt_seg now;
+    struct cnt_seg *all;
     int rc = stt_open(f, seg);
 
     if (rc == -ENOENT)
@@ -108,8 +108,12 @@ stt_round(const struct fct *f, const char *path, unsigned names, const struct cn
         if (rc != 0)
             return rc;
     }
-    fct_seg_snap(*seg, &now);
-    return stt_textfile(path, &now, names);
+    all = fct_seg_snap_each(*seg);
+    if (all == NULL)
+        return fct_oom();
+    rc = stt_textfile(path, all, names);
+    free(all);
+    return rc;
 }
 
 int

@@ -7,11 +7,12 @@
 #include <string.h>
 
 void
-top_sample(const struct cnt_seg *seg, uint64_t now_ns, struct top_raw *ret)
+top_sample(const struct cnt_seg *seg, uint32_t group, uint64_t now_ns, struct top_raw *ret)
 {
     struct cnt_seg now;
 
-    fct_seg_snap(seg, &now);
+    if (cnt_of_group(seg, group, &now) != 0) /* of a daemon that came since */
+        (void)cnt_of_group(seg, CNT_ALL_GROUPS, &now);
     ret->t_ns = now_ns;
     ret->generation = now.generation;
     ret->g = now.g;

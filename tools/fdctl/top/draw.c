@@ -13,10 +13,35 @@
 
 /* ---- head ---------------------------------------------------------------- */
 
+/* The worker that is shown; of several the first that is not ready. */
 static const json_t *
 worker_of(const struct top *t)
 {
+    const json_t *all = json_object_get(t->status, "workers"), *w;
+    size_t i;
+
+    if (t->group != CNT_ALL_GROUPS && json_array_get(all, t->group) != NULL)
+        return json_array_get(all, t->group);
+    json_array_foreach(all, i, w) {
+        if (strcmp(fct_str(w, "phase"), "ready") != 0)
+            return w;
+    }
     return json_object_get(t->status, "worker");
+}
+
+/* ", 3 of 4 groups", ", group 2 loading" or ", worker loading" */
+static void
+workers_text(const struct top *t, char *ret, size_t ret_bytes)
+{
+    const json_t *g = json_object_get(t->status, "groups");
+
+    if (!json_is_object(g))
+        snprintf(ret, ret_bytes, ", worker %s", fct_str(worker_of(t), "phase"));
+    else if (t->group != CNT_ALL_GROUPS)
+        snprintf(ret, ret_bytes, ", group %u %s", t->group, fct_str(worker_of(t), "phase"));
+    else
+        snprintf(ret, ret_bytes, ", %lld of %lld groups", fct_num(g, "ready"),
+            fct_num(g, "n"));
 }
 
 static const char *
@@ -32,9 +57,10 @@ state_text(const struct top *t)
 static void
 head(const struct top *t, struct top_canvas *c)
 {
-    char up[24], right[96], model[sizeof(t->seg->model)];
+    char up[24], right[96], model[sizeof(t->seg->model)], workers[80];
     int x, w;
 
+    workers_text(t, workers, sizeof(workers));
     top_age((double)t->raw.g.uptime_ns / 1e6, up);
     if (c->w < 78)
         snprintf(right, sizeof(right), "up %s ", up);
@@ -49,8 +75,7 @@ head(const struct top *t, struct top_canvas *c)
         model[0] != '\0' ? model : "no model yet");
     x = top_print(c, 0, x, c->w - w - 1, TOP_HEAD, "   %s", state_text(t));
     if (t->status != NULL && !t->gone)
-        top_print(c, 0, x, c->w - w - 1, TOP_HEAD, ", worker %s",
-            fct_str(worker_of(t), "phase"));
+        top_print(c, 0, x, c->w - w - 1, TOP_HEAD, "%s", workers);
     top_text(c, 0, c->w - w, 0, TOP_HEAD, right);
     top_paint(c, 0, 0, 0, TOP_HEAD);
 }
@@ -93,6 +118,7 @@ notice(const struct top *t, struct top_canvas *c)
 {
     char text[768] = "";
     enum top_attr attr = TOP_WARN;
+    int n = 0;
 
     if (t->gone) {
         attr = TOP_BAD;
@@ -110,7 +136,10 @@ notice(const struct top *t, struct top_canvas *c)
         const json_t *w = worker_of(t), *retry = json_object_get(w, "retry");
         const char *state = fct_str(t->status, "state");
 
-        worker_text(w, text, sizeof(text));
+        if (json_is_object(json_object_get(t->status, "groups")) &&
+            strcmp(fct_str(w, "phase"), "ready") != 0)
+            n = snprintf(text, sizeof(text), "group %lld: ", fct_num(w, "group"));
+        worker_text(w, text + n, sizeof(text) - (size_t)n);
         if (text[0] != '\0' &&
             (strcmp(state, "degraded") == 0 || fct_num(w, "restart_in_ms") > 0 ||
                 fct_str(json_is_object(retry) ? retry : w, "error")[0] != '\0'))
@@ -358,12 +387,13 @@ static void
 worker_line(const struct top *t, struct top_canvas *c, int y, int x)
 {
     const json_t *w = worker_of(t);
+    const struct cnt_seg *seg = &t->seg[t->group < cnt_n_group(t->seg) ? t->group : 0];
     char v[24], text[64];
     int at = x + 11;
 
     top_text(c, y, x, 0, TOP_NAME, "worker");
-    snprintf(text, sizeof(text), "%d", (int)t->seg->worker_pid);
-    at = pair(c, y, at, c->w, TOP_VALUE, "pid", t->seg->worker_pid != 0 ? text : "-");
+    snprintf(text, sizeof(text), "%d", (int)seg->worker_pid);
+    at = pair(c, y, at, c->w, TOP_VALUE, "pid", seg->worker_pid != 0 ? text : "-");
     at = pair(c, y, at, c->w, not_zero((double)t->raw.g.worker_deaths, TOP_BAD), "deaths",
         top_count((double)t->raw.g.worker_deaths, v));
     if (fct_num(w, "credits") > 0) {

@@ -184,7 +184,7 @@ adopt(struct top *t, const struct cnt_seg *seg, uint64_t now)
     t->t_moved = now;
     memset(&t->r, 0, sizeof(t->r));
     top_set_clock(t);
-    top_sample(seg, now, &t->raw);
+    top_sample(seg, t->group, now, &t->raw);
     if (again) {
         top_link_reset(&t->link);
         top_history_add(&t->hist, NULL);
@@ -236,7 +236,7 @@ top_update(struct top *t, uint64_t now)
     }
     t->gone = 0;
     t->base = t->raw;
-    top_sample(t->seg, now, &t->raw);
+    top_sample(t->seg, t->group, now, &t->raw);
     top_rates(&t->base, &t->raw, &t->r);
     t->has_rates = 1;
     top_history_add(&t->hist, &t->r);
@@ -316,7 +316,7 @@ print_once(struct top *t, int utf8)
 }
 
 static int
-run(const struct fct *f, double interval, int once, int ascii, int no_color)
+run(const struct fct *f, uint32_t group, double interval, int once, int ascii, int no_color)
 {
     struct top *t = calloc(1, sizeof(*t));
     const struct cnt_seg *seg;
@@ -325,10 +325,16 @@ run(const struct fct *f, double interval, int once, int ascii, int no_color)
     if (t == NULL)
         return fct_oom();
     rc = fct_seg_open(f, &seg);
+    if (rc == 0 && group != CNT_ALL_GROUPS && group >= cnt_n_group(seg)) {
+        rc = fct_fail(FCT_EX_USAGE, "--group %u: the daemon's groups are 0 to %u", group,
+            cnt_n_group(seg) - 1);
+        fct_seg_close(seg);
+    }
     if (rc != 0) {
         free(t);
         return rc;
     }
+    t->group = group;
     (void)setlocale(LC_CTYPE, "");
     utf8 = !ascii && strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
     t->f = f;
@@ -352,6 +358,7 @@ run(const struct fct *f, double interval, int once, int ascii, int no_color)
 }
 
 struct args {
+    uint32_t group;
     int once, ascii, no_color;
     double interval;
 };
@@ -361,13 +368,15 @@ static const struct fct_opt opts[] = {
         FCT_REAL(struct args, interval, -HUGE_VAL, HUGE_VAL), .range = "a number" },
     { "once", 0, NULL, "print one screen as text, COLUMNS wide, LINES high",
         FCT_FLAG(struct args, once) },
+    { "group", 'g', "N", "figures of this group (of all together)",
+        FCT_U32(struct args, group, 0, CNT_MAX_GROUPS - 1) },
     { "no-color", 0, NULL, "no colours ($NO_COLOR)", FCT_FLAG(struct args, no_color) },
     { "ascii", 0, NULL, "no characters beyond ASCII", FCT_FLAG(struct args, ascii) },
     FCT_OPT_HELP, FCT_OPT_END
 };
 
 static const struct fct_line line = {
-    .usage = "fdctl top [-i S] [--once] [--no-color] [--ascii]",
+    .usage = "fdctl top [-i S] [--group N] [--once] [--no-color] [--ascii]",
     .about = "What the daemon does now: tokens per second, requests, KV cache,\n"
              "device, latencies; and a table of users, requests or clients.\n"
              "h shows the keys.",
@@ -377,7 +386,7 @@ static const struct fct_line line = {
 int
 fct_cmd_top(const struct fct *f, int argc, char **argv)
 {
-    struct args a = { .interval = 1 };
+    struct args a = { .interval = 1, .group = CNT_ALL_GROUPS };
     int rc = fct_parse(&line, argc, argv, &a);
 
     if (rc != FCT_GO)
@@ -389,5 +398,5 @@ fct_cmd_top(const struct fct *f, int argc, char **argv)
             "top: standard %s is not a terminal; print one "
             "screen as text:\n  fdctl top --once",
             isatty(STDOUT_FILENO) ? "input" : "output");
-    return run(f, a.interval, a.once, a.ascii, a.no_color);
+    return run(f, a.group, a.interval, a.once, a.ascii, a.no_color);
 }

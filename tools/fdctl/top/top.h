@@ -63,7 +63,9 @@ struct top_rates {
     struct top_quant lat[TOP_L__N];
 };
 
-void top_sample(const struct cnt_seg *seg, uint64_t now_ns, struct top_raw *ret);
+/* Of this group, or CNT_ALL_GROUPS. */
+void top_sample(const struct cnt_seg *seg, uint32_t group, uint64_t now_ns,
+    struct top_raw *ret);
 /* A counter that went down was reset: its growth is 0. */
 void top_rates(const struct top_raw *old, const struct top_raw *now, struct top_rates *ret);
 /* The value below which the share q of what the buckets count lies, evenly spread
@@ -161,6 +163,7 @@ void top_link_step(struct top_link *l, uint64_t now_ns);
 struct top {
     const struct fct *f;
     const struct cnt_seg *seg;
+    uint32_t group; /* shown; CNT_ALL_GROUPS */
     int32_t gate_pid;
     uint64_t boot_id[2];
     int gone;   /* the daemon has ended, the figures are its last */

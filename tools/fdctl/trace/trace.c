@@ -18,6 +18,7 @@
 #define TORN_POLLS 50   /* --follow: a step is written within this many polls */
 
 struct opt {
+    uint32_t group;
     int events, all, follow, json, perfetto, has_request, has_last, has_slow;
     const char *since, *until, *steps, *file;
     uint64_t request, last;
@@ -83,6 +84,7 @@ static const struct fct_opt opts[] = {
         FCT_REAL(struct opt, slow_us, 0, 1e12), .range = "0 or more microseconds",
         FCT_HAS(struct opt, has_slow) },
     { "follow", 'f', NULL, "print as they come", FCT_FLAG(struct opt, follow) },
+    { "group", 'g', "N", "of this group (0)", FCT_U32(struct opt, group, 0, 31) },
     FCT_OPT_JSON(struct opt, "{\"steps\": [...], \"events\": [...], \"summary\": {...}}"),
     { "perfetto", 0, FCT_MAYBE,
         "Trace Event JSON for the Perfetto viewer, to FILE or\n"
@@ -94,8 +96,8 @@ static const struct fct_opt opts[] = {
 
 static const struct fct_line line = {
     .usage = "fdctl trace [-n N | --all] [--events] [--request ID] [--since T]\n"
-             "           [--until T] [--step A[:B]] [--slow US] [--follow]\n"
-             "           [--json | --perfetto [FILE]]",
+             "           [--until T] [--step A[:B]] [--slow US] [--group N]\n"
+             "           [--follow] [--json | --perfetto [FILE]]",
     .about = "The last steps of the engine and what happened to requests, read from shared\n"
              "memory; for administrators. Times are in us.",
     .opts = { opts },
@@ -195,7 +197,7 @@ make_filter(const struct opt *o, const struct ftr_clock *now, struct ftr_filter 
 
 /* Whether it runs, and which worker; the trace says neither when it was killed. */
 static void
-ask_state(const struct fct *f, int *ret_ended, uint32_t *ret_generation)
+ask_state(const struct fct *f, uint32_t group, int *ret_ended, uint32_t *ret_generation)
 {
     struct fct quick = *f;
     struct fct_admin *a;
@@ -210,7 +212,7 @@ ask_state(const struct fct *f, int *ret_ended, uint32_t *ret_generation)
     if (rc != 0)
         return;
     if (fct_ask(a, json_pack("{s:s}", "cmd", "status"), 1, &st) == 0) {
-        w = json_object_get(st, "worker");
+        w = json_array_get(json_object_get(st, "workers"), group);
         *ret_generation = (uint32_t)json_integer_value(json_object_get(w, "generation"));
         /* the one it had is dead, and no other is there yet */
         *ret_generation += json_integer_value(json_object_get(w, "pid")) == 0;
@@ -373,7 +375,7 @@ once(const struct fct *f, const struct trc_seg *seg, const struct opt *o)
     }
     if (ftr_read(seg, o->events ? 0 : first, &s) != 0)
         return fct_oom();
-    ask_state(f, &s.ended, &s.generation);
+    ask_state(f, o->group, &s.ended, &s.generation);
     if (s.ended)
         fct_fail(0, "trace: the daemon has ended; this is what it left");
     ftr_derive(&s);
@@ -433,7 +435,7 @@ check(struct follow *w)
     if (clk_now_ns() - w->t_check < CHECK_MS * UINT64_C(1000000))
         return 0;
     w->t_check = clk_now_ns();
-    rc = fct_trace_try(w->f, CHECK_MS, &now);
+    rc = fct_trace_try(w->f, w->o->group, CHECK_MS, &now);
     if (rc == -ETIMEDOUT)
         return 0; /* it stands still, and so does its trace */
     if (rc != 0)
@@ -443,7 +445,7 @@ check(struct follow *w)
     trc_leave((struct trc_seg *)(uintptr_t)now);
     if (other)
         return fct_fail(FCT_EX_UNAV, "the daemon ended, and another was started");
-    ask_state(w->f, &ended, &generation);
+    ask_state(w->f, w->o->group, &ended, &generation);
     if (ended)
         return fct_fail(FCT_EX_UNAV, "the daemon ended");
     if (generation != 0)
@@ -545,7 +547,7 @@ follow_start(struct follow *w)
     rc = make_filter(w->o, &w->snap.clock, &w->filter);
     if (rc != 0)
         return rc;
-    ask_state(w->f, &ended, &w->snap.generation);
+    ask_state(w->f, w->o->group, &ended, &w->snap.generation);
     if (ended)
         return fct_fail(FCT_EX_UNAV, "trace: the daemon has ended");
     if (w->o->has_last)
@@ -608,7 +610,7 @@ fct_cmd_trace(const struct fct *f, int argc, char **argv)
     /* A wrong word is said before the daemon is looked for. */
     rc = make_filter(&o, &now, &filter);
     if (rc == 0)
-        rc = fct_trace_open(f, &seg);
+        rc = fct_trace_open(f, o.group, &seg);
     if (rc != 0)
         return rc;
     return o.follow ? follow(f, seg, &o) : once(f, seg, &o);

@@ -1,0 +1,78 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which group has the beginning of a prompt in its prefix cache? The gate does not see the
+ * caches: it remembers to which group it sent which prompt, as a chain of hashes over the
+ * prompt's bytes, text or ids as the client wrote them, in one table of bounded size from
+ * which the least recently used entry leaves first.
+ *
+ * The chain of a prompt has a hash at each multiple of 256 bytes up to 4 KiB, and of 1 KiB
+ * from there on, of everything up to there. It begins with the user and the salt, and with a secret
+ * that is drawn at start: a prompt is only ever compared with prompts of the same user and
+ * salt, so that times do not tell what another user sent. What is behind
+ * AFF_BYTES does not count.
+ *
+ * An entry names a group and the generation of its worker: what a dead worker had is not
+ * found any more.
+ */
+#ifndef FDD_DAEMON_GATE_AFFINITY_H
+#define FDD_DAEMON_GATE_AFFINITY_H
+
+#include <stdint.h>
+
+#define AFF_ENTRIES 65536u
+#define AFF_PIECE   1024u
+#define AFF_SHORT   256u /* pieces of the first AFF_N_SHORT hashes */
+#define AFF_N_SHORT 16u
+#define AFF_HASHES  140u
+#define AFF_BYTES   (AFF_N_SHORT * AFF_SHORT + (AFF_HASHES - AFF_N_SHORT) * AFF_PIECE)
+#define AFF_NONE    UINT32_MAX
+
+struct aff_entry {
+    uint64_t hash;
+    uint32_t generation; /* 0: free */
+    uint32_t group;
+    uint32_t next;         /* of its bucket */
+    uint32_t newer, older; /* in order of use */
+};
+
+struct aff {
+    struct aff_entry *entry; /* [n_max]; NULL: one group, no table */
+    uint32_t *bucket;        /* [mask + 1] */
+    uint32_t n_max, n, mask;
+    uint32_t newest, oldest;
+    uint64_t key[2];
+};
+
+struct aff_chain {
+    uint32_t n;
+    uint64_t hash[AFF_HASHES];
+};
+
+/* n_max: a power of two. 0 or -ENOMEM. */
+int aff_init(struct aff *a, uint32_t n_max, const uint64_t key[2]);
+void aff_fini(struct aff *a);
+
+/* Bytes that hash number i of a chain covers. */
+static inline uint32_t
+aff_bytes(uint32_t i)
+{
+    return i < AFF_N_SHORT ? (i + 1) * AFF_SHORT
+                           : AFF_N_SHORT * AFF_SHORT + (i + 1 - AFF_N_SHORT) * AFF_PIECE;
+}
+
+/* The chain of a prompt of n bytes; n 0 in it where the prompt is too short. kind: of the
+ * bytes, text or ids. At most AFF_BYTES are read. */
+void aff_chain(const struct aff *a, uint64_t user, const uint8_t salt[16], uint32_t kind,
+    const unsigned char *prompt, uint64_t n, struct aff_chain *ret);
+/* The group that has most of it, and in *ret_bytes how much. generation[g], of n_group: of
+ * the worker of group g, 0: it takes no requests. AFF_NONE: no group has anything. */
+uint32_t aff_find(const struct aff *a, const struct aff_chain *c,
+    const uint32_t *generation, uint32_t n_group, uint32_t *ret_bytes);
+/* The prompt went to this group. */
+void
+aff_note(struct aff *a, const struct aff_chain *c, uint32_t group, uint32_t generation);
+/* Counts and lists agree; aborts when they do not. */
+void aff_check(const struct aff *a);
+
+#endif

@@ -1,0 +1,44 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Rolling restart: the workers of all groups are started again one after another, each when
+ * another group takes requests. A group ends what it has before, for at most
+ * daemon.drain_timeout_ms; what it then has without output goes to another group. A group
+ * that does not come back ends it, and the others stay as they are. A group that had failed
+ * is started, too.
+ */
+#ifndef FDD_DAEMON_GATE_ROLLING_H
+#define FDD_DAEMON_GATE_ROLLING_H
+
+#include <stdint.h>
+
+struct dispatch;
+struct env;
+struct sup;
+struct wrk;
+
+enum rol_phase { ROL_NONE = 0, ROL_WAITS, ROL_DRAINS, ROL_STARTS };
+
+struct rolling {
+    const struct env *env;
+    const struct dispatch *dsp;
+    struct sup *sup;
+    struct wrk *wrk; /* n of them */
+    uint32_t n_wrk;
+    enum rol_phase phase;
+    uint32_t at;     /* the group that is its turn; n_wrk: all are done */
+    char error[256]; /* why the last one did not come to its end; "" */
+};
+
+static inline int
+rol_is_active(const struct rolling *r)
+{
+    return r->phase != ROL_NONE;
+}
+/* 0; -EBUSY: one is under way, or the daemon ends; -ENOTSUP: there is one group. */
+int rol_begin(struct rolling *r);
+void rol_tick(struct rolling *r);
+/* "", or what it does with the group whose turn it is. */
+const char *rol_phase_name(const struct rolling *r);
+
+#endif
