@@ -41,7 +41,7 @@ struct fdk_group_args {
                                   Bounds no operand: larger ones go in pieces */
     uint64_t one_shot_bytes; /* operands up to here are sent whole to every rank, larger ones
                                   summed in shares; 0: the backend's choice */
-    uint64_t packet_bytes;   /* all-reduces up to here are sent in packets that carry their
+    uint64_t packet_bytes;  /* all-reduces up to here are sent in packets that carry their
                                   own flags, on backends that have them; 0: the backend's
                                   choice, 1: none */
     uint32_t spin_limit_us; /* 0: 2,000,000 */

@@ -24,7 +24,7 @@
 #define COLL_CHANNEL_BYTES 8192 /* of an operand, from which on another channel is used */
 #define COLL_LIMIT_US      2000000
 #define COLL_BUF_MAX       (1u << 30)
-#define COLL_BUFS          4 /* of a channel: piece s has number s % COLL_BUFS */
+#define COLL_BUFS          4     /* of a channel: piece s has number s % COLL_BUFS */
 #define COLL_PACKET_BYTES  16384 /* of a channel's portion that goes in packets, at most */
 
 /* How an all-reduce of a size goes: in shares, whole, or whole in packets. */
@@ -101,8 +101,8 @@ coll_span_of(const struct coll_job *j, uint64_t count, int32_t channel)
 PLAN_FN uint32_t
 coll_tag(const struct coll_job *j, uint64_t count, enum coll_way way)
 {
-    uint64_t h = (uint64_t)j->op << 8 | (uint64_t)j->type << 4 |
-        (uint64_t)way << 1 | (j->residual != NULL);
+    uint64_t h = (uint64_t)j->op << 8 | (uint64_t)j->type << 4 | (uint64_t)way << 1 |
+        (j->residual != NULL);
     h = (h ^ count) * 0x9e3779b97f4a7c15u;
     h = (h ^ (uint32_t)j->C ^ (uint64_t)j->n_channel << 32) * 0x9e3779b97f4a7c15u;
     return (uint32_t)(h >> (64 - COLL_TAG_BITS));
@@ -217,8 +217,8 @@ coll_space_init(const struct fdk_group_args *a, int32_t n_dev,
     s.buf = (uint32_t)buf;
     s.one_shot_bytes = a->one_shot_bytes != 0 ? a->one_shot_bytes : d->one_shot_bytes;
     s.packet_at = coll_head_bytes(s.n_channel) + (uint64_t)s.n_channel * COLL_BUFS * s.buf;
-    s.packet_bytes = d->packet_bytes != 0 && a->packet_bytes != 0 ? a->packet_bytes
-                                                                  : d->packet_bytes;
+    s.packet_bytes =
+        d->packet_bytes != 0 && a->packet_bytes != 0 ? a->packet_bytes : d->packet_bytes;
     s.limit_ns = UINT64_C(1000) *
         (a->spin_limit_us != 0 ? a->spin_limit_us : (uint32_t)COLL_LIMIT_US);
     *ret = s;

@@ -121,7 +121,7 @@ struct fdk_out {
     int32_t n_top;  /* alternatives wanted, 0..FDK_MAX_LOGPROBS; -1 = no
                                   logprob at all */
     int32_t pos;    /* absolute position of the token to be chosen */
-    int32_t rules; /* FDK_OUT_SAMPLE: the row's entry of the pool of rules, counted from
+    int32_t rules;  /* FDK_OUT_SAMPLE: the row's entry of the pool of rules, counted from
                                   1; 0: none */
 };
 

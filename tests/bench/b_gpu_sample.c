@@ -170,7 +170,9 @@ states(const struct kind *k, int32_t R)
         h[i].penalty = k->counts ? i : -1;
         h[i].repetition = k->counts ? k->row.repetition : 1;
         s.state[i] = i;
-        s.out[i] = (struct fdk_out){ .row = i, .n_top = k->n_top, .pos = 100 + i,
+        s.out[i] = (struct fdk_out){ .row = i,
+            .n_top = k->n_top,
+            .pos = 100 + i,
             .rules = k->rules != 0 ? i + 1 : 0 };
     }
     gb_upload(rows, h, sizeof(h));

@@ -569,7 +569,8 @@ check_qkv(struct att *a, int n_row, int most)
     /* cosf and sinf of large angles within two units of 1. */
     tw_near(got.cs, want.cs, (size_t)(T * a->rot), 0, 3e-7, "rope");
     /* One norm over all heads may be done in place for the keys too. */
-    for (size_t row = (size_t)(a->H + 2 * a->K) * (size_t)a->D, i = 0; i < a->n_qkv; i += row)
+    for (size_t row = (size_t)(a->H + 2 * a->K) * (size_t)a->D, i = 0; i < a->n_qkv;
+         i += row)
         tw_near_act(got.qkv + i, want.qkv + i, a->norm == 2 ? (size_t)(a->H * a->D) : row,
             a->act, 2e-6, 4e-6, "qkv");
     check_kv(a, got.kv, want.kv);

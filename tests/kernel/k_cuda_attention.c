@@ -573,9 +573,9 @@ same_token(const int *shape, enum fdk_dtype t, enum fdk_dtype act, int at, int n
         float *y = run(&tw.gpu, job.s.n_tok + 50 * batched, act);
         const float *want = whole + (size_t)(at - from) * width;
         if (memcmp(y + (size_t)first * width, want, (size_t)n * width * 4) != 0) {
-            print_error("heads %d, %d of %d, %s, window %d: tokens %d .. %d%s\n", shape[0],
-                shape[1], shape[2], fdk_dtype_name(t), window_of_rows, at, at + n,
-                batched ? " in a batch" : "");
+            print_error("heads %d, %d of %d, %s, window %d: tokens %d .. %d%s\n",
+                shape[0], shape[1], shape[2], fdk_dtype_name(t), window_of_rows, at,
+                at + n, batched ? " in a batch" : "");
             n_differ++;
         }
         free(y);

@@ -221,13 +221,15 @@ test_check(void **state)
     assert_int_equal(dvl_check("cuda:0,cuda:1", PAR_DEVICE_BACKEND_AUTO, -1, 1, 2, err,
                          sizeof(err)),
         0);
-    assert_int_equal(dvl_check("cpu:4", PAR_DEVICE_BACKEND_CPU, -1, 1, 4, err, sizeof(err)), 0);
+    assert_int_equal(dvl_check("cpu:4", PAR_DEVICE_BACKEND_CPU, -1, 1, 4, err, sizeof(err)),
+        0);
     assert_int_equal(dvl_check("cuda:0,cuda:1,cuda:2", PAR_DEVICE_BACKEND_AUTO, -1, 1, 2,
                          err, sizeof(err)),
         -EINVAL);
     assert_non_null(strstr(err,
         "has 3 devices, and parallel.tensor_parallel_size = 2 uses 2; remove 1"));
-    assert_int_equal(dvl_check("cuda:0", PAR_DEVICE_BACKEND_AUTO, -1, 1, 4, err, sizeof(err)),
+    assert_int_equal(dvl_check("cuda:0", PAR_DEVICE_BACKEND_AUTO, -1, 1, 4, err,
+                         sizeof(err)),
         -EINVAL);
     assert_non_null(
         strstr(err, "has 1 device, and parallel.tensor_parallel_size = 4 uses 4; add 3"));
@@ -235,7 +237,8 @@ test_check(void **state)
         -EINVAL);
     assert_non_null(
         strstr(err, "it is empty, and parallel.tensor_parallel_size = 2 needs 2"));
-    assert_int_equal(dvl_check("cuda:*", PAR_DEVICE_BACKEND_AUTO, -1, 1, 2, err, sizeof(err)),
+    assert_int_equal(dvl_check("cuda:*", PAR_DEVICE_BACKEND_AUTO, -1, 1, 2, err,
+                         sizeof(err)),
         0);
     assert_int_equal(dvl_check("cpu:2", PAR_DEVICE_BACKEND_CPU, 1, 1, 2, err, sizeof(err)),
         -EINVAL);
@@ -249,16 +252,19 @@ test_check(void **state)
         -EINVAL);
     assert_int_equal(dvl_check("cpu:1", PAR_DEVICE_BACKEND_NULL, -1, 1, 1, err, sizeof(err)),
         0);
-    assert_int_equal(dvl_check("cuda:0", PAR_DEVICE_BACKEND_NULL, -1, 1, 1, err, sizeof(err)),
+    assert_int_equal(dvl_check("cuda:0", PAR_DEVICE_BACKEND_NULL, -1, 1, 1, err,
+                         sizeof(err)),
         -EINVAL);
-    assert_int_equal(dvl_check("cpu:2", PAR_DEVICE_BACKEND_CPU, 1, 1, 1, err, sizeof(err)), 0);
+    assert_int_equal(dvl_check("cpu:2", PAR_DEVICE_BACKEND_CPU, 1, 1, 1, err, sizeof(err)),
+        0);
     assert_int_equal(dvl_check("cpu:2", PAR_DEVICE_BACKEND_CPU, 2, 1, 1, err, sizeof(err)),
         -EINVAL);
     assert_non_null(strstr(err, "device.test_entry = 2 is none of them"));
     assert_int_equal(dvl_check("", PAR_DEVICE_BACKEND_AUTO, 0, 1, 1, err, sizeof(err)),
         -EINVAL);
     assert_int_equal(dvl_check("", PAR_DEVICE_BACKEND_NULL, -1, 1, 1, err, sizeof(err)), 0);
-    assert_int_equal(dvl_check("cuda:*", PAR_DEVICE_BACKEND_AUTO, -1, 1, 1, err, sizeof(err)),
+    assert_int_equal(dvl_check("cuda:*", PAR_DEVICE_BACKEND_AUTO, -1, 1, 1, err,
+                         sizeof(err)),
         0);
     assert_int_equal(dvl_check("cuda:GPU-1a2b3c", PAR_DEVICE_BACKEND_CUDA, -1, 1, 1, err,
                          sizeof(err)),
@@ -281,17 +287,22 @@ test_check(void **state)
         "takes 4; list as many"));
     assert_int_equal(dvl_check("", PAR_DEVICE_BACKEND_AUTO, -1, 2, 1, err, sizeof(err)),
         -EINVAL);
-    assert_non_null(strstr(err, "it is empty, and parallel.data_parallel_size = 2 takes 2"));
+    assert_non_null(
+        strstr(err, "it is empty, and parallel.data_parallel_size = 2 takes 2"));
     assert_int_equal(dvl_check("cpu:2", PAR_DEVICE_BACKEND_CPU, 1, 2, 1, err, sizeof(err)),
         -EINVAL);
-    assert_non_null(strstr(err, "device.test_entry = 1 has one device compute, and parallel.data_parallel_size = 2"));
-    assert_int_equal(dvl_check("cuda:*", PAR_DEVICE_BACKEND_AUTO, -1, 8, 1, err, sizeof(err)),
+    assert_non_null(strstr(err,
+        "device.test_entry = 1 has one device compute, and parallel.data_parallel_size = 2"));
+    assert_int_equal(dvl_check("cuda:*", PAR_DEVICE_BACKEND_AUTO, -1, 8, 1, err,
+                         sizeof(err)),
         0);
-    assert_int_equal(dvl_check("cpu:8", PAR_DEVICE_BACKEND_CPU, -1, 4, 2, err, sizeof(err)), 0);
+    assert_int_equal(dvl_check("cpu:8", PAR_DEVICE_BACKEND_CPU, -1, 4, 2, err, sizeof(err)),
+        0);
     assert_int_equal(dvl_check("cpu:6", PAR_DEVICE_BACKEND_CPU, -1, 4, 2, err, sizeof(err)),
         -EINVAL);
-    assert_non_null(strstr(err, "has 6 devices, and parallel.data_parallel_size = 4 takes 8, 2 "
-                                "for each; list as many"));
+    assert_non_null(strstr(err,
+        "has 6 devices, and parallel.data_parallel_size = 4 takes 8, 2 "
+        "for each; list as many"));
     assert_int_equal(dvl_check_sizes("cuda:*", 8, 4, 2, err, sizeof(err)), 0);
     assert_int_equal(dvl_check_sizes("cuda:*", 8, 8, 2, err, sizeof(err)), -EINVAL);
     assert_non_null(strstr(err, "takes 16"));

@@ -674,13 +674,15 @@ e2_devices(void **state)
     OK("data_parallel_size", "2");
     CHECK_OK();
     OK("tensor_parallel_size", "2");
-    CHECK_BAD("device.list: \"cpu:2\" has 2 devices, and parallel.data_parallel_size = 2 takes "
-              "4, 2 for each; list as many");
+    CHECK_BAD(
+        "device.list: \"cpu:2\" has 2 devices, and parallel.data_parallel_size = 2 takes "
+        "4, 2 for each; list as many");
     OK("device.list", "cpu:4");
     CHECK_OK();
     OK("device.list", "");
-    CHECK_BAD("device.list: it is empty, and parallel.data_parallel_size = 2 takes 4 devices, 2 "
-              "for each; list them (cuda:0,cuda:1)");
+    CHECK_BAD(
+        "device.list: it is empty, and parallel.data_parallel_size = 2 takes 4 devices, 2 "
+        "for each; list them (cuda:0,cuda:1)");
     OK("data_parallel_size", "1");
     OK("device.list", "cpu:2");
     CHECK_OK();
