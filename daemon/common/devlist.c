@@ -305,7 +305,8 @@ dvl_check(const char *list, enum par_device_backend backend, int64_t test_entry,
         return refuse(err, err_bytes,
             "device.test_entry = %lld has one device compute, and parallel.%s = %lld several; "
             "leave one of them out",
-            (long long)test_entry, n_rank > 1 ? "tensor_parallel_size" : "data_parallel_size",
+            (long long)test_entry,
+            n_rank > 1 ? "tensor_parallel_size" : "data_parallel_size",
             (long long)(n_rank > 1 ? n_rank : n_group));
     if (test_entry >= 0 || l.all || (l.n == 0 && n_rank * n_group == 1))
         return 0;

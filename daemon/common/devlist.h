@@ -51,8 +51,8 @@ int dvl_check(const char *list, enum par_device_backend backend, int64_t test_en
 
 /* Does a list of n devices suit n_group groups of n_rank devices? As dvl_parse(); list: as
  * written. */
-int dvl_check_sizes(const char *list, int64_t n, int64_t n_group, int64_t n_rank, char *err,
-    size_t err_bytes);
+int dvl_check_sizes(const char *list, int64_t n, int64_t n_group, int64_t n_rank,
+    char *err, size_t err_bytes);
 
 /* Is a device's whole UUID the one that begins with start? The prefixes do not count:
  * CUDA knows a MIG instance by the same 16 bytes, without a kind. */

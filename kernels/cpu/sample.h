@@ -42,8 +42,7 @@ void sample_row(const struct cpu_isa *isa, const struct fdk_sample_args *a, int 
 
 /* State and counts after a token was chosen (shared with the null backend). */
 void sample_commit(const struct fdk_sample_args *a, const struct fdk_out *out,
-    struct fdk_row *st, int32_t token,
-    struct fdk_result *r);
+    struct fdk_row *st, int32_t token, struct fdk_result *r);
 /* The row's entry of the pool of rules, or NULL. */
 int32_t *sample_rules(const struct fdk_sample_args *a, const struct fdk_out *out);
 

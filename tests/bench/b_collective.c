@@ -2,9 +2,10 @@
  * SPDX-License-Identifier: Apache-2.0 */
 /*
  * All-reduce over operands of 8 KB to 128 MB: in packets that carry their flags, whole (one
- * meeting) and in shares (two). For comparison: the rate at which all ranks copy to their neighbour at once, and NCCL where
- * libnccl.so.2 is found (FDD_NCCL: another file). Times are of one launch in a recorded
- * chain, the median of several replays, on the clock of rank 0's stream.
+ * meeting) and in shares (two). For comparison: the rate at which all ranks copy to their
+ * neighbour at once, and NCCL where libnccl.so.2 is found (FDD_NCCL: another file). Times are
+ * of one launch in a recorded chain, NCCL's in one that is not recorded, the median of several,
+ * on the clock of rank 0's stream.
  *
  * Bus bandwidth: bytes * 2 (n - 1) / n / time, what each rank must send at least.
  *
@@ -127,7 +128,16 @@ reduce(struct bench *b, enum way way, int q, size_t bytes)
     return b->ops->all_reduce(&a, b->st[q]);
 }
 
-/* Once, on every rank. */
+/* Once, on rank q; NCCL on all. */
+static void
+launch_rank(struct bench *b, enum way way, int q, size_t bytes)
+{
+    int next = (q + 1) % b->n;
+    must(way == COPY ? b->ops->copy_peer(b->st[q], next, b->y[next], q, b->x[q], bytes)
+                     : reduce(b, way, q, bytes),
+        "launch");
+}
+
 static void
 launch(struct bench *b, enum way way, size_t bytes)
 {
@@ -135,12 +145,8 @@ launch(struct bench *b, enum way way, size_t bytes)
         must(nccl_reduce(b, bytes), "ncclAllReduce");
         return;
     }
-    for (int q = 0; q < b->n; q++) {
-        int next = (q + 1) % b->n;
-        must(way == COPY ? b->ops->copy_peer(b->st[q], next, b->y[next], q, b->x[q], bytes)
-                         : reduce(b, way, q, bytes),
-            "launch");
-    }
+    for (int q = 0; q < b->n; q++)
+        launch_rank(b, way, q, bytes);
 }
 
 static int
@@ -178,32 +184,42 @@ copy_rate(struct bench *b, size_t bytes)
     return best;
 }
 
-/* Microseconds. */
+/* A chain of launches on every rank: recorded, or one by one. */
+static void
+run_chain(struct bench *b, enum way way, size_t bytes, int chain, struct fdk_graph **g)
+{
+    for (int q = 0; q < b->n && g != NULL; q++)
+        must(b->ops->graph_launch(g[q], b->st[q]), "graph_launch");
+    for (int i = 0; i < chain && g == NULL; i++)
+        launch(b, way, bytes);
+}
+
+/* Microseconds. NCCL's launches are not recorded: a call of it is for all ranks, and one
+ * thread records one stream at a time. */
 static double
 measure(struct bench *b, enum way way, size_t bytes)
 {
     int chain = bytes < 1u << 20 ? 20 : 2;
-    struct fdk_graph *g[FDK_MAX_RANKS];
+    struct fdk_graph *g[FDK_MAX_RANKS] = { NULL };
     double us[REPLAYS];
     launch(b, way, bytes); /* what a first launch loads may not be recorded */
     sync_all(b);
-    for (int q = 0; q < b->n; q++)
+    for (int q = 0; q < b->n && way != NCCL; q++) {
         must(b->ops->graph_begin(b->st[q]), "graph_begin");
-    for (int i = 0; i < chain; i++)
-        launch(b, way, bytes);
-    for (int q = 0; q < b->n; q++)
+        for (int i = 0; i < chain; i++)
+            launch_rank(b, way, q, bytes);
         must(b->ops->graph_end(b->st[q], &g[q]), "graph_end");
+    }
     for (int i = -1; i < REPLAYS; i++) {
         must(b->ops->event_record(b->from, b->st[0]), "event_record");
-        for (int q = 0; q < b->n; q++)
-            must(b->ops->graph_launch(g[q], b->st[q]), "graph_launch");
+        run_chain(b, way, bytes, chain, way != NCCL ? g : NULL);
         must(b->ops->event_record(b->to, b->st[0]), "event_record");
         sync_all(b);
         if (i >= 0)
             us[i] = (double)(b->ops->event_ns(b->to) - b->ops->event_ns(b->from)) * 1e-3 /
                 chain;
     }
-    for (int q = 0; q < b->n; q++)
+    for (int q = 0; q < b->n && way != NCCL; q++)
         b->ops->graph_free(g[q]);
     qsort(us, REPLAYS, sizeof(us[0]), by_value);
     return us[REPLAYS / 2];

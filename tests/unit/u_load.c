@@ -84,6 +84,10 @@ t_open_args(void **state)
     f->w.seg->n_group = 32; /* they share the processors, and have one at least */
     wrk_open_args(&f->w, &o);
     assert_in_range(o.a.n_thread, 1, (sysconf(_SC_NPROCESSORS_ONLN) + 31) / 32);
+    f->w.seg->n_group = 2;
+    f->w.par.parallel_tensor_parallel_size = 4; /* and so do the ranks of each */
+    wrk_open_args(&f->w, &o);
+    assert_in_range(o.a.n_thread, 1, (sysconf(_SC_NPROCESSORS_ONLN) + 7) / 8);
     f->w.par.device_threads = 3;
     wrk_open_args(&f->w, &o);
     assert_int_equal(o.a.n_thread, 3);
