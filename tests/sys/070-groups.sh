@@ -14,7 +14,7 @@ expect 78 "$FDD" --check-config --set model.path="$DEMO" --set device.list=cpu:3
     --set parallel.data_parallel_size=2
 has "$out" 'device.list: "cpu:3" has 3 devices, and parallel.data_parallel_size = 2 takes 2'
 expect 78 "$FDD" --check-config --set model.path="$DEMO" --set parallel.data_parallel_size=2
-has "$out" 'device.list: "" has 1 device, and'
+has "$out" 'device.list: it is empty, and parallel.data_parallel_size = 2 takes 2'
 serve() {
     start --set model.path="$DEMO" --set device.list=cpu:2 --set parallel.data_parallel_size=2 \
         --set device.threads=1 --set device.shared=yes --set ipc.trusted_users="$(id -u)" \

@@ -641,7 +641,8 @@ peaks_without_a_folder(struct sim_rng *g)
     SIM_CHECK(peak_again(&f, 0) == 4 && f.cc.warned);
     /* what cannot be measured is told, and nothing is kept */
     probe_rc = -ENOMEM;
-    f.cc = (struct peak_cache){ 0 };
+    f.cc = (struct peak_cache){ 0 }; /* and a folder of its own, not the machine's */
+    (void)snprintf(f.cc.dir, sizeof(f.cc.dir), "%s", f.cache);
     SIM_CHECK(peak_get(&f.cc, &f.k, f.ctx, td_dev(), 0, 0, &c) == -ENOMEM && !f.cc.have);
     (void)rmdir(f.dir);
     f.k.close(f.ctx);
