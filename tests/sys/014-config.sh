@@ -63,7 +63,8 @@ refused() { # EXIT PATTERN FDD-ARGUMENTS
         --set model.path=null --set device.backend=null "$@"
     has "$out" "$pat"
 }
-refused 78 'tensor-parallel-size = 2: not available in this build' --set tensor-parallel-size=2
+refused 78 'parallel.tensor_parallel_size = 2 needs 2 devices' --set tensor-parallel-size=2
+refused 78 'pipeline-parallel-size = 2: not available in this build' --set pipeline-parallel-size=2
 refused 78 'speculative_config = .*not available in this build' \
     --set 'speculative_config={"method":"ngram"}'
 refused 78 'unknown key .use_cudagrap.; nearest is use_cudagraph' \
