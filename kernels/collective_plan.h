@@ -97,6 +97,15 @@ coll_span_of(const struct coll_job *j, uint64_t count, int32_t channel)
     return s;
 }
 
+/* Live elements of the operand. */
+PLAN_FN uint64_t
+coll_count(const struct coll_job *j)
+{
+    int64_t live = j->live != NULL ? (int64_t)*j->live - j->first : j->T;
+    live = live < 0 ? 0 : live < j->T ? live : j->T;
+    return (uint64_t)live * (uint32_t)j->C;
+}
+
 /* Tells operations apart. */
 PLAN_FN uint32_t
 coll_tag(const struct coll_job *j, uint64_t count, enum coll_way way)

@@ -51,18 +51,17 @@ dsp_n_up(const struct dispatch *d)
 }
 
 uint32_t
-dsp_credits(const struct dispatch *d, uint32_t *ret_one, uint32_t *ret_up)
+dsp_credits(const struct dispatch *d, uint32_t *ret_one)
 {
     uint32_t sum = 0;
 
-    *ret_one = *ret_up = 0;
+    *ret_one = 0;
     for (uint32_t i = 0; i < d->n; i++) {
         const struct wlk *l = d->link[i];
 
         sum += l->up ? l->ready.credits : l->credits_used;
         if (l->up && l->ready.credits > *ret_one)
             *ret_one = l->ready.credits;
-        *ret_up += l->up != 0;
     }
     return sum;
 }

@@ -71,9 +71,8 @@ dsp_is_up(const struct dispatch *d)
 /* How many do. */
 uint32_t dsp_n_up(const struct dispatch *d);
 /* Credits that the workers which are up have granted, and those in use with workers that
- * end what they have; *ret_one: the most that one of them granted, *ret_up: how many are
- * up. */
-uint32_t dsp_credits(const struct dispatch *d, uint32_t *ret_one, uint32_t *ret_up);
+ * end what they have; *ret_one: the most that one of them granted. */
+uint32_t dsp_credits(const struct dispatch *d, uint32_t *ret_one);
 /* Look at what a worker reports of its steps, some times a second. */
 void dsp_measure(struct wlk *l, const struct cnt_worker *c);
 /* Load of a group, in tokens. */

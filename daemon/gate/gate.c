@@ -301,7 +301,7 @@ static void
 gate_grant(struct gate *g)
 {
     const struct par *par = g->env.par;
-    uint32_t one, n_up, credits = dsp_credits(&g->dsp, &one, &n_up);
+    uint32_t one, credits = dsp_credits(&g->dsp, &one), n_up = dsp_n_up(&g->dsp);
     uint32_t rows = (uint32_t)par->sched_max_num_seqs * (n_up != 0 ? n_up : 1);
     int64_t kept = par->sched_reserved_seqs;
 

@@ -290,10 +290,8 @@ run_job(struct CUstream_st *st, struct fdk_group *g, const struct coll_job *j)
     struct coll_space s = g->space;
     struct own own = { st, g };
     struct coll_run r = { .s = &s, .j = j, .own = &own };
-    int64_t live = j->live != NULL ? *j->live - j->first : j->T;
-    live = live < 0 ? 0 : live < j->T ? live : j->T;
     s.rank = coll_rank_of(g->device, s.n, (int32_t)(st->dev - g->ctx->dev));
-    r.count = (uint64_t)live * (uint64_t)j->C;
+    r.count = coll_count(j);
     for (r.channel = 0; r.channel < j->n_channel; r.channel++) {
         if (coll_channel_run(&r) != 0)
             return;

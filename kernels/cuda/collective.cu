@@ -443,9 +443,7 @@ collective_kernel(const __grid_constant__ struct coll_space s,
     r.j = &j;
     r.own = claim;
     r.channel = (int32_t)blockIdx.x;
-    int live = j.live != NULL ? *j.live - j.first : j.T;
-    live = live < 0 ? 0 : live < j.T ? live : j.T;
-    r.count = (uint64_t)live * (uint32_t)j.C;
+    r.count = coll_count(&j);
     int rc = j.op != COLL_REDUCE ? coll_channel_run(&r) :
         j.type == FDK_F32 ? run_as<float, uint32_t>(&r) :
         j.type == FDK_BF16 ? run_as<__nv_bfloat16, uint16_t>(&r) :

@@ -84,7 +84,7 @@ packet_wait(const struct coll_run *r, int q, uint32_t i, int *bad)
 }
 
 /* Elements i .. of the m from x on, 0 behind them. */
-template<typename A, typename U>
+template<typename U>
 static __device__ __forceinline__ uint64_t
 packet_of(const char *x, uint32_t i, uint32_t m)
 {
@@ -97,13 +97,13 @@ packet_of(const char *x, uint32_t i, uint32_t m)
     return v;
 }
 
-template<typename A, typename U>
+template<typename U>
 static __device__ __forceinline__ void
 packets_send(const struct coll_run *r, const char *x, uint32_t m)
 {
     const uint32_t E = 8 / sizeof(U);
     for (uint32_t i = threadIdx.x; i < (m + E - 1) / E; i += THREADS) {
-        uint64_t v = packet_of<A, U>(x, i, m);
+        uint64_t v = packet_of<U>(x, i, m);
         for (int k = 1; k < r->s->n; k++)
             packet_put(packets_at(r, coll_peer(r, k), r->s->rank) + i, v, coll_flag(r));
     }
@@ -121,7 +121,7 @@ packet_sum(const struct coll_run *r, const char *x, uint32_t i, uint32_t m,
 #pragma unroll
     for (int q = 0; q < FDK_MAX_RANKS; q++)
         if (q < r->s->n)
-            in[q] = q == r->s->rank ? packet_of<A, U>(x, i, m) : packet_wait(r, q, i, bad);
+            in[q] = q == r->s->rank ? packet_of<U>(x, i, m) : packet_wait(r, q, i, bad);
 #pragma unroll
     for (int q = 0; q < FDK_MAX_RANKS; q++)
 #pragma unroll
@@ -142,7 +142,7 @@ packets_plain(const struct coll_run *r, uint64_t at, uint32_t m)
     const char *x = coll_x(r, at);
     A *y = (A *)r->j->y + at;
     int bad = 0;
-    packets_send<A, U>(r, x, m);
+    packets_send<U>(r, x, m);
     for (uint32_t i = threadIdx.x; i < (m + E - 1) / E; i += THREADS) {
         A sum[E];
         packet_sum<A, U>(r, x, i, m, sum, &bad);
@@ -166,7 +166,7 @@ packets_rows(const struct coll_run *r, uint64_t at, uint32_t m)
     const uint32_t C = (uint32_t)r->j->C, per = C / E;
     const char *x = coll_x(r, at);
     int bad = 0;
-    packets_send<A, U>(r, x, m);
+    packets_send<U>(r, x, m);
     for (uint32_t first = 0; first < m; first += C) {
         float v[PACKETS_OF_ROW][E], sum = 0;
         float *res = r->j->residual + at + first;

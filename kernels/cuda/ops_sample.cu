@@ -249,12 +249,11 @@ ask_rules(struct shared &s, const struct part &p, const struct row &r,
     const struct fdk_out &out)
 {
     const struct fdk_rules *h = (const struct fdk_rules *)r.rules;
-    int n_bias = h->n_bias, allowed = h->allowed;
-    if (out.n_top >= 0 || (n_bias == 0 && allowed == 0 && h->n_ban == 0))
+    if (out.n_top >= 0 || !fdk_rules_active(h))
         return 0;
-    ask_biases(s, r.rules + h->bias, n_bias);
-    if (allowed != 0)
-        ask_allowed(s, p, r.rules + allowed);
+    ask_biases(s, r.rules + h->bias, h->n_bias);
+    if (h->allowed != 0)
+        ask_allowed(s, p, r.rules + h->allowed);
     return 1;
 }
 

@@ -41,6 +41,22 @@ open_groups(struct fix *f, const char *const *more)
     fix_use(f, 0);
 }
 
+/* With a client. */
+static void
+begin(struct fix *f, const char *const *more, struct fcl *c)
+{
+    open_groups(f, more);
+    assert_int_equal(fcl_open(f, c, OWN, NULL), FDP_OK);
+}
+
+static void
+end(struct fix *f, struct fcl *c)
+{
+    fcl_close(c);
+    fix_step(f, 0);
+    fix_close(f);
+}
+
 static struct wlk *
 link_of(const struct fix *f, uint32_t group)
 {
@@ -139,8 +155,7 @@ t_least_loaded(void **state)
     struct fcl c;
 
     (void)state;
-    open_groups(&f, NULL);
-    assert_int_equal(fcl_open(&f, &c, OWN, NULL), FDP_OK);
+    begin(&f, NULL, &c);
     for (uint32_t i = 0; i < N * FIX_CREDITS; i++) {
         group[i] = place(&f, &c, i + 1, 1, 1, &id[i]);
         assert_true(group[i] < N);
@@ -156,9 +171,7 @@ t_least_loaded(void **state)
     finish(&f, group[5], id[5]);
     assert_int_equal(taken(&f, &last), group[5]);
     assert_int_equal(f.g->fair.n_queued, 0);
-    fcl_close(&c);
-    fix_step(&f, 0);
-    fix_close(&f);
+    end(&f, &c);
 }
 
 /* A group with a long prompt to compute gets no other; one with its first token does. */
@@ -172,8 +185,7 @@ t_load(void **state)
     struct fcl c;
 
     (void)state;
-    open_groups(&f, two);
-    assert_int_equal(fcl_open(&f, &c, OWN, NULL), FDP_OK);
+    begin(&f, two, &c);
     g = place(&f, &c, 1, 1, PROMPT, &id);
     for (uint64_t tag = 2; tag < 6; tag++)
         assert_int_equal(place(&f, &c, tag, 2, 1, &other), 1 - g);
@@ -184,9 +196,7 @@ t_load(void **state)
     fix_step(&f, 0);
     assert_int_equal(link_of(&f, g)->due, 0);
     assert_int_equal(place(&f, &c, 6, 2, 1, &other), g);
-    fcl_close(&c);
-    fix_step(&f, 0);
-    fix_close(&f);
+    end(&f, &c);
 }
 
 /* What a worker reports makes a sequence of a slow group heavier. */
@@ -233,8 +243,7 @@ t_prefix(void **state)
     struct fcl c, d;
 
     (void)state;
-    open_groups(&f, NULL);
-    assert_int_equal(fcl_open(&f, &c, OWN, NULL), FDP_OK);
+    begin(&f, NULL, &c);
     assert_int_equal(fcl_open(&f, &d, OWN + 1, NULL), FDP_OK);
     g = place(&f, &c, 1, 5, PROMPT, &id);
     finish(&f, g, id);
@@ -273,16 +282,13 @@ t_samples(void **state)
     struct fcl c;
 
     (void)state;
-    open_groups(&f, NULL);
-    assert_int_equal(fcl_open(&f, &c, OWN, NULL), FDP_OK);
+    begin(&f, NULL, &c);
     fcl_submit_for(&c, 1, FIX_CREDITS + 4, 4, 0);
     fix_step(&f, 0);
     g = taken(&f, &id);
     assert_true(g < N);
     assert_int_equal(link_of(&f, g)->credits_used, FIX_CREDITS);
-    fcl_close(&c);
-    fix_step(&f, 0);
-    fix_close(&f);
+    end(&f, &c);
 }
 
 /* ---- death ------------------------------------------------------------------------- */
@@ -300,8 +306,7 @@ t_moved(void **state)
     struct frec r;
 
     (void)state;
-    open_groups(&f, NULL);
-    assert_int_equal(fcl_open(&f, &c, OWN, NULL), FDP_OK);
+    begin(&f, NULL, &c);
     g = place(&f, &c, 2, 7, PROMPT + 1, &b);
     fix_waccept(&f, b, PROMPT + 1);
     fix_wtokens(&f, b, 3);
@@ -350,8 +355,7 @@ t_late_records(void **state)
     struct fcl c;
 
     (void)state;
-    open_groups(&f, NULL);
-    assert_int_equal(fcl_open(&f, &c, OWN, NULL), FDP_OK);
+    begin(&f, NULL, &c);
     g = place(&f, &c, 1, 7, 1, &a);
     f.g->wrk[g].is_killed = 1;
     f.g->wrk[g].link.up = 0;
@@ -368,9 +372,7 @@ t_late_records(void **state)
     assert_int_equal(count(&c, FDP_T_IDS, 1, NULL), 0);
     fix_die(&f, SIGKILL_STATUS);
     assert_int_equal(f.g->jnl.n_open, 1);
-    fcl_close(&c);
-    fix_step(&f, 0);
-    fix_close(&f);
+    end(&f, &c);
 }
 
 /* One that takes each worker down with it ends after RQ_MOVES of them. */
@@ -383,8 +385,7 @@ t_moves_end(void **state)
     struct fcl c;
 
     (void)state;
-    open_groups(&f, NULL);
-    assert_int_equal(fcl_open(&f, &c, OWN, NULL), FDP_OK);
+    begin(&f, NULL, &c);
     submit(&c, 1, 7, 1);
     fix_step(&f, 0);
     for (uint32_t i = 0; i <= RQ_MOVES; i++) {
@@ -456,8 +457,7 @@ t_cancelled(void **state)
     struct fcl c;
 
     (void)state;
-    open_groups(&f, NULL);
-    assert_int_equal(fcl_open(&f, &c, OWN, NULL), FDP_OK);
+    begin(&f, NULL, &c);
     assert_true(place(&f, &c, 1, 7, 1, &id) < N);
     fcl_cancel(&c, 1);
     fix_step(&f, 0);
@@ -551,8 +551,7 @@ t_budget(void **state)
     struct fcl c;
 
     (void)state;
-    open_groups(&f, NULL);
-    assert_int_equal(fcl_open(&f, &c, OWN, NULL), FDP_OK);
+    begin(&f, NULL, &c);
     for (uint32_t g = 0; g < N; g++) {
         for (int i = 0; i < 3; i++) {
             assert_int_equal(f.g->env.st, GATE_RUNNING);
@@ -663,8 +662,7 @@ t_hung(void **state)
     pid_t pid;
 
     (void)state;
-    open_groups(&f, NULL);
-    assert_int_equal(fcl_open(&f, &c, OWN, NULL), FDP_OK);
+    begin(&f, NULL, &c);
     g = place(&f, &c, 1, 7, 1, &a);
     pid = a_process();
     f.g->wrk[g].pid = pid;
@@ -681,9 +679,7 @@ t_hung(void **state)
     f.g->wrk[g].pid = 0;
     fix_use(&f, g);
     fix_die(&f, SIGKILL_STATUS);
-    fcl_close(&c);
-    fix_step(&f, 0);
-    fix_close(&f);
+    end(&f, &c);
 }
 
 /* ---- rolling restart --------------------------------------------------------------- */
@@ -699,8 +695,7 @@ t_rolling(void **state)
     struct fcl c;
 
     (void)state;
-    open_groups(&f, NULL);
-    assert_int_equal(fcl_open(&f, &c, OWN, NULL), FDP_OK);
+    begin(&f, NULL, &c);
     g = place(&f, &c, 1, 7, 1, &id);
     assert_int_equal(g, 0);
     assert_int_equal(rol_begin(&f.g->rolling), 0);
@@ -732,9 +727,7 @@ t_rolling(void **state)
     assert_false(rol_is_active(&f.g->rolling));
     assert_string_equal(f.g->rolling.error, "");
     assert_int_equal(f.n_spawn, 2 * N);
-    fcl_close(&c);
-    fix_step(&f, 0);
-    fix_close(&f);
+    end(&f, &c);
 }
 
 /* A group that does not come back ends it; the others stay. One that had failed comes back
