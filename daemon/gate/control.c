@@ -133,27 +133,14 @@ ctl_push(struct ctl *ctl, struct ctl_conn *c, uint64_t now_ns)
     return 0;
 }
 
-/* The reply as a line; an error instead when it is longer than this peer's or all
- * replies may be. NULL: no memory. */
+/* JSON as a line of *ret_n bytes. NULL: no memory. */
 static char *
-ctl_text(const struct ctl *ctl, const struct ctl_conn *c, json_t *r, size_t *ret_n)
+ctl_text(const json_t *r, size_t *ret_n)
 {
-    size_t most = c->may_admin ? CTL_OUT_MAX : CTL_OUT_READER;
-    size_t room = ctl->out_bytes < CTL_OUT_ALL ? CTL_OUT_ALL - ctl->out_bytes : 0;
     char *text = r != NULL ? json_dumps(r, JSON_COMPACT) : NULL;
     size_t n = text != NULL ? strlen(text) : 0;
-    char *line;
+    char *line = text != NULL ? mem_regrow(text, n + 1, 1) : NULL;
 
-    if (n + 1 > most || n + 1 > room) {
-        free(text);
-        r = ctl_fail("read the replies before, or ask with sudo",
-            "the reply has %zu bytes, and there is room for %zu", n,
-            most < room ? most : room);
-        text = r != NULL ? json_dumps(r, JSON_COMPACT) : NULL;
-        n = text != NULL ? strlen(text) : 0;
-        json_decref(r);
-    }
-    line = text != NULL ? mem_regrow(text, n + 1, 1) : NULL;
     if (line == NULL) {
         free(text);
         return NULL;
@@ -163,26 +150,49 @@ ctl_text(const struct ctl *ctl, const struct ctl_conn *c, json_t *r, size_t *ret
     return line;
 }
 
+/* Queue the bytes from line + at to line + n, the reply; takes line over. An error goes
+ * instead when it is longer than this peer's or all replies may be. */
+static void
+ctl_reply_line(struct ctl *ctl, struct ctl_conn *c, char *line, size_t at, size_t n,
+    uint64_t now_ns)
+{
+    size_t most = c->may_admin ? CTL_OUT_MAX : CTL_OUT_READER;
+    size_t room = ctl->out_bytes < CTL_OUT_ALL ? CTL_OUT_ALL - ctl->out_bytes : 0;
+    json_t *r;
+
+    ASSERT(c->n_out == 0); /* nothing is answered while output waits */
+    if (line != NULL && (n > most || n > room)) {
+        free(line);
+        r = ctl_fail("read the replies before, or ask with sudo",
+            "the reply has %zu bytes, and there is room for %zu", n - 1 - at,
+            most < room ? most : room);
+        at = 0;
+        line = ctl_text(r, &n);
+        json_decref(r);
+    }
+    c->wait = CTL_WAIT_NONE;
+    c->t_used = c->t_out = now_ns;
+    cnt_add(&ctl->env->cnt->admin_requests, 1);
+    if (line == NULL) {
+        log_warn("control: no memory for a reply to pid %d", (int)c->pid);
+        c->closing = 1;
+        return;
+    }
+    c->out = line;
+    c->n_out = n;
+    c->out_at = at;
+    ctl->out_bytes += n;
+}
+
 /* Queue a reply; the reference passes. */
 static void
 ctl_reply(struct ctl *ctl, struct ctl_conn *c, json_t *r, uint64_t now_ns)
 {
     size_t n = 0;
-    char *text = ctl_text(ctl, c, r, &n);
+    char *line = ctl_text(r, &n);
 
     json_decref(r);
-    ASSERT(c->n_out == 0); /* nothing is answered while output waits */
-    c->wait = CTL_WAIT_NONE;
-    c->t_used = c->t_out = now_ns;
-    cnt_add(&ctl->env->cnt->admin_requests, 1);
-    if (text == NULL) {
-        log_warn("control: no memory for a reply to pid %d", (int)c->pid);
-        c->closing = 1;
-        return;
-    }
-    c->out = text;
-    c->n_out = n;
-    ctl->out_bytes += n;
+    ctl_reply_line(ctl, c, line, 0, n, now_ns);
 }
 
 /* ---- input ---------------------------------------------------------------- */
@@ -329,10 +339,8 @@ ctl_event(struct ctl *ctl, struct ctl_conn *c, uint32_t events, uint64_t now_ns)
 static void
 ctl_answer(struct ctl *ctl, struct ctl_conn *c, json_t *r, uint64_t now_ns)
 {
-    if (c == NULL || r == NULL) {
-        json_decref(r);
+    if (r == NULL)
         return;
-    }
     ctl_reply(ctl, c, r, now_ns);
     (void)ctl_push(ctl, c, now_ns);
 }
@@ -340,12 +348,17 @@ ctl_answer(struct ctl *ctl, struct ctl_conn *c, json_t *r, uint64_t now_ns)
 void
 ctl_worker_event(struct ctl *ctl, struct wrk *w, uint64_t now_ns)
 {
-    struct ctl_conn *c;
-    json_t *r;
+    struct ctl_answer a;
     int rc = 1;
 
-    while (w->admin_fd >= 0 && (rc = ctl_ask_read(ctl, w, &c, &r)) > 0)
-        ctl_answer(ctl, c, r, now_ns);
+    while (w->admin_fd >= 0 && (rc = ctl_ask_read(ctl, w, &a)) > 0) {
+        if (a.line != NULL) {
+            ctl_reply_line(ctl, a.conn, a.line, a.at, a.n, now_ns);
+            (void)ctl_push(ctl, a.conn, now_ns);
+        } else if (a.conn != NULL) {
+            ctl_answer(ctl, a.conn, a.error, now_ns);
+        }
+    }
     if (w->admin_fd >= 0 && rc == 0)
         wch_del(ctl->watch, w->admin_fd, NULL);
 }

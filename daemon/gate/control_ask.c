@@ -112,43 +112,51 @@ ctl_ask_worker(struct ctl *ctl, struct ctl_conn *c, json_t *rq, uint64_t now_ns,
     return ctl->asking == NULL ? ctl_ask_start(ctl, c, now_ns) : NULL;
 }
 
-/* More of the answer has come. The answer, when its line has ended, else NULL: to parse it
- * each time more comes would take the square of its length. */
-static json_t *
+/* More of the answer has come. 1: its line has ended; 0: not yet; -EFBIG, and the part is
+ * dropped. */
+static int
 ctl_ask_part(struct ctl *ctl, const char *part, size_t n)
 {
     char *p = ctl->ans_bytes + n <= CTL_ANSWER_MAX
         ? mem_regrow(ctl->ans, ctl->ans_bytes + n, 1)
         : NULL;
-    json_t *r;
 
     if (p == NULL) {
         ctl->ans_bytes = 0;
-        return ctl_fail(NULL, "the worker's answer is too long");
+        return -EFBIG;
     }
     ctl->ans = p;
     memcpy(p + ctl->ans_bytes, part, n);
     ctl->ans_bytes += n;
-    if (p[ctl->ans_bytes - 1] != '\n')
-        return NULL;
-    r = json_loadb(p, ctl->ans_bytes, 0, NULL);
-    ctl->ans_bytes = 0;
-    if (json_is_object(r))
-        return r;
-    json_decref(r);
-    return ctl_fail(NULL, "the worker's answer is not a JSON object");
+    return p[ctl->ans_bytes - 1] == '\n';
+}
+
+/* Where the members after `{"id":N,` of the last line begin, less one byte for a brace; 0:
+ * this is no answer. Lines before it answer questions that were given up. */
+static size_t
+ctl_ask_members(const char *line, size_t n, uint64_t *ret_id)
+{
+    static const char head[] = "{\"id\":";
+    const char *nl = memrchr(line, '\n', n - 1);
+    size_t from = nl != NULL ? (size_t)(nl + 1 - line) : 0, at = from + sizeof(head) - 1;
+
+    *ret_id = 0;
+    if (n < at + 4 || memcmp(line + from, head, sizeof(head) - 1) != 0 || line[n - 2] != '}')
+        return 0;
+    for (; at < n && line[at] >= '0' && line[at] <= '9' && *ret_id < UINT64_MAX / 16; at++)
+        *ret_id = *ret_id * 10 + (uint64_t)(line[at] - '0');
+    return at < n && line[at] == ',' ? at : 0;
 }
 
 int
-ctl_ask_read(struct ctl *ctl, const struct wrk *w, struct ctl_conn **ret_conn, json_t **ret)
+ctl_ask_read(struct ctl *ctl, const struct wrk *w, struct ctl_answer *ret)
 {
     static char part[CTL_WORKER_PART];
     ssize_t n = recv(w->admin_fd, part, sizeof(part), MSG_DONTWAIT);
-    json_int_t id;
-    json_t *r;
+    uint64_t id;
+    int rc;
 
-    *ret_conn = NULL;
-    *ret = NULL;
+    memset(ret, 0, sizeof(*ret));
     if (n <= 0)
         return n == 0 ? 0 : -errno;
     if (ctl->asking != NULL && ctl->asking->who != w)
@@ -156,18 +164,24 @@ ctl_ask_read(struct ctl *ctl, const struct wrk *w, struct ctl_conn **ret_conn, j
     if (ctl->ans_who != w)
         ctl->ans_bytes = 0;
     ctl->ans_who = w;
-    r = ctl_ask_part(ctl, part, (size_t)n);
-    id = r != NULL ? json_integer_value(json_object_get(r, "id")) : 0;
-    if (r == NULL || ctl->asking == NULL || (id != 0 && id != (json_int_t)ctl->ask_id)) {
-        json_decref(r); /* to a question that was given up */
+    rc = ctl_ask_part(ctl, part, (size_t)n);
+    if (rc == 0)
+        return 1;
+    ret->n = ctl->ans_bytes;
+    ctl->ans_bytes = 0;
+    ret->at = rc > 0 ? ctl_ask_members(ctl->ans, ret->n, &id) : 0;
+    if (ctl->asking == NULL || (ret->at != 0 && id != ctl->ask_id))
+        return 1; /* to a question that was given up */
+    ret->conn = ctl->asking;
+    ctl->asking = NULL;
+    if (ret->at == 0) {
+        ret->error = ctl_fail(NULL, rc < 0 ? "the worker's answer is too long"
+                                           : "the worker's answer is not a JSON object");
         return 1;
     }
-    *ret_conn = ctl->asking;
-    ctl->asking = NULL;
-    (void)json_object_del(r, "id");
-    if (json_object_get(r, "ok") == NULL)
-        (void)json_object_set_new(r, "ok", json_true());
-    *ret = r;
+    ret->line = ctl->ans;
+    ret->line[ret->at] = '{';
+    ctl->ans = NULL;
     return 1;
 }
 

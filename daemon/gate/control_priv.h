@@ -47,9 +47,18 @@ struct ctl_conn *ctl_ask_next(const struct ctl *ctl);
 json_t *ctl_ask_start(struct ctl *ctl, struct ctl_conn *c, uint64_t now_ns);
 /* It does not wait for an answer any more. */
 void ctl_ask_end(struct ctl *ctl, struct ctl_conn *c);
-/* Read a part of an answer of w. 1: *ret is the whole one, for *ret_conn, or NULL; 0: the
- * worker has closed the channel; -errno. */
-int ctl_ask_read(struct ctl *ctl, const struct wrk *w, struct ctl_conn **ret_conn,
-    json_t **ret);
+/* An answer of a worker to what conn asked; conn NULL: there is none yet. The bytes from
+ * line + at are a JSON object and a newline, n bytes from line on, to be freed; or error is
+ * set. The loop does not parse it: a table of some 100 KB would take milliseconds. */
+struct ctl_answer {
+    struct ctl_conn *conn;
+    json_t *error;
+    char *line;
+    size_t at, n;
+};
+
+/* Read a part of an answer of w, a line `{"id":N, members of the reply}`. 1: *ret is set;
+ * 0: the worker has closed the channel; -errno. */
+int ctl_ask_read(struct ctl *ctl, const struct wrk *w, struct ctl_answer *ret);
 
 #endif

@@ -302,7 +302,7 @@ char *
 adm_answer(struct worker *w, const char *text, size_t n, int stop_fd)
 {
     json_error_t je;
-    json_t *q = json_loadb(text, n, JSON_REJECT_DUPLICATES, &je), *o, *id;
+    json_t *q = json_loadb(text, n, JSON_REJECT_DUPLICATES, &je), *o, *id, *r = NULL;
     const char *cmd = json_string_value(json_object_get(q, "cmd"));
     char *s, *line;
     size_t len;
@@ -331,9 +331,14 @@ adm_answer(struct worker *w, const char *text, size_t n, int stop_fd)
         o = adm_error("unknown question; known: model, memory, program, profile, requests, "
                       "debug, ping");
     id = json_object_get(q, "id");
-    if (o != NULL && id != NULL)
-        (void)json_object_set(o, "id", id);
-    s = o != NULL ? json_dumps(o, JSON_COMPACT) : NULL;
+    if (o != NULL && json_object_get(o, "ok") == NULL)
+        (void)json_object_set_new(o, "ok", json_true());
+    if (o != NULL && id != NULL) { /* first: the gate passes the rest on as it is */
+        r = json_pack("{s:O}", "id", id);
+        (void)json_object_update(r, o);
+    }
+    s = o != NULL ? json_dumps(r != NULL ? r : o, JSON_COMPACT) : NULL;
+    json_decref(r);
     json_decref(o);
     json_decref(q);
     if (s == NULL)

@@ -190,12 +190,23 @@ asked(struct fix *f, const char *what)
     }
 }
 
+/* A part of the answer to a question that was asked back questions ago, head first. */
+static void
+answer(struct fix *f, int back, const char *text)
+{
+    char line[256];
+    int n = back >= 0 ? snprintf(line, sizeof(line), "{\"id\":%llu,%s",
+                            (unsigned long long)f->g->ctl.ask_id - (unsigned)back, text)
+                      : snprintf(line, sizeof(line), "%s", text);
+
+    assert_int_equal(send(f->worker_admin_fd, line, (size_t)n, 0), n);
+}
+
 /* A profile may take as long as it is told to; who goes away ends it, and its
  * late answer goes to no other connection. */
 static void
 slow_questions(struct fix *f, int fd)
 {
-    char late[128];
     json_t *r;
     int other = dial(f, 0, 0);
 
@@ -216,13 +227,12 @@ slow_questions(struct fix *f, int fd)
     fix_step(f, 0);
     asked(f, "cancel");
     assert_null(talk(f, fd, "{\"cmd\":\"model\"}\n"));
-    (void)snprintf(late, sizeof(late), "{\"ok\":true,\"id\":%lld,\"late\":[",
-        (long long)f->g->ctl.ask_id - 1);
-    assert_int_equal(send(f->worker_admin_fd, late, strlen(late), 0), (ssize_t)strlen(late));
+    answer(f, 1, "\"ok\":true,\"late\":[");
     assert_null(talk(f, fd, NULL));
-    assert_int_equal(send(f->worker_admin_fd, "1]}\n", 4, 0), 4);
+    answer(f, -1, "1]}\n");
     assert_null(talk(f, fd, NULL));
-    assert_int_equal(send(f->worker_admin_fd, "{\"ok\":true,\"a\":[7]}\n", 20, 0), 20);
+    answer(f, 1, "\"ok\":true,\"late\":[1]}\n"); /* and in one piece with the right one */
+    answer(f, 0, "\"ok\":true,\"a\":[7]}\n");
     r = talk(f, fd, NULL);
     assert_non_null(json_object_get(r, "a"));
     json_decref(r);
@@ -277,11 +287,23 @@ t_control_socket(void **state)
     assert_null(talk(&f, fd, "{\"cmd\":\"model\"}\n"));
     n = recv(f.worker_admin_fd, q, sizeof(q), 0);
     assert_true(n > 0 && q[n - 1] == '\n');
-    assert_int_equal(send(f.worker_admin_fd, "{\"ok\":true,\"a\":", 15, 0), 15);
-    assert_int_equal(send(f.worker_admin_fd, "[1,2]}\n", 7, 0), 7);
+    answer(&f, 0, "\"ok\":true,\"a\":");
+    answer(&f, -1, "[1,2]}\n");
     r = talk(&f, fd, NULL);
     assert_int_equal(json_array_size(json_object_get(r, "a")), 2);
+    assert_null(json_object_get(r, "id"));
     json_decref(r);
+    /* what is none: without a number, with text in its place, without an end */
+    for (size_t i = 0; i < 4; i++) {
+        static const char *const bad[] = { "{\"ok\":true}\n", "[]\n", "{\"id\":\"1\",\"a\":1}\n",
+            "{\"id\":}\n" };
+
+        assert_null(talk(&f, fd, "{\"cmd\":\"model\"}\n"));
+        answer(&f, -1, bad[i]);
+        r = talk(&f, fd, NULL);
+        assert_non_null(strstr(json_string_value(json_object_get(r, "error")), "JSON object"));
+        json_decref(r);
+    }
     assert_null(talk(&f, fd, "{\"cmd\":\"memory\"}\n"));
     fix_step(&f, 5100);
     r = talk(&f, fd, NULL);
