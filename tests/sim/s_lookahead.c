@@ -17,6 +17,14 @@
 
 #define LEARN_STEPS (COST_MIN_STEPS + 30)
 
+/* A sanitizer slows the program beyond the device's pace: what it is to be in time for is
+ * printed there and not judged. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define LKA_CHECK_TIME(e) ((void)(e))
+#else
+#define LKA_CHECK_TIME(e) SIM_CHECK(e)
+#endif
+
 static struct sim_cfg
 base(int depth, uint64_t delay_ns)
 {
@@ -137,7 +145,7 @@ l1_arrival_is_in_the_next_step(struct sim_rng *g)
 
         (void)printf("  depth %d: %d of 10 in the step behind the one that ran\n", depth,
             hits);
-        SIM_CHECK(hits >= 7);
+        LKA_CHECK_TIME(hits >= 7);
     }
 }
 
@@ -252,7 +260,7 @@ l4_device_is_not_idle(struct sim_rng *g)
         (void)printf("  depth %d: the device waited for %d of 100 steps picked far ahead, "
                      "for %d in time\n",
             depth, far, near);
-        SIM_CHECK(near <= far + 10);
+        LKA_CHECK_TIME(near <= far + 10);
     }
 }
 
@@ -315,7 +323,7 @@ l6_waiting_is_idle(struct sim_rng *g)
         wall = clk_now_ns() - wall;
         (void)printf("  depth %d: %.1f %% of a processor\n", depth,
             100.0 * (double)cpu / (double)wall);
-        SIM_CHECK(cpu * 8 < wall);
+        LKA_CHECK_TIME(cpu * 8 < wall);
         sim_cancel(s, &s->reqs[0], FDP_E_CANCELLED);
         finish(s);
         sim_free(s);
@@ -373,7 +381,7 @@ l7_marks_tell_when_long_steps_end(struct sim_rng *g)
 
         (void)printf("  %s: %d of 30 picked far ahead or late with marks, %d without\n",
             graph ? "graphs" : "eager", with, without);
-        SIM_CHECK(with * 3 <= without && without >= 6);
+        LKA_CHECK_TIME(with * 3 <= without && without >= 6);
     }
 }
 
