@@ -133,11 +133,14 @@ ctl_push(struct ctl *ctl, struct ctl_conn *c, uint64_t now_ns)
     return 0;
 }
 
-/* JSON as a line of *ret_n bytes. NULL: no memory. */
+/* A reply as a line of *ret_n bytes. NULL: no memory. */
 static char *
 ctl_text(const json_t *r, size_t *ret_n)
 {
-    char *text = r != NULL ? json_dumps(r, JSON_COMPACT) : NULL;
+    const char *made = json_string_value(r);
+    char *text = r == NULL ? NULL
+        : made != NULL     ? strdup(made)
+                           : json_dumps(r, JSON_COMPACT);
     size_t n = text != NULL ? strlen(text) : 0;
     char *line = text != NULL ? mem_regrow(text, n + 1, 1) : NULL;
 

@@ -124,7 +124,8 @@ void ctl_tick(struct ctl *ctl, uint64_t now_ns);
 void ctl_fini(struct ctl *ctl);
 
 /* Execute one request object as this peer (c NULL: as the daemon itself); the
- * reply is a new reference. NULL: the reply comes later (c keeps the question). */
+ * reply is a new reference: an object, or a string that is an object's text. NULL: the reply
+ * comes later (c keeps the question). */
 json_t *
 ctl_execute(struct ctl *ctl, struct ctl_conn *c, json_t *rq, int perm, uint64_t now_ns);
 

@@ -112,8 +112,8 @@ ctl_ask_worker(struct ctl *ctl, struct ctl_conn *c, json_t *rq, uint64_t now_ns,
     return ctl->asking == NULL ? ctl_ask_start(ctl, c, now_ns) : NULL;
 }
 
-/* More of the answer has come. 1: its line has ended; 0: not yet; -EFBIG, and the part is
- * dropped. */
+/* More of the answer has come. 1: its line has ended; 0: not yet; -EFBIG: too
+ * long, and dropped. */
 static int
 ctl_ask_part(struct ctl *ctl, const char *part, size_t n)
 {
@@ -175,8 +175,9 @@ ctl_ask_read(struct ctl *ctl, const struct wrk *w, struct ctl_answer *ret)
     ret->conn = ctl->asking;
     ctl->asking = NULL;
     if (ret->at == 0) {
-        ret->error = ctl_fail(NULL, rc < 0 ? "the worker's answer is too long"
-                                           : "the worker's answer is not a JSON object");
+        ret->error = ctl_fail(NULL,
+            rc < 0 ? "the worker's answer is too long"
+                   : "the worker's answer is not a JSON object");
         return 1;
     }
     ret->line = ctl->ans;

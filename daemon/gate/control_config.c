@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "daemon/common/log.h"
@@ -17,89 +18,107 @@
 
 static const char *const ctl_origins[] = { "default", "file", "set", "runtime" };
 
+/* Values and places as JSON strings. */
+struct ctl_quoted {
+    char value[6 * PAR_STR_BYTES], now[6 * PAR_STR_BYTES], where[6 * PAR_STR_BYTES];
+};
+
+static const char *
+ctl_quote(const char *s, char (*ret)[6 * PAR_STR_BYTES])
+{
+    return log_quote(s, *ret, sizeof(*ret));
+}
+
 /* The value that waits for a restart. */
-static json_t *
-ctl_waiting(const struct ctl *ctl, size_t i)
+static void
+ctl_put_waiting(FILE *f, const struct cnf *cnf, size_t i, struct ctl_quoted *q)
 {
     char value[PAR_STR_BYTES];
     enum par_origin from;
 
-    par_value(ctl->cnf->ps_file, i, value, sizeof(value), &from);
-    return json_pack("{s:s, s:s, s:s}", "value", value, "origin", ctl_origins[from],
-        "where", par_where(ctl->cnf->ps_file, i));
-}
-
-static json_t *
-ctl_param(const struct ctl *ctl, size_t i, const struct par_row *row)
-{
-    char value[PAR_STR_BYTES], now[PAR_STR_BYTES], name[128], text[128];
-    enum par_origin from;
-    json_t *o = json_object();
-
-    par_value(ctl->cnf->ps, i, value, sizeof(value), &from);
-    cnf_effective(ctl->cnf, i, now, sizeof(now));
-    (void)snprintf(name, sizeof(name), "%s.%s", row->section, row->key);
-    ctl_put(o, "name", json_string(name));
-    ctl_put(o, "value", ctl_string(value, sizeof(value)));
-    ctl_put(o, "effective", ctl_string(now, sizeof(now)));
-    ctl_put(o, "auto", json_boolean(now[0] != '\0' && cnf_is_auto(value)));
-    ctl_put(o, "default", json_string(row->def));
-    ctl_put(o, "origin", json_string(ctl_origins[from]));
-    ctl_put(o, "where", ctl_string(par_where(ctl->cnf->ps, i), SIZE_MAX));
-    if (cnf_waits(ctl->cnf, i))
-        ctl_put(o, "waiting", ctl_waiting(ctl, i));
-    ctl_put(o, "type", json_string(row->type));
-    ctl_put(o, "list", json_boolean(row->list));
-    ctl_put(o, "unit", json_string(row->unit));
-    ctl_put(o, "min", json_string(row->min));
-    ctl_put(o, "max", json_string(row->max));
-    ctl_put(o, "choices", json_string(par_words(row->words, "|", text, sizeof(text))));
-    ctl_put(o, "aliases", json_string(row->aliases));
-    ctl_put(o, "reload", json_boolean(row->reload));
-    ctl_put(o, "help", json_string(row->help));
-    return o;
+    par_value(cnf->ps_file, i, value, sizeof(value), &from);
+    (void)fprintf(f, ",\"waiting\":{\"value\":%s,\"origin\":\"%s\",\"where\":%s}",
+        ctl_quote(value, &q->value), ctl_origins[from],
+        ctl_quote(par_where(cnf->ps_file, i), &q->where));
 }
 
 static void
-ctl_add_param(const struct ctl *ctl, json_t *list, size_t i)
+ctl_put_param(FILE *f, const struct cnf *cnf, size_t i, struct ctl_quoted *q)
 {
+    char value[PAR_STR_BYTES], now[PAR_STR_BYTES], text[128];
+    enum par_origin from;
     struct par_row row;
 
     par_row(i, &row);
-    (void)json_array_append_new(list, ctl_param(ctl, i, &row));
+    par_value(cnf->ps, i, value, sizeof(value), &from);
+    cnf_effective(cnf, i, now, sizeof(now));
+    (void)fprintf(f,
+        "{\"name\":\"%s.%s\",\"value\":%s,\"effective\":%s,\"auto\":%s,\"default\":\"%s\","
+        "\"origin\":\"%s\",\"where\":%s",
+        row.section, row.key, ctl_quote(value, &q->value), ctl_quote(now, &q->now),
+        now[0] != '\0' && cnf_is_auto(value) ? "true" : "false", row.def,
+        ctl_origins[from], ctl_quote(par_where(cnf->ps, i), &q->where));
+    if (cnf_waits(cnf, i))
+        ctl_put_waiting(f, cnf, i, q);
+    (void)fprintf(f,
+        ",\"type\":\"%s\",\"list\":%s,\"unit\":\"%s\",\"min\":\"%s\",\"max\":\"%s\","
+        "\"choices\":\"%s\",\"aliases\":\"%s\",\"reload\":%s,\"help\":\"%s\"}",
+        row.type, row.list ? "true" : "false", row.unit, row.min, row.max,
+        par_words(row.words, "|", text, sizeof(text)), row.aliases,
+        row.reload ? "true" : "false", row.help);
+}
+
+/* The parameters of these rows (NULL: all n), and note. As text at once, since to make an
+ * object and its text of all takes 0.7 ms of the loop. What the table says needs no
+ * escapes. */
+static json_t *
+ctl_config(const struct cnf *cnf, const size_t *rows, size_t n, const char *note)
+{
+    const struct par_set *ps =
+        cnf->ps_file != NULL ? cnf->ps_file : cnf->ps; /* newest read */
+    struct ctl_quoted q;
+    char *text = NULL;
+    size_t bytes;
+    FILE *f = open_memstream(&text, &bytes);
+    json_t *r = NULL;
+
+    if (f == NULL)
+        return NULL;
+    (void)fprintf(f, "{\"ok\":true,\"file\":%s,\"files\":[",
+        ctl_quote(cnf->src.file, &q.where));
+    for (size_t i = 0; i < par_n_files(ps); i++)
+        (void)fprintf(f, "%s%s", i > 0 ? "," : "", ctl_quote(par_file(ps, i), &q.where));
+    (void)fputs("],\"config\":[", f);
+    for (size_t i = 0; i < n; i++) {
+        if (i > 0)
+            (void)fputc(',', f);
+        ctl_put_param(f, cnf, rows != NULL ? rows[i] : i, &q);
+    }
+    (void)fputc(']', f);
+    if (note != NULL)
+        (void)fprintf(f, ",\"note\":%s", ctl_quote(note, &q.where));
+    (void)fputc('}', f);
+    if (fclose(f) == 0)
+        r = json_string(text);
+    free(text);
+    return r;
 }
 
 json_t *
 ctl_do_config(struct ctl *ctl, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 {
-    const struct cnf *cnf = ctl->cnf;
-    const struct par_set *ps =
-        cnf->ps_file != NULL ? cnf->ps_file : cnf->ps; /* newest read */
     const char *word = json_string_value(json_object_get(rq, "name"));
-    size_t rows[PAR_NAME_ROWS], n = par_count();
+    size_t rows[PAR_NAME_ROWS], n;
     char err[768] = "";
-    json_t *list, *files, *r;
-    int rc = 0;
+    int rc;
 
     (void)c, (void)now_ns;
-    if (word != NULL) {
-        rc = par_look_up(word, rows, &n, err, sizeof(err));
-        if (rc < 0)
-            return ctl_fail("fdctl config", "%s", err);
-    }
-    list = json_array();
-    for (size_t i = 0; i < n; i++)
-        ctl_add_param(ctl, list, word != NULL ? rows[i] : i);
-    files = json_array();
-    for (size_t i = 0; i < par_n_files(ps); i++)
-        (void)json_array_append_new(files, ctl_string(par_file(ps, i), SIZE_MAX));
-    r = ctl_ok();
-    ctl_put(r, "file", ctl_string(ctl->cnf->src.file, SIZE_MAX));
-    ctl_put(r, "files", files);
-    ctl_put(r, "config", list);
-    if (rc > 0)
-        ctl_put(r, "note", json_string(err));
-    return r;
+    if (word == NULL)
+        return ctl_config(ctl->cnf, NULL, par_count(), NULL);
+    rc = par_look_up(word, rows, &n, err, sizeof(err));
+    if (rc < 0)
+        return ctl_fail("fdctl config", "%s", err);
+    return ctl_config(ctl->cnf, rows, n, rc > 0 ? err : NULL);
 }
 
 /* What the parameter's type does not say. NULL, or the error. */

@@ -53,9 +53,10 @@ ctl_put(json_t *o, const char *key, json_t *v)
 json_t *
 ctl_string(const char *p, size_t n)
 {
-    char text[16384] = "";
+    char text[16384];
     size_t len = 0;
 
+    text[0] = '\0';
     /* A copy first: the worker may write there meanwhile. */
     for (; len < n && len < sizeof(text) && p[len] != '\0'; len++)
         text[len] = p[len];

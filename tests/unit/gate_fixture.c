@@ -683,3 +683,19 @@ fcl_errors(struct fcl *c, uint64_t tag)
         n += r.h.type == FDP_T_ERROR && r.h.tag == tag;
     return n;
 }
+
+json_t *
+fix_ctl(struct fix *f, int perm, const char *line)
+{
+    json_t *rq = json_loads(line, 0, NULL), *r;
+
+    r = ctl_execute(&f->g->ctl, NULL, rq, perm, f->now);
+    json_decref(rq);
+    if (json_is_string(r)) { /* an object's text */
+        rq = json_loads(json_string_value(r), JSON_REJECT_DUPLICATES, NULL);
+        json_decref(r);
+        r = rq;
+    }
+    ASSERT(json_is_object(r));
+    return r;
+}

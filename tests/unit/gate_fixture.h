@@ -154,6 +154,9 @@ void fcl_want_error(struct fcl *c, uint64_t tag, int code, uint32_t detail);
 struct fdp_error fcl_error(struct fcl *c, uint64_t tag);
 /* Reads all there is: how many ERRORs were for tag. */
 int fcl_errors(struct fcl *c, uint64_t tag);
+/* The reply to an admin command, a line of JSON, of a peer with this permission (CTL_*): a
+ * new reference. */
+json_t *fix_ctl(struct fix *f, int perm, const char *line);
 uint32_t fcl_state(const struct fcl *c);
 uint32_t fcl_reason(const struct fcl *c);
 

@@ -24,14 +24,7 @@
 static json_t *
 ask(struct fix *f, int perm, const char *line)
 {
-    json_t *rq = json_loads(line, 0, NULL);
-    json_t *r;
-
-    assert_non_null(rq);
-    r = ctl_execute(&f->g->ctl, NULL, rq, perm, f->now);
-    json_decref(rq);
-    assert_non_null(r);
-    return r;
+    return fix_ctl(f, perm, line);
 }
 
 static void
@@ -190,14 +183,16 @@ asked(struct fix *f, const char *what)
     }
 }
 
-/* A part of the answer to a question that was asked back questions ago, head first. */
+/* To the question asked `back` questions ago: the head of an answer and this text; -1: text
+ * alone. */
 static void
 answer(struct fix *f, int back, const char *text)
 {
     char line[256];
-    int n = back >= 0 ? snprintf(line, sizeof(line), "{\"id\":%llu,%s",
-                            (unsigned long long)f->g->ctl.ask_id - (unsigned)back, text)
-                      : snprintf(line, sizeof(line), "%s", text);
+    int n = back >= 0
+        ? snprintf(line, sizeof(line), "{\"id\":%llu,%s",
+              (unsigned long long)f->g->ctl.ask_id - (unsigned)back, text)
+        : snprintf(line, sizeof(line), "%s", text);
 
     assert_int_equal(send(f->worker_admin_fd, line, (size_t)n, 0), n);
 }
@@ -295,13 +290,14 @@ t_control_socket(void **state)
     json_decref(r);
     /* what is none: without a number, with text in its place, without an end */
     for (size_t i = 0; i < 4; i++) {
-        static const char *const bad[] = { "{\"ok\":true}\n", "[]\n", "{\"id\":\"1\",\"a\":1}\n",
-            "{\"id\":}\n" };
+        static const char *const bad[] = { "{\"ok\":true}\n", "[]\n",
+            "{\"id\":\"1\",\"a\":1}\n", "{\"id\":}\n" };
 
         assert_null(talk(&f, fd, "{\"cmd\":\"model\"}\n"));
         answer(&f, -1, bad[i]);
         r = talk(&f, fd, NULL);
-        assert_non_null(strstr(json_string_value(json_object_get(r, "error")), "JSON object"));
+        assert_non_null(
+            strstr(json_string_value(json_object_get(r, "error")), "JSON object"));
         json_decref(r);
     }
     assert_null(talk(&f, fd, "{\"cmd\":\"memory\"}\n"));

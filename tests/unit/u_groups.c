@@ -779,13 +779,7 @@ t_rolling_one(void **state)
 static json_t *
 ask(struct fix *f, const char *question)
 {
-    json_t *q = json_loads(question, 0, NULL), *r;
-
-    assert_non_null(q);
-    r = ctl_execute(&f->g->ctl, NULL, q, CTL_ADMIN, f->now);
-    json_decref(q);
-    assert_non_null(r);
-    return r;
+    return fix_ctl(f, CTL_ADMIN, question);
 }
 
 static void
