@@ -45,6 +45,7 @@ struct fdk_group_args {
                                   own flags, on backends that have them; 0: the backend's
                                   choice, 1: none */
     uint32_t spin_limit_us; /* 0: 2,000,000 */
+    int32_t first_rank;     /* of a larger group, for errors: what rank 0 is called */
 };
 
 /* y = sum over the ranks of x. With a residual: residual += that sum; y = residual /
@@ -63,14 +64,16 @@ struct fdk_all_reduce_args {
 };
 
 /* y[t][r C + c] = x[t][c] of rank r: with T = 1 one operand behind the other. The first row
- * of x and of y is row `first`. */
+ * of x and of y is row `first`. each: an all-to-all exchange, x[t][q C + c] of rank r is for
+ * rank q alone. */
 struct fdk_all_gather_args {
     struct fdk_group *group;
     void *y;       /* (T, n_rank C) dtype, rows ldy elements apart; does not overlap x */
-    const void *x; /* (T, C) dtype */
+    const void *x; /* (T, C) dtype; each: (T, n_rank C) */
     const int32_t *n; /* [1] live rows, the same value on all ranks: rows [first,
                                   min(first + T, *n)); NULL: T */
     int32_t first, T, C, ldy;
+    int32_t each;         /* 1: to each rank its own C elements of a row; 0: to all the same */
     enum fdk_dtype dtype; /* any but FDK_I4 */
 };
 

@@ -102,13 +102,44 @@ coll_least(uint64_t a, uint64_t b)
 
 /* ---- algorithms ------------------------------------------------------------- */
 
+/* Elements at .. at + m of what rank q gets, each row its own. */
+COLL_FN void
+coll_push_rows(const struct coll_run *r, int q, char *dst, uint64_t at, uint32_t m)
+{
+    uint64_t C = (uint32_t)r->j->C, row = at / C, c = at % C;
+    for (uint32_t n; m > 0; m -= n, dst += n * (uint32_t)r->j->eb, row++, c = 0) {
+        n = (uint32_t)coll_least(C - c, m);
+        coll_push(r, dst, coll_x(r, (row * (uint32_t)r->s->n + (uint32_t)q) * C + c), n);
+    }
+}
+
 COLL_FN void
 coll_push_all(const struct coll_run *r, uint64_t at, uint32_t m, uint32_t slot)
 {
-    for (int k = 1; k < r->s->n; k++)
-        coll_push(r,
-            coll_buf_of(r, coll_peer(r, k)) + (uint64_t)slot * (uint32_t)r->s->rank,
-            coll_x(r, at), m);
+    for (int k = 1; k < r->s->n; k++) {
+        int q = coll_peer(r, k);
+        char *dst = coll_buf_of(r, q) + (uint64_t)slot * (uint32_t)r->s->rank;
+        if (r->j->each)
+            coll_push_rows(r, q, dst, at, m);
+        else
+            coll_push(r, dst, coll_x(r, at), m);
+    }
+}
+
+/* This rank's own elements at .. at + m of a gather. */
+COLL_FN void
+coll_place_own(const struct coll_run *r, uint64_t at, uint32_t m)
+{
+    uint64_t C = (uint32_t)r->j->C, row = at / C, c = at % C;
+    uint32_t rank = (uint32_t)r->s->rank;
+    if (!r->j->each) {
+        coll_place(r, (int)rank, at, m, coll_x(r, at));
+        return;
+    }
+    for (uint32_t n; m > 0; m -= n, at += n, row++, c = 0) {
+        n = (uint32_t)coll_least(C - c, m);
+        coll_place(r, (int)rank, at, n, coll_x(r, (row * (uint32_t)r->s->n + rank) * C + c));
+    }
 }
 
 COLL_FN int
@@ -160,7 +191,7 @@ coll_whole(struct coll_run *r, struct coll_span span)
             r->seq--;
         }
         if (r->j->op == COLL_GATHER)
-            coll_place(r, r->s->rank, at, m, coll_x(r, at));
+            coll_place_own(r, at, m);
         if (coll_wait(r, 0) != 0)
             return -1;
         coll_receive(r, at, m, slot);

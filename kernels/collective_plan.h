@@ -46,6 +46,7 @@ struct coll_space {
     uint64_t limit_ns;
     uint64_t packet_at; /* where packets are in a workspace; a backend without: its end */
     int32_t n, rank;
+    int32_t first;     /* fdk_group_args.first_rank */
     int32_t n_channel; /* most of an operation */
     uint32_t buf;      /* bytes of a channel's buffer, of COLL_BUFS, a multiple of 32 n */
 };
@@ -61,6 +62,7 @@ struct coll_job {
     float eps, offset;
     enum fdk_dtype type;
     int32_t eb; /* bytes of an element */
+    int32_t each; /* fdk_all_gather_args.each */
     enum coll_op op;
     int32_t n_channel;
 };
@@ -113,7 +115,8 @@ coll_tag(const struct coll_job *j, uint64_t count, enum coll_way way)
     uint64_t h = (uint64_t)j->op << 8 | (uint64_t)j->type << 4 | (uint64_t)way << 1 |
         (j->residual != NULL);
     h = (h ^ count) * 0x9e3779b97f4a7c15u;
-    h = (h ^ (uint32_t)j->C ^ (uint64_t)j->n_channel << 32) * 0x9e3779b97f4a7c15u;
+    h = (h ^ (uint32_t)j->C ^ (uint64_t)j->n_channel << 32 ^ (uint64_t)(j->each != 0) << 63) *
+        0x9e3779b97f4a7c15u;
     return (uint32_t)(h >> (64 - COLL_TAG_BITS));
 }
 
@@ -163,7 +166,8 @@ coll_gather_job(const struct fdk_all_gather_args *a, const struct coll_space *s,
 {
     struct coll_job j = {};
     if (a->first < 0 || a->T <= 0 || a->C <= 0 || (int64_t)a->C * s->n > a->ldy ||
-        a->y == NULL || a->x == NULL || (unsigned)a->dtype >= FDK_DTYPE__N)
+        a->y == NULL || a->x == NULL || (unsigned)a->dtype >= FDK_DTYPE__N ||
+        (unsigned)a->each > 1)
         return -EINVAL;
     j.eb = (int32_t)fdk_dtype_bytes(a->dtype);
     if (j.eb == 0)
@@ -178,6 +182,7 @@ coll_gather_job(const struct fdk_all_gather_args *a, const struct coll_space *s,
     j.T = a->T;
     j.C = a->C;
     j.ldy = a->ldy;
+    j.each = a->each;
     j.type = a->dtype;
     j.n_channel = coll_channels(&j, s);
     *ret = j;

@@ -42,6 +42,13 @@
 
 #include "kernels/rules.h"
 
+/* Functions that kernels call too. */
+#ifdef __CUDACC__
+#define FDK_BOTH static __host__ __device__ inline
+#else
+#define FDK_BOTH static inline
+#endif
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -170,15 +177,47 @@ struct fdk_result {
  *               + v_scale_off: |largest| / 127 of the head's vector at that token
  *   FDK_F8E4M3  one scale per (layer, K or V, head) for all tokens: scale
  * Blocks of all groups are equally large and in one pool; each group has its own block
- * tables and slots (fdk_batch). */
+ * tables and slots (fdk_batch).
+ *
+ * n_own ranks that hold the same heads may share the tokens of a block. Block tables, slots
+ * and positions are of whole blocks, n_own * block_size tokens long; a rank has those from
+ * own * block_size on of each. So ranks of a group read the same tables and need no other
+ * allocator, each holds 1 / n_own of any sequence to within a block, and its tokens of a row
+ * are in the order of positions. */
 struct fdk_kv {
     void *base;
     uint64_t block_bytes, layer_bytes, v_bytes;
     uint64_t k_scale_off, v_scale_off; /* in a layer; FDK_I8 only */
     const float *scale; /* [layers of the group][2][K] on the device; NULL: all 1 */
-    int32_t block_size, n_kv_head, head_dim;
+    int32_t block_size; /* tokens of a block that are here */
+    int32_t n_kv_head, head_dim;
     enum fdk_dtype dtype;
+    int32_t n_own, own; /* 0: the tokens are all here */
 };
+/* Of positions 0 .. n - 1 those that are here. */
+FDK_BOTH int32_t
+fdk_kv_count(const struct fdk_kv *kv, int32_t n)
+{
+    int32_t whole, rest;
+
+    if (kv->n_own <= 1)
+        return n;
+    whole = n / (kv->n_own * kv->block_size);
+    rest = n - whole * kv->n_own * kv->block_size - kv->own * kv->block_size;
+    rest = rest < 0 ? 0 : rest < kv->block_size ? rest : kv->block_size;
+    return whole * kv->block_size + rest;
+}
+/* Where the token of a slot is: block * block_size + offset; -1: not here. */
+FDK_BOTH int32_t
+fdk_kv_place(const struct fdk_kv *kv, int32_t slot)
+{
+    int32_t n = kv->block_size, at;
+
+    if (kv->n_own <= 1 || slot < 0)
+        return slot;
+    at = slot % (kv->n_own * n) - kv->own * n;
+    return at < 0 || at >= n ? -1 : slot / (kv->n_own * n) * n + at;
+}
 
 /* Attention tiles of a step. They are planned from the row lengths and read from device
  * memory, so that a launch does not depend on how tokens are divided among rows.
@@ -314,10 +353,16 @@ struct fdk_qkv_args {             /* QK norm, rotary embedding, KV write, in thi
 /* Causal over the row's paged KV: a query at position p sees the keys of positions
  * max(0, p - window + 1) .. p; of those before, fdk_ops.att_back at most are read, and must
  * hold numbers. The weights' scores are
- * softcap * tanh(s / softcap), s = scale * query . key. */
+ * softcap * tanh(s / softcap), s = scale * query . key.
+ *
+ * With n_part > 1 the queries are those of n_part ranks with the same KV heads, of which
+ * this one has a share of the keys (fdk_kv.n_own): qkv is as all_gather puts their rows, y
+ * has for each of these ranks the results of its heads over the keys that are here, then the
+ * logarithm of the sum of each one's weights, exp of the scores (-Inf and results 0: it sees
+ * no key here). fdk_ops.merge makes the result of the shares. */
 struct fdk_attention_args {
-    void *y;         /* (T, H D) act */
-    const void *qkv; /* (T, (H + 2 K) D) act, q part is read */
+    void *y;         /* (T, H D) act; n_part > 1: (T, n_part, H (D + 1)) fp32 */
+    const void *qkv; /* (T, (H + 2 K) D) act, q part is read; n_part > 1: (T, n_part, ..) */
     const struct fdk_batch *b;
     struct fdk_kv kv;
     const struct fdk_work *work; /* of att_plan */
@@ -330,11 +375,20 @@ struct fdk_attention_args {
     int32_t window;      /* 0: none, all of positions 0 .. p */
     int32_t step_window; /* that of the step's layers that have one, all the same; 0: none
                             has; equal in all launches of a step and in its plan */
+    int32_t n_part;      /* 0 stands for 1 */
     float scale;
     float softcap; /* 0: none */
     enum fdk_dtype act;
     void *scratch;
     size_t scratch_bytes;
+};
+/* y = the attention over the keys of all shares, from that over each, in their order. */
+struct fdk_merge_args {
+    void *y;          /* (T, H D) act */
+    const float *x;   /* (T, n_part, H (D + 1)), of each share as fdk_attention_args.y */
+    const int32_t *n; /* [1] live rows */
+    int32_t T, H, D, n_part;
+    enum fdk_dtype act;
 };
 enum fdk_gate { FDK_GATE_SILU, FDK_GATE_GELU_TANH };
 struct fdk_silu_mul_args { /* y = gate(gu[:, :F]) * gu[:, F:] */
@@ -616,6 +670,7 @@ struct fdk_ops {
     int (*attention)(const struct fdk_attention_args *, fdk_stream_t);
     int (*silu_mul)(const struct fdk_silu_mul_args *, fdk_stream_t);
     int (*softcap)(const struct fdk_softcap_args *, fdk_stream_t);
+    int (*merge)(const struct fdk_merge_args *, fdk_stream_t);
     int (*gather)(const struct fdk_gather_args *, fdk_stream_t);
     int (*sample)(const struct fdk_sample_args *, fdk_stream_t);
 

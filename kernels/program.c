@@ -21,6 +21,7 @@ fdk_op_name(enum fdk_op_kind kind)
         [FDK_OP_GEMM] = "gemm",
         [FDK_OP_QKV] = "qkv",
         [FDK_OP_ATTENTION] = "attention",
+        [FDK_OP_MERGE] = "merge",
         [FDK_OP_SILU_MUL] = "silu_mul",
         [FDK_OP_SOFTCAP] = "softcap",
         [FDK_OP_GATHER] = "gather",
@@ -85,6 +86,10 @@ fdk_op_text(const struct fdk_ops *k, const struct fdk_op *op, char *ret, size_t 
             "%s",
             op->attention.H, op->attention.K, op->attention.D, op->attention.kv.block_size,
             fdk_dtype_name(op->attention.kv.dtype), fdk_dtype_name(op->attention.act));
+        break;
+    case FDK_OP_MERGE:
+        (void)snprintf(ret, n, "%d heads, head dimension %d, shares of %d ranks", op->merge.H,
+            op->merge.D, op->merge.n_part);
         break;
     case FDK_OP_SILU_MUL:
         (void)snprintf(ret, n, "width %d, %s", op->silu_mul.F,
@@ -161,6 +166,9 @@ fdk_op_complete(struct fdk_op *op, const struct fdk_step *s)
     case FDK_OP_ATTENTION:
         attention_complete(op, s);
         break;
+    case FDK_OP_MERGE:
+        op->merge.T = n;
+        break;
     case FDK_OP_SILU_MUL:
         op->silu_mul.T = n;
         break;
@@ -208,6 +216,8 @@ fdk_op_launch(const struct fdk_ops *k, const struct fdk_op *op, fdk_stream_t st)
         return k->qkv(&op->qkv, st);
     case FDK_OP_ATTENTION:
         return k->attention(&op->attention, st);
+    case FDK_OP_MERGE:
+        return k->merge(&op->merge, st);
     case FDK_OP_SILU_MUL:
         return k->silu_mul(&op->silu_mul, st);
     case FDK_OP_SOFTCAP:
@@ -281,6 +291,8 @@ fdk_op_reads(const struct fdk_op *op, const void *ret[FDK_OPERANDS])
         return put(ret, put(ret, put(ret, 0, op->qkv.qkv), op->qkv.cs), op->qkv.all);
     case FDK_OP_ATTENTION:
         return put(ret, 0, op->attention.qkv);
+    case FDK_OP_MERGE:
+        return put(ret, 0, op->merge.x);
     case FDK_OP_SILU_MUL:
         return put(ret, 0, op->silu_mul.gu);
     case FDK_OP_SOFTCAP:
@@ -317,6 +329,8 @@ fdk_op_writes(const struct fdk_op *op, const void *ret[FDK_OPERANDS])
         return put(ret, 0, op->qkv.qkv);
     case FDK_OP_ATTENTION:
         return put(ret, 0, op->attention.y);
+    case FDK_OP_MERGE:
+        return put(ret, 0, op->merge.y);
     case FDK_OP_SILU_MUL:
         return put(ret, 0, op->silu_mul.y);
     case FDK_OP_SOFTCAP:

@@ -28,6 +28,7 @@ enum fdk_op_kind {
     FDK_OP_GEMM,
     FDK_OP_QKV,
     FDK_OP_ATTENTION,
+    FDK_OP_MERGE,
     FDK_OP_SILU_MUL,
     FDK_OP_SOFTCAP,
     FDK_OP_GATHER,
@@ -78,6 +79,7 @@ struct fdk_op {
         struct fdk_gemm_args gemm;
         struct fdk_qkv_args qkv;
         struct fdk_attention_args attention;
+        struct fdk_merge_args merge;
         struct fdk_silu_mul_args silu_mul;
         struct fdk_softcap_args softcap;
         struct fdk_gather_args gather;

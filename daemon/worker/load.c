@@ -95,6 +95,31 @@ wrk_fail(int rc, char *err, size_t err_bytes, const char *what)
     return wrk_status(rc);
 }
 
+/* The program of a rank. */
+static int
+wrk_build(struct worker *w, char *err, size_t err_bytes)
+{
+    long long block = w->par.kv_block_size;
+    struct mdl_ranks ranks = { .n = wrk_n_rank(w),
+        .kv_split = (int32_t)w->par.parallel_decode_context_parallel_size };
+    int rc;
+
+    /* by default, where blocks can be divided */
+    if (ranks.kv_split == 0 &&
+        (!wrk_on_cpu(w) || block % mdl_kv_share(&w->cfg, ranks.n) != 0))
+        ranks.kv_split = 1;
+    rc = mdl_build_ranks(&w->cfg, &ranks, &w->prog, err, err_bytes);
+    if (rc != 0 || block % w->prog->kv_split == 0)
+        return rc;
+    (void)snprintf(err, err_bytes,
+        "kv.block_size = %lld: parallel.decode_context_parallel_size = %d ranks cannot have "
+        "as many tokens of a block each; %lld is possible",
+        block, w->prog->kv_split,
+        (block / w->prog->kv_split + 1) * w->prog->kv_split);
+    w->prog = mdl_free(w->prog);
+    return -EINVAL;
+}
+
 static int
 wrk_load_program(struct worker *w, char *err, size_t err_bytes)
 {
@@ -133,7 +158,7 @@ wrk_load_program(struct worker *w, char *err, size_t err_bytes)
     }
     rc = mdl_config_read(p->model_path, &w->cfg, err, err_bytes);
     if (rc == 0)
-        rc = mdl_build(&w->cfg, wrk_n_rank(w), &w->prog, err, err_bytes);
+        rc = wrk_build(w, err, err_bytes);
     if (rc == 0)
         rc = wts_plan_new(p->model_path, w->prog,
             p->model_load_format == PAR_MODEL_LOAD_FORMAT_DUMMY,
@@ -584,7 +609,7 @@ wrk_warn_length(const struct worker *w)
         log_warn("load: requests have at most %d tokens, not the model's %d: the KV cache "
                  "has %d blocks of %d tokens; raise kv.memory_bytes, kv.num_blocks or "
                  "kv.gpu_memory_utilization, or set model.max_model_len = %d",
-            w->max_len, w->cfg.max_pos, w->n_block, w->kv[0].block_size, w->max_len);
+            w->max_len, w->cfg.max_pos, w->n_block, mpl_block_tokens(&w->kv[0]), w->max_len);
 }
 
 static void
@@ -596,7 +621,7 @@ wrk_log_plan(const struct worker *w)
     log_info("load: backend %s", w->run->k->name);
     wrk_log_memory(w);
     log_info("load: kv %d blocks of %d tokens %s, max_model_len %d, %.1f s", w->n_block,
-        w->kv[0].block_size, fdk_dtype_name(w->kv[0].dtype), w->max_len,
+        mpl_block_tokens(&w->kv[0]), fdk_dtype_name(w->kv[0].dtype), w->max_len,
         (double)w->load_ns / 1e9);
     if (w->cfg.ignored[0] != '\0')
         log_info("load: fields of config.json without use: %s", w->cfg.ignored);
@@ -613,7 +638,7 @@ wrk_count(const struct worker *w)
     cnt_set(&c->kv_bytes, run_root(w->run)->mem.kv);
     cnt_set(&c->kv_blocks_total, (uint64_t)w->n_block);
     cnt_set(&c->kv_blocks_free, (uint64_t)w->n_block);
-    cnt_set(&c->kv_block_tokens, (uint64_t)w->kv[0].block_size);
+    cnt_set(&c->kv_block_tokens, (uint64_t)mpl_block_tokens(&w->kv[0]));
     cnt_set(&c->load_ns, w->load_ns);
 }
 

@@ -182,7 +182,8 @@ wrk_kv_layout(struct worker *w)
         const struct mdl_kv_group *g = &p->kv_group[i];
 
         rc = mpl_layout(g->n_layer, 0, g->n_kv_head, g->head_dim,
-            (int32_t)w->par.kv_block_size, wrk_kv_dtype(w), &w->kv[i]);
+            (int32_t)w->par.kv_block_size / p->kv_split, wrk_kv_dtype(w), &w->kv[i]);
+        w->kv[i].n_own = p->kv_split;
     }
     mpl_share(w->kv, p->n_kv_group);
     return rc;

@@ -308,7 +308,7 @@ mpl_blocks(const struct mpl_in *in, const struct mpl *m, int64_t len, int64_t *r
     char *err, size_t err_bytes)
 {
     uint64_t room = m->limit > m->fixed ? m->limit - m->fixed : 0, bytes = room;
-    int64_t B = in->kv[0].block_size, n, cap = INT32_MAX / B - 1, most;
+    int64_t B = mpl_block_tokens(&in->kv[0]), n, cap = INT32_MAX / B - 1, most;
     char a[32], b[32], c[32];
 
     mpl_show_bytes(m->fixed, a, sizeof(a));
@@ -425,13 +425,14 @@ static int
 mpl_host_blocks(const struct mpl_in *in, int32_t *ret, char *err, size_t err_bytes)
 {
     const struct fdk_kv *kv = &in->kv[0];
+    int32_t B = mpl_block_tokens(kv);
     double n = in->swap_gib * 1073741824.0 / (double)kv->block_bytes;
 
-    if (n > (double)(INT32_MAX / kv->block_size - 1))
+    if (n > (double)(INT32_MAX / B - 1))
         return mpl_fail(-EINVAL, err, err_bytes,
             "kv.swap_space = %g GiB: more than %d "
             "blocks of %" PRIu64 " bytes",
-            in->swap_gib, INT32_MAX / kv->block_size - 1, kv->block_bytes);
+            in->swap_gib, INT32_MAX / B - 1, kv->block_bytes);
     if (in->host_free > 0 && in->swap_gib * 1073741824.0 > (double)in->host_free)
         return mpl_fail(-ENOSPC, err, err_bytes,
             "kv.swap_space = %g GiB, but the machine has "
@@ -450,7 +451,7 @@ int
 mpl_begin(const struct mpl_in *in, struct mpl *ret, char *err, size_t err_bytes)
 {
     struct mpl m = { .block_bytes = in->kv[0].block_bytes,
-        .block_size = in->kv[0].block_size,
+        .block_size = mpl_block_tokens(&in->kv[0]),
         .n_kv = in->n_kv,
         .decode_blocks = in->decode_blocks,
         .max_seqs = in->max_num_seqs };

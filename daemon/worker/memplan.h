@@ -114,6 +114,12 @@ int mpl_layout(int32_t n_layer, int32_t n_draft_layer, int32_t n_kv_head,
     int32_t head_dim, int32_t block_size, enum fdk_dtype dtype, struct fdk_kv *ret);
 
 /* Groups share a pool: all blocks become as large as the largest. */
+/* Tokens of a block of the tables, of which kv has a share. */
+static inline int32_t
+mpl_block_tokens(const struct fdk_kv *kv)
+{
+    return kv->block_size * (kv->n_own > 1 ? kv->n_own : 1);
+}
 void mpl_share(struct fdk_kv *kv, int32_t n);
 
 /* Bytes of fdk_kv.scale of n groups: a float for each layer that a block has room for, K and

@@ -41,6 +41,15 @@ int
 mdl_build(const struct mdl_config *cfg, int32_t n_rank, struct mdl_program **ret,
     char *err, size_t err_bytes)
 {
+    const struct mdl_ranks ranks = { .n = n_rank, .kv_split = 1 };
+
+    return mdl_build_ranks(cfg, &ranks, ret, err, err_bytes);
+}
+
+int
+mdl_build_ranks(const struct mdl_config *cfg, const struct mdl_ranks *ranks,
+    struct mdl_program **ret, char *err, size_t err_bytes)
+{
     const struct mdl_family *f = mdl_family(cfg->family);
     struct mdl_program *p;
     int rc = -EINVAL;
@@ -53,7 +62,7 @@ mdl_build(const struct mdl_config *cfg, int32_t n_rank, struct mdl_program **ret
         return mdl_fail(-ENOMEM, err, err_bytes, "no memory for the model's program");
     p->cfg = *cfg;
     p->names = f->names;
-    if (mdl_set_ranks(p, n_rank, err, err_bytes) != 0) {
+    if (mdl_set_ranks(p, ranks, err, err_bytes) != 0) {
         mdl_free(p);
         return -EINVAL;
     }

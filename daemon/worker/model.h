@@ -126,6 +126,7 @@ enum mdl_op_kind {
     MDL_OP_GEMM,
     MDL_OP_QKV,
     MDL_OP_ATTENTION,
+    MDL_OP_MERGE,
     MDL_OP_SILU_MUL,
     MDL_OP_GATHER,
     MDL_OP_LOGITS,
@@ -180,7 +181,10 @@ struct mdl_buf {
  *   QKV         in = out = the qkv buffer; in2 = the rope table or -1: no rotation;
  *               w, w2 = q norm, k norm or -1; f = eps. With a norm over all heads of several
  *               ranks in = the rows of all of them
- *   ATTENTION   in = qkv; out (width H D); f = scale; window, softcap or 0
+ *   ATTENTION   in = qkv; out (width H D); f = scale; window, softcap or 0. Of several
+ *               ranks that share KV heads' tokens: in = their rows, out (width
+ *               kv_split H (D + 1), fp32) = fdk_attention_args.y
+ *   MERGE       in = such shares of this rank's heads; out (width H D)
  *   SILU_MUL    in (width 2 N); out (width N); the program's cfg.gate
  *   GATHER      in (per token), out (per output row); N = width
  *   LOGITS      a GEMM over output rows; out (width N = program.vocab_rows)
@@ -188,7 +192,9 @@ struct mdl_buf {
  *   SAMPLE      in = logits, of all ranks; N = vocabulary; K = width of in
  *   ALLREDUCE   in = out; N = width: the sum over the ranks. Stands between a GEMM and the
  *               RMSNORM whose in2 is its out
- *   ALLGATHER   in (width N), out (width n_rank N): a row of each rank one behind the other
+ *   ALLGATHER   in (width N), out (width n_rank N): a row of each rank one behind the other.
+ *               owners: of the kv_split ranks that share tokens alone; each: in has as many
+ *               rows of N in one, one for each of them
  * ALLREDUCE and ALLGATHER are in programs of several ranks alone.
  */
 struct mdl_op {
@@ -205,6 +211,7 @@ struct mdl_op {
     float softcap, scale;
     enum fdk_norm norm; /* RMSNORM */
     int32_t freq;       /* ROPE_TABLE */
+    int32_t owners, each; /* ALLGATHER */
 };
 
 struct mdl_names;
@@ -226,6 +233,8 @@ struct mdl_program {
     /* What a rank has; cfg has the model's numbers. */
     int32_t n_head, n_kv_head, ffn;
     int32_t kv_share;   /* rank r has the KV heads from r / kv_share * n_kv_head on */
+    int32_t kv_split;   /* so many consecutive ones of those have the tokens of a block in
+                            shares, rank r share r % kv_split; divides kv_share */
     int32_t vocab_rows; /* of embedding and head; behind the vocabulary they are zeros */
     struct mdl_op *op;
     int32_t n_op;
@@ -285,8 +294,19 @@ int mdl_config_read(const char *dir, struct mdl_config *ret, char *err, size_t e
 int mdl_config_parse(const char *json, size_t n, const char *gen, size_t gen_n,
     struct mdl_config *ret, char *err, size_t err_bytes);
 
-/* The program of a rank of n_rank. -EINVAL: the model cannot be split so; err names the
- * field, its value, and which n_rank can be. -ENOMEM, -ENOTSUP. */
+/* How a model is divided among ranks. */
+struct mdl_ranks {
+    int32_t n;        /* tensor parallel */
+    int32_t kv_split; /* decode context parallel: mdl_program.kv_split; 0: all that have the
+                         same KV heads */
+};
+/* Ranks with the same KV heads; 1 where the model cannot be split over n. */
+int32_t mdl_kv_share(const struct mdl_config *cfg, int32_t n);
+/* The program of a rank. -EINVAL: the model cannot be split so; err names the
+ * field, its value, and which sizes can be. -ENOMEM, -ENOTSUP. */
+int mdl_build_ranks(const struct mdl_config *cfg, const struct mdl_ranks *ranks,
+    struct mdl_program **ret, char *err, size_t err_bytes);
+/* The same of n_rank ranks which hold all tokens of their KV heads each. */
 int mdl_build(const struct mdl_config *cfg, int32_t n_rank, struct mdl_program **ret,
     char *err, size_t err_bytes);
 struct mdl_program *mdl_free(struct mdl_program *p);

@@ -353,6 +353,41 @@ emit_qkv(struct dense *d)
     return qkv;
 }
 
+/* Rows of N of the ranks that share tokens; each: in has one for each of them. */
+static int32_t
+emit_exchange(const struct dense *d, int32_t in, int32_t out, int32_t N, int each)
+{
+    struct mdl_op op = dense_op(d, MDL_OP_ALLGATHER);
+
+    op.in = in;
+    op.out = out;
+    op.N = N;
+    op.owners = 1;
+    op.each = each;
+    mdl_add_op(d->p, op);
+    return out;
+}
+
+/* Over shares of the keys: the queries of all that have one, each over its own, and back.
+ * Returns the buffer of the operation behind ATTENTION's. */
+static int32_t
+emit_shares(const struct dense *d, struct mdl_op op, int32_t out)
+{
+    struct mdl_program *p = d->p;
+    int32_t n = p->kv_split, D = p->cfg.head_dim, H = p->n_head, width = H * (D + 1);
+    int32_t row = (H + 2 * p->n_kv_head) * D, mine;
+    struct mdl_op merge = dense_op(d, MDL_OP_MERGE);
+
+    op.in = emit_exchange(d, op.in, dense_buf(d, "qkv.share", n * row), row, 0);
+    op.out = f32_buf(p, "att.share", MDL_PER_TOKEN, n * width);
+    mdl_add_op(p, op);
+    mine = f32_buf(p, "att.mine", MDL_PER_TOKEN, n * width);
+    merge.in = emit_exchange(d, op.out, mine, width, 1);
+    merge.out = out;
+    mdl_add_op(p, merge);
+    return out;
+}
+
 /* Returns out. */
 static int32_t
 emit_attention(const struct dense *d, int32_t qkv, int32_t out)
@@ -364,6 +399,8 @@ emit_attention(const struct dense *d, int32_t qkv, int32_t out)
     op.f = d->p->cfg.attention_scale;
     op.softcap = d->p->cfg.att_softcap;
     op.window = d->p->cfg.windowed[op.layer] ? d->p->cfg.window : 0;
+    if (d->p->kv_split > 1)
+        return emit_shares(d, op, out);
     mdl_add_op(d->p, op);
     return out;
 }
@@ -605,6 +642,7 @@ mdl_op_cost(const struct mdl_program *p, const struct mdl_op *op, double T, doub
     const struct mdl_config *c = &p->cfg;
     double rows = op->rows == MDL_PER_OUT ? O : T, D = c->head_dim;
     double H = p->n_head, K = p->n_kv_head, N = op->N, act = act_bytes, b = 0, f = 0;
+    double shares = p->kv_split;
 
     switch (op->kind) {
     case MDL_OP_EMBED:
@@ -634,8 +672,13 @@ mdl_op_cost(const struct mdl_program *p, const struct mdl_op *op, double T, doub
         /* Each row's cache is read once, however many of its tokens ask. */
         if (op->window > 0 && kv > op->window)
             kv = op->window;
-        b = O * kv * 2 * K * D * kv_elt_bytes + 2 * act * rows * H * D;
+        b = O * kv / shares * 2 * K * D * kv_elt_bytes + act * rows * shares * H * D;
+        b += p->kv_split > 1 ? 4 * rows * shares * H * (D + 1) : act * rows * H * D;
         f = 4 * rows * kv * H * D;
+        break;
+    case MDL_OP_MERGE:
+        b = 4 * rows * shares * H * (D + 1) + act * rows * H * D;
+        f = 2 * rows * shares * H * D;
         break;
     case MDL_OP_SILU_MUL:
         b = act * rows * 3 * N;
@@ -654,7 +697,8 @@ mdl_op_cost(const struct mdl_program *p, const struct mdl_op *op, double T, doub
         f = 4 * rows * N;
         break;
     case MDL_OP_ALLGATHER:
-        b = (p->buf[op->in].f32 ? 4 : act) * rows * N * (1 + p->n_rank);
+        b = (p->buf[op->in].f32 ? 4 : act) * rows * N *
+            (op->owners ? op->each ? 2 * shares : 1 + shares : 1 + p->n_rank);
         break;
     case MDL_OP__N:
         break;
@@ -673,6 +717,7 @@ mdl_op_link_bytes(const struct mdl_program *p, const struct mdl_op *op, double T
     case MDL_OP_ALLREDUCE: /* a share of the sums from each, then their sums */
         return 2 * act_bytes * rows * op->N * others / p->n_rank;
     case MDL_OP_ALLGATHER:
+        others = op->owners ? p->kv_split - 1 : others;
         return (p->buf[op->in].f32 ? 4 : act_bytes) * rows * op->N * others;
     case MDL_OP_EMBED: /* tokens are with all ranks alike */
         return w_elt_bytes * rows * op->K * others / p->n_rank;

@@ -52,6 +52,7 @@ mdl_op_name(enum mdl_op_kind k)
         [MDL_OP_GEMM] = "gemm",
         [MDL_OP_QKV] = "qkv",
         [MDL_OP_ATTENTION] = "attention",
+        [MDL_OP_MERGE] = "merge",
         [MDL_OP_SILU_MUL] = "silu_mul",
         [MDL_OP_GATHER] = "gather",
         [MDL_OP_LOGITS] = "logits",

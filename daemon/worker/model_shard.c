@@ -3,7 +3,8 @@
 /*
  * What a rank of a tensor-parallel group has. Query heads, KV heads and rows of gate and up
  * are divided evenly. Of fewer KV heads than ranks each is with as many consecutive ranks as
- * there are to one head, which have its query heads. The vocabulary is divided into runs
+ * there are to one head, which have its query heads; of these kv_split divide the tokens of a
+ * block among them. The vocabulary is divided into runs
  * of as many rows, a multiple of VOCAB_ALIGN, so the last ranks may have fewer tokens.
  */
 #include "config.h"
@@ -56,10 +57,40 @@ list_possible(const struct mdl_config *c, char *s, size_t size)
     (void)snprintf(s + len, size - len, many ? " are possible" : " is possible");
 }
 
+int32_t
+mdl_kv_share(const struct mdl_config *c, int32_t n)
+{
+    int fits = n >= 1 && n <= FDK_MAX_RANKS && find_misfit(c, n).field == NULL;
+
+    return fits && c->n_kv_head < n ? n / c->n_kv_head : 1;
+}
+
+/* How many ranks share the tokens of their KV heads. */
+static int
+set_kv_split(struct mdl_program *p, int32_t split, char *err, size_t err_bytes)
+{
+    char possible[32] = "1";
+
+    p->kv_split = split == 0 ? p->kv_share : split;
+    if (p->kv_split >= 1 && p->kv_share % p->kv_split == 0)
+        return 0;
+    for (int32_t n = 2; n <= p->kv_share; n++)
+        if (p->kv_share % n == 0)
+            (void)snprintf(possible + strlen(possible), sizeof(possible) - strlen(possible),
+                ", %d", n);
+    return mdl_fail(-EINVAL, err, err_bytes,
+        "decode_context_parallel_size = %d: with num_key_value_heads %d and "
+        "tensor_parallel_size = %d a KV head is on %d rank%s; %s %s possible",
+        split, p->cfg.n_kv_head, p->n_rank, p->kv_share, p->kv_share > 1 ? "s" : "", possible,
+        p->kv_share > 1 ? "are" : "is");
+}
+
 int
-mdl_set_ranks(struct mdl_program *p, int32_t n_rank, char *err, size_t err_bytes)
+mdl_set_ranks(struct mdl_program *p, const struct mdl_ranks *ranks, char *err,
+    size_t err_bytes)
 {
     const struct mdl_config *c = &p->cfg;
+    int32_t n_rank = ranks->n;
     struct misfit m;
     char possible[64];
 
@@ -80,5 +111,5 @@ mdl_set_ranks(struct mdl_program *p, int32_t n_rank, char *err, size_t err_bytes
     p->vocab_rows = (c->vocab - 1) / n_rank + 1;
     if (n_rank > 1)
         p->vocab_rows = (p->vocab_rows + VOCAB_ALIGN - 1) / VOCAB_ALIGN * VOCAB_ALIGN;
-    return 0;
+    return set_kv_split(p, ranks->kv_split, err, err_bytes);
 }

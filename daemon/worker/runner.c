@@ -114,20 +114,34 @@ run_streams(struct runner *run, char *err, size_t err_bytes)
     return 0;
 }
 
-/* What the ranks meet in. */
+/* What n ranks from first on meet in. */
 static int
-run_group(struct runner *run, uint32_t spin_limit_us, char *err, size_t err_bytes)
+run_group(struct runner *run, int32_t first, int32_t n, struct fdk_group **ret, char *err,
+    size_t err_bytes)
 {
     int32_t device[FDK_MAX_RANKS];
-    struct fdk_group_args a = { .n_rank = run->n_rank,
+    struct fdk_group_args a = { .n_rank = n,
         .device = device,
-        .spin_limit_us = spin_limit_us };
+        .spin_limit_us = run->spin_limit_us,
+        .first_rank = first };
 
-    if (run->n_rank == 1 || spin_limit_us == 0)
+    if (n == 1 || run->spin_limit_us == 0)
         return 0;
-    for (int32_t i = 0; i < run->n_rank; i++)
-        device[i] = run->dev[i].idx;
-    return run->k->group_new(run->ctx, &a, &run->group, err, err_bytes);
+    for (int32_t i = 0; i < n; i++)
+        device[i] = run->dev[first + i].idx;
+    return run->k->group_new(run->ctx, &a, ret, err, err_bytes);
+}
+
+/* The same of ranks that share tokens. */
+static int
+run_owner_groups(struct runner *run, char *err, size_t err_bytes)
+{
+    int32_t n = run->prog->kv_split;
+    int rc = 0;
+
+    for (int32_t i = 0; i < run->n_rank / n && n > 1 && rc == 0; i++)
+        rc = run_group(run, i * n, n, &run->owners[i], err, err_bytes);
+    return rc;
 }
 
 int
@@ -156,13 +170,14 @@ run_new(const struct run_open_args *a, struct runner **ret, char *err, size_t er
     run->k = k;
     run->unfused = a->unfused;
     run->spin = a->spin_us > 0;
+    run->spin_limit_us = a->spin_limit_us;
     rc = k->open(&oa, &run->ctx, err, err_bytes);
     if (rc == 0)
         rc = run_ranks(run, a, oa.n_device, err, err_bytes);
     if (rc == 0)
         rc = run_streams(run, err, err_bytes);
     if (rc == 0)
-        rc = run_group(run, a->spin_limit_us, err, err_bytes);
+        rc = run_group(run, 0, run->n_rank, &run->group, err, err_bytes);
     if (rc != 0) {
         (void)run_free(run);
         return rc == -ENOMEM ? rc : -ENODEV;
@@ -215,6 +230,10 @@ run_free(struct runner *run)
         run_teardown(run);
         for (int32_t i = 0; i < run->n_rank; i++)
             run_close_dev(&run->dev[i]);
+        for (int32_t i = 0; i < FDK_MAX_RANKS; i++) {
+            if (run->owners[i] != NULL)
+                run->k->group_free(run->owners[i]);
+        }
         if (run->group != NULL)
             run->k->group_free(run->group);
         run->k->close(run->ctx);
@@ -255,6 +274,8 @@ run_load(struct runner *run, struct mdl_program *prog, const struct wts_plan *wp
     ASSERT(prog->n_rank == 1 || (prog->n_rank == run->n_rank && run->group != NULL));
     run->prog = prog;
     run->wp = wp;
+    if (prog->n_rank > 1)
+        rc = run_owner_groups(run, err, err_bytes);
     for (int32_t i = 0; i < run->n_rank && rc == 0; i++)
         rc = run_load_dev(&run->dev[i], err, err_bytes);
     if (rc != 0 || wp == NULL)

@@ -232,6 +232,9 @@ struct runner {
     struct run_dev *dev; /* [n_rank] */
     int32_t n_rank;
     struct fdk_group *group; /* of the ranks' collectives, or NULL */
+    /* Of the ranks i kv_split .. that share the tokens of their KV heads; with one: none. */
+    struct fdk_group *owners[FDK_MAX_RANKS];
+    uint32_t spin_limit_us;
     struct run_ranks *ranks; /* the launch threads; NULL: one rank */
     int spin;                /* threads may poll */
     int use_graph;
@@ -278,6 +281,12 @@ run_rank(const struct run_dev *dev)
 int
 run_new(const struct run_open_args *a, struct runner **ret, char *err, size_t err_bytes);
 struct runner *run_free(struct runner *run);
+/* Which rank of the group the device is. */
+static inline int32_t
+run_rank_of(const struct run_dev *dev)
+{
+    return (int32_t)(dev - dev->run->dev);
+}
 /* Memory the device has left. */
 uint64_t run_mem_free(const struct run_dev *dev);
 

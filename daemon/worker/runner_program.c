@@ -38,7 +38,7 @@ run_null_program(void)
     c->n_eos = 1;
     c->eos[0] = RUN_NULL_EOS;
     c->bos = RUN_NULL_BOS;
-    p->n_rank = p->n_head = p->n_kv_head = p->ffn = p->kv_share = 1;
+    p->n_rank = p->n_head = p->n_kv_head = p->ffn = p->kv_share = p->kv_split = 1;
     p->vocab_rows = RUN_NULL_VOCAB;
     p->n_op = p->n_buf = 1;
     (void)snprintf(p->buf[0].name, sizeof(p->buf[0].name), "logits");
@@ -104,6 +104,7 @@ static const enum fdk_op_kind run_kind[MDL_OP__N] = {
     [MDL_OP_GEMM] = FDK_OP_GEMM,
     [MDL_OP_QKV] = FDK_OP_QKV,
     [MDL_OP_ATTENTION] = FDK_OP_ATTENTION,
+    [MDL_OP_MERGE] = FDK_OP_MERGE,
     [MDL_OP_SILU_MUL] = FDK_OP_SILU_MUL,
     [MDL_OP_GATHER] = FDK_OP_GATHER,
     [MDL_OP_LOGITS] = FDK_OP_GEMM,
@@ -242,6 +243,7 @@ run_shape_heads(const struct runner *run, const struct mdl_op *o, struct fdk_op 
             .layer = at->layer,
             .window = o->window,
             .step_window = o->window,
+            .n_part = run->prog->kv_split,
             .scale = o->f,
             .softcap = o->softcap,
             .act = run->act };
@@ -282,6 +284,12 @@ run_shape_op(const struct runner *run, const struct mdl_op *o, struct fdk_op *re
     case FDK_OP_ATTENTION:
         run_shape_heads(run, o, ret);
         return 0;
+    case FDK_OP_MERGE:
+        ret->merge = (struct fdk_merge_args){ .H = run->prog->n_head,
+            .D = run->prog->cfg.head_dim,
+            .n_part = run->prog->kv_split,
+            .act = run->act };
+        return 0;
     case FDK_OP_SILU_MUL:
         ret->silu_mul = (struct fdk_silu_mul_args){ .F = o->N,
             .gate = run->prog->cfg.gate,
@@ -305,7 +313,8 @@ run_shape_op(const struct runner *run, const struct mdl_op *o, struct fdk_op *re
         return 0;
     case FDK_OP_ALL_GATHER:
         ret->all_gather = (struct fdk_all_gather_args){ .C = o->N,
-            .ldy = o->N * run->prog->n_rank,
+            .ldy = o->N * (o->owners ? run->prog->kv_split : run->prog->n_rank),
+            .each = o->each,
             .dtype = run->prog->buf[o->in].f32 ? FDK_F32 : run->act };
         return 0;
     case FDK_OP_OWN:
@@ -405,6 +414,13 @@ run_point_embed(const struct run_dev *dev, int32_t w, struct fdk_embed_args *a)
     a->state = dev->d_state;
 }
 
+/* The ranks that have the other shares of the tokens here. */
+static struct fdk_group *
+run_owners(const struct run_dev *dev)
+{
+    return dev->run->owners[run_rank_of(dev) / dev->run->prog->kv_split];
+}
+
 static void
 run_point_op(const struct run_dev *dev, const size_t *off, const struct mdl_op *o,
     struct fdk_op *op)
@@ -452,6 +468,11 @@ run_point_op(const struct run_dev *dev, const size_t *off, const struct mdl_op *
         op->attention.qkv = in;
         op->attention.kv = dev->kv[dev->run->prog->kv_at[o->layer].group];
         break;
+    case FDK_OP_MERGE:
+        op->merge.y = out;
+        op->merge.x = in;
+        op->merge.n = n;
+        break;
     case FDK_OP_SILU_MUL:
         op->silu_mul.y = out;
         op->silu_mul.gu = in;
@@ -475,7 +496,7 @@ run_point_op(const struct run_dev *dev, const size_t *off, const struct mdl_op *
         op->all_reduce.n = n;
         break;
     case FDK_OP_ALL_GATHER:
-        op->all_gather.group = dev->run->group;
+        op->all_gather.group = o->owners ? run_owners(dev) : dev->run->group;
         op->all_gather.y = out;
         op->all_gather.x = in;
         op->all_gather.n = n;

@@ -699,6 +699,8 @@ run_setup_dev(struct run_dev *dev, const struct run_setup_args *a, char *err,
     int rc;
 
     memcpy(dev->kv, a->kv, sizeof(dev->kv));
+    for (int32_t g = 0; g < dev->run->prog->n_kv_group; g++)
+        dev->kv[g].own = run_rank_of(dev) % dev->run->prog->kv_split;
     rc = run_setup_memory(dev, a, err, err_bytes);
     if (rc == 0)
         rc = run_setup_kv(dev, a->max_block, err, err_bytes);

@@ -189,7 +189,7 @@ static int
 fail(const struct coll_run *r, uint64_t bad)
 {
     const struct own *own = r->own;
-    int who = (int)((bad - 1) & 0xff);
+    int who = (int)((bad - 1) & 0xff) + r->s->first;
     if ((bad - 1) >> 8 == COLL_LATE)
         cpu_fail(own->st->dev, "collective: rank %d did not come within %u ms", who,
             (unsigned)(r->s->limit_ns / 1000000));

@@ -135,6 +135,7 @@ enum cpu_cmd_op {
     CMD_ROPE_TABLE,
     CMD_QKV,
     CMD_ATTENTION,
+    CMD_MERGE,
     CMD_SILU_MUL,
     CMD_SOFTCAP,
     CMD_GATHER,
@@ -163,6 +164,7 @@ struct cpu_cmd {
         struct fdk_rope_table_args rope_table;
         struct fdk_qkv_args qkv;
         struct fdk_attention_args attention;
+        struct fdk_merge_args merge;
         struct fdk_silu_mul_args silu_mul;
         struct fdk_softcap_args softcap;
         struct fdk_gather_args gather;

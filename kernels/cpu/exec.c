@@ -302,6 +302,15 @@ do_attention(struct job *j, const struct fdk_attention_args *a)
 }
 
 static void
+merge_item(const void *arg, int item, void *scratch)
+{
+    const struct job *j = arg;
+    (void)scratch;
+    for (int t = cut(j->n, item, j->n_item, 1); t < cut(j->n, item + 1, j->n_item, 1); t++)
+        j->isa->merge(j->args, t);
+}
+
+static void
 silu_item(const void *arg, int item, void *scratch)
 {
     const struct job *j = arg;
@@ -432,6 +441,10 @@ cpu_exec(struct CUstream_st *st, const struct cpu_cmd *cmd)
         break;
     case CMD_ATTENTION:
         do_attention(&j, &cmd->u.attention);
+        break;
+    case CMD_MERGE:
+        over_rows(&j, merge_item, clip(cmd->u.merge.n, cmd->u.merge.T),
+            (size_t)cmd->u.merge.n_part * (size_t)cmd->u.merge.H * (size_t)cmd->u.merge.D);
         break;
     case CMD_SILU_MUL: {
         const struct fdk_silu_mul_args *a = &cmd->u.silu_mul;

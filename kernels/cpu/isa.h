@@ -53,6 +53,8 @@ struct cpu_isa {
         void *scratch);
     void (*qkv)(const struct fdk_qkv_args *a, int t);
     void (*attend)(const struct cpu_attend *job, void *scratch);
+    /* Of row t. */
+    void (*merge)(const struct fdk_merge_args *a, int t);
     void (*silu_mul)(float *y, const float *g, const float *u, size_t n);
     void (*gelu_mul)(float *y, const float *g, const float *u, size_t n);
     /* In place, as struct fdk_softcap_args has it. */

@@ -22,8 +22,8 @@ struct att_scratch {
     float q[NQ * CPU_MAX_HEAD_DIM];
     float o[NQ * CPU_MAX_HEAD_DIM];
     float m[NQ], l[NQ];
-    int32_t first[NQ], n_kv[NQ]; /* the query sees tokens [first, n_kv) */
-    float *y[NQ];
+    int32_t first[NQ], n_kv[NQ]; /* the query sees tokens [first, n_kv) of those here */
+    float *y[NQ], *sum[NQ];      /* sum: of weights, their logarithm; or NULL */
     const float *k[CHUNK], *v[CHUNK];
 };
 _Static_assert(sizeof(struct att_scratch) <= 1 << 20, "fits a thread's scratch");
@@ -234,12 +234,31 @@ chunk_query(struct att_scratch *s, const struct fdk_attention_args *a, int q, in
     chunk_values(o, s, sc, n, al[0], (size_t)a->D);
 }
 
-/* Gather the query vectors of the item's heads h0 .. h0 + n_head. */
+/* Where the results of token t's head h of rank part go. */
+static void
+set_result(struct att_scratch *s, int n, const struct fdk_attention_args *a, size_t t,
+    size_t part, size_t h)
+{
+    const size_t D = (size_t)a->D, H = (size_t)a->H;
+    float *row;
+    s->sum[n] = NULL;
+    if (a->n_part <= 1) {
+        s->y[n] = (float *)a->y + (t * H + h) * D;
+        return;
+    }
+    row = (float *)a->y + (t * (size_t)a->n_part + part) * H * (D + 1);
+    s->y[n] = row + h * D;
+    s->sum[n] = row + H * D + h;
+}
+
+/* Gather the query vectors of heads h0 .. h0 + n_head of rank part. */
 static int
-load_queries(struct att_scratch *s, const struct cpu_attend *job, int h0, int n_head)
+load_queries(struct att_scratch *s, const struct cpu_attend *job, int part, int h0,
+    int n_head)
 {
     const struct fdk_attention_args *a = job->a;
-    const size_t D = (size_t)a->D, stride = (size_t)(a->H + 2 * a->K) * D;
+    const size_t D = (size_t)a->D, row = (size_t)(a->H + 2 * a->K) * D;
+    const size_t n_part = a->n_part > 1 ? (size_t)a->n_part : 1;
     int n = 0;
     for (int t = job->tok; t < job->tok + job->n_tok; t++)
         for (int h = h0; h < h0 + n_head; h++, n++) {
@@ -248,22 +267,24 @@ load_queries(struct att_scratch *s, const struct cpu_attend *job, int h0, int n_
             if (see > a->b->kv_len[job->row])
                 see = a->b->kv_len[job->row];
             memcpy(s->q + (size_t)n * CPU_MAX_HEAD_DIM,
-                (const float *)a->qkv + (size_t)t * stride + (size_t)h * D,
+                (const float *)a->qkv + ((size_t)t * n_part + (size_t)part) * row +
+                    (size_t)h * D,
                 D * sizeof(float));
             memset(s->o + (size_t)n * CPU_MAX_HEAD_DIM, 0, D * sizeof(float));
             s->m[n] = -INFINITY;
             s->l[n] = 0;
-            s->first[n] = first > 0 ? first : 0;
-            s->n_kv[n] = see;
-            s->y[n] = (float *)a->y + ((size_t)t * (size_t)a->H + (size_t)h) * D;
+            s->first[n] = first > 0 ? fdk_kv_count(&a->kv, first) : 0;
+            s->n_kv[n] = fdk_kv_count(&a->kv, see);
+            set_result(s, n, a, (size_t)t, (size_t)part, (size_t)h);
         }
     return n;
 }
 
 static void
-attend_heads(struct att_scratch *s, const struct cpu_attend *job, int h0, int n_head)
+attend_heads(struct att_scratch *s, const struct cpu_attend *job, int part, int h0,
+    int n_head)
 {
-    int n = load_queries(s, job, h0, n_head), last = 0;
+    int n = load_queries(s, job, part, h0, n_head), last = 0;
     for (int q = 0; q < n; q++)
         last = s->n_kv[q] > last ? s->n_kv[q] : last;
     for (int pos = s->first[0] / CHUNK * CHUNK; pos < last; pos += CHUNK) {
@@ -278,6 +299,8 @@ attend_heads(struct att_scratch *s, const struct cpu_attend *job, int h0, int n_
         const float *o = s->o + (size_t)q * CPU_MAX_HEAD_DIM;
         for (int i = 0; i < job->a->D; i++)
             s->y[q][i] = s->l[q] > 0 ? o[i] / s->l[q] : s->l[q];
+        if (s->sum[q] != NULL)
+            *s->sum[q] = s->l[q] == 0 ? -INFINITY : s->m[q] + logf(s->l[q]);
     }
 }
 
@@ -285,9 +308,45 @@ void
 ISA_NAME(cpu_attend)(const struct cpu_attend *job, void *scratch)
 {
     int group = job->a->H / job->a->K, h0 = job->kv_head * group;
-    int step = NQ / job->n_tok;
-    for (int h = 0; h < group; h += step)
-        attend_heads(scratch, job, h0 + h, group - h < step ? group - h : step);
+    int step = NQ / job->n_tok, n_part = job->a->n_part > 1 ? job->a->n_part : 1;
+    for (int p = 0; p < n_part; p++)
+        for (int h = 0; h < group; h += step)
+            attend_heads(scratch, job, p, h0 + h, group - h < step ? group - h : step);
+}
+
+/* exp(x - top) of each share's sum x, over their sum. A share without keys weighs 0. */
+static void
+share_weights(const struct fdk_merge_args *a, const float *x, int h, float *ret)
+{
+    const size_t width = (size_t)a->H * (size_t)(a->D + 1);
+    float top = -INFINITY, sum = 0;
+    for (int p = 0; p < a->n_part; p++) {
+        ret[p] = x[(size_t)p * width + (size_t)a->H * (size_t)a->D + (size_t)h];
+        top = ret[p] > top ? ret[p] : top;
+    }
+    for (int p = 0; p < a->n_part; p++) {
+        ret[p] = ret[p] == -INFINITY ? 0 : expf(ret[p] - top);
+        sum += ret[p];
+    }
+    for (int p = 0; p < a->n_part; p++)
+        ret[p] = sum == 0 ? 0 : ret[p] / sum;
+}
+
+void
+ISA_NAME(cpu_merge)(const struct fdk_merge_args *a, int t)
+{
+    const size_t D = (size_t)a->D, width = (size_t)a->H * (D + 1);
+    const float *x = a->x + (size_t)t * (size_t)a->n_part * width;
+    float *y = (float *)a->y + (size_t)t * (size_t)a->H * D, w[FDK_MAX_RANKS];
+    for (int h = 0; h < a->H; h++) {
+        share_weights(a, x, h, w);
+        for (size_t i = 0; i < D; i++) {
+            float sum = 0;
+            for (int p = 0; p < a->n_part; p++)
+                sum = __builtin_fmaf(w[p], x[(size_t)p * width + (size_t)h * D + i], sum);
+            y[(size_t)h * D + i] = sum;
+        }
+    }
 }
 
 /* ---- query and key norms, rotary embedding, KV write --------------------- */
@@ -403,7 +462,7 @@ ISA_NAME(cpu_qkv)(const struct fdk_qkv_args *a, int t)
         inv = all_inv(q, a->H * a->D, t, 0, 1, a);
     for (int h = 0; h < a->H; h++)
         rotate_head(q + (size_t)h * D, q, h, a->q_norm, inv, cs, a);
-    int32_t slot = a->b->slot_map[t];
+    int32_t slot = fdk_kv_place(kv, a->b->slot_map[t]);
     if (slot < 0)
         return;
     char *p = (char *)kv->base + (uint64_t)(slot / kv->block_size) * kv->block_bytes +

@@ -13,6 +13,7 @@ enum { CPU_GEMM_ALIGN = CPU_ISA == 2 ? 24 : 4 };
 void ISA_NAME(cpu_gemm)(const struct fdk_gemm_args *a, int m0, int m1, int n0, int n1,
     void *scratch);
 void ISA_NAME(cpu_attend)(const struct cpu_attend *job, void *scratch);
+void ISA_NAME(cpu_merge)(const struct fdk_merge_args *a, int t);
 void ISA_NAME(cpu_qkv)(const struct fdk_qkv_args *a, int t);
 
 #endif

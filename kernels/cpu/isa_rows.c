@@ -347,6 +347,7 @@ const struct cpu_isa ISA_NAME(cpu_isa) = {
     .gemm = ISA_NAME(cpu_gemm),
     .qkv = ISA_NAME(cpu_qkv),
     .attend = ISA_NAME(cpu_attend),
+    .merge = ISA_NAME(cpu_merge),
     .silu_mul = silu_mul,
     .gelu_mul = gelu_mul,
     .softcap = softcap,

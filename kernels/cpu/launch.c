@@ -59,7 +59,8 @@ static int
 kv_valid(const struct fdk_kv *kv, int K, int D, int layer)
 {
     if (kv->base == NULL || kv->block_size <= 0 || kv->n_kv_head != K ||
-        kv->head_dim != D || layer < 0)
+        kv->head_dim != D || layer < 0 || kv->n_own < 0 || kv->n_own > FDK_MAX_RANKS ||
+        kv->own < 0 || (kv->own != 0 && kv->own >= kv->n_own))
         return -EINVAL;
     if (kv->dtype != FDK_F32 && kv->dtype != FDK_BF16 && kv->dtype != FDK_I8 &&
         kv->dtype != FDK_F8E4M3)
@@ -249,7 +250,8 @@ vdev_attention(const struct fdk_attention_args *a, fdk_stream_t st)
     if (st == NULL || a->y == NULL || a->qkv == NULL || a->b == NULL ||
         a->b->table_stride <= 0 || a->b->state == NULL || a->work == NULL ||
         a->n_work == NULL || a->n_done == NULL || a->act != FDK_F32 || a->window < 0 ||
-        !(a->softcap >= 0) || (a->window > 0 && a->window != a->step_window))
+        !(a->softcap >= 0) || (a->window > 0 && a->window != a->step_window) ||
+        a->n_part < 0 || a->n_part > FDK_MAX_RANKS)
         return -EINVAL;
     if (rc == 0)
         rc = kv_valid(&a->kv, a->K, a->D, a->layer);
@@ -259,6 +261,18 @@ vdev_attention(const struct fdk_attention_args *a, fdk_stream_t st)
     if (a->n_work_max < fdk_tiles_max(a->b->max_row, a->T, qa, bt))
         return -EINVAL;
     c.u.attention = *a;
+    return cpu_push(st, &c);
+}
+
+int
+vdev_merge(const struct fdk_merge_args *a, fdk_stream_t st)
+{
+    struct cpu_cmd c = { .op = CMD_MERGE };
+    if (st == NULL || a->T <= 0 || a->H <= 0 || a->D <= 0 || a->n_part < 1 ||
+        a->n_part > FDK_MAX_RANKS || a->y == NULL || a->x == NULL || a->n == NULL ||
+        a->act != FDK_F32)
+        return -EINVAL;
+    c.u.merge = *a;
     return cpu_push(st, &c);
 }
 

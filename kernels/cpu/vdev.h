@@ -65,6 +65,7 @@ int vdev_rope_table(const struct fdk_rope_table_args *a, fdk_stream_t st);
 int vdev_qkv(const struct fdk_qkv_args *a, fdk_stream_t st);
 int vdev_attention(const struct fdk_attention_args *a, fdk_stream_t st);
 int vdev_silu_mul(const struct fdk_silu_mul_args *a, fdk_stream_t st);
+int vdev_merge(const struct fdk_merge_args *a, fdk_stream_t st);
 int vdev_softcap(const struct fdk_softcap_args *a, fdk_stream_t st);
 int vdev_gather(const struct fdk_gather_args *a, fdk_stream_t st);
 int vdev_sample(const struct fdk_sample_args *a, fdk_stream_t st);
@@ -106,7 +107,7 @@ extern const struct fdk_fusion cpu_fusions[CPU_FUSIONS];
     .op_takes = vdev_op_takes, .weight_layout = vdev_weight_layout, \
     .layout_name = vdev_layout_name, .weight_pack = vdev_weight_pack, .gemm = vdev_gemm, \
     .rope_table = vdev_rope_table, .qkv = vdev_qkv, .attention = vdev_attention, \
-    .silu_mul = vdev_silu_mul, .softcap = vdev_softcap, .gather = vdev_gather, \
+    .silu_mul = vdev_silu_mul, .softcap = vdev_softcap, .merge = vdev_merge, .gather = vdev_gather, \
     .sample = vdev_sample, .group_new = vdev_group_new, .group_free = vdev_group_free, \
     .all_reduce = vdev_all_reduce, .all_gather = vdev_all_gather
 

@@ -100,8 +100,10 @@ sim_program(struct sim *s)
     dummy = access(path, R_OK) != 0;
     rc = mdl_config_read(s->cfg.model_dir, &mc, err, sizeof(err));
     if (rc == 0)
-        rc = mdl_build(&mc, s->cfg.n_rank > 0 ? s->cfg.n_rank : 1, &s->prog, err,
-            sizeof(err));
+        rc = mdl_build_ranks(&mc,
+            &(struct mdl_ranks){ .n = s->cfg.n_rank > 0 ? s->cfg.n_rank : 1,
+                .kv_split = s->cfg.kv_split > 0 ? s->cfg.kv_split : 1 },
+            &s->prog, err, sizeof(err));
     if (rc == 0 && s->cfg.edit != NULL) {
         s->cfg.edit(s->prog);
         rc = mdl_set_kv_groups(s->prog);
@@ -211,8 +213,9 @@ sim_runner(struct sim *s)
     for (int32_t g = 0; g < ec.n_group && rc == 0; g++) {
         const struct mdl_kv_group *k = &s->prog->kv_group[g];
 
-        rc = mpl_layout(k->n_layer, 0, k->n_kv_head, k->head_dim, s->cfg.block_size,
-            sim_kv_dtype(s), &sa.kv[g]);
+        rc = mpl_layout(k->n_layer, 0, k->n_kv_head, k->head_dim,
+            s->cfg.block_size / s->prog->kv_split, sim_kv_dtype(s), &sa.kv[g]);
+        sa.kv[g].n_own = s->prog->kv_split;
     }
     mpl_share(sa.kv, ec.n_group);
     if (rc == 0 && sa.kv[0].dtype == FDK_F8E4M3 && s->wp != NULL) {

@@ -1,0 +1,182 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+/*
+ * KV blocks divided among the ranks that hold the same KV heads (decode context parallel)
+ * against ranks that hold all of their tokens, and against one device: tiny random models on
+ * virtual devices. The sums of a query over its keys are made in shares, so logprobs are near;
+ * whatever the steps are, the bits are the same.
+ */
+#include "config.h"
+
+#include "tests/sim/ranks.h"
+
+/* T ranks, C of which share tokens; B tokens of a block. */
+struct split {
+    struct heads h;
+    int32_t C, B;
+};
+static const struct split splits[] = { { { 2, 4, 1 }, 2, 16 }, { { 4, 8, 2 }, 2, 16 },
+    { { 4, 8, 1 }, 4, 32 }, { { 6, 12, 2 }, 3, 24 }, { { 4, 4, 1 }, 2, 16 },
+    { { 8, 16, 1 }, 8, 16 } };
+#define N_SPLIT (sizeof(splits) / sizeof(splits[0]))
+
+static struct sim_cfg
+shared(const char *dir, const struct split *p)
+{
+    struct sim_cfg c = base(dir, p->h.T);
+
+    c.kv_split = p->C;
+    c.block_size = p->B;
+    return c;
+}
+
+/* Every family by every split. */
+static void
+families_in_shares(struct sim_rng *g)
+{
+    (void)g;
+    for (size_t i = 0; i < N_FAMILY; i++)
+        for (size_t k = 0; k < N_SPLIT; k++) {
+            static struct book one, whole, got, again;
+            const struct split *p = &splits[k];
+            char dir[64], what[64];
+            struct sim_cfg c;
+            int ties;
+
+            if ((i + k) % (FEW ? 6 : 2) != 0 && i > 0)
+                continue;
+            model(&families[i], &p->h, dir);
+            (void)snprintf(what, sizeof(what), "%s, %d of %d ranks", families[i].name, p->C,
+                p->h.T);
+            c = base(dir, 1);
+            answers(&c, 1, 0, &one, NULL);
+            c = base(dir, p->h.T);
+            answers(&c, 1, 0, &whole, NULL);
+            c = shared(dir, p);
+            answers(&c, 0, 0, &got, NULL);
+            ties = near(&one, &got, NEAR, what) + near(&whole, &got, NEAR, what);
+            c.graph = 1;
+            c.depth = 2;
+            c.max_tokens = 48;
+            answers(&c, 1, 0, &again, NULL);
+            same(&got, &again, what);
+            (void)printf("  %s: %d near ties\n", what, ties);
+            sim_model_rm(dir);
+        }
+}
+
+/* The same bits whatever the steps are, with cached prefixes, without enough blocks, and with
+ * blocks that go to the host and come back. */
+static void
+ways_of_running(struct sim_rng *g)
+{
+    static const int32_t tokens[] = { 1, 7, 64, 256 };
+    static struct book ref, got;
+
+    (void)g;
+    for (size_t k = 0; k < 3; k++) {
+        const struct split *p = &splits[k];
+        char dir[64], what[64];
+        struct sim_cfg c;
+        struct sim *s;
+
+        model(&families[k * 3 % N_FAMILY], &p->h, dir);
+        c = shared(dir, p);
+        answers(&c, 0, 0, &ref, NULL);
+        for (int i = 0; i < 4; i++) {
+            c.depth = i;
+            c.max_tokens = tokens[i];
+            c.max_seqs = tokens[i] < 8 ? tokens[i] : 8;
+            c.graph = i % 2;
+            c.unfused = i == 2;
+            (void)snprintf(what, sizeof(what), "split %zu, %d tokens, depth %d", k, tokens[i], i);
+            answers(&c, 1, 0, &got, NULL);
+            same(&ref, &got, what);
+        }
+        c = shared(dir, p);
+        c.n_block = 11 * 16 / p->B + 1;
+        c.max_tokens = 48;
+        c.depth = 2;
+        c.graph = 1;
+        s = sim_new(&c);
+        answers(&c, 1, 0, &got, s);
+        SIM_CHECK(s->pip->eng->sch->n_preempted > 0);
+        sim_free(s);
+        same(&ref, &got, "preempted");
+        c.prefix = 1;
+        c.n_host = 40;
+        s = sim_new(&c);
+        answers(&c, 0, 2, &got, s);
+        SIM_CHECK(s->pip->eng->kv->n_in > 0 && s->pip->eng->kv->n_hit > 0);
+        sim_free(s);
+        for (int i = 0; i < N_REQ; i++)
+            SIM_CHECK(memcmp(got.a[i].ids, ref.a[i].ids, sizeof(ref.a[i].ids)) == 0 &&
+                memcmp(got.a[i].lp, ref.a[i].lp, sizeof(ref.a[i].lp)) == 0);
+        sim_model_rm(dir);
+    }
+}
+
+/* KV caches in 8 and 16 bits. */
+static void
+formats(struct sim_rng *g)
+{
+    static const int32_t kinds[] = { FDK_I8 + 1, FDK_F8E4M3 + 1, FDK_BF16 + 1 };
+    static struct book one, got, again;
+
+    (void)g;
+    for (size_t i = 0; i < 3; i++) {
+        char dir[64], what[64];
+        struct sim_cfg c;
+
+        model(&families[i], &splits[1].h, dir);
+        (void)snprintf(what, sizeof(what), "KV format %d", kinds[i] - 1);
+        c = base(dir, splits[1].h.T);
+        c.kv_dtype = kinds[i];
+        answers(&c, 1, 0, &one, NULL);
+        c = shared(dir, &splits[1]);
+        c.kv_dtype = kinds[i];
+        answers(&c, 0, 0, &got, NULL);
+        (void)near(&one, &got, 2e-2f, what);
+        c.graph = 1;
+        c.depth = 2;
+        c.max_tokens = 33;
+        answers(&c, 1, 0, &again, NULL);
+        same(&got, &again, what);
+        sim_model_rm(dir);
+    }
+}
+
+/* A rank holds 1 / C of each block, so as many bytes hold C times the blocks. */
+static void
+memory(struct sim_rng *g)
+{
+    (void)g;
+    for (size_t k = 0; k < N_SPLIT; k++) {
+        const struct split *p = &splits[k];
+        struct sim_cfg c;
+        struct sim *a, *b;
+        char dir[64];
+
+        model(&families[0], &p->h, dir);
+        c = base(dir, p->h.T);
+        c.block_size = p->B;
+        a = sim_new(&c);
+        c = shared(dir, p);
+        b = sim_new(&c);
+        SIM_CHECK(a->run->kv[0].block_bytes == (uint64_t)p->C * b->run->kv[0].block_bytes);
+        for (int32_t r = 0; r < p->h.T; r++)
+            SIM_CHECK(b->run->dev[r].kv[0].own == r % p->C);
+        sim_free(a);
+        sim_free(b);
+        sim_model_rm(dir);
+    }
+}
+
+int
+main(int argc, char **argv)
+{
+    static const struct sim_test tests[] = { SIM_TEST(families_in_shares),
+        SIM_TEST(ways_of_running), SIM_TEST(formats), SIM_TEST(memory) };
+
+    return sim_run(argc, argv, tests, sizeof(tests) / sizeof(tests[0]));
+}
