@@ -73,7 +73,7 @@ struct fdk_all_gather_args {
     const int32_t *n; /* [1] live rows, the same value on all ranks: rows [first,
                                   min(first + T, *n)); NULL: T */
     int32_t first, T, C, ldy;
-    int32_t each;         /* 1: to each rank its own C elements of a row; 0: to all the same */
+    int32_t each; /* 1: to each rank its own C elements of a row; 0: to all the same */
     enum fdk_dtype dtype; /* any but FDK_I4 */
 };
 

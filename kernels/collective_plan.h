@@ -61,7 +61,7 @@ struct coll_job {
     int32_t first, T, C, ldy;
     float eps, offset;
     enum fdk_dtype type;
-    int32_t eb; /* bytes of an element */
+    int32_t eb;   /* bytes of an element */
     int32_t each; /* fdk_all_gather_args.each */
     enum coll_op op;
     int32_t n_channel;
@@ -222,6 +222,7 @@ coll_space_init(const struct fdk_group_args *a, int32_t n_dev,
                 a->device[i]);
     }
     s.n = a->n_rank;
+    s.first = a->first_rank;
     s.n_channel = d->n_channel;
     uint64_t step = 32 * (uint32_t)s.n, buf = a->bytes != 0 ? a->bytes : d->bytes;
     buf = buf / COLL_BUFS / (uint32_t)s.n_channel / step * step;

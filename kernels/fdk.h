@@ -351,18 +351,18 @@ struct fdk_qkv_args {             /* QK norm, rotary embedding, KV write, in thi
     enum fdk_dtype act;
 };
 /* Causal over the row's paged KV: a query at position p sees the keys of positions
- * max(0, p - window + 1) .. p; of those before, fdk_ops.att_back at most are read, and must
+ * max(0, p - window + 1) .. p; of those before, fdk_ops.att_back that are here at most are read, and must
  * hold numbers. The weights' scores are
  * softcap * tanh(s / softcap), s = scale * query . key.
  *
- * With n_part > 1 the queries are those of n_part ranks with the same KV heads, of which
- * this one has a share of the keys (fdk_kv.n_own): qkv is as all_gather puts their rows, y
+ * With kv.n_own > 1 the queries are those of n_own ranks with the same KV heads, of which
+ * this one has a share of the keys: qkv is as all_gather puts their rows, y
  * has for each of these ranks the results of its heads over the keys that are here, then the
  * logarithm of the sum of each one's weights, exp of the scores (-Inf and results 0: it sees
  * no key here). fdk_ops.merge makes the result of the shares. */
 struct fdk_attention_args {
-    void *y;         /* (T, H D) act; n_part > 1: (T, n_part, H (D + 1)) fp32 */
-    const void *qkv; /* (T, (H + 2 K) D) act, q part is read; n_part > 1: (T, n_part, ..) */
+    void *y;         /* (T, H D) act; n_own > 1: (T, n_own, H (D + 1)) fp32 */
+    const void *qkv; /* (T, (H + 2 K) D) act, q part is read; n_own > 1: (T, n_own, ..) */
     const struct fdk_batch *b;
     struct fdk_kv kv;
     const struct fdk_work *work; /* of att_plan */
@@ -375,7 +375,6 @@ struct fdk_attention_args {
     int32_t window;      /* 0: none, all of positions 0 .. p */
     int32_t step_window; /* that of the step's layers that have one, all the same; 0: none
                             has; equal in all launches of a step and in its plan */
-    int32_t n_part;      /* 0 stands for 1 */
     float scale;
     float softcap; /* 0: none */
     enum fdk_dtype act;
@@ -385,9 +384,9 @@ struct fdk_attention_args {
 /* y = the attention over the keys of all shares, from that over each, in their order. */
 struct fdk_merge_args {
     void *y;          /* (T, H D) act */
-    const float *x;   /* (T, n_part, H (D + 1)), of each share as fdk_attention_args.y */
+    const float *x;   /* (T, n_own, H (D + 1)), of each share as fdk_attention_args.y */
     const int32_t *n; /* [1] live rows */
-    int32_t T, H, D, n_part;
+    int32_t T, H, D, n_own;
     enum fdk_dtype act;
 };
 enum fdk_gate { FDK_GATE_SILU, FDK_GATE_GELU_TANH };

@@ -88,8 +88,8 @@ fdk_op_text(const struct fdk_ops *k, const struct fdk_op *op, char *ret, size_t 
             fdk_dtype_name(op->attention.kv.dtype), fdk_dtype_name(op->attention.act));
         break;
     case FDK_OP_MERGE:
-        (void)snprintf(ret, n, "%d heads, head dimension %d, shares of %d ranks", op->merge.H,
-            op->merge.D, op->merge.n_part);
+        (void)snprintf(ret, n, "%d heads, head dimension %d, shares of %d ranks",
+            op->merge.H, op->merge.D, op->merge.n_own);
         break;
     case FDK_OP_SILU_MUL:
         (void)snprintf(ret, n, "width %d, %s", op->silu_mul.F,

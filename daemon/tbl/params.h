@@ -241,9 +241,9 @@ PAR_INT(parallel, tensor_parallel_size, "tensor_parallel_size", "devices", 1, 1,
     "divide; the daemon says which sizes do.")
 PAR_INT(parallel, decode_context_parallel_size, "decode_context_parallel_size", "devices", 0, 0, 8,
     RESTART,
-    "Where a model has fewer KV heads than devices, several of them hold the same ones: so many "
-    "of these divide the tokens of each KV block among them, and the cache holds so many times "
-    "the tokens. 0: all of them on the CPU, 1 on a GPU.")
+    "Of the devices that hold the same KV heads, because the model has fewer heads than there "
+    "are devices, this number divide the tokens of each KV block among them, and the KV cache "
+    "holds that many times the tokens. 0: all of them on the CPU, 1 on a GPU.")
 PAR_INT(parallel, data_parallel_size, "data_parallel_size", "groups", 1, 1, 32, RESTART,
     "Groups of devices, each with a copy of the model and a worker of its own; requests are "
     "spread over them. The size of a step, of the KV cache and of the host's memory are those "

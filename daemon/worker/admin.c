@@ -136,6 +136,7 @@ adm_model(struct worker *w)
     adm_set(kv, "blocks", json_integer(w->n_block));
     adm_set(kv, "block_size", json_integer(mpl_block_tokens(&w->kv[0])));
     adm_set(kv, "block_bytes", adm_int(w->kv[0].block_bytes));
+    adm_set(kv, "decode_context_parallel_size", json_integer(w->prog->kv_split));
     adm_set(kv, "dtype", json_string(fdk_dtype_name(w->kv[0].dtype)));
     adm_set(kv, "tokens", adm_int((uint64_t)w->mpl.tokens));
     adm_set(o, "kv", kv);

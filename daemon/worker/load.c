@@ -112,10 +112,9 @@ wrk_build(struct worker *w, char *err, size_t err_bytes)
     if (rc != 0 || block % w->prog->kv_split == 0)
         return rc;
     (void)snprintf(err, err_bytes,
-        "kv.block_size = %lld: parallel.decode_context_parallel_size = %d ranks cannot have "
-        "as many tokens of a block each; %lld is possible",
-        block, w->prog->kv_split,
-        (block / w->prog->kv_split + 1) * w->prog->kv_split);
+        "parallel.decode_context_parallel_size = %d: it does not divide kv.block_size = %lld; "
+        "set it to 1, 2, 4 or 8",
+        w->prog->kv_split, block);
     w->prog = mdl_free(w->prog);
     return -EINVAL;
 }
@@ -609,7 +608,8 @@ wrk_warn_length(const struct worker *w)
         log_warn("load: requests have at most %d tokens, not the model's %d: the KV cache "
                  "has %d blocks of %d tokens; raise kv.memory_bytes, kv.num_blocks or "
                  "kv.gpu_memory_utilization, or set model.max_model_len = %d",
-            w->max_len, w->cfg.max_pos, w->n_block, mpl_block_tokens(&w->kv[0]), w->max_len);
+            w->max_len, w->cfg.max_pos, w->n_block, mpl_block_tokens(&w->kv[0]),
+            w->max_len);
 }
 
 static void
@@ -623,6 +623,9 @@ wrk_log_plan(const struct worker *w)
     log_info("load: kv %d blocks of %d tokens %s, max_model_len %d, %.1f s", w->n_block,
         mpl_block_tokens(&w->kv[0]), fdk_dtype_name(w->kv[0].dtype), w->max_len,
         (double)w->load_ns / 1e9);
+    if (w->prog->kv_split > 1)
+        log_info("load: a KV head is on %d ranks: each has %d tokens of a block",
+            w->prog->kv_split, w->kv[0].block_size);
     if (w->cfg.ignored[0] != '\0')
         log_info("load: fields of config.json without use: %s", w->cfg.ignored);
     if (w->wp != NULL && wts_ignored(w->wp)[0] != '\0')

@@ -51,7 +51,8 @@ wrk_kv_window(const struct worker *w, int32_t group)
 {
     int32_t window = w->prog->kv_group[group].window;
 
-    return window > 0 ? window + w->run->k->att_back : 0;
+    /* the backend counts those that are on the device */
+    return window > 0 ? window + w->run->k->att_back * w->prog->kv_split : 0;
 }
 
 void

@@ -209,8 +209,8 @@ struct mdl_op {
     float f;              /* eps, attention scale, embedding scale, rope scale */
     int32_t window;       /* ATTENTION: keys that a query sees, 0: all */
     float softcap, scale;
-    enum fdk_norm norm; /* RMSNORM */
-    int32_t freq;       /* ROPE_TABLE */
+    enum fdk_norm norm;   /* RMSNORM */
+    int32_t freq;         /* ROPE_TABLE */
     int32_t owners, each; /* ALLGATHER */
 };
 
@@ -232,9 +232,9 @@ struct mdl_program {
     int32_t n_rank;                /* of the tensor-parallel group, 1..FDK_MAX_RANKS */
     /* What a rank has; cfg has the model's numbers. */
     int32_t n_head, n_kv_head, ffn;
-    int32_t kv_share;   /* rank r has the KV heads from r / kv_share * n_kv_head on */
-    int32_t kv_split;   /* so many consecutive ones of those have the tokens of a block in
-                            shares, rank r share r % kv_split; divides kv_share */
+    int32_t kv_share; /* rank r has the KV heads from r / kv_share * n_kv_head on */
+    int32_t kv_split; /* consecutive ones of those that divide the tokens of a block among
+                            them, rank r has share r % kv_split; divides kv_share */
     int32_t vocab_rows; /* of embedding and head; behind the vocabulary they are zeros */
     struct mdl_op *op;
     int32_t n_op;

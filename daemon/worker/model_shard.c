@@ -76,13 +76,13 @@ set_kv_split(struct mdl_program *p, int32_t split, char *err, size_t err_bytes)
         return 0;
     for (int32_t n = 2; n <= p->kv_share; n++)
         if (p->kv_share % n == 0)
-            (void)snprintf(possible + strlen(possible), sizeof(possible) - strlen(possible),
-                ", %d", n);
+            (void)snprintf(possible + strlen(possible),
+                sizeof(possible) - strlen(possible), ", %d", n);
     return mdl_fail(-EINVAL, err, err_bytes,
         "decode_context_parallel_size = %d: with num_key_value_heads %d and "
         "tensor_parallel_size = %d a KV head is on %d rank%s; %s %s possible",
-        split, p->cfg.n_kv_head, p->n_rank, p->kv_share, p->kv_share > 1 ? "s" : "", possible,
-        p->kv_share > 1 ? "are" : "is");
+        split, p->cfg.n_kv_head, p->n_rank, p->kv_share, p->kv_share > 1 ? "s" : "",
+        possible, p->kv_share > 1 ? "are" : "is");
 }
 
 int

@@ -243,7 +243,6 @@ run_shape_heads(const struct runner *run, const struct mdl_op *o, struct fdk_op 
             .layer = at->layer,
             .window = o->window,
             .step_window = o->window,
-            .n_part = run->prog->kv_split,
             .scale = o->f,
             .softcap = o->softcap,
             .act = run->act };
@@ -287,7 +286,7 @@ run_shape_op(const struct runner *run, const struct mdl_op *o, struct fdk_op *re
     case FDK_OP_MERGE:
         ret->merge = (struct fdk_merge_args){ .H = run->prog->n_head,
             .D = run->prog->cfg.head_dim,
-            .n_part = run->prog->kv_split,
+            .n_own = run->prog->kv_split,
             .act = run->act };
         return 0;
     case FDK_OP_SILU_MUL:

@@ -444,7 +444,7 @@ cpu_exec(struct CUstream_st *st, const struct cpu_cmd *cmd)
         break;
     case CMD_MERGE:
         over_rows(&j, merge_item, clip(cmd->u.merge.n, cmd->u.merge.T),
-            (size_t)cmd->u.merge.n_part * (size_t)cmd->u.merge.H * (size_t)cmd->u.merge.D);
+            (size_t)cmd->u.merge.n_own * (size_t)cmd->u.merge.H * (size_t)cmd->u.merge.D);
         break;
     case CMD_SILU_MUL: {
         const struct fdk_silu_mul_args *a = &cmd->u.silu_mul;

@@ -234,31 +234,30 @@ chunk_query(struct att_scratch *s, const struct fdk_attention_args *a, int q, in
     chunk_values(o, s, sc, n, al[0], (size_t)a->D);
 }
 
-/* Where the results of token t's head h of rank part go. */
+/* Where the results of token t's head h of rank r go. */
 static void
 set_result(struct att_scratch *s, int n, const struct fdk_attention_args *a, size_t t,
-    size_t part, size_t h)
+    size_t r, size_t h)
 {
     const size_t D = (size_t)a->D, H = (size_t)a->H;
     float *row;
     s->sum[n] = NULL;
-    if (a->n_part <= 1) {
+    if (a->kv.n_own <= 1) {
         s->y[n] = (float *)a->y + (t * H + h) * D;
         return;
     }
-    row = (float *)a->y + (t * (size_t)a->n_part + part) * H * (D + 1);
+    row = (float *)a->y + (t * (size_t)a->kv.n_own + r) * H * (D + 1);
     s->y[n] = row + h * D;
     s->sum[n] = row + H * D + h;
 }
 
-/* Gather the query vectors of heads h0 .. h0 + n_head of rank part. */
+/* Gather the query vectors of heads h0 .. h0 + n_head of rank r. */
 static int
-load_queries(struct att_scratch *s, const struct cpu_attend *job, int part, int h0,
-    int n_head)
+load_queries(struct att_scratch *s, const struct cpu_attend *job, int r, int h0, int n_head)
 {
     const struct fdk_attention_args *a = job->a;
     const size_t D = (size_t)a->D, row = (size_t)(a->H + 2 * a->K) * D;
-    const size_t n_part = a->n_part > 1 ? (size_t)a->n_part : 1;
+    const size_t n_own = a->kv.n_own > 1 ? (size_t)a->kv.n_own : 1;
     int n = 0;
     for (int t = job->tok; t < job->tok + job->n_tok; t++)
         for (int h = h0; h < h0 + n_head; h++, n++) {
@@ -267,7 +266,7 @@ load_queries(struct att_scratch *s, const struct cpu_attend *job, int part, int 
             if (see > a->b->kv_len[job->row])
                 see = a->b->kv_len[job->row];
             memcpy(s->q + (size_t)n * CPU_MAX_HEAD_DIM,
-                (const float *)a->qkv + ((size_t)t * n_part + (size_t)part) * row +
+                (const float *)a->qkv + ((size_t)t * n_own + (size_t)r) * row +
                     (size_t)h * D,
                 D * sizeof(float));
             memset(s->o + (size_t)n * CPU_MAX_HEAD_DIM, 0, D * sizeof(float));
@@ -275,16 +274,15 @@ load_queries(struct att_scratch *s, const struct cpu_attend *job, int part, int 
             s->l[n] = 0;
             s->first[n] = first > 0 ? fdk_kv_count(&a->kv, first) : 0;
             s->n_kv[n] = fdk_kv_count(&a->kv, see);
-            set_result(s, n, a, (size_t)t, (size_t)part, (size_t)h);
+            set_result(s, n, a, (size_t)t, (size_t)r, (size_t)h);
         }
     return n;
 }
 
 static void
-attend_heads(struct att_scratch *s, const struct cpu_attend *job, int part, int h0,
-    int n_head)
+attend_heads(struct att_scratch *s, const struct cpu_attend *job, int r, int h0, int n_head)
 {
-    int n = load_queries(s, job, part, h0, n_head), last = 0;
+    int n = load_queries(s, job, r, h0, n_head), last = 0;
     for (int q = 0; q < n; q++)
         last = s->n_kv[q] > last ? s->n_kv[q] : last;
     for (int pos = s->first[0] / CHUNK * CHUNK; pos < last; pos += CHUNK) {
@@ -308,10 +306,10 @@ void
 ISA_NAME(cpu_attend)(const struct cpu_attend *job, void *scratch)
 {
     int group = job->a->H / job->a->K, h0 = job->kv_head * group;
-    int step = NQ / job->n_tok, n_part = job->a->n_part > 1 ? job->a->n_part : 1;
-    for (int p = 0; p < n_part; p++)
+    int step = NQ / job->n_tok, n_own = job->a->kv.n_own > 1 ? job->a->kv.n_own : 1;
+    for (int r = 0; r < n_own; r++)
         for (int h = 0; h < group; h += step)
-            attend_heads(scratch, job, p, h0 + h, group - h < step ? group - h : step);
+            attend_heads(scratch, job, r, h0 + h, group - h < step ? group - h : step);
 }
 
 /* exp(x - top) of each share's sum x, over their sum. A share without keys weighs 0. */
@@ -320,15 +318,15 @@ share_weights(const struct fdk_merge_args *a, const float *x, int h, float *ret)
 {
     const size_t width = (size_t)a->H * (size_t)(a->D + 1);
     float top = -INFINITY, sum = 0;
-    for (int p = 0; p < a->n_part; p++) {
+    for (int p = 0; p < a->n_own; p++) {
         ret[p] = x[(size_t)p * width + (size_t)a->H * (size_t)a->D + (size_t)h];
         top = ret[p] > top ? ret[p] : top;
     }
-    for (int p = 0; p < a->n_part; p++) {
+    for (int p = 0; p < a->n_own; p++) {
         ret[p] = ret[p] == -INFINITY ? 0 : expf(ret[p] - top);
         sum += ret[p];
     }
-    for (int p = 0; p < a->n_part; p++)
+    for (int p = 0; p < a->n_own; p++)
         ret[p] = sum == 0 ? 0 : ret[p] / sum;
 }
 
@@ -336,13 +334,13 @@ void
 ISA_NAME(cpu_merge)(const struct fdk_merge_args *a, int t)
 {
     const size_t D = (size_t)a->D, width = (size_t)a->H * (D + 1);
-    const float *x = a->x + (size_t)t * (size_t)a->n_part * width;
+    const float *x = a->x + (size_t)t * (size_t)a->n_own * width;
     float *y = (float *)a->y + (size_t)t * (size_t)a->H * D, w[FDK_MAX_RANKS];
     for (int h = 0; h < a->H; h++) {
         share_weights(a, x, h, w);
         for (size_t i = 0; i < D; i++) {
             float sum = 0;
-            for (int p = 0; p < a->n_part; p++)
+            for (int p = 0; p < a->n_own; p++)
                 sum = __builtin_fmaf(w[p], x[(size_t)p * width + (size_t)h * D + i], sum);
             y[(size_t)h * D + i] = sum;
         }

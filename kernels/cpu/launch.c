@@ -250,8 +250,7 @@ vdev_attention(const struct fdk_attention_args *a, fdk_stream_t st)
     if (st == NULL || a->y == NULL || a->qkv == NULL || a->b == NULL ||
         a->b->table_stride <= 0 || a->b->state == NULL || a->work == NULL ||
         a->n_work == NULL || a->n_done == NULL || a->act != FDK_F32 || a->window < 0 ||
-        !(a->softcap >= 0) || (a->window > 0 && a->window != a->step_window) ||
-        a->n_part < 0 || a->n_part > FDK_MAX_RANKS)
+        !(a->softcap >= 0) || (a->window > 0 && a->window != a->step_window))
         return -EINVAL;
     if (rc == 0)
         rc = kv_valid(&a->kv, a->K, a->D, a->layer);
@@ -268,8 +267,8 @@ int
 vdev_merge(const struct fdk_merge_args *a, fdk_stream_t st)
 {
     struct cpu_cmd c = { .op = CMD_MERGE };
-    if (st == NULL || a->T <= 0 || a->H <= 0 || a->D <= 0 || a->n_part < 1 ||
-        a->n_part > FDK_MAX_RANKS || a->y == NULL || a->x == NULL || a->n == NULL ||
+    if (st == NULL || a->T <= 0 || a->H <= 0 || a->D <= 0 || a->n_own < 1 ||
+        a->n_own > FDK_MAX_RANKS || a->y == NULL || a->x == NULL || a->n == NULL ||
         a->act != FDK_F32)
         return -EINVAL;
     c.u.merge = *a;

@@ -107,8 +107,9 @@ extern const struct fdk_fusion cpu_fusions[CPU_FUSIONS];
     .op_takes = vdev_op_takes, .weight_layout = vdev_weight_layout, \
     .layout_name = vdev_layout_name, .weight_pack = vdev_weight_pack, .gemm = vdev_gemm, \
     .rope_table = vdev_rope_table, .qkv = vdev_qkv, .attention = vdev_attention, \
-    .silu_mul = vdev_silu_mul, .softcap = vdev_softcap, .merge = vdev_merge, .gather = vdev_gather, \
-    .sample = vdev_sample, .group_new = vdev_group_new, .group_free = vdev_group_free, \
-    .all_reduce = vdev_all_reduce, .all_gather = vdev_all_gather
+    .silu_mul = vdev_silu_mul, .softcap = vdev_softcap, .merge = vdev_merge, \
+    .gather = vdev_gather, .sample = vdev_sample, .group_new = vdev_group_new, \
+    .group_free = vdev_group_free, .all_reduce = vdev_all_reduce, \
+    .all_gather = vdev_all_gather
 
 #endif

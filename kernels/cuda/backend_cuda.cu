@@ -531,6 +531,7 @@ make_ops(void)
     o.attention = cu_attention;
     o.silu_mul = cu_silu_mul;
     o.softcap = cu_softcap;
+    o.merge = cu_merge;
     o.gather = cu_gather;
     o.sample = cu_sample;
     o.weight_layout = cu_weight_layout;

@@ -74,8 +74,8 @@ static __device__ __noinline__ int
 fail(const struct coll_run *r, uint64_t bad)
 {
     cu_report((struct cu_claim *)r->own,
-        (bad - 1) >> 8 == COLL_LATE ? CU_BAD_LATE : CU_BAD_OTHER, (int)((bad - 1) & 0xff),
-        r->s->rank, (int)(r->s->limit_ns / 1000000));
+        (bad - 1) >> 8 == COLL_LATE ? CU_BAD_LATE : CU_BAD_OTHER,
+        (int)((bad - 1) & 0xff) + r->s->first, r->s->rank + r->s->first, (int)(r->s->limit_ns / 1000000));
     return -1;
 }
 

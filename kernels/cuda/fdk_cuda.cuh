@@ -184,6 +184,7 @@ int cu_row_update(const struct fdk_row_update_args *a, fdk_stream_t st);
 int cu_embed(const struct fdk_embed_args *a, fdk_stream_t st);
 int cu_rmsnorm(const struct fdk_rmsnorm_args *a, fdk_stream_t st);
 int cu_silu_mul(const struct fdk_silu_mul_args *a, fdk_stream_t st);
+int cu_merge(const struct fdk_merge_args *a, fdk_stream_t st);
 int cu_softcap(const struct fdk_softcap_args *a, fdk_stream_t st);
 int cu_gather(const struct fdk_gather_args *a, fdk_stream_t st);
 

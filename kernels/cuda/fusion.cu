@@ -135,6 +135,8 @@ cu_op_kernels(struct fdk_ctx *ctx, int dev, const struct fdk_op *op)
         return op->qkv.norm_all ? "qkv_norm_all qkv_" : "qkv_";
     case FDK_OP_ATTENTION:
         return cu_attention_kernels(&ctx->dev[dev], &op->attention);
+    case FDK_OP_MERGE:
+        return "merge_shares_kernel";
     case FDK_OP_SILU_MUL:
         return op->silu_mul.gate == FDK_GATE_SILU ? "silu_mul_" : "gelu_mul_kernel";
     case FDK_OP_SOFTCAP:

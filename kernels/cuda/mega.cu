@@ -124,6 +124,7 @@ layer_fits(const struct fdk_op *o)
         cu_aligned(n->x, n->add, n->w, p->w) &&
         cu_aligned(q->cs, q->q_norm, q->k_norm, NULL) &&
         o[L_ATTENTION].attention.scale > 0 &&
+        o[L_ATTENTION].attention.kv.n_own <= 1 &&
         o[L_ATTENTION].attention.window == 0 && o[L_ATTENTION].attention.softcap == 0;
 }
 

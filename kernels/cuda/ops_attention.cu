@@ -12,6 +12,9 @@
  * their own and a second kernel merges, with many one block does it all: the
  * same numbers to the bit. The arithmetic of a query vector is the same whichever
  * others share its block.
+ *
+ * It is also the one for keys in shares (fdk_kv.n_own): the tokens that are here
+ * are a history of their own, whose tokens are counted from 0.
  */
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/kv.cuh"
@@ -33,6 +36,13 @@ cu_att_shape(const struct fdk_attention_args *a, int32_t *ret_a, int32_t *ret_bt
     *ret_bt = group < ATT_QUERIES ? ATT_QUERIES / group : 1;
 }
 
+/* Ranks whose queries are in qkv. */
+static inline __host__ __device__ int
+att_ranks(const struct fdk_attention_args &a)
+{
+    return a.kv.n_own > 1 ? a.kv.n_own : 1;
+}
+
 /* ---- attention ----------------------------------------------------------- */
 
 struct att_shared {              /* laid out in dynamic shared memory */
@@ -41,14 +51,14 @@ struct att_shared {              /* laid out in dynamic shared memory */
     float *p;                    /* [ATT_QUERIES][CHUNK] */
     float *m, *l, *alpha;        /* [ATT_QUERIES] */
     float *all_m, *all_l;        /* [ATT_QUERIES] of the splits merged so far */
-    int *see;                    /* [ATT_QUERIES] tokens up to the query, itself included */
+    int *first, *see;            /* [ATT_QUERIES] the query sees tokens [first, see) */
 };
 
 static __host__ __device__ size_t
 att_shared_bytes(int D)
 {
     return sizeof(float) * (size_t)(3 * ATT_QUERIES * D + 2 * CHUNK * (D + 1) +
-        ATT_QUERIES * CHUNK + 6 * ATT_QUERIES);
+        ATT_QUERIES * CHUNK + 7 * ATT_QUERIES);
 }
 
 static __device__ struct att_shared
@@ -66,7 +76,8 @@ att_shared_of(float *mem, int D)
     s.alpha = s.l + ATT_QUERIES;
     s.all_m = s.alpha + ATT_QUERIES;
     s.all_l = s.all_m + ATT_QUERIES;
-    s.see = (int *)(s.all_l + ATT_QUERIES);
+    s.first = (int *)(s.all_l + ATT_QUERIES);
+    s.see = s.first + ATT_QUERIES;
     return s;
 }
 
@@ -74,6 +85,7 @@ struct att_item {                /* what a block works at */
     const int32_t *table;        /* the row's blocks */
     int tok, n_tok;              /* query tokens of the step */
     int kv_len, head;            /* KV head */
+    int rank;                    /* whose queries, of kv.n_own */
     int h0, n_head;              /* query heads in work */
     int part;                    /* of PARTS, or -1: all of them */
 };
@@ -149,18 +161,21 @@ static __device__ void
 load_queries(const struct fdk_attention_args &a, const struct fdk_batch &b,
     const struct att_item &it, const struct att_shared &s, int n_q)
 {
-    size_t stride = (size_t)(a.H + 2 * a.K) * (size_t)a.D;
+    size_t stride = (size_t)(a.H + 2 * a.K) * (size_t)a.D, n_rank = (size_t)att_ranks(a);
     for (int i = (int)threadIdx.x; i < n_q * a.D; i += ATT_THREADS) {
         int q = i / a.D, d = i % a.D;
         int t = it.tok + q / it.n_head, h = it.h0 + q % it.n_head;
-        size_t at = (size_t)t * stride + (size_t)h * (size_t)a.D + (size_t)d;
+        size_t at = ((size_t)t * n_rank + (size_t)it.rank) * stride +
+            (size_t)h * (size_t)a.D + (size_t)d;
         s.q[i] = a.act == FDK_F32 ? ((const float *)a.qkv)[at] :
             cu_widen(((const __nv_bfloat16 *)a.qkv)[at]);
         s.all[i] = 0;
     }
     for (int q = (int)threadIdx.x; q < n_q; q += ATT_THREADS) {
         int see = b.pos[it.tok + q / it.n_head] + 1;
-        s.see[q] = see < it.kv_len ? see : it.kv_len;
+        see = see < it.kv_len ? see : it.kv_len;
+        s.first[q] = fdk_kv_count(&a.kv, cu_att_first(see, a.window));
+        s.see[q] = fdk_kv_count(&a.kv, see);
         s.all_m[q] = -INFINITY;
         s.all_l[q] = 0;
     }
@@ -196,8 +211,7 @@ chunk_scores(const struct fdk_attention_args &a, const struct att_shared &s, int
         sum *= a.scale;
         if (a.softcap > 0)
             sum = a.softcap * tanhf(sum / a.softcap);
-        s.p[i] = (unsigned)(s.see[q] - 1 - pos - j) < (unsigned)cu_att_window(a.window) ?
-            sum : -INFINITY;
+        s.p[i] = pos + j >= s.first[q] && pos + j < s.see[q] ? sum : -INFINITY;
     }
 }
 
@@ -275,18 +289,34 @@ attend_part(const struct fdk_attention_args &a, const struct att_item &it,
     }
 }
 
-/* Numbers of a query vector's split in the scratch: D values, m, l. */
+/* Numbers of a query vector's split in the scratch: D values, m, l. Heads count through all
+ * ranks. */
 static __device__ __forceinline__ float *
 part_of(const struct fdk_attention_args &a, int t, int h, int part)
 {
-    return (float *)a.scratch + (((size_t)t * (size_t)a.H + (size_t)h) * PARTS +
-        (size_t)part) * (size_t)(a.D + 2);
+    return (float *)a.scratch + (((size_t)t * (size_t)(a.H * att_ranks(a)) + (size_t)h) *
+        PARTS + (size_t)part) * (size_t)(a.D + 2);
 }
 
-/* Number d of a query vector's result. */
+/* Number d of a query vector's result, and, with d 0, the sum of its weights, which is
+ * l exp(m). */
 static __device__ __forceinline__ void
-put_result(const struct fdk_attention_args &a, int t, int h, int d, float x)
+put_share(const struct fdk_attention_args &a, int t, int h, int d, float x, float m, float l)
 {
+    size_t D = (size_t)a.D, H = (size_t)a.H, rank = (size_t)h / H, own = (size_t)h % H;
+    float *row = (float *)a.y + ((size_t)t * (size_t)a.kv.n_own + rank) * H * (D + 1);
+    row[own * D + (size_t)d] = x;
+    if (d == 0)
+        row[H * D + own] = l == 0 ? -INFINITY : m + logf(l);
+}
+
+static __device__ __forceinline__ void
+put_result(const struct fdk_attention_args &a, int t, int h, int d, float x, float m, float l)
+{
+    if (a.kv.n_own > 1) {
+        put_share(a, t, h, d, x, m, l);
+        return;
+    }
     size_t at = ((size_t)t * (size_t)a.H + (size_t)h) * (size_t)a.D + (size_t)d;
     if (a.act == FDK_F32)
         ((float *)a.y)[at] = x;
@@ -311,7 +341,7 @@ attend_heads(const struct fdk_attention_args &a, const struct fdk_batch &b,
     load_queries(a, b, it, s, n_q);
     __syncthreads();
     for (int q = 0; q < n_q; q++) {
-        first = min(first, cu_att_first(s.see[q], a.window));
+        first = min(first, s.first[q]);
         last = max(last, s.see[q]);
     }
     for (int part = it.part < 0 ? 0 : it.part; part < PARTS && part * CHUNK < last;
@@ -319,7 +349,8 @@ attend_heads(const struct fdk_attention_args &a, const struct fdk_batch &b,
         attend_part<E>(a, it, s, tok, n_q, part, first, last);
         for (int i = (int)threadIdx.x; i < n_q * a.D && it.part >= 0; i += ATT_THREADS) {
             int q = i / a.D, d = i % a.D;
-            float *p = part_of(a, it.tok + q / it.n_head, it.h0 + q % it.n_head, part);
+            float *p = part_of(a, it.tok + q / it.n_head,
+                it.rank * a.H + it.h0 + q % it.n_head, part);
             p[d] = s.o[i];
             if (d == 0) {
                 p[a.D] = s.m[q];
@@ -341,8 +372,8 @@ attend_heads(const struct fdk_attention_args &a, const struct fdk_batch &b,
     }
     for (int i = (int)threadIdx.x; i < n_q * a.D && it.part < 0; i += ATT_THREADS) {
         int q = i / a.D;
-        put_result(a, it.tok + q / it.n_head, it.h0 + q % it.n_head, i % a.D,
-            s.all_l[q] > 0 ? s.all[i] / s.all_l[q] : s.all_l[q]);
+        put_result(a, it.tok + q / it.n_head, it.rank * a.H + it.h0 + q % it.n_head, i % a.D,
+            s.all_l[q] > 0 ? s.all[i] / s.all_l[q] : s.all_l[q], s.all_m[q], s.all_l[q]);
     }
     __syncthreads();
 }
@@ -357,7 +388,7 @@ merge_kernel(struct fdk_attention_args a, struct fdk_batch b, int long_min)
     int n_tok = cu_clip(b.n_tok, a.T);
     if (t >= n_tok || is_long(b, b.row[t], n_tok, long_min))
         return;
-    int n = b.pos[t] / CHUNK + 1;
+    int n = (fdk_kv_count(&a.kv, b.pos[t] + 1) + CHUNK - 1) / CHUNK;
     for (int d = (int)threadIdx.x; d < a.D; d += (int)blockDim.x) {
         float m = -INFINITY, l = 0, all = 0;
         for (int part = 0; part < PARTS && part < n; part++) {
@@ -366,7 +397,7 @@ merge_kernel(struct fdk_attention_args a, struct fdk_batch b, int long_min)
             merge(&m, &l, p[a.D], p[a.D + 1], &x, &y);
             all = merge_value(all, x, p[d], y);
         }
-        put_result(a, t, h, d, l > 0 ? all / l : l);
+        put_result(a, t, h, d, l > 0 ? all / l : l, m, l);
     }
 }
 
@@ -401,11 +432,12 @@ attention_kernel(struct fdk_attention_args a, struct fdk_batch b, int bt, int lo
     it.head = (int)blockIdx.y;
     it.part = gridDim.z > 1 ? (int)blockIdx.z : -1;
     struct att_shared s = att_shared_of(mem, a.D);
-    for (int h = 0; h < group; h += ATT_QUERIES) {
-        it.h0 = it.head * group + h;
-        it.n_head = group - h < ATT_QUERIES ? group - h : ATT_QUERIES;
-        attend_heads<E>(a, b, it, s);
-    }
+    for (it.rank = 0; it.rank < att_ranks(a); it.rank++)
+        for (int h = 0; h < group; h += ATT_QUERIES) {
+            it.h0 = it.head * group + h;
+            it.n_head = group - h < ATT_QUERIES ? group - h : ATT_QUERIES;
+            attend_heads<E>(a, b, it, s);
+        }
     if (it.head == 0 && it.part <= 0 && threadIdx.x == 0)
         atomicAdd(a.n_done, 1u);
 }
@@ -414,14 +446,14 @@ attention_kernel(struct fdk_attention_args a, struct fdk_batch b, int bt, int lo
 static int
 att_splits(const struct fdk_attention_args *a)
 {
-    return (int64_t)a->T * a->H <= SPLIT_ROWS;
+    return (int64_t)a->T * a->H * att_ranks(*a) <= SPLIT_ROWS;
 }
 
 /* Of the largest launch up to T tokens whose splits are blocks. */
 static size_t
 plain_scratch(const struct fdk_attention_args *a)
 {
-    int64_t rows = (int64_t)a->T * a->H;
+    int64_t rows = (int64_t)a->T * a->H * att_ranks(*a);
     return (size_t)(rows < SPLIT_ROWS ? rows : SPLIT_ROWS) * PARTS * (size_t)(a->D + 2) *
         sizeof(float);
 }
@@ -473,8 +505,8 @@ plain_attention(const struct fdk_attention_args *a, int long_min, fdk_stream_t s
         kernel = attention_kernel<int8_t>;
     cu_chain(kernel, grid, ATT_THREADS, mem, s, *a, *a->b, bt, long_min, c);
     if (split)
-        cu_chain(merge_kernel, dim3((unsigned)a->T, (unsigned)a->H), 128, 0, s, *a, *a->b,
-            long_min);
+        cu_chain(merge_kernel, dim3((unsigned)a->T, (unsigned)(a->H * att_ranks(*a))), 128, 0, s,
+            *a, *a->b, long_min);
     return cu_launched(st, "attention");
 }
 
@@ -484,7 +516,7 @@ enum { ATT_LONG = 1, ATT_SPLIT = 2 };
 static int
 attention_form(const struct cu_dev *dev, const struct fdk_attention_args *a)
 {
-    int planned = a->plan != NULL && dev->sm90a;
+    int planned = a->plan != NULL && dev->sm90a && a->kv.n_own <= 1;
     return (planned && cu_att_long_fits(a, dev->ctx->deterministic) ? ATT_LONG : 0) |
         (planned && cu_att_split_fits(a) ? ATT_SPLIT : 0);
 }
@@ -551,6 +583,63 @@ cu_attention(const struct fdk_attention_args *a, fdk_stream_t st)
     return attention_run(a, st);
 }
 
+/* ---- shares ---------------------------------------------------------------- */
+
+static __device__ __forceinline__ void
+round_to(float *p, float x)
+{
+    *p = x;
+}
+
+static __device__ __forceinline__ void
+round_to(__nv_bfloat16 *p, float x)
+{
+    *p = __float2bfloat16_rn(x);
+}
+
+/* As the cpu backend: weights first, then the sum in the order of shares. */
+template<typename A>
+static __global__ void __launch_bounds__(ATT_THREADS)
+merge_shares_kernel(struct fdk_merge_args a)
+{
+    int t = (int)blockIdx.x, i = (int)(blockIdx.y * ATT_THREADS + threadIdx.x);
+    size_t D = (size_t)a.D, width = (size_t)a.H * (D + 1);
+    cu_dep_next();
+    cu_dep_wait();
+    if (t >= cu_clip(a.n, a.T) || i >= a.H * a.D)
+        return;
+    const float *x = a.x + (size_t)t * (size_t)a.n_own * width;
+    const float *sums = x + (size_t)a.H * D + (size_t)(i / a.D);
+    float top = -INFINITY, all = 0, y = 0;
+    for (int p = 0; p < a.n_own; p++)
+        top = fmaxf(top, sums[(size_t)p * width]);
+    for (int p = 0; p < a.n_own && top > -INFINITY; p++)
+        all += expf(sums[(size_t)p * width] - top);
+    for (int p = 0; p < a.n_own && all > 0; p++)
+        y = fmaf(expf(sums[(size_t)p * width] - top) / all, x[(size_t)p * width + (size_t)i], y);
+    round_to((A *)a.y + (size_t)t * (size_t)(a.H * a.D) + (size_t)i, y);
+}
+
+int
+cu_merge(const struct fdk_merge_args *a, fdk_stream_t st)
+{
+    int rc = cu_stream_enter(st);
+    if (rc != 0)
+        return rc;
+    if (a->T <= 0 || a->H <= 0 || a->D <= 0 || a->n_own < 1 || a->n_own > FDK_MAX_RANKS ||
+        a->y == NULL || a->x == NULL || a->n == NULL)
+        return -EINVAL;
+    rc = cu_act_valid(a->act);
+    if (rc != 0)
+        return rc;
+    dim3 grid((unsigned)a->T, ((unsigned)(a->H * a->D) + ATT_THREADS - 1) / ATT_THREADS);
+    if (a->act == FDK_F32)
+        cu_chain(merge_shares_kernel<float>, grid, ATT_THREADS, 0, cu_raw(st), *a);
+    else
+        cu_chain(merge_shares_kernel<__nv_bfloat16>, grid, ATT_THREADS, 0, cu_raw(st), *a);
+    return cu_launched(st, "merge");
+}
+
 cudaError_t
 cu_attention_load(void)
 {
@@ -563,6 +652,10 @@ cu_attention_load(void)
     struct cudaFuncAttributes attr;
     int dev = 0, most = 0, want = (int)att_shared_bytes(CU_MAX_HEAD_DIM);
     cudaError_t e = cudaFuncGetAttributes(&attr, merge_kernel);
+    if (e == cudaSuccess)
+        e = cudaFuncGetAttributes(&attr, merge_shares_kernel<float>);
+    if (e == cudaSuccess)
+        e = cudaFuncGetAttributes(&attr, merge_shares_kernel<__nv_bfloat16>);
     if (e == cudaSuccess)
         e = cudaGetDevice(&dev);
     if (e == cudaSuccess)

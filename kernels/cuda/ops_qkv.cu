@@ -20,7 +20,9 @@ int
 cu_kv_valid(const struct fdk_kv *kv, int T, int H, int K, int D, int layer)
 {
     if (T <= 0 || H <= 0 || K <= 0 || D <= 0 || H % K != 0 || kv->base == NULL ||
-        kv->block_size <= 0 || kv->n_kv_head != K || kv->head_dim != D || layer < 0)
+        kv->block_size <= 0 || kv->n_kv_head != K || kv->head_dim != D || layer < 0 ||
+        kv->n_own < 0 || kv->n_own > FDK_MAX_RANKS || kv->own < 0 ||
+        (kv->own != 0 && kv->own >= kv->n_own))
         return -EINVAL;
     if (D > CU_MAX_HEAD_DIM)
         return -ENOTSUP;
@@ -125,7 +127,7 @@ qkv_vectors(struct fdk_qkv_args a, struct fdk_batch b, int n_lane)
     int live = cu_clip(b.n_tok, a.T), all = a.H + 2 * a.K;
     if (a.T >= QKV_TOKENS && t >= live)
         return;
-    int slot = b.slot_map[t];
+    int slot = fdk_kv_place(&a.kv, b.slot_map[t]);
     struct cu_raw8<A> raw = cu_zero8<A>();
     if (h < all && g.at < g.used)
         raw = cu_load8(row + (size_t)h * (size_t)a.D, (size_t)g.at);
@@ -209,7 +211,7 @@ qkv_kernel(struct fdk_qkv_args a, struct fdk_batch b)
     A *row = (A *)a.qkv + (size_t)t * (size_t)(a.H + 2 * a.K) * (size_t)a.D;
     const float *cs = a.cs + (size_t)t * (size_t)a.rot;
     float *x = buf[warp];
-    int slot = b.slot_map[t];
+    int slot = fdk_kv_place(&a.kv, b.slot_map[t]);
     int heads = slot < 0 ? a.H : a.H + 2 * a.K;
     int h = (int)blockIdx.y * QKV_WARPS + warp;
     if (h >= heads)

@@ -316,6 +316,64 @@ gather_case(struct side *s, int32_t T, int32_t C, int32_t more, enum fdk_dtype t
     gather_rows(s, T, 0, T, C, more, t);
 }
 
+/* An exchange: each rank has another row of C for each of them. */
+static void
+exchange_rows(struct side *s, int32_t T, int32_t live, int32_t C, enum fdk_dtype t)
+{
+    size_t n = (size_t)s->n, row = (size_t)C * fdk_dtype_bytes(t),
+           all = (size_t)T * n * row;
+    char *want = malloc(n * all), *x = malloc(all);
+    void *d_y[FDK_MAX_RANKS];
+    assert_true(want != NULL && x != NULL);
+    memset(want, POISON, n * all);
+    for (size_t q = 0; q < n; q++) {
+        for (size_t i = 0; i < all; i++)
+            x[i] = (char)k_rand(&s->seed);
+        for (size_t i = 0; i < (size_t)T && (int32_t)i < live; i++)
+            for (size_t to = 0; to < n; to++)
+                memcpy(want + to * all + (i * n + q) * row, x + (i * n + to) * row, row);
+        d_y[q] = put(s, (int)q, NULL, all);
+        const struct fdk_all_gather_args a = {
+            .group = s->g,
+            .y = d_y[q],
+            .x = put(s, (int)q, x, all),
+            .n = live < T ? put(s, (int)q, &live, sizeof(live)) : NULL,
+            .T = T,
+            .C = C,
+            .ldy = (int32_t)n * C,
+            .each = 1,
+            .dtype = t,
+        };
+        OK(ops->all_gather(&a, s->st[q]));
+    }
+    side_sync(s);
+    for (size_t q = 0; q < n; q++)
+        has(s, (int)q, d_y[q], want + q * all, all, "exchange");
+    free(want);
+    free(x);
+    drop(s, 1);
+}
+
+static void
+t_exchange(void **state)
+{
+    static const int32_t T[] = { 1, 2, 7, 33 }, C[] = { 1, 4, 63, 264, 3000 };
+    int n;
+    (void)state;
+    FOR_WORLDS(n)
+    {
+        const struct fdk_group_args a = kind(n % 2, n);
+        struct side s;
+        side_open(&s, &a);
+        for (int i = 0; i < 4; i++)
+            for (int c = 0; c < (K_SLOW ? 4 : 5); c++) {
+                exchange_rows(&s, T[i], T[i], C[c], FDK_F32);
+                exchange_rows(&s, T[i], T[i] / 2, C[c], FDK_BF16);
+            }
+        side_close(&s);
+    }
+}
+
 /* Slices of the live rows: the last one is short, and one behind it empty. */
 static void
 t_gather_slices(void **state)
@@ -367,6 +425,7 @@ main(int argc, char **argv)
         cmocka_unit_test(t_live_rows),
         cmocka_unit_test(t_fused),
         cmocka_unit_test(t_gathers),
+        cmocka_unit_test(t_exchange),
         cmocka_unit_test(t_gather_slices),
     };
     return both_backends(tests, sizeof(tests) / sizeof(tests[0]), argc, argv);

@@ -46,8 +46,8 @@ families_in_shares(struct sim_rng *g)
             if ((i + k) % (FEW ? 6 : 2) != 0 && i > 0)
                 continue;
             model(&families[i], &p->h, dir);
-            (void)snprintf(what, sizeof(what), "%s, %d of %d ranks", families[i].name, p->C,
-                p->h.T);
+            (void)snprintf(what, sizeof(what), "%s, %d of %d ranks", families[i].name,
+                p->C, p->h.T);
             c = base(dir, 1);
             answers(&c, 1, 0, &one, NULL);
             c = base(dir, p->h.T);
@@ -89,7 +89,8 @@ ways_of_running(struct sim_rng *g)
             c.max_seqs = tokens[i] < 8 ? tokens[i] : 8;
             c.graph = i % 2;
             c.unfused = i == 2;
-            (void)snprintf(what, sizeof(what), "split %zu, %d tokens, depth %d", k, tokens[i], i);
+            (void)snprintf(what, sizeof(what), "split %zu, %d tokens, depth %d", k,
+                tokens[i], i);
             answers(&c, 1, 0, &got, NULL);
             same(&ref, &got, what);
         }

@@ -71,6 +71,21 @@ model --set device.list=cpu:4 --set parallel.tensor_parallel_size=4 --set graph.
     --set device.overlap_depth=0
 [ "$(ask)" = "$want" ] || fail "other text on four devices: $(ask), not $want"
 finish
+
+# ---- four, with two KV heads: who has the same ones divides their tokens
+kv_of() { # C: tokens and shares
+    model --set device.list=cpu:4 --set parallel.tensor_parallel_size=4 --set kv.num_blocks=100 \
+        --set decode_context_parallel_size="$1"
+    [ "$(ask)" = "$want" ] || fail "other text with $1 owners: $(ask), not $want"
+    expect 0 ctl model --json
+    json 'd["kv"]["decode_context_parallel_size"], d["kv"]["block_bytes"]' <<<"$out"
+    finish
+}
+one=$(kv_of 1)
+two=$(kv_of 0)
+has "$(cat "$dir/log")" 'load: a KV head is on 2 ranks: each has [0-9]+ tokens of a block'
+[ "${one%% *} ${two%% *}" = "1 2" ] || fail "owners: $one, $two"
+[ "${one#* }" = $((2 * ${two#* })) ] || fail "bytes of a block: $one, $two"
 refused() { # PATTERN ARGS
     local pat=$1; shift
     expect 78 timeout $((30 * slow)) "$FDD" --set daemon.runtime_dir="$run" --set daemon.worker="$WORKER" \
@@ -80,6 +95,8 @@ refused() { # PATTERN ARGS
 refused 'tensor_parallel_size = 3: num_attention_heads [0-9]+ is not divisible' \
     --set device.list=cpu:3 --set tensor_parallel_size=3
 refused 'has 2 devices, and parallel.tensor_parallel_size = 1 uses one' --set device.list=cpu:2
+refused 'decode_context_parallel_size = 3: with num_key_value_heads 2 and tensor_parallel_size = 4 a KV head is on 2 ranks; 1, 2 are possible' \
+    --set device.list=cpu:4 --set tensor_parallel_size=4 --set decode_context_parallel_size=3
 refused 'parallel.custom_all_reduce = no' --set device.list=cpu:2 --set tensor_parallel_size=2 \
     --set disable_custom_all_reduce=yes
 exit 0
