@@ -15,7 +15,8 @@
  * had read all of piece s - 3.
  *
  * The source that includes this file defines, before it:
- *   COLL_FN         what a function begins with
+ *   COLL_FN         what a function begins with; COLL_RARE the same of those that need not be
+ *                   inlined
  *   coll_push       copy m elements from x to dst, in a peer's workspace
  *   coll_signal     everything written before is visible to the peers: this rank's flag of
  *                   the stage; 0, or else the operation has failed
@@ -103,13 +104,16 @@ coll_least(uint64_t a, uint64_t b)
 /* ---- algorithms ------------------------------------------------------------- */
 
 /* Elements at .. at + m of what rank q gets, each row its own. */
-COLL_FN void
+COLL_RARE void
 coll_push_rows(const struct coll_run *r, int q, char *dst, uint64_t at, uint32_t m)
 {
-    uint64_t C = (uint32_t)r->j->C, row = at / C, c = at % C;
-    for (uint32_t n; m > 0; m -= n, dst += n * (uint32_t)r->j->eb, row++, c = 0) {
-        n = (uint32_t)coll_least(C - c, m);
-        coll_push(r, dst, coll_x(r, (row * (uint32_t)r->s->n + (uint32_t)q) * C + c), n);
+    uint64_t C = (uint32_t)r->j->C, end = at + m, row, n;
+    for (; at < end; at += n) {
+        row = at / C;
+        n = coll_least((row + 1) * C, end) - at;
+        coll_push(r, dst,
+            coll_x(r, at + (row * (uint32_t)(r->s->n - 1) + (uint32_t)q) * C), (uint32_t)n);
+        dst += n * (uint32_t)r->j->eb;
     }
 }
 
@@ -127,18 +131,20 @@ coll_push_all(const struct coll_run *r, uint64_t at, uint32_t m, uint32_t slot)
 }
 
 /* This rank's own elements at .. at + m of a gather. */
-COLL_FN void
+COLL_RARE void
 coll_place_own(const struct coll_run *r, uint64_t at, uint32_t m)
 {
-    uint64_t C = (uint32_t)r->j->C, row = at / C, c = at % C;
+    uint64_t C = (uint32_t)r->j->C, end = at + m, row, n;
     uint32_t rank = (uint32_t)r->s->rank;
     if (!r->j->each) {
         coll_place(r, (int)rank, at, m, coll_x(r, at));
         return;
     }
-    for (uint32_t n; m > 0; m -= n, at += n, row++, c = 0) {
-        n = (uint32_t)coll_least(C - c, m);
-        coll_place(r, (int)rank, at, n, coll_x(r, (row * (uint32_t)r->s->n + rank) * C + c));
+    for (; at < end; at += n) {
+        row = at / C;
+        n = coll_least((row + 1) * C, end) - at;
+        coll_place(r, (int)rank, at, (uint32_t)n,
+            coll_x(r, at + (row * (uint32_t)(r->s->n - 1) + rank) * C));
     }
 }
 

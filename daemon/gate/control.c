@@ -373,6 +373,7 @@ ctl_worker_gone(struct ctl *ctl, const struct wrk *w)
 
     if (ctl->ans_who == w)
         ctl->ans_bytes = 0;
+    ctl->cut &= ~(UINT64_C(1) << w->idx);
     if (c == NULL || c->who != w)
         return;
     ctl->asking = NULL;

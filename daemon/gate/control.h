@@ -108,6 +108,7 @@ struct ctl {
     char *ans;                      /* parts of the answer of ans_who */
     const struct wrk *ans_who;
     size_t ans_bytes;
+    uint64_t cut; /* bit i: what comes next of worker i is the rest of an answer */
 };
 
 int ctl_accept(struct ctl *ctl, uint64_t now_ns);

@@ -76,12 +76,12 @@ struct wrk *
 ctl_group(const struct ctl *ctl, json_t *rq, json_t **ret_error)
 {
     const json_t *group = json_object_get(rq, "group");
-    uint32_t i = (uint32_t)json_integer_value(group);
+    json_int_t i = json_integer_value(group);
 
     *ret_error = NULL;
-    if (i >= ctl->n_wrk) {
-        *ret_error = ctl_fail("fdctl status", "there is no group %u: they are 0 to %u", i,
-            ctl->n_wrk - 1);
+    if (i < 0 || i >= (json_int_t)ctl->n_wrk) {
+        *ret_error = ctl_fail("fdctl status", "there is no group %lld: they are 0 to %u",
+            (long long)i, ctl->n_wrk - 1);
         return NULL;
     }
     for (uint32_t k = 0; group == NULL && k < ctl->n_wrk; k++) {
@@ -148,23 +148,48 @@ ctl_ask_members(const char *line, size_t n, uint64_t *ret_id)
     return at < n && line[at] == ',' ? at : 0;
 }
 
+/* Bytes at text that belong to an answer that was given up: one whose beginning was dropped,
+ * or one that comes while another worker is asked. */
+static size_t
+ctl_ask_skip(struct ctl *ctl, const struct wrk *w, const char *text, size_t n)
+{
+    uint64_t bit = UINT64_C(1) << w->idx;
+    const char *nl;
+
+    if (ctl->asking != NULL && ctl->asking->who != w)
+        nl = text[n - 1] == '\n' ? text + n - 1 : NULL;
+    else if ((ctl->cut & bit) != 0)
+        nl = memchr(text, '\n', n);
+    else
+        return 0;
+    if (nl == NULL)
+        ctl->cut |= bit;
+    else
+        ctl->cut &= ~bit;
+    return nl == NULL ? n : (size_t)(nl + 1 - text);
+}
+
 int
 ctl_ask_read(struct ctl *ctl, const struct wrk *w, struct ctl_answer *ret)
 {
-    static char part[CTL_WORKER_PART];
-    ssize_t n = recv(w->admin_fd, part, sizeof(part), MSG_DONTWAIT);
+    static char text[CTL_WORKER_PART];
+    ssize_t n = recv(w->admin_fd, text, sizeof(text), MSG_DONTWAIT);
     uint64_t id;
+    size_t at;
     int rc;
 
     memset(ret, 0, sizeof(*ret));
     if (n <= 0)
         return n == 0 ? 0 : -errno;
-    if (ctl->asking != NULL && ctl->asking->who != w)
-        return 1; /* the end of an answer that was given up; another's is coming */
-    if (ctl->ans_who != w)
+    if (ctl->ans_who != w && ctl->ans_bytes != 0) {
+        ctl->cut |= UINT64_C(1) << ctl->ans_who->idx;
         ctl->ans_bytes = 0;
+    }
     ctl->ans_who = w;
-    rc = ctl_ask_part(ctl, part, (size_t)n);
+    at = ctl_ask_skip(ctl, w, text, (size_t)n);
+    if (at == (size_t)n)
+        return 1;
+    rc = ctl_ask_part(ctl, text + at, (size_t)n - at);
     if (rc == 0)
         return 1;
     ret->n = ctl->ans_bytes;

@@ -135,18 +135,33 @@ dsp_has_room(struct wlk *l, const struct jreq *r)
         lnk_has_room(&l->lnk, FDP_REC_SLOTS(sizeof(struct lnk_submit)));
 }
 
-/* Of those with room the least loaded; of equals the one that got fewest. */
+/* Is r as short as l's sequences must be, as far as that is known here? Groups have different
+ * memory, and a request was checked against those that were up. */
+static int
+dsp_fits(const struct wlk *l, const struct jreq *r)
+{
+    uint64_t n = (uint64_t)r->items.n_prompt_ids + r->items.n_prior + r->req.max_new;
+
+    return r->req.op != FDP_OP_SUBMIT || l->ready.info.max_model_len == 0 ||
+        n <= l->ready.info.max_model_len;
+}
+
+/* Of those with room, and of these those that r fits, the least loaded; of equals the one
+ * that got fewest. */
 static struct wlk *
 dsp_least(const struct dispatch *d, const struct jreq *r)
 {
     struct wlk *best = NULL;
     uint64_t least = 0;
+    int fits = 0;
 
+    for (uint32_t i = 0; i < d->n; i++)
+        fits |= d->link[i]->up && dsp_fits(d->link[i], r);
     for (uint32_t i = 0; i < d->n; i++) {
         struct wlk *l = d->link[i];
         uint64_t load = dsp_load(l);
 
-        if (!dsp_has_room(l, r) ||
+        if (!dsp_has_room(l, r) || (fits && !dsp_fits(l, r)) ||
             (best != NULL && (load > least || (load == least && l->n_sent >= best->n_sent))))
             continue;
         best = l;
@@ -199,7 +214,8 @@ dsp_place(const struct dispatch *d, const struct jreq *r, const struct aff_chain
         return best;
     l = d->link[group];
     saved = (uint64_t)r->est_prompt * has / bytes;
-    if (!dsp_has_room(l, r) || dsp_load(l) > dsp_load(best) + saved)
+    if (!dsp_has_room(l, r) || (dsp_fits(best, r) && !dsp_fits(l, r)) ||
+        dsp_load(l) > dsp_load(best) + saved)
         return best;
     *ret_due -= (uint32_t)saved;
     return l;

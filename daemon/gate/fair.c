@@ -482,18 +482,31 @@ fair_precedes(const struct fair *f, const struct jreq *a, const struct jreq *b)
     return a->id < b->id;
 }
 
+/* Whom r comes before in its queue; NULL: it is the last. Many come back at a time when a worker dies,
+ * so the last one that came back is nearer than the head of the queue. */
+static struct jreq *
+fair_place(const struct fair *f, const struct uqueue *l, const struct jreq *r)
+{
+    struct jreq *at = l->put != NULL ? l->put : TAILQ_FIRST(&l->q), *before;
+
+    while (at != NULL && fair_precedes(f, at, r))
+        at = TAILQ_NEXT(at, link);
+    for (; at != NULL; at = before) {
+        before = TAILQ_PREV(at, jreq_q, link);
+        if (before == NULL || fair_precedes(f, before, r))
+            break;
+    }
+    return at;
+}
+
 void
 fair_unpop(struct fair *f, struct jreq *r)
 {
     struct uqueue *l = fair_queue_of(r);
-    struct jreq *at;
+    struct jreq *at = fair_place(f, l, r);
 
     OBJ_CHECK(r, JREQ_MAGIC);
-    TAILQ_FOREACH(at, &l->q, link)
-    {
-        if (!fair_precedes(f, at, r))
-            break;
-    }
+    l->put = r;
     if (at != NULL)
         TAILQ_INSERT_BEFORE(at, r, link);
     else
@@ -510,6 +523,8 @@ fair_remove(struct fair *f, struct jreq *r)
 
     OBJ_CHECK(r, JREQ_MAGIC);
     ASSERT(r->st == JNL_QUEUED && f->n_queued > 0 && l->cost >= r->cost);
+    if (l->put == r)
+        l->put = NULL;
     TAILQ_REMOVE(&l->q, r, link);
     fair_leave(f, l, r);
     if (!TAILQ_EMPTY(&l->q))

@@ -74,6 +74,7 @@ struct uqueue {
     int64_t level;  /* served, and held by its weight */
     uint64_t cost;  /* tokens queued */
     struct jreq_q q;
+    struct jreq *put; /* of q, that fair_unpop() put there last; or NULL */
 };
 TAILQ_HEAD(uqueue_list, uqueue);
 

@@ -218,7 +218,7 @@ gate_free(struct gate *g)
     opn_sweep(&g->ses);
     region_bin_fini(&g->ses.bin);
     for (uint32_t i = 0; i < g->n_wrk && g->seg != NULL; i++) {
-        rq_link_gone(&g->reqs, &g->wrk[i].link, FDP_E_GPU_RESET, 0);
+        rq_link_gone(&g->reqs, &g->wrk[i].link, 0, FDP_E_GPU_RESET, 0);
         sup_fini(&g->sup, &g->wrk[i]);
     }
     wch_fini(&g->watch);
@@ -262,7 +262,7 @@ gate_end(struct gate *g, struct wrk *w)
         retry_ms = GATE_MOVED_MS;
     else if (g->env.st != GATE_STOPPING)
         life_announce(&g->life, FDP_EV_DOWN);
-    rq_link_gone(&g->reqs, &w->link, FDP_E_GPU_RESET, retry_ms);
+    rq_link_gone(&g->reqs, &w->link, w->st != WRK_STOPPING, FDP_E_GPU_RESET, retry_ms);
 }
 
 /* A process has ended: a restart finds nothing in flight. */
@@ -474,12 +474,13 @@ gate_poll(struct gate *g, uint64_t now_ns)
     gate_phase(g, GATE_INTAKE_NS);
     work = ses_poll(&g->ses);
     gate_phase(g, GATE_RELAY_NS);
+    g->first_wrk = (g->first_wrk + 1) % g->n_wrk; /* which may use the phase up */
     for (uint32_t i = 0; i < g->n_wrk; i++) {
-        struct wlk *l = &g->wrk[i].link;
+        struct wrk *w = &g->wrk[(g->first_wrk + i) % g->n_wrk];
 
-        work += rly_poll(&g->reqs, l);
-        if (l->is_news || l->lnk.bad)
-            gate_worker(g, &g->wrk[i]);
+        work += rly_poll(&g->reqs, &w->link);
+        if (w->link.is_news || w->link.lnk.bad)
+            gate_worker(g, w);
     }
     gate_phase(g, GATE_SEND_NS);
     n = rq_send(&g->reqs);

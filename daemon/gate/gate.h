@@ -93,6 +93,7 @@ struct gate {
     struct sup sup;
     struct wrk *wrk; /* of the groups of devices, n of them */
     uint32_t n_wrk;
+    uint32_t first_wrk; /* whose answers are read first in this iteration */
     struct life life;
     struct rolling rolling;
     struct gauges gauges;

@@ -238,25 +238,27 @@ static int
 rq_may_move(const struct reqs *rs, const struct jreq *r)
 {
     return rs->dsp->n > 1 && r->st != JNL_ENDING && r->t_first == 0 &&
-        (r->told & JNL_TOLD_OUTPUT) == 0 && r->n_moved < RQ_MOVES;
+        (r->told & JNL_TOLD_OUTPUT) == 0 && r->n_moved < RQ_MOVES &&
+        (rs->env->st != GATE_STOPPING || dsp_is_up(rs->dsp));
 }
 
+/* died: the worker ended by itself, perhaps because of r. */
 static void
-rq_move(struct reqs *rs, struct wlk *l, struct jreq *r)
+rq_move(struct reqs *rs, struct wlk *l, int died, struct jreq *r)
 {
     /* It waited no longer than it may, if sch_start_row() stored its id. */
     if (l->seg != NULL &&
         __atomic_load_n(&l->seg->started[rq_place(rs, r) % LNK_PLACES],
             __ATOMIC_ACQUIRE) == r->id)
         r->deadline_queue = 0;
-    r->n_moved++;
+    r->n_moved += died != 0;
     r->accepted = 0;
     rq_requeue(rs, r);
     cnt_add(&rs->env->cnt->requests_moved, 1);
 }
 
 void
-rq_link_gone(struct reqs *rs, struct wlk *l, int code, uint32_t retry_ms)
+rq_link_gone(struct reqs *rs, struct wlk *l, int died, int code, uint32_t retry_ms)
 {
     struct jreq *r;
     uint32_t n = 0, n_moved = 0;
@@ -272,7 +274,7 @@ rq_link_gone(struct reqs *rs, struct wlk *l, int code, uint32_t retry_ms)
             continue;
         if (rq_may_move(rs, r)) {
             n_moved++;
-            rq_move(rs, l, r);
+            rq_move(rs, l, died, r);
             continue;
         }
         n++;

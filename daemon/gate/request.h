@@ -82,7 +82,7 @@ void rq_overdue(struct reqs *rs);
 /* The worker of l died. Requests whose items were not sent completely are queued again, and
  * with several groups those without output, for another group, RQ_MOVES times each; all
  * others end with code. */
-void rq_link_gone(struct reqs *rs, struct wlk *l, int code, uint32_t retry_ms);
+void rq_link_gone(struct reqs *rs, struct wlk *l, int died, int code, uint32_t retry_ms);
 void rq_check(const struct reqs *rs);
 
 #endif

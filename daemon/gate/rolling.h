@@ -4,8 +4,8 @@
  * Rolling restart: the workers of all groups are started again one after another, each when
  * another group takes requests. A group ends what it has before, for at most
  * daemon.drain_timeout_ms; what it then has without output goes to another group. A group
- * that does not come back ends it, and the others stay as they are. A group that had failed
- * is started, too.
+ * that does not come back ends it, and the others stay as they are. Groups that had failed
+ * are started first, which needs no other group. While the daemon drains no further group is taken.
  */
 #ifndef FDD_DAEMON_GATE_ROLLING_H
 #define FDD_DAEMON_GATE_ROLLING_H
@@ -27,6 +27,7 @@ struct rolling {
     uint32_t n_wrk;
     enum rol_phase phase;
     uint32_t at;     /* the group that is its turn; n_wrk: all are done */
+    uint64_t todo;   /* bit i: group i has not begun yet */
     char error[256]; /* why the last one did not come to its end; "" */
 };
 

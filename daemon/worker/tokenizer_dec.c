@@ -9,7 +9,9 @@
 
 #include "daemon/worker/tokenizer.h"
 
-#define DEC_BYTE      0x80000000u /* in tok_dec_text.n: a byte, not a text */
+#define DEC_BYTE 0x80000000u /* in tok_dec_text.n: a byte, not a text */
+/* A byte of a run yields this many at most: what detok.c makes room for. */
+#define DEC_GROWTH    3u
 #define DEC_MAX_BYTES (16u * BPE_MAX_TOKEN_BYTES)
 
 enum dec_kind {
@@ -385,7 +387,7 @@ dec_in_run(struct dec_load *d, const json_t *o, const struct dec_op *op)
         return 0;
     }
     if (!r->find.n || tok_utf8_get(r->find.p, &cp) != r->find.n ||
-        r->text.n > TOK_CHAR_BYTES)
+        r->text.n > TOK_CHAR_BYTES || r->text.n > DEC_GROWTH * r->find.n)
         return dec_refuse(d, tok_ld_type(o));
     swap->n_from = (uint8_t)r->find.n;
     swap->n_to = (uint8_t)r->text.n;

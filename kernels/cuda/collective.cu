@@ -11,7 +11,8 @@
  */
 #include "kernels/cuda/vec8.cuh"
 
-#define COLL_FN static __device__ __forceinline__
+#define COLL_FN   static __device__ __forceinline__
+#define COLL_RARE static __device__ __noinline__
 #include "kernels/collective_channel.h"
 
 #include <stdlib.h>

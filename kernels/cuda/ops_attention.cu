@@ -18,6 +18,7 @@
  */
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/kv.cuh"
+#include "kernels/cuda/vec8.cuh"
 
 #define ATT_THREADS 256
 #define ATT_QUERIES CU_ATT_QUERIES /* in work at a time */

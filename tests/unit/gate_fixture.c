@@ -151,13 +151,19 @@ fix_step(struct fix *f, uint64_t ms)
 void
 fix_ready(struct fix *f)
 {
+    fix_ready_as(f, FIX_VOCAB, FIX_MAX_LEN);
+}
+
+void
+fix_ready_as(struct fix *f, uint32_t vocab, uint32_t max_len)
+{
     struct lnk_ready *rd = lnk_claim(&f->w, 0, LNK_T_READY, 0, 0, sizeof(*rd));
 
     ASSERT(rd != NULL);
     memset(rd, 0, sizeof(*rd));
     rd->credits = FIX_CREDITS;
-    rd->info.vocab = FIX_VOCAB;
-    rd->info.max_model_len = FIX_MAX_LEN;
+    rd->info.vocab = vocab;
+    rd->info.max_model_len = max_len;
     rd->info.has_tokenizer = 1;
     rd->info.max_logprobs = 20;
     rd->info.block_size = 64;

@@ -82,6 +82,8 @@ void fix_listen(struct fix *f, int backlog, struct sockaddr_un *ret, socklen_t *
 /* Advance the clock and run rounds until nothing happens. */
 void fix_step(struct fix *f, uint64_t ms);
 void fix_ready(struct fix *f);
+/* With another vocabulary and length. */
+void fix_ready_as(struct fix *f, uint32_t vocab, uint32_t max_len);
 /* Next record the worker got, NULL if none; release with fix_wnext(). */
 const struct fdp_rec *fix_wpeek(struct fix *f);
 void fix_wnext(struct fix *f, const struct fdp_rec *r);

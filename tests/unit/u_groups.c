@@ -762,6 +762,164 @@ t_rolling_fails(void **state)
 }
 
 /* One group cannot be restarted and serve. */
+/* Another model is loaded: the group that has it is killed, and no other one drains for it. */
+static void
+t_rolling_other_model(void **state)
+{
+    struct fix f;
+
+    (void)state;
+    open_groups(&f, NULL);
+    assert_int_equal(rol_begin(&f.g->rolling), 0);
+    fix_step(&f, 2);
+    fix_use(&f, 0);
+    fix_die(&f, 0);
+    fix_use(&f, 0);
+    f.g->wrk[0].pid = fork(); /* to be killed */
+    if (f.g->wrk[0].pid == 0)
+        for (;;)
+            (void)pause();
+    fix_ready_as(&f, FIX_VOCAB + 1, FIX_MAX_LEN);
+    for (int k = 0; k < 5; k++)
+        fix_step(&f, 2);
+    assert_false(rol_is_active(&f.g->rolling));
+    assert_non_null(strstr(f.g->rolling.error, "group 0 "));
+    for (uint32_t i = 1; i < N; i++)
+        assert_int_equal(f.g->wrk[i].st, WRK_READY);
+    fix_close(&f);
+}
+
+/* Groups that are down come first: the one that is up must not wait for them for ever. */
+static void
+t_rolling_repairs(void **state)
+{
+    struct fix f;
+
+    (void)state;
+    open_groups(&f, NULL);
+    for (uint32_t i = 1; i < N; i++)
+        for (int k = 0; k < 3; k++) {
+            fix_use(&f, i);
+            fix_die(&f, SIGKILL_STATUS);
+            fix_step(&f, 11000);
+        }
+    for (uint32_t i = 1; i < N; i++)
+        assert_int_equal(f.g->wrk[i].st, WRK_FAILED);
+    assert_int_equal(rol_begin(&f.g->rolling), 0);
+    for (uint32_t i = 1; i < N; i++) {
+        fix_step(&f, 2);
+        assert_int_equal(f.g->wrk[i].st, WRK_STARTING);
+        assert_int_equal(f.g->wrk[0].st, WRK_READY);
+        fix_use(&f, i);
+        fix_ready(&f);
+        fix_step(&f, 2);
+    }
+    fix_step(&f, 2);
+    assert_int_equal(f.g->wrk[0].st, WRK_STOPPING);
+    fix_use(&f, 0);
+    fix_die(&f, 0);
+    fix_use(&f, 0);
+    fix_ready(&f);
+    fix_step(&f, 2);
+    assert_false(rol_is_active(&f.g->rolling));
+    assert_string_equal(f.g->rolling.error, "");
+    fix_close(&f);
+}
+
+/* The last group that is up, when the others died behind it for good: it is left alone, and
+ * that is said. */
+static void
+t_rolling_alone(void **state)
+{
+    struct fix f;
+
+    (void)state;
+    open_groups(&f, NULL);
+    assert_int_equal(rol_begin(&f.g->rolling), 0);
+    for (uint32_t i = 0; i < N - 1; i++) {
+        fix_step(&f, 2);
+        fix_use(&f, i);
+        fix_die(&f, 0);
+        fix_use(&f, i);
+        fix_ready(&f);
+        if (i < N - 2)
+            fix_step(&f, 2);
+    }
+    f.g->rolling.phase = ROL_NONE; /* held back while the others die */
+    for (uint32_t i = 0; i < N - 1; i++)
+        for (int k = 0; k < 3; k++) {
+            fix_use(&f, i);
+            fix_die(&f, SIGKILL_STATUS);
+            fix_step(&f, 11000);
+        }
+    f.g->rolling.todo = UINT64_C(1) << (N - 1);
+    f.g->rolling.phase = ROL_WAITS;
+    f.g->rolling.at = 0;
+    fix_step(&f, 2);
+    assert_false(rol_is_active(&f.g->rolling));
+    assert_non_null(strstr(f.g->rolling.error, "group 2 "));
+    assert_int_equal(f.g->wrk[N - 1].st, WRK_READY);
+    fix_close(&f);
+}
+
+/* While the daemon drains, the group whose turn it is comes back, and no other one goes. */
+static void
+t_rolling_drained(void **state)
+{
+    struct fix f;
+
+    (void)state;
+    open_groups(&f, NULL);
+    assert_int_equal(rol_begin(&f.g->rolling), 0);
+    fix_step(&f, 2);
+    f.g->env.st = GATE_DRAINING;
+    fix_use(&f, 0);
+    fix_die(&f, 0);
+    assert_int_equal(f.g->wrk[0].st, WRK_STARTING);
+    fix_use(&f, 0);
+    fix_ready(&f);
+    for (int k = 0; k < 5; k++)
+        fix_step(&f, 2);
+    assert_true(rol_is_active(&f.g->rolling));
+    for (uint32_t i = 0; i < N; i++)
+        assert_int_equal(f.g->wrk[i].st, WRK_READY);
+    f.g->env.st = GATE_RUNNING;
+    fix_step(&f, 2);
+    fix_step(&f, 2);
+    assert_int_equal(f.g->wrk[1].st, WRK_STOPPING);
+    fix_close(&f);
+}
+
+/* A request that was checked against one group's length does not go to a group with a lower
+ * limit while there is another. */
+static void
+t_length(void **state)
+{
+    struct fix f;
+    struct fcl c;
+    uint64_t id;
+
+    (void)state;
+    fix_open(&f, sets);
+    fix_use(&f, 1);
+    fix_ready(&f);
+    assert_int_equal(fcl_open(&f, &c, OWN, NULL), FDP_OK);
+    f.g->env.paused = 1;
+    for (uint64_t tag = 1; tag < 4; tag++)
+        submit(&c, tag, (uint32_t)tag, PROMPT);
+    fix_step(&f, 0);
+    for (uint32_t i = 0; i < N; i += 2) {
+        fix_use(&f, i);
+        fix_ready_as(&f, FIX_VOCAB, PROMPT / 2);
+    }
+    f.g->env.paused = 0;
+    for (int k = 0; k < 3; k++) {
+        fix_step(&f, 0);
+        assert_int_equal(taken(&f, &id), 1);
+    }
+    end(&f, &c);
+}
+
 static void
 t_rolling_one(void **state)
 {
@@ -848,6 +1006,11 @@ main(void)
         cmocka_unit_test(t_hung),
         cmocka_unit_test(t_rolling),
         cmocka_unit_test(t_rolling_fails),
+        cmocka_unit_test(t_rolling_other_model),
+        cmocka_unit_test(t_rolling_repairs),
+        cmocka_unit_test(t_rolling_alone),
+        cmocka_unit_test(t_rolling_drained),
+        cmocka_unit_test(t_length),
         cmocka_unit_test(t_rolling_one),
         cmocka_unit_test(t_admin),
     };
