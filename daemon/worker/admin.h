@@ -7,8 +7,8 @@
  *
  * {"id": N, "cmd": C, ...} with C one of model, memory, program, profile,
  * requests, debug, ping; and cancel: the gate waits for an answer no more. It ends a profile that is running
- * and has no answer itself. An answer is one JSON object and a newline, cut into messages of at
- * most ADM_CHUNK bytes.
+ * and has no answer itself. An answer is one JSON object whose first member is the id, and a
+ * newline, cut into messages of at most ADM_CHUNK bytes.
  */
 #ifndef FDD_DAEMON_WORKER_ADMIN_H
 #define FDD_DAEMON_WORKER_ADMIN_H
@@ -20,6 +20,10 @@
 struct worker;
 struct admin;
 
+/* Before "ready": what several GPUs can do, for rooflines. Measuring allocates and frees memory,
+ * which can wait for a device whose collective waits for another one, so that nothing is
+ * measured while they serve. One GPU, or the CPU, is measured when that is asked for. */
+void adm_measure(struct worker *w);
 /* NULL: no thread. w->pip must exist. */
 struct admin *adm_new(struct worker *w);
 /* Ends the thread. */

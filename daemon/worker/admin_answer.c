@@ -156,7 +156,7 @@ adm_link(struct worker *w, int remeasure, const struct peak *c)
 {
     double bps = 0;
 
-    if (w->run->n_rank == 1 || (w->link_bps > 0 && !remeasure))
+    if (w->run->n_rank == 1 || w->peak_fixed || (w->link_bps > 0 && !remeasure))
         return;
     if (w->run->k->on_host)
         w->link_bps = c->read_bps;
@@ -174,6 +174,9 @@ adm_peak(struct worker *w, int remeasure, struct peak *c)
     uint64_t steps = cnt_get(&n->steps);
     int busy, rc;
 
+    if (w->peak_fixed && !w->peak.have)
+        return NULL;
+    remeasure = remeasure && !w->peak_fixed;
     (void)snprintf(w->peak.dir, sizeof(w->peak.dir), "%s", w->par.daemon_cache_dir);
     busy = cnt_get(&n->requests_running) + cnt_get(&n->requests_waiting) > 0;
     rc = peak_get(&w->peak, w->run->k, w->run->ctx, run_root(w->run)->idx, busy,
@@ -184,6 +187,17 @@ adm_peak(struct worker *w, int remeasure, struct peak *c)
     if (rc == 0)
         adm_link(w, remeasure, c);
     return rc == 0 ? c : NULL;
+}
+
+void
+adm_measure(struct worker *w)
+{
+    struct peak c;
+
+    if (w->run->n_rank == 1 || w->run->k->on_host)
+        return;
+    (void)adm_peak(w, 0, &c);
+    w->peak_fixed = 1;
 }
 
 json_t *

@@ -348,6 +348,7 @@ run(struct worker *w)
     rc = prime(w);
     if (rc != 0)
         return fail(w, EX_OSERR, run_error(w->run));
+    adm_measure(w);
     __atomic_store_n(&w->seg->w.beat.activity, (uint32_t)LNK_ACT_SERVE, __ATOMIC_RELAXED);
     log_mute(0);
     set_phase(w, LNK_PH_READY);

@@ -66,6 +66,7 @@ struct worker {
     struct peak_cache peak; /* admin thread, */
     int peak_busy;          /* and whether the last ones were measured under load */
     double link_bps;        /* of another rank's memory, 0: not measured */
+    int peak_fixed;         /* what is known of them stays: adm_measure() */
 };
 
 /* load.c: program, device, weights, KV plan, runner. 0, or an exit status of
