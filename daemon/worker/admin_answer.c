@@ -2,6 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include "daemon/worker/admin.h"
 #include "daemon/worker/admin_priv.h"
 
 #include <errno.h>
