@@ -557,6 +557,7 @@ GATEWAY_TESTS = \
 	%D%/gateway/G07-dribble.sh \
 	%D%/gateway/G08-leave.sh \
 	%D%/gateway/G10-idle.sh \
+	%D%/gateway/G11-fuzz.sh \
 	%D%/gateway/G12-memory.sh \
 	%D%/gateway/G13-shares.sh \
 	%D%/gateway/G14-death.sh \
