@@ -805,6 +805,8 @@ g_raise(struct render *r, struct val self, const struct rnd_args *a)
         val_to_str(&r->c, rnd_arg(r, a, 0, "message", val_text(&r->c, ""))).s;
 
     (void)self;
+    if (s->n == 0 || s->p[0] == '\0')
+        val_fail(&r->c, "the template refuses the conversation without a message");
     val_fail(&r->c, "%.*s", (int)(s->n < VAL_ERR ? s->n : VAL_ERR), s->p);
 }
 

@@ -25,8 +25,8 @@ int fuzz_missing(void) __attribute__((weak)); /* take.h */
 
 #define MAX_FILES 4096
 #define MAX_BYTES (1u << 20)
-#define FUZZ_SLOW_MS 20000     /* a sanitizer's build on a busy machine; a bound of steps ends
-                                * the slowest input in 0.1 s elsewhere */
+/* For a sanitizer's build on a busy machine: elsewhere the slowest takes 0.1 s. */
+#define FUZZ_SLOW_MS 20000
 #define FUZZ_KEPT    (1u << 20) /* malloc() keeps that for each size it has seen */
 
 struct input {
@@ -142,7 +142,8 @@ mutate(const struct input *a, const struct input *b, uint8_t *out, uint64_t *s)
 
 /* 0, or 1 and says why. */
 static int
-run_mutations(const char *name, const struct input *in, size_t n_in, long runs, uint64_t seed)
+run_mutations(const char *name, const struct input *in, size_t n_in, long runs,
+    uint64_t seed)
 {
     uint8_t *buf = malloc(MAX_BYTES);
     size_t used = bytes_in_use();
@@ -161,14 +162,15 @@ run_mutations(const char *name, const struct input *in, size_t n_in, long runs, 
     }
     used = bytes_in_use() > used ? bytes_in_use() - used : 0;
     free(buf);
-    printf("%s: %zu inputs, %ld mutations, the slowest %.1f ms, %zu bytes more in use\n", name,
-        n_in, runs, (double)slowest / 1000, used);
+    printf("%s: %zu inputs, %ld mutations, the slowest %.1f ms, %zu bytes more in use\n",
+        name, n_in, runs, (double)slowest / 1000, used);
     if (slowest / 1000 >= FUZZ_SLOW_MS) {
         fprintf(stderr, "%s: an input took %.1f s\n", name, (double)slowest / 1e6);
         rc = 1;
     }
     if (used > FUZZ_KEPT) {
-        fprintf(stderr, "%s: %zu bytes are not freed after %ld mutations\n", name, used, runs);
+        fprintf(stderr, "%s: %zu bytes are not freed after %ld mutations\n", name, used,
+            runs);
         rc = 1;
     }
     return buf != NULL ? rc : 1;
