@@ -579,12 +579,13 @@ GATEWAY_TESTS = \
 	%D%/gateway/users.sh
 SYS_HELPERS = %D%/bench/http_bare %D%/bench/http_load %D%/chat/render %D%/sys/soak %D%/sys/resume %D%/sys/hostile/attack %D%/sys/hostile/lies %D%/sys/hostile/probe \
 	%D%/sys/fair %D%/sys/groups %D%/gpu/g_mixed %D%/gpu/g_parity \
-	%D%/gpu/g_restricted %D%/gateway/says %D%/parity/golden_ops
+	%D%/gpu/g_restricted %D%/gateway/dribble %D%/gateway/says %D%/parity/golden_ops
 tests_parity_golden_ops_SOURCES = %D%/parity/golden_ops.c %D%/parity/golden_ops.h \
 	%D%/parity/golden_attention.c %D%/parity/golden_gemm.c %D%/parity/golden_rows.c \
 	%D%/parity/golden_sample.c
 tests_gateway_says_SOURCES = %D%/gateway/says.c $(MOCK_GATE)
 tests_gateway_says_LDADD = $(CLIENT_LIBS)
+tests_gateway_dribble_LDADD =
 tests_sys_fair_SOURCES = %D%/sys/fair.c $(FAIR_LOAD)
 tests_bench_http_bare_LDADD =
 tests_bench_http_load_LDADD =
