@@ -688,7 +688,7 @@ bound(struct render *r, const struct method *m, size_t n_m, struct val obj,
     const char *name, size_t n)
 {
     for (size_t i = 0; i < n_m; i++)
-        if (strlen(m[i].name) == n && memcmp(m[i].name, name, n) == 0) {
+        if (val_is_name(m[i].name, name, n)) {
             struct val_call *c = val_get(&r->c, sizeof(*c));
 
             *c = (struct val_call){ .fn = m[i].fn, .name = m[i].name, .self = obj };

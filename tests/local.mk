@@ -471,6 +471,7 @@ tests_unit_u_trace_LDADD = $(FDTOOLS_LIBS) $(CMOCKA_LIBS)
 tests_unit_u_prom_LDADD = $(FDTOOLS_LIBS) $(CMOCKA_LIBS)
 tests_bench_b_client_LDADD = $(CLIENT_LIBS)
 tests_bench_b_path_LDADD = $(CLIENT_LIBS)
+tests_bench_b_render_LDADD = $(CHAT_LIBS) $(COMMON_LIBS)
 tests_bench_b_fair_SOURCES = %D%/bench/b_fair.c $(FAIR_LOAD)
 tests_bench_b_fair_LDADD = $(CLIENT_LIBS)
 
@@ -637,6 +638,7 @@ FDD_BENCHES = \
 	%D%/bench/b_path \
 	%D%/bench/b_ppl \
 	%D%/bench/b_prefix \
+	%D%/bench/b_render \
 	%D%/bench/b_ring \
 	%D%/bench/b_tokenizer
 BENCHES += $(FDD_BENCHES)

@@ -3,7 +3,7 @@
 /*
  * Clients that send a request byte by byte, and what they do to a client that asks all the
  * time. One thread has the slow ones, each of which sends a byte every DRIBBLE_MS, spread
- * evenly over that time; another asks for /version, and notes how long each answer took:
+ * evenly over that time; another requests /version, and notes how long each answer took:
  * first alone, then next to them.
  *
  *   dribble PORT CLIENTS BODIES SECONDS    BODIES of the clients send a head at once and
