@@ -50,7 +50,7 @@ struct all {
     struct slow slow[MAX_CLIENTS];
     int left, told;
     atomic_int is_attack, is_over;
-    struct answers alone, beside;
+    struct answers alone, meanwhile;
 };
 
 static uint64_t
@@ -121,7 +121,7 @@ ask_on(void *arg)
     while (!atomic_load(&all->is_over)) {
         uint64_t next = now_ns() + ASK_NS;
 
-        ask(fd, atomic_load(&all->is_attack) ? &all->beside : &all->alone);
+        ask(fd, atomic_load(&all->is_attack) ? &all->meanwhile : &all->alone);
         sleep_until(next);
     }
     (void)close(fd);
@@ -237,8 +237,8 @@ main(int argc, char **argv)
     printf("%d dribbling clients, %d of them in a body: ended after %.1f s, %d told why, %d left; "
            "others' p50 %u us, p99 %u, most %u, of %zu; alone %u, %u, %u, of %zu\n",
         all.n, all.bodies, (double)(now_ns() - began) / 1e9, all.told, all.left,
-        quantile(&all.beside, 0.5), quantile(&all.beside, 0.99), quantile(&all.beside, 1),
-        all.beside.n, quantile(&all.alone, 0.5), quantile(&all.alone, 0.99),
-        quantile(&all.alone, 1), all.alone.n);
+        quantile(&all.meanwhile, 0.5), quantile(&all.meanwhile, 0.99),
+        quantile(&all.meanwhile, 1), all.meanwhile.n, quantile(&all.alone, 0.5),
+        quantile(&all.alone, 0.99), quantile(&all.alone, 1), all.alone.n);
     return all.left != 0 || all.told * 10 < all.n * 9;
 }
