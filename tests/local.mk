@@ -220,7 +220,6 @@ libfddfuzz_a_SOURCES = \
 	daemon/worker/model_gemma2.c \
 	daemon/worker/model_gemma3_text.c \
 	daemon/worker/model_glm.c \
-	daemon/worker/model_glm4.c \
 	daemon/worker/model_granite.c \
 	daemon/worker/model_json.c \
 	daemon/worker/model_llama.c \
