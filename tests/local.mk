@@ -542,7 +542,8 @@ SYS_TESTS = \
 	%D%/sys/066-demo-chat.sh \
 	%D%/sys/067-ranks.sh \
 	%D%/sys/070-groups.sh \
-	%D%/sys/071-placement.sh
+	%D%/sys/071-placement.sh \
+	%D%/sys/074-slices.sh
 # fdd-http; the numbers are those of the points of acceptance that they show
 GATEWAY_TESTS = \
 	%D%/gateway/G09-stopped.sh \
