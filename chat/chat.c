@@ -17,6 +17,8 @@
 
 _Static_assert(FDCHAT_ERR_BYTES == VAL_ERR, "one size of error texts");
 
+#define FIRST_ROOM 65536 /* of a prompt, at most */
+
 struct fdchat_template {
     struct template *t;
 };
@@ -158,6 +160,8 @@ fdchat_render(const fdchat_template_t *t, const struct fdchat_args *a,
     variables(&r, a->model, a->model_bytes, 0, "model");
     variables(&r, a->request, a->request_bytes, 1, "request");
     r.scope = &vars;
+    /* a prompt is about as long as its request: not as many copies while it grows */
+    val_room(&r.c, &out, a->request_bytes < FIRST_ROOM ? a->request_bytes : FIRST_ROOM);
     rnd_run(&r, t->t);
     rc = prompt_take(ret, &out);
     if (rc != 0)

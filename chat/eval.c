@@ -102,15 +102,16 @@ loop_attr(struct render *r, const struct tpl_loop *l, const char *p, size_t n)
         { "first", val_bool(i == 0) }, { "last", val_bool(i + 1 == all) },
         { "length", val_int(all) }, { "revindex", val_int(all - i) },
         { "revindex0", val_int(all - i - 1) }, { "depth", val_int(l->depth) },
-        { "depth0", val_int(l->depth - 1) },
-        { "previtem",
-            i > 0 ? l->l->at[i - 1] : val_undefined(&r->c, "there is no previous item", 25) },
-        { "nextitem",
-            i + 1 < all ? l->l->at[i + 1]
-                        : val_undefined(&r->c, "there is no next item", 21) } };
+        { "depth0", val_int(l->depth - 1) } };
 
+    if (val_is_name("previtem", p, n))
+        return i > 0 ? l->l->at[i - 1]
+                     : val_undefined(&r->c, "there is no previous item", 25);
+    if (val_is_name("nextitem", p, n))
+        return i + 1 < all ? l->l->at[i + 1]
+                           : val_undefined(&r->c, "there is no next item", 21);
     for (size_t k = 0; k < sizeof(attrs) / sizeof(attrs[0]); k++)
-        if (strlen(attrs[k].name) == n && memcmp(attrs[k].name, p, n) == 0)
+        if (val_is_name(attrs[k].name, p, n))
             return attrs[k].v;
     return val_undef;
 }
@@ -133,6 +134,7 @@ no_attr(struct render *r, struct val obj, const char *p, size_t n)
 struct val
 rnd_attr(struct render *r, struct val obj, const char *p, size_t n)
 {
+    const struct val_str name = { .n = n, .p = p };
     struct val v;
     const struct val *found;
 
@@ -149,7 +151,7 @@ rnd_attr(struct render *r, struct val obj, const char *p, size_t n)
             return v;
     }
     if (obj.type == VAL_DICT || obj.type == VAL_NAMESPACE) {
-        found = val_find(&r->c, obj.d, val_str(&r->c, p, n, 0));
+        found = val_find(&r->c, obj.d, (struct val){ .type = VAL_STR, .s = &name });
         if (found != NULL)
             return *found;
     }

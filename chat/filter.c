@@ -803,7 +803,7 @@ rnd_filter(const char *name, size_t n)
         { "trim", f_trim }, { "unique", f_unique }, { "upper", f_upper } };
 
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
-        if (strlen(all[i].name) == n && memcmp(all[i].name, name, n) == 0)
+        if (val_is_name(all[i].name, name, n))
             return all[i].fn;
     return NULL;
 }

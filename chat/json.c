@@ -104,8 +104,14 @@ jsn_run(const char *p, size_t n)
         memcpy(&w, p + i, 8);
         quote = w ^ ones * '"';
         back = w ^ ones * '\\';
-        if (((w | (quote - ones) | (back - ones) | (w - ones * 0x20)) & high) != 0)
+        w = (w | (quote - ones) | (back - ones) | (w - ones * 0x20)) & high;
+        if (w != 0) { /* the first of them is exact, those behind a borrow are not */
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+            return i + (size_t)__builtin_ctzll(w) / 8;
+#else
             break;
+#endif
+        }
     }
     while (i < n && (unsigned char)p[i] >= 0x20 && (unsigned char)p[i] < 0x80 &&
         p[i] != '"' && p[i] != '\\')
@@ -120,6 +126,12 @@ jsn_string(struct jsn_in *in)
     int plain = 1;
     char *out;
 
+    end += jsn_run(in->p + end, in->n - end);
+    if (end < in->n && in->p[end] == '"') { /* nothing but that: the usual string */
+        val_steps(in->c, (end - from) / 16 + 1);
+        in->at = end + 1;
+        return val_str(in->c, in->p + from, end - from, in->marked);
+    }
     while (end < in->n && in->p[end] != '"') {
         size_t run = jsn_run(in->p + end, in->n - end);
 
@@ -294,6 +306,8 @@ jsn_value(struct jsn_in *in)
     jsn_space(in);
     if (in->at >= in->n)
         jsn_bad(in, "a value is missing");
+    if (in->p[in->at] == '"')
+        return jsn_string(in);
     for (size_t i = 0; i < 3; i++) {
         size_t n = strlen(words[i].word);
 
@@ -302,8 +316,6 @@ jsn_value(struct jsn_in *in)
             return words[i].v;
         }
     }
-    if (in->p[in->at] == '"')
-        return jsn_string(in);
     if (in->p[in->at] != '[' && in->p[in->at] != '{')
         return jsn_number(in);
     if (--in->depth < 0)
@@ -327,18 +339,45 @@ jsn_read(struct val_ctx *c, const char *p, size_t n, int marked)
 
 /* ---- writing ------------------------------------------------------------------------- */
 
+/* Bytes from p that are written as they are. */
+static size_t
+plain_run(const char *p, size_t n, const struct jsn_form *f)
+{
+    size_t run = jsn_run(p, n);
+    const char *del = f->ascii && run > 0 ? memchr(p, 0x7f, run) : NULL;
+
+    return del != NULL ? (size_t)(del - p) : run;
+}
+
+static void
+add_piece(struct val_ctx *c, struct val_buf *b, const struct val_str *s, size_t at, size_t n)
+{
+    struct val_str piece = { .n = n,
+        .p = s->p + at,
+        .marked = s->marked,
+        .mark = s->mark != NULL ? s->mark + at : NULL };
+
+    val_add_str(c, b, &piece);
+}
+
 static void
 jsn_add_string(struct val_ctx *c, struct val_buf *b, const struct val_str *s,
     const struct jsn_form *f)
 {
-    val_add_text(c, b, "\"");
+    val_add(c, b, "\"", 1, 0);
     for (size_t i = 0, n; i < s->n; i += n) {
-        uint32_t code = val_code(s->p + i, s->n - i, &n);
+        uint32_t code;
         int marked = s->mark != NULL ? s->mark[i] : s->marked;
-        const char *e =
-            code > 0 && code < 128 ? strchr("\"\"\\\\\bb\ff\nn\rr\tt", (int)code) : NULL;
+        const char *e;
         char esc[16];
 
+        n = plain_run(s->p + i, s->n - i, f);
+        if (n > 0) {
+            add_piece(c, b, s, i, n);
+            continue;
+        }
+        code = val_code(s->p + i, s->n - i, &n);
+        e = code > 0 && code < 128 ? strchr("\"\"\\\\\bb\ff\nn\rr\tt", (int)code) : NULL;
         /* pairs: a character, and the letter of its escape sequence */
         if (code == '"' || code == '\\' || (code < 0x20 && e != NULL))
             (void)snprintf(esc, sizeof(esc), "\\%c", e[1]);
@@ -353,7 +392,7 @@ jsn_add_string(struct val_ctx *c, struct val_buf *b, const struct val_str *s,
         }
         val_add(c, b, esc, strlen(esc), marked);
     }
-    val_add_text(c, b, "\"");
+    val_add(c, b, "\"", 1, 0);
 }
 
 static void

@@ -688,7 +688,7 @@ bound(struct render *r, const struct method *m, size_t n_m, struct val obj,
     const char *name, size_t n)
 {
     for (size_t i = 0; i < n_m; i++)
-        if (strlen(m[i].name) == n && memcmp(m[i].name, name, n) == 0) {
+        if (val_is_name(m[i].name, name, n)) {
             struct val_call *c = val_get(&r->c, sizeof(*c));
 
             *c = (struct val_call){ .fn = m[i].fn, .name = m[i].name, .self = obj };
@@ -805,6 +805,8 @@ g_raise(struct render *r, struct val self, const struct rnd_args *a)
         val_to_str(&r->c, rnd_arg(r, a, 0, "message", val_text(&r->c, ""))).s;
 
     (void)self;
+    if (s->n == 0 || s->p[0] == '\0')
+        val_fail(&r->c, "the template refuses the conversation without a message");
     val_fail(&r->c, "%.*s", (int)(s->n < VAL_ERR ? s->n : VAL_ERR), s->p);
 }
 

@@ -121,7 +121,7 @@ rnd_test(const char *name, size_t n)
         { "true", t_true }, { "undefined", t_undefined }, { "upper", t_upper } };
 
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
-        if (strlen(all[i].name) == n && memcmp(all[i].name, name, n) == 0)
+        if (val_is_name(all[i].name, name, n))
             return all[i].fn;
     return NULL;
 }

@@ -24,14 +24,6 @@ val_fail(struct val_ctx *c, const char *fmt, ...)
     longjmp(c->fail, 1);
 }
 
-void
-val_steps(struct val_ctx *c, uint64_t n)
-{
-    if (n > c->steps)
-        val_fail(c, "the template takes too many steps");
-    c->steps -= n;
-}
-
 void *
 val_get(struct val_ctx *c, size_t bytes)
 {
@@ -529,8 +521,8 @@ val_marked(const struct val_str *s)
 
 /* ---- text in the making ------------------------------------------------------------ */
 
-static void
-buf_room(struct val_ctx *c, struct val_buf *b, size_t n)
+void
+val_room(struct val_ctx *c, struct val_buf *b, size_t n)
 {
     size_t room = b->room;
     char *p;
@@ -544,6 +536,8 @@ buf_room(struct val_ctx *c, struct val_buf *b, size_t n)
         val_fail(c, "the template takes too much memory");
     while (room < b->n + n)
         room = room > 0 ? 2 * room : 64;
+    if (b->limit > 0 && room > b->limit)
+        room = b->limit;
     p = val_get(c, room);
     mark = val_get(c, room);
     if (b->n > 0) {
@@ -561,7 +555,8 @@ val_add(struct val_ctx *c, struct val_buf *b, const char *p, size_t n, int marke
     if (n == 0)
         return;
     val_steps(c, n / 64);
-    buf_room(c, b, n);
+    if (n > b->room - b->n)
+        val_room(c, b, n);
     memcpy(b->p + b->n, p, n);
     memset(b->mark + b->n, marked != 0, n);
     b->n += n;

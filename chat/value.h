@@ -21,6 +21,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "chat/arena.h"
 
@@ -100,7 +101,21 @@ struct val_ctx { /* one rendering */
 __attribute__((noreturn, format(printf, 2, 3))) void
 val_fail(struct val_ctx *c, const char *fmt, ...);
 /* n units of work are done. Fails when none are left. */
-void val_steps(struct val_ctx *c, uint64_t n);
+static inline void
+val_steps(struct val_ctx *c, uint64_t n)
+{
+    if (n > c->steps)
+        val_fail(c, "the template takes too many steps");
+    c->steps -= n;
+}
+
+/* Is the name these n bytes? */
+static inline int
+val_is_name(const char *name, const char *p, size_t n)
+{
+    return n > 0 && name[0] == p[0] && strlen(name) == n && memcmp(name, p, n) == 0;
+}
+
 /* Never NULL. */
 void *val_get(struct val_ctx *c, size_t bytes);
 void *val_array(struct val_ctx *c, size_t n, size_t bytes);
@@ -155,6 +170,8 @@ struct val_buf {
     uint8_t *mark;
     size_t limit;
 };
+/* Room for n more; val_add() makes it, too. */
+void val_room(struct val_ctx *c, struct val_buf *b, size_t n);
 void val_add(struct val_ctx *c, struct val_buf *b, const char *p, size_t n, int marked);
 void val_add_text(struct val_ctx *c, struct val_buf *b, const char *text);
 void val_add_str(struct val_ctx *c, struct val_buf *b, const struct val_str *s);

@@ -133,6 +133,8 @@ unlink_conn(struct conn *c)
         c->g->conns = c->next;
     if (c->next != NULL)
         c->next->prev = c->prev;
+    if (c->g->tick_at == c)
+        c->g->tick_at = c->next;
     c->g->n_conn--;
     (void)atomic_fetch_sub(&c->g->sh->n_conn, 1);
     if (!c->is_unix)
@@ -704,7 +706,7 @@ is_dribble(const struct conn *c, uint64_t now)
         got < (ms - CN_GRACE_MS) * (uint64_t)c->g->par->http_min_body_rate_bytes / 1000;
 }
 
-void
+int
 conn_tick(struct conn *c)
 {
     const struct par *p = c->g->par;
@@ -713,7 +715,7 @@ conn_tick(struct conn *c)
     if (conn_unsent(c) > 0 && now - c->sent_ms > (uint64_t)p->http_send_timeout_ms) {
         c->g->met.slow += c->is_streaming;
         conn_kill(c);
-        return;
+        return 1;
     }
     switch (c->state) {
     case CN_HEAD:
@@ -736,4 +738,5 @@ conn_tick(struct conn *c)
             conn_kill(c);
         break;
     }
+    return c->is_dead || c->is_dirty;
 }

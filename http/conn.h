@@ -76,8 +76,8 @@ void conn_new(struct gw *g, int fd, int is_unix);
 void conn_event(struct conn *c, uint32_t events);
 /* Read on bodies that waited for this millisecond. */
 void conn_resume(struct gw *g);
-/* Deadlines; a few times a second. */
-void conn_tick(struct conn *c);
+/* Deadlines; a few times a second. 1: it ends, or has something to send. */
+int conn_tick(struct conn *c);
 /* Make what is pending go out. At the end of a loop iteration. */
 void conn_flush(struct conn *c);
 /* Something is to be sent: conn_flush() will come. */

@@ -53,8 +53,9 @@ struct gw {
 
     struct conn *conns, *dirty, *dead; /* all; with news; to be freed */
     struct conn *paced;                /* their bodies wait for the next millisecond */
-    uint64_t paced_ms;                 /* when what follows was read */
-    size_t paced_n;                    /* bytes */
+    struct conn *tick_at; /* whose deadlines are looked at next; NULL: none */
+    uint64_t paced_ms;    /* when what follows was read */
+    size_t paced_n;       /* bytes */
     uint32_t n_conn;
     int is_full; /* no more connections are accepted now */
     int draining;

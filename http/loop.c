@@ -20,8 +20,9 @@
 
 #define LOOP_TICK_MS  250
 #define LOOP_IDLE_MS  1000
-#define LOOP_EVENTS   256
-#define LOOP_ACCEPT   64   /* connections of a listener in an iteration */
+#define LOOP_EVENTS   64
+#define LOOP_ACCEPT   16   /* connections of a listener in an iteration */
+#define LOOP_ENDS     16   /* connections past a deadline in an iteration */
 #define LOOP_DISPATCH 64   /* looks into the session in an iteration */
 #define LOOP_LOOK_MS  500  /* between looks for a daemon that is not ready */
 #define LOOP_LINK     1ull /* in data of epoll: a session, whose address is even */
@@ -372,15 +373,24 @@ bury(struct gw *g)
     g->dead = NULL;
 }
 
+/* Connections that came together pass a deadline together: to answer all of them in one
+ * iteration would make the others wait. 1: there are more. */
+static int
+tick_connections(struct gw *g)
+{
+    for (int ends = 0; g->tick_at != NULL && ends < LOOP_ENDS;) {
+        struct conn *c = g->tick_at;
+
+        g->tick_at = c->next;
+        ends += conn_tick(c);
+    }
+    return g->tick_at != NULL;
+}
+
 static void
 tick(struct gw *g)
 {
-    struct conn *next;
-
-    for (struct conn *c = g->conns; c != NULL; c = next) {
-        next = c->next;
-        conn_tick(c);
-    }
+    g->tick_at = g->conns;
     for (struct link *l = g->links; l != NULL; l = l->next) {
         watch_worker(g, l);
         if (l->stats.seg != NULL || l->stats.is_asked)
@@ -446,10 +456,11 @@ iterate(struct gw *g, int wait, uint64_t *ticked)
     for (int i = 0; i < n; i++)
         take_event(g, &ev[i]);
     more = take_all_records(g, 0);
-    if (g->now_ms - *ticked >= LOOP_TICK_MS) {
+    if (g->now_ms - *ticked >= LOOP_TICK_MS && g->tick_at == NULL) {
         *ticked = g->now_ms;
         tick(g);
     }
+    more |= tick_connections(g);
     tend_links(g);
     more |= flush(g);
     /* What was flushed may have begun a request, or ended one. */

@@ -220,7 +220,6 @@ libfddfuzz_a_SOURCES = \
 	daemon/worker/model_gemma2.c \
 	daemon/worker/model_gemma3_text.c \
 	daemon/worker/model_glm.c \
-	daemon/worker/model_glm4.c \
 	daemon/worker/model_granite.c \
 	daemon/worker/model_json.c \
 	daemon/worker/model_llama.c \
@@ -472,6 +471,7 @@ tests_unit_u_trace_LDADD = $(FDTOOLS_LIBS) $(CMOCKA_LIBS)
 tests_unit_u_prom_LDADD = $(FDTOOLS_LIBS) $(CMOCKA_LIBS)
 tests_bench_b_client_LDADD = $(CLIENT_LIBS)
 tests_bench_b_path_LDADD = $(CLIENT_LIBS)
+tests_bench_b_render_LDADD = $(CHAT_LIBS) $(COMMON_LIBS)
 tests_bench_b_fair_SOURCES = %D%/bench/b_fair.c $(FAIR_LOAD)
 tests_bench_b_fair_LDADD = $(CLIENT_LIBS)
 
@@ -543,7 +543,8 @@ SYS_TESTS = \
 	%D%/sys/066-demo-chat.sh \
 	%D%/sys/067-ranks.sh \
 	%D%/sys/070-groups.sh \
-	%D%/sys/071-placement.sh
+	%D%/sys/071-placement.sh \
+	%D%/sys/074-slices.sh
 # fdd-http; the numbers are those of the points of acceptance that they show
 GATEWAY_TESTS = \
 	%D%/gateway/G09-stopped.sh \
@@ -558,6 +559,7 @@ GATEWAY_TESTS = \
 	%D%/gateway/G07-dribble.sh \
 	%D%/gateway/G08-leave.sh \
 	%D%/gateway/G10-idle.sh \
+	%D%/gateway/G11-fuzz.sh \
 	%D%/gateway/G12-memory.sh \
 	%D%/gateway/G13-shares.sh \
 	%D%/gateway/G14-death.sh \
@@ -579,12 +581,13 @@ GATEWAY_TESTS = \
 	%D%/gateway/users.sh
 SYS_HELPERS = %D%/bench/http_bare %D%/bench/http_load %D%/chat/render %D%/sys/soak %D%/sys/resume %D%/sys/hostile/attack %D%/sys/hostile/lies %D%/sys/hostile/probe \
 	%D%/sys/fair %D%/sys/groups %D%/gpu/g_mixed %D%/gpu/g_parity \
-	%D%/gpu/g_restricted %D%/gateway/says %D%/parity/golden_ops
+	%D%/gpu/g_restricted %D%/gateway/dribble %D%/gateway/says %D%/parity/golden_ops
 tests_parity_golden_ops_SOURCES = %D%/parity/golden_ops.c %D%/parity/golden_ops.h \
 	%D%/parity/golden_attention.c %D%/parity/golden_gemm.c %D%/parity/golden_rows.c \
 	%D%/parity/golden_sample.c
 tests_gateway_says_SOURCES = %D%/gateway/says.c $(MOCK_GATE)
 tests_gateway_says_LDADD = $(CLIENT_LIBS)
+tests_gateway_dribble_LDADD =
 tests_sys_fair_SOURCES = %D%/sys/fair.c $(FAIR_LOAD)
 tests_bench_http_bare_LDADD =
 tests_bench_http_load_LDADD =
@@ -636,6 +639,7 @@ FDD_BENCHES = \
 	%D%/bench/b_path \
 	%D%/bench/b_ppl \
 	%D%/bench/b_prefix \
+	%D%/bench/b_render \
 	%D%/bench/b_ring \
 	%D%/bench/b_tokenizer
 BENCHES += $(FDD_BENCHES)

@@ -12,7 +12,12 @@
 
 #include <stdint.h>
 
-#define SLC_NS 100000u /* the shortest that the kernel takes */
+/* The gate's: the shortest that the kernel takes. Of two threads with one slice the woken
+ * one waits: so those of the worker have longer ones, and those that compute, the longest
+ * that is still below the kernel's default. */
+#define SLC_NS         100000u
+#define SLC_WORKER_NS  300000u
+#define SLC_COMPUTE_NS 1000000u
 
 /* Set slices of ns (0: the kernel's default) for the calling thread, and for the threads
  * and processes that it makes. -errno: -ENOSYS or -EINVAL where the kernel has none. */

@@ -71,7 +71,6 @@ libfddworker_a_SOURCES = \
 	%D%/model_gemma2.c \
 	%D%/model_gemma3_text.c \
 	%D%/model_glm.c \
-	%D%/model_glm4.c \
 	%D%/model_granite.c \
 	%D%/model_json.c \
 	%D%/model_llama.c \

@@ -19,6 +19,7 @@
 #include "daemon/common/log.h"
 #include "daemon/common/mem.h"
 #include "daemon/common/obj.h"
+#include "daemon/common/slice.h"
 #include "daemon/common/version.h"
 #include "daemon/worker/admin.h"
 #include "daemon/worker/confine.h"
@@ -383,6 +384,7 @@ main(int argc, char **argv)
         return wts_check_dir(a.check, stdout);
     }
     cfn_oom_raise();
+    (void)slc_set(SLC_WORKER_NS);
     (void)signal(SIGPIPE, SIG_IGN);
     /* Ctrl-C in the gate's terminal is the gate's business: it drains. */
     (void)signal(SIGINT, SIG_IGN);

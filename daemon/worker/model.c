@@ -13,6 +13,7 @@
 const struct mdl_family *const mdl_families[] = {
     &mdl_ernie4_5,
     &mdl_gemma2,
+    &mdl_gemma3,
     &mdl_gemma3_text,
     &mdl_glm,
     &mdl_glm4,

@@ -261,10 +261,27 @@ struct mdl_names {
         *gate_up; /* one tensor; NULL: q_proj, k_proj, v_proj; gate_proj, up_proj */
 };
 
+/* A whole number in place of a field of config.json that is not there. */
+struct mdl_default {
+    const char *key;
+    int32_t value;
+};
+/* Tensors whose names begin so, and how they begin in the program. */
+struct mdl_rename {
+    const char *from, *to;
+};
+
 struct mdl_family {
     const char *name;                 /* model_type of config.json */
     const char *const *architectures; /* NULL ended */
-    const char *const *harmless;      /* extra tensors ignored; * matches digits */
+    /* Extra tensors ignored; * matches digits, and . at the end whatever follows. */
+    const char *const *harmless;
+    /* The object of config.json that describes the text model, of a model of several kinds
+     * of input; NULL: config.json itself does. With its model_type, and what its absent
+     * fields are, ended by a NULL key. */
+    const char *nested, *nested_type;
+    const struct mdl_default *nested_defaults;
+    const struct mdl_rename *renames; /* ended by a NULL from; NULL: there are none */
     const char *const *fields;        /* of config.json that it alone reads; NULL ended */
     const struct mdl_names *names;    /* NULL: Llama's */
     const char *act_field; /* of the MLP, gelu_pytorch_tanh; NULL: hidden_act, silu */

@@ -221,14 +221,13 @@ read_gate(const struct mdl_json *j, const struct mdl_family *f, struct mdl_confi
 }
 
 static int
-read_config(const struct mdl_json *j, struct mdl_config *c)
+read_fields(const struct mdl_json *j, const struct mdl_family *f, struct mdl_config *c)
 {
-    const struct mdl_family *f = NULL;
     double eps;
 
-    if (read_family(j, c, &f) != 0 || read_shape(j, f, c) != 0 ||
-        mdl_rope_read(j, f, c) != 0 || read_dtype(j, c) != 0 || read_eos(j, c) != 0 ||
-        mdl_quant_read(j, c) != 0 || read_gate(j, f, c) != 0 || read_windows(j, f, c) != 0)
+    if (read_shape(j, f, c) != 0 || mdl_rope_read(j, f, c) != 0 ||
+        read_dtype(j, c) != 0 || read_eos(j, c) != 0 || mdl_quant_read(j, c) != 0 ||
+        read_gate(j, f, c) != 0 || read_windows(j, f, c) != 0)
         return -EINVAL;
     eps = f->default_eps > 0 ? f->default_eps : 1e-6;
     c->bos = -1;
@@ -248,6 +247,72 @@ read_config(const struct mdl_json *j, struct mdl_config *c)
     if (f->config != NULL && f->config(j->o, c, j->err, j->err_bytes) != 0)
         return -EINVAL;
     return mdl_fields_check(j, f, c);
+}
+
+/* Fields of a nested object's parent that hold for the text model too, and win. */
+static const char *const of_both[] = { "eos_token_id", "bos_token_id", "torch_dtype",
+    "dtype", "quantization_config", "compression_config", "tie_word_embeddings", NULL };
+
+/* The text model's fields as a config.json of its own would have them. -EINVAL: there is no
+ * such object, or a field next to it would change what is computed. */
+static int
+text_fields(const struct mdl_json *j, const struct mdl_family *f, struct mdl_config *c,
+    json_t **ret)
+{
+    const json_t *in = mdl_json_field(j, f->nested), *v;
+    const char *type = f->nested_type;
+    json_t *o;
+    struct mdl_json text = *j;
+    int rc = 0;
+
+    if (mdl_json_must_have(j, f->nested) != 0)
+        return -EINVAL;
+    if (!json_is_object(in))
+        return mdl_json_refuse(j, f->nested, "is not an object");
+    text.o = in;
+    text.prefix = "text_config.";
+    if (mdl_json_str(&text, "model_type", &type) != 0)
+        return -EINVAL;
+    if (strcmp(type, f->nested_type) != 0)
+        return mdl_json_refuse(&text, "model_type", "is not the text model of this family");
+    if (mdl_fields_check_parent(j, f, of_both, c) != 0)
+        return -EINVAL;
+    o = json_copy((json_t *)(uintptr_t)in);
+    for (size_t i = 0; of_both[i] != NULL && o != NULL; i++)
+        if ((v = mdl_json_field(j, of_both[i])) != NULL)
+            rc |= json_object_set(o, of_both[i], (json_t *)(uintptr_t)v);
+    text.o = o;
+    for (const struct mdl_default *d = f->nested_defaults; d->key != NULL && o != NULL; d++)
+        if (!mdl_json_has(&text, d->key))
+            rc |= json_object_set_new(o, d->key, json_integer(d->value));
+    if (o == NULL || rc != 0) {
+        json_decref(o);
+        return mdl_fail(-ENOMEM, j->err, j->err_bytes, "no memory for %s", j->file);
+    }
+    *ret = o;
+    return 0;
+}
+
+static int
+read_config(const struct mdl_json *j, struct mdl_config *c)
+{
+    const struct mdl_family *f = NULL;
+    struct mdl_json text = *j;
+    json_t *o = NULL;
+    int rc;
+
+    if (read_family(j, c, &f) != 0)
+        return -EINVAL;
+    if (f->nested == NULL)
+        return read_fields(j, f, c);
+    rc = text_fields(j, f, c, &o);
+    if (rc != 0)
+        return rc;
+    text.o = o;
+    text.prefix = "text_config.";
+    rc = read_fields(&text, f, c);
+    json_decref(o);
+    return rc;
 }
 
 /* Ranges are those of requests and looked at where the values are taken. */

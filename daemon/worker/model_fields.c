@@ -82,10 +82,40 @@ list_ignored(struct mdl_config *c, const char *key)
         (void)snprintf(c->ignored + n, left, ", ...");
 }
 
+static int
+check_field(const struct mdl_json *j, const struct mdl_family *f, const char *key,
+    const json_t *v, struct mdl_config *c)
+{
+    char why[96];
+
+    if (names_graph(key) && !is_absence(v)) {
+        snprintf(why, sizeof(why), "is not supported for model_type %s", f->name);
+        return mdl_json_refuse(j, key, why);
+    }
+    list_ignored(c, key);
+    return 0;
+}
+
+int
+mdl_fields_check_parent(const struct mdl_json *j, const struct mdl_family *f,
+    const char *const *taken, struct mdl_config *c)
+{
+    const char *key;
+    json_t *v;
+
+    json_object_foreach((json_t *)(uintptr_t)j->o, key, v) {
+        if (strcmp(key, "architectures") == 0 || strcmp(key, "model_type") == 0 ||
+            strcmp(key, f->nested) == 0 || is_one_of(taken, key))
+            continue;
+        if (check_field(j, f, key, v, c) != 0)
+            return -EINVAL;
+    }
+    return 0;
+}
+
 int
 mdl_fields_check(const struct mdl_json *j, const struct mdl_family *f, struct mdl_config *c)
 {
-    char why[96];
     const char *key;
     json_t *v;
 
@@ -93,11 +123,8 @@ mdl_fields_check(const struct mdl_json *j, const struct mdl_family *f, struct md
         if (is_one_of(read_by_all, key) || mdl_fields_reads(f, key) ||
             (f->act_field == NULL && strcmp(key, "hidden_act") == 0))
             continue;
-        if (names_graph(key) && !is_absence(v)) {
-            snprintf(why, sizeof(why), "is not supported for model_type %s", f->name);
-            return mdl_json_refuse(j, key, why);
-        }
-        list_ignored(c, key);
+        if (check_field(j, f, key, v, c) != 0)
+            return -EINVAL;
     }
     return 0;
 }

@@ -11,9 +11,9 @@
 
 #include "daemon/worker/model.h"
 
-extern const struct mdl_family mdl_ernie4_5, mdl_gemma2, mdl_gemma3_text, mdl_glm,
-    mdl_glm4, mdl_granite, mdl_llama, mdl_mistral, mdl_olmo2, mdl_olmo3, mdl_phi3,
-    mdl_qwen2, mdl_qwen3, mdl_smollm3;
+extern const struct mdl_family mdl_ernie4_5, mdl_gemma2, mdl_gemma3, mdl_gemma3_text,
+    mdl_glm, mdl_glm4, mdl_granite, mdl_llama, mdl_mistral, mdl_olmo2, mdl_olmo3,
+    mdl_phi3, mdl_qwen2, mdl_qwen3, mdl_smollm3;
 
 #define MDL_MAX_CONFIG_BYTES (1u << 20)
 /* A number beyond this is refused wherever it stands: keeps float math finite. */
@@ -85,6 +85,9 @@ int mdl_fields_reads(const struct mdl_family *f, const char *key);
  * not read to c->ignored. */
 int mdl_fields_check(const struct mdl_json *j, const struct mdl_family *f,
     struct mdl_config *c);
+/* The same of the fields around a nested object (mdl_family.nested), but for those taken. */
+int mdl_fields_check_parent(const struct mdl_json *j, const struct mdl_family *f,
+    const char *const *taken, struct mdl_config *c);
 /* model_shard.c: n_rank, kv_split and what a rank has. -EINVAL: the model cannot be split so. */
 int mdl_set_ranks(struct mdl_program *p, const struct mdl_ranks *ranks, char *err,
     size_t err_bytes);

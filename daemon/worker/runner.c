@@ -13,6 +13,7 @@
 #include "daemon/common/log.h"
 #include "daemon/common/mem.h"
 #include "daemon/common/obj.h"
+#include "daemon/common/slice.h"
 
 /* ---- opening ---------------------------------------------------------------------- */
 
@@ -156,6 +157,7 @@ run_new(const struct run_open_args *a, struct runner **ret, char *err, size_t er
         .exec = a->exec,
         .deterministic = a->deterministic,
         .cache_dir = a->cache_dir };
+    uint64_t slice = slc_get();
     const struct fdk_ops *k;
     struct runner *run;
     int rc = run_backend(a->backend, &k, err, err_bytes);
@@ -171,11 +173,13 @@ run_new(const struct run_open_args *a, struct runner **ret, char *err, size_t er
     run->unfused = a->unfused;
     run->spin = a->spin_us > 0;
     run->spin_limit_us = a->spin_limit_us;
+    (void)slc_set(SLC_COMPUTE_NS); /* the threads of the pool and of streams have it */
     rc = k->open(&oa, &run->ctx, err, err_bytes);
     if (rc == 0)
         rc = run_ranks(run, a, oa.n_device, err, err_bytes);
     if (rc == 0)
         rc = run_streams(run, err, err_bytes);
+    (void)slc_set(slice);
     if (rc == 0)
         rc = run_group(run, 0, run->n_rank, &run->group, err, err_bytes);
     if (rc != 0) {

@@ -294,11 +294,13 @@ check_missing(const struct wts_plan *wp, const struct mdl_program *p, const char
         dir, n, n == 1 ? "" : "s", n == 1 ? "is" : "are", list, n > SHOWN ? ", ..." : "");
 }
 
-/* * matches one or more digits. */
+/* * matches one or more digits, . at the end whatever follows. */
 static int
 match(const char *pat, const char *s)
 {
     for (; *pat != '\0'; pat++) {
+        if (pat[0] == '.' && pat[1] == '\0')
+            return *s == '.';
         if (*pat != '*') {
             if (*s++ != *pat)
                 return 0;
@@ -457,6 +459,8 @@ wts_plan_new(const char *dir, struct mdl_program *p, int dummy, uint64_t seed,
         rc = mdl_fail(-ENOMEM, err, err_bytes, "W_IO: no memory");
     if (rc == 0 && !dummy)
         rc = open_files(wp, dir, err, err_bytes);
+    if (rc == 0 && !dummy)
+        rc = wts_rename(wp, mdl_family(p->cfg.family)->renames, err, err_bytes);
     if (rc == 0 && !dummy)
         rc = wts_untie(wp, p, err, err_bytes);
     if (rc == 0 && !dummy)

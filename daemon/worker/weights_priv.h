@@ -121,6 +121,9 @@ int wts_header_read(const char *where, const char *json, size_t n, uint64_t data
 const struct wts_tensor *wts_find(const struct wts_plan *wp, const char *name);
 /* By name, for wts_find(). -EINVAL: one stands in two files. */
 int wts_sort(struct wts_plan *wp, char *err, size_t err_bytes);
+/* Names of tensors as the program has them; r may be NULL. -EINVAL: two become one. */
+int
+wts_rename(struct wts_plan *wp, const struct mdl_rename *r, char *err, size_t err_bytes);
 /* "(2, 3)". */
 void wts_shape_text(char *s, size_t n, const int64_t *shape, int n_dim);
 /* weights_read.c: n bytes at off. -EIO, -EINVAL (the file ends), with a line in

@@ -47,6 +47,31 @@ wts_sort(struct wts_plan *wp, char *err, size_t err_bytes)
     return 0;
 }
 
+/* In place: no name becomes longer. */
+static void
+rename_one(char *name, const struct mdl_rename *r)
+{
+    for (; r->from != NULL; r++) {
+        size_t from = strlen(r->from), to = strlen(r->to);
+
+        if (strncmp(name, r->from, from) != 0)
+            continue;
+        memcpy(name, r->to, to);
+        memmove(name + to, name + from, strlen(name + from) + 1);
+        return;
+    }
+}
+
+int
+wts_rename(struct wts_plan *wp, const struct mdl_rename *r, char *err, size_t err_bytes)
+{
+    if (r == NULL)
+        return 0;
+    for (size_t i = 0; i < wp->n_tensor; i++)
+        rename_one(wp->tensor[i].name, r);
+    return wts_sort(wp, err, err_bytes);
+}
+
 void
 wts_shape_text(char *s, size_t n, const int64_t *shape, int n_dim)
 {

@@ -3,7 +3,8 @@
 /*
  * Runs a fuzz target without libFuzzer: every file of its committed corpus,
  * then seeded mutations of them, so that `make check` and the sanitizer
- * builds exercise it briefly everywhere.
+ * builds exercise it briefly everywhere. No input may take FUZZ_SLOW_MS, and all that the
+ * mutations allocate must be free again at the end.
  *
  *   f_NAME [DIR]    DIR: tests/fuzz/corpus/NAME below $FDD_SRC
  *   SEED, FDD_FUZZ_RUNS: seed and number of mutations
@@ -11,10 +12,12 @@
 #include "config.h"
 
 #include <dirent.h>
+#include <malloc.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 int LLVMFuzzerInitialize(int *argc, char ***argv) __attribute__((weak));
@@ -22,6 +25,9 @@ int fuzz_missing(void) __attribute__((weak)); /* take.h */
 
 #define MAX_FILES 4096
 #define MAX_BYTES (1u << 20)
+/* For a sanitizer's build on a busy machine: elsewhere the slowest takes 0.1 s. */
+#define FUZZ_SLOW_MS 20000
+#define FUZZ_KEPT    (1u << 20) /* malloc() keeps that for each size it has seen */
 
 struct input {
     uint8_t *data;
@@ -60,6 +66,24 @@ run_one(const uint8_t *data, size_t n)
     memcpy(p, data, n);
     (void)LLVMFuzzerTestOneInput(p, n);
     free(p);
+}
+
+/* Bytes in use; a sanitizer's malloc() says 0, and looks for leaks itself. */
+static size_t
+bytes_in_use(void)
+{
+    struct mallinfo2 m = mallinfo2();
+
+    return m.uordblks + m.hblkhd;
+}
+
+static uint64_t
+cpu_us(void)
+{
+    struct timespec ts;
+
+    (void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &ts);
+    return (uint64_t)ts.tv_sec * 1000000u + (uint64_t)ts.tv_nsec / 1000u;
 }
 
 static size_t
@@ -116,6 +140,42 @@ mutate(const struct input *a, const struct input *b, uint8_t *out, uint64_t *s)
     return n;
 }
 
+/* 0, or 1 and says why. */
+static int
+run_mutations(const char *name, const struct input *in, size_t n_in, long runs,
+    uint64_t seed)
+{
+    uint8_t *buf = malloc(MAX_BYTES);
+    size_t used = bytes_in_use();
+    uint64_t slowest = 0;
+    int rc = 0;
+
+    for (long i = 0; buf != NULL && i < runs; i++) {
+        const struct input *a = &in[next_rand(&seed) % n_in];
+        const struct input *b = &in[next_rand(&seed) % n_in];
+        size_t n = mutate(a, b, buf, &seed);
+        uint64_t began = cpu_us(), took;
+
+        run_one(buf, n);
+        took = cpu_us() - began;
+        slowest = took > slowest ? took : slowest;
+    }
+    used = bytes_in_use() > used ? bytes_in_use() - used : 0;
+    free(buf);
+    printf("%s: %zu inputs, %ld mutations, the slowest %.1f ms, %zu bytes more in use\n",
+        name, n_in, runs, (double)slowest / 1000, used);
+    if (slowest / 1000 >= FUZZ_SLOW_MS) {
+        fprintf(stderr, "%s: an input took %.1f s\n", name, (double)slowest / 1e6);
+        rc = 1;
+    }
+    if (used > FUZZ_KEPT) {
+        fprintf(stderr, "%s: %zu bytes are not freed after %ld mutations\n", name, used,
+            runs);
+        rc = 1;
+    }
+    return buf != NULL ? rc : 1;
+}
+
 int
 main(int argc, char **argv)
 {
@@ -155,17 +215,9 @@ main(int argc, char **argv)
         return 1;
     const char *s = getenv("SEED"), *r = getenv("FDD_FUZZ_RUNS");
     uint64_t seed = s != NULL ? strtoull(s, NULL, 10) | 1 : 0x9e3779b97f4a7c15u;
-    long runs = r != NULL ? atol(r) : 2000;
-    uint8_t *buf = malloc(MAX_BYTES);
-    for (long i = 0; buf != NULL && i < runs; i++) {
-        const struct input *a = &in[next_rand(&seed) % n_in];
-        const struct input *b = &in[next_rand(&seed) % n_in];
-        size_t n = mutate(a, b, buf, &seed);
-        run_one(buf, n);
-    }
-    printf("%s: %zu inputs, %ld mutations\n", name, n_in, runs);
+    int rc = run_mutations(name, in, n_in, r != NULL ? atol(r) : 2000, seed);
+
     for (size_t i = 0; i < n_in; i++)
         free(in[i].data);
-    free(buf);
-    return 0;
+    return rc;
 }

@@ -121,7 +121,7 @@ def main():
         out.append(f"quant {name} {weights} {group}")
         for ids in PROMPTS:
             if isinstance(ids, int):
-                ids = torch.randint(4, model.config.vocab_size, (ids,), generator=g).tolist()
+                ids = torch.randint(4, model.config.get_text_config().vocab_size, (ids,), generator=g).tolist()
             case = []
             dump_reference.dump_case(model, ids, NEW, case)
             out += [without_alternatives(line) for line in case]

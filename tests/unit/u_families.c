@@ -320,6 +320,49 @@ gemma3(void **state)
         "config.json: attn_logit_softcapping = 50 is not supported for model_type gemma3_text");
 }
 
+#define IMAGES(text, more) \
+    "{\"model_type\":\"gemma3\",\"text_config\":{" text "}" more "}"
+
+/* The text model of one that sees images, with what its config.json leaves out. */
+static void
+gemma3_images(void **state)
+{
+    static const char json[] = IMAGES(
+        "\"model_type\":\"gemma3_text\",\"hidden_size\":64,\"intermediate_size\":96,"
+        "\"num_hidden_layers\":7,\"head_dim\":16,\"sliding_window\":64,\"eos_token_id\":9,"
+        "\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":8.0}",
+        ",\"architectures\":[\"Gemma3ForConditionalGeneration\"],\"eos_token_id\":[1,106],"
+        "\"torch_dtype\":\"bfloat16\",\"tie_word_embeddings\":false,"
+        "\"mm_tokens_per_image\":256,\"vision_config\":{\"hidden_size\":1152}");
+    struct mdl_program *p = build(json);
+
+    (void)state;
+    assert_string_equal(p->cfg.family, "gemma3");
+    assert_string_equal(p->cfg.architecture, "Gemma3ForConditionalGeneration");
+    assert_true(p->cfg.vocab == 262208 && p->cfg.n_head == 8 && p->cfg.n_kv_head == 4);
+    assert_true(p->cfg.max_pos == 131072 && p->cfg.hidden == 64 && p->cfg.norm_offset == 1);
+    assert_true(p->cfg.n_eos == 2 && p->cfg.eos[1] == 106 && p->cfg.dtype == FDK_BF16);
+    assert_int_equal(p->cfg.tied, 0);
+    assert_true(p->cfg.rope_factor == 8 && p->cfg.rope_theta == 1000000);
+    assert_string_equal(p->cfg.ignored, "mm_tokens_per_image, vision_config");
+    for (int i = 0; i < 7; i++)
+        assert_int_equal(op_of(p, MDL_OP_ATTENTION, i)->window, i == 5 ? 0 : 64);
+    mdl_free(p);
+    refused("{\"model_type\":\"gemma3\"," SHAPE "}", "config.json: text_config is missing");
+    refused("{\"model_type\":\"gemma3\",\"text_config\":7}",
+        "config.json: text_config = 7 is not an object");
+    refused(IMAGES("\"model_type\":\"llama\"", ""),
+        "config.json: text_config.model_type = \"llama\" is not the text model of this family");
+    refused(IMAGES("\"hidden_size\":0", ""),
+        "config.json: text_config.hidden_size = 0 is not in");
+    refused(IMAGES(SHAPE, ",\"logits_scaling\":2"),
+        "config.json: logits_scaling = 2 is not supported for model_type gemma3");
+    refused(IMAGES(SHAPE ",\"attn_logit_softcapping\":50", ""),
+        "config.json: text_config.attn_logit_softcapping = 50 is not supported");
+    refused(IMAGES(SHAPE ",\"final_logit_softcapping\":30", ""),
+        "config.json: text_config.final_logit_softcapping = 30 is not supported");
+}
+
 static void
 glm(void **state)
 {
@@ -454,6 +497,7 @@ main(void)
         cmocka_unit_test(phi3),
         cmocka_unit_test(gemma2),
         cmocka_unit_test(gemma3),
+        cmocka_unit_test(gemma3_images),
         cmocka_unit_test(glm4),
         cmocka_unit_test(ernie),
         cmocka_unit_test(yarn),

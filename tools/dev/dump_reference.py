@@ -44,7 +44,7 @@ def best(logprobs):
 
 def fix_length(model, length):
     """Rotate as a text of that length is rotated, whatever there is of it so far."""
-    rope = model.model.rotary_emb
+    rope = getattr(model.model, "language_model", model.model).rotary_emb
     kind = getattr(rope, "rope_type", None)
     if kind not in ("dynamic", "longrope"):
         return
@@ -104,7 +104,7 @@ def main():
     prompts = [[int(i) for i in s.split(",")] for s in a.ids]
     g = torch.Generator().manual_seed(a.seed)
     for _ in range(a.random[0]):
-        prompts.append(torch.randint(4, model.config.vocab_size, (a.random[1],),
+        prompts.append(torch.randint(4, model.config.get_text_config().vocab_size, (a.random[1],),
                                      generator=g).tolist())
     if not prompts:
         sys.exit("no prompt: give --ids or --random")

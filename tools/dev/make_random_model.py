@@ -24,12 +24,15 @@ DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 
 # Names of transformers' classes, and what their configurations take besides.
 FAMILIES = {
-    "ernie4_5": "Ernie4_5", "gemma2": "Gemma2", "gemma3_text": "Gemma3Text", "glm": "Glm", "glm4": "Glm4",
+    "ernie4_5": "Ernie4_5", "gemma2": "Gemma2", "gemma3": "Gemma3Text",
+    "gemma3_text": "Gemma3Text", "glm": "Glm", "glm4": "Glm4",
     "granite": "Granite", "llama": "Llama", "mistral": "Mistral", "olmo2": "Olmo2",
     "olmo3": "Olmo3", "phi3": "Phi3", "qwen2": "Qwen2", "qwen3": "Qwen3", "smollm3": "SmolLM3"}
 
 
 def model_class(a):
+    if a.family == "gemma3":
+        return transformers.Gemma3ForConditionalGeneration
     name = {"gemma3_text": "Gemma3"}.get(a.family, FAMILIES[a.family])
     return getattr(transformers, name + "ForCausalLM")
 
@@ -49,7 +52,7 @@ def rope_parameters(a):
         n = int((a.head_dim or a.hidden // a.heads) * a.partial) // 2
         rope["short_factor"] = [1 + i / 8 for i in range(n)]
         rope["long_factor"] = [1.5 + 2 * i for i in range(n)]
-    if a.family in ("gemma3_text", "olmo3"):
+    if a.family in ("gemma3", "gemma3_text", "olmo3"):
         return {"full_attention": rope,
                 "sliding_attention": {"rope_type": "default", "rope_theta": 1000.0}}
     return rope
@@ -76,8 +79,10 @@ def own_config(a):
         if a.rope == "longrope":
             own["original_max_position_embeddings"] = a.rope_original
         return own
-    if a.family in ("gemma2", "gemma3_text"):
-        own = {"query_pre_attn_scalar": 24, "final_logit_softcapping": 5.0, **window}
+    if a.family in ("gemma2", "gemma3", "gemma3_text"):
+        own = {"query_pre_attn_scalar": 24, **window}
+        if a.family != "gemma3":
+            own["final_logit_softcapping"] = 5.0
         if a.family == "gemma2":
             own["attn_logit_softcapping"] = 2.0
         else:
@@ -108,7 +113,15 @@ def make_config(a):
     if a.family in ("qwen2", "phi3"):
         del common["head_dim"]
     name = FAMILIES[a.family] + "Config"
-    return getattr(transformers, name)(**{**common, **own_config(a)})
+    config = getattr(transformers, name)(**{**common, **own_config(a)})
+    if a.family != "gemma3":
+        return config
+    vision = dict(hidden_size=16, intermediate_size=16, num_hidden_layers=1,
+                  num_attention_heads=2, image_size=28, patch_size=14)
+    return transformers.Gemma3Config(
+        text_config=config.to_dict(), vision_config=vision, mm_tokens_per_image=4,
+        image_token_index=a.vocab - 1, boi_token_index=a.vocab - 2, eoi_token_index=a.vocab - 3,
+        tie_word_embeddings=a.tied, eos_token_id=[2, 3])
 
 
 def randomize(model, a):
@@ -126,10 +139,28 @@ def randomize(model, a):
             p.data = noise * (a.gain / p.shape[1] ** 0.5)
 
 
+def leave_out_defaults(c):
+    """A text_config held what is not the class's default alone."""
+    default = transformers.Gemma3TextConfig().to_dict()
+    for key in list(c):
+        if key != "model_type" and c[key] == default.get(key):
+            del c[key]
+
+
+def before_4_52(name):
+    """A tensor's name as in the checkpoints of a gemma3 that are published."""
+    for new, old in (("model.language_model.", "language_model.model."),
+                     ("lm_head.", "language_model.lm_head.")):
+        if name.startswith(new):
+            return old + name[len(new):]
+    return name.removeprefix("model.")
+
+
 def old_spelling(path, a):
     """Rewrite config.json as transformers 4 wrote it."""
     with open(path, encoding="utf-8") as f:
-        c = json.load(f)
+        whole = json.load(f)
+    c = whole.get("text_config", whole)
     rope = c.pop("rope_parameters")
     if "full_attention" in rope:
         c["rope_local_base_freq"] = rope["sliding_attention"]["rope_theta"]
@@ -143,9 +174,11 @@ def old_spelling(path, a):
     c["rope_scaling"] = None
     if kind != "default":
         c["rope_scaling"] = {("type" if a.old_spelling == "type" else "rope_type"): kind, **rope}
-    c["torch_dtype"] = c.pop("dtype")
+    whole["torch_dtype"] = whole.pop("dtype")
+    if c is not whole:
+        leave_out_defaults(c)
     with open(path, "w", encoding="utf-8") as f:
-        json.dump(c, f, indent=2, sort_keys=True)
+        json.dump(whole, f, indent=2, sort_keys=True)
         f.write("\n")
 
 
@@ -174,7 +207,7 @@ def main():
     p.add_argument("--family", choices=sorted(FAMILIES), default="llama")
     p.add_argument("--window", type=int, default=0, help="where there can be one; 0: none")
     p.add_argument("--every", type=int, default=2,
-                   help="gemma3_text, olmo3: every n-th layer has no window; smollm3: no rotation")
+                   help="gemma3, gemma3_text, olmo3: every n-th layer has no window; smollm3: no rotation")
     p.add_argument("--full-layers", type=int, default=0,
                    help="qwen2, qwen3: layers before the first with a window")
     p.add_argument("--hidden", type=int, default=64)
@@ -225,6 +258,8 @@ def main():
         kind = dtype
         if a.dtype == "mixed" and ("k_proj" in name or "up_proj" in name):
             kind = torch.float16
+        if a.family == "gemma3" and a.old_spelling:
+            name = before_4_52(name)
         tensors[name] = t.data.to(kind).contiguous()
     save_weights(tensors, a.out, a.shards)
     config.save_pretrained(a.out)
