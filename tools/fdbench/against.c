@@ -4,10 +4,7 @@
 
 #include "tools/fdbench/report.h"
 
-#include <math.h>
 #include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* ---- reading ------------------------------------------------------------------ */
 

@@ -30,12 +30,6 @@
 #ifndef FDD_TOOLS_FDBENCH_H
 #define FDD_TOOLS_FDBENCH_H
 
-#include <jansson.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <time.h>
-
 #include "tools/fdctl/lib/fct.h"
 
 /* ---- what is asked for ---------------------------------------------------- */
@@ -198,7 +192,6 @@ int fdb_load_run(struct fdb_load *l, uint32_t repeat, struct fdb_log *log,
     struct fdb_run *ret);
 int fdb_log_rec(struct fdb_log *log, const struct fdb_rec *r, const struct fdb_chunk *c);
 void fdb_log_fini(struct fdb_log *log);
-
 
 /* ---- setup.c, input.c, search.c ------------------------------------------- */
 

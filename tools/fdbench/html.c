@@ -4,11 +4,6 @@
 
 #include "tools/fdbench/report.h"
 
-#include <errno.h>
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "libclient/fdproto.h"
 
 #define N_BODY   100 /* points of a distribution up to p99, and of its tail */

@@ -4,10 +4,6 @@
 
 #include "tools/fdbench/fdbench.h"
 
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 #define FORM        "a line is time_s,prompt_tokens,output_tokens"
 #define WORDS_BYTES 65536u
 

@@ -4,12 +4,7 @@
 
 #include "tools/fdbench/report.h"
 
-#include <math.h>
 #include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "daemon/common/counter.h"
 

@@ -5,9 +5,6 @@
 #include "tools/fdbench/report.h"
 
 #include <inttypes.h>
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define BATCH_MAX 65536u
 #define LEN_MAX   16777216u

@@ -4,17 +4,10 @@
 
 #include "tools/fdbench/work.h"
 
-#include <errno.h>
-#include <math.h>
 #include <poll.h>
-#include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/queue.h>
-#include <time.h>
-#include <unistd.h>
 
 #define MS         1000000u
 #define IDLE_NS    (100u * MS) /* a look at signals and the progress bar */

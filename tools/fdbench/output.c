@@ -4,10 +4,6 @@
 
 #include "tools/fdbench/report.h"
 
-#include <errno.h>
-#include <string.h>
-#include <unistd.h>
-
 static int
 is_stdout(const struct fdb_output *o)
 {

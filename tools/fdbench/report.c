@@ -5,9 +5,6 @@
 #include "tools/fdbench/report.h"
 
 #include <inttypes.h>
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "daemon/common/version.h"
 #include "tools/fdbench/work.h"

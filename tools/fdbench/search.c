@@ -4,8 +4,6 @@
 
 #include "tools/fdbench/fdbench.h"
 
-#include <math.h>
-
 #define N_TRY_MAX    40
 #define CLOSE_ENOUGH 1.05
 

@@ -4,9 +4,6 @@
 
 #include "tools/fdbench/report.h"
 
-#include <math.h>
-#include <string.h>
-
 #define RATE_MIN 0.01
 #define RATE_MAX 1e6
 #define LEN_MAX  16777216u

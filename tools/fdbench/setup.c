@@ -4,12 +4,6 @@
 
 #include "tools/fdbench/report.h"
 
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-#include <unistd.h>
-
 #define DEFAULT_IN  512u
 #define DEFAULT_OUT 128u
 #define OPEN_LOOP_S 30.0

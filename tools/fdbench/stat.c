@@ -4,11 +4,6 @@
 
 #include "tools/fdbench/report.h"
 
-#include <errno.h>
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 #define BEHIND_MS    10.0
 #define BEHIND_SHARE 0.05
 #define N_CODE       100 /* statuses, 0 to -99 */

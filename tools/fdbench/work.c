@@ -4,11 +4,6 @@
 
 #include "tools/fdbench/work.h"
 
-#include <errno.h>
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 struct fdb_work {
     const struct fdb_cfg *cfg;
     struct fdc_model_info model;

@@ -5,9 +5,6 @@
 
 #include "tools/fdctl/commands.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "daemon/common/version.h"
 
 /* Arguments of the commands that ask more than one question. */

@@ -4,13 +4,6 @@
 
 #include "tools/fdctl/commands.h"
 
-#include <errno.h>
-#include <signal.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-#include <unistd.h>
-
 #define N_REQUESTS_MAX 10000000u
 
 /* A request in flight. Its result is apart, since a retry replaces it. */

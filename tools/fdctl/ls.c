@@ -6,8 +6,6 @@
 
 #include <dirent.h>
 #include <pwd.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 
 #include "daemon/common/listened.h"

@@ -4,9 +4,6 @@
 
 #include "tools/fdctl/commands.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 /* The worker takes so much longer than it is told to, at worst: the device may
  * have to be measured first. */
 #define SLACK_MS    70000

@@ -6,10 +6,6 @@
 
 #include "tools/fdctl/commands.h"
 
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
-
 struct args {
     const char *text, *file; /* neither: standard input */
     uint32_t flags;

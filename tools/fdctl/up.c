@@ -5,16 +5,11 @@
 
 #include "tools/fdctl/commands.h"
 
-#include <errno.h>
 #include <ftw.h>
 #include <limits.h>
-#include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #define UP_SETS 64
 #define UP_WAIT 86400 /* s: a large model takes its time; a failed one says so at once */

@@ -6,12 +6,8 @@
 #include "tools/fdctl/commands.h"
 
 #include <editline/readline.h>
-#include <errno.h>
 #include <fcntl.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "chat/fdchat.h"
 
@@ -62,7 +58,6 @@ struct chat {
     int is_person, is_over, code;
     char history[512]; /* file; "": none */
 };
-
 
 /* ---- the template ------------------------------------------------------------------- */
 

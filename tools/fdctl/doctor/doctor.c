@@ -4,19 +4,13 @@
 
 #include "tools/fdctl/doctor/doctor.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <pwd.h>
-#include <signal.h>
 #include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "tools/fdctl/commands.h"
 

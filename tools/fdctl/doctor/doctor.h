@@ -19,11 +19,6 @@
 #ifndef FDD_TOOLS_FDCTL_DOCTOR_DOCTOR_H
 #define FDD_TOOLS_FDCTL_DOCTOR_DOCTOR_H
 
-#include <jansson.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <sys/types.h>
-
 #include "daemon/common/cgroup.h"
 #include "daemon/common/param.h"
 #include "tools/fdctl/lib/fct.h"

@@ -5,12 +5,8 @@
 #include "tools/fdctl/doctor/doctor.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <grp.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "daemon/common/devowner.h"
 #include "daemon/common/version.h"

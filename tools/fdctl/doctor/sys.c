@@ -5,16 +5,12 @@
 #include "tools/fdctl/doctor/doctor.h"
 
 #include <dlfcn.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <linux/io_uring.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
-#include <unistd.h>
 
 #ifndef MADV_POPULATE_WRITE /* newer than the oldest headers we build on */
 #define MADV_POPULATE_WRITE 23

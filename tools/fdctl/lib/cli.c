@@ -4,12 +4,8 @@
 
 #include "tools/fdctl/lib/fct.h"
 
-#include <errno.h>
 #include <getopt.h>
-#include <signal.h>
 #include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "daemon/common/cmdtable.h"
 #include "daemon/common/text.h"

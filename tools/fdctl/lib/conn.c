@@ -4,19 +4,13 @@
 
 #include "tools/fdctl/lib/fct.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
 #include <poll.h>
-#include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/un.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "daemon/common/devowner.h"
 #include "libclient/fdproto.h"

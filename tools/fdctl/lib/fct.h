@@ -14,18 +14,20 @@
  *   seg.c       the statistics and trace segments
  *   show.c      JSON as text, by shape or by a template
  *
- * All but main.c is a library that fdbench links too (fct_prog).
+ * All but main.c is a library that fdbench links too (fct_prog). The headers of C that most
+ * of these files need come with this one.
  */
 #ifndef FDD_TOOLS_FDCTL_LIB_FCT_H
 #define FDD_TOOLS_FDCTL_LIB_FCT_H
 
-#include <jansson.h>
+#include <errno.h>
+#include <math.h>
 #include <signal.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/types.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "daemon/common/clk.h"
 #include "daemon/common/counter.h"

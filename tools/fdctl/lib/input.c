@@ -5,9 +5,6 @@
 #include "tools/fdctl/lib/fct.h"
 
 #include <ctype.h>
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "daemon/common/param.h"
 #include "daemon/common/text.h"

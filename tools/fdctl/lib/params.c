@@ -4,9 +4,6 @@
 
 #include "tools/fdctl/lib/fct.h"
 
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum ptype {
     P_COUNT,

@@ -4,12 +4,6 @@
 
 #include "tools/fdctl/lib/fct.h"
 
-#include <errno.h>
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "daemon/common/text.h"
 #include "libclient/fdname.h"
 

@@ -4,10 +4,6 @@
 
 #include "tools/fdctl/lib/fct.h"
 
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "daemon/common/text.h"
 #include "daemon/common/version.h"
 

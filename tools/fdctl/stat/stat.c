@@ -5,11 +5,6 @@
 #include "tools/fdctl/stat/stat.h"
 
 #include <fnmatch.h>
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "tools/fdctl/commands.h"
 

@@ -5,16 +5,9 @@
 
 #include "tools/fdctl/stat/stat.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <math.h>
-#include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <time.h>
-#include <unistd.h>
 
 #define ASK_MS 5000 /* for the daemon's answer */
 

@@ -4,8 +4,6 @@
 
 #include "tools/fdctl/top/top.h"
 
-#include <string.h>
-
 #define WIDE_W    130
 #define WIDE_H    30
 #define CHART_H   3  /* lines of a chart on a wide screen */

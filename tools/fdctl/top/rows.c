@@ -4,9 +4,6 @@
 
 #include "tools/fdctl/top/top.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 /* ---- answers: rows are the daemon's objects with further members ----------------- */
 
 double

@@ -4,8 +4,6 @@
 
 #include "tools/fdctl/top/top.h"
 
-#include <string.h>
-
 static const char *const titles[TOP_V__N] = { "users", "requests", "clients" };
 
 /* ---- selection ----------------------------------------------------------- */

@@ -5,12 +5,7 @@
 #include "tools/fdctl/top/top.h"
 
 #include <curses.h>
-#include <errno.h>
-#include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 #include <term.h>
-#include <unistd.h>
 
 #define S_NS         1000000000u
 #define RECONNECT_NS 500000000u

@@ -4,14 +4,8 @@
 
 #include "tools/fdctl/top/top.h"
 
-#include <errno.h>
 #include <langinfo.h>
 #include <locale.h>
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "tools/fdctl/commands.h"
 

@@ -18,11 +18,7 @@
 #ifndef FDD_TOOLS_FDCTL_TOP_TOP_H
 #define FDD_TOOLS_FDCTL_TOP_TOP_H
 
-#include <jansson.h>
 #include <poll.h>
-#include <signal.h>
-#include <stddef.h>
-#include <stdint.h>
 
 #include "daemon/common/counter.h"
 #include "tools/fdctl/lib/fct.h"

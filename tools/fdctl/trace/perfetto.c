@@ -4,13 +4,9 @@
 
 #include "tools/fdctl/trace/trace.h"
 
-#include <errno.h>
 #include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "daemon/common/version.h"
-#include "tools/fdctl/lib/fct.h"
 
 /* Processes and threads are how the viewer groups tracks. */
 enum { P_DEVICE = 1, P_ENGINE = 2, P_REQUEST = 3 };

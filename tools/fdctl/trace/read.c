@@ -5,13 +5,7 @@
 #include "tools/fdctl/trace/trace.h"
 
 #include <ctype.h>
-#include <errno.h>
 #include <fnmatch.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-
-#include "tools/fdctl/lib/fct.h"
 
 /* A record that is being written is whole in a moment, unless its writer died. */
 #define FTR_TRIES  40

@@ -4,11 +4,7 @@
 
 #include "tools/fdctl/commands.h"
 
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "tools/fdctl/trace/trace.h"
 
