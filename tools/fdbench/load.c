@@ -210,20 +210,23 @@ submit(struct phase *p, struct slot *s)
 {
     const struct fct_req *q = &p->cfg->req;
     struct fdc_submit_opts opts = q->o;
-    struct fdc_params par = q->p;
+    struct fdc_params par;
+    void *lists = fct_req_params(q, &par);
+    int rc;
 
-    par.stop = (const char *const *)q->stop;
-    par.stop_len = q->stop_len;
-    par.n_stop = q->n_stop;
-    par.stop_ids = q->stop_ids;
-    par.n_stop_ids = q->n_stop_ids;
+    if (lists == NULL)
+        return FDC_E_NOMEM;
     par.max_new = s->ask.max_new;
     par.seed = fdb_mix(p->cfg->seed, ((uint64_t)p->repeat << 32) + p->index);
     opts.user_ptr = s;
     if (p->cfg->text)
-        return fdc_submit_text(p->l->session, s->prompt.text, s->prompt.n_text, &par,
-            &opts, &s->h);
-    return fdc_submit_ids(p->l->session, s->prompt.ids, s->prompt.n_ids, &par, &opts, &s->h);
+        rc = fdc_submit_text(p->l->session, s->prompt.text, s->prompt.n_text, &par, &opts,
+            &s->h);
+    else
+        rc = fdc_submit_ids(p->l->session, s->prompt.ids, s->prompt.n_ids, &par, &opts,
+            &s->h);
+    free(lists);
+    return rc;
 }
 
 /* A closed loop's requests are due when a client is free to send them. */

@@ -298,7 +298,7 @@ ask_ids(struct gen *g, struct slot *s)
 {
     struct fct_req *q = &g->reqs[s->index % g->n_reqs];
 
-    if (!g->unknown || g->cancelled || s->without_text || q->ids == NULL || q->n_stop != 0 ||
+    if (!g->unknown || g->cancelled || s->without_text || q->ids == NULL || q->list[FCT_L_STOP] != NULL ||
         s->res.error.code != FDC_E_NO_MODEL || s->res.error.detail != FDC_D_FLAGS)
         return 0;
     q->p.flags &= ~(uint32_t)FDC_F_TEXT;
@@ -524,7 +524,7 @@ settle_requests(struct gen *g)
     for (size_t i = 0; i < g->n_reqs; i++) {
         if (g->json)
             g->reqs[i].p.flags |= FDC_F_PROMPT_IDS;
-        if (model.vocab != 0 && !model.has_tokenizer && g->reqs[i].n_stop == 0)
+        if (model.vocab != 0 && !model.has_tokenizer && g->reqs[i].list[FCT_L_STOP] == NULL)
             g->reqs[i].p.flags &= ~(uint32_t)FDC_F_TEXT;
     }
     if (g->concurrency == 0 || g->concurrency > info.max_inflight)

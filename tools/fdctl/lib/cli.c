@@ -301,7 +301,7 @@ gather(const struct fct_line *l, struct fct_opt ret[FCT_OPTS_MAX])
 
     for (size_t i = 0; i < sizeof(l->opts) / sizeof(l->opts[0]) && l->opts[i] != NULL; i++) {
         for (o = l->opts[i]; o->name != NULL && n + 1 < FCT_OPTS_MAX; o++) {
-            if (o->id >= FCT_PARAM_BASE && is_less(l, o->name))
+            if (o->take == FCT_T_PARAM && is_less(l, o->name))
                 continue;
             ret[n++] = *o;
             a = o->help == NULL ? arg_of(l->command, o->name, CMD_OPT) : NULL;
@@ -380,10 +380,12 @@ fct_take(const struct fct_line *l, const struct fct_opt *o, const char *value, v
         return 0;
     case FCT_T_FN:
         return o->fn(args, value);
+    case FCT_T_PARAM:
+        return fct_req_set_opt((struct fct_req *)(void *)(args + l->req - 1), o, value);
     case FCT_BY_ID:
         break;
     }
-    return fct_req_set_opt((struct fct_req *)(void *)(args + l->req - 1), o->id, value);
+    return 0;
 }
 
 int

@@ -171,20 +171,18 @@ int fct_dbl_in(const char *what, const char *text, double lo, double hi, double 
 
 /* ---- a request ------------------------------------------------------------- */
 
-/* What changes which tokens may be chosen. */
-enum fct_rule_kind {
-    FCT_RULE_BIAS,     /* ID=X */
-    FCT_RULE_ALLOW,    /* ids */
-    FCT_RULE_BAD_WORD, /* a text */
-    FCT_RULE_BAD_IDS,  /* ids of a sequence */
-    FCT_RULE_LOGPROB,  /* ids */
-    FCT_RULE_REASONING /* tokens at most, opening id, closing id */
+/* Parameters that are lists: JSON arrays. */
+enum fct_list {
+    FCT_L_STOP,      /* texts */
+    FCT_L_STOP_ID,   /* ids */
+    FCT_L_BIAS,      /* [id, the bits of a float] each */
+    FCT_L_ALLOW,     /* lists of ids */
+    FCT_L_BAD_WORD,  /* texts */
+    FCT_L_BAD_IDS,   /* lists of ids, each a sequence */
+    FCT_L_LOGPROB,   /* lists of ids */
+    FCT_L_REASONING, /* [tokens at most, opening id, closing id] each; the last counts */
+    FCT_N_LIST
 };
-struct fct_rules {
-    size_t n;
-    struct fct_rule *rule;
-};
-
 struct fct_req {
     char *text; /* prompt, or */
     size_t n_text;
@@ -192,12 +190,9 @@ struct fct_req {
     size_t n_ids;
     int has_prompt;
     struct fdc_submit_opts o;
-    struct fdc_params p; /* stop and stop_ids are not used: */
-    char **stop;
-    uint32_t *stop_len, *stop_ids;
-    uint32_t n_stop, n_stop_ids;
-    struct fct_rules rules; /* nor are what these say */
-    json_t *label;          /* "id" of a batch line, shown in the result */
+    struct fdc_params p;      /* without lists: */
+    json_t *list[FCT_N_LIST]; /* NULL: empty */
+    json_t *label;            /* "id" of a batch line, shown in the result */
 };
 
 void fct_req_init(struct fct_req *r);
@@ -207,11 +202,10 @@ int fct_req_copy(struct fct_req *dst, const struct fct_req *src);
 /* Its parameters, whose pointers are valid until r changes and the result is freed with
  * free(). NULL: no memory. */
 void *fct_req_params(const struct fct_req *r, struct fdc_params *ret);
-/* Options that set a parameter: ids from FCT_PARAM_BASE on. */
-#define FCT_PARAM_BASE 1000
+/* Options that set a parameter. */
 extern const struct fct_opt fct_param_opts[];
-/* Set by option; 0 or an exit code with the message printed. */
-int fct_req_set_opt(struct fct_req *r, int id, const char *value);
+/* Set by one of them; 0 or an exit code with the message printed. */
+int fct_req_set_opt(struct fct_req *r, const struct fct_opt *row, const char *value);
 /* Set by JSON key ("max_tokens" or "max-tokens"). 0 or -EINVAL/-ENOMEM
  * with the reason in err. */
 int fct_req_set_json(struct fct_req *r, const char *key, const json_t *value, char *err,

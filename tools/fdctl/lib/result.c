@@ -233,11 +233,15 @@ static json_t *
 stop_reason(const struct fct_result *r, const struct fct_choice *c)
 {
     const struct fct_req *q = r->req;
+    const json_t *text;
 
     if (c->end.finish != FDC_FIN_STOP)
         return json_null();
-    if (c->end.stop_str >= 0 && (uint32_t)c->end.stop_str < q->n_stop)
-        return fct_json_text(q->stop[c->end.stop_str], q->stop_len[c->end.stop_str]);
+    text = c->end.stop_str >= 0
+        ? json_array_get(q->list[FCT_L_STOP], (size_t)c->end.stop_str)
+        : NULL;
+    if (text != NULL)
+        return fct_json_text(json_string_value(text), json_string_length(text));
     return c->end.stop_id >= 0 ? json_integer(c->end.stop_id) : json_null();
 }
 
