@@ -99,13 +99,11 @@ meet(struct ipc *p)
     if (rc != 0)
         return rc;
     if (p->cfg.n_token + N_PROMPT > p->model.max_model_len)
-        return fct_fail(FCT_EX_USAGE,
-            "--tokens %u: with the prompt of %d more than the model's length, %u",
+        return fct_usage("--tokens %u: with the prompt of %d more than the model's length, %u",
             p->cfg.n_token, N_PROMPT, p->model.max_model_len);
     if (p->cfg.n_stream > p->info.max_inflight)
-        return fct_fail(FCT_EX_USAGE,
-            "--streams %u: the daemon allows a session %u requests at a time; use more "
-            "--clients",
+        return fct_usage("--streams %u: the daemon allows a session %u requests at a time; use more "
+                         "--clients",
             p->cfg.n_stream, p->info.max_inflight);
     if (fct_ask_once(p->f, json_pack("{s:s, s:s}", "cmd", "config", "name", "ipc.spin_us"),
             1, &answer) == 0 &&

@@ -42,12 +42,11 @@ take_batches(void *args, const char *text)
     free(a->batch);
     a->batch = NULL;
     if (fct_parse_ids(text, strlen(text), &a->batch, &a->n_batch, why, sizeof(why)) != 0)
-        return fct_fail(FCT_EX_USAGE, "--batch %s: must be a whole number from 1 to %u",
-            text, BATCH_MAX);
+        return fct_usage("--batch %s: must be a whole number from 1 to %u", text, BATCH_MAX);
     for (i = 0; i < a->n_batch; i++)
         if (a->batch[i] < 1 || a->batch[i] > BATCH_MAX)
-            return fct_fail(FCT_EX_USAGE,
-                "--batch %u: must be a whole number from 1 to %u", a->batch[i], BATCH_MAX);
+            return fct_usage("--batch %u: must be a whole number from 1 to %u",
+                a->batch[i], BATCH_MAX);
     return 0;
 }
 

@@ -199,8 +199,8 @@ session_over(struct phase *p, int why)
     if (p->rc != 0)
         return;
     clear_bar(p);
-    p->rc = fct_fail(FCT_EX_UNAV, "%s (%s): %u of the requests ended before",
-        fdc_strerror(why), fdc_status_name(why), p->n_over);
+    p->rc = fct_unav("%s (%s): %u of the requests ended before", fdc_strerror(why),
+        fdc_status_name(why), p->n_over);
 }
 
 /* ---- sending ------------------------------------------------------------- */
@@ -569,7 +569,7 @@ check_warm(const struct fdb_log *log, size_t first)
     }
     return i == first
         ? 0
-        : fct_fail(FCT_EX_DATA, "every request of the warm-up was refused: %s (%s)",
+        : fct_data("every request of the warm-up was refused: %s (%s)",
               fdc_strerror(code), fdc_status_name(code));
 }
 

@@ -40,14 +40,14 @@ fdb_output_check(const struct fdb_output *o, size_t n, int *ret_quiet)
 
     for (i = 0; i < n; i++) {
         if (is_stdout(&o[i]) && o[i].no_stdout)
-            return fct_fail(FCT_EX_USAGE, "--%s -: must be a file", o[i].option);
+            return fct_usage("--%s -: must be a file", o[i].option);
         for (k = 0; k < i; k++)
             if (is_same(&o[k], &o[i]))
                 return is_stdout(&o[i])
-                    ? fct_fail(FCT_EX_USAGE, "--%s - and --%s -: one of them only",
-                          o[k].option, o[i].option)
-                    : fct_fail(FCT_EX_USAGE, "--%s and --%s: both name the file %s",
-                          o[k].option, o[i].option, o[i].path);
+                    ? fct_usage("--%s - and --%s -: one of them only", o[k].option,
+                          o[i].option)
+                    : fct_usage("--%s and --%s: both name the file %s", o[k].option,
+                          o[i].option, o[i].path);
         *ret_quiet |= is_stdout(&o[i]);
     }
     for (i = 0; rc == 0 && i < n; i++)

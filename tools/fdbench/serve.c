@@ -41,8 +41,8 @@ static int
 take_max_tokens(void *args, const char *v)
 {
     (void)args;
-    return fct_fail(FCT_EX_USAGE,
-        "--max-tokens %s: lengths of outputs are given by --output N or LO:HI", v);
+    return fct_usage("--max-tokens %s: lengths of outputs are given by --output N or LO:HI",
+        v);
 }
 
 #define S struct serve
@@ -149,17 +149,17 @@ set_arrival(struct serve *s)
         while (kind <= FDB_RAMP && strcmp(kinds[kind], s->arrival) != 0)
             kind++;
         if (kind > FDB_RAMP)
-            return fct_fail(FCT_EX_USAGE,
-                "--arrival %s: must be poisson, gamma, constant or ramp", s->arrival);
+            return fct_usage("--arrival %s: must be poisson, gamma, constant or ramp",
+                s->arrival);
         if (!(c->rate > 0))
-            return fct_fail(FCT_EX_USAGE, "--arrival %s: needs --rate", s->arrival);
+            return fct_usage("--arrival %s: needs --rate", s->arrival);
         c->arrival = (enum fdb_arrival)kind;
     }
     if (s->has_burst && c->arrival != FDB_GAMMA && c->arrival != FDB_RAMP)
-        return fct_fail(FCT_EX_USAGE,
-            "--burstiness %g: needs --rate with --arrival gamma or ramp", c->burstiness);
+        return fct_usage("--burstiness %g: needs --rate with --arrival gamma or ramp",
+            c->burstiness);
     if (s->has_from && c->arrival != FDB_RAMP)
-        return fct_fail(FCT_EX_USAGE, "--rate-from %g: needs --arrival ramp", c->rate_from);
+        return fct_usage("--rate-from %g: needs --arrival ramp", c->rate_from);
     if (c->arrival == FDB_RAMP && !s->has_from)
         c->rate_from = c->rate / 10;
     return 0;
@@ -179,7 +179,7 @@ set_trace(struct serve *s)
     if (c->trace == NULL)
         return 0;
     if (other != NULL)
-        return fct_fail(FCT_EX_USAGE,
+        return fct_usage(
             "%s: not with --trace, which says when requests come and how long they are",
             other);
     c->arrival = FDB_TRACE;
@@ -190,14 +190,13 @@ static int
 check_against(const struct serve *s)
 {
     if (s->against == NULL && s->against_any)
-        return fct_fail(FCT_EX_USAGE, "--against-any: needs --against FILE");
+        return fct_usage("--against-any: needs --against FILE");
     if (s->against != NULL && s->search)
-        return fct_fail(FCT_EX_USAGE,
-            "--against %s: not with --search, whose load is not known before", s->against);
+        return fct_usage("--against %s: not with --search, whose load is not known before",
+            s->against);
     if (s->against != NULL && s->quiet)
-        return fct_fail(FCT_EX_USAGE,
-            "--against %s: prints a table, so neither with --quiet nor with --csv - or "
-            "--json -",
+        return fct_usage("--against %s: prints a table, so neither with --quiet nor with --csv - or "
+                         "--json -",
             s->against);
     return 0;
 }
@@ -213,12 +212,12 @@ check_options(struct serve *s)
     if (rc != 0)
         return rc;
     if (c->dataset != NULL && !c->text)
-        return fct_fail(FCT_EX_USAGE, "--dataset %s: needs --text", c->dataset);
+        return fct_usage("--dataset %s: needs --text", c->dataset);
     if (s->search && !fdb_has_limit(&c->slo))
-        return fct_fail(FCT_EX_USAGE,
+        return fct_usage(
             "--search: needs a limit: --ttft-ms, --tpot-ms, --itl-ms or --e2e-ms");
     if (s->search && (c->arrival == FDB_RAMP || c->n_repeat > 1))
-        return fct_fail(FCT_EX_USAGE, "--search: not with %s",
+        return fct_usage("--search: not with %s",
             c->n_repeat > 1 ? "--repeats" : "--arrival ramp");
     return 0;
 }
@@ -383,8 +382,7 @@ compare_loads(const struct serve *s)
     json_decref(now);
     return n == 0
         ? 0
-        : fct_fail(FCT_EX_DATA,
-              "--against %s: not comparable: %s; --against-any compares all the same",
+        : fct_data("--against %s: not comparable: %s; --against-any compares all the same",
               s->against, text);
 }
 
@@ -440,8 +438,7 @@ serve(struct serve *s, const struct fct *f)
     if (rc == 0)
         rc = fdb_cfg_read(c);
     if (rc == 0 && c->trace != NULL && c->n_request > c->n_row)
-        rc = fct_fail(FCT_EX_USAGE, "--requests %u: %s has %zu", c->n_request, c->trace,
-            c->n_row);
+        rc = fct_usage("--requests %u: %s has %zu", c->n_request, c->trace, c->n_row);
     if (rc == 0 && s->against != NULL)
         rc = fdb_against_read(s->against, s->against_any, &s->before);
     if (rc != 0)

@@ -27,8 +27,7 @@ fdb_opt_len(const char *what, const char *text, uint32_t max, struct fdb_len *re
     }
     if (end == from || *end != '\0' || strchr(text, '-') != NULL || errno != 0 ||
         lo < 1 || hi > max || lo > hi)
-        return fct_fail(FCT_EX_USAGE,
-            "%s %s: must be N or LO:HI, whole numbers from 1 to %u, LO not above HI",
+        return fct_usage("%s %s: must be N or LO:HI, whole numbers from 1 to %u, LO not above HI",
             what, text, max);
     *ret = (struct fdb_len){ (uint32_t)lo, (uint32_t)hi };
     return 0;
@@ -126,7 +125,7 @@ measure_text(struct fdb_load *l)
     int rc;
 
     if (!l->model.has_tokenizer)
-        return fct_fail(FCT_EX_DATA, "--text: the model has no tokenizer");
+        return fct_data("--text: the model has no tokenizer");
     while (n > 0 && n < c->n_words && ((unsigned char)c->words[n] & 0xc0) == 0x80)
         n--;
     rc = fdc_tokenize(l->session, c->words, n, FDC_F_NO_SPECIAL | FDC_LITERAL, &ids,
@@ -135,7 +134,7 @@ measure_text(struct fdb_load *l)
         return fct_status_fail("tokenize", rc);
     fdc_free(ids);
     if (n_ids == 0)
-        return fct_fail(FCT_EX_DATA, "--text: the text has no tokens");
+        return fct_data("--text: the text has no tokens");
     c->token_bytes = (double)n / (double)n_ids;
     return 0;
 }
@@ -200,9 +199,8 @@ fdb_load_open(const struct fct *f, struct fdb_load *l)
     if (rc != 0)
         return rc;
     if (c->concurrency > l->info.max_inflight)
-        return fct_fail(FCT_EX_USAGE,
-            "%u requests at a time: the daemon allows a client 1 to %u "
-            "(sched.max_inflight_per_client)",
+        return fct_usage("%u requests at a time: the daemon allows a client 1 to %u "
+                         "(sched.max_inflight_per_client)",
             c->concurrency, l->info.max_inflight);
     if (c->text && (rc = measure_text(l)) != 0)
         return rc;

@@ -6,24 +6,20 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <ftw.h>
-#include <libgen.h>
 #include <stdarg.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
 #include "daemon/common/counter.h"
 
-#define MAX_SET   64
 #define LOG_LINES 12
 #define N_PROMPT  16
 #define NAP_NS    200000
 
 struct start_cfg {
     const char *fdd, *model, *config;
-    const char *set[MAX_SET];
+    const char *set[FCT_SETS_MAX];
     uint32_t n_set, n_repeat;
     double timeout_s;
     int no_cold, json;
@@ -42,7 +38,7 @@ static const struct {
 
 struct starter {
     struct start_cfg cfg;
-    char fdd[4096], model[4096], dir[256], run[300], log[300];
+    char fdd[PATH_MAX], model[PATH_MAX], dir[256], run[300], log[300];
     struct fct f; /* the daemon's folder */
     pid_t pid;    /* 0: none */
     uint64_t model_bytes, t0, t_end;
@@ -119,37 +115,15 @@ page_cache(struct starter *s, int cold, double *ret_cached)
 
 /* ---- the daemon -------------------------------------------------------------------- */
 
-static int
-remove_one(const char *path, const struct stat *st, int flag, struct FTW *ftw)
-{
-    (void)st, (void)flag, (void)ftw;
-    (void)remove(path);
-    return 0;
-}
-
-/* fdd next to fdbench, where an installation or the build puts it, or in the path. */
+/* fdd next to fdbench, else in the path. */
 static int
 find_fdd(struct starter *s)
 {
-    static const char *const places[] = { "fdd", "../sbin/fdd", "../fdd" };
-    char exe[2048], path[2100];
-    const char *dir;
-    ssize_t n;
-    size_t i;
-
     snprintf(s->fdd, sizeof(s->fdd), "%s", s->cfg.fdd != NULL ? s->cfg.fdd : "fdd");
-    if (s->cfg.fdd != NULL)
-        return access(s->fdd, X_OK) == 0
-            ? 0
-            : fct_fail(FCT_EX_NOIN, "--fdd %s: %s", s->fdd, strerror(errno));
-    n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
-    exe[n > 0 ? n : 0] = '\0';
-    dir = dirname(exe);
-    for (i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
-        snprintf(path, sizeof(path), "%s/%s", dir, places[i]);
-        if (access(path, X_OK) == 0 && realpath(path, s->fdd) != NULL)
-            break;
-    }
+    if (s->cfg.fdd != NULL && access(s->fdd, X_OK) != 0)
+        return fct_fail(FCT_EX_NOIN, "--fdd %s: %s", s->fdd, strerror(errno));
+    if (s->cfg.fdd == NULL && fct_find_program("fdd", s->fdd) != 0)
+        snprintf(s->fdd, sizeof(s->fdd), "fdd");
     return 0;
 }
 
@@ -179,40 +153,21 @@ prepare(struct starter *s)
     return fct_paths(&s->f, NULL, NULL, s->run, NULL);
 }
 
-/* In the child: becomes the daemon, or says why not in the log. */
-__attribute__((noreturn)) static void
-become(const struct starter *s, pid_t parent)
+/* Its log has what it writes, and why it could not be run. */
+static pid_t
+spawn(const struct starter *s)
 {
+    const char *const config[] = { s->cfg.config != NULL ? "--config" : NULL,
+        s->cfg.config };
+    const char *set[FCT_SETS_MAX + 2];
     char run[340], model[4200];
-    const char *argv[2 * MAX_SET + 12];
-    int fd = open(s->log, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND, 0600), n = 0;
-    uint32_t i;
 
-    /* Ctrl-C is fdbench's; and no daemon outlives it */
-    setpgid(0, 0);
-    signal(SIGINT, SIG_DFL);
-    signal(SIGTERM, SIG_DFL);
-    signal(SIGHUP, SIG_DFL);
-    (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
-    if (getppid() != parent || fd < 0)
-        _exit(126);
-    dup2(fd, STDOUT_FILENO);
-    dup2(fd, STDERR_FILENO);
     snprintf(run, sizeof(run), "daemon.runtime_dir=%s", s->run);
     snprintf(model, sizeof(model), "model.path=%s", s->model);
-    argv[n++] = "fdd";
-    if (s->cfg.config != NULL) {
-        argv[n++] = "--config";
-        argv[n++] = s->cfg.config;
-    }
-    for (i = 0; i < s->cfg.n_set + 2; i++) {
-        argv[n++] = "--set";
-        argv[n++] = i < s->cfg.n_set ? s->cfg.set[i] : i == s->cfg.n_set ? run : model;
-    }
-    argv[n] = NULL;
-    execvp(s->fdd, (char *const *)(uintptr_t)argv);
-    dprintf(STDERR_FILENO, "%s: %s\n", s->fdd, strerror(errno));
-    _exit(127);
+    memcpy(set, s->cfg.set, s->cfg.n_set * sizeof(*set));
+    set[s->cfg.n_set] = run;
+    set[s->cfg.n_set + 1] = model;
+    return fct_spawn(s->fdd, config, set, s->cfg.n_set + 2, s->log, "");
 }
 
 static void
@@ -387,7 +342,6 @@ measure(struct starter *s, json_t *t)
 static int
 one(struct starter *s, int cold)
 {
-    pid_t parent = getpid();
     double cached = 0;
     json_t *t;
     int rc = page_cache(s, cold, &cached);
@@ -399,9 +353,7 @@ one(struct starter *s, int cold)
     t = json_pack("{s:b, s:f}", "cold", cold, "cached_share", cached);
     s->t0 = clk_now_ns();
     s->t_end = s->t0 + (uint64_t)(s->cfg.timeout_s * 1e9);
-    s->pid = fork();
-    if (s->pid == 0)
-        become(s, parent);
+    s->pid = spawn(s);
     if (s->pid < 0) {
         s->pid = 0;
         rc = fct_fail(FCT_EX_SOFT, "fork: %s", strerror(errno));
@@ -477,16 +429,14 @@ take_set(void *args, const char *value)
     size_t i;
 
     if (strchr(value, '=') == NULL)
-        return fct_fail(FCT_EX_USAGE, "--set %s: no \"=\"; write --set section.key=value",
-            value);
+        return fct_usage("--set %s: no \"=\"; write --set section.key=value", value);
     for (i = 0; i < sizeof(own) / sizeof(own[0]); i++)
         if (strncmp(value, own[i], strlen(own[i])) == 0)
-            return fct_fail(FCT_EX_USAGE,
-                i == 0 ? "--set %s: the daemon gets a folder of its own"
-                       : "--set %s: use --model DIR",
+            return fct_usage(i == 0 ? "--set %s: the daemon gets a folder of its own"
+                                    : "--set %s: use --model DIR",
                 value);
-    if (cfg->n_set == MAX_SET)
-        return fct_fail(FCT_EX_USAGE, "--set %s: at most %d", value, MAX_SET);
+    if (cfg->n_set == FCT_SETS_MAX)
+        return fct_usage("--set %s: at most %d", value, FCT_SETS_MAX);
     cfg->set[cfg->n_set++] = value;
     return 0;
 }
@@ -538,7 +488,7 @@ fdb_cmd_start(const struct fct *f, int argc, char **argv)
 
     (void)f;
     if (rc == FCT_GO && s.cfg.model == NULL)
-        rc = fct_fail(FCT_EX_USAGE, "start: --model DIR is missing");
+        rc = fct_usage("start: --model DIR is missing");
     if (rc != FCT_GO)
         return rc;
     s.runs = json_array();
@@ -548,7 +498,7 @@ fdb_cmd_start(const struct fct *f, int argc, char **argv)
     if (rc == 0)
         rc = run_all(&s);
     if (s.run[0] != '\0')
-        (void)nftw(s.dir, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+        fct_remove_tree(s.dir);
     if (rc == 0)
         o = to_json(&s);
     if (rc == 0 && s.cfg.json)

@@ -146,19 +146,17 @@ check_lengths(const struct fdb_cfg *c, uint32_t model_len)
         const struct fdb_row *r = &c->row[i];
 
         if ((uint64_t)r->n_prompt + r->n_out > model_len)
-            return fct_fail(FCT_EX_DATA,
-                "%s:%u: %u prompt and %u output tokens: the model takes %u together",
+            return fct_data("%s:%u: %u prompt and %u output tokens: the model takes %u together",
                 c->trace, r->line, r->n_prompt, r->n_out, model_len);
     }
     if (c->n_row > 0 || all <= model_len)
         return 0;
     if (c->n_turn > 1)
-        return fct_fail(FCT_EX_USAGE,
-            "--prefix-len %u, then --turns %u of --input %u and --output %u: %llu "
-            "tokens; the model takes %u",
+        return fct_usage("--prefix-len %u, then --turns %u of --input %u and --output %u: %llu "
+                         "tokens; the model takes %u",
             c->prefix_len, c->n_turn, c->in.hi, c->out.hi, (unsigned long long)all,
             model_len);
-    return fct_fail(FCT_EX_USAGE,
+    return fct_usage(
         "--prefix-len %u, --input %u and --output %u: %llu tokens; the model takes %u",
         c->prefix_len, c->in.hi, c->out.hi, (unsigned long long)all, model_len);
 }
@@ -173,8 +171,8 @@ fdb_work_new(const struct fdb_cfg *cfg, const struct fdc_model_info *model, uint
     if (rc != 0)
         return rc;
     if (model->vocab <= model->n_eos + 2)
-        return fct_fail(FCT_EX_DATA,
-            "the model has %u tokens: prompts cannot be made of them", model->vocab);
+        return fct_data("the model has %u tokens: prompts cannot be made of them",
+            model->vocab);
     w = calloc(1, sizeof(*w));
     if (w == NULL)
         return fct_fail(FCT_EX_SOFT, "out of memory");

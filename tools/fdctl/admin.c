@@ -16,15 +16,15 @@ struct args {
     struct fct_operands given;
 };
 
-#define ARGS \
-    .args_bytes = sizeof(struct args), .operands = 1 + offsetof(struct args, given)
-#define JSON \
-    FCT_OPT_JSON(struct fct_plain, "the answer as JSON"), FCT_OPT_HELP, FCT_OPT_END
+#define Q    struct fct_plain
+#define A    struct args
+#define ARGS .args_bytes = sizeof(struct args), .operands = 1 + offsetof(A, given)
+#define JSON FCT_OPT_JSON(Q, "the answer as JSON"), FCT_OPT_HELP, FCT_OPT_END
 static const struct fct_opt json_opts[] = { JSON };
 /* Of one group. */
 #define GROUP \
     { \
-        "group", 0, "", NULL, FCT_ASK(struct fct_plain, ask, CNT_MAX_GROUPS - 1) \
+        "group", 0, "", NULL, FCT_ASK(Q, ask, CNT_MAX_GROUPS - 1) \
     }
 static const struct fct_opt group_opts[] = { GROUP, JSON };
 
@@ -56,7 +56,7 @@ ASKS(program, "fdctl program [--group N] [--json]",
             "{roofline_us:12.1} {share/.01:5.1} %  {ops}: {kernels}[fused|, fused]\n"
             "[slow|      slow: {slow} is fast\n]]]");
 static const struct fct_opt reload_opts[] = {
-    { "rolling", 0, NULL, NULL, FCT_ASK(struct fct_plain, ask, 0) }, JSON
+    { "rolling", 0, NULL, NULL, FCT_ASK(Q, ask, 0) }, JSON
 };
 ASKS(reload, "fdctl reload [--rolling] [--json]",
     "Read the configuration file again and take over what may change.", reload_opts,
@@ -67,9 +67,8 @@ ASKS(reload, "fdctl reload [--rolling] [--json]",
             "[rolling|the workers of {rolling} groups start again, one after another; fdctl "
             "status shows how far they are\n]");
 
-static const struct fct_opt pause_opts[] = {
-    { "off", 0, NULL, NULL, FCT_ASK(struct fct_plain, ask, 0) }, JSON
-};
+static const struct fct_opt pause_opts[] = { { "off", 0, NULL, NULL, FCT_ASK(Q, ask, 0) },
+    JSON };
 ASKS(pause, "fdctl pause [--off] [--json]",
     "Queue what comes and start none of it; those that run go on. Ends with --off,\n"
     "or when the daemon drains or stops.",
@@ -368,7 +367,7 @@ memory_of_all(struct fct *f, void *args)
 
 static const struct fct_opt memory_opts[] = {
     { "group", 'g', "N", "of this group alone (of all)",
-        FCT_ASK(struct fct_plain, ask, CNT_MAX_GROUPS - 1) },
+        FCT_ASK(Q, ask, CNT_MAX_GROUPS - 1) },
     JSON
 };
 ASKS(memory, "fdctl memory [--group N] [--json]",
@@ -379,10 +378,8 @@ ASKS(memory, "fdctl memory [--group N] [--json]",
 
 /* ---- stop and drain ---------------------------------------------------------------- */
 
-static const struct fct_opt stop_opts[] = {
-    { "now", 0, NULL, NULL, FCT_ASK(struct fct_plain, ask, 0) },
-    { "timeout-ms", 0, "", NULL, FCT_ASK(struct fct_plain, ask, INT64_MAX) }, JSON
-};
+static const struct fct_opt stop_opts[] = { { "now", 0, NULL, NULL, FCT_ASK(Q, ask, 0) },
+    { "timeout-ms", 0, "", NULL, FCT_ASK(Q, ask, INT64_MAX) }, JSON };
 
 static void
 show_stop(json_t *o, const void *args)
@@ -404,11 +401,9 @@ show_stop(json_t *o, const void *args)
 ASKS(stop, "fdctl stop [--now] [--timeout-ms MS] [--json]",
     "End the daemon when the running requests have ended.", stop_opts, .show = show_stop);
 
-static const struct fct_opt drain_opts[] = {
-    { "wait", 0, NULL, NULL, FCT_ASK(struct fct_plain, ask, 0) },
-    { "timeout-ms", 0, "", NULL, FCT_ASK(struct fct_plain, ask, INT64_MAX) },
-    { "off", 0, NULL, NULL, FCT_ASK(struct fct_plain, ask, 0) }, JSON
-};
+static const struct fct_opt drain_opts[] = { { "wait", 0, NULL, NULL, FCT_ASK(Q, ask, 0) },
+    { "timeout-ms", 0, "", NULL, FCT_ASK(Q, ask, INT64_MAX) },
+    { "off", 0, NULL, NULL, FCT_ASK(Q, ask, 0) }, JSON };
 static int
 drain_patiently(struct fct *f, void *args)
 {
@@ -469,11 +464,10 @@ fct_cmd_set(const struct fct *f, int argc, char **argv)
     if (rc != FCT_GO)
         return rc;
     if (a.given.n == 0)
-        return fct_fail(FCT_EX_USAGE, "set: give NAME=VALUE, such as log.level=debug");
+        return fct_usage("set: give NAME=VALUE, such as log.level=debug");
     for (int i = 0; i < a.given.n; i++)
         if (strchr(a.given.text[i], '=') == NULL)
-            return fct_fail(FCT_EX_USAGE, "set: '%s' has no '='; write NAME=VALUE",
-                a.given.text[i]);
+            return fct_usage("set: '%s' has no '='; write NAME=VALUE", a.given.text[i]);
     rc = fct_admin_open(f, 0, &adm);
     if (rc != 0)
         return rc;
@@ -484,10 +478,8 @@ fct_cmd_set(const struct fct *f, int argc, char **argv)
 }
 
 static const struct fct_opt cancel_opts[] = {
-    { "all", 0, NULL, "every request of every client", FCT_FLAG(struct args, all) },
-    { "session", 0, "", NULL, FCT_U64(struct args, session, INT64_MAX),
-        FCT_HAS(struct args, has_session) },
-    JSON
+    { "all", 0, NULL, "every request of every client", FCT_FLAG(A, all) },
+    { "session", 0, "", NULL, FCT_U64(A, session, INT64_MAX), FCT_HAS(A, has_session) }, JSON
 };
 static ASKS(cancel, "fdctl cancel ID... | --session N | --all [--json]",
     "End requests; fdctl requests shows their ids.", cancel_opts, ARGS,
@@ -534,8 +526,7 @@ fct_cmd_cancel(const struct fct *f, int argc, char **argv)
     if (rc != FCT_GO)
         return rc;
     if (a.given.n == 0 && !a.all && !a.has_session)
-        return fct_fail(FCT_EX_USAGE,
-            "cancel: which? give ids (fdctl requests), --session or --all");
+        return fct_usage("cancel: which? give ids (fdctl requests), --session or --all");
     for (int i = 0; i < a.given.n; i++)
         if ((rc = fct_u64("cancel", a.given.text[i], INT64_MAX, &id)) != 0)
             return rc;
@@ -556,8 +547,7 @@ fct_cmd_cancel(const struct fct *f, int argc, char **argv)
 /* ---- config ------------------------------------------------------------------------ */
 
 static const struct fct_opt config_opts[] = {
-    { "origin", 0, NULL, "show where each value comes from", FCT_FLAG(struct args, origin) },
-    JSON
+    { "origin", 0, NULL, "show where each value comes from", FCT_FLAG(A, origin) }, JSON
 };
 #define CONFIG_NOTES \
     "[effective|    ([auto|auto][!auto|in force]: {effective})]" \
@@ -611,7 +601,7 @@ ASKS(config, "fdctl config [NAME] [--origin] [--json]",
 
 static const struct fct_opt model_opts[] = {
     { "file", 0, "NAME",
-        "write one of the model's files to standard output:", FCT_TEXT(struct args, file) },
+        "write one of the model's files to standard output:", FCT_TEXT(A, file) },
     GROUP, JSON
 };
 
@@ -649,7 +639,7 @@ model_or_file(struct fct *f, void *args)
     const struct args *a = args;
 
     if (a->file != NULL && a->q.json)
-        return fct_fail(FCT_EX_USAGE, "model: --file or --json, not both");
+        return fct_usage("model: --file or --json, not both");
     return a->file != NULL ? write_file(f, a->file) : FCT_GO;
 }
 
@@ -683,7 +673,7 @@ debug_option(const char *name, int argc, char **argv, int *i, int *ret_bad)
     if (argv[*i][n] == '=')
         return argv[*i] + n + 1;
     if (*i + 1 >= argc) {
-        *ret_bad = fct_fail(FCT_EX_USAGE, "debug: %s needs a value, such as %s", name,
+        *ret_bad = fct_usage("debug: %s needs a value, such as %s", name,
             strcmp(name, "--level") == 0         ? "debug"
                 : name[strspn(name, "-")] == 'g' ? "1"
                                                  : "gate=debug");
@@ -728,7 +718,7 @@ debug_question(int argc, char **argv, json_t *q, int *ret_json)
         else
             ok = strncmp(w, "--", 2) != 0 && debug_word(bits, sizeof(bits), " ", w);
         if (!ok)
-            return fct_fail(FCT_EX_USAGE, "debug: unknown '%s'; see fdctl debug --help", w);
+            return fct_usage("debug: unknown '%s'; see fdctl debug --help", w);
     }
     if (bad != 0)
         return bad;

@@ -54,32 +54,31 @@ static int
 take_word(void *args, const char *word)
 {
     if (strcmp(word, "-") != 0)
-        return fct_fail(FCT_EX_USAGE,
-            "generate: unexpected '%s'; a prompt is given with -p", word);
+        return fct_usage("generate: unexpected '%s'; a prompt is given with -p", word);
     return fct_set(&line, "prompt-file", word, args);
 }
 
+#define A struct gen_args
 #define ONE \
-    FCT_HAS(struct gen_args, has_source), \
+    FCT_HAS(A, has_source), \
         .once = "generate: one prompt only: " \
                 "-p, --prompt-file, --ids-file, --batch or -"
 static const struct fct_opt opts[] = {
-    { "prompt", 'p', "TEXT", "the prompt", FCT_TEXT(struct gen_args, text), ONE },
-    { "prompt-file", 0, "FILE", "the prompt is the file's text",
-        FCT_TEXT(struct gen_args, file), ONE },
+    { "prompt", 'p', "TEXT", "the prompt", FCT_TEXT(A, text), ONE },
+    { "prompt-file", 0, "FILE", "the prompt is the file's text", FCT_TEXT(A, file), ONE },
     { "ids-file", 0, "FILE", "the prompt as token ids: JSON list or numbers",
-        FCT_TEXT(struct gen_args, ids), ONE },
+        FCT_TEXT(A, ids), ONE },
     { "batch", 0, "FILE", "a JSON object per line: prompt or ids, parameters",
-        FCT_TEXT(struct gen_args, batch), ONE },
+        FCT_TEXT(A, batch), ONE },
     { "n-requests", 0, "N", "the same prompt N times",
-        FCT_U64(struct gen_args, n_requests, N_REQUESTS_MAX) },
+        FCT_U64(A, n_requests, N_REQUESTS_MAX) },
     { "concurrency", 0, "N", "requests at a time (what the daemon allows)",
-        FCT_U64(struct gen_args, concurrency, 1000000) },
+        FCT_U64(A, concurrency, 1000000) },
     { "retry", 0, "N", "send again so often after a retryable refusal",
-        FCT_U64(struct gen_args, retry, 1000000) },
-    FCT_OPT_JSON(struct gen_args, "a JSON object per request, in order"),
+        FCT_U64(A, retry, 1000000) },
+    FCT_OPT_JSON(A, "a JSON object per request, in order"),
     { "stats", 0, NULL, "tokens per second and time to first token on stderr",
-        FCT_FLAG(struct gen_args, stats) },
+        FCT_FLAG(A, stats) },
     FCT_OPT_HELP, FCT_OPT_HEAD("parameters (also keys of batch lines, with _ for -):"),
     FCT_OPT_END
 };
@@ -130,7 +129,7 @@ load_requests(struct gen *g, const struct gen_args *a)
     if (a->ids != NULL) {
         rc = fct_parse_ids(text, n, &r->ids, &r->n_ids, err, sizeof(err));
         free(text);
-        return rc == 0 ? 0 : fct_fail(FCT_EX_DATA, "%s: %s", name, err);
+        return rc == 0 ? 0 : fct_data("%s: %s", name, err);
     }
     r->text = text;
     r->n_text = n;
@@ -298,8 +297,9 @@ ask_ids(struct gen *g, struct slot *s)
 {
     struct fct_req *q = &g->reqs[s->index % g->n_reqs];
 
-    if (!g->unknown || g->cancelled || s->without_text || q->ids == NULL || q->list[FCT_L_STOP] != NULL ||
-        s->res.error.code != FDC_E_NO_MODEL || s->res.error.detail != FDC_D_FLAGS)
+    if (!g->unknown || g->cancelled || s->without_text || q->ids == NULL ||
+        q->list[FCT_L_STOP] != NULL || s->res.error.code != FDC_E_NO_MODEL ||
+        s->res.error.detail != FDC_D_FLAGS)
         return 0;
     q->p.flags &= ~(uint32_t)FDC_F_TEXT;
     s->without_text = 1;
@@ -602,11 +602,10 @@ fct_cmd_generate(const struct fct *f, int argc, char **argv)
     fct_req_init(&a.dflt);
     rc = fct_parse(&line, argc, argv, &a);
     if (rc == FCT_GO && !a.has_source)
-        rc = fct_fail(FCT_EX_USAGE,
-            "generate: no prompt; give -p TEXT, --ids-file FILE, "
-            "--batch FILE or - for standard input");
+        rc = fct_usage("generate: no prompt; give -p TEXT, --ids-file FILE, "
+                       "--batch FILE or - for standard input");
     if (rc == FCT_GO && a.n_requests == 0)
-        rc = fct_fail(FCT_EX_USAGE, "--n-requests 0: at least 1");
+        rc = fct_usage("--n-requests 0: at least 1");
     if (rc == FCT_GO)
         rc = generate(&g, &a);
     gen_fini(&g);

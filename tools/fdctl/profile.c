@@ -268,21 +268,21 @@ take_by(void *args, const char *value)
             ((struct args *)args)->by = (enum by)i;
             return 0;
         }
-    return fct_fail(FCT_EX_USAGE, "profile: --by %s: must be op, kind or layer", value);
+    return fct_usage("profile: --by %s: must be op, kind or layer", value);
 }
 
+#define Q struct fct_plain
 static const struct fct_opt opts[] = {
-    { "group", 0, "", NULL, FCT_ASK(struct fct_plain, ask, CNT_MAX_GROUPS - 1) },
-    { "steps", 0, "", NULL, FCT_ASK(struct fct_plain, ask, INT32_MAX) },
+    { "group", 0, "", NULL, FCT_ASK(Q, ask, CNT_MAX_GROUPS - 1) },
+    { "steps", 0, "", NULL, FCT_ASK(Q, ask, INT32_MAX) },
     { "within", 0, "SECONDS", "and wait for them no longer (10)",
         FCT_REAL(struct args, within_s, 0.001, WITHIN_MOST), .range = "0.001 to 600" },
-    { "batch", 0, "", NULL, FCT_ASK(struct fct_plain, ask, INT32_MAX) },
-    { "context", 0, "", NULL, FCT_ASK(struct fct_plain, ask, INT32_MAX) },
-    { "prefill", 0, "", NULL, FCT_ASK(struct fct_plain, ask, INT32_MAX) },
+    { "batch", 0, "", NULL, FCT_ASK(Q, ask, INT32_MAX) },
+    { "context", 0, "", NULL, FCT_ASK(Q, ask, INT32_MAX) },
+    { "prefill", 0, "", NULL, FCT_ASK(Q, ask, INT32_MAX) },
     { "by", 0, "WHAT", "op, kind or layer (kind, and the slowest ops)", FCT_FN(take_by) },
-    { "measure", 0, NULL, NULL, FCT_ASK(struct fct_plain, ask, 0) },
-    FCT_OPT_JSON(struct fct_plain, "the answer as JSON, with every operation"),
-    FCT_OPT_HELP, FCT_OPT_END
+    { "measure", 0, NULL, NULL, FCT_ASK(Q, ask, 0) },
+    FCT_OPT_JSON(Q, "the answer as JSON, with every operation"), FCT_OPT_HELP, FCT_OPT_END
 };
 
 static int

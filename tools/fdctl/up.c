@@ -5,19 +5,15 @@
 
 #include "tools/fdctl/commands.h"
 
-#include <ftw.h>
-#include <limits.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-#define UP_SETS 64
 #define UP_WAIT 86400 /* s: a large model takes its time; a failed one says so at once */
 
 struct up_args {
     const char *model;
     uint64_t http;
-    const char *set[UP_SETS];
+    const char *set[FCT_SETS_MAX];
     int n_set;
 };
 
@@ -36,10 +32,10 @@ take_set(void *args, const char *value)
 {
     struct up_args *a = args;
 
-    if (a->n_set == UP_SETS)
-        return fct_fail(FCT_EX_USAGE, "up: more than %d --set", UP_SETS);
+    if (a->n_set == FCT_SETS_MAX)
+        return fct_usage("up: more than %d --set", FCT_SETS_MAX);
     if (strchr(value, '=') == NULL)
-        return fct_fail(FCT_EX_USAGE, "up: --set %s: write --set section.key=value", value);
+        return fct_usage("up: --set %s: write --set section.key=value", value);
     a->set[a->n_set++] = value;
     return 0;
 }
@@ -50,7 +46,7 @@ take_model(void *args, const char *word)
     struct up_args *a = args;
 
     if (a->model != NULL)
-        return fct_fail(FCT_EX_USAGE, "up: one model only, not also %s", word);
+        return fct_usage("up: one model only, not also %s", word);
     a->model = word;
     return 0;
 }
@@ -71,69 +67,28 @@ static const struct fct_line line = {
 
 /* ---- programs ---------------------------------------------------------------------- */
 
-/* Next to fdctl, as installed, or in the build tree. */
-static int
-find_program(const char *name, char *ret, size_t ret_bytes)
-{
-    static const char *const places[] = { "", "../sbin/", "../" };
-    char exe[PATH_MAX];
-    ssize_t n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
-    char *slash;
-
-    exe[n > 0 ? n : 0] = '\0';
-    slash = strrchr(exe, '/');
-    if (slash != NULL)
-        *slash = '\0';
-    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
-        (void)snprintf(ret, ret_bytes, "%s/%s%s", exe, places[i], name);
-        if (access(ret, X_OK) == 0)
-            return 0;
-    }
-    return fct_fail(FCT_EX_UNAV, "up: %s is not installed next to fdctl in %s", name, exe);
-}
-
-/* Not in this process group, or Ctrl-C would reach it as well as the SIGTERM from here. */
-static void
-run_child(const char *path, const char *const *argv)
-{
-    (void)setpgid(0, 0);
-    (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
-    (void)signal(SIGINT, SIG_DFL);
-    (void)signal(SIGTERM, SIG_DFL);
-    (void)execv(path, (char *const *)(uintptr_t)argv);
-    (void)fct_fail(0, "up: %s: %s", path, strerror(errno));
-    _exit(FCT_EX_UNAV);
-}
-
 /* One of the programs, with no file and these parameters. */
 static int
-start(struct up *u, int which, const char *const *set, int n_set)
+start(struct up *u, int which, const char *const *set, size_t n_set)
 {
-    char path[PATH_MAX + 64];
-    const char *argv[2 * UP_SETS + 12] = { path, "-c", "/dev/null" };
-    int n = 3, rc = find_program(names[which], path, sizeof(path));
+    static const char *const none[] = { "-c", "/dev/null" };
+    char path[PATH_MAX];
 
-    if (rc != 0)
-        return rc;
-    for (int i = 0; i < n_set; i++) {
-        argv[n++] = "--set";
-        argv[n++] = set[i];
-    }
-    u->pid[which] = fork();
-    if (u->pid[which] == 0)
-        run_child(path, argv);
-    return u->pid[which] > 0 ? 0 : fct_fail(FCT_EX_UNAV, "up: fork: %s", strerror(errno));
+    if (fct_find_program(names[which], path) != 0)
+        return fct_unav("up: %s is not installed next to fdctl in %s", names[which], path);
+    u->pid[which] = fct_spawn(path, none, set, n_set, NULL, "fdctl: up: ");
+    return u->pid[which] > 0 ? 0 : fct_unav("up: fork: %s", strerror(errno));
 }
 
 static int
 start_fdd(struct up *u)
 {
     char dir[PATH_MAX + 64];
-    const char *set[UP_SETS + 3] = { dir, u->model, "log.level=warn" };
+    const char *set[FCT_SETS_MAX + 3] = { dir, u->model, "log.level=warn" };
 
     (void)snprintf(dir, sizeof(dir), "daemon.runtime_dir=%s", u->dir);
     memcpy(set + 3, u->a->set, sizeof(u->a->set));
-    return start(u, FDD, set, 3 + u->a->n_set);
+    return start(u, FDD, set, 3 + (size_t)u->a->n_set);
 }
 
 static int
@@ -150,15 +105,6 @@ start_http(struct up *u)
 
 /* ---- begin and end --------------------------------------------------------------------- */
 
-static int
-remove_one(const char *path, const struct stat *st, int kind, struct FTW *w)
-{
-    (void)st;
-    (void)kind;
-    (void)w;
-    return remove(path);
-}
-
 static void
 end(struct up *u)
 {
@@ -168,7 +114,7 @@ end(struct up *u)
             (void)waitpid(u->pid[i], NULL, 0);
         }
     if (u->dir[0] != '\0')
-        (void)nftw(u->dir, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+        fct_remove_tree(u->dir);
 }
 
 static int
@@ -182,7 +128,7 @@ make_dir(struct up *u)
     if (mkdtemp(u->dir) != NULL)
         return 0;
     u->dir[0] = '\0';
-    return fct_fail(FCT_EX_UNAV, "up: no folder in %s: %s", base, strerror(errno));
+    return fct_unav("up: no folder in %s: %s", base, strerror(errno));
 }
 
 static void
@@ -210,7 +156,7 @@ stay(struct up *u)
 
         if (pid > 0) {
             u->pid[which] = 0;
-            return fct_fail(FCT_EX_UNAV, "up: %s has ended (%s %d)", names[which],
+            return fct_unav("up: %s has ended (%s %d)", names[which],
                 WIFSIGNALED(status) ? "signal" : "exit",
                 WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
         }
@@ -258,7 +204,7 @@ fct_cmd_up(const struct fct *f, int argc, char **argv)
 
     (void)f;
     if (rc == FCT_GO && a.model == NULL)
-        rc = fct_fail(FCT_EX_USAGE, "up: no model; fdctl up MODEL_DIR");
+        rc = fct_usage("up: no model; fdctl up MODEL_DIR");
     if (rc != FCT_GO)
         return rc;
     rc = run(&u);

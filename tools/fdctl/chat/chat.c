@@ -33,15 +33,16 @@ struct chat_args {
     struct fct_req req;
 };
 
-static const struct fct_opt opts[] = { { "system", 0, "TEXT", "what the model is told first",
-                                           FCT_TEXT(struct chat_args, system) },
+#define A struct chat_args
+static const struct fct_opt opts[] = {
+    { "system", 0, "TEXT", "what the model is told first", FCT_TEXT(A, system) },
     { "template", 0, "FILE", "a chat template (Jinja) instead of the model's",
-        FCT_TEXT(struct chat_args, template) },
+        FCT_TEXT(A, template) },
     { "no-history", 0, NULL, "neither read nor write the file of earlier lines",
-        FCT_FLAG(struct chat_args, no_history) },
-    FCT_OPT_JSON(struct chat_args,
-        "an object for each answer: content, finish_reason, tokens"),
-    FCT_OPT_HELP, FCT_OPT_HEAD("parameters:"), FCT_OPT_END };
+        FCT_FLAG(A, no_history) },
+    FCT_OPT_JSON(A, "an object for each answer: content, finish_reason, tokens"),
+    FCT_OPT_HELP, FCT_OPT_HEAD("parameters:"), FCT_OPT_END
+};
 
 static const struct fct_line line = {
     .usage = "fdctl chat [--system TEXT] [--template FILE] [--json] [options]",
@@ -113,12 +114,12 @@ tlk_open(struct talk *t, const char *path)
         rc = fct_slurp(path, &text, &n);
     }
     if (rc == 0 && text == NULL)
-        rc = fct_fail(FCT_EX_UNAV,
+        rc = fct_unav(
             "chat: the model has no chat template; generate goes on with a text, and "
             "--template names a file with a template");
     if (rc == 0 && fdchat_template_new(text, n, &t->template, err) != 0)
-        rc = fct_fail(FCT_EX_DATA, "chat: %s: %s",
-            path != NULL ? path : "the model's chat template", err);
+        rc = fct_data("chat: %s: %s", path != NULL ? path : "the model's chat template",
+            err);
     if (rc == 0)
         t->format = fdchat_format_of_template(text, n);
     free(text);
@@ -379,7 +380,7 @@ render(struct talk *t, struct fdchat_prompt *ret)
     int rc = text == NULL ? fct_oom() : 0;
 
     if (rc == 0 && fdchat_render(t->template, &a, ret, err) != 0)
-        rc = fct_fail(FCT_EX_DATA, "chat: the template refuses this: %s", err);
+        rc = fct_data("chat: the template refuses this: %s", err);
     free(text);
     json_decref(o);
     return rc;
@@ -517,14 +518,14 @@ load(struct chat *c, const char *path)
     all = json_loadb(text, n, 0, &je);
     free(text);
     if (all == NULL)
-        return fct_fail(FCT_EX_DATA, "%s: line %d: %s", path, je.line, je.text);
+        return fct_data("%s: line %d: %s", path, je.line, je.text);
     rc = json_is_array(all) ? 0 : -1;
     json_array_foreach(all, i, m)
         rc = json_is_string(json_object_get(m, "role")) ? rc : -1;
     if (rc != 0) {
         json_decref(all);
-        return fct_fail(FCT_EX_DATA,
-            "%s: a conversation is an array of objects with role and content", path);
+        return fct_data("%s: a conversation is an array of objects with role and content",
+            path);
     }
     json_decref(c->t.messages);
     c->t.messages = all;
@@ -568,8 +569,7 @@ command(struct chat *c, const char *text)
     else if (strcmp(text, "/exit") == 0)
         c->is_over = 1;
     else
-        rc = fct_fail(FCT_EX_USAGE, "%.*s: no such command, or no file; /help lists them",
-            (int)n, text);
+        rc = fct_usage("%.*s: no such command, or no file; /help lists them", (int)n, text);
     if (rc != 0) {
         c->code = rc;
         c->is_over = !c->is_person;
@@ -659,7 +659,7 @@ read_pipe(struct chat *c)
         if (n > 0 && text[n - 1] == '\n')
             text[--n] = '\0';
         if (strlen(text) != (size_t)n) {
-            c->code = fct_fail(FCT_EX_DATA, "chat: a line holds a zero byte");
+            c->code = fct_data("chat: a line holds a zero byte");
             break;
         }
         take_line(c, text);
@@ -702,7 +702,7 @@ fct_cmd_chat(const struct fct *f, int argc, char **argv)
     fct_req_init(&a.req);
     rc = fct_parse(&line, argc, argv, &a);
     if (rc == FCT_GO && a.req.p.n != 1)
-        rc = fct_fail(FCT_EX_USAGE, "chat: --n: a conversation goes on with one answer");
+        rc = fct_usage("chat: --n: a conversation goes on with one answer");
     c.t.req = &a.req;
     if (rc == FCT_GO)
         rc = run(&c, f);

@@ -484,15 +484,15 @@ want_group(void *args, const char *name)
         at += (size_t)snprintf(known + at, sizeof(known) - at, "%s%s", i > 0 ? " " : "",
             groups[i].name);
     }
-    return fct_fail(FCT_EX_USAGE, "doctor: unknown group '%s'; known: %s", name, known);
+    return fct_usage("doctor: unknown group '%s'; known: %s", name, known);
 }
 
-static const struct fct_opt opts[] = { FCT_OPT_JSON(struct want, "the report as JSON"),
-    { "quiet", 'q', NULL, "only what is not well", FCT_FLAG(struct want, quiet) },
-    { "model", 0, "DIR", "model directory (else the daemon's)",
-        FCT_TEXT(struct want, model) },
+#define A struct want
+static const struct fct_opt opts[] = { FCT_OPT_JSON(A, "the report as JSON"),
+    { "quiet", 'q', NULL, "only what is not well", FCT_FLAG(A, quiet) },
+    { "model", 0, "DIR", "model directory (else the daemon's)", FCT_TEXT(A, model) },
     { "config", 'c', "FILE", "configuration (else the daemon's, else " CONFIG_FILE ")",
-        FCT_TEXT(struct want, config) },
+        FCT_TEXT(A, config) },
     FCT_OPT_HELP, FCT_OPT_END };
 
 static void
@@ -601,14 +601,14 @@ learn(struct doc *d, const struct want *w, struct par_set *ps, json_t **ret_stat
         rc = par_load(ps, &src, &say);
         first_error(&say, err, sizeof(err));
         if (rc < 0 && w->config != NULL)
-            return fct_fail(FCT_EX_DATA, "%s", err[0] != '\0' ? err : strerror(-rc));
+            return fct_data("%s", err[0] != '\0' ? err : strerror(-rc));
         if (par_n_files(ps) > 0)
             d->par_from = par_file(ps, 0);
     }
     rc = w->model != NULL
         ? par_set_text(ps, "model.path", w->model, PAR_FROM_SET, err, sizeof(err))
         : 0;
-    return rc < 0 ? fct_fail(FCT_EX_USAGE, "--model: %s", err) : 0;
+    return rc < 0 ? fct_usage("--model: %s", err) : 0;
 }
 
 static int

@@ -325,7 +325,7 @@ take_real(const struct fct_opt *o, const char *what, const char *value, double *
         return fct_dbl_in(what, value, o->from, o->to, ret);
     rc = fct_dbl(what, value, &v);
     if (rc == 0 && !(v >= o->from && v <= o->to))
-        rc = fct_fail(FCT_EX_USAGE, "%s %s: must be %s", what, value, o->range);
+        rc = fct_usage("%s %s: must be %s", what, value, o->range);
     if (rc == 0)
         *ret = v;
     return rc;
@@ -356,7 +356,7 @@ fct_take(const struct fct_line *l, const struct fct_opt *o, const char *value, v
 
     snprintf(what, sizeof(what), "%s--%s", l->prefix != NULL ? l->prefix : "", o->name);
     if (o->has != 0 && o->once != NULL && *(int *)(void *)(args + o->has - 1))
-        return fct_fail(FCT_EX_USAGE, "%s", o->once);
+        return fct_usage("%s", o->once);
     if (o->has != 0)
         *(int *)(void *)(args + o->has - 1) = 1;
     switch (o->take) {
@@ -432,7 +432,7 @@ take_word(const struct fct_line *l, const char *command, const char *word, char 
         snprintf(hint, sizeof(hint), "; usage: %s", l->usage);
     else if (l->hint == FCT_HINT_SEE)
         snprintf(hint, sizeof(hint), "; see %s %s --help", fct_prog, command);
-    return fct_fail(FCT_EX_USAGE, "%s: unexpected '%s'%s", command, word, hint);
+    return fct_usage("%s: unexpected '%s'%s", command, word, hint);
 }
 
 int
@@ -496,10 +496,9 @@ fct_u64(const char *what, const char *text, uint64_t max, uint64_t *ret)
     int rc = whole(text, &v);
 
     if (rc == -EINVAL)
-        return fct_fail(FCT_EX_USAGE, "%s %s: not a whole number", what, text);
+        return fct_usage("%s %s: not a whole number", what, text);
     if (rc != 0 || v > max)
-        return fct_fail(FCT_EX_USAGE, "%s %s: at most %llu", what, text,
-            (unsigned long long)max);
+        return fct_usage("%s %s: at most %llu", what, text, (unsigned long long)max);
     *ret = v;
     return 0;
 }
@@ -510,8 +509,7 @@ fct_u32(const char *what, const char *text, uint32_t lo, uint32_t hi, uint32_t *
     uint64_t v;
 
     if (whole(text, &v) != 0 || v < lo || v > hi)
-        return fct_fail(FCT_EX_USAGE, "%s %s: must be a whole number from %u to %u", what,
-            text, lo, hi);
+        return fct_usage("%s %s: must be a whole number from %u to %u", what, text, lo, hi);
     *ret = (uint32_t)v;
     return 0;
 }
@@ -523,8 +521,7 @@ fct_dbl_in(const char *what, const char *text, double lo, double hi, double *ret
     double v = strtod(text, &end);
 
     if (end == text || *end != '\0' || !(v >= lo && v <= hi))
-        return fct_fail(FCT_EX_USAGE, "%s %s: must be a number from %g to %.10g", what,
-            text, lo, hi);
+        return fct_usage("%s %s: must be a number from %g to %.10g", what, text, lo, hi);
     *ret = v;
     return 0;
 }
@@ -536,7 +533,7 @@ fct_dbl(const char *what, const char *text, double *ret)
     double v = strtod(text, &end);
 
     if (end == text || *end != '\0')
-        return fct_fail(FCT_EX_USAGE, "%s %s: not a number", what, text);
+        return fct_usage("%s %s: not a number", what, text);
     *ret = v;
     return 0;
 }

@@ -71,11 +71,10 @@ find_folder(struct fct *f, const struct fdw_env *e, const char *socket, const ch
         !folder_of_env_socket(e, f->dir, sizeof(f->dir)))
         rc = fdw_find(e, dir, instance, f->dir, sizeof(f->dir));
     if (rc == -EINVAL)
-        return fct_fail(FCT_EX_USAGE,
-            "%s%s: no instance's name: " FDW_NAME_RULE "; see %s ls",
+        return fct_usage("%s%s: no instance's name: " FDW_NAME_RULE "; see %s ls",
             instance != NULL ? "--instance " : "$FDD_INSTANCE=", name, fct_prog);
     if (rc != 0)
-        return fct_fail(FCT_EX_USAGE, "the runtime folder's path is longer than %d bytes",
+        return fct_usage("the runtime folder's path is longer than %d bytes",
             FDW_PATH_BYTES - 1);
     if (instance != NULL || (dir == NULL && socket == NULL && e->socket == NULL))
         snprintf(f->instance, sizeof(f->instance), "%s", name != NULL ? name : "");
@@ -109,8 +108,7 @@ fct_paths(struct fct *f, const char *socket, const char *admin, const char *dir,
     else
         snprintf(f->admin, sizeof(f->admin), "%.*s/admin.sock", 480, f->dir);
     if (strlen(f->socket) >= sizeof(un.sun_path) || strlen(f->admin) >= sizeof(un.sun_path))
-        return fct_fail(FCT_EX_USAGE,
-            "%s: longer than the %zu bytes a socket's path can have",
+        return fct_usage("%s: longer than the %zu bytes a socket's path can have",
             strlen(f->socket) > strlen(f->admin) ? f->socket : f->admin,
             sizeof(un.sun_path) - 1);
     return 0;
@@ -159,13 +157,12 @@ cannot_connect(const struct fct *f, const char *path, int os_error)
         (void)stat(path, &st);
         return fct_no_permission(path, st.st_gid);
     }
-    return fct_fail(FCT_EX_UNAV,
-        "no daemon at %s: %s; start it:\n"
-        "  sudo systemctl start fdd%s%s\n"
-        "or one of your own:\n"
-        "  fdd --set daemon.runtime_dir=%.*s --set model.path=MODEL\n"
-        "or name another one with --instance NAME (fdctl ls shows them) or "
-        "--runtime-dir DIR",
+    return fct_unav("no daemon at %s: %s; start it:\n"
+                    "  sudo systemctl start fdd%s%s\n"
+                    "or one of your own:\n"
+                    "  fdd --set daemon.runtime_dir=%.*s --set model.path=MODEL\n"
+                    "or name another one with --instance NAME (fdctl ls shows them) or "
+                    "--runtime-dir DIR",
         path, strerror(os_error), f->instance[0] != '\0' ? "@" : "", f->instance,
         slash != NULL ? (int)(slash - path) : 1, slash != NULL ? path : ".");
 }
@@ -684,20 +681,18 @@ fct_wait_ready(struct fct *f)
         if (seen == SEEN_READY)
             return 0;
         if (seen == SEEN_FAILED)
-            return fct_fail(FCT_EX_UNAV, "%s", why);
+            return fct_unav("%s", why);
         if (seen == SEEN_NO_RIGHT)
             return cannot_connect(f, f->socket, EACCES);
         if (seen == SEEN_NOTHING && (has_ended(f, &w) || reached))
-            return fct_fail(FCT_EX_UNAV,
-                "the daemon at %s ended before it was ready; its log says why%s%s%s",
+            return fct_unav("the daemon at %s ended before it was ready; its log says why%s%s%s",
                 f->socket, reached ? " (at last " : "", reached ? why : "",
                 reached ? ")" : "");
         reached |= seen == SEEN_BUSY;
         if (fct_interrupted)
             return FCT_EX_INT;
         if (clk_now_ns() >= t_end)
-            return fct_fail(FCT_EX_UNAV, "%s: not ready after %g s: %s", f->socket,
-                f->wait_s, why);
+            return fct_unav("%s: not ready after %g s: %s", f->socket, f->wait_s, why);
         clk_sleep_ns(20 * CLK_MS);
     }
 }

@@ -21,6 +21,7 @@
 #define FDD_TOOLS_FDCTL_LIB_FCT_H
 
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -145,6 +146,9 @@ int fct_trace_try(const struct fct *f, uint32_t group, int timeout_ms,
 extern const char *fct_prog;
 /* "fdctl: text" on standard error; returns code. */
 int fct_fail(int code, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+#define fct_usage(...) fct_fail(FCT_EX_USAGE, __VA_ARGS__)
+#define fct_data(...)  fct_fail(FCT_EX_DATA, __VA_ARGS__)
+#define fct_unav(...)  fct_fail(FCT_EX_UNAV, __VA_ARGS__)
 /* The same with "out of memory", or "what: text of the status (its name)". */
 int fct_oom(void);
 int fct_status_fail(const char *what, int status);
@@ -337,5 +341,20 @@ struct fct_cmd {
 /* A program of commands: the options before the command, help, version. Returns
  * its exit code. */
 int fct_main(const char *prog, const struct fct_cmd *cmds, int argc, char **argv);
+
+/* ---- daemons of a command's own -------------------------------------------------- */
+
+/* A program next to this one, as installed or in the build tree. 0, or -ENOENT with the
+ * folder in ret. */
+int fct_find_program(const char *name, char ret[PATH_MAX]);
+/* Run one with the option config[0] and its value config[1] (NULL: without), and --set for
+ * each of set. It is in no process group of this program's, so that Ctrl-C reaches it by
+ * this program alone, and ends when this program does. log (may be NULL) becomes its
+ * standard output and error. What cannot be run says so there, behind who, and exits with
+ * 127. Its pid, or -1 with errno set. */
+#define FCT_SETS_MAX 64
+pid_t fct_spawn(const char *path, const char *const *config, const char *const *set,
+    size_t n_set, const char *log, const char *who);
+void fct_remove_tree(const char *dir);
 
 #endif

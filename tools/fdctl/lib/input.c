@@ -44,7 +44,7 @@ fct_slurp(const char *path, char **ret_text, size_t *ret_n)
             strerror(errno));
     while (rc == 0 && k > 0) {
         if (n + 4096 > SLURP_MAX || fct_room(&text, n + 4096, &cap, 1) != 0) {
-            rc = fct_fail(FCT_EX_DATA, "%s: too large", name);
+            rc = fct_data("%s: too large", name);
             break;
         }
         k = fread(text + n, 1, cap - n - 1, f);
@@ -140,8 +140,8 @@ fct_check_utf8(const char *what, const char *text, size_t n)
     long long at = fct_utf8_error(text, n);
 
     return at < 0 ? 0
-                  : fct_fail(FCT_EX_DATA, "%s: not valid UTF-8 at byte %lld (0x%02x)",
-                        what, at, (unsigned char)text[at]);
+                  : fct_data("%s: not valid UTF-8 at byte %lld (0x%02x)", what, at,
+                        (unsigned char)text[at]);
 }
 
 static int
@@ -210,13 +210,13 @@ fct_parse_batch(const char *path, const char *text, size_t n, const struct fct_r
             goto bad;
         }
         if (parse_line(text + at, len, dflt, &reqs[n_reqs], err, sizeof(err)) != 0) {
-            rc = fct_fail(FCT_EX_DATA, "%s:%zu: %s", path, line, err);
+            rc = fct_data("%s:%zu: %s", path, line, err);
             goto bad;
         }
         n_reqs++;
     }
     if (n_reqs == 0) {
-        rc = fct_fail(FCT_EX_DATA, "%s: empty: no requests", path);
+        rc = fct_data("%s: empty: no requests", path);
         goto bad;
     }
     *ret_reqs = reqs;

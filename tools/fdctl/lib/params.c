@@ -375,7 +375,7 @@ fct_req_set_opt(struct fct_req *r, const struct fct_opt *row, const char *value)
             rc = row->hi == FCT_L_STOP_ID ? put(r, row, json_integer((json_int_t)u))
                                           : list_text(r, row, value);
         if (rc == -EINVAL)
-            return fct_fail(FCT_EX_USAGE, "%s %s: must be %s", what, value, row->arg);
+            return fct_usage("%s %s: must be %s", what, value, row->arg);
         return rc == -ENOMEM ? fct_oom() : rc;
     case P_F32:
         rc = fct_dbl(what, value, &d);
@@ -385,8 +385,7 @@ fct_req_set_opt(struct fct_req *r, const struct fct_opt *row, const char *value)
     case P_I32:
         i = strtoll(value, &end, 10);
         if (end == value || *end != '\0' || i < INT32_MIN || i > INT32_MAX)
-            return fct_fail(FCT_EX_USAGE, "%s %s: not a whole number of 32 bits", what,
-                value);
+            return fct_usage("%s %s: not a whole number of 32 bits", what, value);
         *(int32_t *)(void *)field = (int32_t)i;
         return 0;
     default:

@@ -70,11 +70,10 @@ nothing_named(const char *word)
     struct fct_near near = { .like = bare != NULL ? bare + 1 : word, .best = ~0u };
 
     if (strpbrk(word, "*?[") != NULL)
-        return fct_fail(FCT_EX_USAGE,
-            "stat: no counter matches '%s'; fdctl stat -1 lists all", word);
+        return fct_usage("stat: no counter matches '%s'; fdctl stat -1 lists all", word);
     for (size_t i = 0; i < STT_N_ROW; i++)
         fct_near(&near, row_name(i));
-    return fct_fail(FCT_EX_USAGE,
+    return fct_usage(
         "stat: no counter is named '%s'; the nearest is '%s'; fdctl stat -1 lists all",
         word, near.name);
 }
@@ -215,9 +214,8 @@ watch(const struct cnt_seg *seg, uint32_t group, double interval, int json,
     for (; rc == 0; t0 = t1) {
         clk_sleep_ns((uint64_t)(interval * 1e9));
         if (!fct_seg_alive(seg))
-            return fct_fail(FCT_EX_UNAV,
-                "stat: the daemon, process %d, has ended; when "
-                "it runs again:\n  fdctl --wait 60 stat",
+            return fct_unav("stat: the daemon, process %d, has ended; when "
+                            "it runs again:\n  fdctl --wait 60 stat",
                 (int)two[at].gate_pid);
         v.before = &two[at];
         at ^= 1;
@@ -263,7 +261,7 @@ take_names(void *args, const char *value)
     else if (strcmp(value, "both") == 0)
         *ret = PRM_NAMES_FDD | PRM_NAMES_VLLM;
     else
-        return fct_fail(FCT_EX_USAGE, "stat: --names %s: must be fdd, vllm or both", value);
+        return fct_usage("stat: --names %s: must be fdd, vllm or both", value);
     return 0;
 }
 
@@ -276,22 +274,19 @@ take_word(void *args, const char *word)
     return stt_pick(word, a->pick);
 }
 
+#define A struct stat_args
 static const struct fct_opt opts[] = {
-    { "once", '1', NULL, "print once and end", FCT_FLAG(struct stat_args, once) },
+    { "once", '1', NULL, "print once and end", FCT_FLAG(A, once) },
     { "interval", 'i', "S", "seconds between two prints (1) or writes (15)",
-        FCT_REAL(struct stat_args, interval, 0.01, 86400),
-        .range = "0.01 to 86400 seconds" },
+        FCT_REAL(A, interval, 0.01, 86400), .range = "0.01 to 86400 seconds" },
     { "group", 'g', "N", "the worker of this group (the sum of all)",
-        FCT_U32(struct stat_args, group, 0, CNT_MAX_GROUPS - 1),
-        FCT_HAS(struct stat_args, has_group) },
-    FCT_OPT_JSON(struct stat_args,
-        "{\"gate\": {...}, \"worker\": {...}, \"histograms\": {...}}"),
-    { "prometheus", 0, NULL, "once, in Prometheus' text format",
-        FCT_FLAG(struct stat_args, prom) },
+        FCT_U32(A, group, 0, CNT_MAX_GROUPS - 1), FCT_HAS(A, has_group) },
+    FCT_OPT_JSON(A, "{\"gate\": {...}, \"worker\": {...}, \"histograms\": {...}}"),
+    { "prometheus", 0, NULL, "once, in Prometheus' text format", FCT_FLAG(A, prom) },
     { "names", 0, "fdd|vllm|both", "names of metrics that vLLM has too (fdd)",
         FCT_FN(take_names) },
     { "textfile", 0, "FILE", "write this format into FILE, for node_exporter",
-        FCT_TEXT(struct stat_args, textfile) },
+        FCT_TEXT(A, textfile) },
     FCT_OPT_HELP, FCT_OPT_END
 };
 
@@ -312,24 +307,23 @@ check(const struct stat_args *a)
     int prom = a->prom || a->textfile != NULL;
 
     if (prom && a->json)
-        return fct_fail(FCT_EX_USAGE, "stat: --json and --%s are two formats; name one",
+        return fct_usage("stat: --json and --%s are two formats; name one",
             a->prom ? "prometheus" : "textfile");
     if (a->prom && a->textfile != NULL)
-        return fct_fail(FCT_EX_USAGE,
+        return fct_usage(
             "stat: --prometheus prints and --textfile writes a file; name one");
     if (prom && a->has_group)
-        return fct_fail(FCT_EX_USAGE,
+        return fct_usage(
             "stat: --%s has every group, by its label; --group goes with the text and --json",
             a->prom ? "prometheus" : "textfile");
     if (prom && a->n_word > 0)
-        return fct_fail(FCT_EX_USAGE,
+        return fct_usage(
             "stat: --%s has every metric; names of counters go with the text and --json",
             a->prom ? "prometheus" : "textfile");
     if (a->names != 0 && !prom)
-        return fct_fail(FCT_EX_USAGE, "stat: --names needs --prometheus or --textfile");
+        return fct_usage("stat: --names needs --prometheus or --textfile");
     if (a->prom && a->interval > 0)
-        return fct_fail(FCT_EX_USAGE,
-            "stat: --prometheus prints once; to repeat: --textfile FILE -i S");
+        return fct_usage("stat: --prometheus prints once; to repeat: --textfile FILE -i S");
     return 0;
 }
 
@@ -381,8 +375,8 @@ fct_cmd_stat(const struct fct *f, int argc, char **argv)
     if (rc != 0)
         return rc;
     if (!fct_seg_alive(seg))
-        rc = fct_fail(FCT_EX_UNAV, "stat: the daemon of %s, process %d, has ended",
-            f->dir, (int)seg->gate_pid);
+        rc = fct_unav("stat: the daemon of %s, process %d, has ended", f->dir,
+            (int)seg->gate_pid);
     else if (a.once || a.prom)
         rc = print_once(seg, &a);
     else

@@ -30,7 +30,7 @@ stt_textfile(const char *path, const struct cnt_seg *s, unsigned names)
 
     base = base != NULL ? base + 1 : path;
     if (base[0] == '\0')
-        return fct_fail(FCT_EX_USAGE, "stat: --textfile '%s': names no file", path);
+        return fct_usage("stat: --textfile '%s': names no file", path);
     /* its collector reads *.prom: this one it does not */
     if ((size_t)snprintf(tmp, sizeof(tmp), "%.*s.%s.XXXXXX", (int)(base - path), path,
             base) >= sizeof(tmp)) {

@@ -346,14 +346,13 @@ open_terminal(struct top_screen *m, int no_color)
         del_curterm(cur_term);
     }
     if (move == NULL)
-        return fct_fail(FCT_EX_USAGE,
+        return fct_usage(
             "top: TERM=%s is no terminal that can move its cursor; set TERM to what "
             "this terminal is (xterm, vt100), or print one screen:\n  fdctl top --once",
             term != NULL ? term : "");
     m->screen = newterm(NULL, stdout, stdin);
     if (m->screen == NULL)
-        return fct_fail(FCT_EX_USAGE, "top: cannot use the terminal TERM=%s",
-            term != NULL ? term : "");
+        return fct_usage("top: cannot use the terminal TERM=%s", term != NULL ? term : "");
     set_escdelay(25);
     cbreak();
     noecho();

@@ -298,7 +298,7 @@ print_once(struct top *t, int utf8)
         top_link_step(&t->link, clk_now_ns());
     }
     if (t->gone)
-        return fct_fail(FCT_EX_UNAV, "the daemon ended");
+        return fct_unav("the daemon ended");
     if (top_canvas_init(&c, w, h, utf8) != 0)
         return fct_oom();
     top_draw(t, &c);
@@ -320,7 +320,7 @@ run(const struct fct *f, uint32_t group, double interval, int once, int ascii, i
         return fct_oom();
     rc = fct_seg_open(f, &seg);
     if (rc == 0 && group != CNT_ALL_GROUPS && group >= cnt_n_group(seg)) {
-        rc = fct_fail(FCT_EX_USAGE, "--group %u: the daemon's groups are 0 to %u", group,
+        rc = fct_usage("--group %u: the daemon's groups are 0 to %u", group,
             cnt_n_group(seg) - 1);
         fct_seg_close(seg);
     }
@@ -357,16 +357,17 @@ struct args {
     double interval;
 };
 
+#define A struct args
 static const struct fct_opt opts[] = {
     { "interval", 'i', "S", "seconds between two screens (1)",
-        FCT_REAL(struct args, interval, -HUGE_VAL, HUGE_VAL), .range = "a number" },
+        FCT_REAL(A, interval, -HUGE_VAL, HUGE_VAL), .range = "a number" },
     { "once", 0, NULL, "print one screen as text, COLUMNS wide, LINES high",
-        FCT_FLAG(struct args, once) },
+        FCT_FLAG(A, once) },
     { "group", 'g', "N", "figures of this group (of all together)",
-        FCT_U32(struct args, group, 0, CNT_MAX_GROUPS - 1) },
-    { "no-color", 0, NULL, "no colours ($NO_COLOR)", FCT_FLAG(struct args, no_color) },
-    { "ascii", 0, NULL, "no characters beyond ASCII", FCT_FLAG(struct args, ascii) },
-    FCT_OPT_HELP, FCT_OPT_END
+        FCT_U32(A, group, 0, CNT_MAX_GROUPS - 1) },
+    { "no-color", 0, NULL, "no colours ($NO_COLOR)", FCT_FLAG(A, no_color) },
+    { "ascii", 0, NULL, "no characters beyond ASCII", FCT_FLAG(A, ascii) }, FCT_OPT_HELP,
+    FCT_OPT_END
 };
 
 static const struct fct_line line = {
@@ -386,11 +387,10 @@ fct_cmd_top(const struct fct *f, int argc, char **argv)
     if (rc != FCT_GO)
         return rc;
     if (!(a.interval >= 0.1 && a.interval <= 60))
-        return fct_fail(FCT_EX_USAGE, "--interval: must be 0.1 to 60 seconds");
+        return fct_usage("--interval: must be 0.1 to 60 seconds");
     if (!a.once && (!isatty(STDOUT_FILENO) || !isatty(STDIN_FILENO)))
-        return fct_fail(FCT_EX_USAGE,
-            "top: standard %s is not a terminal; print one "
-            "screen as text:\n  fdctl top --once",
+        return fct_usage("top: standard %s is not a terminal; print one "
+                         "screen as text:\n  fdctl top --once",
             isatty(STDOUT_FILENO) ? "input" : "output");
     return run(f, a.group, a.interval, a.once, a.ascii, a.no_color);
 }

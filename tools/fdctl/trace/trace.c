@@ -29,13 +29,12 @@ take_file(void *args, const char *value)
     struct opt *o = args;
 
     if (!o->perfetto)
-        return fct_fail(FCT_EX_USAGE,
-            "trace: unexpected '%s'; filters are --request ID, "
-            "--since T, --until T, --step A:B and --slow US",
+        return fct_usage("trace: unexpected '%s'; filters are --request ID, "
+                         "--since T, --until T, --step A:B and --slow US",
             value);
     if (o->file != NULL)
-        return fct_fail(FCT_EX_USAGE,
-            "trace: unexpected '%s'; --perfetto has its file, %s", value, o->file);
+        return fct_usage("trace: unexpected '%s'; --perfetto has its file, %s", value,
+            o->file);
     o->file = value;
     return 0;
 }
@@ -54,7 +53,7 @@ take_request(void *args, const char *value)
     int rc = fct_u64("trace: --request", value, INT64_MAX, &o->request);
 
     return rc == 0 && o->request == 0
-        ? fct_fail(FCT_EX_USAGE, "trace: --request 0: requests count from 1")
+        ? fct_usage("trace: --request 0: requests count from 1")
         : rc;
 }
 
@@ -64,24 +63,24 @@ take_last(void *args, const char *value)
     return fct_u64("trace: -n", value, INT64_MAX, &((struct opt *)args)->last);
 }
 
+#define A struct opt
 static const struct fct_opt opts[] = {
     { "last", 'n', "N", "the last N (32; all with a filter or in JSON)",
-        FCT_FN(take_last), FCT_HAS(struct opt, has_last) },
-    { "all", 0, NULL, "all that the trace has", FCT_FLAG(struct opt, all) },
-    { "events", 0, NULL, "what happened to requests instead of steps",
-        FCT_FLAG(struct opt, events) },
+        FCT_FN(take_last), FCT_HAS(A, has_last) },
+    { "all", 0, NULL, "all that the trace has", FCT_FLAG(A, all) },
+    { "events", 0, NULL, "what happened to requests instead of steps", FCT_FLAG(A, events) },
     { "request", 0, "ID", "its events, and the steps from its start to its end",
-        FCT_FN(take_request), FCT_HAS(struct opt, has_request) },
+        FCT_FN(take_request), FCT_HAS(A, has_request) },
     { "since", 0, "T", "not before T: 5s, 200ms, 2m ago, or HH:MM:SS[.mmm]",
-        FCT_TEXT(struct opt, since) },
-    { "until", 0, "T", "not after T", FCT_TEXT(struct opt, until) },
-    { "step", 0, "A[:B]", "step number A, or A to B", FCT_TEXT(struct opt, steps) },
+        FCT_TEXT(A, since) },
+    { "until", 0, "T", "not after T", FCT_TEXT(A, until) },
+    { "step", 0, "A[:B]", "step number A, or A to B", FCT_TEXT(A, steps) },
     { "slow", 0, "US", "steps whose device time or gap is longer",
-        FCT_REAL(struct opt, slow_us, 0, 1e12), .range = "0 or more microseconds",
-        FCT_HAS(struct opt, has_slow) },
-    { "follow", 'f', NULL, "print as they come", FCT_FLAG(struct opt, follow) },
-    { "group", 'g', "N", "of this group (0)", FCT_U32(struct opt, group, 0, 31) },
-    FCT_OPT_JSON(struct opt, "{\"steps\": [...], \"events\": [...], \"summary\": {...}}"),
+        FCT_REAL(A, slow_us, 0, 1e12), .range = "0 or more microseconds",
+        FCT_HAS(A, has_slow) },
+    { "follow", 'f', NULL, "print as they come", FCT_FLAG(A, follow) },
+    { "group", 'g', "N", "of this group (0)", FCT_U32(A, group, 0, 31) },
+    FCT_OPT_JSON(A, "{\"steps\": [...], \"events\": [...], \"summary\": {...}}"),
     { "perfetto", 0, FCT_MAYBE,
         "Trace Event JSON for the Perfetto viewer, to FILE or\n"
         "                               standard output, or to fdd-trace.json if that\n"
@@ -122,12 +121,10 @@ conflicts(const struct opt *o)
             : o->perfetto      ? "--perfetto"
                                : "--all";
     if (o->has_last && o->last == 0 && !o->follow)
-        return fct_fail(FCT_EX_USAGE, "trace: -n 0: must be 1 or more");
+        return fct_usage("trace: -n 0: must be 1 or more");
     if (o->follow && o->has_request && !o->events)
-        return fct_fail(FCT_EX_USAGE,
-            "trace: --follow --request follows events: add --events");
-    return a == NULL ? 0
-                     : fct_fail(FCT_EX_USAGE, "trace: %s and %s exclude each other", a, b);
+        return fct_usage("trace: --follow --request follows events: add --events");
+    return a == NULL ? 0 : fct_usage("trace: %s and %s exclude each other", a, b);
 }
 
 /* A, A: or A:B */
@@ -147,10 +144,10 @@ step_range(const char *text, struct ftr_filter *f)
     else if (!bad && *end == ':')
         b = strtoull(end + 1, &end, 10);
     if (bad || *end != '\0' || errno == ERANGE || strpbrk(text, "+- ") != NULL)
-        return fct_fail(FCT_EX_USAGE,
-            "trace: --step %s: give a step's number or a range such as 120:180", text);
+        return fct_usage("trace: --step %s: give a step's number or a range such as 120:180",
+            text);
     if (b < a)
-        return fct_fail(FCT_EX_USAGE, "trace: --step %s: ends before it begins", text);
+        return fct_usage("trace: --step %s: ends before it begins", text);
     f->step_a = a;
     f->step_b = b;
     return 0;
@@ -175,8 +172,7 @@ make_filter(const struct opt *o, const struct ftr_clock *now, struct ftr_filter 
     if (rc == 0 && o->until != NULL)
         rc = ftr_time("--until", o->until, now, &f->until_ns);
     if (rc == 0 && o->since != NULL && o->until != NULL && f->since_ns > f->until_ns)
-        rc = fct_fail(FCT_EX_USAGE, "trace: --since %s is after --until %s", o->since,
-            o->until);
+        rc = fct_usage("trace: --since %s is after --until %s", o->since, o->until);
     if (rc == 0 && o->steps != NULL)
         rc = step_range(o->steps, f);
     if (o->has_slow)
@@ -243,12 +239,10 @@ no_request(const struct ftr_snap *s, uint64_t id)
         hi = s->events[i].id > hi ? s->events[i].id : hi;
     }
     if (hi == 0)
-        return fct_fail(FCT_EX_DATA,
-            "trace: request %llu is not in the trace, which has no requests yet",
+        return fct_data("trace: request %llu is not in the trace, which has no requests yet",
             (unsigned long long)id);
-    return fct_fail(FCT_EX_DATA,
-        "trace: request %llu is not in the trace, which has the "
-        "requests %llu to %llu in its last %zu events",
+    return fct_data("trace: request %llu is not in the trace, which has the "
+                    "requests %llu to %llu in its last %zu events",
         (unsigned long long)id, (unsigned long long)lo, (unsigned long long)hi, s->n_event);
 }
 
@@ -256,11 +250,9 @@ static int
 no_step(const struct ftr_snap *s, const char *asked)
 {
     if (s->n_step == 0)
-        return fct_fail(FCT_EX_DATA,
-            "trace: step %s is not in the trace, which has no steps yet", asked);
-    return fct_fail(FCT_EX_DATA,
-        "trace: step %s is not in the trace, which has the steps %llu to %llu", asked,
-        (unsigned long long)s->steps[0].s.seq,
+        return fct_data("trace: step %s is not in the trace, which has no steps yet", asked);
+    return fct_data("trace: step %s is not in the trace, which has the steps %llu to %llu",
+        asked, (unsigned long long)s->steps[0].s.seq,
         (unsigned long long)s->steps[s->n_step - 1].s.seq);
 }
 
@@ -427,7 +419,7 @@ check(struct follow *w)
     int ended, other, rc;
 
     if (__atomic_load_n(&w->seg->magic, __ATOMIC_ACQUIRE) != TRC_MAGIC)
-        return fct_fail(FCT_EX_UNAV, "the daemon ended");
+        return fct_unav("the daemon ended");
     if (clk_now_ns() - w->t_check < CHECK_MS * UINT64_C(1000000))
         return 0;
     w->t_check = clk_now_ns();
@@ -435,15 +427,15 @@ check(struct follow *w)
     if (rc == -ETIMEDOUT)
         return 0; /* it stands still, and so does its trace */
     if (rc != 0)
-        return fct_fail(FCT_EX_UNAV,
-            rc == -ENOENT ? "the daemon ended" : "the daemon's trace: %s", strerror(-rc));
+        return fct_unav(rc == -ENOENT ? "the daemon ended" : "the daemon's trace: %s",
+            strerror(-rc));
     other = memcmp(now->boot_id, w->seg->boot_id, sizeof(now->boot_id)) != 0;
     trc_leave((struct trc_seg *)(uintptr_t)now);
     if (other)
-        return fct_fail(FCT_EX_UNAV, "the daemon ended, and another was started");
+        return fct_unav("the daemon ended, and another was started");
     ask_state(w->f, w->o->group, &ended, &generation);
     if (ended)
-        return fct_fail(FCT_EX_UNAV, "the daemon ended");
+        return fct_unav("the daemon ended");
     if (generation != 0)
         w->snap.generation = generation;
     return 0;
@@ -545,7 +537,7 @@ follow_start(struct follow *w)
         return rc;
     ask_state(w->f, w->o->group, &ended, &w->snap.generation);
     if (ended)
-        return fct_fail(FCT_EX_UNAV, "trace: the daemon has ended");
+        return fct_unav("trace: the daemon has ended");
     if (w->o->has_last)
         back = w->o->last;
     else if (w->o->since != NULL || w->o->has_request)
