@@ -215,19 +215,6 @@ write_csv(FILE *f, const json_t *report, const void *batches)
     return 0;
 }
 
-/* When every request of every batch fails the run has failed. */
-static int
-exit_of(const json_t *batches)
-{
-    const json_t *one;
-    size_t i;
-
-    json_array_foreach(batches, i, one)
-        if (json_object_get(one, "prefill_ms") != NULL)
-            return 0;
-    return fct_exit_code(fdb_commonest(json_array_get(batches, 0)));
-}
-
 /* ---- the command --------------------------------------------------------- */
 
 static int
@@ -258,7 +245,7 @@ latency(struct latency *a, const struct fct *f)
     if (!a->quiet)
         print_text(a);
     rc = rc == 0 ? rc2 : rc;
-    return rc == 0 ? exit_of(a->batches) : rc;
+    return rc == 0 ? fdb_exit_of(a->batches) : rc;
 }
 
 int

@@ -28,6 +28,9 @@ json_t *fdb_summarize(const struct fdb_log *log, uint32_t repeat,
 /* The status of that name; why most requests of a summary failed, or FDC_OK. */
 int fdb_code_of(const char *name);
 int fdb_commonest(const json_t *summary);
+/* Of summaries in which every request failed, the exit code of the commonest reason; else
+ * 0. */
+int fdb_exit_of(const json_t *summaries);
 
 /* ---- a result -------------------------------------------------------------------- */
 

@@ -386,19 +386,6 @@ compare_loads(const struct serve *s)
               s->against, text);
 }
 
-/* When every request fails the run has failed, for the commonest reason. */
-static int
-exit_of(const json_t *repeats)
-{
-    const json_t *one;
-    size_t i;
-
-    json_array_foreach(repeats, i, one)
-        if (fct_num(one, "requests_ok") > 0)
-            return 0;
-    return fct_exit_code(fdb_commonest(json_array_get(repeats, 0)));
-}
-
 static int
 report(struct serve *s, const struct fdb_output *out, size_t n_out)
 {
@@ -420,7 +407,7 @@ report(struct serve *s, const struct fdb_output *out, size_t n_out)
     say_late(s);
     if (s->search && s->quiet && s->r.found == 0)
         fct_fail(0, "--search: no load was within the limits");
-    return rc == 0 ? exit_of(s->r.repeats) : rc;
+    return rc == 0 ? fdb_exit_of(s->r.repeats) : rc;
 }
 
 static int

@@ -247,29 +247,19 @@ host_json(void)
     return fct_json_text(text, strlen(text));
 }
 
-/* "fdbench serve -c 16", cut where it is full. */
-static json_t *
-args_json(int argc, char **argv)
-{
-    char text[1024] = "fdbench";
-    size_t at = strlen(text);
-    int i;
-
-    for (i = 0; i < argc && at < sizeof(text); i++)
-        at += (size_t)snprintf(text + at, sizeof(text) - at, " %s", argv[i]);
-    return fct_json_text(text, strlen(text));
-}
-
 void
 fdb_result_init(struct fdb_result *r, const char *command, int argc, char **argv)
 {
     time_t now = time(NULL);
-    char text[32] = "";
+    char text[32] = "", args[1024] = "fdbench"; /* cut where it is full */
+    size_t at = strlen(args);
     struct tm tm;
 
     memset(r, 0, sizeof(*r));
+    for (int i = 0; i < argc && at < sizeof(args); i++)
+        at += (size_t)snprintf(args + at, sizeof(args) - at, " %s", argv[i]);
     if (gmtime_r(&now, &tm) != NULL)
         strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &tm);
     r->head = json_pack("{s:s, s:o, s:s, s:o}", "command", command, "args",
-        args_json(argc, argv), "time", text, "host", host_json());
+        fct_json_text(args, strlen(args)), "time", text, "host", host_json());
 }

@@ -259,6 +259,18 @@ fdb_commonest(const json_t *summary)
     return first != NULL ? fdb_code_of(first) : FDC_OK;
 }
 
+int
+fdb_exit_of(const json_t *summaries)
+{
+    const json_t *one;
+    size_t i;
+
+    json_array_foreach(summaries, i, one)
+        if (fct_num(one, "requests_ok") > 0)
+            return 0;
+    return fct_exit_code(fdb_commonest(json_array_get(summaries, 0)));
+}
+
 /* What the request says of m, from ret on; how many values. */
 static size_t
 values_of(const struct fdb_log *log, const struct fdb_rec *r, enum fdb_times m, double *ret)

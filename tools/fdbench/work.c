@@ -50,14 +50,6 @@ draw_between(uint64_t *rng, uint32_t lo, uint32_t hi)
     return lo + (uint32_t)(((draw(rng) >> 32) * ((uint64_t)(hi - lo) + 1)) >> 32);
 }
 
-static double
-draw_normal(uint64_t *rng)
-{
-    double r = sqrt(-2 * log(draw_unit(rng)));
-
-    return r * cos(2 * 3.14159265358979323846 * draw_unit(rng));
-}
-
 /* Gamma of mean shape, by Marsaglia and Tsang's rejection. */
 static double
 draw_gamma(uint64_t *rng, double shape)
@@ -71,7 +63,8 @@ draw_gamma(uint64_t *rng, double shape)
     d = shape - 1.0 / 3;
     c = 1 / sqrt(9 * d);
     for (;;) {
-        x = draw_normal(rng);
+        x = sqrt(-2 * log(draw_unit(rng))); /* and an angle: normal */
+        x *= cos(2 * 3.14159265358979323846 * draw_unit(rng));
         v = 1 + c * x;
         if (v <= 0)
             continue;

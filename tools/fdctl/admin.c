@@ -278,34 +278,21 @@ show_memory(json_t *o, const void *args)
         o);
 }
 
-/* Rows of one place, over all groups. */
-static long long
-sum_place(const json_t *answer, const char *where, const char *key)
-{
-    const json_t *r;
-    long long n = 0;
-    size_t i;
-
-    json_array_foreach(json_object_get(answer, "rows"), i, r)
-        n += strcmp(fct_str(r, "where"), where) == 0 ? fct_num(r, key) : 0;
-    return n;
-}
-
-/* Adds to the sums. */
+/* Adds to the sums what the answer's places have. */
 static void
 add_memory(const json_t *answer, json_t *sum)
 {
-    static const char *const places[] = { "device", "host" };
+    static const char *const keys[] = { "bytes", "in_use" };
     char key[32];
+    json_t *p;
+    size_t i;
 
-    for (size_t i = 0; i < 2; i++) {
-        snprintf(key, sizeof(key), "%s_bytes", places[i]);
-        json_object_set_new(sum, key,
-            json_integer(fct_num(sum, key) + sum_place(answer, places[i], "bytes")));
-        snprintf(key, sizeof(key), "%s_in_use", places[i]);
-        json_object_set_new(sum, key,
-            json_integer(fct_num(sum, key) + sum_place(answer, places[i], "in_use")));
-    }
+    json_array_foreach(json_object_get(answer, "places"), i, p)
+        for (size_t k = 0; k < 2; k++) {
+            snprintf(key, sizeof(key), "%s_%s", fct_str(p, "where"), keys[k]);
+            json_object_set_new(sum, key,
+                json_integer(fct_num(sum, key) + fct_num(p, keys[k])));
+        }
     json_object_set_new(sum, "tokens",
         json_integer(fct_num(sum, "tokens") + fct_num(answer, "tokens")));
 }
@@ -323,8 +310,8 @@ show_memories(const struct fct *f, long long n, int json)
         if (rc != 0)
             break;
         (void)json_object_del(o, "ok");
-        add_memory(o, sum);
         add_places(o);
+        add_memory(o, sum);
         json_object_set_new(o, "group", json_integer((json_int_t)i));
         json_array_append_new(list, o);
     }

@@ -150,16 +150,6 @@ print_header(const struct gen *g, const struct slot *s, unsigned sample)
         printf("%s=== request %zu ===\n", s->index > 0 ? "\n" : "", s->index);
 }
 
-static void
-print_ids(const json_t *ids)
-{
-    json_t *id;
-    size_t i;
-
-    json_array_foreach(ids, i, id)
-        printf("%s%lld", i > 0 ? " " : "", (long long)json_integer_value(id));
-}
-
 /* What of the text is behind *from, which goes to its end. */
 static void
 print_from(const struct fct_buf *text, size_t *from)
@@ -203,7 +193,9 @@ print_rest(struct gen *g, struct slot *s)
         }
         /* A model without a tokenizer sends ids alone. */
         if (c->text.n == 0 && n_ids > 0 && (s->req->p.flags & FDC_F_TEXT) == 0)
-            print_ids(c->ids);
+            for (size_t k = 0; k < n_ids; k++)
+                printf("%s%lld", k > 0 ? " " : "",
+                    (long long)json_integer_value(json_array_get(c->ids, k)));
         putchar('\n');
     }
     fflush(stdout);

@@ -47,13 +47,6 @@ row_of(const json_t *l)
         .roofline_us = fct_real(l, "roofline_us") };
 }
 
-static int
-same(const struct row *a, const struct row *b, enum by by)
-{
-    return by == BY_KIND ? strcmp(a->kind, b->kind) == 0
-                         : by == BY_LAYER && a->layer == b->layer;
-}
-
 /* Lines put together; at most as many as there are lines. Returns how many. */
 static size_t
 group(const json_t *lines, enum by by, struct row *ret)
@@ -63,8 +56,10 @@ group(const json_t *lines, enum by by, struct row *ret)
     for (size_t i = 0; i < json_array_size(lines); i++) {
         struct row r = row_of(json_array_get(lines, i));
 
-        for (k = 0; k < n && !same(&ret[k], &r, by); k++)
-            continue;
+        for (k = 0; k < n; k++)
+            if (by == BY_KIND ? strcmp(ret[k].kind, r.kind) == 0
+                              : by == BY_LAYER && ret[k].layer == r.layer)
+                break;
         if (k == n) {
             ret[n++] = r;
             continue;

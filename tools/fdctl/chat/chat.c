@@ -128,15 +128,6 @@ tlk_open(struct talk *t, const char *path)
     return rc;
 }
 
-static void
-tlk_close(struct talk *t)
-{
-    fdchat_template_free(t->template);
-    free(t->variables);
-    json_decref(t->messages);
-    fdc_close(t->s);
-}
-
 /* ---- messages --------------------------------------------------------------------------- */
 
 static json_t *
@@ -144,12 +135,6 @@ message(const char *role, const char *text)
 {
     return json_pack("{s:s,s:o}", "role", role, "content",
         fct_json_text(text, strlen(text)));
-}
-
-static int
-tlk_say(struct talk *t, const char *role, const char *text)
-{
-    return json_array_append_new(t->messages, message(role, text)) == 0 ? 0 : fct_oom();
 }
 
 /* Replace the system message, or add one in front. */
@@ -390,23 +375,21 @@ render(struct talk *t, struct fdchat_prompt *ret)
 static int
 keep(struct answer *a, json_t **ret)
 {
-    json_t *m = message("assistant", a->content.p != NULL ? a->content.p : "");
+    json_t *m = json_pack("{s:s, s:o, s:o*, s:O*}", "role", "assistant", "content",
+        fct_json_text(a->content.p, strlen(a->content.p != NULL ? a->content.p : "")),
+        "reasoning_content",
+        a->reasoning.n > 0 ? fct_json_text(a->reasoning.p, a->reasoning.n) : NULL,
+        "tool_calls", a->calls);
 
     if (m == NULL)
         return fct_oom();
-    if (a->reasoning.n > 0)
-        (void)json_object_set_new(m, "reasoning_content",
-            fct_json_text(a->reasoning.p, a->reasoning.n));
-    if (a->calls != NULL)
-        (void)json_object_set(m, "tool_calls", a->calls);
     if (ret != NULL) {
         *ret = json_copy(m);
-        (void)json_object_set_new(*ret, "finish_reason",
-            json_string(a->finish != NULL ? a->finish : "error"));
-        (void)json_object_set_new(*ret, "prompt_tokens",
-            json_integer(a->done.prompt_tokens));
-        (void)json_object_set_new(*ret, "output_tokens",
-            json_integer(a->done.output_tokens));
+        (void)json_object_update_new(*ret,
+            json_pack("{s:s, s:I, s:I}", "finish_reason",
+                a->finish != NULL ? a->finish : "error", "prompt_tokens",
+                (json_int_t)a->done.prompt_tokens, "output_tokens",
+                (json_int_t)a->done.output_tokens));
     }
     return json_array_append_new(a->t->messages, m) == 0 ? 0 : fct_oom();
 }
@@ -590,7 +573,9 @@ take_line(struct chat *c, const char *text)
     text += text[0] == '/';
     c->code = fct_check_utf8("the line", text, strlen(text));
     if (c->code == 0)
-        c->code = tlk_say(&c->t, "user", text);
+        c->code = json_array_append_new(c->t.messages, message("user", text)) == 0
+            ? 0
+            : fct_oom();
     if (c->code == 0)
         answer_it(c);
     else
@@ -706,7 +691,10 @@ fct_cmd_chat(const struct fct *f, int argc, char **argv)
     c.t.req = &a.req;
     if (rc == FCT_GO)
         rc = run(&c, f);
-    tlk_close(&c.t);
+    fdchat_template_free(c.t.template);
+    free(c.t.variables);
+    json_decref(c.t.messages);
+    fdc_close(c.t.s);
     fct_req_fini(&a.req);
     return rc;
 }

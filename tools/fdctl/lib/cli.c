@@ -282,26 +282,21 @@ fct_table_word(const char *cmd, const char *word)
 
 /* ---- a command's line ----------------------------------------------------------- */
 
-static int
-is_less(const struct fct_line *l, const char *name)
-{
-    for (size_t i = 0; l->less != NULL && l->less[i] != NULL; i++)
-        if (strcmp(l->less[i], name) == 0)
-            return 1;
-    return 0;
-}
-
 /* One table of all the line's options, in the order of the help. */
 static void
 gather(const struct fct_line *l, struct fct_opt ret[FCT_OPTS_MAX])
 {
+    const char *const *less;
     const struct fct_opt *o;
     const struct cmd_arg *a;
     size_t n = 0;
 
     for (size_t i = 0; i < sizeof(l->opts) / sizeof(l->opts[0]) && l->opts[i] != NULL; i++) {
         for (o = l->opts[i]; o->name != NULL && n + 1 < FCT_OPTS_MAX; o++) {
-            if (o->take == FCT_T_PARAM && is_less(l, o->name))
+            less = o->take == FCT_T_PARAM ? l->less : NULL;
+            while (less != NULL && *less != NULL && strcmp(*less, o->name) != 0)
+                less++;
+            if (less != NULL && *less != NULL)
                 continue;
             ret[n++] = *o;
             a = o->help == NULL ? arg_of(l->command, o->name, CMD_OPT) : NULL;

@@ -48,27 +48,19 @@ folder_of(const char *path, char *ret, size_t ret_bytes)
         snprintf(ret, ret_bytes, "%.*s", slash == path ? 1 : (int)(slash - path), path);
 }
 
-/* The folder of $FDD_SOCKET counts only if an admin socket is there too. */
-static int
-folder_of_env_socket(const struct fdw_env *e, char *ret, size_t ret_bytes)
-{
-    if (e->socket == NULL || e->runtime_dir != NULL)
-        return 0;
-    folder_of(e->socket, ret, ret_bytes);
-    return has(ret, "admin.sock");
-}
-
 static int
 find_folder(struct fct *f, const struct fdw_env *e, const char *socket, const char *dir,
     const char *instance)
 {
     const char *name = instance != NULL ? instance : e->instance;
-    int rc = 0;
+    int rc = 0, named = dir != NULL || instance != NULL, found = 0;
 
-    if (dir == NULL && instance == NULL && socket != NULL)
-        folder_of(socket, f->dir, sizeof(f->dir));
-    else if (dir != NULL || instance != NULL ||
-        !folder_of_env_socket(e, f->dir, sizeof(f->dir)))
+    if (!named && (socket != NULL || (e->socket != NULL && e->runtime_dir == NULL))) {
+        folder_of(socket != NULL ? socket : e->socket, f->dir, sizeof(f->dir));
+        /* that of $FDD_SOCKET counts only if an admin socket is there too */
+        found = socket != NULL || has(f->dir, "admin.sock");
+    }
+    if (!found)
         rc = fdw_find(e, dir, instance, f->dir, sizeof(f->dir));
     if (rc == -EINVAL)
         return fct_usage("%s%s: no instance's name: " FDW_NAME_RULE "; see %s ls",
@@ -545,15 +537,6 @@ fct_daemon_pid(const struct fct *f)
     return pid < 0 || has(f->dir, FDW_SOCKET) ? -1 : 0;
 }
 
-/* A worker that failed is started again, unless its daemon ends. */
-static int
-has_given_up(const char *state, const char *phase, const json_t *worker)
-{
-    return strcmp(state, "degraded") == 0 ||
-        (strcmp(phase, "failed") == 0 &&
-            (fct_num(worker, "pid") == 0 || strcmp(state, "stopping") == 0));
-}
-
 static enum seen
 look_admin(const struct fct *f, char *why, size_t why_bytes)
 {
@@ -572,7 +555,10 @@ look_admin(const struct fct *f, char *why, size_t why_bytes)
     fix = fct_str(w, "fix");
     if (strcmp(phase, "ready") == 0) {
         seen = SEEN_READY;
-    } else if (has_given_up(state, phase, w)) {
+    } else if (strcmp(state, "degraded") == 0 ||
+        (strcmp(phase, "failed") == 0 &&
+            (fct_num(w, "pid") == 0 || strcmp(state, "stopping") == 0))) {
+        /* a worker that failed is started again, unless its daemon ends */
         seen = SEEN_FAILED;
         snprintf(why, why_bytes, "%s%s%s",
             error[0] != '\0' ? error : "the worker does not start",

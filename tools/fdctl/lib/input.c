@@ -182,14 +182,6 @@ parse_line(const char *line, size_t n, const struct fct_req *dflt, struct fct_re
     return rc;
 }
 
-static int
-is_blank(const char *p, size_t n)
-{
-    while (n > 0 && isspace((unsigned char)p[n - 1]))
-        n--;
-    return n == 0;
-}
-
 int
 fct_parse_batch(const char *path, const char *text, size_t n, const struct fct_req *dflt,
     struct fct_req **ret_reqs, size_t *ret_n)
@@ -203,7 +195,7 @@ fct_parse_batch(const char *path, const char *text, size_t n, const struct fct_r
         const char *nl = memchr(text + at, '\n', n - at);
 
         len = nl != NULL ? (size_t)(nl - (text + at)) : n - at;
-        if (is_blank(text + at, len))
+        if (strspn(text + at, " \t\r\n\v\f") >= len)
             continue;
         if (fct_room(&reqs, n_reqs + 1, &cap, sizeof(*reqs)) != 0) {
             rc = fct_oom();

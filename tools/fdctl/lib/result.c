@@ -221,14 +221,6 @@ fct_json_ids(const uint32_t *ids, size_t n)
     return a;
 }
 
-static const char *
-finish_name(const struct fct_result *r, const struct fct_choice *c)
-{
-    if (c->end.finish != FDC_FIN_NONE && c->end.finish != FDC_FIN_ERROR)
-        return fdc_finish_name(c->end.finish);
-    return r->error.code == FDC_E_CANCELLED ? "cancelled" : "error";
-}
-
 static json_t *
 stop_reason(const struct fct_result *r, const struct fct_choice *c)
 {
@@ -248,15 +240,18 @@ stop_reason(const struct fct_result *r, const struct fct_choice *c)
 static json_t *
 choice_json(const struct fct_result *r, const struct fct_choice *c)
 {
-    uint32_t flags = r->req->p.flags;
+    uint32_t flags = r->req->p.flags, fin = c->end.finish;
+    const char *finish = fin != FDC_FIN_NONE && fin != FDC_FIN_ERROR ? fdc_finish_name(fin)
+        : r->error.code == FDC_E_CANCELLED
+        ? "cancelled"
+        : "error";
 
     return json_pack("{s:O, s:o, s:O*, s:o*, s:o*, s:s, s:o, s:o*}", "ids", c->ids,
         "text", fct_json_text(c->text.p, c->text.n), "special",
         (flags & FDC_F_ALONE) != 0 ? c->special : NULL, "logprobs",
         r->req->p.logprobs >= 0 ? logprobs_json(c->lp, 0) : NULL, "mean_logprob",
         r->req->p.best_of > r->req->p.n ? fct_json_real((double)c->end.mean_logprob) : NULL,
-        "finish_reason", finish_name(r, c), "stop_reason", stop_reason(r, c),
-        "reasoning_tokens",
+        "finish_reason", finish, "stop_reason", stop_reason(r, c), "reasoning_tokens",
         c->end.n_reasoning > 0 ? json_integer(c->end.n_reasoning) : NULL);
 }
 
@@ -353,18 +348,6 @@ usage_json(const struct fct_result *r)
         (json_int_t)out, "preempted", (json_int_t)d->n_preempted);
 }
 
-/* As text where JSON's integers end. */
-static json_t *
-seed_json(uint64_t seed)
-{
-    char text[24];
-
-    if (seed <= INT64_MAX)
-        return json_integer((json_int_t)seed);
-    snprintf(text, sizeof(text), "%llu", (unsigned long long)seed);
-    return json_string(text);
-}
-
 json_t *
 fct_result_json(const struct fct_result *r)
 {
@@ -385,38 +368,32 @@ fct_result_json(const struct fct_result *r)
             r->req->p.prompt_logprobs >= 0
                 ? logprobs_json(r->plp, r->is_accepted ? r->accepted.prompt_len : 0)
                 : NULL,
-            "cached_tokens", json_object_get(usage, "cached_tokens"), "usage", usage,
-            "seed", r->is_accepted ? seed_json(r->accepted.seed) : NULL, "timings",
-            is_ok ? timings_json(r) : NULL, "choices", choices_json(r), "error",
-            is_ok ? NULL : error_json(&r->error)));
+            "cached_tokens", json_object_get(usage, "cached_tokens"), "usage", usage, "seed",
+            !r->is_accepted                     ? NULL
+                : r->accepted.seed <= INT64_MAX ? json_integer((json_int_t)r->accepted.seed)
+                                                : /* as text where JSON's integers end */
+                json_sprintf("%llu", (unsigned long long)r->accepted.seed),
+            "timings", is_ok ? timings_json(r) : NULL, "choices", choices_json(r),
+            "error", is_ok ? NULL : error_json(&r->error)));
     return o;
-}
-
-/* Was it refused for want of an entry of the pool? arg is the number of the item where
- * the daemon takes it never. */
-static int
-needs_entry(const struct fdc_error *e)
-{
-    return e->arg == 0 &&
-        (e->detail == FDC_D_BIAS_IDS || e->detail == FDC_D_ALLOWED ||
-            e->detail == FDC_D_BAD_WORDS || e->detail == FDC_D_LOGPROB_IDS ||
-            e->detail == FDC_D_REASONING);
 }
 
 void
 fct_error_text(const struct fdc_error *e, char *ret, size_t ret_bytes)
 {
+    uint32_t d = e->code == FDC_E_UNSUPPORTED ? e->detail : FDC_D_NONE;
     const char *why = "";
     size_t n;
 
     fdc_error_text(e, ret, ret_bytes);
-    if (e->code != FDC_E_UNSUPPORTED)
-        return;
-    if (e->detail == FDC_D_PRESENCE || e->detail == FDC_D_FREQUENCY ||
-        e->detail == FDC_D_PENALTY || needs_entry(e))
+    /* Lists need an entry of the pool; arg is the number of an item that the daemon takes
+     * never. */
+    if (d == FDC_D_PRESENCE || d == FDC_D_FREQUENCY || d == FDC_D_PENALTY ||
+        (e->arg == 0 &&
+            (d == FDC_D_BIAS_IDS || d == FDC_D_ALLOWED || d == FDC_D_BAD_WORDS ||
+                d == FDC_D_LOGPROB_IDS || d == FDC_D_REASONING)))
         why = "; sched.max_penalty_seqs is 0";
-    else if (e->detail == FDC_D_LOGPROBS || e->detail == FDC_D_PROMPT_LOGPROBS ||
-        e->detail == FDC_D_BEST_OF)
+    else if (d == FDC_D_LOGPROBS || d == FDC_D_PROMPT_LOGPROBS || d == FDC_D_BEST_OF)
         why = "; output.enable_logprob is no";
     n = strlen(ret);
     snprintf(ret + n, ret_bytes - n, "%s", why);

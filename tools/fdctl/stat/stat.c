@@ -161,19 +161,6 @@ print_counters(const struct view *v)
     }
 }
 
-/* What was seen since before. */
-static void
-hist_since(const struct view *v, size_t i, struct cnt_hist *ret)
-{
-    const struct cnt_hist *a = v->before != NULL ? &v->before->h[i] : NULL;
-
-    *ret = v->now->h[i];
-    for (size_t b = 0; a != NULL && b < CNT_MAX_BUCKET; b++)
-        ret->bucket[b] -= a->bucket[b];
-    if (a != NULL)
-        ret->sum -= a->sum;
-}
-
 static void
 print_hists(const struct view *v)
 {
@@ -185,7 +172,10 @@ print_hists(const struct view *v)
         char rate[32] = "", mean[32] = "-", q[3][32];
         uint64_t n;
 
-        hist_since(v, i, &h);
+        h = v->now->h[i];
+        for (size_t b = 0; v->before != NULL && b < CNT_MAX_BUCKET; b++)
+            h.bucket[b] -= v->before->h[i].bucket[b];
+        h.sum -= v->before != NULL ? v->before->h[i].sum : 0;
         n = cnt_hist_count(r, h.bucket);
         if (!v->pick[cnt_count() + i] || (v->before != NULL && n == 0))
             continue;

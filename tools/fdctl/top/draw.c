@@ -42,16 +42,6 @@ workers_text(const struct top *t, char *ret, size_t ret_bytes)
             fct_num(g, "n"));
 }
 
-static const char *
-state_text(const struct top *t)
-{
-    if (t->gone)
-        return "ended";
-    if (t->silent > 0)
-        return "silent";
-    return t->status != NULL ? fct_str(t->status, "state") : "running";
-}
-
 static void
 head(const struct top *t, struct top_canvas *c)
 {
@@ -71,7 +61,11 @@ head(const struct top *t, struct top_canvas *c)
     fct_plain(t->seg->model, sizeof(t->seg->model), model, sizeof(model));
     x = top_print(c, 0, x, c->w - w - 25, TOP_HEAD, "%s",
         model[0] != '\0' ? model : "no model yet");
-    x = top_print(c, 0, x, c->w - w - 1, TOP_HEAD, "   %s", state_text(t));
+    x = top_print(c, 0, x, c->w - w - 1, TOP_HEAD, "   %s",
+        t->gone                 ? "ended"
+            : t->silent > 0     ? "silent"
+            : t->status != NULL ? fct_str(t->status, "state")
+                                : "running");
     if (t->status != NULL && !t->gone)
         top_print(c, 0, x, c->w - w - 1, TOP_HEAD, "%s", workers);
     top_text(c, 0, c->w - w, 0, TOP_HEAD, right);

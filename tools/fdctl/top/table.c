@@ -52,16 +52,6 @@ spare(const struct top_col *cols, int w, int *ret_n_text)
     return w > sum ? w - sum : 0;
 }
 
-static int
-width_of(const struct top_col *col, int left, int n_text)
-{
-    int more = n_text > 0 ? left / n_text : 0;
-
-    if (col->kind != TOP_K_TEXT && col->kind != TOP_K_BAR)
-        return col->width;
-    return col->width + (more < 14 ? more : 14);
-}
-
 static const char *
 number(const json_t *r, const struct top_col *col, char *ret)
 {
@@ -109,7 +99,9 @@ line(struct top_canvas *c, int y, const struct top_col *cols, const json_t *r,
     for (col = cols; col->name != NULL; col++) {
         if (col->from > c->w)
             continue;
-        w = width_of(col, left, n_text);
+        w = col->width;
+        if (col->kind == TOP_K_TEXT || col->kind == TOP_K_BAR)
+            w += left / n_text < 14 ? left / n_text : 14;
         if (r != NULL) {
             cell(c, y, x, w, r, col);
         } else {

@@ -81,7 +81,7 @@ act(struct top *t)
 }
 
 static void
-move_by(struct top *t, long by)
+move_by(struct top *t, int by)
 {
     size_t n = json_array_size(t->rows[t->view]);
     const json_t *r;
@@ -108,18 +108,16 @@ set_view(struct top *t, int view)
     top_select(t);
 }
 
-/* The next column that is on the screen. */
+/* By the next column that is on the screen, or the other way round. */
 static void
-next_sort(struct top *t, int w)
+sort_rows(struct top *t, int reverse)
 {
     const struct top_col *cols = top_cols((enum top_view)t->view);
     int *at = &t->sort[t->view];
 
-    do {
-        if (cols[++*at].name == NULL)
-            *at = 0;
-    } while (cols[*at].from > w);
-    t->reverse[t->view] = 0;
+    t->reverse[t->view] = reverse && !t->reverse[t->view];
+    while (!reverse && (cols[++*at].name == NULL || cols[*at].from > COLS))
+        *at = cols[*at].name == NULL ? -1 : *at;
     top_sort_view(t, t->view);
     top_select(t);
 }
@@ -160,52 +158,6 @@ daemon_key(struct top *t, int key)
     }
 }
 
-/* Keys that move in the table. 0: it is none. */
-static int
-table_key(struct top *t, int key, int w)
-{
-    switch (key) {
-    case 'u':
-        set_view(t, TOP_V_USERS);
-        break;
-    case 'r':
-        set_view(t, TOP_V_REQUESTS);
-        break;
-    case 'c':
-        set_view(t, TOP_V_CLIENTS);
-        break;
-    case 's':
-        next_sort(t, w);
-        break;
-    case 'S':
-        t->reverse[t->view] = !t->reverse[t->view];
-        top_sort_view(t, t->view);
-        top_select(t);
-        break;
-    case KEY_UP:
-        move_by(t, -1);
-        break;
-    case KEY_DOWN:
-        move_by(t, 1);
-        break;
-    case KEY_PPAGE:
-        move_by(t, -t->page);
-        break;
-    case KEY_NPAGE:
-        move_by(t, t->page);
-        break;
-    case KEY_HOME:
-        move_by(t, -(long)json_array_size(t->rows[t->view]));
-        break;
-    case KEY_END:
-        move_by(t, (long)json_array_size(t->rows[t->view]));
-        break;
-    default:
-        return 0;
-    }
-    return 1;
-}
-
 /* A key while a question or the help is open. 0: neither is. */
 static int
 answer_key(struct top *t, int key)
@@ -223,42 +175,54 @@ answer_key(struct top *t, int key)
     return 1;
 }
 
+static void
+move_pages(struct top *t, int by)
+{
+    move_by(t, by * t->page);
+}
+
+static void
+screen_key(struct top *t, int key)
+{
+    if (key == 'h')
+        t->help = 1;
+    else if (key == ' ')
+        t->frozen = !t->frozen;
+    else
+        clearok(curscr, TRUE);
+}
+
+static const struct {
+    int key;
+    void (*fn)(struct top *t, int arg);
+    int arg;
+} key_rows[] = { { 'h', screen_key, 'h' }, { '?', screen_key, 'h' },
+    { KEY_F(1), screen_key, 'h' }, { ' ', screen_key, ' ' },
+    { 'L' & 0x1f, screen_key, 0 }, { '+', set_interval, 1 }, { '-', set_interval, -1 },
+    { 'k', daemon_key, 'k' }, { 'd', daemon_key, 'd' }, { 'D', daemon_key, 'D' },
+    { 'p', daemon_key, 'p' }, { 'u', set_view, TOP_V_USERS },
+    { 'r', set_view, TOP_V_REQUESTS }, { 'c', set_view, TOP_V_CLIENTS },
+    { 's', sort_rows, 0 }, { 'S', sort_rows, 1 }, { KEY_UP, move_by, -1 },
+    { KEY_DOWN, move_by, 1 }, { KEY_PPAGE, move_pages, -1 }, { KEY_NPAGE, move_pages, 1 },
+    { KEY_HOME, move_by, INT_MIN }, { KEY_END, move_by, INT_MAX } };
+
 /* 1: quit. */
 static int
-on_key(struct top *t, int key, int w)
+on_key(struct top *t, int key)
 {
+    const size_t n = sizeof(key_rows) / sizeof(key_rows[0]);
+    size_t i = 0;
+
     if (key == KEY_RESIZE || answer_key(t, key))
         return 0;
     t->message[0] = '\0';
-    switch (key) {
-    case 'q':
-        return 1;
-    case 'h':
-    case '?':
-    case KEY_F(1):
-        t->help = 1;
-        break;
-    case ' ':
-        t->frozen = !t->frozen;
-        break;
-    case '+':
-    case '-':
-        set_interval(t, key == '+' ? 1 : -1);
-        break;
-    case 'k':
-    case 'd':
-    case 'D':
-    case 'p':
-        daemon_key(t, key);
-        break;
-    case 'L' & 0x1f:
-        clearok(curscr, TRUE);
-        break;
-    default:
-        if (!table_key(t, key, w))
-            top_say(t, 1, "no such key; h shows them");
-    }
-    return 0;
+    while (i < n && key_rows[i].key != key)
+        i++;
+    if (i < n)
+        key_rows[i].fn(t, key_rows[i].arg);
+    else if (key != 'q')
+        top_say(t, 1, "no such key; h shows them");
+    return key == 'q';
 }
 
 /* ---- terminal ------------------------------------------------------------ */
@@ -409,7 +373,7 @@ loop(struct top *t, const struct top_screen *m)
         while (keys && (key = getch()) != ERR) {
             double interval = t->interval;
 
-            if (on_key(t, key, COLS))
+            if (on_key(t, key))
                 return 0;
             if (t->interval != interval)
                 t_next = clk_now_ns() + (uint64_t)(t->interval * 1e9);

@@ -282,16 +282,11 @@ range_text(const struct ftr_snap *s, int events, char *ret, size_t ret_bytes)
 /* ---- once ------------------------------------------------------------------------ */
 
 static int
-several(const struct ftr_snap *s)
-{
-    return s->n_step > 0 &&
-        s->steps[0].s.generation != s->steps[s->n_step - 1].s.generation;
-}
-
-static int
 show_tables(const struct opt *o, const struct ftr_snap *s, const struct ftr_life *l)
 {
-    int generations = several(s), rc = 0;
+    int generations = s->n_step > 0 &&
+        s->steps[0].s.generation != s->steps[s->n_step - 1].s.generation,
+        rc = 0;
 
     if (o->events || l != NULL) {
         ftr_show_event_head();
@@ -515,15 +510,6 @@ follow_events(struct follow *w)
     }
 }
 
-static void
-say_missed(struct follow *w)
-{
-    if (w->missed > 0)
-        fct_fail(0, "trace: %llu %s were overwritten before they were read",
-            (unsigned long long)w->missed, w->o->events ? "events" : "steps");
-    w->missed = 0;
-}
-
 static int
 follow_start(struct follow *w)
 {
@@ -570,7 +556,10 @@ follow(const struct fct *f, const struct trc_seg *seg, const struct opt *o)
             follow_steps(&w);
         if (fct_flush() != 0)
             return FCT_EX_IO;
-        say_missed(&w);
+        if (w.missed > 0)
+            fct_fail(0, "trace: %llu %s were overwritten before they were read",
+                (unsigned long long)w.missed, o->events ? "events" : "steps");
+        w.missed = 0;
         rc = check(&w);
         if (rc == 0 && !fct_interrupted)
             clk_sleep_ns(POLL_MS * CLK_MS);
