@@ -152,22 +152,6 @@ run_size(struct latency *a, uint32_t size, json_t *sizes)
 
 /* ---- results ------------------------------------------------------------- */
 
-/* What stands before the sizes; a seed as text: JSON readers keep 53 bits of a number. */
-static json_t *
-report_json(const struct latency *a)
-{
-    const struct fdb_cfg *c = &a->l.cfg;
-    const char *model = a->l.model.name;
-    json_t *o = json_copy(a->r.head);
-
-    json_object_update_new(o,
-        json_pack("{s:o, s:I, s:I, s:o, s:[]}", "model",
-            fct_json_text(model, strnlen(model, sizeof(a->l.model.name))),
-            "prompt_tokens", (json_int_t)c->in.hi, "output_tokens", (json_int_t)c->out.hi,
-            "seed", json_sprintf("%" PRIu64, c->seed), "sizes"));
-    return o;
-}
-
 static void
 print_text(const struct latency *a)
 {
@@ -235,7 +219,13 @@ latency(struct latency *a, const struct fct *f)
     if (rc == 0)
         rc = fdb_load_open(f, &a->l);
     a->batches = json_array();
-    a->report = report_json(a);
+    a->report = json_copy(a->r.head);
+    json_object_update_new(a->report,
+        json_pack("{s:o, s:I, s:I, s:o, s:[]}", "model",
+            fct_json_text(a->l.model.name, strnlen(a->l.model.name, sizeof(a->l.model.name))),
+            "prompt_tokens", (json_int_t)c->in.hi, "output_tokens", (json_int_t)c->out.hi,
+            /* as text: JSON readers keep 53 bits of a number */
+            "seed", json_sprintf("%" PRIu64, c->seed), "sizes"));
     for (i = 0; rc == 0 && i < n; i++)
         rc = run_size(a, batch[i], json_object_get(a->report, "sizes"));
     if (json_array_size(a->batches) == 0)

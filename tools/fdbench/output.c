@@ -10,14 +10,6 @@ is_stdout(const struct fdb_output *o)
     return o->path != NULL && strcmp(o->path, "-") == 0;
 }
 
-/* Devices may be named twice. */
-static int
-is_same(const struct fdb_output *a, const struct fdb_output *b)
-{
-    return a->path != NULL && b->path != NULL && strcmp(a->path, b->path) == 0 &&
-        strncmp(a->path, "/dev/", 5) != 0;
-}
-
 static int
 check_writable(const char *path)
 {
@@ -42,7 +34,9 @@ fdb_output_check(const struct fdb_output *o, size_t n, int *ret_quiet)
         if (is_stdout(&o[i]) && o[i].no_stdout)
             return fct_usage("--%s -: must be a file", o[i].option);
         for (k = 0; k < i; k++)
-            if (is_same(&o[k], &o[i]))
+            if (o[k].path != NULL && o[i].path != NULL &&
+                strcmp(o[k].path, o[i].path) == 0 &&
+                strncmp(o[k].path, "/dev/", 5) != 0) /* devices may be named twice */
                 return is_stdout(&o[i])
                     ? fct_usage("--%s - and --%s -: one of them only", o[k].option,
                           o[i].option)

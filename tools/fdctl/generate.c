@@ -232,29 +232,23 @@ say_error(struct gen *g, const struct slot *s)
         fct_fail(0, "without a tokenizer a prompt is given by --ids-file");
 }
 
-static int
-emit(struct gen *g, struct slot *s)
-{
-    int rc = 0;
-
-    if (g->json)
-        rc = fct_print_json(fct_result_json(&s->res));
-    else
-        print_rest(g, s);
-    if (s->res.error.code != FDC_OK && !g->cancelled)
-        say_error(g, s);
-    fct_result_fini(&s->res);
-    return rc;
-}
-
 /* Print what is complete, in order, and the head as it comes. */
 static int
 flush_output(struct gen *g)
 {
     int rc = 0;
 
-    while (g->head < g->n_slots && g->slots[g->head].over && rc == 0)
-        rc = emit(g, &g->slots[g->head++]);
+    while (g->head < g->n_slots && g->slots[g->head].over && rc == 0) {
+        struct slot *s = &g->slots[g->head++];
+
+        if (g->json)
+            rc = fct_print_json(fct_result_json(&s->res));
+        else
+            print_rest(g, s);
+        if (s->res.error.code != FDC_OK && !g->cancelled)
+            say_error(g, s);
+        fct_result_fini(&s->res);
+    }
     if (rc == 0 && !g->json && g->head < g->n_slots && g->slots[g->head].begun)
         print_new_text(g, &g->slots[g->head]);
     return rc;
@@ -487,18 +481,6 @@ print_stats(const struct gen *g)
 
 /* ---- the command ----------------------------------------------------------------- */
 
-static size_t
-largest_prompt(const struct gen *g)
-{
-    size_t n = 0, k;
-
-    for (size_t i = 0; i < g->n_reqs; i++) {
-        k = g->reqs[i].n_text + 4 * g->reqs[i].n_ids;
-        n = k > n ? k : n;
-    }
-    return n;
-}
-
 /* What of the flags depends on the model and the kind of output. */
 static int
 settle_requests(struct gen *g)
@@ -524,21 +506,6 @@ settle_requests(struct gen *g)
     return 0;
 }
 
-static int
-make_slots(struct gen *g, uint64_t n_requests)
-{
-    g->n_slots = g->n_reqs * n_requests;
-    g->slots = calloc(g->n_slots, sizeof(*g->slots));
-    if (g->slots == NULL)
-        return fct_oom();
-    for (size_t i = 0; i < g->n_slots; i++) {
-        g->slots[i].req = &g->reqs[i % g->n_reqs];
-        g->slots[i].index = i;
-    }
-    g->header = g->n_slots > 1 && !g->json;
-    return 0;
-}
-
 static void
 gen_fini(struct gen *g)
 {
@@ -557,6 +524,7 @@ gen_fini(struct gen *g)
 static int
 generate(struct gen *g, const struct gen_args *a)
 {
+    double largest = 0; /* bytes of a prompt */
     int rc;
 
     g->json = a->json;
@@ -564,10 +532,20 @@ generate(struct gen *g, const struct gen_args *a)
     g->retry = (unsigned)a->retry;
     g->concurrency = a->concurrency;
     rc = load_requests(g, a);
-    if (rc == 0)
-        rc = make_slots(g, a->n_requests);
-    if (rc == 0)
-        rc = fct_open(g->f, largest_prompt(g), &g->s);
+    if (rc != 0)
+        return rc;
+    g->n_slots = g->n_reqs * a->n_requests;
+    g->slots = calloc(g->n_slots, sizeof(*g->slots));
+    if (g->slots == NULL)
+        return fct_oom();
+    g->header = g->n_slots > 1 && !g->json;
+    for (size_t i = 0; i < g->n_slots; i++) {
+        const struct fct_req *q = g->slots[i].req = &g->reqs[i % g->n_reqs];
+
+        g->slots[i].index = i;
+        largest = fmax(largest, (double)(q->n_text + 4 * q->n_ids));
+    }
+    rc = fct_open(g->f, (size_t)largest, &g->s);
     if (rc == 0)
         rc = settle_requests(g);
     if (rc != 0)

@@ -91,18 +91,6 @@ start_fdd(struct up *u)
     return start(u, FDD, set, 3 + (size_t)u->a->n_set);
 }
 
-static int
-start_http(struct up *u)
-{
-    char sock[PATH_MAX + 64], port[64];
-
-    (void)snprintf(sock, sizeof(sock), "daemon.socket=%s/fdd.sock", u->dir);
-    (void)snprintf(port, sizeof(port), "http.port=%llu", (unsigned long long)u->a->http);
-    return u->a->http == 0
-        ? 0
-        : start(u, HTTP, (const char *[]){ sock, port, "log.level=error" }, 3);
-}
-
 /* ---- begin and end --------------------------------------------------------------------- */
 
 static void
@@ -168,7 +156,7 @@ stay(struct up *u)
 static int
 run(struct up *u)
 {
-    char real[PATH_MAX];
+    char real[PATH_MAX], sock[PATH_MAX + 64], port[64];
     int rc;
 
     if (realpath(u->a->model, real) == NULL)
@@ -186,8 +174,10 @@ run(struct up *u)
         (void)fct_fail(0, "up: loading %s", real);
     if (rc == 0)
         rc = fct_wait_ready(&u->f);
-    if (rc == 0)
-        rc = start_http(u);
+    (void)snprintf(sock, sizeof(sock), "daemon.socket=%s/fdd.sock", u->dir);
+    (void)snprintf(port, sizeof(port), "http.port=%llu", (unsigned long long)u->a->http);
+    if (rc == 0 && u->a->http != 0)
+        rc = start(u, HTTP, (const char *[]){ sock, port, "log.level=error" }, 3);
     if (rc == 0) {
         tell(u);
         rc = stay(u);

@@ -517,18 +517,6 @@ load(struct chat *c, const char *path)
     return 0;
 }
 
-static void
-list_commands(void)
-{
-    puts("/system TEXT   tell the model this first; without TEXT nothing\n"
-         "/regenerate    another answer to the last line\n"
-         "/save FILE     write the conversation as JSON\n"
-         "/load FILE     go on with one\n"
-         "/clear         forget what was said\n"
-         "/exit          end, as Ctrl-D does; Ctrl-C ends an answer\n"
-         "//TEXT         say /TEXT");
-}
-
 /* A line that begins with a slash. */
 static void
 command(struct chat *c, const char *text)
@@ -548,7 +536,13 @@ command(struct chat *c, const char *text)
     else if (strcmp(text, "/clear") == 0)
         (void)json_array_clear(c->t.messages);
     else if (strcmp(text, "/help") == 0)
-        list_commands();
+        puts("/system TEXT   tell the model this first; without TEXT nothing\n"
+             "/regenerate    another answer to the last line\n"
+             "/save FILE     write the conversation as JSON\n"
+             "/load FILE     go on with one\n"
+             "/clear         forget what was said\n"
+             "/exit          end, as Ctrl-D does; Ctrl-C ends an answer\n"
+             "//TEXT         say /TEXT");
     else if (strcmp(text, "/exit") == 0)
         c->is_over = 1;
     else

@@ -28,20 +28,6 @@ stat_below(const struct doc *d, const char *path, struct stat *ret)
     return stat(full, ret) == 0 ? 0 : -errno;
 }
 
-static int
-in_group(gid_t gid)
-{
-    gid_t list[N_GROUPS_MAX];
-    int n = getgroups(N_GROUPS_MAX, list);
-
-    if (getegid() == gid)
-        return 1;
-    for (int i = 0; i < n; i++)
-        if (list[i] == gid)
-            return 1;
-    return 0;
-}
-
 /* ---- folders and rights ---------------------------------------------------------- */
 
 static void
@@ -116,8 +102,12 @@ static void
 check_group(struct doc *d, const char *name, const char *group, const char *may)
 {
     const struct group *gr = getgrnam(group);
+    gid_t list[N_GROUPS_MAX];
+    int n = getgroups(N_GROUPS_MAX, list), is_in = gr != NULL && getegid() == gr->gr_gid;
     char user[64];
 
+    for (int i = 0; gr != NULL && i < n; i++)
+        is_in |= list[i] == gr->gr_gid;
     (void)doc_user(d->uid, user, sizeof(user));
     if (d->uid == 0)
         doc_add(d, DOC_OK, name, "root may do everything");
@@ -125,7 +115,7 @@ check_group(struct doc *d, const char *name, const char *group, const char *may)
         doc_add(d, DOC_NOTE, name,
             "the group %s does not exist: only root and the daemon's own user may %s" FIX MAKE_GROUP,
             group, may, group, group, user);
-    else if (in_group(gr->gr_gid))
+    else if (is_in)
         doc_add(d, DOC_OK, name, "%s is in %s and may %s", user, group, may);
     else
         doc_add(d, DOC_NOTE, name, "%s is not in %s, whose members may %s" FIX JOIN, user,

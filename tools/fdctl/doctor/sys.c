@@ -169,18 +169,6 @@ has_flag(const char *flags, const char *name)
     return 0;
 }
 
-/* The choice of the CPU backend: kernels/cpu/isa_pick.c. */
-static const char *
-instruction_set(const char *flags)
-{
-    if (has_flag(flags, "avx512f") && has_flag(flags, "avx512bw") &&
-        has_flag(flags, "avx512vl") && has_flag(flags, "avx512dq"))
-        return "avx512";
-    if (has_flag(flags, "avx2") && has_flag(flags, "fma") && has_flag(flags, "f16c"))
-        return "avx2";
-    return "generic";
-}
-
 static void
 check_cpu(struct doc *d, const char *cpuinfo)
 {
@@ -206,7 +194,13 @@ check_cpu(struct doc *d, const char *cpuinfo)
     for (size_t i = 0; i < sizeof(unused) / sizeof(unused[0]); i++)
         if (has_flag(flags, unused[i]))
             at += (size_t)snprintf(more + at, sizeof(more) - at, " %s", unused[i]);
-    isa = instruction_set(flags);
+    /* the choice of the CPU backend: kernels/cpu/isa_pick.c */
+    isa = has_flag(flags, "avx512f") && has_flag(flags, "avx512bw") &&
+            has_flag(flags, "avx512vl") && has_flag(flags, "avx512dq")
+        ? "avx512"
+        : has_flag(flags, "avx2") && has_flag(flags, "fma") && has_flag(flags, "f16c")
+        ? "avx2"
+        : "generic";
     doc_add(d, strcmp(isa, "generic") == 0 ? DOC_WARN : DOC_OK, "processor",
         "%s%s%s, CPU backend: %s%s%s" FIX
         "no AVX2 with FMA and F16C: if this is a virtual machine, pass the "

@@ -108,18 +108,6 @@ add_token_text(const struct fct_result *r, const struct fdc_event *ev)
         : -ENOMEM;
 }
 
-static int
-add_special(const struct fdc_event *ev, struct fct_choice *c)
-{
-    uint32_t id = ev->special->id;
-
-    if (json_array_append_new(c->special,
-            json_pack("[I, I, o]", (json_int_t)ev->position, (json_int_t)id,
-                fct_json_text((const char *)(ev->special + 1), ev->special->n_text))) != 0)
-        return -ENOMEM;
-    return add_ids(c->ids, &id, 1);
-}
-
 int
 fct_result_add(struct fct_result *r, const struct fdc_event *ev, uint64_t now_ns)
 {
@@ -137,7 +125,12 @@ fct_result_add(struct fct_result *r, const struct fdc_event *ev, uint64_t now_ns
     case FDC_T_IDS:
         return add_ids(c->ids, ev->ids, ev->n);
     case FDC_T_SPECIAL:
-        return add_special(ev, c);
+        if (json_array_append_new(c->special,
+                json_pack("[I, I, o]", (json_int_t)ev->position, (json_int_t)ev->special->id,
+                    fct_json_text((const char *)(ev->special + 1), ev->special->n_text))) !=
+            0)
+            return -ENOMEM;
+        return add_ids(c->ids, &ev->special->id, 1);
     case FDC_T_PROMPT_TEXT:
         return fct_buf_add(&r->prompt_text, ev->text, ev->n);
     case FDC_T_TOKEN_TEXT:
@@ -306,29 +299,20 @@ float_arg(const struct fdc_error *e, float *ret)
 }
 
 static json_t *
-limit_json(const struct fdc_error *e)
-{
-    float f, lim;
-
-    if (e->limit == 0 && !float_arg(e, &f))
-        return json_null();
-    if (!float_arg(e, &f))
-        return json_integer(e->limit);
-    memcpy(&lim, &e->limit, sizeof(lim));
-    return fct_json_real((double)lim);
-}
-
-static json_t *
 error_json(const struct fdc_error *e)
 {
-    float f;
+    float f, lim;
+    int is_float = float_arg(e, &f);
 
+    memcpy(&lim, &e->limit, sizeof(lim));
     return json_pack("{s:i, s:s, s:s, s:o, s:o, s:o, s:o, s:I}", "code", (int)e->code,
         "name", fdc_status_name(e->code), "message", fdc_strerror(e->code), "detail",
         e->detail != FDC_D_NONE ? json_string(fdc_detail_name(e->detail)) : json_null(),
-        "arg", float_arg(e, &f) ? fct_json_real((double)f) : json_integer(e->arg),
-        "limit", limit_json(e), "item",
-        e->item != 0 ? json_string(fdn_item_name(e->item)) : json_null(),
+        "arg", is_float ? fct_json_real((double)f) : json_integer(e->arg), "limit",
+        is_float            ? fct_json_real((double)lim)
+            : e->limit != 0 ? json_integer(e->limit)
+                            : json_null(),
+        "item", e->item != 0 ? json_string(fdn_item_name(e->item)) : json_null(),
         "retry_after_ms", (json_int_t)e->retry_after_ms);
 }
 

@@ -260,20 +260,24 @@ set_looks(attr_t *looks, int no_color)
     }
 }
 
-static void
-show(const struct top_screen *m, const struct top_canvas *c)
+static int
+draw(struct top *t, const struct top_screen *m)
 {
+    struct top_canvas c;
     wchar_t run[256];
     int x, y;
 
+    if (top_canvas_init(&c, COLS > 0 ? COLS : 1, LINES > 0 ? LINES : 1, m->utf8) != 0)
+        return -ENOMEM;
+    top_draw(t, &c);
     erase();
-    for (y = 0; y < c->h; y++) {
-        const struct top_cell *row = &c->cell[(size_t)y * (size_t)c->w];
+    for (y = 0; y < c.h; y++) {
+        const struct top_cell *row = &c.cell[(size_t)y * (size_t)c.w];
 
-        for (x = 0; x < c->w;) {
+        for (x = 0; x < c.w;) {
             int from = x, n = 0;
 
-            for (; x < c->w && row[x].attr == row[from].attr && n < 255; x++)
+            for (; x < c.w && row[x].attr == row[from].attr && n < 255; x++)
                 if (row[x].ch != 0)
                     run[n++] = (wchar_t)row[x].ch;
             attrset(m->looks[row[from].attr]);
@@ -282,17 +286,6 @@ show(const struct top_screen *m, const struct top_canvas *c)
     }
     attrset(A_NORMAL);
     refresh();
-}
-
-static int
-draw(struct top *t, const struct top_screen *m)
-{
-    struct top_canvas c;
-
-    if (top_canvas_init(&c, COLS > 0 ? COLS : 1, LINES > 0 ? LINES : 1, m->utf8) != 0)
-        return -ENOMEM;
-    top_draw(t, &c);
-    show(m, &c);
     top_canvas_fini(&c);
     return 0;
 }

@@ -246,16 +246,6 @@ no_request(const struct ftr_snap *s, uint64_t id)
         (unsigned long long)id, (unsigned long long)lo, (unsigned long long)hi, s->n_event);
 }
 
-static int
-no_step(const struct ftr_snap *s, const char *asked)
-{
-    if (s->n_step == 0)
-        return fct_data("trace: step %s is not in the trace, which has no steps yet", asked);
-    return fct_data("trace: step %s is not in the trace, which has the steps %llu to %llu",
-        asked, (unsigned long long)s->steps[0].s.seq,
-        (unsigned long long)s->steps[s->n_step - 1].s.seq);
-}
-
 /* What the trace holds, if nothing was chosen; before it is reduced. */
 static void
 range_text(const struct ftr_snap *s, int events, char *ret, size_t ret_bytes)
@@ -373,7 +363,12 @@ once(const struct fct *f, const struct trc_seg *seg, const struct opt *o)
     if (rc == 0 && o->steps != NULL &&
         (s.n_step == 0 || filter.step_b < s.steps[0].s.seq ||
             filter.step_a > s.steps[s.n_step - 1].s.seq))
-        rc = no_step(&s, o->steps);
+        rc = s.n_step == 0
+            ? fct_data("trace: step %s is not in the trace, which has no steps yet",
+                  o->steps)
+            : fct_data("trace: step %s is not in the trace, which has the steps %llu to %llu",
+                  o->steps, (unsigned long long)s.steps[0].s.seq,
+                  (unsigned long long)s.steps[s.n_step - 1].s.seq);
     if (rc == 0) {
         range_text(&s, o->events, range, sizeof(range));
         ftr_filter(&s, &filter);
