@@ -571,34 +571,15 @@ doc_gpu(struct doc *d)
 
 /* ---- the library ------------------------------------------------------------------- */
 
-#define ONE_OF(field, name, older) \
-    offsetof(struct doc_nvml, field), "nvml" name, "nvml" older
-#define ONE(field, name) ONE_OF(field, name, name)
 static const struct {
     size_t at;
     const char *name, *older; /* what older libraries call it */
-} symbols[] = { { ONE(init, "Init_v2") }, { ONE(shutdown, "Shutdown") },
-    { ONE(error, "ErrorString") }, { ONE(count, "DeviceGetCount_v2") },
-    { ONE(handle, "DeviceGetHandleByIndex_v2") }, { ONE(name, "DeviceGetName") },
-    { ONE(driver_version, "SystemGetDriverVersion") },
-    { ONE_OF(cuda_version, "SystemGetCudaDriverVersion_v2", "SystemGetCudaDriverVersion") },
-    { ONE(capability, "DeviceGetCudaComputeCapability") },
-    { ONE(memory, "DeviceGetMemoryInfo") },
-    { ONE_OF(compute_procs, "DeviceGetComputeRunningProcesses_v3",
-        "DeviceGetComputeRunningProcesses_v2") },
-    { ONE_OF(graphics_procs, "DeviceGetGraphicsRunningProcesses_v3",
-        "DeviceGetGraphicsRunningProcesses_v2") },
-    { ONE(persistence, "DeviceGetPersistenceMode") },
-    { ONE(compute_mode, "DeviceGetComputeMode") }, { ONE(ecc_mode, "DeviceGetEccMode") },
-    { ONE(ecc_errors, "DeviceGetTotalEccErrors") }, { ONE(mig_mode, "DeviceGetMigMode") },
-    { ONE_OF(throttle, "DeviceGetCurrentClocksThrottleReasons",
-        "DeviceGetCurrentClocksEventReasons") },
-    { ONE(temperature, "DeviceGetTemperature") },
-    { ONE(pcie_gen, "DeviceGetCurrPcieLinkGeneration") },
-    { ONE(pcie_gen_max, "DeviceGetMaxPcieLinkGeneration") },
-    { ONE(pcie_width, "DeviceGetCurrPcieLinkWidth") },
-    { ONE(pcie_width_max, "DeviceGetMaxPcieLinkWidth") },
-    { ONE(p2p, "DeviceGetP2PStatus") }, { ONE(nvlink, "DeviceGetNvLinkState") } };
+} symbols[] = { { offsetof(struct doc_nvml, error), "nvmlErrorString", "" },
+#define X(field, name, older, ...) \
+    { offsetof(struct doc_nvml, field), "nvml" name, "nvml" older },
+    DOC_NVML(X)
+#undef X
+};
 
 int
 doc_nvml_load(struct doc_nvml *ret)

@@ -127,6 +127,21 @@ fct_plain(const char *text, size_t n, char *ret, size_t ret_bytes)
     ret[at] = '\0';
 }
 
+void
+fct_sort(json_t *list, int (*cmp)(const void *a, const void *b, void *arg), void *arg)
+{
+    size_t n = json_array_size(list);
+    json_t **of = n > 1 ? calloc(n, sizeof(json_t *)) : NULL;
+
+    for (size_t i = 0; of != NULL && i < n; i++)
+        of[i] = json_incref(json_array_get(list, i));
+    if (of != NULL)
+        qsort_r(of, n, sizeof(json_t *), cmp, arg);
+    for (size_t i = 0; of != NULL && i < n; i++)
+        json_array_set_new(list, i, of[i]);
+    free(of);
+}
+
 /* A scalar, or a short list of them, as text. */
 static void
 scalar(const json_t *j, char *ret, size_t ret_bytes)

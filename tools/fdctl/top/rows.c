@@ -239,14 +239,6 @@ void
 top_rows_sort(json_t *rows, const struct top_col *col, int reverse)
 {
     struct order o = { col, (col->down != 0) != (reverse != 0) ? -1 : 1 };
-    size_t n = json_array_size(rows);
-    json_t **list = n > 1 ? calloc(n, sizeof(json_t *)) : NULL;
 
-    for (size_t i = 0; list != NULL && i < n; i++)
-        list[i] = json_incref(json_array_get(rows, i));
-    if (list != NULL)
-        qsort_r(list, n, sizeof(json_t *), compare, &o);
-    for (size_t i = 0; list != NULL && i < n; i++)
-        json_array_set_new(rows, i, list[i]);
-    free(list);
+    fct_sort(rows, compare, &o);
 }
