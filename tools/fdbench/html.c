@@ -16,25 +16,6 @@ static const char page[] = {
 #include "tools/fdbench/report.html.inc"
 };
 
-/* The repeat whose output tokens/s are the (lower) median. */
-static size_t
-middle_of(const json_t *report)
-{
-    double median = fdb_figure(report, "across_repeats", "output_tokens_per_s", "median"),
-           best = -1, v;
-    size_t i, middle = 0;
-    const json_t *one;
-
-    json_array_foreach(json_object_get(report, "repeats"), i, one) {
-        v = fct_real(one, "output_tokens_per_s");
-        if (v <= median && v > best) {
-            best = v;
-            middle = i;
-        }
-    }
-    return middle;
-}
-
 /* {METRIC: [[[value, percent], ...] of each repeat, the middle one last]} */
 static json_t *
 curves(const struct fdb_log *log, size_t n_repeat, size_t middle)
@@ -213,7 +194,10 @@ page_data(const struct fdb_log *log, const json_t *report)
 {
     const json_t *repeats = json_object_get(report, "repeats"), *one;
     json_t *metrics = json_array(), *statuses = json_object(), *n;
-    size_t middle = middle_of(report), i;
+    /* the repeat whose output tokens/s are the (lower) median */
+    double median = fdb_figure(report, "across_repeats", "output_tokens_per_s", "median"),
+           best = -1, v;
+    size_t middle = 0, i;
     const char *name;
     char limits[96];
 
@@ -222,10 +206,14 @@ page_data(const struct fdb_log *log, const json_t *report)
             json_pack("{s:s, s:s, s:s, s:b}", "key", fdb_metrics[i].key, "label",
                 fdb_metrics[i].label, "unit", fdb_metrics[i].unit, "is_distribution",
                 fdb_metrics[i].kind == FDB_DIST));
-    json_array_foreach(repeats, i, one)
+    json_array_foreach(repeats, i, one) {
+        v = fct_real(one, "output_tokens_per_s");
+        middle = v <= median && v > best ? i : middle;
+        best = v <= median ? fmax(v, best) : best;
         json_object_foreach(json_object_get(one, "errors"), name, n)
             json_object_set_new(statuses, name,
                 json_string(fdc_strerror(fdb_code_of(name))));
+    }
     fdb_limits(report, limits, sizeof(limits));
     return json_pack("{s:O, s:o, s:o, s:s, s:I, s:o, s:o, s:o}", "report", report,
         "metrics", metrics, "statuses", statuses, "limits", limits, "middle",

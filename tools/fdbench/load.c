@@ -80,20 +80,6 @@ out_of_memory(struct phase *p)
     p->stopping = 1;
 }
 
-static void
-free_slots(struct phase *p)
-{
-    struct slot *s;
-
-    while ((s = SLIST_FIRST(&p->all)) != NULL) {
-        SLIST_REMOVE_HEAD(&p->all, of_all);
-        fdc_req_free(s->h);
-        fdb_prompt_fini(&s->prompt);
-        free(s->chunk);
-        free(s);
-    }
-}
-
 /* The next conversation's first prompt, made before its time. */
 static void
 prepare(struct phase *p)
@@ -437,21 +423,6 @@ show(struct phase *p, uint64_t now)
 
 /* ---- one phase ----------------------------------------------------------- */
 
-/* Nothing more is sent, and what is open ends here. */
-static void
-cancel_all(struct phase *p, uint64_t now)
-{
-    struct slot *s;
-
-    p->stopping = 1;
-    for (s = SLIST_FIRST(&p->all); s != NULL; s = SLIST_NEXT(s, of_all)) {
-        if (s->h == NULL)
-            continue;
-        s->rec.code = p->rc == FCT_EX_UNAV ? FDC_E_DISCONNECTED : FDC_E_CANCELLED;
-        end_request(p, s, now, 0);
-    }
-}
-
 /* The moment until which there is nothing to do but to receive. */
 static uint64_t
 next_due(const struct phase *p, uint64_t now)
@@ -495,6 +466,7 @@ wait_until(struct phase *p, uint64_t t_due)
 static void
 loop(struct phase *p)
 {
+    struct slot *s;
     uint64_t now;
 
     prepare(p);
@@ -509,8 +481,14 @@ loop(struct phase *p)
         wake_up(p, now);
         if (!p->stopping)
             send_due(p);
-        if (p->rc != 0)
-            cancel_all(p, now);
+        /* after a failure nothing more is sent, and what is open ends here */
+        p->stopping |= p->rc != 0;
+        for (s = SLIST_FIRST(&p->all); p->rc != 0 && s != NULL; s = SLIST_NEXT(s, of_all)) {
+            if (s->h == NULL)
+                continue;
+            s->rec.code = p->rc == FCT_EX_UNAV ? FDC_E_DISCONNECTED : FDC_E_CANCELLED;
+            end_request(p, s, now, 0);
+        }
         if (p->n_open == 0 &&
             (p->stopping || (p->start == NULL && STAILQ_EMPTY(&p->ready) && p->n_rest == 0)))
             return;
@@ -533,6 +511,7 @@ run_phase(struct fdb_load *l, const struct fdb_cfg *cfg, uint32_t repeat, int wa
         .warm = (uint8_t)warm,
         .limit = l->info.max_inflight };
     uint64_t cpu = fdb_clock_ns(CLOCK_PROCESS_CPUTIME_ID);
+    struct slot *s;
     int rc = fdb_work_new(cfg, &l->model, fdb_mix(cfg->seed, 2 * repeat + (uint64_t)warm),
         &p.w);
 
@@ -549,7 +528,13 @@ run_phase(struct fdb_load *l, const struct fdb_cfg *cfg, uint32_t repeat, int wa
     loop(&p);
     ret->cpu_ns = fdb_clock_ns(CLOCK_PROCESS_CPUTIME_ID) - cpu;
     clear_bar(&p);
-    free_slots(&p);
+    while ((s = SLIST_FIRST(&p.all)) != NULL) {
+        SLIST_REMOVE_HEAD(&p.all, of_all);
+        fdc_req_free(s->h);
+        fdb_prompt_fini(&s->prompt);
+        free(s->chunk);
+        free(s);
+    }
     fdb_work_free(p.w);
     return p.rc;
 }

@@ -256,22 +256,6 @@ run_repeats(struct serve *s)
     return rc;
 }
 
-/* The result becomes that of this load. Takes over log. */
-static void
-keep(struct fdb_result *r, const struct fdb_cfg *cfg, struct fdb_log *log,
-    const json_t *summary, const struct fdb_run *run)
-{
-    size_t i;
-
-    for (i = 0; i < log->n_rec; i++)
-        log->rec[i].repeat = 0;
-    fdb_log_fini(&r->log);
-    r->log = *log;
-    r->cfg = *cfg;
-    json_array_clear(r->repeats);
-    fdb_add_repeat(r, json_copy((json_t *)(uintptr_t)summary), run);
-}
-
 static int
 one_step(void *arg, double load, int *ret_within)
 {
@@ -284,6 +268,7 @@ one_step(void *arg, double load, int *ret_within)
     struct fdb_run run;
     double attain;
     json_t *sum;
+    size_t i;
 
     if (!closed)
         c->rate = load;
@@ -306,7 +291,13 @@ one_step(void *arg, double load, int *ret_within)
             fct_real(sum, "goodput_per_s"), behind ? "; could not be sent in time" : "");
     /* the report is that of the largest load within, or of the first one */
     if (json_array_size(r->repeats) == 0 || (*ret_within && load > r->found)) {
-        keep(r, c, &log, sum, &run);
+        for (i = 0; i < log.n_rec; i++)
+            log.rec[i].repeat = 0;
+        fdb_log_fini(&r->log);
+        r->log = log;
+        r->cfg = *c;
+        json_array_clear(r->repeats);
+        fdb_add_repeat(r, json_copy(sum), &run);
         r->found = *ret_within ? load : 0;
     } else {
         fdb_log_fini(&log);

@@ -100,21 +100,6 @@ fdb_clock_ns(clockid_t clk)
 
 /* ---- the daemon ---------------------------------------------------------- */
 
-/* Bytes of prompts that the session is to hold: of the longest as far as the
- * options say, better of some. */
-static size_t
-prompt_bytes(const struct fdb_cfg *c)
-{
-    uint64_t n = c->prefix_len + (uint64_t)c->n_turn * ((uint64_t)c->in.hi + c->out.hi);
-    size_t i;
-
-    for (i = 0; i < c->n_row; i++)
-        n = c->row[i].n_prompt > n ? c->row[i].n_prompt : n;
-    n *= c->text ? 8 : 4;
-    n = 4 * n <= SOME_BYTES ? 4 * n : n > SOME_BYTES ? n : SOME_BYTES;
-    return n < (1u << 26) ? (size_t)n : (size_t)1 << 26;
-}
-
 /* Bytes a token of the text stands for, by the model's tokenizer. */
 static int
 measure_text(struct fdb_load *l)
@@ -190,8 +175,15 @@ int
 fdb_load_open(const struct fct *f, struct fdb_load *l)
 {
     struct fdb_cfg *c = &l->cfg;
-    int rc = fct_open(f, prompt_bytes(c), &l->session);
+    uint64_t n = c->prefix_len + (uint64_t)c->n_turn * ((uint64_t)c->in.hi + c->out.hi);
+    int rc;
 
+    /* the session is to hold the longest prompt as far as the options say, better some */
+    for (size_t i = 0; i < c->n_row; i++)
+        n = c->row[i].n_prompt > n ? c->row[i].n_prompt : n;
+    n *= c->text ? 8 : 4;
+    n = 4 * n <= SOME_BYTES ? 4 * n : n > SOME_BYTES ? n : SOME_BYTES;
+    rc = fct_open(f, n < (1u << 26) ? (size_t)n : (size_t)1 << 26, &l->session);
     if (rc != 0)
         return rc;
     l->f = f;
@@ -229,37 +221,30 @@ fdb_daemon_ask(const struct fct *f)
     return o;
 }
 
-/* "host (8 x processor)" */
-static json_t *
-host_json(void)
-{
-    FILE *f = fopen("/proc/cpuinfo", "r");
-    char line[256], name[64] = "", model[81] = "processor", text[200];
-
-    while (f != NULL && fgets(line, sizeof(line), f) != NULL)
-        if (sscanf(line, "model name : %80[^\n]", model) == 1)
-            break;
-    if (f != NULL)
-        fclose(f);
-    (void)gethostname(name, sizeof(name) - 1);
-    snprintf(text, sizeof(text), "%s (%ld x %s)", name, sysconf(_SC_NPROCESSORS_ONLN),
-        model);
-    return fct_json_text(text, strlen(text));
-}
-
 void
 fdb_result_init(struct fdb_result *r, const char *command, int argc, char **argv)
 {
     time_t now = time(NULL);
     char text[32] = "", args[1024] = "fdbench"; /* cut where it is full */
+    char line[256], name[64] = "", model[81] = "processor", host[200];
+    FILE *f = fopen("/proc/cpuinfo", "r");
     size_t at = strlen(args);
     struct tm tm;
 
     memset(r, 0, sizeof(*r));
     for (int i = 0; i < argc && at < sizeof(args); i++)
         at += (size_t)snprintf(args + at, sizeof(args) - at, " %s", argv[i]);
+    while (f != NULL && fgets(line, sizeof(line), f) != NULL)
+        if (sscanf(line, "model name : %80[^\n]", model) == 1)
+            break;
+    if (f != NULL)
+        fclose(f);
+    (void)gethostname(name, sizeof(name) - 1);
+    snprintf(host, sizeof(host), "%s (%ld x %s)", name, sysconf(_SC_NPROCESSORS_ONLN),
+        model);
     if (gmtime_r(&now, &tm) != NULL)
         strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &tm);
     r->head = json_pack("{s:s, s:o, s:s, s:o}", "command", command, "args",
-        fct_json_text(args, strlen(args)), "time", text, "host", host_json());
+        fct_json_text(args, strlen(args)), "time", text, "host",
+        fct_json_text(host, strlen(host)));
 }

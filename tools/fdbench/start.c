@@ -235,23 +235,6 @@ still_there(struct starter *s, const char *phase)
         : no_start(s, "no sign of %s within %g s (--timeout)", phase, s->cfg.timeout_s);
 }
 
-/* Has the daemon given up its worker? As still_there(). */
-static int
-gave_up(const struct starter *s)
-{
-    const char *error;
-    json_t *st = NULL;
-    int rc = 0;
-
-    (void)fct_ask_once(&s->f, json_pack("{s:s}", "cmd", "status"), 1, &st);
-    error = fct_str(json_object_get(st, "worker"), "error");
-    if (strcmp(fct_str(st, "state"), "degraded") == 0)
-        rc = no_start(s, "the model does not start: %s",
-            error[0] != '\0' ? error : "see below");
-    json_decref(st);
-    return rc;
-}
-
 /* ---- one start ------------------------------------------------------------------- */
 
 static void
@@ -271,6 +254,8 @@ wait_ready(struct starter *s, json_t *t, fdc_t **ret)
     struct fdc_model_info model;
     struct fdc_info info;
     uint64_t t_look = clk_now_ns();
+    json_t *st = NULL;
+    const char *error;
     int rc = 0;
 
     while (rc == 0 && (access(s->f.socket, F_OK) != 0 || fdc_open(&opts, ret) < 0)) {
@@ -281,7 +266,13 @@ wait_ready(struct starter *s, json_t *t, fdc_t **ret)
     while (rc == 0 && fdb_info(*ret, 1000, &info, &model) < 0) {
         rc = still_there(s, "the model was ready");
         if (rc == 0 && clk_now_ns() > t_look + 200000000u) {
-            rc = gave_up(s);
+            (void)fct_ask_once(&s->f, fct_question("status"), 1, &st);
+            error = fct_str(json_object_get(st, "worker"), "error");
+            if (strcmp(fct_str(st, "state"), "degraded") == 0)
+                rc = no_start(s, "the model does not start: %s",
+                    error[0] != '\0' ? error : "see below");
+            json_decref(st);
+            st = NULL;
             t_look = clk_now_ns();
         }
         clk_sleep_ns(NAP_NS);
@@ -319,30 +310,12 @@ first_token(struct starter *s, json_t *t, fdc_t *c)
     return rc;
 }
 
-/* Times of a daemon that has been forked. */
-static int
-measure(struct starter *s, json_t *t)
-{
-    const struct cnt_seg *seg;
-    double load_ms = 0;
-    fdc_t *c = NULL;
-    int rc = wait_ready(s, t, &c);
-
-    if (rc == 0)
-        rc = first_token(s, t, c);
-    if (rc == 0 && fct_seg_open(&s->f, &seg) == 0) {
-        load_ms = (double)cnt_get(&seg->w.load_ns) / 1e6;
-        fct_seg_close(seg);
-    }
-    json_object_set_new(t, "load_ms", json_real(load_ms));
-    fdc_close(c);
-    return rc;
-}
-
 static int
 one(struct starter *s, int cold)
 {
-    double cached = 0;
+    double cached = 0, load_ms = 0;
+    const struct cnt_seg *seg;
+    fdc_t *c = NULL;
     json_t *t;
     int rc = page_cache(s, cold, &cached);
 
@@ -359,7 +332,15 @@ one(struct starter *s, int cold)
         rc = fct_fail(FCT_EX_SOFT, "fork: %s", strerror(errno));
     }
     if (rc == 0)
-        rc = measure(s, t);
+        rc = wait_ready(s, t, &c);
+    if (rc == 0)
+        rc = first_token(s, t, c);
+    if (rc == 0 && fct_seg_open(&s->f, &seg) == 0) {
+        load_ms = (double)cnt_get(&seg->w.load_ns) / 1e6;
+        fct_seg_close(seg);
+    }
+    json_object_set_new(t, "load_ms", json_real(load_ms));
+    fdc_close(c);
     end_daemon(s);
     if (rc == 0) {
         json_array_append(s->runs, t);
@@ -460,25 +441,6 @@ static const struct fct_line start_line = { .usage = "fdbench start --model DIR 
              "socket,\nto a ready model and to the first token.",
     .opts = { start_opts } };
 
-static int
-run_all(struct starter *s)
-{
-    uint32_t i;
-    int rc = 0;
-
-    fct_catch(SIGINT, 0);
-    fct_catch(SIGTERM, 0);
-    fct_catch(SIGHUP, 0);
-    for (i = 0; rc == 0 && i < s->cfg.n_repeat; i++) {
-        if (!s->cfg.no_cold)
-            rc = one(s, 1);
-        if (rc == 0)
-            rc = one(s, 0);
-    }
-    end_daemon(s);
-    return rc;
-}
-
 int
 fdb_cmd_start(const struct fct *f, int argc, char **argv)
 {
@@ -495,8 +457,15 @@ fdb_cmd_start(const struct fct *f, int argc, char **argv)
     s.kind[0] = json_array();
     s.kind[1] = json_array();
     rc = prepare(&s);
-    if (rc == 0)
-        rc = run_all(&s);
+    fct_catch(SIGINT, 0);
+    fct_catch(SIGTERM, 0);
+    fct_catch(SIGHUP, 0);
+    for (uint32_t i = 0; rc == 0 && i < s.cfg.n_repeat; i++) {
+        rc = s.cfg.no_cold ? 0 : one(&s, 1);
+        if (rc == 0)
+            rc = one(&s, 0);
+    }
+    end_daemon(&s);
     if (s.run[0] != '\0')
         fct_remove_tree(s.dir);
     if (rc == 0)

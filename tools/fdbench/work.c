@@ -76,21 +76,6 @@ draw_gamma(uint64_t *rng, double shape)
 
 /* ---- arrivals ------------------------------------------------------------ */
 
-/* Gap to the next arrival, 1 on average. */
-static double
-next_gap(struct fdb_work *w)
-{
-    switch (w->cfg->arrival) {
-    case FDB_POISSON:
-        return -log(draw_unit(&w->rng));
-    case FDB_GAMMA:
-    case FDB_RAMP:
-        return draw_gamma(&w->rng, w->cfg->burstiness) / w->cfg->burstiness;
-    default:
-        return 1;
-    }
-}
-
 /* When a ramp from rate a to b within t_s, which goes on at b, has sent n. */
 static double
 ramp_time(double a, double b, double t_s, double n)
@@ -226,7 +211,11 @@ fdb_work_next(struct fdb_work *w, struct fdb_ask *ret)
     *ret = (struct fdb_ask){ .conversation = k,
         .due_ns = due < 1e9 ? (uint64_t)(due * 1e9) : (uint64_t)1000000000000000000 };
     fill(w, ret);
-    w->due += next_gap(w);
+    /* the gap to the next arrival is 1 on average */
+    w->due += w->cfg->arrival == FDB_POISSON ? -log(draw_unit(&w->rng))
+        : w->cfg->arrival == FDB_GAMMA || w->cfg->arrival == FDB_RAMP
+        ? draw_gamma(&w->rng, w->cfg->burstiness) / w->cfg->burstiness
+        : 1;
     w->conversation++;
     return 1;
 }

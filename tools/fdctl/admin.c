@@ -111,27 +111,11 @@ mark_ranks(json_t *worker)
                 json_is_integer(json_object_get(d, "rank"))));
 }
 
-/* What their lines begin with: of several, the group's number. */
-static void
-label_workers(json_t *st)
-{
-    int many = json_is_object(json_object_get(st, "groups"));
-    char text[32] = "worker";
-    json_t *w;
-    size_t i;
-
-    json_array_foreach(json_object_get(st, "workers"), i, w) {
-        if (many)
-            snprintf(text, sizeof(text), "group %lld", fct_num(w, "group"));
-        json_object_set_new(w, "label", json_string(text));
-        json_object_set_new(w, "is_of_many", json_boolean(many));
-    }
-}
-
 static void
 show_status(json_t *st, const void *args)
 {
     json_t *m = json_object_get(st, "model"), *w;
+    int many = json_is_object(json_object_get(st, "groups"));
     char version[80];
     size_t i;
 
@@ -146,7 +130,13 @@ show_status(json_t *st, const void *args)
         json_boolean(fct_num(m, "model_len") > fct_num(m, "max_model_len")));
     if (json_array_size(json_object_get(st, "workers")) == 0)
         json_object_set_new(st, "workers", json_pack("[O]", json_object_get(st, "worker")));
-    label_workers(st);
+    /* what their lines begin with: of several, the group's number */
+    json_array_foreach(json_object_get(st, "workers"), i, w)
+        json_object_update_new(w,
+            json_pack("{s:o, s:b}", "label",
+                many ? json_sprintf("group %lld", fct_num(w, "group"))
+                     : json_string("worker"),
+                "is_of_many", many));
     fct_text(stdout,
         "fdd       {shown}, {state}, pid {pid}, up {uptime_ms:age}\n"
         "[own|          this fdctl is {own}: start the daemon again, or install both from "
@@ -669,17 +659,6 @@ debug_option(const char *name, int argc, char **argv, int *i, int *ret_bad)
     return argv[++*i];
 }
 
-static int
-debug_group(const char *value, json_t *q)
-{
-    uint32_t group;
-    int rc = fct_u32("debug: --group", value, 0, CNT_MAX_GROUPS - 1, &group);
-
-    if (rc == 0)
-        json_object_set_new(q, "group", json_integer((json_int_t)group));
-    return rc;
-}
-
 /* +bit, -bit and bit are words here, so "-kv" is not an option. */
 static int
 debug_question(int argc, char **argv, json_t *q, int *ret_json)
@@ -687,6 +666,7 @@ debug_question(int argc, char **argv, json_t *q, int *ret_json)
     char bits[512] = "", topics[512] = "";
     const char *v;
     int bad = 0, ok = 1;
+    uint32_t group = CNT_ALL_GROUPS;
 
     for (int i = 1; i < argc && bad == 0; i++) {
         const char *w = argv[i];
@@ -697,7 +677,8 @@ debug_question(int argc, char **argv, json_t *q, int *ret_json)
             json_object_set_new(q, "level", fct_json_text(v, strlen(v)));
         else if ((v = debug_option("--group", argc, argv, &i, &bad)) != NULL ||
             (v = debug_option("-g", argc, argv, &i, &bad)) != NULL)
-            bad = bad != 0 ? bad : debug_group(v, q);
+            bad = bad != 0 ? bad
+                           : fct_u32("debug: --group", v, 0, CNT_MAX_GROUPS - 1, &group);
         else if ((v = debug_option("--topic", argc, argv, &i, &bad)) != NULL)
             ok = bad != 0 || debug_word(topics, sizeof(topics), ",", v);
         else if ((v = fct_table_word("debug", w)) != NULL)
@@ -709,6 +690,8 @@ debug_question(int argc, char **argv, json_t *q, int *ret_json)
     }
     if (bad != 0)
         return bad;
+    if (group != CNT_ALL_GROUPS)
+        json_object_set_new(q, "group", json_integer((json_int_t)group));
     if (bits[0] != '\0')
         json_object_set_new(q, "bits", fct_json_text(bits, strlen(bits)));
     if (topics[0] != '\0')

@@ -256,26 +256,6 @@ flush_output(struct gen *g)
 
 /* ---- running ------------------------------------------------------------------- */
 
-static void
-account(struct gen *g, struct slot *s)
-{
-    const struct fct_result *r = &s->res;
-    int code = fct_exit_code(r->error.code);
-
-    for (unsigned i = 0; i < r->n_choices; i++)
-        g->n_tokens += json_array_size(r->choices[i].ids);
-    g->t_end = r->t_end;
-    if (r->t_first != 0) {
-        double t = (double)(r->t_first - r->t_submit) / 1e6;
-
-        g->ttft_sum += t;
-        g->ttft_max = t > g->ttft_max ? t : g->ttft_max;
-        g->n_ttft++;
-    }
-    if (g->exit_code == 0)
-        g->exit_code = code;
-}
-
 /* Text was asked for while the model was loading, which turned out to have no tokenizer.
  * 1: the request will be sent again for ids alone, as it would be now. */
 static int
@@ -318,11 +298,24 @@ try_again(struct gen *g, struct slot *s)
 static void
 finish(struct gen *g, struct slot *s)
 {
+    const struct fct_result *r = &s->res;
+
     fdc_req_free(s->handle);
     s->handle = NULL;
     if (ask_ids(g, s) || try_again(g, s))
         return;
-    account(g, s);
+    for (unsigned i = 0; i < r->n_choices; i++)
+        g->n_tokens += json_array_size(r->choices[i].ids);
+    g->t_end = r->t_end;
+    if (r->t_first != 0) {
+        double t = (double)(r->t_first - r->t_submit) / 1e6;
+
+        g->ttft_sum += t;
+        g->ttft_max = t > g->ttft_max ? t : g->ttft_max;
+        g->n_ttft++;
+    }
+    if (g->exit_code == 0)
+        g->exit_code = fct_exit_code(r->error.code);
     s->over = 1;
     g->n_over++;
 }

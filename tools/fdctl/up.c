@@ -80,17 +80,6 @@ start(struct up *u, int which, const char *const *set, size_t n_set)
     return u->pid[which] > 0 ? 0 : fct_unav("up: fork: %s", strerror(errno));
 }
 
-static int
-start_fdd(struct up *u)
-{
-    char dir[PATH_MAX + 64];
-    const char *set[FCT_SETS_MAX + 3] = { dir, u->model, "log.level=warn" };
-
-    (void)snprintf(dir, sizeof(dir), "daemon.runtime_dir=%s", u->dir);
-    memcpy(set + 3, u->a->set, sizeof(u->a->set));
-    return start(u, FDD, set, 3 + (size_t)u->a->n_set);
-}
-
 /* ---- begin and end --------------------------------------------------------------------- */
 
 static void
@@ -156,7 +145,8 @@ stay(struct up *u)
 static int
 run(struct up *u)
 {
-    char real[PATH_MAX], sock[PATH_MAX + 64], port[64];
+    char real[PATH_MAX], dir[PATH_MAX + 64], sock[PATH_MAX + 64], port[64];
+    const char *set[FCT_SETS_MAX + 3] = { dir, u->model, "log.level=warn" };
     int rc;
 
     if (realpath(u->a->model, real) == NULL)
@@ -167,8 +157,10 @@ run(struct up *u)
         rc = fct_paths(&u->f, NULL, NULL, u->dir, NULL);
     fct_catch(SIGINT, 0);
     fct_catch(SIGTERM, 0);
+    (void)snprintf(dir, sizeof(dir), "daemon.runtime_dir=%s", u->dir);
+    memcpy(set + 3, u->a->set, sizeof(u->a->set));
     if (rc == 0)
-        rc = start_fdd(u);
+        rc = start(u, FDD, set, 3 + (size_t)u->a->n_set);
     u->f.wait_s = UP_WAIT;
     if (rc == 0)
         (void)fct_fail(0, "up: loading %s", real);

@@ -172,20 +172,6 @@ add_text(struct fct_buf *b, const struct fdchat_piece *p)
     return fct_buf_add(b, p->text, p->bytes) == 0 ? 0 : fct_oom();
 }
 
-/* On a terminal a model's control characters are shown, not obeyed. */
-static void
-print_text(const struct talk *t, const char *p, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        unsigned char c = (unsigned char)p[i];
-
-        if (t->is_terminal && ((c < 0x20 && c != '\n' && c != '\t') || c == 0x7f))
-            printf("\\x%02x", c);
-        else
-            putchar(c);
-    }
-}
-
 static void
 show(struct answer *a, int is_reasoning, const char *p, size_t n)
 {
@@ -198,7 +184,15 @@ show(struct answer *a, int is_reasoning, const char *p, size_t n)
             fputs(is_reasoning ? "[reasoning] " : "\n[answer] ", stdout);
         a->shows_reasoning = is_reasoning;
     }
-    print_text(a->t, p, n);
+    for (size_t i = 0; i < n; i++) {
+        unsigned char c = (unsigned char)p[i];
+
+        /* on a terminal a model's control characters are shown, not obeyed */
+        if (a->t->is_terminal && ((c < 0x20 && c != '\n' && c != '\t') || c == 0x7f))
+            printf("\\x%02x", c);
+        else
+            putchar(c);
+    }
     (void)fflush(stdout);
 }
 
@@ -217,17 +211,6 @@ end_call(struct answer *a)
 }
 
 static int
-begin_call(struct answer *a, const struct fdchat_piece *p)
-{
-    end_call(a);
-    if (a->calls == NULL)
-        a->calls = json_array();
-    a->call = json_pack("{s:s,s:s,s:{s:o}}", "id", p->id, "type", "function", "function",
-        "name", fct_json_text(p->text, p->bytes));
-    return json_array_append_new(a->calls, a->call) == 0 ? 0 : fct_oom();
-}
-
-static int
 take_piece(struct answer *a, const struct fdchat_piece *p)
 {
     switch (p->kind) {
@@ -238,7 +221,12 @@ take_piece(struct answer *a, const struct fdchat_piece *p)
         show(a, 1, p->text, p->bytes);
         return add_text(&a->reasoning, p);
     case FDCHAT_CALL:
-        return begin_call(a, p);
+        end_call(a);
+        if (a->calls == NULL)
+            a->calls = json_array();
+        a->call = json_pack("{s:s,s:s,s:{s:o}}", "id", p->id, "type", "function",
+            "function", "name", fct_json_text(p->text, p->bytes));
+        return json_array_append_new(a->calls, a->call) == 0 ? 0 : fct_oom();
     case FDCHAT_ARGUMENTS:
         return add_text(&a->args, p);
     case FDCHAT_CALL_END:

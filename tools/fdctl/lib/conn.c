@@ -182,30 +182,21 @@ try_open(const struct fct *f, size_t prompt_bytes, fdc_t **ret,
     return fdc_open(&opts, ret);
 }
 
-/* A daemon that names a time is asked again then: a loop in a script may connect more often
- * than one user may. */
-static int
-open_patiently(const struct fct *f, size_t prompt_bytes, fdc_t **ret,
-    struct fdc_open_error *ret_err)
-{
-    uint32_t waited_ms = 0;
-    int rc = try_open(f, prompt_bytes, ret, ret_err);
-
-    while (rc < 0 && ret_err->retry_after_ms != 0 &&
-        waited_ms + ret_err->retry_after_ms <= OPEN_WAIT_MS) {
-        waited_ms += ret_err->retry_after_ms;
-        (void)usleep(ret_err->retry_after_ms * 1000u);
-        rc = try_open(f, prompt_bytes, ret, ret_err);
-    }
-    return rc;
-}
-
 int
 fct_open(const struct fct *f, size_t prompt_bytes, fdc_t **ret_session)
 {
     struct fdc_open_error oe;
-    int rc = open_patiently(f, prompt_bytes, ret_session, &oe);
+    uint32_t waited_ms = 0;
+    int rc = try_open(f, prompt_bytes, ret_session, &oe);
 
+    /* A daemon that names a time is asked again then: a loop in a script may connect more
+     * often than one user may. */
+    while (rc < 0 && oe.retry_after_ms != 0 &&
+        waited_ms + oe.retry_after_ms <= OPEN_WAIT_MS) {
+        waited_ms += oe.retry_after_ms;
+        (void)usleep(oe.retry_after_ms * 1000u);
+        rc = try_open(f, prompt_bytes, ret_session, &oe);
+    }
     if (rc >= 0)
         return 0;
     if (rc == FDC_E_CONNECT)

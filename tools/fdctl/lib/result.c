@@ -248,21 +248,6 @@ choice_json(const struct fct_result *r, const struct fct_choice *c)
         c->end.n_reasoning > 0 ? json_integer(c->end.n_reasoning) : NULL);
 }
 
-/* Of more than one, all. */
-static json_t *
-choices_json(const struct fct_result *r)
-{
-    json_t *list = r->n_choices > 1 ? json_array() : NULL;
-
-    for (unsigned i = 0; list != NULL && i < r->n_choices; i++) {
-        json_t *c = json_pack("{s:i}", "index", (int)i);
-
-        json_object_update_new(c, choice_json(r, &r->choices[i]));
-        json_array_append_new(list, c);
-    }
-    return list;
-}
-
 static double
 ms(uint64_t from, uint64_t to)
 {
@@ -335,7 +320,7 @@ usage_json(const struct fct_result *r)
 json_t *
 fct_result_json(const struct fct_result *r)
 {
-    json_t *usage = usage_json(r);
+    json_t *usage = usage_json(r), *choices = r->n_choices > 1 ? json_array() : NULL, *c;
     int is_ok = r->error.code == FDC_OK;
     /* Before the daemon gives them back, the ids are those that were sent. */
     json_t *o = json_pack("{s:I, s:O*, s:o}", "index", (json_int_t)r->index, "id",
@@ -343,6 +328,11 @@ fct_result_json(const struct fct_result *r)
         json_array_size(r->prompt_ids) > 0 ? json_incref(r->prompt_ids)
                                            : fct_json_ids(r->req->ids, r->req->n_ids));
 
+    for (unsigned i = 0; choices != NULL && i < r->n_choices; i++) {
+        c = json_pack("{s:i}", "index", (int)i);
+        json_object_update_new(c, choice_json(r, &r->choices[i]));
+        json_array_append_new(choices, c);
+    }
     if ((r->req->p.flags & FDC_F_PROMPT_TEXT) != 0)
         json_object_set_new(o, "prompt_text",
             fct_json_text(r->prompt_text.p, r->prompt_text.n));
@@ -357,8 +347,8 @@ fct_result_json(const struct fct_result *r)
                 : r->accepted.seed <= INT64_MAX ? json_integer((json_int_t)r->accepted.seed)
                                                 : /* as text where JSON's integers end */
                 json_sprintf("%llu", (unsigned long long)r->accepted.seed),
-            "timings", is_ok ? timings_json(r) : NULL, "choices", choices_json(r),
-            "error", is_ok ? NULL : error_json(&r->error)));
+            "timings", is_ok ? timings_json(r) : NULL, "choices", choices, "error",
+            is_ok ? NULL : error_json(&r->error)));
     return o;
 }
 

@@ -70,30 +70,22 @@ stt_close(const struct cnt_seg **seg)
     *seg = NULL;
 }
 
-/* The daemon's segment: the one before while its daemon lives, for it may be too busy
- * to send another. -ENOENT: no daemon. */
-static int
-stt_open(const struct fct *f, const struct cnt_seg **seg)
-{
-    int rc;
-
-    if (*seg != NULL && fct_seg_alive(*seg))
-        return 0;
-    stt_close(seg);
-    rc = fct_seg_try(f, ASK_MS, seg);
-    if (rc == 0 && !fct_seg_alive(*seg)) {
-        stt_close(seg);
-        return -ENOENT;
-    }
-    return rc;
-}
-
 static int
 stt_round(const struct fct *f, const char *path, unsigned names, const struct cnt_seg **seg)
 {
     struct cnt_seg *all;
-    int rc = stt_open(f, seg);
+    int rc = 0;
 
+    /* The segment before is kept while its daemon lives, for it may be too busy to send
+     * another. */
+    if (*seg == NULL || !fct_seg_alive(*seg)) {
+        stt_close(seg);
+        rc = fct_seg_try(f, ASK_MS, seg);
+    }
+    if (rc == 0 && !fct_seg_alive(*seg)) {
+        stt_close(seg);
+        rc = -ENOENT;
+    }
     if (rc == -ENOENT)
         return stt_textfile(path, NULL, names);
     if (rc != 0) {

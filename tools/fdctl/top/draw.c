@@ -492,25 +492,16 @@ help(struct top_canvas *c)
         top_text(c, y + 1 + (int)i, 1, 0, TOP_NAME, about[i]);
 }
 
-static void
-too_small(struct top_canvas *c)
-{
-    char text[80];
-    int y = c->h / 2, x;
-
-    snprintf(text, sizeof(text), "%dx%d is too small: %dx%d at least", c->w, c->h,
-        TOP_MIN_W, TOP_MIN_H);
-    x = (c->w - (int)strlen(text)) / 2;
-    top_text(c, y, x > 0 ? x : 0, 0, TOP_VALUE, text);
-}
-
 void
 top_draw(struct top *t, struct top_canvas *c)
 {
     int y = 2, y_end = c->h, n;
+    char text[80];
 
     if (c->w < TOP_MIN_W || c->h < TOP_MIN_H) {
-        too_small(c);
+        n = snprintf(text, sizeof(text), "%dx%d is too small: %dx%d at least", c->w, c->h,
+            TOP_MIN_W, TOP_MIN_H);
+        top_text(c, c->h / 2, c->w > n ? (c->w - n) / 2 : 0, 0, TOP_VALUE, text);
         return;
     }
     if (t->help) {

@@ -59,24 +59,11 @@ find(const json_t *ix, long long id)
     return json_object_get(ix, key);
 }
 
-/* Tokens per second: what came since the row before; of a new one, since it was
- * submitted. */
-static void
-set_rate(json_t *row, const json_t *old, double secs)
-{
-    long long out = fct_num(row, "output_tokens"), was = fct_num(old, "output_tokens");
-    long long age_ms = fct_num(row, "age_ms");
-
-    if (old != NULL && secs > 0 && out >= was)
-        json_object_set_new(row, "rate", json_real((double)(out - was) / secs));
-    else if (age_ms > 0)
-        json_object_set_new(row, "rate", json_real((double)out * 1e3 / (double)age_ms));
-}
-
 json_t *
 top_rows_requests(const json_t *answer, const json_t *old, double secs)
 {
-    json_t *rows = json_array(), *ix = index_of(old), *o, *row;
+    json_t *rows = json_array(), *ix = index_of(old), *o, *row, *was;
+    long long out;
     size_t i;
 
     json_array_foreach(json_object_get(answer, "requests"), i, o) {
@@ -86,8 +73,16 @@ top_rows_requests(const json_t *answer, const json_t *old, double secs)
         if ((row = add_row(rows, o)) == NULL)
             break;
         json_object_set_new(row, is_queued ? "queued" : "running", json_integer(1));
-        if (!is_queued)
-            set_rate(row, find(ix, top_row_id(row)), secs);
+        /* tokens per second: what came since the row before; of a new one, since it was
+         * submitted */
+        was = find(ix, top_row_id(row));
+        out = fct_num(row, "output_tokens");
+        if (!is_queued && was != NULL && secs > 0 && out >= fct_num(was, "output_tokens"))
+            json_object_set_new(row, "rate",
+                json_real((double)(out - fct_num(was, "output_tokens")) / secs));
+        else if (!is_queued && fct_num(row, "age_ms") > 0)
+            json_object_set_new(row, "rate",
+                json_real((double)out * 1e3 / fct_real(row, "age_ms")));
         if (max_new > 0)
             json_object_set_new(row, "share",
                 json_real(

@@ -52,21 +52,6 @@ spare(const struct top_col *cols, int w, int *ret_n_text)
     return w > sum ? w - sum : 0;
 }
 
-static const char *
-number(const json_t *r, const struct top_col *col, char *ret)
-{
-    double v = fct_real(r, col->key);
-
-    if (col->kind == TOP_K_RATE)
-        return top_rate(top_row_real(r, col->key), ret);
-    if (col->kind == TOP_K_AGE)
-        return top_age(v, ret);
-    if (col->kind == TOP_K_COUNT)
-        return top_count(v, ret);
-    snprintf(ret, 24, "%lld", fct_num(r, col->key));
-    return ret;
-}
-
 static void
 cell(struct top_canvas *c, int y, int x, int w, const json_t *r, const struct top_col *col)
 {
@@ -81,7 +66,14 @@ cell(struct top_canvas *c, int y, int x, int w, const json_t *r, const struct to
         if (share >= 0)
             top_bar(c, y, x, w, share);
     } else {
-        number(r, col, text);
+        if (col->kind == TOP_K_RATE)
+            top_rate(top_row_real(r, col->key), text);
+        else if (col->kind == TOP_K_AGE)
+            top_age(fct_real(r, col->key), text);
+        else if (col->kind == TOP_K_COUNT)
+            top_count(fct_real(r, col->key), text);
+        else
+            snprintf(text, sizeof(text), "%lld", fct_num(r, col->key));
         n = (int)strlen(text);
         /* A number that is cut would be another one. */
         top_text(c, y, n <= w ? x + w - n : x, x + w, TOP_PLAIN, n <= w ? text : "...");

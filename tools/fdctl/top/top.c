@@ -201,19 +201,6 @@ top_reconnect(struct top *t, uint64_t now)
         adopt(t, seg, now);
 }
 
-/* A process that was killed may be there until somebody waits for it; but it does
- * not move, and its socket takes no connection. */
-static int
-has_ended(const struct top *t, uint64_t now)
-{
-    if (!fct_seg_alive(t->seg))
-        return 1;
-    if (cnt_get(&t->seg->g.uptime_ns) != t->raw.g.uptime_ns)
-        return 0;
-    return (t->link.failed == ECONNREFUSED || t->link.failed == ENOENT) &&
-        now - t->t_moved >= S_NS;
-}
-
 /* An interval has passed. */
 void
 top_update(struct top *t, uint64_t now)
@@ -221,7 +208,12 @@ top_update(struct top *t, uint64_t now)
     uint64_t up = t->raw.g.uptime_ns;
     int was = t->gone;
 
-    if (has_ended(t, now)) {
+    /* A process that was killed may be there until somebody waits for it; but it does not
+     * move, and its socket takes no connection. */
+    if (!fct_seg_alive(t->seg) ||
+        (cnt_get(&t->seg->g.uptime_ns) == up &&
+            (t->link.failed == ECONNREFUSED || t->link.failed == ENOENT) &&
+            now - t->t_moved >= S_NS)) {
         t->gone = 1;
         t->silent = 0;
         if (t->ask == TOP_A_NONE && !was)
