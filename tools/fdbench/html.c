@@ -77,24 +77,6 @@ column(const struct span *s, uint64_t t)
     return (size_t)fmin(columns(s, t), N_COLUMN - 1);
 }
 
-static int
-add_arrivals(struct span *s, const struct fdb_rec *q, const struct fdb_chunk *c)
-{
-    size_t at, k;
-
-    for (uint32_t i = 0; i < q->n_chunk; i++) {
-        at = column(s, c[i].t_ns);
-        s->c[at].tokens += c[i].n_tok;
-        k = at / (N_COLUMN / N_STEP);
-        if (i == 0 || q->code != FDC_OK)
-            continue;
-        if (fct_room(&s->gap[k].v, s->gap[k].n + 1, &s->gap[k].cap, sizeof(double)) != 0)
-            return -ENOMEM;
-        s->gap[k].v[s->gap[k].n++] = (double)(c[i].t_ns - c[i - 1].t_ns) / 1e6;
-    }
-    return 0;
-}
-
 /* [t, TTFT, whether it failed] of a request, NULL: none */
 static void
 add_dot(struct span *s, const struct fdb_rec *q)
@@ -109,7 +91,7 @@ add_dot(struct span *s, const struct fdb_rec *q)
 static int
 add_request(struct span *s, const struct fdb_rec *q, const struct fdb_chunk *c)
 {
-    size_t at = column(s, q->t_send), sent = (size_t)ceil(columns(s, q->t_send));
+    size_t at = column(s, q->t_send), sent = (size_t)ceil(columns(s, q->t_send)), k;
     uint64_t t_first = q->t_first != 0 ? q->t_first : q->t_end;
     const struct fdb_rec **lowest = &s->c[at].lowest, **highest = &s->c[at].highest;
 
@@ -129,7 +111,17 @@ add_request(struct span *s, const struct fdb_rec *q, const struct fdb_chunk *c)
         *lowest = q;
     else if (t_first - q->t_send > (*highest)->t_first - (*highest)->t_send)
         *highest = q;
-    return add_arrivals(s, q, c);
+    for (uint32_t i = 0; i < q->n_chunk; i++) {
+        at = column(s, c[i].t_ns);
+        s->c[at].tokens += c[i].n_tok;
+        k = at / (N_COLUMN / N_STEP);
+        if (i == 0 || q->code != FDC_OK)
+            continue;
+        if (fct_room(&s->gap[k].v, s->gap[k].n + 1, &s->gap[k].cap, sizeof(double)) != 0)
+            return -ENOMEM;
+        s->gap[k].v[s->gap[k].n++] = (double)(c[i].t_ns - c[i - 1].t_ns) / 1e6;
+    }
+    return 0;
 }
 
 /* columns: [open, waiting, tokens]; gaps: [t, p50, p99] */

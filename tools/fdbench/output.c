@@ -10,25 +10,12 @@ is_stdout(const struct fdb_output *o)
     return o->path != NULL && strcmp(o->path, "-") == 0;
 }
 
-static int
-check_writable(const char *path)
-{
-    int is_new = access(path, F_OK) != 0;
-    FILE *f = fopen(path, "a");
-
-    if (f == NULL)
-        return fct_fail(FCT_EX_IO, "%s: %s", path, strerror(errno));
-    fclose(f);
-    if (is_new)
-        (void)unlink(path);
-    return 0;
-}
-
 int
 fdb_output_check(const struct fdb_output *o, size_t n, int *ret_quiet)
 {
     size_t i, k;
-    int rc = 0;
+    int is_new;
+    FILE *f;
 
     for (i = 0; i < n; i++) {
         if (is_stdout(&o[i]) && o[i].no_stdout)
@@ -44,10 +31,18 @@ fdb_output_check(const struct fdb_output *o, size_t n, int *ret_quiet)
                           o[i].option, o[i].path);
         *ret_quiet |= is_stdout(&o[i]);
     }
-    for (i = 0; rc == 0 && i < n; i++)
-        if (o[i].path != NULL && !is_stdout(&o[i]))
-            rc = check_writable(o[i].path);
-    return rc;
+    for (i = 0; i < n; i++) {
+        if (o[i].path == NULL || is_stdout(&o[i]))
+            continue;
+        is_new = access(o[i].path, F_OK) != 0;
+        f = fopen(o[i].path, "a");
+        if (f == NULL)
+            return fct_fail(FCT_EX_IO, "%s: %s", o[i].path, strerror(errno));
+        fclose(f);
+        if (is_new)
+            (void)unlink(o[i].path);
+    }
+    return 0;
 }
 
 static int

@@ -42,12 +42,25 @@ say_len(FILE *f, const char *what, const struct fdb_len *l)
         l->lo, l->hi);
 }
 
-static void
-say_arrivals(FILE *f, const struct fdb_cfg *c)
+static json_t *
+text_or_null(const char *text)
+{
+    return text != NULL ? fct_json_text(text, strlen(text)) : json_null();
+}
+
+/* "closed loop, 16 at a time; 128 requests after ..." */
+static json_t *
+workload_json(const struct fdb_cfg *c)
 {
     static const char *const
         kinds[] = { [FDB_POISSON] = "Poisson", [FDB_GAMMA] = "gamma", [FDB_CONSTANT] = "even" };
+    char *text = NULL;
+    json_t *ret;
+    size_t n;
+    FILE *f = open_memstream(&text, &n);
 
+    if (f == NULL)
+        return NULL;
     if (c->arrival == FDB_CLOSED)
         fprintf(f, "closed loop, %u at a time", c->concurrency);
     else if (c->arrival == FDB_TRACE)
@@ -61,26 +74,6 @@ say_arrivals(FILE *f, const struct fdb_cfg *c)
         fprintf(f, ", shape %g", c->burstiness);
     if (c->arrival != FDB_CLOSED && c->concurrency > 0)
         fprintf(f, ", at most %u at a time", c->concurrency);
-}
-
-static json_t *
-text_or_null(const char *text)
-{
-    return text != NULL ? fct_json_text(text, strlen(text)) : json_null();
-}
-
-/* "closed loop, 16 at a time; 128 requests after ..." */
-static json_t *
-workload_json(const struct fdb_cfg *c)
-{
-    char *text = NULL;
-    json_t *ret;
-    size_t n;
-    FILE *f = open_memstream(&text, &n);
-
-    if (f == NULL)
-        return NULL;
-    say_arrivals(f, c);
     fputs("; ", f);
     if (c->n_request > 0)
         fprintf(f, "%u ", c->n_request);

@@ -166,27 +166,6 @@ set_arrival(struct serve *s)
 }
 
 static int
-set_trace(struct serve *s)
-{
-    struct fdb_cfg *c = &s->l.cfg;
-    const char *other = c->rate > 0 ? "--rate"
-        : c->in.hi > 0              ? "--input"
-        : c->out.hi > 0             ? "--output"
-        : c->n_turn > 1             ? "--turns"
-        : s->search                 ? "--search"
-                                    : NULL;
-
-    if (c->trace == NULL)
-        return 0;
-    if (other != NULL)
-        return fct_usage(
-            "%s: not with --trace, which says when requests come and how long they are",
-            other);
-    c->arrival = FDB_TRACE;
-    return 0;
-}
-
-static int
 check_against(const struct serve *s)
 {
     if (s->against == NULL && s->against_any)
@@ -205,12 +184,22 @@ static int
 check_options(struct serve *s)
 {
     struct fdb_cfg *c = &s->l.cfg;
+    const char *other = c->rate > 0 ? "--rate"
+        : c->in.hi > 0              ? "--input"
+        : c->out.hi > 0             ? "--output"
+        : c->n_turn > 1             ? "--turns"
+        : s->search                 ? "--search"
+                                    : NULL;
     int rc = set_arrival(s);
 
-    if (rc == 0)
-        rc = set_trace(s);
     if (rc != 0)
         return rc;
+    if (c->trace != NULL && other != NULL)
+        return fct_usage(
+            "%s: not with --trace, which says when requests come and how long they are",
+            other);
+    if (c->trace != NULL)
+        c->arrival = FDB_TRACE;
     if (c->dataset != NULL && !c->text)
         return fct_usage("--dataset %s: needs --text", c->dataset);
     if (s->search && !fdb_has_limit(&c->slo))
@@ -237,23 +226,6 @@ run_one(struct serve *s, uint32_t repeat, struct fdb_log *log, struct fdb_run *r
         return rc;
     *ret_summary = fdb_summarize(log, repeat, ret_run, &s->l.cfg.slo);
     return *ret_summary != NULL ? rc : fct_oom();
-}
-
-static int
-run_repeats(struct serve *s)
-{
-    struct fdb_run run;
-    json_t *sum;
-    uint32_t i;
-    int rc = 0;
-
-    for (i = 0; rc == 0 && i < s->l.cfg.n_repeat; i++) {
-        rc = run_one(s, i, &s->r.log, &run, &sum);
-        if (sum == NULL)
-            break;
-        fdb_add_repeat(&s->r, sum, &run);
-    }
-    return rc;
 }
 
 static int
@@ -407,6 +379,8 @@ serve(struct serve *s, const struct fct *f)
     const struct fdb_output out[] = { { "csv", s->csv, fdb_report_csv, 0 },
         { "json", s->json, fdb_report_dump, 0 }, { "html", s->html, fdb_report_html, 1 } };
     struct fdb_cfg *c = &s->l.cfg;
+    struct fdb_run run;
+    json_t *sum;
     int rc = check_options(s), rc2;
 
     if (rc == 0)
@@ -432,7 +406,13 @@ serve(struct serve *s, const struct fct *f)
     if (rc != 0)
         return rc;
     s->r.daemon = fdb_daemon_ask(f);
-    rc = s->search ? run_search(s) : run_repeats(s);
+    rc = s->search ? run_search(s) : 0;
+    for (uint32_t i = 0; !s->search && rc == 0 && i < c->n_repeat; i++) {
+        rc = run_one(s, i, &s->r.log, &run, &sum);
+        if (sum == NULL)
+            break;
+        fdb_add_repeat(&s->r, sum, &run);
+    }
     rc2 = report(s, out, 3);
     return rc != 0 ? rc : rc2;
 }

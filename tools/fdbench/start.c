@@ -115,18 +115,6 @@ page_cache(struct starter *s, int cold, double *ret_cached)
 
 /* ---- the daemon -------------------------------------------------------------------- */
 
-/* fdd next to fdbench, else in the path. */
-static int
-find_fdd(struct starter *s)
-{
-    snprintf(s->fdd, sizeof(s->fdd), "%s", s->cfg.fdd != NULL ? s->cfg.fdd : "fdd");
-    if (s->cfg.fdd != NULL && access(s->fdd, X_OK) != 0)
-        return fct_fail(FCT_EX_NOIN, "--fdd %s: %s", s->fdd, strerror(errno));
-    if (s->cfg.fdd == NULL && fct_find_program("fdd", s->fdd) != 0)
-        snprintf(s->fdd, sizeof(s->fdd), "fdd");
-    return 0;
-}
-
 static int
 prepare(struct starter *s)
 {
@@ -140,8 +128,12 @@ prepare(struct starter *s)
                 : "--model %s: %s",
             s->cfg.model, strerror(errno));
     closedir(d);
-    if (find_fdd(s) != 0)
-        return FCT_EX_NOIN;
+    /* fdd next to fdbench, else in the path */
+    snprintf(s->fdd, sizeof(s->fdd), "%s", s->cfg.fdd != NULL ? s->cfg.fdd : "");
+    if (s->cfg.fdd != NULL && access(s->fdd, X_OK) != 0)
+        return fct_fail(FCT_EX_NOIN, "--fdd %s: %s", s->fdd, strerror(errno));
+    if (s->cfg.fdd == NULL && fct_find_program("fdd", s->fdd) != 0)
+        snprintf(s->fdd, sizeof(s->fdd), "fdd");
     snprintf(s->dir, sizeof(s->dir), "%.200s/fdbench.XXXXXX",
         tmp != NULL && tmp[0] != '\0' ? tmp : "/tmp");
     if (mkdtemp(s->dir) == NULL)

@@ -458,20 +458,6 @@ run_all(struct gen *g)
     return rc != 0 ? rc : flush_output(g);
 }
 
-static void
-print_stats(const struct gen *g)
-{
-    double secs = g->t_end > g->t_begin ? (double)(g->t_end - g->t_begin) / 1e9 : 0;
-
-    fprintf(stderr, "%llu tokens in %.3f s: %.1f tokens/s, first token after %.2f ms",
-        (unsigned long long)g->n_tokens, secs, secs > 0 ? (double)g->n_tokens / secs : 0,
-        g->n_ttft > 0 ? g->ttft_sum / (double)g->n_ttft : 0);
-    if (g->n_slots > 1)
-        fprintf(stderr, " on average, %.2f ms at most (%zu requests)", g->ttft_max,
-            g->n_slots);
-    fputc('\n', stderr);
-}
-
 /* ---- the command ----------------------------------------------------------------- */
 
 /* What of the flags depends on the model and the kind of output. */
@@ -517,7 +503,7 @@ gen_fini(struct gen *g)
 static int
 generate(struct gen *g, const struct gen_args *a)
 {
-    double largest = 0; /* bytes of a prompt */
+    double largest = 0, secs; /* bytes of a prompt */
     int rc;
 
     g->json = a->json;
@@ -548,8 +534,17 @@ generate(struct gen *g, const struct gen_args *a)
     g->t_begin = clk_now_ns();
     rc = run_all(g);
     flush_same(g);
+    secs = g->t_end > g->t_begin ? (double)(g->t_end - g->t_begin) / 1e9 : 0;
     if (g->stats)
-        print_stats(g);
+        fprintf(stderr, "%llu tokens in %.3f s: %.1f tokens/s, first token after %.2f ms",
+            (unsigned long long)g->n_tokens, secs,
+            secs > 0 ? (double)g->n_tokens / secs : 0,
+            g->n_ttft > 0 ? g->ttft_sum / (double)g->n_ttft : 0);
+    if (g->stats && g->n_slots > 1)
+        fprintf(stderr, " on average, %.2f ms at most (%zu requests)", g->ttft_max,
+            g->n_slots);
+    if (g->stats)
+        fputc('\n', stderr);
     if (rc == 0)
         rc = fct_flush();
     return rc != 0 ? rc : g->exit_code;

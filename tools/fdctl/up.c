@@ -94,20 +94,6 @@ end(struct up *u)
         fct_remove_tree(u->dir);
 }
 
-static int
-make_dir(struct up *u)
-{
-    const char *base = getenv("XDG_RUNTIME_DIR"), *tmp = getenv("TMPDIR");
-
-    if (base == NULL || base[0] != '/')
-        base = tmp != NULL && tmp[0] == '/' ? tmp : "/tmp";
-    (void)snprintf(u->dir, sizeof(u->dir), "%s/fdd-up.XXXXXX", base);
-    if (mkdtemp(u->dir) != NULL)
-        return 0;
-    u->dir[0] = '\0';
-    return fct_unav("up: no folder in %s: %s", base, strerror(errno));
-}
-
 static void
 tell(const struct up *u)
 {
@@ -146,15 +132,21 @@ static int
 run(struct up *u)
 {
     char real[PATH_MAX], dir[PATH_MAX + 64], sock[PATH_MAX + 64], port[64];
+    const char *base = getenv("XDG_RUNTIME_DIR"), *tmp = getenv("TMPDIR");
     const char *set[FCT_SETS_MAX + 3] = { dir, u->model, "log.level=warn" };
     int rc;
 
     if (realpath(u->a->model, real) == NULL)
         return fct_fail(FCT_EX_NOIN, "up: %s: %s", u->a->model, strerror(errno));
     (void)snprintf(u->model, sizeof(u->model), "model.path=%s", real);
-    rc = make_dir(u);
-    if (rc == 0)
-        rc = fct_paths(&u->f, NULL, NULL, u->dir, NULL);
+    if (base == NULL || base[0] != '/')
+        base = tmp != NULL && tmp[0] == '/' ? tmp : "/tmp";
+    (void)snprintf(u->dir, sizeof(u->dir), "%s/fdd-up.XXXXXX", base);
+    if (mkdtemp(u->dir) == NULL) {
+        u->dir[0] = '\0';
+        return fct_unav("up: no folder in %s: %s", base, strerror(errno));
+    }
+    rc = fct_paths(&u->f, NULL, NULL, u->dir, NULL);
     fct_catch(SIGINT, 0);
     fct_catch(SIGTERM, 0);
     (void)snprintf(dir, sizeof(dir), "daemon.runtime_dir=%s", u->dir);

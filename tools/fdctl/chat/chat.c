@@ -566,28 +566,19 @@ take_line(struct chat *c, const char *text)
 
 /* ---- lines --------------------------------------------------------------------------------- */
 
-/* $XDG_STATE_HOME/fdd-chat, else below $HOME; the user's alone. */
-static void
-find_history(struct chat *c)
-{
-    const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
-
-    if (c->a->no_history)
-        return;
-    if (state != NULL && state[0] == '/')
-        (void)snprintf(c->history, sizeof(c->history), "%s/fdd-chat", state);
-    else if (home != NULL && home[0] == '/')
-        (void)snprintf(c->history, sizeof(c->history), "%s/.fdd-chat", home);
-}
-
 static void
 converse(struct chat *c)
 {
+    const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
     char *text;
 
     (void)using_history();
     stifle_history(CHAT_HISTORY);
-    find_history(c);
+    /* $XDG_STATE_HOME/fdd-chat, else below $HOME; the user's alone */
+    if (!c->a->no_history && state != NULL && state[0] == '/')
+        (void)snprintf(c->history, sizeof(c->history), "%s/fdd-chat", state);
+    else if (!c->a->no_history && home != NULL && home[0] == '/')
+        (void)snprintf(c->history, sizeof(c->history), "%s/.fdd-chat", home);
     if (c->history[0] != '\0')
         (void)read_history(c->history);
     while (!c->is_over) {

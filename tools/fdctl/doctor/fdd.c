@@ -124,28 +124,13 @@ check_group(struct doc *d, const char *name, const char *group, const char *may)
 
 /* ---- daemon ------------------------------------------------------------------------ */
 
-/* Entries of device.list, as the worker found them. */
-static void
-check_entries(struct doc *d, const json_t *w)
-{
-    const json_t *list = json_object_get(w, "devices"), *e;
-    size_t first = (size_t)fct_num(w, "group") * json_array_size(list), i;
-
-    json_array_foreach(list, i, e) {
-        const char *uuid = fct_str(e, "uuid");
-
-        doc_add(d, DOC_OK, "device.list", "entry %zu is %s%s%s%s", first + i,
-            fct_str(e, "device"), *uuid != '\0' ? " " : "", uuid,
-            json_is_true(json_object_get(e, "is_used")) ? "" : ", not used");
-        doc_data(d, "uuid", json_string(uuid));
-    }
-}
-
 static void
 check_worker(struct doc *d, const json_t *w)
 {
     const json_t *retry = json_object_get(w, "retry");
+    const json_t *list = json_object_get(w, "devices"), *e;
     const char *phase = fct_str(w, "phase");
+    size_t i;
     long long deaths = fct_num(w, "deaths");
 
     if (json_is_object(retry))
@@ -166,7 +151,16 @@ check_worker(struct doc *d, const json_t *w)
             fct_num(w, "restart_in_ms"), fct_str(w, "last_death"));
     else
         doc_add(d, DOC_OK, "worker", "%s, pid %lld", phase, fct_num(w, "pid"));
-    check_entries(d, w);
+    /* entries of device.list, as the worker found them */
+    json_array_foreach(list, i, e) {
+        const char *uuid = fct_str(e, "uuid");
+
+        doc_add(d, DOC_OK, "device.list", "entry %zu is %s%s%s%s",
+            (size_t)fct_num(w, "group") * json_array_size(list) + i, fct_str(e, "device"),
+            *uuid != '\0' ? " " : "", uuid,
+            json_is_true(json_object_get(e, "is_used")) ? "" : ", not used");
+        doc_data(d, "uuid", json_string(uuid));
+    }
     if (deaths == 0)
         return;
     doc_add(d, DOC_WARN, "worker deaths",

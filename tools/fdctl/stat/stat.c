@@ -63,24 +63,11 @@ row_group(size_t i)
     return cnt_row(i)->worker ? "worker" : "gate";
 }
 
-static int
-nothing_named(const char *word)
-{
-    const char *bare = strchr(word, '.');
-    struct fct_near near = { .like = bare != NULL ? bare + 1 : word, .best = ~0u };
-
-    if (strpbrk(word, "*?[") != NULL)
-        return fct_usage("stat: no counter matches '%s'; fdctl stat -1 lists all", word);
-    for (size_t i = 0; i < STT_N_ROW; i++)
-        fct_near(&near, row_name(i));
-    return fct_usage(
-        "stat: no counter is named '%s'; the nearest is '%s'; fdctl stat -1 lists all",
-        word, near.name);
-}
-
 int
 stt_pick(const char *word, uint8_t pick[STT_N_ROW])
 {
+    const char *bare = strchr(word, '.');
+    struct fct_near near = { .like = bare != NULL ? bare + 1 : word, .best = ~0u };
     char full[128];
     int n = 0;
 
@@ -91,7 +78,15 @@ stt_pick(const char *word, uint8_t pick[STT_N_ROW])
         pick[i] = 1;
         n++;
     }
-    return n > 0 ? 0 : nothing_named(word);
+    if (n > 0)
+        return 0;
+    if (strpbrk(word, "*?[") != NULL)
+        return fct_usage("stat: no counter matches '%s'; fdctl stat -1 lists all", word);
+    for (size_t i = 0; i < STT_N_ROW; i++)
+        fct_near(&near, row_name(i));
+    return fct_usage(
+        "stat: no counter is named '%s'; the nearest is '%s'; fdctl stat -1 lists all",
+        word, near.name);
 }
 
 /* ---- JSON -------------------------------------------------------------------------- */

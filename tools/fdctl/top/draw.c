@@ -27,28 +27,21 @@ worker_of(const struct top *t)
     return json_object_get(t->status, "worker");
 }
 
-/* ", 3 of 4 groups", ", group 2 loading" or ", worker loading" */
-static void
-workers_text(const struct top *t, char *ret, size_t ret_bytes)
-{
-    const json_t *g = json_object_get(t->status, "groups");
-
-    if (!json_is_object(g))
-        snprintf(ret, ret_bytes, ", worker %s", fct_str(worker_of(t), "phase"));
-    else if (t->group != CNT_ALL_GROUPS)
-        snprintf(ret, ret_bytes, ", group %u %s", t->group, fct_str(worker_of(t), "phase"));
-    else
-        snprintf(ret, ret_bytes, ", %lld of %lld groups", fct_num(g, "ready"),
-            fct_num(g, "n"));
-}
-
 static void
 head(const struct top *t, struct top_canvas *c)
 {
+    const json_t *g = json_object_get(t->status, "groups");
     char up[24], right[96], model[sizeof(t->seg->model)], workers[80];
     int x, w;
 
-    workers_text(t, workers, sizeof(workers));
+    if (!json_is_object(g))
+        snprintf(workers, sizeof(workers), ", worker %s", fct_str(worker_of(t), "phase"));
+    else if (t->group != CNT_ALL_GROUPS)
+        snprintf(workers, sizeof(workers), ", group %u %s", t->group,
+            fct_str(worker_of(t), "phase"));
+    else
+        snprintf(workers, sizeof(workers), ", %lld of %lld groups", fct_num(g, "ready"),
+            fct_num(g, "n"));
     top_age((double)t->raw.g.uptime_ns / 1e6, up);
     if (c->w < 78)
         snprintf(right, sizeof(right), "up %s ", up);
