@@ -539,33 +539,14 @@ run_phase(struct fdb_load *l, const struct fdb_cfg *cfg, uint32_t repeat, int wa
     return p.rc;
 }
 
-/* The run after a warm-up whose requests are all refused for what they ask
- * would only say that again. */
-static int
-check_warm(const struct fdb_log *log, size_t first)
-{
-    int32_t code = FDC_OK;
-    size_t i;
-
-    for (i = first; i < log->n_rec; i++) {
-        code = log->rec[i].code;
-        if (fct_exit_code(code) != FCT_EX_DATA)
-            return 0;
-    }
-    return i == first
-        ? 0
-        : fct_data("every request of the warm-up was refused: %s (%s)",
-              fdc_strerror(code), fdc_status_name(code));
-}
-
 int
 fdb_load_run(struct fdb_load *l, uint32_t repeat, struct fdb_log *log, struct fdb_run *ret)
 {
     struct fdb_cfg warm = l->cfg;
     uint32_t n_warm = repeat == 0 ? warm.n_warm : 0;
     struct fdb_run run = { .n_held = 0 };
-    size_t first = log->n_rec;
-    int rc = 0;
+    size_t first = log->n_rec, i;
+    int rc = 0, code = FDC_OK;
 
     if (!fct_interrupted) {
         fct_catch(SIGINT, SA_RESETHAND);
@@ -581,8 +562,14 @@ fdb_load_run(struct fdb_load *l, uint32_t repeat, struct fdb_log *log, struct fd
         if (l->cfg.arrival != FDB_CLOSED)
             warm.concurrency = n_warm;
         rc = run_phase(l, &warm, repeat, 1, 0, log, &run);
-        if (rc == 0)
-            rc = check_warm(log, first);
+        for (i = first; i < log->n_rec; i++)
+            if (fct_exit_code(code = log->rec[i].code) != FCT_EX_DATA)
+                break;
+        /* The run after a warm-up whose requests are all refused for what they ask would
+         * only say that again. */
+        if (rc == 0 && i == log->n_rec && i > first)
+            rc = fct_data("every request of the warm-up was refused: %s (%s)",
+                fdc_strerror(code), fdc_status_name(code));
     }
     if (rc == 0)
         rc = run_phase(l, &l->cfg, repeat, 0, n_warm, log, ret);

@@ -45,32 +45,24 @@ fdb_output_check(const struct fdb_output *o, size_t n, int *ret_quiet)
     return 0;
 }
 
-static int
-write_one(const struct fdb_output *o, const json_t *report, const void *log)
-{
-    FILE *f;
-    int rc;
-
-    errno = 0;
-    f = is_stdout(o) ? stdout : fopen(o->path, "w");
-    if (f == NULL)
-        return fct_fail(FCT_EX_IO, "%s: %s", o->path, strerror(errno));
-    rc = o->fn(f, report, log);
-    if (rc == 0 && (fflush(f) != 0 || ferror(f)))
-        rc = errno != 0 ? -errno : -EIO;
-    if (f != stdout && fclose(f) != 0 && rc == 0)
-        rc = -errno;
-    return rc == 0 ? 0 : fct_fail(FCT_EX_IO, "%s: %s", o->path, strerror(-rc));
-}
-
 int
 fdb_output_write(const struct fdb_output *o, size_t n, const json_t *report, const void *log)
 {
     int rc = 0, one;
-    size_t i;
+    FILE *f;
 
-    for (i = 0; i < n; i++) {
-        one = o[i].path != NULL ? write_one(&o[i], report, log) : 0;
+    for (; n > 0; n--, o++) {
+        if (o->path == NULL)
+            continue;
+        errno = 0;
+        f = is_stdout(o) ? stdout : fopen(o->path, "w");
+        one = f == NULL ? -errno : o->fn(f, report, log);
+        if (one == 0 && (fflush(f) != 0 || ferror(f)))
+            one = errno != 0 ? -errno : -EIO;
+        if (f != NULL && f != stdout && fclose(f) != 0 && one == 0)
+            one = -errno;
+        if (one != 0)
+            one = fct_fail(FCT_EX_IO, "%s: %s", o->path, strerror(-one));
         rc = rc == 0 ? one : rc;
     }
     return rc;

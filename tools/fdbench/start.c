@@ -145,23 +145,6 @@ prepare(struct starter *s)
     return fct_paths(&s->f, NULL, NULL, s->run, NULL);
 }
 
-/* Its log has what it writes, and why it could not be run. */
-static pid_t
-spawn(const struct starter *s)
-{
-    const char *const config[] = { s->cfg.config != NULL ? "--config" : NULL,
-        s->cfg.config };
-    const char *set[FCT_SETS_MAX + 2];
-    char run[340], model[4200];
-
-    snprintf(run, sizeof(run), "daemon.runtime_dir=%s", s->run);
-    snprintf(model, sizeof(model), "model.path=%s", s->model);
-    memcpy(set, s->cfg.set, s->cfg.n_set * sizeof(*set));
-    set[s->cfg.n_set] = run;
-    set[s->cfg.n_set + 1] = model;
-    return fct_spawn(s->fdd, config, set, s->cfg.n_set + 2, s->log, "");
-}
-
 static void
 end_daemon(struct starter *s)
 {
@@ -305,6 +288,10 @@ first_token(struct starter *s, json_t *t, fdc_t *c)
 static int
 one(struct starter *s, int cold)
 {
+    const char *const config[] = { s->cfg.config != NULL ? "--config" : NULL,
+        s->cfg.config };
+    const char *set[FCT_SETS_MAX + 2];
+    char run[340], model[PATH_MAX + 16];
     double cached = 0, load_ms = 0;
     const struct cnt_seg *seg;
     fdc_t *c = NULL;
@@ -318,7 +305,13 @@ one(struct starter *s, int cold)
     t = json_pack("{s:b, s:f}", "cold", cold, "cached_share", cached);
     s->t0 = clk_now_ns();
     s->t_end = s->t0 + (uint64_t)(s->cfg.timeout_s * 1e9);
-    s->pid = spawn(s);
+    snprintf(run, sizeof(run), "daemon.runtime_dir=%s", s->run);
+    snprintf(model, sizeof(model), "model.path=%s", s->model);
+    memcpy(set, s->cfg.set, s->cfg.n_set * sizeof(*set));
+    set[s->cfg.n_set] = run;
+    set[s->cfg.n_set + 1] = model;
+    /* its log has what it writes, and why it could not be run */
+    s->pid = fct_spawn(s->fdd, config, set, s->cfg.n_set + 2, s->log, "");
     if (s->pid < 0) {
         s->pid = 0;
         rc = fct_fail(FCT_EX_SOFT, "fork: %s", strerror(errno));

@@ -167,33 +167,24 @@ ASKS(status, "fdctl status [--json]", "State of the daemon, its worker and its m
 
 /* ---- memory ------------------------------------------------------------------------ */
 
-/* The entry of device.list that has the model, with its UUID. */
-static const char *
-device_text(const json_t *o, char *ret, size_t ret_bytes)
-{
-    const json_t *d = json_array_get(json_object_get(o, "devices"), 0);
-    const char *uuid = fct_str(d, "uuid");
-
-    if (json_array_size(json_object_get(o, "devices")) > 1)
-        snprintf(ret, ret_bytes, "each of %zu devices",
-            json_array_size(json_object_get(o, "devices")));
-    else
-        snprintf(ret, ret_bytes, "%s%s%s", fct_str(d, "device"), *uuid != '\0' ? " " : "",
-            uuid);
-    return ret;
-}
-
 /* Sums of the rows of each place: "places". */
 static void
 add_places(json_t *o)
 {
+    const json_t *devices = json_object_get(o, "devices"), *d = json_array_get(devices, 0);
     char device[80];
     const struct {
         const char *place, *where;
-    } at[] = { { device_text(o, device, sizeof(device)), "device" }, { "host", "host" } };
+    } at[] = { { device, "device" }, { "host", "host" } };
     json_t *places = json_array(), *r;
     size_t i;
 
+    /* the entry of device.list that has the model, with its UUID */
+    if (json_array_size(devices) > 1)
+        snprintf(device, sizeof(device), "each of %zu devices", json_array_size(devices));
+    else
+        snprintf(device, sizeof(device), "%s%s%s", fct_str(d, "device"),
+            fct_str(d, "uuid")[0] != '\0' ? " " : "", fct_str(d, "uuid"));
     for (size_t p = 0; p < 2; p++) {
         long long bytes = 0, in_use = 0, limit = fct_num(o, "limit_bytes");
 
@@ -209,9 +200,9 @@ add_places(json_t *o)
                 "free", (json_int_t)(bytes - in_use), "limit",
                 p == 0 ? json_integer(limit) : NULL, "headroom",
                 p == 0 ? json_integer(limit > bytes ? limit - bytes : 0) : NULL));
-        if (p == 0 && json_array_size(json_object_get(o, "devices")) > 1)
+        if (p == 0 && json_array_size(devices) > 1)
             json_object_set(json_array_get(places, 0), "ranks",
-                json_object_get(o, "devices"));
+                (json_t *)(uintptr_t)devices);
     }
     json_object_set_new(o, "places", places);
 }

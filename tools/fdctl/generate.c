@@ -485,21 +485,6 @@ settle_requests(struct gen *g)
     return 0;
 }
 
-static void
-gen_fini(struct gen *g)
-{
-    for (size_t i = 0; g->slots != NULL && i < g->n_slots; i++) {
-        fdc_req_free(g->slots[i].handle);
-        if (i >= g->head)
-            fct_result_fini(&g->slots[i].res);
-    }
-    free(g->slots);
-    for (size_t i = 0; i < g->n_reqs; i++)
-        fct_req_fini(&g->reqs[i]);
-    free(g->reqs);
-    fdc_close(g->s);
-}
-
 static int
 generate(struct gen *g, const struct gen_args *a)
 {
@@ -566,7 +551,16 @@ fct_cmd_generate(const struct fct *f, int argc, char **argv)
         rc = fct_usage("--n-requests 0: at least 1");
     if (rc == FCT_GO)
         rc = generate(&g, &a);
-    gen_fini(&g);
+    for (size_t i = 0; g.slots != NULL && i < g.n_slots; i++) {
+        fdc_req_free(g.slots[i].handle);
+        if (i >= g.head)
+            fct_result_fini(&g.slots[i].res);
+    }
+    free(g.slots);
+    for (size_t i = 0; i < g.n_reqs; i++)
+        fct_req_fini(&g.reqs[i]);
+    free(g.reqs);
+    fdc_close(g.s);
     fct_req_fini(&a.dflt);
     return rc;
 }

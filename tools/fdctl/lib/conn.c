@@ -312,38 +312,32 @@ fct_admin_close(struct fct_admin *a)
     free(a);
 }
 
-/* recv(), with the one descriptor that may come along. */
-static ssize_t
-receive(int fd, struct fct_in *in)
-{
-    char ctl[CMSG_SPACE(sizeof(int))] __attribute__((aligned(8)));
-    struct iovec iov = { in->buf + in->n, in->cap - in->n };
-    struct msghdr m = { .msg_iov = &iov,
-        .msg_iovlen = 1,
-        .msg_control = ctl,
-        .msg_controllen = sizeof(ctl) };
-    ssize_t k = recvmsg(fd, &m, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
-    struct cmsghdr *h = k > 0 ? CMSG_FIRSTHDR(&m) : NULL;
-
-    if (h != NULL && h->cmsg_level == SOL_SOCKET && h->cmsg_type == SCM_RIGHTS &&
-        h->cmsg_len == CMSG_LEN(sizeof(int))) {
-        if (in->got_fd >= 0)
-            close(in->got_fd);
-        memcpy(&in->got_fd, CMSG_DATA(h), sizeof(int));
-    }
-    return k;
-}
-
 int
 fct_receive(int fd, struct fct_in *in, size_t most)
 {
     for (;;) {
+        char ctl[CMSG_SPACE(sizeof(int))]
+            __attribute__((aligned(8))); /* one may come along */
         size_t cap = in->cap - in->n < ROOM ? in->cap * 2 + 2 * ROOM : in->cap;
+        struct msghdr m = { .msg_iovlen = 1,
+            .msg_control = ctl,
+            .msg_controllen = sizeof(ctl) };
+        struct iovec iov;
+        struct cmsghdr *h;
         ssize_t k;
 
         if (cap > most || fct_room(&in->buf, cap, &in->cap, 1) != 0)
             return -ENOMEM;
-        k = receive(fd, in);
+        iov = (struct iovec){ in->buf + in->n, in->cap - in->n };
+        m.msg_iov = &iov;
+        k = recvmsg(fd, &m, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+        h = k > 0 ? CMSG_FIRSTHDR(&m) : NULL;
+        if (h != NULL && h->cmsg_level == SOL_SOCKET && h->cmsg_type == SCM_RIGHTS &&
+            h->cmsg_len == CMSG_LEN(sizeof(int))) {
+            if (in->got_fd >= 0)
+                close(in->got_fd);
+            memcpy(&in->got_fd, CMSG_DATA(h), sizeof(int));
+        }
         if (k < 0 && errno == EINTR)
             continue;
         if (k <= 0)

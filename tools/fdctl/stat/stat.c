@@ -30,23 +30,6 @@ stt_human(const char *unit, double v, char *ret, size_t ret_bytes)
         steps[i].unit);
 }
 
-static void
-human_quantile(const struct cnt_hist_row *row, const struct cnt_hist *h, double q,
-    char *ret, size_t ret_bytes)
-{
-    double v = cnt_hist_quantile(row, h->bucket, q);
-    double last = (double)row->bound[row->n_bound - 1];
-
-    if (v < 0) {
-        snprintf(ret, ret_bytes, "-");
-    } else if (v > last) {
-        snprintf(ret, ret_bytes, ">");
-        stt_human(row->unit, last, ret + 1, ret_bytes - 1);
-    } else {
-        stt_human(row->unit, v, ret, ret_bytes);
-    }
-}
-
 /* ---- which rows -------------------------------------------------------------------- */
 
 static const char *
@@ -178,8 +161,14 @@ print_hists(const struct view *v)
             stt_human(r->unit, (double)h.sum / (double)n, mean, sizeof(mean));
         if (v->before != NULL)
             snprintf(rate, sizeof(rate), "%.1f/s", (double)n / v->secs);
-        for (size_t k = 0; k < 3; k++)
-            human_quantile(r, &h, qs[k], q[k], sizeof(q[k]));
+        for (size_t k = 0; k < 3; k++) {
+            double at = cnt_hist_quantile(r, h.bucket, qs[k]);
+            double last = (double)r->bound[r->n_bound - 1];
+
+            snprintf(q[k], sizeof(q[k]), at < 0 ? "-" : at > last ? ">" : "");
+            if (at >= 0)
+                stt_human(r->unit, fmin(at, last), q[k] + strlen(q[k]), sizeof(q[k]) - 1);
+        }
         printf("%-6s %-18s %16llu %12s mean %-8s p50 %-8s p90 %-8s p99 %-8s %s\n", "hist",
             r->name, (unsigned long long)cnt_hist_count(r, v->now->h[i].bucket), rate,
             mean, q[0], q[1], q[2], r->help);

@@ -374,30 +374,12 @@ latencies(const struct top *t, struct top_canvas *c, int y, int x)
 }
 
 static void
-worker_line(const struct top *t, struct top_canvas *c, int y, int x)
+figures(const struct top *t, struct top_canvas *c, int y, int x)
 {
     const json_t *w = worker_of(t);
     const struct cnt_seg *seg = &t->seg[t->group < cnt_n_group(t->seg) ? t->group : 0];
-    char text[64];
-    int at = x + 11;
-
-    top_text(c, y, x, 0, TOP_NAME, "worker");
-    snprintf(text, sizeof(text), "%d", (int)seg->worker_pid);
-    at = pair(c, y, at, c->w, TOP_VALUE, "pid", seg->worker_pid != 0 ? text : "-");
-    at = show(t, c, y, at, c->w, worker, 1);
-    if (fct_num(w, "credits") > 0) {
-        snprintf(text, sizeof(text), "%lld of %lld", fct_num(w, "credits_used"),
-            fct_num(w, "credits"));
-        at = pair(c, y, at, c->w, TOP_VALUE, "credits", text);
-    }
-    show(t, c, y, at, c->w, &worker[1], 1);
-}
-
-static void
-figures(const struct top *t, struct top_canvas *c, int y, int x)
-{
     int at, end = c->w;
-    char v[24];
+    char v[24], text[64];
 
     top_text(c, y, x, 0, TOP_NAME, "requests");
     show(t, c, y++, x + 11, end, load, 5);
@@ -413,7 +395,16 @@ figures(const struct top *t, struct top_canvas *c, int y, int x)
     show(t, c, y++, at, end, &kv[1], 1);
     top_text(c, y, x, 0, TOP_NAME, "prefix");
     show(t, c, y++, x + 11, end, prefix, 4);
-    worker_line(t, c, y, x);
+    top_text(c, y, x, 0, TOP_NAME, "worker");
+    snprintf(text, sizeof(text), "%d", (int)seg->worker_pid);
+    at = pair(c, y, x + 11, end, TOP_VALUE, "pid", seg->worker_pid != 0 ? text : "-");
+    at = show(t, c, y, at, end, worker, 1);
+    if (fct_num(w, "credits") > 0) {
+        snprintf(text, sizeof(text), "%lld of %lld", fct_num(w, "credits_used"),
+            fct_num(w, "credits"));
+        at = pair(c, y, at, end, TOP_VALUE, "credits", text);
+    }
+    show(t, c, y, at, end, &worker[1], 1);
 }
 
 /* ---- foot, help, all ----------------------------------------------------- */

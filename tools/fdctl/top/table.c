@@ -154,19 +154,6 @@ wrapped(struct top_canvas *c, int y, int y_end, int x, enum top_attr attr, const
     return y;
 }
 
-static void
-no_rows(const struct top *t, struct top_canvas *c, int y, int y_end)
-{
-    if (t->deny[0] != '\0') {
-        y = wrapped(c, y, y_end, 2, TOP_WARN, "No table: the daemon answered");
-        wrapped(c, y, y_end, 4, TOP_PLAIN, t->deny);
-    } else if (t->t_rows != 0) {
-        top_print(c, y, 2, 0, TOP_DIM, "no %s", titles[t->view]);
-    } else if (!t->gone) {
-        top_text(c, y, 2, 0, TOP_DIM, "asking the daemon ...");
-    }
-}
-
 void
 top_draw_table(struct top *t, struct top_canvas *c, int y, int y_end)
 {
@@ -187,10 +174,15 @@ top_draw_table(struct top *t, struct top_canvas *c, int y, int y_end)
         title(t, c, y++);
     top_paint(c, y, 0, 0, TOP_HEAD);
     line(c, y++, cols, NULL, &cols[t->sort[t->view]], t->reverse[t->view]);
-    if (n_row == 0 || t->deny[0] != '\0') {
-        no_rows(t, c, y, y_end);
+    if (t->deny[0] != '\0') {
+        y = wrapped(c, y, y_end, 2, TOP_WARN, "No table: the daemon answered");
+        wrapped(c, y, y_end, 4, TOP_PLAIN, t->deny);
         return;
     }
+    if (n_row == 0 && t->t_rows != 0)
+        top_print(c, y, 2, 0, TOP_DIM, "no %s", titles[t->view]);
+    else if (n_row == 0 && !t->gone)
+        top_text(c, y, 2, 0, TOP_DIM, "asking the daemon ...");
     for (size_t i = t->first; i < n_row && y < y_end; i++, y++) {
         line(c, y, cols, json_array_get(t->rows[t->view], i), NULL, 0);
         if (i == t->sel && !t->once) {

@@ -321,27 +321,6 @@ open_terminal(struct top_screen *m, int no_color)
     return 0;
 }
 
-/* Signals come while poll waits, and at no other time. */
-static void
-catch_signals(sigset_t *ret_waiting)
-{
-    static const int fatal[] = { SIGINT, SIGTERM, SIGHUP };
-    struct sigaction sa = { .sa_handler = on_signal };
-    sigset_t in;
-
-    sigemptyset(&sa.sa_mask);
-    sigemptyset(&in);
-    sigaddset(&in, SIGWINCH);
-    for (size_t i = 0; i < sizeof(fatal) / sizeof(fatal[0]); i++) {
-        sigaction(fatal[i], &sa, NULL);
-        sigaddset(&in, fatal[i]);
-    }
-    sigprocmask(SIG_BLOCK, &in, ret_waiting);
-    sigdelset(ret_waiting, SIGWINCH);
-    for (size_t i = 0; i < sizeof(fatal) / sizeof(fatal[0]); i++)
-        sigdelset(ret_waiting, fatal[i]);
-}
-
 /* ---- the loop ------------------------------------------------------------ */
 
 static int
@@ -393,12 +372,26 @@ loop(struct top *t, const struct top_screen *m)
 int
 top_terminal(struct top *t, int utf8, int no_color)
 {
+    static const int fatal[] = { SIGINT, SIGTERM, SIGHUP };
+    struct sigaction sa = { .sa_handler = on_signal };
     struct top_screen m = { .utf8 = utf8 };
+    sigset_t in;
     int rc = open_terminal(&m, no_color);
 
     if (rc != 0)
         return rc;
-    catch_signals(&m.waiting);
+    /* signals come while poll waits, and at no other time */
+    sigemptyset(&sa.sa_mask);
+    sigemptyset(&in);
+    sigaddset(&in, SIGWINCH);
+    for (size_t i = 0; i < sizeof(fatal) / sizeof(fatal[0]); i++) {
+        sigaction(fatal[i], &sa, NULL);
+        sigaddset(&in, fatal[i]);
+    }
+    sigprocmask(SIG_BLOCK, &in, &m.waiting);
+    sigdelset(&m.waiting, SIGWINCH);
+    for (size_t i = 0; i < sizeof(fatal) / sizeof(fatal[0]); i++)
+        sigdelset(&m.waiting, fatal[i]);
     rc = loop(t, &m);
     endwin();
     delscreen(m.screen);
