@@ -248,7 +248,7 @@ pointers() { # LIST
             n = 0
             for (i = 1; i <= length(h); i++)
                 n = n * 16 + index("0123456789abcdef", substr(h, i, 1)) - 1
-            # offsets are small; a carry past 32 bits is a negative number
+            # an offset is small; 2^32 or more stands for a negative one
             return n >= 4294967296 ? n - 18446744073709551616 : n
         }
         BEGIN { while ((getline line < list) > 0) { split(line, w, " "); module[w[1]] = w[2] } }
@@ -314,7 +314,7 @@ judge() {
             if (!(u in num)) { visit(u); if (low[u] < low[v]) low[v] = low[u] }
             else if (on[u] && num[u] < low[v]) low[v] = num[u]
         }
-        # components come out behind all that they use: a level is known here
+        # a component comes out after all that it uses, whose levels are known by then
         if (low[v] == num[v]) {
             n_comp++; size = 0
             do { u = stack[top--]; on[u] = 0; comp[u] = n_comp; member[n_comp] = member[n_comp] " " u; size++ } while (u != v)

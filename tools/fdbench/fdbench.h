@@ -75,9 +75,9 @@ struct fdb_cfg {
     struct fdb_len out;
     uint32_t prefix_len;       /* tokens shared by a group of prompts */
     uint32_t n_prefix;         /* groups */
-    uint32_t n_turn;           /* of a conversation, each repeats what came before; 1 */
+    uint32_t n_turn;           /* turns of a conversation; each repeats those before it */
     const char *trace;         /* file of requests: time_s,prompt_tokens,output_tokens */
-    const struct fdb_row *row; /* [n_row] its lines, prompt with its prefix */
+    const struct fdb_row *row; /* [n_row] lines of trace; their prompts include the prefix */
     size_t n_row;
     int text;            /* prompts as text, and text in the answer */
     const char *dataset; /* text file prompts are cut from, NULL: made up */
@@ -87,7 +87,7 @@ struct fdb_cfg {
     uint64_t seed;
     struct fct_req req; /* sampling parameters */
     struct fdb_slo slo;
-    double slo_attain; /* share of requests that must meet it: search, 0.99 */
+    double slo_attain; /* --search: the share of requests that must be within slo */
 };
 
 /* ---- the raw log ---------------------------------------------------------- */

@@ -54,7 +54,7 @@ struct span {
     int few; /* every request is a dot; else the lowest and highest of a column */
     json_t *dots;
     struct {
-        double open, waiting; /* requests as it begins, once summed up */
+        double open, waiting; /* change of requests; span_json() sums them up */
         double tokens;
         const struct fdb_rec *lowest, *highest, *failed; /* of those sent in it: TTFT */
     } c[N_COLUMN + 1];

@@ -62,7 +62,7 @@ json_t *fdb_daemon_ask(const struct fct *f);
 /* New reference, NULL without memory. Times in ms. */
 json_t *fdb_report_json(const struct fdb_result *r);
 
-/* 0 or -errno; what out cannot take is seen behind it. */
+/* Writes a report to out: 0 or -errno. The caller looks for errors of out itself. */
 typedef int fdb_write_fn(FILE *out, const json_t *report, const void *log);
 /* A file that a command writes; "-" is standard output, NULL no file. */
 struct fdb_output {

@@ -8,7 +8,7 @@
 #define DEFAULT_OUT 128u
 #define OPEN_LOOP_S 30.0
 #define CLOSED_N    8u
-#define SOME_BYTES  (6u << 20) /* of the 16 MiB a session may have, twice */
+#define SOME_BYTES  (6u << 20) /* of prompts: twice as much fits into a session's 16 MiB */
 
 /* ---- values of options --------------------------------------------------- */
 

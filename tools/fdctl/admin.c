@@ -179,7 +179,7 @@ add_places(json_t *o)
     json_t *places = json_array(), *r;
     size_t i;
 
-    /* the entry of device.list that has the model, with its UUID */
+    /* the name and UUID of the one device, or how many devices there are */
     if (json_array_size(devices) > 1)
         snprintf(device, sizeof(device), "each of %zu devices", json_array_size(devices));
     else

@@ -359,7 +359,8 @@ render(struct talk *t, struct fdchat_prompt *ret)
     return rc;
 }
 
-/* The message, and with further members the result. */
+/* Appends the answer to the conversation. *ret (ret may be NULL) gets a copy of it with
+ * finish_reason and counts of tokens. */
 static int
 keep(struct answer *a, json_t **ret)
 {

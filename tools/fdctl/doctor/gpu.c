@@ -249,7 +249,7 @@ doc_runs_on(const char *gencode, int major, int minor)
             return 1;
         p = end;
     }
-    /* compute_NN alone: the driver makes the code. */
+    /* Flags that name compute_NN alone hold no code: the driver makes it for any GPU. */
     return !any;
 }
 

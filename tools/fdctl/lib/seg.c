@@ -27,7 +27,7 @@ static const struct segment seg_stat = { "statistics", "stat_fd",
 static const struct segment seg_trace = { "trace", "trace_fd",
     "/memfd:" TRC_MEMFD " (deleted)", 1, 0 };
 
-/* Traces of all groups have one name. */
+/* Trace segments of all groups have the same name: the group is read from the segment. */
 static int
 look(const struct segment *s, int fd, const void **ret)
 {

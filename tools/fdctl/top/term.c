@@ -108,7 +108,7 @@ set_view(struct top *t, int view)
     top_select(t);
 }
 
-/* By the next column that is on the screen, or the other way round. */
+/* reverse: in the reverse order; else by the next column that is on the screen. */
 static void
 sort_rows(struct top *t, int reverse)
 {

@@ -11,7 +11,7 @@
 /* Processes and threads are how the viewer groups tracks. */
 enum { P_DEVICE = 1, P_ENGINE = 2, P_REQUEST = 3 };
 enum { T_DEVICE = 1, T_ENGINE = 1, T_WORKER = 2 };
-/* An arrow ends so far inside its slice. */
+/* An arrow ends this far behind the beginning of its slice, unless the slice is short. */
 #define FLOW_NS 500
 #define DUMP    (JSON_COMPACT | JSON_REAL_PRECISION(15))
 
