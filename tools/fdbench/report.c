@@ -150,28 +150,24 @@ real_or_null(float v)
     return v == FDC_UNSET_F ? json_null() : fct_json_real((double)v);
 }
 
-/* Parameters of every request other than its lengths. */
-static json_t *
-sampling_json(const struct fct_req *q)
-{
-    const struct fdc_params *p = &q->p;
-
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:i, s:i, s:b, s:b}",
-        "temperature", real_or_null(p->temperature), "top_p", real_or_null(p->top_p),
-        "min_p", real_or_null(p->min_p), "top_k",
-        p->top_k == FDC_UNSET ? json_null() : json_integer(p->top_k), "presence_penalty",
-        real_or_null(p->presence_penalty), "frequency_penalty",
-        real_or_null(p->frequency_penalty), "repetition_penalty",
-        real_or_null(p->repetition_penalty), "stream_interval", (int)q->o.stream_interval,
-        "logprobs", (int)p->logprobs, "prompt_logprobs", (int)p->prompt_logprobs,
-        "greedy", p->temperature == 0, "eos", (p->flags & FDC_F_IGNORE_EOS) == 0);
-}
-
 static json_t *
 cfg_json(const struct fdb_cfg *c)
 {
     static const char *const names[] = { "closed", "poisson", "gamma", "constant", "ramp",
         "trace" };
+    const struct fdc_params *p = &c->req.p;
+    /* parameters of every request other than its lengths */
+    json_t *sampling =
+        json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:i, s:i, s:b, s:b}",
+            "temperature", real_or_null(p->temperature), "top_p", real_or_null(p->top_p),
+            "min_p", real_or_null(p->min_p), "top_k",
+            p->top_k == FDC_UNSET ? json_null() : json_integer(p->top_k),
+            "presence_penalty", real_or_null(p->presence_penalty), "frequency_penalty",
+            real_or_null(p->frequency_penalty), "repetition_penalty",
+            real_or_null(p->repetition_penalty), "stream_interval",
+            (int)c->req.o.stream_interval, "logprobs", (int)p->logprobs,
+            "prompt_logprobs", (int)p->prompt_logprobs, "greedy", p->temperature == 0,
+            "eos", (p->flags & FDC_F_IGNORE_EOS) == 0);
 
     return json_pack(
         "{s:s, s:i, s:i, s:i, s:i, s:[i,i], s:[i,i], s:o, s:o, s:o, s:o, s:i, s:i, s:i, "
@@ -185,9 +181,9 @@ cfg_json(const struct fdb_cfg *c)
         "prefixes", (int)c->n_prefix, "turns", (int)c->n_turn, "text", c->text, "trace",
         text_or_null(c->trace), "trace_digest", digest_json(c, 1), "dataset",
         text_or_null(c->dataset), "dataset_digest", digest_json(c, 0), "sampling",
-        sampling_json(&c->req), "seed", json_sprintf("%" PRIu64, c->seed), "limits",
-        "ttft_ms", c->slo.ttft_ms, "tpot_ms", c->slo.tpot_ms, "itl_ms", c->slo.itl_ms,
-        "e2e_ms", c->slo.e2e_ms, "attainment", c->slo_attain, "workload", workload_json(c));
+        sampling, "seed", json_sprintf("%" PRIu64, c->seed), "limits", "ttft_ms",
+        c->slo.ttft_ms, "tpot_ms", c->slo.tpot_ms, "itl_ms", c->slo.itl_ms, "e2e_ms",
+        c->slo.e2e_ms, "attainment", c->slo_attain, "workload", workload_json(c));
 }
 
 void

@@ -261,31 +261,21 @@ fdb_prompt_fini(struct fdb_prompt *p)
     memset(p, 0, sizeof(*p));
 }
 
-static int
-is_special(const struct fdc_model_info *m, uint32_t id)
-{
-    uint32_t i;
-
-    if (m->bos_id >= 0 && id == (uint32_t)m->bos_id)
-        return 1;
-    for (i = 0; i < m->n_eos && i < 8; i++)
-        if (m->eos_ids[i] == id)
-            return 1;
-    return 0;
-}
-
 /* n ids of the vocabulary that neither begin nor end a text. */
 static int
 add_ids(const struct fdb_work *w, uint64_t rng, uint32_t n, struct fdb_prompt *p)
 {
-    uint32_t i, id;
+    const struct fdc_model_info *m = &w->model;
+    uint32_t i, k, id;
 
     if (fct_room(&p->ids, p->n_ids + n, &p->cap_ids, sizeof(*p->ids)) != 0)
         return -ENOMEM;
     for (i = 0; i < n; i++) {
-        do
-            id = draw_between(&rng, 0, w->model.vocab - 1);
-        while (is_special(&w->model, id));
+        do {
+            id = draw_between(&rng, 0, m->vocab - 1);
+            for (k = 0; k < m->n_eos && k < 8 && m->eos_ids[k] != id; k++)
+                ;
+        } while ((k < m->n_eos && k < 8) || (m->bos_id >= 0 && id == (uint32_t)m->bos_id));
         p->ids[p->n_ids++] = id;
     }
     return 0;

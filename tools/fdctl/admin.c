@@ -405,23 +405,6 @@ static ASKS(set, "fdctl set NAME=VALUE... [--json]",
     "Change parameters of the running daemon, until its next reload or start.", set_opts,
     ARGS, .max_operands = FCT_OPERANDS_MAX, .text = "{name} = {value}\n");
 
-static int
-set_one(struct fct_admin *adm, const char *given, int json)
-{
-    const char *eq = strchr(given, '=');
-    json_t *answer = NULL, *q = fct_question("set");
-    int rc;
-
-    json_object_set_new(q, "name", fct_json_text(given, (size_t)(eq - given)));
-    json_object_set_new(q, "value", fct_json_text(eq + 1, strlen(eq + 1)));
-    rc = fct_ask(adm, q, 0, &answer);
-    if (rc != 0)
-        return rc;
-    if (fct_str(answer, "warning")[0] != '\0')
-        fct_fail(0, "%s", fct_str(answer, "warning"));
-    return fct_finish(&fct_line_set, answer, NULL, json);
-}
-
 int
 fct_cmd_set(const struct fct *f, int argc, char **argv)
 {
@@ -439,8 +422,21 @@ fct_cmd_set(const struct fct *f, int argc, char **argv)
     rc = fct_admin_open(f, 0, &adm);
     if (rc != 0)
         return rc;
-    for (int i = 0; i < a.given.n && rc == 0; i++)
-        rc = set_one(adm, a.given.text[i], a.q.json);
+    for (int i = 0; i < a.given.n && rc == 0; i++) {
+        const char *given = a.given.text[i], *eq = strchr(given, '=');
+        json_t *answer = NULL;
+
+        rc = fct_ask(adm,
+            json_pack("{s:s, s:o, s:o}", "cmd", "set", "name",
+                fct_json_text(given, (size_t)(eq - given)), "value",
+                fct_json_text(eq + 1, strlen(eq + 1))),
+            0, &answer);
+        if (rc != 0)
+            break;
+        if (fct_str(answer, "warning")[0] != '\0')
+            fct_fail(0, "%s", fct_str(answer, "warning"));
+        rc = fct_finish(&fct_line_set, answer, NULL, a.q.json);
+    }
     fct_admin_close(adm);
     return rc;
 }

@@ -94,20 +94,6 @@ end(struct up *u)
         fct_remove_tree(u->dir);
 }
 
-static void
-tell(const struct up *u)
-{
-    printf("fdd is ready. Until Ctrl-C:\n\n"
-           "    fdctl --runtime-dir %s generate -p 'In the beginning'\n"
-           "    fdctl --runtime-dir %s chat\n",
-        u->dir, u->dir);
-    if (u->pid[HTTP] > 0)
-        printf("    curl http://127.0.0.1:%llu/v1/models\n"
-               "    http://127.0.0.1:%llu/    (in a browser)\n",
-            (unsigned long long)u->a->http, (unsigned long long)u->a->http);
-    (void)fct_flush();
-}
-
 /* Until a signal comes, or one of them ends. */
 static int
 stay(struct up *u)
@@ -162,11 +148,18 @@ run(struct up *u)
     (void)snprintf(port, sizeof(port), "http.port=%llu", (unsigned long long)u->a->http);
     if (rc == 0 && u->a->http != 0)
         rc = start(u, HTTP, (const char *[]){ sock, port, "log.level=error" }, 3);
-    if (rc == 0) {
-        tell(u);
-        rc = stay(u);
-    }
-    return rc;
+    if (rc != 0)
+        return rc;
+    printf("fdd is ready. Until Ctrl-C:\n\n"
+           "    fdctl --runtime-dir %s generate -p 'In the beginning'\n"
+           "    fdctl --runtime-dir %s chat\n",
+        u->dir, u->dir);
+    if (u->pid[HTTP] > 0)
+        printf("    curl http://127.0.0.1:%llu/v1/models\n"
+               "    http://127.0.0.1:%llu/    (in a browser)\n",
+            (unsigned long long)u->a->http, (unsigned long long)u->a->http);
+    (void)fct_flush();
+    return stay(u);
 }
 
 int

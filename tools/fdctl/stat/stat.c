@@ -74,34 +74,32 @@ stt_pick(const char *word, uint8_t pick[STT_N_ROW])
 
 /* ---- JSON -------------------------------------------------------------------------- */
 
-static json_t *
-hist_json(const struct cnt_hist_row *row, const struct cnt_hist *h)
-{
-    json_t *bounds = json_array(), *counts = json_array();
-
-    for (uint32_t b = 0; b <= row->n_bound; b++) {
-        if (b < row->n_bound)
-            json_array_append_new(bounds, json_integer((json_int_t)row->bound[b]));
-        json_array_append_new(counts, json_integer((json_int_t)h->bucket[b]));
-    }
-    return json_pack("{s:s, s:o, s:o, s:I, s:I}", "unit", row->unit, "bounds", bounds,
-        "counts", counts, "count", (json_int_t)cnt_hist_count(row, h->bucket), "sum",
-        (json_int_t)h->sum);
-}
-
 static int
 print_json(const struct cnt_seg *s, const uint8_t *pick)
 {
-    json_t *g = json_object(), *w = json_object(), *h = json_object();
+    json_t *g = json_object(), *w = json_object(), *h = json_object(), *bounds, *counts;
 
     for (size_t i = 0; i < cnt_count(); i++)
         if (pick[i])
             json_object_set_new(cnt_row(i)->worker ? w : g, cnt_row(i)->name,
                 json_integer((json_int_t)fct_seg_value(s, cnt_row(i))));
-    for (size_t i = 0; i < CNT_H__N; i++)
-        if (pick[cnt_count() + i])
-            json_object_set_new(h, cnt_hist_row(i)->name,
-                hist_json(cnt_hist_row(i), &s->h[i]));
+    for (size_t i = 0; i < CNT_H__N; i++) {
+        const struct cnt_hist_row *row = cnt_hist_row(i);
+
+        if (!pick[cnt_count() + i])
+            continue;
+        bounds = json_array();
+        counts = json_array();
+        for (uint32_t b = 0; b <= row->n_bound; b++) {
+            if (b < row->n_bound)
+                json_array_append_new(bounds, json_integer((json_int_t)row->bound[b]));
+            json_array_append_new(counts, json_integer((json_int_t)s->h[i].bucket[b]));
+        }
+        json_object_set_new(h, row->name,
+            json_pack("{s:s, s:o, s:o, s:I, s:I}", "unit", row->unit, "bounds", bounds,
+                "counts", counts, "count", (json_int_t)cnt_hist_count(row, s->h[i].bucket),
+                "sum", (json_int_t)s->h[i].sum));
+    }
     return fct_print_json(json_pack("{s:I, s:i, s:i, s:I, s:o, s:o, s:o, s:o}",
         "t_start_ns", (json_int_t)s->t_start_ns, "gate_pid", s->gate_pid, "worker_pid",
         s->worker_pid, "generation", (json_int_t)s->generation, "model",

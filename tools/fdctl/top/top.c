@@ -66,23 +66,6 @@ top_say(struct top *t, int is_bad, const char *text)
     t->message_own = 0;
 }
 
-static void
-take_action(struct top *t, int what, const json_t *o)
-{
-    char text[160];
-
-    if (what == TOP_A_CANCEL)
-        snprintf(text, sizeof(text), "%lld cancelled", fct_num(o, "cancelled"));
-    else if (what == TOP_A_DRAIN)
-        snprintf(text, sizeof(text), "%s, %lld requests left", fct_str(o, "state"),
-            fct_num(o, "requests"));
-    else
-        snprintf(text, sizeof(text), "%s, %lld requests queued, %lld running",
-            fct_str(o, "state"), fct_num(o, "queued"), fct_num(o, "running"));
-    top_say(t, 0, text);
-    (void)top_link_ask(&t->link, TOP_A_STATUS, json_pack("{s:s}", "cmd", "status"));
-}
-
 static int
 is_rows(int what)
 {
@@ -125,8 +108,19 @@ on_answer(void *arg, int what, const json_t *answer, const char *why)
     }
     if (is_rows(what))
         take_rows(t, what, answer);
-    else if (what != TOP_A_STATUS)
-        take_action(t, what, answer);
+    if (is_rows(what) || what == TOP_A_STATUS)
+        return;
+    if (what == TOP_A_CANCEL)
+        snprintf(text, sizeof(text), "%lld cancelled", fct_num(answer, "cancelled"));
+    else if (what == TOP_A_DRAIN)
+        snprintf(text, sizeof(text), "%.80s, %lld requests left",
+            fct_str(answer, "state"), fct_num(answer, "requests"));
+    else
+        snprintf(text, sizeof(text), "%.80s, %lld requests queued, %lld running",
+            fct_str(answer, "state"), fct_num(answer, "queued"),
+            fct_num(answer, "running"));
+    top_say(t, 0, text);
+    (void)top_link_ask(&t->link, TOP_A_STATUS, fct_question("status"));
 }
 
 void
