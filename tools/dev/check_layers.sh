@@ -112,7 +112,7 @@ groups() { # [DRAW]
         return group[m]
     }
     function name(g) { return substr(g, 1, 8) == "COMMAND " ? "COMMAND" : g }
-    # level of g, which what is on the way up to it may not be
+    # level of g; a group that is met again while it is visited closes a cycle
     function visit(g,    n, w, i) {
         if (state[g] == 1) { say("layers.groups: a cycle through " g); return 0 }
         if (state[g] == 2) return level[g]
@@ -185,7 +185,7 @@ groups() { # [DRAW]
         exit bad
     }'
 }
-# The page that shows the groups has what the list says.
+# doc/architecture.md draws the groups as the list has them.
 page_is_current() {
     [ -e "$page" ] && [ -e "$groups" ] || return 0
     diff <(groups draw </dev/null) <(awk '/^<!-- end of layers -->/ { on = 0 }
@@ -198,7 +198,7 @@ objects() { # FOLDER ...
     local d o at m
     for d in "$@"; do
         at=$build/$d
-        # what libtool makes for the shared library, where there is one
+        # objects that libtool makes for the shared library, if it is built
         [ ! -d "$at/.libs" ] || at=$at/.libs
         for o in "$at"/*.o; do
             m=$(basename "$o" .o)

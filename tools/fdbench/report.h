@@ -25,8 +25,9 @@ extern const struct fdb_metric fdb_metrics[FDB_N_METRIC];
 /* Of a repeat; new reference, NULL without memory. */
 json_t *fdb_summarize(const struct fdb_log *log, uint32_t repeat,
     const struct fdb_run *run, const struct fdb_slo *slo);
-/* The status of that name; why most requests of a summary failed, or FDC_OK. */
+/* The status of that name. */
 int fdb_code_of(const char *name);
+/* The status with which most requests of a summary failed; FDC_OK: none failed. */
 int fdb_commonest(const json_t *summary);
 /* Of summaries in which every request failed, the exit code of the commonest reason; else
  * 0. */

@@ -256,8 +256,8 @@ flush_output(struct gen *g)
 
 /* ---- running ------------------------------------------------------------------- */
 
-/* Text was asked for while the model was loading, which turned out to have no tokenizer.
- * 1: the request will be sent again for ids alone, as it would be now. */
+/* Was text asked for while the model was loading, and has the model no tokenizer? 1: the
+ * request is sent again for ids alone. */
 static int
 ask_ids(struct gen *g, struct slot *s)
 {

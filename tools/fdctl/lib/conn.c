@@ -18,7 +18,7 @@
 
 #define ANSWER_MAX   ((size_t)256 << 20)
 #define ROOM         ((size_t)65536) /* for one read */
-#define OPEN_WAIT_MS 2000u           /* for a daemon that says when to try again */
+#define OPEN_WAIT_MS 2000u /* of trying again, in all, when the daemon says so */
 
 struct fct_admin {
     int fd, timeout_ms;
@@ -628,7 +628,7 @@ fct_wait_ready(struct fct *f)
             : INT32_MAX;
         enum seen seen;
 
-        /* The daemon that starts meanwhile may be elsewhere. */
+        /* A daemon that starts meanwhile may have another runtime folder. */
         if (f->is_found) {
             int rc = fct_paths(f, NULL, NULL, NULL, NULL);
 

@@ -152,7 +152,7 @@ int fct_fail(int code, const char *fmt, ...) __attribute__((format(printf, 2, 3)
 /* The same with "out of memory", or "what: text of the status (its name)". */
 int fct_oom(void);
 int fct_status_fail(const char *what, int status);
-/* 0, or FCT_EX_IO with the message printed: what standard output could not take. */
+/* Flush standard output: 0, or FCT_EX_IO with the message printed. */
 int fct_flush(void);
 /* The signal sets fct_interrupted; flags are those of sigaction(). */
 extern volatile sig_atomic_t fct_interrupted;

@@ -17,7 +17,7 @@
 
 struct segment {
     const char *what; /* in messages */
-    const char *cmd;  /* that hands it out */
+    const char *cmd;  /* of the admin socket, which hands out its descriptor */
     const char *link; /* what /proc/PID/fd/N says it is */
     int is_trace;
     uint32_t group; /* whose; there are several of one name */

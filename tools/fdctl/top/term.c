@@ -158,7 +158,7 @@ daemon_key(struct top *t, int key)
     }
 }
 
-/* A key while a question or the help is open. 0: neither is. */
+/* Takes a key if a question or the help is open. 0: neither is. */
 static int
 answer_key(struct top *t, int key)
 {

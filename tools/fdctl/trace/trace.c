@@ -395,7 +395,7 @@ struct follow {
     struct ftr_snap snap;   /* its clock, worker and bases; one step at a time */
     struct ftr_step before; /* seq 0: none */
     uint64_t next, missed;
-    int torn; /* how often the next one could not be read */
+    int torn; /* times that record next could not be read */
     uint64_t t_check;
     uint64_t shown;
 };
@@ -579,7 +579,7 @@ fct_cmd_trace(const struct fct *f, int argc, char **argv)
         return rc;
     if (rc != 0)
         return rc;
-    /* A wrong word is said before the daemon is looked for. */
+    /* Options are judged before the daemon is looked for. */
     rc = make_filter(&o, &now, &filter);
     if (rc == 0)
         rc = fct_trace_open(f, o.group, &seg);
