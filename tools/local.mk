@@ -89,4 +89,9 @@ dist_man_MANS += %D%/fdctl.1 %D%/fdbench.1
 
 EXTRA_PROGRAMS += gen_params
 gen_params_SOURCES = %D%/dev/gen_params.c
+%D%/dev/fdd.ini.5.inc: %D%/dev/fdd.ini.5.in %D%/fdbench/embed
+	@$(MKDIR_P) $(@D)
+	$(AM_V_GEN)$(srcdir)/%D%/fdbench/embed $(srcdir)/%D%/dev/fdd.ini.5.in >$@.tmp && mv $@.tmp $@
+%D%/dev/gen_params.$(OBJEXT): %D%/dev/fdd.ini.5.inc
+CLEANFILES += %D%/dev/fdd.ini.5.inc
 gen_params_LDADD = $(COMMON_LIBS)

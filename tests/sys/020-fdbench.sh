@@ -91,6 +91,10 @@ holds "$dir/a.json" 'd["repeats"][0]["requests_ok"] == '"$n_serve"' and
     d["repeats"][0]["ttft_ms"]["n"] == '"$n_serve"
 [ "$(awk -F, '$3 == 0' "$dir/a.csv" | wc -l)" = "$n_serve" ] || fail "the log has not $n_serve requests"
 
+# --- lists that options name are sent with every request
+expect 65 bench serve -c 2 -n 2 -i 16 -o 2 -q --warmup 0 --allow-ids 99999999
+has "$out" "E_BAD_TOKEN.*allowed_ids is 99999999"
+
 # --- the log gives the same numbers; a changed log does not
 expect 0 python3 "$recompute" "$dir/a.csv" "$dir/a.json"
 has "$out" "numbers of [0-9]+ requests are the same"

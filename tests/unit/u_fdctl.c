@@ -257,26 +257,28 @@ test_json_text(void **state)
 
 /* ---- requests --------------------------------------------------------------- */
 
-static int
-option_id(const char *name)
+static const struct fct_opt *
+option(const char *name)
 {
     const struct fct_opt *o;
 
     for (o = fct_param_opts; o->name != NULL; o++)
         if (strcmp(o->name, name) == 0)
-            return o->id;
+            return o;
     fail_msg("no option --%s", name);
-    return 0;
+    return NULL;
 }
 
 static void
 test_request_options(void **state)
 {
     struct fct_req r, copy;
+    struct fdc_params p;
+    void *lists;
 
     (void)state;
     fct_req_init(&r);
-#define SET(name, value) assert_int_equal(fct_req_set_opt(&r, option_id(name), value), 0)
+#define SET(name, value) assert_int_equal(fct_req_set_opt(&r, option(name), value), 0)
     SET("max-tokens", "7");
     SET("temperature", "0.5");
     SET("top-k", "40");
@@ -300,14 +302,17 @@ test_request_options(void **state)
     assert_int_equal(r.p.flags, FDC_F_TEXT | FDC_F_IGNORE_EOS);
     assert_int_equal(fct_req_copy(&copy, &r), 0);
     fct_req_fini(&r);
-    assert_int_equal(copy.n_stop, 2);
-    assert_string_equal(copy.stop[1], "two");
-    assert_int_equal(copy.stop_len[1], 3);
-    assert_int_equal(copy.n_stop_ids, 1);
-    assert_int_equal(copy.stop_ids[0], 9);
-    SAYS(fct_req_set_opt(&copy, option_id("logprobs"), "256"), 64,
+    lists = fct_req_params(&copy, &p);
+    assert_non_null(lists);
+    assert_int_equal(p.n_stop, 2);
+    assert_string_equal(p.stop[1], "two");
+    assert_int_equal(p.stop_len[1], 3);
+    assert_int_equal(p.n_stop_ids, 1);
+    assert_int_equal(p.stop_ids[0], 9);
+    free(lists);
+    SAYS(fct_req_set_opt(&copy, option("logprobs"), "256"), 64,
         "fdctl: --logprobs 256: at most 127\n");
-    SAYS(fct_req_set_opt(&copy, option_id("priority"), "9999999999"), 64,
+    SAYS(fct_req_set_opt(&copy, option("priority"), "9999999999"), 64,
         "fdctl: --priority 9999999999: not a whole number of 32 bits\n");
     fct_req_fini(&copy);
 }
@@ -372,14 +377,14 @@ test_batch(void **state)
 
     (void)state;
     fct_req_init(&dflt);
-    assert_int_equal(fct_req_set_opt(&dflt, option_id("ignore-eos"), NULL), 0);
-    assert_int_equal(fct_req_set_opt(&dflt, option_id("max-tokens"), "99"), 0);
+    assert_int_equal(fct_req_set_opt(&dflt, option("ignore-eos"), NULL), 0);
+    assert_int_equal(fct_req_set_opt(&dflt, option("max-tokens"), "99"), 0);
     assert_int_equal(fct_parse_batch("f", text, sizeof(text) - 1, &dflt, &r, &n), 0);
     assert_int_equal(n, 3);
     assert_int_equal(r[0].n_text, 3);
     assert_memory_equal(r[0].text, "a\0b", 3);
     assert_int_equal(r[0].p.max_new, 3);
-    assert_int_equal(r[0].n_stop, 2);
+    assert_int_equal(json_array_size(r[0].list[FCT_L_STOP]), 2);
     assert_int_equal(json_integer_value(r[0].label), 7);
     assert_true(r[0].p.flags & FDC_F_IGNORE_EOS);
     assert_int_equal(r[1].n_ids, 2);
@@ -387,9 +392,9 @@ test_batch(void **state)
     assert_int_equal(r[1].p.max_new, 99);
     assert_true(r[1].p.top_p == 1.0f);
     assert_false(r[1].p.flags & FDC_F_IGNORE_EOS);
-    assert_int_equal(r[1].stop_ids[0], 4);
+    assert_int_equal(json_integer_value(json_array_get(r[1].list[FCT_L_STOP_ID], 0)), 4);
     assert_int_equal(r[2].n_ids, 1);
-    assert_string_equal(r[2].stop[0], "z");
+    assert_string_equal(json_string_value(json_array_get(r[2].list[FCT_L_STOP], 0)), "z");
     for (i = 0; i < n; i++)
         fct_req_fini(&r[i]);
     free(r);
@@ -529,10 +534,10 @@ test_result(void **state)
 
     (void)state;
     fct_req_init(&q);
-    fct_req_set_opt(&q, option_id("n"), "2");
-    fct_req_set_opt(&q, option_id("logprobs"), "2");
-    fct_req_set_opt(&q, option_id("prompt-logprobs"), "0");
-    fct_req_set_opt(&q, option_id("stop"), "end");
+    fct_req_set_opt(&q, option("n"), "2");
+    fct_req_set_opt(&q, option("logprobs"), "2");
+    fct_req_set_opt(&q, option("prompt-logprobs"), "0");
+    fct_req_set_opt(&q, option("stop"), "end");
     assert_int_equal(fct_result_init(&r, &q, 3), 0);
     add(&r, FDC_T_ACCEPTED, 0, 0, 1, &acc);
     add(&r, FDC_T_PROMPT_IDS, 0, 0, 2, prompt);

@@ -112,7 +112,7 @@ groups() { # [DRAW]
         return group[m]
     }
     function name(g) { return substr(g, 1, 8) == "COMMAND " ? "COMMAND" : g }
-    # level of g, which what is on the way up to it may not be
+    # level of g; a group that is met again while it is visited closes a cycle
     function visit(g,    n, w, i) {
         if (state[g] == 1) { say("layers.groups: a cycle through " g); return 0 }
         if (state[g] == 2) return level[g]
@@ -185,7 +185,7 @@ groups() { # [DRAW]
         exit bad
     }'
 }
-# The page that shows the groups has what the list says.
+# doc/architecture.md draws the groups as the list has them.
 page_is_current() {
     [ -e "$page" ] && [ -e "$groups" ] || return 0
     diff <(groups draw </dev/null) <(awk '/^<!-- end of layers -->/ { on = 0 }
@@ -198,7 +198,7 @@ objects() { # FOLDER ...
     local d o at m
     for d in "$@"; do
         at=$build/$d
-        # what libtool makes for the shared library, where there is one
+        # objects that libtool makes for the shared library, if it is built
         [ ! -d "$at/.libs" ] || at=$at/.libs
         for o in "$at"/*.o; do
             m=$(basename "$o" .o)
@@ -248,7 +248,7 @@ pointers() { # LIST
             n = 0
             for (i = 1; i <= length(h); i++)
                 n = n * 16 + index("0123456789abcdef", substr(h, i, 1)) - 1
-            # offsets are small; a carry past 32 bits is a negative number
+            # an offset is small; 2^32 or more stands for a negative one
             return n >= 4294967296 ? n - 18446744073709551616 : n
         }
         BEGIN { while ((getline line < list) > 0) { split(line, w, " "); module[w[1]] = w[2] } }
@@ -314,7 +314,7 @@ judge() {
             if (!(u in num)) { visit(u); if (low[u] < low[v]) low[v] = low[u] }
             else if (on[u] && num[u] < low[v]) low[v] = num[u]
         }
-        # components come out behind all that they use: a level is known here
+        # a component comes out after all that it uses, whose levels are known by then
         if (low[v] == num[v]) {
             n_comp++; size = 0
             do { u = stack[top--]; on[u] = 0; comp[u] = n_comp; member[n_comp] = member[n_comp] " " u; size++ } while (u != v)

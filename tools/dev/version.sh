@@ -11,7 +11,7 @@ set -uo pipefail
 src=$(cd "$(dirname "$0")/../.." && pwd -P)
 # The tree may be another user's (sudo make install); no hooks of it are run.
 ask() { git -c safe.directory="$src" -c core.fsmonitor=false -C "$src" "$@" 2>/dev/null; }
-# a folder of some other repository is not this tree's commit
+# not the commit of another repository that holds this tree
 ours() { [ "$(ask rev-parse --show-toplevel)" = "$src" ]; }
 commit() {
     local id

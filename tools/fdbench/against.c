@@ -4,10 +4,7 @@
 
 #include "tools/fdbench/report.h"
 
-#include <math.h>
 #include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* ---- reading ------------------------------------------------------------------ */
 
@@ -26,17 +23,15 @@ fdb_against_read(const char *path, int any, json_t **ret_before)
     j = json_loadb(text, n, JSON_REJECT_DUPLICATES, &e);
     free(text);
     if (j == NULL)
-        return fct_fail(FCT_EX_DATA, "--against %s:%d: %s", path, e.line, e.text);
+        return fct_data("--against %s:%d: %s", path, e.line, e.text);
     format = fct_num(j, "format");
     if (strcmp(fct_str(j, "command"), "serve") != 0 ||
         !json_is_object(json_object_get(j, "config")) ||
         !json_is_object(json_object_get(j, "across_repeats")))
-        rc = fct_fail(FCT_EX_DATA, "--against %s: not what fdbench serve --json writes",
-            path);
+        rc = fct_data("--against %s: not what fdbench serve --json writes", path);
     else if (!any && format != FDB_FORMAT)
-        rc = fct_fail(FCT_EX_DATA,
-            "--against %s: of another version of fdbench (%.40s), report format %lld "
-            "instead of %d; --against-any compares all the same",
+        rc = fct_data("--against %s: of another version of fdbench (%.40s), report format %lld "
+                      "instead of %d; --against-any compares all the same",
             path, fct_str(j, "fdbench"), format, FDB_FORMAT);
     if (rc != 0)
         json_decref(j);

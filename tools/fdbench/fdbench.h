@@ -30,12 +30,6 @@
 #ifndef FDD_TOOLS_FDBENCH_H
 #define FDD_TOOLS_FDBENCH_H
 
-#include <jansson.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <time.h>
-
 #include "tools/fdctl/lib/fct.h"
 
 /* ---- what is asked for ---------------------------------------------------- */
@@ -81,9 +75,9 @@ struct fdb_cfg {
     struct fdb_len out;
     uint32_t prefix_len;       /* tokens shared by a group of prompts */
     uint32_t n_prefix;         /* groups */
-    uint32_t n_turn;           /* of a conversation, each repeats what came before; 1 */
+    uint32_t n_turn;           /* turns of a conversation; each repeats those before it */
     const char *trace;         /* file of requests: time_s,prompt_tokens,output_tokens */
-    const struct fdb_row *row; /* [n_row] its lines, prompt with its prefix */
+    const struct fdb_row *row; /* [n_row] lines of trace; their prompts include the prefix */
     size_t n_row;
     int text;            /* prompts as text, and text in the answer */
     const char *dataset; /* text file prompts are cut from, NULL: made up */
@@ -93,7 +87,7 @@ struct fdb_cfg {
     uint64_t seed;
     struct fct_req req; /* sampling parameters */
     struct fdb_slo slo;
-    double slo_attain; /* share of requests that must meet it: search, 0.99 */
+    double slo_attain; /* --search: the share of requests that must be within slo */
 };
 
 /* ---- the raw log ---------------------------------------------------------- */
@@ -198,7 +192,6 @@ int fdb_load_run(struct fdb_load *l, uint32_t repeat, struct fdb_log *log,
     struct fdb_run *ret);
 int fdb_log_rec(struct fdb_log *log, const struct fdb_rec *r, const struct fdb_chunk *c);
 void fdb_log_fini(struct fdb_log *log);
-
 
 /* ---- setup.c, input.c, search.c ------------------------------------------- */
 

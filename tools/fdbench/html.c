@@ -4,11 +4,6 @@
 
 #include "tools/fdbench/report.h"
 
-#include <errno.h>
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "libclient/fdproto.h"
 
 #define N_BODY   100 /* points of a distribution up to p99, and of its tail */
@@ -20,25 +15,6 @@
 static const char page[] = {
 #include "tools/fdbench/report.html.inc"
 };
-
-/* The repeat whose output tokens/s are the (lower) median. */
-static size_t
-middle_of(const json_t *report)
-{
-    double median = fdb_figure(report, "across_repeats", "output_tokens_per_s", "median"),
-           best = -1, v;
-    size_t i, middle = 0;
-    const json_t *one;
-
-    json_array_foreach(json_object_get(report, "repeats"), i, one) {
-        v = fct_real(one, "output_tokens_per_s");
-        if (v <= median && v > best) {
-            best = v;
-            middle = i;
-        }
-    }
-    return middle;
-}
 
 /* {METRIC: [[[value, percent], ...] of each repeat, the middle one last]} */
 static json_t *
@@ -78,7 +54,7 @@ struct span {
     int few; /* every request is a dot; else the lowest and highest of a column */
     json_t *dots;
     struct {
-        double open, waiting; /* requests as it begins, once summed up */
+        double open, waiting; /* change of requests; span_json() sums them up */
         double tokens;
         const struct fdb_rec *lowest, *highest, *failed; /* of those sent in it: TTFT */
     } c[N_COLUMN + 1];
@@ -101,24 +77,6 @@ column(const struct span *s, uint64_t t)
     return (size_t)fmin(columns(s, t), N_COLUMN - 1);
 }
 
-static int
-add_arrivals(struct span *s, const struct fdb_rec *q, const struct fdb_chunk *c)
-{
-    size_t at, k;
-
-    for (uint32_t i = 0; i < q->n_chunk; i++) {
-        at = column(s, c[i].t_ns);
-        s->c[at].tokens += c[i].n_tok;
-        k = at / (N_COLUMN / N_STEP);
-        if (i == 0 || q->code != FDC_OK)
-            continue;
-        if (fct_room(&s->gap[k].v, s->gap[k].n + 1, &s->gap[k].cap, sizeof(double)) != 0)
-            return -ENOMEM;
-        s->gap[k].v[s->gap[k].n++] = (double)(c[i].t_ns - c[i - 1].t_ns) / 1e6;
-    }
-    return 0;
-}
-
 /* [t, TTFT, whether it failed] of a request, NULL: none */
 static void
 add_dot(struct span *s, const struct fdb_rec *q)
@@ -133,7 +91,7 @@ add_dot(struct span *s, const struct fdb_rec *q)
 static int
 add_request(struct span *s, const struct fdb_rec *q, const struct fdb_chunk *c)
 {
-    size_t at = column(s, q->t_send), sent = (size_t)ceil(columns(s, q->t_send));
+    size_t at = column(s, q->t_send), sent = (size_t)ceil(columns(s, q->t_send)), k;
     uint64_t t_first = q->t_first != 0 ? q->t_first : q->t_end;
     const struct fdb_rec **lowest = &s->c[at].lowest, **highest = &s->c[at].highest;
 
@@ -153,7 +111,17 @@ add_request(struct span *s, const struct fdb_rec *q, const struct fdb_chunk *c)
         *lowest = q;
     else if (t_first - q->t_send > (*highest)->t_first - (*highest)->t_send)
         *highest = q;
-    return add_arrivals(s, q, c);
+    for (uint32_t i = 0; i < q->n_chunk; i++) {
+        at = column(s, c[i].t_ns);
+        s->c[at].tokens += c[i].n_tok;
+        k = at / (N_COLUMN / N_STEP);
+        if (i == 0 || q->code != FDC_OK)
+            continue;
+        if (fct_room(&s->gap[k].v, s->gap[k].n + 1, &s->gap[k].cap, sizeof(double)) != 0)
+            return -ENOMEM;
+        s->gap[k].v[s->gap[k].n++] = (double)(c[i].t_ns - c[i - 1].t_ns) / 1e6;
+    }
+    return 0;
 }
 
 /* columns: [open, waiting, tokens]; gaps: [t, p50, p99] */
@@ -218,7 +186,10 @@ page_data(const struct fdb_log *log, const json_t *report)
 {
     const json_t *repeats = json_object_get(report, "repeats"), *one;
     json_t *metrics = json_array(), *statuses = json_object(), *n;
-    size_t middle = middle_of(report), i;
+    /* the repeat whose output tokens/s are the (lower) median */
+    double median = fdb_figure(report, "across_repeats", "output_tokens_per_s", "median"),
+           best = -1, v;
+    size_t middle = 0, i;
     const char *name;
     char limits[96];
 
@@ -227,10 +198,14 @@ page_data(const struct fdb_log *log, const json_t *report)
             json_pack("{s:s, s:s, s:s, s:b}", "key", fdb_metrics[i].key, "label",
                 fdb_metrics[i].label, "unit", fdb_metrics[i].unit, "is_distribution",
                 fdb_metrics[i].kind == FDB_DIST));
-    json_array_foreach(repeats, i, one)
+    json_array_foreach(repeats, i, one) {
+        v = fct_real(one, "output_tokens_per_s");
+        middle = v <= median && v > best ? i : middle;
+        best = v <= median ? fmax(v, best) : best;
         json_object_foreach(json_object_get(one, "errors"), name, n)
             json_object_set_new(statuses, name,
                 json_string(fdc_strerror(fdb_code_of(name))));
+    }
     fdb_limits(report, limits, sizeof(limits));
     return json_pack("{s:O, s:o, s:o, s:s, s:I, s:o, s:o, s:o}", "report", report,
         "metrics", metrics, "statuses", statuses, "limits", limits, "middle",

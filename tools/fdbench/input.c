@@ -4,10 +4,6 @@
 
 #include "tools/fdbench/fdbench.h"
 
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 #define FORM        "a line is time_s,prompt_tokens,output_tokens"
 #define WORDS_BYTES 65536u
 
@@ -51,7 +47,7 @@ take_line(struct fdb_cfg *cfg, size_t *cap, char *line, uint32_t number)
         (cfg->n_row == 0 && strcmp(field[0], columns[0].name) == 0))
         return 0;
     if (n != 3)
-        return fct_fail(FCT_EX_DATA, "%s:%u: %s%u fields; " FORM, cfg->trace, number,
+        return fct_data("%s:%u: %s%u fields; " FORM, cfg->trace, number,
             n > 3 ? "more than " : "", n > 3 ? 3 : n);
     for (i = 0; i < 3 && why[0] == '\0'; i++) {
         v[i] = strtod(field[i], &end);
@@ -63,7 +59,7 @@ take_line(struct fdb_cfg *cfg, size_t *cap, char *line, uint32_t number)
                 rows[cfg->n_row - 1].time_s);
     }
     if (why[0] != '\0')
-        return fct_fail(FCT_EX_DATA, "%s:%u: %s \"%.40s\": %s", cfg->trace, number,
+        return fct_data("%s:%u: %s \"%.40s\": %s", cfg->trace, number,
             columns[i - 1].name, field[i - 1], why);
     if (fct_room(&rows, cfg->n_row + 1, cap, sizeof(*rows)) != 0)
         return fct_oom();
@@ -81,11 +77,11 @@ read_trace(struct fdb_cfg *cfg)
     int rc = fct_slurp(cfg->trace, &text, &n);
 
     if (rc == 0 && memchr(text, '\0', n) != NULL)
-        rc = fct_fail(FCT_EX_DATA, "%s: has a NUL byte; a trace is text", cfg->trace);
+        rc = fct_data("%s: has a NUL byte; a trace is text", cfg->trace);
     for (next = text; rc == 0 && (line = strsep(&next, "\n")) != NULL;)
         rc = take_line(cfg, &cap, line, ++number);
     if (rc == 0 && cfg->n_row == 0)
-        rc = fct_fail(FCT_EX_DATA, "%s: no requests; " FORM, cfg->trace);
+        rc = fct_data("%s: no requests; " FORM, cfg->trace);
     free(text);
     return rc;
 }
@@ -130,8 +126,8 @@ fdb_cfg_read(struct fdb_cfg *cfg)
     if (rc == 0 && text != NULL)
         rc = fct_check_utf8(path, text, n);
     if (rc == 0 && text != NULL && n < 64)
-        rc = fct_fail(FCT_EX_DATA,
-            "%s: %zu bytes; prompts are cut from 64 bytes of text or more", path, n);
+        rc = fct_data("%s: %zu bytes; prompts are cut from 64 bytes of text or more",
+            path, n);
     cfg->words = text;
     cfg->n_words = n;
     if (rc != 0)

@@ -4,12 +4,7 @@
 
 #include "tools/fdbench/report.h"
 
-#include <math.h>
 #include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "daemon/common/counter.h"
 
@@ -104,13 +99,11 @@ meet(struct ipc *p)
     if (rc != 0)
         return rc;
     if (p->cfg.n_token + N_PROMPT > p->model.max_model_len)
-        return fct_fail(FCT_EX_USAGE,
-            "--tokens %u: with the prompt of %d more than the model's length, %u",
+        return fct_usage("--tokens %u: with the prompt of %d more than the model's length, %u",
             p->cfg.n_token, N_PROMPT, p->model.max_model_len);
     if (p->cfg.n_stream > p->info.max_inflight)
-        return fct_fail(FCT_EX_USAGE,
-            "--streams %u: the daemon allows a session %u requests at a time; use more "
-            "--clients",
+        return fct_usage("--streams %u: the daemon allows a session %u requests at a time; use more "
+                         "--clients",
             p->cfg.n_stream, p->info.max_inflight);
     if (fct_ask_once(p->f, json_pack("{s:s, s:s}", "cmd", "config", "name", "ipc.spin_us"),
             1, &answer) == 0 &&
@@ -224,36 +217,22 @@ counted(const struct cnt_seg now[2], size_t counter)
     return *b - *a;
 }
 
-/* Threads that wait at *begin; fewer than asked for: none of them will do a thing. */
-static int
-make_threads(const struct ipc *p, struct client *c, uint32_t *ret_n)
-{
-    uint32_t i;
-    int e = 0;
-
-    for (*ret_n = 0; *ret_n < p->cfg.n_client; ++*ret_n) {
-        e = pthread_create(&c[*ret_n].thread, NULL, run_client, &c[*ret_n]);
-        if (e != 0)
-            break;
-    }
-    if (e == 0)
-        return 0;
-    for (i = 0; i < *ret_n; i++)
-        c[i].rc = FDC_E_NOMEM;
-    return fct_fail(FCT_EX_SOFT, "--clients %u: no thread for number %u: %s",
-        p->cfg.n_client, *ret_n + 1, strerror(e));
-}
-
 static int
 run_clients(struct ipc *p, struct client *c, pthread_mutex_t *begin)
 {
     uint64_t cpu[2], client_cpu = 0, t, mine = 0;
     struct cnt_seg now[2];
     uint32_t i, n;
-    int rc, status = 0;
+    int rc = 0, status = 0, e = 0;
 
     pthread_mutex_lock(begin);
-    rc = make_threads(p, c, &n);
+    for (n = 0; e == 0 && n < p->cfg.n_client; n += e == 0)
+        e = pthread_create(&c[n].thread, NULL, run_client, &c[n]);
+    if (e != 0)
+        rc = fct_fail(FCT_EX_SOFT, "--clients %u: no thread for number %u: %s",
+            p->cfg.n_client, n + 1, strerror(e));
+    for (i = 0; e != 0 && i < n; i++) /* fewer than asked for do nothing */
+        c[i].rc = FDC_E_NOMEM;
     snap(p, &now[0], &cpu[0]);
     t = clk_now_ns();
     pthread_mutex_unlock(begin);

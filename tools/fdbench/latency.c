@@ -5,9 +5,6 @@
 #include "tools/fdbench/report.h"
 
 #include <inttypes.h>
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define BATCH_MAX 65536u
 #define LEN_MAX   16777216u
@@ -45,12 +42,11 @@ take_batches(void *args, const char *text)
     free(a->batch);
     a->batch = NULL;
     if (fct_parse_ids(text, strlen(text), &a->batch, &a->n_batch, why, sizeof(why)) != 0)
-        return fct_fail(FCT_EX_USAGE, "--batch %s: must be a whole number from 1 to %u",
-            text, BATCH_MAX);
+        return fct_usage("--batch %s: must be a whole number from 1 to %u", text, BATCH_MAX);
     for (i = 0; i < a->n_batch; i++)
         if (a->batch[i] < 1 || a->batch[i] > BATCH_MAX)
-            return fct_fail(FCT_EX_USAGE,
-                "--batch %u: must be a whole number from 1 to %u", a->batch[i], BATCH_MAX);
+            return fct_usage("--batch %u: must be a whole number from 1 to %u",
+                a->batch[i], BATCH_MAX);
     return 0;
 }
 
@@ -156,22 +152,6 @@ run_size(struct latency *a, uint32_t size, json_t *sizes)
 
 /* ---- results ------------------------------------------------------------- */
 
-/* What stands before the sizes; a seed as text: JSON readers keep 53 bits of a number. */
-static json_t *
-report_json(const struct latency *a)
-{
-    const struct fdb_cfg *c = &a->l.cfg;
-    const char *model = a->l.model.name;
-    json_t *o = json_copy(a->r.head);
-
-    json_object_update_new(o,
-        json_pack("{s:o, s:I, s:I, s:o, s:[]}", "model",
-            fct_json_text(model, strnlen(model, sizeof(a->l.model.name))),
-            "prompt_tokens", (json_int_t)c->in.hi, "output_tokens", (json_int_t)c->out.hi,
-            "seed", json_sprintf("%" PRIu64, c->seed), "sizes"));
-    return o;
-}
-
 static void
 print_text(const struct latency *a)
 {
@@ -219,19 +199,6 @@ write_csv(FILE *f, const json_t *report, const void *batches)
     return 0;
 }
 
-/* When every request of every batch fails the run has failed. */
-static int
-exit_of(const json_t *batches)
-{
-    const json_t *one;
-    size_t i;
-
-    json_array_foreach(batches, i, one)
-        if (json_object_get(one, "prefill_ms") != NULL)
-            return 0;
-    return fct_exit_code(fdb_commonest(json_array_get(batches, 0)));
-}
-
 /* ---- the command --------------------------------------------------------- */
 
 static int
@@ -252,7 +219,13 @@ latency(struct latency *a, const struct fct *f)
     if (rc == 0)
         rc = fdb_load_open(f, &a->l);
     a->batches = json_array();
-    a->report = report_json(a);
+    a->report = json_copy(a->r.head);
+    json_object_update_new(a->report,
+        json_pack("{s:o, s:I, s:I, s:o, s:[]}", "model",
+            fct_json_text(a->l.model.name, strnlen(a->l.model.name, sizeof(a->l.model.name))),
+            "prompt_tokens", (json_int_t)c->in.hi, "output_tokens", (json_int_t)c->out.hi,
+            /* as text: JSON readers keep 53 bits of a number */
+            "seed", json_sprintf("%" PRIu64, c->seed), "sizes"));
     for (i = 0; rc == 0 && i < n; i++)
         rc = run_size(a, batch[i], json_object_get(a->report, "sizes"));
     if (json_array_size(a->batches) == 0)
@@ -262,7 +235,7 @@ latency(struct latency *a, const struct fct *f)
     if (!a->quiet)
         print_text(a);
     rc = rc == 0 ? rc2 : rc;
-    return rc == 0 ? exit_of(a->batches) : rc;
+    return rc == 0 ? fdb_exit_of(a->batches) : rc;
 }
 
 int

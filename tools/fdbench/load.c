@@ -4,17 +4,10 @@
 
 #include "tools/fdbench/work.h"
 
-#include <errno.h>
-#include <math.h>
 #include <poll.h>
-#include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/queue.h>
-#include <time.h>
-#include <unistd.h>
 
 #define MS         1000000u
 #define IDLE_NS    (100u * MS) /* a look at signals and the progress bar */
@@ -85,20 +78,6 @@ out_of_memory(struct phase *p)
             "out of memory: %zu requests and %zu arrivals are in the log", p->log->n_rec,
             p->log->n_chunk);
     p->stopping = 1;
-}
-
-static void
-free_slots(struct phase *p)
-{
-    struct slot *s;
-
-    while ((s = SLIST_FIRST(&p->all)) != NULL) {
-        SLIST_REMOVE_HEAD(&p->all, of_all);
-        fdc_req_free(s->h);
-        fdb_prompt_fini(&s->prompt);
-        free(s->chunk);
-        free(s);
-    }
 }
 
 /* The next conversation's first prompt, made before its time. */
@@ -206,8 +185,8 @@ session_over(struct phase *p, int why)
     if (p->rc != 0)
         return;
     clear_bar(p);
-    p->rc = fct_fail(FCT_EX_UNAV, "%s (%s): %u of the requests ended before",
-        fdc_strerror(why), fdc_status_name(why), p->n_over);
+    p->rc = fct_unav("%s (%s): %u of the requests ended before", fdc_strerror(why),
+        fdc_status_name(why), p->n_over);
 }
 
 /* ---- sending ------------------------------------------------------------- */
@@ -217,20 +196,23 @@ submit(struct phase *p, struct slot *s)
 {
     const struct fct_req *q = &p->cfg->req;
     struct fdc_submit_opts opts = q->o;
-    struct fdc_params par = q->p;
+    struct fdc_params par;
+    void *lists = fct_req_params(q, &par);
+    int rc;
 
-    par.stop = (const char *const *)q->stop;
-    par.stop_len = q->stop_len;
-    par.n_stop = q->n_stop;
-    par.stop_ids = q->stop_ids;
-    par.n_stop_ids = q->n_stop_ids;
+    if (lists == NULL)
+        return FDC_E_NOMEM;
     par.max_new = s->ask.max_new;
     par.seed = fdb_mix(p->cfg->seed, ((uint64_t)p->repeat << 32) + p->index);
     opts.user_ptr = s;
     if (p->cfg->text)
-        return fdc_submit_text(p->l->session, s->prompt.text, s->prompt.n_text, &par,
-            &opts, &s->h);
-    return fdc_submit_ids(p->l->session, s->prompt.ids, s->prompt.n_ids, &par, &opts, &s->h);
+        rc = fdc_submit_text(p->l->session, s->prompt.text, s->prompt.n_text, &par, &opts,
+            &s->h);
+    else
+        rc = fdc_submit_ids(p->l->session, s->prompt.ids, s->prompt.n_ids, &par, &opts,
+            &s->h);
+    free(lists);
+    return rc;
 }
 
 /* A closed loop's requests are due when a client is free to send them. */
@@ -441,21 +423,6 @@ show(struct phase *p, uint64_t now)
 
 /* ---- one phase ----------------------------------------------------------- */
 
-/* Nothing more is sent, and what is open ends here. */
-static void
-cancel_all(struct phase *p, uint64_t now)
-{
-    struct slot *s;
-
-    p->stopping = 1;
-    for (s = SLIST_FIRST(&p->all); s != NULL; s = SLIST_NEXT(s, of_all)) {
-        if (s->h == NULL)
-            continue;
-        s->rec.code = p->rc == FCT_EX_UNAV ? FDC_E_DISCONNECTED : FDC_E_CANCELLED;
-        end_request(p, s, now, 0);
-    }
-}
-
 /* The moment until which there is nothing to do but to receive. */
 static uint64_t
 next_due(const struct phase *p, uint64_t now)
@@ -499,6 +466,7 @@ wait_until(struct phase *p, uint64_t t_due)
 static void
 loop(struct phase *p)
 {
+    struct slot *s;
     uint64_t now;
 
     prepare(p);
@@ -513,8 +481,14 @@ loop(struct phase *p)
         wake_up(p, now);
         if (!p->stopping)
             send_due(p);
-        if (p->rc != 0)
-            cancel_all(p, now);
+        /* after a failure nothing more is sent, and what is open ends here */
+        p->stopping |= p->rc != 0;
+        for (s = SLIST_FIRST(&p->all); p->rc != 0 && s != NULL; s = SLIST_NEXT(s, of_all)) {
+            if (s->h == NULL)
+                continue;
+            s->rec.code = p->rc == FCT_EX_UNAV ? FDC_E_DISCONNECTED : FDC_E_CANCELLED;
+            end_request(p, s, now, 0);
+        }
         if (p->n_open == 0 &&
             (p->stopping || (p->start == NULL && STAILQ_EMPTY(&p->ready) && p->n_rest == 0)))
             return;
@@ -537,6 +511,7 @@ run_phase(struct fdb_load *l, const struct fdb_cfg *cfg, uint32_t repeat, int wa
         .warm = (uint8_t)warm,
         .limit = l->info.max_inflight };
     uint64_t cpu = fdb_clock_ns(CLOCK_PROCESS_CPUTIME_ID);
+    struct slot *s;
     int rc = fdb_work_new(cfg, &l->model, fdb_mix(cfg->seed, 2 * repeat + (uint64_t)warm),
         &p.w);
 
@@ -553,28 +528,15 @@ run_phase(struct fdb_load *l, const struct fdb_cfg *cfg, uint32_t repeat, int wa
     loop(&p);
     ret->cpu_ns = fdb_clock_ns(CLOCK_PROCESS_CPUTIME_ID) - cpu;
     clear_bar(&p);
-    free_slots(&p);
+    while ((s = SLIST_FIRST(&p.all)) != NULL) {
+        SLIST_REMOVE_HEAD(&p.all, of_all);
+        fdc_req_free(s->h);
+        fdb_prompt_fini(&s->prompt);
+        free(s->chunk);
+        free(s);
+    }
     fdb_work_free(p.w);
     return p.rc;
-}
-
-/* The run after a warm-up whose requests are all refused for what they ask
- * would only say that again. */
-static int
-check_warm(const struct fdb_log *log, size_t first)
-{
-    int32_t code = FDC_OK;
-    size_t i;
-
-    for (i = first; i < log->n_rec; i++) {
-        code = log->rec[i].code;
-        if (fct_exit_code(code) != FCT_EX_DATA)
-            return 0;
-    }
-    return i == first
-        ? 0
-        : fct_fail(FCT_EX_DATA, "every request of the warm-up was refused: %s (%s)",
-              fdc_strerror(code), fdc_status_name(code));
 }
 
 int
@@ -583,8 +545,8 @@ fdb_load_run(struct fdb_load *l, uint32_t repeat, struct fdb_log *log, struct fd
     struct fdb_cfg warm = l->cfg;
     uint32_t n_warm = repeat == 0 ? warm.n_warm : 0;
     struct fdb_run run = { .n_held = 0 };
-    size_t first = log->n_rec;
-    int rc = 0;
+    size_t first = log->n_rec, i;
+    int rc = 0, code = FDC_OK;
 
     if (!fct_interrupted) {
         fct_catch(SIGINT, SA_RESETHAND);
@@ -600,8 +562,14 @@ fdb_load_run(struct fdb_load *l, uint32_t repeat, struct fdb_log *log, struct fd
         if (l->cfg.arrival != FDB_CLOSED)
             warm.concurrency = n_warm;
         rc = run_phase(l, &warm, repeat, 1, 0, log, &run);
-        if (rc == 0)
-            rc = check_warm(log, first);
+        for (i = first; i < log->n_rec; i++)
+            if (fct_exit_code(code = log->rec[i].code) != FCT_EX_DATA)
+                break;
+        /* The run after a warm-up whose requests are all refused for what they ask would
+         * only say that again. */
+        if (rc == 0 && i == log->n_rec && i > first)
+            rc = fct_data("every request of the warm-up was refused: %s (%s)",
+                fdc_strerror(code), fdc_status_name(code));
     }
     if (rc == 0)
         rc = run_phase(l, &l->cfg, repeat, 0, n_warm, log, ret);

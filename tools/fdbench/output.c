@@ -4,88 +4,65 @@
 
 #include "tools/fdbench/report.h"
 
-#include <errno.h>
-#include <string.h>
-#include <unistd.h>
-
 static int
 is_stdout(const struct fdb_output *o)
 {
     return o->path != NULL && strcmp(o->path, "-") == 0;
 }
 
-/* Devices may be named twice. */
-static int
-is_same(const struct fdb_output *a, const struct fdb_output *b)
-{
-    return a->path != NULL && b->path != NULL && strcmp(a->path, b->path) == 0 &&
-        strncmp(a->path, "/dev/", 5) != 0;
-}
-
-static int
-check_writable(const char *path)
-{
-    int is_new = access(path, F_OK) != 0;
-    FILE *f = fopen(path, "a");
-
-    if (f == NULL)
-        return fct_fail(FCT_EX_IO, "%s: %s", path, strerror(errno));
-    fclose(f);
-    if (is_new)
-        (void)unlink(path);
-    return 0;
-}
-
 int
 fdb_output_check(const struct fdb_output *o, size_t n, int *ret_quiet)
 {
     size_t i, k;
-    int rc = 0;
+    int is_new;
+    FILE *f;
 
     for (i = 0; i < n; i++) {
         if (is_stdout(&o[i]) && o[i].no_stdout)
-            return fct_fail(FCT_EX_USAGE, "--%s -: must be a file", o[i].option);
+            return fct_usage("--%s -: must be a file", o[i].option);
         for (k = 0; k < i; k++)
-            if (is_same(&o[k], &o[i]))
+            if (o[k].path != NULL && o[i].path != NULL &&
+                strcmp(o[k].path, o[i].path) == 0 &&
+                strncmp(o[k].path, "/dev/", 5) != 0) /* devices may be named twice */
                 return is_stdout(&o[i])
-                    ? fct_fail(FCT_EX_USAGE, "--%s - and --%s -: one of them only",
-                          o[k].option, o[i].option)
-                    : fct_fail(FCT_EX_USAGE, "--%s and --%s: both name the file %s",
-                          o[k].option, o[i].option, o[i].path);
+                    ? fct_usage("--%s - and --%s -: one of them only", o[k].option,
+                          o[i].option)
+                    : fct_usage("--%s and --%s: both name the file %s", o[k].option,
+                          o[i].option, o[i].path);
         *ret_quiet |= is_stdout(&o[i]);
     }
-    for (i = 0; rc == 0 && i < n; i++)
-        if (o[i].path != NULL && !is_stdout(&o[i]))
-            rc = check_writable(o[i].path);
-    return rc;
-}
-
-static int
-write_one(const struct fdb_output *o, const json_t *report, const void *log)
-{
-    FILE *f;
-    int rc;
-
-    errno = 0;
-    f = is_stdout(o) ? stdout : fopen(o->path, "w");
-    if (f == NULL)
-        return fct_fail(FCT_EX_IO, "%s: %s", o->path, strerror(errno));
-    rc = o->fn(f, report, log);
-    if (rc == 0 && (fflush(f) != 0 || ferror(f)))
-        rc = errno != 0 ? -errno : -EIO;
-    if (f != stdout && fclose(f) != 0 && rc == 0)
-        rc = -errno;
-    return rc == 0 ? 0 : fct_fail(FCT_EX_IO, "%s: %s", o->path, strerror(-rc));
+    for (i = 0; i < n; i++) {
+        if (o[i].path == NULL || is_stdout(&o[i]))
+            continue;
+        is_new = access(o[i].path, F_OK) != 0;
+        f = fopen(o[i].path, "a");
+        if (f == NULL)
+            return fct_fail(FCT_EX_IO, "%s: %s", o[i].path, strerror(errno));
+        fclose(f);
+        if (is_new)
+            (void)unlink(o[i].path);
+    }
+    return 0;
 }
 
 int
 fdb_output_write(const struct fdb_output *o, size_t n, const json_t *report, const void *log)
 {
     int rc = 0, one;
-    size_t i;
+    FILE *f;
 
-    for (i = 0; i < n; i++) {
-        one = o[i].path != NULL ? write_one(&o[i], report, log) : 0;
+    for (; n > 0; n--, o++) {
+        if (o->path == NULL)
+            continue;
+        errno = 0;
+        f = is_stdout(o) ? stdout : fopen(o->path, "w");
+        one = f == NULL ? -errno : o->fn(f, report, log);
+        if (one == 0 && (fflush(f) != 0 || ferror(f)))
+            one = errno != 0 ? -errno : -EIO;
+        if (f != NULL && f != stdout && fclose(f) != 0 && one == 0)
+            one = -errno;
+        if (one != 0)
+            one = fct_fail(FCT_EX_IO, "%s: %s", o->path, strerror(-one));
         rc = rc == 0 ? one : rc;
     }
     return rc;

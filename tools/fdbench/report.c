@@ -5,9 +5,6 @@
 #include "tools/fdbench/report.h"
 
 #include <inttypes.h>
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "daemon/common/version.h"
 #include "tools/fdbench/work.h"
@@ -45,12 +42,25 @@ say_len(FILE *f, const char *what, const struct fdb_len *l)
         l->lo, l->hi);
 }
 
-static void
-say_arrivals(FILE *f, const struct fdb_cfg *c)
+static json_t *
+text_or_null(const char *text)
+{
+    return text != NULL ? fct_json_text(text, strlen(text)) : json_null();
+}
+
+/* "closed loop, 16 at a time; 128 requests after ..." */
+static json_t *
+workload_json(const struct fdb_cfg *c)
 {
     static const char *const
         kinds[] = { [FDB_POISSON] = "Poisson", [FDB_GAMMA] = "gamma", [FDB_CONSTANT] = "even" };
+    char *text = NULL;
+    json_t *ret;
+    size_t n;
+    FILE *f = open_memstream(&text, &n);
 
+    if (f == NULL)
+        return NULL;
     if (c->arrival == FDB_CLOSED)
         fprintf(f, "closed loop, %u at a time", c->concurrency);
     else if (c->arrival == FDB_TRACE)
@@ -64,26 +74,6 @@ say_arrivals(FILE *f, const struct fdb_cfg *c)
         fprintf(f, ", shape %g", c->burstiness);
     if (c->arrival != FDB_CLOSED && c->concurrency > 0)
         fprintf(f, ", at most %u at a time", c->concurrency);
-}
-
-static json_t *
-text_or_null(const char *text)
-{
-    return text != NULL ? fct_json_text(text, strlen(text)) : json_null();
-}
-
-/* "closed loop, 16 at a time; 128 requests after ..." */
-static json_t *
-workload_json(const struct fdb_cfg *c)
-{
-    char *text = NULL;
-    json_t *ret;
-    size_t n;
-    FILE *f = open_memstream(&text, &n);
-
-    if (f == NULL)
-        return NULL;
-    say_arrivals(f, c);
     fputs("; ", f);
     if (c->n_request > 0)
         fprintf(f, "%u ", c->n_request);
@@ -132,30 +122,26 @@ fdb_limits(const json_t *report, char *ret, size_t ret_bytes)
 
 /* ---- JSON --------------------------------------------------------------------- */
 
-/* Of times and lengths, wherever the file lies and however it is spaced. */
+/* Of a trace's times and lengths, or of a data set's bytes, wherever the file lies and
+ * however it is spaced; null: there is none. */
 static json_t *
-trace_digest(const struct fdb_cfg *c)
+digest_json(const struct fdb_cfg *c, int is_trace)
 {
-    uint64_t digest = c->n_row, time_bits;
-    size_t i;
+    size_t n = is_trace ? c->n_row : c->n_words, i;
+    uint64_t digest = n, bits;
 
-    for (i = 0; i < c->n_row; i++) {
-        memcpy(&time_bits, &c->row[i].time_s, sizeof(time_bits));
-        digest = fdb_mix(fdb_mix(digest, time_bits),
-            ((uint64_t)c->row[i].n_prompt << 32) + c->row[i].n_out);
+    for (i = 0; i < n; i++) {
+        if (is_trace) {
+            memcpy(&bits, &c->row[i].time_s, sizeof(bits));
+            digest = fdb_mix(fdb_mix(digest, bits),
+                ((uint64_t)c->row[i].n_prompt << 32) + c->row[i].n_out);
+        } else {
+            digest = fdb_mix(digest, (unsigned char)c->words[i]);
+        }
     }
-    return c->n_row > 0 ? json_sprintf("%016" PRIx64, digest) : json_null();
-}
-
-static json_t *
-dataset_digest(const struct fdb_cfg *c)
-{
-    uint64_t digest = c->n_words;
-    size_t i;
-
-    for (i = 0; i < c->n_words; i++)
-        digest = fdb_mix(digest, (unsigned char)c->words[i]);
-    return c->dataset != NULL ? json_sprintf("%016" PRIx64, digest) : json_null();
+    return (is_trace ? n > 0 : c->dataset != NULL)
+        ? json_sprintf("%016" PRIx64, digest)
+        : json_null();
 }
 
 static json_t *
@@ -164,28 +150,24 @@ real_or_null(float v)
     return v == FDC_UNSET_F ? json_null() : fct_json_real((double)v);
 }
 
-/* Parameters of every request other than its lengths. */
-static json_t *
-sampling_json(const struct fct_req *q)
-{
-    const struct fdc_params *p = &q->p;
-
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:i, s:i, s:b, s:b}",
-        "temperature", real_or_null(p->temperature), "top_p", real_or_null(p->top_p),
-        "min_p", real_or_null(p->min_p), "top_k",
-        p->top_k == FDC_UNSET ? json_null() : json_integer(p->top_k), "presence_penalty",
-        real_or_null(p->presence_penalty), "frequency_penalty",
-        real_or_null(p->frequency_penalty), "repetition_penalty",
-        real_or_null(p->repetition_penalty), "stream_interval", (int)q->o.stream_interval,
-        "logprobs", (int)p->logprobs, "prompt_logprobs", (int)p->prompt_logprobs,
-        "greedy", p->temperature == 0, "eos", (p->flags & FDC_F_IGNORE_EOS) == 0);
-}
-
 static json_t *
 cfg_json(const struct fdb_cfg *c)
 {
     static const char *const names[] = { "closed", "poisson", "gamma", "constant", "ramp",
         "trace" };
+    const struct fdc_params *p = &c->req.p;
+    /* parameters of every request other than its lengths */
+    json_t *sampling =
+        json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:i, s:i, s:b, s:b}",
+            "temperature", real_or_null(p->temperature), "top_p", real_or_null(p->top_p),
+            "min_p", real_or_null(p->min_p), "top_k",
+            p->top_k == FDC_UNSET ? json_null() : json_integer(p->top_k),
+            "presence_penalty", real_or_null(p->presence_penalty), "frequency_penalty",
+            real_or_null(p->frequency_penalty), "repetition_penalty",
+            real_or_null(p->repetition_penalty), "stream_interval",
+            (int)c->req.o.stream_interval, "logprobs", (int)p->logprobs,
+            "prompt_logprobs", (int)p->prompt_logprobs, "greedy", p->temperature == 0,
+            "eos", (p->flags & FDC_F_IGNORE_EOS) == 0);
 
     return json_pack(
         "{s:s, s:i, s:i, s:i, s:i, s:[i,i], s:[i,i], s:o, s:o, s:o, s:o, s:i, s:i, s:i, "
@@ -197,11 +179,11 @@ cfg_json(const struct fdb_cfg *c)
         fct_json_real(c->rate_from), "burstiness", fct_json_real(c->burstiness),
         "duration_s", fct_json_real(c->duration_s), "prefix_len", (int)c->prefix_len,
         "prefixes", (int)c->n_prefix, "turns", (int)c->n_turn, "text", c->text, "trace",
-        text_or_null(c->trace), "trace_digest", trace_digest(c), "dataset",
-        text_or_null(c->dataset), "dataset_digest", dataset_digest(c), "sampling",
-        sampling_json(&c->req), "seed", json_sprintf("%" PRIu64, c->seed), "limits",
-        "ttft_ms", c->slo.ttft_ms, "tpot_ms", c->slo.tpot_ms, "itl_ms", c->slo.itl_ms,
-        "e2e_ms", c->slo.e2e_ms, "attainment", c->slo_attain, "workload", workload_json(c));
+        text_or_null(c->trace), "trace_digest", digest_json(c, 1), "dataset",
+        text_or_null(c->dataset), "dataset_digest", digest_json(c, 0), "sampling",
+        sampling, "seed", json_sprintf("%" PRIu64, c->seed), "limits", "ttft_ms",
+        c->slo.ttft_ms, "tpot_ms", c->slo.tpot_ms, "itl_ms", c->slo.itl_ms, "e2e_ms",
+        c->slo.e2e_ms, "attainment", c->slo_attain, "workload", workload_json(c));
 }
 
 void
@@ -239,31 +221,23 @@ fdb_add_step(struct fdb_result *r, double load, json_t *summary, int within, int
             !behind, "summary", summary));
 }
 
-static json_t *
-across_json(const json_t *repeats)
-{
-    json_t *o = json_object(), *d;
-    size_t i, j;
-
-    for (i = 0; i < FDB_N_METRIC; i++) {
-        const char *key = fdb_metrics[i].key;
-
-        d = i < FDB_FIRST_DIST ? fdb_mmm_of(repeats, key, NULL, 0) : json_object();
-        for (j = 0; i >= FDB_FIRST_DIST && j < FDB_N_STAT; j++)
-            json_object_set_new(d, fdb_stats[j], fdb_mmm_of(repeats, key, fdb_stats[j], 0));
-        json_object_set_new(o, key, d);
-    }
-    return o;
-}
-
 json_t *
 fdb_report_json(const struct fdb_result *r)
 {
     const struct fdc_model_info *m = &r->model;
     char hex[2 * sizeof(m->digest) + 1];
-    json_t *o;
-    size_t i;
+    json_t *o, *across = json_object(), *d;
+    size_t i, j;
 
+    for (i = 0; i < FDB_N_METRIC; i++) {
+        const char *key = fdb_metrics[i].key;
+
+        d = i < FDB_FIRST_DIST ? fdb_mmm_of(r->repeats, key, NULL, 0) : json_object();
+        for (j = 0; i >= FDB_FIRST_DIST && j < FDB_N_STAT; j++)
+            json_object_set_new(d, fdb_stats[j],
+                fdb_mmm_of(r->repeats, key, fdb_stats[j], 0));
+        json_object_set_new(across, key, d);
+    }
     for (i = 0; i < sizeof(m->digest); i++)
         snprintf(hex + 2 * i, 3, "%02x", m->digest[i]);
     o = json_pack("{s:i, s:s, s:O?}", "format", FDB_FORMAT, "fdbench", ver_text(),
@@ -275,7 +249,7 @@ fdb_report_json(const struct fdb_result *r)
             "vocab", (json_int_t)m->vocab, "max_model_len", (json_int_t)m->max_model_len,
             "config", cfg_json(&r->cfg), "repeats",
             r->repeats != NULL ? json_incref(r->repeats) : json_array(), "across_repeats",
-            across_json(r->repeats)));
+            across));
     if (r->steps != NULL)
         json_object_set_new(o, "search",
             json_pack("{s:s, s:o, s:o, s:O}", "unit", fdb_load_unit(&r->cfg), "found",

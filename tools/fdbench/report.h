@@ -25,9 +25,13 @@ extern const struct fdb_metric fdb_metrics[FDB_N_METRIC];
 /* Of a repeat; new reference, NULL without memory. */
 json_t *fdb_summarize(const struct fdb_log *log, uint32_t repeat,
     const struct fdb_run *run, const struct fdb_slo *slo);
-/* The status of that name; why most requests of a summary failed, or FDC_OK. */
+/* The status of that name. */
 int fdb_code_of(const char *name);
+/* The status with which most requests of a summary failed; FDC_OK: none failed. */
 int fdb_commonest(const json_t *summary);
+/* Of summaries in which every request failed, the exit code of the commonest reason; else
+ * 0. */
+int fdb_exit_of(const json_t *summaries);
 
 /* ---- a result -------------------------------------------------------------------- */
 
@@ -59,7 +63,7 @@ json_t *fdb_daemon_ask(const struct fct *f);
 /* New reference, NULL without memory. Times in ms. */
 json_t *fdb_report_json(const struct fdb_result *r);
 
-/* 0 or -errno; what out cannot take is seen behind it. */
+/* Writes a report to out: 0 or -errno. The caller looks for errors of out itself. */
 typedef int fdb_write_fn(FILE *out, const json_t *report, const void *log);
 /* A file that a command writes; "-" is standard output, NULL no file. */
 struct fdb_output {

@@ -4,8 +4,6 @@
 
 #include "tools/fdbench/fdbench.h"
 
-#include <math.h>
-
 #define N_TRY_MAX    40
 #define CLOSE_ENOUGH 1.05
 
@@ -31,12 +29,6 @@ try_load(struct search *s, double load)
     return 0;
 }
 
-static int
-is_enclosed(const struct search *s, int whole)
-{
-    return whole ? s->bad - s->good <= 1 : s->bad <= s->good * CLOSE_ENOUGH;
-}
-
 int
 fdb_search(double first, double lo, double hi, int whole, fdb_try_fn *fn, void *arg,
     double *ret_found)
@@ -51,8 +43,8 @@ fdb_search(double first, double lo, double hi, int whole, fdb_try_fn *fn, void *
         load = s.bad / 2;
         rc = try_load(&s, fmax(whole ? floor(load) : load, lo));
     }
-    while (rc == 0 && s.good > 0 && s.bad > 0 && !is_enclosed(&s, whole) &&
-        s.n < N_TRY_MAX) {
+    while (rc == 0 && s.good > 0 && s.bad > 0 && s.n < N_TRY_MAX &&
+        (whole ? s.bad - s.good > 1 : s.bad > s.good * CLOSE_ENOUGH)) {
         load = (s.good + s.bad) / 2;
         rc = try_load(&s, whole ? floor(load) : load);
     }

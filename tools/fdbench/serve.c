@@ -4,9 +4,6 @@
 
 #include "tools/fdbench/report.h"
 
-#include <math.h>
-#include <string.h>
-
 #define RATE_MIN 0.01
 #define RATE_MAX 1e6
 #define LEN_MAX  16777216u
@@ -44,8 +41,8 @@ static int
 take_max_tokens(void *args, const char *v)
 {
     (void)args;
-    return fct_fail(FCT_EX_USAGE,
-        "--max-tokens %s: lengths of outputs are given by --output N or LO:HI", v);
+    return fct_usage("--max-tokens %s: lengths of outputs are given by --output N or LO:HI",
+        v);
 }
 
 #define S struct serve
@@ -152,40 +149,19 @@ set_arrival(struct serve *s)
         while (kind <= FDB_RAMP && strcmp(kinds[kind], s->arrival) != 0)
             kind++;
         if (kind > FDB_RAMP)
-            return fct_fail(FCT_EX_USAGE,
-                "--arrival %s: must be poisson, gamma, constant or ramp", s->arrival);
+            return fct_usage("--arrival %s: must be poisson, gamma, constant or ramp",
+                s->arrival);
         if (!(c->rate > 0))
-            return fct_fail(FCT_EX_USAGE, "--arrival %s: needs --rate", s->arrival);
+            return fct_usage("--arrival %s: needs --rate", s->arrival);
         c->arrival = (enum fdb_arrival)kind;
     }
     if (s->has_burst && c->arrival != FDB_GAMMA && c->arrival != FDB_RAMP)
-        return fct_fail(FCT_EX_USAGE,
-            "--burstiness %g: needs --rate with --arrival gamma or ramp", c->burstiness);
+        return fct_usage("--burstiness %g: needs --rate with --arrival gamma or ramp",
+            c->burstiness);
     if (s->has_from && c->arrival != FDB_RAMP)
-        return fct_fail(FCT_EX_USAGE, "--rate-from %g: needs --arrival ramp", c->rate_from);
+        return fct_usage("--rate-from %g: needs --arrival ramp", c->rate_from);
     if (c->arrival == FDB_RAMP && !s->has_from)
         c->rate_from = c->rate / 10;
-    return 0;
-}
-
-static int
-set_trace(struct serve *s)
-{
-    struct fdb_cfg *c = &s->l.cfg;
-    const char *other = c->rate > 0 ? "--rate"
-        : c->in.hi > 0              ? "--input"
-        : c->out.hi > 0             ? "--output"
-        : c->n_turn > 1             ? "--turns"
-        : s->search                 ? "--search"
-                                    : NULL;
-
-    if (c->trace == NULL)
-        return 0;
-    if (other != NULL)
-        return fct_fail(FCT_EX_USAGE,
-            "%s: not with --trace, which says when requests come and how long they are",
-            other);
-    c->arrival = FDB_TRACE;
     return 0;
 }
 
@@ -193,14 +169,13 @@ static int
 check_against(const struct serve *s)
 {
     if (s->against == NULL && s->against_any)
-        return fct_fail(FCT_EX_USAGE, "--against-any: needs --against FILE");
+        return fct_usage("--against-any: needs --against FILE");
     if (s->against != NULL && s->search)
-        return fct_fail(FCT_EX_USAGE,
-            "--against %s: not with --search, whose load is not known before", s->against);
+        return fct_usage("--against %s: not with --search, whose load is not known before",
+            s->against);
     if (s->against != NULL && s->quiet)
-        return fct_fail(FCT_EX_USAGE,
-            "--against %s: prints a table, so neither with --quiet nor with --csv - or "
-            "--json -",
+        return fct_usage("--against %s: prints a table, so neither with --quiet nor with --csv - or "
+                         "--json -",
             s->against);
     return 0;
 }
@@ -209,19 +184,29 @@ static int
 check_options(struct serve *s)
 {
     struct fdb_cfg *c = &s->l.cfg;
+    const char *other = c->rate > 0 ? "--rate"
+        : c->in.hi > 0              ? "--input"
+        : c->out.hi > 0             ? "--output"
+        : c->n_turn > 1             ? "--turns"
+        : s->search                 ? "--search"
+                                    : NULL;
     int rc = set_arrival(s);
 
-    if (rc == 0)
-        rc = set_trace(s);
     if (rc != 0)
         return rc;
+    if (c->trace != NULL && other != NULL)
+        return fct_usage(
+            "%s: not with --trace, which says when requests come and how long they are",
+            other);
+    if (c->trace != NULL)
+        c->arrival = FDB_TRACE;
     if (c->dataset != NULL && !c->text)
-        return fct_fail(FCT_EX_USAGE, "--dataset %s: needs --text", c->dataset);
+        return fct_usage("--dataset %s: needs --text", c->dataset);
     if (s->search && !fdb_has_limit(&c->slo))
-        return fct_fail(FCT_EX_USAGE,
+        return fct_usage(
             "--search: needs a limit: --ttft-ms, --tpot-ms, --itl-ms or --e2e-ms");
     if (s->search && (c->arrival == FDB_RAMP || c->n_repeat > 1))
-        return fct_fail(FCT_EX_USAGE, "--search: not with %s",
+        return fct_usage("--search: not with %s",
             c->n_repeat > 1 ? "--repeats" : "--arrival ramp");
     return 0;
 }
@@ -244,39 +229,6 @@ run_one(struct serve *s, uint32_t repeat, struct fdb_log *log, struct fdb_run *r
 }
 
 static int
-run_repeats(struct serve *s)
-{
-    struct fdb_run run;
-    json_t *sum;
-    uint32_t i;
-    int rc = 0;
-
-    for (i = 0; rc == 0 && i < s->l.cfg.n_repeat; i++) {
-        rc = run_one(s, i, &s->r.log, &run, &sum);
-        if (sum == NULL)
-            break;
-        fdb_add_repeat(&s->r, sum, &run);
-    }
-    return rc;
-}
-
-/* The result becomes that of this load. Takes over log. */
-static void
-keep(struct fdb_result *r, const struct fdb_cfg *cfg, struct fdb_log *log,
-    const json_t *summary, const struct fdb_run *run)
-{
-    size_t i;
-
-    for (i = 0; i < log->n_rec; i++)
-        log->rec[i].repeat = 0;
-    fdb_log_fini(&r->log);
-    r->log = *log;
-    r->cfg = *cfg;
-    json_array_clear(r->repeats);
-    fdb_add_repeat(r, json_copy((json_t *)(uintptr_t)summary), run);
-}
-
-static int
 one_step(void *arg, double load, int *ret_within)
 {
     struct serve *s = arg;
@@ -288,6 +240,7 @@ one_step(void *arg, double load, int *ret_within)
     struct fdb_run run;
     double attain;
     json_t *sum;
+    size_t i;
 
     if (!closed)
         c->rate = load;
@@ -310,7 +263,13 @@ one_step(void *arg, double load, int *ret_within)
             fct_real(sum, "goodput_per_s"), behind ? "; could not be sent in time" : "");
     /* the report is that of the largest load within, or of the first one */
     if (json_array_size(r->repeats) == 0 || (*ret_within && load > r->found)) {
-        keep(r, c, &log, sum, &run);
+        for (i = 0; i < log.n_rec; i++)
+            log.rec[i].repeat = 0;
+        fdb_log_fini(&r->log);
+        r->log = log;
+        r->cfg = *c;
+        json_array_clear(r->repeats);
+        fdb_add_repeat(r, json_copy(sum), &run);
         r->found = *ret_within ? load : 0;
     } else {
         fdb_log_fini(&log);
@@ -386,22 +345,8 @@ compare_loads(const struct serve *s)
     json_decref(now);
     return n == 0
         ? 0
-        : fct_fail(FCT_EX_DATA,
-              "--against %s: not comparable: %s; --against-any compares all the same",
+        : fct_data("--against %s: not comparable: %s; --against-any compares all the same",
               s->against, text);
-}
-
-/* When every request fails the run has failed, for the commonest reason. */
-static int
-exit_of(const json_t *repeats)
-{
-    const json_t *one;
-    size_t i;
-
-    json_array_foreach(repeats, i, one)
-        if (fct_num(one, "requests_ok") > 0)
-            return 0;
-    return fct_exit_code(fdb_commonest(json_array_get(repeats, 0)));
 }
 
 static int
@@ -425,7 +370,7 @@ report(struct serve *s, const struct fdb_output *out, size_t n_out)
     say_late(s);
     if (s->search && s->quiet && s->r.found == 0)
         fct_fail(0, "--search: no load was within the limits");
-    return rc == 0 ? exit_of(s->r.repeats) : rc;
+    return rc == 0 ? fdb_exit_of(s->r.repeats) : rc;
 }
 
 static int
@@ -434,6 +379,8 @@ serve(struct serve *s, const struct fct *f)
     const struct fdb_output out[] = { { "csv", s->csv, fdb_report_csv, 0 },
         { "json", s->json, fdb_report_dump, 0 }, { "html", s->html, fdb_report_html, 1 } };
     struct fdb_cfg *c = &s->l.cfg;
+    struct fdb_run run;
+    json_t *sum;
     int rc = check_options(s), rc2;
 
     if (rc == 0)
@@ -443,8 +390,7 @@ serve(struct serve *s, const struct fct *f)
     if (rc == 0)
         rc = fdb_cfg_read(c);
     if (rc == 0 && c->trace != NULL && c->n_request > c->n_row)
-        rc = fct_fail(FCT_EX_USAGE, "--requests %u: %s has %zu", c->n_request, c->trace,
-            c->n_row);
+        rc = fct_usage("--requests %u: %s has %zu", c->n_request, c->trace, c->n_row);
     if (rc == 0 && s->against != NULL)
         rc = fdb_against_read(s->against, s->against_any, &s->before);
     if (rc != 0)
@@ -460,7 +406,13 @@ serve(struct serve *s, const struct fct *f)
     if (rc != 0)
         return rc;
     s->r.daemon = fdb_daemon_ask(f);
-    rc = s->search ? run_search(s) : run_repeats(s);
+    rc = s->search ? run_search(s) : 0;
+    for (uint32_t i = 0; !s->search && rc == 0 && i < c->n_repeat; i++) {
+        rc = run_one(s, i, &s->r.log, &run, &sum);
+        if (sum == NULL)
+            break;
+        fdb_add_repeat(&s->r, sum, &run);
+    }
     rc2 = report(s, out, 3);
     return rc != 0 ? rc : rc2;
 }

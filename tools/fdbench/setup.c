@@ -4,17 +4,11 @@
 
 #include "tools/fdbench/report.h"
 
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-#include <unistd.h>
-
 #define DEFAULT_IN  512u
 #define DEFAULT_OUT 128u
 #define OPEN_LOOP_S 30.0
 #define CLOSED_N    8u
-#define SOME_BYTES  (6u << 20) /* of the 16 MiB a session may have, twice */
+#define SOME_BYTES  (6u << 20) /* of prompts: twice as much fits into a session's 16 MiB */
 
 /* ---- values of options --------------------------------------------------- */
 
@@ -33,8 +27,7 @@ fdb_opt_len(const char *what, const char *text, uint32_t max, struct fdb_len *re
     }
     if (end == from || *end != '\0' || strchr(text, '-') != NULL || errno != 0 ||
         lo < 1 || hi > max || lo > hi)
-        return fct_fail(FCT_EX_USAGE,
-            "%s %s: must be N or LO:HI, whole numbers from 1 to %u, LO not above HI",
+        return fct_usage("%s %s: must be N or LO:HI, whole numbers from 1 to %u, LO not above HI",
             what, text, max);
     *ret = (struct fdb_len){ (uint32_t)lo, (uint32_t)hi };
     return 0;
@@ -107,21 +100,6 @@ fdb_clock_ns(clockid_t clk)
 
 /* ---- the daemon ---------------------------------------------------------- */
 
-/* Bytes of prompts that the session is to hold: of the longest as far as the
- * options say, better of some. */
-static size_t
-prompt_bytes(const struct fdb_cfg *c)
-{
-    uint64_t n = c->prefix_len + (uint64_t)c->n_turn * ((uint64_t)c->in.hi + c->out.hi);
-    size_t i;
-
-    for (i = 0; i < c->n_row; i++)
-        n = c->row[i].n_prompt > n ? c->row[i].n_prompt : n;
-    n *= c->text ? 8 : 4;
-    n = 4 * n <= SOME_BYTES ? 4 * n : n > SOME_BYTES ? n : SOME_BYTES;
-    return n < (1u << 26) ? (size_t)n : (size_t)1 << 26;
-}
-
 /* Bytes a token of the text stands for, by the model's tokenizer. */
 static int
 measure_text(struct fdb_load *l)
@@ -132,7 +110,7 @@ measure_text(struct fdb_load *l)
     int rc;
 
     if (!l->model.has_tokenizer)
-        return fct_fail(FCT_EX_DATA, "--text: the model has no tokenizer");
+        return fct_data("--text: the model has no tokenizer");
     while (n > 0 && n < c->n_words && ((unsigned char)c->words[n] & 0xc0) == 0x80)
         n--;
     rc = fdc_tokenize(l->session, c->words, n, FDC_F_NO_SPECIAL | FDC_LITERAL, &ids,
@@ -141,7 +119,7 @@ measure_text(struct fdb_load *l)
         return fct_status_fail("tokenize", rc);
     fdc_free(ids);
     if (n_ids == 0)
-        return fct_fail(FCT_EX_DATA, "--text: the text has no tokens");
+        return fct_data("--text: the text has no tokens");
     c->token_bytes = (double)n / (double)n_ids;
     return 0;
 }
@@ -197,8 +175,15 @@ int
 fdb_load_open(const struct fct *f, struct fdb_load *l)
 {
     struct fdb_cfg *c = &l->cfg;
-    int rc = fct_open(f, prompt_bytes(c), &l->session);
+    uint64_t n = c->prefix_len + (uint64_t)c->n_turn * ((uint64_t)c->in.hi + c->out.hi);
+    int rc;
 
+    /* the session is to hold the longest prompt as far as the options say, better some */
+    for (size_t i = 0; i < c->n_row; i++)
+        n = c->row[i].n_prompt > n ? c->row[i].n_prompt : n;
+    n *= c->text ? 8 : 4;
+    n = 4 * n <= SOME_BYTES ? 4 * n : n > SOME_BYTES ? n : SOME_BYTES;
+    rc = fct_open(f, n < (1u << 26) ? (size_t)n : (size_t)1 << 26, &l->session);
     if (rc != 0)
         return rc;
     l->f = f;
@@ -206,9 +191,8 @@ fdb_load_open(const struct fct *f, struct fdb_load *l)
     if (rc != 0)
         return rc;
     if (c->concurrency > l->info.max_inflight)
-        return fct_fail(FCT_EX_USAGE,
-            "%u requests at a time: the daemon allows a client 1 to %u "
-            "(sched.max_inflight_per_client)",
+        return fct_usage("%u requests at a time: the daemon allows a client 1 to %u "
+                         "(sched.max_inflight_per_client)",
             c->concurrency, l->info.max_inflight);
     if (c->text && (rc = measure_text(l)) != 0)
         return rc;
@@ -237,47 +221,30 @@ fdb_daemon_ask(const struct fct *f)
     return o;
 }
 
-/* "host (8 x processor)" */
-static json_t *
-host_json(void)
+void
+fdb_result_init(struct fdb_result *r, const char *command, int argc, char **argv)
 {
+    time_t now = time(NULL);
+    char text[32] = "", args[1024] = "fdbench"; /* cut where it is full */
+    char line[256], name[64] = "", model[81] = "processor", host[200];
     FILE *f = fopen("/proc/cpuinfo", "r");
-    char line[256], name[64] = "", model[81] = "processor", text[200];
+    size_t at = strlen(args);
+    struct tm tm;
 
+    memset(r, 0, sizeof(*r));
+    for (int i = 0; i < argc && at < sizeof(args); i++)
+        at += (size_t)snprintf(args + at, sizeof(args) - at, " %s", argv[i]);
     while (f != NULL && fgets(line, sizeof(line), f) != NULL)
         if (sscanf(line, "model name : %80[^\n]", model) == 1)
             break;
     if (f != NULL)
         fclose(f);
     (void)gethostname(name, sizeof(name) - 1);
-    snprintf(text, sizeof(text), "%s (%ld x %s)", name, sysconf(_SC_NPROCESSORS_ONLN),
+    snprintf(host, sizeof(host), "%s (%ld x %s)", name, sysconf(_SC_NPROCESSORS_ONLN),
         model);
-    return fct_json_text(text, strlen(text));
-}
-
-/* "fdbench serve -c 16", cut where it is full. */
-static json_t *
-args_json(int argc, char **argv)
-{
-    char text[1024] = "fdbench";
-    size_t at = strlen(text);
-    int i;
-
-    for (i = 0; i < argc && at < sizeof(text); i++)
-        at += (size_t)snprintf(text + at, sizeof(text) - at, " %s", argv[i]);
-    return fct_json_text(text, strlen(text));
-}
-
-void
-fdb_result_init(struct fdb_result *r, const char *command, int argc, char **argv)
-{
-    time_t now = time(NULL);
-    char text[32] = "";
-    struct tm tm;
-
-    memset(r, 0, sizeof(*r));
     if (gmtime_r(&now, &tm) != NULL)
         strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &tm);
     r->head = json_pack("{s:s, s:o, s:s, s:o}", "command", command, "args",
-        args_json(argc, argv), "time", text, "host", host_json());
+        fct_json_text(args, strlen(args)), "time", text, "host",
+        fct_json_text(host, strlen(host)));
 }

@@ -5,31 +5,21 @@
 #include "tools/fdbench/report.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
-#include <libgen.h>
-#include <math.h>
-#include <signal.h>
 #include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include "daemon/common/counter.h"
 
-#define MAX_SET   64
 #define LOG_LINES 12
 #define N_PROMPT  16
 #define NAP_NS    200000
 
 struct start_cfg {
     const char *fdd, *model, *config;
-    const char *set[MAX_SET];
+    const char *set[FCT_SETS_MAX];
     uint32_t n_set, n_repeat;
     double timeout_s;
     int no_cold, json;
@@ -48,7 +38,7 @@ static const struct {
 
 struct starter {
     struct start_cfg cfg;
-    char fdd[4096], model[4096], dir[256], run[300], log[300];
+    char fdd[PATH_MAX], model[PATH_MAX], dir[256], run[300], log[300];
     struct fct f; /* the daemon's folder */
     pid_t pid;    /* 0: none */
     uint64_t model_bytes, t0, t_end;
@@ -126,40 +116,6 @@ page_cache(struct starter *s, int cold, double *ret_cached)
 /* ---- the daemon -------------------------------------------------------------------- */
 
 static int
-remove_one(const char *path, const struct stat *st, int flag, struct FTW *ftw)
-{
-    (void)st, (void)flag, (void)ftw;
-    (void)remove(path);
-    return 0;
-}
-
-/* fdd next to fdbench, where an installation or the build puts it, or in the path. */
-static int
-find_fdd(struct starter *s)
-{
-    static const char *const places[] = { "fdd", "../sbin/fdd", "../fdd" };
-    char exe[2048], path[2100];
-    const char *dir;
-    ssize_t n;
-    size_t i;
-
-    snprintf(s->fdd, sizeof(s->fdd), "%s", s->cfg.fdd != NULL ? s->cfg.fdd : "fdd");
-    if (s->cfg.fdd != NULL)
-        return access(s->fdd, X_OK) == 0
-            ? 0
-            : fct_fail(FCT_EX_NOIN, "--fdd %s: %s", s->fdd, strerror(errno));
-    n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
-    exe[n > 0 ? n : 0] = '\0';
-    dir = dirname(exe);
-    for (i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
-        snprintf(path, sizeof(path), "%s/%s", dir, places[i]);
-        if (access(path, X_OK) == 0 && realpath(path, s->fdd) != NULL)
-            break;
-    }
-    return 0;
-}
-
-static int
 prepare(struct starter *s)
 {
     const char *tmp = getenv("TMPDIR");
@@ -172,8 +128,12 @@ prepare(struct starter *s)
                 : "--model %s: %s",
             s->cfg.model, strerror(errno));
     closedir(d);
-    if (find_fdd(s) != 0)
-        return FCT_EX_NOIN;
+    /* fdd next to fdbench, else in the path */
+    snprintf(s->fdd, sizeof(s->fdd), "%s", s->cfg.fdd != NULL ? s->cfg.fdd : "");
+    if (s->cfg.fdd != NULL && access(s->fdd, X_OK) != 0)
+        return fct_fail(FCT_EX_NOIN, "--fdd %s: %s", s->fdd, strerror(errno));
+    if (s->cfg.fdd == NULL && fct_find_program("fdd", s->fdd) != 0)
+        snprintf(s->fdd, sizeof(s->fdd), "fdd");
     snprintf(s->dir, sizeof(s->dir), "%.200s/fdbench.XXXXXX",
         tmp != NULL && tmp[0] != '\0' ? tmp : "/tmp");
     if (mkdtemp(s->dir) == NULL)
@@ -183,42 +143,6 @@ prepare(struct starter *s)
     snprintf(s->log, sizeof(s->log), "%s/log", s->dir);
     s->f = (struct fct){ .timeout_ms = 1000 };
     return fct_paths(&s->f, NULL, NULL, s->run, NULL);
-}
-
-/* In the child: becomes the daemon, or says why not in the log. */
-__attribute__((noreturn)) static void
-become(const struct starter *s, pid_t parent)
-{
-    char run[340], model[4200];
-    const char *argv[2 * MAX_SET + 12];
-    int fd = open(s->log, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND, 0600), n = 0;
-    uint32_t i;
-
-    /* Ctrl-C is fdbench's; and no daemon outlives it */
-    setpgid(0, 0);
-    signal(SIGINT, SIG_DFL);
-    signal(SIGTERM, SIG_DFL);
-    signal(SIGHUP, SIG_DFL);
-    (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
-    if (getppid() != parent || fd < 0)
-        _exit(126);
-    dup2(fd, STDOUT_FILENO);
-    dup2(fd, STDERR_FILENO);
-    snprintf(run, sizeof(run), "daemon.runtime_dir=%s", s->run);
-    snprintf(model, sizeof(model), "model.path=%s", s->model);
-    argv[n++] = "fdd";
-    if (s->cfg.config != NULL) {
-        argv[n++] = "--config";
-        argv[n++] = s->cfg.config;
-    }
-    for (i = 0; i < s->cfg.n_set + 2; i++) {
-        argv[n++] = "--set";
-        argv[n++] = i < s->cfg.n_set ? s->cfg.set[i] : i == s->cfg.n_set ? run : model;
-    }
-    argv[n] = NULL;
-    execvp(s->fdd, (char *const *)(uintptr_t)argv);
-    dprintf(STDERR_FILENO, "%s: %s\n", s->fdd, strerror(errno));
-    _exit(127);
 }
 
 static void
@@ -286,23 +210,6 @@ still_there(struct starter *s, const char *phase)
         : no_start(s, "no sign of %s within %g s (--timeout)", phase, s->cfg.timeout_s);
 }
 
-/* Has the daemon given up its worker? As still_there(). */
-static int
-gave_up(const struct starter *s)
-{
-    const char *error;
-    json_t *st = NULL;
-    int rc = 0;
-
-    (void)fct_ask_once(&s->f, json_pack("{s:s}", "cmd", "status"), 1, &st);
-    error = fct_str(json_object_get(st, "worker"), "error");
-    if (strcmp(fct_str(st, "state"), "degraded") == 0)
-        rc = no_start(s, "the model does not start: %s",
-            error[0] != '\0' ? error : "see below");
-    json_decref(st);
-    return rc;
-}
-
 /* ---- one start ------------------------------------------------------------------- */
 
 static void
@@ -322,6 +229,8 @@ wait_ready(struct starter *s, json_t *t, fdc_t **ret)
     struct fdc_model_info model;
     struct fdc_info info;
     uint64_t t_look = clk_now_ns();
+    json_t *st = NULL;
+    const char *error;
     int rc = 0;
 
     while (rc == 0 && (access(s->f.socket, F_OK) != 0 || fdc_open(&opts, ret) < 0)) {
@@ -332,7 +241,13 @@ wait_ready(struct starter *s, json_t *t, fdc_t **ret)
     while (rc == 0 && fdb_info(*ret, 1000, &info, &model) < 0) {
         rc = still_there(s, "the model was ready");
         if (rc == 0 && clk_now_ns() > t_look + 200000000u) {
-            rc = gave_up(s);
+            (void)fct_ask_once(&s->f, fct_question("status"), 1, &st);
+            error = fct_str(json_object_get(st, "worker"), "error");
+            if (strcmp(fct_str(st, "state"), "degraded") == 0)
+                rc = no_start(s, "the model does not start: %s",
+                    error[0] != '\0' ? error : "see below");
+            json_decref(st);
+            st = NULL;
             t_look = clk_now_ns();
         }
         clk_sleep_ns(NAP_NS);
@@ -370,31 +285,16 @@ first_token(struct starter *s, json_t *t, fdc_t *c)
     return rc;
 }
 
-/* Times of a daemon that has been forked. */
-static int
-measure(struct starter *s, json_t *t)
-{
-    const struct cnt_seg *seg;
-    double load_ms = 0;
-    fdc_t *c = NULL;
-    int rc = wait_ready(s, t, &c);
-
-    if (rc == 0)
-        rc = first_token(s, t, c);
-    if (rc == 0 && fct_seg_open(&s->f, &seg) == 0) {
-        load_ms = (double)cnt_get(&seg->w.load_ns) / 1e6;
-        fct_seg_close(seg);
-    }
-    json_object_set_new(t, "load_ms", json_real(load_ms));
-    fdc_close(c);
-    return rc;
-}
-
 static int
 one(struct starter *s, int cold)
 {
-    pid_t parent = getpid();
-    double cached = 0;
+    const char *const config[] = { s->cfg.config != NULL ? "--config" : NULL,
+        s->cfg.config };
+    const char *set[FCT_SETS_MAX + 2];
+    char run[340], model[PATH_MAX + 16];
+    double cached = 0, load_ms = 0;
+    const struct cnt_seg *seg;
+    fdc_t *c = NULL;
     json_t *t;
     int rc = page_cache(s, cold, &cached);
 
@@ -405,15 +305,27 @@ one(struct starter *s, int cold)
     t = json_pack("{s:b, s:f}", "cold", cold, "cached_share", cached);
     s->t0 = clk_now_ns();
     s->t_end = s->t0 + (uint64_t)(s->cfg.timeout_s * 1e9);
-    s->pid = fork();
-    if (s->pid == 0)
-        become(s, parent);
+    snprintf(run, sizeof(run), "daemon.runtime_dir=%s", s->run);
+    snprintf(model, sizeof(model), "model.path=%s", s->model);
+    memcpy(set, s->cfg.set, s->cfg.n_set * sizeof(*set));
+    set[s->cfg.n_set] = run;
+    set[s->cfg.n_set + 1] = model;
+    /* its log has what it writes, and why it could not be run */
+    s->pid = fct_spawn(s->fdd, config, set, s->cfg.n_set + 2, s->log, "");
     if (s->pid < 0) {
         s->pid = 0;
         rc = fct_fail(FCT_EX_SOFT, "fork: %s", strerror(errno));
     }
     if (rc == 0)
-        rc = measure(s, t);
+        rc = wait_ready(s, t, &c);
+    if (rc == 0)
+        rc = first_token(s, t, c);
+    if (rc == 0 && fct_seg_open(&s->f, &seg) == 0) {
+        load_ms = (double)cnt_get(&seg->w.load_ns) / 1e6;
+        fct_seg_close(seg);
+    }
+    json_object_set_new(t, "load_ms", json_real(load_ms));
+    fdc_close(c);
     end_daemon(s);
     if (rc == 0) {
         json_array_append(s->runs, t);
@@ -483,16 +395,14 @@ take_set(void *args, const char *value)
     size_t i;
 
     if (strchr(value, '=') == NULL)
-        return fct_fail(FCT_EX_USAGE, "--set %s: no \"=\"; write --set section.key=value",
-            value);
+        return fct_usage("--set %s: no \"=\"; write --set section.key=value", value);
     for (i = 0; i < sizeof(own) / sizeof(own[0]); i++)
         if (strncmp(value, own[i], strlen(own[i])) == 0)
-            return fct_fail(FCT_EX_USAGE,
-                i == 0 ? "--set %s: the daemon gets a folder of its own"
-                       : "--set %s: use --model DIR",
+            return fct_usage(i == 0 ? "--set %s: the daemon gets a folder of its own"
+                                    : "--set %s: use --model DIR",
                 value);
-    if (cfg->n_set == MAX_SET)
-        return fct_fail(FCT_EX_USAGE, "--set %s: at most %d", value, MAX_SET);
+    if (cfg->n_set == FCT_SETS_MAX)
+        return fct_usage("--set %s: at most %d", value, FCT_SETS_MAX);
     cfg->set[cfg->n_set++] = value;
     return 0;
 }
@@ -516,25 +426,6 @@ static const struct fct_line start_line = { .usage = "fdbench start --model DIR 
              "socket,\nto a ready model and to the first token.",
     .opts = { start_opts } };
 
-static int
-run_all(struct starter *s)
-{
-    uint32_t i;
-    int rc = 0;
-
-    fct_catch(SIGINT, 0);
-    fct_catch(SIGTERM, 0);
-    fct_catch(SIGHUP, 0);
-    for (i = 0; rc == 0 && i < s->cfg.n_repeat; i++) {
-        if (!s->cfg.no_cold)
-            rc = one(s, 1);
-        if (rc == 0)
-            rc = one(s, 0);
-    }
-    end_daemon(s);
-    return rc;
-}
-
 int
 fdb_cmd_start(const struct fct *f, int argc, char **argv)
 {
@@ -544,17 +435,24 @@ fdb_cmd_start(const struct fct *f, int argc, char **argv)
 
     (void)f;
     if (rc == FCT_GO && s.cfg.model == NULL)
-        rc = fct_fail(FCT_EX_USAGE, "start: --model DIR is missing");
+        rc = fct_usage("start: --model DIR is missing");
     if (rc != FCT_GO)
         return rc;
     s.runs = json_array();
     s.kind[0] = json_array();
     s.kind[1] = json_array();
     rc = prepare(&s);
-    if (rc == 0)
-        rc = run_all(&s);
+    fct_catch(SIGINT, 0);
+    fct_catch(SIGTERM, 0);
+    fct_catch(SIGHUP, 0);
+    for (uint32_t i = 0; rc == 0 && i < s.cfg.n_repeat; i++) {
+        rc = s.cfg.no_cold ? 0 : one(&s, 1);
+        if (rc == 0)
+            rc = one(&s, 0);
+    }
+    end_daemon(&s);
     if (s.run[0] != '\0')
-        (void)nftw(s.dir, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+        fct_remove_tree(s.dir);
     if (rc == 0)
         o = to_json(&s);
     if (rc == 0 && s.cfg.json)

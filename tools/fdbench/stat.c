@@ -4,11 +4,6 @@
 
 #include "tools/fdbench/report.h"
 
-#include <errno.h>
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 #define BEHIND_MS    10.0
 #define BEHIND_SHARE 0.05
 #define N_CODE       100 /* statuses, 0 to -99 */
@@ -262,6 +257,18 @@ fdb_commonest(const json_t *summary)
     const char *first = json_object_iter_key(json_object_iter(errors));
 
     return first != NULL ? fdb_code_of(first) : FDC_OK;
+}
+
+int
+fdb_exit_of(const json_t *summaries)
+{
+    const json_t *one;
+    size_t i;
+
+    json_array_foreach(summaries, i, one)
+        if (fct_num(one, "requests_ok") > 0)
+            return 0;
+    return fct_exit_code(fdb_commonest(json_array_get(summaries, 0)));
 }
 
 /* What the request says of m, from ret on; how many values. */

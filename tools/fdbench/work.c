@@ -4,11 +4,6 @@
 
 #include "tools/fdbench/work.h"
 
-#include <errno.h>
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 struct fdb_work {
     const struct fdb_cfg *cfg;
     struct fdc_model_info model;
@@ -55,14 +50,6 @@ draw_between(uint64_t *rng, uint32_t lo, uint32_t hi)
     return lo + (uint32_t)(((draw(rng) >> 32) * ((uint64_t)(hi - lo) + 1)) >> 32);
 }
 
-static double
-draw_normal(uint64_t *rng)
-{
-    double r = sqrt(-2 * log(draw_unit(rng)));
-
-    return r * cos(2 * 3.14159265358979323846 * draw_unit(rng));
-}
-
 /* Gamma of mean shape, by Marsaglia and Tsang's rejection. */
 static double
 draw_gamma(uint64_t *rng, double shape)
@@ -76,7 +63,8 @@ draw_gamma(uint64_t *rng, double shape)
     d = shape - 1.0 / 3;
     c = 1 / sqrt(9 * d);
     for (;;) {
-        x = draw_normal(rng);
+        x = sqrt(-2 * log(draw_unit(rng))); /* and an angle: normal */
+        x *= cos(2 * 3.14159265358979323846 * draw_unit(rng));
         v = 1 + c * x;
         if (v <= 0)
             continue;
@@ -87,21 +75,6 @@ draw_gamma(uint64_t *rng, double shape)
 }
 
 /* ---- arrivals ------------------------------------------------------------ */
-
-/* Gap to the next arrival, 1 on average. */
-static double
-next_gap(struct fdb_work *w)
-{
-    switch (w->cfg->arrival) {
-    case FDB_POISSON:
-        return -log(draw_unit(&w->rng));
-    case FDB_GAMMA:
-    case FDB_RAMP:
-        return draw_gamma(&w->rng, w->cfg->burstiness) / w->cfg->burstiness;
-    default:
-        return 1;
-    }
-}
 
 /* When a ramp from rate a to b within t_s, which goes on at b, has sent n. */
 static double
@@ -151,19 +124,17 @@ check_lengths(const struct fdb_cfg *c, uint32_t model_len)
         const struct fdb_row *r = &c->row[i];
 
         if ((uint64_t)r->n_prompt + r->n_out > model_len)
-            return fct_fail(FCT_EX_DATA,
-                "%s:%u: %u prompt and %u output tokens: the model takes %u together",
+            return fct_data("%s:%u: %u prompt and %u output tokens: the model takes %u together",
                 c->trace, r->line, r->n_prompt, r->n_out, model_len);
     }
     if (c->n_row > 0 || all <= model_len)
         return 0;
     if (c->n_turn > 1)
-        return fct_fail(FCT_EX_USAGE,
-            "--prefix-len %u, then --turns %u of --input %u and --output %u: %llu "
-            "tokens; the model takes %u",
+        return fct_usage("--prefix-len %u, then --turns %u of --input %u and --output %u: %llu "
+                         "tokens; the model takes %u",
             c->prefix_len, c->n_turn, c->in.hi, c->out.hi, (unsigned long long)all,
             model_len);
-    return fct_fail(FCT_EX_USAGE,
+    return fct_usage(
         "--prefix-len %u, --input %u and --output %u: %llu tokens; the model takes %u",
         c->prefix_len, c->in.hi, c->out.hi, (unsigned long long)all, model_len);
 }
@@ -178,8 +149,8 @@ fdb_work_new(const struct fdb_cfg *cfg, const struct fdc_model_info *model, uint
     if (rc != 0)
         return rc;
     if (model->vocab <= model->n_eos + 2)
-        return fct_fail(FCT_EX_DATA,
-            "the model has %u tokens: prompts cannot be made of them", model->vocab);
+        return fct_data("the model has %u tokens: prompts cannot be made of them",
+            model->vocab);
     w = calloc(1, sizeof(*w));
     if (w == NULL)
         return fct_fail(FCT_EX_SOFT, "out of memory");
@@ -240,7 +211,11 @@ fdb_work_next(struct fdb_work *w, struct fdb_ask *ret)
     *ret = (struct fdb_ask){ .conversation = k,
         .due_ns = due < 1e9 ? (uint64_t)(due * 1e9) : (uint64_t)1000000000000000000 };
     fill(w, ret);
-    w->due += next_gap(w);
+    /* the gap to the next arrival is 1 on average */
+    w->due += w->cfg->arrival == FDB_POISSON ? -log(draw_unit(&w->rng))
+        : w->cfg->arrival == FDB_GAMMA || w->cfg->arrival == FDB_RAMP
+        ? draw_gamma(&w->rng, w->cfg->burstiness) / w->cfg->burstiness
+        : 1;
     w->conversation++;
     return 1;
 }
@@ -286,31 +261,21 @@ fdb_prompt_fini(struct fdb_prompt *p)
     memset(p, 0, sizeof(*p));
 }
 
-static int
-is_special(const struct fdc_model_info *m, uint32_t id)
-{
-    uint32_t i;
-
-    if (m->bos_id >= 0 && id == (uint32_t)m->bos_id)
-        return 1;
-    for (i = 0; i < m->n_eos && i < 8; i++)
-        if (m->eos_ids[i] == id)
-            return 1;
-    return 0;
-}
-
 /* n ids of the vocabulary that neither begin nor end a text. */
 static int
 add_ids(const struct fdb_work *w, uint64_t rng, uint32_t n, struct fdb_prompt *p)
 {
-    uint32_t i, id;
+    const struct fdc_model_info *m = &w->model;
+    uint32_t i, k, id;
 
     if (fct_room(&p->ids, p->n_ids + n, &p->cap_ids, sizeof(*p->ids)) != 0)
         return -ENOMEM;
     for (i = 0; i < n; i++) {
-        do
-            id = draw_between(&rng, 0, w->model.vocab - 1);
-        while (is_special(&w->model, id));
+        do {
+            id = draw_between(&rng, 0, m->vocab - 1);
+            for (k = 0; k < m->n_eos && k < 8 && m->eos_ids[k] != id; k++)
+                ;
+        } while ((k < m->n_eos && k < 8) || (m->bos_id >= 0 && id == (uint32_t)m->bos_id));
         p->ids[p->n_ids++] = id;
     }
     return 0;

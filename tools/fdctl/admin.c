@@ -5,9 +5,6 @@
 
 #include "tools/fdctl/commands.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "daemon/common/version.h"
 
 /* Arguments of the commands that ask more than one question. */
@@ -19,15 +16,15 @@ struct args {
     struct fct_operands given;
 };
 
-#define ARGS \
-    .args_bytes = sizeof(struct args), .operands = 1 + offsetof(struct args, given)
-#define JSON \
-    FCT_OPT_JSON(struct fct_plain, "the answer as JSON"), FCT_OPT_HELP, FCT_OPT_END
+#define Q    struct fct_plain
+#define A    struct args
+#define ARGS .args_bytes = sizeof(struct args), .operands = 1 + offsetof(A, given)
+#define JSON FCT_OPT_JSON(Q, "the answer as JSON"), FCT_OPT_HELP, FCT_OPT_END
 static const struct fct_opt json_opts[] = { JSON };
 /* Of one group. */
 #define GROUP \
     { \
-        "group", 0, "", NULL, FCT_ASK(struct fct_plain, ask, CNT_MAX_GROUPS - 1) \
+        "group", 0, "", NULL, FCT_ASK(Q, ask, CNT_MAX_GROUPS - 1) \
     }
 static const struct fct_opt group_opts[] = { GROUP, JSON };
 
@@ -59,7 +56,7 @@ ASKS(program, "fdctl program [--group N] [--json]",
             "{roofline_us:12.1} {share/.01:5.1} %  {ops}: {kernels}[fused|, fused]\n"
             "[slow|      slow: {slow} is fast\n]]]");
 static const struct fct_opt reload_opts[] = {
-    { "rolling", 0, NULL, NULL, FCT_ASK(struct fct_plain, ask, 0) }, JSON
+    { "rolling", 0, NULL, NULL, FCT_ASK(Q, ask, 0) }, JSON
 };
 ASKS(reload, "fdctl reload [--rolling] [--json]",
     "Read the configuration file again and take over what may change.", reload_opts,
@@ -70,9 +67,8 @@ ASKS(reload, "fdctl reload [--rolling] [--json]",
             "[rolling|the workers of {rolling} groups start again, one after another; fdctl "
             "status shows how far they are\n]");
 
-static const struct fct_opt pause_opts[] = {
-    { "off", 0, NULL, NULL, FCT_ASK(struct fct_plain, ask, 0) }, JSON
-};
+static const struct fct_opt pause_opts[] = { { "off", 0, NULL, NULL, FCT_ASK(Q, ask, 0) },
+    JSON };
 ASKS(pause, "fdctl pause [--off] [--json]",
     "Queue what comes and start none of it; those that run go on. Ends with --off,\n"
     "or when the daemon drains or stops.",
@@ -115,27 +111,11 @@ mark_ranks(json_t *worker)
                 json_is_integer(json_object_get(d, "rank"))));
 }
 
-/* What their lines begin with: of several, the group's number. */
-static void
-label_workers(json_t *st)
-{
-    int many = json_is_object(json_object_get(st, "groups"));
-    char text[32] = "worker";
-    json_t *w;
-    size_t i;
-
-    json_array_foreach(json_object_get(st, "workers"), i, w) {
-        if (many)
-            snprintf(text, sizeof(text), "group %lld", fct_num(w, "group"));
-        json_object_set_new(w, "label", json_string(text));
-        json_object_set_new(w, "is_of_many", json_boolean(many));
-    }
-}
-
 static void
 show_status(json_t *st, const void *args)
 {
     json_t *m = json_object_get(st, "model"), *w;
+    int many = json_is_object(json_object_get(st, "groups"));
     char version[80];
     size_t i;
 
@@ -150,7 +130,13 @@ show_status(json_t *st, const void *args)
         json_boolean(fct_num(m, "model_len") > fct_num(m, "max_model_len")));
     if (json_array_size(json_object_get(st, "workers")) == 0)
         json_object_set_new(st, "workers", json_pack("[O]", json_object_get(st, "worker")));
-    label_workers(st);
+    /* what their lines begin with: of several, the group's number */
+    json_array_foreach(json_object_get(st, "workers"), i, w)
+        json_object_update_new(w,
+            json_pack("{s:o, s:b}", "label",
+                many ? json_sprintf("group %lld", fct_num(w, "group"))
+                     : json_string("worker"),
+                "is_of_many", many));
     fct_text(stdout,
         "fdd       {shown}, {state}, pid {pid}, up {uptime_ms:age}\n"
         "[own|          this fdctl is {own}: start the daemon again, or install both from "
@@ -181,33 +167,24 @@ ASKS(status, "fdctl status [--json]", "State of the daemon, its worker and its m
 
 /* ---- memory ------------------------------------------------------------------------ */
 
-/* The entry of device.list that has the model, with its UUID. */
-static const char *
-device_text(const json_t *o, char *ret, size_t ret_bytes)
-{
-    const json_t *d = json_array_get(json_object_get(o, "devices"), 0);
-    const char *uuid = fct_str(d, "uuid");
-
-    if (json_array_size(json_object_get(o, "devices")) > 1)
-        snprintf(ret, ret_bytes, "each of %zu devices",
-            json_array_size(json_object_get(o, "devices")));
-    else
-        snprintf(ret, ret_bytes, "%s%s%s", fct_str(d, "device"), *uuid != '\0' ? " " : "",
-            uuid);
-    return ret;
-}
-
 /* Sums of the rows of each place: "places". */
 static void
 add_places(json_t *o)
 {
+    const json_t *devices = json_object_get(o, "devices"), *d = json_array_get(devices, 0);
     char device[80];
     const struct {
         const char *place, *where;
-    } at[] = { { device_text(o, device, sizeof(device)), "device" }, { "host", "host" } };
+    } at[] = { { device, "device" }, { "host", "host" } };
     json_t *places = json_array(), *r;
     size_t i;
 
+    /* the name and UUID of the one device, or how many devices there are */
+    if (json_array_size(devices) > 1)
+        snprintf(device, sizeof(device), "each of %zu devices", json_array_size(devices));
+    else
+        snprintf(device, sizeof(device), "%s%s%s", fct_str(d, "device"),
+            fct_str(d, "uuid")[0] != '\0' ? " " : "", fct_str(d, "uuid"));
     for (size_t p = 0; p < 2; p++) {
         long long bytes = 0, in_use = 0, limit = fct_num(o, "limit_bytes");
 
@@ -223,9 +200,9 @@ add_places(json_t *o)
                 "free", (json_int_t)(bytes - in_use), "limit",
                 p == 0 ? json_integer(limit) : NULL, "headroom",
                 p == 0 ? json_integer(limit > bytes ? limit - bytes : 0) : NULL));
-        if (p == 0 && json_array_size(json_object_get(o, "devices")) > 1)
+        if (p == 0 && json_array_size(devices) > 1)
             json_object_set(json_array_get(places, 0), "ranks",
-                json_object_get(o, "devices"));
+                (json_t *)(uintptr_t)devices);
     }
     json_object_set_new(o, "places", places);
 }
@@ -282,34 +259,21 @@ show_memory(json_t *o, const void *args)
         o);
 }
 
-/* Rows of one place, over all groups. */
-static long long
-sum_place(const json_t *answer, const char *where, const char *key)
-{
-    const json_t *r;
-    long long n = 0;
-    size_t i;
-
-    json_array_foreach(json_object_get(answer, "rows"), i, r)
-        n += strcmp(fct_str(r, "where"), where) == 0 ? fct_num(r, key) : 0;
-    return n;
-}
-
-/* Adds to the sums. */
+/* Adds to the sums what the answer's places have. */
 static void
 add_memory(const json_t *answer, json_t *sum)
 {
-    static const char *const places[] = { "device", "host" };
+    static const char *const keys[] = { "bytes", "in_use" };
     char key[32];
+    json_t *p;
+    size_t i;
 
-    for (size_t i = 0; i < 2; i++) {
-        snprintf(key, sizeof(key), "%s_bytes", places[i]);
-        json_object_set_new(sum, key,
-            json_integer(fct_num(sum, key) + sum_place(answer, places[i], "bytes")));
-        snprintf(key, sizeof(key), "%s_in_use", places[i]);
-        json_object_set_new(sum, key,
-            json_integer(fct_num(sum, key) + sum_place(answer, places[i], "in_use")));
-    }
+    json_array_foreach(json_object_get(answer, "places"), i, p)
+        for (size_t k = 0; k < 2; k++) {
+            snprintf(key, sizeof(key), "%s_%s", fct_str(p, "where"), keys[k]);
+            json_object_set_new(sum, key,
+                json_integer(fct_num(sum, key) + fct_num(p, keys[k])));
+        }
     json_object_set_new(sum, "tokens",
         json_integer(fct_num(sum, "tokens") + fct_num(answer, "tokens")));
 }
@@ -327,8 +291,8 @@ show_memories(const struct fct *f, long long n, int json)
         if (rc != 0)
             break;
         (void)json_object_del(o, "ok");
-        add_memory(o, sum);
         add_places(o);
+        add_memory(o, sum);
         json_object_set_new(o, "group", json_integer((json_int_t)i));
         json_array_append_new(list, o);
     }
@@ -371,7 +335,7 @@ memory_of_all(struct fct *f, void *args)
 
 static const struct fct_opt memory_opts[] = {
     { "group", 'g', "N", "of this group alone (of all)",
-        FCT_ASK(struct fct_plain, ask, CNT_MAX_GROUPS - 1) },
+        FCT_ASK(Q, ask, CNT_MAX_GROUPS - 1) },
     JSON
 };
 ASKS(memory, "fdctl memory [--group N] [--json]",
@@ -382,10 +346,8 @@ ASKS(memory, "fdctl memory [--group N] [--json]",
 
 /* ---- stop and drain ---------------------------------------------------------------- */
 
-static const struct fct_opt stop_opts[] = {
-    { "now", 0, NULL, NULL, FCT_ASK(struct fct_plain, ask, 0) },
-    { "timeout-ms", 0, "", NULL, FCT_ASK(struct fct_plain, ask, INT64_MAX) }, JSON
-};
+static const struct fct_opt stop_opts[] = { { "now", 0, NULL, NULL, FCT_ASK(Q, ask, 0) },
+    { "timeout-ms", 0, "", NULL, FCT_ASK(Q, ask, INT64_MAX) }, JSON };
 
 static void
 show_stop(json_t *o, const void *args)
@@ -407,11 +369,9 @@ show_stop(json_t *o, const void *args)
 ASKS(stop, "fdctl stop [--now] [--timeout-ms MS] [--json]",
     "End the daemon when the running requests have ended.", stop_opts, .show = show_stop);
 
-static const struct fct_opt drain_opts[] = {
-    { "wait", 0, NULL, NULL, FCT_ASK(struct fct_plain, ask, 0) },
-    { "timeout-ms", 0, "", NULL, FCT_ASK(struct fct_plain, ask, INT64_MAX) },
-    { "off", 0, NULL, NULL, FCT_ASK(struct fct_plain, ask, 0) }, JSON
-};
+static const struct fct_opt drain_opts[] = { { "wait", 0, NULL, NULL, FCT_ASK(Q, ask, 0) },
+    { "timeout-ms", 0, "", NULL, FCT_ASK(Q, ask, INT64_MAX) },
+    { "off", 0, NULL, NULL, FCT_ASK(Q, ask, 0) }, JSON };
 static int
 drain_patiently(struct fct *f, void *args)
 {
@@ -445,23 +405,6 @@ static ASKS(set, "fdctl set NAME=VALUE... [--json]",
     "Change parameters of the running daemon, until its next reload or start.", set_opts,
     ARGS, .max_operands = FCT_OPERANDS_MAX, .text = "{name} = {value}\n");
 
-static int
-set_one(struct fct_admin *adm, const char *given, int json)
-{
-    const char *eq = strchr(given, '=');
-    json_t *answer = NULL, *q = fct_question("set");
-    int rc;
-
-    json_object_set_new(q, "name", fct_json_text(given, (size_t)(eq - given)));
-    json_object_set_new(q, "value", fct_json_text(eq + 1, strlen(eq + 1)));
-    rc = fct_ask(adm, q, 0, &answer);
-    if (rc != 0)
-        return rc;
-    if (fct_str(answer, "warning")[0] != '\0')
-        fct_fail(0, "%s", fct_str(answer, "warning"));
-    return fct_finish(&fct_line_set, answer, NULL, json);
-}
-
 int
 fct_cmd_set(const struct fct *f, int argc, char **argv)
 {
@@ -472,25 +415,35 @@ fct_cmd_set(const struct fct *f, int argc, char **argv)
     if (rc != FCT_GO)
         return rc;
     if (a.given.n == 0)
-        return fct_fail(FCT_EX_USAGE, "set: give NAME=VALUE, such as log.level=debug");
+        return fct_usage("set: give NAME=VALUE, such as log.level=debug");
     for (int i = 0; i < a.given.n; i++)
         if (strchr(a.given.text[i], '=') == NULL)
-            return fct_fail(FCT_EX_USAGE, "set: '%s' has no '='; write NAME=VALUE",
-                a.given.text[i]);
+            return fct_usage("set: '%s' has no '='; write NAME=VALUE", a.given.text[i]);
     rc = fct_admin_open(f, 0, &adm);
     if (rc != 0)
         return rc;
-    for (int i = 0; i < a.given.n && rc == 0; i++)
-        rc = set_one(adm, a.given.text[i], a.q.json);
+    for (int i = 0; i < a.given.n && rc == 0; i++) {
+        const char *given = a.given.text[i], *eq = strchr(given, '=');
+        json_t *answer = NULL;
+
+        rc = fct_ask(adm,
+            json_pack("{s:s, s:o, s:o}", "cmd", "set", "name",
+                fct_json_text(given, (size_t)(eq - given)), "value",
+                fct_json_text(eq + 1, strlen(eq + 1))),
+            0, &answer);
+        if (rc != 0)
+            break;
+        if (fct_str(answer, "warning")[0] != '\0')
+            fct_fail(0, "%s", fct_str(answer, "warning"));
+        rc = fct_finish(&fct_line_set, answer, NULL, a.q.json);
+    }
     fct_admin_close(adm);
     return rc;
 }
 
 static const struct fct_opt cancel_opts[] = {
-    { "all", 0, NULL, "every request of every client", FCT_FLAG(struct args, all) },
-    { "session", 0, "", NULL, FCT_U64(struct args, session, INT64_MAX),
-        FCT_HAS(struct args, has_session) },
-    JSON
+    { "all", 0, NULL, "every request of every client", FCT_FLAG(A, all) },
+    { "session", 0, "", NULL, FCT_U64(A, session, INT64_MAX), FCT_HAS(A, has_session) }, JSON
 };
 static ASKS(cancel, "fdctl cancel ID... | --session N | --all [--json]",
     "End requests; fdctl requests shows their ids.", cancel_opts, ARGS,
@@ -537,8 +490,7 @@ fct_cmd_cancel(const struct fct *f, int argc, char **argv)
     if (rc != FCT_GO)
         return rc;
     if (a.given.n == 0 && !a.all && !a.has_session)
-        return fct_fail(FCT_EX_USAGE,
-            "cancel: which? give ids (fdctl requests), --session or --all");
+        return fct_usage("cancel: which? give ids (fdctl requests), --session or --all");
     for (int i = 0; i < a.given.n; i++)
         if ((rc = fct_u64("cancel", a.given.text[i], INT64_MAX, &id)) != 0)
             return rc;
@@ -559,8 +511,7 @@ fct_cmd_cancel(const struct fct *f, int argc, char **argv)
 /* ---- config ------------------------------------------------------------------------ */
 
 static const struct fct_opt config_opts[] = {
-    { "origin", 0, NULL, "show where each value comes from", FCT_FLAG(struct args, origin) },
-    JSON
+    { "origin", 0, NULL, "show where each value comes from", FCT_FLAG(A, origin) }, JSON
 };
 #define CONFIG_NOTES \
     "[effective|    ([auto|auto][!auto|in force]: {effective})]" \
@@ -614,7 +565,7 @@ ASKS(config, "fdctl config [NAME] [--origin] [--json]",
 
 static const struct fct_opt model_opts[] = {
     { "file", 0, "NAME",
-        "write one of the model's files to standard output:", FCT_TEXT(struct args, file) },
+        "write one of the model's files to standard output:", FCT_TEXT(A, file) },
     GROUP, JSON
 };
 
@@ -652,7 +603,7 @@ model_or_file(struct fct *f, void *args)
     const struct args *a = args;
 
     if (a->file != NULL && a->q.json)
-        return fct_fail(FCT_EX_USAGE, "model: --file or --json, not both");
+        return fct_usage("model: --file or --json, not both");
     return a->file != NULL ? write_file(f, a->file) : FCT_GO;
 }
 
@@ -686,24 +637,13 @@ debug_option(const char *name, int argc, char **argv, int *i, int *ret_bad)
     if (argv[*i][n] == '=')
         return argv[*i] + n + 1;
     if (*i + 1 >= argc) {
-        *ret_bad = fct_fail(FCT_EX_USAGE, "debug: %s needs a value, such as %s", name,
+        *ret_bad = fct_usage("debug: %s needs a value, such as %s", name,
             strcmp(name, "--level") == 0         ? "debug"
                 : name[strspn(name, "-")] == 'g' ? "1"
                                                  : "gate=debug");
         return "";
     }
     return argv[++*i];
-}
-
-static int
-debug_group(const char *value, json_t *q)
-{
-    uint32_t group;
-    int rc = fct_u32("debug: --group", value, 0, CNT_MAX_GROUPS - 1, &group);
-
-    if (rc == 0)
-        json_object_set_new(q, "group", json_integer((json_int_t)group));
-    return rc;
 }
 
 /* +bit, -bit and bit are words here, so "-kv" is not an option. */
@@ -713,6 +653,7 @@ debug_question(int argc, char **argv, json_t *q, int *ret_json)
     char bits[512] = "", topics[512] = "";
     const char *v;
     int bad = 0, ok = 1;
+    uint32_t group = CNT_ALL_GROUPS;
 
     for (int i = 1; i < argc && bad == 0; i++) {
         const char *w = argv[i];
@@ -723,7 +664,8 @@ debug_question(int argc, char **argv, json_t *q, int *ret_json)
             json_object_set_new(q, "level", fct_json_text(v, strlen(v)));
         else if ((v = debug_option("--group", argc, argv, &i, &bad)) != NULL ||
             (v = debug_option("-g", argc, argv, &i, &bad)) != NULL)
-            bad = bad != 0 ? bad : debug_group(v, q);
+            bad = bad != 0 ? bad
+                           : fct_u32("debug: --group", v, 0, CNT_MAX_GROUPS - 1, &group);
         else if ((v = debug_option("--topic", argc, argv, &i, &bad)) != NULL)
             ok = bad != 0 || debug_word(topics, sizeof(topics), ",", v);
         else if ((v = fct_table_word("debug", w)) != NULL)
@@ -731,10 +673,12 @@ debug_question(int argc, char **argv, json_t *q, int *ret_json)
         else
             ok = strncmp(w, "--", 2) != 0 && debug_word(bits, sizeof(bits), " ", w);
         if (!ok)
-            return fct_fail(FCT_EX_USAGE, "debug: unknown '%s'; see fdctl debug --help", w);
+            return fct_usage("debug: unknown '%s'; see fdctl debug --help", w);
     }
     if (bad != 0)
         return bad;
+    if (group != CNT_ALL_GROUPS)
+        json_object_set_new(q, "group", json_integer((json_int_t)group));
     if (bits[0] != '\0')
         json_object_set_new(q, "bits", fct_json_text(bits, strlen(bits)));
     if (topics[0] != '\0')

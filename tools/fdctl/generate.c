@@ -4,13 +4,6 @@
 
 #include "tools/fdctl/commands.h"
 
-#include <errno.h>
-#include <signal.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-#include <unistd.h>
-
 #define N_REQUESTS_MAX 10000000u
 
 /* A request in flight. Its result is apart, since a retry replaces it. */
@@ -61,32 +54,31 @@ static int
 take_word(void *args, const char *word)
 {
     if (strcmp(word, "-") != 0)
-        return fct_fail(FCT_EX_USAGE,
-            "generate: unexpected '%s'; a prompt is given with -p", word);
+        return fct_usage("generate: unexpected '%s'; a prompt is given with -p", word);
     return fct_set(&line, "prompt-file", word, args);
 }
 
+#define A struct gen_args
 #define ONE \
-    FCT_HAS(struct gen_args, has_source), \
+    FCT_HAS(A, has_source), \
         .once = "generate: one prompt only: " \
                 "-p, --prompt-file, --ids-file, --batch or -"
 static const struct fct_opt opts[] = {
-    { "prompt", 'p', "TEXT", "the prompt", FCT_TEXT(struct gen_args, text), ONE },
-    { "prompt-file", 0, "FILE", "the prompt is the file's text",
-        FCT_TEXT(struct gen_args, file), ONE },
+    { "prompt", 'p', "TEXT", "the prompt", FCT_TEXT(A, text), ONE },
+    { "prompt-file", 0, "FILE", "the prompt is the file's text", FCT_TEXT(A, file), ONE },
     { "ids-file", 0, "FILE", "the prompt as token ids: JSON list or numbers",
-        FCT_TEXT(struct gen_args, ids), ONE },
+        FCT_TEXT(A, ids), ONE },
     { "batch", 0, "FILE", "a JSON object per line: prompt or ids, parameters",
-        FCT_TEXT(struct gen_args, batch), ONE },
+        FCT_TEXT(A, batch), ONE },
     { "n-requests", 0, "N", "the same prompt N times",
-        FCT_U64(struct gen_args, n_requests, N_REQUESTS_MAX) },
+        FCT_U64(A, n_requests, N_REQUESTS_MAX) },
     { "concurrency", 0, "N", "requests at a time (what the daemon allows)",
-        FCT_U64(struct gen_args, concurrency, 1000000) },
+        FCT_U64(A, concurrency, 1000000) },
     { "retry", 0, "N", "send again so often after a retryable refusal",
-        FCT_U64(struct gen_args, retry, 1000000) },
-    FCT_OPT_JSON(struct gen_args, "a JSON object per request, in order"),
+        FCT_U64(A, retry, 1000000) },
+    FCT_OPT_JSON(A, "a JSON object per request, in order"),
     { "stats", 0, NULL, "tokens per second and time to first token on stderr",
-        FCT_FLAG(struct gen_args, stats) },
+        FCT_FLAG(A, stats) },
     FCT_OPT_HELP, FCT_OPT_HEAD("parameters (also keys of batch lines, with _ for -):"),
     FCT_OPT_END
 };
@@ -137,7 +129,7 @@ load_requests(struct gen *g, const struct gen_args *a)
     if (a->ids != NULL) {
         rc = fct_parse_ids(text, n, &r->ids, &r->n_ids, err, sizeof(err));
         free(text);
-        return rc == 0 ? 0 : fct_fail(FCT_EX_DATA, "%s: %s", name, err);
+        return rc == 0 ? 0 : fct_data("%s: %s", name, err);
     }
     r->text = text;
     r->n_text = n;
@@ -156,16 +148,6 @@ print_header(const struct gen *g, const struct slot *s, unsigned sample)
             s->index, sample);
     else
         printf("%s=== request %zu ===\n", s->index > 0 ? "\n" : "", s->index);
-}
-
-static void
-print_ids(const json_t *ids)
-{
-    json_t *id;
-    size_t i;
-
-    json_array_foreach(ids, i, id)
-        printf("%s%lld", i > 0 ? " " : "", (long long)json_integer_value(id));
 }
 
 /* What of the text is behind *from, which goes to its end. */
@@ -211,7 +193,9 @@ print_rest(struct gen *g, struct slot *s)
         }
         /* A model without a tokenizer sends ids alone. */
         if (c->text.n == 0 && n_ids > 0 && (s->req->p.flags & FDC_F_TEXT) == 0)
-            print_ids(c->ids);
+            for (size_t k = 0; k < n_ids; k++)
+                printf("%s%lld", k > 0 ? " " : "",
+                    (long long)json_integer_value(json_array_get(c->ids, k)));
         putchar('\n');
     }
     fflush(stdout);
@@ -248,29 +232,23 @@ say_error(struct gen *g, const struct slot *s)
         fct_fail(0, "without a tokenizer a prompt is given by --ids-file");
 }
 
-static int
-emit(struct gen *g, struct slot *s)
-{
-    int rc = 0;
-
-    if (g->json)
-        rc = fct_print_json(fct_result_json(&s->res));
-    else
-        print_rest(g, s);
-    if (s->res.error.code != FDC_OK && !g->cancelled)
-        say_error(g, s);
-    fct_result_fini(&s->res);
-    return rc;
-}
-
 /* Print what is complete, in order, and the head as it comes. */
 static int
 flush_output(struct gen *g)
 {
     int rc = 0;
 
-    while (g->head < g->n_slots && g->slots[g->head].over && rc == 0)
-        rc = emit(g, &g->slots[g->head++]);
+    while (g->head < g->n_slots && g->slots[g->head].over && rc == 0) {
+        struct slot *s = &g->slots[g->head++];
+
+        if (g->json)
+            rc = fct_print_json(fct_result_json(&s->res));
+        else
+            print_rest(g, s);
+        if (s->res.error.code != FDC_OK && !g->cancelled)
+            say_error(g, s);
+        fct_result_fini(&s->res);
+    }
     if (rc == 0 && !g->json && g->head < g->n_slots && g->slots[g->head].begun)
         print_new_text(g, &g->slots[g->head]);
     return rc;
@@ -278,35 +256,16 @@ flush_output(struct gen *g)
 
 /* ---- running ------------------------------------------------------------------- */
 
-static void
-account(struct gen *g, struct slot *s)
-{
-    const struct fct_result *r = &s->res;
-    int code = fct_exit_code(r->error.code);
-
-    for (unsigned i = 0; i < r->n_choices; i++)
-        g->n_tokens += json_array_size(r->choices[i].ids);
-    g->t_end = r->t_end;
-    if (r->t_first != 0) {
-        double t = (double)(r->t_first - r->t_submit) / 1e6;
-
-        g->ttft_sum += t;
-        g->ttft_max = t > g->ttft_max ? t : g->ttft_max;
-        g->n_ttft++;
-    }
-    if (g->exit_code == 0)
-        g->exit_code = code;
-}
-
-/* Text was asked for while the model was loading, which turned out to have no tokenizer.
- * 1: the request will be sent again for ids alone, as it would be now. */
+/* Was text asked for while the model was loading, and has the model no tokenizer? 1: the
+ * request is sent again for ids alone. */
 static int
 ask_ids(struct gen *g, struct slot *s)
 {
     struct fct_req *q = &g->reqs[s->index % g->n_reqs];
 
-    if (!g->unknown || g->cancelled || s->without_text || q->ids == NULL || q->n_stop != 0 ||
-        s->res.error.code != FDC_E_NO_MODEL || s->res.error.detail != FDC_D_FLAGS)
+    if (!g->unknown || g->cancelled || s->without_text || q->ids == NULL ||
+        q->list[FCT_L_STOP] != NULL || s->res.error.code != FDC_E_NO_MODEL ||
+        s->res.error.detail != FDC_D_FLAGS)
         return 0;
     q->p.flags &= ~(uint32_t)FDC_F_TEXT;
     s->without_text = 1;
@@ -339,11 +298,24 @@ try_again(struct gen *g, struct slot *s)
 static void
 finish(struct gen *g, struct slot *s)
 {
+    const struct fct_result *r = &s->res;
+
     fdc_req_free(s->handle);
     s->handle = NULL;
     if (ask_ids(g, s) || try_again(g, s))
         return;
-    account(g, s);
+    for (unsigned i = 0; i < r->n_choices; i++)
+        g->n_tokens += json_array_size(r->choices[i].ids);
+    g->t_end = r->t_end;
+    if (r->t_first != 0) {
+        double t = (double)(r->t_first - r->t_submit) / 1e6;
+
+        g->ttft_sum += t;
+        g->ttft_max = t > g->ttft_max ? t : g->ttft_max;
+        g->n_ttft++;
+    }
+    if (g->exit_code == 0)
+        g->exit_code = fct_exit_code(r->error.code);
     s->over = 1;
     g->n_over++;
 }
@@ -486,33 +458,7 @@ run_all(struct gen *g)
     return rc != 0 ? rc : flush_output(g);
 }
 
-static void
-print_stats(const struct gen *g)
-{
-    double secs = g->t_end > g->t_begin ? (double)(g->t_end - g->t_begin) / 1e9 : 0;
-
-    fprintf(stderr, "%llu tokens in %.3f s: %.1f tokens/s, first token after %.2f ms",
-        (unsigned long long)g->n_tokens, secs, secs > 0 ? (double)g->n_tokens / secs : 0,
-        g->n_ttft > 0 ? g->ttft_sum / (double)g->n_ttft : 0);
-    if (g->n_slots > 1)
-        fprintf(stderr, " on average, %.2f ms at most (%zu requests)", g->ttft_max,
-            g->n_slots);
-    fputc('\n', stderr);
-}
-
 /* ---- the command ----------------------------------------------------------------- */
-
-static size_t
-largest_prompt(const struct gen *g)
-{
-    size_t n = 0, k;
-
-    for (size_t i = 0; i < g->n_reqs; i++) {
-        k = g->reqs[i].n_text + 4 * g->reqs[i].n_ids;
-        n = k > n ? k : n;
-    }
-    return n;
-}
 
 /* What of the flags depends on the model and the kind of output. */
 static int
@@ -531,7 +477,7 @@ settle_requests(struct gen *g)
     for (size_t i = 0; i < g->n_reqs; i++) {
         if (g->json)
             g->reqs[i].p.flags |= FDC_F_PROMPT_IDS;
-        if (model.vocab != 0 && !model.has_tokenizer && g->reqs[i].n_stop == 0)
+        if (model.vocab != 0 && !model.has_tokenizer && g->reqs[i].list[FCT_L_STOP] == NULL)
             g->reqs[i].p.flags &= ~(uint32_t)FDC_F_TEXT;
     }
     if (g->concurrency == 0 || g->concurrency > info.max_inflight)
@@ -540,38 +486,9 @@ settle_requests(struct gen *g)
 }
 
 static int
-make_slots(struct gen *g, uint64_t n_requests)
-{
-    g->n_slots = g->n_reqs * n_requests;
-    g->slots = calloc(g->n_slots, sizeof(*g->slots));
-    if (g->slots == NULL)
-        return fct_oom();
-    for (size_t i = 0; i < g->n_slots; i++) {
-        g->slots[i].req = &g->reqs[i % g->n_reqs];
-        g->slots[i].index = i;
-    }
-    g->header = g->n_slots > 1 && !g->json;
-    return 0;
-}
-
-static void
-gen_fini(struct gen *g)
-{
-    for (size_t i = 0; g->slots != NULL && i < g->n_slots; i++) {
-        fdc_req_free(g->slots[i].handle);
-        if (i >= g->head)
-            fct_result_fini(&g->slots[i].res);
-    }
-    free(g->slots);
-    for (size_t i = 0; i < g->n_reqs; i++)
-        fct_req_fini(&g->reqs[i]);
-    free(g->reqs);
-    fdc_close(g->s);
-}
-
-static int
 generate(struct gen *g, const struct gen_args *a)
 {
+    double largest = 0, secs; /* bytes of a prompt */
     int rc;
 
     g->json = a->json;
@@ -579,10 +496,20 @@ generate(struct gen *g, const struct gen_args *a)
     g->retry = (unsigned)a->retry;
     g->concurrency = a->concurrency;
     rc = load_requests(g, a);
-    if (rc == 0)
-        rc = make_slots(g, a->n_requests);
-    if (rc == 0)
-        rc = fct_open(g->f, largest_prompt(g), &g->s);
+    if (rc != 0)
+        return rc;
+    g->n_slots = g->n_reqs * a->n_requests;
+    g->slots = calloc(g->n_slots, sizeof(*g->slots));
+    if (g->slots == NULL)
+        return fct_oom();
+    g->header = g->n_slots > 1 && !g->json;
+    for (size_t i = 0; i < g->n_slots; i++) {
+        const struct fct_req *q = g->slots[i].req = &g->reqs[i % g->n_reqs];
+
+        g->slots[i].index = i;
+        largest = fmax(largest, (double)(q->n_text + 4 * q->n_ids));
+    }
+    rc = fct_open(g->f, (size_t)largest, &g->s);
     if (rc == 0)
         rc = settle_requests(g);
     if (rc != 0)
@@ -592,8 +519,17 @@ generate(struct gen *g, const struct gen_args *a)
     g->t_begin = clk_now_ns();
     rc = run_all(g);
     flush_same(g);
+    secs = g->t_end > g->t_begin ? (double)(g->t_end - g->t_begin) / 1e9 : 0;
     if (g->stats)
-        print_stats(g);
+        fprintf(stderr, "%llu tokens in %.3f s: %.1f tokens/s, first token after %.2f ms",
+            (unsigned long long)g->n_tokens, secs,
+            secs > 0 ? (double)g->n_tokens / secs : 0,
+            g->n_ttft > 0 ? g->ttft_sum / (double)g->n_ttft : 0);
+    if (g->stats && g->n_slots > 1)
+        fprintf(stderr, " on average, %.2f ms at most (%zu requests)", g->ttft_max,
+            g->n_slots);
+    if (g->stats)
+        fputc('\n', stderr);
     if (rc == 0)
         rc = fct_flush();
     return rc != 0 ? rc : g->exit_code;
@@ -609,14 +545,22 @@ fct_cmd_generate(const struct fct *f, int argc, char **argv)
     fct_req_init(&a.dflt);
     rc = fct_parse(&line, argc, argv, &a);
     if (rc == FCT_GO && !a.has_source)
-        rc = fct_fail(FCT_EX_USAGE,
-            "generate: no prompt; give -p TEXT, --ids-file FILE, "
-            "--batch FILE or - for standard input");
+        rc = fct_usage("generate: no prompt; give -p TEXT, --ids-file FILE, "
+                       "--batch FILE or - for standard input");
     if (rc == FCT_GO && a.n_requests == 0)
-        rc = fct_fail(FCT_EX_USAGE, "--n-requests 0: at least 1");
+        rc = fct_usage("--n-requests 0: at least 1");
     if (rc == FCT_GO)
         rc = generate(&g, &a);
-    gen_fini(&g);
+    for (size_t i = 0; g.slots != NULL && i < g.n_slots; i++) {
+        fdc_req_free(g.slots[i].handle);
+        if (i >= g.head)
+            fct_result_fini(&g.slots[i].res);
+    }
+    free(g.slots);
+    for (size_t i = 0; i < g.n_reqs; i++)
+        fct_req_fini(&g.reqs[i]);
+    free(g.reqs);
+    fdc_close(g.s);
     fct_req_fini(&a.dflt);
     return rc;
 }

@@ -6,8 +6,6 @@
 
 #include <dirent.h>
 #include <pwd.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 
 #include "daemon/common/listened.h"
@@ -30,12 +28,6 @@ struct ls {
     ino_t ino[LS_MAX];
     size_t n;
 };
-
-static void
-put(json_t *o, const char *key, json_t *value)
-{
-    json_object_set_new(o, key, value != NULL ? value : json_null());
-}
 
 static json_t *
 text(const char *s)
@@ -69,14 +61,13 @@ ask_it(const struct fct *f, json_t *o)
     if (strcmp(state, "running") == 0 &&
         strcmp(fct_str(json_object_get(st, "worker"), "phase"), "ready") != 0)
         state = fct_str(json_object_get(st, "worker"), "phase");
-    put(o, "state", text(state));
-    put(o, "pid", json_integer(fct_num(st, "pid")));
-    put(o, "model", text(fct_str(json_object_get(st, "model"), "name")));
-    put(o, "device", text(fct_str(json_object_get(st, "worker"), "device")));
-    if (fct_str(st, "socket")[0] != '\0')
-        put(o, "socket", text(fct_str(st, "socket")));
-    if (fct_str(st, "instance")[0] != '\0')
-        put(o, "name", text(fct_str(st, "instance")));
+    json_object_update_new(o,
+        json_pack("{s:o, s:I, s:o, s:o, s:s*, s:s*}", "state", text(state), "pid",
+            (json_int_t)fct_num(st, "pid"), "model",
+            text(fct_str(json_object_get(st, "model"), "name")), "device",
+            text(fct_str(json_object_get(st, "worker"), "device")), "socket",
+            json_string_value(json_object_get(st, "socket")), "name",
+            fct_str(st, "instance")[0] != '\0' ? fct_str(st, "instance") : NULL));
     json_decref(st);
     return 0;
 }
@@ -84,30 +75,21 @@ ask_it(const struct fct *f, json_t *o)
 static json_t *
 describe(const struct fct *f, const char *name, const char *lock)
 {
-    json_t *o = json_object();
-    pid_t pid;
-    int rc;
+    json_t *o = json_pack("{s:s, s:n, s:n, s:n, s:o, s:n, s:o, s:o}", "name", name,
+        "state", "model", "pid", "user", owner(lock, f->socket), "device", "socket",
+        text(f->socket), "runtime_dir", text(f->dir));
+    int rc = ask_it(f, o);
+    pid_t pid = rc != 0 ? fct_daemon_pid(f) : 0;
+    const char *state = rc == FCT_EX_PERM ? pid != 0 ? "no permission" : "dead"
+        : pid > 0                         ? "no answer"
+        : rc != 0 && lsn_is_listened(f->socket)
+        ? "starts on use" /* a socket unit does while its daemon is down */
+        : "dead";
 
-    put(o, "name", json_string(name));
-    put(o, "state", NULL);
-    put(o, "model", NULL);
-    put(o, "pid", NULL);
-    put(o, "user", owner(lock, f->socket));
-    put(o, "device", NULL);
-    put(o, "socket", text(f->socket));
-    put(o, "runtime_dir", text(f->dir));
-    rc = ask_it(f, o);
-    if (rc == 0)
-        return o;
-    pid = fct_daemon_pid(f);
+    if (rc != 0)
+        json_object_set_new(o, "state", json_string(state));
     if (pid > 0)
-        put(o, "pid", json_integer(pid));
-    if (rc == FCT_EX_PERM)
-        put(o, "state", json_string(pid != 0 ? "no permission" : "dead"));
-    else if (pid > 0)
-        put(o, "state", json_string("no answer"));
-    else /* a socket unit does while its daemon is down */
-        put(o, "state", json_string(lsn_is_listened(f->socket) ? "starts on use" : "dead"));
+        json_object_set_new(o, "pid", json_integer(pid));
     return o;
 }
 

@@ -4,9 +4,6 @@
 
 #include "tools/fdctl/commands.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 /* The worker takes so much longer than it is told to, at worst: the device may
  * have to be measured first. */
 #define SLACK_MS    70000
@@ -22,165 +19,119 @@ struct args {
     double within_s; /* 0: not given */
 };
 
-/* A line, or several of one kind or layer. */
-struct row {
-    const char *kind;
-    const json_t *weights;
-    long long index, layer, N, K;
-    int n;
-    double us, min_us, bytes, flops, roofline_us;
-};
+/* ---- rows: lines of the answer, or several of one kind or layer ------------------------- */
 
-/* ---- reading the answer ---------------------------------------------------------- */
-
-static struct row
-row_of(const json_t *l)
+/* Lines put together: of several the sums, and how many as "n". New reference. */
+static json_t *
+group(const json_t *lines, enum by by)
 {
-    return (struct row){ .kind = fct_str(l, "kind"),
-        .weights = json_object_get(l, "weights"),
-        .index = fct_num(l, "index"),
-        .layer = fct_num(l, "layer"),
-        .N = fct_num(l, "N"),
-        .K = fct_num(l, "K"),
-        .n = 1,
-        .us = fct_real(l, "us"),
-        .min_us = fct_real(l, "min_us"),
-        .bytes = fct_real(l, "bytes"),
-        .flops = fct_real(l, "flops"),
-        .roofline_us = fct_real(l, "roofline_us") };
-}
+    static const char *const sums[] = { "n", "us", "min_us", "bytes", "flops",
+        "roofline_us" };
+    const char *key = by == BY_KIND ? "kind" : "layer";
+    json_t *rows = json_array(), *line, *row;
+    size_t i, k;
 
-static int
-same(const struct row *a, const struct row *b, enum by by)
-{
-    return by == BY_KIND ? strcmp(a->kind, b->kind) == 0
-                         : by == BY_LAYER && a->layer == b->layer;
-}
-
-/* Lines put together; at most as many as there are lines. Returns how many. */
-static size_t
-group(const json_t *lines, enum by by, struct row *ret)
-{
-    size_t n = 0, k;
-
-    for (size_t i = 0; i < json_array_size(lines); i++) {
-        struct row r = row_of(json_array_get(lines, i));
-
-        for (k = 0; k < n && !same(&ret[k], &r, by); k++)
-            continue;
-        if (k == n) {
-            ret[n++] = r;
+    json_array_foreach(lines, i, line) {
+        json_object_set_new(line, "n", json_integer(1));
+        for (k = 0; by != BY_OP && (row = json_array_get(rows, k)) != NULL; k++)
+            if (json_equal(json_object_get(row, key), json_object_get(line, key)))
+                break;
+        if (by == BY_OP || row == NULL) {
+            json_array_append_new(rows, json_copy(line));
             continue;
         }
-        ret[k].n++;
-        ret[k].us += r.us;
-        ret[k].min_us += r.min_us;
-        ret[k].bytes += r.bytes;
-        ret[k].flops += r.flops;
-        ret[k].roofline_us += r.roofline_us;
+        for (k = 0; k < sizeof(sums) / sizeof(sums[0]); k++)
+            json_object_set_new(row, sums[k],
+                json_real(fct_real(row, sums[k]) + fct_real(line, sums[k])));
     }
-    return n;
+    return rows;
 }
 
 static int
-slower(const void *x, const void *y)
+slower(const void *x, const void *y, void *arg)
 {
-    const struct row *a = x, *b = y;
+    const json_t *a = *(const json_t *const *)x, *b = *(const json_t *const *)y;
+    double d = fct_real(b, "us") - fct_real(a, "us");
+    long long i = fct_num(a, "index") - fct_num(b, "index");
 
-    return a->us < b->us      ? 1
-        : a->us > b->us       ? -1
-        : a->index < b->index ? -1
-                              : a->index > b->index;
+    (void)arg;
+    return d != 0 ? (d > 0) - (d < 0) : (i > 0) - (i < 0);
+}
+
+/* "q_proj +2" of "model.layers.0.self_attn.q_proj.weight" and two more. */
+static void
+name_of(const json_t *weights, char *ret, size_t ret_bytes)
+{
+    const char *s = json_string_value(json_array_get(weights, 0)), *from = s;
+    size_t n = s != NULL ? strlen(s) : 0, more = json_array_size(weights);
+    char plus[16] = "";
+
+    if (n > 7 && strcmp(s + n - 7, ".weight") == 0)
+        n -= 7;
+    for (size_t i = 0; i < n; i++)
+        if (s[i] == '.')
+            from = s + i + 1;
+    if (more > 1)
+        snprintf(plus, sizeof(plus), " +%zu", more - 1);
+    snprintf(ret, ret_bytes, "%.*s%s", s != NULL ? (int)(s + n - from) : 0,
+        s != NULL ? from : "", s != NULL ? plus : "");
 }
 
 /* ---- printing -------------------------------------------------------------------------- */
 
-/* "q_proj +2" of "model.layers.0.self_attn.q_proj.weight" and two more. */
-static void
-name_of(const struct row *r, char *ret, size_t ret_bytes)
-{
-    const char *s = json_string_value(json_array_get(r->weights, 0)), *dot, *from;
-    size_t n, more = json_array_size(r->weights);
-    char plus[16] = "";
+#define HEADS "         us     min us   step     GB/s   GFLOP/s roofline us % roofline\n"
+#define RATES \
+    " {us:10.1} {min_us:10.1} {step:5.1}%[has_rates| {gb_s:8.1} {gflop_s:9.1}" \
+    "[roofline_us| {roofline_us:11.1} {of_roofline:9.0}%]]\n"
+#define GROUPS "[*rows|{left:-11} {n:5.0}" RATES "]"
+#define OPS    "[*rows|{at:-4} {kind:-10} {on:5} {name:-15} {shape:10}" RATES "]"
 
-    ret[0] = '\0';
-    if (s == NULL)
-        return;
-    n = strlen(s);
-    if (n > 7 && strcmp(s + n - 7, ".weight") == 0)
-        n -= 7;
-    from = s;
-    for (dot = s; dot < s + n; dot++)
-        if (*dot == '.')
-            from = dot + 1;
-    if (more > 1)
-        snprintf(plus, sizeof(plus), " +%zu", more - 1);
-    snprintf(ret, ret_bytes, "%.*s%s", (int)(s + n - from), from, plus);
+/* What the templates want of a row and it does not have. */
+static void
+complete(json_t *row, enum by by, double step_us)
+{
+    long long N = fct_num(row, "N"), K = fct_num(row, "K");
+    double us = fct_real(row, "us"), per_us = us > 0 ? 1 / us : 0;
+    char at[24] = "-", on[24] = "-", name[20], shape[48] = "", left[12];
+
+    name_of(json_object_get(row, "weights"), name, sizeof(name));
+    snprintf(shape, sizeof(shape), K > 0 ? "%lld x %lld" : N > 0 ? "%lld" : "", N, K);
+    if (fct_num(row, "index") >= 0)
+        snprintf(at, sizeof(at), "%lld", fct_num(row, "index"));
+    if (fct_num(row, "layer") >= 0)
+        snprintf(on, sizeof(on), "%lld", fct_num(row, "layer"));
+    snprintf(left, sizeof(left), "%s",
+        by == BY_KIND      ? fct_str(row, "kind")
+            : on[0] != '-' ? on
+                           : "none");
+    name[15] = '\0';
+    json_object_update_new(row,
+        json_pack("{s:s, s:s, s:o, s:s, s:s, s:f, s:b, s:f, s:f, s:f}", "at", at, "on",
+            on, "name", fct_json_text(name, strlen(name)), "shape", shape, "left", left,
+            "step", step_us > 0 ? 100 * us / step_us : 0.0, "has_rates",
+            us > 0 && (fct_real(row, "bytes") > 0 || fct_real(row, "flops") > 0), "gb_s",
+            fct_real(row, "bytes") * per_us * 1e-3, "gflop_s",
+            fct_real(row, "flops") * per_us * 1e-3, "of_roofline",
+            100 * fct_real(row, "roofline_us") * per_us));
 }
 
+/* The first most rows as text, which passes. */
 static void
-print_rates(const struct row *r, double step_us)
+print(json_t *rows, enum by by, size_t most, double step_us)
 {
-    printf(" %10.1f %10.1f %5.1f%%", r->us, r->min_us,
-        step_us > 0 ? 100 * r->us / step_us : 0);
-    if (r->us <= 0 || (r->bytes <= 0 && r->flops <= 0)) {
-        putchar('\n');
-        return;
-    }
-    printf(" %8.1f %9.1f", r->bytes / r->us * 1e-3, r->flops / r->us * 1e-3);
-    if (r->roofline_us > 0)
-        printf(" %11.1f %9.0f%%", r->roofline_us, 100 * r->roofline_us / r->us);
-    putchar('\n');
-}
+    json_t *o = json_pack("{s:o}", "rows", rows), *row;
+    size_t i;
 
-static void
-print_head(const char *left, int width)
-{
-    printf("%-*s %10s %10s %6s %8s %9s %11s %10s\n", width, left, "us", "min us", "step",
-        "GB/s", "GFLOP/s", "roofline us", "% roofline");
-}
-
-static void
-print_groups(const struct row *rows, size_t n, enum by by, double step_us)
-{
-    char left[32];
-
-    print_head(by == BY_KIND ? "kind        lines" : "layer       lines", 17);
-    for (size_t i = 0; i < n; i++) {
-        if (by == BY_KIND)
-            snprintf(left, sizeof(left), "%-11.11s", rows[i].kind);
-        else if (rows[i].layer < 0)
-            snprintf(left, sizeof(left), "%-11s", "none");
-        else
-            snprintf(left, sizeof(left), "%-11lld", rows[i].layer);
-        printf("%s %5d", left, rows[i].n);
-        print_rates(&rows[i], step_us);
-    }
-}
-
-static void
-print_ops(const struct row *rows, size_t n, double step_us)
-{
-    char name[20], shape[24];
-
-    print_head("op   kind       layer name               N x K", 48);
-    for (size_t i = 0; i < n; i++) {
-        const struct row *r = &rows[i];
-        char index[16] = "-", layer[16] = "-";
-
-        name_of(r, name, sizeof(name));
-        shape[0] = '\0';
-        if (r->K > 0)
-            snprintf(shape, sizeof(shape), "%lld x %lld", r->N, r->K);
-        else if (r->N > 0)
-            snprintf(shape, sizeof(shape), "%lld", r->N);
-        if (r->index >= 0)
-            snprintf(index, sizeof(index), "%lld", r->index);
-        if (r->layer >= 0)
-            snprintf(layer, sizeof(layer), "%lld", r->layer);
-        printf("%-4s %-10s %5s %-15.15s %10s", index, r->kind, layer, name, shape);
-        print_rates(r, step_us);
-    }
+    while (json_array_size(rows) > most)
+        json_array_remove(rows, json_array_size(rows) - 1);
+    json_array_foreach(rows, i, row)
+        complete(row, by, step_us);
+    fct_text(stdout,
+        by == BY_OP         ? "op   kind       layer name               N x K  " HEADS OPS
+            : by == BY_KIND ? "kind        lines" HEADS GROUPS
+                            : "layer       lines" HEADS GROUPS,
+        o);
+    json_decref(o);
 }
 
 /* Above and below the table: what was measured, the device's peak, the sums. */
@@ -231,32 +182,27 @@ show(json_t *o, const void *args)
     enum by by = ((const struct args *)args)->by;
     const json_t *lines = json_object_get(o, "lines");
     double step = fct_real(o, "sum_us");
-    struct row *rows = calloc(json_array_size(lines) + 1, sizeof(*rows));
-    size_t n;
+    json_t *rows;
+    size_t n = SIZE_MAX;
 
-    if (rows == NULL) {
-        (void)fct_oom();
-        return;
-    }
     add_members(o);
     fct_text(stdout, HEAD "\n", o);
-    if (by == BY_LAYER || by == BY_KIND || by == BY_DEFAULT) {
-        n = group(lines, by == BY_DEFAULT ? BY_KIND : by, rows);
+    if (by != BY_OP) {
+        rows = group(lines, by == BY_LAYER ? BY_LAYER : BY_KIND);
         if (by != BY_LAYER)
-            qsort(rows, n, sizeof(*rows), slower);
-        print_groups(rows, n, by == BY_LAYER ? BY_LAYER : BY_KIND, step);
+            fct_sort(rows, slower, NULL);
+        print(rows, by == BY_LAYER ? BY_LAYER : BY_KIND, n, step);
     }
-    if (by == BY_DEFAULT) {
-        n = group(lines, BY_OP, rows);
-        qsort(rows, n, sizeof(*rows), slower);
-        n = n < N_SLOWEST ? n : N_SLOWEST;
-        printf("\nthe %zu slowest (--by op: all)\n", n);
-        print_ops(rows, n, step);
-    } else if (by == BY_OP) {
-        print_ops(rows, group(lines, BY_OP, rows), step);
+    if (by == BY_DEFAULT || by == BY_OP) {
+        rows = group(lines, BY_OP);
+        if (by == BY_DEFAULT) {
+            fct_sort(rows, slower, NULL);
+            n = json_array_size(rows) < N_SLOWEST ? json_array_size(rows) : N_SLOWEST;
+            printf("\nthe %zu slowest (--by op: all)\n", n);
+        }
+        print(rows, BY_OP, n, step);
     }
     fct_text(stdout, SUMS, o);
-    free(rows);
 }
 
 /* ---- the command ------------------------------------------------------------------------ */
@@ -271,21 +217,21 @@ take_by(void *args, const char *value)
             ((struct args *)args)->by = (enum by)i;
             return 0;
         }
-    return fct_fail(FCT_EX_USAGE, "profile: --by %s: must be op, kind or layer", value);
+    return fct_usage("profile: --by %s: must be op, kind or layer", value);
 }
 
+#define Q struct fct_plain
 static const struct fct_opt opts[] = {
-    { "group", 0, "", NULL, FCT_ASK(struct fct_plain, ask, CNT_MAX_GROUPS - 1) },
-    { "steps", 0, "", NULL, FCT_ASK(struct fct_plain, ask, INT32_MAX) },
+    { "group", 0, "", NULL, FCT_ASK(Q, ask, CNT_MAX_GROUPS - 1) },
+    { "steps", 0, "", NULL, FCT_ASK(Q, ask, INT32_MAX) },
     { "within", 0, "SECONDS", "and wait for them no longer (10)",
         FCT_REAL(struct args, within_s, 0.001, WITHIN_MOST), .range = "0.001 to 600" },
-    { "batch", 0, "", NULL, FCT_ASK(struct fct_plain, ask, INT32_MAX) },
-    { "context", 0, "", NULL, FCT_ASK(struct fct_plain, ask, INT32_MAX) },
-    { "prefill", 0, "", NULL, FCT_ASK(struct fct_plain, ask, INT32_MAX) },
+    { "batch", 0, "", NULL, FCT_ASK(Q, ask, INT32_MAX) },
+    { "context", 0, "", NULL, FCT_ASK(Q, ask, INT32_MAX) },
+    { "prefill", 0, "", NULL, FCT_ASK(Q, ask, INT32_MAX) },
     { "by", 0, "WHAT", "op, kind or layer (kind, and the slowest ops)", FCT_FN(take_by) },
-    { "measure", 0, NULL, NULL, FCT_ASK(struct fct_plain, ask, 0) },
-    FCT_OPT_JSON(struct fct_plain, "the answer as JSON, with every operation"),
-    FCT_OPT_HELP, FCT_OPT_END
+    { "measure", 0, NULL, NULL, FCT_ASK(Q, ask, 0) },
+    FCT_OPT_JSON(Q, "the answer as JSON, with every operation"), FCT_OPT_HELP, FCT_OPT_END
 };
 
 static int

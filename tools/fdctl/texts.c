@@ -6,10 +6,6 @@
 
 #include "tools/fdctl/commands.h"
 
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
-
 struct args {
     const char *text, *file; /* neither: standard input */
     uint32_t flags;
@@ -91,8 +87,8 @@ tokenize(fdc_t *s, const struct args *a, const char *name, const char *text, siz
         return tokenize_text(s, a, name, text, n);
     j = json_loadb(text, n, JSON_DECODE_ANY | JSON_ALLOW_NUL, &je);
     if (!json_is_string(j))
-        rc = fct_fail(FCT_EX_DATA, "%s: not a JSON string%s%s", name,
-            j == NULL ? ": " : "", j == NULL ? je.text : "");
+        rc = fct_data("%s: not a JSON string%s%s", name, j == NULL ? ": " : "",
+            j == NULL ? je.text : "");
     else
         rc = tokenize_text(s, a, name, json_string_value(j), json_string_length(j));
     json_decref(j);
@@ -109,18 +105,19 @@ take_json_lines(void *args, const char *value)
     return 0;
 }
 
-#define ONE FCT_HAS(struct args, has_source), .once = "tokenize: one text only"
+#define A   struct args
+#define ONE FCT_HAS(A, has_source), .once = "tokenize: one text only"
 static const struct fct_opt tokenize_opts[] = {
-    { "prompt", 'p', "TEXT", "the text", FCT_TEXT(struct args, text), ONE },
-    { "file", 0, "FILE", "the file's text", FCT_TEXT(struct args, file), ONE },
-    { "lines", 0, NULL, "each line is a text of its own", FCT_FLAG(struct args, lines) },
+    { "prompt", 'p', "TEXT", "the text", FCT_TEXT(A, text), ONE },
+    { "file", 0, "FILE", "the file's text", FCT_TEXT(A, file), ONE },
+    { "lines", 0, NULL, "each line is a text of its own", FCT_FLAG(A, lines) },
     { "json-lines", 0, NULL, "each line is a text, written as a JSON string",
         FCT_FN(take_json_lines) },
     { "no-special", 0, NULL, "add no begin-of-text token",
-        FCT_BITS(struct args, flags, FDC_F_NO_SPECIAL, 0) },
+        FCT_BITS(A, flags, FDC_F_NO_SPECIAL, 0) },
     { "literal", 0, NULL, "names of special tokens are text",
-        FCT_BITS(struct args, flags, FDC_LITERAL, 0) },
-    FCT_OPT_JSON(struct args, "{\"ids\": [...], \"n\": N}"), FCT_OPT_HELP, FCT_OPT_END
+        FCT_BITS(A, flags, FDC_LITERAL, 0) },
+    FCT_OPT_JSON(A, "{\"ids\": [...], \"n\": N}"), FCT_OPT_HELP, FCT_OPT_END
 };
 
 static const struct fct_line tokenize_line = {
@@ -151,7 +148,7 @@ detokenize(fdc_t *s, const struct args *a, const char *name, const char *text, s
 
     /* No ids are no text: so says tokenize of an empty line. */
     if (rc != 0 && rc != -ENODATA)
-        return fct_fail(FCT_EX_DATA, "%s: %s", name, err);
+        return fct_data("%s: %s", name, err);
     rc = rc == 0 ? fdc_detokenize(s, ids, n_ids, a->flags, &out, &n_out, a->timeout_ms) : 0;
     free(ids);
     if (rc < 0)
@@ -182,12 +179,11 @@ take_word(void *args, const char *word)
 
 static const struct fct_opt detokenize_opts[] = {
     { "ids-file", 0, "FILE", "token ids: JSON list or numbers; - is standard input",
-        FCT_TEXT(struct args, file) },
-    { "lines", 0, NULL, "each line is a list of its own", FCT_FLAG(struct args, lines) },
+        FCT_TEXT(A, file) },
+    { "lines", 0, NULL, "each line is a list of its own", FCT_FLAG(A, lines) },
     { "skip-special", 0, NULL, "leave special tokens out",
-        FCT_BITS(struct args, flags, 0, FDC_F_KEEP_SPECIAL) },
-    { "json", 0, NULL, "{\"text\": \"...\"}", FCT_FLAG(struct args, json) }, FCT_OPT_HELP,
-    FCT_OPT_END
+        FCT_BITS(A, flags, 0, FDC_F_KEEP_SPECIAL) },
+    { "json", 0, NULL, "{\"text\": \"...\"}", FCT_FLAG(A, json) }, FCT_OPT_HELP, FCT_OPT_END
 };
 
 static const struct fct_line detokenize_line = {
@@ -207,7 +203,7 @@ fct_cmd_detokenize(const struct fct *f, int argc, char **argv)
     a.word = calloc((size_t)argc + 1, sizeof(*a.word));
     rc = a.word != NULL ? fct_parse(&detokenize_line, argc, argv, &a) : fct_oom();
     if (rc == FCT_GO && a.n > 0 && a.file != NULL)
-        rc = fct_fail(FCT_EX_USAGE, "detokenize: ids or a file, not both");
+        rc = fct_usage("detokenize: ids or a file, not both");
     for (int i = 0; rc == FCT_GO && i < a.n; i++)
         if (fct_buf_add(&joined, a.word[i], strlen(a.word[i])) != 0 ||
             fct_buf_add(&joined, " ", 1) != 0)

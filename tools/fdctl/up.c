@@ -5,24 +5,15 @@
 
 #include "tools/fdctl/commands.h"
 
-#include <errno.h>
-#include <ftw.h>
-#include <limits.h>
-#include <signal.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
-#define UP_SETS 64
 #define UP_WAIT 86400 /* s: a large model takes its time; a failed one says so at once */
 
 struct up_args {
     const char *model;
     uint64_t http;
-    const char *set[UP_SETS];
+    const char *set[FCT_SETS_MAX];
     int n_set;
 };
 
@@ -41,10 +32,10 @@ take_set(void *args, const char *value)
 {
     struct up_args *a = args;
 
-    if (a->n_set == UP_SETS)
-        return fct_fail(FCT_EX_USAGE, "up: more than %d --set", UP_SETS);
+    if (a->n_set == FCT_SETS_MAX)
+        return fct_usage("up: more than %d --set", FCT_SETS_MAX);
     if (strchr(value, '=') == NULL)
-        return fct_fail(FCT_EX_USAGE, "up: --set %s: write --set section.key=value", value);
+        return fct_usage("up: --set %s: write --set section.key=value", value);
     a->set[a->n_set++] = value;
     return 0;
 }
@@ -55,7 +46,7 @@ take_model(void *args, const char *word)
     struct up_args *a = args;
 
     if (a->model != NULL)
-        return fct_fail(FCT_EX_USAGE, "up: one model only, not also %s", word);
+        return fct_usage("up: one model only, not also %s", word);
     a->model = word;
     return 0;
 }
@@ -76,93 +67,20 @@ static const struct fct_line line = {
 
 /* ---- programs ---------------------------------------------------------------------- */
 
-/* Next to fdctl, as installed, or in the build tree. */
-static int
-find_program(const char *name, char *ret, size_t ret_bytes)
-{
-    static const char *const places[] = { "", "../sbin/", "../" };
-    char exe[PATH_MAX];
-    ssize_t n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
-    char *slash;
-
-    exe[n > 0 ? n : 0] = '\0';
-    slash = strrchr(exe, '/');
-    if (slash != NULL)
-        *slash = '\0';
-    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
-        (void)snprintf(ret, ret_bytes, "%s/%s%s", exe, places[i], name);
-        if (access(ret, X_OK) == 0)
-            return 0;
-    }
-    return fct_fail(FCT_EX_UNAV, "up: %s is not installed next to fdctl in %s", name, exe);
-}
-
-/* Not in this process group, or Ctrl-C would reach it as well as the SIGTERM from here. */
-static void
-run_child(const char *path, const char *const *argv)
-{
-    (void)setpgid(0, 0);
-    (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
-    (void)signal(SIGINT, SIG_DFL);
-    (void)signal(SIGTERM, SIG_DFL);
-    (void)execv(path, (char *const *)(uintptr_t)argv);
-    (void)fct_fail(0, "up: %s: %s", path, strerror(errno));
-    _exit(FCT_EX_UNAV);
-}
-
 /* One of the programs, with no file and these parameters. */
 static int
-start(struct up *u, int which, const char *const *set, int n_set)
+start(struct up *u, int which, const char *const *set, size_t n_set)
 {
-    char path[PATH_MAX + 64];
-    const char *argv[2 * UP_SETS + 12] = { path, "-c", "/dev/null" };
-    int n = 3, rc = find_program(names[which], path, sizeof(path));
+    static const char *const none[] = { "-c", "/dev/null" };
+    char path[PATH_MAX];
 
-    if (rc != 0)
-        return rc;
-    for (int i = 0; i < n_set; i++) {
-        argv[n++] = "--set";
-        argv[n++] = set[i];
-    }
-    u->pid[which] = fork();
-    if (u->pid[which] == 0)
-        run_child(path, argv);
-    return u->pid[which] > 0 ? 0 : fct_fail(FCT_EX_UNAV, "up: fork: %s", strerror(errno));
-}
-
-static int
-start_fdd(struct up *u)
-{
-    char dir[PATH_MAX + 64];
-    const char *set[UP_SETS + 3] = { dir, u->model, "log.level=warn" };
-
-    (void)snprintf(dir, sizeof(dir), "daemon.runtime_dir=%s", u->dir);
-    memcpy(set + 3, u->a->set, sizeof(u->a->set));
-    return start(u, FDD, set, 3 + u->a->n_set);
-}
-
-static int
-start_http(struct up *u)
-{
-    char sock[PATH_MAX + 64], port[64];
-
-    (void)snprintf(sock, sizeof(sock), "daemon.socket=%s/fdd.sock", u->dir);
-    (void)snprintf(port, sizeof(port), "http.port=%llu", (unsigned long long)u->a->http);
-    return u->a->http == 0
-        ? 0
-        : start(u, HTTP, (const char *[]){ sock, port, "log.level=error" }, 3);
+    if (fct_find_program(names[which], path) != 0)
+        return fct_unav("up: %s is not installed next to fdctl in %s", names[which], path);
+    u->pid[which] = fct_spawn(path, none, set, n_set, NULL, "fdctl: up: ");
+    return u->pid[which] > 0 ? 0 : fct_unav("up: fork: %s", strerror(errno));
 }
 
 /* ---- begin and end --------------------------------------------------------------------- */
-
-static int
-remove_one(const char *path, const struct stat *st, int kind, struct FTW *w)
-{
-    (void)st;
-    (void)kind;
-    (void)w;
-    return remove(path);
-}
 
 static void
 end(struct up *u)
@@ -173,35 +91,7 @@ end(struct up *u)
             (void)waitpid(u->pid[i], NULL, 0);
         }
     if (u->dir[0] != '\0')
-        (void)nftw(u->dir, remove_one, 8, FTW_DEPTH | FTW_PHYS);
-}
-
-static int
-make_dir(struct up *u)
-{
-    const char *base = getenv("XDG_RUNTIME_DIR"), *tmp = getenv("TMPDIR");
-
-    if (base == NULL || base[0] != '/')
-        base = tmp != NULL && tmp[0] == '/' ? tmp : "/tmp";
-    (void)snprintf(u->dir, sizeof(u->dir), "%s/fdd-up.XXXXXX", base);
-    if (mkdtemp(u->dir) != NULL)
-        return 0;
-    u->dir[0] = '\0';
-    return fct_fail(FCT_EX_UNAV, "up: no folder in %s: %s", base, strerror(errno));
-}
-
-static void
-tell(const struct up *u)
-{
-    printf("fdd is ready. Until Ctrl-C:\n\n"
-           "    fdctl --runtime-dir %s generate -p 'In the beginning'\n"
-           "    fdctl --runtime-dir %s chat\n",
-        u->dir, u->dir);
-    if (u->pid[HTTP] > 0)
-        printf("    curl http://127.0.0.1:%llu/v1/models\n"
-               "    http://127.0.0.1:%llu/    (in a browser)\n",
-            (unsigned long long)u->a->http, (unsigned long long)u->a->http);
-    (void)fct_flush();
+        fct_remove_tree(u->dir);
 }
 
 /* Until a signal comes, or one of them ends. */
@@ -215,7 +105,7 @@ stay(struct up *u)
 
         if (pid > 0) {
             u->pid[which] = 0;
-            return fct_fail(FCT_EX_UNAV, "up: %s has ended (%s %d)", names[which],
+            return fct_unav("up: %s has ended (%s %d)", names[which],
                 WIFSIGNALED(status) ? "signal" : "exit",
                 WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
         }
@@ -227,31 +117,49 @@ stay(struct up *u)
 static int
 run(struct up *u)
 {
-    char real[PATH_MAX];
+    char real[PATH_MAX], dir[PATH_MAX + 64], sock[PATH_MAX + 64], port[64];
+    const char *base = getenv("XDG_RUNTIME_DIR"), *tmp = getenv("TMPDIR");
+    const char *set[FCT_SETS_MAX + 3] = { dir, u->model, "log.level=warn" };
     int rc;
 
     if (realpath(u->a->model, real) == NULL)
         return fct_fail(FCT_EX_NOIN, "up: %s: %s", u->a->model, strerror(errno));
     (void)snprintf(u->model, sizeof(u->model), "model.path=%s", real);
-    rc = make_dir(u);
-    if (rc == 0)
-        rc = fct_paths(&u->f, NULL, NULL, u->dir, NULL);
+    if (base == NULL || base[0] != '/')
+        base = tmp != NULL && tmp[0] == '/' ? tmp : "/tmp";
+    (void)snprintf(u->dir, sizeof(u->dir), "%s/fdd-up.XXXXXX", base);
+    if (mkdtemp(u->dir) == NULL) {
+        u->dir[0] = '\0';
+        return fct_unav("up: no folder in %s: %s", base, strerror(errno));
+    }
+    rc = fct_paths(&u->f, NULL, NULL, u->dir, NULL);
     fct_catch(SIGINT, 0);
     fct_catch(SIGTERM, 0);
+    (void)snprintf(dir, sizeof(dir), "daemon.runtime_dir=%s", u->dir);
+    memcpy(set + 3, u->a->set, sizeof(u->a->set));
     if (rc == 0)
-        rc = start_fdd(u);
+        rc = start(u, FDD, set, 3 + (size_t)u->a->n_set);
     u->f.wait_s = UP_WAIT;
     if (rc == 0)
         (void)fct_fail(0, "up: loading %s", real);
     if (rc == 0)
         rc = fct_wait_ready(&u->f);
-    if (rc == 0)
-        rc = start_http(u);
-    if (rc == 0) {
-        tell(u);
-        rc = stay(u);
-    }
-    return rc;
+    (void)snprintf(sock, sizeof(sock), "daemon.socket=%s/fdd.sock", u->dir);
+    (void)snprintf(port, sizeof(port), "http.port=%llu", (unsigned long long)u->a->http);
+    if (rc == 0 && u->a->http != 0)
+        rc = start(u, HTTP, (const char *[]){ sock, port, "log.level=error" }, 3);
+    if (rc != 0)
+        return rc;
+    printf("fdd is ready. Until Ctrl-C:\n\n"
+           "    fdctl --runtime-dir %s generate -p 'In the beginning'\n"
+           "    fdctl --runtime-dir %s chat\n",
+        u->dir, u->dir);
+    if (u->pid[HTTP] > 0)
+        printf("    curl http://127.0.0.1:%llu/v1/models\n"
+               "    http://127.0.0.1:%llu/    (in a browser)\n",
+            (unsigned long long)u->a->http, (unsigned long long)u->a->http);
+    (void)fct_flush();
+    return stay(u);
 }
 
 int
@@ -263,7 +171,7 @@ fct_cmd_up(const struct fct *f, int argc, char **argv)
 
     (void)f;
     if (rc == FCT_GO && a.model == NULL)
-        rc = fct_fail(FCT_EX_USAGE, "up: no model; fdctl up MODEL_DIR");
+        rc = fct_usage("up: no model; fdctl up MODEL_DIR");
     if (rc != FCT_GO)
         return rc;
     rc = run(&u);

@@ -6,12 +6,8 @@
 #include "tools/fdctl/commands.h"
 
 #include <editline/readline.h>
-#include <errno.h>
 #include <fcntl.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "chat/fdchat.h"
 
@@ -37,15 +33,16 @@ struct chat_args {
     struct fct_req req;
 };
 
-static const struct fct_opt opts[] = { { "system", 0, "TEXT", "what the model is told first",
-                                           FCT_TEXT(struct chat_args, system) },
+#define A struct chat_args
+static const struct fct_opt opts[] = {
+    { "system", 0, "TEXT", "what the model is told first", FCT_TEXT(A, system) },
     { "template", 0, "FILE", "a chat template (Jinja) instead of the model's",
-        FCT_TEXT(struct chat_args, template) },
+        FCT_TEXT(A, template) },
     { "no-history", 0, NULL, "neither read nor write the file of earlier lines",
-        FCT_FLAG(struct chat_args, no_history) },
-    FCT_OPT_JSON(struct chat_args,
-        "an object for each answer: content, finish_reason, tokens"),
-    FCT_OPT_HELP, FCT_OPT_HEAD("parameters:"), FCT_OPT_END };
+        FCT_FLAG(A, no_history) },
+    FCT_OPT_JSON(A, "an object for each answer: content, finish_reason, tokens"),
+    FCT_OPT_HELP, FCT_OPT_HEAD("parameters:"), FCT_OPT_END
+};
 
 static const struct fct_line line = {
     .usage = "fdctl chat [--system TEXT] [--template FILE] [--json] [options]",
@@ -62,7 +59,6 @@ struct chat {
     int is_person, is_over, code;
     char history[512]; /* file; "": none */
 };
-
 
 /* ---- the template ------------------------------------------------------------------- */
 
@@ -118,27 +114,18 @@ tlk_open(struct talk *t, const char *path)
         rc = fct_slurp(path, &text, &n);
     }
     if (rc == 0 && text == NULL)
-        rc = fct_fail(FCT_EX_UNAV,
+        rc = fct_unav(
             "chat: the model has no chat template; generate goes on with a text, and "
             "--template names a file with a template");
     if (rc == 0 && fdchat_template_new(text, n, &t->template, err) != 0)
-        rc = fct_fail(FCT_EX_DATA, "chat: %s: %s",
-            path != NULL ? path : "the model's chat template", err);
+        rc = fct_data("chat: %s: %s", path != NULL ? path : "the model's chat template",
+            err);
     if (rc == 0)
         t->format = fdchat_format_of_template(text, n);
     free(text);
     if (rc == 0 && t->messages == NULL && (t->messages = json_array()) == NULL)
         rc = fct_oom();
     return rc;
-}
-
-static void
-tlk_close(struct talk *t)
-{
-    fdchat_template_free(t->template);
-    free(t->variables);
-    json_decref(t->messages);
-    fdc_close(t->s);
 }
 
 /* ---- messages --------------------------------------------------------------------------- */
@@ -148,12 +135,6 @@ message(const char *role, const char *text)
 {
     return json_pack("{s:s,s:o}", "role", role, "content",
         fct_json_text(text, strlen(text)));
-}
-
-static int
-tlk_say(struct talk *t, const char *role, const char *text)
-{
-    return json_array_append_new(t->messages, message(role, text)) == 0 ? 0 : fct_oom();
 }
 
 /* Replace the system message, or add one in front. */
@@ -191,20 +172,6 @@ add_text(struct fct_buf *b, const struct fdchat_piece *p)
     return fct_buf_add(b, p->text, p->bytes) == 0 ? 0 : fct_oom();
 }
 
-/* On a terminal a model's control characters are shown, not obeyed. */
-static void
-print_text(const struct talk *t, const char *p, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        unsigned char c = (unsigned char)p[i];
-
-        if (t->is_terminal && ((c < 0x20 && c != '\n' && c != '\t') || c == 0x7f))
-            printf("\\x%02x", c);
-        else
-            putchar(c);
-    }
-}
-
 static void
 show(struct answer *a, int is_reasoning, const char *p, size_t n)
 {
@@ -217,7 +184,15 @@ show(struct answer *a, int is_reasoning, const char *p, size_t n)
             fputs(is_reasoning ? "[reasoning] " : "\n[answer] ", stdout);
         a->shows_reasoning = is_reasoning;
     }
-    print_text(a->t, p, n);
+    for (size_t i = 0; i < n; i++) {
+        unsigned char c = (unsigned char)p[i];
+
+        /* on a terminal a model's control characters are shown, not obeyed */
+        if (a->t->is_terminal && ((c < 0x20 && c != '\n' && c != '\t') || c == 0x7f))
+            printf("\\x%02x", c);
+        else
+            putchar(c);
+    }
     (void)fflush(stdout);
 }
 
@@ -236,17 +211,6 @@ end_call(struct answer *a)
 }
 
 static int
-begin_call(struct answer *a, const struct fdchat_piece *p)
-{
-    end_call(a);
-    if (a->calls == NULL)
-        a->calls = json_array();
-    a->call = json_pack("{s:s,s:s,s:{s:o}}", "id", p->id, "type", "function", "function",
-        "name", fct_json_text(p->text, p->bytes));
-    return json_array_append_new(a->calls, a->call) == 0 ? 0 : fct_oom();
-}
-
-static int
 take_piece(struct answer *a, const struct fdchat_piece *p)
 {
     switch (p->kind) {
@@ -257,7 +221,12 @@ take_piece(struct answer *a, const struct fdchat_piece *p)
         show(a, 1, p->text, p->bytes);
         return add_text(&a->reasoning, p);
     case FDCHAT_CALL:
-        return begin_call(a, p);
+        end_call(a);
+        if (a->calls == NULL)
+            a->calls = json_array();
+        a->call = json_pack("{s:s,s:s,s:{s:o}}", "id", p->id, "type", "function",
+            "function", "name", fct_json_text(p->text, p->bytes));
+        return json_array_append_new(a->calls, a->call) == 0 ? 0 : fct_oom();
     case FDCHAT_ARGUMENTS:
         return add_text(&a->args, p);
     case FDCHAT_CALL_END:
@@ -384,33 +353,32 @@ render(struct talk *t, struct fdchat_prompt *ret)
     int rc = text == NULL ? fct_oom() : 0;
 
     if (rc == 0 && fdchat_render(t->template, &a, ret, err) != 0)
-        rc = fct_fail(FCT_EX_DATA, "chat: the template refuses this: %s", err);
+        rc = fct_data("chat: the template refuses this: %s", err);
     free(text);
     json_decref(o);
     return rc;
 }
 
-/* The message, and with further members the result. */
+/* Appends the answer to the conversation. *ret (ret may be NULL) gets a copy of it with
+ * finish_reason and counts of tokens. */
 static int
 keep(struct answer *a, json_t **ret)
 {
-    json_t *m = message("assistant", a->content.p != NULL ? a->content.p : "");
+    json_t *m = json_pack("{s:s, s:o, s:o*, s:O*}", "role", "assistant", "content",
+        fct_json_text(a->content.p, strlen(a->content.p != NULL ? a->content.p : "")),
+        "reasoning_content",
+        a->reasoning.n > 0 ? fct_json_text(a->reasoning.p, a->reasoning.n) : NULL,
+        "tool_calls", a->calls);
 
     if (m == NULL)
         return fct_oom();
-    if (a->reasoning.n > 0)
-        (void)json_object_set_new(m, "reasoning_content",
-            fct_json_text(a->reasoning.p, a->reasoning.n));
-    if (a->calls != NULL)
-        (void)json_object_set(m, "tool_calls", a->calls);
     if (ret != NULL) {
         *ret = json_copy(m);
-        (void)json_object_set_new(*ret, "finish_reason",
-            json_string(a->finish != NULL ? a->finish : "error"));
-        (void)json_object_set_new(*ret, "prompt_tokens",
-            json_integer(a->done.prompt_tokens));
-        (void)json_object_set_new(*ret, "output_tokens",
-            json_integer(a->done.output_tokens));
+        (void)json_object_update_new(*ret,
+            json_pack("{s:s, s:I, s:I}", "finish_reason",
+                a->finish != NULL ? a->finish : "error", "prompt_tokens",
+                (json_int_t)a->done.prompt_tokens, "output_tokens",
+                (json_int_t)a->done.output_tokens));
     }
     return json_array_append_new(a->t->messages, m) == 0 ? 0 : fct_oom();
 }
@@ -522,32 +490,20 @@ load(struct chat *c, const char *path)
     all = json_loadb(text, n, 0, &je);
     free(text);
     if (all == NULL)
-        return fct_fail(FCT_EX_DATA, "%s: line %d: %s", path, je.line, je.text);
+        return fct_data("%s: line %d: %s", path, je.line, je.text);
     rc = json_is_array(all) ? 0 : -1;
     json_array_foreach(all, i, m)
         rc = json_is_string(json_object_get(m, "role")) ? rc : -1;
     if (rc != 0) {
         json_decref(all);
-        return fct_fail(FCT_EX_DATA,
-            "%s: a conversation is an array of objects with role and content", path);
+        return fct_data("%s: a conversation is an array of objects with role and content",
+            path);
     }
     json_decref(c->t.messages);
     c->t.messages = all;
     if (c->is_person)
         printf("%zu messages\n", json_array_size(all));
     return 0;
-}
-
-static void
-list_commands(void)
-{
-    puts("/system TEXT   tell the model this first; without TEXT nothing\n"
-         "/regenerate    another answer to the last line\n"
-         "/save FILE     write the conversation as JSON\n"
-         "/load FILE     go on with one\n"
-         "/clear         forget what was said\n"
-         "/exit          end, as Ctrl-D does; Ctrl-C ends an answer\n"
-         "//TEXT         say /TEXT");
 }
 
 /* A line that begins with a slash. */
@@ -569,12 +525,17 @@ command(struct chat *c, const char *text)
     else if (strcmp(text, "/clear") == 0)
         (void)json_array_clear(c->t.messages);
     else if (strcmp(text, "/help") == 0)
-        list_commands();
+        puts("/system TEXT   tell the model this first; without TEXT nothing\n"
+             "/regenerate    another answer to the last line\n"
+             "/save FILE     write the conversation as JSON\n"
+             "/load FILE     go on with one\n"
+             "/clear         forget what was said\n"
+             "/exit          end, as Ctrl-D does; Ctrl-C ends an answer\n"
+             "//TEXT         say /TEXT");
     else if (strcmp(text, "/exit") == 0)
         c->is_over = 1;
     else
-        rc = fct_fail(FCT_EX_USAGE, "%.*s: no such command, or no file; /help lists them",
-            (int)n, text);
+        rc = fct_usage("%.*s: no such command, or no file; /help lists them", (int)n, text);
     if (rc != 0) {
         c->code = rc;
         c->is_over = !c->is_person;
@@ -595,7 +556,9 @@ take_line(struct chat *c, const char *text)
     text += text[0] == '/';
     c->code = fct_check_utf8("the line", text, strlen(text));
     if (c->code == 0)
-        c->code = tlk_say(&c->t, "user", text);
+        c->code = json_array_append_new(c->t.messages, message("user", text)) == 0
+            ? 0
+            : fct_oom();
     if (c->code == 0)
         answer_it(c);
     else
@@ -604,28 +567,19 @@ take_line(struct chat *c, const char *text)
 
 /* ---- lines --------------------------------------------------------------------------------- */
 
-/* $XDG_STATE_HOME/fdd-chat, else below $HOME; the user's alone. */
-static void
-find_history(struct chat *c)
-{
-    const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
-
-    if (c->a->no_history)
-        return;
-    if (state != NULL && state[0] == '/')
-        (void)snprintf(c->history, sizeof(c->history), "%s/fdd-chat", state);
-    else if (home != NULL && home[0] == '/')
-        (void)snprintf(c->history, sizeof(c->history), "%s/.fdd-chat", home);
-}
-
 static void
 converse(struct chat *c)
 {
+    const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
     char *text;
 
     (void)using_history();
     stifle_history(CHAT_HISTORY);
-    find_history(c);
+    /* $XDG_STATE_HOME/fdd-chat, else below $HOME; the user's alone */
+    if (!c->a->no_history && state != NULL && state[0] == '/')
+        (void)snprintf(c->history, sizeof(c->history), "%s/fdd-chat", state);
+    else if (!c->a->no_history && home != NULL && home[0] == '/')
+        (void)snprintf(c->history, sizeof(c->history), "%s/.fdd-chat", home);
     if (c->history[0] != '\0')
         (void)read_history(c->history);
     while (!c->is_over) {
@@ -664,7 +618,7 @@ read_pipe(struct chat *c)
         if (n > 0 && text[n - 1] == '\n')
             text[--n] = '\0';
         if (strlen(text) != (size_t)n) {
-            c->code = fct_fail(FCT_EX_DATA, "chat: a line holds a zero byte");
+            c->code = fct_data("chat: a line holds a zero byte");
             break;
         }
         take_line(c, text);
@@ -707,11 +661,14 @@ fct_cmd_chat(const struct fct *f, int argc, char **argv)
     fct_req_init(&a.req);
     rc = fct_parse(&line, argc, argv, &a);
     if (rc == FCT_GO && a.req.p.n != 1)
-        rc = fct_fail(FCT_EX_USAGE, "chat: --n: a conversation goes on with one answer");
+        rc = fct_usage("chat: --n: a conversation goes on with one answer");
     c.t.req = &a.req;
     if (rc == FCT_GO)
         rc = run(&c, f);
-    tlk_close(&c.t);
+    fdchat_template_free(c.t.template);
+    free(c.t.variables);
+    json_decref(c.t.messages);
+    fdc_close(c.t.s);
     fct_req_fini(&a.req);
     return rc;
 }

@@ -4,19 +4,13 @@
 
 #include "tools/fdctl/doctor/doctor.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <pwd.h>
-#include <signal.h>
 #include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "tools/fdctl/commands.h"
 
@@ -388,18 +382,6 @@ doc_run(struct doc *d, size_t group)
     groups[group].run(d);
 }
 
-static void
-child(struct doc *d, size_t group, int fd)
-{
-    struct doc_nvml nvml;
-    if (groups[group].run == doc_gpu && doc_nvml_load(&nvml) == 0)
-        d->nvml = &nvml;
-    d->checks = json_array();
-    doc_run(d, group);
-    (void)json_dumpfd(d->checks, fd, JSON_COMPACT);
-    _exit(0);
-}
-
 struct answer {
     int fd, is_late;
     uint64_t t_end;
@@ -427,6 +409,7 @@ run_apart(struct doc *d, size_t group)
 {
     struct answer a = { .t_end = clk_now_ns() + GROUP_MS * UINT64_C(1000000) };
     json_t *checks = NULL;
+    struct doc_nvml nvml;
     int p[2], status = 0;
     pid_t pid = -1;
 
@@ -434,8 +417,14 @@ run_apart(struct doc *d, size_t group)
     if (pipe2(p, O_CLOEXEC) == 0) {
         fflush(NULL);
         pid = fork();
-        if (pid == 0)
-            child(d, group, p[1]);
+        if (pid == 0) {
+            if (groups[group].run == doc_gpu && doc_nvml_load(&nvml) == 0)
+                d->nvml = &nvml;
+            d->checks = json_array();
+            doc_run(d, group);
+            (void)json_dumpfd(d->checks, p[1], JSON_COMPACT);
+            _exit(0);
+        }
         close(p[1]);
         a.fd = p[0];
         if (pid > 0)
@@ -490,15 +479,15 @@ want_group(void *args, const char *name)
         at += (size_t)snprintf(known + at, sizeof(known) - at, "%s%s", i > 0 ? " " : "",
             groups[i].name);
     }
-    return fct_fail(FCT_EX_USAGE, "doctor: unknown group '%s'; known: %s", name, known);
+    return fct_usage("doctor: unknown group '%s'; known: %s", name, known);
 }
 
-static const struct fct_opt opts[] = { FCT_OPT_JSON(struct want, "the report as JSON"),
-    { "quiet", 'q', NULL, "only what is not well", FCT_FLAG(struct want, quiet) },
-    { "model", 0, "DIR", "model directory (else the daemon's)",
-        FCT_TEXT(struct want, model) },
+#define A struct want
+static const struct fct_opt opts[] = { FCT_OPT_JSON(A, "the report as JSON"),
+    { "quiet", 'q', NULL, "only what is not well", FCT_FLAG(A, quiet) },
+    { "model", 0, "DIR", "model directory (else the daemon's)", FCT_TEXT(A, model) },
     { "config", 'c', "FILE", "configuration (else the daemon's, else " CONFIG_FILE ")",
-        FCT_TEXT(struct want, config) },
+        FCT_TEXT(A, config) },
     FCT_OPT_HELP, FCT_OPT_END };
 
 static void
@@ -569,19 +558,6 @@ resolve_model(const struct doc *d, struct par_set *ps)
         (void)par_set_text(ps, "model.path", full, PAR_FROM_RUNTIME, err, sizeof(err));
 }
 
-static void
-first_error(struct par_say *say, char *ret, size_t ret_bytes)
-{
-    const char *text = NULL;
-    int is_error = 0;
-
-    while ((text = par_say_next(say, text, &is_error)) != NULL && !is_error)
-        ;
-    if (text != NULL)
-        (void)snprintf(ret, ret_bytes, "%s", text);
-    par_say_clear(say);
-}
-
 /* Fills d's view of the daemon; 0 or an exit code with the message printed. */
 static int
 learn(struct doc *d, const struct want *w, struct par_set *ps, json_t **ret_status)
@@ -589,7 +565,8 @@ learn(struct doc *d, const struct want *w, struct par_set *ps, json_t **ret_stat
     char err[1024] = "";
     struct par_say say = { .text = NULL };
     struct par_src src;
-    int has_par = 0, rc;
+    const char *text = NULL;
+    int has_par = 0, is_error = 0, rc;
 
     d->daemon_pid = fct_daemon_pid(d->f);
     d->par_from = "the defaults";
@@ -605,16 +582,20 @@ learn(struct doc *d, const struct want *w, struct par_set *ps, json_t **ret_stat
     } else {
         par_src_init(&src, w->config, d->f->instance[0] != '\0' ? d->f->instance : NULL);
         rc = par_load(ps, &src, &say);
-        first_error(&say, err, sizeof(err));
+        do
+            text = par_say_next(&say, text, &is_error);
+        while (text != NULL && !is_error);
+        (void)snprintf(err, sizeof(err), "%s", text != NULL ? text : "");
+        par_say_clear(&say);
         if (rc < 0 && w->config != NULL)
-            return fct_fail(FCT_EX_DATA, "%s", err[0] != '\0' ? err : strerror(-rc));
+            return fct_data("%s", err[0] != '\0' ? err : strerror(-rc));
         if (par_n_files(ps) > 0)
             d->par_from = par_file(ps, 0);
     }
     rc = w->model != NULL
         ? par_set_text(ps, "model.path", w->model, PAR_FROM_SET, err, sizeof(err))
         : 0;
-    return rc < 0 ? fct_fail(FCT_EX_USAGE, "--model: %s", err) : 0;
+    return rc < 0 ? fct_usage("--model: %s", err) : 0;
 }
 
 static int

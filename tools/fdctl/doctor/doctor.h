@@ -19,11 +19,6 @@
 #ifndef FDD_TOOLS_FDCTL_DOCTOR_DOCTOR_H
 #define FDD_TOOLS_FDCTL_DOCTOR_DOCTOR_H
 
-#include <jansson.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <sys/types.h>
-
 #include "daemon/common/cgroup.h"
 #include "daemon/common/param.h"
 #include "tools/fdctl/lib/fct.h"
@@ -140,33 +135,45 @@ struct doc_nvml_proc {
     unsigned gpu_instance, compute_instance;
 };
 
-/* Any but init, shutdown, error, count, handle and name may be NULL. */
+/* X(field, name in the library, name in older ones or "", arguments). Any but init, shutdown,
+ * error, count, handle and name may be NULL. cuda_version: 12040 is 12.4. */
+#define DOC_NVML(X) \
+    X(init, "Init_v2", "", void) \
+    X(shutdown, "Shutdown", "", void) \
+    X(driver_version, "SystemGetDriverVersion", "", char *ret, unsigned bytes) \
+    X(cuda_version, "SystemGetCudaDriverVersion_v2", "SystemGetCudaDriverVersion", \
+        int *ret) \
+    X(count, "DeviceGetCount_v2", "", unsigned *ret) \
+    X(handle, "DeviceGetHandleByIndex_v2", "", unsigned i, void **ret) \
+    X(name, "DeviceGetName", "", void *dev, char *ret, unsigned bytes) \
+    X(capability, "DeviceGetCudaComputeCapability", "", void *dev, int *major, int *minor) \
+    X(memory, "DeviceGetMemoryInfo", "", void *dev, struct doc_nvml_mem *ret) \
+    X(compute_procs, "DeviceGetComputeRunningProcesses_v3", \
+        "DeviceGetComputeRunningProcesses_v2", void *dev, unsigned *n, \
+        struct doc_nvml_proc *ret) \
+    X(graphics_procs, "DeviceGetGraphicsRunningProcesses_v3", \
+        "DeviceGetGraphicsRunningProcesses_v2", void *dev, unsigned *n, \
+        struct doc_nvml_proc *ret) \
+    X(persistence, "DeviceGetPersistenceMode", "", void *dev, int *ret) \
+    X(compute_mode, "DeviceGetComputeMode", "", void *dev, int *ret) \
+    X(ecc_mode, "DeviceGetEccMode", "", void *dev, int *ret_now, int *ret_pending) \
+    X(ecc_errors, "DeviceGetTotalEccErrors", "", void *dev, int kind, int counter, \
+        unsigned long long *ret) \
+    X(mig_mode, "DeviceGetMigMode", "", void *dev, unsigned *now, unsigned *pending) \
+    X(throttle, "DeviceGetCurrentClocksThrottleReasons", \
+        "DeviceGetCurrentClocksEventReasons", void *dev, unsigned long long *ret) \
+    X(temperature, "DeviceGetTemperature", "", void *dev, int sensor, unsigned *ret) \
+    X(pcie_gen, "DeviceGetCurrPcieLinkGeneration", "", void *dev, unsigned *ret) \
+    X(pcie_gen_max, "DeviceGetMaxPcieLinkGeneration", "", void *dev, unsigned *ret) \
+    X(pcie_width, "DeviceGetCurrPcieLinkWidth", "", void *dev, unsigned *ret) \
+    X(pcie_width_max, "DeviceGetMaxPcieLinkWidth", "", void *dev, unsigned *ret) \
+    X(p2p, "DeviceGetP2PStatus", "", void *a, void *b, int index, int *ret) \
+    X(nvlink, "DeviceGetNvLinkState", "", void *dev, unsigned link, int *ret)
 struct doc_nvml {
-    int (*init)(void);
-    int (*shutdown)(void);
     const char *(*error)(int rc);
-    int (*driver_version)(char *ret, unsigned bytes);
-    int (*cuda_version)(int *ret); /* 12040: 12.4 */
-    int (*count)(unsigned *ret);
-    int (*handle)(unsigned i, void **ret);
-    int (*name)(void *dev, char *ret, unsigned bytes);
-    int (*capability)(void *dev, int *ret_major, int *ret_minor);
-    int (*memory)(void *dev, struct doc_nvml_mem *ret);
-    int (*compute_procs)(void *dev, unsigned *n, struct doc_nvml_proc *ret);
-    int (*graphics_procs)(void *dev, unsigned *n, struct doc_nvml_proc *ret);
-    int (*persistence)(void *dev, int *ret);
-    int (*compute_mode)(void *dev, int *ret);
-    int (*ecc_mode)(void *dev, int *ret_now, int *ret_pending);
-    int (*ecc_errors)(void *dev, int kind, int counter, unsigned long long *ret);
-    int (*mig_mode)(void *dev, unsigned *ret_now, unsigned *ret_pending);
-    int (*throttle)(void *dev, unsigned long long *ret);
-    int (*temperature)(void *dev, int sensor, unsigned *ret);
-    int (*pcie_gen)(void *dev, unsigned *ret);
-    int (*pcie_gen_max)(void *dev, unsigned *ret);
-    int (*pcie_width)(void *dev, unsigned *ret);
-    int (*pcie_width_max)(void *dev, unsigned *ret);
-    int (*p2p)(void *a, void *b, int index, int *ret);
-    int (*nvlink)(void *dev, unsigned link, int *ret);
+#define X(field, name, older, ...) int (*field)(__VA_ARGS__);
+    DOC_NVML(X)
+#undef X
 };
 
 /* Fill *ret from libnvidia-ml.so.1, which stays loaded; 0 or -ENOENT. */

@@ -5,12 +5,8 @@
 #include "tools/fdctl/doctor/doctor.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <grp.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "daemon/common/devowner.h"
 #include "daemon/common/version.h"
@@ -30,20 +26,6 @@ stat_below(const struct doc *d, const char *path, struct stat *ret)
     if ((size_t)snprintf(full, sizeof(full), "%s%s", d->root, path) >= sizeof(full))
         return -ENAMETOOLONG;
     return stat(full, ret) == 0 ? 0 : -errno;
-}
-
-static int
-in_group(gid_t gid)
-{
-    gid_t list[N_GROUPS_MAX];
-    int n = getgroups(N_GROUPS_MAX, list);
-
-    if (getegid() == gid)
-        return 1;
-    for (int i = 0; i < n; i++)
-        if (list[i] == gid)
-            return 1;
-    return 0;
 }
 
 /* ---- folders and rights ---------------------------------------------------------- */
@@ -120,8 +102,12 @@ static void
 check_group(struct doc *d, const char *name, const char *group, const char *may)
 {
     const struct group *gr = getgrnam(group);
+    gid_t list[N_GROUPS_MAX];
+    int n = getgroups(N_GROUPS_MAX, list), is_in = gr != NULL && getegid() == gr->gr_gid;
     char user[64];
 
+    for (int i = 0; gr != NULL && i < n; i++)
+        is_in |= list[i] == gr->gr_gid;
     (void)doc_user(d->uid, user, sizeof(user));
     if (d->uid == 0)
         doc_add(d, DOC_OK, name, "root may do everything");
@@ -129,7 +115,7 @@ check_group(struct doc *d, const char *name, const char *group, const char *may)
         doc_add(d, DOC_NOTE, name,
             "the group %s does not exist: only root and the daemon's own user may %s" FIX MAKE_GROUP,
             group, may, group, group, user);
-    else if (in_group(gr->gr_gid))
+    else if (is_in)
         doc_add(d, DOC_OK, name, "%s is in %s and may %s", user, group, may);
     else
         doc_add(d, DOC_NOTE, name, "%s is not in %s, whose members may %s" FIX JOIN, user,
@@ -138,28 +124,13 @@ check_group(struct doc *d, const char *name, const char *group, const char *may)
 
 /* ---- daemon ------------------------------------------------------------------------ */
 
-/* Entries of device.list, as the worker found them. */
-static void
-check_entries(struct doc *d, const json_t *w)
-{
-    const json_t *list = json_object_get(w, "devices"), *e;
-    size_t first = (size_t)fct_num(w, "group") * json_array_size(list), i;
-
-    json_array_foreach(list, i, e) {
-        const char *uuid = fct_str(e, "uuid");
-
-        doc_add(d, DOC_OK, "device.list", "entry %zu is %s%s%s%s", first + i,
-            fct_str(e, "device"), *uuid != '\0' ? " " : "", uuid,
-            json_is_true(json_object_get(e, "is_used")) ? "" : ", not used");
-        doc_data(d, "uuid", json_string(uuid));
-    }
-}
-
 static void
 check_worker(struct doc *d, const json_t *w)
 {
     const json_t *retry = json_object_get(w, "retry");
+    const json_t *list = json_object_get(w, "devices"), *e;
     const char *phase = fct_str(w, "phase");
+    size_t i;
     long long deaths = fct_num(w, "deaths");
 
     if (json_is_object(retry))
@@ -180,7 +151,16 @@ check_worker(struct doc *d, const json_t *w)
             fct_num(w, "restart_in_ms"), fct_str(w, "last_death"));
     else
         doc_add(d, DOC_OK, "worker", "%s, pid %lld", phase, fct_num(w, "pid"));
-    check_entries(d, w);
+    /* entries of device.list, as the worker found them */
+    json_array_foreach(list, i, e) {
+        const char *uuid = fct_str(e, "uuid");
+
+        doc_add(d, DOC_OK, "device.list", "entry %zu is %s%s%s%s",
+            (size_t)fct_num(w, "group") * json_array_size(list) + i, fct_str(e, "device"),
+            *uuid != '\0' ? " " : "", uuid,
+            json_is_true(json_object_get(e, "is_used")) ? "" : ", not used");
+        doc_data(d, "uuid", json_string(uuid));
+    }
     if (deaths == 0)
         return;
     doc_add(d, DOC_WARN, "worker deaths",

@@ -7,12 +7,8 @@
 #include <ctype.h>
 #include <dirent.h>
 #include <dlfcn.h>
-#include <errno.h>
 #include <limits.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #define N_GPU_MAX  32
 #define N_PROC_MAX 256
@@ -94,22 +90,6 @@ module_version(const struct doc *d, char *ret, size_t ret_bytes)
     return ret[0] != '\0' ? 0 : -ENOENT;
 }
 
-/* What helps against a library that does not start. */
-static const char *
-after_init(int rc)
-{
-    switch (rc) {
-    case DOC_NVML_MISMATCH:
-        return "module and libraries differ since an update: start the machine again";
-    case DOC_NVML_NO_DRIVER:
-        return "sudo modprobe nvidia; in a container: --gpus all";
-    case DOC_NVML_NO_PERMISSION:
-        return "let this user read and write /dev/nvidia*";
-    default:
-        return "dmesg | grep -i nvrm says more";
-    }
-}
-
 /* 1: there is a driver to ask. */
 static int
 check_driver(struct doc *d)
@@ -141,7 +121,12 @@ check_driver(struct doc *d)
     rc = d->nvml->init();
     if (rc != DOC_NVML_OK) {
         doc_add(d, DOC_WARN, "driver", "%s%s%s" FIX "%s", d->nvml->error(rc),
-            has_module ? "; module " : "", module, after_init(rc));
+            has_module ? "; module " : "", module,
+            rc == DOC_NVML_MISMATCH
+                ? "module and libraries differ since an update: start the machine again"
+                : rc == DOC_NVML_NO_DRIVER ? "sudo modprobe nvidia; in a container: --gpus all"
+                : rc == DOC_NVML_NO_PERMISSION ? "let this user read and write /dev/nvidia*"
+                                               : "dmesg | grep -i nvrm says more");
         return 0;
     }
     if (!ASK(driver_version, library, sizeof(library)))
@@ -264,7 +249,7 @@ doc_runs_on(const char *gencode, int major, int minor)
             return 1;
         p = end;
     }
-    /* compute_NN alone: the driver makes the code. */
+    /* Flags that name compute_NN alone hold no code: the driver makes it for any GPU. */
     return !any;
 }
 
@@ -313,17 +298,6 @@ list_procs(const struct doc *d, const struct gpu *g, struct doc_nvml_proc *ret)
     return n;
 }
 
-static int
-is_daemons(const struct doc *d, unsigned pid)
-{
-    const json_t *ws = json_object_get(d->status, "workers");
-
-    for (size_t i = 0; i < json_array_size(ws); i++)
-        if (json_integer_value(json_object_get(json_array_get(ws, i), "pid")) == (int)pid)
-            return 1;
-    return 0;
-}
-
 static void
 check_procs(struct doc *d, struct gpu *g)
 {
@@ -334,8 +308,12 @@ check_procs(struct doc *d, struct gpu *g)
     json_t *list = json_array();
 
     for (unsigned i = 0; i < n; i++) {
-        int own = is_daemons(d, proc[i].pid);
+        const json_t *ws = json_object_get(d->status, "workers");
         struct doc_process p;
+        int own = 0;
+
+        for (size_t k = 0; k < json_array_size(ws); k++)
+            own |= fct_num(json_array_get(ws, k), "pid") == (int)proc[i].pid;
 
         doc_process(d, proc[i].pid, &p);
         p.bytes = proc[i].bytes; /* all ones: not known, as there */
@@ -548,21 +526,11 @@ check_nvlink(struct doc *d, struct gpu *g)
         doc_add(d, DOC_OK, check_name(g, "nvlink"), "%u of %u links up", up, up + down);
 }
 
-static void
-check_gpu(struct doc *d, struct gpu *g)
-{
-    check_arch(d, g);
-    check_procs(d, g);
-    check_memory(d, g);
-    check_modes(d, g);
-    check_clocks(d, g);
-    check_link(d, g);
-    check_nvlink(d, g);
-}
-
 void
 doc_gpu(struct doc *d)
 {
+    static void (*const checks[])(struct doc * d, struct gpu * g) = { check_arch,
+        check_procs, check_memory, check_modes, check_clocks, check_link, check_nvlink };
     static struct gpu g[N_GPU_MAX];
     unsigned n = 0, n_good = 0;
     int rc;
@@ -593,7 +561,8 @@ doc_gpu(struct doc *d)
                                      : "dmesg | grep -i nvrm says more");
             continue;
         }
-        check_gpu(d, &g[n_good]);
+        for (size_t k = 0; k < sizeof(checks) / sizeof(checks[0]); k++)
+            checks[k](d, &g[n_good]);
         n_good++;
     }
     check_peers(d, g, n_good);
@@ -602,34 +571,15 @@ doc_gpu(struct doc *d)
 
 /* ---- the library ------------------------------------------------------------------- */
 
-#define ONE_OF(field, name, older) \
-    offsetof(struct doc_nvml, field), "nvml" name, "nvml" older
-#define ONE(field, name) ONE_OF(field, name, name)
 static const struct {
     size_t at;
     const char *name, *older; /* what older libraries call it */
-} symbols[] = { { ONE(init, "Init_v2") }, { ONE(shutdown, "Shutdown") },
-    { ONE(error, "ErrorString") }, { ONE(count, "DeviceGetCount_v2") },
-    { ONE(handle, "DeviceGetHandleByIndex_v2") }, { ONE(name, "DeviceGetName") },
-    { ONE(driver_version, "SystemGetDriverVersion") },
-    { ONE_OF(cuda_version, "SystemGetCudaDriverVersion_v2", "SystemGetCudaDriverVersion") },
-    { ONE(capability, "DeviceGetCudaComputeCapability") },
-    { ONE(memory, "DeviceGetMemoryInfo") },
-    { ONE_OF(compute_procs, "DeviceGetComputeRunningProcesses_v3",
-        "DeviceGetComputeRunningProcesses_v2") },
-    { ONE_OF(graphics_procs, "DeviceGetGraphicsRunningProcesses_v3",
-        "DeviceGetGraphicsRunningProcesses_v2") },
-    { ONE(persistence, "DeviceGetPersistenceMode") },
-    { ONE(compute_mode, "DeviceGetComputeMode") }, { ONE(ecc_mode, "DeviceGetEccMode") },
-    { ONE(ecc_errors, "DeviceGetTotalEccErrors") }, { ONE(mig_mode, "DeviceGetMigMode") },
-    { ONE_OF(throttle, "DeviceGetCurrentClocksThrottleReasons",
-        "DeviceGetCurrentClocksEventReasons") },
-    { ONE(temperature, "DeviceGetTemperature") },
-    { ONE(pcie_gen, "DeviceGetCurrPcieLinkGeneration") },
-    { ONE(pcie_gen_max, "DeviceGetMaxPcieLinkGeneration") },
-    { ONE(pcie_width, "DeviceGetCurrPcieLinkWidth") },
-    { ONE(pcie_width_max, "DeviceGetMaxPcieLinkWidth") },
-    { ONE(p2p, "DeviceGetP2PStatus") }, { ONE(nvlink, "DeviceGetNvLinkState") } };
+} symbols[] = { { offsetof(struct doc_nvml, error), "nvmlErrorString", "" },
+#define X(field, name, older, ...) \
+    { offsetof(struct doc_nvml, field), "nvml" name, "nvml" older },
+    DOC_NVML(X)
+#undef X
+};
 
 int
 doc_nvml_load(struct doc_nvml *ret)

@@ -6,10 +6,7 @@
 
 #include <ctype.h>
 #include <dirent.h>
-#include <errno.h>
 #include <linux/capability.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 

@@ -5,16 +5,12 @@
 #include "tools/fdctl/doctor/doctor.h"
 
 #include <dlfcn.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <linux/io_uring.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
-#include <unistd.h>
 
 #ifndef MADV_POPULATE_WRITE /* newer than the oldest headers we build on */
 #define MADV_POPULATE_WRITE 23
@@ -173,18 +169,6 @@ has_flag(const char *flags, const char *name)
     return 0;
 }
 
-/* The choice of the CPU backend: kernels/cpu/isa_pick.c. */
-static const char *
-instruction_set(const char *flags)
-{
-    if (has_flag(flags, "avx512f") && has_flag(flags, "avx512bw") &&
-        has_flag(flags, "avx512vl") && has_flag(flags, "avx512dq"))
-        return "avx512";
-    if (has_flag(flags, "avx2") && has_flag(flags, "fma") && has_flag(flags, "f16c"))
-        return "avx2";
-    return "generic";
-}
-
 static void
 check_cpu(struct doc *d, const char *cpuinfo)
 {
@@ -210,7 +194,13 @@ check_cpu(struct doc *d, const char *cpuinfo)
     for (size_t i = 0; i < sizeof(unused) / sizeof(unused[0]); i++)
         if (has_flag(flags, unused[i]))
             at += (size_t)snprintf(more + at, sizeof(more) - at, " %s", unused[i]);
-    isa = instruction_set(flags);
+    /* the choice of the CPU backend: kernels/cpu/isa_pick.c */
+    isa = has_flag(flags, "avx512f") && has_flag(flags, "avx512bw") &&
+            has_flag(flags, "avx512vl") && has_flag(flags, "avx512dq")
+        ? "avx512"
+        : has_flag(flags, "avx2") && has_flag(flags, "fma") && has_flag(flags, "f16c")
+        ? "avx2"
+        : "generic";
     doc_add(d, strcmp(isa, "generic") == 0 ? DOC_WARN : DOC_OK, "processor",
         "%s%s%s, CPU backend: %s%s%s" FIX
         "no AVX2 with FMA and F16C: if this is a virtual machine, pass the "

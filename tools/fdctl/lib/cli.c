@@ -4,12 +4,8 @@
 
 #include "tools/fdctl/lib/fct.h"
 
-#include <errno.h>
 #include <getopt.h>
-#include <signal.h>
 #include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "daemon/common/cmdtable.h"
 #include "daemon/common/text.h"
@@ -286,26 +282,21 @@ fct_table_word(const char *cmd, const char *word)
 
 /* ---- a command's line ----------------------------------------------------------- */
 
-static int
-is_less(const struct fct_line *l, const char *name)
-{
-    for (size_t i = 0; l->less != NULL && l->less[i] != NULL; i++)
-        if (strcmp(l->less[i], name) == 0)
-            return 1;
-    return 0;
-}
-
 /* One table of all the line's options, in the order of the help. */
 static void
 gather(const struct fct_line *l, struct fct_opt ret[FCT_OPTS_MAX])
 {
+    const char *const *less;
     const struct fct_opt *o;
     const struct cmd_arg *a;
     size_t n = 0;
 
     for (size_t i = 0; i < sizeof(l->opts) / sizeof(l->opts[0]) && l->opts[i] != NULL; i++) {
         for (o = l->opts[i]; o->name != NULL && n + 1 < FCT_OPTS_MAX; o++) {
-            if (o->id >= FCT_PARAM_BASE && is_less(l, o->name))
+            less = o->take == FCT_T_PARAM ? l->less : NULL;
+            while (less != NULL && *less != NULL && strcmp(*less, o->name) != 0)
+                less++;
+            if (less != NULL && *less != NULL)
                 continue;
             ret[n++] = *o;
             a = o->help == NULL ? arg_of(l->command, o->name, CMD_OPT) : NULL;
@@ -329,7 +320,7 @@ take_real(const struct fct_opt *o, const char *what, const char *value, double *
         return fct_dbl_in(what, value, o->from, o->to, ret);
     rc = fct_dbl(what, value, &v);
     if (rc == 0 && !(v >= o->from && v <= o->to))
-        rc = fct_fail(FCT_EX_USAGE, "%s %s: must be %s", what, value, o->range);
+        rc = fct_usage("%s %s: must be %s", what, value, o->range);
     if (rc == 0)
         *ret = v;
     return rc;
@@ -360,7 +351,7 @@ fct_take(const struct fct_line *l, const struct fct_opt *o, const char *value, v
 
     snprintf(what, sizeof(what), "%s--%s", l->prefix != NULL ? l->prefix : "", o->name);
     if (o->has != 0 && o->once != NULL && *(int *)(void *)(args + o->has - 1))
-        return fct_fail(FCT_EX_USAGE, "%s", o->once);
+        return fct_usage("%s", o->once);
     if (o->has != 0)
         *(int *)(void *)(args + o->has - 1) = 1;
     switch (o->take) {
@@ -384,10 +375,12 @@ fct_take(const struct fct_line *l, const struct fct_opt *o, const char *value, v
         return 0;
     case FCT_T_FN:
         return o->fn(args, value);
+    case FCT_T_PARAM:
+        return fct_req_set_opt((struct fct_req *)(void *)(args + l->req - 1), o, value);
     case FCT_BY_ID:
         break;
     }
-    return fct_req_set_opt((struct fct_req *)(void *)(args + l->req - 1), o->id, value);
+    return 0;
 }
 
 int
@@ -434,7 +427,7 @@ take_word(const struct fct_line *l, const char *command, const char *word, char 
         snprintf(hint, sizeof(hint), "; usage: %s", l->usage);
     else if (l->hint == FCT_HINT_SEE)
         snprintf(hint, sizeof(hint), "; see %s %s --help", fct_prog, command);
-    return fct_fail(FCT_EX_USAGE, "%s: unexpected '%s'%s", command, word, hint);
+    return fct_usage("%s: unexpected '%s'%s", command, word, hint);
 }
 
 int
@@ -498,10 +491,9 @@ fct_u64(const char *what, const char *text, uint64_t max, uint64_t *ret)
     int rc = whole(text, &v);
 
     if (rc == -EINVAL)
-        return fct_fail(FCT_EX_USAGE, "%s %s: not a whole number", what, text);
+        return fct_usage("%s %s: not a whole number", what, text);
     if (rc != 0 || v > max)
-        return fct_fail(FCT_EX_USAGE, "%s %s: at most %llu", what, text,
-            (unsigned long long)max);
+        return fct_usage("%s %s: at most %llu", what, text, (unsigned long long)max);
     *ret = v;
     return 0;
 }
@@ -512,8 +504,7 @@ fct_u32(const char *what, const char *text, uint32_t lo, uint32_t hi, uint32_t *
     uint64_t v;
 
     if (whole(text, &v) != 0 || v < lo || v > hi)
-        return fct_fail(FCT_EX_USAGE, "%s %s: must be a whole number from %u to %u", what,
-            text, lo, hi);
+        return fct_usage("%s %s: must be a whole number from %u to %u", what, text, lo, hi);
     *ret = (uint32_t)v;
     return 0;
 }
@@ -525,8 +516,7 @@ fct_dbl_in(const char *what, const char *text, double lo, double hi, double *ret
     double v = strtod(text, &end);
 
     if (end == text || *end != '\0' || !(v >= lo && v <= hi))
-        return fct_fail(FCT_EX_USAGE, "%s %s: must be a number from %g to %.10g", what,
-            text, lo, hi);
+        return fct_usage("%s %s: must be a number from %g to %.10g", what, text, lo, hi);
     *ret = v;
     return 0;
 }
@@ -538,7 +528,7 @@ fct_dbl(const char *what, const char *text, double *ret)
     double v = strtod(text, &end);
 
     if (end == text || *end != '\0')
-        return fct_fail(FCT_EX_USAGE, "%s %s: not a number", what, text);
+        return fct_usage("%s %s: not a number", what, text);
     *ret = v;
     return 0;
 }

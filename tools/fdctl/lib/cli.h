@@ -25,7 +25,8 @@ enum fct_take {
     FCT_T_ASK,  /* json_t *: an admin command's question, which gets the
                                 argument of that name; a number is at most hi */
     FCT_T_BITS, /* uint32_t: lo are set, then hi cleared */
-    FCT_T_FN    /* fn() takes it */
+    FCT_T_FN,   /* fn() takes it */
+    FCT_T_PARAM /* the line's struct fct_req: a row of fct_param_opts */
 };
 struct fct_opt {
     const char *name; /* without dashes; "": help is a heading */

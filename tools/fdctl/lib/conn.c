@@ -4,19 +4,13 @@
 
 #include "tools/fdctl/lib/fct.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
 #include <poll.h>
-#include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/un.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "daemon/common/devowner.h"
 #include "libclient/fdproto.h"
@@ -24,7 +18,7 @@
 
 #define ANSWER_MAX   ((size_t)256 << 20)
 #define ROOM         ((size_t)65536) /* for one read */
-#define OPEN_WAIT_MS 2000u           /* for a daemon that says when to try again */
+#define OPEN_WAIT_MS 2000u /* of trying again, in all, when the daemon says so */
 
 struct fct_admin {
     int fd, timeout_ms;
@@ -54,34 +48,25 @@ folder_of(const char *path, char *ret, size_t ret_bytes)
         snprintf(ret, ret_bytes, "%.*s", slash == path ? 1 : (int)(slash - path), path);
 }
 
-/* The folder of $FDD_SOCKET counts only if an admin socket is there too. */
-static int
-folder_of_env_socket(const struct fdw_env *e, char *ret, size_t ret_bytes)
-{
-    if (e->socket == NULL || e->runtime_dir != NULL)
-        return 0;
-    folder_of(e->socket, ret, ret_bytes);
-    return has(ret, "admin.sock");
-}
-
 static int
 find_folder(struct fct *f, const struct fdw_env *e, const char *socket, const char *dir,
     const char *instance)
 {
     const char *name = instance != NULL ? instance : e->instance;
-    int rc = 0;
+    int rc = 0, named = dir != NULL || instance != NULL, found = 0;
 
-    if (dir == NULL && instance == NULL && socket != NULL)
-        folder_of(socket, f->dir, sizeof(f->dir));
-    else if (dir != NULL || instance != NULL ||
-        !folder_of_env_socket(e, f->dir, sizeof(f->dir)))
+    if (!named && (socket != NULL || (e->socket != NULL && e->runtime_dir == NULL))) {
+        folder_of(socket != NULL ? socket : e->socket, f->dir, sizeof(f->dir));
+        /* that of $FDD_SOCKET counts only if an admin socket is there too */
+        found = socket != NULL || has(f->dir, "admin.sock");
+    }
+    if (!found)
         rc = fdw_find(e, dir, instance, f->dir, sizeof(f->dir));
     if (rc == -EINVAL)
-        return fct_fail(FCT_EX_USAGE,
-            "%s%s: no instance's name: " FDW_NAME_RULE "; see %s ls",
+        return fct_usage("%s%s: no instance's name: " FDW_NAME_RULE "; see %s ls",
             instance != NULL ? "--instance " : "$FDD_INSTANCE=", name, fct_prog);
     if (rc != 0)
-        return fct_fail(FCT_EX_USAGE, "the runtime folder's path is longer than %d bytes",
+        return fct_usage("the runtime folder's path is longer than %d bytes",
             FDW_PATH_BYTES - 1);
     if (instance != NULL || (dir == NULL && socket == NULL && e->socket == NULL))
         snprintf(f->instance, sizeof(f->instance), "%s", name != NULL ? name : "");
@@ -115,8 +100,7 @@ fct_paths(struct fct *f, const char *socket, const char *admin, const char *dir,
     else
         snprintf(f->admin, sizeof(f->admin), "%.*s/admin.sock", 480, f->dir);
     if (strlen(f->socket) >= sizeof(un.sun_path) || strlen(f->admin) >= sizeof(un.sun_path))
-        return fct_fail(FCT_EX_USAGE,
-            "%s: longer than the %zu bytes a socket's path can have",
+        return fct_usage("%s: longer than the %zu bytes a socket's path can have",
             strlen(f->socket) > strlen(f->admin) ? f->socket : f->admin,
             sizeof(un.sun_path) - 1);
     return 0;
@@ -165,13 +149,12 @@ cannot_connect(const struct fct *f, const char *path, int os_error)
         (void)stat(path, &st);
         return fct_no_permission(path, st.st_gid);
     }
-    return fct_fail(FCT_EX_UNAV,
-        "no daemon at %s: %s; start it:\n"
-        "  sudo systemctl start fdd%s%s\n"
-        "or one of your own:\n"
-        "  fdd --set daemon.runtime_dir=%.*s --set model.path=MODEL\n"
-        "or name another one with --instance NAME (fdctl ls shows them) or "
-        "--runtime-dir DIR",
+    return fct_unav("no daemon at %s: %s; start it:\n"
+                    "  sudo systemctl start fdd%s%s\n"
+                    "or one of your own:\n"
+                    "  fdd --set daemon.runtime_dir=%.*s --set model.path=MODEL\n"
+                    "or name another one with --instance NAME (fdctl ls shows them) or "
+                    "--runtime-dir DIR",
         path, strerror(os_error), f->instance[0] != '\0' ? "@" : "", f->instance,
         slash != NULL ? (int)(slash - path) : 1, slash != NULL ? path : ".");
 }
@@ -199,30 +182,21 @@ try_open(const struct fct *f, size_t prompt_bytes, fdc_t **ret,
     return fdc_open(&opts, ret);
 }
 
-/* A daemon that names a time is asked again then: a loop in a script may connect more often
- * than one user may. */
-static int
-open_patiently(const struct fct *f, size_t prompt_bytes, fdc_t **ret,
-    struct fdc_open_error *ret_err)
-{
-    uint32_t waited_ms = 0;
-    int rc = try_open(f, prompt_bytes, ret, ret_err);
-
-    while (rc < 0 && ret_err->retry_after_ms != 0 &&
-        waited_ms + ret_err->retry_after_ms <= OPEN_WAIT_MS) {
-        waited_ms += ret_err->retry_after_ms;
-        (void)usleep(ret_err->retry_after_ms * 1000u);
-        rc = try_open(f, prompt_bytes, ret, ret_err);
-    }
-    return rc;
-}
-
 int
 fct_open(const struct fct *f, size_t prompt_bytes, fdc_t **ret_session)
 {
     struct fdc_open_error oe;
-    int rc = open_patiently(f, prompt_bytes, ret_session, &oe);
+    uint32_t waited_ms = 0;
+    int rc = try_open(f, prompt_bytes, ret_session, &oe);
 
+    /* A daemon that names a time is asked again then: a loop in a script may connect more
+     * often than one user may. */
+    while (rc < 0 && oe.retry_after_ms != 0 &&
+        waited_ms + oe.retry_after_ms <= OPEN_WAIT_MS) {
+        waited_ms += oe.retry_after_ms;
+        (void)usleep(oe.retry_after_ms * 1000u);
+        rc = try_open(f, prompt_bytes, ret_session, &oe);
+    }
     if (rc >= 0)
         return 0;
     if (rc == FDC_E_CONNECT)
@@ -338,38 +312,32 @@ fct_admin_close(struct fct_admin *a)
     free(a);
 }
 
-/* recv(), with the one descriptor that may come along. */
-static ssize_t
-receive(int fd, struct fct_in *in)
-{
-    char ctl[CMSG_SPACE(sizeof(int))] __attribute__((aligned(8)));
-    struct iovec iov = { in->buf + in->n, in->cap - in->n };
-    struct msghdr m = { .msg_iov = &iov,
-        .msg_iovlen = 1,
-        .msg_control = ctl,
-        .msg_controllen = sizeof(ctl) };
-    ssize_t k = recvmsg(fd, &m, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
-    struct cmsghdr *h = k > 0 ? CMSG_FIRSTHDR(&m) : NULL;
-
-    if (h != NULL && h->cmsg_level == SOL_SOCKET && h->cmsg_type == SCM_RIGHTS &&
-        h->cmsg_len == CMSG_LEN(sizeof(int))) {
-        if (in->got_fd >= 0)
-            close(in->got_fd);
-        memcpy(&in->got_fd, CMSG_DATA(h), sizeof(int));
-    }
-    return k;
-}
-
 int
 fct_receive(int fd, struct fct_in *in, size_t most)
 {
     for (;;) {
+        char ctl[CMSG_SPACE(sizeof(int))]
+            __attribute__((aligned(8))); /* one may come along */
         size_t cap = in->cap - in->n < ROOM ? in->cap * 2 + 2 * ROOM : in->cap;
+        struct msghdr m = { .msg_iovlen = 1,
+            .msg_control = ctl,
+            .msg_controllen = sizeof(ctl) };
+        struct iovec iov;
+        struct cmsghdr *h;
         ssize_t k;
 
         if (cap > most || fct_room(&in->buf, cap, &in->cap, 1) != 0)
             return -ENOMEM;
-        k = receive(fd, in);
+        iov = (struct iovec){ in->buf + in->n, in->cap - in->n };
+        m.msg_iov = &iov;
+        k = recvmsg(fd, &m, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+        h = k > 0 ? CMSG_FIRSTHDR(&m) : NULL;
+        if (h != NULL && h->cmsg_level == SOL_SOCKET && h->cmsg_type == SCM_RIGHTS &&
+            h->cmsg_len == CMSG_LEN(sizeof(int))) {
+            if (in->got_fd >= 0)
+                close(in->got_fd);
+            memcpy(&in->got_fd, CMSG_DATA(h), sizeof(int));
+        }
         if (k < 0 && errno == EINTR)
             continue;
         if (k <= 0)
@@ -554,15 +522,6 @@ fct_daemon_pid(const struct fct *f)
     return pid < 0 || has(f->dir, FDW_SOCKET) ? -1 : 0;
 }
 
-/* A worker that failed is started again, unless its daemon ends. */
-static int
-has_given_up(const char *state, const char *phase, const json_t *worker)
-{
-    return strcmp(state, "degraded") == 0 ||
-        (strcmp(phase, "failed") == 0 &&
-            (fct_num(worker, "pid") == 0 || strcmp(state, "stopping") == 0));
-}
-
 static enum seen
 look_admin(const struct fct *f, char *why, size_t why_bytes)
 {
@@ -581,7 +540,10 @@ look_admin(const struct fct *f, char *why, size_t why_bytes)
     fix = fct_str(w, "fix");
     if (strcmp(phase, "ready") == 0) {
         seen = SEEN_READY;
-    } else if (has_given_up(state, phase, w)) {
+    } else if (strcmp(state, "degraded") == 0 ||
+        (strcmp(phase, "failed") == 0 &&
+            (fct_num(w, "pid") == 0 || strcmp(state, "stopping") == 0))) {
+        /* a worker that failed is started again, unless its daemon ends */
         seen = SEEN_FAILED;
         snprintf(why, why_bytes, "%s%s%s",
             error[0] != '\0' ? error : "the worker does not start",
@@ -666,7 +628,7 @@ fct_wait_ready(struct fct *f)
             : INT32_MAX;
         enum seen seen;
 
-        /* The daemon that starts meanwhile may be elsewhere. */
+        /* A daemon that starts meanwhile may have another runtime folder. */
         if (f->is_found) {
             int rc = fct_paths(f, NULL, NULL, NULL, NULL);
 
@@ -690,20 +652,18 @@ fct_wait_ready(struct fct *f)
         if (seen == SEEN_READY)
             return 0;
         if (seen == SEEN_FAILED)
-            return fct_fail(FCT_EX_UNAV, "%s", why);
+            return fct_unav("%s", why);
         if (seen == SEEN_NO_RIGHT)
             return cannot_connect(f, f->socket, EACCES);
         if (seen == SEEN_NOTHING && (has_ended(f, &w) || reached))
-            return fct_fail(FCT_EX_UNAV,
-                "the daemon at %s ended before it was ready; its log says why%s%s%s",
+            return fct_unav("the daemon at %s ended before it was ready; its log says why%s%s%s",
                 f->socket, reached ? " (at last " : "", reached ? why : "",
                 reached ? ")" : "");
         reached |= seen == SEEN_BUSY;
         if (fct_interrupted)
             return FCT_EX_INT;
         if (clk_now_ns() >= t_end)
-            return fct_fail(FCT_EX_UNAV, "%s: not ready after %g s: %s", f->socket,
-                f->wait_s, why);
+            return fct_unav("%s: not ready after %g s: %s", f->socket, f->wait_s, why);
         clk_sleep_ns(20 * CLK_MS);
     }
 }

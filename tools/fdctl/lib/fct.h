@@ -14,18 +14,21 @@
  *   seg.c       the statistics and trace segments
  *   show.c      JSON as text, by shape or by a template
  *
- * All but main.c is a library that fdbench links too (fct_prog).
+ * All but main.c is a library that fdbench links too (fct_prog). The headers of C that most
+ * of these files need come with this one.
  */
 #ifndef FDD_TOOLS_FDCTL_LIB_FCT_H
 #define FDD_TOOLS_FDCTL_LIB_FCT_H
 
-#include <jansson.h>
+#include <errno.h>
+#include <limits.h>
+#include <math.h>
 #include <signal.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/types.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "daemon/common/clk.h"
 #include "daemon/common/counter.h"
@@ -143,10 +146,13 @@ int fct_trace_try(const struct fct *f, uint32_t group, int timeout_ms,
 extern const char *fct_prog;
 /* "fdctl: text" on standard error; returns code. */
 int fct_fail(int code, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+#define fct_usage(...) fct_fail(FCT_EX_USAGE, __VA_ARGS__)
+#define fct_data(...)  fct_fail(FCT_EX_DATA, __VA_ARGS__)
+#define fct_unav(...)  fct_fail(FCT_EX_UNAV, __VA_ARGS__)
 /* The same with "out of memory", or "what: text of the status (its name)". */
 int fct_oom(void);
 int fct_status_fail(const char *what, int status);
-/* 0, or FCT_EX_IO with the message printed: what standard output could not take. */
+/* Flush standard output: 0, or FCT_EX_IO with the message printed. */
 int fct_flush(void);
 /* The signal sets fct_interrupted; flags are those of sigaction(). */
 extern volatile sig_atomic_t fct_interrupted;
@@ -169,20 +175,18 @@ int fct_dbl_in(const char *what, const char *text, double lo, double hi, double 
 
 /* ---- a request ------------------------------------------------------------- */
 
-/* What changes which tokens may be chosen. */
-enum fct_rule_kind {
-    FCT_RULE_BIAS,     /* ID=X */
-    FCT_RULE_ALLOW,    /* ids */
-    FCT_RULE_BAD_WORD, /* a text */
-    FCT_RULE_BAD_IDS,  /* ids of a sequence */
-    FCT_RULE_LOGPROB,  /* ids */
-    FCT_RULE_REASONING /* tokens at most, opening id, closing id */
+/* Parameters that are lists: JSON arrays. */
+enum fct_list {
+    FCT_L_STOP,      /* texts */
+    FCT_L_STOP_ID,   /* ids */
+    FCT_L_BIAS,      /* [id, bits of the bias as a float] each */
+    FCT_L_ALLOW,     /* lists of ids */
+    FCT_L_BAD_WORD,  /* texts */
+    FCT_L_BAD_IDS,   /* lists of ids, each a sequence */
+    FCT_L_LOGPROB,   /* lists of ids */
+    FCT_L_REASONING, /* [tokens at most, opening id, closing id] each; the last counts */
+    FCT_N_LIST
 };
-struct fct_rules {
-    size_t n;
-    struct fct_rule *rule;
-};
-
 struct fct_req {
     char *text; /* prompt, or */
     size_t n_text;
@@ -190,12 +194,9 @@ struct fct_req {
     size_t n_ids;
     int has_prompt;
     struct fdc_submit_opts o;
-    struct fdc_params p; /* stop and stop_ids are not used: */
-    char **stop;
-    uint32_t *stop_len, *stop_ids;
-    uint32_t n_stop, n_stop_ids;
-    struct fct_rules rules; /* nor are what these say */
-    json_t *label;          /* "id" of a batch line, shown in the result */
+    struct fdc_params p;      /* without lists: */
+    json_t *list[FCT_N_LIST]; /* NULL: empty */
+    json_t *label;            /* "id" of a batch line, shown in the result */
 };
 
 void fct_req_init(struct fct_req *r);
@@ -205,11 +206,10 @@ int fct_req_copy(struct fct_req *dst, const struct fct_req *src);
 /* Its parameters, whose pointers are valid until r changes and the result is freed with
  * free(). NULL: no memory. */
 void *fct_req_params(const struct fct_req *r, struct fdc_params *ret);
-/* Options that set a parameter: ids from FCT_PARAM_BASE on. */
-#define FCT_PARAM_BASE 1000
+/* Options that set a parameter. */
 extern const struct fct_opt fct_param_opts[];
-/* Set by option; 0 or an exit code with the message printed. */
-int fct_req_set_opt(struct fct_req *r, int id, const char *value);
+/* Set by one of them; 0 or an exit code with the message printed. */
+int fct_req_set_opt(struct fct_req *r, const struct fct_opt *row, const char *value);
 /* Set by JSON key ("max_tokens" or "max-tokens"). 0 or -EINVAL/-ENOMEM
  * with the reason in err. */
 int fct_req_set_json(struct fct_req *r, const char *key, const json_t *value, char *err,
@@ -293,6 +293,9 @@ int fct_print_json(json_t *j);
 const char *fct_str(const json_t *o, const char *key);
 long long fct_num(const json_t *o, const char *key);
 double fct_real(const json_t *o, const char *key);
+/* Order the elements of an array, as qsort_r() does pointers to them; without memory they
+ * stay as they are. */
+void fct_sort(json_t *list, int (*cmp)(const void *a, const void *b, void *arg), void *arg);
 /* Readable text of any JSON value: names and values aligned, arrays of
  * objects as tables. */
 void fct_show(FILE *out, const json_t *j, int indent);
@@ -341,5 +344,20 @@ struct fct_cmd {
 /* A program of commands: the options before the command, help, version. Returns
  * its exit code. */
 int fct_main(const char *prog, const struct fct_cmd *cmds, int argc, char **argv);
+
+/* ---- daemons of a command's own -------------------------------------------------- */
+
+/* A program next to this one, as installed or in the build tree. 0, or -ENOENT with the
+ * folder in ret. */
+int fct_find_program(const char *name, char ret[PATH_MAX]);
+/* Run one with the option config[0] and its value config[1] (NULL: without), and --set for
+ * each of set. It is in no process group of this program's, so that Ctrl-C reaches it by
+ * this program alone, and ends when this program does. log (may be NULL) becomes its
+ * standard output and error. What cannot be run says so there, behind who, and exits with
+ * 127. Its pid, or -1 with errno set. */
+#define FCT_SETS_MAX 64
+pid_t fct_spawn(const char *path, const char *const *config, const char *const *set,
+    size_t n_set, const char *log, const char *who);
+void fct_remove_tree(const char *dir);
 
 #endif

@@ -5,9 +5,6 @@
 #include "tools/fdctl/lib/fct.h"
 
 #include <ctype.h>
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "daemon/common/param.h"
 #include "daemon/common/text.h"
@@ -47,7 +44,7 @@ fct_slurp(const char *path, char **ret_text, size_t *ret_n)
             strerror(errno));
     while (rc == 0 && k > 0) {
         if (n + 4096 > SLURP_MAX || fct_room(&text, n + 4096, &cap, 1) != 0) {
-            rc = fct_fail(FCT_EX_DATA, "%s: too large", name);
+            rc = fct_data("%s: too large", name);
             break;
         }
         k = fread(text + n, 1, cap - n - 1, f);
@@ -143,8 +140,8 @@ fct_check_utf8(const char *what, const char *text, size_t n)
     long long at = fct_utf8_error(text, n);
 
     return at < 0 ? 0
-                  : fct_fail(FCT_EX_DATA, "%s: not valid UTF-8 at byte %lld (0x%02x)",
-                        what, at, (unsigned char)text[at]);
+                  : fct_data("%s: not valid UTF-8 at byte %lld (0x%02x)", what, at,
+                        (unsigned char)text[at]);
 }
 
 static int
@@ -185,14 +182,6 @@ parse_line(const char *line, size_t n, const struct fct_req *dflt, struct fct_re
     return rc;
 }
 
-static int
-is_blank(const char *p, size_t n)
-{
-    while (n > 0 && isspace((unsigned char)p[n - 1]))
-        n--;
-    return n == 0;
-}
-
 int
 fct_parse_batch(const char *path, const char *text, size_t n, const struct fct_req *dflt,
     struct fct_req **ret_reqs, size_t *ret_n)
@@ -206,20 +195,20 @@ fct_parse_batch(const char *path, const char *text, size_t n, const struct fct_r
         const char *nl = memchr(text + at, '\n', n - at);
 
         len = nl != NULL ? (size_t)(nl - (text + at)) : n - at;
-        if (is_blank(text + at, len))
+        if (strspn(text + at, " \t\r\n\v\f") >= len)
             continue;
         if (fct_room(&reqs, n_reqs + 1, &cap, sizeof(*reqs)) != 0) {
             rc = fct_oom();
             goto bad;
         }
         if (parse_line(text + at, len, dflt, &reqs[n_reqs], err, sizeof(err)) != 0) {
-            rc = fct_fail(FCT_EX_DATA, "%s:%zu: %s", path, line, err);
+            rc = fct_data("%s:%zu: %s", path, line, err);
             goto bad;
         }
         n_reqs++;
     }
     if (n_reqs == 0) {
-        rc = fct_fail(FCT_EX_DATA, "%s: empty: no requests", path);
+        rc = fct_data("%s: empty: no requests", path);
         goto bad;
     }
     *ret_reqs = reqs;

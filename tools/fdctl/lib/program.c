@@ -4,9 +4,10 @@
 
 #include "tools/fdctl/lib/fct.h"
 
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <limits.h>
+#include <sys/prctl.h>
 
 #include "daemon/common/log.h"
 #include "daemon/common/version.h"
@@ -187,10 +188,75 @@ fct_main(const char *prog, const struct fct_cmd *cmds, int argc, char **argv)
     if (rc != 0)
         return rc;
     if (id != FCT_CLI_WORD)
-        return fct_fail(FCT_EX_USAGE, "no command; see %s help", fct_prog);
+        return fct_usage("no command; see %s help", fct_prog);
     rc = fct_paths(&f, a.socket, a.admin, a.dir, a.instance);
     if (rc != 0)
         return rc;
     rc = run(&f, cmds, argc - (c.at - 1), argv + c.at - 1);
     return rc == 0 ? fct_flush() : rc;
+}
+
+/* ---- daemons of a command's own ---------------------------------------------------- */
+
+int
+fct_find_program(const char *name, char ret[PATH_MAX])
+{
+    static const char *const places[] = { "", "../sbin/", "../" };
+    char exe[PATH_MAX], path[PATH_MAX + 64];
+    ssize_t n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
+
+    exe[n > 0 ? n : 0] = '\0';
+    if (strrchr(exe, '/') != NULL)
+        *strrchr(exe, '/') = '\0';
+    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+        snprintf(path, sizeof(path), "%s/%s%.40s", exe, places[i], name);
+        if (access(path, X_OK) == 0 && realpath(path, ret) != NULL)
+            return 0;
+    }
+    snprintf(ret, PATH_MAX, "%s", exe);
+    return -ENOENT;
+}
+
+pid_t
+fct_spawn(const char *path, const char *const *config, const char *const *set,
+    size_t n_set, const char *log, const char *who)
+{
+    const char *argv[2 * FCT_SETS_MAX + 16] = { path, config[0], config[1] };
+    size_t n = config[0] != NULL ? 3 : 1;
+    pid_t parent = getpid(), pid = fork();
+    int fd;
+
+    if (pid != 0)
+        return pid;
+    (void)setpgid(0, 0);
+    (void)signal(SIGINT, SIG_DFL);
+    (void)signal(SIGTERM, SIG_DFL);
+    (void)signal(SIGHUP, SIG_DFL);
+    (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
+    fd = log != NULL ? open(log, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND, 0600) : 0;
+    if (getppid() != parent || fd < 0)
+        _exit(126);
+    if (log != NULL && (dup2(fd, STDOUT_FILENO) < 0 || dup2(fd, STDERR_FILENO) < 0))
+        _exit(126);
+    for (size_t i = 0; i < n_set; i++) {
+        argv[n++] = "--set";
+        argv[n++] = set[i];
+    }
+    execvp(path, (char *const *)(uintptr_t)argv);
+    dprintf(STDERR_FILENO, "%s%s: %s\n", who, path, strerror(errno));
+    _exit(127);
+}
+
+static int
+remove_one(const char *path, const struct stat *st, int kind, struct FTW *w)
+{
+    (void)st, (void)kind, (void)w;
+    (void)remove(path);
+    return 0;
+}
+
+void
+fct_remove_tree(const char *dir)
+{
+    (void)nftw(dir, remove_one, 8, FTW_DEPTH | FTW_PHYS);
 }

@@ -4,12 +4,6 @@
 
 #include "tools/fdctl/lib/fct.h"
 
-#include <errno.h>
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "daemon/common/text.h"
 #include "libclient/fdname.h"
 
@@ -114,18 +108,6 @@ add_token_text(const struct fct_result *r, const struct fdc_event *ev)
         : -ENOMEM;
 }
 
-static int
-add_special(const struct fdc_event *ev, struct fct_choice *c)
-{
-    uint32_t id = ev->special->id;
-
-    if (json_array_append_new(c->special,
-            json_pack("[I, I, o]", (json_int_t)ev->position, (json_int_t)id,
-                fct_json_text((const char *)(ev->special + 1), ev->special->n_text))) != 0)
-        return -ENOMEM;
-    return add_ids(c->ids, &id, 1);
-}
-
 int
 fct_result_add(struct fct_result *r, const struct fdc_event *ev, uint64_t now_ns)
 {
@@ -143,7 +125,12 @@ fct_result_add(struct fct_result *r, const struct fdc_event *ev, uint64_t now_ns
     case FDC_T_IDS:
         return add_ids(c->ids, ev->ids, ev->n);
     case FDC_T_SPECIAL:
-        return add_special(ev, c);
+        if (json_array_append_new(c->special,
+                json_pack("[I, I, o]", (json_int_t)ev->position, (json_int_t)ev->special->id,
+                    fct_json_text((const char *)(ev->special + 1), ev->special->n_text))) !=
+            0)
+            return -ENOMEM;
+        return add_ids(c->ids, &ev->special->id, 1);
     case FDC_T_PROMPT_TEXT:
         return fct_buf_add(&r->prompt_text, ev->text, ev->n);
     case FDC_T_TOKEN_TEXT:
@@ -227,54 +214,38 @@ fct_json_ids(const uint32_t *ids, size_t n)
     return a;
 }
 
-static const char *
-finish_name(const struct fct_result *r, const struct fct_choice *c)
-{
-    if (c->end.finish != FDC_FIN_NONE && c->end.finish != FDC_FIN_ERROR)
-        return fdc_finish_name(c->end.finish);
-    return r->error.code == FDC_E_CANCELLED ? "cancelled" : "error";
-}
-
 static json_t *
 stop_reason(const struct fct_result *r, const struct fct_choice *c)
 {
     const struct fct_req *q = r->req;
+    const json_t *text;
 
     if (c->end.finish != FDC_FIN_STOP)
         return json_null();
-    if (c->end.stop_str >= 0 && (uint32_t)c->end.stop_str < q->n_stop)
-        return fct_json_text(q->stop[c->end.stop_str], q->stop_len[c->end.stop_str]);
+    text = c->end.stop_str >= 0
+        ? json_array_get(q->list[FCT_L_STOP], (size_t)c->end.stop_str)
+        : NULL;
+    if (text != NULL)
+        return fct_json_text(json_string_value(text), json_string_length(text));
     return c->end.stop_id >= 0 ? json_integer(c->end.stop_id) : json_null();
 }
 
 static json_t *
 choice_json(const struct fct_result *r, const struct fct_choice *c)
 {
-    uint32_t flags = r->req->p.flags;
+    uint32_t flags = r->req->p.flags, fin = c->end.finish;
+    const char *finish = fin != FDC_FIN_NONE && fin != FDC_FIN_ERROR ? fdc_finish_name(fin)
+        : r->error.code == FDC_E_CANCELLED
+        ? "cancelled"
+        : "error";
 
     return json_pack("{s:O, s:o, s:O*, s:o*, s:o*, s:s, s:o, s:o*}", "ids", c->ids,
         "text", fct_json_text(c->text.p, c->text.n), "special",
         (flags & FDC_F_ALONE) != 0 ? c->special : NULL, "logprobs",
         r->req->p.logprobs >= 0 ? logprobs_json(c->lp, 0) : NULL, "mean_logprob",
         r->req->p.best_of > r->req->p.n ? fct_json_real((double)c->end.mean_logprob) : NULL,
-        "finish_reason", finish_name(r, c), "stop_reason", stop_reason(r, c),
-        "reasoning_tokens",
+        "finish_reason", finish, "stop_reason", stop_reason(r, c), "reasoning_tokens",
         c->end.n_reasoning > 0 ? json_integer(c->end.n_reasoning) : NULL);
-}
-
-/* Of more than one, all. */
-static json_t *
-choices_json(const struct fct_result *r)
-{
-    json_t *list = r->n_choices > 1 ? json_array() : NULL;
-
-    for (unsigned i = 0; list != NULL && i < r->n_choices; i++) {
-        json_t *c = json_pack("{s:i}", "index", (int)i);
-
-        json_object_update_new(c, choice_json(r, &r->choices[i]));
-        json_array_append_new(list, c);
-    }
-    return list;
 }
 
 static double
@@ -313,29 +284,20 @@ float_arg(const struct fdc_error *e, float *ret)
 }
 
 static json_t *
-limit_json(const struct fdc_error *e)
-{
-    float f, lim;
-
-    if (e->limit == 0 && !float_arg(e, &f))
-        return json_null();
-    if (!float_arg(e, &f))
-        return json_integer(e->limit);
-    memcpy(&lim, &e->limit, sizeof(lim));
-    return fct_json_real((double)lim);
-}
-
-static json_t *
 error_json(const struct fdc_error *e)
 {
-    float f;
+    float f, lim;
+    int is_float = float_arg(e, &f);
 
+    memcpy(&lim, &e->limit, sizeof(lim));
     return json_pack("{s:i, s:s, s:s, s:o, s:o, s:o, s:o, s:I}", "code", (int)e->code,
         "name", fdc_status_name(e->code), "message", fdc_strerror(e->code), "detail",
         e->detail != FDC_D_NONE ? json_string(fdc_detail_name(e->detail)) : json_null(),
-        "arg", float_arg(e, &f) ? fct_json_real((double)f) : json_integer(e->arg),
-        "limit", limit_json(e), "item",
-        e->item != 0 ? json_string(fdn_item_name(e->item)) : json_null(),
+        "arg", is_float ? fct_json_real((double)f) : json_integer(e->arg), "limit",
+        is_float            ? fct_json_real((double)lim)
+            : e->limit != 0 ? json_integer(e->limit)
+                            : json_null(),
+        "item", e->item != 0 ? json_string(fdn_item_name(e->item)) : json_null(),
         "retry_after_ms", (json_int_t)e->retry_after_ms);
 }
 
@@ -355,22 +317,10 @@ usage_json(const struct fct_result *r)
         (json_int_t)out, "preempted", (json_int_t)d->n_preempted);
 }
 
-/* As text where JSON's integers end. */
-static json_t *
-seed_json(uint64_t seed)
-{
-    char text[24];
-
-    if (seed <= INT64_MAX)
-        return json_integer((json_int_t)seed);
-    snprintf(text, sizeof(text), "%llu", (unsigned long long)seed);
-    return json_string(text);
-}
-
 json_t *
 fct_result_json(const struct fct_result *r)
 {
-    json_t *usage = usage_json(r);
+    json_t *usage = usage_json(r), *choices = r->n_choices > 1 ? json_array() : NULL, *c;
     int is_ok = r->error.code == FDC_OK;
     /* Before the daemon gives them back, the ids are those that were sent. */
     json_t *o = json_pack("{s:I, s:O*, s:o}", "index", (json_int_t)r->index, "id",
@@ -378,6 +328,11 @@ fct_result_json(const struct fct_result *r)
         json_array_size(r->prompt_ids) > 0 ? json_incref(r->prompt_ids)
                                            : fct_json_ids(r->req->ids, r->req->n_ids));
 
+    for (unsigned i = 0; choices != NULL && i < r->n_choices; i++) {
+        c = json_pack("{s:i}", "index", (int)i);
+        json_object_update_new(c, choice_json(r, &r->choices[i]));
+        json_array_append_new(choices, c);
+    }
     if ((r->req->p.flags & FDC_F_PROMPT_TEXT) != 0)
         json_object_set_new(o, "prompt_text",
             fct_json_text(r->prompt_text.p, r->prompt_text.n));
@@ -387,38 +342,32 @@ fct_result_json(const struct fct_result *r)
             r->req->p.prompt_logprobs >= 0
                 ? logprobs_json(r->plp, r->is_accepted ? r->accepted.prompt_len : 0)
                 : NULL,
-            "cached_tokens", json_object_get(usage, "cached_tokens"), "usage", usage,
-            "seed", r->is_accepted ? seed_json(r->accepted.seed) : NULL, "timings",
-            is_ok ? timings_json(r) : NULL, "choices", choices_json(r), "error",
+            "cached_tokens", json_object_get(usage, "cached_tokens"), "usage", usage, "seed",
+            !r->is_accepted                     ? NULL
+                : r->accepted.seed <= INT64_MAX ? json_integer((json_int_t)r->accepted.seed)
+                                                : /* as text where JSON's integers end */
+                json_sprintf("%llu", (unsigned long long)r->accepted.seed),
+            "timings", is_ok ? timings_json(r) : NULL, "choices", choices, "error",
             is_ok ? NULL : error_json(&r->error)));
     return o;
-}
-
-/* Was it refused for want of an entry of the pool? arg is the number of the item where
- * the daemon takes it never. */
-static int
-needs_entry(const struct fdc_error *e)
-{
-    return e->arg == 0 &&
-        (e->detail == FDC_D_BIAS_IDS || e->detail == FDC_D_ALLOWED ||
-            e->detail == FDC_D_BAD_WORDS || e->detail == FDC_D_LOGPROB_IDS ||
-            e->detail == FDC_D_REASONING);
 }
 
 void
 fct_error_text(const struct fdc_error *e, char *ret, size_t ret_bytes)
 {
+    uint32_t d = e->code == FDC_E_UNSUPPORTED ? e->detail : FDC_D_NONE;
     const char *why = "";
     size_t n;
 
     fdc_error_text(e, ret, ret_bytes);
-    if (e->code != FDC_E_UNSUPPORTED)
-        return;
-    if (e->detail == FDC_D_PRESENCE || e->detail == FDC_D_FREQUENCY ||
-        e->detail == FDC_D_PENALTY || needs_entry(e))
+    /* Lists need an entry of the pool; arg is the number of an item that the daemon takes
+     * never. */
+    if (d == FDC_D_PRESENCE || d == FDC_D_FREQUENCY || d == FDC_D_PENALTY ||
+        (e->arg == 0 &&
+            (d == FDC_D_BIAS_IDS || d == FDC_D_ALLOWED || d == FDC_D_BAD_WORDS ||
+                d == FDC_D_LOGPROB_IDS || d == FDC_D_REASONING)))
         why = "; sched.max_penalty_seqs is 0";
-    else if (e->detail == FDC_D_LOGPROBS || e->detail == FDC_D_PROMPT_LOGPROBS ||
-        e->detail == FDC_D_BEST_OF)
+    else if (d == FDC_D_LOGPROBS || d == FDC_D_PROMPT_LOGPROBS || d == FDC_D_BEST_OF)
         why = "; output.enable_logprob is no";
     n = strlen(ret);
     snprintf(ret + n, ret_bytes - n, "%s", why);

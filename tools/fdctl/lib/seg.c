@@ -5,14 +5,9 @@
 #include "tools/fdctl/lib/fct.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "daemon/common/mem.h"
 
@@ -22,50 +17,30 @@
 
 struct segment {
     const char *what; /* in messages */
-    const char *cmd;  /* that hands it out */
+    const char *cmd;  /* of the admin socket, which hands out its descriptor */
     const char *link; /* what /proc/PID/fd/N says it is */
-    int (*look)(int fd, const void **ret);
+    int is_trace;
     uint32_t group; /* whose; there are several of one name */
 };
-
-static int
-look_stat(int fd, const void **ret)
-{
-    const struct cnt_seg *seg;
-    int rc = cnt_look(fd, &seg);
-
-    if (rc == 0)
-        *ret = seg;
-    return rc;
-}
-
-static int
-look_trace(int fd, const void **ret)
-{
-    const struct trc_seg *seg;
-    int rc = trc_look(fd, &seg);
-
-    if (rc == 0)
-        *ret = seg;
-    return rc;
-}
-
 static const struct segment seg_stat = { "statistics", "stat_fd",
-    "/memfd:" CNT_MEMFD " (deleted)", look_stat, 0 };
+    "/memfd:" CNT_MEMFD " (deleted)", 0, 0 };
 static const struct segment seg_trace = { "trace", "trace_fd",
-    "/memfd:" TRC_MEMFD " (deleted)", look_trace, 0 };
+    "/memfd:" TRC_MEMFD " (deleted)", 1, 0 };
 
-/* Traces of all groups have one name. */
+/* Trace segments of all groups have the same name: the group is read from the segment. */
 static int
 look(const struct segment *s, int fd, const void **ret)
 {
-    int rc = s->look(fd, ret);
+    const struct cnt_seg *seg = NULL;
+    const struct trc_seg *trace = NULL;
+    int rc = s->is_trace ? trc_look(fd, &trace) : cnt_look(fd, &seg);
 
-    if (rc == 0 && s->look == look_trace &&
-        ((const struct trc_seg *)*ret)->group != s->group) {
-        trc_leave((struct trc_seg *)(uintptr_t)*ret);
-        rc = -ENOENT;
+    if (rc == 0 && trace != NULL && trace->group != s->group) {
+        trc_leave((struct trc_seg *)(uintptr_t)trace);
+        return -ENOENT;
     }
+    if (rc == 0)
+        *ret = s->is_trace ? (const void *)trace : seg;
     return rc;
 }
 
@@ -178,7 +153,7 @@ map(const struct fct *f, const struct segment *s, const void **ret)
 
     if (rc == 0)
         return 0;
-    if ((rc == -EACCES || rc == -EPERM) && s->look == look_trace)
+    if ((rc == -EACCES || rc == -EPERM) && s->is_trace)
         return fct_fail(FCT_EX_PERM,
             "trace of %s: permission denied; the administrators' group (ipc.admin_group) may "
             "read it, and root:\n  sudo fdctl trace",
@@ -190,7 +165,7 @@ map(const struct fct *f, const struct segment *s, const void **ret)
         return fct_no_permission(text, st.st_gid);
     }
     if (rc == -EPROTO && s->group != 0)
-        return fct_fail(FCT_EX_USAGE,
+        return fct_usage(
             "--group %u: the daemon has no such group; fdctl status shows its groups",
             s->group);
     if (rc == -EPROTO)
@@ -200,32 +175,48 @@ map(const struct fct *f, const struct segment *s, const void **ret)
         return fct_fail(FCT_EX_TEMP,
             "%s of %s: the daemon gives no answer; root can read them all the same",
             s->what, f->dir);
-    return fct_fail(FCT_EX_UNAV,
-        "no daemon with the runtime folder %s: %s; start it:\n"
-        "  sudo systemctl start fdd\nor for yourself:\n  fdd --set model.path=DIR",
+    return fct_unav("no daemon with the runtime folder %s: %s; start it:\n"
+                    "  sudo systemctl start fdd\nor for yourself:\n  fdd --set model.path=DIR",
         f->dir, strerror(-rc));
+}
+
+/* ret: the pointer to it; timeout_ms 0: with messages. */
+static int
+get(const struct fct *f, struct segment s, uint32_t group, int timeout_ms, void *ret)
+{
+    const void *p = NULL;
+    int rc;
+
+    s.group = group;
+    rc = timeout_ms != 0 ? find(f, &s, timeout_ms, &p) : map(f, &s, &p);
+    if (rc == 0)
+        memcpy(ret, &p, sizeof(p));
+    return rc;
 }
 
 int
 fct_seg_open(const struct fct *f, const struct cnt_seg **ret_seg)
 {
-    const void *p = NULL;
-    int rc = map(f, &seg_stat, &p);
-
-    if (rc == 0)
-        *ret_seg = p;
-    return rc;
+    return get(f, seg_stat, 0, 0, ret_seg);
 }
 
 int
 fct_seg_try(const struct fct *f, int timeout_ms, const struct cnt_seg **ret_seg)
 {
-    const void *p = NULL;
-    int rc = find(f, &seg_stat, timeout_ms, &p);
+    return get(f, seg_stat, 0, timeout_ms, ret_seg);
+}
 
-    if (rc == 0)
-        *ret_seg = p;
-    return rc;
+int
+fct_trace_open(const struct fct *f, uint32_t group, const struct trc_seg **ret_seg)
+{
+    return get(f, seg_trace, group, 0, ret_seg);
+}
+
+int
+fct_trace_try(const struct fct *f, uint32_t group, int timeout_ms,
+    const struct trc_seg **ret_seg)
+{
+    return get(f, seg_trace, group, timeout_ms, ret_seg);
 }
 
 void
@@ -257,8 +248,8 @@ int
 fct_seg_snap_group(const struct cnt_seg *seg, uint32_t group, struct cnt_seg *ret_seg)
 {
     if (cnt_of_group(seg, group, ret_seg) != 0)
-        return fct_fail(FCT_EX_USAGE, "--group %u: the daemon's groups are 0 to %u",
-            group, cnt_n_group(seg) - 1);
+        return fct_usage("--group %u: the daemon's groups are 0 to %u", group,
+            cnt_n_group(seg) - 1);
     fct_plain(seg->model, sizeof(seg->model), ret_seg->model, sizeof(ret_seg->model));
     return 0;
 }
@@ -274,35 +265,4 @@ fct_seg_snap_each(const struct cnt_seg *seg)
         all[i].n_group = n;
     }
     return all;
-}
-
-int
-fct_trace_try(const struct fct *f, uint32_t group, int timeout_ms,
-    const struct trc_seg **ret_seg)
-{
-    const void *p = NULL;
-    struct segment s = seg_trace;
-    int rc;
-
-    s.group = group;
-    rc = find(f, &s, timeout_ms, &p);
-
-    if (rc == 0)
-        *ret_seg = p;
-    return rc;
-}
-
-int
-fct_trace_open(const struct fct *f, uint32_t group, const struct trc_seg **ret_seg)
-{
-    const void *p = NULL;
-    struct segment s = seg_trace;
-    int rc;
-
-    s.group = group;
-    rc = map(f, &s, &p);
-
-    if (rc == 0)
-        *ret_seg = p;
-    return rc;
 }

@@ -4,10 +4,6 @@
 
 #include "tools/fdctl/lib/fct.h"
 
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "daemon/common/text.h"
 #include "daemon/common/version.h"
 
@@ -97,31 +93,23 @@ fct_date(time_t t, int with_seconds, char *ret, size_t ret_bytes)
         snprintf(ret, ret_bytes, "?");
 }
 
-/* One character for a terminal, and how many bytes of text it is. Not more than are
- * there before a NUL: the length may be SIZE_MAX. */
-static size_t
-plain_char(const char *text, size_t n, char ret[8])
-{
-    uint32_t cp;
-    size_t len = txt_char(text, strnlen(text, n < 4 ? n : 4), &cp);
-
-    if (len == 0)
-        snprintf(ret, 8, "\xef\xbf\xbd");
-    else if (cp < 0x20 || (cp >= 0x7f && cp < 0xa0))
-        snprintf(ret, 8, "\\x%02x", (unsigned)cp);
-    else
-        snprintf(ret, 8, "%.*s", (int)len, text);
-    return len > 0 ? len : 1;
-}
-
 void
 fct_plain(const char *text, size_t n, char *ret, size_t ret_bytes)
 {
-    size_t at = 0, i = 0, out;
+    size_t at = 0, i = 0, out, len;
     char one[8];
+    uint32_t cp;
 
     while (i < n && text[i] != '\0') {
-        i += plain_char(text + i, n - i, one);
+        /* n may be SIZE_MAX: not more than is there before a NUL */
+        len = txt_char(text + i, strnlen(text + i, n - i < 4 ? n - i : 4), &cp);
+        if (len == 0)
+            snprintf(one, sizeof(one), "\xef\xbf\xbd");
+        else if (cp < 0x20 || (cp >= 0x7f && cp < 0xa0))
+            snprintf(one, sizeof(one), "\\x%02x", (unsigned)cp);
+        else
+            snprintf(one, sizeof(one), "%.*s", (int)len, text + i);
+        i += len > 0 ? len : 1;
         out = strlen(one);
         if (at + out >= ret_bytes)
             break;
@@ -129,6 +117,21 @@ fct_plain(const char *text, size_t n, char *ret, size_t ret_bytes)
         at += out;
     }
     ret[at] = '\0';
+}
+
+void
+fct_sort(json_t *list, int (*cmp)(const void *a, const void *b, void *arg), void *arg)
+{
+    size_t n = json_array_size(list);
+    json_t **of = n > 1 ? calloc(n, sizeof(json_t *)) : NULL;
+
+    for (size_t i = 0; of != NULL && i < n; i++)
+        of[i] = json_incref(json_array_get(list, i));
+    if (of != NULL)
+        qsort_r(of, n, sizeof(json_t *), cmp, arg);
+    for (size_t i = 0; of != NULL && i < n; i++)
+        json_array_set_new(list, i, of[i]);
+    free(of);
 }
 
 /* A scalar, or a short list of them, as text. */

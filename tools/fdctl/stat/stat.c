@@ -5,11 +5,6 @@
 #include "tools/fdctl/stat/stat.h"
 
 #include <fnmatch.h>
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "tools/fdctl/commands.h"
 
@@ -35,23 +30,6 @@ stt_human(const char *unit, double v, char *ret, size_t ret_bytes)
         steps[i].unit);
 }
 
-static void
-human_quantile(const struct cnt_hist_row *row, const struct cnt_hist *h, double q,
-    char *ret, size_t ret_bytes)
-{
-    double v = cnt_hist_quantile(row, h->bucket, q);
-    double last = (double)row->bound[row->n_bound - 1];
-
-    if (v < 0) {
-        snprintf(ret, ret_bytes, "-");
-    } else if (v > last) {
-        snprintf(ret, ret_bytes, ">");
-        stt_human(row->unit, last, ret + 1, ret_bytes - 1);
-    } else {
-        stt_human(row->unit, v, ret, ret_bytes);
-    }
-}
-
 /* ---- which rows -------------------------------------------------------------------- */
 
 static const char *
@@ -68,25 +46,11 @@ row_group(size_t i)
     return cnt_row(i)->worker ? "worker" : "gate";
 }
 
-static int
-nothing_named(const char *word)
-{
-    const char *bare = strchr(word, '.');
-    struct fct_near near = { .like = bare != NULL ? bare + 1 : word, .best = ~0u };
-
-    if (strpbrk(word, "*?[") != NULL)
-        return fct_fail(FCT_EX_USAGE,
-            "stat: no counter matches '%s'; fdctl stat -1 lists all", word);
-    for (size_t i = 0; i < STT_N_ROW; i++)
-        fct_near(&near, row_name(i));
-    return fct_fail(FCT_EX_USAGE,
-        "stat: no counter is named '%s'; the nearest is '%s'; fdctl stat -1 lists all",
-        word, near.name);
-}
-
 int
 stt_pick(const char *word, uint8_t pick[STT_N_ROW])
 {
+    const char *bare = strchr(word, '.');
+    struct fct_near near = { .like = bare != NULL ? bare + 1 : word, .best = ~0u };
     char full[128];
     int n = 0;
 
@@ -97,39 +61,45 @@ stt_pick(const char *word, uint8_t pick[STT_N_ROW])
         pick[i] = 1;
         n++;
     }
-    return n > 0 ? 0 : nothing_named(word);
+    if (n > 0)
+        return 0;
+    if (strpbrk(word, "*?[") != NULL)
+        return fct_usage("stat: no counter matches '%s'; fdctl stat -1 lists all", word);
+    for (size_t i = 0; i < STT_N_ROW; i++)
+        fct_near(&near, row_name(i));
+    return fct_usage(
+        "stat: no counter is named '%s'; the nearest is '%s'; fdctl stat -1 lists all",
+        word, near.name);
 }
 
 /* ---- JSON -------------------------------------------------------------------------- */
 
-static json_t *
-hist_json(const struct cnt_hist_row *row, const struct cnt_hist *h)
-{
-    json_t *bounds = json_array(), *counts = json_array();
-
-    for (uint32_t b = 0; b <= row->n_bound; b++) {
-        if (b < row->n_bound)
-            json_array_append_new(bounds, json_integer((json_int_t)row->bound[b]));
-        json_array_append_new(counts, json_integer((json_int_t)h->bucket[b]));
-    }
-    return json_pack("{s:s, s:o, s:o, s:I, s:I}", "unit", row->unit, "bounds", bounds,
-        "counts", counts, "count", (json_int_t)cnt_hist_count(row, h->bucket), "sum",
-        (json_int_t)h->sum);
-}
-
 static int
 print_json(const struct cnt_seg *s, const uint8_t *pick)
 {
-    json_t *g = json_object(), *w = json_object(), *h = json_object();
+    json_t *g = json_object(), *w = json_object(), *h = json_object(), *bounds, *counts;
 
     for (size_t i = 0; i < cnt_count(); i++)
         if (pick[i])
             json_object_set_new(cnt_row(i)->worker ? w : g, cnt_row(i)->name,
                 json_integer((json_int_t)fct_seg_value(s, cnt_row(i))));
-    for (size_t i = 0; i < CNT_H__N; i++)
-        if (pick[cnt_count() + i])
-            json_object_set_new(h, cnt_hist_row(i)->name,
-                hist_json(cnt_hist_row(i), &s->h[i]));
+    for (size_t i = 0; i < CNT_H__N; i++) {
+        const struct cnt_hist_row *row = cnt_hist_row(i);
+
+        if (!pick[cnt_count() + i])
+            continue;
+        bounds = json_array();
+        counts = json_array();
+        for (uint32_t b = 0; b <= row->n_bound; b++) {
+            if (b < row->n_bound)
+                json_array_append_new(bounds, json_integer((json_int_t)row->bound[b]));
+            json_array_append_new(counts, json_integer((json_int_t)s->h[i].bucket[b]));
+        }
+        json_object_set_new(h, row->name,
+            json_pack("{s:s, s:o, s:o, s:I, s:I}", "unit", row->unit, "bounds", bounds,
+                "counts", counts, "count", (json_int_t)cnt_hist_count(row, s->h[i].bucket),
+                "sum", (json_int_t)s->h[i].sum));
+    }
     return fct_print_json(json_pack("{s:I, s:i, s:i, s:I, s:o, s:o, s:o, s:o}",
         "t_start_ns", (json_int_t)s->t_start_ns, "gate_pid", s->gate_pid, "worker_pid",
         s->worker_pid, "generation", (json_int_t)s->generation, "model",
@@ -167,19 +137,6 @@ print_counters(const struct view *v)
     }
 }
 
-/* What was seen since before. */
-static void
-hist_since(const struct view *v, size_t i, struct cnt_hist *ret)
-{
-    const struct cnt_hist *a = v->before != NULL ? &v->before->h[i] : NULL;
-
-    *ret = v->now->h[i];
-    for (size_t b = 0; a != NULL && b < CNT_MAX_BUCKET; b++)
-        ret->bucket[b] -= a->bucket[b];
-    if (a != NULL)
-        ret->sum -= a->sum;
-}
-
 static void
 print_hists(const struct view *v)
 {
@@ -191,7 +148,10 @@ print_hists(const struct view *v)
         char rate[32] = "", mean[32] = "-", q[3][32];
         uint64_t n;
 
-        hist_since(v, i, &h);
+        h = v->now->h[i];
+        for (size_t b = 0; v->before != NULL && b < CNT_MAX_BUCKET; b++)
+            h.bucket[b] -= v->before->h[i].bucket[b];
+        h.sum -= v->before != NULL ? v->before->h[i].sum : 0;
         n = cnt_hist_count(r, h.bucket);
         if (!v->pick[cnt_count() + i] || (v->before != NULL && n == 0))
             continue;
@@ -199,8 +159,14 @@ print_hists(const struct view *v)
             stt_human(r->unit, (double)h.sum / (double)n, mean, sizeof(mean));
         if (v->before != NULL)
             snprintf(rate, sizeof(rate), "%.1f/s", (double)n / v->secs);
-        for (size_t k = 0; k < 3; k++)
-            human_quantile(r, &h, qs[k], q[k], sizeof(q[k]));
+        for (size_t k = 0; k < 3; k++) {
+            double at = cnt_hist_quantile(r, h.bucket, qs[k]);
+            double last = (double)r->bound[r->n_bound - 1];
+
+            snprintf(q[k], sizeof(q[k]), at < 0 ? "-" : at > last ? ">" : "");
+            if (at >= 0)
+                stt_human(r->unit, fmin(at, last), q[k] + strlen(q[k]), sizeof(q[k]) - 1);
+        }
         printf("%-6s %-18s %16llu %12s mean %-8s p50 %-8s p90 %-8s p99 %-8s %s\n", "hist",
             r->name, (unsigned long long)cnt_hist_count(r, v->now->h[i].bucket), rate,
             mean, q[0], q[1], q[2], r->help);
@@ -220,9 +186,8 @@ watch(const struct cnt_seg *seg, uint32_t group, double interval, int json,
     for (; rc == 0; t0 = t1) {
         clk_sleep_ns((uint64_t)(interval * 1e9));
         if (!fct_seg_alive(seg))
-            return fct_fail(FCT_EX_UNAV,
-                "stat: the daemon, process %d, has ended; when "
-                "it runs again:\n  fdctl --wait 60 stat",
+            return fct_unav("stat: the daemon, process %d, has ended; when "
+                            "it runs again:\n  fdctl --wait 60 stat",
                 (int)two[at].gate_pid);
         v.before = &two[at];
         at ^= 1;
@@ -268,7 +233,7 @@ take_names(void *args, const char *value)
     else if (strcmp(value, "both") == 0)
         *ret = PRM_NAMES_FDD | PRM_NAMES_VLLM;
     else
-        return fct_fail(FCT_EX_USAGE, "stat: --names %s: must be fdd, vllm or both", value);
+        return fct_usage("stat: --names %s: must be fdd, vllm or both", value);
     return 0;
 }
 
@@ -281,22 +246,19 @@ take_word(void *args, const char *word)
     return stt_pick(word, a->pick);
 }
 
+#define A struct stat_args
 static const struct fct_opt opts[] = {
-    { "once", '1', NULL, "print once and end", FCT_FLAG(struct stat_args, once) },
+    { "once", '1', NULL, "print once and end", FCT_FLAG(A, once) },
     { "interval", 'i', "S", "seconds between two prints (1) or writes (15)",
-        FCT_REAL(struct stat_args, interval, 0.01, 86400),
-        .range = "0.01 to 86400 seconds" },
+        FCT_REAL(A, interval, 0.01, 86400), .range = "0.01 to 86400 seconds" },
     { "group", 'g', "N", "the worker of this group (the sum of all)",
-        FCT_U32(struct stat_args, group, 0, CNT_MAX_GROUPS - 1),
-        FCT_HAS(struct stat_args, has_group) },
-    FCT_OPT_JSON(struct stat_args,
-        "{\"gate\": {...}, \"worker\": {...}, \"histograms\": {...}}"),
-    { "prometheus", 0, NULL, "once, in Prometheus' text format",
-        FCT_FLAG(struct stat_args, prom) },
+        FCT_U32(A, group, 0, CNT_MAX_GROUPS - 1), FCT_HAS(A, has_group) },
+    FCT_OPT_JSON(A, "{\"gate\": {...}, \"worker\": {...}, \"histograms\": {...}}"),
+    { "prometheus", 0, NULL, "once, in Prometheus' text format", FCT_FLAG(A, prom) },
     { "names", 0, "fdd|vllm|both", "names of metrics that vLLM has too (fdd)",
         FCT_FN(take_names) },
     { "textfile", 0, "FILE", "write this format into FILE, for node_exporter",
-        FCT_TEXT(struct stat_args, textfile) },
+        FCT_TEXT(A, textfile) },
     FCT_OPT_HELP, FCT_OPT_END
 };
 
@@ -317,24 +279,23 @@ check(const struct stat_args *a)
     int prom = a->prom || a->textfile != NULL;
 
     if (prom && a->json)
-        return fct_fail(FCT_EX_USAGE, "stat: --json and --%s are two formats; name one",
+        return fct_usage("stat: --json and --%s are two formats; name one",
             a->prom ? "prometheus" : "textfile");
     if (a->prom && a->textfile != NULL)
-        return fct_fail(FCT_EX_USAGE,
+        return fct_usage(
             "stat: --prometheus prints and --textfile writes a file; name one");
     if (prom && a->has_group)
-        return fct_fail(FCT_EX_USAGE,
+        return fct_usage(
             "stat: --%s has every group, by its label; --group goes with the text and --json",
             a->prom ? "prometheus" : "textfile");
     if (prom && a->n_word > 0)
-        return fct_fail(FCT_EX_USAGE,
+        return fct_usage(
             "stat: --%s has every metric; names of counters go with the text and --json",
             a->prom ? "prometheus" : "textfile");
     if (a->names != 0 && !prom)
-        return fct_fail(FCT_EX_USAGE, "stat: --names needs --prometheus or --textfile");
+        return fct_usage("stat: --names needs --prometheus or --textfile");
     if (a->prom && a->interval > 0)
-        return fct_fail(FCT_EX_USAGE,
-            "stat: --prometheus prints once; to repeat: --textfile FILE -i S");
+        return fct_usage("stat: --prometheus prints once; to repeat: --textfile FILE -i S");
     return 0;
 }
 
@@ -386,8 +347,8 @@ fct_cmd_stat(const struct fct *f, int argc, char **argv)
     if (rc != 0)
         return rc;
     if (!fct_seg_alive(seg))
-        rc = fct_fail(FCT_EX_UNAV, "stat: the daemon of %s, process %d, has ended",
-            f->dir, (int)seg->gate_pid);
+        rc = fct_unav("stat: the daemon of %s, process %d, has ended", f->dir,
+            (int)seg->gate_pid);
     else if (a.once || a.prom)
         rc = print_once(seg, &a);
     else

@@ -7,9 +7,6 @@
 #ifndef FDD_TOOLS_FDCTL_STAT_STAT_H
 #define FDD_TOOLS_FDCTL_STAT_STAT_H
 
-#include <stdint.h>
-#include <stdio.h>
-
 #include "daemon/common/prom.h"
 #include "tools/fdctl/lib/fct.h"
 

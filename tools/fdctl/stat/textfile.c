@@ -5,16 +5,9 @@
 
 #include "tools/fdctl/stat/stat.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <math.h>
-#include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <time.h>
-#include <unistd.h>
 
 #define ASK_MS 5000 /* for the daemon's answer */
 
@@ -37,7 +30,7 @@ stt_textfile(const char *path, const struct cnt_seg *s, unsigned names)
 
     base = base != NULL ? base + 1 : path;
     if (base[0] == '\0')
-        return fct_fail(FCT_EX_USAGE, "stat: --textfile '%s': names no file", path);
+        return fct_usage("stat: --textfile '%s': names no file", path);
     /* its collector reads *.prom: this one it does not */
     if ((size_t)snprintf(tmp, sizeof(tmp), "%.*s.%s.XXXXXX", (int)(base - path), path,
             base) >= sizeof(tmp)) {
@@ -77,30 +70,22 @@ stt_close(const struct cnt_seg **seg)
     *seg = NULL;
 }
 
-/* The daemon's segment: the one before while its daemon lives, for it may be too busy
- * to send another. -ENOENT: no daemon. */
-static int
-stt_open(const struct fct *f, const struct cnt_seg **seg)
-{
-    int rc;
-
-    if (*seg != NULL && fct_seg_alive(*seg))
-        return 0;
-    stt_close(seg);
-    rc = fct_seg_try(f, ASK_MS, seg);
-    if (rc == 0 && !fct_seg_alive(*seg)) {
-        stt_close(seg);
-        return -ENOENT;
-    }
-    return rc;
-}
-
 static int
 stt_round(const struct fct *f, const char *path, unsigned names, const struct cnt_seg **seg)
 {
     struct cnt_seg *all;
-    int rc = stt_open(f, seg);
+    int rc = 0;
 
+    /* The segment before is kept while its daemon lives, for it may be too busy to send
+     * another. */
+    if (*seg == NULL || !fct_seg_alive(*seg)) {
+        stt_close(seg);
+        rc = fct_seg_try(f, ASK_MS, seg);
+    }
+    if (rc == 0 && !fct_seg_alive(*seg)) {
+        stt_close(seg);
+        rc = -ENOENT;
+    }
     if (rc == -ENOENT)
         return stt_textfile(path, NULL, names);
     if (rc != 0) {

@@ -4,7 +4,6 @@
 
 #include "tools/fdctl/top/top.h"
 
-#include <string.h>
 
 void
 top_sample(const struct cnt_seg *seg, uint32_t group, uint64_t now_ns, struct top_raw *ret)

@@ -4,8 +4,6 @@
 
 #include "tools/fdctl/top/top.h"
 
-#include <string.h>
-
 #define WIDE_W    130
 #define WIDE_H    30
 #define CHART_H   3  /* lines of a chart on a wide screen */
@@ -29,38 +27,21 @@ worker_of(const struct top *t)
     return json_object_get(t->status, "worker");
 }
 
-/* ", 3 of 4 groups", ", group 2 loading" or ", worker loading" */
-static void
-workers_text(const struct top *t, char *ret, size_t ret_bytes)
-{
-    const json_t *g = json_object_get(t->status, "groups");
-
-    if (!json_is_object(g))
-        snprintf(ret, ret_bytes, ", worker %s", fct_str(worker_of(t), "phase"));
-    else if (t->group != CNT_ALL_GROUPS)
-        snprintf(ret, ret_bytes, ", group %u %s", t->group, fct_str(worker_of(t), "phase"));
-    else
-        snprintf(ret, ret_bytes, ", %lld of %lld groups", fct_num(g, "ready"),
-            fct_num(g, "n"));
-}
-
-static const char *
-state_text(const struct top *t)
-{
-    if (t->gone)
-        return "ended";
-    if (t->silent > 0)
-        return "silent";
-    return t->status != NULL ? fct_str(t->status, "state") : "running";
-}
-
 static void
 head(const struct top *t, struct top_canvas *c)
 {
+    const json_t *g = json_object_get(t->status, "groups");
     char up[24], right[96], model[sizeof(t->seg->model)], workers[80];
     int x, w;
 
-    workers_text(t, workers, sizeof(workers));
+    if (!json_is_object(g))
+        snprintf(workers, sizeof(workers), ", worker %s", fct_str(worker_of(t), "phase"));
+    else if (t->group != CNT_ALL_GROUPS)
+        snprintf(workers, sizeof(workers), ", group %u %s", t->group,
+            fct_str(worker_of(t), "phase"));
+    else
+        snprintf(workers, sizeof(workers), ", %lld of %lld groups", fct_num(g, "ready"),
+            fct_num(g, "n"));
     top_age((double)t->raw.g.uptime_ns / 1e6, up);
     if (c->w < 78)
         snprintf(right, sizeof(right), "up %s ", up);
@@ -73,7 +54,11 @@ head(const struct top *t, struct top_canvas *c)
     fct_plain(t->seg->model, sizeof(t->seg->model), model, sizeof(model));
     x = top_print(c, 0, x, c->w - w - 25, TOP_HEAD, "%s",
         model[0] != '\0' ? model : "no model yet");
-    x = top_print(c, 0, x, c->w - w - 1, TOP_HEAD, "   %s", state_text(t));
+    x = top_print(c, 0, x, c->w - w - 1, TOP_HEAD, "   %s",
+        t->gone                 ? "ended"
+            : t->silent > 0     ? "silent"
+            : t->status != NULL ? fct_str(t->status, "state")
+                                : "running");
     if (t->status != NULL && !t->gone)
         top_print(c, 0, x, c->w - w - 1, TOP_HEAD, "%s", workers);
     top_text(c, 0, c->w - w, 0, TOP_HEAD, right);
@@ -245,92 +230,97 @@ latency(const struct top *t, struct top_canvas *c, int y, int x, const char *nam
     right_aligned(c, y, x + 30, TOP_VALUE, top_ns(t->has_rates ? q->p99 : TOP_NONE, p99));
 }
 
-static enum top_attr
-not_zero(double v, enum top_attr attr)
-{
-    return v > 0 ? attr : TOP_VALUE;
-}
+/* A counter, or a figure of the interval, by its place in struct top. */
+struct figure {
+    const char *name;
+    const char *(*form)(double v, char *ret);
+    size_t counter, rate; /* of a counter, its rate (0: is not shown) */
+    enum top_attr more;   /* above 0; TOP_PLAIN: as 0 */
+};
+#define COUNTER(f) top_count, .counter = offsetof(struct top, raw.f)
+#define RATE(f)    .rate = offsetof(struct top, r.f)
+static const struct figure load[] = { { "running", COUNTER(w.requests_running) },
+    { "waiting", COUNTER(w.requests_waiting) },
+    { "queued", COUNTER(g.requests_queued), .more = TOP_WARN },
+    { "queued tokens", COUNTER(g.queued_tokens) }, { "clients", COUNTER(g.sessions) } };
+static const struct figure ended[] = { { "done", COUNTER(g.requests_done), RATE(done) },
+    { "errors", COUNTER(g.requests_error), RATE(errors), TOP_BAD },
+    { "rejected", COUNTER(g.requests_rejected), RATE(rejected), TOP_WARN },
+    { "cancelled", COUNTER(w.cancelled), RATE(cancelled) } };
+static const struct figure step[] = { { "step", top_ns, RATE(step_ns) },
+    { "gap", top_ns, RATE(gap_ns) }, { "batch", top_rate, RATE(batch_seqs) },
+    { "tokens", top_rate, RATE(batch_tokens) }, { "steps/s", top_rate, RATE(steps) },
+    { "graphs", top_share, RATE(graph) } };
+static const struct figure prefix[] = { { "hit rate", top_share, RATE(hit) },
+    { "cached tok/s", top_rate, RATE(in_cached) },
+    { "evicted", COUNTER(w.prefix_evictions), RATE(evicted) },
+    { "preempted", COUNTER(w.preemptions), RATE(preempted), TOP_WARN } };
+static const struct figure worker[] = {
+    { "deaths", COUNTER(g.worker_deaths), .more = TOP_BAD },
+    { "weights", top_bytes, .counter = offsetof(struct top, raw.w.weight_bytes) }
+};
+static const struct figure kv[] = { { "cached", COUNTER(w.kv_blocks_cached) },
+    { "of", top_bytes, .counter = offsetof(struct top, raw.w.kv_bytes) } };
 
-/* Requests that run, wait with the worker, are queued in the gate. */
+/* n of them, such as "errors 3 (0.5/s)". Returns the column behind. */
 static int
-load(const struct top *t, struct top_canvas *c, int y, int x, int x_end)
+show(const struct top *t, struct top_canvas *c, int y, int x, int x_end,
+    const struct figure *f, size_t n)
 {
-    const struct top_raw *w = &t->raw;
-    char v[24];
+    const char *base = (const char *)t;
+    char v[24], rate[24], text[64];
 
-    x = pair(c, y, x, x_end, TOP_VALUE, "running",
-        top_count((double)w->w.requests_running, v));
-    x = pair(c, y, x, x_end, TOP_VALUE, "waiting",
-        top_count((double)w->w.requests_waiting, v));
-    return pair(c, y, x, x_end, not_zero((double)w->g.requests_queued, TOP_WARN),
-        "queued", top_count((double)w->g.requests_queued, v));
-}
+    for (; n-- > 0; f++) {
+        double r = f->rate == 0 ? 0
+            : t->has_rates      ? *(const double *)(const void *)(base + f->rate)
+                                : TOP_NONE;
+        double now = f->counter == 0
+            ? r
+            : (double)*(const uint64_t *)(const void *)(base + f->counter);
 
-static int
-step(const struct top *t, struct top_canvas *c, int y, int x, int x_end)
-{
-    char v[24];
-
-    x = pair(c, y, x, x_end, TOP_VALUE, "step",
-        top_ns(t->has_rates ? t->r.step_ns : TOP_NONE, v));
-    x = pair(c, y, x, x_end, TOP_VALUE, "gap",
-        top_ns(t->has_rates ? t->r.gap_ns : TOP_NONE, v));
-    return pair(c, y, x, x_end, TOP_VALUE, "batch",
-        top_rate(t->has_rates ? t->r.batch_seqs : TOP_NONE, v));
-}
-
-/* "errors 3 (0.5/s)" */
-static int
-total(struct top_canvas *c, int y, int x, int x_end, enum top_attr attr, const char *name,
-    uint64_t n, double rate)
-{
-    char v[24], per_s[24], text[64];
-
-    top_count((double)n, v);
-    snprintf(text, sizeof(text), rate > 0 ? "%s (%s/s)" : "%s", v, top_rate(rate, per_s));
-    return pair(c, y, x, x_end, not_zero((double)n, attr), name, text);
+        snprintf(text, sizeof(text), f->counter != 0 && r > 0 ? "%s (%s/s)" : "%s",
+            f->form(now, v), top_rate(r, rate));
+        x = pair(c, y, x, x_end, now > 0 && f->more != TOP_PLAIN ? f->more : TOP_VALUE,
+            f->name, text);
+    }
+    return x;
 }
 
 static int
 blocks(const struct top *t, struct top_canvas *c, int y, int x, int x_end)
 {
     const struct cnt_worker *w = &t->raw.w;
-    char used[24], all[24], text[64], v[24];
+    char used[24], all[24], text[64];
 
     snprintf(text, sizeof(text), "%s of %s blocks",
         top_count((double)w->kv_blocks_used, used),
         top_count((double)w->kv_blocks_total, all));
     if (x + top_width(text) <= x_end)
         x = top_text(c, y, x, x_end, TOP_VALUE, text) + 2;
-    return pair(c, y, x, x_end, TOP_VALUE, "cached",
-        top_count((double)w->kv_blocks_cached, v));
+    return show(t, c, y, x, x_end, kv, 1);
 }
 
 static void
 narrow(const struct top *t, struct top_canvas *c, int y)
 {
     int right = c->w - 38, x, bar = c->w >= 100 ? c->w - 80 : c->w >= 76 ? c->w - 60 : 8;
-    const struct top_rates *r = &t->r;
     char v[24];
 
     sparks(t, c, y, right - 2);
-    load(t, c, y, right, c->w);
+    show(t, c, y, right, c->w, load, 3);
     latency(t, c, y + 1, right, "TTFT", TOP_L_TTFT);
     latency(t, c, y + 2, right, "ITL", TOP_L_ITL);
-    step(t, c, y + 3, right, c->w);
+    show(t, c, y + 3, right, c->w, step, 3);
     y += TOP_S__N;
     top_text(c, y, 1, 0, TOP_NAME, "KV");
     right_aligned(c, y, 9, line_attr(t, TOP_S_KV), line_value(t, TOP_S_KV, v));
-    top_bar(c, y, 10, bar, t->has_rates ? r->kv : 0);
-    x = pair(c, y, 10 + bar + 1, c->w, TOP_VALUE, "hit rate",
-        top_share(t->has_rates ? r->hit : TOP_NONE, v));
+    top_bar(c, y, 10, bar, t->has_rates ? t->r.kv : 0);
+    x = show(t, c, y, 10 + bar + 1, c->w, prefix, 1);
     blocks(t, c, y, x, c->w);
     y++;
-    x = total(c, y, 1, c->w, TOP_VALUE, "done", t->raw.g.requests_done, r->done);
-    x = total(c, y, x, c->w, TOP_BAD, "errors", t->raw.g.requests_error, r->errors);
-    x = total(c, y, x, c->w, TOP_WARN, "preempted", t->raw.w.preemptions, r->preempted);
-    x = total(c, y, x, c->w, TOP_WARN, "rejected", t->raw.g.requests_rejected, r->rejected);
-    total(c, y, x, c->w, TOP_VALUE, "cancelled", t->raw.w.cancelled, r->cancelled);
+    x = show(t, c, y, 1, c->w, ended, 2);
+    x = show(t, c, y, x, c->w, &prefix[3], 1);
+    show(t, c, y, x, c->w, &ended[2], 2);
 }
 
 /* ---- a wide screen ------------------------------------------------------- */
@@ -384,65 +374,37 @@ latencies(const struct top *t, struct top_canvas *c, int y, int x)
 }
 
 static void
-worker_line(const struct top *t, struct top_canvas *c, int y, int x)
+figures(const struct top *t, struct top_canvas *c, int y, int x)
 {
     const json_t *w = worker_of(t);
     const struct cnt_seg *seg = &t->seg[t->group < cnt_n_group(t->seg) ? t->group : 0];
+    int at, end = c->w;
     char v[24], text[64];
-    int at = x + 11;
 
+    top_text(c, y, x, 0, TOP_NAME, "requests");
+    show(t, c, y++, x + 11, end, load, 5);
+    top_text(c, y, x, 0, TOP_NAME, "ended");
+    show(t, c, y++, x + 11, end, ended, 4);
+    y = latencies(t, c, y, x);
+    top_text(c, y, x, 0, TOP_NAME, "device");
+    show(t, c, y++, x + 11, end, step, 6);
+    top_text(c, y, x, 0, TOP_NAME, "KV");
+    right_aligned(c, y, x + 10, line_attr(t, TOP_S_KV), line_value(t, TOP_S_KV, v));
+    top_bar(c, y, x + 11, 20, t->has_rates ? t->r.kv : 0);
+    at = blocks(t, c, y, x + 32, end);
+    show(t, c, y++, at, end, &kv[1], 1);
+    top_text(c, y, x, 0, TOP_NAME, "prefix");
+    show(t, c, y++, x + 11, end, prefix, 4);
     top_text(c, y, x, 0, TOP_NAME, "worker");
     snprintf(text, sizeof(text), "%d", (int)seg->worker_pid);
-    at = pair(c, y, at, c->w, TOP_VALUE, "pid", seg->worker_pid != 0 ? text : "-");
-    at = pair(c, y, at, c->w, not_zero((double)t->raw.g.worker_deaths, TOP_BAD), "deaths",
-        top_count((double)t->raw.g.worker_deaths, v));
+    at = pair(c, y, x + 11, end, TOP_VALUE, "pid", seg->worker_pid != 0 ? text : "-");
+    at = show(t, c, y, at, end, worker, 1);
     if (fct_num(w, "credits") > 0) {
         snprintf(text, sizeof(text), "%lld of %lld", fct_num(w, "credits_used"),
             fct_num(w, "credits"));
-        at = pair(c, y, at, c->w, TOP_VALUE, "credits", text);
+        at = pair(c, y, at, end, TOP_VALUE, "credits", text);
     }
-    pair(c, y, at, c->w, TOP_VALUE, "weights", top_bytes((double)t->raw.w.weight_bytes, v));
-}
-
-static void
-figures(const struct top *t, struct top_canvas *c, int y, int x)
-{
-    const struct top_rates *r = &t->r;
-    int at, end = c->w;
-    char v[24];
-
-    top_text(c, y, x, 0, TOP_NAME, "requests");
-    at = load(t, c, y, x + 11, end);
-    at = pair(c, y, at, end, TOP_VALUE, "queued tokens",
-        top_count((double)t->raw.g.queued_tokens, v));
-    pair(c, y++, at, end, TOP_VALUE, "clients", top_count((double)t->raw.g.sessions, v));
-    top_text(c, y, x, 0, TOP_NAME, "ended");
-    at = total(c, y, x + 11, end, TOP_VALUE, "done", t->raw.g.requests_done, r->done);
-    at = total(c, y, at, end, TOP_BAD, "errors", t->raw.g.requests_error, r->errors);
-    at = total(c, y, at, end, TOP_WARN, "rejected", t->raw.g.requests_rejected, r->rejected);
-    total(c, y++, at, end, TOP_VALUE, "cancelled", t->raw.w.cancelled, r->cancelled);
-    y = latencies(t, c, y, x);
-    top_text(c, y, x, 0, TOP_NAME, "device");
-    at = step(t, c, y, x + 11, end);
-    at = pair(c, y, at, end, TOP_VALUE, "tokens",
-        top_rate(t->has_rates ? r->batch_tokens : TOP_NONE, v));
-    at = pair(c, y, at, end, TOP_VALUE, "steps/s",
-        top_rate(t->has_rates ? r->steps : TOP_NONE, v));
-    pair(c, y++, at, end, TOP_VALUE, "graphs",
-        top_share(t->has_rates ? r->graph : TOP_NONE, v));
-    top_text(c, y, x, 0, TOP_NAME, "KV");
-    right_aligned(c, y, x + 10, line_attr(t, TOP_S_KV), line_value(t, TOP_S_KV, v));
-    top_bar(c, y, x + 11, 20, t->has_rates ? r->kv : 0);
-    at = blocks(t, c, y, x + 32, end);
-    pair(c, y++, at, end, TOP_VALUE, "of", top_bytes((double)t->raw.w.kv_bytes, v));
-    top_text(c, y, x, 0, TOP_NAME, "prefix");
-    at = pair(c, y, x + 11, end, TOP_VALUE, "hit rate",
-        top_share(t->has_rates ? r->hit : TOP_NONE, v));
-    at = pair(c, y, at, end, TOP_VALUE, "cached tok/s",
-        top_rate(t->has_rates ? r->in_cached : TOP_NONE, v));
-    at = total(c, y, at, end, TOP_VALUE, "evicted", t->raw.w.prefix_evictions, r->evicted);
-    total(c, y++, at, end, TOP_WARN, "preempted", t->raw.w.preemptions, r->preempted);
-    worker_line(t, c, y, x);
+    show(t, c, y, at, end, &worker[1], 1);
 }
 
 /* ---- foot, help, all ----------------------------------------------------- */
@@ -514,25 +476,16 @@ help(struct top_canvas *c)
         top_text(c, y + 1 + (int)i, 1, 0, TOP_NAME, about[i]);
 }
 
-static void
-too_small(struct top_canvas *c)
-{
-    char text[80];
-    int y = c->h / 2, x;
-
-    snprintf(text, sizeof(text), "%dx%d is too small: %dx%d at least", c->w, c->h,
-        TOP_MIN_W, TOP_MIN_H);
-    x = (c->w - (int)strlen(text)) / 2;
-    top_text(c, y, x > 0 ? x : 0, 0, TOP_VALUE, text);
-}
-
 void
 top_draw(struct top *t, struct top_canvas *c)
 {
     int y = 2, y_end = c->h, n;
+    char text[80];
 
     if (c->w < TOP_MIN_W || c->h < TOP_MIN_H) {
-        too_small(c);
+        n = snprintf(text, sizeof(text), "%dx%d is too small: %dx%d at least", c->w, c->h,
+            TOP_MIN_W, TOP_MIN_H);
+        top_text(c, c->h / 2, c->w > n ? (c->w - n) / 2 : 0, 0, TOP_VALUE, text);
         return;
     }
     if (t->help) {

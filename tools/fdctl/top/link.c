@@ -4,11 +4,7 @@
 
 #include "tools/fdctl/top/top.h"
 
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #define ANSWER_MAX ((size_t)64 << 20)
 

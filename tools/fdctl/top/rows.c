@@ -4,9 +4,6 @@
 
 #include "tools/fdctl/top/top.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 /* ---- answers: rows are the daemon's objects with further members ----------------- */
 
 double
@@ -62,24 +59,11 @@ find(const json_t *ix, long long id)
     return json_object_get(ix, key);
 }
 
-/* Tokens per second: what came since the row before; of a new one, since it was
- * submitted. */
-static void
-set_rate(json_t *row, const json_t *old, double secs)
-{
-    long long out = fct_num(row, "output_tokens"), was = fct_num(old, "output_tokens");
-    long long age_ms = fct_num(row, "age_ms");
-
-    if (old != NULL && secs > 0 && out >= was)
-        json_object_set_new(row, "rate", json_real((double)(out - was) / secs));
-    else if (age_ms > 0)
-        json_object_set_new(row, "rate", json_real((double)out * 1e3 / (double)age_ms));
-}
-
 json_t *
 top_rows_requests(const json_t *answer, const json_t *old, double secs)
 {
-    json_t *rows = json_array(), *ix = index_of(old), *o, *row;
+    json_t *rows = json_array(), *ix = index_of(old), *o, *row, *was;
+    long long out;
     size_t i;
 
     json_array_foreach(json_object_get(answer, "requests"), i, o) {
@@ -89,8 +73,16 @@ top_rows_requests(const json_t *answer, const json_t *old, double secs)
         if ((row = add_row(rows, o)) == NULL)
             break;
         json_object_set_new(row, is_queued ? "queued" : "running", json_integer(1));
-        if (!is_queued)
-            set_rate(row, find(ix, top_row_id(row)), secs);
+        /* tokens per second: what came since the row before; of a new one, since it was
+         * submitted */
+        was = find(ix, top_row_id(row));
+        out = fct_num(row, "output_tokens");
+        if (!is_queued && was != NULL && secs > 0 && out >= fct_num(was, "output_tokens"))
+            json_object_set_new(row, "rate",
+                json_real((double)(out - fct_num(was, "output_tokens")) / secs));
+        else if (!is_queued && fct_num(row, "age_ms") > 0)
+            json_object_set_new(row, "rate",
+                json_real((double)out * 1e3 / fct_real(row, "age_ms")));
         if (max_new > 0)
             json_object_set_new(row, "share",
                 json_real(
@@ -242,14 +234,6 @@ void
 top_rows_sort(json_t *rows, const struct top_col *col, int reverse)
 {
     struct order o = { col, (col->down != 0) != (reverse != 0) ? -1 : 1 };
-    size_t n = json_array_size(rows);
-    json_t **list = n > 1 ? calloc(n, sizeof(json_t *)) : NULL;
 
-    for (size_t i = 0; list != NULL && i < n; i++)
-        list[i] = json_incref(json_array_get(rows, i));
-    if (list != NULL)
-        qsort_r(list, n, sizeof(json_t *), compare, &o);
-    for (size_t i = 0; list != NULL && i < n; i++)
-        json_array_set_new(rows, i, list[i]);
-    free(list);
+    fct_sort(rows, compare, &o);
 }

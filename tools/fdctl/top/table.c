@@ -4,8 +4,6 @@
 
 #include "tools/fdctl/top/top.h"
 
-#include <string.h>
-
 static const char *const titles[TOP_V__N] = { "users", "requests", "clients" };
 
 /* ---- selection ----------------------------------------------------------- */
@@ -54,31 +52,6 @@ spare(const struct top_col *cols, int w, int *ret_n_text)
     return w > sum ? w - sum : 0;
 }
 
-static int
-width_of(const struct top_col *col, int left, int n_text)
-{
-    int more = n_text > 0 ? left / n_text : 0;
-
-    if (col->kind != TOP_K_TEXT && col->kind != TOP_K_BAR)
-        return col->width;
-    return col->width + (more < 14 ? more : 14);
-}
-
-static const char *
-number(const json_t *r, const struct top_col *col, char *ret)
-{
-    double v = fct_real(r, col->key);
-
-    if (col->kind == TOP_K_RATE)
-        return top_rate(top_row_real(r, col->key), ret);
-    if (col->kind == TOP_K_AGE)
-        return top_age(v, ret);
-    if (col->kind == TOP_K_COUNT)
-        return top_count(v, ret);
-    snprintf(ret, 24, "%lld", fct_num(r, col->key));
-    return ret;
-}
-
 static void
 cell(struct top_canvas *c, int y, int x, int w, const json_t *r, const struct top_col *col)
 {
@@ -93,7 +66,14 @@ cell(struct top_canvas *c, int y, int x, int w, const json_t *r, const struct to
         if (share >= 0)
             top_bar(c, y, x, w, share);
     } else {
-        number(r, col, text);
+        if (col->kind == TOP_K_RATE)
+            top_rate(top_row_real(r, col->key), text);
+        else if (col->kind == TOP_K_AGE)
+            top_age(fct_real(r, col->key), text);
+        else if (col->kind == TOP_K_COUNT)
+            top_count(fct_real(r, col->key), text);
+        else
+            snprintf(text, sizeof(text), "%lld", fct_num(r, col->key));
         n = (int)strlen(text);
         /* A number that is cut would be another one. */
         top_text(c, y, n <= w ? x + w - n : x, x + w, TOP_PLAIN, n <= w ? text : "...");
@@ -111,7 +91,9 @@ line(struct top_canvas *c, int y, const struct top_col *cols, const json_t *r,
     for (col = cols; col->name != NULL; col++) {
         if (col->from > c->w)
             continue;
-        w = width_of(col, left, n_text);
+        w = col->width;
+        if (col->kind == TOP_K_TEXT || col->kind == TOP_K_BAR)
+            w += left / n_text < 14 ? left / n_text : 14;
         if (r != NULL) {
             cell(c, y, x, w, r, col);
         } else {
@@ -172,19 +154,6 @@ wrapped(struct top_canvas *c, int y, int y_end, int x, enum top_attr attr, const
     return y;
 }
 
-static void
-no_rows(const struct top *t, struct top_canvas *c, int y, int y_end)
-{
-    if (t->deny[0] != '\0') {
-        y = wrapped(c, y, y_end, 2, TOP_WARN, "No table: the daemon answered");
-        wrapped(c, y, y_end, 4, TOP_PLAIN, t->deny);
-    } else if (t->t_rows != 0) {
-        top_print(c, y, 2, 0, TOP_DIM, "no %s", titles[t->view]);
-    } else if (!t->gone) {
-        top_text(c, y, 2, 0, TOP_DIM, "asking the daemon ...");
-    }
-}
-
 void
 top_draw_table(struct top *t, struct top_canvas *c, int y, int y_end)
 {
@@ -205,10 +174,15 @@ top_draw_table(struct top *t, struct top_canvas *c, int y, int y_end)
         title(t, c, y++);
     top_paint(c, y, 0, 0, TOP_HEAD);
     line(c, y++, cols, NULL, &cols[t->sort[t->view]], t->reverse[t->view]);
-    if (n_row == 0 || t->deny[0] != '\0') {
-        no_rows(t, c, y, y_end);
+    if (t->deny[0] != '\0') {
+        y = wrapped(c, y, y_end, 2, TOP_WARN, "No table: the daemon answered");
+        wrapped(c, y, y_end, 4, TOP_PLAIN, t->deny);
         return;
     }
+    if (n_row == 0 && t->t_rows != 0)
+        top_print(c, y, 2, 0, TOP_DIM, "no %s", titles[t->view]);
+    else if (n_row == 0 && !t->gone)
+        top_text(c, y, 2, 0, TOP_DIM, "asking the daemon ...");
     for (size_t i = t->first; i < n_row && y < y_end; i++, y++) {
         line(c, y, cols, json_array_get(t->rows[t->view], i), NULL, 0);
         if (i == t->sel && !t->once) {

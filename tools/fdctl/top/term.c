@@ -5,12 +5,7 @@
 #include "tools/fdctl/top/top.h"
 
 #include <curses.h>
-#include <errno.h>
-#include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 #include <term.h>
-#include <unistd.h>
 
 #define S_NS         1000000000u
 #define RECONNECT_NS 500000000u
@@ -86,7 +81,7 @@ act(struct top *t)
 }
 
 static void
-move_by(struct top *t, long by)
+move_by(struct top *t, int by)
 {
     size_t n = json_array_size(t->rows[t->view]);
     const json_t *r;
@@ -113,18 +108,16 @@ set_view(struct top *t, int view)
     top_select(t);
 }
 
-/* The next column that is on the screen. */
+/* reverse: in the reverse order; else by the next column that is on the screen. */
 static void
-next_sort(struct top *t, int w)
+sort_rows(struct top *t, int reverse)
 {
     const struct top_col *cols = top_cols((enum top_view)t->view);
     int *at = &t->sort[t->view];
 
-    do {
-        if (cols[++*at].name == NULL)
-            *at = 0;
-    } while (cols[*at].from > w);
-    t->reverse[t->view] = 0;
+    t->reverse[t->view] = reverse && !t->reverse[t->view];
+    while (!reverse && (cols[++*at].name == NULL || cols[*at].from > COLS))
+        *at = cols[*at].name == NULL ? -1 : *at;
     top_sort_view(t, t->view);
     top_select(t);
 }
@@ -165,53 +158,7 @@ daemon_key(struct top *t, int key)
     }
 }
 
-/* Keys that move in the table. 0: it is none. */
-static int
-table_key(struct top *t, int key, int w)
-{
-    switch (key) {
-    case 'u':
-        set_view(t, TOP_V_USERS);
-        break;
-    case 'r':
-        set_view(t, TOP_V_REQUESTS);
-        break;
-    case 'c':
-        set_view(t, TOP_V_CLIENTS);
-        break;
-    case 's':
-        next_sort(t, w);
-        break;
-    case 'S':
-        t->reverse[t->view] = !t->reverse[t->view];
-        top_sort_view(t, t->view);
-        top_select(t);
-        break;
-    case KEY_UP:
-        move_by(t, -1);
-        break;
-    case KEY_DOWN:
-        move_by(t, 1);
-        break;
-    case KEY_PPAGE:
-        move_by(t, -t->page);
-        break;
-    case KEY_NPAGE:
-        move_by(t, t->page);
-        break;
-    case KEY_HOME:
-        move_by(t, -(long)json_array_size(t->rows[t->view]));
-        break;
-    case KEY_END:
-        move_by(t, (long)json_array_size(t->rows[t->view]));
-        break;
-    default:
-        return 0;
-    }
-    return 1;
-}
-
-/* A key while a question or the help is open. 0: neither is. */
+/* Takes a key if a question or the help is open. 0: neither is. */
 static int
 answer_key(struct top *t, int key)
 {
@@ -228,42 +175,54 @@ answer_key(struct top *t, int key)
     return 1;
 }
 
+static void
+move_pages(struct top *t, int by)
+{
+    move_by(t, by * t->page);
+}
+
+static void
+screen_key(struct top *t, int key)
+{
+    if (key == 'h')
+        t->help = 1;
+    else if (key == ' ')
+        t->frozen = !t->frozen;
+    else
+        clearok(curscr, TRUE);
+}
+
+static const struct {
+    int key;
+    void (*fn)(struct top *t, int arg);
+    int arg;
+} key_rows[] = { { 'h', screen_key, 'h' }, { '?', screen_key, 'h' },
+    { KEY_F(1), screen_key, 'h' }, { ' ', screen_key, ' ' },
+    { 'L' & 0x1f, screen_key, 0 }, { '+', set_interval, 1 }, { '-', set_interval, -1 },
+    { 'k', daemon_key, 'k' }, { 'd', daemon_key, 'd' }, { 'D', daemon_key, 'D' },
+    { 'p', daemon_key, 'p' }, { 'u', set_view, TOP_V_USERS },
+    { 'r', set_view, TOP_V_REQUESTS }, { 'c', set_view, TOP_V_CLIENTS },
+    { 's', sort_rows, 0 }, { 'S', sort_rows, 1 }, { KEY_UP, move_by, -1 },
+    { KEY_DOWN, move_by, 1 }, { KEY_PPAGE, move_pages, -1 }, { KEY_NPAGE, move_pages, 1 },
+    { KEY_HOME, move_by, INT_MIN }, { KEY_END, move_by, INT_MAX } };
+
 /* 1: quit. */
 static int
-on_key(struct top *t, int key, int w)
+on_key(struct top *t, int key)
 {
+    const size_t n = sizeof(key_rows) / sizeof(key_rows[0]);
+    size_t i = 0;
+
     if (key == KEY_RESIZE || answer_key(t, key))
         return 0;
     t->message[0] = '\0';
-    switch (key) {
-    case 'q':
-        return 1;
-    case 'h':
-    case '?':
-    case KEY_F(1):
-        t->help = 1;
-        break;
-    case ' ':
-        t->frozen = !t->frozen;
-        break;
-    case '+':
-    case '-':
-        set_interval(t, key == '+' ? 1 : -1);
-        break;
-    case 'k':
-    case 'd':
-    case 'D':
-    case 'p':
-        daemon_key(t, key);
-        break;
-    case 'L' & 0x1f:
-        clearok(curscr, TRUE);
-        break;
-    default:
-        if (!table_key(t, key, w))
-            top_say(t, 1, "no such key; h shows them");
-    }
-    return 0;
+    while (i < n && key_rows[i].key != key)
+        i++;
+    if (i < n)
+        key_rows[i].fn(t, key_rows[i].arg);
+    else if (key != 'q')
+        top_say(t, 1, "no such key; h shows them");
+    return key == 'q';
 }
 
 /* ---- terminal ------------------------------------------------------------ */
@@ -301,20 +260,24 @@ set_looks(attr_t *looks, int no_color)
     }
 }
 
-static void
-show(const struct top_screen *m, const struct top_canvas *c)
+static int
+draw(struct top *t, const struct top_screen *m)
 {
+    struct top_canvas c;
     wchar_t run[256];
     int x, y;
 
+    if (top_canvas_init(&c, COLS > 0 ? COLS : 1, LINES > 0 ? LINES : 1, m->utf8) != 0)
+        return -ENOMEM;
+    top_draw(t, &c);
     erase();
-    for (y = 0; y < c->h; y++) {
-        const struct top_cell *row = &c->cell[(size_t)y * (size_t)c->w];
+    for (y = 0; y < c.h; y++) {
+        const struct top_cell *row = &c.cell[(size_t)y * (size_t)c.w];
 
-        for (x = 0; x < c->w;) {
+        for (x = 0; x < c.w;) {
             int from = x, n = 0;
 
-            for (; x < c->w && row[x].attr == row[from].attr && n < 255; x++)
+            for (; x < c.w && row[x].attr == row[from].attr && n < 255; x++)
                 if (row[x].ch != 0)
                     run[n++] = (wchar_t)row[x].ch;
             attrset(m->looks[row[from].attr]);
@@ -323,17 +286,6 @@ show(const struct top_screen *m, const struct top_canvas *c)
     }
     attrset(A_NORMAL);
     refresh();
-}
-
-static int
-draw(struct top *t, const struct top_screen *m)
-{
-    struct top_canvas c;
-
-    if (top_canvas_init(&c, COLS > 0 ? COLS : 1, LINES > 0 ? LINES : 1, m->utf8) != 0)
-        return -ENOMEM;
-    top_draw(t, &c);
-    show(m, &c);
     top_canvas_fini(&c);
     return 0;
 }
@@ -351,14 +303,13 @@ open_terminal(struct top_screen *m, int no_color)
         del_curterm(cur_term);
     }
     if (move == NULL)
-        return fct_fail(FCT_EX_USAGE,
+        return fct_usage(
             "top: TERM=%s is no terminal that can move its cursor; set TERM to what "
             "this terminal is (xterm, vt100), or print one screen:\n  fdctl top --once",
             term != NULL ? term : "");
     m->screen = newterm(NULL, stdout, stdin);
     if (m->screen == NULL)
-        return fct_fail(FCT_EX_USAGE, "top: cannot use the terminal TERM=%s",
-            term != NULL ? term : "");
+        return fct_usage("top: cannot use the terminal TERM=%s", term != NULL ? term : "");
     set_escdelay(25);
     cbreak();
     noecho();
@@ -368,27 +319,6 @@ open_terminal(struct top_screen *m, int no_color)
     curs_set(0);
     set_looks(m->looks, no_color);
     return 0;
-}
-
-/* Signals come while poll waits, and at no other time. */
-static void
-catch_signals(sigset_t *ret_waiting)
-{
-    static const int fatal[] = { SIGINT, SIGTERM, SIGHUP };
-    struct sigaction sa = { .sa_handler = on_signal };
-    sigset_t in;
-
-    sigemptyset(&sa.sa_mask);
-    sigemptyset(&in);
-    sigaddset(&in, SIGWINCH);
-    for (size_t i = 0; i < sizeof(fatal) / sizeof(fatal[0]); i++) {
-        sigaction(fatal[i], &sa, NULL);
-        sigaddset(&in, fatal[i]);
-    }
-    sigprocmask(SIG_BLOCK, &in, ret_waiting);
-    sigdelset(ret_waiting, SIGWINCH);
-    for (size_t i = 0; i < sizeof(fatal) / sizeof(fatal[0]); i++)
-        sigdelset(ret_waiting, fatal[i]);
 }
 
 /* ---- the loop ------------------------------------------------------------ */
@@ -415,7 +345,7 @@ loop(struct top *t, const struct top_screen *m)
         while (keys && (key = getch()) != ERR) {
             double interval = t->interval;
 
-            if (on_key(t, key, COLS))
+            if (on_key(t, key))
                 return 0;
             if (t->interval != interval)
                 t_next = clk_now_ns() + (uint64_t)(t->interval * 1e9);
@@ -442,12 +372,26 @@ loop(struct top *t, const struct top_screen *m)
 int
 top_terminal(struct top *t, int utf8, int no_color)
 {
+    static const int fatal[] = { SIGINT, SIGTERM, SIGHUP };
+    struct sigaction sa = { .sa_handler = on_signal };
     struct top_screen m = { .utf8 = utf8 };
+    sigset_t in;
     int rc = open_terminal(&m, no_color);
 
     if (rc != 0)
         return rc;
-    catch_signals(&m.waiting);
+    /* signals come while poll waits, and at no other time */
+    sigemptyset(&sa.sa_mask);
+    sigemptyset(&in);
+    sigaddset(&in, SIGWINCH);
+    for (size_t i = 0; i < sizeof(fatal) / sizeof(fatal[0]); i++) {
+        sigaction(fatal[i], &sa, NULL);
+        sigaddset(&in, fatal[i]);
+    }
+    sigprocmask(SIG_BLOCK, &in, &m.waiting);
+    sigdelset(&m.waiting, SIGWINCH);
+    for (size_t i = 0; i < sizeof(fatal) / sizeof(fatal[0]); i++)
+        sigdelset(&m.waiting, fatal[i]);
     rc = loop(t, &m);
     endwin();
     delscreen(m.screen);

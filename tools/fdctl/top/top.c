@@ -4,14 +4,8 @@
 
 #include "tools/fdctl/top/top.h"
 
-#include <errno.h>
 #include <langinfo.h>
 #include <locale.h>
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "tools/fdctl/commands.h"
 
@@ -72,23 +66,6 @@ top_say(struct top *t, int is_bad, const char *text)
     t->message_own = 0;
 }
 
-static void
-take_action(struct top *t, int what, const json_t *o)
-{
-    char text[160];
-
-    if (what == TOP_A_CANCEL)
-        snprintf(text, sizeof(text), "%lld cancelled", fct_num(o, "cancelled"));
-    else if (what == TOP_A_DRAIN)
-        snprintf(text, sizeof(text), "%s, %lld requests left", fct_str(o, "state"),
-            fct_num(o, "requests"));
-    else
-        snprintf(text, sizeof(text), "%s, %lld requests queued, %lld running",
-            fct_str(o, "state"), fct_num(o, "queued"), fct_num(o, "running"));
-    top_say(t, 0, text);
-    (void)top_link_ask(&t->link, TOP_A_STATUS, json_pack("{s:s}", "cmd", "status"));
-}
-
 static int
 is_rows(int what)
 {
@@ -131,8 +108,19 @@ on_answer(void *arg, int what, const json_t *answer, const char *why)
     }
     if (is_rows(what))
         take_rows(t, what, answer);
-    else if (what != TOP_A_STATUS)
-        take_action(t, what, answer);
+    if (is_rows(what) || what == TOP_A_STATUS)
+        return;
+    if (what == TOP_A_CANCEL)
+        snprintf(text, sizeof(text), "%lld cancelled", fct_num(answer, "cancelled"));
+    else if (what == TOP_A_DRAIN)
+        snprintf(text, sizeof(text), "%.80s, %lld requests left",
+            fct_str(answer, "state"), fct_num(answer, "requests"));
+    else
+        snprintf(text, sizeof(text), "%.80s, %lld requests queued, %lld running",
+            fct_str(answer, "state"), fct_num(answer, "queued"),
+            fct_num(answer, "running"));
+    top_say(t, 0, text);
+    (void)top_link_ask(&t->link, TOP_A_STATUS, fct_question("status"));
 }
 
 void
@@ -207,19 +195,6 @@ top_reconnect(struct top *t, uint64_t now)
         adopt(t, seg, now);
 }
 
-/* A process that was killed may be there until somebody waits for it; but it does
- * not move, and its socket takes no connection. */
-static int
-has_ended(const struct top *t, uint64_t now)
-{
-    if (!fct_seg_alive(t->seg))
-        return 1;
-    if (cnt_get(&t->seg->g.uptime_ns) != t->raw.g.uptime_ns)
-        return 0;
-    return (t->link.failed == ECONNREFUSED || t->link.failed == ENOENT) &&
-        now - t->t_moved >= S_NS;
-}
-
 /* An interval has passed. */
 void
 top_update(struct top *t, uint64_t now)
@@ -227,7 +202,12 @@ top_update(struct top *t, uint64_t now)
     uint64_t up = t->raw.g.uptime_ns;
     int was = t->gone;
 
-    if (has_ended(t, now)) {
+    /* A process that was killed may be there until somebody waits for it; but it does not
+     * move, and its socket takes no connection. */
+    if (!fct_seg_alive(t->seg) ||
+        (cnt_get(&t->seg->g.uptime_ns) == up &&
+            (t->link.failed == ECONNREFUSED || t->link.failed == ENOENT) &&
+            now - t->t_moved >= S_NS)) {
         t->gone = 1;
         t->silent = 0;
         if (t->ask == TOP_A_NONE && !was)
@@ -304,7 +284,7 @@ print_once(struct top *t, int utf8)
         top_link_step(&t->link, clk_now_ns());
     }
     if (t->gone)
-        return fct_fail(FCT_EX_UNAV, "the daemon ended");
+        return fct_unav("the daemon ended");
     if (top_canvas_init(&c, w, h, utf8) != 0)
         return fct_oom();
     top_draw(t, &c);
@@ -326,7 +306,7 @@ run(const struct fct *f, uint32_t group, double interval, int once, int ascii, i
         return fct_oom();
     rc = fct_seg_open(f, &seg);
     if (rc == 0 && group != CNT_ALL_GROUPS && group >= cnt_n_group(seg)) {
-        rc = fct_fail(FCT_EX_USAGE, "--group %u: the daemon's groups are 0 to %u", group,
+        rc = fct_usage("--group %u: the daemon's groups are 0 to %u", group,
             cnt_n_group(seg) - 1);
         fct_seg_close(seg);
     }
@@ -363,16 +343,17 @@ struct args {
     double interval;
 };
 
+#define A struct args
 static const struct fct_opt opts[] = {
     { "interval", 'i', "S", "seconds between two screens (1)",
-        FCT_REAL(struct args, interval, -HUGE_VAL, HUGE_VAL), .range = "a number" },
+        FCT_REAL(A, interval, -HUGE_VAL, HUGE_VAL), .range = "a number" },
     { "once", 0, NULL, "print one screen as text, COLUMNS wide, LINES high",
-        FCT_FLAG(struct args, once) },
+        FCT_FLAG(A, once) },
     { "group", 'g', "N", "figures of this group (of all together)",
-        FCT_U32(struct args, group, 0, CNT_MAX_GROUPS - 1) },
-    { "no-color", 0, NULL, "no colours ($NO_COLOR)", FCT_FLAG(struct args, no_color) },
-    { "ascii", 0, NULL, "no characters beyond ASCII", FCT_FLAG(struct args, ascii) },
-    FCT_OPT_HELP, FCT_OPT_END
+        FCT_U32(A, group, 0, CNT_MAX_GROUPS - 1) },
+    { "no-color", 0, NULL, "no colours ($NO_COLOR)", FCT_FLAG(A, no_color) },
+    { "ascii", 0, NULL, "no characters beyond ASCII", FCT_FLAG(A, ascii) }, FCT_OPT_HELP,
+    FCT_OPT_END
 };
 
 static const struct fct_line line = {
@@ -392,11 +373,10 @@ fct_cmd_top(const struct fct *f, int argc, char **argv)
     if (rc != FCT_GO)
         return rc;
     if (!(a.interval >= 0.1 && a.interval <= 60))
-        return fct_fail(FCT_EX_USAGE, "--interval: must be 0.1 to 60 seconds");
+        return fct_usage("--interval: must be 0.1 to 60 seconds");
     if (!a.once && (!isatty(STDOUT_FILENO) || !isatty(STDIN_FILENO)))
-        return fct_fail(FCT_EX_USAGE,
-            "top: standard %s is not a terminal; print one "
-            "screen as text:\n  fdctl top --once",
+        return fct_usage("top: standard %s is not a terminal; print one "
+                         "screen as text:\n  fdctl top --once",
             isatty(STDOUT_FILENO) ? "input" : "output");
     return run(f, a.group, a.interval, a.once, a.ascii, a.no_color);
 }

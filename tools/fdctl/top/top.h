@@ -18,11 +18,7 @@
 #ifndef FDD_TOOLS_FDCTL_TOP_TOP_H
 #define FDD_TOOLS_FDCTL_TOP_TOP_H
 
-#include <jansson.h>
 #include <poll.h>
-#include <signal.h>
-#include <stddef.h>
-#include <stdint.h>
 
 #include "daemon/common/counter.h"
 #include "tools/fdctl/lib/fct.h"
@@ -139,7 +135,7 @@ struct top_link {
     size_t n_q, sent; /* bytes of q[0] sent */
     uint64_t t_asked; /* 0: q[0] waits */
     struct fct_in in;
-    /* answer NULL: none came, why says the reason. Borrowed. */
+    /* Called for each question. answer is borrowed; NULL: none came, and why has the reason. */
     void (*on_answer)(void *arg, int what, const json_t *answer, const char *why);
     void *arg;
 };

@@ -4,18 +4,14 @@
 
 #include "tools/fdctl/trace/trace.h"
 
-#include <errno.h>
 #include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "daemon/common/version.h"
-#include "tools/fdctl/lib/fct.h"
 
 /* Processes and threads are how the viewer groups tracks. */
 enum { P_DEVICE = 1, P_ENGINE = 2, P_REQUEST = 3 };
 enum { T_DEVICE = 1, T_ENGINE = 1, T_WORKER = 2 };
-/* An arrow ends so far inside its slice. */
+/* An arrow ends this far behind the beginning of its slice, unless the slice is short. */
 #define FLOW_NS 500
 #define DUMP    (JSON_COMPACT | JSON_REAL_PRECISION(15))
 
@@ -78,33 +74,26 @@ by_time(const void *a, const void *b)
 
 /* ---- steps ----------------------------------------------------------------------- */
 
-static json_t *
-step_args(const struct ftr_step *st)
-{
-    json_t *o = ftr_counts_json(st);
-
-    json_object_del(o, "follows");
-    if ((st->s.flags & TRC_DONE) != 0)
-        json_object_del(o, "state");
-    if (st->gap_ns != FTR_NONE)
-        json_object_set_new(o, "gap_us", json_real(us(st->gap_ns)));
-    return o;
-}
-
 /* A slice that begins where its track's last one ended, if not later: two clocks may
  * differ by more than what is between two slices. Returns where it begins. */
 static uint64_t
 slice_on(struct pf *p, int pid, int tid, uint64_t *track, uint64_t from, uint64_t to,
     const char *name, const struct ftr_step *st)
 {
+    json_t *args = ftr_counts_json(st);
+
+    json_object_del(args, "follows");
+    if ((st->s.flags & TRC_DONE) != 0)
+        json_object_del(args, "state");
+    if (st->gap_ns != FTR_NONE)
+        json_object_set_new(args, "gap_us", json_real(us(st->gap_ns)));
     if (from < *track)
         from = *track;
     if (to < from)
         to = from;
     emit(p, from, "X", pid, tid,
         json_pack("{s:f, s:s, s:s, s:o}", "dur", us(to - from), "name", name, "cat",
-            (st->s.flags & TRC_GRAPH) != 0 ? "step,graph" : "step,eager", "args",
-            step_args(st)));
+            (st->s.flags & TRC_GRAPH) != 0 ? "step,graph" : "step,eager", "args", args));
     *track = to;
     return from;
 }
@@ -213,17 +202,6 @@ rank_tracks(struct pf *p)
                 st->s.t_begin_ns + (uint64_t)(int64_t)st->s.rank_begin_ns[r],
                 st->s.t_begin_ns + (uint64_t)(int64_t)st->s.rank_end_ns[r], name, st);
     }
-}
-
-/* Of all steps. */
-static int
-most_ranks(const struct pf *p)
-{
-    int most = 1;
-
-    for (size_t i = 0; i < p->snap->n_step; i++)
-        most = n_ranks(&p->snap->steps[i].s) > most ? n_ranks(&p->snap->steps[i].s) : most;
-    return most;
 }
 
 static void
@@ -433,11 +411,14 @@ static int
 write_all(struct pf *p)
 {
     const struct ftr_snap *s = p->snap;
+    int most = 1; /* ranks of a step */
 
+    for (size_t i = 0; i < s->n_step; i++)
+        most = n_ranks(&s->steps[i].s) > most ? n_ranks(&s->steps[i].s) : most;
     fputs("{\"traceEvents\":[\n", p->out);
     name_track(p, P_DEVICE, 0, "process", "device", P_DEVICE);
     name_track(p, P_DEVICE, T_DEVICE, "thread", "device 0", 1);
-    for (int r = 1; r < most_ranks(p); r++) {
+    for (int r = 1; r < most; r++) {
         char name[24];
 
         snprintf(name, sizeof(name), "device of rank %d", r);

@@ -5,13 +5,7 @@
 #include "tools/fdctl/trace/trace.h"
 
 #include <ctype.h>
-#include <errno.h>
 #include <fnmatch.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-
-#include "tools/fdctl/lib/fct.h"
 
 /* A record that is being written is whole in a moment, unless its writer died. */
 #define FTR_TRIES  40
@@ -330,9 +324,8 @@ ftr_time(const char *what, const char *text, const struct ftr_clock *now, uint64
             *ret_ns = v < (double)now->mono_ns ? now->mono_ns - (uint64_t)v : 0;
             return 0;
         }
-    return fct_fail(FCT_EX_USAGE,
-        "trace: %s %s: not a time; give how long ago, such as "
-        "5s, 200ms or 2m, or a time of day such as 14:03:00 or 14:03:00.250",
+    return fct_usage("trace: %s %s: not a time; give how long ago, such as "
+                     "5s, 200ms or 2m, or a time of day such as 14:03:00 or 14:03:00.250",
         what, text);
 }
 

@@ -4,11 +4,7 @@
 
 #include "tools/fdctl/trace/trace.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "libclient/fdname.h"
-#include "tools/fdctl/lib/fct.h"
 
 const char *const ftr_kinds[TRC__N] = TRC_KIND_NAMES;
 

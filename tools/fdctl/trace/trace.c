@@ -4,11 +4,7 @@
 
 #include "tools/fdctl/commands.h"
 
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "tools/fdctl/trace/trace.h"
 
@@ -33,13 +29,12 @@ take_file(void *args, const char *value)
     struct opt *o = args;
 
     if (!o->perfetto)
-        return fct_fail(FCT_EX_USAGE,
-            "trace: unexpected '%s'; filters are --request ID, "
-            "--since T, --until T, --step A:B and --slow US",
+        return fct_usage("trace: unexpected '%s'; filters are --request ID, "
+                         "--since T, --until T, --step A:B and --slow US",
             value);
     if (o->file != NULL)
-        return fct_fail(FCT_EX_USAGE,
-            "trace: unexpected '%s'; --perfetto has its file, %s", value, o->file);
+        return fct_usage("trace: unexpected '%s'; --perfetto has its file, %s", value,
+            o->file);
     o->file = value;
     return 0;
 }
@@ -58,7 +53,7 @@ take_request(void *args, const char *value)
     int rc = fct_u64("trace: --request", value, INT64_MAX, &o->request);
 
     return rc == 0 && o->request == 0
-        ? fct_fail(FCT_EX_USAGE, "trace: --request 0: requests count from 1")
+        ? fct_usage("trace: --request 0: requests count from 1")
         : rc;
 }
 
@@ -68,24 +63,24 @@ take_last(void *args, const char *value)
     return fct_u64("trace: -n", value, INT64_MAX, &((struct opt *)args)->last);
 }
 
+#define A struct opt
 static const struct fct_opt opts[] = {
     { "last", 'n', "N", "the last N (32; all with a filter or in JSON)",
-        FCT_FN(take_last), FCT_HAS(struct opt, has_last) },
-    { "all", 0, NULL, "all that the trace has", FCT_FLAG(struct opt, all) },
-    { "events", 0, NULL, "what happened to requests instead of steps",
-        FCT_FLAG(struct opt, events) },
+        FCT_FN(take_last), FCT_HAS(A, has_last) },
+    { "all", 0, NULL, "all that the trace has", FCT_FLAG(A, all) },
+    { "events", 0, NULL, "what happened to requests instead of steps", FCT_FLAG(A, events) },
     { "request", 0, "ID", "its events, and the steps from its start to its end",
-        FCT_FN(take_request), FCT_HAS(struct opt, has_request) },
+        FCT_FN(take_request), FCT_HAS(A, has_request) },
     { "since", 0, "T", "not before T: 5s, 200ms, 2m ago, or HH:MM:SS[.mmm]",
-        FCT_TEXT(struct opt, since) },
-    { "until", 0, "T", "not after T", FCT_TEXT(struct opt, until) },
-    { "step", 0, "A[:B]", "step number A, or A to B", FCT_TEXT(struct opt, steps) },
+        FCT_TEXT(A, since) },
+    { "until", 0, "T", "not after T", FCT_TEXT(A, until) },
+    { "step", 0, "A[:B]", "step number A, or A to B", FCT_TEXT(A, steps) },
     { "slow", 0, "US", "steps whose device time or gap is longer",
-        FCT_REAL(struct opt, slow_us, 0, 1e12), .range = "0 or more microseconds",
-        FCT_HAS(struct opt, has_slow) },
-    { "follow", 'f', NULL, "print as they come", FCT_FLAG(struct opt, follow) },
-    { "group", 'g', "N", "of this group (0)", FCT_U32(struct opt, group, 0, 31) },
-    FCT_OPT_JSON(struct opt, "{\"steps\": [...], \"events\": [...], \"summary\": {...}}"),
+        FCT_REAL(A, slow_us, 0, 1e12), .range = "0 or more microseconds",
+        FCT_HAS(A, has_slow) },
+    { "follow", 'f', NULL, "print as they come", FCT_FLAG(A, follow) },
+    { "group", 'g', "N", "of this group (0)", FCT_U32(A, group, 0, 31) },
+    FCT_OPT_JSON(A, "{\"steps\": [...], \"events\": [...], \"summary\": {...}}"),
     { "perfetto", 0, FCT_MAYBE,
         "Trace Event JSON for the Perfetto viewer, to FILE or\n"
         "                               standard output, or to fdd-trace.json if that\n"
@@ -126,12 +121,10 @@ conflicts(const struct opt *o)
             : o->perfetto      ? "--perfetto"
                                : "--all";
     if (o->has_last && o->last == 0 && !o->follow)
-        return fct_fail(FCT_EX_USAGE, "trace: -n 0: must be 1 or more");
+        return fct_usage("trace: -n 0: must be 1 or more");
     if (o->follow && o->has_request && !o->events)
-        return fct_fail(FCT_EX_USAGE,
-            "trace: --follow --request follows events: add --events");
-    return a == NULL ? 0
-                     : fct_fail(FCT_EX_USAGE, "trace: %s and %s exclude each other", a, b);
+        return fct_usage("trace: --follow --request follows events: add --events");
+    return a == NULL ? 0 : fct_usage("trace: %s and %s exclude each other", a, b);
 }
 
 /* A, A: or A:B */
@@ -151,10 +144,10 @@ step_range(const char *text, struct ftr_filter *f)
     else if (!bad && *end == ':')
         b = strtoull(end + 1, &end, 10);
     if (bad || *end != '\0' || errno == ERANGE || strpbrk(text, "+- ") != NULL)
-        return fct_fail(FCT_EX_USAGE,
-            "trace: --step %s: give a step's number or a range such as 120:180", text);
+        return fct_usage("trace: --step %s: give a step's number or a range such as 120:180",
+            text);
     if (b < a)
-        return fct_fail(FCT_EX_USAGE, "trace: --step %s: ends before it begins", text);
+        return fct_usage("trace: --step %s: ends before it begins", text);
     f->step_a = a;
     f->step_b = b;
     return 0;
@@ -179,8 +172,7 @@ make_filter(const struct opt *o, const struct ftr_clock *now, struct ftr_filter 
     if (rc == 0 && o->until != NULL)
         rc = ftr_time("--until", o->until, now, &f->until_ns);
     if (rc == 0 && o->since != NULL && o->until != NULL && f->since_ns > f->until_ns)
-        rc = fct_fail(FCT_EX_USAGE, "trace: --since %s is after --until %s", o->since,
-            o->until);
+        rc = fct_usage("trace: --since %s is after --until %s", o->since, o->until);
     if (rc == 0 && o->steps != NULL)
         rc = step_range(o->steps, f);
     if (o->has_slow)
@@ -247,25 +239,11 @@ no_request(const struct ftr_snap *s, uint64_t id)
         hi = s->events[i].id > hi ? s->events[i].id : hi;
     }
     if (hi == 0)
-        return fct_fail(FCT_EX_DATA,
-            "trace: request %llu is not in the trace, which has no requests yet",
+        return fct_data("trace: request %llu is not in the trace, which has no requests yet",
             (unsigned long long)id);
-    return fct_fail(FCT_EX_DATA,
-        "trace: request %llu is not in the trace, which has the "
-        "requests %llu to %llu in its last %zu events",
+    return fct_data("trace: request %llu is not in the trace, which has the "
+                    "requests %llu to %llu in its last %zu events",
         (unsigned long long)id, (unsigned long long)lo, (unsigned long long)hi, s->n_event);
-}
-
-static int
-no_step(const struct ftr_snap *s, const char *asked)
-{
-    if (s->n_step == 0)
-        return fct_fail(FCT_EX_DATA,
-            "trace: step %s is not in the trace, which has no steps yet", asked);
-    return fct_fail(FCT_EX_DATA,
-        "trace: step %s is not in the trace, which has the steps %llu to %llu", asked,
-        (unsigned long long)s->steps[0].s.seq,
-        (unsigned long long)s->steps[s->n_step - 1].s.seq);
 }
 
 /* What the trace holds, if nothing was chosen; before it is reduced. */
@@ -294,16 +272,11 @@ range_text(const struct ftr_snap *s, int events, char *ret, size_t ret_bytes)
 /* ---- once ------------------------------------------------------------------------ */
 
 static int
-several(const struct ftr_snap *s)
-{
-    return s->n_step > 0 &&
-        s->steps[0].s.generation != s->steps[s->n_step - 1].s.generation;
-}
-
-static int
 show_tables(const struct opt *o, const struct ftr_snap *s, const struct ftr_life *l)
 {
-    int generations = several(s), rc = 0;
+    int generations = s->n_step > 0 &&
+        s->steps[0].s.generation != s->steps[s->n_step - 1].s.generation,
+        rc = 0;
 
     if (o->events || l != NULL) {
         ftr_show_event_head();
@@ -390,7 +363,12 @@ once(const struct fct *f, const struct trc_seg *seg, const struct opt *o)
     if (rc == 0 && o->steps != NULL &&
         (s.n_step == 0 || filter.step_b < s.steps[0].s.seq ||
             filter.step_a > s.steps[s.n_step - 1].s.seq))
-        rc = no_step(&s, o->steps);
+        rc = s.n_step == 0
+            ? fct_data("trace: step %s is not in the trace, which has no steps yet",
+                  o->steps)
+            : fct_data("trace: step %s is not in the trace, which has the steps %llu to %llu",
+                  o->steps, (unsigned long long)s.steps[0].s.seq,
+                  (unsigned long long)s.steps[s.n_step - 1].s.seq);
     if (rc == 0) {
         range_text(&s, o->events, range, sizeof(range));
         ftr_filter(&s, &filter);
@@ -417,7 +395,7 @@ struct follow {
     struct ftr_snap snap;   /* its clock, worker and bases; one step at a time */
     struct ftr_step before; /* seq 0: none */
     uint64_t next, missed;
-    int torn; /* how often the next one could not be read */
+    int torn; /* times that record next could not be read */
     uint64_t t_check;
     uint64_t shown;
 };
@@ -431,7 +409,7 @@ check(struct follow *w)
     int ended, other, rc;
 
     if (__atomic_load_n(&w->seg->magic, __ATOMIC_ACQUIRE) != TRC_MAGIC)
-        return fct_fail(FCT_EX_UNAV, "the daemon ended");
+        return fct_unav("the daemon ended");
     if (clk_now_ns() - w->t_check < CHECK_MS * UINT64_C(1000000))
         return 0;
     w->t_check = clk_now_ns();
@@ -439,15 +417,15 @@ check(struct follow *w)
     if (rc == -ETIMEDOUT)
         return 0; /* it stands still, and so does its trace */
     if (rc != 0)
-        return fct_fail(FCT_EX_UNAV,
-            rc == -ENOENT ? "the daemon ended" : "the daemon's trace: %s", strerror(-rc));
+        return fct_unav(rc == -ENOENT ? "the daemon ended" : "the daemon's trace: %s",
+            strerror(-rc));
     other = memcmp(now->boot_id, w->seg->boot_id, sizeof(now->boot_id)) != 0;
     trc_leave((struct trc_seg *)(uintptr_t)now);
     if (other)
-        return fct_fail(FCT_EX_UNAV, "the daemon ended, and another was started");
+        return fct_unav("the daemon ended, and another was started");
     ask_state(w->f, w->o->group, &ended, &generation);
     if (ended)
-        return fct_fail(FCT_EX_UNAV, "the daemon ended");
+        return fct_unav("the daemon ended");
     if (generation != 0)
         w->snap.generation = generation;
     return 0;
@@ -527,15 +505,6 @@ follow_events(struct follow *w)
     }
 }
 
-static void
-say_missed(struct follow *w)
-{
-    if (w->missed > 0)
-        fct_fail(0, "trace: %llu %s were overwritten before they were read",
-            (unsigned long long)w->missed, w->o->events ? "events" : "steps");
-    w->missed = 0;
-}
-
 static int
 follow_start(struct follow *w)
 {
@@ -549,7 +518,7 @@ follow_start(struct follow *w)
         return rc;
     ask_state(w->f, w->o->group, &ended, &w->snap.generation);
     if (ended)
-        return fct_fail(FCT_EX_UNAV, "trace: the daemon has ended");
+        return fct_unav("trace: the daemon has ended");
     if (w->o->has_last)
         back = w->o->last;
     else if (w->o->since != NULL || w->o->has_request)
@@ -582,7 +551,10 @@ follow(const struct fct *f, const struct trc_seg *seg, const struct opt *o)
             follow_steps(&w);
         if (fct_flush() != 0)
             return FCT_EX_IO;
-        say_missed(&w);
+        if (w.missed > 0)
+            fct_fail(0, "trace: %llu %s were overwritten before they were read",
+                (unsigned long long)w.missed, o->events ? "events" : "steps");
+        w.missed = 0;
         rc = check(&w);
         if (rc == 0 && !fct_interrupted)
             clk_sleep_ns(POLL_MS * CLK_MS);
@@ -607,7 +579,7 @@ fct_cmd_trace(const struct fct *f, int argc, char **argv)
         return rc;
     if (rc != 0)
         return rc;
-    /* A wrong word is said before the daemon is looked for. */
+    /* Options are judged before the daemon is looked for. */
     rc = make_filter(&o, &now, &filter);
     if (rc == 0)
         rc = fct_trace_open(f, o.group, &seg);

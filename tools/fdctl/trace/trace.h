@@ -15,12 +15,7 @@
 #ifndef FDD_TOOLS_FDCTL_TRACE_TRACE_H
 #define FDD_TOOLS_FDCTL_TRACE_TRACE_H
 
-#include <jansson.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-
-#include "daemon/common/trace.h"
+#include "tools/fdctl/lib/fct.h"
 
 #define FTR_NONE UINT64_MAX
 
