@@ -20,7 +20,9 @@
  * again each time the ranks meet (once or twice for each piece of the operands, see
  * doc/kernels.md). When that is over it fails, and makes all others fail: fdk_ops.error_text
  * of each names the rank that did not come. Ranks that come with different operations, sizes
- * or types find that when they first meet, and all fail the same way. As after any failure
+ * or types find that when they first meet, and all fail the same way. A rank whose device
+ * fails, for whatever reason, or that group_abort() names makes the others fail within
+ * milliseconds, where they wait for it and where they come to wait. As after any failure
  * every later call on the device is -EIO, events complete, and streams, memory and the group
  * can be freed.
  */
@@ -81,6 +83,11 @@ struct fdk_all_gather_args {
  *                     and FDK_EXEC_DEFER of the cpu backend). err: the reason.
  * fdk_ops.group_free  after the work of all ranks, graphs with the group's collectives
  *                     included.
+ * fdk_ops.group_bytes what group_new() allocates on the device of each rank; 0 for arguments
+ *                     that it refuses.
+ * fdk_ops.group_abort rank will come to no more collectives: the others fail, and their
+ *                     error_text names the first rank that a group was told of. Any thread;
+ *                     waits for no device.
  * fdk_ops.all_reduce, all_gather
  *                     the rank is that of the stream's device; -EINVAL where it has none.
  *                     Operands are aligned to their type; those aligned to 16 bytes, and rows

@@ -38,12 +38,14 @@ struct coll_channel {
 };
 
 /* Why a group has failed: (kind << 8 | rank) + 1, rank being the one at fault. */
-enum coll_bad { COLL_LATE = 1, COLL_OTHER };
+enum coll_bad { COLL_LATE = 1, COLL_OTHER, COLL_GONE };
 
 struct coll_space {
     char *base[FDK_MAX_RANKS]; /* workspaces, as this rank reaches them */
     uint64_t one_shot_bytes, packet_bytes;
     uint64_t limit_ns;
+    const uint64_t *told; /* what the host says of the group, as enum coll_bad; NULL: it
+                                  writes to the workspaces */
     uint64_t packet_at; /* where packets are in a workspace; a backend without: its end */
     int32_t n, rank;
     int32_t n_channel; /* most of an operation */
@@ -232,6 +234,12 @@ coll_space_init(const struct fdk_group_args *a, int32_t n_dev,
         (a->spin_limit_us != 0 ? a->spin_limit_us : (uint32_t)COLL_LIMIT_US);
     *ret = s;
     return 0;
+}
+
+PLAN_FN uint64_t
+coll_bad_of(enum coll_bad kind, int rank)
+{
+    return ((uint64_t)kind << 8 | (uint32_t)rank) + 1;
 }
 
 /* Rank of device dev of the context, or -1. */

@@ -655,6 +655,8 @@ struct fdk_ops {
     int (*group_new)(struct fdk_ctx *, const struct fdk_group_args *,
         struct fdk_group **ret, char *err, size_t err_bytes);
     void (*group_free)(struct fdk_group *);
+    uint64_t (*group_bytes)(struct fdk_ctx *, const struct fdk_group_args *);
+    void (*group_abort)(struct fdk_group *, int32_t rank);
     int (*all_reduce)(const struct fdk_all_reduce_args *, fdk_stream_t);
     int (*all_gather)(const struct fdk_all_gather_args *, fdk_stream_t);
 };
