@@ -148,6 +148,7 @@ SIM_TESTS = \
 	%D%/sim/s_mix \
 	%D%/sim/s_overlap \
 	%D%/sim/s_ranks \
+	%D%/sim/s_ranks_faults \
 	%D%/sim/s_preempt \
 	%D%/sim/s_prefix \
 	%D%/sim/s_random \
@@ -342,6 +343,8 @@ tests_sim_s_graph_SOURCES = %D%/sim/s_graph.c $(REF_FIXTURE)
 tests_sim_s_lookahead_SOURCES = %D%/sim/s_lookahead.c $(SIM_FIXTURE)
 tests_sim_s_mix_SOURCES = %D%/sim/s_mix.c $(SIM_FIXTURE)
 tests_sim_s_ranks_SOURCES = %D%/sim/s_ranks.c $(SIM_FIXTURE)
+tests_sim_s_ranks_faults_SOURCES = %D%/sim/s_ranks_faults.c $(SIM_FIXTURE)
+tests_sim_s_ranks_faults_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=syscall,--wrap=clock_nanosleep,--wrap=sched_yield
 tests_sim_s_overlap_SOURCES = %D%/sim/s_overlap.c $(REF_FIXTURE)
 tests_sim_s_preempt_SOURCES = %D%/sim/s_preempt.c $(SIM_FIXTURE)
 tests_sim_s_prefix_SOURCES = %D%/sim/s_prefix.c $(REF_FIXTURE)

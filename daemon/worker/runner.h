@@ -205,7 +205,6 @@ struct run_post {
 struct run_rank {
     struct lnk_cursor bell;
     uint64_t done; /* posts it is done with; its own */
-    int rc;        /* its first error: later posts are skipped */
     pthread_t thread;
 };
 struct run_ranks {
@@ -214,6 +213,11 @@ struct run_ranks {
     uint64_t mask;
     struct run_post *post; /* [mask + 1] */
     uint64_t *seq;         /* [n_rec] posts up to the record's step */
+    int32_t *ended; /* [n_rec] ranks, from 0 on, that the step has ended on; the poster's */
+    int32_t look;   /* the rank whose device was last asked whether it failed */
+    int32_t failed; /* 1 + the first rank that failed, 0: none. It is the group's: from
+                                then on no thread does what is posted */
+    int rc;         /* its error */
     uint64_t spin_ns;
     int32_t n, n_thread;
     int stop;
@@ -366,10 +370,9 @@ int run_ranks_idle(const struct runner *run);
 /* The first error of a launch thread, or 0. */
 int run_ranks_rc(const struct runner *run);
 /* Has a record's step ended on all ranks? 1, 0, or the error of any rank. */
-int run_ranks_query(const struct runner *run, size_t rec);
+int run_ranks_query(struct runner *run, size_t rec);
 /* Wait for that, as run_wait_until(). */
-int run_ranks_wait(const struct runner *run, size_t rec, uint64_t expect_ns,
-    uint64_t until_ns);
+int run_ranks_wait(struct runner *run, size_t rec, uint64_t expect_ns, uint64_t until_ns);
 void run_ranks_error(const struct runner *run, char *ret, size_t ret_bytes);
 
 /* ---- runner_launch.c: one rank ---------------------------------------------------- */

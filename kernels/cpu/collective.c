@@ -30,7 +30,7 @@ static const struct coll_default defaults = { .bytes = 1u << 20,
 struct fdk_group {
     uint32_t magic;
     struct fdk_ctx *ctx;
-    struct fdk_group *next; /* of the context */
+    struct fdk_group *next;  /* of the context */
     struct coll_space space; /* rank: not set */
     int32_t device[FDK_MAX_RANKS];
     fdk_cpu_meet_fn *hook;
