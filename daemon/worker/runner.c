@@ -127,6 +127,8 @@ run_group(struct runner *run, uint32_t spin_limit_us, char *err, size_t err_byte
         return 0;
     for (int32_t i = 0; i < run->n_rank; i++)
         device[i] = run->dev[i].idx;
+    for (int32_t i = 0; i < run->n_rank; i++)
+        run->dev[i].mem.collectives = run->k->group_bytes(run->ctx, &a);
     return run->k->group_new(run->ctx, &a, &run->group, err, err_bytes);
 }
 

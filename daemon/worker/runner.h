@@ -131,9 +131,11 @@ struct run_pad {
     struct fdk_graph *graph;
 };
 
-/* Bytes of a rank. state: rows and block tables; plan: the step plan and results. */
+/* Bytes of a rank. state: rows and block tables; plan: the step plan and results;
+ * collectives: the workspace of the group. */
 struct run_mem {
     uint64_t weights, kv, kv_scales, activations, scratch, state, plan, penalty, graphs;
+    uint64_t collectives;
     uint64_t host_kv;
 };
 
