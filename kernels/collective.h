@@ -49,6 +49,11 @@ struct fdk_group_args {
     uint32_t spin_limit_us; /* 0: 2,000,000 */
 };
 
+/* Up to which sizes all-reduces go which way: fdk_group_args. */
+struct fdk_group_ways {
+    uint64_t one_shot_bytes, packet_bytes; /* packet_bytes 0: the backend has no packets */
+};
+
 /* y = sum over the ranks of x. With a residual: residual += that sum; y = residual /
  * rms(residual) * (w + offset), as fdk_ops.rmsnorm with FDK_NORM_PRE. The residual's values are the same on all ranks
  * before, and so after. n has the same value on all ranks. */
@@ -85,6 +90,8 @@ struct fdk_all_gather_args {
  *                     included.
  * fdk_ops.group_bytes what group_new() allocates on the device of each rank; 0 for arguments
  *                     that it refuses.
+ * fdk_ops.group_ways  set ways, if not NULL, and what they were, if not NULL. While no collective
+ *                     runs; those that are recorded keep theirs.
  * fdk_ops.group_abort rank will come to no more collectives: the others fail, and their
  *                     error_text names the first rank that a group was told of. Any thread;
  *                     waits for no device.

@@ -242,6 +242,22 @@ coll_bad_of(enum coll_bad kind, int rank)
     return ((uint64_t)kind << 8 | (uint32_t)rank) + 1;
 }
 
+static inline void
+coll_space_ways(struct coll_space *s, const struct fdk_group_ways *set,
+    struct fdk_group_ways *was)
+{
+    int has = s->packet_bytes > 0; /* memory for packets */
+    if (was != NULL) {
+        was->one_shot_bytes = s->one_shot_bytes;
+        was->packet_bytes = s->packet_bytes;
+    }
+    if (set == NULL)
+        return;
+    s->one_shot_bytes = set->one_shot_bytes;
+    if (has)
+        s->packet_bytes = set->packet_bytes > 0 ? set->packet_bytes : 1;
+}
+
 /* Rank of device dev of the context, or -1. */
 static inline int32_t
 coll_rank_of(const int32_t *device, int32_t n, int32_t dev)

@@ -55,6 +55,7 @@ struct fdk_fusion;
 struct fdk_own;
 struct fdk_group; /* kernels/collective.h, as the next three */
 struct fdk_group_args;
+struct fdk_group_ways;
 struct fdk_all_reduce_args;
 struct fdk_all_gather_args;
 
@@ -657,6 +658,8 @@ struct fdk_ops {
     void (*group_free)(struct fdk_group *);
     uint64_t (*group_bytes)(struct fdk_ctx *, const struct fdk_group_args *);
     void (*group_abort)(struct fdk_group *, int32_t rank);
+    void (*group_ways)(struct fdk_group *, const struct fdk_group_ways *set,
+        struct fdk_group_ways *was);
     int (*all_reduce)(const struct fdk_all_reduce_args *, fdk_stream_t);
     int (*all_gather)(const struct fdk_all_gather_args *, fdk_stream_t);
 };

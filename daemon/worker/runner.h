@@ -45,6 +45,7 @@
 #include "daemon/worker/batch.h"
 #include "daemon/worker/model.h"
 #include "daemon/worker/weights.h"
+#include "kernels/collective.h"
 #include "kernels/program.h"
 
 /* Logits buffer: rows of one slice so that it stays below this, at least 1.
@@ -240,6 +241,7 @@ struct runner {
     struct fdk_group *group; /* of the ranks' collectives, or NULL */
     struct run_ranks *ranks; /* the launch threads; NULL: one rank */
     int spin;                /* threads may poll */
+    struct run_sums *sums;   /* while run_sums_*() run */
     int use_graph;
     struct cap cap;
     uint64_t delay_ns;
@@ -376,6 +378,17 @@ int run_ranks_query(struct runner *run, size_t rec);
 /* Wait for that, as run_wait_until(). */
 int run_ranks_wait(struct runner *run, size_t rec, uint64_t expect_ns, uint64_t until_ns);
 void run_ranks_error(const struct runner *run, char *ret, size_t ret_bytes);
+
+/* ---- runner_sums.c: a group's collectives before they are used -------------------- */
+
+/* Sums over ranks and what they gather, of sizes from 16 bytes on to the largest that the
+ * activations have room for, against what must come out. After run_setup(), while nothing
+ * runs; activations are overwritten. One rank: 0. -EIO: err names the rank and the size. */
+int run_sums_check(struct runner *run, char *err, size_t err_bytes);
+/* The way that is the fastest for each size becomes the group's: *ret. Starts no size when
+ * budget_ns is over: then 1, and the ways are as they were. 0, or what a device failed
+ * with. The order of additions is that of ranks either way, so numbers do not change. */
+int run_sums_choose(struct runner *run, uint64_t budget_ns, struct fdk_group_ways *ret);
 
 /* ---- runner_launch.c: one rank ---------------------------------------------------- */
 

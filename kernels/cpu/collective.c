@@ -456,6 +456,13 @@ vdev_group_bytes(struct fdk_ctx *ctx, const struct fdk_group_args *a)
 }
 
 void
+vdev_group_ways(struct fdk_group *g, const struct fdk_group_ways *set,
+    struct fdk_group_ways *was)
+{
+    coll_space_ways(&g->space, set, was);
+}
+
+void
 vdev_group_abort(struct fdk_group *g, int32_t rank)
 {
     tell(&g->space, coll_bad_of(COLL_GONE, rank));

@@ -78,6 +78,8 @@ int vdev_group_new(struct fdk_ctx *ctx, const struct fdk_group_args *a,
 void vdev_group_free(struct fdk_group *g);
 uint64_t vdev_group_bytes(struct fdk_ctx *ctx, const struct fdk_group_args *a);
 void vdev_group_abort(struct fdk_group *g, int32_t rank);
+void vdev_group_ways(struct fdk_group *g, const struct fdk_group_ways *set,
+    struct fdk_group_ways *was);
 int vdev_all_reduce(const struct fdk_all_reduce_args *a, fdk_stream_t st);
 int vdev_all_gather(const struct fdk_all_gather_args *a, fdk_stream_t st);
 /* Of the cpu backend. */
@@ -111,6 +113,7 @@ extern const struct fdk_fusion cpu_fusions[CPU_FUSIONS];
     .silu_mul = vdev_silu_mul, .softcap = vdev_softcap, .gather = vdev_gather, \
     .sample = vdev_sample, .group_new = vdev_group_new, .group_free = vdev_group_free, \
     .group_bytes = vdev_group_bytes, .group_abort = vdev_group_abort, \
+    .group_ways = vdev_group_ways, \
     .all_reduce = vdev_all_reduce, .all_gather = vdev_all_gather
 
 #endif

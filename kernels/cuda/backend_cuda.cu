@@ -551,6 +551,7 @@ make_ops(void)
     o.group_free = cu_group_free;
     o.group_bytes = cu_group_bytes;
     o.group_abort = cu_group_abort;
+    o.group_ways = cu_group_ways;
     o.all_reduce = cu_all_reduce;
     o.all_gather = cu_all_gather;
     return o;

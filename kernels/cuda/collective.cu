@@ -563,6 +563,13 @@ cu_groups_tell(const struct cu_dev *dev)
 }
 
 void
+cu_group_ways(struct fdk_group *g, const struct fdk_group_ways *set,
+    struct fdk_group_ways *was)
+{
+    coll_space_ways(&g->space, set, was);
+}
+
+void
 cu_group_abort(struct fdk_group *g, int32_t rank)
 {
     tell(g, rank);

@@ -308,6 +308,8 @@ int cu_group_new(struct fdk_ctx *ctx, const struct fdk_group_args *a, struct fdk
 void cu_group_free(struct fdk_group *g);
 uint64_t cu_group_bytes(struct fdk_ctx *ctx, const struct fdk_group_args *a);
 void cu_group_abort(struct fdk_group *g, int32_t rank);
+void cu_group_ways(struct fdk_group *g, const struct fdk_group_ways *set,
+    struct fdk_group_ways *was);
 /* The device has failed: the other ranks of its groups give up. Calls nothing of CUDA. */
 void cu_groups_tell(const struct cu_dev *dev);
 int cu_all_reduce(const struct fdk_all_reduce_args *a, fdk_stream_t st);

@@ -29,7 +29,7 @@ two
 expect 0 ctl status
 has "$out" 'rank 0: device cpu-0'
 has "$out" 'rank 1: device cpu-1'
-has "$out" 'sums over 2 devices: own, in the memory of this process, limit 2000 ms'
+has "$out" 'sums over 2 devices: own, in the memory of this process, (whole|in shares|whole up to [0-9.]+ [KM]iB), limit 2000 ms'
 expect 0 ctl status --json
 ranks=$(json 'd["worker"]["tensor_parallel_size"], [e["rank"] for e in d["worker"]["devices"]]' <<<"$out")
 [ "$ranks" = "2 [0, 1]" ] || fail "ranks: $ranks"
