@@ -117,6 +117,7 @@ UNIT_TESTS = \
 	%D%/unit/u_rules \
 	%D%/unit/u_runner \
 	%D%/unit/u_sums \
+	%D%/unit/u_near \
 	%D%/unit/u_files \
 	%D%/unit/u_finish \
 	%D%/unit/u_engine \
@@ -334,6 +335,7 @@ tests_unit_u_engine_limits_SOURCES = %D%/unit/u_engine_limits.c $(SIM_FIXTURE)
 tests_unit_u_kv_scale_SOURCES = %D%/unit/u_kv_scale.c $(SIM_FIXTURE)
 tests_unit_u_pipeline_SOURCES = %D%/unit/u_pipeline.c $(SIM_FIXTURE)
 tests_unit_u_prime_SOURCES = %D%/unit/u_prime.c $(SIM_FIXTURE)
+tests_unit_u_near_SOURCES = %D%/unit/u_near.c $(SIM_FIXTURE)
 tests_unit_u_sums_SOURCES = %D%/unit/u_sums.c $(SIM_FIXTURE)
 tests_unit_u_profile_SOURCES = %D%/unit/u_profile.c $(SIM_FIXTURE)
 tests_sim_s_arrivals_SOURCES = %D%/sim/s_arrivals.c $(ARRIVALS)

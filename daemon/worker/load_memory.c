@@ -237,10 +237,10 @@ wrk_check_memory(const struct worker *w, const struct run_mem *m)
         enum mpl_group group;
         uint64_t bytes;
     } got[] = { { MPL_WEIGHTS, m->weights }, { MPL_ACTIVATIONS, m->activations },
-        { MPL_SCRATCH, m->scratch }, { MPL_COLLECTIVES, m->collectives }, { MPL_STATE, m->state }, { MPL_PLAN, m->plan },
-        { MPL_PENALTY, m->penalty }, { MPL_KV, m->kv }, { MPL_KV_SCALES, m->kv_scales },
-        { MPL_HOST, w->run->host }, { MPL_HOST_KV, m->host_kv },
-        { MPL_HOST_PENALTY, w->run->host_penalty } };
+        { MPL_SCRATCH, m->scratch }, { MPL_COLLECTIVES, m->collectives },
+        { MPL_STATE, m->state }, { MPL_PLAN, m->plan }, { MPL_PENALTY, m->penalty },
+        { MPL_KV, m->kv }, { MPL_KV_SCALES, m->kv_scales }, { MPL_HOST, w->run->host },
+        { MPL_HOST_KV, m->host_kv }, { MPL_HOST_PENALTY, w->run->host_penalty } };
     int bad = 0;
 
     for (size_t i = 0; i < sizeof(got) / sizeof(got[0]); i++) {

@@ -82,8 +82,9 @@ wrk_sums_write(const char *path, const struct fdk_group_ways *ways)
 {
     char text[128];
 
-    (void)snprintf(text, sizeof(text), SUMS_FORMAT "whole %" PRIu64 "\npackets %" PRIu64 "\n",
-        ways->one_shot_bytes, ways->packet_bytes);
+    (void)snprintf(text, sizeof(text),
+        SUMS_FORMAT "whole %" PRIu64 "\npackets %" PRIu64 "\n", ways->one_shot_bytes,
+        ways->packet_bytes);
     return peak_put(path, text);
 }
 

@@ -110,6 +110,7 @@ libfddworker_a_SOURCES = \
 	%D%/runner_check.c %D%/runner_program.c \
 	%D%/runner_launch.c \
 	%D%/runner_ranks.c \
+	%D%/runner_near.c \
 	%D%/runner_sums.c \
 	%D%/runner_setup.c \
 	%D%/safetensors.c \

@@ -23,8 +23,9 @@
 #define MPL_PIECE (2u << 20)
 
 static const char *const group_names[MPL__N] = { "weights", "activations", "scratch",
-    "row states and tables", "step plan", "penalty counts", "graphs", "collectives", "KV scales", "kv",
-    "pinned step records", "swap space", "pinned penalty counts", "other" };
+    "row states and tables", "step plan", "penalty counts", "graphs", "collectives",
+    "KV scales", "kv", "pinned step records", "swap space", "pinned penalty counts",
+    "other" };
 
 const char *
 mpl_group_name(enum mpl_group group)

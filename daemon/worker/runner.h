@@ -38,6 +38,7 @@
 #define FDD_DAEMON_WORKER_RUNNER_H
 
 #include <pthread.h>
+#include <sched.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -378,6 +379,14 @@ int run_ranks_query(struct runner *run, size_t rec);
 /* Wait for that, as run_wait_until(). */
 int run_ranks_wait(struct runner *run, size_t rec, uint64_t expect_ns, uint64_t until_ns);
 void run_ranks_error(const struct runner *run, char *ret, size_t ret_bytes);
+
+/* ---- runner_near.c ------------------------------------------------------------------- */
+
+/* The calling thread runs on the processors near the device, as far as it may use some of
+ * them; says so. */
+void run_pin(const struct run_dev *dev);
+/* "0-3,8". -EINVAL. */
+int run_cpus_parse(const char *list, cpu_set_t *ret);
 
 /* ---- runner_sums.c: a group's collectives before they are used -------------------- */
 

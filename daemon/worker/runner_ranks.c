@@ -135,6 +135,7 @@ run_thread_main(void *arg)
     struct run_rank *me = &g->at[run_rank(dev)];
     uint64_t last = clk_now_ns();
 
+    run_pin(dev);
     while (!__atomic_load_n(&g->stop, __ATOMIC_ACQUIRE)) {
         if (run_thread_poll(dev)) {
             last = clk_now_ns();

@@ -18,23 +18,23 @@
 #include "daemon/common/mem.h"
 #include "daemon/common/obj.h"
 
-#define SUMS_LEAST  16          /* bytes */
-#define SUMS_MOST   (8u << 20)  /* of operands and of results, on devices */
+#define SUMS_LEAST     16         /* bytes */
+#define SUMS_MOST      (8u << 20) /* of operands and of results, on devices */
 #define SUMS_MOST_HOST (1u << 20)
-#define SUMS_ALIGN  256
-#define SUMS_STEP   8           /* from size to size of the check, */
-#define SUMS_FIRST  (4u << 10)  /* and of the choice */
-#define SUMS_FACTOR 4
-#define SUMS_CHAIN  4           /* collectives behind each other that are timed */
-#define SUMS_BEST   3           /* the best of so many chains */
+#define SUMS_ALIGN     256
+#define SUMS_STEP      8          /* from size to size of the check, */
+#define SUMS_FIRST     (4u << 10) /* and of the choice */
+#define SUMS_FACTOR    4
+#define SUMS_CHAIN     4 /* collectives behind each other that are timed */
+#define SUMS_BEST      3 /* the best of so many chains */
 
 enum sums_way { SUMS_PACKETS, SUMS_WHOLE, SUMS_SHARES, SUMS__N };
 
 struct run_sums {
     size_t n; /* elements of a rank's operand */
     int gather;
-    char *h[FDK_MAX_RANKS];      /* of each rank: operand, then result */
-    int64_t bad[FDK_MAX_RANKS];  /* first wrong element, -1: none */
+    char *h[FDK_MAX_RANKS];     /* of each rank: operand, then result */
+    int64_t bad[FDK_MAX_RANKS]; /* first wrong element, -1: none */
     float was[FDK_MAX_RANKS], want[FDK_MAX_RANKS];
 };
 

@@ -63,10 +63,10 @@ struct worker {
     struct lnk_ready ready;
     struct pipeline *pip;
     struct admin *admin;
-    struct peak_cache peak; /* admin thread, */
-    int peak_busy;          /* and whether the last ones were measured under load */
+    struct peak_cache peak;     /* admin thread, */
+    int peak_busy;              /* and whether the last ones were measured under load */
     struct fdk_group_ways ways; /* up to which sizes sums over ranks go which way */
-    double link_bps;        /* of another rank's memory, 0: not measured */
+    double link_bps;            /* of another rank's memory, 0: not measured */
 };
 
 /* load.c: program, device, weights, KV plan, runner. 0, or an exit status of

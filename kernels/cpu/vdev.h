@@ -113,7 +113,7 @@ extern const struct fdk_fusion cpu_fusions[CPU_FUSIONS];
     .silu_mul = vdev_silu_mul, .softcap = vdev_softcap, .gather = vdev_gather, \
     .sample = vdev_sample, .group_new = vdev_group_new, .group_free = vdev_group_free, \
     .group_bytes = vdev_group_bytes, .group_abort = vdev_group_abort, \
-    .group_ways = vdev_group_ways, \
-    .all_reduce = vdev_all_reduce, .all_gather = vdev_all_gather
+    .group_ways = vdev_group_ways, .all_reduce = vdev_all_reduce, \
+    .all_gather = vdev_all_gather
 
 #endif

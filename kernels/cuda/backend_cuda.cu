@@ -259,6 +259,17 @@ cu_device_info(struct fdk_ctx *ctx, int dev, struct fdk_device_info *ret)
     return 0;
 }
 
+static int
+cu_device_cpus(struct fdk_ctx *ctx, int dev, char *ret, size_t ret_bytes)
+{
+    char bus_id[32] = "";
+    int rc = cu_enter_idx(ctx, dev);
+    if (rc == 0)
+        rc = cu_result(&ctx->dev[dev], "cudaDeviceGetPCIBusId",
+            cudaDeviceGetPCIBusId(bus_id, (int)sizeof(bus_id), ctx->dev[dev].idx));
+    return rc != 0 ? rc : fdk_pci_cpus("/sys", bus_id, ret, ret_bytes);
+}
+
 /* ---- contexts ------------------------------------------------------------ */
 
 static void
@@ -472,6 +483,7 @@ table_devices(struct fdk_ops *o)
     o->name = "cuda";
     o->act = cu_act;
     o->available = cu_available;
+    o->device_cpus = cu_device_cpus;
     o->device_uuid = cu_device_uuid;
     o->device_peer = cu_device_peer;
     o->open = cu_open;

@@ -75,7 +75,7 @@ end(struct sim *s, const char *dir)
 /* ---- results that are wrong ------------------------------------------------------------ */
 
 static struct fdk_ops wrong;
-static fdk_stream_t wrong_on;     /* of the rank */
+static fdk_stream_t wrong_on;           /* of the rank */
 static int32_t wrong_sum, wrong_gather; /* from so many elements on */
 
 static int
@@ -134,8 +134,8 @@ wrong_results(void **state)
         check(s, -EIO, what);
         wrong_sum = 0;
         wrong_gather = 10000;
-        (void)snprintf(what, sizeof(what), "gathering 21844 bytes of each of 3 ranks is wrong on rank %d",
-            q);
+        (void)snprintf(what, sizeof(what),
+            "gathering 21844 bytes of each of 3 ranks is wrong on rank %d", q);
         check(s, -EIO, what);
     }
     end(s, dir);
@@ -151,8 +151,9 @@ failing_device(void **state)
     (void)state;
     fdk_cpu_fail_after(s->run->ctx, 1, 3);
     assert_int_equal(run_sums_check(s->run, err, sizeof(err)), -EIO);
-    assert_non_null(strstr(err, "a sum of 16 bytes of each of 3 ranks: rank 1 (cpu-1): failure "
-                                "injected by a test"));
+    assert_non_null(strstr(err,
+        "a sum of 16 bytes of each of 3 ranks: rank 1 (cpu-1): failure "
+        "injected by a test"));
     (void)pip_free(s->pip);
     s->pip = NULL;
     s->run = run_free(s->run);
@@ -180,8 +181,9 @@ timed_sum(const struct fdk_all_reduce_args *a, fdk_stream_t st)
     int whole = now_ways.one_shot_bytes > 1;
     int rc = fdk_ops_cpu.all_reduce(a, st);
 
-    return rc != 0 || whole == (4 * a->C <= whole_until) ? rc
-                                                         : fdk_ops_cpu.stream_delay(st, 5 * CLK_MS);
+    return rc != 0 || whole == (4 * a->C <= whole_until)
+        ? rc
+        : fdk_ops_cpu.stream_delay(st, 5 * CLK_MS);
 }
 
 static void
@@ -290,7 +292,8 @@ shown(void **state)
         { { 65536, 0 }, "process, whole up to 64.0 KiB, limit 700 ms" },
         { { UINT64_MAX, 0 }, "process, whole, limit 700 ms" },
         { { 1, 1 }, "process, in shares, limit 700 ms" },
-        { { UINT64_MAX, 524288 }, "process, in packets up to 512.0 KiB, whole, limit 700 ms" },
+        { { UINT64_MAX, 524288 },
+            "process, in packets up to 512.0 KiB, whole, limit 700 ms" },
     };
     struct runner run = { .k = &fdk_ops_cpu };
     static struct worker w;
