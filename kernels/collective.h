@@ -20,7 +20,9 @@
  * again each time the ranks meet (once or twice for each piece of the operands, see
  * doc/kernels.md). When that is over it fails, and makes all others fail: fdk_ops.error_text
  * of each names the rank that did not come. Ranks that come with different operations, sizes
- * or types find that when they first meet, and all fail the same way. As after any failure
+ * or types find that when they first meet, and all fail the same way. A rank whose device
+ * fails, for whatever reason, or that group_abort() names makes the others fail within
+ * milliseconds, where they wait for it and where they come to wait. As after any failure
  * every later call on the device is -EIO, events complete, and streams, memory and the group
  * can be freed.
  */
@@ -46,6 +48,11 @@ struct fdk_group_args {
                                   choice, 1: none */
     uint32_t spin_limit_us; /* 0: 2,000,000 */
     int32_t first_rank;     /* of a larger group, for errors: what rank 0 is called */
+};
+
+/* Up to which sizes all-reduces go which way: fdk_group_args. */
+struct fdk_group_ways {
+    uint64_t one_shot_bytes, packet_bytes; /* packet_bytes 0: the backend has no packets */
 };
 
 /* y = sum over the ranks of x. With a residual: residual += that sum; y = residual /
@@ -84,6 +91,13 @@ struct fdk_all_gather_args {
  *                     and FDK_EXEC_DEFER of the cpu backend). err: the reason.
  * fdk_ops.group_free  after the work of all ranks, graphs with the group's collectives
  *                     included.
+ * fdk_ops.group_bytes what group_new() allocates on the device of each rank; 0 for arguments
+ *                     that it refuses.
+ * fdk_ops.group_ways  set ways, if not NULL, and what they were, if not NULL. While no collective
+ *                     runs; those that are recorded keep theirs.
+ * fdk_ops.group_abort rank will come to no more collectives: the others fail, and their
+ *                     error_text names the first rank that a group was told of. Any thread;
+ *                     waits for no device.
  * fdk_ops.all_reduce, all_gather
  *                     the rank is that of the stream's device; -EINVAL where it has none.
  *                     Operands are aligned to their type; those aligned to 16 bytes, and rows

@@ -38,12 +38,14 @@ struct coll_channel {
 };
 
 /* Why a group has failed: (kind << 8 | rank) + 1, rank being the one at fault. */
-enum coll_bad { COLL_LATE = 1, COLL_OTHER };
+enum coll_bad { COLL_LATE = 1, COLL_OTHER, COLL_GONE };
 
 struct coll_space {
     char *base[FDK_MAX_RANKS]; /* workspaces, as this rank reaches them */
     uint64_t one_shot_bytes, packet_bytes;
     uint64_t limit_ns;
+    const uint64_t *told; /* what the host says of the group, as enum coll_bad; NULL: it
+                                  writes to the workspaces */
     uint64_t packet_at; /* where packets are in a workspace; a backend without: its end */
     int32_t n, rank;
     int32_t first;     /* fdk_group_args.first_rank */
@@ -238,6 +240,28 @@ coll_space_init(const struct fdk_group_args *a, int32_t n_dev,
         (a->spin_limit_us != 0 ? a->spin_limit_us : (uint32_t)COLL_LIMIT_US);
     *ret = s;
     return 0;
+}
+
+PLAN_FN uint64_t
+coll_bad_of(enum coll_bad kind, int rank)
+{
+    return ((uint64_t)kind << 8 | (uint32_t)rank) + 1;
+}
+
+static inline void
+coll_space_ways(struct coll_space *s, const struct fdk_group_ways *set,
+    struct fdk_group_ways *was)
+{
+    int has = s->packet_bytes > 0; /* memory for packets */
+    if (was != NULL) {
+        was->one_shot_bytes = s->one_shot_bytes;
+        was->packet_bytes = s->packet_bytes;
+    }
+    if (set == NULL)
+        return;
+    s->one_shot_bytes = set->one_shot_bytes;
+    if (has)
+        s->packet_bytes = set->packet_bytes > 0 ? set->packet_bytes : 1;
 }
 
 /* Rank of device dev of the context, or -1. */

@@ -227,6 +227,27 @@ fdk_host_mem_free(void)
     return sysinfo(&si) == 0 ? (uint64_t)si.freeram * si.mem_unit : 0;
 }
 
+int
+fdk_pci_cpus(const char *sysfs, const char *bus_id, char *ret, size_t ret_bytes)
+{
+    char path[256], id[32];
+    size_t n = strlen(bus_id);
+    if (n >= sizeof(id))
+        return -EINVAL;
+    for (size_t i = 0; i <= n; i++)
+        id[i] = (char)(bus_id[i] >= 'A' && bus_id[i] <= 'F' ? bus_id[i] + ('a' - 'A')
+                                                            : bus_id[i]);
+    snprintf(path, sizeof(path), "%s/bus/pci/devices/%s/local_cpulist", sysfs, id);
+    FILE *f = fopen(path, "re");
+    if (f == NULL)
+        return -errno;
+    n = fread(ret, 1, ret_bytes - 1, f);
+    fclose(f);
+    ret[n] = '\0';
+    ret[strcspn(ret, "\n")] = '\0';
+    return ret[0] != '\0' ? 0 : -ENOENT;
+}
+
 /* Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3"
  * (2011): multipliers and Weyl constants are the algorithm's. */
 void

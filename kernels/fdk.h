@@ -62,6 +62,7 @@ struct fdk_fusion;
 struct fdk_own;
 struct fdk_group; /* kernels/collective.h, as the next three */
 struct fdk_group_args;
+struct fdk_group_ways;
 struct fdk_all_reduce_args;
 struct fdk_all_gather_args;
 
@@ -590,6 +591,8 @@ struct fdk_ops {
     void (*close)(struct fdk_ctx *);
     int (*device_info)(struct fdk_ctx *, int dev, struct fdk_device_info *ret);
     const char *(*error_text)(struct fdk_ctx *, int dev);
+    /* Processors near the device, "0-15,32-47". -errno: not known. NULL: all are. */
+    int (*device_cpus)(struct fdk_ctx *, int dev, char *ret, size_t ret_bytes);
     /* Measure the peak with all processors, best of several runs. Takes up to a second
      * and allocates memory meanwhile. Any thread, at any time; other work on the device
      * and the probe slow each other down. t: of FDK_PROBE_FLOPS. -ENOTSUP: not here; -ENOMEM. */
@@ -709,6 +712,10 @@ struct fdk_ops {
     int (*group_new)(struct fdk_ctx *, const struct fdk_group_args *,
         struct fdk_group **ret, char *err, size_t err_bytes);
     void (*group_free)(struct fdk_group *);
+    uint64_t (*group_bytes)(struct fdk_ctx *, const struct fdk_group_args *);
+    void (*group_abort)(struct fdk_group *, int32_t rank);
+    void (*group_ways)(struct fdk_group *, const struct fdk_group_ways *set,
+        struct fdk_group_ways *was);
     int (*all_reduce)(const struct fdk_all_reduce_args *, fdk_stream_t);
     int (*all_gather)(const struct fdk_all_gather_args *, fdk_stream_t);
 };
@@ -716,6 +723,10 @@ struct fdk_ops {
 extern const struct fdk_ops fdk_ops_cpu;
 extern const struct fdk_ops fdk_ops_cuda; /* a stub without CUDA: available() says so */
 extern const struct fdk_ops fdk_ops_null;
+
+/* Processors near the PCI device bus_id ("0000:1B:00.0"), as the kernel's folder sysfs
+ * ("/sys") lists them. -errno. */
+int fdk_pci_cpus(const char *sysfs, const char *bus_id, char *ret, size_t ret_bytes);
 
 /* Free memory of the machine in bytes (MemAvailable); 0 unknown. */
 uint64_t fdk_host_mem_free(void);

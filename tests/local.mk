@@ -116,6 +116,8 @@ UNIT_TESTS = \
 	%D%/unit/u_capture \
 	%D%/unit/u_rules \
 	%D%/unit/u_runner \
+	%D%/unit/u_sums \
+	%D%/unit/u_near \
 	%D%/unit/u_files \
 	%D%/unit/u_finish \
 	%D%/unit/u_engine \
@@ -148,6 +150,8 @@ SIM_TESTS = \
 	%D%/sim/s_mix \
 	%D%/sim/s_overlap \
 	%D%/sim/s_ranks %D%/sim/s_owners \
+	%D%/sim/s_ranks \
+	%D%/sim/s_ranks_faults \
 	%D%/sim/s_preempt \
 	%D%/sim/s_prefix \
 	%D%/sim/s_random \
@@ -331,6 +335,8 @@ tests_unit_u_engine_limits_SOURCES = %D%/unit/u_engine_limits.c $(SIM_FIXTURE)
 tests_unit_u_kv_scale_SOURCES = %D%/unit/u_kv_scale.c $(SIM_FIXTURE)
 tests_unit_u_pipeline_SOURCES = %D%/unit/u_pipeline.c $(SIM_FIXTURE)
 tests_unit_u_prime_SOURCES = %D%/unit/u_prime.c $(SIM_FIXTURE)
+tests_unit_u_near_SOURCES = %D%/unit/u_near.c $(SIM_FIXTURE)
+tests_unit_u_sums_SOURCES = %D%/unit/u_sums.c $(SIM_FIXTURE)
 tests_unit_u_profile_SOURCES = %D%/unit/u_profile.c $(SIM_FIXTURE)
 tests_sim_s_arrivals_SOURCES = %D%/sim/s_arrivals.c $(ARRIVALS)
 tests_sim_s_backend_SOURCES = %D%/sim/s_backend.c $(SIM_FIXTURE)
@@ -342,6 +348,8 @@ tests_sim_s_lookahead_SOURCES = %D%/sim/s_lookahead.c $(SIM_FIXTURE)
 tests_sim_s_mix_SOURCES = %D%/sim/s_mix.c $(SIM_FIXTURE)
 tests_sim_s_ranks_SOURCES = %D%/sim/s_ranks.c $(SIM_FIXTURE)
 tests_sim_s_owners_SOURCES = %D%/sim/s_owners.c %D%/sim/ranks.h $(SIM_FIXTURE)
+tests_sim_s_ranks_faults_SOURCES = %D%/sim/s_ranks_faults.c $(SIM_FIXTURE)
+tests_sim_s_ranks_faults_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=syscall,--wrap=clock_nanosleep,--wrap=sched_yield
 tests_sim_s_overlap_SOURCES = %D%/sim/s_overlap.c $(REF_FIXTURE)
 tests_sim_s_preempt_SOURCES = %D%/sim/s_preempt.c $(SIM_FIXTURE)
 tests_sim_s_prefix_SOURCES = %D%/sim/s_prefix.c $(REF_FIXTURE)

@@ -32,7 +32,7 @@
 #include "libclient/fdring.h"
 
 #define LNK_MAGIC   0x4b4e4c46u
-#define LNK_VERSION 6
+#define LNK_VERSION 7
 
 /* record types beyond FDP_T_* */
 enum lnk_type {
@@ -114,7 +114,7 @@ struct lnk_worker_state { /* the worker writes, the gate reads */
     uint32_t n_device; /* entries of device.list; 0: not chosen yet */
     uint32_t n_rank;   /* of them that compute; before n_device */
     struct lnk_device device[LNK_MAX_DEVICES];
-    char all_reduce[80];  /* how ranks sum, "": there is one; before READY */
+    char all_reduce[160]; /* how ranks sum, "": there is one; before READY */
     char error[512];      /* why it failed, set before phase FAILED */
     char effective[3072]; /* what became of parameters, before READY: lines of
                                section.key=value, NUL behind the last */

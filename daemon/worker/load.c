@@ -370,6 +370,7 @@ wrk_open_args(const struct worker *w, struct wrk_open *to)
         .name = w->devs.n > 0 ? to->name : NULL,
         .spin_limit_us =
             wrk_n_rank(w) > 1 ? (uint32_t)p->parallel_spin_limit_ms * 1000 * WRK_SLOWER : 0,
+        .kv_split = w->prog != NULL ? w->prog->kv_split : 1,
         .n_thread = wrk_threads(w),
         .spin_us = wrk_spin_us(p),
         .max_token = par_max_batched_tokens(p, wrk_on_cpu(w))
@@ -577,10 +578,7 @@ wrk_effective(struct worker *w)
         if (p->parallel_custom_all_reduce == PAR_PARALLEL_CUSTOM_ALL_REDUCE_AUTO)
             (void)snprintf(ws->effective + n, sizeof(ws->effective) - n,
                 "parallel.custom_all_reduce=yes\n");
-        (void)snprintf(ws->all_reduce, sizeof(ws->all_reduce), "%s, limit %lld ms",
-            w->run->k->on_host ? "own, in the memory of this process"
-                               : "own kernels, which write to peer memory",
-            (long long)w->par.parallel_spin_limit_ms);
+        wrk_sums_text(w, ws->all_reduce, sizeof(ws->all_reduce));
     }
     if (wrk_on_cpu(w) && !wrk_is_null(w)) {
         size_t n = strlen(ws->effective);
@@ -658,6 +656,11 @@ wrk_load_run(struct worker *w, struct wrk_laps *laps, char *err, size_t err_byte
     if (rc != 0)
         return rc;
     __atomic_store_n(&w->seg->w.phase, LNK_PH_WARM, __ATOMIC_RELEASE);
+    rc = wrk_load_sums(w, err, err_bytes);
+    if (rc != 0)
+        return wrk_fail(rc, err, err_bytes, "collectives");
+    if (w->run->n_rank > 1)
+        wrk_lap(laps, "collectives");
     rc = run_warm(w->run, w->par.graph_capture == PAR_GRAPH_CAPTURE_EAGER);
     wrk_lap(laps, "graphs");
     if (rc != 0 && run_error(w->run)[0] != '\0')

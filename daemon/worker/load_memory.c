@@ -103,9 +103,10 @@ wrk_quant_bytes(const struct worker *w)
 
 /* ---- the plan ------------------------------------------------------------------------ */
 
-/* What the devices of the ranks have. */
+/* What the devices of the ranks have. taken: with what the plan has a row for, but is there
+ * since the devices are open. */
 static int
-wrk_ranks(const struct worker *w, struct mpl_rank ret[FDK_MAX_DEVICES])
+wrk_ranks(const struct worker *w, int taken, struct mpl_rank ret[FDK_MAX_DEVICES])
 {
     struct fdk_device_info di;
     int rc = 0;
@@ -120,6 +121,8 @@ wrk_ranks(const struct worker *w, struct mpl_rank ret[FDK_MAX_DEVICES])
                 di.mem_free / (uint64_t)w->run->n_rank };
         else if (rc == 0)
             ret[i] = (struct mpl_rank){ di.mem_total, di.mem_free };
+        if (rc == 0 && taken)
+            ret[i].mem_free += dev->mem.collectives;
     }
     return rc;
 }
@@ -201,9 +204,10 @@ wrk_plan_memory(struct worker *w, char *err, size_t err_bytes)
     wrk_plan_args(w, &in);
     in.rank = rank;
     in.n_rank = w->run->n_rank;
+    in.collectives = run_root(w->run)->mem.collectives;
     rc = wrk_kv_layout(w);
     if (rc == 0)
-        rc = wrk_ranks(w, rank);
+        rc = wrk_ranks(w, 1, rank);
     if (rc == 0)
         rc = wrk_capture(w, p, &w->use_graph, &w->cap, err, err_bytes);
     if (rc != 0)
@@ -234,10 +238,10 @@ wrk_check_memory(const struct worker *w, const struct run_mem *m)
         enum mpl_group group;
         uint64_t bytes;
     } got[] = { { MPL_WEIGHTS, m->weights }, { MPL_ACTIVATIONS, m->activations },
-        { MPL_SCRATCH, m->scratch }, { MPL_STATE, m->state }, { MPL_PLAN, m->plan },
-        { MPL_PENALTY, m->penalty }, { MPL_KV, m->kv }, { MPL_KV_SCALES, m->kv_scales },
-        { MPL_HOST, w->run->host }, { MPL_HOST_KV, m->host_kv },
-        { MPL_HOST_PENALTY, w->run->host_penalty } };
+        { MPL_SCRATCH, m->scratch }, { MPL_COLLECTIVES, m->collectives },
+        { MPL_STATE, m->state }, { MPL_PLAN, m->plan }, { MPL_PENALTY, m->penalty },
+        { MPL_KV, m->kv }, { MPL_KV_SCALES, m->kv_scales }, { MPL_HOST, w->run->host },
+        { MPL_HOST_KV, m->host_kv }, { MPL_HOST_PENALTY, w->run->host_penalty } };
     int bad = 0;
 
     for (size_t i = 0; i < sizeof(got) / sizeof(got[0]); i++) {
@@ -261,7 +265,7 @@ wrk_settle_memory(struct worker *w, char *err, size_t err_bytes)
     /* What recording takes on the host is lost in what others do there. */
     uint64_t graphs = wrk_on_cpu(w) ? mpl_bytes(&w->mpl, MPL_GRAPHS) : 0,
              mapped = UINT64_MAX;
-    int rc = wrk_ranks(w, rank);
+    int rc = wrk_ranks(w, 0, rank);
 
     for (int32_t i = 0; i < w->run->n_rank; i++) {
         const struct run_dev *dev = &w->run->dev[i];

@@ -56,6 +56,7 @@ libfddworker_a_SOURCES = \
 	%D%/load.c \
 	%D%/load_memory.c \
 	%D%/load_shape.c \
+	%D%/load_sums.c \
 	%D%/lookahead.c \
 	%D%/lookahead.h \
 	%D%/memplan.c \
@@ -108,6 +109,8 @@ libfddworker_a_SOURCES = \
 	%D%/runner_check.c %D%/runner_program.c \
 	%D%/runner_launch.c \
 	%D%/runner_ranks.c \
+	%D%/runner_near.c \
+	%D%/runner_sums.c \
 	%D%/runner_setup.c \
 	%D%/safetensors.c \
 	%D%/sampler.c \

@@ -23,8 +23,9 @@
 #define MPL_PIECE (2u << 20)
 
 static const char *const group_names[MPL__N] = { "weights", "activations", "scratch",
-    "row states and tables", "step plan", "penalty counts", "graphs", "KV scales", "kv",
-    "pinned step records", "swap space", "pinned penalty counts", "other" };
+    "row states and tables", "step plan", "penalty counts", "graphs", "collectives",
+    "KV scales", "kv", "pinned step records", "swap space", "pinned penalty counts",
+    "other" };
 
 const char *
 mpl_group_name(enum mpl_group group)
@@ -201,6 +202,8 @@ mpl_fixed_rows(const struct mpl_in *in, const struct mpl_sizes *z, struct mpl *m
         FDK_MAX_CHOSEN);
     mpl_add(m, "KV scales", MPL_KV_SCALES, 0, mpl_scale_bytes(in->kv, in->n_kv),
         "a float per layer, head, K and V");
+    mpl_add(m, "collectives", MPL_COLLECTIVES, 0, in->collectives,
+        "what ranks write to each other");
     if (!in->is_cpu)
         mpl_add(m, "rounding", MPL_OTHER, 0, (uint64_t)m->n_row * MPL_PIECE,
             "each buffer to pieces of 2 MiB");

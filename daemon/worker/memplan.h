@@ -33,6 +33,7 @@ enum mpl_group {
     MPL_PLAN,
     MPL_PENALTY,
     MPL_GRAPHS,
+    MPL_COLLECTIVES,
     MPL_KV_SCALES,
     MPL_KV,
     MPL_HOST,
@@ -83,6 +84,7 @@ struct mpl_in {
     int32_t most[FDK_MAX_KV_GROUPS]; /* blocks of a group that a sequence holds at most, 0:
                                 as many as its tokens fill */
     uint64_t weights, quant_weights, rope;
+    uint64_t collectives; /* workspace of a group of ranks, 0: one rank */
 };
 
 struct mpl {

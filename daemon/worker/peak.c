@@ -242,23 +242,15 @@ peak_mkdir(const char *path)
 }
 
 int
-peak_write(const char *path, const struct peak_key *key, const struct peak *c)
+peak_put(const char *path, const char *text)
 {
+    size_t n = strlen(text);
     char tmp[700];
-    json_t *o;
-    char *text;
     ssize_t done;
-    size_t n;
     int fd, rc = peak_mkdir(path);
 
     if (rc != 0)
         return rc;
-    o = peak_json(key, c);
-    text = o != NULL ? json_dumps(o, JSON_INDENT(1)) : NULL;
-    json_decref(o);
-    if (text == NULL)
-        return -ENOMEM;
-    n = strlen(text);
     (void)snprintf(tmp, sizeof(tmp), "%s.%ld", path, (long)getpid());
     (void)unlink(tmp);
     fd = open(tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
@@ -272,6 +264,17 @@ peak_write(const char *path, const struct peak_key *key, const struct peak *c)
         rc = -errno;
     if (rc != 0 && fd >= 0)
         (void)unlink(tmp);
+    return rc;
+}
+
+int
+peak_write(const char *path, const struct peak_key *key, const struct peak *c)
+{
+    json_t *o = peak_json(key, c);
+    char *text = o != NULL ? json_dumps(o, JSON_INDENT(1)) : NULL;
+    int rc = text != NULL ? peak_put(path, text) : -ENOMEM;
+
+    json_decref(o);
     free(text);
     return rc;
 }

@@ -61,6 +61,8 @@ int peak_read(const char *path, const struct peak_key *key, struct peak *ret, ch
     size_t err_bytes);
 /* Makes the folder if its parent is there. Whole or not at all. -errno. */
 int peak_write(const char *path, const struct peak_key *key, const struct peak *c);
+/* The same of a text. */
+int peak_put(const char *path, const char *text);
 int peak_measure(const struct fdk_ops *k, struct fdk_ctx *ctx, int dev, struct peak *ret);
 
 #endif

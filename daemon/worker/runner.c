@@ -128,19 +128,21 @@ run_group(struct runner *run, int32_t first, int32_t n, struct fdk_group **ret, 
 
     if (n == 1 || run->spin_limit_us == 0)
         return 0;
-    for (int32_t i = 0; i < n; i++)
+    for (int32_t i = 0; i < n; i++) {
         device[i] = run->dev[first + i].idx;
+        run->dev[first + i].mem.collectives += run->k->group_bytes(run->ctx, &a);
+    }
     return run->k->group_new(run->ctx, &a, ret, err, err_bytes);
 }
 
-/* The same of ranks that share tokens. */
+/* The same of ranks that share tokens, n at a time. */
 static int
-run_owner_groups(struct runner *run, char *err, size_t err_bytes)
+run_owner_groups(struct runner *run, int32_t n, char *err, size_t err_bytes)
 {
-    int32_t n = run->prog->kv_split;
     int rc = 0;
 
-    for (int32_t i = 0; i < run->n_rank / n && n > 1 && rc == 0; i++)
+    run->kv_split = n > 1 ? n : 1;
+    for (int32_t i = 0; n > 1 && i < run->n_rank / n && rc == 0; i++)
         rc = run_group(run, i * n, n, &run->owners[i], err, err_bytes);
     return rc;
 }
@@ -182,6 +184,8 @@ run_new(const struct run_open_args *a, struct runner **ret, char *err, size_t er
     (void)slc_set(slice);
     if (rc == 0)
         rc = run_group(run, 0, run->n_rank, &run->group, err, err_bytes);
+    if (rc == 0)
+        rc = run_owner_groups(run, a->kv_split, err, err_bytes);
     if (rc != 0) {
         (void)run_free(run);
         return rc == -ENOMEM ? rc : -ENODEV;
@@ -276,10 +280,9 @@ run_load(struct runner *run, struct mdl_program *prog, const struct wts_plan *wp
 
     OBJ_CHECK(run, RUN_MAGIC);
     ASSERT(prog->n_rank == 1 || (prog->n_rank == run->n_rank && run->group != NULL));
+    ASSERT(prog->kv_split == run->kv_split);
     run->prog = prog;
     run->wp = wp;
-    if (prog->n_rank > 1)
-        rc = run_owner_groups(run, err, err_bytes);
     for (int32_t i = 0; i < run->n_rank && rc == 0; i++)
         rc = run_load_dev(&run->dev[i], err, err_bytes);
     if (rc != 0 || wp == NULL)

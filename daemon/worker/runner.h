@@ -38,6 +38,7 @@
 #define FDD_DAEMON_WORKER_RUNNER_H
 
 #include <pthread.h>
+#include <sched.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -45,6 +46,7 @@
 #include "daemon/worker/batch.h"
 #include "daemon/worker/model.h"
 #include "daemon/worker/weights.h"
+#include "kernels/collective.h"
 #include "kernels/program.h"
 
 /* Logits buffer: rows of one slice so that it stays below this, at least 1.
@@ -63,6 +65,7 @@ struct run_open_args {
                                 0, 1, .. */
     const char *const *name; /* [n_device] for errors; NULL: the backend's name and a number */
     uint32_t spin_limit_us; /* of the ranks' collectives (fdk_group_args); 0: they have none */
+    int32_t kv_split;       /* mdl_program.kv_split; 0: one */
     int32_t n_thread, spin_us;
     int32_t max_token;
     enum fdk_exec exec;    /* virtual devices: who runs the commands */
@@ -131,9 +134,11 @@ struct run_pad {
     struct fdk_graph *graph;
 };
 
-/* Bytes of a rank. state: rows and block tables; plan: the step plan and results. */
+/* Bytes of a rank. state: rows and block tables; plan: the step plan and results;
+ * collectives: the workspace of the group. */
 struct run_mem {
     uint64_t weights, kv, kv_scales, activations, scratch, state, plan, penalty, graphs;
+    uint64_t collectives;
     uint64_t host_kv;
 };
 
@@ -205,7 +210,6 @@ struct run_post {
 struct run_rank {
     struct lnk_cursor bell;
     uint64_t done; /* posts it is done with; its own */
-    int rc;        /* its first error: later posts are skipped */
     pthread_t thread;
 };
 struct run_ranks {
@@ -214,6 +218,11 @@ struct run_ranks {
     uint64_t mask;
     struct run_post *post; /* [mask + 1] */
     uint64_t *seq;         /* [n_rec] posts up to the record's step */
+    int32_t *ended; /* [n_rec] ranks, from 0 on, that the step has ended on; the poster's */
+    int32_t look;   /* the rank whose device was last asked whether it failed */
+    int32_t failed; /* 1 + the first rank that failed, 0: none. It is the group's: from
+                                then on no thread does what is posted */
+    int rc;         /* its error */
     uint64_t spin_ns;
     int32_t n, n_thread;
     int stop;
@@ -234,9 +243,11 @@ struct runner {
     struct fdk_group *group; /* of the ranks' collectives, or NULL */
     /* Of the ranks i kv_split .. that share the tokens of their KV heads; with one: none. */
     struct fdk_group *owners[FDK_MAX_RANKS];
+    int32_t kv_split;
     uint32_t spin_limit_us;
     struct run_ranks *ranks; /* the launch threads; NULL: one rank */
     int spin;                /* threads may poll */
+    struct run_sums *sums;   /* while run_sums_*() run */
     int use_graph;
     struct cap cap;
     uint64_t delay_ns;
@@ -375,11 +386,29 @@ int run_ranks_idle(const struct runner *run);
 /* The first error of a launch thread, or 0. */
 int run_ranks_rc(const struct runner *run);
 /* Has a record's step ended on all ranks? 1, 0, or the error of any rank. */
-int run_ranks_query(const struct runner *run, size_t rec);
+int run_ranks_query(struct runner *run, size_t rec);
 /* Wait for that, as run_wait_until(). */
-int run_ranks_wait(const struct runner *run, size_t rec, uint64_t expect_ns,
-    uint64_t until_ns);
+int run_ranks_wait(struct runner *run, size_t rec, uint64_t expect_ns, uint64_t until_ns);
 void run_ranks_error(const struct runner *run, char *ret, size_t ret_bytes);
+
+/* ---- runner_near.c ------------------------------------------------------------------- */
+
+/* The calling thread runs on the processors near the device, as far as it may use some of
+ * them; says so. */
+void run_pin(const struct run_dev *dev);
+/* "0-3,8". -EINVAL. */
+int run_cpus_parse(const char *list, cpu_set_t *ret);
+
+/* ---- runner_sums.c: a group's collectives before they are used -------------------- */
+
+/* Sums over ranks and what they gather, of sizes from 16 bytes on to the largest that the
+ * activations have room for, against what must come out. After run_setup(), while nothing
+ * runs; activations are overwritten. One rank: 0. -EIO: err names the rank and the size. */
+int run_sums_check(struct runner *run, char *err, size_t err_bytes);
+/* The way that is the fastest for each size becomes the group's: *ret. Starts no size when
+ * budget_ns is over: then 1, and the ways are as they were. 0, or what a device failed
+ * with. The order of additions is that of ranks either way, so numbers do not change. */
+int run_sums_choose(struct runner *run, uint64_t budget_ns, struct fdk_group_ways *ret);
 
 /* ---- runner_launch.c: one rank ---------------------------------------------------- */
 

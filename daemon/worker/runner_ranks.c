@@ -79,6 +79,29 @@ run_step_hook(struct run_ranks *g, int32_t rank)
         clk_sleep_ns(CLK_MS);
 }
 
+/* The first rank that fails is the group's failure: the others are waiting for it. */
+static void
+run_rank_failed(struct runner *run, int32_t rank, int rc)
+{
+    struct run_ranks *g = run->ranks;
+    int32_t none = 0;
+
+    if (!__atomic_compare_exchange_n(&g->failed, &none, rank + 1, 0, __ATOMIC_ACQ_REL,
+            __ATOMIC_ACQUIRE))
+        return;
+    if (run->group != NULL)
+        run->k->group_abort(run->group, rank);
+    if (run->owners[rank / run->kv_split] != NULL)
+        run->k->group_abort(run->owners[rank / run->kv_split], rank % run->kv_split);
+    __atomic_store_n(&g->rc, rc, __ATOMIC_RELEASE);
+}
+
+static int
+run_has_failed(const struct run_ranks *g)
+{
+    return __atomic_load_n(&g->failed, __ATOMIC_ACQUIRE) != 0;
+}
+
 /* Work off what is posted. Returns 0 when there is nothing. */
 static int
 run_thread_poll(struct run_dev *dev)
@@ -93,14 +116,14 @@ run_thread_poll(struct run_dev *dev)
     run_ring_at(g, 2 * run_rank(dev) + 2);
     for (; at < tail; at++) {
         const struct run_post *p = &g->post[at & g->mask];
-        int rc = __atomic_load_n(&me->rc, __ATOMIC_RELAXED);
+        int rc = 0;
 
         if (p->kind == RUN_POST_STEP)
             run_step_hook(g, run_rank(dev));
-        if (rc == 0)
+        if (!run_has_failed(g))
             rc = run_do(dev, p, at);
         if (rc != 0)
-            __atomic_store_n(&me->rc, rc, __ATOMIC_RELEASE);
+            run_rank_failed(dev->run, run_rank(dev), rc);
         __atomic_store_n(&me->done, at + 1, __ATOMIC_RELEASE);
     }
     return 1;
@@ -114,6 +137,7 @@ run_thread_main(void *arg)
     struct run_rank *me = &g->at[run_rank(dev)];
     uint64_t last = clk_now_ns();
 
+    run_pin(dev);
     while (!__atomic_load_n(&g->stop, __ATOMIC_ACQUIRE)) {
         if (run_thread_poll(dev)) {
             last = clk_now_ns();
@@ -152,7 +176,8 @@ run_ranks_start(struct runner *run, int32_t n_post)
     g->spin_ns = run->spin ? RUN_SPIN_NS : 0;
     g->post = mem_array((size_t)size, sizeof(*g->post));
     g->seq = mem_array((size_t)run->n_rec, sizeof(*g->seq));
-    if (g->post == NULL || g->seq == NULL)
+    g->ended = mem_array((size_t)run->n_rec, sizeof(*g->ended));
+    if (g->post == NULL || g->seq == NULL || g->ended == NULL)
         return -ENOMEM;
     for (; g->n_thread < g->n; g->n_thread++) {
         struct run_rank *r = &g->at[g->n_thread];
@@ -179,6 +204,7 @@ run_ranks_stop(struct runner *run)
         (void)pthread_join(g->at[i].thread, NULL);
     free(g->post);
     free(g->seq);
+    free(g->ended);
     free(g);
     run->ranks = NULL;
 }
@@ -188,12 +214,7 @@ run_ranks_stop(struct runner *run)
 int
 run_ranks_rc(const struct runner *run)
 {
-    const struct run_ranks *g = run->ranks;
-    int rc = 0;
-
-    for (int32_t i = 0; i < g->n && rc == 0; i++)
-        rc = __atomic_load_n(&g->at[i].rc, __ATOMIC_ACQUIRE);
-    return rc;
+    return __atomic_load_n(&run->ranks->rc, __ATOMIC_ACQUIRE);
 }
 
 /* Posts that all threads are done with. */
@@ -240,8 +261,10 @@ run_post(struct runner *run, const struct run_post *p)
     if (rc != 0)
         return rc;
     g->post[g->tail & g->mask] = *p;
-    if (p->kind == RUN_POST_STEP)
+    if (p->kind == RUN_POST_STEP) {
         g->seq[p->rec - run->rec] = g->tail + 1;
+        g->ended[p->rec - run->rec] = 0;
+    }
     run_post_now(g, 1);
     return 0;
 }
@@ -303,38 +326,49 @@ run_is_launched(const struct run_ranks *g, int32_t rank, size_t rec)
     return __atomic_load_n(&g->at[rank].done, __ATOMIC_ACQUIRE) >= g->seq[rec];
 }
 
-int
-run_ranks_query(const struct runner *run, size_t rec)
+/* Has it ended there? 1, 0, or the error of the rank's device. */
+static int
+run_rank_query(struct runner *run, int32_t rank, size_t rec)
 {
-    const struct run_ranks *g = run->ranks;
-    int rc = run_ranks_rc(run), all = 1;
+    int done = run_is_launched(run->ranks, rank, rec)
+        ? run->k->event_query(run->dev[rank].ev_end[rec])
+        : 0;
 
-    /* one that has failed must not wait for one that has not */
-    for (int32_t i = 0; i < g->n && rc == 0; i++) {
-        int done =
-            run_is_launched(g, i, rec) ? run->k->event_query(run->dev[i].ev_end[rec]) : 0;
+    if (done < 0)
+        run_rank_failed(run, rank, done);
+    return done;
+}
 
-        rc = done < 0 ? done : 0;
-        all &= done == 1;
-    }
-    return rc != 0 ? rc : all;
+/* Ranks that it has ended on are not asked again. While one is waited for, another one is
+ * asked each time: its device may have failed, and nobody else may be told of that. */
+int
+run_ranks_query(struct runner *run, size_t rec)
+{
+    struct run_ranks *g = run->ranks;
+    int32_t *i = &g->ended[rec];
+    int rc = run_ranks_rc(run), done = 1;
+
+    while (rc == 0 && *i < g->n && (done = run_rank_query(run, *i, rec)) == 1)
+        ++*i;
+    if (rc != 0 || done != 0)
+        return rc != 0 ? rc : done;
+    g->look = (g->look + 1) % g->n;
+    done = g->look > *i ? run_rank_query(run, g->look, rec) : 0;
+    return done < 0 ? done : 0;
 }
 
 int
-run_ranks_wait(const struct runner *run, size_t rec, uint64_t expect_ns, uint64_t until_ns)
+run_ranks_wait(struct runner *run, size_t rec, uint64_t expect_ns, uint64_t until_ns)
 {
     const struct run_ranks *g = run->ranks;
     int rc = run_ranks_query(run, rec);
 
     while (rc == 0) {
         uint64_t now = clk_now_ns(), look = now + CLK_MS;
-        int32_t i = 0;
+        int32_t i = g->ended[rec];
 
         if (now >= until_ns)
             return 0;
-        while (i < g->n - 1 && run_is_launched(g, i, rec) &&
-            run->k->event_query(run->dev[i].ev_end[rec]) == 1)
-            i++;
         if (!run_is_launched(g, i, rec))
             clk_sleep_ns(RUN_POLL_NS);
         else
@@ -366,6 +400,20 @@ run_rank_late(const struct runner *run, const char *text)
     return q >= 0 && q < run->n_rank ? (int32_t)q : -1;
 }
 
+/* A thread that could not launch, on a device that is well. */
+static void
+run_launch_error(const struct runner *run, char *ret, size_t ret_bytes)
+{
+    const struct run_ranks *g = run->ranks;
+    int32_t rank = g == NULL ? 0 : __atomic_load_n(&g->failed, __ATOMIC_ACQUIRE);
+
+    ret[0] = '\0';
+    if (rank > 0)
+        (void)snprintf(ret, ret_bytes, "rank %d (%s): %s", rank - 1,
+            run->dev[rank - 1].name,
+            run->refused[0] != '\0' ? run->refused : "a launch was refused");
+}
+
 /* A device's own fault is what made the others give up. */
 void
 run_ranks_error(const struct runner *run, char *ret, size_t ret_bytes)
@@ -378,7 +426,7 @@ run_ranks_error(const struct runner *run, char *ret, size_t ret_bytes)
                 strncmp(run_rank_error(run, who), "collective: ", 12) == 0))
             who = i;
     if (who < 0) {
-        ret[0] = '\0';
+        run_launch_error(run, ret, ret_bytes);
         return;
     }
     late = run_rank_late(run, run_rank_error(run, who));

@@ -63,10 +63,11 @@ struct worker {
     struct lnk_ready ready;
     struct pipeline *pip;
     struct admin *admin;
-    struct peak_cache peak; /* admin thread, */
-    int peak_busy;          /* and whether the last ones were measured under load */
-    double link_bps;        /* of another rank's memory, 0: not measured */
-    int peak_fixed;         /* what is known of them stays: adm_measure() */
+    struct peak_cache peak;     /* admin thread, */
+    int peak_busy;              /* and whether the last ones were measured under load */
+    int peak_fixed;             /* what is known of them stays: adm_measure() */
+    struct fdk_group_ways ways; /* up to which sizes sums over ranks go which way */
+    double link_bps;            /* of another rank's memory, 0: not measured */
 };
 
 /* load.c: program, device, weights, KV plan, runner. 0, or an exit status of
@@ -85,6 +86,17 @@ struct wrk_open {
 void wrk_open_args(const struct worker *w, struct wrk_open *to);
 void wrk_load_args(struct worker *w, struct wts_load_args *ret);
 void wrk_plan_args(struct worker *w, struct mpl_in *ret);
+/* load_sums.c: several ranks' collectives are checked, and the ways of their sums chosen,
+ * or taken from the cache folder. 0 or -errno with one line in err. */
+int wrk_load_sums(struct worker *w, char *err, size_t err_bytes);
+/* How sums go, for status. */
+void wrk_sums_text(const struct worker *w, char *ret, size_t ret_bytes);
+/* Its parts. The file of a group like this one; -ENOENT: there is no folder. */
+int wrk_sums_path(const struct worker *w, char *ret, size_t ret_bytes);
+/* What a file says: 0, -ENOENT, or -EINVAL for one that makes no sense. */
+int wrk_sums_read(const char *path, struct fdk_group_ways *ret);
+int wrk_sums_write(const char *path, const struct fdk_group_ways *ways);
+
 /* load_shape.c: engine shape from parameters and the KV plan. */
 void wrk_eng_cfg(const struct worker *w, struct eng_cfg *ret);
 /* Blocks of a KV group that a sequence holds at most, 0: as many as its tokens fill. */

@@ -31,6 +31,7 @@ static const struct coll_default defaults = { .bytes = 1u << 20,
 struct fdk_group {
     uint32_t magic;
     struct fdk_ctx *ctx;
+    struct fdk_group *next;  /* of the context */
     struct coll_space space; /* rank: not set */
     int32_t device[FDK_MAX_RANKS];
     fdk_cpu_meet_fn *hook;
@@ -194,20 +195,44 @@ fail(const struct coll_run *r, uint64_t bad)
     if ((bad - 1) >> 8 == COLL_LATE)
         cpu_fail(own->st->dev, "collective: rank %d did not come within %u ms", who,
             (unsigned)(r->s->limit_ns / 1000000));
+    else if ((bad - 1) >> 8 == COLL_GONE)
+        cpu_fail(own->st->dev, "collective: rank %d failed", who);
     else
         cpu_fail(own->st->dev,
             "collective: ranks launched different operations, seen at rank %d", who);
     return -1;
 }
 
-/* Tell all, this rank too. */
+/* Tell all ranks. What the first one told stays, and is returned. */
+static uint64_t
+tell(const struct coll_space *s, uint64_t bad)
+{
+    uint64_t first = 0;
+    if (!__atomic_compare_exchange_n(bad_at(s, 0), &first, bad, 0, __ATOMIC_ACQ_REL,
+            __ATOMIC_ACQUIRE))
+        bad = first;
+    for (int q = 1; q < s->n; q++)
+        __atomic_store_n(bad_at(s, q), bad, __ATOMIC_RELEASE);
+    return bad;
+}
+
 static int
 give_up(const struct coll_run *r, enum coll_bad kind, int who)
 {
-    uint64_t bad = ((uint64_t)kind << 8 | (uint32_t)who) + 1;
-    for (int q = 0; q < r->s->n; q++)
-        __atomic_store_n(bad_at(r->s, q), bad, __ATOMIC_RELEASE);
-    return fail(r, bad);
+    return fail(r, tell(r->s, coll_bad_of(kind, who)));
+}
+
+void
+cpu_groups_tell(const struct cpu_dev *dev)
+{
+    struct fdk_ctx *ctx = dev->ctx;
+    pthread_mutex_lock(&ctx->group_lock);
+    for (struct fdk_group *g = ctx->groups; g != NULL; g = g->next) {
+        int32_t rank = coll_rank_of(g->device, g->space.n, (int32_t)(dev - ctx->dev));
+        if (rank >= 0)
+            tell(&g->space, coll_bad_of(COLL_GONE, rank));
+    }
+    pthread_mutex_unlock(&ctx->group_lock);
 }
 
 /* The lowest rank whose flag is not there, or n; -1 - rank of one that is at another
@@ -414,8 +439,34 @@ vdev_group_new(struct fdk_ctx *ctx, const struct fdk_group_args *a,
         vdev_group_free(g);
         return rc;
     }
+    pthread_mutex_lock(&ctx->group_lock);
+    g->next = ctx->groups;
+    ctx->groups = g;
+    pthread_mutex_unlock(&ctx->group_lock);
     *ret = g;
     return 0;
+}
+
+uint64_t
+vdev_group_bytes(struct fdk_ctx *ctx, const struct fdk_group_args *a)
+{
+    struct coll_space s;
+    char err[256];
+    int rc = coll_space_init(a, ctx->n_dev, &defaults, &s, err, sizeof(err));
+    return rc == 0 ? coll_space_bytes(&s) : 0;
+}
+
+void
+vdev_group_ways(struct fdk_group *g, const struct fdk_group_ways *set,
+    struct fdk_group_ways *was)
+{
+    coll_space_ways(&g->space, set, was);
+}
+
+void
+vdev_group_abort(struct fdk_group *g, int32_t rank)
+{
+    tell(&g->space, coll_bad_of(COLL_GONE, rank));
 }
 
 void
@@ -423,6 +474,13 @@ vdev_group_free(struct fdk_group *g)
 {
     if (g == NULL)
         return;
+    pthread_mutex_lock(&g->ctx->group_lock);
+    for (struct fdk_group **p = &g->ctx->groups; *p != NULL; p = &(*p)->next)
+        if (*p == g) {
+            *p = g->next;
+            break;
+        }
+    pthread_mutex_unlock(&g->ctx->group_lock);
     for (int i = 0; i < g->space.n; i++)
         if (g->space.base[i] != NULL)
             vdev_mem_free(g->ctx, g->device[i], g->space.base[i]);

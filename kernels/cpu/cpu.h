@@ -234,6 +234,8 @@ struct fdk_ctx {
     struct CUstream_st *streams; /* oldest first */
     pthread_mutex_t run_lock;    /* DEFER: queues, and the executing thread */
     struct CUstream_st *turn;    /* DEFER: whose command is next; NULL: the first */
+    pthread_mutex_t group_lock;  /* the list below */
+    struct fdk_group *groups;
 };
 
 struct CUevent_st {
@@ -295,5 +297,7 @@ void cpu_ctx_free(struct fdk_ctx *ctx);
 
 cpu_exec_fn cpu_exec; /* the cpu backend's operations */
 cpu_exec_fn cpu_collective;
+/* The device has failed: the other ranks of its groups give up. */
+void cpu_groups_tell(const struct cpu_dev *dev);
 
 #endif

@@ -40,6 +40,7 @@ cpu_fail(struct cpu_dev *dev, const char *fmt, ...)
     vsnprintf(dev->text, sizeof(dev->text), fmt, ap);
     va_end(ap);
     atomic_store(&dev->failed, 2);
+    cpu_groups_tell(dev);
 }
 
 int
@@ -149,6 +150,7 @@ cpu_ctx_new(const struct fdk_open_args *args, const struct fdk_ops *ops,
         ctx->n_thread = 1;
     pthread_mutex_init(&ctx->lock, NULL);
     pthread_mutex_init(&ctx->run_lock, NULL);
+    pthread_mutex_init(&ctx->group_lock, NULL);
     ctx->dev = calloc((size_t)args->n_device, sizeof(*ctx->dev));
     if (ctx->dev == NULL)
         goto no_memory;
@@ -198,6 +200,7 @@ cpu_ctx_free(struct fdk_ctx *ctx)
     }
     pthread_mutex_destroy(&ctx->lock);
     pthread_mutex_destroy(&ctx->run_lock);
+    pthread_mutex_destroy(&ctx->group_lock);
     free(ctx->dev);
     ctx->magic = 0;
     free(ctx);

@@ -77,6 +77,10 @@ int vdev_weight_pack(const struct fdk_pack_args *a, fdk_stream_t st);
 int vdev_group_new(struct fdk_ctx *ctx, const struct fdk_group_args *a,
     struct fdk_group **ret, char *err, size_t err_bytes);
 void vdev_group_free(struct fdk_group *g);
+uint64_t vdev_group_bytes(struct fdk_ctx *ctx, const struct fdk_group_args *a);
+void vdev_group_abort(struct fdk_group *g, int32_t rank);
+void vdev_group_ways(struct fdk_group *g, const struct fdk_group_ways *set,
+    struct fdk_group_ways *was);
 int vdev_all_reduce(const struct fdk_all_reduce_args *a, fdk_stream_t st);
 int vdev_all_gather(const struct fdk_all_gather_args *a, fdk_stream_t st);
 /* Of the cpu backend. */
@@ -109,7 +113,9 @@ extern const struct fdk_fusion cpu_fusions[CPU_FUSIONS];
     .rope_table = vdev_rope_table, .qkv = vdev_qkv, .attention = vdev_attention, \
     .silu_mul = vdev_silu_mul, .softcap = vdev_softcap, .merge = vdev_merge, \
     .gather = vdev_gather, .sample = vdev_sample, .group_new = vdev_group_new, \
-    .group_free = vdev_group_free, .all_reduce = vdev_all_reduce, \
+    .group_free = vdev_group_free, .group_bytes = vdev_group_bytes, \
+    .group_abort = vdev_group_abort, .group_ways = vdev_group_ways, \
+    .all_reduce = vdev_all_reduce, \
     .all_gather = vdev_all_gather
 
 #endif

@@ -28,6 +28,7 @@ cu_fail(struct cu_dev *dev, const char *fmt, ...)
     vsnprintf(dev->text, sizeof(dev->text), fmt, ap);
     va_end(ap);
     __atomic_store_n(&dev->failed, 2, __ATOMIC_RELEASE);
+    cu_groups_tell(dev);
     return -EIO;
 }
 
@@ -40,6 +41,7 @@ cu_fail_input(struct cu_dev *dev)
         "attention: row %d of work item %d (tile %d) is outside the step",
         "collective: rank %1$d did not come within %3$d ms (this is rank %2$d)",
         "collective: ranks launched different operations, seen at rank %d (this is rank %d)",
+        "collective: rank %d failed (this is rank %d)",
     };
     __atomic_thread_fence(__ATOMIC_ACQUIRE);
     return cu_fail(dev, text[dev->fault->code], dev->fault->value, dev->fault->at,
@@ -257,6 +259,17 @@ cu_device_info(struct fdk_ctx *ctx, int dev, struct fdk_device_info *ret)
     return 0;
 }
 
+static int
+cu_device_cpus(struct fdk_ctx *ctx, int dev, char *ret, size_t ret_bytes)
+{
+    char bus_id[32] = "";
+    int rc = cu_enter_idx(ctx, dev);
+    if (rc == 0)
+        rc = cu_result(&ctx->dev[dev], "cudaDeviceGetPCIBusId",
+            cudaDeviceGetPCIBusId(bus_id, (int)sizeof(bus_id), ctx->dev[dev].idx));
+    return rc != 0 ? rc : fdk_pci_cpus("/sys", bus_id, ret, ret_bytes);
+}
+
 /* ---- contexts ------------------------------------------------------------ */
 
 static void
@@ -281,6 +294,7 @@ cu_close(struct fdk_ctx *ctx)
         pthread_mutex_destroy(&d->lock);
     }
     pthread_mutex_destroy(&ctx->lock);
+    pthread_mutex_destroy(&ctx->group_lock);
     free(ctx->dev);
     ctx->magic = 0;
     free(ctx);
@@ -383,6 +397,7 @@ ctx_new(const struct fdk_open_args *args, struct fdk_ctx **ret)
     ctx->magic = CU_CTX_MAGIC;
     ctx->n_dev = args->n_device;
     pthread_mutex_init(&ctx->lock, NULL);
+    pthread_mutex_init(&ctx->group_lock, NULL);
     for (int i = 0; i < ctx->n_dev; i++) {
         ctx->dev[i].ctx = ctx;
         ctx->dev[i].idx = args->device != NULL ? args->device[i] : i;
@@ -468,6 +483,7 @@ table_devices(struct fdk_ops *o)
     o->name = "cuda";
     o->act = cu_act;
     o->available = cu_available;
+    o->device_cpus = cu_device_cpus;
     o->device_uuid = cu_device_uuid;
     o->device_peer = cu_device_peer;
     o->open = cu_open;
@@ -546,6 +562,9 @@ make_ops(void)
     o.gemm_class = cu_gemm_class;
     o.group_new = cu_group_new;
     o.group_free = cu_group_free;
+    o.group_bytes = cu_group_bytes;
+    o.group_abort = cu_group_abort;
+    o.group_ways = cu_group_ways;
     o.all_reduce = cu_all_reduce;
     o.all_gather = cu_all_gather;
     return o;

@@ -22,6 +22,7 @@
 #define THREADS     512
 #define WARPS       (THREADS / 32)
 #define SPINS       16           /* polls between two looks at the clock */
+#define TOLD_AFTER  100000       /* ns of waiting, before the host's memory is looked at */
 #define CHANNELS       128
 #define PACKETS_OF_ROW 4         /* of a thread at most, in a row with a residual */
 
@@ -30,6 +31,8 @@ struct fdk_group {
     struct fdk_ctx *ctx;
     struct coll_space space;     /* rank: not set */
     int32_t device[FDK_MAX_RANKS];
+    uint64_t *told;              /* pinned: coll_space.told of all ranks */
+    struct fdk_group *next;      /* of the context */
 };
 
 /* ---- meeting --------------------------------------------------------------- */
@@ -63,6 +66,16 @@ bad_now(const struct coll_run *r)
     return v;
 }
 
+/* What the host says. The way to its memory is long: only after a while of waiting. */
+static __device__ __forceinline__ uint64_t
+told_now(const struct coll_run *r)
+{
+    uint64_t v;
+    asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(r->s->told)
+        : "memory");
+    return v;
+}
+
 static __device__ __forceinline__ uint64_t
 clock_ns(void)
 {
@@ -74,19 +87,31 @@ clock_ns(void)
 static __device__ __noinline__ int
 fail(const struct coll_run *r, uint64_t bad)
 {
-    cu_report((struct cu_claim *)r->own,
-        (bad - 1) >> 8 == COLL_LATE ? CU_BAD_LATE : CU_BAD_OTHER,
-        (int)((bad - 1) & 0xff) + r->s->first, r->s->rank + r->s->first, (int)(r->s->limit_ns / 1000000));
+    uint64_t kind = (bad - 1) >> 8;
+    cu_report((struct cu_claim *)r->own, kind == COLL_LATE ? CU_BAD_LATE :
+        kind == COLL_GONE ? CU_BAD_GONE : CU_BAD_OTHER,
+        (int)((bad - 1) & 0xff) + r->s->first, r->s->rank + r->s->first,
+        (int)(r->s->limit_ns / 1000000));
     return -1;
 }
 
 static __device__ __noinline__ int
 give_up(const struct coll_run *r, enum coll_bad kind, int who)
 {
-    uint64_t bad = ((uint64_t)kind << 8 | (uint32_t)who) + 1;
+    uint64_t bad = coll_bad_of(kind, who);
     for (int q = 0; q < r->s->n; q++)
         flag_put(bad_at(r, q), bad);
     return fail(r, bad);
+}
+
+/* After `waited` ns: 0, or the operation has failed. */
+static __device__ __forceinline__ int
+waited_for(const struct coll_run *r, int q, uint64_t waited)
+{
+    uint64_t bad = waited > TOLD_AFTER ? told_now(r) : 0;
+    if (bad != 0)
+        return fail(r, bad);
+    return waited > r->s->limit_ns ? give_up(r, COLL_LATE, q) : 0;
 }
 
 static __device__ __forceinline__ int
@@ -97,8 +122,8 @@ wait_for(const struct coll_run *r, int q, int stage)
     for (uint32_t i = 1; bad = bad_now(r), (v = flag_now(at)) != want && bad == 0; i++) {
         if (v >> COLL_TAG_BITS == want >> COLL_TAG_BITS)
             return give_up(r, COLL_OTHER, q);
-        if (i % SPINS == 0 && clock_ns() - begin > r->s->limit_ns)
-            return give_up(r, COLL_LATE, q);
+        if (i % SPINS == 0 && waited_for(r, q, clock_ns() - begin) != 0)
+            return -1;
     }
     return bad != 0 ? fail(r, bad) : 0;
 }
@@ -517,6 +542,41 @@ defaults(int32_t n_rank)
     return d;
 }
 
+/* The first that the host is told of stays. */
+static void
+tell(struct fdk_group *g, int rank)
+{
+    uint64_t none = 0;
+    (void)__atomic_compare_exchange_n(g->told, &none, coll_bad_of(COLL_GONE, rank), 0,
+        __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+}
+
+void
+cu_groups_tell(const struct cu_dev *dev)
+{
+    struct fdk_ctx *ctx = dev->ctx;
+    pthread_mutex_lock(&ctx->group_lock);
+    for (struct fdk_group *g = ctx->groups; g != NULL; g = g->next) {
+        int32_t rank = coll_rank_of(g->device, g->space.n, (int32_t)(dev - ctx->dev));
+        if (rank >= 0)
+            tell(g, rank);
+    }
+    pthread_mutex_unlock(&ctx->group_lock);
+}
+
+void
+cu_group_ways(struct fdk_group *g, const struct fdk_group_ways *set,
+    struct fdk_group_ways *was)
+{
+    coll_space_ways(&g->space, set, was);
+}
+
+void
+cu_group_abort(struct fdk_group *g, int32_t rank)
+{
+    tell(g, rank);
+}
+
 static int
 peers_check(struct fdk_group *g, char *err, size_t err_bytes)
 {
@@ -532,6 +592,29 @@ peers_check(struct fdk_group *g, char *err, size_t err_bytes)
             "device %d", a, b);
         return -ENOTSUP;
     }
+    return 0;
+}
+
+/* The word that the host writes, at the same address on all devices. */
+static int
+told_new(struct fdk_group *g, char *err, size_t err_bytes)
+{
+    struct cu_dev *d = &g->ctx->dev[g->device[0]];
+    void *p = NULL, *q = NULL;
+    int rc = cu_enter(d);
+    if (rc == 0)
+        rc = cu_result(d, "cudaHostAlloc", cudaHostAlloc(&p, sizeof(*g->told),
+            cudaHostAllocMapped | cudaHostAllocPortable));
+    g->told = (uint64_t *)p;
+    if (rc == 0)
+        rc = cu_result(d, "cudaHostGetDevicePointer", cudaHostGetDevicePointer(&q, p, 0));
+    if (rc != 0) {
+        snprintf(err, err_bytes, "collectives: no pinned memory for the group: %s",
+            strerror(-rc));
+        return rc;
+    }
+    *g->told = 0;
+    g->space.told = (const uint64_t *)q;
     return 0;
 }
 
@@ -557,15 +640,30 @@ spaces_new(struct fdk_group *g, char *err, size_t err_bytes)
     return 0;
 }
 
+static int
+space_init(const struct fdk_ctx *ctx, const struct fdk_group_args *a, struct coll_space *ret,
+    char *err, size_t err_bytes)
+{
+    struct coll_default d = defaults(a->n_rank);
+    for (int i = 0; i < ctx->n_dev; i++)
+        d.n_channel = ctx->dev[i].n_proc < d.n_channel ? ctx->dev[i].n_proc : d.n_channel;
+    return coll_space_init(a, ctx->n_dev, &d, ret, err, err_bytes);
+}
+
+uint64_t
+cu_group_bytes(struct fdk_ctx *ctx, const struct fdk_group_args *a)
+{
+    struct coll_space s;
+    char err[256];
+    return space_init(ctx, a, &s, err, sizeof(err)) == 0 ? coll_space_bytes(&s) : 0;
+}
+
 int
 cu_group_new(struct fdk_ctx *ctx, const struct fdk_group_args *a, struct fdk_group **ret,
     char *err, size_t err_bytes)
 {
-    struct coll_default d = defaults(a->n_rank);
     struct coll_space s;
-    for (int i = 0; i < ctx->n_dev; i++)
-        d.n_channel = ctx->dev[i].n_proc < d.n_channel ? ctx->dev[i].n_proc : d.n_channel;
-    int rc = coll_space_init(a, ctx->n_dev, &d, &s, err, err_bytes);
+    int rc = space_init(ctx, a, &s, err, err_bytes);
     if (rc != 0)
         return rc;
     struct fdk_group *g = (struct fdk_group *)calloc(1, sizeof(*g));
@@ -578,11 +676,17 @@ cu_group_new(struct fdk_ctx *ctx, const struct fdk_group_args *a, struct fdk_gro
         g->device[i] = a->device != NULL ? a->device[i] : i;
     rc = peers_check(g, err, err_bytes);
     if (rc == 0)
+        rc = told_new(g, err, err_bytes);
+    if (rc == 0)
         rc = spaces_new(g, err, err_bytes);
     if (rc != 0) {
         cu_group_free(g);
         return rc;
     }
+    pthread_mutex_lock(&ctx->group_lock);
+    g->next = ctx->groups;
+    ctx->groups = g;
+    pthread_mutex_unlock(&ctx->group_lock);
     *ret = g;
     return 0;
 }
@@ -592,6 +696,14 @@ cu_group_free(struct fdk_group *g)
 {
     if (g == NULL)
         return;
+    pthread_mutex_lock(&g->ctx->group_lock);
+    for (struct fdk_group **p = &g->ctx->groups; *p != NULL; p = &(*p)->next)
+        if (*p == g) {
+            *p = g->next;
+            break;
+        }
+    pthread_mutex_unlock(&g->ctx->group_lock);
+    cu_host_free(g->ctx, g->told);
     for (int i = 0; i < g->space.n; i++)
         cu_mem_free(g->ctx, g->device[i], g->space.base[i]);
     g->magic = 0;

@@ -40,7 +40,8 @@ enum cu_bad {
     CU_BAD_PLAN,                 /* row, rows, room for tiles */
     CU_BAD_WORK,                 /* row, work item, tile */
     CU_BAD_LATE,                 /* rank at fault, this rank, spin limit in ms: both */
-    CU_BAD_OTHER
+    CU_BAD_OTHER,
+    CU_BAD_GONE                  /* rank at fault, this rank */
 };
 struct cu_fault {                /* pinned host memory, written once */
     int32_t code;                /* enum cu_bad; 0: none yet */
@@ -102,6 +103,8 @@ struct fdk_ctx {
     struct cu_vmm *vmm;
     int deterministic;
     struct cu_dev *dev;
+    pthread_mutex_t group_lock;  /* groups */
+    struct fdk_group *groups;
 };
 
 struct fdk_graph {
@@ -304,6 +307,12 @@ cudaError_t cu_mega_load(int sm90a);
 int cu_group_new(struct fdk_ctx *ctx, const struct fdk_group_args *a, struct fdk_group **ret,
     char *err, size_t err_bytes);
 void cu_group_free(struct fdk_group *g);
+uint64_t cu_group_bytes(struct fdk_ctx *ctx, const struct fdk_group_args *a);
+void cu_group_abort(struct fdk_group *g, int32_t rank);
+void cu_group_ways(struct fdk_group *g, const struct fdk_group_ways *set,
+    struct fdk_group_ways *was);
+/* The device has failed: the other ranks of its groups give up. Calls nothing of CUDA. */
+void cu_groups_tell(const struct cu_dev *dev);
 int cu_all_reduce(const struct fdk_all_reduce_args *a, fdk_stream_t st);
 int cu_all_gather(const struct fdk_all_gather_args *a, fdk_stream_t st);
 cudaError_t cu_collective_load(void);

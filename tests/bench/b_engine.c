@@ -3,14 +3,17 @@
 /*
  * The engine's own work: host time of a step at 256 and 1,024 rows on a null
  * device whose operations cost nothing, how busy a device with steps of 1 ms
- * is kept, and on the demo model at batch 1 what a step costs beyond the
- * model's own time, on the pipeline's real threads.
+ * is kept, what steps of eight ranks cost the engine thread against those of one, and on
+ * the demo model at batch 1 what a step costs beyond the model's own time, on the pipeline's
+ * real threads.
  */
 #include "config.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "daemon/common/clk.h"
@@ -166,6 +169,119 @@ busy(int depth)
     sim_free(s);
 }
 
+/* ---- ranks -------------------------------------------------------------------------- */
+
+static uint64_t
+thread_ns(void)
+{
+    struct timespec t;
+
+    SIM_CHECK(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) == 0);
+    return (uint64_t)t.tv_sec * CLK_S + (uint64_t)t.tv_nsec;
+}
+
+static void
+ranks_model(char dir[64])
+{
+    char path[96];
+    FILE *out;
+
+    (void)snprintf(dir, 64, "/tmp/fdd-bench-XXXXXX");
+    SIM_CHECK(mkdtemp(dir) != NULL);
+    (void)snprintf(path, sizeof(path), "%s/config.json", dir);
+    out = fopen(path, "w");
+    SIM_CHECK(out != NULL);
+    (void)fputs("{\"model_type\":\"llama\",\"hidden_size\":96,\"intermediate_size\":384,"
+                "\"num_hidden_layers\":2,\"num_attention_heads\":16,"
+                "\"num_key_value_heads\":8,\"head_dim\":32,\"vocab_size\":259,"
+                "\"max_position_embeddings\":512,\"torch_dtype\":\"bfloat16\"}",
+        out);
+    (void)fclose(out);
+}
+
+/* The first processor, or all others: as on a machine that has one for every rank, the
+ * ranks' work does not take the engine thread's caches. */
+static void
+pin(int first)
+{
+    cpu_set_t set;
+
+    if (sysconf(_SC_NPROCESSORS_ONLN) < 2)
+        return;
+    CPU_ZERO(&set);
+    for (int i = 0; i < CPU_SETSIZE; i++)
+        if ((i == 0) == first)
+            CPU_SET(i, &set);
+    SIM_CHECK(sched_setaffinity(0, sizeof(set), &set) == 0);
+}
+
+/* Processor time of the engine for a step: to pick, plan and launch it, and to take its
+ * results. */
+static uint64_t
+engine_ns(const char *dir, int32_t n_rank, int graph)
+{
+    const struct sim_cfg c = { .max_reqs = N_ROW,
+        .max_seqs = N_ROW,
+        .max_tokens = N_ROW,
+        .max_len = 192,
+        .n_block = 5 * N_ROW,
+        .block_size = 16,
+        .chunked = 1,
+        .threads = 1,
+        .graph = graph,
+        .capture = "256",
+        .depth = 1,
+        .exec = FDK_EXEC_THREAD,
+        .n_rank = n_rank,
+        .model_dir = dir };
+    struct engine *e;
+    uint64_t sum = 0, n = 0;
+    struct sim *s;
+
+    pin(0);
+    s = sim_new(&c);
+    e = s->pip->eng;
+    pin(1);
+
+    for (int i = 0; i < N_ROW; i++)
+        (void)ask(s, 1, 40, 0);
+    while (s->n_open > 0) {
+        uint64_t epoch = e->epoch, t0;
+
+        (void)ing_poll(s->pip->ing, s->now_ns);
+        t0 = thread_ns();
+        if (eng_poll(e, s->now_ns) && e->step.n_row == N_ROW) {
+            sum += thread_ns() - t0;
+            n += e->epoch > epoch;
+        }
+        (void)egr_poll(s->pip->egr, s->now_ns);
+        sim_records(s);
+    }
+    sim_free(s);
+    SIM_CHECK(n > 20);
+    return sum / n;
+}
+
+/* The best of some: others use the processors too. */
+static void
+ranks(int graph)
+{
+    uint64_t one = UINT64_MAX, eight = UINT64_MAX;
+    char dir[64], what[96];
+
+    ranks_model(dir);
+    for (int i = 0; i < N_RUN; i++) {
+        uint64_t a = engine_ns(dir, 1, graph), b = engine_ns(dir, 8, graph);
+
+        one = a < one ? a : one;
+        eight = b < eight ? b : eight;
+    }
+    sim_model_rm(dir);
+    (void)snprintf(what, sizeof(what), "engine thread, %d rows, 8 ranks%s (one: %.1f us)",
+        N_ROW, graph ? ", graph" : "", (double)one / 1e3);
+    row(what, (double)eight / 1e3, 1.3 * (double)one / 1e3, "us");
+}
+
 static void
 period(const char *dir, int graph, int depth)
 {
@@ -249,6 +365,8 @@ main(void)
     host_work(1024, 0, "ids", 300);
     busy(0);
     busy(2);
+    ranks(0);
+    ranks(1);
     (void)snprintf(dir, sizeof(dir), "%s/conf/models/demo", src != NULL ? src : ".");
     if (access(dir, R_OK) != 0) {
         (void)printf("no demo model at %s: set FDD_SRC\n", dir);

@@ -213,10 +213,22 @@ dying_hook(void *arg, int rank, int stage, uint64_t piece, int met)
     return met == 0 && rank == at[0] && stage == at[1] && piece == (uint64_t)at[2];
 }
 
+/* The others do not wait until the limit is over. At best: machines are busy. */
+#define LEAVE_US 100000
+#define TRIES    5
+
+static uint64_t
+since(uint64_t begin_us, uint64_t least)
+{
+    uint64_t us = now_us() - begin_us;
+    return us < least ? us : least;
+}
+
 /* A device dies between two meetings of an operation. */
 static void
 t_dies(void **state)
 {
+    uint64_t least = UINT64_MAX;
     char what[64];
     int n;
     (void)state;
@@ -227,14 +239,74 @@ t_dies(void **state)
         int at[] = { i % n, i % 2, 3 + i };
         struct fdk_group_args a = kind(1, n);
         struct side s;
-        a.spin_limit_us = LIMIT_US;
+        uint64_t begin;
+        a.spin_limit_us = FREEZE_US;
         side_open(&s, &a);
         fdk_cpu_group_hook(s.g, dying_hook, at);
+        begin = now_us();
         for (int q = 0; q < n; q++)
             launch(&s, q, 5000);
-        snprintf(what, sizeof(what), "rank %d did not come", at[0]);
+        snprintf(what, sizeof(what), "rank %d failed", at[0]);
         all_fail(&s, at[0], what);
+        least = since(begin, least);
         assert_int_equal(ops->stream_sync(s.st[at[0]]), -EIO);
+        side_close(&s);
+    }
+    assert_true(least < LEAVE_US);
+}
+
+/* A rank is given up while the others wait for it, or before they do. */
+static void
+t_aborted(void **state)
+{
+    uint64_t least = UINT64_MAX;
+    char what[64];
+    int n;
+    (void)state;
+    FOR_WORLDS(n)
+    for (int i = 0; i < 2 * TRIES; i++) {
+        int gone = i % n;
+        struct fdk_group_args a = kind(i % 3, n);
+        struct side s;
+        uint64_t begin;
+        a.spin_limit_us = FREEZE_US;
+        side_open(&s, &a);
+        if (i % 2 == 1)
+            ops->group_abort(s.g, gone);
+        for (int q = 0; q < n; q++)
+            if (q != gone)
+                launch(&s, q, 777);
+        usleep(i % 2 == 0 ? 2000 : 0);
+        begin = now_us();
+        ops->group_abort(s.g, gone);
+        ops->group_abort(s.g, (gone + 1) % n); /* the first one is at fault */
+        snprintf(what, sizeof(what), "collective: rank %d failed", gone);
+        all_fail(&s, gone, what);
+        least = since(begin, least);
+        launch(&s, gone, 777);
+        all_fail(&s, -1, what);
+        side_close(&s);
+    }
+    assert_true(least < LEAVE_US);
+}
+
+/* What a group takes is what it said. */
+static void
+t_bytes(void **state)
+{
+    struct fdk_group_args bad = { .n_rank = 1 };
+    int n;
+    (void)state;
+    FOR_WORLDS(n)
+    for (int i = 0; i < 3 && on_cpu; i++) {
+        struct fdk_group_args a = kind(i, n);
+        char err[256] = "";
+        struct side s;
+        side_devices(&s, n, FDK_EXEC_DEFAULT);
+        assert_int_equal(ops->group_bytes(s.ctx, &bad), 0);
+        OK(ops->group_new(s.ctx, &a, &s.g, err, sizeof(err)));
+        for (int q = 0; q < n; q++)
+            assert_int_equal(fdk_cpu_memory_used(s.ctx, q), ops->group_bytes(s.ctx, &a));
         side_close(&s);
     }
 }
@@ -405,6 +477,8 @@ main(int argc, char **argv)
         cmocka_unit_test(t_slow_reader),
         cmocka_unit_test(t_never_comes),
         cmocka_unit_test(t_dies),
+        cmocka_unit_test(t_aborted),
+        cmocka_unit_test(t_bytes),
         cmocka_unit_test(t_other_operation),
         cmocka_unit_test(t_bad_groups),
         cmocka_unit_test(t_bad_arguments),

@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "daemon/common/clk.h"
@@ -505,89 +504,6 @@ ranks_that_break(struct sim_rng *g)
     rm(dir);
 }
 
-/* ---- what the engine thread pays ------------------------------------------------------------ */
-
-static uint64_t
-cpu_ns(void)
-{
-    struct timespec t;
-
-    SIM_CHECK(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) == 0);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
-/* Processor time of the engine for a step of ROWS rows: to pick, plan and launch it, and to take
- * its results. */
-enum { ROWS = 256, STEPS = 40, TIMES = 3 };
-static uint64_t
-planning(const char *dir, int32_t n_rank, int graph)
-{
-    struct sim_cfg c = base(dir, n_rank);
-    uint64_t sum = 0, n = 0, epoch, t0;
-    struct engine *e;
-    struct sim *s;
-
-    c.max_reqs = c.max_seqs = ROWS;
-    c.max_tokens = ROWS;
-    c.n_block = 5 * ROWS;
-    c.graph = graph;
-    c.capture = "256";
-    c.depth = 1;
-    s = sim_new(&c);
-    e = s->pip->eng;
-    for (uint32_t i = 0; i < ROWS; i++) {
-        struct sim_req *r = sim_req(s);
-
-        r->n_prompt = 1;
-        r->prompt = mem_array(1, 4);
-        r->prompt[0] = 3 + i % 200;
-        r->p.max_new = STEPS;
-        r->p.flags |= FDP_F_IGNORE_EOS;
-        sim_submit(s, r, NULL);
-    }
-    while (s->n_open > 0) {
-        (void)ing_poll(s->pip->ing, s->now_ns);
-        epoch = e->epoch;
-        t0 = cpu_ns();
-        if (eng_poll(e, s->now_ns) && e->step.n_row == ROWS) {
-            sum += cpu_ns() - t0;
-            n += e->epoch > epoch;
-        }
-        (void)egr_poll(s->pip->egr, s->now_ns);
-        sim_records(s);
-    }
-    sim_free(s);
-    SIM_CHECK(n > STEPS / 2);
-    return sum / n;
-}
-
-/* Eight ranks cost the engine thread what one does. */
-static void
-planning_time(struct sim_rng *g)
-{
-    char dir[64];
-
-    (void)g;
-    model(&families[0], &all_heads[4], dir);
-    for (int graph = 0; graph < 2; graph++) {
-        uint64_t one = UINT64_MAX, eight = UINT64_MAX;
-
-        /* the best of some: others use the processors too */
-        for (int i = 0; i < TIMES; i++) {
-            uint64_t a = planning(dir, 1, graph), b = planning(dir, 8, graph);
-
-            one = a < one ? a : one;
-            eight = b < eight ? b : eight;
-        }
-        (void)printf("  %d rows, %s: one rank %.1f us, eight %.1f us of the engine thread\n",
-            ROWS, graph ? "a graph" : "operation by operation", (double)one / 1e3,
-            (double)eight / 1e3);
-        if (!FEW)
-            SIM_CHECK((double)eight <= 1.3 * (double)one);
-    }
-    rm(dir);
-}
-
 /* A measured step: all ranks launch it as the one does that has the events. */
 static void
 measured(struct sim_rng *g)
@@ -625,8 +541,7 @@ main(int argc, char **argv)
 {
     static const struct sim_test tests[] = { SIM_TEST(families_on_ranks),
         SIM_TEST(ways_of_running), SIM_TEST(preempted_and_swapped), SIM_TEST(formats),
-        SIM_TEST(late_launches), SIM_TEST(ranks_that_break), SIM_TEST(measured),
-        SIM_TEST(planning_time) };
+        SIM_TEST(late_launches), SIM_TEST(ranks_that_break), SIM_TEST(measured) };
 
     return sim_run(argc, argv, tests, sizeof(tests) / sizeof(tests[0]));
 }

@@ -215,6 +215,23 @@ check_sums(const struct mpl *m)
     assert_int_equal(m->tokens, (int64_t)m->n_block * m->block_size);
 }
 
+/* What ranks write to each other is no room for blocks. */
+static void
+collectives(void **state)
+{
+    struct mpl_in in = device();
+    struct mpl one = planned(&in), m;
+
+    (void)state;
+    assert_int_equal(mpl_bytes(&one, MPL_COLLECTIVES), 0);
+    in.collectives = 80 * MIB;
+    m = planned(&in);
+    check_sums(&m);
+    assert_int_equal(mpl_bytes(&m, MPL_COLLECTIVES), 80 * MIB);
+    assert_true(one.n_block - m.n_block >= 10 && one.n_block - m.n_block <= 11);
+    assert_string_equal(mpl_group_name(MPL_COLLECTIVES), "collectives");
+}
+
 static void
 blocks_by_utilization(void **state)
 {
@@ -649,6 +666,7 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(collectives),
         cmocka_unit_test(e5_block_bytes),
         cmocka_unit_test(e5_known_models),
         cmocka_unit_test(e5_static_scales),
