@@ -147,7 +147,7 @@ SIM_TESTS = \
 	%D%/sim/s_lookahead \
 	%D%/sim/s_mix \
 	%D%/sim/s_overlap \
-	%D%/sim/s_ranks \
+	%D%/sim/s_groups %D%/sim/s_ranks \
 	%D%/sim/s_preempt \
 	%D%/sim/s_prefix \
 	%D%/sim/s_random \
@@ -341,7 +341,8 @@ tests_sim_s_fusion_SOURCES = %D%/sim/s_fusion.c $(SIM_FIXTURE)
 tests_sim_s_graph_SOURCES = %D%/sim/s_graph.c $(REF_FIXTURE)
 tests_sim_s_lookahead_SOURCES = %D%/sim/s_lookahead.c $(SIM_FIXTURE)
 tests_sim_s_mix_SOURCES = %D%/sim/s_mix.c $(SIM_FIXTURE)
-tests_sim_s_ranks_SOURCES = %D%/sim/s_ranks.c $(SIM_FIXTURE)
+tests_sim_s_ranks_SOURCES = %D%/sim/s_ranks.c %D%/sim/ranks.h $(SIM_FIXTURE)
+tests_sim_s_groups_SOURCES = %D%/sim/s_groups.c %D%/sim/ranks.h $(SIM_FIXTURE)
 tests_sim_s_overlap_SOURCES = %D%/sim/s_overlap.c $(REF_FIXTURE)
 tests_sim_s_preempt_SOURCES = %D%/sim/s_preempt.c $(SIM_FIXTURE)
 tests_sim_s_prefix_SOURCES = %D%/sim/s_prefix.c $(REF_FIXTURE)
@@ -542,7 +543,8 @@ SYS_TESTS = \
 	%D%/sys/066-demo-chat.sh \
 	%D%/sys/067-ranks.sh \
 	%D%/sys/070-groups.sh \
-	%D%/sys/071-placement.sh
+	%D%/sys/071-placement.sh \
+	%D%/sys/072-groups-equal.sh
 # fdd-http; the numbers are those of the points of acceptance that they show
 GATEWAY_TESTS = \
 	%D%/gateway/G09-stopped.sh \

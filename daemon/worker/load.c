@@ -95,6 +95,24 @@ wrk_fail(int rc, char *err, size_t err_bytes, const char *what)
     return wrk_status(rc);
 }
 
+/* That of a rank, or of one device in place of several ranks. */
+static int
+wrk_build(struct worker *w, char *err, size_t err_bytes)
+{
+    int32_t splits = (int32_t)w->par.parallel_reference_splits;
+
+    if (splits == 1)
+        return mdl_build(&w->cfg, wrk_n_rank(w), &w->prog, err, err_bytes);
+    if (!wrk_on_cpu(w)) {
+        (void)snprintf(err, err_bytes,
+            "parallel.reference_splits = %d: the cpu backend alone adds in the order of ranks; "
+            "set device.backend = cpu, or leave it at 1",
+            splits);
+        return -EINVAL;
+    }
+    return mdl_build_reference(&w->cfg, splits, &w->prog, err, err_bytes);
+}
+
 static int
 wrk_load_program(struct worker *w, char *err, size_t err_bytes)
 {
@@ -117,11 +135,11 @@ wrk_load_program(struct worker *w, char *err, size_t err_bytes)
             qnt_name(&q));
         return EX_CONFIG;
     }
-    if (wrk_is_null(w) && wrk_n_rank(w) > 1) {
+    if (wrk_is_null(w) && (wrk_n_rank(w) > 1 || p->parallel_reference_splits > 1)) {
         (void)snprintf(err, err_bytes,
-            "parallel.tensor_parallel_size = %d: model.path=null has no weights to share; "
-            "leave it at 1",
-            wrk_n_rank(w));
+            "parallel.%s = %d: model.path=null has no weights to share; leave it at 1",
+            wrk_n_rank(w) > 1 ? "tensor_parallel_size" : "reference_splits",
+            wrk_n_rank(w) > 1 ? wrk_n_rank(w) : (int32_t)p->parallel_reference_splits);
         return EX_CONFIG;
     }
     if (wrk_is_null(w)) {
@@ -133,7 +151,7 @@ wrk_load_program(struct worker *w, char *err, size_t err_bytes)
     }
     rc = mdl_config_read(p->model_path, &w->cfg, err, err_bytes);
     if (rc == 0)
-        rc = mdl_build(&w->cfg, wrk_n_rank(w), &w->prog, err, err_bytes);
+        rc = wrk_build(w, err, err_bytes);
     if (rc == 0)
         rc = wts_plan_new(p->model_path, w->prog,
             p->model_load_format == PAR_MODEL_LOAD_FORMAT_DUMMY,

@@ -37,9 +37,9 @@ mdl_family(const char *name)
     return NULL;
 }
 
-int
-mdl_build(const struct mdl_config *cfg, int32_t n_rank, struct mdl_program **ret,
-    char *err, size_t err_bytes)
+static int
+build(const struct mdl_config *cfg, int32_t n_rank, int32_t n_split,
+    struct mdl_program **ret, char *err, size_t err_bytes)
 {
     const struct mdl_family *f = mdl_family(cfg->family);
     struct mdl_program *p;
@@ -53,7 +53,8 @@ mdl_build(const struct mdl_config *cfg, int32_t n_rank, struct mdl_program **ret
         return mdl_fail(-ENOMEM, err, err_bytes, "no memory for the model's program");
     p->cfg = *cfg;
     p->names = f->names;
-    if (mdl_set_ranks(p, n_rank, err, err_bytes) != 0) {
+    if (mdl_set_ranks(p, n_rank, err, err_bytes) != 0 ||
+        mdl_set_splits(p, n_split, err, err_bytes) != 0) {
         mdl_free(p);
         return -EINVAL;
     }
@@ -73,4 +74,18 @@ mdl_build(const struct mdl_config *cfg, int32_t n_rank, struct mdl_program **ret
     mdl_set_lives(p);
     *ret = p;
     return 0;
+}
+
+int
+mdl_build(const struct mdl_config *cfg, int32_t n_rank, struct mdl_program **ret,
+    char *err, size_t err_bytes)
+{
+    return build(cfg, n_rank, 1, ret, err, err_bytes);
+}
+
+int
+mdl_build_reference(const struct mdl_config *cfg, int32_t n_split,
+    struct mdl_program **ret, char *err, size_t err_bytes)
+{
+    return build(cfg, 1, n_split, ret, err, err_bytes);
 }

@@ -115,6 +115,7 @@ struct wts_ref {
     struct wts_cut cut[MDL_MAX_PART]; /* all rows, whatever tensor they are of */
     int32_t rank_cols;
     enum wts_shard shard;
+    int32_t split; /* of a program with n_split > 1: the weight is what rank `split` has */
     int32_t as_f32; /* converted at load (norms, biases) */
     int32_t alias;  /* index of the ref holding the bytes (tied head), -1 */
 };
@@ -133,6 +134,8 @@ enum mdl_op_kind {
     MDL_OP_SAMPLE,
     MDL_OP_ALLREDUCE,
     MDL_OP_ALLGATHER,
+    MDL_OP_COLUMNS,
+    MDL_OP_ADD,
     MDL_OP__N
 };
 
@@ -189,7 +192,10 @@ struct mdl_buf {
  *   ALLREDUCE   in = out; N = width: the sum over the ranks. Stands between a GEMM and the
  *               RMSNORM whose in2 is its out
  *   ALLGATHER   in (width N), out (width n_rank N): a row of each rank one behind the other
- * ALLREDUCE and ALLGATHER are in programs of several ranks alone.
+ *   COLUMNS     in (width K), out (width N): the columns of in from first on
+ *   ADD         in, in2, out (width N): out = in + in2
+ * ALLREDUCE and ALLGATHER are in programs of several ranks alone, COLUMNS and ADD in those
+ * of mdl_build_reference().
  */
 struct mdl_op {
     enum mdl_op_kind kind;
@@ -205,6 +211,7 @@ struct mdl_op {
     float softcap, scale;
     enum fdk_norm norm; /* RMSNORM */
     int32_t freq;       /* ROPE_TABLE */
+    int32_t first;      /* COLUMNS */
 };
 
 struct mdl_names;
@@ -223,6 +230,7 @@ struct mdl_program {
     struct mdl_config cfg;
     const struct mdl_names *names; /* of its family */
     int32_t n_rank;                /* of the tensor-parallel group, 1..FDK_MAX_RANKS */
+    int32_t n_split; /* products that make up one whose sum several ranks share; 1: one */
     /* What a rank has; cfg has the model's numbers. */
     int32_t n_head, n_kv_head, ffn;
     int32_t kv_share;   /* rank r has the KV heads from r / kv_share * n_kv_head on */
@@ -289,6 +297,12 @@ int mdl_config_parse(const char *json, size_t n, const char *gen, size_t gen_n,
  * field, its value, and which n_rank can be. -ENOMEM, -ENOTSUP. */
 int mdl_build(const struct mdl_config *cfg, int32_t n_rank, struct mdl_program **ret,
     char *err, size_t err_bytes);
+/* The program of one device that computes what n_split ranks do: each product whose addends
+ * are spread over ranks is n_split products over the columns that they have, added in the
+ * order of ranks. With fp32 activations its results are the bits of that many ranks. For
+ * tests; the backend must have the operations "columns" and "add". Errors as mdl_build(). */
+int mdl_build_reference(const struct mdl_config *cfg, int32_t n_split,
+    struct mdl_program **ret, char *err, size_t err_bytes);
 struct mdl_program *mdl_free(struct mdl_program *p);
 /* The layers of a KV group: "0-4 6-10", cut to ret_bytes. */
 void mdl_kv_layers(const struct mdl_program *p, int32_t group, char *ret, size_t ret_bytes);

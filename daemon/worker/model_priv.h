@@ -87,6 +87,8 @@ int mdl_fields_check(const struct mdl_json *j, const struct mdl_family *f,
     struct mdl_config *c);
 /* model_shard.c: n_rank and what a rank has. -EINVAL: the model cannot be split so. */
 int mdl_set_ranks(struct mdl_program *p, int32_t n_rank, char *err, size_t err_bytes);
+/* n_split of a program of one rank. -EINVAL: the model cannot be split so. */
+int mdl_set_splits(struct mdl_program *p, int32_t n_split, char *err, size_t err_bytes);
 /* model_kv.c: the KV groups of a program that has its operations. -ENOTSUP: too many kinds
  * of attention layers. */
 int mdl_set_kv_groups(struct mdl_program *p);

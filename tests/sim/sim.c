@@ -100,8 +100,10 @@ sim_program(struct sim *s)
     dummy = access(path, R_OK) != 0;
     rc = mdl_config_read(s->cfg.model_dir, &mc, err, sizeof(err));
     if (rc == 0)
-        rc = mdl_build(&mc, s->cfg.n_rank > 0 ? s->cfg.n_rank : 1, &s->prog, err,
-            sizeof(err));
+        rc = s->cfg.n_split > 1
+            ? mdl_build_reference(&mc, s->cfg.n_split, &s->prog, err, sizeof(err))
+            : mdl_build(&mc, s->cfg.n_rank > 0 ? s->cfg.n_rank : 1, &s->prog, err,
+                  sizeof(err));
     if (rc == 0 && s->cfg.edit != NULL) {
         s->cfg.edit(s->prog);
         rc = mdl_set_kv_groups(s->prog);
