@@ -160,6 +160,7 @@ SIM_TESTS = \
 KERNEL_TESTS = \
 	%D%/kernel/k_attention \
 	%D%/kernel/k_collective \
+	%D%/kernel/k_collective_b \
 	%D%/kernel/k_collective_late \
 	%D%/kernel/k_cuda \
 	%D%/kernel/k_cuda_attention \
@@ -355,6 +356,9 @@ tests_sim_s_threads_SOURCES = %D%/sim/s_threads.c $(REF_FIXTURE)
 tests_kernel_k_attention_SOURCES = %D%/kernel/k_attention.c $(KERNEL_KV)
 tests_kernel_k_collective_SOURCES = %D%/kernel/k_collective.c %D%/kernel/k_ranks.h \
 	%D%/kernel/k_util.h
+tests_kernel_k_collective_b_SOURCES = %D%/kernel/k_collective_b.c %D%/kernel/k_ranks.h \
+	%D%/kernel/k_util.h %D%/bench/nccl.h
+tests_bench_b_collective_SOURCES = %D%/bench/b_collective.c %D%/bench/nccl.h
 tests_kernel_k_collective_late_SOURCES = %D%/kernel/k_collective_late.c %D%/kernel/k_ranks.h \
 	%D%/kernel/k_util.h
 tests_kernel_k_cuda_SOURCES = %D%/kernel/k_cuda.c %D%/kernel/k_two.h %D%/kernel/k_util.h

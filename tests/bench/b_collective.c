@@ -13,13 +13,12 @@
  */
 #include "config.h"
 
-#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "kernels/collective.h"
-#include "kernels/cuda/hooks.h"
+#include "tests/bench/nccl.h"
 
 #define LEAST   (8u << 10)
 #define MOST    (128u << 20)
@@ -27,22 +26,6 @@
 #define ROW     4096 /* elements of a row with a residual */
 
 enum way { PACKETS, WHOLE, SHARES, CHOSEN, FUSED, NCCL, COPY, N_WAY };
-
-/* Of nccl.h, versions 2.18 to 2.99. */
-struct nccl {
-    void *so;
-    int version;
-    void *comm[FDK_MAX_RANKS];
-    int (*get_version)(int *);
-    int (*init_all)(void **, int, const int *);
-    int (*begin)(void);
-    int (*end)(void);
-    int (*all_reduce)(const void *, void *, size_t, int type, int op, void *comm, void *st);
-    int (*destroy)(void *);
-};
-#define NCCL_F32  7
-#define NCCL_BF16 9
-#define NCCL_SUM  0
 
 struct bench {
     const struct fdk_ops *ops;
@@ -64,48 +47,6 @@ must(int rc, const char *what)
         return;
     printf("b_collective: %s: error %d\n", what, rc);
     exit(1);
-}
-
-/* ---- NCCL ---------------------------------------------------------------------- */
-
-static void
-nccl_open(struct bench *b)
-{
-    const char *name = getenv("FDD_NCCL");
-    int dev[FDK_MAX_RANKS];
-    struct nccl c = { .so = dlopen(name != NULL ? name : "libnccl.so.2", RTLD_NOW) };
-    if (c.so == NULL) {
-        printf("nccl: %s\n", dlerror());
-        return;
-    }
-    *(void **)&c.get_version = dlsym(c.so, "ncclGetVersion");
-    *(void **)&c.init_all = dlsym(c.so, "ncclCommInitAll");
-    *(void **)&c.begin = dlsym(c.so, "ncclGroupStart");
-    *(void **)&c.end = dlsym(c.so, "ncclGroupEnd");
-    *(void **)&c.all_reduce = dlsym(c.so, "ncclAllReduce");
-    *(void **)&c.destroy = dlsym(c.so, "ncclCommDestroy");
-    if (c.get_version == NULL || c.init_all == NULL || c.begin == NULL || c.end == NULL ||
-        c.all_reduce == NULL || c.destroy == NULL || c.get_version(&c.version) != 0 ||
-        c.version < 21800 || c.version >= 30000) {
-        printf("nccl: version %d is not 2.18 or later\n", c.version);
-        return;
-    }
-    for (int i = 0; i < b->n; i++)
-        dev[i] = i;
-    must(c.init_all(c.comm, b->n, dev), "ncclCommInitAll");
-    printf("nccl: %d.%d.%d\n", c.version / 10000, c.version / 100 % 100, c.version % 100);
-    b->nccl = c;
-}
-
-static int
-nccl_reduce(struct bench *b, size_t bytes)
-{
-    int rc = b->nccl.begin();
-    for (int q = 0; q < b->n && rc == 0; q++)
-        rc = b->nccl.all_reduce(b->x[q], b->y[q], bytes / fdk_dtype_bytes(b->act),
-            b->act == FDK_BF16 ? NCCL_BF16 : NCCL_F32, NCCL_SUM, b->nccl.comm[q],
-            fdk_cuda_stream(b->st[q]));
-    return rc != 0 ? rc : b->nccl.end();
 }
 
 /* ---- one size --------------------------------------------------------------------- */
@@ -142,7 +83,9 @@ static void
 launch(struct bench *b, enum way way, size_t bytes)
 {
     if (way == NCCL) {
-        must(nccl_reduce(b, bytes), "ncclAllReduce");
+        must(nccl_reduce(&b->nccl, (void *const *)b->x, (void *const *)b->y,
+                 bytes / fdk_dtype_bytes(b->act), b->act, b->st),
+            "ncclAllReduce");
         return;
     }
     for (int q = 0; q < b->n; q++)
@@ -287,9 +230,8 @@ open_all(struct bench *b, size_t most)
 static void
 close_all(struct bench *b)
 {
+    nccl_close(&b->nccl);
     for (int q = 0; q < b->n; q++) {
-        if (b->nccl.all_reduce != NULL)
-            (void)b->nccl.destroy(b->nccl.comm[q]);
         b->ops->mem_free(b->ctx, q, b->x[q]);
         b->ops->mem_free(b->ctx, q, b->y[q]);
         b->ops->mem_free(b->ctx, q, b->residual[q]);
@@ -323,8 +265,11 @@ main(int argc, char **argv)
         return 77;
     }
     open_all(&b, most);
-    if (cuda)
-        nccl_open(&b);
+    if (cuda && nccl_open(&b.nccl, b.n, why, sizeof(why)) != 0)
+        printf("nccl: %s\n", why);
+    else if (cuda)
+        printf("nccl: %d.%d.%d\n", b.nccl.version / 10000, b.nccl.version / 100 % 100,
+            b.nccl.version % 100);
     double peak = copy_rate(&b, most) * 1e-3;
     printf("%s, %d ranks, %s; us, GB/s\n", name, b.n, fdk_dtype_name(b.act));
     printf("%10s %9s %9s %9s %8s %9s %9s %9s %8s %8s %6s\n", "bytes", "packets", "whole",

@@ -232,10 +232,45 @@ p1_long_prompts(struct sim_rng *g)
     n_tok = N_TOK;
 }
 
+/* B12: of a group that has just started the first answer is the second. */
+static void
+b12_first_request(struct sim_rng *g)
+{
+    static struct book first, second;
+
+    (void)g;
+    n_tok = 12;
+    for (size_t i = 0; i < (is_long() ? N_FAMILY : 3); i++)
+        for (size_t k = 0; k < N_FORMAT; k++)
+            for (int32_t T = 2; T <= 4; T += 2) {
+                struct sim_cfg c;
+                struct sim *s;
+                char dir[64];
+
+                if (FEW && (i + k) % 8 != 0)
+                    continue;
+                model(&families[i], heads_of(T), dir);
+                c = base(dir, T);
+                c.quant = formats[k].q;
+                c.kv_dtype = formats[k].kv;
+                c.graph = 1;
+                c.depth = 2;
+                s = sim_new(&c);
+                answers(&c, 0, 0, &first, s);
+                answers(&c, 0, 0, &second, s);
+                sim_free(s);
+                same(&first, &second, "b12: the first and the second request");
+                sim_model_rm(dir);
+            }
+    (void)printf("  B12 first and second answers after a start are equal, T 2 and 4\n");
+    n_tok = N_TOK;
+}
+
 int
 main(int argc, char **argv)
 {
-    static const struct sim_test tests[] = { SIM_TEST(p1_table), SIM_TEST(p1_long_prompts) };
+    static const struct sim_test tests[] = { SIM_TEST(p1_table),
+        SIM_TEST(p1_long_prompts), SIM_TEST(b12_first_request) };
 
     return sim_run(argc, argv, tests, sizeof(tests) / sizeof(tests[0]));
 }
