@@ -548,7 +548,8 @@ SYS_TESTS = \
 	%D%/sys/067-ranks.sh \
 	%D%/sys/070-groups.sh \
 	%D%/sys/071-placement.sh \
-	%D%/sys/072-groups-equal.sh
+	%D%/sys/072-groups-equal.sh \
+	%D%/sys/073-gpu-multi.sh
 # fdd-http; the numbers are those of the points of acceptance that they show
 GATEWAY_TESTS = \
 	%D%/gateway/G09-stopped.sh \
@@ -582,7 +583,7 @@ GATEWAY_TESTS = \
 	%D%/gateway/hang.sh \
 	%D%/gateway/models.sh \
 	%D%/gateway/users.sh
-SYS_HELPERS = %D%/bench/http_bare %D%/bench/http_load %D%/chat/render %D%/sys/soak %D%/sys/resume %D%/sys/hostile/attack %D%/sys/hostile/lies %D%/sys/hostile/probe \
+SYS_HELPERS = %D%/bench/b_collective %D%/bench/http_bare %D%/bench/http_load %D%/chat/render %D%/sys/soak %D%/sys/resume %D%/sys/hostile/attack %D%/sys/hostile/lies %D%/sys/hostile/probe \
 	%D%/sys/fair %D%/sys/groups %D%/gpu/g_mixed %D%/gpu/g_parity \
 	%D%/gpu/g_restricted %D%/gateway/says %D%/parity/golden_ops
 tests_parity_golden_ops_SOURCES = %D%/parity/golden_ops.c %D%/parity/golden_ops.h \
@@ -626,7 +627,6 @@ FDD_TEST_BINS = $(UNIT_TESTS) $(SIM_TESTS) $(KERNEL_TESTS) $(PARITY_TESTS) \
 FDD_BENCHES = \
 	%D%/bench/b_cache \
 	%D%/bench/b_client \
-	%D%/bench/b_collective \
 	%D%/bench/b_engine \
 	%D%/bench/b_fair \
 	%D%/bench/b_gate \

@@ -5,11 +5,12 @@
  * meeting) and in shares (two). For comparison: the rate at which all ranks copy to their
  * neighbour at once, and NCCL where libnccl.so.2 is found (FDD_NCCL: another file). Times are
  * of one launch in a recorded chain, NCCL's in one that is not recorded, the median of several,
- * on the clock of rank 0's stream.
+ * on the clock of rank 0's stream. The ways take turns, TURNS times.
  *
  * Bus bandwidth: bytes * 2 (n - 1) / n / time, what each rank must send at least.
  *
- * Usage: b_collective [cpu|cuda [RANKS [MOST_BYTES]]]; cuda where there are two GPUs
+ * Usage: b_collective [cpu|cuda [RANKS [MOST_BYTES [JSON_FILE]]]]; cuda where there are two
+ * GPUs. The file gets every time: {"sizes": [{"bytes": 8192, "WAY_us": [..]}], "peak": GB/s}.
  */
 #include "config.h"
 
@@ -22,7 +23,9 @@
 
 #define LEAST   (8u << 10)
 #define MOST    (128u << 20)
-#define REPLAYS 7
+#define TURNS   3
+#define REPLAYS 3
+#define TIMES   (TURNS * REPLAYS)
 #define ROW     4096 /* elements of a row with a residual */
 
 enum way { PACKETS, WHOLE, SHARES, CHOSEN, FUSED, NCCL, COPY, N_WAY };
@@ -38,6 +41,7 @@ struct bench {
     float *residual[FDK_MAX_RANKS], *w[FDK_MAX_RANKS];
     fdk_event_t from, to;
     struct nccl nccl;
+    FILE *json; /* or NULL */
 };
 
 static void
@@ -137,14 +141,13 @@ run_chain(struct bench *b, enum way way, size_t bytes, int chain, struct fdk_gra
         launch(b, way, bytes);
 }
 
-/* Microseconds. NCCL's launches are not recorded: a call of it is for all ranks, and one
- * thread records one stream at a time. */
-static double
-measure(struct bench *b, enum way way, size_t bytes)
+/* REPLAYS times in microseconds. NCCL's launches are not recorded: a call of it is for all
+ * ranks, and one thread records one stream at a time. */
+static void
+measure(struct bench *b, enum way way, size_t bytes, double us[REPLAYS])
 {
     int chain = bytes < 1u << 20 ? 20 : 2;
     struct fdk_graph *g[FDK_MAX_RANKS] = { NULL };
-    double us[REPLAYS];
     launch(b, way, bytes); /* what a first launch loads may not be recorded */
     sync_all(b);
     for (int q = 0; q < b->n && way != NCCL; q++) {
@@ -164,24 +167,58 @@ measure(struct bench *b, enum way way, size_t bytes)
     }
     for (int q = 0; q < b->n && way != NCCL; q++)
         b->ops->graph_free(g[q]);
-    qsort(us, REPLAYS, sizeof(us[0]), by_value);
-    return us[REPLAYS / 2];
+}
+
+static const char *const way_names[N_WAY] = { "packets", "whole", "shares", "default",
+    "fused", "nccl", "copy" };
+
+static void
+put_json(const struct bench *b, size_t bytes, double us[N_WAY][TIMES], const int *there)
+{
+    if (b->json == NULL)
+        return;
+    (void)fprintf(b->json, "%s{\"bytes\": %zu", bytes > LEAST ? ",\n" : "", bytes);
+    for (enum way w = 0; w < N_WAY; w++) {
+        if (!there[w])
+            continue;
+        (void)fprintf(b->json, ", \"%s_us\": [", way_names[w]);
+        for (int i = 0; i < TIMES; i++)
+            (void)fprintf(b->json, "%s%.3f", i > 0 ? ", " : "", us[w][i]);
+        (void)fprintf(b->json, "]");
+    }
+    (void)fprintf(b->json, "}");
+}
+
+/* The median; us is sorted. */
+static double
+median(double us[TIMES])
+{
+    qsort(us, TIMES, sizeof(us[0]), by_value);
+    return us[TIMES / 2];
 }
 
 static void
 line(struct bench *b, size_t bytes, double peak)
 {
-    double us[N_WAY] = { 0 }, bus = 2.0 * (b->n - 1) / b->n * (double)bytes * 1e-3;
-    int fits = bytes / fdk_dtype_bytes(b->act) % ROW == 0;
+    double all[N_WAY][TIMES],
+        us[N_WAY] = { 0 }, bus = 2.0 * (b->n - 1) / b->n * (double)bytes * 1e-3;
+    int there[N_WAY];
     for (enum way w = 0; w < N_WAY; w++)
-        if (w != COPY && (w != NCCL || b->nccl.all_reduce != NULL) && (w != FUSED || fits))
-            us[w] = measure(b, w, bytes);
+        there[w] = w == NCCL ? b->nccl.all_reduce != NULL
+            : w == FUSED     ? bytes / fdk_dtype_bytes(b->act) % ROW == 0
+                             : w != COPY;
+    for (int r = 0; r < TURNS; r++)
+        for (enum way w = 0; w < N_WAY; w++)
+            if (there[w])
+                measure(b, w, bytes, all[w] + (size_t)r * REPLAYS);
+    put_json(b, bytes, all, there);
+    for (enum way w = 0; w < N_WAY; w++)
+        us[w] = there[w] ? median(all[w]) : 0;
     enum way best = PACKETS;
     for (enum way w = WHOLE; w <= SHARES; w++)
         best = us[w] < us[best] ? w : best;
-    static const char *const name[] = { "packets", "whole", "shares" };
     printf("%10zu %9.1f %9.1f %9.1f %8s %9.1f", bytes, us[PACKETS], us[WHOLE], us[SHARES],
-        name[best], us[CHOSEN]);
+        way_names[best], us[CHOSEN]);
     us[FUSED] > 0 ? (void)printf(" %9.1f", us[FUSED]) : (void)printf(" %9s", "-");
     us[NCCL] > 0 ? (void)printf(" %9.1f", us[NCCL]) : (void)printf(" %9s", "-");
     printf(" %8.1f %8.1f %5.0f%%\n", bus / us[best], peak, 100 * bus / us[best] / peak);
@@ -264,6 +301,10 @@ main(int argc, char **argv)
             FDK_MAX_RANKS, LEAST, gpus < 0 ? 0 : gpus, why);
         return 77;
     }
+    if (argc > 4 && (b.json = fopen(argv[4], "w")) == NULL) {
+        printf("b_collective: %s cannot be written\n", argv[4]);
+        return 1;
+    }
     open_all(&b, most);
     if (cuda && nccl_open(&b.nccl, b.n, why, sizeof(why)) != 0)
         printf("nccl: %s\n", why);
@@ -274,8 +315,17 @@ main(int argc, char **argv)
     printf("%s, %d ranks, %s; us, GB/s\n", name, b.n, fdk_dtype_name(b.act));
     printf("%10s %9s %9s %9s %8s %9s %9s %9s %8s %8s %6s\n", "bytes", "packets", "whole",
         "shares", "fastest", "default", "fused", "nccl", "bus", "peak", "");
+    if (b.json != NULL)
+        (void)fprintf(b.json, "{\"sizes\": [");
     for (size_t bytes = LEAST; bytes <= most; bytes *= 2)
         line(&b, bytes, peak);
+    if (b.json != NULL &&
+        (fprintf(b.json, "],\n\"peak\": %.3f, \"nccl\": %d, \"act\": \"%s\"}\n", peak,
+             b.nccl.version, fdk_dtype_name(b.act)) < 0 ||
+            fclose(b.json) != 0)) {
+        printf("b_collective: %s cannot be written\n", argv[4]);
+        return 1;
+    }
     close_all(&b);
     return 0;
 }

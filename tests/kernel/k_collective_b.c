@@ -21,6 +21,16 @@ is_long(void)
     return getenv("FDD_LONG") != NULL && !K_SLOW;
 }
 
+/* Of a long form other processes may take the processors for minutes. */
+static struct fdk_group_args
+slow_kind(int i, int n)
+{
+    struct fdk_group_args a = kind(i, n);
+
+    a.spin_limit_us = is_long() ? 10u * FREEZE_US : 0;
+    return a;
+}
+
 static const enum fdk_dtype types[] = { FDK_F32, FDK_F16, FDK_BF16 };
 
 /* Bytes around the sizes at which ways of summing change. */
@@ -136,7 +146,7 @@ b1_sums(void **state)
     (void)state;
     FOR_WORLDS(n)
     {
-        const struct fdk_group_args a = kind(2, n);
+        const struct fdk_group_args a = slow_kind(2, n);
         struct side s;
 
         side_open(&s, &a);
@@ -169,7 +179,7 @@ b1_nccl(void **state)
         printf("             b1: no NCCL: %s\n", why);
         skip();
     }
-    const struct fdk_group_args a = kind(2, n_device);
+    const struct fdk_group_args a = slow_kind(2, n_device);
     struct side s;
     side_open(&s, &a);
     for (size_t k = 0; k < N_SIZE; k++)
@@ -188,7 +198,7 @@ b1_nccl(void **state)
             OK(nccl_reduce(&c, d_x, d_y, n, t, s.st));
             side_sync(&s);
             get(&s, 0, got, d_y[0], n * eb);
-            /* NCCL may round to 16 bits between ranks: what is near it is near the double */
+            /* NCCL may add in 16 bits: near the double, by that much */
             for (size_t j = 0; j < n; j++) {
                 double want = 0, most = 0;
                 for (int q = 0; q < s.n; q++) {
@@ -294,7 +304,7 @@ b2_graphs(void **state)
     (void)state;
     FOR_WORLDS(n)
     {
-        const struct fdk_group_args a = kind(2, n);
+        const struct fdk_group_args a = slow_kind(2, n);
         struct side s;
 
         side_open(&s, &a);
@@ -327,7 +337,7 @@ b8_records_again(void **state)
     int times = K_SLOW ? 100 : 1000;
     size_t before[2] = { 0, 0 }, after[2];
     int n = n_device < 3 ? 2 : 3;
-    const struct fdk_group_args a = kind(2, n);
+    const struct fdk_group_args a = slow_kind(2, n);
     char *d_x[FDK_MAX_RANKS], *d_y[FDK_MAX_RANKS], line[128];
     struct fdk_device_info info;
     struct side s;
@@ -422,7 +432,7 @@ b3_prefill(void **state)
     (void)state;
     FOR_WORLDS(n)
     {
-        const struct fdk_group_args a = kind(2, n);
+        const struct fdk_group_args a = slow_kind(2, n);
         struct side s;
 
         side_open(&s, &a);
@@ -435,7 +445,7 @@ b3_prefill(void **state)
     }
     /* one form of the greatest width everywhere */
     if (!is_long()) {
-        const struct fdk_group_args a = kind(2, 2);
+        const struct fdk_group_args a = slow_kind(2, 2);
         struct side s;
 
         side_open(&s, &a);
@@ -459,7 +469,7 @@ b4_row_alone(void **state)
     FOR_WORLDS(n)
     for (int k = 0; k < 3; k++)
         for (int fused = 0; fused < 2; fused++) {
-            const struct fdk_group_args a = kind(k, n);
+            const struct fdk_group_args a = slow_kind(k, n);
             char want[520 * 2];
             struct side s;
 
@@ -518,7 +528,7 @@ b5_in_place(void **state)
     (void)state;
     FOR_WORLDS(n)
     for (int k = 0; k < 3; k++) {
-        const struct fdk_group_args a = kind(k, n);
+        const struct fdk_group_args a = slow_kind(k, n);
         struct side s;
 
         side_open(&s, &a);
@@ -632,7 +642,7 @@ b6_mixed(void **state)
     (void)state;
     FOR_WORLDS(n)
     {
-        struct fdk_group_args a = kind(2, n);
+        struct fdk_group_args a = slow_kind(2, n);
         struct side s;
 
         if (n > 3 && !is_long())
@@ -661,7 +671,7 @@ b7_wrap(void **state)
     }
     FOR_WORLDS(n)
     {
-        const struct fdk_group_args a = kind(1, n);
+        const struct fdk_group_args a = slow_kind(1, n);
         struct side s;
 
         side_open(&s, &a);
@@ -684,7 +694,7 @@ b9_skew(void **state)
     (void)state;
     FOR_WORLDS(n)
     {
-        struct fdk_group_args a = kind(2, n);
+        struct fdk_group_args a = slow_kind(2, n);
         struct side s;
 
         if (n > 3 && !is_long())
@@ -711,12 +721,12 @@ b10_no_peer(void **state)
         if (ops->device_peer != NULL && !ops->device_peer(0, i))
             with = i;
     if (with < 0) {
-        printf("             b10: all devices reach each other here; a list of devices that "
-               "do not is tests/unit/u_devices\n");
+        printf("             b10: all devices reach each other here; a list of those that "
+               "do not is u_devices\n");
         skip();
     }
-    const int32_t pair[] = { 0, with };
-    const struct fdk_group_args a = { .n_rank = 2, .device = pair };
+    const int32_t two[] = { 0, with };
+    const struct fdk_group_args a = { .n_rank = 2, .device = two };
     struct fdk_group *g = NULL;
     char err[256] = "";
     struct side s;
@@ -724,7 +734,7 @@ b10_no_peer(void **state)
     assert_int_equal(ops->group_new(s.ctx, &a, &g, err, sizeof(err)), -ENOTSUP);
     assert_true(err[0] != '\0');
     side_close(&s);
-    said("b10: a pair without peer access is refused");
+    said("b10: two devices without peer access is refused");
 }
 
 /* Ranks that launch another size, type or operation: all fail, none has a sum. */
@@ -736,7 +746,7 @@ b11_disagree(void **state)
     (void)state;
     FOR_WORLDS(n)
     for (int what = 0; what < 3; what++) {
-        struct fdk_group_args a = kind(what, n);
+        struct fdk_group_args a = slow_kind(what, n);
         struct side s;
 
         a.spin_limit_us = LIMIT_US;

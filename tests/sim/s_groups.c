@@ -79,7 +79,7 @@ static void
 ask_groups(const struct sim_cfg *c, int32_t D, const uint32_t len[N_REQ],
     struct book *ret, struct seen *seen)
 {
-    static struct book part;
+    static struct book mine;
 
     for (int32_t d = 0; d < D; d++) {
         struct sim *s = sim_new(c);
@@ -87,17 +87,17 @@ ask_groups(const struct sim_cfg *c, int32_t D, const uint32_t len[N_REQ],
         for (int again = 0; again < 2; again++) {
             struct sim_req *r[N_REQ];
 
-            memset(&part, 0, sizeof(part));
+            memset(&mine, 0, sizeof(mine));
             s->record = see;
-            s->record_arg = &part;
+            s->record_arg = &mine;
             for (int i = d; i < N_REQ; i += D) {
-                part.req[i] = r[i] = ask(s, i, len[i]);
+                mine.req[i] = r[i] = ask(s, i, len[i]);
                 sim_submit(s, r[i], NULL);
             }
             sim_drain(s);
             for (int i = d; i < N_REQ; i += D) {
-                take(r[i], &part.a[i]);
-                ret->a[i] = part.a[i];
+                take(r[i], &mine.a[i]);
+                ret->a[i] = mine.a[i];
                 sim_forget(s, r[i]);
             }
         }
