@@ -75,6 +75,7 @@ for ((i = 0; i < kills; i++)); do
     kill -KILL "$w"
     until_true 20 has_died $((i + 1)) || fail "the gate does not see the death of $w"
     look alone
+    [ $(((i + 1) % 50)) != 0 ] || echo "$((i + 1)) kills after $SECONDS s"
 done
 until_true 30 ready || fail "group 0 does not come back"
 look shared
