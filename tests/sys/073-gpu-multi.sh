@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# tests/bench/gpu-multi on virtual devices with small shapes: each part runs, the JSON has what a
+# tests/bench/gpu-multi on virtual devices with small shapes: each of them runs, the JSON has what a
 # later run is compared with and every sample, and a table is made of it, next to an earlier one.
 . "$(dirname "$0")/lib.sh"
 [ "${FDD_TEST_DEVICE:-}" != 1 ] || skip "the model is on one device"
@@ -21,10 +21,10 @@ import json, sys
 r = json.load(open(sys.argv[1]))
 assert r["version"] == 1 and r["ranks"] == 2 and r["commit"] and r["date"] and r["command"]
 assert len(r["devices"]) == 2 and r["count"] >= 2
-assert list(r["parts"]) == ["collectives", "decode", "large", "prefill", "groups", "planning"]
-for name, part in r["parts"].items():
-    assert part["rows"] and part["seconds"] > 0, name
-    for row in part["rows"]:
+assert list(r["measured"]) == ["collectives", "decode", "large", "prefill", "groups", "planning"]
+for name, what in r["measured"].items():
+    assert what["rows"] and what["seconds"] > 0, name
+    for row in what["rows"]:
         n = 9 if name == "collectives" else 1
         assert len(row["samples"]) == n, (name, row)
         assert all(s >= 0 for s in row["samples"]) and max(row["samples"]) > 0 or \
@@ -35,15 +35,15 @@ for name, part in r["parts"].items():
             assert row["bound"] > 0, row
         if name in ("decode", "prefill", "large"):
             assert min(row["collectives_us"]) > 0, row
-assert r["parts"]["collectives"]["ceilings"]["copy_gb_per_s"] > 0
-assert r["parts"]["decode"]["ceilings"]["read_bytes_per_s"] > 0
+assert r["measured"]["collectives"]["peaks"]["copy_gb_per_s"] > 0
+assert r["measured"]["decode"]["peaks"]["read_bytes_per_s"] > 0
 PY
 # Twice as long before: half as long now.
 python3 - "$dir/a.json" "$dir/b.json" <<'PY'
 import json, sys
 r = json.load(open(sys.argv[1]))
-for part in r["parts"].values():
-    for row in part["rows"]:
+for what in r["measured"].values():
+    for row in what["rows"]:
         row["samples"] = [2 * s for s in row["samples"]]
 json.dump(r, open(sys.argv[2], "w"))
 PY
@@ -51,13 +51,13 @@ expect 0 multi --table "$dir/a.json" --against "$dir/b.json"
 has "$out" '^ +decode, 4 rows .* 0\.500$'
 has "$out" 'before, ratio$'
 expect 2 multi --device cpu --quick nothing
-has "$out" 'there is no part nothing; they are collectives decode large prefill groups planning'
+has "$out" 'there is no nothing; they are collectives decode large prefill groups planning'
 expect 2 multi --device cpu --ranks 9
 has "$out" -- '--ranks 9 is not 2 to 8'
 echo '{}' >"$dir/c.json"
 expect 65 multi --table "$dir/c.json"
-has "$out" 'c.json is no report of gpu-multi: it has no parts'
-# A daemon that does not start is said, and the other parts run.
+has "$out" 'c.json is no report of gpu-multi: it has nothing measured'
+# A daemon that does not start is said, and the others run.
 expect 1 multi --device cpu --ranks 2 --quick --turns 1 --shape "$dir" --wait 20 decode
 has "$out" '^decode: not run: the daemon did not start'
 exit 0

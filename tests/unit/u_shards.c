@@ -438,8 +438,8 @@ reference_of_ranks(void **state)
     mdl_free(p);
     mdl_free(one);
     p = NULL;
-    assert_int_equal(build_reference("llama", (struct shape){ 8, 2, 98, 250 }, "", 4, &p, err,
-                         sizeof(err)),
+    assert_int_equal(build_reference("llama", (struct shape){ 8, 2, 98, 250 }, "", 4, &p,
+                         err, sizeof(err)),
         -EINVAL);
     assert_string_equal(err,
         "reference_splits = 4: intermediate_size 98 is not divisible; 1, 2 are possible");
