@@ -10,7 +10,7 @@ noinst_LIBRARIES += libfdkernels.a libfdk_generic.a
 libfdkernels_a_SOURCES = %D%/fdk.h %D%/collective.h %D%/collective_channel.h %D%/collective_plan.h %D%/cuda/hooks.h %D%/program.h %D%/rules.h %D%/common.c %D%/null.c \
 	%D%/program.c \
 	%D%/cpu/cpu.h %D%/cpu/vdev.h %D%/cpu/sample.h \
-	%D%/cpu/collective.c %D%/cpu/device.c %D%/cpu/exec.c %D%/cpu/isa_pick.c %D%/cpu/launch.c %D%/cpu/pack.c \
+	%D%/cpu/collective.c %D%/cpu/device.c %D%/cpu/exec.c %D%/cpu/isa_pick.c %D%/cpu/launch.c %D%/cpu/pack.c %D%/cpu/columns.c \
 	%D%/cpu/pool.c %D%/cpu/probe.c %D%/cpu/sample.c %D%/cpu/stream.c
 libfdkernels_a_CFLAGS = $(AM_CFLAGS) -ffp-contract=off
 libfdk_generic_a_SOURCES = $(FDK_ISA_SOURCES)

@@ -149,8 +149,7 @@ SIM_TESTS = \
 	%D%/sim/s_lookahead \
 	%D%/sim/s_mix \
 	%D%/sim/s_overlap \
-	%D%/sim/s_ranks %D%/sim/s_owners \
-	%D%/sim/s_ranks \
+	%D%/sim/s_groups %D%/sim/s_ranks %D%/sim/s_owners \
 	%D%/sim/s_ranks_faults \
 	%D%/sim/s_preempt \
 	%D%/sim/s_prefix \
@@ -164,6 +163,7 @@ SIM_TESTS = \
 KERNEL_TESTS = \
 	%D%/kernel/k_attention \
 	%D%/kernel/k_collective \
+	%D%/kernel/k_collective_b \
 	%D%/kernel/k_collective_late \
 	%D%/kernel/k_cuda \
 	%D%/kernel/k_cuda_attention \
@@ -346,8 +346,9 @@ tests_sim_s_fusion_SOURCES = %D%/sim/s_fusion.c $(SIM_FIXTURE)
 tests_sim_s_graph_SOURCES = %D%/sim/s_graph.c $(REF_FIXTURE)
 tests_sim_s_lookahead_SOURCES = %D%/sim/s_lookahead.c $(SIM_FIXTURE)
 tests_sim_s_mix_SOURCES = %D%/sim/s_mix.c $(SIM_FIXTURE)
-tests_sim_s_ranks_SOURCES = %D%/sim/s_ranks.c $(SIM_FIXTURE)
+tests_sim_s_ranks_SOURCES = %D%/sim/s_ranks.c %D%/sim/ranks.h $(SIM_FIXTURE)
 tests_sim_s_owners_SOURCES = %D%/sim/s_owners.c %D%/sim/ranks.h $(SIM_FIXTURE)
+tests_sim_s_groups_SOURCES = %D%/sim/s_groups.c %D%/sim/ranks.h $(SIM_FIXTURE)
 tests_sim_s_ranks_faults_SOURCES = %D%/sim/s_ranks_faults.c $(SIM_FIXTURE)
 tests_sim_s_ranks_faults_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=syscall,--wrap=clock_nanosleep,--wrap=sched_yield
 tests_sim_s_overlap_SOURCES = %D%/sim/s_overlap.c $(REF_FIXTURE)
@@ -362,6 +363,9 @@ tests_sim_s_threads_SOURCES = %D%/sim/s_threads.c $(REF_FIXTURE)
 tests_kernel_k_attention_SOURCES = %D%/kernel/k_attention.c $(KERNEL_KV)
 tests_kernel_k_collective_SOURCES = %D%/kernel/k_collective.c %D%/kernel/k_ranks.h \
 	%D%/kernel/k_util.h
+tests_kernel_k_collective_b_SOURCES = %D%/kernel/k_collective_b.c %D%/kernel/k_ranks.h \
+	%D%/kernel/k_util.h %D%/bench/nccl.h
+tests_bench_b_collective_SOURCES = %D%/bench/b_collective.c %D%/bench/nccl.h
 tests_kernel_k_collective_late_SOURCES = %D%/kernel/k_collective_late.c %D%/kernel/k_ranks.h \
 	%D%/kernel/k_util.h
 tests_kernel_k_cuda_SOURCES = %D%/kernel/k_cuda.c %D%/kernel/k_two.h %D%/kernel/k_util.h
@@ -552,6 +556,8 @@ SYS_TESTS = \
 	%D%/sys/067-ranks.sh \
 	%D%/sys/070-groups.sh \
 	%D%/sys/071-placement.sh \
+	%D%/sys/072-groups-equal.sh \
+	%D%/sys/073-gpu-multi.sh \
 	%D%/sys/074-slices.sh
 # fdd-http; the numbers are those of the points of acceptance that they show
 GATEWAY_TESTS = \
@@ -587,7 +593,7 @@ GATEWAY_TESTS = \
 	%D%/gateway/hang.sh \
 	%D%/gateway/models.sh \
 	%D%/gateway/users.sh
-SYS_HELPERS = %D%/bench/http_bare %D%/bench/http_load %D%/chat/render %D%/sys/soak %D%/sys/resume %D%/sys/hostile/attack %D%/sys/hostile/lies %D%/sys/hostile/probe \
+SYS_HELPERS = %D%/bench/b_collective %D%/bench/http_bare %D%/bench/http_load %D%/chat/render %D%/sys/soak %D%/sys/resume %D%/sys/hostile/attack %D%/sys/hostile/lies %D%/sys/hostile/probe \
 	%D%/sys/fair %D%/sys/groups %D%/gpu/g_mixed %D%/gpu/g_parity \
 	%D%/gpu/g_restricted %D%/gateway/dribble %D%/gateway/says %D%/parity/golden_ops
 tests_parity_golden_ops_SOURCES = %D%/parity/golden_ops.c %D%/parity/golden_ops.h \
@@ -632,7 +638,6 @@ FDD_TEST_BINS = $(UNIT_TESTS) $(SIM_TESTS) $(KERNEL_TESTS) $(PARITY_TESTS) \
 FDD_BENCHES = \
 	%D%/bench/b_cache \
 	%D%/bench/b_client \
-	%D%/bench/b_collective \
 	%D%/bench/b_engine \
 	%D%/bench/b_fair \
 	%D%/bench/b_gate \

@@ -208,6 +208,11 @@ check_parallel(const struct par *p, struct par_say *say)
 {
     long long n = p->parallel_tensor_parallel_size;
 
+    if (p->parallel_reference_splits > 1 && n > 1)
+        par_say_error(say,
+            "parallel.reference_splits = %lld: it is for one device, and "
+            "parallel.tensor_parallel_size = %lld; leave one of them at 1",
+            (long long)p->parallel_reference_splits, n);
     if (n == 1)
         return;
     if (p->parallel_custom_all_reduce == PAR_PARALLEL_CUSTOM_ALL_REDUCE_NO)

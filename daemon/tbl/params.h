@@ -248,6 +248,9 @@ PAR_INT(parallel, data_parallel_size, "data_parallel_size", "groups", 1, 1, 32, 
     "Groups of devices, each with a copy of the model and a worker of its own; requests are "
     "spread over them. The size of a step, of the KV cache and of the host's memory are those "
     "of a group.")
+PAR_INT(parallel, reference_splits, "", "", 1, 1, 8, RESTART,
+    "One device of the CPU backend adds in the order that this many ranks do: their answers are "
+    "its bits (tests).")
 PAR_INT(parallel, spin_limit_ms, "", "ms", 10, 2000, 600000, RESTART,
     "A device that waits so long for another one of its group, from its own arrival, gives up: "
     "the worker ends, naming the one that did not come. Less than daemon.worker_hang_ms.")

@@ -95,15 +95,23 @@ wrk_fail(int rc, char *err, size_t err_bytes, const char *what)
     return wrk_status(rc);
 }
 
-/* The program of a rank. */
+/* That of a rank, or of one device in place of several ranks. */
 static int
 wrk_build(struct worker *w, char *err, size_t err_bytes)
 {
     long long block = w->par.kv_block_size;
     struct mdl_ranks ranks = { .n = wrk_n_rank(w),
+        .n_split = (int32_t)w->par.parallel_reference_splits,
         .kv_split = (int32_t)w->par.parallel_decode_context_parallel_size };
     int rc;
 
+    if (ranks.n_split != 1 && !wrk_on_cpu(w)) {
+        (void)snprintf(err, err_bytes,
+            "parallel.reference_splits = %d: the cpu backend alone adds in the order of ranks; "
+            "set device.backend = cpu, or leave it at 1",
+            ranks.n_split);
+        return -EINVAL;
+    }
     /* by default, where blocks can be divided */
     if (ranks.kv_split == 0 &&
         (!wrk_on_cpu(w) || block % mdl_kv_share(&w->cfg, ranks.n) != 0))
@@ -141,11 +149,11 @@ wrk_load_program(struct worker *w, char *err, size_t err_bytes)
             qnt_name(&q));
         return EX_CONFIG;
     }
-    if (wrk_is_null(w) && wrk_n_rank(w) > 1) {
+    if (wrk_is_null(w) && (wrk_n_rank(w) > 1 || p->parallel_reference_splits > 1)) {
         (void)snprintf(err, err_bytes,
-            "parallel.tensor_parallel_size = %d: model.path=null has no weights to share; "
-            "leave it at 1",
-            wrk_n_rank(w));
+            "parallel.%s = %d: model.path=null has no weights to share; leave it at 1",
+            wrk_n_rank(w) > 1 ? "tensor_parallel_size" : "reference_splits",
+            wrk_n_rank(w) > 1 ? wrk_n_rank(w) : (int32_t)p->parallel_reference_splits);
         return EX_CONFIG;
     }
     if (wrk_is_null(w)) {

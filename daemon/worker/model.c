@@ -39,15 +39,6 @@ mdl_family(const char *name)
 }
 
 int
-mdl_build(const struct mdl_config *cfg, int32_t n_rank, struct mdl_program **ret,
-    char *err, size_t err_bytes)
-{
-    const struct mdl_ranks ranks = { .n = n_rank, .kv_split = 1 };
-
-    return mdl_build_ranks(cfg, &ranks, ret, err, err_bytes);
-}
-
-int
 mdl_build_ranks(const struct mdl_config *cfg, const struct mdl_ranks *ranks,
     struct mdl_program **ret, char *err, size_t err_bytes)
 {
@@ -83,4 +74,22 @@ mdl_build_ranks(const struct mdl_config *cfg, const struct mdl_ranks *ranks,
     mdl_set_lives(p);
     *ret = p;
     return 0;
+}
+
+int
+mdl_build(const struct mdl_config *cfg, int32_t n_rank, struct mdl_program **ret,
+    char *err, size_t err_bytes)
+{
+    const struct mdl_ranks ranks = { .n = n_rank, .kv_split = 1, .n_split = 1 };
+
+    return mdl_build_ranks(cfg, &ranks, ret, err, err_bytes);
+}
+
+int
+mdl_build_reference(const struct mdl_config *cfg, int32_t n_split,
+    struct mdl_program **ret, char *err, size_t err_bytes)
+{
+    const struct mdl_ranks ranks = { .n = 1, .kv_split = 1, .n_split = n_split };
+
+    return mdl_build_ranks(cfg, &ranks, ret, err, err_bytes);
 }

@@ -115,6 +115,7 @@ struct wts_ref {
     struct wts_cut cut[MDL_MAX_PART]; /* all rows, whatever tensor they are of */
     int32_t rank_cols;
     enum wts_shard shard;
+    int32_t split; /* of a program with n_split > 1: the weight is what rank `split` has */
     int32_t as_f32; /* converted at load (norms, biases) */
     int32_t alias;  /* index of the ref holding the bytes (tied head), -1 */
 };
@@ -134,6 +135,8 @@ enum mdl_op_kind {
     MDL_OP_SAMPLE,
     MDL_OP_ALLREDUCE,
     MDL_OP_ALLGATHER,
+    MDL_OP_COLUMNS,
+    MDL_OP_ADD,
     MDL_OP__N
 };
 
@@ -195,7 +198,10 @@ struct mdl_buf {
  *   ALLGATHER   in (width N), out (width n_rank N): a row of each rank one behind the other.
  *               owners: of the kv_split ranks that share tokens alone; each: in has as many
  *               rows of N in one, one for each of them
- * ALLREDUCE and ALLGATHER are in programs of several ranks alone.
+ *   COLUMNS     in (width K), out (width N): the columns of in from first on
+ *   ADD         in, in2, out (width N): out = in + in2
+ * ALLREDUCE and ALLGATHER are in programs of several ranks alone, COLUMNS and ADD in those
+ * of mdl_build_reference().
  */
 struct mdl_op {
     enum mdl_op_kind kind;
@@ -212,6 +218,7 @@ struct mdl_op {
     enum fdk_norm norm;   /* RMSNORM */
     int32_t freq;         /* ROPE_TABLE */
     int32_t owners, each; /* ALLGATHER */
+    int32_t first;        /* COLUMNS */
 };
 
 struct mdl_names;
@@ -230,6 +237,7 @@ struct mdl_program {
     struct mdl_config cfg;
     const struct mdl_names *names; /* of its family */
     int32_t n_rank;                /* of the tensor-parallel group, 1..FDK_MAX_RANKS */
+    int32_t n_split; /* products that make up one whose sum several ranks share; 1: one */
     /* What a rank has; cfg has the model's numbers. */
     int32_t n_head, n_kv_head, ffn;
     int32_t kv_share; /* rank r has the KV heads from r / kv_share * n_kv_head on */
@@ -316,6 +324,7 @@ struct mdl_ranks {
     int32_t n;        /* tensor parallel */
     int32_t kv_split; /* decode context parallel: mdl_program.kv_split; 0: all that have the
                          same KV heads */
+    int32_t n_split;  /* mdl_program.n_split; with one rank */
 };
 /* Ranks with the same KV heads; 1 where the model cannot be split over n. */
 int32_t mdl_kv_share(const struct mdl_config *cfg, int32_t n);
@@ -326,6 +335,12 @@ int mdl_build_ranks(const struct mdl_config *cfg, const struct mdl_ranks *ranks,
 /* The same of n_rank ranks which hold all tokens of their KV heads each. */
 int mdl_build(const struct mdl_config *cfg, int32_t n_rank, struct mdl_program **ret,
     char *err, size_t err_bytes);
+/* The program of one device that computes what n_split ranks do: each product whose addends
+ * are spread over ranks is n_split products over the columns that they have, added in the
+ * order of ranks. With fp32 activations its results are the bits of that many ranks. For
+ * tests; the backend must have the operations "columns" and "add". Errors as mdl_build(). */
+int mdl_build_reference(const struct mdl_config *cfg, int32_t n_split,
+    struct mdl_program **ret, char *err, size_t err_bytes);
 struct mdl_program *mdl_free(struct mdl_program *p);
 /* The layers of a KV group: "0-4 6-10", cut to ret_bytes. */
 void mdl_kv_layers(const struct mdl_program *p, int32_t group, char *ret, size_t ret_bytes);

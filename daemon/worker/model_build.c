@@ -69,7 +69,7 @@ mdl_add_w3(struct mdl_program *p, const char *a, int32_t a_rows, const char *b,
         w->n_part++;
     }
     w->cols = cols;
-    w->rank_cols = shard == WTS_COLS ? cols / p->n_rank : cols;
+    w->rank_cols = shard == WTS_COLS ? cols / (p->n_rank * p->n_split) : cols;
     w->n_cut = w->n_part;
     for (int i = 0; i < w->n_part; i++)
         w->cut[i] = shard == WTS_ROWS
@@ -193,6 +193,22 @@ layer_w(const struct dense *d, const char *name, int32_t rows, int32_t cols,
     return mdl_add_w(d->p, layer_name(d, s, name), rows, cols, shard, as_f32);
 }
 
+/* The weight of a product whose sum ranks share: of n_split one behind the other the first. */
+static int32_t
+layer_w_cols(const struct dense *d, const char *name, int32_t rows, int32_t cols)
+{
+    int32_t first = -1;
+
+    for (int32_t i = 0; i < d->p->n_split; i++) {
+        int32_t w = layer_w(d, name, rows, cols, WTS_COLS, 0);
+
+        if (w >= 0)
+            d->p->w[w].split = i;
+        first = i == 0 ? w : first;
+    }
+    return first;
+}
+
 /* Stack of up to three tensors; names without .weight or .bias. */
 static int32_t
 layer_w3(const struct dense *d, const char *const name[3], const int32_t rows[3],
@@ -277,6 +293,52 @@ emit_allreduce(struct dense *d, int32_t buf)
     if (d->p->n_rank > 1)
         mdl_add_op(d->p, op);
     return buf;
+}
+
+/* Columns of a buffer from first on; returns their buffer. */
+static int32_t
+emit_columns(struct dense *d, int32_t in, int32_t first, int32_t N, int32_t K)
+{
+    struct mdl_op op = dense_op(d, MDL_OP_COLUMNS);
+
+    op.in = in;
+    op.out = dense_buf(d, "columns", N);
+    op.first = first;
+    op.N = N;
+    op.K = K;
+    mdl_add_op(d->p, op);
+    return op.out;
+}
+
+static int32_t
+emit_add(struct dense *d, int32_t a, int32_t b, int32_t N)
+{
+    struct mdl_op op = dense_op(d, MDL_OP_ADD);
+
+    op.in = a;
+    op.in2 = b;
+    op.out = dense_buf(d, "sum", N);
+    op.N = N;
+    mdl_add_op(d->p, op);
+    return op.out;
+}
+
+/* A product with the weights of layer_w_cols(), K columns of this rank; returns its sum over
+ * the ranks. */
+static int32_t
+emit_summed(struct dense *d, int32_t in, const char *out, int32_t w, int32_t bias, int32_t K)
+{
+    int32_t N = d->p->cfg.hidden, n = d->p->n_split, sum;
+
+    if (n == 1)
+        return emit_allreduce(d, emit_gemm(d, in, out, w, bias, N, K));
+    sum = emit_gemm(d, emit_columns(d, in, 0, K / n, K), out, w, bias, N, K / n);
+    for (int32_t i = 1; i < n; i++) {
+        int32_t x = emit_columns(d, in, i * (K / n), K / n, K);
+
+        sum = emit_add(d, sum, emit_gemm(d, x, out, w + i, -1, N, K / n), N);
+    }
+    return sum;
 }
 
 /* The rows of all ranks one behind the other; returns their buffer, with one rank buf. */
@@ -415,7 +477,7 @@ mlp_weights(const struct dense *d)
     int32_t hd = c->n_head * c->head_dim;
     struct dense_mlp w = { .o_bias = -1, .gate_up_bias = -1, .down_bias = -1 };
 
-    w.o = layer_w(d, "self_attn.o_proj.weight", c->hidden, hd, WTS_COLS, 0);
+    w.o = layer_w_cols(d, "self_attn.o_proj.weight", c->hidden, hd);
     if (c->o_bias)
         w.o_bias = layer_w(d, "self_attn.o_proj.bias", c->hidden, 0, WTS_FIRST, 1);
     w.post_attention = layer_norm(d, d->names->post_attention);
@@ -427,7 +489,7 @@ mlp_weights(const struct dense *d)
     mdl_set_cuts(d->p, w.gate_up, cut, 2);
     if (c->mlp_bias)
         w.gate_up_bias = layer_w3(d, name, rows, 0, "bias");
-    w.down = layer_w(d, "mlp.down_proj.weight", c->hidden, c->ffn, WTS_COLS, 0);
+    w.down = layer_w_cols(d, "mlp.down_proj.weight", c->hidden, c->ffn);
     if (c->mlp_bias)
         w.down_bias = layer_w(d, "mlp.down_proj.bias", c->hidden, 0, WTS_FIRST, 1);
     return w;
@@ -441,16 +503,14 @@ emit_mlp(struct dense *d, const struct dense_mlp *w, int32_t att)
     int32_t h, hd = d->p->n_head * c->head_dim, F = d->p->ffn;
     struct mdl_op op = dense_op(d, MDL_OP_SILU_MUL);
 
-    h = emit_gemm(d, att, "o", w->o, w->o_bias, c->hidden, hd);
-    d->add = emit_allreduce(d, h);
+    d->add = emit_summed(d, att, "o", w->o, w->o_bias, hd);
     d->post = w->post_attention;
     h = emit_norm(d, w->norm, dense_buf(d, "norm2", c->hidden));
     op.in = emit_gemm(d, h, "gate_up", w->gate_up, w->gate_up_bias, 2 * F, c->hidden);
     op.out = dense_buf(d, "act", F);
     op.N = F;
     mdl_add_op(d->p, op);
-    h = emit_gemm(d, op.out, "down", w->down, w->down_bias, c->hidden, F);
-    d->add = emit_allreduce(d, h);
+    d->add = emit_summed(d, op.out, "down", w->down, w->down_bias, F);
     d->post = w->post;
 }
 
@@ -686,7 +746,12 @@ mdl_op_cost(const struct mdl_program *p, const struct mdl_op *op, double T, doub
         break;
     case MDL_OP_GATHER:
     case MDL_OP_ALLREDUCE:
+    case MDL_OP_COLUMNS:
         b = act * rows * 2 * N;
+        break;
+    case MDL_OP_ADD:
+        b = act * rows * 3 * N;
+        f = rows * N;
         break;
     case MDL_OP_SOFTCAP:
         b = 8 * rows * N;

@@ -88,7 +88,8 @@ int mdl_fields_check(const struct mdl_json *j, const struct mdl_family *f,
 /* The same of the fields around a nested object (mdl_family.nested), but for those taken. */
 int mdl_fields_check_parent(const struct mdl_json *j, const struct mdl_family *f,
     const char *const *taken, struct mdl_config *c);
-/* model_shard.c: n_rank, kv_split and what a rank has. -EINVAL: the model cannot be split so. */
+/* model_shard.c: n_rank, kv_split, n_split and what a rank has. -EINVAL: the model cannot be
+ * split so. */
 int mdl_set_ranks(struct mdl_program *p, const struct mdl_ranks *ranks, char *err,
     size_t err_bytes);
 /* model_kv.c: the KV groups of a program that has its operations. -ENOTSUP: too many kinds

@@ -36,7 +36,7 @@ mdl_n_param(const struct mdl_program *p)
     for (int32_t i = 0; i < p->n_w; i++) {
         const struct wts_ref *w = &p->w[i];
 
-        for (int k = 0; k < w->n_part && w->alias < 0; k++)
+        for (int k = 0; k < w->n_part && w->alias < 0 && w->split == 0; k++)
             n += (uint64_t)w->rows[k] * (uint64_t)(w->cols > 0 ? w->cols : 1);
     }
     return n;
@@ -60,6 +60,8 @@ mdl_op_name(enum mdl_op_kind k)
         [MDL_OP_SAMPLE] = "sample",
         [MDL_OP_ALLREDUCE] = "allreduce",
         [MDL_OP_ALLGATHER] = "allgather",
+        [MDL_OP_COLUMNS] = "columns",
+        [MDL_OP_ADD] = "add",
     };
 
     return k < MDL_OP__N ? name[k] : "?";

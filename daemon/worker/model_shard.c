@@ -85,25 +85,39 @@ set_kv_split(struct mdl_program *p, int32_t split, char *err, size_t err_bytes)
         possible, p->kv_share > 1 ? "are" : "is");
 }
 
+/* name: of the parameter whose value n is. */
+static int
+check_fits(const struct mdl_config *c, const char *name, int32_t n, char *err,
+    size_t err_bytes)
+{
+    struct misfit m;
+    char possible[64];
+
+    list_possible(c, possible, sizeof(possible));
+    if (n < 1 || n > FDK_MAX_RANKS)
+        return mdl_fail(-EINVAL, err, err_bytes, "%s = %d is not in 1..%d; %s", name, n,
+            FDK_MAX_RANKS, possible);
+    m = find_misfit(c, n);
+    if (m.field != NULL)
+        return mdl_fail(-EINVAL, err, err_bytes, "%s = %d: %s %d %s; %s", name, n,
+            m.field, m.value, m.why, possible);
+    return 0;
+}
+
 int
 mdl_set_ranks(struct mdl_program *p, const struct mdl_ranks *ranks, char *err,
     size_t err_bytes)
 {
     const struct mdl_config *c = &p->cfg;
     int32_t n_rank = ranks->n;
-    struct misfit m;
-    char possible[64];
+    int rc = check_fits(c, "tensor_parallel_size", n_rank, err, err_bytes);
 
-    list_possible(c, possible, sizeof(possible));
-    if (n_rank < 1 || n_rank > FDK_MAX_RANKS)
-        return mdl_fail(-EINVAL, err, err_bytes,
-            "tensor_parallel_size = %d is not in 1..%d; %s", n_rank, FDK_MAX_RANKS,
-            possible);
-    m = find_misfit(c, n_rank);
-    if (m.field != NULL)
-        return mdl_fail(-EINVAL, err, err_bytes, "tensor_parallel_size = %d: %s %d %s; %s",
-            n_rank, m.field, m.value, m.why, possible);
+    if (rc == 0)
+        rc = check_fits(c, "reference_splits", ranks->n_split, err, err_bytes);
+    if (rc != 0)
+        return rc;
     p->n_rank = n_rank;
+    p->n_split = ranks->n_split;
     p->n_head = c->n_head / n_rank;
     p->kv_share = c->n_kv_head < n_rank ? n_rank / c->n_kv_head : 1;
     p->n_kv_head = c->n_kv_head * p->kv_share / n_rank;

@@ -38,7 +38,8 @@ run_null_program(void)
     c->n_eos = 1;
     c->eos[0] = RUN_NULL_EOS;
     c->bos = RUN_NULL_BOS;
-    p->n_rank = p->n_head = p->n_kv_head = p->ffn = p->kv_share = p->kv_split = 1;
+    p->n_rank = p->n_split = p->n_head = p->n_kv_head = p->ffn = 1;
+    p->kv_share = p->kv_split = 1;
     p->vocab_rows = RUN_NULL_VOCAB;
     p->n_op = p->n_buf = 1;
     (void)snprintf(p->buf[0].name, sizeof(p->buf[0].name), "logits");
@@ -112,6 +113,8 @@ static const enum fdk_op_kind run_kind[MDL_OP__N] = {
     [MDL_OP_SAMPLE] = FDK_OP_SAMPLE,
     [MDL_OP_ALLREDUCE] = FDK_OP_ALL_REDUCE,
     [MDL_OP_ALLGATHER] = FDK_OP_ALL_GATHER,
+    [MDL_OP_COLUMNS] = FDK_OP_OWN,
+    [MDL_OP_ADD] = FDK_OP_OWN,
 };
 
 static void
@@ -317,6 +320,12 @@ run_shape_op(const struct runner *run, const struct mdl_op *o, struct fdk_op *re
             .dtype = run->prog->buf[o->in].f32 ? FDK_F32 : run->act };
         return 0;
     case FDK_OP_OWN:
+        ret->is = fdk_own_find(run->k, mdl_op_name(o->kind));
+        ret->own = (struct fdk_own_args){ .N = o->N,
+            .K = o->K,
+            .f = { (float)o->first },
+            .act = run->act };
+        return ret->is != NULL ? 0 : -ENOTSUP;
     case FDK_OP__N:
         break;
     }
@@ -501,6 +510,11 @@ run_point_op(const struct run_dev *dev, const size_t *off, const struct mdl_op *
         op->all_gather.n = n;
         break;
     case FDK_OP_OWN:
+        op->own.y = out;
+        op->own.x = in;
+        op->own.x2 = in2;
+        op->own.n = n;
+        break;
     case FDK_OP__N:
         break;
     }

@@ -103,7 +103,7 @@ wts_dummy_args(const struct wts_plan *wp, int32_t idx, uint64_t first, uint64_t 
 {
     const struct wts_place *w = &wp->place[idx];
 
-    return (struct fdk_dummy_args){ .key = mix64(mix64(wp->seed) ^ (uint64_t)idx),
+    return (struct fdk_dummy_args){ .key = mix64(mix64(wp->seed) ^ (uint64_t)w->dummy),
         .first = first,
         .n = n,
         .mean = w->fill == WTS_FILL_NORM ? 1 : 0,

@@ -216,7 +216,7 @@ wts_dest_pack(const struct wts_plan *wp, const struct wts_chunk *c,
     int32_t width = fdk_pack_width(&a);
 
     if (width < a.x_cols)
-        a.x_at = d->at % wp->n_rank * width;
+        a.x_at = (pl->split + d->at % wp->n_rank) * width;
     a.x_row_scale = pl->row_scale && pc->rep == 0;
     return a;
 }

@@ -28,8 +28,8 @@ stack_dtype(const struct wts_plan *wp, const struct wts_ref *w)
 
 /* A rank has whole groups, or what it has of a row shares the scale of the row. */
 static int
-quantized(struct wts_place *pl, const struct wts_ref *w, int32_t n_rank,
-    const struct qnt *q, const char *advice, char *err, size_t err_bytes)
+quantized(struct wts_place *pl, const struct wts_ref *w, const struct qnt *q,
+    const char *advice, char *err, size_t err_bytes)
 {
     int32_t group = qnt_group(q, w->cols);
 
@@ -41,7 +41,7 @@ quantized(struct wts_place *pl, const struct wts_ref *w, int32_t n_rank,
     return mdl_fail(-EINVAL, err, err_bytes,
         "W_MODEL: tensor %s has %d columns, which are %d for each of %d ranks: no multiple "
         "of the %d that share a scale; %s",
-        w->name[0], w->cols, w->rank_cols, n_rank, group, advice);
+        w->name[0], w->cols, w->rank_cols, w->cols / w->rank_cols, group, advice);
 }
 
 /* A checkpoint's e4m3 weight has rows and scales as one that is quantized here. */
@@ -51,7 +51,7 @@ keep_fp8(struct wts_place *pl, const struct mdl_program *p, const struct wts_ref
 {
     const struct qnt q = { FDK_F8E4M3, p->cfg.quant == MDL_QUANT_BLOCK ? MDL_FP8_BLOCK : 0 };
 
-    return quantized(pl, w, p->n_rank, &q,
+    return quantized(pl, w, &q,
         "set parallel.tensor_parallel_size to a size that does not cut the checkpoint's "
         "blocks",
         err, err_bytes);
@@ -74,7 +74,7 @@ mark_quantized(struct wts_plan *wp, const struct mdl_program *p, char *err, size
                 "W_MODEL: tensor %s has %d columns%s: quant.weights=wint4 packs two of a "
                 "row into a byte and needs an even number; use wint8 or none",
                 w->name[0], w->rank_cols, w->rank_cols < w->cols ? " for each rank" : "");
-        rc = quantized(&wp->place[o->w], w, p->n_rank, &wp->qnt,
+        rc = quantized(&wp->place[o->w], w, &wp->qnt,
             "set quant.group_size to one that divides them, or to 0 (a scale per row)",
             err, err_bytes);
     }
@@ -101,7 +101,8 @@ read_by_others(const struct mdl_program *p, int32_t w)
 static int32_t
 whole_rows(const struct wts_plan *wp, const struct wts_place *pl, enum fdk_dtype src)
 {
-    return wp->n_rank == 1 && src == pl->w.format && pl->w.layout == FDK_LAYOUT_ROWS
+    return wp->n_rank == 1 && pl->w.cols == pl->cols && src == pl->w.format &&
+            pl->w.layout == FDK_LAYOUT_ROWS
         ? 0
         : pl->cols;
 }
@@ -137,6 +138,7 @@ shape(struct wts_place *pl, const struct wts_ref *w)
     pl->cols = w->cols > 0 ? w->cols : 1;
     pl->w.cols = w->cols > 0 ? w->rank_cols : 1;
     pl->shard = w->shard;
+    pl->split = w->split;
     pl->n_cut = w->n_cut;
     memcpy(pl->cut, w->cut, sizeof(pl->cut));
     for (int k = 0; k < w->n_cut; k++)
@@ -256,11 +258,15 @@ plan_pieces(struct wts_plan *wp, const struct mdl_program *p)
 static void
 plan_dummy(struct wts_plan *wp, const struct mdl_program *p)
 {
+    int32_t n = -1;
+
     for (int32_t i = 0; i < p->n_w; i++) {
         const struct wts_ref *w = &p->w[i];
         struct wts_place *pl = &wp->place[i];
         uint64_t rows = 0;
 
+        n += w->split == 0;
+        pl->dummy = n;
         if (w->alias >= 0)
             continue;
         for (int k = 0; k < w->n_part; k++)

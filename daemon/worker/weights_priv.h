@@ -57,6 +57,8 @@ struct wts_place {       /* of weight i of the program */
     int32_t cols;        /* of the model's weight */
     int row_scale;       /* a scale is one of all the model's columns */
     enum wts_shard shard;
+    int32_t split; /* wts_ref.split */
+    int32_t dummy; /* number of the weight in a program that is not split */
     int32_t n_cut;
     struct wts_cut cut[MDL_MAX_PART];
     enum fdk_dtype src; /* before quantization */

@@ -495,4 +495,6 @@ const struct fdk_ops fdk_ops_cpu = { .name = "cpu",
     .open = cpu_open,
     .fusion = cpu_fusions,
     .n_fusion = CPU_FUSIONS,
+    .own = cpu_own,
+    .n_own = CPU_OWN,
     VDEV_OPS };

@@ -84,6 +84,8 @@ void vdev_group_ways(struct fdk_group *g, const struct fdk_group_ways *set,
 int vdev_all_reduce(const struct fdk_all_reduce_args *a, fdk_stream_t st);
 int vdev_all_gather(const struct fdk_all_gather_args *a, fdk_stream_t st);
 /* Of the cpu backend. */
+#define CPU_OWN 2 /* columns.c */
+extern const struct fdk_own cpu_own[CPU_OWN];
 #define CPU_FUSIONS 1
 extern const struct fdk_fusion cpu_fusions[CPU_FUSIONS];
 

@@ -5,44 +5,30 @@
  * meeting) and in shares (two). For comparison: the rate at which all ranks copy to their
  * neighbour at once, and NCCL where libnccl.so.2 is found (FDD_NCCL: another file). Times are
  * of one launch in a recorded chain, NCCL's in one that is not recorded, the median of several,
- * on the clock of rank 0's stream.
+ * on the clock of rank 0's stream. The ways take turns, TURNS times.
  *
  * Bus bandwidth: bytes * 2 (n - 1) / n / time, what each rank must send at least.
  *
- * Usage: b_collective [cpu|cuda [RANKS [MOST_BYTES]]]; cuda where there are two GPUs
+ * Usage: b_collective [cpu|cuda [RANKS [MOST_BYTES [JSON_FILE]]]]; cuda where there are two
+ * GPUs. The file gets every time: {"sizes": [{"bytes": 8192, "WAY_us": [..]}], "peak": GB/s}.
  */
 #include "config.h"
 
-#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "kernels/collective.h"
-#include "kernels/cuda/hooks.h"
+#include "tests/bench/nccl.h"
 
 #define LEAST   (8u << 10)
 #define MOST    (128u << 20)
-#define REPLAYS 7
+#define TURNS   3
+#define REPLAYS 3
+#define TIMES   (TURNS * REPLAYS)
 #define ROW     4096 /* elements of a row with a residual */
 
 enum way { PACKETS, WHOLE, SHARES, CHOSEN, FUSED, NCCL, COPY, N_WAY };
-
-/* Of nccl.h, versions 2.18 to 2.99. */
-struct nccl {
-    void *so;
-    int version;
-    void *comm[FDK_MAX_RANKS];
-    int (*get_version)(int *);
-    int (*init_all)(void **, int, const int *);
-    int (*begin)(void);
-    int (*end)(void);
-    int (*all_reduce)(const void *, void *, size_t, int type, int op, void *comm, void *st);
-    int (*destroy)(void *);
-};
-#define NCCL_F32  7
-#define NCCL_BF16 9
-#define NCCL_SUM  0
 
 struct bench {
     const struct fdk_ops *ops;
@@ -55,6 +41,7 @@ struct bench {
     float *residual[FDK_MAX_RANKS], *w[FDK_MAX_RANKS];
     fdk_event_t from, to;
     struct nccl nccl;
+    FILE *json; /* or NULL */
 };
 
 static void
@@ -64,48 +51,6 @@ must(int rc, const char *what)
         return;
     printf("b_collective: %s: error %d\n", what, rc);
     exit(1);
-}
-
-/* ---- NCCL ---------------------------------------------------------------------- */
-
-static void
-nccl_open(struct bench *b)
-{
-    const char *name = getenv("FDD_NCCL");
-    int dev[FDK_MAX_RANKS];
-    struct nccl c = { .so = dlopen(name != NULL ? name : "libnccl.so.2", RTLD_NOW) };
-    if (c.so == NULL) {
-        printf("nccl: %s\n", dlerror());
-        return;
-    }
-    *(void **)&c.get_version = dlsym(c.so, "ncclGetVersion");
-    *(void **)&c.init_all = dlsym(c.so, "ncclCommInitAll");
-    *(void **)&c.begin = dlsym(c.so, "ncclGroupStart");
-    *(void **)&c.end = dlsym(c.so, "ncclGroupEnd");
-    *(void **)&c.all_reduce = dlsym(c.so, "ncclAllReduce");
-    *(void **)&c.destroy = dlsym(c.so, "ncclCommDestroy");
-    if (c.get_version == NULL || c.init_all == NULL || c.begin == NULL || c.end == NULL ||
-        c.all_reduce == NULL || c.destroy == NULL || c.get_version(&c.version) != 0 ||
-        c.version < 21800 || c.version >= 30000) {
-        printf("nccl: version %d is not 2.18 or later\n", c.version);
-        return;
-    }
-    for (int i = 0; i < b->n; i++)
-        dev[i] = i;
-    must(c.init_all(c.comm, b->n, dev), "ncclCommInitAll");
-    printf("nccl: %d.%d.%d\n", c.version / 10000, c.version / 100 % 100, c.version % 100);
-    b->nccl = c;
-}
-
-static int
-nccl_reduce(struct bench *b, size_t bytes)
-{
-    int rc = b->nccl.begin();
-    for (int q = 0; q < b->n && rc == 0; q++)
-        rc = b->nccl.all_reduce(b->x[q], b->y[q], bytes / fdk_dtype_bytes(b->act),
-            b->act == FDK_BF16 ? NCCL_BF16 : NCCL_F32, NCCL_SUM, b->nccl.comm[q],
-            fdk_cuda_stream(b->st[q]));
-    return rc != 0 ? rc : b->nccl.end();
 }
 
 /* ---- one size --------------------------------------------------------------------- */
@@ -142,7 +87,9 @@ static void
 launch(struct bench *b, enum way way, size_t bytes)
 {
     if (way == NCCL) {
-        must(nccl_reduce(b, bytes), "ncclAllReduce");
+        must(nccl_reduce(&b->nccl, (void *const *)b->x, (void *const *)b->y,
+                 bytes / fdk_dtype_bytes(b->act), b->act, b->st),
+            "ncclAllReduce");
         return;
     }
     for (int q = 0; q < b->n; q++)
@@ -194,14 +141,13 @@ run_chain(struct bench *b, enum way way, size_t bytes, int chain, struct fdk_gra
         launch(b, way, bytes);
 }
 
-/* Microseconds. NCCL's launches are not recorded: a call of it is for all ranks, and one
- * thread records one stream at a time. */
-static double
-measure(struct bench *b, enum way way, size_t bytes)
+/* REPLAYS times in microseconds. NCCL's launches are not recorded: a call of it is for all
+ * ranks, and one thread records one stream at a time. */
+static void
+measure(struct bench *b, enum way way, size_t bytes, double us[REPLAYS])
 {
     int chain = bytes < 1u << 20 ? 20 : 2;
     struct fdk_graph *g[FDK_MAX_RANKS] = { NULL };
-    double us[REPLAYS];
     launch(b, way, bytes); /* what a first launch loads may not be recorded */
     sync_all(b);
     for (int q = 0; q < b->n && way != NCCL; q++) {
@@ -221,24 +167,58 @@ measure(struct bench *b, enum way way, size_t bytes)
     }
     for (int q = 0; q < b->n && way != NCCL; q++)
         b->ops->graph_free(g[q]);
-    qsort(us, REPLAYS, sizeof(us[0]), by_value);
-    return us[REPLAYS / 2];
+}
+
+static const char *const way_names[N_WAY] = { "packets", "whole", "shares", "default",
+    "fused", "nccl", "copy" };
+
+static void
+put_json(const struct bench *b, size_t bytes, double us[N_WAY][TIMES], const int *there)
+{
+    if (b->json == NULL)
+        return;
+    (void)fprintf(b->json, "%s{\"bytes\": %zu", bytes > LEAST ? ",\n" : "", bytes);
+    for (enum way w = 0; w < N_WAY; w++) {
+        if (!there[w])
+            continue;
+        (void)fprintf(b->json, ", \"%s_us\": [", way_names[w]);
+        for (int i = 0; i < TIMES; i++)
+            (void)fprintf(b->json, "%s%.3f", i > 0 ? ", " : "", us[w][i]);
+        (void)fprintf(b->json, "]");
+    }
+    (void)fprintf(b->json, "}");
+}
+
+/* The median; us is sorted. */
+static double
+median(double us[TIMES])
+{
+    qsort(us, TIMES, sizeof(us[0]), by_value);
+    return us[TIMES / 2];
 }
 
 static void
 line(struct bench *b, size_t bytes, double peak)
 {
-    double us[N_WAY] = { 0 }, bus = 2.0 * (b->n - 1) / b->n * (double)bytes * 1e-3;
-    int fits = bytes / fdk_dtype_bytes(b->act) % ROW == 0;
+    double all[N_WAY][TIMES],
+        us[N_WAY] = { 0 }, bus = 2.0 * (b->n - 1) / b->n * (double)bytes * 1e-3;
+    int there[N_WAY];
     for (enum way w = 0; w < N_WAY; w++)
-        if (w != COPY && (w != NCCL || b->nccl.all_reduce != NULL) && (w != FUSED || fits))
-            us[w] = measure(b, w, bytes);
+        there[w] = w == NCCL ? b->nccl.all_reduce != NULL
+            : w == FUSED     ? bytes / fdk_dtype_bytes(b->act) % ROW == 0
+                             : w != COPY;
+    for (int r = 0; r < TURNS; r++)
+        for (enum way w = 0; w < N_WAY; w++)
+            if (there[w])
+                measure(b, w, bytes, all[w] + (size_t)r * REPLAYS);
+    put_json(b, bytes, all, there);
+    for (enum way w = 0; w < N_WAY; w++)
+        us[w] = there[w] ? median(all[w]) : 0;
     enum way best = PACKETS;
     for (enum way w = WHOLE; w <= SHARES; w++)
         best = us[w] < us[best] ? w : best;
-    static const char *const name[] = { "packets", "whole", "shares" };
     printf("%10zu %9.1f %9.1f %9.1f %8s %9.1f", bytes, us[PACKETS], us[WHOLE], us[SHARES],
-        name[best], us[CHOSEN]);
+        way_names[best], us[CHOSEN]);
     us[FUSED] > 0 ? (void)printf(" %9.1f", us[FUSED]) : (void)printf(" %9s", "-");
     us[NCCL] > 0 ? (void)printf(" %9.1f", us[NCCL]) : (void)printf(" %9s", "-");
     printf(" %8.1f %8.1f %5.0f%%\n", bus / us[best], peak, 100 * bus / us[best] / peak);
@@ -287,9 +267,8 @@ open_all(struct bench *b, size_t most)
 static void
 close_all(struct bench *b)
 {
+    nccl_close(&b->nccl);
     for (int q = 0; q < b->n; q++) {
-        if (b->nccl.all_reduce != NULL)
-            (void)b->nccl.destroy(b->nccl.comm[q]);
         b->ops->mem_free(b->ctx, q, b->x[q]);
         b->ops->mem_free(b->ctx, q, b->y[q]);
         b->ops->mem_free(b->ctx, q, b->residual[q]);
@@ -322,15 +301,31 @@ main(int argc, char **argv)
             FDK_MAX_RANKS, LEAST, gpus < 0 ? 0 : gpus, why);
         return 77;
     }
+    if (argc > 4 && (b.json = fopen(argv[4], "w")) == NULL) {
+        printf("b_collective: %s cannot be written\n", argv[4]);
+        return 1;
+    }
     open_all(&b, most);
-    if (cuda)
-        nccl_open(&b);
+    if (cuda && nccl_open(&b.nccl, b.n, why, sizeof(why)) != 0)
+        printf("nccl: %s\n", why);
+    else if (cuda)
+        printf("nccl: %d.%d.%d\n", b.nccl.version / 10000, b.nccl.version / 100 % 100,
+            b.nccl.version % 100);
     double peak = copy_rate(&b, most) * 1e-3;
     printf("%s, %d ranks, %s; us, GB/s\n", name, b.n, fdk_dtype_name(b.act));
     printf("%10s %9s %9s %9s %8s %9s %9s %9s %8s %8s %6s\n", "bytes", "packets", "whole",
         "shares", "fastest", "default", "fused", "nccl", "bus", "peak", "");
+    if (b.json != NULL)
+        (void)fprintf(b.json, "{\"sizes\": [");
     for (size_t bytes = LEAST; bytes <= most; bytes *= 2)
         line(&b, bytes, peak);
+    if (b.json != NULL &&
+        (fprintf(b.json, "],\n\"peak\": %.3f, \"nccl\": %d, \"act\": \"%s\"}\n", peak,
+             b.nccl.version, fdk_dtype_name(b.act)) < 0 ||
+            fclose(b.json) != 0)) {
+        printf("b_collective: %s cannot be written\n", argv[4]);
+        return 1;
+    }
     close_all(&b);
     return 0;
 }

@@ -148,7 +148,8 @@ f16_nearest(float x)
     (void)frexp(v, &e);
     e = e < -13 ? -13 : e;
     v = ldexp(rint(ldexp(v, 11 - e)), e - 11);
-    return (uint16_t)((x < 0 ? 0x8000 : 0) | (v >= 65536 ? 0x7c00 : k_to_f16((float)v)));
+    return (
+        uint16_t)((signbit(x) ? 0x8000 : 0) | (v >= 65536 ? 0x7c00 : k_to_f16((float)v)));
 }
 
 static inline float
@@ -275,25 +276,40 @@ sum_case(struct side *s, size_t n, enum fdk_dtype t, int in_place, size_t skew)
     drop(s, 1);
 }
 
-/* The tests on virtual devices, and on GPUs where there are two or more. */
+/* The tests on virtual devices and, where there are two or more, on GPUs; only: "cpu" or "cuda",
+ * "": both. most: ranks at most. filter: one test's name, or NULL. */
 static inline int
-both_backends(const struct CMUnitTest *tests, size_t n, int argc, char **argv)
+on_backends(const struct CMUnitTest *tests, size_t n, const char *only, int most,
+    const char *filter)
 {
     char why[256] = "";
-    if (argc > 1 || getenv("SIM_TEST") != NULL)
-        cmocka_set_test_filter(argc > 1 ? argv[1] : getenv("SIM_TEST"));
+    int rc = 0;
+    if (filter == NULL)
+        filter = getenv("SIM_TEST");
+    if (filter != NULL)
+        cmocka_set_test_filter(filter);
     ops = &fdk_ops_cpu;
     on_cpu = 1;
-    n_device = FDK_MAX_RANKS;
-    int rc = _cmocka_run_group_tests("cpu", tests, n, NULL, NULL);
+    n_device = most;
+    if (strcmp(only, "cuda") != 0)
+        rc = _cmocka_run_group_tests("cpu", tests, n, NULL, NULL);
+    if (strcmp(only, "cpu") == 0)
+        return rc;
     n_device = fdk_ops_cuda.available(why, sizeof(why));
     if (n_device < 2) {
         printf("SKIP: cuda: %s\n", n_device == 1 ? "collectives need two devices" : why);
-        return rc;
+        return only[0] != '\0' ? 77 : rc;
     }
+    n_device = n_device < most ? n_device : most;
     ops = &fdk_ops_cuda;
     on_cpu = 0;
     return rc | _cmocka_run_group_tests("cuda", tests, n, NULL, NULL);
+}
+
+static inline int
+both_backends(const struct CMUnitTest *tests, size_t n, int argc, char **argv)
+{
+    return on_backends(tests, n, "", FDK_MAX_RANKS, argc > 1 ? argv[1] : NULL);
 }
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * For tests of groups of ranks: tiny random models, what they answer, and how near two answers
- * are. One source file includes it.
+ * Tiny random models of every family that ranks can divide, the requests that tests of groups
+ * send to them, and how two books of answers are compared. Include config.h first.
  */
 #ifndef FDD_TESTS_SIM_RANKS_H
 #define FDD_TESTS_SIM_RANKS_H
@@ -19,33 +19,34 @@
 enum { N_REQ = 5, N_TOK = 40, N_TOP = 3 };
 #define NEAR 1e-5f
 
+/* Tokens of an answer that are asked for. */
+static uint32_t n_tok = N_TOK;
+
 /* ---- models --------------------------------------------------------------------------- */
 
 struct family {
-    const char *name, *more; /* of config.json */
+    const char *name, *dtype,
+        *more; /* model_type, torch_dtype and other fields of config.json */
 };
 
 static const struct family families[] = {
-    { "llama", "\"torch_dtype\":\"bfloat16\"" },
-    { "qwen3", "\"torch_dtype\":\"float32\",\"tie_word_embeddings\":true" },
-    { "qwen2", "\"torch_dtype\":\"float32\"" },
-    { "mistral", "\"torch_dtype\":\"bfloat16\",\"sliding_window\":40" },
-    { "gemma2",
-        "\"torch_dtype\":\"float32\",\"sliding_window\":40,"
-        "\"query_pre_attn_scalar\":24,\"final_logit_softcapping\":8,"
-        "\"attn_logit_softcapping\":20" },
-    { "gemma3_text",
-        "\"torch_dtype\":\"float32\",\"sliding_window\":40,"
-        "\"sliding_window_pattern\":2,\"query_pre_attn_scalar\":24" },
-    { "phi3", "\"torch_dtype\":\"float16\"" },
-    { "glm4", "\"torch_dtype\":\"float32\",\"partial_rotary_factor\":0.5" },
-    { "smollm3", "\"torch_dtype\":\"float32\",\"no_rope_layer_interval\":2" },
-    { "granite",
-        "\"torch_dtype\":\"float32\",\"residual_multiplier\":0.3,"
-        "\"embedding_multiplier\":4,\"attention_multiplier\":0.1,"
-        "\"logits_scaling\":3" },
-    { "ernie4_5", "\"torch_dtype\":\"bfloat16\",\"use_bias\":true" },
-    { "olmo2", "\"torch_dtype\":\"bfloat16\"" },
+    { "llama", "bfloat16", "" },
+    { "qwen3", "float32", ",\"tie_word_embeddings\":true" },
+    { "qwen2", "float32", "" },
+    { "mistral", "bfloat16", ",\"sliding_window\":40" },
+    { "gemma2", "float32",
+        ",\"sliding_window\":40,\"query_pre_attn_scalar\":24,\"final_logit_softcapping\":8,\"attn_logit_softcapping\":20" },
+    { "gemma3_text", "float32",
+        ",\"sliding_window\":40,\"sliding_window_pattern\":2,\"query_pre_attn_scalar\":24" },
+    { "phi3", "float16", "" },
+    { "glm4", "float32", ",\"partial_rotary_factor\":0.5" },
+    { "smollm3", "float32", ",\"no_rope_layer_interval\":2" },
+    { "granite", "float32",
+        ",\"residual_multiplier\":0.3,\"embedding_multiplier\":4,\"attention_multiplier\":0.1,\"logits_scaling\":3" },
+    { "ernie4_5", "bfloat16", ",\"use_bias\":true" },
+    { "olmo2", "bfloat16", "" },
+    { "olmo3", "float32", ",\"sliding_window\":40" },
+    { "glm", "bfloat16", ",\"partial_rotary_factor\":0.5" },
 };
 #define N_FAMILY (sizeof(families) / sizeof(families[0]))
 
@@ -55,11 +56,14 @@ static const struct family families[] = {
 #define FEW 0
 #endif
 
-/* Heads that T ranks can divide. */
+/* Heads that T ranks can divide; with 4 and 6 of them they share KV heads. */
 struct heads {
     int32_t T, n, kv;
 };
-static void
+static const struct heads all_heads[] = { { 2, 4, 2 }, { 4, 8, 2 }, { 3, 6, 3 },
+    { 6, 12, 3 }, { 8, 16, 8 } };
+
+static inline void
 model(const struct family *f, const struct heads *h, char dir[64])
 {
     char path[96];
@@ -73,10 +77,10 @@ model(const struct family *f, const struct heads *h, char dir[64])
     (void)fprintf(out,
         "{\"model_type\":\"%s\",\"hidden_size\":96,\"intermediate_size\":384,"
         "\"num_hidden_layers\":2,\"num_attention_heads\":%d,\"num_key_value_heads\":%d,"
-        "\"head_dim\":32,\"vocab_size\":259,\"max_position_embeddings\":512,"
+        "\"head_dim\":32,\"vocab_size\":259,\"max_position_embeddings\":8192,"
         "\"rms_norm_eps\":1e-6,\"bos_token_id\":1,\"eos_token_id\":2,"
-        "\"pad_token_id\":0,%s}",
-        f->name, h->n, h->kv, f->more);
+        "\"pad_token_id\":0,\"torch_dtype\":\"%s\"%s}",
+        f->name, h->n, h->kv, f->dtype, f->more);
     (void)fclose(out);
 }
 
@@ -94,7 +98,7 @@ struct book {
     const struct sim_req *req[N_REQ];
 };
 
-static void
+static inline void
 see(void *arg, struct sim_req *r, const struct fdp_rec *rec)
 {
     const struct fdp_logprob *lp = (const struct fdp_logprob *)(rec + 1);
@@ -113,19 +117,21 @@ see(void *arg, struct sim_req *r, const struct fdp_rec *rec)
     }
 }
 
-static struct sim_req *
-ask(struct sim *s, int i, uint32_t more)
+static const uint32_t prompt_len[N_REQ] = { 1, 17, 65, 90, 130 };
+
+/* Request i, with a prompt of n tokens. */
+static inline struct sim_req *
+ask(struct sim *s, int i, uint32_t n)
 {
-    static const uint32_t len[N_REQ] = { 1, 17, 65, 90, 130 };
     struct sim_rng g = { 500u + (uint64_t)i };
     struct sim_req *r = sim_req(s);
 
     SIM_CHECK(r != NULL);
-    r->n_prompt = len[i] + more;
+    r->n_prompt = n;
     r->prompt = mem_array(r->n_prompt, 4);
     for (uint32_t k = 0; k < r->n_prompt; k++)
         r->prompt[k] = sim_range(&g, 3, 250);
-    r->p.max_new = N_TOK;
+    r->p.max_new = n_tok;
     r->p.flags |= FDP_F_IGNORE_EOS;
     r->p.set |= FDP_S_LOGPROBS;
     r->p.logprobs = N_TOP;
@@ -137,16 +143,16 @@ ask(struct sim *s, int i, uint32_t more)
     return r;
 }
 
-static void
+static inline void
 take(const struct sim_req *r, struct answer *a)
 {
-    SIM_CHECK(r->code == 0 && r->s[0].n_ids == N_TOK);
-    a->n = N_TOK;
-    memcpy(a->ids, r->s[0].ids, sizeof(a->ids));
+    SIM_CHECK(r->code == 0 && r->s[0].n_ids == n_tok);
+    a->n = n_tok;
+    memcpy(a->ids, r->s[0].ids, n_tok * sizeof(a->ids[0]));
     a->score = r->score_hash;
 }
 
-static struct sim_cfg
+static inline struct sim_cfg
 base(const char *dir, int32_t n_rank)
 {
     return (struct sim_cfg){ .max_reqs = 8,
@@ -164,7 +170,7 @@ base(const char *dir, int32_t n_rank)
 }
 
 /* All requests at once, or one after the other; twice: the second time the cache has them. */
-static void
+static inline void
 answers(const struct sim_cfg *c, int together, int twice, struct book *ret, struct sim *now)
 {
     struct sim *s = now != NULL ? now : sim_new(c);
@@ -176,7 +182,7 @@ answers(const struct sim_cfg *c, int together, int twice, struct book *ret, stru
         s->record = see;
         s->record_arg = ret;
         for (int i = 0; i < N_REQ; i++) {
-            r[i] = ask(s, i, 0);
+            r[i] = ask(s, i, prompt_len[i]);
             ret->req[i] = r[i];
             sim_submit(s, r[i], NULL);
             if (!together)
@@ -193,7 +199,7 @@ answers(const struct sim_cfg *c, int together, int twice, struct book *ret, stru
         sim_free(s);
 }
 
-static void
+static inline void
 same(const struct book *a, const struct book *b, const char *what)
 {
     for (int i = 0; i < N_REQ; i++)
@@ -204,7 +210,7 @@ same(const struct book *a, const struct book *b, const char *what)
 }
 
 /* Logprob of id among those of a's position t; below all that are there. */
-static float
+static inline float
 of(const struct answer *a, uint32_t t, uint32_t id)
 {
     for (int k = 0; k < N_TOP; k++)
@@ -215,7 +221,7 @@ of(const struct answer *a, uint32_t t, uint32_t id)
 
 /* tol: of logprobs. Up to the first token that was chosen otherwise, which must have been as
  * likely. Returns how many there are. */
-static int
+static inline int
 near(const struct book *a, const struct book *b, float tol, const char *what)
 {
     int ties = 0;

@@ -102,7 +102,8 @@ sim_program(struct sim *s)
     if (rc == 0)
         rc = mdl_build_ranks(&mc,
             &(struct mdl_ranks){ .n = s->cfg.n_rank > 0 ? s->cfg.n_rank : 1,
-                .kv_split = s->cfg.kv_split > 0 ? s->cfg.kv_split : 1 },
+                .kv_split = s->cfg.kv_split > 0 ? s->cfg.kv_split : 1,
+                .n_split = s->cfg.n_split > 0 ? s->cfg.n_split : 1 },
             &s->prog, err, sizeof(err));
     if (rc == 0 && s->cfg.edit != NULL) {
         s->cfg.edit(s->prog);

@@ -696,6 +696,12 @@ e2_devices(void **state)
               "worker would be killed before it can say which device did not answer");
     OK("daemon.worker_hang_ms", "0");
     CHECK_OK();
+    OK("parallel.reference_splits", "2");
+    CHECK_BAD("parallel.reference_splits = 2: it is for one device, and "
+              "parallel.tensor_parallel_size = 2; leave one of them at 1");
+    OK("tensor_parallel_size", "1");
+    OK("device.list", "cpu:1");
+    CHECK_OK();
 }
 
 static void

@@ -53,6 +53,18 @@ build(const char *type, struct shape s, const char *more, int32_t n_rank)
     return p;
 }
 
+/* One device in place of n_split ranks. */
+static int
+build_reference(const char *type, struct shape s, const char *more, int32_t n_split,
+    struct mdl_program **ret, char *err, size_t err_bytes)
+{
+    struct mdl_program *one = build(type, s, more, 1);
+    struct mdl_config c = one->cfg;
+
+    mdl_free(one);
+    return mdl_build_reference(&c, n_split, ret, err, err_bytes);
+}
+
 static void
 refused(const char *type, struct shape s, int32_t n_rank, const char *line)
 {
@@ -389,6 +401,53 @@ refusals(void **state)
 }
 
 /* What a rank computes adds up, and what comes over links. */
+/* Each sum over ranks is one of as many products, each with its columns; else the program is
+ * that of one device. */
+static void
+reference_of_ranks(void **state)
+{
+    const struct shape s = { 8, 2, 96, 250 };
+    struct mdl_program *one = build("ernie4_5", s, ",\"use_bias\":true", 1), *p = NULL;
+    int32_t n[MDL_OP__N] = { 0 }, more = 0;
+    char err[256];
+
+    (void)state;
+    assert_int_equal(build_reference("ernie4_5", s, ",\"use_bias\":true", 4, &p, err,
+                         sizeof(err)),
+        0);
+    for (int32_t i = 0; i < p->n_op; i++)
+        n[p->op[i].kind]++;
+    for (int32_t i = 0; i < one->n_op; i++)
+        n[one->op[i].kind]--;
+    /* two sums a layer, the last layer's in both tails */
+    assert_int_equal(n[MDL_OP_COLUMNS], 4 * 8);
+    assert_int_equal(n[MDL_OP_ADD], 3 * 8);
+    assert_int_equal(n[MDL_OP_GEMM], 3 * 8);
+    assert_int_equal(n[MDL_OP_ALLREDUCE] + n[MDL_OP_ALLGATHER] + n[MDL_OP_QKV], 0);
+    for (int32_t i = 0; i < p->n_w; i++) {
+        const struct wts_ref *w = &p->w[i];
+
+        more += w->split > 0;
+        assert_true(w->shard == WTS_COLS ? w->rank_cols == w->cols / 4 : w->split == 0);
+        assert_true(w->split == 0 || w->split == w[-1].split + 1);
+    }
+    assert_int_equal(more, 3 * 2 * 3);
+    assert_int_equal(mdl_n_param(p), mdl_n_param(one));
+    assert_string_equal(mdl_op_name(MDL_OP_COLUMNS), "columns");
+    assert_string_equal(mdl_op_name(MDL_OP_ADD), "add");
+    mdl_free(p);
+    mdl_free(one);
+    p = NULL;
+    assert_int_equal(build_reference("llama", (struct shape){ 8, 2, 98, 250 }, "", 4, &p,
+                         err, sizeof(err)),
+        -EINVAL);
+    assert_string_equal(err,
+        "reference_splits = 4: intermediate_size 98 is not divisible; 1, 2 are possible");
+    assert_int_equal(build_reference("llama", s, "", 0, &p, err, sizeof(err)), -EINVAL);
+    assert_string_equal(err, "reference_splits = 0 is not in 1..8; 1, 2, 4, 8 are possible");
+    assert_null(p);
+}
+
 static void
 costs(void **state)
 {
@@ -437,6 +496,7 @@ main(void)
         cmocka_unit_test(same_operations),
         cmocka_unit_test(biases),
         cmocka_unit_test(refusals),
+        cmocka_unit_test(reference_of_ranks),
         cmocka_unit_test(costs),
     };
 
