@@ -29,14 +29,19 @@ static int
 build_as(const char *type, struct shape s, const char *more, int32_t n_rank,
     struct mdl_program **ret, char *err, size_t err_bytes)
 {
+    const struct mdl_family *f = mdl_family(type);
+    const char *nested = f != NULL ? f->nested : NULL;
     struct mdl_config c;
-    char json[768];
+    char json[768], outer[128] = "";
 
+    if (nested != NULL)
+        snprintf(outer, sizeof(outer), "{\"model_type\":\"%s\",\"%s\":", type, nested);
     snprintf(json, sizeof(json),
-        "{\"model_type\":\"%s\",\"num_hidden_layers\":3,\"num_attention_heads\":%d,"
+        "%s{\"model_type\":\"%s\",\"num_hidden_layers\":3,\"num_attention_heads\":%d,"
         "\"num_key_value_heads\":%d,\"hidden_size\":64,\"head_dim\":16,"
-        "\"intermediate_size\":%d,\"vocab_size\":%d,\"max_position_embeddings\":512%s}",
-        type, s.heads, s.kv_heads, s.ffn, s.vocab, more);
+        "\"intermediate_size\":%d,\"vocab_size\":%d,\"max_position_embeddings\":512%s}%s",
+        outer, nested != NULL ? f->nested_type : type, s.heads, s.kv_heads, s.ffn, s.vocab,
+        more, nested != NULL ? "}" : "");
     if (mdl_config_parse(json, strlen(json), NULL, 0, &c, err, err_bytes) != 0)
         fail_msg("%s: %s", json, err);
     return mdl_build(&c, n_rank, ret, err, err_bytes);
