@@ -78,6 +78,8 @@ int vdev_group_new(struct fdk_ctx *ctx, const struct fdk_group_args *a,
 void vdev_group_free(struct fdk_group *g);
 int vdev_all_reduce(const struct fdk_all_reduce_args *a, fdk_stream_t st);
 int vdev_all_gather(const struct fdk_all_gather_args *a, fdk_stream_t st);
+int vdev_kv_share(const struct fdk_kv_share_args *a, fdk_stream_t st);
+int vdev_row_share(const struct fdk_row_share_args *a, fdk_stream_t st);
 /* Of the cpu backend. */
 #define CPU_FUSIONS 1
 extern const struct fdk_fusion cpu_fusions[CPU_FUSIONS];
@@ -108,6 +110,7 @@ extern const struct fdk_fusion cpu_fusions[CPU_FUSIONS];
     .rope_table = vdev_rope_table, .qkv = vdev_qkv, .attention = vdev_attention, \
     .silu_mul = vdev_silu_mul, .softcap = vdev_softcap, .gather = vdev_gather, \
     .sample = vdev_sample, .group_new = vdev_group_new, .group_free = vdev_group_free, \
-    .all_reduce = vdev_all_reduce, .all_gather = vdev_all_gather
+    .all_reduce = vdev_all_reduce, .all_gather = vdev_all_gather, \
+    .kv_share = vdev_kv_share, .row_share = vdev_row_share
 
 #endif
