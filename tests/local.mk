@@ -140,6 +140,7 @@ UNIT_TESTS = \
 SIM_TESTS = \
 	%D%/sim/s_arrivals \
 	%D%/sim/s_backend \
+	%D%/sim/s_context \
 	%D%/sim/s_copies \
 	%D%/sim/s_takes \
 	%D%/sim/s_fusion \
@@ -335,6 +336,7 @@ tests_unit_u_prime_SOURCES = %D%/unit/u_prime.c $(SIM_FIXTURE)
 tests_unit_u_profile_SOURCES = %D%/unit/u_profile.c $(SIM_FIXTURE)
 tests_sim_s_arrivals_SOURCES = %D%/sim/s_arrivals.c $(ARRIVALS)
 tests_sim_s_backend_SOURCES = %D%/sim/s_backend.c $(SIM_FIXTURE)
+tests_sim_s_context_SOURCES = %D%/sim/s_context.c $(SIM_FIXTURE)
 tests_sim_s_copies_SOURCES = %D%/sim/s_copies.c $(SIM_FIXTURE)
 tests_sim_s_takes_SOURCES = %D%/sim/s_takes.c $(SIM_FIXTURE)
 tests_sim_s_fusion_SOURCES = %D%/sim/s_fusion.c $(SIM_FIXTURE)

@@ -88,7 +88,7 @@ adm_link_bytes(const struct worker *w, const struct mdl_op *op, const struct adm
     double elt = op->w >= 0 && w->wp != NULL ? wts_elt_bytes(w->wp, op->w) : 4;
 
     return mdl_op_link_bytes(w->prog, op, s->tok, s->out, elt,
-        (double)fdk_dtype_bytes(w->run->act));
+        (double)fdk_dtype_bytes(w->kv[0].dtype), (double)fdk_dtype_bytes(w->run->act));
 }
 
 static double

@@ -26,7 +26,9 @@ eng_dims(const struct eng_cfg *cfg, struct bat_dims *ret)
         .O = cfg->sch.max_seqs + ENG_MAX_SCORES,
         .stride = (int32_t)(((int64_t)cfg->max_len + cfg->block_size - 1) / cfg->block_size),
         .block_size = cfg->block_size,
-        .n_group = cfg->n_group };
+        .n_group = cfg->n_group,
+        .n_copy = cfg->n_copy,
+        .min_split = cfg->min_split };
 }
 
 int32_t

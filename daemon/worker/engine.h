@@ -58,6 +58,7 @@ struct eng_cfg {
     int32_t window[KV_MAX_GROUP]; /* struct kv_cfg */
     int32_t n_host;               /* host blocks behind the prefix cache */
     int32_t depth;                /* 0 to ENG_MAX_DEPTH */
+    int32_t n_copy, min_split;    /* struct bat_dims */
     struct sch_cfg sch;           /* all but max_scores and cost */
     struct que *q_in;             /* from ingress */
     struct que *q_stop;           /* from egress */

@@ -41,6 +41,13 @@ int
 mdl_build(const struct mdl_config *cfg, int32_t n_rank, struct mdl_program **ret,
     char *err, size_t err_bytes)
 {
+    return mdl_build_copies(cfg, n_rank, 1, ret, err, err_bytes);
+}
+
+int
+mdl_build_copies(const struct mdl_config *cfg, int32_t n_rank, int32_t n_copy,
+    struct mdl_program **ret, char *err, size_t err_bytes)
+{
     const struct mdl_family *f = mdl_family(cfg->family);
     struct mdl_program *p;
     int rc = -EINVAL;
@@ -53,6 +60,7 @@ mdl_build(const struct mdl_config *cfg, int32_t n_rank, struct mdl_program **ret
         return mdl_fail(-ENOMEM, err, err_bytes, "no memory for the model's program");
     p->cfg = *cfg;
     p->names = f->names;
+    p->n_copy = n_copy;
     if (mdl_set_ranks(p, n_rank, err, err_bytes) != 0) {
         mdl_free(p);
         return -EINVAL;

@@ -133,6 +133,8 @@ enum mdl_op_kind {
     MDL_OP_SAMPLE,
     MDL_OP_ALLREDUCE,
     MDL_OP_ALLGATHER,
+    MDL_OP_KVSHARE,
+    MDL_OP_ROWSHARE,
     MDL_OP__N
 };
 
@@ -189,7 +191,11 @@ struct mdl_buf {
  *   ALLREDUCE   in = out; N = width: the sum over the ranks. Stands between a GEMM and the
  *               RMSNORM whose in2 is its out
  *   ALLGATHER   in (width N), out (width n_rank N): a row of each rank one behind the other
- * ALLREDUCE and ALLGATHER are in programs of several ranks alone.
+ *   KVSHARE     keys and values that the QKV before it wrote, to and from the other copies; in steps
+ *               that copies divide alone
+ *   ROWSHARE    what was sampled and scored, between copies: the last operation
+ * ALLREDUCE and ALLGATHER are in programs of several ranks alone, KVSHARE and ROWSHARE in those
+ * of several copies.
  */
 struct mdl_op {
     enum mdl_op_kind kind;
@@ -223,6 +229,7 @@ struct mdl_program {
     struct mdl_config cfg;
     const struct mdl_names *names; /* of its family */
     int32_t n_rank;                /* of the tensor-parallel group, 1..FDK_MAX_RANKS */
+    int32_t n_copy; /* of all these ranks: they divide long prompts; 1: there is one */
     /* What a rank has; cfg has the model's numbers. */
     int32_t n_head, n_kv_head, ffn;
     int32_t kv_share;   /* rank r has the KV heads from r / kv_share * n_kv_head on */
@@ -289,6 +296,9 @@ int mdl_config_parse(const char *json, size_t n, const char *gen, size_t gen_n,
  * field, its value, and which n_rank can be. -ENOMEM, -ENOTSUP. */
 int mdl_build(const struct mdl_config *cfg, int32_t n_rank, struct mdl_program **ret,
     char *err, size_t err_bytes);
+/* The same of n_copy copies of these ranks. */
+int mdl_build_copies(const struct mdl_config *cfg, int32_t n_rank, int32_t n_copy,
+    struct mdl_program **ret, char *err, size_t err_bytes);
 struct mdl_program *mdl_free(struct mdl_program *p);
 /* The layers of a KV group: "0-4 6-10", cut to ret_bytes. */
 void mdl_kv_layers(const struct mdl_program *p, int32_t group, char *ret, size_t ret_bytes);
@@ -302,8 +312,8 @@ void mdl_op_cost(const struct mdl_program *p, const struct mdl_op *op, double T,
 /* Bytes that a rank must take from others at least for an operation of T tokens or O rows,
  * 0 with one rank. */
 double mdl_op_link_bytes(const struct mdl_program *p, const struct mdl_op *op, double T,
-    double O, double w_elt_bytes, double act_bytes);
-/* Does a step with this tail run it? */
+    double O, double w_elt_bytes, double kv_elt_bytes, double act_bytes);
+/* Does a step with this tail run it? KVSHARE: if copies divide the step besides. */
 static inline int
 mdl_op_runs(const struct mdl_op *op, enum mdl_tail tail)
 {

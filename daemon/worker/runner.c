@@ -89,7 +89,11 @@ run_ranks(struct runner *run, const struct run_open_args *a, int32_t n_device, c
         }
     }
     run->n_rank = n;
-    return 0;
+    run->n_copy = a->n_copy > 0 ? a->n_copy : 1;
+    if (n % run->n_copy == 0)
+        return 0;
+    (void)snprintf(err, err_bytes, "%d ranks are no %d copies", n, run->n_copy);
+    return -EINVAL;
 }
 
 static int
@@ -114,20 +118,40 @@ run_streams(struct runner *run, char *err, size_t err_bytes)
     return 0;
 }
 
-/* What the ranks meet in. */
+/* Of n ranks from `first` on, each `step` behind the one before. */
 static int
-run_group(struct runner *run, uint32_t spin_limit_us, char *err, size_t err_bytes)
+run_group(struct runner *run, int32_t first, int32_t step, int32_t n, uint32_t limit_us,
+    struct fdk_group **ret, char *err, size_t err_bytes)
 {
-    int32_t device[FDK_MAX_RANKS];
-    struct fdk_group_args a = { .n_rank = run->n_rank,
+    int32_t device[FDK_MAX_RANKS], number[FDK_MAX_RANKS];
+    struct fdk_group_args a = { .n_rank = n,
         .device = device,
-        .spin_limit_us = spin_limit_us };
+        .number = number,
+        .spin_limit_us = limit_us };
 
-    if (run->n_rank == 1 || spin_limit_us == 0)
+    if (n == 1)
         return 0;
-    for (int32_t i = 0; i < run->n_rank; i++)
-        device[i] = run->dev[i].idx;
-    return run->k->group_new(run->ctx, &a, &run->group, err, err_bytes);
+    for (int32_t i = 0; i < n; i++) {
+        number[i] = first + i * step;
+        device[i] = run->dev[number[i]].idx;
+    }
+    return run->k->group_new(run->ctx, &a, ret, err, err_bytes);
+}
+
+/* What the ranks meet in: those of a copy, and those that are one place of all copies. */
+static int
+run_groups(struct runner *run, uint32_t limit_us, char *err, size_t err_bytes)
+{
+    int32_t n = run_copy_ranks(run);
+    int rc = 0;
+
+    if (limit_us == 0)
+        return 0;
+    for (int32_t p = 0; p < run->n_copy && rc == 0; p++)
+        rc = run_group(run, p * n, 1, n, limit_us, &run->group[p], err, err_bytes);
+    for (int32_t t = 0; t < n && rc == 0; t++)
+        rc = run_group(run, t, n, run->n_copy, limit_us, &run->copies[t], err, err_bytes);
+    return rc;
 }
 
 int
@@ -162,7 +186,7 @@ run_new(const struct run_open_args *a, struct runner **ret, char *err, size_t er
     if (rc == 0)
         rc = run_streams(run, err, err_bytes);
     if (rc == 0)
-        rc = run_group(run, a->spin_limit_us, err, err_bytes);
+        rc = run_groups(run, a->spin_limit_us, err, err_bytes);
     if (rc != 0) {
         (void)run_free(run);
         return rc == -ENOMEM ? rc : -ENODEV;
@@ -215,8 +239,12 @@ run_free(struct runner *run)
         run_teardown(run);
         for (int32_t i = 0; i < run->n_rank; i++)
             run_close_dev(&run->dev[i]);
-        if (run->group != NULL)
-            run->k->group_free(run->group);
+        for (int32_t i = 0; i < FDK_MAX_RANKS; i++) {
+            if (run->group[i] != NULL)
+                run->k->group_free(run->group[i]);
+            if (run->copies[i] != NULL)
+                run->k->group_free(run->copies[i]);
+        }
         run->k->close(run->ctx);
     }
     free(run->dev);
@@ -252,7 +280,10 @@ run_load(struct runner *run, struct mdl_program *prog, const struct wts_plan *wp
     int rc = 0;
 
     OBJ_CHECK(run, RUN_MAGIC);
-    ASSERT(prog->n_rank == 1 || (prog->n_rank == run->n_rank && run->group != NULL));
+    ASSERT((prog->n_copy > 0 ? prog->n_copy : 1) == run->n_copy);
+    ASSERT(prog->n_rank == 1 || prog->n_rank == run_copy_ranks(run));
+    ASSERT(prog->n_rank == 1 || run->group[0] != NULL);
+    ASSERT(run->n_copy == 1 || run->copies[0] != NULL);
     run->prog = prog;
     run->wp = wp;
     for (int32_t i = 0; i < run->n_rank && rc == 0; i++)
@@ -420,6 +451,22 @@ run_stage_tables(struct bat_rec *rec)
     }
 }
 
+/* The plans of the copies, which copy 0's device stands for. */
+static int
+run_plan_copies(struct runner *run, struct bat_rec *rec)
+{
+    int rc = 0;
+
+    for (int32_t p = 0; p < run->n_copy && rc == 0; p++) {
+        struct run_pad pad;
+
+        bat_copy_fill(&run->dims, rec, p);
+        run_split_init(run_root(run), rec->copy_pad, rec->copy[p].n_out, &pad);
+        rc = run_att_plans(run, rec, rec->copy[p].plan, &pad);
+    }
+    return rc;
+}
+
 /* What all ranks read of the host: block tables and attention plans. */
 static int
 run_plan(struct runner *run, struct bat_rec *rec)
@@ -427,10 +474,13 @@ run_plan(struct runner *run, struct bat_rec *rec)
     struct run_pad own;
 
     run_stage_tables(rec);
+    if (rec->n_split > 0)
+        return run_plan_copies(run, rec);
     if (rec->graph)
-        return run_att_plans(run, rec, run_pad_of(run_root(run), rec->T_pad, rec->n_out));
+        return run_att_plans(run, rec, rec->plan,
+            run_pad_of(run_root(run), rec->T_pad, rec->n_out));
     run_pad_init(run_root(run), rec->T_pad, rec->n_out, &own);
-    return run_att_plans(run, rec, &own);
+    return run_att_plans(run, rec, rec->plan, &own);
 }
 
 int
@@ -446,6 +496,7 @@ run_launch(struct runner *run, struct bat_rec *rec)
     graph = graph && run_uses_graph(run);
     run->n_graph += (uint64_t)graph;
     run->n_eager += (uint64_t)!graph;
+    run->n_split += rec->n_split > 0;
     return rc;
 }
 

@@ -402,11 +402,11 @@ costs(void **state)
         if (one->op[i].kind != MDL_OP_RMSNORM && one->op[i].kind != MDL_OP_ROPE_TABLE &&
             one->op[i].kind != MDL_OP_SAMPLE)
             a += flops;
-        assert_true(mdl_op_link_bytes(one, &one->op[i], 8, 8, 2, 2) == 0);
+        assert_true(mdl_op_link_bytes(one, &one->op[i], 8, 8, 2, 2, 2) == 0);
     }
     for (int32_t i = 0; i < four->n_op; i++) {
         const struct mdl_op *op = &four->op[i];
-        double link = mdl_op_link_bytes(four, op, 8, 4, 2, 2);
+        double link = mdl_op_link_bytes(four, op, 8, 4, 2, 2, 2);
 
         mdl_op_cost(four, op, 8, 8, 100, 2, 2, 2, &bytes, &flops);
         assert_true(bytes > 0);
