@@ -25,6 +25,7 @@
 #define RUN_POLL_NS (20 * CLK_US)  /* between looks at what a launch thread has done */
 #define RUN_SPIN_NS (50 * CLK_US)  /* a launch thread polls for so long after work, */
 #define RUN_PARK_NS (100 * CLK_MS) /* then sleeps, so long at most */
+#define RUN_BLAME_NS (100 * CLK_MS) /* for a late rank to say whom it waited for */
 
 /* ---- the launch threads --------------------------------------------------------------- */
 
@@ -366,6 +367,29 @@ run_rank_late(const struct runner *run, const char *text)
     return q >= 0 && q < run->n_rank ? (int32_t)q : -1;
 }
 
+/* A rank of several groups may have come late because it waited in another one: then it has
+ * given up too, or soon will. *who: the rank that says so, in the end who says it of one that
+ * waited for nobody. Returns that one. */
+static int32_t
+run_rank_first_late(const struct runner *run, int32_t late, int32_t *who)
+{
+    int groups = run->n_copy > 1 && run_copy_ranks(run) > 1;
+    uint64_t until = clk_now_ns() + RUN_BLAME_NS;
+
+    for (int32_t i = 0; groups && late >= 0 && i < run->n_rank; i++) {
+        int32_t next;
+
+        while (run_rank_error(run, late)[0] == '\0' && clk_now_ns() < until)
+            clk_sleep_ns(CLK_MS);
+        next = run_rank_late(run, run_rank_error(run, late));
+        if (next < 0 || next == late)
+            break;
+        *who = late;
+        late = next;
+    }
+    return late;
+}
+
 /* A device's own fault is what made the others give up. */
 void
 run_ranks_error(const struct runner *run, char *ret, size_t ret_bytes)
@@ -381,7 +405,7 @@ run_ranks_error(const struct runner *run, char *ret, size_t ret_bytes)
         ret[0] = '\0';
         return;
     }
-    late = run_rank_late(run, run_rank_error(run, who));
+    late = run_rank_first_late(run, run_rank_late(run, run_rank_error(run, who)), &who);
     if (late >= 0)
         (void)snprintf(ret, ret_bytes, "rank %d (%s): %s, says rank %d (%s)", late,
             run->dev[late].name, run_rank_error(run, who), who, run->dev[who].name);

@@ -7,6 +7,7 @@
  */
 #include "config.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -85,7 +86,7 @@ model(const struct shape *m, char dir[64])
     out = fopen(path, "w");
     SIM_CHECK(out != NULL);
     (void)fprintf(out,
-        "{\"model_type\":\"%s\",\"hidden_size\":64,\"intermediate_size\":96,"
+        "{\"model_type\":\"%s\",\"hidden_size\":64,\"intermediate_size\":128,"
         "\"num_hidden_layers\":2,\"num_attention_heads\":%d,\"num_key_value_heads\":%d,"
         "\"head_dim\":16,\"vocab_size\":259,\"max_position_embeddings\":8192,"
         "\"rms_norm_eps\":1e-6,\"bos_token_id\":1,\"eos_token_id\":2,"
@@ -266,14 +267,582 @@ lengths(struct sim_rng *g)
     rm(dir);
 }
 
+/* Prompts of thousands of tokens, whole and in chunks. */
+static void
+long_prompts(struct sim_rng *g)
+{
+    static const struct ask all[] = { { 1023, 3, 0 }, { 1024, 3, 1 }, { 1025, 3, 0 },
+        { 4097, 3, 0 } };
+    static struct book want, got;
+    size_t n = FEW ? 1 : 4;
+    char dir[64], what[64];
+
+    (void)g;
+    model(&plain, dir);
+    for (size_t k = 0; k < N_SPLIT; k++)
+        for (int chunk = 0; chunk < 2; chunk++) {
+            struct sim_cfg c = alone(dir, &splits[k]);
+            uint64_t n_split;
+
+            c.max_tokens = 4200;
+            c.max_len = 4200;
+            c.n_block = 600;
+            answers(&c, all, n, 1, &want, NULL);
+            c.n_copy = splits[k].P;
+            c.max_tokens = chunk ? 500 : 4200;
+            c.min_split = 100;
+            (void)snprintf(what, sizeof(what), "%d ranks, %d copies, chunks %d", splits[k].T,
+                splits[k].P, chunk);
+            answers(&c, all, n, 1, &got, &n_split);
+            same(&want, &got, what);
+            SIM_CHECK(n_split > 0);
+        }
+    rm(dir);
+}
+
+/* ---- models and formats --------------------------------------------------------------------- */
+
+static void
+one_model(const struct shape *m, const struct split *x, const char *what)
+{
+    static struct book want, got;
+    struct sim_cfg c;
+    uint64_t n_split;
+    char dir[64];
+
+    model(m, dir);
+    c = alone(dir, x);
+    answers(&c, mixed, N_MIXED, 0, &want, NULL);
+    c.n_copy = x->P;
+    answers(&c, mixed, N_MIXED, 0, &got, &n_split);
+    SIM_CHECK(n_split > 0);
+    same(&want, &got, what);
+    c.graph = 1;
+    c.depth = 2;
+    c.max_tokens = 64;
+    c.min_split = 7;
+    answers(&c, mixed, N_MIXED, 1, &got, &n_split);
+    SIM_CHECK(n_split > 0);
+    same(&want, &got, what);
+    rm(dir);
+}
+
+static void
+every_family(struct sim_rng *g)
+{
+    char what[64];
+
+    (void)g;
+    for (size_t i = 0; i < sizeof(families) / sizeof(families[0]); i++)
+        for (size_t k = 0; k < N_SPLIT; k++) {
+            if (FEW && (i + k) % 4 != 0)
+                continue;
+            (void)snprintf(what, sizeof(what), "%s, %d ranks, %d copies",
+                families[i].family, splits[k].T, splits[k].P);
+            one_model(&families[i], &splits[k], what);
+        }
+}
+
+static void
+groups_of_heads(struct sim_rng *g)
+{
+    char what[64];
+
+    (void)g;
+    for (size_t i = 0; i < sizeof(heads) / sizeof(heads[0]); i++)
+        for (size_t k = 0; k < N_SPLIT; k++) {
+            (void)snprintf(what, sizeof(what), "%d heads, %d of keys, %d ranks, %d copies",
+                heads[i].n, heads[i].kv, splits[k].T, splits[k].P);
+            if (!FEW || k == i % N_SPLIT)
+                one_model(&heads[i], &splits[k], what);
+        }
+}
+
+/* KV caches in 8 and 16 bits, weights in 8 and 4 bits. */
+static void
+formats(struct sim_rng *g)
+{
+    static const struct {
+        struct qnt q;
+        int32_t kv;
+    } kinds[] = { { { FDK_F32, 0 }, FDK_I8 + 1 }, { { FDK_F32, 0 }, FDK_F8E4M3 + 1 },
+        { { FDK_F32, 0 }, FDK_BF16 + 1 }, { { FDK_I8, 0 }, FDK_F32 + 1 },
+        { { FDK_I4, 32 }, FDK_I8 + 1 }, { { FDK_F8E4M3, 0 }, FDK_F8E4M3 + 1 } };
+    static struct book want, got;
+    char dir[64], what[64];
+
+    (void)g;
+    model(&families[0], dir);
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+        for (size_t k = 0; k < N_SPLIT; k++) {
+            struct sim_cfg c = alone(dir, &splits[k]);
+
+            if (FEW && k != i % N_SPLIT)
+                continue;
+            c.quant = kinds[i].q;
+            c.kv_dtype = kinds[i].kv;
+            answers(&c, mixed, N_MIXED, 1, &want, NULL);
+            c.n_copy = splits[k].P;
+            c.depth = 1;
+            answers(&c, mixed, N_MIXED, 0, &got, NULL);
+            (void)snprintf(what, sizeof(what), "format %zu, %d ranks, %d copies", i,
+                splits[k].T, splits[k].P);
+            same(&want, &got, what);
+        }
+    rm(dir);
+}
+
+/* ---- steps ------------------------------------------------------------------------------------ */
+
+/* Chunks of a prompt, with and without one divided, beside rows that decode. */
+static void
+chunks(struct sim_rng *g)
+{
+    static const int32_t tokens[] = { 17, 64, 100, 256 };
+    static struct book want, got;
+    char dir[64], what[64];
+
+    (void)g;
+    model(&families[3], dir);
+    for (size_t k = 0; k < N_SPLIT; k++) {
+        struct sim_cfg c = alone(dir, &splits[k]);
+
+        answers(&c, mixed, N_MIXED, 0, &want, NULL);
+        c.n_copy = splits[k].P;
+        for (int i = 0; i < 4; i++) {
+            c.depth = i;
+            c.max_tokens = tokens[i];
+            c.graph = i % 2;
+            c.lazy = i == 3;
+            c.unfused = i == 2;
+            c.min_split = i == 1 ? 40 : 1 + 3 * i;
+            (void)snprintf(what, sizeof(what), "%d copies, %d tokens, depth %d",
+                splits[k].P, tokens[i], i);
+            answers(&c, mixed, N_MIXED, 1, &got, NULL);
+            same(&want, &got, what);
+        }
+    }
+    rm(dir);
+}
+
+/* The second time a part of each prompt is in the cache, 0 to 200 tokens of it; blocks go to
+ * the host and come back. */
+static void
+cached(struct sim_rng *g)
+{
+    static const struct ask first[] = { { 40, 2, 0 }, { 90, 2, 0 }, { 150, 2, 0 },
+        { 215, 2, 0 } };
+    static struct book want, got;
+    char dir[64];
+
+    (void)g;
+    model(&plain, dir);
+    for (size_t k = 0; k < N_SPLIT; k++) {
+        struct sim_cfg c = alone(dir, &splits[k]);
+        struct sim *s;
+
+        c.max_len = 256;
+        answers(&c, first, 4, 0, &want, NULL);
+        c.n_copy = splits[k].P;
+        c.prefix = 1;
+        c.n_block = 24;
+        c.n_host = 60;
+        c.depth = 2;
+        c.max_tokens = 64;
+        s = sim_new(&c);
+        for (int again = 0; again < 3; again++) {
+            answer(s, first, 4, 0, &got);
+            same(&want, &got, "cached");
+        }
+        SIM_CHECK(s->pip->eng->kv->n_hit > 0 && s->pip->eng->kv->n_in > 0);
+        SIM_CHECK(s->run->n_split > 0);
+        sim_free(s);
+    }
+    rm(dir);
+}
+
+/* Too few blocks: sequences are preempted, and computed again with what they had generated. */
+static void
+preempted(struct sim_rng *g)
+{
+    static struct book want, got;
+    char dir[64];
+
+    (void)g;
+    model(&plain, dir);
+    for (size_t k = 0; k < N_SPLIT; k++) {
+        struct sim_cfg c = alone(dir, &splits[k]);
+        struct sim *s;
+
+        answers(&c, mixed, N_MIXED, 0, &want, NULL);
+        c.n_copy = splits[k].P;
+        c.n_block = 12;
+        c.max_tokens = 48;
+        c.depth = 2;
+        c.graph = 1;
+        s = sim_new(&c);
+        answer(s, mixed, N_MIXED, 1, &got);
+        SIM_CHECK(s->pip->eng->sch->n_preempted > 0 && s->run->n_split > 0);
+        sim_free(s);
+        same(&want, &got, "preempted");
+    }
+    rm(dir);
+}
+
+/* 256 tokens behind divided prompts, of all remainders of their length. */
+static void
+decoding(struct sim_rng *g)
+{
+    static struct book want, got;
+    uint32_t n = FEW ? 40 : MAX_TOK;
+    char dir[64];
+
+    (void)g;
+    model(&plain, dir);
+    for (size_t k = 0; k < N_SPLIT; k++) {
+        struct sim_cfg c = alone(dir, &splits[k]);
+        struct ask a[MAX_REQ];
+
+        for (uint32_t i = 0; i < MAX_REQ; i++)
+            a[i] = (struct ask){ 64 + i, n, 0 };
+        c.max_len = 400;
+        c.n_block = 250;
+        c.max_tokens = 600;
+        answers(&c, a, MAX_REQ, 1, &want, NULL);
+        c.n_copy = splits[k].P;
+        c.depth = 2;
+        c.graph = 1;
+        answers(&c, a, MAX_REQ, 1, &got, NULL);
+        same(&want, &got, "decoded");
+    }
+    rm(dir);
+}
+
+/* What no copy has computed is not read: every byte of the caches is a NaN's before. */
+static void
+nothing_else_is_read(struct sim_rng *g)
+{
+    static struct book want, got;
+    char dir[64];
+
+    (void)g;
+    model(&families[4], dir);
+    for (size_t k = 0; k < N_SPLIT; k++) {
+        struct sim_cfg c = alone(dir, &splits[k]);
+        struct sim *s;
+
+        answers(&c, mixed, N_MIXED, 1, &want, NULL);
+        c.n_copy = splits[k].P;
+        s = sim_new(&c);
+        for (int32_t i = 0; i < s->run->n_rank; i++)
+            memset(s->run->dev[i].d_kv, 0xff, (size_t)s->run->dev[i].mem.kv);
+        answer(s, mixed, N_MIXED, 1, &got);
+        same(&want, &got, "on NaNs");
+        sim_free(s);
+    }
+    rm(dir);
+}
+
+/* All caches hold the same bytes in the end. */
+static void
+caches_are_alike(struct sim_rng *g)
+{
+    static struct book got;
+    char dir[64];
+
+    (void)g;
+    model(&plain, dir);
+    for (size_t k = 0; k < N_SPLIT; k++) {
+        struct sim_cfg c = base(dir, &splits[k]);
+        const struct run_dev *dev;
+        struct sim *s;
+
+        c.kv_dtype = FDK_I8 + 1;
+        c.depth = 1;
+        s = sim_new(&c);
+        dev = s->run->dev;
+        for (int32_t i = 0; i < s->run->n_rank; i++)
+            memset(dev[i].d_kv, 0, (size_t)dev[i].mem.kv);
+        answer(s, mixed, N_MIXED, 1, &got);
+        for (int32_t i = splits[k].T; i < s->run->n_rank; i++) {
+            /* block 0 is the dummy, which takes what padding writes */
+            size_t at = (size_t)dev[i].kv[0].block_bytes;
+
+            SIM_CHECK(memcmp(dev[i].d_kv + at, dev[i % splits[k].T].d_kv + at,
+                          (size_t)dev[i].mem.kv - at) == 0);
+        }
+        sim_free(s);
+    }
+    rm(dir);
+}
+
+/* ---- shares ------------------------------------------------------------------------------------- */
+
+/* What a copy of a divided step has: tokens, tiles of attention as planned, query-key pairs. */
+struct share {
+    int64_t tokens, tiles, pairs;
+};
+
+static struct share
+share_of(const struct sim *s, const struct bat_rec *rec, int32_t p)
+{
+    const struct bat_copy *c = &rec->copy[p];
+    const int32_t *kv = (const int32_t *)(c->plan + c->layout.kv_len);
+    const int32_t *q = (const int32_t *)(c->plan + c->layout.q_start);
+    int32_t rank = p * run_copy_ranks(s->run);
+    struct share ret = { c->n_tok, s->run->dev[rank].eager[0].att[0].counts[0], 0 };
+
+    for (int32_t r = 0; r < c->n_row; r++)
+        for (int32_t t = q[r]; t < q[r + 1]; t++)
+            ret.pairs += kv[r] - (q[r + 1] - 1 - t);
+    return ret;
+}
+
+static int64_t
+apart(int64_t a, int64_t b)
+{
+    return a > b ? a - b : b - a;
+}
+
+/* Copies have as many tokens, tiles and pairs of a prompt: shards differ by a token at most, so
+ * do the tiles of each, and pairs by less than those of one shard with one other. */
+static void
+balanced(struct sim_rng *g)
+{
+    enum { LEN = 1000 };
+    static int32_t table[LEN], own[LEN];
+    char dir[64];
+
+    (void)g;
+    for (int32_t i = 0; i < LEN; i++)
+        table[i] = own[i] = 1 + i % 100;
+    model(&plain, dir);
+    for (size_t k = 0; k < N_SPLIT; k++) {
+        struct sim_cfg c = base(dir, &splits[k]);
+        struct sim *s;
+
+        c.max_tokens = c.max_len = LEN;
+        s = sim_new(&c);
+        for (int32_t len = 1; len <= LEN; len = len * 3 + 1) {
+            struct bat_synth synth = { .n_prefill = len, .table = table, .own = own };
+            int64_t n = 2 * splits[k].P, tile = (len / n) * (len / n);
+            struct bat_rec *rec = &s->run->rec[0];
+            uint64_t begin, end;
+            int64_t sum = 0;
+
+            bat_make(s->pip->eng->bat, &synth, 1, rec);
+            rec->marks = NULL;
+            SIM_CHECK(run_launch(s->run, rec) == 0);
+            SIM_CHECK(run_collect(s->run, rec, &begin, &end) == 0);
+            for (int32_t p = 0; p < splits[k].P; p++) {
+                struct share a = share_of(s, rec, 0), b = share_of(s, rec, p);
+
+                SIM_CHECK(apart(a.tokens, b.tokens) <= 2 && apart(a.tiles, b.tiles) <= 2);
+                SIM_CHECK(apart(a.pairs, b.pairs) <= (tile > 2 * len ? tile : 2 * len));
+                sum += b.pairs;
+            }
+            SIM_CHECK(sum == (int64_t)len * (len + 1) / 2);
+        }
+        sim_free(s);
+    }
+    rm(dir);
+}
+
+/* A measured step that is divided goes operation by operation on all copies. */
+static void
+measured(struct sim_rng *g)
+{
+    static const int32_t dummy[64];
+    const struct bat_synth synth = { .n_decode = 2,
+        .context = 9,
+        .n_prefill = 50,
+        .table = dummy,
+        .own = dummy };
+    char dir[64];
+
+    (void)g;
+    model(&plain, dir);
+    for (size_t k = 0; k < N_SPLIT; k++) {
+        struct sim_cfg c = base(dir, &splits[k]);
+        struct prf *p = NULL;
+        uint64_t begin, end;
+        struct sim *s;
+
+        c.min_split = 40;
+        s = sim_new(&c);
+        SIM_CHECK(prf_new(s->run, 1, NULL, &p) == 0);
+        for (int i = 0; i < 6; i++) {
+            struct bat_rec *rec = &s->run->rec[0];
+            int shared = 0;
+
+            bat_make(s->pip->eng->bat, &synth, i == 0, rec);
+            SIM_CHECK(rec->n_split == 1);
+            rec->marks = i % 2 == 1 ? &p->marks[0] : NULL;
+            SIM_CHECK(run_launch(s->run, rec) == 0);
+            SIM_CHECK(run_collect(s->run, rec, &begin, &end) == 0);
+            for (int32_t m = 0; i % 2 == 1 && m < rec->marks->n; m++)
+                if (rec->marks->at[m].line < s->prog->n_op)
+                    shared += s->prog->op[rec->marks->at[m].line].kind == MDL_OP_KVSHARE;
+            SIM_CHECK(i % 2 == 0 || shared == s->prog->cfg.n_layer);
+            rec->marks = NULL;
+        }
+        (void)prf_free(p);
+        sim_free(s);
+    }
+    rm(dir);
+}
+
+/* ---- faults ---------------------------------------------------------------------------------------- */
+
+static struct sim_rng delays[FDK_MAX_RANKS];
+
+static void
+late(void *arg, int32_t rank)
+{
+    (void)arg;
+    if (sim_u32(&delays[rank]) % 4 == 0)
+        clk_sleep_ns(sim_range(&delays[rank], 0, 20) * CLK_MS);
+}
+
+static int
+late_inside(void *arg, int rank, int stage, uint64_t piece, int met)
+{
+    struct sim_rng *g = &delays[rank];
+
+    (void)arg;
+    (void)stage;
+    (void)piece;
+    if (!met && sim_u32(g) % 8 == 0)
+        clk_sleep_ns(sim_range(g, 0, 3000) * 1000u);
+    return 0;
+}
+
+/* Copies that come late, to a step and to what they exchange in it, change nothing. */
+static void
+late_copies(struct sim_rng *g)
+{
+    static struct book want, got;
+    char dir[64];
+
+    for (uint64_t i = 0; i < FDK_MAX_RANKS; i++)
+        delays[i].s = g->s + i;
+    model(&plain, dir);
+    for (size_t k = 0; k < N_SPLIT; k++) {
+        struct sim_cfg c = alone(dir, &splits[k]);
+        struct sim *s;
+
+        answers(&c, mixed, N_MIXED, 1, &want, NULL);
+        c.n_copy = splits[k].P;
+        c.depth = 3;
+        c.graph = 1;
+        c.n_block = 14;
+        c.max_tokens = 64;
+        c.prefix = 1;
+        c.n_host = 20;
+        s = sim_new(&c);
+        s->run->ranks->hook = late;
+        for (int32_t t = 0; t < splits[k].T; t++)
+            fdk_cpu_group_hook(s->run->copies[t], late_inside, NULL);
+        answer(s, mixed, N_MIXED, 1, &got);
+        same(&want, &got, "late");
+        s->run->ranks->hook = NULL;
+        sim_free(s);
+    }
+    rm(dir);
+}
+
+/* A step by the runner alone: -EIO within the limit, and who it was. */
+static void
+broken(const char *dir, const struct split *x, void (*fault)(struct sim *s), const char *want)
+{
+    static const int32_t dummy[64];
+    const struct bat_synth synth = { .n_prefill = 33, .table = dummy, .own = dummy };
+    struct sim_cfg c = base(dir, x);
+    uint64_t t0, begin, end;
+    struct bat_rec *rec;
+    struct sim *s;
+    int rc;
+
+    c.spin_limit_ms = 300;
+    s = sim_new(&c);
+    rec = &s->run->rec[0];
+    bat_make(s->pip->eng->bat, &synth, 1, rec);
+    rec->marks = NULL;
+    fault(s);
+    t0 = clk_now_ns();
+    rc = run_launch(s->run, rec);
+    if (rc == 0)
+        rc = run_collect(s->run, rec, &begin, &end);
+    SIM_CHECK(rc == -EIO);
+    if (strstr(run_error(s->run), want) == NULL) {
+        (void)fprintf(stderr, "%s: not %s\n", run_error(s->run), want);
+        SIM_CHECK(0);
+    }
+    SIM_CHECK(clk_now_ns() - t0 < 20 * CLK_S);
+    (void)pip_free(s->pip);
+    s->pip = NULL;
+    s->run = run_free(s->run);
+    sim_drop(s);
+}
+
+static void
+last_fails(struct sim *s)
+{
+    SIM_CHECK(run_fail(s->run, s->run->n_rank - 1) == 0);
+}
+
+static void
+last_stops(struct sim *s)
+{
+    run_stall(s->run, s->run->n_rank - 1);
+}
+
+static void
+first_stops(struct sim *s)
+{
+    run_stall(s->run, 0);
+}
+
+static void
+last_dies_inside(struct sim *s)
+{
+    fdk_cpu_fail_after(s->run->ctx, s->run->n_rank - 1, 12);
+}
+
+static void
+copies_that_break(struct sim_rng *g)
+{
+    char dir[64], want[128];
+
+    (void)g;
+    model(&plain, dir);
+    for (size_t k = 0; k < N_SPLIT; k++) {
+        int last = splits[k].T * splits[k].P - 1;
+
+        (void)snprintf(want, sizeof(want), "rank %d (cpu-%d): a test made the device fail",
+            last, last);
+        broken(dir, &splits[k], last_fails, want);
+        (void)snprintf(want, sizeof(want),
+            "rank %d (cpu-%d): collective: rank %d did not come within 300 ms", last, last,
+            last);
+        broken(dir, &splits[k], last_stops, want);
+        broken(dir, &splits[k], first_stops,
+            "rank 0 (cpu-0): collective: rank 0 did not come within 300 ms");
+        (void)snprintf(want, sizeof(want), "rank %d (cpu-%d): failure injected by a test",
+            last, last);
+        broken(dir, &splits[k], last_dies_inside, want);
+    }
+    rm(dir);
+}
+
 int
 main(int argc, char **argv)
 {
-    static const struct sim_test tests[] = { SIM_TEST(lengths) };
+    static const struct sim_test tests[] = { SIM_TEST(lengths), SIM_TEST(long_prompts),
+        SIM_TEST(every_family), SIM_TEST(groups_of_heads), SIM_TEST(formats),
+        SIM_TEST(chunks), SIM_TEST(cached), SIM_TEST(preempted), SIM_TEST(decoding),
+        SIM_TEST(nothing_else_is_read), SIM_TEST(caches_are_alike), SIM_TEST(balanced),
+        SIM_TEST(measured), SIM_TEST(late_copies), SIM_TEST(copies_that_break) };
 
-    (void)families;
-    (void)heads;
-    (void)mixed;
-    (void)answers;
     return sim_run(argc, argv, tests, sizeof(tests) / sizeof(tests[0]));
 }
