@@ -211,7 +211,8 @@ PAR_STR(device, list, "", "", RESTART,
     "Devices of the model, comma separated: cuda:0 (by number), GPU-1a2b3c or MIG-1a2b3c (start of "
     "a UUID as nvidia-smi -L prints it, with or without cuda:), cuda:* (all, in the order of their "
     "numbers) or cpu:4 (four virtual devices on the processors); as many as "
-    "parallel.tensor_parallel_size times parallel.data_parallel_size. Empty: the first of "
+    "parallel.tensor_parallel_size times parallel.prefill_context_parallel_size times "
+    "parallel.data_parallel_size. Empty: the first of "
     "device.backend. CUDA devices, and those of cpu:N if it is listed, are locked against other "
     "daemons of the user.")
 PAR_INT(device, test_entry, "", "", -1, -1, 31, RESTART,
@@ -239,6 +240,18 @@ PAR_INT(parallel, tensor_parallel_size, "tensor_parallel_size", "devices", 1, 1,
     "Devices of a group, which share the model's weights and compute each step together: "
     "consecutive ones of device.list. The model's attention heads, its MLP and its KV heads must "
     "divide; the daemon says which sizes do.")
+PAR_INT(parallel, prefill_context_parallel_size,
+    "prefill_context_parallel_size,sequence_parallel_size", "copies", 1, 1, 8, RESTART,
+    "Copies of the model in a group, which divide the tokens of long prompts and compute "
+    "everything else alike, for a shorter time to the first token. Each has as many devices as "
+    "parallel.tensor_parallel_size says, and holds the whole KV cache.")
+PAR_INT(parallel, context_parallel_min_tokens, "", "tokens", 0, 0, 1048576, RESTART,
+    "Copies divide a prompt where a step computes so many tokens of it. 0: from where on that "
+    "was faster when it was measured at the start.")
+PAR_INT(parallel, decode_context_parallel_size, "decode_context_parallel_size", "ranks", 1, 1,
+    8, RESTART,
+    "Ranks over which the KV cache of a KV head is spread. This version has 1 alone: each copy "
+    "holds all of it.")
 PAR_INT(parallel, data_parallel_size, "data_parallel_size", "groups", 1, 1, 32, RESTART,
     "Groups of devices, each with a copy of the model and a worker of its own; requests are "
     "spread over them. The size of a step, of the KV cache and of the host's memory are those "

@@ -144,7 +144,7 @@ adm_op(const struct worker *w, int32_t i, const struct adm_shape *s, const struc
     adm_set(o, "weights", adm_op_weights(w->prog, op));
     adm_set(o, "bytes", json_real(bytes));
     adm_set(o, "flops", json_real(flops));
-    if (w->prog->n_rank > 1)
+    if (w->run->n_rank > 1)
         adm_set(o, "link_bytes", json_real(adm_link_bytes(w, op, s)));
     adm_set(o, "roofline_us", json_real(roofline_ns / 1e3));
     return roofline_ns;

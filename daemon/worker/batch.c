@@ -124,6 +124,7 @@ bat_new(const struct bat_dims *d)
     if (b == NULL)
         return NULL;
     b->dims = *d;
+    b->min_split = d->min_split;
     b->shadow = mem_array((size_t)d->S, sizeof(*b->shadow));
     return b->shadow != NULL ? b : bat_free(b);
 }
@@ -252,12 +253,11 @@ bat_sent(const struct bat *b, const struct seq *s)
 
 /* Row r of q_len tokens of a prompt, or of one generated token. */
 static void
-bat_mark_split(const struct bat_dims *d, struct bat_rec *rec, int32_t r, int32_t q_len,
-    int decode)
+bat_mark_split(const struct bat *b, struct bat_rec *rec, int32_t r, int32_t q_len, int decode)
 {
-    if (d->n_copy <= 1)
+    if (b->dims.n_copy <= 1)
         return;
-    rec->split[r] = !decode && bat_splits(d, q_len);
+    rec->split[r] = !decode && q_len >= b->min_split;
     rec->n_split += rec->split[r];
 }
 
@@ -282,7 +282,7 @@ bat_size(struct bat *b, const struct sch_step *st, const struct kv *kv, struct b
     rec->n_tok = rec->n_out = rec->n_update = rec->n_delta = 0;
     rec->n_table = rec->n_entry = rec->chosen = rec->n_split = 0;
     for (int32_t r = 0; r < st->n_row; r++)
-        bat_mark_split(&b->dims, rec, r, st->rows[r].q_len, st->rows[r].decode);
+        bat_mark_split(b, rec, r, st->rows[r].q_len, st->rows[r].decode);
     bat_pad_to(b, rec, st->n_tok);
     for (int32_t r = 0; r < st->n_row; r++) {
         const struct seq *s = st->rows[r].seq;
@@ -641,8 +641,7 @@ bat_make(struct bat *b, const struct bat_synth *m, int fresh, struct bat_rec *re
     rec->n_tok = rec->n_out = rec->n_update = rec->n_delta = 0;
     rec->n_table = rec->n_entry = rec->chosen = rec->mark = rec->n_split = 0;
     for (int32_t r = 0; r < n_row; r++)
-        bat_mark_split(&b->dims, rec, r, r < m->n_decode ? 1 : m->n_prefill,
-            r < m->n_decode);
+        bat_mark_split(b, rec, r, r < m->n_decode ? 1 : m->n_prefill, r < m->n_decode);
     bat_pad_to(b, rec, n_tok);
     bat_layout(&b->dims, rec->T_pad, &rec->layout);
     bat_updates(rec->layout.bytes, fresh ? (size_t)n_row : 0, 0, &rec->upd);

@@ -50,8 +50,8 @@ struct bat_dims {
     const uint32_t *more; /* [T + 1] bytes that the runner adds to the head of a
                                 padded size; NULL: none */
     int32_t n_copy;       /* of the model, 0: one */
-    int32_t min_split;    /* tokens of a prompt in a step from which on copies divide them,
-                                at least 1; with one copy not read */
+    int32_t min_split;    /* the least that struct bat's may be, 1 or more: there is room for as
+                                many divided rows as a step can have; one copy: not read */
 };
 
 /* Byte offsets of the head for one padded size. */
@@ -171,6 +171,7 @@ struct bat {
     int32_t *rules;        /* and rules, [entries][fdk_rules_words(vocab)] */
     int32_t vocab;
     struct bat_shadow *shadow; /* [S] by slot */
+    int32_t min_split; /* tokens of a prompt in a step from which on copies divide them */
 };
 
 static inline int32_t
@@ -197,12 +198,6 @@ bat_shard_of(int32_t p, int32_t i, int32_t n_copy)
 }
 /* Of len tokens those that copy p has. */
 int32_t bat_share(int32_t len, int32_t p, int32_t n_copy);
-/* Are len tokens of a prompt divided? */
-static inline int
-bat_splits(const struct bat_dims *d, int32_t len)
-{
-    return d->n_copy > 1 && len >= d->min_split;
-}
 /* Launch bounds that follow from the padded token count. */
 int32_t bat_pad_rows(const struct bat_dims *d, int32_t T_pad);
 int32_t bat_pad_outs(const struct bat_dims *d, int32_t T_pad);

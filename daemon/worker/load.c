@@ -119,9 +119,10 @@ wrk_load_program(struct worker *w, char *err, size_t err_bytes)
     }
     if (wrk_is_null(w) && wrk_n_rank(w) > 1) {
         (void)snprintf(err, err_bytes,
-            "parallel.tensor_parallel_size = %d: model.path=null has no weights to share; "
+            "parallel.%s = %d: model.path=null has no weights to share; "
             "leave it at 1",
-            wrk_n_rank(w));
+            wrk_n_copy(w) > 1 ? "prefill_context_parallel_size" : "tensor_parallel_size",
+            wrk_n_copy(w) > 1 ? wrk_n_copy(w) : wrk_n_rank(w));
         return EX_CONFIG;
     }
     if (wrk_is_null(w)) {
@@ -133,7 +134,8 @@ wrk_load_program(struct worker *w, char *err, size_t err_bytes)
     }
     rc = mdl_config_read(p->model_path, &w->cfg, err, err_bytes);
     if (rc == 0)
-        rc = mdl_build(&w->cfg, wrk_n_rank(w), &w->prog, err, err_bytes);
+        rc = mdl_build_copies(&w->cfg, wrk_n_rank(w) / wrk_n_copy(w), wrk_n_copy(w), &w->prog,
+            err, err_bytes);
     if (rc == 0)
         rc = wts_plan_new(p->model_path, w->prog,
             p->model_load_format == PAR_MODEL_LOAD_FORMAT_DUMMY,
@@ -342,6 +344,7 @@ wrk_open_args(const struct worker *w, struct wrk_open *to)
         .n_device = w->devs.n,
         .device = w->devs.n > 0 ? to->device : NULL,
         .n_rank = wrk_n_rank(w),
+        .n_copy = wrk_n_copy(w),
         .rank = to->rank,
         .name = w->devs.n > 0 ? to->name : NULL,
         .spin_limit_us =
