@@ -274,16 +274,20 @@ coll_row_share(struct coll_run *r)
     return coll_meet(r, 1);
 }
 
-/* All of channel r->channel. r: s, j, own, count, channel, args. 0, or the operation has
- * failed. */
+/* All of channel r->channel of COLL_KV or COLL_ROWS. r: s, j, own, channel, args. 0, or the
+ * operation has failed. */
+COLL_FN int
+coll_copies_run(struct coll_run *r)
+{
+    r->seq = coll_channel_of(r, r->s->rank)->seq;
+    return r->j->op == COLL_KV ? coll_kv_share(r) : coll_row_share(r);
+}
+
+/* The same of the other operations. r: s, j, own, count, channel. */
 COLL_FN int
 coll_channel_run(struct coll_run *r)
 {
     r->seq = coll_channel_of(r, r->s->rank)->seq;
-    if (r->j->op == COLL_KV)
-        return coll_kv_share(r);
-    if (r->j->op == COLL_ROWS)
-        return coll_row_share(r);
     return r->j->op == COLL_REDUCE ? coll_all_reduce(r) : coll_all_gather(r);
 }
 

@@ -117,6 +117,7 @@ struct lnk_worker_state { /* the worker writes, the gate reads */
     uint32_t rsv2;
     struct lnk_device device[LNK_MAX_DEVICES];
     char all_reduce[80];  /* how ranks sum, "": there is one; before READY */
+    char copies[96];      /* how copies divide prompts, "": there is one; before READY */
     char error[512];      /* why it failed, set before phase FAILED */
     char effective[3072]; /* what became of parameters, before READY: lines of
                                section.key=value, NUL behind the last */

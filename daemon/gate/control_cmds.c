@@ -133,6 +133,8 @@ ctl_worker(const struct wrk *w, int all, uint64_t now_ns)
     ctl_put(o, "prefill_context_parallel_size", INT(ws != NULL ? ws->n_copy : 0));
     ctl_put(o, "all_reduce",
         ctl_string(ws != NULL ? ws->all_reduce : "", sizeof(ws->all_reduce)));
+    ctl_put(o, "divides_prompts",
+        ctl_string(ws != NULL ? ws->copies : "", sizeof(ws->copies)));
     ctl_put(o, "credits", INT(w->link.ready.credits));
     ctl_put(o, "credits_used", INT(w->link.credits_used));
     ctl_put(o, "requests", INT(w->link.n_with));

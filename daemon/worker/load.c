@@ -550,7 +550,7 @@ wrk_effective(struct worker *w)
         par_max_batched_tokens(p, wrk_on_cpu(w)), par_long_prefill(p, w->max_len),
         par_partial_prefills(p), w->run->k->name, w->n_block,
         (unsigned long long)run_root(w->run)->mem.kv, wrk_kv_dtype_name(w->kv[0].dtype));
-    if (w->run->n_rank > 1) {
+    if (w->prog->n_rank > 1) {
         size_t n = strlen(ws->effective);
 
         if (p->parallel_custom_all_reduce == PAR_PARALLEL_CUSTOM_ALL_REDUCE_AUTO)

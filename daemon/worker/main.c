@@ -349,6 +349,11 @@ say_split(struct worker *w)
     else
         log_info("worker: %d copies divide prompts of which a step computes %d tokens or more",
             wrk_n_copy(w), least);
+    if (least == INT32_MAX)
+        (void)snprintf(ws->copies, sizeof(ws->copies), "never");
+    else
+        (void)snprintf(ws->copies, sizeof(ws->copies), "from %d tokens of one in a step on",
+            least);
     (void)snprintf(ws->effective + n, sizeof(ws->effective) - n,
         "parallel.context_parallel_min_tokens=%d\n", least < MOST_SPLIT ? least : MOST_SPLIT);
 }

@@ -353,7 +353,7 @@ run_job(struct CUstream_st *st, struct fdk_group *g, const struct coll_job *j,
     s.rank = coll_rank_of(g->device, s.n, (int32_t)(st->dev - g->ctx->dev));
     r.count = args == NULL ? coll_count(j) : 0;
     for (r.channel = 0; r.channel < j->n_channel; r.channel++) {
-        if (coll_channel_run(&r) != 0)
+        if ((args != NULL ? coll_copies_run(&r) : coll_channel_run(&r)) != 0)
             return;
         coll_channel_of(&r, s.rank)->seq = r.seq;
     }

@@ -305,6 +305,8 @@ int cu_group_new(struct fdk_ctx *ctx, const struct fdk_group_args *a, struct fdk
 void cu_group_free(struct fdk_group *g);
 int cu_all_reduce(const struct fdk_all_reduce_args *a, fdk_stream_t st);
 int cu_all_gather(const struct fdk_all_gather_args *a, fdk_stream_t st);
+int cu_kv_share(const struct fdk_kv_share_args *a, fdk_stream_t st);
+int cu_row_share(const struct fdk_row_share_args *a, fdk_stream_t st);
 cudaError_t cu_collective_load(void);
 
 /* probe.cu */

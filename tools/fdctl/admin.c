@@ -94,6 +94,8 @@ ASKS(pause, "fdctl pause [--off] [--json]",
     "[*devices|          [is_rank|rank {rank}: ]device {device}[uuid| {uuid}]" \
     "[!is_used|, not used]\n]" \
     "[all_reduce|          sums over {tensor_parallel_size} devices: {all_reduce}\n]" \
+    "[divides_prompts|          {prefill_context_parallel_size} copies divide prompts: " \
+    "{divides_prompts}\n]" \
     "[*retry|          waits for {waits_for} since {since_ms:age}, tried {tries} times, " \
     "next in {next_in_ms:age}\n          {error}\n[fix|          {fix}\n]]" \
     "[!retry|[error|          {error}\n][fix|          {fix}\n]]" \
