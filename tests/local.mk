@@ -162,6 +162,7 @@ KERNEL_TESTS = \
 	%D%/kernel/k_attention \
 	%D%/kernel/k_collective \
 	%D%/kernel/k_collective_late \
+	%D%/kernel/k_copies \
 	%D%/kernel/k_cuda \
 	%D%/kernel/k_cuda_attention \
 	%D%/kernel/k_cuda_gemm \
@@ -358,6 +359,7 @@ tests_kernel_k_collective_SOURCES = %D%/kernel/k_collective.c %D%/kernel/k_ranks
 	%D%/kernel/k_util.h
 tests_kernel_k_collective_late_SOURCES = %D%/kernel/k_collective_late.c %D%/kernel/k_ranks.h \
 	%D%/kernel/k_util.h
+tests_kernel_k_copies_SOURCES = %D%/kernel/k_copies.c %D%/kernel/k_ranks.h %D%/kernel/k_util.h
 tests_kernel_k_cuda_SOURCES = %D%/kernel/k_cuda.c %D%/kernel/k_two.h %D%/kernel/k_util.h
 tests_kernel_k_cuda_gemm_SOURCES = %D%/kernel/k_cuda_gemm.c %D%/kernel/k_two.h \
 	%D%/kernel/k_util.h
