@@ -45,7 +45,7 @@ struct fdk_group_args {
                                   own flags, on backends that have them; 0: the backend's
                                   choice, 1: none */
     uint32_t spin_limit_us; /* 0: 2,000,000 */
-    const int32_t *number;  /* [n_rank] what errors call a rank, 0..255; NULL: its place in the
+    const int32_t *number; /* [n_rank] what errors call a rank, 0..255; NULL: its place in the
                                   group */
 };
 
@@ -103,12 +103,12 @@ struct fdk_kv_share_args {
  * become the others': last_token, len and done of their states. When it is done all is there. */
 struct fdk_row_share_args {
     struct fdk_group *group;
-    const struct fdk_batch *b; /* out, state and n_out of this copy */
+    const struct fdk_batch *b;            /* out, state and n_out of this copy */
     struct fdk_row *state[FDK_MAX_RANKS]; /* of each rank of the group */
-    const struct fdk_result *results; /* (O) this copy's; with at */
-    struct fdk_result *all;           /* rank 0's; with at */
+    const struct fdk_result *results;     /* (O) this copy's; with at */
+    struct fdk_result *all;               /* rank 0's; with at */
     const int32_t *at; /* [O]; NULL: rank 0 alone has outputs, and no result moves */
-    int32_t O; /* 0: this copy has no outputs */
+    int32_t O;         /* 0: this copy has no outputs */
 };
 
 /*

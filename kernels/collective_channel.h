@@ -37,9 +37,9 @@
 struct coll_run {
     const struct coll_space *s;
     const struct coll_job *j;
-    void *own;      /* the backend's */
-    uint64_t seq;   /* number of the piece */
-    uint64_t count; /* live elements of this rank's operand */
+    void *own;        /* the backend's */
+    uint64_t seq;     /* number of the piece */
+    uint64_t count;   /* live elements of this rank's operand */
     const void *args; /* of COLL_KV, COLL_ROWS: the operation's */
     int32_t channel;
     uint32_t tag; /* of the operation, the same on all ranks */

@@ -232,7 +232,7 @@ coll_rows_job(const struct fdk_row_share_args *a, const struct coll_space *s,
     return 0;
 }
 
-/* Tokens of a channel's part of the range, clipped to what the launch has room for. */
+/* What a channel has of the range, clipped to what the launch has room for. */
 PLAN_FN struct coll_span
 coll_kv_span(const struct coll_job *j, const int32_t *range, int32_t channel)
 {
@@ -247,12 +247,14 @@ coll_kv_span(const struct coll_job *j, const int32_t *range, int32_t channel)
 PLAN_FN uint64_t
 coll_kv_at(const struct fdk_kv *kv, int32_t layer, int32_t slot, int32_t head, int value)
 {
-    uint64_t token = (uint64_t)head * (uint32_t)kv->block_size +
-        (uint32_t)(slot % kv->block_size);
+    uint64_t token =
+        (uint64_t)head * (uint32_t)kv->block_size + (uint32_t)(slot % kv->block_size);
     return (uint64_t)(slot / kv->block_size) * kv->block_bytes +
         (uint64_t)layer * kv->layer_bytes + (value ? kv->v_bytes : 0) +
         token * (uint32_t)kv->head_dim *
-        (kv->dtype == FDK_F32 ? 4 : kv->dtype == FDK_I8 || kv->dtype == FDK_F8E4M3 ? 1 : 2);
+        (kv->dtype == FDK_F32                                    ? 4
+                : kv->dtype == FDK_I8 || kv->dtype == FDK_F8E4M3 ? 1
+                                                                 : 2);
 }
 
 /* Of its scale; FDK_I8 alone has such. */

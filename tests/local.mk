@@ -112,7 +112,7 @@ UNIT_TESTS = \
 	%D%/unit/u_sched_preempt \
 	%D%/unit/u_sched_prefill \
 	%D%/unit/u_sched_random \
-	%D%/unit/u_batch \
+	%D%/unit/u_batch %D%/unit/u_context \
 	%D%/unit/u_capture \
 	%D%/unit/u_rules \
 	%D%/unit/u_runner \

@@ -271,9 +271,9 @@ wrong_of_one(const char *list, int64_t n, int64_t n_rank, int64_t n_copy, char *
             "\"%s\" has %lld devices, and %s uses one; name "
             "one, or set parallel.tensor_parallel_size or parallel.data_parallel_size = %lld",
             list, (long long)n, each, (long long)n);
-    return refuse(err, err_bytes, "\"%s\" has %lld device%s, and %s uses %lld; %s %lld", list,
-        (long long)n, n == 1 ? "" : "s", each, (long long)want, n > want ? "remove" : "add",
-        (long long)(n > want ? n - want : want - n));
+    return refuse(err, err_bytes, "\"%s\" has %lld device%s, and %s uses %lld; %s %lld",
+        list, (long long)n, n == 1 ? "" : "s", each, (long long)want,
+        n > want ? "remove" : "add", (long long)(n > want ? n - want : want - n));
 }
 
 int
@@ -331,7 +331,9 @@ dvl_check(const char *list, enum par_device_backend backend, int64_t test_entry,
             n_rank > 1       ? "tensor_parallel_size"
                 : n_copy > 1 ? "prefill_context_parallel_size"
                              : "data_parallel_size",
-            (long long)(n_rank > 1 ? n_rank : n_copy > 1 ? n_copy : n_group));
+            (long long)(n_rank > 1 ? n_rank
+                    : n_copy > 1   ? n_copy
+                                   : n_group));
     if (test_entry >= 0 || l.all || (l.n == 0 && all == 1))
         return 0;
     return dvl_check_sizes(list, l.n, n_group, n_rank, n_copy, err, err_bytes);

@@ -246,7 +246,7 @@ PAR_INT(parallel, prefill_context_parallel_size,
     "everything else alike, for a shorter time to the first token. Each has as many devices as "
     "parallel.tensor_parallel_size says, and holds the whole KV cache.")
 PAR_INT(parallel, context_parallel_min_tokens, "", "tokens", 0, 0, 1048576, RESTART,
-    "Copies divide a prompt where a step computes so many tokens of it. 0: from where on that "
+    "Copies divide a prompt of which a step computes that many tokens or more. 0: from where on that "
     "was faster when it was measured at the start.")
 PAR_INT(parallel, decode_context_parallel_size, "decode_context_parallel_size", "ranks", 1, 1,
     8, RESTART,

@@ -89,8 +89,8 @@ adm_group_add(const struct worker *w, struct adm_list *a, const struct adm_group
 /* What the step launches, alike ones together. split: it is a copy's share of a divided one.
  * 0 or -1: no memory. */
 static int
-adm_list(const struct worker *w, int32_t T, int32_t O, int split, const struct adm_shape *sh,
-    const struct peak *c, struct adm_list *ret)
+adm_list(const struct worker *w, int32_t T, int32_t O, int split,
+    const struct adm_shape *sh, const struct peak *c, struct adm_list *ret)
 {
     const struct run_form *f;
     struct fdk_launch *l;
@@ -207,8 +207,8 @@ adm_group_json(const struct worker *w, const struct adm_list *a, const struct ad
 static int
 adm_same(const json_t *a, const json_t *b)
 {
-    static const char *const key[] = { "fused", "divided", "launch", "kernels", "ops", "N", "K",
-        "times", "format", "layout", "slow" };
+    static const char *const key[] = { "fused", "divided", "launch", "kernels", "ops",
+        "N", "K", "times", "format", "layout", "slow" };
 
     for (size_t i = 0; i < sizeof(key) / sizeof(key[0]); i++) {
         const json_t *x = json_object_get(a, key[i]), *y = json_object_get(b, key[i]);
@@ -250,8 +250,8 @@ adm_shape_of(double tok, double row, double out, double kv)
 }
 
 static void
-adm_size(struct worker *w, int32_t T, int32_t O, int split, double kv, const struct peak *c,
-    json_t *all)
+adm_size(struct worker *w, int32_t T, int32_t O, int split, double kv,
+    const struct peak *c, json_t *all)
 {
     struct adm_shape sh = adm_shape_of(T, T < w->run->dims.S ? T : w->run->dims.S, O, kv);
     struct adm_list a;

@@ -253,7 +253,8 @@ bat_sent(const struct bat *b, const struct seq *s)
 
 /* Row r of q_len tokens of a prompt, or of one generated token. */
 static void
-bat_mark_split(const struct bat *b, struct bat_rec *rec, int32_t r, int32_t q_len, int decode)
+bat_mark_split(const struct bat *b, struct bat_rec *rec, int32_t r, int32_t q_len,
+    int decode)
 {
     if (b->dims.n_copy <= 1)
         return;
@@ -511,8 +512,8 @@ bat_cut_divided(struct bat_cut *k)
         for (int32_t i = 0; i < 2 && k->rec->split[r]; i++) {
             int32_t s = bat_shard_of(k->p, i, k->d->n_copy);
 
-            bat_cut_row(k, r, first + bat_shard(len, s, n), first + bat_shard(len, s + 1, n),
-                1);
+            bat_cut_row(k, r, first + bat_shard(len, s, n),
+                first + bat_shard(len, s + 1, n), 1);
         }
     }
 }

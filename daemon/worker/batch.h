@@ -23,7 +23,7 @@
  *
  * Copies of the model (bat_dims.n_copy) divide long prompts. The tokens of a prompt in a step
  * are cut into 2 n_copy shards, and copy p has shards p and 2 n_copy - 1 - p: as many tokens and, with
- * causal attention, as many pairs as each other one. The record says which rows are divided and
+ * causal attention, as much attention as each other one. The record says which rows are divided and
  * nothing of a copy; bat_copy_fill() makes of it the plan of one. There a divided row is two,
  * one for each shard, behind the rows that all copies compute.
  *
@@ -50,7 +50,7 @@ struct bat_dims {
     const uint32_t *more; /* [T + 1] bytes that the runner adds to the head of a
                                 padded size; NULL: none */
     int32_t n_copy;       /* of the model, 0: one */
-    int32_t min_split;    /* the least that struct bat's may be, 1 or more: there is room for as
+    int32_t min_split; /* the least that struct bat's may be, 1 or more: there is room for as
                                 many divided rows as a step can have; one copy: not read */
 };
 
@@ -120,7 +120,7 @@ struct bat_rec {
     int32_t n_decode;
     int32_t T_pad;
     int32_t graph; /* 1: T_pad is a size of the capture list */
-    int32_t n_split;  /* rows that copies divide; 0: each computes all, and then plan is theirs */
+    int32_t n_split; /* rows that copies divide; 0: each computes all, and then plan is theirs */
     int32_t copy_pad; /* with n_split: tokens of each copy, padded */
     struct bat_layout layout;
     struct bat_updates upd;

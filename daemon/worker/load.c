@@ -134,8 +134,8 @@ wrk_load_program(struct worker *w, char *err, size_t err_bytes)
     }
     rc = mdl_config_read(p->model_path, &w->cfg, err, err_bytes);
     if (rc == 0)
-        rc = mdl_build_copies(&w->cfg, wrk_n_rank(w) / wrk_n_copy(w), wrk_n_copy(w), &w->prog,
-            err, err_bytes);
+        rc = mdl_build_copies(&w->cfg, wrk_n_rank(w) / wrk_n_copy(w), wrk_n_copy(w),
+            &w->prog, err, err_bytes);
     if (rc == 0)
         rc = wts_plan_new(p->model_path, w->prog,
             p->model_load_format == PAR_MODEL_LOAD_FORMAT_DUMMY,

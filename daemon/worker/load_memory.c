@@ -81,7 +81,8 @@ wrk_sizes(struct worker *w, int32_t max_len, struct mpl_sizes *ret)
         .results = z.results + z.all,
         .activations = act,
         .scratch = scratch,
-        .host_plan = (w->run->n_copy > 1 ? z.plan * ((uint64_t)w->run->n_copy + 1) : z.plan) +
+        .host_plan =
+            (w->run->n_copy > 1 ? z.plan * ((uint64_t)w->run->n_copy + 1) : z.plan) +
             z.tables,
         .host_results = z.results };
     return rc;

@@ -352,10 +352,11 @@ say_split(struct worker *w)
     if (least == INT32_MAX)
         (void)snprintf(ws->copies, sizeof(ws->copies), "never");
     else
-        (void)snprintf(ws->copies, sizeof(ws->copies), "from %d tokens of one in a step on",
-            least);
+        (void)snprintf(ws->copies, sizeof(ws->copies),
+            "from %d tokens of one in a step on", least);
     (void)snprintf(ws->effective + n, sizeof(ws->effective) - n,
-        "parallel.context_parallel_min_tokens=%d\n", least < MOST_SPLIT ? least : MOST_SPLIT);
+        "parallel.context_parallel_min_tokens=%d\n",
+        least < MOST_SPLIT ? least : MOST_SPLIT);
 }
 
 static int

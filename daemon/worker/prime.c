@@ -73,7 +73,8 @@ static int
 prm_step(struct prm *p, int fresh, uint64_t *ret_ns)
 {
     struct bat_rec *rec = &p->run->rec[0];
-    uint64_t n_graph = p->run->n_graph, n_eager = p->run->n_eager, n_split = p->run->n_split;
+    uint64_t n_graph = p->run->n_graph, n_eager = p->run->n_eager,
+             n_split = p->run->n_split;
     uint64_t t0 = 0, t1 = 0;
     int rc;
 

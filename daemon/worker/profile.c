@@ -194,12 +194,13 @@ prf_stop(struct prf *p)
 static struct bat_copy
 prf_share(const struct bat_rec *rec)
 {
-    return rec->n_split > 0 ? rec->copy[0]
-                            : (struct bat_copy){ .plan = rec->plan,
-                                  .n_tok = rec->n_tok,
-                                  .n_row = rec->n_row,
-                                  .n_out = rec->n_out,
-                                  .layout = rec->layout };
+    return rec->n_split > 0
+        ? rec->copy[0]
+        : (struct bat_copy){ .plan = rec->plan,
+              .n_tok = rec->n_tok,
+              .n_row = rec->n_row,
+              .n_out = rec->n_out,
+              .layout = rec->layout };
 }
 
 static void

@@ -161,10 +161,10 @@ struct run_dev {
     unsigned char *d_plan;
     struct fdk_result *d_results; /* [O] */
     struct fdk_result *d_all; /* [O] of all copies, in the step's order; NULL: one copy */
-    uint16_t *d_counts;           /* the pool: penalty counts, [n_penalty][vocab] */
-    int32_t *d_rules;             /* rules, [n_penalty][fdk_rules_words(vocab)] */
-    float *d_chosen;              /* [n_penalty][FDK_MAX_CHOSEN] */
-    unsigned char *h_kv;          /* [n_host] blocks */
+    uint16_t *d_counts;       /* the pool: penalty counts, [n_penalty][vocab] */
+    int32_t *d_rules;         /* rules, [n_penalty][fdk_rules_words(vocab)] */
+    float *d_chosen;          /* [n_penalty][FDK_MAX_CHOSEN] */
+    unsigned char *h_kv;      /* [n_host] blocks */
     struct fdk_kv kv[FDK_MAX_KV_GROUPS]; /* runner.kv at this device's addresses */
     struct run_form form[2];             /* run_form() */
     struct run_form split[2];            /* of steps that copies divide; several copies */
@@ -172,15 +172,15 @@ struct run_dev {
     struct run_pad *pad;                 /* [cap.n] for as many outputs as there may be */
     struct run_pad *few; /* [cap.n] for run_few() outputs; T 0 where that is none */
     int32_t n_pad;
-    struct run_pad full;     /* the largest step */
+    struct run_pad full;       /* the largest step */
     struct run_pad full_split; /* the same, divided; several copies */
-    struct run_pad *eager;   /* [n_rec] a record's step that no size holds: must
+    struct run_pad *eager;     /* [n_rec] a record's step that no size holds: must
                                 stay as it is until the step is done */
-    fdk_event_t *ev_begin;   /* [n_rec] */
-    fdk_event_t *ev_end;     /* [n_rec] */
-    fdk_event_t ev_copy[2];  /* begin and end of the last block copies */
-    int32_t n_copy;          /* blocks of those, 0: time taken already */
-    struct run_marks *marks; /* of the step being launched; NULL: it is not measured */
+    fdk_event_t *ev_begin;     /* [n_rec] */
+    fdk_event_t *ev_end;       /* [n_rec] */
+    fdk_event_t ev_copy[2];    /* begin and end of the last block copies */
+    int32_t n_copy;            /* blocks of those, 0: time taken already */
+    struct run_marks *marks;   /* of the step being launched; NULL: it is not measured */
     uint32_t *h_mark; /* pinned: the epoch of the last step that has passed its mark */
     int marking;      /* the program that is being launched has a mark */
     int single;       /* it goes operation by operation: the step is measured */
@@ -245,8 +245,8 @@ struct runner {
     int32_t n_copy;
     struct fdk_group *group[FDK_MAX_RANKS]; /* [copy] of its ranks' collectives, or NULL */
     struct fdk_group *copies[FDK_MAX_RANKS]; /* [place] of the ranks there, or NULL */
-    struct run_ranks *ranks; /* the launch threads; NULL: one rank */
-    int spin;                /* threads may poll */
+    struct run_ranks *ranks;                 /* the launch threads; NULL: one rank */
+    int spin;                                /* threads may poll */
     int use_graph;
     struct cap cap;
     uint64_t delay_ns;

@@ -22,9 +22,9 @@
 #include "daemon/common/obj.h"
 #include "daemon/worker/queue.h"
 
-#define RUN_POLL_NS (20 * CLK_US)  /* between looks at what a launch thread has done */
-#define RUN_SPIN_NS (50 * CLK_US)  /* a launch thread polls for so long after work, */
-#define RUN_PARK_NS (100 * CLK_MS) /* then sleeps, so long at most */
+#define RUN_POLL_NS  (20 * CLK_US)  /* between looks at what a launch thread has done */
+#define RUN_SPIN_NS  (50 * CLK_US)  /* a launch thread polls for so long after work, */
+#define RUN_PARK_NS  (100 * CLK_MS) /* then sleeps, so long at most */
 #define RUN_BLAME_NS (100 * CLK_MS) /* for a late rank to say whom it waited for */
 
 /* ---- the launch threads --------------------------------------------------------------- */

@@ -295,7 +295,7 @@ int cpu_ctx_new(const struct fdk_open_args *args, const struct fdk_ops *ops,
     cpu_exec_fn *exec, struct fdk_ctx **ret_ctx, char *err, size_t err_bytes);
 void cpu_ctx_free(struct fdk_ctx *ctx);
 
-cpu_exec_fn cpu_exec; /* the cpu backend's operations */
+cpu_exec_fn cpu_exec;       /* the cpu backend's operations */
 cpu_exec_fn cpu_collective; /* sums and gathers */
 cpu_exec_fn cpu_copies;     /* between copies */
 

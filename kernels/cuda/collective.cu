@@ -487,9 +487,9 @@ COLL_FN void
 coll_push_results(const struct coll_run *r)
 {
     const struct fdk_row_share_args *a = (const struct fdk_row_share_args *)r->args;
-    const uint32_t words = sizeof(struct fdk_result) / 4, n = (uint32_t)outputs(a) * words;
+    const uint32_t each = sizeof(struct fdk_result) / 4, n = (uint32_t)outputs(a) * each;
     for (uint32_t i = threadIdx.x; i < n; i += THREADS)
-        ((uint32_t *)&a->all[a->at[i / words]])[i % words] =
+        ((uint32_t *)&a->all[a->at[i / each]])[i % each] =
             __ldcg((const uint32_t *)a->results + i);
 }
 

@@ -11,7 +11,15 @@
 #include <sched.h>
 #include <unistd.h>
 
-enum { TOK = 48, BLOCK = 16, N_BLOCK = 40, LAYERS = 2, KV_HEADS = 3, OUTS = 12, SLOTS = 9 };
+enum {
+    TOK = 48,
+    BLOCK = 16,
+    N_BLOCK = 40,
+    LAYERS = 2,
+    KV_HEADS = 3,
+    OUTS = 12,
+    SLOTS = 9
+};
 
 static int
 late_hook(void *arg, int rank, int stage, uint64_t piece, int met)
@@ -63,7 +71,8 @@ take_vector(struct caches *c, char *to, const char *from, int32_t layer, int32_t
 {
     const struct fdk_kv *kv = &c->kv;
     size_t eb = fdk_dtype_bytes(kv->dtype);
-    size_t block = (size_t)(slot / BLOCK) * kv->block_bytes + (size_t)layer * kv->layer_bytes;
+    size_t block =
+        (size_t)(slot / BLOCK) * kv->block_bytes + (size_t)layer * kv->layer_bytes;
     size_t token = (size_t)head * BLOCK + (size_t)(slot % BLOCK), at, n;
     n = (size_t)kv->head_dim * eb;
     at = block + (value ? kv->v_bytes : 0) + token * n;
@@ -296,8 +305,8 @@ t_rows(void **state)
         for (int q = 0; q < n; q++)
             rows_new(&s, &r[q], q, q == 0 ? OUTS - 1 : divided ? OUTS - q : 0);
         for (int q = 0; q < n; q++) {
-            const struct fdk_row_share_args x = rows_args(&s, r, q, divided,
-                q == 0 || divided ? OUTS : 0);
+            const struct fdk_row_share_args x =
+                rows_args(&s, r, q, divided, q == 0 || divided ? OUTS : 0);
             OK(ops->row_share(&x, s.st[q]));
         }
         side_sync(&s);
@@ -455,7 +464,8 @@ t_other_operation(void **state)
         for (int q = 0; q < 2; q++) {
             /* one is in its first meeting, the other perhaps in its second */
             assert_int_equal(ops->stream_sync(s.st[q]), -EIO);
-            assert_non_null(strstr(ops->error_text(s.ctx, q), "launched different operations"));
+            assert_non_null(
+                strstr(ops->error_text(s.ctx, q), "launched different operations"));
         }
         caches_free(&s, &c);
         side_close(&s);

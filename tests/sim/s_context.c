@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Prompts divided among copies of a model. A row's numbers do not depend on the rows beside it
+ * Prompts divided among copies of a model. A row's numbers do not depend on the others of its step
  * here, so that P copies of T ranks have the bits of T ranks, whatever the prompts' lengths, their
  * chunks, the cache, preemption and order of arrival.
  */
@@ -109,8 +109,8 @@ struct book {
     struct answer a[MAX_REQ];
 };
 
-static const struct ask mixed[] = { { 1, 40, 0 }, { 17, 40, 0 }, { 65, 40, 1 }, { 90, 40, 0 },
-    { 130, 40, 1 } };
+static const struct ask mixed[] = { { 1, 40, 0 }, { 17, 40, 0 }, { 65, 40, 1 },
+    { 90, 40, 0 }, { 130, 40, 1 } };
 #define N_MIXED (sizeof(mixed) / sizeof(mixed[0]))
 
 static struct sim_req *
@@ -254,8 +254,8 @@ lengths(struct sim_rng *g)
 
             for (uint32_t i = 0; i < MAX_REQ; i++)
                 a[i] = (struct ask){ from + i, 4, i % 3 == 0 };
-            (void)snprintf(what, sizeof(what), "%d ranks, %d copies, from %u", splits[k].T,
-                splits[k].P, from);
+            (void)snprintf(what, sizeof(what), "%d ranks, %d copies, from %u",
+                splits[k].T, splits[k].P, from);
             answer(one, a, MAX_REQ, 0, &want);
             answer(s, a, MAX_REQ, 1, &got);
             same(&want, &got, what);
@@ -291,8 +291,8 @@ long_prompts(struct sim_rng *g)
             c.n_copy = splits[k].P;
             c.max_tokens = chunk ? 500 : 4200;
             c.min_split = 100;
-            (void)snprintf(what, sizeof(what), "%d ranks, %d copies, chunks %d", splits[k].T,
-                splits[k].P, chunk);
+            (void)snprintf(what, sizeof(what), "%d ranks, %d copies, chunks %d",
+                splits[k].T, splits[k].P, chunk);
             answers(&c, all, n, 1, &got, &n_split);
             same(&want, &got, what);
             SIM_CHECK(n_split > 0);
@@ -394,7 +394,7 @@ formats(struct sim_rng *g)
 
 /* ---- steps ------------------------------------------------------------------------------------ */
 
-/* Chunks of a prompt, with and without one divided, beside rows that decode. */
+/* Chunks of a prompt, with and without one divided, next to rows that decode. */
 static void
 chunks(struct sim_rng *g)
 {
@@ -425,7 +425,7 @@ chunks(struct sim_rng *g)
     rm(dir);
 }
 
-/* The second time a part of each prompt is in the cache, 0 to 200 tokens of it; blocks go to
+/* The second time some of each prompt is in the cache, 0 to 200 tokens of it; blocks go to
  * the host and come back. */
 static void
 cached(struct sim_rng *g)
@@ -578,9 +578,10 @@ caches_are_alike(struct sim_rng *g)
 
 /* ---- shares ------------------------------------------------------------------------------------- */
 
-/* What a copy of a divided step has: tokens, tiles of attention as planned, query-key pairs. */
+/* What a copy of a divided step has: tokens, tiles of attention as planned, queries by
+ * keys. */
 struct share {
-    int64_t tokens, tiles, pairs;
+    int64_t tokens, tiles, products;
 };
 
 static struct share
@@ -594,7 +595,7 @@ share_of(const struct sim *s, const struct bat_rec *rec, int32_t p)
 
     for (int32_t r = 0; r < c->n_row; r++)
         for (int32_t t = q[r]; t < q[r + 1]; t++)
-            ret.pairs += kv[r] - (q[r + 1] - 1 - t);
+            ret.products += kv[r] - (q[r + 1] - 1 - t);
     return ret;
 }
 
@@ -604,8 +605,8 @@ apart(int64_t a, int64_t b)
     return a > b ? a - b : b - a;
 }
 
-/* Copies have as many tokens, tiles and pairs of a prompt: shards differ by a token at most, so
- * do the tiles of each, and pairs by less than those of one shard with one other. */
+/* Copies have as many tokens, tiles and queries by keys of a prompt: shards differ by a token at most,
+ * so do the tiles of each, and the products by less than those of one shard with one other. */
 static void
 balanced(struct sim_rng *g)
 {
@@ -638,8 +639,8 @@ balanced(struct sim_rng *g)
                 struct share a = share_of(s, rec, 0), b = share_of(s, rec, p);
 
                 SIM_CHECK(apart(a.tokens, b.tokens) <= 2 && apart(a.tiles, b.tiles) <= 2);
-                SIM_CHECK(apart(a.pairs, b.pairs) <= (tile > 2 * len ? tile : 2 * len));
-                sum += b.pairs;
+                SIM_CHECK(apart(a.products, b.products) <= (tile > 2 * len ? tile : 2 * len));
+                sum += b.products;
             }
             SIM_CHECK(sum == (int64_t)len * (len + 1) / 2);
         }
@@ -753,7 +754,8 @@ late_copies(struct sim_rng *g)
 
 /* A step by the runner alone: -EIO within the limit, and who it was. */
 static void
-broken(const char *dir, const struct split *x, void (*fault)(struct sim *s), const char *want)
+broken(const char *dir, const struct split *x, void (*fault)(struct sim *s),
+    const char *want)
 {
     static const int32_t dummy[64];
     const struct bat_synth synth = { .n_prefill = 33, .table = dummy, .own = dummy };
@@ -819,12 +821,12 @@ copies_that_break(struct sim_rng *g)
     for (size_t k = 0; k < N_SPLIT; k++) {
         int last = splits[k].T * splits[k].P - 1;
 
-        (void)snprintf(want, sizeof(want), "rank %d (cpu-%d): a test made the device fail",
-            last, last);
+        (void)snprintf(want, sizeof(want),
+            "rank %d (cpu-%d): a test made the device fail", last, last);
         broken(dir, &splits[k], last_fails, want);
         (void)snprintf(want, sizeof(want),
-            "rank %d (cpu-%d): collective: rank %d did not come within 300 ms", last, last,
-            last);
+            "rank %d (cpu-%d): collective: rank %d did not come within 300 ms", last,
+            last, last);
         broken(dir, &splits[k], last_stops, want);
         broken(dir, &splits[k], first_stops,
             "rank 0 (cpu-0): collective: rank 0 did not come within 300 ms");
