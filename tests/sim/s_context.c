@@ -639,7 +639,8 @@ balanced(struct sim_rng *g)
                 struct share a = share_of(s, rec, 0), b = share_of(s, rec, p);
 
                 SIM_CHECK(apart(a.tokens, b.tokens) <= 2 && apart(a.tiles, b.tiles) <= 2);
-                SIM_CHECK(apart(a.products, b.products) <= (tile > 2 * len ? tile : 2 * len));
+                SIM_CHECK(
+                    apart(a.products, b.products) <= (tile > 2 * len ? tile : 2 * len));
                 sum += b.products;
             }
             SIM_CHECK(sum == (int64_t)len * (len + 1) / 2);
@@ -690,6 +691,73 @@ measured(struct sim_rng *g)
         (void)prf_free(p);
         sim_free(s);
     }
+    rm(dir);
+}
+
+/* ---- from where on ------------------------------------------------------------------------------ */
+
+static struct fdk_ops slow;
+static uint64_t token_ns, exchange_ns;
+
+static int
+slow_embed(const struct fdk_embed_args *a, fdk_stream_t st)
+{
+    int rc = fdk_ops_cpu.embed(a, st);
+
+    return rc != 0 ? rc : fdk_ops_cpu.stream_delay(st, (uint64_t)a->T * token_ns);
+}
+
+static int
+slow_share(const struct fdk_kv_share_args *a, fdk_stream_t st)
+{
+    int rc = fdk_ops_cpu.kv_share(a, st);
+
+    return rc != 0 ? rc : fdk_ops_cpu.stream_delay(st, exchange_ns);
+}
+
+/* The number of tokens that priming has measured, and from which on prompts are divided. */
+static int32_t
+measured_split(const char *dir, uint64_t budget_ns, int32_t *ret_before)
+{
+    static const struct ask a[] = { { 150, 2, 0 } };
+    struct sim_cfg c = base(dir, &splits[0]);
+    static struct book got;
+    struct sim *s;
+    int32_t n;
+
+    c.min_split = 0;
+    c.ops = &slow;
+    s = sim_new(&c);
+    *ret_before = eng_min_split(s->pip->eng);
+    SIM_CHECK(eng_prime(s->pip->eng, budget_ns) == 0 && s->run->n_split == 0);
+    n = eng_min_split(s->pip->eng);
+    SIM_CHECK(s->pip->eng->sch->cfg.min_split == n && s->pip->eng->sch->cfg.n_copy == 2);
+    answer(s, a, 1, 1, &got);
+    SIM_CHECK((s->run->n_split > 0) == (n <= 150));
+    sim_free(s);
+    return n;
+}
+
+/* Where tokens take long, all prompts of 64 tokens are divided; where exchanges do, none is;
+ * without time to measure it stays as it was. */
+static void
+crossover(struct sim_rng *g)
+{
+    int32_t before;
+    char dir[64];
+
+    (void)g;
+    model(&plain, dir);
+    slow = fdk_ops_cpu;
+    slow.embed = slow_embed;
+    slow.kv_share = slow_share;
+    token_ns = 300000;
+    exchange_ns = 0;
+    SIM_CHECK(measured_split(dir, 60 * CLK_S, &before) == 64 && before == 512);
+    token_ns = 0;
+    exchange_ns = 40 * CLK_MS;
+    SIM_CHECK(measured_split(dir, 60 * CLK_S, &before) == INT32_MAX);
+    SIM_CHECK(measured_split(dir, 0, &before) == 512);
     rm(dir);
 }
 
@@ -844,7 +912,8 @@ main(int argc, char **argv)
         SIM_TEST(every_family), SIM_TEST(groups_of_heads), SIM_TEST(formats),
         SIM_TEST(chunks), SIM_TEST(cached), SIM_TEST(preempted), SIM_TEST(decoding),
         SIM_TEST(nothing_else_is_read), SIM_TEST(caches_are_alike), SIM_TEST(balanced),
-        SIM_TEST(measured), SIM_TEST(late_copies), SIM_TEST(copies_that_break) };
+        SIM_TEST(measured), SIM_TEST(crossover), SIM_TEST(late_copies),
+        SIM_TEST(copies_that_break) };
 
     return sim_run(argc, argv, tests, sizeof(tests) / sizeof(tests[0]));
 }

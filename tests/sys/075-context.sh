@@ -70,7 +70,7 @@ expect 0 ctl status
 has "$out" 'sums over 2 devices'
 has "$out" '2 copies divide prompts: (never|from [0-9]+ tokens)'
 expect 0 ctl config parallel.context_parallel_min_tokens
-has "$out" '0: [0-9]+'
+has "$out" 'auto: [0-9]+'
 finish
 
 # ---- refusals

@@ -220,7 +220,8 @@ t_least(void **state)
 {
     static const struct {
         int32_t P, least, len, n_split;
-    } t[] = { { 2, 64, 63, 0 }, { 2, 64, 64, 1 }, { 2, INT32_MAX, 4000, 0 }, { 1, 1, 64, 0 } };
+    } t[] = { { 2, 64, 63, 0 }, { 2, 64, 64, 1 }, { 2, INT32_MAX, 4000, 0 },
+        { 1, 1, 64, 0 } };
 
     (void)state;
     for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {

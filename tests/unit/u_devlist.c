@@ -318,20 +318,26 @@ test_check(void **state)
     assert_non_null(strstr(err,
         "has 6 devices, and parallel.data_parallel_size = 4 takes 8, 2 "
         "for each; list as many"));
-    assert_int_equal(dvl_check("cpu:6", PAR_DEVICE_BACKEND_CPU, -1, 1, 2, 3, err, sizeof(err)),
+    assert_int_equal(dvl_check("cpu:6", PAR_DEVICE_BACKEND_CPU, -1, 1, 2, 3, err,
+                         sizeof(err)),
         0);
-    assert_int_equal(dvl_check("cpu:5", PAR_DEVICE_BACKEND_CPU, -1, 1, 2, 3, err, sizeof(err)),
+    assert_int_equal(dvl_check("cpu:5", PAR_DEVICE_BACKEND_CPU, -1, 1, 2, 3, err,
+                         sizeof(err)),
         -EINVAL);
     assert_non_null(strstr(err,
         "parallel.tensor_parallel_size = 2 times "
         "parallel.prefill_context_parallel_size = 3 uses 6; add 1"));
-    assert_int_equal(dvl_check("cpu:4", PAR_DEVICE_BACKEND_CPU, -1, 1, 1, 3, err, sizeof(err)),
+    assert_int_equal(dvl_check("cpu:4", PAR_DEVICE_BACKEND_CPU, -1, 1, 1, 3, err,
+                         sizeof(err)),
         -EINVAL);
-    assert_non_null(strstr(err, "parallel.prefill_context_parallel_size = 3 uses 3; remove 1"));
-    assert_int_equal(dvl_check("cpu:3", PAR_DEVICE_BACKEND_CPU, 1, 1, 1, 3, err, sizeof(err)),
+    assert_non_null(
+        strstr(err, "parallel.prefill_context_parallel_size = 3 uses 3; remove 1"));
+    assert_int_equal(dvl_check("cpu:3", PAR_DEVICE_BACKEND_CPU, 1, 1, 1, 3, err,
+                         sizeof(err)),
         -EINVAL);
     assert_non_null(strstr(err, "parallel.prefill_context_parallel_size = 3 several"));
-    assert_int_equal(dvl_check("cpu:8", PAR_DEVICE_BACKEND_CPU, -1, 2, 2, 3, err, sizeof(err)),
+    assert_int_equal(dvl_check("cpu:8", PAR_DEVICE_BACKEND_CPU, -1, 2, 2, 3, err,
+                         sizeof(err)),
         -EINVAL);
     assert_non_null(strstr(err, "takes 12, 6 for each"));
     assert_int_equal(dvl_check_sizes("cuda:*", 8, 4, 2, 1, err, sizeof(err)), 0);

@@ -108,13 +108,14 @@ ASKS(pause, "fdctl pause [--off] [--json]",
 static void
 mark_ranks(json_t *worker)
 {
+    int many = fct_num(worker, "tensor_parallel_size") > 1 ||
+        fct_num(worker, "prefill_context_parallel_size") > 1;
     json_t *d;
     size_t i;
 
     json_array_foreach(json_object_get(worker, "devices"), i, d)
         json_object_set_new(d, "is_rank",
-            json_boolean(fct_num(worker, "tensor_parallel_size") > 1 &&
-                json_is_integer(json_object_get(d, "rank"))));
+            json_boolean(many && json_is_integer(json_object_get(d, "rank"))));
 }
 
 /* What their lines begin with: of several, the group's number. */
