@@ -650,16 +650,26 @@ balanced(struct sim_rng *g)
     rm(dir);
 }
 
+/* Tables of a synthetic step's rows, each with blocks of its own. */
+static const int32_t *
+blocks(void)
+{
+    static int32_t table[64];
+
+    for (int32_t i = 0; i < 64; i++)
+        table[i] = 1 + i;
+    return table;
+}
+
 /* A measured step that is divided goes operation by operation on all copies. */
 static void
 measured(struct sim_rng *g)
 {
-    static const int32_t dummy[64];
     const struct bat_synth synth = { .n_decode = 2,
         .context = 9,
         .n_prefill = 50,
-        .table = dummy,
-        .own = dummy };
+        .table = blocks(),
+        .own = blocks() };
     char dir[64];
 
     (void)g;
@@ -773,16 +783,15 @@ late(void *arg, int32_t rank)
         clk_sleep_ns(sim_range(&delays[rank], 0, 20) * CLK_MS);
 }
 
+/* The dice are the meeting's: several threads ask. */
 static int
 late_inside(void *arg, int rank, int stage, uint64_t piece, int met)
 {
-    struct sim_rng *g = &delays[rank];
+    struct sim_rng g = { piece * 64 + (uint64_t)(rank * 4 + stage * 2 + met) };
 
     (void)arg;
-    (void)stage;
-    (void)piece;
-    if (!met && sim_u32(g) % 8 == 0)
-        clk_sleep_ns(sim_range(g, 0, 3000) * 1000u);
+    if (!met && sim_u32(&g) % 8 == 0)
+        clk_sleep_ns(sim_range(&g, 0, 3000) * 1000u);
     return 0;
 }
 
@@ -825,8 +834,7 @@ static void
 broken(const char *dir, const struct split *x, void (*fault)(struct sim *s),
     const char *want)
 {
-    static const int32_t dummy[64];
-    const struct bat_synth synth = { .n_prefill = 33, .table = dummy, .own = dummy };
+    const struct bat_synth synth = { .n_prefill = 33, .table = blocks(), .own = blocks() };
     struct sim_cfg c = base(dir, x);
     uint64_t t0, begin, end;
     struct bat_rec *rec;
