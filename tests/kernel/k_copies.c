@@ -155,15 +155,23 @@ t_kv(void **state)
     FOR_WORLDS(n)
     for (size_t k = 0; k < 5 * 3; k++) {
         const struct fdk_group_args a = kind((int)k % 3, n);
+        void *seen[FDK_MAX_RANKS] = { NULL };
         static struct caches c;
         struct side s;
         side_open(&s, &a);
         caches_new(&s, &c, types[k % 5], dims[k / 5]);
         for (int q = 0; q < n; q++)
+            seen[q] = put(&s, q, NULL, c.bytes);
+        for (int q = 0; q < n; q++) {
             for (int32_t l = 0; l < LAYERS; l++) {
                 const struct fdk_kv_share_args x = share_args(&s, &c, q, l, l == 0);
+                if (l > 0 && q == n - 1)
+                    OK(ops->stream_delay(s.st[q], 3000000));
                 OK(ops->kv_share(&x, s.st[q]));
             }
+            /* what is launched behind it, as attention is, finds all there */
+            OK(ops->copy(s.st[q], seen[q], c.d[q], c.bytes));
+        }
         side_sync(&s);
         for (int q = 0; q < n; q++) {
             char *want = malloc(c.bytes);
@@ -172,6 +180,7 @@ t_kv(void **state)
             for (int32_t l = 0; l < LAYERS; l++)
                 caches_want(&s, &c, q, l, want);
             has(&s, q, c.d[q], want, c.bytes, fdk_dtype_name(types[k % 5]));
+            has(&s, q, seen[q], want, c.bytes, "as it was read");
             free(want);
         }
         drop(&s, 1);
@@ -274,10 +283,10 @@ rows_args(struct side *s, struct rows *r, int q, int divided, int O)
 
 /* The states of rank q are its own but for what rank 0 has sampled. */
 static void
-rows_check(struct side *s, const struct rows *r, int q)
+rows_check(struct side *s, const struct rows *r, int q, const void *at)
 {
     struct fdk_row got[SLOTS];
-    get(s, q, got, r[q].d_state, sizeof(got));
+    get(s, q, got, at, sizeof(got));
     for (int i = 0; i < SLOTS; i++) {
         int sampled = 0;
         for (int o = 0; o < r[0].n_out; o++)
@@ -300,19 +309,31 @@ t_rows(void **state)
         const struct fdk_group_args a = kind(2, n);
         static struct rows r[FDK_MAX_RANKS];
         struct fdk_result all[FDK_MAX_RANKS * OUTS];
+        void *seen[FDK_MAX_RANKS] = { NULL };
         struct side s;
         side_open(&s, &a);
         for (int q = 0; q < n; q++)
             rows_new(&s, &r[q], q, q == 0 ? OUTS - 1 : divided ? OUTS - q : 0);
+        for (int q = 0; q < n; q++)
+            seen[q] = put(&s, q, NULL, q == 0 ? sizeof(all) : sizeof(r[q].state));
         for (int q = 0; q < n; q++) {
             const struct fdk_row_share_args x =
                 rows_args(&s, r, q, divided, q == 0 || divided ? OUTS : 0);
+            if (q == (divided ? n - 1 : 0))
+                OK(ops->stream_delay(s.st[q], 3000000));
             OK(ops->row_share(&x, s.st[q]));
+            /* what is launched behind it finds all there */
+            if (q == 0)
+                OK(ops->copy(s.st[q], seen[q], r[0].d_all, sizeof(all)));
+            else
+                OK(ops->copy(s.st[q], seen[q], r[q].d_state, sizeof(r[q].state)));
         }
         side_sync(&s);
-        get(&s, 0, all, r[0].d_all, sizeof(all));
+        for (int q = 1; q < n; q++)
+            rows_check(&s, r, q, seen[q]);
+        get(&s, 0, all, seen[0], sizeof(all));
         for (int q = 0; q < n; q++) {
-            rows_check(&s, r, q);
+            rows_check(&s, r, q, r[q].d_state);
             for (int o = 0; o < r[q].n_out && divided; o++) {
                 assert_memory_equal(&all[r[q].at[o]], &r[q].results[o], sizeof(all[0]));
                 r[0].all[r[q].at[o]] = r[q].results[o];
@@ -383,7 +404,7 @@ t_graphs(void **state)
         }
         side_sync(&s);
         for (int q = 0; q < n; q++) {
-            rows_check(&s, r, q);
+            rows_check(&s, r, q, r[q].d_state);
             ops->graph_free(graph[q]);
             free(want[q]);
         }
