@@ -47,7 +47,8 @@ struct fdk_group_args {
                                   own flags, on backends that have them; 0: the backend's
                                   choice, 1: none */
     uint32_t spin_limit_us; /* 0: 2,000,000 */
-    int32_t first_rank;     /* of a larger group, for errors: what rank 0 is called */
+    const int32_t *number; /* [n_rank] what errors call a rank, 0..255; NULL: its place in the
+                                  group */
 };
 
 /* Up to which sizes all-reduces go which way: fdk_group_args. */
@@ -85,6 +86,41 @@ struct fdk_all_gather_args {
 };
 
 /*
+ * Copies: ranks of a group that have the same weights, or the same slices of them, and KV caches
+ * of one layout, in which a token has the same slot. A step's prompts may be divided among
+ * them: each copy computes rows of its own, and all have the keys and values of all tokens.
+ */
+
+/* Keys and values of tokens [range[0], range[1]) of this copy's step, which fdk_ops.qkv has
+ * written to its cache, go to the same slots of the other copies' caches. When it is done
+ * those of the others' tokens are in this copy's cache. A slot that is negative is none.
+ * Values of 8 bits go with their scales; static scales are the same on all copies. */
+struct fdk_kv_share_args {
+    struct fdk_group *group;
+    const struct fdk_batch *b; /* slot_map */
+    const int32_t *range;      /* [2] within 0..T; each copy has its own */
+    struct fdk_kv kv;          /* this copy's */
+    void *peer[FDK_MAX_RANKS]; /* kv.base of each rank of the group */
+    int32_t T;                 /* equal on all ranks */
+    int32_t layer;             /* of its KV group */
+    int32_t begin; /* 1: the step's first: before it writes, all ranks have come to it, and so
+                                  have ended what they launched before the step */
+};
+
+/* The end of a step. What copies other than rank 0 of the group scored becomes rank 0's: result
+ * o of each goes to all[at[o]], rank 0's own too. Then the rows that rank 0 has sampled
+ * become the others': last_token, len and done of their states. When it is done all is there. */
+struct fdk_row_share_args {
+    struct fdk_group *group;
+    const struct fdk_batch *b;            /* out, state and n_out of this copy */
+    struct fdk_row *state[FDK_MAX_RANKS]; /* of each rank of the group */
+    const struct fdk_result *results;     /* (O) this copy's; with at */
+    struct fdk_result *all;               /* rank 0's; with at */
+    const int32_t *at; /* [O]; NULL: rank 0 alone has outputs, and no result moves */
+    int32_t O;         /* 0: this copy has no outputs */
+};
+
+/*
  * fdk_ops.group_new   allocates the workspaces, waits for the devices; not while one of them
  *                     records. -EINVAL, -ENOMEM, -EIO; -ENOTSUP where a rank cannot reach
  *                     another's memory, or its streams do not run by themselves (FDK_EXEC_INLINE
@@ -103,6 +139,8 @@ struct fdk_all_gather_args {
  *                     Operands are aligned to their type; those aligned to 16 bytes, and rows
  *                     of such a length, are faster. cpu: -ENOTSUP for rows of more than
  *                     FDK_CPU_NORM_MAX elements with a residual in a 16-bit type.
+ * fdk_ops.kv_share, row_share
+ *                     as these. -EINVAL besides: a rank without an address.
  * The null backend checks the arguments and leaves the operands as they are.
  */
 #define FDK_CPU_NORM_MAX 262144

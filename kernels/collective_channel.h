@@ -26,6 +26,9 @@
  *   coll_take       elements at .. at + m from src, and out
  *   coll_norm       rows first .. end of y from those of the residual
  *   coll_place      elements at .. at + m of rank q from src into their place of y
+ *   coll_push_kv    keys and values of this channel's tokens to the peers' caches
+ *   coll_push_results  this rank's results to their places at rank 0
+ *   coll_push_rows  what rank 0 sampled to the peers' row states
  */
 #ifndef FDD_KERNELS_COLLECTIVE_CHANNEL_H
 #define FDD_KERNELS_COLLECTIVE_CHANNEL_H
@@ -35,9 +38,10 @@
 struct coll_run {
     const struct coll_space *s;
     const struct coll_job *j;
-    void *own;      /* the backend's */
-    uint64_t seq;   /* number of the piece */
-    uint64_t count; /* live elements of this rank's operand */
+    void *own;        /* the backend's */
+    uint64_t seq;     /* number of the piece */
+    uint64_t count;   /* live elements of this rank's operand */
+    const void *args; /* of COLL_KV, COLL_ROWS: the operation's */
     int32_t channel;
     uint32_t tag; /* of the operation, the same on all ranks */
 };
@@ -53,6 +57,9 @@ COLL_FN void coll_take(const struct coll_run *r, uint64_t at, uint32_t m, const 
 COLL_FN void coll_norm(const struct coll_run *r, uint64_t first, uint64_t end);
 COLL_FN void
 coll_place(const struct coll_run *r, int q, uint64_t at, uint32_t m, const char *src);
+COLL_FN void coll_push_kv(const struct coll_run *r);
+COLL_FN void coll_push_results(const struct coll_run *r);
+COLL_FN void coll_push_rows(const struct coll_run *r);
 
 /* ---- addresses ------------------------------------------------------------- */
 
@@ -105,7 +112,7 @@ coll_least(uint64_t a, uint64_t b)
 
 /* Elements at .. at + m of what rank q gets, each row its own. */
 COLL_RARE void
-coll_push_rows(const struct coll_run *r, int q, char *dst, uint64_t at, uint32_t m)
+coll_push_each(const struct coll_run *r, int q, char *dst, uint64_t at, uint32_t m)
 {
     uint64_t C = (uint32_t)r->j->C, end = at + m, row, n;
     for (; at < end; at += n) {
@@ -124,7 +131,7 @@ coll_push_all(const struct coll_run *r, uint64_t at, uint32_t m, uint32_t slot)
         int q = coll_peer(r, k);
         char *dst = coll_buf_of(r, q) + (uint64_t)slot * (uint32_t)r->s->rank;
         if (r->j->each)
-            coll_push_rows(r, q, dst, at, m);
+            coll_push_each(r, q, dst, at, m);
         else
             coll_push(r, dst, coll_x(r, at), m);
     }
@@ -271,7 +278,49 @@ coll_all_gather(struct coll_run *r)
     return coll_whole(r, coll_span_of(r->j, r->count, r->channel));
 }
 
-/* All of channel r->channel. r: s, j, own, count, channel. 0, or the operation has failed. */
+/* ---- between copies ---------------------------------------------------------- */
+
+/* What is pushed goes where it stays: no buffer takes it in. A rank pushes when those it
+ * writes to are at the step. */
+COLL_FN int
+coll_kv_share(struct coll_run *r)
+{
+    const struct fdk_kv_share_args *a = (const struct fdk_kv_share_args *)r->args;
+    r->tag = coll_tag(r->j, (uint64_t)r->j->T << 2 | (a->begin != 0), COLL_SHARES);
+    r->seq++;
+    if (a->begin && coll_meet(r, 0) != 0)
+        return -1;
+    coll_push_kv(r);
+    return coll_meet(r, 1);
+}
+
+/* The first meeting: rank 0 has all results, and the others' row states are as old as its
+ * own were. */
+COLL_FN int
+coll_row_share(struct coll_run *r)
+{
+    const struct fdk_row_share_args *a = (const struct fdk_row_share_args *)r->args;
+    r->tag = coll_tag(r->j, a->at != NULL, COLL_SHARES);
+    r->seq++;
+    if (a->at != NULL)
+        coll_push_results(r);
+    if (coll_meet(r, 0) != 0)
+        return -1;
+    if (r->s->rank == 0)
+        coll_push_rows(r);
+    return coll_meet(r, 1);
+}
+
+/* All of channel r->channel of COLL_KV or COLL_ROWS. r: s, j, own, channel, args. 0, or the
+ * operation has failed. */
+COLL_FN int
+coll_copies_run(struct coll_run *r)
+{
+    r->seq = coll_channel_of(r, r->s->rank)->seq;
+    return r->j->op == COLL_KV ? coll_kv_share(r) : coll_row_share(r);
+}
+
+/* The same of the other operations. r: s, j, own, count, channel. */
 COLL_FN int
 coll_channel_run(struct coll_run *r)
 {

@@ -48,12 +48,12 @@ struct coll_space {
                                   writes to the workspaces */
     uint64_t packet_at; /* where packets are in a workspace; a backend without: its end */
     int32_t n, rank;
-    int32_t first;     /* fdk_group_args.first_rank */
     int32_t n_channel; /* most of an operation */
     uint32_t buf;      /* bytes of a channel's buffer, of COLL_BUFS, a multiple of 32 n */
+    int32_t number[FDK_MAX_RANKS]; /* what errors call each rank */
 };
 
-enum coll_op { COLL_REDUCE, COLL_GATHER };
+enum coll_op { COLL_REDUCE, COLL_GATHER, COLL_KV, COLL_ROWS };
 struct coll_job {
     char *y;
     const char *x;
@@ -119,6 +119,8 @@ coll_tag(const struct coll_job *j, uint64_t count, enum coll_way way)
     h = (h ^ count) * 0x9e3779b97f4a7c15u;
     h = (h ^ (uint32_t)j->C ^ (uint64_t)j->n_channel << 32 ^ (uint64_t)(j->each != 0) << 63) *
         0x9e3779b97f4a7c15u;
+    if (j->op == COLL_KV)
+        h = (h ^ (uint32_t)j->ldy) * 0x9e3779b97f4a7c15u;
     return (uint32_t)(h >> (64 - COLL_TAG_BITS));
 }
 
@@ -191,6 +193,86 @@ coll_gather_job(const struct fdk_all_gather_args *a, const struct coll_space *s,
     return 0;
 }
 
+/* Of keys and values, whose number differs from rank to rank: what is alike on all. */
+static inline int
+coll_kv_job(const struct fdk_kv_share_args *a, const struct coll_space *s,
+    struct coll_job *ret)
+{
+    const struct fdk_kv *kv = &a->kv;
+    struct coll_job j = {};
+    int64_t C = (int64_t)kv->n_kv_head * kv->head_dim * 2;
+    if (a->b == NULL || a->range == NULL || a->T <= 0 || a->layer < 0 || C <= 0 ||
+        C > INT32_MAX || kv->block_size <= 0 || kv->base == NULL)
+        return -EINVAL;
+    for (int32_t q = 0; q < s->n; q++)
+        if (a->peer[q] == NULL)
+            return -EINVAL;
+    j.op = COLL_KV;
+    j.type = kv->dtype;
+    j.eb = (int32_t)fdk_dtype_bytes(kv->dtype);
+    if (j.eb == 0)
+        return -ENOTSUP;
+    j.T = a->T;
+    j.C = (int32_t)C;
+    j.ldy = a->layer;
+    j.n_channel = coll_channels(&j, s);
+    *ret = j;
+    return 0;
+}
+
+static inline int
+coll_rows_job(const struct fdk_row_share_args *a, const struct coll_space *s,
+    struct coll_job *ret)
+{
+    struct coll_job j = {};
+    if (a->b == NULL || a->O < 0 ||
+        (a->at != NULL && (a->results == NULL || a->all == NULL)))
+        return -EINVAL;
+    for (int32_t q = 0; q < s->n; q++)
+        if (a->state[q] == NULL)
+            return -EINVAL;
+    j.op = COLL_ROWS;
+    j.T = j.C = j.eb = 1;
+    j.n_channel = 1;
+    *ret = j;
+    return 0;
+}
+
+/* What a channel has of the range, clipped to what the launch has room for. */
+PLAN_FN struct coll_span
+coll_kv_span(const struct coll_job *j, const int32_t *range, int32_t channel)
+{
+    int32_t first = range[0] < 0 ? 0 : range[0], end = range[1] < j->T ? range[1] : j->T;
+    uint64_t n = end > first ? (uint64_t)(end - first) : 0, of = (uint32_t)j->n_channel;
+    struct coll_span s = { (uint64_t)first + n * (uint32_t)channel / of,
+        (uint64_t)first + n * ((uint32_t)channel + 1) / of };
+    return s;
+}
+
+/* Bytes of a number's vector, and where those of a head begin in a cache: keys or values. */
+PLAN_FN uint64_t
+coll_kv_at(const struct fdk_kv *kv, int32_t layer, int32_t slot, int32_t head, int value)
+{
+    uint64_t token =
+        (uint64_t)head * (uint32_t)kv->block_size + (uint32_t)(slot % kv->block_size);
+    return (uint64_t)(slot / kv->block_size) * kv->block_bytes +
+        (uint64_t)layer * kv->layer_bytes + (value ? kv->v_bytes : 0) +
+        token * (uint32_t)kv->head_dim *
+        (kv->dtype == FDK_F32                                    ? 4
+                : kv->dtype == FDK_I8 || kv->dtype == FDK_F8E4M3 ? 1
+                                                                 : 2);
+}
+
+/* Of its scale; FDK_I8 alone has such. */
+PLAN_FN uint64_t
+coll_kv_scale_at(const struct fdk_kv *kv, int32_t layer, int32_t slot, int32_t head,
+    int value)
+{
+    return (uint64_t)(slot / kv->block_size) * kv->block_bytes +
+        (uint64_t)layer * kv->layer_bytes + (value ? kv->v_scale_off : kv->k_scale_off) +
+        4 * ((uint64_t)head * (uint32_t)kv->block_size + (uint32_t)(slot % kv->block_size));
+}
+
 /* ---- a group ----------------------------------------------------------------- */
 
 struct coll_default {
@@ -224,7 +306,8 @@ coll_space_init(const struct fdk_group_args *a, int32_t n_dev,
                 a->device[i]);
     }
     s.n = a->n_rank;
-    s.first = a->first_rank;
+    for (int32_t i = 0; i < s.n; i++)
+        s.number[i] = a->number != NULL ? a->number[i] : i;
     s.n_channel = d->n_channel;
     uint64_t step = 32 * (uint32_t)s.n, buf = a->bytes != 0 ? a->bytes : d->bytes;
     buf = buf / COLL_BUFS / (uint32_t)s.n_channel / step * step;

@@ -60,11 +60,13 @@ struct fdk_graph; /* instantiated, replayable */
 struct fdk_op;    /* kernels/program.h */
 struct fdk_fusion;
 struct fdk_own;
-struct fdk_group; /* kernels/collective.h, as the next three */
+struct fdk_group; /* kernels/collective.h, as the next five */
 struct fdk_group_args;
 struct fdk_group_ways;
 struct fdk_all_reduce_args;
 struct fdk_all_gather_args;
+struct fdk_kv_share_args;
+struct fdk_row_share_args;
 
 enum fdk_dtype {
     FDK_F32 = 0,
@@ -718,6 +720,8 @@ struct fdk_ops {
         struct fdk_group_ways *was);
     int (*all_reduce)(const struct fdk_all_reduce_args *, fdk_stream_t);
     int (*all_gather)(const struct fdk_all_gather_args *, fdk_stream_t);
+    int (*kv_share)(const struct fdk_kv_share_args *, fdk_stream_t);
+    int (*row_share)(const struct fdk_row_share_args *, fdk_stream_t);
 };
 
 extern const struct fdk_ops fdk_ops_cpu;

@@ -28,6 +28,8 @@ fdk_op_name(enum fdk_op_kind kind)
         [FDK_OP_SAMPLE] = "sample",
         [FDK_OP_ALL_REDUCE] = "all_reduce",
         [FDK_OP_ALL_GATHER] = "all_gather",
+        [FDK_OP_KV_SHARE] = "kv_share",
+        [FDK_OP_ROW_SHARE] = "row_share",
         [FDK_OP_OWN] = "own",
     };
     return (unsigned)kind < FDK_OP__N ? name[kind] : "unknown";
@@ -110,6 +112,11 @@ fdk_op_text(const struct fdk_ops *k, const struct fdk_op *op, char *ret, size_t 
         (void)snprintf(ret, n, "width %d to %d, %s", op->all_gather.C, op->all_gather.ldy,
             fdk_dtype_name(op->all_gather.dtype));
         break;
+    case FDK_OP_KV_SHARE:
+        (void)snprintf(ret, n, "%d KV heads, head dimension %d, KV %s",
+            op->kv_share.kv.n_kv_head, op->kv_share.kv.head_dim,
+            fdk_dtype_name(op->kv_share.kv.dtype));
+        break;
     default:
         (void)snprintf(ret, n, "%s", name_of(op));
         break;
@@ -122,6 +129,8 @@ fdk_op_rows(const struct fdk_op *op, const struct fdk_step *s)
     int32_t n = op->rows == FDK_PER_TOKEN ? s->T : s->O;
     if (op->needs_output && s->O == 0)
         return 0;
+    if (op->kind == FDK_OP_ROW_SHARE)
+        return n > 0 ? n : 1;
     n = n > op->first ? n - op->first : 0;
     return op->slice > 0 && n > op->slice ? op->slice : n;
 }
@@ -192,6 +201,16 @@ fdk_op_complete(struct fdk_op *op, const struct fdk_step *s)
         op->all_gather.first = op->first;
         op->all_gather.T = n;
         break;
+    case FDK_OP_KV_SHARE:
+        op->kv_share.b = s->att[op->att].b;
+        op->kv_share.range = s->range;
+        op->kv_share.T = n;
+        break;
+    case FDK_OP_ROW_SHARE:
+        op->row_share.b = s->b;
+        op->row_share.at = s->at;
+        op->row_share.O = s->O;
+        break;
     case FDK_OP_OWN:
         op->own.T = n;
         break;
@@ -230,6 +249,10 @@ fdk_op_launch(const struct fdk_ops *k, const struct fdk_op *op, fdk_stream_t st)
         return k->all_reduce(&op->all_reduce, st);
     case FDK_OP_ALL_GATHER:
         return k->all_gather(&op->all_gather, st);
+    case FDK_OP_KV_SHARE:
+        return k->kv_share(&op->kv_share, st);
+    case FDK_OP_ROW_SHARE:
+        return k->row_share(&op->row_share, st);
     case FDK_OP_OWN:
         return op->is->launch(&op->own, st);
     case FDK_OP__N:

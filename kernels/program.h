@@ -35,7 +35,9 @@ enum fdk_op_kind {
     FDK_OP_SAMPLE,
     FDK_OP_ALL_REDUCE,
     FDK_OP_ALL_GATHER,
-    FDK_OP_OWN, /* struct fdk_own */
+    FDK_OP_KV_SHARE,
+    FDK_OP_ROW_SHARE, /* every step runs it */
+    FDK_OP_OWN,       /* struct fdk_own */
     FDK_OP__N
 };
 const char *fdk_op_name(enum fdk_op_kind kind);
@@ -70,7 +72,7 @@ struct fdk_op {
     int32_t needs_output; /* 1: steps without outputs do without it */
     int32_t first,
         slice; /* GEMM, SOFTCAP, SAMPLE, ALL_GATHER: rows [first, first + slice); slice 0: all */
-    int32_t att;              /* QKV, ATTENTION: index in fdk_step.att */
+    int32_t att;              /* QKV, ATTENTION, KV_SHARE: index in fdk_step.att */
     const struct fdk_own *is; /* OWN: which one */
     union {
         struct fdk_embed_args embed;
@@ -86,6 +88,8 @@ struct fdk_op {
         struct fdk_sample_args sample;
         struct fdk_all_reduce_args all_reduce;
         struct fdk_all_gather_args all_gather;
+        struct fdk_kv_share_args kv_share;
+        struct fdk_row_share_args row_share;
         struct fdk_own_args own;
     };
 };
@@ -96,9 +100,11 @@ void fdk_op_text(const struct fdk_ops *k, const struct fdk_op *op, char *ret, si
 /* What the size of a step brings. */
 struct fdk_step {
     const struct fdk_batch *b;
-    int32_t T, O;   /* tokens, outputs (0: none), padded */
-    int32_t n_work; /* attention tiles at most */
-    struct {        /* of a KV group: its slots and block tables, and of att_plan: */
+    int32_t T, O;         /* tokens, outputs (0: none), padded */
+    int32_t n_work;       /* attention tiles at most */
+    const int32_t *range; /* KV_SHARE, ROW_SHARE of a step that copies divide: theirs of */
+    const int32_t *at;    /* these names; else NULL */
+    struct { /* of a KV group: its slots and block tables, and of att_plan: */
         const struct fdk_batch *b;
         const struct fdk_work *work;
         const int32_t *n_work;

@@ -112,7 +112,7 @@ UNIT_TESTS = \
 	%D%/unit/u_sched_preempt \
 	%D%/unit/u_sched_prefill \
 	%D%/unit/u_sched_random \
-	%D%/unit/u_batch \
+	%D%/unit/u_batch %D%/unit/u_context \
 	%D%/unit/u_capture \
 	%D%/unit/u_rules \
 	%D%/unit/u_runner \
@@ -142,6 +142,7 @@ UNIT_TESTS = \
 SIM_TESTS = \
 	%D%/sim/s_arrivals \
 	%D%/sim/s_backend \
+	%D%/sim/s_context \
 	%D%/sim/s_copies \
 	%D%/sim/s_takes \
 	%D%/sim/s_fusion \
@@ -165,6 +166,7 @@ KERNEL_TESTS = \
 	%D%/kernel/k_collective \
 	%D%/kernel/k_collective_b \
 	%D%/kernel/k_collective_late \
+	%D%/kernel/k_copies \
 	%D%/kernel/k_cuda \
 	%D%/kernel/k_cuda_attention \
 	%D%/kernel/k_cuda_gemm \
@@ -340,6 +342,7 @@ tests_unit_u_sums_SOURCES = %D%/unit/u_sums.c $(SIM_FIXTURE)
 tests_unit_u_profile_SOURCES = %D%/unit/u_profile.c $(SIM_FIXTURE)
 tests_sim_s_arrivals_SOURCES = %D%/sim/s_arrivals.c $(ARRIVALS)
 tests_sim_s_backend_SOURCES = %D%/sim/s_backend.c $(SIM_FIXTURE)
+tests_sim_s_context_SOURCES = %D%/sim/s_context.c $(SIM_FIXTURE)
 tests_sim_s_copies_SOURCES = %D%/sim/s_copies.c $(SIM_FIXTURE)
 tests_sim_s_takes_SOURCES = %D%/sim/s_takes.c $(SIM_FIXTURE)
 tests_sim_s_fusion_SOURCES = %D%/sim/s_fusion.c $(SIM_FIXTURE)
@@ -368,6 +371,7 @@ tests_kernel_k_collective_b_SOURCES = %D%/kernel/k_collective_b.c %D%/kernel/k_r
 tests_bench_b_collective_SOURCES = %D%/bench/b_collective.c %D%/bench/nccl.h
 tests_kernel_k_collective_late_SOURCES = %D%/kernel/k_collective_late.c %D%/kernel/k_ranks.h \
 	%D%/kernel/k_util.h
+tests_kernel_k_copies_SOURCES = %D%/kernel/k_copies.c %D%/kernel/k_ranks.h %D%/kernel/k_util.h
 tests_kernel_k_cuda_SOURCES = %D%/kernel/k_cuda.c %D%/kernel/k_two.h %D%/kernel/k_util.h
 tests_kernel_k_cuda_gemm_SOURCES = %D%/kernel/k_cuda_gemm.c %D%/kernel/k_two.h \
 	%D%/kernel/k_util.h

@@ -236,54 +236,76 @@ fits(enum dvl_kind kind, enum par_device_backend backend)
         (kind == DVL_CUDA) == (backend == PAR_DEVICE_BACKEND_CUDA);
 }
 
+/* The parameters that say how many devices a group has. */
+static const char *
+each_of(int64_t n_rank, int64_t n_copy, char ret[128])
+{
+    if (n_copy == 1)
+        (void)snprintf(ret, 128, "parallel.tensor_parallel_size = %lld", (long long)n_rank);
+    else if (n_rank == 1)
+        (void)snprintf(ret, 128, "parallel.prefill_context_parallel_size = %lld",
+            (long long)n_copy);
+    else
+        (void)snprintf(ret, 128,
+            "parallel.tensor_parallel_size = %lld times "
+            "parallel.prefill_context_parallel_size = %lld",
+            (long long)n_rank, (long long)n_copy);
+    return ret;
+}
+
 /* Of the one group. */
 static int
-wrong_of_one(const char *list, int64_t n, int64_t n_rank, char *err, size_t err_bytes)
+wrong_of_one(const char *list, int64_t n, int64_t n_rank, int64_t n_copy, char *err,
+    size_t err_bytes)
 {
+    int64_t want = n_rank * n_copy;
+    char each[128];
+
+    (void)each_of(n_rank, n_copy, each);
     if (n == 0)
         return refuse(err, err_bytes,
-            "it is empty, and parallel.tensor_parallel_size = %lld needs %lld devices; list "
-            "them (cuda:0,cuda:1)",
-            (long long)n_rank, (long long)n_rank);
-    if (n_rank == 1)
+            "it is empty, and %s needs %lld devices; list them (cuda:0,cuda:1)", each,
+            (long long)want);
+    if (want == 1)
         return refuse(err, err_bytes,
-            "\"%s\" has %lld devices, and parallel.tensor_parallel_size = 1 uses one; name "
+            "\"%s\" has %lld devices, and %s uses one; name "
             "one, or set parallel.tensor_parallel_size or parallel.data_parallel_size = %lld",
-            list, (long long)n, (long long)n);
-    return refuse(err, err_bytes,
-        "\"%s\" has %lld device%s, and parallel.tensor_parallel_size = %lld uses %lld; %s %lld",
-        list, (long long)n, n == 1 ? "" : "s", (long long)n_rank, (long long)n_rank,
-        n > n_rank ? "remove" : "add", (long long)(n > n_rank ? n - n_rank : n_rank - n));
+            list, (long long)n, each, (long long)n);
+    return refuse(err, err_bytes, "\"%s\" has %lld device%s, and %s uses %lld; %s %lld",
+        list, (long long)n, n == 1 ? "" : "s", each, (long long)want,
+        n > want ? "remove" : "add", (long long)(n > want ? n - want : want - n));
 }
 
 int
-dvl_check_sizes(const char *list, int64_t n, int64_t n_group, int64_t n_rank, char *err,
-    size_t err_bytes)
+dvl_check_sizes(const char *list, int64_t n, int64_t n_group, int64_t n_rank,
+    int64_t n_copy, char *err, size_t err_bytes)
 {
+    int64_t own = n_rank * n_copy;
     char each[64] = "";
 
-    if (n == n_group * n_rank)
+    if (n == n_group * own)
         return 0;
     if (n_group == 1)
-        return wrong_of_one(list, n, n_rank, err, err_bytes);
-    if (n_rank > 1)
-        (void)snprintf(each, sizeof(each), ", %lld for each", (long long)n_rank);
+        return wrong_of_one(list, n, n_rank, n_copy, err, err_bytes);
+    if (own > 1)
+        (void)snprintf(each, sizeof(each), ", %lld for each", (long long)own);
     if (n == 0)
         return refuse(err, err_bytes,
             "it is empty, and parallel.data_parallel_size = %lld takes %lld devices%s; list "
             "them (cuda:0,cuda:1)",
-            (long long)n_group, (long long)(n_group * n_rank), each);
+            (long long)n_group, (long long)(n_group * own), each);
     return refuse(err, err_bytes,
         "\"%s\" has %lld device%s, and parallel.data_parallel_size = %lld takes %lld%s; list "
         "as many",
         list, (long long)n, n == 1 ? "" : "s", (long long)n_group,
-        (long long)(n_group * n_rank), each);
+        (long long)(n_group * own), each);
 }
 
 int
 dvl_check(const char *list, enum par_device_backend backend, int64_t test_entry,
-    int64_t n_group, int64_t n_rank, char *err, size_t err_bytes)
+    int64_t n_group, int64_t n_rank, int64_t n_copy, char *err, size_t err_bytes)
 {
+    int64_t all = n_group * n_rank * n_copy;
     struct dvl l = { .kind = DVL_NONE };
     int rc = dvl_parse(list, &l, err, err_bytes);
 
@@ -301,16 +323,20 @@ dvl_check(const char *list, enum par_device_backend backend, int64_t test_entry,
             "\"%s\" has %d entries, counted from 0, and device.test_entry = %lld is none "
             "of them",
             list, (int)l.n, (long long)test_entry);
-    if (test_entry >= 0 && n_rank * n_group > 1)
+    if (test_entry >= 0 && all > 1)
         return refuse(err, err_bytes,
             "device.test_entry = %lld has one device compute, and parallel.%s = %lld several; "
             "leave one of them out",
             (long long)test_entry,
-            n_rank > 1 ? "tensor_parallel_size" : "data_parallel_size",
-            (long long)(n_rank > 1 ? n_rank : n_group));
-    if (test_entry >= 0 || l.all || (l.n == 0 && n_rank * n_group == 1))
+            n_rank > 1       ? "tensor_parallel_size"
+                : n_copy > 1 ? "prefill_context_parallel_size"
+                             : "data_parallel_size",
+            (long long)(n_rank > 1 ? n_rank
+                    : n_copy > 1   ? n_copy
+                                   : n_group));
+    if (test_entry >= 0 || l.all || (l.n == 0 && all == 1))
         return 0;
-    return dvl_check_sizes(list, l.n, n_group, n_rank, err, err_bytes);
+    return dvl_check_sizes(list, l.n, n_group, n_rank, n_copy, err, err_bytes);
 }
 
 int

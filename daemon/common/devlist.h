@@ -43,16 +43,16 @@ struct dvl {
 int dvl_parse(const char *list, struct dvl *ret, char *err, size_t err_bytes);
 
 /* What a configuration may hold: a sound list that fits device.backend, of as many devices
- * as n_group groups (parallel.data_parallel_size) of n_rank (parallel.tensor_parallel_size)
- * take (cuda:* is left to the worker), or of more than test_entry where that is not -1. As
- * dvl_parse(). */
+ * as n_group groups (parallel.data_parallel_size) of n_copy copies
+ * (parallel.prefill_context_parallel_size) of n_rank (parallel.tensor_parallel_size) take (cuda:*
+ * is left to the worker), or of more than test_entry where that is not -1. As dvl_parse(). */
 int dvl_check(const char *list, enum par_device_backend backend, int64_t test_entry,
-    int64_t n_group, int64_t n_rank, char *err, size_t err_bytes);
+    int64_t n_group, int64_t n_rank, int64_t n_copy, char *err, size_t err_bytes);
 
-/* Does a list of n devices suit n_group groups of n_rank devices? As dvl_parse(); list: as
- * written. */
+/* Does a list of n devices suit n_group groups of n_copy copies of n_rank devices? As
+ * dvl_parse(); list: as written. */
 int dvl_check_sizes(const char *list, int64_t n, int64_t n_group, int64_t n_rank,
-    char *err, size_t err_bytes);
+    int64_t n_copy, char *err, size_t err_bytes);
 
 /* Is a device's whole UUID the one that begins with start? The prefixes do not count:
  * CUDA knows a MIG instance by the same 16 bytes, without a kind. */

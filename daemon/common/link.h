@@ -113,8 +113,11 @@ struct lnk_worker_state { /* the worker writes, the gate reads */
     uint64_t load_done_bytes, load_total_bytes;
     uint32_t n_device; /* entries of device.list; 0: not chosen yet */
     uint32_t n_rank;   /* of them that compute; before n_device */
+    uint32_t n_copy;   /* of the model, which these ranks are; the same */
+    uint32_t rsv2;
     struct lnk_device device[LNK_MAX_DEVICES];
     char all_reduce[160]; /* how ranks sum, "": there is one; before READY */
+    char copies[96];      /* how copies divide prompts, "": there is one; before READY */
     char error[512];      /* why it failed, set before phase FAILED */
     char effective[3072]; /* what became of parameters, before READY: lines of
                                section.key=value, NUL behind the last */

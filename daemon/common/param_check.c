@@ -198,9 +198,31 @@ check_device(const struct par *p, struct par_say *say)
     char why[512];
 
     if (dvl_check(p->device_list, p->device_backend, p->device_test_entry,
-            p->parallel_data_parallel_size, p->parallel_tensor_parallel_size, why,
-            sizeof(why)) != 0)
+            p->parallel_data_parallel_size, p->parallel_tensor_parallel_size,
+            p->parallel_prefill_context_parallel_size, why, sizeof(why)) != 0)
         par_say_error(say, "%s", why);
+}
+
+/* Of a group. */
+#define MAX_RANKS 8
+
+static void
+check_copies(const struct par *p, struct par_say *say)
+{
+    long long n = p->parallel_tensor_parallel_size,
+              m = p->parallel_prefill_context_parallel_size;
+
+    if (n * m > MAX_RANKS)
+        par_say_error(say,
+            "parallel.prefill_context_parallel_size = %lld times "
+            "parallel.tensor_parallel_size = %lld are %lld devices; a group has at most %d",
+            m, n, n * m, MAX_RANKS);
+    if (m > 1 && p->parallel_decode_context_parallel_size > 1)
+        par_say_error(say,
+            "parallel.decode_context_parallel_size = %lld: in this version each of several "
+            "copies (parallel.prefill_context_parallel_size = %lld) has all tokens of its KV "
+            "heads; leave it at 0",
+            (long long)p->parallel_decode_context_parallel_size, m);
 }
 
 static void
@@ -208,14 +230,18 @@ check_parallel(const struct par *p, struct par_say *say)
 {
     long long n = p->parallel_tensor_parallel_size;
 
-    if (p->parallel_reference_splits > 1 && n > 1)
+    check_copies(p, say);
+    if (p->parallel_reference_splits > 1 &&
+        n * p->parallel_prefill_context_parallel_size > 1)
         par_say_error(say,
             "parallel.reference_splits = %lld: it is for one device, and "
-            "parallel.tensor_parallel_size = %lld; leave one of them at 1",
-            (long long)p->parallel_reference_splits, n);
-    if (n == 1)
+            "parallel.tensor_parallel_size = %lld, prefill_context_parallel_size = %lld; leave "
+            "it at 1, or both of them",
+            (long long)p->parallel_reference_splits, n,
+            (long long)p->parallel_prefill_context_parallel_size);
+    if (n * p->parallel_prefill_context_parallel_size == 1)
         return;
-    if (p->parallel_custom_all_reduce == PAR_PARALLEL_CUSTOM_ALL_REDUCE_NO)
+    if (n > 1 && p->parallel_custom_all_reduce == PAR_PARALLEL_CUSTOM_ALL_REDUCE_NO)
         par_say_error(say,
             "parallel.custom_all_reduce = no: parallel.tensor_parallel_size = %lld needs sums "
             "over devices, and this version has no other way to them; write auto",

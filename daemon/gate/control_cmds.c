@@ -129,9 +129,13 @@ ctl_worker(const struct wrk *w, int all, uint64_t now_ns)
     ctl_put(o, "load_done_bytes", INT(ws != NULL ? ws->load_done_bytes : 0));
     ctl_put(o, "load_total_bytes", INT(ws != NULL ? ws->load_total_bytes : 0));
     ctl_devices(o, ws);
-    ctl_put(o, "tensor_parallel_size", INT(ws != NULL ? ws->n_rank : 0));
+    ctl_put(o, "tensor_parallel_size",
+        INT(ws != NULL && ws->n_copy > 0 ? ws->n_rank / ws->n_copy : 0));
+    ctl_put(o, "prefill_context_parallel_size", INT(ws != NULL ? ws->n_copy : 0));
     ctl_put(o, "all_reduce",
         ctl_string(ws != NULL ? ws->all_reduce : "", sizeof(ws->all_reduce)));
+    ctl_put(o, "divides_prompts",
+        ctl_string(ws != NULL ? ws->copies : "", sizeof(ws->copies)));
     ctl_put(o, "credits", INT(w->link.ready.credits));
     ctl_put(o, "credits_used", INT(w->link.credits_used));
     ctl_put(o, "requests", INT(w->link.n_with));

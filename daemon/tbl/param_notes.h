@@ -113,6 +113,8 @@ PAR_VALUE(quant, weights,
     "block_wise_fp8|block_fp8|wfp8afp8|w4afp8|w4a8|wint2|mix_quant|{}", NULL)
 PAR_VALUE(graph, capture_sizes, "none|null", "")
 PAR_VALUE(parallel, tensor_parallel_size, "none|null", "1")
+PAR_VALUE(parallel, prefill_context_parallel_size, "none|null", "1")
+PAR_VALUE(parallel, decode_context_parallel_size, "none|null", "1")
 PAR_VALUE(parallel, custom_all_reduce, "true|on|1", "yes")
 PAR_VALUE(parallel, custom_all_reduce, "false|off|0|none|null", "no")
 PAR_VALUE(kv, num_blocks, "none|null", "0")

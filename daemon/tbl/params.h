@@ -211,7 +211,8 @@ PAR_STR(device, list, "", "", RESTART,
     "Devices of the model, comma separated: cuda:0 (by number), GPU-1a2b3c or MIG-1a2b3c (start of "
     "a UUID as nvidia-smi -L prints it, with or without cuda:), cuda:* (all, in the order of their "
     "numbers) or cpu:4 (four virtual devices on the processors); as many as "
-    "parallel.tensor_parallel_size times parallel.data_parallel_size. Empty: the first of "
+    "parallel.tensor_parallel_size times parallel.prefill_context_parallel_size times "
+    "parallel.data_parallel_size. Empty: the first of "
     "device.backend. CUDA devices, and those of cpu:N if it is listed, are locked against other "
     "daemons of the user.")
 PAR_INT(device, test_entry, "", "", -1, -1, 31, RESTART,
@@ -239,6 +240,14 @@ PAR_INT(parallel, tensor_parallel_size, "tensor_parallel_size", "devices", 1, 1,
     "Devices of a group, which share the model's weights and compute each step together: "
     "consecutive ones of device.list. The model's attention heads, its MLP and its KV heads must "
     "divide; the daemon says which sizes do.")
+PAR_INT(parallel, prefill_context_parallel_size,
+    "prefill_context_parallel_size,sequence_parallel_size", "copies", 1, 1, 8, RESTART,
+    "Copies of the model in a group, which divide the tokens of long prompts and compute "
+    "everything else alike, for a shorter time to the first token. Each has as many devices as "
+    "parallel.tensor_parallel_size says, and holds the whole KV cache.")
+PAR_INT(parallel, context_parallel_min_tokens, "", "tokens", 0, 0, 1048576, RESTART,
+    "Copies divide a prompt of which a step computes that many tokens or more. 0: from where on that "
+    "was faster when it was measured at the start.")
 PAR_INT(parallel, decode_context_parallel_size, "decode_context_parallel_size", "devices", 0, 0, 8,
     RESTART,
     "Of the devices that hold the same KV heads, because the model has fewer heads than there "

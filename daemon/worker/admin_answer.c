@@ -89,7 +89,7 @@ adm_link_bytes(const struct worker *w, const struct mdl_op *op, const struct adm
     double elt = op->w >= 0 && w->wp != NULL ? wts_elt_bytes(w->wp, op->w) : 4;
 
     return mdl_op_link_bytes(w->prog, op, s->tok, s->out, elt,
-        (double)fdk_dtype_bytes(w->run->act));
+        (double)fdk_dtype_bytes(w->kv[0].dtype), (double)fdk_dtype_bytes(w->run->act));
 }
 
 static double
@@ -145,7 +145,7 @@ adm_op(const struct worker *w, int32_t i, const struct adm_shape *s, const struc
     adm_set(o, "weights", adm_op_weights(w->prog, op));
     adm_set(o, "bytes", json_real(bytes));
     adm_set(o, "flops", json_real(flops));
-    if (w->prog->n_rank > 1)
+    if (w->run->n_rank > 1)
         adm_set(o, "link_bytes", json_real(adm_link_bytes(w, op, s)));
     adm_set(o, "roofline_us", json_real(roofline_ns / 1e3));
     return roofline_ns;

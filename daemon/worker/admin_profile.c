@@ -134,6 +134,7 @@ adm_steps_json(const struct prf_steps *s)
 
     adm_set(o, "steps", json_integer(s->n));
     adm_set(o, "graph", json_integer(s->n_graph));
+    adm_set(o, "divided", json_integer(s->n_split));
     adm_set(o, "us", json_real(adm_us(s->sum_ns, s->n)));
     adm_set(o, "min_us", json_real((double)s->min_ns / 1e3));
     adm_set(o, "tokens", json_real(s->tok / n));

@@ -86,10 +86,11 @@ adm_group_add(const struct worker *w, struct adm_list *a, const struct adm_group
     a->g[i].roofline_ns += g->roofline_ns;
 }
 
-/* What the step launches, alike ones together. 0 or -1: no memory. */
+/* What the step launches, alike ones together. split: it is a copy's share of a divided one.
+ * 0 or -1: no memory. */
 static int
-adm_list(const struct worker *w, int32_t T, int32_t O, const struct adm_shape *sh,
-    const struct peak *c, struct adm_list *ret)
+adm_list(const struct worker *w, int32_t T, int32_t O, int split,
+    const struct adm_shape *sh, const struct peak *c, struct adm_list *ret)
 {
     const struct run_form *f;
     struct fdk_launch *l;
@@ -97,8 +98,11 @@ adm_list(const struct worker *w, int32_t T, int32_t O, const struct adm_shape *s
     int32_t n;
 
     *ret = (struct adm_list){ .sh = *sh };
-    run_pad_init(run_root(w->run), T, O, &ret->pad);
-    f = run_form(run_root(w->run), ret->pad.tail);
+    if (split)
+        run_split_init(run_root(w->run), T, O, &ret->pad);
+    else
+        run_pad_init(run_root(w->run), T, O, &ret->pad);
+    f = run_pad_form(run_root(w->run), &ret->pad);
     ret->g = mem_array((size_t)f->n, sizeof(*ret->g));
     l = mem_array((size_t)f->n, sizeof(*l));
     if (ret->g == NULL || l == NULL) {
@@ -183,6 +187,7 @@ adm_group_json(const struct worker *w, const struct adm_list *a, const struct ad
     adm_set(o, "tokens", json_integer(a->pad.T));
     adm_set(o, "outputs", json_integer(a->pad.O));
     adm_set(o, "fused", json_boolean(g->l.run >= 0));
+    adm_set(o, "divided", json_boolean(a->pad.split));
     adm_set(o, "launch", json_string(fdk_launch_name(g->f->bound, &g->l)));
     adm_set(o, "kernels", json_string(adm_kernels(a, g)));
     adm_set(o, "ops", json_string(ops));
@@ -202,8 +207,8 @@ adm_group_json(const struct worker *w, const struct adm_list *a, const struct ad
 static int
 adm_same(const json_t *a, const json_t *b)
 {
-    static const char *const key[] = { "fused", "launch", "kernels", "ops", "N", "K",
-        "times", "format", "layout", "slow" };
+    static const char *const key[] = { "fused", "divided", "launch", "kernels", "ops",
+        "N", "K", "times", "format", "layout", "slow" };
 
     for (size_t i = 0; i < sizeof(key) / sizeof(key[0]); i++) {
         const json_t *x = json_object_get(a, key[i]), *y = json_object_get(b, key[i]);
@@ -245,14 +250,14 @@ adm_shape_of(double tok, double row, double out, double kv)
 }
 
 static void
-adm_size(struct worker *w, int32_t T, int32_t O, double kv, const struct peak *c,
-    json_t *all)
+adm_size(struct worker *w, int32_t T, int32_t O, int split, double kv,
+    const struct peak *c, json_t *all)
 {
     struct adm_shape sh = adm_shape_of(T, T < w->run->dims.S ? T : w->run->dims.S, O, kv);
     struct adm_list a;
     json_t *b;
 
-    if (adm_list(w, T, O, &sh, c, &a) == 0) {
+    if (adm_list(w, T, O, split, &sh, c, &a) == 0) {
         b = json_array();
         for (int32_t i = 0; i < a.n; i++)
             (void)json_array_append_new(b, adm_group_json(w, &a, &a.g[i]));
@@ -264,8 +269,8 @@ adm_size(struct worker *w, int32_t T, int32_t O, double kv, const struct peak *c
 }
 
 /* Launches of every size of the capture list that the worker began with and of the largest
- * step: with as many outputs as there may be, then with few. Sizes that launch the same
- * are one. */
+ * step: with as many outputs as there may be, then with few; and of a copy's share of the largest
+ * step. Sizes that launch the same are one. */
 static json_t *
 adm_launches(struct worker *w, double kv, const struct peak *c)
 {
@@ -278,8 +283,10 @@ adm_launches(struct worker *w, double kv, const struct peak *c)
             int32_t O = few ? run_few(w->run->k, w->prog, T) : bat_pad_outs(d, T);
 
             if (O > 0 && T <= d->T && (i < w->cap.n || i == 0 || T > w->cap.size[i - 1]))
-                adm_size(w, T, O, kv, c, all);
+                adm_size(w, T, O, 0, kv, c, all);
         }
+    if (w->run->n_copy > 1)
+        adm_size(w, bat_share(d->T, 0, w->run->n_copy), 1, 1, kv, c, all);
     return all;
 }
 
@@ -303,7 +310,7 @@ adm_sizes(struct worker *w, double kv, const struct peak *c)
             continue;
         before = T;
         sh = adm_shape_of(T, T < d->S ? T : d->S, bat_pad_outs(d, T), kv);
-        if (adm_list(w, T, bat_pad_outs(d, T), &sh, c, &a) == 0) {
+        if (adm_list(w, T, bat_pad_outs(d, T), 0, &sh, c, &a) == 0) {
             o = json_object();
             l = json_array();
             for (int32_t j = 0; j < a.n; j++)

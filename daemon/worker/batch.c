@@ -16,7 +16,13 @@
 int32_t
 bat_pad_rows(const struct bat_dims *d, int32_t T_pad)
 {
-    return T_pad < d->S ? T_pad : d->S;
+    int32_t S = d->S, more = 0;
+
+    /* a divided row is two of a copy's */
+    if (d->n_copy > 1)
+        more = d->T / (d->min_split > 1 ? d->min_split : 1);
+    S += more < S ? more : S;
+    return T_pad < S ? T_pad : S;
 }
 
 int32_t
@@ -45,6 +51,7 @@ bat_layout(const struct bat_dims *d, int32_t T_pad, struct bat_layout *ret)
     ret->kv_len = bat_place(&at, S, sizeof(int32_t));
     ret->state = bat_place(&at, S, sizeof(int32_t));
     ret->out = bat_place(&at, O, sizeof(struct fdk_out));
+    ret->out_at = bat_place(&at, d->n_copy > 1 ? O : 0, sizeof(int32_t));
     ret->ids = bat_place(&at, T, sizeof(int32_t));
     ret->pos = bat_place(&at, T, sizeof(int32_t));
     ret->slot_map = bat_place(&at, T * (size_t)bat_groups(d), sizeof(int32_t));
@@ -117,6 +124,7 @@ bat_new(const struct bat_dims *d)
     if (b == NULL)
         return NULL;
     b->dims = *d;
+    b->min_split = d->min_split;
     b->shadow = mem_array((size_t)d->S, sizeof(*b->shadow));
     return b->shadow != NULL ? b : bat_free(b);
 }
@@ -131,9 +139,9 @@ bat_free(struct bat *b)
     return NULL;
 }
 
-/* Host pointers into a record's plan. */
+/* Host pointers into a plan. */
 struct bat_at {
-    int32_t *counts, *q_start, *kv_len, *state, *ids, *pos, *slot_map, *row;
+    int32_t *counts, *q_start, *kv_len, *state, *out_at, *ids, *pos, *slot_map, *row;
     struct fdk_out *out;
     int32_t *upd_idx;
     struct fdk_row *upd_rows;
@@ -141,16 +149,13 @@ struct bat_at {
 };
 
 static struct bat_at
-bat_at(const struct bat_rec *rec)
+bat_at_of(unsigned char *p, const struct bat_layout *l, const struct bat_updates *u)
 {
-    const struct bat_layout *l = &rec->layout;
-    const struct bat_updates *u = &rec->upd;
-    unsigned char *p = rec->plan;
-
     return (struct bat_at){ .counts = (int32_t *)(p + l->counts),
         .q_start = (int32_t *)(p + l->q_start),
         .kv_len = (int32_t *)(p + l->kv_len),
         .state = (int32_t *)(p + l->state),
+        .out_at = (int32_t *)(p + l->out_at),
         .ids = (int32_t *)(p + l->ids),
         .pos = (int32_t *)(p + l->pos),
         .slot_map = (int32_t *)(p + l->slot_map),
@@ -159,6 +164,12 @@ bat_at(const struct bat_rec *rec)
         .upd_idx = (int32_t *)(p + u->idx),
         .upd_rows = (struct fdk_row *)(p + u->rows),
         .delta = (struct fdk_delta *)(p + u->delta) };
+}
+
+static struct bat_at
+bat_at(const struct bat_rec *rec)
+{
+    return bat_at_of(rec->plan, &rec->layout, &rec->upd);
 }
 
 static void
@@ -240,20 +251,40 @@ bat_sent(const struct bat *b, const struct seq *s)
     return sh->generation == s->generation ? sh->n : 0;
 }
 
+/* Row r of q_len tokens of a prompt, or of one generated token. */
+static void
+bat_mark_split(const struct bat *b, struct bat_rec *rec, int32_t r, int32_t q_len,
+    int decode)
+{
+    if (b->dims.n_copy <= 1)
+        return;
+    rec->split[r] = !decode && q_len >= b->min_split;
+    rec->n_split += rec->split[r];
+}
+
+/* Divided steps are launched operation by operation: they are no small ones. */
+static void
+bat_pad_to(const struct bat *b, struct bat_rec *rec, int32_t n_tok)
+{
+    int32_t T_pad = b->cap != NULL && rec->n_split == 0 ? cap_map(b->cap, n_tok) : 0;
+
+    rec->graph = T_pad > 0;
+    rec->T_pad = T_pad > 0 ? T_pad : n_tok;
+}
+
 /* Sizes first: padding and the place of the updates follow from them. */
 static void
 bat_size(struct bat *b, const struct sch_step *st, const struct kv *kv, struct bat_rec *rec)
 {
-    int32_t T_pad = b->cap != NULL ? cap_map(b->cap, st->n_tok) : 0;
-
     rec->epoch = st->epoch;
     rec->n_row = st->n_row;
     rec->n_decode = st->n_decode;
     rec->cost = st->cost;
-    rec->graph = T_pad > 0;
-    rec->T_pad = T_pad > 0 ? T_pad : st->n_tok;
     rec->n_tok = rec->n_out = rec->n_update = rec->n_delta = 0;
-    rec->n_table = rec->n_entry = rec->chosen = 0;
+    rec->n_table = rec->n_entry = rec->chosen = rec->n_split = 0;
+    for (int32_t r = 0; r < st->n_row; r++)
+        bat_mark_split(b, rec, r, st->rows[r].q_len, st->rows[r].decode);
+    bat_pad_to(b, rec, st->n_tok);
     for (int32_t r = 0; r < st->n_row; r++) {
         const struct seq *s = st->rows[r].seq;
         int32_t n;
@@ -314,22 +345,42 @@ bat_fresh(const struct bat *b, struct bat_rec *rec, const struct bat_at *a,
 }
 
 static void
-bat_padding(const struct bat *b, struct bat_rec *rec, const struct bat_at *a)
+bat_padding(const struct bat_dims *d, int32_t T_pad, int32_t n_tok, int32_t n_row,
+    const struct bat_at *a)
 {
-    int32_t S_pad = bat_pad_rows(&b->dims, rec->T_pad);
+    int32_t S_pad = bat_pad_rows(d, T_pad);
 
-    for (int32_t t = rec->n_tok; t < rec->T_pad; t++) {
+    for (int32_t t = n_tok; t < T_pad; t++) {
         a->ids[t] = 0;
         a->pos[t] = 0;
         a->row[t] = S_pad - 1;
-        for (int32_t g = 0; g < bat_groups(&b->dims); g++)
-            a->slot_map[g * rec->T_pad + t] = t % b->dims.block_size;
+        for (int32_t g = 0; g < bat_groups(d); g++)
+            a->slot_map[g * T_pad + t] = t % d->block_size;
     }
-    for (int32_t r = rec->n_row; r < S_pad; r++) {
-        a->q_start[r + 1] = rec->n_tok;
+    for (int32_t r = n_row; r < S_pad; r++) {
+        a->q_start[r + 1] = n_tok;
         a->kv_len[r] = 0;
-        a->state[r] = b->dims.S;
+        a->state[r] = d->S;
     }
+}
+
+/* The largest copy's tokens, so that all launch the same shapes. */
+static void
+bat_copies_pad(const struct bat_dims *d, struct bat_rec *rec, const int32_t *q_start)
+{
+    int32_t most = 1;
+
+    for (int32_t p = 0; p < d->n_copy && rec->n_split > 0; p++) {
+        int32_t n = 0;
+
+        for (int32_t r = 0; r < rec->n_row; r++) {
+            int32_t len = q_start[r + 1] - q_start[r];
+
+            n += rec->split[r] ? bat_share(len, p, d->n_copy) : len;
+        }
+        most = n > most ? n : most;
+    }
+    rec->copy_pad = most;
 }
 
 void
@@ -362,13 +413,136 @@ bat_fill(struct bat *b, const struct sch_step *st, const struct kv *kv, struct b
         if (row->fresh)
             bat_fresh(b, rec, &a, s);
     }
-    bat_padding(b, rec, &a);
+    bat_padding(&b->dims, rec->T_pad, rec->n_tok, rec->n_row, &a);
+    bat_copies_pad(&b->dims, rec, a.q_start);
     a.counts[BAT_N_TOK] = rec->n_tok;
     a.counts[BAT_N_ROW] = rec->n_row;
     a.counts[BAT_N_OUT] = rec->n_out;
     a.counts[BAT_N_UPDATE] = rec->n_update;
     a.counts[BAT_N_DELTA] = rec->n_delta;
     a.counts[BAT_EPOCH] = (int32_t)(uint32_t)rec->epoch;
+}
+
+/* ---- copies --------------------------------------------------------------------------- */
+
+int32_t
+bat_share(int32_t len, int32_t p, int32_t n_copy)
+{
+    int32_t n = 0;
+
+    for (int32_t i = 0; i < 2; i++) {
+        int32_t s = bat_shard_of(p, i, n_copy);
+
+        n += bat_shard(len, s + 1, 2 * n_copy) - bat_shard(len, s, 2 * n_copy);
+    }
+    return n;
+}
+
+/* A copy's plan while it is made. */
+struct bat_cut {
+    const struct bat_dims *d;
+    const struct bat_rec *rec;
+    struct bat_copy *c;
+    struct bat_at from, to;
+    int32_t p;
+    int32_t o; /* the step's next output */
+};
+
+/* Outputs of tokens [first, end) of row r, whose first one there is the copy's token t. */
+static void
+bat_cut_outs(struct bat_cut *k, int32_t r, int32_t first, int32_t end, int32_t t)
+{
+    while (k->o < k->rec->n_out && k->from.out[k->o].tok < first)
+        k->o++;
+    for (; k->o < k->rec->n_out && k->from.out[k->o].tok < end; k->o++) {
+        int32_t n = k->c->n_out++;
+
+        k->to.out[n] = k->from.out[k->o];
+        k->to.out[n].tok += t - first;
+        k->to.out[n].row = r;
+        k->to.out_at[n] = k->o;
+    }
+}
+
+/* Tokens [first, end) of the step's row r as a row of the copy's. with_outs: its outputs are
+ * this copy's. */
+static void
+bat_cut_row(struct bat_cut *k, int32_t r, int32_t first, int32_t end, int with_outs)
+{
+    int32_t n = end - first, t = k->c->n_tok, own = k->c->n_row;
+    size_t bytes = (size_t)n * sizeof(int32_t);
+
+    if (n == 0)
+        return;
+    memcpy(k->to.ids + t, k->from.ids + first, bytes);
+    memcpy(k->to.pos + t, k->from.pos + first, bytes);
+    for (int32_t g = 0; g < bat_groups(k->d); g++)
+        memcpy(k->to.slot_map + (size_t)g * (size_t)k->rec->copy_pad + t,
+            k->from.slot_map + (size_t)g * (size_t)k->rec->T_pad + first, bytes);
+    for (int32_t i = 0; i < n; i++)
+        k->to.row[t + i] = own;
+    k->to.q_start[own + 1] = t + n;
+    k->to.kv_len[own] = k->from.kv_len[r] - (k->from.q_start[r + 1] - end);
+    k->to.state[own] = k->from.state[r];
+    if (with_outs)
+        bat_cut_outs(k, own, first, end, t);
+    k->c->n_tok += n;
+    k->c->n_row++;
+}
+
+/* Rows that all copies compute; copy 0 has their outputs. */
+static void
+bat_cut_whole(struct bat_cut *k)
+{
+    k->o = 0;
+    for (int32_t r = 0; r < k->rec->n_row; r++)
+        if (!k->rec->split[r])
+            bat_cut_row(k, r, k->from.q_start[r], k->from.q_start[r + 1], k->p == 0);
+}
+
+static void
+bat_cut_divided(struct bat_cut *k)
+{
+    int32_t n = 2 * k->d->n_copy;
+
+    k->o = 0;
+    for (int32_t r = 0; r < k->rec->n_row; r++) {
+        int32_t first = k->from.q_start[r], len = k->from.q_start[r + 1] - first;
+
+        for (int32_t i = 0; i < 2 && k->rec->split[r]; i++) {
+            int32_t s = bat_shard_of(k->p, i, k->d->n_copy);
+
+            bat_cut_row(k, r, first + bat_shard(len, s, n),
+                first + bat_shard(len, s + 1, n), 1);
+        }
+    }
+}
+
+void
+bat_copy_fill(const struct bat_dims *d, const struct bat_rec *rec, int32_t p)
+{
+    struct bat_cut k = { .d = d, .rec = rec, .c = &rec->copy[p], .from = bat_at(rec), .p = p };
+    struct bat_copy *c = k.c;
+
+    ASSERT(rec->n_split > 0 && p < d->n_copy);
+    c->n_tok = c->n_row = c->n_out = 0;
+    bat_layout(d, rec->copy_pad, &c->layout);
+    bat_updates(c->layout.bytes, (size_t)rec->n_update, (size_t)rec->n_delta, &c->upd);
+    k.to = bat_at_of(c->plan, &c->layout, &c->upd);
+    k.to.q_start[0] = 0;
+    bat_cut_whole(&k);
+    k.to.counts[BAT_SHARE] = c->n_tok;
+    bat_cut_divided(&k);
+    k.to.counts[BAT_SHARE_END] = c->n_tok;
+    k.to.counts[BAT_N_TOK] = c->n_tok;
+    k.to.counts[BAT_N_ROW] = c->n_row;
+    k.to.counts[BAT_N_OUT] = c->n_out;
+    k.to.counts[BAT_N_UPDATE] = rec->n_update;
+    k.to.counts[BAT_N_DELTA] = rec->n_delta;
+    k.to.counts[BAT_EPOCH] = k.from.counts[BAT_EPOCH];
+    bat_padding(d, rec->copy_pad, c->n_tok, c->n_row, &k.to);
+    memcpy(c->plan + c->layout.bytes, rec->plan + rec->layout.bytes,
+        rec->upd.bytes - rec->layout.bytes);
 }
 
 /* ---- synthetic steps ------------------------------------------------------------------ */
@@ -457,7 +631,6 @@ void
 bat_make(struct bat *b, const struct bat_synth *m, int fresh, struct bat_rec *rec)
 {
     int32_t n_tok = m->n_decode + m->n_prefill, n_row = bat_synth_rows(m);
-    int32_t T_pad = b->cap != NULL ? cap_map(b->cap, n_tok) : 0;
     struct bat_at a;
 
     OBJ_CHECK(b, BAT_MAGIC);
@@ -466,10 +639,11 @@ bat_make(struct bat *b, const struct bat_synth *m, int fresh, struct bat_rec *re
     rec->tables = m->table;
     rec->group_step = bat_synth_at(&b->dims, m, 1, 0);
     rec->n_decode = m->n_decode;
-    rec->graph = T_pad > 0;
-    rec->T_pad = T_pad > 0 ? T_pad : n_tok;
     rec->n_tok = rec->n_out = rec->n_update = rec->n_delta = 0;
-    rec->n_table = rec->n_entry = rec->chosen = rec->mark = 0;
+    rec->n_table = rec->n_entry = rec->chosen = rec->mark = rec->n_split = 0;
+    for (int32_t r = 0; r < n_row; r++)
+        bat_mark_split(b, rec, r, r < m->n_decode ? 1 : m->n_prefill, r < m->n_decode);
+    bat_pad_to(b, rec, n_tok);
     bat_layout(&b->dims, rec->T_pad, &rec->layout);
     bat_updates(rec->layout.bytes, fresh ? (size_t)n_row : 0, 0, &rec->upd);
     a = bat_at(rec);
@@ -479,7 +653,8 @@ bat_make(struct bat *b, const struct bat_synth *m, int fresh, struct bat_rec *re
         if (fresh)
             bat_synth_fresh(b, m, rec, &a, r);
     }
-    bat_padding(b, rec, &a);
+    bat_padding(&b->dims, rec->T_pad, rec->n_tok, rec->n_row, &a);
+    bat_copies_pad(&b->dims, rec, a.q_start);
     a.counts[BAT_N_TOK] = rec->n_tok;
     a.counts[BAT_N_ROW] = rec->n_row;
     a.counts[BAT_N_OUT] = rec->n_out;

@@ -21,6 +21,12 @@
  * output, slot and generation, so that a late result cannot reach the next
  * owner of a slot.
  *
+ * Copies of the model (bat_dims.n_copy) divide long prompts. The tokens of a prompt in a step
+ * are cut into 2 n_copy shards, and copy p has shards p and 2 n_copy - 1 - p: as many tokens and, with
+ * causal attention, as much attention as each other one. The record says which rows are divided and
+ * nothing of a copy; bat_copy_fill() makes of it the plan of one. There a divided row is two,
+ * one for each shard, behind the rows that all copies compute.
+ *
  * Block tables stay on the device, by KV group and state slot. The shadow in struct bat
  * knows how much of a slot's tables was sent for which owner.
  */
@@ -43,12 +49,16 @@ struct bat_dims {
     int32_t n_group;      /* KV groups, 0: one */
     const uint32_t *more; /* [T + 1] bytes that the runner adds to the head of a
                                 padded size; NULL: none */
+    int32_t n_copy;       /* of the model, 0: one */
+    int32_t min_split; /* the least that struct bat's may be, 1 or more: there is room for as
+                                many divided rows as a step can have; one copy: not read */
 };
 
 /* Byte offsets of the head for one padded size. */
 struct bat_layout {
     size_t counts; /* BAT_N_COUNT x i32 */
     size_t q_start, kv_len, state, out;
+    size_t out_at; /* several copies: which output of the step each of a copy's is */
     size_t ids, pos, row;
     size_t slot_map; /* [groups][T_pad] */
     size_t more;     /* the runner's: attention plans */
@@ -61,6 +71,8 @@ enum {
     BAT_N_UPDATE,
     BAT_N_DELTA,
     BAT_EPOCH, /* of the step, its low half: what its mark says */
+    BAT_SHARE, /* a copy's plan: its tokens of divided rows, [BAT_SHARE, BAT_SHARE_END) */
+    BAT_SHARE_END,
     BAT_N_COUNT
 };
 
@@ -92,6 +104,14 @@ struct bat_out { /* whose result o is */
     int32_t pos;  /* absolute position of the token */
 };
 
+/* What a copy computes of a divided step. */
+struct bat_copy {
+    unsigned char *plan; /* pinned, bat_plan_bytes() */
+    int32_t n_tok, n_row, n_out;
+    struct bat_layout layout; /* of bat_rec.copy_pad */
+    struct bat_updates upd;
+};
+
 struct run_marks;
 struct bat_rec {
     uint64_t epoch; /* 0: free */
@@ -100,6 +120,8 @@ struct bat_rec {
     int32_t n_decode;
     int32_t T_pad;
     int32_t graph; /* 1: T_pad is a size of the capture list */
+    int32_t n_split; /* rows that copies divide; 0: each computes all, and then plan is theirs */
+    int32_t copy_pad; /* with n_split: tokens of each copy, padded */
     struct bat_layout layout;
     struct bat_updates upd;
     uint64_t expect_ns; /* how long it may take, 0: unknown */
@@ -119,6 +141,8 @@ struct bat_rec {
     int32_t *h_table;        /* pinned, as large as the device's tables: what these copies
                                 are made from */
     struct bat_entry *entry; /* [S] of the pool, to upload */
+    uint8_t *split;          /* [S] is row r divided? */
+    struct bat_copy *copy;   /* [n_copy], NULL: one */
     float *h_chosen;         /* pinned, [entries][FDK_MAX_CHOSEN]: as on the device */
     struct run_marks *marks; /* runner.h: where this step's operations leave their
                                 events; NULL: not measured */
@@ -147,6 +171,7 @@ struct bat {
     int32_t *rules;        /* and rules, [entries][fdk_rules_words(vocab)] */
     int32_t vocab;
     struct bat_shadow *shadow; /* [S] by slot */
+    int32_t min_split; /* tokens of a prompt in a step from which on copies divide them */
 };
 
 static inline int32_t
@@ -154,6 +179,25 @@ bat_groups(const struct bat_dims *d)
 {
     return d->n_group > 0 ? d->n_group : 1;
 }
+static inline int32_t
+bat_copies(const struct bat_dims *d)
+{
+    return d->n_copy > 0 ? d->n_copy : 1;
+}
+/* Where shard s of n begins in len tokens: sizes differ by one at most. */
+static inline int32_t
+bat_shard(int32_t len, int32_t s, int32_t n)
+{
+    return (int32_t)((int64_t)len * s / n);
+}
+/* The shards of copy p, i 0 and 1, of 2 n_copy. */
+static inline int32_t
+bat_shard_of(int32_t p, int32_t i, int32_t n_copy)
+{
+    return i == 0 ? p : 2 * n_copy - 1 - p;
+}
+/* Of len tokens those that copy p has. */
+int32_t bat_share(int32_t len, int32_t p, int32_t n_copy);
 /* Launch bounds that follow from the padded token count. */
 int32_t bat_pad_rows(const struct bat_dims *d, int32_t T_pad);
 int32_t bat_pad_outs(const struct bat_dims *d, int32_t T_pad);
@@ -174,6 +218,9 @@ struct bat *bat_free(struct bat *b);
  * come with their fdk_row in the plan. */
 void bat_fill(struct bat *b, const struct sch_step *st, const struct kv *kv,
     struct bat_rec *rec);
+/* What copy p computes of a step with n_split, into rec->copy[p]; both plans are the
+ * host's. The attention plans behind it are not made. */
+void bat_copy_fill(const struct bat_dims *d, const struct bat_rec *rec, int32_t p);
 /* Rows of a synthetic step, and blocks that one needs. */
 int32_t bat_synth_rows(const struct bat_synth *m);
 int64_t bat_synth_blocks(const struct bat_dims *d, const struct bat_synth *m);

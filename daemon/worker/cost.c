@@ -23,6 +23,13 @@
 #define COST_COPY 0.125
 
 void
+cost_add_prompt(struct cost_step *s, int32_t n_tok, int64_t n_pair, int32_t n)
+{
+    s->n_tok += (n_tok + n - 1) / n;
+    s->n_pair += n_pair / n;
+}
+
+void
 cost_init(struct cost *c)
 {
     memset(c, 0, sizeof(*c));

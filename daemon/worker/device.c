@@ -17,7 +17,13 @@
 int32_t
 wrk_n_rank(const struct worker *w)
 {
-    return (int32_t)w->par.parallel_tensor_parallel_size;
+    return (int32_t)w->par.parallel_tensor_parallel_size * wrk_n_copy(w);
+}
+
+int32_t
+wrk_n_copy(const struct worker *w)
+{
+    return (int32_t)w->par.parallel_prefill_context_parallel_size;
 }
 
 int
@@ -85,6 +91,7 @@ announce(struct worker *w)
                 d->uuid, rank_of(w, i) >= 0 ? "" : ", not used");
     }
     ws->n_rank = (uint32_t)wrk_n_rank(w);
+    ws->n_copy = (uint32_t)wrk_n_copy(w);
     __atomic_store_n(&ws->n_device, n, __ATOMIC_RELEASE);
 }
 
@@ -93,8 +100,8 @@ static int
 own_devices(struct worker *w, char *err, size_t err_bytes)
 {
     int32_t n = wrk_n_rank(w), first = (int32_t)w->seg->group * n;
-    int rc =
-        dvl_check_sizes(w->par.device_list, w->devs.n, w->seg->n_group, n, err, err_bytes);
+    int rc = dvl_check_sizes(w->par.device_list, w->devs.n, w->seg->n_group,
+        n / wrk_n_copy(w), wrk_n_copy(w), err, err_bytes);
 
     if (rc != 0)
         return rc;

@@ -26,13 +26,28 @@ eng_dims(const struct eng_cfg *cfg, struct bat_dims *ret)
         .O = cfg->sch.max_seqs + ENG_MAX_SCORES,
         .stride = (int32_t)(((int64_t)cfg->max_len + cfg->block_size - 1) / cfg->block_size),
         .block_size = cfg->block_size,
-        .n_group = cfg->n_group };
+        .n_group = cfg->n_group,
+        .n_copy = cfg->n_copy,
+        .min_split = cfg->min_split > 0 ? cfg->min_split : PRM_LEAST_SPLIT };
 }
 
 int32_t
 eng_kv_most(const struct eng_cfg *cfg, int32_t window)
 {
     return kv_most(window, cfg->sch.max_tokens, cfg->block_size);
+}
+
+static void
+eng_set_split(struct engine *e, int32_t n)
+{
+    e->bat->min_split = e->sch->cfg.min_split = n;
+    e->sch->cfg.n_copy = e->cfg.n_copy;
+}
+
+int32_t
+eng_min_split(const struct engine *e)
+{
+    return e->bat->min_split;
 }
 
 /* The largest step's results. */
@@ -101,6 +116,7 @@ eng_new(const struct eng_cfg *cfg, struct runner *run, struct engine **ret, char
         sch_step_init(&e->step, cfg->sch.max_seqs) != 0)
         goto no_memory;
     ASSERT(run->n_rec == cfg->depth + 1 && run->n_host == cfg->n_host);
+    eng_set_split(e, cfg->min_split > 0 ? cfg->min_split : PRM_SPLIT);
     e->bat->cap = run->use_graph ? &run->cap : NULL;
     e->bat->counts = run->h_counts;
     e->bat->rules = run->h_rules;
@@ -136,6 +152,12 @@ eng_prime(struct engine *e, uint64_t budget_ns)
     int rc;
 
     ASSERT(e->epoch == 0 && e->n_live == 0);
+    if (e->cfg.n_copy > 1 && e->cfg.min_split == 0) {
+        rc = prm_split(e->run, e->bat, e->cfg.max_len, budget_ns);
+        if (rc != 0)
+            return rc;
+        eng_set_split(e, e->bat->min_split);
+    }
     rc = prm_run(e->run, e->bat, &e->cost, e->cfg.max_len, budget_ns, &res);
     if (rc == 0)
         log_info("engine: %d kinds of steps measured in %.1f ms%s", res.n_shape,

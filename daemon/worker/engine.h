@@ -58,10 +58,13 @@ struct eng_cfg {
     int32_t window[KV_MAX_GROUP]; /* struct kv_cfg */
     int32_t n_host;               /* host blocks behind the prefix cache */
     int32_t depth;                /* 0 to ENG_MAX_DEPTH */
-    struct sch_cfg sch;           /* all but max_scores and cost */
-    struct que *q_in;             /* from ingress */
-    struct que *q_stop;           /* from egress */
-    struct que *q_out;            /* to egress, eng_out_slots() at least */
+    int32_t n_copy;               /* of the model, 0: one */
+    int32_t min_split;  /* tokens of a prompt in a step from which on copies divide
+                                        them; 0: eng_prime() measures that */
+    struct sch_cfg sch; /* all but max_scores and cost */
+    struct que *q_in;   /* from ingress */
+    struct que *q_stop; /* from egress */
+    struct que *q_out;  /* to egress, eng_out_slots() at least */
     struct cnt_worker *cnt;
     struct cnt_hist *hist; /* [CNT_H__N], or NULL */
     struct lnk_beat *beat; /* signs of life; may be NULL */
@@ -145,6 +148,8 @@ int32_t eng_kv_most(const struct eng_cfg *cfg, int32_t window);
 int eng_new(const struct eng_cfg *cfg, struct runner *run, struct engine **ret, char *err,
     size_t err_bytes);
 struct engine *eng_free(struct engine *e);
+/* Copies divide prompts of that many tokens in a step, or more. */
+int32_t eng_min_split(const struct engine *e);
 /* Before the first eng_poll(): learn what steps take (prime.h). -errno. */
 int eng_prime(struct engine *e, uint64_t budget_ns);
 /* Returns the work done: 0 when there was nothing to do. */

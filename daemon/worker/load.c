@@ -100,7 +100,8 @@ static int
 wrk_build(struct worker *w, char *err, size_t err_bytes)
 {
     long long block = w->par.kv_block_size;
-    struct mdl_ranks ranks = { .n = wrk_n_rank(w),
+    struct mdl_ranks ranks = { .n = wrk_n_rank(w) / wrk_n_copy(w),
+        .n_copy = wrk_n_copy(w),
         .n_split = (int32_t)w->par.parallel_reference_splits,
         .kv_split = (int32_t)w->par.parallel_decode_context_parallel_size };
     int rc;
@@ -114,7 +115,7 @@ wrk_build(struct worker *w, char *err, size_t err_bytes)
     }
     /* by default, where blocks can be divided */
     if (ranks.kv_split == 0 &&
-        (!wrk_on_cpu(w) || block % mdl_kv_share(&w->cfg, ranks.n) != 0))
+        (!wrk_on_cpu(w) || ranks.n_copy > 1 || block % mdl_kv_share(&w->cfg, ranks.n) != 0))
         ranks.kv_split = 1;
     rc = mdl_build_ranks(&w->cfg, &ranks, &w->prog, err, err_bytes);
     if (rc != 0 || block % w->prog->kv_split == 0)
@@ -152,8 +153,12 @@ wrk_load_program(struct worker *w, char *err, size_t err_bytes)
     if (wrk_is_null(w) && (wrk_n_rank(w) > 1 || p->parallel_reference_splits > 1)) {
         (void)snprintf(err, err_bytes,
             "parallel.%s = %d: model.path=null has no weights to share; leave it at 1",
-            wrk_n_rank(w) > 1 ? "tensor_parallel_size" : "reference_splits",
-            wrk_n_rank(w) > 1 ? wrk_n_rank(w) : (int32_t)p->parallel_reference_splits);
+            wrk_n_copy(w) > 1       ? "prefill_context_parallel_size"
+                : wrk_n_rank(w) > 1 ? "tensor_parallel_size"
+                                    : "reference_splits",
+            wrk_n_copy(w) > 1       ? wrk_n_copy(w)
+                : wrk_n_rank(w) > 1 ? wrk_n_rank(w)
+                                    : (int32_t)p->parallel_reference_splits);
         return EX_CONFIG;
     }
     if (wrk_is_null(w)) {
@@ -374,6 +379,7 @@ wrk_open_args(const struct worker *w, struct wrk_open *to)
         .n_device = w->devs.n,
         .device = w->devs.n > 0 ? to->device : NULL,
         .n_rank = wrk_n_rank(w),
+        .n_copy = wrk_n_copy(w),
         .rank = to->rank,
         .name = w->devs.n > 0 ? to->name : NULL,
         .spin_limit_us =
@@ -580,7 +586,7 @@ wrk_effective(struct worker *w)
         par_max_batched_tokens(p, wrk_on_cpu(w)), par_long_prefill(p, w->max_len),
         par_partial_prefills(p), w->run->k->name, w->n_block,
         (unsigned long long)run_root(w->run)->mem.kv, wrk_kv_dtype_name(w->kv[0].dtype));
-    if (w->run->n_rank > 1) {
+    if (w->prog->n_rank > 1) {
         size_t n = strlen(ws->effective);
 
         if (p->parallel_custom_all_reduce == PAR_PARALLEL_CUSTOM_ALL_REDUCE_AUTO)

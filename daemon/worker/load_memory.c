@@ -78,10 +78,12 @@ wrk_sizes(struct worker *w, int32_t max_len, struct mpl_sizes *ret)
     *ret = (struct mpl_sizes){ .rows = z.rows,
         .tables = z.tables,
         .plan = z.plan,
-        .results = z.results,
+        .results = z.results + z.all,
         .activations = act,
         .scratch = scratch,
-        .host_plan = z.plan + z.tables,
+        .host_plan =
+            (w->run->n_copy > 1 ? z.plan * ((uint64_t)w->run->n_copy + 1) : z.plan) +
+            z.tables,
         .host_results = z.results };
     return rc;
 }

@@ -66,6 +66,8 @@ wrk_eng_cfg(const struct worker *w, struct eng_cfg *ret)
         .n_block = w->n_block,
         .block_size = (int32_t)p->kv_block_size,
         .n_host = w->n_host,
+        .n_copy = wrk_n_copy(w),
+        .min_split = (int32_t)p->parallel_context_parallel_min_tokens,
         .depth = (int32_t)p->device_overlap_depth,
         .beat = &w->seg->w.beat,
         .sch = { .max_seqs = n_seq,

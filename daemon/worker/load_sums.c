@@ -154,7 +154,7 @@ wrk_load_sums(struct worker *w, char *err, size_t err_bytes)
     char path[640], text[160];
     int rc;
 
-    if (w->run->group == NULL)
+    if (w->run->group[0] == NULL)
         return 0;
     rc = run_sums_check(w->run, err, err_bytes);
     if (rc != 0)
@@ -163,12 +163,12 @@ wrk_load_sums(struct worker *w, char *err, size_t err_bytes)
         path[0] = '\0';
     rc = path[0] != '\0' ? wrk_sums_read(path, &w->ways) : -ENOENT;
     if (rc == 0)
-        w->run->k->group_ways(w->run->group, &w->ways, NULL);
+        run_sums_set(w->run, &w->ways);
     else
         rc = sums_measure(w, path, err, err_bytes);
     if (rc != 0)
         return rc;
     wrk_sums_text(w, text, sizeof(text));
-    log_info("load: sums over %d devices: %s", w->run->n_rank, text);
+    log_info("load: sums over %d devices: %s", run_copy_ranks(w->run), text);
     return 0;
 }

@@ -329,6 +329,37 @@ prime(struct worker *w)
     return eng_prime(w->pip->eng, wrk_on_cpu(w) ? PRIME_CPU_NS : PRIME_NS);
 }
 
+/* The parameter's largest value. */
+#define MOST_SPLIT 1048576
+
+/* What priming has measured. */
+static void
+say_split(struct worker *w)
+{
+    struct lnk_worker_state *ws = &w->seg->w;
+    size_t n = strlen(ws->effective);
+    int32_t least = eng_min_split(w->pip->eng);
+
+    if (wrk_n_copy(w) == 1)
+        return;
+    if (least == INT32_MAX)
+        log_warn("worker: dividing prompts among %d copies was not faster for any number of "
+                 "tokens measured, so that none is divided; "
+                 "parallel.context_parallel_min_tokens sets a number",
+            wrk_n_copy(w));
+    else
+        log_info("worker: %d copies divide prompts of which a step computes %d tokens or more",
+            wrk_n_copy(w), least);
+    if (least == INT32_MAX)
+        (void)snprintf(ws->copies, sizeof(ws->copies), "never");
+    else
+        (void)snprintf(ws->copies, sizeof(ws->copies),
+            "from %d tokens of one in a step on", least);
+    (void)snprintf(ws->effective + n, sizeof(ws->effective) - n,
+        "parallel.context_parallel_min_tokens=%d\n",
+        least < MOST_SPLIT ? least : MOST_SPLIT);
+}
+
 static int
 run(struct worker *w)
 {
@@ -350,6 +381,7 @@ run(struct worker *w)
     if (rc != 0)
         return fail(w, EX_OSERR, run_error(w->run));
     adm_measure(w);
+    say_split(w);
     __atomic_store_n(&w->seg->w.beat.activity, (uint32_t)LNK_ACT_SERVE, __ATOMIC_RELAXED);
     log_mute(0);
     set_phase(w, LNK_PH_READY);

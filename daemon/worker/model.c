@@ -54,6 +54,7 @@ mdl_build_ranks(const struct mdl_config *cfg, const struct mdl_ranks *ranks,
         return mdl_fail(-ENOMEM, err, err_bytes, "no memory for the model's program");
     p->cfg = *cfg;
     p->names = f->names;
+    p->n_copy = ranks->n_copy;
     if (mdl_set_ranks(p, ranks, err, err_bytes) != 0) {
         mdl_free(p);
         return -EINVAL;
@@ -80,7 +81,7 @@ int
 mdl_build(const struct mdl_config *cfg, int32_t n_rank, struct mdl_program **ret,
     char *err, size_t err_bytes)
 {
-    const struct mdl_ranks ranks = { .n = n_rank, .kv_split = 1, .n_split = 1 };
+    const struct mdl_ranks ranks = { .n = n_rank, .n_copy = 1, .kv_split = 1, .n_split = 1 };
 
     return mdl_build_ranks(cfg, &ranks, ret, err, err_bytes);
 }
@@ -89,7 +90,7 @@ int
 mdl_build_reference(const struct mdl_config *cfg, int32_t n_split,
     struct mdl_program **ret, char *err, size_t err_bytes)
 {
-    const struct mdl_ranks ranks = { .n = 1, .kv_split = 1, .n_split = n_split };
+    const struct mdl_ranks ranks = { .n = 1, .n_copy = 1, .kv_split = 1, .n_split = n_split };
 
     return mdl_build_ranks(cfg, &ranks, ret, err, err_bytes);
 }

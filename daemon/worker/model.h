@@ -137,6 +137,8 @@ enum mdl_op_kind {
     MDL_OP_ALLGATHER,
     MDL_OP_COLUMNS,
     MDL_OP_ADD,
+    MDL_OP_KVSHARE,
+    MDL_OP_ROWSHARE,
     MDL_OP__N
 };
 
@@ -200,8 +202,11 @@ struct mdl_buf {
  *               rows of N in one, one for each of them
  *   COLUMNS     in (width K), out (width N): the columns of in from first on
  *   ADD         in, in2, out (width N): out = in + in2
- * ALLREDUCE and ALLGATHER are in programs of several ranks alone, COLUMNS and ADD in those
- * of mdl_build_reference().
+ *   KVSHARE     keys and values that the QKV before it wrote, to and from the other copies; in
+ *               steps that copies divide alone
+ *   ROWSHARE    what was sampled and scored, between copies: the last operation
+ * ALLREDUCE and ALLGATHER are in programs of several ranks alone, KVSHARE and ROWSHARE in those
+ * of several copies, COLUMNS and ADD in those of mdl_build_reference().
  */
 struct mdl_op {
     enum mdl_op_kind kind;
@@ -238,6 +243,7 @@ struct mdl_program {
     const struct mdl_names *names; /* of its family */
     int32_t n_rank;                /* of the tensor-parallel group, 1..FDK_MAX_RANKS */
     int32_t n_split; /* products that make up one whose sum several ranks share; 1: one */
+    int32_t n_copy;  /* of all these ranks: they divide long prompts; 1: there is one */
     /* What a rank has; cfg has the model's numbers. */
     int32_t n_head, n_kv_head, ffn;
     int32_t kv_share; /* rank r has the KV heads from r / kv_share * n_kv_head on */
@@ -322,9 +328,10 @@ int mdl_config_parse(const char *json, size_t n, const char *gen, size_t gen_n,
 /* How a model is divided among ranks. */
 struct mdl_ranks {
     int32_t n;        /* tensor parallel */
+    int32_t n_copy;   /* mdl_program.n_copy */
     int32_t kv_split; /* decode context parallel: mdl_program.kv_split; 0: all that have the
                          same KV heads */
-    int32_t n_split;  /* mdl_program.n_split; with one rank */
+    int32_t n_split; /* mdl_program.n_split; with one rank */
 };
 /* Ranks with the same KV heads; 1 where the model cannot be split over n. */
 int32_t mdl_kv_share(const struct mdl_config *cfg, int32_t n);
@@ -354,8 +361,8 @@ void mdl_op_cost(const struct mdl_program *p, const struct mdl_op *op, double T,
 /* Bytes that a rank must take from others at least for an operation of T tokens or O rows,
  * 0 with one rank. */
 double mdl_op_link_bytes(const struct mdl_program *p, const struct mdl_op *op, double T,
-    double O, double w_elt_bytes, double act_bytes);
-/* Does a step with this tail run it? */
+    double O, double w_elt_bytes, double kv_elt_bytes, double act_bytes);
+/* Does a step with this tail run it? KVSHARE: if copies divide the step besides. */
 static inline int
 mdl_op_runs(const struct mdl_op *op, enum mdl_tail tail)
 {

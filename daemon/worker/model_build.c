@@ -412,6 +412,9 @@ emit_qkv(struct dense *d)
         op.in = is_all ? emit_allgather(d, qkv, "qkv.all", rank_all) : qkv;
     }
     mdl_add_op(d->p, op);
+    op = dense_op(d, MDL_OP_KVSHARE);
+    if (p->n_copy > 1)
+        mdl_add_op(d->p, op);
     return qkv;
 }
 
@@ -593,6 +596,11 @@ emit_head(struct mdl_program *p, int32_t in, int32_t embed)
     op.N = c->vocab;
     op.K = p->n_rank * p->vocab_rows;
     mdl_add_op(p, op);
+    op = op_none;
+    op.kind = MDL_OP_ROWSHARE;
+    op.rows = MDL_PER_OUT;
+    if (p->n_copy > 1)
+        mdl_add_op(p, op);
 }
 
 /* Cos and sin with the frequencies from freq on; returns their buffer. */
@@ -765,6 +773,10 @@ mdl_op_cost(const struct mdl_program *p, const struct mdl_op *op, double T, doub
         b = (p->buf[op->in].f32 ? 4 : act) * rows * N *
             (op->owners ? op->each ? 2 * shares : 1 + shares : 1 + p->n_rank);
         break;
+    case MDL_OP_KVSHARE: /* read once, written to each other copy */
+        b = rows * 2 * K * D * kv_elt_bytes * p->n_copy;
+        break;
+    case MDL_OP_ROWSHARE:
     case MDL_OP__N:
         break;
     }
@@ -774,7 +786,7 @@ mdl_op_cost(const struct mdl_program *p, const struct mdl_op *op, double T, doub
 
 double
 mdl_op_link_bytes(const struct mdl_program *p, const struct mdl_op *op, double T,
-    double O, double w_elt_bytes, double act_bytes)
+    double O, double w_elt_bytes, double kv_elt_bytes, double act_bytes)
 {
     double rows = op->rows == MDL_PER_OUT ? O : T, others = p->n_rank - 1;
 
@@ -786,6 +798,8 @@ mdl_op_link_bytes(const struct mdl_program *p, const struct mdl_op *op, double T
         return (p->buf[op->in].f32 ? 4 : act_bytes) * rows * op->N * others;
     case MDL_OP_EMBED: /* tokens are with all ranks alike */
         return w_elt_bytes * rows * op->K * others / p->n_rank;
+    case MDL_OP_KVSHARE: /* each other copy's tokens, as many as this one's */
+        return kv_elt_bytes * rows * 2 * p->n_kv_head * p->cfg.head_dim * (p->n_copy - 1);
     default:
         return 0;
     }

@@ -62,6 +62,8 @@ mdl_op_name(enum mdl_op_kind k)
         [MDL_OP_ALLGATHER] = "allgather",
         [MDL_OP_COLUMNS] = "columns",
         [MDL_OP_ADD] = "add",
+        [MDL_OP_KVSHARE] = "kvshare",
+        [MDL_OP_ROWSHARE] = "rowshare",
     };
 
     return k < MDL_OP__N ? name[k] : "?";

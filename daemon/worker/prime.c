@@ -73,7 +73,9 @@ static int
 prm_step(struct prm *p, int fresh, uint64_t *ret_ns)
 {
     struct bat_rec *rec = &p->run->rec[0];
-    uint64_t n_graph = p->run->n_graph, n_eager = p->run->n_eager, t0 = 0, t1 = 0;
+    uint64_t n_graph = p->run->n_graph, n_eager = p->run->n_eager,
+             n_split = p->run->n_split;
+    uint64_t t0 = 0, t1 = 0;
     int rc;
 
     bat_make(p->bat, &p->synth, fresh, rec);
@@ -81,24 +83,30 @@ prm_step(struct prm *p, int fresh, uint64_t *ret_ns)
     rc = run_launch(p->run, rec);
     p->run->n_graph = n_graph;
     p->run->n_eager = n_eager;
+    p->run->n_split = n_split;
     if (rc == 0)
         rc = run_collect(p->run, rec, &t0, &t1);
     *ret_ns = t1 - t0;
     return rc;
 }
 
+/* Of the step that was measured last. */
 static struct cost_step
-prm_cost(const struct bat_synth *m)
+prm_cost(const struct prm *p)
 {
-    return (struct cost_step){ .n_tok = m->n_decode + m->n_prefill,
-        .n_ctx = (int64_t)m->n_decode * m->context,
-        .n_pair = (int64_t)m->n_prefill * (m->n_prefill + 1) / 2 };
+    const struct bat_synth *m = &p->synth;
+    int32_t n = p->run->rec[0].n_split > 0 ? p->run->n_copy : 1;
+    struct cost_step s = { .n_tok = m->n_decode,
+        .n_ctx = (int64_t)m->n_decode * m->context };
+
+    cost_add_prompt(&s, m->n_prefill, (int64_t)m->n_prefill * (m->n_prefill + 1) / 2, n);
+    return s;
 }
 
 static void
 prm_learn(struct prm *p, uint64_t ns)
 {
-    struct cost_step s = prm_cost(&p->synth);
+    struct cost_step s = prm_cost(p);
 
     cost_learn(p->cost, &s, ns);
     p->n_decode += p->synth.n_decode > 0;
@@ -152,23 +160,96 @@ prm_shapes_run(struct prm *p, int32_t max_len, uint64_t until_ns)
     return rc;
 }
 
+/* What is known before a step was measured, and the tables. */
+static int
+prm_begin(struct prm *p, struct runner *run, struct bat *bat)
+{
+    OBJ_CHECK(run, RUN_MAGIC);
+    p->run = run;
+    p->bat = bat;
+    p->least_ns = run_root(run)->mem.weights /
+        (run->k->on_host ? PRM_HOST_BYTES_NS : PRM_BYTES_NS * 1000);
+    p->table =
+        mem_array((size_t)(bat_groups(&run->dims) * run->dims.S) * (size_t)run->dims.stride,
+            sizeof(*p->table));
+    p->synth.table = p->synth.own = p->table;
+    return p->table != NULL ? 0 : -ENOMEM;
+}
+
+/* The shorter of two steps: the first one of a number of rows may choose how to multiply. */
+static int
+prm_twice(struct prm *p, int32_t min_split, uint64_t *ret_ns)
+{
+    uint64_t a = 0, b = 0;
+    int rc;
+
+    p->bat->min_split = min_split;
+    prm_tables(p);
+    rc = prm_step(p, 1, &a);
+    if (rc == 0)
+        rc = prm_step(p, 0, &b);
+    *ret_ns = a < b ? a : b;
+    return rc;
+}
+
+/* Less by a twentieth, so that noise divides nothing. */
+static int
+prm_gains(uint64_t split_ns, uint64_t whole_ns)
+{
+    return split_ns + split_ns / 20 < whole_ns;
+}
+
+/* *ret: the least number of tokens from which on dividing gains; as it was if none was
+ * measured. */
+static int
+prm_split_run(struct prm *p, int32_t max_len, uint64_t until_ns, int32_t *ret)
+{
+    uint64_t whole = 0, split = 0;
+    char err[256];
+    int rc = 0;
+
+    for (int32_t q = PRM_LEAST_SPLIT; q <= p->run->dims.T && rc == 0; q *= 2) {
+        p->synth.n_prefill = q;
+        if (prf_synth_check(p->run, &p->synth, max_len, err, sizeof(err)) != 0 ||
+            clk_now_ns() + 2 * prm_guess(p) > until_ns)
+            break;
+        rc = prm_twice(p, INT32_MAX, &whole);
+        if (rc == 0)
+            rc = prm_twice(p, 1, &split);
+        p->tok_ns = whole / (uint64_t)q;
+        if (!prm_gains(split, whole))
+            *ret = INT32_MAX;
+        else if (*ret == INT32_MAX || q == PRM_LEAST_SPLIT)
+            *ret = q;
+    }
+    return rc;
+}
+
+int
+prm_split(struct runner *run, struct bat *bat, int32_t max_len, uint64_t budget_ns)
+{
+    uint64_t until_ns = clk_now_ns() + budget_ns;
+    int32_t min_split = bat->min_split;
+    struct prm p = { 0 };
+    int rc = prm_begin(&p, run, bat);
+
+    if (rc == 0)
+        rc = prm_split_run(&p, max_len, until_ns, &min_split);
+    free(p.table);
+    bat->min_split = min_split;
+    return rc;
+}
+
 int
 prm_run(struct runner *run, struct bat *bat, struct cost *cost, int32_t max_len,
     uint64_t budget_ns, struct prm_result *ret)
 {
-    struct prm p = { .run = run, .bat = bat, .cost = cost };
+    struct prm p = { .cost = cost };
     uint64_t t0 = clk_now_ns();
-    int rc;
+    int rc = prm_begin(&p, run, bat);
 
-    OBJ_CHECK(run, RUN_MAGIC);
-    p.least_ns = run_root(run)->mem.weights /
-        (run->k->on_host ? PRM_HOST_BYTES_NS : PRM_BYTES_NS * 1000);
-    p.table =
-        mem_array((size_t)(bat_groups(&run->dims) * run->dims.S) * (size_t)run->dims.stride,
-            sizeof(*p.table));
-    if (p.table == NULL)
-        return -ENOMEM;
-    p.synth.table = p.synth.own = p.table;
+    if (rc != 0)
+        return rc;
     rc = prm_shapes_run(&p, max_len, t0 + budget_ns);
     free(p.table);
     if (rc == 0 && p.n_decode + p.n_prefill >= PRM_FEW && p.n_prefill >= PRM_FEW_PREFILL)

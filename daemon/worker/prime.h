@@ -14,6 +14,11 @@
 #include "daemon/worker/cost.h"
 #include "daemon/worker/runner.h"
 
+/* A prompt of fewer tokens in a step is not divided unless a parameter says so; what is
+ * taken where nothing is measured. */
+#define PRM_LEAST_SPLIT 64
+#define PRM_SPLIT       512
+
 struct prm_result {
     int32_t n_shape; /* measured */
     uint64_t ns;     /* in all */
@@ -24,5 +29,10 @@ struct prm_result {
  * blocks. 0, -ENOMEM, or what the device failed with. */
 int prm_run(struct runner *run, struct bat *bat, struct cost *cost, int32_t max_len,
     uint64_t budget_ns, struct prm_result *ret);
+
+/* From how many tokens on a prompt takes less time where copies divide it: measured, in doubling
+ * numbers of tokens, into bat->min_split; INT32_MAX: it never does. Where budget_ns leaves
+ * nothing to measure that stays as it is. 0 or as prm_run(). */
+int prm_split(struct runner *run, struct bat *bat, int32_t max_len, uint64_t budget_ns);
 
 #endif

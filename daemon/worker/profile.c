@@ -190,24 +190,39 @@ prf_stop(struct prf *p)
 
 /* ---- sums ------------------------------------------------------------------------------- */
 
+/* What the measured rank computes of the step, as a copy would: rank 0 is copy 0's. */
+static struct bat_copy
+prf_share(const struct bat_rec *rec)
+{
+    return rec->n_split > 0
+        ? rec->copy[0]
+        : (struct bat_copy){ .plan = rec->plan,
+              .n_tok = rec->n_tok,
+              .n_row = rec->n_row,
+              .n_out = rec->n_out,
+              .layout = rec->layout };
+}
+
 static void
 prf_add_step(struct prf_steps *s, const struct bat_rec *rec, int graph, uint64_t ns)
 {
-    const int32_t *kv_len = (const int32_t *)(rec->plan + rec->layout.kv_len);
-    const int32_t *pos = (const int32_t *)(rec->plan + rec->layout.pos);
+    const struct bat_copy own = prf_share(rec);
+    const int32_t *kv_len = (const int32_t *)(own.plan + own.layout.kv_len);
+    const int32_t *pos = (const int32_t *)(own.plan + own.layout.pos);
 
     s->min_ns = s->n == 0 || ns < s->min_ns ? ns : s->min_ns;
     s->sum_ns += ns;
     s->n++;
     s->n_graph += graph;
-    s->tok += rec->n_tok;
-    s->pad += rec->T_pad;
-    s->row += rec->n_row;
+    s->n_split += rec->n_split > 0;
+    s->tok += own.n_tok;
+    s->pad += rec->n_split > 0 ? rec->copy_pad : rec->T_pad;
+    s->row += own.n_row;
     s->decode += rec->n_decode;
-    s->out += rec->n_out;
-    for (int32_t r = 0; r < rec->n_row; r++)
+    s->out += own.n_out;
+    for (int32_t r = 0; r < own.n_row; r++)
         s->ctx += kv_len[r];
-    for (int32_t t = 0; t < rec->n_tok; t++)
+    for (int32_t t = 0; t < own.n_tok; t++)
         s->pair += (double)pos[t] + 1;
 }
 

@@ -38,7 +38,8 @@ struct prf_line {
 
 /* Sums over steps. */
 struct prf_steps {
-    int32_t n, n_graph;      /* steps; of these replayed from a graph */
+    int32_t n, n_graph; /* steps; of these replayed from a graph */
+    int32_t n_split;    /* divided among copies: what follows is copy 0's share of them */
     uint64_t sum_ns, min_ns; /* the device's begin to its end */
     double tok, pad, row, decode, out;
     double ctx;  /* KV tokens of the rows */

@@ -90,7 +90,11 @@ run_ranks(struct runner *run, const struct run_open_args *a, int32_t n_device, c
         }
     }
     run->n_rank = n;
-    return 0;
+    run->n_copy = a->n_copy > 0 ? a->n_copy : 1;
+    if (n % run->n_copy == 0)
+        return 0;
+    (void)snprintf(err, err_bytes, "%d ranks are no %d copies", n, run->n_copy);
+    return -EINVAL;
 }
 
 static int
@@ -115,35 +119,43 @@ run_streams(struct runner *run, char *err, size_t err_bytes)
     return 0;
 }
 
-/* What n ranks from first on meet in. */
+/* What n ranks from `first` on, each `step` behind the one before, meet in. */
 static int
-run_group(struct runner *run, int32_t first, int32_t n, struct fdk_group **ret, char *err,
-    size_t err_bytes)
+run_group(struct runner *run, int32_t first, int32_t step, int32_t n,
+    struct fdk_group **ret, char *err, size_t err_bytes)
 {
-    int32_t device[FDK_MAX_RANKS];
+    int32_t device[FDK_MAX_RANKS], number[FDK_MAX_RANKS];
     struct fdk_group_args a = { .n_rank = n,
         .device = device,
-        .spin_limit_us = run->spin_limit_us,
-        .first_rank = first };
+        .number = number,
+        .spin_limit_us = run->spin_limit_us };
 
-    if (n == 1 || run->spin_limit_us == 0)
+    if (n == 1)
         return 0;
     for (int32_t i = 0; i < n; i++) {
-        device[i] = run->dev[first + i].idx;
-        run->dev[first + i].mem.collectives += run->k->group_bytes(run->ctx, &a);
+        number[i] = first + i * step;
+        device[i] = run->dev[number[i]].idx;
+        run->dev[number[i]].mem.collectives += run->k->group_bytes(run->ctx, &a);
     }
     return run->k->group_new(run->ctx, &a, ret, err, err_bytes);
 }
 
-/* The same of ranks that share tokens, n at a time. */
+/* What the ranks meet in: those of a copy, those that are one place of all copies, and those
+ * that share tokens. */
 static int
-run_owner_groups(struct runner *run, int32_t n, char *err, size_t err_bytes)
+run_groups(struct runner *run, char *err, size_t err_bytes)
 {
+    int32_t n = run_copy_ranks(run), split = run->kv_split;
     int rc = 0;
 
-    run->kv_split = n > 1 ? n : 1;
-    for (int32_t i = 0; n > 1 && i < run->n_rank / n && rc == 0; i++)
-        rc = run_group(run, i * n, n, &run->owners[i], err, err_bytes);
+    if (run->spin_limit_us == 0)
+        return 0;
+    for (int32_t p = 0; p < run->n_copy && rc == 0; p++)
+        rc = run_group(run, p * n, 1, n, &run->group[p], err, err_bytes);
+    for (int32_t t = 0; t < n && rc == 0; t++)
+        rc = run_group(run, t, n, run->n_copy, &run->copies[t], err, err_bytes);
+    for (int32_t i = 0; i < run->n_rank / split && rc == 0; i++)
+        rc = run_group(run, i * split, 1, split, &run->owners[i], err, err_bytes);
     return rc;
 }
 
@@ -175,6 +187,7 @@ run_new(const struct run_open_args *a, struct runner **ret, char *err, size_t er
     run->unfused = a->unfused;
     run->spin = a->spin_us > 0;
     run->spin_limit_us = a->spin_limit_us;
+    run->kv_split = a->kv_split > 1 ? a->kv_split : 1;
     (void)slc_set(SLC_COMPUTE_NS); /* the threads of the pool and of streams have it */
     rc = k->open(&oa, &run->ctx, err, err_bytes);
     if (rc == 0)
@@ -183,9 +196,7 @@ run_new(const struct run_open_args *a, struct runner **ret, char *err, size_t er
         rc = run_streams(run, err, err_bytes);
     (void)slc_set(slice);
     if (rc == 0)
-        rc = run_group(run, 0, run->n_rank, &run->group, err, err_bytes);
-    if (rc == 0)
-        rc = run_owner_groups(run, a->kv_split, err, err_bytes);
+        rc = run_groups(run, err, err_bytes);
     if (rc != 0) {
         (void)run_free(run);
         return rc == -ENOMEM ? rc : -ENODEV;
@@ -241,9 +252,11 @@ run_free(struct runner *run)
         for (int32_t i = 0; i < FDK_MAX_RANKS; i++) {
             if (run->owners[i] != NULL)
                 run->k->group_free(run->owners[i]);
+            if (run->group[i] != NULL)
+                run->k->group_free(run->group[i]);
+            if (run->copies[i] != NULL)
+                run->k->group_free(run->copies[i]);
         }
-        if (run->group != NULL)
-            run->k->group_free(run->group);
         run->k->close(run->ctx);
     }
     free(run->dev);
@@ -279,7 +292,10 @@ run_load(struct runner *run, struct mdl_program *prog, const struct wts_plan *wp
     int rc = 0;
 
     OBJ_CHECK(run, RUN_MAGIC);
-    ASSERT(prog->n_rank == 1 || (prog->n_rank == run->n_rank && run->group != NULL));
+    ASSERT((prog->n_copy > 0 ? prog->n_copy : 1) == run->n_copy);
+    ASSERT(prog->n_rank == 1 || prog->n_rank == run_copy_ranks(run));
+    ASSERT(prog->n_rank == 1 || run->group[0] != NULL);
+    ASSERT(run->n_copy == 1 || run->copies[0] != NULL);
     ASSERT(prog->kv_split == run->kv_split);
     run->prog = prog;
     run->wp = wp;
@@ -448,6 +464,22 @@ run_stage_tables(struct bat_rec *rec)
     }
 }
 
+/* The plans of the copies, which copy 0's device stands for. */
+static int
+run_plan_copies(struct runner *run, struct bat_rec *rec)
+{
+    int rc = 0;
+
+    for (int32_t p = 0; p < run->n_copy && rc == 0; p++) {
+        struct run_pad pad;
+
+        bat_copy_fill(&run->dims, rec, p);
+        run_split_init(run_root(run), rec->copy_pad, rec->copy[p].n_out, &pad);
+        rc = run_att_plans(run, rec, rec->copy[p].plan, &pad);
+    }
+    return rc;
+}
+
 /* What all ranks read of the host: block tables and attention plans. */
 static int
 run_plan(struct runner *run, struct bat_rec *rec)
@@ -455,10 +487,13 @@ run_plan(struct runner *run, struct bat_rec *rec)
     struct run_pad own;
 
     run_stage_tables(rec);
+    if (rec->n_split > 0)
+        return run_plan_copies(run, rec);
     if (rec->graph)
-        return run_att_plans(run, rec, run_pad_of(run_root(run), rec->T_pad, rec->n_out));
+        return run_att_plans(run, rec, rec->plan,
+            run_pad_of(run_root(run), rec->T_pad, rec->n_out));
     run_pad_init(run_root(run), rec->T_pad, rec->n_out, &own);
-    return run_att_plans(run, rec, &own);
+    return run_att_plans(run, rec, rec->plan, &own);
 }
 
 int
@@ -474,6 +509,7 @@ run_launch(struct runner *run, struct bat_rec *rec)
     graph = graph && run_uses_graph(run);
     run->n_graph += (uint64_t)graph;
     run->n_eager += (uint64_t)!graph;
+    run->n_split += rec->n_split > 0;
     return rc;
 }
 

@@ -23,6 +23,11 @@
  * over a stream of their own while the step runs; the next step waits
  * for them there.
  *
+ * Ranks are n_copy copies of the program's: rank p * prog->n_rank + t is place t of copy p. A step
+ * that copies divide (bat_rec.n_split) has a plan for each, which the engine thread makes before it
+ * posts the step: block tables may change behind that. Every other step's plan is that of all. Copy 0
+ * alone has the outputs of rows that all compute, and samples; MDL_OP_ROWSHARE tells the others.
+ *
  * A step that was asked to (bat_rec.mark) says when about three quarters of it are
  * done: run_marked(). The mark is a launch of its own, so steps of few tokens, whose GEMMs
  * take the time of their weights (fdk_ops.gemm_rows), have none.
@@ -60,7 +65,8 @@ struct run_open_args {
     int32_t n_device;      /* struct fdk_open_args, 0: one */
     const int32_t *device; /* the same */
     uint32_t dead;         /* the same */
-    int32_t n_rank;        /* of the group, 0: one */
+    int32_t n_rank;        /* of the group, all copies', 0: one */
+    int32_t n_copy;        /* 0: one; divides n_rank */
     const int32_t *rank;   /* [n_rank] which of the devices a rank has, each once; NULL:
                                 0, 1, .. */
     const char *const *name; /* [n_device] for errors; NULL: the backend's name and a number */
@@ -127,6 +133,8 @@ struct run_att {
 struct run_pad {
     int32_t T, S, O; /* O 0: no output, and nothing that only outputs need */
     enum mdl_tail tail;
+    int split;                                 /* copies divide the step */
+    const int32_t *out_at;                     /* then: bat_layout.out_at */
     int32_t n_work;                            /* attention tiles at most */
     struct run_att att[FDK_MAX_KV_GROUPS + 1]; /* of all tiles of each KV group; of those
                                 with outputs, for the tail */
@@ -157,24 +165,27 @@ struct run_dev {
     int32_t *d_table;        /* [groups][S + 1][stride] */
     unsigned char *d_plan;
     struct fdk_result *d_results; /* [O] */
-    uint16_t *d_counts;           /* the pool: penalty counts, [n_penalty][vocab] */
-    int32_t *d_rules;             /* rules, [n_penalty][fdk_rules_words(vocab)] */
-    float *d_chosen;              /* [n_penalty][FDK_MAX_CHOSEN] */
-    unsigned char *h_kv;          /* [n_host] blocks */
+    struct fdk_result *d_all; /* [O] of all copies, in the step's order; NULL: one copy */
+    uint16_t *d_counts;       /* the pool: penalty counts, [n_penalty][vocab] */
+    int32_t *d_rules;         /* rules, [n_penalty][fdk_rules_words(vocab)] */
+    float *d_chosen;          /* [n_penalty][FDK_MAX_CHOSEN] */
+    unsigned char *h_kv;      /* [n_host] blocks */
     struct fdk_kv kv[FDK_MAX_KV_GROUPS]; /* runner.kv at this device's addresses */
     struct run_form form[2];             /* run_form() */
+    struct run_form split[2];            /* of steps that copies divide; several copies */
     struct fdk_launch *launch;           /* of the program being launched */
     struct run_pad *pad;                 /* [cap.n] for as many outputs as there may be */
     struct run_pad *few; /* [cap.n] for run_few() outputs; T 0 where that is none */
     int32_t n_pad;
-    struct run_pad full;     /* the largest step */
-    struct run_pad *eager;   /* [n_rec] a record's step that no size holds: must
+    struct run_pad full;       /* the largest step */
+    struct run_pad full_split; /* the same, divided; several copies */
+    struct run_pad *eager;     /* [n_rec] a record's step that no size holds: must
                                 stay as it is until the step is done */
-    fdk_event_t *ev_begin;   /* [n_rec] */
-    fdk_event_t *ev_end;     /* [n_rec] */
-    fdk_event_t ev_copy[2];  /* begin and end of the last block copies */
-    int32_t n_copy;          /* blocks of those, 0: time taken already */
-    struct run_marks *marks; /* of the step being launched; NULL: it is not measured */
+    fdk_event_t *ev_begin;     /* [n_rec] */
+    fdk_event_t *ev_end;       /* [n_rec] */
+    fdk_event_t ev_copy[2];    /* begin and end of the last block copies */
+    int32_t n_copy;            /* blocks of those, 0: time taken already */
+    struct run_marks *marks;   /* of the step being launched; NULL: it is not measured */
     uint32_t *h_mark; /* pinned: the epoch of the last step that has passed its mark */
     int marking;      /* the program that is being launched has a mark */
     int single;       /* it goes operation by operation: the step is measured */
@@ -240,10 +251,11 @@ struct runner {
     struct fdk_ctx *ctx;
     struct run_dev *dev; /* [n_rank] */
     int32_t n_rank;
-    struct fdk_group *group; /* of the ranks' collectives, or NULL */
-    /* Of the ranks i kv_split .. that share the tokens of their KV heads; with one: none. */
-    struct fdk_group *owners[FDK_MAX_RANKS];
-    int32_t kv_split;
+    int32_t n_copy;
+    int32_t kv_split; /* ranks that share the tokens of their KV heads */
+    struct fdk_group *group[FDK_MAX_RANKS]; /* [copy] of its ranks' collectives, or NULL */
+    struct fdk_group *copies[FDK_MAX_RANKS]; /* [place] of the ranks there, or NULL */
+    struct fdk_group *owners[FDK_MAX_RANKS]; /* [rank / kv_split] of those that share, or NULL */
     uint32_t spin_limit_us;
     struct run_ranks *ranks; /* the launch threads; NULL: one rank */
     int spin;                /* threads may poll */
@@ -269,6 +281,7 @@ struct runner {
     struct bat_rec *rec;  /* [n_rec] */
     int32_t n_rec;
     uint64_t n_graph, n_eager;   /* steps launched */
+    uint64_t n_split;            /* of them, those that copies divided */
     uint64_t host, host_penalty; /* pinned bytes: of all records; of the pool */
     int32_t mark_op;             /* the operation that the mark precedes */
     uint64_t t_marked_ns; /* least host time that launching a measured step took, 0 */
@@ -287,17 +300,30 @@ run_rank(const struct run_dev *dev)
     return (int32_t)(dev - dev->run->dev);
 }
 
+/* Ranks of a copy, the device's copy, and its place there. */
+static inline int32_t
+run_copy_ranks(const struct runner *run)
+{
+    return run->n_rank / run->n_copy;
+}
+
+static inline int32_t
+run_copy(const struct run_dev *dev)
+{
+    return run_rank(dev) / run_copy_ranks(dev->run);
+}
+
+static inline int32_t
+run_place_of(const struct run_dev *dev)
+{
+    return run_rank(dev) % run_copy_ranks(dev->run);
+}
+
 /* -ENODEV (no such device here), -ENOTSUP (unknown backend), -ENOMEM; err
  * says why. */
 int
 run_new(const struct run_open_args *a, struct runner **ret, char *err, size_t err_bytes);
 struct runner *run_free(struct runner *run);
-/* Which rank of the group the device is. */
-static inline int32_t
-run_rank_of(const struct run_dev *dev)
-{
-    return (int32_t)(dev - dev->run->dev);
-}
 /* Memory the device has left. */
 uint64_t run_mem_free(const struct run_dev *dev);
 
@@ -409,6 +435,8 @@ int run_sums_check(struct runner *run, char *err, size_t err_bytes);
  * budget_ns is over: then 1, and the ways are as they were. 0, or what a device failed
  * with. The order of additions is that of ranks either way, so numbers do not change. */
 int run_sums_choose(struct runner *run, uint64_t budget_ns, struct fdk_group_ways *ret);
+/* These for the groups of all copies. */
+void run_sums_set(const struct runner *run, const struct fdk_group_ways *ways);
 
 /* ---- runner_launch.c: one rank ---------------------------------------------------- */
 
@@ -455,6 +483,8 @@ int run_bind(struct run_dev *dev, const size_t *off);
 void run_unbind(struct run_dev *dev);
 /* With this tail. */
 const struct run_form *run_form(const struct run_dev *dev, enum mdl_tail tail);
+/* Of that size's launch. */
+const struct run_form *run_pad_form(const struct run_dev *dev, const struct run_pad *pad);
 /* What a padded size brings. */
 void run_step(const struct run_pad *pad, struct fdk_step *ret);
 /* Rows of a logits slice. */
@@ -500,7 +530,8 @@ int32_t
 run_n_graph(const struct fdk_ops *k, const struct mdl_program *p, const struct cap *cap);
 /* The tail of a step of T tokens with at most O outputs. */
 enum mdl_tail run_tail(const struct runner *run, int32_t T, int32_t O);
-/* What a launch of T tokens with at most O outputs needs to know. */
+/* What a launch of T tokens with at most O outputs needs to know. Of copies that have no
+ * outputs in steps that are not divided: O 0. */
 void run_pad_init(const struct run_dev *dev, int32_t T, int32_t O, struct run_pad *ret);
 /* Are graphs replayed from now on? The engine thread alone. */
 void run_set_graph(struct runner *run, int on);
@@ -513,11 +544,16 @@ int run_tiles(struct runner *run);
 /* Where plan i of a step of T tokens lies in a step plan at base. */
 struct run_att
 run_att_at(const struct runner *run, int32_t T, int32_t i, unsigned char *base);
-/* Fill the record's attention plans for the tail that it will have. */
-int run_att_plans(struct runner *run, struct bat_rec *rec, const struct run_pad *pad);
+/* The same of a divided step, in which the copy has O outputs. */
+void run_split_init(const struct run_dev *dev, int32_t T, int32_t O, struct run_pad *ret);
+/* Fill a plan's attention plans for the tail that it will have. plan: the record's, or a
+ * copy's. */
+int run_att_plans(struct runner *run, const struct bat_rec *rec, unsigned char *plan,
+    const struct run_pad *pad);
 /* Bytes of what follows from the dimensions and the tiles alone. */
 struct run_sizes {
     uint64_t rows, tables, plan, results;
+    uint64_t all; /* results of all copies; 0: one copy */
 };
 struct run_sizes run_sizes(const struct runner *run);
 /* Allocate on the device; err says for what. */

@@ -145,17 +145,42 @@ run_entry(struct run_dev *dev, const struct bat_entry *e)
     return rc;
 }
 
+/* What the device's copy computes of a divided step; NULL: the step is not divided. */
+static const struct bat_copy *
+run_copy_of(const struct run_dev *dev, const struct bat_rec *rec)
+{
+    return rec->n_split > 0 ? &rec->copy[run_copy(dev)] : NULL;
+}
+
+static const struct bat_updates *
+run_upd(const struct run_dev *dev, const struct bat_rec *rec)
+{
+    const struct bat_copy *c = run_copy_of(dev, rec);
+
+    return c != NULL ? &c->upd : &rec->upd;
+}
+
+static int
+run_upload(struct run_dev *dev, const struct bat_rec *rec)
+{
+    const struct bat_copy *c = run_copy_of(dev, rec);
+
+    return dev->run->k->copy(dev->stream, dev->d_plan, c != NULL ? c->plan : rec->plan,
+        run_upd(dev, rec)->bytes);
+}
+
 static int
 run_updates(struct run_dev *dev, const struct bat_rec *rec)
 {
+    const struct bat_updates *u = run_upd(dev, rec);
     const int32_t *counts = (const int32_t *)(dev->d_plan + rec->layout.counts);
     struct fdk_row_update_args ua = { .state = dev->d_state,
-        .rows = (const struct fdk_row *)(dev->d_plan + rec->upd.rows),
-        .idx = (const int32_t *)(dev->d_plan + rec->upd.idx),
+        .rows = (const struct fdk_row *)(dev->d_plan + u->rows),
+        .idx = (const int32_t *)(dev->d_plan + u->idx),
         .n = counts + BAT_N_UPDATE,
         .n_max = rec->n_update,
         .table = dev->d_table,
-        .delta = (const struct fdk_delta *)(dev->d_plan + rec->upd.delta),
+        .delta = (const struct fdk_delta *)(dev->d_plan + u->delta),
         .n_delta = counts + BAT_N_DELTA,
         .n_delta_max = rec->n_delta };
     int rc = 0;
@@ -178,7 +203,12 @@ static struct run_pad *
 run_pad_for(struct run_dev *dev, const struct bat_rec *rec)
 {
     struct run_pad *pad = &dev->eager[rec - dev->run->rec];
+    const struct bat_copy *c = run_copy_of(dev, rec);
 
+    if (c != NULL) {
+        run_split_init(dev, rec->copy_pad, c->n_out, pad);
+        return pad;
+    }
     if (rec->graph)
         return run_pad_of(dev, rec->T_pad, rec->n_out);
     run_pad_init(dev, rec->T_pad, rec->n_out, pad);
@@ -241,7 +271,8 @@ run_results(struct run_dev *dev, const struct bat_rec *rec)
     if (dev != run_root(dev->run))
         return 0;
     if (rec->n_out > 0)
-        rc = dev->run->k->copy(dev->stream, rec->results, dev->d_results,
+        rc = dev->run->k->copy(dev->stream, rec->results,
+            rec->n_split > 0 ? dev->d_all : dev->d_results,
             (size_t)rec->n_out * sizeof(struct fdk_result));
     if (rc == 0 && rec->chosen)
         rc = dev->run->k->copy(dev->stream, rec->h_chosen, dev->d_chosen,
@@ -264,7 +295,7 @@ run_launch_parts(struct run_dev *dev, struct bat_rec *rec, struct run_pad *pad)
             rc = run_mark(dev, line + RUN_LINE_DELAY);
     }
     if (rc == 0)
-        rc = dev->run->k->copy(dev->stream, dev->d_plan, rec->plan, rec->upd.bytes);
+        rc = run_upload(dev, rec);
     if (rc == 0)
         rc = run_mark(dev, line + RUN_LINE_UPLOAD);
     if (rc == 0)
@@ -328,7 +359,8 @@ run_record_size(struct run_dev *dev, int32_t i)
         return rc;
     if (i == dev->n_pad - 1)
         rc = run_program(dev, few);
-    return rc != 0 ? rc : run_record(dev, few);
+    /* a copy without outputs launches it where copy 0 does, and needs no graph of it */
+    return rc != 0 || few->O == 0 ? rc : run_record(dev, few);
 }
 
 int
@@ -350,6 +382,8 @@ run_warm_full(struct run_dev *dev, int32_t arg)
     int rc = run_program(dev, &dev->full);
 
     (void)arg;
+    if (rc == 0 && dev->run->n_copy > 1)
+        rc = run_program(dev, &dev->full_split);
     if (rc == 0)
         rc = dev->run->k->stream_sync(dev->stream);
     dev->mem_before = run_mem_free(dev);

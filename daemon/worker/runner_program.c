@@ -38,7 +38,7 @@ run_null_program(void)
     c->n_eos = 1;
     c->eos[0] = RUN_NULL_EOS;
     c->bos = RUN_NULL_BOS;
-    p->n_rank = p->n_split = p->n_head = p->n_kv_head = p->ffn = 1;
+    p->n_copy = p->n_rank = p->n_split = p->n_head = p->n_kv_head = p->ffn = 1;
     p->kv_share = p->kv_split = 1;
     p->vocab_rows = RUN_NULL_VOCAB;
     p->n_op = p->n_buf = 1;
@@ -115,6 +115,8 @@ static const enum fdk_op_kind run_kind[MDL_OP__N] = {
     [MDL_OP_ALLGATHER] = FDK_OP_ALL_GATHER,
     [MDL_OP_COLUMNS] = FDK_OP_OWN,
     [MDL_OP_ADD] = FDK_OP_OWN,
+    [MDL_OP_KVSHARE] = FDK_OP_KV_SHARE,
+    [MDL_OP_ROWSHARE] = FDK_OP_ROW_SHARE,
 };
 
 static void
@@ -129,13 +131,21 @@ static void
 run_keep_inputs(const struct mdl_program *p, const struct fdk_fusion *f, int32_t first,
     int32_t *last)
 {
-    for (int32_t i = 0; i < f->n; i++)
-        if (run_kind[p->op[first + i].kind] != f->kind[i] ||
-            p->op[first + i].tail != p->op[first].tail)
+    int32_t at[FDK_FUSION_OPS], n = 0, i = first;
+
+    /* steps that are not divided run what is before and behind a KVSHARE as neighbours */
+    for (; n < f->n && i < p->n_op; i++)
+        if (p->op[i].kind != MDL_OP_KVSHARE)
+            at[n++] = i;
+    if (n < f->n)
+        return;
+    for (i = 0; i < n; i++)
+        if (run_kind[p->op[at[i]].kind] != f->kind[i] ||
+            p->op[at[i]].tail != p->op[first].tail)
             return;
-    for (int32_t i = first; i < first + f->n; i++) {
-        run_keep(p, p->op[i].in, first + f->n - 1, last);
-        run_keep(p, p->op[i].in2, first + f->n - 1, last);
+    for (i = 0; i < n; i++) {
+        run_keep(p, p->op[at[i]].in, at[n - 1], last);
+        run_keep(p, p->op[at[i]].in2, at[n - 1], last);
     }
 }
 
@@ -251,14 +261,36 @@ run_shape_heads(const struct runner *run, const struct mdl_op *o, struct fdk_op 
             .act = run->act };
 }
 
+/* Is it the program's first exchange of keys and values? */
+static int
+run_begins_share(const struct mdl_program *p, const struct mdl_op *o)
+{
+    const struct mdl_op *i = p->op;
+
+    while (i < o && i->kind != MDL_OP_KVSHARE)
+        i++;
+    return i == o;
+}
+
+static void
+run_shape_share(const struct runner *run, const struct mdl_op *o, struct fdk_op *ret)
+{
+    const struct mdl_kv_at *at = &run->prog->kv_at[o->layer];
+
+    ret->att = at->group;
+    ret->kv_share = (struct fdk_kv_share_args){ .kv = run->kv[at->group],
+        .layer = at->layer,
+        .begin = run_begins_share(run->prog, o) };
+}
+
 /* -ENOTSUP: no backend has such an operation. */
 static int
 run_shape_op(const struct runner *run, const struct mdl_op *o, struct fdk_op *ret)
 {
-    int outputs = o->rows == MDL_PER_OUT;
+    int outputs = o->rows == MDL_PER_OUT && o->kind != MDL_OP_ROWSHARE;
 
     *ret = (struct fdk_op){ .kind = run_kind[o->kind],
-        .rows = outputs ? FDK_PER_OUT : FDK_PER_TOKEN,
+        .rows = o->rows == MDL_PER_OUT ? FDK_PER_OUT : FDK_PER_TOKEN,
         .needs_output = outputs || o->tail == MDL_TAIL_OUTPUTS };
     switch (ret->kind) {
     case FDK_OP_EMBED:
@@ -318,6 +350,12 @@ run_shape_op(const struct runner *run, const struct mdl_op *o, struct fdk_op *re
             .ldy = o->N * (o->owners ? run->prog->kv_split : run->prog->n_rank),
             .each = o->each,
             .dtype = run->prog->buf[o->in].f32 ? FDK_F32 : run->act };
+        return 0;
+    case FDK_OP_KV_SHARE:
+        run_shape_share(run, o, ret);
+        return 0;
+    case FDK_OP_ROW_SHARE:
+        ret->row_share = (struct fdk_row_share_args){ .O = 0 };
         return 0;
     case FDK_OP_OWN:
         ret->is = fdk_own_find(run->k, mdl_op_name(o->kind));
@@ -418,7 +456,7 @@ run_point_embed(const struct run_dev *dev, int32_t w, struct fdk_embed_args *a)
 
     a->w = run_weight(dev, w);
     for (int32_t i = 0; i < run->prog->n_rank && a->shard_rows > 0; i++)
-        a->shard[i] = run_weight(&run->dev[i], w);
+        a->shard[i] = run_weight(&run->dev[run_copy(dev) * run->prog->n_rank + i], w);
     a->state = dev->d_state;
 }
 
@@ -426,7 +464,34 @@ run_point_embed(const struct run_dev *dev, int32_t w, struct fdk_embed_args *a)
 static struct fdk_group *
 run_owners(const struct run_dev *dev)
 {
-    return dev->run->owners[run_rank_of(dev) / dev->run->prog->kv_split];
+    return dev->run->owners[run_rank(dev) / dev->run->prog->kv_split];
+}
+
+/* The same place of copy p. */
+static const struct run_dev *
+run_peer(const struct run_dev *dev, int32_t p)
+{
+    return &dev->run->dev[p * run_copy_ranks(dev->run) + run_place_of(dev)];
+}
+
+static void
+run_point_kv_share(const struct run_dev *dev, const struct mdl_op *o,
+    struct fdk_kv_share_args *a)
+{
+    a->group = dev->run->copies[run_place_of(dev)];
+    a->kv = dev->kv[dev->run->prog->kv_at[o->layer].group];
+    for (int32_t p = 0; p < dev->run->n_copy; p++)
+        a->peer[p] = run_peer(dev, p)->d_kv;
+}
+
+static void
+run_point_row_share(const struct run_dev *dev, struct fdk_row_share_args *a)
+{
+    a->group = dev->run->copies[run_place_of(dev)];
+    for (int32_t p = 0; p < dev->run->n_copy; p++)
+        a->state[p] = run_peer(dev, p)->d_state;
+    a->results = dev->d_results;
+    a->all = run_peer(dev, 0)->d_all;
 }
 
 static void
@@ -498,16 +563,22 @@ run_point_op(const struct run_dev *dev, const size_t *off, const struct mdl_op *
         run_point_sample(dev, in, &op->sample);
         break;
     case FDK_OP_ALL_REDUCE:
-        op->all_reduce.group = dev->run->group;
+        op->all_reduce.group = dev->run->group[run_copy(dev)];
         op->all_reduce.y = out;
         op->all_reduce.x = in;
         op->all_reduce.n = n;
         break;
     case FDK_OP_ALL_GATHER:
-        op->all_gather.group = o->owners ? run_owners(dev) : dev->run->group;
+        op->all_gather.group = o->owners ? run_owners(dev) : dev->run->group[run_copy(dev)];
         op->all_gather.y = out;
         op->all_gather.x = in;
         op->all_gather.n = n;
+        break;
+    case FDK_OP_KV_SHARE:
+        run_point_kv_share(dev, o, &op->kv_share);
+        break;
+    case FDK_OP_ROW_SHARE:
+        run_point_row_share(dev, &op->row_share);
         break;
     case FDK_OP_OWN:
         op->own.y = out;
@@ -540,14 +611,15 @@ run_form_add(const struct run_dev *dev, const size_t *off, int32_t i, int32_t fi
 /* Operation i of the program, if it has this tail. The head's GEMM, what is done to its
  * logits, and sampling take turns, slice by slice. */
 static int
-run_form_ops(const struct run_dev *dev, const size_t *off, enum mdl_tail tail, int32_t i,
-    struct run_form *f)
+run_form_ops(const struct run_dev *dev, const size_t *off, enum mdl_tail tail, int split,
+    int32_t i, struct run_form *f)
 {
     const struct mdl_op *op = dev->run->prog->op;
     int32_t head = i;
     int rc = 0;
 
-    if (!mdl_op_runs(&op[i], tail) || run_is_head(dev->run->prog, i))
+    if (!mdl_op_runs(&op[i], tail) || run_is_head(dev->run->prog, i) ||
+        (op[i].kind == MDL_OP_KVSHARE && !split))
         return 0;
     if (op[i].kind != MDL_OP_SAMPLE)
         return run_form_add(dev, off, i, 0, f);
@@ -560,7 +632,8 @@ run_form_ops(const struct run_dev *dev, const size_t *off, enum mdl_tail tail, i
 }
 
 static int
-run_bind_form(struct run_dev *dev, const size_t *off, enum mdl_tail tail, struct run_form *f)
+run_bind_form(struct run_dev *dev, const size_t *off, enum mdl_tail tail, int split,
+    struct run_form *f)
 {
     size_t n = (size_t)dev->run->prog->n_op +
         4 * (size_t)((dev->run->dims.O - 1) / dev->run->R + 1);
@@ -575,7 +648,7 @@ run_bind_form(struct run_dev *dev, const size_t *off, enum mdl_tail tail, struct
     if (dev->launch == NULL)
         return -ENOMEM;
     for (int32_t i = 0; i < dev->run->prog->n_op && rc == 0; i++)
-        rc = run_form_ops(dev, off, tail, i, f);
+        rc = run_form_ops(dev, off, tail, split, i, f);
     return rc != 0
         ? rc
         : fdk_bind(dev->run->k, dev->run->ctx, dev->idx, f->op, f->n, &f->bound);
@@ -584,20 +657,32 @@ run_bind_form(struct run_dev *dev, const size_t *off, enum mdl_tail tail, struct
 int
 run_bind(struct run_dev *dev, const size_t *off)
 {
-    int rc = run_bind_form(dev, off, MDL_TAIL_TOKENS, &dev->form[0]);
+    int tails = dev->run->prog->has_tails, copies = dev->run->n_copy > 1;
+    int rc = run_bind_form(dev, off, MDL_TAIL_TOKENS, 0, &dev->form[0]);
 
-    if (rc == 0 && dev->run->prog->has_tails)
-        rc = run_bind_form(dev, off, MDL_TAIL_OUTPUTS, &dev->form[1]);
+    if (rc == 0 && tails)
+        rc = run_bind_form(dev, off, MDL_TAIL_OUTPUTS, 0, &dev->form[1]);
+    if (rc == 0 && copies)
+        rc = run_bind_form(dev, off, MDL_TAIL_TOKENS, 1, &dev->split[0]);
+    if (rc == 0 && copies && tails)
+        rc = run_bind_form(dev, off, MDL_TAIL_OUTPUTS, 1, &dev->split[1]);
     return rc;
+}
+
+static void
+run_unbind_form(struct run_form *f)
+{
+    fdk_unbind(f->bound);
+    free(f->op);
+    free(f->line);
 }
 
 void
 run_unbind(struct run_dev *dev)
 {
     for (int i = 0; i < 2; i++) {
-        fdk_unbind(dev->form[i].bound);
-        free(dev->form[i].op);
-        free(dev->form[i].line);
+        run_unbind_form(&dev->form[i]);
+        run_unbind_form(&dev->split[i]);
     }
     free(dev->launch);
 }
@@ -691,12 +776,23 @@ run_step(const struct run_pad *pad, struct fdk_step *ret)
             ret->att[i].n_done = (uint32_t *)pad->att[i].counts + 1;
         ret->att[i].plan = pad->att[i].plan;
     }
+    if (pad->split) {
+        ret->range = pad->b[0].n_tok - BAT_N_TOK + BAT_SHARE;
+        ret->at = pad->out_at;
+    }
 }
 
 const struct run_form *
 run_form(const struct run_dev *dev, enum mdl_tail tail)
 {
     return &dev->form[tail == MDL_TAIL_OUTPUTS];
+}
+
+const struct run_form *
+run_pad_form(const struct run_dev *dev, const struct run_pad *pad)
+{
+    return pad->split ? &dev->split[pad->tail == MDL_TAIL_OUTPUTS]
+                      : run_form(dev, pad->tail);
 }
 
 /* The launch of operation `line` was answered with -ENOTSUP. */
@@ -723,7 +819,7 @@ run_refuse(const struct run_dev *dev, int32_t line)
 int
 run_program(struct run_dev *dev, const struct run_pad *pad)
 {
-    const struct run_form *f = run_form(dev, pad->tail);
+    const struct run_form *f = run_pad_form(dev, pad);
     int marked = !dev->marking, rc = 0;
     struct fdk_step s;
     int32_t n;

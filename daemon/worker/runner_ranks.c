@@ -22,9 +22,10 @@
 #include "daemon/common/obj.h"
 #include "daemon/worker/queue.h"
 
-#define RUN_POLL_NS (20 * CLK_US)  /* between looks at what a launch thread has done */
-#define RUN_SPIN_NS (50 * CLK_US)  /* a launch thread polls for so long after work, */
-#define RUN_PARK_NS (100 * CLK_MS) /* then sleeps, so long at most */
+#define RUN_POLL_NS  (20 * CLK_US)  /* between looks at what a launch thread has done */
+#define RUN_SPIN_NS  (50 * CLK_US)  /* a launch thread polls for so long after work, */
+#define RUN_PARK_NS  (100 * CLK_MS) /* then sleeps, so long at most */
+#define RUN_BLAME_NS (100 * CLK_MS) /* for a late rank to say whom it waited for */
 
 /* ---- the launch threads --------------------------------------------------------------- */
 
@@ -79,20 +80,27 @@ run_step_hook(struct run_ranks *g, int32_t rank)
         clk_sleep_ns(CLK_MS);
 }
 
+static void
+run_abort(const struct runner *run, struct fdk_group *group, int32_t rank)
+{
+    if (group != NULL)
+        run->k->group_abort(group, rank);
+}
+
 /* The first rank that fails is the group's failure: the others are waiting for it. */
 static void
 run_rank_failed(struct runner *run, int32_t rank, int rc)
 {
+    int32_t copy = run_copy(&run->dev[rank]), place = run_place_of(&run->dev[rank]);
     struct run_ranks *g = run->ranks;
     int32_t none = 0;
 
     if (!__atomic_compare_exchange_n(&g->failed, &none, rank + 1, 0, __ATOMIC_ACQ_REL,
             __ATOMIC_ACQUIRE))
         return;
-    if (run->group != NULL)
-        run->k->group_abort(run->group, rank);
-    if (run->owners[rank / run->kv_split] != NULL)
-        run->k->group_abort(run->owners[rank / run->kv_split], rank % run->kv_split);
+    run_abort(run, run->group[copy], place);
+    run_abort(run, run->copies[place], copy);
+    run_abort(run, run->owners[rank / run->kv_split], rank % run->kv_split);
     __atomic_store_n(&g->rc, rc, __ATOMIC_RELEASE);
 }
 
@@ -414,6 +422,29 @@ run_launch_error(const struct runner *run, char *ret, size_t ret_bytes)
             run->refused[0] != '\0' ? run->refused : "a launch was refused");
 }
 
+/* A rank of several groups may have come late because it waited in another one: then it has
+ * given up too, or soon will. *who: the rank that says so, in the end who says it of one that
+ * waited for nobody. Returns that one. */
+static int32_t
+run_rank_first_late(const struct runner *run, int32_t late, int32_t *who)
+{
+    int groups = run->n_copy > 1 && run_copy_ranks(run) > 1;
+    uint64_t until = clk_now_ns() + RUN_BLAME_NS;
+
+    for (int32_t i = 0; groups && late >= 0 && i < run->n_rank; i++) {
+        int32_t next;
+
+        while (run_rank_error(run, late)[0] == '\0' && clk_now_ns() < until)
+            clk_sleep_ns(CLK_MS);
+        next = run_rank_late(run, run_rank_error(run, late));
+        if (next < 0 || next == late)
+            break;
+        *who = late;
+        late = next;
+    }
+    return late;
+}
+
 /* A device's own fault is what made the others give up. */
 void
 run_ranks_error(const struct runner *run, char *ret, size_t ret_bytes)
@@ -429,7 +460,7 @@ run_ranks_error(const struct runner *run, char *ret, size_t ret_bytes)
         run_launch_error(run, ret, ret_bytes);
         return;
     }
-    late = run_rank_late(run, run_rank_error(run, who));
+    late = run_rank_first_late(run, run_rank_late(run, run_rank_error(run, who)), &who);
     if (late >= 0)
         (void)snprintf(ret, ret_bytes, "rank %d (%s): %s, says rank %d (%s)", late,
             run->dev[late].name, run_rank_error(run, who), who, run->dev[who].name);

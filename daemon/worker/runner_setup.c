@@ -49,6 +49,10 @@ run_free_recs(struct runner *run)
     for (int32_t i = 0; run->rec != NULL && i < run->n_rec; i++) {
         struct bat_rec *rec = &run->rec[i];
 
+        for (int32_t p = 0; rec->copy != NULL && p < run->n_copy; p++)
+            run_host_free(run, rec->copy[p].plan);
+        free(rec->copy);
+        free(rec->split);
         run_host_free(run, rec->plan);
         run_host_free(run, rec->results);
         run_host_free(run, rec->h_table);
@@ -108,6 +112,7 @@ run_teardown_dev(struct run_dev *dev)
     run_dev_free(dev, dev->d_rules);
     run_dev_free(dev, dev->d_chosen);
     run_dev_free(dev, dev->d_results);
+    run_dev_free(dev, dev->d_all);
     run_dev_free(dev, dev->d_plan);
     run_dev_free(dev, dev->d_table);
     run_dev_free(dev, dev->d_state);
@@ -181,6 +186,29 @@ run_host_alloc(struct runner *run, const char *what, uint64_t bytes, void *ret_p
 
 /* ---- step records ------------------------------------------------------------------ */
 
+/* A plan for each of several copies. */
+static int
+run_setup_copies(struct runner *run, struct bat_rec *rec, char *err, size_t err_bytes)
+{
+    uint64_t bytes = run_sizes(run).plan;
+    int rc = 0;
+
+    rec->split = mem_array((size_t)run->dims.S, sizeof(*rec->split));
+    if (rec->split == NULL)
+        return -ENOMEM;
+    if (run->n_copy == 1)
+        return 0;
+    rec->copy = mem_array((size_t)run->n_copy, sizeof(*rec->copy));
+    if (rec->copy == NULL)
+        return -ENOMEM;
+    for (int32_t p = 0; p < run->n_copy && rc == 0; p++) {
+        rc = run_host_alloc(run, "step plans of copies", bytes, &rec->copy[p].plan, err,
+            err_bytes);
+        run->host += bytes;
+    }
+    return rc;
+}
+
 static int
 run_setup_rec(struct runner *run, struct bat_rec *rec, char *err, size_t err_bytes)
 {
@@ -194,7 +222,9 @@ run_setup_rec(struct runner *run, struct bat_rec *rec, char *err, size_t err_byt
         mem_array((size_t)(run->dims.S * bat_groups(&run->dims)), sizeof(*rec->table));
     if (rec->outs == NULL || rec->entry == NULL || rec->table == NULL)
         return -ENOMEM;
-    rc = run_host_alloc(run, "step plans", z.plan, &rec->plan, err, err_bytes);
+    rc = run_setup_copies(run, rec, err, err_bytes);
+    if (rc == 0)
+        rc = run_host_alloc(run, "step plans", z.plan, &rec->plan, err, err_bytes);
     if (rc == 0)
         rc = run_host_alloc(run, "results", z.results, &rec->results, err, err_bytes);
     if (rc == 0)
@@ -336,7 +366,8 @@ run_att_at(const struct runner *run, int32_t T, int32_t i, unsigned char *base)
 
 /* The ranks' devices are of one kind, so rank 0's plan is that of all. */
 int
-run_att_plans(struct runner *run, struct bat_rec *rec, const struct run_pad *pad)
+run_att_plans(struct runner *run, const struct bat_rec *rec, unsigned char *plan,
+    const struct run_pad *pad)
 {
     int tail = pad->tail == MDL_TAIL_OUTPUTS && pad->O > 0;
     int32_t n = run->att_op < 0 ? 0 : run->prog->n_kv_group + tail;
@@ -345,7 +376,7 @@ run_att_plans(struct runner *run, struct bat_rec *rec, const struct run_pad *pad
     int rc = 0;
 
     for (int32_t i = 0; i < n && rc == 0; i++) {
-        struct run_att at = run_att_at(run, pad->T, i, rec->plan);
+        struct run_att at = run_att_at(run, pad->T, i, plan);
         struct fdk_att_plan_args a = { .att = &att,
             .b = &b,
             .work = at.work,
@@ -356,7 +387,7 @@ run_att_plans(struct runner *run, struct bat_rec *rec, const struct run_pad *pad
             .n_max = pad->n_work,
             .outputs = i == run->prog->n_kv_group };
 
-        bat_view(&run->dims, pad->T, rec->plan, at.group,
+        bat_view(&run->dims, pad->T, plan, at.group,
             rec->tables + (size_t)at.group * rec->group_step, &b);
         att = run_att_shape(run, pad->T, at.group, &b);
         a.plan_bytes = run_att_plan_bytes(run, pad->T, i);
@@ -420,8 +451,8 @@ run_tail(const struct runner *run, int32_t T, int32_t O)
     return run->prog->has_tails && outputs ? MDL_TAIL_OUTPUTS : MDL_TAIL_TOKENS;
 }
 
-void
-run_pad_init(const struct run_dev *dev, int32_t T, int32_t O, struct run_pad *ret)
+static void
+run_pad_of_copy(const struct run_dev *dev, int32_t T, int32_t O, struct run_pad *ret)
 {
     *ret = (struct run_pad){ .T = T,
         .S = bat_pad_rows(&dev->run->dims, T),
@@ -433,6 +464,23 @@ run_pad_init(const struct run_dev *dev, int32_t T, int32_t O, struct run_pad *re
             dev->d_table + bat_table_at(&dev->run->dims, g, 0), &ret->b[g]);
     for (int32_t i = 0; i < run_n_att(dev->run, T); i++)
         ret->att[i] = run_att_at(dev->run, T, i, dev->d_plan);
+}
+
+void
+run_split_init(const struct run_dev *dev, int32_t T, int32_t O, struct run_pad *ret)
+{
+    struct bat_layout l;
+
+    run_pad_of_copy(dev, T, O, ret);
+    bat_layout(&dev->run->dims, T, &l);
+    ret->split = 1;
+    ret->out_at = (const int32_t *)(dev->d_plan + l.out_at);
+}
+
+void
+run_pad_init(const struct run_dev *dev, int32_t T, int32_t O, struct run_pad *ret)
+{
+    run_pad_of_copy(dev, T, run_copy(dev) == 0 ? O : 0, ret);
 }
 
 void
@@ -474,7 +522,8 @@ run_sizes(const struct runner *run)
     return (struct run_sizes){ .rows = S * sizeof(struct fdk_row),
         .tables = (uint64_t)bat_groups(d) * S * (uint64_t)d->stride * sizeof(int32_t),
         .plan = bat_plan_bytes(d),
-        .results = (uint64_t)d->O * sizeof(struct fdk_result) };
+        .results = (uint64_t)d->O * sizeof(struct fdk_result),
+        .all = d->n_copy > 1 ? (uint64_t)d->O * sizeof(struct fdk_result) : 0 };
 }
 
 /* ---- device memory --------------------------------------------------------------------- */
@@ -523,6 +572,7 @@ run_setup_memory(struct run_dev *dev, const struct run_setup_args *a, char *err,
         { "block tables", z.tables, &dev->d_table, &m->state },
         { "the step plan", z.plan, &dev->d_plan, &m->plan },
         { "results", z.results, &dev->d_results, &m->plan },
+        { "results of all copies", z.all, &dev->d_all, &m->plan },
         { "penalty counts", counts, &dev->d_counts, &m->penalty },
         { "sampling rules", rules, &dev->d_rules, &m->penalty },
         { "logprobs of chosen ids", run_chosen_bytes(a->n_penalty), &dev->d_chosen,
@@ -700,7 +750,7 @@ run_setup_dev(struct run_dev *dev, const struct run_setup_args *a, char *err,
 
     memcpy(dev->kv, a->kv, sizeof(dev->kv));
     for (int32_t g = 0; g < dev->run->prog->n_kv_group; g++)
-        dev->kv[g].own = run_rank_of(dev) % dev->run->prog->kv_split;
+        dev->kv[g].own = run_rank(dev) % dev->run->prog->kv_split;
     rc = run_setup_memory(dev, a, err, err_bytes);
     if (rc == 0)
         rc = run_setup_kv(dev, a->max_block, err, err_bytes);
@@ -713,8 +763,8 @@ run_setup_dev(struct run_dev *dev, const struct run_setup_args *a, char *err,
     if (dev->pad == NULL || dev->few == NULL)
         return -ENOMEM;
     run_pad_init(dev, d->T, bat_pad_outs(d, d->T), &dev->full);
-    rc = run_setup_program(dev, err, err_bytes);
-    return rc != 0 ? rc : run_setup_events(dev);
+    run_split_init(dev, d->T, bat_pad_outs(d, d->T), &dev->full_split);
+    return run_setup_events(dev);
 }
 
 int
@@ -726,6 +776,7 @@ run_setup_all(struct runner *run, const struct run_setup_args *a, char *err,
     run->dims = a->dims;
     memcpy(run->kv, a->kv, sizeof(run->kv));
     ASSERT(bat_groups(&a->dims) == run->prog->n_kv_group);
+    ASSERT(bat_copies(&a->dims) == run->n_copy);
     run->n_penalty = a->n_penalty;
     run->n_host = a->n_host;
     run->n_rec = a->n_rec;
@@ -738,5 +789,8 @@ run_setup_all(struct runner *run, const struct run_setup_args *a, char *err,
         rc = run_setup_host(run, err, err_bytes);
     for (int32_t i = 0; i < run->n_rank && rc == 0; i++)
         rc = run_setup_dev(&run->dev[i], a, err, err_bytes);
+    /* what is bound may point to what other ranks have */
+    for (int32_t i = 0; i < run->n_rank && rc == 0; i++)
+        rc = run_setup_program(&run->dev[i], err, err_bytes);
     return rc == 0 ? run_setup_recs(run, err, err_bytes) : rc;
 }

@@ -72,7 +72,7 @@ sums_want(const struct runner *run, size_t i)
 
     if (s->gather)
         return sums_x((int32_t)(i / s->n), i % s->n);
-    for (int32_t q = 0; q < run->n_rank; q++)
+    for (int32_t q = 0; q < run_copy_ranks(run); q++)
         sum += sums_x(q, i);
     return sum;
 }
@@ -105,18 +105,18 @@ sums_launch(struct run_dev *dev)
 {
     const struct runner *run = dev->run;
     const struct run_sums *s = run->sums;
-    const struct fdk_all_reduce_args r = { .group = run->group,
+    const struct fdk_all_reduce_args r = { .group = run->group[run_copy(dev)],
         .y = sums_d_y(dev),
         .x = dev->d_act,
         .T = 1,
         .C = (int32_t)s->n,
         .act = run->act };
-    const struct fdk_all_gather_args g = { .group = run->group,
+    const struct fdk_all_gather_args g = { .group = run->group[run_copy(dev)],
         .y = sums_d_y(dev),
         .x = dev->d_act,
         .T = 1,
         .C = (int32_t)s->n,
-        .ldy = (int32_t)s->n * run->n_rank,
+        .ldy = (int32_t)s->n * run_copy_ranks(run),
         .dtype = run->act };
 
     return s->gather ? run->k->all_gather(&g, dev->stream)
@@ -148,13 +148,13 @@ sums_check_rank(struct run_dev *dev, int32_t arg)
     const struct runner *run = dev->run;
     struct run_sums *s = run->sums;
     int32_t q = run_rank(dev);
-    size_t m = s->n * (size_t)(s->gather ? run->n_rank : 1), eb = sums_elt(run);
+    size_t m = s->n * (size_t)(s->gather ? run_copy_ranks(run) : 1), eb = sums_elt(run);
     int rc;
 
     (void)arg;
     s->bad[q] = -1;
     for (size_t i = 0; i < s->n; i++)
-        sums_put(run, s->h[q], i, sums_x(q, i));
+        sums_put(run, s->h[q], i, sums_x(run_place_of(dev), i));
     rc = run->k->copy(dev->stream, dev->d_act, s->h[q], s->n * eb);
     if (rc == 0)
         rc = run->k->fill(dev->stream, sums_d_y(dev), 0xff, m * eb);
@@ -198,7 +198,7 @@ sums_failed(struct runner *run, int rc, char *err, size_t err_bytes)
 
     if (rc != 0)
         (void)snprintf(err, err_bytes, "collectives: %s %zu bytes of each of %d ranks: %s",
-            what, bytes, run->n_rank, run_error(run));
+            what, bytes, run_copy_ranks(run), run_error(run));
     for (int32_t q = 0; q < run->n_rank && rc == 0; q++) {
         if (s->bad[q] < 0)
             continue;
@@ -206,7 +206,7 @@ sums_failed(struct runner *run, int rc, char *err, size_t err_bytes)
             "collectives: %s %zu bytes of each of %d ranks is wrong on rank %d (%s): "
             "element %lld is %g, not %g; see whether the devices' links are well "
             "(nvidia-smi nvlink -e), or list other devices",
-            what, bytes, run->n_rank, q, run->dev[q].name, (long long)s->bad[q],
+            what, bytes, run_copy_ranks(run), q, run->dev[q].name, (long long)s->bad[q],
             (double)s->was[q], (double)s->want[q]);
         rc = -EIO;
     }
@@ -223,8 +223,8 @@ sums_check_sizes(struct runner *run, char *err, size_t err_bytes)
     for (size_t bytes = SUMS_LEAST; bytes < SUMS_STEP * most && rc == 0; bytes *= SUMS_STEP)
         for (s->gather = 0; s->gather < 2 && rc == 0; s->gather++) {
             s->n = (bytes < most ? bytes : most) / sums_elt(run);
-            if (s->gather && s->n > (size_t)run->n_rank)
-                s->n /= (size_t)run->n_rank;
+            if (s->gather && s->n > (size_t)run_copy_ranks(run))
+                s->n /= (size_t)run_copy_ranks(run);
             rc = sums_failed(run, run_on_all(run, sums_check_rank, 0), err, err_bytes);
         }
     return rc;
@@ -237,7 +237,7 @@ run_sums_check(struct runner *run, char *err, size_t err_bytes)
     struct run_sums s = { .n = 0 };
     int rc = 0;
 
-    if (run->group == NULL || most < SUMS_LEAST * FDK_MAX_RANKS)
+    if (run->group[0] == NULL || most < SUMS_LEAST * FDK_MAX_RANKS)
         return 0;
     ASSERT(run->act == FDK_F32 || run->act == FDK_BF16);
     run->sums = &s;
@@ -264,6 +264,13 @@ sums_ways(enum sums_way way)
         .packet_bytes = way == SUMS_PACKETS ? UINT64_MAX : 1 };
 }
 
+void
+run_sums_set(const struct runner *run, const struct fdk_group_ways *ways)
+{
+    for (int32_t p = 0; p < run->n_copy; p++)
+        run->k->group_ways(run->group[p], ways, NULL);
+}
+
 /* The shortest time of a chain. */
 static int
 sums_time(struct runner *run, enum sums_way way, uint64_t *ret_ns)
@@ -273,7 +280,7 @@ sums_time(struct runner *run, enum sums_way way, uint64_t *ret_ns)
     uint64_t best = UINT64_MAX;
     int rc = 0;
 
-    run->k->group_ways(run->group, &w, NULL);
+    run_sums_set(run, &w);
     for (int i = 0; i < SUMS_BEST && rc == 0; i++) {
         rc = run_on_all(run, sums_time_rank, 0);
         if (rc == 0) {
@@ -330,8 +337,8 @@ run_sums_choose(struct runner *run, uint64_t budget_ns, struct fdk_group_ways *r
     struct fdk_group_ways was, ways;
     int rc;
 
-    ASSERT(run->group != NULL);
-    run->k->group_ways(run->group, NULL, &was);
+    ASSERT(run->group[0] != NULL);
+    run->k->group_ways(run->group[0], NULL, &was);
     *ret = was;
     if (sums_most(run) < SUMS_FIRST)
         return 1;
@@ -340,6 +347,6 @@ run_sums_choose(struct runner *run, uint64_t budget_ns, struct fdk_group_ways *r
     run->sums = NULL;
     if (rc == 0)
         *ret = ways;
-    run->k->group_ways(run->group, ret, NULL);
+    run_sums_set(run, ret);
     return rc;
 }

@@ -104,6 +104,8 @@ struct sch_cfg {
     int32_t n_penalty;      /* entries of the penalty pool */
     int32_t fcfs;           /* 1: priorities are ignored */
     int32_t unshared;       /* 1: each sample computes its prompt (tests) */
+    int32_t n_copy;         /* struct bat_dims */
+    int32_t min_split;      /* struct bat: what steps take depends on it */
     uint64_t max_overtake_ns; /* one that waited so long is passed by none of less work
                                 left; 0: none is */
     uint64_t itl_target_ns;   /* 0: none; SCH_ITL_AUTO */

@@ -182,9 +182,10 @@ sch_weigh_host(struct sch_pick *p, struct sch_fit *f)
     const struct cost *c = p->sch->cfg.cost;
     int32_t n_all = f->m.n * p->sch->kv->block_size;
     int32_t n_dev = f->m.n_dev * p->sch->kv->block_size;
-    struct cost_step all = { .n_tok = n_all, .n_pair = sch_pairs(0, n_all) };
-    struct cost_step dev = { .n_tok = n_dev, .n_pair = sch_pairs(0, n_dev) };
+    struct cost_step all = { 0 }, dev = { 0 };
 
+    sch_add_prompt(p->sch, 0, n_all, &all);
+    sch_add_prompt(p->sch, 0, n_dev, &dev);
     if (f->m.n_host == 0 || c == NULL || c->copy_ns == 0 || cost_predict(c, &all) == 0)
         return;
     if (c->copy_ns * f->m.n_host <= (double)(cost_predict(c, &all) - cost_predict(c, &dev)))

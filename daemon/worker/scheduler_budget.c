@@ -41,13 +41,20 @@ sch_pairs(int32_t from, int32_t q)
     return (int64_t)q * from + (int64_t)q * (q + 1) / 2;
 }
 
+void
+sch_add_prompt(const struct sch *sch, int32_t from, int32_t q, struct cost_step *ret)
+{
+    int split = sch->cfg.n_copy > 1 && q >= sch->cfg.min_split;
+
+    cost_add_prompt(ret, q, sch_pairs(from, q), split ? sch->cfg.n_copy : 1);
+}
+
 int
 sch_in_time(const struct sch_pick *p, int32_t from, int32_t q, uint64_t ns)
 {
     struct cost_step c = p->st->cost;
 
-    c.n_tok += q;
-    c.n_pair += sch_pairs(from, q);
+    sch_add_prompt(p->sch, from, q, &c);
     return cost_predict(p->sch->cfg.cost, &c) <= ns;
 }
 
@@ -166,6 +173,19 @@ sch_hold(struct sch_pick *p, struct seq *s, int32_t q)
     return q;
 }
 
+/* The row's prompt has q tokens more. What it had may be divided now. */
+static void
+sch_give_cost(const struct sch *sch, const struct sch_row *row, int32_t q,
+    struct cost_step *ret)
+{
+    struct cost_step had = { 0 };
+
+    sch_add_prompt(sch, row->first, row->q_len, &had);
+    sch_add_prompt(sch, row->first, row->q_len + q, ret);
+    ret->n_tok -= had.n_tok;
+    ret->n_pair -= had.n_pair;
+}
+
 void
 sch_give(struct sch_pick *p, struct sch_row *row, int32_t q)
 {
@@ -179,11 +199,11 @@ sch_give(struct sch_pick *p, struct sch_row *row, int32_t q)
         row->n_score += n;
         s->n_scored = first + n + 1;
     }
-    st->cost.n_tok += q;
     if (row->decode) {
+        st->cost.n_tok += q;
         st->cost.n_ctx += s->device_len;
     } else {
-        st->cost.n_pair += sch_pairs(s->cached_len, q);
+        sch_give_cost(p->sch, row, q, &st->cost);
         p->n_prefill += q;
         *sch_spent(p->sch, s) += (uint64_t)q;
         p->floor -= q < p->floor ? q : p->floor;

@@ -20,9 +20,11 @@ sch_work(const struct sch_pick *p, const struct seq *s, int32_t from)
 {
     const struct cost *c = p->sch->cfg.cost;
     int32_t q = s->device_len - from;
-    struct cost_step work = { .n_tok = q, .n_pair = sch_pairs(from, q) };
-    uint64_t ns = c != NULL ? cost_predict(c, &work) : 0;
+    struct cost_step work = { 0 };
+    uint64_t ns;
 
+    sch_add_prompt(p->sch, from, q, &work);
+    ns = c != NULL ? cost_predict(c, &work) : 0;
     return ns > 0 ? ns : (uint64_t)q;
 }
 

@@ -67,6 +67,8 @@ enum sch_verdict {
 int sch_is_long(const struct sch *sch, const struct seq *s);
 /* n_pair of q tokens from position from on. */
 int64_t sch_pairs(int32_t from, int32_t q);
+/* Add what q tokens from position from on take. */
+void sch_add_prompt(const struct sch *sch, int32_t from, int32_t q, struct cost_step *ret);
 /* Would the step with q more tokens from position from on take ns at most? */
 int sch_in_time(const struct sch_pick *p, int32_t from, int32_t q, uint64_t ns);
 /* Tokens that a prompt may have in the first round. */

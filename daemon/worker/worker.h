@@ -105,8 +105,10 @@ int32_t wrk_kv_most(const struct worker *w, const struct eng_cfg *ec, int32_t gr
 int wrk_capture(const struct worker *w, const struct par *p, int *ret_use_graph,
     struct cap *ret, char *err, size_t err_bytes);
 
-/* Devices that compute: parallel.tensor_parallel_size. */
+/* Devices that compute: parallel.tensor_parallel_size of each copy. */
 int32_t wrk_n_rank(const struct worker *w);
+/* Copies of the model among them, each of as many. */
+int32_t wrk_n_copy(const struct worker *w);
 /* Is this the echo model? */
 int wrk_is_null(const struct worker *w);
 /* Does the model run on the host? auto: as the runner takes it. */

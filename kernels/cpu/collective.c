@@ -181,6 +181,65 @@ coll_place(const struct coll_run *r, int q, uint64_t at, uint32_t m, const char 
     }
 }
 
+/* A head's vector, and its scale, to the peer's cache. */
+static void
+push_vector(const struct fdk_kv_share_args *a, char *to, int32_t slot, int32_t head,
+    int value)
+{
+    const struct fdk_kv *kv = &a->kv;
+    uint64_t at = coll_kv_at(kv, a->layer, slot, head, value);
+    memcpy(to + at, (const char *)kv->base + at,
+        (size_t)kv->head_dim * fdk_dtype_bytes(kv->dtype));
+    if (kv->dtype != FDK_I8)
+        return;
+    at = coll_kv_scale_at(kv, a->layer, slot, head, value);
+    memcpy(to + at, (const char *)kv->base + at, sizeof(float));
+}
+
+COLL_FN void
+coll_push_kv(const struct coll_run *r)
+{
+    const struct fdk_kv_share_args *a = r->args;
+    struct coll_span t = coll_kv_span(r->j, a->range, r->channel);
+    for (; t.first < t.end; t.first++) {
+        int32_t slot = a->b->slot_map[t.first];
+        for (int k = 1; k < r->s->n && slot >= 0; k++)
+            for (int32_t h = 0; h < 2 * a->kv.n_kv_head; h++)
+                push_vector(a, a->peer[coll_peer(r, k)], slot, h / 2, h % 2);
+    }
+}
+
+static int32_t
+outputs(const struct fdk_row_share_args *a)
+{
+    int32_t n = a->O > 0 ? *a->b->n_out : 0;
+    return n < 0 ? 0 : n < a->O ? n : a->O;
+}
+
+COLL_FN void
+coll_push_results(const struct coll_run *r)
+{
+    const struct fdk_row_share_args *a = r->args;
+    for (int32_t o = 0; o < outputs(a); o++)
+        a->all[a->at[o]] = a->results[o];
+}
+
+COLL_FN void
+coll_push_rows(const struct coll_run *r)
+{
+    const struct fdk_row_share_args *a = r->args;
+    for (int32_t o = 0; o < outputs(a); o++) {
+        int32_t slot = a->b->state[a->b->out[o].row];
+        const struct fdk_row *own = &a->state[0][slot];
+        for (int q = 1; q < r->s->n && a->b->out[o].kind == FDK_OUT_SAMPLE; q++) {
+            struct fdk_row *to = &a->state[q][slot];
+            to->last_token = own->last_token;
+            to->len = own->len;
+            to->done = own->done;
+        }
+    }
+}
+
 static uint64_t *
 bad_at(const struct coll_space *s, int rank)
 {
@@ -191,7 +250,7 @@ static int
 fail(const struct coll_run *r, uint64_t bad)
 {
     const struct own *own = r->own;
-    int who = (int)((bad - 1) & 0xff) + r->s->first;
+    int who = r->s->number[(bad - 1) & 0xff];
     if ((bad - 1) >> 8 == COLL_LATE)
         cpu_fail(own->st->dev, "collective: rank %d did not come within %u ms", who,
             (unsigned)(r->s->limit_ns / 1000000));
@@ -311,15 +370,16 @@ coll_wait(const struct coll_run *r, int stage)
 /* ---- running --------------------------------------------------------------------- */
 
 static void
-run_job(struct CUstream_st *st, struct fdk_group *g, const struct coll_job *j)
+run_job(struct CUstream_st *st, struct fdk_group *g, const struct coll_job *j,
+    const void *args)
 {
     struct coll_space s = g->space;
     struct own own = { st, g };
-    struct coll_run r = { .s = &s, .j = j, .own = &own };
+    struct coll_run r = { .s = &s, .j = j, .own = &own, .args = args };
     s.rank = coll_rank_of(g->device, s.n, (int32_t)(st->dev - g->ctx->dev));
-    r.count = coll_count(j);
+    r.count = args == NULL ? coll_count(j) : 0;
     for (r.channel = 0; r.channel < j->n_channel; r.channel++) {
-        if (coll_channel_run(&r) != 0)
+        if ((args != NULL ? coll_copies_run(&r) : coll_channel_run(&r)) != 0)
             return;
         coll_channel_of(&r, s.rank)->seq = r.seq;
     }
@@ -334,7 +394,23 @@ cpu_collective(struct CUstream_st *st, const struct cpu_cmd *cmd)
     struct coll_job j;
     if ((cmd->op == CMD_ALL_REDUCE ? coll_reduce_job(a, &g->space, &j)
                                    : coll_gather_job(b, &g->space, &j)) == 0)
-        run_job(st, g, &j);
+        run_job(st, g, &j, NULL);
+}
+
+/* A virtual device's channels follow each other, so that more than one would only meet more
+ * often. */
+void
+cpu_copies(struct CUstream_st *st, const struct cpu_cmd *cmd)
+{
+    const struct fdk_kv_share_args *a = &cmd->u.kv_share;
+    const struct fdk_row_share_args *b = &cmd->u.row_share;
+    struct fdk_group *g = cmd->op == CMD_KV_SHARE ? a->group : b->group;
+    struct coll_job j;
+    if ((cmd->op == CMD_KV_SHARE ? coll_kv_job(a, &g->space, &j)
+                                 : coll_rows_job(b, &g->space, &j)) != 0)
+        return;
+    j.n_channel = 1;
+    run_job(st, g, &j, &cmd->u);
 }
 
 static int
@@ -371,6 +447,34 @@ vdev_all_gather(const struct fdk_all_gather_args *a, fdk_stream_t st)
     if (rc != 0)
         return rc;
     c.u.all_gather = *a;
+    return cpu_push(st, &c);
+}
+
+int
+vdev_kv_share(const struct fdk_kv_share_args *a, fdk_stream_t st)
+{
+    struct cpu_cmd c = { .op = CMD_KV_SHARE };
+    struct coll_job j;
+    if (!group_valid(a->group, st))
+        return -EINVAL;
+    int rc = coll_kv_job(a, &a->group->space, &j);
+    if (rc != 0)
+        return rc;
+    c.u.kv_share = *a;
+    return cpu_push(st, &c);
+}
+
+int
+vdev_row_share(const struct fdk_row_share_args *a, fdk_stream_t st)
+{
+    struct cpu_cmd c = { .op = CMD_ROW_SHARE };
+    struct coll_job j;
+    if (!group_valid(a->group, st))
+        return -EINVAL;
+    int rc = coll_rows_job(a, &a->group->space, &j);
+    if (rc != 0)
+        return rc;
+    c.u.row_share = *a;
     return cpu_push(st, &c);
 }
 

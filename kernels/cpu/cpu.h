@@ -143,6 +143,8 @@ enum cpu_cmd_op {
     CMD_CALL,
     CMD_ALL_REDUCE,
     CMD_ALL_GATHER,
+    CMD_KV_SHARE,
+    CMD_ROW_SHARE,
     CMD_COPY,
     CMD_FILL,
     CMD_DELAY,
@@ -171,6 +173,8 @@ struct cpu_cmd {
         struct fdk_sample_args sample;
         struct fdk_all_reduce_args all_reduce;
         struct fdk_all_gather_args all_gather;
+        struct fdk_kv_share_args kv_share;
+        struct fdk_row_share_args row_share;
         struct {
             void (*fn)(const void *args);
             _Alignas(8) unsigned char args[FDK_CPU_CALL_BYTES];
@@ -295,8 +299,9 @@ int cpu_ctx_new(const struct fdk_open_args *args, const struct fdk_ops *ops,
     cpu_exec_fn *exec, struct fdk_ctx **ret_ctx, char *err, size_t err_bytes);
 void cpu_ctx_free(struct fdk_ctx *ctx);
 
-cpu_exec_fn cpu_exec; /* the cpu backend's operations */
-cpu_exec_fn cpu_collective;
+cpu_exec_fn cpu_exec;       /* the cpu backend's operations */
+cpu_exec_fn cpu_collective; /* sums and gathers */
+cpu_exec_fn cpu_copies;     /* between copies */
 /* The device has failed: the other ranks of its groups give up. */
 void cpu_groups_tell(const struct cpu_dev *dev);
 

@@ -90,7 +90,7 @@ fail(const struct coll_run *r, uint64_t bad)
     uint64_t kind = (bad - 1) >> 8;
     cu_report((struct cu_claim *)r->own, kind == COLL_LATE ? CU_BAD_LATE :
         kind == COLL_GONE ? CU_BAD_GONE : CU_BAD_OTHER,
-        (int)((bad - 1) & 0xff) + r->s->first, r->s->rank + r->s->first,
+        r->s->number[(bad - 1) & 0xff], r->s->number[r->s->rank],
         (int)(r->s->limit_ns / 1000000));
     return -1;
 }
@@ -447,6 +447,95 @@ coll_norm(const struct coll_run *r, uint64_t first, uint64_t end)
         norm_as<__half>(r, first, end);
 }
 
+/* ---- between copies -------------------------------------------------------------- */
+
+/* Vectors of this channel's tokens in items of type U, which they consist of. */
+template<typename U>
+static __device__ __forceinline__ void
+push_kv_each(const struct coll_run *r, const struct fdk_kv_share_args *a, struct coll_span t)
+{
+    uint32_t per = (uint32_t)a->kv.head_dim * (uint32_t)r->j->eb / sizeof(U);
+    uint32_t of = 2 * (uint32_t)a->kv.n_kv_head, n = (uint32_t)(t.end - t.first) * of * per;
+    for (uint32_t i = threadIdx.x; i < n; i += THREADS) {
+        uint32_t v = i / per % of;
+        int32_t slot = a->b->slot_map[t.first + i / per / of];
+        if (slot < 0)
+            continue;
+        uint64_t at = coll_kv_at(&a->kv, a->layer, slot, (int32_t)(v / 2), (int)(v % 2)) +
+            (uint64_t)(i % per) * sizeof(U);
+        U x = __ldcg((const U *)((const char *)a->kv.base + at));
+        for (int k = 1; k < r->s->n; k++)
+            *(U *)((char *)a->peer[coll_peer(r, k)] + at) = x;
+    }
+}
+
+static __device__ __forceinline__ void
+push_kv_scales(const struct coll_run *r, const struct fdk_kv_share_args *a,
+    struct coll_span t)
+{
+    uint32_t of = 2 * (uint32_t)a->kv.n_kv_head, n = (uint32_t)(t.end - t.first) * of;
+    for (uint32_t i = threadIdx.x; i < n; i += THREADS) {
+        int32_t slot = a->b->slot_map[t.first + i / of];
+        if (slot < 0)
+            continue;
+        uint64_t at = coll_kv_scale_at(&a->kv, a->layer, slot, (int32_t)(i % of / 2),
+            (int)(i % 2));
+        float x = __ldcg((const float *)((const char *)a->kv.base + at));
+        for (int k = 1; k < r->s->n; k++)
+            *(float *)((char *)a->peer[coll_peer(r, k)] + at) = x;
+    }
+}
+
+COLL_FN void
+coll_push_kv(const struct coll_run *r)
+{
+    const struct fdk_kv_share_args *a = (const struct fdk_kv_share_args *)r->args;
+    struct coll_span t = coll_kv_span(r->j, a->range, r->channel);
+    uint64_t places = (uint64_t)a->kv.base | a->kv.block_bytes | a->kv.layer_bytes |
+        a->kv.v_bytes | (uint64_t)a->kv.head_dim * (uint32_t)r->j->eb;
+    if (places % 16 == 0)
+        push_kv_each<uint4>(r, a, t);
+    else if (places % 4 == 0)
+        push_kv_each<uint32_t>(r, a, t);
+    else
+        push_kv_each<uint8_t>(r, a, t);
+    if (a->kv.dtype == FDK_I8)
+        push_kv_scales(r, a, t);
+}
+
+static __device__ __forceinline__ int32_t
+outputs(const struct fdk_row_share_args *a)
+{
+    return a->O > 0 ? max(0, min(*a->b->n_out, a->O)) : 0;
+}
+
+COLL_FN void
+coll_push_results(const struct coll_run *r)
+{
+    const struct fdk_row_share_args *a = (const struct fdk_row_share_args *)r->args;
+    const uint32_t each = sizeof(struct fdk_result) / 4, n = (uint32_t)outputs(a) * each;
+    for (uint32_t i = threadIdx.x; i < n; i += THREADS)
+        ((uint32_t *)&a->all[a->at[i / each]])[i % each] =
+            __ldcg((const uint32_t *)a->results + i);
+}
+
+COLL_FN void
+coll_push_rows(const struct coll_run *r)
+{
+    const struct fdk_row_share_args *a = (const struct fdk_row_share_args *)r->args;
+    for (int32_t o = (int32_t)threadIdx.x; o < outputs(a); o += THREADS) {
+        const struct fdk_out *out = &a->b->out[o];
+        int32_t slot = a->b->state[out->row];
+        const struct fdk_row *own = &a->state[0][slot];
+        for (int q = 1; q < r->s->n && out->kind == FDK_OUT_SAMPLE; q++) {
+            struct fdk_row *to = &a->state[q][slot];
+            to->last_token = own->last_token;
+            to->len = own->len;
+            to->done = own->done;
+        }
+    }
+}
+
 #include "kernels/cuda/collective_packet.cuh"
 
 template<typename A, typename U>
@@ -475,6 +564,30 @@ collective_kernel(const __grid_constant__ struct coll_space s,
         j.type == FDK_BF16 ? run_as<__nv_bfloat16, uint16_t>(&r) :
         run_as<__half, uint16_t>(&r);
     __syncthreads();                  /* all have read seq, without a piece too */
+    if (rc == 0 && threadIdx.x == 0)
+        coll_channel_of(&r, s.rank)->seq = r.seq;
+}
+
+/* What copies exchange. A is the operation's arguments, whose batch is the host's: its pointers
+ * are what is read. */
+template<typename A>
+static __global__ void __launch_bounds__(THREADS)
+copies_kernel(const __grid_constant__ struct coll_space s,
+    const __grid_constant__ struct coll_job j, const __grid_constant__ A args,
+    const __grid_constant__ struct fdk_batch b, struct cu_claim *claim)
+{
+    struct coll_run r = {};
+    A a = args;
+    cu_dep_next();
+    cu_dep_wait();
+    a.b = &b;
+    r.s = &s;
+    r.j = &j;
+    r.own = claim;
+    r.args = &a;
+    r.channel = (int32_t)blockIdx.x;
+    int rc = coll_copies_run(&r);
+    __syncthreads();
     if (rc == 0 && threadIdx.x == 0)
         coll_channel_of(&r, s.rank)->seq = r.seq;
 }
@@ -525,11 +638,45 @@ cu_all_gather(const struct fdk_all_gather_args *a, fdk_stream_t st)
     return rc != 0 ? rc : launch(&s, &j, st, "all_gather");
 }
 
+template<typename A>
+static int
+launch_copies(const struct coll_space *s, const struct coll_job *j, const A *a,
+    fdk_stream_t st, const char *name)
+{
+    cu_chain(copies_kernel<A>, dim3((unsigned)j->n_channel), THREADS, 0, cu_raw(st), *s, *j,
+        *a, *a->b, cu_stream_of(st)->dev->claim);
+    return cu_launched(st, name);
+}
+
+int
+cu_kv_share(const struct fdk_kv_share_args *a, fdk_stream_t st)
+{
+    struct coll_space s;
+    struct coll_job j;
+    int rc = space_of(a->group, st, &s);
+    if (rc == 0)
+        rc = coll_kv_job(a, &s, &j);
+    return rc != 0 ? rc : launch_copies(&s, &j, a, st, "kv_share");
+}
+
+int
+cu_row_share(const struct fdk_row_share_args *a, fdk_stream_t st)
+{
+    struct coll_space s;
+    struct coll_job j;
+    int rc = space_of(a->group, st, &s);
+    if (rc == 0)
+        rc = coll_rows_job(a, &s, &j);
+    return rc != 0 ? rc : launch_copies(&s, &j, a, st, "row_share");
+}
+
 cudaError_t
 cu_collective_load(void)
 {
-    const void *const k[] = { (const void *)collective_kernel };
-    return cu_load(k, 1);
+    const void *const k[] = { (const void *)collective_kernel,
+        (const void *)copies_kernel<struct fdk_kv_share_args>,
+        (const void *)copies_kernel<struct fdk_row_share_args> };
+    return cu_load(k, 3);
 }
 
 /* ---- groups -------------------------------------------------------------------- */

@@ -148,6 +148,9 @@ cu_op_kernels(struct fdk_ctx *ctx, int dev, const struct fdk_op *op)
     case FDK_OP_ALL_REDUCE:
     case FDK_OP_ALL_GATHER:
         return "collective_kernel";
+    case FDK_OP_KV_SHARE:
+    case FDK_OP_ROW_SHARE:
+        return "copies_kernel";
     default:
         return "";
     }

@@ -81,6 +81,12 @@ sim_room(void *arg)
     sim_records(arg);
 }
 
+static int32_t
+sim_at_least_one(int32_t n)
+{
+    return n > 0 ? n : 1;
+}
+
 static void
 sim_program(struct sim *s)
 {
@@ -101,9 +107,10 @@ sim_program(struct sim *s)
     rc = mdl_config_read(s->cfg.model_dir, &mc, err, sizeof(err));
     if (rc == 0)
         rc = mdl_build_ranks(&mc,
-            &(struct mdl_ranks){ .n = s->cfg.n_rank > 0 ? s->cfg.n_rank : 1,
-                .kv_split = s->cfg.kv_split > 0 ? s->cfg.kv_split : 1,
-                .n_split = s->cfg.n_split > 0 ? s->cfg.n_split : 1 },
+            &(struct mdl_ranks){ .n = sim_at_least_one(s->cfg.n_rank),
+                .n_copy = sim_at_least_one(s->cfg.n_copy),
+                .kv_split = sim_at_least_one(s->cfg.kv_split),
+                .n_split = sim_at_least_one(s->cfg.n_split) },
             &s->prog, err, sizeof(err));
     if (rc == 0 && s->cfg.edit != NULL) {
         s->cfg.edit(s->prog);
@@ -130,6 +137,8 @@ sim_eng_cfg(const struct sim *s, struct eng_cfg *ret)
         .block_size = c->block_size,
         .n_host = c->n_host,
         .depth = c->depth,
+        .n_copy = c->n_copy,
+        .min_split = c->min_split,
         .sch = c->sch,
         .beat = &s->seg->w.beat };
     ret->sch.max_seqs = c->max_seqs;
@@ -190,8 +199,9 @@ sim_runner(struct sim *s)
     float *scale = NULL;
     int rc = 0;
 
-    if (s->cfg.n_rank > 1) {
-        oa.n_device = oa.n_rank = s->cfg.n_rank;
+    if (s->cfg.n_rank > 1 || s->cfg.n_copy > 1) {
+        oa.n_copy = sim_at_least_one(s->cfg.n_copy);
+        oa.n_device = oa.n_rank = sim_at_least_one(s->cfg.n_rank) * oa.n_copy;
         oa.dead = 0;
         oa.rank = NULL;
         oa.kv_split = s->prog->kv_split;

@@ -77,9 +77,11 @@ struct sim_cfg {
                                   that */
     void (*edit)(struct mdl_program *p); /* changes the program before it is loaded */
     int32_t keep_all;                    /* 1: KV blocks behind windows stay */
-    int32_t n_rank;        /* of a tensor-parallel group, 0: one; cpu: THREAD */
-    int32_t kv_split;      /* ranks that share the tokens of their KV heads, 0: one */
-    int32_t n_split;       /* one device in place of as many ranks, 0: none */
+    int32_t n_rank;    /* of a tensor-parallel group, 0: one; cpu: THREAD */
+    int32_t n_copy;    /* of these ranks, 0: one; the same */
+    int32_t min_split; /* tokens of a prompt in a step from which on they are divided */
+    int32_t kv_split;  /* ranks that share the tokens of their KV heads, 0: one */
+    int32_t n_split;   /* one device in place of as many ranks, 0: none */
     int32_t spin_limit_ms; /* of the group; 0: long, whatever else the machine does */
     int32_t unfused;
 };

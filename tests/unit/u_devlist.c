@@ -212,99 +212,136 @@ test_check(void **state)
 
     (void)state;
     assert_non_null(ps);
-    assert_int_equal(dvl_check("cuda:0,cuda:1", PAR_DEVICE_BACKEND_AUTO, -1, 1, 1, err,
+    assert_int_equal(dvl_check("cuda:0,cuda:1", PAR_DEVICE_BACKEND_AUTO, -1, 1, 1, 1, err,
                          sizeof(err)),
         -EINVAL);
     assert_non_null(strstr(err,
         "has 2 devices, and parallel.tensor_parallel_size = 1 uses one; name one, or set "
         "parallel.tensor_parallel_size or parallel.data_parallel_size = 2"));
-    assert_int_equal(dvl_check("cuda:0,cuda:1", PAR_DEVICE_BACKEND_AUTO, -1, 1, 2, err,
+    assert_int_equal(dvl_check("cuda:0,cuda:1", PAR_DEVICE_BACKEND_AUTO, -1, 1, 2, 1, err,
                          sizeof(err)),
         0);
-    assert_int_equal(dvl_check("cpu:4", PAR_DEVICE_BACKEND_CPU, -1, 1, 4, err, sizeof(err)),
+    assert_int_equal(dvl_check("cpu:4", PAR_DEVICE_BACKEND_CPU, -1, 1, 4, 1, err,
+                         sizeof(err)),
         0);
     assert_int_equal(dvl_check("cuda:0,cuda:1,cuda:2", PAR_DEVICE_BACKEND_AUTO, -1, 1, 2,
-                         err, sizeof(err)),
+                         1, err, sizeof(err)),
         -EINVAL);
     assert_non_null(strstr(err,
         "has 3 devices, and parallel.tensor_parallel_size = 2 uses 2; remove 1"));
-    assert_int_equal(dvl_check("cuda:0", PAR_DEVICE_BACKEND_AUTO, -1, 1, 4, err,
+    assert_int_equal(dvl_check("cuda:0", PAR_DEVICE_BACKEND_AUTO, -1, 1, 4, 1, err,
                          sizeof(err)),
         -EINVAL);
     assert_non_null(
         strstr(err, "has 1 device, and parallel.tensor_parallel_size = 4 uses 4; add 3"));
-    assert_int_equal(dvl_check("", PAR_DEVICE_BACKEND_AUTO, -1, 1, 2, err, sizeof(err)),
+    assert_int_equal(dvl_check("", PAR_DEVICE_BACKEND_AUTO, -1, 1, 2, 1, err, sizeof(err)),
         -EINVAL);
     assert_non_null(
         strstr(err, "it is empty, and parallel.tensor_parallel_size = 2 needs 2"));
-    assert_int_equal(dvl_check("cuda:*", PAR_DEVICE_BACKEND_AUTO, -1, 1, 2, err,
+    assert_int_equal(dvl_check("cuda:*", PAR_DEVICE_BACKEND_AUTO, -1, 1, 2, 1, err,
                          sizeof(err)),
         0);
-    assert_int_equal(dvl_check("cpu:2", PAR_DEVICE_BACKEND_CPU, 1, 1, 2, err, sizeof(err)),
+    assert_int_equal(dvl_check("cpu:2", PAR_DEVICE_BACKEND_CPU, 1, 1, 2, 1, err,
+                         sizeof(err)),
         -EINVAL);
     assert_non_null(strstr(err, "device.test_entry = 1 has one device compute"));
-    assert_int_equal(dvl_check("cpu:2", PAR_DEVICE_BACKEND_CPU, -1, 1, 1, err, sizeof(err)),
+    assert_int_equal(dvl_check("cpu:2", PAR_DEVICE_BACKEND_CPU, -1, 1, 1, 1, err,
+                         sizeof(err)),
         -EINVAL);
-    assert_int_equal(dvl_check("cuda:0", PAR_DEVICE_BACKEND_CPU, -1, 1, 1, err, sizeof(err)),
+    assert_int_equal(dvl_check("cuda:0", PAR_DEVICE_BACKEND_CPU, -1, 1, 1, 1, err,
+                         sizeof(err)),
         -EINVAL);
     assert_non_null(strstr(err, "does not fit device.backend = cpu"));
-    assert_int_equal(dvl_check("cpu:1", PAR_DEVICE_BACKEND_CUDA, -1, 1, 1, err, sizeof(err)),
-        -EINVAL);
-    assert_int_equal(dvl_check("cpu:1", PAR_DEVICE_BACKEND_NULL, -1, 1, 1, err, sizeof(err)),
-        0);
-    assert_int_equal(dvl_check("cuda:0", PAR_DEVICE_BACKEND_NULL, -1, 1, 1, err,
+    assert_int_equal(dvl_check("cpu:1", PAR_DEVICE_BACKEND_CUDA, -1, 1, 1, 1, err,
                          sizeof(err)),
         -EINVAL);
-    assert_int_equal(dvl_check("cpu:2", PAR_DEVICE_BACKEND_CPU, 1, 1, 1, err, sizeof(err)),
+    assert_int_equal(dvl_check("cpu:1", PAR_DEVICE_BACKEND_NULL, -1, 1, 1, 1, err,
+                         sizeof(err)),
         0);
-    assert_int_equal(dvl_check("cpu:2", PAR_DEVICE_BACKEND_CPU, 2, 1, 1, err, sizeof(err)),
+    assert_int_equal(dvl_check("cuda:0", PAR_DEVICE_BACKEND_NULL, -1, 1, 1, 1, err,
+                         sizeof(err)),
+        -EINVAL);
+    assert_int_equal(dvl_check("cpu:2", PAR_DEVICE_BACKEND_CPU, 1, 1, 1, 1, err,
+                         sizeof(err)),
+        0);
+    assert_int_equal(dvl_check("cpu:2", PAR_DEVICE_BACKEND_CPU, 2, 1, 1, 1, err,
+                         sizeof(err)),
         -EINVAL);
     assert_non_null(strstr(err, "device.test_entry = 2 is none of them"));
-    assert_int_equal(dvl_check("", PAR_DEVICE_BACKEND_AUTO, 0, 1, 1, err, sizeof(err)),
+    assert_int_equal(dvl_check("", PAR_DEVICE_BACKEND_AUTO, 0, 1, 1, 1, err, sizeof(err)),
         -EINVAL);
-    assert_int_equal(dvl_check("", PAR_DEVICE_BACKEND_NULL, -1, 1, 1, err, sizeof(err)), 0);
-    assert_int_equal(dvl_check("cuda:*", PAR_DEVICE_BACKEND_AUTO, -1, 1, 1, err,
+    assert_int_equal(dvl_check("", PAR_DEVICE_BACKEND_NULL, -1, 1, 1, 1, err, sizeof(err)),
+        0);
+    assert_int_equal(dvl_check("cuda:*", PAR_DEVICE_BACKEND_AUTO, -1, 1, 1, 1, err,
                          sizeof(err)),
         0);
-    assert_int_equal(dvl_check("cuda:GPU-1a2b3c", PAR_DEVICE_BACKEND_CUDA, -1, 1, 1, err,
+    assert_int_equal(dvl_check("cuda:GPU-1a2b3c", PAR_DEVICE_BACKEND_CUDA, -1, 1, 1, 1,
+                         err, sizeof(err)),
+        0);
+    assert_int_equal(dvl_check("GPU-1a2b3c", PAR_DEVICE_BACKEND_AUTO, -1, 1, 1, 1, err,
                          sizeof(err)),
         0);
-    assert_int_equal(dvl_check("GPU-1a2b3c", PAR_DEVICE_BACKEND_AUTO, -1, 1, 1, err,
+    assert_int_equal(dvl_check("cpu:1", PAR_DEVICE_BACKEND_AUTO, -1, 1, 1, 1, err,
                          sizeof(err)),
-        0);
-    assert_int_equal(dvl_check("cpu:1", PAR_DEVICE_BACKEND_AUTO, -1, 1, 1, err, sizeof(err)),
         0);
     /* several groups */
-    assert_int_equal(dvl_check("cpu:4", PAR_DEVICE_BACKEND_AUTO, -1, 4, 1, err, sizeof(err)),
-        0);
-    assert_int_equal(dvl_check("cuda:2,cuda:0", PAR_DEVICE_BACKEND_AUTO, -1, 2, 1, err,
+    assert_int_equal(dvl_check("cpu:4", PAR_DEVICE_BACKEND_AUTO, -1, 4, 1, 1, err,
                          sizeof(err)),
         0);
-    assert_int_equal(dvl_check("cpu:3", PAR_DEVICE_BACKEND_AUTO, -1, 4, 1, err, sizeof(err)),
+    assert_int_equal(dvl_check("cuda:2,cuda:0", PAR_DEVICE_BACKEND_AUTO, -1, 2, 1, 1, err,
+                         sizeof(err)),
+        0);
+    assert_int_equal(dvl_check("cpu:3", PAR_DEVICE_BACKEND_AUTO, -1, 4, 1, 1, err,
+                         sizeof(err)),
         -EINVAL);
     assert_non_null(strstr(err,
         "\"cpu:3\" has 3 devices, and parallel.data_parallel_size = 4 "
         "takes 4; list as many"));
-    assert_int_equal(dvl_check("", PAR_DEVICE_BACKEND_AUTO, -1, 2, 1, err, sizeof(err)),
+    assert_int_equal(dvl_check("", PAR_DEVICE_BACKEND_AUTO, -1, 2, 1, 1, err, sizeof(err)),
         -EINVAL);
     assert_non_null(
         strstr(err, "it is empty, and parallel.data_parallel_size = 2 takes 2"));
-    assert_int_equal(dvl_check("cpu:2", PAR_DEVICE_BACKEND_CPU, 1, 2, 1, err, sizeof(err)),
+    assert_int_equal(dvl_check("cpu:2", PAR_DEVICE_BACKEND_CPU, 1, 2, 1, 1, err,
+                         sizeof(err)),
         -EINVAL);
     assert_non_null(strstr(err,
         "device.test_entry = 1 has one device compute, and parallel.data_parallel_size = 2"));
-    assert_int_equal(dvl_check("cuda:*", PAR_DEVICE_BACKEND_AUTO, -1, 8, 1, err,
+    assert_int_equal(dvl_check("cuda:*", PAR_DEVICE_BACKEND_AUTO, -1, 8, 1, 1, err,
                          sizeof(err)),
         0);
-    assert_int_equal(dvl_check("cpu:8", PAR_DEVICE_BACKEND_CPU, -1, 4, 2, err, sizeof(err)),
+    assert_int_equal(dvl_check("cpu:8", PAR_DEVICE_BACKEND_CPU, -1, 4, 2, 1, err,
+                         sizeof(err)),
         0);
-    assert_int_equal(dvl_check("cpu:6", PAR_DEVICE_BACKEND_CPU, -1, 4, 2, err, sizeof(err)),
+    assert_int_equal(dvl_check("cpu:6", PAR_DEVICE_BACKEND_CPU, -1, 4, 2, 1, err,
+                         sizeof(err)),
         -EINVAL);
     assert_non_null(strstr(err,
         "has 6 devices, and parallel.data_parallel_size = 4 takes 8, 2 "
         "for each; list as many"));
-    assert_int_equal(dvl_check_sizes("cuda:*", 8, 4, 2, err, sizeof(err)), 0);
-    assert_int_equal(dvl_check_sizes("cuda:*", 8, 8, 2, err, sizeof(err)), -EINVAL);
+    assert_int_equal(dvl_check("cpu:6", PAR_DEVICE_BACKEND_CPU, -1, 1, 2, 3, err,
+                         sizeof(err)),
+        0);
+    assert_int_equal(dvl_check("cpu:5", PAR_DEVICE_BACKEND_CPU, -1, 1, 2, 3, err,
+                         sizeof(err)),
+        -EINVAL);
+    assert_non_null(strstr(err,
+        "parallel.tensor_parallel_size = 2 times "
+        "parallel.prefill_context_parallel_size = 3 uses 6; add 1"));
+    assert_int_equal(dvl_check("cpu:4", PAR_DEVICE_BACKEND_CPU, -1, 1, 1, 3, err,
+                         sizeof(err)),
+        -EINVAL);
+    assert_non_null(
+        strstr(err, "parallel.prefill_context_parallel_size = 3 uses 3; remove 1"));
+    assert_int_equal(dvl_check("cpu:3", PAR_DEVICE_BACKEND_CPU, 1, 1, 1, 3, err,
+                         sizeof(err)),
+        -EINVAL);
+    assert_non_null(strstr(err, "parallel.prefill_context_parallel_size = 3 several"));
+    assert_int_equal(dvl_check("cpu:8", PAR_DEVICE_BACKEND_CPU, -1, 2, 2, 3, err,
+                         sizeof(err)),
+        -EINVAL);
+    assert_non_null(strstr(err, "takes 12, 6 for each"));
+    assert_int_equal(dvl_check_sizes("cuda:*", 8, 4, 2, 1, err, sizeof(err)), 0);
+    assert_int_equal(dvl_check_sizes("cuda:*", 8, 8, 2, 1, err, sizeof(err)), -EINVAL);
     assert_non_null(strstr(err, "takes 16"));
     /* and the configuration's check asks it */
     assert_true(par_set_text(ps, "device.list", "cuda:0,cpu:1", PAR_FROM_SET, err,

@@ -76,6 +76,14 @@ t_open_args(void **state)
     assert_true(o.a.spin_limit_us >= 700000 && o.a.spin_limit_us % 700000 == 0);
     assert_true(o.a.dead == 0 && o.a.device[1] == 2);
     assert_string_equal(o.a.name[0], "a");
+    assert_int_equal(o.a.n_copy, 1);
+    free(f);
+    f = with("parallel.prefill_context_parallel_size", "3");
+    wrk_open_args(&f->w, &o);
+    assert_true(o.a.n_rank == 3 && o.a.n_copy == 3 && o.a.spin_limit_us > 0);
+    f->w.par.parallel_tensor_parallel_size = 2;
+    wrk_open_args(&f->w, &o);
+    assert_true(o.a.n_rank == 6 && o.a.n_copy == 3);
     free(f);
     f = with("device.threads", "0");
     f->w.seg->n_group = 1;

@@ -40,8 +40,8 @@ build_as(const char *type, struct shape s, const char *more, int32_t n_rank,
         "%s{\"model_type\":\"%s\",\"num_hidden_layers\":3,\"num_attention_heads\":%d,"
         "\"num_key_value_heads\":%d,\"hidden_size\":64,\"head_dim\":16,"
         "\"intermediate_size\":%d,\"vocab_size\":%d,\"max_position_embeddings\":512%s}%s",
-        outer, nested != NULL ? f->nested_type : type, s.heads, s.kv_heads, s.ffn, s.vocab,
-        more, nested != NULL ? "}" : "");
+        outer, nested != NULL ? f->nested_type : type, s.heads, s.kv_heads, s.ffn,
+        s.vocab, more, nested != NULL ? "}" : "");
     if (mdl_config_parse(json, strlen(json), NULL, 0, &c, err, err_bytes) != 0)
         fail_msg("%s: %s", json, err);
     return mdl_build(&c, n_rank, ret, err, err_bytes);
@@ -466,11 +466,11 @@ costs(void **state)
         if (one->op[i].kind != MDL_OP_RMSNORM && one->op[i].kind != MDL_OP_ROPE_TABLE &&
             one->op[i].kind != MDL_OP_SAMPLE)
             a += flops;
-        assert_true(mdl_op_link_bytes(one, &one->op[i], 8, 8, 2, 2) == 0);
+        assert_true(mdl_op_link_bytes(one, &one->op[i], 8, 8, 2, 2, 2) == 0);
     }
     for (int32_t i = 0; i < four->n_op; i++) {
         const struct mdl_op *op = &four->op[i];
-        double link = mdl_op_link_bytes(four, op, 8, 4, 2, 2);
+        double link = mdl_op_link_bytes(four, op, 8, 4, 2, 2, 2);
 
         mdl_op_cost(four, op, 8, 8, 100, 2, 2, 2, &bytes, &flops);
         assert_true(bytes > 0);

@@ -90,6 +90,8 @@ ASKS(pause, "fdctl pause [--off] [--json]",
     "[*devices|          [is_rank|rank {rank}: ]device {device}[uuid| {uuid}]" \
     "[!is_used|, not used]\n]" \
     "[all_reduce|          sums over {tensor_parallel_size} devices: {all_reduce}\n]" \
+    "[divides_prompts|          {prefill_context_parallel_size} copies divide prompts: " \
+    "{divides_prompts}\n]" \
     "[*retry|          waits for {waits_for} since {since_ms:age}, tried {tries} times, " \
     "next in {next_in_ms:age}\n          {error}\n[fix|          {fix}\n]]" \
     "[!retry|[error|          {error}\n][fix|          {fix}\n]]" \
@@ -102,13 +104,14 @@ ASKS(pause, "fdctl pause [--off] [--json]",
 static void
 mark_ranks(json_t *worker)
 {
+    int many = fct_num(worker, "tensor_parallel_size") > 1 ||
+        fct_num(worker, "prefill_context_parallel_size") > 1;
     json_t *d;
     size_t i;
 
     json_array_foreach(json_object_get(worker, "devices"), i, d)
         json_object_set_new(d, "is_rank",
-            json_boolean(fct_num(worker, "tensor_parallel_size") > 1 &&
-                json_is_integer(json_object_get(d, "rank"))));
+            json_boolean(many && json_is_integer(json_object_get(d, "rank"))));
 }
 
 static void

@@ -1,0 +1,93 @@
+#!/bin/bash
+# SPDX-FileCopyrightText: The fdd authors
+# SPDX-License-Identifier: Apache-2.0
+# Copies of a model on virtual devices divide prompts: the text of one device, what the tools
+# show, refusals, and a copy that fails or stops ends the worker, which says which rank it was.
+. "$(dirname "$0")/lib.sh"
+test_device=()
+prompt=$(for i in $(seq 40); do printf 'And God said, Let there be light %d: and there was light. ' "$i"; done)
+ask() { ctl generate -p "$prompt" --max-tokens 48 --temperature 0; }
+model() { start --set model.path="$DEMO" --set daemon.worker_hang_ms=60000 "$@"; }
+ended() { kill -0 "$fdd_pid" 2>/dev/null && return 1; return 0; }
+finish() {
+    expect 0 ctl stop
+    until_true 20 ended || fail "fdd does not end"
+    wait "$fdd_pid"
+    fdd_pid=
+}
+
+model --set device.backend=cpu
+want=$(ask) || fail "no text of one device"
+[ ${#want} -gt 40 ] || fail "short text: $want"
+finish
+
+# ---- two copies, and what shows them
+model --set device.list=cpu:2 --set sequence_parallel_size=2 \
+    --set parallel.context_parallel_min_tokens=100
+[ "$(ask)" = "$want" ] || fail "other text on two copies: $(ask), not $want"
+expect 0 ctl status
+has "$out" 'rank 1: device cpu-1'
+has "$out" '2 copies divide prompts: from 100 tokens of one in a step on'
+expect 0 ctl status --json
+sizes=$(json 'd["worker"]["tensor_parallel_size"], d["worker"]["prefill_context_parallel_size"]' <<<"$out")
+[ "$sizes" = "1 2" ] || fail "sizes: $sizes"
+expect 0 ctl memory
+has "$out" 'each of 2 devices'
+expect 0 ctl program --json
+n=$(json 'sum(l["ops"] == "kvshare" and l["divided"] for l in d["launches"])' <<<"$out")
+[ "$n" -ge 1 ] || fail "no kvshare in the program"
+expect 0 ctl profile --batch 2 --prefill 120 --context 32 -n 2
+has "$out" 'kvshare +6 '
+has "$out" 'rowshare +1 '
+expect 0 ctl profile --batch 2 --prefill 99 --context 32 -n 2
+grep -q kvshare <<<"$out" && fail "99 tokens are divided: $out"
+ctl trace --all --perfetto "$dir/trace.json" || fail "no trace"
+grep -q 'device of rank 1' "$dir/trace.json" || fail "no track of rank 1"
+
+# ---- a device that fails, a launch thread that stops
+for fault in fail-device stop-rank; do
+    w=$(ctl status --json | json 'd["worker"]["pid"]')
+    expect 0 ctl debug +faults
+    expect 0 ctl debug "$fault"
+    ask >"$dir/cut" 2>&1 && fail "$fault: no error"
+    until_true 20 test ! -e "/proc/$w" || fail "$fault: the worker goes on"
+    expect 0 ctl --wait $((30 * slow)) ping
+    expect 0 ctl debug panic
+    [ "$(ask)" = "$want" ] || fail "other text after $fault"
+done
+logged 1 'engine: device error in step .*rank 0 \(cpu-0\): a test made the device fail' ||
+    fail "not named: rank 0"
+# shellcheck disable=SC2016 # a pattern
+logged 1 'engine: device error in step .*rank 1 \(cpu-1\): collective: rank 1 did not come within [0-9]+ ms, says rank 0 \(cpu-0\)' ||
+    fail "not named: rank 1"
+finish
+
+# ---- two copies of two ranks, with a limit that is measured
+model --set device.list=cpu:4 --set parallel.tensor_parallel_size=2 \
+    --set parallel.prefill_context_parallel_size=2
+[ "$(ask)" = "$want" ] || fail "other text on two copies of two: $(ask), not $want"
+expect 0 ctl status
+has "$out" 'sums over 2 devices'
+has "$out" '2 copies divide prompts: (never|from [0-9]+ tokens)'
+expect 0 ctl config parallel.context_parallel_min_tokens
+has "$out" 'auto: [0-9]+'
+finish
+
+# ---- refusals
+refused() { # PATTERN ARGS
+    local pat=$1; shift
+    expect 78 timeout $((30 * slow)) "$FDD" --set daemon.runtime_dir="$run" --set daemon.worker="$WORKER" \
+        --set model.path="$DEMO" "$@"
+    has "$out" "$pat"
+}
+refused '"cpu:2" has 2 devices, and parallel.prefill_context_parallel_size = 3 uses 3; add 1' \
+    --set device.list=cpu:2 --set prefill_context_parallel_size=3
+refused '"cpu:5" has 5 devices, and parallel.tensor_parallel_size = 2 times parallel.prefill_context_parallel_size = 2 uses 4; remove 1' \
+    --set device.list=cpu:5 --set prefill_context_parallel_size=2 --set tensor_parallel_size=2
+refused 'it is empty, and parallel.prefill_context_parallel_size = 2 needs 2 devices' \
+    --set prefill_context_parallel_size=2
+refused 'parallel.prefill_context_parallel_size = 4 times parallel.tensor_parallel_size = 4 are 16 devices; a group has at most 8' \
+    --set device.list=cpu:16 --set prefill_context_parallel_size=4 --set tensor_parallel_size=4
+refused 'parallel.decode_context_parallel_size = 2: this version holds the whole KV cache in each copy; leave it at 1' \
+    --set device.list=cpu:2 --set prefill_context_parallel_size=2 --set decode_context_parallel_size=2
+exit 0
