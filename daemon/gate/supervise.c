@@ -32,7 +32,6 @@
 #include "daemon/gate/watch.h"
 
 #define SUP_BACKOFF_MIN_MS 100u
-#define SUP_BACKOFF_MAX_MS 10000u
 #define SUP_RESTART_MIN_MS 100u
 #define SUP_RESTART_MAX_MS 60000u
 #define SUP_STABLE_NS      (60 * CLK_S) /* ready that long: back-off forgotten */
@@ -504,13 +503,16 @@ sup_crash_loop(const struct sup *s, const struct wrk *w)
 }
 
 static void
-sup_back_off(struct wrk *w, uint64_t now_ns)
+sup_back_off(const struct sup *s, struct wrk *w)
 {
+    uint32_t most_ms = (uint32_t)s->env->par->daemon_restart_max_ms;
+    uint64_t now_ns = s->env->now;
+
     if (w->t_ready > w->t_start && now_ns - w->t_ready >= SUP_STABLE_NS)
         w->backoff_ms = 0;
     w->backoff_ms = w->backoff_ms == 0 ? SUP_BACKOFF_MIN_MS : w->backoff_ms * 2;
-    if (w->backoff_ms > SUP_BACKOFF_MAX_MS)
-        w->backoff_ms = SUP_BACKOFF_MAX_MS;
+    if (w->backoff_ms > most_ms)
+        w->backoff_ms = most_ms;
     w->t_restart = now_ns + w->backoff_ms * CLK_MS;
     sup_set_state(w, WRK_BACKOFF);
 }
@@ -524,7 +526,7 @@ sup_start_again(struct sup *s, struct wrk *w)
     w->backoff_ms = 0;
     rc = sup_start(s, w);
     if (rc != 0)
-        sup_back_off(w, s->env->now);
+        sup_back_off(s, w);
     return rc;
 }
 
@@ -552,12 +554,13 @@ sup_tell_blocked(struct wrk *w, int to_log, uint64_t now_ns)
 
 /* Its end would come again; it is started again all the same. */
 static void
-sup_block(struct wrk *w, uint64_t now_ns)
+sup_block(const struct sup *s, struct wrk *w)
 {
+    uint64_t now_ns = s->env->now;
     int to_log = rty_failed(&w->rty, w->permanent,
         w->error[0] != '\0' ? w->error : w->last_death, w->fix, now_ns);
 
-    sup_back_off(w, now_ns);
+    sup_back_off(s, w);
     sup_tell_blocked(w, to_log, now_ns);
 }
 
@@ -585,7 +588,7 @@ sup_after_death(struct sup *s, struct wrk *w, int *ret_exit)
     w->n_died++;
     cnt_add(&s->env->cnt->worker_deaths, 1);
     if (w->permanent != 0) {
-        sup_block(w, s->env->now);
+        sup_block(s, w);
         return SUP_RESTARTS;
     }
     sup_unblock(w);
@@ -598,7 +601,7 @@ sup_after_death(struct sup *s, struct wrk *w, int *ret_exit)
             w->last_death, w->error[0] != '\0' ? ": " : "", w->error);
         return SUP_CRASH_LOOP;
     }
-    sup_back_off(w, s->env->now);
+    sup_back_off(s, w);
     log_warn("supervise: worker %d %s; started again in %u ms%s%s%s%s", w->idx,
         w->last_death, w->backoff_ms, w->error[0] != '\0' ? "; it said: " : "", w->error,
         w->fix[0] != '\0' ? "; fix: " : "", w->fix);

@@ -44,6 +44,9 @@ PAR_INT(daemon, crash_max, "", "", 1, 5, 1000, RELOAD,
     "Worker deaths within crash_window_s after which no further worker is started.")
 PAR_INT(daemon, crash_window_s, "", "s", 1, 600, 86400, RELOAD,
     "Window of crash_max.")
+PAR_INT(daemon, restart_max_ms, "", "ms", 100, 10000, 600000, RELOAD,
+    "A worker that died is started again after 100 ms, and after twice as long each time it dies "
+    "before it was ready for a minute; never after longer than this.")
 PAR_STR(daemon, cache_dir, "CacheDirectory", "", RESTART,
     "Folder for measured peaks and tuned choices. Empty: $CACHE_DIRECTORY, else "
     "/var/cache/fdd for root, else $XDG_CACHE_HOME/fdd.")

@@ -18,7 +18,7 @@ has "$out" 'device.list: it is empty, and parallel.data_parallel_size = 2 takes 
 serve() {
     start --set model.path="$DEMO" --set device.list=cpu:2 --set parallel.data_parallel_size=2 \
         --set device.threads=1 --set device.shared=yes --set ipc.trusted_users="$(id -u)" \
-        --set daemon.crash_max=1000 --set kv.memory_bytes=64M
+        --set daemon.crash_max=1000 --set daemon.restart_max_ms=200 --set kv.memory_bytes=64M
 }
 status() { ctl status --json | json "$1"; }
 ready() { [ "$(status 'd["groups"]["ready"]')" = 2 ]; }

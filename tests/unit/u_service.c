@@ -71,6 +71,30 @@ t_away(void **state)
     }
 }
 
+/* A pause twice as long each time, daemon.restart_max_ms at most. */
+static void
+t_pauses(void **state)
+{
+    static const uint32_t pause[] = { 100, 200, 300, 300, 300 };
+    static const char *const sets[] = { "daemon.restart_max_ms=300",
+        "daemon.crash_max=100", NULL };
+    struct fix f;
+
+    (void)state;
+    fix_open(&f, sets);
+    fix_ready(&f);
+    for (size_t i = 0; i < sizeof(pause) / sizeof(pause[0]); i++) {
+        fix_die(&f, 9);
+        assert_int_equal(f.g->wrk[0].st, WRK_BACKOFF);
+        assert_int_equal(f.g->wrk[0].backoff_ms, pause[i]);
+        fix_step(&f, pause[i] - 10);
+        assert_int_equal(f.n_spawn, 1 + i);
+        fix_step(&f, 20);
+        assert_int_equal(f.n_spawn, 2 + i);
+    }
+    fix_close(&f);
+}
+
 /* Crashes go on counting as before. */
 static void
 t_crashes_count(void **state)
@@ -297,6 +321,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(t_away),
+        cmocka_unit_test(t_pauses),
         cmocka_unit_test(t_crashes_count),
         cmocka_unit_test(t_stop_notice),
         cmocka_unit_test(t_protect_home),
