@@ -113,7 +113,7 @@ repeat(struct render *r, struct val v, int64_t times)
     if (times > 0 && v.l->n > RND_MAX_STEPS / (uint64_t)times)
         val_fail(&r->c, "the template takes too much memory");
     out = val_list(&r->c, v.type, times > 0 ? v.l->n * (size_t)times : 0);
-    for (int64_t i = 0; i < times; i++)
+    for (int64_t i = 0; i < times && v.l->n > 0; i++)
         for (size_t k = 0; k < v.l->n; k++)
             out.l->at[out.l->n++] = v.l->at[k];
     val_steps(&r->c, out.l->n);

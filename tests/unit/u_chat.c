@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 #include <jansson.h>
@@ -140,6 +141,7 @@ t_bounds(void **state)
     };
     char err[FDCHAT_ERR_BYTES], deep[4096];
     struct fdchat_prompt p;
+    clock_t began;
 
     (void)state;
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
@@ -150,6 +152,11 @@ t_bounds(void **state)
         if (strstr(err, bad[i].want) == NULL && strstr(err, "too m") == NULL)
             fail_msg("%s: %s", bad[i].text, err);
     }
+    /* nothing, any number of times, takes no time: 5 s, were it a turn each time */
+    began = clock();
+    assert_int_equal(render("{{ [] * 3000000000 }}", 21, "{}", NULL, &p, err), 0);
+    fdchat_prompt_free(&p);
+    assert_true(clock() - began < CLOCKS_PER_SEC);
     memset(deep, '(', sizeof(deep));
     memset(deep + sizeof(deep) / 2, ')', sizeof(deep) / 2);
     memcpy(deep, "{{((", 4);

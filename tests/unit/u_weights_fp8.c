@@ -643,6 +643,27 @@ teardown(void **state)
     return 0;
 }
 
+/* Of a model that sees images the text model's tensors are found by the program's names. */
+static void
+renames(void **state)
+{
+    static const struct mdl_rename to[] = { { "language_model.model.", "model." },
+        { "model.language_model.", "model." }, { NULL, NULL } };
+    char a[] = "language_model.model.norm.weight", b[] = "model.language_model.x",
+         c[] = "vision_tower.norm.weight", err[256] = "";
+    struct wts_tensor t[] = { { .name = a }, { .name = b }, { .name = c } };
+    struct wts_file file = { .path = a };
+    struct wts_plan wp = { .tensor = t, .n_tensor = 3, .file = &file };
+
+    (void)state;
+    assert_int_equal(wts_rename(&wp, NULL, err, sizeof(err)), 0);
+    assert_null(wts_find(&wp, "model.norm.weight"));
+    assert_int_equal(wts_rename(&wp, to, err, sizeof(err)), 0);
+    assert_non_null(wts_find(&wp, "model.norm.weight"));
+    assert_non_null(wts_find(&wp, "model.x"));
+    assert_non_null(wts_find(&wp, "vision_tower.norm.weight"));
+}
+
 int
 main(void)
 {
@@ -656,6 +677,7 @@ main(void)
         cmocka_unit_test(quantized_again),
         cmocka_unit_test(dummy),
         cmocka_unit_test(report),
+        cmocka_unit_test(renames),
     };
 
     return cmocka_run_group_tests(tests, setup, teardown);
