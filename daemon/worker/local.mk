@@ -111,6 +111,8 @@ libfddworker_a_SOURCES = \
 	%D%/runner_ranks.c \
 	%D%/runner_near.c \
 	%D%/runner_sums.c \
+	%D%/runner_sums.h \
+	%D%/runner_sums_rank.c \
 	%D%/runner_setup.c \
 	%D%/safetensors.c \
 	%D%/sampler.c \

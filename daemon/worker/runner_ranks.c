@@ -348,7 +348,7 @@ run_rank_query(struct runner *run, int32_t rank, size_t rec)
 }
 
 /* Ranks that it has ended on are not asked again. While one is waited for, another one is
- * asked each time: its device may have failed, and nobody else may be told of that. */
+ * asked each time: its device may have failed, which no other call would show. */
 int
 run_ranks_query(struct runner *run, size_t rec)
 {

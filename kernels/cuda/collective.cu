@@ -742,7 +742,7 @@ peers_check(struct fdk_group *g, char *err, size_t err_bytes)
     return 0;
 }
 
-/* The word that the host writes, at the same address on all devices. */
+/* What the host writes, at the same address on all devices. */
 static int
 told_new(struct fdk_group *g, char *err, size_t err_bytes)
 {

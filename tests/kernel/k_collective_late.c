@@ -265,25 +265,25 @@ t_aborted(void **state)
     (void)state;
     FOR_WORLDS(n)
     for (int i = 0; i < 2 * TRIES; i++) {
-        int gone = i % n;
+        int out = i % n;
         struct fdk_group_args a = kind(i % 3, n);
         struct side s;
         uint64_t begin;
         a.spin_limit_us = FREEZE_US;
         side_open(&s, &a);
         if (i % 2 == 1)
-            ops->group_abort(s.g, gone);
+            ops->group_abort(s.g, out);
         for (int q = 0; q < n; q++)
-            if (q != gone)
+            if (q != out)
                 launch(&s, q, 777);
         usleep(i % 2 == 0 ? 2000 : 0);
         begin = now_us();
-        ops->group_abort(s.g, gone);
-        ops->group_abort(s.g, (gone + 1) % n); /* the first one is at fault */
-        snprintf(what, sizeof(what), "collective: rank %d failed", gone);
-        all_fail(&s, gone, what);
+        ops->group_abort(s.g, out);
+        ops->group_abort(s.g, (out + 1) % n); /* the first one is at fault */
+        snprintf(what, sizeof(what), "collective: rank %d failed", out);
+        all_fail(&s, out, what);
         least = since(begin, least);
-        launch(&s, gone, 777);
+        launch(&s, out, 777);
         all_fail(&s, -1, what);
         side_close(&s);
     }

@@ -76,7 +76,7 @@ end(struct sim *s, const char *dir)
 
 static struct fdk_ops wrong;
 static fdk_stream_t wrong_on;           /* of the rank */
-static int32_t wrong_sum, wrong_gather; /* from so many elements on */
+static int32_t wrong_sum, wrong_gather; /* from this number of elements on */
 
 static int
 spoil(int rc, fdk_stream_t st, void *y, int32_t n, int32_t from)

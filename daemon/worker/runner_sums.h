@@ -1,0 +1,45 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Inside of run_sums_check() and run_sums_choose(): what a rank does (runner_sums_rank.c),
+ * and what drives it (runner_sums.c).
+ */
+#ifndef FDD_DAEMON_WORKER_RUNNER_SUMS_H
+#define FDD_DAEMON_WORKER_RUNNER_SUMS_H
+
+#include "daemon/worker/runner.h"
+
+#define SUMS_MOST      (8u << 20) /* of operands and of results, on devices */
+#define SUMS_MOST_HOST (1u << 20)
+#define SUMS_ALIGN     256
+
+struct run_sums {
+    size_t n; /* elements of a rank's operand */
+    int gather;
+    char *h[FDK_MAX_RANKS];     /* of each rank: operand, then result */
+    int64_t bad[FDK_MAX_RANKS]; /* first wrong element, -1: none */
+    float was[FDK_MAX_RANKS], want[FDK_MAX_RANKS];
+};
+
+static inline size_t
+sums_elt(const struct runner *run)
+{
+    return fdk_dtype_bytes(run->act);
+}
+
+/* Of an operand, and of a result, at most. */
+static inline size_t
+sums_most(const struct runner *run)
+{
+    size_t n = (size_t)run_root(run)->mem.activations / 2;
+    size_t most = run->k->on_host ? SUMS_MOST_HOST : SUMS_MOST;
+
+    n = n < most ? n : most;
+    return n / SUMS_ALIGN * SUMS_ALIGN;
+}
+
+/* Of run_on_all(): one collective and its result; a chain of them between the rank's two
+ * events of block copies. */
+run_dev_fn sums_check_rank, sums_time_rank;
+
+#endif
