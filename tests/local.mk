@@ -562,7 +562,8 @@ SYS_TESTS = \
 	%D%/sys/071-placement.sh \
 	%D%/sys/072-groups-equal.sh \
 	%D%/sys/073-gpu-multi.sh \
-	%D%/sys/074-slices.sh
+	%D%/sys/074-slices.sh \
+	%D%/sys/075-context.sh
 # fdd-http; the numbers are those of the points of acceptance that they show
 GATEWAY_TESTS = \
 	%D%/gateway/G09-stopped.sh \

@@ -42,7 +42,7 @@ struct cost {
     double scale;          /* tests: predictions are wrong by this factor */
 };
 
-/* What tokens of a prompt add that n copies of the model divide: to each the n-th part. */
+/* What tokens of a prompt add that n copies of the model divide: to each 1 / n of them. */
 void cost_add_prompt(struct cost_step *s, int32_t n_tok, int64_t n_pair, int32_t n);
 void cost_init(struct cost *c);
 void cost_learn(struct cost *c, const struct cost_step *s, uint64_t ns);

@@ -88,6 +88,6 @@ refused 'it is empty, and parallel.prefill_context_parallel_size = 2 needs 2 dev
     --set prefill_context_parallel_size=2
 refused 'parallel.prefill_context_parallel_size = 4 times parallel.tensor_parallel_size = 4 are 16 devices; a group has at most 8' \
     --set device.list=cpu:16 --set prefill_context_parallel_size=4 --set tensor_parallel_size=4
-refused 'parallel.decode_context_parallel_size = 2: this version holds the whole KV cache in each copy; leave it at 1' \
+refused 'parallel.decode_context_parallel_size = 2: in this version each of several copies .* has all tokens of its KV heads; leave it at 0' \
     --set device.list=cpu:2 --set prefill_context_parallel_size=2 --set decode_context_parallel_size=2
 exit 0

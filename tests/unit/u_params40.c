@@ -697,8 +697,10 @@ e2_devices(void **state)
     OK("daemon.worker_hang_ms", "0");
     CHECK_OK();
     OK("parallel.reference_splits", "2");
-    CHECK_BAD("parallel.reference_splits = 2: it is for one device, and "
-              "parallel.tensor_parallel_size = 2; leave one of them at 1");
+    CHECK_BAD(
+        "parallel.reference_splits = 2: it is for one device, and "
+        "parallel.tensor_parallel_size = 2, prefill_context_parallel_size = 1; leave it at "
+        "1, or both of them");
     OK("tensor_parallel_size", "1");
     OK("device.list", "cpu:1");
     CHECK_OK();
