@@ -135,8 +135,9 @@ run_group(struct runner *run, int32_t first, int32_t step, int32_t n,
     for (int32_t i = 0; i < n; i++) {
         number[i] = first + i * step;
         device[i] = run->dev[number[i]].idx;
-        run->dev[number[i]].mem.collectives += run->k->group_bytes(run->ctx, &a);
     }
+    for (int32_t i = 0; i < n; i++)
+        run->dev[number[i]].mem.collectives += run->k->group_bytes(run->ctx, &a);
     return run->k->group_new(run->ctx, &a, ret, err, err_bytes);
 }
 
