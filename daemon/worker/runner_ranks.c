@@ -297,6 +297,7 @@ int
 run_on_all(struct runner *run, run_dev_fn *fn, int32_t arg)
 {
     const struct run_post p = { .kind = RUN_POST_CALL, .n = arg, .call = { fn } };
+    uint64_t until;
     int rc = 0;
 
     if (run->ranks == NULL) {
@@ -309,6 +310,10 @@ run_on_all(struct runner *run, run_dev_fn *fn, int32_t arg)
         rc = run_ranks_rc(run);
         clk_sleep_ns(RUN_POLL_NS);
     }
+    /* the others leave their collectives, and what fn uses is still there */
+    until = clk_now_ns() + run->spin_limit_us * UINT64_C(1000) + CLK_S;
+    while (rc != 0 && !run_ranks_idle(run) && clk_now_ns() < until)
+        clk_sleep_ns(RUN_POLL_NS);
     return rc != 0 ? rc : run_ranks_rc(run);
 }
 

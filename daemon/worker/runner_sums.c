@@ -72,23 +72,27 @@ int
 run_sums_check(struct runner *run, char *err, size_t err_bytes)
 {
     size_t most = sums_most(run);
-    struct run_sums s = { .n = 0 };
+    struct run_sums *s;
     int rc = 0;
 
     if (run->group[0] == NULL || most < SUMS_LEAST * FDK_MAX_RANKS)
         return 0;
     ASSERT(run->act == FDK_F32 || run->act == FDK_BF16);
-    run->sums = &s;
+    s = run->sums = mem_zalloc(sizeof(*s));
+    rc = s == NULL ? -ENOMEM : 0;
     for (int32_t q = 0; q < run->n_rank && rc == 0; q++) {
-        s.h[q] = malloc(most);
-        rc = s.h[q] == NULL ? -ENOMEM : 0;
+        s->h[q] = malloc(most);
+        rc = s->h[q] == NULL ? -ENOMEM : 0;
     }
     if (rc != 0)
         (void)snprintf(err, err_bytes, "collectives: no memory to check them");
     else
         rc = sums_check_sizes(run, err, err_bytes);
-    for (int32_t q = 0; q < run->n_rank; q++)
-        free(s.h[q]);
+    if (!run_ranks_idle(run)) /* a thread that hangs has it still */
+        return rc;
+    for (int32_t q = 0; q < run->n_rank && s != NULL; q++)
+        free(s->h[q]);
+    free(s);
     run->sums = NULL;
     return rc;
 }

@@ -54,6 +54,8 @@ vdev_error_text(struct fdk_ctx *ctx, int dev)
 {
     if (dev < 0 || dev >= ctx->n_dev)
         return "no such device";
+    while (atomic_load(&ctx->dev[dev].failed) == 1) /* the text is being written */
+        sched_yield();
     return atomic_load(&ctx->dev[dev].failed) == 2 ? ctx->dev[dev].text : "";
 }
 
