@@ -244,6 +244,8 @@ fdk_pci_cpus(const char *sysfs, const char *bus_id, char *ret, size_t ret_bytes)
     n = fread(ret, 1, ret_bytes - 1, f);
     fclose(f);
     ret[n] = '\0';
+    if (n == ret_bytes - 1 && strchr(ret, '\n') == NULL)
+        return -E2BIG;
     ret[strcspn(ret, "\n")] = '\0';
     return ret[0] != '\0' ? 0 : -ENOENT;
 }

@@ -148,24 +148,25 @@ ctl_ask_members(const char *line, size_t n, uint64_t *ret_id)
     return at < n && line[at] == ',' ? at : 0;
 }
 
-/* Bytes at text that belong to an answer that was given up: one whose beginning was dropped,
- * or one that comes while another worker is asked. */
+/* What comes next of w is the rest of an answer that was given up, until its line ends. */
+static void
+ctl_ask_cut(struct ctl *ctl, const struct wrk *w, int is_cut)
+{
+    uint64_t bit = UINT64_C(1) << w->idx;
+
+    ctl->cut = is_cut ? ctl->cut | bit : ctl->cut & ~bit;
+}
+
+/* Bytes at text that are the rest of such an answer. */
 static size_t
 ctl_ask_skip(struct ctl *ctl, const struct wrk *w, const char *text, size_t n)
 {
-    uint64_t bit = UINT64_C(1) << w->idx;
     const char *nl;
 
-    if (ctl->asking != NULL && ctl->asking->who != w)
-        nl = text[n - 1] == '\n' ? text + n - 1 : NULL;
-    else if ((ctl->cut & bit) != 0)
-        nl = memchr(text, '\n', n);
-    else
+    if ((ctl->cut >> w->idx & 1) == 0)
         return 0;
-    if (nl == NULL)
-        ctl->cut |= bit;
-    else
-        ctl->cut &= ~bit;
+    nl = memchr(text, '\n', n);
+    ctl_ask_cut(ctl, w, nl == NULL);
     return nl == NULL ? n : (size_t)(nl + 1 - text);
 }
 
@@ -181,8 +182,12 @@ ctl_ask_read(struct ctl *ctl, const struct wrk *w, struct ctl_answer *ret)
     memset(ret, 0, sizeof(*ret));
     if (n <= 0)
         return n == 0 ? 0 : -errno;
+    if (ctl->asking != NULL && ctl->asking->who != w) { /* another's is coming */
+        ctl_ask_cut(ctl, w, text[n - 1] != '\n');
+        return 1;
+    }
     if (ctl->ans_who != w && ctl->ans_bytes != 0) {
-        ctl->cut |= UINT64_C(1) << ctl->ans_who->idx;
+        ctl_ask_cut(ctl, ctl->ans_who, 1);
         ctl->ans_bytes = 0;
     }
     ctl->ans_who = w;
@@ -192,6 +197,8 @@ ctl_ask_read(struct ctl *ctl, const struct wrk *w, struct ctl_answer *ret)
     rc = ctl_ask_part(ctl, text + at, (size_t)n - at);
     if (rc == 0)
         return 1;
+    if (rc < 0)
+        ctl_ask_cut(ctl, w, text[n - 1] != '\n');
     ret->n = ctl->ans_bytes;
     ctl->ans_bytes = 0;
     ret->at = rc > 0 ? ctl_ask_members(ctl->ans, ret->n, &id) : 0;

@@ -40,8 +40,9 @@ wrk_sums_path(const struct worker *w, char *ret, size_t ret_bytes)
         rc = peak_key(w->run->k, w->run->ctx, root->idx, &key);
     if (rc != 0)
         return rc;
-    n = snprintf(text, sizeof(text), "%s\n%s\n%s\n%d\n%d\n%s\n%s", key.backend, key.device,
-        key.driver, key.n_thread, w->run->n_rank, fdk_dtype_name(w->run->act), ver_text());
+    n = snprintf(text, sizeof(text), "%s\n%s\n%s\n%d\n%d\n%s\n%s", key.backend,
+        key.device, key.driver, key.n_thread, run_copy_ranks(w->run),
+        fdk_dtype_name(w->run->act), ver_text());
     sha256_init(&s);
     for (int32_t i = 0; i < w->run->n_rank; i++)
         sha256_add(&s, w->run->dev[i].name, strlen(w->run->dev[i].name) + 1);

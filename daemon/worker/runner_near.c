@@ -16,7 +16,7 @@
 
 #include "daemon/common/log.h"
 
-#define NEAR_TEXT 256
+#define NEAR_TEXT 4096
 
 /* One of "3" and "0-15", to *end. */
 static int

@@ -433,14 +433,19 @@ run_launch_error(const struct runner *run, char *ret, size_t ret_bytes)
 static int32_t
 run_rank_first_late(const struct runner *run, int32_t late, int32_t *who)
 {
-    int groups = run->n_copy > 1 && run_copy_ranks(run) > 1;
+    int groups = (run->n_copy > 1 && run_copy_ranks(run) > 1) ||
+        (run->kv_split > 1 && run->kv_split < run->n_rank);
     uint64_t until = clk_now_ns() + RUN_BLAME_NS;
 
     for (int32_t i = 0; groups && late >= 0 && i < run->n_rank; i++) {
         int32_t next;
 
-        while (run_rank_error(run, late)[0] == '\0' && clk_now_ns() < until)
+        /* a GPU's error is read by a call on it */
+        while (run_rank_error(run, late)[0] == '\0' && clk_now_ns() < until) {
+            if (run->dev[late].ev_copy[0] != NULL)
+                (void)run->k->event_query(run->dev[late].ev_copy[0]);
             clk_sleep_ns(CLK_MS);
+        }
         next = run_rank_late(run, run_rank_error(run, late));
         if (next < 0 || next == late)
             break;

@@ -285,12 +285,15 @@ attend_heads(struct att_scratch *s, const struct cpu_attend *job, int r, int h0,
     int n = load_queries(s, job, r, h0, n_head), last = 0;
     for (int q = 0; q < n; q++)
         last = s->n_kv[q] > last ? s->n_kv[q] : last;
+    if (s->first[0] >= last) /* all that they see is with other ranks */
+        last = 0;
     for (int pos = s->first[0] / CHUNK * CHUNK; pos < last; pos += CHUNK) {
         load_chunk(s, job, pos, last - pos < CHUNK ? last - pos : CHUNK);
         for (int q = 0; q < n; q++) {
-            int begin = s->first[q] - pos, see = s->n_kv[q] - pos;
-            if (see > 0 && begin < CHUNK)
-                chunk_query(s, job->a, q, begin > 0 ? begin : 0, see < CHUNK ? see : CHUNK);
+            int begin = s->first[q] > pos ? s->first[q] - pos : 0;
+            int see = s->n_kv[q] - pos < CHUNK ? s->n_kv[q] - pos : CHUNK;
+            if (begin < see)
+                chunk_query(s, job->a, q, begin, see);
         }
     }
     for (int q = 0; q < n; q++) {

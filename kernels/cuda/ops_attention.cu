@@ -598,6 +598,13 @@ round_to(__nv_bfloat16 *p, float x)
     *p = __float2bfloat16_rn(x);
 }
 
+/* Of a share whose weights have the logarithm sum; 0: it has no key. */
+static __device__ __forceinline__ float
+share_weight(float sum, float top)
+{
+    return sum == -INFINITY ? 0 : expf(sum - top);
+}
+
 /* As the cpu backend: weights first, then the sum in the order of shares. */
 template<typename A>
 static __global__ void __launch_bounds__(ATT_THREADS)
@@ -614,10 +621,11 @@ merge_shares_kernel(struct fdk_merge_args a)
     float top = -INFINITY, all = 0, y = 0;
     for (int p = 0; p < a.n_own; p++)
         top = fmaxf(top, sums[(size_t)p * width]);
-    for (int p = 0; p < a.n_own && top > -INFINITY; p++)
-        all += expf(sums[(size_t)p * width] - top);
-    for (int p = 0; p < a.n_own && all > 0; p++)
-        y = fmaf(expf(sums[(size_t)p * width] - top) / all, x[(size_t)p * width + (size_t)i], y);
+    for (int p = 0; p < a.n_own; p++)
+        all += share_weight(sums[(size_t)p * width], top);
+    for (int p = 0; p < a.n_own && all != 0; p++) /* not for all > 0: NaN is seen behind */
+        y = fmaf(share_weight(sums[(size_t)p * width], top) / all,
+            x[(size_t)p * width + (size_t)i], y);
     round_to((A *)a.y + (size_t)t * (size_t)(a.H * a.D) + (size_t)i, y);
 }
 

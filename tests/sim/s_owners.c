@@ -117,6 +117,45 @@ ways_of_running(struct sim_rng *g)
     }
 }
 
+static int32_t layer_window;
+
+static void
+set_windows(struct mdl_program *p)
+{
+    for (int32_t i = 0; i < p->n_op; i++)
+        if (p->op[i].kind == MDL_OP_ATTENTION)
+            p->op[i].window = p->op[i].layer == 0 ? layer_window : 0;
+}
+
+/* Windows of which another rank may have all tokens. */
+static void
+short_windows(struct sim_rng *g)
+{
+    static const int32_t windows[] = { 1, 3, 7, 8, 9, 24, 25 };
+    static struct book whole, got;
+
+    (void)g;
+    for (size_t k = 0; k < 3; k += 2)
+        for (size_t i = 0; i < sizeof(windows) / sizeof(windows[0]); i++) {
+            const struct split *p = &splits[k];
+            char dir[64], what[64];
+            struct sim_cfg c;
+
+            layer_window = windows[i];
+            model(&families[1], &p->h, dir);
+            (void)snprintf(what, sizeof(what), "window %d, %d ranks", layer_window, p->C);
+            c = base(dir, p->h.T);
+            c.edit = set_windows;
+            c.block_size = p->B;
+            answers(&c, 1, 0, &whole, NULL);
+            c = shared(dir, p);
+            c.edit = set_windows;
+            answers(&c, 1, 0, &got, NULL);
+            (void)near(&whole, &got, NEAR, what);
+            sim_model_rm(dir);
+        }
+}
+
 /* KV caches in 8 and 16 bits. */
 static void
 formats(struct sim_rng *g)
@@ -177,7 +216,8 @@ int
 main(int argc, char **argv)
 {
     static const struct sim_test tests[] = { SIM_TEST(families_in_shares),
-        SIM_TEST(ways_of_running), SIM_TEST(formats), SIM_TEST(memory) };
+        SIM_TEST(ways_of_running), SIM_TEST(short_windows), SIM_TEST(formats),
+        SIM_TEST(memory) };
 
     return sim_run(argc, argv, tests, sizeof(tests) / sizeof(tests[0]));
 }
