@@ -297,6 +297,10 @@ file_of_a_group(void **state)
     assert_int_equal(wrk_sums_path(&w, b, sizeof(b)), 0);
     assert_string_not_equal(a, b);
     s->run->n_rank = RANKS;
+    s->run->n_copy = RANKS; /* the same devices, and sums over fewer of them */
+    assert_int_equal(wrk_sums_path(&w, b, sizeof(b)), 0);
+    assert_string_not_equal(a, b);
+    s->run->n_copy = 1;
     s->run->dev[1].name[0] = 'x';
     assert_int_equal(wrk_sums_path(&w, b, sizeof(b)), 0);
     assert_string_not_equal(a, b);
