@@ -592,6 +592,10 @@ wrk_effective(struct worker *w)
         if (p->parallel_custom_all_reduce == PAR_PARALLEL_CUSTOM_ALL_REDUCE_AUTO)
             (void)snprintf(ws->effective + n, sizeof(ws->effective) - n,
                 "parallel.custom_all_reduce=yes\n");
+        else
+            log_info(
+                "load: parallel.custom_all_reduce = yes: as auto, there is no other way "
+                "to sum over devices in this version");
         wrk_sums_text(w, ws->all_reduce, sizeof(ws->all_reduce));
     }
     if (wrk_on_cpu(w) && !wrk_is_null(w)) {

@@ -87,8 +87,9 @@ finish
 
 # ---- four; refusals
 model --set device.list=cpu:4 --set parallel.tensor_parallel_size=4 --set graph.use_cudagraph=no \
-    --set device.overlap_depth=0
+    --set device.overlap_depth=0 --set parallel.custom_all_reduce=yes
 [ "$(ask)" = "$want" ] || fail "other text on four devices: $(ask), not $want"
+has "$(cat "$dir/log")" 'parallel.custom_all_reduce = yes: as auto'
 finish
 
 # ---- four, with two KV heads: who has the same ones divides their tokens
