@@ -28,6 +28,7 @@
 #define FDD_DAEMON_GATE_CONTROL_H
 
 #include <jansson.h>
+#include <stdio.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -141,6 +142,8 @@ void ctl_put(json_t *o, const char *key, json_t *v);
 /* Text that others wrote, of up to n bytes, cut at 16 KiB, as a value: where it is no
  * UTF-8, with '?' for each byte beyond ASCII. */
 json_t *ctl_string(const char *p, size_t n);
+/* A whole reply that is made as text: closes the open_memstream() and frees its text. */
+json_t *ctl_made(FILE *f, char **text);
 json_t *ctl_unknown_bit(const char *bit);
 json_t *
 ctl_fail(const char *fix, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

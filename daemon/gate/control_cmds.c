@@ -6,7 +6,6 @@
 
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <unistd.h>
@@ -274,8 +273,8 @@ ctl_do_status(struct ctl *ctl, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 
 /* As text at once, a third of the time that an object takes. What the tables say needs no
  * escapes. */
-static char *
-ctl_stat_text(const struct cnt_seg *sum)
+static json_t *
+ctl_counters(const struct cnt_seg *sum)
 {
     char *text = NULL;
     size_t n;
@@ -296,26 +295,18 @@ ctl_stat_text(const struct cnt_seg *sum)
             (long long)cnt_get(v), row->help);
     }
     (void)fputs("]}", f);
-    if (fclose(f) == 0)
-        return text;
-    free(text);
-    return NULL;
+    return ctl_made(f, &text);
 }
 
 json_t *
 ctl_do_stat(struct ctl *ctl, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 {
     struct cnt_seg sum;
-    char *text;
-    json_t *r;
 
     (void)c, (void)rq, (void)now_ns;
     gau_set(ctl->gauges);
     (void)cnt_of_group(ctl->seg, CNT_ALL_GROUPS, &sum);
-    text = ctl_stat_text(&sum);
-    r = text != NULL ? json_string(text) : NULL;
-    free(text);
-    return r;
+    return ctl_counters(&sum);
 }
 
 /* A segment of ours to this peer. The descriptor is its own open file: the gate's

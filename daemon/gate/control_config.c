@@ -7,7 +7,6 @@
 
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "daemon/common/log.h"
@@ -80,7 +79,6 @@ ctl_config(const struct cnf *cnf, const size_t *rows, size_t n, const char *note
     char *text = NULL;
     size_t bytes;
     FILE *f = open_memstream(&text, &bytes);
-    json_t *r = NULL;
 
     if (f == NULL)
         return NULL;
@@ -98,10 +96,7 @@ ctl_config(const struct cnf *cnf, const size_t *rows, size_t n, const char *note
     if (note != NULL)
         (void)fprintf(f, ",\"note\":%s", ctl_quote(note, &q.where));
     (void)fputc('}', f);
-    if (fclose(f) == 0)
-        r = json_string(text);
-    free(text);
-    return r;
+    return ctl_made(f, &text);
 }
 
 json_t *

@@ -9,6 +9,7 @@
 #include <linux/sockios.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -65,6 +66,16 @@ ctl_string(const char *p, size_t n)
             text[i] = (text[i] & 0x80) != 0 ? '?' : text[i];
     }
     return json_stringn(text, len);
+}
+
+json_t *
+ctl_made(FILE *f, char **text)
+{
+    json_t *r = fclose(f) == 0 ? json_string(*text) : NULL;
+
+    free(*text);
+    *text = NULL;
+    return r;
 }
 
 int

@@ -265,8 +265,8 @@ struct runner {
     uint64_t delay_ns;
     struct mdl_program *prog;
     const struct wts_plan *wp;
-    char refused[160];  /* the operation that the backend has no kernel for */
-    char error[512];    /* run_error() of several ranks */
+    char refused[160]; /* the operation without a kernel, or what there is no memory for */
+    char error[512];   /* run_error() of several ranks */
     uint16_t *h_counts; /* what the pools of all ranks are filled from */
     int32_t *h_rules;
     int32_t n_penalty, n_host;
@@ -433,7 +433,7 @@ int run_cpus_parse(const char *list, cpu_set_t *ret);
 int run_sums_check(struct runner *run, char *err, size_t err_bytes);
 /* The way that is the fastest for each size becomes the group's: *ret. Starts no size when
  * budget_ns is over: then 1, and the ways are as they were. 0, or what a device failed
- * with. The order of additions is that of ranks either way, so numbers do not change. */
+ * with, or -ENOMEM. The order of additions is that of ranks either way, so numbers do not change. */
 int run_sums_choose(struct runner *run, uint64_t budget_ns, struct fdk_group_ways *ret);
 /* These for the groups of all copies. */
 void run_sums_set(const struct runner *run, const struct fdk_group_ways *ways);

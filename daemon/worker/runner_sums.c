@@ -25,6 +25,25 @@
 
 enum sums_way { SUMS_PACKETS, SUMS_WHOLE, SUMS_SHARES, SUMS__N };
 
+static int
+sums_begin(struct runner *run)
+{
+    run->sums = mem_zalloc(sizeof(*run->sums));
+    return run->sums != NULL ? 0 : -ENOMEM;
+}
+
+/* A thread that hangs has it still: then it stays. */
+static void
+sums_end(struct runner *run)
+{
+    if (!run_ranks_idle(run))
+        return;
+    for (int32_t q = 0; q < run->n_rank && run->sums != NULL; q++)
+        free(run->sums->h[q]);
+    free(run->sums);
+    run->sums = NULL;
+}
+
 /* ---- the check -------------------------------------------------------------------------- */
 
 static int
@@ -72,28 +91,21 @@ int
 run_sums_check(struct runner *run, char *err, size_t err_bytes)
 {
     size_t most = sums_most(run);
-    struct run_sums *s;
-    int rc = 0;
+    int rc;
 
     if (run->group[0] == NULL || most < SUMS_LEAST * FDK_MAX_RANKS)
         return 0;
     ASSERT(run->act == FDK_F32 || run->act == FDK_BF16);
-    s = run->sums = mem_zalloc(sizeof(*s));
-    rc = s == NULL ? -ENOMEM : 0;
+    rc = sums_begin(run);
     for (int32_t q = 0; q < run->n_rank && rc == 0; q++) {
-        s->h[q] = malloc(most);
-        rc = s->h[q] == NULL ? -ENOMEM : 0;
+        run->sums->h[q] = malloc(most);
+        rc = run->sums->h[q] == NULL ? -ENOMEM : 0;
     }
     if (rc != 0)
         (void)snprintf(err, err_bytes, "collectives: no memory to check them");
     else
         rc = sums_check_sizes(run, err, err_bytes);
-    if (!run_ranks_idle(run)) /* a thread that hangs has it still */
-        return rc;
-    for (int32_t q = 0; q < run->n_rank && s != NULL; q++)
-        free(s->h[q]);
-    free(s);
-    run->sums = NULL;
+    sums_end(run);
     return rc;
 }
 
@@ -175,7 +187,6 @@ sums_choose_sizes(struct runner *run, int has_packets, uint64_t until_ns,
 int
 run_sums_choose(struct runner *run, uint64_t budget_ns, struct fdk_group_ways *ret)
 {
-    struct run_sums s = { .n = 0 };
     struct fdk_group_ways was, ways;
     int rc;
 
@@ -184,9 +195,12 @@ run_sums_choose(struct runner *run, uint64_t budget_ns, struct fdk_group_ways *r
     *ret = was;
     if (sums_most(run) < SUMS_FIRST)
         return 1;
-    run->sums = &s;
-    rc = sums_choose_sizes(run, was.packet_bytes > 0, clk_now_ns() + budget_ns, &ways);
-    run->sums = NULL;
+    rc = sums_begin(run);
+    if (rc != 0)
+        (void)snprintf(run->refused, sizeof(run->refused), "no memory to measure them");
+    else
+        rc = sums_choose_sizes(run, was.packet_bytes > 0, clk_now_ns() + budget_ns, &ways);
+    sums_end(run);
     if (rc == 0)
         *ret = ways;
     run_sums_set(run, ret);

@@ -72,7 +72,6 @@ until_true 10 busy || fail "the request does not run"
 kill -TERM "$fdd_pid"
 for s in -3600 -7200 -10800 10800 -14400 -18000 -21600 -25200 -28800 -32400; do jump $s; sleep 0.25; done
 wait "${pids[6]}" || fail "a request while draining: $(cat "$dir/err.6")"
-ended() { ! kill -0 "$fdd_pid" 2>/dev/null; }
 until_true 5 ended || fail "the daemon does not end"
 wait "$fdd_pid" || fail "exit $? on SIGTERM"
 fdd_pid=

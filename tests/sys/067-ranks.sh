@@ -10,13 +10,6 @@ ask() { ctl generate -p "$prompt" --max-tokens 48 --temperature 0; }
 model() { start --set model.path="$DEMO" --set daemon.worker_hang_ms=60000 "$@"; }
 two() { model --set device.list=cpu:2 --set tensor_parallel_size=2 "$@"; }
 worker_pid() { ctl status --json | json 'd["worker"]["pid"]'; }
-ended() { kill -0 "$fdd_pid" 2>/dev/null && return 1; return 0; }
-finish() {
-    expect 0 ctl stop
-    until_true 20 ended || fail "fdd does not end"
-    wait "$fdd_pid"
-    fdd_pid=
-}
 
 model --set device.backend=cpu
 want=$(ask) || fail "no text of one device"

@@ -22,13 +22,6 @@ model() {
     start --set model.path="$DEMO" --set daemon.worker_hang_ms=60000 --set device.threads=1 \
         --set kv.memory_bytes=32M --set device.shared=yes "$@"
 }
-ended() { kill -0 "$fdd_pid" 2>/dev/null && return 1; return 0; }
-finish() {
-    expect 0 ctl stop
-    until_true 20 ended || fail "fdd does not end"
-    wait "$fdd_pid"
-    fdd_pid=
-}
 formats=(quant.weights=none quant.weights=wint8 quant.weights=wint4 quant.weights=fp8
     kv.dtype=int8 kv.dtype=fp8)
 shapes=("2 1" "4 1" "2 2" "1 2")

@@ -8,13 +8,6 @@ test_device=()
 prompt=$(for i in $(seq 40); do printf 'And God said, Let there be light %d: and there was light. ' "$i"; done)
 ask() { ctl generate -p "$prompt" --max-tokens 48 --temperature 0; }
 model() { start --set model.path="$DEMO" --set daemon.worker_hang_ms=60000 "$@"; }
-ended() { kill -0 "$fdd_pid" 2>/dev/null && return 1; return 0; }
-finish() {
-    expect 0 ctl stop
-    until_true 20 ended || fail "fdd does not end"
-    wait "$fdd_pid"
-    fdd_pid=
-}
 
 model --set device.backend=cpu
 want=$(ask) || fail "no text of one device"

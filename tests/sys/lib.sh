@@ -135,3 +135,10 @@ stop() { # end the daemon, demand a clean exit
     fdd_pid=
     [ $rc = 0 ] || fail "fdd exited $rc on SIGTERM"
 }
+ended() { ! kill -0 "$fdd_pid" 2>/dev/null; }
+finish() { # the same through the admin socket, whatever it exits with
+    expect 0 ctl stop
+    until_true 20 ended || fail "fdd does not end"
+    wait "$fdd_pid"
+    fdd_pid=
+}

@@ -29,15 +29,37 @@
 static const char *const sets[] = { "parallel.data_parallel_size=3", "device.list=cpu:3",
     "daemon.crash_max=3", NULL };
 
+static void
+dies(struct fix *f, uint32_t group, int status)
+{
+    fix_use(f, group);
+    fix_die(f, status);
+}
+
+static void
+ready(struct fix *f, uint32_t group)
+{
+    fix_use(f, group);
+    fix_ready(f);
+}
+
+/* It dies as often as it is started, until it is given up. */
+static void
+fails(struct fix *f, uint32_t group)
+{
+    for (int k = 0; k < 3; k++) {
+        dies(f, group, SIGKILL_STATUS);
+        fix_step(f, 11000);
+    }
+}
+
 /* All groups are ready. */
 static void
 open_groups(struct fix *f, const char *const *more)
 {
     fix_open(f, more != NULL ? more : sets);
-    for (uint32_t i = 0; i < f->g->n_wrk; i++) {
-        fix_use(f, i);
-        fix_ready(f);
-    }
+    for (uint32_t i = 0; i < f->g->n_wrk; i++)
+        ready(f, i);
     fix_use(f, 0);
 }
 
@@ -481,20 +503,16 @@ t_events(void **state)
     (void)state;
     fix_open(&f, sets);
     assert_int_equal(fcl_open(&f, &c, OWN, NULL), FDP_OK);
-    fix_use(&f, 1);
-    fix_ready(&f);
+    ready(&f, 1);
     assert_int_equal(count(&c, FDP_T_EVENT, 0, NULL), 1);
     assert_string_equal(life_state_name(&f.g->life), "running");
     assert_int_equal(f.g->fair.credits, FIX_CREDITS);
-    fix_use(&f, 0);
-    fix_ready(&f);
+    ready(&f, 0);
     assert_int_equal(f.g->fair.credits, 2 * FIX_CREDITS);
-    fix_use(&f, 1);
-    fix_die(&f, SIGKILL_STATUS);
+    dies(&f, 1, SIGKILL_STATUS);
     assert_int_equal(count(&c, FDP_T_EVENT, 0, NULL), 0);
     assert_int_equal(f.g->fair.credits, FIX_CREDITS);
-    fix_use(&f, 0);
-    fix_die(&f, SIGKILL_STATUS);
+    dies(&f, 0, SIGKILL_STATUS);
     assert_int_equal(count(&c, FDP_T_EVENT, 0, NULL), 1);
     assert_string_equal(life_state_name(&f.g->life), "starting");
     fcl_close(&c);
@@ -522,12 +540,10 @@ t_manager(void **state)
     fix_open(&f, sets);
     fix_step(&f, 2);
     for (uint32_t g = 1; g < N; g++) {
-        fix_use(&f, g);
-        fix_ready(&f);
+        ready(&f, g);
         fix_step(&f, 2);
     }
-    fix_use(&f, 1);
-    fix_die(&f, SIGKILL_STATUS);
+    dies(&f, 1, SIGKILL_STATUS);
     fix_step(&f, 2);
     assert_int_equal(unsetenv("NOTIFY_SOCKET"), 0);
     for (size_t i = 0; i < sizeof(want) / sizeof(want[0]); i++) {
@@ -556,8 +572,7 @@ t_budget(void **state)
         for (int i = 0; i < 3; i++) {
             assert_int_equal(f.g->env.st, GATE_RUNNING);
             assert_int_equal(f.g->wrk[g].st, i == 0 ? WRK_READY : WRK_STARTING);
-            fix_use(&f, g);
-            fix_die(&f, SIGKILL_STATUS);
+            dies(&f, g, SIGKILL_STATUS);
             fix_step(&f, 1000);
         }
         assert_int_equal(f.g->wrk[g].st, WRK_FAILED);
@@ -677,8 +692,7 @@ t_hung(void **state)
     assert_int_equal(waitpid(pid, NULL, 0), pid);
     assert_true(taken(&f, &id) != g && id == a);
     f.g->wrk[g].pid = 0;
-    fix_use(&f, g);
-    fix_die(&f, SIGKILL_STATUS);
+    dies(&f, g, SIGKILL_STATUS);
     end(&f, &c);
 }
 
@@ -719,8 +733,7 @@ t_rolling(void **state)
         for (int k = 0; k < 10; k++)
             fix_step(&f, 10);
         assert_int_equal(dsp_n_up(&f.g->dsp), N - 1); /* the next waits for this one */
-        fix_use(&f, i);
-        fix_ready(&f);
+        ready(&f, i);
         fix_step(&f, 2);
         fix_step(&f, 2);
     }
@@ -741,18 +754,15 @@ t_rolling_fails(void **state)
     open_groups(&f, NULL);
     assert_int_equal(rol_begin(&f.g->rolling), 0);
     fix_step(&f, 2);
-    fix_use(&f, 0);
-    fix_die(&f, 0);
-    fix_use(&f, 0);
-    fix_die(&f, SIGKILL_STATUS);
+    dies(&f, 0, 0);
+    dies(&f, 0, SIGKILL_STATUS);
     fix_step(&f, 2);
     assert_false(rol_is_active(&f.g->rolling));
     assert_non_null(strstr(f.g->rolling.error, "group 0 "));
     assert_int_equal(dsp_n_up(&f.g->dsp), N - 1);
     for (int i = 0; i < 2; i++) {
         fix_step(&f, 11000);
-        fix_use(&f, 0);
-        fix_die(&f, SIGKILL_STATUS);
+        dies(&f, 0, SIGKILL_STATUS);
     }
     assert_int_equal(f.g->wrk[0].st, WRK_FAILED);
     assert_int_equal(rol_begin(&f.g->rolling), 0);
@@ -761,7 +771,6 @@ t_rolling_fails(void **state)
     fix_close(&f);
 }
 
-/* One group cannot be restarted and serve. */
 /* Another model is loaded: the group that has it is killed, and no other one drains for it. */
 static void
 t_rolling_other_model(void **state)
@@ -772,8 +781,7 @@ t_rolling_other_model(void **state)
     open_groups(&f, NULL);
     assert_int_equal(rol_begin(&f.g->rolling), 0);
     fix_step(&f, 2);
-    fix_use(&f, 0);
-    fix_die(&f, 0);
+    dies(&f, 0, 0);
     fix_use(&f, 0);
     f.g->wrk[0].pid = fork(); /* to be killed */
     if (f.g->wrk[0].pid == 0)
@@ -798,11 +806,7 @@ t_rolling_repairs(void **state)
     (void)state;
     open_groups(&f, NULL);
     for (uint32_t i = 1; i < N; i++)
-        for (int k = 0; k < 3; k++) {
-            fix_use(&f, i);
-            fix_die(&f, SIGKILL_STATUS);
-            fix_step(&f, 11000);
-        }
+        fails(&f, i);
     for (uint32_t i = 1; i < N; i++)
         assert_int_equal(f.g->wrk[i].st, WRK_FAILED);
     assert_int_equal(rol_begin(&f.g->rolling), 0);
@@ -810,16 +814,13 @@ t_rolling_repairs(void **state)
         fix_step(&f, 2);
         assert_int_equal(f.g->wrk[i].st, WRK_STARTING);
         assert_int_equal(f.g->wrk[0].st, WRK_READY);
-        fix_use(&f, i);
-        fix_ready(&f);
+        ready(&f, i);
         fix_step(&f, 2);
     }
     fix_step(&f, 2);
     assert_int_equal(f.g->wrk[0].st, WRK_STOPPING);
-    fix_use(&f, 0);
-    fix_die(&f, 0);
-    fix_use(&f, 0);
-    fix_ready(&f);
+    dies(&f, 0, 0);
+    ready(&f, 0);
     fix_step(&f, 2);
     assert_false(rol_is_active(&f.g->rolling));
     assert_string_equal(f.g->rolling.error, "");
@@ -838,20 +839,14 @@ t_rolling_alone(void **state)
     assert_int_equal(rol_begin(&f.g->rolling), 0);
     for (uint32_t i = 0; i < N - 1; i++) {
         fix_step(&f, 2);
-        fix_use(&f, i);
-        fix_die(&f, 0);
-        fix_use(&f, i);
-        fix_ready(&f);
+        dies(&f, i, 0);
+        ready(&f, i);
         if (i < N - 2)
             fix_step(&f, 2);
     }
     f.g->rolling.phase = ROL_NONE; /* held back while the others die */
     for (uint32_t i = 0; i < N - 1; i++)
-        for (int k = 0; k < 3; k++) {
-            fix_use(&f, i);
-            fix_die(&f, SIGKILL_STATUS);
-            fix_step(&f, 11000);
-        }
+        fails(&f, i);
     f.g->rolling.todo = UINT64_C(1) << (N - 1);
     f.g->rolling.phase = ROL_WAITS;
     f.g->rolling.at = 0;
@@ -873,11 +868,9 @@ t_rolling_drained(void **state)
     assert_int_equal(rol_begin(&f.g->rolling), 0);
     fix_step(&f, 2);
     f.g->env.st = GATE_DRAINING;
-    fix_use(&f, 0);
-    fix_die(&f, 0);
+    dies(&f, 0, 0);
     assert_int_equal(f.g->wrk[0].st, WRK_STARTING);
-    fix_use(&f, 0);
-    fix_ready(&f);
+    ready(&f, 0);
     for (int k = 0; k < 5; k++)
         fix_step(&f, 2);
     assert_true(rol_is_active(&f.g->rolling));
@@ -901,8 +894,7 @@ t_length(void **state)
 
     (void)state;
     fix_open(&f, sets);
-    fix_use(&f, 1);
-    fix_ready(&f);
+    ready(&f, 1);
     assert_int_equal(fcl_open(&f, &c, OWN, NULL), FDP_OK);
     f.g->env.paused = 1;
     for (uint64_t tag = 1; tag < 4; tag++)
@@ -920,6 +912,7 @@ t_length(void **state)
     end(&f, &c);
 }
 
+/* One group cannot be restarted and serve. */
 static void
 t_rolling_one(void **state)
 {
