@@ -10,7 +10,6 @@
 #include "kernels/cpu/vdev.h"
 #include "kernels/program.h"
 
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,14 +18,19 @@
 #include "kernels/collective_channel.h"
 
 #define GROUP_MAGIC 0x67727031u
-#define CHUNK       256 /* elements that are converted at a time */
-#define SPINS       64  /* polls between two looks at the clock */
-#define NAP_AFTER   200000
-#define NAP_NS      50000
+#define CHUNK       256    /* elements that are converted at a time */
+#define POLLS       64     /* before a rank looks at the clock */
+#define SPIN_NS     100000 /* then it polls for so long, then it sleeps */
 
 static const struct coll_default defaults = { .bytes = 1u << 20,
     .one_shot_bytes = 64u << 10,
     .n_channel = 4 };
+
+/* Of a rank: moved when something is written for it. */
+struct bell {
+    _Atomic uint32_t rung, n_wait;
+    char pad[CPU_CACHELINE - 2 * sizeof(uint32_t)];
+};
 
 struct fdk_group {
     uint32_t magic;
@@ -34,6 +38,8 @@ struct fdk_group {
     struct fdk_group *next;  /* of the context */
     struct coll_space space; /* rank: not set */
     int32_t device[FDK_MAX_RANKS];
+    struct bell bell[FDK_MAX_RANKS];
+    struct cpu_spin spin;
     fdk_cpu_meet_fn *hook;
     void *hook_arg;
 };
@@ -262,23 +268,38 @@ fail(const struct coll_run *r, uint64_t bad)
     return -1;
 }
 
+static void
+ring(struct fdk_group *g, int rank)
+{
+    atomic_fetch_add(&g->bell[rank].rung, 1);
+    cpu_wake(&g->bell[rank].rung, &g->bell[rank].n_wait);
+}
+
 /* Tell all ranks. What the first one told stays, and is returned. */
 static uint64_t
-tell(const struct coll_space *s, uint64_t bad)
+tell(struct fdk_group *g, uint64_t bad)
 {
     uint64_t first = 0;
-    if (!__atomic_compare_exchange_n(bad_at(s, 0), &first, bad, 0, __ATOMIC_ACQ_REL,
-            __ATOMIC_ACQUIRE))
+    if (!__atomic_compare_exchange_n(bad_at(&g->space, 0), &first, bad, 0,
+            __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
         bad = first;
-    for (int q = 1; q < s->n; q++)
-        __atomic_store_n(bad_at(s, q), bad, __ATOMIC_RELEASE);
+    for (int q = 1; q < g->space.n; q++)
+        __atomic_store_n(bad_at(&g->space, q), bad, __ATOMIC_RELEASE);
+    for (int q = 0; q < g->space.n; q++)
+        ring(g, q);
     return bad;
+}
+
+static struct fdk_group *
+group_of(const struct coll_run *r)
+{
+    return ((const struct own *)r->own)->g;
 }
 
 static int
 give_up(const struct coll_run *r, enum coll_bad kind, int who)
 {
-    return fail(r, tell(r->s, coll_bad_of(kind, who)));
+    return fail(r, tell(group_of(r), coll_bad_of(kind, who)));
 }
 
 void
@@ -289,7 +310,7 @@ cpu_groups_tell(const struct cpu_dev *dev)
     for (struct fdk_group *g = ctx->groups; g != NULL; g = g->next) {
         int32_t rank = coll_rank_of(g->device, g->space.n, (int32_t)(dev - ctx->dev));
         if (rank >= 0)
-            tell(&g->space, coll_bad_of(COLL_GONE, rank));
+            tell(g, coll_bad_of(COLL_GONE, rank));
     }
     pthread_mutex_unlock(&ctx->group_lock);
 }
@@ -315,32 +336,36 @@ missing(const struct coll_run *r, int stage)
 static int
 wait_all(const struct coll_run *r, int stage)
 {
-    uint64_t begin = cpu_now_ns(), now = begin;
-    for (int q, i = 1; (q = missing(r, stage)) != r->s->n; i++) {
+    struct bell *bell = &group_of(r)->bell[r->s->rank];
+    uint64_t end = 0, bad;
+    for (int i = 0;; i++) {
+        uint32_t rung = atomic_load(&bell->rung);
+        int q = missing(r, stage);
+        if (q == r->s->n)
+            break;
         if (q < 0)
             return give_up(r, COLL_OTHER, -1 - q);
-        cpu_relax();
-        if (i % SPINS != 0)
+        if (i < POLLS) {
+            cpu_relax();
             continue;
-        uint64_t bad = __atomic_load_n(bad_at(r->s, r->s->rank), __ATOMIC_ACQUIRE);
+        }
+        bad = __atomic_load_n(bad_at(r->s, r->s->rank), __ATOMIC_ACQUIRE);
         if (bad != 0)
             return fail(r, bad);
-        now = cpu_now_ns();
-        if (now - begin > r->s->limit_ns)
+        if (end == 0)
+            end = cpu_now_ns() + r->s->limit_ns;
+        if (!cpu_wait_ge_until(&bell->rung, rung + 1, &bell->n_wait, &group_of(r)->spin,
+                0, end))
             return give_up(r, COLL_LATE, q);
-        if (now - begin > NAP_AFTER)
-            cpu_nap(NAP_NS);
-        else
-            sched_yield();
     }
-    uint64_t bad = __atomic_load_n(bad_at(r->s, r->s->rank), __ATOMIC_ACQUIRE);
+    bad = __atomic_load_n(bad_at(r->s, r->s->rank), __ATOMIC_ACQUIRE);
     return bad != 0 ? fail(r, bad) : 0;
 }
 
 static int
 hook(const struct coll_run *r, int stage, int met)
 {
-    const struct fdk_group *g = ((const struct own *)r->own)->g;
+    const struct fdk_group *g = group_of(r);
     return g->hook != NULL ? g->hook(g->hook_arg, r->s->rank, stage, r->seq, met) : 0;
 }
 
@@ -355,6 +380,8 @@ coll_signal(const struct coll_run *r, int stage)
     for (int k = 1; k < r->s->n; k++)
         __atomic_store_n(coll_flag_at(r, coll_peer(r, k), stage, r->s->rank),
             coll_flag(r), __ATOMIC_RELEASE);
+    for (int k = 1; k < r->s->n; k++)
+        ring(own->g, coll_peer(r, k));
     return 0;
 }
 
@@ -534,6 +561,7 @@ vdev_group_new(struct fdk_ctx *ctx, const struct fdk_group_args *a,
     g->magic = GROUP_MAGIC;
     g->ctx = ctx;
     g->space = s;
+    g->spin.ns = SPIN_NS;
     for (int i = 0; i < s.n; i++)
         g->device[i] = a->device != NULL ? a->device[i] : i;
     rc = spaces_new(g);
@@ -570,7 +598,7 @@ vdev_group_ways(struct fdk_group *g, const struct fdk_group_ways *set,
 void
 vdev_group_abort(struct fdk_group *g, int32_t rank)
 {
-    tell(&g->space, coll_bad_of(COLL_GONE, rank));
+    tell(g, coll_bad_of(COLL_GONE, rank));
 }
 
 void
