@@ -93,7 +93,8 @@ struct fdk_all_gather_args {
 
 /* Keys and values of tokens [range[0], range[1]) of this copy's step, which fdk_ops.qkv has
  * written to its cache, go to the same slots of the other copies' caches. When it is done
- * those of the others' tokens are in this copy's cache. A slot that is negative is none.
+ * those of the others' tokens are in this copy's cache. A slot that is negative is none; of
+ * ranks that share the tokens of a block (kv.n_own) each has the same share as its peers.
  * Values of 8 bits go with their scales; static scales are the same on all copies. */
 struct fdk_kv_share_args {
     struct fdk_group *group;

@@ -249,7 +249,8 @@ coll_kv_span(const struct coll_job *j, const int32_t *range, int32_t channel)
     return s;
 }
 
-/* Bytes of a number's vector, and where those of a head begin in a cache: keys or values. */
+/* Bytes of a number's vector, and where those of a head begin in a cache: keys or values.
+ * slot: as fdk_kv_place() says. */
 PLAN_FN uint64_t
 coll_kv_at(const struct fdk_kv *kv, int32_t layer, int32_t slot, int32_t head, int value)
 {

@@ -217,12 +217,6 @@ check_copies(const struct par *p, struct par_say *say)
             "parallel.prefill_context_parallel_size = %lld times "
             "parallel.tensor_parallel_size = %lld are %lld devices; a group has at most %d",
             m, n, n * m, MAX_RANKS);
-    if (m > 1 && p->parallel_decode_context_parallel_size > 1)
-        par_say_error(say,
-            "parallel.decode_context_parallel_size = %lld: in this version each of several "
-            "copies (parallel.prefill_context_parallel_size = %lld) has all tokens of its KV "
-            "heads; leave it at 0",
-            (long long)p->parallel_decode_context_parallel_size, m);
 }
 
 static void

@@ -115,7 +115,7 @@ wrk_build(struct worker *w, char *err, size_t err_bytes)
     }
     /* by default, where blocks can be divided */
     if (ranks.kv_split == 0 &&
-        (!wrk_on_cpu(w) || ranks.n_copy > 1 || block % mdl_kv_share(&w->cfg, ranks.n) != 0))
+        (!wrk_on_cpu(w) || block % mdl_kv_share(&w->cfg, ranks.n) != 0))
         ranks.kv_split = 1;
     rc = mdl_build_ranks(&w->cfg, &ranks, &w->prog, err, err_bytes);
     if (rc != 0 || block % w->prog->kv_split == 0)

@@ -208,7 +208,7 @@ coll_push_kv(const struct coll_run *r)
     const struct fdk_kv_share_args *a = r->args;
     struct coll_span t = coll_kv_span(r->j, a->range, r->channel);
     for (; t.first < t.end; t.first++) {
-        int32_t slot = a->b->slot_map[t.first];
+        int32_t slot = fdk_kv_place(&a->kv, a->b->slot_map[t.first]);
         for (int k = 1; k < r->s->n && slot >= 0; k++)
             for (int32_t h = 0; h < 2 * a->kv.n_kv_head; h++)
                 push_vector(a, a->peer[coll_peer(r, k)], slot, h / 2, h % 2);

@@ -458,7 +458,7 @@ push_kv_each(const struct coll_run *r, const struct fdk_kv_share_args *a, struct
     uint32_t of = 2 * (uint32_t)a->kv.n_kv_head, n = (uint32_t)(t.end - t.first) * of * per;
     for (uint32_t i = threadIdx.x; i < n; i += THREADS) {
         uint32_t v = i / per % of;
-        int32_t slot = a->b->slot_map[t.first + i / per / of];
+        int32_t slot = fdk_kv_place(&a->kv, a->b->slot_map[t.first + i / per / of]);
         if (slot < 0)
             continue;
         uint64_t at = coll_kv_at(&a->kv, a->layer, slot, (int32_t)(v / 2), (int)(v % 2)) +
@@ -475,7 +475,7 @@ push_kv_scales(const struct coll_run *r, const struct fdk_kv_share_args *a,
 {
     uint32_t of = 2 * (uint32_t)a->kv.n_kv_head, n = (uint32_t)(t.end - t.first) * of;
     for (uint32_t i = threadIdx.x; i < n; i += THREADS) {
-        int32_t slot = a->b->slot_map[t.first + i / of];
+        int32_t slot = fdk_kv_place(&a->kv, a->b->slot_map[t.first + i / of]);
         if (slot < 0)
             continue;
         uint64_t at = coll_kv_scale_at(&a->kv, a->layer, slot, (int32_t)(i % of / 2),

@@ -2,8 +2,8 @@
  * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Prompts divided among copies of a model. A row's numbers do not depend on the others of its step
- * here, so that P copies of T ranks have the bits of T ranks, whatever the prompts' lengths, their
- * chunks, the cache, preemption and order of arrival.
+ * here, so that P copies of T ranks, C of which share tokens, have the bits of one such copy,
+ * whatever the prompts' lengths, their chunks, the cache, preemption and order of arrival.
  */
 #include "config.h"
 
@@ -68,10 +68,10 @@ static const struct shape heads[] = {
     { "llama", "\"torch_dtype\":\"float32\"", 6, 1 },
 };
 
-/* Ranks of a copy and copies. */
+/* Ranks of a copy, copies, and ranks of a copy that share tokens. */
 static const struct split {
-    int32_t T, P;
-} splits[] = { { 1, 2 }, { 2, 2 }, { 1, 3 }, { 1, 4 } };
+    int32_t T, P, C;
+} splits[] = { { 1, 2, 1 }, { 2, 2, 1 }, { 1, 3, 1 }, { 1, 4, 1 }, { 4, 2, 2 } };
 #define N_SPLIT (sizeof(splits) / sizeof(splits[0]))
 
 static void
@@ -88,7 +88,7 @@ model(const struct shape *m, char dir[64])
     (void)fprintf(out,
         "{\"model_type\":\"%s\",\"hidden_size\":64,\"intermediate_size\":128,"
         "\"num_hidden_layers\":2,\"num_attention_heads\":%d,\"num_key_value_heads\":%d,"
-        "\"head_dim\":16,\"vocab_size\":259,\"max_position_embeddings\":8192,"
+        "\"head_dim\":32,\"vocab_size\":259,\"max_position_embeddings\":8192,"
         "\"rms_norm_eps\":1e-6,\"bos_token_id\":1,\"eos_token_id\":2,"
         "\"pad_token_id\":0,%s}",
         m->family, m->n, m->kv, m->more);
@@ -154,6 +154,7 @@ base(const char *dir, const struct split *x)
         .exec = FDK_EXEC_THREAD,
         .n_rank = x->T,
         .n_copy = x->P,
+        .kv_split = x->C,
         .min_split = 1,
         .kv_dtype = FDK_F32 + 1,
         .model_dir = dir };
@@ -261,6 +262,7 @@ lengths(struct sim_rng *g)
             same(&want, &got, what);
         }
         SIM_CHECK(s->run->n_split > 0 && one->run->n_split == 0);
+        SIM_CHECK(s->run->dev[0].kv[0].n_own == splits[k].C);
         sim_free(one);
         sim_free(s);
     }
@@ -351,6 +353,9 @@ groups_of_heads(struct sim_rng *g)
     (void)g;
     for (size_t i = 0; i < sizeof(heads) / sizeof(heads[0]); i++)
         for (size_t k = 0; k < N_SPLIT; k++) {
+            if (heads[i].n % splits[k].T != 0 ||
+                (splits[k].C > 1 && splits[k].T < splits[k].C * heads[i].kv))
+                continue;
             (void)snprintf(what, sizeof(what), "%d heads, %d of keys, %d ranks, %d copies",
                 heads[i].n, heads[i].kv, splits[k].T, splits[k].P);
             if (!FEW || k == i % N_SPLIT)

@@ -66,6 +66,18 @@ expect 0 ctl config parallel.context_parallel_min_tokens
 has "$out" 'auto: [0-9]+'
 finish
 
+# ---- two copies of four ranks, two of which share the tokens of a KV head
+model --set device.list=cpu:8 --set parallel.tensor_parallel_size=4 --set device.threads=1 \
+    --set parallel.prefill_context_parallel_size=2 --set parallel.decode_context_parallel_size=2 \
+    --set parallel.context_parallel_min_tokens=100
+[ "$(ask)" = "$want" ] || fail "other text on two copies that share tokens: $(ask), not $want"
+expect 0 ctl model --json
+n=$(json 'd["kv"]["decode_context_parallel_size"]' <<<"$out")
+[ "$n" = 2 ] || fail "tokens are divided among $n ranks, not 2"
+expect 0 ctl status
+has "$out" '2 copies divide prompts: from 100 tokens'
+finish
+
 # ---- refusals
 refused() { # PATTERN ARGS
     local pat=$1; shift
@@ -81,6 +93,6 @@ refused 'it is empty, and parallel.prefill_context_parallel_size = 2 needs 2 dev
     --set prefill_context_parallel_size=2
 refused 'parallel.prefill_context_parallel_size = 4 times parallel.tensor_parallel_size = 4 are 16 devices; a group has at most 8' \
     --set device.list=cpu:16 --set prefill_context_parallel_size=4 --set tensor_parallel_size=4
-refused 'parallel.decode_context_parallel_size = 2: in this version each of several copies .* has all tokens of its KV heads; leave it at 0' \
+refused 'decode_context_parallel_size = 2: with num_key_value_heads 2 and tensor_parallel_size = 1 a KV head is on 1 rank; 1 is possible' \
     --set device.list=cpu:2 --set prefill_context_parallel_size=2 --set decode_context_parallel_size=2
 exit 0
