@@ -262,7 +262,7 @@ bat_mark_split(const struct bat *b, struct bat_rec *rec, int32_t r, int32_t q_le
     rec->n_split += rec->split[r];
 }
 
-/* Divided steps are launched operation by operation: they are no small ones. */
+/* Of a divided step the copies' share is padded: bat_copies_pad(). */
 static void
 bat_pad_to(const struct bat *b, struct bat_rec *rec, int32_t n_tok)
 {
@@ -366,9 +366,10 @@ bat_padding(const struct bat_dims *d, int32_t T_pad, int32_t n_tok, int32_t n_ro
 
 /* The largest copy's tokens, so that all launch the same shapes. */
 static void
-bat_copies_pad(const struct bat_dims *d, struct bat_rec *rec, const int32_t *q_start)
+bat_copies_pad(const struct bat *b, struct bat_rec *rec, const int32_t *q_start)
 {
-    int32_t most = 1;
+    const struct bat_dims *d = &b->dims;
+    int32_t most = 1, T_pad;
 
     for (int32_t p = 0; p < d->n_copy && rec->n_split > 0; p++) {
         int32_t n = 0;
@@ -380,7 +381,10 @@ bat_copies_pad(const struct bat_dims *d, struct bat_rec *rec, const int32_t *q_s
         }
         most = n > most ? n : most;
     }
-    rec->copy_pad = most;
+    T_pad = b->cap != NULL ? cap_map(b->cap, most) : 0;
+    rec->copy_pad = T_pad > 0 ? T_pad : most;
+    if (rec->n_split > 0)
+        rec->graph = T_pad > 0;
 }
 
 void
@@ -414,7 +418,7 @@ bat_fill(struct bat *b, const struct sch_step *st, const struct kv *kv, struct b
             bat_fresh(b, rec, &a, s);
     }
     bat_padding(&b->dims, rec->T_pad, rec->n_tok, rec->n_row, &a);
-    bat_copies_pad(&b->dims, rec, a.q_start);
+    bat_copies_pad(b, rec, a.q_start);
     a.counts[BAT_N_TOK] = rec->n_tok;
     a.counts[BAT_N_ROW] = rec->n_row;
     a.counts[BAT_N_OUT] = rec->n_out;
@@ -654,7 +658,7 @@ bat_make(struct bat *b, const struct bat_synth *m, int fresh, struct bat_rec *re
             bat_synth_fresh(b, m, rec, &a, r);
     }
     bat_padding(&b->dims, rec->T_pad, rec->n_tok, rec->n_row, &a);
-    bat_copies_pad(&b->dims, rec, a.q_start);
+    bat_copies_pad(b, rec, a.q_start);
     a.counts[BAT_N_TOK] = rec->n_tok;
     a.counts[BAT_N_ROW] = rec->n_row;
     a.counts[BAT_N_OUT] = rec->n_out;

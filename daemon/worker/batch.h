@@ -119,7 +119,7 @@ struct bat_rec {
     int32_t chosen; /* 1: there are rows with logprobs of chosen ids */
     int32_t n_decode;
     int32_t T_pad;
-    int32_t graph; /* 1: T_pad is a size of the capture list */
+    int32_t graph; /* 1: T_pad is a size of the capture list; with n_split: copy_pad is */
     int32_t n_split; /* rows that copies divide; 0: each computes all, and then plan is theirs */
     int32_t copy_pad; /* with n_split: tokens of each copy, padded */
     struct bat_layout layout;

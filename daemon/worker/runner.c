@@ -471,11 +471,16 @@ run_plan_copies(struct runner *run, struct bat_rec *rec)
 {
     int rc = 0;
 
+    for (int32_t p = 0; p < run->n_copy; p++)
+        bat_copy_fill(&run->dims, rec, p);
+    rec->graph = rec->graph && run_split_fits(run, rec);
     for (int32_t p = 0; p < run->n_copy && rc == 0; p++) {
+        int32_t O = rec->copy[p].n_out;
         struct run_pad pad;
 
-        bat_copy_fill(&run->dims, rec, p);
-        run_split_init(run_root(run), rec->copy_pad, rec->copy[p].n_out, &pad);
+        if (rec->graph && p == 0)
+            O = run_divided_of(run_root(run), rec->copy_pad)->O;
+        run_split_init(run_root(run), rec->copy_pad, O, &pad);
         rc = run_att_plans(run, rec, rec->copy[p].plan, &pad);
     }
     return rc;
@@ -501,8 +506,7 @@ int
 run_launch(struct runner *run, struct bat_rec *rec)
 {
     const struct run_post p = { .kind = RUN_POST_STEP, .rec = rec };
-    int graph = run_replays(run, rec);
-    int rc = run_plan(run, rec);
+    int rc = run_plan(run, rec), graph = run_replays(run, rec);
 
     if (rc == 0)
         rc = run->ranks != NULL ? run_post(run, &p) : run_launch_rank(run_root(run), rec);

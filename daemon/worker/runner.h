@@ -176,6 +176,8 @@ struct run_dev {
     struct fdk_launch *launch;           /* of the program being launched */
     struct run_pad *pad;                 /* [cap.n] for as many outputs as there may be */
     struct run_pad *few; /* [cap.n] for run_few() outputs; T 0 where that is none */
+    struct run_pad *divided; /* [cap.n] of steps that copies divide, with the outputs of few, or
+                                of pad where that is none; several copies */
     int32_t n_pad;
     struct run_pad full;       /* the largest step */
     struct run_pad full_split; /* the same, divided; several copies */
@@ -448,6 +450,11 @@ int run_dup_one(struct run_dev *dev, const struct kv_dup *d);
 int run_clear_one(struct run_dev *dev, int32_t block);
 /* The bounds of a size of the capture list. */
 struct run_pad *run_pad_of(struct run_dev *dev, int32_t T_pad, int32_t n_out);
+/* The same of a divided step. */
+struct run_pad *run_divided_of(const struct run_dev *dev, int32_t T_pad);
+/* Has a divided step of such a size, whose plans are made, the outputs of its graph? Copy 0
+ * alone has outputs there: the others' are prompt logprobs. */
+int run_split_fits(const struct runner *run, const struct bat_rec *rec);
 /* Is the step to be a graph? */
 int run_replays(const struct runner *run, const struct bat_rec *rec);
 /* What all ranks do, of run_on_all(): choose how products are computed; launch the largest step;

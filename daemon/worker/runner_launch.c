@@ -31,8 +31,9 @@ run_max_marks(const struct runner *run)
 
 /* ---- graphs ------------------------------------------------------------------------------ */
 
-struct run_pad *
-run_pad_of(struct run_dev *dev, int32_t T_pad, int32_t n_out)
+/* Which of the capture list. */
+static int32_t
+run_pad_at(const struct run_dev *dev, int32_t T_pad)
 {
     int32_t lo = 0, hi = dev->n_pad - 1;
 
@@ -45,7 +46,31 @@ run_pad_of(struct run_dev *dev, int32_t T_pad, int32_t n_out)
             hi = mid;
     }
     ASSERT(dev->pad[lo].T == T_pad);
-    return dev->few[lo].T > 0 && n_out <= dev->few[lo].O ? &dev->few[lo] : &dev->pad[lo];
+    return lo;
+}
+
+struct run_pad *
+run_pad_of(struct run_dev *dev, int32_t T_pad, int32_t n_out)
+{
+    int32_t i = run_pad_at(dev, T_pad);
+
+    return dev->few[i].T > 0 && n_out <= dev->few[i].O ? &dev->few[i] : &dev->pad[i];
+}
+
+struct run_pad *
+run_divided_of(const struct run_dev *dev, int32_t T_pad)
+{
+    return &dev->divided[run_pad_at(dev, T_pad)];
+}
+
+int
+run_split_fits(const struct runner *run, const struct bat_rec *rec)
+{
+    int fits = rec->copy[0].n_out <= run_divided_of(run_root(run), rec->copy_pad)->O;
+
+    for (int32_t p = 1; p < run->n_copy; p++)
+        fits &= rec->copy[p].n_out == 0;
+    return fits;
 }
 
 static int
@@ -70,7 +95,8 @@ run_record(struct run_dev *dev, struct run_pad *pad)
     }
     rc = rc != 0 ? rc : rc2;
     if (rc == 0)
-        log_debug("runner: recorded a graph of %d tokens, %d outputs", pad->T, pad->O);
+        log_debug("runner: recorded a graph of %d tokens, %d outputs%s", pad->T, pad->O,
+            pad->split ? ", divided" : "");
     if (rc != -ENOMEM || dev->mem.kv == 0)
         return rc;
     /* the KV pool has taken the memory, and requests run */
@@ -205,6 +231,8 @@ run_pad_for(struct run_dev *dev, const struct bat_rec *rec)
     struct run_pad *pad = &dev->eager[rec - dev->run->rec];
     const struct bat_copy *c = run_copy_of(dev, rec);
 
+    if (c != NULL && rec->graph)
+        return run_divided_of(dev, rec->copy_pad);
     if (c != NULL) {
         run_split_init(dev, rec->copy_pad, c->n_out, pad);
         return pad;
@@ -347,13 +375,20 @@ run_launch_rank(struct run_dev *dev, struct bat_rec *rec)
 int
 run_record_size(struct run_dev *dev, int32_t i)
 {
-    struct run_pad *few = &dev->few[i];
+    struct run_pad *few = &dev->few[i], *divided = &dev->divided[i];
     int rc = 0;
 
     if (dev->pad[i].graph == NULL) {
         rc = run_program(dev, &dev->pad[i]);
         if (rc == 0)
             rc = run_record(dev, &dev->pad[i]);
+    }
+    if (rc == 0 && dev->run->n_copy > 1 && divided->graph == NULL &&
+        run_uses_graph(dev->run)) {
+        if (i == dev->n_pad - 1)
+            rc = run_program(dev, divided);
+        if (rc == 0)
+            rc = run_record(dev, divided);
     }
     if (rc != 0 || few->T == 0 || few->graph != NULL || !run_uses_graph(dev->run))
         return rc;

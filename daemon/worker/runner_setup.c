@@ -93,6 +93,7 @@ run_free_graphs(struct run_dev *dev)
     for (int32_t i = 0; i < dev->n_pad; i++) {
         run_free_graph(dev, &dev->pad[i]);
         run_free_graph(dev, &dev->few[i]);
+        run_free_graph(dev, &dev->divided[i]);
     }
     dev->n_pad = 0;
 }
@@ -105,6 +106,7 @@ run_teardown_dev(struct run_dev *dev)
     free(dev->eager);
     free(dev->pad);
     free(dev->few);
+    free(dev->divided);
     run_unbind(dev);
     run_host_free(dev->run, dev->h_kv);
     run_host_free(dev->run, dev->h_mark);
@@ -438,7 +440,7 @@ run_n_graph(const struct fdk_ops *k, const struct mdl_program *p, const struct c
     int32_t n = cap->n;
 
     for (int32_t i = 0; i < cap->n; i++)
-        n += run_few(k, p, cap->size[i]) > 0;
+        n += (run_few(k, p, cap->size[i]) > 0) + (p->n_copy > 1);
     return n;
 }
 
@@ -496,11 +498,17 @@ run_pads(struct run_dev *dev, const struct cap *cap)
     dev->n_pad = cap->n;
     for (int32_t i = 0; i < cap->n; i++) {
         int32_t T = cap->size[i], few = run_few(dev->run->k, dev->run->prog, T);
+        int32_t outs = bat_pad_outs(&dev->run->dims, T);
 
-        run_pad_init(dev, T, bat_pad_outs(&dev->run->dims, T), &dev->pad[i]);
+        run_pad_init(dev, T, outs, &dev->pad[i]);
         dev->few[i] = (struct run_pad){ .T = 0 };
         if (few > 0)
             run_pad_init(dev, T, few, &dev->few[i]);
+        run_split_init(dev, T,
+            run_copy(dev) > 0 ? 0
+                : few > 0     ? few
+                              : outs,
+            &dev->divided[i]);
     }
 }
 
@@ -760,7 +768,8 @@ run_setup_dev(struct run_dev *dev, const struct run_setup_args *a, char *err,
         return rc;
     dev->pad = mem_array(CAP_MAX, sizeof(*dev->pad));
     dev->few = mem_array(CAP_MAX, sizeof(*dev->few));
-    if (dev->pad == NULL || dev->few == NULL)
+    dev->divided = mem_array(CAP_MAX, sizeof(*dev->divided));
+    if (dev->pad == NULL || dev->few == NULL || dev->divided == NULL)
         return -ENOMEM;
     run_pad_init(dev, d->T, bat_pad_outs(d, d->T), &dev->full);
     run_split_init(dev, d->T, bat_pad_outs(d, d->T), &dev->full_split);

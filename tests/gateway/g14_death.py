@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 from wire import Reader, ask, connect, request
 
@@ -23,11 +24,13 @@ def text_of(raw):
 
 def main():
     victim, n = int(sys.argv[1]), int(sys.argv[2])
-    want = {}
-    for seed in range(n):
-        status, _, whole = ask("/v1/completions", dict(BODY, seed=seed))
-        assert status == 200, whole
-        want[seed] = whole["choices"][0]["text"]
+    def whole(seed):
+        status, _, answer = ask("/v1/completions", dict(BODY, seed=seed))
+        assert status == 200, answer
+        return answer["choices"][0]["text"]
+
+    with ThreadPoolExecutor(n) as pool:
+        want = list(pool.map(whole, range(n)))
     streams = []
     for seed in range(n):
         s = connect(120)

@@ -399,6 +399,36 @@ formats(struct sim_rng *g)
 
 /* ---- steps ------------------------------------------------------------------------------------ */
 
+/* A divided step is one graph, whatever the prompt's length, but for prompt logprobs. */
+static void
+replayed(struct sim_rng *g)
+{
+    static const struct ask plain_asks[] = { { 130, 1, 0 }, { 9, 1, 0 }, { 77, 1, 0 },
+        { 130, 1, 0 } };
+    static const struct ask scored = { 130, 1, 1 };
+    static struct book want, got;
+    char dir[64];
+
+    (void)g;
+    model(&plain, dir);
+    for (size_t k = 0; k < N_SPLIT; k++) {
+        struct sim_cfg c = alone(dir, &splits[k]);
+        struct sim *s;
+
+        answers(&c, plain_asks, 4, 0, &want, NULL);
+        c.n_copy = splits[k].P;
+        c.graph = 1;
+        s = sim_new(&c);
+        answer(s, plain_asks, 4, 0, &got);
+        same(&want, &got, "graphs");
+        SIM_CHECK(s->run->n_split == 4 && s->run->n_graph == 4 && s->run->n_eager == 0);
+        answer(s, &scored, 1, 0, &got);
+        SIM_CHECK(s->run->n_split == 5 && s->run->n_graph == 4 && s->run->n_eager == 1);
+        sim_free(s);
+    }
+    rm(dir);
+}
+
 /* Chunks of a prompt, with and without one divided, next to rows that decode. */
 static void
 chunks(struct sim_rng *g)
@@ -754,11 +784,12 @@ measured_split(const char *dir, uint64_t budget_ns, int32_t *ret_before)
 }
 
 /* Where tokens take long, all prompts of 64 tokens are divided; where exchanges do, none is;
- * without time to measure it stays as it was. */
+ * without time to measure it stays as it was. On a machine that others use too one of some
+ * measurements says so. */
 static void
 crossover(struct sim_rng *g)
 {
-    int32_t before;
+    int32_t before, n = 0;
     char dir[64];
 
     (void)g;
@@ -768,7 +799,11 @@ crossover(struct sim_rng *g)
     slow.kv_share = slow_share;
     token_ns = 300000;
     exchange_ns = 0;
-    SIM_CHECK(measured_split(dir, 60 * CLK_S, &before) == 64 && before == 512);
+    for (int try = 0; try < 5 && n != 64; try++) {
+        n = measured_split(dir, 60 * CLK_S, &before);
+        SIM_CHECK(before == 512);
+    }
+    SIM_CHECK(n == 64);
     token_ns = 0;
     exchange_ns = 40 * CLK_MS;
     SIM_CHECK(measured_split(dir, 60 * CLK_S, &before) == INT32_MAX);
@@ -923,10 +958,10 @@ main(int argc, char **argv)
 {
     static const struct sim_test tests[] = { SIM_TEST(lengths), SIM_TEST(long_prompts),
         SIM_TEST(every_family), SIM_TEST(groups_of_heads), SIM_TEST(formats),
-        SIM_TEST(chunks), SIM_TEST(cached), SIM_TEST(preempted), SIM_TEST(decoding),
-        SIM_TEST(nothing_else_is_read), SIM_TEST(caches_are_alike), SIM_TEST(balanced),
-        SIM_TEST(measured), SIM_TEST(crossover), SIM_TEST(late_copies),
-        SIM_TEST(copies_that_break) };
+        SIM_TEST(replayed), SIM_TEST(chunks), SIM_TEST(cached), SIM_TEST(preempted),
+        SIM_TEST(decoding), SIM_TEST(nothing_else_is_read), SIM_TEST(caches_are_alike),
+        SIM_TEST(balanced), SIM_TEST(measured), SIM_TEST(crossover),
+        SIM_TEST(late_copies), SIM_TEST(copies_that_break) };
 
     return sim_run(argc, argv, tests, sizeof(tests) / sizeof(tests[0]));
 }

@@ -381,7 +381,7 @@ l7_marks_tell_when_long_steps_end(struct sim_rng *g)
 
         (void)printf("  %s: %d of 30 picked far ahead or late with marks, %d without\n",
             graph ? "graphs" : "eager", with, without);
-        LKA_CHECK_TIME(with * 3 <= without && without >= 6);
+        LKA_CHECK_TIME(with * 2 <= without && without >= 6);
     }
 }
 
