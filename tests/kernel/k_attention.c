@@ -244,6 +244,158 @@ test_windows_and_caps(void **state)
     }
 }
 
+/* ---- keys in shares ------------------------------------------------------------ */
+
+/* The row's tokens that are here. */
+static void
+put_share(const struct k_step *s, int r, int to, const struct shape *sh,
+    const struct fdk_kv *kv)
+{
+    int block = sh->block_size * kv->n_own;
+    for (int p = 0; p < to; p++) {
+        int slot = s->block_table[K_SLOT(r) * K_STRIDE + p / block] * block + p % block;
+        int here = fdk_kv_place(kv, slot);
+        for (int h = 0; h < sh->K && here >= 0; h++)
+            for (int v = 0; v < 2; v++)
+                kv_put(kv, here, p, h, v);
+    }
+}
+
+/* What the owner of each share has for the first of those that ask: x, as merge takes it. */
+static void
+attend_share(struct k_dev *d, struct k_step *s, const struct shape *sh,
+    const struct fdk_kv *kv, float *x)
+{
+    size_t n = (size_t)kv->n_own, T = (size_t)s->n_tok;
+    size_t row = (size_t)((sh->H + 2 * sh->K) * sh->D), out = (size_t)(sh->H * (sh->D + 1));
+    float *qkv = calloc(T * n * row, 4), *y = k_new((T + 1) * n * out);
+    for (size_t t = 0; t < T * n; t++)
+        for (int h = 0; h < sh->H; h++)
+            memcpy(qkv + t * row + (size_t)(h * sh->D), queries[s->pos[t / n]][h],
+                (size_t)sh->D * 4);
+    struct fdk_attention_args a = {
+        .y = y,
+        .qkv = qkv,
+        .b = &s->b,
+        .kv = *kv,
+        .T = s->n_tok + 1,
+        .H = sh->H,
+        .K = sh->K,
+        .D = sh->D,
+        .layer = LAYER,
+        .window = sh->window,
+        .step_window = sh->window,
+        .softcap = sh->softcap,
+        .scale = 1 / sqrtf((float)sh->D),
+    };
+    struct k_plan plan;
+    k_plan_init(d, &a, &plan);
+    k_plan_launch(d, &s->b, &plan);
+    assert_int_equal(d->ops->attention(&a, d->st), 0);
+    k_sync(d);
+    k_plan_free(&plan);
+    for (size_t t = 0; t < T; t++) {
+        for (size_t q = 1; q < n; q++) /* they asked the same */
+            assert_memory_equal(y + t * n * out, y + (t * n + q) * out, out * 4);
+        memcpy(x + (t * n + (size_t)kv->own) * out, y + t * n * out, out * 4);
+    }
+    free(qkv);
+    k_free(y);
+}
+
+/* A share without keys for a query: zeros, and -Inf, which counts for nothing. Returns
+ * how many there are. */
+static int
+check_empty(const struct k_step *s, const struct shape *sh, const struct fdk_kv *kv,
+    const float *x)
+{
+    size_t out = (size_t)(sh->H * (sh->D + 1));
+    int n = 0;
+    for (int t = 0; t < s->n_tok; t++) {
+        const float *y = x + ((size_t)(t * kv->n_own) + (size_t)kv->own) * out;
+        int first =
+            sh->window > 0 && s->pos[t] >= sh->window ? s->pos[t] - sh->window + 1 : 0;
+        int none = fdk_kv_count(kv, s->pos[t] + 1) == fdk_kv_count(kv, first);
+        for (int h = 0; h < sh->H; h++) {
+            assert_int_equal(y[sh->H * sh->D + h] == -INFINITY, none);
+            for (int i = 0; i < sh->D && none; i++)
+                assert_true(y[h * sh->D + i] == 0);
+        }
+        n += none;
+    }
+    return n;
+}
+
+/* C11: attention over shares of the keys, merged, is that over all of them, and no query's
+ * result is a NaN because a share has nothing for it. */
+static void
+check_shares(struct k_dev *d, const struct shape *sh, int n_own)
+{
+    static struct k_step s;
+    size_t kv_floats, row = (size_t)(sh->H * sh->D), out = (size_t)(sh->H * (sh->D + 1));
+    struct fdk_kv kv = { .n_own = n_own };
+    double want[128];
+    int n_empty = 0;
+    k_step_init(&s);
+    k_step_row(&s, 70, 0, sh->block_size * n_own, N_BLOCK, 0);
+    k_step_row(&s, 1, 128, sh->block_size * n_own, N_BLOCK, 1);
+    k_step_row(&s, 1, 0, sh->block_size * n_own, N_BLOCK, 2);
+    size_t T = (size_t)s.n_tok;
+    float *x = k_new(T * (size_t)n_own * out), *y = k_new((T + 1) * row);
+    for (int own = 0; own < n_own; own++) {
+        kv = kv_new(sh, &kv_floats);
+        kv.n_own = n_own;
+        kv.own = own;
+        put_share(&s, 0, 70, sh, &kv);
+        put_share(&s, 1, 129, sh, &kv);
+        put_share(&s, 2, 1, sh, &kv);
+        attend_share(d, &s, sh, &kv, x);
+        n_empty += check_empty(&s, sh, &kv, x);
+        k_check(kv.base, kv_floats);
+        k_free(kv.base);
+    }
+    assert_true(n_empty > 0);
+    struct fdk_merge_args m = { .y = y,
+        .x = x,
+        .n = s.b.n_tok,
+        .T = s.n_tok + 1,
+        .H = sh->H,
+        .D = sh->D,
+        .n_own = n_own };
+    assert_int_equal(d->ops->merge(&m, d->st), 0);
+    k_sync(d);
+    assert_true(k_untouched(y + T * row, row));
+    for (int t = 0; t < s.n_tok; t++)
+        for (int h = 0; h < sh->H; h++) {
+            expect(sh, s.pos[t], h, want);
+            for (int i = 0; i < sh->D; i++)
+                k_assert_near(y[(size_t)t * row + (size_t)(h * sh->D + i)], want[i], 5e-6,
+                    "y", (size_t)t);
+        }
+    k_free(x);
+    k_free(y);
+}
+
+static void
+c11_shares(void **state)
+{
+    static const int windows[] = { 0, 3, 40 };
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        if (!k_has_isa(k_isas[i]))
+            continue;
+        struct k_dev d;
+        k_open(&d, 2, k_isas[i]);
+        for (size_t k = 0; k < sizeof(shapes) / sizeof(shapes[0]); k++)
+            for (int n_own = 2; n_own <= 8; n_own += n_own) {
+                struct shape sh = shapes[k];
+                sh.window = windows[(k + (size_t)n_own) % 3];
+                check_shares(&d, &sh, n_own);
+            }
+        k_close(&d);
+    }
+}
+
 /* Positions 0..LEN in pieces of the given sizes, each piece a step of its own
  * next to another row, in blocks of the given size. */
 static void
@@ -504,6 +656,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reference),
         cmocka_unit_test(test_windows_and_caps),
+        cmocka_unit_test(c11_shares),
         cmocka_unit_test(test_invariance),
         cmocka_unit_test(test_kv_dtypes_agree),
         cmocka_unit_test(test_kv8_is_stored_times_scale),

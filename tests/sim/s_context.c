@@ -73,6 +73,16 @@ static const struct split {
     int32_t T, P, C;
 } splits[] = { { 1, 2, 1 }, { 2, 2, 1 }, { 1, 3, 1 }, { 1, 4, 1 }, { 4, 2, 2 } };
 #define N_SPLIT (sizeof(splits) / sizeof(splits[0]))
+/* Those, and more copies. */
+static const struct split all_splits[] = { { 1, 2, 1 }, { 2, 2, 1 }, { 1, 3, 1 },
+    { 1, 4, 1 }, { 4, 2, 2 }, { 1, 6, 1 }, { 1, 8, 1 } };
+#define N_ALL (FEW ? N_SPLIT : sizeof(all_splits) / sizeof(all_splits[0]))
+
+static int
+is_long(void)
+{
+    return getenv("FDD_LONG") != NULL && !FEW;
+}
 
 static void
 model(const struct shape *m, char dir[64])
@@ -88,7 +98,7 @@ model(const struct shape *m, char dir[64])
     (void)fprintf(out,
         "{\"model_type\":\"%s\",\"hidden_size\":64,\"intermediate_size\":128,"
         "\"num_hidden_layers\":2,\"num_attention_heads\":%d,\"num_key_value_heads\":%d,"
-        "\"head_dim\":32,\"vocab_size\":259,\"max_position_embeddings\":8192,"
+        "\"head_dim\":32,\"vocab_size\":259,\"max_position_embeddings\":40000,"
         "\"rms_norm_eps\":1e-6,\"bos_token_id\":1,\"eos_token_id\":2,"
         "\"pad_token_id\":0,%s}",
         m->family, m->n, m->kv, m->more);
@@ -243,11 +253,11 @@ lengths(struct sim_rng *g)
 
     (void)g;
     model(&plain, dir);
-    for (size_t k = 0; k < N_SPLIT; k++) {
-        struct sim_cfg c = alone(dir, &splits[k]);
+    for (size_t k = 0; k < N_ALL; k++) {
+        struct sim_cfg c = alone(dir, &all_splits[k]);
         struct sim *one = sim_new(&c), *s;
 
-        c = base(dir, &splits[k]);
+        c = base(dir, &all_splits[k]);
         c.depth = 1;
         s = sim_new(&c);
         for (uint32_t from = 1; from < 130; from += FEW ? 41 : MAX_REQ) {
@@ -256,13 +266,13 @@ lengths(struct sim_rng *g)
             for (uint32_t i = 0; i < MAX_REQ; i++)
                 a[i] = (struct ask){ from + i, 4, i % 3 == 0 };
             (void)snprintf(what, sizeof(what), "%d ranks, %d copies, from %u",
-                splits[k].T, splits[k].P, from);
+                all_splits[k].T, all_splits[k].P, from);
             answer(one, a, MAX_REQ, 0, &want);
             answer(s, a, MAX_REQ, 1, &got);
             same(&want, &got, what);
         }
         SIM_CHECK(s->run->n_split > 0 && one->run->n_split == 0);
-        SIM_CHECK(s->run->dev[0].kv[0].n_own == splits[k].C);
+        SIM_CHECK(s->run->dev[0].kv[0].n_own == all_splits[k].C);
         sim_free(one);
         sim_free(s);
     }
@@ -274,9 +284,10 @@ static void
 long_prompts(struct sim_rng *g)
 {
     static const struct ask all[] = { { 1023, 3, 0 }, { 1024, 3, 1 }, { 1025, 3, 0 },
-        { 4097, 3, 0 } };
+        { 4097, 3, 0 }, { 32768, 3, 0 } };
     static struct book want, got;
-    size_t n = FEW ? 1 : 4;
+    size_t n = FEW ? 1 : is_long() ? 5 : 4;
+    int32_t most = is_long() ? 33000 : 4200;
     char dir[64], what[64];
 
     (void)g;
@@ -286,12 +297,11 @@ long_prompts(struct sim_rng *g)
             struct sim_cfg c = alone(dir, &splits[k]);
             uint64_t n_split;
 
-            c.max_tokens = 4200;
-            c.max_len = 4200;
-            c.n_block = 600;
+            c.max_tokens = c.max_len = most;
+            c.n_block = most / 7;
             answers(&c, all, n, 1, &want, NULL);
             c.n_copy = splits[k].P;
-            c.max_tokens = chunk ? 500 : 4200;
+            c.max_tokens = chunk ? 500 : most;
             c.min_split = 100;
             (void)snprintf(what, sizeof(what), "%d ranks, %d copies, chunks %d",
                 splits[k].T, splits[k].P, chunk);
@@ -861,8 +871,11 @@ late_copies(struct sim_rng *g)
         s->run->ranks->hook = late;
         for (int32_t t = 0; t < splits[k].T; t++)
             fdk_cpu_group_hook(s->run->copies[t], late_inside, NULL);
-        answer(s, mixed, N_MIXED, 1, &got);
-        same(&want, &got, "late");
+        for (uint64_t from = s->run->n_split; s->run->n_split == from ||
+             (is_long() && s->run->n_split < 10000 / N_SPLIT);) {
+            answer(s, mixed, N_MIXED, 1, &got);
+            same(&want, &got, "late");
+        }
         s->run->ranks->hook = NULL;
         sim_free(s);
     }

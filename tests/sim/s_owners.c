@@ -212,12 +212,58 @@ memory(struct sim_rng *g)
     }
 }
 
+/* P7: 1,000 requests of 1 to 64 tokens whose KV needs three times the blocks: all blocks are used,
+ * each on all ranks, so none of these runs out before the others. */
+static void
+short_requests(struct sim_rng *g)
+{
+    enum { N = 1000 };
+    const struct split *p = &splits[3 - 1]; /* 4 ranks share a KV head's tokens */
+    int32_t used, most = 0, need = 0, len[N];
+    static struct sim_req *r[N];
+    struct sim_cfg c;
+    struct sim *s;
+    char dir[64];
+
+    model(&families[0], &p->h, dir);
+    c = shared(dir, p);
+    for (int i = 0; i < N; i++) {
+        len[i] = (int32_t)sim_range(g, 1, 64);
+        need += (len[i] - 1) / c.block_size + 1;
+    }
+    c.max_reqs = c.max_seqs = N;
+    c.max_tokens = 2048;
+    c.n_block = need / 3;
+    s = sim_new(&c);
+    SIM_CHECK(s->prog->kv_split == 4);
+    for (int i = 0; i < N; i++) {
+        r[i] = sim_req(s);
+        r[i]->n_prompt = 1;
+        r[i]->prompt = mem_array(1, 4);
+        r[i]->prompt[0] = sim_range(g, 3, 250);
+        r[i]->p.max_new = (uint32_t)len[i];
+        r[i]->p.flags |= FDP_F_IGNORE_EOS;
+        sim_submit(s, r[i], NULL);
+    }
+    for (int idle = 0; s->n_open > 0 && idle < 10000;) {
+        idle = sim_poll(s) ? 0 : idle + 1;
+        used = s->cfg.n_block - s->pip->eng->kv->n_free - s->pip->eng->kv->n_cached;
+        most = used > most ? used : most;
+    }
+    for (int i = 0; i < N; i++)
+        SIM_CHECK(r[i]->code == 0 && r[i]->s[0].n_ids == r[i]->p.max_new);
+    (void)printf("  %d of %d blocks used at once\n", most, s->cfg.n_block);
+    SIM_CHECK(most * 100 >= s->cfg.n_block * 98);
+    sim_free(s);
+    sim_model_rm(dir);
+}
+
 int
 main(int argc, char **argv)
 {
     static const struct sim_test tests[] = { SIM_TEST(families_in_shares),
         SIM_TEST(ways_of_running), SIM_TEST(short_windows), SIM_TEST(formats),
-        SIM_TEST(memory) };
+        SIM_TEST(memory), SIM_TEST(short_requests) };
 
     return sim_run(argc, argv, tests, sizeof(tests) / sizeof(tests[0]));
 }
