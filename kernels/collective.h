@@ -91,6 +91,14 @@ struct fdk_all_gather_args {
  * them: each copy computes rows of its own, and all have the keys and values of all tokens.
  */
 
+/*
+ * The tokens of a block may be divided among the copies as well (kv.n_own is a multiple of
+ * their number, and copy p has shares from p n_own / n_rank on). Then fdk_ops.qkv writes those
+ * of all tokens of a step to a stage of its own, token t's at slot t. They go to the copy
+ * that owns their slot and is of this rank's place, those of tokens before range[0], which all
+ * copies have computed, from each to itself.
+ */
+
 /* Keys and values of tokens [range[0], range[1]) of this copy's step, which fdk_ops.qkv has
  * written to its cache, go to the same slots of the other copies' caches. When it is done
  * those of the others' tokens are in this copy's cache. A slot that is negative is none; of
@@ -102,6 +110,7 @@ struct fdk_kv_share_args {
     const int32_t *range;      /* [2] within 0..T; each copy has its own */
     struct fdk_kv kv;          /* this copy's */
     void *peer[FDK_MAX_RANKS]; /* kv.base of each rank of the group */
+    struct fdk_kv stage;       /* of one layer, as kv; base NULL: there is none */
     int32_t T;                 /* equal on all ranks */
     int32_t layer;             /* of its KV group */
     int32_t begin; /* 1: the step's first: before it writes, all ranks have come to it, and so

@@ -204,6 +204,11 @@ coll_kv_job(const struct fdk_kv_share_args *a, const struct coll_space *s,
     if (a->b == NULL || a->range == NULL || a->T <= 0 || a->layer < 0 || C <= 0 ||
         C > INT32_MAX || kv->block_size <= 0 || kv->base == NULL)
         return -EINVAL;
+    if (a->stage.base != NULL &&
+        (kv->n_own < s->n || kv->n_own % s->n != 0 || a->stage.n_own > 1 ||
+            a->stage.dtype != kv->dtype || a->stage.head_dim != kv->head_dim ||
+            a->stage.n_kv_head != kv->n_kv_head || a->stage.block_size <= 0))
+        return -EINVAL;
     for (int32_t q = 0; q < s->n; q++)
         if (a->peer[q] == NULL)
             return -EINVAL;
@@ -238,15 +243,34 @@ coll_rows_job(const struct fdk_row_share_args *a, const struct coll_space *s,
     return 0;
 }
 
-/* What a channel has of the range, clipped to what the launch has room for. */
+/* What a channel has of tokens first to end, clipped to what the launch has room for. */
 PLAN_FN struct coll_span
-coll_kv_span(const struct coll_job *j, const int32_t *range, int32_t channel)
+coll_kv_span(const struct coll_job *j, int32_t first, int32_t end, int32_t channel)
 {
-    int32_t first = range[0] < 0 ? 0 : range[0], end = range[1] < j->T ? range[1] : j->T;
+    first = first < 0 ? 0 : first;
+    end = end < j->T ? end : j->T;
     uint64_t n = end > first ? (uint64_t)(end - first) : 0, of = (uint32_t)j->n_channel;
     struct coll_span s = { (uint64_t)first + n * (uint32_t)channel / of,
         (uint64_t)first + n * ((uint32_t)channel + 1) / of };
     return s;
+}
+
+/* A token of a step with a stage: its slot in the cache of the copy that it goes to, and which
+ * that is; -1: from this rank to none. */
+PLAN_FN int32_t
+coll_kv_goes(const struct fdk_kv_share_args *a, int32_t n_copy, int32_t copy, int32_t t,
+    int32_t *ret_copy)
+{
+    int32_t slot = a->b->slot_map[t], each = a->kv.n_own / n_copy, own;
+    struct fdk_kv there = a->kv;
+    if (slot < 0)
+        return -1;
+    own = fdk_kv_owner(&a->kv, slot);
+    *ret_copy = own / each;
+    if (own % each != a->kv.own % each || (t < a->range[0] && *ret_copy != copy))
+        return -1;
+    there.own = own;
+    return fdk_kv_place(&there, slot);
 }
 
 /* Bytes of a number's vector, and where those of a head begin in a cache: keys or values.

@@ -221,6 +221,12 @@ fdk_kv_place(const struct fdk_kv *kv, int32_t slot)
     at = slot % (kv->n_own * n) - kv->own * n;
     return at < 0 || at >= n ? -1 : slot / (kv->n_own * n) * n + at;
 }
+/* Whose the token of a slot is: 0 .. n_own - 1. */
+FDK_BOTH int32_t
+fdk_kv_owner(const struct fdk_kv *kv, int32_t slot)
+{
+    return kv->n_own <= 1 ? 0 : slot % (kv->n_own * kv->block_size) / kv->block_size;
+}
 
 /* Attention tiles of a step. They are planned from the row lengths and read from device
  * memory, so that a launch does not depend on how tokens are divided among rows.
@@ -373,6 +379,9 @@ struct fdk_attention_args {
     uint32_t *n_done; /* += tiles computed, each once a layer */
     const void *plan; /* of att_plan */
     int32_t n_work_max;
+    int32_t asks,
+        n_ask; /* n_own > 1: queries of ranks [asks, asks + n_ask) alone, whose step b
+                                is; both 0: of all, whose step is the same */
     int32_t T, H, K, D;
     int32_t layer;       /* of its KV group */
     int32_t window;      /* 0: none, all of positions 0 .. p */
@@ -384,6 +393,15 @@ struct fdk_attention_args {
     void *scratch;
     size_t scratch_bytes;
 };
+/* Are there ranks that ask? */
+FDK_BOTH int
+fdk_asks_valid(const struct fdk_attention_args *a)
+{
+    int32_t n = a->kv.n_own > 1 ? a->kv.n_own : 1;
+
+    return a->asks >= 0 && a->n_ask >= 0 && a->asks <= n && a->n_ask <= n - a->asks &&
+        (a->asks == 0 || a->n_ask > 0);
+}
 /* y = the attention over the keys of all shares, from that over each, in their order. */
 struct fdk_merge_args {
     void *y;          /* (T, H D) act */

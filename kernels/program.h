@@ -97,6 +97,12 @@ struct fdk_op {
 /* Its types and shape, without rows: "96 x 48, i8 in groups of 32, layout rows". */
 void fdk_op_text(const struct fdk_ops *k, const struct fdk_op *op, char *ret, size_t n);
 
+/* Of a step: plans of the KV groups and of the tail; the same of each copy that divides it;
+ * and the slots of a stage (fdk_kv_share_args). */
+#define FDK_ATT_STEP  (FDK_MAX_KV_GROUPS + 1)
+#define FDK_ATT_STAGE (FDK_ATT_STEP * (1 + FDK_MAX_RANKS))
+#define FDK_MAX_ATT   (FDK_ATT_STAGE + 1)
+
 /* What the size of a step brings. */
 struct fdk_step {
     const struct fdk_batch *b;
@@ -110,7 +116,7 @@ struct fdk_step {
         const int32_t *n_work;
         uint32_t *n_done;
         const void *plan;
-    } att[FDK_MAX_KV_GROUPS + 1];
+    } att[FDK_MAX_ATT];
 };
 /* Rows that the operation has in the step; 0: the step does not run it. */
 int32_t fdk_op_rows(const struct fdk_op *op, const struct fdk_step *s);

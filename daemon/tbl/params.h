@@ -247,7 +247,8 @@ PAR_INT(parallel, prefill_context_parallel_size,
     "prefill_context_parallel_size,sequence_parallel_size", "copies", 1, 1, 8, RESTART,
     "Copies of the model in a group, which divide the tokens of long prompts and compute "
     "everything else alike, for a shorter time to the first token. Each has as many devices as "
-    "parallel.tensor_parallel_size says, and holds the whole KV cache.")
+    "parallel.tensor_parallel_size says, and holds the whole KV cache, or its share of the tokens "
+    "(parallel.decode_context_parallel_size).")
 PAR_INT(parallel, context_parallel_min_tokens, "", "tokens", 0, 0, 1048576, RESTART,
     "Copies divide a prompt of which a step computes that many tokens or more. 0: from where on that "
     "was faster when it was measured at the start.")
@@ -255,7 +256,8 @@ PAR_INT(parallel, decode_context_parallel_size, "decode_context_parallel_size", 
     RESTART,
     "Of the devices that hold the same KV heads, because the model has fewer heads than there "
     "are devices, this number divide the tokens of each KV block among them, and the KV cache "
-    "holds that many times the tokens. 0: all of them on the CPU, 1 on a GPU.")
+    "holds that many times the tokens. With parallel.prefill_context_parallel_size copies also: all "
+    "that hold them in all copies. 0: all of one copy on the CPU, 1 on a GPU.")
 PAR_INT(parallel, data_parallel_size, "data_parallel_size", "groups", 1, 1, 32, RESTART,
     "Groups of devices, each with a copy of the model and a worker of its own; requests are "
     "spread over them. The size of a step, of the KV cache and of the host's memory are those "

@@ -99,7 +99,7 @@ adm_list(const struct worker *w, int32_t T, int32_t O, int split,
 
     *ret = (struct adm_list){ .sh = *sh };
     if (split)
-        run_split_init(run_root(w->run), T, O, &ret->pad);
+        run_split_init(run_root(w->run), T, O, O, &ret->pad);
     else
         run_pad_init(run_root(w->run), T, O, &ret->pad);
     f = run_pad_form(run_root(w->run), &ret->pad);

@@ -385,6 +385,7 @@ wrk_open_args(const struct worker *w, struct wrk_open *to)
         .spin_limit_us =
             wrk_n_rank(w) > 1 ? (uint32_t)p->parallel_spin_limit_ms * 1000 * WRK_SLOWER : 0,
         .kv_split = w->prog != NULL ? w->prog->kv_split : 1,
+        .kv_copies = w->prog != NULL ? w->prog->kv_copies : 1,
         .n_thread = wrk_threads(w),
         .spin_us = wrk_spin_us(p),
         .max_token = par_max_batched_tokens(p, wrk_on_cpu(w))

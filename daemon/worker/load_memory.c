@@ -77,7 +77,7 @@ wrk_sizes(struct worker *w, int32_t max_len, struct mpl_sizes *ret)
     free(shape.att_bytes);
     *ret = (struct mpl_sizes){ .rows = z.rows,
         .tables = z.tables,
-        .plan = z.plan,
+        .plan = z.plan + z.others + z.slots + z.stage,
         .results = z.results + z.all,
         .activations = act,
         .scratch = scratch,

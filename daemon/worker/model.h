@@ -247,8 +247,11 @@ struct mdl_program {
     /* What a rank has; cfg has the model's numbers. */
     int32_t n_head, n_kv_head, ffn;
     int32_t kv_share; /* rank r has the KV heads from r / kv_share * n_kv_head on */
-    int32_t kv_split; /* consecutive ones of those that divide the tokens of a block among
-                            them, rank r has share r % kv_split; divides kv_share */
+    int32_t kv_split; /* ranks that divide the tokens of a block among them: each kv_split /
+                            kv_copies consecutive ones, which divides kv_share, of kv_copies
+                            copies. Rank r of copy p is (p % kv_copies) kv_split / kv_copies +
+                            r % (kv_split / kv_copies) of them */
+    int32_t kv_copies;  /* 1: each copy has all tokens; n_copy: all of them share */
     int32_t vocab_rows; /* of embedding and head; behind the vocabulary they are zeros */
     struct mdl_op *op;
     int32_t n_op;
@@ -327,13 +330,13 @@ int mdl_config_parse(const char *json, size_t n, const char *gen, size_t gen_n,
 
 /* How a model is divided among ranks. */
 struct mdl_ranks {
-    int32_t n;        /* tensor parallel */
-    int32_t n_copy;   /* mdl_program.n_copy */
-    int32_t kv_split; /* decode context parallel: mdl_program.kv_split; 0: all that have the
-                         same KV heads */
+    int32_t n;      /* tensor parallel */
+    int32_t n_copy; /* mdl_program.n_copy */
+    int32_t kv_split; /* decode context parallel: mdl_program.kv_split; 0: all of a copy that
+                         have the same KV heads */
     int32_t n_split; /* mdl_program.n_split; with one rank */
 };
-/* Ranks with the same KV heads; 1 where the model cannot be split over n. */
+/* Ranks of a copy with the same KV heads; 1 where the model cannot be split over n. */
 int32_t mdl_kv_share(const struct mdl_config *cfg, int32_t n);
 /* The program of a rank. -EINVAL: the model cannot be split so; err names the
  * field, its value, and which sizes can be. -ENOMEM, -ENOTSUP. */

@@ -773,8 +773,8 @@ mdl_op_cost(const struct mdl_program *p, const struct mdl_op *op, double T, doub
         b = (p->buf[op->in].f32 ? 4 : act) * rows * N *
             (op->owners ? op->each ? 2 * shares : 1 + shares : 1 + p->n_rank);
         break;
-    case MDL_OP_KVSHARE: /* read once, written to each other copy */
-        b = rows * 2 * K * D * kv_elt_bytes * p->n_copy;
+    case MDL_OP_KVSHARE: /* read once, written to each other copy, or to one */
+        b = rows * 2 * K * D * kv_elt_bytes * (p->kv_copies > 1 ? 2 : p->n_copy);
         break;
     case MDL_OP_ROWSHARE:
     case MDL_OP__N:
@@ -798,8 +798,9 @@ mdl_op_link_bytes(const struct mdl_program *p, const struct mdl_op *op, double T
         return (p->buf[op->in].f32 ? 4 : act_bytes) * rows * op->N * others;
     case MDL_OP_EMBED: /* tokens are with all ranks alike */
         return w_elt_bytes * rows * op->K * others / p->n_rank;
-    case MDL_OP_KVSHARE: /* each other copy's tokens, as many as this one's */
-        return kv_elt_bytes * rows * 2 * p->n_kv_head * p->cfg.head_dim * (p->n_copy - 1);
+    case MDL_OP_KVSHARE: /* each other copy's tokens, as many as this one's, or a share of them */
+        return kv_elt_bytes * rows * 2 * p->n_kv_head * p->cfg.head_dim *
+            (p->n_copy - 1) / p->kv_copies;
     default:
         return 0;
     }

@@ -4,7 +4,7 @@
  * What a rank of a tensor-parallel group has. Query heads, KV heads and rows of gate and up
  * are divided evenly. Of fewer KV heads than ranks each is with as many consecutive ranks as
  * there are to one head, which have its query heads; of these kv_split divide the tokens of a
- * block among them. The vocabulary is divided into runs
+ * block among them, or all of all copies of the model do. The vocabulary is divided into runs
  * of as many rows, a multiple of VOCAB_ALIGN, so the last ranks may have fewer tokens.
  */
 #include "config.h"
@@ -65,24 +65,26 @@ mdl_kv_share(const struct mdl_config *c, int32_t n)
     return fits && c->n_kv_head < n ? n / c->n_kv_head : 1;
 }
 
-/* How many ranks share the tokens of their KV heads. */
+/* How many ranks share the tokens of their KV heads: some of a copy's, or all there are. */
 static int
 set_kv_split(struct mdl_program *p, int32_t split, char *err, size_t err_bytes)
 {
+    int32_t all = p->kv_share * (p->n_copy > 1 ? p->n_copy : 1);
     char possible[32] = "1";
 
     p->kv_split = split == 0 ? p->kv_share : split;
-    if (p->kv_split >= 1 && p->kv_share % p->kv_split == 0)
+    p->kv_copies = p->kv_split == all && all > p->kv_share ? p->n_copy : 1;
+    if (p->kv_copies > 1 || (p->kv_split >= 1 && p->kv_share % p->kv_split == 0))
         return 0;
-    for (int32_t n = 2; n <= p->kv_share; n++)
-        if (p->kv_share % n == 0)
+    for (int32_t n = 2; n <= all; n++)
+        if (p->kv_share % n == 0 || n == all)
             (void)snprintf(possible + strlen(possible),
                 sizeof(possible) - strlen(possible), ", %d", n);
     return mdl_fail(-EINVAL, err, err_bytes,
         "decode_context_parallel_size = %d: with num_key_value_heads %d and "
-        "tensor_parallel_size = %d a KV head is on %d rank%s; %s %s possible",
+        "tensor_parallel_size = %d a KV head is on %d rank%s%s; %s %s possible",
         split, p->cfg.n_kv_head, p->n_rank, p->kv_share, p->kv_share > 1 ? "s" : "",
-        possible, p->kv_share > 1 ? "are" : "is");
+        p->n_copy > 1 ? " of each copy" : "", possible, all > 1 ? "are" : "is");
 }
 
 /* name: of the parameter whose value n is. */

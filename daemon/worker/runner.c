@@ -119,23 +119,21 @@ run_streams(struct runner *run, char *err, size_t err_bytes)
     return 0;
 }
 
-/* What n ranks from `first` on, each `step` behind the one before, meet in. */
+/* What n ranks meet in. */
 static int
-run_group(struct runner *run, int32_t first, int32_t step, int32_t n,
-    struct fdk_group **ret, char *err, size_t err_bytes)
+run_group(struct runner *run, const int32_t *number, int32_t n, struct fdk_group **ret,
+    char *err, size_t err_bytes)
 {
-    int32_t device[FDK_MAX_RANKS], number[FDK_MAX_RANKS];
+    int32_t device[FDK_MAX_RANKS];
     struct fdk_group_args a = { .n_rank = n,
         .device = device,
         .number = number,
         .spin_limit_us = run->spin_limit_us };
 
-    if (n == 1)
+    if (n <= 1)
         return 0;
-    for (int32_t i = 0; i < n; i++) {
-        number[i] = first + i * step;
+    for (int32_t i = 0; i < n; i++)
         device[i] = run->dev[number[i]].idx;
-    }
     for (int32_t i = 0; i < n; i++)
         run->dev[number[i]].mem.collectives += run->k->group_bytes(run->ctx, &a);
     return run->k->group_new(run->ctx, &a, ret, err, err_bytes);
@@ -146,17 +144,27 @@ run_group(struct runner *run, int32_t first, int32_t step, int32_t n,
 static int
 run_groups(struct runner *run, char *err, size_t err_bytes)
 {
-    int32_t n = run_copy_ranks(run), split = run->kv_split;
+    int32_t own[FDK_MAX_RANKS][FDK_MAX_RANKS] = { 0 }, n_own[FDK_MAX_RANKS] = { 0 };
+    int32_t copy[FDK_MAX_RANKS][FDK_MAX_RANKS], place[FDK_MAX_RANKS][FDK_MAX_RANKS];
+    int32_t n = run_copy_ranks(run);
     int rc = 0;
 
     if (run->spin_limit_us == 0)
         return 0;
+    for (int32_t i = 0; i < run->n_rank; i++) {
+        const struct run_dev *dev = &run->dev[i];
+
+        copy[run_copy(dev)][run_place_of(dev)] = i;
+        place[run_place_of(dev)][run_copy(dev)] = i;
+        own[run_owners_at(dev)][run_own(dev)] = i;
+        n_own[run_owners_at(dev)] = run->kv_split;
+    }
     for (int32_t p = 0; p < run->n_copy && rc == 0; p++)
-        rc = run_group(run, p * n, 1, n, &run->group[p], err, err_bytes);
+        rc = run_group(run, copy[p], n, &run->group[p], err, err_bytes);
     for (int32_t t = 0; t < n && rc == 0; t++)
-        rc = run_group(run, t, n, run->n_copy, &run->copies[t], err, err_bytes);
-    for (int32_t i = 0; i < run->n_rank / split && rc == 0; i++)
-        rc = run_group(run, i * split, 1, split, &run->owners[i], err, err_bytes);
+        rc = run_group(run, place[t], run->n_copy, &run->copies[t], err, err_bytes);
+    for (int32_t i = 0; i < FDK_MAX_RANKS && rc == 0; i++)
+        rc = run_group(run, own[i], n_own[i], &run->owners[i], err, err_bytes);
     return rc;
 }
 
@@ -189,6 +197,7 @@ run_new(const struct run_open_args *a, struct runner **ret, char *err, size_t er
     run->spin = a->spin_us > 0;
     run->spin_limit_us = a->spin_limit_us;
     run->kv_split = a->kv_split > 1 ? a->kv_split : 1;
+    run->kv_copies = a->kv_copies > 1 ? a->kv_copies : 1;
     (void)slc_set(SLC_COMPUTE_NS); /* the threads of the pool and of streams have it */
     rc = k->open(&oa, &run->ctx, err, err_bytes);
     if (rc == 0)
@@ -297,7 +306,7 @@ run_load(struct runner *run, struct mdl_program *prog, const struct wts_plan *wp
     ASSERT(prog->n_rank == 1 || prog->n_rank == run_copy_ranks(run));
     ASSERT(prog->n_rank == 1 || run->group[0] != NULL);
     ASSERT(run->n_copy == 1 || run->copies[0] != NULL);
-    ASSERT(prog->kv_split == run->kv_split);
+    ASSERT(prog->kv_split == run->kv_split && prog->kv_copies == run->kv_copies);
     run->prog = prog;
     run->wp = wp;
     for (int32_t i = 0; i < run->n_rank && rc == 0; i++)
@@ -469,18 +478,22 @@ run_stage_tables(struct bat_rec *rec)
 static int
 run_plan_copies(struct runner *run, struct bat_rec *rec)
 {
+    int32_t most;
     int rc = 0;
 
     for (int32_t p = 0; p < run->n_copy; p++)
         bat_copy_fill(&run->dims, rec, p);
+    most = run_most_outs(run, rec);
     rec->graph = rec->graph && run_split_fits(run, rec);
     for (int32_t p = 0; p < run->n_copy && rc == 0; p++) {
         int32_t O = rec->copy[p].n_out;
         struct run_pad pad;
 
+        if (rec->graph)
+            most = run_divided_of(run_root(run), rec->copy_pad)->most;
         if (rec->graph && p == 0)
-            O = run_divided_of(run_root(run), rec->copy_pad)->O;
-        run_split_init(run_root(run), rec->copy_pad, O, &pad);
+            O = most;
+        run_split_init(run_root(run), rec->copy_pad, O, most, &pad);
         rc = run_att_plans(run, rec, rec->copy[p].plan, &pad);
     }
     return rc;

@@ -72,6 +72,7 @@ struct run_open_args {
     const char *const *name; /* [n_device] for errors; NULL: the backend's name and a number */
     uint32_t spin_limit_us; /* of the ranks' collectives (fdk_group_args); 0: they have none */
     int32_t kv_split;       /* mdl_program.kv_split; 0: one */
+    int32_t kv_copies;      /* mdl_program.kv_copies; 0: one */
     int32_t n_thread, spin_us;
     int32_t max_token;
     enum fdk_exec exec;    /* virtual devices: who runs the commands */
@@ -132,14 +133,24 @@ struct run_att {
 /* One padded size: its launch bounds and, once recorded, its graph. */
 struct run_pad {
     int32_t T, S, O; /* O 0: no output, and nothing that only outputs need */
+    int32_t most;    /* outputs of the copy that has most */
     enum mdl_tail tail;
-    int split;                                 /* copies divide the step */
-    const int32_t *out_at;                     /* then: bat_layout.out_at */
-    int32_t n_work;                            /* attention tiles at most */
+    int split;                     /* copies divide the step */
+    const int32_t *out_at;         /* then: bat_layout.out_at */
+    const struct run_views *views; /* then: of all copies' plans, where they share tokens */
+    int32_t n_work;                /* attention tiles at most */
     struct run_att att[FDK_MAX_KV_GROUPS + 1]; /* of all tiles of each KV group; of those
                                 with outputs, for the tail */
     struct fdk_batch b[FDK_MAX_KV_GROUPS];
     struct fdk_graph *graph;
+};
+
+/* A divided step as each copy computes it, on a rank that has some of the tokens of all of
+ * them; and the slots of its own stage. */
+struct run_views {
+    struct run_att att[FDK_MAX_RANKS][FDK_MAX_KV_GROUPS + 1];
+    struct fdk_batch b[FDK_MAX_RANKS][FDK_MAX_KV_GROUPS];
+    struct fdk_batch stage;
 };
 
 /* Bytes of a rank. state: rows and block tables; plan: the step plan and results;
@@ -164,6 +175,9 @@ struct run_dev {
     struct fdk_row *d_state; /* [S + 1], the last is the dummy row */
     int32_t *d_table;        /* [groups][S + 1][stride] */
     unsigned char *d_plan;
+    unsigned char *d_others; /* [n_copy] plans, of run_dev_plan(); copies that share tokens */
+    int32_t *d_slots;        /* [T] 0, 1, ..: of the stage */
+    unsigned char *d_stage; /* keys and values of a step's tokens, a layer at a time */
     struct fdk_result *d_results; /* [O] */
     struct fdk_result *d_all; /* [O] of all copies, in the step's order; NULL: one copy */
     uint16_t *d_counts;       /* the pool: penalty counts, [n_penalty][vocab] */
@@ -181,13 +195,15 @@ struct run_dev {
     int32_t n_pad;
     struct run_pad full;       /* the largest step */
     struct run_pad full_split; /* the same, divided; several copies */
-    struct run_pad *eager;     /* [n_rec] a record's step that no size holds: must
+    struct run_views *views; /* [CAP_MAX + 1 + n_rec] of divided, full_split and eager; copies
+                                  that share tokens */
+    struct run_pad *eager;   /* [n_rec] a record's step that no size holds: must
                                 stay as it is until the step is done */
-    fdk_event_t *ev_begin;     /* [n_rec] */
-    fdk_event_t *ev_end;       /* [n_rec] */
-    fdk_event_t ev_copy[2];    /* begin and end of the last block copies */
-    int32_t n_copy;            /* blocks of those, 0: time taken already */
-    struct run_marks *marks;   /* of the step being launched; NULL: it is not measured */
+    fdk_event_t *ev_begin;   /* [n_rec] */
+    fdk_event_t *ev_end;     /* [n_rec] */
+    fdk_event_t ev_copy[2];  /* begin and end of the last block copies */
+    int32_t n_copy;          /* blocks of those, 0: time taken already */
+    struct run_marks *marks; /* of the step being launched; NULL: it is not measured */
     uint32_t *h_mark; /* pinned: the epoch of the last step that has passed its mark */
     int marking;      /* the program that is being launched has a mark */
     int single;       /* it goes operation by operation: the step is measured */
@@ -254,10 +270,11 @@ struct runner {
     struct run_dev *dev; /* [n_rank] */
     int32_t n_rank;
     int32_t n_copy;
-    int32_t kv_split; /* ranks that share the tokens of their KV heads */
+    int32_t kv_split;  /* ranks that share the tokens of their KV heads, */
+    int32_t kv_copies; /* those of kv_copies copies: mdl_program.kv_copies */
     struct fdk_group *group[FDK_MAX_RANKS]; /* [copy] of its ranks' collectives, or NULL */
     struct fdk_group *copies[FDK_MAX_RANKS]; /* [place] of the ranks there, or NULL */
-    struct fdk_group *owners[FDK_MAX_RANKS]; /* [rank / kv_split] of those that share, or NULL */
+    struct fdk_group *owners[FDK_MAX_RANKS]; /* [run_owners_at()] of those that share, or NULL */
     uint32_t spin_limit_us;
     struct run_ranks *ranks; /* the launch threads; NULL: one rank */
     int spin;                /* threads may poll */
@@ -319,6 +336,25 @@ static inline int32_t
 run_place_of(const struct run_dev *dev)
 {
     return run_rank(dev) % run_copy_ranks(dev->run);
+}
+
+/* Of those that share the tokens of the rank's KV heads: which it is, and which group they
+ * are. */
+static inline int32_t
+run_own(const struct run_dev *dev)
+{
+    int32_t copies = dev->run->kv_copies, each = dev->run->kv_split / copies;
+
+    return (copies > 1 ? run_copy(dev) : 0) * each + run_place_of(dev) % each;
+}
+
+static inline int32_t
+run_owners_at(const struct run_dev *dev)
+{
+    int32_t copies = dev->run->kv_copies, each = dev->run->kv_split / copies;
+    int32_t n = run_copy_ranks(dev->run) / each;
+
+    return (copies > 1 ? 0 : run_copy(dev) * n) + run_place_of(dev) / each;
 }
 
 /* -ENODEV (no such device here), -ENOTSUP (unknown backend), -ENOMEM; err
@@ -455,6 +491,8 @@ struct run_pad *run_divided_of(const struct run_dev *dev, int32_t T_pad);
 /* Has a divided step of such a size, whose plans are made, the outputs of its graph? Copy 0
  * alone has outputs there: the others' are prompt logprobs. */
 int run_split_fits(const struct runner *run, const struct bat_rec *rec);
+/* Of the copies' outputs the most. */
+int32_t run_most_outs(const struct runner *run, const struct bat_rec *rec);
 /* Is the step to be a graph? */
 int run_replays(const struct runner *run, const struct bat_rec *rec);
 /* What all ranks do, of run_on_all(): choose how products are computed; launch the largest step;
@@ -551,8 +589,15 @@ int run_tiles(struct runner *run);
 /* Where plan i of a step of T tokens lies in a step plan at base. */
 struct run_att
 run_att_at(const struct runner *run, int32_t T, int32_t i, unsigned char *base);
-/* The same of a divided step, in which the copy has O outputs. */
-void run_split_init(const struct run_dev *dev, int32_t T, int32_t O, struct run_pad *ret);
+/* The same of a divided step, in which the copy has O outputs and the one that has most of
+ * them `most`. */
+void run_split_init(const struct run_dev *dev, int32_t T, int32_t O, int32_t most,
+    struct run_pad *ret);
+/* The same for a record's step: run_dev.eager[rec]. */
+void
+run_eager_split(const struct run_dev *dev, size_t rec, int32_t T, int32_t O, int32_t most);
+/* Where the device has the plan of copy p, which may be its own. */
+unsigned char *run_plan_at(const struct run_dev *dev, int32_t p);
 /* Fill a plan's attention plans for the tail that it will have. plan: the record's, or a
  * copy's. */
 int run_att_plans(struct runner *run, const struct bat_rec *rec, unsigned char *plan,
@@ -560,7 +605,9 @@ int run_att_plans(struct runner *run, const struct bat_rec *rec, unsigned char *
 /* Bytes of what follows from the dimensions and the tiles alone. */
 struct run_sizes {
     uint64_t rows, tables, plan, results;
-    uint64_t all; /* results of all copies; 0: one copy */
+    uint64_t all;                  /* results of all copies; 0: one copy */
+    uint64_t others, slots, stage; /* of copies that share tokens: plans, the stage's slots,
+                                      keys and values of a layer; else 0 */
 };
 struct run_sizes run_sizes(const struct runner *run);
 /* Allocate on the device; err says for what. */

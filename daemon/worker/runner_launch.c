@@ -26,7 +26,8 @@ run_can_mark(const struct runner *run, int32_t T_pad)
 int32_t
 run_max_marks(const struct runner *run)
 {
-    return run->prog->n_op + RUN_LINE__N + 4 * ((run->dims.O + run->R - 1) / run->R);
+    return run->prog->n_op * run->kv_copies + RUN_LINE__N +
+        4 * ((run->dims.O + run->R - 1) / run->R);
 }
 
 /* ---- graphs ------------------------------------------------------------------------------ */
@@ -53,14 +54,26 @@ struct run_pad *
 run_pad_of(struct run_dev *dev, int32_t T_pad, int32_t n_out)
 {
     int32_t i = run_pad_at(dev, T_pad);
+    const struct run_pad *few = &dev->few[i];
+    int32_t O = dev->run->kv_copies > 1 ? few->most : few->O;
 
-    return dev->few[i].T > 0 && n_out <= dev->few[i].O ? &dev->few[i] : &dev->pad[i];
+    return few->T > 0 && n_out <= O ? &dev->few[i] : &dev->pad[i];
 }
 
 struct run_pad *
 run_divided_of(const struct run_dev *dev, int32_t T_pad)
 {
     return &dev->divided[run_pad_at(dev, T_pad)];
+}
+
+int32_t
+run_most_outs(const struct runner *run, const struct bat_rec *rec)
+{
+    int32_t most = 0;
+
+    for (int32_t p = 0; p < run->n_copy; p++)
+        most = rec->copy[p].n_out > most ? rec->copy[p].n_out : most;
+    return most;
 }
 
 int
@@ -190,9 +203,14 @@ static int
 run_upload(struct run_dev *dev, const struct bat_rec *rec)
 {
     const struct bat_copy *c = run_copy_of(dev, rec);
-
-    return dev->run->k->copy(dev->stream, dev->d_plan, c != NULL ? c->plan : rec->plan,
+    int rc = dev->run->k->copy(dev->stream, dev->d_plan, c != NULL ? c->plan : rec->plan,
         run_upd(dev, rec)->bytes);
+
+    for (int32_t p = 0; p < dev->run->n_copy && c != NULL && rc == 0; p++)
+        if (dev->run->kv_copies > 1 && p != run_copy(dev))
+            rc = dev->run->k->copy(dev->stream, run_plan_at(dev, p), rec->copy[p].plan,
+                rec->copy[p].layout.bytes);
+    return rc;
 }
 
 static int
@@ -234,7 +252,8 @@ run_pad_for(struct run_dev *dev, const struct bat_rec *rec)
     if (c != NULL && rec->graph)
         return run_divided_of(dev, rec->copy_pad);
     if (c != NULL) {
-        run_split_init(dev, rec->copy_pad, c->n_out, pad);
+        run_eager_split(dev, (size_t)(rec - dev->run->rec), rec->copy_pad, c->n_out,
+            run_most_outs(dev->run, rec));
         return pad;
     }
     if (rec->graph)
@@ -394,8 +413,9 @@ run_record_size(struct run_dev *dev, int32_t i)
         return rc;
     if (i == dev->n_pad - 1)
         rc = run_program(dev, few);
-    /* a copy without outputs launches it where copy 0 does, and needs no graph of it */
-    return rc != 0 || few->O == 0 ? rc : run_record(dev, few);
+    /* a copy without outputs launches it where copy 0 does, and needs no graph of it, unless
+     * others want what its tokens say */
+    return rc != 0 || (few->O == 0 && dev->run->kv_copies == 1) ? rc : run_record(dev, few);
 }
 
 int
@@ -403,6 +423,10 @@ run_warm_choose(struct run_dev *dev, int32_t arg)
 {
     int rc =
         dev->run->k->fill(dev->stream, dev->d_plan, 0, bat_plan_bytes(&dev->run->dims));
+
+    for (int32_t p = 0; p < dev->run->n_copy && dev->run->kv_copies > 1 && rc == 0; p++)
+        rc = dev->run->k->fill(dev->stream, run_plan_at(dev, p), 0,
+            bat_plan_bytes(&dev->run->dims));
 
     (void)arg;
     if (rc == 0)

@@ -39,7 +39,7 @@ run_null_program(void)
     c->eos[0] = RUN_NULL_EOS;
     c->bos = RUN_NULL_BOS;
     p->n_copy = p->n_rank = p->n_split = p->n_head = p->n_kv_head = p->ffn = 1;
-    p->kv_share = p->kv_split = 1;
+    p->kv_share = p->kv_split = p->kv_copies = 1;
     p->vocab_rows = RUN_NULL_VOCAB;
     p->n_op = p->n_buf = 1;
     (void)snprintf(p->buf[0].name, sizeof(p->buf[0].name), "logits");
@@ -288,10 +288,12 @@ static int
 run_shape_op(const struct runner *run, const struct mdl_op *o, struct fdk_op *ret)
 {
     int outputs = o->rows == MDL_PER_OUT && o->kind != MDL_OP_ROWSHARE;
+    /* other copies' outputs need what this one has of the keys */
+    int shared = run->prog->kv_copies > 1 && (o->kind == MDL_OP_ATTENTION || o->owners);
 
     *ret = (struct fdk_op){ .kind = run_kind[o->kind],
         .rows = o->rows == MDL_PER_OUT ? FDK_PER_OUT : FDK_PER_TOKEN,
-        .needs_output = outputs || o->tail == MDL_TAIL_OUTPUTS };
+        .needs_output = outputs || (o->tail == MDL_TAIL_OUTPUTS && !shared) };
     switch (ret->kind) {
     case FDK_OP_EMBED:
         ret->embed = (struct fdk_embed_args){ .C = o->K,
@@ -464,7 +466,7 @@ run_point_embed(const struct run_dev *dev, int32_t w, struct fdk_embed_args *a)
 static struct fdk_group *
 run_owners(const struct run_dev *dev)
 {
-    return dev->run->owners[run_rank(dev) / dev->run->prog->kv_split];
+    return dev->run->owners[run_owners_at(dev)];
 }
 
 /* The same place of copy p. */
@@ -608,6 +610,57 @@ run_form_add(const struct run_dev *dev, const size_t *off, int32_t i, int32_t fi
     return 0;
 }
 
+/* The cache of one layer that is the stage. */
+static struct fdk_kv
+run_stage(const struct run_dev *dev, int32_t group, int32_t layer)
+{
+    struct fdk_kv kv = dev->kv[group];
+
+    kv.base = dev->d_stage;
+    kv.block_bytes = kv.layer_bytes;
+    kv.n_own = kv.own = 0;
+    if (kv.scale != NULL)
+        kv.scale += 2 * (size_t)layer * (size_t)kv.n_kv_head;
+    return kv;
+}
+
+/* An operation of a divided step of copies that share tokens, the last of f: keys and values
+ * go to the stage first, and the queries of each copy are another step's. */
+static int
+run_form_shared(const struct run_dev *dev, const size_t *off, int32_t i, struct run_form *f)
+{
+    const struct mdl_kv_at *at = &dev->run->prog->kv_at[dev->run->prog->op[i].layer];
+    int32_t n = dev->run->n_copy, each = dev->run->kv_split / n, rc = 0;
+    struct fdk_op *op = &f->op[f->n - 1];
+
+    switch (op->kind) {
+    case FDK_OP_QKV:
+        op->att = FDK_ATT_STAGE;
+        op->qkv.kv = run_stage(dev, at->group, at->layer);
+        op->qkv.layer = 0;
+        break;
+    case FDK_OP_KV_SHARE:
+        op->kv_share.stage = run_stage(dev, at->group, at->layer);
+        break;
+    case FDK_OP_ALL_GATHER:
+        if (dev->run->prog->op[i].owners)
+            op->all_gather.n = NULL; /* copies have different numbers */
+        break;
+    case FDK_OP_ATTENTION:
+        for (int32_t p = 0; p < n && rc == 0; p++) {
+            rc = p > 0 ? run_form_add(dev, off, i, 0, f) : 0;
+            op = &f->op[f->n - 1];
+            op->att += FDK_ATT_STEP * (1 + p);
+            op->attention.asks = p * each;
+            op->attention.n_ask = each;
+        }
+        break;
+    default:
+        break;
+    }
+    return rc;
+}
+
 /* Operation i of the program, if it has this tail. The head's GEMM, what is done to its
  * logits, and sampling take turns, slice by slice. */
 static int
@@ -621,8 +674,12 @@ run_form_ops(const struct run_dev *dev, const size_t *off, enum mdl_tail tail, i
     if (!mdl_op_runs(&op[i], tail) || run_is_head(dev->run->prog, i) ||
         (op[i].kind == MDL_OP_KVSHARE && !split))
         return 0;
-    if (op[i].kind != MDL_OP_SAMPLE)
-        return run_form_add(dev, off, i, 0, f);
+    if (op[i].kind != MDL_OP_SAMPLE) {
+        rc = run_form_add(dev, off, i, 0, f);
+        return rc == 0 && split && dev->run->kv_copies > 1
+            ? run_form_shared(dev, off, i, f)
+            : rc;
+    }
     while (head > 0 && run_is_head(dev->run->prog, head - 1))
         head--;
     for (int32_t r = 0; r < dev->run->dims.O && rc == 0; r += dev->run->R)
@@ -635,7 +692,7 @@ static int
 run_bind_form(struct run_dev *dev, const size_t *off, enum mdl_tail tail, int split,
     struct run_form *f)
 {
-    size_t n = (size_t)dev->run->prog->n_op +
+    size_t n = (size_t)dev->run->prog->n_op * (size_t)dev->run->kv_copies +
         4 * (size_t)((dev->run->dims.O - 1) / dev->run->R + 1);
     int rc = 0;
 
@@ -763,19 +820,33 @@ run_mark_value(const struct run_dev *dev, const struct run_pad *pad)
     return (const uint32_t *)(dev->d_plan + l.counts) + BAT_EPOCH;
 }
 
+/* Plans of attention, whose views are b, from number `first` on. */
+static void
+run_step_att(const struct run_att *att, const struct fdk_batch *b, int first,
+    struct fdk_step *ret)
+{
+    for (int i = 0; i < FDK_ATT_STEP; i++) {
+        ret->att[first + i].b = &b[att[i].group];
+        ret->att[first + i].work = att[i].work;
+        ret->att[first + i].n_work = att[i].counts;
+        if (att[i].counts != NULL)
+            ret->att[first + i].n_done = (uint32_t *)att[i].counts + 1;
+        ret->att[first + i].plan = att[i].plan;
+    }
+}
+
 void
 run_step(const struct run_pad *pad, struct fdk_step *ret)
 {
+    const struct run_views *v = pad->views;
+
     *ret =
         (struct fdk_step){ .b = pad->b, .T = pad->T, .O = pad->O, .n_work = pad->n_work };
-    for (int i = 0; i <= FDK_MAX_KV_GROUPS; i++) {
-        ret->att[i].b = &pad->b[pad->att[i].group];
-        ret->att[i].work = pad->att[i].work;
-        ret->att[i].n_work = pad->att[i].counts;
-        if (pad->att[i].counts != NULL)
-            ret->att[i].n_done = (uint32_t *)pad->att[i].counts + 1;
-        ret->att[i].plan = pad->att[i].plan;
-    }
+    run_step_att(pad->att, pad->b, 0, ret);
+    for (int p = 0; p < FDK_MAX_RANKS && pad->split; p++)
+        run_step_att(v != NULL ? v->att[p] : pad->att, v != NULL ? v->b[p] : pad->b,
+            FDK_ATT_STEP * (1 + p), ret);
+    ret->att[FDK_ATT_STAGE].b = v != NULL ? &v->stage : pad->b;
     if (pad->split) {
         ret->range = pad->b[0].n_tok - BAT_N_TOK + BAT_SHARE;
         ret->at = pad->out_at;

@@ -100,7 +100,7 @@ run_rank_failed(struct runner *run, int32_t rank, int rc)
         return;
     run_abort(run, run->group[copy], place);
     run_abort(run, run->copies[place], copy);
-    run_abort(run, run->owners[rank / run->kv_split], rank % run->kv_split);
+    run_abort(run, run->owners[run_owners_at(&run->dev[rank])], run_own(&run->dev[rank]));
     __atomic_store_n(&g->rc, rc, __ATOMIC_RELEASE);
 }
 

@@ -107,6 +107,7 @@ run_teardown_dev(struct run_dev *dev)
     free(dev->pad);
     free(dev->few);
     free(dev->divided);
+    free(dev->views);
     run_unbind(dev);
     run_host_free(dev->run, dev->h_kv);
     run_host_free(dev->run, dev->h_mark);
@@ -116,6 +117,9 @@ run_teardown_dev(struct run_dev *dev)
     run_dev_free(dev, dev->d_results);
     run_dev_free(dev, dev->d_all);
     run_dev_free(dev, dev->d_plan);
+    run_dev_free(dev, dev->d_others);
+    run_dev_free(dev, dev->d_slots);
+    run_dev_free(dev, dev->d_stage);
     run_dev_free(dev, dev->d_table);
     run_dev_free(dev, dev->d_state);
     run_dev_free(dev, dev->d_scratch);
@@ -371,7 +375,7 @@ int
 run_att_plans(struct runner *run, const struct bat_rec *rec, unsigned char *plan,
     const struct run_pad *pad)
 {
-    int tail = pad->tail == MDL_TAIL_OUTPUTS && pad->O > 0;
+    int tail = pad->tail == MDL_TAIL_OUTPUTS && (pad->O > 0 || run->kv_copies > 1);
     int32_t n = run->att_op < 0 ? 0 : run->prog->n_kv_group + tail;
     struct fdk_attention_args att;
     struct fdk_batch b;
@@ -453,13 +457,20 @@ run_tail(const struct runner *run, int32_t T, int32_t O)
     return run->prog->has_tails && outputs ? MDL_TAIL_OUTPUTS : MDL_TAIL_TOKENS;
 }
 
+/* Copies that share tokens compute the same tail, with outputs or without: all attend in it, so
+ * it is one that has a plan. */
 static void
-run_pad_of_copy(const struct run_dev *dev, int32_t T, int32_t O, struct run_pad *ret)
+run_pad_of_copy(const struct run_dev *dev, int32_t T, int32_t O, int32_t most,
+    struct run_pad *ret)
 {
     *ret = (struct run_pad){ .T = T,
         .S = bat_pad_rows(&dev->run->dims, T),
         .O = O,
-        .tail = run_tail(dev->run, T, O) };
+        .most = most,
+        .tail = run_tail(dev->run, T,
+            dev->run->kv_copies == 1 ? O
+                : most > 0           ? most
+                                     : 1) };
     ret->n_work = run_n_work(dev->run, T);
     for (int32_t g = 0; g < bat_groups(&dev->run->dims); g++)
         bat_view(&dev->run->dims, T, dev->d_plan, g,
@@ -469,11 +480,12 @@ run_pad_of_copy(const struct run_dev *dev, int32_t T, int32_t O, struct run_pad 
 }
 
 void
-run_split_init(const struct run_dev *dev, int32_t T, int32_t O, struct run_pad *ret)
+run_split_init(const struct run_dev *dev, int32_t T, int32_t O, int32_t most,
+    struct run_pad *ret)
 {
     struct bat_layout l;
 
-    run_pad_of_copy(dev, T, O, ret);
+    run_pad_of_copy(dev, T, O, most, ret);
     bat_layout(&dev->run->dims, T, &l);
     ret->split = 1;
     ret->out_at = (const int32_t *)(dev->d_plan + l.out_at);
@@ -482,7 +494,52 @@ run_split_init(const struct run_dev *dev, int32_t T, int32_t O, struct run_pad *
 void
 run_pad_init(const struct run_dev *dev, int32_t T, int32_t O, struct run_pad *ret)
 {
-    run_pad_of_copy(dev, T, run_copy(dev) == 0 ? O : 0, ret);
+    run_pad_of_copy(dev, T, run_copy(dev) == 0 ? O : 0, O, ret);
+}
+
+#define RUN_PLAN_ALIGN 256
+
+static uint64_t
+run_plan_step(const struct bat_dims *d)
+{
+    return (bat_plan_bytes(d) + RUN_PLAN_ALIGN - 1) / RUN_PLAN_ALIGN * RUN_PLAN_ALIGN;
+}
+
+unsigned char *
+run_plan_at(const struct run_dev *dev, int32_t p)
+{
+    return p == run_copy(dev)
+        ? dev->d_plan
+        : dev->d_others + (size_t)p * (size_t)run_plan_step(&dev->run->dims);
+}
+
+/* For a divided step of a rank that has some of the tokens of all copies. at: in run_dev.views. */
+static void
+run_views_init(const struct run_dev *dev, size_t at, struct run_pad *pad)
+{
+    const struct bat_dims *d = &dev->run->dims;
+    struct run_views *v;
+
+    if (dev->run->kv_copies == 1)
+        return;
+    pad->views = v = &dev->views[at];
+    for (int32_t p = 0; p < dev->run->n_copy; p++) {
+        unsigned char *plan = run_plan_at(dev, p);
+
+        for (int32_t g = 0; g < bat_groups(d); g++)
+            bat_view(d, pad->T, plan, g, dev->d_table + bat_table_at(d, g, 0), &v->b[p][g]);
+        for (int32_t i = 0; i < run_n_att(dev->run, pad->T); i++)
+            v->att[p][i] = run_att_at(dev->run, pad->T, i, plan);
+    }
+    v->stage = pad->b[0];
+    v->stage.slot_map = dev->d_slots;
+}
+
+void
+run_eager_split(const struct run_dev *dev, size_t rec, int32_t T, int32_t O, int32_t most)
+{
+    run_split_init(dev, T, O, most, &dev->eager[rec]);
+    run_views_init(dev, CAP_MAX + 1 + rec, &dev->eager[rec]);
 }
 
 void
@@ -504,11 +561,9 @@ run_pads(struct run_dev *dev, const struct cap *cap)
         dev->few[i] = (struct run_pad){ .T = 0 };
         if (few > 0)
             run_pad_init(dev, T, few, &dev->few[i]);
-        run_split_init(dev, T,
-            run_copy(dev) > 0 ? 0
-                : few > 0     ? few
-                              : outs,
-            &dev->divided[i]);
+        few = few > 0 ? few : outs;
+        run_split_init(dev, T, run_copy(dev) > 0 ? 0 : few, few, &dev->divided[i]);
+        run_views_init(dev, (size_t)i, &dev->divided[i]);
     }
 }
 
@@ -521,17 +576,38 @@ run_act(const struct fdk_ops *k, const struct mdl_program *p, const struct wts_p
     return FDK_F32;
 }
 
+/* A layer of the largest step's tokens, in blocks as the cache has. */
+static uint64_t
+run_stage_bytes(const struct runner *run)
+{
+    uint64_t most = 0;
+
+    for (int32_t g = 0; g < run->prog->n_kv_group; g++) {
+        const struct fdk_kv *kv = &run->kv[g];
+        uint64_t n = (uint64_t)((run->dims.T - 1) / kv->block_size + 1) * kv->layer_bytes;
+
+        most = n > most ? n : most;
+    }
+    return most;
+}
+
 struct run_sizes
 run_sizes(const struct runner *run)
 {
     const struct bat_dims *d = &run->dims;
     uint64_t S = (uint64_t)d->S + 1; /* with the dummy row */
-
-    return (struct run_sizes){ .rows = S * sizeof(struct fdk_row),
+    struct run_sizes ret = { .rows = S * sizeof(struct fdk_row),
         .tables = (uint64_t)bat_groups(d) * S * (uint64_t)d->stride * sizeof(int32_t),
         .plan = bat_plan_bytes(d),
         .results = (uint64_t)d->O * sizeof(struct fdk_result),
         .all = d->n_copy > 1 ? (uint64_t)d->O * sizeof(struct fdk_result) : 0 };
+
+    if (run->prog->kv_copies > 1) {
+        ret.others = run_plan_step(d) * (uint64_t)d->n_copy;
+        ret.slots = (uint64_t)d->T * sizeof(int32_t);
+        ret.stage = run_stage_bytes(run);
+    }
+    return ret;
 }
 
 /* ---- device memory --------------------------------------------------------------------- */
@@ -568,6 +644,24 @@ run_setup_host(struct runner *run, char *err, size_t err_bytes)
     return rc;
 }
 
+/* Token t's slot of the stage is t. */
+static int
+run_setup_slots(struct run_dev *dev, uint64_t bytes)
+{
+    int32_t *slot = mem_array((size_t)bytes, 1);
+    int rc;
+
+    if (slot == NULL)
+        return -ENOMEM;
+    for (int32_t t = 0; t < dev->run->dims.T; t++)
+        slot[t] = t;
+    rc = dev->run->k->copy(dev->stream, dev->d_slots, slot, (size_t)bytes);
+    if (rc == 0)
+        rc = dev->run->k->stream_sync(dev->stream);
+    free(slot);
+    return rc;
+}
+
 static int
 run_setup_memory(struct run_dev *dev, const struct run_setup_args *a, char *err,
     size_t err_bytes)
@@ -579,6 +673,9 @@ run_setup_memory(struct run_dev *dev, const struct run_setup_args *a, char *err,
         { "row states", z.rows, &dev->d_state, &m->state },
         { "block tables", z.tables, &dev->d_table, &m->state },
         { "the step plan", z.plan, &dev->d_plan, &m->plan },
+        { "step plans of other copies", z.others, &dev->d_others, &m->plan },
+        { "slots of the stage", z.slots, &dev->d_slots, &m->plan },
+        { "the stage of keys and values", z.stage, &dev->d_stage, &m->plan },
         { "results", z.results, &dev->d_results, &m->plan },
         { "results of all copies", z.all, &dev->d_all, &m->plan },
         { "penalty counts", counts, &dev->d_counts, &m->penalty },
@@ -600,6 +697,8 @@ run_setup_memory(struct run_dev *dev, const struct run_setup_args *a, char *err,
     if (rc == 0 && a->n_host > 0)
         rc = run_host_alloc(dev->run, "kv.swap_space", m->host_kv, &dev->h_kv, err,
             err_bytes);
+    if (rc == 0 && z.slots > 0)
+        rc = run_setup_slots(dev, z.slots);
     if (rc == 0)
         rc = dev->run->k->fill(dev->stream, dev->d_state, 0, (size_t)z.rows);
     if (rc == 0)
@@ -758,7 +857,7 @@ run_setup_dev(struct run_dev *dev, const struct run_setup_args *a, char *err,
 
     memcpy(dev->kv, a->kv, sizeof(dev->kv));
     for (int32_t g = 0; g < dev->run->prog->n_kv_group; g++)
-        dev->kv[g].own = run_rank(dev) % dev->run->prog->kv_split;
+        dev->kv[g].own = run_own(dev);
     rc = run_setup_memory(dev, a, err, err_bytes);
     if (rc == 0)
         rc = run_setup_kv(dev, a->max_block, err, err_bytes);
@@ -772,7 +871,13 @@ run_setup_dev(struct run_dev *dev, const struct run_setup_args *a, char *err,
     if (dev->pad == NULL || dev->few == NULL || dev->divided == NULL)
         return -ENOMEM;
     run_pad_init(dev, d->T, bat_pad_outs(d, d->T), &dev->full);
-    run_split_init(dev, d->T, bat_pad_outs(d, d->T), &dev->full_split);
+    run_split_init(dev, d->T, bat_pad_outs(d, d->T), bat_pad_outs(d, d->T),
+        &dev->full_split);
+    if (dev->run->kv_copies > 1)
+        dev->views = mem_array(CAP_MAX + 1 + (size_t)dev->run->n_rec, sizeof(*dev->views));
+    if (dev->run->kv_copies > 1 && dev->views == NULL)
+        return -ENOMEM;
+    run_views_init(dev, CAP_MAX, &dev->full_split);
     return run_setup_events(dev);
 }
 

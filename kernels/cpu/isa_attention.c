@@ -310,7 +310,9 @@ ISA_NAME(cpu_attend)(const struct cpu_attend *job, void *scratch)
 {
     int group = job->a->H / job->a->K, h0 = job->kv_head * group;
     int step = NQ / job->n_tok, n_own = job->a->kv.n_own > 1 ? job->a->kv.n_own : 1;
-    for (int r = 0; r < n_own; r++)
+    int first = job->a->n_ask > 0 ? job->a->asks : 0;
+    int end = job->a->n_ask > 0 ? first + job->a->n_ask : n_own;
+    for (int r = first; r < end; r++)
         for (int h = 0; h < group; h += step)
             attend_heads(scratch, job, r, h0 + h, group - h < step ? group - h : step);
 }

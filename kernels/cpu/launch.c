@@ -250,7 +250,8 @@ vdev_attention(const struct fdk_attention_args *a, fdk_stream_t st)
     if (st == NULL || a->y == NULL || a->qkv == NULL || a->b == NULL ||
         a->b->table_stride <= 0 || a->b->state == NULL || a->work == NULL ||
         a->n_work == NULL || a->n_done == NULL || a->act != FDK_F32 || a->window < 0 ||
-        !(a->softcap >= 0) || (a->window > 0 && a->window != a->step_window))
+        !(a->softcap >= 0) || (a->window > 0 && a->window != a->step_window) ||
+        !fdk_asks_valid(a))
         return -EINVAL;
     if (rc == 0)
         rc = kv_valid(&a->kv, a->K, a->D, a->layer);

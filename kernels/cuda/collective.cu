@@ -449,6 +449,41 @@ coll_norm(const struct coll_run *r, uint64_t first, uint64_t end)
 
 /* ---- between copies -------------------------------------------------------------- */
 
+/* Where a token's keys and values are, and where they go: to the same slot of all others, or
+ * from the stage to one. */
+struct kv_way {
+    const struct fdk_kv *from;
+    int32_t from_layer, from_slot, slot; /* slot -1: nowhere */
+    int32_t copy;                        /* -1: the others */
+};
+
+static __device__ __forceinline__ struct kv_way
+kv_way_of(const struct coll_run *r, const struct fdk_kv_share_args *a, int32_t t)
+{
+    struct kv_way w = { &a->kv, a->layer, 0, 0, -1 };
+    if (a->stage.base == NULL) {
+        w.slot = w.from_slot = fdk_kv_place(&a->kv, a->b->slot_map[t]);
+        return w;
+    }
+    w.from = &a->stage;
+    w.from_layer = 0;
+    w.from_slot = t;
+    w.slot = coll_kv_goes(a, r->s->n, r->s->rank, t, &w.copy);
+    return w;
+}
+
+/* x at byte `at` of the caches that it goes to. */
+template<typename U>
+static __device__ __forceinline__ void
+put_kv(const struct coll_run *r, const struct fdk_kv_share_args *a, int32_t copy, uint64_t at,
+    U x)
+{
+    for (int k = 1; k < r->s->n && copy < 0; k++)
+        *(U *)((char *)a->peer[coll_peer(r, k)] + at) = x;
+    if (copy >= 0)
+        *(U *)((char *)a->peer[copy] + at) = x;
+}
+
 /* Vectors of this channel's tokens in items of type U, which they consist of. */
 template<typename U>
 static __device__ __forceinline__ void
@@ -458,14 +493,14 @@ push_kv_each(const struct coll_run *r, const struct fdk_kv_share_args *a, struct
     uint32_t of = 2 * (uint32_t)a->kv.n_kv_head, n = (uint32_t)(t.end - t.first) * of * per;
     for (uint32_t i = threadIdx.x; i < n; i += THREADS) {
         uint32_t v = i / per % of;
-        int32_t slot = fdk_kv_place(&a->kv, a->b->slot_map[t.first + i / per / of]);
-        if (slot < 0)
+        int32_t head = (int32_t)(v / 2);
+        struct kv_way w = kv_way_of(r, a, (int32_t)(t.first + i / per / of));
+        uint64_t in = (uint64_t)(i % per) * sizeof(U);
+        if (w.slot < 0)
             continue;
-        uint64_t at = coll_kv_at(&a->kv, a->layer, slot, (int32_t)(v / 2), (int)(v % 2)) +
-            (uint64_t)(i % per) * sizeof(U);
-        U x = __ldcg((const U *)((const char *)a->kv.base + at));
-        for (int k = 1; k < r->s->n; k++)
-            *(U *)((char *)a->peer[coll_peer(r, k)] + at) = x;
+        put_kv(r, a, w.copy, coll_kv_at(&a->kv, a->layer, w.slot, head, (int)(v % 2)) + in,
+            __ldcg((const U *)((const char *)w.from->base +
+                coll_kv_at(w.from, w.from_layer, w.from_slot, head, (int)(v % 2)) + in)));
     }
 }
 
@@ -475,14 +510,13 @@ push_kv_scales(const struct coll_run *r, const struct fdk_kv_share_args *a,
 {
     uint32_t of = 2 * (uint32_t)a->kv.n_kv_head, n = (uint32_t)(t.end - t.first) * of;
     for (uint32_t i = threadIdx.x; i < n; i += THREADS) {
-        int32_t slot = fdk_kv_place(&a->kv, a->b->slot_map[t.first + i / of]);
-        if (slot < 0)
+        int32_t head = (int32_t)(i % of / 2), value = (int32_t)(i % 2);
+        struct kv_way w = kv_way_of(r, a, (int32_t)(t.first + i / of));
+        if (w.slot < 0)
             continue;
-        uint64_t at = coll_kv_scale_at(&a->kv, a->layer, slot, (int32_t)(i % of / 2),
-            (int)(i % 2));
-        float x = __ldcg((const float *)((const char *)a->kv.base + at));
-        for (int k = 1; k < r->s->n; k++)
-            *(float *)((char *)a->peer[coll_peer(r, k)] + at) = x;
+        put_kv(r, a, w.copy, coll_kv_scale_at(&a->kv, a->layer, w.slot, head, value),
+            __ldcg((const float *)((const char *)w.from->base +
+                coll_kv_scale_at(w.from, w.from_layer, w.from_slot, head, value))));
     }
 }
 
@@ -490,9 +524,10 @@ COLL_FN void
 coll_push_kv(const struct coll_run *r)
 {
     const struct fdk_kv_share_args *a = (const struct fdk_kv_share_args *)r->args;
-    struct coll_span t = coll_kv_span(r->j, a->range, r->channel);
-    uint64_t places = (uint64_t)a->kv.base | a->kv.block_bytes | a->kv.layer_bytes |
-        a->kv.v_bytes | (uint64_t)a->kv.head_dim * (uint32_t)r->j->eb;
+    int32_t first = a->stage.base != NULL ? 0 : a->range[0];
+    struct coll_span t = coll_kv_span(r->j, first, a->range[1], r->channel);
+    uint64_t places = (uint64_t)a->kv.base | (uint64_t)a->stage.base | a->kv.block_bytes |
+        a->kv.layer_bytes | a->kv.v_bytes | (uint64_t)a->kv.head_dim * (uint32_t)r->j->eb;
     if (places % 16 == 0)
         push_kv_each<uint4>(r, a, t);
     else if (places % 4 == 0)

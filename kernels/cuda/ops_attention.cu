@@ -44,6 +44,13 @@ att_ranks(const struct fdk_attention_args &a)
     return a.kv.n_own > 1 ? a.kv.n_own : 1;
 }
 
+/* How many of them ask, from a.asks on. */
+static inline __host__ __device__ int
+att_asks(const struct fdk_attention_args &a)
+{
+    return a.n_ask > 0 ? a.n_ask : att_ranks(a);
+}
+
 /* ---- attention ----------------------------------------------------------- */
 
 struct att_shared {              /* laid out in dynamic shared memory */
@@ -383,7 +390,7 @@ attend_heads(const struct fdk_attention_args &a, const struct fdk_batch &b,
 static __global__ void
 merge_kernel(struct fdk_attention_args a, struct fdk_batch b, int long_min)
 {
-    int t = (int)blockIdx.x, h = (int)blockIdx.y;
+    int t = (int)blockIdx.x, h = a.asks * a.H + (int)blockIdx.y;
     cu_dep_next();
     cu_dep_wait();
     int n_tok = cu_clip(b.n_tok, a.T);
@@ -433,7 +440,7 @@ attention_kernel(struct fdk_attention_args a, struct fdk_batch b, int bt, int lo
     it.head = (int)blockIdx.y;
     it.part = gridDim.z > 1 ? (int)blockIdx.z : -1;
     struct att_shared s = att_shared_of(mem, a.D);
-    for (it.rank = 0; it.rank < att_ranks(a); it.rank++)
+    for (it.rank = a.asks; it.rank < a.asks + att_asks(a); it.rank++)
         for (int h = 0; h < group; h += ATT_QUERIES) {
             it.h0 = it.head * group + h;
             it.n_head = group - h < ATT_QUERIES ? group - h : ATT_QUERIES;
@@ -506,7 +513,7 @@ plain_attention(const struct fdk_attention_args *a, int long_min, fdk_stream_t s
         kernel = attention_kernel<int8_t>;
     cu_chain(kernel, grid, ATT_THREADS, mem, s, *a, *a->b, bt, long_min, c);
     if (split)
-        cu_chain(merge_kernel, dim3((unsigned)a->T, (unsigned)(a->H * att_ranks(*a))), 128, 0, s,
+        cu_chain(merge_kernel, dim3((unsigned)a->T, (unsigned)(a->H * att_asks(*a))), 128, 0, s,
             *a, *a->b, long_min);
     return cu_launched(st, "attention");
 }
@@ -569,7 +576,7 @@ cu_attention(const struct fdk_attention_args *a, fdk_stream_t st)
     if (a->y == NULL || a->qkv == NULL || a->b == NULL || a->b->table_stride <= 0 ||
         a->b->state == NULL || a->work == NULL || a->n_work == NULL || a->n_done == NULL ||
         a->window < 0 || !(a->softcap >= 0) ||
-        (a->window > 0 && a->window != a->step_window))
+        (a->window > 0 && a->window != a->step_window) || !fdk_asks_valid(a))
         return -EINVAL;
     rc = cu_kv_valid(&a->kv, a->T, a->H, a->K, a->D, a->layer);
     if (rc != 0)

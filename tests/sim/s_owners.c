@@ -10,14 +10,15 @@
 
 #include "tests/sim/ranks.h"
 
-/* T ranks, C of which share tokens; B tokens of a block. */
+/* Copies of T ranks; C of all ranks share tokens; B tokens of a block. */
 struct split {
     struct heads h;
-    int32_t C, B;
+    int32_t C, B, P;
 };
-static const struct split splits[] = { { { 2, 4, 1 }, 2, 16 }, { { 4, 8, 2 }, 2, 16 },
-    { { 4, 8, 1 }, 4, 32 }, { { 6, 12, 2 }, 3, 24 }, { { 4, 4, 1 }, 2, 16 },
-    { { 8, 16, 1 }, 8, 16 } };
+static const struct split splits[] = { { { 2, 4, 1 }, 2, 16, 1 }, { { 4, 8, 2 }, 2, 16, 1 },
+    { { 4, 8, 1 }, 4, 32, 1 }, { { 6, 12, 2 }, 3, 24, 1 }, { { 4, 4, 1 }, 2, 16, 1 },
+    { { 8, 16, 1 }, 8, 16, 1 }, { { 1, 4, 2 }, 2, 16, 2 }, { { 2, 4, 1 }, 4, 16, 2 },
+    { { 1, 4, 2 }, 3, 24, 3 }, { { 2, 4, 2 }, 2, 32, 2 }, { { 4, 8, 2 }, 4, 16, 2 } };
 #define N_SPLIT (sizeof(splits) / sizeof(splits[0]))
 
 static struct sim_cfg
@@ -26,6 +27,8 @@ shared(const char *dir, const struct split *p)
     struct sim_cfg c = base(dir, p->h.T);
 
     c.kv_split = p->C;
+    c.n_copy = p->P;
+    c.min_split = 1;
     c.block_size = p->B;
     return c;
 }
@@ -47,7 +50,7 @@ families_in_shares(struct sim_rng *g)
                 continue;
             model(&families[i], &p->h, dir);
             (void)snprintf(what, sizeof(what), "%s, %d of %d ranks", families[i].name,
-                p->C, p->h.T);
+                p->C, p->h.T * p->P);
             c = base(dir, 1);
             answers(&c, 1, 0, &one, NULL);
             c = base(dir, p->h.T);
@@ -74,13 +77,16 @@ ways_of_running(struct sim_rng *g)
     static struct book ref, got;
 
     (void)g;
-    for (size_t k = 0; k < 3; k++) {
+    for (size_t k = 0; k < N_SPLIT; k++) {
         const struct split *p = &splits[k];
         char dir[64], what[64];
         struct sim_cfg c;
         struct sim *s;
 
-        model(&families[k * 3 % N_FAMILY], &p->h, dir);
+        if (k >= 3 && p->P == 1)
+            continue;
+
+        model(&families[k < 3 ? k * 3 : k % 3], &p->h, dir);
         c = shared(dir, p);
         answers(&c, 0, 0, &ref, NULL);
         for (int i = 0; i < 4; i++) {
@@ -102,6 +108,7 @@ ways_of_running(struct sim_rng *g)
         s = sim_new(&c);
         answers(&c, 1, 0, &got, s);
         SIM_CHECK(s->pip->eng->sch->n_preempted > 0);
+        SIM_CHECK((s->run->n_split > 0) == (p->P > 1));
         sim_free(s);
         same(&ref, &got, "preempted");
         c.prefix = 1;
@@ -135,7 +142,7 @@ short_windows(struct sim_rng *g)
     static struct book whole, got;
 
     (void)g;
-    for (size_t k = 0; k < 3; k += 2)
+    for (size_t k = 0; k < N_SPLIT; k += k == 2 ? 4 : 2)
         for (size_t i = 0; i < sizeof(windows) / sizeof(windows[0]); i++) {
             const struct split *p = &splits[k];
             char dir[64], what[64];
@@ -164,17 +171,19 @@ formats(struct sim_rng *g)
     static struct book one, got, again;
 
     (void)g;
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < 6; i++) {
+        const struct split *p = &splits[i < 3 ? 1 : 7];
+        int32_t kind = kinds[i % 3];
         char dir[64], what[64];
         struct sim_cfg c;
 
-        model(&families[i], &splits[1].h, dir);
-        (void)snprintf(what, sizeof(what), "KV format %d", kinds[i] - 1);
-        c = base(dir, splits[1].h.T);
-        c.kv_dtype = kinds[i];
+        model(&families[i], &p->h, dir);
+        (void)snprintf(what, sizeof(what), "KV format %d", kind - 1);
+        c = base(dir, p->h.T);
+        c.kv_dtype = kind;
         answers(&c, 1, 0, &one, NULL);
-        c = shared(dir, &splits[1]);
-        c.kv_dtype = kinds[i];
+        c = shared(dir, p);
+        c.kv_dtype = kind;
         answers(&c, 0, 0, &got, NULL);
         (void)near(&one, &got, 2e-2f, what);
         c.graph = 1;
@@ -204,8 +213,12 @@ memory(struct sim_rng *g)
         c = shared(dir, p);
         b = sim_new(&c);
         SIM_CHECK(a->run->kv[0].block_bytes == (uint64_t)p->C * b->run->kv[0].block_bytes);
-        for (int32_t r = 0; r < p->h.T; r++)
-            SIM_CHECK(b->run->dev[r].kv[0].own == r % p->C);
+        for (int32_t r = 0; r < b->run->n_rank; r++) {
+            int32_t each = p->C / p->P, t = r % p->h.T; /* ranks of a copy */
+
+            SIM_CHECK(b->run->kv_copies == p->P && b->run->dev[r].kv[0].n_own == p->C);
+            SIM_CHECK(b->run->dev[r].kv[0].own == r / p->h.T * each + t % each);
+        }
         sim_free(a);
         sim_free(b);
         sim_model_rm(dir);

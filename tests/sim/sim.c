@@ -205,6 +205,7 @@ sim_runner(struct sim *s)
         oa.dead = 0;
         oa.rank = NULL;
         oa.kv_split = s->prog->kv_split;
+        oa.kv_copies = s->prog->kv_copies;
         oa.spin_limit_us = 1000 *
             (uint32_t)(s->cfg.spin_limit_ms > 0 ? s->cfg.spin_limit_ms : SIM_LIMIT_MS);
     }

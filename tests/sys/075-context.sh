@@ -78,6 +78,22 @@ expect 0 ctl status
 has "$out" '2 copies divide prompts: from 100 tokens'
 finish
 
+# ---- copies that divide the tokens of the KV cache too: half the bytes a block
+kv_of() { # C
+    model --set device.list=cpu:2 --set parallel.prefill_context_parallel_size=2 --set kv.num_blocks=100 \
+        --set parallel.decode_context_parallel_size="$1" --set parallel.context_parallel_min_tokens=100
+    [ "$(ask)" = "$want" ] || fail "other text with KV on $1 copies: $(ask), not $want"
+    expect 0 ctl model --json
+    json 'd["kv"]["decode_context_parallel_size"], d["kv"]["block_bytes"]' <<<"$out"
+    expect 0 ctl profile --batch 2 --prefill 120 --context 32 -n 2
+    expect 0 ctl program
+    finish
+}
+one=$(kv_of 1)
+two=$(kv_of 2)
+[ "${one% *}" = 1 ] && [ "${two% *}" = 2 ] && [ "${one#* }" = $((2 * ${two#* })) ] ||
+    fail "a block of one copy: $one, of two: $two"
+
 # ---- refusals
 refused() { # PATTERN ARGS
     local pat=$1; shift
@@ -93,6 +109,6 @@ refused 'it is empty, and parallel.prefill_context_parallel_size = 2 needs 2 dev
     --set prefill_context_parallel_size=2
 refused 'parallel.prefill_context_parallel_size = 4 times parallel.tensor_parallel_size = 4 are 16 devices; a group has at most 8' \
     --set device.list=cpu:16 --set prefill_context_parallel_size=4 --set tensor_parallel_size=4
-refused 'decode_context_parallel_size = 2: with num_key_value_heads 2 and tensor_parallel_size = 1 a KV head is on 1 rank; 1 is possible' \
-    --set device.list=cpu:2 --set prefill_context_parallel_size=2 --set decode_context_parallel_size=2
+refused 'decode_context_parallel_size = 3: with num_key_value_heads 2 and tensor_parallel_size = 1 a KV head is on 1 rank of each copy; 1, 2 are possible' \
+    --set device.list=cpu:2 --set prefill_context_parallel_size=2 --set decode_context_parallel_size=3
 exit 0
