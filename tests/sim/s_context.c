@@ -109,7 +109,7 @@ model(const struct shape *m, char dir[64])
 
 struct ask {
     uint32_t n_prompt, max_new;
-    int scores; /* of the prompt's tokens */
+    uint32_t scores; /* of the prompt's tokens from this one on; 0: none */
 };
 struct answer {
     uint32_t n, ids[MAX_TOK];
@@ -146,6 +146,7 @@ ask(struct sim *s, size_t i, const struct ask *a)
     if (a->scores) {
         r->p.set |= FDP_S_PROMPT_LOGPROBS;
         r->p.prompt_logprobs = 2;
+        r->p.prompt_from = a->scores;
     }
     return r;
 }
@@ -415,8 +416,8 @@ replayed(struct sim_rng *g)
 {
     static const struct ask plain_asks[] = { { 130, 1, 0 }, { 9, 1, 0 }, { 77, 1, 0 },
         { 130, 1, 0 } };
-    static const struct ask scored = { 130, 1, 1 };
-    static struct book want, got;
+    static const struct ask scored = { 130, 1, 1 }, few_scored = { 130, 1, 96 };
+    static struct book want, want_scores, got;
     char dir[64];
 
     (void)g;
@@ -426,6 +427,7 @@ replayed(struct sim_rng *g)
         struct sim *s;
 
         answers(&c, plain_asks, 4, 0, &want, NULL);
+        answers(&c, &few_scored, 1, 0, &want_scores, NULL);
         c.n_copy = splits[k].P;
         c.graph = 1;
         s = sim_new(&c);
@@ -434,6 +436,10 @@ replayed(struct sim_rng *g)
         SIM_CHECK(s->run->n_split == 4 && s->run->n_graph == 4 && s->run->n_eager == 0);
         answer(s, &scored, 1, 0, &got);
         SIM_CHECK(s->run->n_split == 5 && s->run->n_graph == 4 && s->run->n_eager == 1);
+        /* no more of copy 0 than the graph has, but some of another copy */
+        answer(s, &few_scored, 1, 0, &got);
+        SIM_CHECK(s->run->n_split == 6 && s->run->n_graph == 4 && s->run->n_eager == 2);
+        same(&want_scores, &got, "scores of other copies");
         sim_free(s);
     }
     rm(dir);
