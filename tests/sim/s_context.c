@@ -78,6 +78,10 @@ static const struct split all_splits[] = { { 1, 2, 1 }, { 2, 2, 1 }, { 1, 3, 1 }
     { 1, 4, 1 }, { 4, 2, 2 }, { 1, 6, 1 }, { 1, 8, 1 } };
 #define N_ALL (FEW ? N_SPLIT : sizeof(all_splits) / sizeof(all_splits[0]))
 
+/* Copies whose ranks all share tokens: not the bits of one copy. */
+static const struct split shared_splits[] = { { 1, 2, 2 }, { 2, 2, 2 }, { 1, 3, 3 } };
+#define N_SHARED (sizeof(shared_splits) / sizeof(shared_splits[0]))
+
 static int
 is_long(void)
 {
@@ -871,12 +875,14 @@ late_copies(struct sim_rng *g)
     for (uint64_t i = 0; i < FDK_MAX_RANKS; i++)
         delays[i].s = g->s + i;
     model(&plain, dir);
-    for (size_t k = 0; k < N_SPLIT; k++) {
-        struct sim_cfg c = alone(dir, &splits[k]);
+    for (size_t k = 0; k < N_SPLIT + N_SHARED; k++) {
+        const struct split *x = k < N_SPLIT ? &splits[k] : &shared_splits[k - N_SPLIT];
+        struct sim_cfg c = k < N_SPLIT ? alone(dir, x) : base(dir, x);
         struct sim *s;
 
+        c.block_size = x->C == 3 ? 24 : 16;
         answers(&c, mixed, N_MIXED, 1, &want, NULL);
-        c.n_copy = splits[k].P;
+        c.n_copy = x->P;
         c.depth = 3;
         c.graph = 1;
         c.n_block = 14;
@@ -885,7 +891,7 @@ late_copies(struct sim_rng *g)
         c.n_host = 20;
         s = sim_new(&c);
         s->run->ranks->hook = late;
-        for (int32_t t = 0; t < splits[k].T; t++)
+        for (int32_t t = 0; t < x->T; t++)
             fdk_cpu_group_hook(s->run->copies[t], late_inside, NULL);
         for (uint64_t from = s->run->n_split; s->run->n_split == from ||
              (is_long() && s->run->n_split < 10000 / N_SPLIT);) {
@@ -911,6 +917,7 @@ broken(const char *dir, const struct split *x, void (*fault)(struct sim *s),
     int rc;
 
     c.spin_limit_ms = 300;
+    c.block_size = x->C == 3 ? 24 : 16;
     s = sim_new(&c);
     rec = &s->run->rec[0];
     bat_make(s->pip->eng->bat, &synth, 1, rec);
@@ -963,21 +970,22 @@ copies_that_break(struct sim_rng *g)
 
     (void)g;
     model(&plain, dir);
-    for (size_t k = 0; k < N_SPLIT; k++) {
-        int last = splits[k].T * splits[k].P - 1;
+    for (size_t k = 0; k < N_SPLIT + N_SHARED; k++) {
+        const struct split *x = k < N_SPLIT ? &splits[k] : &shared_splits[k - N_SPLIT];
+        int last = x->T * x->P - 1;
 
         (void)snprintf(want, sizeof(want),
             "rank %d (cpu-%d): a test made the device fail", last, last);
-        broken(dir, &splits[k], last_fails, want);
+        broken(dir, x, last_fails, want);
         (void)snprintf(want, sizeof(want),
             "rank %d (cpu-%d): collective: rank %d did not come within 300 ms", last,
             last, last);
-        broken(dir, &splits[k], last_stops, want);
-        broken(dir, &splits[k], first_stops,
+        broken(dir, x, last_stops, want);
+        broken(dir, x, first_stops,
             "rank 0 (cpu-0): collective: rank 0 did not come within 300 ms");
         (void)snprintf(want, sizeof(want), "rank %d (cpu-%d): failure injected by a test",
             last, last);
-        broken(dir, &splits[k], last_dies_inside, want);
+        broken(dir, x, last_dies_inside, want);
     }
     rm(dir);
 }
