@@ -107,16 +107,11 @@ add_row(struct k_step *s, const struct shape *sh, const struct fdk_kv *kv, int f
                     p, h, v);
 }
 
+/* y from the queries in qkv. */
 static void
-attend(struct k_dev *d, struct k_step *s, const struct shape *sh, const struct fdk_kv *kv,
-    float *y)
+attend_to(struct k_dev *d, struct k_step *s, const struct shape *sh,
+    const struct fdk_kv *kv, const float *qkv, float *y)
 {
-    size_t stride = (size_t)((sh->H + 2 * sh->K) * sh->D);
-    float *qkv = malloc((size_t)s->n_tok * stride * 4);
-    for (int t = 0; t < s->n_tok; t++)
-        for (int h = 0; h < sh->H; h++)
-            memcpy(qkv + (size_t)t * stride + (size_t)(h * sh->D), queries[s->pos[t]][h],
-                (size_t)sh->D * 4);
     struct fdk_attention_args a = {
         .y = y,
         .qkv = qkv,
@@ -138,6 +133,27 @@ attend(struct k_dev *d, struct k_step *s, const struct shape *sh, const struct f
     assert_int_equal(d->ops->attention(&a, d->st), 0);
     k_sync(d);
     k_plan_free(&plan);
+}
+
+/* Each token's queries n times. */
+static float *
+new_queries(const struct k_step *s, const struct shape *sh, size_t n)
+{
+    size_t row = (size_t)((sh->H + 2 * sh->K) * sh->D), T = (size_t)s->n_tok;
+    float *qkv = calloc(T * n * row, 4);
+    for (size_t t = 0; t < T * n; t++)
+        for (int h = 0; h < sh->H; h++)
+            memcpy(qkv + t * row + (size_t)(h * sh->D), queries[s->pos[t / n]][h],
+                (size_t)sh->D * 4);
+    return qkv;
+}
+
+static void
+attend(struct k_dev *d, struct k_step *s, const struct shape *sh, const struct fdk_kv *kv,
+    float *y)
+{
+    float *qkv = new_queries(s, sh, 1);
+    attend_to(d, s, sh, kv, qkv, y);
     free(qkv);
 }
 
@@ -267,33 +283,9 @@ attend_share(struct k_dev *d, struct k_step *s, const struct shape *sh,
     const struct fdk_kv *kv, float *x)
 {
     size_t n = (size_t)kv->n_own, T = (size_t)s->n_tok;
-    size_t row = (size_t)((sh->H + 2 * sh->K) * sh->D), out = (size_t)(sh->H * (sh->D + 1));
-    float *qkv = calloc(T * n * row, 4), *y = k_new((T + 1) * n * out);
-    for (size_t t = 0; t < T * n; t++)
-        for (int h = 0; h < sh->H; h++)
-            memcpy(qkv + t * row + (size_t)(h * sh->D), queries[s->pos[t / n]][h],
-                (size_t)sh->D * 4);
-    struct fdk_attention_args a = {
-        .y = y,
-        .qkv = qkv,
-        .b = &s->b,
-        .kv = *kv,
-        .T = s->n_tok + 1,
-        .H = sh->H,
-        .K = sh->K,
-        .D = sh->D,
-        .layer = LAYER,
-        .window = sh->window,
-        .step_window = sh->window,
-        .softcap = sh->softcap,
-        .scale = 1 / sqrtf((float)sh->D),
-    };
-    struct k_plan plan;
-    k_plan_init(d, &a, &plan);
-    k_plan_launch(d, &s->b, &plan);
-    assert_int_equal(d->ops->attention(&a, d->st), 0);
-    k_sync(d);
-    k_plan_free(&plan);
+    size_t out = (size_t)(sh->H * (sh->D + 1));
+    float *qkv = new_queries(s, sh, n), *y = k_new((T + 1) * n * out);
+    attend_to(d, s, sh, kv, qkv, y);
     for (size_t t = 0; t < T; t++) {
         for (size_t q = 1; q < n; q++) /* they asked the same */
             assert_memory_equal(y + t * n * out, y + (t * n + q) * out, out * 4);
