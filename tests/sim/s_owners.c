@@ -46,7 +46,7 @@ families_in_shares(struct sim_rng *g)
             struct sim_cfg c;
             int ties;
 
-            if ((i + k) % (FEW ? 6 : 2) != 0 && i > 0)
+            if ((i + k) % (FEW ? 6 : 3) != 0 && i > 0)
                 continue;
             model(&families[i], &p->h, dir);
             (void)snprintf(what, sizeof(what), "%s, %d of %d ranks", families[i].name,
@@ -83,7 +83,7 @@ ways_of_running(struct sim_rng *g)
         struct sim_cfg c;
         struct sim *s;
 
-        if (k >= 3 && p->P == 1)
+        if ((k >= 3 && p->P == 1) || (FEW && k > 7))
             continue;
 
         model(&families[k < 3 ? k * 3 : k % 3], &p->h, dir);
