@@ -14,6 +14,9 @@ has "$out" '^ +8192 bytes, default +us '
 has "$out" '^ +decode, 4 rows +us '
 has "$out" '^ +70B shape, decode, 1 row +us '
 has "$out" '^ +prefill, 64 tokens +us '
+has "$out" '^ +prefill, 200 tokens +us '
+has "$out" '^ +prefill, 600 tokens +us '
+has "$out" '^ +decode, 4 rows of 64 tokens +us '
 has "$out" '^ +8 requests at a time, 16 in, 8 out +tokens/s '
 has "$out" '^ +4 rows, fdd-engine +us of CPU a step '
 python3 - "$dir/a.json" <<'PY' || fail "the JSON is not as it should be: $(head -c 2000 "$dir/a.json")"
@@ -21,7 +24,8 @@ import json, sys
 r = json.load(open(sys.argv[1]))
 assert r["version"] == 1 and r["ranks"] == 2 and r["commit"] and r["date"] and r["command"]
 assert len(r["devices"]) == 2 and r["count"] >= 2
-assert list(r["measured"]) == ["collectives", "decode", "large", "prefill", "groups", "planning"]
+assert list(r["measured"]) == ["collectives", "decode", "large", "prefill", "context", "longest",
+                               "owners", "groups", "planning"]
 for name, what in r["measured"].items():
     assert what["rows"] and what["seconds"] > 0, name
     for row in what["rows"]:
@@ -29,14 +33,15 @@ for name, what in r["measured"].items():
         assert len(row["samples"]) == n, (name, row)
         assert all(s >= 0 for s in row["samples"]) and max(row["samples"]) > 0 or \
             "fdd-launch" in row["name"], (name, row)
-        if name in ("decode", "prefill", "groups"):
+        if name in ("decode", "prefill", "context", "longest", "owners", "groups"):
             assert len(row["other"]) == 1 and min(row["other"]) > 0, row
-        if name in ("collectives", "decode", "prefill", "large"):
+        if name in ("collectives", "decode", "prefill", "context", "longest", "owners", "large"):
             assert row["bound"] > 0, row
-        if name in ("decode", "prefill", "large"):
+        if name in ("decode", "prefill", "context", "longest", "owners", "large"):
             assert min(row["collectives_us"]) > 0, row
 assert r["measured"]["collectives"]["peaks"]["copy_gb_per_s"] > 0
 assert r["measured"]["decode"]["peaks"]["read_bytes_per_s"] > 0
+assert r["measured"]["owners"]["peaks"]["kv_capacity"] == 2
 PY
 # Twice as long before: half as long now.
 python3 - "$dir/a.json" "$dir/b.json" <<'PY'
@@ -51,7 +56,7 @@ expect 0 multi --table "$dir/a.json" --against "$dir/b.json"
 has "$out" '^ +decode, 4 rows .* 0\.500$'
 has "$out" 'before, ratio$'
 expect 2 multi --device cpu --quick nothing
-has "$out" 'there is no nothing; they are collectives decode large prefill groups planning'
+has "$out" 'there is no nothing; they are collectives decode large prefill context longest owners groups planning'
 expect 2 multi --device cpu --ranks 9
 has "$out" -- '--ranks 9 is not 2 to 8'
 echo '{}' >"$dir/c.json"
