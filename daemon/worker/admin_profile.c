@@ -202,6 +202,41 @@ adm_lines(const struct worker *w, const struct prf *p, const struct peak *c,
     return a;
 }
 
+/* How much more the rank with most to compute has than the one with least, of the most. */
+static double
+adm_imbalance(const struct prf *p)
+{
+    uint64_t least = UINT64_MAX, most = 0;
+
+    for (int32_t i = 0; i < p->run->n_rank; i++) {
+        uint64_t ns = p->rank[i].compute_ns;
+
+        least = ns < least ? ns : least;
+        most = ns > most ? ns : most;
+    }
+    return most > 0 ? (double)(most - least) / (double)most : 0;
+}
+
+/* Of several ranks what each does in a measured step. */
+static void
+adm_ranks(const struct prf *p, json_t *o)
+{
+    json_t *a = json_array();
+
+    for (int32_t i = 0; i < p->run->n_rank; i++) {
+        json_t *r = json_object();
+
+        adm_set(r, "rank", json_integer(i));
+        adm_set(r, "device", json_string(p->run->dev[i].name));
+        adm_set(r, "compute_us", json_real(adm_us(p->rank[i].compute_ns, p->measured.n)));
+        adm_set(r, "exchange_us", json_real(adm_us(p->rank[i].exchange_ns, p->measured.n)));
+        (void)json_array_append_new(a, r);
+    }
+    adm_set(o, "ranks", a);
+    adm_set(o, "imbalance", json_real(adm_imbalance(p)));
+    adm_set(o, "exposed_us", json_real(adm_us(p->exposed_ns, p->measured.n)));
+}
+
 static json_t *
 adm_profile_json(const struct worker *w, const struct prf *p, const struct peak *c)
 {
@@ -228,6 +263,8 @@ adm_profile_json(const struct worker *w, const struct prf *p, const struct peak 
     adm_set(o, "profiled_to_unprofiled", json_real(plain > 0 ? measured / plain : 0));
     adm_set(o, "measured_peak", adm_peak_json(w, c));
     adm_set(o, "lines", lines);
+    if (p->run->n_rank > 1)
+        adm_ranks(p, o);
     return o;
 }
 

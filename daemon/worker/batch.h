@@ -144,7 +144,7 @@ struct bat_rec {
     uint8_t *split;          /* [S] is row r divided? */
     struct bat_copy *copy;   /* [n_copy], NULL: one */
     float *h_chosen;         /* pinned, [entries][FDK_MAX_CHOSEN]: as on the device */
-    struct run_marks *marks; /* runner.h: where this step's operations leave their
+    struct run_marks *marks; /* runner.h: [ranks] where this step's operations leave their
                                 events; NULL: not measured */
 };
 

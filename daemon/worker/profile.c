@@ -75,18 +75,21 @@ static int
 prf_events(struct prf *p)
 {
     struct runner *run = p->run;
-    int32_t max = run_max_marks(run);
+    int32_t max = run_max_marks(run), n = run->n_rec * run->n_rank;
     int rc = 0;
 
-    p->marks = mem_array((size_t)run->n_rec, sizeof(*p->marks));
-    p->mark = mem_array((size_t)run->n_rec * (size_t)max, sizeof(*p->mark));
+    p->marks = mem_array((size_t)n, sizeof(*p->marks));
+    p->mark = mem_array((size_t)n * (size_t)max, sizeof(*p->mark));
     if (p->marks == NULL || p->mark == NULL)
         return -ENOMEM;
-    for (int32_t i = 0; i < run->n_rec; i++)
+    for (int32_t i = 0; i < n; i++) {
+        int32_t dev = run->dev[i % run->n_rank].idx;
+
         p->marks[i] =
             (struct run_marks){ .max = max, .at = p->mark + (size_t)i * (size_t)max };
-    for (int32_t i = 0; i < run->n_rec * max && rc == 0; i++)
-        rc = run->k->event_new(run->ctx, run_root(run)->idx, &p->mark[i].ev);
+        for (int32_t k = 0; k < max && rc == 0; k++)
+            rc = run->k->event_new(run->ctx, dev, &p->marks[i].at[k].ev);
+    }
     return rc;
 }
 
@@ -128,8 +131,9 @@ prf_free(struct prf *p)
     if (p == NULL)
         return NULL;
     OBJ_CHECK(p, PRF_MAGIC);
-    for (int32_t i = 0;
-         p->mark != NULL && p->marks != NULL && i < p->run->n_rec * p->marks[0].max; i++)
+    for (int32_t i = 0; p->mark != NULL && p->marks != NULL &&
+         i < p->run->n_rec * p->run->n_rank * run_max_marks(p->run);
+         i++)
         p->run->k->event_free(p->mark[i].ev);
     free(p->marks);
     free(p->mark);
@@ -253,6 +257,57 @@ prf_add_lines(struct prf *p, const struct run_marks *m, uint64_t begin_ns, uint6
     }
 }
 
+static int
+prf_is_exchange(const struct prf *p, int32_t line)
+{
+    enum mdl_op_kind kind;
+
+    if (line >= p->run->prog->n_op)
+        return 0;
+    kind = p->run->prog->op[line].kind;
+    return kind == MDL_OP_ALLREDUCE || kind == MDL_OP_ALLGATHER ||
+        kind == MDL_OP_KVSHARE || kind == MDL_OP_ROWSHARE;
+}
+
+/* Of rank i in a step. */
+static struct prf_rank
+prf_rank_of(const struct prf *p, const struct bat_rec *rec, int32_t i)
+{
+    const struct fdk_ops *k = p->run->k;
+    const struct run_dev *dev = &p->run->dev[i];
+    const struct run_marks *m = &rec->marks[i];
+    size_t at = (size_t)(rec - p->run->rec);
+    uint64_t last = k->event_ns(dev->ev_begin[at]), end = k->event_ns(dev->ev_end[at]);
+    struct prf_rank ret = { 0 };
+
+    for (int32_t j = 0; j < m->n; j++) {
+        uint64_t t = j + 1 < m->n ? k->event_ns(m->at[j].ev) : end;
+        uint64_t ns = t > last ? t - last : 0;
+
+        if (prf_is_exchange(p, m->at[j].line))
+            ret.exchange_ns += ns;
+        else if (m->at[j].line < p->run->prog->n_op)
+            ret.compute_ns += ns;
+        last = t > last ? t : last;
+    }
+    return ret;
+}
+
+static void
+prf_add_ranks(struct prf *p, const struct bat_rec *rec)
+{
+    uint64_t least = UINT64_MAX;
+
+    for (int32_t i = 0; i < p->run->n_rank; i++) {
+        struct prf_rank r = prf_rank_of(p, rec, i);
+
+        p->rank[i].compute_ns += r.compute_ns;
+        p->rank[i].exchange_ns += r.exchange_ns;
+        least = r.exchange_ns < least ? r.exchange_ns : least;
+    }
+    p->exposed_ns += least;
+}
+
 static void
 prf_add(struct prf *p, enum prf_role role, const struct bat_rec *rec, uint64_t begin_ns,
     uint64_t end_ns)
@@ -263,6 +318,8 @@ prf_add(struct prf *p, enum prf_role role, const struct bat_rec *rec, uint64_t b
         return;
     prf_add_step(&p->measured, rec, 0, end_ns - begin_ns);
     prf_add_lines(p, rec->marks, begin_ns, end_ns);
+    if (p->run->n_rank > 1)
+        prf_add_ranks(p, rec);
 }
 
 /* ---- steps of requests -------------------------------------------------------------------- */
@@ -292,7 +349,7 @@ prf_take(struct prf *p, const struct bat_rec *rec)
         return NULL;
     }
     p->n_out++;
-    return p->role[i] == PRF_MEASURED ? &p->marks[i] : NULL;
+    return p->role[i] == PRF_MEASURED ? &p->marks[i * (size_t)p->run->n_rank] : NULL;
 }
 
 void

@@ -46,6 +46,12 @@ struct prf_steps {
     double pair; /* KV tokens seen, of all tokens */
 };
 
+/* Of a rank, in steps. What ranks exchange is the time in collectives: to wait for the others,
+ * and to bring what they have. */
+struct prf_rank {
+    uint64_t compute_ns, exchange_ns;
+};
+
 enum prf_role { PRF_NONE, PRF_MEASURED, PRF_PLAIN };
 
 struct prf {
@@ -66,13 +72,16 @@ struct prf {
     uint64_t warm_ns;        /* their time */
     int64_t n_place;         /* synthetic: entries of the tables */
     int64_t fill_at;         /* of these looked at */
-    struct run_marks *marks; /* [n_rec] */
-    struct run_mark *mark;   /* [n_rec][max] */
+    struct run_marks *marks; /* [n_rec][ranks] */
+    struct run_mark *mark;   /* [n_rec][ranks][max] */
     uint8_t *role;           /* [n_rec] enum prf_role */
     int32_t *table, *own;    /* synthetic: [rows][stride], as in struct bat_synth */
     uint64_t *step_ns;       /* [n_line] of one step */
     struct prf_line *line;   /* [n_line] */
     struct prf_steps measured, plain;
+    struct prf_rank rank[FDK_MAX_RANKS]; /* of the measured steps */
+    uint64_t exposed_ns; /* of each step the least time that a rank exchanges: none waits for
+                            the last one to come, which waits for the transfer alone */
 };
 
 /* ---- the requester: any thread ------------------------------------------------------- */

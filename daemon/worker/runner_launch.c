@@ -360,28 +360,29 @@ run_launch_parts(struct run_dev *dev, struct bat_rec *rec, struct run_pad *pad)
     return rc != 0 ? rc : dev->run->k->event_record(dev->ev_end[at], dev->stream);
 }
 
-/* Rank 0 is the one that is measured; the others launch as it does, so that all meet in the
- * same collectives. */
+/* A measured step goes operation by operation on all ranks, so that they meet in the same
+ * collectives. Rank 0 begins when all of its step is with its device; the others wait for
+ * it in the first of these. */
 int
 run_launch_rank(struct run_dev *dev, struct bat_rec *rec)
 {
     struct run_pad *pad = run_pad_for(dev, rec);
-    int measured = rec->marks != NULL && dev == run_root(dev->run);
+    int root = dev == run_root(dev->run), rc = 0;
     uint64_t t0, ns;
-    int rc;
 
     dev->single = rec->marks != NULL;
-    if (!measured)
+    if (rec->marks == NULL)
         return run_launch_parts(dev, rec, pad);
-    dev->marks = rec->marks;
+    dev->marks = rec->marks + run_rank(dev);
     dev->marks->n = 0;
-    rc = run_hold(dev);
+    if (root)
+        rc = run_hold(dev);
     t0 = clk_now_ns();
     if (rc == 0)
         rc = run_launch_parts(dev, rec, pad);
     /* the shortest: a full queue makes the host wait for what it holds back */
     ns = clk_now_ns() - t0;
-    if (dev->run->t_marked_ns == 0 || ns < dev->run->t_marked_ns)
+    if (root && (dev->run->t_marked_ns == 0 || ns < dev->run->t_marked_ns))
         dev->run->t_marked_ns = ns;
     dev->marks = NULL;
     return rc;

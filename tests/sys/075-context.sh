@@ -32,6 +32,11 @@ n=$(json 'sum(l["ops"] == "kvshare" and l["divided"] for l in d["launches"])' <<
 expect 0 ctl profile --batch 2 --prefill 120 --context 32 -n 2
 has "$out" 'kvshare +6 '
 has "$out" 'rowshare +1 '
+has "$out" '^ +1  cpu-1 +[0-9.]+ +[0-9.]+$'
+has "$out" 'imbalance of what ranks compute [0-9.]+ %'
+expect 0 ctl profile --batch 2 --prefill 120 --context 32 -n 4 --json
+json '"ok" if len(d["ranks"]) == 2 and all(r["compute_us"] > 0 and r["exchange_us"] > 0 for r in d["ranks"]) and 0 <= d["imbalance"] < 1 and 0 < d["exposed_us"] <= min(r["exchange_us"] for r in d["ranks"]) and abs(d["ranks"][0]["compute_us"] + d["ranks"][0]["exchange_us"] - sum(l["us"] for l in d["lines"] if l["index"] >= 0)) < 1 else d["ranks"]' <<<"$out" >"$dir/ranks"
+[ "$(cat "$dir/ranks")" = ok ] || fail "ranks: $(cat "$dir/ranks")"
 expect 0 ctl profile --batch 2 --prefill 99 --context 32 -n 2
 grep -q kvshare <<<"$out" && fail "99 tokens are divided: $out"
 ctl trace --all --perfetto "$dir/trace.json" || fail "no trace"

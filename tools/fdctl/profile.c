@@ -177,6 +177,26 @@ add_members(json_t *o)
 }
 
 static void
+show_ranks(const json_t *o)
+{
+    const json_t *ranks = json_object_get(o, "ranks"), *r;
+    double step = fct_real(json_object_get(o, "profiled"), "us");
+    size_t i;
+
+    if (json_array_size(ranks) == 0)
+        return;
+    printf(
+        "\nrank  device        computes us  exchanges us (waits for others, and transfers)\n");
+    json_array_foreach(ranks, i, r)
+        printf("%4lld  %-12s %12.1f %13.1f\n", fct_num(r, "rank"), fct_str(r, "device"),
+            fct_real(r, "compute_us"), fct_real(r, "exchange_us"));
+    printf("transfer that nothing hides %.1f us, %.1f %% of the step; imbalance of what ranks "
+           "compute %.1f %%\n",
+        fct_real(o, "exposed_us"), step > 0 ? 100 * fct_real(o, "exposed_us") / step : 0,
+        100 * fct_real(o, "imbalance"));
+}
+
+static void
 show(json_t *o, const void *args)
 {
     enum by by = ((const struct args *)args)->by;
@@ -203,6 +223,7 @@ show(json_t *o, const void *args)
         print(rows, BY_OP, n, step);
     }
     fct_text(stdout, SUMS, o);
+    show_ranks(o);
 }
 
 /* ---- the command ------------------------------------------------------------------------ */
