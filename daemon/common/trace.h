@@ -30,11 +30,12 @@
 #define TRC_MEMFD   "fdd-trace" /* as /proc/PID/fd of the gate shows it */
 
 enum trc_flag {
-    TRC_DONE = 1,    /* collected: the times below are all there */
-    TRC_GRAPH = 2,   /* replayed a graph; else operation by operation */
-    TRC_FOLLOWS = 4, /* work was there since the step before: the device's
+    TRC_DONE = 1,     /* collected: the times below are all there */
+    TRC_GRAPH = 2,    /* replayed a graph; else operation by operation */
+    TRC_FOLLOWS = 4,  /* work was there since the step before: the device's
                                  time between the two is lost */
-    TRC_PROFILED = 8 /* launched with an event after every operation */
+    TRC_PROFILED = 8, /* launched with an event after every operation */
+    TRC_DIVIDED = 16  /* among copies: n_pad is of each one's share */
 };
 
 #define TRC_RANKS 8

@@ -610,9 +610,10 @@ eng_trace_launch(struct engine *e, struct bat_rec *rec, int32_t n_copy, int grap
     const struct sch_step *st = &e->step;
 
     rec->trace = (struct trc_step){ .epoch = rec->epoch,
-        .flags = (graph ? TRC_GRAPH : 0) | (rec->marks != NULL ? TRC_PROFILED : 0),
+        .flags = (graph ? TRC_GRAPH : 0) | (rec->marks != NULL ? TRC_PROFILED : 0) |
+            (rec->n_split > 0 ? TRC_DIVIDED : 0),
         .n_tok = rec->n_tok,
-        .n_pad = rec->T_pad,
+        .n_pad = rec->n_split > 0 ? rec->copy_pad : rec->T_pad,
         .n_row = rec->n_row,
         .n_decode = rec->n_decode,
         .n_out = rec->n_out,

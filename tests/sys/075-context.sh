@@ -41,6 +41,12 @@ expect 0 ctl profile --batch 2 --prefill 99 --context 32 -n 2
 grep -q kvshare <<<"$out" && fail "99 tokens are divided: $out"
 ctl trace --all --perfetto "$dir/trace.json" || fail "no trace"
 grep -q 'device of rank 1' "$dir/trace.json" || fail "no track of rank 1"
+python3 - "$dir/trace.json" <<'PY' || fail "the trace's divided steps are not as they should be"
+import json, sys
+steps = [e for e in json.load(open(sys.argv[1]))["traceEvents"] if e.get("cat") == "step,divided"]
+assert {e["tid"] for e in steps if e["pid"] == steps[0]["pid"]} >= {1} and len(steps) >= 2, steps[:2]
+assert all(e["args"]["divided"] and e["args"]["padded_tokens"] < e["args"]["tokens"] for e in steps)
+PY
 
 # ---- a device that fails, a launch thread that stops
 for fault in fail-device stop-rank; do

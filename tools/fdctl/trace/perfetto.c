@@ -93,7 +93,10 @@ slice_on(struct pf *p, int pid, int tid, uint64_t *track, uint64_t from, uint64_
         to = from;
     emit(p, from, "X", pid, tid,
         json_pack("{s:f, s:s, s:s, s:o}", "dur", us(to - from), "name", name, "cat",
-            (st->s.flags & TRC_GRAPH) != 0 ? "step,graph" : "step,eager", "args", args));
+            (st->s.flags & TRC_DIVIDED) != 0     ? "step,divided"
+                : (st->s.flags & TRC_GRAPH) != 0 ? "step,graph"
+                                                 : "step,eager",
+            "args", args));
     *track = to;
     return from;
 }

@@ -58,10 +58,11 @@ ftr_show_step(const struct ftr_clock *c, const struct ftr_step *st, int generati
     if ((s->flags & TRC_DONE) == 0)
         puts(st->lost ? "lost with its worker" : "on its way");
     else
-        printf("%8.1f %9.1f %8s %8.1f %8.1f%s\n", us(s->t_pick_ns, s->t_begin_ns),
+        printf("%8.1f %9.1f %8s %8.1f %8.1f%s%s\n", us(s->t_pick_ns, s->t_begin_ns),
             us(s->t_begin_ns, s->t_end_ns), gap, us(s->t_end_ns, s->t_collect_ns),
             us(s->t_collect_ns, s->t_done_ns),
-            (s->flags & TRC_PROFILED) != 0 ? "  profiled" : "");
+            (s->flags & TRC_PROFILED) != 0 ? "  profiled" : "",
+            (s->flags & TRC_DIVIDED) != 0 ? "  divided" : "");
 }
 
 int
@@ -194,7 +195,7 @@ ftr_counts_json(const struct ftr_step *st)
 {
     const struct trc_step *s = &st->s;
 
-    return json_pack("{s:I, s:I, s:i, s:s, s:b, s:b, s:b, s:i, s:i, s:i, s:i, s:i, s:i, s:i, "
+    return json_pack("{s:I, s:I, s:i, s:s, s:b, s:b, s:b, s:b, s:i, s:i, s:i, s:i, s:i, s:i, s:i, "
                      "s:i, s:i, s:i, s:i, s:i, s:i}",
         "step", (json_int_t)s->seq, "epoch", (json_int_t)s->epoch, "generation",
         (int)s->generation, "state",
@@ -202,7 +203,8 @@ ftr_counts_json(const struct ftr_step *st)
             : st->lost             ? "lost"
                                    : "on its way",
         "graph", (s->flags & TRC_GRAPH) != 0, "follows", (s->flags & TRC_FOLLOWS) != 0,
-        "profiled", (s->flags & TRC_PROFILED) != 0, "rows", s->n_row, "prefill",
+        "profiled", (s->flags & TRC_PROFILED) != 0, "divided",
+        (s->flags & TRC_DIVIDED) != 0, "rows", s->n_row, "prefill",
         s->n_row - s->n_decode - s->n_verify, "decode", s->n_decode, "verify", s->n_verify,
         "tokens", s->n_tok, "padded_tokens", s->n_pad, "outputs", s->n_out, "cached_tokens",
         s->n_cached, "preempted", s->n_preempted, "copies", s->n_copy, "waiting",
