@@ -610,17 +610,18 @@ run_form_add(const struct run_dev *dev, const size_t *off, int32_t i, int32_t fi
     return 0;
 }
 
-/* The cache of one layer that is the stage. */
+/* The cache of one layer, the operation's, that is the stage. */
 static struct fdk_kv
-run_stage(const struct run_dev *dev, int32_t group, int32_t layer)
+run_stage(const struct run_dev *dev, const struct mdl_op *o)
 {
-    struct fdk_kv kv = dev->kv[group];
+    const struct mdl_kv_at *at = &dev->run->prog->kv_at[o->layer];
+    struct fdk_kv kv = dev->kv[at->group];
 
     kv.base = dev->d_stage;
     kv.block_bytes = kv.layer_bytes;
     kv.n_own = kv.own = 0;
     if (kv.scale != NULL)
-        kv.scale += 2 * (size_t)layer * (size_t)kv.n_kv_head;
+        kv.scale += 2 * (size_t)at->layer * (size_t)kv.n_kv_head;
     return kv;
 }
 
@@ -629,21 +630,21 @@ run_stage(const struct run_dev *dev, int32_t group, int32_t layer)
 static int
 run_form_shared(const struct run_dev *dev, const size_t *off, int32_t i, struct run_form *f)
 {
-    const struct mdl_kv_at *at = &dev->run->prog->kv_at[dev->run->prog->op[i].layer];
+    const struct mdl_op *o = &dev->run->prog->op[i];
     int32_t n = dev->run->n_copy, each = dev->run->kv_split / n, rc = 0;
     struct fdk_op *op = &f->op[f->n - 1];
 
     switch (op->kind) {
     case FDK_OP_QKV:
         op->att = FDK_ATT_STAGE;
-        op->qkv.kv = run_stage(dev, at->group, at->layer);
+        op->qkv.kv = run_stage(dev, o);
         op->qkv.layer = 0;
         break;
     case FDK_OP_KV_SHARE:
-        op->kv_share.stage = run_stage(dev, at->group, at->layer);
+        op->kv_share.stage = run_stage(dev, o);
         break;
     case FDK_OP_ALL_GATHER:
-        if (dev->run->prog->op[i].owners)
+        if (o->owners)
             op->all_gather.n = NULL; /* copies have different numbers */
         break;
     case FDK_OP_ATTENTION:
