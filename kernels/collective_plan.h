@@ -243,12 +243,13 @@ coll_rows_job(const struct fdk_row_share_args *a, const struct coll_space *s,
     return 0;
 }
 
-/* What a channel has of tokens first to end, clipped to what the launch has room for. */
+/* What a channel has of the range, from a stage also of what is before it, clipped to what the
+ * launch has room for. */
 PLAN_FN struct coll_span
-coll_kv_span(const struct coll_job *j, int32_t first, int32_t end, int32_t channel)
+coll_kv_span(const struct coll_job *j, const struct fdk_kv_share_args *a, int32_t channel)
 {
-    first = first < 0 ? 0 : first;
-    end = end < j->T ? end : j->T;
+    int32_t first = a->stage.base != NULL || a->range[0] < 0 ? 0 : a->range[0];
+    int32_t end = a->range[1] < j->T ? a->range[1] : j->T;
     uint64_t n = end > first ? (uint64_t)(end - first) : 0, of = (uint32_t)j->n_channel;
     struct coll_span s = { (uint64_t)first + n * (uint32_t)channel / of,
         (uint64_t)first + n * ((uint32_t)channel + 1) / of };
@@ -271,6 +272,29 @@ coll_kv_goes(const struct fdk_kv_share_args *a, int32_t n_copy, int32_t copy, in
         return -1;
     there.own = own;
     return fdk_kv_place(&there, slot);
+}
+
+/* Where a token's keys and values are, and where they go: to the same slot of all others, or
+ * from the stage to one. */
+struct coll_kv_way {
+    const struct fdk_kv *from;
+    int32_t from_layer, from_slot, slot; /* slot -1: nowhere */
+    int32_t copy;                        /* -1: the others */
+};
+
+PLAN_FN struct coll_kv_way
+coll_kv_way_of(const struct fdk_kv_share_args *a, const struct coll_space *s, int32_t t)
+{
+    struct coll_kv_way w = { &a->kv, a->layer, 0, 0, -1 };
+    if (a->stage.base == NULL) {
+        w.slot = w.from_slot = fdk_kv_place(&a->kv, a->b->slot_map[t]);
+        return w;
+    }
+    w.from = &a->stage;
+    w.from_layer = 0;
+    w.from_slot = t;
+    w.slot = coll_kv_goes(a, s->n, s->rank, t, &w.copy);
+    return w;
 }
 
 /* Bytes of a number's vector, and where those of a head begin in a cache: keys or values.

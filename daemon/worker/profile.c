@@ -230,10 +230,11 @@ prf_add_step(struct prf_steps *s, const struct bat_rec *rec, int graph, uint64_t
         s->pair += (double)pos[t] + 1;
 }
 
-/* A line may have several marks in a step: slices of logits and samples. The last
- * one's line gets what is left, so that the lines' sum is the step. */
+/* Times of the step's lines to p->step_ns, UINT64_MAX of those that it has not. A line may have
+ * several marks in a step: slices of logits and samples. The last one's line gets what is
+ * left, so that the lines' sum is the step. */
 static void
-prf_add_lines(struct prf *p, const struct run_marks *m, uint64_t begin_ns, uint64_t end_ns)
+prf_times(struct prf *p, const struct run_marks *m, uint64_t begin_ns, uint64_t end_ns)
 {
     uint64_t last = begin_ns;
 
@@ -246,6 +247,12 @@ prf_add_lines(struct prf *p, const struct run_marks *m, uint64_t begin_ns, uint6
         *sum = (*sum == UINT64_MAX ? 0 : *sum) + (t > last ? t - last : 0);
         last = t > last ? t : last;
     }
+}
+
+static void
+prf_add_lines(struct prf *p, const struct run_marks *m, uint64_t begin_ns, uint64_t end_ns)
+{
+    prf_times(p, m, begin_ns, end_ns);
     for (int32_t i = 0; i < p->n_line; i++) {
         struct prf_line *l = &p->line[i];
 
@@ -258,37 +265,30 @@ prf_add_lines(struct prf *p, const struct run_marks *m, uint64_t begin_ns, uint6
 }
 
 static int
-prf_is_exchange(const struct prf *p, int32_t line)
+prf_is_exchange(enum mdl_op_kind kind)
 {
-    enum mdl_op_kind kind;
-
-    if (line >= p->run->prog->n_op)
-        return 0;
-    kind = p->run->prog->op[line].kind;
     return kind == MDL_OP_ALLREDUCE || kind == MDL_OP_ALLGATHER ||
         kind == MDL_OP_KVSHARE || kind == MDL_OP_ROWSHARE;
 }
 
 /* Of rank i in a step. */
 static struct prf_rank
-prf_rank_of(const struct prf *p, const struct bat_rec *rec, int32_t i)
+prf_rank_of(struct prf *p, const struct bat_rec *rec, int32_t i)
 {
-    const struct fdk_ops *k = p->run->k;
+    const struct mdl_program *prog = p->run->prog;
     const struct run_dev *dev = &p->run->dev[i];
-    const struct run_marks *m = &rec->marks[i];
     size_t at = (size_t)(rec - p->run->rec);
-    uint64_t last = k->event_ns(dev->ev_begin[at]), end = k->event_ns(dev->ev_end[at]);
     struct prf_rank ret = { 0 };
 
-    for (int32_t j = 0; j < m->n; j++) {
-        uint64_t t = j + 1 < m->n ? k->event_ns(m->at[j].ev) : end;
-        uint64_t ns = t > last ? t - last : 0;
-
-        if (prf_is_exchange(p, m->at[j].line))
-            ret.exchange_ns += ns;
-        else if (m->at[j].line < p->run->prog->n_op)
-            ret.compute_ns += ns;
-        last = t > last ? t : last;
+    prf_times(p, &rec->marks[i], p->run->k->event_ns(dev->ev_begin[at]),
+        p->run->k->event_ns(dev->ev_end[at]));
+    for (int32_t k = 0; k < prog->n_op; k++) {
+        if (p->step_ns[k] == UINT64_MAX)
+            continue;
+        if (prf_is_exchange(prog->op[k].kind))
+            ret.exchange_ns += p->step_ns[k];
+        else
+            ret.compute_ns += p->step_ns[k];
     }
     return ret;
 }

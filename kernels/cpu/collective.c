@@ -187,50 +187,34 @@ coll_place(const struct coll_run *r, int q, uint64_t at, uint32_t m, const char 
     }
 }
 
-/* A head's vector, and its scale, from a slot of one cache to one of the peer's. */
+/* A head's vector, and its scale, to a peer's cache. */
 static void
-push_vector(const struct fdk_kv_share_args *a, char *to, int32_t slot,
-    const struct fdk_kv *from, int32_t from_layer, int32_t from_slot, int32_t head,
-    int value)
+push_vector(const struct fdk_kv_share_args *a, const struct coll_kv_way *w, char *to,
+    int32_t head, int value)
 {
     const struct fdk_kv *kv = &a->kv;
-    memcpy(to + coll_kv_at(kv, a->layer, slot, head, value),
-        (const char *)from->base + coll_kv_at(from, from_layer, from_slot, head, value),
+    const char *from = w->from->base;
+    memcpy(to + coll_kv_at(kv, a->layer, w->slot, head, value),
+        from + coll_kv_at(w->from, w->from_layer, w->from_slot, head, value),
         (size_t)kv->head_dim * fdk_dtype_bytes(kv->dtype));
     if (kv->dtype == FDK_I8)
-        memcpy(to + coll_kv_scale_at(kv, a->layer, slot, head, value),
-            (const char *)from->base +
-                coll_kv_scale_at(from, from_layer, from_slot, head, value),
+        memcpy(to + coll_kv_scale_at(kv, a->layer, w->slot, head, value),
+            from + coll_kv_scale_at(w->from, w->from_layer, w->from_slot, head, value),
             sizeof(float));
-}
-
-static void
-push_staged(const struct coll_run *r, const struct fdk_kv_share_args *a)
-{
-    struct coll_span t = coll_kv_span(r->j, 0, a->range[1], r->channel);
-    for (; t.first < t.end; t.first++) {
-        int32_t copy, slot = coll_kv_goes(a, r->s->n, r->s->rank, (int32_t)t.first, &copy);
-        for (int32_t h = 0; h < 2 * a->kv.n_kv_head && slot >= 0; h++)
-            push_vector(a, a->peer[copy], slot, &a->stage, 0, (int32_t)t.first, h / 2,
-                h % 2);
-    }
 }
 
 COLL_FN void
 coll_push_kv(const struct coll_run *r)
 {
     const struct fdk_kv_share_args *a = r->args;
-    struct coll_span t = coll_kv_span(r->j, a->range[0], a->range[1], r->channel);
-    if (a->stage.base != NULL) {
-        push_staged(r, a);
-        return;
-    }
+    struct coll_span t = coll_kv_span(r->j, a, r->channel);
     for (; t.first < t.end; t.first++) {
-        int32_t slot = fdk_kv_place(&a->kv, a->b->slot_map[t.first]);
-        for (int k = 1; k < r->s->n && slot >= 0; k++)
+        struct coll_kv_way w = coll_kv_way_of(a, r->s, (int32_t)t.first);
+        int n = w.slot < 0 ? 0 : w.copy >= 0 ? 1 : r->s->n - 1;
+        for (int k = 1; k <= n; k++)
             for (int32_t h = 0; h < 2 * a->kv.n_kv_head; h++)
-                push_vector(a, a->peer[coll_peer(r, k)], slot, &a->kv, a->layer, slot,
-                    h / 2, h % 2);
+                push_vector(a, &w, a->peer[w.copy >= 0 ? w.copy : coll_peer(r, k)], h / 2,
+                    h % 2);
     }
 }
 

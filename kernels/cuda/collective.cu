@@ -449,29 +449,6 @@ coll_norm(const struct coll_run *r, uint64_t first, uint64_t end)
 
 /* ---- between copies -------------------------------------------------------------- */
 
-/* Where a token's keys and values are, and where they go: to the same slot of all others, or
- * from the stage to one. */
-struct kv_way {
-    const struct fdk_kv *from;
-    int32_t from_layer, from_slot, slot; /* slot -1: nowhere */
-    int32_t copy;                        /* -1: the others */
-};
-
-static __device__ __forceinline__ struct kv_way
-kv_way_of(const struct coll_run *r, const struct fdk_kv_share_args *a, int32_t t)
-{
-    struct kv_way w = { &a->kv, a->layer, 0, 0, -1 };
-    if (a->stage.base == NULL) {
-        w.slot = w.from_slot = fdk_kv_place(&a->kv, a->b->slot_map[t]);
-        return w;
-    }
-    w.from = &a->stage;
-    w.from_layer = 0;
-    w.from_slot = t;
-    w.slot = coll_kv_goes(a, r->s->n, r->s->rank, t, &w.copy);
-    return w;
-}
-
 /* x at byte `at` of the caches that it goes to. */
 template<typename U>
 static __device__ __forceinline__ void
@@ -494,7 +471,7 @@ push_kv_each(const struct coll_run *r, const struct fdk_kv_share_args *a, struct
     for (uint32_t i = threadIdx.x; i < n; i += THREADS) {
         uint32_t v = i / per % of;
         int32_t head = (int32_t)(v / 2);
-        struct kv_way w = kv_way_of(r, a, (int32_t)(t.first + i / per / of));
+        struct coll_kv_way w = coll_kv_way_of(a, r->s, (int32_t)(t.first + i / per / of));
         uint64_t in = (uint64_t)(i % per) * sizeof(U);
         if (w.slot < 0)
             continue;
@@ -511,7 +488,7 @@ push_kv_scales(const struct coll_run *r, const struct fdk_kv_share_args *a,
     uint32_t of = 2 * (uint32_t)a->kv.n_kv_head, n = (uint32_t)(t.end - t.first) * of;
     for (uint32_t i = threadIdx.x; i < n; i += THREADS) {
         int32_t head = (int32_t)(i % of / 2), value = (int32_t)(i % 2);
-        struct kv_way w = kv_way_of(r, a, (int32_t)(t.first + i / of));
+        struct coll_kv_way w = coll_kv_way_of(a, r->s, (int32_t)(t.first + i / of));
         if (w.slot < 0)
             continue;
         put_kv(r, a, w.copy, coll_kv_scale_at(&a->kv, a->layer, w.slot, head, value),
@@ -524,8 +501,7 @@ COLL_FN void
 coll_push_kv(const struct coll_run *r)
 {
     const struct fdk_kv_share_args *a = (const struct fdk_kv_share_args *)r->args;
-    int32_t first = a->stage.base != NULL ? 0 : a->range[0];
-    struct coll_span t = coll_kv_span(r->j, first, a->range[1], r->channel);
+    struct coll_span t = coll_kv_span(r->j, a, r->channel);
     uint64_t places = (uint64_t)a->kv.base | (uint64_t)a->stage.base | a->kv.block_bytes |
         a->kv.layer_bytes | a->kv.v_bytes | (uint64_t)a->kv.head_dim * (uint32_t)r->j->eb;
     if (places % 16 == 0)
