@@ -82,6 +82,17 @@ static const struct split all_splits[] = { { 1, 2, 1 }, { 2, 2, 1 }, { 1, 3, 1 }
 static const struct split shared_splits[] = { { 1, 2, 2 }, { 2, 2, 2 }, { 1, 3, 3 } };
 #define N_SHARED (sizeof(shared_splits) / sizeof(shared_splits[0]))
 
+/* How many of those, in this order, there are devices for. */
+static size_t
+taken(const struct split *x, size_t n)
+{
+    size_t k = 0;
+
+    while (k < n && sim_has(x[k].T * x[k].P))
+        k++;
+    return k;
+}
+
 static int
 is_long(void)
 {
@@ -102,10 +113,10 @@ model(const struct shape *m, char dir[64])
     (void)fprintf(out,
         "{\"model_type\":\"%s\",\"hidden_size\":64,\"intermediate_size\":128,"
         "\"num_hidden_layers\":2,\"num_attention_heads\":%d,\"num_key_value_heads\":%d,"
-        "\"head_dim\":32,\"vocab_size\":259,\"max_position_embeddings\":40000,"
+        "\"head_dim\":%d,\"vocab_size\":259,\"max_position_embeddings\":40000,"
         "\"rms_norm_eps\":1e-6,\"bos_token_id\":1,\"eos_token_id\":2,"
         "\"pad_token_id\":0,%s}",
-        m->family, m->n, m->kv, m->more);
+        m->family, m->n, m->kv, sim_gpus() > 0 ? 128 : 32, m->more);
     (void)fclose(out);
 }
 
@@ -171,7 +182,7 @@ base(const char *dir, const struct split *x)
         .n_copy = x->P,
         .kv_split = x->C,
         .min_split = 1,
-        .kv_dtype = FDK_F32 + 1,
+        .kv_dtype = sim_gpus() > 0 ? 0 : FDK_F32 + 1,
         .model_dir = dir };
 }
 
@@ -258,7 +269,7 @@ lengths(struct sim_rng *g)
 
     (void)g;
     model(&plain, dir);
-    for (size_t k = 0; k < N_ALL; k++) {
+    for (size_t k = 0; k < taken(all_splits, N_ALL); k++) {
         struct sim_cfg c = alone(dir, &all_splits[k]);
         struct sim *one = sim_new(&c), *s;
 
@@ -297,7 +308,7 @@ long_prompts(struct sim_rng *g)
 
     (void)g;
     model(&plain, dir);
-    for (size_t k = 0; k < N_SPLIT; k++)
+    for (size_t k = 0; k < taken(splits, N_SPLIT); k++)
         for (int chunk = 0; chunk < 2; chunk++) {
             struct sim_cfg c = alone(dir, &splits[k]);
             uint64_t n_split;
@@ -351,7 +362,7 @@ every_family(struct sim_rng *g)
 
     (void)g;
     for (size_t i = 0; i < sizeof(families) / sizeof(families[0]); i++)
-        for (size_t k = 0; k < N_SPLIT; k++) {
+        for (size_t k = 0; k < taken(splits, N_SPLIT); k++) {
             if (FEW && (i + k) % 4 != 0)
                 continue;
             (void)snprintf(what, sizeof(what), "%s, %d ranks, %d copies",
@@ -367,7 +378,7 @@ groups_of_heads(struct sim_rng *g)
 
     (void)g;
     for (size_t i = 0; i < sizeof(heads) / sizeof(heads[0]); i++)
-        for (size_t k = 0; k < N_SPLIT; k++) {
+        for (size_t k = 0; k < taken(splits, N_SPLIT); k++) {
             if (heads[i].n % splits[k].T != 0 ||
                 (splits[k].C > 1 && splits[k].T < splits[k].C * heads[i].kv))
                 continue;
@@ -394,13 +405,14 @@ formats(struct sim_rng *g)
     (void)g;
     model(&families[0], dir);
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
-        for (size_t k = 0; k < N_SPLIT; k++) {
+        for (size_t k = 0; k < taken(splits, N_SPLIT); k++) {
             struct sim_cfg c = alone(dir, &splits[k]);
 
             if (FEW && k != i % N_SPLIT)
                 continue;
             c.quant = kinds[i].q;
-            c.kv_dtype = kinds[i].kv;
+            if (kinds[i].kv != FDK_F32 + 1)
+                c.kv_dtype = kinds[i].kv;
             answers(&c, mixed, N_MIXED, 1, &want, NULL);
             c.n_copy = splits[k].P;
             c.depth = 1;
@@ -426,7 +438,7 @@ replayed(struct sim_rng *g)
 
     (void)g;
     model(&plain, dir);
-    for (size_t k = 0; k < N_SPLIT; k++) {
+    for (size_t k = 0; k < taken(splits, N_SPLIT); k++) {
         struct sim_cfg c = alone(dir, &splits[k]);
         struct sim *s;
 
@@ -459,7 +471,7 @@ chunks(struct sim_rng *g)
 
     (void)g;
     model(&families[3], dir);
-    for (size_t k = 0; k < N_SPLIT; k++) {
+    for (size_t k = 0; k < taken(splits, N_SPLIT); k++) {
         struct sim_cfg c = alone(dir, &splits[k]);
 
         answers(&c, mixed, N_MIXED, 0, &want, NULL);
@@ -492,7 +504,7 @@ cached(struct sim_rng *g)
 
     (void)g;
     model(&plain, dir);
-    for (size_t k = 0; k < N_SPLIT; k++) {
+    for (size_t k = 0; k < taken(splits, N_SPLIT); k++) {
         struct sim_cfg c = alone(dir, &splits[k]);
         struct sim *s;
 
@@ -525,7 +537,7 @@ preempted(struct sim_rng *g)
 
     (void)g;
     model(&plain, dir);
-    for (size_t k = 0; k < N_SPLIT; k++) {
+    for (size_t k = 0; k < taken(splits, N_SPLIT); k++) {
         struct sim_cfg c = alone(dir, &splits[k]);
         struct sim *s;
 
@@ -554,7 +566,7 @@ decoding(struct sim_rng *g)
 
     (void)g;
     model(&plain, dir);
-    for (size_t k = 0; k < N_SPLIT; k++) {
+    for (size_t k = 0; k < taken(splits, N_SPLIT); k++) {
         struct sim_cfg c = alone(dir, &splits[k]);
         struct ask a[MAX_REQ];
 
@@ -580,9 +592,11 @@ nothing_else_is_read(struct sim_rng *g)
     static struct book want, got;
     char dir[64];
 
+    if (sim_gpus() > 0) /* it reaches into virtual devices */
+        return;
     (void)g;
     model(&families[4], dir);
-    for (size_t k = 0; k < N_SPLIT; k++) {
+    for (size_t k = 0; k < taken(splits, N_SPLIT); k++) {
         struct sim_cfg c = alone(dir, &splits[k]);
         struct sim *s;
 
@@ -605,9 +619,11 @@ caches_are_alike(struct sim_rng *g)
     static struct book got;
     char dir[64];
 
+    if (sim_gpus() > 0) /* it reaches into virtual devices */
+        return;
     (void)g;
     model(&plain, dir);
-    for (size_t k = 0; k < N_SPLIT; k++) {
+    for (size_t k = 0; k < taken(splits, N_SPLIT); k++) {
         struct sim_cfg c = base(dir, &splits[k]);
         const struct run_dev *dev;
         struct sim *s;
@@ -669,11 +685,13 @@ balanced(struct sim_rng *g)
     static int32_t table[LEN], own[LEN];
     char dir[64];
 
+    if (sim_gpus() > 0) /* it reaches into virtual devices */
+        return;
     (void)g;
     for (int32_t i = 0; i < LEN; i++)
         table[i] = own[i] = 1 + i % 100;
     model(&plain, dir);
-    for (size_t k = 0; k < N_SPLIT; k++) {
+    for (size_t k = 0; k < taken(splits, N_SPLIT); k++) {
         struct sim_cfg c = base(dir, &splits[k]);
         struct sim *s;
 
@@ -729,7 +747,7 @@ measured(struct sim_rng *g)
 
     (void)g;
     model(&plain, dir);
-    for (size_t k = 0; k < N_SPLIT; k++) {
+    for (size_t k = 0; k < taken(splits, N_SPLIT); k++) {
         struct sim_cfg c = base(dir, &splits[k]);
         struct prf *p = NULL;
         uint64_t begin, end;
@@ -826,6 +844,8 @@ crossover(struct sim_rng *g)
     int32_t before;
     char dir[64];
 
+    if (sim_gpus() > 0) /* it reaches into virtual devices */
+        return;
     (void)g;
     model(&plain, dir);
     slow = fdk_ops_cpu;
@@ -872,6 +892,8 @@ late_copies(struct sim_rng *g)
     static struct book want, got;
     char dir[64];
 
+    if (sim_gpus() > 0) /* it reaches into virtual devices */
+        return;
     for (uint64_t i = 0; i < FDK_MAX_RANKS; i++)
         delays[i].s = g->s + i;
     model(&plain, dir);
@@ -968,6 +990,8 @@ copies_that_break(struct sim_rng *g)
 {
     char dir[64], want[128];
 
+    if (sim_gpus() > 0) /* it reaches into virtual devices */
+        return;
     (void)g;
     model(&plain, dir);
     for (size_t k = 0; k < N_SPLIT + N_SHARED; k++) {

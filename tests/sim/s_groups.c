@@ -124,7 +124,8 @@ cell(const struct family *family, const struct format *f, const struct shape *sh
         shape->T, shape->D);
     c = base(dir, 1);
     c.quant = f->q;
-    c.kv_dtype = f->kv;
+    if (f->kv != FDK_F32 + 1)
+        c.kv_dtype = f->kv;
     answers(&c, 0, 0, &one, NULL);
     c.n_split = shape->T;
     answers(&c, 0, 0, &want, NULL);
@@ -166,7 +167,7 @@ p1_table(struct sim_rng *g)
     (void)printf("\n");
     for (size_t i = 0; i < N_FAMILY; i++)
         for (size_t s = 0; s < N_SHAPE; s++) {
-            if (shapes[s].is_long && !is_long())
+            if ((shapes[s].is_long && !is_long()) || !sim_has(shapes[s].T))
                 continue;
             (void)printf("  %-12s %2d %2d", families[i].name, shapes[s].T, shapes[s].D);
             for (size_t k = 0; k < N_FORMAT; k++) {
@@ -208,6 +209,8 @@ p1_long_prompts(struct sim_rng *g)
             struct sim_cfg c;
             char dir[64];
 
+            if (!sim_has(all_heads[k].T))
+                continue;
             model(&families[i], &all_heads[k], dir);
             c = base(dir, 1);
             c.max_len = is_long() ? 4352 : 768;
@@ -247,12 +250,13 @@ b12_first_request(struct sim_rng *g)
                 struct sim *s;
                 char dir[64];
 
-                if (FEW && (i + k) % 8 != 0)
+                if ((FEW && (i + k) % 8 != 0) || !sim_has(T))
                     continue;
                 model(&families[i], heads_of(T), dir);
                 c = base(dir, T);
                 c.quant = formats[k].q;
-                c.kv_dtype = formats[k].kv;
+                if (formats[k].kv != FDK_F32 + 1)
+                    c.kv_dtype = formats[k].kv;
                 c.graph = 1;
                 c.depth = 2;
                 s = sim_new(&c);

@@ -21,6 +21,12 @@ static const struct split splits[] = { { { 2, 4, 1 }, 2, 16, 1 }, { { 4, 8, 2 },
     { { 1, 4, 2 }, 3, 24, 3 }, { { 2, 4, 2 }, 2, 32, 2 }, { { 4, 8, 2 }, 4, 16, 2 } };
 #define N_SPLIT (sizeof(splits) / sizeof(splits[0]))
 
+static int
+is_taken(const struct split *p)
+{
+    return sim_has(p->h.T * p->P);
+}
+
 static struct sim_cfg
 shared(const char *dir, const struct split *p)
 {
@@ -46,7 +52,7 @@ families_in_shares(struct sim_rng *g)
             struct sim_cfg c;
             int ties;
 
-            if ((i + k) % (FEW ? 6 : 3) != 0 && i > 0)
+            if (((i + k) % (FEW ? 6 : 3) != 0 && i > 0) || !is_taken(p))
                 continue;
             model(&families[i], &p->h, dir);
             (void)snprintf(what, sizeof(what), "%s, %d of %d ranks", families[i].name,
@@ -83,7 +89,7 @@ ways_of_running(struct sim_rng *g)
         struct sim_cfg c;
         struct sim *s;
 
-        if ((k >= 3 && p->P == 1) || (FEW && k > 7))
+        if ((k >= 3 && p->P == 1) || (FEW && k > 7) || !is_taken(p))
             continue;
 
         model(&families[k < 3 ? k * 3 : k % 3], &p->h, dir);
@@ -148,6 +154,8 @@ short_windows(struct sim_rng *g)
             char dir[64], what[64];
             struct sim_cfg c;
 
+            if (!is_taken(p))
+                continue;
             layer_window = windows[i];
             model(&families[1], &p->h, dir);
             (void)snprintf(what, sizeof(what), "window %d, %d ranks", layer_window, p->C);
@@ -177,6 +185,8 @@ formats(struct sim_rng *g)
         char dir[64], what[64];
         struct sim_cfg c;
 
+        if (!is_taken(p))
+            continue;
         model(&families[i], &p->h, dir);
         (void)snprintf(what, sizeof(what), "KV format %d", kind - 1);
         c = base(dir, p->h.T);
@@ -206,6 +216,8 @@ memory(struct sim_rng *g)
         struct sim *a, *b;
         char dir[64];
 
+        if (!is_taken(p))
+            continue;
         model(&families[0], &p->h, dir);
         c = base(dir, p->h.T);
         c.block_size = p->B;
@@ -231,7 +243,8 @@ static void
 short_requests(struct sim_rng *g)
 {
     enum { N = 1000 };
-    const struct split *p = &splits[3 - 1]; /* 4 ranks share a KV head's tokens */
+    /* 4 ranks share a KV head's tokens, or 2 */
+    const struct split *p = &splits[sim_has(4) ? 2 : 0];
     int32_t used, most = 0, need = 0, len[N];
     static struct sim_req *r[N];
     struct sim_cfg c;
@@ -248,7 +261,7 @@ short_requests(struct sim_rng *g)
     c.max_tokens = 2048;
     c.n_block = need / 3;
     s = sim_new(&c);
-    SIM_CHECK(s->prog->kv_split == 4);
+    SIM_CHECK(s->prog->kv_split == p->C);
     for (int i = 0; i < N; i++) {
         r[i] = sim_req(s);
         r[i]->n_prompt = 1;

@@ -807,6 +807,23 @@ sim_drain(struct sim *s)
     }
 }
 
+int
+sim_gpus(void)
+{
+    const char *env = getenv("FDD_SIM_BACKEND");
+    char why[256];
+
+    if (env == NULL || strcmp(env, fdk_ops_cuda.name) != 0)
+        return 0;
+    return fdk_ops_cuda.available(why, sizeof(why));
+}
+
+int
+sim_has(int32_t n)
+{
+    return sim_gpus() == 0 || n <= sim_gpus();
+}
+
 /* ---- for the programs ------------------------------------------------------------------------ */
 
 int

@@ -223,6 +223,11 @@ void sim_everywhere(const struct sim_cfg *like, struct sim_rng *g,
 void sim_model(char *path);
 void sim_model_rm(const char *path);
 
+/* GPUs that $FDD_SIM_BACKEND=cuda has; 0: devices are virtual. */
+int sim_gpus(void);
+/* Whether there are n devices: always, where they are virtual. */
+int sim_has(int32_t n);
+
 /* Named parts of a program: all, or the one $SIM_TEST names. */
 struct sim_test {
     const char *name;
