@@ -36,11 +36,14 @@ int
 wrk_on_cpu(const struct worker *w)
 {
     char why[256];
+    struct dvl l;
 
     if (w->run != NULL)
         return w->run->k->on_host;
     if (wrk_is_null(w) || w->par.device_backend != PAR_DEVICE_BACKEND_AUTO)
         return wrk_is_null(w) || w->par.device_backend != PAR_DEVICE_BACKEND_CUDA;
+    if (dvl_parse(w->par.device_list, &l, why, sizeof(why)) == 0 && l.kind != DVL_NONE)
+        return l.kind == DVL_CPU;
     return fdk_ops_cuda.available(why, sizeof(why)) <= 0;
 }
 

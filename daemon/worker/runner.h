@@ -284,6 +284,7 @@ struct runner {
     uint64_t delay_ns;
     struct mdl_program *prog;
     const struct wts_plan *wp;
+    int refusing;      /* some rank writes the next */
     char refused[160]; /* the operation without a kernel, or what there is no memory for */
     char error[512];   /* run_error() of several ranks */
     uint16_t *h_counts; /* what the pools of all ranks are filled from */

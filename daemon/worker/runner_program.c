@@ -777,7 +777,8 @@ run_choose(struct run_dev *dev)
     for (int32_t i = 0; i < f->n && dev->run->k->gemm_choose != NULL && rc == 0; i++) {
         struct fdk_op op = f->op[i];
 
-        if (op.kind != FDK_OP_GEMM || run_chosen(f, i))
+        /* copies but the first have no outputs */
+        if (op.kind != FDK_OP_GEMM || run_chosen(f, i) || fdk_op_rows(&op, &s) == 0)
             continue;
         fdk_op_complete(&op, &s);
         rc = dev->run->k->gemm_choose(&op.gemm, dev->stream);
@@ -867,16 +868,26 @@ run_pad_form(const struct run_dev *dev, const struct run_pad *pad)
                       : run_form(dev, pad->tail);
 }
 
-/* The launch of operation `line` was answered with -ENOTSUP. */
+/* The launch of operation `line` was answered with rc, and the device is well. */
 static void
-run_refuse(const struct run_dev *dev, int32_t line)
+run_refuse(const struct run_dev *dev, int32_t line, int rc)
 {
     struct runner *run = dev->run;
     const struct mdl_op *op = &run->prog->op[line];
     const struct mdl_config *c = &run->prog->cfg;
     char shape[64];
 
-    if (dev != run_root(run)) /* whose devices are of one kind */
+    if (rc == -EINVAL) {
+        int none = 0; /* of several ranks one writes */
+
+        if (__atomic_compare_exchange_n(&run->refusing, &none, 1, 0, __ATOMIC_ACQ_REL,
+                __ATOMIC_ACQUIRE))
+            (void)snprintf(run->refused, sizeof(run->refused),
+                "%s, operation %d of the program: the backend %s refuses its arguments",
+                mdl_op_name(op->kind), line, run->k->name);
+        return;
+    }
+    if (rc != -ENOTSUP || dev != run_root(run)) /* whose devices are of one kind */
         return;
     if (op->kind == MDL_OP_QKV || op->kind == MDL_OP_ATTENTION)
         (void)snprintf(shape, sizeof(shape), "%d query and %d kv heads of %d",
@@ -910,8 +921,8 @@ run_program(struct run_dev *dev, const struct run_pad *pad)
         }
         if (rc == 0)
             rc = fdk_launch(f->bound, &s, l, dev->stream);
-        if (rc == -ENOTSUP)
-            run_refuse(dev, line);
+        if (rc != 0)
+            run_refuse(dev, line, rc);
         if (rc == 0)
             rc = run_mark(dev, line);
     }

@@ -160,9 +160,9 @@ no_device(char *why, size_t why_bytes, cudaError_t err, int version)
     return -ENODEV;
 }
 
-/* How many of the first devices can be used, or why there are none. */
+/* How many of the first GPUs can be used, or why there are none. */
 static int
-cu_available(char *why, size_t why_bytes)
+gpus(char *why, size_t why_bytes)
 {
     int n = 0, version = 0;
     if (why_bytes > 0)
@@ -192,6 +192,35 @@ cu_available(char *why, size_t why_bytes)
     return n < MAX_DEVICES ? n : MAX_DEVICES;
 }
 
+/* For tests of several devices on fewer GPUs: FDD_CUDA_SHARE devices, the GPUs in turn. Their
+ * streams need queues of their own, or one waits for another one's collective. */
+static int
+shared(void)
+{
+    const char *env = getenv("FDD_CUDA_SHARE");
+    int n = env != NULL ? atoi(env) : 0;
+    if (n <= 0)
+        return 0;
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+    return n < MAX_DEVICES ? n : MAX_DEVICES;
+}
+
+static int
+cu_available(char *why, size_t why_bytes)
+{
+    int most = shared(), n = gpus(why, why_bytes);
+    return n > 0 && most > n ? most : n;
+}
+
+/* The GPU of a device. */
+static int
+gpu_of(int dev)
+{
+    char why[256];
+    int n = shared() > 0 ? gpus(why, sizeof(why)) : 0;
+    return n > 0 ? dev % n : dev;
+}
+
 static int
 cu_device_uuid(int dev, char *ret, size_t ret_bytes)
 {
@@ -199,7 +228,7 @@ cu_device_uuid(int dev, char *ret, size_t ret_bytes)
     struct cudaDeviceProp prop;
     char text[64] = "GPU-";
     size_t n = 4, d = 0;
-    if (cudaGetDeviceProperties(&prop, dev) != cudaSuccess) {
+    if (cudaGetDeviceProperties(&prop, gpu_of(dev)) != cudaSuccess) {
         (void)cudaGetLastError();
         return -ENODEV;
     }
@@ -220,8 +249,10 @@ cu_device_uuid(int dev, char *ret, size_t ret_bytes)
 static int
 cu_device_peer(int dev, int other)
 {
-    int can = 0;
-    cudaError_t e = cudaDeviceCanAccessPeer(&can, dev, other);
+    int can = 0, a = gpu_of(dev), b = gpu_of(other);
+    if (a == b && dev != other)
+        return 1;
+    cudaError_t e = cudaDeviceCanAccessPeer(&can, a, b);
     if (e == cudaSuccess)
         return can;
     (void)cudaGetLastError();
@@ -247,11 +278,10 @@ cu_device_info(struct fdk_ctx *ctx, int dev, struct fdk_device_info *ret)
     info.mem_total = total;
     info.mem_free = free_bytes;
     info.n_proc = prop.multiProcessorCount;
-    info.peer_mask = UINT32_C(1) << dev;
     for (int i = 0; i < ctx->n_dev; i++) {
-        int can = 0;
-        if (i != dev && cudaDeviceCanAccessPeer(&can, ctx->dev[dev].idx,
-            ctx->dev[i].idx) == cudaSuccess && can)
+        int can = ctx->dev[i].idx == ctx->dev[dev].idx;
+        if (can || (cudaDeviceCanAccessPeer(&can, ctx->dev[dev].idx, ctx->dev[i].idx) ==
+            cudaSuccess && can))
             info.peer_mask |= UINT32_C(1) << i;
     }
     (void)cudaGetLastError();
@@ -400,7 +430,7 @@ ctx_new(const struct fdk_open_args *args, struct fdk_ctx **ret)
     pthread_mutex_init(&ctx->group_lock, NULL);
     for (int i = 0; i < ctx->n_dev; i++) {
         ctx->dev[i].ctx = ctx;
-        ctx->dev[i].idx = args->device != NULL ? args->device[i] : i;
+        ctx->dev[i].idx = gpu_of(args->device != NULL ? args->device[i] : i);
         pthread_mutex_init(&ctx->dev[i].lock, NULL);
     }
     *ret = ctx;

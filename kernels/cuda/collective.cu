@@ -384,14 +384,13 @@ row_scale(const struct coll_job *j, float sum)
     return rsqrtf(block_sum(sum) / (float)j->C + j->eps);
 }
 
-/* Elements c .. c + E of a row of y. */
+/* Elements c .. c + E of a row of y, with the norm's weights. */
 template<typename A, int E>
 static __device__ __forceinline__ void
-put_normed(const struct coll_job *j, A *y, uint32_t c, const float v[E], float inv)
+put_normed(const struct coll_job *j, A *y, uint32_t c, const float w[E], const float v[E],
+    float inv)
 {
-    float w[E];
     alignas(8) A to[E];
-    get_floats<E>(j->w + c, w);
 #pragma unroll
     for (int k = 0; k < E; k++)
         round_to(&to[k], (w[k] + j->offset) * (v[k] * inv));
@@ -414,7 +413,7 @@ norm_as(const struct coll_run *r, uint64_t first, uint64_t end)
     for (uint64_t t = first; t < end; t++) {
         const float *x = r->j->residual + t * C;
         A *y = (A *)r->j->y + t * C;
-        float sum = 0, v[E];
+        float sum = 0, v[E], w[E];
 #pragma unroll 4
         for (uint32_t c = threadIdx.x * E; c < whole; c += THREADS * E) {
             get_floats<E>(x + c, v);
@@ -427,8 +426,9 @@ norm_as(const struct coll_run *r, uint64_t first, uint64_t end)
         float inv = row_scale(r->j, sum);
 #pragma unroll 4
         for (uint32_t c = threadIdx.x * E; c < whole; c += THREADS * E) {
+            get_floats<E>(r->j->w + c, w);
             get_floats<E>(x + c, v);
-            put_normed<A, E>(r->j, y, c, v, inv);
+            put_normed<A, E>(r->j, y, c, w, v, inv);
         }
         uint32_t c = whole + threadIdx.x;
         if (c < C)
@@ -549,13 +549,6 @@ coll_push_rows(const struct coll_run *r)
 
 #include "kernels/cuda/collective_packet.cuh"
 
-template<typename A, typename U>
-static __device__ __forceinline__ int
-run_as(struct coll_run *r)
-{
-    return takes_packets<A>(r) ? packets_run<A, U>(r) : coll_channel_run(r);
-}
-
 /* ---- launching ----------------------------------------------------------------- */
 
 static __global__ void __launch_bounds__(THREADS)
@@ -570,10 +563,7 @@ collective_kernel(const __grid_constant__ struct coll_space s,
     r.own = claim;
     r.channel = (int32_t)blockIdx.x;
     r.count = coll_count(&j);
-    int rc = j.op != COLL_REDUCE ? coll_channel_run(&r) :
-        j.type == FDK_F32 ? run_as<float, uint32_t>(&r) :
-        j.type == FDK_BF16 ? run_as<__nv_bfloat16, uint16_t>(&r) :
-        run_as<__half, uint16_t>(&r);
+    int rc = coll_channel_run(&r);
     __syncthreads();                  /* all have read seq, without a piece too */
     if (rc == 0 && threadIdx.x == 0)
         coll_channel_of(&r, s.rank)->seq = r.seq;
@@ -627,6 +617,16 @@ launch(const struct coll_space *s, const struct coll_job *j, fdk_stream_t st,
     return cu_launched(st, name);
 }
 
+template<typename A, typename U>
+static int
+launch_packets(const struct coll_space *s, const struct coll_job *j, fdk_stream_t st)
+{
+    cu_chain(s->n == 2 ? collective_kernel_packets<A, U, 2> :
+        collective_kernel_packets<A, U, FDK_MAX_RANKS>, dim3((unsigned)j->n_channel), THREADS, 0,
+        cu_raw(st), *s, *j, cu_stream_of(st)->dev->claim);
+    return cu_launched(st, "all_reduce");
+}
+
 int
 cu_all_reduce(const struct fdk_all_reduce_args *a, fdk_stream_t st)
 {
@@ -635,7 +635,13 @@ cu_all_reduce(const struct fdk_all_reduce_args *a, fdk_stream_t st)
     int rc = space_of(a->group, st, &s);
     if (rc == 0)
         rc = coll_reduce_job(a, &s, &j);
-    return rc != 0 ? rc : launch(&s, &j, st, "all_reduce");
+    if (rc != 0)
+        return rc;
+    if (!packets_take(&s, &j))
+        return launch(&s, &j, st, "all_reduce");
+    return j.type == FDK_F32 ? launch_packets<float, uint32_t>(&s, &j, st) :
+        j.type == FDK_BF16 ? launch_packets<__nv_bfloat16, uint16_t>(&s, &j, st) :
+        launch_packets<__half, uint16_t>(&s, &j, st);
 }
 
 int
@@ -685,9 +691,15 @@ cudaError_t
 cu_collective_load(void)
 {
     const void *const k[] = { (const void *)collective_kernel,
+        (const void *)collective_kernel_packets<float, uint32_t, 2>,
+        (const void *)collective_kernel_packets<float, uint32_t, FDK_MAX_RANKS>,
+        (const void *)collective_kernel_packets<__nv_bfloat16, uint16_t, 2>,
+        (const void *)collective_kernel_packets<__nv_bfloat16, uint16_t, FDK_MAX_RANKS>,
+        (const void *)collective_kernel_packets<__half, uint16_t, 2>,
+        (const void *)collective_kernel_packets<__half, uint16_t, FDK_MAX_RANKS>,
         (const void *)copies_kernel<struct fdk_kv_share_args>,
         (const void *)copies_kernel<struct fdk_row_share_args> };
-    return cu_load(k, 3);
+    return cu_load(k, sizeof(k) / sizeof(k[0]));
 }
 
 /* ---- groups -------------------------------------------------------------------- */
@@ -803,8 +815,13 @@ space_init(const struct fdk_ctx *ctx, const struct fdk_group_args *a, struct col
     char *err, size_t err_bytes)
 {
     struct coll_default d = defaults(a->n_rank);
-    for (int i = 0; i < ctx->n_dev; i++)
-        d.n_channel = ctx->dev[i].n_proc < d.n_channel ? ctx->dev[i].n_proc : d.n_channel;
+    for (int i = 0; i < ctx->n_dev; i++) {
+        int n = 0;                    /* devices of this GPU, which all must run at once */
+        for (int k = 0; k < ctx->n_dev; k++)
+            n += ctx->dev[k].idx == ctx->dev[i].idx;
+        n = ctx->dev[i].n_proc / n;
+        d.n_channel = n < d.n_channel ? n : d.n_channel;
+    }
     return coll_space_init(a, ctx->n_dev, &d, ret, err, err_bytes);
 }
 

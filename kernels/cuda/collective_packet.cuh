@@ -97,36 +97,69 @@ packet_of(const char *x, uint32_t i, uint32_t m)
     return v;
 }
 
-template<typename U>
+/* Packets of a thread that are loaded before one is sent, or asked for before one is waited for:
+ * each answer of the memory takes as long as a store over the link. */
+template<int N>
+static __device__ __forceinline__ constexpr int
+packets_at_once(void)
+{
+    return N == 2 ? PACKETS_OF_ROW : 1;
+}
+
+template<typename U, int N>
 static __device__ __forceinline__ void
 packets_send(const struct coll_run *r, const char *x, uint32_t m)
 {
-    const uint32_t E = 8 / sizeof(U);
-    for (uint32_t i = threadIdx.x; i < (m + E - 1) / E; i += THREADS) {
-        uint64_t v = packet_of<U>(x, i, m);
-        for (int k = 1; k < r->s->n; k++)
-            packet_put(packets_at(r, coll_peer(r, k), r->s->rank) + i, v, coll_flag(r));
+    const uint32_t E = 8 / sizeof(U), n = (m + E - 1) / E;
+    const int G = PACKETS_OF_ROW;
+    for (uint32_t first = threadIdx.x; first < n; first += G * THREADS) {
+        uint64_t v[G];
+#pragma unroll
+        for (int g = 0; g < G; g++)
+            if (first + (uint32_t)g * THREADS < n)
+                v[g] = packet_of<U>(x, first + (uint32_t)g * THREADS, m);
+        for (int k = 1; k < (N == 2 ? 2 : r->s->n); k++) {
+            struct packet *to = packets_at(r, coll_peer(r, k), r->s->rank) + first;
+#pragma unroll
+            for (int g = 0; g < G; g++)
+                if (first + (uint32_t)g * THREADS < n)
+                    packet_put(to + (uint32_t)g * THREADS, v[g], coll_flag(r));
+        }
     }
 }
 
-/* Packet i summed over the ranks in their order, rounded once. */
-template<typename A, typename U>
+/* Packet i of the others in their order, as it is now. */
+template<int N>
+static __device__ __forceinline__ void
+packet_ask(const struct coll_run *r, uint32_t i, struct packet now[N - 1])
+{
+#pragma unroll
+    for (int k = 0; k < N - 1; k++)
+        if (k < r->s->n - 1)
+            now[k] = packet_now(packets_at(r, r->s->rank, k + (k >= r->s->rank)) + i);
+}
+
+/* Packet i summed over the ranks in their order, rounded once. now: what packet_ask() said. */
+template<typename A, typename U, int N>
 static __device__ __forceinline__ void
 packet_sum(const struct coll_run *r, const char *x, uint32_t i, uint32_t m,
-    A sum[8 / sizeof(A)], int *bad)
+    const struct packet now[N - 1], A sum[8 / sizeof(A)], int *bad)
 {
     const int E = 8 / sizeof(A);
-    uint64_t in[FDK_MAX_RANKS];
+    uint64_t own = packet_of<U>(x, i, m), other[N - 1];
     float v[E];
 #pragma unroll
-    for (int q = 0; q < FDK_MAX_RANKS; q++)
-        if (q < r->s->n)
-            in[q] = q == r->s->rank ? packet_of<U>(x, i, m) : packet_wait(r, q, i, bad);
+    for (int k = 0; k < N - 1; k++)
+        if (k < r->s->n - 1)
+            other[k] = now[k].flag == coll_flag(r) ? now[k].data :
+                packet_wait(r, k + (k >= r->s->rank), i, bad);
 #pragma unroll
-    for (int q = 0; q < FDK_MAX_RANKS; q++)
+    for (int q = 0; q < N; q++)
 #pragma unroll
         for (int k = 0; k < E && q < r->s->n; k++) {
-            float e = cu_widen(reinterpret_cast<const A *>(&in[q])[k]);
+            uint64_t in = q == r->s->rank ? own : q < r->s->rank ? other[q < N - 1 ? q : 0] :
+                other[q > 0 ? q - 1 : 0];
+            float e = cu_widen(reinterpret_cast<const A *>(&in)[k]);
             v[k] = q == 0 ? e : __fadd_rn(v[k], e);
         }
 #pragma unroll
@@ -134,89 +167,114 @@ packet_sum(const struct coll_run *r, const char *x, uint32_t i, uint32_t m,
         round_to(&sum[k], v[k]);
 }
 
-template<typename A, typename U>
-static __device__ __forceinline__ int
-packets_plain(const struct coll_run *r, uint64_t at, uint32_t m)
+/* What the kernels before left may be read from here on; the live count before, since it comes with
+ * the step's upload, which ends before any kernel of the step begins. */
+static __device__ __forceinline__ void
+packets_begin(struct coll_run *r)
 {
-    const uint32_t E = 8 / sizeof(A);
+    cu_dep_wait();
+    r->seq = coll_channel_of(r, r->s->rank)->seq + 1;
+}
+
+template<typename A, typename U, int N>
+static __device__ __forceinline__ int
+packets_plain(struct coll_run *r, uint64_t at, uint32_t m)
+{
+    const uint32_t E = 8 / sizeof(A), n = (m + E - 1) / E;
+    const int G = packets_at_once<N>();
     const char *x = coll_x(r, at);
     A *y = (A *)r->j->y + at;
     int bad = 0;
-    packets_send<U>(r, x, m);
-    for (uint32_t i = threadIdx.x; i < (m + E - 1) / E; i += THREADS) {
-        A sum[E];
-        packet_sum<A, U>(r, x, i, m, sum, &bad);
-        if (bad != 0)
-            break;
-        if (((uintptr_t)y & 7) == 0 && (i + 1) * E <= m)
-            *((uint64_t *)y + i) = *reinterpret_cast<const uint64_t *>(sum);
-        else
-            for (uint32_t k = 0; k < E && i * E + k < m; k++)
-                y[i * E + k] = sum[k];
+    packets_begin(r);
+    packets_send<U, N>(r, x, m);
+    for (uint32_t first = threadIdx.x; first < n; first += G * THREADS) {
+        struct packet now[G][N - 1];
+#pragma unroll
+        for (int g = 0; g < G; g++)
+            if (first + (uint32_t)g * THREADS < n)
+                packet_ask<N>(r, first + (uint32_t)g * THREADS, now[g]);
+#pragma unroll
+        for (int g = 0; g < G; g++) {
+            uint32_t i = first + (uint32_t)g * THREADS;
+            alignas(8) A sum[E];
+            if (i >= n)
+                break;
+            packet_sum<A, U, N>(r, x, i, m, now[g], sum, &bad);
+            if (bad != 0)
+                return bad;
+            if (((uintptr_t)y & 7) == 0 && (i + 1) * E <= m)
+                *((uint64_t *)y + i) = *reinterpret_cast<const uint64_t *>(sum);
+            else
+                for (uint32_t k = 0; k < E && i * E + k < m; k++)
+                    y[i * E + k] = sum[k];
+        }
     }
     return bad;
 }
 
-/* Whole rows: onto the residual, and normed, each by all threads. */
-template<typename A, typename U>
+/* Whole rows: onto the residual, and normed, each by all threads. The norm's weights, which no
+ * kernel of a step writes, are asked for before the wait for the kernel before. */
+template<typename A, typename U, int N>
 static __device__ __forceinline__ int
-packets_rows(const struct coll_run *r, uint64_t at, uint32_t m)
+packets_rows(struct coll_run *r, uint64_t at, uint32_t m)
 {
-    const int E = 8 / sizeof(A);
+    const int E = 8 / sizeof(A), P = PACKETS_OF_ROW, G = packets_at_once<N>();
     const uint32_t C = (uint32_t)r->j->C, per = C / E;
     const char *x = coll_x(r, at);
     int bad = 0;
-    packets_send<U>(r, x, m);
+    for (uint32_t i = threadIdx.x; i < per; i += THREADS)
+        asm volatile("prefetch.global.L2 [%0];" :: "l"(r->j->w + i * E));
+    packets_begin(r);
+    packets_send<U, N>(r, x, m);
     for (uint32_t first = 0; first < m; first += C) {
-        float v[PACKETS_OF_ROW][E], sum = 0;
+        float v[P][E], sum = 0;
         float *res = r->j->residual + at + first;
 #pragma unroll
-        for (int p = 0; p < PACKETS_OF_ROW; p++) {
+        for (int p = 0; p < P; p++) {
             uint32_t i = threadIdx.x + (uint32_t)p * THREADS;
             if (i < per)
                 get_floats<E>(res + i * E, v[p]);
         }
 #pragma unroll
-        for (int p = 0; p < PACKETS_OF_ROW; p++) {
-            uint32_t i = threadIdx.x + (uint32_t)p * THREADS;
-            A add[E];
-            if (i >= per)
-                break;
-            packet_sum<A, U>(r, x, first / E + i, m, add, &bad);
+        for (int p0 = 0; p0 < P; p0 += G) {
+            struct packet now[G][N - 1];
 #pragma unroll
-            for (int k = 0; k < E; k++) {
-                v[p][k] += cu_widen(add[k]);
-                sum = fmaf(v[p][k], v[p][k], sum);
+            for (int g = 0; g < G; g++)
+                if (threadIdx.x + (uint32_t)(p0 + g) * THREADS < per)
+                    packet_ask<N>(r, first / E + threadIdx.x + (uint32_t)(p0 + g) * THREADS,
+                        now[g]);
+#pragma unroll
+            for (int g = 0; g < G; g++) {
+                const int p = p0 + g;
+                uint32_t i = threadIdx.x + (uint32_t)p * THREADS;
+                A add[E];
+                if (i >= per)
+                    break;
+                packet_sum<A, U, N>(r, x, first / E + i, m, now[g], add, &bad);
+#pragma unroll
+                for (int k = 0; k < E; k++) {
+                    v[p][k] += cu_widen(add[k]);
+                    sum = fmaf(v[p][k], v[p][k], sum);
+                }
+                if (bad == 0)
+                    put_floats<E>(res + i * E, v[p]);
             }
-            if (bad == 0)
-                put_floats<E>(res + i * E, v[p]);
         }
         float inv = row_scale(r->j, sum);
 #pragma unroll
-        for (int p = 0; p < PACKETS_OF_ROW; p++) {
+        for (int p = 0; p < P; p++) {
             uint32_t i = threadIdx.x + (uint32_t)p * THREADS;
-            if (i < per && bad == 0)
-                put_normed<A, E>(r->j, (A *)r->j->y + at + first, i * E, v[p], inv);
+            float w[E];
+            if (i >= per || bad != 0)
+                break;
+            get_floats<E>(r->j->w + i * E, w);
+            put_normed<A, E>(r->j, (A *)r->j->y + at + first, i * E, w, v[p], inv);
         }
     }
     return bad;
 }
 
-/* Is the operation one piece of packets, on all ranks? */
-template<typename A>
-static __device__ __forceinline__ int
-takes_packets(const struct coll_run *r)
-{
-    const struct coll_job *j = r->j;
-    const uint32_t E = 8 / sizeof(A), C = (uint32_t)j->C;
-    struct coll_span most = coll_span_of(j, r->count, 0);
-    if (j->op != COLL_REDUCE || r->count * sizeof(A) > r->s->packet_bytes ||
-        (most.end - most.first) * sizeof(A) > COLL_PACKET_BYTES)
-        return 0;
-    return j->residual == NULL || (C % E == 0 && C / E <= PACKETS_OF_ROW * THREADS);
-}
-
-template<typename A, typename U>
+template<typename A, typename U, int N>
 static __device__ __forceinline__ int
 packets_run(struct coll_run *r)
 {
@@ -224,11 +282,45 @@ packets_run(struct coll_run *r)
     uint32_t m = (uint32_t)(span.end - span.first);
     int bad = 0;
     r->tag = coll_tag(r->j, r->count, COLL_PACKETS);
-    r->seq = coll_channel_of(r, r->s->rank)->seq + (m > 0);
-    if (m > 0)
-        bad = r->j->residual != NULL ? packets_rows<A, U>(r, span.first, m) :
-            packets_plain<A, U>(r, span.first, m);
+    if (m == 0) {
+        cu_dep_wait();
+        r->seq = coll_channel_of(r, r->s->rank)->seq;
+    } else if (r->j->residual != NULL)
+        bad = packets_rows<A, U, N>(r, span.first, m);
+    else
+        bad = packets_plain<A, U, N>(r, span.first, m);
     return __syncthreads_or(bad);
+}
+
+/* As collective_kernel, for operations that are one piece of packets whatever is live of them: with
+ * few registers, so that it starts next to the kernel before. */
+template<typename A, typename U, int N>
+static __global__ void __launch_bounds__(THREADS)
+collective_kernel_packets(const __grid_constant__ struct coll_space s,
+    const __grid_constant__ struct coll_job j, struct cu_claim *claim)
+{
+    struct coll_run r = {};
+    cu_dep_next();
+    r.s = &s;
+    r.j = &j;
+    r.own = claim;
+    r.channel = (int32_t)blockIdx.x;
+    r.count = coll_count(&j);
+    if (packets_run<A, U, N>(&r) == 0 && threadIdx.x == 0)
+        coll_channel_of(&r, s.rank)->seq = r.seq;
+}
+
+/* Host: is the operation such a one? All ranks say the same. */
+static int
+packets_take(const struct coll_space *s, const struct coll_job *j)
+{
+    uint64_t count = (uint64_t)j->T * (uint32_t)j->C, eb = (uint32_t)j->eb;
+    uint32_t E = 8 / (uint32_t)eb, C = (uint32_t)j->C;
+    struct coll_span most = coll_span_of(j, count, 0);
+    if (j->op != COLL_REDUCE || count * eb > s->packet_bytes ||
+        (most.end - most.first) * eb > COLL_PACKET_BYTES)
+        return 0;
+    return j->residual == NULL || (C % E == 0 && C / E <= PACKETS_OF_ROW * THREADS);
 }
 
 #endif

@@ -286,6 +286,22 @@ wait_nap(uint64_t now, uint64_t expect_ns, uint64_t until_ns)
     return next < WAIT_NAP_NS ? next : WAIT_NAP_NS;
 }
 
+/* Between two looks, where other threads launch on other devices: each look takes a lock of the
+ * driver, and a thread that wants it between looks that follow at once waits for milliseconds. */
+#define WAIT_PAUSE_NS 5000
+
+static void
+wait_pause(const struct cu_dev *d, uint64_t now)
+{
+    if (d->ctx->n_dev == 1)
+        return;
+    while (cu_now_ns() - now < WAIT_PAUSE_NS) {
+#ifdef __x86_64__
+        __builtin_ia32_pause();
+#endif
+    }
+}
+
 int
 cu_event_wait(fdk_event_t e, uint64_t expect_ns, uint64_t until_ns)
 {
@@ -297,8 +313,10 @@ cu_event_wait(fdk_event_t e, uint64_t expect_ns, uint64_t until_ns)
         if (now >= until_ns)
             return 0;
         uint64_t ns = wait_nap(now, expect_ns, until_ns);
-        if (ns == 0)
+        if (ns == 0) {
+            wait_pause(reinterpret_cast<struct cu_event *>(e)->dev, now);
             continue;
+        }
         struct timespec ts = { 0, (long)ns };
         (void)clock_nanosleep(CLOCK_MONOTONIC, 0, &ts, NULL);
     }

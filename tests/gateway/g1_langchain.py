@@ -35,7 +35,7 @@ def main():
     assert whole.response_metadata["finish_reason"] == "length", whole
     asyncio.run(several(chat))
     total = None
-    for p in ChatOpenAI(**WAY, max_tokens=12, stream_usage=True).stream("In the beginning"):
+    for p in ChatOpenAI(**WAY, max_tokens=12, temperature=0, stream_usage=True).stream("In the beginning"):
         total = p if total is None else total + p
     assert total.usage_metadata["output_tokens"] == 12, total
     assert chat.bind_tools([weather]).invoke("In the beginning").tool_calls == []

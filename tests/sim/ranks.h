@@ -18,7 +18,8 @@
 
 enum { N_REQ = 5, N_TOK = 40, N_TOP = 3 };
 /* Of logprobs; GPUs take tensor cores, and 16 bits where the weights have them. */
-#define NEAR (sim_gpus() > 0 ? 3e-2f : 1e-5f)
+#define NEAR     (sim_gpus() > 0 ? 6e-2f : 1e-5f)
+#define NEAR_KV8 (sim_gpus() > 0 ? 6e-2f : 2e-2f) /* keys and values in 8 bits */
 
 /* Tokens of an answer that are asked for. */
 static uint32_t n_tok = N_TOK;

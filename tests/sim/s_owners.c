@@ -195,7 +195,7 @@ formats(struct sim_rng *g)
         c = shared(dir, p);
         c.kv_dtype = kind;
         answers(&c, 0, 0, &got, NULL);
-        (void)near(&one, &got, 2e-2f, what);
+        (void)near(&one, &got, NEAR_KV8, what);
         c.graph = 1;
         c.depth = 2;
         c.max_tokens = 33;

@@ -247,6 +247,8 @@ sim_runner(struct sim *s)
         rc = run_warm(s->run, !s->cfg.lazy);
     if (rc == 0)
         rc = run_map_kv(s->run, s->cfg.n_block + 1, err, sizeof(err));
+    if (rc != 0 && err[0] == '\0' && s->run != NULL)
+        (void)snprintf(err, sizeof(err), "%s: %s", strerror(-rc), run_error(s->run));
     if (rc != 0)
         sim_fail(__FILE__, __LINE__, err);
 }

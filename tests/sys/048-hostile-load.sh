@@ -6,7 +6,7 @@
 . "$(dirname "$0")/lib.sh"
 [ -z "${FDD_SAN_RUN:-}" ] || skip "bounds of time mean nothing under a sanitizer"
 python3 -c '' 2>/dev/null || skip "needs python3"
-"$FDD_SRC/tests/sys/hostile/run" --seconds "${FDD_ATTACK_SECONDS:-2}" --runs 1 --no-burners --shared --tries 3 --quiet \
+"$FDD_SRC/tests/sys/hostile/run" --seconds "${FDD_ATTACK_SECONDS:-2}" --runs 1 --no-burners --shared --tries 5 --quiet \
     ${FDD_BOOT_HERE:+--no-times} "$@"
 rc=$?
 [ $rc != 77 ] || exit 77
