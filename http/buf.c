@@ -6,11 +6,27 @@
 
 #include <math.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "daemon/common/text.h"
+
+static atomic_int any_failed;
+
+void
+buf_fail(struct buf *b)
+{
+    b->failed = 1;
+    atomic_store_explicit(&any_failed, 1, memory_order_relaxed);
+}
+
+int
+buf_any_failed(void)
+{
+    return atomic_load_explicit(&any_failed, memory_order_relaxed);
+}
 
 void
 buf_fini(struct buf *b)
@@ -46,7 +62,7 @@ buf_room(struct buf *b, size_t more)
         room = want + (want < (1u << 20) ? want : want / 4);
     p = realloc(b->p, room);
     if (p == NULL) {
-        b->failed = 1;
+        buf_fail(b);
         return NULL;
     }
     b->p = p;
@@ -85,6 +101,17 @@ buf_fmt(struct buf *b, const char *fmt, ...)
     va_end(ap);
     if (n > 0)
         buf_add(b, text, (size_t)n < sizeof(text) ? (size_t)n : sizeof(text) - 1);
+}
+
+void
+buf_u64(struct buf *b, uint64_t v)
+{
+    char text[20], *p = text + sizeof(text);
+
+    do
+        *--p = (char)('0' + v % 10);
+    while ((v /= 10) != 0);
+    buf_add(b, p, (size_t)(text + sizeof(text) - p));
 }
 
 void

@@ -19,11 +19,16 @@ struct buf {
 void buf_fini(struct buf *b);
 /* Forget what is in it; give back what is more than keep bytes. */
 void buf_clear(struct buf *b, size_t keep);
+/* It has failed, for want of memory elsewhere. */
+void buf_fail(struct buf *b);
+/* Has any of this process? */
+int buf_any_failed(void);
 /* Room for more bytes behind n, and a zero. NULL: no memory. */
 char *buf_room(struct buf *b, size_t more);
 void buf_add(struct buf *b, const void *p, size_t n);
 void buf_str(struct buf *b, const char *s);
 __attribute__((format(printf, 2, 3))) void buf_fmt(struct buf *b, const char *fmt, ...);
+void buf_u64(struct buf *b, uint64_t v);
 /* Drop n bytes at the front. */
 void buf_drop(struct buf *b, size_t n);
 

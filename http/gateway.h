@@ -19,6 +19,7 @@
 #include <stdint.h>
 
 #include "daemon/common/param.h"
+#include "http/buf.h"
 #include "http/inbox.h"
 #include "http/keys.h"
 #include "http/link.h"
@@ -49,7 +50,8 @@ struct gw {
     unsigned links_of; /* sh->version that they follow */
     struct metrics met;
     struct live live;
-    char *scratch; /* GW_SCRATCH bytes, for what is received */
+    char *scratch;    /* GW_SCRATCH bytes, for what is received */
+    struct buf event; /* what a stream gets, while it is written */
 
     struct conn *conns, *dirty, *dead; /* all; with news; to be freed */
     struct conn *paced;                /* their bodies wait for the next millisecond */

@@ -238,7 +238,7 @@ take_text(struct gen *g, struct choice *ch, const char *p, size_t n)
         return;
     }
     if (fdchat_answer_feed(ch->answer, p, n) != 0)
-        ch->text.failed = 1;
+        buf_fail(&ch->text);
     take_pieces(g, ch);
 }
 
@@ -251,7 +251,7 @@ take_special(struct gen *g, struct choice *ch, const struct fdc_event *ev)
     if (ch->answer == NULL || name == NULL)
         return;
     if (fdchat_answer_special(ch->answer, name, n) != 0)
-        ch->text.failed = 1;
+        buf_fail(&ch->text);
     take_pieces(g, ch);
 }
 
@@ -261,7 +261,7 @@ take_logprobs(struct choice *ch, const struct fdc_event *ev)
     struct fdc_logprob *p = realloc(ch->taken, (ev->n + 1) * sizeof(*p));
 
     if (p == NULL) {
-        ch->lp.failed = 1;
+        buf_fail(&ch->lp);
         return;
     }
     memcpy(p, ev->logprobs, ev->n * sizeof(*p));
@@ -274,7 +274,7 @@ end_choice(struct gen *g, struct choice *ch, const struct fdc_choice_end *e)
 {
     if (ch->answer != NULL) {
         if (fdchat_answer_end(ch->answer) != 0)
-            ch->text.failed = 1;
+            buf_fail(&ch->text);
         take_pieces(g, ch);
     }
     ch->finish = e->finish == FDC_FIN_LENGTH ? "length" : "stop";
@@ -427,28 +427,29 @@ static void
 flush_stream(struct gen *g)
 {
     struct conn *c = g->c;
-    struct buf b = { NULL };
-    char headers[600];
+    struct buf *b = &g->g->event;
 
     if (!g->head_sent) {
+        char headers[600];
+
         ignored_header(g, headers, sizeof(headers));
         conn_stream(c, headers);
         g->head_sent = 1;
     }
     for (uint32_t i = 0; i < g->n_choice && (g->accepted || g->is_over); i++)
         if (g->bad.status == 0 && g->face->has_news(g, &g->choice[i]))
-            g->face->event(g, &g->choice[i], &b);
+            g->face->event(g, &g->choice[i], b);
     g->pending = 0;
     if (g->is_over && g->bad.status != 0)
         g->g->met.stream_errors++;
     if (g->is_over)
-        g->face->end(g, &b);
-    if (b.n > 0)
+        g->face->end(g, b);
+    if (b->n > 0)
         g->event_ms = g->g->now_ms;
-    if (b.failed)
+    if (b->failed)
         c->out.failed = 1;
-    conn_piece(c, &b);
-    buf_fini(&b);
+    conn_piece(c, b);
+    buf_clear(b, GW_SCRATCH);
 }
 
 static void
@@ -470,7 +471,7 @@ gen_flush(struct conn *c)
 {
     struct gen *g = c->work;
 
-    if (g->bad.status == 0 && has_failed(g)) {
+    if (g->bad.status == 0 && buf_any_failed() && has_failed(g)) {
         struct problem bad;
 
         prb_from_status(&bad, FDC_E_NOMEM);

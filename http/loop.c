@@ -559,6 +559,7 @@ loop_free(struct gw *g)
     live_fini(&g->live);
     lis_close(&g->lis);
     free(g->scratch);
+    buf_fini(&g->event);
     if (g->epoll >= 0)
         (void)close(g->epoll);
     free(g);

@@ -374,7 +374,9 @@ put_logprobs(const struct gen *g, struct choice *ch, struct buf *b)
 static void
 put_text(struct buf *b, const char *name, const struct buf *text)
 {
-    buf_fmt(b, "\"%s\":", name);
+    buf_add(b, "\"", 1);
+    buf_str(b, name);
+    buf_add(b, "\":", 2);
     buf_json(b, text->p != NULL ? text->p : "", text->n);
 }
 
@@ -506,7 +508,8 @@ static void
 put_choice(const struct gen *g, struct choice *ch,
     void (*put_chat)(const struct gen *, struct choice *, struct buf *), struct buf *b)
 {
-    buf_fmt(b, "{\"index\":%u", ch->index);
+    buf_str(b, "{\"index\":");
+    buf_u64(b, ch->index);
     if (g->a.is_chat) {
         put_chat(g, ch, b);
     } else {
