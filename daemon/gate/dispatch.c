@@ -195,6 +195,11 @@ dsp_chain(const struct dispatch *d, const struct jreq *r, struct aff_chain *ret,
     }
 }
 
+/* A move costs what is computed again, and as much of the other group's cache, in which
+ * something else was: 16 users with 8 conversations each found 0.69 of their blocks on four
+ * groups where one group has 0.79 and this 0.79. */
+#define DSP_MOVE 2
+
 /* Where n > 1. *ret_due: tokens of r's prompt that it will have to compute. */
 static struct wlk *
 dsp_place(const struct dispatch *d, const struct jreq *r, const struct aff_chain *c,
@@ -215,7 +220,7 @@ dsp_place(const struct dispatch *d, const struct jreq *r, const struct aff_chain
     l = d->link[group];
     saved = (uint64_t)r->est_prompt * has / bytes;
     if (!dsp_has_room(l, r) || (dsp_fits(best, r) && !dsp_fits(l, r)) ||
-        dsp_load(l) > dsp_load(best) + saved)
+        dsp_load(l) > dsp_load(best) + DSP_MOVE * saved)
         return best;
     *ret_due -= (uint32_t)saved;
     return l;

@@ -282,12 +282,14 @@ t_prefix(void **state)
     assert_true(k != g);
     finish(&f, k, id);
     assert_int_equal(f.g->dsp.n_cached, 4);
-    /* 576 of 600 tokens are saved: less than what this puts before them */
+    /* 576 of 600 tokens are saved: twice as much may be before them */
     assert_int_equal(place(&f, &c, tag++, 5, PROMPT, &other), g);
+    link_of(&f, g)->due += 600;
+    assert_int_equal(place(&f, &c, tag++, 5, PROMPT, &id), g);
     link_of(&f, g)->due += 600;
     k = place(&f, &c, tag++, 5, PROMPT, &id);
     assert_true(k != g && k < N);
-    link_of(&f, g)->due -= 600;
+    link_of(&f, g)->due -= 1200;
     fcl_close(&c);
     fcl_close(&d);
     fix_step(&f, 0);
