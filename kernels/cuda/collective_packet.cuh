@@ -292,8 +292,7 @@ packets_run(struct coll_run *r)
     return __syncthreads_or(bad);
 }
 
-/* As collective_kernel, for operations that are one piece of packets whatever is live of them: with
- * few registers, so that it starts next to the kernel before. */
+/* As collective_kernel, for operations that are one piece of packets whatever is live of them. */
 template<typename A, typename U, int N>
 static __global__ void __launch_bounds__(THREADS)
 collective_kernel_packets(const __grid_constant__ struct coll_space s,
