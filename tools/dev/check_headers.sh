@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# Each header compiles alone; public ones as C++ too. Usage: check_headers.sh [SRC]
+# Each header compiles alone; public ones as C++ too. What CUDA sources include is known to make.
+# Usage: check_headers.sh [SRC]
 src=${1:-${FDD_SRC:-$(cd "$(dirname "$0")/../.." && pwd)}}
 bld=${FDD_BUILD:-$src/build}
 cd "$src" || exit 1
@@ -19,5 +20,9 @@ for h in libclient/fdclient.h libclient/fdclient_params.h libclient/fdclient_typ
     printf '#include "%s"\n' "$h" >"$tmp/t.cc"
     ${CXX:-g++} -std=c++17 -I. -Ilibclient -Wall -Wextra -Werror -Wno-unused-function \
         -fsyntax-only "$tmp/t.cc" || { echo "$h is not C++ clean"; bad=1; }
+done
+for h in kernels/cuda/*.cuh; do
+    grep -qF "%D%/cuda/${h##*/}" kernels/local.mk ||
+        { echo "$h: kernels/local.mk names it nowhere, so nothing is made again when it changes"; bad=1; }
 done
 exit $bad
