@@ -226,7 +226,8 @@ run_error(struct runner *run)
     }
     if (t != NULL && t[0] != '\0')
         return t;
-    return run->refused[0] != '\0' ? run->refused : "unknown";
+    t = run_root(run)->refused;
+    return t[0] != '\0' ? t : "unknown";
 }
 
 static void

@@ -167,6 +167,7 @@ struct run_dev {
     struct runner *run;
     int32_t idx; /* in run->ctx */
     char name[24];
+    char refused[160]; /* the launch that was, or what there is no memory for */
     fdk_stream_t stream, copy_stream;
     void *d_weights, *d_act, *d_scratch, *d_inv_freq;
     unsigned char *d_kv; /* kv_reserved bytes of addresses, kv_mapped of memory */
@@ -284,9 +285,7 @@ struct runner {
     uint64_t delay_ns;
     struct mdl_program *prog;
     const struct wts_plan *wp;
-    int refusing;      /* some rank writes the next */
-    char refused[160]; /* the operation without a kernel, or what there is no memory for */
-    char error[512];   /* run_error() of several ranks */
+    char error[512];    /* run_error() of several ranks */
     uint16_t *h_counts; /* what the pools of all ranks are filled from */
     int32_t *h_rules;
     int32_t n_penalty, n_host;

@@ -870,31 +870,25 @@ run_pad_form(const struct run_dev *dev, const struct run_pad *pad)
 
 /* The launch of operation `line` was answered with rc, and the device is well. */
 static void
-run_refuse(const struct run_dev *dev, int32_t line, int rc)
+run_refuse(struct run_dev *dev, int32_t line, int rc)
 {
-    struct runner *run = dev->run;
+    const struct runner *run = dev->run;
     const struct mdl_op *op = &run->prog->op[line];
     const struct mdl_config *c = &run->prog->cfg;
     char shape[64];
 
-    if (rc == -EINVAL) {
-        int none = 0; /* of several ranks one writes */
-
-        if (__atomic_compare_exchange_n(&run->refusing, &none, 1, 0, __ATOMIC_ACQ_REL,
-                __ATOMIC_ACQUIRE))
-            (void)snprintf(run->refused, sizeof(run->refused),
-                "%s, operation %d of the program: the backend %s refuses its arguments",
-                mdl_op_name(op->kind), line, run->k->name);
-        return;
-    }
-    if (rc != -ENOTSUP || dev != run_root(run)) /* whose devices are of one kind */
+    if (rc == -EINVAL)
+        (void)snprintf(dev->refused, sizeof(dev->refused),
+            "%s, operation %d of the program: the backend %s refuses its arguments",
+            mdl_op_name(op->kind), line, run->k->name);
+    if (rc != -ENOTSUP)
         return;
     if (op->kind == MDL_OP_QKV || op->kind == MDL_OP_ATTENTION)
         (void)snprintf(shape, sizeof(shape), "%d query and %d kv heads of %d",
             run->prog->n_head, run->prog->n_kv_head, c->head_dim);
     else
         (void)snprintf(shape, sizeof(shape), "N %d, K %d", op->N, op->K);
-    (void)snprintf(run->refused, sizeof(run->refused),
+    (void)snprintf(dev->refused, sizeof(dev->refused),
         "%s of %s: the backend %s has no kernel for it", mdl_op_name(op->kind), shape,
         run->k->name);
 }

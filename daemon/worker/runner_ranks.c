@@ -421,10 +421,12 @@ run_launch_error(const struct runner *run, char *ret, size_t ret_bytes)
     int32_t rank = g == NULL ? 0 : __atomic_load_n(&g->failed, __ATOMIC_ACQUIRE);
 
     ret[0] = '\0';
-    if (rank > 0)
-        (void)snprintf(ret, ret_bytes, "rank %d (%s): %s", rank - 1,
-            run->dev[rank - 1].name,
-            run->refused[0] != '\0' ? run->refused : "a launch was refused");
+    if (rank > 0) {
+        const struct run_dev *dev = &run->dev[rank - 1];
+
+        (void)snprintf(ret, ret_bytes, "rank %d (%s): %s", rank - 1, dev->name,
+            dev->refused[0] != '\0' ? dev->refused : "a launch was refused");
+    }
 }
 
 /* A rank of several groups may have come late because it waited in another one: then it has

@@ -197,7 +197,8 @@ run_sums_choose(struct runner *run, uint64_t budget_ns, struct fdk_group_ways *r
         return 1;
     rc = sums_begin(run);
     if (rc != 0)
-        (void)snprintf(run->refused, sizeof(run->refused), "no memory to measure them");
+        (void)snprintf(run_root(run)->refused, sizeof(run_root(run)->refused),
+            "no memory to measure them");
     else
         rc = sums_choose_sizes(run, was.packet_bytes > 0, clk_now_ns() + budget_ns, &ways);
     sums_end(run);
