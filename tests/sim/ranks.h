@@ -167,7 +167,7 @@ base(const char *dir, int32_t n_rank)
         .threads = 1,
         .exec = FDK_EXEC_THREAD,
         .n_rank = n_rank,
-        .kv_dtype = sim_gpus() > 0 ? 0 : FDK_F32 + 1,
+        .kv_dtype = FDK_F32 + 1,
         .model_dir = dir };
 }
 

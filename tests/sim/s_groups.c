@@ -135,8 +135,7 @@ cell(const struct family *family, const struct format *f, const struct shape *sh
         shape->T, shape->D);
     c = base(dir, 1);
     c.quant = f->q;
-    if (f->kv != FDK_F32 + 1)
-        c.kv_dtype = f->kv;
+    c.kv_dtype = f->kv;
     answers(&c, 0, 0, &one, NULL);
     alone(&c, shape->T);
     answers(&c, 0, 0, &want, NULL);
@@ -266,8 +265,7 @@ b12_first_request(struct sim_rng *g)
                 model(&families[i], heads_of(T), dir);
                 c = base(dir, T);
                 c.quant = formats[k].q;
-                if (formats[k].kv != FDK_F32 + 1)
-                    c.kv_dtype = formats[k].kv;
+                c.kv_dtype = formats[k].kv;
                 c.graph = 1;
                 c.depth = 2;
                 s = sim_new(&c);

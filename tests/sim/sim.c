@@ -156,7 +156,8 @@ sim_eng_cfg(const struct sim *s, struct eng_cfg *ret)
 static enum fdk_dtype
 sim_kv_dtype(const struct sim *s)
 {
-    if (s->cfg.kv_dtype > 0)
+    /* on GPUs keys and values have no more bits than the activations */
+    if (s->cfg.kv_dtype > 0 && (s->cfg.kv_dtype != FDK_F32 + 1 || sim_gpus() == 0))
         return (enum fdk_dtype)(s->cfg.kv_dtype - 1);
     return s->wp != NULL && wts_main_dtype(s->wp) != FDK_F32 ? FDK_BF16 : FDK_F32;
 }
