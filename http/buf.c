@@ -71,7 +71,7 @@ buf_room(struct buf *b, size_t more)
 }
 
 void
-buf_add(struct buf *b, const void *p, size_t n)
+buf_add_more(struct buf *b, const void *p, size_t n)
 {
     char *to = buf_room(b, n);
 
@@ -81,12 +81,6 @@ buf_add(struct buf *b, const void *p, size_t n)
         memcpy(to, p, n);
     b->n += n;
     b->p[b->n] = '\0';
-}
-
-void
-buf_str(struct buf *b, const char *s)
-{
-    buf_add(b, s, strlen(s));
 }
 
 void

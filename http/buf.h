@@ -9,6 +9,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 struct buf {
     char *p; /* [n], and room for a zero behind it */
@@ -25,8 +26,25 @@ void buf_fail(struct buf *b);
 int buf_any_failed(void);
 /* Room for more bytes behind n, and a zero. NULL: no memory. */
 char *buf_room(struct buf *b, size_t more);
-void buf_add(struct buf *b, const void *p, size_t n);
-void buf_str(struct buf *b, const char *s);
+/* Where room is lacking. */
+void buf_add_more(struct buf *b, const void *p, size_t n);
+static inline void
+buf_add(struct buf *b, const void *p, size_t n)
+{
+    if (n == 0 || b->room - b->n <= n) {
+        buf_add_more(b, p, n);
+        return;
+    }
+    memcpy(b->p + b->n, p, n);
+    b->n += n;
+    b->p[b->n] = '\0';
+}
+/* Of a constant it is a store or two. */
+static inline void
+buf_str(struct buf *b, const char *s)
+{
+    buf_add(b, s, strlen(s));
+}
 __attribute__((format(printf, 2, 3))) void buf_fmt(struct buf *b, const char *fmt, ...);
 void buf_u64(struct buf *b, uint64_t v);
 /* Drop n bytes at the front. */

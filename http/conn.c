@@ -22,6 +22,7 @@
 #define CN_DIRECT    4096          /* bytes of a body that are still to come */
 #define CN_WHOLE     (1 << 20)     /* of a body, before it gets room for all of it */
 #define CN_KEEP      512           /* of a buffer while there is no request */
+#define CN_OUT       16384         /* of a buffer that goes from answer to answer */
 #define CN_PACE      (4 * CN_READ) /* of bodies in a ms, while there are streams */
 #define CN_LINGER_MS 2000
 #define CN_GRACE_MS  10000 /* before a body has to keep its rate */
@@ -211,12 +212,6 @@ watch_state(struct conn *c)
 
 /* ---- answers --------------------------------------------------------------------------- */
 
-size_t
-conn_unsent(const struct conn *c)
-{
-    return c->out.n - c->out_at;
-}
-
 static void
 put_head(struct conn *c, int status, const char *type, const char *headers)
 {
@@ -364,8 +359,29 @@ finish(struct conn *c)
 
 static void advance(struct conn *c);
 
+static void
+borrow_out(struct conn *c)
+{
+    if (c->out.p == NULL && c->g->n_out > 0)
+        c->out = c->g->out[--c->g->n_out];
+}
+
+/* All of it is sent. */
+static void
+return_out(struct conn *c)
+{
+    c->out_at = 0;
+    if (c->out.p == NULL || c->g->n_out == GW_FLUSH || c->out.room > CN_OUT) {
+        buf_clear(&c->out, 0);
+        return;
+    }
+    c->out.n = 0;
+    c->g->out[c->g->n_out++] = c->out;
+    c->out = (struct buf){ NULL };
+}
+
 void
-conn_flush(struct conn *c)
+conn_fill(struct conn *c)
 {
     /* What its stream puts into out now goes out now: is_dirty stays until then. */
     if (c->is_dead)
@@ -375,9 +391,16 @@ conn_flush(struct conn *c)
         conn_kill(c);
         return;
     }
-    if (c->flush != NULL && conn_unsent(c) == 0)
+    if (c->flush != NULL && conn_unsent(c) == 0) {
+        borrow_out(c);
         c->flush(c);
+    }
     c->is_dirty = 0;
+}
+
+void
+conn_send(struct conn *c)
+{
     if (c->is_dead)
         return;
     if (c->out.failed) {
@@ -401,8 +424,7 @@ conn_flush(struct conn *c)
         }
     }
     if (conn_unsent(c) == 0) {
-        buf_clear(&c->out, c->is_streaming ? 16384 : CN_KEEP);
-        c->out_at = 0;
+        return_out(c);
         if (c->is_over && c->state != CN_LINGER) {
             finish(c);
             if (c->state == CN_HEAD && c->in.n > 0)

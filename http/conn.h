@@ -9,7 +9,8 @@
  * first, c->drop is called and the work must forget the connection.
  *
  * What is sent is queued in c->out and goes out at the end of the loop iteration, so that a
- * stream has one send() for all that came for it.
+ * stream has one send() for all that came for it. The memory of c->out is the loop's: it
+ * goes from answer to answer, and stays with one whose client has not taken all.
  */
 #ifndef FDD_HTTP_CONN_H
 #define FDD_HTTP_CONN_H
@@ -29,14 +30,27 @@ enum conn_state {
 };
 
 struct conn {
+    /* What each event of a stream needs comes first, in few cache lines. */
     struct gw *g;
-    struct conn *prev, *next;
-    struct conn *next_dirty, *next_dead, *next_paced;
+    struct conn *next_dirty;
+    void *work;
+    void (*flush)(struct conn *c); /* a stream: put what is pending into out */
+    struct buf out;                /* the answer; without memory when all is sent */
+    size_t out_at;                 /* sent so far */
+    uint64_t sent_ms;              /* last time the client took something */
+    uint64_t sent;                 /* bytes of this answer */
     int fd;
     enum conn_state state;
     uint32_t events; /* of epoll, as registered */
-    int is_unix, is_dirty, is_dead;
+    int is_dirty, is_dead;
     int is_paced; /* the rest of its body waits for the next millisecond */
+    int status, is_streaming, is_chunked, is_over, must_close;
+    int is_slow; /* its reader has left too much untaken: it is closed */
+
+    void (*drop)(struct conn *c);
+    void (*tick)(struct conn *c); /* a few times a second while it works */
+    struct conn *prev, *next, *next_dead, *next_paced;
+    int is_unix;
 
     /* the request */
     struct buf in;  /* the head, then what follows it */
@@ -56,18 +70,6 @@ struct conn {
     size_t held;       /* bytes of a long body, as counted in g->sh->held */
     uint64_t began_ms; /* the request's first byte, or since when there is none */
     uint64_t body_ms;  /* its body's begin */
-
-    /* the answer */
-    struct buf out;
-    size_t out_at;    /* sent so far */
-    uint64_t sent_ms; /* last time the client took something */
-    uint64_t sent;    /* bytes of this answer */
-    int status, is_streaming, is_chunked, is_over, must_close;
-    int is_slow; /* its reader has left too much untaken: it is closed */
-    void *work;
-    void (*drop)(struct conn *c);
-    void (*flush)(struct conn *c); /* a stream: put what is pending into out */
-    void (*tick)(struct conn *c);  /* a few times a second while it works */
 };
 
 /* Take over an accepted socket. */
@@ -78,9 +80,10 @@ void conn_event(struct conn *c, uint32_t events);
 void conn_resume(struct gw *g);
 /* Deadlines; a few times a second. 1: it ends, or has something to send. */
 int conn_tick(struct conn *c);
-/* Make what is pending go out. At the end of a loop iteration. */
-void conn_flush(struct conn *c);
-/* Something is to be sent: conn_flush() will come. */
+/* At the end of a loop iteration: put what is pending into out; then send it. */
+void conn_fill(struct conn *c);
+void conn_send(struct conn *c);
+/* Something is to be sent: conn_fill() and conn_send() will come. */
 void conn_dirty(struct conn *c);
 /* Close now; its memory stays until conn_free(). */
 void conn_kill(struct conn *c);
@@ -103,6 +106,10 @@ void conn_stream(struct conn *c, const char *headers);
 void conn_piece(struct conn *c, const struct buf *b);
 void conn_end(struct conn *c);
 /* Bytes that the client has not taken. */
-size_t conn_unsent(const struct conn *c);
+static inline size_t
+conn_unsent(const struct conn *c)
+{
+    return c->out.n - c->out_at;
+}
 
 #endif

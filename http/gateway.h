@@ -33,6 +33,7 @@
 
 #define GW_MAX_LOOPS 16
 #define GW_SCRATCH   65536
+#define GW_FLUSH     16 /* connections whose events are written, and then sent */
 
 struct conn;
 struct shared;
@@ -50,8 +51,10 @@ struct gw {
     unsigned links_of; /* sh->version that they follow */
     struct metrics met;
     struct live live;
-    char *scratch;    /* GW_SCRATCH bytes, for what is received */
-    struct buf event; /* what a stream gets, while it is written */
+    char *scratch;            /* GW_SCRATCH bytes, for what is received */
+    struct buf event;         /* what a stream gets, while it is written */
+    struct buf out[GW_FLUSH]; /* memory that no answer needs now: conn.h */
+    unsigned n_out;
 
     struct conn *conns, *dirty, *dead; /* all; with news; to be freed */
     struct conn *paced;                /* their bodies wait for the next millisecond */

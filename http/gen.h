@@ -60,9 +60,12 @@ struct items {
 
 /* One answer. What is in the buffers has not been sent yet. */
 struct choice {
-    uint32_t index;
     fdchat_answer_t *answer; /* NULL: all is content */
-    struct buf text, reasoning, calls, args;
+    struct buf text;
+    const char *finish; /* NULL: goes on */
+    uint32_t index;
+    int role_sent, finish_sent;
+    struct buf reasoning, calls, args;
     uint32_t n_calls;
     int call_is_open, call_has_begun;
     struct buf lp, lp_values, lp_top, lp_offset; /* of logprobs: see shape.h */
@@ -71,8 +74,7 @@ struct choice {
     uint32_t n_taken;
     struct buf ids; /* for return_token_ids */
     struct items items;
-    const char *finish; /* NULL: goes on */
-    int stop_id, stop_str, role_sent, finish_sent;
+    int stop_id, stop_str;
 };
 
 /* One prompt. */
@@ -98,31 +100,34 @@ struct prompt {
 };
 
 struct gen {
+    /* What each event needs comes first. */
     struct gw *g;
     struct conn *c;
-    struct link *link;   /* of its daemon; NULL: not begun */
+    struct link *link; /* of its daemon; NULL: not begun */
+    const struct face *face;
+    struct prompt *prompt;
+    struct choice *choice;
+    uint32_t n_prompt, n_choice;
+    int accepted, head_sent, is_over;
+    struct buf prefix; /* of each event, up to the choice's index */
+    uint64_t event_ms;
+    size_t pending; /* bytes in the choices' buffers, about */
+    struct ask a;
+    struct problem bad; /* status 0: none */
+
     struct model *model; /* a reference */
     const char *src;     /* the body, while it is read */
     size_t n_src;
-    int is_literal;    /* names of special tokens in messages are text */
-    int user_is_named; /* by its key, not by where it came from */
-    const struct face *face;
+    int is_literal;           /* names of special tokens in messages are text */
+    int user_is_named;        /* by its key, not by where it came from */
     struct buf body, ignored; /* what face->translate() made, and named */
     struct link_job *job;     /* that turns a prompt into ids */
     struct gen *prev_wait, *next_wait;
     int is_waiting;
-    struct ask a;
-    struct prompt *prompt;
-    uint32_t n_prompt, n_submitted, n_open;
-    struct choice *choice;
-    uint32_t n_choice;
-    int accepted, head_sent, is_over;
-    struct problem bad; /* status 0: none */
+    uint32_t n_submitted, n_open; /* prompts */
     char id[160];
-    struct buf prefix; /* of each event, up to the choice's index */
     int64_t created_s;
-    uint64_t began_ms, event_ms;
-    size_t pending; /* bytes in the choices' buffers, about */
+    uint64_t began_ms;
     uint64_t prompt_tokens, cached_tokens, output_tokens, reasoning_tokens;
     /* of the faces with items */
     struct buf said;   /* what the answer repeats of the request */

@@ -140,8 +140,11 @@ take_request(fdc_req_t *r, int *ret_room)
     struct prompt *p = fdc_req_user(r);
     struct fdc_event ev = FDC_EVENT_INIT;
 
-    while (fdc_next(r, &ev, 0) == 1)
+    while (fdc_next(r, &ev, 0) == 1) {
         gen_event(p, &ev);
+        if (!ev.more)
+            break;
+    }
     if (!p->is_over)
         return;
     p->r = NULL;
@@ -342,16 +345,28 @@ watch_listeners(struct gw *g)
     }
 }
 
-/* What became dirty meanwhile waits for the next iteration. 1: there is some. */
+/* Sends of a group follow each other: a client that reads many of its streams would
+ * else fall asleep between two of them, and to wake it costs more than the event.
+ * What became dirty meanwhile waits for the next iteration. 1: there is some. */
 static int
 flush(struct gw *g)
 {
-    struct conn *c = g->dirty, *next;
+    struct conn *c = g->dirty, *group[GW_FLUSH];
 
-    g->dirty = NULL;
-    for (; c != NULL; c = next) {
-        next = c->next_dirty;
-        conn_flush(c);
+    for (g->dirty = NULL; c != NULL;) {
+        unsigned n = 0;
+
+        for (; c != NULL && n < GW_FLUSH; n++) {
+            group[n] = c;
+            c = c->next_dirty;
+            if (c != NULL) {
+                __builtin_prefetch(c->next_dirty);
+                __builtin_prefetch(c->work);
+            }
+            conn_fill(group[n]);
+        }
+        for (unsigned i = 0; i < n; i++)
+            conn_send(group[i]);
     }
     return g->dirty != NULL;
 }
@@ -560,6 +575,8 @@ loop_free(struct gw *g)
     lis_close(&g->lis);
     free(g->scratch);
     buf_fini(&g->event);
+    while (g->n_out > 0)
+        buf_fini(&g->out[--g->n_out]);
     if (g->epoll >= 0)
         (void)close(g->epoll);
     free(g);

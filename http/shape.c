@@ -286,10 +286,10 @@ put_ids(struct buf *b, const char *name, const struct buf *ids)
 static void
 put_prompt(const struct gen *g, struct prompt *p, struct buf *b)
 {
-    if (g->a.return_ids == 1 && !p->seen_is_sent)
+    if (g->a.return_ids == 1 && !p->seen_is_sent) {
         put_ids(b, "prompt_token_ids", &p->seen);
-    if (g->a.stream == 1 || g->a.is_chat)
-        p->seen_is_sent = 1;
+        p->seen_is_sent = g->a.stream == 1 || g->a.is_chat;
+    }
     if (g->a.prompt_logprobs >= 0) {
         buf_str(b, ",\"prompt_logprobs\":[null");
         buf_add(b, p->lp.p, p->lp.n);
@@ -371,12 +371,12 @@ put_logprobs(const struct gen *g, struct choice *ch, struct buf *b)
 
 /* ---- choices ---------------------------------------------------------------------------- */
 
-static void
+static inline void
 put_text(struct buf *b, const char *name, const struct buf *text)
 {
-    buf_add(b, "\"", 1);
+    buf_str(b, "\"");
     buf_str(b, name);
-    buf_add(b, "\":", 2);
+    buf_str(b, "\":");
     buf_json(b, text->p != NULL ? text->p : "", text->n);
 }
 
@@ -456,10 +456,15 @@ shp_has_news(const struct gen *g, const struct choice *ch)
 }
 
 static void
-forget(struct choice *ch)
+forget(const struct gen *g, struct choice *ch)
 {
-    ch->text.n = ch->reasoning.n = ch->calls.n = 0;
-    ch->lp.n = ch->lp_values.n = ch->lp_top.n = ch->lp_offset.n = ch->ids.n = 0;
+    ch->text.n = 0;
+    if (g->a.is_chat)
+        ch->reasoning.n = ch->calls.n = 0;
+    if (g->a.logprobs >= 0)
+        ch->lp.n = ch->lp_values.n = ch->lp_top.n = ch->lp_offset.n = 0;
+    if (g->a.return_ids == 1)
+        ch->ids.n = 0;
 }
 
 static void
@@ -542,7 +547,7 @@ shp_event(struct gen *g, struct choice *ch, struct buf *b)
     put_choice(g, ch, put_delta, b);
     end_event(g, b);
     ch->finish_sent = ch->finish != NULL;
-    forget(ch);
+    forget(g, ch);
 }
 
 void

@@ -122,8 +122,8 @@ struct fdc_event {
     uint32_t sample;   /* 0..n-1 */
     uint32_t position; /* index of the first id, byte or token */
     uint32_t n;        /* elements: ids, bytes of text, logprobs, tokens; else 1 */
-    uint32_t rsv;
-    union { /* valid until the next call on this request */
+    uint32_t more;     /* 1: fdc_next() has another one without waiting */
+    union {            /* valid until the next call on this request */
         const void *data;
         const uint32_t *ids;                 /* PROMPT_IDS, IDS */
         const char *text;                    /* TEXT, PROMPT_TEXT; no NUL at the end */

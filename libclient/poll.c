@@ -249,6 +249,17 @@ take_tokens(struct fdc *s, const struct fdp_rec *h, const unsigned char *payload
     return take_record(s, &part, payload + sizeof(t) + t.n_ids * 4u);
 }
 
+/* Of the record at a slot. With many streams each request is in no cache. */
+static inline void
+prefetch_req(const struct fdc *s, uint32_t at)
+{
+    const struct fdp_rec *h = (const struct fdp_rec *)fdr_cons_slot(&s->cq, at);
+    uint32_t i = (uint32_t)h->tag;
+
+    if (i < s->n_tag)
+        __builtin_prefetch(s->tags[i].req);
+}
+
 /* Takes n slots, which end with a whole record. */
 static int
 take_slots(struct fdc *s, uint32_t n)
@@ -262,6 +273,8 @@ take_slots(struct fdc *s, uint32_t n)
         if (h.n_slot == 0 || h.n_slot > left ||
             (at & (s->cq.n_slot - 1)) + h.n_slot > s->cq.n_slot)
             return -1;
+        if (left > h.n_slot)
+            prefetch_req(s, at + h.n_slot);
         if (h.type != FDP_T_PAD) {
             if (h.len > h.n_slot * FDP_SLOT - sizeof(h) || h.len > FDP_REC_MAX_LEN)
                 return -1;
@@ -584,7 +597,7 @@ int
 fdc__next(struct fdc_req *r, struct fdc_event *ret_event, uint64_t deadline)
 {
     struct fdc *s = r->s;
-    int rc = 1;
+    int rc = 1, more;
 
     pthread_mutex_lock(&s->mtx);
     queue_settle(r);
@@ -600,8 +613,10 @@ fdc__next(struct fdc_req *r, struct fdc_event *ret_event, uint64_t deadline)
         rc = 0;
     else if (r->term)
         end_event(r, ret_event);
-    if (!r->unread && (!r->term || r->term_read))
+    more = r->unread || (r->term && !r->term_read);
+    if (!more)
         fdc__unready(r);
+    ret_event->more = (uint32_t)more;
     pthread_mutex_unlock(&s->mtx);
     return rc;
 }
@@ -644,6 +659,10 @@ fdc_wait_any(fdc_t *s, fdc_req_t **ret_req, int timeout_ms)
     else if (rc == 1) {
         /* All readable requests get their turn. */
         r = s->rdy_first;
+        if (r->rdy_next) { /* whose turn is next: with many streams it is in no cache */
+            __builtin_prefetch(r->rdy_next->first);
+            __builtin_prefetch(r->rdy_next->user);
+        }
         fdc__unready(r);
         fdc__append_ready(s, r);
         *ret_req = r;

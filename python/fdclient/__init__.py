@@ -194,7 +194,7 @@ class _ErrorRecord(ctypes.Structure):
 
 class _Event(ctypes.Structure):
     _fields_ = [("size", c_uint32), ("type", c_uint32), ("sample", c_uint32),
-                ("position", c_uint32), ("n", c_uint32), ("rsv", c_uint32),
+                ("position", c_uint32), ("n", c_uint32), ("more", c_uint32),
                 ("data", c_void_p)]
 
 

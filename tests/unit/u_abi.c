@@ -226,7 +226,7 @@ static const struct place places[] = {
     F(fdc_event, sample, 8, 4),
     F(fdc_event, position, 12, 4),
     F(fdc_event, n, 16, 4),
-    F(fdc_event, rsv, 20, 4),
+    F(fdc_event, more, 20, 4),
     F(fdc_event, data, 24, 8),
     F(fdc_event, ids, 24, 8),
     F(fdc_event, text, 24, 8),

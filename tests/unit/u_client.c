@@ -451,6 +451,33 @@ t_wait_any(void **state)
     end(f);
 }
 
+/* With more the next event is there; with the last one there is none. */
+static void
+t_more(void **state)
+{
+    struct fix *f = *state;
+    struct fdc_event ev = FDC_EVENT_INIT;
+    fdc_req_t *r;
+    int rc, n_more = 0;
+
+    begin(f);
+    r = submit(f->s, "hold", 1, 0);
+    assert_int_equal(fdc_next(r, &ev, 5000), 1);
+    assert_int_equal(ev.more, 0);
+    fdc_req_free(r);
+    r = submit(f->s, "fast", 100, FDC_F_TEXT);
+    ev.more = 0;
+    while ((rc = fdc_next(r, &ev, ev.more ? 0 : 5000)) > 0) {
+        n_more += ev.more != 0;
+        assert_true(ev.more <= 1);
+        assert_true(!ev.more || ev.type != FDC_T_DONE);
+    }
+    assert_int_equal(rc, 0);
+    assert_true(n_more >= 100); /* TEXT comes with IDS */
+    fdc_req_free(r);
+    end(f);
+}
+
 static void
 t_cancel(void **state)
 {
@@ -928,6 +955,7 @@ main(void)
         T(t_read_text),
         T(t_wrap),
         T(t_wait_any),
+        T(t_more),
         T(t_cancel),
         T(t_full),
         T(t_unread_limit),
