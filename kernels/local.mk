@@ -38,34 +38,42 @@ else
 endif
 endif
 
-FDK_CUDA_CU = %D%/cuda/attention_chunk.cu %D%/cuda/attention_plan.cu \
-	%D%/cuda/attention_prefill.cu %D%/cuda/attention_split.cu \
-	%D%/cuda/backend_cuda.cu %D%/cuda/collective.cu %D%/cuda/fusion.cu %D%/cuda/hooks.cu %D%/cuda/gemm_silu.cu %D%/cuda/gemm_lt.cu %D%/cuda/gemm_lt_file.cu %D%/cuda/gemm_quant.cu %D%/cuda/gemm_quant_mid.cu \
-	%D%/cuda/gemm_quant_wide.cu %D%/cuda/gemm_quant_widen.cu %D%/cuda/gemm_stream.cu \
-	%D%/cuda/gemm_stream_mid.cu %D%/cuda/gemm_stream_wide.cu %D%/cuda/mega.cu \
-	%D%/cuda/mega_kernel.cu %D%/cuda/memory.cu %D%/cuda/ops_attention.cu \
-	%D%/cuda/ops_gemm.cu %D%/cuda/ops_load.cu %D%/cuda/ops_qkv.cu %D%/cuda/ops_rows.cu \
-	%D%/cuda/ops_sample.cu %D%/cuda/probe.cu %D%/cuda/stream.cu
-FDK_CUDA_CUH = %D%/cuda/attention.cuh %D%/cuda/attention_prefill_copy.cuh \
-	%D%/cuda/attention_prefill_mma.cuh %D%/cuda/attention_split.cuh \
-	%D%/cuda/attention_split_merge.cuh %D%/cuda/attention_split_mma.cuh \
-	%D%/cuda/attention_split_unit.cuh %D%/cuda/barrier.cuh %D%/cuda/fdk_cuda.cuh %D%/cuda/gemm_lt.cuh \
-	%D%/cuda/gemm_quant.cuh %D%/cuda/gemm_quant_mid.cuh %D%/cuda/gemm_quant_wgmma.cuh \
-	%D%/cuda/gemm_stream.cuh %D%/cuda/kv.cuh %D%/cuda/mega.cuh %D%/cuda/mega_attention.cuh \
-	%D%/cuda/mega_gemm.cuh %D%/cuda/mega_ring.cuh %D%/cuda/mega_words.cuh \
-	%D%/cuda/mega_x.cuh %D%/cuda/pair.cuh \
-	%D%/cuda/qkv_lanes.cuh %D%/cuda/ops_sample_bins.cuh \
-	%D%/cuda/ops_sample_choose.cuh %D%/cuda/ops_sample_keep.cuh \
-	%D%/cuda/ops_sample_part.cuh %D%/cuda/ops_sample_reduce.cuh \
-	%D%/cuda/ops_sample_row.cuh %D%/cuda/tensor_map.cuh %D%/cuda/vec8.cuh \
-	%D%/cuda/wgmma.cuh
+# The backend and its tables; kernels for every device; those for sm_90a.
+FDK_CUDA_BASE_CU = %D%/cuda/attention_plan.cu %D%/cuda/backend_cuda.cu \
+	%D%/cuda/collective.cu %D%/cuda/fusion.cu %D%/cuda/gemm_lt.cu %D%/cuda/gemm_lt_file.cu \
+	%D%/cuda/hooks.cu %D%/cuda/memory.cu %D%/cuda/ops_attention.cu %D%/cuda/ops_gemm.cu \
+	%D%/cuda/probe.cu %D%/cuda/stream.cu
+FDK_CUDA_GENERIC_CU = %D%/cuda/generic/attention_plain.cu %D%/cuda/generic/gemm_tile.cu \
+	%D%/cuda/generic/load.cu %D%/cuda/generic/qkv.cu %D%/cuda/generic/rows.cu \
+	%D%/cuda/generic/sample.cu
+FDK_CUDA_SM90_CU = %D%/cuda/sm90/attention_chunk.cu %D%/cuda/sm90/attention_prefill.cu \
+	%D%/cuda/sm90/attention_split.cu %D%/cuda/sm90/gemm_quant.cu \
+	%D%/cuda/sm90/gemm_quant_mid.cu %D%/cuda/sm90/gemm_quant_wide.cu \
+	%D%/cuda/sm90/gemm_quant_widen.cu %D%/cuda/sm90/gemm_silu.cu %D%/cuda/sm90/gemm_stream.cu \
+	%D%/cuda/sm90/gemm_stream_mid.cu %D%/cuda/sm90/gemm_stream_wide.cu %D%/cuda/sm90/mega.cu \
+	%D%/cuda/sm90/mega_kernel.cu
+FDK_CUDA_CU = $(FDK_CUDA_BASE_CU) $(FDK_CUDA_GENERIC_CU) $(FDK_CUDA_SM90_CU)
+FDK_CUDA_BASE_CUH = %D%/cuda/attention.cuh %D%/cuda/fdk_cuda.cuh %D%/cuda/gemm_lt.cuh \
+	%D%/cuda/generic/kv.cuh %D%/cuda/generic/qkv_lanes.cuh %D%/cuda/generic/sample_bins.cuh \
+	%D%/cuda/generic/sample_choose.cuh %D%/cuda/generic/sample_keep.cuh \
+	%D%/cuda/generic/sample_part.cuh %D%/cuda/generic/sample_reduce.cuh \
+	%D%/cuda/generic/sample_row.cuh %D%/cuda/generic/vec8.cuh
+FDK_CUDA_SM90_CUH = %D%/cuda/sm90/attention_prefill_copy.cuh \
+	%D%/cuda/sm90/attention_prefill_mma.cuh %D%/cuda/sm90/attention_split.cuh \
+	%D%/cuda/sm90/attention_split_merge.cuh %D%/cuda/sm90/attention_split_mma.cuh \
+	%D%/cuda/sm90/attention_split_unit.cuh %D%/cuda/sm90/gemm_quant.cuh \
+	%D%/cuda/sm90/gemm_quant_mid.cuh %D%/cuda/sm90/gemm_quant_wgmma.cuh \
+	%D%/cuda/sm90/gemm_stream.cuh %D%/cuda/sm90/mega.cuh %D%/cuda/sm90/mega_attention.cuh \
+	%D%/cuda/sm90/mega_gemm.cuh %D%/cuda/sm90/mega_ring.cuh %D%/cuda/sm90/mega_words.cuh \
+	%D%/cuda/sm90/mega_x.cuh %D%/cuda/sm90/pair.cuh %D%/cuda/sm90/sm90.cuh
 # Programs contain the backend; tests share one object of it, or a bundle of
 # them would hold it forty times. Its name is its place, which `make bundle` changes.
 if HAVE_CUDA
 noinst_LIBRARIES += libfdk_cuda.a
 libfdk_cuda_a_SOURCES = $(FDK_CUDA_CU)
 FDK_CUDA_O = $(FDK_CUDA_CU:.cu=.o)
-$(FDK_CUDA_O): %D%/fdk.h %D%/collective.h %D%/collective_channel.h %D%/collective_plan.h %D%/program.h %D%/cuda/hooks.h $(FDK_CUDA_CUH)
+$(FDK_CUDA_O): %D%/fdk.h %D%/collective.h %D%/collective_channel.h %D%/collective_plan.h %D%/program.h %D%/cuda/hooks.h $(FDK_CUDA_BASE_CUH)
+$(FDK_CUDA_SM90_CU:.cu=.o): $(FDK_CUDA_SM90_CUH)
 %D%/cuda/collective.o: %D%/cuda/collective_packet.cuh
 libfdk_cuda_tests.so: $(FDK_CUDA_O)
 	$(AM_V_CCLD)$(CC) -shared -Wl,-soname,$(abs_builddir)/$@ -o $@ $(FDK_CUDA_O) $(CUDA_LIBS)

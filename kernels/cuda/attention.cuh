@@ -257,6 +257,12 @@ int cu_att_long_fits(const struct fdk_attention_args *a, int deterministic);
 int cu_att_long(const struct fdk_attention_args *a, fdk_stream_t st);
 cudaError_t cu_att_long_load(void);
 
+/* generic/attention_plain.cu: any launch. Rows of long_min tokens and more are left out.
+ * scratch: of the largest launch up to T tokens whose splits are blocks. */
+size_t cu_att_plain_scratch(const struct fdk_attention_args *a);
+int cu_att_plain(const struct fdk_attention_args *a, int long_min, fdk_stream_t st);
+cudaError_t cu_att_plain_load(void);
+
 /* attention_split.cu */
 int cu_att_split_fits(const struct fdk_attention_args *a);
 struct cu_split_cut cu_split_cut_of(const struct fdk_attention_args *a, int deterministic);

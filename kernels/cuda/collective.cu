@@ -9,7 +9,7 @@
  * Blocks wait for blocks of other devices, never for each other. They are no more than a
  * device has processors, so that all of them run.
  */
-#include "kernels/cuda/vec8.cuh"
+#include "kernels/cuda/generic/vec8.cuh"
 
 #define COLL_FN   static __device__ __forceinline__
 #define COLL_RARE static __device__ __noinline__

@@ -229,6 +229,9 @@ int32_t cu_lt_class(const struct cu_dev *d, int32_t T);
 /* Decide for every class of rows from least to a->T. */
 int cu_lt_choose(const struct fdk_gemm_args *a, int32_t least, fdk_stream_t st);
 cudaError_t cu_lt_load(void);
+/* generic/gemm_tile.cu: every type and shape, on every device. */
+int cu_gemm_tile(const struct fdk_gemm_args *a, int n_proc, fdk_stream_t st);
+cudaError_t cu_gemm_tile_load(void);
 
 /* fusion.cu */
 extern "C" {
@@ -282,7 +285,7 @@ int cu_quant_widen(const struct fdk_gemm_args *a, int n_proc, fdk_stream_t st);
 int cu_quant_wide(const struct fdk_gemm_args *a, int n_proc, fdk_stream_t st);
 cudaError_t cu_gemm_quant_load(void);
 
-/* ops_load.cu */
+/* load.cu */
 cudaError_t cu_weights_load(void);
 int cu_weight_layout(struct fdk_weight *w);
 const char *cu_layout_name(int32_t layout);
@@ -326,6 +329,16 @@ int cu_probe(struct fdk_ctx *ctx, int dev, enum fdk_probe what, enum fdk_dtype t
 
 /* Arguments that qkv and attention share: 0, -EINVAL or -ENOTSUP. */
 int cu_kv_valid(const struct fdk_kv *kv, int T, int H, int K, int D, int layer);
+
+/* hooks.cu: do tests have every tensor map fail? Counts it then. */
+int cu_map_refused(void);
+
+/* An address in shared memory, as instructions take it. */
+static __device__ __forceinline__ uint32_t
+cu_smem(const void *p)
+{
+    return (uint32_t)__cvta_generic_to_shared(p);
+}
 
 /* ---- dependent launches ------------------------------------------------------
  * A kernel launched by cu_chain() may start while the one before it on the

@@ -5,7 +5,7 @@
  * operations are launched by themselves, and nothing else changes. Then the names of the
  * kernels of single operations.
  */
-#include "kernels/cuda/vec8.cuh"
+#include "kernels/cuda/generic/vec8.cuh"
 
 #include <stdio.h>
 

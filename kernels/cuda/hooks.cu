@@ -1,8 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-#include "kernels/cuda/hooks.h"
 #include "kernels/cuda/fdk_cuda.cuh"
-#include "kernels/cuda/tensor_map.cuh"
+#include "kernels/cuda/hooks.h"
 
 #include <cuda.h>
 #include <stdlib.h>

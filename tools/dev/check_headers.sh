@@ -21,8 +21,8 @@ for h in libclient/fdclient.h libclient/fdclient_params.h libclient/fdclient_typ
     ${CXX:-g++} -std=c++17 -I. -Ilibclient -Wall -Wextra -Werror -Wno-unused-function \
         -fsyntax-only "$tmp/t.cc" || { echo "$h is not C++ clean"; bad=1; }
 done
-for h in kernels/cuda/*.cuh; do
-    grep -qF "%D%/cuda/${h##*/}" kernels/local.mk ||
+for h in kernels/cuda/*.cuh kernels/cuda/*/*.cuh; do
+    grep -qF "%D%/${h#kernels/}" kernels/local.mk ||
         { echo "$h: kernels/local.mk names it nowhere, so nothing is made again when it changes"; bad=1; }
 done
 exit $bad

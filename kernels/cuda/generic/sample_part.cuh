@@ -1,0 +1,193 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A row of logits spread over the shared memory of a cluster of blocks, and
+ * what the blocks tell each other. For sample.cu only.
+ *
+ * Block `rank` of `size` has the ids from part.first on. A quad is four ids,
+ * the first a multiple of four: one 16-byte access, one Philox counter, one
+ * term of a sum, so that no number depends on how many blocks a row has.
+ *
+ * Everything that the whole cluster decides by is the same in every block, so
+ * all of them take the same branches and meet at the same barriers. Slots have
+ * an entry per warp of the cluster; a set of them is written again only when a
+ * later barrier has been passed.
+ */
+#ifndef FDD_KERNELS_CUDA_GENERIC_SAMPLE_PART_CUH
+#define FDD_KERNELS_CUDA_GENERIC_SAMPLE_PART_CUH
+
+#include "kernels/cuda/fdk_cuda.cuh"
+
+#include <math.h>
+
+#define S_THREADS 512
+#define S_WARPS (S_THREADS / 32)
+#define S_LOGITS ((size_t)192 << 10)     /* bytes of logits in a block, at most */
+#define S_CLUSTER 16             /* most blocks of a row; a power of two */
+#define S_SLOTS (S_CLUSTER * S_WARPS)
+#define S_BINS 1024
+#define S_LIST S_THREADS
+#define S_LISTS 48               /* collections that a row can need, and more */
+#define S_ALL 0xffffffffu
+#define LOG2E 1.4426950408889634f
+#define MASS_UNIT 1099511627776.0f   /* 2^40 */
+
+typedef unsigned long long u64;
+
+struct shared {                  /* besides the logits */
+    struct fdk_row st;           /* a copy */
+    struct fdk_result res;       /* rank 0's */
+    struct fdk_rules rules;      /* a copy, of a row that has some */
+    uint32_t touched[S_WARPS];   /* threads with a quad that rules changed, as bits */
+    u64 best[2][S_SLOTS];        /* a warp's largest key, by turns */
+    uint32_t least[2][S_SLOTS];  /* its smallest logit, as bits in order */
+    u64 sum[S_SLOTS];            /* rank 0's: exponentials of raw logits */
+    union {
+        struct { uint32_t lo[S_BINS], hi[S_BINS]; } hist; /* this block's */
+        u64 sort[2][S_LIST];
+    };
+    u64 merged[S_BINS];          /* the row's */
+    u64 list[S_LIST];            /* rank 0's: keys in any order */
+    uint32_t n_list[S_LISTS];    /* rank 0's: how many, by collection; the count goes
+                                    on where the list is full */
+    u64 scan[S_WARPS];
+    double win[S_WARPS];
+    int win_id[S_WARPS];
+    u64 cut, left;
+    int bin;
+};
+
+struct part {
+    float4 *x;                   /* (n_quad) in shared memory; -INFINITY past the end */
+    int first, n_quad;
+    uint32_t rank, size;
+    int turn;                    /* slots to be used next */
+    int n_list;                  /* collections begun */
+};
+
+struct span {                    /* of a row's logits, -INFINITY left out */
+    u64 best;                    /* key; 0: none; see BAD */
+    float max, min;
+};
+#define BAD (~0ull)              /* key of no number: some logit is not finite */
+
+/* ---- keys: the logit's bits made monotonous, then the complemented id ----- */
+
+static __device__ __forceinline__ uint32_t
+bits_of(float x)
+{
+    uint32_t u = __float_as_uint(x + 0.0f);     /* -0 is 0 */
+    return u ^ (u & 0x80000000u ? S_ALL : 0x80000000u);
+}
+
+static __device__ __forceinline__ float
+float_of(uint32_t u)
+{
+    return __uint_as_float(u ^ (u & 0x80000000u ? 0x80000000u : S_ALL));
+}
+
+/* 0 for what is masked. */
+static __device__ __forceinline__ u64
+key_of(float x, int id)
+{
+    return x > -INFINITY ? (u64)bits_of(x) << 32 | (uint32_t)~id : 0;
+}
+
+/* -INFINITY for 0 and 1, which as a cut is all that is not masked. */
+static __device__ __forceinline__ float
+logit_of(u64 key)
+{
+    return key <= 1 ? -INFINITY : float_of((uint32_t)(key >> 32));
+}
+
+static __device__ __forceinline__ int
+id_of(u64 key)
+{
+    return (int)~(uint32_t)key;
+}
+
+/* ---- quads ------------------------------------------------------------------- */
+
+static __device__ __forceinline__ float
+nth(const float4 &v, int j)
+{
+    return j == 0 ? v.x : j == 1 ? v.y : j == 2 ? v.z : v.w;
+}
+
+static __device__ __forceinline__ float
+most_of(const float4 &v)
+{
+    return fmaxf(fmaxf(v.x, v.y), fmaxf(v.z, v.w));
+}
+
+/* 2^x for x <= 0, 0 below 2^-126. */
+static __device__ __forceinline__ float
+exp2_of(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+static __device__ __forceinline__ float
+exp_of(float x)
+{
+    return exp2_of(x * LOG2E);
+}
+
+static __device__ __forceinline__ u64
+quad_mass(const float4 &v, float max, float inv_t)
+{
+    float e = (exp_of((v.x - max) * inv_t) + exp_of((v.y - max) * inv_t)) +
+        (exp_of((v.z - max) * inv_t) + exp_of((v.w - max) * inv_t));
+    return __float2ull_rn(e * MASS_UNIT);
+}
+
+/* ---- the cluster ----------------------------------------------------------- */
+
+static __device__ __forceinline__ uint32_t
+cluster_rank(void)
+{
+    uint32_t r;
+    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(r));
+    return r;
+}
+
+static __device__ __forceinline__ uint32_t
+cluster_size(void)
+{
+    uint32_t r;
+    asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(r));
+    return r;
+}
+
+static __device__ __forceinline__ void
+cluster_arrive(void)
+{
+    asm volatile("barrier.cluster.arrive.release;" ::: "memory");
+}
+
+static __device__ __forceinline__ void
+cluster_wait(void)
+{
+    asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
+}
+
+static __device__ __forceinline__ void
+cluster_sync(void)
+{
+    cluster_arrive();
+    cluster_wait();
+}
+
+/* The same variable of block `rank`. */
+template<typename T>
+static __device__ __forceinline__ T *
+of_block(T *p, uint32_t rank)
+{
+    u64 at;
+    asm("mapa.u64 %0, %1, %2;" : "=l"(at) : "l"(p), "r"(rank));
+    return (T *)at;
+}
+
+#endif

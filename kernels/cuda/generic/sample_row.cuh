@@ -1,0 +1,326 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A row's logits into shared memory, raw and as they may be chosen from. For
+ * sample.cu only.
+ */
+#ifndef FDD_KERNELS_CUDA_GENERIC_SAMPLE_ROW_CUH
+#define FDD_KERNELS_CUDA_GENERIC_SAMPLE_ROW_CUH
+
+#include "kernels/cuda/generic/sample_reduce.cuh"
+
+struct row {
+    const float *raw;            /* (V) in memory */
+    const uint16_t *counts;      /* (V) or NULL */
+    const int32_t *rules;        /* the row's entry of the pool, or NULL */
+    int V, pos, best_id;
+    float max, inv_t;            /* of the penalized, masked logits */
+    int ready;                   /* the rules are in the logits as they were loaded */
+};
+
+/* ---- reading a row --------------------------------------------------------- */
+
+struct seen {                    /* by one thread */
+    float max, min;
+    int quad;                    /* first with max; -1: none */
+};
+
+static __device__ __forceinline__ void
+see(struct seen &t, const float4 &v, int q, int masked)
+{
+    float m = most_of(v);
+    if (m > t.max) {
+        t.max = m;
+        t.quad = q;
+    }
+#pragma unroll
+    for (int j = 0; j < 4; j++)
+        t.min = fminf(t.min, masked && !(nth(v, j) > -INFINITY) ? INFINITY : nth(v, j));
+}
+
+/* A thread's own part of the span; its quads are its own writes. */
+static __device__ struct span
+span_seen(struct shared &s, struct part &p, const struct seen &t, int bad)
+{
+    u64 key = 0;
+    if (t.quad >= 0) {
+        float4 v = p.x[t.quad];
+        int j = v.x == t.max ? 0 : v.y == t.max ? 1 : v.z == t.max ? 2 : 3;
+        key = key_of(t.max, p.first + 4 * t.quad + j);
+    }
+    return span_of_row(s, p, bad ? BAD : key, bits_of(t.min));
+}
+
+/* Rows that do not begin at a multiple of 16 bytes. */
+static __device__ __forceinline__ float4
+load_quad(const float *raw, int id, int V)
+{
+    float4 v;
+    v.x = id < V ? raw[id] : -INFINITY;
+    v.y = id + 1 < V ? raw[id + 1] : -INFINITY;
+    v.z = id + 2 < V ? raw[id + 2] : -INFINITY;
+    v.w = id + 3 < V ? raw[id + 3] : -INFINITY;
+    return v;
+}
+
+static __device__ __forceinline__ int
+is_bad(float x)
+{
+    return (__float_as_uint(x) & 0x7f800000u) == 0x7f800000u;
+}
+
+/* Quads q, q + S_THREADS, ... of the block. */
+static __device__ __forceinline__ void
+fetch(const struct part &p, const float *raw, int V, int q, float4 v[4])
+{
+    const float4 *from = (const float4 *)(raw + p.first);
+    if (V % 4 == 0 && (uintptr_t)raw % sizeof(float4) == 0) {
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+            if (q + j * S_THREADS < p.n_quad)
+                v[j] = __ldcg(from + q + j * S_THREADS);
+    } else {
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+            v[j] = load_quad(raw, p.first + 4 * (q + j * S_THREADS), V);
+    }
+}
+
+/* The block's part of a mask on its way to where merged histograms will be. */
+static __device__ __forceinline__ void
+ask_allowed(struct shared &s, const struct part &p, const int32_t *allowed)
+{
+    static_assert(S_LOGITS / 4 / 32 + 1 <= sizeof(s.merged) / 4, "");
+    const int from = p.first / 32, n = (p.first + 4 * p.n_quad + 31) / 32 - from;
+    uint32_t *to = (uint32_t *)s.merged;
+    for (int i = (int)threadIdx.x; i < n; i += S_THREADS)
+        asm volatile("cp.async.ca.shared.global [%0], [%1], 4;"
+            :: "r"(cu_smem(to + i)), "l"(allowed + from + i) : "memory");
+}
+
+/* A mask's bits of the same quads. */
+static __device__ __forceinline__ void
+get_allowed(const struct shared &s, const struct part &p, int q, uint32_t bits[4])
+{
+    const uint32_t *from = (const uint32_t *)s.merged - p.first / 32;
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        int id = p.first + 4 * (q + j * S_THREADS);
+        if (q + j * S_THREADS < p.n_quad)
+            bits[j] = from[id / 32] >> id % 32;
+    }
+}
+
+/* Without the ids of a quad that are not allowed. */
+static __device__ __forceinline__ float4
+allowed_quad(uint32_t bits, float4 v)
+{
+    v.x = bits & 1 ? v.x : -INFINITY;
+    v.y = bits & 2 ? v.y : -INFINITY;
+    v.z = bits & 4 ? v.z : -INFINITY;
+    v.w = bits & 8 ? v.w : -INFINITY;
+    return v;
+}
+
+/* What fetch() got into shared memory, with MASK what the bits allow of it. Returns whether
+ * one is not finite. */
+template<int MASK>
+static __device__ __forceinline__ int
+keep_fetched(const struct part &p, int V, int q, const float4 v[4], const uint32_t bits[4],
+    struct seen &t)
+{
+    int bad = 0;
+#pragma unroll
+    for (int j = 0; j < 4; j++, q += S_THREADS) {
+        int id = p.first + 4 * q;
+        if (q >= p.n_quad)
+            break;
+        bad |= is_bad(v[j].x) | (is_bad(v[j].y) & id + 1 < V) |
+            (is_bad(v[j].z) & id + 2 < V) | (is_bad(v[j].w) & id + 3 < V);
+        float4 x = MASK ? allowed_quad(bits[j], v[j]) : v[j];
+        see(t, x, q, MASK || V % 4 != 0);
+        p.x[q] = x;
+    }
+    return bad;
+}
+
+/* A thread's quads from q on, of which v has the first four. */
+template<int MASK>
+static __device__ __forceinline__ int
+load_rest(const struct shared &s, const struct part &p, const struct row &r, int q,
+    float4 v[4], struct seen &t)
+{
+    uint32_t bits[4];
+    int bad = 0;
+    while (q < p.n_quad) {
+        if (MASK)
+            get_allowed(s, p, q, bits);
+        bad |= keep_fetched<MASK>(p, r.V, q, v, bits, t);
+        q += 4 * S_THREADS;
+        if (q < p.n_quad)
+            fetch(p, r.raw, r.V, q, v);
+    }
+    return bad;
+}
+
+/* What the mask allows of a thread's first four quads. */
+static __device__ __forceinline__ void
+mask_first(const struct shared &s, const struct part &p, struct seen &t)
+{
+    uint32_t bits[4];
+    t = { -INFINITY, INFINITY, -1 };
+    get_allowed(s, p, (int)threadIdx.x, bits);
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        int q = (int)threadIdx.x + j * S_THREADS;
+        if (q >= p.n_quad)
+            break;
+        p.x[q] = allowed_quad(bits[j], p.x[q]);
+        see(t, p.x[q], q, 1);
+    }
+}
+
+/* The block's part of the row that is begun when this one is done. */
+static __device__ __forceinline__ void
+ask_ahead(const float *from, int n_quad)
+{
+    if (n_quad > 0)
+        asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" :: "l"(from),
+            "r"(n_quad * 16) : "memory");
+}
+
+/* ---- penalties and masks --------------------------------------------------- */
+
+static __device__ __forceinline__ float
+penalized(const struct fdk_row &st, float x, uint16_t c)
+{
+    if (c == 0)
+        return x;
+    x = x > 0 ? __fdiv_rn(x, st.repetition) : __fmul_rn(x, st.repetition);
+    if ((c & 0x7fff) != 0) {
+        x = __fsub_rn(x, __fmul_rn(st.frequency, (float)(c & 0x7fff)));
+        x = __fsub_rn(x, st.presence);
+    }
+    return x;
+}
+
+/* The bias of an id, by bisection. */
+static __device__ float
+bias_of(const struct fdk_rules &ru, const int32_t *entry, int id)
+{
+    const int32_t *ids = entry + ru.bias;
+    int low = 0, n = ru.n_bias;
+    while (low < n) {
+        int mid = (low + n) / 2;
+        if (ids[mid] < id)
+            low = mid + 1;
+        else
+            n = mid;
+    }
+    return low < ru.n_bias && ids[low] == id ? __int_as_float(ids[ru.n_bias + low]) : 0;
+}
+
+/* Ids and biases on their way to where histograms will be. */
+static __device__ __forceinline__ void
+ask_biases(struct shared &s, const int32_t *from, int n)
+{
+    static_assert(FDK_MAX_BIAS <= S_BINS, "");
+    for (int i = (int)threadIdx.x; i < n; i += S_THREADS)
+        asm volatile("cp.async.ca.shared.global [%0], [%1], 4;\n\t"
+            "cp.async.ca.shared.global [%2], [%3], 4;"
+            :: "r"(cu_smem(&s.hist.lo[i])), "l"(from + i), "r"(cu_smem(&s.hist.hi[i])),
+            "l"(from + n + i) : "memory");
+}
+
+/* The place of an id in the block's part, -1: it is in another one. Its thread will look at
+ * its quads again. */
+static __device__ __forceinline__ int
+touch(struct shared &s, const struct part &p, int id)
+{
+    int at = id - p.first, by = at / 4 % S_THREADS;
+    if (id < 0 || at < 0 || at >= 4 * p.n_quad)
+        return -1;
+    atomicOr(&s.touched[by / 32], 1u << by % 32);
+    return at;
+}
+
+/* Biases that were asked for, then the ids that may not be chosen: banned ones, with mask
+ * stop ids. All threads, behind a barrier and with one behind. */
+template<int RULES>
+static __device__ void
+change_some(struct shared &s, const struct part &p, const struct row &r, int mask)
+{
+    float *x = (float *)p.x;
+    int at, n = s.st.n_stop < FDK_MAX_STOP_IDS ? s.st.n_stop : FDK_MAX_STOP_IDS;
+    if (RULES) {
+        asm volatile("cp.async.wait_all;" ::: "memory");
+        for (int i = (int)threadIdx.x; i < s.rules.n_bias; i += S_THREADS)
+            if ((at = touch(s, p, (int)s.hist.lo[i])) >= 0)
+                x[at] = __fadd_rn(x[at], __uint_as_float(s.hist.hi[i]));
+        __syncthreads();
+        for (int i = (int)threadIdx.x; i < s.rules.n_ban; i += S_THREADS)
+            if ((at = touch(s, p, fdk_rules_banned(&s.rules, r.rules, i, s.st.len))) >= 0)
+                x[at] = -INFINITY;
+    }
+    for (int i = (int)threadIdx.x; mask && i < n; i += S_THREADS)
+        if (s.st.stop_ids[i] < r.V && (at = touch(s, p, s.st.stop_ids[i])) >= 0)
+            x[at] = -INFINITY;
+}
+
+/* What a thread has seen of the logits as they were loaded, after change_some(). */
+static __device__ void
+see_changed(const struct shared &s, const struct part &p, struct seen &t)
+{
+    int i = (int)threadIdx.x;
+    if ((s.touched[i / 32] >> i % 32 & 1) == 0)
+        return;
+    t.max = -INFINITY;
+    t.quad = -1;
+    for (int q = i; q < p.n_quad; q += S_THREADS)
+        see(t, p.x[q], q, 1);
+}
+
+static __device__ __forceinline__ ushort4
+load_counts(const struct row &r, int id)
+{
+    if (r.counts == NULL)
+        return make_ushort4(0, 0, 0, 0);
+    if (r.V % 4 == 0)
+        return __ldcg((const ushort4 *)(r.counts + id));
+    return make_ushort4(r.counts[id], id + 1 < r.V ? r.counts[id + 1] : 0,
+        id + 2 < r.V ? r.counts[id + 2] : 0, id + 3 < r.V ? r.counts[id + 3] : 0);
+}
+
+/* The row as it may be chosen from, where it is not the raw one. What is masked
+ * remains so whatever the penalties. */
+template<int RULES>
+static __device__ struct span
+prepare(struct shared &s, struct part &p, const struct row &r, int mask)
+{
+    struct seen t = { -INFINITY, INFINITY, -1 };
+    if (RULES)
+        ask_biases(s, r.rules + s.rules.bias, s.rules.n_bias);
+    change_some<RULES>(s, p, r, mask);
+    const int32_t *allowed = RULES && s.rules.allowed != 0 ? r.rules + s.rules.allowed : NULL;
+    __syncthreads();
+#pragma unroll 4
+    for (int q = (int)threadIdx.x; q < p.n_quad; q += S_THREADS) {
+        int id = p.first + 4 * q;
+        ushort4 c = load_counts(r, id);
+        float4 v = p.x[q];
+        if ((c.x | c.y | c.z | c.w) != 0) {
+            v.x = penalized(s.st, v.x, c.x);
+            v.y = penalized(s.st, v.y, c.y);
+            v.z = penalized(s.st, v.z, c.z);
+            v.w = penalized(s.st, v.w, c.w);
+        }
+        if (allowed != NULL)
+            v = allowed_quad((uint32_t)allowed[id / 32] >> id % 32, v);
+        if (allowed != NULL || (c.x | c.y | c.z | c.w) != 0)
+            p.x[q] = v;
+        see(t, v, q, 1);
+    }
+    return span_seen(s, p, t, 0);
+}
+
+#endif

@@ -1,0 +1,307 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The view that attention_split.cu and attention_chunk.cu have of their work: what lies
+ * where in shared memory, the walk through a block's splits, and the copies that run ahead
+ * of it.
+ */
+#ifndef FDD_KERNELS_CUDA_SM90_ATTENTION_SPLIT_CUH
+#define FDD_KERNELS_CUDA_SM90_ATTENTION_SPLIT_CUH
+
+#include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/sm90/attention_split_mma.cuh"
+
+#define UNIT    CU_SPLIT_UNIT
+#define WARPS   CU_SPLIT_UNITS
+#define THREADS (32 * WARPS)
+#define REGISTERS 216            /* leaves room for blocks of the kernel before */
+#define LOG2E   1.4426950408889634f
+
+/* Rows of that many bytes are copied end to end, in lines of 128 bytes. */
+static inline __host__ __device__ constexpr bool
+end_to_end(int row)
+{
+    return row != 64 && row % 128 != 0;
+}
+
+/* Shared memory of a block. A unit is keys, then values; each 16 rows of up to 128
+ * bytes, then their next 128, or all end to end. n_unit: of a chunk, each with a warp that
+ * has stages. */
+template<int D, typename E>
+struct shape {
+    static const bool scaled = std::is_same<E, int8_t>::value;
+    static const int row = D * (int)sizeof(E);
+    static const bool lines = end_to_end(row);
+    static const int half = UNIT * row;            /* keys or values of a unit */
+    static const int stage = (2 * half + 1023) / 1024 * 1024;
+    static const int n_unit = sizeof(E) == 1 || D <= 128 ? WARPS : D == 192 ? 4 : 3;
+    static const int n_stage = n_unit < WARPS ? 3 : (D > 128 ? 18432 : scaled ? 20480 : 24576) / stage; /* per warp */
+    static const int group = D <= 128 ? 4 : 2;     /* query vectors merged at a time */
+    static const int wide = D + 8;                 /* of a merged row: no bank twice */
+    static const int scales = n_unit * n_stage * stage; /* [n_unit][n_stage][2][UNIT] */
+    static const int merge = scales + (scaled ? n_unit * n_stage * 2 * UNIT * 4 : 0);
+    static const int sums = merge + WARPS * group * wide * 4;
+    static const int fold = sums + WARPS * CU_ATT_QUERIES * 8;
+    static const int full = fold + CU_ATT_QUERIES * D / 2 * 16; /* [n_unit][n_stage] */
+    static const int flag = full + n_unit * n_stage * 8;
+    static const int bytes = flag + 16;
+    static_assert(bytes <= 232448, "what a block may have");
+    static_assert(n_stage >= 2, "one is read, one is filled");
+};
+
+/* What a split leaves in the scratch if another block has the rest. */
+template<int D>
+struct part_sum {
+    float o[CU_ATT_QUERIES][D];
+    float ml[CU_ATT_QUERIES][2];
+};
+
+struct split_args {
+    struct fdk_attention_args a;
+    struct cu_split_plan plan;
+    const int32_t *table;
+    int32_t table_stride;
+    int32_t block_shift;         /* log2 of the block size */
+    int32_t n_set, n_head_set;   /* head sets: all, of one KV head */
+    int32_t group;               /* query heads of a KV head */
+    int32_t inv;                 /* i * inv >> 16 is i / group, for query vectors i */
+    int32_t det;                 /* deterministic */
+    struct cu_split_cut cut;
+    int32_t window;              /* cu_att_window() */
+    float cap, cap_by;           /* soft cap of scores in powers of two; 0: none; what
+                                    products have to be multiplied with before */
+    const char *layer;           /* the layer in block 0 of the pool */
+};
+
+/* attention_chunk.cu: n_block blocks of it instead of attention_split.cu's. */
+void cu_att_chunk_launch(const struct split_args &s, const CUtensorMap &map, int n_block,
+    cudaStream_t st);
+
+/* Where piece k of 16 bytes of row `row` of the keys or values of a unit lies, as the copy
+ * engine swizzles, in an array at `at` of its own alignment. */
+template<int ROW>
+static __device__ __forceinline__ uint32_t
+piece(uint32_t at, int value, int row, int k)
+{
+    at += (uint32_t)(value * UNIT * ROW);
+    if (end_to_end(ROW)) {
+        at += (uint32_t)(row * ROW + 16 * k);
+        return at ^ (at >> 3 & 0x70);
+    }
+    return at + (uint32_t)(ROW >= 128 ? k / 8 * (UNIT * 128) + row * 128 +
+        16 * ((k ^ row) & 7) : row * 64 + 16 * ((k ^ row >> 1) & 3));
+}
+
+/* ---- walking through a block's splits ------------------------------------- */
+
+/* G, here and below, what a launch may have that others would pay for: */
+#define GROW    1                /* splits grow (struct cu_split_cut) */
+#define WINDOW  2                /* a window, or a soft cap */
+
+struct walk {
+    struct cu_split_tile t;
+    int tile, set, head, part, chunk;
+    int n_part;                  /* of a head set */
+    int before;                  /* splits of the row wholly behind the window */
+    int left;                    /* splits, this one included */
+};
+
+template<int G>
+static __device__ __forceinline__ void
+load_tile(struct walk &w, const struct split_args &s, const struct cu_split_tile *tile)
+{
+    const int4 *p = (const int4 *)tile;
+    int4 x = p[0], y = p[1];
+    w.t.tok = x.x;
+    w.t.n_tok = x.y;
+    w.t.see = x.z;
+    w.t.n_chunk = x.w;
+    w.t.first = y.x;
+    w.t.state = y.y;
+    w.t.old = y.z;
+    w.t.begin = y.w;
+    w.n_part = cu_split_parts<(G & GROW) != 0>(w.t.n_chunk, s.cut);
+    w.before = G & WINDOW ? cu_part_of<(G & GROW) != 0>(w.t.begin, s.cut) : 0;
+    w.n_part -= w.before;
+}
+
+/* The first chunk of the split. */
+template<int G>
+static __device__ __forceinline__ int
+part_begin(const struct walk &w, const struct split_args &s)
+{
+    int chunk = cu_part_chunk<(G & GROW) != 0>(w.before + w.part, s.cut);
+    return G & WINDOW ? max(chunk, w.t.begin) : chunk;
+}
+
+template<int G>
+static __device__ __forceinline__ int
+next_chunk(const struct walk &w, const struct split_args &s)
+{
+    int c = w.chunk + 1, few = (G & GROW) && s.cut.grow ? cu_part_few(c) : s.cut.few;
+    return (c & ((1 << few) - 1)) == 0 ? c + s.cut.skip : c;
+}
+
+template<int G>
+static __device__ __forceinline__ void
+step(struct walk &w, const struct split_args &s)
+{
+    w.chunk = next_chunk<G>(w, s);
+    if (w.chunk < w.t.n_chunk)
+        return;
+    w.left--;
+    if (++w.part == w.n_part) {
+        w.part = 0;
+        if (++w.set == s.n_set) {
+            w.set = 0;
+            w.tile++;
+            if (w.left > 0)
+                load_tile<G>(w, s, s.plan.tile + w.tile);
+        }
+        w.head = s.n_head_set == 1 ? w.set : w.set / s.n_head_set;
+    }
+    w.chunk = part_begin<G>(w, s);
+}
+
+/* Tokens of this warp's unit of N, and where they begin; none if all are behind the
+ * window. */
+template<int N, int G>
+static __device__ __forceinline__ int
+unit_tokens(const struct walk &w, const struct split_args &s, int warp, int *ret_pos)
+{
+    int pos = (w.chunk * N + warp) * UNIT;
+    *ret_pos = pos;
+    if (N < WARPS && warp >= N)
+        return 0;
+    return (G & WINDOW) && pos + UNIT <= w.t.see - s.window ? 0 :
+        min(w.t.see + w.t.n_tok - 1 - pos, UNIT);
+}
+
+/* Is the token at pos one of those that a query sees which is the see-th of its row? */
+template<int G>
+static __device__ __forceinline__ bool
+sees(int see, int pos, int window)
+{
+    if (!(G & WINDOW))
+        return pos < see;
+    return (unsigned)(see - 1 - pos) < (unsigned)window;
+}
+
+struct feed {                    /* a warp's loads */
+    struct walk w;               /* the unit that comes next */
+    int block;                   /* and its entry in the table */
+    int waited;
+    uint32_t ring, scales, full; /* this warp's, in shared memory */
+};
+
+template<int N, int G>
+static __device__ __forceinline__ void
+feed_entry(struct feed &f, const struct split_args &s, int warp)
+{
+    int pos;
+    if (f.w.left > 0 && unit_tokens<N, G>(f.w, s, warp, &pos) > 0)
+        f.block = s.table[(int64_t)f.w.t.state * s.table_stride + (pos >> s.block_shift)];
+}
+
+/* Ask for the next unit. Tokens of this step are only there once the kernel before
+ * has ended. */
+template<int D, typename E, int G>
+static __device__ __forceinline__ void
+feed_unit(struct feed &f, const struct split_args &s, const CUtensorMap *map, int warp,
+    int lane, int stage)
+{
+    typedef struct shape<D, E> sh;
+    if (f.w.left <= 0)
+        return;
+    int pos, n = unit_tokens<sh::n_unit, G>(f.w, s, warp, &pos);
+    if (n > 0) {
+        if (!f.waited && pos + n > f.w.t.old) {
+            cu_dep_wait();
+            f.waited = 1;
+        }
+        int token = (f.w.head << s.block_shift) + (pos & ((1 << s.block_shift) - 1));
+        uint32_t bar = f.full + (uint32_t)stage * 8;
+        if (lane == 0) {
+            cu_bar_expect(bar, 2 * sh::half + (sh::scaled ? 2 * UNIT * 4 : 0));
+            fetch(f.ring + (uint32_t)(stage * sh::stage), map, sh::lines ?
+                token / UNIT * (sh::half / 128) : token, f.block, bar);
+        }
+        if (sh::scaled && lane < 2) {
+            const struct fdk_kv &kv = s.a.kv;
+            const char *from = s.layer + (uint64_t)(uint32_t)f.block * kv.block_bytes +
+                (lane == 0 ? kv.k_scale_off : kv.v_scale_off);
+            __syncwarp(3);
+            fetch_bytes(f.scales + (uint32_t)(2 * stage + lane) * UNIT * 4,
+                from + (int64_t)token * 4, UNIT * 4, bar);
+        }
+    }
+    step<G>(f.w, s);
+    feed_entry<sh::n_unit, G>(f, s, warp);
+}
+
+/* A block's first units are on their way, and what the kernel before has done is there.
+ * full: where the barriers are to be in mem. Returns the splits of all blocks; 0: there is
+ * nothing for this one to do.
+ *
+ * The plan lets nothing begin before it has ended: before the wait it is there, and so are
+ * the tables and the tokens of earlier steps. Tokens of this step are not, and some may lie
+ * in blocks that a row has from another: cu_split_tile.old. */
+template<int D, typename E, int G>
+static __device__ __forceinline__ int
+begin_parts(char *mem, int full, const struct split_args &s, const CUtensorMap *map,
+    struct feed &f, struct walk &w)
+{
+    typedef struct shape<D, E> sh;
+    int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
+    uint32_t base = (uint32_t)__cvta_generic_to_shared(mem);
+    const struct cu_split_start *start = s.plan.start + blockIdx.x;
+    if (threadIdx.x == 0)
+        cu_prefetch_map(map);
+    int4 x = *(const int4 *)start, y = *(const int4 *)&start->at;
+    f = {};
+    load_tile<G>(f.w, s, &start->first);
+    f.block = warp < sh::n_unit ? start->block[warp] : 0;
+    f.w.tile = x.x;
+    f.w.set = x.y;
+    f.w.head = s.n_head_set == 1 ? x.y : x.y / s.n_head_set;
+    f.w.part = x.z;
+    f.w.chunk = part_begin<G>(f.w, s);
+    f.w.left = x.w;
+    w = f.w;
+    if (w.left <= 0) {
+        if (blockIdx.x == 0)
+            cu_dep_wait();            /* so that the grid ends after the one before it */
+        return 0;
+    }
+    f.ring = base + (uint32_t)(warp * sh::n_stage * sh::stage);
+    f.scales = base + (uint32_t)(sh::scales + warp * sh::n_stage * 2 * UNIT * 4);
+    f.full = base + (uint32_t)(full + warp * sh::n_stage * 8);
+    if (warp < sh::n_unit && lane < sh::n_stage)
+        cu_bar_init(f.full + (uint32_t)lane * 8, 1);
+    cu_bar_ready();
+    __syncwarp();
+    for (int i = 0; i < sh::n_stage; i++)
+        feed_unit<D, E, G>(f, s, map, warp, lane, i);
+    if (!f.waited)
+        cu_dep_wait();
+    f.waited = 1;
+    cu_dep_next();
+    return y.y;
+}
+
+/* Zeros for the values behind the first n: anything may be there, but weights of 0
+ * must yield 0. */
+template<int D, typename E>
+static __device__ __noinline__ void
+clear_values(uint32_t stage, float *scales, int n, int lane)
+{
+    typedef struct shape<D, E> sh;
+    for (int i = lane; i < (UNIT - n) * (sh::row / 16); i += 32)
+        asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" :: "r"(piece<sh::row>(stage,
+            1, n + i / (sh::row / 16), i % (sh::row / 16))), "r"(0) : "memory");
+    if (sh::scaled && lane < UNIT - n)
+        scales[UNIT + n + lane] = 0;
+    cu_written();
+}
+
+#endif

@@ -1,0 +1,367 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The fusion of a single-token decode's layers for mega_kernel.cu: which operations are
+ * layers that it runs, what of a launch is made when the program is bound, and the launch.
+ */
+#include "kernels/cuda/generic/vec8.cuh"
+#include "kernels/cuda/sm90/mega.cuh"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define LAYERS_MIN 2                 /* of a launch */
+
+/* The operations of a layer, in the order in which they come. */
+enum { L_NORM, L_QKV_GEMM, L_QKV, L_ATTENTION, L_O, L_POST_NORM, L_GU, L_SILU, L_DOWN,
+    L_OPS };
+static const enum fdk_op_kind kinds[L_OPS] = { CU_MEGA_KINDS };
+static const int product[MEGA_PRODUCTS] = { L_QKV_GEMM, L_O, L_GU, L_DOWN };
+
+/* Of a bound program. */
+struct mega_run {
+    struct mega_list list;           /* all but what a step brings */
+    struct mega_maps *maps;          /* on the device, [layers][MEGA_PRODUCTS] */
+    int n_block;
+};
+
+/* 128 elements of a row share a scale. */
+static int
+scaled(const struct fdk_gemm_args *a)
+{
+    return a->w_dtype != FDK_BF16 && a->w_group < a->K;
+}
+
+/* ---- layers ------------------------------------------------------------------ */
+
+/* Weights that the kernel has, in whole chunks. */
+static int
+gemm_fits(const struct fdk_gemm_args *a)
+{
+    const int type = (int)a->w_dtype;
+    if (type != FDK_BF16 && type != FDK_F8E4M3 && type != FDK_I8 && type != FDK_I4)
+        return 0;
+    if (a->w_layout != FDK_LAYOUT_ROWS)
+        return 0;
+    if (scaled(a) && (a->w_group != 128 || a->K % 512 != 0 || (uintptr_t)a->w_scale % 16))
+        return 0;
+    return a->act == FDK_BF16 && a->y_dtype == FDK_BF16 && a->N % 32 == 0 &&
+        a->K % mega_chunk(type) == 0 && a->K % 128 == 0 && cu_aligned(a->w, a->y, NULL,
+        NULL) && mega_x_bytes(type, a->K) <= MEGA_X_BYTES;
+}
+
+static int
+kv_fits(const struct fdk_kv *kv)
+{
+    return kv->dtype == FDK_BF16 && (kv->head_dim == 64 || kv->head_dim == 128) &&
+        kv->block_size % 16 == 0 && (((uintptr_t)kv->base | kv->block_bytes |
+        kv->layer_bytes | kv->v_bytes) & 15) == 0;
+}
+
+/* The same row lives in all of them. */
+static int
+layer_lives(const struct fdk_op *o)
+{
+    const int32_t *n = o[L_NORM].rmsnorm.n;
+    return o[L_QKV_GEMM].gemm.n == n && o[L_O].gemm.n == n && o[L_POST_NORM].rmsnorm.n == n &&
+        o[L_GU].gemm.n == n && o[L_SILU].silu_mul.n == n && o[L_DOWN].gemm.n == n;
+}
+
+/* Each reads what the one before it has written, and in the sizes that it has. */
+static int
+layer_linked(const struct fdk_op *o)
+{
+    for (int i = 0; i < L_OPS; i++)
+        if (o[i].kind != kinds[i] || o[i].slice != 0)
+            return 0;
+    const struct fdk_qkv_args *q = &o[L_QKV].qkv;
+    const struct fdk_attention_args *t = &o[L_ATTENTION].attention;
+    const struct fdk_gemm_args *gq = &o[L_QKV_GEMM].gemm, *go = &o[L_O].gemm;
+    const struct fdk_gemm_args *gg = &o[L_GU].gemm, *gd = &o[L_DOWN].gemm;
+    const int C = o[L_NORM].rmsnorm.C, F = o[L_SILU].silu_mul.F;
+    return gq->x == o[L_NORM].rmsnorm.y && q->qkv == gq->y && t->qkv == gq->y &&
+        go->x == t->y && o[L_POST_NORM].rmsnorm.add == go->y &&
+        o[L_POST_NORM].rmsnorm.x == o[L_NORM].rmsnorm.x && gg->x == o[L_POST_NORM].rmsnorm.y &&
+        o[L_SILU].silu_mul.gu == gg->y && gd->x == o[L_SILU].silu_mul.y &&
+        o[L_POST_NORM].rmsnorm.C == C && gq->K == C && gq->N == (q->H + 2 * q->K) * q->D &&
+        q->H == t->H && q->K == t->K && q->D == t->D && q->layer == t->layer &&
+        go->K == t->H * t->D && go->N == C && gg->K == C && gg->N == 2 * F &&
+        gd->K == F && gd->N == C &&
+        memcmp(&q->kv, &t->kv, sizeof(q->kv)) == 0;
+}
+
+static int
+acts_fit(const struct fdk_op *o)
+{
+    return o[L_NORM].rmsnorm.act == FDK_BF16 && o[L_QKV].qkv.act == FDK_BF16 &&
+        o[L_ATTENTION].attention.act == FDK_BF16 && o[L_POST_NORM].rmsnorm.act == FDK_BF16 &&
+        o[L_SILU].silu_mul.act == FDK_BF16;
+}
+
+/* What the megakernel knows of norms, rotation and gate. */
+static int
+attributes_fit(const struct fdk_op *o)
+{
+    const struct fdk_qkv_args *q = &o[L_QKV].qkv;
+    return cu_norm_usual(&o[L_NORM].rmsnorm) && cu_norm_usual(&o[L_POST_NORM].rmsnorm) &&
+        q->norm_offset == 0 && !q->norm_all && !q->interleaved && q->rot > 0 &&
+        o[L_SILU].silu_mul.gate == FDK_GATE_SILU;
+}
+
+/* Can the megakernel run this layer? */
+static int
+layer_fits(const struct fdk_op *o)
+{
+    const struct fdk_qkv_args *q = &o[L_QKV].qkv;
+    const struct fdk_rmsnorm_args *n = &o[L_NORM].rmsnorm, *p = &o[L_POST_NORM].rmsnorm;
+    for (int i = 0; i < MEGA_PRODUCTS; i++)
+        if (!gemm_fits(&o[product[i]].gemm) ||
+            o[product[i]].gemm.w_dtype != o[L_DOWN].gemm.w_dtype)
+            return 0;
+    return acts_fit(o) && attributes_fit(o) && cu_kv_valid(&q->kv, 1, q->H, q->K, q->D, q->layer) == 0 &&
+        kv_fits(&q->kv) && q->rot % 16 == 0 && q->H / q->K <= MEGA_GROUP &&
+        n->C <= MEGA_C_MOST && n->eps == p->eps &&
+        cu_aligned(n->x, n->add, n->w, p->w) &&
+        cu_aligned(q->cs, q->q_norm, q->k_norm, NULL) &&
+        o[L_ATTENTION].attention.scale > 0 &&
+        o[L_ATTENTION].attention.kv.n_own <= 1 &&
+        o[L_ATTENTION].attention.window == 0 && o[L_ATTENTION].attention.softcap == 0;
+}
+
+/* Layer o can follow layer before. */
+static int
+layer_follows(const struct fdk_op *before, const struct fdk_op *o)
+{
+    const struct fdk_qkv_args *a = &before[L_QKV].qkv, *b = &o[L_QKV].qkv;
+    const struct fdk_attention_args *t = &before[L_ATTENTION].attention;
+    const struct fdk_attention_args *u = &o[L_ATTENTION].attention;
+    for (int i = 0; i < MEGA_PRODUCTS; i++) {
+        const struct fdk_gemm_args *g = &before[product[i]].gemm, *h = &o[product[i]].gemm;
+        if (g->N != h->N || g->K != h->K || g->w_dtype != h->w_dtype ||
+            scaled(g) != scaled(h))
+            return 0;
+    }
+    return o[L_NORM].rmsnorm.add == before[L_DOWN].gemm.y &&
+        o[L_NORM].rmsnorm.x == before[L_NORM].rmsnorm.x &&
+        o[L_NORM].rmsnorm.n == before[L_NORM].rmsnorm.n &&
+        o[L_NORM].rmsnorm.eps == before[L_NORM].rmsnorm.eps && a->H == b->H && a->D == b->D &&
+        a->rot == b->rot && a->cs == b->cs && a->eps == b->eps && t->scale == u->scale &&
+        before[L_ATTENTION].att == o[L_ATTENTION].att &&
+        before[L_QKV].att == o[L_QKV].att &&
+        memcmp(&a->kv, &b->kv, sizeof(a->kv)) == 0;
+}
+
+/* Blocks that share a KV head: a power of two, so that results can be dealt out evenly. */
+static int
+splits_of(int n_block, int H, int K, int D)
+{
+    int s = 1;
+    while (2 * s <= MEGA_SPLITS && 2 * s * K <= n_block && H / K * D % (4 * s) == 0)
+        s *= 2;
+    return s;
+}
+
+static void
+places_of(struct mega_places *p, const struct mega_list *l)
+{
+    p->qkv = 0;
+    p->att = p->qkv + mega_vector_words((l->H + 2 * l->K) * l->D);
+    p->o = p->att + mega_vector_words(l->H * l->D);
+    p->hidden = p->o + mega_vector_words(l->C);
+    p->down = p->hidden + mega_vector_words(l->F);
+    p->part = p->down + mega_vector_words(l->C);
+    p->ml = p->part + l->H * l->D * l->splits;
+    p->n = p->ml + 2 * l->H * l->splits;
+}
+
+/* What all layers share, of the first one. Blocks: every one must have a part of each
+ * layer's hidden vector (mega_words.cuh). 0: the kernel does not take it. */
+static int
+list_start(struct mega_list *l, const struct fdk_op *o, const struct cu_dev *d)
+{
+    const struct fdk_qkv_args *q = &o[L_QKV].qkv;
+    const struct fdk_attention_args *t = &o[L_ATTENTION].attention;
+    const int n_block = min(d->n_proc, o[L_SILU].silu_mul.F / 16);
+    l->kv = q->kv;
+    l->state = d->mega;
+    l->x = o[L_NORM].rmsnorm.x;
+    l->add = o[L_NORM].rmsnorm.add;
+    l->cs = q->cs;
+    l->type = (int)o[L_DOWN].gemm.w_dtype;
+    l->C = o[L_NORM].rmsnorm.C;
+    l->F = o[L_SILU].silu_mul.F;
+    l->H = q->H;
+    l->K = q->K;
+    l->D = q->D;
+    l->rot = q->rot;
+    l->group = q->H / q->K;
+    l->eps = o[L_NORM].rmsnorm.eps;
+    l->qk_eps = q->eps;
+    l->scale = t->scale;
+    l->splits = splits_of(n_block, q->H, q->K, q->D);
+    places_of(&l->at, l);
+    return q->K <= n_block && n_block <= MEGA_BLOCKS && l->at.n <= MEGA_WORDS ? n_block : 0;
+}
+
+static void
+matrix_put(struct mega_matrix *m, struct mega_shape *s, const struct mega_maps *maps,
+    const struct fdk_gemm_args *a)
+{
+    m->map = &maps->w;
+    m->scale_map = &maps->scale;
+    m->scale = a->w_dtype == FDK_BF16 || scaled(a) ? NULL : a->w_scale;
+    m->bias = a->bias;
+    s->N = a->N;
+    s->K = a->K;
+    s->scaled = scaled(a);
+}
+
+/* Layer o at the end of the list. maps: of its matrices. */
+static void
+layer_put(struct mega_list *l, const struct fdk_op *o, const struct mega_maps *maps)
+{
+    struct mega_layer *y = &l->layer[l->n];
+    for (int i = 0; i < MEGA_PRODUCTS; i++)
+        matrix_put(&y->m[i], &l->shape[i], &maps[i], &o[product[i]].gemm);
+    y->norm[0] = o[L_NORM].rmsnorm.w;
+    y->norm[1] = o[L_POST_NORM].rmsnorm.w;
+    y->q_norm = o[L_QKV].qkv.q_norm;
+    y->k_norm = o[L_QKV].qkv.k_norm;
+    y->kv_layer = o[L_QKV].qkv.layer;
+    l->y = o[L_DOWN].gemm.y;
+    l->n++;
+}
+
+/* ---- the fusion -------------------------------------------------------------- */
+
+int32_t
+cu_mega_covers(struct fdk_ctx *ctx, int dev, const struct fdk_op *op, int32_t n,
+    int32_t *ret_least, int32_t *ret_most)
+{
+    const struct cu_dev *d = &ctx->dev[dev];
+    struct mega_list l;
+    int layers = 0;
+    *ret_least = *ret_most = 1;
+    if (d->mega == NULL || ctx->deterministic || op[L_QKV].qkv.K <= 0 ||
+        list_start(&l, op, d) == 0)
+        return 0;
+    for (const struct fdk_op *o = op; layers < MEGA_LAYERS && o + L_OPS <= op + n &&
+         layer_linked(o) && layer_lives(o) && layer_fits(o) &&
+         (layers == 0 || layer_follows(o - L_OPS, o)); o += L_OPS)
+        layers++;
+    return layers >= LAYERS_MIN ? layers * L_OPS : 0;
+}
+
+static int
+maps_make(struct mega_maps *maps, const struct fdk_op *op, int32_t n)
+{
+    int rc = 0;
+    for (int32_t i = 0; i < n && rc == 0; i++) {
+        const struct fdk_gemm_args *a =
+            &op[i / MEGA_PRODUCTS * L_OPS + product[i % MEGA_PRODUCTS]].gemm;
+        rc = mega_maps_make(&maps[i], a->w, a->w_scale, a->N, a->K, (int)a->w_dtype,
+            scaled(a));
+    }
+    return rc;
+}
+
+/* The maps of n matrices on the device. */
+static int
+maps_put(struct cu_dev *d, const struct fdk_op *op, int32_t n, struct mega_maps **ret)
+{
+    struct mega_maps *maps = (struct mega_maps *)calloc((size_t)n, sizeof(*maps)), *to = NULL;
+    int rc = maps == NULL ? -ENOMEM : maps_make(maps, op, n);
+    if (rc == -ENOTSUP)
+        __atomic_store_n(&d->fell_back, 1, __ATOMIC_RELAXED);
+    if (rc == 0)
+        rc = cu_result(d, "cudaMalloc", cudaMalloc((void **)&to, (size_t)n * sizeof(*to)));
+    if (rc == 0)
+        rc = cu_result(d, "cudaMemcpyAsync", cudaMemcpyAsync(to, maps, (size_t)n *
+            sizeof(*to), cudaMemcpyHostToDevice, d->aux));
+    if (rc == 0)
+        rc = cu_result(d, "cudaStreamSynchronize", cudaStreamSynchronize(d->aux));
+    if (rc != 0 && to != NULL)
+        (void)cu_result(d, "cudaFree", cudaFree(to));
+    free(maps);
+    if (rc == 0)
+        *ret = to;
+    return rc;
+}
+
+int
+cu_mega_prepare(struct fdk_ctx *ctx, int dev, const struct fdk_op *op, int32_t n, void **ret)
+{
+    struct cu_dev *d = &ctx->dev[dev];
+    int rc = cu_enter(d);
+    if (rc != 0)
+        return rc;
+    struct mega_run *r = (struct mega_run *)calloc(1, sizeof(*r));
+    if (r == NULL)
+        return -ENOMEM;
+    rc = maps_put(d, op, n / L_OPS * MEGA_PRODUCTS, &r->maps);
+    if (rc != 0) {
+        free(r);
+        return rc;
+    }
+    r->n_block = list_start(&r->list, op, d);
+    for (int32_t i = 0; i < n / L_OPS; i++)
+        layer_put(&r->list, op + i * L_OPS, r->maps + i * MEGA_PRODUCTS);
+    *ret = r;
+    return 0;
+}
+
+void
+cu_mega_release(struct fdk_ctx *ctx, int dev, void *data)
+{
+    struct mega_run *r = (struct mega_run *)data;
+    if (cu_enter(&ctx->dev[dev]) == 0)
+        (void)cu_result(&ctx->dev[dev], "cudaFree", cudaFree(r->maps));
+    free(r);
+}
+
+int
+cu_mega_run(void *data, const struct fdk_op *op, int32_t n, const struct fdk_step *s,
+    fdk_stream_t st)
+{
+    struct mega_run *r = (struct mega_run *)data;
+    const int32_t att = op[L_ATTENTION].att;
+    int rc = cu_stream_enter(st);
+    (void)n;
+    if (rc != 0)
+        return rc;
+    r->list.b = *s->att[att].b;
+    r->list.n_work = s->att[att].n_work;
+    r->list.n_done = s->att[att].n_done;
+    r->list.n_work_max = s->n_work;
+    return cu_result(cu_stream_of(st)->dev, "decode step", mega_launch(&r->list, r->n_block,
+        cu_raw(st)));
+}
+
+/* ---- devices ----------------------------------------------------------------- */
+
+int
+cu_mega_open(struct cu_dev *d)
+{
+    if (!d->sm90a || !mega_kernel_fits(d->idx))
+        return 0;
+    int rc = cu_result(d, "cudaMalloc", cudaMalloc((void **)&d->mega, sizeof(*d->mega)));
+    if (rc == 0)
+        rc = cu_result(d, "cudaMemset", cudaMemset(d->mega, 0, sizeof(*d->mega)));
+    if (rc == 0)
+        rc = cu_result(d, "cudaStreamSynchronize", cudaStreamSynchronize(0));
+    return rc;
+}
+
+void
+cu_mega_close(struct cu_dev *d)
+{
+    if (d->mega != NULL && cu_enter(d) == 0)
+        (void)cu_result(d, "cudaFree", cudaFree(d->mega));
+    d->mega = NULL;
+}
+
+cudaError_t
+cu_mega_load(int sm90a)
+{
+    return sm90a ? mega_kernel_load() : cudaSuccess;
+}

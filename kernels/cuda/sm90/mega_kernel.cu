@@ -1,0 +1,205 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The kernel that runs the layers of a step of one row (mega.cuh): all of its blocks are
+ * resident, which a cooperative launch sees to.
+ */
+#include "kernels/cuda/sm90/mega_attention.cuh"
+
+struct mega_shared {
+    struct mega_ring ring;
+    __align__(16) unsigned char x[MEGA_X_BYTES];
+    __align__(16) float sums[2][ROUND * SUMS];
+    __align__(16) struct mega_layer layer[2]; /* the one that runs and the next one */
+    struct att_place place;
+    float part[MEGA_WARPS];
+};
+static_assert(sizeof(struct mega_shared) <= 232448, "what a block may have");
+
+/* Layer i where its turn finds it. A barrier follows. */
+static __device__ __forceinline__ void
+fetch_layer(const struct mega_list &l, struct mega_shared *s, int i)
+{
+    const uint32_t *from = (const uint32_t *)&l.layer[i];
+    if (threadIdx.x < sizeof(struct mega_layer) / 4)
+        ((uint32_t *)&s->layer[i & 1])[threadIdx.x] = from[threadIdx.x];
+}
+
+/* The norm before product p of layer i. */
+static __device__ __forceinline__ struct norm_of
+norm_before(const struct mega_list &l, const struct mega_layer &y, int i,
+    enum mega_product p, const struct words &w)
+{
+    const int first = i == 0 && p == MEGA_QKV;
+    float *mine = l.state->x[blockIdx.x];
+    struct norm_of n;
+    n.from = first ? l.x : mine;
+    n.add = first ? (const uint4 *)l.add : NULL;
+    n.words = words_of(l, p == MEGA_QKV ? w.epoch - 1 : w.epoch);
+    n.at = first ? -1 : p == MEGA_QKV ? l.at.down : l.at.o;
+    n.to = mine;
+    n.weight = y.norm[p == MEGA_GU];
+    return n;
+}
+
+/* A product's input, in s->x. */
+template<int W>
+static __device__ __forceinline__ void
+input(const struct mega_list &l, struct mega_shared *s, int i, enum mega_product p,
+    const struct words &w)
+{
+    if (p == MEGA_QKV || p == MEGA_GU)
+        x_norm<W>(s->x, norm_before(l, s->layer[i & 1], i, p, w), l.C, l.eps, s->part);
+    else if ((int)blockIdx.x < l.shape[p].N / 16)
+        x_take<W>(s->x, w, p == MEGA_O ? l.at.att : l.at.hidden, l.shape[p].K);
+}
+
+/* Where a product's results go. */
+static __device__ __forceinline__ struct gemm_to
+output(const struct mega_list &l, int i, enum mega_product p, const struct words &w)
+{
+    const int at = p == MEGA_QKV ? l.at.qkv : p == MEGA_O ? l.at.o : p == MEGA_GU ?
+        l.at.hidden : l.at.down;
+    struct gemm_to to = { w, at, p == MEGA_DOWN && i + 1 == l.n ? l.y : NULL };
+    return to;
+}
+
+/* The warps that compute. */
+template<int W, int D>
+static __device__ __forceinline__ void
+run_all(const struct mega_list &l, struct mega_shared *s)
+{
+    const uint32_t before = *(volatile uint32_t *)&l.state->epoch;
+    ring_at at = { 0, 0 };
+    int turn = 0;
+    fetch_layer(l, s, 0);
+    att_place_find(s->place, l);
+#pragma unroll 1
+    for (int j = 0; j < l.n * MEGA_PRODUCTS; j++) {
+        const enum mega_product p = (enum mega_product)(j % MEGA_PRODUCTS);
+        const int i = j / MEGA_PRODUCTS;
+        const struct words w = words_of(l, before + 1 + (uint32_t)i);
+        if (p == MEGA_QKV)
+            att_prefetch(s->place, l, s->layer[i & 1].kv_layer);
+        if (p == MEGA_GU && i + 1 < l.n)
+            fetch_layer(l, s, i + 1);
+        input<W>(l, s, i, p, w);
+        mega_run_product<W>(s->layer[i & 1].m[p], l.shape[p], p == MEGA_GU, &s->ring,
+            at, s->x, s->sums, turn, output(l, i, p, w));
+        if (p == MEGA_QKV)
+            mega_run_attention<D>((struct att_room<D> *)s->x, s->place, l,
+                s->layer[i & 1], w);
+    }
+    if (blockIdx.x != 0)
+        return;
+    /* All blocks have computed a part of the last layer: they know `before`, and x. */
+    for (int i = (int)threadIdx.x; i < l.C; i += MEGA_THREADS)
+        l.x[i] = l.state->x[0][i];
+    if (threadIdx.x == 0) {
+        l.state->epoch = before + (uint32_t)l.n;
+        atomicAdd(l.n_done, (uint32_t)(l.n * max(0, min(l.n_work_max, *l.n_work))));
+    }
+}
+
+template<int W, int D>
+static __global__ void __launch_bounds__(MEGA_THREADS + 32, 1)
+mega_kernel(const __grid_constant__ struct mega_list l)
+{
+    extern __shared__ __align__(1024) unsigned char shared[];
+    struct mega_shared *s = (struct mega_shared *)shared;
+    if (*l.b.n_tok < 1)
+        return;
+    if (threadIdx.x == 0)
+        ring_start(&s->ring);
+    __syncthreads();
+    if (threadIdx.x < MEGA_THREADS)
+        run_all<W, D>(l, s);
+    else if (threadIdx.x == MEGA_THREADS)
+        ring_feed<W>(l, &s->ring);
+}
+
+static cu_encode_fn encode;          /* cuTensorMapEncodeTiled; written once, by load */
+
+int
+mega_maps_make(struct mega_maps *m, const void *w, const float *scale, int N, int K,
+    int type, int scaled)
+{
+    const cuuint64_t chunks = (cuuint64_t)(K / mega_chunk(type)), row = 128 * chunks;
+    const cuuint64_t dim[3] = { 128, (cuuint64_t)N, chunks }, stride[2] = { row, 128 };
+    const cuuint32_t box[3] = { 128, 16, MEGA_WARPS }, one[3] = { 1, 1, 1 };
+    const cuuint64_t s_dim[2] = { (cuuint64_t)K / 128, (cuuint64_t)N };
+    const cuuint64_t s_stride[1] = { (cuuint64_t)K / 128 * 4 };
+    const cuuint32_t s_box[2] = { (cuuint32_t)(MEGA_WARPS * mega_chunk(type) / 128), 16 };
+    if (cu_make_map(encode, &m->w, CU_TENSOR_MAP_DATA_TYPE_UINT8, 3, (void *)w, dim,
+        stride, box, one, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+        CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) != 0)
+        return -ENOTSUP;
+    if (scaled == 0 || cu_make_map(encode, &m->scale, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 2,
+        (void *)scale, s_dim, s_stride, s_box, one, CU_TENSOR_MAP_INTERLEAVE_NONE,
+        type == FDK_I4 ? CU_TENSOR_MAP_SWIZZLE_64B : CU_TENSOR_MAP_SWIZZLE_NONE,
+        CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == 0)
+        return 0;
+    return -ENOTSUP;
+}
+
+typedef void (*mega_fn)(const struct mega_list);
+
+static const struct {
+    enum fdk_dtype type;
+    int D;
+    mega_fn kernel;
+} kernels[] = {
+    { FDK_BF16, 64, mega_kernel<FDK_BF16, 64> },
+    { FDK_BF16, 128, mega_kernel<FDK_BF16, 128> },
+    { FDK_F8E4M3, 64, mega_kernel<FDK_F8E4M3, 64> },
+    { FDK_F8E4M3, 128, mega_kernel<FDK_F8E4M3, 128> },
+    { FDK_I8, 64, mega_kernel<FDK_I8, 64> },
+    { FDK_I8, 128, mega_kernel<FDK_I8, 128> },
+    { FDK_I4, 64, mega_kernel<FDK_I4, 64> },
+    { FDK_I4, 128, mega_kernel<FDK_I4, 128> },
+};
+#define N_KERNEL (sizeof(kernels) / sizeof(kernels[0]))
+
+cudaError_t
+mega_launch(const struct mega_list *l, int n_block, cudaStream_t s)
+{
+    cudaLaunchAttribute at = {};
+    at.id = cudaLaunchAttributeCooperative;
+    at.val.cooperative = 1;
+    cudaLaunchConfig_t c = {};
+    c.gridDim = dim3((unsigned)n_block);
+    c.blockDim = dim3(MEGA_THREADS + 32);
+    c.dynamicSmemBytes = sizeof(struct mega_shared);
+    c.stream = s;
+    c.attrs = &at;
+    c.numAttrs = 1;
+    for (size_t i = 0; i < N_KERNEL; i++)
+        if (kernels[i].type == l->type && kernels[i].D == l->D)
+            return cudaLaunchKernelEx(&c, kernels[i].kernel, *l);
+    return cudaErrorInvalidValue;
+}
+
+int
+mega_kernel_fits(int dev)
+{
+    int n = 0, together = 0;
+    cudaError_t e = cudaDeviceGetAttribute(&together, cudaDevAttrCooperativeLaunch, dev);
+    for (size_t i = 0; i < N_KERNEL && e == cudaSuccess && together; i++) {
+        e = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&n, kernels[i].kernel,
+            MEGA_THREADS + 32, sizeof(struct mega_shared));
+        if (n < 1)
+            break;
+    }
+    (void)cudaGetLastError();
+    return e == cudaSuccess && n >= 1;
+}
+
+cudaError_t
+mega_kernel_load(void)
+{
+    cudaError_t e = cu_find_encode(&encode);
+    for (size_t i = 0; i < N_KERNEL && e == cudaSuccess; i++)
+        e = cudaFuncSetAttribute((const void *)kernels[i].kernel,
+            cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(struct mega_shared));
+    return e;
+}
