@@ -39,6 +39,10 @@ libfddworker_a_SOURCES = \
 	%D%/egress_token.c \
 	%D%/engine.c \
 	%D%/engine.h \
+	%D%/engine_count.c \
+	%D%/engine_count.h \
+	%D%/engine_out.c \
+	%D%/engine_out.h \
 	%D%/files.c \
 	%D%/files.h \
 	%D%/finish.c \
