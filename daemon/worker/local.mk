@@ -110,7 +110,10 @@ libfddworker_a_SOURCES = \
 	%D%/rules.h \
 	%D%/runner.c \
 	%D%/runner.h \
-	%D%/runner_check.c %D%/runner_program.c \
+	%D%/runner_bind.c \
+	%D%/runner_check.c \
+	%D%/runner_program.c \
+	%D%/runner_program.h \
 	%D%/runner_launch.c \
 	%D%/runner_ranks.c \
 	%D%/runner_near.c \

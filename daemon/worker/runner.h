@@ -523,6 +523,14 @@ run_chosen_bytes(int32_t n_entry)
 {
     return (uint64_t)n_entry * FDK_MAX_CHOSEN * sizeof(float);
 }
+/* Rows of a logits slice. */
+int32_t run_logits_rows(const struct fdk_ops *k, int32_t vocab, int32_t O);
+/* Scratch for the largest launch. Of the runner: k, ctx, prog, wp, kv, dims, act, R and the
+ * shape of attention tiles; nothing needs to be allocated. */
+size_t run_scratch_bytes(const struct runner *run);
+
+/* ---- runner_bind.c ------------------------------------------------------------ */
+
 /* Bind the program; needs everything allocated. */
 int run_bind(struct run_dev *dev, const size_t *off);
 void run_unbind(struct run_dev *dev);
@@ -532,12 +540,19 @@ const struct run_form *run_form(const struct run_dev *dev, enum mdl_tail tail);
 const struct run_form *run_pad_form(const struct run_dev *dev, const struct run_pad *pad);
 /* What a padded size brings. */
 void run_step(const struct run_pad *pad, struct fdk_step *ret);
-/* Rows of a logits slice. */
-int32_t run_logits_rows(const struct fdk_ops *k, int32_t vocab, int32_t O);
-/* Scratch for the largest launch. Of the runner: k, ctx, prog, wp, kv, dims, act, R and the
- * shape of attention tiles; nothing needs to be allocated. */
-size_t run_scratch_bytes(const struct runner *run);
-/* runner_check.c, after run_setup(): 0, or -ENOTSUP where no kernel takes an operation, with
+/* Have the backend find out how it computes each product (fdk_ops.gemm_choose), so that no
+ * step waits for that. */
+int run_choose(struct run_dev *dev);
+/* Launch the whole program for one padded size. */
+int run_program(struct run_dev *dev, const struct run_pad *pad);
+/* Where marks go: mark_op. */
+void run_place_mark(struct runner *run);
+/* What was launched since the mark before is this line. Nothing without dev->marks. */
+int run_mark(struct run_dev *dev, int32_t line);
+
+/* ---- runner_check.c ----------------------------------------------------------- */
+
+/* After run_setup(): 0, or -ENOTSUP where no kernel takes an operation, with
  * its name, its shape and what is taken in err. What only a slow kernel takes is logged, and
  * what run_check_sizes() finds. */
 #define RUN_TAKES_TEXT 512
@@ -551,15 +566,6 @@ void run_check_sizes(struct runner *run);
 /* As fdk_ops.op_takes(), of operation i of the form in that step. */
 int run_op_takes(const struct run_dev *dev, const struct run_form *f, int32_t i,
     const struct fdk_step *s, char *why, size_t why_bytes);
-/* Have the backend find out how it computes each product (fdk_ops.gemm_choose), so that no
- * step waits for that. */
-int run_choose(struct run_dev *dev);
-/* Launch the whole program for one padded size. */
-int run_program(struct run_dev *dev, const struct run_pad *pad);
-/* Where marks go: mark_op. */
-void run_place_mark(struct runner *run);
-/* What was launched since the mark before is this line. Nothing without dev->marks. */
-int run_mark(struct run_dev *dev, int32_t line);
 
 /* ---- runner_setup.c, run_setup()'s parts ----------------------------------------- */
 
