@@ -44,8 +44,7 @@ volatile sig_atomic_t fct_interrupted;
 static void
 on_interrupt(int sig)
 {
-    (void)sig;
-    fct_interrupted = 1;
+    fct_interrupted = sig;
 }
 
 void

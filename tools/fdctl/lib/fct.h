@@ -154,7 +154,7 @@ int fct_oom(void);
 int fct_status_fail(const char *what, int status);
 /* Flush standard output: 0, or FCT_EX_IO with the message printed. */
 int fct_flush(void);
-/* The signal sets fct_interrupted; flags are those of sigaction(). */
+/* The signal becomes fct_interrupted; flags are those of sigaction(). */
 extern volatile sig_atomic_t fct_interrupted;
 void fct_catch(int sig, unsigned flags);
 /* Exit code that stands for a status; 0 for FDC_OK. */
@@ -317,6 +317,8 @@ void fct_date(time_t t, int with_seconds, char *ret, size_t ret_bytes);
  *                [a=x|TEXT] if it is the text x; [a?|TEXT] if it is there
  *   [*a|TEXT]    TEXT with each element of the list a, or with the object a, as o */
 void fct_text(FILE *out, const char *text, const json_t *o);
+/* Into ret, cut where it is full. */
+void fct_fill(char *ret, size_t ret_bytes, const char *text, const json_t *o);
 
 /* ---- programs ------------------------------------------------------------------ */
 

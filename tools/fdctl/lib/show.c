@@ -426,3 +426,16 @@ fct_text(FILE *out, const char *text, const json_t *o)
 {
     fill(out, text, text + strlen(text), o);
 }
+
+void
+fct_fill(char *ret, size_t ret_bytes, const char *text, const json_t *o)
+{
+    FILE *out = fmemopen(ret, ret_bytes, "w");
+
+    ret[0] = ret[ret_bytes - 1] = '\0';
+    if (out == NULL)
+        return;
+    fct_text(out, text, o);
+    fclose(out);
+    ret[ret_bytes - 1] = '\0';
+}
