@@ -22,7 +22,6 @@
 
 #include "tools/fdctl/top/top.h"
 
-static struct cnt_seg seg;
 static char buf[300000];
 
 #define NEAR(v, want) assert_true((v) > (want)*0.999 && (v) < (want)*1.001)
@@ -103,20 +102,16 @@ t_quantile(void **state)
 static void
 t_rates(void **state)
 {
-    struct top_raw a, b;
+    static struct cnt_seg a, b;
     struct top_rates r;
 
     (void)state;
-    memset(&a, 0, sizeof(a));
-    a.t_ns = 1000;
     a.w.steps = 10;
     a.w.generation_tokens = 100;
     a.w.preemptions = 7; /* of a worker that has died */
     a.g.requests_done = 3;
     b = a;
-    b.t_ns += 2000000000u;
-    top_rates(&a, &b, &r);
-    NEAR(r.secs, 2);
+    top_rates(&a, &b, 2, &r);
     assert_true(r.out == 0 && r.busy == 0 && r.step_ns < 0 && r.hit < 0 && r.kv < 0);
     assert_true(r.lat[TOP_L_ITL].p50 < 0 && r.lat[TOP_L_ITL].n == 0);
     b.w.steps += 100;
@@ -137,7 +132,7 @@ t_rates(void **state)
     b.g.requests_done = 13;
     b.h[CNT_H_itl].bucket[0] = 99;
     b.h[CNT_H_step_tokens].sum = 460;
-    top_rates(&a, &b, &r);
+    top_rates(&a, &b, 2, &r);
     NEAR(r.out, 200);
     NEAR(r.in, 40);
     NEAR(r.in_cached, 10);
@@ -152,37 +147,40 @@ t_rates(void **state)
     NEAR(r.kv, 0.25);
     NEAR(r.done, 5);
     assert_true(r.preempted == 0);
-    assert_int_equal(r.lat[TOP_L_ITL].n, 99);
+    assert_true(r.lat[TOP_L_ITL].n == 99);
     NEAR(r.lat[TOP_L_ITL].p50, 25000);
     b.w.model_ns = 9000000000u;
-    top_rates(&a, &b, &r);
+    top_rates(&a, &b, 2, &r);
     assert_true(r.busy == 1);
-    top_rates(&b, &b, &r); /* no time has passed */
-    assert_true(r.out < 0 && r.busy < 0);
+    top_rates(&b, &b, 0, &r); /* no time has passed */
+    assert_true(r.out < 0 && r.busy < 0 && r.kv < 0 && r.lat[TOP_L_ITL].n < 0);
 }
 
 static void
 t_history(void **state)
 {
     static struct top_history h;
-    struct top_rates r = { .out = 1, .kv = 0.5 };
-    struct top_series s;
-    size_t i;
+    struct top t = { .r = { .out = 1, .in = 2, .busy = 0.25, .kv = 0.5 } };
 
     (void)state;
-    s = top_history_line(&h, TOP_S_OUT);
-    assert_true(top_series_max(&s, 10) == 0);
-    for (i = 0; i < TOP_HISTORY + 5; i++) {
-        r.out = (double)i;
-        top_history_add(&h, &r);
-    }
-    s = top_history_line(&h, TOP_S_OUT);
-    assert_int_equal(s.n, TOP_HISTORY);
-    NEAR(top_series_max(&s, 3), (double)TOP_HISTORY + 4);
-    top_history_add(&h, NULL);
-    s = top_history_line(&h, TOP_S_OUT);
-    NEAR(top_series_max(&s, 2), (double)TOP_HISTORY + 4);
-    assert_true(top_series_max(&s, 1) == 0);
+    assert_true(top_history_max(&h, 10) == 0);
+    for (size_t i = 0; i < TOP_HISTORY + 5; i++)
+        top_history_add(&h, (double)i);
+    NEAR(top_history_max(&h, 3), (double)TOP_HISTORY + 4);
+    top_history_add(&h, TOP_NONE);
+    NEAR(top_history_max(&h, 2), (double)TOP_HISTORY + 4);
+    assert_true(top_history_max(&h, 1) == 0);
+    /* the oldest have gone */
+    h.v[(h.n - 1) % TOP_HISTORY] = 9999;
+    NEAR(top_history_max(&h, TOP_HISTORY), 9999);
+    for (size_t i = 0; i < TOP_HISTORY; i++)
+        top_history_add(&h, 1);
+    NEAR(top_history_max(&h, 2 * TOP_HISTORY), 1);
+    top_remember(&t);
+    NEAR(top_history_max(&t.hist[TOP_S_OUT], 9), 1);
+    NEAR(top_history_max(&t.hist[TOP_S_IN], 9), 2);
+    NEAR(top_history_max(&t.hist[TOP_S_BUSY], 9), 0.25);
+    NEAR(top_history_max(&t.hist[TOP_S_KV], 9), 0.5);
 }
 
 /* ---- canvas -------------------------------------------------------------- */
@@ -225,15 +223,14 @@ t_text(void **state)
 static void
 t_pictures(void **state)
 {
-    const float v[8] = { 0, 1, 2, 4, -1, 8, 0, 0 };
-    const struct top_series s = { v, 8, 6, 6 }; /* newest: 8 */
+    static const struct top_history s = { { 0, 1, 2, 4, -1, 8 }, 6 }; /* newest: 8 */
     struct top_canvas c;
 
     (void)state;
     assert_int_equal(top_canvas_init(&c, 8, 3, 1), 0);
-    top_chart(&c, 0, 0, 8, 1, TOP_BAR, &s, 8);
+    top_chart(&c, 0, 0, 8, 1, &s, 8);
     assert_string_equal(printed(&c), "  \u2581\u2581\u2582\u2584 \u2588\n");
-    top_chart(&c, 0, 0, 8, 4, TOP_BAR, &s, 8); /* does not fit: not drawn */
+    top_chart(&c, 0, 0, 8, 4, &s, 8); /* does not fit: not drawn */
     assert_string_equal(printed(&c), "  \u2581\u2581\u2582\u2584 \u2588\n");
     top_bar(&c, 1, 0, 6, 0.5);
     shows(printed(&c), "[\u2588\u2588\u00b7\u00b7]");
@@ -243,7 +240,7 @@ t_pictures(void **state)
     shows(printed(&c), "[\u2588\u2588\u2588\u2588]");
     top_canvas_fini(&c);
     assert_int_equal(top_canvas_init(&c, 6, 3, 0), 0);
-    top_chart(&c, 0, 0, 3, 2, TOP_BAR, &s, 8);
+    top_chart(&c, 0, 0, 3, 2, &s, 8);
     assert_string_equal(printed(&c), "  #\n# #\n");
     top_bar(&c, 2, 0, 6, 0.5);
     shows(printed(&c), "[##..]");
@@ -340,7 +337,7 @@ t_rows(void **state)
 static const struct top_col *
 col(enum top_view view, const char *name)
 {
-    const struct top_col *c = top_cols(view);
+    const struct top_col *c = top_tables[view].cols;
 
     while (c->name != NULL && strcmp(c->name, name) != 0)
         c++;
@@ -383,17 +380,16 @@ busy_top(void)
 {
     static const char clients[] = "{\"clients\":[{\"session\":2,\"user\":\"al\","
                                   "\"name\":\"y\"}]}";
-    struct top *t = calloc(1, sizeof(*t));
+    static struct top all;
+    struct top *t = &all;
     json_t *o = json_loads(clients, 0, NULL);
     int i;
 
-    assert_non_null(t);
-    snprintf(seg.model, sizeof(seg.model), "demo-7b");
-    t->seg = &seg;
-    t->gate_pid = 4321;
+    memset(t, 0, sizeof(*t));
+    strcpy(t->raw.model, "demo-7b");
+    t->raw.gate_pid = 4321;
     t->interval = 1;
     t->view = TOP_V_REQUESTS;
-    t->has_rates = 1;
     t->t_rows = 1;
     strcpy(t->clock, "14:02:11");
     t->r = (struct top_rates){ .out = 12345,
@@ -416,7 +412,7 @@ busy_top(void)
     t->status = json_pack("{s:s, s:s, s:{s:s}}", "version", "0.1.0", "state", "running",
         "worker", "phase", "ready");
     for (i = 0; i < 100; i++)
-        top_history_add(&t->hist, &t->r);
+        top_remember(t);
     t->rows[TOP_V_REQUESTS] = requests_of(three, NULL, 0);
     t->rows[TOP_V_CLIENTS] = top_rows_clients(o, t->rows[TOP_V_REQUESTS]);
     t->rows[TOP_V_USERS] = top_rows_users(t->rows[TOP_V_REQUESTS], t->rows[TOP_V_CLIENTS]);
@@ -436,11 +432,9 @@ static void
 free_top(struct top *t)
 {
     json_decref(t->status);
-    int i;
-
-    for (i = 0; i < TOP_V__N; i++)
+    json_decref(t->followed);
+    for (int i = 0; i < TOP_V__N; i++)
         json_decref(t->rows[i]);
-    free(t);
 }
 
 static const char *
@@ -573,6 +567,17 @@ t_notices(void **state)
     free_top(t);
 }
 
+/* Select the request of this id. */
+static void
+follow(struct top *t, int64_t id)
+{
+    json_t *row = json_pack("{s:I}", "id", (json_int_t)id);
+
+    top_follow(t, row);
+    top_select(t);
+    json_decref(row);
+}
+
 static void
 t_table(void **state)
 {
@@ -582,15 +587,13 @@ t_table(void **state)
 
     (void)state;
     top_rows_sort(t->rows[TOP_V_REQUESTS], col(TOP_V_REQUESTS, "ID"), 0);
-    t->sel_id = 7;
-    top_select(t);
+    follow(t, 7);
     r = top_selected(t);
     assert_int_equal(top_row_id(r), 7);
     shows(drawn(t, 80, 24), "\n>       7 bea");
     /* it follows when the order changes, and on a screen with one row */
     top_rows_sort(t->rows[TOP_V_REQUESTS], col(TOP_V_REQUESTS, "ID"), 1);
-    t->sel_id = 5;
-    top_select(t);
+    follow(t, 5);
     assert_int_equal(t->sel, 2);
     shows(drawn(t, 60, 12), "\n>       5 al");
     assert_int_equal(t->page, 1);
@@ -621,16 +624,16 @@ t_table(void **state)
 /* ---- admin socket -------------------------------------------------------- */
 
 static struct {
-    int n, what;
-    char text[200], why[200];
+    int n;
+    char cmd[16], text[200], why[200];
 } heard;
 
 static void
-on_answer(void *arg, int what, const json_t *answer, const char *why)
+on_answer(void *arg, const char *cmd, const json_t *answer, const char *why)
 {
     (void)arg;
     heard.n++;
-    heard.what = what;
+    snprintf(heard.cmd, sizeof(heard.cmd), "%s", cmd);
     snprintf(heard.text, sizeof(heard.text), "%s",
         answer != NULL ? json_string_value(json_object_get(answer, "a")) : "");
     snprintf(heard.why, sizeof(heard.why), "%s", why != NULL ? why : "");
@@ -655,10 +658,10 @@ reply(int fd, const char *text)
 }
 
 static void
-heard_is(int n, int what, const char *text, const char *why)
+heard_is(int n, const char *cmd, const char *text, const char *why)
 {
     assert_int_equal(heard.n, n);
-    assert_int_equal(heard.what, what);
+    assert_string_equal(heard.cmd, cmd);
     assert_string_equal(heard.text, text);
     shows(heard.why, why);
 }
@@ -677,16 +680,16 @@ t_link(void **state)
     top_link_init(&l, path);
     l.on_answer = on_answer;
     /* no request and no client */
-    assert_int_equal(top_link_ask(&l, 1, json_pack("{s:s}", "cmd", "x")), 0);
+    assert_int_equal(top_link_ask(&l, fct_question("x")), 0);
     top_link_step(&l, 1);
-    heard_is(1, 1, "", "No such file");
+    heard_is(1, "x", "", "No such file");
     assert_int_equal(l.failed, ENOENT);
-    assert_false(top_link_busy(&l));
+    assert_int_equal(json_array_size(l.q), 0);
     /* two questions, the answers in pieces */
     lfd = listen_at(path);
-    assert_int_equal(top_link_ask(&l, 1, json_pack("{s:s}", "cmd", "x")), 0);
-    assert_int_equal(top_link_ask(&l, 1, json_pack("{s:s}", "cmd", "x")), -EEXIST);
-    assert_int_equal(top_link_ask(&l, 2, json_pack("{s:s}", "cmd", "y")), 0);
+    assert_int_equal(top_link_ask(&l, fct_question("x")), 0);
+    assert_int_equal(top_link_ask(&l, fct_question("x")), -EEXIST);
+    assert_int_equal(top_link_ask(&l, fct_question("y")), 0);
     assert_int_equal(top_link_wait(&l, 5, 1000, &p), 0);
     top_link_step(&l, 5);
     fd = accept(lfd, NULL, NULL);
@@ -697,37 +700,37 @@ t_link(void **state)
     assert_int_equal(heard.n, 1);
     reply(fd, "\"one\"}\n");
     top_link_step(&l, 7);
-    heard_is(2, 1, "one", "");
+    heard_is(2, "x", "one", "");
     assert_int_equal(recv(fd, got, sizeof(got), 0), 2 * 12);
     reply(fd, "{\"a\":\"two\"}\n");
     top_link_step(&l, 8);
-    heard_is(3, 2, "two", "");
+    heard_is(3, "y", "two", "");
     /* silence: both are over after a second, and another connection is made */
-    (void)top_link_ask(&l, 1, json_pack("{s:s}", "cmd", "x"));
-    (void)top_link_ask(&l, 2, json_pack("{s:s}", "cmd", "y"));
+    (void)top_link_ask(&l, fct_question("x"));
+    (void)top_link_ask(&l, fct_question("y"));
     top_link_step(&l, 10);
     top_link_step(&l, TOP_ASK_NS);
     assert_int_equal(heard.n, 3);
     assert_int_equal(top_link_wait(&l, TOP_ASK_NS, 1000, &p), 10);
     top_link_step(&l, TOP_ASK_NS + 10);
-    heard_is(5, 2, "", "did not answer within 1 s");
+    heard_is(5, "y", "", "did not answer within 1 s");
     close(fd);
-    (void)top_link_ask(&l, 1, json_pack("{s:s}", "cmd", "x"));
+    (void)top_link_ask(&l, fct_question("x"));
     top_link_step(&l, 1);
     fd = accept(lfd, NULL, NULL);
     reply(fd, "nonsense\n");
     top_link_step(&l, 2);
-    heard_is(6, 1, "", "no JSON object");
+    heard_is(6, "x", "", "no JSON object");
     close(fd);
-    (void)top_link_ask(&l, 1, json_pack("{s:s}", "cmd", "x"));
+    (void)top_link_ask(&l, fct_question("x"));
     top_link_step(&l, 1);
     close(accept(lfd, NULL, NULL));
     top_link_step(&l, 2);
-    heard_is(7, 1, "", "");
+    heard_is(7, "x", "", "");
     assert_true(heard.why[0] != '\0');
-    (void)top_link_ask(&l, 1, json_pack("{s:s}", "cmd", "x"));
+    (void)top_link_ask(&l, fct_question("x"));
     top_link_reset(&l);
-    assert_false(top_link_busy(&l));
+    assert_int_equal(json_array_size(l.q), 0);
     top_link_fini(&l);
     close(lfd);
     unlink(path);

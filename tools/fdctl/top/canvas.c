@@ -14,6 +14,7 @@
 #include "daemon/common/text.h"
 
 #define BLOCK 0x2580u /* U+2581 to U+2588: one eighth to a whole block */
+#define LEFT  0x2590u /* U+258F to U+2588: the same from the left */
 
 /* ---- cells --------------------------------------------------------------- */
 
@@ -124,23 +125,30 @@ top_print(struct top_canvas *c, int y, int x, int x_end, enum top_attr attr,
     return top_text(c, y, x, x_end, attr, text);
 }
 
-int
-top_wrap(const char **text, int w, char *ret, size_t ret_bytes)
+void
+top_right(struct top_canvas *c, int y, int x_end, enum top_attr attr, const char *text)
 {
-    size_t n = strcspn(*text, "\n"), max = w > 0 ? (size_t)w : 0;
+    top_text(c, y, x_end - top_width(text), x_end, attr, text);
+}
 
-    max = max < ret_bytes - 1 ? max : ret_bytes - 1;
-    if (**text == '\0' || max == 0)
-        return 0;
-    if (n > max) {
-        for (n = max; n > 0 && (*text)[n] != ' '; n--)
-            ;
-        n = n > 0 ? n : max;
+int
+top_wrapped(struct top_canvas *c, int y, int y_end, int x, int x_end, enum top_attr attr,
+    const char *text)
+{
+    size_t w = x_end > x ? (size_t)(x_end - x) : 0, n;
+
+    for (; w > 0 && y < y_end && *text != '\0'; y++) {
+        n = strcspn(text, "\n");
+        if (n > w) {
+            for (n = w; n > 0 && text[n] != ' '; n--)
+                ;
+            n = n > 0 ? n : w;
+        }
+        top_print(c, y, x, 0, attr, "%.*s", (int)n, text);
+        text += n;
+        text += strspn(text, " \n");
     }
-    snprintf(ret, ret_bytes, "%.*s", (int)n, *text);
-    *text += n;
-    *text += strspn(*text, " \n");
-    return 1;
+    return y;
 }
 
 void
@@ -155,112 +163,108 @@ top_paint(struct top_canvas *c, int y, int x, int x_end, enum top_attr attr)
 void
 top_canvas_print(const struct top_canvas *c, FILE *out)
 {
-    int x, y, end, last = -1;
+    int empty = 0, end;
     char text[4];
 
-    for (y = 0; y < c->h; y++)
-        for (x = 0; x < c->w; x++)
-            if (c->cell[(size_t)y * (size_t)c->w + (size_t)x].ch != ' ')
-                last = y;
-    for (y = 0; y <= last; y++) {
+    for (int y = 0; y < c->h; y++) {
         const struct top_cell *row = &c->cell[(size_t)y * (size_t)c->w];
 
         for (end = c->w; end > 0 && row[end - 1].ch == ' '; end--)
             ;
-        for (x = 0; x < end; x++) {
-            uint32_t ch = row[x].ch;
-
-            if (ch != 0)
-                fwrite(text, 1, txt_put(ch, text), out);
+        if (end == 0) {
+            empty++;
+            continue;
         }
+        for (; empty > 0; empty--)
+            fputc('\n', out);
+        for (int x = 0; x < end; x++)
+            if (row[x].ch != 0)
+                fwrite(text, 1, txt_put(row[x].ch, text), out);
         fputc('\n', out);
     }
 }
 
 /* ---- pictures ------------------------------------------------------------ */
 
-/* A cell of which n eighths are filled. */
-static uint32_t
-filled(const struct top_canvas *c, int eighths, int is_spark)
+/* Eighths that the share fills of n cells; at least one of what is not 0. */
+static int
+eighths_of(double share, int n)
 {
-    if (c->utf8)
-        return eighths <= 0 ? ' ' : BLOCK + (uint32_t)eighths;
-    if (is_spark)
-        return (uint32_t) " _.-=+*#@"[eighths];
-    return eighths >= 6 ? '#' : eighths >= 3 ? '=' : eighths >= 1 ? '_' : ' ';
+    return share > 0 ? (int)fmax(fmin(share, 1) * 8 * n + 0.5, 1) : 0;
+}
+
+/* Of these, those that are in the cell with n before it. */
+static int
+in_cell(int eighths, int n)
+{
+    int e = eighths - 8 * n;
+
+    return e < 0 ? 0 : e > 8 ? 8 : e;
 }
 
 void
 top_bar(struct top_canvas *c, int y, int x, int w, double share)
 {
-    int in = w - 2, eighths;
+    int eighths = eighths_of(share, w - 2);
 
     if (y < 0 || y >= c->h || x < 0 || x + w > c->w || w < 3)
         return;
-    if (!(share > 0))
-        share = 0;
-    if (share > 1)
-        share = 1;
-    eighths = (int)(share * 8 * in + 0.5);
-    if (eighths == 0 && share > 0)
-        eighths = 1;
     set(c, y, x, TOP_NAME, '[');
-    for (int i = 0; i < in; i++) {
-        int e = eighths - 8 * i;
+    for (int i = 0; i < w - 2; i++) {
+        int e = in_cell(eighths, i);
+        uint32_t ascii = e >= 4 ? '#' : '.', full = e > 0 ? LEFT - (uint32_t)e : 0xb7;
 
-        e = e < 0 ? 0 : e > 8 ? 8 : e;
-        /* Left blocks: U+258F one eighth to U+2588 whole. */
-        if (c->utf8)
-            set(c, y, x + 1 + i, TOP_BAR, e == 0 ? 0xb7 : 0x2590u - (uint32_t)e);
-        else
-            set(c, y, x + 1 + i, TOP_BAR, e >= 4 ? '#' : '.');
-        if (e == 0)
-            top_paint(c, y, x + 1 + i, x + 2 + i, TOP_DIM);
+        set(c, y, x + 1 + i, e > 0 ? TOP_BAR : TOP_DIM, c->utf8 ? full : ascii);
     }
     set(c, y, x + w - 1, TOP_NAME, ']');
 }
 
-static double
-value(const struct top_series *s, int back)
+void
+top_history_add(struct top_history *h, double v)
 {
-    if (back < 0 || (size_t)back >= s->n)
-        return -1;
-    return (double)s->v[(s->at + 2 * s->n_v - 1 - (size_t)back) % s->n_v];
+    h->v[h->n++ % TOP_HISTORY] = (float)v;
+}
+
+static double
+value(const struct top_history *h, int back)
+{
+    size_t i = (size_t)back;
+
+    return i < h->n && i < TOP_HISTORY ? (double)h->v[(h->n - 1 - i) % TOP_HISTORY] : -1;
 }
 
 double
-top_series_max(const struct top_series *s, int w)
+top_history_max(const struct top_history *h, int w)
 {
     double max = 0;
 
     for (int i = 0; i < w; i++)
-        if (value(s, i) > max)
-            max = value(s, i);
+        max = fmax(max, value(h, i));
     return max;
 }
 
 void
-top_chart(struct top_canvas *c, int y, int x, int w, int h, enum top_attr attr,
-    const struct top_series *s, double max)
+top_chart(struct top_canvas *c, int y, int x, int w, int h, const struct top_history *s,
+    double max)
 {
-    int row;
+    const char *ascii = h == 1 ? " _.-=+*#@" : " __===###"; /* by eighths */
 
     if (x < 0 || x + w > c->w || y < 0 || y + h > c->h)
         return;
     for (int i = 0; i < w; i++) {
         double v = value(s, w - 1 - i);
-        int eighths = max > 0 && v > 0 ? (int)(v / max * 8 * h + 0.5) : 0;
+        int eighths = v > 0 ? eighths_of(v / max, h) : 0;
 
-        if (v > 0 && eighths == 0)
-            eighths = 1;
-        for (row = 0; row < h; row++) {
-            int e = eighths - 8 * (h - 1 - row);
+        for (int row = 0; row < h; row++) {
+            int e = in_cell(eighths, h - 1 - row);
+            int ground = e == 0 && row == h - 1 && v >= 0; /* a 0 is seen as one */
+            uint32_t block = BLOCK + (uint32_t)(ground ? 1 : e);
 
-            e = e < 0 ? 0 : e > 8 ? 8 : e;
-            if (e > 0)
-                set(c, y + row, x + i, attr, filled(c, e, h == 1));
-            else if (row == h - 1) /* the ground, so that a 0 is seen as one */
-                set(c, y + row, x + i, TOP_DIM, v < 0 ? ' ' : c->utf8 ? 0x2581u : '_');
+            if (e > 0 || ground)
+                set(c, y + row, x + i, ground ? TOP_DIM : TOP_BAR,
+                    c->utf8      ? block
+                        : ground ? '_'
+                                 : (uint32_t)ascii[e]);
         }
     }
 }
@@ -269,50 +273,41 @@ top_chart(struct top_canvas *c, int y, int x, int w, int h, enum top_attr attr,
 
 #define N 24
 
+/* In the first unit that leaves the number below most, each step times the one before it;
+ * with digits behind the point, fewer when it is larger, and none in the first unit. */
 static const char *
-none(char *ret)
+in_units(double v, double step, double most, int digits, const char *const *unit, char *ret)
 {
-    return strcpy(ret, "-");
-}
+    const char *const *first = unit;
 
-/* With commas between groups of three digits. */
-static const char *
-grouped(double v, char *ret)
-{
-    char digits[N];
-    int n = snprintf(digits, sizeof(digits), "%.0f", v), at = 0;
-
-    for (int i = 0; i < n; i++) {
-        if (i > 0 && (n - i) % 3 == 0)
-            ret[at++] = ',';
-        ret[at++] = digits[i];
-    }
-    ret[at] = '\0';
+    if (v < 0)
+        return strcpy(ret, "-");
+    for (; v >= most && unit[1] != NULL; unit++)
+        v /= step;
+    digits = unit == first || v >= 99.95 ? 0 : v >= 9.995 ? 1 : digits;
+    snprintf(ret, N, "%.*f%s", digits, v, *unit);
     return ret;
 }
 
 const char *
 top_count(double v, char *ret)
 {
-    static const char units[] = { 'M', 'G', 'T', 'P', 'E' };
-    size_t u = 0;
+    static const char *const units[] = { "", "K", "M", "G", "T", "P", "E", NULL };
 
-    if (v < 0)
-        return none(ret);
-    if (v < 9999999.5)
-        return grouped(v, ret);
-    for (v /= 1e6; v >= 9999.5 && u < 4; u++)
-        v /= 1e3;
-    snprintf(ret, N, v < 99.95 ? "%.1f%c" : "%.0f%c", v, units[u]);
+    if (v < 0 || v >= 9999999.5)
+        return in_units(v, 1e3, 9999.5, 1, units, ret);
+    /* with commas between groups of three digits */
+    for (int at = snprintf(ret, N, "%.0f", v) - 3; at > 0; at -= 3) {
+        memmove(ret + at + 1, ret + at, strlen(ret + at) + 1);
+        ret[at] = ',';
+    }
     return ret;
 }
 
 const char *
 top_rate(double v, char *ret)
 {
-    if (v < 0)
-        return none(ret);
-    if (v >= 99.95)
+    if (v < 0 || v >= 99.95)
         return top_count(v, ret);
     snprintf(ret, N, v == 0 ? "%.0f" : "%.1f", v);
     return ret;
@@ -321,42 +316,25 @@ top_rate(double v, char *ret)
 const char *
 top_ns(double ns, char *ret)
 {
-    static const char *const units[] = { "ns", "us", "ms", "s" };
-    size_t u = 0;
+    static const char *const units[] = { " ns", " us", " ms", " s", NULL };
 
-    if (ns < 0)
-        return none(ret);
-    for (; ns >= 999.5 && u < 3; u++)
-        ns /= 1e3;
-    snprintf(ret, N,
-        u == 0 || ns >= 99.95 ? "%.0f %s"
-            : ns >= 9.995     ? "%.1f %s"
-                              : "%.2f %s",
-        ns, units[u]);
-    return ret;
+    return in_units(ns, 1e3, 999.5, 2, units, ret);
 }
 
 const char *
 top_share(double share, char *ret)
 {
-    if (share < 0)
-        return none(ret);
-    snprintf(ret, N, "%.0f %%", share > 1 ? 100.0 : share * 100);
-    return ret;
+    static const char *const units[] = { " %", NULL };
+
+    return in_units(fmin(share, 1) * 100, 1, 1, 0, units, ret);
 }
 
 const char *
 top_bytes(double bytes, char *ret)
 {
-    static const char *const units[] = { "B", "KiB", "MiB", "GiB", "TiB" };
-    size_t u = 0;
+    static const char *const units[] = { " B", " KiB", " MiB", " GiB", " TiB", NULL };
 
-    if (bytes < 0)
-        return none(ret);
-    for (; bytes >= 1023.5 && u < 4; u++)
-        bytes /= 1024;
-    snprintf(ret, N, u == 0 || bytes >= 99.95 ? "%.0f %s" : "%.1f %s", bytes, units[u]);
-    return ret;
+    return in_units(bytes, 1024, 1023.5, 1, units, ret);
 }
 
 const char *
@@ -365,7 +343,7 @@ top_age(double ms, char *ret)
     long long s = (long long)(ms / 1e3);
 
     if (ms < 0)
-        return none(ret);
+        return strcpy(ret, "-");
     if (ms < 99950)
         snprintf(ret, N, "%.1f s", ms / 1e3);
     else if (s < 3600)

@@ -50,24 +50,31 @@ int top_text(struct top_canvas *c, int y, int x, int x_end, enum top_attr attr,
     const char *text);
 int top_print(struct top_canvas *c, int y, int x, int x_end, enum top_attr attr,
     const char *fmt, ...) __attribute__((format(printf, 6, 7)));
-/* The next line of *text, broken at blanks into w columns; 0: there is none. */
-int top_wrap(const char **text, int w, char *ret, size_t ret_bytes);
+/* Text that ends at column x_end. */
+void
+top_right(struct top_canvas *c, int y, int x_end, enum top_attr attr, const char *text);
+/* Lines of it, broken at blanks, from y on, before y_end, between x and x_end. Returns the
+ * line behind it. Outside of the canvas lines are counted. */
+int top_wrapped(struct top_canvas *c, int y, int y_end, int x, int x_end,
+    enum top_attr attr, const char *text);
 /* Cells from x to x_end get this attribute, whatever is in them. */
 void top_paint(struct top_canvas *c, int y, int x, int x_end, enum top_attr attr);
 /* Columns that the text takes. */
 int top_width(const char *text);
 /* w cells, filled by share (0 to 1), in brackets. */
 void top_bar(struct top_canvas *c, int y, int x, int w, double share);
-/* The last w values, newest right, h cells high, full at max. Values below 0 are
- * gaps. v[(at - 1) % n_v] is the newest. */
-struct top_series {
-    const float *v;
-    size_t n_v, at, n;
+/* What a figure was; below 0: a gap. All 0: nothing yet. */
+#define TOP_HISTORY 1024u
+struct top_history {
+    float v[TOP_HISTORY];
+    size_t n; /* added; the newest is v[(n - 1) % TOP_HISTORY] */
 };
-void top_chart(struct top_canvas *c, int y, int x, int w, int h, enum top_attr attr,
-    const struct top_series *s, double max);
+void top_history_add(struct top_history *h, double v);
 /* Highest of the last w values. */
-double top_series_max(const struct top_series *s, int w);
+double top_history_max(const struct top_history *h, int w);
+/* The last w values, newest right, h cells high, full at max. */
+void top_chart(struct top_canvas *c, int y, int x, int w, int h,
+    const struct top_history *s, double max);
 /* The canvas as lines without trailing blanks, the last empty ones left out. */
 void top_canvas_print(const struct top_canvas *c, FILE *out);
 

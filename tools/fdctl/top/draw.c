@@ -31,70 +31,80 @@ static void
 head(const struct top *t, struct top_canvas *c)
 {
     const json_t *g = json_object_get(t->status, "groups");
-    char up[24], right[96], model[sizeof(t->seg->model)], workers[80];
+    const char *phase = fct_str(worker_of(t), "phase");
+    char up[24], right[96], workers[80] = "";
     int x, w;
 
-    if (!json_is_object(g))
-        snprintf(workers, sizeof(workers), ", worker %s", fct_str(worker_of(t), "phase"));
+    if (t->status == NULL || t->gone)
+        workers[0] = '\0';
+    else if (!json_is_object(g))
+        snprintf(workers, sizeof(workers), ", worker %s", phase);
     else if (t->group != CNT_ALL_GROUPS)
-        snprintf(workers, sizeof(workers), ", group %u %s", t->group,
-            fct_str(worker_of(t), "phase"));
+        snprintf(workers, sizeof(workers), ", group %u %s", t->group, phase);
     else
-        snprintf(workers, sizeof(workers), ", %lld of %lld groups", fct_num(g, "ready"),
-            fct_num(g, "n"));
+        fct_fill(workers, sizeof(workers), ", {ready} of {n} groups", g);
     top_age((double)t->raw.g.uptime_ns / 1e6, up);
     if (c->w < 78)
-        snprintf(right, sizeof(right), "up %s ", up);
+        w = snprintf(right, sizeof(right), "up %s ", up);
     else
-        snprintf(right, sizeof(right), "up %s   every %g s   %s ", up, t->interval,
+        w = snprintf(right, sizeof(right), "up %s   every %g s   %s ", up, t->interval,
             t->clock);
-    w = (int)strlen(right);
     x = top_print(c, 0, 1, c->w, TOP_HEAD, "fdd%s%s   ", t->status != NULL ? " " : "",
         fct_str(t->status, "version"));
-    fct_plain(t->seg->model, sizeof(t->seg->model), model, sizeof(model));
-    x = top_print(c, 0, x, c->w - w - 25, TOP_HEAD, "%s",
-        model[0] != '\0' ? model : "no model yet");
-    x = top_print(c, 0, x, c->w - w - 1, TOP_HEAD, "   %s",
+    x = top_text(c, 0, x, c->w - w - 25, TOP_HEAD,
+        t->raw.model[0] != '\0' ? t->raw.model : "no model yet");
+    top_print(c, 0, x, c->w - w - 1, TOP_HEAD, "   %s%s",
         t->gone                 ? "ended"
             : t->silent > 0     ? "silent"
             : t->status != NULL ? fct_str(t->status, "state")
-                                : "running");
-    if (t->status != NULL && !t->gone)
-        top_print(c, 0, x, c->w - w - 1, TOP_HEAD, "%s", workers);
+                                : "running",
+        workers);
     top_text(c, 0, c->w - w, 0, TOP_HEAD, right);
     top_paint(c, 0, 0, 0, TOP_HEAD);
 }
 
-/* What the worker does instead of working; "" if it works. */
-static void
-worker_text(const json_t *w, char *ret, size_t ret_bytes)
+/* What a worker does instead of working: the first template that gives text. */
+static const char *const troubles[] = {
+    "[retry|worker blocked: {retry.error}[retry.fix|; {retry.fix}]]",
+    "[in|the worker died ([last_death|{last_death}][!last_death|{error}]), "
+    "a new one starts in {in}]",
+    "[error|worker {phase}: {error}[fix|; {fix}]]",
+    "[phase=loading|worker loading, {load_percent} %]",
+    "[deaths|[phase=none|no worker][!phase=none|worker {phase}]; {deaths} died before"
+    "[last_death|, the last: {last_death}]]",
+    "worker {phase}",
+};
+#define N_TROUBLES (sizeof(troubles) / sizeof(troubles[0]))
+/* And the daemon, whose worker works. */
+static const char daemon_is[] =
+    "[paused|paused: requests are queued, none is started; p goes on]"
+    "[!paused|[state=draining|draining: new requests are refused; D takes them again]"
+    "[state=stopping|stopping: the daemon ends when its requests have]]";
+
+/* What keeps the daemon from working, "" if nothing does. Is it an error? */
+static int
+trouble(const struct top *t, char *ret, size_t ret_bytes)
 {
+    json_t *w = json_copy((json_t *)(uintptr_t)worker_of(t));
+    int is_group = json_is_object(json_object_get(t->status, "groups")), is_bad;
+    int n = 0, is_ready = strcmp(fct_str(w, "phase"), "ready") == 0;
+    double restart_ms = fct_real(w, "restart_in_ms");
     const json_t *retry = json_object_get(w, "retry");
-    const json_t *why = json_is_object(retry) ? retry : w;
-    const char *phase = fct_str(w, "phase"), *death = fct_str(w, "last_death");
-    const char *error = fct_str(why, "error"), *fix = fct_str(why, "fix");
-    int is_none = strcmp(phase, "none") == 0;
     char in[24];
 
-    if (strcmp(phase, "ready") == 0)
-        ret[0] = '\0';
-    else if (why == retry)
-        snprintf(ret, ret_bytes, "worker blocked: %s%s%s", error,
-            fix[0] != '\0' ? "; " : "", fix);
-    else if (fct_num(w, "restart_in_ms") > 0)
-        snprintf(ret, ret_bytes, "the worker died (%s), a new one starts in %s",
-            death[0] != '\0' ? death : error, top_age(fct_real(w, "restart_in_ms"), in));
-    else if (error[0] != '\0')
-        snprintf(ret, ret_bytes, "worker %s: %s%s%s", phase, error,
-            fix[0] != '\0' ? "; " : "", fix);
-    else if (strcmp(phase, "loading") == 0)
-        snprintf(ret, ret_bytes, "worker loading, %lld %%", fct_num(w, "load_percent"));
-    else if (fct_num(w, "deaths") > 0)
-        snprintf(ret, ret_bytes, "%s%s; %lld died before%s%s",
-            is_none ? "no worker" : "worker ", is_none ? "" : phase, fct_num(w, "deaths"),
-            death[0] != '\0' ? ", the last: " : "", death);
-    else
-        snprintf(ret, ret_bytes, "worker %s", phase);
+    if (restart_ms > 0)
+        json_object_set_new(w, "in", json_string(top_age(restart_ms, in)));
+    if (is_group && !is_ready)
+        n = snprintf(ret, ret_bytes, "group %lld: ", fct_num(w, "group"));
+    for (size_t i = 0; !is_ready && ret[n] == '\0' && i < N_TROUBLES; i++)
+        fct_fill(ret + n, ret_bytes - (size_t)n, troubles[i], w);
+    is_bad = !is_ready &&
+        (restart_ms > 0 || strcmp(fct_str(t->status, "state"), "degraded") == 0 ||
+            fct_str(json_is_object(retry) ? retry : w, "error")[0] != '\0');
+    if (is_ready)
+        fct_fill(ret, ret_bytes, daemon_is, t->status);
+    json_decref(w);
+    return is_bad;
 }
 
 /* One line for what is out of the ordinary. */
@@ -102,44 +112,21 @@ static void
 notice(const struct top *t, struct top_canvas *c)
 {
     char text[768] = "";
-    enum top_attr attr = TOP_WARN;
-    int n = 0;
+    int is_bad = t->gone || t->silent > 0, pid = (int)t->raw.gate_pid;
 
-    if (t->gone) {
-        attr = TOP_BAD;
+    if (t->gone)
         snprintf(text, sizeof(text),
-            "the daemon (pid %d) has ended; its last figures; waiting for a new one",
-            (int)t->gate_pid);
-    } else if (t->silent > 0) {
-        attr = TOP_BAD;
+            "the daemon (pid %d) has ended; its last figures; waiting for a new one", pid);
+    else if (t->silent > 0)
         snprintf(text, sizeof(text),
-            "the daemon (pid %d) has not moved for %d s: stopped or hung",
-            (int)t->gate_pid, t->silent);
-    } else if (t->frozen) {
+            "the daemon (pid %d) has not moved for %d s: stopped or hung", pid, t->silent);
+    else if (t->frozen)
         snprintf(text, sizeof(text), "frozen at %s; space goes on", t->clock);
-    } else if (t->status != NULL) {
-        const json_t *w = worker_of(t), *retry = json_object_get(w, "retry");
-        const char *state = fct_str(t->status, "state");
-
-        if (json_is_object(json_object_get(t->status, "groups")) &&
-            strcmp(fct_str(w, "phase"), "ready") != 0)
-            n = snprintf(text, sizeof(text), "group %lld: ", fct_num(w, "group"));
-        worker_text(w, text + n, sizeof(text) - (size_t)n);
-        if (text[0] != '\0' &&
-            (strcmp(state, "degraded") == 0 || fct_num(w, "restart_in_ms") > 0 ||
-                fct_str(json_is_object(retry) ? retry : w, "error")[0] != '\0'))
-            attr = TOP_BAD;
-        if (text[0] == '\0' && top_is_paused(t))
-            snprintf(text, sizeof(text),
-                "paused: requests are queued, none is started; p goes on");
-        else if (text[0] == '\0' && strcmp(state, "draining") == 0)
-            snprintf(text, sizeof(text),
-                "draining: new requests are refused; D takes them again");
-        else if (text[0] == '\0' && strcmp(state, "stopping") == 0)
-            snprintf(text, sizeof(text), "stopping: the daemon ends when its requests have");
-    }
+    else if (t->status != NULL)
+        is_bad = trouble(t, text, sizeof(text));
     if (text[0] != '\0')
-        top_print(c, 1, 0, 0, attr, " %s %s", t->gone || t->silent > 0 ? "!!" : "*", text);
+        top_print(c, 1, 0, 0, is_bad ? TOP_BAD : TOP_WARN, " %s %s",
+            t->gone || t->silent > 0 ? "!!" : "*", text);
 }
 
 /* ---- figures ------------------------------------------------------------- */
@@ -153,81 +140,6 @@ pair(struct top_canvas *c, int y, int x, int x_end, enum top_attr attr, const ch
         return x; /* not a part of a number */
     x = top_text(c, y, x, x_end, TOP_NAME, name);
     return top_text(c, y, x + 1, x_end, attr, value) + 2;
-}
-
-static void
-right_aligned(struct top_canvas *c, int y, int x_end, enum top_attr attr, const char *text)
-{
-    top_text(c, y, x_end - top_width(text), x_end, attr, text);
-}
-
-static const char *const line_names[TOP_S__N] = { "out tok/s", "in tok/s", "busy",
-    "KV use" };
-
-/* Newest value and scale of a line. */
-static const char *
-line_value(const struct top *t, enum top_line line, char *ret)
-{
-    const struct top_rates *r = &t->r;
-
-    if (!t->has_rates)
-        return strcpy(ret, "-");
-    switch (line) {
-    case TOP_S_OUT:
-        return top_rate(r->out, ret);
-    case TOP_S_IN:
-        return top_rate(r->in, ret);
-    case TOP_S_BUSY:
-        return top_share(r->busy, ret);
-    default:
-        return top_share(r->kv, ret);
-    }
-}
-
-static enum top_attr
-line_attr(const struct top *t, enum top_line line)
-{
-    if (line == TOP_S_KV && t->has_rates && t->r.kv > 0.95)
-        return TOP_WARN;
-    return TOP_VALUE;
-}
-
-static double
-line_max(const struct top_series *s, enum top_line line, int w)
-{
-    return line == TOP_S_BUSY || line == TOP_S_KV ? 1 : top_series_max(s, w);
-}
-
-/* Four lines: name, value, sparkline. */
-static void
-sparks(const struct top *t, struct top_canvas *c, int y, int w)
-{
-    char value[24];
-
-    for (int i = 0; i < TOP_S__N; i++) {
-        enum top_line line = (enum top_line)i;
-        struct top_series s = top_history_line(&t->hist, line);
-
-        top_text(c, y + i, 1, 0, TOP_NAME, line_names[i]);
-        right_aligned(c, y + i, 20, line_attr(t, line), line_value(t, line, value));
-        if (w > 21)
-            top_chart(c, y + i, 21, w - 21, 1, TOP_BAR, &s, line_max(&s, line, w - 21));
-    }
-}
-
-/* "TTFT  p50 12.3 ms  p99 45.6 ms" */
-static void
-latency(const struct top *t, struct top_canvas *c, int y, int x, const char *name,
-    enum top_latency which)
-{
-    const struct top_quant *q = &t->r.lat[which];
-    char p50[24], p99[24];
-
-    top_text(c, y, x, 0, TOP_NAME, name);
-    top_text(c, y, x + 6, 0, TOP_NAME, "p50");
-    right_aligned(c, y, x + 17, TOP_VALUE, top_ns(t->has_rates ? q->p50 : TOP_NONE, p50));
-    top_text(c, y, x + 19, 0, TOP_NAME, "p99");
-    right_aligned(c, y, x + 30, TOP_VALUE, top_ns(t->has_rates ? q->p99 : TOP_NONE, p99));
 }
 
 /* A counter, or a figure of the interval, by its place in struct top. */
@@ -261,22 +173,27 @@ static const struct figure worker[] = {
 };
 static const struct figure kv[] = { { "cached", COUNTER(w.kv_blocks_cached) },
     { "of", top_bytes, .counter = offsetof(struct top, raw.w.kv_bytes) } };
+static const struct figure watched[TOP_S__N] = { { "out tok/s", top_rate, RATE(out) },
+    { "in tok/s", top_rate, RATE(in) }, { "busy", top_share, RATE(busy) },
+    { "KV use", top_share, RATE(kv) } };
+
+static double
+rate_of(const struct top *t, const struct figure *f)
+{
+    return *(const double *)(const void *)((const char *)t + f->rate);
+}
 
 /* n of them, such as "errors 3 (0.5/s)". Returns the column behind. */
 static int
 show(const struct top *t, struct top_canvas *c, int y, int x, int x_end,
     const struct figure *f, size_t n)
 {
-    const char *base = (const char *)t;
     char v[24], rate[24], text[64];
 
     for (; n-- > 0; f++) {
-        double r = f->rate == 0 ? 0
-            : t->has_rates      ? *(const double *)(const void *)(base + f->rate)
-                                : TOP_NONE;
-        double now = f->counter == 0
-            ? r
-            : (double)*(const uint64_t *)(const void *)(base + f->counter);
+        const void *at = (const char *)t + f->counter;
+        double r = f->rate != 0 ? rate_of(t, f) : 0;
+        double now = f->counter != 0 ? (double)*(const uint64_t *)at : r;
 
         snprintf(text, sizeof(text), f->counter != 0 && r > 0 ? "%s (%s/s)" : "%s",
             f->form(now, v), top_rate(r, rate));
@@ -284,6 +201,58 @@ show(const struct top *t, struct top_canvas *c, int y, int x, int x_end,
             f->name, text);
     }
     return x;
+}
+
+void
+top_remember(struct top *t)
+{
+    for (int i = 0; i < TOP_S__N; i++)
+        top_history_add(&t->hist[i], rate_of(t, &watched[i]));
+}
+
+/* The newest value of one that is watched, to column x_end. */
+static void
+newest(const struct top *t, struct top_canvas *c, int y, int x_end, enum top_line line)
+{
+    char v[24];
+
+    top_right(c, y, x_end, line == TOP_S_KV && t->r.kv > 0.95 ? TOP_WARN : TOP_VALUE,
+        watched[line].form(rate_of(t, &watched[line]), v));
+}
+
+/* The figures watched, up to column x_end: name, newest value, and a chart h high; of a high one the
+ * greatest value too. */
+static void
+charts(const struct top *t, struct top_canvas *c, int y, int x_end, int h)
+{
+    int x = h > 1 ? 14 : 21, w = x_end - x;
+    char peak[24], text[48];
+
+    for (int i = 0; i < TOP_S__N; i++, y += h) {
+        double max = top_history_max(&t->hist[i], w);
+
+        top_text(c, y, 1, 0, TOP_NAME, watched[i].name);
+        if (h > 1) {
+            newest(t, c, y + 1, 12, (enum top_line)i);
+            snprintf(text, sizeof(text), "max %s", watched[i].form(max, peak));
+            if (t->hist[i].n > 0)
+                top_right(c, y + 2, 12, TOP_DIM, text);
+        } else {
+            newest(t, c, y, 20, (enum top_line)i);
+        }
+        if (w > 0)
+            top_chart(c, y, x, w, h, &t->hist[i], watched[i].form == top_share ? 1 : max);
+    }
+}
+
+/* KV use, and a bar of w cells at x_bar. Returns the column behind. */
+static int
+kv_bar(const struct top *t, struct top_canvas *c, int y, int x, int x_bar, int w)
+{
+    top_text(c, y, x, 0, TOP_NAME, "KV");
+    newest(t, c, y, x_bar - 1, TOP_S_KV);
+    top_bar(c, y, x_bar, w, t->r.kv);
+    return x_bar + w + 1;
 }
 
 static int
@@ -300,22 +269,34 @@ blocks(const struct top *t, struct top_canvas *c, int y, int x, int x_end)
     return show(t, c, y, x, x_end, kv, 1);
 }
 
+static const char *const latency_names[TOP_L__N] = { "TTFT", "ITL", "TPOT", "queue", "E2E" };
+
+/* "TTFT  p50 12.3 ms  p99 45.6 ms" */
+static void
+latency(const struct top *t, struct top_canvas *c, int y, int x, enum top_latency which)
+{
+    const struct top_quant *q = &t->r.lat[which];
+    char v[24];
+
+    x = top_print(c, y, x, 0, TOP_NAME, "%-6sp50", latency_names[which]);
+    x = top_print(c, y, x, 0, TOP_VALUE, "%8s", top_ns(q->p50, v));
+    x = top_text(c, y, x, 0, TOP_NAME, "  p99");
+    top_print(c, y, x, 0, TOP_VALUE, "%8s", top_ns(q->p99, v));
+}
+
 static void
 narrow(const struct top *t, struct top_canvas *c, int y)
 {
     int right = c->w - 38, x, bar = c->w >= 100 ? c->w - 80 : c->w >= 76 ? c->w - 60 : 8;
-    char v[24];
 
-    sparks(t, c, y, right - 2);
+    charts(t, c, y, right - 2, 1);
     show(t, c, y, right, c->w, load, 3);
-    latency(t, c, y + 1, right, "TTFT", TOP_L_TTFT);
-    latency(t, c, y + 2, right, "ITL", TOP_L_ITL);
+    latency(t, c, y + 1, right, TOP_L_TTFT);
+    latency(t, c, y + 2, right, TOP_L_ITL);
     show(t, c, y + 3, right, c->w, step, 3);
     y += TOP_S__N;
-    top_text(c, y, 1, 0, TOP_NAME, "KV");
-    right_aligned(c, y, 9, line_attr(t, TOP_S_KV), line_value(t, TOP_S_KV, v));
-    top_bar(c, y, 10, bar, t->has_rates ? t->r.kv : 0);
-    x = show(t, c, y, 10 + bar + 1, c->w, prefix, 1);
+    x = kv_bar(t, c, y, 1, 10, bar);
+    x = show(t, c, y, x, c->w, prefix, 1);
     blocks(t, c, y, x, c->w);
     y++;
     x = show(t, c, y, 1, c->w, ended, 2);
@@ -325,86 +306,60 @@ narrow(const struct top *t, struct top_canvas *c, int y)
 
 /* ---- a wide screen ------------------------------------------------------- */
 
-static void
-charts(const struct top *t, struct top_canvas *c, int y, int w, int each)
+/* A line: its name and n figures. Returns the column behind. */
+static int
+row(const struct top *t, struct top_canvas *c, int y, const char *name,
+    const struct figure *f, size_t n)
 {
-    char value[24], peak[24], text[48];
+    int x = c->w - FIGURES_W;
 
-    for (int i = 0; i < TOP_S__N; i++, y += each) {
-        enum top_line line = (enum top_line)i;
-        struct top_series s = top_history_line(&t->hist, line);
-        double max = line_max(&s, line, w - 15);
-
-        top_text(c, y, 1, 0, TOP_NAME, line_names[i]);
-        right_aligned(c, y + 1, 12, line_attr(t, line), line_value(t, line, value));
-        if (line == TOP_S_OUT || line == TOP_S_IN)
-            snprintf(text, sizeof(text), "max %s", top_rate(max, peak));
-        else
-            snprintf(text, sizeof(text), "max %s",
-                top_share(top_series_max(&s, w - 15), peak));
-        if (s.n > 0)
-            right_aligned(c, y + 2, 12, TOP_DIM, text);
-        top_chart(c, y, 14, w - 15, CHART_H, TOP_BAR, &s, max);
-    }
+    top_text(c, y, x, 0, TOP_NAME, name);
+    return show(t, c, y, x + 11, c->w, f, n);
 }
 
 static int
 latencies(const struct top *t, struct top_canvas *c, int y, int x)
 {
-    static const char *const names[TOP_L__N] = { "TTFT", "ITL", "TPOT", "queue", "E2E" };
-    char v[24];
+    static const char form[] = "%11s%11s%11s%11s";
+    char p50[24], p90[24], p99[24], n[24];
 
     top_text(c, y, x, 0, TOP_NAME, "latency");
-    right_aligned(c, y, x + 22, TOP_NAME, "p50");
-    right_aligned(c, y, x + 33, TOP_NAME, "p90");
-    right_aligned(c, y, x + 44, TOP_NAME, "p99");
-    right_aligned(c, y, x + 55, TOP_NAME, "seen");
+    top_print(c, y++, x + 11, 0, TOP_NAME, form, "p50", "p90", "p99", "seen");
     for (int i = 0; i < TOP_L__N; i++) {
         const struct top_quant *q = &t->r.lat[i];
 
-        y++;
-        top_text(c, y, x + 2, 0, TOP_NAME, names[i]);
-        right_aligned(c, y, x + 22, TOP_VALUE, top_ns(t->has_rates ? q->p50 : -1, v));
-        right_aligned(c, y, x + 33, TOP_VALUE, top_ns(t->has_rates ? q->p90 : -1, v));
-        right_aligned(c, y, x + 44, TOP_VALUE, top_ns(t->has_rates ? q->p99 : -1, v));
-        right_aligned(c, y, x + 55, TOP_VALUE,
-            top_count(t->has_rates ? (double)q->n : -1, v));
+        top_text(c, y, x + 2, 0, TOP_NAME, latency_names[i]);
+        top_print(c, y++, x + 11, 0, TOP_VALUE, form, top_ns(q->p50, p50),
+            top_ns(q->p90, p90), top_ns(q->p99, p99), top_count(q->n, n));
     }
-    return y + 1;
+    return y;
 }
 
 static void
-figures(const struct top *t, struct top_canvas *c, int y, int x)
+figures(const struct top *t, struct top_canvas *c, int y)
 {
     const json_t *w = worker_of(t);
-    const struct cnt_seg *seg = &t->seg[t->group < cnt_n_group(t->seg) ? t->group : 0];
-    int at, end = c->w;
-    char v[24], text[64];
+    int x = c->w - FIGURES_W, at;
+    char text[64] = "-";
 
-    top_text(c, y, x, 0, TOP_NAME, "requests");
-    show(t, c, y++, x + 11, end, load, 5);
-    top_text(c, y, x, 0, TOP_NAME, "ended");
-    show(t, c, y++, x + 11, end, ended, 4);
+    row(t, c, y++, "requests", load, 5);
+    row(t, c, y++, "ended", ended, 4);
     y = latencies(t, c, y, x);
-    top_text(c, y, x, 0, TOP_NAME, "device");
-    show(t, c, y++, x + 11, end, step, 6);
-    top_text(c, y, x, 0, TOP_NAME, "KV");
-    right_aligned(c, y, x + 10, line_attr(t, TOP_S_KV), line_value(t, TOP_S_KV, v));
-    top_bar(c, y, x + 11, 20, t->has_rates ? t->r.kv : 0);
-    at = blocks(t, c, y, x + 32, end);
-    show(t, c, y++, at, end, &kv[1], 1);
-    top_text(c, y, x, 0, TOP_NAME, "prefix");
-    show(t, c, y++, x + 11, end, prefix, 4);
-    top_text(c, y, x, 0, TOP_NAME, "worker");
-    snprintf(text, sizeof(text), "%d", (int)seg->worker_pid);
-    at = pair(c, y, x + 11, end, TOP_VALUE, "pid", seg->worker_pid != 0 ? text : "-");
-    at = show(t, c, y, at, end, worker, 1);
+    row(t, c, y++, "device", step, 6);
+    at = kv_bar(t, c, y, x, x + 11, 20);
+    at = blocks(t, c, y, at, c->w);
+    show(t, c, y++, at, c->w, &kv[1], 1);
+    row(t, c, y++, "prefix", prefix, 4);
+    if (t->raw.worker_pid != 0)
+        snprintf(text, sizeof(text), "%d", (int)t->raw.worker_pid);
+    at = row(t, c, y, "worker", NULL, 0);
+    at = pair(c, y, at, c->w, TOP_VALUE, "pid", text);
+    at = show(t, c, y, at, c->w, worker, 1);
     if (fct_num(w, "credits") > 0) {
-        snprintf(text, sizeof(text), "%lld of %lld", fct_num(w, "credits_used"),
-            fct_num(w, "credits"));
-        at = pair(c, y, at, end, TOP_VALUE, "credits", text);
+        fct_fill(text, sizeof(text), "{credits_used} of {credits}", w);
+        at = pair(c, y, at, c->w, TOP_VALUE, "credits", text);
     }
-    show(t, c, y, at, end, &worker[1], 1);
+    show(t, c, y, at, c->w, &worker[1], 1);
 }
 
 /* ---- foot, help, all ----------------------------------------------------- */
@@ -412,40 +367,18 @@ figures(const struct top *t, struct top_canvas *c, int y, int x)
 static void
 keys(const struct top *t, struct top_canvas *c, int y)
 {
-    static const char *const what[][2] = { { "q", "quit" }, { "h", "help" },
-        { "u r c", "views" }, { "s", "sort" }, { "k", "cancel" }, { "p", "pause" },
-        { "d", "drain" }, { "space", "freeze" }, { "+ -", "interval" },
-        { "S", "reverse" }, { "D", "drain off" } };
+    const char *const what[][2] = { { "q", "quit" }, { "h", "help" }, { "u r c", "views" },
+        { "s", "sort" }, { "k", "cancel" }, { "p", top_is_paused(t) ? "go on" : "pause" },
+        { "d", "drain" }, { "space", t->frozen ? "thaw" : "freeze" },
+        { "+ -", "interval" }, { "S", "reverse" }, { "D", "drain off" } };
     int x = 1;
 
     for (size_t i = 0; i < sizeof(what) / sizeof(what[0]); i++) {
-        const char *text = what[i][1];
-
-        if (what[i][0][0] == 'p' && top_is_paused(t))
-            text = "go on";
-        if (what[i][0][0] == 's' && what[i][0][1] == 'p' && t->frozen)
-            text = "thaw";
-        if (x + (int)strlen(what[i][0]) + 1 + (int)strlen(text) > c->w)
+        if (x + (int)(strlen(what[i][0]) + 1 + strlen(what[i][1])) > c->w)
             break;
         x = top_text(c, y, x, 0, TOP_VALUE, what[i][0]);
-        x = top_text(c, y, x + 1, 0, TOP_NAME, text) + 2;
+        x = top_text(c, y, x + 1, 0, TOP_NAME, what[i][1]) + 2;
     }
-}
-
-/* The message, up to three lines; how many. */
-static int
-message(const struct top *t, struct top_canvas *c, int y_end, int draw)
-{
-    enum top_attr attr = t->ask != 0 ? TOP_SELECTED : t->message_bad ? TOP_BAD : TOP_GOOD;
-    const char *text = t->message;
-    char part[3][256];
-    int n = 0, y;
-
-    while (n < 3 && top_wrap(&text, c->w - 2, part[n], sizeof(part[0])))
-        n++;
-    for (y = 0; y < n && draw; y++)
-        top_text(c, y_end - n + y, 1, 0, attr, part[y]);
-    return n > 0 ? n : 1;
 }
 
 static void
@@ -479,6 +412,9 @@ help(struct top_canvas *c)
 void
 top_draw(struct top *t, struct top_canvas *c)
 {
+    enum top_attr attr = t->ask != NULL ? TOP_SELECTED
+        : t->message_bad                ? TOP_BAD
+                                        : TOP_GOOD;
     int y = 2, y_end = c->h, n;
     char text[80];
 
@@ -496,20 +432,21 @@ top_draw(struct top *t, struct top_canvas *c)
     notice(t, c);
     c->dim = t->gone;
     if (c->w >= WIDE_W && c->h >= WIDE_H) {
-        charts(t, c, y, c->w - FIGURES_W, CHART_H);
-        figures(t, c, y, c->w - FIGURES_W);
+        charts(t, c, y, c->w - FIGURES_W - 1, CHART_H);
+        figures(t, c, y);
         y += TOP_S__N * CHART_H;
     } else {
         narrow(t, c, y);
         y += TOP_S__N + 2;
     }
-    n = t->once ? 0 : message(t, c, 0, 0);
+    /* up to three lines of the message, counted above the screen */
+    n = top_wrapped(c, -3, 0, 1, c->w - 1, attr, t->message) + 3;
     if (!t->once)
-        y_end = c->h - 1 - (n < c->h - 1 - y - 2 ? n : 1);
+        y_end -= 1 + (n == 0 || n >= y_end - 1 - y - 2 ? 1 : n);
     top_draw_table(t, c, y, y_end);
     c->dim = 0;
     if (t->once)
         return;
-    message(t, c, c->h - 1, 1);
+    top_wrapped(c, c->h - 1 - n, c->h - 1, 1, c->w - 1, attr, t->message);
     keys(t, c, c->h - 1);
 }

@@ -11,9 +11,17 @@
 void
 top_link_init(struct top_link *l, const char *path)
 {
-    memset(l, 0, sizeof(*l));
+    *l = (struct top_link){ .fd = -1, .q = json_array(), .in = { .got_fd = -1 } };
     snprintf(l->path, sizeof(l->path), "%s", path);
-    l->fd = l->in.got_fd = -1;
+}
+
+/* The first question, if any, is not being asked any more. */
+static void
+forget(struct top_link *l)
+{
+    free(l->line);
+    l->line = NULL;
+    l->sent = l->in.n = 0;
 }
 
 static void
@@ -22,99 +30,76 @@ hang_up(struct top_link *l)
     if (l->fd >= 0)
         close(l->fd);
     l->fd = -1;
-    l->t_asked = 0;
-    l->sent = l->in.n = 0;
+    forget(l);
 }
 
 void
 top_link_reset(struct top_link *l)
 {
     hang_up(l);
-    for (size_t i = 0; i < l->n_q; i++)
-        free(l->q[i].line);
-    l->n_q = 0;
+    json_array_clear(l->q);
     l->failed = 0;
 }
 
 void
 top_link_fini(struct top_link *l)
 {
-    top_link_reset(l);
+    hang_up(l);
+    json_decref(l->q);
     if (l->in.got_fd >= 0)
         close(l->in.got_fd);
     free(l->in.buf);
-    memset(&l->in, 0, sizeof(l->in));
 }
 
 int
-top_link_ask(struct top_link *l, int what, json_t *question)
+top_link_ask(struct top_link *l, json_t *question)
 {
-    char *line;
-    int rc = question != NULL ? 0 : -ENOMEM;
+    json_t *o;
+    size_t i;
 
-    for (size_t i = 0; i < l->n_q && rc == 0; i++)
-        if (l->q[i].what == what)
-            rc = -EEXIST;
-    if (rc == 0 && l->n_q == TOP_ASKS)
-        rc = -EBUSY;
-    if (rc != 0) {
-        json_decref(question);
-        return rc;
+    json_array_foreach(l->q, i, o) {
+        if (strcmp(fct_str(o, "cmd"), fct_str(question, "cmd")) == 0) {
+            json_decref(question);
+            return -EEXIST;
+        }
     }
-    line = fct_line_of(question);
-    if (line == NULL)
-        return -ENOMEM;
-    l->q[l->n_q].what = what;
-    l->q[l->n_q++].line = line;
-    return 0;
+    return json_array_append_new(l->q, question) == 0 ? 0 : -ENOMEM;
 }
 
-int
-top_link_busy(const struct top_link *l)
-{
-    return l->n_q > 0;
-}
-
-/* The question at the head is over. */
+/* The first question is over. */
 static void
 answered(struct top_link *l, const json_t *answer, const char *why)
 {
-    int what = l->q[0].what;
+    json_t *question = json_incref(json_array_get(l->q, 0));
 
-    free(l->q[0].line);
-    l->n_q--;
-    memmove(&l->q[0], &l->q[1], l->n_q * sizeof(l->q[0]));
-    l->t_asked = 0;
-    l->sent = l->in.n = 0;
-    l->on_answer(l->arg, what, answer, why);
+    json_array_remove(l->q, 0);
+    forget(l);
+    l->on_answer(l->arg, fct_str(question, "cmd"), answer, why);
+    json_decref(question);
 }
 
 /* No answer will come to what was asked: none to those that wait, either. */
 static void
 broken(struct top_link *l, const char *why)
 {
-    size_t n = l->n_q;
-
     hang_up(l);
-    while (n-- > 0 && l->n_q > 0)
+    for (size_t n = json_array_size(l->q); n > 0; n--)
         answered(l, NULL, why);
 }
 
 uint64_t
 top_link_wait(const struct top_link *l, uint64_t now_ns, uint64_t max_ns, struct pollfd *ret)
 {
-    uint64_t end = l->t_asked + TOP_ASK_NS, left;
+    uint64_t end = l->t_asked + TOP_ASK_NS, left = end > now_ns ? end - now_ns : 0;
+    size_t n = json_array_size(l->q);
 
-    ret->fd = l->n_q > 0 ? l->fd : -1;
-    ret->events = POLLIN;
-    ret->revents = 0;
-    if (l->n_q == 0)
+    *ret = (struct pollfd){ .fd = n > 0 ? l->fd : -1, .events = POLLIN };
+    if (n == 0)
         return max_ns;
-    if (l->t_asked == 0)
+    if (l->line == NULL)
         return 0;
-    if (l->sent < strlen(l->q[0].line))
+    if (l->sent < strlen(l->line))
         ret->events |= POLLOUT;
-    left = end > now_ns ? end - now_ns : 0;
     return left < max_ns ? left : max_ns;
 }
 
@@ -125,35 +110,33 @@ top_link_step(struct top_link *l, uint64_t now_ns)
     json_t *answer;
     int rc;
 
-    while (l->n_q > 0) {
-        if (l->t_asked == 0)
+    while (json_array_size(l->q) > 0) {
+        if (l->line == NULL) {
+            l->line = fct_line_of(json_incref(json_array_get(l->q, 0)));
             l->t_asked = now_ns;
+        }
         if (l->fd < 0) {
             l->fd = fct_dial(l->path, SOCK_NONBLOCK, -1);
             l->failed = l->fd < 0 ? -l->fd : 0;
         }
-        rc = l->fd < 0 ? l->fd : fct_send(l->fd, l->q[0].line, &l->sent);
+        rc = l->line == NULL ? -ENOMEM
+            : l->fd < 0      ? l->fd
+                             : fct_send(l->fd, l->line, &l->sent);
         if (rc == 0)
             rc = fct_receive(l->fd, &l->in, ANSWER_MAX);
-        if (rc == 1 && now_ns - l->t_asked >= TOP_ASK_NS) {
-            broken(l, "the daemon did not answer within 1 s");
+        if (rc == 1 && now_ns - l->t_asked < TOP_ASK_NS)
             return;
-        }
-        if (rc == 1)
-            return;
-        if (rc < 0) {
+        answer = rc == 0 ? json_loadb(l->in.buf, l->in.n, JSON_ALLOW_NUL, NULL) : NULL;
+        if (json_is_object(answer)) {
+            answered(l, answer, NULL);
+        } else {
             snprintf(why, sizeof(why), "%s: %s", l->path,
                 rc == -EPIPE ? "closed by the daemon" : strerror(-rc));
-            broken(l, why);
-            return;
+            broken(l,
+                rc == 1       ? "the daemon did not answer within 1 s"
+                    : rc == 0 ? "the daemon's answer is no JSON object"
+                              : why);
         }
-        answer = json_loadb(l->in.buf, l->in.n, JSON_ALLOW_NUL, NULL);
-        if (!json_is_object(answer)) {
-            json_decref(answer);
-            broken(l, "the daemon's answer is no JSON object");
-            return;
-        }
-        answered(l, answer, NULL);
         json_decref(answer);
     }
 }

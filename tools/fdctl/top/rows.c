@@ -26,6 +26,12 @@ add_num(json_t *row, const char *key, long long n)
     json_object_set_new(row, key, json_integer(fct_num(row, key) + n));
 }
 
+static void
+set_real(json_t *row, const char *key, double v)
+{
+    json_object_set_new(row, key, json_real(v));
+}
+
 /* A copy of the object to the list. */
 static json_t *
 add_row(json_t *list, json_t *o)
@@ -35,58 +41,44 @@ add_row(json_t *list, json_t *o)
     return json_array_append_new(list, row) == 0 ? row : NULL;
 }
 
-/* Rows by their ids, as the keys of an object. */
+/* The row of this id in the object, where it is put first unless it is NULL. */
 static json_t *
-index_of(const json_t *rows)
-{
-    json_t *ix = json_object(), *row;
-    char key[24];
-    size_t i;
-
-    json_array_foreach(rows, i, row) {
-        snprintf(key, sizeof(key), "%lld", (long long)top_row_id(row));
-        json_object_set(ix, key, row);
-    }
-    return ix;
-}
-
-static json_t *
-find(const json_t *ix, long long id)
+by_id(json_t *ix, long long id, json_t *row)
 {
     char key[24];
 
     snprintf(key, sizeof(key), "%lld", id);
+    if (row != NULL)
+        json_object_set(ix, key, row);
     return json_object_get(ix, key);
 }
 
 json_t *
 top_rows_requests(const json_t *answer, const json_t *old, double secs)
 {
-    json_t *rows = json_array(), *ix = index_of(old), *o, *row, *was;
-    long long out;
+    json_t *rows = json_array(), *ix = json_object(), *o, *row, *was;
     size_t i;
 
+    json_array_foreach(old, i, o)
+        (void)by_id(ix, top_row_id(o), o);
     json_array_foreach(json_object_get(answer, "requests"), i, o) {
         int is_queued = strcmp(fct_str(o, "state"), "queued") == 0;
-        long long n = fct_num(o, "n"), max_new = fct_num(o, "max_new");
+        double out = fct_real(o, "output_tokens"), age_ms = fct_real(o, "age_ms"), more;
 
         if ((row = add_row(rows, o)) == NULL)
             break;
         json_object_set_new(row, is_queued ? "queued" : "running", json_integer(1));
         /* tokens per second: what came since the row before; of a new one, since it was
          * submitted */
-        was = find(ix, top_row_id(row));
-        out = fct_num(row, "output_tokens");
-        if (!is_queued && was != NULL && secs > 0 && out >= fct_num(was, "output_tokens"))
-            json_object_set_new(row, "rate",
-                json_real((double)(out - fct_num(was, "output_tokens")) / secs));
-        else if (!is_queued && fct_num(row, "age_ms") > 0)
-            json_object_set_new(row, "rate",
-                json_real((double)out * 1e3 / fct_real(row, "age_ms")));
-        if (max_new > 0)
-            json_object_set_new(row, "share",
-                json_real(
-                    fct_real(o, "output_tokens") / (double)(max_new * (n > 0 ? n : 1))));
+        was = by_id(ix, top_row_id(row), NULL);
+        more = out - fct_real(was, "output_tokens");
+        if (!is_queued && was != NULL && secs > 0 && more >= 0)
+            set_real(row, "rate", more / secs);
+        else if (!is_queued && age_ms > 0)
+            set_real(row, "rate", out * 1e3 / age_ms);
+        if (fct_num(o, "max_new") > 0)
+            set_real(row, "share",
+                out / (fct_real(o, "max_new") * fmax(fct_real(o, "n"), 1)));
     }
     json_decref(ix);
     return rows;
@@ -98,39 +90,45 @@ take(json_t *row, const json_t *q)
 {
     static const char *const sums[] = { "running", "queued", "prompt_tokens",
         "output_tokens" };
-    double rate = top_row_real(row, "rate"), more = top_row_real(q, "rate");
+    double more = top_row_real(q, "rate");
 
     for (size_t i = 0; i < sizeof(sums) / sizeof(sums[0]); i++)
         add_num(row, sums[i], fct_num(q, sums[i]));
     if (more >= 0)
-        json_object_set_new(row, "rate", json_real((rate >= 0 ? rate : 0) + more));
+        set_real(row, "rate", fct_real(row, "rate") + more);
 }
 
 json_t *
 top_rows_clients(const json_t *answer, const json_t *requests)
 {
-    json_t *rows = json_array(), *ix, *o;
+    json_t *rows = json_array(), *ix = json_object(), *o, *row;
     size_t i;
 
-    json_array_foreach(json_object_get(answer, "clients"), i, o)
-        (void)add_row(rows, o);
-    ix = index_of(rows);
-    json_array_foreach(requests, i, o)
-        if (find(ix, fct_num(o, "session")) != NULL)
-            take(find(ix, fct_num(o, "session")), o);
+    json_array_foreach(json_object_get(answer, "clients"), i, o) {
+        row = add_row(rows, o);
+        (void)by_id(ix, top_row_id(row), row);
+    }
+    json_array_foreach(requests, i, o) {
+        row = by_id(ix, fct_num(o, "session"), NULL);
+        if (row != NULL)
+            take(row, o);
+    }
     json_decref(ix);
     return rows;
 }
 
-/* The row of its user, made if there is none. */
+/* The row of its user, made if there is none, with its weight. */
 static json_t *
 user_row(json_t *by_user, const json_t *o)
 {
     const char *user = fct_str(o, "user");
+    json_t *row;
 
     if (json_object_get(by_user, user) == NULL)
         json_object_set_new(by_user, user, json_pack("{s:s}", "user", user));
-    return json_object_get(by_user, user);
+    row = json_object_get(by_user, user);
+    json_object_set_new(row, "weight", json_integer(fct_num(o, "weight")));
+    return row;
 }
 
 json_t *
@@ -144,12 +142,10 @@ top_rows_users(const json_t *requests, const json_t *clients)
         row = user_row(by_user, o);
         add_num(row, "sessions", 1);
         add_num(row, "requests_total", fct_num(o, "requests_total"));
-        json_object_set_new(row, "weight", json_integer(fct_num(o, "weight")));
     }
     json_array_foreach(requests, i, o) {
         row = user_row(by_user, o);
         take(row, o);
-        json_object_set_new(row, "weight", json_integer(fct_num(o, "weight")));
         if (fct_num(o, "queued") != 0)
             add_num(row, "cost", fct_num(o, "cost"));
         if (fct_num(o, "age_ms") > fct_num(row, "age_ms"))
@@ -172,7 +168,7 @@ static const struct top_col user_cols[] = { { "USER", TOP_K_TEXT, "user", 14, 0,
     { "TOK/S", TOP_K_RATE, "rate", 8, 0, 1 }, { "OLDEST", TOP_K_AGE, "age_ms", 7, 0, 1 },
     { "WEIGHT", TOP_K_COUNT, "weight", 6, 110, 1 },
     { "QUEUED TOK", TOP_K_COUNT, "cost", 10, 110, 1 },
-    { "TOTAL", TOP_K_COUNT, "requests_total", 9, 110, 1 }, { NULL, 0, NULL, 0, 0, 0 } };
+    { "TOTAL", TOP_K_COUNT, "requests_total", 9, 110, 1 }, { .name = NULL } };
 static const struct top_col request_cols[] = { { "ID", TOP_K_INT, "id", 8, 0, 0 },
     { "USER", TOP_K_TEXT, "user", 9, 0, 0 }, { "CLIENT", TOP_K_TEXT, "client", 9, 78, 0 },
     { "STATE", TOP_K_TEXT, "state", 7, 0, 0 },
@@ -185,7 +181,7 @@ static const struct top_col request_cols[] = { { "ID", TOP_K_INT, "id", 8, 0, 0 
     { "COST", TOP_K_COUNT, "cost", 8, 130, 1 },
     { "WEIGHT", TOP_K_COUNT, "weight", 6, 140, 1 },
     { "SESSION", TOP_K_INT, "session", 8, 150, 0 }, { "PID", TOP_K_INT, "pid", 9, 160, 0 },
-    { "OP", TOP_K_TEXT, "op", 10, 170, 0 }, { NULL, 0, NULL, 0, 0, 0 } };
+    { "OP", TOP_K_TEXT, "op", 10, 170, 0 }, { .name = NULL } };
 static const struct top_col client_cols[] = { { "SESSION", TOP_K_INT, "session", 8, 0, 0 },
     { "USER", TOP_K_TEXT, "user", 10, 0, 0 }, { "CLIENT", TOP_K_TEXT, "name", 10, 0, 0 },
     { "PID", TOP_K_INT, "pid", 9, 90, 0 }, { "RUN", TOP_K_COUNT, "running", 5, 0, 1 },
@@ -194,15 +190,10 @@ static const struct top_col client_cols[] = { { "SESSION", TOP_K_INT, "session",
     { "TOK/S", TOP_K_RATE, "rate", 6, 0, 1 },
     { "HELD", TOP_K_COUNT, "held_records", 5, 100, 1 },
     { "AGE", TOP_K_AGE, "age_ms", 7, 0, 1 }, { "STATE", TOP_K_TEXT, "state", 7, 80, 0 },
-    { "WEIGHT", TOP_K_COUNT, "weight", 6, 110, 1 }, { NULL, 0, NULL, 0, 0, 0 } };
+    { "WEIGHT", TOP_K_COUNT, "weight", 6, 110, 1 }, { .name = NULL } };
 
-const struct top_col *
-top_cols(enum top_view view)
-{
-    return view == TOP_V_USERS  ? user_cols
-        : view == TOP_V_CLIENTS ? client_cols
-                                : request_cols;
-}
+const struct top_table top_tables[TOP_V__N] = { { "users", "user", user_cols },
+    { "requests", "id", request_cols }, { "clients", "session", client_cols } };
 
 struct order {
     const struct top_col *col;
@@ -215,18 +206,15 @@ compare(const void *a, const void *b, void *arg)
     const json_t *p = *(const json_t *const *)a, *q = *(const json_t *const *)b;
     const struct order *o = arg;
     const char *key = o->col->key;
-    int is_real = o->col->kind == TOP_K_RATE || o->col->kind == TOP_K_BAR, d;
-    double u = is_real ? top_row_real(p, key) : 0, v = is_real ? top_row_real(q, key) : 0;
-    long long i = fct_num(p, key), k = fct_num(q, key);
+    int may_miss = o->col->kind == TOP_K_RATE || o->col->kind == TOP_K_BAR, d;
+    double u = may_miss ? top_row_real(p, key) : fct_real(p, key);
+    double v = may_miss ? top_row_real(q, key) : fct_real(q, key);
+    long long i = top_row_id(p), k = top_row_id(q);
 
-    if (o->col->kind == TOP_K_TEXT)
-        d = strcmp(fct_str(p, key), fct_str(q, key));
-    else
-        d = is_real ? (u > v) - (u < v) : (i > k) - (i < k);
+    d = o->col->kind == TOP_K_TEXT ? strcmp(fct_str(p, key), fct_str(q, key))
+                                   : (u > v) - (u < v);
     if (d != 0)
         return o->sign * d;
-    i = top_row_id(p);
-    k = top_row_id(q);
     return i != k ? (i < k ? -1 : 1) : strcmp(fct_str(p, "user"), fct_str(q, "user"));
 }
 

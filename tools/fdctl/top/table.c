@@ -4,7 +4,7 @@
 
 #include "tools/fdctl/top/top.h"
 
-static const char *const titles[TOP_V__N] = { "users", "requests", "clients" };
+#define SPARE_MAX 14 /* cells that a text or a bar gets beyond its width */
 
 /* ---- selection ----------------------------------------------------------- */
 
@@ -15,103 +15,111 @@ top_selected(const struct top *t)
 }
 
 void
+top_follow(struct top *t, const json_t *row)
+{
+    json_decref(t->followed);
+    t->followed = json_incref(json_object_get(row, top_tables[t->view].key));
+}
+
+void
 top_select(struct top *t)
 {
     size_t i, n = json_array_size(t->rows[t->view]);
     const json_t *r;
 
     json_array_foreach(t->rows[t->view], i, r) {
-        if (t->view == TOP_V_USERS ? strcmp(fct_str(r, "user"), t->sel_user) == 0
-                                   : top_row_id(r) == t->sel_id) {
+        if (json_equal(json_object_get(r, top_tables[t->view].key), t->followed)) {
             t->sel = i;
             return;
         }
     }
     /* It has gone: whatever is in its place. */
-    t->sel_id = -1;
-    t->sel_user[0] = '\0';
+    top_follow(t, NULL);
     if (t->sel >= n)
         t->sel = n > 0 ? n - 1 : 0;
 }
 
 /* ---- cells --------------------------------------------------------------- */
 
-/* Blanks that the columns leave go to text and bars, 14 cells at most each. */
 static int
-spare(const struct top_col *cols, int w, int *ret_n_text)
+is_wide(const struct top_col *col)
 {
-    int sum = 1, n = 0;
-
-    for (; cols->name != NULL; cols++) {
-        if (cols->from > w)
-            continue;
-        sum += cols->width + 1;
-        n += cols->kind == TOP_K_TEXT || cols->kind == TOP_K_BAR;
-    }
-    *ret_n_text = n;
-    return w > sum ? w - sum : 0;
+    return col->kind == TOP_K_TEXT || col->kind == TOP_K_BAR;
 }
 
 static void
 cell(struct top_canvas *c, int y, int x, int w, const json_t *r, const struct top_col *col)
 {
+    double share = top_row_real(r, col->key), v = fct_real(r, col->key);
     char text[24];
-    double share;
-    int n;
 
-    if (col->kind == TOP_K_TEXT) {
+    switch (col->kind) {
+    case TOP_K_TEXT:
         top_text(c, y, x, x + w, TOP_PLAIN, fct_str(r, col->key));
-    } else if (col->kind == TOP_K_BAR) {
-        share = top_row_real(r, col->key);
+        return;
+    case TOP_K_BAR:
         if (share >= 0)
             top_bar(c, y, x, w, share);
-    } else {
-        if (col->kind == TOP_K_RATE)
-            top_rate(top_row_real(r, col->key), text);
-        else if (col->kind == TOP_K_AGE)
-            top_age(fct_real(r, col->key), text);
-        else if (col->kind == TOP_K_COUNT)
-            top_count(fct_real(r, col->key), text);
-        else
-            snprintf(text, sizeof(text), "%lld", fct_num(r, col->key));
-        n = (int)strlen(text);
-        /* A number that is cut would be another one. */
-        top_text(c, y, n <= w ? x + w - n : x, x + w, TOP_PLAIN, n <= w ? text : "...");
+        return;
+    case TOP_K_RATE:
+        top_rate(share, text);
+        break;
+    case TOP_K_AGE:
+        top_age(v, text);
+        break;
+    case TOP_K_COUNT:
+        top_count(v, text);
+        break;
+    case TOP_K_INT:
+        snprintf(text, sizeof(text), "%lld", fct_num(r, col->key));
     }
+    /* A number that is cut would be another one. */
+    if (top_width(text) <= w)
+        top_right(c, y, x + w, TOP_PLAIN, text);
+    else
+        top_text(c, y, x, x + w, TOP_PLAIN, "...");
 }
 
 static void
-line(struct top_canvas *c, int y, const struct top_col *cols, const json_t *r,
-    const struct top_col *sorted, int reverse)
+heading(struct top_canvas *c, int y, int x, int w, const struct top_col *col,
+    const char *arrow)
 {
-    int n_text, left = spare(cols, c->w, &n_text), x = 1, w;
-    const struct top_col *col;
     char name[32];
 
+    snprintf(name, sizeof(name), "%s%s", col->name, arrow);
+    if (top_width(name) > w)
+        name[strlen(col->name)] = '\0';
+    if (is_wide(col))
+        top_text(c, y, x, x + w, TOP_HEAD, name);
+    else
+        top_right(c, y, x + w, TOP_HEAD, name);
+}
+
+/* Row r, or the headings. Blanks that the columns leave go to text and bars. */
+static void
+line(const struct top *t, struct top_canvas *c, int y, const json_t *r)
+{
+    const struct top_col *cols = top_tables[t->view].cols, *col;
+    const struct top_col *sorted = &cols[t->sort[t->view]];
+    int down = (sorted->down != 0) != t->reverse[t->view], x = 1, left = c->w - 1, n = 0;
+    const char *arrow = c->utf8 ? down ? "\u25be" : "\u25b4" : down ? "v" : "^";
+
     for (col = cols; col->name != NULL; col++) {
+        if (col->from <= c->w) {
+            left -= col->width + 1;
+            n += is_wide(col);
+        }
+    }
+    left = left < 0 ? 0 : left / n < SPARE_MAX ? left / n : SPARE_MAX;
+    for (col = cols; col->name != NULL; col++) {
+        int w = col->width + (is_wide(col) ? left : 0);
+
         if (col->from > c->w)
             continue;
-        w = col->width;
-        if (col->kind == TOP_K_TEXT || col->kind == TOP_K_BAR)
-            w += left / n_text < 14 ? left / n_text : 14;
-        if (r != NULL) {
+        if (r != NULL)
             cell(c, y, x, w, r, col);
-        } else {
-            int down = (col->down != 0) != (reverse != 0);
-
-            snprintf(name, sizeof(name), "%s%s", col->name,
-                col != sorted ? ""
-                    : c->utf8 ? down ? "\u25be" : "\u25b4"
-                    : down    ? "v"
-                              : "^");
-            if (top_width(name) > w)
-                snprintf(name, sizeof(name), "%s", col->name);
-            top_text(c, y,
-                col->kind == TOP_K_TEXT || col->kind == TOP_K_BAR
-                    ? x
-                    : x + w - top_width(name),
-                x + w, TOP_HEAD, name);
-        }
+        else
+            heading(c, y, x, w, col, col == sorted ? arrow : "");
         x += w + 1;
     }
 }
@@ -122,69 +130,56 @@ line(struct top_canvas *c, int y, const struct top_col *cols, const json_t *r,
 static void
 title(const struct top *t, struct top_canvas *c, int y)
 {
-    size_t n_row = json_array_size(t->rows[t->view]);
-    const struct top_col *col = &top_cols((enum top_view)t->view)[t->sort[t->view]];
+    const struct top_table *table = &top_tables[t->view];
+    size_t n_row = json_array_size(t->rows[t->view]), end = t->first + (size_t)t->page;
     char n[24], to[24];
     int x;
 
     for (x = 0; x < c->w; x++)
         top_text(c, y, x, 0, TOP_DIM, c->utf8 ? "\u2500" : "-");
-    x = top_print(c, y, 2, 0, TOP_VALUE, " %s ", titles[t->view]);
+    x = top_print(c, y, 2, 0, TOP_VALUE, " %s ", table->title);
     if (t->deny[0] != '\0')
         return;
-    x = top_print(c, y, x, 0, TOP_VALUE, "%s", top_count((double)n_row, n));
-    if (t->page > 0 && n_row > (size_t)t->page)
+    x = top_text(c, y, x, 0, TOP_VALUE, top_count((double)n_row, n));
+    if (n_row > (size_t)t->page)
         x = top_print(c, y, x, 0, TOP_PLAIN, ", %s to %s",
             top_count((double)t->first + 1, n),
-            top_count((double)(t->first + (size_t)t->page < n_row ? t->first + (size_t)t->page
-                                                                  : n_row),
-                to));
-    top_print(c, y, x, 0, TOP_PLAIN, ", by %s%s ", col->name,
+            top_count((double)(end < n_row ? end : n_row), to));
+    top_print(c, y, x, 0, TOP_PLAIN, ", by %s%s ", table->cols[t->sort[t->view]].name,
         t->reverse[t->view] ? " reversed" : "");
-}
-
-/* Words wrapped between x and the canvas' end; the line behind it. */
-static int
-wrapped(struct top_canvas *c, int y, int y_end, int x, enum top_attr attr, const char *text)
-{
-    char part[256];
-
-    while (y < y_end && top_wrap(&text, c->w - x - 2, part, sizeof(part)))
-        top_text(c, y++, x, 0, attr, part);
-    return y;
 }
 
 void
 top_draw_table(struct top *t, struct top_canvas *c, int y, int y_end)
 {
-    const struct top_col *cols = top_cols((enum top_view)t->view);
-    size_t n_row = json_array_size(t->rows[t->view]);
+    size_t n_row = json_array_size(t->rows[t->view]), page;
     int has_title = y_end - y >= 4;
 
     t->page = y_end - y - 1 - has_title;
     if (t->page < 1)
         t->page = 1;
+    page = (size_t)t->page;
     if (t->first > t->sel)
         t->first = t->sel;
-    if (t->sel >= t->first + (size_t)t->page)
-        t->first = t->sel - (size_t)t->page + 1;
-    if (t->first > 0 && t->first + (size_t)t->page > n_row)
-        t->first = n_row > (size_t)t->page ? n_row - (size_t)t->page : 0;
+    if (t->sel >= t->first + page)
+        t->first = t->sel - page + 1;
+    if (t->first > 0 && t->first + page > n_row)
+        t->first = n_row > page ? n_row - page : 0;
     if (has_title)
         title(t, c, y++);
     top_paint(c, y, 0, 0, TOP_HEAD);
-    line(c, y++, cols, NULL, &cols[t->sort[t->view]], t->reverse[t->view]);
+    line(t, c, y++, NULL);
     if (t->deny[0] != '\0') {
-        y = wrapped(c, y, y_end, 2, TOP_WARN, "No table: the daemon answered");
-        wrapped(c, y, y_end, 4, TOP_PLAIN, t->deny);
+        y = top_wrapped(c, y, y_end, 2, c->w - 2, TOP_WARN, "No table: the daemon answered");
+        top_wrapped(c, y, y_end, 4, c->w - 2, TOP_PLAIN, t->deny);
         return;
     }
     if (n_row == 0 && t->t_rows != 0)
-        top_print(c, y, 2, 0, TOP_DIM, "no %s", titles[t->view]);
+        top_print(c, y, 2, 0, TOP_DIM, "no %s", top_tables[t->view].title);
     else if (n_row == 0 && !t->gone)
         top_text(c, y, 2, 0, TOP_DIM, "asking the daemon ...");
     for (size_t i = t->first; i < n_row && y < y_end; i++, y++) {
-        line(c, y, cols, json_array_get(t->rows[t->view], i), NULL, 0);
+        line(t, c, y, json_array_get(t->rows[t->view], i));
         if (i == t->sel && !t->once) {
             top_text(c, y, 0, 0, TOP_SELECTED, ">");
             top_paint(c, y, 0, 0, TOP_SELECTED);

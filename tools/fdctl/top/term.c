@@ -10,33 +10,29 @@
 #define S_NS         1000000000u
 #define RECONNECT_NS 500000000u
 
-static const double intervals[] = { 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60 };
-#define N_INTERVALS (int)(sizeof(intervals) / sizeof(intervals[0]))
-
-static volatile sig_atomic_t got_signal;
-
-static void
-on_signal(int sig)
-{
-    got_signal = sig;
-}
-
 /* ---- keys ---------------------------------------------------------------- */
 
+/* The question is asked when the key y comes. Its reference passes. */
 static void
-propose(struct top *t, int what, int off, int64_t id, const char *text)
+propose(struct top *t, json_t *question, const char *text)
 {
-    t->ask = what;
-    t->ask_off = off;
-    t->ask_id = id;
+    json_decref(t->ask);
+    t->ask = question;
     top_say(t, 0, text);
+}
+
+/* {"cmd": cmd, "off": off} */
+static json_t *
+onoff(const char *cmd, int off)
+{
+    return json_pack("{s:s, s:b}", "cmd", cmd, "off", off);
 }
 
 static void
 propose_cancel(struct top *t)
 {
     const json_t *r = top_selected(t);
-    const char *user = fct_str(r, "user");
+    int is_request = t->view == TOP_V_REQUESTS;
     char text[300];
 
     if (t->deny[0] != '\0') {
@@ -49,31 +45,25 @@ propose_cancel(struct top *t)
                       : "select a request (r) or a client (c) to cancel");
         return;
     }
-    if (t->view == TOP_V_REQUESTS)
-        snprintf(text, sizeof(text), "cancel request %lld of %s (%s)? y/n",
-            (long long)top_row_id(r), user, fct_str(r, "client"));
+    if (is_request)
+        fct_fill(text, sizeof(text), "cancel request {id} of {user} ({client})? y/n", r);
     else
         snprintf(text, sizeof(text),
             "cancel all %lld requests of session %lld, %s of %s? y/n",
             fct_num(r, "running") + fct_num(r, "queued"), (long long)top_row_id(r),
-            fct_str(r, "name"), user);
-    propose(t, TOP_A_CANCEL, 0, top_row_id(r), text);
+            fct_str(r, "name"), fct_str(r, "user"));
+    propose(t,
+        json_pack("{s:s, s:I}", "cmd", "cancel", is_request ? "id" : "session",
+            (json_int_t)top_row_id(r)),
+        text);
 }
 
 static void
 act(struct top *t)
 {
-    json_t *q;
-    int rc;
+    int rc = top_link_ask(&t->link, t->ask);
 
-    if (t->ask == TOP_A_CANCEL)
-        q = json_pack("{s:s, s:I}", "cmd", "cancel",
-            t->view == TOP_V_CLIENTS ? "session" : "id", (json_int_t)t->ask_id);
-    else
-        q = json_pack("{s:s, s:b}", "cmd", t->ask == TOP_A_DRAIN ? "drain" : "pause",
-            "off", t->ask_off);
-    rc = top_link_ask(&t->link, t->ask, q);
-    t->ask = TOP_A_NONE;
+    t->ask = NULL;
     top_say(t, rc != 0,
         rc == 0             ? "asking the daemon ..."
             : rc == -ENOMEM ? "out of memory"
@@ -84,16 +74,13 @@ static void
 move_by(struct top *t, int by)
 {
     size_t n = json_array_size(t->rows[t->view]);
-    const json_t *r;
     long to = (long)t->sel + by;
 
     if (n == 0)
         return;
     t->sel = to < 0 ? 0 : (size_t)to >= n ? n - 1 : (size_t)to;
     /* The first place is a place, not a row. */
-    r = t->sel > 0 ? top_selected(t) : NULL;
-    t->sel_id = r != NULL ? top_row_id(r) : -1;
-    snprintf(t->sel_user, sizeof(t->sel_user), "%s", fct_str(r, "user"));
+    top_follow(t, t->sel > 0 ? top_selected(t) : NULL);
 }
 
 static void
@@ -103,16 +90,14 @@ set_view(struct top *t, int view)
         return;
     t->view = view;
     t->sel = t->first = 0;
-    t->sel_id = -1;
-    t->sel_user[0] = '\0';
-    top_select(t);
+    top_follow(t, NULL);
 }
 
 /* reverse: in the reverse order; else by the next column that is on the screen. */
 static void
 sort_rows(struct top *t, int reverse)
 {
-    const struct top_col *cols = top_cols((enum top_view)t->view);
+    const struct top_col *cols = top_tables[t->view].cols;
     int *at = &t->sort[t->view];
 
     t->reverse[t->view] = reverse && !t->reverse[t->view];
@@ -122,39 +107,37 @@ sort_rows(struct top *t, int reverse)
     top_select(t);
 }
 
+/* The next longer or shorter one. */
 static void
 set_interval(struct top *t, int by)
 {
-    int i = 0;
+    static const double of[] = { 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60 };
+    int last = sizeof(of) / sizeof(of[0]) - 1, i = by > 0 ? 0 : last;
 
-    if (by > 0) {
-        while (i < N_INTERVALS - 1 && intervals[i] <= t->interval)
-            i++;
-    } else {
-        for (i = N_INTERVALS - 1; i > 0 && intervals[i] >= t->interval; i--)
-            ;
-    }
-    t->interval = intervals[i];
+    while (by > 0 ? i < last && of[i] <= t->interval : i > 0 && of[i] >= t->interval)
+        i += by;
+    t->interval = of[i];
 }
 
 static void
 daemon_key(struct top *t, int key)
 {
+    int is_paused = top_is_paused(t);
+
     if (t->gone) {
         top_say(t, 1, "there is no daemon to ask");
     } else if (key == 'k') {
         propose_cancel(t);
     } else if (key == 'd') {
-        propose(t, TOP_A_DRAIN, 0, 0,
+        propose(t, onoff("drain", 0),
             "drain: refuse new requests and let those accepted end? y/n");
     } else if (key == 'D') {
-        t->ask = TOP_A_DRAIN;
-        t->ask_off = 1;
+        t->ask = onoff("drain", 1);
         act(t);
-    } else if (top_is_paused(t)) {
-        propose(t, TOP_A_PAUSE, 1, 0, "go on: start queued requests again? y/n");
     } else {
-        propose(t, TOP_A_PAUSE, 0, 0, "pause: queue requests and start none of them? y/n");
+        propose(t, onoff("pause", is_paused),
+            is_paused ? "go on: start queued requests again? y/n"
+                      : "pause: queue requests and start none of them? y/n");
     }
 }
 
@@ -162,15 +145,14 @@ daemon_key(struct top *t, int key)
 static int
 answer_key(struct top *t, int key)
 {
-    if (t->ask == TOP_A_NONE) {
+    if (t->ask == NULL) {
         if (!t->help)
             return 0;
         t->help = 0;
     } else if (key == 'y' || key == 'Y') {
         act(t);
     } else {
-        t->ask = TOP_A_NONE;
-        top_say(t, 0, "not done");
+        propose(t, NULL, "not done");
     }
     return 1;
 }
@@ -264,25 +246,17 @@ static int
 draw(struct top *t, const struct top_screen *m)
 {
     struct top_canvas c;
-    wchar_t run[256];
-    int x, y;
 
     if (top_canvas_init(&c, COLS > 0 ? COLS : 1, LINES > 0 ? LINES : 1, m->utf8) != 0)
         return -ENOMEM;
     top_draw(t, &c);
     erase();
-    for (y = 0; y < c.h; y++) {
-        const struct top_cell *row = &c.cell[(size_t)y * (size_t)c.w];
+    for (int i = 0; i < c.w * c.h; i++) {
+        const wchar_t ch = (wchar_t)c.cell[i].ch;
 
-        for (x = 0; x < c.w;) {
-            int from = x, n = 0;
-
-            for (; x < c.w && row[x].attr == row[from].attr && n < 255; x++)
-                if (row[x].ch != 0)
-                    run[n++] = (wchar_t)row[x].ch;
-            attrset(m->looks[row[from].attr]);
-            mvaddnwstr(y, from, run, n);
-        }
+        attrset(m->looks[c.cell[i].attr]);
+        if (ch != 0)
+            mvaddnwstr(i / c.w, i % c.w, &ch, 1);
     }
     attrset(A_NORMAL);
     refresh();
@@ -327,21 +301,18 @@ static int
 loop(struct top *t, const struct top_screen *m)
 {
     uint64_t t_next = clk_now_ns() + S_NS / 4, now, t_wake; /* a first figure soon */
-    int rc = 0, keys, key;
+    int keys, key;
 
     top_ask_all(t, clk_now_ns());
-    top_set_clock(t);
-    while (rc == 0) {
+    for (;;) {
         top_link_step(&t->link, clk_now_ns());
-        rc = draw(t, m) != 0 ? FCT_EX_SOFT : 0;
+        if (draw(t, m) != 0)
+            return FCT_EX_SOFT;
         t_wake = clk_now_ns() + S_NS;
-        if (rc == 0 &&
-            top_wait_for(t, t_wake < t_next ? t_wake : t_next, &m->waiting, &keys) != 0)
-            rc = FCT_EX_IO;
-        if (rc != 0)
-            break;
-        if (got_signal != 0)
-            return 128 + got_signal;
+        if (top_wait_for(t, t_wake < t_next ? t_wake : t_next, &m->waiting, &keys) != 0)
+            return FCT_EX_IO;
+        if (fct_interrupted != 0)
+            return 128 + fct_interrupted;
         while (keys && (key = getch()) != ERR) {
             double interval = t->interval;
 
@@ -359,21 +330,18 @@ loop(struct top *t, const struct top_screen *m)
             top_ask_all(t, now);
         }
         if (t->gone || t->silent > 0) {
-            top_reconnect(t, now);
-            if (!t->has_rates)
+            if (top_reconnect(t, now))
                 top_ask_all(t, now);
             if (t_next > now + RECONNECT_NS)
                 t_next = now + RECONNECT_NS;
         }
     }
-    return rc;
 }
 
 int
 top_terminal(struct top *t, int utf8, int no_color)
 {
     static const int fatal[] = { SIGINT, SIGTERM, SIGHUP };
-    struct sigaction sa = { .sa_handler = on_signal };
     struct top_screen m = { .utf8 = utf8 };
     sigset_t in;
     int rc = open_terminal(&m, no_color);
@@ -381,19 +349,18 @@ top_terminal(struct top *t, int utf8, int no_color)
     if (rc != 0)
         return rc;
     /* signals come while poll waits, and at no other time */
-    sigemptyset(&sa.sa_mask);
+    sigprocmask(SIG_BLOCK, NULL, &m.waiting);
     sigemptyset(&in);
     sigaddset(&in, SIGWINCH);
-    for (size_t i = 0; i < sizeof(fatal) / sizeof(fatal[0]); i++) {
-        sigaction(fatal[i], &sa, NULL);
-        sigaddset(&in, fatal[i]);
-    }
-    sigprocmask(SIG_BLOCK, &in, &m.waiting);
     sigdelset(&m.waiting, SIGWINCH);
-    for (size_t i = 0; i < sizeof(fatal) / sizeof(fatal[0]); i++)
+    for (size_t i = 0; i < sizeof(fatal) / sizeof(fatal[0]); i++) {
+        fct_catch(fatal[i], 0);
+        sigaddset(&in, fatal[i]);
         sigdelset(&m.waiting, fatal[i]);
+    }
+    sigprocmask(SIG_BLOCK, &in, NULL);
     rc = loop(t, &m);
     endwin();
     delscreen(m.screen);
-    return rc == FCT_EX_SOFT ? fct_fail(rc, "out of memory") : rc;
+    return rc == FCT_EX_SOFT ? fct_oom() : rc;
 }

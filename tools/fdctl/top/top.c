@@ -26,36 +26,33 @@ top_is_paused(const struct top *t)
 void
 top_sort_view(struct top *t, int view)
 {
-    top_rows_sort(t->rows[view], &top_cols((enum top_view)view)[t->sort[view]],
-        t->reverse[view]);
+    top_rows_sort(t->rows[view], &top_tables[view].cols[t->sort[view]], t->reverse[view]);
 }
 
 static void
-take_rows(struct top *t, int what, const json_t *answer)
+take_rows(struct top *t, const char *cmd, const json_t *answer)
 {
     json_t **rows = t->rows, *next;
     uint64_t now = clk_now_ns();
     double secs = t->t_rows != 0 ? (double)(now - t->t_rows) / 1e9 : 0;
 
     t->deny[0] = '\0';
-    if (what == TOP_A_REQUESTS) {
+    if (strcmp(cmd, "requests") == 0) {
         next = top_rows_requests(answer, rows[TOP_V_REQUESTS], secs);
-        t->t_rows = now;
         json_decref(rows[TOP_V_REQUESTS]);
         rows[TOP_V_REQUESTS] = next;
-        top_sort_view(t, TOP_V_REQUESTS);
-        top_select(t);
-        return;
+        t->t_rows = now;
+    } else {
+        json_decref(rows[TOP_V_CLIENTS]);
+        json_decref(rows[TOP_V_USERS]);
+        rows[TOP_V_CLIENTS] = top_rows_clients(answer, rows[TOP_V_REQUESTS]);
+        rows[TOP_V_USERS] = top_rows_users(rows[TOP_V_REQUESTS], rows[TOP_V_CLIENTS]);
+        /* Building and sending the lists is work for the gate too. */
+        t->t_may_ask = now + (now - t->t_asked) * ROWS_SHARE;
     }
-    json_decref(rows[TOP_V_CLIENTS]);
-    json_decref(rows[TOP_V_USERS]);
-    rows[TOP_V_CLIENTS] = top_rows_clients(answer, rows[TOP_V_REQUESTS]);
-    rows[TOP_V_USERS] = top_rows_users(rows[TOP_V_REQUESTS], rows[TOP_V_CLIENTS]);
     for (int i = 0; i < TOP_V__N; i++)
         top_sort_view(t, i);
     top_select(t);
-    /* Building and sending the lists is work for the gate too. */
-    t->t_may_ask = now + (now - t->t_asked) * ROWS_SHARE;
 }
 
 void
@@ -66,61 +63,63 @@ top_say(struct top *t, int is_bad, const char *text)
     t->message_own = 0;
 }
 
-static int
-is_rows(int what)
+/* Commands of keys, and what their answers say. */
+static const struct {
+    const char *cmd, *text;
+} actions[] = { { "cancel", "{cancelled} cancelled" },
+    { "drain", "{state}, {requests} requests left" },
+    { "pause", "{state}, {queued} requests queued, {running} running" } };
+#define N_ACTIONS (sizeof(actions) / sizeof(actions[0]))
+
+static void
+no_status(struct top *t, const char *why)
 {
-    return what == TOP_A_REQUESTS || what == TOP_A_CLIENTS;
+    if (t->link.failed == EACCES)
+        snprintf(t->deny, sizeof(t->deny), "%s", why);
+    /* Not over an open question. */
+    if (t->link.failed == 0 && !t->gone && t->ask == NULL) {
+        top_say(t, 1, why);
+        t->message_own = 1;
+    }
 }
 
 static void
-on_answer(void *arg, int what, const json_t *answer, const char *why)
+on_answer(void *arg, const char *cmd, const json_t *answer, const char *why)
 {
+    int is_status = strcmp(cmd, "status") == 0;
+    int ok = json_is_true(json_object_get(answer, "ok"));
     struct top *t = arg;
     char text[600];
+    size_t i = 0;
 
-    if (answer == NULL) {
-        if (!is_rows(what) && what != TOP_A_STATUS)
-            top_say(t, 1, why);
-        else if (what == TOP_A_STATUS && t->link.failed == EACCES)
-            snprintf(t->deny, sizeof(t->deny), "%s", why);
-        /* Not over an open question. */
-        if (t->link.failed == 0 && !t->gone && what == TOP_A_STATUS &&
-            t->ask == TOP_A_NONE) {
-            top_say(t, 1, why);
-            t->message_own = 1;
-        }
-        return;
-    }
-    if (!json_is_true(json_object_get(answer, "ok"))) {
-        snprintf(text, sizeof(text), "%s%s%s", fct_str(answer, "error"),
-            fct_str(answer, "fix")[0] != '\0' ? "\nfix: " : "", fct_str(answer, "fix"));
-        if (!is_rows(what) && what != TOP_A_STATUS)
-            top_say(t, 1, text);
-        else if (t->deny[0] == '\0')
+    while (i < N_ACTIONS && strcmp(actions[i].cmd, cmd) != 0)
+        i++;
+    if (answer == NULL)
+        snprintf(text, sizeof(text), "%s", why);
+    else
+        fct_fill(text, sizeof(text),
+            !ok                 ? "{error}[fix|\nfix: {fix}]"
+                : i < N_ACTIONS ? actions[i].text
+                                : "",
+            answer);
+    if (i < N_ACTIONS) {
+        top_say(t, !ok, text);
+        if (ok)
+            (void)top_link_ask(&t->link, fct_question("status"));
+    } else if (answer == NULL) {
+        if (is_status)
+            no_status(t, why);
+    } else if (!ok) {
+        if (t->deny[0] == '\0')
             snprintf(t->deny, sizeof(t->deny), "%.500s", text);
-        return;
-    }
-    if (what == TOP_A_STATUS) {
+    } else if (is_status) {
         json_decref(t->status);
         t->status = json_incref((json_t *)(uintptr_t)answer);
         if (t->message_own)
             t->message[0] = '\0';
+    } else {
+        take_rows(t, cmd, answer);
     }
-    if (is_rows(what))
-        take_rows(t, what, answer);
-    if (is_rows(what) || what == TOP_A_STATUS)
-        return;
-    if (what == TOP_A_CANCEL)
-        snprintf(text, sizeof(text), "%lld cancelled", fct_num(answer, "cancelled"));
-    else if (what == TOP_A_DRAIN)
-        snprintf(text, sizeof(text), "%.80s, %lld requests left",
-            fct_str(answer, "state"), fct_num(answer, "requests"));
-    else
-        snprintf(text, sizeof(text), "%.80s, %lld requests queued, %lld running",
-            fct_str(answer, "state"), fct_num(answer, "queued"),
-            fct_num(answer, "running"));
-    top_say(t, 0, text);
-    (void)top_link_ask(&t->link, TOP_A_STATUS, fct_question("status"));
 }
 
 void
@@ -128,25 +127,33 @@ top_ask_all(struct top *t, uint64_t now)
 {
     if (t->gone || t->silent > 0)
         return;
-    (void)top_link_ask(&t->link, TOP_A_STATUS, json_pack("{s:s}", "cmd", "status"));
+    (void)top_link_ask(&t->link, fct_question("status"));
     if (now < t->t_may_ask || (t->deny[0] != '\0' && now - t->t_asked < DENIED_NS))
         return;
     t->t_asked = now;
-    (void)top_link_ask(&t->link, TOP_A_REQUESTS, json_pack("{s:s}", "cmd", "requests"));
-    (void)top_link_ask(&t->link, TOP_A_CLIENTS, json_pack("{s:s}", "cmd", "clients"));
+    (void)top_link_ask(&t->link, fct_question("requests"));
+    (void)top_link_ask(&t->link, fct_question("clients"));
 }
 
 /* ---- the segment --------------------------------------------------------- */
 
-void
-top_set_clock(struct top *t)
+/* The counters and the time; rates are those since the sample before, if it is of the same
+ * daemon. */
+static void
+sample(struct top *t, uint64_t now, int is_same)
 {
-    time_t now = time(NULL);
+    struct cnt_seg before = t->raw;
+    double secs = is_same ? (double)(now - t->t_raw) / 1e9 : 0;
+    time_t seconds = time(NULL);
     struct tm tm;
 
-    if (localtime_r(&now, &tm) == NULL ||
-        strftime(t->clock, sizeof(t->clock), "%H:%M:%S", &tm) == 0)
-        t->clock[0] = '\0';
+    /* A daemon that came since may have fewer groups. */
+    if (cnt_of_group(t->seg, t->group, &t->raw) != 0)
+        (void)cnt_of_group(t->seg, CNT_ALL_GROUPS, &t->raw);
+    fct_plain(t->seg->model, sizeof(t->seg->model), t->raw.model, sizeof(t->raw.model));
+    t->t_raw = now;
+    top_rates(&before, &t->raw, secs, &t->r);
+    (void)strftime(t->clock, sizeof(t->clock), "%T", localtime_r(&seconds, &tm));
 }
 
 /* Begin with this daemon. */
@@ -159,40 +166,38 @@ adopt(struct top *t, const struct cnt_seg *seg, uint64_t now)
     if (again)
         fct_seg_close(t->seg);
     t->seg = seg;
-    t->gate_pid = seg->gate_pid;
-    memcpy(t->boot_id, seg->boot_id, sizeof(t->boot_id));
-    t->gone = t->silent = t->has_rates = t->frozen = 0;
-    t->ask = TOP_A_NONE;
+    t->gone = t->silent = t->frozen = 0;
+    json_decref(t->ask);
     json_decref(t->status);
-    t->status = NULL;
+    t->ask = t->status = NULL;
     t->deny[0] = '\0';
     t->t_rows = t->t_may_ask = 0;
     for (int i = 0; i < TOP_V__N; i++)
         json_array_clear(t->rows[i]);
     t->t_moved = now;
-    memset(&t->r, 0, sizeof(t->r));
-    top_set_clock(t);
-    top_sample(seg, t->group, now, &t->raw);
+    sample(t, now, 0);
     if (again) {
         top_link_reset(&t->link);
-        top_history_add(&t->hist, NULL);
-        snprintf(text, sizeof(text), "a new daemon, pid %d", (int)t->gate_pid);
+        top_remember(t);
+        snprintf(text, sizeof(text), "a new daemon, pid %d", (int)t->raw.gate_pid);
         top_say(t, 0, text);
     }
 }
 
-/* Is there another daemon by now? */
-void
+int
 top_reconnect(struct top *t, uint64_t now)
 {
     const struct cnt_seg *seg;
 
     if (fct_seg_try(t->f, RECONNECT_MS, &seg) != 0)
-        return;
-    if (memcmp(seg->boot_id, t->boot_id, sizeof(t->boot_id)) == 0 || !fct_seg_alive(seg))
+        return 0;
+    if (memcmp(seg->boot_id, t->raw.boot_id, sizeof(seg->boot_id)) == 0 ||
+        !fct_seg_alive(seg)) {
         fct_seg_close(seg);
-    else
-        adopt(t, seg, now);
+        return 0;
+    }
+    adopt(t, seg, now);
+    return 1;
 }
 
 /* An interval has passed. */
@@ -200,7 +205,6 @@ void
 top_update(struct top *t, uint64_t now)
 {
     uint64_t up = t->raw.g.uptime_ns;
-    int was = t->gone;
 
     /* A process that was killed may be there until somebody waits for it; but it does not
      * move, and its socket takes no connection. */
@@ -208,19 +212,15 @@ top_update(struct top *t, uint64_t now)
         (cnt_get(&t->seg->g.uptime_ns) == up &&
             (t->link.failed == ECONNREFUSED || t->link.failed == ENOENT) &&
             now - t->t_moved >= S_NS)) {
+        if (t->ask == NULL && !t->gone)
+            t->message[0] = '\0';
         t->gone = 1;
         t->silent = 0;
-        if (t->ask == TOP_A_NONE && !was)
-            t->message[0] = '\0';
         return;
     }
     t->gone = 0;
-    t->base = t->raw;
-    top_sample(t->seg, t->group, now, &t->raw);
-    top_rates(&t->base, &t->raw, &t->r);
-    t->has_rates = 1;
-    top_history_add(&t->hist, &t->r);
-    top_set_clock(t);
+    sample(t, now, 1);
+    top_remember(t);
     if (t->raw.g.uptime_ns != up)
         t->t_moved = now;
     t->silent = now - t->t_moved >= SILENT_S * (uint64_t)S_NS
@@ -230,20 +230,16 @@ top_update(struct top *t, uint64_t now)
 
 /* ---- the command --------------------------------------------------------- */
 
-/* Wait for keys, answers or t_next. 0, or -EIO: the terminal has gone. */
 int
 top_wait_for(struct top *t, uint64_t t_next, const sigset_t *outside, int *ret_keys)
 {
-    struct pollfd pfd[2] = { { .fd = STDIN_FILENO, .events = POLLIN }, { .fd = -1 } };
+    struct pollfd pfd[2] = { { .fd = t->once ? -1 : STDIN_FILENO, .events = POLLIN } };
     uint64_t now = clk_now_ns(), ns = t_next > now ? t_next - now : 0;
     struct timespec ts;
     int n;
 
     ns = top_link_wait(&t->link, now, ns, &pfd[1]);
-    ts.tv_sec = (time_t)(ns / S_NS);
-    ts.tv_nsec = (long)(ns % S_NS);
-    if (t->once)
-        pfd[0].fd = -1;
+    ts = (struct timespec){ .tv_sec = (time_t)(ns / S_NS), .tv_nsec = (long)(ns % S_NS) };
     n = ppoll(pfd, 2, &ts, outside);
     *ret_keys = n < 0 || (pfd[0].revents & POLLIN) != 0;
     if (n > 0 && (pfd[0].revents & (POLLHUP | POLLERR | POLLNVAL)) != 0)
@@ -279,7 +275,7 @@ print_once(struct top *t, int utf8)
     top_update(t, clk_now_ns());
     t->t_may_ask = 0;
     top_ask_all(t, clk_now_ns());
-    while (top_link_busy(&t->link)) {
+    while (json_array_size(t->link.q) > 0) {
         (void)top_wait_for(t, clk_now_ns() + S_NS, &none, &keys);
         top_link_step(&t->link, clk_now_ns());
     }
@@ -295,53 +291,47 @@ print_once(struct top *t, int utf8)
     return 0;
 }
 
-static int
-run(const struct fct *f, uint32_t group, double interval, int once, int ascii, int no_color)
-{
-    struct top *t = calloc(1, sizeof(*t));
-    const struct cnt_seg *seg;
-    int rc, utf8;
-
-    if (t == NULL)
-        return fct_oom();
-    rc = fct_seg_open(f, &seg);
-    if (rc == 0 && group != CNT_ALL_GROUPS && group >= cnt_n_group(seg)) {
-        rc = fct_usage("--group %u: the daemon's groups are 0 to %u", group,
-            cnt_n_group(seg) - 1);
-        fct_seg_close(seg);
-    }
-    if (rc != 0) {
-        free(t);
-        return rc;
-    }
-    t->group = group;
-    (void)setlocale(LC_CTYPE, "");
-    utf8 = !ascii && strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
-    t->f = f;
-    t->once = once;
-    t->interval = interval;
-    t->view = TOP_V_REQUESTS;
-    t->sel_id = -1;
-    top_link_init(&t->link, f->admin);
-    t->link.on_answer = on_answer;
-    t->link.arg = t;
-    adopt(t, seg, clk_now_ns());
-    top_set_clock(t);
-    rc = once ? print_once(t, utf8) : top_terminal(t, utf8, no_color);
-    top_link_fini(&t->link);
-    for (int i = 0; i < TOP_V__N; i++)
-        json_decref(t->rows[i]);
-    json_decref(t->status);
-    fct_seg_close(t->seg);
-    free(t);
-    return rc;
-}
-
 struct args {
     uint32_t group;
     int once, ascii, no_color;
     double interval;
 };
+
+static int
+run(const struct fct *f, const struct args *a)
+{
+    struct top t = { .f = f,
+        .group = a->group,
+        .once = a->once,
+        .interval = a->interval,
+        .view = TOP_V_REQUESTS };
+    const struct cnt_seg *seg;
+    int rc = fct_seg_open(f, &seg), utf8;
+
+    if (rc != 0)
+        return rc;
+    if (a->group != CNT_ALL_GROUPS && a->group >= cnt_n_group(seg)) {
+        rc = fct_usage("--group %u: the daemon's groups are 0 to %u", a->group,
+            cnt_n_group(seg) - 1);
+        fct_seg_close(seg);
+        return rc;
+    }
+    (void)setlocale(LC_CTYPE, "");
+    utf8 = !a->ascii && strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
+    top_link_init(&t.link, f->admin);
+    t.link.on_answer = on_answer;
+    t.link.arg = &t;
+    adopt(&t, seg, clk_now_ns());
+    rc = a->once ? print_once(&t, utf8) : top_terminal(&t, utf8, a->no_color);
+    top_link_fini(&t.link);
+    for (int i = 0; i < TOP_V__N; i++)
+        json_decref(t.rows[i]);
+    json_decref(t.followed);
+    json_decref(t.ask);
+    json_decref(t.status);
+    fct_seg_close(t.seg);
+    return rc;
+}
 
 #define A struct args
 static const struct fct_opt opts[] = {
@@ -378,5 +368,5 @@ fct_cmd_top(const struct fct *f, int argc, char **argv)
         return fct_usage("top: standard %s is not a terminal; print one "
                          "screen as text:\n  fdctl top --once",
             isatty(STDOUT_FILENO) ? "input" : "output");
-    return run(f, a.group, a.interval, a.once, a.ascii, a.no_color);
+    return run(f, &a);
 }

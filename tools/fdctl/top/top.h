@@ -4,13 +4,13 @@
  * fdctl top: what the daemon does now, from its statistics segment and its
  * admin socket and nothing else. One thread, nothing blocks it for long.
  *
- *   top/top.c         the command, and what it keeps of the daemon
- *   top/term.c    terminal, keys, the loop
- *   top/data.c    counters to rates and quantiles, history
- *   top/link.c    the admin socket, without waiting
- *   top/rows.c    answers to rows: requests, users, clients; sorting
- *   top/canvas.c  cells, text, bars, sparklines, charts, numbers
- *   top/draw.c    the screen on a canvas; top/table.c its lower part
+ *   top.c     the command, and what it keeps of the daemon
+ *   term.c    terminal, keys, the loop
+ *   data.c    counters to rates and quantiles
+ *   link.c    the admin socket, without waiting
+ *   rows.c    answers to rows: requests, users, clients; sorting
+ *   canvas.c  cells, text, bars, charts, numbers
+ *   draw.c    the screen on a canvas; table.c its lower part
  *
  * The screen is drawn on a canvas first, which goes to ncurses or, with
  * --once, to a file. Text from the daemon is cleaned when it gets there.
@@ -24,31 +24,19 @@
 #include "tools/fdctl/lib/fct.h"
 #include "tools/fdctl/top/canvas.h"
 
-#define TOP_MIN_W   60
-#define TOP_MIN_H   12
-#define TOP_HISTORY 1024u
+#define TOP_MIN_W 60
+#define TOP_MIN_H 12
 
 /* ---- figures ------------------------------------------------------------- */
-
-/* The counters at one moment. */
-struct top_raw {
-    uint64_t t_ns; /* CLOCK_MONOTONIC */
-    uint64_t generation;
-    struct cnt_gate g;
-    struct cnt_worker w;
-    struct cnt_hist h[CNT_H__N];
-};
 
 enum top_latency { TOP_L_TTFT, TOP_L_ITL, TOP_L_TPOT, TOP_L_QUEUE, TOP_L_E2E, TOP_L__N };
 
 struct top_quant {
-    double p50, p90, p99;
-    uint64_t n;
-}; /* ns or TOP_NONE */
+    double p50, p90, p99, n;
+}; /* ns, and how many were seen; or TOP_NONE */
 
 /* An interval. Rates are per second, shares 0 to 1; TOP_NONE: it had none. */
 struct top_rates {
-    double secs;
     double in, in_cached, out;       /* tokens; in: prompts, cached ones too */
     double steps, busy;              /* busy: share in which the model ran */
     double step_ns, gap_ns;          /* mean of a step */
@@ -59,23 +47,16 @@ struct top_rates {
     struct top_quant lat[TOP_L__N];
 };
 
-/* Of this group, or CNT_ALL_GROUPS. */
-void top_sample(const struct cnt_seg *seg, uint32_t group, uint64_t now_ns,
-    struct top_raw *ret);
-/* A counter that went down was reset: its growth is 0. */
-void top_rates(const struct top_raw *old, const struct top_raw *now, struct top_rates *ret);
+/* What changed in secs; 0: nothing is known yet. A counter that went down was reset: its
+ * growth is 0. */
+void top_rates(const struct cnt_seg *old, const struct cnt_seg *now, double secs,
+    struct top_rates *ret);
 /* The value below which the share q of what the buckets count lies, evenly spread
  * within its range; the last bound for what is above it. TOP_NONE: empty. */
 double top_quantile(const uint64_t *bucket, const struct cnt_hist_row *row, double q);
 
+/* Figures whose history is shown. */
 enum top_line { TOP_S_OUT, TOP_S_IN, TOP_S_BUSY, TOP_S_KV, TOP_S__N };
-struct top_history {
-    float v[TOP_S__N][TOP_HISTORY];
-    size_t at, n;
-};
-/* r NULL: a gap. */
-void top_history_add(struct top_history *h, const struct top_rates *r);
-struct top_series top_history_line(const struct top_history *h, enum top_line line);
 
 /* ---- rows ---------------------------------------------------------------- */
 
@@ -97,46 +78,35 @@ int64_t top_row_id(const json_t *row);
 
 enum top_kind { TOP_K_TEXT, TOP_K_INT, TOP_K_COUNT, TOP_K_RATE, TOP_K_AGE, TOP_K_BAR };
 struct top_col {
-    const char *name;
-    int kind; /* enum top_kind */
+    const char *name; /* NULL: behind the last one */
+    enum top_kind kind;
     const char *key;
     int width;
     int from; /* shown on screens at least so wide */
     int down; /* sorted: the greatest first */
 };
-/* Columns of a view, the last one's name is NULL. */
-const struct top_col *top_cols(enum top_view view);
+extern const struct top_table {
+    const char *title, *key; /* key: the member that tells its rows apart */
+    const struct top_col *cols;
+} top_tables[TOP_V__N];
 /* By this column; equal ones by id and user. */
 void top_rows_sort(json_t *rows, const struct top_col *col, int reverse);
 
 /* ---- admin socket -------------------------------------------------------- */
 
-enum top_ask {
-    TOP_A_NONE,
-    TOP_A_STATUS,
-    TOP_A_REQUESTS,
-    TOP_A_CLIENTS,
-    TOP_A_CANCEL,
-    TOP_A_DRAIN,
-    TOP_A_PAUSE,
-    TOP_A__N
-};
-#define TOP_ASKS   8
 #define TOP_ASK_NS 1000000000u /* an answer that takes longer does not come */
 
 struct top_link {
     char path[512];
-    int fd;     /* -1: none */
-    int failed; /* errno of the last connect, 0: none failed */
-    struct {
-        int what;
-        char *line;
-    } q[TOP_ASKS];    /* q[0] is being asked */
-    size_t n_q, sent; /* bytes of q[0] sent */
-    uint64_t t_asked; /* 0: q[0] waits */
+    int fd;           /* -1: none */
+    int failed;       /* errno of the last connect, 0: none failed */
+    json_t *q;        /* questions, of which the first is being asked: */
+    char *line;       /* it, NULL: it waits */
+    size_t sent;      /* bytes of it */
+    uint64_t t_asked; /* of it */
     struct fct_in in;
     /* Called for each question. answer is borrowed; NULL: none came, and why has the reason. */
-    void (*on_answer)(void *arg, int what, const json_t *answer, const char *why);
+    void (*on_answer)(void *arg, const char *cmd, const json_t *answer, const char *why);
     void *arg;
 };
 
@@ -144,10 +114,8 @@ void top_link_init(struct top_link *l, const char *path);
 void top_link_fini(struct top_link *l);
 /* Hang up; who asked gets no answer. */
 void top_link_reset(struct top_link *l);
-/* Takes over the reference. -EBUSY: too many are waiting; -EEXIST: this one is. */
-int top_link_ask(struct top_link *l, int what, json_t *question);
-/* Answers are outstanding. */
-int top_link_busy(const struct top_link *l);
+/* Takes over the reference. -EEXIST: one with this "cmd" is waiting; or -ENOMEM. */
+int top_link_ask(struct top_link *l, json_t *question);
 /* What to wait for; ns until top_link_step() must be called, at most max_ns. */
 uint64_t top_link_wait(const struct top_link *l, uint64_t now_ns, uint64_t max_ns,
     struct pollfd *ret);
@@ -159,15 +127,13 @@ void top_link_step(struct top_link *l, uint64_t now_ns);
 struct top {
     const struct fct *f;
     const struct cnt_seg *seg;
-    uint32_t group; /* shown; CNT_ALL_GROUPS */
-    int32_t gate_pid;
-    uint64_t boot_id[2];
-    int gone;   /* the daemon has ended, the figures are its last */
-    int silent; /* it does not move: s since it did, 0: it does */
-    int has_rates;
-    struct top_raw raw, base; /* base: begin of the interval shown */
-    struct top_rates r;
-    struct top_history hist;
+    uint32_t group;     /* shown; CNT_ALL_GROUPS */
+    int gone;           /* the daemon has ended, the figures are its last */
+    int silent;         /* it does not move: s since it did, 0: it does */
+    struct cnt_seg raw; /* of the group at t_raw */
+    uint64_t t_raw;
+    struct top_rates r; /* of the interval before */
+    struct top_history hist[TOP_S__N];
     uint64_t t_moved; /* when uptime_ns last changed */
     char clock[16];   /* of the sample: "14:02:11" */
 
@@ -180,14 +146,11 @@ struct top {
 
     int view; /* enum top_view */
     int sort[TOP_V__N], reverse[TOP_V__N];
-    char sel_user[40]; /* the row that is followed: its id, of users the name */
-    int64_t sel_id;    /* "" and -1: none is */
+    json_t *followed;  /* the key of the row that is; NULL: none */
     size_t sel, first; /* place of the selected row; the first row shown */
     int page;          /* rows that fit, of the last drawing */
     int frozen, help, once;
-    int ask; /* enum top_ask whose y/n is open */
-    int64_t ask_id;
-    int ask_off;
+    json_t *ask;       /* the question whose y/n is open; NULL: none */
     char message[600]; /* last answer, "" none */
     int message_bad;
     int message_own; /* of a query that the user did not make */
@@ -196,13 +159,14 @@ struct top {
 
 /* Fill t with this moment; rates are those since the last time. */
 void top_update(struct top *t, uint64_t now_ns);
+/* The rates become the newest of the history. */
+void top_remember(struct top *t);
 void top_ask_all(struct top *t, uint64_t now_ns);
-/* Go over to a new daemon, if there is one. */
-void top_reconnect(struct top *t, uint64_t now_ns);
+/* Go over to a new daemon, if there is one: 1. */
+int top_reconnect(struct top *t, uint64_t now_ns);
 void top_sort_view(struct top *t, int view);
 void top_say(struct top *t, int is_bad, const char *text);
 int top_is_paused(const struct top *t);
-void top_set_clock(struct top *t);
 /* Wait for keys (unless once), answers or t_next, with these signals blocked. 0, or
  * -EIO: the terminal has gone. */
 int top_wait_for(struct top *t, uint64_t t_next, const sigset_t *sigs, int *ret_keys);
@@ -215,7 +179,9 @@ void top_draw(struct top *t, struct top_canvas *c);
 void top_draw_table(struct top *t, struct top_canvas *c, int y, int y_end);
 /* The row selected, NULL: there is none. */
 const json_t *top_selected(const struct top *t);
-/* After new rows, another order or another view: sel follows sel_id. */
+/* Follow this row; NULL: what is in its place. */
+void top_follow(struct top *t, const json_t *row);
+/* After new rows, another order or another view: sel is where the row followed is. */
 void top_select(struct top *t);
 
 #endif
