@@ -50,34 +50,44 @@ shows(const char *text, const char *what)
 static void
 t_numbers(void **state)
 {
+    static const struct {
+        enum top_form form;
+        double v;
+        const char *want;
+    } rows[] = {
+        { TOP_COUNT, 0, "0" },
+        { TOP_COUNT, 999, "999" },
+        { TOP_COUNT, 1000, "1,000" },
+        { TOP_COUNT, 9999999, "9,999,999" },
+        { TOP_COUNT, 12345678, "12.3M" },
+        { TOP_COUNT, 123e9, "123G" },
+        { TOP_COUNT, TOP_NONE, "-" },
+        { TOP_RATE, 0, "0" },
+        { TOP_RATE, 0.44, "0.4" },
+        { TOP_RATE, 99.96, "100" },
+        { TOP_RATE, 12345.6, "12,346" },
+        { TOP_NS, 850, "850 ns" },
+        { TOP_NS, 12345, "12.3 us" },
+        { TOP_NS, 999600, "1.00 ms" },
+        { TOP_NS, 123456789, "123 ms" },
+        { TOP_NS, 80e9, "80.0 s" },
+        { TOP_SHARE, 0.453, "45 %" },
+        { TOP_SHARE, TOP_NONE, "-" },
+        { TOP_BYTES, 512, "512 B" },
+        { TOP_BYTES, 1536, "1.5 KiB" },
+        { TOP_BYTES, 1048575, "1.0 MiB" },
+        { TOP_AGE, 1234, "1.2 s" },
+        { TOP_AGE, 185000, "3 m 05" },
+        { TOP_AGE, 7500000, "2 h 05" },
+        { TOP_AGE, 86400e3 * 3, "3 d" },
+        { TOP_INT, -12345, "-12345" },
+        { TOP_INT, 0, "0" },
+    };
     char r[24];
 
     (void)state;
-    assert_string_equal(top_count(0, r), "0");
-    assert_string_equal(top_count(999, r), "999");
-    assert_string_equal(top_count(1000, r), "1,000");
-    assert_string_equal(top_count(9999999, r), "9,999,999");
-    assert_string_equal(top_count(12345678, r), "12.3M");
-    assert_string_equal(top_count(123e9, r), "123G");
-    assert_string_equal(top_count(TOP_NONE, r), "-");
-    assert_string_equal(top_rate(0, r), "0");
-    assert_string_equal(top_rate(0.44, r), "0.4");
-    assert_string_equal(top_rate(99.96, r), "100");
-    assert_string_equal(top_rate(12345.6, r), "12,346");
-    assert_string_equal(top_ns(850, r), "850 ns");
-    assert_string_equal(top_ns(12345, r), "12.3 us");
-    assert_string_equal(top_ns(999600, r), "1.00 ms");
-    assert_string_equal(top_ns(123456789, r), "123 ms");
-    assert_string_equal(top_ns(80e9, r), "80.0 s");
-    assert_string_equal(top_share(0.453, r), "45 %");
-    assert_string_equal(top_share(TOP_NONE, r), "-");
-    assert_string_equal(top_bytes(512, r), "512 B");
-    assert_string_equal(top_bytes(1536, r), "1.5 KiB");
-    assert_string_equal(top_bytes(1048575, r), "1.0 MiB");
-    assert_string_equal(top_age(1234, r), "1.2 s");
-    assert_string_equal(top_age(185000, r), "3 m 05");
-    assert_string_equal(top_age(7500000, r), "2 h 05");
-    assert_string_equal(top_age(86400e3 * 3, r), "3 d");
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        assert_string_equal(top_form(rows[i].form, rows[i].v, r), rows[i].want);
 }
 
 static void
@@ -270,7 +280,7 @@ num(const json_t *rows, size_t i, const char *key)
 static double
 real(const json_t *rows, size_t i, const char *key)
 {
-    return top_row_real(json_array_get(rows, i), key);
+    return fct_real(json_array_get(rows, i), key);
 }
 
 static const char three[] =
@@ -586,13 +596,12 @@ t_table(void **state)
     const char *text;
 
     (void)state;
-    top_rows_sort(t->rows[TOP_V_REQUESTS], col(TOP_V_REQUESTS, "ID"), 0);
     follow(t, 7);
     r = top_selected(t);
     assert_int_equal(top_row_id(r), 7);
     shows(drawn(t, 80, 24), "\n>       7 bea");
     /* it follows when the order changes, and on a screen with one row */
-    top_rows_sort(t->rows[TOP_V_REQUESTS], col(TOP_V_REQUESTS, "ID"), 1);
+    t->reverse[TOP_V_REQUESTS] = 1;
     follow(t, 5);
     assert_int_equal(t->sel, 2);
     shows(drawn(t, 60, 12), "\n>       5 al");

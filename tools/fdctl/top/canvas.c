@@ -42,51 +42,46 @@ top_canvas_fini(struct top_canvas *c)
     c->cell = NULL;
 }
 
-/* The next character; '?' for a byte that is none. */
-static uint32_t
-next_char(const char **text)
+/* The next character and its columns: '?' for a byte that is none, and for one that cannot
+ * be shown. */
+static int
+next_char(const char **text, int utf8, uint32_t *ret)
 {
-    uint32_t cp;
-    size_t n = txt_char(*text, strnlen(*text, 4), &cp);
+    size_t n = txt_char(*text, strnlen(*text, 4), ret);
+    int w = -1;
 
     *text += n > 0 ? n : 1;
-    return n > 0 ? cp : '?';
-}
-
-/* Columns of a character; one that cannot be shown becomes '?'. */
-static int
-char_width(uint32_t *ch, int utf8)
-{
-    int w;
-
-    if (*ch >= 0x20 && *ch < 0x7f)
+    if (n > 0 && *ret >= 0x20 && *ret < 0x7f)
         return 1;
-    w = *ch >= 0xa0 && utf8 ? wcwidth((wchar_t)*ch) : -1;
+    if (n > 0 && *ret >= 0xa0 && utf8)
+        w = wcwidth((wchar_t)*ret);
     if (w < 0)
-        *ch = '?';
+        *ret = '?';
     return w < 0 ? 1 : w;
 }
 
 int
 top_width(const char *text)
 {
+    uint32_t ch;
     int n = 0;
 
-    while (*text != '\0') {
-        uint32_t ch = next_char(&text);
-
-        n += char_width(&ch, 1);
-    }
+    while (*text != '\0')
+        n += next_char(&text, 1, &ch);
     return n;
+}
+
+static struct top_cell *
+cell_at(const struct top_canvas *c, int y, int x)
+{
+    return &c->cell[(size_t)y * (size_t)c->w + (size_t)x];
 }
 
 static void
 set(struct top_canvas *c, int y, int x, enum top_attr attr, uint32_t ch)
 {
-    struct top_cell *cell = &c->cell[(size_t)y * (size_t)c->w + (size_t)x];
-
-    cell->ch = ch;
-    cell->attr = (uint8_t)(c->dim && attr != TOP_HEAD ? TOP_DIM : attr);
+    *cell_at(c, y, x) =
+        (struct top_cell){ ch, (uint8_t)(c->dim && attr != TOP_HEAD ? TOP_DIM : attr) };
 }
 
 int
@@ -97,8 +92,8 @@ top_text(struct top_canvas *c, int y, int x, int x_end, enum top_attr attr, cons
     if (y < 0 || y >= c->h || x < 0)
         return x;
     while (*text != '\0') {
-        uint32_t ch = next_char(&text);
-        int w = char_width(&ch, c->utf8);
+        uint32_t ch;
+        int w = next_char(&text, c->utf8, &ch);
 
         if (w == 0)
             continue;
@@ -152,12 +147,10 @@ top_wrapped(struct top_canvas *c, int y, int y_end, int x, int x_end, enum top_a
 }
 
 void
-top_paint(struct top_canvas *c, int y, int x, int x_end, enum top_attr attr)
+top_paint(struct top_canvas *c, int y, enum top_attr attr)
 {
-    if (x_end <= 0 || x_end > c->w)
-        x_end = c->w;
-    for (; y >= 0 && y < c->h && x >= 0 && x < x_end; x++)
-        c->cell[(size_t)y * (size_t)c->w + (size_t)x].attr = (uint8_t)attr;
+    for (int x = 0; x < c->w; x++)
+        cell_at(c, y, x)->attr = (uint8_t)attr;
 }
 
 void
@@ -167,7 +160,7 @@ top_canvas_print(const struct top_canvas *c, FILE *out)
     char text[4];
 
     for (int y = 0; y < c->h; y++) {
-        const struct top_cell *row = &c->cell[(size_t)y * (size_t)c->w];
+        const struct top_cell *row = cell_at(c, y, 0);
 
         for (end = c->w; end > 0 && row[end - 1].ch == ' '; end--)
             ;
@@ -273,77 +266,34 @@ top_chart(struct top_canvas *c, int y, int x, int w, int h, const struct top_his
 
 #define N 24
 
-/* In the first unit that leaves the number below most, each step times the one before it;
- * with digits behind the point, fewer when it is larger, and none in the first unit. */
-static const char *
-in_units(double v, double step, double most, int digits, const char *const *unit, char *ret)
-{
-    const char *const *first = unit;
+/* Each step times the one before it; the first that leaves the number below most. */
+static const struct scale {
+    double step, most;
+    int digits; /* behind the point, fewer of large numbers; none in the first unit */
+    const char *units[8];
+} scales[] = {
+    [TOP_COUNT] = { 1e3, 9999.5, 1, { "", "K", "M", "G", "T", "P", "E" } },
+    [TOP_NS] = { 1e3, 999.5, 2, { " ns", " us", " ms", " s" } },
+    [TOP_SHARE] = { 1, HUGE_VAL, 0, { " %" } },
+    [TOP_BYTES] = { 1024, 1023.5, 1, { " B", " KiB", " MiB", " GiB", " TiB" } },
+};
 
-    if (v < 0)
-        return strcpy(ret, "-");
-    for (; v >= most && unit[1] != NULL; unit++)
-        v /= step;
-    digits = unit == first || v >= 99.95 ? 0 : v >= 9.995 ? 1 : digits;
-    snprintf(ret, N, "%.*f%s", digits, v, *unit);
-    return ret;
+static void
+scaled(const struct scale *s, double v, char *ret)
+{
+    int u = 0, digits;
+
+    for (; v >= s->most && s->units[u + 1] != NULL; u++)
+        v /= s->step;
+    digits = u == 0 || v >= 99.95 ? 0 : v >= 9.995 ? 1 : s->digits;
+    snprintf(ret, N, "%.*f%s", digits, v, s->units[u]);
 }
 
-const char *
-top_count(double v, char *ret)
-{
-    static const char *const units[] = { "", "K", "M", "G", "T", "P", "E", NULL };
-
-    if (v < 0 || v >= 9999999.5)
-        return in_units(v, 1e3, 9999.5, 1, units, ret);
-    /* with commas between groups of three digits */
-    for (int at = snprintf(ret, N, "%.0f", v) - 3; at > 0; at -= 3) {
-        memmove(ret + at + 1, ret + at, strlen(ret + at) + 1);
-        ret[at] = ',';
-    }
-    return ret;
-}
-
-const char *
-top_rate(double v, char *ret)
-{
-    if (v < 0 || v >= 99.95)
-        return top_count(v, ret);
-    snprintf(ret, N, v == 0 ? "%.0f" : "%.1f", v);
-    return ret;
-}
-
-const char *
-top_ns(double ns, char *ret)
-{
-    static const char *const units[] = { " ns", " us", " ms", " s", NULL };
-
-    return in_units(ns, 1e3, 999.5, 2, units, ret);
-}
-
-const char *
-top_share(double share, char *ret)
-{
-    static const char *const units[] = { " %", NULL };
-
-    return in_units(fmin(share, 1) * 100, 1, 1, 0, units, ret);
-}
-
-const char *
-top_bytes(double bytes, char *ret)
-{
-    static const char *const units[] = { " B", " KiB", " MiB", " GiB", " TiB", NULL };
-
-    return in_units(bytes, 1024, 1023.5, 1, units, ret);
-}
-
-const char *
-top_age(double ms, char *ret)
+static void
+age(double ms, char *ret)
 {
     long long s = (long long)(ms / 1e3);
 
-    if (ms < 0)
-        return strcpy(ret, "-");
     if (ms < 99950)
         snprintf(ret, N, "%.1f s", ms / 1e3);
     else if (s < 3600)
@@ -352,5 +302,29 @@ top_age(double ms, char *ret)
         snprintf(ret, N, "%lld h %02lld", s / 3600, s / 60 % 60);
     else
         snprintf(ret, N, "%lld d", s / 86400 < 99999 ? s / 86400 : 99999);
+}
+
+const char *
+top_form(enum top_form form, double v, char *ret)
+{
+    int at;
+
+    if (form == TOP_RATE && v >= 99.95)
+        form = TOP_COUNT;
+    if (form == TOP_INT)
+        snprintf(ret, N, "%.0f", v);
+    else if (v < 0)
+        snprintf(ret, N, "-");
+    else if (form == TOP_RATE)
+        snprintf(ret, N, v == 0 ? "%.0f" : "%.1f", v);
+    else if (form == TOP_AGE)
+        age(v, ret);
+    else if (form != TOP_COUNT || v >= 9999999.5)
+        scaled(&scales[form], form == TOP_SHARE ? fmin(v, 1) * 100 : v, ret);
+    else /* commas between groups of three digits */
+        for (at = snprintf(ret, N, "%.0f", v) - 3; at > 0; at -= 3) {
+            memmove(ret + at + 1, ret + at, strlen(ret + at) + 1);
+            ret[at] = ',';
+        }
     return ret;
 }

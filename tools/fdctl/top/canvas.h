@@ -57,8 +57,8 @@ top_right(struct top_canvas *c, int y, int x_end, enum top_attr attr, const char
  * line behind it. Outside of the canvas lines are counted. */
 int top_wrapped(struct top_canvas *c, int y, int y_end, int x, int x_end,
     enum top_attr attr, const char *text);
-/* Cells from x to x_end get this attribute, whatever is in them. */
-void top_paint(struct top_canvas *c, int y, int x, int x_end, enum top_attr attr);
+/* The line gets this attribute, whatever is in it. */
+void top_paint(struct top_canvas *c, int y, enum top_attr attr);
 /* Columns that the text takes. */
 int top_width(const char *text);
 /* w cells, filled by share (0 to 1), in brackets. */
@@ -78,12 +78,17 @@ void top_chart(struct top_canvas *c, int y, int x, int w, int h,
 /* The canvas as lines without trailing blanks, the last empty ones left out. */
 void top_canvas_print(const struct top_canvas *c, FILE *out);
 
-/* Numbers as short text; TOP_NONE is "-". ret has 24 bytes. */
-const char *top_count(double v, char *ret);     /* 1,234,567 or 12.3M */
-const char *top_rate(double v, char *ret);      /* 0.4, 12.3, 1,234 */
-const char *top_ns(double ns, char *ret);       /* 850 ns, 12.3 us, 1.23 s */
-const char *top_share(double share, char *ret); /* 45 % */
-const char *top_bytes(double bytes, char *ret); /* 64 MiB */
-const char *top_age(double ms, char *ret);      /* 12.3 s, 5 m 03, 2 h 05, 3 d */
+/* A number as short text; TOP_NONE is "-". ret has 24 bytes. */
+enum top_form {
+    TOP_TEXT,  /* no number */
+    TOP_INT,   /* -3: all its digits */
+    TOP_COUNT, /* 1,234,567 or 12.3M */
+    TOP_RATE,  /* 0.4, 12.3, 1,234 */
+    TOP_NS,    /* 850 ns, 12.3 us, 1.23 s */
+    TOP_SHARE, /* 45 % */
+    TOP_BYTES, /* 64 MiB */
+    TOP_AGE    /* of ms: 12.3 s, 5 m 03, 2 h 05, 3 d */
+};
+const char *top_form(enum top_form form, double v, char *ret);
 
 #endif

@@ -43,7 +43,7 @@ head(const struct top *t, struct top_canvas *c)
         snprintf(workers, sizeof(workers), ", group %u %s", t->group, phase);
     else
         fct_fill(workers, sizeof(workers), ", {ready} of {n} groups", g);
-    top_age((double)t->raw.g.uptime_ns / 1e6, up);
+    top_form(TOP_AGE, (double)t->raw.g.uptime_ns / 1e6, up);
     if (c->w < 78)
         w = snprintf(right, sizeof(right), "up %s ", up);
     else
@@ -60,7 +60,7 @@ head(const struct top *t, struct top_canvas *c)
                                 : "running",
         workers);
     top_text(c, 0, c->w - w, 0, TOP_HEAD, right);
-    top_paint(c, 0, 0, 0, TOP_HEAD);
+    top_paint(c, 0, TOP_HEAD);
 }
 
 /* What a worker does instead of working: the first template that gives text. */
@@ -93,7 +93,7 @@ trouble(const struct top *t, char *ret, size_t ret_bytes)
     char in[24];
 
     if (restart_ms > 0)
-        json_object_set_new(w, "in", json_string(top_age(restart_ms, in)));
+        json_object_set_new(w, "in", json_string(top_form(TOP_AGE, restart_ms, in)));
     if (is_group && !is_ready)
         n = snprintf(ret, ret_bytes, "group %lld: ", fct_num(w, "group"));
     for (size_t i = 0; !is_ready && ret[n] == '\0' && i < N_TROUBLES; i++)
@@ -145,11 +145,11 @@ pair(struct top_canvas *c, int y, int x, int x_end, enum top_attr attr, const ch
 /* A counter, or a figure of the interval, by its place in struct top. */
 struct figure {
     const char *name;
-    const char *(*form)(double v, char *ret);
+    enum top_form form;
     size_t counter, rate; /* of a counter, its rate (0: is not shown) */
     enum top_attr more;   /* above 0; TOP_PLAIN: as 0 */
 };
-#define COUNTER(f) top_count, .counter = offsetof(struct top, raw.f)
+#define COUNTER(f) TOP_COUNT, .counter = offsetof(struct top, raw.f)
 #define RATE(f)    .rate = offsetof(struct top, r.f)
 static const struct figure load[] = { { "running", COUNTER(w.requests_running) },
     { "waiting", COUNTER(w.requests_waiting) },
@@ -159,23 +159,23 @@ static const struct figure ended[] = { { "done", COUNTER(g.requests_done), RATE(
     { "errors", COUNTER(g.requests_error), RATE(errors), TOP_BAD },
     { "rejected", COUNTER(g.requests_rejected), RATE(rejected), TOP_WARN },
     { "cancelled", COUNTER(w.cancelled), RATE(cancelled) } };
-static const struct figure step[] = { { "step", top_ns, RATE(step_ns) },
-    { "gap", top_ns, RATE(gap_ns) }, { "batch", top_rate, RATE(batch_seqs) },
-    { "tokens", top_rate, RATE(batch_tokens) }, { "steps/s", top_rate, RATE(steps) },
-    { "graphs", top_share, RATE(graph) } };
-static const struct figure prefix[] = { { "hit rate", top_share, RATE(hit) },
-    { "cached tok/s", top_rate, RATE(in_cached) },
+static const struct figure step[] = { { "step", TOP_NS, RATE(step_ns) },
+    { "gap", TOP_NS, RATE(gap_ns) }, { "batch", TOP_RATE, RATE(batch_seqs) },
+    { "tokens", TOP_RATE, RATE(batch_tokens) }, { "steps/s", TOP_RATE, RATE(steps) },
+    { "graphs", TOP_SHARE, RATE(graph) } };
+static const struct figure prefix[] = { { "hit rate", TOP_SHARE, RATE(hit) },
+    { "cached tok/s", TOP_RATE, RATE(in_cached) },
     { "evicted", COUNTER(w.prefix_evictions), RATE(evicted) },
     { "preempted", COUNTER(w.preemptions), RATE(preempted), TOP_WARN } };
 static const struct figure worker[] = {
     { "deaths", COUNTER(g.worker_deaths), .more = TOP_BAD },
-    { "weights", top_bytes, .counter = offsetof(struct top, raw.w.weight_bytes) }
+    { "weights", TOP_BYTES, .counter = offsetof(struct top, raw.w.weight_bytes) }
 };
 static const struct figure kv[] = { { "cached", COUNTER(w.kv_blocks_cached) },
-    { "of", top_bytes, .counter = offsetof(struct top, raw.w.kv_bytes) } };
-static const struct figure watched[TOP_S__N] = { { "out tok/s", top_rate, RATE(out) },
-    { "in tok/s", top_rate, RATE(in) }, { "busy", top_share, RATE(busy) },
-    { "KV use", top_share, RATE(kv) } };
+    { "of", TOP_BYTES, .counter = offsetof(struct top, raw.w.kv_bytes) } };
+static const struct figure watched[TOP_S__N] = { { "out tok/s", TOP_RATE, RATE(out) },
+    { "in tok/s", TOP_RATE, RATE(in) }, { "busy", TOP_SHARE, RATE(busy) },
+    { "KV use", TOP_SHARE, RATE(kv) } };
 
 static double
 rate_of(const struct top *t, const struct figure *f)
@@ -196,7 +196,7 @@ show(const struct top *t, struct top_canvas *c, int y, int x, int x_end,
         double now = f->counter != 0 ? (double)*(const uint64_t *)at : r;
 
         snprintf(text, sizeof(text), f->counter != 0 && r > 0 ? "%s (%s/s)" : "%s",
-            f->form(now, v), top_rate(r, rate));
+            top_form(f->form, now, v), top_form(TOP_RATE, r, rate));
         x = pair(c, y, x, x_end, now > 0 && f->more != TOP_PLAIN ? f->more : TOP_VALUE,
             f->name, text);
     }
@@ -217,7 +217,7 @@ newest(const struct top *t, struct top_canvas *c, int y, int x_end, enum top_lin
     char v[24];
 
     top_right(c, y, x_end, line == TOP_S_KV && t->r.kv > 0.95 ? TOP_WARN : TOP_VALUE,
-        watched[line].form(rate_of(t, &watched[line]), v));
+        top_form(watched[line].form, rate_of(t, &watched[line]), v));
 }
 
 /* The figures watched, up to column x_end: name, newest value, and a chart h high; of a high one the
@@ -234,14 +234,14 @@ charts(const struct top *t, struct top_canvas *c, int y, int x_end, int h)
         top_text(c, y, 1, 0, TOP_NAME, watched[i].name);
         if (h > 1) {
             newest(t, c, y + 1, 12, (enum top_line)i);
-            snprintf(text, sizeof(text), "max %s", watched[i].form(max, peak));
+            snprintf(text, sizeof(text), "max %s", top_form(watched[i].form, max, peak));
             if (t->hist[i].n > 0)
                 top_right(c, y + 2, 12, TOP_DIM, text);
         } else {
             newest(t, c, y, 20, (enum top_line)i);
         }
         if (w > 0)
-            top_chart(c, y, x, w, h, &t->hist[i], watched[i].form == top_share ? 1 : max);
+            top_chart(c, y, x, w, h, &t->hist[i], watched[i].form == TOP_SHARE ? 1 : max);
     }
 }
 
@@ -262,8 +262,8 @@ blocks(const struct top *t, struct top_canvas *c, int y, int x, int x_end)
     char used[24], all[24], text[64];
 
     snprintf(text, sizeof(text), "%s of %s blocks",
-        top_count((double)w->kv_blocks_used, used),
-        top_count((double)w->kv_blocks_total, all));
+        top_form(TOP_COUNT, (double)w->kv_blocks_used, used),
+        top_form(TOP_COUNT, (double)w->kv_blocks_total, all));
     if (x + top_width(text) <= x_end)
         x = top_text(c, y, x, x_end, TOP_VALUE, text) + 2;
     return show(t, c, y, x, x_end, kv, 1);
@@ -279,9 +279,9 @@ latency(const struct top *t, struct top_canvas *c, int y, int x, enum top_latenc
     char v[24];
 
     x = top_print(c, y, x, 0, TOP_NAME, "%-6sp50", latency_names[which]);
-    x = top_print(c, y, x, 0, TOP_VALUE, "%8s", top_ns(q->p50, v));
+    x = top_print(c, y, x, 0, TOP_VALUE, "%8s", top_form(TOP_NS, q->p50, v));
     x = top_text(c, y, x, 0, TOP_NAME, "  p99");
-    top_print(c, y, x, 0, TOP_VALUE, "%8s", top_ns(q->p99, v));
+    top_print(c, y, x, 0, TOP_VALUE, "%8s", top_form(TOP_NS, q->p99, v));
 }
 
 static void
@@ -329,8 +329,9 @@ latencies(const struct top *t, struct top_canvas *c, int y, int x)
         const struct top_quant *q = &t->r.lat[i];
 
         top_text(c, y, x + 2, 0, TOP_NAME, latency_names[i]);
-        top_print(c, y++, x + 11, 0, TOP_VALUE, form, top_ns(q->p50, p50),
-            top_ns(q->p90, p90), top_ns(q->p99, p99), top_count(q->n, n));
+        top_print(c, y++, x + 11, 0, TOP_VALUE, form, top_form(TOP_NS, q->p50, p50),
+            top_form(TOP_NS, q->p90, p90), top_form(TOP_NS, q->p99, p99),
+            top_form(TOP_COUNT, q->n, n));
     }
     return y;
 }
@@ -400,7 +401,7 @@ help(struct top_canvas *c)
     int y = 1;
 
     top_text(c, 0, 1, 0, TOP_HEAD, "fdctl top: keys (any key goes back)");
-    top_paint(c, 0, 0, 0, TOP_HEAD);
+    top_paint(c, 0, TOP_HEAD);
     for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++, y++) {
         top_text(c, y, 1, 0, TOP_VALUE, lines[i][0]);
         top_text(c, y, c->w >= 80 ? 28 : 10 + (i == 1 ? 18 : 0), 0, TOP_PLAIN, lines[i][1]);

@@ -11,8 +11,7 @@
 void
 top_link_init(struct top_link *l, const char *path)
 {
-    *l = (struct top_link){ .fd = -1, .q = json_array(), .in = { .got_fd = -1 } };
-    snprintf(l->path, sizeof(l->path), "%s", path);
+    *l = (struct top_link){ .path = path, .fd = -1, .q = json_array(), .in = { .got_fd = -1 } };
 }
 
 /* The first question, if any, is not being asked any more. */

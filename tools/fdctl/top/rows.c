@@ -6,14 +6,6 @@
 
 /* ---- answers: rows are the daemon's objects with further members ----------------- */
 
-double
-top_row_real(const json_t *row, const char *key)
-{
-    const json_t *v = json_object_get(row, key);
-
-    return json_is_number(v) ? json_number_value(v) : TOP_NONE;
-}
-
 int64_t
 top_row_id(const json_t *row)
 {
@@ -63,7 +55,9 @@ top_rows_requests(const json_t *answer, const json_t *old, double secs)
         (void)by_id(ix, top_row_id(o), o);
     json_array_foreach(json_object_get(answer, "requests"), i, o) {
         int is_queued = strcmp(fct_str(o, "state"), "queued") == 0;
-        double out = fct_real(o, "output_tokens"), age_ms = fct_real(o, "age_ms"), more;
+        double out = fct_real(o, "output_tokens"), age_ms = fct_real(o, "age_ms");
+        double max = fct_real(o, "max_new") * fmax(fct_real(o, "n"), 1);
+        double rate = TOP_NONE, more;
 
         if ((row = add_row(rows, o)) == NULL)
             break;
@@ -73,12 +67,11 @@ top_rows_requests(const json_t *answer, const json_t *old, double secs)
         was = by_id(ix, top_row_id(row), NULL);
         more = out - fct_real(was, "output_tokens");
         if (!is_queued && was != NULL && secs > 0 && more >= 0)
-            set_real(row, "rate", more / secs);
+            rate = more / secs;
         else if (!is_queued && age_ms > 0)
-            set_real(row, "rate", out * 1e3 / age_ms);
-        if (fct_num(o, "max_new") > 0)
-            set_real(row, "share",
-                out / (fct_real(o, "max_new") * fmax(fct_real(o, "n"), 1)));
+            rate = out * 1e3 / age_ms;
+        set_real(row, "rate", rate);
+        set_real(row, "share", max > 0 ? out / max : TOP_NONE);
     }
     json_decref(ix);
     return rows;
@@ -90,12 +83,12 @@ take(json_t *row, const json_t *q)
 {
     static const char *const sums[] = { "running", "queued", "prompt_tokens",
         "output_tokens" };
-    double more = top_row_real(q, "rate");
+    double more = fct_real(q, "rate");
 
     for (size_t i = 0; i < sizeof(sums) / sizeof(sums[0]); i++)
         add_num(row, sums[i], fct_num(q, sums[i]));
     if (more >= 0)
-        set_real(row, "rate", fct_real(row, "rate") + more);
+        set_real(row, "rate", fmax(fct_real(row, "rate"), 0) + more);
 }
 
 json_t *
@@ -106,6 +99,7 @@ top_rows_clients(const json_t *answer, const json_t *requests)
 
     json_array_foreach(json_object_get(answer, "clients"), i, o) {
         row = add_row(rows, o);
+        set_real(row, "rate", TOP_NONE);
         (void)by_id(ix, top_row_id(row), row);
     }
     json_array_foreach(requests, i, o) {
@@ -125,7 +119,8 @@ user_row(json_t *by_user, const json_t *o)
     json_t *row;
 
     if (json_object_get(by_user, user) == NULL)
-        json_object_set_new(by_user, user, json_pack("{s:s}", "user", user));
+        json_object_set_new(by_user, user,
+            json_pack("{s:s, s:f}", "user", user, "rate", TOP_NONE));
     row = json_object_get(by_user, user);
     json_object_set_new(row, "weight", json_integer(fct_num(o, "weight")));
     return row;
@@ -159,38 +154,35 @@ top_rows_users(const json_t *requests, const json_t *clients)
 
 /* ---- columns and order --------------------------------------------------- */
 
-static const struct top_col user_cols[] = { { "USER", TOP_K_TEXT, "user", 14, 0, 0 },
-    { "CLIENTS", TOP_K_COUNT, "sessions", 7, 0, 1 },
-    { "RUN", TOP_K_COUNT, "running", 6, 0, 1 },
-    { "QUEUED", TOP_K_COUNT, "queued", 6, 0, 1 },
-    { "PROMPT", TOP_K_COUNT, "prompt_tokens", 9, 72, 1 },
-    { "OUTPUT", TOP_K_COUNT, "output_tokens", 9, 72, 1 },
-    { "TOK/S", TOP_K_RATE, "rate", 8, 0, 1 }, { "OLDEST", TOP_K_AGE, "age_ms", 7, 0, 1 },
-    { "WEIGHT", TOP_K_COUNT, "weight", 6, 110, 1 },
-    { "QUEUED TOK", TOP_K_COUNT, "cost", 10, 110, 1 },
-    { "TOTAL", TOP_K_COUNT, "requests_total", 9, 110, 1 }, { .name = NULL } };
-static const struct top_col request_cols[] = { { "ID", TOP_K_INT, "id", 8, 0, 0 },
-    { "USER", TOP_K_TEXT, "user", 9, 0, 0 }, { "CLIENT", TOP_K_TEXT, "client", 9, 78, 0 },
-    { "STATE", TOP_K_TEXT, "state", 7, 0, 0 },
-    { "PROMPT", TOP_K_COUNT, "prompt_tokens", 7, 0, 1 },
-    { "OUTPUT", TOP_K_COUNT, "output_tokens", 7, 0, 1 },
-    { "TOK/S", TOP_K_RATE, "rate", 6, 0, 1 }, { "AGE", TOP_K_AGE, "age_ms", 7, 0, 1 },
-    { "PRI", TOP_K_INT, "priority", 4, 72, 0 },
-    { "OF MAX", TOP_K_BAR, "share", 16, 110, 1 },
-    { "MAX", TOP_K_COUNT, "max_new", 7, 100, 1 }, { "N", TOP_K_INT, "n", 3, 120, 1 },
-    { "COST", TOP_K_COUNT, "cost", 8, 130, 1 },
-    { "WEIGHT", TOP_K_COUNT, "weight", 6, 140, 1 },
-    { "SESSION", TOP_K_INT, "session", 8, 150, 0 }, { "PID", TOP_K_INT, "pid", 9, 160, 0 },
-    { "OP", TOP_K_TEXT, "op", 10, 170, 0 }, { .name = NULL } };
-static const struct top_col client_cols[] = { { "SESSION", TOP_K_INT, "session", 8, 0, 0 },
-    { "USER", TOP_K_TEXT, "user", 10, 0, 0 }, { "CLIENT", TOP_K_TEXT, "name", 10, 0, 0 },
-    { "PID", TOP_K_INT, "pid", 9, 90, 0 }, { "RUN", TOP_K_COUNT, "running", 5, 0, 1 },
-    { "QUEUED", TOP_K_COUNT, "queued", 6, 0, 1 },
-    { "TOTAL", TOP_K_COUNT, "requests_total", 8, 72, 1 },
-    { "TOK/S", TOP_K_RATE, "rate", 6, 0, 1 },
-    { "HELD", TOP_K_COUNT, "held_records", 5, 100, 1 },
-    { "AGE", TOP_K_AGE, "age_ms", 7, 0, 1 }, { "STATE", TOP_K_TEXT, "state", 7, 80, 0 },
-    { "WEIGHT", TOP_K_COUNT, "weight", 6, 110, 1 }, { .name = NULL } };
+static const struct top_col user_cols[] = { { "USER", TOP_TEXT, "user", 14, 0, 0 },
+    { "CLIENTS", TOP_COUNT, "sessions", 7, 0, 1 },
+    { "RUN", TOP_COUNT, "running", 6, 0, 1 }, { "QUEUED", TOP_COUNT, "queued", 6, 0, 1 },
+    { "PROMPT", TOP_COUNT, "prompt_tokens", 9, 72, 1 },
+    { "OUTPUT", TOP_COUNT, "output_tokens", 9, 72, 1 },
+    { "TOK/S", TOP_RATE, "rate", 8, 0, 1 }, { "OLDEST", TOP_AGE, "age_ms", 7, 0, 1 },
+    { "WEIGHT", TOP_COUNT, "weight", 6, 110, 1 },
+    { "QUEUED TOK", TOP_COUNT, "cost", 10, 110, 1 },
+    { "TOTAL", TOP_COUNT, "requests_total", 9, 110, 1 }, { .name = NULL } };
+static const struct top_col request_cols[] = { { "ID", TOP_INT, "id", 8, 0, 0 },
+    { "USER", TOP_TEXT, "user", 9, 0, 0 }, { "CLIENT", TOP_TEXT, "client", 9, 78, 0 },
+    { "STATE", TOP_TEXT, "state", 7, 0, 0 },
+    { "PROMPT", TOP_COUNT, "prompt_tokens", 7, 0, 1 },
+    { "OUTPUT", TOP_COUNT, "output_tokens", 7, 0, 1 },
+    { "TOK/S", TOP_RATE, "rate", 6, 0, 1 }, { "AGE", TOP_AGE, "age_ms", 7, 0, 1 },
+    { "PRI", TOP_INT, "priority", 4, 72, 0 }, { "OF MAX", TOP_SHARE, "share", 16, 110, 1 },
+    { "MAX", TOP_COUNT, "max_new", 7, 100, 1 }, { "N", TOP_INT, "n", 3, 120, 1 },
+    { "COST", TOP_COUNT, "cost", 8, 130, 1 }, { "WEIGHT", TOP_COUNT, "weight", 6, 140, 1 },
+    { "SESSION", TOP_INT, "session", 8, 150, 0 }, { "PID", TOP_INT, "pid", 9, 160, 0 },
+    { "OP", TOP_TEXT, "op", 10, 170, 0 }, { .name = NULL } };
+static const struct top_col client_cols[] = { { "SESSION", TOP_INT, "session", 8, 0, 0 },
+    { "USER", TOP_TEXT, "user", 10, 0, 0 }, { "CLIENT", TOP_TEXT, "name", 10, 0, 0 },
+    { "PID", TOP_INT, "pid", 9, 90, 0 }, { "RUN", TOP_COUNT, "running", 5, 0, 1 },
+    { "QUEUED", TOP_COUNT, "queued", 6, 0, 1 },
+    { "TOTAL", TOP_COUNT, "requests_total", 8, 72, 1 },
+    { "TOK/S", TOP_RATE, "rate", 6, 0, 1 },
+    { "HELD", TOP_COUNT, "held_records", 5, 100, 1 },
+    { "AGE", TOP_AGE, "age_ms", 7, 0, 1 }, { "STATE", TOP_TEXT, "state", 7, 80, 0 },
+    { "WEIGHT", TOP_COUNT, "weight", 6, 110, 1 }, { .name = NULL } };
 
 const struct top_table top_tables[TOP_V__N] = { { "users", "user", user_cols },
     { "requests", "id", request_cols }, { "clients", "session", client_cols } };
@@ -206,13 +198,12 @@ compare(const void *a, const void *b, void *arg)
     const json_t *p = *(const json_t *const *)a, *q = *(const json_t *const *)b;
     const struct order *o = arg;
     const char *key = o->col->key;
-    int may_miss = o->col->kind == TOP_K_RATE || o->col->kind == TOP_K_BAR, d;
-    double u = may_miss ? top_row_real(p, key) : fct_real(p, key);
-    double v = may_miss ? top_row_real(q, key) : fct_real(q, key);
+    double u = fct_real(p, key), v = fct_real(q, key);
     long long i = top_row_id(p), k = top_row_id(q);
+    int d = (u > v) - (u < v);
 
-    d = o->col->kind == TOP_K_TEXT ? strcmp(fct_str(p, key), fct_str(q, key))
-                                   : (u > v) - (u < v);
+    if (o->col->form == TOP_TEXT)
+        d = strcmp(fct_str(p, key), fct_str(q, key));
     if (d != 0)
         return o->sign * d;
     return i != k ? (i < k ? -1 : 1) : strcmp(fct_str(p, "user"), fct_str(q, "user"));

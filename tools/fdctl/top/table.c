@@ -24,11 +24,13 @@ top_follow(struct top *t, const json_t *row)
 void
 top_select(struct top *t)
 {
-    size_t i, n = json_array_size(t->rows[t->view]);
-    const json_t *r;
+    const struct top_table *table = &top_tables[t->view];
+    json_t *rows = t->rows[t->view], *r;
+    size_t i, n = json_array_size(rows);
 
-    json_array_foreach(t->rows[t->view], i, r) {
-        if (json_equal(json_object_get(r, top_tables[t->view].key), t->followed)) {
+    top_rows_sort(rows, &table->cols[t->sort[t->view]], t->reverse[t->view]);
+    json_array_foreach(rows, i, r) {
+        if (json_equal(json_object_get(r, table->key), t->followed)) {
             t->sel = i;
             return;
         }
@@ -44,37 +46,23 @@ top_select(struct top *t)
 static int
 is_wide(const struct top_col *col)
 {
-    return col->kind == TOP_K_TEXT || col->kind == TOP_K_BAR;
+    return col->form == TOP_TEXT || col->form == TOP_SHARE;
 }
 
 static void
 cell(struct top_canvas *c, int y, int x, int w, const json_t *r, const struct top_col *col)
 {
-    double share = top_row_real(r, col->key), v = fct_real(r, col->key);
+    double v = fct_real(r, col->key);
     char text[24];
 
-    switch (col->kind) {
-    case TOP_K_TEXT:
+    if (col->form == TOP_TEXT)
         top_text(c, y, x, x + w, TOP_PLAIN, fct_str(r, col->key));
+    else if (col->form == TOP_SHARE && v >= 0)
+        top_bar(c, y, x, w, v);
+    else if (col->form == TOP_SHARE)
         return;
-    case TOP_K_BAR:
-        if (share >= 0)
-            top_bar(c, y, x, w, share);
-        return;
-    case TOP_K_RATE:
-        top_rate(share, text);
-        break;
-    case TOP_K_AGE:
-        top_age(v, text);
-        break;
-    case TOP_K_COUNT:
-        top_count(v, text);
-        break;
-    case TOP_K_INT:
-        snprintf(text, sizeof(text), "%lld", fct_num(r, col->key));
-    }
     /* A number that is cut would be another one. */
-    if (top_width(text) <= w)
+    else if (top_width(top_form(col->form, v, text)) <= w)
         top_right(c, y, x + w, TOP_PLAIN, text);
     else
         top_text(c, y, x, x + w, TOP_PLAIN, "...");
@@ -140,11 +128,11 @@ title(const struct top *t, struct top_canvas *c, int y)
     x = top_print(c, y, 2, 0, TOP_VALUE, " %s ", table->title);
     if (t->deny[0] != '\0')
         return;
-    x = top_text(c, y, x, 0, TOP_VALUE, top_count((double)n_row, n));
+    x = top_text(c, y, x, 0, TOP_VALUE, top_form(TOP_COUNT, (double)n_row, n));
     if (n_row > (size_t)t->page)
         x = top_print(c, y, x, 0, TOP_PLAIN, ", %s to %s",
-            top_count((double)t->first + 1, n),
-            top_count((double)(end < n_row ? end : n_row), to));
+            top_form(TOP_COUNT, (double)t->first + 1, n),
+            top_form(TOP_COUNT, (double)(end < n_row ? end : n_row), to));
     top_print(c, y, x, 0, TOP_PLAIN, ", by %s%s ", table->cols[t->sort[t->view]].name,
         t->reverse[t->view] ? " reversed" : "");
 }
@@ -167,7 +155,7 @@ top_draw_table(struct top *t, struct top_canvas *c, int y, int y_end)
         t->first = n_row > page ? n_row - page : 0;
     if (has_title)
         title(t, c, y++);
-    top_paint(c, y, 0, 0, TOP_HEAD);
+    top_paint(c, y, TOP_HEAD);
     line(t, c, y++, NULL);
     if (t->deny[0] != '\0') {
         y = top_wrapped(c, y, y_end, 2, c->w - 2, TOP_WARN, "No table: the daemon answered");
@@ -182,7 +170,7 @@ top_draw_table(struct top *t, struct top_canvas *c, int y, int y_end)
         line(t, c, y, json_array_get(t->rows[t->view], i));
         if (i == t->sel && !t->once) {
             top_text(c, y, 0, 0, TOP_SELECTED, ">");
-            top_paint(c, y, 0, 0, TOP_SELECTED);
+            top_paint(c, y, TOP_SELECTED);
         }
     }
 }

@@ -32,30 +32,25 @@ static void
 propose_cancel(struct top *t)
 {
     const json_t *r = top_selected(t);
-    int is_request = t->view == TOP_V_REQUESTS;
+    const char *why = t->deny[0] != '\0' ? t->deny
+        : r == NULL                      ? "nothing to cancel"
+        : t->view == TOP_V_USERS ? "select a request (r) or a client (c) to cancel"
+                                 : NULL;
+    const char *key = top_tables[t->view].key;
     char text[300];
 
-    if (t->deny[0] != '\0') {
-        top_say(t, 1, t->deny);
+    if (why != NULL) {
+        top_say(t, 1, why);
         return;
     }
-    if (r == NULL || t->view == TOP_V_USERS) {
-        top_say(t, 1,
-            r == NULL ? "nothing to cancel"
-                      : "select a request (r) or a client (c) to cancel");
-        return;
-    }
-    if (is_request)
+    if (t->view == TOP_V_REQUESTS)
         fct_fill(text, sizeof(text), "cancel request {id} of {user} ({client})? y/n", r);
     else
         snprintf(text, sizeof(text),
             "cancel all %lld requests of session %lld, %s of %s? y/n",
-            fct_num(r, "running") + fct_num(r, "queued"), (long long)top_row_id(r),
+            fct_num(r, "running") + fct_num(r, "queued"), fct_num(r, key),
             fct_str(r, "name"), fct_str(r, "user"));
-    propose(t,
-        json_pack("{s:s, s:I}", "cmd", "cancel", is_request ? "id" : "session",
-            (json_int_t)top_row_id(r)),
-        text);
+    propose(t, json_pack("{s:s, s:O}", "cmd", "cancel", key, json_object_get(r, key)), text);
 }
 
 static void
@@ -91,6 +86,7 @@ set_view(struct top *t, int view)
     t->view = view;
     t->sel = t->first = 0;
     top_follow(t, NULL);
+    top_select(t);
 }
 
 /* reverse: in the reverse order; else by the next column that is on the screen. */
@@ -103,7 +99,6 @@ sort_rows(struct top *t, int reverse)
     t->reverse[t->view] = reverse && !t->reverse[t->view];
     while (!reverse && (cols[++*at].name == NULL || cols[*at].from > COLS))
         *at = cols[*at].name == NULL ? -1 : *at;
-    top_sort_view(t, t->view);
     top_select(t);
 }
 
@@ -213,32 +208,33 @@ struct top_screen {
     SCREEN *screen;
     int utf8;
     attr_t looks[TOP_ATTR__N];
-    sigset_t waiting; /* blocked while poll waits */
 };
 
 static void
 set_looks(attr_t *looks, int no_color)
 {
     static const struct {
-        int attr, pair, color;
-        attr_t more;
-    } colors[] = { { TOP_NAME, 1, COLOR_CYAN, 0 }, { TOP_GOOD, 2, COLOR_GREEN, 0 },
-        { TOP_WARN, 3, COLOR_YELLOW, A_BOLD }, { TOP_BAD, 4, COLOR_RED, A_BOLD },
-        { TOP_BAR, 2, COLOR_GREEN, 0 } };
+        attr_t attr;
+        short color; /* 0: the terminal's */
+    } of[TOP_ATTR__N] = { [TOP_NAME] = { 0, COLOR_CYAN },
+        [TOP_VALUE] = { A_BOLD, 0 },
+        [TOP_DIM] = { A_DIM, 0 },
+        [TOP_GOOD] = { 0, COLOR_GREEN },
+        [TOP_WARN] = { A_BOLD, COLOR_YELLOW },
+        [TOP_BAD] = { A_BOLD, COLOR_RED },
+        [TOP_BAR] = { 0, COLOR_GREEN },
+        [TOP_HEAD] = { A_REVERSE, 0 },
+        [TOP_SELECTED] = { A_REVERSE | A_BOLD, 0 } };
     const char *e = getenv("NO_COLOR");
+    int has_color = !no_color && (e == NULL || e[0] == '\0') && has_colors() &&
+        start_color() == OK && use_default_colors() == OK;
 
-    looks[TOP_VALUE] = looks[TOP_WARN] = looks[TOP_BAD] = A_BOLD;
-    looks[TOP_DIM] = A_DIM;
-    looks[TOP_HEAD] = A_REVERSE;
-    looks[TOP_SELECTED] = A_REVERSE | A_BOLD;
-    if (no_color || (e != NULL && e[0] != '\0') || !has_colors())
-        return;
-    start_color();
-    if (use_default_colors() != OK)
-        return;
-    for (size_t i = 0; i < sizeof(colors) / sizeof(colors[0]); i++) {
-        init_pair((short)colors[i].pair, (short)colors[i].color, -1);
-        looks[colors[i].attr] = (attr_t)COLOR_PAIR(colors[i].pair) | colors[i].more;
+    for (short i = 0; i < TOP_ATTR__N; i++) {
+        looks[i] = of[i].attr;
+        if (has_color && of[i].color != 0) {
+            init_pair(i, of[i].color, -1);
+            looks[i] |= (attr_t)COLOR_PAIR(i);
+        }
     }
 }
 
@@ -268,15 +264,14 @@ draw(struct top *t, const struct top_screen *m)
 static int
 open_terminal(struct top_screen *m, int no_color)
 {
-    const char *term = getenv("TERM"), *move = NULL;
-    int err = 0;
+    const char *term = getenv("TERM");
+    int can_move = 0, err;
 
     if (setupterm(NULL, STDOUT_FILENO, &err) == OK) {
-        move = tigetstr("cup");
-        move = move == (char *)-1 ? NULL : move;
+        can_move = cursor_address != NULL;
         del_curterm(cur_term);
     }
-    if (move == NULL)
+    if (!can_move)
         return fct_usage(
             "top: TERM=%s is no terminal that can move its cursor; set TERM to what "
             "this terminal is (xterm, vt100), or print one screen:\n  fdctl top --once",
@@ -309,7 +304,8 @@ loop(struct top *t, const struct top_screen *m)
         if (draw(t, m) != 0)
             return FCT_EX_SOFT;
         t_wake = clk_now_ns() + S_NS;
-        if (top_wait_for(t, t_wake < t_next ? t_wake : t_next, &m->waiting, &keys) != 0)
+        keys = top_wait_for(t, t_wake < t_next ? t_wake : t_next);
+        if (keys < 0)
             return FCT_EX_IO;
         if (fct_interrupted != 0)
             return 128 + fct_interrupted;
@@ -349,14 +345,11 @@ top_terminal(struct top *t, int utf8, int no_color)
     if (rc != 0)
         return rc;
     /* signals come while poll waits, and at no other time */
-    sigprocmask(SIG_BLOCK, NULL, &m.waiting);
     sigemptyset(&in);
     sigaddset(&in, SIGWINCH);
-    sigdelset(&m.waiting, SIGWINCH);
     for (size_t i = 0; i < sizeof(fatal) / sizeof(fatal[0]); i++) {
         fct_catch(fatal[i], 0);
         sigaddset(&in, fatal[i]);
-        sigdelset(&m.waiting, fatal[i]);
     }
     sigprocmask(SIG_BLOCK, &in, NULL);
     rc = loop(t, &m);

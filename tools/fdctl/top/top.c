@@ -23,12 +23,6 @@ top_is_paused(const struct top *t)
     return json_is_true(json_object_get(t->status, "paused"));
 }
 
-void
-top_sort_view(struct top *t, int view)
-{
-    top_rows_sort(t->rows[view], &top_tables[view].cols[t->sort[view]], t->reverse[view]);
-}
-
 static void
 take_rows(struct top *t, const char *cmd, const json_t *answer)
 {
@@ -50,8 +44,6 @@ take_rows(struct top *t, const char *cmd, const json_t *answer)
         /* Building and sending the lists is work for the gate too. */
         t->t_may_ask = now + (now - t->t_asked) * ROWS_SHARE;
     }
-    for (int i = 0; i < TOP_V__N; i++)
-        top_sort_view(t, i);
     top_select(t);
 }
 
@@ -231,20 +223,21 @@ top_update(struct top *t, uint64_t now)
 /* ---- the command --------------------------------------------------------- */
 
 int
-top_wait_for(struct top *t, uint64_t t_next, const sigset_t *outside, int *ret_keys)
+top_wait_for(struct top *t, uint64_t t_next)
 {
     struct pollfd pfd[2] = { { .fd = t->once ? -1 : STDIN_FILENO, .events = POLLIN } };
     uint64_t now = clk_now_ns(), ns = t_next > now ? t_next - now : 0;
     struct timespec ts;
+    sigset_t none;
     int n;
 
     ns = top_link_wait(&t->link, now, ns, &pfd[1]);
     ts = (struct timespec){ .tv_sec = (time_t)(ns / S_NS), .tv_nsec = (long)(ns % S_NS) };
-    n = ppoll(pfd, 2, &ts, outside);
-    *ret_keys = n < 0 || (pfd[0].revents & POLLIN) != 0;
+    sigemptyset(&none);
+    n = ppoll(pfd, 2, &ts, &none);
     if (n > 0 && (pfd[0].revents & (POLLHUP | POLLERR | POLLNVAL)) != 0)
         return -EIO;
-    return 0;
+    return n < 0 || (pfd[0].revents & POLLIN) != 0;
 }
 
 static int
@@ -263,20 +256,17 @@ print_once(struct top *t, int utf8)
     int w = env_size("COLUMNS", 80, TOP_MIN_W), h = env_size("LINES", 24, TOP_MIN_H);
     uint64_t t_next = clk_now_ns() + (uint64_t)(t->interval * 1e9);
     struct top_canvas c;
-    sigset_t none;
-    int keys;
 
-    sigemptyset(&none);
     top_ask_all(t, clk_now_ns());
     while (clk_now_ns() < t_next) {
         top_link_step(&t->link, clk_now_ns());
-        (void)top_wait_for(t, t_next, &none, &keys);
+        (void)top_wait_for(t, t_next);
     }
     top_update(t, clk_now_ns());
     t->t_may_ask = 0;
     top_ask_all(t, clk_now_ns());
     while (json_array_size(t->link.q) > 0) {
-        (void)top_wait_for(t, clk_now_ns() + S_NS, &none, &keys);
+        (void)top_wait_for(t, clk_now_ns() + S_NS);
         top_link_step(&t->link, clk_now_ns());
     }
     if (t->gone)

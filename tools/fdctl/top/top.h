@@ -63,8 +63,8 @@ enum top_line { TOP_S_OUT, TOP_S_IN, TOP_S_BUSY, TOP_S_KV, TOP_S__N };
 enum top_view { TOP_V_USERS, TOP_V_REQUESTS, TOP_V_CLIENTS, TOP_V__N };
 
 /* Rows are JSON objects in a list: those of the daemon, with "running", "queued", "rate"
- * (output tokens per second, missing: not known yet) and "share" (of max_new, missing: no
- * limit was named). */
+ * (output tokens per second) and "share" (of max_new), which are TOP_NONE where they are
+ * not known. */
 
 /* Answers to "requests" and "clients"; the old rows give the rates: what grew in secs. New
  * references. */
@@ -72,14 +72,11 @@ json_t *top_rows_requests(const json_t *answer, const json_t *old, double secs);
 json_t *top_rows_clients(const json_t *answer, const json_t *requests);
 /* One per user, of those two. */
 json_t *top_rows_users(const json_t *requests, const json_t *clients);
-/* TOP_NONE where there is none. */
-double top_row_real(const json_t *row, const char *key);
 int64_t top_row_id(const json_t *row);
 
-enum top_kind { TOP_K_TEXT, TOP_K_INT, TOP_K_COUNT, TOP_K_RATE, TOP_K_AGE, TOP_K_BAR };
 struct top_col {
-    const char *name; /* NULL: behind the last one */
-    enum top_kind kind;
+    const char *name;   /* NULL: behind the last one */
+    enum top_form form; /* TOP_SHARE: a bar */
     const char *key;
     int width;
     int from; /* shown on screens at least so wide */
@@ -97,7 +94,7 @@ void top_rows_sort(json_t *rows, const struct top_col *col, int reverse);
 #define TOP_ASK_NS 1000000000u /* an answer that takes longer does not come */
 
 struct top_link {
-    char path[512];
+    const char *path;
     int fd;           /* -1: none */
     int failed;       /* errno of the last connect, 0: none failed */
     json_t *q;        /* questions, of which the first is being asked: */
@@ -164,12 +161,11 @@ void top_remember(struct top *t);
 void top_ask_all(struct top *t, uint64_t now_ns);
 /* Go over to a new daemon, if there is one: 1. */
 int top_reconnect(struct top *t, uint64_t now_ns);
-void top_sort_view(struct top *t, int view);
 void top_say(struct top *t, int is_bad, const char *text);
 int top_is_paused(const struct top *t);
-/* Wait for keys (unless once), answers or t_next, with these signals blocked. 0, or
- * -EIO: the terminal has gone. */
-int top_wait_for(struct top *t, uint64_t t_next, const sigset_t *sigs, int *ret_keys);
+/* Wait for keys (unless once), answers or t_next; signals come meanwhile, blocked or not.
+ * 1: there are keys or there was a signal; 0; -EIO: the terminal has gone. */
+int top_wait_for(struct top *t, uint64_t t_next);
 /* Until a key or signal ends it; an exit code. */
 int top_terminal(struct top *t, int utf8, int no_color);
 
@@ -181,7 +177,8 @@ void top_draw_table(struct top *t, struct top_canvas *c, int y, int y_end);
 const json_t *top_selected(const struct top *t);
 /* Follow this row; NULL: what is in its place. */
 void top_follow(struct top *t, const json_t *row);
-/* After new rows, another order or another view: sel is where the row followed is. */
+/* After new rows, another order or another view: sorts, and sel is where the row followed
+ * is. */
 void top_select(struct top *t);
 
 #endif
