@@ -74,10 +74,20 @@ stt_pick(const char *word, uint8_t pick[STT_N_ROW])
 
 /* ---- JSON -------------------------------------------------------------------------- */
 
+static json_t *
+numbers(const uint64_t *v, uint32_t n)
+{
+    json_t *list = json_array();
+
+    for (; n > 0; n--)
+        json_array_append_new(list, json_integer((json_int_t)*v++));
+    return list;
+}
+
 static int
 print_json(const struct cnt_seg *s, const uint8_t *pick)
 {
-    json_t *g = json_object(), *w = json_object(), *h = json_object(), *bounds, *counts;
+    json_t *g = json_object(), *w = json_object(), *h = json_object();
 
     for (size_t i = 0; i < cnt_count(); i++)
         if (pick[i])
@@ -86,19 +96,13 @@ print_json(const struct cnt_seg *s, const uint8_t *pick)
     for (size_t i = 0; i < CNT_H__N; i++) {
         const struct cnt_hist_row *row = cnt_hist_row(i);
 
-        if (!pick[cnt_count() + i])
-            continue;
-        bounds = json_array();
-        counts = json_array();
-        for (uint32_t b = 0; b <= row->n_bound; b++) {
-            if (b < row->n_bound)
-                json_array_append_new(bounds, json_integer((json_int_t)row->bound[b]));
-            json_array_append_new(counts, json_integer((json_int_t)s->h[i].bucket[b]));
-        }
-        json_object_set_new(h, row->name,
-            json_pack("{s:s, s:o, s:o, s:I, s:I}", "unit", row->unit, "bounds", bounds,
-                "counts", counts, "count", (json_int_t)cnt_hist_count(row, s->h[i].bucket),
-                "sum", (json_int_t)s->h[i].sum));
+        if (pick[cnt_count() + i])
+            json_object_set_new(h, row->name,
+                json_pack("{s:s, s:o, s:o, s:I, s:I}", "unit", row->unit, "bounds",
+                    numbers(row->bound, row->n_bound), "counts",
+                    numbers(s->h[i].bucket, row->n_bound + 1), "count",
+                    (json_int_t)cnt_hist_count(row, s->h[i].bucket), "sum",
+                    (json_int_t)s->h[i].sum));
     }
     return fct_print_json(json_pack("{s:I, s:i, s:i, s:I, s:o, s:o, s:o, s:o}",
         "t_start_ns", (json_int_t)s->t_start_ns, "gate_pid", s->gate_pid, "worker_pid",
@@ -173,18 +177,44 @@ print_hists(const struct view *v)
     }
 }
 
+/* ---- the command ------------------------------------------------------------------- */
+
+struct stat_args {
+    double interval; /* 0: not given */
+    const char *textfile;
+    unsigned names; /* 0: not given */
+    int json, once, prom;
+    uint32_t group;
+    uint8_t pick[STT_N_ROW]; /* 0: not given */
+};
+
 static int
-watch(const struct cnt_seg *seg, uint32_t group, double interval, int json,
-    const uint8_t *pick)
+print(const struct view *v, int json)
+{
+    if (json)
+        return print_json(v->now, v->pick);
+    if (v->before != NULL && isatty(STDOUT_FILENO))
+        fputs("\033[H\033[2J", stdout);
+    print_counters(v);
+    print_hists(v);
+    if (v->before != NULL)
+        putchar('\n');
+    return fct_flush();
+}
+
+/* Once, or what changed in each interval. */
+static int
+watch(const struct cnt_seg *seg, const struct stat_args *a)
 {
     struct cnt_seg two[2];
-    struct view v = { .pick = pick };
+    struct view v = { .now = &two[0], .pick = a->pick };
     uint64_t t0 = clk_now_ns(), t1;
-    int rc, at = 0;
+    int rc = fct_seg_snap_group(seg, a->group, &two[0]), at = 0;
 
-    rc = fct_seg_snap_group(seg, group, &two[0]);
+    if (rc == 0 && a->once)
+        return print(&v, a->json);
     for (; rc == 0; t0 = t1) {
-        clk_sleep_ns((uint64_t)(interval * 1e9));
+        clk_sleep_ns((uint64_t)((a->interval > 0 ? a->interval : 1) * 1e9));
         if (!fct_seg_alive(seg))
             return fct_unav("stat: the daemon, process %d, has ended; when "
                             "it runs again:\n  fdctl --wait 60 stat",
@@ -192,58 +222,45 @@ watch(const struct cnt_seg *seg, uint32_t group, double interval, int json,
         v.before = &two[at];
         at ^= 1;
         v.now = &two[at];
-        (void)fct_seg_snap_group(seg, group, &two[at]);
+        (void)fct_seg_snap_group(seg, a->group, &two[at]);
         t1 = clk_now_ns();
         v.secs = (double)(t1 - t0) / 1e9;
-        if (json) {
-            rc = print_json(v.now, pick);
-            continue;
-        }
-        if (isatty(STDOUT_FILENO))
-            fputs("\033[H\033[2J", stdout);
-        print_counters(&v);
-        print_hists(&v);
-        putchar('\n');
-        rc = fct_flush();
+        rc = print(&v, a->json);
     }
     return rc;
 }
 
-/* ---- the command ------------------------------------------------------------------- */
+static int
+print_prom(const struct cnt_seg *seg, unsigned names)
+{
+    struct cnt_seg *all = fct_seg_snap_each(seg);
 
-struct stat_args {
-    double interval; /* 0: not given */
-    const char *textfile;
-    unsigned names; /* 0: not given */
-    int json, once, prom, has_group;
-    uint32_t group;
-    size_t n_word;
-    uint8_t pick[STT_N_ROW];
-};
+    if (all == NULL)
+        return fct_oom();
+    prm_print(stdout, all, names, "");
+    free(all);
+    return 0;
+}
 
 static int
 take_names(void *args, const char *value)
 {
-    unsigned *ret = &((struct stat_args *)args)->names;
+    unsigned names = strcmp(value, "fdd") == 0 ? PRM_NAMES_FDD
+        : strcmp(value, "vllm") == 0           ? PRM_NAMES_VLLM
+        : strcmp(value, "both") == 0
+        ? PRM_NAMES_FDD | PRM_NAMES_VLLM
+        : 0;
 
-    if (strcmp(value, "fdd") == 0)
-        *ret = PRM_NAMES_FDD;
-    else if (strcmp(value, "vllm") == 0)
-        *ret = PRM_NAMES_VLLM;
-    else if (strcmp(value, "both") == 0)
-        *ret = PRM_NAMES_FDD | PRM_NAMES_VLLM;
-    else
+    if (names == 0)
         return fct_usage("stat: --names %s: must be fdd, vllm or both", value);
+    ((struct stat_args *)args)->names = names;
     return 0;
 }
 
 static int
 take_word(void *args, const char *word)
 {
-    struct stat_args *a = args;
-
-    a->n_word++;
-    return stt_pick(word, a->pick);
+    return stt_pick(word, ((struct stat_args *)args)->pick);
 }
 
 #define A struct stat_args
@@ -252,7 +269,7 @@ static const struct fct_opt opts[] = {
     { "interval", 'i', "S", "seconds between two prints (1) or writes (15)",
         FCT_REAL(A, interval, 0.01, 86400), .range = "0.01 to 86400 seconds" },
     { "group", 'g', "N", "the worker of this group (the sum of all)",
-        FCT_U32(A, group, 0, CNT_MAX_GROUPS - 1), FCT_HAS(A, has_group) },
+        FCT_U32(A, group, 0, CNT_MAX_GROUPS - 1) },
     FCT_OPT_JSON(A, "{\"gate\": {...}, \"worker\": {...}, \"histograms\": {...}}"),
     { "prometheus", 0, NULL, "once, in Prometheus' text format", FCT_FLAG(A, prom) },
     { "names", 0, "fdd|vllm|both", "names of metrics that vLLM has too (fdd)",
@@ -274,70 +291,44 @@ static const struct fct_line line = {
 
 /* What does not go together. */
 static int
-check(const struct stat_args *a)
+check(const struct stat_args *a, int has_words)
 {
-    int prom = a->prom || a->textfile != NULL;
+    const char *format = a->prom ? "--prometheus" : "--textfile";
+    int is_prom = a->prom || a->textfile != NULL;
 
-    if (prom && a->json)
-        return fct_usage("stat: --json and --%s are two formats; name one",
-            a->prom ? "prometheus" : "textfile");
+    if (is_prom && a->json)
+        return fct_usage("stat: --json and %s are two formats; name one", format);
     if (a->prom && a->textfile != NULL)
         return fct_usage(
             "stat: --prometheus prints and --textfile writes a file; name one");
-    if (prom && a->has_group)
+    if (is_prom && a->group != CNT_ALL_GROUPS)
         return fct_usage(
-            "stat: --%s has every group, by its label; --group goes with the text and --json",
-            a->prom ? "prometheus" : "textfile");
-    if (prom && a->n_word > 0)
+            "stat: %s has every group, by its label; --group goes with the text and --json",
+            format);
+    if (is_prom && has_words)
         return fct_usage(
-            "stat: --%s has every metric; names of counters go with the text and --json",
-            a->prom ? "prometheus" : "textfile");
-    if (a->names != 0 && !prom)
+            "stat: %s has every metric; names of counters go with the text and --json",
+            format);
+    if (a->names != 0 && !is_prom)
         return fct_usage("stat: --names needs --prometheus or --textfile");
     if (a->prom && a->interval > 0)
         return fct_usage("stat: --prometheus prints once; to repeat: --textfile FILE -i S");
-    return 0;
-}
-
-static int
-print_once(const struct cnt_seg *seg, const struct stat_args *a)
-{
-    struct cnt_seg now, *all;
-    struct view v = { .now = &now, .pick = a->pick };
-    int rc;
-
-    if (a->prom) {
-        all = fct_seg_snap_each(seg);
-        if (all == NULL)
-            return fct_oom();
-        prm_print(stdout, all, a->names, "");
-        free(all);
-        return 0;
-    }
-    rc = fct_seg_snap_group(seg, a->has_group ? a->group : CNT_ALL_GROUPS, &now);
-    if (rc != 0)
-        return rc;
-    if (a->json)
-        return print_json(&now, a->pick);
-    print_counters(&v);
-    print_hists(&v);
-    return 0;
+    return FCT_GO;
 }
 
 int
 fct_cmd_stat(const struct fct *f, int argc, char **argv)
 {
-    struct stat_args a = { .interval = 0 };
+    struct stat_args a = { .group = CNT_ALL_GROUPS };
     const struct cnt_seg *seg;
     int rc = fct_parse(&line, argc, argv, &a);
+    int has_words = memchr(a.pick, 1, sizeof(a.pick)) != NULL;
 
     if (rc == FCT_GO)
-        rc = check(&a);
-    else
+        rc = check(&a, has_words);
+    if (rc != FCT_GO)
         return rc;
-    if (rc != 0)
-        return rc;
-    if (a.n_word == 0)
+    if (!has_words)
         memset(a.pick, 1, sizeof(a.pick));
     if (a.names == 0)
         a.names = PRM_NAMES_FDD;
@@ -349,11 +340,8 @@ fct_cmd_stat(const struct fct *f, int argc, char **argv)
     if (!fct_seg_alive(seg))
         rc = fct_unav("stat: the daemon of %s, process %d, has ended", f->dir,
             (int)seg->gate_pid);
-    else if (a.once || a.prom)
-        rc = print_once(seg, &a);
     else
-        rc = watch(seg, a.has_group ? a.group : CNT_ALL_GROUPS,
-            a.interval > 0 ? a.interval : 1, a.json, a.pick);
+        rc = a.prom ? print_prom(seg, a.names) : watch(seg, &a);
     fct_seg_close(seg);
     return rc;
 }

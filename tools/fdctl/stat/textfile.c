@@ -6,60 +6,49 @@
 #include "tools/fdctl/stat/stat.h"
 
 #include <fcntl.h>
-#include <limits.h>
 #include <sys/stat.h>
 
 #define ASK_MS 5000 /* for the daemon's answer */
 
+/* The metrics into fd, which is closed. 0 or an errno. */
 static int
-prm_file_fail(const char *path)
+fill(int fd, const struct cnt_seg *s, unsigned names)
 {
+    FILE *out = fdopen(fd, "w");
     int e = errno;
 
-    return fct_fail(e == EACCES || e == EPERM || e == EROFS ? FCT_EX_PERM : FCT_EX_IO,
-        "stat: --textfile %s: %s", path, strerror(e));
+    if (out == NULL) {
+        close(fd);
+        return e;
+    }
+    prm_print(out, s, names, "");
+    e = fchmod(fd, 0644) != 0 || fflush(out) != 0 ? errno : ferror(out) ? EIO : 0;
+    return fclose(out) != 0 && e == 0 ? errno : e;
 }
 
 int
 stt_textfile(const char *path, const struct cnt_seg *s, unsigned names)
 {
-    const char *base = strrchr(path, '/');
-    char tmp[PATH_MAX];
-    FILE *out = NULL;
+    const char *slash = strrchr(path, '/'), *base = slash != NULL ? slash + 1 : path;
+    char *tmp;
     int fd, e;
 
-    base = base != NULL ? base + 1 : path;
     if (base[0] == '\0')
         return fct_usage("stat: --textfile '%s': names no file", path);
     /* its collector reads *.prom: this one it does not */
-    if ((size_t)snprintf(tmp, sizeof(tmp), "%.*s.%s.XXXXXX", (int)(base - path), path,
-            base) >= sizeof(tmp)) {
-        errno = ENAMETOOLONG;
-        return prm_file_fail(path);
-    }
+    if (asprintf(&tmp, "%.*s.%s.XXXXXX", (int)(base - path), path, base) < 0)
+        return fct_oom();
     fd = mkostemp(tmp, O_CLOEXEC);
-    if (fd < 0)
-        return prm_file_fail(path);
-    if (fchmod(fd, 0644) == 0)
-        out = fdopen(fd, "w");
-    if (out == NULL) {
-        e = errno;
-        close(fd);
-    } else {
-        prm_print(out, s, names, "");
-        e = ferror(out) ? EIO : 0;
-        if (fflush(out) != 0)
-            e = errno;
-        if (fclose(out) != 0 && e == 0)
-            e = errno;
-    }
+    e = fd >= 0 ? fill(fd, s, names) : errno;
     if (e == 0 && rename(tmp, path) != 0)
         e = errno;
+    if (e != 0 && fd >= 0)
+        (void)unlink(tmp);
+    free(tmp);
     if (e == 0)
         return 0;
-    (void)unlink(tmp);
-    errno = e;
-    return prm_file_fail(path);
+    return fct_fail(e == EACCES || e == EPERM || e == EROFS ? FCT_EX_PERM : FCT_EX_IO,
+        "stat: --textfile %s: %s", path, strerror(e));
 }
 
 static void
@@ -73,7 +62,7 @@ stt_close(const struct cnt_seg **seg)
 static int
 stt_round(const struct fct *f, const char *path, unsigned names, const struct cnt_seg **seg)
 {
-    struct cnt_seg *all;
+    struct cnt_seg *all = NULL;
     int rc = 0;
 
     /* The segment before is kept while its daemon lives, for it may be too busy to send
@@ -86,15 +75,12 @@ stt_round(const struct fct *f, const char *path, unsigned names, const struct cn
         stt_close(seg);
         rc = -ENOENT;
     }
-    if (rc == -ENOENT)
-        return stt_textfile(path, NULL, names);
-    if (rc != 0) {
+    if (rc != 0 && rc != -ENOENT) {
         rc = fct_seg_open(f, seg); /* for its message */
         if (rc != 0)
             return rc;
     }
-    all = fct_seg_snap_each(*seg);
-    if (all == NULL)
+    if (rc == 0 && (all = fct_seg_snap_each(*seg)) == NULL)
         return fct_oom();
     rc = stt_textfile(path, all, names);
     free(all);
