@@ -23,23 +23,13 @@ top_canvas_init(struct top_canvas *c, int w, int h, int utf8)
 {
     size_t n = (size_t)w * (size_t)h;
 
+    *c = (struct top_canvas){ .w = w, .h = h, .utf8 = utf8 };
     c->cell = calloc(n, sizeof(*c->cell));
     if (c->cell == NULL)
         return -ENOMEM;
     for (size_t i = 0; i < n; i++)
         c->cell[i].ch = ' ';
-    c->w = w;
-    c->h = h;
-    c->utf8 = utf8;
-    c->dim = 0;
     return 0;
-}
-
-void
-top_canvas_fini(struct top_canvas *c)
-{
-    free(c->cell);
-    c->cell = NULL;
 }
 
 /* The next character and its columns: '?' for a byte that is none, and for one that cannot

@@ -13,7 +13,7 @@
 
 #define TOP_NONE (-1.0) /* a figure that the interval does not give */
 
-/* What a cell means; top/top.c knows how it looks. */
+/* What a cell means; top/term.c knows how it looks. */
 enum top_attr {
     TOP_PLAIN,
     TOP_NAME,
@@ -37,12 +37,11 @@ struct top_canvas {
     int w, h;
     int utf8;              /* else ASCII only */
     int dim;               /* everything is old: TOP_DIM whatever was asked */
-    struct top_cell *cell; /* [h * w] */
+    struct top_cell *cell; /* [h * w]; to be freed with free() */
 };
 
 /* 0 or -ENOMEM; blank. w and h at least 1. */
 int top_canvas_init(struct top_canvas *c, int w, int h, int utf8);
-void top_canvas_fini(struct top_canvas *c);
 /* Text at (y, x), UTF-8, cut at column x_end (<= 0: the canvas' width). Control
  * characters become '?', as does what the canvas cannot show. Returns the column
  * behind it. Outside of the canvas nothing is written. */

@@ -44,11 +44,8 @@ head(const struct top *t, struct top_canvas *c)
     else
         fct_fill(workers, sizeof(workers), ", {ready} of {n} groups", g);
     top_form(TOP_AGE, (double)t->raw.g.uptime_ns / 1e6, up);
-    if (c->w < 78)
-        w = snprintf(right, sizeof(right), "up %s ", up);
-    else
-        w = snprintf(right, sizeof(right), "up %s   every %g s   %s ", up, t->interval,
-            t->clock);
+    w = snprintf(right, sizeof(right), c->w < 78 ? "up %s " : "up %s   every %g s   %s ",
+        up, t->interval, t->clock);
     x = top_print(c, 0, 1, c->w, TOP_HEAD, "fdd%s%s   ", t->status != NULL ? " " : "",
         fct_str(t->status, "version"));
     x = top_text(c, 0, x, c->w - w - 25, TOP_HEAD,
@@ -63,18 +60,22 @@ head(const struct top *t, struct top_canvas *c)
     top_paint(c, 0, TOP_HEAD);
 }
 
-/* What a worker does instead of working: the first template that gives text. */
-static const char *const troubles[] = {
-    "[retry|worker blocked: {retry.error}[retry.fix|; {retry.fix}]]",
-    "[in|the worker died ([last_death|{last_death}][!last_death|{error}]), "
-    "a new one starts in {in}]",
-    "[error|worker {phase}: {error}[fix|; {fix}]]",
-    "[phase=loading|worker loading, {load_percent} %]",
-    "[deaths|[phase=none|no worker][!phase=none|worker {phase}]; {deaths} died before"
-    "[last_death|, the last: {last_death}]]",
-    "worker {phase}",
+/* What a worker does instead of working: the first that gives text. */
+static const struct {
+    int is_error;
+    const char *text;
+} troubles[] = {
+    { 1, "[retry|worker blocked: {retry.error}[retry.fix|; {retry.fix}]]" },
+    { 1,
+        "[in|the worker died ([last_death|{last_death}][!last_death|{error}]), "
+        "a new one starts in {in}]" },
+    { 1, "[error|worker {phase}: {error}[fix|; {fix}]]" },
+    { 0, "[phase=loading|worker loading, {load_percent} %]" },
+    { 0,
+        "[deaths|[phase=none|no worker][!phase=none|worker {phase}]; "
+        "{deaths} died before[last_death|, the last: {last_death}]]" },
+    { 0, "worker {phase}" },
 };
-#define N_TROUBLES (sizeof(troubles) / sizeof(troubles[0]))
 /* And the daemon, whose worker works. */
 static const char daemon_is[] =
     "[paused|paused: requests are queued, none is started; p goes on]"
@@ -85,26 +86,27 @@ static const char daemon_is[] =
 static int
 trouble(const struct top *t, char *ret, size_t ret_bytes)
 {
-    json_t *w = json_copy((json_t *)(uintptr_t)worker_of(t));
-    int is_group = json_is_object(json_object_get(t->status, "groups")), is_bad;
-    int n = 0, is_ready = strcmp(fct_str(w, "phase"), "ready") == 0;
-    double restart_ms = fct_real(w, "restart_in_ms");
-    const json_t *retry = json_object_get(w, "retry");
+    const json_t *shown = worker_of(t);
+    double in_ms = fct_real(shown, "restart_in_ms");
+    int n = 0, is_error = 0;
     char in[24];
+    json_t *w;
 
-    if (restart_ms > 0)
-        json_object_set_new(w, "in", json_string(top_form(TOP_AGE, restart_ms, in)));
-    if (is_group && !is_ready)
-        n = snprintf(ret, ret_bytes, "group %lld: ", fct_num(w, "group"));
-    for (size_t i = 0; !is_ready && ret[n] == '\0' && i < N_TROUBLES; i++)
-        fct_fill(ret + n, ret_bytes - (size_t)n, troubles[i], w);
-    is_bad = !is_ready &&
-        (restart_ms > 0 || strcmp(fct_str(t->status, "state"), "degraded") == 0 ||
-            fct_str(json_is_object(retry) ? retry : w, "error")[0] != '\0');
-    if (is_ready)
+    if (strcmp(fct_str(shown, "phase"), "ready") == 0) {
         fct_fill(ret, ret_bytes, daemon_is, t->status);
+        return 0;
+    }
+    if (json_is_object(json_object_get(t->status, "groups")))
+        n = snprintf(ret, ret_bytes, "group %lld: ", fct_num(shown, "group"));
+    w = json_copy((json_t *)(uintptr_t)shown);
+    if (in_ms > 0)
+        json_object_set_new(w, "in", json_string(top_form(TOP_AGE, in_ms, in)));
+    for (size_t i = 0; ret[n] == '\0' && i < sizeof(troubles) / sizeof(troubles[0]); i++) {
+        fct_fill(ret + n, ret_bytes - (size_t)n, troubles[i].text, w);
+        is_error = troubles[i].is_error;
+    }
     json_decref(w);
-    return is_bad;
+    return is_error || strcmp(fct_str(t->status, "state"), "degraded") == 0;
 }
 
 /* One line for what is out of the ordinary. */
@@ -133,13 +135,13 @@ notice(const struct top *t, struct top_canvas *c)
 
 /* "name value", the name dim. Returns the column behind it. */
 static int
-pair(struct top_canvas *c, int y, int x, int x_end, enum top_attr attr, const char *name,
+pair(struct top_canvas *c, int y, int x, enum top_attr attr, const char *name,
     const char *value)
 {
-    if (x + top_width(name) + 1 + top_width(value) > x_end)
+    if (x + top_width(name) + 1 + top_width(value) > c->w)
         return x; /* not a part of a number */
-    x = top_text(c, y, x, x_end, TOP_NAME, name);
-    return top_text(c, y, x + 1, x_end, attr, value) + 2;
+    x = top_text(c, y, x, 0, TOP_NAME, name);
+    return top_text(c, y, x + 1, 0, attr, value) + 2;
 }
 
 /* A counter, or a figure of the interval, by its place in struct top. */
@@ -185,8 +187,8 @@ rate_of(const struct top *t, const struct figure *f)
 
 /* n of them, such as "errors 3 (0.5/s)". Returns the column behind. */
 static int
-show(const struct top *t, struct top_canvas *c, int y, int x, int x_end,
-    const struct figure *f, size_t n)
+show(const struct top *t, struct top_canvas *c, int y, int x, const struct figure *f,
+    size_t n)
 {
     char v[24], rate[24], text[64];
 
@@ -197,8 +199,8 @@ show(const struct top *t, struct top_canvas *c, int y, int x, int x_end,
 
         snprintf(text, sizeof(text), f->counter != 0 && r > 0 ? "%s (%s/s)" : "%s",
             top_form(f->form, now, v), top_form(TOP_RATE, r, rate));
-        x = pair(c, y, x, x_end, now > 0 && f->more != TOP_PLAIN ? f->more : TOP_VALUE,
-            f->name, text);
+        x = pair(c, y, x, now > 0 && f->more != TOP_PLAIN ? f->more : TOP_VALUE, f->name,
+            text);
     }
     return x;
 }
@@ -220,8 +222,8 @@ newest(const struct top *t, struct top_canvas *c, int y, int x_end, enum top_lin
         top_form(watched[line].form, rate_of(t, &watched[line]), v));
 }
 
-/* The figures watched, up to column x_end: name, newest value, and a chart h high; of a high one the
- * greatest value too. */
+/* The figures that are watched, up to column x_end: name, newest value and a chart h high;
+ * next to a high one its greatest value. */
 static void
 charts(const struct top *t, struct top_canvas *c, int y, int x_end, int h)
 {
@@ -256,7 +258,7 @@ kv_bar(const struct top *t, struct top_canvas *c, int y, int x, int x_bar, int w
 }
 
 static int
-blocks(const struct top *t, struct top_canvas *c, int y, int x, int x_end)
+blocks(const struct top *t, struct top_canvas *c, int y, int x)
 {
     const struct cnt_worker *w = &t->raw.w;
     char used[24], all[24], text[64];
@@ -264,9 +266,9 @@ blocks(const struct top *t, struct top_canvas *c, int y, int x, int x_end)
     snprintf(text, sizeof(text), "%s of %s blocks",
         top_form(TOP_COUNT, (double)w->kv_blocks_used, used),
         top_form(TOP_COUNT, (double)w->kv_blocks_total, all));
-    if (x + top_width(text) <= x_end)
-        x = top_text(c, y, x, x_end, TOP_VALUE, text) + 2;
-    return show(t, c, y, x, x_end, kv, 1);
+    if (x + top_width(text) <= c->w)
+        x = top_text(c, y, x, 0, TOP_VALUE, text) + 2;
+    return show(t, c, y, x, kv, 1);
 }
 
 static const char *const latency_names[TOP_L__N] = { "TTFT", "ITL", "TPOT", "queue", "E2E" };
@@ -290,18 +292,18 @@ narrow(const struct top *t, struct top_canvas *c, int y)
     int right = c->w - 38, x, bar = c->w >= 100 ? c->w - 80 : c->w >= 76 ? c->w - 60 : 8;
 
     charts(t, c, y, right - 2, 1);
-    show(t, c, y, right, c->w, load, 3);
+    show(t, c, y, right, load, 3);
     latency(t, c, y + 1, right, TOP_L_TTFT);
     latency(t, c, y + 2, right, TOP_L_ITL);
-    show(t, c, y + 3, right, c->w, step, 3);
+    show(t, c, y + 3, right, step, 3);
     y += TOP_S__N;
     x = kv_bar(t, c, y, 1, 10, bar);
-    x = show(t, c, y, x, c->w, prefix, 1);
-    blocks(t, c, y, x, c->w);
+    x = show(t, c, y, x, prefix, 1);
+    blocks(t, c, y, x);
     y++;
-    x = show(t, c, y, 1, c->w, ended, 2);
-    x = show(t, c, y, x, c->w, &prefix[3], 1);
-    show(t, c, y, x, c->w, &ended[2], 2);
+    x = show(t, c, y, 1, ended, 2);
+    x = show(t, c, y, x, &prefix[3], 1);
+    show(t, c, y, x, &ended[2], 2);
 }
 
 /* ---- a wide screen ------------------------------------------------------- */
@@ -314,7 +316,7 @@ row(const struct top *t, struct top_canvas *c, int y, const char *name,
     int x = c->w - FIGURES_W;
 
     top_text(c, y, x, 0, TOP_NAME, name);
-    return show(t, c, y, x + 11, c->w, f, n);
+    return show(t, c, y, x + 11, f, n);
 }
 
 static int
@@ -348,19 +350,19 @@ figures(const struct top *t, struct top_canvas *c, int y)
     y = latencies(t, c, y, x);
     row(t, c, y++, "device", step, 6);
     at = kv_bar(t, c, y, x, x + 11, 20);
-    at = blocks(t, c, y, at, c->w);
-    show(t, c, y++, at, c->w, &kv[1], 1);
+    at = blocks(t, c, y, at);
+    show(t, c, y++, at, &kv[1], 1);
     row(t, c, y++, "prefix", prefix, 4);
     if (t->raw.worker_pid != 0)
         snprintf(text, sizeof(text), "%d", (int)t->raw.worker_pid);
     at = row(t, c, y, "worker", NULL, 0);
-    at = pair(c, y, at, c->w, TOP_VALUE, "pid", text);
-    at = show(t, c, y, at, c->w, worker, 1);
+    at = pair(c, y, at, TOP_VALUE, "pid", text);
+    at = show(t, c, y, at, worker, 1);
     if (fct_num(w, "credits") > 0) {
         fct_fill(text, sizeof(text), "{credits_used} of {credits}", w);
-        at = pair(c, y, at, c->w, TOP_VALUE, "credits", text);
+        at = pair(c, y, at, TOP_VALUE, "credits", text);
     }
-    show(t, c, y, at, c->w, &worker[1], 1);
+    show(t, c, y, at, &worker[1], 1);
 }
 
 /* ---- foot, help, all ----------------------------------------------------- */
@@ -368,8 +370,9 @@ figures(const struct top *t, struct top_canvas *c, int y)
 static void
 keys(const struct top *t, struct top_canvas *c, int y)
 {
+    int is_paused = json_is_true(json_object_get(t->status, "paused"));
     const char *const what[][2] = { { "q", "quit" }, { "h", "help" }, { "u r c", "views" },
-        { "s", "sort" }, { "k", "cancel" }, { "p", top_is_paused(t) ? "go on" : "pause" },
+        { "s", "sort" }, { "k", "cancel" }, { "p", is_paused ? "go on" : "pause" },
         { "d", "drain" }, { "space", t->frozen ? "thaw" : "freeze" },
         { "+ -", "interval" }, { "S", "reverse" }, { "D", "drain off" } };
     int x = 1;

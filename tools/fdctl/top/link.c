@@ -9,9 +9,14 @@
 #define ANSWER_MAX ((size_t)64 << 20)
 
 void
-top_link_init(struct top_link *l, const char *path)
+top_link_init(struct top_link *l, const char *path, top_answer *on_answer, void *arg)
 {
-    *l = (struct top_link){ .path = path, .fd = -1, .q = json_array(), .in = { .got_fd = -1 } };
+    *l = (struct top_link){ .path = path,
+        .fd = -1,
+        .q = json_array(),
+        .in = { .got_fd = -1 },
+        .on_answer = on_answer,
+        .arg = arg };
 }
 
 /* The first question, if any, is not being asked any more. */
@@ -30,14 +35,6 @@ hang_up(struct top_link *l)
         close(l->fd);
     l->fd = -1;
     forget(l);
-}
-
-void
-top_link_reset(struct top_link *l)
-{
-    hang_up(l);
-    json_array_clear(l->q);
-    l->failed = 0;
 }
 
 void

@@ -112,12 +112,13 @@ set_interval(struct top *t, int by)
     while (by > 0 ? i < last && of[i] <= t->interval : i > 0 && of[i] >= t->interval)
         i += by;
     t->interval = of[i];
+    t->t_next = clk_now_ns() + (uint64_t)(t->interval * 1e9);
 }
 
 static void
 daemon_key(struct top *t, int key)
 {
-    int is_paused = top_is_paused(t);
+    int is_paused = json_is_true(json_object_get(t->status, "paused"));
 
     if (t->gone) {
         top_say(t, 1, "there is no daemon to ask");
@@ -134,22 +135,6 @@ daemon_key(struct top *t, int key)
             is_paused ? "go on: start queued requests again? y/n"
                       : "pause: queue requests and start none of them? y/n");
     }
-}
-
-/* Takes a key if a question or the help is open. 0: neither is. */
-static int
-answer_key(struct top *t, int key)
-{
-    if (t->ask == NULL) {
-        if (!t->help)
-            return 0;
-        t->help = 0;
-    } else if (key == 'y' || key == 'Y') {
-        act(t);
-    } else {
-        propose(t, NULL, "not done");
-    }
-    return 1;
 }
 
 static void
@@ -190,8 +175,19 @@ on_key(struct top *t, int key)
     const size_t n = sizeof(key_rows) / sizeof(key_rows[0]);
     size_t i = 0;
 
-    if (key == KEY_RESIZE || answer_key(t, key))
+    if (key == KEY_RESIZE)
         return 0;
+    if (t->ask != NULL) {
+        if (key == 'y' || key == 'Y')
+            act(t);
+        else
+            propose(t, NULL, "not done");
+        return 0;
+    }
+    if (t->help) {
+        t->help = 0;
+        return 0;
+    }
     t->message[0] = '\0';
     while (i < n && key_rows[i].key != key)
         i++;
@@ -203,12 +199,6 @@ on_key(struct top *t, int key)
 }
 
 /* ---- terminal ------------------------------------------------------------ */
-
-struct top_screen {
-    SCREEN *screen;
-    int utf8;
-    attr_t looks[TOP_ATTR__N];
-};
 
 static void
 set_looks(attr_t *looks, int no_color)
@@ -239,33 +229,74 @@ set_looks(attr_t *looks, int no_color)
 }
 
 static int
-draw(struct top *t, const struct top_screen *m)
+draw(struct top *t, const attr_t *looks)
 {
     struct top_canvas c;
 
-    if (top_canvas_init(&c, COLS > 0 ? COLS : 1, LINES > 0 ? LINES : 1, m->utf8) != 0)
+    if (top_canvas_init(&c, COLS > 0 ? COLS : 1, LINES > 0 ? LINES : 1, t->utf8) != 0)
         return -ENOMEM;
     top_draw(t, &c);
     erase();
     for (int i = 0; i < c.w * c.h; i++) {
         const wchar_t ch = (wchar_t)c.cell[i].ch;
 
-        attrset(m->looks[c.cell[i].attr]);
+        attrset(looks[c.cell[i].attr]);
         if (ch != 0)
             mvaddnwstr(i / c.w, i % c.w, &ch, 1);
     }
     attrset(A_NORMAL);
     refresh();
-    top_canvas_fini(&c);
+    free(c.cell);
     return 0;
 }
 
-/* 0 or an exit code, with the message printed. */
 static int
-open_terminal(struct top_screen *m, int no_color)
+loop(struct top *t, const attr_t *looks)
 {
+    uint64_t now, t_wake;
+    int keys, key;
+
+    t->t_next = clk_now_ns() + S_NS / 4; /* a first figure soon */
+    top_ask_all(t, clk_now_ns());
+    for (;;) {
+        top_link_step(&t->link, clk_now_ns());
+        if (draw(t, looks) != 0)
+            return FCT_EX_SOFT;
+        t_wake = clk_now_ns() + S_NS;
+        keys = top_wait_for(t, t_wake < t->t_next ? t_wake : t->t_next);
+        if (keys < 0)
+            return FCT_EX_IO;
+        if (fct_interrupted != 0)
+            return 128 + fct_interrupted;
+        while (keys && (key = getch()) != ERR)
+            if (on_key(t, key))
+                return 0;
+        now = clk_now_ns();
+        if (now < t->t_next && (t->gone || fct_seg_alive(t->seg)))
+            continue;
+        t->t_next = now + (uint64_t)(t->interval * 1e9);
+        if (!t->frozen || !fct_seg_alive(t->seg)) {
+            top_update(t, now);
+            top_ask_all(t, now);
+        }
+        if (t->gone || t->silent > 0) {
+            if (top_reconnect(t, now))
+                top_ask_all(t, now);
+            if (t->t_next > now + RECONNECT_NS)
+                t->t_next = now + RECONNECT_NS;
+        }
+    }
+}
+
+int
+top_terminal(struct top *t)
+{
+    static const int fatal[] = { SIGINT, SIGTERM, SIGHUP };
     const char *term = getenv("TERM");
-    int can_move = 0, err;
+    attr_t looks[TOP_ATTR__N];
+    int can_move = 0, err, rc;
+    SCREEN *screen;
+    sigset_t in;
 
     if (setupterm(NULL, STDOUT_FILENO, &err) == OK) {
         can_move = cursor_address != NULL;
@@ -276,8 +307,8 @@ open_terminal(struct top_screen *m, int no_color)
             "top: TERM=%s is no terminal that can move its cursor; set TERM to what "
             "this terminal is (xterm, vt100), or print one screen:\n  fdctl top --once",
             term != NULL ? term : "");
-    m->screen = newterm(NULL, stdout, stdin);
-    if (m->screen == NULL)
+    screen = newterm(NULL, stdout, stdin);
+    if (screen == NULL)
         return fct_usage("top: cannot use the terminal TERM=%s", term != NULL ? term : "");
     set_escdelay(25);
     cbreak();
@@ -286,64 +317,7 @@ open_terminal(struct top_screen *m, int no_color)
     keypad(stdscr, TRUE);
     nodelay(stdscr, TRUE);
     curs_set(0);
-    set_looks(m->looks, no_color);
-    return 0;
-}
-
-/* ---- the loop ------------------------------------------------------------ */
-
-static int
-loop(struct top *t, const struct top_screen *m)
-{
-    uint64_t t_next = clk_now_ns() + S_NS / 4, now, t_wake; /* a first figure soon */
-    int keys, key;
-
-    top_ask_all(t, clk_now_ns());
-    for (;;) {
-        top_link_step(&t->link, clk_now_ns());
-        if (draw(t, m) != 0)
-            return FCT_EX_SOFT;
-        t_wake = clk_now_ns() + S_NS;
-        keys = top_wait_for(t, t_wake < t_next ? t_wake : t_next);
-        if (keys < 0)
-            return FCT_EX_IO;
-        if (fct_interrupted != 0)
-            return 128 + fct_interrupted;
-        while (keys && (key = getch()) != ERR) {
-            double interval = t->interval;
-
-            if (on_key(t, key))
-                return 0;
-            if (t->interval != interval)
-                t_next = clk_now_ns() + (uint64_t)(t->interval * 1e9);
-        }
-        now = clk_now_ns();
-        if (now < t_next && (t->gone || fct_seg_alive(t->seg)))
-            continue;
-        t_next = now + (uint64_t)(t->interval * 1e9);
-        if (!t->frozen || !fct_seg_alive(t->seg)) {
-            top_update(t, now);
-            top_ask_all(t, now);
-        }
-        if (t->gone || t->silent > 0) {
-            if (top_reconnect(t, now))
-                top_ask_all(t, now);
-            if (t_next > now + RECONNECT_NS)
-                t_next = now + RECONNECT_NS;
-        }
-    }
-}
-
-int
-top_terminal(struct top *t, int utf8, int no_color)
-{
-    static const int fatal[] = { SIGINT, SIGTERM, SIGHUP };
-    struct top_screen m = { .utf8 = utf8 };
-    sigset_t in;
-    int rc = open_terminal(&m, no_color);
-
-    if (rc != 0)
-        return rc;
+    set_looks(looks, t->no_color);
     /* signals come while poll waits, and at no other time */
     sigemptyset(&in);
     sigaddset(&in, SIGWINCH);
@@ -352,8 +326,8 @@ top_terminal(struct top *t, int utf8, int no_color)
         sigaddset(&in, fatal[i]);
     }
     sigprocmask(SIG_BLOCK, &in, NULL);
-    rc = loop(t, &m);
+    rc = loop(t, looks);
     endwin();
-    delscreen(m.screen);
+    delscreen(screen);
     return rc == FCT_EX_SOFT ? fct_oom() : rc;
 }

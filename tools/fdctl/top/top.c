@@ -17,12 +17,6 @@
 
 /* ---- what the daemon says ------------------------------------------------ */
 
-int
-top_is_paused(const struct top *t)
-{
-    return json_is_true(json_object_get(t->status, "paused"));
-}
-
 static void
 take_rows(struct top *t, const char *cmd, const json_t *answer)
 {
@@ -61,46 +55,37 @@ static const struct {
 } actions[] = { { "cancel", "{cancelled} cancelled" },
     { "drain", "{state}, {requests} requests left" },
     { "pause", "{state}, {queued} requests queued, {running} running" } };
-#define N_ACTIONS (sizeof(actions) / sizeof(actions[0]))
-
-static void
-no_status(struct top *t, const char *why)
-{
-    if (t->link.failed == EACCES)
-        snprintf(t->deny, sizeof(t->deny), "%s", why);
-    /* Not over an open question. */
-    if (t->link.failed == 0 && !t->gone && t->ask == NULL) {
-        top_say(t, 1, why);
-        t->message_own = 1;
-    }
-}
 
 static void
 on_answer(void *arg, const char *cmd, const json_t *answer, const char *why)
 {
     int is_status = strcmp(cmd, "status") == 0;
     int ok = json_is_true(json_object_get(answer, "ok"));
+    const char *says = NULL;
     struct top *t = arg;
-    char text[600];
-    size_t i = 0;
+    char text[600] = "";
 
-    while (i < N_ACTIONS && strcmp(actions[i].cmd, cmd) != 0)
-        i++;
+    for (size_t i = 0; i < sizeof(actions) / sizeof(actions[0]); i++)
+        if (strcmp(actions[i].cmd, cmd) == 0)
+            says = actions[i].text;
     if (answer == NULL)
         snprintf(text, sizeof(text), "%s", why);
-    else
-        fct_fill(text, sizeof(text),
-            !ok                 ? "{error}[fix|\nfix: {fix}]"
-                : i < N_ACTIONS ? actions[i].text
-                                : "",
-            answer);
-    if (i < N_ACTIONS) {
+    else if (!ok)
+        fct_fill(text, sizeof(text), "{error}[fix|\nfix: {fix}]", answer);
+    else if (says != NULL)
+        fct_fill(text, sizeof(text), says, answer);
+    if (says != NULL) {
         top_say(t, !ok, text);
         if (ok)
             (void)top_link_ask(&t->link, fct_question("status"));
+    } else if (answer == NULL && is_status && t->link.failed == EACCES) {
+        snprintf(t->deny, sizeof(t->deny), "%.500s", text);
     } else if (answer == NULL) {
-        if (is_status)
-            no_status(t, why);
+        /* Not over an open question. */
+        if (is_status && t->link.failed == 0 && !t->gone && t->ask == NULL) {
+            top_say(t, 1, text);
+            t->message_own = 1;
+        }
     } else if (!ok) {
         if (t->deny[0] == '\0')
             snprintf(t->deny, sizeof(t->deny), "%.500s", text);
@@ -129,20 +114,18 @@ top_ask_all(struct top *t, uint64_t now)
 
 /* ---- the segment --------------------------------------------------------- */
 
-/* The counters and the time; rates are those since the sample before, if it is of the same
- * daemon. */
+/* The counters and the time; rates are those since the sample before, if there is one. */
 static void
-sample(struct top *t, uint64_t now, int is_same)
+sample(struct top *t, uint64_t now)
 {
     struct cnt_seg before = t->raw;
-    double secs = is_same ? (double)(now - t->t_raw) / 1e9 : 0;
+    double secs = t->t_raw != 0 ? (double)(now - t->t_raw) / 1e9 : 0;
     time_t seconds = time(NULL);
     struct tm tm;
 
     /* A daemon that came since may have fewer groups. */
-    if (cnt_of_group(t->seg, t->group, &t->raw) != 0)
-        (void)cnt_of_group(t->seg, CNT_ALL_GROUPS, &t->raw);
-    fct_plain(t->seg->model, sizeof(t->seg->model), t->raw.model, sizeof(t->raw.model));
+    (void)fct_seg_snap_group(t->seg,
+        t->group < cnt_n_group(t->seg) ? t->group : CNT_ALL_GROUPS, &t->raw);
     t->t_raw = now;
     top_rates(&before, &t->raw, secs, &t->r);
     (void)strftime(t->clock, sizeof(t->clock), "%T", localtime_r(&seconds, &tm));
@@ -155,21 +138,23 @@ adopt(struct top *t, const struct cnt_seg *seg, uint64_t now)
     int again = t->seg != NULL;
     char text[96];
 
-    if (again)
+    if (again) {
         fct_seg_close(t->seg);
+        top_link_fini(&t->link);
+    }
+    top_link_init(&t->link, t->f->admin, on_answer, t);
     t->seg = seg;
     t->gone = t->silent = t->frozen = 0;
     json_decref(t->ask);
     json_decref(t->status);
     t->ask = t->status = NULL;
     t->deny[0] = '\0';
-    t->t_rows = t->t_may_ask = 0;
+    t->t_raw = t->t_rows = t->t_may_ask = 0;
     for (int i = 0; i < TOP_V__N; i++)
         json_array_clear(t->rows[i]);
     t->t_moved = now;
-    sample(t, now, 0);
+    sample(t, now);
     if (again) {
-        top_link_reset(&t->link);
         top_remember(t);
         snprintf(text, sizeof(text), "a new daemon, pid %d", (int)t->raw.gate_pid);
         top_say(t, 0, text);
@@ -211,7 +196,7 @@ top_update(struct top *t, uint64_t now)
         return;
     }
     t->gone = 0;
-    sample(t, now, 1);
+    sample(t, now);
     top_remember(t);
     if (t->raw.g.uptime_ns != up)
         t->t_moved = now;
@@ -251,7 +236,7 @@ env_size(const char *name, int dflt, int least)
 
 /* One interval as text. */
 static int
-print_once(struct top *t, int utf8)
+print_once(struct top *t)
 {
     int w = env_size("COLUMNS", 80, TOP_MIN_W), h = env_size("LINES", 24, TOP_MIN_H);
     uint64_t t_next = clk_now_ns() + (uint64_t)(t->interval * 1e9);
@@ -271,59 +256,17 @@ print_once(struct top *t, int utf8)
     }
     if (t->gone)
         return fct_unav("the daemon ended");
-    if (top_canvas_init(&c, w, h, utf8) != 0)
+    if (top_canvas_init(&c, w, h, t->utf8) != 0)
         return fct_oom();
     top_draw(t, &c);
     top_canvas_print(&c, stdout);
-    top_canvas_fini(&c);
+    free(c.cell);
     if (t->message[0] != '\0')
         return fct_fail(t->status != NULL ? 0 : FCT_EX_TEMP, "top: %s", t->message);
     return 0;
 }
 
-struct args {
-    uint32_t group;
-    int once, ascii, no_color;
-    double interval;
-};
-
-static int
-run(const struct fct *f, const struct args *a)
-{
-    struct top t = { .f = f,
-        .group = a->group,
-        .once = a->once,
-        .interval = a->interval,
-        .view = TOP_V_REQUESTS };
-    const struct cnt_seg *seg;
-    int rc = fct_seg_open(f, &seg), utf8;
-
-    if (rc != 0)
-        return rc;
-    if (a->group != CNT_ALL_GROUPS && a->group >= cnt_n_group(seg)) {
-        rc = fct_usage("--group %u: the daemon's groups are 0 to %u", a->group,
-            cnt_n_group(seg) - 1);
-        fct_seg_close(seg);
-        return rc;
-    }
-    (void)setlocale(LC_CTYPE, "");
-    utf8 = !a->ascii && strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
-    top_link_init(&t.link, f->admin);
-    t.link.on_answer = on_answer;
-    t.link.arg = &t;
-    adopt(&t, seg, clk_now_ns());
-    rc = a->once ? print_once(&t, utf8) : top_terminal(&t, utf8, a->no_color);
-    top_link_fini(&t.link);
-    for (int i = 0; i < TOP_V__N; i++)
-        json_decref(t.rows[i]);
-    json_decref(t.followed);
-    json_decref(t.ask);
-    json_decref(t.status);
-    fct_seg_close(t.seg);
-    return rc;
-}
-
-#define A struct args
+#define A struct top
 static const struct fct_opt opts[] = {
     { "interval", 'i', "S", "seconds between two screens (1)",
         FCT_REAL(A, interval, -HUGE_VAL, HUGE_VAL), .range = "a number" },
@@ -347,16 +290,36 @@ static const struct fct_line line = {
 int
 fct_cmd_top(const struct fct *f, int argc, char **argv)
 {
-    struct args a = { .interval = 1, .group = CNT_ALL_GROUPS };
-    int rc = fct_parse(&line, argc, argv, &a);
+    struct top t = { .interval = 1, .group = CNT_ALL_GROUPS, .f = f, .view = TOP_V_REQUESTS };
+    const struct cnt_seg *seg;
+    int rc = fct_parse(&line, argc, argv, &t);
 
     if (rc != FCT_GO)
         return rc;
-    if (!(a.interval >= 0.1 && a.interval <= 60))
+    if (!(t.interval >= 0.1 && t.interval <= 60))
         return fct_usage("--interval: must be 0.1 to 60 seconds");
-    if (!a.once && (!isatty(STDOUT_FILENO) || !isatty(STDIN_FILENO)))
+    if (!t.once && (!isatty(STDOUT_FILENO) || !isatty(STDIN_FILENO)))
         return fct_usage("top: standard %s is not a terminal; print one "
                          "screen as text:\n  fdctl top --once",
             isatty(STDOUT_FILENO) ? "input" : "output");
-    return run(f, &a);
+    rc = fct_seg_open(f, &seg);
+    if (rc != 0)
+        return rc;
+    rc = fct_seg_snap_group(seg, t.group, &t.raw);
+    if (rc != 0) {
+        fct_seg_close(seg);
+        return rc;
+    }
+    (void)setlocale(LC_CTYPE, "");
+    t.utf8 = !t.ascii && strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
+    adopt(&t, seg, clk_now_ns());
+    rc = t.once ? print_once(&t) : top_terminal(&t);
+    top_link_fini(&t.link);
+    for (int i = 0; i < TOP_V__N; i++)
+        json_decref(t.rows[i]);
+    json_decref(t.followed);
+    json_decref(t.ask);
+    json_decref(t.status);
+    fct_seg_close(t.seg);
+    return rc;
 }

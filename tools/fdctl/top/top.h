@@ -93,6 +93,8 @@ void top_rows_sort(json_t *rows, const struct top_col *col, int reverse);
 
 #define TOP_ASK_NS 1000000000u /* an answer that takes longer does not come */
 
+/* Called for each question. answer is borrowed; NULL: none came, and why has the reason. */
+typedef void top_answer(void *arg, const char *cmd, const json_t *answer, const char *why);
 struct top_link {
     const char *path;
     int fd;           /* -1: none */
@@ -102,15 +104,14 @@ struct top_link {
     size_t sent;      /* bytes of it */
     uint64_t t_asked; /* of it */
     struct fct_in in;
-    /* Called for each question. answer is borrowed; NULL: none came, and why has the reason. */
-    void (*on_answer)(void *arg, const char *cmd, const json_t *answer, const char *why);
+    top_answer *on_answer;
     void *arg;
 };
 
-void top_link_init(struct top_link *l, const char *path);
+/* path is borrowed. */
+void top_link_init(struct top_link *l, const char *path, top_answer *on_answer, void *arg);
+/* Who asked gets no answer. */
 void top_link_fini(struct top_link *l);
-/* Hang up; who asked gets no answer. */
-void top_link_reset(struct top_link *l);
 /* Takes over the reference. -EEXIST: one with this "cmd" is waiting; or -ENOMEM. */
 int top_link_ask(struct top_link *l, json_t *question);
 /* What to wait for; ns until top_link_step() must be called, at most max_ns. */
@@ -122,13 +123,16 @@ void top_link_step(struct top_link *l, uint64_t now_ns);
 /* ---- the screen ---------------------------------------------------------- */
 
 struct top {
+    uint32_t group; /* shown; CNT_ALL_GROUPS */
+    double interval;
+    int once, ascii, no_color; /* options */
+    int utf8;
     const struct fct *f;
     const struct cnt_seg *seg;
-    uint32_t group;     /* shown; CNT_ALL_GROUPS */
     int gone;           /* the daemon has ended, the figures are its last */
     int silent;         /* it does not move: s since it did, 0: it does */
     struct cnt_seg raw; /* of the group at t_raw */
-    uint64_t t_raw;
+    uint64_t t_raw;     /* 0: none */
     struct top_rates r; /* of the interval before */
     struct top_history hist[TOP_S__N];
     uint64_t t_moved; /* when uptime_ns last changed */
@@ -146,12 +150,12 @@ struct top {
     json_t *followed;  /* the key of the row that is; NULL: none */
     size_t sel, first; /* place of the selected row; the first row shown */
     int page;          /* rows that fit, of the last drawing */
-    int frozen, help, once;
+    int frozen, help;
     json_t *ask;       /* the question whose y/n is open; NULL: none */
     char message[600]; /* last answer, "" none */
     int message_bad;
     int message_own; /* of a query that the user did not make */
-    double interval;
+    uint64_t t_next; /* when the interval ends */
 };
 
 /* Fill t with this moment; rates are those since the last time. */
@@ -162,12 +166,11 @@ void top_ask_all(struct top *t, uint64_t now_ns);
 /* Go over to a new daemon, if there is one: 1. */
 int top_reconnect(struct top *t, uint64_t now_ns);
 void top_say(struct top *t, int is_bad, const char *text);
-int top_is_paused(const struct top *t);
 /* Wait for keys (unless once), answers or t_next; signals come meanwhile, blocked or not.
  * 1: there are keys or there was a signal; 0; -EIO: the terminal has gone. */
 int top_wait_for(struct top *t, uint64_t t_next);
 /* Until a key or signal ends it; an exit code. */
-int top_terminal(struct top *t, int utf8, int no_color);
+int top_terminal(struct top *t);
 
 /* Draw it all. Sets page and first, so that the selected row is on the screen. */
 void top_draw(struct top *t, struct top_canvas *c);
