@@ -69,7 +69,7 @@ for s in small large; do
         'out tok/s' 'in tok/s' busy 'KV use' 'running [0-9]' 'waiting [0-9]' \
         'queued [0-9]' p50 p99 TTFT ITL 'step [0-9]' 'gap [0-9]' 'batch [0-9]' \
         'KV +[0-9]+ % \[.*\]' 'hit rate' '[0-9] of [0-9]+ blocks' 'cached [0-9]' \
-        'done [0-9]' 'errors 0' 'preempted [0-9]' 'rejected 0' 'requests [1-9]' 'ID' USER \
+        'done [0-9]' 'errors 0' 'preempted [0-9]' 'rejected [0-9]' 'requests [1-9]' 'ID' USER \
         CLIENT STATE PROMPT OUTPUT TOK/S AGE PRI 'q quit' 'h help' '█|▇|▆|▅'; do
         want $s "$word"
     done
