@@ -391,7 +391,8 @@ conn_fill(struct conn *c)
         conn_kill(c);
         return;
     }
-    if (c->flush != NULL && conn_unsent(c) == 0) {
+    c->is_behind = c->flush != NULL && conn_unsent(c) > 0;
+    if (c->flush != NULL && !c->is_behind) {
         borrow_out(c);
         c->flush(c);
     }
@@ -432,6 +433,8 @@ conn_send(struct conn *c)
         } else {
             c->sent_ms = c->g->now_ms;
         }
+        if (c->is_behind)
+            conn_dirty(c);
     }
     watch_state(c);
 }
