@@ -44,7 +44,7 @@ struct conn {
     uint32_t events; /* of epoll, as registered */
     int is_dirty, is_dead;
     int is_behind; /* something is pending, and waits until out is sent */
-    int is_paced; /* the rest of its body waits for the next millisecond */
+    int is_paced;  /* the rest of its body waits for the next millisecond */
     int status, is_streaming, is_chunked, is_over, must_close;
     int is_slow; /* its reader has left too much untaken: it is closed */
 
