@@ -222,6 +222,8 @@ int fct_room(void *p, size_t need, size_t *cap, size_t size);
 /* Whole file, "-" is standard input; a NUL follows the n bytes. 0 or an
  * exit code with the message printed. */
 int fct_slurp(const char *path, char **ret_text, size_t *ret_n);
+/* Are the n bytes digits alone, of a number of at most max (9 or more)? *ret is it. */
+int fct_digits(const char *text, size_t n, uint64_t max, uint64_t *ret);
 /* A JSON array of numbers, or numbers between blanks or commas. 0, or
  * -ENODATA (none), -EINVAL or -ENOMEM with the reason in err. */
 int fct_parse_ids(const char *text, size_t n, uint32_t **ret_ids, size_t *ret_n,

@@ -65,18 +65,33 @@ fct_slurp(const char *path, char **ret_text, size_t *ret_n)
 }
 
 int
+fct_digits(const char *text, size_t n, uint64_t max, uint64_t *ret)
+{
+    uint64_t v = 0, digit;
+    size_t i = 0;
+
+    for (; i < n && isdigit((unsigned char)text[i]); i++) {
+        digit = (uint64_t)(text[i] - '0');
+        if (v > (max - digit) / 10)
+            break;
+        v = v * 10 + digit;
+    }
+    *ret = v;
+    return n > 0 && i == n;
+}
+
+int
 fct_parse_ids(const char *text, size_t n, uint32_t **ret_ids, size_t *ret_n, char *err,
     size_t err_bytes)
 {
-    size_t i = 0, n_ids = 0, cap = 0, line = 1;
+    size_t n_ids = 0, cap = 0, line = 1, len;
+    int open = 0, closed = 0, rc = 0;
     uint32_t *ids = NULL;
-    int open = 0, closed = 0;
+    char shown[64], word[64];
+    uint64_t id;
 
-    for (; i < n; i++) {
-        unsigned long long v = 0;
-        char shown[64], word[64];
-        size_t k, len;
-
+    for (size_t i = 0; i < n && rc == 0; i += len) {
+        len = 1;
         if (isspace((unsigned char)text[i]) || (text[i] == ',' && n_ids > 0 && !closed)) {
             line += text[i] == '\n';
             continue;
@@ -91,39 +106,34 @@ fct_parse_ids(const char *text, size_t n, uint32_t **ret_ids, size_t *ret_n, cha
         }
         for (len = 0; i + len < n && strchr(" \t\r\n,]", text[i + len]) == NULL; len++)
             ;
-        for (k = 0; k < len && isdigit((unsigned char)text[i + k]) && v <= UINT32_MAX; k++)
-            v = v * 10 + (unsigned)(text[i + k] - '0');
-        if (k < len || len == 0 || v > UINT32_MAX || closed) {
+        if (closed || !fct_digits(text + i, len, UINT32_MAX, &id)) {
             snprintf(word, sizeof(word), "%.*s", (int)(len > 40 ? 40 : len), text + i);
             snprintf(err, err_bytes, "line %zu: '%s': %s", line,
                 par_show(word, shown, sizeof(shown)),
                 closed ? "behind the end of the list"
                        : "not a token id (a whole number from 0 to 4294967295)");
-            goto bad;
-        }
-        if (fct_room(&ids, n_ids + 1, &cap, sizeof(*ids)) != 0) {
-            free(ids);
+            rc = -EINVAL;
+        } else if (fct_room(&ids, n_ids + 1, &cap, sizeof(*ids)) != 0) {
             snprintf(err, err_bytes, "out of memory");
-            return -ENOMEM;
+            rc = -ENOMEM;
+        } else {
+            ids[n_ids++] = (uint32_t)id;
         }
-        ids[n_ids++] = (uint32_t)v;
-        i += len - 1;
     }
-    if (open && !closed) {
+    if (rc == 0 && open && !closed) {
         snprintf(err, err_bytes, "line %zu: the list has no ']'", line);
-        goto bad;
-    }
-    if (n_ids == 0) {
+        rc = -EINVAL;
+    } else if (rc == 0 && n_ids == 0) {
         snprintf(err, err_bytes, "empty: no token ids");
+        rc = -ENODATA;
+    }
+    if (rc != 0) {
         free(ids);
-        return -ENODATA;
+        return rc;
     }
     *ret_ids = ids;
     *ret_n = n_ids;
     return 0;
-bad:
-    free(ids);
-    return -EINVAL;
 }
 
 long long
@@ -153,31 +163,27 @@ parse_line(const char *line, size_t n, const struct fct_req *dflt, struct fct_re
     const char *key;
     int rc = fct_req_copy(ret, dflt);
 
-    if (rc == 0 && !json_is_object(o)) {
-        if (o == NULL)
-            snprintf(err, err_bytes, "column %d: %s%s", je.column, je.text,
-                json_error_code(&je) == json_error_numeric_overflow
-                    ? "; write a whole number above 9223372036854775807 in quotes"
-                    : "");
-        else
-            snprintf(err, err_bytes, "not a JSON object");
-        fct_req_fini(ret);
-        rc = -EINVAL;
-    } else if (rc == 0) {
-        json_object_foreach(o, key, v) {
-            rc = fct_req_set_json(ret, key, v, err, err_bytes);
-            if (rc != 0)
-                break;
-        }
-        if (rc == 0 && !ret->has_prompt) {
-            snprintf(err, err_bytes, "no \"prompt\" and no \"ids\"");
-            rc = -EINVAL;
-        }
-        if (rc != 0)
-            fct_req_fini(ret);
-    } else {
+    if (rc != 0) {
         snprintf(err, err_bytes, "out of memory");
+    } else if (o == NULL) {
+        snprintf(err, err_bytes, "column %d: %s%s", je.column, je.text,
+            json_error_code(&je) == json_error_numeric_overflow
+                ? "; write a whole number above 9223372036854775807 in quotes"
+                : "");
+        rc = -EINVAL;
+    } else if (!json_is_object(o)) {
+        snprintf(err, err_bytes, "not a JSON object");
+        rc = -EINVAL;
     }
+    json_object_foreach(o, key, v)
+        if (rc == 0)
+            rc = fct_req_set_json(ret, key, v, err, err_bytes);
+    if (rc == 0 && !ret->has_prompt) {
+        snprintf(err, err_bytes, "no \"prompt\" and no \"ids\"");
+        rc = -EINVAL;
+    }
+    if (rc != 0)
+        fct_req_fini(ret);
     json_decref(o);
     return rc;
 }

@@ -7,6 +7,18 @@
 /* What a row's parameter is: its lo. The daemon judges the values; here they only have to
  * fit their type. */
 enum type { P_COUNT, P_U16, P_U32, P_U64, P_I32, P_F32, P_FLAG, P_LIST };
+static const struct {
+    const char *is;
+    uint64_t max; /* FDC_UNSET and FDC_UNSET64 are no values */
+} types[] = { [P_COUNT] = { "a whole number from 0 to 127", INT8_MAX },
+    [P_U16] = { "a whole number from 0 to 65535", UINT16_MAX },
+    [P_U32] = { "a whole number from 0 to 4294967294", UINT32_MAX - 1 },
+    [P_U64] = { "a whole number from 0 to 18446744073709551614, in quotes from "
+                "9223372036854775808 on",
+        UINT64_MAX - 1 },
+    [P_I32] = { "a whole number of 32 bits", 0 },
+    [P_F32] = { "a number", 0 },
+    [P_FLAG] = { "true or false", 0 } };
 /* Of a list, by its hi. */
 static const char *const list_is[] = { [FCT_L_STOP] = "a text or a list of texts",
     [FCT_L_STOP_ID] = "a token id or a list of them",
@@ -92,23 +104,24 @@ put(struct fct_req *r, const struct fct_opt *row, json_t *element)
     return json_array_append_new(*list, element) == 0 ? 0 : -ENOMEM;
 }
 
-static int
-put_bias(struct fct_req *r, const struct fct_opt *row, const char *id,
-    const char *end_of_id, double bias)
+static uint32_t
+bits_of(double v)
 {
-    float v = (float)bias;
+    float f = (float)v;
     uint32_t bits;
-    uint64_t n;
-    char *end;
 
-    if (id[0] < '0' || id[0] > '9')
-        return -EINVAL;
-    errno = 0;
-    n = strtoull(id, &end, 10);
-    if (errno != 0 || end != end_of_id || n > UINT32_MAX)
-        return -EINVAL;
-    memcpy(&bits, &v, sizeof(v));
-    return put(r, row, json_pack("[I,I]", (json_int_t)n, (json_int_t)bits));
+    memcpy(&bits, &f, sizeof(f));
+    return bits;
+}
+
+static int
+put_bias(struct fct_req *r, const struct fct_opt *row, const char *id, size_t n, double bias)
+{
+    uint64_t v;
+
+    return fct_digits(id, n, UINT32_MAX, &v)
+        ? put(r, row, json_pack("[I,I]", (json_int_t)v, (json_int_t)bits_of(bias)))
+        : -EINVAL;
 }
 
 static int
@@ -127,7 +140,7 @@ list_text(struct fct_req *r, const struct fct_opt *row, const char *text)
         v = eq != NULL ? strtod(eq + 1, &end) : 0;
         return eq == NULL || end == eq + 1 || *end != '\0'
             ? -EINVAL
-            : put_bias(r, row, text, eq, v);
+            : put_bias(r, row, text, (size_t)(eq - text), v);
     }
     rc = fct_parse_ids(text, strlen(text), &ids, &n, err, sizeof(err));
     if (rc == 0)
@@ -183,7 +196,7 @@ list_json(struct fct_req *r, const struct fct_opt *row, const json_t *v)
         json_object_foreach((json_t *)(uintptr_t)v, id, bias)
             if (rc == 0)
                 rc = json_is_number(bias)
-                    ? put_bias(r, row, id, id + strlen(id), json_number_value(bias))
+                    ? put_bias(r, row, id, strlen(id), json_number_value(bias))
                     : -EINVAL;
         return rc;
     }
@@ -330,34 +343,26 @@ fct_req_copy(struct fct_req *dst, const struct fct_req *src)
     return bad ? -ENOMEM : 0;
 }
 
-/* FDC_UNSET and FDC_UNSET64 are no values. */
-static uint64_t
-type_max(uint64_t t)
+/* What fits the type: a float as its bits. 0. */
+static int
+store(struct fct_req *r, const struct fct_opt *row, uint64_t v)
 {
-    return t == P_COUNT ? INT8_MAX
-        : t == P_U16    ? UINT16_MAX
-        : t == P_U32    ? UINT32_MAX - 1
-                        : UINT64_MAX - 1;
-}
-
-/* v is known to fit the type. */
-static void
-store_u64(struct fct_req *r, const struct fct_opt *row, uint64_t v)
-{
+    uint32_t word = (uint32_t)v, flag = (uint32_t)row->hi;
     char *field = (char *)r + row->at;
 
-    if (row->lo == P_COUNT)
-        *(int32_t *)(void *)field = (int32_t)v;
-    else if (row->lo == P_U16 || row->lo == P_U32)
-        *(uint32_t *)(void *)field = (uint32_t)v;
+    if (row->lo == P_FLAG)
+        r->p.flags = v != 0 ? r->p.flags | flag : r->p.flags & ~flag;
+    else if (row->lo == P_U64)
+        memcpy(field, &v, sizeof(v));
     else
-        *(uint64_t *)(void *)field = v;
+        memcpy(field, &word, sizeof(word));
+    return 0;
 }
 
 int
 fct_req_set_opt(struct fct_req *r, const struct fct_opt *row, const char *value)
 {
-    char what[64], *end, *field = (char *)r + row->at;
+    char what[64], *end;
     uint64_t u = 0;
     double d = 0;
     long long i;
@@ -366,8 +371,7 @@ fct_req_set_opt(struct fct_req *r, const struct fct_opt *row, const char *value)
     snprintf(what, sizeof(what), "--%s", row->name);
     switch (row->lo) {
     case P_FLAG:
-        r->p.flags |= (uint32_t)row->hi;
-        return 0;
+        return store(r, row, 1);
     case P_LIST:
         if (row->hi == FCT_L_STOP_ID)
             rc = fct_u64(what, value, UINT32_MAX, &u);
@@ -379,95 +383,50 @@ fct_req_set_opt(struct fct_req *r, const struct fct_opt *row, const char *value)
         return rc == -ENOMEM ? fct_oom() : rc;
     case P_F32:
         rc = fct_dbl(what, value, &d);
-        if (rc == 0)
-            *(float *)(void *)field = (float)d;
-        return rc;
+        return rc == 0 ? store(r, row, bits_of(d)) : rc;
     case P_I32:
         i = strtoll(value, &end, 10);
         if (end == value || *end != '\0' || i < INT32_MIN || i > INT32_MAX)
             return fct_usage("%s %s: not a whole number of 32 bits", what, value);
-        *(int32_t *)(void *)field = (int32_t)i;
-        return 0;
+        return store(r, row, (uint64_t)i);
     default:
-        rc = fct_u64(what, value, type_max(row->lo), &u);
-        if (rc == 0)
-            store_u64(r, row, u);
-        return rc;
+        rc = fct_u64(what, value, types[row->lo].max, &u);
+        return rc == 0 ? store(r, row, u) : rc;
     }
 }
 
 /* ---- from JSON -------------------------------------------------------------- */
 
+/* -EINVAL: it is not of the row's type. */
 static int
-json_u64(const json_t *v, uint64_t max, uint64_t *ret)
+set_json_row(struct fct_req *r, const struct fct_opt *row, const json_t *v)
 {
-    if (!json_is_integer(v) || json_integer_value(v) < 0 ||
-        (uint64_t)json_integer_value(v) > max)
-        return -EINVAL;
-    *ret = (uint64_t)json_integer_value(v);
-    return 0;
-}
-
-/* A whole number of 64 bits, as text too: JSON's integers end at 2^63 - 1 here. */
-static int
-json_wide(const json_t *v, uint64_t *ret)
-{
-    const char *s = json_string_value(v);
-    char *end;
-
-    if (s == NULL)
-        return json_u64(v, type_max(P_U64), ret);
-    if (s[0] < '0' || s[0] > '9' || strlen(s) != json_string_length(v))
-        return -EINVAL;
-    errno = 0;
-    *ret = strtoull(s, &end, 10);
-    return errno == 0 && *end == '\0' && *ret <= type_max(P_U64) ? 0 : -EINVAL;
-}
-
-static int
-set_json_row(struct fct_req *r, const struct fct_opt *row, const json_t *v,
-    const char **ret_want)
-{
-    char *field = (char *)r + row->at;
-    uint64_t u;
-    int rc;
+    long long i = json_integer_value(v);
+    uint64_t u = (uint64_t)i, max;
+    int fits;
 
     switch (row->lo) {
-    case P_FLAG:
-        *ret_want = "true or false";
-        if (!json_is_boolean(v))
-            return -EINVAL;
-        r->p.flags &= ~(uint32_t)row->hi;
-        r->p.flags |= json_is_true(v) ? (uint32_t)row->hi : 0;
-        return 0;
     case P_LIST:
-        *ret_want = list_is[row->hi];
         return list_json(r, row, v);
+    case P_FLAG:
+        fits = json_is_boolean(v);
+        u = json_is_true(v);
+        break;
     case P_F32:
-        *ret_want = "a number";
-        if (!json_is_number(v))
-            return -EINVAL;
-        *(float *)(void *)field = (float)json_number_value(v);
-        return 0;
+        fits = json_is_number(v);
+        u = bits_of(json_number_value(v));
+        break;
     case P_I32:
-        *ret_want = "a whole number of 32 bits";
-        if (!json_is_integer(v) || json_integer_value(v) < INT32_MIN ||
-            json_integer_value(v) > INT32_MAX)
-            return -EINVAL;
-        *(int32_t *)(void *)field = (int32_t)json_integer_value(v);
-        return 0;
+        fits = json_is_integer(v) && i >= INT32_MIN && i <= INT32_MAX;
+        break;
     default:
-        *ret_want = row->lo == P_COUNT ? "a whole number from 0 to 127"
-            : row->lo == P_U16         ? "a whole number from 0 to 65535"
-            : row->lo == P_U32
-            ? "a whole number from 0 to 4294967294"
-            : "a whole number from 0 to 18446744073709551614, in quotes from "
-              "9223372036854775808 on";
-        rc = row->lo == P_U64 ? json_wide(v, &u) : json_u64(v, type_max(row->lo), &u);
-        if (rc == 0)
-            store_u64(r, row, u);
-        return rc;
+        max = types[row->lo].max;
+        /* a wide one as text too: JSON's integers end at 2^63 - 1 here */
+        fits = json_is_integer(v) ? i >= 0 && u <= max
+                                  : row->lo == P_U64 &&
+                fct_digits(json_string_value(v), json_string_length(v), max, &u);
     }
+    return fits ? store(r, row, u) : -EINVAL;
 }
 
 /* Ids, or with may_be_text a text. */
@@ -492,29 +451,26 @@ int
 fct_req_set_json(struct fct_req *r, const char *key, const json_t *value, char *err,
     size_t err_bytes)
 {
-    const char *want = "";
-    struct fct_near near = { .name = "", .best = 3 };
     const struct fct_opt *row = fct_param_opts;
     char name[64], nearest[64];
-    int rc;
+    struct fct_near near = { .like = name, .name = "", .best = 3 };
+    int rc, is_prompt;
 
     fct_swap(key, '_', '-', name);
-    near.like = name;
-    if (strcmp(name, "prompt") == 0 || strcmp(name, "ids") == 0 ||
-        strcmp(name, "prompt-ids") == 0) {
-        want = name[0] == 'p' && name[6] == '\0'
-            ? "a text or a list of token ids"
-            : "a list of token ids";
+    is_prompt = strcmp(name, "prompt") == 0;
+    if (strcmp(name, "id") == 0) {
+        json_decref(r->label);
+        r->label = json_deep_copy(value);
+        return r->label != NULL ? 0 : -ENOMEM;
+    }
+    if (is_prompt || strcmp(name, "ids") == 0 || strcmp(name, "prompt-ids") == 0) {
         if (r->has_prompt) {
             snprintf(err, err_bytes, "%s: there is a prompt already", key);
             return -EINVAL;
         }
-        rc = set_prompt(r, value, strcmp(name, "prompt") == 0);
+        rc = set_prompt(r, value, is_prompt);
         r->has_prompt = 1;
-    } else if (strcmp(name, "id") == 0) {
-        json_decref(r->label);
-        r->label = json_deep_copy(value);
-        return r->label != NULL ? 0 : -ENOMEM;
+        row = NULL;
     } else {
         for (; row->name != NULL && strcmp(row->name, name) != 0; row++)
             fct_near(&near, row->name);
@@ -524,10 +480,13 @@ fct_req_set_json(struct fct_req *r, const char *key, const json_t *value, char *
                 nearest[0] ? "; did you mean \"" : "", nearest, nearest[0] ? "\"?" : "");
             return -EINVAL;
         }
-        rc = set_json_row(r, row, value, &want);
+        rc = set_json_row(r, row, value);
     }
     if (rc == -EINVAL)
-        snprintf(err, err_bytes, "%s: must be %s", key, want);
+        snprintf(err, err_bytes, "%s: must be %s", key,
+            row == NULL ? is_prompt ? "a text or a list of token ids" : list_is[FCT_L_ALLOW]
+                : row->lo == P_LIST ? list_is[row->hi]
+                                    : types[row->lo].is);
     else if (rc != 0)
         snprintf(err, err_bytes, "out of memory");
     return rc;
