@@ -111,28 +111,19 @@ fct_paths(struct fct *f, const char *socket, const char *admin, const char *dir,
 int
 fct_no_permission(const char *what, gid_t gid)
 {
-    struct group *gr = gid != 0 ? getgrgid(gid) : getgrnam("fdd");
-    char group[128];
+    const struct group *gr = gid != 0 ? getgrgid(gid) : getgrnam("fdd");
+    char number[24];
+    const char *group = gr != NULL ? gr->gr_name : number;
 
+    snprintf(number, sizeof(number), "%lu", (unsigned long)gid);
     /* Owned by root's group: there was no group fdd when the daemon began. */
-    if (gid == 0 && gr == NULL)
-        return fct_fail(FCT_EX_PERM,
-            "%s: permission denied; the group fdd, whose "
-            "members may use it, does not exist:\n"
-            "  sudo groupadd --system fdd && sudo usermod -aG fdd $USER\n"
-            "  sudo systemctl restart fdd    (then log in again)",
-            what);
     if (gid == 0)
         return fct_fail(FCT_EX_PERM,
-            "%s: permission denied; the group fdd, whose "
-            "members may use it, is newer than the daemon:\n"
-            "  sudo usermod -aG fdd $USER\n"
+            "%s: permission denied; the group fdd, whose members may use it, %s:\n"
+            "  sudo %susermod -aG fdd $USER\n"
             "  sudo systemctl restart fdd    (then log in again)",
-            what);
-    if (gr != NULL)
-        snprintf(group, sizeof(group), "%s", gr->gr_name);
-    else
-        snprintf(group, sizeof(group), "%lu", (unsigned long)gid);
+            what, gr == NULL ? "does not exist" : "is newer than the daemon",
+            gr == NULL ? "groupadd --system fdd && sudo " : "");
     return fct_fail(FCT_EX_PERM,
         "%s: permission denied; members of the group %s may use it:\n"
         "  sudo usermod -aG %s $USER    (then log in again)",
@@ -214,8 +205,7 @@ fct_open(const struct fct *f, size_t prompt_bytes, fdc_t **ret_session)
     if (oe.retry_after_ms != 0)
         return fct_fail(fct_exit_code(rc), "%s: %s (%s), try again in %u ms", f->socket,
             fdc_strerror(rc), fdc_status_name(rc), oe.retry_after_ms);
-    return fct_fail(fct_exit_code(rc), "%s: %s (%s)", f->socket, fdc_strerror(rc),
-        fdc_status_name(rc));
+    return fct_status_fail(f->socket, rc);
 }
 
 /* ---- admin socket ----------------------------------------------------------- */
@@ -296,7 +286,7 @@ fct_admin_open(const struct fct *f, int quiet, struct fct_admin **ret_admin)
     if (rc == 0)
         return 0;
     if (rc == -ENOMEM)
-        return quiet ? FCT_EX_SOFT : fct_fail(FCT_EX_SOFT, "out of memory");
+        return quiet ? FCT_EX_SOFT : fct_oom();
     if (quiet)
         return rc == -EACCES || rc == -EPERM ? FCT_EX_PERM : FCT_EX_UNAV;
     return cannot_connect(f, f->admin, -rc);
@@ -381,51 +371,54 @@ refused(const json_t *answer, int quiet)
         fix[0] != '\0' ? "\n  " : "", fix);
 }
 
-/* Send the question, whose reference passes, and read the answer into a->in: 0 or
- * -errno. */
+/* Send the question, whose reference passes: 0 and the answer, an object; -EPROTO: it is
+ * none; or another negative errno. */
 static int
-exchange(struct fct_admin *a, json_t *ask)
+exchange(struct fct_admin *a, json_t *ask, json_t **ret_answer)
 {
     char *line = fct_line_of(ask);
     size_t sent = 0;
     int rc = line != NULL ? fct_send(a->fd, line, &sent) : -ENOMEM;
+    json_t *answer;
 
     free(line);
     /* Who has no right gets his answer before he asks. */
-    return rc == 0 || rc == -EPIPE || rc == -ECONNRESET ? read_answer(a)
-        : rc == 1                                       ? -EAGAIN
-                                                        : rc;
+    if (rc == 0 || rc == -EPIPE || rc == -ECONNRESET)
+        rc = read_answer(a);
+    if (rc != 0)
+        return rc == 1 ? -EAGAIN : rc;
+    answer = json_loadb(a->in.buf, a->in.n, JSON_ALLOW_NUL, NULL);
+    if (json_is_object(answer)) {
+        *ret_answer = answer;
+        return 0;
+    }
+    json_decref(answer);
+    return -EPROTO;
 }
 
 int
 fct_ask(struct fct_admin *a, json_t *ask, int quiet, json_t **ret_answer)
 {
-    json_t *answer;
-    int n = exchange(a, ask);
+    json_t *answer = NULL;
+    int n = exchange(a, ask, &answer), code;
 
     if (n < 0 && quiet)
-        return FCT_EX_UNAV;
+        return n == -EPROTO ? FCT_EX_PROTO : FCT_EX_UNAV;
+    if (n == -EPROTO)
+        return fct_fail(FCT_EX_PROTO, "admin socket: the answer is no JSON object");
     if (n == -ETIMEDOUT)
         return fct_fail(FCT_EX_TEMP, "the daemon gave no answer within %d ms (--timeout)",
             a->timeout_ms);
     if (n < 0)
         return fct_fail(n == -ENOMEM ? FCT_EX_SOFT : FCT_EX_UNAV, "admin socket: %s",
             n == -EPIPE ? "closed by the daemon" : strerror(-n));
-    answer = json_loadb(a->in.buf, a->in.n, JSON_ALLOW_NUL, NULL);
-    if (!json_is_object(answer)) {
-        json_decref(answer);
-        return quiet
-            ? FCT_EX_PROTO
-            : fct_fail(FCT_EX_PROTO, "admin socket: the answer is no JSON object");
+    if (json_is_true(json_object_get(answer, "ok"))) {
+        *ret_answer = answer;
+        return 0;
     }
-    if (!json_is_true(json_object_get(answer, "ok"))) {
-        int code = refused(answer, quiet);
-
-        json_decref(answer);
-        return code;
-    }
-    *ret_answer = answer;
-    return 0;
+    code = refused(answer, quiet);
+    json_decref(answer);
+    return code;
 }
 
 int
@@ -446,7 +439,7 @@ fct_ask_once(const struct fct *f, json_t *ask, int quiet, json_t **ret_answer)
 int
 fct_ask_fd(const struct fct *f, const char *cmd, uint32_t group, int timeout_ms)
 {
-    json_t *ask = fct_question(cmd), *answer;
+    json_t *ask = fct_question(cmd), *answer = NULL;
     struct fct g = *f;
     struct fct_admin *a;
     int rc;
@@ -460,8 +453,7 @@ fct_ask_fd(const struct fct *f, const char *cmd, uint32_t group, int timeout_ms)
     }
     if (group != 0)
         json_object_set_new(ask, "group", json_integer((json_int_t)group));
-    rc = exchange(a, ask);
-    answer = rc == 0 ? json_loadb(a->in.buf, a->in.n, JSON_ALLOW_NUL, NULL) : NULL;
+    rc = exchange(a, ask, &answer);
     if (rc == 0 && !json_is_true(json_object_get(answer, "ok")))
         rc = refused(answer, 1) == FCT_EX_PERM ? -EACCES : -EPROTO;
     if (rc == 0) {
@@ -485,24 +477,16 @@ lock_pid(const struct fct *f, int *ret_alive, struct timespec *ret_written)
     char path[600], text[32] = "";
     struct stat st;
     long pid = 0;
-    FILE *fp;
     int fd;
 
     snprintf(path, sizeof(path), "%s/" FDW_PID, f->dir);
     /* A FIFO of another user's must not hold us up. */
     fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    fp = fd >= 0 ? fdopen(fd, "r") : NULL;
-    if (fp == NULL) {
-        int e = errno;
-
-        if (fd >= 0)
-            close(fd);
-        return e == ENOENT ? 0 : -1;
-    }
-    if (fstat(fileno(fp), &st) == 0 && S_ISREG(st.st_mode) &&
-        fgets(text, sizeof(text), fp) != NULL)
+    if (fd < 0)
+        return errno == ENOENT ? 0 : -1;
+    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && read(fd, text, sizeof(text) - 1) > 0)
         pid = strtol(text, NULL, 10);
-    fclose(fp);
+    close(fd);
     if (pid <= 0 || pid > INT32_MAX)
         return 0;
     *ret_alive = dow_is_alive(pid);
@@ -622,10 +606,8 @@ fct_wait_ready(struct fct *f)
     clock_gettime(CLOCK_REALTIME_COARSE, &w.began);
     for (;;) {
         uint64_t now = clk_now_ns();
-        int left = now >= t_end ? 1
-            : (t_end - now) / 1000000 < INT32_MAX
-            ? (int)((t_end - now) / 1000000) + 1
-            : INT32_MAX;
+        double left_ms = now >= t_end ? 0 : (double)(t_end - now) / 1e6;
+        int left = left_ms < INT32_MAX ? (int)left_ms + 1 : INT32_MAX;
         enum seen seen;
 
         /* A daemon that starts meanwhile may have another runtime folder. */
