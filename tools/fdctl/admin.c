@@ -170,44 +170,43 @@ ASKS(status, "fdctl status [--json]", "State of the daemon, its worker and its m
 
 /* ---- memory ------------------------------------------------------------------------ */
 
+static void
+add_num(json_t *o, const char *key, long long n)
+{
+    json_object_set_new(o, key, json_integer(fct_num(o, key) + n));
+}
+
 /* Sums of the rows of each place: "places". */
 static void
 add_places(json_t *o)
 {
-    const json_t *devices = json_object_get(o, "devices"), *d = json_array_get(devices, 0);
-    char device[80];
-    const struct {
-        const char *place, *where;
-    } at[] = { { device, "device" }, { "host", "host" } };
-    json_t *places = json_array(), *r;
-    size_t i;
-
+    json_t *devices = json_object_get(o, "devices"), *d = json_array_get(devices, 0), *r;
+    size_t n = json_array_size(devices), i;
     /* the name and UUID of the one device, or how many devices there are */
-    if (json_array_size(devices) > 1)
-        snprintf(device, sizeof(device), "each of %zu devices", json_array_size(devices));
-    else
-        snprintf(device, sizeof(device), "%s%s%s", fct_str(d, "device"),
-            fct_str(d, "uuid")[0] != '\0' ? " " : "", fct_str(d, "uuid"));
+    json_t *on = n > 1
+        ? json_sprintf("each of %zu devices", n)
+        : json_sprintf("%s%s%s", fct_str(d, "device"),
+              fct_str(d, "uuid")[0] != '\0' ? " " : "", fct_str(d, "uuid"));
+    json_t *at[] = { json_pack("{s:o,s:s}", "place", on, "where", "device"),
+        json_pack("{s:s,s:s}", "place", "host", "where", "host") };
+    long long left;
+
     for (size_t p = 0; p < 2; p++) {
-        long long bytes = 0, in_use = 0, limit = fct_num(o, "limit_bytes");
-
-        json_array_foreach(json_object_get(o, "rows"), i, r) {
-            int is_here = strcmp(fct_str(r, "where"), at[p].where) == 0;
-
-            bytes += is_here ? fct_num(r, "bytes") : 0;
-            in_use += is_here ? fct_num(r, "in_use") : 0;
-        }
-        json_array_append_new(places,
-            json_pack("{s:s,s:s,s:I,s:I,s:I,s:o*,s:o*}", "place", at[p].place, "where",
-                at[p].where, "bytes", (json_int_t)bytes, "in_use", (json_int_t)in_use,
-                "free", (json_int_t)(bytes - in_use), "limit",
-                p == 0 ? json_integer(limit) : NULL, "headroom",
-                p == 0 ? json_integer(limit > bytes ? limit - bytes : 0) : NULL));
-        if (p == 0 && json_array_size(devices) > 1)
-            json_object_set(json_array_get(places, 0), "ranks",
-                (json_t *)(uintptr_t)devices);
+        add_num(at[p], "bytes", 0);
+        add_num(at[p], "in_use", 0);
+        json_array_foreach(json_object_get(o, "rows"), i, r)
+            if (strcmp(fct_str(r, "where"), fct_str(at[p], "where")) == 0) {
+                add_num(at[p], "bytes", fct_num(r, "bytes"));
+                add_num(at[p], "in_use", fct_num(r, "in_use"));
+            }
+        add_num(at[p], "free", fct_num(at[p], "bytes") - fct_num(at[p], "in_use"));
     }
-    json_object_set_new(o, "places", places);
+    add_num(at[0], "limit", fct_num(o, "limit_bytes"));
+    left = fct_num(at[0], "limit") - fct_num(at[0], "bytes");
+    add_num(at[0], "headroom", left > 0 ? left : 0);
+    if (n > 1)
+        json_object_set(at[0], "ranks", devices);
+    json_object_set_new(o, "places", json_pack("[o,o]", at[0], at[1]));
 }
 
 /* Each place gets its rows, the blocks get their lines. */
@@ -230,8 +229,7 @@ show_memory(json_t *o, const void *args)
         json_array_foreach(json_object_get(o, "rows"), k, r) {
             if (strcmp(fct_str(r, "where"), fct_str(place, "where")) != 0)
                 continue;
-            json_object_set_new(r, "free",
-                json_integer(fct_num(r, "bytes") - fct_num(r, "in_use")));
+            add_num(r, "free", fct_num(r, "bytes") - fct_num(r, "in_use"));
             json_object_set_new(r, "share",
                 json_real(all > 0 ? 100.0 * fct_real(r, "bytes") / all : 0));
             json_array_append(rows, r);
@@ -274,11 +272,9 @@ add_memory(const json_t *answer, json_t *sum)
     json_array_foreach(json_object_get(answer, "places"), i, p)
         for (size_t k = 0; k < 2; k++) {
             snprintf(key, sizeof(key), "%s_%s", fct_str(p, "where"), keys[k]);
-            json_object_set_new(sum, key,
-                json_integer(fct_num(sum, key) + fct_num(p, keys[k])));
+            add_num(sum, key, fct_num(p, keys[k]));
         }
-    json_object_set_new(sum, "tokens",
-        json_integer(fct_num(sum, "tokens") + fct_num(answer, "tokens")));
+    add_num(sum, "tokens", fct_num(answer, "tokens"));
 }
 
 static int
@@ -719,13 +715,6 @@ show_debug(json_t *o, const void *args)
         o);
 }
 
-static void
-help_words(void)
-{
-    puts("\nwords:");
-    fct_help_words(stdout, "debug");
-}
-
 /* For the help alone: debug_question() takes the words. */
 static const struct fct_opt debug_opts[] = { { "level", 0, "", NULL, .id = 2 },
     { "topic", 0, "", NULL, .id = 2 }, { "group", 0, "", NULL, .id = 2 }, JSON };
@@ -738,8 +727,7 @@ static const struct fct_line debug_line = {
              "one\nbit, a list replaces all.",
     .opts = { debug_opts },
     .command = "debug",
-    .show = show_debug,
-    .below = help_words
+    .show = show_debug
 };
 
 int

@@ -107,8 +107,8 @@ unknown_option(const struct fct_cli *c, const struct fct_opt *opts, const char *
         cmd[0] ? " " : "");
 }
 
-/* The tables of getopt_long(): a long option stands for FIRST_LONG + its place. */
-#define FIRST_LONG 256
+/* The tables of getopt_long(). */
+#define A_LONG 256
 struct tables {
     struct option longs[FCT_OPTS_MAX + 1];
     char shorts[2 * FCT_OPTS_MAX + 4];
@@ -129,7 +129,7 @@ make_tables(const struct fct_opt *opts, int is_main, struct tables *ret)
             o->arg == NULL         ? no_argument
                 : o->arg[0] == '[' ? optional_argument
                                    : required_argument,
-            NULL, FIRST_LONG + (int)i };
+            NULL, A_LONG };
         if (o->letter == 0)
             continue;
         *s++ = o->letter;
@@ -140,95 +140,85 @@ make_tables(const struct fct_opt *opts, int is_main, struct tables *ret)
     ret->longs[i] = (struct option){ NULL, 0, NULL, 0 };
 }
 
+/* The row whose whole name the word "--name" or "--name=value" has. */
 static const struct fct_opt *
-row_of(const struct fct_opt *opts, int id)
+row_named(const struct fct_opt *opts, const char *word)
 {
-    for (; id < FIRST_LONG && opts->name != NULL; opts++)
-        if (opts->letter == id)
+    size_t n = strcspn(word + 2, "=");
+
+    for (; opts->name != NULL; opts++)
+        if (n > 0 && strncmp(opts->name, word + 2, n) == 0 && opts->name[n] == '\0')
             return opts;
-    return id < FIRST_LONG ? NULL : &opts[id - FIRST_LONG];
+    return NULL;
 }
 
-/* Was the row's name written out, in the word "--name" or "--name=value"? */
-static int
-is_whole(const struct fct_opt *o, const char *word)
+static const struct fct_opt *
+row_lettered(const struct fct_opt *opts, int letter)
 {
-    return strcspn(word + 2, "=") == strlen(o->name);
-}
-
-static int
-refused(const struct fct_cli *c, const struct fct_opt *opts, int id)
-{
-    const char *word = c->argv[optind - 1];
-    const struct fct_opt *o = optopt != 0 ? row_of(opts, optopt) : NULL;
-
-    if (id == '?' && optopt != 0 && optopt < FIRST_LONG)
-        return bad(c, "unknown option -%c; see --help", optopt);
-    if (o == NULL || (optopt >= FIRST_LONG && !is_whole(o, word)))
-        return unknown_option(c, opts, word + 2);
-    if (id == '?')
-        return bad(c, "--%s takes no value", o->name);
-    return bad(c, "--%s needs a value: --%s %s", o->name, o->name, o->arg);
+    while (opts->name != NULL && opts->letter != letter)
+        opts++;
+    return opts->name != NULL ? opts : NULL;
 }
 
 int
 fct_cli_next(struct fct_cli *c, const struct fct_opt *opts)
 {
-    const struct fct_opt *o;
+    int next = c->at > 0 ? c->at : 1, id;
+    const char *word = next < c->argc ? c->argv[next] : "";
+    const struct fct_opt *o = NULL;
     struct tables t;
-    int id, before;
 
+    if (c->no_more) {
+        c->value = c->at < c->argc ? c->argv[c->at++] : NULL;
+        return c->value != NULL ? FCT_CLI_WORD : FCT_CLI_END;
+    }
+    /* getopt_long() takes the beginning of a name for it */
+    if (strncmp(word, "--", 2) == 0 && word[2] != '\0' &&
+        (o = row_named(opts, word)) == NULL)
+        return unknown_option(c, opts, word + 2);
     if (c->at == 0)
         optind = 0; /* a new line */
-    if (c->no_more && c->at >= c->argc)
-        return FCT_CLI_END;
-    c->value = c->no_more ? c->argv[c->at++] : NULL;
-    if (c->no_more)
-        return FCT_CLI_WORD;
     opterr = 0;
-    before = c->at > 0 ? c->at : 1;
     make_tables(opts, c->is_main, &t);
     id = getopt_long(c->argc, c->argv, t.shorts, t.longs, NULL);
     c->at = optind;
+    c->value = optarg;
     if (id == -1) {
         c->no_more = 1;
         return fct_cli_next(c, opts);
     }
-    c->value = optarg;
     if (id == 1)
         return FCT_CLI_WORD;
-    if (id == '?' || id == ':')
-        return refused(c, opts, id);
-    c->row = o = row_of(opts, id);
-    return id >= FIRST_LONG && !is_whole(o, c->argv[before])
-        ? unknown_option(c, opts, c->argv[before] + 2)
-        : o->id != 0 ? o->id
-                     : FCT_CLI_ROW;
+    if (o == NULL)
+        o = row_lettered(opts, id == '?' || id == ':' ? optopt : id);
+    if (o == NULL)
+        return bad(c, "unknown option -%c; see --help", optopt);
+    if (id == '?')
+        return bad(c, "--%s takes no value", o->name);
+    if (id == ':')
+        return bad(c, "--%s needs a value: --%s %s", o->name, o->name, o->arg);
+    c->row = o;
+    return o->id != 0 ? o->id : FCT_CLI_ROW;
 }
 
 /* ---- help ---------------------------------------------------------------------- */
 
-static int
-has_arg(const struct fct_opt *o)
-{
-    return o->arg != NULL && o->arg[0] != '[';
-}
-
 void
-fct_help_opts(FILE *out, const struct fct_opt *opts)
+fct_help_opts(const struct fct_opt *opts)
 {
-    const struct fct_opt *o;
+    const char *arg;
     char left[64];
 
-    for (o = opts; o->name != NULL; o++) {
+    for (const struct fct_opt *o = opts; o->name != NULL; o++) {
         if (o->name[0] == '\0')
-            fprintf(out, "%s%s\n", o > opts ? "\n" : "", o->help);
+            printf("%s%s\n", o > opts ? "\n" : "", o->help);
         if (o->name[0] == '\0' || o->help[0] == '\0')
             continue;
+        arg = o->arg != NULL && o->arg[0] != '[' ? o->arg : "";
         snprintf(left, sizeof(left), "%c%c%s--%s%s%s", o->letter ? '-' : ' ',
             o->letter ? o->letter : ' ', o->letter ? ", " : "  ", o->name,
-            has_arg(o) ? " " : "", has_arg(o) ? o->arg : "");
-        fprintf(out, "  %-28s %s\n", left, o->help);
+            arg[0] != '\0' ? " " : "", arg);
+        printf("  %-28s %s\n", left, o->help);
     }
 }
 
@@ -240,73 +230,72 @@ fct_swap(const char *name, char from, char to, char ret[64])
         *p = *p == from ? to : *p;
 }
 
+/* The argument of an admin command that fdctl writes so; NULL: it has none. */
 static const struct cmd_arg *
-arg_of(const char *cmd, const char *option, int form)
+arg_of(const char *cmd, const char *word, int form)
 {
+    const struct cmd_arg *a;
     char name[64];
 
-    for (size_t i = 0; i < cmd_n_args; i++) {
-        fct_swap(cmd_args[i].name, '_', '-', name);
-        if (cmd_args[i].form == form && strcmp(name, option) == 0 &&
-            strcmp(cmd_rows[cmd_args[i].cmd].name, cmd) == 0)
-            return &cmd_args[i];
-    }
-    return NULL;
+    fct_swap(word, '-', '_', name);
+    a = cmd_find_arg(cmd_find(cmd), name);
+    return a != NULL && a->form == form ? a : NULL;
 }
 
-void
-fct_help_words(FILE *out, const char *cmd)
+static void
+help_words(int cmd)
 {
     char name[64];
+    int n = 0;
 
-    for (size_t i = 0; i < cmd_n_args; i++) {
-        if (cmd_args[i].form != CMD_WORD || cmd_args[i].type != CMD_BOOL ||
-            strcmp(cmd_rows[cmd_args[i].cmd].name, cmd) != 0)
+    for (const struct cmd_arg *a = cmd_args; a < cmd_args + cmd_n_args; a++) {
+        if (a->form != CMD_WORD || a->type != CMD_BOOL || a->cmd != cmd)
             continue;
-        fct_swap(cmd_args[i].name, '_', '-', name);
-        fprintf(out, "  %-28s %s\n", name, cmd_args[i].help);
+        fct_swap(a->name, '_', '-', name);
+        printf("%s  %-28s %s\n", n++ == 0 ? "\nwords:\n" : "", name, a->help);
     }
 }
 
 const char *
 fct_table_word(const char *cmd, const char *word)
 {
-    char name[64];
-    const struct cmd_arg *a;
+    const struct cmd_arg *a = arg_of(cmd, word, CMD_WORD);
 
-    fct_swap(word, '_', '-', name);
-    a = arg_of(cmd, name, CMD_WORD);
     return a != NULL && a->type == CMD_BOOL ? a->name : NULL;
 }
 
 /* ---- a command's line ----------------------------------------------------------- */
 
+static int
+is_in(const char *const *list, const char *name)
+{
+    while (list != NULL && *list != NULL && strcmp(*list, name) != 0)
+        list++;
+    return list != NULL && *list != NULL;
+}
+
 /* One table of all the line's options, in the order of the help. */
 static void
 gather(const struct fct_line *l, struct fct_opt ret[FCT_OPTS_MAX])
 {
-    const char *const *less;
-    const struct fct_opt *o;
+    const struct fct_opt *const *end = l->opts + sizeof(l->opts) / sizeof(l->opts[0]);
     const struct cmd_arg *a;
-    size_t n = 0;
+    struct fct_opt *to = ret;
 
-    for (size_t i = 0; i < sizeof(l->opts) / sizeof(l->opts[0]) && l->opts[i] != NULL; i++) {
-        for (o = l->opts[i]; o->name != NULL && n + 1 < FCT_OPTS_MAX; o++) {
-            less = o->take == FCT_T_PARAM ? l->less : NULL;
-            while (less != NULL && *less != NULL && strcmp(*less, o->name) != 0)
-                less++;
-            if (less != NULL && *less != NULL)
+    for (const struct fct_opt *const *t = l->opts; t < end && *t != NULL; t++)
+        for (const struct fct_opt *o = *t; o->name != NULL; o++) {
+            if (to == ret + FCT_OPTS_MAX - 1 ||
+                (o->take == FCT_T_PARAM && is_in(l->less, o->name)))
                 continue;
-            ret[n++] = *o;
-            a = o->help == NULL ? arg_of(l->command, o->name, CMD_OPT) : NULL;
-            if (a == NULL)
-                continue;
-            ret[n - 1].arg = a->value;
-            ret[n - 1].help = a->help;
-            ret[n - 1].letter = a->letter;
+            *to = *o;
+            if (o->help == NULL && (a = arg_of(l->command, o->name, CMD_OPT)) != NULL) {
+                to->arg = a->value;
+                to->help = a->help;
+                to->letter = a->letter;
+            }
+            to++;
         }
-    }
-    ret[n] = (struct fct_opt)FCT_OPT_END;
+    *to = (struct fct_opt)FCT_OPT_END;
 }
 
 static int
@@ -318,11 +307,12 @@ take_real(const struct fct_opt *o, const char *what, const char *value, double *
     if (o->range == NULL)
         return fct_dbl_in(what, value, o->from, o->to, ret);
     rc = fct_dbl(what, value, &v);
-    if (rc == 0 && !(v >= o->from && v <= o->to))
-        rc = fct_usage("%s %s: must be %s", what, value, o->range);
-    if (rc == 0)
-        *ret = v;
-    return rc;
+    if (rc != 0)
+        return rc;
+    if (!(v >= o->from && v <= o->to))
+        return fct_usage("%s %s: must be %s", what, value, o->range);
+    *ret = v;
+    return 0;
 }
 
 /* The argument of an admin command into its question. */
@@ -347,12 +337,13 @@ fct_take(const struct fct_line *l, const struct fct_opt *o, const char *value, v
 {
     char what[64], *args = into;
     void *to = args + o->at;
+    int *has = o->has != 0 ? (void *)(args + o->has - 1) : NULL;
 
     snprintf(what, sizeof(what), "%s--%s", l->prefix != NULL ? l->prefix : "", o->name);
-    if (o->has != 0 && o->once != NULL && *(int *)(void *)(args + o->has - 1))
+    if (has != NULL && *has && o->once != NULL)
         return fct_usage("%s", o->once);
-    if (o->has != 0)
-        *(int *)(void *)(args + o->has - 1) = 1;
+    if (has != NULL)
+        *has = 1;
     switch (o->take) {
     case FCT_T_FLAG:
         *(int *)to = 1;
@@ -391,7 +382,9 @@ fct_help(const struct fct_line *l)
     printf("usage: %s\n\n%s\n%s", l->usage, l->about, l->above != NULL ? "" : "\n");
     if (l->above != NULL)
         l->above();
-    fct_help_opts(stdout, opts);
+    fct_help_opts(opts);
+    if (l->command != NULL)
+        help_words(cmd_find(l->command));
     if (l->below != NULL)
         l->below();
     return 0;

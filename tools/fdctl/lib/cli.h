@@ -137,9 +137,7 @@ struct fct_cli {
 /* Next option's id, or FCT_CLI_*. No abbreviations. An option whose arg begins with
  * "[" may have a value, behind "=" alone: value is NULL without. One line at a time. */
 int fct_cli_next(struct fct_cli *c, const struct fct_opt *opts);
-void fct_help_opts(FILE *out, const struct fct_opt *opts);
-/* The words that a command takes instead of values, with their help. */
-void fct_help_words(FILE *out, const char *cmd);
+void fct_help_opts(const struct fct_opt *opts);
 /* Which BOOL argument a word means; NULL: none. */
 const char *fct_table_word(const char *cmd, const char *word);
 

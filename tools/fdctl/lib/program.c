@@ -46,7 +46,7 @@ help(const struct fct_cmd *cmds)
     printf("  help         this text, or that of a command\n"
            "  version      version of %s and of the protocol\n\noptions:\n",
         fct_prog);
-    fct_help_opts(stdout, main_opts);
+    fct_help_opts(main_opts);
     printf("\n%s COMMAND --help shows a command's options; %s(1) says it all.\n",
         fct_prog, fct_prog);
     return 0;
@@ -128,14 +128,9 @@ ask(struct fct f, const struct fct_line *l, int argc, char **argv)
 }
 
 static int
-call(const struct fct_cmd *cmd, const struct fct *f, int argc, char **argv)
-{
-    return cmd->ask != NULL ? ask(*f, cmd->ask, argc, argv) : cmd->fn(f, argc, argv);
-}
-
-static int
 run(struct fct *f, const struct fct_cmd *cmds, int argc, char **argv)
 {
+    char *asked[] = { argc > 1 ? argv[1] : NULL, (char *)(uintptr_t) "--help", NULL };
     const struct fct_cmd *cmd;
     int rc;
 
@@ -144,13 +139,8 @@ run(struct fct *f, const struct fct_cmd *cmds, int argc, char **argv)
     if (strcmp(argv[0], "help") == 0) {
         if (argc == 1)
             return help(cmds);
-        cmd = find(cmds, argv[1]);
-        if (cmd != NULL) {
-            char *words[] = { argv[1], (char *)(uintptr_t) "--help", NULL };
-
-            return call(cmd, f, 2, words);
-        }
-        return FCT_EX_USAGE;
+        argv = asked;
+        argc = 2;
     }
     cmd = find(cmds, argv[0]);
     if (cmd == NULL)
@@ -161,7 +151,7 @@ run(struct fct *f, const struct fct_cmd *cmds, int argc, char **argv)
             f->wait_s = 0;
     if (f->wait_s > 0 && !cmd->starts_one && (rc = fct_wait_ready(f)) != 0)
         return rc;
-    return call(cmd, f, argc, argv);
+    return cmd->ask != NULL ? ask(*f, cmd->ask, argc, argv) : cmd->fn(f, argc, argv);
 }
 
 int
@@ -185,14 +175,12 @@ fct_main(const char *prog, const struct fct_cmd *cmds, int argc, char **argv)
         return FCT_EX_USAGE;
     f.timeout_ms = a.timeout_s > 0 ? (int)(a.timeout_s * 1e3) : -1;
     f.wait_s = a.wait_s;
-    if (rc != 0)
-        return rc;
-    if (id != FCT_CLI_WORD)
-        return fct_usage("no command; see %s help", fct_prog);
-    rc = fct_paths(&f, a.socket, a.admin, a.dir, a.instance);
-    if (rc != 0)
-        return rc;
-    rc = run(&f, cmds, argc - (c.at - 1), argv + c.at - 1);
+    if (rc == 0 && id != FCT_CLI_WORD)
+        rc = fct_usage("no command; see %s help", fct_prog);
+    if (rc == 0)
+        rc = fct_paths(&f, a.socket, a.admin, a.dir, a.instance);
+    if (rc == 0)
+        rc = run(&f, cmds, argc - (c.at - 1), argv + c.at - 1);
     return rc == 0 ? fct_flush() : rc;
 }
 
