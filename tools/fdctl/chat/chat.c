@@ -12,20 +12,7 @@
 #include "chat/fdchat.h"
 
 #define CHAT_HISTORY 1000 /* lines */
-#define TLK_FILE_MS  10000
-
-/* A conversation with the model: its messages, the template that makes them a prompt. What a
- * person says is content: names of special tokens in it are text. */
-struct talk {
-    fdc_t *s;
-    struct fct_req *req; /* parameters of every turn */
-    fdchat_template_t *template;
-    const char *format; /* of answers; NULL: all is content */
-    char *variables;    /* JSON object for the template */
-    json_t *messages;   /* array */
-    int is_terminal;    /* colours, and no controls from the model */
-    int quiet;          /* print nothing of the answer */
-};
+#define CHAT_FILE_MS 10000
 
 struct chat_args {
     const char *system, *template;
@@ -53,9 +40,16 @@ static const struct fct_line line = {
     .req = 1 + offsetof(struct chat_args, req)
 };
 
+/* A conversation: its messages, the template that makes them a prompt. What a person says is
+ * content: names of special tokens in it are text. */
 struct chat {
-    struct talk t;
     const struct chat_args *a;
+    fdc_t *s;
+    fdchat_template_t *template;
+    const char *format; /* of answers; NULL: all is content */
+    char *variables;    /* JSON object for the template */
+    json_t *messages;   /* array */
+    int is_terminal;    /* colours, and no controls from the model */
     int is_person, is_over, code;
     char history[512]; /* file; "": none */
 };
@@ -76,37 +70,37 @@ add_token(json_t *to, const json_t *config, const char *name)
 
 /* The model's files: *ret_text is the template, malloc()ed, or NULL. */
 static int
-read_model(struct talk *t, char **ret_text, size_t *ret_n)
+read_model(struct chat *c, char **ret_text, size_t *ret_n)
 {
     char *config = NULL;
     size_t n = 0;
-    json_t *c, *v = json_object(), *text;
-    int rc = fdc_file(t->s, "tokenizer_config.json", &config, &n, TLK_FILE_MS);
+    int rc = fdc_file(c->s, "tokenizer_config.json", &config, &n, CHAT_FILE_MS);
+    json_t *all = rc == 0 ? json_loadb(config, n, 0, NULL) : NULL, *v = json_object(),
+           *text;
 
-    c = rc == 0 ? json_loadb(config, n, 0, NULL) : NULL;
-    add_token(v, c, "bos_token");
-    add_token(v, c, "eos_token");
-    t->variables = json_dumps(v, JSON_COMPACT);
+    add_token(v, all, "bos_token");
+    add_token(v, all, "eos_token");
+    c->variables = json_dumps(v, JSON_COMPACT);
     *ret_text = NULL;
-    if (fdc_file(t->s, "chat_template.jinja", ret_text, ret_n, TLK_FILE_MS) != 0) {
-        text = json_object_get(c, "chat_template");
+    if (fdc_file(c->s, "chat_template.jinja", ret_text, ret_n, CHAT_FILE_MS) != 0) {
+        text = json_object_get(all, "chat_template");
         *ret_text = json_is_string(text) ? strdup(json_string_value(text)) : NULL;
         *ret_n = *ret_text != NULL ? strlen(*ret_text) : 0;
     }
-    json_decref(c);
+    json_decref(all);
     json_decref(v);
     fdc_free(config);
-    return t->variables == NULL ? fct_oom() : 0;
+    return c->variables == NULL ? fct_oom() : 0;
 }
 
 /* path: a file with the template; NULL: the model's own. 0 or an exit code, with the
  * message printed. */
 static int
-tlk_open(struct talk *t, const char *path)
+read_template(struct chat *c, const char *path)
 {
     char err[FDCHAT_ERR_BYTES] = "", *text = NULL;
     size_t n = 0;
-    int rc = read_model(t, &text, &n);
+    int rc = read_model(c, &text, &n);
 
     if (rc == 0 && path != NULL) {
         free(text);
@@ -117,50 +111,52 @@ tlk_open(struct talk *t, const char *path)
         rc = fct_unav(
             "chat: the model has no chat template; generate goes on with a text, and "
             "--template names a file with a template");
-    if (rc == 0 && fdchat_template_new(text, n, &t->template, err) != 0)
+    if (rc == 0 && fdchat_template_new(text, n, &c->template, err) != 0)
         rc = fct_data("chat: %s: %s", path != NULL ? path : "the model's chat template",
             err);
     if (rc == 0)
-        t->format = fdchat_format_of_template(text, n);
+        c->format = fdchat_format_of_template(text, n);
     free(text);
-    if (rc == 0 && t->messages == NULL && (t->messages = json_array()) == NULL)
-        rc = fct_oom();
     return rc;
 }
 
 /* ---- messages --------------------------------------------------------------------------- */
 
-static json_t *
-message(const char *role, const char *text)
+/* Put what someone says at a place of the conversation. 0 or an exit code. */
+static int
+put(struct chat *c, size_t at, const char *role, const char *text)
 {
-    return json_pack("{s:s,s:o}", "role", role, "content",
-        fct_json_text(text, strlen(text)));
+    return json_array_insert_new(c->messages, at,
+               json_pack("{s:s,s:o}", "role", role, "content",
+                   fct_json_text(text, strlen(text)))) == 0
+        ? 0
+        : fct_oom();
+}
+
+static int
+is_from(const struct chat *c, size_t at, const char *role)
+{
+    return strcmp(fct_str(json_array_get(c->messages, at), "role"), role) == 0;
 }
 
 /* Replace the system message, or add one in front. */
 static int
-tlk_system(struct talk *t, const char *text)
+set_system(struct chat *c, const char *text)
 {
-    json_t *first = json_array_get(t->messages, 0);
-
-    if (strcmp(fct_str(first, "role"), "system") == 0)
-        (void)json_array_remove(t->messages, 0);
-    if (text[0] == '\0')
-        return 0;
-    return json_array_insert_new(t->messages, 0, message("system", text)) == 0
-        ? 0
-        : fct_oom();
+    if (is_from(c, 0, "system"))
+        (void)json_array_remove(c->messages, 0);
+    return text[0] != '\0' ? put(c, 0, "system", text) : 0;
 }
 
 /* ---- an answer ------------------------------------------------------------------------------ */
 
 struct answer {
-    struct talk *t;
+    struct chat *c;
     fdchat_answer_t *parser;
     fdc_req_t *r;
     struct fct_buf content, reasoning, args;
     json_t *calls, *call;
-    int shows_reasoning, code;
+    int shows_reasoning;
     const char *finish;
     struct fdc_done done;
     struct fdc_error error;
@@ -175,10 +171,10 @@ add_text(struct fct_buf *b, const struct fdchat_piece *p)
 static void
 show(struct answer *a, int is_reasoning, const char *p, size_t n)
 {
-    if (a->t->quiet)
+    if (a->c->a->json)
         return;
     if (is_reasoning != a->shows_reasoning) {
-        if (a->t->is_terminal)
+        if (a->c->is_terminal)
             fputs(is_reasoning ? "\033[2m" : "\033[0m\n", stdout);
         else
             fputs(is_reasoning ? "[reasoning] " : "\n[answer] ", stdout);
@@ -188,7 +184,7 @@ show(struct answer *a, int is_reasoning, const char *p, size_t n)
         unsigned char c = (unsigned char)p[i];
 
         /* on a terminal a model's control characters are shown, not obeyed */
-        if (a->t->is_terminal && ((c < 0x20 && c != '\n' && c != '\t') || c == 0x7f))
+        if (a->c->is_terminal && ((c < 0x20 && c != '\n' && c != '\t') || c == 0x7f))
             printf("\\x%02x", c);
         else
             putchar(c);
@@ -204,7 +200,7 @@ end_call(struct answer *a)
     if (a->call == NULL)
         return;
     (void)json_object_set_new(f, "arguments", fct_json_text(a->args.p, a->args.n));
-    if (!a->t->quiet)
+    if (!a->c->a->json)
         printf("[call %s %s]\n", fct_str(f, "name"), fct_str(f, "arguments"));
     a->args.n = 0;
     a->call = NULL;
@@ -262,16 +258,17 @@ take_event(struct answer *a, const struct fdc_event *ev)
         return take_pieces(a, fdchat_answer_special(a->parser, name, n));
     case FDC_T_CHOICE_END:
         a->finish = fdc_finish_name(ev->choice_end->finish);
-        return 0;
+        break;
     case FDC_T_DONE:
         a->done = *ev->done;
-        return 0;
+        break;
     case FDC_T_ERROR:
         a->error = *ev->error;
-        return 0;
+        break;
     default:
-        return 0;
+        break;
     }
+    return 0;
 }
 
 static int
@@ -279,6 +276,7 @@ read_answer(struct answer *a)
 {
     struct fdc_event ev = FDC_EVENT_INIT;
     int rc, failed = 0, cancelled = 0;
+    char text[300];
 
     while ((rc = fdc_next(a->r, &ev, 100)) == 1 || rc == FDC_E_TIMEOUT) {
         if (rc == 1 && failed == 0)
@@ -297,24 +295,21 @@ read_answer(struct answer *a)
         a->finish = "interrupted";
         return FCT_EX_INT;
     }
-    if (a->error.code != FDC_OK) {
-        char text[300];
-
-        fct_error_text(&a->error, text, sizeof(text));
-        return fct_fail(fct_exit_code(a->error.code), "%s", text);
-    }
-    return 0;
+    if (a->error.code == FDC_OK)
+        return 0;
+    fct_error_text(&a->error, text, sizeof(text));
+    return fct_fail(fct_exit_code(a->error.code), "%s", text);
 }
 
 static int
 submit(struct answer *a, const struct fdchat_prompt *p)
 {
-    struct talk *t = a->t;
+    const struct fct_req *req = &a->c->a->req;
     struct fdc_params par;
-    void *lists = fct_req_params(t->req, &par);
+    void *lists = fct_req_params(req, &par);
     struct fdc_span *spans = calloc(p->n_span + 1, sizeof(*spans));
     char text[300] = "";
-    struct fdc_submit_opts o = t->req->o;
+    struct fdc_submit_opts o = req->o;
     int rc;
 
     if (spans == NULL || lists == NULL) {
@@ -331,7 +326,7 @@ submit(struct answer *a, const struct fdchat_prompt *p)
     o.submit_timeout_ms = 10000;
     o.error_text = text;
     o.error_text_bytes = sizeof(text);
-    rc = fdc_submit_text(t->s, p->text, p->bytes, &par, &o, &a->r);
+    rc = fdc_submit_text(a->c->s, p->text, p->bytes, &par, &o, &a->r);
     free(spans);
     free(lists);
     return rc == 0
@@ -340,62 +335,66 @@ submit(struct answer *a, const struct fdchat_prompt *p)
 }
 
 static int
-render(struct talk *t, struct fdchat_prompt *ret)
+render(struct chat *c, struct fdchat_prompt *ret)
 {
-    json_t *o = json_pack("{s:O,s:b}", "messages", t->messages, "add_generation_prompt", 1);
+    json_t *o = json_pack("{s:O,s:b}", "messages", c->messages, "add_generation_prompt", 1);
     char *text = o != NULL ? json_dumps(o, JSON_COMPACT) : NULL;
     char err[FDCHAT_ERR_BYTES] = "";
     struct fdchat_args a = { .size = sizeof(a),
-        .model = t->variables,
-        .model_bytes = strlen(t->variables),
+        .model = c->variables,
+        .model_bytes = strlen(c->variables),
         .request = text,
         .request_bytes = text != NULL ? strlen(text) : 0 };
     int rc = text == NULL ? fct_oom() : 0;
 
-    if (rc == 0 && fdchat_render(t->template, &a, ret, err) != 0)
+    if (rc == 0 && fdchat_render(c->template, &a, ret, err) != 0)
         rc = fct_data("chat: the template refuses this: %s", err);
     free(text);
     json_decref(o);
     return rc;
 }
 
-/* Appends the answer to the conversation. *ret (ret may be NULL) gets a copy of it with
- * finish_reason and counts of tokens. */
+/* Append the answer to the conversation, and print it with finish_reason and counts of
+ * tokens if JSON is asked for. */
 static int
-keep(struct answer *a, json_t **ret)
+keep(const struct answer *a)
 {
     json_t *m = json_pack("{s:s, s:o, s:o*, s:O*}", "role", "assistant", "content",
         fct_json_text(a->content.p, strlen(a->content.p != NULL ? a->content.p : "")),
         "reasoning_content",
         a->reasoning.n > 0 ? fct_json_text(a->reasoning.p, a->reasoning.n) : NULL,
         "tool_calls", a->calls);
+    json_t *shown = a->c->a->json ? json_copy(m) : NULL;
 
-    if (m == NULL)
+    if (json_array_append_new(a->c->messages, m) != 0) {
+        json_decref(shown);
         return fct_oom();
-    if (ret != NULL) {
-        *ret = json_copy(m);
-        (void)json_object_update_new(*ret,
-            json_pack("{s:s, s:I, s:I}", "finish_reason",
-                a->finish != NULL ? a->finish : "error", "prompt_tokens",
-                (json_int_t)a->done.prompt_tokens, "output_tokens",
-                (json_int_t)a->done.output_tokens));
     }
-    return json_array_append_new(a->t->messages, m) == 0 ? 0 : fct_oom();
+    if (shown == NULL)
+        return 0;
+    (void)json_object_update_new(shown,
+        json_pack("{s:s, s:I, s:I}", "finish_reason",
+            a->finish != NULL ? a->finish : "error", "prompt_tokens",
+            (json_int_t)a->done.prompt_tokens, "output_tokens",
+            (json_int_t)a->done.output_tokens));
+    (void)fct_print_json(shown);
+    return 0;
 }
 
 /* Let the model answer what has been said: its text is printed as it comes, and the
- * message added. *ret (may be NULL) gets it with finish_reason and counts, a new
- * reference. 0; an exit code with the message printed and nothing added;
- * FCT_EX_INT: interrupted, what came until then is added. */
+ * message added. 0; an exit code with the message printed and nothing added: what was said
+ * stays, for /regenerate. FCT_EX_INT: interrupted, what came until then is added. */
 static int
-tlk_answer(struct talk *t, json_t **ret)
+answer(struct chat *c)
 {
-    struct answer a = { .t = t };
+    struct answer a = { .c = c };
     struct fdchat_prompt p = { NULL };
-    struct fdchat_answer_opts o = { .size = sizeof(o), .format = t->format, .no_calls = 0 };
+    struct fdchat_answer_opts o = { .size = sizeof(o), .format = c->format, .no_calls = 0 };
     char err[FDCHAT_ERR_BYTES] = "";
-    int rc = render(t, &p);
+    int rc, has_come;
 
+    fct_interrupted = 0;
+    rc = render(c, &p);
     o.prompt = p.text;
     o.prompt_bytes = p.bytes;
     o.seed = clk_now_ns();
@@ -406,11 +405,12 @@ tlk_answer(struct talk *t, json_t **ret)
     fdchat_prompt_free(&p);
     if (rc == 0)
         rc = read_answer(&a);
-    if (!t->quiet && t->is_terminal && a.shows_reasoning)
+    has_come = rc == 0 || rc == FCT_EX_INT;
+    if (c->is_terminal && a.shows_reasoning)
         fputs("\033[0m", stdout);
-    if (!t->quiet && (rc == 0 || rc == FCT_EX_INT))
+    if (!c->a->json && has_come)
         putchar('\n');
-    if ((rc == 0 || rc == FCT_EX_INT) && keep(&a, ret) != 0)
+    if (has_come && keep(&a) != 0)
         rc = FCT_EX_SOFT;
     fdc_req_free(a.r);
     fdchat_answer_free(a.parser);
@@ -418,46 +418,19 @@ tlk_answer(struct talk *t, json_t **ret)
     free(a.content.p);
     free(a.reasoning.p);
     free(a.args.p);
-    return rc;
+    return rc == FCT_EX_INT && c->is_person ? 0 : rc; /* the next line may come */
 }
 
-/* ---- one turn -------------------------------------------------------------------------- */
-
-static void
-answer_it(struct chat *c)
-{
-    json_t *result = NULL;
-    int rc;
-
-    fct_interrupted = 0;
-    rc = tlk_answer(&c->t, c->a->json ? &result : NULL);
-    if (result != NULL)
-        (void)fct_print_json(result);
-    if (rc == FCT_EX_INT && c->is_person)
-        rc = 0; /* the next line may come */
-    if (rc != 0) {
-        /* What was said stays, for /regenerate; a pipe has no one to try again. */
-        c->code = rc;
-        c->is_over = !c->is_person || rc == FCT_EX_INT;
-    } else {
-        c->code = 0;
-    }
-}
-
-static void
+static int
 regenerate(struct chat *c)
 {
-    size_t n = json_array_size(c->t.messages);
+    size_t n = json_array_size(c->messages);
 
-    if (n > 0 &&
-        strcmp(fct_str(json_array_get(c->t.messages, n - 1), "role"), "assistant") == 0)
-        (void)json_array_remove(c->t.messages, --n);
-    if (n == 0 ||
-        strcmp(fct_str(json_array_get(c->t.messages, n - 1), "role"), "user") != 0) {
-        (void)fct_fail(0, "there is nothing to answer yet");
-        return;
-    }
-    answer_it(c);
+    if (n > 0 && is_from(c, n - 1, "assistant"))
+        (void)json_array_remove(c->messages, --n);
+    if (n > 0 && is_from(c, n - 1, "user"))
+        return answer(c);
+    return fct_fail(0, "there is nothing to answer yet");
 }
 
 /* ---- commands --------------------------------------------------------------------------- */
@@ -466,7 +439,7 @@ static int
 save(struct chat *c, const char *path)
 {
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    char *text = json_dumps(c->t.messages, JSON_INDENT(1));
+    char *text = json_dumps(c->messages, JSON_INDENT(1));
     FILE *f = fd >= 0 ? fdopen(fd, "w") : NULL;
     int bad = f == NULL || text == NULL || fprintf(f, "%s\n", text) < 0;
 
@@ -499,31 +472,30 @@ load(struct chat *c, const char *path)
         return fct_data("%s: a conversation is an array of objects with role and content",
             path);
     }
-    json_decref(c->t.messages);
-    c->t.messages = all;
+    json_decref(c->messages);
+    c->messages = all;
     if (c->is_person)
         printf("%zu messages\n", json_array_size(all));
     return 0;
 }
 
-/* A line that begins with a slash. */
-static void
+/* A line that begins with a slash. 0 or an exit code. */
+static int
 command(struct chat *c, const char *text)
 {
     size_t n = strcspn(text, " ");
     const char *rest = text + n + strspn(text + n, " ");
-    int rc = 0;
 
     if (strncmp(text, "/system", n) == 0 && n == 7)
-        rc = tlk_system(&c->t, rest);
-    else if (strcmp(text, "/regenerate") == 0)
-        regenerate(c);
-    else if (strncmp(text, "/save", n) == 0 && n == 5 && rest[0] != '\0')
-        rc = save(c, rest);
-    else if (strncmp(text, "/load", n) == 0 && n == 5 && rest[0] != '\0')
-        rc = load(c, rest);
-    else if (strcmp(text, "/clear") == 0)
-        (void)json_array_clear(c->t.messages);
+        return set_system(c, rest);
+    if (strcmp(text, "/regenerate") == 0)
+        return regenerate(c);
+    if (strncmp(text, "/save", n) == 0 && n == 5 && rest[0] != '\0')
+        return save(c, rest);
+    if (strncmp(text, "/load", n) == 0 && n == 5 && rest[0] != '\0')
+        return load(c, rest);
+    if (strcmp(text, "/clear") == 0)
+        (void)json_array_clear(c->messages);
     else if (strcmp(text, "/help") == 0)
         puts("/system TEXT   tell the model this first; without TEXT nothing\n"
              "/regenerate    another answer to the last line\n"
@@ -535,34 +507,26 @@ command(struct chat *c, const char *text)
     else if (strcmp(text, "/exit") == 0)
         c->is_over = 1;
     else
-        rc = fct_usage("%.*s: no such command, or no file; /help lists them", (int)n, text);
-    if (rc != 0) {
-        c->code = rc;
-        c->is_over = !c->is_person;
-    }
+        return fct_usage("%.*s: no such command, or no file; /help lists them", (int)n,
+            text);
+    return 0;
 }
 
+/* An error ends what comes by a pipe: it has no one to try again. */
 static void
 take_line(struct chat *c, const char *text)
 {
-    size_t n = strlen(text);
-
-    if (n == 0)
-        return;
     if (text[0] == '/' && text[1] != '/') {
-        command(c, text);
-        return;
+        c->code = command(c, text);
+    } else if (text[0] != '\0') {
+        text += text[0] == '/';
+        c->code = fct_check_utf8("the line", text, strlen(text));
+        if (c->code == 0)
+            c->code = put(c, json_array_size(c->messages), "user", text);
+        if (c->code == 0)
+            c->code = answer(c);
     }
-    text += text[0] == '/';
-    c->code = fct_check_utf8("the line", text, strlen(text));
-    if (c->code == 0)
-        c->code = json_array_append_new(c->t.messages, message("user", text)) == 0
-            ? 0
-            : fct_oom();
-    if (c->code == 0)
-        answer_it(c);
-    else
-        c->is_over = !c->is_person;
+    c->is_over |= c->code != 0 && !c->is_person;
 }
 
 /* ---- lines --------------------------------------------------------------------------------- */
@@ -630,16 +594,15 @@ read_pipe(struct chat *c)
 static int
 run(struct chat *c, const struct fct *f)
 {
-    int rc;
+    int rc = fct_open(f, 1 << 20, &c->s);
 
-    c->is_person = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
-    c->t.is_terminal = isatty(STDOUT_FILENO);
-    c->t.quiet = c->a->json;
-    rc = fct_open(f, 1 << 20, &c->t.s);
+    c->is_terminal = isatty(STDOUT_FILENO);
+    c->is_person = isatty(STDIN_FILENO) && c->is_terminal;
+    c->messages = json_array();
     if (rc == 0)
-        rc = tlk_open(&c->t, c->a->template);
+        rc = read_template(c, c->a->template);
     if (rc == 0 && c->a->system != NULL)
-        rc = tlk_system(&c->t, c->a->system);
+        rc = set_system(c, c->a->system);
     if (rc != 0)
         return rc;
     fct_catch(SIGINT, 0);
@@ -662,13 +625,12 @@ fct_cmd_chat(const struct fct *f, int argc, char **argv)
     rc = fct_parse(&line, argc, argv, &a);
     if (rc == FCT_GO && a.req.p.n != 1)
         rc = fct_usage("chat: --n: a conversation goes on with one answer");
-    c.t.req = &a.req;
     if (rc == FCT_GO)
         rc = run(&c, f);
-    fdchat_template_free(c.t.template);
-    free(c.t.variables);
-    json_decref(c.t.messages);
-    fdc_close(c.t.s);
+    fdchat_template_free(c.template);
+    free(c.variables);
+    json_decref(c.messages);
+    fdc_close(c.s);
     fct_req_fini(&a.req);
     return rc;
 }
