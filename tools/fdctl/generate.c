@@ -18,8 +18,16 @@ struct slot {
     int without_text; /* sent again so */
 };
 
+struct gen_args {
+    const char *text, *file, *ids, *batch;
+    uint64_t n_requests, concurrency, retry;
+    int json, stats, has_source;
+    struct fct_req dflt;
+};
+
 struct gen {
     const struct fct *f;
+    const struct gen_args *a;
     fdc_t *s;
     struct fct_req *reqs; /* parsed requests */
     size_t n_reqs;
@@ -27,10 +35,9 @@ struct gen {
     size_t n_slots, n_begun, n_over;
     size_t head; /* first one whose output is not complete */
     size_t n_open, concurrency;
-    int json, stats, header;
+    int header;  /* one is printed over each text */
     int unknown; /* the model was loading when the requests were made */
     int holes;   /* there may be slots before n_begun that are to be sent again */
-    unsigned retry;
     int cancelled, exit_code;
     uint64_t t_begin, t_end, n_tokens;
     double ttft_sum, ttft_max;
@@ -41,12 +48,6 @@ struct gen {
 
 /* ---- options ------------------------------------------------------------------ */
 
-struct gen_args {
-    const char *text, *file, *ids, *batch;
-    uint64_t n_requests, concurrency, retry;
-    int json, stats, has_source;
-    struct fct_req dflt;
-};
 
 static const struct fct_line line;
 
@@ -94,46 +95,40 @@ static const struct fct_line line = {
 
 /* The one prompt, or the batch, into g->reqs. */
 static int
-load_requests(struct gen *g, const struct gen_args *a)
+load_requests(struct gen *g)
 {
+    const struct gen_args *a = g->a;
     const char *path = a->file != NULL ? a->file : a->ids != NULL ? a->ids : a->batch;
     const char *name = path == NULL ? "-p"
         : strcmp(path, "-") == 0    ? "standard input"
                                     : path;
+    char *text = path == NULL ? strdup(a->text) : NULL, err[256];
+    size_t n = text != NULL ? strlen(text) : 0;
     struct fct_req *r;
-    char *text = NULL, err[256];
-    size_t n = 0;
-    int rc;
+    int rc = path != NULL ? fct_slurp(path, &text, &n) : text == NULL ? fct_oom() : 0;
 
-    if (path != NULL) {
-        rc = fct_slurp(path, &text, &n);
-    } else {
-        text = strdup(a->text);
-        rc = text != NULL ? 0 : fct_oom();
-        n = rc == 0 ? strlen(text) : 0;
-    }
-    if (rc != 0)
-        return rc;
-    if (a->batch != NULL) {
+    if (rc == 0 && a->batch != NULL) {
         rc = fct_parse_batch(name, text, n, &a->dflt, &g->reqs, &g->n_reqs);
         free(text);
         return rc;
     }
-    g->reqs = r = calloc(1, sizeof(*g->reqs));
+    r = rc == 0 ? calloc(1, sizeof(*r)) : NULL;
     if (r == NULL || fct_req_copy(r, &a->dflt) != 0) {
+        free(r);
         free(text);
-        return fct_oom();
+        return rc != 0 ? rc : fct_oom();
     }
+    g->reqs = r;
     g->n_reqs = 1;
     r->has_prompt = 1;
-    if (a->ids != NULL) {
-        rc = fct_parse_ids(text, n, &r->ids, &r->n_ids, err, sizeof(err));
-        free(text);
-        return rc == 0 ? 0 : fct_data("%s: %s", name, err);
+    if (a->ids == NULL) {
+        r->text = text;
+        r->n_text = n;
+        return fct_check_utf8(name, text, n);
     }
-    r->text = text;
-    r->n_text = n;
-    return fct_check_utf8(name, text, n);
+    rc = fct_parse_ids(text, n, &r->ids, &r->n_ids, err, sizeof(err));
+    free(text);
+    return rc == 0 ? 0 : fct_data("%s: %s", name, err);
 }
 
 /* ---- output ------------------------------------------------------------------ */
@@ -143,11 +138,10 @@ print_header(const struct gen *g, const struct slot *s, unsigned sample)
 {
     if (!g->header && s->res.n_choices == 1)
         return;
+    printf("%s=== request %zu", s->index + sample > 0 ? "\n" : "", s->index);
     if (s->res.n_choices > 1)
-        printf("%s=== request %zu, sample %u ===\n", s->index + sample > 0 ? "\n" : "",
-            s->index, sample);
-    else
-        printf("%s=== request %zu ===\n", s->index > 0 ? "\n" : "", s->index);
+        printf(", sample %u", sample);
+    puts(" ===");
 }
 
 /* What of the text is behind *from, which goes to its end. */
@@ -241,7 +235,7 @@ flush_output(struct gen *g)
     while (g->head < g->n_slots && g->slots[g->head].over && rc == 0) {
         struct slot *s = &g->slots[g->head++];
 
-        if (g->json)
+        if (g->a->json)
             rc = fct_print_json(fct_result_json(&s->res));
         else
             print_rest(g, s);
@@ -249,7 +243,7 @@ flush_output(struct gen *g)
             say_error(g, s);
         fct_result_fini(&s->res);
     }
-    if (rc == 0 && !g->json && g->head < g->n_slots && g->slots[g->head].begun)
+    if (rc == 0 && !g->a->json && g->head < g->n_slots && g->slots[g->head].begun)
         print_new_text(g, &g->slots[g->head]);
     return rc;
 }
@@ -283,7 +277,7 @@ try_again(struct gen *g, struct slot *s)
     uint64_t wait_ms = s->res.error.retry_after_ms;
 
     if (code == FDC_OK || !fdc_is_retryable(code) || code == FDC_E_DISCONNECTED ||
-        g->cancelled || s->tries >= g->retry || s->n_printed > 0 || s->n_echoed > 0 ||
+        g->cancelled || s->tries >= g->a->retry || s->n_printed > 0 || s->n_echoed > 0 ||
         fdc_state(g->s, NULL) != 0) /* the session is over: nothing will come of it */
         return 0;
     if (wait_ms == 0)
@@ -445,9 +439,9 @@ run_all(struct gen *g)
             rc = fdc_wait_any(g->s, &h, 100);
             if (rc == 1)
                 rc = read_events(g, fdc_req_user(h));
-            else if (rc == FDC_E_AGAIN || rc == FDC_E_TIMEOUT || rc == 0)
+            else if (rc == FDC_E_AGAIN || rc == FDC_E_TIMEOUT)
                 rc = 0;
-            else
+            else if (rc != 0)
                 rc = fct_fail(fct_exit_code(rc), "%s", fdc_strerror(rc));
         } else if (rc == 0 && g->n_over < g->n_slots) {
             clk_sleep_ns(2 * CLK_MS);
@@ -475,7 +469,7 @@ settle_requests(struct gen *g)
         info = (struct fdc_info){ .max_inflight = 64 };
     g->unknown = model.vocab == 0;
     for (size_t i = 0; i < g->n_reqs; i++) {
-        if (g->json)
+        if (g->a->json)
             g->reqs[i].p.flags |= FDC_F_PROMPT_IDS;
         if (model.vocab != 0 && !model.has_tokenizer && g->reqs[i].list[FCT_L_STOP] == NULL)
             g->reqs[i].p.flags &= ~(uint32_t)FDC_F_TEXT;
@@ -485,31 +479,42 @@ settle_requests(struct gen *g)
     return 0;
 }
 
-static int
-generate(struct gen *g, const struct gen_args *a)
+static void
+print_stats(const struct gen *g)
 {
-    double largest = 0, secs; /* bytes of a prompt */
-    int rc;
+    double secs = g->t_end > g->t_begin ? (double)(g->t_end - g->t_begin) / 1e9 : 0;
 
-    g->json = a->json;
-    g->stats = a->stats;
-    g->retry = (unsigned)a->retry;
-    g->concurrency = a->concurrency;
-    rc = load_requests(g, a);
+    fprintf(stderr, "%llu tokens in %.3f s: %.1f tokens/s, first token after %.2f ms",
+        (unsigned long long)g->n_tokens, secs, secs > 0 ? (double)g->n_tokens / secs : 0,
+        g->n_ttft > 0 ? g->ttft_sum / (double)g->n_ttft : 0);
+    if (g->n_slots > 1)
+        fprintf(stderr, " on average, %.2f ms at most (%zu requests)", g->ttft_max,
+            g->n_slots);
+    fputc('\n', stderr);
+}
+
+static int
+generate(struct gen *g)
+{
+    size_t largest = 0, bytes; /* of a prompt */
+    int rc = load_requests(g);
+
     if (rc != 0)
         return rc;
-    g->n_slots = g->n_reqs * a->n_requests;
+    g->concurrency = g->a->concurrency;
+    g->n_slots = g->n_reqs * g->a->n_requests;
     g->slots = calloc(g->n_slots, sizeof(*g->slots));
     if (g->slots == NULL)
         return fct_oom();
-    g->header = g->n_slots > 1 && !g->json;
+    g->header = g->n_slots > 1 && !g->a->json;
     for (size_t i = 0; i < g->n_slots; i++) {
         const struct fct_req *q = g->slots[i].req = &g->reqs[i % g->n_reqs];
 
         g->slots[i].index = i;
-        largest = fmax(largest, (double)(q->n_text + 4 * q->n_ids));
+        bytes = q->n_text + 4 * q->n_ids;
+        largest = bytes > largest ? bytes : largest;
     }
-    rc = fct_open(g->f, (size_t)largest, &g->s);
+    rc = fct_open(g->f, largest, &g->s);
     if (rc == 0)
         rc = settle_requests(g);
     if (rc != 0)
@@ -519,17 +524,8 @@ generate(struct gen *g, const struct gen_args *a)
     g->t_begin = clk_now_ns();
     rc = run_all(g);
     flush_same(g);
-    secs = g->t_end > g->t_begin ? (double)(g->t_end - g->t_begin) / 1e9 : 0;
-    if (g->stats)
-        fprintf(stderr, "%llu tokens in %.3f s: %.1f tokens/s, first token after %.2f ms",
-            (unsigned long long)g->n_tokens, secs,
-            secs > 0 ? (double)g->n_tokens / secs : 0,
-            g->n_ttft > 0 ? g->ttft_sum / (double)g->n_ttft : 0);
-    if (g->stats && g->n_slots > 1)
-        fprintf(stderr, " on average, %.2f ms at most (%zu requests)", g->ttft_max,
-            g->n_slots);
-    if (g->stats)
-        fputc('\n', stderr);
+    if (g->a->stats)
+        print_stats(g);
     if (rc == 0)
         rc = fct_flush();
     return rc != 0 ? rc : g->exit_code;
@@ -539,7 +535,7 @@ int
 fct_cmd_generate(const struct fct *f, int argc, char **argv)
 {
     struct gen_args a = { .n_requests = 1 };
-    struct gen g = { .f = f };
+    struct gen g = { .f = f, .a = &a };
     int rc;
 
     fct_req_init(&a.dflt);
@@ -550,7 +546,7 @@ fct_cmd_generate(const struct fct *f, int argc, char **argv)
     if (rc == FCT_GO && a.n_requests == 0)
         rc = fct_usage("--n-requests 0: at least 1");
     if (rc == FCT_GO)
-        rc = generate(&g, &a);
+        rc = generate(&g);
     for (size_t i = 0; g.slots != NULL && i < g.n_slots; i++) {
         fdc_req_free(g.slots[i].handle);
         if (i >= g.head)

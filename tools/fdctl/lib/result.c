@@ -54,12 +54,19 @@ fct_buf_add(struct fct_buf *b, const void *p, size_t n)
 }
 
 static int
+add(json_t *list, json_t *element)
+{
+    return json_array_append_new(list, element) == 0 ? 0 : -ENOMEM;
+}
+
+static int
 add_ids(json_t *list, const uint32_t *ids, size_t n)
 {
-    for (size_t i = 0; i < n; i++)
-        if (json_array_append_new(list, json_integer(ids[i])) != 0)
-            return -ENOMEM;
-    return 0;
+    int rc = 0;
+
+    for (size_t i = 0; i < n && rc == 0; i++)
+        rc = add(list, json_integer(ids[i]));
+    return rc;
 }
 
 /* [position, {id, logprob, top: [[id, logprob], ...]}] */
@@ -73,12 +80,10 @@ add_logprobs(struct fct_result *r, const struct fdc_event *ev, json_t *list)
         json_array_append_new(top,
             json_pack("[I, o]", (json_int_t)p[i].id, fct_json_real((double)p[i].logprob)));
     r->last_lp = list;
-    return json_array_append_new(list,
-               json_pack("[I, {s:I, s:o, s:o}]", (json_int_t)ev->position, "id",
-                   (json_int_t)(ev->n > 0 ? p[0].id : 0), "logprob",
-                   fct_json_real(ev->n > 0 ? (double)p[0].logprob : NAN), "top", top)) == 0
-        ? 0
-        : -ENOMEM;
+    return add(list,
+        json_pack("[I, {s:I, s:o, s:o}]", (json_int_t)ev->position, "id",
+            (json_int_t)(ev->n > 0 ? p[0].id : 0), "logprob",
+            fct_json_real(ev->n > 0 ? (double)p[0].logprob : NAN), "top", top));
 }
 
 /* Of the tokens of the logprobs that came last, which get a "text" too. */
@@ -112,6 +117,7 @@ int
 fct_result_add(struct fct_result *r, const struct fdc_event *ev, uint64_t now_ns)
 {
     struct fct_choice *c = &r->choices[ev->sample < r->n_choices ? ev->sample : 0];
+    int rc;
 
     if ((ev->type == FDC_T_IDS || ev->type == FDC_T_SPECIAL) && r->t_first == 0)
         r->t_first = now_ns;
@@ -125,12 +131,10 @@ fct_result_add(struct fct_result *r, const struct fdc_event *ev, uint64_t now_ns
     case FDC_T_IDS:
         return add_ids(c->ids, ev->ids, ev->n);
     case FDC_T_SPECIAL:
-        if (json_array_append_new(c->special,
-                json_pack("[I, I, o]", (json_int_t)ev->position, (json_int_t)ev->special->id,
-                    fct_json_text((const char *)(ev->special + 1), ev->special->n_text))) !=
-            0)
-            return -ENOMEM;
-        return add_ids(c->ids, &ev->special->id, 1);
+        rc = add(c->special,
+            json_pack("[I, I, o]", (json_int_t)ev->position, (json_int_t)ev->special->id,
+                fct_json_text((const char *)(ev->special + 1), ev->special->n_text)));
+        return rc == 0 ? add_ids(c->ids, &ev->special->id, 1) : rc;
     case FDC_T_PROMPT_TEXT:
         return fct_buf_add(&r->prompt_text, ev->text, ev->n);
     case FDC_T_TOKEN_TEXT:
@@ -271,30 +275,21 @@ timings_json(const struct fct_result *r)
         "tokens_per_s", fct_json_real(tok_s));
 }
 
-/* The daemon sends a refused float as its bits. 1: *ret is the float. */
-static int
-float_arg(const struct fdc_error *e, float *ret)
-{
-    if (e->code != FDC_E_BAD_PARAM && e->code != FDC_E_UNSUPPORTED)
-        return 0;
-    if (!fdn_detail_is_float(e->detail))
-        return 0;
-    memcpy(ret, &e->arg, sizeof(*ret));
-    return 1;
-}
-
 static json_t *
 error_json(const struct fdc_error *e)
 {
-    float f, lim;
-    int is_float = float_arg(e, &f);
+    /* The daemon sends a refused float as its bits. */
+    int is_float = (e->code == FDC_E_BAD_PARAM || e->code == FDC_E_UNSUPPORTED) &&
+        fdn_detail_is_float(e->detail);
+    float arg, limit;
 
-    memcpy(&lim, &e->limit, sizeof(lim));
+    memcpy(&arg, &e->arg, sizeof(arg));
+    memcpy(&limit, &e->limit, sizeof(limit));
     return json_pack("{s:i, s:s, s:s, s:o, s:o, s:o, s:o, s:I}", "code", (int)e->code,
         "name", fdc_status_name(e->code), "message", fdc_strerror(e->code), "detail",
         e->detail != FDC_D_NONE ? json_string(fdc_detail_name(e->detail)) : json_null(),
-        "arg", is_float ? fct_json_real((double)f) : json_integer(e->arg), "limit",
-        is_float            ? fct_json_real((double)lim)
+        "arg", is_float ? fct_json_real((double)arg) : json_integer(e->arg), "limit",
+        is_float            ? fct_json_real((double)limit)
             : e->limit != 0 ? json_integer(e->limit)
                             : json_null(),
         "item", e->item != 0 ? json_string(fdn_item_name(e->item)) : json_null(),

@@ -138,8 +138,10 @@ fct_sort(json_t *list, int (*cmp)(const void *a, const void *b, void *arg), void
 static void
 scalar(const json_t *j, char *ret, size_t ret_bytes)
 {
-    size_t i, at = 0, n;
+    const char *key;
+    size_t i, at = 0;
     char item[128];
+    json_t *v;
 
     ret[0] = '\0';
     switch (json_typeof(j)) {
@@ -162,25 +164,22 @@ scalar(const json_t *j, char *ret, size_t ret_bytes)
         snprintf(ret, ret_bytes, "-");
         break;
     case JSON_ARRAY:
-        for (i = 0, n = json_array_size(j); i < n && at + 1 < ret_bytes; i++) {
-            scalar(json_array_get(j, i), item, sizeof(item));
-            at +=
-                (size_t)snprintf(ret + at, ret_bytes - at, "%s%s", i > 0 ? " " : "", item);
+        json_array_foreach(j, i, v) {
+            if (at + 1 >= ret_bytes)
+                break;
+            scalar(v, item, sizeof(item));
+            at += (size_t)snprintf(ret + at, ret_bytes - at, i > 0 ? " %s" : "%s", item);
         }
         break;
-    case JSON_OBJECT: {
-        const char *key;
-        json_t *v;
-
+    case JSON_OBJECT:
         json_object_foreach((json_t *)(uintptr_t)j, key, v) {
             if (at + 1 >= ret_bytes)
                 break;
             scalar(v, item, sizeof(item));
-            at += (size_t)snprintf(ret + at, ret_bytes - at, "%s%s=%s", at > 0 ? " " : "",
+            at += (size_t)snprintf(ret + at, ret_bytes - at, at > 0 ? " %s=%s" : "%s=%s",
                 key, item);
         }
         break;
-    }
     }
 }
 
@@ -214,11 +213,12 @@ measure(const json_t *rows, struct table *t)
 {
     char text[1024];
     const char *key;
-    json_t *v;
+    json_t *row, *v;
+    size_t i;
     int c, w;
 
-    for (size_t i = 0; i < json_array_size(rows); i++) {
-        json_object_foreach(json_array_get(rows, i), key, v) {
+    json_array_foreach(rows, i, row)
+        json_object_foreach(row, key, v) {
             for (c = 0; c < t->n && strcmp(t->cols[c], key) != 0; c++)
                 ;
             if (c == COLS_MAX)
@@ -234,7 +234,6 @@ measure(const json_t *rows, struct table *t)
             t->width[c] = w > t->width[c] ? w : t->width[c];
             t->right[c] &= json_is_number(v) || json_is_null(v);
         }
-    }
 }
 
 static void
@@ -242,34 +241,28 @@ cell(FILE *out, const struct table *t, int c, const char *text)
 {
     int pad = t->width[c] - display_width(text), last = c == t->n - 1;
 
-    if (c > 0)
-        fputs("  ", out);
-    if (t->right[c])
-        fprintf(out, "%*s", pad > 0 ? pad : 0, "");
-    fputs(text, out);
-    if (!t->right[c] && !last)
-        fprintf(out, "%*s", pad > 0 ? pad : 0, "");
+    fprintf(out, "%s%*s%s%*s", c > 0 ? "  " : "", t->right[c] ? pad : 0, "", text,
+        t->right[c] || last ? 0 : pad, "");
 }
 
 static void
 show_table(FILE *out, const json_t *rows, int indent)
 {
     struct table t = { .n = 0 };
+    const json_t *row, *v;
     char text[1024];
-    int c;
+    size_t i;
 
     measure(rows, &t);
     fprintf(out, "%*s", indent, "");
-    for (c = 0; c < t.n; c++)
+    for (int c = 0; c < t.n; c++)
         cell(out, &t, c, t.cols[c]);
     fputc('\n', out);
-    for (size_t i = 0; i < json_array_size(rows); i++) {
+    json_array_foreach(rows, i, row) {
         fprintf(out, "%*s", indent, "");
-        for (c = 0; c < t.n; c++) {
-            const json_t *v = json_object_get(json_array_get(rows, i), t.cols[c]);
-
+        for (int c = 0; c < t.n; c++) {
             text[0] = '\0';
-            if (v != NULL)
+            if ((v = json_object_get(row, t.cols[c])) != NULL)
                 scalar(v, text, sizeof(text));
             cell(out, &t, c, text);
         }
