@@ -8,10 +8,9 @@
 
 struct args {
     const char *text, *file; /* neither: standard input */
+    struct fct_buf words;    /* ids given as words */
     uint32_t flags;
-    int lines, json, has_source, is_json; /* is_json: a line is a JSON string */
-    int n;
-    char **word; /* [n] ids given as words */
+    int lines, json_lines, json, has_source;
     int timeout_ms;
     /* Convert and print one; name is that of its place. 0 or an exit code, with the
      * message printed. */
@@ -21,14 +20,14 @@ struct args {
 static int
 run(const struct fct *f, struct args *a)
 {
-    const char *file = a->file != NULL ? a->file : "-", *nl;
-    const char *name = a->text != NULL ? "argument"
-        : strcmp(file, "-") == 0       ? "standard input"
-                                       : file;
+    const char *file = a->file != NULL ? a->file : "-", *text = a->text, *nl;
+    const char *name = text != NULL ? "argument"
+        : strcmp(file, "-") == 0    ? "standard input"
+                                    : file;
     char *read = NULL, place[600];
-    const char *text = a->text;
     size_t n = text != NULL ? strlen(text) : 0, at, len, line = 1;
     int rc = text == NULL ? fct_slurp(file, &read, &n) : 0;
+    int by_line = a->lines || a->json_lines;
     fdc_t *s = NULL;
 
     if (text == NULL)
@@ -36,9 +35,9 @@ run(const struct fct *f, struct args *a)
     a->timeout_ms = f->timeout_ms;
     if (rc == 0)
         rc = fct_open(f, n, &s);
-    if (rc == 0 && !a->lines)
+    if (rc == 0 && !by_line)
         rc = a->one(s, a, name, text, n);
-    for (at = 0; a->lines && at < n && rc == 0; at += len + 1, line++) {
+    for (at = 0; by_line && at < n && rc == 0; at += len + 1, line++) {
         nl = memchr(text + at, '\n', n - at);
         len = nl != NULL ? (size_t)(nl - (text + at)) : n - at;
         snprintf(place, sizeof(place), "%s:%zu", name, line);
@@ -65,6 +64,7 @@ tokenize_text(fdc_t *s, const struct args *a, const char *name, const char *text
     rc = fdc_tokenize(s, text, n, a->flags, &ids, &n_ids, a->timeout_ms);
     if (rc < 0)
         return fct_status_fail(name, rc);
+    rc = 0;
     if (a->json)
         rc = fct_print_json(json_pack("{s:o, s:I}", "ids", fct_json_ids(ids, n_ids), "n",
             (json_int_t)n_ids));
@@ -73,7 +73,7 @@ tokenize_text(fdc_t *s, const struct args *a, const char *name, const char *text
     if (!a->json)
         putchar('\n');
     fdc_free(ids);
-    return a->json ? rc : 0;
+    return rc;
 }
 
 static int
@@ -83,7 +83,7 @@ tokenize(fdc_t *s, const struct args *a, const char *name, const char *text, siz
     json_t *j;
     int rc;
 
-    if (!a->is_json)
+    if (!a->json_lines)
         return tokenize_text(s, a, name, text, n);
     j = json_loadb(text, n, JSON_DECODE_ANY | JSON_ALLOW_NUL, &je);
     if (!json_is_string(j))
@@ -95,16 +95,6 @@ tokenize(fdc_t *s, const struct args *a, const char *name, const char *text, siz
     return rc;
 }
 
-static int
-take_json_lines(void *args, const char *value)
-{
-    struct args *a = args;
-
-    (void)value;
-    a->lines = a->is_json = 1;
-    return 0;
-}
-
 #define A   struct args
 #define ONE FCT_HAS(A, has_source), .once = "tokenize: one text only"
 static const struct fct_opt tokenize_opts[] = {
@@ -112,7 +102,7 @@ static const struct fct_opt tokenize_opts[] = {
     { "file", 0, "FILE", "the file's text", FCT_TEXT(A, file), ONE },
     { "lines", 0, NULL, "each line is a text of its own", FCT_FLAG(A, lines) },
     { "json-lines", 0, NULL, "each line is a text, written as a JSON string",
-        FCT_FN(take_json_lines) },
+        FCT_FLAG(A, json_lines) },
     { "no-special", 0, NULL, "add no begin-of-text token",
         FCT_BITS(A, flags, FDC_F_NO_SPECIAL, 0) },
     { "literal", 0, NULL, "names of special tokens are text",
@@ -153,14 +143,13 @@ detokenize(fdc_t *s, const struct args *a, const char *name, const char *text, s
     free(ids);
     if (rc < 0)
         return fct_status_fail(name, rc);
-    if (a->json) {
+    rc = 0;
+    if (a->json)
         rc = fct_print_json(json_pack("{s:o}", "text", fct_json_text(out, n_out)));
-    } else {
-        if (n_out > 0)
-            fwrite(out, 1, n_out, stdout);
+    else if (n_out > 0)
+        fwrite(out, 1, n_out, stdout);
+    if (!a->json)
         putchar('\n');
-        rc = 0;
-    }
     fdc_free(out);
     return rc;
 }
@@ -172,8 +161,9 @@ take_word(void *args, const char *word)
 
     if (strcmp(word, "-") == 0)
         a->file = word;
-    else
-        a->word[a->n++] = (char *)(uintptr_t)word;
+    else if (fct_buf_add(&a->words, word, strlen(word)) != 0 ||
+        fct_buf_add(&a->words, " ", 1) != 0)
+        return fct_oom();
     return 0;
 }
 
@@ -197,21 +187,13 @@ int
 fct_cmd_detokenize(const struct fct *f, int argc, char **argv)
 {
     struct args a = { .one = detokenize, .flags = FDC_F_KEEP_SPECIAL };
-    struct fct_buf joined = { NULL, 0, 0 };
-    int rc;
+    int rc = fct_parse(&detokenize_line, argc, argv, &a);
 
-    a.word = calloc((size_t)argc + 1, sizeof(*a.word));
-    rc = a.word != NULL ? fct_parse(&detokenize_line, argc, argv, &a) : fct_oom();
-    if (rc == FCT_GO && a.n > 0 && a.file != NULL)
+    if (rc == FCT_GO && a.words.n > 0 && a.file != NULL)
         rc = fct_usage("detokenize: ids or a file, not both");
-    for (int i = 0; rc == FCT_GO && i < a.n; i++)
-        if (fct_buf_add(&joined, a.word[i], strlen(a.word[i])) != 0 ||
-            fct_buf_add(&joined, " ", 1) != 0)
-            rc = fct_oom();
-    a.text = joined.p;
+    a.text = a.words.p;
     if (rc == FCT_GO)
         rc = run(f, &a);
-    free(joined.p);
-    free(a.word);
+    free(a.words.p);
     return rc;
 }
