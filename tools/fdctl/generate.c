@@ -48,7 +48,6 @@ struct gen {
 
 /* ---- options ------------------------------------------------------------------ */
 
-
 static const struct fct_line line;
 
 static int
@@ -361,7 +360,8 @@ submit_more(struct gen *g)
     uint64_t now = clk_now_ns();
     int rc;
 
-    for (size_t i = g->head; g->holes && i < g->n_begun && g->n_open < g->concurrency; i++) {
+    for (size_t i = g->holes ? g->head : g->n_begun;
+         i < g->n_slots && g->n_open < g->concurrency; i++) {
         struct slot *s = &g->slots[i];
 
         if (s->over || s->handle != NULL || s->t_retry > now)
@@ -369,12 +369,7 @@ submit_more(struct gen *g)
         rc = submit(g, s);
         if (rc != 0)
             return rc > 0 ? rc : 0;
-    }
-    while (g->n_begun < g->n_slots && g->n_open < g->concurrency && !g->cancelled) {
-        rc = submit(g, &g->slots[g->n_begun]);
-        if (rc != 0)
-            return rc > 0 ? rc : 0;
-        g->n_begun++;
+        g->n_begun += i == g->n_begun;
     }
     return 0;
 }
@@ -391,13 +386,13 @@ read_events(struct gen *g, struct slot *s)
         if (s->res.is_over)
             break;
     }
-    if (s->res.is_over || rc == 0) {
-        g->n_open--;
+    if (!s->res.is_over && (rc == FDC_E_AGAIN || rc == FDC_E_TIMEOUT))
+        return 0;
+    g->n_open--;
+    if (s->res.is_over || rc == 0)
         finish(g, s);
-    } else if (rc != FDC_E_AGAIN && rc != FDC_E_TIMEOUT) {
-        g->n_open--;
+    else
         end_here(g, s, rc);
-    }
     return 0;
 }
 
