@@ -15,7 +15,8 @@
  *   show.c      JSON as text, by shape or by a template
  *
  * All but main.c is a library that fdbench links too (fct_prog). The headers of C that most
- * of these files need come with this one.
+ * of these files need come with this one. What returns int returns 0, or an exit code with
+ * the message printed, unless its comment says otherwise.
  */
 #ifndef FDD_TOOLS_FDCTL_LIB_FCT_H
 #define FDD_TOOLS_FDCTL_LIB_FCT_H
@@ -62,17 +63,15 @@ struct fct {
 };
 
 /* Find the sockets from what the options and the environment name
- * (libclient/fdwhere.h); the arguments may be NULL. 0 or an exit code, with the
- * message printed. */
+ * (libclient/fdwhere.h); the arguments may be NULL. */
 int fct_paths(struct fct *f, const char *socket, const char *admin, const char *dir,
     const char *instance);
 /* Says that group gid may use what, and how to get into it; returns 77. */
 int fct_no_permission(const char *what, gid_t gid);
-/* Open a session whose arena holds prompts of prompt_bytes. 0 or an exit
- * code, with the message printed. */
+/* Open a session whose arena holds prompts of prompt_bytes. */
 int fct_open(const struct fct *f, size_t prompt_bytes, fdc_t **ret_session);
 /* --wait: 0 when the daemon is ready. Waits for one that is not yet there, and
- * gives up on one that has ended or failed. Its messages are printed. */
+ * gives up on one that has ended or failed. */
 int fct_wait_ready(struct fct *f);
 /* The daemon of the runtime folder by its lock: its pid, 0: none runs, -1: the
  * lock does not say. */
@@ -96,13 +95,11 @@ int fct_send(int fd, const char *line, size_t *sent);
 int fct_receive(int fd, struct fct_in *in, size_t most);
 
 struct fct_admin;
-/* Connection to the admin socket; 0 or an exit code, with the message
- * printed unless quiet. */
+/* Connection to the admin socket; quiet: without a message. */
 int fct_admin_open(const struct fct *f, int quiet, struct fct_admin **ret_admin);
 void fct_admin_close(struct fct_admin *a);
 /* One question; takes over the reference to ask. *ret_answer is a new
- * reference, an object with "ok" true. 0 or an exit code, with the message
- * printed unless quiet. */
+ * reference, an object with "ok" true. */
 int fct_ask(struct fct_admin *a, json_t *ask, int quiet, json_t **ret_answer);
 /* The same over a connection of its own. */
 int fct_ask_once(const struct fct *f, json_t *ask, int quiet, json_t **ret_answer);
@@ -117,8 +114,7 @@ int fct_ask_fd(const struct fct *f, const char *cmd, uint32_t group, int timeout
 /* Map the daemon's counters: what it sends a descriptor of, or where it gives no
  * answer, what is found of it in /proc by who may look there. What is mapped has
  * the layout that this program was made with, and cannot shrink; its numbers and its
- * text are still whatever its daemon wrote. 0 or an exit code, with the message
- * printed. */
+ * text are still whatever its daemon wrote. */
 int fct_seg_open(const struct fct *f, const struct cnt_seg **ret_seg);
 /* The same without a message, waiting for the daemon at most so long: 0, -ENOENT: no
  * daemon, or another negative errno. */
@@ -128,13 +124,12 @@ void fct_seg_close(const struct cnt_seg *seg);
 int fct_seg_alive(const struct cnt_seg *seg);
 uint64_t fct_seg_value(const struct cnt_seg *seg, const struct cnt_row *row);
 /* A copy of its numbers, and of the model's name as fct_plain() has it: of all groups, as
- * cnt_of_group() sums them up; of one group or all, 0 or an exit code with the message
- * printed; of each group, as an array to be freed with free() (NULL: no memory). */
+ * cnt_of_group() sums them up; of one group or all; of each group, as an array to be freed
+ * with free() (NULL: no memory). */
 void fct_seg_snap(const struct cnt_seg *seg, struct cnt_seg *ret_seg);
 int fct_seg_snap_group(const struct cnt_seg *seg, uint32_t group, struct cnt_seg *ret_seg);
 struct cnt_seg *fct_seg_snap_each(const struct cnt_seg *seg);
-/* Map the step trace of a group, which is for administrators; 0 or an exit code, with the
- * message printed. Never unmapped. */
+/* Map the step trace of a group, which is for administrators. Never unmapped. */
 int fct_trace_open(const struct fct *f, uint32_t group, const struct trc_seg **ret_seg);
 /* As fct_seg_try(). */
 int fct_trace_try(const struct fct *f, uint32_t group, int timeout_ms,
@@ -152,7 +147,7 @@ int fct_fail(int code, const char *fmt, ...) __attribute__((format(printf, 2, 3)
 /* The same with "out of memory", or "what: text of the status (its name)". */
 int fct_oom(void);
 int fct_status_fail(const char *what, int status);
-/* Flush standard output: 0, or FCT_EX_IO with the message printed. */
+/* Flush standard output. */
 int fct_flush(void);
 /* The signal becomes fct_interrupted; flags are those of sigaction(). */
 extern volatile sig_atomic_t fct_interrupted;
@@ -167,7 +162,7 @@ struct fct_near {
 void fct_near(struct fct_near *n, const char *name);
 /* name with one character for another, cut at 63 bytes. */
 void fct_swap(const char *name, char from, char to, char ret[64]);
-/* Numbers from text: 0, or FCT_EX_USAGE with the message printed. */
+/* Numbers from text. */
 int fct_u64(const char *what, const char *text, uint64_t max, uint64_t *ret);
 int fct_u32(const char *what, const char *text, uint32_t lo, uint32_t hi, uint32_t *ret);
 int fct_dbl(const char *what, const char *text, double *ret);
@@ -208,7 +203,7 @@ int fct_req_copy(struct fct_req *dst, const struct fct_req *src);
 void *fct_req_params(const struct fct_req *r, struct fdc_params *ret);
 /* Options that set a parameter. */
 extern const struct fct_opt fct_param_opts[];
-/* Set by one of them; 0 or an exit code with the message printed. */
+/* Set by one of them. */
 int fct_req_set_opt(struct fct_req *r, const struct fct_opt *row, const char *value);
 /* Set by JSON key ("max_tokens" or "max-tokens"). 0 or -EINVAL/-ENOMEM
  * with the reason in err. */
@@ -219,8 +214,7 @@ int fct_req_set_json(struct fct_req *r, const char *key, const json_t *value, ch
 
 /* Room for need elements of size bytes behind the pointer that p points to. -ENOMEM. */
 int fct_room(void *p, size_t need, size_t *cap, size_t size);
-/* Whole file, "-" is standard input; a NUL follows the n bytes. 0 or an
- * exit code with the message printed. */
+/* Whole file, "-" is standard input; a NUL follows the n bytes. */
 int fct_slurp(const char *path, char **ret_text, size_t *ret_n);
 /* Are the n bytes digits alone, of a number of at most max (9 or more)? *ret is it. */
 int fct_digits(const char *text, size_t n, uint64_t max, uint64_t *ret);
@@ -230,11 +224,10 @@ int fct_parse_ids(const char *text, size_t n, uint32_t **ret_ids, size_t *ret_n,
     char *err, size_t err_bytes);
 /* Offset of the first byte that is not UTF-8, -1 if all is. */
 long long fct_utf8_error(const char *text, size_t n);
-/* 0, or FCT_EX_DATA with the message printed, which names the byte. */
+/* Its message names that byte. */
 int fct_check_utf8(const char *what, const char *text, size_t n);
 /* Requests of a batch file's text, one JSON object a line; dflt gives what
- * a line does not name. 0 or an exit code with the message printed; the
- * message names path and line. */
+ * a line does not name. The message names path and line. */
 int fct_parse_batch(const char *path, const char *text, size_t n,
     const struct fct_req *dflt, struct fct_req **ret_reqs, size_t *ret_n);
 
@@ -270,6 +263,7 @@ struct fct_result {
     uint64_t t_submit, t_first, t_end; /* client's CLOCK_MONOTONIC, 0: not yet */
 };
 
+/* 0 or -ENOMEM. */
 int fct_result_init(struct fct_result *r, const struct fct_req *req, size_t index);
 void fct_result_fini(struct fct_result *r);
 /* Take an event in. 0 or -ENOMEM. */
@@ -289,7 +283,7 @@ void fct_error_text(const struct fdc_error *e, char *ret, size_t ret_bytes);
  * UTF-8 U+FFFD; it ends at a NUL, after n bytes or where ret is full. */
 void fct_plain(const char *text, size_t n, char *ret, size_t ret_bytes);
 /* One object or array on one line, numbers with 9 digits, and a newline. Takes over the
- * reference; NULL: no memory. 0 or an exit code, with the message printed. */
+ * reference; NULL: no memory. */
 int fct_print_json(json_t *j);
 /* A member's text or number; "" or 0 where it is none. */
 const char *fct_str(const json_t *o, const char *key);
