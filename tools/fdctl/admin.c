@@ -281,12 +281,11 @@ static int
 show_memories(const struct fct *f, long long n, int json)
 {
     json_t *list = json_array(), *sum = json_object(), *o;
-    struct fct_admin *a;
-    int rc = fct_admin_open(f, 0, &a);
+    int rc = 0;
 
     for (long long i = 0; i < n && rc == 0; i++) {
-        rc = fct_ask(a, json_pack("{s:s, s:I}", "cmd", "memory", "group", (json_int_t)i),
-            0, &o);
+        rc = fct_ask_once(f,
+            json_pack("{s:s, s:I}", "cmd", "memory", "group", (json_int_t)i), 0, &o);
         if (rc != 0)
             break;
         (void)json_object_del(o, "ok");
@@ -295,8 +294,6 @@ show_memories(const struct fct *f, long long n, int json)
         json_object_set_new(o, "group", json_integer((json_int_t)i));
         json_array_append_new(list, o);
     }
-    if (rc == 0 || json_array_size(list) != 0)
-        fct_admin_close(a);
     if (rc == 0 && json) {
         rc = fct_print_json(json_pack("{s:O, s:O}", "groups", list, "sum", sum));
     } else if (rc == 0) {

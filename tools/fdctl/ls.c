@@ -24,8 +24,7 @@
 struct ls {
     const struct fct *f;
     json_t *list;
-    dev_t dev[LS_MAX];
-    ino_t ino[LS_MAX];
+    struct stat seen[LS_MAX]; /* folders */
     size_t n;
 };
 
@@ -51,23 +50,24 @@ owner(const char *lock, const char *socket)
 static int
 ask_it(const struct fct *f, json_t *o)
 {
-    json_t *st = NULL;
-    const char *state;
-    int rc = fct_ask_once(f, json_pack("{s:s}", "cmd", "status"), 1, &st);
+    json_t *st = NULL, *w;
+    const char *state, *name;
+    int rc = fct_ask_once(f, fct_question("status"), 1, &st);
 
     if (rc != 0)
         return rc;
+    w = json_object_get(st, "worker");
+    name = fct_str(st, "instance");
     state = fct_str(st, "state");
-    if (strcmp(state, "running") == 0 &&
-        strcmp(fct_str(json_object_get(st, "worker"), "phase"), "ready") != 0)
-        state = fct_str(json_object_get(st, "worker"), "phase");
+    if (strcmp(state, "running") == 0 && strcmp(fct_str(w, "phase"), "ready") != 0)
+        state = fct_str(w, "phase");
     json_object_update_new(o,
         json_pack("{s:o, s:I, s:o, s:o, s:s*, s:s*}", "state", text(state), "pid",
             (json_int_t)fct_num(st, "pid"), "model",
             text(fct_str(json_object_get(st, "model"), "name")), "device",
-            text(fct_str(json_object_get(st, "worker"), "device")), "socket",
+            text(fct_str(w, "device")), "socket",
             json_string_value(json_object_get(st, "socket")), "name",
-            fct_str(st, "instance")[0] != '\0' ? fct_str(st, "instance") : NULL));
+            name[0] != '\0' ? name : NULL));
     json_decref(st);
     return 0;
 }
@@ -104,16 +104,15 @@ add(struct ls *ls, const char *name, const char *dir)
     if (strlen(dir) > 490 || stat(dir, &st) != 0 || !S_ISDIR(st.st_mode) || ls->n == LS_MAX)
         return;
     for (size_t i = 0; i < ls->n; i++)
-        if (ls->dev[i] == st.st_dev && ls->ino[i] == st.st_ino)
+        if (ls->seen[i].st_dev == st.st_dev && ls->seen[i].st_ino == st.st_ino)
             return;
+    ls->seen[ls->n++] = st;
     snprintf(f.dir, sizeof(f.dir), "%.490s", dir);
     snprintf(f.socket, sizeof(f.socket), "%.490s/" FDW_SOCKET, dir);
     snprintf(f.admin, sizeof(f.admin), "%.490s/admin.sock", dir);
     snprintf(lock, sizeof(lock), "%.490s/" FDW_LOCK, dir);
     if (f.timeout_ms < 0 || f.timeout_ms > LS_TIMEOUT_MS)
         f.timeout_ms = LS_TIMEOUT_MS;
-    ls->dev[ls->n] = st.st_dev;
-    ls->ino[ls->n++] = st.st_ino;
     if (stat(lock, &st) != 0 && stat(f.socket, &st) != 0)
         return;
     json_array_append_new(ls->list, describe(&f, name, lock));

@@ -439,12 +439,10 @@ static int
 save(struct chat *c, const char *path)
 {
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    char *text = json_dumps(c->messages, JSON_INDENT(1));
-    FILE *f = fd >= 0 ? fdopen(fd, "w") : NULL;
-    int bad = f == NULL || text == NULL || fprintf(f, "%s\n", text) < 0;
+    int bad = fd < 0 || json_dumpfd(c->messages, fd, JSON_INDENT(1)) != 0 ||
+        write(fd, "\n", 1) != 1;
 
-    bad |= f != NULL && fclose(f) != 0;
-    free(text);
+    bad |= fd >= 0 && close(fd) != 0;
     return bad ? fct_fail(FCT_EX_IO, "%s: %s", path, strerror(errno)) : 0;
 }
 

@@ -134,20 +134,20 @@ static int
 cannot_connect(const struct fct *f, const char *path, int os_error)
 {
     struct stat st = { .st_gid = 0 };
-    const char *slash = strrchr(path, '/');
+    char dir[512];
 
     if (os_error == EACCES || os_error == EPERM) {
         (void)stat(path, &st);
         return fct_no_permission(path, st.st_gid);
     }
+    folder_of(path, dir, sizeof(dir));
     return fct_unav("no daemon at %s: %s; start it:\n"
                     "  sudo systemctl start fdd%s%s\n"
                     "or one of your own:\n"
-                    "  fdd --set daemon.runtime_dir=%.*s --set model.path=MODEL\n"
+                    "  fdd --set daemon.runtime_dir=%s --set model.path=MODEL\n"
                     "or name another one with --instance NAME (fdctl ls shows them) or "
                     "--runtime-dir DIR",
-        path, strerror(os_error), f->instance[0] != '\0' ? "@" : "", f->instance,
-        slash != NULL ? (int)(slash - path) : 1, slash != NULL ? path : ".");
+        path, strerror(os_error), f->instance[0] != '\0' ? "@" : "", f->instance, dir);
 }
 
 /* ---- sessions --------------------------------------------------------------- */
