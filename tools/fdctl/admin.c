@@ -7,11 +7,11 @@
 
 #include "daemon/common/version.h"
 
-/* Arguments of the commands that ask more than one question. */
+/* Arguments of the commands that do not ask one question alone. */
 struct args {
     struct fct_plain q;
-    int all, origin, has_session;
-    uint64_t session;
+    int all, origin, deep, has_session;
+    uint64_t session, count;
     const char *file;
     struct fct_operands given;
 };
@@ -396,16 +396,14 @@ ASKS(drain, "fdctl drain [--wait] [--off] [--timeout-ms MS] [--json]",
 
 /* ---- a question for each operand ------------------------------------------------------ */
 
-static const struct fct_opt set_opts[] = { JSON };
 static ASKS(set, "fdctl set NAME=VALUE... [--json]",
-    "Change parameters of the running daemon, until its next reload or start.", set_opts,
+    "Change parameters of the running daemon, until its next reload or start.", json_opts,
     ARGS, .max_operands = FCT_OPERANDS_MAX, .text = "{name} = {value}\n");
 
 int
 fct_cmd_set(const struct fct *f, int argc, char **argv)
 {
     struct args a = { .all = 0 };
-    struct fct_admin *adm;
     int rc = fct_parse(&fct_line_set, argc, argv, &a);
 
     if (rc != FCT_GO)
@@ -415,14 +413,12 @@ fct_cmd_set(const struct fct *f, int argc, char **argv)
     for (int i = 0; i < a.given.n; i++)
         if (strchr(a.given.text[i], '=') == NULL)
             return fct_usage("set: '%s' has no '='; write NAME=VALUE", a.given.text[i]);
-    rc = fct_admin_open(f, 0, &adm);
-    if (rc != 0)
-        return rc;
+    rc = 0;
     for (int i = 0; i < a.given.n && rc == 0; i++) {
         const char *given = a.given.text[i], *eq = strchr(given, '=');
         json_t *answer = NULL;
 
-        rc = fct_ask(adm,
+        rc = fct_ask_once(f,
             json_pack("{s:s, s:o, s:o}", "cmd", "set", "name",
                 fct_json_text(given, (size_t)(eq - given)), "value",
                 fct_json_text(eq + 1, strlen(eq + 1))),
@@ -433,7 +429,6 @@ fct_cmd_set(const struct fct *f, int argc, char **argv)
             fct_fail(0, "%s", fct_str(answer, "warning"));
         rc = fct_finish(&fct_line_set, answer, NULL, a.q.json);
     }
-    fct_admin_close(adm);
     return rc;
 }
 
@@ -746,16 +741,10 @@ fct_cmd_debug(const struct fct *f, int argc, char **argv)
 
 /* ---- ping -------------------------------------------------------------------------- */
 
-struct ping_args {
-    int deep, json;
-    uint64_t count;
-};
-
 static const struct fct_opt ping_opts[] = {
-    { "deep", 0, NULL, "to the worker and back, not only the gate",
-        FCT_FLAG(struct ping_args, deep) },
-    { "count", 'c', "N", "so often (1)", FCT_U64(struct ping_args, count, 100000000) },
-    FCT_OPT_JSON(struct ping_args, "{\"ns\": N} for each"), FCT_OPT_HELP, FCT_OPT_END
+    { "deep", 0, NULL, "to the worker and back, not only the gate", FCT_FLAG(A, deep) },
+    { "count", 'c', "N", "so often (1)", FCT_U64(A, count, 100000000) },
+    FCT_OPT_JSON(Q, "{\"ns\": N} for each"), FCT_OPT_HELP, FCT_OPT_END
 };
 
 static const struct fct_line ping_line = { .usage = "fdctl ping [options]",
@@ -765,7 +754,7 @@ static const struct fct_line ping_line = { .usage = "fdctl ping [options]",
 int
 fct_cmd_ping(const struct fct *f, int argc, char **argv)
 {
-    struct ping_args a = { .count = 1 };
+    struct args a = { .count = 1 };
     int rc = fct_parse(&ping_line, argc, argv, &a);
     fdc_t *s = NULL;
     uint64_t ns;
@@ -777,7 +766,7 @@ fct_cmd_ping(const struct fct *f, int argc, char **argv)
         rc = fdc_ping(s, a.deep, &ns, f->timeout_ms);
         if (rc < 0)
             rc = fct_status_fail("ping", rc);
-        else if (a.json)
+        else if (a.q.json)
             rc = printf("{\"ns\": %llu}\n", (unsigned long long)ns) < 0;
         else
             rc = printf("%s: %.1f us\n", a.deep ? "worker" : "gate", (double)ns / 1e3) < 0;

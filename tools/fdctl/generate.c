@@ -401,15 +401,14 @@ cancel_all(struct gen *g)
 {
     g->cancelled = 1;
     g->exit_code = FCT_EX_INT;
-    for (size_t i = g->head; i < g->n_begun; i++)
-        if (g->slots[i].handle != NULL)
-            (void)fdc_cancel(g->slots[i].handle);
     g->n_slots = g->n_begun;
     for (size_t i = g->head; i < g->n_slots; i++) {
         struct slot *s = &g->slots[i];
 
-        /* Waiting to be tried again. */
-        if (s->handle == NULL && !s->over && fct_result_init(&s->res, s->req, s->index) == 0)
+        if (s->handle != NULL)
+            (void)fdc_cancel(s->handle);
+        /* waiting to be tried again */
+        else if (!s->over && fct_result_init(&s->res, s->req, s->index) == 0)
             end_here(g, s, FDC_E_CANCELLED);
     }
 }

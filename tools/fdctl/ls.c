@@ -46,50 +46,32 @@ owner(const char *lock, const char *socket)
     return pw != NULL ? text(pw->pw_name) : json_sprintf("%lu", (unsigned long)st.st_uid);
 }
 
-/* What the daemon says of itself, if it answers and we may ask: then 0. */
-static int
-ask_it(const struct fct *f, json_t *o)
-{
-    json_t *st = NULL, *w;
-    const char *state, *name;
-    int rc = fct_ask_once(f, fct_question("status"), 1, &st);
-
-    if (rc != 0)
-        return rc;
-    w = json_object_get(st, "worker");
-    name = fct_str(st, "instance");
-    state = fct_str(st, "state");
-    if (strcmp(state, "running") == 0 && strcmp(fct_str(w, "phase"), "ready") != 0)
-        state = fct_str(w, "phase");
-    json_object_update_new(o,
-        json_pack("{s:o, s:I, s:o, s:o, s:s*, s:s*}", "state", text(state), "pid",
-            (json_int_t)fct_num(st, "pid"), "model",
-            text(fct_str(json_object_get(st, "model"), "name")), "device",
-            text(fct_str(w, "device")), "socket",
-            json_string_value(json_object_get(st, "socket")), "name",
-            name[0] != '\0' ? name : NULL));
-    json_decref(st);
-    return 0;
-}
-
+/* What the daemon says of itself, if it answers and we may ask; else what is seen of it. */
 static json_t *
 describe(const struct fct *f, const char *name, const char *lock)
 {
-    json_t *o = json_pack("{s:s, s:n, s:n, s:n, s:o, s:n, s:o, s:o}", "name", name,
-        "state", "model", "pid", "user", owner(lock, f->socket), "device", "socket",
-        text(f->socket), "runtime_dir", text(f->dir));
-    int rc = ask_it(f, o);
-    pid_t pid = rc != 0 ? fct_daemon_pid(f) : 0;
-    const char *state = rc == FCT_EX_PERM ? pid != 0 ? "no permission" : "dead"
-        : pid > 0                         ? "no answer"
-        : rc != 0 && lsn_is_listened(f->socket)
-        ? "starts on use" /* a socket unit does while its daemon is down */
-        : "dead";
+    json_t *st = NULL, *w, *o;
+    int rc = fct_ask_once(f, fct_question("status"), 1, &st);
+    pid_t pid = rc != 0 ? fct_daemon_pid(f) : (pid_t)fct_num(st, "pid");
+    const char *instance = fct_str(st, "instance"), *socket = fct_str(st, "socket");
+    const char *state = fct_str(st, "state");
 
+    w = json_object_get(st, "worker");
+    if (strcmp(state, "running") == 0 && strcmp(fct_str(w, "phase"), "ready") != 0)
+        state = fct_str(w, "phase");
     if (rc != 0)
-        json_object_set_new(o, "state", json_string(state));
-    if (pid > 0)
-        json_object_set_new(o, "pid", json_integer(pid));
+        state = rc == FCT_EX_PERM ? pid != 0 ? "no permission" : "dead"
+            : pid > 0             ? "no answer"
+            : lsn_is_listened(f->socket)
+            ? "starts on use" /* a socket unit does while its daemon is down */
+            : "dead";
+    o = json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "name",
+        instance[0] != '\0' ? instance : name, "state", text(state), "model",
+        text(fct_str(json_object_get(st, "model"), "name")), "pid",
+        pid > 0 ? json_integer(pid) : json_null(), "user", owner(lock, f->socket),
+        "device", text(fct_str(w, "device")), "socket",
+        text(socket[0] != '\0' ? socket : f->socket), "runtime_dir", text(f->dir));
+    json_decref(st);
     return o;
 }
 

@@ -178,15 +178,14 @@ fct_open(const struct fct *f, size_t prompt_bytes, fdc_t **ret_session)
 {
     struct fdc_open_error oe;
     uint32_t waited_ms = 0;
-    int rc = try_open(f, prompt_bytes, ret_session, &oe);
+    int rc;
 
     /* A daemon that names a time is asked again then: a loop in a script may connect more
      * often than one user may. */
-    while (rc < 0 && oe.retry_after_ms != 0 &&
-        waited_ms + oe.retry_after_ms <= OPEN_WAIT_MS) {
+    while ((rc = try_open(f, prompt_bytes, ret_session, &oe)) < 0 &&
+        oe.retry_after_ms != 0 && waited_ms + oe.retry_after_ms <= OPEN_WAIT_MS) {
         waited_ms += oe.retry_after_ms;
         (void)usleep(oe.retry_after_ms * 1000u);
-        rc = try_open(f, prompt_bytes, ret_session, &oe);
     }
     if (rc >= 0)
         return 0;

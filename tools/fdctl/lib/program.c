@@ -6,7 +6,6 @@
 
 #include <fcntl.h>
 #include <ftw.h>
-#include <limits.h>
 #include <sys/prctl.h>
 
 #include "daemon/common/log.h"
@@ -64,11 +63,11 @@ find(const struct fct_cmd *cmds, const char *name)
 {
     struct fct_near near = { .like = name, .name = "help", .best = 3 };
 
-    for (size_t i = 0; cmds[i].name != NULL; i++)
-        if (strcmp(cmds[i].name, name) == 0)
-            return &cmds[i];
-    for (size_t i = 0; cmds[i].name != NULL; i++)
-        fct_near(&near, cmds[i].name);
+    for (; cmds->name != NULL; cmds++) {
+        if (strcmp(cmds->name, name) == 0)
+            return cmds;
+        fct_near(&near, cmds->name);
+    }
     fct_fail(0,
         near.best < 3 ? "unknown command '%s'; did you mean %s %s?"
                       : "unknown command '%s'; see %s %s",
