@@ -123,9 +123,6 @@ show_status(json_t *st, const void *args)
     size_t i;
 
     (void)args;
-    mark_ranks(json_object_get(st, "worker"));
-    json_array_foreach(json_object_get(st, "workers"), i, w)
-        mark_ranks(w);
     if (fct_daemon_version(st, version, sizeof(version)))
         json_object_set_new(st, "own", json_string(ver_text()));
     json_object_set_new(st, "shown", json_string(version));
@@ -134,12 +131,14 @@ show_status(json_t *st, const void *args)
     if (json_array_size(json_object_get(st, "workers")) == 0)
         json_object_set_new(st, "workers", json_pack("[O]", json_object_get(st, "worker")));
     /* what their lines begin with: of several, the group's number */
-    json_array_foreach(json_object_get(st, "workers"), i, w)
+    json_array_foreach(json_object_get(st, "workers"), i, w) {
+        mark_ranks(w);
         json_object_update_new(w,
             json_pack("{s:o, s:b}", "label",
                 many ? json_sprintf("group %lld", fct_num(w, "group"))
                      : json_string("worker"),
                 "is_of_many", many));
+    }
     fct_text(stdout,
         "fdd       {shown}, {state}, pid {pid}, up {uptime_ms:age}\n"
         "[own|          this fdctl is {own}: start the daemon again, or install both from "

@@ -68,45 +68,29 @@ add_token(json_t *to, const json_t *config, const char *name)
         (void)json_object_set(to, name, v);
 }
 
-/* The model's files: *ret_text is the template, malloc()ed, or NULL. */
+/* The model's tokens, and a template. path: a file with it; NULL: the model's own. 0 or an
+ * exit code, with the message printed. */
 static int
-read_model(struct chat *c, char **ret_text, size_t *ret_n)
+read_template(struct chat *c, const char *path)
 {
-    char *config = NULL;
+    char err[FDCHAT_ERR_BYTES] = "", *config = NULL, *text = NULL;
     size_t n = 0;
     int rc = fdc_file(c->s, "tokenizer_config.json", &config, &n, CHAT_FILE_MS);
-    json_t *all = rc == 0 ? json_loadb(config, n, 0, NULL) : NULL, *v = json_object(),
-           *text;
+    json_t *all = rc == 0 ? json_loadb(config, n, 0, NULL) : NULL, *v = json_object();
+    const char *own = json_string_value(json_object_get(all, "chat_template"));
 
     add_token(v, all, "bos_token");
     add_token(v, all, "eos_token");
     c->variables = json_dumps(v, JSON_COMPACT);
-    *ret_text = NULL;
-    if (fdc_file(c->s, "chat_template.jinja", ret_text, ret_n, CHAT_FILE_MS) != 0) {
-        text = json_object_get(all, "chat_template");
-        *ret_text = json_is_string(text) ? strdup(json_string_value(text)) : NULL;
-        *ret_n = *ret_text != NULL ? strlen(*ret_text) : 0;
+    rc = c->variables == NULL ? fct_oom() : path != NULL ? fct_slurp(path, &text, &n) : 0;
+    if (path == NULL &&
+        fdc_file(c->s, "chat_template.jinja", &text, &n, CHAT_FILE_MS) != 0 && own != NULL) {
+        text = strdup(own);
+        n = strlen(own);
     }
     json_decref(all);
     json_decref(v);
     fdc_free(config);
-    return c->variables == NULL ? fct_oom() : 0;
-}
-
-/* path: a file with the template; NULL: the model's own. 0 or an exit code, with the
- * message printed. */
-static int
-read_template(struct chat *c, const char *path)
-{
-    char err[FDCHAT_ERR_BYTES] = "", *text = NULL;
-    size_t n = 0;
-    int rc = read_model(c, &text, &n);
-
-    if (rc == 0 && path != NULL) {
-        free(text);
-        text = NULL;
-        rc = fct_slurp(path, &text, &n);
-    }
     if (rc == 0 && text == NULL)
         rc = fct_unav(
             "chat: the model has no chat template; generate goes on with a text, and "

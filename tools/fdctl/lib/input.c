@@ -197,30 +197,26 @@ fct_parse_batch(const char *path, const char *text, size_t n, const struct fct_r
     char err[256];
     int rc = 0;
 
-    for (at = 0; at < n; at += len + 1, line++) {
+    for (at = 0; at < n && rc == 0; at += len + 1, line++) {
         const char *nl = memchr(text + at, '\n', n - at);
 
         len = nl != NULL ? (size_t)(nl - (text + at)) : n - at;
         if (strspn(text + at, " \t\r\n\v\f") >= len)
             continue;
-        if (fct_room(&reqs, n_reqs + 1, &cap, sizeof(*reqs)) != 0) {
+        if (fct_room(&reqs, n_reqs + 1, &cap, sizeof(*reqs)) != 0)
             rc = fct_oom();
-            goto bad;
-        }
-        if (parse_line(text + at, len, dflt, &reqs[n_reqs], err, sizeof(err)) != 0) {
+        else if (parse_line(text + at, len, dflt, &reqs[n_reqs], err, sizeof(err)) != 0)
             rc = fct_data("%s:%zu: %s", path, line, err);
-            goto bad;
-        }
-        n_reqs++;
+        else
+            n_reqs++;
     }
-    if (n_reqs == 0) {
+    if (rc == 0 && n_reqs == 0)
         rc = fct_data("%s: empty: no requests", path);
-        goto bad;
+    if (rc == 0) {
+        *ret_reqs = reqs;
+        *ret_n = n_reqs;
+        return 0;
     }
-    *ret_reqs = reqs;
-    *ret_n = n_reqs;
-    return 0;
-bad:
     while (n_reqs > 0)
         fct_req_fini(&reqs[--n_reqs]);
     free(reqs);

@@ -67,59 +67,52 @@ acts_as(int proc, uid_t uid)
         effective == (unsigned long)uid;
 }
 
-/* Among its open files. Opened again for reading, only what is said to be the memfd:
- * opening a device or a FIFO may do more than open it. */
+/* Among its open files, of which dir is the folder or -1. Opened again for reading, only
+ * what is said to be the memfd: opening a device or a FIFO may do more than open it. */
 static int
 look_in(int dir, const struct segment *s, const void **ret)
 {
-    DIR *d = fdopendir(dir);
+    DIR *d = dir >= 0 ? fdopendir(dir) : NULL;
     struct dirent *e;
     char link[64];
-    int rc = -ENOENT;
+    int rc = -ENOENT, fd;
 
-    if (d == NULL) {
-        rc = -errno;
-        close(dir);
-        return rc;
-    }
-    while (rc != 0 && (e = readdir(d)) != NULL) {
-        ssize_t n = readlinkat(dirfd(d), e->d_name, link, sizeof(link));
-        int fd;
+    while (d != NULL && rc != 0 && (e = readdir(d)) != NULL) {
+        ssize_t n = readlinkat(dir, e->d_name, link, sizeof(link));
 
         if (n != (ssize_t)strlen(s->link) || memcmp(link, s->link, (size_t)n) != 0)
             continue;
-        fd = openat(dirfd(d), e->d_name, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+        fd = openat(dir, e->d_name, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
         if (fd < 0)
             continue;
         rc = look(s, fd, ret);
         close(fd);
     }
-    closedir(d);
+    if (d != NULL)
+        closedir(d);
+    else if (dir >= 0)
+        close(dir);
     return rc;
 }
 
 /* The process that the runtime folder's fdd.pid names, if it acts as the folder's owner:
- * it is held while its files are looked at, so that no other gets its number. */
+ * it is held while its files are looked at, so that no other gets its number. 0: found. */
 static int
 look_in_proc(const struct fct *f, const struct segment *s, const void **ret)
 {
     pid_t pid = fct_daemon_pid(f);
     struct stat st;
     char path[32];
-    int proc, dir, rc;
+    int proc, rc = -ENOENT;
 
     if (pid <= 0 || stat(f->dir, &st) != 0)
-        return -ENOENT;
+        return rc;
     snprintf(path, sizeof(path), "/proc/%ld", (long)pid);
     proc = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (proc < 0)
-        return -errno;
-    if (acts_as(proc, st.st_uid)) {
-        dir = openat(proc, "fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        rc = dir >= 0 ? look_in(dir, s, ret) : -errno;
-    } else {
-        rc = -EPERM;
-    }
+        return rc;
+    if (acts_as(proc, st.st_uid))
+        rc = look_in(openat(proc, "fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC), s, ret);
     close(proc);
     return rc;
 }
