@@ -568,33 +568,29 @@ list_files(void)
 }
 
 static int
-write_file(const struct fct *f, const char *name)
+model_or_file(struct fct *f, void *args)
 {
+    const struct args *a = args;
     char *bytes = NULL;
     size_t n = 0;
     fdc_t *s = NULL;
-    int rc = fct_open(f, 0, &s);
+    int rc;
 
+    if (a->file == NULL)
+        return FCT_GO;
+    if (a->q.json)
+        return fct_usage("model: --file or --json, not both");
+    rc = fct_open(f, 0, &s);
     if (rc != 0)
         return rc;
-    rc = fdc_file(s, name, &bytes, &n, f->timeout_ms);
+    rc = fdc_file(s, a->file, &bytes, &n, f->timeout_ms);
     fdc_close(s);
     if (rc < 0)
-        return fct_status_fail(name, rc);
+        return fct_status_fail(a->file, rc);
     if (n > 0)
         fwrite(bytes, 1, n, stdout);
     fdc_free(bytes);
     return fct_flush();
-}
-
-static int
-model_or_file(struct fct *f, void *args)
-{
-    const struct args *a = args;
-
-    if (a->file != NULL && a->q.json)
-        return fct_usage("model: --file or --json, not both");
-    return a->file != NULL ? write_file(f, a->file) : FCT_GO;
 }
 
 ASKS(model, "fdctl model [--group N] [--json | --file NAME]",
@@ -615,60 +611,47 @@ debug_word(char *list, size_t bytes, const char *sep, const char *w)
     return 1;
 }
 
-/* The value of an option in this word or the next; NULL: it is not this
- * option. *ret_bad: it lacks one. */
-static const char *
-debug_option(const char *name, int argc, char **argv, int *i, int *ret_bad)
-{
-    size_t n = strlen(name);
-
-    if (strncmp(argv[*i], name, n) != 0 || (argv[*i][n] != '\0' && argv[*i][n] != '='))
-        return NULL;
-    if (argv[*i][n] == '=')
-        return argv[*i] + n + 1;
-    if (*i + 1 >= argc) {
-        *ret_bad = fct_usage("debug: %s needs a value, such as %s", name,
-            strcmp(name, "--level") == 0         ? "debug"
-                : name[strspn(name, "-")] == 'g' ? "1"
-                                                 : "gate=debug");
-        return "";
-    }
-    return argv[++*i];
-}
-
 /* +bit, -bit and bit are words here, so "-kv" is not an option. */
 static int
 debug_question(int argc, char **argv, json_t *q, int *ret_json)
 {
+    enum { LEVEL, TOPIC, N_VALUED = 4 };
+    static const struct {
+        const char *option, *such_as;
+    } valued[] = { { "--level", "debug" }, { "--topic", "gate=debug" },
+        { "--group", "1" }, { "-g", "1" } };
     char bits[512] = "", topics[512] = "";
-    const char *v;
-    int bad = 0, ok = 1;
-    uint32_t group = CNT_ALL_GROUPS;
+    uint32_t group;
 
-    for (int i = 1; i < argc && bad == 0; i++) {
-        const char *w = argv[i];
+    for (int i = 1; i < argc; i++) {
+        const char *w = argv[i], *v = NULL;
+        size_t n = strcspn(w, "="), k = 0;
+        int ok = 1, rc;
 
-        if (strcmp(w, "--json") == 0)
-            *ret_json = 1;
-        else if ((v = debug_option("--level", argc, argv, &i, &bad)) != NULL)
+        while (k < N_VALUED &&
+            (strncmp(w, valued[k].option, n) != 0 || valued[k].option[n] != '\0'))
+            k++;
+        if (k < N_VALUED && (v = w[n] == '=' ? w + n + 1 : argv[++i]) == NULL)
+            return fct_usage("debug: %s needs a value, such as %s", w, valued[k].such_as);
+        if (k == LEVEL) {
             json_object_set_new(q, "level", fct_json_text(v, strlen(v)));
-        else if ((v = debug_option("--group", argc, argv, &i, &bad)) != NULL ||
-            (v = debug_option("-g", argc, argv, &i, &bad)) != NULL)
-            bad = bad != 0 ? bad
-                           : fct_u32("debug: --group", v, 0, CNT_MAX_GROUPS - 1, &group);
-        else if ((v = debug_option("--topic", argc, argv, &i, &bad)) != NULL)
-            ok = bad != 0 || debug_word(topics, sizeof(topics), ",", v);
-        else if ((v = fct_table_word("debug", w)) != NULL)
+        } else if (k == TOPIC) {
+            ok = debug_word(topics, sizeof(topics), ",", v);
+        } else if (k < N_VALUED) {
+            rc = fct_u32("debug: --group", v, 0, CNT_MAX_GROUPS - 1, &group);
+            if (rc != 0)
+                return rc;
+            json_object_set_new(q, "group", json_integer(group));
+        } else if (strcmp(w, "--json") == 0) {
+            *ret_json = 1;
+        } else if ((v = fct_table_word("debug", w)) != NULL) {
             json_object_set_new(q, v, json_true());
-        else
+        } else {
             ok = strncmp(w, "--", 2) != 0 && debug_word(bits, sizeof(bits), " ", w);
+        }
         if (!ok)
             return fct_usage("debug: unknown '%s'; see fdctl debug --help", w);
     }
-    if (bad != 0)
-        return bad;
-    if (group != CNT_ALL_GROUPS)
-        json_object_set_new(q, "group", json_integer((json_int_t)group));
     if (bits[0] != '\0')
         json_object_set_new(q, "bits", fct_json_text(bits, strlen(bits)));
     if (topics[0] != '\0')
