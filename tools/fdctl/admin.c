@@ -21,12 +21,9 @@ struct args {
 #define ARGS .args_bytes = sizeof(struct args), .operands = 1 + offsetof(A, given)
 #define JSON FCT_OPT_JSON(Q, "the answer as JSON"), FCT_OPT_HELP, FCT_OPT_END
 static const struct fct_opt json_opts[] = { JSON };
-/* Of one group. */
-#define GROUP \
-    { \
-        "group", 0, "", NULL, FCT_ASK(Q, ask, CNT_MAX_GROUPS - 1) \
-    }
-static const struct fct_opt group_opts[] = { GROUP, JSON };
+static const struct fct_opt group_opts[] = {
+    { "group", 0, "", NULL, FCT_ASK(Q, ask, CNT_MAX_GROUPS - 1) }, JSON
+};
 
 /* ---- one question ------------------------------------------------------------------ */
 
@@ -259,46 +256,38 @@ show_memory(json_t *o, const void *args)
         o);
 }
 
-/* Adds to the sums what the answer's places have. */
-static void
-add_memory(const json_t *answer, json_t *sum)
-{
-    static const char *const keys[] = { "bytes", "in_use" };
-    char key[32];
-    json_t *p;
-    size_t i;
-
-    json_array_foreach(json_object_get(answer, "places"), i, p)
-        for (size_t k = 0; k < 2; k++) {
-            snprintf(key, sizeof(key), "%s_%s", fct_str(p, "where"), keys[k]);
-            add_num(sum, key, fct_num(p, keys[k]));
-        }
-    add_num(sum, "tokens", fct_num(answer, "tokens"));
-}
-
+/* The groups' answers, and sums of what their places have. */
 static int
 show_memories(const struct fct *f, long long n, int json)
 {
-    json_t *list = json_array(), *sum = json_object(), *o;
+    static const char *const keys[] = { "bytes", "in_use" };
+    json_t *list = json_array(), *sum = json_object(), *o, *p;
+    char key[32];
     int rc = 0;
+    size_t k;
 
-    for (long long i = 0; i < n && rc == 0; i++) {
+    for (long long i = 0; i < n; i++) {
         rc = fct_ask_once(f,
             json_pack("{s:s, s:I}", "cmd", "memory", "group", (json_int_t)i), 0, &o);
         if (rc != 0)
             break;
         (void)json_object_del(o, "ok");
         add_places(o);
-        add_memory(o, sum);
-        json_object_set_new(o, "group", json_integer((json_int_t)i));
+        json_array_foreach(json_object_get(o, "places"), k, p)
+            for (size_t s = 0; s < 2; s++) {
+                snprintf(key, sizeof(key), "%s_%s", fct_str(p, "where"), keys[s]);
+                add_num(sum, key, fct_num(p, keys[s]));
+            }
+        add_num(sum, "tokens", fct_num(o, "tokens"));
+        add_num(o, "group", i);
         json_array_append_new(list, o);
     }
-    if (rc == 0 && json) {
+    if (rc == 0 && json)
         rc = fct_print_json(json_pack("{s:O, s:O}", "groups", list, "sum", sum));
-    } else if (rc == 0) {
-        for (long long i = 0; i < n; i++) {
-            printf("%sgroup %lld: ", i != 0 ? "\n" : "", i);
-            show_memory(json_array_get(list, (size_t)i), NULL);
+    if (rc == 0 && !json) {
+        json_array_foreach(list, k, o) {
+            printf("%sgroup %zu: ", k != 0 ? "\n" : "", k);
+            show_memory(o, NULL);
         }
         fct_text(stdout,
             "\nall groups: devices {device_bytes:bytes} planned, {device_in_use:bytes} in use; "
@@ -556,7 +545,7 @@ ASKS(config, "fdctl config [NAME] [--origin] [--json]",
 static const struct fct_opt model_opts[] = {
     { "file", 0, "NAME",
         "write one of the model's files to standard output:", FCT_TEXT(A, file) },
-    GROUP, JSON
+    { "group", 0, "", NULL, FCT_ASK(Q, ask, CNT_MAX_GROUPS - 1) }, JSON
 };
 
 static void

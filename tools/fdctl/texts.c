@@ -53,44 +53,37 @@ run(const struct fct *f, struct args *a)
 /* ---- tokenize ---------------------------------------------------------------------- */
 
 static int
-tokenize_text(fdc_t *s, const struct args *a, const char *name, const char *text, size_t n)
-{
-    uint32_t *ids = NULL;
-    size_t n_ids = 0;
-    int rc = fct_check_utf8(name, text, n);
-
-    if (rc != 0)
-        return rc;
-    rc = fdc_tokenize(s, text, n, a->flags, &ids, &n_ids, a->timeout_ms);
-    if (rc < 0)
-        return fct_status_fail(name, rc);
-    rc = 0;
-    if (a->json)
-        rc = fct_print_json(json_pack("{s:o, s:I}", "ids", fct_json_ids(ids, n_ids), "n",
-            (json_int_t)n_ids));
-    for (size_t i = 0; !a->json && i < n_ids; i++)
-        printf("%s%u", i > 0 ? " " : "", ids[i]);
-    if (!a->json)
-        putchar('\n');
-    fdc_free(ids);
-    return rc;
-}
-
-static int
 tokenize(fdc_t *s, const struct args *a, const char *name, const char *text, size_t n)
 {
     json_error_t je;
-    json_t *j;
-    int rc;
+    json_t *j = NULL;
+    uint32_t *ids = NULL;
+    size_t n_ids = 0;
+    int rc = 0;
 
-    if (!a->json_lines)
-        return tokenize_text(s, a, name, text, n);
-    j = json_loadb(text, n, JSON_DECODE_ANY | JSON_ALLOW_NUL, &je);
-    if (!json_is_string(j))
+    if (a->json_lines) {
+        j = json_loadb(text, n, JSON_DECODE_ANY | JSON_ALLOW_NUL, &je);
+        text = json_string_value(j);
+        n = json_string_length(j);
+    }
+    if (text == NULL)
         rc = fct_data("%s: not a JSON string%s%s", name, j == NULL ? ": " : "",
             j == NULL ? je.text : "");
-    else
-        rc = tokenize_text(s, a, name, json_string_value(j), json_string_length(j));
+    if (rc == 0)
+        rc = fct_check_utf8(name, text, n);
+    if (rc == 0) {
+        rc = fdc_tokenize(s, text, n, a->flags, &ids, &n_ids, a->timeout_ms);
+        rc = rc < 0 ? fct_status_fail(name, rc) : 0;
+    }
+    if (rc == 0 && a->json) {
+        rc = fct_print_json(json_pack("{s:o, s:I}", "ids", fct_json_ids(ids, n_ids), "n",
+            (json_int_t)n_ids));
+    } else if (rc == 0) {
+        for (size_t i = 0; i < n_ids; i++)
+            printf("%s%u", i > 0 ? " " : "", ids[i]);
+        putchar('\n');
+    }
+    fdc_free(ids);
     json_decref(j);
     return rc;
 }

@@ -48,51 +48,37 @@ folder_of(const char *path, char *ret, size_t ret_bytes)
         snprintf(ret, ret_bytes, "%.*s", slash == path ? 1 : (int)(slash - path), path);
 }
 
-static int
-find_folder(struct fct *f, const struct fdw_env *e, const char *socket, const char *dir,
+int
+fct_paths(struct fct *f, const char *socket, const char *admin, const char *dir,
     const char *instance)
 {
-    const char *name = instance != NULL ? instance : e->instance;
-    int rc = 0, named = dir != NULL || instance != NULL, found = 0;
+    int rc = 0, by_name = dir != NULL || instance != NULL, has_folder = 0;
+    const char *name, *at; /* at: the client socket, if something names it */
+    struct sockaddr_un un;
+    struct fdw_env e;
 
-    if (!named && (socket != NULL || (e->socket != NULL && e->runtime_dir == NULL))) {
-        folder_of(socket != NULL ? socket : e->socket, f->dir, sizeof(f->dir));
+    fdw_env_get(&e);
+    name = instance != NULL ? instance : e.instance;
+    at = socket == NULL && !by_name ? e.socket : socket;
+    f->dir_given = dir != NULL;
+    f->is_found = at == NULL && admin == NULL && !by_name && e.runtime_dir == NULL;
+    if (at != NULL && !by_name && (socket != NULL || e.runtime_dir == NULL)) {
+        folder_of(at, f->dir, sizeof(f->dir));
         /* that of $FDD_SOCKET counts only if an admin socket is there too */
-        found = socket != NULL || has(f->dir, "admin.sock");
+        has_folder = socket != NULL || has(f->dir, "admin.sock");
     }
-    if (!found)
-        rc = fdw_find(e, dir, instance, f->dir, sizeof(f->dir));
+    if (!has_folder)
+        rc = fdw_find(&e, dir, instance, f->dir, sizeof(f->dir));
     if (rc == -EINVAL)
         return fct_usage("%s%s: no instance's name: " FDW_NAME_RULE "; see %s ls",
             instance != NULL ? "--instance " : "$FDD_INSTANCE=", name, fct_prog);
     if (rc != 0)
         return fct_usage("the runtime folder's path is longer than %d bytes",
             FDW_PATH_BYTES - 1);
-    if (instance != NULL || (dir == NULL && socket == NULL && e->socket == NULL))
-        snprintf(f->instance, sizeof(f->instance), "%s", name != NULL ? name : "");
-    return 0;
-}
-
-int
-fct_paths(struct fct *f, const char *socket, const char *admin, const char *dir,
-    const char *instance)
-{
-    struct sockaddr_un un;
-    struct fdw_env e;
-    int rc;
-
-    fdw_env_get(&e);
-    f->instance[0] = '\0';
-    f->dir_given = dir != NULL;
-    f->is_found = socket == NULL && admin == NULL && dir == NULL && instance == NULL &&
-        e.socket == NULL && e.runtime_dir == NULL;
-    rc = find_folder(f, &e, socket, dir, instance);
-    if (rc != 0)
-        return rc;
-    if (socket == NULL && dir == NULL && instance == NULL)
-        socket = e.socket;
-    if (socket != NULL)
-        snprintf(f->socket, sizeof(f->socket), "%s", socket);
+    snprintf(f->instance, sizeof(f->instance), "%s",
+        name != NULL && (instance != NULL || (dir == NULL && at == NULL)) ? name : "");
+    if (at != NULL)
+        snprintf(f->socket, sizeof(f->socket), "%s", at);
     else
         snprintf(f->socket, sizeof(f->socket), "%.*s/" FDW_SOCKET, 480, f->dir);
     if (admin != NULL)
