@@ -278,11 +278,10 @@ is_in(const char *const *list, const char *name)
 static void
 gather(const struct fct_line *l, struct fct_opt ret[FCT_OPTS_MAX])
 {
-    const struct fct_opt *const *end = l->opts + sizeof(l->opts) / sizeof(l->opts[0]);
     const struct cmd_arg *a;
     struct fct_opt *to = ret;
 
-    for (const struct fct_opt *const *t = l->opts; t < end && *t != NULL; t++)
+    for (const struct fct_opt *const *t = l->opts; *t != NULL; t++)
         for (const struct fct_opt *o = *t; o->name != NULL; o++) {
             if (to == ret + FCT_OPTS_MAX - 1 ||
                 (o->take == FCT_T_PARAM && is_in(l->less, o->name)))

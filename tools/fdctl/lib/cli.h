@@ -87,7 +87,7 @@ struct fct;
 struct fct_line {
     const char *usage; /* behind "usage: ": further lines as they are */
     const char *about;
-    const struct fct_opt *opts[5];                 /* tables, to the first NULL */
+    const struct fct_opt *opts[5];                 /* 4 tables at most, to NULL */
     int (*operand)(void *args, const char *value); /* NULL: by the next ones */
     const char *operand_is; /* one is the value of this option; NULL: */
     size_t operands;        /* 1 + offset of a struct fct_operands; 0: none is taken */

@@ -27,9 +27,10 @@ static const struct segment seg_stat = { "statistics", "stat_fd",
 static const struct segment seg_trace = { "trace", "trace_fd",
     "/memfd:" TRC_MEMFD " (deleted)", 1, 0 };
 
-/* Trace segments of all groups have the same name: the group is read from the segment. */
+/* Trace segments of all groups have the same name: the group is read from the segment. ret:
+ * a pointer to the pointer to it, here as in what follows. */
 static int
-look(const struct segment *s, int fd, const void **ret)
+look(const struct segment *s, int fd, void *ret)
 {
     const struct cnt_seg *seg = NULL;
     const struct trc_seg *trace = NULL;
@@ -40,7 +41,7 @@ look(const struct segment *s, int fd, const void **ret)
         return -ENOENT;
     }
     if (rc == 0)
-        *ret = s->is_trace ? (const void *)trace : seg;
+        memcpy(ret, s->is_trace ? (const void *)&trace : &seg, sizeof(seg));
     return rc;
 }
 
@@ -70,7 +71,7 @@ acts_as(int proc, uid_t uid)
 /* Among its open files, of which dir is the folder or -1. Opened again for reading, only
  * what is said to be the memfd: opening a device or a FIFO may do more than open it. */
 static int
-look_in(int dir, const struct segment *s, const void **ret)
+look_in(int dir, const struct segment *s, void *ret)
 {
     DIR *d = dir >= 0 ? fdopendir(dir) : NULL;
     struct dirent *e;
@@ -98,7 +99,7 @@ look_in(int dir, const struct segment *s, const void **ret)
 /* The process that the runtime folder's fdd.pid names, if it acts as the folder's owner:
  * it is held while its files are looked at, so that no other gets its number. 0: found. */
 static int
-look_in_proc(const struct fct *f, const struct segment *s, const void **ret)
+look_in_proc(const struct fct *f, const struct segment *s, void *ret)
 {
     pid_t pid = fct_daemon_pid(f);
     struct stat st;
@@ -120,7 +121,7 @@ look_in_proc(const struct fct *f, const struct segment *s, const void **ret)
 /* ---- either way -------------------------------------------------------------- */
 
 static int
-find(const struct fct *f, const struct segment *s, int timeout_ms, const void **ret)
+find(const struct fct *f, const struct segment *s, int timeout_ms, void *ret)
 {
     int fd = fct_ask_fd(f, s->cmd, s->group, timeout_ms), rc = fd;
 
@@ -138,7 +139,7 @@ find(const struct fct *f, const struct segment *s, int timeout_ms, const void **
 
 /* Map it; 0 or an exit code, with the message printed. */
 static int
-map(const struct fct *f, const struct segment *s, const void **ret)
+map(const struct fct *f, const struct segment *s, void *ret)
 {
     int rc = find(f, s, geteuid() == 0 ? SEG_ROOT_MS : SEG_ASK_MS, ret);
     struct stat st = { .st_gid = 0 };
@@ -173,18 +174,12 @@ map(const struct fct *f, const struct segment *s, const void **ret)
         f->dir, strerror(-rc));
 }
 
-/* ret: the pointer to it; timeout_ms 0: with messages. */
+/* timeout_ms 0: with messages. */
 static int
 get(const struct fct *f, struct segment s, uint32_t group, int timeout_ms, void *ret)
 {
-    const void *p = NULL;
-    int rc;
-
     s.group = group;
-    rc = timeout_ms != 0 ? find(f, &s, timeout_ms, &p) : map(f, &s, &p);
-    if (rc == 0)
-        memcpy(ret, &p, sizeof(p));
-    return rc;
+    return timeout_ms != 0 ? find(f, &s, timeout_ms, ret) : map(f, &s, ret);
 }
 
 int
