@@ -623,6 +623,7 @@ test_show(void **state)
 
     (void)state;
     fct_show(f, j, 0);
+    fct_show(f, NULL, 0); /* an answer that lacks its list */
     fclose(f);
     assert_string_equal(text,
         "a     1\n"
@@ -633,7 +634,8 @@ test_show(void **state)
         "t:\n"
         "   n  s\n"
         "   1  ab\n"
-        "  10  c\n");
+        "  10  c\n"
+        "-\n");
     free(text);
     json_decref(j);
 }

@@ -144,7 +144,7 @@ scalar(const json_t *j, char *ret, size_t ret_bytes)
     json_t *v;
 
     ret[0] = '\0';
-    switch (json_typeof(j)) {
+    switch (j != NULL ? json_typeof(j) : JSON_NULL) {
     case JSON_STRING:
         fct_plain(json_string_value(j), json_string_length(j), ret, ret_bytes);
         break;
