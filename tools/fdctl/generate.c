@@ -18,23 +18,21 @@ struct slot {
     int without_text; /* sent again so */
 };
 
-struct gen_args {
+struct gen {
+    /* from the line */
     const char *text, *file, *ids, *batch;
     uint64_t n_requests, concurrency, retry;
     int json, stats, has_source;
     struct fct_req dflt;
-};
 
-struct gen {
     const struct fct *f;
-    const struct gen_args *a;
     fdc_t *s;
     struct fct_req *reqs; /* parsed requests */
     size_t n_reqs;
     struct slot *slots;
     size_t n_slots, n_begun, n_over;
     size_t head; /* first one whose output is not complete */
-    size_t n_open, concurrency;
+    size_t n_open;
     int header;  /* one is printed over each text */
     int unknown; /* the model was loading when the requests were made */
     int holes;   /* there may be slots before n_begun that are to be sent again */
@@ -58,7 +56,7 @@ take_word(void *args, const char *word)
     return fct_set(&line, "prompt-file", word, args);
 }
 
-#define A struct gen_args
+#define A struct gen
 #define ONE \
     FCT_HAS(A, has_source), \
         .once = "generate: one prompt only: " \
@@ -89,30 +87,29 @@ static const struct fct_line line = {
     .about = "Generate text; - reads the prompt from standard input.",
     .opts = { opts, fct_param_opts },
     .operand = take_word,
-    .req = 1 + offsetof(struct gen_args, dflt)
+    .req = 1 + offsetof(struct gen, dflt)
 };
 
 /* The one prompt, or the batch, into g->reqs. */
 static int
 load_requests(struct gen *g)
 {
-    const struct gen_args *a = g->a;
-    const char *path = a->file != NULL ? a->file : a->ids != NULL ? a->ids : a->batch;
+    const char *path = g->file != NULL ? g->file : g->ids != NULL ? g->ids : g->batch;
     const char *name = path == NULL ? "-p"
         : strcmp(path, "-") == 0    ? "standard input"
                                     : path;
-    char *text = path == NULL ? strdup(a->text) : NULL, err[256];
+    char *text = path == NULL ? strdup(g->text) : NULL, err[256];
     size_t n = text != NULL ? strlen(text) : 0;
     struct fct_req *r;
     int rc = path != NULL ? fct_slurp(path, &text, &n) : text == NULL ? fct_oom() : 0;
 
-    if (rc == 0 && a->batch != NULL) {
-        rc = fct_parse_batch(name, text, n, &a->dflt, &g->reqs, &g->n_reqs);
+    if (rc == 0 && g->batch != NULL) {
+        rc = fct_parse_batch(name, text, n, &g->dflt, &g->reqs, &g->n_reqs);
         free(text);
         return rc;
     }
     r = rc == 0 ? calloc(1, sizeof(*r)) : NULL;
-    if (r == NULL || fct_req_copy(r, &a->dflt) != 0) {
+    if (r == NULL || fct_req_copy(r, &g->dflt) != 0) {
         free(r);
         free(text);
         return rc != 0 ? rc : fct_oom();
@@ -120,7 +117,7 @@ load_requests(struct gen *g)
     g->reqs = r;
     g->n_reqs = 1;
     r->has_prompt = 1;
-    if (a->ids == NULL) {
+    if (g->ids == NULL) {
         r->text = text;
         r->n_text = n;
         return fct_check_utf8(name, text, n);
@@ -234,7 +231,7 @@ flush_output(struct gen *g)
     while (g->head < g->n_slots && g->slots[g->head].over && rc == 0) {
         struct slot *s = &g->slots[g->head++];
 
-        if (g->a->json)
+        if (g->json)
             rc = fct_print_json(fct_result_json(&s->res));
         else
             print_rest(g, s);
@@ -242,7 +239,7 @@ flush_output(struct gen *g)
             say_error(g, s);
         fct_result_fini(&s->res);
     }
-    if (rc == 0 && !g->a->json && g->head < g->n_slots && g->slots[g->head].begun)
+    if (rc == 0 && !g->json && g->head < g->n_slots && g->slots[g->head].begun)
         print_new_text(g, &g->slots[g->head]);
     return rc;
 }
@@ -276,7 +273,7 @@ try_again(struct gen *g, struct slot *s)
     uint64_t wait_ms = s->res.error.retry_after_ms;
 
     if (code == FDC_OK || !fdc_is_retryable(code) || code == FDC_E_DISCONNECTED ||
-        g->cancelled || s->tries >= g->a->retry || s->n_printed > 0 || s->n_echoed > 0 ||
+        g->cancelled || s->tries >= g->retry || s->n_printed > 0 || s->n_echoed > 0 ||
         fdc_state(g->s, NULL) != 0) /* the session is over: nothing will come of it */
         return 0;
     if (wait_ms == 0)
@@ -463,7 +460,7 @@ settle_requests(struct gen *g)
         info = (struct fdc_info){ .max_inflight = 64 };
     g->unknown = model.vocab == 0;
     for (size_t i = 0; i < g->n_reqs; i++) {
-        if (g->a->json)
+        if (g->json)
             g->reqs[i].p.flags |= FDC_F_PROMPT_IDS;
         if (model.vocab != 0 && !model.has_tokenizer && g->reqs[i].list[FCT_L_STOP] == NULL)
             g->reqs[i].p.flags &= ~(uint32_t)FDC_F_TEXT;
@@ -495,12 +492,11 @@ generate(struct gen *g)
 
     if (rc != 0)
         return rc;
-    g->concurrency = g->a->concurrency;
-    g->n_slots = g->n_reqs * g->a->n_requests;
+    g->n_slots = g->n_reqs * g->n_requests;
     g->slots = calloc(g->n_slots, sizeof(*g->slots));
     if (g->slots == NULL)
         return fct_oom();
-    g->header = g->n_slots > 1 && !g->a->json;
+    g->header = g->n_slots > 1 && !g->json;
     for (size_t i = 0; i < g->n_slots; i++) {
         const struct fct_req *q = g->slots[i].req = &g->reqs[i % g->n_reqs];
 
@@ -518,7 +514,7 @@ generate(struct gen *g)
     g->t_begin = clk_now_ns();
     rc = run_all(g);
     flush_same(g);
-    if (g->a->stats)
+    if (g->stats)
         print_stats(g);
     if (rc == 0)
         rc = fct_flush();
@@ -528,16 +524,15 @@ generate(struct gen *g)
 int
 fct_cmd_generate(const struct fct *f, int argc, char **argv)
 {
-    struct gen_args a = { .n_requests = 1 };
-    struct gen g = { .f = f, .a = &a };
+    struct gen g = { .n_requests = 1, .f = f };
     int rc;
 
-    fct_req_init(&a.dflt);
-    rc = fct_parse(&line, argc, argv, &a);
-    if (rc == FCT_GO && !a.has_source)
+    fct_req_init(&g.dflt);
+    rc = fct_parse(&line, argc, argv, &g);
+    if (rc == FCT_GO && !g.has_source)
         rc = fct_usage("generate: no prompt; give -p TEXT, --ids-file FILE, "
                        "--batch FILE or - for standard input");
-    if (rc == FCT_GO && a.n_requests == 0)
+    if (rc == FCT_GO && g.n_requests == 0)
         rc = fct_usage("--n-requests 0: at least 1");
     if (rc == FCT_GO)
         rc = generate(&g);
@@ -551,6 +546,6 @@ fct_cmd_generate(const struct fct *f, int argc, char **argv)
         fct_req_fini(&g.reqs[i]);
     free(g.reqs);
     fdc_close(g.s);
-    fct_req_fini(&a.dflt);
+    fct_req_fini(&g.dflt);
     return rc;
 }

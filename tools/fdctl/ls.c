@@ -22,6 +22,7 @@
 #define LS_TIMEOUT_MS 2000
 
 struct ls {
+    int json;
     const struct fct *f;
     json_t *list;
     struct stat seen[LS_MAX]; /* folders */
@@ -140,11 +141,7 @@ row(const json_t *o)
     return r;
 }
 
-struct args {
-    int json;
-};
-
-static const struct fct_opt opts[] = { FCT_OPT_JSON(struct args, "the list as JSON"),
+static const struct fct_opt opts[] = { FCT_OPT_JSON(struct ls, "the list as JSON"),
     FCT_OPT_HELP, FCT_OPT_END };
 
 static const struct fct_line line = { .usage = "fdctl ls [--json]",
@@ -157,13 +154,12 @@ static const struct fct_line line = { .usage = "fdctl ls [--json]",
 int
 fct_cmd_ls(const struct fct *f, int argc, char **argv)
 {
-    struct args a = { 0 };
     struct ls ls = { .f = f };
     struct fdw_env e;
     char dir[FDW_PATH_BYTES + 8];
     json_t *rows = NULL, *o;
     size_t i;
-    int rc = fct_parse(&line, argc, argv, &a);
+    int rc = fct_parse(&line, argc, argv, &ls);
 
     if (rc != FCT_GO)
         return rc;
@@ -179,7 +175,7 @@ fct_cmd_ls(const struct fct *f, int argc, char **argv)
         if (e.runtime_dir != NULL)
             add_base(&ls, e.runtime_dir);
     }
-    if (a.json)
+    if (ls.json)
         return fct_print_json(ls.list);
     rows = json_array();
     json_array_foreach(ls.list, i, o)

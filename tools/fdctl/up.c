@@ -10,15 +10,12 @@
 
 #define UP_WAIT 86400 /* s: a large model takes its time; a failed one says so at once */
 
-struct up_args {
-    const char *model;
+struct up {
+    /* from the line */
+    const char *given;
     uint64_t http;
     const char *set[FCT_SETS_MAX];
     int n_set;
-};
-
-struct up {
-    const struct up_args *a;
     char dir[PATH_MAX], model[PATH_MAX + 16];
     struct fct f; /* the daemon's folder */
     pid_t pid[2];
@@ -30,30 +27,30 @@ static const char *const names[] = { "fdd", "fdd-http" };
 static int
 take_set(void *args, const char *value)
 {
-    struct up_args *a = args;
+    struct up *u = args;
 
-    if (a->n_set == FCT_SETS_MAX)
+    if (u->n_set == FCT_SETS_MAX)
         return fct_usage("up: more than %d --set", FCT_SETS_MAX);
     if (strchr(value, '=') == NULL)
         return fct_usage("up: --set %s: write --set section.key=value", value);
-    a->set[a->n_set++] = value;
+    u->set[u->n_set++] = value;
     return 0;
 }
 
 static int
 take_model(void *args, const char *word)
 {
-    struct up_args *a = args;
+    struct up *u = args;
 
-    if (a->model != NULL)
+    if (u->given != NULL)
         return fct_usage("up: one model only, not also %s", word);
-    a->model = word;
+    u->given = word;
     return 0;
 }
 
 static const struct fct_opt opts[] = {
     { "http", 0, "PORT", "answer OpenAI's API at 127.0.0.1:PORT, without a key",
-        FCT_U64(struct up_args, http, 65535) },
+        FCT_U64(struct up, http, 65535) },
     { "set", 's', "K=V", "a parameter of fdd; may be repeated", FCT_FN(take_set) },
     FCT_OPT_HELP, FCT_OPT_END
 };
@@ -122,8 +119,8 @@ run(struct up *u)
     const char *set[FCT_SETS_MAX + 3] = { dir, u->model, "log.level=warn" };
     int rc;
 
-    if (realpath(u->a->model, real) == NULL)
-        return fct_fail(FCT_EX_NOIN, "up: %s: %s", u->a->model, strerror(errno));
+    if (realpath(u->given, real) == NULL)
+        return fct_fail(FCT_EX_NOIN, "up: %s: %s", u->given, strerror(errno));
     (void)snprintf(u->model, sizeof(u->model), "model.path=%s", real);
     if (base == NULL || base[0] != '/')
         base = tmp != NULL && tmp[0] == '/' ? tmp : "/tmp";
@@ -136,17 +133,17 @@ run(struct up *u)
     fct_catch(SIGINT, 0);
     fct_catch(SIGTERM, 0);
     (void)snprintf(dir, sizeof(dir), "daemon.runtime_dir=%s", u->dir);
-    memcpy(set + 3, u->a->set, sizeof(u->a->set));
+    memcpy(set + 3, u->set, sizeof(u->set));
     if (rc == 0)
-        rc = start(u, FDD, set, 3 + (size_t)u->a->n_set);
+        rc = start(u, FDD, set, 3 + (size_t)u->n_set);
     u->f.wait_s = UP_WAIT;
     if (rc == 0)
         (void)fct_fail(0, "up: loading %s", real);
     if (rc == 0)
         rc = fct_wait_ready(&u->f);
     (void)snprintf(sock, sizeof(sock), "daemon.socket=%s/fdd.sock", u->dir);
-    (void)snprintf(port, sizeof(port), "http.port=%llu", (unsigned long long)u->a->http);
-    if (rc == 0 && u->a->http != 0)
+    (void)snprintf(port, sizeof(port), "http.port=%llu", (unsigned long long)u->http);
+    if (rc == 0 && u->http != 0)
         rc = start(u, HTTP, (const char *[]){ sock, port, "log.level=error" }, 3);
     if (rc != 0)
         return rc;
@@ -157,7 +154,7 @@ run(struct up *u)
     if (u->pid[HTTP] > 0)
         printf("    curl http://127.0.0.1:%llu/v1/models\n"
                "    http://127.0.0.1:%llu/    (in a browser)\n",
-            (unsigned long long)u->a->http, (unsigned long long)u->a->http);
+            (unsigned long long)u->http, (unsigned long long)u->http);
     (void)fct_flush();
     return stay(u);
 }
@@ -165,12 +162,11 @@ run(struct up *u)
 int
 fct_cmd_up(const struct fct *f, int argc, char **argv)
 {
-    struct up_args a = { .model = NULL };
-    struct up u = { .a = &a };
-    int rc = fct_parse(&line, argc, argv, &a);
+    struct up u = { .given = NULL };
+    int rc = fct_parse(&line, argc, argv, &u);
 
     (void)f;
-    if (rc == FCT_GO && a.model == NULL)
+    if (rc == FCT_GO && u.given == NULL)
         rc = fct_usage("up: no model; fdctl up MODEL_DIR");
     if (rc != FCT_GO)
         return rc;

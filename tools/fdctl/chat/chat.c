@@ -14,17 +14,29 @@
 #define CHAT_HISTORY 1000 /* lines */
 #define CHAT_FILE_MS 10000
 
-struct chat_args {
-    const char *system, *template;
+/* A conversation: its messages, the template that makes them a prompt. What a person says is
+ * content: names of special tokens in it are text. */
+struct chat {
+    /* from the line */
+    const char *system, *file; /* file: with a template */
     int json, no_history;
     struct fct_req req;
+
+    fdc_t *s;
+    fdchat_template_t *template;
+    const char *format; /* of answers; NULL: all is content */
+    char *variables;    /* JSON object for the template */
+    json_t *messages;   /* array */
+    int is_terminal;    /* colours, and no controls from the model */
+    int is_person, is_over, code;
+    char history[512]; /* file; "": none */
 };
 
-#define A struct chat_args
+#define A struct chat
 static const struct fct_opt opts[] = {
     { "system", 0, "TEXT", "what the model is told first", FCT_TEXT(A, system) },
     { "template", 0, "FILE", "a chat template (Jinja) instead of the model's",
-        FCT_TEXT(A, template) },
+        FCT_TEXT(A, file) },
     { "no-history", 0, NULL, "neither read nor write the file of earlier lines",
         FCT_FLAG(A, no_history) },
     FCT_OPT_JSON(A, "an object for each answer: content, finish_reason, tokens"),
@@ -37,21 +49,7 @@ static const struct fct_line line = {
         "Speak with the model. Lines come from the terminal, or from standard input, one a\n"
         "turn; /help lists what a line may ask for.",
     .opts = { opts, fct_param_opts },
-    .req = 1 + offsetof(struct chat_args, req)
-};
-
-/* A conversation: its messages, the template that makes them a prompt. What a person says is
- * content: names of special tokens in it are text. */
-struct chat {
-    const struct chat_args *a;
-    fdc_t *s;
-    fdchat_template_t *template;
-    const char *format; /* of answers; NULL: all is content */
-    char *variables;    /* JSON object for the template */
-    json_t *messages;   /* array */
-    int is_terminal;    /* colours, and no controls from the model */
-    int is_person, is_over, code;
-    char history[512]; /* file; "": none */
+    .req = 1 + offsetof(struct chat, req)
 };
 
 /* ---- the template ------------------------------------------------------------------- */
@@ -155,7 +153,7 @@ add_text(struct fct_buf *b, const struct fdchat_piece *p)
 static void
 show(struct answer *a, int is_reasoning, const char *p, size_t n)
 {
-    if (a->c->a->json)
+    if (a->c->json)
         return;
     if (is_reasoning != a->shows_reasoning) {
         if (a->c->is_terminal)
@@ -184,7 +182,7 @@ end_call(struct answer *a)
     if (a->call == NULL)
         return;
     (void)json_object_set_new(f, "arguments", fct_json_text(a->args.p, a->args.n));
-    if (!a->c->a->json)
+    if (!a->c->json)
         printf("[call %s %s]\n", fct_str(f, "name"), fct_str(f, "arguments"));
     a->args.n = 0;
     a->call = NULL;
@@ -288,7 +286,7 @@ read_answer(struct answer *a)
 static int
 submit(struct answer *a, const struct fdchat_prompt *p)
 {
-    const struct fct_req *req = &a->c->a->req;
+    const struct fct_req *req = &a->c->req;
     struct fdc_params par;
     void *lists = fct_req_params(req, &par);
     struct fdc_span *spans = calloc(p->n_span + 1, sizeof(*spans));
@@ -348,7 +346,7 @@ keep(const struct answer *a)
         "reasoning_content",
         a->reasoning.n > 0 ? fct_json_text(a->reasoning.p, a->reasoning.n) : NULL,
         "tool_calls", a->calls);
-    json_t *shown = a->c->a->json ? json_copy(m) : NULL;
+    json_t *shown = a->c->json ? json_copy(m) : NULL;
 
     if (json_array_append_new(a->c->messages, m) != 0) {
         json_decref(shown);
@@ -392,7 +390,7 @@ answer(struct chat *c)
     has_come = rc == 0 || rc == FCT_EX_INT;
     if (c->is_terminal && a.shows_reasoning)
         fputs("\033[0m", stdout);
-    if (!c->a->json && has_come)
+    if (!c->json && has_come)
         putchar('\n');
     if (has_come && keep(&a) != 0)
         rc = FCT_EX_SOFT;
@@ -522,9 +520,9 @@ converse(struct chat *c)
     (void)using_history();
     stifle_history(CHAT_HISTORY);
     /* $XDG_STATE_HOME/fdd-chat, else below $HOME; the user's alone */
-    if (!c->a->no_history && state != NULL && state[0] == '/')
+    if (!c->no_history && state != NULL && state[0] == '/')
         (void)snprintf(c->history, sizeof(c->history), "%s/fdd-chat", state);
-    else if (!c->a->no_history && home != NULL && home[0] == '/')
+    else if (!c->no_history && home != NULL && home[0] == '/')
         (void)snprintf(c->history, sizeof(c->history), "%s/.fdd-chat", home);
     if (c->history[0] != '\0')
         (void)read_history(c->history);
@@ -582,9 +580,9 @@ run(struct chat *c, const struct fct *f)
     c->is_person = isatty(STDIN_FILENO) && c->is_terminal;
     c->messages = json_array();
     if (rc == 0)
-        rc = read_template(c, c->a->template);
-    if (rc == 0 && c->a->system != NULL)
-        rc = set_system(c, c->a->system);
+        rc = read_template(c, c->file);
+    if (rc == 0 && c->system != NULL)
+        rc = set_system(c, c->system);
     if (rc != 0)
         return rc;
     fct_catch(SIGINT, 0);
@@ -599,13 +597,12 @@ run(struct chat *c, const struct fct *f)
 int
 fct_cmd_chat(const struct fct *f, int argc, char **argv)
 {
-    struct chat_args a = { .system = NULL };
-    struct chat c = { .a = &a };
+    struct chat c = { .system = NULL };
     int rc;
 
-    fct_req_init(&a.req);
-    rc = fct_parse(&line, argc, argv, &a);
-    if (rc == FCT_GO && a.req.p.n != 1)
+    fct_req_init(&c.req);
+    rc = fct_parse(&line, argc, argv, &c);
+    if (rc == FCT_GO && c.req.p.n != 1)
         rc = fct_usage("chat: --n: a conversation goes on with one answer");
     if (rc == FCT_GO)
         rc = run(&c, f);
@@ -613,6 +610,6 @@ fct_cmd_chat(const struct fct *f, int argc, char **argv)
     free(c.variables);
     json_decref(c.messages);
     fdc_close(c.s);
-    fct_req_fini(&a.req);
+    fct_req_fini(&c.req);
     return rc;
 }
