@@ -50,6 +50,7 @@ make(struct fdb_result *r, double x)
     static const struct fdb_run run;
 
     memset(r, 0, sizeof(*r));
+    r->repeats = json_array();
     fdb_add_repeat(r, sum(x), &run);
     fdb_cfg_init(&r->cfg);
     r->cfg.arrival = FDB_TRACE;

@@ -99,6 +99,7 @@ make(struct fdb_result *r, uint32_t n_repeat, uint32_t n_request)
 
     seed = 42;
     memset(r, 0, sizeof(*r));
+    r->repeats = json_array();
     r->head = json_pack("{s:s, s:s, s:s, s:s}", "command", "serve", "args",
         "fdbench serve -c 16 --label '<b>&\"quoted\"</b>'", "time",
         "2026-01-02T03:04:05Z", "host", "host, 2 x <processor>");

@@ -4,8 +4,6 @@
 
 #include "tools/fdbench/report.h"
 
-#include <stdarg.h>
-
 /* ---- reading ------------------------------------------------------------------ */
 
 int
@@ -43,23 +41,17 @@ fdb_against_read(const char *path, int any, json_t **ret_before)
 /* ---- what differs ------------------------------------------------------------- */
 
 struct differs {
-    char *ret;
-    size_t n, at;
-    unsigned n_found;
+    FILE *out;
+    unsigned n;
 };
 
-__attribute__((format(printf, 2, 3))) static void
-add(struct differs *d, const char *fmt, ...)
+/* Where one more is written. */
+static FILE *
+more(struct differs *d)
 {
-    va_list ap;
-
-    if (d->n_found++ > 0 && d->at < d->n)
-        d->at += (size_t)snprintf(d->ret + d->at, d->n - d->at, ", ");
-    if (d->at >= d->n)
-        return;
-    va_start(ap, fmt);
-    d->at += (size_t)vsnprintf(d->ret + d->at, d->n - d->at, fmt, ap);
-    va_end(ap);
+    if (d->n++ > 0)
+        fputs(", ", d->out);
+    return d->out;
 }
 
 /* A member as one reads it: 8, 16:64, open-8.csv; "none" where it is not. */
@@ -76,11 +68,10 @@ value_text(const json_t *v, char *ret, size_t n)
     } else if (json_is_number(lo) && json_is_number(hi)) {
         snprintf(ret, n, json_equal(lo, hi) ? "%s" : "%s:%s",
             fdb_num(json_number_value(lo), a), fdb_num(json_number_value(hi), b));
-    } else if (json_is_string(v)) {
-        fct_plain(json_string_value(v), json_string_length(v), ret, n);
     } else {
-        text = json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
-        fct_plain(text != NULL ? text : "", text != NULL ? strlen(text) : 0, ret, n);
+        text = json_is_string(v) ? strdup(json_string_value(v))
+                                 : json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
+        fct_plain(text != NULL ? text : "", SIZE_MAX, ret, n);
         free(text);
     }
     return ret;
@@ -105,7 +96,7 @@ compare(struct differs *d, const char *label, const char *key, const json_t *bef
     now = json_object_get(now, key);
     if (is_same(before, now))
         return 0;
-    add(d, "%s was %s, is %s", label, value_text(before, a, sizeof(a)),
+    fprintf(more(d), "%s was %s, is %s", label, value_text(before, a, sizeof(a)),
         value_text(now, b, sizeof(b)));
     return 1;
 }
@@ -145,7 +136,7 @@ check_whole(struct differs *d, const char *which, const json_t *report)
     size_t i;
 
     if (json_array_size(list) != (size_t)fct_num(cfg, "repeats")) {
-        add(d, "%s run was broken off after %zu of %lld repeats", which,
+        fprintf(more(d), "%s run was broken off after %zu of %lld repeats", which,
             json_array_size(list), fct_num(cfg, "repeats"));
         return;
     }
@@ -154,15 +145,17 @@ check_whole(struct differs *d, const char *which, const json_t *report)
     json_array_foreach(list, i, one) {
         n_sent = fct_num(one, "requests_ok") + fct_num(one, "requests_failed");
         if (n_sent < n) {
-            add(d, "%s run was broken off after %lld of %lld requests", which, n_sent, n);
+            fprintf(more(d), "%s run was broken off after %lld of %lld requests", which,
+                n_sent, n);
             return;
         }
     }
 }
 
-static void
-compare_reports(struct differs *d, const json_t *before, const json_t *now)
+unsigned
+fdb_against_differs(const json_t *before, const json_t *now, char *ret, size_t ret_bytes)
 {
+    struct differs d = { .out = fmemopen(ret, ret_bytes, "w") };
     const json_t *model[2] = { json_object_get(before, "model"),
         json_object_get(now, "model") };
     const json_t *cfg[2] = { json_object_get(before, "config"),
@@ -172,94 +165,82 @@ compare_reports(struct differs *d, const json_t *before, const json_t *now)
     const char *key;
     json_t *v;
 
-    if (!compare(d, "model", "name", model[0], model[1]) &&
+    if (d.out == NULL)
+        return (unsigned)snprintf(ret, ret_bytes, "out of memory");
+    ret[0] = '\0';
+    if (!compare(&d, "model", "name", model[0], model[1]) &&
         !is_same(digest, json_object_get(model[1], "digest")))
-        add(d, "model %s was of other files (digest %.12s, is %.12s)",
+        fprintf(more(&d), "model %s was of other files (digest %.12s, is %.12s)",
             value_text(json_object_get(model[1], "name"), text[0], sizeof(text[0])),
             value_text(digest, text[1], sizeof(text[1])), fct_str(model[1], "digest"));
-    compare_loads(d, cfg[0], cfg[1]);
+    compare_loads(&d, cfg[0], cfg[1]);
     json_object_foreach(json_object_get(cfg[1], "sampling"), key, v)
-        (void)compare(d, key, key, json_object_get(cfg[0], "sampling"),
+        (void)compare(&d, key, key, json_object_get(cfg[0], "sampling"),
             json_object_get(cfg[1], "sampling"));
-    check_whole(d, "the earlier", before);
-}
-
-unsigned
-fdb_against_differs(const json_t *before, const json_t *now, char *ret, size_t ret_bytes)
-{
-    struct differs d = { .ret = ret, .n = ret_bytes };
-
-    ret[0] = '\0';
-    compare_reports(&d, before, now);
-    return d.n_found;
+    check_whole(&d, "the earlier", before);
+    if (json_array_size(json_object_get(now, "repeats")) > 0)
+        check_whole(&d, "this", now);
+    fclose(d.out);
+    return d.n;
 }
 
 /* ---- the table ---------------------------------------------------------------- */
 
+/* What was measured, in words of a report, and by its limits. */
+static const struct {
+    const char *label, *words;
+} facts[] = {
+    { "commit", "{daemon.commit}[daemon.version|[daemon.commit|, ]fdd {daemon.version}]" },
+    { "device",
+        "{daemon.device}[daemon.device_uuid| {daemon.device_uuid}]"
+        "[host|[daemon.device| of ]{host}]" },
+    { "limits", NULL },
+    { "time", "{time}" },
+    { "args", "{args}" },
+};
+
 /* One line for what is the same, two for what is not. */
 static void
-fact(FILE *out, const char *label, const char *before, const char *now)
+print_fact(FILE *out, size_t row, const json_t *const report[2], const char *const limits[2])
 {
-    char a[256], b[256];
+    char text[2][256];
+    json_t *words;
 
-    fct_plain(before, strlen(before), a, sizeof(a));
-    fct_plain(now, strlen(now), b, sizeof(b));
-    if (a[0] == '\0')
-        snprintf(a, sizeof(a), "not known");
-    if (b[0] == '\0')
-        snprintf(b, sizeof(b), "not known");
-    if (strcmp(a, b) == 0)
-        fprintf(out, "%-8s both    %s\n", label, a);
-    else
-        fprintf(out, "%-8s before  %s\n%-8s now     %s\n", label, a, "", b);
-}
-
-/* Both of a text with what joins them, or the one that is not empty. */
-static void
-join(const char *a, const char *between, const char *b, char *ret, size_t n)
-{
-    snprintf(ret, n, "%.100s%s%.120s", a, a[0] != '\0' && b[0] != '\0' ? between : "", b);
-}
-
-static void
-facts(FILE *out, const json_t *const report[2], const char *const limits[2])
-{
-    char commit[2][256], device[2][256], fdd[64];
-    int i;
-
-    for (i = 0; i < 2; i++) {
-        const json_t *d = json_object_get(report[i], "daemon");
-        const char *version = fct_str(d, "version"), *host = fct_str(report[i], "host");
-
-        join(version[0] != '\0' ? "fdd" : "", " ", version, fdd, sizeof(fdd));
-        join(fct_str(d, "commit"), ", ", fdd, commit[i], sizeof(commit[i]));
-        join(fct_str(d, "device"), " ", fct_str(d, "device_uuid"), fdd, sizeof(fdd));
-        join(fdd, " of ", host, device[i], sizeof(device[i]));
+    for (int i = 0; i < 2; i++) {
+        words = facts[row].words != NULL
+            ? fdb_words(facts[row].words, report[i])
+            : json_string(limits[i]);
+        fct_plain(json_string_value(words), json_string_length(words), text[i], 256);
+        if (text[i][0] == '\0')
+            snprintf(text[i], 256, "not known");
+        json_decref(words);
     }
-    fact(out, "commit", commit[0], commit[1]);
-    fact(out, "device", device[0], device[1]);
-    fact(out, "limits", limits[0], limits[1]);
-    fact(out, "time", fct_str(report[0], "time"), fct_str(report[1], "time"));
-    fact(out, "args", fct_str(report[0], "args"), fct_str(report[1], "args"));
+    if (strcmp(text[0], text[1]) == 0)
+        fprintf(out, "%-8s both    %s\n", facts[row].label, text[0]);
+    else
+        fprintf(out, "%-8s before  %s\n%-8s now     %s\n", facts[row].label, text[0], "",
+            text[1]);
 }
 
 static void
-row(FILE *out, const char *label, const char *unit, const json_t *const across[2],
-    const char *key, const char *stat, int is_comparable)
+print_row(FILE *out, const struct fdb_metric *m, const char *stat,
+    const json_t *const across[2], int is_comparable)
 {
-    double was = fdb_figure(across[0], key, stat != NULL ? stat : "median",
-        stat != NULL ? "median" : NULL);
-    double is = fdb_figure(across[1], key, stat != NULL ? stat : "median",
-        stat != NULL ? "median" : NULL);
-    char a[24], b[24], ratio[24] = "-", text[64];
+    const char *median = stat != NULL ? "median" : NULL;
+    double was = fdb_figure(across[0], m->key, stat != NULL ? stat : "median", median);
+    double is = fdb_figure(across[1], m->key, stat != NULL ? stat : "median", median);
+    char ratio[24] = "-", text[64];
 
     if (stat == NULL && isnan(was) && isnan(is))
         return;
-    snprintf(text, sizeof(text), "%s%s%s%s%s", label, stat != NULL ? " " : "",
-        stat != NULL ? stat : "", unit[0] != '\0' ? ", " : "", unit);
+    snprintf(text, sizeof(text), "%s%s%s%s%s", m->label, stat != NULL ? " " : "",
+        stat != NULL ? stat : "", m->unit[0] != '\0' ? ", " : "", m->unit);
     if (is_comparable && was > 0 && !isnan(is))
         snprintf(ratio, sizeof(ratio), "%.3f", is / was);
-    fprintf(out, "%-32s %14s %14s %10s\n", text, fdb_num(was, a), fdb_num(is, b), ratio);
+    fprintf(out, "%-32s", text);
+    fdb_cell(out, 14, was);
+    fdb_cell(out, 14, is);
+    fprintf(out, " %10s\n", ratio);
 }
 
 void
@@ -267,33 +248,30 @@ fdb_against_text(FILE *out, const json_t *before, const json_t *now)
 {
     static const char *const stats[] = { "p50", "p99", "max" };
     const json_t *const reports[2] = { before, now };
-    const json_t *const across[2] = { json_object_get(before, "across_repeats"),
-        json_object_get(now, "across_repeats") };
-    size_t n[2] = { json_array_size(json_object_get(before, "repeats")),
-        json_array_size(json_object_get(now, "repeats")) },
-           i;
-    char text[1024] = "", limits[2][96];
-    struct differs d = { .ret = text, .n = sizeof(text) };
+    const json_t *across[2];
+    char text[1024], limits[2][96];
     const struct fdb_metric *m;
+    size_t n[2], i;
 
     for (i = 0; i < 2; i++) {
+        across[i] = json_object_get(reports[i], "across_repeats");
+        n[i] = json_array_size(json_object_get(reports[i], "repeats"));
         fdb_limits(reports[i], limits[i], sizeof(limits[i]));
         if (limits[i][0] == '\0')
             snprintf(limits[i], sizeof(limits[i]), "none");
     }
-    facts(out, reports, (const char *const[]){ limits[0], limits[1] });
-    compare_reports(&d, before, now);
-    check_whole(&d, "this", now);
-    if (d.n_found > 0)
+    for (i = 0; i < sizeof(facts) / sizeof(facts[0]); i++)
+        print_fact(out, i, reports, (const char *const[]){ limits[0], limits[1] });
+    if (fdb_against_differs(before, now, text, sizeof(text)) > 0)
         fprintf(out, "not comparable: %s\n", text);
     if (n[0] > 1 || n[1] > 1)
         fprintf(out, "medians of %zu and of %zu runs\n", n[0], n[1]);
     fprintf(out, "\n%-32s %14s %14s %10s\n", "", "before", "now", "ratio");
     for (m = fdb_metrics; m < fdb_metrics + FDB_N_METRIC; m++) {
         if (m->is_compared && m->kind != FDB_DIST)
-            row(out, m->label, m->unit, across, m->key, NULL,
+            print_row(out, m, NULL, across,
                 m->kind != FDB_LIMITED || strcmp(limits[0], limits[1]) == 0);
         for (i = 0; m->is_compared && m->kind == FDB_DIST && i < 3; i++)
-            row(out, m->label, m->unit, across, m->key, stats[i], 1);
+            print_row(out, m, stats[i], across, 1);
     }
 }

@@ -144,7 +144,8 @@ extern const double fdb_pct[FDB_N_PCT]; /* 50 90 95 99 99.9 100 */
 json_t *fdb_dist(double *v, size_t n);
 #define FDB_N_STAT (3 + FDB_N_PCT)
 extern const char *const fdb_stats[FDB_N_STAT]; /* mean std min p50 ... p99.9 max */
-/* {median, min, max} of list[i].KEY, or list[i].KEY.STAT. Where one has no number it is of
+extern const char *const fdb_mmm[3];            /* median min max */
+/* Those of list[i].KEY, or list[i].KEY.STAT. Where one has no number it is of
  * the others if partly is set, or null. */
 json_t *fdb_mmm_of(const json_t *list, const char *key, const char *stat, int partly);
 /* The number o.A.B.C, B and C may be NULL; NAN where it is none. */

@@ -27,6 +27,14 @@ fdb_num(double v, char *ret)
     return ret;
 }
 
+void
+fdb_cell(FILE *out, int width, double v)
+{
+    char num[24];
+
+    fprintf(out, " %*s", width, fdb_num(v, num));
+}
+
 const char *
 fdb_load_unit(const struct fdb_cfg *cfg)
 {
@@ -35,25 +43,15 @@ fdb_load_unit(const struct fdb_cfg *cfg)
                                       : "requests/s";
 }
 
-static void
-say_len(FILE *f, const char *what, const struct fdb_len *l)
-{
-    fprintf(f, l->lo == l->hi ? "; %s of %u tokens" : "; %s of %u to %u tokens", what,
-        l->lo, l->hi);
-}
-
-static json_t *
-text_or_null(const char *text)
+json_t *
+fdb_text(const char *text)
 {
     return text != NULL ? fct_json_text(text, strlen(text)) : json_null();
 }
 
-/* "closed loop, 16 at a time; 128 requests after ..." */
-static json_t *
-workload_json(const struct fdb_cfg *c)
+json_t *
+fdb_words(const char *words, const json_t *o)
 {
-    static const char *const
-        kinds[] = { [FDB_POISSON] = "Poisson", [FDB_GAMMA] = "gamma", [FDB_CONSTANT] = "even" };
     char *text = NULL;
     json_t *ret;
     size_t n;
@@ -61,45 +59,45 @@ workload_json(const struct fdb_cfg *c)
 
     if (f == NULL)
         return NULL;
-    if (c->arrival == FDB_CLOSED)
-        fprintf(f, "closed loop, %u at a time", c->concurrency);
-    else if (c->arrival == FDB_TRACE)
-        fprintf(f, "arrivals and lengths of %s", c->trace != NULL ? c->trace : "a file");
-    else if (c->arrival == FDB_RAMP)
-        fprintf(f, "arrivals growing from %g to %g %s", c->rate_from, c->rate,
-            fdb_load_unit(c));
-    else
-        fprintf(f, "%s arrivals, %g %s", kinds[c->arrival], c->rate, fdb_load_unit(c));
-    if (c->arrival == FDB_GAMMA)
-        fprintf(f, ", shape %g", c->burstiness);
-    if (c->arrival != FDB_CLOSED && c->concurrency > 0)
-        fprintf(f, ", at most %u at a time", c->concurrency);
-    fputs("; ", f);
-    if (c->n_request > 0)
-        fprintf(f, "%u ", c->n_request);
-    fputs("requests", f);
-    if (c->n_warm > 0)
-        fprintf(f, " after %u to warm up", c->n_warm);
-    if (c->duration_s > 0)
-        fprintf(f, " for %s%g s", c->n_request > 0 ? "at most " : "", c->duration_s);
-    if (c->n_repeat > 1)
-        fprintf(f, ", %u times", c->n_repeat);
-    if (c->arrival != FDB_TRACE) {
-        say_len(f, "prompts", &c->in);
-        say_len(f, "outputs", &c->out);
-    }
-    if (c->prefix_len > 0)
-        fprintf(f, "; before each prompt one of %u prefixes of %u tokens", c->n_prefix,
-            c->prefix_len);
-    if (c->n_turn > 1)
-        fprintf(f, "; conversations of %u turns", c->n_turn);
-    fprintf(f, "; prompts as %s", c->text ? "text" : "token ids");
-    if (c->dataset != NULL)
-        fprintf(f, " cut from %s", c->dataset);
-    fprintf(f, "; seed %" PRIu64, c->seed);
+    fct_text(f, words, o);
     fclose(f);
-    ret = text_or_null(text);
+    ret = fdb_text(text);
     free(text);
+    return ret;
+}
+
+static json_t *
+len_json(const struct fdb_len *l)
+{
+    return json_sprintf(l->lo == l->hi ? "%u" : "%u to %u", l->lo, l->hi);
+}
+
+/* "closed loop, 16 at a time; 128 requests after ...", of cfg_json(). */
+static json_t *
+workload_json(const struct fdb_cfg *c, const json_t *cfg)
+{
+    static const char words[] =
+        "[arrivals=closed|closed loop, {concurrency} at a time]"
+        "[arrivals=trace|arrivals and lengths of {trace}]"
+        "[arrivals=ramp|arrivals growing from {rate_from_per_s} to {rate_per_s} {unit}]"
+        "[kind|{kind} arrivals, {rate_per_s} {unit}][arrivals=gamma|, shape {burstiness}]"
+        "[!arrivals=closed|[concurrency|, at most {concurrency} at a time]]"
+        "; [requests|{requests} ]requests[warmup| after {warmup} to warm up]"
+        "[duration_s| for [requests|at most ]{duration_s} s][several|, {repeats} times]"
+        "[!arrivals=trace|; prompts of {in} tokens; outputs of {out} tokens]"
+        "[prefix_len|; before each prompt one of {prefixes} prefixes of {prefix_len} tokens]"
+        "[talks|; conversations of {turns} turns]"
+        "; prompts as [text|text][!text|token ids][dataset| cut from {dataset}]; seed {seed}";
+    static const char *const kinds
+        [] = { [FDB_POISSON] = "Poisson", [FDB_GAMMA] = "gamma", [FDB_CONSTANT] = "even", [FDB_TRACE] = NULL };
+    json_t *ret,
+        *o = json_pack("{s:s?, s:s, s:b, s:b, s:o, s:o}", "kind", kinds[c->arrival],
+            "unit", fdb_load_unit(c), "several", c->n_repeat > 1, "talks", c->n_turn > 1,
+            "in", len_json(&c->in), "out", len_json(&c->out));
+
+    json_object_update(o, (json_t *)(uintptr_t)cfg);
+    ret = fdb_words(words, o);
+    json_decref(o);
     return ret;
 }
 
@@ -144,8 +142,9 @@ digest_json(const struct fdb_cfg *c, int is_trace)
         : json_null();
 }
 
+/* Of a parameter of every request; null: the model's. */
 static json_t *
-real_or_null(float v)
+par_json(float v)
 {
     return v == FDC_UNSET_F ? json_null() : fct_json_real((double)v);
 }
@@ -156,34 +155,31 @@ cfg_json(const struct fdb_cfg *c)
     static const char *const names[] = { "closed", "poisson", "gamma", "constant", "ramp",
         "trace" };
     const struct fdc_params *p = &c->req.p;
-    /* parameters of every request other than its lengths */
-    json_t *sampling =
-        json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:i, s:i, s:b, s:b}",
-            "temperature", real_or_null(p->temperature), "top_p", real_or_null(p->top_p),
-            "min_p", real_or_null(p->min_p), "top_k",
-            p->top_k == FDC_UNSET ? json_null() : json_integer(p->top_k),
-            "presence_penalty", real_or_null(p->presence_penalty), "frequency_penalty",
-            real_or_null(p->frequency_penalty), "repetition_penalty",
-            real_or_null(p->repetition_penalty), "stream_interval",
-            (int)c->req.o.stream_interval, "logprobs", (int)p->logprobs,
-            "prompt_logprobs", (int)p->prompt_logprobs, "greedy", p->temperature == 0,
-            "eos", (p->flags & FDC_F_IGNORE_EOS) == 0);
-
-    return json_pack(
-        "{s:s, s:i, s:i, s:i, s:i, s:[i,i], s:[i,i], s:o, s:o, s:o, s:o, s:i, s:i, s:i, "
-        "s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:{s:f, s:f, s:f, s:f, s:f}, s:o}",
+    json_t *o = json_pack(
+        "{s:s, s:i, s:i, s:i, s:i, s:[i,i], s:[i,i], s:f, s:f, s:f, s:f, s:i, s:i, s:i, "
+        "s:b, s:o, s:o, s:o, s:o, s:{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:i, s:i, "
+        "s:b, s:b}, s:o, s:{s:f, s:f, s:f, s:f, s:f}}",
         "arrivals", names[c->arrival], "concurrency", (int)c->concurrency, "requests",
         (int)c->n_request, "warmup", (int)c->n_warm, "repeats", (int)c->n_repeat,
         "prompt_len", (int)c->in.lo, (int)c->in.hi, "output_len", (int)c->out.lo,
-        (int)c->out.hi, "rate_per_s", fct_json_real(c->rate), "rate_from_per_s",
-        fct_json_real(c->rate_from), "burstiness", fct_json_real(c->burstiness),
-        "duration_s", fct_json_real(c->duration_s), "prefix_len", (int)c->prefix_len,
-        "prefixes", (int)c->n_prefix, "turns", (int)c->n_turn, "text", c->text, "trace",
-        text_or_null(c->trace), "trace_digest", digest_json(c, 1), "dataset",
-        text_or_null(c->dataset), "dataset_digest", digest_json(c, 0), "sampling",
-        sampling, "seed", json_sprintf("%" PRIu64, c->seed), "limits", "ttft_ms",
-        c->slo.ttft_ms, "tpot_ms", c->slo.tpot_ms, "itl_ms", c->slo.itl_ms, "e2e_ms",
-        c->slo.e2e_ms, "attainment", c->slo_attain, "workload", workload_json(c));
+        (int)c->out.hi, "rate_per_s", c->rate, "rate_from_per_s", c->rate_from,
+        "burstiness", c->burstiness, "duration_s", c->duration_s, "prefix_len",
+        (int)c->prefix_len, "prefixes", (int)c->n_prefix, "turns", (int)c->n_turn, "text",
+        c->text, "trace", fdb_text(c->trace), "trace_digest", digest_json(c, 1),
+        "dataset", fdb_text(c->dataset), "dataset_digest", digest_json(c, 0), "sampling",
+        "temperature", par_json(p->temperature), "top_p", par_json(p->top_p), "min_p",
+        par_json(p->min_p), "top_k",
+        p->top_k == FDC_UNSET ? json_null() : json_integer(p->top_k), "presence_penalty",
+        par_json(p->presence_penalty), "frequency_penalty", par_json(p->frequency_penalty),
+        "repetition_penalty", par_json(p->repetition_penalty), "stream_interval",
+        (int)c->req.o.stream_interval, "logprobs", (int)p->logprobs, "prompt_logprobs",
+        (int)p->prompt_logprobs, "greedy", p->temperature == 0, "eos",
+        (p->flags & FDC_F_IGNORE_EOS) == 0, "seed", json_sprintf("%" PRIu64, c->seed),
+        "limits", "ttft_ms", c->slo.ttft_ms, "tpot_ms", c->slo.tpot_ms, "itl_ms",
+        c->slo.itl_ms, "e2e_ms", c->slo.e2e_ms, "attainment", c->slo_attain);
+
+    json_object_set_new(o, "workload", workload_json(c, o));
+    return o;
 }
 
 void
@@ -204,8 +200,6 @@ fdb_add_repeat(struct fdb_result *r, json_t *summary, const struct fdb_run *run)
             (json_int_t)json_array_size(r->repeats), "preemptions",
             (json_int_t)run->n_preempted, "begin_ns", (json_int_t)run->t_begin, "end_ns",
             (json_int_t)run->t_end, "fdbench_cpu_ns", (json_int_t)run->cpu_ns));
-    if (r->repeats == NULL)
-        r->repeats = json_array();
     json_array_append_new(r->repeats, summary);
 }
 
@@ -244,12 +238,10 @@ fdb_report_json(const struct fdb_result *r)
         "daemon", r->daemon);
     json_object_update(o, r->head);
     json_object_update_new(o,
-        json_pack("{s:{s:o, s:s, s:I, s:I}, s:o, s:o, s:o}", "model", "name",
+        json_pack("{s:{s:o, s:s, s:I, s:I}, s:o, s:O, s:o}", "model", "name",
             fct_json_text(m->name, strnlen(m->name, sizeof(m->name))), "digest", hex,
             "vocab", (json_int_t)m->vocab, "max_model_len", (json_int_t)m->max_model_len,
-            "config", cfg_json(&r->cfg), "repeats",
-            r->repeats != NULL ? json_incref(r->repeats) : json_array(), "across_repeats",
-            across));
+            "config", cfg_json(&r->cfg), "repeats", r->repeats, "across_repeats", across));
     if (r->steps != NULL)
         json_object_set_new(o, "search",
             json_pack("{s:s, s:o, s:o, s:O}", "unit", fdb_load_unit(&r->cfg), "found",
@@ -259,8 +251,6 @@ fdb_report_json(const struct fdb_result *r)
 }
 
 /* ---- text --------------------------------------------------------------------- */
-
-static const char *const mmm_keys[] = { "median", "min", "max" };
 
 static void
 text_errors(FILE *out, const json_t *repeats)
@@ -282,11 +272,9 @@ text_errors(FILE *out, const json_t *repeats)
 
 /* Of one repeat a column, of several median, minimum and maximum. */
 static void
-text_scalars(FILE *out, const json_t *across, size_t n_column)
+text_scalars(FILE *out, const json_t *across, int n_column)
 {
     const struct fdb_metric *m;
-    char num[24];
-    size_t k;
 
     if (n_column > 1)
         fprintf(out, "%-42s %12s %12s %12s\n", "", "median", "min", "max");
@@ -294,34 +282,29 @@ text_scalars(FILE *out, const json_t *across, size_t n_column)
         if (isnan(fdb_figure(across, m->key, "median", NULL)))
             continue;
         fprintf(out, "%-42s", m->label);
-        for (k = 0; k < n_column; k++)
-            fprintf(out, " %12s",
-                fdb_num(fdb_figure(across, m->key, mmm_keys[k], NULL), num));
+        for (int k = 0; k < n_column; k++)
+            fdb_cell(out, 12, fdb_figure(across, m->key, fdb_mmm[k], NULL));
         fprintf(out, "%s%s\n", m->unit[0] != '\0' ? " " : "", m->unit);
     }
 }
 
 static void
-text_dists(FILE *out, const json_t *across, size_t n_column)
+text_dists(FILE *out, const json_t *across, int n_column)
 {
     const struct fdb_metric *m;
-    char name[24], num[24];
-    size_t i, k;
+    char name[24];
 
     fprintf(out, "\n%-14s%s", "", n_column > 1 ? "       " : "");
-    for (i = 0; i < FDB_N_STAT; i++)
+    for (int i = 0; i < FDB_N_STAT; i++)
         fprintf(out, " %9s", fdb_stats[i]);
     for (m = &fdb_metrics[FDB_FIRST_DIST]; m < &fdb_metrics[FDB_N_METRIC]; m++)
-        for (k = 0; k < n_column; k++) {
+        for (int k = 0; k < n_column; k++) {
             snprintf(name, sizeof(name), "%s %s", m->label, m->unit);
             fprintf(out, "\n%-14s", k == 0 ? name : "");
             if (n_column > 1)
-                fprintf(out, " %-6s", mmm_keys[k]);
-            for (i = 0; i < FDB_N_STAT; i++)
-                fprintf(out, " %9s",
-                    fdb_num(fdb_figure(json_object_get(across, m->key), fdb_stats[i],
-                                mmm_keys[k], NULL),
-                        num));
+                fprintf(out, " %-6s", fdb_mmm[k]);
+            for (int i = 0; i < FDB_N_STAT; i++)
+                fdb_cell(out, 9, fdb_figure(across, m->key, fdb_stats[i], fdb_mmm[k]));
         }
     fputc('\n', out);
 }
@@ -339,7 +322,7 @@ text_search(FILE *out, const json_t *report)
     const size_t n = sizeof(columns) / sizeof(columns[0]);
     const json_t *search = json_object_get(report, "search"), *step;
     double found = fdb_figure(search, "found", NULL, NULL);
-    char num[24], limits[96];
+    char load[24], limits[96];
     size_t i, k;
 
     fdb_limits(report, limits, sizeof(limits));
@@ -349,10 +332,9 @@ text_search(FILE *out, const json_t *report)
         fprintf(out, " %10s", columns[k].label);
     fprintf(out, " %8s  %s\n", "attained", "within");
     json_array_foreach(json_object_get(search, "steps"), i, step) {
-        fprintf(out, "%12s", fdb_num(fct_real(step, "load"), num));
+        fprintf(out, "%12s", fdb_num(fct_real(step, "load"), load));
         for (k = 0; k < n; k++)
-            fprintf(out, " %10s",
-                fdb_num(fdb_figure(step, "summary", columns[k].key, columns[k].stat), num));
+            fdb_cell(out, 10, fdb_figure(step, "summary", columns[k].key, columns[k].stat));
         fprintf(out, " %6.2f %%  %s\n", fct_real(step, "attainment") * 100,
             json_is_true(json_object_get(step, "within")) ? "yes"
                 : json_is_true(json_object_get(step, "sent_in_time"))
@@ -374,12 +356,11 @@ fdb_report_text(FILE *out, const json_t *report)
 {
     const json_t *across = json_object_get(report, "across_repeats");
     const json_t *repeats = json_object_get(report, "repeats");
-    size_t n_column = json_array_size(repeats) > 1 ? 3 : 1;
+    int n_column = json_array_size(repeats) > 1 ? 3 : 1;
     char limits[96];
 
-    fprintf(out, "%s, model %s, %s, %s\n%s\n", fct_str(report, "command"),
-        fct_str(json_object_get(report, "model"), "name"), fct_str(report, "host"),
-        fct_str(report, "time"), fct_str(json_object_get(report, "config"), "workload"));
+    fct_text(out, "{command}, model {model.name}, {host}, {time}\n{config.workload}\n",
+        report);
     fdb_limits(report, limits, sizeof(limits));
     if (limits[0] != '\0')
         fprintf(out, "limits: %s\n", limits);

@@ -9,6 +9,7 @@
 #define N_CODE       100 /* statuses, 0 to -99 */
 
 const double fdb_pct[FDB_N_PCT] = { 50, 90, 95, 99, 99.9, 100 };
+const char *const fdb_mmm[3] = { "median", "min", "max" };
 const char *const fdb_stats[FDB_N_STAT] = { "mean", "std", "min", "p50", "p90", "p95",
     "p99", "p99.9", "max" };
 const struct fdb_metric fdb_metrics[FDB_N_METRIC] = {
