@@ -16,9 +16,13 @@
 /* Of a summary or distribution. */
 #define N(o, key) fdb_figure(o, key, NULL, NULL)
 
-#define VOCAB     777u
-#define BOS       5u
-#define EOS       7u
+/* Of a prompt. */
+#define IDS(buf)   ((const uint32_t *)(const void *)(buf).p)
+#define N_IDS(buf) ((buf).n / sizeof(uint32_t))
+
+#define VOCAB      777u
+#define BOS        5u
+#define EOS        7u
 
 static const struct fdc_model_info model = {
     .vocab = VOCAB, .max_model_len = 100000, .bos_id = BOS, .n_eos = 1, .eos_ids = { EOS }

@@ -153,7 +153,7 @@ test_open_loop(void **state)
 static uint32_t
 text_run(struct fdb_cfg *c, const char *word, uint32_t n)
 {
-    struct fdb_prompt p = { .n_ids = 0 };
+    struct fct_buf p = { .n = 0 };
     struct fdb_work *w;
     struct fdb_ask a;
     uint32_t n_begin = 0;
@@ -166,10 +166,10 @@ text_run(struct fdb_cfg *c, const char *word, uint32_t n)
     assert_int_equal(fdb_work_new(c, &model, fdb_mix(c->seed, 0), &w), 0);
     while (fdb_work_next(w, &a)) {
         assert_int_equal(fdb_work_prompt(w, &a, &p), 0);
-        n_begin += memcmp(p.text, word, strlen(word)) == 0;
+        n_begin += memcmp(p.p, word, strlen(word)) == 0;
     }
-    fdb_prompt_fini(&p);
-    fdb_work_free(w);
+    free(p.p);
+    free(w);
     return n_begin;
 }
 

@@ -34,6 +34,7 @@
 
 /* ---- what is asked for ---------------------------------------------------- */
 
+#define FDB_LEN_MAX 16777216u /* tokens */
 /* "N" or "LO:HI": tokens, both ends included. */
 struct fdb_len {
     uint32_t lo, hi;
@@ -47,6 +48,7 @@ enum fdb_arrival {
     FDB_RAMP,
     FDB_TRACE
 };
+extern const char *const fdb_arrivals[]; /* "closed" ... */
 
 /* 0: not a limit. */
 struct fdb_slo {
@@ -214,8 +216,8 @@ int fdb_load_open(const struct fct *f, struct fdb_load *l);
 int fdb_submit_plain(fdc_t *s, uint32_t vocab, uint32_t n_prompt, uint32_t n_out,
     fdc_req_t **ret);
 uint64_t fdb_clock_ns(clockid_t clk); /* 0: cannot be read */
-/* "N" or "LO:HI", 1 to max. FCT_EX_USAGE with the message. */
-int fdb_opt_len(const char *what, const char *text, uint32_t max, struct fdb_len *ret);
+/* "N" or "LO:HI", 1 to FDB_LEN_MAX; NULL: nothing. FCT_EX_USAGE with the message. */
+int fdb_opt_len(const char *what, const char *text, struct fdb_len *ret);
 
 /* Is load within the limits? 0 or an exit code. */
 typedef int fdb_try_fn(void *arg, double load, int *ret_within);

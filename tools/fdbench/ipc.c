@@ -10,6 +10,7 @@
 
 #define SPIN_US    1000 /* longer than a round trip: the client never sleeps */
 #define N_PROMPT   8
+#define N_COLD     10 /* round trips that meet cold caches and a sleeping daemon */
 #define MAX_CLIENT 256
 #define MAX_STREAM 1024
 
@@ -39,34 +40,29 @@ static const struct {
     { "worker, spinning", "worker_spinning" }, { "gate, parked", "gate_parked" },
     { "worker, parked", "worker_parked" } };
 
-struct ipc_cfg {
-    uint32_t n_ping, n_parked, n_client, n_stream, n_token;
+struct ipc {
+    const struct fct *f;
+    uint32_t n_ping, n_parked, n_client, n_stream, n_token; /* as the options say */
     double gap_ms;
     int json;
+    struct fdc_info info;
+    struct fdc_model_info model;
+    const struct cnt_seg *seg;
+    pthread_mutex_t begin;     /* held until all clients may begin */
+    json_t *trip[4];           /* fdb_dist(), us */
+    double wall_s, row[N_ROW]; /* of streaming */
+    uint64_t n_relayed;
+    int foreign;   /* others were served meanwhile */
+    char spin[24]; /* the daemon's ipc.spin_us, "" if it does not say */
 };
 
 /* A session that takes tokens. */
 struct client {
     fdc_t *s;
-    const struct ipc_cfg *cfg;
-    uint32_t vocab;
-    pthread_mutex_t *begin; /* held until all may begin */
+    struct ipc *p;
     pthread_t thread;
     uint64_t n_token, cpu_ns;
     int rc; /* 0 or a status */
-};
-
-struct ipc {
-    const struct fct *f;
-    struct ipc_cfg cfg;
-    struct fdc_info info;
-    struct fdc_model_info model;
-    const struct cnt_seg *seg;
-    json_t *trip[4];           /* fdb_dist(), us */
-    double wall_s, row[N_ROW]; /* of streaming */
-    uint64_t n_token;
-    int foreign;   /* others were served meanwhile */
-    char spin[24]; /* the daemon's ipc.spin_us, "" if it does not say */
 };
 
 /* ---- sessions ------------------------------------------------------------------- */
@@ -98,13 +94,13 @@ meet(struct ipc *p)
     fdc_close(s);
     if (rc != 0)
         return rc;
-    if (p->cfg.n_token + N_PROMPT > p->model.max_model_len)
+    if (p->n_token + N_PROMPT > p->model.max_model_len)
         return fct_usage("--tokens %u: with the prompt of %d more than the model's length, %u",
-            p->cfg.n_token, N_PROMPT, p->model.max_model_len);
-    if (p->cfg.n_stream > p->info.max_inflight)
+            p->n_token, N_PROMPT, p->model.max_model_len);
+    if (p->n_stream > p->info.max_inflight)
         return fct_usage("--streams %u: the daemon allows a session %u requests at a time; use more "
                          "--clients",
-            p->cfg.n_stream, p->info.max_inflight);
+            p->n_stream, p->info.max_inflight);
     if (fct_ask_once(p->f, json_pack("{s:s, s:s}", "cmd", "config", "name", "ipc.spin_us"),
             1, &answer) == 0 &&
         json_unpack(answer, "{s:[{s:s}]}", "config", "value", &value) == 0)
@@ -118,7 +114,7 @@ meet(struct ipc *p)
 static int
 round_trips(const struct ipc *p, int deep, int parked, json_t **ret)
 {
-    uint32_t i, n = parked ? p->cfg.n_parked : p->cfg.n_ping;
+    uint32_t i, n = parked ? p->n_parked : p->n_ping;
     double *v = calloc((size_t)n + 1, sizeof(*v));
     uint64_t ns;
     fdc_t *s;
@@ -131,14 +127,11 @@ round_trips(const struct ipc *p, int deep, int parked, json_t **ret)
         free(v);
         return rc;
     }
-    /* the first ones meet cold caches and a sleeping daemon */
-    for (i = 0; rc >= 0 && i < 10; i++)
+    for (i = 0; rc >= 0 && i < N_COLD + n; i++) {
+        if (parked && i >= N_COLD)
+            clk_sleep_ns((uint64_t)(p->gap_ms * 1e6));
         rc = fdc_ping(s, deep, &ns, p->f->timeout_ms);
-    for (i = 0; rc >= 0 && i < n; i++) {
-        if (parked)
-            clk_sleep_ns((uint64_t)(p->cfg.gap_ms * 1e6));
-        rc = fdc_ping(s, deep, &ns, p->f->timeout_ms);
-        v[i] = (double)ns / 1e3;
+        v[i < N_COLD ? 0 : i - N_COLD] = (double)ns / 1e3;
     }
     fdc_close(s);
     *ret = fdb_dist(v, n);
@@ -181,10 +174,10 @@ run_client(void *arg)
     uint32_t i, n_open = 0;
     fdc_req_t *r;
 
-    pthread_mutex_lock(c->begin);
-    pthread_mutex_unlock(c->begin);
-    for (i = 0; c->rc == 0 && i < c->cfg->n_stream; i++) {
-        int rc = fdb_submit_plain(c->s, c->vocab, N_PROMPT, c->cfg->n_token, &r);
+    pthread_mutex_lock(&c->p->begin);
+    pthread_mutex_unlock(&c->p->begin);
+    for (i = 0; c->rc == 0 && i < c->p->n_stream; i++) {
+        int rc = fdb_submit_plain(c->s, c->p->model.vocab, N_PROMPT, c->p->n_token, &r);
 
         c->rc = rc < 0 ? rc : 0;
         n_open += rc >= 0;
@@ -218,24 +211,24 @@ counted(const struct cnt_seg now[2], size_t counter)
 }
 
 static int
-run_clients(struct ipc *p, struct client *c, pthread_mutex_t *begin)
+run_clients(struct ipc *p, struct client *c)
 {
     uint64_t cpu[2], client_cpu = 0, t, mine = 0;
     struct cnt_seg now[2];
     uint32_t i, n;
     int rc = 0, status = 0, e = 0;
 
-    pthread_mutex_lock(begin);
-    for (n = 0; e == 0 && n < p->cfg.n_client; n += e == 0)
+    pthread_mutex_lock(&p->begin);
+    for (n = 0; e == 0 && n < p->n_client; n += e == 0)
         e = pthread_create(&c[n].thread, NULL, run_client, &c[n]);
     if (e != 0)
         rc = fct_fail(FCT_EX_SOFT, "--clients %u: no thread for number %u: %s",
-            p->cfg.n_client, n + 1, strerror(e));
+            p->n_client, n + 1, strerror(e));
     for (i = 0; e != 0 && i < n; i++) /* fewer than asked for do nothing */
         c[i].rc = FDC_E_NOMEM;
     snap(p, &now[0], &cpu[0]);
     t = clk_now_ns();
-    pthread_mutex_unlock(begin);
+    pthread_mutex_unlock(&p->begin);
     for (i = 0; i < n; i++) {
         pthread_join(c[i].thread, NULL);
         status = status == 0 ? c[i].rc : status;
@@ -244,15 +237,15 @@ run_clients(struct ipc *p, struct client *c, pthread_mutex_t *begin)
     }
     p->wall_s = (double)(clk_now_ns() - t) / 1e9;
     snap(p, &now[1], &cpu[1]);
-    p->n_token = counted(now, COUNTER(tokens_relayed));
-    p->foreign = p->n_token != mine;
+    p->n_relayed = counted(now, COUNTER(tokens_relayed));
+    p->foreign = p->n_relayed != mine;
     for (i = 0; i < N_ROW; i++) {
         uint64_t v = i == R_GATE_CPU ? cpu[1] - cpu[0]
             : i == R_CLIENT_CPU
             ? client_cpu
             : counted(now, rows[i].counter) + counted(now, rows[i].plus);
 
-        p->row[i] = (double)v / (double)p->n_token / rows[i].div;
+        p->row[i] = (double)v / (double)p->n_relayed / rows[i].div;
     }
     if (rc == 0 && status != 0)
         rc = fct_status_fail("streaming", status);
@@ -262,20 +255,19 @@ run_clients(struct ipc *p, struct client *c, pthread_mutex_t *begin)
 static int
 stream(struct ipc *p)
 {
-    pthread_mutex_t begin = PTHREAD_MUTEX_INITIALIZER;
-    struct client *c = calloc(p->cfg.n_client, sizeof(*c));
+    struct client *c = calloc(p->n_client, sizeof(*c));
     uint32_t i;
     int rc = 0;
 
     if (c == NULL)
         return fct_oom();
-    for (i = 0; rc == 0 && i < p->cfg.n_client; i++) {
-        c[i] = (struct client){ .cfg = &p->cfg, .vocab = p->model.vocab, .begin = &begin };
+    for (i = 0; rc == 0 && i < p->n_client; i++) {
+        c[i].p = p;
         rc = attach(p->f, FDC_SPIN_NONE, &c[i].s);
     }
     if (rc == 0)
-        rc = run_clients(p, c, &begin);
-    for (i = 0; i < p->cfg.n_client; i++)
+        rc = run_clients(p, c);
+    for (i = 0; i < p->n_client; i++)
         fdc_close(c[i].s);
     free(c);
     return rc;
@@ -297,17 +289,17 @@ print_text(const struct ipc *p)
     for (i = 0; i < 4; i++) {
         printf("\n%-18s %8lld", trips[i].name, fct_num(p->trip[i], "n"));
         for (k = 0; k < 4; k++)
-            printf(" %10s", fdb_num(fct_real(p->trip[i], columns[k]), num));
+            fdb_cell(stdout, 10, fct_real(p->trip[i], columns[k]));
     }
     printf("\nspinning: the client polls; parked: it sleeps, and was %g ms idle before\n",
-        p->cfg.gap_ms);
+        p->gap_ms);
     if (p->spin[0] != '\0')
         printf("the daemon's ipc.spin_us is %s\n", p->spin);
-    printf("\nstreaming: %u clients, %u streams each, %u tokens a stream\n",
-        p->cfg.n_client, p->cfg.n_stream, p->cfg.n_token);
-    printf("%-32s %12s\n", "tokens relayed", fdb_num((double)p->n_token, num));
+    printf("\nstreaming: %u clients, %u streams each, %u tokens a stream\n", p->n_client,
+        p->n_stream, p->n_token);
+    printf("%-32s %12s\n", "tokens relayed", fdb_num((double)p->n_relayed, num));
     printf("%-32s %12s\n", "tokens per second",
-        fdb_num((double)p->n_token / p->wall_s, num));
+        fdb_num((double)p->n_relayed / p->wall_s, num));
     for (i = 0; i < N_ROW; i++)
         printf("%-32s %12s%s\n", rows[i].label, fdb_num(p->row[i], num), rows[i].unit);
     if (p->foreign)
@@ -329,35 +321,35 @@ print_json(const struct ipc *p)
         }
         json_object_set_new(o, trips[i].key, trip);
     }
-    s = json_pack("{s:i, s:i, s:i, s:I, s:o, s:b}", "clients", (int)p->cfg.n_client,
-        "streams", (int)p->cfg.n_stream, "tokens_per_stream", (int)p->cfg.n_token,
-        "tokens_relayed", (json_int_t)p->n_token, "duration_s", fct_json_real(p->wall_s),
-        "shared_with_others", p->foreign);
+    s = json_pack("{s:i, s:i, s:i, s:I, s:o, s:b}", "clients", (int)p->n_client,
+        "streams", (int)p->n_stream, "tokens_per_stream", (int)p->n_token,
+        "tokens_relayed", (json_int_t)p->n_relayed, "duration_s",
+        fct_json_real(p->wall_s), "shared_with_others", p->foreign);
     for (i = 0; i < N_ROW; i++)
         if (rows[i].key != NULL)
             json_object_set_new(s, rows[i].key, fct_json_real(p->row[i]));
     json_object_update_new(o,
-        json_pack("{s:o, s:o, s:s?}", "streaming", s, "gap_ms", fct_json_real(p->cfg.gap_ms),
+        json_pack("{s:o, s:o, s:s?}", "streaming", s, "gap_ms", fct_json_real(p->gap_ms),
             "daemon_spin_us", p->spin[0] != '\0' ? p->spin : NULL));
     return fct_print_json(o);
 }
 
 /* ---- command ----------------------------------------------------------------------- */
 
-#define C struct ipc_cfg
+#define P struct ipc
 static const struct fct_opt ipc_opts[] = {
     { "pings", 'n', "N", "round trips with a polling client (10000)",
-        FCT_U32(C, n_ping, 1, 10000000) },
+        FCT_U32(P, n_ping, 1, 10000000) },
     { "parked", 0, "N", "round trips with a sleeping one (500)",
-        FCT_U32(C, n_parked, 1, 1000000) },
-    { "gap", 0, "MS", "idle before each of those (2)", FCT_REAL(C, gap_ms, 0, 10000) },
+        FCT_U32(P, n_parked, 1, 1000000) },
+    { "gap", 0, "MS", "idle before each of those (2)", FCT_REAL(P, gap_ms, 0, 10000) },
     { "clients", 'c', "N", "sessions that take tokens at a time (4)",
-        FCT_U32(C, n_client, 1, MAX_CLIENT) },
-    { "streams", 0, "N", "requests of each (4)", FCT_U32(C, n_stream, 1, MAX_STREAM) },
-    { "tokens", 0, "N", "tokens of each request (200)", FCT_U32(C, n_token, 1, 1000000) },
-    FCT_OPT_JSON(C, "one JSON object"), FCT_OPT_HELP, FCT_OPT_END
+        FCT_U32(P, n_client, 1, MAX_CLIENT) },
+    { "streams", 0, "N", "requests of each (4)", FCT_U32(P, n_stream, 1, MAX_STREAM) },
+    { "tokens", 0, "N", "tokens of each request (200)", FCT_U32(P, n_token, 1, 1000000) },
+    FCT_OPT_JSON(P, "one JSON object"), FCT_OPT_HELP, FCT_OPT_END
 };
-#undef C
+#undef P
 
 static const struct fct_line ipc_line = { .usage = "fdbench ipc [options]",
     .about = "Round trips through shared memory, and what streaming costs in wake-ups and\n"
@@ -368,13 +360,14 @@ int
 fdb_cmd_ipc(const struct fct *f, int argc, char **argv)
 {
     struct ipc p = { .f = f,
-        .cfg = { .n_ping = 10000,
-            .n_parked = 500,
-            .n_client = 4,
-            .n_stream = 4,
-            .n_token = 200,
-            .gap_ms = 2 } };
-    int rc = fct_parse(&ipc_line, argc, argv, &p.cfg), i;
+        .n_ping = 10000,
+        .n_parked = 500,
+        .n_client = 4,
+        .n_stream = 4,
+        .n_token = 200,
+        .gap_ms = 2,
+        .begin = PTHREAD_MUTEX_INITIALIZER };
+    int rc = fct_parse(&ipc_line, argc, argv, &p), i;
 
     if (rc != FCT_GO)
         return rc;
@@ -389,7 +382,7 @@ fdb_cmd_ipc(const struct fct *f, int argc, char **argv)
         rc = stream(&p);
     fct_seg_close(p.seg);
     if (rc == 0)
-        rc = p.cfg.json ? print_json(&p) : (print_text(&p), 0);
+        rc = p.json ? print_json(&p) : (print_text(&p), 0);
     for (i = 0; i < 4; i++)
         json_decref(p.trip[i]);
     return rc;

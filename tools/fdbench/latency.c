@@ -7,7 +7,6 @@
 #include <inttypes.h>
 
 #define BATCH_MAX 65536u
-#define LEN_MAX   16777216u
 
 /* Of a batch. prefill: first sending to the last request's first token; step: median of
  * the requests' time per output token. */
@@ -53,9 +52,10 @@ take_batches(void *args, const char *text)
 #define L struct latency
 static const struct fct_opt lat_opts[] = {
     { "batch", 'b', "N,N...", "requests at once (1)", FCT_FN(take_batches) },
-    { "input", 'i', "N", "prompt tokens of each (512)", FCT_U32(L, l.cfg.in.hi, 1, LEN_MAX) },
+    { "input", 'i', "N", "prompt tokens of each (512)",
+        FCT_U32(L, l.cfg.in.hi, 1, FDB_LEN_MAX) },
     { "output", 'o', "N", "output tokens of each (128)",
-        FCT_U32(L, l.cfg.out.hi, 1, LEN_MAX) },
+        FCT_U32(L, l.cfg.out.hi, 1, FDB_LEN_MAX) },
     { "repeats", 0, "N", "batches of each size: median, minimum, maximum (5)",
         FCT_U32(L, l.cfg.n_repeat, 1, 1000) },
     { "warmup", 0, "N", "batches before, not counted (1)", FCT_U32(L, n_warm, 0, 1000) },
@@ -241,14 +241,12 @@ latency(struct latency *a, const struct fct *f)
 int
 fdb_cmd_latency(const struct fct *f, int argc, char **argv)
 {
-    struct latency a;
+    struct latency a = { .n_warm = 1 };
     int rc;
 
-    memset(&a, 0, sizeof(a));
     fdb_cfg_init(&a.l.cfg);
     fdb_result_init(&a.r, "latency", argc, argv);
     a.l.cfg.n_repeat = 5;
-    a.n_warm = 1;
     rc = fct_parse(&lat_line, argc, argv, &a);
     if (rc == FCT_GO)
         rc = latency(&a, f);

@@ -19,7 +19,7 @@
 struct slot {
     struct fdb_ask ask;
     struct fdb_rec rec;
-    struct fdb_prompt prompt;
+    struct fct_buf prompt;
     struct fdb_chunk *chunk;
     size_t cap_chunk;
     fdc_req_t *h;
@@ -112,7 +112,7 @@ go_on(struct phase *p, struct slot *s)
         STAILQ_INSERT_TAIL(&p->idle, s, next);
         return;
     }
-    fdb_work_turn(p->w, &s->ask, &s->ask);
+    fdb_work_turn(p->w, &s->ask);
     s->held = 0;
     if (fdb_work_prompt(p->w, &s->ask, &s->prompt) != 0) {
         out_of_memory(p);
@@ -206,11 +206,10 @@ submit(struct phase *p, struct slot *s)
     par.seed = fdb_mix(p->cfg->seed, ((uint64_t)p->repeat << 32) + p->index);
     opts.user_ptr = s;
     if (p->cfg->text)
-        rc = fdc_submit_text(p->l->session, s->prompt.text, s->prompt.n_text, &par, &opts,
-            &s->h);
+        rc = fdc_submit_text(p->l->session, s->prompt.p, s->prompt.n, &par, &opts, &s->h);
     else
-        rc = fdc_submit_ids(p->l->session, s->prompt.ids, s->prompt.n_ids, &par, &opts,
-            &s->h);
+        rc = fdc_submit_ids(p->l->session, (const uint32_t *)(const void *)s->prompt.p,
+            s->prompt.n / sizeof(uint32_t), &par, &opts, &s->h);
     free(lists);
     return rc;
 }
@@ -318,7 +317,8 @@ take_ids(struct phase *p, struct slot *s, const struct fdc_event *ev, uint64_t n
     s->chunk[r->n_chunk++] = (struct fdb_chunk){ .t_ns = now, .n_tok = ev->n };
     r->n_out += ev->n;
     p->n_tok += ev->n;
-    if (s->ask.more && !p->cfg->text && fdb_prompt_add(&s->prompt, ev->ids, ev->n) != 0)
+    if (s->ask.more && !p->cfg->text &&
+        fct_buf_add(&s->prompt, ev->ids, ev->n * sizeof(*ev->ids)) != 0)
         out_of_memory(p);
 }
 
@@ -334,8 +334,7 @@ take_event(struct phase *p, struct slot *s, const struct fdc_event *ev, uint64_t
         take_ids(p, s, ev, now);
         return 0;
     case FDC_T_TEXT:
-        if (s->ask.more && p->cfg->text &&
-            fdb_prompt_add_text(&s->prompt, ev->text, ev->n) != 0)
+        if (s->ask.more && p->cfg->text && fct_buf_add(&s->prompt, ev->text, ev->n) != 0)
             out_of_memory(p);
         return 0;
     case FDC_T_ACCEPTED:
@@ -531,11 +530,11 @@ run_phase(struct fdb_load *l, const struct fdb_cfg *cfg, uint32_t repeat, int wa
     while ((s = SLIST_FIRST(&p.all)) != NULL) {
         SLIST_REMOVE_HEAD(&p.all, of_all);
         fdc_req_free(s->h);
-        fdb_prompt_fini(&s->prompt);
+        free(s->prompt.p);
         free(s->chunk);
         free(s);
     }
-    fdb_work_free(p.w);
+    free(p.w);
     return p.rc;
 }
 

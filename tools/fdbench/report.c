@@ -14,12 +14,10 @@
 char *
 fdb_num(double v, char *ret)
 {
-    double a = fabs(v), digits = 3 - floor(log10(a));
+    double a = fabs(v), digits = v == floor(v) ? 0 : 3 - floor(log10(a));
 
     if (isnan(v))
         snprintf(ret, 24, "-");
-    else if (v == floor(v) && a < 1e15)
-        snprintf(ret, 24, "%.0f", v);
     else if (a < 1e15)
         snprintf(ret, 24, "%.*f", (int)fmin(6, fmax(0, digits)), v);
     else
@@ -142,6 +140,9 @@ digest_json(const struct fdb_cfg *c, int is_trace)
         : json_null();
 }
 
+const char *const fdb_arrivals[] = { "closed", "poisson", "gamma", "constant", "ramp",
+    "trace" };
+
 /* Of a parameter of every request; null: the model's. */
 static json_t *
 par_json(float v)
@@ -152,23 +153,21 @@ par_json(float v)
 static json_t *
 cfg_json(const struct fdb_cfg *c)
 {
-    static const char *const names[] = { "closed", "poisson", "gamma", "constant", "ramp",
-        "trace" };
     const struct fdc_params *p = &c->req.p;
     json_t *o = json_pack(
         "{s:s, s:i, s:i, s:i, s:i, s:[i,i], s:[i,i], s:f, s:f, s:f, s:f, s:i, s:i, s:i, "
         "s:b, s:o, s:o, s:o, s:o, s:{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:i, s:i, "
         "s:b, s:b}, s:o, s:{s:f, s:f, s:f, s:f, s:f}}",
-        "arrivals", names[c->arrival], "concurrency", (int)c->concurrency, "requests",
-        (int)c->n_request, "warmup", (int)c->n_warm, "repeats", (int)c->n_repeat,
-        "prompt_len", (int)c->in.lo, (int)c->in.hi, "output_len", (int)c->out.lo,
-        (int)c->out.hi, "rate_per_s", c->rate, "rate_from_per_s", c->rate_from,
-        "burstiness", c->burstiness, "duration_s", c->duration_s, "prefix_len",
-        (int)c->prefix_len, "prefixes", (int)c->n_prefix, "turns", (int)c->n_turn, "text",
-        c->text, "trace", fdb_text(c->trace), "trace_digest", digest_json(c, 1),
-        "dataset", fdb_text(c->dataset), "dataset_digest", digest_json(c, 0), "sampling",
-        "temperature", par_json(p->temperature), "top_p", par_json(p->top_p), "min_p",
-        par_json(p->min_p), "top_k",
+        "arrivals", fdb_arrivals[c->arrival], "concurrency", (int)c->concurrency,
+        "requests", (int)c->n_request, "warmup", (int)c->n_warm, "repeats",
+        (int)c->n_repeat, "prompt_len", (int)c->in.lo, (int)c->in.hi, "output_len",
+        (int)c->out.lo, (int)c->out.hi, "rate_per_s", c->rate, "rate_from_per_s",
+        c->rate_from, "burstiness", c->burstiness, "duration_s", c->duration_s,
+        "prefix_len", (int)c->prefix_len, "prefixes", (int)c->n_prefix, "turns",
+        (int)c->n_turn, "text", c->text, "trace", fdb_text(c->trace), "trace_digest",
+        digest_json(c, 1), "dataset", fdb_text(c->dataset), "dataset_digest",
+        digest_json(c, 0), "sampling", "temperature", par_json(p->temperature), "top_p",
+        par_json(p->top_p), "min_p", par_json(p->min_p), "top_k",
         p->top_k == FDC_UNSET ? json_null() : json_integer(p->top_k), "presence_penalty",
         par_json(p->presence_penalty), "frequency_penalty", par_json(p->frequency_penalty),
         "repetition_penalty", par_json(p->repetition_penalty), "stream_interval",

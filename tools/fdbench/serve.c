@@ -6,14 +6,13 @@
 
 #define RATE_MIN 0.01
 #define RATE_MAX 1e6
-#define LEN_MAX  16777216u
 #define SEARCH_S 10.0 /* of an open loop at each load */
 #define LATE_MS  10.0 /* a send that late is worth a word */
 
 struct serve {
     struct fdb_load l;
     struct fdb_result r;
-    const char *csv, *json, *html, *arrival, *against;
+    const char *csv, *json, *html, *arrival, *against, *input, *output;
     json_t *before; /* the report that against holds */
     json_t *report;
     int search, quiet, against_any;
@@ -23,18 +22,6 @@ struct serve {
 /* ---- options ------------------------------------------------------------- */
 
 #define CFG(field) l.cfg.field
-
-static int
-take_in(void *args, const char *v)
-{
-    return fdb_opt_len("--input", v, LEN_MAX, &((struct serve *)args)->CFG(in));
-}
-
-static int
-take_out(void *args, const char *v)
-{
-    return fdb_opt_len("--output", v, LEN_MAX, &((struct serve *)args)->CFG(out));
-}
 
 /* What fdctl generate takes and people will write. */
 static int
@@ -71,10 +58,10 @@ static const struct fct_opt load_opts[] = { FCT_OPT_HEAD("load:"),
         FCT_U64(S, CFG(seed), UINT64_MAX) },
     FCT_OPT_HEAD("requests:"),
     { "input", 'i', "N|LO:HI", "prompt tokens behind prefix and history (512)",
-        FCT_FN(take_in) },
-    { "output", 'o', "N|LO:HI", "output tokens (128)", FCT_FN(take_out) },
+        FCT_TEXT(S, input) },
+    { "output", 'o', "N|LO:HI", "output tokens (128)", FCT_TEXT(S, output) },
     { "prefix-len", 0, "N", "tokens that a group of prompts begins with (0)",
-        FCT_U32(S, CFG(prefix_len), 0, LEN_MAX) },
+        FCT_U32(S, CFG(prefix_len), 0, FDB_LEN_MAX) },
     { "prefixes", 0, "N", "such groups (1)", FCT_U32(S, CFG(n_prefix), 1, 1000000) },
     { "turns", 0, "N", "of a conversation; each repeats what came before (1)",
         FCT_U32(S, CFG(n_turn), 1, 10000) },
@@ -137,21 +124,17 @@ static const struct fct_line serve_line = { .usage = "fdbench serve [options]",
 static int
 set_arrival(struct serve *s)
 {
-    static const char *const kinds[] = { [FDB_POISSON] = "poisson",
-        [FDB_GAMMA] = "gamma",
-        [FDB_CONSTANT] = "constant",
-        [FDB_RAMP] = "ramp" };
     struct fdb_cfg *c = &s->l.cfg;
-    int kind = FDB_POISSON;
+    int kind = FDB_POISSON, is_open = c->rate > 0;
 
-    c->arrival = !(c->rate > 0) ? FDB_CLOSED : s->has_burst ? FDB_GAMMA : FDB_POISSON;
+    c->arrival = !is_open ? FDB_CLOSED : s->has_burst ? FDB_GAMMA : FDB_POISSON;
     if (s->arrival != NULL) {
-        while (kind <= FDB_RAMP && strcmp(kinds[kind], s->arrival) != 0)
+        while (kind <= FDB_RAMP && strcmp(fdb_arrivals[kind], s->arrival) != 0)
             kind++;
         if (kind > FDB_RAMP)
             return fct_usage("--arrival %s: must be poisson, gamma, constant or ramp",
                 s->arrival);
-        if (!(c->rate > 0))
+        if (!is_open)
             return fct_usage("--arrival %s: needs --rate", s->arrival);
         c->arrival = (enum fdb_arrival)kind;
     }
@@ -185,14 +168,16 @@ check_options(struct serve *s)
 {
     struct fdb_cfg *c = &s->l.cfg;
     const char *other = c->rate > 0 ? "--rate"
-        : c->in.hi > 0              ? "--input"
-        : c->out.hi > 0             ? "--output"
+        : s->input != NULL          ? "--input"
+        : s->output != NULL         ? "--output"
         : c->n_turn > 1             ? "--turns"
         : s->search                 ? "--search"
                                     : NULL;
-    int rc = set_arrival(s);
+    int rc;
 
-    if (rc != 0)
+    if ((rc = fdb_opt_len("--input", s->input, &c->in)) != 0 ||
+        (rc = fdb_opt_len("--output", s->output, &c->out)) != 0 ||
+        (rc = set_arrival(s)) != 0)
         return rc;
     if (c->trace != NULL && other != NULL)
         return fct_usage(
@@ -306,6 +291,7 @@ say_late(const struct serve *s)
 {
     const struct fdb_cfg *c = &s->l.cfg;
     const json_t *one;
+    char why[160] = "fdbench had to wait for a processor";
     long long n_held = 0;
     double late = 0;
     size_t i;
@@ -314,18 +300,13 @@ say_late(const struct serve *s)
         late = fmax(late, fct_real(one, "late_ms"));
         n_held += fct_num(one, "sends_delayed");
     }
-    if (c->arrival == FDB_CLOSED || late < LATE_MS)
-        return;
     if (n_held > 0)
-        fct_fail(0,
-            "requests were sent up to %.1f ms late: %lld waited for a place among the %u "
-            "that may be open at a time (%s)",
-            late, n_held, c->concurrency > 0 ? c->concurrency : s->l.info.max_inflight,
+        snprintf(why, sizeof(why),
+            "%lld waited for a place among the %u that may be open at a time (%s)",
+            n_held, c->concurrency > 0 ? c->concurrency : s->l.info.max_inflight,
             c->concurrency > 0 ? "-c" : "sched.max_inflight_per_client");
-    else
-        fct_fail(0,
-            "requests were sent up to %.1f ms late: fdbench had to wait for a processor",
-            late);
+    if (c->arrival != FDB_CLOSED && late >= LATE_MS)
+        fct_fail(0, "requests were sent up to %.1f ms late: %s", late, why);
 }
 
 /* Before the run: is the earlier report one of the same load and model? */
@@ -381,24 +362,18 @@ serve(struct serve *s, const struct fct *f)
     struct fdb_cfg *c = &s->l.cfg;
     struct fdb_run run;
     json_t *sum;
-    int rc = check_options(s), rc2;
+    int rc, rc2;
 
-    if (rc == 0)
-        rc = fdb_output_check(out, 3, &s->quiet);
-    if (rc == 0)
-        rc = check_against(s);
-    if (rc == 0)
-        rc = fdb_cfg_read(c);
-    if (rc == 0 && c->trace != NULL && c->n_request > c->n_row)
-        rc = fct_usage("--requests %u: %s has %zu", c->n_request, c->trace, c->n_row);
-    if (rc == 0 && s->against != NULL)
-        rc = fdb_against_read(s->against, s->against_any, &s->before);
-    if (rc != 0)
+    if ((rc = check_options(s)) != 0 || (rc = fdb_output_check(out, 3, &s->quiet)) != 0 ||
+        (rc = check_against(s)) != 0 || (rc = fdb_cfg_read(c)) != 0)
         return rc;
+    if (c->trace != NULL && c->n_request > c->n_row)
+        return fct_usage("--requests %u: %s has %zu", c->n_request, c->trace, c->n_row);
+    if (s->against != NULL)
+        rc = fdb_against_read(s->against, s->against_any, &s->before);
     if (s->search && c->arrival != FDB_CLOSED && !s->has_n && !(c->duration_s > 0))
         c->duration_s = SEARCH_S;
-    rc = fdb_load_open(f, &s->l);
-    if (rc != 0)
+    if (rc != 0 || (rc = fdb_load_open(f, &s->l)) != 0)
         return rc;
     s->r.model = s->l.model;
     s->r.cfg = *c;
@@ -420,10 +395,9 @@ serve(struct serve *s, const struct fct *f)
 int
 fdb_cmd_serve(const struct fct *f, int argc, char **argv)
 {
-    struct serve s;
+    struct serve s = { .quiet = 0 };
     int rc;
 
-    memset(&s, 0, sizeof(s));
     fdb_cfg_init(&s.l.cfg);
     fdb_result_init(&s.r, "serve", argc, argv);
     rc = fct_parse(&serve_line, argc, argv, &s);

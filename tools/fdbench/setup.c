@@ -13,12 +13,14 @@
 /* ---- values of options --------------------------------------------------- */
 
 int
-fdb_opt_len(const char *what, const char *text, uint32_t max, struct fdb_len *ret)
+fdb_opt_len(const char *what, const char *text, struct fdb_len *ret)
 {
-    const char *from = text;
     unsigned long long lo, hi;
+    const char *from = text;
     char *end;
 
+    if (text == NULL)
+        return 0;
     errno = 0;
     lo = hi = strtoull(from, &end, 10);
     if (end != from && *end == ':') {
@@ -26,9 +28,9 @@ fdb_opt_len(const char *what, const char *text, uint32_t max, struct fdb_len *re
         hi = strtoull(from, &end, 10);
     }
     if (end == from || *end != '\0' || strchr(text, '-') != NULL || errno != 0 ||
-        lo < 1 || hi > max || lo > hi)
+        lo < 1 || hi > FDB_LEN_MAX || lo > hi)
         return fct_usage("%s %s: must be N or LO:HI, whole numbers from 1 to %u, LO not above HI",
-            what, text, max);
+            what, text, FDB_LEN_MAX);
     *ret = (struct fdb_len){ (uint32_t)lo, (uint32_t)hi };
     return 0;
 }
@@ -38,17 +40,25 @@ fdb_opt_len(const char *what, const char *text, uint32_t max, struct fdb_len *re
 void
 fdb_cfg_init(struct fdb_cfg *cfg)
 {
-    memset(cfg, 0, sizeof(*cfg));
-    cfg->arrival = FDB_CLOSED;
-    cfg->burstiness = 1;
-    cfg->n_warm = UINT32_MAX;
-    cfg->n_repeat = cfg->n_prefix = cfg->n_turn = 1;
-    cfg->slo_attain = 0.99;
-    /* Another one each time: what an earlier run left in the prefix cache must not be
-     * found by the next. */
-    cfg->seed = clk_wall_ns() / CLK_US % 1000000007u;
+    *cfg = (struct fdb_cfg){ .burstiness = 1,
+        .n_warm = UINT32_MAX,
+        .n_repeat = 1,
+        .n_prefix = 1,
+        .n_turn = 1,
+        .slo_attain = 0.99,
+        /* another one each time: what an earlier run left in the prefix cache must not be
+         * found by the next */
+        .seed = clk_wall_ns() / CLK_US % 1000000007u };
     fct_req_init(&cfg->req);
     cfg->req.p.flags = FDC_F_IGNORE_EOS;
+}
+
+static struct fdb_len
+one_len(uint64_t n, uint32_t most)
+{
+    uint32_t len = (uint32_t)(n < 1 ? 1 : n < most ? n : most);
+
+    return (struct fdb_len){ len, len };
 }
 
 /* Lengths that no option gave: as much as the model takes. A text's tokens
@@ -56,19 +66,18 @@ fdb_cfg_init(struct fdb_cfg *cfg)
 static void
 settle_lengths(struct fdb_cfg *c, uint32_t model_len)
 {
-    uint64_t all = model_len > 0 ? model_len : DEFAULT_IN + DEFAULT_OUT, turn, n;
+    uint64_t all = model_len > 0 ? model_len : DEFAULT_IN + DEFAULT_OUT, turn;
 
     if (c->text)
         all = all * 3 / 4;
     turn = (all > c->prefix_len ? all - c->prefix_len : 0) / c->n_turn;
-    if (c->out.hi == 0) {
-        n = c->in.hi == 0 ? turn / 4 : turn > c->in.hi ? turn - c->in.hi : 1;
-        c->out.lo = c->out.hi = (uint32_t)(n < 1 ? 1 : n < DEFAULT_OUT ? n : DEFAULT_OUT);
-    }
-    if (c->in.hi == 0) {
-        n = turn > c->out.hi ? turn - c->out.hi : 1;
-        c->in.lo = c->in.hi = (uint32_t)(n < 1 ? 1 : n < DEFAULT_IN ? n : DEFAULT_IN);
-    }
+    if (c->out.hi == 0)
+        c->out = one_len(c->in.hi == 0 ? turn / 4
+                : turn > c->in.hi      ? turn - c->in.hi
+                                       : 1,
+            DEFAULT_OUT);
+    if (c->in.hi == 0)
+        c->in = one_len(turn > c->out.hi ? turn - c->out.hi : 1, DEFAULT_IN);
 }
 
 static void
@@ -142,11 +151,10 @@ fdb_meet(const struct fct *f, fdc_t *s, struct fdc_info *ret_info,
 {
     int rc, i;
 
-    for (i = 0; i < 50; i++) {
-        rc = fdb_info(s, f->timeout_ms, ret_info, ret_model);
-        if (rc != FDC_E_LOADING)
-            break;
+    rc = fdb_info(s, f->timeout_ms, ret_info, ret_model);
+    for (i = 0; i < 50 && rc == FDC_E_LOADING; i++) {
         clk_sleep_ns(20 * CLK_MS);
+        rc = fdb_info(s, f->timeout_ms, ret_info, ret_model);
     }
     return rc >= 0
         ? 0
@@ -245,6 +253,6 @@ fdb_result_init(struct fdb_result *r, const char *command, int argc, char **argv
     if (gmtime_r(&now, &tm) != NULL)
         strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &tm);
     r->head = json_pack("{s:s, s:o, s:s, s:o}", "command", command, "args",
-        fct_json_text(args, strlen(args)), "time", text, "host",
-        fct_json_text(host, strlen(host)));
+        fdb_text(args), "time", text, "host", fdb_text(host));
+    r->repeats = json_array();
 }

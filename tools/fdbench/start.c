@@ -6,7 +6,6 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <stdarg.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -16,14 +15,6 @@
 #define LOG_LINES 12
 #define N_PROMPT  16
 #define NAP_NS    200000
-
-struct start_cfg {
-    const char *fdd, *model, *config;
-    const char *set[FCT_SETS_MAX];
-    uint32_t n_set, n_repeat;
-    double timeout_s;
-    int no_cold, json;
-};
 
 /* Of a start: ms since the moment before fork(). */
 static const struct {
@@ -35,12 +26,17 @@ static const struct {
     { "model's load, by the worker", "load_ms" },
 };
 #define N_FIELD (sizeof(fields) / sizeof(fields[0]))
+static const char *const kinds[] = { "warm", "cold" };
 
 struct starter {
-    struct start_cfg cfg;
+    const char *opt_fdd, *opt_model, *config; /* as the options say */
+    const char *set[FCT_SETS_MAX + 2];
+    uint32_t n_set, n_repeat;
+    double timeout_s;
+    int no_cold, json;
     char fdd[PATH_MAX], model[PATH_MAX], dir[256], run[300], log[300];
     struct fct f; /* the daemon's folder */
-    pid_t pid;    /* 0: none */
+    pid_t pid;    /* not above 0: none */
     uint64_t model_bytes, t0, t_end;
     uint32_t vocab;
     json_t *runs, *kind[2]; /* starts in their order; the same ones warm and cold */
@@ -70,12 +66,10 @@ resident(int fd, size_t size)
 static void
 read_through(int fd)
 {
-    const size_t bytes = (size_t)1 << 20;
-    char *buf = malloc(bytes);
+    char buf[1 << 16];
 
-    while (buf != NULL && !fct_interrupted && read(fd, buf, bytes) > 0)
+    while (!fct_interrupted && read(fd, buf, sizeof(buf)) > 0)
         ;
-    free(buf);
 }
 
 /* Drops the model's files from the page cache, or reads them into it. */
@@ -89,7 +83,7 @@ page_cache(struct starter *s, int cold, double *ret_cached)
     int fd;
 
     if (d == NULL)
-        return fct_fail(FCT_EX_NOIN, "--model %s: %s", s->cfg.model, strerror(errno));
+        return fct_fail(FCT_EX_NOIN, "--model %s: %s", s->opt_model, strerror(errno));
     while ((e = readdir(d)) != NULL) {
         fd = openat(dirfd(d), e->d_name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
         if (fd < 0)
@@ -119,20 +113,20 @@ static int
 prepare(struct starter *s)
 {
     const char *tmp = getenv("TMPDIR");
-    DIR *d = opendir(s->cfg.model);
+    DIR *d = opendir(s->opt_model);
 
-    if (d == NULL || realpath(s->cfg.model, s->model) == NULL)
+    if (d == NULL || realpath(s->opt_model, s->model) == NULL)
         return fct_fail(FCT_EX_NOIN,
             errno == ENOTDIR
                 ? "--model %s: not a folder; name the one that holds config.json"
                 : "--model %s: %s",
-            s->cfg.model, strerror(errno));
+            s->opt_model, strerror(errno));
     closedir(d);
     /* fdd next to fdbench, else in the path */
-    snprintf(s->fdd, sizeof(s->fdd), "%s", s->cfg.fdd != NULL ? s->cfg.fdd : "");
-    if (s->cfg.fdd != NULL && access(s->fdd, X_OK) != 0)
+    snprintf(s->fdd, sizeof(s->fdd), "%s", s->opt_fdd != NULL ? s->opt_fdd : "");
+    if (s->opt_fdd != NULL && access(s->fdd, X_OK) != 0)
         return fct_fail(FCT_EX_NOIN, "--fdd %s: %s", s->fdd, strerror(errno));
-    if (s->cfg.fdd == NULL && fct_find_program("fdd", s->fdd) != 0)
+    if (s->opt_fdd == NULL && fct_find_program("fdd", s->fdd) != 0)
         snprintf(s->fdd, sizeof(s->fdd), "fdd");
     snprintf(s->dir, sizeof(s->dir), "%.200s/fdbench.XXXXXX",
         tmp != NULL && tmp[0] != '\0' ? tmp : "/tmp");
@@ -150,7 +144,7 @@ end_daemon(struct starter *s)
 {
     uint64_t t_end = clk_now_ns() + 10000000000u;
 
-    if (s->pid == 0)
+    if (s->pid <= 0)
         return;
     kill(s->pid, SIGTERM);
     while (waitpid(s->pid, NULL, WNOHANG) == 0) {
@@ -164,27 +158,22 @@ end_daemon(struct starter *s)
     s->pid = 0;
 }
 
-/* Why there will be no start, then the last lines of the daemon's log. */
-__attribute__((format(printf, 2, 3))) static int
-no_start(const struct starter *s, const char *fmt, ...)
+/* Of the daemon's log, behind the message why there will be no start; its exit code. */
+static int
+last_lines(const struct starter *s)
 {
-    char why[600], *text, *at, *line;
     size_t n, lines = 0;
-    va_list ap;
+    char *text, *at;
 
-    va_start(ap, fmt);
-    vsnprintf(why, sizeof(why), fmt, ap);
-    va_end(ap);
-    fct_fail(0, "%s", why);
     if (access(s->log, R_OK) != 0 || fct_slurp(s->log, &text, &n) != 0)
         return FCT_EX_UNAV;
     while (n > 0 && text[n - 1] == '\n')
         text[--n] = '\0';
-    for (at = text + n; at > text; at--)
-        if (at[-1] == '\n' && ++lines == LOG_LINES)
-            break;
-    fprintf(stderr, n > 0 ? "its last lines:\n" : "it wrote no line\n");
-    while (n > 0 && (line = strsep(&at, "\n")) != NULL)
+    for (at = text + n; at > text && lines < LOG_LINES; at--)
+        lines += at[-1] == '\n';
+    at += lines == LOG_LINES;
+    fputs(n > 0 ? "its last lines:\n" : "it wrote no line\n", stderr);
+    for (char *line; n > 0 && (line = strsep(&at, "\n")) != NULL;)
         fprintf(stderr, "  %s\n", line);
     free(text);
     return FCT_EX_UNAV;
@@ -194,20 +183,22 @@ no_start(const struct starter *s, const char *fmt, ...)
 static int
 still_there(struct starter *s, const char *phase)
 {
-    int status;
+    int status, killed;
 
     if (fct_interrupted)
         return fct_fail(FCT_EX_INT, "interrupted");
     if (waitpid(s->pid, &status, WNOHANG) == s->pid) {
         s->pid = 0;
-        return WIFSIGNALED(status)
-            ? no_start(s, "%s was killed by signal %d before %s", s->fdd,
-                  WTERMSIG(status), phase)
-            : no_start(s, "%s ended with %d before %s", s->fdd, WEXITSTATUS(status), phase);
+        killed = WIFSIGNALED(status);
+        fct_fail(0, "%s %s %d before %s", s->fdd,
+            killed ? "was killed by signal" : "ended with",
+            killed ? WTERMSIG(status) : WEXITSTATUS(status), phase);
+        return last_lines(s);
     }
-    return clk_now_ns() < s->t_end
-        ? 0
-        : no_start(s, "no sign of %s within %g s (--timeout)", phase, s->cfg.timeout_s);
+    if (clk_now_ns() < s->t_end)
+        return 0;
+    fct_fail(0, "no sign of %s within %g s (--timeout)", phase, s->timeout_s);
+    return last_lines(s);
 }
 
 /* ---- one start ------------------------------------------------------------------- */
@@ -243,9 +234,11 @@ wait_ready(struct starter *s, json_t *t, fdc_t **ret)
         if (rc == 0 && clk_now_ns() > t_look + 200000000u) {
             (void)fct_ask_once(&s->f, fct_question("status"), 1, &st);
             error = fct_str(json_object_get(st, "worker"), "error");
-            if (strcmp(fct_str(st, "state"), "degraded") == 0)
-                rc = no_start(s, "the model does not start: %s",
+            if (strcmp(fct_str(st, "state"), "degraded") == 0) {
+                fct_fail(0, "the model does not start: %s",
                     error[0] != '\0' ? error : "see below");
+                rc = last_lines(s);
+            }
             json_decref(st);
             st = NULL;
             t_look = clk_now_ns();
@@ -288,9 +281,7 @@ first_token(struct starter *s, json_t *t, fdc_t *c)
 static int
 one(struct starter *s, int cold)
 {
-    const char *const config[] = { s->cfg.config != NULL ? "--config" : NULL,
-        s->cfg.config };
-    const char *set[FCT_SETS_MAX + 2];
+    const char *const config[] = { s->config != NULL ? "--config" : NULL, s->config };
     char run[340], model[PATH_MAX + 16];
     double cached = 0, load_ms = 0;
     const struct cnt_seg *seg;
@@ -304,18 +295,15 @@ one(struct starter *s, int cold)
         return rc;
     t = json_pack("{s:b, s:f}", "cold", cold, "cached_share", cached);
     s->t0 = clk_now_ns();
-    s->t_end = s->t0 + (uint64_t)(s->cfg.timeout_s * 1e9);
+    s->t_end = s->t0 + (uint64_t)(s->timeout_s * 1e9);
     snprintf(run, sizeof(run), "daemon.runtime_dir=%s", s->run);
     snprintf(model, sizeof(model), "model.path=%s", s->model);
-    memcpy(set, s->cfg.set, s->cfg.n_set * sizeof(*set));
-    set[s->cfg.n_set] = run;
-    set[s->cfg.n_set + 1] = model;
+    s->set[s->n_set] = run;
+    s->set[s->n_set + 1] = model;
     /* its log has what it writes, and why it could not be run */
-    s->pid = fct_spawn(s->fdd, config, set, s->cfg.n_set + 2, s->log, "");
-    if (s->pid < 0) {
-        s->pid = 0;
+    s->pid = fct_spawn(s->fdd, config, s->set, s->n_set + 2, s->log, "");
+    if (s->pid < 0)
         rc = fct_fail(FCT_EX_SOFT, "fork: %s", strerror(errno));
-    }
     if (rc == 0)
         rc = wait_ready(s, t, &c);
     if (rc == 0)
@@ -342,19 +330,17 @@ static json_t *
 to_json(const struct starter *s)
 {
     json_t *o = json_pack("{s:s, s:I, s:o, s:o}", "command", "start", "model_bytes",
-        (json_int_t)s->model_bytes, "fdd", fct_json_text(s->fdd, strlen(s->fdd)), "model",
-        fct_json_text(s->model, strlen(s->model)));
-    size_t i, n;
+        (json_int_t)s->model_bytes, "fdd", fdb_text(s->fdd), "model", fdb_text(s->model));
 
     for (int cold = 1; cold >= 0; cold--) {
+        size_t n = json_array_size(s->kind[cold]);
         json_t *kind = json_object();
 
-        n = json_array_size(s->kind[cold]);
-        for (i = 0; n > 0 && i < N_FIELD; i++)
+        for (size_t i = 0; n > 0 && i < N_FIELD; i++)
             json_object_set_new(kind, fields[i].key,
                 fdb_mmm_of(s->kind[cold], fields[i].key, NULL, 0));
         json_object_set_new(kind, "starts", json_integer((json_int_t)n));
-        json_object_set_new(o, cold ? "cold" : "warm", kind);
+        json_object_set_new(o, kinds[cold], kind);
     }
     json_object_set(o, "runs", s->runs);
     return o;
@@ -363,20 +349,17 @@ to_json(const struct starter *s)
 static void
 print_text(const struct starter *s, const json_t *o)
 {
-    static const char *const kinds[] = { "cold", "warm" };
-    char a[3][24];
-    size_t i, k;
-
     printf("%s, model %s, %.1f MB\n", s->fdd, s->model, (double)s->model_bytes / 1e6);
-    printf("ms from the start of the process, %u starts of a kind\n\n", s->cfg.n_repeat);
+    printf("ms from the start of the process, %u starts of a kind\n\n", s->n_repeat);
     printf("%-36s %10s %10s %10s\n", "", "median", "min", "max");
-    for (k = s->cfg.no_cold ? 1 : 0; k < 2; k++)
-        for (i = 0; i < N_FIELD; i++)
-            printf("%-6s%-30s %10s %10s %10s\n", i > 0 ? "" : kinds[k], fields[i].name,
-                fdb_num(fdb_figure(o, kinds[k], fields[i].key, "median"), a[0]),
-                fdb_num(fdb_figure(o, kinds[k], fields[i].key, "min"), a[1]),
-                fdb_num(fdb_figure(o, kinds[k], fields[i].key, "max"), a[2]));
-    if (!s->cfg.no_cold)
+    for (int cold = !s->no_cold; cold >= 0; cold--)
+        for (size_t i = 0; i < N_FIELD; i++) {
+            printf("%-6s%-30s", i > 0 ? "" : kinds[cold], fields[i].name);
+            for (int k = 0; k < 3; k++)
+                fdb_cell(stdout, 10, fdb_figure(o, kinds[cold], fields[i].key, fdb_mmm[k]));
+            putchar('\n');
+        }
+    if (!s->no_cold)
         puts("\ncold: the model's files, not the programs, were dropped from the page "
              "cache before\n(posix_fadvise); warm: they were read before");
     if (s->most_cached > 0.01)
@@ -390,36 +373,33 @@ print_text(const struct starter *s, const json_t *o)
 static int
 take_set(void *args, const char *value)
 {
-    struct start_cfg *cfg = args;
-    static const char *const own[] = { "daemon.runtime_dir=", "model.path=" };
-    size_t i;
+    struct starter *s = args;
 
     if (strchr(value, '=') == NULL)
         return fct_usage("--set %s: no \"=\"; write --set section.key=value", value);
-    for (i = 0; i < sizeof(own) / sizeof(own[0]); i++)
-        if (strncmp(value, own[i], strlen(own[i])) == 0)
-            return fct_usage(i == 0 ? "--set %s: the daemon gets a folder of its own"
-                                    : "--set %s: use --model DIR",
-                value);
-    if (cfg->n_set == FCT_SETS_MAX)
+    if (strncmp(value, "daemon.runtime_dir=", 19) == 0)
+        return fct_usage("--set %s: the daemon gets a folder of its own", value);
+    if (strncmp(value, "model.path=", 11) == 0)
+        return fct_usage("--set %s: use --model DIR", value);
+    if (s->n_set == FCT_SETS_MAX)
         return fct_usage("--set %s: at most %d", value, FCT_SETS_MAX);
-    cfg->set[cfg->n_set++] = value;
+    s->set[s->n_set++] = value;
     return 0;
 }
 
-#define C struct start_cfg
+#define S struct starter
 static const struct fct_opt start_opts[] = {
-    { "model", 'm', "DIR", "the model's folder", FCT_TEXT(C, model) },
-    { "fdd", 0, "PATH", "the daemon (fdd next to fdbench)", FCT_TEXT(C, fdd) },
-    { "config", 0, "FILE", "its configuration file", FCT_TEXT(C, config) },
+    { "model", 'm', "DIR", "the model's folder", FCT_TEXT(S, opt_model) },
+    { "fdd", 0, "PATH", "the daemon (fdd next to fdbench)", FCT_TEXT(S, opt_fdd) },
+    { "config", 0, "FILE", "its configuration file", FCT_TEXT(S, config) },
     { "set", 's', "K=V", "a parameter of it; may be repeated", FCT_FN(take_set) },
-    { "repeats", 'r', "N", "starts, cold and warm each (3)", FCT_U32(C, n_repeat, 1, 1000) },
-    { "warm-only", 0, NULL, "no cold starts", FCT_FLAG(C, no_cold) },
+    { "repeats", 'r', "N", "starts, cold and warm each (3)", FCT_U32(S, n_repeat, 1, 1000) },
+    { "warm-only", 0, NULL, "no cold starts", FCT_FLAG(S, no_cold) },
     { "timeout", 0, "S", "give a start up after this many seconds (600)",
-        FCT_REAL(C, timeout_s, 0.001, 86400) },
-    FCT_OPT_JSON(C, "one JSON object"), FCT_OPT_HELP, FCT_OPT_END
+        FCT_REAL(S, timeout_s, 0.001, 86400) },
+    FCT_OPT_JSON(S, "one JSON object"), FCT_OPT_HELP, FCT_OPT_END
 };
-#undef C
+#undef S
 
 static const struct fct_line start_line = { .usage = "fdbench start --model DIR [options]",
     .about = "Starts a daemon of its own again and again and measures the time to its "
@@ -429,12 +409,12 @@ static const struct fct_line start_line = { .usage = "fdbench start --model DIR 
 int
 fdb_cmd_start(const struct fct *f, int argc, char **argv)
 {
-    struct starter s = { .cfg = { .n_repeat = 3, .timeout_s = 600 } };
-    int rc = fct_parse(&start_line, argc, argv, &s.cfg);
+    struct starter s = { .n_repeat = 3, .timeout_s = 600 };
+    int rc = fct_parse(&start_line, argc, argv, &s);
     json_t *o = NULL;
 
     (void)f;
-    if (rc == FCT_GO && s.cfg.model == NULL)
+    if (rc == FCT_GO && s.opt_model == NULL)
         rc = fct_usage("start: --model DIR is missing");
     if (rc != FCT_GO)
         return rc;
@@ -445,17 +425,16 @@ fdb_cmd_start(const struct fct *f, int argc, char **argv)
     fct_catch(SIGINT, 0);
     fct_catch(SIGTERM, 0);
     fct_catch(SIGHUP, 0);
-    for (uint32_t i = 0; rc == 0 && i < s.cfg.n_repeat; i++) {
-        rc = s.cfg.no_cold ? 0 : one(&s, 1);
+    for (uint32_t i = 0; rc == 0 && i < s.n_repeat; i++) {
+        rc = s.no_cold ? 0 : one(&s, 1);
         if (rc == 0)
             rc = one(&s, 0);
     }
-    end_daemon(&s);
     if (s.run[0] != '\0')
         fct_remove_tree(s.dir);
     if (rc == 0)
         o = to_json(&s);
-    if (rc == 0 && s.cfg.json)
+    if (rc == 0 && s.json)
         rc = fct_print_json(json_incref(o));
     else if (rc == 0)
         print_text(&s, o);

@@ -116,27 +116,22 @@ static int
 check_lengths(const struct fdb_cfg *c, uint32_t model_len)
 {
     uint64_t turn = (uint64_t)c->in.hi + c->out.hi, all = c->prefix_len + turn * c->n_turn;
-    size_t i;
+    const struct fdb_row *r;
+    char turns[40] = "";
 
     if (model_len == 0)
         return 0;
-    for (i = 0; i < c->n_row; i++) {
-        const struct fdb_row *r = &c->row[i];
-
+    for (r = c->row; r < c->row + c->n_row; r++)
         if ((uint64_t)r->n_prompt + r->n_out > model_len)
             return fct_data("%s:%u: %u prompt and %u output tokens: the model takes %u together",
                 c->trace, r->line, r->n_prompt, r->n_out, model_len);
-    }
     if (c->n_row > 0 || all <= model_len)
         return 0;
     if (c->n_turn > 1)
-        return fct_usage("--prefix-len %u, then --turns %u of --input %u and --output %u: %llu "
-                         "tokens; the model takes %u",
-            c->prefix_len, c->n_turn, c->in.hi, c->out.hi, (unsigned long long)all,
-            model_len);
+        snprintf(turns, sizeof(turns), "then --turns %u of ", c->n_turn);
     return fct_usage(
-        "--prefix-len %u, --input %u and --output %u: %llu tokens; the model takes %u",
-        c->prefix_len, c->in.hi, c->out.hi, (unsigned long long)all, model_len);
+        "--prefix-len %u, %s--input %u and --output %u: %llu tokens; the model takes %u",
+        c->prefix_len, turns, c->in.hi, c->out.hi, (unsigned long long)all, model_len);
 }
 
 int
@@ -153,7 +148,7 @@ fdb_work_new(const struct fdb_cfg *cfg, const struct fdc_model_info *model, uint
             model->vocab);
     w = calloc(1, sizeof(*w));
     if (w == NULL)
-        return fct_fail(FCT_EX_SOFT, "out of memory");
+        return fct_oom();
     w->cfg = cfg;
     w->model = *model;
     w->seed = seed;
@@ -163,13 +158,6 @@ fdb_work_new(const struct fdb_cfg *cfg, const struct fdc_model_info *model, uint
         w->n_request = cfg->n_row;
     *ret = w;
     return 0;
-}
-
-struct fdb_work *
-fdb_work_free(struct fdb_work *w)
-{
-    free(w);
-    return NULL;
 }
 
 /* Chance of a turn: the same numbers whenever it is asked for. */
@@ -221,64 +209,38 @@ fdb_work_next(struct fdb_work *w, struct fdb_ask *ret)
 }
 
 void
-fdb_work_turn(const struct fdb_work *w, const struct fdb_ask *a, struct fdb_ask *ret)
+fdb_work_turn(const struct fdb_work *w, struct fdb_ask *a)
 {
-    struct fdb_ask b = { .conversation = a->conversation, .turn = a->turn + 1 };
-
-    fill(w, &b);
-    *ret = b;
+    *a = (struct fdb_ask){ .conversation = a->conversation, .turn = a->turn + 1 };
+    fill(w, a);
 }
 
 /* ---- prompts ------------------------------------------------------------- */
 
-int
-fdb_prompt_add(struct fdb_prompt *p, const uint32_t *ids, size_t n)
+static int
+is_id_of_text(const struct fdc_model_info *m, uint32_t id)
 {
-    if (fct_room(&p->ids, p->n_ids + n, &p->cap_ids, sizeof(*ids)) != 0)
-        return -ENOMEM;
-    if (n > 0)
-        memcpy(p->ids + p->n_ids, ids, n * sizeof(*ids));
-    p->n_ids += n;
-    return 0;
-}
-
-int
-fdb_prompt_add_text(struct fdb_prompt *p, const char *text, size_t n)
-{
-    if (fct_room(&p->text, p->n_text + n, &p->cap_text, 1) != 0)
-        return -ENOMEM;
-    if (n > 0)
-        memcpy(p->text + p->n_text, text, n);
-    p->n_text += n;
-    return 0;
-}
-
-void
-fdb_prompt_fini(struct fdb_prompt *p)
-{
-    free(p->ids);
-    free(p->text);
-    memset(p, 0, sizeof(*p));
+    for (uint32_t k = 0; k < m->n_eos && k < 8; k++)
+        if (m->eos_ids[k] == id)
+            return 0;
+    return m->bos_id < 0 || id != (uint32_t)m->bos_id;
 }
 
 /* n ids of the vocabulary that neither begin nor end a text. */
 static int
-add_ids(const struct fdb_work *w, uint64_t rng, uint32_t n, struct fdb_prompt *p)
+add_ids(const struct fdb_work *w, uint64_t rng, uint32_t n, struct fct_buf *p)
 {
-    const struct fdc_model_info *m = &w->model;
-    uint32_t i, k, id;
+    uint32_t id;
+    int rc = 0;
 
-    if (fct_room(&p->ids, p->n_ids + n, &p->cap_ids, sizeof(*p->ids)) != 0)
-        return -ENOMEM;
-    for (i = 0; i < n; i++) {
-        do {
-            id = draw_between(&rng, 0, m->vocab - 1);
-            for (k = 0; k < m->n_eos && k < 8 && m->eos_ids[k] != id; k++)
-                ;
-        } while ((k < m->n_eos && k < 8) || (m->bos_id >= 0 && id == (uint32_t)m->bos_id));
-        p->ids[p->n_ids++] = id;
+    while (rc == 0 && n > 0) {
+        id = draw_between(&rng, 0, w->model.vocab - 1);
+        if (!is_id_of_text(&w->model, id))
+            continue;
+        rc = fct_buf_add(p, &id, sizeof(id));
+        n--;
     }
-    return 0;
+    return rc;
 }
 
 static int
@@ -289,7 +251,7 @@ goes_on(const struct fdb_cfg *c, size_t at)
 
 /* About n tokens of the text, from a place of its own, whole characters. */
 static int
-add_words(const struct fdb_work *w, uint64_t rng, uint32_t n, struct fdb_prompt *p)
+add_words(const struct fdb_work *w, uint64_t rng, uint32_t n, struct fct_buf *p)
 {
     const struct fdb_cfg *c = w->cfg;
     size_t bytes = (size_t)ceil(n * (c->token_bytes > 0 ? c->token_bytes : 4)), at, k;
@@ -304,7 +266,7 @@ add_words(const struct fdb_work *w, uint64_t rng, uint32_t n, struct fdb_prompt 
         k = (size_t)snprintf(mark, sizeof(mark), "%llx ",
             (unsigned long long)(draw(&rng) >> 32));
         k = k < bytes ? k : bytes;
-        rc = fdb_prompt_add_text(p, mark, k);
+        rc = fct_buf_add(p, mark, k);
         bytes -= k;
     }
     while (goes_on(c, at))
@@ -316,29 +278,28 @@ add_words(const struct fdb_work *w, uint64_t rng, uint32_t n, struct fdb_prompt 
         bytes -= k;
         while (goes_on(c, at + k))
             k++;
-        rc = fdb_prompt_add_text(p, c->words + at, k);
+        rc = fct_buf_add(p, c->words + at, k);
         at += k;
     }
     return rc;
 }
 
 int
-fdb_work_prompt(const struct fdb_work *w, const struct fdb_ask *a, struct fdb_prompt *p)
+fdb_work_prompt(const struct fdb_work *w, const struct fdb_ask *a, struct fct_buf *p)
 {
     const struct fdb_cfg *c = w->cfg;
-    uint64_t own = fdb_mix(turn_rng(w, a), 1), shared;
+    int (*add)(const struct fdb_work *, uint64_t, uint32_t, struct fct_buf *) =
+        c->text ? add_words : add_ids;
+    /* Of the whole benchmark: the warm-up fills the cache for every repeat. */
+    uint64_t shared =
+        fdb_mix(c->seed, 0x70726566u + (uint64_t)(a->conversation % c->n_prefix));
     int rc = 0;
 
     if (a->turn == 0)
-        p->n_ids = p->n_text = 0;
+        p->n = 0;
     else if (c->text)
-        rc = fdb_prompt_add_text(p, " ", 1);
-    /* Of the whole benchmark: the warm-up fills the cache for every repeat. */
-    shared = fdb_mix(c->seed, 0x70726566u + (uint64_t)(a->conversation % c->n_prefix));
+        rc = fct_buf_add(p, " ", 1);
     if (rc == 0)
-        rc = c->text ? add_words(w, shared, a->n_prefix, p)
-                     : add_ids(w, shared, a->n_prefix, p);
-    if (rc == 0)
-        rc = c->text ? add_words(w, own, a->n_new, p) : add_ids(w, own, a->n_new, p);
-    return rc;
+        rc = add(w, shared, a->n_prefix, p);
+    return rc == 0 ? add(w, fdb_mix(turn_rng(w, a), 1), a->n_new, p) : rc;
 }

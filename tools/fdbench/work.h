@@ -18,28 +18,16 @@ struct fdb_ask {
     int more;        /* a turn follows */
     uint64_t due_ns; /* open loop: after the run's beginning */
 };
-/* Of a conversation so far. */
-struct fdb_prompt {
-    uint32_t *ids;
-    char *text;
-    size_t n_ids, cap_ids, n_text, cap_text;
-};
-
 struct fdb_work; /* the requests of a run, in order */
-/* Keeps cfg. 0 or an exit code, with the message printed. */
+/* Keeps cfg. To be freed with free(). 0 or an exit code, with the message printed. */
 int fdb_work_new(const struct fdb_cfg *cfg, const struct fdc_model_info *model,
     uint64_t seed, struct fdb_work **ret);
-struct fdb_work *fdb_work_free(struct fdb_work *w);
 /* The next conversation's first request. 0: there is none. */
 int fdb_work_next(struct fdb_work *w, struct fdb_ask *ret);
-/* The turn after a, which has more. */
-void fdb_work_turn(const struct fdb_work *w, const struct fdb_ask *a, struct fdb_ask *ret);
-/* Append what a asks for, to nothing if it is a first turn. -ENOMEM. */
-int
-fdb_work_prompt(const struct fdb_work *w, const struct fdb_ask *a, struct fdb_prompt *p);
-int fdb_prompt_add(struct fdb_prompt *p, const uint32_t *ids, size_t n);
-int fdb_prompt_add_text(struct fdb_prompt *p, const char *text, size_t n);
-void fdb_prompt_fini(struct fdb_prompt *p);
+/* What a turn asked for, which has more, becomes what the next one does. */
+void fdb_work_turn(const struct fdb_work *w, struct fdb_ask *a);
+/* Append what a asks for, text or uint32_t ids, to nothing if it is a first turn. -ENOMEM. */
+int fdb_work_prompt(const struct fdb_work *w, const struct fdb_ask *a, struct fct_buf *p);
 uint64_t fdb_mix(uint64_t a, uint64_t b);
 
 #endif
