@@ -6,6 +6,7 @@
 
 #include <poll.h>
 #include <sys/ioctl.h>
+#include <sys/param.h>
 #include <sys/prctl.h>
 #include <sys/queue.h>
 
@@ -41,7 +42,8 @@ struct phase {
     struct slot *start;            /* the next conversation, prepared */
     uint32_t repeat, index;
     uint8_t warm;
-    uint32_t limit; /* requests at a time */
+    int closed, bar; /* a closed loop; a progress bar is drawn */
+    uint32_t limit;  /* requests at a time */
     uint32_t n_open, n_rest, n_over;
     uint64_t n_tok, t0, t_stop, t_shown;
     int stopping; /* nothing more is sent */
@@ -65,7 +67,7 @@ pop(struct list *l)
 static void
 clear_bar(const struct phase *p)
 {
-    if (!p->l->quiet && !p->l->lines && p->t_shown != p->t0 && isatty(STDERR_FILENO))
+    if (p->bar && p->t_shown != p->t0)
         fputs("\r\033[K", stderr);
 }
 
@@ -114,11 +116,8 @@ go_on(struct phase *p, struct slot *s)
     }
     fdb_work_turn(p->w, &s->ask);
     s->held = 0;
-    if (fdb_work_prompt(p->w, &s->ask, &s->prompt) != 0) {
+    if (fdb_work_prompt(p->w, &s->ask, &s->prompt) != 0)
         out_of_memory(p);
-        STAILQ_INSERT_TAIL(&p->idle, s, next);
-        return;
-    }
     STAILQ_INSERT_TAIL(&p->ready, s, next);
 }
 
@@ -138,7 +137,7 @@ end_request(struct phase *p, struct slot *s, uint64_t now, uint32_t retry_ms)
     if (s->rec.code != FDC_OK && retry_ms < PAUSE_MS)
         retry_ms = PAUSE_MS;
     s->t_wake = now + (uint64_t)retry_ms * MS;
-    if (retry_ms > 0 && !p->stopping && (p->cfg->arrival == FDB_CLOSED || s->ask.more)) {
+    if (retry_ms > 0 && !p->stopping && (p->closed || s->ask.more)) {
         STAILQ_INSERT_TAIL(&p->rest, s, next);
         p->n_rest++;
     } else {
@@ -214,36 +213,18 @@ submit(struct phase *p, struct slot *s)
     return rc;
 }
 
-/* A closed loop's requests are due when a client is free to send them. */
-static void
-account_send(struct phase *p, struct slot *s, uint64_t t_send)
-{
-    int is_open = p->cfg->arrival != FDB_CLOSED;
-    uint64_t t_due = is_open || s->held ? s->t_wake : t_send;
-    double late = t_send > t_due ? (double)(t_send - t_due) / 1e6 : 0;
-
-    s->rec = (struct fdb_rec){ .index = p->index++,
-        .repeat = p->repeat,
-        .warm = p->warm,
-        .conversation = s->ask.conversation,
-        .turn = s->ask.turn,
-        .max_new = s->ask.max_new,
-        .t_due = t_due,
-        .t_send = t_send };
-    if (late > p->run->late_ms)
-        p->run->late_ms = late;
-    if (p->run->t_begin == 0)
-        p->run->t_begin = t_send;
-    p->run->n_held += (uint32_t)s->held;
-}
-
 /* 0: sent, or it failed at once; FDC_E_FULL: there is no room now. */
 static int
 send_one(struct phase *p, struct slot *s)
 {
+    struct fdb_run *run = p->run;
     uint64_t t_send = clk_now_ns();
-    int rc = submit(p, s);
+    int rc;
 
+    /* A closed loop's requests are due when a client is free to send them. */
+    if (p->closed && !s->held)
+        s->t_wake = t_send;
+    rc = submit(p, s);
     if (rc == FDC_E_FULL || rc == FDC_E_TIMEOUT) {
         s->held = 1;
         return FDC_E_FULL;
@@ -252,16 +233,24 @@ send_one(struct phase *p, struct slot *s)
         session_over(p, rc);
         return 0;
     }
-    account_send(p, s, t_send);
+    s->rec = (struct fdb_rec){ .index = p->index++,
+        .repeat = p->repeat,
+        .warm = p->warm,
+        .conversation = s->ask.conversation,
+        .turn = s->ask.turn,
+        .max_new = s->ask.max_new,
+        .t_due = s->t_wake,
+        .t_send = t_send };
+    run->late_ms = fmax(run->late_ms, (double)(t_send - s->t_wake) / 1e6);
+    run->t_begin = run->t_begin == 0 ? t_send : run->t_begin;
+    run->n_held += (uint32_t)s->held;
     if (rc < 0) {
         s->rec.code = rc;
         say_failure(p, s->rec.index, &(struct fdc_error){ .code = rc });
         end_request(p, s, clk_now_ns(), 0);
-        return 0;
+    } else if (++p->n_open > run->max_concurrent_requests) {
+        run->max_concurrent_requests = p->n_open;
     }
-    p->n_open++;
-    if (p->n_open > p->run->max_concurrent_requests)
-        p->run->max_concurrent_requests = p->n_open;
     return 0;
 }
 
@@ -269,8 +258,6 @@ send_one(struct phase *p, struct slot *s)
 static void
 send_due(struct phase *p)
 {
-    int closed = p->cfg->arrival == FDB_CLOSED;
-
     for (;;) {
         uint64_t now = clk_now_ns();
         struct slot *s = STAILQ_FIRST(&p->ready);
@@ -285,13 +272,11 @@ send_due(struct phase *p)
         if (s == NULL)
             return;
         if (p->n_open >= p->limit) {
-            s->held |= !closed;
+            s->held |= !p->closed;
             return;
         }
-        if (closed && s == p->start && p->n_open + p->n_rest >= p->limit)
+        if (p->closed && s == p->start && p->n_open + p->n_rest >= p->limit)
             return;
-        if (closed && !s->held)
-            s->t_wake = now;
         if (send_one(p, s) != 0 || p->stopping)
             return;
         if (s == p->start)
@@ -391,13 +376,13 @@ show(struct phase *p, uint64_t now)
     static const char full[] = "########################",
                       rest[] = "------------------------";
     const struct fdb_cfg *c = p->cfg;
-    int bar = !p->l->lines && isatty(STDERR_FILENO), n;
     double s = now > p->t0 ? (double)(now - p->t0) / 1e9 : 0, part = 0;
-    char of[24] = "", line[160];
+    char of[24] = "", bar[32] = "", line[160];
     struct winsize ws = { .ws_col = 0 };
+    int n, most = (int)sizeof(full) - 1;
 
-    if ((!bar && !p->l->lines) || p->l->quiet || now < p->t_shown ||
-        now - p->t_shown < (bar ? 200u : 5000u) * (uint64_t)MS)
+    if ((!p->bar && (!p->l->lines || p->l->quiet)) || now < p->t_shown ||
+        now - p->t_shown < (p->bar ? 200u : 5000u) * (uint64_t)MS)
         return;
     p->t_shown = now;
     if (c->n_request > 0) {
@@ -406,15 +391,15 @@ show(struct phase *p, uint64_t now)
     }
     if (c->duration_s > 0)
         part = fmax(part, s / c->duration_s);
-    n = (int)(fmin(part, 1) * (sizeof(full) - 1));
-    snprintf(line, sizeof(line),
-        "%s: %.0f s: %u%s requests, %u open, %.0f tokens/s%s%s%s%s",
+    n = (int)(fmin(part, 1) * most);
+    if (p->bar)
+        snprintf(bar, sizeof(bar), " [%.*s%.*s]", n, full, most - n, rest);
+    snprintf(line, sizeof(line), "%s: %.0f s: %u%s requests, %u open, %.0f tokens/s%s",
         p->warm ? "warm-up" : "run", s, p->n_over, of, p->n_open,
-        s > 0 ? (double)p->n_tok / s : 0, bar ? " [" : "",
-        bar ? full + sizeof(full) - 1 - n : "", bar ? rest + n : "", bar ? "]" : "");
+        s > 0 ? (double)p->n_tok / s : 0, bar);
     /* A line that wraps could not be written over. */
     (void)ioctl(STDERR_FILENO, TIOCGWINSZ, &ws);
-    if (bar)
+    if (p->bar)
         fprintf(stderr, "\r%.*s\033[K", ws.ws_col > 0 ? ws.ws_col - 1 : 79, line);
     else
         fprintf(stderr, "%s\n", line);
@@ -433,13 +418,12 @@ next_due(const struct phase *p, uint64_t now)
     if (!p->stopping && s != NULL && p->n_open < p->limit) {
         if (s->held)
             t = now + NO_ROOM_NS;
-        else if (p->cfg->arrival != FDB_CLOSED && s->t_wake < t)
-            t = s->t_wake > now ? s->t_wake : now;
+        else if (!p->closed)
+            t = MIN(t, s->t_wake);
     }
     for (s = STAILQ_FIRST(&p->rest); s != NULL; s = STAILQ_NEXT(s, next))
-        if (s->t_wake < t)
-            t = s->t_wake > now ? s->t_wake : now;
-    return t;
+        t = MIN(t, s->t_wake);
+    return MAX(t, now);
 }
 
 /* Until t_due or until something has arrived. */
@@ -462,10 +446,23 @@ wait_until(struct phase *p, uint64_t t_due)
     (void)ppoll(&pfd, 1, &ts, NULL);
 }
 
+/* After a failure: nothing more is sent, and what is open ends here. */
+static void
+end_all(struct phase *p, uint64_t now)
+{
+    struct slot *s;
+
+    p->stopping = 1;
+    for (s = SLIST_FIRST(&p->all); s != NULL; s = SLIST_NEXT(s, of_all))
+        if (s->h != NULL) {
+            s->rec.code = p->rc == FCT_EX_UNAV ? FDC_E_DISCONNECTED : FDC_E_CANCELLED;
+            end_request(p, s, now, 0);
+        }
+}
+
 static void
 loop(struct phase *p)
 {
-    struct slot *s;
     uint64_t now;
 
     prepare(p);
@@ -480,14 +477,8 @@ loop(struct phase *p)
         wake_up(p, now);
         if (!p->stopping)
             send_due(p);
-        /* after a failure nothing more is sent, and what is open ends here */
-        p->stopping |= p->rc != 0;
-        for (s = SLIST_FIRST(&p->all); p->rc != 0 && s != NULL; s = SLIST_NEXT(s, of_all)) {
-            if (s->h == NULL)
-                continue;
-            s->rec.code = p->rc == FCT_EX_UNAV ? FDC_E_DISCONNECTED : FDC_E_CANCELLED;
-            end_request(p, s, now, 0);
-        }
+        if (p->rc != 0)
+            end_all(p, now);
         if (p->n_open == 0 &&
             (p->stopping || (p->start == NULL && STAILQ_EMPTY(&p->ready) && p->n_rest == 0)))
             return;
@@ -508,6 +499,8 @@ run_phase(struct fdb_load *l, const struct fdb_cfg *cfg, uint32_t repeat, int wa
         .repeat = repeat,
         .index = first_index,
         .warm = (uint8_t)warm,
+        .closed = cfg->arrival == FDB_CLOSED,
+        .bar = !l->quiet && !l->lines && isatty(STDERR_FILENO),
         .limit = l->info.max_inflight };
     uint64_t cpu = fdb_clock_ns(CLOCK_PROCESS_CPUTIME_ID);
     struct slot *s;

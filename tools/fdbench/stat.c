@@ -93,8 +93,6 @@ fdb_percentile(const double *v, size_t n, double p)
     if (n == 0)
         return NAN;
     h = (double)(n - 1) * (p / 100);
-    if (!(h > 0))
-        return v[0];
     at = (size_t)h;
     if (at >= n - 1)
         return v[n - 1];
@@ -188,26 +186,25 @@ fdb_has_limit(const struct fdb_slo *slo)
     return slo->ttft_ms > 0 || slo->tpot_ms > 0 || slo->itl_ms > 0 || slo->e2e_ms > 0;
 }
 
+static int
+is_over(double ms, double limit)
+{
+    return limit > 0 && ms > limit;
+}
+
 int
 fdb_within(const struct fdb_log *log, const struct fdb_rec *r, const struct fdb_slo *slo)
 {
     const struct fdb_chunk *c = log->chunk + r->chunk;
-    uint32_t i;
-
-    if (r->code != FDC_OK)
-        return 0;
     /* What has no token has its answer when it ends. */
-    if (slo->ttft_ms > 0 &&
-        span_ms(r->t_send, r->t_first != 0 ? r->t_first : r->t_end) > slo->ttft_ms)
-        return 0;
-    if (slo->e2e_ms > 0 && span_ms(r->t_send, r->t_end) > slo->e2e_ms)
-        return 0;
-    if (slo->tpot_ms > 0 && r->n_out > 1 && tpot_ms(r) > slo->tpot_ms)
-        return 0;
-    for (i = 1; slo->itl_ms > 0 && i < r->n_chunk; i++)
-        if (span_ms(c[i - 1].t_ns, c[i].t_ns) > slo->itl_ms)
-            return 0;
-    return 1;
+    uint64_t t_first = r->t_first != 0 ? r->t_first : r->t_end;
+    int is = r->code == FDC_OK && !is_over(span_ms(r->t_send, t_first), slo->ttft_ms) &&
+        !is_over(span_ms(r->t_send, r->t_end), slo->e2e_ms) &&
+        (r->n_out < 2 || !is_over(tpot_ms(r), slo->tpot_ms));
+
+    for (uint32_t i = 1; is && slo->itl_ms > 0 && i < r->n_chunk; i++)
+        is = !is_over(span_ms(c[i - 1].t_ns, c[i].t_ns), slo->itl_ms);
+    return is;
 }
 
 /* ---- summary ------------------------------------------------------------- */
@@ -221,24 +218,19 @@ fdb_is_of(const struct fdb_rec *r, uint32_t repeat)
 int
 fdb_fell_behind(const struct fdb_log *log, uint32_t repeat)
 {
-    uint64_t first = UINT64_MAX, last = 0, send = 0;
+    uint64_t first = UINT64_MAX;
+    const struct fdb_rec *r, *last = NULL;
     double late;
-    size_t i;
 
-    for (i = 0; i < log->n_rec; i++) {
-        const struct fdb_rec *r = &log->rec[i];
-
+    for (r = log->rec; r < log->rec + log->n_rec; r++) {
         /* a later turn is due when the one before it has ended */
         if (!fdb_is_of(r, repeat) || r->turn > 0)
             continue;
         first = r->t_due < first ? r->t_due : first;
-        if (r->t_due >= last) {
-            last = r->t_due;
-            send = r->t_send;
-        }
+        last = last == NULL || r->t_due >= last->t_due ? r : last;
     }
-    late = span_ms(last, send);
-    return late > BEHIND_MS && late > BEHIND_SHARE * span_ms(first, last);
+    late = last != NULL ? span_ms(last->t_due, last->t_send) : 0;
+    return late > BEHIND_MS && late > BEHIND_SHARE * span_ms(first, last->t_due);
 }
 
 int
@@ -272,38 +264,29 @@ fdb_exit_of(const json_t *summaries)
     return fct_exit_code(fdb_commonest(json_array_get(summaries, 0)));
 }
 
-/* What the request says of m, from ret on; how many values. */
-static size_t
-values_of(const struct fdb_log *log, const struct fdb_rec *r, enum fdb_times m, double *ret)
-{
-    const struct fdb_chunk *c = log->chunk + r->chunk;
-
-    if ((m == FDB_TTFT || m == FDB_TPOT) && r->t_first == 0)
-        return 0;
-    if (m == FDB_TPOT && r->n_out < 2)
-        return 0;
-    if (m == FDB_ITL) {
-        for (uint32_t k = 1; k < r->n_chunk; k++)
-            ret[k - 1] = span_ms(c[k - 1].t_ns, c[k].t_ns);
-        return r->n_chunk > 0 ? r->n_chunk - 1 : 0;
-    }
-    *ret = m == FDB_TTFT ? span_ms(r->t_send, r->t_first)
-        : m == FDB_TPOT  ? tpot_ms(r)
-        : m == FDB_E2E   ? span_ms(r->t_send, r->t_end)
-        : m == FDB_QUEUE ? (double)r->queue_ns / 1e6
-        : m == FDB_IN    ? r->n_prompt
-                         : r->n_out;
-    return 1;
-}
-
 size_t
 fdb_values(const struct fdb_log *log, uint32_t repeat, enum fdb_times m, double *v)
 {
-    size_t i, n = 0;
+    const struct fdb_rec *r;
+    size_t n = 0;
 
-    for (i = 0; i < log->n_rec; i++)
-        if (fdb_is_of(&log->rec[i], repeat) && log->rec[i].code == FDC_OK)
-            n += values_of(log, &log->rec[i], m, &v[n]);
+    for (r = log->rec; r < log->rec + log->n_rec; r++) {
+        const struct fdb_chunk *c = log->chunk + r->chunk;
+
+        if (!fdb_is_of(r, repeat) || r->code != FDC_OK)
+            continue;
+        for (uint32_t k = 1; m == FDB_ITL && k < r->n_chunk; k++)
+            v[n++] = span_ms(c[k - 1].t_ns, c[k].t_ns);
+        if (m == FDB_ITL || (m <= FDB_TPOT && r->t_first == 0) ||
+            (m == FDB_TPOT && r->n_out < 2))
+            continue;
+        v[n++] = m == FDB_TTFT ? span_ms(r->t_send, r->t_first)
+            : m == FDB_TPOT    ? tpot_ms(r)
+            : m == FDB_E2E     ? span_ms(r->t_send, r->t_end)
+            : m == FDB_QUEUE   ? (double)r->queue_ns / 1e6
+            : m == FDB_IN      ? r->n_prompt
+                               : r->n_out;
+    }
     return n;
 }
 
