@@ -62,16 +62,13 @@ libfdbench_a_SOURCES = \
 	tools/fdbench/ipc.c \
 	tools/fdbench/latency.c \
 	tools/fdbench/load.c \
-	tools/fdbench/output.c \
 	tools/fdbench/report.c \
 	tools/fdbench/report.h \
-	tools/fdbench/search.c \
 	tools/fdbench/serve.c \
 	tools/fdbench/setup.c \
 	tools/fdbench/start.c \
 	tools/fdbench/stat.c \
-	tools/fdbench/work.c \
-	tools/fdbench/work.h
+	tools/fdbench/work.c
 libfdbench_a_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
 FDBENCH_LIBS = libfdbench.a $(FDTOOLS_LIBS)
 fdbench_SOURCES = %D%/fdbench/main.c

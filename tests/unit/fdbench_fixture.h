@@ -11,7 +11,6 @@
 
 #include "tests/unit/listen.h"
 #include "tools/fdbench/report.h"
-#include "tools/fdbench/work.h"
 
 /* Of a summary or distribution. */
 #define N(o, key) fdb_figure(o, key, NULL, NULL)

@@ -8,10 +8,9 @@
  *   main.c     commands                      work.c    lengths, prefixes, turns, arrivals
  *   load.c     one run: submit and collect   input.c   trace and text files
  *   stat.c     the log to a summary          setup.c   session, defaults, options' values
- *   serve.c    options, repeats, results     search.c  the load within a limit
- *   report.c   metrics, JSON, text, CSV      html.c    the page: report.html and its data
- *   against.c  a run against an earlier one  output.c  files that a command writes
- *   latency.c, ipc.c, start.c the other commands
+ *   serve.c    options, repeats, search      html.c    the page: report.html and its data
+ *   report.c   metrics, JSON, text, CSV and the files that a command writes
+ *   against.c  a run against an earlier one; latency.c, ipc.c, start.c the other commands
  *
  * A command makes one JSON object of what it measured; its table, the page and the
  * comparison are views of that object.
@@ -64,16 +63,14 @@ struct fdb_row {
 struct fdb_cfg {
     enum fdb_arrival arrival;
     uint32_t concurrency; /* closed loop; an open loop's most at a time, 0: none */
-    double rate;          /* requests, or conversations, per second; the end of
-                                a ramp */
+    double rate;          /* requests, or conversations, per second; a ramp's end */
     double rate_from;     /* where a ramp begins */
     double burstiness;    /* gamma's shape, 1 is Poisson */
     uint32_t n_request;   /* measured, per repeat; 0: duration_s decides */
     uint32_t n_warm;      /* before the first repeat, not counted */
     uint32_t n_repeat;
     double duration_s; /* end submitting after so long, 0: n_request decides */
-    struct fdb_len in; /* tokens of a prompt behind its shared prefix and,
-                                from the second turn on, its history */
+    struct fdb_len in; /* tokens of a prompt behind its prefix, or its history */
     struct fdb_len out;
     uint32_t prefix_len;       /* tokens shared by a group of prompts */
     uint32_t n_prefix;         /* groups */
@@ -135,48 +132,32 @@ struct fdb_run {
     uint64_t n_preempted;             /* times that a sequence was preempted */
 };
 
-/* ---- summary: stat.c ------------------------------------------------------ */
+/* ---- what is sent: work.c ------------------------------------------------- */
 
-void fdb_sort(double *v, size_t n); /* ascending */
-/* Percentile p (0..100) of v[n] sorted ascending; NAN for n = 0. */
-double fdb_percentile(const double *v, size_t n, double p);
-#define FDB_N_PCT 6
-extern const double fdb_pct[FDB_N_PCT]; /* 50 90 95 99 99.9 100 */
-/* {n, mean, std, min, p50, ...}, null for n = 0. v is sorted in place. */
-json_t *fdb_dist(double *v, size_t n);
-#define FDB_N_STAT (3 + FDB_N_PCT)
-extern const char *const fdb_stats[FDB_N_STAT]; /* mean std min p50 ... p99.9 max */
-extern const char *const fdb_mmm[3];            /* median min max */
-/* Those of list[i].KEY, or list[i].KEY.STAT. Where one has no number it is of
- * the others if partly is set, or null. */
-json_t *fdb_mmm_of(const json_t *list, const char *key, const char *stat, int partly);
-/* The number o.A.B.C, B and C may be NULL; NAN where it is none. */
-double fdb_figure(const json_t *o, const char *a, const char *b, const char *c);
-
-enum fdb_times {
-    FDB_TTFT,
-    FDB_TPOT,
-    FDB_ITL,
-    FDB_E2E,
-    FDB_QUEUE,
-    FDB_IN,
-    FDB_OUT,
-    FDB_N_TIMES
+/* Conversations of one turn or more, one after the other. Lengths and tokens follow from
+ * the seed and the conversation's number alone, so that nothing is kept and any run can be
+ * repeated. */
+/* What a request asks for; its prompt follows from these numbers and the seed. */
+struct fdb_ask {
+    uint32_t conversation, turn;
+    uint32_t n_prefix, n_new; /* shared tokens (first turn), its own */
+    uint32_t max_new;
+    int more;        /* a turn follows */
+    uint64_t due_ns; /* open loop: after the run's beginning */
 };
-/* Of the requests of a repeat that ended well, in the order of the log; v has room for one
- * of each request and, for ITL, of each chunk. Returns how many. */
-size_t fdb_values(const struct fdb_log *log, uint32_t repeat, enum fdb_times m, double *v);
-/* Is it measured, and of this repeat? */
-int fdb_is_of(const struct fdb_rec *r, uint32_t repeat);
-/* Is any limit given; does a request meet every one? */
-int fdb_has_limit(const struct fdb_slo *slo);
-int
-fdb_within(const struct fdb_log *log, const struct fdb_rec *r, const struct fdb_slo *slo);
-/* Was an open loop's load not what was asked for: the last request that was due
- * sent too late, by more than 10 ms and by 5 % of the time that all were due in? */
-int fdb_fell_behind(const struct fdb_log *log, uint32_t repeat);
+struct fdb_work; /* the requests of a run, in order */
+/* Keeps cfg. To be freed with free(). 0 or an exit code, with the message printed. */
+int fdb_work_new(const struct fdb_cfg *cfg, const struct fdc_model_info *model,
+    uint64_t seed, struct fdb_work **ret);
+/* The next conversation's first request. 0: there is none. */
+int fdb_work_next(struct fdb_work *w, struct fdb_ask *ret);
+/* What a turn asked for, which has more, becomes what the next one does. */
+void fdb_work_turn(const struct fdb_work *w, struct fdb_ask *a);
+/* Append what a asks for, text or uint32_t ids, to nothing if it is a first turn. -ENOMEM. */
+int fdb_work_prompt(const struct fdb_work *w, const struct fdb_ask *a, struct fct_buf *p);
+uint64_t fdb_mix(uint64_t a, uint64_t b);
 
-/* ---- one run: load.c, work.c (work.h) ------------------------------------- */
+/* ---- one run: load.c ------------------------------------------------------- */
 
 struct fdb_load {
     const struct fct *f;
@@ -196,7 +177,7 @@ int fdb_load_run(struct fdb_load *l, uint32_t repeat, struct fdb_log *log,
 int fdb_log_rec(struct fdb_log *log, const struct fdb_rec *r, const struct fdb_chunk *c);
 void fdb_log_fini(struct fdb_log *log);
 
-/* ---- setup.c, input.c, search.c ------------------------------------------- */
+/* ---- setup.c, input.c, serve.c -------------------------------------------- */
 
 /* cfg with what stands when no option says otherwise. */
 void fdb_cfg_init(struct fdb_cfg *cfg);

@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "tools/fdbench/work.h"
+#include "tools/fdbench/fdbench.h"
 
 #include <poll.h>
 #include <sys/ioctl.h>

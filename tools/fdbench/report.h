@@ -11,6 +11,45 @@
 
 /* ---- summaries: stat.c -------------------------------------------------------------- */
 
+void fdb_sort(double *v, size_t n); /* ascending */
+/* Percentile p (0..100) of v[n] sorted ascending; NAN for n = 0. */
+double fdb_percentile(const double *v, size_t n, double p);
+#define FDB_N_PCT 6
+extern const double fdb_pct[FDB_N_PCT]; /* 50 90 95 99 99.9 100 */
+/* {n, mean, std, min, p50, ...}, null for n = 0. v is sorted in place. */
+json_t *fdb_dist(double *v, size_t n);
+#define FDB_N_STAT (3 + FDB_N_PCT)
+extern const char *const fdb_stats[FDB_N_STAT]; /* mean std min p50 ... p99.9 max */
+extern const char *const fdb_mmm[3];            /* median min max */
+/* Those of list[i].KEY, or list[i].KEY.STAT. Where one has no number it is of
+ * the others if partly is set, or null. */
+json_t *fdb_mmm_of(const json_t *list, const char *key, const char *stat, int partly);
+/* The number o.A.B.C, B and C may be NULL; NAN where it is none. */
+double fdb_figure(const json_t *o, const char *a, const char *b, const char *c);
+
+enum fdb_times {
+    FDB_TTFT,
+    FDB_TPOT,
+    FDB_ITL,
+    FDB_E2E,
+    FDB_QUEUE,
+    FDB_IN,
+    FDB_OUT,
+    FDB_N_TIMES
+};
+/* Of the requests of a repeat that ended well, in the order of the log; v has room for one
+ * of each request and, for ITL, of each chunk. Returns how many. */
+size_t fdb_values(const struct fdb_log *log, uint32_t repeat, enum fdb_times m, double *v);
+/* Is it measured, and of this repeat? */
+int fdb_is_of(const struct fdb_rec *r, uint32_t repeat);
+/* Is any limit given; does a request meet every one? */
+int fdb_has_limit(const struct fdb_slo *slo);
+int
+fdb_within(const struct fdb_log *log, const struct fdb_rec *r, const struct fdb_slo *slo);
+/* Was an open loop's load not what was asked for: the last request that was due
+ * sent too late, by more than 10 ms and by 5 % of the time that all were due in? */
+int fdb_fell_behind(const struct fdb_log *log, uint32_t repeat);
+
 /* A summary is a JSON object of these keys and "errors", {status: requests that failed with
  * it}, the most frequent first. */
 enum fdb_kind { FDB_COUNT, FDB_REAL, FDB_LIMITED, FDB_DIST };
@@ -109,7 +148,7 @@ fdb_against_differs(const json_t *before, const json_t *now, char *ret, size_t r
  * figure. A figure that a report lacks is "-". */
 void fdb_against_text(FILE *out, const json_t *before, const json_t *now);
 
-/* ---- files: output.c ---------------------------------------------------------------- */
+/* ---- files: report.c ---------------------------------------------------------------- */
 
 /* Before the run: can each be written, and to a place of its own? *ret_quiet becomes 1 if
  * one is standard output. 0 or an exit code with the message printed. */

@@ -4,10 +4,12 @@
 
 #include "tools/fdbench/report.h"
 
-#define RATE_MIN 0.01
-#define RATE_MAX 1e6
-#define SEARCH_S 10.0 /* of an open loop at each load */
-#define LATE_MS  10.0 /* a send that late is worth a word */
+#define RATE_MIN     0.01
+#define RATE_MAX     1e6
+#define SEARCH_S     10.0 /* of an open loop at each load */
+#define LATE_MS      10.0 /* a send that late is worth a word */
+#define N_TRY_MAX    40
+#define CLOSE_ENOUGH 1.05
 
 struct serve {
     struct fdb_load l;
@@ -196,6 +198,53 @@ check_options(struct serve *s)
     return 0;
 }
 
+/* ---- search ------------------------------------------------------------- */
+
+struct search {
+    fdb_try_fn *fn;
+    void *arg;
+    double good, bad; /* largest load within, smallest that is not; 0 */
+    int n;
+};
+
+static int
+try_load(struct search *s, double load)
+{
+    int within = 0, rc = s->fn(s->arg, load, &within);
+
+    s->n++;
+    if (rc != 0)
+        return rc;
+    if (within && load > s->good)
+        s->good = load;
+    if (!within && (s->bad == 0 || load < s->bad))
+        s->bad = load;
+    return 0;
+}
+
+int
+fdb_search(double first, double lo, double hi, int whole, fdb_try_fn *fn, void *arg,
+    double *ret_found)
+{
+    struct search s = { .fn = fn, .arg = arg };
+    double load = first < lo ? lo : first > hi ? hi : first;
+    int rc = try_load(&s, load);
+
+    while (rc == 0 && s.bad == 0 && s.good < hi && s.n < N_TRY_MAX)
+        rc = try_load(&s, fmin(s.good * 2, hi));
+    while (rc == 0 && s.good == 0 && s.bad > lo && s.n < N_TRY_MAX) {
+        load = s.bad / 2;
+        rc = try_load(&s, fmax(whole ? floor(load) : load, lo));
+    }
+    while (rc == 0 && s.good > 0 && s.bad > 0 && s.n < N_TRY_MAX &&
+        (whole ? s.bad - s.good > 1 : s.bad > s.good * CLOSE_ENOUGH)) {
+        load = (s.good + s.bad) / 2;
+        rc = try_load(&s, whole ? floor(load) : load);
+    }
+    *ret_found = s.good;
+    return rc;
+}
+
 /* ---- runs ---------------------------------------------------------------- */
 
 /* One run, added to log, and its summary; NULL if no request of it ended. 0 or an exit
@@ -271,17 +320,13 @@ run_search(struct serve *s)
 {
     const struct fdb_cfg *c = &s->l.cfg;
     int closed = c->arrival == FDB_CLOSED;
-    double found = 0;
-    int rc;
 
     /* More clients than conversations would be no other load. */
     s->r.bound = !closed ? RATE_MAX
         : s->has_n ? fmin(s->l.info.max_inflight, (c->n_request - 1) / c->n_turn + 1)
                    : s->l.info.max_inflight;
-    rc = fdb_search(closed ? c->concurrency : c->rate, closed ? 1 : RATE_MIN, s->r.bound,
-        closed, one_step, s, &found);
-    s->r.found = found;
-    return rc;
+    return fdb_search(closed ? c->concurrency : c->rate, closed ? 1 : RATE_MIN,
+        s->r.bound, closed, one_step, s, &s->r.found);
 }
 
 /* ---- results ------------------------------------------------------------- */
