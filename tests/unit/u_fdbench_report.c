@@ -310,7 +310,7 @@ numbers(void **state)
 
     (void)state;
     for (i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
-        assert_string_equal(rows[i].text, fdb_num(rows[i].v, num));
+        assert_string_equal(rows[i].text, fct_figure(rows[i].v, num));
 }
 
 static void

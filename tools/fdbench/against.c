@@ -64,10 +64,10 @@ value_text(const json_t *v, char *ret, size_t n)
     if (v == NULL || json_is_null(v)) {
         snprintf(ret, n, "none");
     } else if (json_is_number(v)) {
-        snprintf(ret, n, "%s", fdb_num(json_number_value(v), a));
+        snprintf(ret, n, "%s", fct_figure(json_number_value(v), a));
     } else if (json_is_number(lo) && json_is_number(hi)) {
         snprintf(ret, n, json_equal(lo, hi) ? "%s" : "%s:%s",
-            fdb_num(json_number_value(lo), a), fdb_num(json_number_value(hi), b));
+            fct_figure(json_number_value(lo), a), fct_figure(json_number_value(hi), b));
     } else {
         text = json_is_string(v) ? strdup(json_string_value(v))
                                  : json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);

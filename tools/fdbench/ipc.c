@@ -14,31 +14,27 @@
 #define MAX_CLIENT 256
 #define MAX_STREAM 1024
 
-/* Per token, of what happened while all clients ran: one or two of the gate's counters, or
- * a clock of processor time. */
-enum { R_GATE_CPU = 6, R_CLIENT_CPU, N_ROW };
+/* Of what happened while all clients ran, per token: one of the gate's counters, or a clock
+ * of processor time. */
+enum { R_FUTEX = 1, R_FD, R_GATE_CPU = 5, R_CLIENT_CPU, N_ROW };
 #define COUNTER(field) 1 + offsetof(struct cnt_gate, field)
 static const struct {
-    const char *label, *key, *unit; /* key NULL: not in JSON */
-    size_t counter, plus;           /* 1 + offset, 0: none */
+    const char *key;
+    size_t counter; /* 1 + offset, 0: none */
     double div;
 } rows[N_ROW] = {
-    { "records per token", "records_per_token", "", COUNTER(records_relayed), 0, 1 },
-    { "wake-ups of clients per token", NULL, "", COUNTER(wakes_futex), COUNTER(wakes_fd), 1 },
-    { "  by futex", "wakes_futex_per_token", "", COUNTER(wakes_futex), 0, 1 },
-    { "  by socket", "wakes_fd_per_token", "", COUNTER(wakes_fd), 0, 1 },
-    { "sleeps of the gate per token", "gate_sleeps_per_token", "", COUNTER(sleeps), 0, 1 },
-    { "iterations of the gate per token", "gate_iterations_per_token", "", COUNTER(loops),
-        0, 1 },
-    { "processor time of the gate", "gate_cpu_us_per_token", " us", 0, 0, 1e3 },
-    { "processor time of the clients", "client_cpu_us_per_token", " us", 0, 0, 1e3 },
+    { "records_per_token", COUNTER(records_relayed), 1 },
+    { "wakes_futex_per_token", COUNTER(wakes_futex), 1 },
+    { "wakes_fd_per_token", COUNTER(wakes_fd), 1 },
+    { "gate_sleeps_per_token", COUNTER(sleeps), 1 },
+    { "gate_iterations_per_token", COUNTER(loops), 1 },
+    { "gate_cpu_us_per_token", 0, 1e3 },
+    { "client_cpu_us_per_token", 0, 1e3 },
 };
 
-static const struct {
-    const char *name, *key;
-} trips[4] = { { "gate, spinning", "gate_spinning" },
-    { "worker, spinning", "worker_spinning" }, { "gate, parked", "gate_parked" },
-    { "worker, parked", "worker_parked" } };
+/* Bit 0: to the worker, not to the gate; bit 1: parked. */
+static const char *const trips[4] = { "gate_spinning", "worker_spinning", "gate_parked",
+    "worker_parked" };
 
 struct ipc {
     const struct fct *f;
@@ -201,13 +197,10 @@ snap(const struct ipc *p, struct cnt_seg *ret_seg, uint64_t *ret_cpu)
 static uint64_t
 counted(const struct cnt_seg now[2], size_t counter)
 {
-    const uint64_t *a, *b;
+    const char *from = (const char *)&now[0].g + counter - 1,
+               *to = (const char *)&now[1].g + counter - 1;
 
-    if (counter == 0)
-        return 0;
-    a = (const void *)((const char *)&now[0].g + counter - 1);
-    b = (const void *)((const char *)&now[1].g + counter - 1);
-    return *b - *a;
+    return *(const uint64_t *)(const void *)to - *(const uint64_t *)(const void *)from;
 }
 
 static int
@@ -241,9 +234,8 @@ run_clients(struct ipc *p, struct client *c)
     p->foreign = p->n_relayed != mine;
     for (i = 0; i < N_ROW; i++) {
         uint64_t v = i == R_GATE_CPU ? cpu[1] - cpu[0]
-            : i == R_CLIENT_CPU
-            ? client_cpu
-            : counted(now, rows[i].counter) + counted(now, rows[i].plus);
+            : i == R_CLIENT_CPU      ? client_cpu
+                                     : counted(now, rows[i].counter);
 
         p->row[i] = (double)v / (double)p->n_relayed / rows[i].div;
     }
@@ -275,40 +267,10 @@ stream(struct ipc *p)
 
 /* ---- results ----------------------------------------------------------------------- */
 
-static const char *const columns[] = { "p50", "p90", "p99", "max" };
-
-static void
-print_text(const struct ipc *p)
+static json_t *
+to_json(const struct ipc *p)
 {
-    char num[24];
-    size_t i, k;
-
-    printf("%-18s %8s", "round trips, us", "n");
-    for (k = 0; k < 4; k++)
-        printf(" %10s", columns[k]);
-    for (i = 0; i < 4; i++) {
-        printf("\n%-18s %8lld", trips[i].name, fct_num(p->trip[i], "n"));
-        for (k = 0; k < 4; k++)
-            fdb_cell(stdout, 10, fct_real(p->trip[i], columns[k]));
-    }
-    printf("\nspinning: the client polls; parked: it sleeps, and was %g ms idle before\n",
-        p->gap_ms);
-    if (p->spin[0] != '\0')
-        printf("the daemon's ipc.spin_us is %s\n", p->spin);
-    printf("\nstreaming: %u clients, %u streams each, %u tokens a stream\n", p->n_client,
-        p->n_stream, p->n_token);
-    printf("%-32s %12s\n", "tokens relayed", fdb_num((double)p->n_relayed, num));
-    printf("%-32s %12s\n", "tokens per second",
-        fdb_num((double)p->n_relayed / p->wall_s, num));
-    for (i = 0; i < N_ROW; i++)
-        printf("%-32s %12s%s\n", rows[i].label, fdb_num(p->row[i], num), rows[i].unit);
-    if (p->foreign)
-        puts("others used the daemon meanwhile: the figures per token include theirs");
-}
-
-static int
-print_json(const struct ipc *p)
-{
+    static const char *const columns[] = { "p50", "p90", "p99", "max" };
     json_t *o = json_pack("{s:s}", "command", "ipc"), *s, *trip;
     char key[16];
     size_t i, k;
@@ -319,22 +281,44 @@ print_json(const struct ipc *p)
             snprintf(key, sizeof(key), "%s_us", columns[k]);
             json_object_set(trip, key, json_object_get(p->trip[i], columns[k]));
         }
-        json_object_set_new(o, trips[i].key, trip);
+        json_object_set_new(o, trips[i], trip);
     }
     s = json_pack("{s:i, s:i, s:i, s:I, s:o, s:b}", "clients", (int)p->n_client,
         "streams", (int)p->n_stream, "tokens_per_stream", (int)p->n_token,
         "tokens_relayed", (json_int_t)p->n_relayed, "duration_s",
         fct_json_real(p->wall_s), "shared_with_others", p->foreign);
     for (i = 0; i < N_ROW; i++)
-        if (rows[i].key != NULL)
-            json_object_set_new(s, rows[i].key, fct_json_real(p->row[i]));
+        json_object_set_new(s, rows[i].key, fct_json_real(p->row[i]));
+    if (!p->json) /* what follows from others is in the text alone */
+        json_object_update_new(s,
+            json_pack("{s:f, s:f}", "tokens_per_s", (double)p->n_relayed / p->wall_s,
+                "wakes_per_token", p->row[R_FUTEX] + p->row[R_FD]));
     json_object_update_new(o,
         json_pack("{s:o, s:o, s:s?}", "streaming", s, "gap_ms", fct_json_real(p->gap_ms),
             "daemon_spin_us", p->spin[0] != '\0' ? p->spin : NULL));
-    return fct_print_json(o);
+    return o;
 }
 
-/* ---- command ----------------------------------------------------------------------- */
+#define TRIP(name, key) \
+    "[*" key "|" name \
+    "{n:9} {p50_us:10fig} {p90_us:10fig} {p99_us:10fig} {max_us:10fig}\n]"
+static const char text[] = "round trips, us           n        p50        p90        p99        max\n" TRIP(
+    "gate, spinning    ", "gate_spinning") TRIP("worker, spinning  ",
+    "worker_spinning") TRIP("gate, parked      ", "gate_parked") TRIP("worker, parked    ",
+    "worker_parked") "spinning: the client polls; parked: it sleeps, and was {gap_ms} ms idle before\n"
+                     "[daemon_spin_us|the daemon's ipc.spin_us is {daemon_spin_us}\n]\n[*streaming|"
+                     "streaming: {clients} clients, {streams} streams each, {tokens_per_stream} tokens a stream\n"
+                     "tokens relayed                   {tokens_relayed:12fig}\n"
+                     "tokens per second                {tokens_per_s:12fig}\n"
+                     "records per token                {records_per_token:12fig}\n"
+                     "wake-ups of clients per token    {wakes_per_token:12fig}\n"
+                     "  by futex                       {wakes_futex_per_token:12fig}\n"
+                     "  by socket                      {wakes_fd_per_token:12fig}\n"
+                     "sleeps of the gate per token     {gate_sleeps_per_token:12fig}\n"
+                     "iterations of the gate per token {gate_iterations_per_token:12fig}\n"
+                     "processor time of the gate       {gate_cpu_us_per_token:12fig} us\n"
+                     "processor time of the clients    {client_cpu_us_per_token:12fig} us\n"
+                     "[shared_with_others|others used the daemon meanwhile: the figures per token include theirs\n]]";
 
 #define P struct ipc
 static const struct fct_opt ipc_opts[] = {
@@ -354,7 +338,8 @@ static const struct fct_opt ipc_opts[] = {
 static const struct fct_line ipc_line = { .usage = "fdbench ipc [options]",
     .about = "Round trips through shared memory, and what streaming costs in wake-ups and\n"
              "processor time, from the counters of a daemon without other clients.",
-    .opts = { ipc_opts } };
+    .opts = { ipc_opts },
+    .text = text };
 
 int
 fdb_cmd_ipc(const struct fct *f, int argc, char **argv)
@@ -382,7 +367,7 @@ fdb_cmd_ipc(const struct fct *f, int argc, char **argv)
         rc = stream(&p);
     fct_seg_close(p.seg);
     if (rc == 0)
-        rc = p.json ? print_json(&p) : (print_text(&p), 0);
+        rc = fct_finish(&ipc_line, to_json(&p), &p, p.json);
     for (i = 0; i < 4; i++)
         json_decref(p.trip[i]);
     return rc;

@@ -10,26 +10,12 @@
 
 /* ---- words -------------------------------------------------------------------- */
 
-char *
-fdb_num(double v, char *ret)
-{
-    double a = fabs(v), digits = v == floor(v) ? 0 : 3 - floor(log10(a));
-
-    if (isnan(v))
-        snprintf(ret, 24, "-");
-    else if (a < 1e15)
-        snprintf(ret, 24, "%.*f", (int)fmin(6, fmax(0, digits)), v);
-    else
-        snprintf(ret, 24, "%.6g", v);
-    return ret;
-}
-
 void
 fdb_cell(FILE *out, int width, double v)
 {
     char num[24];
 
-    fprintf(out, " %*s", width, fdb_num(v, num));
+    fprintf(out, " %*s", width, fct_figure(v, num));
 }
 
 const char *
@@ -310,43 +296,30 @@ text_dists(FILE *out, const json_t *across, int n_column)
 static void
 text_search(FILE *out, const json_t *report)
 {
-    static const struct {
-        const char *label, *key, *stat;
-    } columns[] = { { "TTFT p50", "ttft_ms", "p50" }, { "TTFT p99", "ttft_ms", "p99" },
-        { "TPOT p50", "tpot_ms", "p50" }, { "TPOT p99", "tpot_ms", "p99" },
-        { "tok/s", "output_tokens_per_s", NULL },
-        { "tok/s/user", "output_tokens_per_s_per_user", NULL },
-        { "goodput/s", "goodput_per_s", NULL } };
-    const size_t n = sizeof(columns) / sizeof(columns[0]);
-    const json_t *search = json_object_get(report, "search"), *step;
+    static const char steps[] =
+        "        load   TTFT p50   TTFT p99   TPOT p50   TPOT p99      tok/s tok/s/user  "
+        "goodput/s attained  within\n"
+        "[*search.steps|{load:12fig}"
+        " {summary.ttft_ms.p50:10fig} {summary.ttft_ms.p99:10fig}"
+        " {summary.tpot_ms.p50:10fig} {summary.tpot_ms.p99:10fig}"
+        " {summary.output_tokens_per_s:10fig} {summary.output_tokens_per_s_per_user:10fig}"
+        " {summary.goodput_per_s:10fig} {attainment/0.01:6.2} %"
+        "  [within|yes][!within|[sent_in_time|no][!sent_in_time|not sent in time]]\n]"
+        "[!search.found|no load tried was within the limits\n]"
+        "[search.found|largest load within the limits: {search.found} {search.unit}]";
+    const json_t *search = json_object_get(report, "search");
     double found = fdb_figure(search, "found", NULL, NULL);
-    char load[24], limits[96];
-    size_t i, k;
+    char limits[96];
 
     fdb_limits(report, limits, sizeof(limits));
-    fprintf(out, "\nsearch: %s of %g %% of the requests\n%12s", limits,
-        fdb_figure(report, "config", "limits", "attainment") * 100, "load");
-    for (k = 0; k < n; k++)
-        fprintf(out, " %10s", columns[k].label);
-    fprintf(out, " %8s  %s\n", "attained", "within");
-    json_array_foreach(json_object_get(search, "steps"), i, step) {
-        fprintf(out, "%12s", fdb_num(fct_real(step, "load"), load));
-        for (k = 0; k < n; k++)
-            fdb_cell(out, 10, fdb_figure(step, "summary", columns[k].key, columns[k].stat));
-        fprintf(out, " %6.2f %%  %s\n", fct_real(step, "attainment") * 100,
-            json_is_true(json_object_get(step, "within")) ? "yes"
-                : json_is_true(json_object_get(step, "sent_in_time"))
-                ? "no"
-                : "not sent in time");
-    }
-    if (isnan(found))
-        fputs("no load tried was within the limits\n", out);
-    else
-        fprintf(out, "largest load within the limits: %g %s%s\n", found,
-            fct_str(search, "unit"),
-            found >= fdb_figure(search, "bound", NULL, NULL)
-                ? ", the most that can be tried"
-                : "");
+    fprintf(out, "\nsearch: %s of %g %% of the requests\n", limits,
+        fdb_figure(report, "config", "limits", "attainment") * 100);
+    fct_text(out, steps, report);
+    if (!isnan(found))
+        fputs(found >= fdb_figure(search, "bound", NULL, NULL)
+                ? ", the most that can be tried\n"
+                : "\n",
+            out);
 }
 
 void

@@ -114,9 +114,7 @@ struct fdb_output {
 /* Text that need not be UTF-8, NULL: null; what fct_text() makes of o. */
 json_t *fdb_text(const char *text);
 json_t *fdb_words(const char *words, const json_t *o);
-/* Three significant digits at least, "-" for NAN. ret[24]; returns ret. */
-char *fdb_num(double v, char *ret);
-/* A blank, and the number at the right of width characters. */
+/* A blank, and fct_figure() at the right of width characters. */
 void fdb_cell(FILE *out, int width, double v);
 /* "TTFT 200 ms, TPOT 20 ms", or "" without a limit, of a report. */
 void fdb_limits(const json_t *report, char *ret, size_t ret_bytes);

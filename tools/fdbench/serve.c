@@ -213,13 +213,11 @@ try_load(struct search *s, double load)
     int within = 0, rc = s->fn(s->arg, load, &within);
 
     s->n++;
-    if (rc != 0)
-        return rc;
-    if (within && load > s->good)
+    if (rc == 0 && within)
         s->good = load;
-    if (!within && (s->bad == 0 || load < s->bad))
+    else if (rc == 0)
         s->bad = load;
-    return 0;
+    return rc;
 }
 
 int

@@ -17,14 +17,7 @@
 #define NAP_NS    200000
 
 /* Of a start: ms since the moment before fork(). */
-static const struct {
-    const char *name, *key;
-} fields[] = {
-    { "socket there", "socket_ms" },
-    { "model ready", "ready_ms" },
-    { "first token", "first_token_ms" },
-    { "model's load, by the worker", "load_ms" },
-};
+static const char *const fields[] = { "socket_ms", "ready_ms", "first_token_ms", "load_ms" };
 #define N_FIELD (sizeof(fields) / sizeof(fields[0]))
 static const char *const kinds[] = { "warm", "cold" };
 
@@ -206,8 +199,7 @@ still_there(struct starter *s, const char *phase)
 static void
 note_time(const struct starter *s, json_t *t, size_t field)
 {
-    json_object_set_new(t, fields[field].key,
-        json_real((double)(clk_now_ns() - s->t0) / 1e6));
+    json_object_set_new(t, fields[field], json_real((double)(clk_now_ns() - s->t0) / 1e6));
 }
 
 static int
@@ -337,38 +329,33 @@ to_json(const struct starter *s)
         json_t *kind = json_object();
 
         for (size_t i = 0; n > 0 && i < N_FIELD; i++)
-            json_object_set_new(kind, fields[i].key,
-                fdb_mmm_of(s->kind[cold], fields[i].key, NULL, 0));
+            json_object_set_new(kind, fields[i],
+                fdb_mmm_of(s->kind[cold], fields[i], NULL, 0));
         json_object_set_new(kind, "starts", json_integer((json_int_t)n));
         json_object_set_new(o, kinds[cold], kind);
     }
     json_object_set(o, "runs", s->runs);
+    if (!s->json && s->most_cached > 0.01)
+        json_object_set_new(o, "still_cached", json_real(s->most_cached * 100));
     return o;
 }
 
-static void
-print_text(const struct starter *s, const json_t *o)
-{
-    printf("%s, model %s, %.1f MB\n", s->fdd, s->model, (double)s->model_bytes / 1e6);
-    printf("ms from the start of the process, %u starts of a kind\n\n", s->n_repeat);
-    printf("%-36s %10s %10s %10s\n", "", "median", "min", "max");
-    for (int cold = !s->no_cold; cold >= 0; cold--)
-        for (size_t i = 0; i < N_FIELD; i++) {
-            printf("%-6s%-30s", i > 0 ? "" : kinds[cold], fields[i].name);
-            for (int k = 0; k < 3; k++)
-                fdb_cell(stdout, 10, fdb_figure(o, kinds[cold], fields[i].key, fdb_mmm[k]));
-            putchar('\n');
-        }
-    if (!s->no_cold)
-        puts("\ncold: the model's files, not the programs, were dropped from the page "
-             "cache before\n(posix_fadvise); warm: they were read before");
-    if (s->most_cached > 0.01)
-        printf("of the cold starts one still found %.0f %% of them in the page cache: "
-               "another\nprogram uses them, or their file system keeps them\n",
-            s->most_cached * 100);
-}
-
-/* ---- command --------------------------------------------------------------------- */
+#define ROW(name, key) \
+    name " {" key ".median:10fig} {" key ".min:10fig} {" key ".max:10fig}\n"
+#define ROWS \
+    ROW("socket there                  ", "socket_ms") \
+    ROW("      model ready                   ", "ready_ms") \
+    ROW("      first token                   ", "first_token_ms") \
+    ROW("      model's load, by the worker   ", "load_ms")
+static const char text[] =
+    "{fdd}, model {model}, {model_bytes/1e6:.1} MB\n"
+    "ms from the start of the process, {warm.starts} starts of a kind\n\n"
+    "                                         median        min        max\n"
+    "[cold.starts|[*cold|cold  " ROWS "]][*warm|warm  " ROWS "][cold.starts|\n"
+    "cold: the model's files, not the programs, were dropped from the page cache before\n"
+    "(posix_fadvise); warm: they were read before\n]"
+    "[still_cached|of the cold starts one still found {still_cached:.0} % of them in the page "
+    "cache: another\nprogram uses them, or their file system keeps them\n]";
 
 static int
 take_set(void *args, const char *value)
@@ -404,14 +391,14 @@ static const struct fct_opt start_opts[] = {
 static const struct fct_line start_line = { .usage = "fdbench start --model DIR [options]",
     .about = "Starts a daemon of its own again and again and measures the time to its "
              "socket,\nto a ready model and to the first token.",
-    .opts = { start_opts } };
+    .opts = { start_opts },
+    .text = text };
 
 int
 fdb_cmd_start(const struct fct *f, int argc, char **argv)
 {
     struct starter s = { .n_repeat = 3, .timeout_s = 600 };
     int rc = fct_parse(&start_line, argc, argv, &s);
-    json_t *o = NULL;
 
     (void)f;
     if (rc == FCT_GO && s.opt_model == NULL)
@@ -433,12 +420,7 @@ fdb_cmd_start(const struct fct *f, int argc, char **argv)
     if (s.run[0] != '\0')
         fct_remove_tree(s.dir);
     if (rc == 0)
-        o = to_json(&s);
-    if (rc == 0 && s.json)
-        rc = fct_print_json(json_incref(o));
-    else if (rc == 0)
-        print_text(&s, o);
-    json_decref(o);
+        rc = fct_finish(&start_line, to_json(&s), &s, s.json);
     json_decref(s.runs);
     json_decref(s.kind[0]);
     json_decref(s.kind[1]);

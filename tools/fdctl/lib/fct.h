@@ -300,6 +300,8 @@ void fct_show(FILE *out, const json_t *j, int indent);
 int fct_daemon_version(const json_t *status, char *ret, size_t ret_bytes);
 /* "2.5 GiB"; ret has 24 bytes. Returns ret. */
 const char *fct_bytes(double bytes, char *ret);
+/* Three significant digits at least, "-" for NAN; ret has 24 bytes. Returns ret. */
+char *fct_figure(double v, char *ret);
 /* "850 ms", "12.3 s", "5 min", "2.0 h", "3 days" */
 void fct_age(long long ms, char *ret, size_t ret_bytes);
 /* "2026-11-24 22:30", and seconds; local time, "?" for 0 */
@@ -307,7 +309,7 @@ void fct_date(time_t t, int with_seconds, char *ret, size_t ret_bytes);
 /* The text with members of o in it:
  *   {a.b}        member b of member a; {} is o itself
  *   {a:FORM}     FORM is a printf width, then .DIGITS for a number, or one of: bytes, MiB,
- *                age (of ms), d and ds (date of a UNIX time, ds with seconds)
+ *                fig (as fct_figure()), age (of ms), d and ds (date of a UNIX time, ds with seconds)
  *   {a/1e3:.1}   a number divided
  *   [a|TEXT]     TEXT if a is not empty, 0, false or null; [!a|TEXT] if it is;
  *                [a=x|TEXT] if it is the text x; [a?|TEXT] if it is there

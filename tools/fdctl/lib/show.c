@@ -67,6 +67,20 @@ fct_bytes(double bytes, char *ret)
     return ret;
 }
 
+char *
+fct_figure(double v, char *ret)
+{
+    double a = fabs(v), digits = v == floor(v) ? 0 : 3 - floor(log10(a));
+
+    if (isnan(v))
+        snprintf(ret, 24, "-");
+    else if (a < 1e15)
+        snprintf(ret, 24, "%.*f", (int)fmin(6, fmax(0, digits)), v);
+    else
+        snprintf(ret, 24, "%.6g", v);
+    return ret;
+}
+
 void
 fct_age(long long ms, char *ret, size_t ret_bytes)
 {
@@ -371,6 +385,8 @@ put_value(FILE *out, const json_t *o, char *spec)
         fct_age((long long)json_integer_value(v), text, sizeof(text));
     else if (strcmp(kind, "bytes") == 0)
         (void)fct_bytes(json_number_value(v), text);
+    else if (strcmp(kind, "fig") == 0)
+        (void)fct_figure(json_is_number(v) ? json_number_value(v) : (double)NAN, text);
     else if (strcmp(kind, "MiB") == 0)
         snprintf(text, sizeof(text), "%lld", (long long)json_integer_value(v) >> 20);
     else if (kind[0] == 'd')
