@@ -4,8 +4,6 @@
 
 #include "tools/fdbench/report.h"
 
-/* ---- reading ------------------------------------------------------------------ */
-
 int
 fdb_against_read(const char *path, int any, json_t **ret_before)
 {

@@ -29,6 +29,9 @@
 #ifndef FDD_TOOLS_FDBENCH_H
 #define FDD_TOOLS_FDBENCH_H
 
+#include <inttypes.h>
+#include <sys/param.h>
+
 #include "tools/fdctl/lib/fct.h"
 
 /* ---- what is asked for ---------------------------------------------------- */

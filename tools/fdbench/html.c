@@ -157,8 +157,8 @@ static json_t *
 over_time(const struct fdb_log *log, const json_t *repeat)
 {
     struct span *s = calloc(1, sizeof(*s));
+    const struct fdb_rec *q;
     json_t *ret;
-    size_t i;
     int rc = 0;
 
     if (s == NULL)
@@ -168,9 +168,9 @@ over_time(const struct fdb_log *log, const json_t *repeat)
     s->few = fct_num(repeat, "requests_ok") + fct_num(repeat, "requests_failed") <
         2 * N_COLUMN;
     s->dots = json_array();
-    for (i = 0; rc == 0 && s->wall_s > 0 && i < log->n_rec; i++)
-        if (fdb_is_of(&log->rec[i], (uint32_t)fct_num(repeat, "repeat")))
-            rc = add_request(s, &log->rec[i], log->chunk + log->rec[i].chunk);
+    for (q = log->rec; rc == 0 && s->wall_s > 0 && q < log->rec + log->n_rec; q++)
+        if (fdb_is_of(q, (uint32_t)fct_num(repeat, "repeat")))
+            rc = add_request(s, q, log->chunk + q->chunk);
     ret = span_json(s);
     free(s);
     if (rc == 0)

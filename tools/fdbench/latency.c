@@ -4,8 +4,6 @@
 
 #include "tools/fdbench/report.h"
 
-#include <inttypes.h>
-
 #define BATCH_MAX 65536u
 
 /* Of a batch. prefill: first sending to the last request's first token; step: median of
@@ -19,12 +17,11 @@ static const struct {
 
 struct latency {
     struct fdb_load l;
-    struct fdb_result r; /* its head alone */
+    struct fdb_result r; /* its head, which becomes the report, and repeats: summaries of
+                            batches with the columns, "batch" and "repeat" */
     uint32_t *batch;
     size_t n_batch;
     uint32_t n_warm; /* batches */
-    json_t *batches; /* summaries with the columns, "batch" and "repeat" */
-    json_t *report;
     const char *csv, *json;
     int quiet;
 };
@@ -85,16 +82,13 @@ measure(const struct fdb_log *log, uint32_t repeat, const struct fdb_run *run)
 {
     static const struct fdb_slo none;
     json_t *sum = fdb_summarize(log, repeat, run, &none), *n;
+    const struct fdb_rec *r;
     uint64_t t_first = 0;
     const char *name;
-    size_t i;
 
-    for (i = 0; i < log->n_rec; i++) {
-        const struct fdb_rec *r = &log->rec[i];
-
-        if (fdb_is_of(r, repeat) && r->code == FDC_OK && r->t_first > t_first)
-            t_first = r->t_first;
-    }
+    for (r = log->rec; r < log->rec + log->n_rec; r++)
+        if (fdb_is_of(r, repeat) && r->code == FDC_OK)
+            t_first = MAX(t_first, r->t_first);
     if (t_first > run->t_begin)
         json_object_update_new(sum,
             json_pack("{s:f, s:o, s:f}", "prefill_ms",
@@ -109,7 +103,7 @@ measure(const struct fdb_log *log, uint32_t repeat, const struct fdb_run *run)
     return sum;
 }
 
-/* The batches of one size: into a->batches, and what they are together into sizes. */
+/* The batches of one size: into a->r.repeats, and what they are together into sizes. */
 static int
 run_size(struct latency *a, uint32_t size, json_t *sizes)
 {
@@ -136,7 +130,7 @@ run_size(struct latency *a, uint32_t size, json_t *sizes)
         json_object_update_new(sum,
             json_pack("{s:I, s:I}", "batch", (json_int_t)size, "repeat", (json_int_t)i));
         json_array_append(list, sum);
-        json_array_append_new(a->batches, sum);
+        json_array_append_new(a->r.repeats, sum);
     }
     a->l.cfg = cfg;
     o = json_pack("{s:I, s:I, s:I}", "batch", (json_int_t)size, "batches", (json_int_t)i,
@@ -161,11 +155,11 @@ print_text(const struct latency *a)
 
     printf("latency, model %.64s, %s, %s\n"
            "prompt %u, output %u tokens; median (min - max) of %u batches\n\n%7s",
-        a->l.model.name, fct_str(a->report, "host"), fct_str(a->report, "time"),
+        a->l.model.name, fct_str(a->r.head, "host"), fct_str(a->r.head, "time"),
         a->l.cfg.in.hi, a->l.cfg.out.hi, a->l.cfg.n_repeat, "batch");
     for (k = 0; k < N_COLUMN; k++)
         printf("  %29s", columns[k].label);
-    json_array_foreach(json_object_get(a->report, "sizes"), i, size) {
+    json_array_foreach(json_object_get(a->r.head, "sizes"), i, size) {
         printf("\n%7lld", fct_num(size, "batch"));
         for (k = 0; k < N_COLUMN; k++) {
             const char *key = columns[k].key;
@@ -199,43 +193,37 @@ write_csv(FILE *f, const json_t *report, const void *batches)
     return 0;
 }
 
-/* ---- the command --------------------------------------------------------- */
-
 static int
 latency(struct latency *a, const struct fct *f)
 {
-    static uint32_t one = 1;
     const struct fdb_output out[] = { { "csv", a->csv, write_csv, 0 },
         { "json", a->json, fdb_report_dump, 0 } };
-    const uint32_t *batch = a->batch != NULL ? a->batch : &one;
-    size_t i, n = a->batch != NULL ? a->n_batch : 1;
+    size_t i, n = a->n_batch;
     struct fdb_cfg *c = &a->l.cfg;
     int rc = fdb_output_check(out, 2, &a->quiet), rc2;
 
     c->in.lo = c->in.hi;
     c->out.lo = c->out.hi;
     for (i = 0; i < n; i++)
-        c->concurrency = batch[i] > c->concurrency ? batch[i] : c->concurrency;
+        c->concurrency = MAX(c->concurrency, a->batch[i]);
     if (rc == 0)
         rc = fdb_load_open(f, &a->l);
-    a->batches = json_array();
-    a->report = json_copy(a->r.head);
-    json_object_update_new(a->report,
+    json_object_update_new(a->r.head,
         json_pack("{s:o, s:I, s:I, s:o, s:[]}", "model",
             fct_json_text(a->l.model.name, strnlen(a->l.model.name, sizeof(a->l.model.name))),
             "prompt_tokens", (json_int_t)c->in.hi, "output_tokens", (json_int_t)c->out.hi,
             /* as text: JSON readers keep 53 bits of a number */
             "seed", json_sprintf("%" PRIu64, c->seed), "sizes"));
     for (i = 0; rc == 0 && i < n; i++)
-        rc = run_size(a, batch[i], json_object_get(a->report, "sizes"));
-    if (json_array_size(a->batches) == 0)
+        rc = run_size(a, a->batch[i], json_object_get(a->r.head, "sizes"));
+    if (json_array_size(a->r.repeats) == 0)
         return rc;
     /* Files first: who reads standard output may have gone. */
-    rc2 = fdb_output_write(out, 2, a->report, a->batches);
+    rc2 = fdb_output_write(out, 2, a->r.head, a->r.repeats);
     if (!a->quiet)
         print_text(a);
     rc = rc == 0 ? rc2 : rc;
-    return rc == 0 ? fdb_exit_of(a->batches) : rc;
+    return rc == 0 ? fdb_exit_of(a->r.repeats) : rc;
 }
 
 int
@@ -247,14 +235,13 @@ fdb_cmd_latency(const struct fct *f, int argc, char **argv)
     fdb_cfg_init(&a.l.cfg);
     fdb_result_init(&a.r, "latency", argc, argv);
     a.l.cfg.n_repeat = 5;
+    (void)take_batches(&a, "1");
     rc = fct_parse(&lat_line, argc, argv, &a);
     if (rc == FCT_GO)
         rc = latency(&a, f);
     fdc_close(a.l.session);
     fdb_cfg_fini(&a.l.cfg);
     fdb_result_fini(&a.r);
-    json_decref(a.report);
-    json_decref(a.batches);
     free(a.batch);
     return rc;
 }

@@ -6,7 +6,6 @@
 
 #include <poll.h>
 #include <sys/ioctl.h>
-#include <sys/param.h>
 #include <sys/prctl.h>
 #include <sys/queue.h>
 
@@ -82,7 +81,16 @@ out_of_memory(struct phase *p)
     p->stopping = 1;
 }
 
-/* The next conversation's first prompt, made before its time. */
+/* What s sends next, made before its time. */
+static void
+make_prompt(struct phase *p, struct slot *s)
+{
+    s->held = 0;
+    if (fdb_work_prompt(p->w, &s->ask, &s->prompt) != 0)
+        out_of_memory(p);
+}
+
+/* The next conversation begins. */
 static void
 prepare(struct phase *p)
 {
@@ -94,13 +102,13 @@ prepare(struct phase *p)
     s = pop(&p->idle);
     if (s == NULL && (s = calloc(1, sizeof(*s))) != NULL)
         SLIST_INSERT_HEAD(&p->all, s, of_all);
-    if (s == NULL || fdb_work_prompt(p->w, &ask, &s->prompt) != 0) {
+    if (s == NULL) {
         out_of_memory(p);
         return;
     }
     s->ask = ask;
-    s->held = 0;
     s->t_wake = p->t0 + ask.due_ns;
+    make_prompt(p, s);
     p->start = s;
 }
 
@@ -115,9 +123,7 @@ go_on(struct phase *p, struct slot *s)
         return;
     }
     fdb_work_turn(p->w, &s->ask);
-    s->held = 0;
-    if (fdb_work_prompt(p->w, &s->ask, &s->prompt) != 0)
-        out_of_memory(p);
+    make_prompt(p, s);
     STAILQ_INSERT_TAIL(&p->ready, s, next);
 }
 
@@ -134,8 +140,8 @@ end_request(struct phase *p, struct slot *s, uint64_t now, uint32_t retry_ms)
     p->n_over++;
     /* A client that is refused pauses as long as the daemon asks for; what
      * was refused is not sent again. */
-    if (s->rec.code != FDC_OK && retry_ms < PAUSE_MS)
-        retry_ms = PAUSE_MS;
+    if (s->rec.code != FDC_OK)
+        retry_ms = MAX(retry_ms, PAUSE_MS);
     s->t_wake = now + (uint64_t)retry_ms * MS;
     if (retry_ms > 0 && !p->stopping && (p->closed || s->ask.more)) {
         STAILQ_INSERT_TAIL(&p->rest, s, next);
@@ -148,17 +154,16 @@ end_request(struct phase *p, struct slot *s, uint64_t now, uint32_t retry_ms)
 static void
 wake_up(struct phase *p, uint64_t now)
 {
-    struct list before = STAILQ_HEAD_INITIALIZER(before);
-    struct slot *s;
+    for (uint32_t n = p->n_rest; n > 0; n--) {
+        struct slot *s = pop(&p->rest);
 
-    STAILQ_CONCAT(&before, &p->rest);
-    while ((s = pop(&before)) != NULL)
         if (s->t_wake > now && !p->stopping) {
             STAILQ_INSERT_TAIL(&p->rest, s, next);
         } else {
             p->n_rest--;
             go_on(p, s);
         }
+    }
 }
 
 /* Each reason once, with the parameter that the log does not have. */
@@ -512,8 +517,8 @@ run_phase(struct fdb_load *l, const struct fdb_cfg *cfg, uint32_t repeat, int wa
     STAILQ_INIT(&p.idle);
     STAILQ_INIT(&p.ready);
     STAILQ_INIT(&p.rest);
-    if (cfg->concurrency > 0 && cfg->concurrency < p.limit)
-        p.limit = cfg->concurrency;
+    if (cfg->concurrency > 0)
+        p.limit = MIN(p.limit, cfg->concurrency);
     p.t0 = p.t_shown = clk_now_ns() + LEAD_NS;
     if (cfg->duration_s > 0)
         p.t_stop = p.t0 + (uint64_t)(cfg->duration_s * 1e9);

@@ -4,8 +4,6 @@
 
 #include "tools/fdbench/report.h"
 
-#include <inttypes.h>
-
 #include "daemon/common/version.h"
 
 /* ---- words -------------------------------------------------------------------- */
@@ -345,31 +343,27 @@ fdb_report_text(FILE *out, const json_t *report)
         text_search(out, report);
 }
 
-/* ---- CSV ---------------------------------------------------------------------- */
-
 int
 fdb_report_csv(FILE *out, const json_t *report, const void *of)
 {
     const struct fdb_log *log = of;
-    size_t i;
-    uint32_t j;
+    const struct fdb_chunk *c;
+    const struct fdb_rec *q;
 
     (void)report;
     fputs("repeat,index,warm,conversation,turn,prompt_tokens,cached_tokens,output_tokens,"
           "max_new,code,status,finish,preempted,due_ns,send_ns,first_ns,end_ns,queue_ns,"
           "arrivals\r\n",
         out);
-    for (i = 0; i < log->n_rec; i++) {
-        const struct fdb_rec *q = &log->rec[i];
-
+    for (q = log->rec; q < log->rec + log->n_rec; q++) {
         fprintf(out, "%u,%u,%u,%u,%u,%u,%u,%u,%u,%d,%s,%s,%u", q->repeat, q->index, q->warm,
             q->conversation, q->turn, q->n_prompt, q->n_cached, q->n_out, q->max_new,
             q->code, fdc_status_name(q->code), fdc_finish_name(q->finish), q->n_preempted);
         fprintf(out, ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",",
             q->t_due, q->t_send, q->t_first, q->t_end, q->queue_ns);
-        for (j = 0; j < q->n_chunk; j++)
-            fprintf(out, "%s%" PRIu64 ":%u", j > 0 ? " " : "",
-                log->chunk[q->chunk + j].t_ns, log->chunk[q->chunk + j].n_tok);
+        c = log->chunk + q->chunk;
+        for (uint32_t j = 0; j < q->n_chunk; j++)
+            fprintf(out, "%s%" PRIu64 ":%u", j > 0 ? " " : "", c[j].t_ns, c[j].n_tok);
         fputs("\r\n", out);
     }
     return 0;

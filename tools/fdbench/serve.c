@@ -16,7 +16,6 @@ struct serve {
     struct fdb_result r;
     const char *csv, *json, *html, *arrival, *against, *input, *output;
     json_t *before; /* the report that against holds */
-    json_t *report;
     int search, quiet, against_any;
     int has_from, has_burst, has_n;
 };
@@ -376,21 +375,23 @@ compare_loads(const struct serve *s)
 static int
 report(struct serve *s, const struct fdb_output *out, size_t n_out)
 {
+    json_t *all;
     int rc;
 
     if (json_array_size(s->r.repeats) == 0)
         return 0;
-    s->report = fdb_report_json(&s->r);
-    if (s->report == NULL)
+    all = fdb_report_json(&s->r);
+    if (all == NULL)
         return fct_oom();
     /* Files first: who reads standard output may have gone. */
-    rc = fdb_output_write(out, n_out, s->report, &s->r.log);
+    rc = fdb_output_write(out, n_out, all, &s->r.log);
     if (!s->quiet)
-        fdb_report_text(stdout, s->report);
+        fdb_report_text(stdout, all);
     if (s->before != NULL) {
         printf("\nagainst %s\n", s->against);
-        fdb_against_text(stdout, s->before, s->report);
+        fdb_against_text(stdout, s->before, all);
     }
+    json_decref(all);
     say_late(s);
     if (s->search && s->quiet && s->r.found == 0)
         fct_fail(0, "--search: no load was within the limits");
@@ -448,7 +449,6 @@ fdb_cmd_serve(const struct fct *f, int argc, char **argv)
         rc = serve(&s, f);
     fdc_close(s.l.session);
     json_decref(s.before);
-    json_decref(s.report);
     fdb_cfg_fini(&s.l.cfg);
     fdb_result_fini(&s.r);
     return rc;

@@ -10,8 +10,6 @@
 #define CLOSED_N    8u
 #define SOME_BYTES  (6u << 20) /* of prompts: twice as much fits into a session's 16 MiB */
 
-/* ---- values of options --------------------------------------------------- */
-
 int
 fdb_opt_len(const char *what, const char *text, struct fdb_len *ret)
 {
@@ -35,8 +33,6 @@ fdb_opt_len(const char *what, const char *text, struct fdb_len *ret)
     return 0;
 }
 
-/* ---- defaults ------------------------------------------------------------ */
-
 void
 fdb_cfg_init(struct fdb_cfg *cfg)
 {
@@ -56,46 +52,37 @@ fdb_cfg_init(struct fdb_cfg *cfg)
 static struct fdb_len
 one_len(uint64_t n, uint32_t most)
 {
-    uint32_t len = (uint32_t)(n < 1 ? 1 : n < most ? n : most);
+    uint32_t len = (uint32_t)MAX(MIN(n, most), 1);
 
     return (struct fdb_len){ len, len };
 }
 
-/* Lengths that no option gave: as much as the model takes. A text's tokens
- * are only guessed, so that it is to fill three quarters. */
+/* What no option gave. Lengths: as much as the model takes; a text's tokens are only
+ * guessed, so that it is to fill three quarters. */
 static void
-settle_lengths(struct fdb_cfg *c, uint32_t model_len)
+settle(struct fdb_cfg *c, uint32_t model_len, uint32_t most)
 {
     uint64_t all = model_len > 0 ? model_len : DEFAULT_IN + DEFAULT_OUT, turn;
+    int closed = c->arrival == FDB_CLOSED;
 
     if (c->text)
         all = all * 3 / 4;
-    turn = (all > c->prefix_len ? all - c->prefix_len : 0) / c->n_turn;
-    if (c->out.hi == 0)
-        c->out = one_len(c->in.hi == 0 ? turn / 4
-                : turn > c->in.hi      ? turn - c->in.hi
-                                       : 1,
-            DEFAULT_OUT);
-    if (c->in.hi == 0)
-        c->in = one_len(turn > c->out.hi ? turn - c->out.hi : 1, DEFAULT_IN);
-}
-
-static void
-settle_counts(struct fdb_cfg *c, uint32_t most)
-{
-    uint32_t n;
-
-    if (c->concurrency == 0 && c->arrival == FDB_CLOSED)
-        c->concurrency = CLOSED_N < most ? CLOSED_N : most;
-    n = c->concurrency > 0 ? c->concurrency : CLOSED_N;
+    turn = (all - MIN(all, c->prefix_len)) / c->n_turn;
+    if (c->out.hi == 0 && c->n_row == 0)
+        c->out =
+            one_len(c->in.hi == 0 ? turn / 4 : turn - MIN(turn, c->in.hi), DEFAULT_OUT);
+    if (c->in.hi == 0 && c->n_row == 0)
+        c->in = one_len(turn - MIN(turn, c->out.hi), DEFAULT_IN);
+    if (c->concurrency == 0 && closed)
+        c->concurrency = MIN(CLOSED_N, most);
     if (c->n_request == 0 && c->arrival == FDB_TRACE)
         c->n_request = (uint32_t)c->n_row;
-    else if (c->n_request == 0 && c->arrival == FDB_CLOSED && !(c->duration_s > 0))
+    else if (c->n_request == 0 && closed && !(c->duration_s > 0))
         c->n_request = c->concurrency * 10;
     else if (c->n_request == 0 && !(c->duration_s > 0))
         c->duration_s = OPEN_LOOP_S;
     if (c->n_warm == UINT32_MAX)
-        c->n_warm = n < most ? n : most;
+        c->n_warm = MIN(c->concurrency > 0 ? c->concurrency : CLOSED_N, most);
 }
 
 uint64_t
@@ -114,7 +101,7 @@ static int
 measure_text(struct fdb_load *l)
 {
     struct fdb_cfg *c = &l->cfg;
-    size_t n = c->n_words < 16384 ? c->n_words : 16384, n_ids = 0;
+    size_t n = MIN(c->n_words, 16384), n_ids = 0;
     uint32_t *ids = NULL;
     int rc;
 
@@ -151,10 +138,11 @@ fdb_meet(const struct fct *f, fdc_t *s, struct fdc_info *ret_info,
 {
     int rc, i;
 
-    rc = fdb_info(s, f->timeout_ms, ret_info, ret_model);
-    for (i = 0; i < 50 && rc == FDC_E_LOADING; i++) {
+    for (i = 0; (rc = fdb_info(s, f->timeout_ms, ret_info, ret_model)) == FDC_E_LOADING;
+         i++) {
+        if (i == 50)
+            break;
         clk_sleep_ns(20 * CLK_MS);
-        rc = fdb_info(s, f->timeout_ms, ret_info, ret_model);
     }
     return rc >= 0
         ? 0
@@ -188,15 +176,12 @@ fdb_load_open(const struct fct *f, struct fdb_load *l)
 
     /* the session is to hold the longest prompt as far as the options say, better some */
     for (size_t i = 0; i < c->n_row; i++)
-        n = c->row[i].n_prompt > n ? c->row[i].n_prompt : n;
+        n = MAX(n, c->row[i].n_prompt);
     n *= c->text ? 8 : 4;
-    n = 4 * n <= SOME_BYTES ? 4 * n : n > SOME_BYTES ? n : SOME_BYTES;
-    rc = fct_open(f, n < (1u << 26) ? (size_t)n : (size_t)1 << 26, &l->session);
-    if (rc != 0)
-        return rc;
+    n = MIN(MAX(n, MIN(4 * n, SOME_BYTES)), 1u << 26);
     l->f = f;
-    rc = fdb_meet(f, l->session, &l->info, &l->model);
-    if (rc != 0)
+    if ((rc = fct_open(f, n, &l->session)) != 0 ||
+        (rc = fdb_meet(f, l->session, &l->info, &l->model)) != 0)
         return rc;
     if (c->concurrency > l->info.max_inflight)
         return fct_usage("%u requests at a time: the daemon allows a client 1 to %u "
@@ -204,15 +189,11 @@ fdb_load_open(const struct fct *f, struct fdb_load *l)
             c->concurrency, l->info.max_inflight);
     if (c->text && (rc = measure_text(l)) != 0)
         return rc;
-    if (c->n_row == 0)
-        settle_lengths(c, l->model.max_model_len);
-    settle_counts(c, l->info.max_inflight);
+    settle(c, l->model.max_model_len, l->info.max_inflight);
     if (c->text)
         c->req.p.flags |= FDC_F_TEXT;
     return 0;
 }
-
-/* ---- what a report says of the run --------------------------------------- */
 
 json_t *
 fdb_daemon_ask(const struct fct *f)
@@ -220,7 +201,7 @@ fdb_daemon_ask(const struct fct *f)
     const json_t *worker;
     json_t *st = NULL, *o;
 
-    (void)fct_ask_once(f, json_pack("{s:s}", "cmd", "status"), 1, &st);
+    (void)fct_ask_once(f, fct_question("status"), 1, &st);
     worker = json_object_get(st, "worker");
     o = json_pack("{s:s, s:s, s:s, s:s}", "version", fct_str(st, "version"), "commit",
         fct_str(st, "commit"), "device", fct_str(worker, "device"), "device_uuid",

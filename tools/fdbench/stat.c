@@ -226,7 +226,7 @@ fdb_fell_behind(const struct fdb_log *log, uint32_t repeat)
         /* a later turn is due when the one before it has ended */
         if (!fdb_is_of(r, repeat) || r->turn > 0)
             continue;
-        first = r->t_due < first ? r->t_due : first;
+        first = MIN(first, r->t_due);
         last = last == NULL || r->t_due >= last->t_due ? r : last;
     }
     late = last != NULL ? span_ms(last->t_due, last->t_send) : 0;
@@ -296,15 +296,15 @@ errors_json(const struct fdb_log *log, uint32_t repeat)
 {
     uint32_t n[N_CODE] = { 0 };
     json_t *o = json_object();
-    size_t i;
-    int most;
+    const struct fdb_rec *r;
+    int i, most;
 
-    for (i = 0; i < log->n_rec; i++)
-        if (fdb_is_of(&log->rec[i], repeat) && log->rec[i].code > -N_CODE)
-            n[-log->rec[i].code]++;
+    for (r = log->rec; r < log->rec + log->n_rec; r++)
+        if (fdb_is_of(r, repeat) && r->code > -N_CODE)
+            n[-r->code]++;
     for (n[0] = 0;; n[most] = 0) {
         for (i = most = 0; i < N_CODE; i++)
-            most = n[i] > n[most] ? (int)i : most;
+            most = n[i] > n[most] ? i : most;
         if (n[most] == 0)
             return o;
         json_object_set_new(o, fdc_status_name(-most), json_integer(n[most]));
@@ -319,13 +319,12 @@ fdb_summarize(const struct fdb_log *log, uint32_t repeat, const struct fdb_run *
     double *v = calloc(log->n_chunk + log->n_rec + 1, sizeof(*v));
     double n = 0, n_ok = 0, n_prompt = 0, n_cached = 0, n_out = 0, n_within = 0;
     json_t *dist[FDB_N_TIMES], *o;
+    const struct fdb_rec *r;
     size_t i;
 
     if (v == NULL)
         return NULL;
-    for (i = 0; i < log->n_rec; i++) {
-        const struct fdb_rec *r = &log->rec[i];
-
+    for (r = log->rec; r < log->rec + log->n_rec; r++) {
         n += fdb_is_of(r, repeat);
         if (!fdb_is_of(r, repeat) || r->code != FDC_OK)
             continue;

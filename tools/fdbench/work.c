@@ -154,8 +154,8 @@ fdb_work_new(const struct fdb_cfg *cfg, const struct fdc_model_info *model, uint
     w->seed = seed;
     w->rng = fdb_mix(seed, 0x61727269);
     w->n_request = cfg->n_request > 0 ? cfg->n_request : UINT64_MAX;
-    if (cfg->arrival == FDB_TRACE && w->n_request > cfg->n_row)
-        w->n_request = cfg->n_row;
+    if (cfg->arrival == FDB_TRACE)
+        w->n_request = MIN(w->n_request, cfg->n_row);
     *ret = w;
     return 0;
 }
@@ -176,7 +176,7 @@ fill(const struct fdb_work *w, struct fdb_ask *a)
     if (c->n_row > 0) {
         const struct fdb_row *r = &c->row[a->conversation % c->n_row];
 
-        a->n_prefix = c->prefix_len < r->n_prompt ? c->prefix_len : r->n_prompt;
+        a->n_prefix = MIN(c->prefix_len, r->n_prompt);
         a->n_new = r->n_prompt - a->n_prefix;
         a->max_new = r->n_out;
     } else {
@@ -265,7 +265,7 @@ add_words(const struct fdb_work *w, uint64_t rng, uint32_t n, struct fct_buf *p)
     if (c->dataset == NULL) {
         k = (size_t)snprintf(mark, sizeof(mark), "%llx ",
             (unsigned long long)(draw(&rng) >> 32));
-        k = k < bytes ? k : bytes;
+        k = MIN(k, bytes);
         rc = fct_buf_add(p, mark, k);
         bytes -= k;
     }
@@ -274,7 +274,7 @@ add_words(const struct fdb_work *w, uint64_t rng, uint32_t n, struct fct_buf *p)
     while (rc == 0 && bytes > 0) {
         if (at >= c->n_words)
             at = 0;
-        k = c->n_words - at < bytes ? c->n_words - at : bytes;
+        k = MIN(c->n_words - at, bytes);
         bytes -= k;
         while (goes_on(c, at + k))
             k++;
