@@ -184,9 +184,9 @@ fdb_against_differs(const json_t *before, const json_t *now, char *ret, size_t r
 
 /* ---- the table ---------------------------------------------------------------- */
 
-/* What was measured, in words of a report, and by its limits. */
+/* What was measured: a text with members of a report in it; NULL: its limits. */
 static const struct {
-    const char *label, *words;
+    const char *label, *text;
 } facts[] = {
     { "commit", "{daemon.commit}[daemon.version|[daemon.commit|, ]fdd {daemon.version}]" },
     { "device",
@@ -202,16 +202,15 @@ static void
 print_fact(FILE *out, size_t row, const json_t *const report[2], const char *const limits[2])
 {
     char text[2][256];
-    json_t *words;
+    json_t *one;
 
     for (int i = 0; i < 2; i++) {
-        words = facts[row].words != NULL
-            ? fdb_words(facts[row].words, report[i])
-            : json_string(limits[i]);
-        fct_plain(json_string_value(words), json_string_length(words), text[i], 256);
+        one = facts[row].text != NULL ? fdb_filled(facts[row].text, report[i])
+                                      : json_string(limits[i]);
+        fct_plain(json_string_value(one), json_string_length(one), text[i], 256);
         if (text[i][0] == '\0')
             snprintf(text[i], 256, "not known");
-        json_decref(words);
+        json_decref(one);
     }
     if (strcmp(text[0], text[1]) == 0)
         fprintf(out, "%-8s both    %s\n", facts[row].label, text[0]);

@@ -10,7 +10,7 @@
 
 #define SPIN_US    1000 /* longer than a round trip: the client never sleeps */
 #define N_PROMPT   8
-#define N_COLD     10 /* round trips that meet cold caches and a sleeping daemon */
+#define N_COLD     10 /* trips that meet cold caches and a sleeping daemon */
 #define MAX_CLIENT 256
 #define MAX_STREAM 1024
 
@@ -299,26 +299,30 @@ to_json(const struct ipc *p)
     return o;
 }
 
-#define TRIP(name, key) \
-    "[*" key "|" name \
-    "{n:9} {p50_us:10fig} {p90_us:10fig} {p99_us:10fig} {max_us:10fig}\n]"
-static const char text[] = "round trips, us           n        p50        p90        p99        max\n" TRIP(
-    "gate, spinning    ", "gate_spinning") TRIP("worker, spinning  ",
-    "worker_spinning") TRIP("gate, parked      ", "gate_parked") TRIP("worker, parked    ",
-    "worker_parked") "spinning: the client polls; parked: it sleeps, and was {gap_ms} ms idle before\n"
-                     "[daemon_spin_us|the daemon's ipc.spin_us is {daemon_spin_us}\n]\n[*streaming|"
-                     "streaming: {clients} clients, {streams} streams each, {tokens_per_stream} tokens a stream\n"
-                     "tokens relayed                   {tokens_relayed:12fig}\n"
-                     "tokens per second                {tokens_per_s:12fig}\n"
-                     "records per token                {records_per_token:12fig}\n"
-                     "wake-ups of clients per token    {wakes_per_token:12fig}\n"
-                     "  by futex                       {wakes_futex_per_token:12fig}\n"
-                     "  by socket                      {wakes_fd_per_token:12fig}\n"
-                     "sleeps of the gate per token     {gate_sleeps_per_token:12fig}\n"
-                     "iterations of the gate per token {gate_iterations_per_token:12fig}\n"
-                     "processor time of the gate       {gate_cpu_us_per_token:12fig} us\n"
-                     "processor time of the clients    {client_cpu_us_per_token:12fig} us\n"
-                     "[shared_with_others|others used the daemon meanwhile: the figures per token include theirs\n]]";
+static const char text[] =
+    "round trips, us           n        p50        p90        p99        max\n"
+    "[*gate_spinning|gate, spinning    {n:9} {p50_us:10fig} {p90_us:10fig}"
+    " {p99_us:10fig} {max_us:10fig}\n]"
+    "[*worker_spinning|worker, spinning  {n:9} {p50_us:10fig} {p90_us:10fig}"
+    " {p99_us:10fig} {max_us:10fig}\n]"
+    "[*gate_parked|gate, parked      {n:9} {p50_us:10fig} {p90_us:10fig}"
+    " {p99_us:10fig} {max_us:10fig}\n]"
+    "[*worker_parked|worker, parked    {n:9} {p50_us:10fig} {p90_us:10fig}"
+    " {p99_us:10fig} {max_us:10fig}\n]"
+    "spinning: the client polls; parked: it sleeps, and was {gap_ms} ms idle before\n"
+    "[daemon_spin_us|the daemon's ipc.spin_us is {daemon_spin_us}\n]\n[*streaming|"
+    "streaming: {clients} clients, {streams} streams each, {tokens_per_stream} tokens a stream\n"
+    "tokens relayed                   {tokens_relayed:12fig}\n"
+    "tokens per second                {tokens_per_s:12fig}\n"
+    "records per token                {records_per_token:12fig}\n"
+    "wake-ups of clients per token    {wakes_per_token:12fig}\n"
+    "  by futex                       {wakes_futex_per_token:12fig}\n"
+    "  by socket                      {wakes_fd_per_token:12fig}\n"
+    "sleeps of the gate per token     {gate_sleeps_per_token:12fig}\n"
+    "iterations of the gate per token {gate_iterations_per_token:12fig}\n"
+    "processor time of the gate       {gate_cpu_us_per_token:12fig} us\n"
+    "processor time of the clients    {client_cpu_us_per_token:12fig} us\n"
+    "[shared_with_others|others used the daemon meanwhile: the figures per token include theirs\n]]";
 
 #define P struct ipc
 static const struct fct_opt ipc_opts[] = {

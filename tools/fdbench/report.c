@@ -6,7 +6,7 @@
 
 #include "daemon/common/version.h"
 
-/* ---- words -------------------------------------------------------------------- */
+/* ---- text and JSON of a value -------------------------------------------------------------------- */
 
 void
 fdb_cell(FILE *out, int width, double v)
@@ -31,19 +31,19 @@ fdb_text(const char *text)
 }
 
 json_t *
-fdb_words(const char *words, const json_t *o)
+fdb_filled(const char *text, const json_t *o)
 {
-    char *text = NULL;
+    char *all = NULL;
     json_t *ret;
     size_t n;
-    FILE *f = open_memstream(&text, &n);
+    FILE *f = open_memstream(&all, &n);
 
     if (f == NULL)
         return NULL;
-    fct_text(f, words, o);
+    fct_text(f, text, o);
     fclose(f);
-    ret = fdb_text(text);
-    free(text);
+    ret = fdb_text(all);
+    free(all);
     return ret;
 }
 
@@ -57,7 +57,7 @@ len_json(const struct fdb_len *l)
 static json_t *
 workload_json(const struct fdb_cfg *c, const json_t *cfg)
 {
-    static const char words[] =
+    static const char text[] =
         "[arrivals=closed|closed loop, {concurrency} at a time]"
         "[arrivals=trace|arrivals and lengths of {trace}]"
         "[arrivals=ramp|arrivals growing from {rate_from_per_s} to {rate_per_s} {unit}]"
@@ -77,7 +77,7 @@ workload_json(const struct fdb_cfg *c, const json_t *cfg)
             "in", len_json(&c->in), "out", len_json(&c->out));
 
     json_object_update(o, (json_t *)(uintptr_t)cfg);
-    ret = fdb_words(words, o);
+    ret = fdb_filled(text, o);
     json_decref(o);
     return ret;
 }

@@ -113,7 +113,7 @@ struct fdb_output {
 
 /* Text that need not be UTF-8, NULL: null; what fct_text() makes of o. */
 json_t *fdb_text(const char *text);
-json_t *fdb_words(const char *words, const json_t *o);
+json_t *fdb_filled(const char *text, const json_t *o);
 /* A blank, and fct_figure() at the right of width characters. */
 void fdb_cell(FILE *out, int width, double v);
 /* "TTFT 200 ms, TPOT 20 ms", or "" without a limit, of a report. */

@@ -70,7 +70,7 @@ fct_bytes(double bytes, char *ret)
 char *
 fct_figure(double v, char *ret)
 {
-    double a = fabs(v), digits = v == floor(v) ? 0 : 3 - floor(log10(a));
+    double a = fabs(v), digits = v == rint(v) ? 0 : ceil(3 - log10(a));
 
     if (isnan(v))
         snprintf(ret, 24, "-");
