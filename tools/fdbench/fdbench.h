@@ -137,10 +137,8 @@ struct fdb_run {
 
 /* ---- what is sent: work.c ------------------------------------------------- */
 
-/* Conversations of one turn or more, one after the other. Lengths and tokens follow from
- * the seed and the conversation's number alone, so that nothing is kept and any run can be
- * repeated. */
-/* What a request asks for; its prompt follows from these numbers and the seed. */
+/* What a request asks for. Lengths and tokens follow from the seed and the conversation's
+ * number alone, so that nothing is kept and any run can be repeated. */
 struct fdb_ask {
     uint32_t conversation, turn;
     uint32_t n_prefix, n_new; /* shared tokens (first turn), its own */
@@ -148,7 +146,7 @@ struct fdb_ask {
     int more;        /* a turn follows */
     uint64_t due_ns; /* open loop: after the run's beginning */
 };
-struct fdb_work; /* the requests of a run, in order */
+struct fdb_work; /* the conversations of a run, one after the other */
 /* Keeps cfg. To be freed with free(). 0 or an exit code, with the message printed. */
 int fdb_work_new(const struct fdb_cfg *cfg, const struct fdc_model_info *model,
     uint64_t seed, struct fdb_work **ret);

@@ -14,23 +14,11 @@
 #define MAX_CLIENT 256
 #define MAX_STREAM 1024
 
-/* Of what happened while all clients ran, per token: one of the gate's counters, or a clock
- * of processor time. */
-enum { R_FUTEX = 1, R_FD, R_GATE_CPU = 5, R_CLIENT_CPU, N_ROW };
-#define COUNTER(field) 1 + offsetof(struct cnt_gate, field)
-static const struct {
-    const char *key;
-    size_t counter; /* 1 + offset, 0: none */
-    double div;
-} rows[N_ROW] = {
-    { "records_per_token", COUNTER(records_relayed), 1 },
-    { "wakes_futex_per_token", COUNTER(wakes_futex), 1 },
-    { "wakes_fd_per_token", COUNTER(wakes_fd), 1 },
-    { "gate_sleeps_per_token", COUNTER(sleeps), 1 },
-    { "gate_iterations_per_token", COUNTER(loops), 1 },
-    { "gate_cpu_us_per_token", 0, 1e3 },
-    { "client_cpu_us_per_token", 0, 1e3 },
-};
+/* What the gate counted while all clients ran, and processor time: per token. */
+enum { R_RECORDS, R_FUTEX, R_FD, R_SLEEPS, R_LOOPS, R_GATE_US, R_CLIENT_US, N_ROW };
+static const char *const rows[N_ROW] = { "records_per_token", "wakes_futex_per_token",
+    "wakes_fd_per_token", "gate_sleeps_per_token", "gate_iterations_per_token",
+    "gate_cpu_us_per_token", "client_cpu_us_per_token" };
 
 /* Bit 0: to the worker, not to the gate; bit 1: parked. */
 static const char *const trips[4] = { "gate_spinning", "worker_spinning", "gate_parked",
@@ -184,30 +172,29 @@ run_client(void *arg)
     return NULL;
 }
 
-/* The counters and the gate's processor time. */
-static void
-snap(const struct ipc *p, struct cnt_seg *ret_seg, uint64_t *ret_cpu)
+/* Of all time; how many tokens. */
+static uint64_t
+snap(const struct ipc *p, double ret[N_ROW])
 {
+    struct cnt_seg now;
     clockid_t clk;
 
-    fct_seg_snap(p->seg, ret_seg);
-    *ret_cpu = clock_getcpuclockid(p->seg->gate_pid, &clk) == 0 ? fdb_clock_ns(clk) : 0;
-}
-
-static uint64_t
-counted(const struct cnt_seg now[2], size_t counter)
-{
-    const char *from = (const char *)&now[0].g + counter - 1,
-               *to = (const char *)&now[1].g + counter - 1;
-
-    return *(const uint64_t *)(const void *)to - *(const uint64_t *)(const void *)from;
+    fct_seg_snap(p->seg, &now);
+    ret[R_RECORDS] = (double)now.g.records_relayed;
+    ret[R_FUTEX] = (double)now.g.wakes_futex;
+    ret[R_FD] = (double)now.g.wakes_fd;
+    ret[R_SLEEPS] = (double)now.g.sleeps;
+    ret[R_LOOPS] = (double)now.g.loops;
+    if (clock_getcpuclockid(p->seg->gate_pid, &clk) == 0)
+        ret[R_GATE_US] = (double)fdb_clock_ns(clk) / 1e3;
+    return now.g.tokens_relayed;
 }
 
 static int
 run_clients(struct ipc *p, struct client *c)
 {
-    uint64_t cpu[2], client_cpu = 0, t, mine = 0;
-    struct cnt_seg now[2];
+    double before[N_ROW] = { 0 };
+    uint64_t t, mine = 0, n_before;
     uint32_t i, n;
     int rc = 0, status = 0, e = 0;
 
@@ -219,26 +206,20 @@ run_clients(struct ipc *p, struct client *c)
             p->n_client, n + 1, strerror(e));
     for (i = 0; e != 0 && i < n; i++) /* fewer than asked for do nothing */
         c[i].rc = FDC_E_NOMEM;
-    snap(p, &now[0], &cpu[0]);
+    n_before = snap(p, before);
     t = clk_now_ns();
     pthread_mutex_unlock(&p->begin);
     for (i = 0; i < n; i++) {
         pthread_join(c[i].thread, NULL);
         status = status == 0 ? c[i].rc : status;
         mine += c[i].n_token;
-        client_cpu += c[i].cpu_ns;
+        p->row[R_CLIENT_US] += (double)c[i].cpu_ns / 1e3;
     }
     p->wall_s = (double)(clk_now_ns() - t) / 1e9;
-    snap(p, &now[1], &cpu[1]);
-    p->n_relayed = counted(now, COUNTER(tokens_relayed));
+    p->n_relayed = snap(p, p->row) - n_before;
     p->foreign = p->n_relayed != mine;
-    for (i = 0; i < N_ROW; i++) {
-        uint64_t v = i == R_GATE_CPU ? cpu[1] - cpu[0]
-            : i == R_CLIENT_CPU      ? client_cpu
-                                     : counted(now, rows[i].counter);
-
-        p->row[i] = (double)v / (double)p->n_relayed / rows[i].div;
-    }
+    for (i = 0; i < N_ROW; i++)
+        p->row[i] = (p->row[i] - before[i]) / (double)p->n_relayed;
     if (rc == 0 && status != 0)
         rc = fct_status_fail("streaming", status);
     return rc;
@@ -288,7 +269,7 @@ to_json(const struct ipc *p)
         "tokens_relayed", (json_int_t)p->n_relayed, "duration_s",
         fct_json_real(p->wall_s), "shared_with_others", p->foreign);
     for (i = 0; i < N_ROW; i++)
-        json_object_set_new(s, rows[i].key, fct_json_real(p->row[i]));
+        json_object_set_new(s, rows[i], fct_json_real(p->row[i]));
     if (!p->json) /* what follows from others is in the text alone */
         json_object_update_new(s,
             json_pack("{s:f, s:f}", "tokens_per_s", (double)p->n_relayed / p->wall_s,

@@ -138,8 +138,8 @@ fdb_write_fn fdb_report_dump;
  * printed. */
 int fdb_against_read(const char *path, int any, json_t **ret_before);
 /* What makes two reports not comparable: workload, model, or that the earlier run
- * was broken off. now needs no figures yet. In words in ret, cut where it is full;
- * returns how many differences there are. */
+ * or this run was broken off. now needs no figures yet. In words in ret, cut where it is
+ * full; returns how many differences there are. */
 unsigned
 fdb_against_differs(const json_t *before, const json_t *now, char *ret, size_t ret_bytes);
 /* Table on out: what was measured, then before, now and now / before of each
