@@ -32,11 +32,8 @@ struct ipc {
     struct fdc_info info;
     struct fdc_model_info model;
     const struct cnt_seg *seg;
-    pthread_mutex_t begin;     /* held until all clients may begin */
-    json_t *trip[4];           /* fdb_dist(), us */
-    double wall_s, row[N_ROW]; /* of streaming */
-    uint64_t n_relayed;
-    int foreign;   /* others were served meanwhile */
+    pthread_mutex_t begin; /* held until all clients may begin */
+    json_t *result;
     char spin[24]; /* the daemon's ipc.spin_us, "" if it does not say */
 };
 
@@ -96,13 +93,14 @@ meet(struct ipc *p)
 /* ---- round trips ------------------------------------------------------------------ */
 
 static int
-round_trips(const struct ipc *p, int deep, int parked, json_t **ret)
+round_trips(const struct ipc *p, int kind)
 {
+    int deep = kind & 1, parked = kind >> 1, rc;
     uint32_t i, n = parked ? p->n_parked : p->n_ping;
     double *v = calloc((size_t)n + 1, sizeof(*v));
+    json_t *dist;
     uint64_t ns;
     fdc_t *s;
-    int rc;
 
     if (v == NULL)
         return fct_oom();
@@ -118,12 +116,16 @@ round_trips(const struct ipc *p, int deep, int parked, json_t **ret)
         v[i < N_COLD ? 0 : i - N_COLD] = (double)ns / 1e3;
     }
     fdc_close(s);
-    *ret = fdb_dist(v, n);
+    dist = fdb_dist(v, n);
     free(v);
-    if (rc < 0)
-        return fct_status_fail(deep ? "round trip to the worker" : "round trip to the gate",
-            rc);
-    return 0;
+    json_object_set_new(p->result, trips[kind],
+        json_pack("{s:O, s:O, s:O, s:O, s:O}", "n", json_object_get(dist, "n"), "p50_us",
+            json_object_get(dist, "p50"), "p90_us", json_object_get(dist, "p90"), "p99_us",
+            json_object_get(dist, "p99"), "max_us", json_object_get(dist, "max")));
+    json_decref(dist);
+    return rc >= 0
+        ? 0
+        : fct_status_fail(deep ? "round trip to the worker" : "round trip to the gate", rc);
 }
 
 /* ---- streaming ------------------------------------------------------------------- */
@@ -190,11 +192,29 @@ snap(const struct ipc *p, double ret[N_ROW])
     return now.g.tokens_relayed;
 }
 
+/* Of n clients and n_relayed tokens: the time, what was counted, and the text's alone. */
+static void
+note_streaming(const struct ipc *p, double wall_s, uint64_t n_relayed, int foreign,
+    const double row[N_ROW])
+{
+    json_t *s = json_pack("{s:i, s:i, s:i, s:I, s:f, s:b}", "clients", (int)p->n_client,
+        "streams", (int)p->n_stream, "tokens_per_stream", (int)p->n_token, "tokens_relayed",
+        (json_int_t)n_relayed, "duration_s", wall_s, "shared_with_others", foreign);
+
+    for (int i = 0; i < N_ROW; i++)
+        json_object_set_new(s, rows[i], fct_json_real(row[i]));
+    if (!p->json)
+        json_object_update_new(s,
+            json_pack("{s:f, s:f}", "tokens_per_s", (double)n_relayed / wall_s,
+                "wakes_per_token", row[R_FUTEX] + row[R_FD]));
+    json_object_set_new(p->result, "streaming", s);
+}
+
 static int
 run_clients(struct ipc *p, struct client *c)
 {
-    double before[N_ROW] = { 0 };
-    uint64_t t, mine = 0, n_before;
+    double before[N_ROW] = { 0 }, row[N_ROW] = { 0 }, wall_s;
+    uint64_t t, mine = 0, n_relayed;
     uint32_t i, n;
     int rc = 0, status = 0, e = 0;
 
@@ -206,23 +226,21 @@ run_clients(struct ipc *p, struct client *c)
             p->n_client, n + 1, strerror(e));
     for (i = 0; e != 0 && i < n; i++) /* fewer than asked for do nothing */
         c[i].rc = FDC_E_NOMEM;
-    n_before = snap(p, before);
+    n_relayed = snap(p, before);
     t = clk_now_ns();
     pthread_mutex_unlock(&p->begin);
     for (i = 0; i < n; i++) {
         pthread_join(c[i].thread, NULL);
         status = status == 0 ? c[i].rc : status;
         mine += c[i].n_token;
-        p->row[R_CLIENT_US] += (double)c[i].cpu_ns / 1e3;
+        row[R_CLIENT_US] += (double)c[i].cpu_ns / 1e3;
     }
-    p->wall_s = (double)(clk_now_ns() - t) / 1e9;
-    p->n_relayed = snap(p, p->row) - n_before;
-    p->foreign = p->n_relayed != mine;
+    wall_s = (double)(clk_now_ns() - t) / 1e9;
+    n_relayed = snap(p, row) - n_relayed;
     for (i = 0; i < N_ROW; i++)
-        p->row[i] = (p->row[i] - before[i]) / (double)p->n_relayed;
-    if (rc == 0 && status != 0)
-        rc = fct_status_fail("streaming", status);
-    return rc;
+        row[i] = (row[i] - before[i]) / (double)n_relayed;
+    note_streaming(p, wall_s, n_relayed, n_relayed != mine, row);
+    return rc == 0 && status != 0 ? fct_status_fail("streaming", status) : rc;
 }
 
 static int
@@ -244,40 +262,6 @@ stream(struct ipc *p)
         fdc_close(c[i].s);
     free(c);
     return rc;
-}
-
-/* ---- results ----------------------------------------------------------------------- */
-
-static json_t *
-to_json(const struct ipc *p)
-{
-    static const char *const columns[] = { "p50", "p90", "p99", "max" };
-    json_t *o = json_pack("{s:s}", "command", "ipc"), *s, *trip;
-    char key[16];
-    size_t i, k;
-
-    for (i = 0; i < 4; i++) {
-        trip = json_pack("{s:O}", "n", json_object_get(p->trip[i], "n"));
-        for (k = 0; k < 4; k++) {
-            snprintf(key, sizeof(key), "%s_us", columns[k]);
-            json_object_set(trip, key, json_object_get(p->trip[i], columns[k]));
-        }
-        json_object_set_new(o, trips[i], trip);
-    }
-    s = json_pack("{s:i, s:i, s:i, s:I, s:o, s:b}", "clients", (int)p->n_client,
-        "streams", (int)p->n_stream, "tokens_per_stream", (int)p->n_token,
-        "tokens_relayed", (json_int_t)p->n_relayed, "duration_s",
-        fct_json_real(p->wall_s), "shared_with_others", p->foreign);
-    for (i = 0; i < N_ROW; i++)
-        json_object_set_new(s, rows[i], fct_json_real(p->row[i]));
-    if (!p->json) /* what follows from others is in the text alone */
-        json_object_update_new(s,
-            json_pack("{s:f, s:f}", "tokens_per_s", (double)p->n_relayed / p->wall_s,
-                "wakes_per_token", p->row[R_FUTEX] + p->row[R_FD]));
-    json_object_update_new(o,
-        json_pack("{s:o, s:o, s:s?}", "streaming", s, "gap_ms", fct_json_real(p->gap_ms),
-            "daemon_spin_us", p->spin[0] != '\0' ? p->spin : NULL));
-    return o;
 }
 
 static const char text[] =
@@ -341,19 +325,19 @@ fdb_cmd_ipc(const struct fct *f, int argc, char **argv)
 
     if (rc != FCT_GO)
         return rc;
-    rc = meet(&p);
-    if (rc == 0)
-        rc = fct_seg_open(f, &p.seg);
-    if (rc != 0)
+    if ((rc = meet(&p)) != 0 || (rc = fct_seg_open(f, &p.seg)) != 0)
         return rc;
+    p.result = json_pack("{s:s}", "command", "ipc");
     for (i = 0; rc == 0 && i < 4; i++)
-        rc = round_trips(&p, i & 1, i >> 1, &p.trip[i]);
+        rc = round_trips(&p, i);
     if (rc == 0)
         rc = stream(&p);
     fct_seg_close(p.seg);
+    json_object_update_new(p.result,
+        json_pack("{s:f, s:s?}", "gap_ms", p.gap_ms, "daemon_spin_us",
+            p.spin[0] != '\0' ? p.spin : NULL));
     if (rc == 0)
-        rc = fct_finish(&ipc_line, to_json(&p), &p, p.json);
-    for (i = 0; i < 4; i++)
-        json_decref(p.trip[i]);
+        return fct_finish(&ipc_line, p.result, &p, p.json);
+    json_decref(p.result);
     return rc;
 }

@@ -19,7 +19,6 @@
 /* Of a start: ms since the moment before fork(). */
 static const char *const fields[] = { "socket_ms", "ready_ms", "first_token_ms", "load_ms" };
 #define N_FIELD (sizeof(fields) / sizeof(fields[0]))
-static const char *const kinds[] = { "warm", "cold" };
 
 struct starter {
     const char *opt_fdd, *opt_model, *config; /* as the options say */
@@ -32,8 +31,7 @@ struct starter {
     pid_t pid;    /* not above 0: none */
     uint64_t model_bytes, t0, t_end;
     uint32_t vocab;
-    json_t *runs, *kind[2]; /* starts in their order; the same ones warm and cold */
-    double most_cached;     /* of a cold start: share of its files that was not dropped */
+    json_t *runs; /* starts in their order */
 };
 
 /* ---- the model's files ------------------------------------------------------------ */
@@ -307,11 +305,8 @@ one(struct starter *s, int cold)
     json_object_set_new(t, "load_ms", json_real(load_ms));
     fdc_close(c);
     end_daemon(s);
-    if (rc == 0) {
+    if (rc == 0)
         json_array_append(s->runs, t);
-        json_array_append(s->kind[cold], t);
-        s->most_cached = cold ? fmax(s->most_cached, cached) : s->most_cached;
-    }
     json_decref(t);
     return rc;
 }
@@ -323,20 +318,26 @@ to_json(const struct starter *s)
 {
     json_t *o = json_pack("{s:s, s:I, s:o, s:o}", "command", "start", "model_bytes",
         (json_int_t)s->model_bytes, "fdd", fdb_text(s->fdd), "model", fdb_text(s->model));
+    json_t *one;
+    size_t i;
 
     for (int cold = 1; cold >= 0; cold--) {
-        size_t n = json_array_size(s->kind[cold]);
-        json_t *kind = json_object();
+        json_t *kind = json_object(), *of = json_array(), *cached;
 
-        for (size_t i = 0; n > 0 && i < N_FIELD; i++)
-            json_object_set_new(kind, fields[i],
-                fdb_mmm_of(s->kind[cold], fields[i], NULL, 0));
-        json_object_set_new(kind, "starts", json_integer((json_int_t)n));
-        json_object_set_new(o, kinds[cold], kind);
+        json_array_foreach(s->runs, i, one)
+            if (json_is_true(json_object_get(one, "cold")) == cold)
+                json_array_append(of, one);
+        for (i = 0; json_array_size(of) > 0 && i < N_FIELD; i++)
+            json_object_set_new(kind, fields[i], fdb_mmm_of(of, fields[i], NULL, 0));
+        json_object_set_new(kind, "starts", json_integer((json_int_t)json_array_size(of)));
+        json_object_set_new(o, cold ? "cold" : "warm", kind);
+        cached = fdb_mmm_of(of, "cached_share", NULL, 0);
+        if (cold && !s->json && fct_real(cached, "max") > 0.01)
+            json_object_set_new(o, "still_cached", json_real(fct_real(cached, "max") * 100));
+        json_decref(cached);
+        json_decref(of);
     }
     json_object_set(o, "runs", s->runs);
-    if (!s->json && s->most_cached > 0.01)
-        json_object_set_new(o, "still_cached", json_real(s->most_cached * 100));
     return o;
 }
 
@@ -406,8 +407,6 @@ fdb_cmd_start(const struct fct *f, int argc, char **argv)
     if (rc != FCT_GO)
         return rc;
     s.runs = json_array();
-    s.kind[0] = json_array();
-    s.kind[1] = json_array();
     rc = prepare(&s);
     fct_catch(SIGINT, 0);
     fct_catch(SIGTERM, 0);
@@ -422,7 +421,5 @@ fdb_cmd_start(const struct fct *f, int argc, char **argv)
     if (rc == 0)
         rc = fct_finish(&start_line, to_json(&s), &s, s.json);
     json_decref(s.runs);
-    json_decref(s.kind[0]);
-    json_decref(s.kind[1]);
     return rc;
 }
