@@ -39,9 +39,9 @@ static int
 take_line(struct fdb_cfg *cfg, size_t *cap, char *line, uint32_t number)
 {
     struct fdb_row *rows = (struct fdb_row *)(uintptr_t)cfg->row;
-    char *field[3], *end, why[80] = "";
+    double v[3], before = cfg->n_row > 0 ? rows[cfg->n_row - 1].time_s : 0;
+    char *field[3], *end;
     unsigned n = split(line, field), i;
-    double v[3];
 
     if (field[0][0] == '#' || (n == 1 && field[0][0] == '\0') ||
         (cfg->n_row == 0 && strcmp(field[0], columns[0].name) == 0))
@@ -49,18 +49,16 @@ take_line(struct fdb_cfg *cfg, size_t *cap, char *line, uint32_t number)
     if (n != 3)
         return fct_data("%s:%u: %s%u fields; " FORM, cfg->trace, number,
             n > 3 ? "more than " : "", n > 3 ? 3 : n);
-    for (i = 0; i < 3 && why[0] == '\0'; i++) {
+    for (i = 0; i < 3; i++) {
         v[i] = strtod(field[i], &end);
         if (end == field[i] || *end != '\0' || !(v[i] >= columns[i].lo) ||
             v[i] > columns[i].hi || (i > 0 && v[i] != floor(v[i])))
-            snprintf(why, sizeof(why), "%s", columns[i].must);
-        else if (i == 0 && cfg->n_row > 0 && v[0] < rows[cfg->n_row - 1].time_s)
-            snprintf(why, sizeof(why), "is before the line above (%g)",
-                rows[cfg->n_row - 1].time_s);
+            return fct_data("%s:%u: %s \"%.40s\": %s", cfg->trace, number,
+                columns[i].name, field[i], columns[i].must);
+        if (v[0] < before)
+            return fct_data("%s:%u: time_s \"%.40s\": is before the line above (%g)",
+                cfg->trace, number, field[0], before);
     }
-    if (why[0] != '\0')
-        return fct_data("%s:%u: %s \"%.40s\": %s", cfg->trace, number,
-            columns[i - 1].name, field[i - 1], why);
     if (fct_room(&rows, cfg->n_row + 1, cap, sizeof(*rows)) != 0)
         return fct_oom();
     rows[cfg->n_row++] = (struct fdb_row){ v[0], (uint32_t)v[1], (uint32_t)v[2], number };

@@ -380,34 +380,32 @@ is_stdout(const struct fdb_output *o)
 int
 fdb_output_check(const struct fdb_output *o, size_t n, int *ret_quiet)
 {
-    size_t i, k;
+    const struct fdb_output *end = o + n, *a, *b;
     int is_new;
     FILE *f;
 
-    for (i = 0; i < n; i++) {
-        if (is_stdout(&o[i]) && o[i].no_stdout)
-            return fct_usage("--%s -: must be a file", o[i].option);
-        for (k = 0; k < i; k++)
-            if (o[k].path != NULL && o[i].path != NULL &&
-                strcmp(o[k].path, o[i].path) == 0 &&
-                strncmp(o[k].path, "/dev/", 5) != 0) /* devices may be named twice */
-                return is_stdout(&o[i])
-                    ? fct_usage("--%s - and --%s -: one of them only", o[k].option,
-                          o[i].option)
-                    : fct_usage("--%s and --%s: both name the file %s", o[k].option,
-                          o[i].option, o[i].path);
-        *ret_quiet |= is_stdout(&o[i]);
+    for (a = o; a < end; a++) {
+        if (is_stdout(a) && a->no_stdout)
+            return fct_usage("--%s -: must be a file", a->option);
+        for (b = o; a->path != NULL && b < a; b++)
+            if (b->path != NULL && strcmp(b->path, a->path) == 0 &&
+                strncmp(b->path, "/dev/", 5) != 0) /* devices may be named twice */
+                return is_stdout(a)
+                    ? fct_usage("--%s - and --%s -: one of them only", b->option, a->option)
+                    : fct_usage("--%s and --%s: both name the file %s", b->option,
+                          a->option, a->path);
+        *ret_quiet |= is_stdout(a);
     }
-    for (i = 0; i < n; i++) {
-        if (o[i].path == NULL || is_stdout(&o[i]))
+    for (a = o; a < end; a++) {
+        if (a->path == NULL || is_stdout(a))
             continue;
-        is_new = access(o[i].path, F_OK) != 0;
-        f = fopen(o[i].path, "a");
+        is_new = access(a->path, F_OK) != 0;
+        f = fopen(a->path, "a");
         if (f == NULL)
-            return fct_fail(FCT_EX_IO, "%s: %s", o[i].path, strerror(errno));
+            return fct_fail(FCT_EX_IO, "%s: %s", a->path, strerror(errno));
         fclose(f);
         if (is_new)
-            (void)unlink(o[i].path);
+            (void)unlink(a->path);
     }
     return 0;
 }

@@ -22,8 +22,6 @@ struct serve {
 
 /* ---- options ------------------------------------------------------------- */
 
-#define CFG(field) l.cfg.field
-
 /* What fdctl generate takes and people will write. */
 static int
 take_max_tokens(void *args, const char *v)
@@ -33,63 +31,57 @@ take_max_tokens(void *args, const char *v)
         v);
 }
 
-#define S struct serve
-static const struct fct_opt load_opts[] = { FCT_OPT_HEAD("load:"),
+#define S                     struct serve
+#define TEXT(field)           FCT_TEXT(S, l.cfg.field)
+#define U32(field, min, max)  FCT_U32(S, l.cfg.field, min, max)
+#define REAL(field, min, max) FCT_REAL(S, l.cfg.field, min, max)
+#define EOS(set, clear)       FCT_BITS(S, l.cfg.req.p.flags, set, clear)
+static const struct fct_opt serve_opts[] = { FCT_OPT_HEAD("load:"),
     { "concurrency", 'c', "N", "closed loop: this many requests at a time (8)",
-        FCT_U32(S, CFG(concurrency), 1, 65536) },
+        U32(concurrency, 1, 65536) },
     { "rate", 'r', "R", "open loop: requests (with --turns conversations) per second",
-        FCT_REAL(S, CFG(rate), RATE_MIN, RATE_MAX) },
+        REAL(rate, RATE_MIN, RATE_MAX) },
     { "arrival", 0, "KIND", "poisson, gamma, constant or ramp (poisson)",
         FCT_TEXT(S, arrival) },
     { "burstiness", 0, "X", "of gamma and ramp: below 1 in bursts, above 1 even (1)",
-        FCT_REAL(S, CFG(burstiness), 0.01, 1e6), FCT_HAS(S, has_burst) },
+        REAL(burstiness, 0.01, 1e6), FCT_HAS(S, has_burst) },
     { "rate-from", 0, "R", "where a ramp begins (a tenth of --rate)",
-        FCT_REAL(S, CFG(rate_from), 0, RATE_MAX), FCT_HAS(S, has_from) },
+        REAL(rate_from, 0, RATE_MAX), FCT_HAS(S, has_from) },
     { "trace", 0, "FILE", "open loop: lines time_s,prompt_tokens,output_tokens",
-        FCT_TEXT(S, CFG(trace)) },
+        TEXT(trace) },
     { "requests", 'n', "N", "requests of a run (10 for each of -c)",
-        FCT_U32(S, CFG(n_request), 1, 100000000), FCT_HAS(S, has_n) },
-    { "duration", 0, "S", "send for so long (open loop: 30)",
-        FCT_REAL(S, CFG(duration_s), 0.01, 1e6) },
+        U32(n_request, 1, 100000000), FCT_HAS(S, has_n) },
+    { "duration", 0, "S", "send for so long (open loop: 30)", REAL(duration_s, 0.01, 1e6) },
     { "warmup", 0, "N", "requests before, not counted (as many as -c; 8)",
-        FCT_U32(S, CFG(n_warm), 0, 1000000) },
-    { "repeats", 0, "N", "runs: median, minimum and maximum (1)",
-        FCT_U32(S, CFG(n_repeat), 1, 1000) },
+        U32(n_warm, 0, 1000000) },
+    { "repeats", 0, "N", "runs: median, minimum and maximum (1)", U32(n_repeat, 1, 1000) },
     { "seed", 0, "N", "of lengths, tokens, arrivals and sampling (a new one)",
-        FCT_U64(S, CFG(seed), UINT64_MAX) },
+        FCT_U64(S, l.cfg.seed, UINT64_MAX) },
     FCT_OPT_HEAD("requests:"),
     { "input", 'i', "N|LO:HI", "prompt tokens behind prefix and history (512)",
         FCT_TEXT(S, input) },
     { "output", 'o', "N|LO:HI", "output tokens (128)", FCT_TEXT(S, output) },
     { "prefix-len", 0, "N", "tokens that a group of prompts begins with (0)",
-        FCT_U32(S, CFG(prefix_len), 0, FDB_LEN_MAX) },
-    { "prefixes", 0, "N", "such groups (1)", FCT_U32(S, CFG(n_prefix), 1, 1000000) },
+        U32(prefix_len, 0, FDB_LEN_MAX) },
+    { "prefixes", 0, "N", "such groups (1)", U32(n_prefix, 1, 1000000) },
     { "turns", 0, "N", "of a conversation; each repeats what came before (1)",
-        FCT_U32(S, CFG(n_turn), 1, 10000) },
-    { "text", 0, NULL, "prompts and answers as text instead of ids", FCT_FLAG(S, CFG(text)) },
-    { "dataset", 0, "FILE", "with --text: cut prompts from this text",
-        FCT_TEXT(S, CFG(dataset)) },
-    { "eos", 0, NULL, "an answer may end before its length",
-        FCT_BITS(S, CFG(req.p.flags), 0, FDC_F_IGNORE_EOS) },
-    FCT_OPT_END };
-
-static const struct fct_opt limit_opts[] = {
+        U32(n_turn, 1, 10000) },
+    { "text", 0, NULL, "prompts and answers as text instead of ids",
+        FCT_FLAG(S, l.cfg.text) },
+    { "dataset", 0, "FILE", "with --text: cut prompts from this text", TEXT(dataset) },
+    { "eos", 0, NULL, "an answer may end before its length", EOS(0, FDC_F_IGNORE_EOS) },
     FCT_OPT_HEAD("limits (of a request; goodput counts those within all of them):"),
-    { "ttft-ms", 0, "MS", "limit: time to first token",
-        FCT_REAL(S, CFG(slo.ttft_ms), 0.001, 1e9) },
+    { "ttft-ms", 0, "MS", "limit: time to first token", REAL(slo.ttft_ms, 0.001, 1e9) },
     { "tpot-ms", 0, "MS", "limit: time per output token of a request",
-        FCT_REAL(S, CFG(slo.tpot_ms), 0.001, 1e9) },
+        REAL(slo.tpot_ms, 0.001, 1e9) },
     { "itl-ms", 0, "MS", "limit: longest gap between arrivals of a request",
-        FCT_REAL(S, CFG(slo.itl_ms), 0.001, 1e9) },
-    { "e2e-ms", 0, "MS", "limit: sending to end", FCT_REAL(S, CFG(slo.e2e_ms), 0.001, 1e9) },
+        REAL(slo.itl_ms, 0.001, 1e9) },
+    { "e2e-ms", 0, "MS", "limit: sending to end", REAL(slo.e2e_ms, 0.001, 1e9) },
     { "attain", 0, "P", "share of requests within the limits for --search (0.99)",
-        FCT_REAL(S, CFG(slo_attain), 0.01, 1) },
+        REAL(slo_attain, 0.01, 1) },
     { "search", 0, NULL, "find the highest -c or --rate within the limits",
         FCT_FLAG(S, search) },
-    FCT_OPT_END
-};
-
-static const struct fct_opt out_opts[] = { FCT_OPT_HEAD("output:"),
+    FCT_OPT_HEAD("output:"),
     { "csv", 0, "FILE", "raw log, a line a request (- is standard output)",
         FCT_TEXT(S, csv) },
     { "json", 0, "FILE", "results as JSON (- is standard output)", FCT_TEXT(S, json) },
@@ -102,8 +94,7 @@ static const struct fct_opt out_opts[] = { FCT_OPT_HEAD("output:"),
         FCT_FLAG(S, l.lines) },
     { "quiet", 'q', NULL, "neither progress nor table", FCT_FLAG(S, quiet),
         FCT_HAS(S, l.quiet) },
-    FCT_OPT_HELP,
-    { "ignore-eos", 0, NULL, "", FCT_BITS(S, CFG(req.p.flags), FDC_F_IGNORE_EOS, 0) },
+    FCT_OPT_HELP, { "ignore-eos", 0, NULL, "", EOS(FDC_F_IGNORE_EOS, 0) },
     { "max-tokens", 0, "N", "", FCT_FN(take_max_tokens) },
     FCT_OPT_HEAD("parameters of every request:"), FCT_OPT_END };
 
@@ -114,9 +105,9 @@ static const char *const not_here[] = { "max-tokens", "seed", "n", "ignore-eos",
 static const struct fct_line serve_line = { .usage = "fdbench serve [options]",
     .about = "Send requests and report latencies, throughput and goodput. A closed loop\n"
              "keeps -c requests open; an open loop sends at --rate whatever happens.",
-    .opts = { load_opts, limit_opts, out_opts, fct_param_opts },
+    .opts = { serve_opts, fct_param_opts },
     .hint = FCT_HINT_SEE,
-    .req = 1 + offsetof(S, CFG(req)),
+    .req = 1 + offsetof(S, l.cfg.req),
     .less = not_here };
 #undef S
 
