@@ -83,15 +83,15 @@ is_same(const json_t *a, const json_t *b)
     return json_equal(a != NULL ? a : json_null(), b != NULL ? b : json_null());
 }
 
-/* 1: the member key is another one. */
+/* 1: the member is another one. */
 static int
-compare(struct differs *d, const char *label, const char *key, const json_t *before,
+compare(struct differs *d, const char *label, const char *path, const json_t *before,
     const json_t *now)
 {
     char a[64], b[64];
 
-    before = json_object_get(before, key);
-    now = json_object_get(now, key);
+    before = fct_member(before, path);
+    now = fct_member(now, path);
     if (is_same(before, now))
         return 0;
     fprintf(more(d), "%s was %s, is %s", label, value_text(before, a, sizeof(a)),
@@ -101,28 +101,18 @@ compare(struct differs *d, const char *label, const char *key, const json_t *bef
 
 /* The options that make a load. Neither --repeats nor --seed: more runs of a load, or
  * other tokens, are the same load. Limits only concern goodput; the table says so. */
-static void
-compare_loads(struct differs *d, const json_t *before, const json_t *now)
-{
-    static const struct {
-        const char *key, *label;
-    } rows[] = { { "arrivals", "arrivals" }, { "concurrency", "-c" },
-        { "rate_per_s", "--rate" }, { "rate_from_per_s", "--rate-from" },
-        { "burstiness", "--burstiness" }, { "requests", "-n" },
-        { "duration_s", "--duration" }, { "warmup", "--warmup" },
-        { "prefix_len", "--prefix-len" }, { "prefixes", "--prefixes" },
-        { "turns", "--turns" }, { "text", "--text" },
-        { "trace_digest", "digest of --trace" },
-        { "dataset_digest", "digest of --dataset" },
-        /* which a trace says */
-        { "prompt_len", "--input" }, { "output_len", "--output" } };
-    int traced = json_is_string(json_object_get(now, "trace_digest")) ||
-        json_is_string(json_object_get(before, "trace_digest"));
-    size_t i, n = sizeof(rows) / sizeof(rows[0]) - (traced ? 2 : 0);
-
-    for (i = 0; i < n; i++)
-        (void)compare(d, rows[i].label, rows[i].key, before, now);
-}
+static const struct {
+    const char *path, *label;
+} options[] = { { "config.arrivals", "arrivals" }, { "config.concurrency", "-c" },
+    { "config.rate_per_s", "--rate" }, { "config.rate_from_per_s", "--rate-from" },
+    { "config.burstiness", "--burstiness" }, { "config.requests", "-n" },
+    { "config.duration_s", "--duration" }, { "config.warmup", "--warmup" },
+    { "config.prefix_len", "--prefix-len" }, { "config.prefixes", "--prefixes" },
+    { "config.turns", "--turns" }, { "config.text", "--text" },
+    { "config.trace_digest", "digest of --trace" },
+    { "config.dataset_digest", "digest of --dataset" },
+    /* which a trace says */
+    { "config.prompt_len", "--input" }, { "config.output_len", "--output" } };
 
 /* A run that was interrupted has fewer repeats, or requests, than were asked for. */
 static void
@@ -154,27 +144,29 @@ unsigned
 fdb_against_differs(const json_t *before, const json_t *now, char *ret, size_t ret_bytes)
 {
     struct differs d = { .out = fmemopen(ret, ret_bytes, "w") };
-    const json_t *model[2] = { json_object_get(before, "model"),
-        json_object_get(now, "model") };
-    const json_t *cfg[2] = { json_object_get(before, "config"),
-        json_object_get(now, "config") };
-    const json_t *digest = json_object_get(model[0], "digest");
-    char text[2][64];
+    const json_t *digest[2] = { fct_member(before, "model.digest"),
+        fct_member(now, "model.digest") };
+    int traced = json_is_string(fct_member(now, "config.trace_digest")) ||
+        json_is_string(fct_member(before, "config.trace_digest"));
+    size_t i, n = sizeof(options) / sizeof(options[0]) - (traced ? 2 : 0);
+    char text[2][64], path[96];
     const char *key;
     json_t *v;
 
     if (d.out == NULL)
         return (unsigned)snprintf(ret, ret_bytes, "out of memory");
     ret[0] = '\0';
-    if (!compare(&d, "model", "name", model[0], model[1]) &&
-        !is_same(digest, json_object_get(model[1], "digest")))
+    if (!compare(&d, "model", "model.name", before, now) && !is_same(digest[0], digest[1]))
         fprintf(more(&d), "model %s was of other files (digest %.12s, is %.12s)",
-            value_text(json_object_get(model[1], "name"), text[0], sizeof(text[0])),
-            value_text(digest, text[1], sizeof(text[1])), fct_str(model[1], "digest"));
-    compare_loads(&d, cfg[0], cfg[1]);
-    json_object_foreach(json_object_get(cfg[1], "sampling"), key, v)
-        (void)compare(&d, key, key, json_object_get(cfg[0], "sampling"),
-            json_object_get(cfg[1], "sampling"));
+            value_text(fct_member(now, "model.name"), text[0], sizeof(text[0])),
+            value_text(digest[0], text[1], sizeof(text[1])),
+            fct_str(json_object_get(now, "model"), "digest"));
+    for (i = 0; i < n; i++)
+        (void)compare(&d, options[i].label, options[i].path, before, now);
+    json_object_foreach((json_t *)(uintptr_t)fct_member(now, "config.sampling"), key, v) {
+        snprintf(path, sizeof(path), "config.sampling.%s", key);
+        (void)compare(&d, key, path, before, now);
+    }
     check_whole(&d, "the earlier", before);
     if (json_array_size(json_object_get(now, "repeats")) > 0)
         check_whole(&d, "this", now);

@@ -6,7 +6,7 @@
 
 #include "daemon/common/version.h"
 
-/* ---- text and JSON of a value -------------------------------------------------------------------- */
+/* ---- texts -------------------------------------------------------------------- */
 
 void
 fdb_cell(FILE *out, int width, double v)

@@ -289,6 +289,8 @@ int fct_print_json(json_t *j);
 const char *fct_str(const json_t *o, const char *key);
 long long fct_num(const json_t *o, const char *key);
 double fct_real(const json_t *o, const char *key);
+/* Member "a.b" of o; of "" o itself. */
+const json_t *fct_member(const json_t *o, const char *path);
 /* Order the elements of an array, as qsort_r() does pointers to them; without memory they
  * stay as they are. */
 void fct_sort(json_t *list, int (*cmp)(const void *a, const void *b, void *arg), void *arg);

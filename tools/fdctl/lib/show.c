@@ -325,9 +325,8 @@ fct_show(FILE *out, const json_t *j, int indent)
 
 /* ---- templates ------------------------------------------------------------------ */
 
-/* Member "a.b" of o; of "" o itself. */
-static const json_t *
-member(const json_t *o, const char *path)
+const json_t *
+fct_member(const json_t *o, const char *path)
 {
     const char *dot = strchr(path, '.');
     char key[64];
@@ -335,7 +334,7 @@ member(const json_t *o, const char *path)
     if (dot == NULL)
         return path[0] != '\0' ? json_object_get(o, path) : o;
     snprintf(key, sizeof(key), "%.*s", (int)(dot - path), path);
-    return member(json_object_get(o, key), dot + 1);
+    return fct_member(json_object_get(o, key), dot + 1);
 }
 
 static int
@@ -349,7 +348,7 @@ holds(const json_t *o, const char *cond)
         return !holds(o, cond + 1);
     snprintf(key, sizeof(key), "%.*s", (int)strcspn(cond, "=?"), cond);
     cond += strlen(key);
-    v = member(o, key);
+    v = fct_member(o, key);
     n = json_number_value(v);
     if (*cond == '=')
         return json_is_string(v) && strcmp(json_string_value(v), cond + 1) == 0;
@@ -373,7 +372,7 @@ put_value(FILE *out, const json_t *o, char *spec)
         *by++ = '\0';
         scale = strtod(by, NULL);
     }
-    v = member(o, spec);
+    v = fct_member(o, spec);
     if (form == NULL && json_is_string(v)) {
         fputs(json_string_value(v), out);
         return;
@@ -422,7 +421,7 @@ fill(FILE *out, const char *p, const char *end, const json_t *o)
         }
         for (p = from = to + 1; p < end && deep > 0; p++)
             deep += (*p == '[') - (*p == ']');
-        v = head[0] == '*' ? member(o, head + 1) : NULL;
+        v = head[0] == '*' ? fct_member(o, head + 1) : NULL;
         for (size_t i = 0; i < json_array_size(v); i++)
             fill(out, from, p - 1, json_array_get(v, i));
         if (json_is_object(v) || (head[0] != '*' && holds(o, head)))
