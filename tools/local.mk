@@ -58,7 +58,6 @@ libfdbench_a_SOURCES = \
 	tools/fdbench/against.c \
 	tools/fdbench/fdbench.h \
 	tools/fdbench/html.c \
-	tools/fdbench/input.c \
 	tools/fdbench/ipc.c \
 	tools/fdbench/latency.c \
 	tools/fdbench/load.c \

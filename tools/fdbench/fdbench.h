@@ -6,9 +6,9 @@
  * every number from that log.
  *
  *   main.c     commands                      work.c    lengths, prefixes, turns, arrivals
- *   load.c     one run: submit and collect   input.c   trace and text files
- *   stat.c     the log to a summary          setup.c   session, defaults, options' values
+ *   load.c     one run: submit and collect   stat.c    the log to a summary
  *   serve.c    options, repeats, search      html.c    the page: report.html and its data
+ *   setup.c    defaults, options' values, trace and text files, session
  *   report.c   metrics, JSON, text, CSV and the files that a command writes
  *   against.c  a run against an earlier one; latency.c, ipc.c, start.c the other commands
  *
@@ -178,7 +178,7 @@ int fdb_load_run(struct fdb_load *l, uint32_t repeat, struct fdb_log *log,
 int fdb_log_rec(struct fdb_log *log, const struct fdb_rec *r, const struct fdb_chunk *c);
 void fdb_log_fini(struct fdb_log *log);
 
-/* ---- setup.c, input.c, serve.c -------------------------------------------- */
+/* ---- setup.c, serve.c ----------------------------------------------------- */
 
 /* cfg with what stands when no option says otherwise. */
 void fdb_cfg_init(struct fdb_cfg *cfg);
