@@ -615,6 +615,7 @@ read_trace(const char *text, struct fdb_cfg *c)
         char buf_[256]; \
         snprintf(buf_, sizeof(buf_), "fdctl: %s%s\n", trace_path, want); \
         SAYS(read_trace(text, &c), 65, buf_); \
+        fdb_cfg_fini(&c); \
     } while (0)
 
 static void

@@ -27,16 +27,8 @@ json_t *fdb_mmm_of(const json_t *list, const char *key, const char *stat, int pa
 /* The number o.A.B.C, B and C may be NULL; NAN where it is none. */
 double fdb_figure(const json_t *o, const char *a, const char *b, const char *c);
 
-enum fdb_times {
-    FDB_TTFT,
-    FDB_TPOT,
-    FDB_ITL,
-    FDB_E2E,
-    FDB_QUEUE,
-    FDB_IN,
-    FDB_OUT,
-    FDB_N_TIMES
-};
+enum fdb_times { FDB_TTFT, FDB_TPOT, FDB_ITL, FDB_E2E, FDB_QUEUE, FDB_IN, FDB_OUT };
+#define FDB_N_TIMES (FDB_OUT + 1)
 /* Of the requests of a repeat that ended well, in the order of the log; v has room for one
  * of each request and, for ITL, of each chunk. Returns how many. */
 size_t fdb_values(const struct fdb_log *log, uint32_t repeat, enum fdb_times m, double *v);

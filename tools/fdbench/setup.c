@@ -38,15 +38,11 @@ fdb_opt_len(const char *what, const char *text, struct fdb_len *ret)
 void
 fdb_cfg_init(struct fdb_cfg *cfg)
 {
-    *cfg = (struct fdb_cfg){ .burstiness = 1,
-        .n_warm = UINT32_MAX,
-        .n_repeat = 1,
-        .n_prefix = 1,
-        .n_turn = 1,
-        .slo_attain = 0.99,
-        /* another one each time: what an earlier run left in the prefix cache must not be
-         * found by the next */
-        .seed = clk_wall_ns() / CLK_US % 1000000007u };
+    *cfg = (struct fdb_cfg){ .burstiness = 1, .n_warm = UINT32_MAX, .slo_attain = 0.99 };
+    cfg->n_repeat = cfg->n_prefix = cfg->n_turn = 1;
+    /* Another one each time: what an earlier run left in the prefix cache must not be
+     * found by the next. */
+    cfg->seed = clk_wall_ns() / CLK_US % 1000000007u;
     fct_req_init(&cfg->req);
     cfg->req.p.flags = FDC_F_IGNORE_EOS;
 }
@@ -215,8 +211,6 @@ fdb_cfg_read(struct fdb_cfg *cfg)
             path, n);
     cfg->words = text;
     cfg->n_words = n;
-    if (rc != 0)
-        fdb_cfg_fini(cfg);
     return rc;
 }
 
@@ -226,9 +220,6 @@ fdb_cfg_fini(struct fdb_cfg *cfg)
     free((void *)(uintptr_t)cfg->row);
     free((void *)(uintptr_t)cfg->words);
     fct_req_fini(&cfg->req);
-    cfg->row = NULL;
-    cfg->n_row = 0;
-    cfg->words = NULL;
 }
 
 /* ---- the daemon ---------------------------------------------------------- */
