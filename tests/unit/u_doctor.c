@@ -423,7 +423,7 @@ test_report(void **state)
     assert_int_equal(doc_worst(d.checks), DOC_OK);
     doc_add(&d, DOC_OK, "one", "fine %d", 1);
     doc_add(&d, DOC_NOTE, "two", "a\nb" FIX "do %s", "this");
-    doc_data(&d, "k", json_integer(5));
+    doc_data(&d, "{s:i}", "k", 5);
     assert_int_equal(json_integer_value(
                          json_object_get(json_object_get(find("two"), "data"), "k")),
         5);

@@ -4,18 +4,19 @@
 
 #include "tools/fdctl/doctor/doctor.h"
 
+#include <ctype.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <pwd.h>
 #include <stdarg.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
 
 #include "tools/fdctl/commands.h"
 
 /* A group that takes longer hangs in the kernel or in a driver. */
-#define GROUP_MS 30000
+#define GROUP_S 30
 /* Of the daemon: doctor is for daemons that do not answer, too. */
 #define ASK_MS      3000
 #define CONFIG_FILE FDD_SYSCONFDIR "/fdd/fdd.ini"
@@ -46,26 +47,10 @@ doc_group_name(size_t i)
 
 static const char *const state_names[DOC__N] = { "ok", "info", "warning", "error" };
 
-const char *
-doc_state_name(enum doc_state st)
-{
-    return st < DOC__N ? state_names[st] : "unknown";
-}
-
-static size_t
-n_marks(const char *text)
-{
-    size_t n = 0;
-
-    while ((text = strchr(text, FIX[0])) != NULL)
-        text++, n++;
-    return n;
-}
-
 void
 doc_add(struct doc *d, enum doc_state st, const char *name, const char *fmt, ...)
 {
-    char text[4096], *fix = NULL;
+    char text[4096], *fix;
     va_list ap;
     json_t *o;
 
@@ -73,30 +58,28 @@ doc_add(struct doc *d, enum doc_state st, const char *name, const char *fmt, ...
     (void)vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
     /* A name in the text that holds the mark must not look like a fix. */
-    if (n_marks(text) != n_marks(fmt))
-        for (char *p = text; (p = strchr(p, FIX[0])) != NULL;)
-            *p = '?';
     fix = strchr(text, FIX[0]);
+    if (strchr(fmt, FIX[0]) == NULL || strrchr(text, FIX[0]) != fix)
+        for (; fix != NULL; fix = strchr(fix, FIX[0]))
+            *fix = '?';
     if (fix != NULL)
         *fix++ = '\0';
-    if (fix == NULL)
+    if (fix == NULL || st == DOC_OK)
         fix = text + strlen(text);
-    o = json_pack("{s:s, s:s, s:s, s:o, s:o}", "group", d->group, "name", name, "state",
-        doc_state_name(st), "value", fct_json_text(text, strlen(text)), "fix",
-        fct_json_text(fix, st == DOC_OK ? 0 : strlen(fix)));
+    o = json_pack("{s:s, s:s+, s:s, s:o, s:o}", "group", d->group, "name",
+        d->of != NULL ? d->of : "", name, "state", state_names[st], "value",
+        fct_json_text(text, strlen(text)), "fix", fct_json_text(fix, strlen(fix)));
     d->last = json_array_append_new(d->checks, o) == 0 ? o : NULL;
 }
 
 void
-doc_data(struct doc *d, const char *key, json_t *value)
+doc_data(struct doc *d, const char *fmt, ...)
 {
-    json_t *data = json_object_get(d->last, "data");
+    va_list ap;
 
-    if (data == NULL && d->last != NULL) {
-        data = json_object();
-        json_object_set_new(d->last, "data", data);
-    }
-    json_object_set_new(data, key, value);
+    va_start(ap, fmt);
+    json_object_set_new(d->last, "data", json_vpack_ex(NULL, 0, fmt, ap));
+    va_end(ap);
 }
 
 void
@@ -121,10 +104,11 @@ enum doc_state
 doc_worst(const json_t *checks)
 {
     enum doc_state worst = DOC_OK;
+    const json_t *c;
+    size_t i;
 
-    for (size_t i = 0; i < json_array_size(checks); i++)
-        if (state_of(json_array_get(checks, i)) > worst)
-            worst = state_of(json_array_get(checks, i));
+    json_array_foreach(checks, i, c)
+        worst = state_of(c) > worst ? state_of(c) : worst;
     return worst;
 }
 
@@ -144,10 +128,10 @@ void
 doc_print(FILE *out, const json_t *checks, int quiet)
 {
     const char *group = "";
-    size_t n[DOC__N] = { 0 };
+    size_t n[DOC__N] = { 0 }, i;
+    const json_t *c;
 
-    for (size_t i = 0; i < json_array_size(checks); i++) {
-        const json_t *c = json_array_get(checks, i);
+    json_array_foreach(checks, i, c) {
         enum doc_state st = state_of(c);
 
         n[st]++;
@@ -157,7 +141,7 @@ doc_print(FILE *out, const json_t *checks, int quiet)
             group = fct_str(c, "group");
             fprintf(out, "%s\n", group);
         }
-        fprintf(out, "  %-7s %-18s ", doc_state_name(st), fct_str(c, "name"));
+        fprintf(out, "  %-7s %-18s ", state_names[st], fct_str(c, "name"));
         print_lines(out, fct_str(c, "value"), 29);
         if (fct_str(c, "fix")[0] != '\0') {
             fprintf(out, "%29sfix: ", "");
@@ -171,37 +155,33 @@ doc_print(FILE *out, const json_t *checks, int quiet)
 
 /* ---- reading ------------------------------------------------------------------- */
 
+const char *
+doc_below(const struct doc *d, const char *path, char ret[PATH_MAX + 1])
+{
+    snprintf(ret, PATH_MAX + 1, "%s%s", d->root, path);
+    return ret;
+}
+
 ssize_t
 doc_read(const struct doc *d, const char *path, char *ret, size_t ret_bytes)
 {
-    char full[1024];
+    int fd = open(DOC_BELOW(d, path), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     struct stat st;
-    size_t n = 0;
-    ssize_t k = 0;
-    int fd, e;
+    ssize_t k = -1, n = 0;
 
     ret[0] = '\0';
-    if ((size_t)snprintf(full, sizeof(full), "%s%s", d->root, path) >= sizeof(full))
-        return -ENAMETOOLONG;
-    fd = open(full, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0)
         return -errno;
-    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
-        close(fd);
-        return -EINVAL;
-    }
-    while (n + 1 < ret_bytes) {
-        k = read(fd, ret + n, ret_bytes - 1 - n);
-        if (k < 0 && errno == EINTR)
-            continue;
-        if (k <= 0)
-            break;
-        n += (size_t)k;
-    }
-    e = errno;
+    errno = EINVAL;
+    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode))
+        while ((k = read(fd, ret + n, ret_bytes - 1 - (size_t)n)) > 0)
+            n += k;
+    if (k < 0 && n == 0)
+        n = -errno;
+    else
+        ret[n] = '\0';
     close(fd);
-    ret[n] = '\0';
-    return k < 0 && n == 0 ? -e : (ssize_t)n;
+    return n;
 }
 
 int
@@ -209,31 +189,24 @@ doc_read_line(const struct doc *d, const char *path, char *ret, size_t ret_bytes
 {
     ssize_t n = doc_read(d, path, ret, ret_bytes);
 
-    if (n < 0)
-        return (int)n;
     ret[strcspn(ret, "\n")] = '\0';
-    return ret[0] != '\0' ? 0 : -ENODATA;
+    return n < 0 ? (int)n : ret[0] != '\0' ? 0 : -ENODATA;
 }
 
 static int
 parse_u64(const char *text, uint64_t *ret)
 {
-    unsigned long long v;
+    uint64_t v;
     char *end;
 
-    if (*text < '0' || *text > '9')
+    if (!isdigit((unsigned char)*text))
         return -ERANGE;
     errno = 0;
     v = strtoull(text, &end, 10);
-    if (errno != 0)
+    if (errno != 0 ||
+        (strncmp(end + strspn(end, " \t"), "kB", 2) == 0 &&
+            __builtin_mul_overflow(v, 1024, &v)))
         return -ERANGE;
-    while (*end == ' ' || *end == '\t')
-        end++;
-    if (strncmp(end, "kB", 2) == 0) {
-        if (v > UINT64_MAX / 1024)
-            return -ERANGE;
-        v *= 1024;
-    }
     *ret = v;
     return 0;
 }
@@ -251,28 +224,20 @@ int
 doc_field(const char *text, const char *key, char *ret, size_t ret_bytes)
 {
     size_t n = strlen(key), len;
-    const char *end;
 
-    for (; *text != '\0'; text = end + 1) {
-        end = text + strcspn(text, "\n");
-        if (strncmp(text, key, n) != 0 || strchr(" \t:=", text[n]) == NULL) {
-            if (*end == '\0')
-                break;
-            continue;
-        }
-        text += n;
-        text += strspn(text, " \t:=");
-        len = strcspn(text, "\n");
-        while (len > 0 && strchr(" \t\r\"", text[len - 1]) != NULL)
-            len--;
-        if (len > 0 && *text == '"') {
-            text++;
-            len--;
-        }
-        snprintf(ret, ret_bytes, "%.*s", (int)(len < 65536 ? len : 65536), text);
-        return 0;
+    while (strncmp(text, key, n) != 0 || strchr(" \t:=", text[n]) == NULL) {
+        text += strcspn(text, "\n");
+        if (*text++ == '\0')
+            return -ENOENT;
     }
-    return -ENOENT;
+    text += n + strspn(text + n, " \t:=");
+    len = strcspn(text, "\n");
+    while (len > 0 && strchr(" \t\r\"", text[len - 1]) != NULL)
+        len--;
+    if (len > 0 && *text == '"')
+        text++, len--;
+    snprintf(ret, ret_bytes, "%.*s", (int)len, text);
+    return 0;
 }
 
 int
@@ -284,12 +249,23 @@ doc_field_u64(const char *text, const char *key, uint64_t *ret)
     return rc != 0 ? rc : parse_u64(value, ret);
 }
 
+int
+doc_value(const struct doc *d, const char *path, const char *key, char *ret,
+    size_t ret_bytes)
+{
+    char text[8192];
+
+    return doc_read(d, path, text, sizeof(text)) > 0
+        ? doc_field(text, key, ret, ret_bytes)
+        : -ENOENT;
+}
+
 unsigned
 doc_count_list(const char *list)
 {
     unsigned n = 0;
 
-    while (*list >= '0' && *list <= '9') {
+    while (isdigit((unsigned char)*list)) {
         char *end;
         unsigned long a = strtoul(list, &end, 10), b = a;
 
@@ -304,35 +280,33 @@ doc_count_list(const char *list)
 }
 
 const char *
-doc_proc(const struct doc *d, char *ret, size_t ret_bytes)
+doc_proc(const struct doc *d, const char *file, char ret[64])
 {
-    char path[64], line[128];
+    char c[2];
 
-    snprintf(path, sizeof(path), "/proc/%ld/limits", (long)d->daemon_pid);
-    if (d->daemon_pid > 0 && doc_read(d, path, line, sizeof(line)) > 0)
-        snprintf(ret, ret_bytes, "/proc/%ld", (long)d->daemon_pid);
+    snprintf(ret, 64, "/proc/%ld/limits", (long)d->daemon_pid);
+    if (d->daemon_pid > 0 && doc_read(d, ret, c, sizeof(c)) > 0)
+        snprintf(ret, 64, "/proc/%ld%s", (long)d->daemon_pid, file);
     else
-        snprintf(ret, ret_bytes, "/proc/self");
+        snprintf(ret, 64, "/proc/self%s", file);
     return ret;
 }
 
 void
 doc_cgroup(const struct doc *d, struct cgr *ret)
 {
-    char proc[64];
-
-    cgr_read_of(d->root, doc_proc(d, proc, sizeof(proc)), ret);
+    cgr_read_of(d->root, doc_proc(d, "", (char[64]){ 0 }), ret);
 }
 
 const char *
-doc_user(uid_t uid, char *ret, size_t ret_bytes)
+doc_user(uid_t uid, char ret[64])
 {
     const struct passwd *pw = getpwuid(uid);
 
     if (pw != NULL)
-        snprintf(ret, ret_bytes, "%s", pw->pw_name);
+        snprintf(ret, 64, "%s", pw->pw_name);
     else
-        snprintf(ret, ret_bytes, "%lu", (unsigned long)uid);
+        snprintf(ret, 64, "%lu", (unsigned long)uid);
     return ret;
 }
 
@@ -356,21 +330,17 @@ void
 doc_list(const struct doc_process *p, json_t *list, char *text, size_t bytes)
 {
     const char *name = p->name[0] != '\0' ? p->name : "not of this namespace";
-    char user[64] = "unknown", size[32] = "unknown";
+    const char *user = p->uid >= 0 ? DOC_USER((uid_t)p->uid) : "unknown";
     int known = p->bytes != UINT64_MAX;
     size_t at = strlen(text);
 
-    if (p->uid >= 0)
-        (void)doc_user((uid_t)p->uid, user, sizeof(user));
-    if (known)
-        (void)fct_bytes((double)p->bytes, size);
     if (at + 256 < bytes)
         snprintf(text + at, bytes - at, "%s%10s  %s (pid %ld, %s)", at > 0 ? "\n" : "",
-            size, name, p->pid, user);
+            known ? DOC_BYTES(p->bytes) : "unknown", name, p->pid, user);
     json_array_append_new(list,
-        json_pack("{s:I,s:o,s:s,s:o}", "pid", (json_int_t)p->pid, "bytes",
-            known ? json_integer((json_int_t)p->bytes) : json_null(), "user", user,
-            "command", fct_json_text(name, strlen(name))));
+        json_pack("{s:I,s:o?,s:s,s:o}", "pid", (json_int_t)p->pid, "bytes",
+            known ? json_integer((json_int_t)p->bytes) : NULL, "user", user, "command",
+            fct_json_text(name, strlen(name))));
 }
 
 /* ---- groups, each in a process of its own -------------------------------------- */
@@ -382,38 +352,19 @@ doc_run(struct doc *d, size_t group)
     groups[group].run(d);
 }
 
-struct answer {
-    int fd, is_late;
-    uint64_t t_end;
-};
-
-/* What comes until t_end, for json_load_callback(). */
-static size_t
-collect(void *ret, size_t bytes, void *arg)
-{
-    struct answer *a = arg;
-    struct pollfd pfd = { .fd = a->fd, .events = POLLIN };
-    uint64_t now = clk_now_ns();
-    ssize_t k;
-
-    a->is_late =
-        now >= a->t_end || poll(&pfd, 1, (int)((a->t_end - now) / 1000000) + 1) == 0;
-    do
-        k = a->is_late ? 0 : read(a->fd, ret, bytes);
-    while (k < 0 && errno == EINTR);
-    return k > 0 ? (size_t)k : 0;
-}
-
+/* What comes of it until its time is over: the timer interrupts the reading. */
 static void
 run_apart(struct doc *d, size_t group)
 {
-    struct answer a = { .t_end = clk_now_ns() + GROUP_MS * UINT64_C(1000000) };
+    static const struct itimerval off, late = { { 1, 0 }, { GROUP_S, 0 } };
     json_t *checks = NULL;
     struct doc_nvml nvml;
     int p[2], status = 0;
     pid_t pid = -1;
 
     d->group = groups[group].name;
+    fct_catch(SIGALRM, 0);
+    fct_interrupted = 0;
     if (pipe2(p, O_CLOEXEC) == 0) {
         fflush(NULL);
         pid = fork();
@@ -426,9 +377,10 @@ run_apart(struct doc *d, size_t group)
             _exit(0);
         }
         close(p[1]);
-        a.fd = p[0];
+        (void)setitimer(ITIMER_REAL, &late, NULL);
         if (pid > 0)
-            checks = json_load_callback(collect, &a, 0, NULL);
+            checks = json_loadfd(p[0], 0, NULL);
+        (void)setitimer(ITIMER_REAL, &off, NULL);
         close(p[0]);
     }
     if (pid < 0) {
@@ -437,17 +389,14 @@ run_apart(struct doc *d, size_t group)
             strerror(errno));
         return;
     }
-    if (a.is_late) {
-        /* One that hangs in the kernel is not waited for. */
+    /* One that hangs in the kernel is not waited for. */
+    if (fct_interrupted)
         kill(pid, SIGKILL);
-        doc_add(d, DOC_FAIL, "check", "no answer within %d s" FIX "%s", GROUP_MS / 1000,
+    (void)waitpid(pid, &status, fct_interrupted ? WNOHANG : 0);
+    if (fct_interrupted)
+        doc_add(d, DOC_FAIL, "check", "no answer within %d s" FIX "%s", GROUP_S,
             groups[group].hang);
-        (void)waitpid(pid, &status, WNOHANG);
-        return;
-    }
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-        ;
-    if (!json_is_array(checks))
+    else if (!json_is_array(checks))
         doc_add(d, DOC_FAIL, "check", "ended by %s %d" FIX "%s",
             WIFSIGNALED(status) ? "signal" : "exit code",
             WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status),
@@ -512,27 +461,19 @@ static json_t *
 ask_daemon(const struct fct *f, struct par_set *ps, int *ret_has_par)
 {
     struct fct g = *f;
-    struct fct_admin *a;
-    json_t *status = NULL, *config = NULL;
-    const json_t *rows;
+    json_t *status = NULL, *config = NULL, *row;
     char err[512];
+    size_t i;
 
     if (g.timeout_ms < 0 || g.timeout_ms > ASK_MS)
         g.timeout_ms = ASK_MS;
-    if (fct_admin_open(&g, 1, &a) != 0)
-        return NULL;
-    if (fct_ask(a, json_pack("{s:s}", "cmd", "status"), 1, &status) == 0)
-        (void)fct_ask(a, json_pack("{s:s}", "cmd", "config"), 1, &config);
-    fct_admin_close(a);
-    rows = json_object_get(config, "config");
-    for (size_t i = 0; i < json_array_size(rows); i++) {
-        const char *name = fct_str(json_array_get(rows, i), "name");
-
-        /* One this fdctl does not know keeps its default. */
-        (void)par_set_text(ps, name, fct_str(json_array_get(rows, i), "value"),
+    if (fct_ask_once(&g, fct_question("status"), 1, &status) == 0)
+        (void)fct_ask_once(&g, fct_question("config"), 1, &config);
+    /* One this fdctl does not know keeps its default. */
+    json_array_foreach(json_object_get(config, "config"), i, row)
+        (void)par_set_text(ps, fct_str(row, "name"), fct_str(row, "value"),
             PAR_FROM_RUNTIME, err, sizeof(err));
-    }
-    *ret_has_par = json_array_size(rows) > 0;
+    *ret_has_par = i > 0;
     json_decref(config);
     return status;
 }
@@ -543,24 +484,22 @@ static void
 resolve_model(const struct doc *d, struct par_set *ps)
 {
     const char *path = d->par->model_path;
-    char link[64], dir[2048], full[4200], err[512];
+    char link[64], dir[PATH_MAX], full[2 * PATH_MAX], err[512];
     ssize_t n;
 
     if (path[0] == '\0' || path[0] == '/' || strcmp(path, "null") == 0)
         return;
     snprintf(link, sizeof(link), "/proc/%ld/cwd", (long)d->daemon_pid);
-    n = readlink(link, dir, sizeof(dir) - 1);
+    n = readlink(link, dir, sizeof(dir));
     if (n <= 0)
         return;
-    dir[n] = '\0';
-    if ((size_t)snprintf(full, sizeof(full), "%s/%s", strcmp(dir, "/") == 0 ? "" : dir,
-            path) < sizeof(full))
-        (void)par_set_text(ps, "model.path", full, PAR_FROM_RUNTIME, err, sizeof(err));
+    snprintf(full, sizeof(full), "%.*s/%s", n > 1 ? (int)n : 0, dir, path);
+    (void)par_set_text(ps, "model.path", full, PAR_FROM_RUNTIME, err, sizeof(err));
 }
 
 /* Fills d's view of the daemon; 0 or an exit code with the message printed. */
 static int
-learn(struct doc *d, const struct want *w, struct par_set *ps, json_t **ret_status)
+learn(struct doc *d, const struct want *w, struct par_set *ps)
 {
     char err[1024] = "";
     struct par_say say = { .text = NULL };
@@ -572,10 +511,9 @@ learn(struct doc *d, const struct want *w, struct par_set *ps, json_t **ret_stat
     d->par_from = "the defaults";
     /* A daemon that has left its lock behind is not started by a connection. */
     if (d->daemon_pid != 0)
-        *ret_status = ask_daemon(d->f, ps, &has_par);
+        d->status = ask_daemon(d->f, ps, &has_par);
     if (d->daemon_pid < 0)
-        d->daemon_pid = (pid_t)json_integer_value(json_object_get(*ret_status, "pid"));
-    d->status = *ret_status;
+        d->daemon_pid = (pid_t)fct_num(d->status, "pid");
     if (has_par && w->config == NULL) {
         d->par_from = "the daemon";
         resolve_model(d, ps);
@@ -592,31 +530,29 @@ learn(struct doc *d, const struct want *w, struct par_set *ps, json_t **ret_stat
         if (par_n_files(ps) > 0)
             d->par_from = par_file(ps, 0);
     }
-    rc = w->model != NULL
-        ? par_set_text(ps, "model.path", w->model, PAR_FROM_SET, err, sizeof(err))
-        : 0;
-    return rc < 0 ? fct_usage("--model: %s", err) : 0;
+    if (w->model != NULL &&
+        par_set_text(ps, "model.path", w->model, PAR_FROM_SET, err, sizeof(err)) < 0)
+        return fct_usage("--model: %s", err);
+    return 0;
 }
 
 static int
 report(struct doc *d, const struct want *w)
 {
     enum doc_state worst = doc_worst(d->checks);
-    int rc = 0;
+    int rc;
 
     if (w->json) {
-        json_t *shown = json_array();
-
-        for (size_t i = 0; i < json_array_size(d->checks); i++)
-            if (!w->quiet || state_of(json_array_get(d->checks, i)) != DOC_OK)
-                json_array_append(shown, json_array_get(d->checks, i));
+        for (size_t i = json_array_size(d->checks); w->quiet && i-- > 0;)
+            if (state_of(json_array_get(d->checks, i)) == DOC_OK)
+                json_array_remove(d->checks, i);
         rc = fct_print_json(
-            json_pack("{s:s,s:o}", "worst", doc_state_name(worst), "checks", shown));
+            json_pack("{s:s,s:O}", "worst", state_names[worst], "checks", d->checks));
     } else {
         doc_print(stdout, d->checks, w->quiet);
         rc = fct_flush();
     }
-    return rc != 0 ? rc : worst >= DOC_WARN ? 1 : 0;
+    return rc != 0 ? rc : worst >= DOC_WARN;
 }
 
 int
@@ -626,7 +562,6 @@ fct_cmd_doctor(const struct fct *f, int argc, char **argv)
     struct want w = { 0 };
     struct par_set *ps;
     struct utsname un;
-    json_t *status = NULL;
     int rc = fct_parse(&line, argc, argv, &w);
 
     if (rc != FCT_GO)
@@ -640,7 +575,7 @@ fct_cmd_doctor(const struct fct *f, int argc, char **argv)
     d.kernel = un.release;
     d.machine = un.machine;
     d.par = par_get(ps);
-    rc = learn(&d, &w, ps, &status);
+    rc = learn(&d, &w, ps);
     if (rc != 0)
         goto done;
     for (size_t i = 0; i < N_GROUPS; i++)
@@ -648,7 +583,7 @@ fct_cmd_doctor(const struct fct *f, int argc, char **argv)
             run_apart(&d, i);
     rc = report(&d, &w);
 done:
-    json_decref(status);
+    json_decref((json_t *)(uintptr_t)d.status);
     json_decref(d.checks);
     par_free(ps);
     return rc;

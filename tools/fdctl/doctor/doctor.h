@@ -24,7 +24,6 @@
 #include "tools/fdctl/lib/fct.h"
 
 enum doc_state { DOC_OK, DOC_NOTE, DOC_WARN, DOC_FAIL, DOC__N };
-const char *doc_state_name(enum doc_state st);
 
 /* What only a system call can say: 0 or -errno. */
 struct doc_uring {
@@ -54,6 +53,7 @@ struct doc {
     json_t *checks; /* the report: array of objects */
     json_t *last;   /* the check doc_data is for */
     const char *group;
+    const char *of; /* before the names of checks, with a blank; NULL: nothing */
 };
 
 /* ---- report ------------------------------------------------------------------ */
@@ -63,8 +63,8 @@ struct doc {
 /* A check: what was found, and behind FIX what repairs it. */
 void doc_add(struct doc *d, enum doc_state st, const char *name, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
-/* A fact of the last check for --json; takes over the reference. */
-void doc_data(struct doc *d, const char *key, json_t *value);
+/* The facts of the last check for --json: an object as json_pack() makes it. */
+void doc_data(struct doc *d, const char *fmt, ...);
 /* A note that path says nothing. */
 void doc_unknown(struct doc *d, const char *name, const char *path);
 enum doc_state doc_worst(const json_t *checks);
@@ -75,6 +75,12 @@ void doc_print(FILE *out, const json_t *checks, int quiet);
 
 /* ---- reading ------------------------------------------------------------------- */
 
+/* Values as texts of the block that they stand in. */
+#define DOC_BYTES(n)  fct_bytes((double)(n), (char[24]){ 0 })
+#define DOC_USER(uid) doc_user(uid, (char[64]){ 0 })
+/* A path below the root. One that is too long is cut so that the kernel says so. */
+#define DOC_BELOW(d, path) doc_below(d, path, (char[PATH_MAX + 1]){ 0 })
+const char *doc_below(const struct doc *d, const char *path, char ret[PATH_MAX + 1]);
 /* A regular file below the root, as far as it fits; a NUL follows. Its length
  * or -errno. */
 ssize_t doc_read(const struct doc *d, const char *path, char *ret, size_t ret_bytes);
@@ -87,12 +93,15 @@ int doc_read_u64(const struct doc *d, const char *path, uint64_t *ret);
 int doc_field(const char *text, const char *key, char *ret, size_t ret_bytes);
 /* The same as a number; kB are turned into bytes. */
 int doc_field_u64(const char *text, const char *key, uint64_t *ret);
+/* doc_field() of a file; 0 or -ENOENT. */
+int doc_value(const struct doc *d, const char *path, const char *key, char *ret,
+    size_t ret_bytes);
 /* How many numbers "0-3,8" names; 0: none or malformed. */
 unsigned doc_count_list(const char *list);
-/* Folder of /proc that stands for the daemon, else for this process. */
-const char *doc_proc(const struct doc *d, char *ret, size_t ret_bytes);
-/* Name of a user, or its number as text. */
-const char *doc_user(uid_t uid, char *ret, size_t ret_bytes);
+/* A file in the folder of /proc of the daemon, else of this process; ret. */
+const char *doc_proc(const struct doc *d, const char *file, char ret[64]);
+/* Name of a user, or its number as text; ret. */
+const char *doc_user(uid_t uid, char ret[64]);
 struct doc_process {
     long pid, uid;  /* uid -1: not known */
     uint64_t bytes; /* in memory; all ones: not known */

@@ -12,21 +12,11 @@
 #include "daemon/common/version.h"
 #include "libclient/fdwhere.h"
 
-#define N_GROUPS_MAX 1024
-#define JOIN         "sudo usermod -aG %s %s    (then log in again)"
+#define JOIN "sudo usermod -aG %s %s    (then log in again)"
 #define MAKE_GROUP \
     "sudo groupadd --system %s && sudo usermod -aG %s %s, start the daemon again, log in " \
     "again"
-
-static int
-stat_below(const struct doc *d, const char *path, struct stat *ret)
-{
-    char full[2048];
-
-    if ((size_t)snprintf(full, sizeof(full), "%s%s", d->root, path) >= sizeof(full))
-        return -ENAMETOOLONG;
-    return stat(full, ret) == 0 ? 0 : -errno;
-}
+#define LAST_WORDS "fdctl debug panic shows its last words; journalctl -u fdd"
 
 /* ---- folders and rights ---------------------------------------------------------- */
 
@@ -34,18 +24,14 @@ static void
 check_runtime(struct doc *d)
 {
     const char *dir = d->f->dir;
-    char user[64], me[64];
     struct stat st;
-    int rc = stat_below(d, dir, &st);
 
-    if (rc != 0) {
+    if (stat(DOC_BELOW(d, dir), &st) != 0)
         doc_add(d, DOC_NOTE, "runtime folder",
             "%s: %s" FIX "no daemon has run here: sudo systemctl start fdd, or name another "
             "folder with --runtime-dir DIR",
-            dir, strerror(-rc));
-        return;
-    }
-    if (!S_ISDIR(st.st_mode))
+            dir, strerror(errno));
+    else if (!S_ISDIR(st.st_mode))
         doc_add(d, DOC_FAIL, "runtime folder",
             "%s is not a folder" FIX "remove it, or name another one: daemon.runtime_dir",
             dir);
@@ -53,69 +39,58 @@ check_runtime(struct doc *d)
         doc_add(d, DOC_FAIL, "runtime folder",
             "%s can be written by others (mode %04o), fdd refuses it" FIX
             "another daemon.runtime_dir, a folder that fdd makes",
-            dir, (unsigned)(st.st_mode & 07777));
+            dir, st.st_mode & 07777);
     else
         doc_add(d, DOC_OK, "runtime folder", "%s of %s, mode %04o%s%s", dir,
-            doc_user(st.st_uid, user, sizeof(user)), (unsigned)(st.st_mode & 07777),
+            DOC_USER(st.st_uid), st.st_mode & 07777,
             st.st_uid != d->uid ? ", read by " : "",
-            st.st_uid != d->uid ? doc_user(d->uid, me, sizeof(me)) : "");
+            st.st_uid != d->uid ? DOC_USER(d->uid) : "");
 }
 
 static void
 check_socket(struct doc *d, const char *name, const char *path)
 {
-    char full[1024], user[64];
+    const char *user = DOC_USER(d->uid), *full = DOC_BELOW(d, path);
+    const struct group *gr;
     struct stat st;
-    int rc = stat_below(d, path, &st);
+    unsigned mode;
 
-    if (rc != 0) {
+    if (stat(full, &st) != 0) {
         doc_add(d, d->daemon_pid > 0 ? DOC_FAIL : DOC_NOTE, name, "%s: %s" FIX "%s", path,
-            strerror(-rc),
+            strerror(errno),
             d->daemon_pid > 0 ? "the daemon runs without it: fdctl stop, then "
                                 "start it again"
                               : "start a daemon: sudo systemctl start fdd");
         return;
     }
-    if (!S_ISSOCK(st.st_mode)) {
+    mode = st.st_mode & 07777;
+    gr = st.st_gid != 0 ? getgrgid(st.st_gid) : NULL;
+    if (!S_ISSOCK(st.st_mode))
         doc_add(d, DOC_FAIL, name,
             "%s is not a socket" FIX "remove it and start the daemon again", path);
-        return;
-    }
-    snprintf(full, sizeof(full), "%s%s", d->root, path);
-    if (access(full, W_OK) != 0) {
-        const struct group *gr = getgrgid(st.st_gid);
-
-        (void)doc_user(d->uid, user, sizeof(user));
-        if (gr != NULL && st.st_gid != 0)
-            doc_add(d, DOC_WARN, name, "%s, mode %04o: not for %s" FIX JOIN, path,
-                (unsigned)(st.st_mode & 07777), user, gr->gr_name, user);
-        else
-            doc_add(d, DOC_WARN, name, "%s, mode %04o: not for %s" FIX MAKE_GROUP, path,
-                (unsigned)(st.st_mode & 07777), user, d->par->ipc_group,
-                d->par->ipc_group, user);
-        return;
-    }
-    doc_add(d, DOC_OK, name, "%s, mode %04o", path, (unsigned)(st.st_mode & 07777));
+    else if (access(full, W_OK) == 0)
+        doc_add(d, DOC_OK, name, "%s, mode %04o", path, mode);
+    else if (gr != NULL)
+        doc_add(d, DOC_WARN, name, "%s, mode %04o: not for %s" FIX JOIN, path, mode, user,
+            gr->gr_name, user);
+    else
+        doc_add(d, DOC_WARN, name, "%s, mode %04o: not for %s" FIX MAKE_GROUP, path, mode,
+            user, d->par->ipc_group, d->par->ipc_group, user);
 }
 
 static void
 check_group(struct doc *d, const char *name, const char *group, const char *may)
 {
     const struct group *gr = getgrnam(group);
-    gid_t list[N_GROUPS_MAX];
-    int n = getgroups(N_GROUPS_MAX, list), is_in = gr != NULL && getegid() == gr->gr_gid;
-    char user[64];
+    const char *user = DOC_USER(d->uid);
 
-    for (int i = 0; gr != NULL && i < n; i++)
-        is_in |= list[i] == gr->gr_gid;
-    (void)doc_user(d->uid, user, sizeof(user));
     if (d->uid == 0)
         doc_add(d, DOC_OK, name, "root may do everything");
     else if (gr == NULL)
         doc_add(d, DOC_NOTE, name,
             "the group %s does not exist: only root and the daemon's own user may %s" FIX MAKE_GROUP,
             group, may, group, group, user);
-    else if (is_in)
+    else if (getegid() == gr->gr_gid || group_member(gr->gr_gid))
         doc_add(d, DOC_OK, name, "%s is in %s and may %s", user, group, may);
     else
         doc_add(d, DOC_NOTE, name, "%s is not in %s, whose members may %s" FIX JOIN, user,
@@ -124,50 +99,50 @@ check_group(struct doc *d, const char *name, const char *group, const char *may)
 
 /* ---- daemon ------------------------------------------------------------------------ */
 
+/* The first of them that is not empty. */
+static const char *
+either(const char *a, const char *b)
+{
+    return a[0] != '\0' ? a : b;
+}
+
 static void
 check_worker(struct doc *d, const json_t *w)
 {
     const json_t *retry = json_object_get(w, "retry");
     const json_t *list = json_object_get(w, "devices"), *e;
-    const char *phase = fct_str(w, "phase");
+    const char *phase = fct_str(w, "phase"), *last = fct_str(w, "last_death");
+    const char *log = "its log says why: journalctl -u fdd", *uuid;
     size_t i;
-    long long deaths = fct_num(w, "deaths");
+    long long deaths = fct_num(w, "deaths"), restart = fct_num(w, "restart_in_ms");
 
     if (json_is_object(retry))
         doc_add(d, DOC_FAIL, "worker",
             "blocked, waits for %s, tried %lld times: %s" FIX "%s",
             fct_str(retry, "waits_for"), fct_num(retry, "tries"), fct_str(retry, "error"),
-            fct_str(retry, "fix")[0] != '\0' ? fct_str(retry, "fix")
-                                             : "its log says why: journalctl -u fdd");
+            either(fct_str(retry, "fix"), log));
     else if (strcmp(phase, "failed") == 0)
         doc_add(d, DOC_FAIL, "worker", "failed: %s" FIX "%s",
-            fct_str(w, "error")[0] != '\0' ? fct_str(w, "error") : fct_str(w, "last_death"),
-            fct_str(w, "fix")[0] != '\0' ? fct_str(w, "fix")
-                                         : "its log says why: journalctl -u fdd");
-    else if (fct_num(w, "restart_in_ms") > 0)
+            either(fct_str(w, "error"), last), either(fct_str(w, "fix"), log));
+    else if (restart > 0)
         doc_add(d, DOC_WARN, "worker",
-            "died and is started again in %lld ms: %s" FIX
-            "fdctl debug panic shows its last words; journalctl -u fdd",
-            fct_num(w, "restart_in_ms"), fct_str(w, "last_death"));
+            "died and is started again in %lld ms: %s" FIX LAST_WORDS, restart, last);
     else
         doc_add(d, DOC_OK, "worker", "%s, pid %lld", phase, fct_num(w, "pid"));
     /* entries of device.list, as the worker found them */
     json_array_foreach(list, i, e) {
-        const char *uuid = fct_str(e, "uuid");
-
+        uuid = fct_str(e, "uuid");
         doc_add(d, DOC_OK, "device.list", "entry %zu is %s%s%s%s",
             (size_t)fct_num(w, "group") * json_array_size(list) + i, fct_str(e, "device"),
             *uuid != '\0' ? " " : "", uuid,
             json_is_true(json_object_get(e, "is_used")) ? "" : ", not used");
-        doc_data(d, "uuid", json_string(uuid));
+        doc_data(d, "{s:s}", "uuid", uuid);
     }
-    if (deaths == 0)
-        return;
-    doc_add(d, DOC_WARN, "worker deaths",
-        "%lld, the last: %s" FIX
-        "fdctl debug panic shows its last words; journalctl -u fdd",
-        deaths, fct_str(w, "last_death"));
-    doc_data(d, "deaths", json_integer(deaths));
+    if (deaths != 0) {
+        doc_add(d, DOC_WARN, "worker deaths", "%lld, the last: %s" FIX LAST_WORDS, deaths,
+            last);
+        doc_data(d, "{s:I}", "deaths", (json_int_t)deaths);
+    }
 }
 
 static void
@@ -242,31 +217,26 @@ check_model_dir(struct doc *d)
             dir);
         return;
     }
-    rc = doc_weights(d, dir, &bytes, &n);
     snprintf(config, sizeof(config), "%s/config.json", dir);
-    if (rc == 0)
-        rc = stat_below(d, config, &st);
-    if (rc != 0) {
-        if (rc == -EACCES)
-            doc_add(d, DOC_FAIL, "model",
-                "%s (%s): %s" FIX
-                "a copy that the daemon's user may read: sudo cp -rL --no-preserve=mode,ownership %s /var/lib/fdd/",
-                dir, d->par_from, strerror(-rc), dir);
-        else
-            doc_add(d, DOC_FAIL, "model",
-                "%s (%s): %s" FIX
-                "a model directory holds config.json and *.safetensors: %s",
-                dir, d->par_from, strerror(-rc), dir);
-    } else if (n == 0 && d->par->model_load_format != PAR_MODEL_LOAD_FORMAT_DUMMY) {
+    rc = doc_weights(d, dir, &bytes, &n);
+    if (rc == 0 && stat(DOC_BELOW(d, config), &st) != 0)
+        rc = -errno;
+    if (rc != 0)
+        doc_add(d, DOC_FAIL, "model", "%s (%s): %s" FIX "%s%s%s", dir, d->par_from,
+            strerror(-rc),
+            rc == -EACCES ? "a copy that the daemon's user may read: sudo cp -rL "
+                            "--no-preserve=mode,ownership "
+                          : "a model directory holds config.json and *.safetensors: ",
+            dir, rc == -EACCES ? " /var/lib/fdd/" : "");
+    else if (n == 0 && d->par->model_load_format != PAR_MODEL_LOAD_FORMAT_DUMMY)
         doc_add(d, DOC_FAIL, "model",
             "%s (%s): no *.safetensors file" FIX
             "fetch the weights, or set model.load_format = dummy",
             dir, d->par_from);
-    } else {
+    else
         doc_add(d, DOC_OK, "model",
             "%s (%s), %u weight file%s; to check all of it: fdd-worker --check %s", dir,
             d->par_from, n, n == 1 ? "" : "s", dir);
-    }
 }
 
 /* The rule of daemon.cache_dir, for the user who asks. */
@@ -293,9 +263,9 @@ cache_dir(const struct doc *d, char *ret, size_t ret_bytes)
 static void
 check_cache(struct doc *d)
 {
-    char dir[1024], full[2048], up[1024], user[64];
+    char dir[1024], up[1024];
     struct stat st;
-    int rc;
+    int is_new, is_there;
 
     if (cache_dir(d, dir, sizeof(dir)) != 0) {
         doc_add(d, DOC_NOTE, "cache folder",
@@ -303,27 +273,22 @@ check_cache(struct doc *d)
             "set daemon.cache_dir, or the peak is measured again each time");
         return;
     }
-    rc = stat_below(d, dir, &st);
     snprintf(up, sizeof(up), "%s", dir);
-    if (rc == -ENOENT && strrchr(up, '/') > up) {
+    is_there = stat(DOC_BELOW(d, dir), &st) == 0;
+    is_new = !is_there && errno == ENOENT && strrchr(up, '/') > up;
+    if (is_new) {
         *strrchr(up, '/') = '\0';
-        rc = stat_below(d, up, &st);
-        snprintf(full, sizeof(full), "%s%s", d->root, up);
-    } else {
-        snprintf(full, sizeof(full), "%s%s", d->root, dir);
+        is_there = stat(DOC_BELOW(d, up), &st) == 0;
     }
-    if (rc == 0 && st.st_uid != d->uid && d->uid != 0)
-        doc_add(d, DOC_OK, "cache folder", "%s of %s", dir,
-            doc_user(st.st_uid, user, sizeof(user)));
-    else if (rc == 0 && access(full, W_OK) == 0)
-        doc_add(d, DOC_OK, "cache folder", "%s%s", dir,
-            strcmp(full + strlen(d->root), dir) != 0 ? " (will be made)" : "");
-    else {
+    if (is_there && st.st_uid != d->uid && d->uid != 0)
+        doc_add(d, DOC_OK, "cache folder", "%s of %s", dir, DOC_USER(st.st_uid));
+    else if (is_there && access(DOC_BELOW(d, up), W_OK) == 0)
+        doc_add(d, DOC_OK, "cache folder", "%s%s", dir, is_new ? " (will be made)" : "");
+    else
         doc_add(d, DOC_WARN, "cache folder",
             "%s: %s" FIX "mkdir -p %s and let the daemon's user write it, or set "
             "daemon.cache_dir; else the peak is measured again each time",
-            dir, rc != 0 ? strerror(-rc) : "cannot be written", dir);
-    }
+            dir, is_there ? "cannot be written" : strerror(errno), dir);
 }
 
 /* ---- devices --------------------------------------------------------------------- */
@@ -332,12 +297,12 @@ check_cache(struct doc *d)
 static int
 check_device(struct doc *d, const char *dir, const char *uuid)
 {
-    char path[FDW_PATH_BYTES * 2 + 512], who[800], plain[800], name[300];
+    char path[PATH_MAX], who[800], plain[800], name[300];
     struct dow o;
     int rc;
 
-    snprintf(path, sizeof(path), "%s%s/%s", d->root, dir, uuid);
-    rc = dow_look(path, &o);
+    snprintf(path, sizeof(path), "%s/%s", dir, uuid);
+    rc = dow_look(DOC_BELOW(d, path), &o);
     if (rc == 0)
         return 0;
     fct_plain(uuid, SIZE_MAX, plain, sizeof(plain));
@@ -350,7 +315,7 @@ check_device(struct doc *d, const char *dir, const char *uuid)
     dow_text(&o, who, sizeof(who));
     fct_plain(who, sizeof(who), plain, sizeof(plain));
     doc_add(d, DOC_OK, name, "held by %s", plain);
-    doc_data(d, "pid", json_integer(o.pid));
+    doc_data(d, "{s:i}", "pid", (int)o.pid);
     return 1;
 }
 
@@ -358,30 +323,29 @@ check_device(struct doc *d, const char *dir, const char *uuid)
 static void
 check_devices(struct doc *d)
 {
-    char dir[FDW_PATH_BYTES], full[FDW_PATH_BYTES * 2];
-    struct dirent **names;
+    char dir[FDW_PATH_BYTES];
+    struct dirent **names = NULL;
     struct fdw_env e;
     struct stat st;
-    int n, held = 0;
+    int n, held = 0, is_closed;
 
     fdw_env_get(&e);
-    if (stat_below(d, d->f->dir, &st) != 0 ||
+    if (stat(DOC_BELOW(d, d->f->dir), &st) != 0 ||
         fdw_device_dir(&e, d->f->dir, (unsigned long)st.st_uid, dir, sizeof(dir)) != 0)
         return;
-    snprintf(full, sizeof(full), "%s%s", d->root, dir);
-    n = scandir(full, &names, NULL, alphasort);
+    n = scandir(DOC_BELOW(d, dir), &names, NULL, alphasort);
+    is_closed = n < 0 && errno == EACCES;
     for (int i = 0; i < n; i++) {
         if (strchr(names[i]->d_name, '.') == NULL) /* of locks, not of holders */
             held += check_device(d, dir, names[i]->d_name);
         free(names[i]);
     }
-    if (n >= 0)
-        free(names);
-    if (n < 0 && errno == EACCES) {
+    free(names);
+    if (is_closed)
         doc_add(d, DOC_NOTE, "devices",
-            "cannot be looked at: %s in %s" FIX "sudo fdctl doctor fdd", strerror(errno),
+            "cannot be looked at: %s in %s" FIX "sudo fdctl doctor fdd", strerror(EACCES),
             dir);
-    } else if (held == 0)
+    else if (held == 0)
         doc_add(d, DOC_OK, "devices", "none is held by fdd (locks in %s)", dir);
 }
 

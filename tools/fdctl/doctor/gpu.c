@@ -5,10 +5,8 @@
 #include "tools/fdctl/doctor/doctor.h"
 
 #include <ctype.h>
-#include <dirent.h>
 #include <dlfcn.h>
-#include <limits.h>
-#include <sys/stat.h>
+#include <glob.h>
 
 #define N_GPU_MAX  32
 #define N_PROC_MAX 256
@@ -39,7 +37,7 @@
 
 struct gpu {
     void *dev;
-    char name[64], check[64]; /* "gpu 0 memory" and the like */
+    char name[64];
     unsigned i;
     int n_worker; /* processes of fdd on it */
 };
@@ -50,25 +48,22 @@ struct gpu {
 static unsigned
 count_pci(const struct doc *d)
 {
-    char path[1024], line[32];
-    const struct dirent *e;
+    char path[64], line[32];
     unsigned n = 0;
-    DIR *dp;
+    glob_t g = { 0 };
 
-    snprintf(path, sizeof(path), "%s/sys/bus/pci/devices", d->root);
-    dp = opendir(path);
-    while (dp != NULL && (e = readdir(dp)) != NULL) {
-        if (e->d_name[0] == '.')
-            continue;
-        snprintf(path, sizeof(path), "/sys/bus/pci/devices/%s/vendor", e->d_name);
+    (void)glob(DOC_BELOW(d, "/sys/bus/pci/devices/*"), 0, NULL, &g);
+    for (size_t i = 0; i < g.gl_pathc; i++) {
+        const char *dev = strrchr(g.gl_pathv[i], '/') + 1;
+
+        snprintf(path, sizeof(path), "/sys/bus/pci/devices/%.16s/vendor", dev);
         if (doc_read_line(d, path, line, sizeof(line)) != 0 || strcmp(line, "0x10de") != 0)
             continue;
-        snprintf(path, sizeof(path), "/sys/bus/pci/devices/%s/class", e->d_name);
+        snprintf(path, sizeof(path), "/sys/bus/pci/devices/%.16s/class", dev);
         n += doc_read_line(d, path, line, sizeof(line)) == 0 &&
             strncmp(line, "0x03", 4) == 0;
     }
-    if (dp != NULL)
-        closedir(dp);
+    globfree(&g);
     return n;
 }
 
@@ -98,28 +93,28 @@ check_driver(struct doc *d)
     unsigned n_pci = count_pci(d);
     int has_module = module_version(d, module, sizeof(module)) == 0, rc;
 
-    if (!has_module && d->nvml == NULL) {
-        if (n_pci > 0)
-            doc_add(d, DOC_WARN, "driver",
-                "%u NVIDIA device%s, but no driver is loaded" FIX
-                "install the NVIDIA driver, or set device.backend = cpu",
-                n_pci, n_pci == 1 ? "" : "s");
-        else
-            doc_add(d, DOC_NOTE, "driver",
-                "no NVIDIA GPU" FIX
-                "nothing to fix: device.backend = auto serves on the processor");
-        return 0;
-    }
-    if (d->nvml == NULL) {
+    if (d->nvml == NULL && has_module)
         doc_add(d, DOC_WARN, "driver",
             "module %s is loaded, but libnvidia-ml.so.1 is not found" FIX
             "install the driver's libraries of version %s (in a container: the "
             "NVIDIA container toolkit, --gpus all)",
             module, module);
+    else if (d->nvml == NULL && n_pci > 0)
+        doc_add(d, DOC_WARN, "driver",
+            "%u NVIDIA device%s, but no driver is loaded" FIX
+            "install the NVIDIA driver, or set device.backend = cpu",
+            n_pci, n_pci == 1 ? "" : "s");
+    else if (d->nvml == NULL)
+        doc_add(d, DOC_NOTE, "driver",
+            "no NVIDIA GPU" FIX
+            "nothing to fix: device.backend = auto serves on the processor");
+    if (d->nvml == NULL)
         return 0;
-    }
     rc = d->nvml->init();
-    if (rc != DOC_NVML_OK) {
+    if (rc == DOC_NVML_OK)
+        doc_add(d, DOC_OK, "driver", "%s",
+            ASK(driver_version, library, sizeof(library)) ? library : module);
+    else
         doc_add(d, DOC_WARN, "driver", "%s%s%s" FIX "%s", d->nvml->error(rc),
             has_module ? "; module " : "", module,
             rc == DOC_NVML_MISMATCH
@@ -127,12 +122,7 @@ check_driver(struct doc *d)
                 : rc == DOC_NVML_NO_DRIVER ? "sudo modprobe nvidia; in a container: --gpus all"
                 : rc == DOC_NVML_NO_PERMISSION ? "let this user read and write /dev/nvidia*"
                                                : "dmesg | grep -i nvrm says more");
-        return 0;
-    }
-    if (!ASK(driver_version, library, sizeof(library)))
-        snprintf(library, sizeof(library), "%s", module);
-    doc_add(d, DOC_OK, "driver", "%s", library);
-    return 1;
+    return rc == DOC_NVML_OK;
 }
 
 /* ---- libraries and files ----------------------------------------------------------- */
@@ -162,13 +152,13 @@ check_libraries(struct doc *d)
             "install the driver's CUDA library (Debian: libcuda1; in a container: "
             "NVIDIA_DRIVER_CAPABILITIES=compute,utility)");
     if (named != NULL && named[0] != '\0') {
-        int rc = d->tries->lib(named);
-
-        doc_add(d, rc == 0 ? DOC_OK : DOC_FAIL, "cublasLt",
-            rc == 0 ? "%s (FDD_CUBLASLT)"
-                    : "FDD_CUBLASLT names %s, which cannot be loaded" FIX
-                      "correct FDD_CUBLASLT, or unset it",
-            named);
+        if (d->tries->lib(named) == 0)
+            doc_add(d, DOC_OK, "cublasLt", "%s (FDD_CUBLASLT)", named);
+        else
+            doc_add(d, DOC_FAIL, "cublasLt",
+                "FDD_CUBLASLT names %s, which cannot be loaded" FIX
+                "correct FDD_CUBLASLT, or unset it",
+                named);
         return;
     }
     /* The order of the CUDA backend, kernels/cuda/ops_gemm.cu. */
@@ -187,15 +177,11 @@ check_libraries(struct doc *d)
 static void
 check_device_file(struct doc *d, const char *path, int is_needed)
 {
-    char full[1024];
-    int e;
+    const char *full = DOC_BELOW(d, path);
+    int e = access(full, R_OK | W_OK) == 0 ? 0 : errno;
 
-    snprintf(full, sizeof(full), "%s%s", d->root, path);
-    if (access(full, R_OK | W_OK) == 0)
+    if (e == 0 || (e == ENOENT && !is_needed))
         return;
-    if (errno == ENOENT && !is_needed)
-        return;
-    e = errno;
     if (access(full, F_OK) == 0)
         doc_add(d, DOC_WARN, path,
             "%s" FIX "ls -l %s says who may; add the daemon's user to its group (often "
@@ -227,13 +213,6 @@ check_device_files(struct doc *d, unsigned n_gpu)
 
 /* ---- one GPU ----------------------------------------------------------------------- */
 
-static const char *
-check_name(struct gpu *g, const char *what)
-{
-    snprintf(g->check, sizeof(g->check), "gpu %u %s", g->i, what);
-    return g->check;
-}
-
 int
 doc_runs_on(const char *gencode, int major, int minor)
 {
@@ -259,17 +238,16 @@ check_arch(struct doc *d, struct gpu *g)
     int major = 0, minor = 0, fits;
 
     if (!ASK(capability, g->dev, &major, &minor)) {
-        doc_add(d, DOC_OK, check_name(g, "model"), "%s", g->name);
+        doc_add(d, DOC_OK, "model", "%s", g->name);
         return;
     }
     fits = doc_runs_on(FDD_NVCC_GENCODE, major, minor);
-    doc_add(d, fits ? DOC_OK : DOC_WARN, check_name(g, "model"),
+    doc_add(d, fits ? DOC_OK : DOC_WARN, "model",
         "%s, capability %d.%d%s" FIX "configure "
         "--with-nvcc-gencode=-gencode=arch=compute_%d%d,code=sm_%d%d (now: %s)",
         g->name, major, minor, fits ? "" : ", for which this fdd has no code", major,
         minor, major, minor, FDD_NVCC_GENCODE);
-    doc_data(d, "name", json_string(g->name));
-    doc_data(d, "capability", json_real(major + minor / 10.0));
+    doc_data(d, "{s:s, s:f}", "name", g->name, "capability", major + minor / 10.0);
 }
 
 /* Processes that hold memory of the GPU; their number. */
@@ -298,6 +276,18 @@ list_procs(const struct doc *d, const struct gpu *g, struct doc_nvml_proc *ret)
     return n;
 }
 
+static int
+is_own(const struct doc *d, unsigned pid)
+{
+    const json_t *w;
+    size_t i;
+
+    json_array_foreach(json_object_get(d->status, "workers"), i, w)
+        if (fct_num(w, "pid") == (int)pid)
+            return 1;
+    return 0;
+}
+
 static void
 check_procs(struct doc *d, struct gpu *g)
 {
@@ -308,33 +298,29 @@ check_procs(struct doc *d, struct gpu *g)
     json_t *list = json_array();
 
     for (unsigned i = 0; i < n; i++) {
-        const json_t *ws = json_object_get(d->status, "workers");
+        int own = is_own(d, proc[i].pid);
         struct doc_process p;
-        int own = 0;
-
-        for (size_t k = 0; k < json_array_size(ws); k++)
-            own |= fct_num(json_array_get(ws, k), "pid") == (int)proc[i].pid;
 
         doc_process(d, proc[i].pid, &p);
         p.bytes = proc[i].bytes; /* all ones: not known, as there */
         doc_list(&p, list, text, sizeof(text));
         json_object_set_new(json_array_get(list, i), "own", json_boolean(own));
-        if (strcmp(p.name, "fdd-worker") == 0 || own) {
-            g->n_worker++;
-            if (at_pid < sizeof(pids) - 16)
-                at_pid += (size_t)snprintf(pids + at_pid, sizeof(pids) - at_pid, "%s%u",
-                    at_pid > 0 ? " " : "", proc[i].pid);
-        }
         n_other += !own;
+        if (strcmp(p.name, "fdd-worker") != 0 && !own)
+            continue;
+        g->n_worker++;
+        if (at_pid < sizeof(pids) - 16)
+            at_pid +=
+                (size_t)snprintf(pids + at_pid, sizeof(pids) - at_pid, " %u", proc[i].pid);
     }
-    doc_add(d, n_other > 0 ? DOC_NOTE : DOC_OK, check_name(g, "held by"),
+    doc_add(d, n_other > 0 ? DOC_NOTE : DOC_OK, "held by",
         "%s" FIX "its memory is not the daemon's: end it, or lower "
         "kv.gpu_memory_utilization (now %g)",
         n > 0 ? text : "no process", d->par->kv_gpu_memory_utilization);
-    doc_data(d, "processes", list);
+    doc_data(d, "{s:o}", "processes", list);
     if (g->n_worker > 1)
-        doc_add(d, DOC_WARN, check_name(g, "daemons"),
-            "%d workers of fdd share it: pids %s" FIX
+        doc_add(d, DOC_WARN, "daemons",
+            "%d workers of fdd share it: pids%s" FIX
             "stop one (fdctl --runtime-dir DIR stop), or give each a GPU of its "
             "own: CUDA_VISIBLE_DEVICES in its environment",
             g->n_worker, pids);
@@ -345,30 +331,25 @@ check_memory(struct doc *d, struct gpu *g)
 {
     double share = d->par->kv_gpu_memory_utilization;
     struct doc_nvml_mem m;
-    char a[32], b[32], c[32];
     uint64_t weights = 0;
     unsigned n;
 
     if (!ASK(memory, g->dev, &m))
         return;
-    if (doc_weights(d, d->par->model_path, &weights, &n) != 0)
-        weights = 0;
-    (void)fct_bytes((double)m.free, a);
-    (void)fct_bytes((double)m.total, b);
+    (void)doc_weights(d, d->par->model_path, &weights, &n);
     if (g->n_worker == 0 && weights > m.free)
-        doc_add(d, DOC_WARN, check_name(g, "memory"),
+        doc_add(d, DOC_WARN, "memory",
             "%s of %s free; the weights have %s" FIX
             "end what holds memory, set quant.weights = wint8, or take a smaller model",
-            a, b, fct_bytes((double)weights, c));
+            DOC_BYTES(m.free), DOC_BYTES(m.total), DOC_BYTES(weights));
     else if (g->n_worker == 0 && (double)m.free < share * (double)m.total)
-        doc_add(d, DOC_NOTE, check_name(g, "memory"),
+        doc_add(d, DOC_NOTE, "memory",
             "%s of %s free, less than kv.gpu_memory_utilization = %g would take" FIX
             "end what holds memory; else the KV cache gets what is left",
-            a, b, share);
+            DOC_BYTES(m.free), DOC_BYTES(m.total), share);
     else
-        doc_add(d, DOC_OK, check_name(g, "memory"), "%s of %s free", a, b);
-    doc_data(d, "total", json_integer((json_int_t)m.total));
-    doc_data(d, "free", json_integer((json_int_t)m.free));
+        doc_add(d, DOC_OK, "memory", "%s of %s free", DOC_BYTES(m.free), DOC_BYTES(m.total));
+    doc_data(d, "{s:I, s:I}", "total", (json_int_t)m.total, "free", (json_int_t)m.free);
 }
 
 static void
@@ -379,38 +360,33 @@ check_modes(struct doc *d, struct gpu *g)
     unsigned long long errors = 0;
 
     if (ASK(persistence, g->dev, &v))
-        doc_add(d, v != 0 ? DOC_OK : DOC_NOTE, check_name(g, "persistence"),
-            v != 0 ? "on"
-                   : "off: the driver unloads between uses, the start takes longer" FIX
-                     "sudo nvidia-smi -i %u -pm 1, or enable nvidia-persistenced",
+        doc_add(d, v != 0 ? DOC_OK : DOC_NOTE, "persistence",
+            "%s" FIX "sudo nvidia-smi -i %u -pm 1, or enable nvidia-persistenced",
+            v != 0 ? "on" : "off: the driver unloads between uses, the start takes longer",
             g->i);
     if (ASK(compute_mode, g->dev, &v) && v == 2)
-        doc_add(d, DOC_FAIL, check_name(g, "compute mode"),
+        doc_add(d, DOC_FAIL, "compute mode",
             "prohibited" FIX "sudo nvidia-smi -i %u -c 0", g->i);
     if (ASK(ecc_mode, g->dev, &v, &pending)) {
         if (v != 0)
             (void)ASK(ecc_errors, g->dev, 1, 0, &errors);
-        if (errors > 0)
-            doc_add(d, DOC_FAIL, check_name(g, "ecc"),
+        if (v != 0 || errors > 0)
+            doc_add(d, errors > 0 ? DOC_FAIL : DOC_OK, "ecc",
                 "on, %llu errors beyond repair" FIX
                 "its memory fails: sudo nvidia-smi -i %u -r; if they come back, "
                 "have it replaced",
                 errors, g->i);
-        else if (v != 0)
-            doc_add(d, DOC_OK, check_name(g, "ecc"), "on, 0 errors beyond repair");
         else
-            doc_add(d, DOC_NOTE, check_name(g, "ecc"),
+            doc_add(d, DOC_NOTE, "ecc",
                 "off" FIX "flipped bits go unseen: sudo nvidia-smi -i %u -e 1, then start "
                 "the machine again",
                 g->i);
     }
     if (ASK(mig_mode, g->dev, &mig, &mig_pending))
-        doc_add(d, mig != 0 ? DOC_NOTE : DOC_OK, check_name(g, "mig"),
-            mig != 0 ? "on: fdd sees one instance" FIX
-                       "name the instance: CUDA_VISIBLE_DEVICES=MIG-... of nvidia-smi "
-                       "-L; or sudo nvidia-smi -i %u -mig 0"
-                     : "off",
-            g->i);
+        doc_add(d, mig != 0 ? DOC_NOTE : DOC_OK, "mig",
+            "%s" FIX "name the instance: CUDA_VISIBLE_DEVICES=MIG-... of nvidia-smi "
+            "-L; or sudo nvidia-smi -i %u -mig 0",
+            mig != 0 ? "on: fdd sees one instance" : "off", g->i);
 }
 
 static void
@@ -424,7 +400,7 @@ check_clocks(struct doc *d, struct gpu *g)
         { SLOW_BRAKE, "external power brake" } };
     unsigned long long bits = 0;
     unsigned heat = 0;
-    char text[128] = "";
+    char text[128] = "free";
     size_t at = 0;
 
     if (!ASK(throttle, g->dev, &bits))
@@ -433,18 +409,16 @@ check_clocks(struct doc *d, struct gpu *g)
     for (size_t i = 0; i < sizeof(why) / sizeof(why[0]); i++)
         if ((bits & why[i].bit) != 0)
             at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%s",
-                at > 0 ? ", " : "", why[i].text);
+                at > 0 ? ", " : "held back by: ", why[i].text);
     doc_add(d,
         at == 0                          ? DOC_OK
             : (bits & SLOW_TROUBLE) != 0 ? DOC_WARN
                                          : DOC_NOTE,
-        check_name(g, "clocks"),
-        at > 0 ? "held back by: %s%s%u C" FIX
-                 "nvidia-smi -q -i %u -d PERFORMANCE,POWER,TEMPERATURE; look at fans, "
-                 "air and power supply, or raise the limit: sudo nvidia-smi -i %u -pl WATTS"
-               : "free%s%s%u C",
+        "clocks",
+        "%s%s%u C" FIX "nvidia-smi -q -i %u -d PERFORMANCE,POWER,TEMPERATURE; look at fans, "
+        "air and power supply, or raise the limit: sudo nvidia-smi -i %u -pl WATTS",
         text, at > 0 ? "; " : ", ", heat, g->i, g->i);
-    doc_data(d, "reasons", json_integer((json_int_t)bits));
+    doc_data(d, "{s:I}", "reasons", (json_int_t)bits);
 }
 
 static void
@@ -452,14 +426,14 @@ check_link(struct doc *d, struct gpu *g)
 {
     unsigned gen, gen_max, width, width_max;
 
-    if (!ASK(pcie_gen, g->dev, &gen) || !ASK(pcie_gen_max, g->dev, &gen_max) ||
-        !ASK(pcie_width, g->dev, &width) || !ASK(pcie_width_max, g->dev, &width_max))
-        return;
-    doc_add(d, width < width_max ? DOC_WARN : DOC_OK, check_name(g, "pcie"),
-        "generation %u of %u, x%u of x%u%s" FIX
-        "the GPU has fewer lanes than it can use: another slot, or seat it "
-        "again; loading the weights takes longer",
-        gen, gen_max, width, width_max, gen < gen_max ? " (an idle link is slower)" : "");
+    if (ASK(pcie_gen, g->dev, &gen) && ASK(pcie_gen_max, g->dev, &gen_max) &&
+        ASK(pcie_width, g->dev, &width) && ASK(pcie_width_max, g->dev, &width_max))
+        doc_add(d, width < width_max ? DOC_WARN : DOC_OK, "pcie",
+            "generation %u of %u, x%u of x%u%s" FIX
+            "the GPU has fewer lanes than it can use: another slot, or seat it "
+            "again; loading the weights takes longer",
+            gen, gen_max, width, width_max,
+            gen < gen_max ? " (an idle link is slower)" : "");
 }
 
 /* ---- between GPUs ------------------------------------------------------------------ */
@@ -483,14 +457,13 @@ check_peers(struct doc *d, const struct gpu *g, unsigned n)
     char text[8192] = "";
     size_t at = 0;
     unsigned missing = 0;
-    json_t *rows;
+    json_t *rows, *row;
 
     if (n < 2 || d->nvml->p2p == NULL)
         return;
     rows = json_array();
     for (unsigned i = 0; i < n; i++) {
-        json_t *row = json_array();
-
+        row = json_array();
         at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%2u:", i > 0 ? "\n" : "",
             g[i].i);
         for (unsigned k = 0; k < n; k++) {
@@ -507,23 +480,22 @@ check_peers(struct doc *d, const struct gpu *g, unsigned n)
         "-p2p r; in the firmware allow peer access (ACS, IOMMU), or use GPUs of one "
         "switch",
         text, missing, n * (n - 1));
-    doc_data(d, "matrix", rows);
+    doc_data(d, "{s:o}", "matrix", rows);
 }
 
 static void
 check_nvlink(struct doc *d, struct gpu *g)
 {
-    unsigned up = 0, down = 0;
+    unsigned up = 0, n = 0;
     int on;
 
-    for (unsigned i = 0; d->nvml->nvlink != NULL && i < N_LINK_MAX; i++) {
-        if (d->nvml->nvlink(g->dev, i, &on) != DOC_NVML_OK)
-            continue;
-        up += on != 0;
-        down += on == 0;
-    }
-    if (up + down > 0)
-        doc_add(d, DOC_OK, check_name(g, "nvlink"), "%u of %u links up", up, up + down);
+    for (unsigned i = 0; i < N_LINK_MAX; i++)
+        if (ASK(nvlink, g->dev, i, &on)) {
+            up += on != 0;
+            n++;
+        }
+    if (n > 0)
+        doc_add(d, DOC_OK, "nvlink", "%u of %u links up", up, n);
 }
 
 void
@@ -531,41 +503,43 @@ doc_gpu(struct doc *d)
 {
     static void (*const checks[])(struct doc * d, struct gpu * g) = { check_arch,
         check_procs, check_memory, check_modes, check_clocks, check_link, check_nvlink };
-    static struct gpu g[N_GPU_MAX];
+    struct gpu good[N_GPU_MAX];
     unsigned n = 0, n_good = 0;
+    char of[16];
     int rc;
 
     if (!check_driver(d))
         return;
-    memset(g, 0, sizeof(g));
     rc = d->nvml->count(&n);
-    if (rc != DOC_NVML_OK || n == 0)
+    if (rc == DOC_NVML_OK && n > 0) {
+        check_libraries(d);
+        check_device_files(d, n);
+    } else {
         doc_add(d, DOC_NOTE, "devices",
             "%s" FIX "nvidia-smi -L; in a container: --gpus all",
             rc != DOC_NVML_OK ? d->nvml->error(rc) : "a driver, but no GPU");
-    if (n > 0 && rc == DOC_NVML_OK) {
-        check_libraries(d);
-        check_device_files(d, n);
+        n = 0;
     }
-    for (unsigned i = 0; rc == DOC_NVML_OK && i < n && i < N_GPU_MAX; i++) {
-        int bad = d->nvml->handle(i, &g[n_good].dev);
+    for (unsigned i = 0; i < n && i < N_GPU_MAX; i++) {
+        struct gpu *g = &good[n_good];
 
-        g[n_good].i = i;
-        if (bad == DOC_NVML_OK)
-            bad = d->nvml->name(g[n_good].dev, g[n_good].name, sizeof(g[n_good].name));
-        if (bad != DOC_NVML_OK) {
-            doc_add(d, DOC_FAIL, check_name(&g[n_good], "model"), "%s" FIX "%s",
-                d->nvml->error(bad),
-                bad == DOC_NVML_LOST ? "it has left the bus: dmesg | grep -i xid, "
-                                       "start the machine again"
-                                     : "dmesg | grep -i nvrm says more");
-            continue;
-        }
-        for (size_t k = 0; k < sizeof(checks) / sizeof(checks[0]); k++)
-            checks[k](d, &g[n_good]);
-        n_good++;
+        *g = (struct gpu){ .i = i };
+        snprintf(of, sizeof(of), "gpu %u ", i);
+        d->of = of;
+        rc = d->nvml->handle(i, &g->dev);
+        if (rc == DOC_NVML_OK)
+            rc = d->nvml->name(g->dev, g->name, sizeof(g->name));
+        n_good += rc == DOC_NVML_OK;
+        if (rc != DOC_NVML_OK)
+            doc_add(d, DOC_FAIL, "model", "%s" FIX "%s", d->nvml->error(rc),
+                rc == DOC_NVML_LOST ? "it has left the bus: dmesg | grep -i xid, "
+                                      "start the machine again"
+                                    : "dmesg | grep -i nvrm says more");
+        for (size_t k = 0; rc == DOC_NVML_OK && k < sizeof(checks) / sizeof(checks[0]); k++)
+            checks[k](d, g);
+        d->of = NULL;
     }
-    check_peers(d, g, n_good);
+    check_peers(d, good, n_good);
     (void)d->nvml->shutdown();
 }
 

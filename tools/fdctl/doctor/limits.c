@@ -6,6 +6,7 @@
 
 #include <ctype.h>
 #include <dirent.h>
+#include <fnmatch.h>
 #include <linux/capability.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -21,25 +22,22 @@
 static int
 limit_of(const char *text, const char *name, uint64_t *ret_soft, uint64_t *ret_hard)
 {
-    const char *p = strstr(text, name);
     uint64_t *out[2] = { ret_soft, ret_hard };
+    const char *p = strstr(text, name);
+    char *end;
 
     if (p == NULL)
         return -ENOENT;
     p += strlen(name);
-    for (int i = 0; i < 2; i++) {
-        char *end;
-
+    for (int i = 0; i < 2; i++, p = end) {
         p += strspn(p, " ");
-        if (strncmp(p, "unlimited", 9) == 0) {
-            *out[i] = UINT64_MAX;
-            p += 9;
+        *out[i] = UINT64_MAX;
+        end = (char *)(uintptr_t)p + strlen("unlimited");
+        if (strncmp(p, "unlimited", strlen("unlimited")) == 0)
             continue;
-        }
         if (!isdigit((unsigned char)*p))
             return -EINVAL;
         *out[i] = strtoull(p, &end, 10);
-        p = end;
     }
     return 0;
 }
@@ -47,58 +45,55 @@ limit_of(const char *text, const char *name, uint64_t *ret_soft, uint64_t *ret_h
 /* Does its capability CAP_IPC_LOCK free the process from that limit? Not in a
  * user namespace below the first one. */
 static int
-may_lock_all(const struct doc *d, const char *proc)
+may_lock_all(const struct doc *d)
 {
-    unsigned long long inside = 1, outside = 1, n = 0, caps;
-    char path[96], text[8192], value[32];
+    unsigned long long inside = 1, outside = 1, n = 0;
+    char path[64], line[128], caps[32];
 
-    snprintf(path, sizeof(path), "%s/uid_map", proc);
-    if (doc_read_line(d, path, text, sizeof(text)) != 0 ||
-        sscanf(text, "%llu %llu %llu", &inside, &outside, &n) != 3 || inside != 0 ||
-        outside != 0 || n != UINT32_MAX)
-        return 0;
-    snprintf(path, sizeof(path), "%s/status", proc);
-    if (doc_read(d, path, text, sizeof(text)) <= 0 ||
-        doc_field(text, "CapEff", value, sizeof(value)) != 0)
-        return 0;
-    caps = strtoull(value, NULL, 16);
-    return (caps >> CAP_IPC_LOCK & 1) != 0;
+    return doc_read_line(d, doc_proc(d, "/uid_map", path), line, sizeof(line)) == 0 &&
+        sscanf(line, "%llu %llu %llu", &inside, &outside, &n) == 3 && inside == 0 &&
+        outside == 0 && n == UINT32_MAX &&
+        doc_value(d, doc_proc(d, "/status", path), "CapEff", caps, sizeof(caps)) == 0 &&
+        (strtoull(caps, NULL, 16) >> CAP_IPC_LOCK & 1) != 0;
+}
+
+static void
+check_memlock(struct doc *d, const char *who, uint64_t soft)
+{
+    /* What the gate locks: the ring of answers of every session. */
+    uint64_t per = (uint64_t)d->par->ipc_cq_slots * FDP_SLOT + FDP_D2C_SLOTS;
+    uint64_t lock = (uint64_t)d->par->ipc_max_clients * per;
+    int is_free = may_lock_all(d);
+
+    doc_add(d, soft >= lock || is_free ? DOC_OK : DOC_WARN, "memlock",
+        "%s %s%s; %lld sessions lock %s" FIX
+        "LimitMEMLOCK=infinity in the service (fdd.service has it), else "
+        "ulimit -l unlimited before fdd, allowed by\n'* - memlock unlimited' in "
+        "/etc/security/limits.d/fdd.conf",
+        soft == UINT64_MAX ? "unlimited" : DOC_BYTES(soft), who,
+        soft < lock && is_free ? ", which may lock more (CAP_IPC_LOCK)" : "",
+        (long long)d->par->ipc_max_clients, DOC_BYTES(lock));
+    doc_data(d, "{s:o?, s:I}", "soft",
+        soft == UINT64_MAX ? NULL : json_integer((json_int_t)soft), "wanted",
+        (json_int_t)lock);
 }
 
 static void
 check_rlimits(struct doc *d)
 {
-    char proc[64], path[96], text[4096], have[32], want[32], who[48] = "of this shell";
-    /* What the gate locks: the ring of answers of every session. */
-    uint64_t per = (uint64_t)d->par->ipc_cq_slots * FDP_SLOT + FDP_D2C_SLOTS;
-    uint64_t lock = (uint64_t)d->par->ipc_max_clients * per;
+    char path[64], text[4096], who[48] = "of this shell";
     uint64_t files = par_descriptors(d->par), soft, hard;
 
-    (void)doc_proc(d, proc, sizeof(proc));
-    if (strcmp(proc, "/proc/self") != 0)
+    if (strncmp(doc_proc(d, "/limits", path), "/proc/self", 10) != 0)
         snprintf(who, sizeof(who), "of the daemon, pid %ld", (long)d->daemon_pid);
-    snprintf(path, sizeof(path), "%s/limits", proc);
     if (doc_read(d, path, text, sizeof(text)) <= 0) {
         doc_unknown(d, "memlock", path);
         return;
     }
-    if (limit_of(text, "Max locked memory", &soft, &hard) != 0) {
+    if (limit_of(text, "Max locked memory", &soft, &hard) != 0)
         doc_unknown(d, "memlock", path);
-    } else {
-        int is_free = may_lock_all(d, proc), is_enough = soft >= lock || is_free;
-
-        doc_add(d, is_enough ? DOC_OK : DOC_WARN, "memlock",
-            "%s %s%s; %lld sessions lock %s" FIX
-            "LimitMEMLOCK=infinity in the service (fdd.service has it), else "
-            "ulimit -l unlimited before fdd, allowed by\n'* - memlock unlimited' in "
-            "/etc/security/limits.d/fdd.conf",
-            soft == UINT64_MAX ? "unlimited" : fct_bytes((double)soft, have), who,
-            soft < lock && is_free ? ", which may lock more (CAP_IPC_LOCK)" : "",
-            (long long)d->par->ipc_max_clients, fct_bytes((double)lock, want));
-        doc_data(d, "soft",
-            soft == UINT64_MAX ? json_null() : json_integer((json_int_t)soft));
-        doc_data(d, "wanted", json_integer((json_int_t)lock));
-    }
+    else
+        check_memlock(d, who, soft);
     if (limit_of(text, "Max open files", &soft, &hard) != 0) {
         doc_unknown(d, "nofile", path);
         return;
@@ -110,41 +105,36 @@ check_rlimits(struct doc *d)
         "ipc.max_clients (%lld)",
         (unsigned long long)soft, (unsigned long long)hard, who,
         (unsigned long long)files, (long long)d->par->ipc_max_clients);
-    doc_data(d, "hard", hard == UINT64_MAX ? json_null() : json_integer((json_int_t)hard));
-    doc_data(d, "wanted", json_integer((json_int_t)files));
+    doc_data(d, "{s:o?, s:I}", "hard",
+        hard == UINT64_MAX ? NULL : json_integer((json_int_t)hard), "wanted",
+        (json_int_t)files);
 }
 
 static void
 check_cgroup(struct doc *d)
 {
-    uint64_t limit, used;
-    char a[32], b[32];
     struct cgr c;
 
     doc_cgroup(d, &c);
-    limit = c.memory_max;
-    used = c.memory_used;
-    if (limit == CGR_NO_LIMIT) {
+    if (c.memory_max == CGR_NO_LIMIT) {
         doc_add(d, DOC_OK, "cgroup memory", "no limit");
         return;
     }
-    doc_add(d, used > limit / 10 * 9 ? DOC_WARN : DOC_OK, "cgroup memory",
+    doc_add(d, c.memory_used > c.memory_max / 10 * 9 ? DOC_WARN : DOC_OK, "cgroup memory",
         "%s of %s used" FIX "raise the limit (systemd: MemoryMax=, docker: --memory), or the "
         "kernel ends the daemon",
-        fct_bytes((double)used, a), fct_bytes((double)limit, b));
-    doc_data(d, "limit", json_integer((json_int_t)limit));
-    doc_data(d, "used", json_integer((json_int_t)used));
+        DOC_BYTES(c.memory_used), DOC_BYTES(c.memory_max));
+    doc_data(d, "{s:I, s:I}", "limit", (json_int_t)c.memory_max, "used",
+        (json_int_t)c.memory_used);
 }
 
 static void
 check_shm(struct doc *d)
 {
     uint64_t need = sizeof(struct lnk_seg), size, left;
-    char path[1024], a[32], b[32], c[32];
     struct statvfs vfs;
 
-    snprintf(path, sizeof(path), "%s/dev/shm", d->root);
-    if (statvfs(path, &vfs) != 0) {
+    if (statvfs(DOC_BELOW(d, "/dev/shm"), &vfs) != 0) {
         doc_add(d, DOC_FAIL, "/dev/shm",
             "%s: fdd starts no worker, for what they share is made there" FIX
             "sudo mount -t tmpfs -o nosuid,nodev tmpfs /dev/shm",
@@ -157,9 +147,8 @@ check_shm(struct doc *d)
         "%s of %s free; %s needed" FIX
         "remove unused files (ls -l /dev/shm), or make it larger: sudo "
         "mount -o remount,size=1G /dev/shm (docker: --shm-size)",
-        fct_bytes((double)left, a), fct_bytes((double)size, b), fct_bytes((double)need, c));
-    doc_data(d, "size", json_integer((json_int_t)size));
-    doc_data(d, "free", json_integer((json_int_t)left));
+        DOC_BYTES(left), DOC_BYTES(size), DOC_BYTES(need));
+    doc_data(d, "{s:I, s:I}", "size", (json_int_t)size, "free", (json_int_t)left);
 }
 
 static void
@@ -167,33 +156,30 @@ check_overcommit(struct doc *d)
 {
     uint64_t v;
 
-    if (doc_read_u64(d, "/proc/sys/vm/overcommit_memory", &v) != 0) {
+    if (doc_read_u64(d, "/proc/sys/vm/overcommit_memory", &v) != 0)
         doc_unknown(d, "overcommit", "/proc/sys/vm/overcommit_memory");
-        return;
-    }
-    doc_add(d, v == 2 ? DOC_WARN : DOC_OK, "overcommit",
-        "vm.overcommit_memory = %llu%s" FIX "sudo sysctl -w vm.overcommit_memory=0",
-        (unsigned long long)v,
-        v == 2 ? ": the KV pool's reserved addresses and CUDA's count as memory" : "");
+    else
+        doc_add(d, v == 2 ? DOC_WARN : DOC_OK, "overcommit",
+            "vm.overcommit_memory = %llu%s" FIX "sudo sysctl -w vm.overcommit_memory=0",
+            (unsigned long long)v,
+            v == 2 ? ": the KV pool's reserved addresses and CUDA's count as memory" : "");
 }
 
 static void
 check_swap(struct doc *d, const char *meminfo)
 {
     uint64_t total, left;
-    char a[32], b[32];
 
     if (doc_field_u64(meminfo, "SwapTotal", &total) != 0 ||
-        doc_field_u64(meminfo, "SwapFree", &left) != 0 || left > total) {
+        doc_field_u64(meminfo, "SwapFree", &left) != 0 || left > total)
         doc_unknown(d, "swap", "/proc/meminfo");
-        return;
-    }
-    doc_add(d, (total - left) / 2 > left ? DOC_NOTE : DOC_OK, "swap",
-        total == 0 ? "none"
-                   : "%s of %s used" FIX
-                     "memory is short: weights that are swapped out make every step wait; "
-                     "look at fdctl doctor memory",
-        fct_bytes((double)(total - left), a), fct_bytes((double)total, b));
+    else
+        doc_add(d, (total - left) / 2 > left ? DOC_NOTE : DOC_OK, "swap",
+            total == 0 ? "none"
+                       : "%s of %s used" FIX
+                         "memory is short: weights that are swapped out make every step "
+                         "wait; look at fdctl doctor memory",
+            DOC_BYTES(total - left), DOC_BYTES(total));
 }
 
 /* The choice in brackets of "always [madvise] never". */
@@ -214,31 +200,31 @@ check_pages(struct doc *d, const char *meminfo)
 {
     static const char thp[] = "/sys/kernel/mm/transparent_hugepage/enabled";
     uint64_t total = 0, left = 0, size = 0;
-    char mode[32], a[32], b[32];
+    char mode[32];
+    int never;
 
-    if (chosen(d, thp, mode, sizeof(mode)) != 0)
+    if (chosen(d, thp, mode, sizeof(mode)) != 0) {
         doc_unknown(d, "huge pages", thp);
-    else
-        doc_add(d, strcmp(mode, "never") == 0 ? DOC_WARN : DOC_OK, "huge pages",
+    } else {
+        never = strcmp(mode, "never") == 0;
+        doc_add(d, never ? DOC_WARN : DOC_OK, "huge pages",
             "transparent: %s%s" FIX "echo madvise | sudo tee %s", mode,
-            strcmp(mode, "never") == 0 ? "; the CPU backend "
-                                         "keeps weights and KV cache in small pages"
-                                       : "",
+            never ? "; the CPU backend keeps weights and KV cache in small pages" : "",
             thp);
+    }
     if (chosen(d, "/sys/kernel/mm/transparent_hugepage/shmem_enabled", mode,
             sizeof(mode)) == 0)
         doc_add(d, DOC_OK, "shared huge pages", "%s (rings are small)", mode);
     (void)doc_field_u64(meminfo, "HugePages_Total", &total);
     (void)doc_field_u64(meminfo, "HugePages_Free", &left);
     (void)doc_field_u64(meminfo, "Hugepagesize", &size);
-    if (total == 0 || left > total || (size != 0 && total > UINT64_MAX / size)) {
+    if (total == 0 || left > total || __builtin_mul_overflow(total, size, &total))
         doc_add(d, DOC_OK, "reserved pages", "none");
-        return;
-    }
-    doc_add(d, left > 0 ? DOC_NOTE : DOC_OK, "reserved pages",
-        "%s in hugetlb pages, %s of it free; fdd uses none" FIX
-        "if no other program wants them: sudo sysctl -w vm.nr_hugepages=0",
-        fct_bytes((double)(total * size), a), fct_bytes((double)(left * size), b));
+    else
+        doc_add(d, left > 0 ? DOC_NOTE : DOC_OK, "reserved pages",
+            "%s in hugetlb pages, %s of it free; fdd uses none" FIX
+            "if no other program wants them: sudo sysctl -w vm.nr_hugepages=0",
+            DOC_BYTES(total), DOC_BYTES(left * size));
 }
 
 void
@@ -260,32 +246,20 @@ doc_limits(struct doc *d)
 int
 doc_weights(const struct doc *d, const char *dir, uint64_t *ret_bytes, unsigned *ret_n)
 {
-    char path[2048];
+    DIR *dp = opendir(DOC_BELOW(d, dir));
     const struct dirent *e;
-    uint64_t sum = 0;
-    unsigned n = 0;
-    DIR *dp;
+    struct stat st;
 
-    snprintf(path, sizeof(path), "%s%s", d->root, dir);
-    dp = opendir(path);
     if (dp == NULL)
         return -errno;
-    while ((e = readdir(dp)) != NULL) {
-        size_t len = strlen(e->d_name);
-        struct stat st;
-
-        if (len < 12 || strcmp(e->d_name + len - 12, ".safetensors") != 0)
-            continue;
-        if ((size_t)snprintf(path, sizeof(path), "%s%s/%s", d->root, dir, e->d_name) >=
-                sizeof(path) ||
-            stat(path, &st) != 0 || !S_ISREG(st.st_mode))
-            continue;
-        sum += (uint64_t)st.st_size;
-        n++;
-    }
+    *ret_bytes = *ret_n = 0;
+    while ((e = readdir(dp)) != NULL)
+        if (fnmatch("*.safetensors", e->d_name, 0) == 0 &&
+            fstatat(dirfd(dp), e->d_name, &st, 0) == 0 && S_ISREG(st.st_mode)) {
+            *ret_bytes += (uint64_t)st.st_size;
+            ++*ret_n;
+        }
     closedir(dp);
-    *ret_bytes = sum;
-    *ret_n = n;
     return 0;
 }
 
@@ -298,41 +272,36 @@ check_model(struct doc *d, uint64_t room)
     const char *model = d->par->model_path;
     int is_loaded = strcmp(phase, "ready") == 0;
     int on_cpu = d->par->device_backend == PAR_DEVICE_BACKEND_CPU;
-    char a[32], b[32];
     uint64_t bytes;
     unsigned n;
 
-    if (model[0] == '\0' || strcmp(model, "null") == 0)
-        return;
-    if (doc_weights(d, model, &bytes, &n) != 0 || n == 0)
+    if (model[0] == '\0' || strcmp(model, "null") == 0 ||
+        doc_weights(d, model, &bytes, &n) != 0 || n == 0)
         return; /* group fdd says why */
     if (bytes <= room || is_loaded)
-        doc_add(d, DOC_OK, "model", "%s of weights in %u file%s%s",
-            fct_bytes((double)bytes, a), n, n == 1 ? "" : "s", is_loaded ? ", loaded" : "");
+        doc_add(d, DOC_OK, "model", "%s of weights in %u file%s%s", DOC_BYTES(bytes), n,
+            n == 1 ? "" : "s", is_loaded ? ", loaded" : "");
     else
         doc_add(d, on_cpu ? DOC_FAIL : DOC_NOTE, "model",
             "%s of weights in %u file%s; %s of host memory can be had" FIX
             "on the CPU backend: end what holds memory (below), set quant.weights "
             "= wint8, or take a smaller model",
-            fct_bytes((double)bytes, a), n, n == 1 ? "" : "s", fct_bytes((double)room, b));
-    doc_data(d, "bytes", json_integer((json_int_t)bytes));
-    doc_data(d, "files", json_integer(n));
+            DOC_BYTES(bytes), n, n == 1 ? "" : "s", DOC_BYTES(room));
+    doc_data(d, "{s:I, s:i}", "bytes", (json_int_t)bytes, "files", n);
 }
 
 static void
 check_holders(struct doc *d)
 {
-    struct doc_process top[N_HOLDERS], p;
-    char path[1024], text[1024] = "";
+    struct doc_process top[N_HOLDERS + 1]; /* the largest, and one more */
+    DIR *dp = opendir(DOC_BELOW(d, "/proc"));
     const struct dirent *e;
+    char text[1024] = "";
     json_t *list = json_array();
-    size_t n = 0;
-    DIR *dp;
+    size_t n = 0, i;
 
-    snprintf(path, sizeof(path), "%s/proc", d->root);
-    dp = opendir(path);
     while (dp != NULL && (e = readdir(dp)) != NULL) {
-        size_t i;
+        struct doc_process p;
 
         if (!isdigit((unsigned char)e->d_name[0]))
             continue;
@@ -340,24 +309,21 @@ check_holders(struct doc *d)
         if (p.bytes == UINT64_MAX || p.uid < 0 || p.name[0] == '\0')
             continue;
         for (i = n; i > 0 && top[i - 1].bytes < p.bytes; i--)
-            if (i < N_HOLDERS)
-                top[i] = top[i - 1];
-        if (i < N_HOLDERS)
-            top[i] = p;
+            top[i] = top[i - 1];
+        top[i] = p;
         n += n < N_HOLDERS;
     }
     if (dp != NULL)
         closedir(dp);
-    for (size_t i = 0; i < n; i++)
+    for (i = 0; i < n; i++)
         doc_list(&top[i], list, text, sizeof(text));
-    if (n > 0)
-        doc_add(d, DOC_OK, "held by", "%s", text);
-    else
+    if (n == 0) {
         doc_unknown(d, "held by", "/proc/PID/status");
-    if (n > 0)
-        doc_data(d, "processes", list);
-    else
         json_decref(list);
+        return;
+    }
+    doc_add(d, DOC_OK, "held by", "%s", text);
+    doc_data(d, "{s:o}", "processes", list);
 }
 
 void
@@ -365,7 +331,7 @@ doc_memory(struct doc *d)
 {
     uint64_t total, room;
     struct cgr c;
-    char meminfo[8192], a[32], b[32];
+    char meminfo[8192];
 
     if (doc_read(d, "/proc/meminfo", meminfo, sizeof(meminfo)) <= 0 ||
         doc_field_u64(meminfo, "MemTotal", &total) != 0 ||
@@ -375,9 +341,8 @@ doc_memory(struct doc *d)
         doc_add(d, room < total / 20 ? DOC_WARN : DOC_OK, "host",
             "%s of %s can be had" FIX
             "end what holds memory (below), or the kernel ends something",
-            fct_bytes((double)room, a), fct_bytes((double)total, b));
-        doc_data(d, "total", json_integer((json_int_t)total));
-        doc_data(d, "available", json_integer((json_int_t)room));
+            DOC_BYTES(room), DOC_BYTES(total));
+        doc_data(d, "{s:I, s:I}", "total", (json_int_t)total, "available", (json_int_t)room);
         doc_cgroup(d, &c);
         if (c.memory_max != CGR_NO_LIMIT && c.memory_used <= c.memory_max &&
             c.memory_max - c.memory_used < room)

@@ -6,6 +6,7 @@
 
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <linux/futex.h>
 #include <linux/io_uring.h>
 #include <sys/mman.h>
@@ -33,23 +34,20 @@ try_uring(struct doc_uring *ret)
         struct io_uring_probe p;
         struct io_uring_probe_op op[IORING_OP_READ + 1];
     } probe;
-    struct io_uring_params par;
+    struct io_uring_params par = { 0 };
     struct iovec iov = { .iov_base = page, .iov_len = sizeof(page) };
-    int fd;
+    int fd = (int)syscall(SYS_io_uring_setup, 8, &par);
 
-    ret->setup = ret->read_op = ret->buffers = 1;
-    memset(&par, 0, sizeof(par));
     memset(&probe, 0, sizeof(probe));
-    fd = (int)syscall(SYS_io_uring_setup, 8, &par);
-    ret->setup = fd < 0 ? -errno : 0;
+    *ret = (struct doc_uring){ fd < 0 ? -errno : 0, 1, 1 };
     if (fd < 0)
         return;
-    ret->read_op = -ENOSYS;
-    if (syscall(SYS_io_uring_register, fd, IORING_REGISTER_PROBE, &probe,
-            IORING_OP_READ + 1) == 0 &&
-        probe.p.last_op >= IORING_OP_READ &&
-        (probe.op[IORING_OP_READ].flags & IO_URING_OP_SUPPORTED) != 0)
-        ret->read_op = 0;
+    ret->read_op = syscall(SYS_io_uring_register, fd, IORING_REGISTER_PROBE, &probe,
+                       IORING_OP_READ + 1) == 0 &&
+            probe.p.last_op >= IORING_OP_READ &&
+            (probe.op[IORING_OP_READ].flags & IO_URING_OP_SUPPORTED) != 0
+        ? 0
+        : -ENOSYS;
     ret->buffers = syscall(SYS_io_uring_register, fd, IORING_REGISTER_BUFFERS, &iov, 1) < 0
         ? -errno
         : 0;
@@ -116,25 +114,21 @@ static void
 check_kernel(struct doc *d)
 {
     unsigned major = 0, minor = 0;
-    char os[256], text[4096];
+    char os[256];
 
     if (sscanf(d->kernel, "%u.%u", &major, &minor) != 2 || major > 1000 || minor > 1000)
         doc_add(d, DOC_NOTE, "kernel",
             "unknown: release '%s'" FIX "compare with 5.6 by hand: uname -r", d->kernel);
-    else if (major * 1000 + minor < 5003)
-        doc_add(d, DOC_FAIL, "kernel",
-            "%s, too old: fdd needs 5.3 (pidfd_open), 5.6 to read weights by io_uring" FIX
-            "install a kernel of at least 5.6 and start the machine again",
-            d->kernel);
-    else if (major * 1000 + minor < 5006)
-        doc_add(d, DOC_WARN, "kernel",
-            "%s: weights are read by pread, io_uring's reads came with 5.6" FIX
-            "install a kernel of at least 5.6 and start the machine again",
-            d->kernel);
-    else
+    else if (major * 1000 + minor >= 5006)
         doc_add(d, DOC_OK, "kernel", "%s (5.6 needed)", d->kernel);
-    if (doc_read(d, "/etc/os-release", text, sizeof(text)) > 0 &&
-        doc_field(text, "PRETTY_NAME", os, sizeof(os)) == 0)
+    else
+        doc_add(d, major * 1000 + minor < 5003 ? DOC_FAIL : DOC_WARN, "kernel",
+            "%s%s" FIX "install a kernel of at least 5.6 and start the machine again",
+            d->kernel,
+            major * 1000 + minor < 5003
+                ? ", too old: fdd needs 5.3 (pidfd_open), 5.6 to read weights by io_uring"
+                : ": weights are read by pread, io_uring's reads came with 5.6");
+    if (doc_value(d, "/etc/os-release", "PRETTY_NAME", os, sizeof(os)) == 0)
         doc_add(d, DOC_OK, "distribution", "%s", os);
     else
         doc_unknown(d, "distribution", "/etc/os-release");
@@ -147,9 +141,8 @@ check_call(struct doc *d, const char *name, int rc, const char *since)
         doc_add(d, DOC_OK, name, "works");
     else if (rc == -EPERM || rc == -EACCES)
         doc_add(d, DOC_FAIL, name,
-            "refused: %s" FIX
-            "a seccomp filter forbids it: allow it in the container's profile "
-            "(docker run --security-opt seccomp=FILE)",
+            "refused: %s" FIX "a seccomp filter forbids it: allow it in the container's "
+            "profile (docker run --security-opt seccomp=FILE)",
             strerror(-rc));
     else
         doc_add(d, DOC_FAIL, name,
@@ -170,16 +163,21 @@ has_flag(const char *flags, const char *name)
 }
 
 static void
-check_cpu(struct doc *d, const char *cpuinfo)
+check_cpu(struct doc *d, const char *cpuinfo, const char *flags)
 {
     static const char *const unused[] = { "avx512_bf16", "avx512_vnni", "amx_tile",
         "amx_bf16", "amx_int8" };
-    char model[128] = "", flags[8192] = "", more[128] = "";
-    const char *isa;
+    /* the choice of the CPU backend: kernels/cpu/isa_pick.c */
+    const char *isa = has_flag(flags, "avx512f") && has_flag(flags, "avx512bw") &&
+            has_flag(flags, "avx512vl") && has_flag(flags, "avx512dq")
+        ? "avx512"
+        : has_flag(flags, "avx2") && has_flag(flags, "fma") && has_flag(flags, "f16c")
+        ? "avx2"
+        : "generic";
+    char model[128] = "", more[128] = "";
     size_t at = 0;
 
     (void)doc_field(cpuinfo, "model name", model, sizeof(model));
-    (void)doc_field(cpuinfo, "flags", flags, sizeof(flags));
     if (strcmp(d->machine, "x86_64") != 0) {
         doc_add(d, DOC_WARN, "processor",
             "%s: the CPU backend has its plain code only" FIX
@@ -194,36 +192,34 @@ check_cpu(struct doc *d, const char *cpuinfo)
     for (size_t i = 0; i < sizeof(unused) / sizeof(unused[0]); i++)
         if (has_flag(flags, unused[i]))
             at += (size_t)snprintf(more + at, sizeof(more) - at, " %s", unused[i]);
-    /* the choice of the CPU backend: kernels/cpu/isa_pick.c */
-    isa = has_flag(flags, "avx512f") && has_flag(flags, "avx512bw") &&
-            has_flag(flags, "avx512vl") && has_flag(flags, "avx512dq")
-        ? "avx512"
-        : has_flag(flags, "avx2") && has_flag(flags, "fma") && has_flag(flags, "f16c")
-        ? "avx2"
-        : "generic";
     doc_add(d, strcmp(isa, "generic") == 0 ? DOC_WARN : DOC_OK, "processor",
         "%s%s%s, CPU backend: %s%s%s" FIX
         "no AVX2 with FMA and F16C: if this is a virtual machine, pass the "
         "host's processor through (-cpu host)",
         d->machine, model[0] != '\0' ? ", " : "", model, isa,
         more[0] != '\0' ? "; not used:" : "", more);
-    doc_data(d, "isa", json_string(isa));
+    doc_data(d, "{s:s}", "isa", isa);
+}
+
+/* How many numbers the file's list has; 0: not known. */
+static unsigned
+count_of(const struct doc *d, const char *path)
+{
+    char list[512];
+
+    return doc_read_line(d, path, list, sizeof(list)) == 0 ? doc_count_list(list) : 0;
 }
 
 static void
 check_processors(struct doc *d)
 {
-    char proc[64], path[96], text[8192], list[4096] = "", online[512] = "";
-    unsigned n_all = 0, n = 0;
+    unsigned n_all = count_of(d, "/sys/devices/system/cpu/online"), n = 0;
+    char path[64], list[4096];
     struct cgr c;
 
-    (void)doc_proc(d, proc, sizeof(proc));
-    snprintf(path, sizeof(path), "%s/status", proc);
-    if (doc_read(d, path, text, sizeof(text)) > 0 &&
-        doc_field(text, "Cpus_allowed_list", list, sizeof(list)) == 0)
+    if (doc_value(d, doc_proc(d, "/status", path), "Cpus_allowed_list", list,
+            sizeof(list)) == 0)
         n = doc_count_list(list);
-    if (doc_read_line(d, "/sys/devices/system/cpu/online", online, sizeof(online)) == 0)
-        n_all = doc_count_list(online);
     if (n == 0)
         n = n_all;
     if (n == 0) {
@@ -243,30 +239,25 @@ check_processors(struct doc *d)
             "give the daemon at least two processors (taskset, CPUAffinity=)");
     else
         doc_add(d, DOC_OK, "processors", n_all > n ? "%u of %u" : "%u", n, n_all);
-    doc_data(d, "allowed", json_integer(n));
-    doc_data(d, "online", json_integer(n_all));
-    doc_data(d, "quota", c.cpus > 0 ? json_real(c.cpus) : json_null());
+    doc_data(d, "{s:i, s:i, s:o?}", "allowed", n, "online", n_all, "quota",
+        c.cpus > 0 ? json_real(c.cpus) : NULL);
 }
 
 static void
 check_numa(struct doc *d)
 {
-    char list[512];
-    unsigned n;
+    unsigned n = count_of(d, "/sys/devices/system/node/online");
 
-    if (doc_read_line(d, "/sys/devices/system/node/online", list, sizeof(list)) != 0 ||
-        (n = doc_count_list(list)) == 0) {
-        doc_add(d, DOC_OK, "numa", "no nodes named");
-    } else if (n == 1) {
-        doc_add(d, DOC_OK, "numa", "1 node");
-    } else {
-        doc_add(d, DOC_NOTE, "numa",
-            "%u nodes: memory of another node is slower" FIX
-            "on the CPU backend, keep the daemon on one: systemctl edit fdd, "
-            "[Service] NUMAPolicy=bind NUMAMask=0 CPUAffinity=numa",
-            n);
-        doc_data(d, "nodes", json_integer(n));
+    if (n < 2) {
+        doc_add(d, DOC_OK, "numa", n == 0 ? "no nodes named" : "1 node");
+        return;
     }
+    doc_add(d, DOC_NOTE, "numa",
+        "%u nodes: memory of another node is slower" FIX
+        "on the CPU backend, keep the daemon on one: systemctl edit fdd, "
+        "[Service] NUMAPolicy=bind NUMAMask=0 CPUAffinity=numa",
+        n);
+    doc_data(d, "{s:i}", "nodes", n);
 }
 
 /* Share of processor time that other machines on the host took; -1: unknown. */
@@ -286,52 +277,46 @@ stolen(const struct doc *d)
 }
 
 static void
-check_virtual(struct doc *d, const char *cpuinfo)
+check_virtual(struct doc *d, const char *cpuinfo, const char *flags)
 {
-    char flags[8192] = "", vendor[128] = "", kind[64] = "", path[1024];
+    char vendor[128] = "", kind[64] = "";
     double steal = stolen(d);
+    int is_guest = has_flag(flags, "hypervisor");
 
-    (void)doc_field(cpuinfo, "flags", flags, sizeof(flags));
-    (void)doc_read_line(d, "/sys/class/dmi/id/sys_vendor", vendor, sizeof(vendor));
+    if (is_guest)
+        (void)doc_read_line(d, "/sys/class/dmi/id/sys_vendor", vendor, sizeof(vendor));
     (void)doc_read_line(d, "/run/systemd/container", kind, sizeof(kind));
-    snprintf(path, sizeof(path), "%s/.dockerenv", d->root);
-    if (kind[0] == '\0' && access(path, F_OK) == 0)
-        snprintf(kind, sizeof(kind), "docker");
-    if (has_flag(flags, "hypervisor") && steal >= 0.02)
+    if (kind[0] == '\0' && access(DOC_BELOW(d, "/.dockerenv"), F_OK) == 0)
+        strcpy(kind, "docker");
+    if (is_guest && steal >= 0.02)
         doc_add(d, DOC_NOTE, "virtualization",
             "virtual machine%s%s; others took %.0f %% of its processors' time" FIX
             "give it processors of its own on the host",
             vendor[0] != '\0' ? " of " : "", vendor, steal * 100);
     else
         doc_add(d, DOC_OK, "virtualization", "%s%s%s%s%s",
-            has_flag(flags, "hypervisor") ? "virtual machine"
-                : cpuinfo[0] != '\0'      ? "none seen"
-                                          : "unknown",
-            has_flag(flags, "hypervisor") && vendor[0] != '\0' ? " of " : "",
-            has_flag(flags, "hypervisor") ? vendor : "",
+            is_guest                 ? "virtual machine"
+                : cpuinfo[0] != '\0' ? "none seen"
+                                     : "unknown",
+            vendor[0] != '\0' ? " of " : "", vendor,
             kind[0] != '\0' ? ", container: " : "", kind);
 }
 
 void
 doc_system(struct doc *d)
 {
-    char *cpuinfo = malloc(CPUINFO_BYTES);
+    char cpuinfo[CPUINFO_BYTES], flags[8192] = "";
 
-    if (cpuinfo == NULL || doc_read(d, "/proc/cpuinfo", cpuinfo, CPUINFO_BYTES) < 0) {
-        free(cpuinfo);
-        cpuinfo = calloc(1, 1);
-    }
+    (void)doc_read(d, "/proc/cpuinfo", cpuinfo, sizeof(cpuinfo));
+    (void)doc_field(cpuinfo, "flags", flags, sizeof(flags));
     check_kernel(d);
     check_call(d, "pidfd_open", d->tries->pidfd(), "5.3");
     check_call(d, "memfd seals", d->tries->memfd(), "5.14");
     check_call(d, "futex", d->tries->futex(), "2.6");
-    if (cpuinfo != NULL) {
-        check_cpu(d, cpuinfo);
-        check_virtual(d, cpuinfo);
-    }
+    check_cpu(d, cpuinfo, flags);
+    check_virtual(d, cpuinfo, flags);
     check_processors(d);
     check_numa(d);
-    free(cpuinfo);
 }
 
 /* ---- io_uring ---------------------------------------------------------------------- */
@@ -340,26 +325,20 @@ static void
 check_sysctl(struct doc *d)
 {
     uint64_t v, gid = 0;
-    int rc = doc_read_u64(d, "/proc/sys/kernel/io_uring_disabled", &v);
 
-    if (rc != 0) {
-        doc_add(d, DOC_OK, "sysctl", "kernel.io_uring_disabled is not there");
-        return;
-    }
-    if (v == 0) {
-        doc_add(d, DOC_OK, "sysctl", "kernel.io_uring_disabled = 0");
-        return;
-    }
     (void)doc_read_u64(d, "/proc/sys/kernel/io_uring_group", &gid);
-    if (v == 1)
+    if (doc_read_u64(d, "/proc/sys/kernel/io_uring_disabled", &v) != 0)
+        doc_add(d, DOC_OK, "sysctl", "kernel.io_uring_disabled is not there");
+    else if (v == 0)
+        doc_add(d, DOC_OK, "sysctl", "kernel.io_uring_disabled = 0");
+    else if (v == 1)
         doc_add(d, DOC_WARN, "sysctl",
             "kernel.io_uring_disabled = 1: for root and the "
-            "group of kernel.io_uring_group (%llu) only" FIX URING_ON,
-            (unsigned long long)gid);
+            "group of kernel.io_uring_group (%" PRIu64 ") only" FIX URING_ON,
+            gid);
     else
         doc_add(d, DOC_WARN, "sysctl",
-            "kernel.io_uring_disabled = %llu: for nobody" FIX URING_ON,
-            (unsigned long long)v);
+            "kernel.io_uring_disabled = %" PRIu64 ": for nobody" FIX URING_ON, v);
 }
 
 static void
@@ -379,12 +358,9 @@ check_setup(struct doc *d)
         return;
     }
     doc_add(d, DOC_OK, "setup", "works");
-    if (u.read_op == 0)
-        doc_add(d, DOC_OK, "read", "supported");
-    else
-        doc_add(d, DOC_WARN, "read",
-            "not supported: weights are read by pread" FIX
-            "install a kernel of at least 5.6");
+    doc_add(d, u.read_op == 0 ? DOC_OK : DOC_WARN, "read",
+        "%s" FIX "install a kernel of at least 5.6",
+        u.read_op == 0 ? "supported" : "not supported: weights are read by pread");
     if (u.buffers == 0)
         doc_add(d, DOC_OK, "buffers", "can be registered");
     else
@@ -395,10 +371,9 @@ check_setup(struct doc *d)
 static void
 check_seccomp(struct doc *d)
 {
-    char text[8192], value[16];
+    char value[16];
 
-    if (doc_read(d, "/proc/self/status", text, sizeof(text)) <= 0 ||
-        doc_field(text, "Seccomp", value, sizeof(value)) != 0)
+    if (doc_value(d, "/proc/self/status", "Seccomp", value, sizeof(value)) != 0)
         doc_unknown(d, "seccomp", "/proc/self/status");
     else
         doc_add(d, DOC_OK, "seccomp",
