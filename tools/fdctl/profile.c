@@ -62,19 +62,18 @@ slower(const void *x, const void *y, void *arg)
 static void
 name_of(const json_t *weights, char *ret, size_t ret_bytes)
 {
-    const char *s = json_string_value(json_array_get(weights, 0)), *from = s;
+    const char *s = json_string_value(json_array_get(weights, 0)), *dot;
     size_t n = s != NULL ? strlen(s) : 0, more = json_array_size(weights);
-    char plus[16] = "";
 
     if (n > 7 && strcmp(s + n - 7, ".weight") == 0)
         n -= 7;
-    for (size_t i = 0; i < n; i++)
-        if (s[i] == '.')
-            from = s + i + 1;
-    if (more > 1)
-        snprintf(plus, sizeof(plus), " +%zu", more - 1);
-    snprintf(ret, ret_bytes, "%.*s%s", s != NULL ? (int)(s + n - from) : 0,
-        s != NULL ? from : "", s != NULL ? plus : "");
+    dot = n > 0 ? memrchr(s, '.', n) : NULL;
+    if (dot != NULL) {
+        n -= (size_t)(dot + 1 - s);
+        s = dot + 1;
+    }
+    snprintf(ret, ret_bytes, more > 1 ? "%.*s +%zu" : "%.*s", (int)n, s != NULL ? s : "",
+        more - 1);
 }
 
 /* ---- printing -------------------------------------------------------------------------- */
@@ -157,14 +156,19 @@ print(json_t *rows, enum by by, size_t most, double step_us)
     "{profiled_to_unprofiled:.2} times that\n]" \
     "[of_usual|roofline bound {roofline_us:10.1} us  {of_usual:.1} % of the step as usual\n]" \
     "[of_measured|roofline bound {roofline_us:10.1} us  {of_measured:.1} % of the step " \
-    "measured\n]"
+    "measured\n]" \
+    "[ranks|\nrank  device        computes us  exchanges us (waits for others, and " \
+    "transfers)\n" \
+    "[*ranks|{rank:4}  {device:-12} {compute_us:12.1} {exchange_us:13.1}\n]" \
+    "transfer that nothing hides {exposed_us:.1} us, {exposed:.1} % of the step; " \
+    "imbalance of what ranks compute {imbalanced:.1} %\n]"
 
 /* What the texts want and the answer does not have. */
 static void
 add_members(json_t *o)
 {
     double usual = fct_real(json_object_get(o, "unprofiled"), "us");
-    double step = usual > 0 ? usual : fct_real(json_object_get(o, "profiled"), "us");
+    double measured = fct_real(json_object_get(o, "profiled"), "us");
     json_t *peak = json_object_get(o, "measured_peak"), *list = json_array(), *v;
     const char *type;
 
@@ -173,57 +177,37 @@ add_members(json_t *o)
     json_object_set_new(peak, "flops", list);
     if (fct_real(o, "roofline_us") > 0)
         json_object_set_new(o, usual > 0 ? "of_usual" : "of_measured",
-            json_real(100 * fct_real(o, "roofline_us") / step));
+            json_real(100 * fct_real(o, "roofline_us") / (usual > 0 ? usual : measured)));
+    json_object_set_new(o, "exposed",
+        json_real(measured > 0 ? 100 * fct_real(o, "exposed_us") / measured : 0));
+    json_object_set_new(o, "imbalanced", json_real(100 * fct_real(o, "imbalance")));
 }
 
+/* The slowest most of the rows, or all in their order. */
 static void
-show_ranks(const json_t *o)
+table(const json_t *o, enum by by, int sorted, size_t most)
 {
-    const json_t *ranks = json_object_get(o, "ranks"), *r;
-    double step = fct_real(json_object_get(o, "profiled"), "us");
-    size_t i;
+    json_t *rows = group(json_object_get(o, "lines"), by);
 
-    if (json_array_size(ranks) == 0)
-        return;
-    printf(
-        "\nrank  device        computes us  exchanges us (waits for others, and transfers)\n");
-    json_array_foreach(ranks, i, r)
-        printf("%4lld  %-12s %12.1f %13.1f\n", fct_num(r, "rank"), fct_str(r, "device"),
-            fct_real(r, "compute_us"), fct_real(r, "exchange_us"));
-    printf("transfer that nothing hides %.1f us, %.1f %% of the step; imbalance of what ranks "
-           "compute %.1f %%\n",
-        fct_real(o, "exposed_us"), step > 0 ? 100 * fct_real(o, "exposed_us") / step : 0,
-        100 * fct_real(o, "imbalance"));
+    if (sorted)
+        fct_sort(rows, slower, NULL);
+    if (sorted && by == BY_OP)
+        printf("\nthe %zu slowest (--by op: all)\n",
+            json_array_size(rows) < most ? json_array_size(rows) : most);
+    print(rows, by, most, fct_real(o, "sum_us"));
 }
 
 static void
 show(json_t *o, const void *args)
 {
     enum by by = ((const struct args *)args)->by;
-    const json_t *lines = json_object_get(o, "lines");
-    double step = fct_real(o, "sum_us");
-    json_t *rows;
-    size_t n = SIZE_MAX;
 
     add_members(o);
     fct_text(stdout, HEAD "\n", o);
-    if (by != BY_OP) {
-        rows = group(lines, by == BY_LAYER ? BY_LAYER : BY_KIND);
-        if (by != BY_LAYER)
-            fct_sort(rows, slower, NULL);
-        print(rows, by == BY_LAYER ? BY_LAYER : BY_KIND, n, step);
-    }
-    if (by == BY_DEFAULT || by == BY_OP) {
-        rows = group(lines, BY_OP);
-        if (by == BY_DEFAULT) {
-            fct_sort(rows, slower, NULL);
-            n = json_array_size(rows) < N_SLOWEST ? json_array_size(rows) : N_SLOWEST;
-            printf("\nthe %zu slowest (--by op: all)\n", n);
-        }
-        print(rows, BY_OP, n, step);
-    }
+    table(o, by == BY_DEFAULT ? BY_KIND : by, by == BY_DEFAULT || by == BY_KIND, SIZE_MAX);
+    if (by == BY_DEFAULT)
+        table(o, BY_OP, 1, N_SLOWEST);
     fct_text(stdout, SUMS, o);
-    show_ranks(o);
 }
 
 /* ---- the command ------------------------------------------------------------------------ */

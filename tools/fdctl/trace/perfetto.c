@@ -57,19 +57,12 @@ emit(struct pf *p, uint64_t t_ns, const char *ph, int pid, int tid, json_t *more
     p->n++;
 }
 
-/* By a and b, then by c and d. */
-static int
-order(uint64_t a, uint64_t b, uint64_t c, uint64_t d)
-{
-    return a != b ? (a < b ? -1 : 1) : c < d ? -1 : c > d;
-}
-
 static int
 by_time(const void *a, const void *b)
 {
     const struct pf_ev *x = a, *y = b;
 
-    return order(x->ts, y->ts, x->order, y->order);
+    return ftr_order(x->ts, y->ts, x->order, y->order);
 }
 
 /* ---- steps ----------------------------------------------------------------------- */
@@ -77,7 +70,7 @@ by_time(const void *a, const void *b)
 /* A slice that begins where its track's last one ended, if not later: two clocks may
  * differ by more than what is between two slices. Returns where it begins. */
 static uint64_t
-slice_on(struct pf *p, int pid, int tid, uint64_t *track, uint64_t from, uint64_t to,
+slice(struct pf *p, int pid, int tid, uint64_t *track, uint64_t from, uint64_t to,
     const char *name, const struct ftr_step *st)
 {
     json_t *args = ftr_counts_json(st);
@@ -87,77 +80,72 @@ slice_on(struct pf *p, int pid, int tid, uint64_t *track, uint64_t from, uint64_
         json_object_del(args, "state");
     if (st->gap_ns != FTR_NONE)
         json_object_set_new(args, "gap_us", json_real(us(st->gap_ns)));
-    if (from < *track)
-        from = *track;
-    if (to < from)
-        to = from;
+    from = from < *track ? *track : from;
+    *track = to < from ? from : to;
     emit(p, from, "X", pid, tid,
-        json_pack("{s:f, s:s, s:s, s:o}", "dur", us(to - from), "name", name, "cat",
+        json_pack("{s:f, s:s, s:s, s:o}", "dur", us(*track - from), "name", name, "cat",
             (st->s.flags & TRC_DIVIDED) != 0     ? "step,divided"
                 : (st->s.flags & TRC_GRAPH) != 0 ? "step,graph"
                                                  : "step,eager",
             "args", args));
-    *track = to;
     return from;
-}
-
-static uint64_t
-slice(struct pf *p, int pid, uint64_t *track, uint64_t from, uint64_t to,
-    const char *name, const struct ftr_step *st)
-{
-    return slice_on(p, pid, 1, track, from, to, name, st);
 }
 
 /* An edge on the engine's track: slices of different steps alternate there. */
 struct edge {
     uint64_t from, to;
     const char *name;
-    const struct ftr_step *step;
+    size_t step;
 };
 
 static int
-cmp_edge(const void *a, const void *b)
+by_edge(const void *a, const void *b)
 {
     const struct edge *x = a, *y = b;
 
-    return order(x->from, y->from, x->to, y->to);
+    return ftr_order(x->from, y->from, x->to, y->to);
+}
+
+/* From the launch an arrow, which cannot point back; it begins inside its slice, not
+ * where two slices touch. */
+static void
+arrow(struct pf *p, size_t step, uint64_t from, uint64_t to)
+{
+    const struct trc_step *s = &p->snap->steps[step].s;
+    uint64_t in = ftr_span(from, to) / 2, most = ftr_span(from, s->t_begin_ns);
+
+    if ((s->flags & TRC_DONE) == 0 || from > s->t_begin_ns)
+        return;
+    p->flows[step] = 1;
+    emit(p, from + (in < most ? in : most), "s", P_ENGINE, T_ENGINE,
+        json_pack("{s:s, s:s, s:I}", "cat", "launch", "name", "launch", "id",
+            (json_int_t)s->seq));
 }
 
 static void
 engine_track(struct pf *p)
 {
     struct edge *e = calloc(3 * p->snap->n_step + 1, sizeof(*e));
-    uint64_t track = 0, from, in, most;
+    uint64_t track = 0, from;
     size_t n = 0;
 
+    p->oom |= e == NULL;
     for (size_t i = 0; e != NULL && i < p->snap->n_step; i++) {
-        const struct ftr_step *st = &p->snap->steps[i];
-        const struct trc_step *s = &st->s;
+        const struct trc_step *s = &p->snap->steps[i].s;
 
-        e[n++] = (struct edge){ s->t_pick_ns, s->t_launch_ns, "choose", st };
-        e[n++] = (struct edge){ s->t_launch_ns, s->t_queued_ns, "launch", st };
+        e[n++] = (struct edge){ s->t_pick_ns, s->t_launch_ns, "choose", i };
+        e[n++] = (struct edge){ s->t_launch_ns, s->t_queued_ns, "launch", i };
         if ((s->flags & TRC_DONE) != 0)
-            e[n++] = (struct edge){ s->t_collect_ns, s->t_done_ns, "collect", st };
+            e[n++] = (struct edge){ s->t_collect_ns, s->t_done_ns, "collect", i };
     }
     if (n > 0)
-        qsort(e, n, sizeof(*e), cmp_edge);
+        qsort(e, n, sizeof(*e), by_edge);
     for (size_t i = 0; i < n; i++) {
-        const struct trc_step *s = &e[i].step->s;
-
-        from = slice(p, P_ENGINE, &track, e[i].from, e[i].to, e[i].name, e[i].step);
-        /* An arrow cannot point back; it begins inside its slice, not where two
-         * slices touch. */
-        if (strcmp(e[i].name, "launch") != 0 || (s->flags & TRC_DONE) == 0 ||
-            from > s->t_begin_ns)
-            continue;
-        in = ftr_span(from, track) / 2;
-        most = s->t_begin_ns - from;
-        p->flows[e[i].step - p->snap->steps] = 1;
-        emit(p, from + (in < most ? in : most), "s", P_ENGINE, T_ENGINE,
-            json_pack("{s:s, s:s, s:I}", "cat", "launch", "name", "launch", "id",
-                (json_int_t)s->seq));
+        from = slice(p, P_ENGINE, T_ENGINE, &track, e[i].from, e[i].to, e[i].name,
+            &p->snap->steps[e[i].step]);
+        if (strcmp(e[i].name, "launch") == 0)
+            arrow(p, e[i].step, from, track);
     }
-    p->oom |= e == NULL;
     free(e);
 }
 
@@ -201,7 +189,7 @@ rank_tracks(struct pf *p)
 
         step_name(&st->s, name, sizeof(name));
         for (int r = 1; r < n_ranks(&st->s); r++)
-            (void)slice_on(p, P_DEVICE, T_DEVICE + r, &track[r],
+            (void)slice(p, P_DEVICE, T_DEVICE + r, &track[r],
                 st->s.t_begin_ns + (uint64_t)(int64_t)st->s.rank_begin_ns[r],
                 st->s.t_begin_ns + (uint64_t)(int64_t)st->s.rank_end_ns[r], name, st);
     }
@@ -215,7 +203,7 @@ device_slice(struct pf *p, uint64_t *track, const struct ftr_step *st, int is_la
     char name[48];
 
     step_name(s, name, sizeof(name));
-    from = slice(p, P_DEVICE, track, s->t_begin_ns, s->t_end_ns, name, st);
+    from = slice(p, P_DEVICE, T_DEVICE, track, s->t_begin_ns, s->t_end_ns, name, st);
     counter(p, from, "tokens per step", s->n_tok);
     counter(p, from, "rows", s->n_row);
     if (is_last) {
@@ -255,19 +243,6 @@ device_track(struct pf *p)
 }
 
 /* ---- requests -------------------------------------------------------------------- */
-
-struct life {
-    const struct trc_event *ev;
-    size_t order;
-};
-
-static int
-cmp_life(const void *a, const void *b)
-{
-    const struct life *x = a, *y = b;
-
-    return order(x->ev->id, y->ev->id, x->order, y->order);
-}
 
 /* One track: a request's, or that of one of its further samples. */
 struct track {
@@ -320,9 +295,9 @@ close_track(struct track *k, const struct trc_event *e)
     k->open = 0;
 }
 
-/* The events l[0..n) of one request, on the track of one sample. */
+/* The events e[0..n) of one request, on the track of one sample. */
 static void
-sample_track(struct pf *p, const struct life *l, size_t n, uint32_t sample)
+sample_track(struct pf *p, const struct trc_event *e, size_t n, uint32_t sample)
 {
     static const char *const phases[TRC__N] = { [TRC_SUBMIT] = "queued",
         [TRC_READY] = "queued",
@@ -330,19 +305,18 @@ sample_track(struct pf *p, const struct life *l, size_t n, uint32_t sample)
         [TRC_PREEMPT] = "preempted",
         [TRC_RESUME] = "prefill",
         [TRC_FIRST] = "decode" };
-    struct track k = { .p = p, .id = l[0].ev->id, .sample = sample };
+    struct track k = { .p = p, .id = e->id, .sample = sample };
+    uint32_t generation = e->generation;
     const char *phase;
 
-    for (size_t i = 0; i < n; i++) {
-        const struct trc_event *e = l[i].ev;
-
-        if (e->t_ns > k.t)
-            k.t = e->t_ns;
+    for (; n > 0; n--, e++) {
+        k.t = e->t_ns > k.t ? e->t_ns : k.t;
         /* another worker has begun it again */
-        if (i > 0 && e->generation != l[i - 1].ev->generation) {
+        if (e->generation != generation) {
             close_track(&k, NULL);
             k.first = 0;
         }
+        generation = e->generation;
         if (e->kind == TRC_END)
             close_track(&k, e);
         if (e->sample != sample || e->kind == TRC_END)
@@ -350,64 +324,52 @@ sample_track(struct pf *p, const struct life *l, size_t n, uint32_t sample)
         if (!k.open)
             on_track(&k, "b", NULL, e);
         k.open = 1;
-        phase = e->kind == TRC_RESUME && k.first ? "decode"
-            : e->kind < TRC__N && phases[e->kind] != NULL
-            ? phases[e->kind]
-            : k.phase;
+        phase = e->kind < TRC__N ? phases[e->kind] : NULL;
+        if (e->kind == TRC_RESUME && k.first)
+            phase = "decode";
         if (e->kind == TRC_READY || e->kind == TRC_FIRST || e->kind == TRC_PREEMPT)
             on_track(&k, "n", ftr_kind(e), e);
         k.first |= e->kind == TRC_FIRST;
-        if (phase != k.phase)
+        if (phase != NULL && phase != k.phase)
             set_phase(&k, phase, e);
     }
-    if (k.t < p->end)
-        k.t = p->end;
+    k.t = k.t < p->end ? p->end : k.t;
     close_track(&k, NULL);
 }
 
 static void
 request_tracks(struct pf *p)
 {
-    size_t n = p->snap->n_event, a, b;
-    struct life *l = calloc(n + 1, sizeof(*l));
+    size_t n = p->snap->n_event, b;
+    struct trc_event *e = calloc(n + 1, sizeof(*e));
 
-    for (size_t i = 0; l != NULL && i < n; i++)
-        l[i] = (struct life){ &p->snap->events[i], i };
-    if (l != NULL)
-        qsort(l, n, sizeof(*l), cmp_life);
-    for (a = 0; l != NULL && a < n; a = b) {
+    p->oom |= e == NULL;
+    if (e == NULL)
+        return;
+    if (n > 0)
+        memcpy(e, p->snap->events, n * sizeof(*e));
+    qsort(e, n, sizeof(*e), ftr_by_request);
+    for (size_t a = 0; a < n; a = b) {
         uint32_t samples = 0;
 
-        for (b = a; b < n && l[b].ev->id == l[a].ev->id; b++)
-            if (l[b].ev->sample > samples)
-                samples = l[b].ev->sample;
+        for (b = a; b < n && e[b].id == e[a].id; b++)
+            samples = e[b].sample > samples ? e[b].sample : samples;
         for (uint32_t s = 0; s <= samples; s++)
-            sample_track(p, l + a, b - a, s);
+            sample_track(p, e + a, b - a, s);
     }
-    p->oom |= l == NULL;
-    free(l);
+    free(e);
 }
 
 /* ---- writing --------------------------------------------------------------------- */
 
 /* "process_name" or "thread_name" of a track, and where the viewer puts it. */
 static void
-name_track(struct pf *p, int pid, int tid, const char *what, const char *name, int order)
+name_track(struct pf *p, int pid, int tid, const char *what, const char *name, int place)
 {
-    char key[2][32];
-
-    snprintf(key[0], sizeof(key[0]), "%s_name", what);
-    snprintf(key[1], sizeof(key[1]), "%s_sort_index", what);
-    for (int i = 0; i < 2; i++) {
-        json_t *o = json_pack("{s:s, s:i, s:i, s:s, s:{s:o}}", "ph", "M", "pid", pid,
-            "tid", tid, "name", key[i], "args", i == 0 ? "name" : "sort_index",
-            i == 0 ? json_string(name) : json_integer(order));
-
-        p->oom |= o == NULL;
-        (void)json_dumpf(o, p->out, DUMP);
-        json_decref(o);
-        fputs(",\n", p->out);
-    }
+    fprintf(p->out,
+        "{\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"name\":\"%s_name\",\"args\":{\"name\":\"%s\"}},\n"
+        "{\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"name\":\"%s_sort_index\",\"args\":{\"sort_index\":%d}},\n",
+        pid, tid, what, name, pid, tid, what, place);
 }
 
 static int
@@ -446,52 +408,48 @@ write_all(struct pf *p)
     return fflush(p->out) != 0 || ferror(p->out) ? -errno : 0;
 }
 
+static void
+widen(struct pf *p, uint64_t t_ns)
+{
+    p->base = t_ns < p->base ? t_ns : p->base;
+    p->end = t_ns > p->end ? t_ns : p->end;
+}
+
 /* From the first thing that happened to the last. */
 static void
 find_span(struct pf *p)
 {
     const struct ftr_snap *s = p->snap;
-    uint64_t *base = &p->base, *end = &p->end;
 
-    *base = s->clock.mono_ns;
+    p->base = s->clock.mono_ns;
     for (size_t i = 0; i < s->n_step; i++) {
         const struct trc_step *t = &s->steps[i].s;
-        const uint64_t at[] = { t->t_queued_ns, t->t_end_ns, t->t_done_ns };
 
-        *base = t->t_pick_ns < *base ? t->t_pick_ns : *base;
-        for (size_t k = 0; k < 3; k++)
-            *end = at[k] > *end ? at[k] : *end;
+        widen(p, t->t_pick_ns);
+        widen(p, (t->flags & TRC_DONE) != 0 ? t->t_done_ns : t->t_queued_ns);
     }
-    for (size_t i = 0; i < s->n_event; i++) {
-        uint64_t t = s->events[i].t_ns;
-
-        *base = t < *base ? t : *base;
-        *end = t > *end ? t : *end;
-    }
-    *end = *end < *base ? *base : *end;
+    for (size_t i = 0; i < s->n_event; i++)
+        widen(p, s->events[i].t_ns);
+    p->end = p->end < p->base ? p->base : p->end;
 }
 
 int
 ftr_perfetto(FILE *out, const struct ftr_snap *snap)
 {
     struct pf p = { .out = out, .snap = snap };
-    int rc = -ENOMEM;
+    int rc;
 
     p.flows = calloc(snap->n_step + 1, 1);
+    if (p.flows == NULL)
+        return -ENOMEM;
     find_span(&p);
-    if (p.flows != NULL) {
-        engine_track(&p);
-        device_track(&p);
-        rank_tracks(&p);
-        request_tracks(&p);
-        rc = p.oom ? -ENOMEM : 0;
-    }
+    engine_track(&p);
+    device_track(&p);
+    rank_tracks(&p);
+    request_tracks(&p);
     if (p.n > 0) /* else there is no list */
         qsort(p.ev, p.n, sizeof(*p.ev), by_time);
-    if (rc == 0)
-        rc = write_all(&p);
-    if (rc == 0 && p.oom)
-        rc = -ENOMEM;
+    rc = p.oom ? -ENOMEM : write_all(&p);
     while (p.n > 0)
         free(p.ev[--p.n].text);
     free(p.ev);

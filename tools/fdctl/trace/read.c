@@ -145,22 +145,26 @@ ftr_match_event(const struct trc_event *e, const struct ftr_filter *f)
         (f->request == 0 || e->id == f->request);
 }
 
-static int
-cmp_u64(const void *a, const void *b)
+int
+ftr_order(uint64_t a, uint64_t b, uint64_t c, uint64_t d)
 {
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-    return x < y ? -1 : x > y;
+    return a != b ? (a < b ? -1 : 1) : c < d ? -1 : c > d;
 }
 
-struct seen {
-    uint64_t id, from, to;
-};
+int
+ftr_by_request(const void *a, const void *b)
+{
+    const struct trc_event *x = a, *y = b;
+
+    return ftr_order(x->id, y->id, x->seq, y->seq);
+}
 
 static int
-cmp_seen(const void *a, const void *b)
+by_number(const void *a, const void *b)
 {
-    return cmp_u64(&((const struct seen *)a)->id, &((const struct seen *)b)->id);
+    const struct trc_event *x = a, *y = b;
+
+    return ftr_order(x->seq, y->seq, 0, 0);
 }
 
 /* Requests that lived in the time chosen keep all their events, so that what
@@ -168,35 +172,26 @@ cmp_seen(const void *a, const void *b)
 static void
 keep_whole(struct ftr_snap *snap, const struct ftr_filter *f, uint64_t since, uint64_t until)
 {
-    struct seen *all = calloc(snap->n_event + 1, sizeof(*all)), *s;
-    size_t n = 0, kept = 0;
+    struct trc_event *e = snap->events;
+    size_t n = snap->n_event, kept = 0, end;
 
-    if (all == NULL) /* too much is shown rather than nothing */
-        return;
-    for (size_t i = 0; i < snap->n_event; i++)
-        all[i] = (struct seen){ snap->events[i].id, snap->events[i].t_ns,
-            snap->events[i].kind == TRC_END ? snap->events[i].t_ns : 0 };
-    qsort(all, snap->n_event, sizeof(*all), cmp_seen);
-    for (size_t i = 0; i < snap->n_event; i++) {
-        if (n == 0 || all[n - 1].id != all[i].id) {
-            all[n++] = all[i];
-            continue;
+    qsort(e, n, sizeof(*e), ftr_by_request);
+    for (size_t i = 0; i < n; i = end) {
+        uint64_t from = FTR_NONE, to = 0;
+
+        for (end = i; end < n && e[end].id == e[i].id; end++) {
+            from = e[end].t_ns < from ? e[end].t_ns : from;
+            if (e[end].kind == TRC_END && e[end].t_ns > to)
+                to = e[end].t_ns;
         }
-        if (all[i].from < all[n - 1].from)
-            all[n - 1].from = all[i].from;
-        if (all[i].to > all[n - 1].to)
-            all[n - 1].to = all[i].to;
-    }
-    for (size_t i = 0; i < snap->n_event; i++) {
-        struct seen key = { .id = snap->events[i].id };
-
-        s = bsearch(&key, all, n, sizeof(*all), cmp_seen);
-        if (s != NULL && s->from <= until && (s->to == 0 || s->to >= since) &&
-            (f->request == 0 || f->request == s->id))
-            snap->events[kept++] = snap->events[i];
+        if (from > until || (to != 0 && to < since) ||
+            (f->request != 0 && f->request != e[i].id))
+            continue;
+        memmove(e + kept, e + i, (end - i) * sizeof(*e));
+        kept += end - i;
     }
     snap->n_event = kept;
-    free(all);
+    qsort(e, kept, sizeof(*e), by_number);
 }
 
 /* The last ones of n; how many that are. */
@@ -247,7 +242,7 @@ ftr_real_ns(const struct ftr_clock *c, uint64_t t_ns)
     return c->real_ns - (c->mono_ns - t_ns);
 }
 
-void
+const char *
 ftr_time_text(const struct ftr_clock *c, uint64_t t_ns, char ret[32])
 {
     uint64_t real = ftr_real_ns(c, t_ns);
@@ -258,18 +253,7 @@ ftr_time_text(const struct ftr_clock *c, uint64_t t_ns, char ret[32])
     localtime_r(&s, &tm);
     n = strftime(ret, 32, "%H:%M:%S", &tm);
     snprintf(ret + n, 32 - n, ".%06u", (unsigned)(real % 1000000000u / 1000));
-}
-
-/* Digits after the point as ns; what follows the last one read. */
-static const char *
-fraction(const char *p, uint64_t *ret_ns)
-{
-    uint64_t unit = 100000000, v = 0;
-
-    for (; isdigit((unsigned char)*p); p++, unit /= 10)
-        v += (uint64_t)(*p - '0') * unit;
-    *ret_ns = v;
-    return p;
+    return ret;
 }
 
 /* HH:MM:SS[.fraction] as UNIX ns, not after now. */
@@ -277,16 +261,11 @@ static int
 wall(const char *text, uint64_t now_real_ns, uint64_t *ret_ns)
 {
     time_t now = (time_t)(now_real_ns / 1000000000u), t;
-    uint64_t ns = 0;
     struct tm tm;
 
     localtime_r(&now, &tm);
-    if (fnmatch("[0-9][0-9]:[0-9][0-9]:[0-9][0-9]*", text, 0) != 0 ||
+    if (fnmatch("[0-9][0-9]:[0-9][0-9]:[0-9][0-9]?(.+([0-9]))", text, FNM_EXTMATCH) != 0 ||
         strptime(text, "%H:%M:%S", &tm) == NULL || tm.tm_sec > 60)
-        return 0;
-    if (text[8] == '.' && (text[9] == '\0' || *fraction(text + 9, &ns) != '\0'))
-        return 0;
-    if (text[8] != '.' && text[8] != '\0')
         return 0;
     tm.tm_isdst = -1;
     t = mktime(&tm);
@@ -295,7 +274,7 @@ wall(const char *text, uint64_t now_real_ns, uint64_t *ret_ns)
         tm.tm_isdst = -1;
         t = mktime(&tm);
     }
-    *ret_ns = (uint64_t)t * 1000000000u + ns;
+    *ret_ns = (uint64_t)t * 1000000000u + (uint64_t)(strtod(text + 8, NULL) * 1e9 + 0.5);
     return 1;
 }
 
@@ -330,6 +309,12 @@ ftr_time(const char *what, const char *text, const struct ftr_clock *now, uint64
 }
 
 /* ---- sums ----------------------------------------------------------------------- */
+
+static int
+cmp_u64(const void *a, const void *b)
+{
+    return ftr_order(*(const uint64_t *)a, *(const uint64_t *)b, 0, 0);
+}
 
 /* The nearest rank. */
 static uint64_t
@@ -400,22 +385,21 @@ ftr_life(const struct ftr_snap *snap, uint64_t id, struct ftr_life *ret_life)
         .t_first = FTR_NONE,
         .t_end = FTR_NONE };
     uint64_t out[256] = { 0 }; /* when a sample lost its blocks */
+    uint64_t *const firsts
+        [TRC__N] = { [TRC_SUBMIT] = &l.t_submit, [TRC_START] = &l.t_start, [TRC_FIRST] = &l.t_first };
     size_t seen = 0;
 
     for (size_t i = 0; i < snap->n_event; i++) {
         const struct trc_event *e = &snap->events[i];
-        uint64_t *o = &out[e->sample % 256];
+        uint64_t *o = &out[e->sample % 256], *first;
 
         if (e->id != id)
             continue;
         seen++;
         l.generation = e->generation;
-        if (e->kind == TRC_SUBMIT && l.t_submit == FTR_NONE)
-            l.t_submit = e->t_ns;
-        if (e->kind == TRC_START && l.t_start == FTR_NONE)
-            l.t_start = e->t_ns;
-        if (e->kind == TRC_FIRST && l.t_first == FTR_NONE)
-            l.t_first = e->t_ns;
+        first = e->kind < TRC__N ? firsts[e->kind] : NULL;
+        if (first != NULL && *first == FTR_NONE)
+            *first = e->t_ns;
         if (e->kind == TRC_PREEMPT) {
             l.n_preempted++;
             *o = e->t_ns;

@@ -6,12 +6,19 @@
 
 #include "libclient/fdname.h"
 
-const char *const ftr_kinds[TRC__N] = TRC_KIND_NAMES;
+static const char *const kinds[TRC__N] = TRC_KIND_NAMES;
 
 const char *
 ftr_kind(const struct trc_event *e)
 {
-    return e->kind > 0 && e->kind < TRC__N ? ftr_kinds[e->kind] : "unknown";
+    return e->kind > 0 && e->kind < TRC__N ? kinds[e->kind] : "unknown";
+}
+
+/* Of one that is not known 0, whose facts are none. */
+static size_t
+kind_of(const struct trc_event *e)
+{
+    return e->kind < TRC__N ? e->kind : 0;
 }
 
 const char *
@@ -20,84 +27,75 @@ ftr_code(int code)
     return code == 0 ? "ok" : fdn_status_name(code);
 }
 
-/* ---- steps ----------------------------------------------------------------------- */
+/* ---- JSON ------------------------------------------------------------------------ */
 
-void
-ftr_show_step_head(int generations)
+/* Of what is not known NULL, which json_pack() makes null of. */
+static json_t *
+json_ns(int is_known, uint64_t ns)
 {
-    printf("%-15s %8s %s%5s %6s %5s %5s %5s %-6s %6s %6s %4s %4s %5s %6s %6s "
-           "%8s %8s %8s %9s %8s %8s %8s\n",
-        "time", "step", generations ? " gen " : "", "rows", "tokens", "prefl", "decod",
-        "verif", "how", "padded", "cached", "pree", "copy", "wait", "blocks", "free",
-        "plan us", "launch", "ahead", "device", "gap", "until", "host");
+    return is_known ? json_integer((json_int_t)ns) : NULL;
 }
 
-static double
-us(uint64_t a, uint64_t b)
+static json_t *
+json_us(int is_known, uint64_t a, uint64_t b)
 {
-    return (double)ftr_span(a, b) / 1e3;
+    return is_known ? json_real((double)ftr_span(a, b) / 1e3) : NULL;
 }
 
-void
-ftr_show_step(const struct ftr_clock *c, const struct ftr_step *st, int generations)
+static json_t *
+json_ms(uint64_t from, uint64_t to)
+{
+    return from == FTR_NONE || to == FTR_NONE
+        ? NULL
+        : json_real((double)ftr_span(from, to) / 1e6);
+}
+
+json_t *
+ftr_counts_json(const struct ftr_step *st)
 {
     const struct trc_step *s = &st->s;
-    char time[32], gen[16] = "", gap[32] = "-";
 
-    ftr_time_text(c, s->t_launch_ns, time);
-    if (generations)
-        snprintf(gen, sizeof(gen), "%4u ", (unsigned)s->generation);
-    if (st->gap_ns != FTR_NONE)
-        snprintf(gap, sizeof(gap), "%.1f", (double)st->gap_ns / 1e3);
-    printf("%s %8llu %s%5d %6d %5d %5d %5d %-6s %6d %6d %4d %4d %5d %6d %6d %8.1f %8.1f ",
-        time, (unsigned long long)s->seq, gen, s->n_row, s->n_tok,
-        s->n_row - s->n_decode - s->n_verify, s->n_decode, s->n_verify,
-        (s->flags & TRC_GRAPH) != 0 ? "graph" : "eager", s->n_pad, s->n_cached,
-        s->n_preempted, s->n_copy, s->n_waiting, s->blocks_used, s->blocks_free,
-        us(s->t_pick_ns, s->t_launch_ns), us(s->t_launch_ns, s->t_queued_ns));
-    if ((s->flags & TRC_DONE) == 0)
-        puts(st->lost ? "lost with its worker" : "on its way");
-    else
-        printf("%8.1f %9.1f %8s %8.1f %8.1f%s%s\n", us(s->t_pick_ns, s->t_begin_ns),
-            us(s->t_begin_ns, s->t_end_ns), gap, us(s->t_end_ns, s->t_collect_ns),
-            us(s->t_collect_ns, s->t_done_ns),
-            (s->flags & TRC_PROFILED) != 0 ? "  profiled" : "",
-            (s->flags & TRC_DIVIDED) != 0 ? "  divided" : "");
+    return json_pack("{s:I, s:I, s:i, s:s, s:b, s:b, s:b, s:b, s:i, s:i, s:i, s:i, s:i, s:i, s:i, "
+                     "s:i, s:i, s:i, s:i, s:i, s:i}",
+        "step", (json_int_t)s->seq, "epoch", (json_int_t)s->epoch, "generation",
+        (int)s->generation, "state",
+        (s->flags & TRC_DONE) != 0 ? "done"
+            : st->lost             ? "lost"
+                                   : "on its way",
+        "graph", (s->flags & TRC_GRAPH) != 0, "follows", (s->flags & TRC_FOLLOWS) != 0,
+        "profiled", (s->flags & TRC_PROFILED) != 0, "divided",
+        (s->flags & TRC_DIVIDED) != 0, "rows", s->n_row, "prefill",
+        s->n_row - s->n_decode - s->n_verify, "decode", s->n_decode, "verify", s->n_verify,
+        "tokens", s->n_tok, "padded_tokens", s->n_pad, "outputs", s->n_out, "cached_tokens",
+        s->n_cached, "preempted", s->n_preempted, "copies", s->n_copy, "waiting",
+        s->n_waiting, "blocks_used", s->blocks_used, "blocks_free", s->blocks_free);
 }
 
-int
-ftr_show_sum(const struct ftr_step *steps, size_t n, int chosen)
+json_t *
+ftr_step_json(const struct ftr_clock *c, const struct ftr_step *st)
 {
-    struct ftr_sum s;
-    double secs;
+    const struct trc_step *s = &st->s;
+    int done = (s->flags & TRC_DONE) != 0;
+    json_t *o = ftr_counts_json(st);
 
-    if (ftr_sum(steps, n, &s) != 0)
-        return fct_fail(FCT_EX_SOFT, "out of memory");
-    secs = (double)s.span_ns / 1e9;
-    printf("%zu step%s", n, n == 1 ? "" : "s");
-    if (s.n_done < n)
-        printf(" (%zu collected)", s.n_done);
-    if (s.n_done == 0) {
-        putchar('\n');
-        return 0;
-    }
-    if (!chosen && secs > 0)
-        printf(" in %.3f s: %.1f tokens/s, %.1f results/s; device busy %.1f %%", secs,
-            (double)s.tokens / secs, (double)s.outputs / secs,
-            100 * (double)s.device_ns / (double)s.span_ns);
-    printf("; device mean %.1f us, p99 %.1f us", (double)s.device_mean_ns / 1e3,
-        (double)s.device_p99_ns / 1e3);
-    if (s.n_gap > 0)
-        printf("; gap mean %.1f us, p99 %.1f us", (double)s.gap_mean_ns / 1e3,
-            (double)s.gap_p99_ns / 1e3);
-    printf("; picked ahead p50 %.1f us, p99 %.1f us, most %.1f us",
-        (double)s.ahead_p50_ns / 1e3, (double)s.ahead_p99_ns / 1e3,
-        (double)s.ahead_max_ns / 1e3);
-    printf("; graphs %.1f %%\n", 100 * (double)s.n_graph / (double)n);
-    return 0;
+    json_object_update_new(o,
+        json_pack("{s:I, s:o, s:o, s:o?, s:o?, s:o?, s:o?, s:o?, s:I, s:I, s:I, s:o?, s:o?, "
+                  "s:o?, s:o?}",
+            "unix_ns", (json_int_t)ftr_real_ns(c, s->t_launch_ns), "plan_us",
+            json_us(1, s->t_pick_ns, s->t_launch_ns), "launch_us",
+            json_us(1, s->t_launch_ns, s->t_queued_ns), "ahead_us",
+            json_us(done, s->t_pick_ns, s->t_begin_ns), "device_us",
+            json_us(done, s->t_begin_ns, s->t_end_ns), "gap_us",
+            json_us(st->gap_ns != FTR_NONE, 0, st->gap_ns), "until_us",
+            json_us(done, s->t_end_ns, s->t_collect_ns), "host_us",
+            json_us(done, s->t_collect_ns, s->t_done_ns), "t_pick_ns",
+            (json_int_t)s->t_pick_ns, "t_launch_ns", (json_int_t)s->t_launch_ns,
+            "t_queued_ns", (json_int_t)s->t_queued_ns, "t_begin_ns",
+            json_ns(done, s->t_begin_ns), "t_end_ns", json_ns(done, s->t_end_ns),
+            "t_collect_ns", json_ns(done, s->t_collect_ns), "t_done_ns",
+            json_ns(done, s->t_done_ns)));
+    return o;
 }
-
-/* ---- events ---------------------------------------------------------------------- */
 
 /* Keys of an event's numbers, and the text of a table. */
 static const struct {
@@ -111,6 +109,154 @@ static const struct {
     [TRC_PREEMPT] = { "tokens", NULL, "  had {tokens} tokens" },
     [TRC_END] = { "code", "output_tokens", "  {result}, {output_tokens} output tokens" } };
 
+json_t *
+ftr_facts_json(const struct trc_event *e)
+{
+    size_t k = kind_of(e);
+    json_t *o = json_object();
+
+    if (event_facts[k].a != NULL)
+        json_object_set_new(o, event_facts[k].a, json_integer(e->a));
+    if (k == TRC_END)
+        json_object_set_new(o, "result", json_string(ftr_code(e->a)));
+    if (event_facts[k].b != NULL)
+        json_object_set_new(o, event_facts[k].b, json_integer(e->b));
+    return o;
+}
+
+json_t *
+ftr_event_json(const struct ftr_snap *snap, const struct trc_event *e)
+{
+    uint64_t step = ftr_event_step(snap, e);
+    json_t *o = json_pack("{s:I, s:i, s:s, s:i, s:o?, s:I, s:I}", "request",
+        (json_int_t)e->id, "sample", (int)e->sample, "event", ftr_kind(e), "generation",
+        (int)e->generation, "step", json_ns(step != FTR_NONE, step), "unix_ns",
+        (json_int_t)ftr_real_ns(&snap->clock, e->t_ns), "t_ns", (json_int_t)e->t_ns);
+
+    json_object_update_new(o, ftr_facts_json(e));
+    return o;
+}
+
+static json_t *
+sum_json(const struct ftr_sum *s)
+{
+    int gaps = s->n_gap > 0, some = s->n_done > 0;
+
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o?, s:o?, s:o?, s:o?, "
+                     "s:o?}",
+        "steps", (json_int_t)s->n, "collected", (json_int_t)s->n_done, "graphs",
+        (json_int_t)s->n_graph, "tokens", (json_int_t)s->tokens, "outputs",
+        (json_int_t)s->outputs, "span_us", json_us(1, 0, s->span_ns), "device_us",
+        json_us(1, 0, s->device_ns), "device_mean_us", json_us(1, 0, s->device_mean_ns),
+        "device_p99_us", json_us(1, 0, s->device_p99_ns), "gap_mean_us",
+        json_us(gaps, 0, s->gap_mean_ns), "gap_p99_us", json_us(gaps, 0, s->gap_p99_ns),
+        "ahead_p50_us", json_us(some, 0, s->ahead_p50_ns), "ahead_p99_us",
+        json_us(some, 0, s->ahead_p99_ns), "ahead_max_us",
+        json_us(some, 0, s->ahead_max_ns));
+}
+
+static json_t *
+life_json(const struct ftr_life *l)
+{
+    int ended = l->t_end != FTR_NONE;
+
+    return json_pack("{s:I, s:s, s:i, s:i, s:o?, s:o?, s:o?, s:o, s:o?, s:s?}", "request",
+        (json_int_t)l->id, "state",
+        ended         ? "ended"
+            : l->lost ? "lost"
+                      : "running",
+        "generation", (int)l->generation, "preempted", (int)l->n_preempted, "queued_ms",
+        json_ms(l->t_submit, l->t_start), "prefill_ms", json_ms(l->t_start, l->t_first),
+        "decode_ms", json_ms(l->t_first, l->t_end), "preempted_ms",
+        json_ms(0, l->preempted_ns), "output_tokens",
+        ended ? json_integer(l->n_out) : NULL, "result", ended ? ftr_code(l->code) : NULL);
+}
+
+json_t *
+ftr_json(const struct ftr_snap *snap, const struct ftr_life *life)
+{
+    json_t *steps = json_array(), *events = json_array();
+    struct ftr_sum s;
+
+    for (size_t i = 0; i < snap->n_step; i++)
+        json_array_append_new(steps, ftr_step_json(&snap->clock, &snap->steps[i]));
+    for (size_t i = 0; i < snap->n_event; i++)
+        json_array_append_new(events, ftr_event_json(snap, &snap->events[i]));
+    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:o, s:o*, s:o, s:o}", "daemon",
+        snap->ended ? "ended" : "running", "unix_ns", (json_int_t)snap->clock.real_ns,
+        "t_ns", (json_int_t)snap->clock.mono_ns, "steps_overwritten",
+        (json_int_t)snap->lost_steps, "events_overwritten", (json_int_t)snap->lost_events,
+        "summary", ftr_sum(snap->steps, snap->n_step, &s) == 0 ? sum_json(&s) : NULL,
+        "request", life != NULL ? life_json(life) : NULL, "steps", steps, "events", events);
+}
+
+/* ---- steps ----------------------------------------------------------------------- */
+
+#define STEP \
+    "{time} {step:8} [generations|{generation:4} ]{rows:5} {tokens:6} {prefill:5} " \
+    "{decode:5} {verify:5} [graph|graph ][!graph|eager ] {padded_tokens:6} " \
+    "{cached_tokens:6} {preempted:4} {copies:4} {waiting:5} {blocks_used:6} " \
+    "{blocks_free:6} {plan_us:8.1} {launch_us:8.1} [state=on its way|on its way]" \
+    "[state=lost|lost with its worker][state=done|{ahead_us:8.1} {device_us:9.1} " \
+    "{gap:8} {until_us:8.1} {host_us:8.1}[profiled|  profiled][divided|  divided]]\n"
+
+void
+ftr_show_step_head(int generations)
+{
+    printf("%-15s %8s %s%5s %6s %5s %5s %5s %-6s %6s %6s %4s %4s %5s %6s %6s "
+           "%8s %8s %8s %9s %8s %8s %8s\n",
+        "time", "step", generations ? " gen " : "", "rows", "tokens", "prefl", "decod",
+        "verif", "how", "padded", "cached", "pree", "copy", "wait", "blocks", "free",
+        "plan us", "launch", "ahead", "device", "gap", "until", "host");
+}
+
+void
+ftr_show_step(const struct ftr_clock *c, const struct ftr_step *st, int generations)
+{
+    json_t *o = ftr_step_json(c, st);
+
+    json_object_update_new(o,
+        json_pack("{s:s, s:b, s:o}", "time", FTR_TIME(c, st->s.t_launch_ns),
+            "generations", generations, "gap",
+            st->gap_ns == FTR_NONE ? json_string("-")
+                                   : json_sprintf("%.1f", (double)st->gap_ns / 1e3)));
+    fct_text(stdout, STEP, o);
+    json_decref(o);
+}
+
+#define SUM \
+    "{steps} step[several|s][is_part| ({collected} collected)][collected|" \
+    "[seconds| in {seconds:.3} s: {tokens_s:.1} tokens/s, {outputs_s:.1} results/s; " \
+    "device busy {busy:.1} %]; device mean {device_mean_us:.1} us, p99 " \
+    "{device_p99_us:.1} us[has_gaps|; gap mean {gap_mean_us:.1} us, p99 " \
+    "{gap_p99_us:.1} us]; picked ahead p50 {ahead_p50_us:.1} us, p99 {ahead_p99_us:.1} " \
+    "us, most {ahead_max_us:.1} us; graphs {graph_share:.1} %]\n"
+
+int
+ftr_show_sum(const struct ftr_step *steps, size_t n, int chosen)
+{
+    struct ftr_sum s;
+    double secs;
+    json_t *o;
+
+    if (ftr_sum(steps, n, &s) != 0)
+        return fct_oom();
+    secs = (double)s.span_ns / 1e9;
+    o = sum_json(&s);
+    json_object_update_new(o,
+        json_pack("{s:b, s:b, s:b, s:f, s:o, s:o, s:o, s:o}", "several", n != 1,
+            "is_part", s.n_done<n, "has_gaps", s.n_gap> 0, "seconds", chosen ? 0.0 : secs,
+            "tokens_s", fct_json_real((double)s.tokens / secs), "outputs_s",
+            fct_json_real((double)s.outputs / secs), "busy",
+            fct_json_real(100 * (double)s.device_ns / (double)s.span_ns), "graph_share",
+            fct_json_real(100 * (double)s.n_graph / (double)n)));
+    fct_text(stdout, SUM, o);
+    json_decref(o);
+    return 0;
+}
+
+/* ---- events ---------------------------------------------------------------------- */
+
 void
 ftr_show_event_head(void)
 {
@@ -121,19 +267,14 @@ ftr_show_event_head(void)
 void
 ftr_show_event(const struct ftr_snap *snap, const struct trc_event *e)
 {
-    uint64_t step = ftr_event_step(snap, e);
-    char time[32], at[24] = "-";
-    json_t *facts = ftr_facts_json(e);
+    json_t *o = ftr_event_json(snap, e);
 
-    ftr_time_text(&snap->clock, e->t_ns, time);
-    if (step != FTR_NONE)
-        snprintf(at, sizeof(at), "%llu", (unsigned long long)step);
-    printf("%s %8llu %6u %-12s %8s", time, (unsigned long long)e->id, (unsigned)e->sample,
-        ftr_kind(e), at);
-    if (json_object_size(facts) > 0)
-        fct_text(stdout, event_facts[e->kind].text, facts);
+    json_object_set_new(o, "time", json_string(FTR_TIME(&snap->clock, e->t_ns)));
+    fct_text(stdout, "{time} {request:8} {sample:6} {event:-12} {step:8}", o);
+    if (event_facts[kind_of(e)].text != NULL)
+        fct_text(stdout, event_facts[kind_of(e)].text, o);
     putchar('\n');
-    json_decref(facts);
+    json_decref(o);
 }
 
 static void
@@ -166,156 +307,4 @@ ftr_show_life(const struct ftr_snap *snap, const struct ftr_life *l)
         printf(", %d output tokens, %s\n", l->n_out, ftr_code(l->code));
     else
         puts(l->lost ? ", lost with its worker" : ", not ended yet");
-}
-
-/* ---- JSON ------------------------------------------------------------------------ */
-
-static json_t *
-json_us(int is_known, uint64_t a, uint64_t b)
-{
-    return is_known ? fct_json_real(floor(us(a, b) * 1e3 + 0.5) / 1e3) : json_null();
-}
-
-static json_t *
-json_ns(int is_known, uint64_t ns)
-{
-    return is_known ? json_integer((json_int_t)ns) : json_null();
-}
-
-static json_t *
-json_ms(uint64_t from, uint64_t to)
-{
-    return from == FTR_NONE || to == FTR_NONE
-        ? json_null()
-        : fct_json_real((double)ftr_span(from, to) / 1e6);
-}
-
-json_t *
-ftr_counts_json(const struct ftr_step *st)
-{
-    const struct trc_step *s = &st->s;
-
-    return json_pack("{s:I, s:I, s:i, s:s, s:b, s:b, s:b, s:b, s:i, s:i, s:i, s:i, s:i, s:i, s:i, "
-                     "s:i, s:i, s:i, s:i, s:i, s:i}",
-        "step", (json_int_t)s->seq, "epoch", (json_int_t)s->epoch, "generation",
-        (int)s->generation, "state",
-        (s->flags & TRC_DONE) != 0 ? "done"
-            : st->lost             ? "lost"
-                                   : "on its way",
-        "graph", (s->flags & TRC_GRAPH) != 0, "follows", (s->flags & TRC_FOLLOWS) != 0,
-        "profiled", (s->flags & TRC_PROFILED) != 0, "divided",
-        (s->flags & TRC_DIVIDED) != 0, "rows", s->n_row, "prefill",
-        s->n_row - s->n_decode - s->n_verify, "decode", s->n_decode, "verify", s->n_verify,
-        "tokens", s->n_tok, "padded_tokens", s->n_pad, "outputs", s->n_out, "cached_tokens",
-        s->n_cached, "preempted", s->n_preempted, "copies", s->n_copy, "waiting",
-        s->n_waiting, "blocks_used", s->blocks_used, "blocks_free", s->blocks_free);
-}
-
-json_t *
-ftr_step_json(const struct ftr_clock *c, const struct ftr_step *st)
-{
-    const struct trc_step *s = &st->s;
-    int done = (s->flags & TRC_DONE) != 0;
-    json_t *o = ftr_counts_json(st);
-
-    json_object_update_new(o,
-        json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
-                  "s:o, s:o, s:o, s:o, s:o}",
-            "unix_ns", json_ns(1, ftr_real_ns(c, s->t_launch_ns)), "plan_us",
-            json_us(1, s->t_pick_ns, s->t_launch_ns), "launch_us",
-            json_us(1, s->t_launch_ns, s->t_queued_ns), "ahead_us",
-            json_us(done, s->t_pick_ns, s->t_begin_ns), "device_us",
-            json_us(done, s->t_begin_ns, s->t_end_ns), "gap_us",
-            json_us(st->gap_ns != FTR_NONE, 0, st->gap_ns), "until_us",
-            json_us(done, s->t_end_ns, s->t_collect_ns), "host_us",
-            json_us(done, s->t_collect_ns, s->t_done_ns), "t_pick_ns",
-            json_ns(1, s->t_pick_ns), "t_launch_ns", json_ns(1, s->t_launch_ns),
-            "t_queued_ns", json_ns(1, s->t_queued_ns), "t_begin_ns",
-            json_ns(done, s->t_begin_ns), "t_end_ns", json_ns(done, s->t_end_ns),
-            "t_collect_ns", json_ns(done, s->t_collect_ns), "t_done_ns",
-            json_ns(done, s->t_done_ns)));
-    return o;
-}
-
-json_t *
-ftr_facts_json(const struct trc_event *e)
-{
-    size_t k = e->kind < TRC__N ? e->kind : 0;
-    json_t *o = json_object();
-
-    if (event_facts[k].a != NULL)
-        json_object_set_new(o, event_facts[k].a, json_integer(e->a));
-    if (k == TRC_END)
-        json_object_set_new(o, "result", json_string(ftr_code(e->a)));
-    if (event_facts[k].b != NULL)
-        json_object_set_new(o, event_facts[k].b, json_integer(e->b));
-    return o;
-}
-
-json_t *
-ftr_event_json(const struct ftr_snap *snap, const struct trc_event *e)
-{
-    uint64_t step = ftr_event_step(snap, e);
-    json_t *o = json_pack("{s:I, s:i, s:s, s:i, s:o, s:I, s:I}", "request",
-        (json_int_t)e->id, "sample", (int)e->sample, "event", ftr_kind(e), "generation",
-        (int)e->generation, "step", json_ns(step != FTR_NONE, step), "unix_ns",
-        (json_int_t)ftr_real_ns(&snap->clock, e->t_ns), "t_ns", (json_int_t)e->t_ns);
-
-    json_object_update_new(o, ftr_facts_json(e));
-    return o;
-}
-
-static json_t *
-sum_json(const struct ftr_snap *snap)
-{
-    struct ftr_sum s;
-
-    if (ftr_sum(snap->steps, snap->n_step, &s) != 0)
-        return NULL;
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
-        "steps", (json_int_t)s.n, "collected", (json_int_t)s.n_done, "graphs",
-        (json_int_t)s.n_graph, "tokens", (json_int_t)s.tokens, "outputs",
-        (json_int_t)s.outputs, "span_us", json_us(1, 0, s.span_ns), "device_us",
-        json_us(1, 0, s.device_ns), "device_mean_us", json_us(1, 0, s.device_mean_ns),
-        "device_p99_us", json_us(1, 0, s.device_p99_ns), "gap_mean_us",
-        json_us(s.n_gap > 0, 0, s.gap_mean_ns), "gap_p99_us",
-        json_us(s.n_gap > 0, 0, s.gap_p99_ns), "ahead_p50_us",
-        json_us(s.n_done > 0, 0, s.ahead_p50_ns), "ahead_p99_us",
-        json_us(s.n_done > 0, 0, s.ahead_p99_ns), "ahead_max_us",
-        json_us(s.n_done > 0, 0, s.ahead_max_ns));
-}
-
-static json_t *
-life_json(const struct ftr_life *l)
-{
-    int ended = l->t_end != FTR_NONE;
-
-    return json_pack("{s:I, s:s, s:i, s:i, s:o, s:o, s:o, s:o, s:o, s:o}", "request",
-        (json_int_t)l->id, "state",
-        ended         ? "ended"
-            : l->lost ? "lost"
-                      : "running",
-        "generation", (int)l->generation, "preempted", (int)l->n_preempted, "queued_ms",
-        json_ms(l->t_submit, l->t_start), "prefill_ms", json_ms(l->t_start, l->t_first),
-        "decode_ms", json_ms(l->t_first, l->t_end), "preempted_ms",
-        json_ms(0, l->preempted_ns), "output_tokens",
-        ended ? json_integer(l->n_out) : json_null(), "result",
-        ended ? json_string(ftr_code(l->code)) : json_null());
-}
-
-json_t *
-ftr_json(const struct ftr_snap *snap, const struct ftr_life *life)
-{
-    json_t *steps = json_array(), *events = json_array();
-
-    for (size_t i = 0; i < snap->n_step; i++)
-        json_array_append_new(steps, ftr_step_json(&snap->clock, &snap->steps[i]));
-    for (size_t i = 0; i < snap->n_event; i++)
-        json_array_append_new(events, ftr_event_json(snap, &snap->events[i]));
-    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:o, s:o*, s:o, s:o}", "daemon",
-        snap->ended ? "ended" : "running", "unix_ns", (json_int_t)snap->clock.real_ns,
-        "t_ns", (json_int_t)snap->clock.mono_ns, "steps_overwritten",
-        (json_int_t)snap->lost_steps, "events_overwritten", (json_int_t)snap->lost_events,
-        "summary", sum_json(snap), "request", life != NULL ? life_json(life) : NULL,
-        "steps", steps, "events", events);
 }

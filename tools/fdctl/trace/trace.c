@@ -100,56 +100,51 @@ static const struct fct_line line = {
     .prefix = "trace: "
 };
 
-/* Options that exclude each other. */
 static int
 conflicts(const struct opt *o)
 {
-    const char *a = NULL, *b = NULL;
+    const struct {
+        int both;
+        const char *a, *b;
+    } pairs[] = {
+        { o->follow && o->until != NULL, "--follow", "--until" },
+        { o->follow && o->steps != NULL, "--follow", "--step" },
+        { o->follow && o->perfetto, "--follow", "--perfetto" },
+        { o->follow && o->all, "--follow", "--all" },
+        { o->events && o->perfetto, "--events", "--perfetto" },
+        { o->events && o->has_slow, "--events", "--slow" },
+        { o->json && o->perfetto, "--json", "--perfetto" },
+        { o->has_last && o->all, "-n", "--all" },
+    };
 
-    if (o->has_last && o->all)
-        a = "-n", b = "--all";
-    if (o->json && o->perfetto)
-        a = "--json", b = "--perfetto";
-    if (o->events && o->has_slow)
-        a = "--events", b = "--slow";
-    if (o->events && o->perfetto)
-        a = "--events", b = "--perfetto";
-    if (o->follow && (o->until != NULL || o->steps != NULL || o->perfetto || o->all))
-        a = "--follow",
-        b = o->until != NULL   ? "--until"
-            : o->steps != NULL ? "--step"
-            : o->perfetto      ? "--perfetto"
-                               : "--all";
     if (o->has_last && o->last == 0 && !o->follow)
         return fct_usage("trace: -n 0: must be 1 or more");
     if (o->follow && o->has_request && !o->events)
         return fct_usage("trace: --follow --request follows events: add --events");
-    return a == NULL ? 0 : fct_usage("trace: %s and %s exclude each other", a, b);
+    for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++)
+        if (pairs[i].both)
+            return fct_usage("trace: %s and %s exclude each other", pairs[i].a, pairs[i].b);
+    return 0;
 }
 
 /* A, A: or A:B */
 static int
 step_range(const char *text, struct ftr_filter *f)
 {
-    unsigned long long a, b;
     char *end;
-    int bad;
 
     errno = 0;
-    a = strtoull(text, &end, 10);
-    bad = end == text || a == 0;
-    b = a;
-    if (!bad && *end == ':' && end[1] == '\0')
-        b = FTR_NONE, end++;
-    else if (!bad && *end == ':')
-        b = strtoull(end + 1, &end, 10);
-    if (bad || *end != '\0' || errno == ERANGE || strpbrk(text, "+- ") != NULL)
+    f->step_a = f->step_b = strtoull(text, &end, 10);
+    if (strcmp(end, ":") == 0)
+        f->step_b = FTR_NONE;
+    else if (*end == ':')
+        f->step_b = strtoull(end + 1, &end, 10);
+    if (f->step_a == 0 || (*end != '\0' && strcmp(end, ":") != 0) || errno == ERANGE ||
+        text[strspn(text, "0123456789:")] != '\0')
         return fct_usage("trace: --step %s: give a step's number or a range such as 120:180",
             text);
-    if (b < a)
+    if (f->step_b < f->step_a)
         return fct_usage("trace: --step %s: ends before it begins", text);
-    f->step_a = a;
-    f->step_b = b;
     return 0;
 }
 
@@ -203,28 +198,20 @@ ask_state(const struct fct *f, uint32_t group, int *ret_ended, uint32_t *ret_gen
     *ret_generation = 0;
     if (rc != 0)
         return;
-    if (fct_ask(a, json_pack("{s:s}", "cmd", "status"), 1, &st) == 0) {
+    if (fct_ask(a, fct_question("status"), 1, &st) == 0) {
         w = json_array_get(json_object_get(st, "workers"), group);
-        *ret_generation = (uint32_t)json_integer_value(json_object_get(w, "generation"));
         /* the one it had is dead, and no other is there yet */
-        *ret_generation += json_integer_value(json_object_get(w, "pid")) == 0;
+        *ret_generation = (uint32_t)fct_num(w, "generation") + (fct_num(w, "pid") == 0);
     }
     json_decref(st);
     fct_admin_close(a);
 }
 
 static void
-say_lost(const struct ftr_snap *s, int events)
+say_lost(uint64_t n, const char *one, const char *several, const char *why)
 {
-    if (s->lost_steps > 0)
-        fct_fail(0, "trace: %llu step%s overwritten while reading",
-            (unsigned long long)s->lost_steps, s->lost_steps == 1 ? " was" : "s were");
-    if (s->torn_steps > 0)
-        fct_fail(0, "trace: %llu step%s unreadable: the worker died while writing",
-            (unsigned long long)s->torn_steps, s->torn_steps == 1 ? " is" : "s are");
-    if (events && s->lost_events > 0)
-        fct_fail(0, "trace: %llu event%s overwritten while reading",
-            (unsigned long long)s->lost_events, s->lost_events == 1 ? " was" : "s were");
+    if (n > 0)
+        fct_fail(0, "trace: %llu %s %s", (unsigned long long)n, n == 1 ? one : several, why);
 }
 
 /* ---- what is not there ----------------------------------------------------------- */
@@ -233,40 +220,39 @@ static int
 no_request(const struct ftr_snap *s, uint64_t id)
 {
     uint64_t lo = UINT64_MAX, hi = 0;
+    char has[96] = "no requests yet";
 
     for (size_t i = 0; i < s->n_event; i++) {
         lo = s->events[i].id < lo ? s->events[i].id : lo;
         hi = s->events[i].id > hi ? s->events[i].id : hi;
     }
-    if (hi == 0)
-        return fct_data("trace: request %llu is not in the trace, which has no requests yet",
-            (unsigned long long)id);
-    return fct_data("trace: request %llu is not in the trace, which has the "
-                    "requests %llu to %llu in its last %zu events",
-        (unsigned long long)id, (unsigned long long)lo, (unsigned long long)hi, s->n_event);
+    if (hi != 0)
+        snprintf(has, sizeof(has), "the requests %llu to %llu in its last %zu events",
+            (unsigned long long)lo, (unsigned long long)hi, s->n_event);
+    return fct_data("trace: request %llu is not in the trace, which has %s",
+        (unsigned long long)id, has);
 }
 
-/* What the trace holds, if nothing was chosen; before it is reduced. */
+/* What the trace holds, and of what time; before it is reduced. */
 static void
-range_text(const struct ftr_snap *s, int events, char *ret, size_t ret_bytes)
+range_text(const struct ftr_snap *s, int events, int with_times, char ret[128])
 {
-    char a[32], b[32];
+    const struct trc_event *e = s->events;
+    const struct ftr_step *st = s->steps;
+    size_t last = (events ? s->n_event : s->n_step) - 1;
+    int n;
 
-    if (events ? s->n_event == 0 : s->n_step == 0) {
-        snprintf(ret, ret_bytes, "the trace has no %s yet", events ? "events" : "steps");
+    if (last == SIZE_MAX) {
+        snprintf(ret, 128, "no %s yet", events ? "events" : "steps");
         return;
     }
-    if (events) {
-        ftr_time_text(&s->clock, s->events[0].t_ns, a);
-        ftr_time_text(&s->clock, s->events[s->n_event - 1].t_ns, b);
-        snprintf(ret, ret_bytes, "the trace has %zu events, of %s to %s", s->n_event, a, b);
-        return;
-    }
-    ftr_time_text(&s->clock, s->steps[0].s.t_launch_ns, a);
-    ftr_time_text(&s->clock, s->steps[s->n_step - 1].s.t_launch_ns, b);
-    snprintf(ret, ret_bytes, "the trace has the steps %llu to %llu, of %s to %s",
-        (unsigned long long)s->steps[0].s.seq,
-        (unsigned long long)s->steps[s->n_step - 1].s.seq, a, b);
+    n = events ? snprintf(ret, 128, "%zu events", last + 1)
+               : snprintf(ret, 128, "the steps %llu to %llu",
+                     (unsigned long long)st[0].s.seq, (unsigned long long)st[last].s.seq);
+    if (with_times)
+        snprintf(ret + n, 128 - (size_t)n, ", of %s to %s",
+            FTR_TIME(&s->clock, events ? e[0].t_ns : st[0].s.t_launch_ns),
+            FTR_TIME(&s->clock, events ? e[last].t_ns : st[last].s.t_launch_ns));
 }
 
 /* ---- once ------------------------------------------------------------------------ */
@@ -306,81 +292,81 @@ write_perfetto(const struct opt *o, const struct ftr_snap *s)
                                        : "-";
     FILE *out = strcmp(path, "-") == 0 ? stdout : fopen(path, "w");
     struct stat st;
-    int rc;
+    int rc, is_file;
 
     if (out == NULL)
         return fct_fail(FCT_EX_IO, "trace: %s: %s", path, strerror(errno));
     rc = ftr_perfetto(out, s);
-    if (out == stdout)
-        return rc == 0 ? 0
-                       : fct_fail(rc == -ENOMEM ? FCT_EX_SOFT : FCT_EX_IO,
-                             "trace: standard output: %s", strerror(-rc));
-    if (fstat(fileno(out), &st) != 0)
-        st.st_mode = 0;
-    if (fclose(out) != 0 && rc == 0)
+    is_file = out != stdout && fstat(fileno(out), &st) == 0 && S_ISREG(st.st_mode);
+    if (out != stdout && fclose(out) != 0 && rc == 0)
         rc = -errno;
-    if (rc != 0) {
-        fct_fail(0, "trace: %s: %s", path, strerror(-rc));
-        if (S_ISREG(st.st_mode)) /* half a trace cannot be read */
-            (void)unlink(path);
-        return FCT_EX_IO;
-    }
-    fct_fail(0, "%s: %zu steps, %zu events; open it in https://ui.perfetto.dev", path,
-        s->n_step, s->n_event);
+    if (rc != 0 && is_file) /* half a trace cannot be read */
+        (void)unlink(path);
+    if (rc != 0)
+        return fct_fail(rc == -ENOMEM && out == stdout ? FCT_EX_SOFT : FCT_EX_IO,
+            "trace: %s: %s", out == stdout ? "standard output" : path, strerror(-rc));
+    if (out != stdout)
+        fct_fail(0, "%s: %zu steps, %zu events; open it in https://ui.perfetto.dev", path,
+            s->n_step, s->n_event);
     return 0;
+}
+
+/* What is chosen of the copy, in the form that is asked for. */
+static int
+show(const struct opt *o, struct ftr_snap *s, const struct ftr_filter *f,
+    const struct ftr_life *l)
+{
+    char range[128];
+    int rc;
+
+    range_text(s, o->events, 1, range);
+    ftr_filter(s, f);
+    say_lost(s->lost_steps, "step was", "steps were", "overwritten while reading");
+    say_lost(s->torn_steps, "step is", "steps are",
+        "unreadable: the worker died while writing");
+    if (o->events || o->json || o->perfetto || l != NULL)
+        say_lost(s->lost_events, "event was", "events were", "overwritten while reading");
+    rc = o->perfetto ? write_perfetto(o, s)
+        : o->json    ? fct_print_json(ftr_json(s, l))
+                     : show_tables(o, s, l);
+    if (l == NULL && (o->events ? s->n_event : s->n_step) == 0)
+        fct_fail(0, "trace: nothing chosen; the trace has %s", range);
+    return rc;
 }
 
 static int
 once(const struct fct *f, const struct trc_seg *seg, const struct opt *o)
 {
     struct ftr_filter filter;
-    struct ftr_life life, *l = NULL;
+    struct ftr_life life, *l = o->has_request ? &life : NULL;
     struct ftr_snap s;
-    uint64_t first = 0, n = trc_n_step(seg);
-    char range[192];
+    uint64_t first = 0, want = (o->has_last ? o->last : SHOWN) + 1;
+    char range[128];
     int rc;
 
     /* Further back only if a filter may ask for it: what is not read cannot vanish. */
-    if (!chooses(o) && !o->all && !o->json && !o->perfetto) {
-        uint64_t want = (o->has_last ? o->last : SHOWN) + 1;
-
-        first = n > want ? n - want + 1 : 0;
-    }
-    if (ftr_read(seg, o->events ? 0 : first, &s) != 0)
+    if (!chooses(o) && !o->all && !o->json && !o->perfetto && !o->events)
+        first = ftr_span(want, trc_n_step(seg) + 1);
+    if (ftr_read(seg, first, &s) != 0)
         return fct_oom();
     ask_state(f, o->group, &s.ended, &s.generation);
     if (s.ended)
         fct_fail(0, "trace: the daemon has ended; this is what it left");
     ftr_derive(&s);
     rc = make_filter(o, &s.clock, &filter);
-    if (rc == 0 && o->has_request) {
-        rc = ftr_life(&s, o->request, &life) == 0 ? 0 : no_request(&s, o->request);
-        l = rc == 0 ? &life : NULL;
-        if (l != NULL && o->steps == NULL &&
-            ftr_life_steps(&s, o->request, &filter.step_a, &filter.step_b) != 0)
-            filter.step_a = FTR_NONE;
-    }
+    if (rc == 0 && l != NULL && ftr_life(&s, o->request, l) != 0)
+        rc = no_request(&s, o->request);
+    if (rc == 0 && l != NULL && o->steps == NULL &&
+        ftr_life_steps(&s, o->request, &filter.step_a, &filter.step_b) != 0)
+        filter.step_a = FTR_NONE;
     if (rc == 0 && o->steps != NULL &&
         (s.n_step == 0 || filter.step_b < s.steps[0].s.seq ||
-            filter.step_a > s.steps[s.n_step - 1].s.seq))
-        rc = s.n_step == 0
-            ? fct_data("trace: step %s is not in the trace, which has no steps yet",
-                  o->steps)
-            : fct_data("trace: step %s is not in the trace, which has the steps %llu to %llu",
-                  o->steps, (unsigned long long)s.steps[0].s.seq,
-                  (unsigned long long)s.steps[s.n_step - 1].s.seq);
-    if (rc == 0) {
-        range_text(&s, o->events, range, sizeof(range));
-        ftr_filter(&s, &filter);
-        say_lost(&s, o->events || o->json || o->perfetto || l != NULL);
-        rc = o->perfetto ? write_perfetto(o, &s) : 0;
-        if (o->json)
-            rc = fct_print_json(ftr_json(&s, l));
-        else if (!o->perfetto)
-            rc = show_tables(o, &s, l);
-        if (l == NULL && (o->events ? s.n_event == 0 : s.n_step == 0))
-            fct_fail(0, "trace: nothing chosen; %s", range);
+            filter.step_a > s.steps[s.n_step - 1].s.seq)) {
+        range_text(&s, 0, 0, range);
+        rc = fct_data("trace: step %s is not in the trace, which has %s", o->steps, range);
     }
+    if (rc == 0)
+        rc = show(o, &s, &filter, l);
     ftr_free(&s);
     return rc;
 }
@@ -573,14 +559,12 @@ fct_cmd_trace(const struct fct *f, int argc, char **argv)
     struct opt o = { 0 };
     int rc = fct_parse(&line, argc, argv, &o);
 
-    if (rc == FCT_GO)
-        rc = conflicts(&o);
-    else
+    if (rc != FCT_GO)
         return rc;
-    if (rc != 0)
-        return rc;
+    rc = conflicts(&o);
     /* Options are judged before the daemon is looked for. */
-    rc = make_filter(&o, &now, &filter);
+    if (rc == 0)
+        rc = make_filter(&o, &now, &filter);
     if (rc == 0)
         rc = fct_trace_open(f, o.group, &seg);
     if (rc != 0)

@@ -81,10 +81,15 @@ int ftr_match_event(const struct trc_event *e, const struct ftr_filter *f);
 int ftr_time(const char *what, const char *text, const struct ftr_clock *now,
     uint64_t *ret_ns);
 uint64_t ftr_real_ns(const struct ftr_clock *c, uint64_t t_ns);
-/* HH:MM:SS.uuuuuu, local time. */
-void ftr_time_text(const struct ftr_clock *c, uint64_t t_ns, char ret[32]);
+/* HH:MM:SS.uuuuuu, local time; ret. */
+const char *ftr_time_text(const struct ftr_clock *c, uint64_t t_ns, char ret[32]);
+/* The same as a text of the block that it stands in. */
+#define FTR_TIME(c, t_ns) ftr_time_text(c, t_ns, (char[32]){ 0 })
 /* b - a, 0 if it would be negative. */
 uint64_t ftr_span(uint64_t a, uint64_t b);
+/* Compare a with b, then c with d; events by request, then by number; for qsort(). */
+int ftr_order(uint64_t a, uint64_t b, uint64_t c, uint64_t d);
+int ftr_by_request(const void *a, const void *b);
 
 /* ---- sums ----------------------------------------------------------------------- */
 
@@ -120,7 +125,6 @@ uint64_t ftr_event_step(const struct ftr_snap *snap, const struct trc_event *e);
 
 /* ---- output --------------------------------------------------------------------- */
 
-extern const char *const ftr_kinds[TRC__N];
 const char *ftr_kind(const struct trc_event *e);
 /* Name of an FDP_E_* code, "ok" for 0. */
 const char *ftr_code(int code);
