@@ -12,25 +12,8 @@
 #define N_PROC_MAX 256
 #define N_LINK_MAX 18
 
-#ifndef FDD_NVCC_GENCODE
-#define FDD_NVCC_GENCODE "-gencode=arch=compute_90a,code=sm_90a"
-#endif
-#ifdef FDD_HAVE_CUDA
-#define HAVE_BACKEND 1
-#else
-#define HAVE_BACKEND 0
-#endif
-
-/* Reasons of lower clocks, as the library counts them. */
-#define SLOW_POWER_CAP 0x04u
-#define SLOW_HARDWARE  0x08u
-#define SLOW_SW_HEAT   0x20u
-#define SLOW_HW_HEAT   0x40u
-#define SLOW_BRAKE     0x80u
-#define SLOW_TROUBLE   (SLOW_HARDWARE | SLOW_SW_HEAT | SLOW_HW_HEAT | SLOW_BRAKE)
-
-#define P2P_READ       0
-#define P2P_NVLINK     2
+#define P2P_READ   0
+#define P2P_NVLINK 2
 
 /* Does the library have the function, and an answer? */
 #define ASK(fn, ...) (d->nvml->fn != NULL && d->nvml->fn(__VA_ARGS__) == DOC_NVML_OK)
@@ -67,22 +50,21 @@ count_pci(const struct doc *d)
     return n;
 }
 
-/* Version of the loaded kernel module; 0 or -ENOENT. */
+/* Version of the loaded kernel module, the first word that is a number with a dot; 0 or
+ * -ENOENT. */
 static int
-module_version(const struct doc *d, char *ret, size_t ret_bytes)
+module_version(const struct doc *d, char ret[64])
 {
-    char line[256];
-    const char *p;
+    char line[256], *rest = line, *p;
 
     if (doc_read_line(d, "/proc/driver/nvidia/version", line, sizeof(line)) != 0)
         return -ENOENT;
-    /* The first word that is a number with a dot. */
-    for (p = line; *p != '\0'; p++)
-        if (isdigit((unsigned char)*p) && (p == line || p[-1] == ' ') &&
-            p[strspn(p, "0123456789")] == '.')
-            break;
-    snprintf(ret, ret_bytes, "%.*s", (int)strcspn(p, " "), p);
-    return ret[0] != '\0' ? 0 : -ENOENT;
+    while ((p = strsep(&rest, " ")) != NULL)
+        if (isdigit((unsigned char)*p) && p[strspn(p, "0123456789")] == '.') {
+            snprintf(ret, 64, "%s", p);
+            return 0;
+        }
+    return -ENOENT;
 }
 
 /* 1: there is a driver to ask. */
@@ -91,7 +73,7 @@ check_driver(struct doc *d)
 {
     char module[64] = "", library[96] = "";
     unsigned n_pci = count_pci(d);
-    int has_module = module_version(d, module, sizeof(module)) == 0, rc;
+    int has_module = module_version(d, module) == 0, rc;
 
     if (d->nvml == NULL && has_module)
         doc_add(d, DOC_WARN, "driver",
@@ -135,10 +117,11 @@ check_libraries(struct doc *d)
     const char *named = getenv("FDD_CUBLASLT");
     int version = 0;
 
-    if (!HAVE_BACKEND)
-        doc_add(d, DOC_WARN, "backend",
-            "this build of fdd has no CUDA backend" FIX
-            "build it with nvcc in reach: configure --with-cuda=/usr/local/cuda");
+#ifndef FDD_HAVE_CUDA
+    doc_add(d, DOC_WARN, "backend",
+        "this build of fdd has no CUDA backend" FIX
+        "build it with nvcc in reach: configure --with-cuda=/usr/local/cuda");
+#endif
     if (ASK(cuda_version, &version))
         doc_add(d, version >= 12000 ? DOC_OK : DOC_WARN, "cuda",
             "the driver supports %d.%d" FIX
@@ -392,12 +375,15 @@ check_modes(struct doc *d, struct gpu *g)
 static void
 check_clocks(struct doc *d, struct gpu *g)
 {
+    /* bits as the library has them */
     static const struct {
         unsigned bit;
+        enum doc_state state;
         const char *text;
-    } why[] = { { SLOW_POWER_CAP, "power limit" }, { SLOW_HARDWARE, "hardware" },
-        { SLOW_SW_HEAT, "heat" }, { SLOW_HW_HEAT, "heat (hardware)" },
-        { SLOW_BRAKE, "external power brake" } };
+    } why[] = { { 0x04, DOC_NOTE, "power limit" }, { 0x08, DOC_WARN, "hardware" },
+        { 0x20, DOC_WARN, "heat" }, { 0x40, DOC_WARN, "heat (hardware)" },
+        { 0x80, DOC_WARN, "external power brake" } };
+    enum doc_state worst = DOC_OK;
     unsigned long long bits = 0;
     unsigned heat = 0;
     char text[128] = "free";
@@ -407,14 +393,12 @@ check_clocks(struct doc *d, struct gpu *g)
         return;
     (void)ASK(temperature, g->dev, 0, &heat);
     for (size_t i = 0; i < sizeof(why) / sizeof(why[0]); i++)
-        if ((bits & why[i].bit) != 0)
+        if ((bits & why[i].bit) != 0) {
             at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%s",
                 at > 0 ? ", " : "held back by: ", why[i].text);
-    doc_add(d,
-        at == 0                          ? DOC_OK
-            : (bits & SLOW_TROUBLE) != 0 ? DOC_WARN
-                                         : DOC_NOTE,
-        "clocks",
+            worst = why[i].state > worst ? why[i].state : worst;
+        }
+    doc_add(d, worst, "clocks",
         "%s%s%u C" FIX "nvidia-smi -q -i %u -d PERFORMANCE,POWER,TEMPERATURE; look at fans, "
         "air and power supply, or raise the limit: sudo nvidia-smi -i %u -pl WATTS",
         text, at > 0 ? "; " : ", ", heat, g->i, g->i);

@@ -22,22 +22,16 @@
 static int
 limit_of(const char *text, const char *name, uint64_t *ret_soft, uint64_t *ret_hard)
 {
-    uint64_t *out[2] = { ret_soft, ret_hard };
+    uint64_t *const out[2] = { ret_soft, ret_hard };
     const char *p = strstr(text, name);
-    char *end;
+    char word[2][24];
 
-    if (p == NULL)
+    if (p == NULL || sscanf(p + strlen(name), "%23s %23s", word[0], word[1]) != 2)
         return -ENOENT;
-    p += strlen(name);
-    for (int i = 0; i < 2; i++, p = end) {
-        p += strspn(p, " ");
-        *out[i] = UINT64_MAX;
-        end = (char *)(uintptr_t)p + strlen("unlimited");
-        if (strncmp(p, "unlimited", strlen("unlimited")) == 0)
-            continue;
-        if (!isdigit((unsigned char)*p))
+    for (int i = 0; i < 2; i++) {
+        if (!isdigit((unsigned char)word[i][0]) && strcmp(word[i], "unlimited") != 0)
             return -EINVAL;
-        *out[i] = strtoull(p, &end, 10);
+        *out[i] = word[i][0] == 'u' ? UINT64_MAX : strtoull(word[i], NULL, 10);
     }
     return 0;
 }

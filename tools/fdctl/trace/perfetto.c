@@ -179,24 +179,7 @@ n_ranks(const struct trc_step *s)
 }
 
 static void
-rank_tracks(struct pf *p)
-{
-    uint64_t track[TRC_RANKS] = { 0 };
-    char name[48];
-
-    for (size_t i = 0; i < p->snap->n_step; i++) {
-        const struct ftr_step *st = &p->snap->steps[i];
-
-        step_name(&st->s, name, sizeof(name));
-        for (int r = 1; r < n_ranks(&st->s); r++)
-            (void)slice(p, P_DEVICE, T_DEVICE + r, &track[r],
-                st->s.t_begin_ns + (uint64_t)(int64_t)st->s.rank_begin_ns[r],
-                st->s.t_begin_ns + (uint64_t)(int64_t)st->s.rank_end_ns[r], name, st);
-    }
-}
-
-static void
-device_slice(struct pf *p, uint64_t *track, const struct ftr_step *st, int is_last)
+device_slice(struct pf *p, uint64_t track[TRC_RANKS], const struct ftr_step *st, int is_last)
 {
     const struct trc_step *s = &st->s;
     uint64_t from, in;
@@ -204,6 +187,10 @@ device_slice(struct pf *p, uint64_t *track, const struct ftr_step *st, int is_la
 
     step_name(s, name, sizeof(name));
     from = slice(p, P_DEVICE, T_DEVICE, track, s->t_begin_ns, s->t_end_ns, name, st);
+    for (int r = 1; r < n_ranks(s); r++)
+        (void)slice(p, P_DEVICE, T_DEVICE + r, &track[r],
+            s->t_begin_ns + (uint64_t)(int64_t)s->rank_begin_ns[r],
+            s->t_begin_ns + (uint64_t)(int64_t)s->rank_end_ns[r], name, st);
     counter(p, from, "tokens per step", s->n_tok);
     counter(p, from, "rows", s->n_row);
     if (is_last) {
@@ -220,7 +207,7 @@ device_slice(struct pf *p, uint64_t *track, const struct ftr_step *st, int is_la
 static void
 device_track(struct pf *p)
 {
-    uint64_t track = 0;
+    uint64_t track[TRC_RANKS] = { 0 };
     uint32_t generation = 0;
     size_t n = p->snap->n_step;
     char name[24];
@@ -238,7 +225,7 @@ device_track(struct pf *p)
         counter(p, s->t_launch_ns, "blocks used", s->blocks_used);
         counter(p, s->t_launch_ns, "blocks free", s->blocks_free);
         if ((s->flags & TRC_DONE) != 0)
-            device_slice(p, &track, st, i + 1 == n || (st[1].s.flags & TRC_FOLLOWS) == 0);
+            device_slice(p, track, st, i + 1 == n || (st[1].s.flags & TRC_FOLLOWS) == 0);
     }
 }
 
@@ -445,7 +432,6 @@ ftr_perfetto(FILE *out, const struct ftr_snap *snap)
     find_span(&p);
     engine_track(&p);
     device_track(&p);
-    rank_tracks(&p);
     request_tracks(&p);
     if (p.n > 0) /* else there is no list */
         qsort(p.ev, p.n, sizeof(*p.ev), by_time);

@@ -378,8 +378,8 @@ struct follow {
     const struct opt *o;
     const struct trc_seg *seg;
     struct ftr_filter filter;
-    struct ftr_snap snap;   /* its clock, worker and bases; one step at a time */
-    struct ftr_step before; /* seq 0: none */
+    struct ftr_snap snap;    /* its clock, worker and bases; its steps are in: */
+    struct ftr_step pair[2]; /* the one before, and the last; seq 0: none */
     uint64_t next, missed;
     int torn; /* times that record next could not be read */
     uint64_t t_check;
@@ -418,24 +418,23 @@ check(struct follow *w)
 }
 
 static void
-show_followed(struct follow *w, struct ftr_step *st)
+show_followed(struct follow *w, const struct trc_step *s)
 {
-    struct ftr_step pair[2] = { w->before, *st };
-    struct ftr_snap two = w->snap;
+    struct ftr_step *st = &w->pair[1];
+    int is_first = st->s.seq == 0;
 
-    two.steps = w->before.s.seq != 0 ? pair : pair + 1;
-    two.n_step = w->before.s.seq != 0 ? 2 : 1;
-    ftr_derive(&two);
-    w->before = pair[1];
-    w->snap.n_base = two.n_base;
-    memcpy(w->snap.bases, two.bases, sizeof(two.bases));
-    if (!ftr_match_step(&pair[1], &w->filter))
+    w->pair[0] = *st;
+    st->s = *s;
+    w->snap.steps = w->pair + is_first;
+    w->snap.n_step = 2 - (size_t)is_first;
+    ftr_derive(&w->snap);
+    if (!ftr_match_step(st, &w->filter))
         return;
     w->shown++;
     if (w->o->json)
-        (void)fct_print_json(ftr_step_json(&w->snap.clock, &pair[1]));
+        (void)fct_print_json(ftr_step_json(&w->snap.clock, st));
     else
-        ftr_show_step(&w->snap.clock, &pair[1], 1);
+        ftr_show_step(&w->snap.clock, st, 1);
 }
 
 /* All steps there are that are collected, or never will be. */
@@ -443,22 +442,22 @@ static void
 follow_steps(struct follow *w)
 {
     uint64_t n = trc_n_step(w->seg);
-    struct ftr_step st, newest;
+    struct trc_step st, newest;
 
     for (; w->next <= n && !fct_interrupted; w->next++) {
-        if (!trc_get_step(w->seg, w->next, &st.s)) {
+        if (!trc_get_step(w->seg, w->next, &st)) {
             /* being written, unless it is overwritten or its worker died over it */
             if (trc_n_step(w->seg) < w->next + TRC_STEPS && w->torn++ < TORN_POLLS)
                 return;
             w->missed++;
             w->torn = 0;
-            w->before.s.seq = 0;
+            w->pair[1].s.seq = 0;
             continue;
         }
         w->torn = 0;
-        if (trc_get_step(w->seg, n, &newest.s) && newest.s.generation > w->snap.generation)
-            w->snap.generation = newest.s.generation;
-        if ((st.s.flags & TRC_DONE) == 0 && st.s.generation >= w->snap.generation)
+        if (trc_get_step(w->seg, n, &newest) && newest.generation > w->snap.generation)
+            w->snap.generation = newest.generation;
+        if ((st.flags & TRC_DONE) == 0 && st.generation >= w->snap.generation)
             return;
         show_followed(w, &st);
     }
