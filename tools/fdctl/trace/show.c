@@ -201,13 +201,17 @@ ftr_json(const struct ftr_snap *snap, const struct ftr_life *life)
     "{gap:8} {until_us:8.1} {host_us:8.1}[profiled|  profiled][divided|  divided]]\n"
 
 void
-ftr_show_step_head(int generations)
+ftr_show_head(int events, int generations)
 {
-    printf("%-15s %8s %s%5s %6s %5s %5s %5s %-6s %6s %6s %4s %4s %5s %6s %6s "
-           "%8s %8s %8s %9s %8s %8s %8s\n",
-        "time", "step", generations ? " gen " : "", "rows", "tokens", "prefl", "decod",
-        "verif", "how", "padded", "cached", "pree", "copy", "wait", "blocks", "free",
-        "plan us", "launch", "ahead", "device", "gap", "until", "host");
+    if (events)
+        printf("%-15s %8s %6s %-12s %8s  %s\n", "time", "request", "sample", "event",
+            "step", "what");
+    else
+        printf("%-15s %8s %s%5s %6s %5s %5s %5s %-6s %6s %6s %4s %4s %5s %6s %6s "
+               "%8s %8s %8s %9s %8s %8s %8s\n",
+            "time", "step", generations ? " gen " : "", "rows", "tokens", "prefl",
+            "decod", "verif", "how", "padded", "cached", "pree", "copy", "wait", "blocks",
+            "free", "plan us", "launch", "ahead", "device", "gap", "until", "host");
 }
 
 void
@@ -256,13 +260,6 @@ ftr_show_sum(const struct ftr_step *steps, size_t n, int chosen)
 }
 
 /* ---- events ---------------------------------------------------------------------- */
-
-void
-ftr_show_event_head(void)
-{
-    printf("%-15s %8s %6s %-12s %8s  %s\n", "time", "request", "sample", "event", "step",
-        "what");
-}
 
 void
 ftr_show_event(const struct ftr_snap *snap, const struct trc_event *e)

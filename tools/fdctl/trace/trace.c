@@ -182,27 +182,30 @@ make_filter(const struct opt *o, const struct ftr_clock *now, struct ftr_filter 
 
 /* ---- the daemon ------------------------------------------------------------------ */
 
-/* Whether it runs, and which worker; the trace says neither when it was killed. */
+/* Whether the daemon runs, and which worker, into the copy; the trace says neither when it
+ * was killed. */
 static void
-ask_state(const struct fct *f, uint32_t group, int *ret_ended, uint32_t *ret_generation)
+ask_state(const struct fct *f, uint32_t group, struct ftr_snap *s)
 {
     struct fct quick = *f;
     struct fct_admin *a;
     json_t *st = NULL;
     const json_t *w;
+    uint32_t generation = 0;
     int rc;
 
     quick.timeout_ms = 2000;
     rc = fct_admin_open(&quick, 1, &a);
-    *ret_ended = rc == FCT_EX_UNAV;
-    *ret_generation = 0;
+    s->ended = rc == FCT_EX_UNAV;
     if (rc != 0)
         return;
     if (fct_ask(a, fct_question("status"), 1, &st) == 0) {
         w = json_array_get(json_object_get(st, "workers"), group);
         /* the one it had is dead, and no other is there yet */
-        *ret_generation = (uint32_t)fct_num(w, "generation") + (fct_num(w, "pid") == 0);
+        generation = (uint32_t)fct_num(w, "generation") + (fct_num(w, "pid") == 0);
     }
+    if (generation != 0)
+        s->generation = generation;
     json_decref(st);
     fct_admin_close(a);
 }
@@ -265,7 +268,7 @@ show_tables(const struct opt *o, const struct ftr_snap *s, const struct ftr_life
         rc = 0;
 
     if (o->events || l != NULL) {
-        ftr_show_event_head();
+        ftr_show_head(1, 0);
         for (size_t i = 0; i < s->n_event; i++)
             ftr_show_event(s, &s->events[i]);
         if (l == NULL)
@@ -274,7 +277,7 @@ show_tables(const struct opt *o, const struct ftr_snap *s, const struct ftr_life
     if (!o->events) {
         if (l != NULL)
             putchar('\n');
-        ftr_show_step_head(generations);
+        ftr_show_head(0, generations);
         for (size_t i = 0; i < s->n_step; i++)
             ftr_show_step(&s->clock, &s->steps[i], generations);
         rc = ftr_show_sum(s->steps, s->n_step, o->has_slow);
@@ -335,38 +338,37 @@ show(const struct opt *o, struct ftr_snap *s, const struct ftr_filter *f,
 }
 
 static int
-once(const struct fct *f, const struct trc_seg *seg, const struct opt *o)
+once(const struct fct *f, const struct trc_seg *seg, const struct opt *o,
+    struct ftr_filter *filter)
 {
-    struct ftr_filter filter;
     struct ftr_life life, *l = o->has_request ? &life : NULL;
     struct ftr_snap s;
     uint64_t first = 0, want = (o->has_last ? o->last : SHOWN) + 1;
     char range[128];
-    int rc;
+    int rc = 0;
 
     /* Further back only if a filter may ask for it: what is not read cannot vanish. */
     if (!chooses(o) && !o->all && !o->json && !o->perfetto && !o->events)
         first = ftr_span(want, trc_n_step(seg) + 1);
     if (ftr_read(seg, first, &s) != 0)
         return fct_oom();
-    ask_state(f, o->group, &s.ended, &s.generation);
+    ask_state(f, o->group, &s);
     if (s.ended)
         fct_fail(0, "trace: the daemon has ended; this is what it left");
     ftr_derive(&s);
-    rc = make_filter(o, &s.clock, &filter);
-    if (rc == 0 && l != NULL && ftr_life(&s, o->request, l) != 0)
+    if (l != NULL && ftr_life(&s, o->request, l) != 0)
         rc = no_request(&s, o->request);
-    if (rc == 0 && l != NULL && o->steps == NULL &&
-        ftr_life_steps(&s, o->request, &filter.step_a, &filter.step_b) != 0)
-        filter.step_a = FTR_NONE;
+    else if (l != NULL && o->steps == NULL &&
+        ftr_life_steps(&s, o->request, &filter->step_a, &filter->step_b) != 0)
+        filter->step_a = FTR_NONE;
     if (rc == 0 && o->steps != NULL &&
-        (s.n_step == 0 || filter.step_b < s.steps[0].s.seq ||
-            filter.step_a > s.steps[s.n_step - 1].s.seq)) {
+        (s.n_step == 0 || filter->step_b < s.steps[0].s.seq ||
+            filter->step_a > s.steps[s.n_step - 1].s.seq)) {
         range_text(&s, 0, 0, range);
         rc = fct_data("trace: step %s is not in the trace, which has %s", o->steps, range);
     }
     if (rc == 0)
-        rc = show(o, &s, &filter, l);
+        rc = show(o, &s, filter, l);
     ftr_free(&s);
     return rc;
 }
@@ -377,7 +379,7 @@ struct follow {
     const struct fct *f;
     const struct opt *o;
     const struct trc_seg *seg;
-    struct ftr_filter filter;
+    const struct ftr_filter *filter;
     struct ftr_snap snap;    /* its clock, worker and bases; its steps are in: */
     struct ftr_step pair[2]; /* the one before, and the last; seq 0: none */
     uint64_t next, missed;
@@ -391,8 +393,7 @@ static int
 check(struct follow *w)
 {
     const struct trc_seg *now;
-    uint32_t generation;
-    int ended, other, rc;
+    int other, rc;
 
     if (__atomic_load_n(&w->seg->magic, __ATOMIC_ACQUIRE) != TRC_MAGIC)
         return fct_unav("the daemon ended");
@@ -409,12 +410,8 @@ check(struct follow *w)
     trc_leave((struct trc_seg *)(uintptr_t)now);
     if (other)
         return fct_unav("the daemon ended, and another was started");
-    ask_state(w->f, w->o->group, &ended, &generation);
-    if (ended)
-        return fct_unav("the daemon ended");
-    if (generation != 0)
-        w->snap.generation = generation;
-    return 0;
+    ask_state(w->f, w->o->group, &w->snap);
+    return w->snap.ended ? fct_unav("the daemon ended") : 0;
 }
 
 static void
@@ -428,7 +425,7 @@ show_followed(struct follow *w, const struct trc_step *s)
     w->snap.steps = w->pair + is_first;
     w->snap.n_step = 2 - (size_t)is_first;
     ftr_derive(&w->snap);
-    if (!ftr_match_step(st, &w->filter))
+    if (!ftr_match_step(st, w->filter))
         return;
     w->shown++;
     if (w->o->json)
@@ -480,7 +477,7 @@ follow_events(struct follow *w)
             w->missed++;
             continue;
         }
-        if (!ftr_match_event(&e, &w->filter))
+        if (!ftr_match_event(&e, w->filter))
             continue;
         w->shown++;
         if (w->o->json)
@@ -490,45 +487,34 @@ follow_events(struct follow *w)
     }
 }
 
-static int
-follow_start(struct follow *w)
+/* How many records before the next one are shown, too. */
+static uint64_t
+n_before(const struct opt *o)
 {
-    uint64_t n = w->o->events ? trc_n_event(w->seg) : trc_n_step(w->seg);
-    uint64_t size = w->o->events ? TRC_EVENTS : TRC_STEPS, back = 0;
-    int rc, ended;
+    uint64_t size = o->events ? TRC_EVENTS : TRC_STEPS;
+    uint64_t most = size - size / 8; /* the rest may vanish before it is read */
+    uint64_t back = o->has_last ? o->last : o->since != NULL || o->has_request ? size : 0;
 
-    w->snap.clock = (struct ftr_clock){ clk_now_ns(), clk_wall_ns() };
-    rc = make_filter(w->o, &w->snap.clock, &w->filter);
-    if (rc != 0)
-        return rc;
-    ask_state(w->f, w->o->group, &ended, &w->snap.generation);
-    if (ended)
-        return fct_unav("trace: the daemon has ended");
-    if (w->o->has_last)
-        back = w->o->last;
-    else if (w->o->since != NULL || w->o->has_request)
-        back = size;
-    if (back > size - size / 8)
-        back = size - size / 8; /* the rest may vanish before it is read */
-    w->next = n > back ? n - back + 1 : 1;
-    w->t_check = clk_now_ns();
-    return 0;
+    return back < most ? back : most;
 }
 
 static int
-follow(const struct fct *f, const struct trc_seg *seg, const struct opt *o)
+follow(const struct fct *f, const struct trc_seg *seg, const struct opt *o,
+    const struct ftr_filter *filter)
 {
-    struct follow w = { .f = f, .o = o, .seg = seg };
-    int rc = follow_start(&w);
+    struct follow w = { .f = f, .o = o, .seg = seg, .filter = filter };
+    int rc = 0;
 
-    if (rc != 0)
-        return rc;
+    w.snap.clock = (struct ftr_clock){ clk_now_ns(), clk_wall_ns() };
+    w.next = ftr_span(n_before(o), o->events ? trc_n_event(seg) : trc_n_step(seg)) + 1;
+    w.t_check = clk_now_ns();
+    ask_state(f, o->group, &w.snap);
+    if (w.snap.ended)
+        return fct_unav("trace: the daemon has ended");
     fct_catch(SIGINT, 0);
     fct_catch(SIGTERM, 0);
-    if (!o->json && o->events)
-        ftr_show_event_head();
-    else if (!o->json)
-        ftr_show_step_head(1);
+    if (!o->json)
+        ftr_show_head(o->events, 1);
     while (rc == 0 && !fct_interrupted) {
         if (o->events)
             follow_events(&w);
@@ -568,5 +554,5 @@ fct_cmd_trace(const struct fct *f, int argc, char **argv)
         rc = fct_trace_open(f, o.group, &seg);
     if (rc != 0)
         return rc;
-    return o.follow ? follow(f, seg, &o) : once(f, seg, &o);
+    return o.follow ? follow(f, seg, &o, &filter) : once(f, seg, &o, &filter);
 }

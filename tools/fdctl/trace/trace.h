@@ -128,9 +128,9 @@ uint64_t ftr_event_step(const struct ftr_snap *snap, const struct trc_event *e);
 const char *ftr_kind(const struct trc_event *e);
 /* Name of an FDP_E_* code, "ok" for 0. */
 const char *ftr_code(int code);
-void ftr_show_step_head(int generations);
+/* Of a table of events, or of steps. */
+void ftr_show_head(int events, int generations);
 void ftr_show_step(const struct ftr_clock *c, const struct ftr_step *s, int generations);
-void ftr_show_event_head(void);
 void ftr_show_event(const struct ftr_snap *snap, const struct trc_event *e);
 /* The last line; chosen: the steps are not consecutive, so nothing per time. */
 int ftr_show_sum(const struct ftr_step *steps, size_t n, int chosen);
