@@ -51,21 +51,18 @@ static void
 check_socket(struct doc *d, const char *name, const char *path)
 {
     const char *user = DOC_USER(d->uid), *full = DOC_BELOW(d, path);
-    const struct group *gr;
     struct stat st;
-    unsigned mode;
+    int is_there = stat(full, &st) == 0;
+    const struct group *gr = is_there && st.st_gid != 0 ? getgrgid(st.st_gid) : NULL;
+    unsigned mode = is_there ? st.st_mode & 07777 : 0;
 
-    if (stat(full, &st) != 0) {
+    if (!is_there)
         doc_add(d, d->daemon_pid > 0 ? DOC_FAIL : DOC_NOTE, name, "%s: %s" FIX "%s", path,
             strerror(errno),
             d->daemon_pid > 0 ? "the daemon runs without it: fdctl stop, then "
                                 "start it again"
                               : "start a daemon: sudo systemctl start fdd");
-        return;
-    }
-    mode = st.st_mode & 07777;
-    gr = st.st_gid != 0 ? getgrgid(st.st_gid) : NULL;
-    if (!S_ISSOCK(st.st_mode))
+    else if (!S_ISSOCK(st.st_mode))
         doc_add(d, DOC_FAIL, name,
             "%s is not a socket" FIX "remove it and start the daemon again", path);
     else if (access(full, W_OK) == 0)
@@ -148,44 +145,44 @@ check_worker(struct doc *d, const json_t *w)
 static void
 check_daemon(struct doc *d)
 {
+    static const struct {
+        const char *name;
+        enum doc_state state;
+        const char *fix;
+    } states[] = { { "running", DOC_OK, "" },
+        { "degraded", DOC_FAIL,
+            "the worker died too often: journalctl -u fdd, fdctl debug panic" },
+        { "draining", DOC_NOTE, "it takes no requests until fdctl drain --off" },
+        { NULL, DOC_NOTE, "wait for it: fdctl --wait 60 ping" } };
     const char *state = fct_str(d->status, "state");
-    const json_t *ws = json_object_get(d->status, "workers");
+    const json_t *w;
     char version[80];
     int differs = fct_daemon_version(d->status, version, sizeof(version));
+    size_t i = 0;
 
-    if (d->status == NULL && d->daemon_pid == 0) {
+    while (states[i].name != NULL && strcmp(states[i].name, state) != 0)
+        i++;
+    if (d->status != NULL)
+        doc_add(d, states[i].state, "daemon", "%s, pid %lld, version %s" FIX "%s", state,
+            fct_num(d->status, "pid"), version, states[i].fix);
+    else if (d->daemon_pid == 0)
         doc_add(d, DOC_NOTE, "daemon",
             "none runs in %s" FIX
             "sudo systemctl start fdd; or fdd --set daemon.runtime_dir=%s --set "
             "model.path=MODEL",
             d->f->dir, d->f->dir);
-        return;
-    }
-    if (d->status == NULL) {
+    else
         doc_add(d, DOC_WARN, "daemon",
             "pid %ld does not answer this user" FIX
             "sudo fdctl status; if that says nothing either: journalctl -u fdd",
             (long)d->daemon_pid);
-        return;
-    }
-    doc_add(d,
-        strcmp(state, "degraded") == 0      ? DOC_FAIL
-            : strcmp(state, "running") == 0 ? DOC_OK
-                                            : DOC_NOTE,
-        "daemon", "%s, pid %lld, version %s" FIX "%s", state, fct_num(d->status, "pid"),
-        version,
-        strcmp(state, "degraded") == 0
-            ? "the worker died too often: journalctl -u fdd, fdctl debug panic"
-            : strcmp(state, "draining") == 0
-            ? "it takes no requests until fdctl drain --off"
-            : "wait for it: fdctl --wait 60 ping");
-    if (differs)
+    if (d->status != NULL && differs)
         doc_add(d, DOC_WARN, "version",
             "the daemon is %s, this fdctl %s" FIX
             "install both from the same release and start the daemon again",
             version, ver_text());
-    for (size_t i = 0; i < json_array_size(ws); i++)
-        check_worker(d, json_array_get(ws, i));
+    json_array_foreach(json_object_get(d->status, "workers"), i, w)
+        check_worker(d, w);
 }
 
 static void
@@ -196,38 +193,33 @@ check_model_dir(struct doc *d)
     uint64_t bytes = 0;
     struct stat st;
     unsigned n = 0;
-    int rc;
+    int rc = doc_weights(d, dir, &bytes, &n);
 
-    if (strcmp(dir, "null") == 0) {
+    snprintf(config, sizeof(config), "%s/config.json", dir);
+    if (rc == 0 && stat(DOC_BELOW(d, config), &st) != 0)
+        rc = -errno;
+    if (strcmp(dir, "null") == 0)
         doc_add(d, DOC_OK, "model", "null, which echoes");
-        return;
-    }
-    if (dir[0] == '\0') {
+    else if (dir[0] == '\0')
         doc_add(d, DOC_NOTE, "model",
             "none is named by %s" FIX
             "set model.path in /etc/fdd/fdd.ini, or look at one with fdctl doctor "
             "--model DIR",
             d->par_from);
-        return;
-    }
-    if (dir[0] != '/' && strcmp(d->par_from, "the daemon") == 0 && d->daemon_pid > 0) {
+    else if (dir[0] != '/' && strcmp(d->par_from, "the daemon") == 0 && d->daemon_pid > 0)
         doc_add(d, DOC_NOTE, "model",
             "%s, below a folder of the daemon that this user may not see" FIX
             "sudo fdctl doctor fdd, or name it: fdctl doctor --model DIR",
             dir);
-        return;
-    }
-    snprintf(config, sizeof(config), "%s/config.json", dir);
-    rc = doc_weights(d, dir, &bytes, &n);
-    if (rc == 0 && stat(DOC_BELOW(d, config), &st) != 0)
-        rc = -errno;
-    if (rc != 0)
-        doc_add(d, DOC_FAIL, "model", "%s (%s): %s" FIX "%s%s%s", dir, d->par_from,
-            strerror(-rc),
-            rc == -EACCES ? "a copy that the daemon's user may read: sudo cp -rL "
-                            "--no-preserve=mode,ownership "
-                          : "a model directory holds config.json and *.safetensors: ",
-            dir, rc == -EACCES ? " /var/lib/fdd/" : "");
+    else if (rc == -EACCES)
+        doc_add(d, DOC_FAIL, "model",
+            "%s (%s): %s" FIX
+            "a copy that the daemon's user may read: sudo cp -rL --no-preserve=mode,ownership %s /var/lib/fdd/",
+            dir, d->par_from, strerror(-rc), dir);
+    else if (rc != 0)
+        doc_add(d, DOC_FAIL, "model",
+            "%s (%s): %s" FIX "a model directory holds config.json and *.safetensors: %s",
+            dir, d->par_from, strerror(-rc), dir);
     else if (n == 0 && d->par->model_load_format != PAR_MODEL_LOAD_FORMAT_DUMMY)
         doc_add(d, DOC_FAIL, "model",
             "%s (%s): no *.safetensors file" FIX

@@ -7,6 +7,7 @@
 #include <ctype.h>
 #include <dirent.h>
 #include <fnmatch.h>
+#include <glob.h>
 #include <linux/capability.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -288,18 +289,16 @@ static void
 check_holders(struct doc *d)
 {
     struct doc_process top[N_HOLDERS + 1]; /* the largest, and one more */
-    DIR *dp = opendir(DOC_BELOW(d, "/proc"));
-    const struct dirent *e;
     char text[1024] = "";
     json_t *list = json_array();
     size_t n = 0, i;
+    glob_t g = { 0 };
 
-    while (dp != NULL && (e = readdir(dp)) != NULL) {
+    (void)glob(DOC_BELOW(d, "/proc/[0-9]*"), GLOB_NOSORT, NULL, &g);
+    for (size_t k = 0; k < g.gl_pathc; k++) {
         struct doc_process p;
 
-        if (!isdigit((unsigned char)e->d_name[0]))
-            continue;
-        doc_process(d, strtol(e->d_name, NULL, 10), &p);
+        doc_process(d, strtol(strrchr(g.gl_pathv[k], '/') + 1, NULL, 10), &p);
         if (p.bytes == UINT64_MAX || p.uid < 0 || p.name[0] == '\0')
             continue;
         for (i = n; i > 0 && top[i - 1].bytes < p.bytes; i--)
@@ -307,8 +306,7 @@ check_holders(struct doc *d)
         top[i] = p;
         n += n < N_HOLDERS;
     }
-    if (dp != NULL)
-        closedir(dp);
+    globfree(&g);
     for (i = 0; i < n; i++)
         doc_list(&top[i], list, text, sizeof(text));
     if (n == 0) {

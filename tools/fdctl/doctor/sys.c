@@ -59,10 +59,7 @@ try_pidfd(void)
 {
     int fd = (int)syscall(SYS_pidfd_open, getpid(), 0);
 
-    if (fd < 0)
-        return -errno;
-    close(fd);
-    return 0;
+    return fd < 0 ? -errno : close(fd);
 }
 
 /* What daemon/gate/region.c needs. */
@@ -178,27 +175,25 @@ check_cpu(struct doc *d, const char *cpuinfo, const char *flags)
     size_t at = 0;
 
     (void)doc_field(cpuinfo, "model name", model, sizeof(model));
+    for (size_t i = 0; i < sizeof(unused) / sizeof(unused[0]); i++)
+        if (has_flag(flags, unused[i]))
+            at += (size_t)snprintf(more + at, sizeof(more) - at, " %s", unused[i]);
     if (strcmp(d->machine, "x86_64") != 0) {
         doc_add(d, DOC_WARN, "processor",
             "%s: the CPU backend has its plain code only" FIX
             "serve on a GPU, or on an x86_64 machine with AVX2",
             d->machine);
-        return;
-    }
-    if (flags[0] == '\0') {
+    } else if (flags[0] == '\0') {
         doc_unknown(d, "processor", "/proc/cpuinfo");
-        return;
+    } else {
+        doc_add(d, strcmp(isa, "generic") == 0 ? DOC_WARN : DOC_OK, "processor",
+            "%s%s%s, CPU backend: %s%s%s" FIX
+            "no AVX2 with FMA and F16C: if this is a virtual machine, pass the "
+            "host's processor through (-cpu host)",
+            d->machine, model[0] != '\0' ? ", " : "", model, isa,
+            more[0] != '\0' ? "; not used:" : "", more);
+        doc_data(d, "{s:s}", "isa", isa);
     }
-    for (size_t i = 0; i < sizeof(unused) / sizeof(unused[0]); i++)
-        if (has_flag(flags, unused[i]))
-            at += (size_t)snprintf(more + at, sizeof(more) - at, " %s", unused[i]);
-    doc_add(d, strcmp(isa, "generic") == 0 ? DOC_WARN : DOC_OK, "processor",
-        "%s%s%s, CPU backend: %s%s%s" FIX
-        "no AVX2 with FMA and F16C: if this is a virtual machine, pass the "
-        "host's processor through (-cpu host)",
-        d->machine, model[0] != '\0' ? ", " : "", model, isa,
-        more[0] != '\0' ? "; not used:" : "", more);
-    doc_data(d, "{s:s}", "isa", isa);
 }
 
 /* How many numbers the file's list has; 0: not known. */
