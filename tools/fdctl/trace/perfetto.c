@@ -396,7 +396,7 @@ write_all(struct pf *p)
 }
 
 static void
-widen(struct pf *p, uint64_t t_ns)
+reach(struct pf *p, uint64_t t_ns)
 {
     p->base = t_ns < p->base ? t_ns : p->base;
     p->end = t_ns > p->end ? t_ns : p->end;
@@ -412,11 +412,11 @@ find_span(struct pf *p)
     for (size_t i = 0; i < s->n_step; i++) {
         const struct trc_step *t = &s->steps[i].s;
 
-        widen(p, t->t_pick_ns);
-        widen(p, (t->flags & TRC_DONE) != 0 ? t->t_done_ns : t->t_queued_ns);
+        reach(p, t->t_pick_ns);
+        reach(p, (t->flags & TRC_DONE) != 0 ? t->t_done_ns : t->t_queued_ns);
     }
     for (size_t i = 0; i < s->n_event; i++)
-        widen(p, s->events[i].t_ns);
+        reach(p, s->events[i].t_ns);
     p->end = p->end < p->base ? p->base : p->end;
 }
 
