@@ -127,7 +127,6 @@ void doc_fdd(struct doc *d);
 /* ---- NVML ---------------------------------------------------------------------- */
 
 #define DOC_NVML_OK            0
-#define DOC_NVML_NOT_SUPPORTED 3
 #define DOC_NVML_NO_PERMISSION 4
 #define DOC_NVML_TOO_SMALL     7
 #define DOC_NVML_NO_DRIVER     9

@@ -259,31 +259,22 @@ list_procs(const struct doc *d, const struct gpu *g, struct doc_nvml_proc *ret)
     return n;
 }
 
-static int
-is_own(const struct doc *d, unsigned pid)
-{
-    const json_t *w;
-    size_t i;
-
-    json_array_foreach(json_object_get(d->status, "workers"), i, w)
-        if (fct_num(w, "pid") == (int)pid)
-            return 1;
-    return 0;
-}
-
 static void
 check_procs(struct doc *d, struct gpu *g)
 {
     struct doc_nvml_proc proc[N_PROC_MAX];
     unsigned n = list_procs(d, g, proc), n_other = 0;
     char text[3072] = "", pids[256] = "";
-    size_t at_pid = 0;
+    size_t at_pid = 0, k;
     json_t *list = json_array();
+    const json_t *w;
 
     for (unsigned i = 0; i < n; i++) {
-        int own = is_own(d, proc[i].pid);
         struct doc_process p;
+        int own = 0;
 
+        json_array_foreach(json_object_get(d->status, "workers"), k, w)
+            own |= fct_num(w, "pid") == (int)proc[i].pid;
         doc_process(d, proc[i].pid, &p);
         p.bytes = proc[i].bytes; /* all ones: not known, as there */
         doc_list(&p, list, text, sizeof(text));

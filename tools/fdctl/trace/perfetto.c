@@ -26,24 +26,19 @@ struct pf {
     const struct ftr_snap *snap;
     struct pf_ev *ev;
     size_t n, cap;
+    int n_rank;           /* the most that a step has */
     uint64_t base, end;   /* the trace begins and ends */
     unsigned char *flows; /* [n_step]: an arrow leaves the step's launch */
     int oom;
 };
-
-static double
-us(uint64_t ns)
-{
-    return (double)ns / 1e3;
-}
 
 /* An event with the members of more, which passes. */
 static void
 emit(struct pf *p, uint64_t t_ns, const char *ph, int pid, int tid, json_t *more)
 {
     uint64_t ts = ftr_span(p->base, t_ns);
-    json_t *o =
-        json_pack("{s:s, s:i, s:i, s:f}", "ph", ph, "pid", pid, "tid", tid, "ts", us(ts));
+    json_t *o = json_pack("{s:s, s:i, s:i, s:f}", "ph", ph, "pid", pid, "tid", tid, "ts",
+        FTR_US(ts));
     int rc = json_object_update_new(o, more);
     char *text = rc == 0 ? json_dumps(o, DUMP) : NULL;
 
@@ -79,11 +74,11 @@ slice(struct pf *p, int pid, int tid, uint64_t *track, uint64_t from, uint64_t t
     if ((st->s.flags & TRC_DONE) != 0)
         json_object_del(args, "state");
     if (st->gap_ns != FTR_NONE)
-        json_object_set_new(args, "gap_us", json_real(us(st->gap_ns)));
+        json_object_set_new(args, "gap_us", json_real(FTR_US(st->gap_ns)));
     from = from < *track ? *track : from;
     *track = to < from ? from : to;
     emit(p, from, "X", pid, tid,
-        json_pack("{s:f, s:s, s:s, s:o}", "dur", us(*track - from), "name", name, "cat",
+        json_pack("{s:f, s:s, s:s, s:o}", "dur", FTR_US(*track - from), "name", name, "cat",
             (st->s.flags & TRC_DIVIDED) != 0     ? "step,divided"
                 : (st->s.flags & TRC_GRAPH) != 0 ? "step,graph"
                                                  : "step,eager",
@@ -187,6 +182,7 @@ device_slice(struct pf *p, uint64_t track[TRC_RANKS], const struct ftr_step *st,
 
     step_name(s, name, sizeof(name));
     from = slice(p, P_DEVICE, T_DEVICE, track, s->t_begin_ns, s->t_end_ns, name, st);
+    p->n_rank = n_ranks(s) > p->n_rank ? n_ranks(s) : p->n_rank;
     for (int r = 1; r < n_ranks(s); r++)
         (void)slice(p, P_DEVICE, T_DEVICE + r, &track[r],
             s->t_begin_ns + (uint64_t)(int64_t)s->rank_begin_ns[r],
@@ -363,14 +359,11 @@ static int
 write_all(struct pf *p)
 {
     const struct ftr_snap *s = p->snap;
-    int most = 1; /* ranks of a step */
 
-    for (size_t i = 0; i < s->n_step; i++)
-        most = n_ranks(&s->steps[i].s) > most ? n_ranks(&s->steps[i].s) : most;
     fputs("{\"traceEvents\":[\n", p->out);
     name_track(p, P_DEVICE, 0, "process", "device", P_DEVICE);
     name_track(p, P_DEVICE, T_DEVICE, "thread", "device 0", 1);
-    for (int r = 1; r < most; r++) {
+    for (int r = 1; r < p->n_rank; r++) {
         char name[24];
 
         snprintf(name, sizeof(name), "device of rank %d", r);

@@ -379,27 +379,25 @@ ftr_sum(const struct ftr_step *steps, size_t n, struct ftr_sum *ret_sum)
 int
 ftr_life(const struct ftr_snap *snap, uint64_t id, struct ftr_life *ret_life)
 {
-    struct ftr_life l = { .id = id,
-        .t_submit = FTR_NONE,
-        .t_start = FTR_NONE,
-        .t_first = FTR_NONE,
-        .t_end = FTR_NONE };
+    struct ftr_life l = { .id = id };
     uint64_t out[256] = { 0 }; /* when a sample lost its blocks */
-    uint64_t *const firsts
-        [TRC__N] = { [TRC_SUBMIT] = &l.t_submit, [TRC_START] = &l.t_start, [TRC_FIRST] = &l.t_first };
-    size_t seen = 0;
+    int seen = 0;
 
+    l.t_submit = l.t_start = l.t_first = l.t_end = FTR_NONE;
     for (size_t i = 0; i < snap->n_event; i++) {
         const struct trc_event *e = &snap->events[i];
-        uint64_t *o = &out[e->sample % 256], *first;
+        uint64_t *o = &out[e->sample % 256];
 
         if (e->id != id)
             continue;
-        seen++;
+        seen = 1;
         l.generation = e->generation;
-        first = e->kind < TRC__N ? firsts[e->kind] : NULL;
-        if (first != NULL && *first == FTR_NONE)
-            *first = e->t_ns;
+        if (e->kind == TRC_SUBMIT && l.t_submit == FTR_NONE)
+            l.t_submit = e->t_ns;
+        if (e->kind == TRC_START && l.t_start == FTR_NONE)
+            l.t_start = e->t_ns;
+        if (e->kind == TRC_FIRST && l.t_first == FTR_NONE)
+            l.t_first = e->t_ns;
         if (e->kind == TRC_PREEMPT) {
             l.n_preempted++;
             *o = e->t_ns;
@@ -416,9 +414,9 @@ ftr_life(const struct ftr_snap *snap, uint64_t id, struct ftr_life *ret_life)
     }
     l.lost = l.t_end == FTR_NONE &&
         (snap->ended || (snap->generation != 0 && l.generation < snap->generation));
-    if (seen > 0)
+    if (seen)
         *ret_life = l;
-    return seen > 0 ? 0 : -ENOENT;
+    return seen ? 0 : -ENOENT;
 }
 
 /* The ring's number is the worker's own plus what was in it before the worker. */

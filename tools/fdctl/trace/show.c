@@ -39,7 +39,7 @@ json_ns(int is_known, uint64_t ns)
 static json_t *
 json_us(int is_known, uint64_t a, uint64_t b)
 {
-    return is_known ? json_real((double)ftr_span(a, b) / 1e3) : NULL;
+    return is_known ? json_real(FTR_US(ftr_span(a, b))) : NULL;
 }
 
 static json_t *
@@ -223,7 +223,7 @@ ftr_show_step(const struct ftr_clock *c, const struct ftr_step *st, int generati
         json_pack("{s:s, s:b, s:o}", "time", FTR_TIME(c, st->s.t_launch_ns),
             "generations", generations, "gap",
             st->gap_ns == FTR_NONE ? json_string("-")
-                                   : json_sprintf("%.1f", (double)st->gap_ns / 1e3)));
+                                   : json_sprintf("%.1f", FTR_US(st->gap_ns))));
     fct_text(stdout, STEP, o);
     json_decref(o);
 }

@@ -87,6 +87,7 @@ const char *ftr_time_text(const struct ftr_clock *c, uint64_t t_ns, char ret[32]
 #define FTR_TIME(c, t_ns) ftr_time_text(c, t_ns, (char[32]){ 0 })
 /* b - a, 0 if it would be negative. */
 uint64_t ftr_span(uint64_t a, uint64_t b);
+#define FTR_US(ns) ((double)(ns) / 1e3)
 /* Compare a with b, then c with d; events by request, then by number; for qsort(). */
 int ftr_order(uint64_t a, uint64_t b, uint64_t c, uint64_t d);
 int ftr_by_request(const void *a, const void *b);
