@@ -114,25 +114,6 @@ complete(json_t *row, enum by by, double step_us)
             100 * fct_real(row, "roofline_us") * per_us));
 }
 
-/* The first most rows as text, which passes. */
-static void
-print(json_t *rows, enum by by, size_t most, double step_us)
-{
-    json_t *o = json_pack("{s:o}", "rows", rows), *row;
-    size_t i;
-
-    while (json_array_size(rows) > most)
-        json_array_remove(rows, json_array_size(rows) - 1);
-    json_array_foreach(rows, i, row)
-        complete(row, by, step_us);
-    fct_text(stdout,
-        by == BY_OP         ? "op   kind       layer name               N x K  " HEADS OPS
-            : by == BY_KIND ? "kind        lines" HEADS GROUPS
-                            : "layer       lines" HEADS GROUPS,
-        o);
-    json_decref(o);
-}
-
 /* Above and below the table: what was measured, the device's peak, the sums. */
 #define HEAD \
     "{profiled.steps} [mode=live|steps of running requests][!mode=live|synthetic steps], " \
@@ -185,16 +166,26 @@ add_members(json_t *o)
 
 /* The slowest most of the rows, or all in their order. */
 static void
-table(const json_t *o, enum by by, int sorted, size_t most)
+table(const json_t *answer, enum by by, int sorted, size_t most)
 {
-    json_t *rows = group(json_object_get(o, "lines"), by);
+    json_t *rows = group(json_object_get(answer, "lines"), by), *row;
+    json_t *o = json_pack("{s:o}", "rows", rows);
+    size_t i;
 
     if (sorted)
         fct_sort(rows, slower, NULL);
+    while (json_array_size(rows) > most)
+        json_array_remove(rows, json_array_size(rows) - 1);
     if (sorted && by == BY_OP)
-        printf("\nthe %zu slowest (--by op: all)\n",
-            json_array_size(rows) < most ? json_array_size(rows) : most);
-    print(rows, by, most, fct_real(o, "sum_us"));
+        printf("\nthe %zu slowest (--by op: all)\n", json_array_size(rows));
+    json_array_foreach(rows, i, row)
+        complete(row, by, fct_real(answer, "sum_us"));
+    fct_text(stdout,
+        by == BY_OP         ? "op   kind       layer name               N x K  " HEADS OPS
+            : by == BY_KIND ? "kind        lines" HEADS GROUPS
+                            : "layer       lines" HEADS GROUPS,
+        o);
+    json_decref(o);
 }
 
 static void

@@ -487,26 +487,19 @@ follow_events(struct follow *w)
     }
 }
 
-/* How many records before the next one are shown, too. */
-static uint64_t
-n_before(const struct opt *o)
-{
-    uint64_t size = o->events ? TRC_EVENTS : TRC_STEPS;
-    uint64_t most = size - size / 8; /* the rest may vanish before it is read */
-    uint64_t back = o->has_last ? o->last : o->since != NULL || o->has_request ? size : 0;
-
-    return back < most ? back : most;
-}
-
 static int
 follow(const struct fct *f, const struct trc_seg *seg, const struct opt *o,
     const struct ftr_filter *filter)
 {
     struct follow w = { .f = f, .o = o, .seg = seg, .filter = filter };
+    uint64_t size = o->events ? TRC_EVENTS : TRC_STEPS;
+    uint64_t most = size - size / 8; /* the rest may vanish before it is read */
+    uint64_t back = o->has_last ? o->last : o->since != NULL || o->has_request ? size : 0;
     int rc = 0;
 
     w.snap.clock = (struct ftr_clock){ clk_now_ns(), clk_wall_ns() };
-    w.next = ftr_span(n_before(o), o->events ? trc_n_event(seg) : trc_n_step(seg)) + 1;
+    back = back < most ? back : most;
+    w.next = ftr_span(back, o->events ? trc_n_event(seg) : trc_n_step(seg)) + 1;
     w.t_check = clk_now_ns();
     ask_state(f, o->group, &w.snap);
     if (w.snap.ended)
