@@ -352,7 +352,7 @@ doc_run(struct doc *d, size_t group)
     groups[group].run(d);
 }
 
-/* What comes of it until its time is over: the timer interrupts the reading. */
+/* Its checks are read until its time is over: the timer interrupts the reading. */
 static void
 run_apart(struct doc *d, size_t group)
 {
@@ -501,7 +501,7 @@ resolve_model(const struct doc *d, struct par_set *ps)
 static int
 learn(struct doc *d, const struct want *w, struct par_set *ps)
 {
-    char err[1024] = "";
+    char err[512];
     struct par_say say = { .text = NULL };
     struct par_src src;
     const char *text = NULL;
@@ -520,13 +520,13 @@ learn(struct doc *d, const struct want *w, struct par_set *ps)
     } else {
         par_src_init(&src, w->config, d->f->instance[0] != '\0' ? d->f->instance : NULL);
         rc = par_load(ps, &src, &say);
-        do
-            text = par_say_next(&say, text, &is_error);
-        while (text != NULL && !is_error);
-        (void)snprintf(err, sizeof(err), "%s", text != NULL ? text : "");
-        par_say_clear(&say);
+        while ((text = par_say_next(&say, text, &is_error)) != NULL && !is_error)
+            ;
         if (rc < 0 && w->config != NULL)
-            return fct_data("%s", err[0] != '\0' ? err : strerror(-rc));
+            rc = fct_data("%s", text != NULL ? text : strerror(-rc));
+        par_say_clear(&say);
+        if (rc > 0)
+            return rc;
         if (par_n_files(ps) > 0)
             d->par_from = par_file(ps, 0);
     }
@@ -576,12 +576,11 @@ fct_cmd_doctor(const struct fct *f, int argc, char **argv)
     d.machine = un.machine;
     d.par = par_get(ps);
     rc = learn(&d, &w, ps);
-    if (rc != 0)
-        goto done;
-    for (size_t i = 0; i < N_GROUPS; i++)
+    for (size_t i = 0; rc == 0 && i < N_GROUPS; i++)
         if (!w.any || w.groups[i])
             run_apart(&d, i);
-    rc = report(&d, &w);
+    if (rc == 0)
+        rc = report(&d, &w);
 done:
     json_decref((json_t *)(uintptr_t)d.status);
     json_decref(d.checks);
