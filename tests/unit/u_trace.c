@@ -568,12 +568,12 @@ test_life(void **state)
     assert_int_equal(l.n_preempted, 1);
     assert_int_equal(l.preempted_ns, 3000);
     assert_int_equal(l.n_out, 40);
-    assert_int_equal(ftr_life_steps(&s, 5, &a, &b), 0);
+    assert_int_equal(ftr_life_steps(&s, &l, &a, &b), 0);
     assert_int_equal(a, 2);
     assert_int_equal(b, 4);
     /* it never ran */
-    assert_int_equal(ftr_life_steps(&s, 6, &a, &b), -ENOENT);
     assert_int_equal(ftr_life(&s, 6, &l), 0);
+    assert_int_equal(ftr_life_steps(&s, &l, &a, &b), -ENOENT);
     assert_true(l.t_start == FTR_NONE && l.code == -3);
     assert_string_equal(ftr_code(l.code), "E_PERM");
     ftr_free(&s);

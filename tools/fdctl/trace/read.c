@@ -381,9 +381,9 @@ ftr_life(const struct ftr_snap *snap, uint64_t id, struct ftr_life *ret_life)
 {
     struct ftr_life l = { .id = id };
     uint64_t out[256] = { 0 }; /* when a sample lost its blocks */
-    int seen = 0;
+    int seen = 0, queued = 0;
 
-    l.t_submit = l.t_start = l.t_first = l.t_end = FTR_NONE;
+    l.t_submit = l.t_start = l.t_first = l.t_end = l.from = l.to = FTR_NONE;
     for (size_t i = 0; i < snap->n_event; i++) {
         const struct trc_event *e = &snap->events[i];
         uint64_t *o = &out[e->sample % 256];
@@ -391,7 +391,16 @@ ftr_life(const struct ftr_snap *snap, uint64_t id, struct ftr_life *ret_life)
         if (e->id != id)
             continue;
         seen = 1;
+        /* A new worker has it: what the one before did is over. */
+        if (e->generation != l.generation || e->kind == TRC_SUBMIT) {
+            l.from = l.to = FTR_NONE;
+            queued = 0;
+        }
         l.generation = e->generation;
+        queued |= e->kind == TRC_SUBMIT || e->kind == TRC_READY;
+        /* From its start on, or from its first event if the start is overwritten. */
+        if (l.from == FTR_NONE && (e->kind == TRC_START || !queued))
+            l.from = e->epoch + (e->kind == TRC_START);
         if (e->kind == TRC_SUBMIT && l.t_submit == FTR_NONE)
             l.t_submit = e->t_ns;
         if (e->kind == TRC_START && l.t_start == FTR_NONE)
@@ -408,6 +417,7 @@ ftr_life(const struct ftr_snap *snap, uint64_t id, struct ftr_life *ret_life)
         }
         if (e->kind == TRC_END) {
             l.t_end = e->t_ns;
+            l.to = e->epoch;
             l.code = e->a;
             l.n_out = e->b;
         }
@@ -436,42 +446,18 @@ ftr_event_step(const struct ftr_snap *snap, const struct trc_event *e)
 }
 
 int
-ftr_life_steps(const struct ftr_snap *snap, uint64_t id, uint64_t *ret_a, uint64_t *ret_b)
+ftr_life_steps(const struct ftr_snap *snap, const struct ftr_life *l, uint64_t *ret_a,
+    uint64_t *ret_b)
 {
-    uint64_t from = FTR_NONE, to = FTR_NONE, a;
-    uint32_t generation = 0;
-    int queued = 0;
+    uint64_t a = l->from != FTR_NONE ? step_number(snap, l->generation, l->from) : FTR_NONE;
 
-    for (size_t i = 0; i < snap->n_event; i++) {
-        const struct trc_event *e = &snap->events[i];
-
-        if (e->id != id)
-            continue;
-        /* A new worker has it: what the one before did is over. */
-        if (e->generation != generation || e->kind == TRC_SUBMIT) {
-            from = to = FTR_NONE;
-            queued = 0;
-        }
-        generation = e->generation;
-        queued |= e->kind == TRC_SUBMIT || e->kind == TRC_READY;
-        if (e->kind == TRC_END)
-            to = e->epoch;
-        if (from == FTR_NONE && e->kind == TRC_START)
-            from = e->epoch + 1;
-        else if (from == FTR_NONE && !queued) /* its start is overwritten */
-            from = e->epoch;
-    }
-    if (from == FTR_NONE || (a = step_number(snap, generation, from)) == FTR_NONE)
+    if (a == FTR_NONE)
         return -ENOENT;
     *ret_a = a;
-    *ret_b = FTR_NONE;
-    if (to != FTR_NONE) {
-        *ret_b = a + ftr_span(from, to);
-        return 0;
-    }
+    *ret_b = l->to != FTR_NONE ? a + ftr_span(l->from, l->to) : FTR_NONE;
     /* not past the last step of its worker */
     for (size_t i = snap->n_step; i > 0 && *ret_b == FTR_NONE; i--)
-        if (snap->steps[i - 1].s.generation == generation)
+        if (snap->steps[i - 1].s.generation == l->generation)
             *ret_b = snap->steps[i - 1].s.seq;
     return 0;
 }

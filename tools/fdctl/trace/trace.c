@@ -359,7 +359,7 @@ once(const struct fct *f, const struct trc_seg *seg, const struct opt *o,
     if (l != NULL && ftr_life(&s, o->request, l) != 0)
         rc = no_request(&s, o->request);
     else if (l != NULL && o->steps == NULL &&
-        ftr_life_steps(&s, o->request, &filter->step_a, &filter->step_b) != 0)
+        ftr_life_steps(&s, l, &filter->step_a, &filter->step_b) != 0)
         filter->step_a = FTR_NONE;
     if (rc == 0 && o->steps != NULL &&
         (s.n_step == 0 || filter->step_b < s.steps[0].s.seq ||

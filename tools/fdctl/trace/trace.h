@@ -114,13 +114,14 @@ struct ftr_life { /* of a request, from its events; FTR_NONE: not known */
     uint32_t n_preempted;
     int32_t n_out, code; /* if t_end is known */
     uint32_t generation; /* of its last worker */
+    uint64_t from, to;   /* its first and last step there, by the worker's own numbers */
     int lost;            /* its worker ended before it */
 };
 /* *ret_life of request id. 0 or -ENOENT. */
 int ftr_life(const struct ftr_snap *snap, uint64_t id, struct ftr_life *ret_life);
-/* Steps between its start and its end, in its worker; 0 or -ENOENT. */
-int
-ftr_life_steps(const struct ftr_snap *snap, uint64_t id, uint64_t *ret_a, uint64_t *ret_b);
+/* The steps from..to by their numbers in the ring; 0 or -ENOENT. */
+int ftr_life_steps(const struct ftr_snap *snap, const struct ftr_life *l, uint64_t *ret_a,
+    uint64_t *ret_b);
 /* Number in the ring of the step an event came after; FTR_NONE: not known. */
 uint64_t ftr_event_step(const struct ftr_snap *snap, const struct trc_event *e);
 
