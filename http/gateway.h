@@ -56,8 +56,11 @@ struct gw {
     struct buf out[GW_FLUSH]; /* memory that no answer needs now: conn.h */
     unsigned n_out;
 
-    struct conn *conns, *dirty, *dead; /* all; with news; to be freed */
-    struct conn *paced;                /* their bodies wait for the next millisecond */
+    struct conn *conns, *dead; /* all; to be freed */
+    /* With news, in the order in which they came: however many of a step's tokens are here in
+     * one iteration, its streams get theirs in the same order each time. */
+    struct conn *dirty, **dirty_end;
+    struct conn *paced;   /* their bodies wait for the next millisecond */
     struct conn *tick_at; /* whose deadlines are looked at next; NULL: none */
     uint64_t paced_ms;    /* when what follows was read */
     size_t paced_n;       /* bytes */

@@ -353,7 +353,9 @@ flush(struct gw *g)
 {
     struct conn *c = g->dirty, *group[GW_FLUSH];
 
-    for (g->dirty = NULL; c != NULL;) {
+    g->dirty = NULL;
+    g->dirty_end = &g->dirty;
+    while (c != NULL) {
         unsigned n = 0;
 
         for (; c != NULL && n < GW_FLUSH; n++) {
@@ -381,6 +383,7 @@ bury(struct gw *g)
             *at = (*at)->next_dirty;
         else
             at = &(*at)->next_dirty;
+    g->dirty_end = at;
     for (c = g->dead; c != NULL; c = next) {
         next = c->next_dead;
         conn_free(c);
@@ -521,6 +524,7 @@ loop_new(struct shared *sh, unsigned index)
     g->now_ms = clock_ms();
     g->inbox.fd = -1;
     g->links_of = sh->version;
+    g->dirty_end = &g->dirty;
     g->scratch = malloc(GW_SCRATCH);
     g->epoll = epoll_create1(EPOLL_CLOEXEC);
     if (g->scratch != NULL && g->epoll >= 0 && ibx_init(&g->inbox) == 0 &&
@@ -559,6 +563,7 @@ loop_leave(struct gw *g)
     while (g->conns != NULL)
         conn_kill(g->conns);
     g->dirty = NULL;
+    g->dirty_end = &g->dirty;
     bury(g);
 }
 
