@@ -345,8 +345,8 @@ watch_listeners(struct gw *g)
     }
 }
 
-/* Sends of a group follow each other: a client that reads many of its streams would
- * else fall asleep between two of them, and to wake it costs more than the event.
+/* Sends of a group follow each other: a client that reads many streams would else fall
+ * asleep between two of them, and the send would wake it.
  * What became dirty meanwhile waits for the next iteration. 1: there is some. */
 static int
 flush(struct gw *g)
