@@ -6,6 +6,15 @@
  */
 #include "kernels/cuda/attention.cuh"
 
+/* A query row is a token: the heads of a KV head share what is loaded for it. */
+void
+cu_att_shape(const struct fdk_attention_args *a, int32_t *ret_a, int32_t *ret_bt)
+{
+    int32_t group = a->H / a->K;
+    *ret_a = 1;
+    *ret_bt = group < CU_ATT_QUERIES ? CU_ATT_QUERIES / group : 1;
+}
+
 size_t
 cu_attention_scratch(struct fdk_ctx *ctx, const struct fdk_attention_args *a)
 {

@@ -2,10 +2,10 @@
  * SPDX-License-Identifier: Apache-2.0 */
 /*
  * The plain kernel of attention: any types and head dimensions, on every device, for what
- * the others (attention.cuh) do not take. One block per (work item,
- * KV head), a work item being some query tokens of a row. The block walks the row's
- * history in chunks of FDK_ATT_CHUNK tokens at absolute multiples, keys and then values
- * of a chunk in shared memory, running maximum and sum per query vector.
+ * the others (attention.cuh) do not take. One block per (work item, KV head), a work item
+ * being some query tokens of a row. The block walks the row's history in chunks of
+ * FDK_ATT_CHUNK tokens at absolute multiples, keys and then values of a chunk in shared
+ * memory, running maximum and sum per query vector.
  *
  * Chunk c belongs to split c mod PARTS; splits are summed up each for itself and
  * merged in their order. With few query tokens the splits of a row are blocks of
@@ -27,15 +27,6 @@
 #define SPLIT_ROWS 4096          /* query vectors up to which splits are blocks */
 
 static_assert(CHUNK == 64, "two scores per lane");
-
-/* A query row is a token: the heads of a KV head share what is loaded for it. */
-void
-cu_att_shape(const struct fdk_attention_args *a, int32_t *ret_a, int32_t *ret_bt)
-{
-    int32_t group = a->H / a->K;
-    *ret_a = 1;
-    *ret_bt = group < ATT_QUERIES ? ATT_QUERIES / group : 1;
-}
 
 /* Ranks whose queries are in qkv. */
 static inline __host__ __device__ int
