@@ -182,9 +182,7 @@ conn_dirty(struct conn *c)
     if (c->is_dirty || c->is_dead)
         return;
     c->is_dirty = 1;
-    c->next_dirty = NULL;
-    *c->g->dirty_end = c;
-    c->g->dirty_end = &c->next_dirty;
+    STAILQ_INSERT_TAIL(&c->g->dirty, c, next_dirty);
 }
 
 static void

@@ -32,7 +32,7 @@ enum conn_state {
 struct conn {
     /* What each event of a stream needs comes first, in few cache lines. */
     struct gw *g;
-    struct conn *next_dirty;
+    STAILQ_ENTRY(conn) next_dirty;
     void *work;
     void (*flush)(struct conn *c); /* a stream: put what is pending into out */
     struct buf out;                /* the answer; without memory when all is sent */

@@ -17,6 +17,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
 #include "daemon/common/param.h"
 #include "http/buf.h"
@@ -59,7 +60,7 @@ struct gw {
     struct conn *conns, *dead; /* all; to be freed */
     /* With news, in the order in which they came: however many of a step's tokens are here in
      * one iteration, its streams get theirs in the same order each time. */
-    struct conn *dirty, **dirty_end;
+    STAILQ_HEAD(conn_list, conn) dirty;
     struct conn *paced;   /* their bodies wait for the next millisecond */
     struct conn *tick_at; /* whose deadlines are looked at next; NULL: none */
     uint64_t paced_ms;    /* when what follows was read */

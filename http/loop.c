@@ -351,18 +351,17 @@ watch_listeners(struct gw *g)
 static int
 flush(struct gw *g)
 {
-    struct conn *c = g->dirty, *group[GW_FLUSH];
+    struct conn *c = STAILQ_FIRST(&g->dirty), *group[GW_FLUSH];
 
-    g->dirty = NULL;
-    g->dirty_end = &g->dirty;
+    STAILQ_INIT(&g->dirty);
     while (c != NULL) {
         unsigned n = 0;
 
         for (; c != NULL && n < GW_FLUSH; n++) {
             group[n] = c;
-            c = c->next_dirty;
+            c = STAILQ_NEXT(c, next_dirty);
             if (c != NULL) {
-                __builtin_prefetch(c->next_dirty);
+                __builtin_prefetch(STAILQ_NEXT(c, next_dirty));
                 __builtin_prefetch(c->work);
             }
             conn_fill(group[n]);
@@ -370,20 +369,23 @@ flush(struct gw *g)
         for (unsigned i = 0; i < n; i++)
             conn_send(group[i]);
     }
-    return g->dirty != NULL;
+    return !STAILQ_EMPTY(&g->dirty);
 }
 
 static void
 bury(struct gw *g)
 {
-    struct conn *c, *next, **at = &g->dirty;
+    struct conn_list lives = STAILQ_HEAD_INITIALIZER(lives);
+    struct conn *c, *next;
 
-    while (*at != NULL) /* the dead are sent nothing */
-        if ((*at)->is_dead)
-            *at = (*at)->next_dirty;
-        else
-            at = &(*at)->next_dirty;
-    g->dirty_end = at;
+    if (g->dead == NULL)
+        return;
+    while ((c = STAILQ_FIRST(&g->dirty)) != NULL) { /* the dead are sent nothing */
+        STAILQ_REMOVE_HEAD(&g->dirty, next_dirty);
+        if (!c->is_dead)
+            STAILQ_INSERT_TAIL(&lives, c, next_dirty);
+    }
+    STAILQ_CONCAT(&g->dirty, &lives);
     for (c = g->dead; c != NULL; c = next) {
         next = c->next_dead;
         conn_free(c);
@@ -483,7 +485,7 @@ iterate(struct gw *g, int wait, uint64_t *ticked)
     more |= flush(g);
     /* What was flushed may have begun a request, or ended one. */
     more |= take_all_records(g, 1);
-    more |= g->dirty != NULL;
+    more |= !STAILQ_EMPTY(&g->dirty);
     bury(g);
     watch_listeners(g);
     return more;
@@ -524,7 +526,7 @@ loop_new(struct shared *sh, unsigned index)
     g->now_ms = clock_ms();
     g->inbox.fd = -1;
     g->links_of = sh->version;
-    g->dirty_end = &g->dirty;
+    STAILQ_INIT(&g->dirty);
     g->scratch = malloc(GW_SCRATCH);
     g->epoll = epoll_create1(EPOLL_CLOEXEC);
     if (g->scratch != NULL && g->epoll >= 0 && ibx_init(&g->inbox) == 0 &&
@@ -562,8 +564,7 @@ loop_leave(struct gw *g)
 {
     while (g->conns != NULL)
         conn_kill(g->conns);
-    g->dirty = NULL;
-    g->dirty_end = &g->dirty;
+    STAILQ_INIT(&g->dirty);
     bury(g);
 }
 
