@@ -39,9 +39,11 @@ struct usr;
 #define CLI_PAGES       512u /* slots that can be copied while REGION_STEP bytes get pages */
 #define CLI_CHUNK_PAGES 128u /* and while a block does */
 
-/* MAKES: its memory is made off the loop. MAPS: it has its memory, and has not rung yet, or its memory is not sealed yet; until
- * then nothing is read of it. */
+/* MAKES: its memory is made off the loop. MAPS: it has its memory, and has not rung yet, or
+ * its memory is not sealed yet; until then nothing is read of it. */
 enum cli_st { CLI_HELLO = 1, CLI_MAKES, CLI_MAPS, CLI_OPEN, CLI_DOOMED };
+#define CLI_RESTS_LOOP 1 /* before t_read: rest.h */
+#define CLI_RESTS_READ 2 /* before some of it has been read: intake.h */
 #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
 #define CLI_ST_READ ((uint16_t)CLI_OPEN)
 #else
@@ -52,7 +54,7 @@ struct client {
     union {
         struct {
             uint8_t st;    /* enum cli_st */
-            uint8_t rests; /* its ring is not looked at before t_read: rest.h */
+            uint8_t rests; /* CLI_RESTS_*: its ring is not looked at */
         };
         uint16_t st_rests; /* both: CLI_ST_READ where it is open and does not rest */
     };
@@ -61,6 +63,7 @@ struct client {
     uint8_t quiet;          /* when closing: send no GOODBYE, the peer disconnected */
     uint8_t slow;           /* its requests were cancelled with E_SLOW */
     uint8_t growing;        /* d2c has not all of its pages yet */
+    uint8_t reads;          /* a thread reads for it, or has: intake.h */
     int32_t why;            /* FDP_E_* of the kill */
     int fd;                 /* control socket, for wake-ups */
     struct region c2d, d2c; /* its memory: the client's to write, and ours */

@@ -94,6 +94,7 @@ struct usr {
     uint64_t loop; /* iteration that the next three are of */
     uint32_t loop_bytes, loop_records, loop_ns;
     uint32_t n_jobs;   /* requests whose items come in pieces */
+    uint32_t n_reads;  /* sessions of which a thread reads: intake.h */
     uint64_t rest_ns;  /* length of the last pause of its rings: rest.h */
     uint64_t t_rest;   /* until then; its sessions' t_read */
     struct share time; /* of its rings, in USR_RATIO: usr_until() */

@@ -861,7 +861,7 @@ gate_open_events(struct gate *g)
     /* Each session has two regions to make, to empty and to close, one of them to seal,
      * and the client's descriptors and the socket to close. */
     g->ofl = ofl_new((uint32_t)g->env.par->ipc_max_clients * 9 * 2 + GATE_FDS);
-    g->ses.ofl = g->ctl.ofl = g->sup.ofl = g->ofl;
+    g->ses.ofl = g->ctl.ofl = g->sup.ofl = g->itk.ofl = g->ofl;
     if (g->ofl == NULL) {
         log_error("gate: no thread for closing sockets");
         return EX_OSERR;

@@ -319,6 +319,67 @@ itk_check_early(struct intake *k, const struct client *c, const struct usr *u,
                 itk_cost(q, itk_least_prompt(q), lim->default_max_new), e));
 }
 
+/* ---- what a client wrote --------------------------------------------------------- */
+
+static void
+itk_wait_read(struct intake *k, struct client *c)
+{
+    k->n_waits += (c->rests & CLI_RESTS_READ) == 0;
+    c->rests |= CLI_RESTS_READ;
+}
+
+static void
+itk_end_read(struct intake *k, struct client *c)
+{
+    if (c->reads)
+        c->usr->n_reads--;
+    c->reads = 0;
+    k->n_waits -= (c->rests & CLI_RESTS_READ) != 0;
+    c->rests &= (uint8_t)~CLI_RESTS_READ;
+}
+
+/* Those who wait for a read of the same user go on too: they look again. */
+void
+itk_read_done(struct intake *k, struct client *c)
+{
+    if (!region_is_reading(&c->c2d))
+        itk_end_read(k, c);
+}
+
+static int
+itk_is_here(struct client *c, uint64_t at, uint32_t n)
+{
+    return region_is_there(&c->c2d, at, n) || region_find(&c->c2d, at, n);
+}
+
+/* Copy n > 0 bytes of c's memory, each once. 1: some are not here, and not read yet. */
+static int
+itk_read(struct intake *k, struct client *c, void *to, uint64_t at, uint32_t n)
+{
+    int rc;
+
+    if (itk_is_here(c, at, n)) {
+        fdr_copy_in(to, c->c2d.p + at, n);
+        return 0;
+    }
+    if (c->c2d.read == NULL && c->usr->n_reads >= ITK_READS) {
+        itk_wait_read(k, c);
+        return 1;
+    }
+    rc = region_read(&c->c2d, to, at, n, k->ofl);
+    if (rc == -EINPROGRESS) {
+        itk_spend_time(k, c, ITK_READ_NS);
+        c->usr->n_reads += !c->reads;
+        c->reads = 1;
+        itk_wait_read(k, c);
+    } else if (rc != 0 && rc != -EAGAIN) {
+        log_warn("intake: session %llu (%s, pid %d): its memory cannot be read: %s",
+            (unsigned long long)c->id, c->shown, (int)c->pid, strerror(-rc));
+        cli_kill(k->clients, c, FDP_E_OVERLOAD);
+    }
+    return rc != 0;
+}
+
 /* ---- items --------------------------------------------------------------------- */
 
 /* The items are here and well formed: the request is queued, or refused. */
@@ -374,6 +435,7 @@ itk_end_job(struct intake *k, struct client *c)
 void
 itk_drop(struct intake *k, struct client *c)
 {
+    itk_end_read(k, c);
     if (c->job == NULL)
         return;
     blb_free(&k->reqs->jnl->blobs, c->job->blob, c->job->req.len);
@@ -412,8 +474,9 @@ itk_piece(struct intake *k, struct client *c)
     struct usr *u = j->usr;
     struct chk_err e;
 
-    region_copy_in(&c->c2d, j->blob + j->copied,
-        (uint64_t)c->arena_off + j->req.off + j->copied, n);
+    if (itk_read(k, c, j->blob + j->copied,
+            (uint64_t)c->arena_off + j->req.off + j->copied, n))
+        return 0;
     j->copied += n;
     itk_spend(k, c->usr, n);
     if (chk_scan(&j->scan, &j->req, j->blob, j->copied, &e)) {
@@ -449,7 +512,7 @@ itk_begin_job(struct intake *k, struct client *c, struct usr *u, const struct fd
     return 0;
 }
 
-/* Short items: all at once. */
+/* Short items that are all here. */
 static int
 itk_copy(struct intake *k, struct client *c, struct usr *u, struct fdp_req *q,
     const struct chk_limits *lim, struct chk_err *e)
@@ -461,7 +524,7 @@ itk_copy(struct intake *k, struct client *c, struct usr *u, struct fdp_req *q,
         blob = blb_new(q->len);
         if (blob == NULL)
             return chk_fail(e, FDP_E_OVERLOAD, FDP_D_BLOB, q->len);
-        region_copy_in(&c->c2d, blob, (uint64_t)c->arena_off + q->off, q->len);
+        fdr_copy_in(blob, c->c2d.p + c->arena_off + q->off, q->len);
         itk_spend(k, c->usr, q->len);
     }
     memset(&scan, 0, sizeof(scan));
@@ -506,7 +569,8 @@ itk_request(struct intake *k, struct client *c, struct fdp_req *q)
     }
     if (itk_check_early(k, c, u, q, &lim, &e))
         goto refuse;
-    if (q->len > ITK_INLINE) {
+    if (q->len > ITK_INLINE ||
+        (q->len != 0 && !itk_is_here(c, (uint64_t)c->arena_off + q->off, q->len))) {
         if (itk_begin_job(k, c, u, q, &e))
             goto refuse;
         return itk_piece(k, c);
@@ -558,7 +622,8 @@ itk_next(struct intake *k, struct client *c, uint32_t at)
 
     if (c->job != NULL)
         return itk_piece(k, c);
-    region_copy_in(&c->c2d, &q, itk_slot_at(c, at), sizeof(q));
+    if (itk_read(k, c, &q, itk_slot_at(c, at), sizeof(q)))
+        return 0;
     itk_account(k, c->usr)->loop_records++;
     k->cost++;
     return itk_request(k, c, &q);

@@ -13,6 +13,10 @@
  * place in the ring is given back when the last piece is here. Time bounds all of it
  * (env.h): the next iteration goes on with the session that this one came to.
  *
+ * A page that the client has not written, or that was swapped out, is read by a thread off
+ * the loop (region.h), of ITK_READS sessions of a user at a time; their rings rest
+ * meanwhile.
+ *
  * A bad request is answered, whatever is wrong with it, and never ends the
  * session; an impossible cursor does. Refusals cost, one of a long item as many as it has
  * ITK_INLINE bytes that were copied: beyond ITK_REFUSED_PER_S
@@ -31,6 +35,7 @@
 struct admit;
 struct env;
 struct itk_job;
+struct ofl;
 struct reqs;
 
 #define ITK_BATCH         32u    /* records of one client per iteration */
@@ -38,7 +43,9 @@ struct reqs;
 #define ITK_INLINE        65536u /* longer items come in pieces of this size */
 #define ITK_USER_BYTES    65536u
 #define ITK_LOOP_BYTES    262144u
-#define ITK_REFUSED_PER_S 256u  /* and as many at once */
+#define ITK_REFUSED_PER_S 256u /* and as many at once */
+#define ITK_READS         2u
+#define ITK_READ_NS       20000u /* what one takes of the loop's and the thread's time */
 #define ITK_LOOK          32u   /* records, or as much work, between looks at the clock */
 #define ITK_LOOK_BYTES    2048u /* copied and checked: a record's work */
 #define ITK_EAGER_BATCH   4u
@@ -56,12 +63,14 @@ struct intake {
     struct clients *clients;
     struct reqs *reqs;
     const struct admit *adm;
-    uint64_t rng;    /* seeds of requests that name none */
-    uint64_t loop;   /* number of the iteration */
-    uint32_t bytes;  /* copied in it */
-    uint32_t cost;   /* work since the last look at the clock, in records */
-    int is_late;     /* the time of it is over */
-    uint32_t n_jobs; /* items that are partly here */
+    uint64_t rng;     /* seeds of requests that name none */
+    uint64_t loop;    /* number of the iteration */
+    uint32_t bytes;   /* copied in it */
+    uint32_t cost;    /* work since the last look at the clock, in records */
+    int is_late;      /* the time of it is over */
+    uint32_t n_jobs;  /* items that are partly here */
+    uint32_t n_waits; /* clients whose ring rests for a thread that reads */
+    struct ofl *ofl;  /* NULL in tests */
 };
 
 /* A new iteration: budgets are fresh. */
@@ -93,6 +102,8 @@ itk_is_spent(struct intake *k)
 void itk_touch(const struct client *c);
 /* Take records of a client whose ring is due. Returns the work done. */
 int itk_poll(struct intake *k, struct client *c);
+/* A thread has read, for c or for another: c's ring, which rests, may go on. */
+void itk_read_done(struct intake *k, struct client *c);
 /* What is partly here of c is not wanted any more. */
 void itk_drop(struct intake *k, struct client *c);
 /* Alternatives that a request may ask for now. */

@@ -27,16 +27,18 @@
 #define OFL_SLOTS_MAX (1u << 20)
 #define OFL_POLL_NS   (1 * CLK_MS) /* ofl_free() looks so often */
 
-enum ofl_kind { OFL_CLOSE, OFL_PUNCH, OFL_MAKE, OFL_SEAL, OFL_REAP };
+enum ofl_kind { OFL_CLOSE, OFL_PUNCH, OFL_MAKE, OFL_SEAL, OFL_READ, OFL_REAP };
 
 struct ofl_job {
-    uint32_t full;             /* the caller sets it, who took the job clears it */
-    int32_t kind;              /* enum ofl_kind */
-    int64_t id;                /* descriptor or pid */
-    size_t bytes;              /* OFL_PUNCH */
+    uint32_t full; /* the caller sets it, who took the job clears it */
+    int32_t kind;  /* enum ofl_kind */
+    int64_t id;    /* descriptor or pid */
+    size_t bytes;  /* OFL_PUNCH, OFL_READ */
+    uint64_t at;   /* OFL_READ, as the next one */
+    void *to;
     uint32_t *ret_done;        /* OFL_PUNCH */
     struct memfiles *files;    /* OFL_MAKE */
-    struct ofl_ret *ret;       /* OFL_MAKE, OFL_SEAL */
+    struct ofl_ret *ret;       /* OFL_MAKE, OFL_SEAL, OFL_READ */
     struct ofl_exit *ret_exit; /* OFL_REAP */
 };
 
@@ -50,7 +52,7 @@ struct ofl {
     uint64_t done, interrupted;
     uint32_t threads, busy;
     uint32_t stop, left; /* end; threads that did */
-    int efd;             /* rings when files have been made or sealed */
+    int efd;             /* rings when files have been made, sealed or read */
 };
 
 /* Says whether the signal of this thread's timer came. */
@@ -83,6 +85,26 @@ ofl_do_reap(pid_t pid, struct ofl_exit *ret)
     __atomic_store_n(&ret->is_done, 1, __ATOMIC_RELEASE);
 }
 
+static int
+ofl_do_read(const struct ofl_job *j)
+{
+    size_t done = 0;
+
+    while (done < j->bytes) {
+        ssize_t got = pread((int)j->id, (char *)j->to + done, j->bytes - done,
+            (off_t)(j->at + done));
+
+        if (got < 0 && errno != EINTR)
+            return -errno;
+        if (got == 0) {
+            memset((char *)j->to + done, 0, j->bytes - done);
+            return 0;
+        }
+        done += got > 0 ? (size_t)got : 0;
+    }
+    return 0;
+}
+
 static void
 ofl_say(struct ofl_ret *ret, int rc, int efd)
 {
@@ -113,6 +135,9 @@ ofl_do(const struct ofl_job *j, int efd)
         break;
     case OFL_SEAL:
         ofl_say(j->ret, memfile_seal((int)j->id), efd);
+        break;
+    case OFL_READ:
+        ofl_say(j->ret, ofl_do_read(j), efd);
         break;
     case OFL_REAP:
         ofl_do_reap((pid_t)j->id, j->ret_exit);
@@ -299,6 +324,8 @@ ofl_put(struct ofl *o, const struct ofl_job *job)
     j->kind = job->kind;
     j->id = job->id;
     j->bytes = job->bytes;
+    j->at = job->at;
+    j->to = job->to;
     j->ret_done = job->ret_done;
     j->files = job->files;
     j->ret = job->ret;
@@ -332,6 +359,18 @@ int
 ofl_seal(struct ofl *o, int fd, struct ofl_ret *ret)
 {
     return ofl_put(o, &(struct ofl_job){ .kind = OFL_SEAL, .id = fd, .ret = ret });
+}
+
+int
+ofl_read(struct ofl *o, int fd, void *to, uint32_t n, uint64_t at, struct ofl_ret *ret)
+{
+    return ofl_put(o,
+        &(struct ofl_job){ .kind = OFL_READ,
+            .id = fd,
+            .bytes = n,
+            .at = at,
+            .to = to,
+            .ret = ret });
 }
 
 int

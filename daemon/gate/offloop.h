@@ -2,8 +2,8 @@
  * SPDX-License-Identifier: Apache-2.0 */
 /*
  * System calls that may sleep, off the gate's loop: closing a descriptor whose
- * last reference may go with it, making a file in memory, emptying or sealing one that
- * another process holds locked, collecting a child that takes its time to end.
+ * last reference may go with it, making a file in memory, emptying, sealing or reading one
+ * that another process holds locked, collecting a child that takes its time to end.
  *
  * No job changes a mapping. The address space has one lock: a thread that holds
  * it and waits for a processor would hold up every mmap() of the loop, and page
@@ -17,10 +17,10 @@
  * alone: there are OFL_THREADS; if all hang, jobs wait. All are made at the start: who
  * makes one later maps its stack, which takes that lock.
  *
- * One thread calls ofl_close(), ofl_punch(), ofl_make(), ofl_seal(), ofl_reap() and ofl_free(); they make
- * no system call but futex wake-ups, take no lock and never sleep. The queue is
- * bounded; a full one is -EAGAIN, counted, and the caller keeps what it has. Give
- * it twice as many slots as there can be descriptors, and that does not happen.
+ * One thread calls all of these; those that give out a job make no system call but futex
+ * wake-ups, take no lock and never sleep. The queue is bounded; a full one is -EAGAIN,
+ * counted, and the caller keeps what it has. Give it twice as many slots as there can be
+ * descriptors, and that does not happen.
  * Jobs begin in the order they came in; they end in any.
  *
  * o may be NULL: then the call does the work itself, as without this module
@@ -61,7 +61,7 @@ struct ofl *ofl_new(uint32_t slots);
  * hang then are left alone with what they use, until the process ends. */
 struct ofl *ofl_free(struct ofl *o, uint64_t wait_ns);
 
-/* Readable when files have been made or sealed; the caller reads it. -1: o is NULL. */
+/* Readable when files have been made, sealed or read; the caller reads it. -1: o is NULL. */
 int ofl_fd(const struct ofl *o);
 /* 0, or -EAGAIN: the queue is full, nothing was taken over. */
 int ofl_close(struct ofl *o, int fd);
@@ -73,6 +73,9 @@ int ofl_punch(struct ofl *o, int fd, size_t bytes, uint32_t *ret_done);
 int ofl_make(struct ofl *o, struct memfiles *m, struct ofl_ret *ret);
 /* memfile_seal(); fd stays open until *ret, which must be there until then, is done. */
 int ofl_seal(struct ofl *o, int fd, struct ofl_ret *ret);
+/* Read n bytes at this place of a file in memory; past its end there are zeros. *to, fd
+ * and *ret must be there until *ret is done. */
+int ofl_read(struct ofl *o, int fd, void *to, uint32_t n, uint64_t at, struct ofl_ret *ret);
 /* -EINPROGRESS: it is not done. */
 int ofl_rc(const struct ofl_ret *ret);
 /* Collect a child that ended or was killed. *ret must be there until it is done; NULL:

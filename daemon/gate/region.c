@@ -34,6 +34,14 @@ struct region_dying {
     uint32_t is_empty; /* another thread sets it */
 };
 
+/* What a thread reads, or has read. */
+struct region_reading {
+    struct ofl_ret ret;
+    uint64_t at;
+    uint32_t n;
+    unsigned char bytes[];
+};
+
 int
 region_map(struct region *r, struct memfile *f)
 {
@@ -102,8 +110,10 @@ region_unmap(struct region *r, struct ofl *ofl)
     r->p = NULL;
     free(r->there);
     free(r->sealed);
+    free(r->read);
     r->there = NULL;
     r->sealed = NULL;
+    r->read = NULL;
     return ofl_close(ofl, r->fd);
 }
 
@@ -144,24 +154,71 @@ region_look(struct region *r, uint64_t first, uint32_t n)
     }
 }
 
-void
-region_read(struct region *r, void *to, uint64_t at, uint32_t n)
+int
+region_find(struct region *r, uint64_t at, uint32_t n)
 {
     uint64_t first = at >> r->page_shift, last = (at + n - 1) >> r->page_shift;
-    ssize_t got = 0;
 
     region_look(r, first, (uint32_t)(last - first) + 1);
-    if (region_is_there(r, at, n)) {
-        fdr_copy_in(to, r->p + at, n);
-        return;
+    return region_is_there(r, at, n);
+}
+
+int
+region_is_reading(const struct region *r)
+{
+    return r->read != NULL && ofl_rc(&r->read->ret) == -EINPROGRESS;
+}
+
+/* Give out the job; r->read is NULL. */
+static int
+region_begin_read(struct region *r, uint64_t at, uint32_t n, struct ofl *ofl)
+{
+    struct region_reading *d = calloc(1, sizeof(*d) + n);
+    int rc;
+
+    if (d == NULL)
+        return -ENOMEM;
+    d->at = at;
+    d->n = n;
+    rc = ofl_read(ofl, r->fd, d->bytes, n, at, &d->ret);
+    if (rc == 0)
+        r->read = d;
+    else
+        free(d);
+    return rc;
+}
+
+int
+region_read(struct region *r, void *to, uint64_t at, uint32_t n, struct ofl *ofl)
+{
+    struct region_reading *d = r->read;
+    int rc;
+
+    if (region_is_reading(r))
+        return -EINPROGRESS;
+    if (d == NULL || d->at != at || d->n != n) {
+        free(d);
+        r->read = NULL;
+        rc = region_begin_read(r, at, n, ofl);
+        if (rc != 0)
+            return rc;
+        d = r->read;
     }
-    for (uint32_t done = 0; done < n; done += (uint32_t)got) {
-        got = pread(r->fd, (char *)to + done, n - done, (off_t)(at + done));
-        if (got <= 0) {
-            memset((char *)to + done, 0, n - done);
-            return;
-        }
-    }
+    rc = ofl_rc(&d->ret);
+    if (rc == -EINPROGRESS)
+        return rc;
+    if (rc == 0)
+        memcpy(to, d->bytes, n);
+    free(d);
+    r->read = NULL;
+    return rc;
+}
+
+/* Does another thread use what is below? */
+static int
+region_is_lent(const struct region *r)
+{
+    return (r->sealed != NULL && region_sealed(r) == -EINPROGRESS) || region_is_reading(r);
 }
 
 void
@@ -170,7 +227,7 @@ region_empty(struct region *r)
     uint32_t is_empty = 0;
 
     /* Another thread has it still: the end of the process gives it back. */
-    if (r->p != NULL && (r->sealed == NULL || region_sealed(r) != -EINPROGRESS)) {
+    if (r->p != NULL && !region_is_lent(r)) {
         (void)ofl_punch(NULL, r->fd, r->bytes, &is_empty);
         (void)region_unmap(r, NULL);
     }
@@ -215,7 +272,7 @@ region_dead(struct region_bin *b)
     /* pairs with the store of offloop's thread */
     if (d == NULL || !__atomic_load_n(&d->is_empty, __ATOMIC_ACQUIRE))
         return NULL;
-    return d->r.sealed == NULL || region_sealed(&d->r) != -EINPROGRESS ? d : NULL;
+    return region_is_lent(&d->r) ? NULL : d;
 }
 
 /* Does our mapping have pages there? One that was emptied has none. */

@@ -25,9 +25,13 @@
  *   - Pages come as they are used, never all at the start of a session.
  *   - region_empty() punches the whole file out before it lets go. What the
  *     client touches later is charged to the client.
- *   - Of a sealed file nothing can be punched. There region_copy_in() makes no page: a
- *     page that the client never wrote is read by pread(), which finds zeros, and not
- *     by our mapping. So every page is the client's.
+ *   - Of a sealed file nothing can be punched. There we make no page: one that the
+ *     client never wrote is read by pread(), which finds zeros, and not by our mapping.
+ *     So every page is the client's.
+ *
+ * pread() waits for the lock of a page that is being made, and of one that comes back from
+ * swap: for as long as a client of low priority that holds it is without a processor. So
+ * region_read() gives it to a thread of offloop.h.
  *
  * Freeing pages takes longer than an iteration of the loop may (64 MiB: 5 ms), and
  * so does unmapping pages (60 us a MiB); unmapping a file that was emptied takes a
@@ -62,6 +66,7 @@
 
 struct ofl;
 struct ofl_ret;
+struct region_reading;
 
 struct region {
     unsigned char *p; /* NULL: no region */
@@ -71,7 +76,8 @@ struct region {
     uint32_t page_shift;
     uint64_t t_retry; /* after a failure: do not ask the kernel before */
     uint64_t *there; /* MEMFILE_THEIRS: a bit a page that was seen to be there, or NULL */
-    struct ofl_ret *sealed; /* after region_seal() */
+    struct ofl_ret *sealed;      /* after region_seal() */
+    struct region_reading *read; /* of region_read() */
 };
 
 /* Map a file and reserve the first step of one of ours: f->fd is taken over, f->share
@@ -85,10 +91,16 @@ int region_reserve(struct region *r, uint32_t until, uint64_t now_ns);
 int region_seal(struct region *r, struct ofl *ofl);
 /* How that went: -EINPROGRESS, 0, or -errno. -EINVAL: the kernel has no such seal. */
 int region_sealed(const struct region *r);
-/* Copy n bytes at this place of one of theirs, at most REGION_COPY_MAX, where some page
- * was not seen before. */
-void region_read(struct region *r, void *to, uint64_t at, uint32_t n);
-/* Are all pages of these n > 0 bytes known to be there? */
+/* Are all pages of these n > 0 bytes of one of theirs there, REGION_COPY_MAX at most?
+ * Asks the kernel. */
+int region_find(struct region *r, uint64_t at, uint32_t n);
+/* Copy them although some are not, off the loop; ofl NULL: now. 0: they are copied;
+ * -EINPROGRESS: offloop's descriptor rings when they can be, call again with the same place
+ * (with another one, what was read is lost); or -errno. */
+int region_read(struct region *r, void *to, uint64_t at, uint32_t n, struct ofl *ofl);
+/* Is a thread at work on it? */
+int region_is_reading(const struct region *r);
+/* The same as region_find(), of what was found before. */
 static inline int
 region_is_there(const struct region *r, uint64_t at, uint32_t n)
 {
@@ -101,15 +113,6 @@ region_is_there(const struct region *r, uint64_t at, uint32_t n)
             return 1;
     }
     return 0;
-}
-/* Copy n > 0 bytes of one of theirs, each once. */
-static inline void
-region_copy_in(struct region *r, void *to, uint64_t at, uint32_t n)
-{
-    if (region_is_there(r, at, n))
-        fdr_copy_in(to, r->p + at, n);
-    else
-        region_read(r, to, at, n);
 }
 /* Give all pages back, also while the client has the file, and unmap, all now. */
 void region_empty(struct region *r);

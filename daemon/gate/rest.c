@@ -21,8 +21,8 @@ rst_watch(struct sessions *t)
 static void
 rst_begin(struct sessions *t, struct client *c, uint64_t until)
 {
-    t->n_rest += !c->rests;
-    c->rests = 1;
+    t->n_rest += (c->rests & CLI_RESTS_LOOP) == 0;
+    c->rests |= CLI_RESTS_LOOP;
     c->t_read = until;
 }
 
@@ -39,8 +39,8 @@ rst_tick(struct sessions *t)
     for (uint32_t i = 0; i < t->n && t->n_rest != 0; i++) {
         struct client *c = &t->v[i]->c;
 
-        if (c->rests && c->t_read <= t->env->now) {
-            c->rests = 0;
+        if ((c->rests & CLI_RESTS_LOOP) != 0 && c->t_read <= t->env->now) {
+            c->rests &= (uint8_t)~CLI_RESTS_LOOP;
             t->n_rest--;
         }
     }

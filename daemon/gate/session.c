@@ -72,7 +72,7 @@ ses_free(struct sessions *t, struct ses *s)
         region_drop(&t->bin, &s->c.d2c, t->ofl);
     else /* its last records and the GOODBYE are still to be read */
         region_drop_late(&t->bin, &s->c.d2c, t->env->now, t->ofl);
-    t->n_rest -= s->c.rests;
+    t->n_rest -= (s->c.rests & CLI_RESTS_LOOP) != 0;
     t->n_seals -= s->is_sealing;
     if (s->doorbell >= 0) {
         wch_del(t->watch, s->doorbell, s);
@@ -455,9 +455,12 @@ ses_off_done(struct sessions *t)
     int rc;
 
     opn_sweep(t);
-    for (uint32_t i = 0; i < t->n && t->n_seals + t->n_opens != 0; i++) {
+    for (uint32_t i = 0; i < t->n && t->n_seals + t->n_opens + t->intake->n_waits != 0;
+         i++) {
         struct ses *s = t->v[i];
 
+        if (s->c.rests & CLI_RESTS_READ)
+            itk_read_done(t->intake, &s->c);
         if (s->is_sealing && (rc = region_sealed(&s->c.c2d)) != -EINPROGRESS)
             ses_begin(t, s, rc);
         if (s->opening != NULL && s->c.st == CLI_MAKES &&
@@ -656,7 +659,7 @@ void
 ses_check(const struct sessions *t)
 {
     uint32_t n_hello = 0, n_doomed = 0, n = 0, n_jobs = 0, n_rest = 0;
-    uint32_t n_seals = 0, n_opens = 0;
+    uint32_t n_seals = 0, n_opens = 0, n_waits = 0;
     uint64_t bytes = 0;
 
     for (uint32_t i = 0; i < t->n; i++) {
@@ -668,14 +671,15 @@ ses_check(const struct sessions *t)
         n_hello += s->c.st == CLI_HELLO;
         n_doomed += s->c.st == CLI_DOOMED;
         n_jobs += s->c.job != NULL;
-        n_rest += s->c.rests;
+        n_rest += (s->c.rests & CLI_RESTS_LOOP) != 0;
+        n_waits += (s->c.rests & CLI_RESTS_READ) != 0;
         n_seals += s->is_sealing;
         n_opens += s->opening != NULL;
         jnl_check_client(t->reqs->jnl, &s->c, &n, &bytes);
     }
     ASSERT(n_hello == t->clients->n_hello && n_doomed == t->clients->n_doomed);
     ASSERT(n_jobs == t->intake->n_jobs && n_rest == t->n_rest);
-    ASSERT(n_seals == t->n_seals && n_opens == t->n_opens);
+    ASSERT(n_seals == t->n_seals && n_opens == t->n_opens && n_waits == t->intake->n_waits);
     jnl_check(t->reqs->jnl, n, bytes);
     rq_check(t->reqs);
 }

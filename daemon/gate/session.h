@@ -87,7 +87,7 @@ int ses_adopt(struct sessions *t, int fd, pid_t pid, uid_t uid, gid_t gid);
 void ses_event(struct sessions *t, struct ses *s);
 /* Its doorbell rang; the first time its memory is sealed (region.h), off the loop. */
 void ses_bell(struct sessions *t, struct ses *s);
-/* Some memory has been made or sealed: its session goes on. */
+/* Some memory has been made, sealed or read: its session goes on. */
 void ses_off_done(struct sessions *t);
 /* Take requests from all rings, by turns. Returns the work done. */
 int ses_poll(struct sessions *t);

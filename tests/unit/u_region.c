@@ -20,9 +20,11 @@
 #include <unistd.h>
 
 #include "daemon/common/clk.h"
+#include "daemon/gate/intake.h"
 #include "daemon/gate/memfile.h"
 #include "daemon/gate/offloop.h"
 #include "daemon/gate/region.h"
+#include "daemon/gate/session.h"
 #include "tests/unit/gate_fixture.h"
 
 #ifndef MADV_POPULATE_WRITE
@@ -37,6 +39,9 @@ static unsigned n_populate;
 static int looks_at = -1;    /* a descriptor of the region that is dropped */
 static uint64_t full_unmaps; /* bytes of that file while something was unmapped */
 static uint32_t off_loop;    /* calls of other threads that lock the address space */
+static uint32_t here_reads;  /* pread() on this thread */
+static uint32_t held_reads;  /* and on others, where it waits while reads_wait is set */
+static int reads_wait;
 
 static void
 note_thread(void)
@@ -83,6 +88,19 @@ madvise(void *p, size_t n, int advice)
         }
     }
     return (int)syscall(SYS_madvise, p, n, advice);
+}
+
+ssize_t
+pread(int fd, void *to, size_t n, off_t at)
+{
+    if (syscall(SYS_gettid) == getpid()) {
+        here_reads++;
+    } else {
+        (void)__atomic_add_fetch(&held_reads, 1, __ATOMIC_ACQ_REL);
+        while (__atomic_load_n(&reads_wait, __ATOMIC_ACQUIRE))
+            clk_sleep_ns(CLK_MS / 10);
+    }
+    return (ssize_t)syscall(SYS_pread64, fd, to, n, at);
 }
 
 static int
@@ -393,16 +411,126 @@ t_holes(void **state)
     memset(c.c2d + c.w.arena_off + 131072, 7, 10000);
     for (int i = 0; i < 2; i++) {
         memset(copy, 1, sizeof(copy));
-        region_copy_in(r, copy, c.w.arena_off + 131072 - 800, 65536);
+        assert_false(region_find(r, c.w.arena_off + 131072 - 800, 65536));
+        assert_int_equal(region_read(r, copy, c.w.arena_off + 131072 - 800, 65536, NULL), 0);
         for (uint32_t k = 0; k < 65536; k++)
             assert_int_equal(copy[k], k >= 800 && k < 10800 ? 7 : 0);
-        region_copy_in(r, copy, c.w.arena_off + 131072, 10000);
-        for (uint32_t k = 0; k < 10000; k++)
-            assert_int_equal(copy[k], 7);
+        assert_true(region_find(r, c.w.arena_off + 131072, 10000));
+        assert_true(region_is_there(r, c.w.arena_off + 131072, 10000));
     }
     assert_in_range(bytes_of(c.c2d_fd), before, before + 4 * 4096);
     fcl_close(&c);
     fix_step(&f, 0);
+    fix_close(&f);
+}
+
+/* At most n pings, tags from first; fewer when the daemon takes no more. */
+static uint32_t
+pings(struct fix *f, struct fcl *c, uint64_t first, uint32_t n)
+{
+    uint32_t i;
+
+    for (i = 0; i < n && fdr_prod_room(&c->sq, 1) > 0; i++) {
+        struct fdp_req q;
+
+        fcl_req(&q, FDP_OP_PING, first + i);
+        q.max_new = 0;
+        fcl_send(c, &q, NULL, 0, 0);
+        fix_step(f, 0);
+    }
+    return i;
+}
+
+/* A request with items at this place of the arena, where nothing was written. */
+static void
+send_hole(struct fix *f, struct fcl *c, uint64_t tag, uint32_t off, uint32_t len)
+{
+    struct fdp_req q;
+
+    fcl_req(&q, FDP_OP_SUBMIT, tag);
+    q.off = off;
+    q.len = len;
+    fcl_send(c, &q, NULL, 0, 0);
+    fix_step(f, 0);
+}
+
+static void
+until_held(uint32_t n)
+{
+    uint64_t t = clk_now_ns();
+
+    while (__atomic_load_n(&held_reads, __ATOMIC_ACQUIRE) < n &&
+        clk_now_ns() - t < 10 * CLK_S)
+        clk_sleep_ns(CLK_MS / 10);
+    assert_int_equal(__atomic_load_n(&held_reads, __ATOMIC_ACQUIRE), n);
+}
+
+/* Until offloop has nothing to do, then what the loop does when it rings. */
+static void
+until_read(struct fix *f, struct ofl *o)
+{
+    struct ofl_count n = { .put = 1 };
+
+    while (n.done < n.put) {
+        clk_sleep_ns(CLK_MS / 10);
+        ofl_count(o, &n);
+    }
+    ses_off_done(&f->g->ses);
+    fix_step(f, 0);
+}
+
+/* Reading a page that is not there waits: for its session, not for the others. */
+static void
+t_read_waits(void **state)
+{
+    struct ofl *o = ofl_new(64);
+    struct fix f;
+    struct fcl c[ITK_READS + 1], other;
+    struct frec rec;
+
+    (void)state;
+    assert_non_null(o);
+    fix_open(&f, NULL);
+    fix_ready(&f);
+    for (uint32_t i = 0; i <= ITK_READS; i++)
+        assert_int_equal(fcl_open(&f, &c[i], 1000, NULL), FDP_OK);
+    assert_int_equal(fcl_open(&f, &other, 1001, NULL), FDP_OK);
+    f.g->itk.ofl = o;
+    here_reads = held_reads = 0;
+    reads_wait = 1;
+    for (uint32_t i = 0; i <= ITK_READS; i++)
+        send_hole(&f, &c[i], 7, 65536, i % 2 == 0 ? 8192 : 262144);
+    until_held(ITK_READS);
+    assert_int_equal(f.g->itk.n_waits, ITK_READS + 1);
+    (void)pings(&f, &other, 1, 3);
+    for (uint64_t n = 1; n <= 3; n++) {
+        assert_true(fcl_recv(&other, &rec));
+        assert_int_equal(rec.h.tag, n);
+    }
+    for (uint32_t i = 0; i <= ITK_READS; i++)
+        assert_false(fcl_recv(&c[i], &rec));
+    assert_int_equal(held_reads, ITK_READS);
+    /* One ends meanwhile: its memory stays until the thread has left it. */
+    f.g->ses.ofl = o;
+    fcl_close(&c[0]);
+    fix_step(&f, 0);
+    for (int i = 0; i < 3; i++)
+        fix_step(&f, 200);
+    assert_true(region_bin_has_dying(&f.g->ses.bin));
+    __atomic_store_n(&reads_wait, 0, __ATOMIC_RELEASE);
+    for (int i = 0; i < 20; i++)
+        until_read(&f, o);
+    assert_int_equal(f.g->itk.n_waits, 0);
+    for (uint32_t i = 1; i <= ITK_READS; i++)
+        fcl_want_error(&c[i], 7, FDP_E_UNSUPPORTED, FDP_D_ITEM);
+    assert_int_equal(here_reads, 0);
+    f.g->ses.ofl = NULL;
+    f.g->itk.ofl = NULL;
+    assert_null(ofl_free(o, 10 * CLK_S));
+    for (uint32_t i = 1; i <= ITK_READS; i++)
+        fcl_close(&c[i]);
+    fcl_close(&other);
+    fix_step(&f, 50);
     fix_close(&f);
 }
 
@@ -423,8 +551,10 @@ t_pieces(void **state)
         assert_int_equal(pwrite(fd, "x", 1, at), 1);
     assert_int_equal(region_seal(&r, NULL), 0);
     assert_int_equal(region_sealed(&r), 0);
-    for (uint32_t at = 0; at < bytes; at += sizeof(copy))
-        region_copy_in(&r, copy, at, sizeof(copy));
+    for (uint32_t at = 0; at < bytes; at += sizeof(copy)) {
+        assert_true(region_find(&r, at, sizeof(copy)));
+        fdr_copy_in(copy, r.p + at, sizeof(copy));
+    }
     {
         struct ofl *o = ofl_new(64);
         unsigned char *p = r.p;
@@ -472,23 +602,6 @@ t_last_words(void **state)
     assert_int_equal(bytes_of(c.d2c_fd) <= 4096, 1); /* the page looked at above */
     fcl_close(&c);
     fix_close(&f);
-}
-
-/* At most n pings, tags from first; fewer when the daemon takes no more. */
-static uint32_t
-pings(struct fix *f, struct fcl *c, uint64_t first, uint32_t n)
-{
-    uint32_t i;
-
-    for (i = 0; i < n && fdr_prod_room(&c->sq, 1) > 0; i++) {
-        struct fdp_req q;
-
-        fcl_req(&q, FDP_OP_PING, first + i);
-        q.max_new = 0;
-        fcl_send(c, &q, NULL, 0, 0);
-        fix_step(f, 0);
-    }
-    return i;
 }
 
 /* No page for the next records: they wait in the session as behind a full
@@ -543,6 +656,7 @@ main(void)
         cmocka_unit_test(t_late),
         cmocka_unit_test(t_kept),
         cmocka_unit_test(t_holes),
+        cmocka_unit_test(t_read_waits),
         cmocka_unit_test(t_pieces),
         cmocka_unit_test(t_last_words),
         cmocka_unit_test(t_no_page),
