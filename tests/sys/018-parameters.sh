@@ -146,12 +146,11 @@ split_together() {
     wait $! || fail "generate"
     together=$(steps 'max(x["prefill"] for x in s)')
 }
-sched_max_num_partial_prefills() { # long prompts share a step
+sched_max_long_partial_prefills() { # long prompts share a step
     local together
     split_together
     [ "$together" -ge 3 ] || fail "at most $together prompts in a step"
 }
-sched_max_long_partial_prefills() { sched_max_num_partial_prefills; }
 sched_long_prefill_token_threshold() { # short ones go one after the other
     local together
     split_together --set sched.long_prefill_token_threshold=800
@@ -206,6 +205,15 @@ sched_max_overtake_ms() { # a short prompt's answer does not wait for a long pro
     stop
     short_behind_long --set sched.max_overtake_ms=0
     [ "$passed" -ge 98 ] || fail "with 0 a short prompt was answered after $passed %"
+}
+sched_max_num_partial_prefills() { # a short prompt shares a long one's steps, or waits
+    short_behind_long --set sched.max_overtake_ms=0 --set sched.long_prefill_token_threshold=500 \
+        --set sched.max_num_partial_prefills=2
+    [ "$passed" -lt 70 ] || fail "with 2 a short prompt was answered after $passed % of a long one"
+    stop
+    short_behind_long --set sched.max_overtake_ms=0 --set sched.long_prefill_token_threshold=500 \
+        --set sched.max_num_partial_prefills=1
+    [ "$passed" -ge 98 ] || fail "with 1 a short prompt was answered after $passed %"
 }
 sched_max_penalty_seqs() {
     start "${CPU[@]}" --set sched.max_penalty_seqs=0
