@@ -3,7 +3,9 @@
 /*
  * Collectives between the devices of one context. A group is 2 to FDK_MAX_RANKS of them;
  * the place of a device in the group is its rank. Each rank has a workspace of the same
- * layout, which all others write to: no address of an operand leaves its rank.
+ * layout, which all others write to: no address of an operand leaves its rank. Workspaces are
+ * in the memory of their ranks, or in pinned memory of the host for devices that do not reach
+ * each other's.
  *
  * Every rank launches the same collectives of a group in the same order, each from its own
  * thread or one after the other, on a stream of its device; those of a rank follow one
@@ -49,6 +51,8 @@ struct fdk_group_args {
     uint32_t spin_limit_us; /* 0: 2,000,000 */
     const int32_t *number; /* [n_rank] what errors call a rank, 0..255; NULL: its place in the
                                   group */
+    int32_t in_host; /* 1: workspaces are in the host's memory, and nothing goes in packets;
+                                  such a group has no kv_share and row_share */
 };
 
 /* Up to which sizes all-reduces go which way: fdk_group_args. */
@@ -133,12 +137,12 @@ struct fdk_row_share_args {
 /*
  * fdk_ops.group_new   allocates the workspaces, waits for the devices; not while one of them
  *                     records. -EINVAL, -ENOMEM, -EIO; -ENOTSUP where a rank cannot reach
- *                     another's memory, or its streams do not run by themselves (FDK_EXEC_INLINE
+ *                     another's memory without in_host, or its streams do not run by themselves (FDK_EXEC_INLINE
  *                     and FDK_EXEC_DEFER of the cpu backend). err: the reason.
  * fdk_ops.group_free  after the work of all ranks, graphs with the group's collectives
  *                     included.
- * fdk_ops.group_bytes what group_new() allocates on the device of each rank; 0 for arguments
- *                     that it refuses.
+ * fdk_ops.group_bytes what group_new() allocates for each rank, on its device or in the host's
+ *                     memory; 0 for arguments that it refuses.
  * fdk_ops.group_ways  set ways, if not NULL, and what they were, if not NULL. While no collective
  *                     runs; those that are recorded keep theirs.
  * fdk_ops.group_abort rank will come to no more collectives: the others fail, and their
@@ -150,7 +154,7 @@ struct fdk_row_share_args {
  *                     of such a length, are faster. cpu: -ENOTSUP for rows of more than
  *                     FDK_CPU_NORM_MAX elements with a residual in a 16-bit type.
  * fdk_ops.kv_share, row_share
- *                     as these. -EINVAL besides: a rank without an address.
+ *                     as these. -EINVAL besides: a rank without an address, a group in_host.
  * The null backend checks the arguments and leaves the operands as they are.
  */
 #define FDK_CPU_NORM_MAX 262144

@@ -51,6 +51,7 @@ struct coll_space {
     int32_t n_channel; /* most of an operation */
     uint32_t buf;      /* bytes of a channel's buffer, of COLL_BUFS, a multiple of 32 n */
     int32_t number[FDK_MAX_RANKS]; /* what errors call each rank */
+    int32_t in_host;               /* fdk_group_args.in_host */
 };
 
 enum coll_op { COLL_REDUCE, COLL_GATHER, COLL_KV, COLL_ROWS };
@@ -201,8 +202,8 @@ coll_kv_job(const struct fdk_kv_share_args *a, const struct coll_space *s,
     const struct fdk_kv *kv = &a->kv;
     struct coll_job j = {};
     int64_t C = (int64_t)kv->n_kv_head * kv->head_dim * 2;
-    if (a->b == NULL || a->range == NULL || a->T <= 0 || a->layer < 0 || C <= 0 ||
-        C > INT32_MAX || kv->block_size <= 0 || kv->base == NULL)
+    if (s->in_host || a->b == NULL || a->range == NULL || a->T <= 0 || a->layer < 0 ||
+        C <= 0 || C > INT32_MAX || kv->block_size <= 0 || kv->base == NULL)
         return -EINVAL;
     if (a->stage.base != NULL &&
         (kv->n_own < s->n || kv->n_own % s->n != 0 || a->stage.n_own > 1 ||
@@ -230,7 +231,7 @@ coll_rows_job(const struct fdk_row_share_args *a, const struct coll_space *s,
     struct coll_job *ret)
 {
     struct coll_job j = {};
-    if (a->b == NULL || a->O < 0 ||
+    if (s->in_host || a->b == NULL || a->O < 0 ||
         (a->at != NULL && (a->results == NULL || a->all == NULL)))
         return -EINVAL;
     for (int32_t q = 0; q < s->n; q++)
@@ -357,6 +358,7 @@ coll_space_init(const struct fdk_group_args *a, int32_t n_dev,
     s.n = a->n_rank;
     for (int32_t i = 0; i < s.n; i++)
         s.number[i] = a->number != NULL ? a->number[i] : i;
+    s.in_host = a->in_host != 0;
     s.n_channel = d->n_channel;
     uint64_t step = 32 * (uint32_t)s.n, buf = a->bytes != 0 ? a->bytes : d->bytes;
     buf = buf / COLL_BUFS / (uint32_t)s.n_channel / step * step;
@@ -368,6 +370,7 @@ coll_space_init(const struct fdk_group_args *a, int32_t n_dev,
     s.packet_at = coll_head_bytes(s.n_channel) + (uint64_t)s.n_channel * COLL_BUFS * s.buf;
     s.packet_bytes =
         d->packet_bytes != 0 && a->packet_bytes != 0 ? a->packet_bytes : d->packet_bytes;
+    s.packet_bytes = s.in_host ? 0 : s.packet_bytes;
     s.limit_ns = UINT64_C(1000) *
         (a->spin_limit_us != 0 ? a->spin_limit_us : (uint32_t)COLL_LIMIT_US);
     *ret = s;

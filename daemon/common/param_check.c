@@ -235,11 +235,12 @@ check_parallel(const struct par *p, struct par_say *say)
             (long long)p->parallel_prefill_context_parallel_size);
     if (n * p->parallel_prefill_context_parallel_size == 1)
         return;
-    if (n > 1 && p->parallel_custom_all_reduce == PAR_PARALLEL_CUSTOM_ALL_REDUCE_NO)
+    if (p->parallel_prefill_context_parallel_size > 1 &&
+        p->parallel_custom_all_reduce == PAR_PARALLEL_CUSTOM_ALL_REDUCE_NO)
         par_say_error(say,
-            "parallel.custom_all_reduce = no: parallel.tensor_parallel_size = %lld needs sums "
-            "over devices, and this version has no other way to them; write auto",
-            n);
+            "parallel.custom_all_reduce = no: parallel.prefill_context_parallel_size = %lld "
+            "copies write to each other's memory; write auto, or 1 copy",
+            (long long)p->parallel_prefill_context_parallel_size);
     if (p->daemon_worker_hang_ms != 0 &&
         p->parallel_spin_limit_ms >= p->daemon_worker_hang_ms)
         par_say_error(say,

@@ -272,9 +272,10 @@ PAR_ENUM(parallel, custom_all_reduce, "enable_custom_all_reduce",
     PAR_C(PARALLEL_CUSTOM_ALL_REDUCE_AUTO, "auto")
     PAR_C(PARALLEL_CUSTOM_ALL_REDUCE_YES, "yes")
     PAR_C(PARALLEL_CUSTOM_ALL_REDUCE_NO, "no"), "auto", RESTART,
-    "Sums over the devices by fdd's own kernels, which write to the other devices' memory. auto "
-    "and yes are the same: there is no other way in this version, and no is refused with more "
-    "than one device.")
+    "Sums over the devices by kernels that write to the other devices' memory. no: what they "
+    "exchange, and the table of embeddings, is in the host's memory, which is slower. auto: no "
+    "where devices of a group do not reach each other's memory (nvidia-smi topo -p2p r). Copies "
+    "(parallel.prefill_context_parallel_size) need yes.")
 
 PAR_BOOL(graph, use_cudagraph, "use_cudagraph,device.graph", 1, RELOAD,
     "Replay recorded graphs where the backend has them; without, each operation is "

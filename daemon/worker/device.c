@@ -131,11 +131,33 @@ choose_entries(struct worker *w, char *err, size_t err_bytes)
     return 0;
 }
 
+/* What needs the memory of other devices, or NULL. */
+static const char *
+needs_peers(const struct worker *w)
+{
+    if (wrk_n_copy(w) > 1)
+        return "parallel.prefill_context_parallel_size";
+    return wrk_n_rank(w) > 1 &&
+            w->par.parallel_custom_all_reduce == PAR_PARALLEL_CUSTOM_ALL_REDUCE_YES
+        ? "parallel.custom_all_reduce = yes"
+        : NULL;
+}
+
+int
+wrk_meets_in_host(const struct worker *w)
+{
+    return wrk_n_rank(w) > 1 && wrk_n_copy(w) == 1 &&
+        (w->devs.apart[0] != w->devs.apart[1] ||
+            w->par.parallel_custom_all_reduce == PAR_PARALLEL_CUSTOM_ALL_REDUCE_NO);
+}
+
 static int
 claim_cuda(struct worker *w, const struct dvl *l, char *err, size_t err_bytes)
 {
     int rc = dvc_cuda(l, w->par.device_list, &fdk_ops_cuda, &w->devs, err, err_bytes);
 
+    if (rc == 0 && needs_peers(w) != NULL)
+        rc = dvc_together(&w->devs, needs_peers(w), err, err_bytes);
     if (rc == 0)
         rc = choose_entries(w, err, err_bytes);
     for (int32_t i = 0; i < w->devs.n && rc == 0; i++)

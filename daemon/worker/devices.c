@@ -131,26 +131,31 @@ add(const struct here *h, int32_t num, struct dvc *ret, char *err, size_t err_by
 }
 
 /* The devices of a group: those of another need not reach them. */
-static int
-check_peers(const struct dvc *c, const struct dvl *l, const struct fdk_ops *k, char *err,
-    size_t err_bytes)
+static void
+find_apart(struct dvc *c, const struct dvl *l, const struct fdk_ops *k)
 {
     int32_t from = l->n_own != 0 ? l->first : 0;
     int32_t to = l->n_own != 0 && from + l->n_own < c->n ? from + l->n_own : c->n;
 
     for (int32_t i = from; i < to && k->device_peer != NULL; i++)
-        for (int32_t j = from; j < to; j++) {
-            int can = i == j ? 1 : k->device_peer(c->at[i].num, c->at[j].num);
+        for (int32_t j = from; j < to && c->apart[0] == c->apart[1]; j++)
+            if (i != j && k->device_peer(c->at[i].num, c->at[j].num) <= 0) {
+                c->apart[0] = i;
+                c->apart[1] = j;
+            }
+}
 
-            if (can > 0)
-                continue;
-            return refuse(-ENOTSUP, err, err_bytes,
-                "device.list: %s (%s) cannot reach the memory of %s (%s); list devices "
-                "with peer access (nvidia-smi topo -p2p r), or start an instance "
-                "(fdd@NAME) for each",
-                c->at[i].name, c->at[i].uuid, c->at[j].name, c->at[j].uuid);
-        }
-    return 0;
+int
+dvc_together(const struct dvc *c, const char *what, char *err, size_t err_bytes)
+{
+    const struct dvc_dev *a = &c->at[c->apart[0]], *b = &c->at[c->apart[1]];
+
+    if (a == b)
+        return 0;
+    return refuse(-ENOTSUP, err, err_bytes,
+        "device.list: %s (%s) cannot reach the memory of %s (%s), which %s needs; list devices "
+        "with peer access (nvidia-smi topo -p2p r)",
+        a->name, a->uuid, b->name, b->uuid, what);
 }
 
 int
@@ -172,11 +177,11 @@ dvc_cuda(const struct dvl *l, const char *list, const struct fdk_ops *k, struct 
         if (rc == 0)
             rc = add(&h, num, &c, err, err_bytes);
     }
-    if (rc == 0)
-        rc = check_peers(&c, l, k, err, err_bytes);
-    if (rc == 0)
-        *ret = c;
-    return rc;
+    if (rc != 0)
+        return rc;
+    find_apart(&c, l, k);
+    *ret = c;
+    return 0;
 }
 
 void

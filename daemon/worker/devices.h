@@ -23,13 +23,18 @@ struct dvc_dev {
 struct dvc {
     int32_t n;
     struct dvc_dev at[DVL_MAX]; /* in the order of the list */
+    int32_t apart[2]; /* dvc_cuda(): entries of the group of which one cannot reach the other's
+                         memory; the same ones: there are none */
 };
 
 /* What list (as written, for errors) means to the backend k, whose devices have UUIDs:
- * each is there, none is listed twice, and each can reach the memory of each. A list
- * that names none: the first device. 0 or -errno with one line in err. */
+ * each is there, and none is listed twice. A list that names none: the first device.
+ * 0 or -errno with one line in err. */
 int dvc_cuda(const struct dvl *l, const char *list, const struct fdk_ops *k,
     struct dvc *ret, char *err, size_t err_bytes);
+/* Refuse devices of the group that do not reach each other's memory: 0, or -ENOTSUP with one
+ * line in err, which says what needs it. */
+int dvc_together(const struct dvc *c, const char *what, char *err, size_t err_bytes);
 /* Virtual devices: as many as the list has, 1 where it is empty. */
 void dvc_cpu(const struct dvl *l, struct dvc *ret);
 

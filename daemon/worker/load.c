@@ -384,6 +384,7 @@ wrk_open_args(const struct worker *w, struct wrk_open *to)
         .name = w->devs.n > 0 ? to->name : NULL,
         .spin_limit_us =
             wrk_n_rank(w) > 1 ? (uint32_t)p->parallel_spin_limit_ms * 1000 * WRK_SLOWER : 0,
+        .in_host = wrk_meets_in_host(w),
         .kv_split = w->prog != NULL ? w->prog->kv_split : 1,
         .kv_copies = w->prog != NULL ? w->prog->kv_copies : 1,
         .n_thread = wrk_threads(w),
@@ -592,11 +593,7 @@ wrk_effective(struct worker *w)
 
         if (p->parallel_custom_all_reduce == PAR_PARALLEL_CUSTOM_ALL_REDUCE_AUTO)
             (void)snprintf(ws->effective + n, sizeof(ws->effective) - n,
-                "parallel.custom_all_reduce=yes\n");
-        else
-            log_info(
-                "load: parallel.custom_all_reduce = yes: as auto, there is no other way "
-                "to sum over devices in this version");
+                "parallel.custom_all_reduce=%s\n", w->run->in_host ? "no" : "yes");
         wrk_sums_text(w, ws->all_reduce, sizeof(ws->all_reduce));
     }
     if (wrk_on_cpu(w) && !wrk_is_null(w)) {
@@ -690,6 +687,8 @@ wrk_load_run(struct worker *w, struct wrk_laps *laps, char *err, size_t err_byte
     rc = run_load_wait(w->run, err, err_bytes);
     if (!wrk_on_cpu(w))
         wrk_lap(laps, "rest of the weights");
+    if (rc == 0)
+        rc = run_load_embed(w->run, err, err_bytes);
     return rc != 0 ? wrk_fail(rc, err, err_bytes, "device") : 0;
 }
 

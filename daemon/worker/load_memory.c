@@ -207,6 +207,8 @@ wrk_plan_memory(struct worker *w, char *err, size_t err_bytes)
     in.rank = rank;
     in.n_rank = w->run->n_rank;
     in.collectives = run_root(w->run)->mem.collectives;
+    if (w->run->in_host)
+        in.in_host = run_root(w->run)->mem.in_host + run_embed_bytes(w->prog, w->wp);
     rc = wrk_kv_layout(w);
     if (rc == 0)
         rc = wrk_ranks(w, 1, rank);
@@ -243,7 +245,8 @@ wrk_check_memory(const struct worker *w, const struct run_mem *m)
         { MPL_SCRATCH, m->scratch }, { MPL_COLLECTIVES, m->collectives },
         { MPL_STATE, m->state }, { MPL_PLAN, m->plan }, { MPL_PENALTY, m->penalty },
         { MPL_KV, m->kv }, { MPL_KV_SCALES, m->kv_scales }, { MPL_HOST, w->run->host },
-        { MPL_HOST_KV, m->host_kv }, { MPL_HOST_PENALTY, w->run->host_penalty } };
+        { MPL_HOST_KV, m->host_kv }, { MPL_HOST_PENALTY, w->run->host_penalty },
+        { MPL_HOST_SHARED, m->in_host } };
     int bad = 0;
 
     for (size_t i = 0; i < sizeof(got) / sizeof(got[0]); i++) {

@@ -3,7 +3,8 @@
 /*
  * Collectives at the start of a group of ranks: they are checked at every start, and the
  * ways of sums of each size measured at the first one. What was measured is kept in the
- * cache folder's file sums-KEY, by backend, devices, driver, number of ranks, type and build.
+ * cache folder's file sums-KEY, by backend, devices, driver, number of ranks, memory, type and
+ * build.
  */
 #include "config.h"
 
@@ -40,8 +41,8 @@ wrk_sums_path(const struct worker *w, char *ret, size_t ret_bytes)
         rc = peak_key(w->run->k, w->run->ctx, root->idx, &key);
     if (rc != 0)
         return rc;
-    n = snprintf(text, sizeof(text), "%s\n%s\n%s\n%d\n%d\n%s\n%s", key.backend,
-        key.device, key.driver, key.n_thread, run_copy_ranks(w->run),
+    n = snprintf(text, sizeof(text), "%s\n%s\n%s\n%d\n%d\n%d\n%s\n%s", key.backend,
+        key.device, key.driver, key.n_thread, run_copy_ranks(w->run), w->run->in_host,
         fdk_dtype_name(w->run->act), ver_text());
     sha256_init(&s);
     for (int32_t i = 0; i < w->run->n_rank; i++)
@@ -116,8 +117,9 @@ wrk_sums_text(const struct worker *w, char *ret, size_t ret_bytes)
     if (packets[0] == '\0' && whole[0] == '\0')
         (void)snprintf(whole, sizeof(whole), "in shares, ");
     (void)snprintf(ret, ret_bytes, "%s, %s%slimit %lld ms",
-        w->run->k->on_host ? "own, in the memory of this process"
-                           : "own kernels, which write to peer memory",
+        w->run->in_host          ? "through the host's memory"
+            : w->run->k->on_host ? "own, in the memory of this process"
+                                 : "own kernels, which write to peer memory",
         packets, whole, (long long)w->par.parallel_spin_limit_ms);
 }
 
@@ -157,6 +159,10 @@ wrk_load_sums(struct worker *w, char *err, size_t err_bytes)
 
     if (w->run->group[0] == NULL)
         return 0;
+    if (w->devs.apart[0] != w->devs.apart[1])
+        log_info("load: %s cannot reach the memory of %s: what ranks exchange goes through the "
+                 "host's (nvidia-smi topo -p2p r)",
+            w->devs.at[w->devs.apart[0]].name, w->devs.at[w->devs.apart[1]].name);
     rc = run_sums_check(w->run, err, err_bytes);
     if (rc != 0)
         return rc;

@@ -112,6 +112,7 @@ libfddworker_a_SOURCES = \
 	%D%/runner.h \
 	%D%/runner_bind.c \
 	%D%/runner_check.c \
+	%D%/runner_embed.c \
 	%D%/runner_program.c \
 	%D%/runner_program.h \
 	%D%/runner_launch.c \

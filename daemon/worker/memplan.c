@@ -25,7 +25,7 @@
 static const char *const group_names[MPL__N] = { "weights", "activations", "scratch",
     "row states and tables", "step plan", "penalty counts", "graphs", "collectives",
     "KV scales", "kv", "pinned step records", "swap space", "pinned penalty counts",
-    "other" };
+    "shared by ranks", "other" };
 
 const char *
 mpl_group_name(enum mpl_group group)
@@ -211,6 +211,8 @@ mpl_fixed_rows(const struct mpl_in *in, const struct mpl_sizes *z, struct mpl *m
     mpl_add(m, "step records", MPL_HOST, 1,
         mpl_times(rec, mpl_sum(z->host_plan, z->host_results)),
         "%d records x (plan + results), pinned", in->n_rec);
+    mpl_add(m, "shared by ranks", MPL_HOST_SHARED, 1, in->in_host,
+        "embeddings and workspace of collectives, pinned");
     mpl_add(m, "penalty counts", MPL_HOST_PENALTY, 1, counts, "as on the device, pinned");
     mpl_add(m, "sampling rules", MPL_HOST_PENALTY, 1,
         mpl_sum(rules, mpl_times(rec, chosen)),

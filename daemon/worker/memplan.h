@@ -39,6 +39,7 @@ enum mpl_group {
     MPL_HOST,
     MPL_HOST_KV,
     MPL_HOST_PENALTY,
+    MPL_HOST_SHARED, /* what ranks that do not reach each other share */
     MPL_OTHER,
     MPL__N
 };
@@ -50,7 +51,7 @@ struct mpl_row {
     uint64_t bytes;
     char how[96]; /* how it was computed */
 };
-#define MPL_MAX_ROW 24
+#define MPL_MAX_ROW 25
 
 /* Buffers whose size follows from the served length. */
 struct mpl_sizes {
@@ -85,6 +86,7 @@ struct mpl_in {
                                 as many as its tokens fill */
     uint64_t weights, quant_weights, rope;
     uint64_t collectives; /* workspace of a group of ranks, 0: one rank */
+    uint64_t in_host; /* of a rank: what those that do not reach each other's memory share */
 };
 
 struct mpl {

@@ -128,14 +128,19 @@ run_group(struct runner *run, const int32_t *number, int32_t n, struct fdk_group
     struct fdk_group_args a = { .n_rank = n,
         .device = device,
         .number = number,
-        .spin_limit_us = run->spin_limit_us };
+        .spin_limit_us = run->spin_limit_us,
+        .in_host = run->in_host };
 
     if (n <= 1)
         return 0;
     for (int32_t i = 0; i < n; i++)
         device[i] = run->dev[number[i]].idx;
-    for (int32_t i = 0; i < n; i++)
-        run->dev[number[i]].mem.collectives += run->k->group_bytes(run->ctx, &a);
+    for (int32_t i = 0; i < n; i++) {
+        struct run_mem *m = &run->dev[number[i]].mem;
+
+        *(run->in_host ? &m->in_host : &m->collectives) +=
+            run->k->group_bytes(run->ctx, &a);
+    }
     return run->k->group_new(run->ctx, &a, ret, err, err_bytes);
 }
 
@@ -196,6 +201,8 @@ run_new(const struct run_open_args *a, struct runner **ret, char *err, size_t er
     run->unfused = a->unfused;
     run->spin = a->spin_us > 0;
     run->spin_limit_us = a->spin_limit_us;
+    run->in_host = a->in_host;
+    ASSERT(!run->in_host || a->n_copy <= 1);
     run->kv_split = a->kv_split > 1 ? a->kv_split : 1;
     run->kv_copies = a->kv_copies > 1 ? a->kv_copies : 1;
     (void)slc_set(SLC_COMPUTE_NS); /* the threads of the pool and of streams have it */

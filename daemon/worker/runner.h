@@ -71,8 +71,10 @@ struct run_open_args {
                                 0, 1, .. */
     const char *const *name; /* [n_device] for errors; NULL: the backend's name and a number */
     uint32_t spin_limit_us; /* of the ranks' collectives (fdk_group_args); 0: they have none */
-    int32_t kv_split;       /* mdl_program.kv_split; 0: one */
-    int32_t kv_copies;      /* mdl_program.kv_copies; 0: one */
+    int in_host; /* ranks do not reach each other's memory: what they share is in the host's.
+                        One copy */
+    int32_t kv_split;  /* mdl_program.kv_split; 0: one */
+    int32_t kv_copies; /* mdl_program.kv_copies; 0: one */
     int32_t n_thread, spin_us;
     int32_t max_token;
     enum fdk_exec exec;    /* virtual devices: who runs the commands */
@@ -159,6 +161,7 @@ struct run_mem {
     uint64_t weights, kv, kv_scales, activations, scratch, state, plan, penalty, graphs;
     uint64_t collectives;
     uint64_t host_kv;
+    uint64_t in_host; /* run_open_args.in_host: workspaces, a shard of the embeddings */
 };
 
 /* A rank's device: what it holds, and what is bound to its addresses. */
@@ -277,9 +280,12 @@ struct runner {
     struct fdk_group *copies[FDK_MAX_RANKS]; /* [place] of the ranks there, or NULL */
     struct fdk_group *owners[FDK_MAX_RANKS]; /* [run_owners_at()] of those that share, or NULL */
     uint32_t spin_limit_us;
-    struct run_ranks *ranks; /* the launch threads; NULL: one rank */
-    int spin;                /* threads may poll */
-    struct run_sums *sums;   /* while run_sums_*() run */
+    int in_host;                           /* run_open_args.in_host */
+    unsigned char *h_embed[FDK_MAX_RANKS]; /* in_host: each rank's shard of the table of
+                                                 embeddings, pinned */
+    struct run_ranks *ranks;               /* the launch threads; NULL: one rank */
+    int spin;                              /* threads may poll */
+    struct run_sums *sums;                 /* while run_sums_*() run */
     int use_graph;
     struct cap cap;
     uint64_t delay_ns;
@@ -557,6 +563,15 @@ int run_mark(struct run_dev *dev, int32_t line);
  * what run_check_sizes() finds. */
 #define RUN_TAKES_TEXT 512
 int run_check(struct runner *run, char *err, size_t err_bytes);
+/* runner_embed.c: the table of embeddings in the host's memory, with in_host. Bytes of a rank's
+ * shard. */
+uint64_t run_embed_bytes(const struct mdl_program *prog, const struct wts_plan *wp);
+/* Memory for it, and what was taken is given back. 0 or -errno with one line in err. */
+int run_embed_new(struct runner *run, char *err, size_t err_bytes);
+void run_embed_free(struct runner *run);
+/* After run_load_wait(): the shards are there. The same. */
+int run_load_embed(struct runner *run, char *err, size_t err_bytes);
+
 /* After run_warm(): log what the first launches did otherwise than run_check() found. */
 void run_check_launches(struct runner *run);
 /* It, or "". */

@@ -54,7 +54,9 @@ run_point_embed(const struct run_dev *dev, int32_t w, struct fdk_embed_args *a)
 
     a->w = run_weight(dev, w);
     for (int32_t i = 0; i < run->prog->n_rank && a->shard_rows > 0; i++)
-        a->shard[i] = run_weight(&run->dev[run_copy(dev) * run->prog->n_rank + i], w);
+        a->shard[i] = run->h_embed[i] != NULL
+            ? run->h_embed[i]
+            : run_weight(&run->dev[run_copy(dev) * run->prog->n_rank + i], w);
     a->state = dev->d_state;
 }
 

@@ -142,6 +142,7 @@ run_teardown(struct runner *run)
     free(run->att_bytes);
     run_host_free(run, run->h_counts);
     run_host_free(run, run->h_rules);
+    run_embed_free(run);
 }
 
 uint64_t
@@ -641,7 +642,7 @@ run_setup_host(struct runner *run, char *err, size_t err_bytes)
     if (rc == 0)
         rc = run_host_alloc(run, "sampling rules", rules, &run->h_rules, err, err_bytes);
     run->host_penalty = counts + rules;
-    return rc;
+    return rc == 0 ? run_embed_new(run, err, err_bytes) : rc;
 }
 
 /* Token t's slot of the stage is t. */

@@ -109,6 +109,8 @@ int wrk_capture(const struct worker *w, const struct par *p, int *ret_use_graph,
 int32_t wrk_n_rank(const struct worker *w);
 /* Copies of the model among them, each of as many. */
 int32_t wrk_n_copy(const struct worker *w);
+/* Do ranks share the host's memory in place of each other's? */
+int wrk_meets_in_host(const struct worker *w);
 /* Is this the echo model? */
 int wrk_is_null(const struct worker *w);
 /* Does the model run on the host? auto: as the runner takes it. */

@@ -534,7 +534,9 @@ spaces_new(struct fdk_group *g)
 {
     for (int i = 0; i < g->space.n; i++) {
         void *p;
-        int rc = vdev_mem_alloc(g->ctx, g->device[i], coll_space_bytes(&g->space), &p);
+        int rc = g->space.in_host
+            ? vdev_host_alloc(g->ctx, coll_space_bytes(&g->space), &p)
+            : vdev_mem_alloc(g->ctx, g->device[i], coll_space_bytes(&g->space), &p);
         if (rc != 0)
             return rc;
         memset(p, 0, coll_space_bytes(&g->space));
@@ -617,7 +619,11 @@ vdev_group_free(struct fdk_group *g)
         }
     pthread_mutex_unlock(&g->ctx->group_lock);
     for (int i = 0; i < g->space.n; i++)
-        if (g->space.base[i] != NULL)
+        if (g->space.base[i] == NULL)
+            continue;
+        else if (g->space.in_host)
+            vdev_host_free(g->ctx, g->space.base[i]);
+        else
             vdev_mem_free(g->ctx, g->device[i], g->space.base[i]);
     g->magic = 0;
     free(g);

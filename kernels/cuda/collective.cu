@@ -4,7 +4,9 @@
  * Collectives over peer memory (kernels/collective_channel.h): a channel is a block. Ranks write to
  * each other's workspaces and read only their own. Plain loads and stores carry the data; a
  * flag is stored with release and loaded with acquire, both of system scope, and the barrier of
- * the block before the one and after the other extends them to all of its threads.
+ * the block before the one and after the other extends them to all of its threads. That holds
+ * for workspaces in the host's memory too. Packets, which count on 16 bytes that arrive
+ * together, do not go there.
  *
  * Blocks wait for blocks of other devices, never for each other. They are no more than a
  * device has processors, so that all of them run.
@@ -705,8 +707,11 @@ cu_collective_load(void)
 /* ---- groups -------------------------------------------------------------------- */
 
 static struct coll_default
-defaults(int32_t n_rank)
+defaults(int32_t n_rank, int in_host)
 {
+    const struct coll_default host = { 16u << 20, UINT64_C(64) << 10, 0, CHANNELS };
+    if (in_host)
+        return host;
     struct coll_default d = { 64u << 20, n_rank == 2 ? UINT64_MAX : n_rank <= 4 ? 512u << 10 :
         256u << 10, n_rank == 2 ? 512u << 10 : 256u << 10, CHANNELS };
     return d;
@@ -750,7 +755,7 @@ cu_group_abort(struct fdk_group *g, int32_t rank)
 static int
 peers_check(struct fdk_group *g, char *err, size_t err_bytes)
 {
-    for (int i = 0; i < g->space.n * g->space.n; i++) {
+    for (int i = 0; i < g->space.n * g->space.n && !g->space.in_host; i++) {
         int a = g->ctx->dev[g->device[i / g->space.n]].idx;
         int b = g->ctx->dev[g->device[i % g->space.n]].idx, can = 0;
         if (a == b)
@@ -789,6 +794,24 @@ told_new(struct fdk_group *g, char *err, size_t err_bytes)
 }
 
 static int
+host_spaces_new(struct fdk_group *g, char *err, size_t err_bytes)
+{
+    size_t bytes = coll_space_bytes(&g->space);
+    for (int i = 0; i < g->space.n; i++) {
+        void *p = NULL;
+        int rc = cu_host_alloc(g->ctx, bytes, &p);
+        if (rc != 0) {
+            snprintf(err, err_bytes, "collectives: no workspace of %zu bytes in pinned memory "
+                "of the host: %s", bytes, strerror(-rc));
+            return rc;
+        }
+        memset(p, 0, bytes);
+        g->space.base[i] = (char *)p;
+    }
+    return 0;
+}
+
+static int
 spaces_new(struct fdk_group *g, char *err, size_t err_bytes)
 {
     for (int i = 0; i < g->space.n; i++) {
@@ -814,7 +837,7 @@ static int
 space_init(const struct fdk_ctx *ctx, const struct fdk_group_args *a, struct coll_space *ret,
     char *err, size_t err_bytes)
 {
-    struct coll_default d = defaults(a->n_rank);
+    struct coll_default d = defaults(a->n_rank, a->in_host);
     for (int i = 0; i < ctx->n_dev; i++) {
         int n = 0;                    /* devices of this GPU, which all must run at once */
         for (int k = 0; k < ctx->n_dev; k++)
@@ -853,7 +876,7 @@ cu_group_new(struct fdk_ctx *ctx, const struct fdk_group_args *a, struct fdk_gro
     if (rc == 0)
         rc = told_new(g, err, err_bytes);
     if (rc == 0)
-        rc = spaces_new(g, err, err_bytes);
+        rc = s.in_host ? host_spaces_new(g, err, err_bytes) : spaces_new(g, err, err_bytes);
     if (rc != 0) {
         cu_group_free(g);
         return rc;
@@ -879,8 +902,12 @@ cu_group_free(struct fdk_group *g)
         }
     pthread_mutex_unlock(&g->ctx->group_lock);
     cu_host_free(g->ctx, g->told);
-    for (int i = 0; i < g->space.n; i++)
-        cu_mem_free(g->ctx, g->device[i], g->space.base[i]);
+    for (int i = 0; i < g->space.n; i++) {
+        if (g->space.in_host)
+            cu_host_free(g->ctx, g->space.base[i]);
+        else
+            cu_mem_free(g->ctx, g->device[i], g->space.base[i]);
+    }
     g->magic = 0;
     free(g);
 }

@@ -18,7 +18,7 @@ t_sums(void **state)
     int n;
     (void)state;
     FOR_WORLDS(n)
-    for (int k = 0; k < 3; k++) {
+    for (int k = 0; k < KINDS; k++) {
         const struct fdk_group_args a = kind(k, n);
         struct side s;
         side_open(&s, &a);
@@ -39,8 +39,8 @@ t_large_sums(void **state)
     int n;
     (void)state;
     FOR_WORLDS(n)
-    {
-        const struct fdk_group_args a = kind(2, n);
+    for (int k = 2; k < KINDS; k++) {
+        const struct fdk_group_args a = kind(k, n);
         struct side s;
         side_open(&s, &a);
         sum_case(&s, 16384 - 1, FDK_F32, 1, 0);
@@ -230,7 +230,7 @@ t_fused(void **state)
     int n;
     (void)state;
     FOR_WORLDS(n)
-    for (int k = 0; k < 3; k++) {
+    for (int k = 0; k < KINDS; k++) {
         const struct fdk_group_args a = kind(k, n);
         struct side s;
         side_open(&s, &a);
@@ -249,7 +249,7 @@ t_live_rows(void **state)
     struct side s;
     struct rows r;
     (void)state;
-    for (int k = 0; k < 3; k++) {
+    for (int k = 0; k < KINDS; k++) {
         const struct fdk_group_args a = kind(k, n_device < 3 ? 2 : 3);
         side_open(&s, &a);
         for (int32_t live = -1; live < 9; live++) {
@@ -399,7 +399,7 @@ t_gathers(void **state)
     int n;
     (void)state;
     FOR_WORLDS(n)
-    for (int k = 0; k < 3; k += 2) {
+    for (int k = 0; k < KINDS; k += k == 0 ? 2 : 1) {
         const struct fdk_group_args a = kind(k, n);
         struct side s;
         side_open(&s, &a);

@@ -734,7 +734,7 @@ b10_no_peer(void **state)
     assert_int_equal(ops->group_new(s.ctx, &a, &g, err, sizeof(err)), -ENOTSUP);
     assert_true(err[0] != '\0');
     side_close(&s);
-    said("b10: two devices without peer access is refused");
+    said("b10: two devices without peer access, but for workspaces of the host, are refused");
 }
 
 /* Ranks that launch another size, type or operation: all fail, none has a sum. */

@@ -186,7 +186,7 @@ t_never_comes(void **state)
     (void)state;
     FOR_WORLDS(n)
     for (int absent = 0; absent < n; absent += n - 1) {
-        struct fdk_group_args a = kind(absent % 3, n);
+        struct fdk_group_args a = kind(absent % KINDS, n);
         struct side s;
         a.spin_limit_us = LIMIT_US;
         side_open(&s, &a);
@@ -266,7 +266,7 @@ t_aborted(void **state)
     FOR_WORLDS(n)
     for (int i = 0; i < 2 * TRIES; i++) {
         int out = i % n;
-        struct fdk_group_args a = kind(i % 3, n);
+        struct fdk_group_args a = kind(i % KINDS, n);
         struct side s;
         uint64_t begin;
         a.spin_limit_us = FREEZE_US / 4; /* within the time of a mutant */

@@ -501,6 +501,9 @@ t_bad_arguments(void **state)
     static struct caches c;
     struct side s;
     (void)state;
+    const struct fdk_group_args in_host = { .n_rank = 2, .in_host = 1 };
+    struct fdk_group *host = NULL;
+    char err[256] = "";
     side_open(&s, &a);
     caches_new(&s, &c, FDK_F32, 8);
     for (int q = 0; q < 2; q++)
@@ -529,6 +532,10 @@ t_bad_arguments(void **state)
     BAD(row_share, row, -EINVAL, b_.results = NULL);
     BAD(row_share, row, -EINVAL, b_.all = NULL);
     BAD(row_share, row, -EINVAL, b_.O = -1);
+    OK(ops->group_new(s.ctx, &in_host, &host, err, sizeof(err)));
+    BAD(kv_share, kv, -EINVAL, b_.group = host);
+    BAD(row_share, row, -EINVAL, b_.group = host);
+    ops->group_free(host);
     assert_int_equal(ops->kv_share(&kv, NULL), -EINVAL);
     assert_int_equal(ops->row_share(&row, NULL), -EINVAL);
     side_sync(&s); /* nothing was launched */

@@ -224,19 +224,21 @@ has(struct side *s, int rank, const void *p, const char *want, size_t bytes,
 }
 
 /* The kinds of group that most cases run with: [0] whole operands, [1] shares, [2] the
- * defaults; the first two go in many pieces. */
+ * defaults, [3] through the host's memory; the first two go in many pieces. */
 static inline struct fdk_group_args
 kind(int i, int n)
 {
     return (struct fdk_group_args){
         .n_rank = n,
-        .bytes = i == 2 ? 0
+        .bytes = i >= 2 ? 0
             : on_cpu    ? 4u * 2 * 32 * (unsigned)n * 8
                         : 64u * 2 * 16384,
         .one_shot_bytes = i == 0 ? UINT64_MAX : i == 1,
         .packet_bytes = i == 2 ? 0 : 1,
+        .in_host = i == 3,
     };
 }
+#define KINDS 4
 
 static const int worlds[] = { 2, 3, 4, 6, 8 };
 #define FOR_WORLDS(n) \

@@ -89,6 +89,37 @@ ways_of_running(struct sim_rng *g)
     }
 }
 
+/* Ranks that do not reach each other's memory have the same bits. */
+static void
+through_the_host(struct sim_rng *g)
+{
+    static struct book ref, got;
+    char dir[64], what[64];
+    struct sim_cfg c;
+
+    (void)g;
+    for (size_t k = 0; k < sizeof(all_heads) / sizeof(all_heads[0]); k++) {
+        struct sim *s;
+
+        model(&families[k * 2], &all_heads[k], dir);
+        c = base(dir, all_heads[k].T);
+        answers(&c, 0, 0, &ref, NULL);
+        c.in_host = 1;
+        c.graph = k % 2 == 0;
+        c.depth = 2;
+        s = sim_new(&c);
+        answers(&c, 1, 0, &got, s);
+        SIM_CHECK(run_root(s->run)->mem.collectives == 0);
+        SIM_CHECK(run_root(s->run)->mem.in_host > 0);
+        for (int32_t i = 0; i < all_heads[k].T; i++)
+            SIM_CHECK(s->run->h_embed[i] != NULL);
+        sim_free(s);
+        (void)snprintf(what, sizeof(what), "%s on %d", families[k * 2].name, all_heads[k].T);
+        same(&ref, &got, what);
+        rm(dir);
+    }
+}
+
 /* Too few blocks: sequences are preempted; cached blocks go to the host and come back. */
 static void
 preempted_and_swapped(struct sim_rng *g)
@@ -316,8 +347,9 @@ int
 main(int argc, char **argv)
 {
     static const struct sim_test tests[] = { SIM_TEST(families_on_ranks),
-        SIM_TEST(ways_of_running), SIM_TEST(preempted_and_swapped), SIM_TEST(formats),
-        SIM_TEST(late_launches), SIM_TEST(ranks_that_break), SIM_TEST(measured) };
+        SIM_TEST(ways_of_running), SIM_TEST(through_the_host),
+        SIM_TEST(preempted_and_swapped), SIM_TEST(formats), SIM_TEST(late_launches),
+        SIM_TEST(ranks_that_break), SIM_TEST(measured) };
 
     return sim_run(argc, argv, tests, sizeof(tests) / sizeof(tests[0]));
 }

@@ -205,6 +205,7 @@ sim_runner(struct sim *s)
         oa.n_device = oa.n_rank = sim_at_least_one(s->cfg.n_rank) * oa.n_copy;
         oa.dead = 0;
         oa.rank = NULL;
+        oa.in_host = s->cfg.in_host;
         oa.kv_split = s->prog->kv_split;
         oa.kv_copies = s->prog->kv_copies;
         oa.spin_limit_us = 1000 *
@@ -246,6 +247,10 @@ sim_runner(struct sim *s)
         rc = run_check(s->run, err, sizeof(err));
     if (rc == 0)
         rc = run_warm(s->run, !s->cfg.lazy);
+    if (rc == 0)
+        rc = run_load_wait(s->run, err, sizeof(err));
+    if (rc == 0)
+        rc = run_load_embed(s->run, err, sizeof(err));
     if (rc == 0)
         rc = run_map_kv(s->run, s->cfg.n_block + 1, err, sizeof(err));
     if (rc != 0 && err[0] == '\0' && s->run != NULL)

@@ -82,6 +82,7 @@ struct sim_cfg {
     int32_t min_split; /* tokens of a prompt in a step from which on they are divided */
     int32_t kv_split;  /* ranks that share the tokens of their KV heads, 0: one */
     int32_t n_split;   /* one device in place of as many ranks, 0: none */
+    int32_t in_host;   /* ranks do not reach each other's memory */
     int32_t spin_limit_ms; /* of the group; 0: long, whatever else the machine does */
     int32_t unfused;
 };

@@ -82,7 +82,18 @@ finish
 model --set device.list=cpu:4 --set parallel.tensor_parallel_size=4 --set graph.use_cudagraph=no \
     --set device.overlap_depth=0 --set parallel.custom_all_reduce=yes
 [ "$(ask)" = "$want" ] || fail "other text on four devices: $(ask), not $want"
-has "$(cat "$dir/log")" 'parallel.custom_all_reduce = yes: as auto'
+finish
+
+# ---- two that do not reach each other's memory
+model --set device.list=cpu:2 --set parallel.tensor_parallel_size=2 \
+    --set disable_custom_all_reduce=yes
+[ "$(ask)" = "$want" ] || fail "other text through the host's memory: $(ask), not $want"
+expect 0 ctl status
+has "$out" "sums over 2 devices: through the host's memory"
+expect 0 ctl memory
+has "$out" 'shared by ranks'
+expect 0 ctl config parallel.custom_all_reduce
+has "$out" 'no'
 finish
 
 # ---- four, with two KV heads: who has the same ones divides their tokens
@@ -110,6 +121,6 @@ refused 'tensor_parallel_size = 3: num_attention_heads [0-9]+ is not divisible' 
 refused 'has 2 devices, and parallel.tensor_parallel_size = 1 uses one' --set device.list=cpu:2
 refused 'decode_context_parallel_size = 3: with num_key_value_heads 2 and tensor_parallel_size = 4 a KV head is on 2 ranks; 1, 2 are possible' \
     --set device.list=cpu:4 --set tensor_parallel_size=4 --set decode_context_parallel_size=3
-refused 'parallel.custom_all_reduce = no' --set device.list=cpu:2 --set tensor_parallel_size=2 \
-    --set disable_custom_all_reduce=yes
+refused 'parallel.custom_all_reduce = no: parallel.prefill_context_parallel_size = 2 copies' \
+    --set device.list=cpu:2 --set prefill_context_parallel_size=2 --set disable_custom_all_reduce=yes
 exit 0

@@ -108,10 +108,6 @@ test_refused(void **state)
         { "cuda:1,cuda:GPU-1a2b3c4e", -EINVAL,
             "cuda:1 (GPU-1a2b3c4e-0000-0000-0000-000000000000) is listed twice, as entry 1 "
             "and as entry 2" },
-        { "cuda:0,cuda:3", -ENOTSUP,
-            "cuda:0 (GPU-1a2b3c4d-0000-0000-0000-000000000000) "
-            "cannot reach the memory of cuda:3" },
-        { "cuda:*", -ENOTSUP, "cannot reach the memory of cuda:3" },
     };
     struct dvc c = { .n = 77 };
     struct fdk_ops without = four;
@@ -130,12 +126,51 @@ test_refused(void **state)
     assert_string_equal(err, "device.list = cuda:0: no driver");
 }
 
+/* Devices of a group that do not reach each other. */
+static void
+test_apart(void **state)
+{
+    static const struct {
+        const char *list;
+        int32_t first, n_own, one, other; /* -1: none */
+    } t[] = {
+        { "cuda:0,cuda:1,cuda:2", 0, 0, -1, -1 },
+        { "cuda:0,cuda:3", 0, 0, 0, 1 },
+        { "cuda:0,cuda:3", 0, 1, -1, -1 }, /* groups of one */
+        { "cuda:1,cuda:0,cuda:3", 0, 2, -1, -1 },
+        { "cuda:0,cuda:1,cuda:3,cuda:2", 2, 2, 2, 3 },
+        { "cuda:*", 0, 0, 0, 3 },
+    };
+    struct dvc c;
+    struct dvl l;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
+        assert_int_equal(dvl_parse(t[i].list, &l, err, sizeof(err)), 0);
+        l.first = t[i].first;
+        l.n_own = t[i].n_own;
+        assert_int_equal(dvc_cuda(&l, t[i].list, &four, &c, err, sizeof(err)), 0);
+        if (t[i].one < 0) {
+            assert_int_equal(c.apart[0], c.apart[1]);
+            assert_int_equal(dvc_together(&c, "x", err, sizeof(err)), 0);
+            continue;
+        }
+        assert_int_equal(c.apart[0], t[i].one);
+        assert_int_equal(c.apart[1], t[i].other);
+        assert_int_equal(dvc_together(&c, "the moon", err, sizeof(err)), -ENOTSUP);
+        assert_non_null(strstr(err, "cannot reach the memory of "));
+        assert_non_null(
+            strstr(err, ", which the moon needs; list devices with peer access"));
+    }
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_found),
         cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_apart),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -77,6 +77,17 @@ t_open_args(void **state)
     assert_true(o.a.dead == 0 && o.a.device[1] == 2);
     assert_string_equal(o.a.name[0], "a");
     assert_int_equal(o.a.n_copy, 1);
+    assert_int_equal(o.a.in_host, 0);
+    f->w.devs.apart[1] = 1;
+    wrk_open_args(&f->w, &o);
+    assert_int_equal(o.a.in_host, 1);
+    free(f);
+    f = with("parallel.custom_all_reduce", "no");
+    wrk_open_args(&f->w, &o);
+    assert_int_equal(o.a.in_host, 0); /* one rank */
+    f->w.par.parallel_tensor_parallel_size = 2;
+    wrk_open_args(&f->w, &o);
+    assert_int_equal(o.a.in_host, 1);
     free(f);
     f = with("parallel.prefill_context_parallel_size", "3");
     wrk_open_args(&f->w, &o);
