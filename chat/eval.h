@@ -100,6 +100,8 @@ rnd_filter_fn *rnd_filter(const char *name, size_t n);
 typedef int rnd_test_fn(struct render *r, struct val v, const struct rnd_args *a);
 rnd_test_fn *rnd_test(const char *name, size_t n);
 
+/* Bytes of the line end at i, as str.splitlines() has them; 0: none. */
+size_t rnd_line_end(const struct val_str *s, size_t i);
 /* method.c: methods of strings and dicts, globals. VAL_UNDEF: none. */
 struct val rnd_method(struct render *r, struct val obj, const char *name, size_t n);
 struct val rnd_global(struct render *r, const char *name, size_t n);

@@ -189,29 +189,39 @@ f_escape(struct render *r, struct val v, const struct rnd_args *a)
     return rnd_safe(r, v);
 }
 
+/* The lines are those of str.splitlines(), and come out with \n between them. */
 static struct val
 f_indent(struct render *r, struct val v, const struct rnd_args *a)
 {
-    struct val width = rnd_arg(r, a, 0, "width", val_int(4));
+    struct val width = rnd_arg(r, a, 0, "width", val_int(4)), pad = width;
     int first = val_true(rnd_arg(r, a, 1, "first", val_bool(0)));
     int blank = val_true(rnd_arg(r, a, 2, "blank", val_bool(0)));
-    const struct val_str *s = text_of(r, v);
-    struct val pad = width;
     struct val_buf b = { 0 };
+    size_t from = 0, end = 0;
 
     rnd_args_end(r, "indent", a, 0, 3, "width,first,blank");
+    if (v.type == VAL_UNDEF)
+        rnd_undefined(r, v);
+    if (v.type != VAL_STR)
+        val_fail(&r->c, "indent: a %s is no text", val_type_name(v));
     if (width.type != VAL_STR)
         pad = rnd_binary(r, OP_MUL, val_text(&r->c, " "), width);
-    for (size_t i = 0; i < s->n;) {
-        const char *e = memchr(s->p + i, '\n', s->n - i);
-        size_t n = e != NULL ? (size_t)(e - (s->p + i)) : s->n - i;
+    for (;;) {
+        size_t n = 0, e = 0;
 
-        if ((i > 0 || first) && (n > 0 || blank))
+        while (end < v.s->n && (e = rnd_line_end(v.s, end)) == 0) {
+            (void)val_code(v.s->p + end, v.s->n - end, &n);
+            end += n;
+        }
+        if (from == 0 ? first : blank || end > from)
             val_add_str(&r->c, &b, pad.s);
-        val_add_str(&r->c, &b, val_sub(&r->c, s, i, n + (e != NULL)).s);
-        i += n + 1;
+        val_add_str(&r->c, &b, val_sub(&r->c, v.s, from, end - from).s);
+        /* Jinja puts \n behind the text before it looks for lines */
+        if (e == 0 || (end + 1 == v.s->n && v.s->p[end] == '\r'))
+            return val_built(&r->c, &b);
+        val_add(&r->c, &b, "\n", 1, v.s->mark != NULL ? v.s->mark[end] : v.s->marked);
+        from = end += e;
     }
-    return val_built(&r->c, &b);
 }
 
 static struct val
@@ -281,6 +291,36 @@ parse_int(const struct val_str *s, int base, int64_t *ret)
     return *e == '\0' && errno == 0;
 }
 
+/* An integer beyond 64 bits, in base 10. 0: it is none. */
+static int
+parse_big(struct render *r, const struct val_str *s, struct val *ret)
+{
+    char *p = val_get(&r->c, s->n + 1);
+    size_t n = 0, from = 0, end = s->n;
+
+    while (from < end && val_is_space((unsigned char)s->p[from]))
+        from++;
+    while (end > from && val_is_space((unsigned char)s->p[end - 1]))
+        end--;
+    if (from < end && (s->p[from] == '-' || s->p[from] == '+')) {
+        if (s->p[from] == '-')
+            p[n++] = '-';
+        from++;
+    }
+    while (from < end && s->p[from] == '0')
+        from++;
+    if (end - from < 19)
+        return 0;
+    for (; from < end; from++) {
+        if (s->p[from] < '0' || s->p[from] > '9')
+            return 0;
+        p[n++] = s->p[from];
+    }
+    *ret = val_str(&r->c, p, n, val_marked(s));
+    ret->type = VAL_BIG;
+    return 1;
+}
+
 static int
 parse_float(const struct val_str *s, double *ret)
 {
@@ -318,6 +358,8 @@ f_int(struct render *r, struct val v, const struct rnd_args *a)
     case VAL_STR:
         if (parse_int(v.s, base.type == VAL_INT ? (int)base.i : 10, &i))
             return val_int(i);
+        if ((base.type != VAL_INT || base.i == 10) && parse_big(r, v.s, &v))
+            return v;
         return parse_float(v.s, &f) && fabs(f) < 9e18 ? val_int((int64_t)f) : fallback;
     case VAL_UNDEF:
         rnd_undefined(r, v);
@@ -353,6 +395,24 @@ f_abs(struct render *r, struct val v, const struct rnd_args *a)
     return v.i < 0 ? rnd_binary(r, OP_SUB, val_int(0), v) : v;
 }
 
+/* An integer to tens, hundreds, ..., from the middle to even ones, as Python has it. */
+static struct val
+round_int(struct render *r, int64_t i, int64_t digits)
+{
+    int64_t by = 1, rest, over;
+
+    if (digits > 18)
+        return val_int(0);
+    for (int64_t k = 0; k < digits; k++)
+        by *= 10;
+    rest = i % by;
+    over = (rest < 0 ? -rest : rest) - by / 2;
+    i -= rest;
+    if (by == 1 || over < 0 || (over == 0 && i / by % 2 == 0))
+        return val_int(i);
+    return rnd_binary(r, rest < 0 ? OP_SUB : OP_ADD, val_int(i), val_int(by));
+}
+
 static struct val
 f_round(struct render *r, struct val v, const struct rnd_args *a)
 {
@@ -365,6 +425,8 @@ f_round(struct render *r, struct val v, const struct rnd_args *a)
     if (p.type != VAL_INT || p.i < -300 || p.i > 300 || how.type != VAL_STR)
         val_fail(&r->c, "round: precision is an int");
     if (val_same(how.s, "common")) {
+        if (rnd_is_int(v))
+            return round_int(r, rnd_int(v), p.i < 0 ? -p.i : 0);
         if (p.i < 0) {
             scale = pow(10, (double)-p.i);
             return val_float(nearbyint(f / scale) * scale);
@@ -428,6 +490,43 @@ f_items(struct render *r, struct val v, const struct rnd_args *a)
     return l;
 }
 
+/* a.b.c of a value; parts that are digits are indexes. A part that is not there has the
+ * fallback, if that is not None. */
+static struct val
+attribute(struct render *r, struct val v, struct val path, struct val fallback)
+{
+    const char *p, *end;
+
+    if (path.type != VAL_STR) {
+        v = rnd_item(r, v, path);
+        return v.type == VAL_UNDEF && fallback.type != VAL_NONE ? fallback : v;
+    }
+    p = path.s->p;
+    end = p + path.s->n;
+    while (p <= end) {
+        const char *e = p;
+        int digits = 1;
+
+        while (e < end && *e != '.') {
+            digits &= *e >= '0' && *e <= '9';
+            e++;
+        }
+        if (digits && e > p && e - p < 10) {
+            int64_t i = 0;
+
+            for (const char *q = p; q < e; q++)
+                i = i * 10 + (*q - '0');
+            v = rnd_item(r, v, val_int(i));
+        } else {
+            v = rnd_item(r, v, val_str(&r->c, p, (size_t)(e - p), 0));
+        }
+        if (v.type == VAL_UNDEF && fallback.type != VAL_NONE)
+            v = fallback;
+        p = e + 1;
+    }
+    return v;
+}
+
 static struct val
 f_join(struct render *r, struct val v, const struct rnd_args *a)
 {
@@ -441,7 +540,7 @@ f_join(struct render *r, struct val v, const struct rnd_args *a)
         struct val e = l->at[i];
 
         if (by.type != VAL_NONE)
-            e = rnd_item(r, e, by);
+            e = attribute(r, e, by, val_none);
         if (i > 0)
             val_add_value(&r->c, &b, sep);
         val_add_value(&r->c, &b, e);
@@ -509,38 +608,6 @@ f_reverse(struct render *r, struct val v, const struct rnd_args *a)
     return val_built(&r->c, &b);
 }
 
-/* a.b.c of a value; parts that are digits are indexes. */
-static struct val
-attribute(struct render *r, struct val v, struct val path)
-{
-    const char *p, *end;
-
-    if (path.type != VAL_STR)
-        return rnd_item(r, v, path);
-    p = path.s->p;
-    end = p + path.s->n;
-    while (p <= end) {
-        const char *e = p;
-        int digits = 1;
-
-        while (e < end && *e != '.') {
-            digits &= *e >= '0' && *e <= '9';
-            e++;
-        }
-        if (digits && e > p && e - p < 10) {
-            int64_t i = 0;
-
-            for (const char *q = p; q < e; q++)
-                i = i * 10 + (*q - '0');
-            v = rnd_item(r, v, val_int(i));
-        } else {
-            v = rnd_item(r, v, val_str(&r->c, p, (size_t)(e - p), 0));
-        }
-        p = e + 1;
-    }
-    return v;
-}
-
 /* Without case, as sort, unique, min and max compare texts. */
 static struct val
 sort_key(struct render *r, struct val v, struct val by, int exact)
@@ -548,7 +615,7 @@ sort_key(struct render *r, struct val v, struct val by, int exact)
     struct rnd_args none = { 0 };
 
     if (by.type != VAL_NONE)
-        v = attribute(r, v, by);
+        v = attribute(r, v, by, val_none);
     return v.type == VAL_STR && !exact ? f_lower(r, v, &none) : v;
 }
 
@@ -578,6 +645,33 @@ sorted(struct render *r, struct val *keys, struct val *at, size_t n, int down)
     memcpy(at, ta, n * sizeof(*ta));
 }
 
+/* The values of attributes with commas between them, as sort compares them: those that
+ * are equal are passed over, even ones that have no order. */
+static struct val
+sort_keys(struct render *r, struct val v, struct val by, int exact)
+{
+    struct val keys = val_list(&r->c, VAL_LIST, 0);
+    const char *p, *end;
+    size_t room = 0;
+
+    if (by.type != VAL_STR) {
+        val_push(&r->c, keys.l, &room, sort_key(r, v, by, exact));
+        return keys;
+    }
+    p = by.s->p;
+    end = p + by.s->n;
+    while (p <= end) {
+        const char *e = p;
+
+        while (e < end && *e != ',')
+            e++;
+        val_push(&r->c, keys.l, &room,
+            sort_key(r, v, val_str(&r->c, p, (size_t)(e - p), 0), exact));
+        p = e + 1;
+    }
+    return keys;
+}
+
 static struct val
 sort_by(struct render *r, struct val v, struct val by, int exact, int down)
 {
@@ -585,7 +679,8 @@ sort_by(struct render *r, struct val v, struct val by, int exact, int down)
     struct val *keys = val_array(&r->c, out.l->n + 1, sizeof(*keys));
 
     for (size_t i = 0; i < out.l->n; i++)
-        keys[i] = sort_key(r, out.l->at[i], by, exact);
+        keys[i] = by.type == VAL_NONE ? sort_key(r, out.l->at[i], by, exact)
+                                      : sort_keys(r, out.l->at[i], by, exact);
     sorted(r, keys, out.l->at, out.l->n, down);
     return out;
 }
@@ -612,6 +707,8 @@ f_dictsort(struct render *r, struct val v, const struct rnd_args *a)
     rnd_args_end(r, "dictsort", a, 0, 3, "case_sensitive,by,reverse");
     if (v.type != VAL_DICT || by.type != VAL_STR)
         val_fail(&r->c, "dictsort: not a dict");
+    if (!val_same(by.s, "value") && !val_same(by.s, "key"))
+        val_fail(&r->c, "You can only sort by either \"key\" or \"value\"");
     return sort_by(r, rnd_call(r, rnd_method(r, v, "items", 5), &none),
         val_int(val_same(by.s, "value")), exact, down);
 }
@@ -682,7 +779,7 @@ f_sum(struct render *r, struct val v, const struct rnd_args *a)
     rnd_args_end(r, "sum", a, 0, 2, "attribute,start");
     for (size_t i = 0; i < l->n; i++)
         sum = rnd_binary(r, OP_ADD, sum,
-            by.type == VAL_NONE ? l->at[i] : attribute(r, l->at[i], by));
+            by.type == VAL_NONE ? l->at[i] : attribute(r, l->at[i], by, val_none));
     return sum;
 }
 
@@ -720,7 +817,7 @@ chosen(struct render *r, struct val v, const struct rnd_args *a, int by, int wan
                 name.type == VAL_STR ? name.s->p : "");
     }
     for (size_t i = 0; i < l->n; i++) {
-        struct val e = by ? attribute(r, l->at[i], a->at[0]) : l->at[i];
+        struct val e = by ? attribute(r, l->at[i], a->at[0], val_none) : l->at[i];
 
         if ((test != NULL ? test(r, e, &rest) : val_true(e)) == want)
             out.l->at[out.l->n++] = l->at[i];
@@ -764,13 +861,9 @@ f_map(struct render *r, struct val v, const struct rnd_args *a)
     if (a->n == 0) {
         rnd_args_end(r, "map", a, 1, 0, "attribute,default");
         by = rnd_arg(r, a, 0, "attribute", val_none);
-        fallback = rnd_arg(r, a, 1, "default", val_undef);
-        for (size_t i = 0; i < l->n; i++) {
-            struct val e = attribute(r, l->at[i], by);
-
-            out.l->at[out.l->n++] =
-                e.type == VAL_UNDEF && fallback.type != VAL_UNDEF ? fallback : e;
-        }
+        fallback = rnd_arg(r, a, 1, "default", val_none);
+        for (size_t i = 0; i < l->n; i++)
+            out.l->at[out.l->n++] = attribute(r, l->at[i], by, fallback);
         return out;
     }
     if (a->at[0].type != VAL_STR || rnd_filter(a->at[0].s->p, a->at[0].s->n) == NULL)

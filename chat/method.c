@@ -198,9 +198,8 @@ m_rsplit(struct render *r, struct val self, const struct rnd_args *a)
     return out.v;
 }
 
-/* Bytes of the line end at i; 0: none. */
-static size_t
-line_end(const struct val_str *s, size_t i)
+size_t
+rnd_line_end(const struct val_str *s, size_t i)
 {
     size_t n;
     uint32_t code = val_code(s->p + i, s->n - i, &n);
@@ -224,7 +223,7 @@ m_splitlines(struct render *r, struct val self, const struct rnd_args *a)
     rnd_args_end(r, "splitlines", a, 0, 1, "keepends");
     val_steps(&r->c, s->n / 16);
     for (size_t i = 0; i < s->n; i += n) {
-        size_t e = line_end(s, i);
+        size_t e = rnd_line_end(s, i);
 
         (void)val_code(s->p + i, s->n - i, &n);
         if (e == 0)

@@ -61,29 +61,24 @@ TEST(upper,
         !val_equal(&r->c, v, call_filter(r, "lower", v)))
 #undef TEST
 
-static int64_t
-test_int(struct render *r, struct val v)
+static int
+rest_of_two(struct render *r, struct val v, int64_t is)
 {
-    if (v.type == VAL_UNDEF)
-        rnd_undefined(r, v);
-    if (v.type != VAL_INT && v.type != VAL_BOOL)
-        val_fail(&r->c, "unsupported operand type(s) for %%: '%s' and 'int'",
-            val_type_name(v));
-    return v.type == VAL_BOOL ? v.b : v.i;
+    return val_equal(&r->c, rnd_binary(r, OP_MOD, v, val_int(2)), val_int(is));
 }
 
 static int
 t_odd(struct render *r, struct val v, const struct rnd_args *a)
 {
     (void)a;
-    return test_int(r, v) % 2 != 0;
+    return rest_of_two(r, v, 1);
 }
 
 static int
 t_even(struct render *r, struct val v, const struct rnd_args *a)
 {
     (void)a;
-    return test_int(r, v) % 2 == 0;
+    return rest_of_two(r, v, 0);
 }
 
 static int
