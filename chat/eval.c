@@ -12,6 +12,8 @@ enum flow { FLOW_ON, FLOW_BREAK, FLOW_CONTINUE };
 
 static struct val eval(struct render *r, const struct tpl_node *n);
 static enum flow run_body(struct render *r, const struct tpl_body *b);
+static enum flow
+run_loop(struct render *r, const struct tpl_node *n, struct val_list *l, int depth);
 
 static void
 deeper(struct render *r)
@@ -381,7 +383,7 @@ macro_params(struct render *r, const struct val_call *m, const struct rnd_args *
     const struct tpl_node *n = m->macro;
     size_t given = a->n < n->n_names ? a->n : n->n_names;
 
-    if (a->n > n->n_names)
+    if (a->n > n->n_names && !(n->extra & TPL_VARARGS))
         val_fail(&r->c, "macro '%.*s' takes not more than %zu argument(s)", (int)n->n,
             n->p, n->n_names);
     for (size_t i = 0; i < given; i++)
@@ -391,10 +393,15 @@ macro_params(struct render *r, const struct val_call *m, const struct rnd_args *
 
         while (i < n->n_names && !name_is(n->names[i], a->kw[k].p, a->kw[k].n))
             i++;
-        if (i == n->n_names)
-            val_fail(&r->c, "macro '%.*s' takes no keyword argument '%.*s'", (int)n->n,
+        if (i < given)
+            val_fail(&r->c, "macro '%.*s' got multiple values for '%.*s'", (int)n->n,
                 n->p, (int)a->kw[k].n, a->kw[k].p);
-        rnd_set(r, r->scope, n->names[i], a->kw_at[k]);
+        if (i < n->n_names)
+            rnd_set(r, r->scope, n->names[i], a->kw_at[k]);
+        else if (!name_is(a->kw[k], "caller", 6) || !(n->extra & TPL_CALLER))
+            if (!(n->extra & TPL_KWARGS))
+                val_fail(&r->c, "macro '%.*s' takes no keyword argument '%.*s'",
+                    (int)n->n, n->p, (int)a->kw[k].n, a->kw[k].p);
     }
     for (size_t i = given; i < n->n_names; i++) {
         size_t d = n->n_names - n->n_at;
@@ -407,6 +414,34 @@ macro_params(struct render *r, const struct val_call *m, const struct rnd_args *
     }
 }
 
+/* caller, kwargs and varargs, as far as the macro reads them. */
+static void
+macro_extra(struct render *r, const struct tpl_node *n, const struct rnd_args *a)
+{
+    struct val caller = val_undefined(&r->c, "No caller defined", 17), kw = val_dict(&r->c);
+    size_t rest = a->n > n->n_names ? a->n - n->n_names : 0;
+    struct val more = val_list(&r->c, VAL_TUPLE, rest);
+
+    for (size_t i = 0; i < rest; i++)
+        more.l->at[more.l->n++] = a->at[n->n_names + i];
+    for (size_t k = 0; k < a->n_kw; k++) {
+        size_t i = 0;
+
+        while (i < n->n_names && !name_is(n->names[i], a->kw[k].p, a->kw[k].n))
+            i++;
+        if (i == n->n_names && (n->extra & TPL_CALLER) && name_is(a->kw[k], "caller", 6))
+            caller = a->kw_at[k];
+        else if (i == n->n_names)
+            val_put(&r->c, kw.d, val_str(&r->c, a->kw[k].p, a->kw[k].n, 0), a->kw_at[k]);
+    }
+    if (n->extra & TPL_CALLER)
+        rnd_set(r, r->scope, (struct tpl_name){ "caller", 6 }, caller);
+    if (n->extra & TPL_KWARGS)
+        rnd_set(r, r->scope, (struct tpl_name){ "kwargs", 6 }, kw);
+    if (n->extra & TPL_VARARGS)
+        rnd_set(r, r->scope, (struct tpl_name){ "varargs", 7 }, more);
+}
+
 static struct val
 call_macro(struct render *r, const struct val_call *m, const struct rnd_args *a)
 {
@@ -414,9 +449,31 @@ call_macro(struct render *r, const struct val_call *m, const struct rnd_args *a)
     struct val v;
 
     macro_params(r, m, a);
+    if (m->macro->extra != 0)
+        macro_extra(r, m->macro, a);
     v = captured(r, &m->macro->body);
     r->scope = was;
     return v;
+}
+
+/* loop(list): the loop's text for other elements. */
+static struct val
+call_loop(struct render *r, const struct tpl_loop *loop, const struct rnd_args *a)
+{
+    struct rnd_scope *was = r->scope;
+    struct val_buf out = { .limit = RND_MAX_BYTES }, *out_was = r->out;
+
+    if (!(loop->node->extra & TPL_RECURSIVE))
+        val_fail(&r->c,
+            "The loop must have the 'recursive' marker to be called recursively.");
+    rnd_args_end(r, "loop", a, 1, 1, "iterable");
+    r->scope = loop->scope;
+    r->out = &out;
+    (void)run_loop(r, loop->node,
+        val_iter(&r->c, rnd_arg(r, a, 0, "iterable", val_undef)), loop->depth + 1);
+    r->out = out_was;
+    r->scope = was;
+    return val_built(&r->c, &out);
 }
 
 struct val
@@ -426,10 +483,13 @@ rnd_call(struct render *r, struct val fn, const struct rnd_args *a)
 
     if (fn.type == VAL_UNDEF)
         rnd_undefined(r, fn);
-    if (fn.type != VAL_FUNC && fn.type != VAL_METHOD && fn.type != VAL_MACRO)
+    if (fn.type != VAL_FUNC && fn.type != VAL_METHOD && fn.type != VAL_MACRO &&
+        fn.type != VAL_LOOP)
         val_fail(&r->c, "'%s' object is not callable", val_type_name(fn));
     deeper(r);
-    v = fn.type == VAL_MACRO ? call_macro(r, fn.call, a) : fn.call->fn(r, fn.call->self, a);
+    v = fn.type == VAL_MACRO  ? call_macro(r, fn.call, a)
+        : fn.type == VAL_LOOP ? call_loop(r, fn.loop, a)
+                              : fn.call->fn(r, fn.call->self, a);
     r->c.depth++;
     return v;
 }
@@ -644,9 +704,8 @@ filtered(struct render *r, const struct tpl_node *n, struct val_list *l)
 }
 
 static enum flow
-run_for(struct render *r, const struct tpl_node *n)
+run_loop(struct render *r, const struct tpl_node *n, struct val_list *l, int depth)
 {
-    struct val_list *l = val_iter(&r->c, eval(r, n->b));
     struct rnd_scope *was = r->scope, *scope = NULL;
     struct tpl_loop *loop;
     enum flow f = FLOW_ON;
@@ -654,7 +713,11 @@ run_for(struct render *r, const struct tpl_node *n)
     if (n->c != NULL)
         l = filtered(r, n, l);
     loop = val_get(&r->c, sizeof(*loop));
-    *loop = (struct tpl_loop){ .l = l, .depth = 1 };
+    *loop = (struct tpl_loop){ .l = l,
+        .depth = depth,
+        .node = n,
+        .scope = was,
+        .changed = val_get(&r->c, sizeof(*loop->changed)) };
     for (; loop->i < l->n && f != FLOW_BREAK; loop->i++) {
         /* each turn has new variables; their place may be the last turn's */
         if (scope == NULL || scope->kept) {
@@ -674,16 +737,69 @@ run_for(struct render *r, const struct tpl_node *n)
     return run_body(r, &n->other);
 }
 
-static void
-run_macro(struct render *r, const struct tpl_node *n)
+static enum flow
+run_for(struct render *r, const struct tpl_node *n)
+{
+    return run_loop(r, n, val_iter(&r->c, eval(r, n->b)), 1);
+}
+
+static struct val
+new_macro(struct render *r, const struct tpl_node *n)
 {
     struct val_call *m = val_get(&r->c, sizeof(*m));
 
     *m = (struct val_call){ .macro = n, .scope = r->scope };
     for (struct rnd_scope *s = r->scope; s != NULL && !s->kept; s = s->up)
         s->kept = 1;
-    rnd_set(r, r->scope, (struct tpl_name){ n->p, n->n },
-        (struct val){ .type = VAL_MACRO, .call = m });
+    return (struct val){ .type = VAL_MACRO, .call = m };
+}
+
+static void
+run_macro(struct render *r, const struct tpl_node *n)
+{
+    rnd_set(r, r->scope, (struct tpl_name){ n->p, n->n }, new_macro(r, n));
+}
+
+static void
+run_call_block(struct render *r, const struct tpl_node *n)
+{
+    struct val caller = new_macro(r, n->b), fn = eval(r, n->a->a);
+    struct rnd_args a = eval_args(r, n->a->args);
+    struct tpl_name *kw = val_array(&r->c, a.n_kw + 1, sizeof(*kw));
+    struct val *at = val_array(&r->c, a.n_kw + 1, sizeof(*at));
+
+    for (size_t i = 0; i < a.n_kw; i++) {
+        kw[i] = a.kw[i];
+        at[i] = a.kw_at[i];
+    }
+    kw[a.n_kw] = (struct tpl_name){ "caller", 6 };
+    at[a.n_kw++] = caller;
+    a.kw = kw;
+    a.kw_at = at;
+    val_add_value(&r->c, r->out, rnd_call(r, fn, &a));
+}
+
+/* The values are those that the names have outside. */
+static enum flow
+run_with(struct render *r, const struct tpl_node *n)
+{
+    struct rnd_scope *was = r->scope, *scope;
+    enum flow f;
+
+    (void)scope_push(r, was);
+    scope = r->scope;
+    for (size_t i = 0; i + 1 < n->n_at; i += 2) {
+        struct val v;
+
+        r->scope = was;
+        v = eval(r, n->at[i + 1]);
+        r->scope = scope;
+        assign(r, n->at[i], v);
+    }
+    r->scope = scope;
+    f = run_body(r, &n->body);
+    r->scope = was;
+    return f;
 }
 
 /* A block has a scope of its own. */
@@ -731,6 +847,11 @@ run(struct render *r, const struct tpl_node *n)
         f = run_body(r, &n->body);
         r->scope = was;
         return f;
+    case NODE_CALL_BLOCK:
+        run_call_block(r, n);
+        return FLOW_ON;
+    case NODE_WITH:
+        return run_with(r, n);
     case NODE_BREAK:
         return FLOW_BREAK;
     case NODE_CONTINUE:

@@ -30,6 +30,9 @@ struct tpl_loop {
     const struct val_list *l;
     size_t i;
     int depth;
+    const struct tpl_node *node;
+    struct rnd_scope *scope;   /* where the loop stands */
+    struct val_list **changed; /* what loop.changed() was last asked for, or NULL */
 };
 
 struct render {

@@ -120,14 +120,67 @@ lex_after(struct lexer *x, size_t at, char sign, int print)
 static void
 lex_comment(struct lexer *x, size_t tag)
 {
-    size_t at = tag + 2;
+    size_t from = tag + 2, at;
 
+    from += from < x->n && (x->p[from] == '-' || x->p[from] == '+');
+    at = from;
     while (at + 1 < x->n && !(x->p[at] == '#' && x->p[at + 1] == '}'))
         at++;
     if (at + 1 >= x->n)
         val_fail(x->c, "line %d: missing end of comment tag", x->line);
     lex_lines(x, tag, at);
-    x->at = lex_after(x, at + 2, at > tag + 2 ? x->p[at - 1] : '\0', 0);
+    x->at = lex_after(x, at + 2, at > from ? x->p[at - 1] : '\0', 0);
+}
+
+/* The tag of this name at `at`: behind what closes it, with its sign in *ret_sign. 0: there
+ * is another tag. */
+static size_t
+lex_named_tag(const struct lexer *x, size_t at, const char *name, char *ret_sign)
+{
+    size_t n = strlen(name);
+
+    at += 2;
+    if (at < x->n && (x->p[at] == '-' || x->p[at] == '+'))
+        at++;
+    at = lex_space(x, at);
+    if (n > x->n - at || memcmp(x->p + at, name, n) != 0)
+        return 0;
+    at = lex_space(x, at + n);
+    *ret_sign = '\0';
+    if (at < x->n && (x->p[at] == '-' || x->p[at] == '+'))
+        *ret_sign = x->p[at++];
+    return at + 1 < x->n && x->p[at] == '%' && x->p[at + 1] == '}' ? at + 2 : 0;
+}
+
+/* Behind {% raw %} at tag the text is as it stands, up to {% endraw %}. 0: it is another tag. */
+static int
+lex_raw(struct lexer *x, size_t tag)
+{
+    char sign, end_sign;
+    size_t from = lex_named_tag(x, tag, "raw", &sign), end, behind = 0, to;
+    struct tpl_tok *tok;
+
+    if (from == 0 || sign == '+')
+        return 0;
+    if (sign == '-')
+        from = lex_space(x, from);
+    lex_lines(x, tag, from);
+    for (end = from; end + 1 < x->n && behind == 0; end++)
+        if (x->p[end] == '{' && x->p[end + 1] == '%')
+            behind = lex_named_tag(x, end, "endraw", &end_sign);
+    if (behind == 0)
+        val_fail(x->c, "line %d: missing end of raw directive", x->line);
+    end--;
+    x->line_start = x->p[from - 1] == '\n';
+    to = lex_strip(x, from, end, 0);
+    if (to > from) {
+        tok = lex_add(x, TOK_TEXT);
+        tok->p = x->p + from;
+        tok->n = to - from;
+    }
+    lex_lines(x, from, behind);
+    x->at = lex_after(x, behind, end_sign, 0);
+    return 1;
 }
 
 /* ---- inside a tag ------------------------------------------------------------------ */
@@ -254,20 +307,52 @@ lex_digits(const struct lexer *x, size_t at, char *out, size_t *n, size_t room)
     return at;
 }
 
+/* 0x1f, 0o17, 0b11. 0: there is none of these. */
+static int
+lex_number_of_base(struct lexer *x)
+{
+    char mark = x->p[x->at] == '0' && x->at + 1 < x->n ? x->p[x->at + 1] | 0x20 : '\0';
+    int base = mark == 'x' ? 16 : mark == 'o' ? 8 : mark == 'b' ? 2 : 0, v;
+    size_t at = x->at + 2;
+    struct tpl_tok *tok;
+    int64_t i = 0;
+
+    if (base == 0 || at >= x->n || (v = hex_value(x->p[at])) < 0 || v >= base)
+        return 0;
+    for (; at < x->n; at++) {
+        if (x->p[at] == '_')
+            continue;
+        v = hex_value(x->p[at]);
+        if (v < 0 || v >= base)
+            break;
+        if (i > (INT64_MAX - v) / base)
+            val_fail(x->c, "line %d: a number out of range", x->line);
+        i = i * base + v;
+    }
+    tok = lex_add(x, TOK_INT);
+    tok->p = x->p + x->at;
+    tok->n = at - x->at;
+    tok->i = i;
+    x->at = at;
+    return 1;
+}
+
 static void
 lex_number(struct lexer *x)
 {
     char text[64];
     size_t n = 0, at = lex_digits(x, x->at, text, &n, sizeof(text) - 16), e;
     struct tpl_tok *tok;
-    int real = 0;
+    int real = 0, is_index = x->at > 0 && x->p[x->at - 1] == '.';
 
-    if (at + 1 < x->n && x->p[at] == '.' && is_digit(x->p[at + 1])) {
+    if (lex_number_of_base(x))
+        return;
+    if (!is_index && at + 1 < x->n && x->p[at] == '.' && is_digit(x->p[at + 1])) {
         real = 1;
         text[n++] = '.';
         at = lex_digits(x, at + 1, text, &n, sizeof(text) - 8);
     }
-    e = at < x->n && (x->p[at] == 'e' || x->p[at] == 'E') ? at + 1 : 0;
+    e = !is_index && at < x->n && (x->p[at] == 'e' || x->p[at] == 'E') ? at + 1 : 0;
     if (e > 0 && e < x->n && (x->p[e] == '+' || x->p[e] == '-'))
         e++;
     if (e > 0 && e < x->n && is_digit(x->p[e])) {
@@ -286,7 +371,7 @@ lex_number(struct lexer *x)
         tok->f = strtod(text, NULL);
     else
         tok->i = strtoll(text, NULL, 10);
-    if (errno == ERANGE || n > 40)
+    if ((errno == ERANGE && !real) || n > 40)
         val_fail(x->c, "line %d: a number out of range", x->line);
     x->at = at;
 }
@@ -350,7 +435,7 @@ lex_tag(struct lexer *x, size_t tag, int print)
     (void)lex_add(x, print ? TOK_PRINT : TOK_BLOCK);
     x->at = tag + 2;
     x->brackets = 0;
-    if (x->at < x->n && (x->p[x->at] == '-' || (x->p[x->at] == '+' && !print)))
+    if (x->at < x->n && (x->p[x->at] == '-' || x->p[x->at] == '+'))
         x->at++;
     for (;;) {
         size_t at = lex_space(x, x->at);
@@ -423,7 +508,7 @@ tpl_lex(struct val_ctx *c, struct template *t, const char *text, size_t bytes)
             break;
         if (x.p[tag + 1] == '#')
             lex_comment(&x, tag);
-        else
+        else if (print || !lex_raw(&x, tag))
             lex_tag(&x, tag, print);
     }
     (void)lex_add(&x, TOK_END);

@@ -675,6 +675,22 @@ m_cycle(struct render *r, struct val self, const struct rnd_args *a)
     return a->at[self.loop->i % a->n];
 }
 
+/* Was it called with other values the last time? */
+static struct val
+m_changed(struct render *r, struct val self, const struct rnd_args *a)
+{
+    struct val now = val_list(&r->c, VAL_TUPLE, a->n);
+    struct val_list **was = self.loop->changed;
+    int same;
+
+    for (size_t i = 0; i < a->n; i++)
+        now.l->at[now.l->n++] = a->at[i];
+    same = *was != NULL &&
+        val_equal(&r->c, now, (struct val){ .type = VAL_TUPLE, .l = *was });
+    *was = now.l;
+    return val_bool(!same);
+}
+
 /* ---- looking up ------------------------------------------------------------------------- */
 
 struct method {
@@ -717,7 +733,7 @@ rnd_method(struct render *r, struct val obj, const char *name, size_t n)
         { "index", m_list_index }, { "append", m_unsafe }, { "clear", m_unsafe },
         { "extend", m_unsafe }, { "insert", m_unsafe }, { "pop", m_unsafe },
         { "remove", m_unsafe }, { "reverse", m_unsafe }, { "sort", m_unsafe } };
-    static const struct method loop[] = { { "cycle", m_cycle } };
+    static const struct method loop[] = { { "changed", m_changed }, { "cycle", m_cycle } };
 
 #define BOUND(m) bound(r, m, sizeof(m) / sizeof((m)[0]), obj, name, n)
     switch (obj.type) {
@@ -836,6 +852,8 @@ rnd_global(struct render *r, const char *name, size_t n)
         { "strftime_now", g_strftime } };
     struct val v = bound(r, all, sizeof(all) / sizeof(all[0]), val_none, name, n);
 
+    if (val_is_name("self", name, n)) /* the template's blocks: it has none */
+        return (struct val){ .type = VAL_NAMESPACE, .d = val_dict(&r->c).d };
     if (v.type == VAL_METHOD)
         v.type = VAL_FUNC;
     return v;

@@ -13,6 +13,7 @@ struct parser {
     struct val_ctx *c;
     const struct tpl_tok *tok; /* the next */
     int loops;                 /* open ones: break and continue may come */
+    unsigned extra;            /* TPL_CALLER, ...: names that were read */
 };
 
 struct nodes {
@@ -234,6 +235,11 @@ parse_name(struct parser *p)
             n->value = consts[i].v;
             return n;
         }
+    p->extra |= is_word(p->tok, "caller") ? TPL_CALLER
+        : is_word(p->tok, "kwargs")       ? TPL_KWARGS
+        : is_word(p->tok, "varargs")
+        ? TPL_VARARGS
+        : 0;
     need_name(p, &n->p, &n->n);
     return n;
 }
@@ -651,9 +657,11 @@ parse_target_one(struct parser *p, int attributes)
         struct nodes l = { 0 };
 
         n = node_new(p, NODE_TUPLE);
+        deeper(p);
         do {
             nodes_add(p, &l, parse_target_one(p, 0));
         } while (skip_op(p, OP_COMMA) && !is_op(p, OP_RPAREN));
+        p->c->depth++;
         need_op(p, OP_RPAREN, "')'");
         n->at = l.at;
         n->n_at = l.n;
@@ -683,7 +691,8 @@ parse_target(struct parser *p, int attributes)
         return n;
     tuple = node_new(p, NODE_TUPLE);
     nodes_add(p, &l, n);
-    while (skip_op(p, OP_COMMA) && p->tok->kind == TOK_NAME && !is_word(p->tok, "in"))
+    while (skip_op(p, OP_COMMA) && (p->tok->kind == TOK_NAME || is_op(p, OP_LPAREN)) &&
+        !is_word(p->tok, "in"))
         nodes_add(p, &l, parse_target_one(p, attributes));
     tuple->at = l.at;
     tuple->n_at = l.n;
@@ -702,8 +711,8 @@ parse_for(struct parser *p)
     n->b = parse_tuple(p, 0, 0);
     if (skip_word(p, "if"))
         n->c = parse_expr(p);
-    if (is_word(p->tok, "recursive"))
-        val_fail(p->c, "line %d: recursive loops are not supported", n->line);
+    if (skip_word(p, "recursive"))
+        n->extra = TPL_RECURSIVE;
     need_block_end(p);
     p->loops++;
     parse_body(p, &n->body, ends);
@@ -772,16 +781,13 @@ parse_set(struct parser *p)
     return n;
 }
 
-static struct tpl_node *
-parse_macro(struct parser *p)
+/* Between parentheses: names, the last ones with values. */
+static void
+parse_params(struct parser *p, struct tpl_node *n)
 {
-    static const char *const end[] = { "endmacro", NULL };
-    struct tpl_node *n = node_new(p, NODE_MACRO);
     struct nodes defaults = { 0 };
     struct tpl_name names[64];
-    int loops = p->loops;
 
-    need_name(p, &n->p, &n->n);
     need_op(p, OP_LPAREN, "'('");
     while (!is_op(p, OP_RPAREN)) {
         if (n->n_names > 0)
@@ -797,15 +803,88 @@ parse_macro(struct parser *p)
                 n->line);
     }
     need_op(p, OP_RPAREN, "')'");
-    need_block_end(p);
     n->names = val_array(p->c, n->n_names + 1, sizeof(*n->names));
     memcpy(n->names, names, n->n_names * sizeof(*names));
     n->at = defaults.at;
     n->n_at = defaults.n;
+}
+
+/* A macro's body, and what it reads. */
+static void
+parse_macro_body(struct parser *p, struct tpl_node *n, const char *const *end)
+{
+    unsigned extra = p->extra;
+    int loops = p->loops;
+
     p->loops = 0;
+    p->extra = 0;
     parse_body(p, &n->body, end);
+    n->extra = p->extra;
+    for (size_t i = 0; i < n->n_names; i++)
+        if (val_is_name("caller", n->names[i].p, n->names[i].n))
+            n->extra &= ~TPL_CALLER;
+        else if (val_is_name("kwargs", n->names[i].p, n->names[i].n))
+            n->extra &= ~TPL_KWARGS;
+        else if (val_is_name("varargs", n->names[i].p, n->names[i].n))
+            n->extra &= ~TPL_VARARGS;
     p->loops = loops;
+    p->extra |= extra;
+}
+
+static struct tpl_node *
+parse_macro(struct parser *p)
+{
+    static const char *const end[] = { "endmacro", NULL };
+    struct tpl_node *n = node_new(p, NODE_MACRO);
+
+    need_name(p, &n->p, &n->n);
+    parse_params(p, n);
+    need_block_end(p);
+    parse_macro_body(p, n, end);
     need_word(p, "endmacro");
+    return n;
+}
+
+/* {% call(item) macro(list) %}: the body is a macro, which the other one has as caller. */
+static struct tpl_node *
+parse_call_block(struct parser *p)
+{
+    static const char *const end[] = { "endcall", NULL };
+    struct tpl_node *n = node_new(p, NODE_CALL_BLOCK), *caller = node_new(p, NODE_MACRO);
+
+    caller->p = "caller";
+    caller->n = 6;
+    if (is_op(p, OP_LPAREN))
+        parse_params(p, caller);
+    n->a = parse_expr(p);
+    if (n->a->kind != NODE_CALL)
+        val_fail(p->c, "line %d: expected call", n->line);
+    n->b = caller;
+    need_block_end(p);
+    parse_macro_body(p, caller, end);
+    need_word(p, "endcall");
+    return n;
+}
+
+static struct tpl_node *
+parse_with(struct parser *p)
+{
+    static const char *const end[] = { "endwith", NULL };
+    struct tpl_node *n = node_new(p, NODE_WITH);
+    struct nodes l = { 0 };
+
+    while (p->tok->kind != TOK_BLOCK_END) {
+        if (l.n > 0)
+            need_op(p, OP_COMMA, "','");
+        nodes_add(p, &l, parse_target_one(p, 0));
+        need_op(p, OP_ASSIGN, "'='");
+        nodes_add(p, &l, parse_expr(p));
+    }
+    need_block_end(p);
+    n->at = l.at;
+    n->n_at = l.n;
+    parse_body(p, &n->body, end);
+    need_word(p, "endwith");
     return n;
 }
 
@@ -844,7 +923,8 @@ parse_statement(struct parser *p)
         struct tpl_node *(*parse)(struct parser *);
     } all[] = { { "for", parse_for }, { "if", parse_if }, { "set", parse_set },
         { "macro", parse_macro }, { "filter", parse_filter_block },
-        { "generation", parse_generation } };
+        { "generation", parse_generation }, { "call", parse_call_block },
+        { "with", parse_with } };
     int is_break = is_word(p->tok, "break");
 
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)

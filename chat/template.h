@@ -111,6 +111,8 @@ enum node_kind {
     NODE_MACRO,
     NODE_FILTER_BLOCK,
     NODE_GENERATION,
+    NODE_CALL_BLOCK,
+    NODE_WITH,
     NODE_BREAK,
     NODE_CONTINUE
 };
@@ -132,6 +134,13 @@ struct tpl_body {
     struct tpl_node **at;
 };
 
+/* What the body of a macro reads without having it as a parameter, in the order in which
+ * it is given; of a loop: it may be called. */
+#define TPL_CALLER    1u
+#define TPL_KWARGS    2u
+#define TPL_VARARGS   4u
+#define TPL_RECURSIVE 8u
+
 struct tpl_node {
     enum node_kind kind;
     int line;
@@ -146,6 +155,7 @@ struct tpl_node {
     struct tpl_args *args;
     struct tpl_name *names; /* MACRO: parameters */
     size_t n_names;
+    unsigned extra;              /* MACRO: TPL_CALLER, ...; FOR: TPL_RECURSIVE */
     struct tpl_body body, other; /* other: else */
 };
 /*  ATTR    a.p                    ITEM    a[b]          SLICE   [a:b:c] as b of an ITEM
@@ -154,7 +164,9 @@ struct tpl_node {
  *  COND    b if a else c          PRINT   {{ a }}       IF      a, body, other
  *  FOR     a: target, b: what is iterated, c: condition or NULL, body, other
  *  SET     a: target (NAME, ATTR of a namespace, TUPLE), b
- *  SET_BLOCK, FILTER_BLOCK   a: target, b: chain of FILTERs or NULL, body */
+ *  SET_BLOCK, FILTER_BLOCK   a: target, b: chain of FILTERs or NULL, body
+ *  CALL_BLOCK  a: the CALL, b: a MACRO, which is its caller
+ *  WITH    at: targets and values by turns, body */
 
 struct template
 {

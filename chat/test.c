@@ -39,7 +39,9 @@ TEST(float, v.type == VAL_FLOAT)
 TEST(boolean, v.type == VAL_BOOL)
 TEST(true, v.type == VAL_BOOL && v.b)
 TEST(false, v.type == VAL_BOOL && !v.b)
-TEST(callable, v.type == VAL_FUNC || v.type == VAL_METHOD || v.type == VAL_MACRO)
+TEST(callable,
+    v.type == VAL_FUNC || v.type == VAL_METHOD || v.type == VAL_MACRO ||
+        v.type == VAL_LOOP || v.type == VAL_UNDEF)
 TEST(iterable,
     v.type == VAL_STR || v.type == VAL_LIST || v.type == VAL_TUPLE ||
         v.type == VAL_DICT || v.type == VAL_UNDEF || v.type == VAL_LOOP)
