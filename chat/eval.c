@@ -152,6 +152,10 @@ rnd_attr(struct render *r, struct val obj, const char *p, size_t n)
         if (v.type != VAL_UNDEF)
             return v;
     }
+    if (obj.type == VAL_TUPLE && obj.l->group && val_is_name("grouper", p, n))
+        return obj.l->at[0];
+    if (obj.type == VAL_TUPLE && obj.l->group && val_is_name("list", p, n))
+        return obj.l->at[1];
     if (obj.type == VAL_DICT || obj.type == VAL_NAMESPACE) {
         found = val_find(&r->c, obj.d, (struct val){ .type = VAL_STR, .s = &name });
         if (found != NULL)
@@ -194,7 +198,7 @@ rnd_item(struct render *r, struct val obj, struct val key)
     }
     if (key.type == VAL_STR) {
         struct val v = obj.type == VAL_LOOP ? loop_attr(r, obj.loop, key.s->p, key.s->n)
-            : obj.type == VAL_NAMESPACE
+            : obj.type == VAL_NAMESPACE || (obj.type == VAL_TUPLE && obj.l->group)
             ? rnd_attr(r, obj, key.s->p, key.s->n)
             : rnd_method(r, obj, key.s->p, key.s->n);
 

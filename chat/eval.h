@@ -99,12 +99,24 @@ void rnd_set(struct render *r, struct rnd_scope *s, struct tpl_name name, struct
 /* filter.c. NULL: no such one. */
 typedef struct val rnd_filter_fn(struct render *r, struct val v, const struct rnd_args *a);
 rnd_filter_fn *rnd_filter(const char *name, size_t n);
+/* strings.c: some of these, and methods of text. */
+rnd_filter_fn rnd_attr_filter, rnd_batch, rnd_center, rnd_slice, rnd_truncate,
+    rnd_wordcount;
+rnd_filter_fn rnd_str_center, rnd_str_islower, rnd_str_isupper, rnd_str_ljust,
+    rnd_str_partition, rnd_str_rjust, rnd_str_rpartition, rnd_str_zfill;
 /* test.c. NULL: no such one. */
 typedef int rnd_test_fn(struct render *r, struct val v, const struct rnd_args *a);
 rnd_test_fn *rnd_test(const char *name, size_t n);
 
 /* Bytes of the line end at i, as str.splitlines() has them; 0: none. */
 size_t rnd_line_end(const struct val_str *s, size_t i);
+/* spec.c. s % args, and v as the specification s of str.format() has it. */
+struct val rnd_percent(struct render *r, const struct val_str *s, struct val args);
+void
+rnd_add_format(struct render *r, struct val_buf *b, struct val v, const struct val_str *s);
+/* align: < > or ^. */
+struct val rnd_padded(struct render *r, const struct val_str *s, int64_t width,
+    uint32_t fill, char align);
 /* method.c: methods of strings and dicts, globals. VAL_UNDEF: none. */
 struct val rnd_method(struct render *r, struct val obj, const char *name, size_t n);
 struct val rnd_global(struct render *r, const char *name, size_t n);

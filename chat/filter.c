@@ -53,10 +53,21 @@ static size_t
 to_upper(uint32_t code, int first, utf8proc_uint32_t out[4])
 {
     (void)first;
-    if (code == 0xdf) {
-        out[0] = out[1] = 'S';
-        return 2;
-    }
+    static const struct {
+        uint32_t code;
+        utf8proc_uint32_t n, to[3];
+    } longer[] = { { 0xdf, 2, { 'S', 'S' } }, { 0x149, 2, { 0x2bc, 'N' } },
+        { 0x1f0, 2, { 'J', 0x30c } }, { 0x587, 2, { 0x535, 0x552 } },
+        { 0xfb00, 2, { 'F', 'F' } }, { 0xfb01, 2, { 'F', 'I' } },
+        { 0xfb02, 2, { 'F', 'L' } }, { 0xfb03, 3, { 'F', 'F', 'I' } },
+        { 0xfb04, 3, { 'F', 'F', 'L' } }, { 0xfb05, 2, { 'S', 'T' } },
+        { 0xfb06, 2, { 'S', 'T' } } };
+
+    for (size_t i = 0; code >= 0xdf && i < sizeof(longer) / sizeof(longer[0]); i++)
+        if (longer[i].code == code) {
+            memcpy(out, longer[i].to, sizeof(longer[i].to));
+            return longer[i].n;
+        }
     out[0] = (utf8proc_uint32_t)utf8proc_toupper((utf8proc_int32_t)code);
     return 1;
 }
@@ -65,6 +76,11 @@ static size_t
 to_lower(uint32_t code, int first, utf8proc_uint32_t out[4])
 {
     (void)first;
+    if (code == 0x130) {
+        out[0] = 'i';
+        out[1] = 0x307;
+        return 2;
+    }
     out[0] = (utf8proc_uint32_t)utf8proc_tolower((utf8proc_int32_t)code);
     return 1;
 }
@@ -696,6 +712,57 @@ f_sort(struct render *r, struct val v, const struct rnd_args *a)
     return sort_by(r, v, by, exact, down);
 }
 
+/* Elements with the same value of an attribute, in the order of the values: each with the
+ * value, as its first element has it. */
+static struct val
+f_groupby(struct render *r, struct val v, const struct rnd_args *a)
+{
+    struct val by = rnd_arg(r, a, 0, "attribute", val_undef);
+    struct val fallback = rnd_arg(r, a, 1, "default", val_none);
+    int exact = val_true(rnd_arg(r, a, 2, "case_sensitive", val_bool(0)));
+    struct val all = copied(r, v), out = val_list(&r->c, VAL_LIST, all.l->n);
+    struct val *keys = val_array(&r->c, all.l->n + 1, sizeof(*keys));
+    struct val_list *last = NULL;
+    size_t room = 0;
+
+    rnd_args_end(r, "groupby", a, 1, 3, "attribute,default,case_sensitive");
+    for (size_t i = 0; i < all.l->n; i++)
+        keys[i] = sort_key(r, attribute(r, all.l->at[i], by, fallback), val_none, exact);
+    sorted(r, keys, all.l->at, all.l->n, 0);
+    for (size_t i = 0; i < all.l->n; i++) {
+        if (i == 0 || !val_equal(&r->c, keys[i - 1], keys[i])) {
+            struct val entry = val_list(&r->c, VAL_TUPLE, 2);
+            struct val group = val_list(&r->c, VAL_LIST, 0);
+
+            entry.l->at[0] = attribute(r, all.l->at[i], by, fallback);
+            entry.l->at[1] = group;
+            entry.l->n = 2;
+            entry.l->group = 1;
+            out.l->at[out.l->n++] = entry;
+            last = group.l;
+            room = 0;
+        }
+        val_push(&r->c, last, &room, all.l->at[i]);
+    }
+    return out;
+}
+
+static struct val
+f_format(struct render *r, struct val v, const struct rnd_args *a)
+{
+    struct val args = val_list(&r->c, VAL_TUPLE, a->n);
+
+    if (a->n > 0 && a->n_kw > 0)
+        val_fail(&r->c, "can't handle positional and keyword arguments at the same time");
+    for (size_t i = 0; i < a->n; i++)
+        args.l->at[args.l->n++] = a->at[i];
+    if (a->n_kw > 0)
+        args = val_dict(&r->c);
+    for (size_t i = 0; i < a->n_kw; i++)
+        val_put(&r->c, args.d, val_str(&r->c, a->kw[i].p, a->kw[i].n, 0), a->kw_at[i]);
+    return rnd_percent(r, text_of(r, v), args);
+}
+
 static struct val
 f_dictsort(struct render *r, struct val v, const struct rnd_args *a)
 {
@@ -882,11 +949,14 @@ rnd_filter(const char *name, size_t n)
     static const struct {
         const char *name;
         rnd_filter_fn *fn;
-    } all[] = { { "abs", f_abs }, { "capitalize", f_capitalize }, { "count", f_length },
-        { "d", f_default }, { "default", f_default }, { "dictsort", f_dictsort },
-        { "e", f_escape }, { "escape", f_escape }, { "first", f_first },
-        { "float", f_float }, { "indent", f_indent }, { "int", f_int },
-        { "items", f_items }, { "join", f_join }, { "last", f_last },
+    } all[] = { { "abs", f_abs }, { "attr", rnd_attr_filter }, { "batch", rnd_batch },
+        { "center", rnd_center }, { "format", f_format }, { "groupby", f_groupby },
+        { "slice", rnd_slice }, { "truncate", rnd_truncate },
+        { "wordcount", rnd_wordcount }, { "capitalize", f_capitalize },
+        { "count", f_length }, { "d", f_default }, { "default", f_default },
+        { "dictsort", f_dictsort }, { "e", f_escape }, { "escape", f_escape },
+        { "first", f_first }, { "float", f_float }, { "indent", f_indent },
+        { "int", f_int }, { "items", f_items }, { "join", f_join }, { "last", f_last },
         { "length", f_length }, { "list", f_list }, { "lower", f_lower },
         { "map", f_map }, { "max", f_max }, { "min", f_min }, { "reject", f_reject },
         { "rejectattr", f_rejectattr }, { "replace", f_replace }, { "reverse", f_reverse },

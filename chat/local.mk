@@ -17,6 +17,8 @@ chat_libfdchat_la_SOURCES = \
 	%D%/object.c \
 	%D%/operator.c \
 	%D%/parse.c %D%/template.h \
+	%D%/spec.c \
+	%D%/strings.c \
 	%D%/test.c \
 	%D%/types.c %D%/types.h \
 	%D%/value.c %D%/value.h

@@ -125,10 +125,7 @@ split_blank(struct render *r, const struct val_str *s, int64_t most)
             return out.v;
         from = at;
         if (most == 0) {
-            struct val rest = val_sub(&r->c, s, from, s->n - from);
-            struct rnd_args none = { 0 };
-
-            piece(r, &out, m_rstrip(r, rest, &none));
+            piece(r, &out, val_sub(&r->c, s, from, s->n - from));
             return out.v;
         }
         while (at < s->n && !val_is_space(val_code(s->p + at, s->n - at, &n)))
@@ -165,6 +162,37 @@ m_split(struct render *r, struct val self, const struct rnd_args *a)
     return out.v;
 }
 
+/* Between blanks, from the end. */
+static struct val
+rsplit_blank(struct render *r, const struct val_str *s, int64_t most)
+{
+    struct pieces out = { .v = val_list(&r->c, VAL_LIST, 0) };
+    struct rnd_args none = { 0 };
+    struct val rest = val_sub(&r->c, s, 0, s->n);
+
+    val_steps(&r->c, s->n / 16);
+    for (;;) {
+        size_t at, n;
+
+        rest = m_rstrip(r, rest, &none);
+        if (rest.s->n == 0 || most-- == 0)
+            break;
+        for (at = rest.s->n; at > 0; at = n) {
+            n = at - 1;
+            while (n > 0 && ((unsigned char)rest.s->p[n] & 0xc0) == 0x80)
+                n--;
+            if (val_is_space(val_code(rest.s->p + n, rest.s->n - n, &(size_t){ 0 })))
+                break;
+        }
+        piece(r, &out, val_sub(&r->c, rest.s, at, rest.s->n - at));
+        rest = val_sub(&r->c, rest.s, 0, at);
+    }
+    if (rest.s->n > 0)
+        piece(r, &out, rest);
+    val_reverse(out.v.l);
+    return out.v;
+}
+
 static struct val
 m_rsplit(struct render *r, struct val self, const struct rnd_args *a)
 {
@@ -178,7 +206,7 @@ m_rsplit(struct render *r, struct val self, const struct rnd_args *a)
     if (most < 0)
         return m_split(r, self, a);
     if (by.type == VAL_NONE)
-        val_fail(&r->c, "rsplit() without a separator and with a limit is not supported");
+        return rsplit_blank(r, s, most);
     sep = need_text(r, by, "rsplit arg");
     if (sep->n == 0)
         val_fail(&r->c, "empty separator");
@@ -239,6 +267,35 @@ m_splitlines(struct render *r, struct val self, const struct rnd_args *a)
 
 /* ---- searching --------------------------------------------------------------------- */
 
+/* self from the second argument to the third, in characters. 0: that begins
+ * behind its end. */
+static int
+part_of(struct render *r, struct val self, const struct rnd_args *a, struct val *ret,
+    int64_t *ret_from)
+{
+    int64_t all = (int64_t)val_chars(self.s), bound[2] = { 0, all };
+    size_t at, end;
+
+    for (size_t i = 0; i < 2; i++) {
+        struct val v = rnd_arg(r, a, i + 1, "", val_none);
+
+        if (v.type == VAL_NONE)
+            continue;
+        bound[i] = need_int(r, v);
+        if (bound[i] < 0)
+            bound[i] = bound[i] + all < 0 ? 0 : bound[i] + all;
+    }
+    if (bound[1] > all)
+        bound[1] = all;
+    *ret_from = bound[0];
+    if (bound[0] > bound[1])
+        return 0;
+    at = val_char_at(self.s, (size_t)bound[0]);
+    end = val_char_at(self.s, (size_t)bound[1]);
+    *ret = val_sub(&r->c, self.s, at, end - at);
+    return 1;
+}
+
 static int
 begins(const struct val_str *s, const struct val_str *with, int at_end)
 {
@@ -250,15 +307,19 @@ static struct val
 begins_with(struct render *r, struct val self, const struct rnd_args *a, int at_end)
 {
     struct val with = rnd_arg(r, a, 0, "", val_undef);
+    int64_t from;
+    int there;
 
-    rnd_args_end(r, at_end ? "endswith" : "startswith", a, 1, 1, "");
+    rnd_args_end(r, at_end ? "endswith" : "startswith", a, 1, 3, "");
+    there = part_of(r, self, a, &self, &from);
     if (with.type == VAL_TUPLE) {
         for (size_t i = 0; i < with.l->n; i++)
             if (begins(self.s, need_text(r, with.l->at[i], "tuple for startswith"), at_end))
-                return val_bool(1);
+                return val_bool(there);
         return val_bool(0);
     }
-    return val_bool(begins(self.s, need_text(r, with, "startswith first arg"), at_end));
+    return val_bool(
+        begins(self.s, need_text(r, with, "startswith first arg"), at_end) && there);
 }
 
 static struct val
@@ -273,39 +334,72 @@ m_endswith(struct render *r, struct val self, const struct rnd_args *a)
     return begins_with(r, self, a, 1);
 }
 
+/* In characters; -1: nowhere. */
+static int64_t
+place_of(struct render *r, struct val self, const struct rnd_args *a, int last)
+{
+    const struct val_str *what = need_text(r, rnd_arg(r, a, 0, "", val_undef), "find arg");
+    const struct val_str *s;
+    int64_t from;
+    size_t k;
+
+    rnd_args_end(r, "find", a, 1, 3, "");
+    if (!part_of(r, self, a, &self, &from) || what->n > self.s->n)
+        return -1;
+    s = self.s;
+    k = last ? s->n - what->n : find_in(r, s, 0, what);
+    if (last) {
+        val_steps(&r->c, s->n / 16 + 1);
+        while (memcmp(s->p + k, what->p, what->n) != 0)
+            if (k-- == 0)
+                return -1;
+    } else if (k == s->n && what->n > 0) {
+        return -1;
+    }
+    return from + (int64_t)val_chars(val_sub(&r->c, s, 0, k).s);
+}
+
 static struct val
 m_find(struct render *r, struct val self, const struct rnd_args *a)
 {
-    const struct val_str *what = need_text(r, rnd_arg(r, a, 0, "", val_undef), "find arg");
-    size_t k = find_in(r, self.s, 0, what);
-
-    rnd_args_end(r, "find", a, 1, 1, "");
-    if (k == self.s->n && what->n > 0)
-        return val_int(-1);
-    return val_int((int64_t)val_chars(val_sub(&r->c, self.s, 0, k).s));
+    return val_int(place_of(r, self, a, 0));
 }
 
 static struct val
 m_rfind(struct render *r, struct val self, const struct rnd_args *a)
 {
-    const struct val_str *what = need_text(r, rnd_arg(r, a, 0, "", val_undef), "rfind arg");
-    const struct val_str *s = self.s;
+    return val_int(place_of(r, self, a, 1));
+}
 
-    rnd_args_end(r, "rfind", a, 1, 1, "");
-    val_steps(&r->c, s->n / 16 + 1);
-    for (size_t k = s->n + 1; k-- > 0;)
-        if (what->n <= s->n - k && memcmp(s->p + k, what->p, what->n) == 0)
-            return val_int((int64_t)val_chars(val_sub(&r->c, s, 0, k).s));
-    return val_int(-1);
+static struct val
+must_be_there(struct render *r, int64_t at)
+{
+    if (at < 0)
+        val_fail(&r->c, "substring not found");
+    return val_int(at);
+}
+
+static struct val
+m_index(struct render *r, struct val self, const struct rnd_args *a)
+{
+    return must_be_there(r, place_of(r, self, a, 0));
+}
+
+static struct val
+m_rindex(struct render *r, struct val self, const struct rnd_args *a)
+{
+    return must_be_there(r, place_of(r, self, a, 1));
 }
 
 static struct val
 m_count(struct render *r, struct val self, const struct rnd_args *a)
 {
     const struct val_str *what = need_text(r, rnd_arg(r, a, 0, "", val_undef), "count arg");
-    int64_t n = 0;
+    int64_t n = 0, from;
 
-    rnd_args_end(r, "count", a, 1, 1, "");
+    rnd_args_end(r, "count", a, 1, 3, "");
+    if (!part_of(r, self, a, &self, &from))
+        return val_int(0);
     if (what->n == 0)
         return val_int((int64_t)val_chars(self.s) + 1);
     for (size_t k = find_in(r, self.s, 0, what); k < self.s->n;
@@ -546,6 +640,35 @@ format_field(struct render *r, const char *p, size_t n, const struct rnd_args *a
     return v;
 }
 
+/* field!conversion:specification */
+static void
+format_one(struct render *r, struct val_buf *b, const struct val_str *s,
+    const struct rnd_args *a, size_t *next)
+{
+    const char *colon = s->n > 0 ? memchr(s->p, ':', s->n) : NULL;
+    size_t n = colon != NULL ? (size_t)(colon - s->p) : s->n, field = n;
+    struct val v, spec = val_text(&r->c, "");
+
+    if (colon != NULL)
+        spec = val_sub(&r->c, s, n + 1, s->n - n - 1);
+    if (memchr(spec.s->p, '{', spec.s->n) != NULL)
+        val_fail(&r->c, "format(): a field in a specification is not supported");
+    if (n >= 2 && s->p[n - 2] == '!')
+        field = n - 2;
+    v = format_field(r, s->p, field, a, next);
+    if (field < n && s->p[n - 1] == 'r') {
+        struct val_buf text = { 0 };
+
+        val_add_repr(&r->c, &text, v);
+        v = val_built(&r->c, &text);
+    } else if (field < n && s->p[n - 1] == 's') {
+        v = val_to_str(&r->c, v);
+    } else if (field < n) {
+        val_fail(&r->c, "Unknown conversion specifier '%c'", s->p[n - 1]);
+    }
+    rnd_add_format(r, b, v, spec.s);
+}
+
 static struct val
 m_format(struct render *r, struct val self, const struct rnd_args *a)
 {
@@ -571,9 +694,7 @@ m_format(struct render *r, struct val self, const struct rnd_args *a)
         if (e == NULL)
             val_fail(&r->c, "Single '%c' encountered in format string", s->p[i]);
         n = (size_t)(e - (s->p + i)) - 1;
-        if (memchr(s->p + i + 1, ':', n) != NULL || memchr(s->p + i + 1, '!', n) != NULL)
-            val_fail(&r->c, "format(): conversions and specifications are not supported");
-        val_add_value(&r->c, &b, format_field(r, s->p + i + 1, n, a, &next));
+        format_one(r, &b, val_sub(&r->c, s, i + 1, n).s, a, &next);
         i += n + 2;
     }
     return val_built(&r->c, &b);
@@ -716,11 +837,15 @@ struct val
 rnd_method(struct render *r, struct val obj, const char *name, size_t n)
 {
     static const struct method text[] = { { "capitalize", m_capitalize },
-        { "count", m_count }, { "endswith", m_endswith }, { "find", m_find },
-        { "format", m_format }, { "isalnum", m_isalnum }, { "isalpha", m_isalpha },
-        { "isdigit", m_isdigit }, { "isnumeric", m_isdigit }, { "isdecimal", m_isdigit },
-        { "isspace", m_isspace }, { "join", m_join }, { "lower", m_lower },
-        { "lstrip", m_lstrip }, { "removeprefix", m_removeprefix },
+        { "center", rnd_str_center }, { "index", m_index }, { "islower", rnd_str_islower },
+        { "isupper", rnd_str_isupper }, { "ljust", rnd_str_ljust },
+        { "partition", rnd_str_partition }, { "rindex", m_rindex },
+        { "rjust", rnd_str_rjust }, { "rpartition", rnd_str_rpartition },
+        { "zfill", rnd_str_zfill }, { "count", m_count }, { "endswith", m_endswith },
+        { "find", m_find }, { "format", m_format }, { "isalnum", m_isalnum },
+        { "isalpha", m_isalpha }, { "isdigit", m_isdigit }, { "isnumeric", m_isdigit },
+        { "isdecimal", m_isdigit }, { "isspace", m_isspace }, { "join", m_join },
+        { "lower", m_lower }, { "lstrip", m_lstrip }, { "removeprefix", m_removeprefix },
         { "removesuffix", m_removesuffix }, { "replace", m_replace }, { "rfind", m_rfind },
         { "rsplit", m_rsplit }, { "rstrip", m_rstrip }, { "split", m_split },
         { "splitlines", m_splitlines }, { "startswith", m_startswith },
@@ -733,6 +858,8 @@ rnd_method(struct render *r, struct val obj, const char *name, size_t n)
         { "index", m_list_index }, { "append", m_unsafe }, { "clear", m_unsafe },
         { "extend", m_unsafe }, { "insert", m_unsafe }, { "pop", m_unsafe },
         { "remove", m_unsafe }, { "reverse", m_unsafe }, { "sort", m_unsafe } };
+    static const struct method tuple[] = { { "count", m_list_count },
+        { "index", m_list_index } };
     static const struct method loop[] = { { "changed", m_changed }, { "cycle", m_cycle } };
 
 #define BOUND(m) bound(r, m, sizeof(m) / sizeof((m)[0]), obj, name, n)
@@ -743,6 +870,8 @@ rnd_method(struct render *r, struct val obj, const char *name, size_t n)
         return BOUND(dict);
     case VAL_LIST:
         return obj.l->lazy ? val_undef : BOUND(list);
+    case VAL_TUPLE:
+        return BOUND(tuple);
     case VAL_LOOP:
         return BOUND(loop);
     default:
@@ -753,15 +882,31 @@ rnd_method(struct render *r, struct val obj, const char *name, size_t n)
 
 /* ---- globals --------------------------------------------------------------------------- */
 
+static void
+put_entries(struct render *r, struct val_dict *d, const struct val_list *l)
+{
+    for (size_t i = 0; i < l->n; i++) {
+        struct val_list *entry = val_iter(&r->c, l->at[i]);
+
+        if (entry->n != 2)
+            val_fail(&r->c,
+                "dictionary update sequence element #%zu has length %zu; 2 is required",
+                i, entry->n);
+        val_put(&r->c, d, entry->at[0], entry->at[1]);
+    }
+}
+
 static struct val
 keywords(struct render *r, struct val self, const struct rnd_args *a, enum val_type type)
 {
     struct val v = val_dict(&r->c);
 
     (void)self;
-    if (a->n > 1 || (a->n == 1 && a->at[0].type != VAL_DICT))
-        val_fail(&r->c, "a dict is made of a dict and keywords");
-    for (size_t i = 0; a->n == 1 && i < a->at[0].d->n; i++)
+    if (a->n > 1)
+        val_fail(&r->c, "dict expected at most 1 argument, got %zu", a->n);
+    if (a->n == 1 && a->at[0].type != VAL_DICT)
+        put_entries(r, v.d, val_iter(&r->c, a->at[0]));
+    for (size_t i = 0; a->n == 1 && a->at[0].type == VAL_DICT && i < a->at[0].d->n; i++)
         val_put(&r->c, v.d, a->at[0].d->at[i].key, a->at[0].d->at[i].value);
     for (size_t i = 0; i < a->n_kw; i++)
         val_put(&r->c, v.d, val_str(&r->c, a->kw[i].p, a->kw[i].n, 0), a->kw_at[i]);
@@ -779,6 +924,32 @@ static struct val
 g_dict(struct render *r, struct val self, const struct rnd_args *a)
 {
     return keywords(r, self, a, VAL_DICT);
+}
+
+/* Nothing the first time, its text from then on. */
+static struct val
+g_joined(struct render *r, struct val self, const struct rnd_args *a)
+{
+    struct val used = val_text(&r->c, "used");
+
+    rnd_args_end(r, "joiner", a, 0, 0, "");
+    if (val_find(&r->c, self.d, used) != NULL)
+        return *val_find(&r->c, self.d, val_text(&r->c, "sep"));
+    val_put(&r->c, self.d, used, val_none);
+    return val_text(&r->c, "");
+}
+
+static struct val
+g_joiner(struct render *r, struct val self, const struct rnd_args *a)
+{
+    struct val_call *c = val_get(&r->c, sizeof(*c));
+
+    rnd_args_end(r, "joiner", a, 0, 1, "sep");
+    self = val_dict(&r->c);
+    val_put(&r->c, self.d, val_text(&r->c, "sep"),
+        rnd_arg(r, a, 0, "sep", val_text(&r->c, ", ")));
+    *c = (struct val_call){ .fn = g_joined, .name = "joiner", .self = self };
+    return (struct val){ .type = VAL_FUNC, .call = c };
 }
 
 #define RANGE_MAX 100000 /* as the sandbox has it */
@@ -832,14 +1003,25 @@ g_strftime(struct render *r, struct val self, const struct rnd_args *a)
     char form[256], out[1024];
     time_t t = (time_t)r->now_s;
     struct tm tm;
-    size_t n;
+    size_t n = 0;
 
     (void)self;
     rnd_args_end(r, "strftime_now", a, 1, 1, "format");
     if (f->n >= sizeof(form) || localtime_r(&t, &tm) == NULL)
         val_fail(&r->c, "strftime_now: the format is too long");
-    memcpy(form, f->p, f->n);
-    form[f->n] = '\0';
+    for (size_t i = 0; i < f->n; i++) {
+        int two = f->p[i] == '%' && i + 1 < f->n;
+
+        /* Python's time has no zone here */
+        if (two && (f->p[i + 1] == 'Z' || f->p[i + 1] == 'z')) {
+            i++;
+            continue;
+        }
+        form[n++] = f->p[i];
+        if (two)
+            form[n++] = f->p[++i];
+    }
+    form[n] = '\0';
     n = strftime(out, sizeof(out), form, &tm);
     return val_str(&r->c, memcpy(val_get(&r->c, n + 1), out, n), n, 0);
 }
@@ -847,9 +1029,9 @@ g_strftime(struct render *r, struct val self, const struct rnd_args *a)
 struct val
 rnd_global(struct render *r, const char *name, size_t n)
 {
-    static const struct method all[] = { { "dict", g_dict }, { "namespace", g_namespace },
-        { "raise_exception", g_raise }, { "range", g_range },
-        { "strftime_now", g_strftime } };
+    static const struct method all[] = { { "dict", g_dict }, { "joiner", g_joiner },
+        { "namespace", g_namespace }, { "raise_exception", g_raise },
+        { "range", g_range }, { "strftime_now", g_strftime } };
     struct val v = bound(r, all, sizeof(all) / sizeof(all[0]), val_none, name, n);
 
     if (val_is_name("self", name, n)) /* the template's blocks: it has none */

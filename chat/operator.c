@@ -231,6 +231,8 @@ rnd_binary(struct render *r, enum tok_op op, struct val a, struct val b)
     } else if (val_is_number(a) && val_is_number(b)) {
         return float_op(r, op, val_number(&r->c, a), val_number(&r->c, b));
     }
+    if (op == OP_MOD && a.type == VAL_STR)
+        return rnd_percent(r, a.s, b);
     if (op == OP_ADD) {
         if (a.type == VAL_STR && b.type == VAL_STR)
             return add_texts(r, a, b);

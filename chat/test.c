@@ -48,6 +48,9 @@ TEST(iterable,
 TEST(sequence,
     v.type == VAL_STR || ((v.type == VAL_LIST || v.type == VAL_TUPLE) && !v.l->lazy) ||
         v.type == VAL_DICT || v.type == VAL_UNDEF)
+TEST(escaped, rnd_is_safe(v))
+TEST(filter, v.type == VAL_STR && rnd_filter(v.s->p, v.s->n) != NULL)
+TEST(test, v.type == VAL_STR && rnd_test(v.s->p, v.s->n) != NULL)
 TEST(eq, val_equal(&r->c, v, test_arg(r, a)))
 TEST(ne, !val_equal(&r->c, v, test_arg(r, a)))
 TEST(lt, val_compare(&r->c, v, test_arg(r, a)) < 0)
@@ -108,7 +111,8 @@ rnd_test(const char *name, size_t n)
     } all[] = { { "!=", t_ne }, { "<", t_lt }, { "<=", t_le }, { "==", t_eq },
         { ">", t_gt }, { ">=", t_ge }, { "boolean", t_boolean },
         { "callable", t_callable }, { "defined", t_defined },
-        { "divisibleby", t_divisibleby }, { "eq", t_eq }, { "equalto", t_eq },
+        { "divisibleby", t_divisibleby }, { "eq", t_eq }, { "escaped", t_escaped },
+        { "filter", t_filter }, { "test", t_test }, { "equalto", t_eq },
         { "even", t_even }, { "false", t_false }, { "float", t_float }, { "ge", t_ge },
         { "greaterthan", t_gt }, { "gt", t_gt }, { "in", t_in }, { "integer", t_integer },
         { "iterable", t_iterable }, { "le", t_le }, { "lessthan", t_lt },

@@ -75,7 +75,8 @@ struct val_str {
 struct val_list {
     size_t n;
     struct val *at;
-    int lazy; /* a generator, not a list */
+    int lazy;  /* a generator, not a list */
+    int group; /* of groupby: the two have names */
 };
 
 struct val_pair {

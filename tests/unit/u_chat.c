@@ -117,6 +117,17 @@ t_spans(void **state)
     spans("{{ m | indent(2) }}", "{\"m\": \"a\\nb\"}", "[a\n]  [b]");
     spans("{{ 'k' if m == 'x' else m }}", "{\"m\": \"x\"}", "k");
     spans("{{ m[0] * 2 }}{{ m | length }}", "{\"m\": \"ab\"}", "[aa]2");
+    spans("{{ '%s<%5s>%d' % (m, m, 7) }}", "{\"m\": \"ab\"}", "[ab]<   [ab]>7");
+    spans("{{ '{:>4}|{!r}'.format(m, m) }}", "{\"m\": \"ab\"}", "  [ab]|'[ab]'");
+    spans("{{ m.center(6, '*') }}{{ m | truncate(3, true, '~', 0) }}",
+        "{\"m\": \"abcd\"}", "*[abcd]*[ab]~");
+    spans("{% for k, v in l | groupby('a') %}{{ k }}{{ v[0].b }};{% endfor %}",
+        "{\"l\": [{\"a\": \"x\", \"b\": \"y\"}]}", "[xy];");
+    spans("{{ m.partition('-') | join('=') }}", "{\"m\": \"a-b\"}", "[a]=-=[b]");
+    spans("{% macro f() %}<{{ caller(m) }}>{% endmacro %}{% call(x) f() %}{{ x }}!{% endcall %}",
+        "{\"m\": \"y\"}", "<[y]!>");
+    spans("{% for t in l recursive %}({{ loop(t) if t is not string else t }}){% endfor %}",
+        "{\"l\": [[\"x\"]]}", "(([x]))");
 }
 
 /* Every one ends, in an error that names the cause. */
