@@ -313,6 +313,26 @@ trusts_no_more(struct gen *g, struct problem *bad)
     bad->retry_ms = 1;
 }
 
+/* The conversation, or the number of tokens asked for, if that is beyond all that the model
+ * takes: then a shorter conversation would not help. */
+static void
+is_too_long(const struct gen *g, const struct fdc_error *e, struct problem *bad)
+{
+    int newer = g->a.max_completion_tokens != ASK_UNSET;
+    uint32_t asked = newer ? g->a.max_completion_tokens : g->a.max_tokens;
+    const char *name = newer ? "max_completion_tokens" : "max_tokens";
+
+    if (!g->a.is_chat)
+        (void)snprintf(bad->param, sizeof(bad->param), "prompt");
+    if (e->detail != FDC_D_MAX_NEW || asked == ASK_UNSET || e->arg != asked)
+        return;
+    (void)snprintf(bad->param, sizeof(bad->param), "%s", name);
+    (void)snprintf(bad->text, sizeof(bad->text),
+        "%s is %u, but this model's maximum context length is %u tokens, with the prompt. "
+        "Lower %s.",
+        name, asked, e->limit, name);
+}
+
 /* A reader that takes nothing holds its stream's memory, up to a bound. */
 static void
 check_pending(struct gen *g, size_t more)
@@ -383,8 +403,8 @@ gen_event(struct prompt *p, const struct fdc_event *ev)
         prb_from_error(&bad, ev->error);
         if (ev->error->detail == FDC_D_USER && !g->user_is_named)
             trusts_no_more(g, &bad);
-        if (ev->error->code == FDC_E_TOO_LONG && !g->a.is_chat)
-            (void)snprintf(bad.param, sizeof(bad.param), "prompt");
+        if (ev->error->code == FDC_E_TOO_LONG)
+            is_too_long(g, ev->error, &bad);
         p->is_over = 1;
         gen_fail(g, &bad);
         break;

@@ -216,7 +216,8 @@ prb_json_messages(const struct problem *p, struct buf *b)
         if (types[i].status == p->status)
             type = types[i].type;
     /* Programs know by this that a conversation must be shortened. */
-    if (p->code != NULL && strcmp(p->code, "context_length_exceeded") == 0)
+    if (p->code != NULL && strcmp(p->code, "context_length_exceeded") == 0 &&
+        strcmp(p->param, "max_tokens") != 0)
         buf_str(&text, "prompt is too long: ");
     buf_str(&text, p->text);
     buf_fmt(b, "{\"type\":\"error\",\"error\":{\"type\":\"%s\",\"message\":", type);

@@ -45,7 +45,11 @@ def main():
     refused(400, None, "prompt", t, {"prompt": [1, -2]})
     refused(400, None, "prompt", t, {"prompt": ["a"] * 257})
     refused(400, "invalid_token", "prompt", t, {"prompt": [99999999]})
-    refused(400, "context_length_exceeded", "prompt", t, dict(TEXT, max_tokens=99999))
+    # more than fits behind any prompt is no fault of the prompt
+    _, j = refused(400, "context_length_exceeded", "max_tokens", t, dict(TEXT, max_tokens=99999))
+    assert "max_tokens is 99999" in j["error"]["message"], j
+    refused(400, "context_length_exceeded", "max_completion_tokens", c,
+            {"messages": CHAT["messages"], "max_completion_tokens": 2000})
     _, j = refused(400, "context_length_exceeded", "messages", c,
                    {"messages": [{"role": "user", "content": "word " * 3000}], "max_tokens": 4})
     assert "maximum context length is 1024 tokens" in j["error"]["message"], j

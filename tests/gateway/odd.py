@@ -198,6 +198,11 @@ def begun():
     assert count(USER + [{"role": "assistant", "content": ""}]) >= count(USER)
     called = [{"type": "text", "text": "I look"}, {"type": "tool_use", "id": "a", "name": "f", "input": {}}]
     assert ask(MESSAGES, dict(body, messages=USER + [{"role": "assistant", "content": called}]))[0] == 200
+    # a shorter conversation is asked for where that helps alone
+    long = lambda **kw: ask(MESSAGES, dict(body, **kw))[2]["error"]["message"]
+    said = long(messages=USER, max_tokens=99999)
+    assert "max_tokens is 99999" in said and "prompt is too long" not in said, said
+    assert "prompt is too long" in long(messages=[{"role": "user", "content": "long " * 3000}])
     print("a last message of the model goes on")
 
 
