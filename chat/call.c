@@ -300,6 +300,13 @@ expect_byte(struct fdchat_answer *a, char c, uint8_t special)
             ans_keep(a, &a->raw, &c, 1);
         return;
     }
+    /* some models write one call behind another between the marks */
+    if (a->n_hold == 0 && special == 0 && c == '{' && a->step > 0 &&
+        a->now->step[a->step - 1].op == OP_OBJECT) {
+        step_enter(a, a->step - 1);
+        ans_again(a, &c, &special, 1);
+        return;
+    }
     choices_of(a->now, a->step, 0, &all);
     k = choose(a, &all, c, special, &first);
     if (k >= 0) {

@@ -28,7 +28,7 @@
 /* The first that fits is taken: what is special stands above what is general. */
 static const struct fmt rows[] = {
     { .name = "gpt-oss",
-        .has = { "<|channel|>", "to=functions" },
+        .has = { "<|channel|>", "functions." },
         .think = { "<|channel|>analysis<|message|>" },
         .answer = { "<|end|>" },
         .call = { "<|channel|>commentary to=functions.%N<|message|>%A",
@@ -44,12 +44,12 @@ static const struct fmt rows[] = {
         .answer = { "<channel|>" },
         .call = { "<|tool_call>call:%N{%G<tool_call|>" } },
     { .name = "deepseek-v3.2",
-        .has = { DSML "function_calls" },
+        .has = { DSML, "function_calls>" },
         THINK,
         .call = { "<" DSML
                   "function_calls>" INVOKES(DSML, DSML) "</" DSML "function_calls>" } },
     { .name = "deepseek-v4",
-        .has = { DSML "tool_calls" },
+        .has = { DSML, "tool_calls>" },
         THINK,
         .call = { "<" DSML "tool_calls>" INVOKES(DSML, DSML) "</" DSML "tool_calls>" } },
     { .name = "deepseek-v3",
@@ -107,6 +107,7 @@ static const struct fmt rows[] = {
             "<|END_TEXT|>" } },
     { .name = "lfm2",
         .has = { "<|tool_call_start|>" },
+        .or_has = "<|tool_list_start|>",
         THINK,
         .call = { "<|tool_call_start|>%P<|tool_call_end|>" } },
     { .name = "olmo3",
@@ -129,6 +130,10 @@ static const struct fmt rows[] = {
         .has = { "<tool_calls>" },
         THINK,
         .call = { "<tool_calls>%O</tool_calls>" } },
+    { .name = "nemotron-2",
+        .has = { "<TOOLCALL>" },
+        THINK,
+        .call = { "<TOOLCALL>%O</TOOLCALL>" } },
     { .name = "longcat",
         .has = { "<longcat_tool_call>" },
         .think = { "<longcat_think>" },
@@ -176,6 +181,8 @@ fmt_of_template(const char *text, size_t bytes)
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         const struct fmt *f = &rows[i];
 
+        if (f->or_has != NULL && holds(text, bytes, f->or_has))
+            return f;
         if (holds(text, bytes, f->has[0]) &&
             (f->has[1] == NULL || holds(text, bytes, f->has[1])) &&
             (f->lacks == NULL || !holds(text, bytes, f->lacks)))

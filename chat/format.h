@@ -35,6 +35,7 @@ struct fmt {
     const char *name;
     const char *has[2]; /* a template of this format holds each of them */
     const char *lacks;  /* and not this */
+    const char *or_has; /* or it holds this: many write their marks only in answers */
     const char *think[FMT_MARKS], *answer[FMT_MARKS]; /* begin and end of reasoning */
     const char *call[FMT_CALLS];
     const char *drop[FMT_DROPS]; /* markup that is neither */

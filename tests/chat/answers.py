@@ -152,6 +152,9 @@ FORMATS = {
     'gpt-oss': (('<|channel|>analysis<|message|>', '<|end|><|start|>assistant'), lambda c, r: ''.join(
         f'<|channel|>commentary to=functions.{c[0][0]} <|constrain|>json<|message|>{json.dumps(c[0][1])}<|call|>'), '1h'),
     'think': (T, None, ''),
+    'nemotron-2': (T, lambda c, r: f'<TOOLCALL>{LIST(c, r)}</TOOLCALL>', ''),
+    # MiniMax-M1: one call behind another between the marks
+    'tool-calls-tag lines': (T, lambda c, r: '<tool_calls>\n' + '\n'.join(obj(x, r) for x in c) + '\n</tool_calls>', ''),
 }
 
 
@@ -178,7 +181,7 @@ def answer(name, r):
     if some:
         text += '\n' if content and 'h' not in how else ''
         text += calls(some, r)
-    return [name, prompt, text, content, reasoning, some]
+    return [name.split()[0], prompt, text, content, reasoning, some]
 
 
 def answers(n):

@@ -535,6 +535,20 @@ t_formats(void **state)
         { "<tool_call>{{n}}<arg_key>", "glm-4.5" }, { "[TOOL_CALLS]", "mistral" },
         { "<|start_header_id|> {\"name\": .., \"parameters\": ..}", "llama3" },
         { "<|channel|>analysis to=functions.x", "gpt-oss" }, { "<think>", "think" },
+        /* as the models' own templates have them, put together */
+        { "{{- \"<|start|>assistant to=\" }}{{- \"functions.\" + tool_call.name + "
+          "\"<|channel|>commentary \" }}",
+            "gpt-oss" },
+        { "{%- set dsml = '\xef\xbd\x9c"
+          "DSML\xef\xbd\x9c' -%}<think>"
+          "{{ '<' + dsml + 'function_calls>' }}",
+            "deepseek-v3.2" },
+        { "{%- set dsml = '\xef\xbd\x9c"
+          "DSML\xef\xbd\x9c' -%}<think>"
+          "{{ '<' + dsml + 'tool_calls>' }}",
+            "deepseek-v4" },
+        { "List of tools: <|tool_list_start|>[", "lfm2" },
+        { "<think>{{- '<TOOLCALL>[' -}}", "nemotron-2" },
         { "<\xef\xbd\x9ctool\xe2\x96\x81sep\xef\xbd\x9c>```json", "deepseek-v3" },
         { "<\xef\xbd\x9ctool\xe2\x96\x81sep\xef\xbd\x9c>", "deepseek-v3.1" } };
     struct fdchat_answer_opts o = { .size = sizeof(o), .format = "no-such" };
