@@ -198,6 +198,8 @@ rnd_truncate(struct render *r, struct val v, const struct rnd_args *a)
 
     rnd_args_end(r, "truncate", a, 0, 4, "length,killwords,end,leeway");
     leeway = leeway.type == VAL_NONE ? val_int(5) : leeway;
+    if (v.type != VAL_STR && val_iter(&r->c, v)->n <= (uint64_t)most + 5)
+        return v;
     if (v.type != VAL_STR || end.type != VAL_STR)
         val_fail(&r->c, "truncate: a %s is no text",
             val_type_name(v.type != VAL_STR ? v : end));
