@@ -306,13 +306,13 @@ struct mdl_family {
     double default_eps;             /* rms_norm_eps; 0: 1e-6 */
     double default_theta;           /* rope_theta; 0: 10000 */
     double default_local_theta;     /* rope_local_base_freq; 0: it has none */
-    double default_partial;         /* partial_rotary_factor; 0: 1 */
-    int rope_su;                    /* rope types su and yarn mean longrope */
-    int32_t default_head_dim;       /* 0: hidden_size / num_attention_heads */
-    int32_t default_window;         /* sliding_window; 0: the family has no windows;
+    double default_partial;   /* partial_rotary_factor; 0: the family does not read it */
+    int rope_su;              /* rope types su and yarn mean longrope */
+    int32_t default_head_dim; /* 0: hidden_size / num_attention_heads */
+    int32_t default_window;   /* sliding_window; 0: the family has no windows;
                                  MDL_MAX_POS: none unless it is given */
-    int32_t full_every;   /* every n-th layer has no window; 0: this is not so */
-    int default_windowed; /* use_sliding_window */
+    int32_t full_every;       /* every n-th layer has no window; 0: this is not so */
+    int default_windowed;     /* use_sliding_window */
     int32_t default_full; /* max_window_layers: layers before the first with a window */
     /* Family-specific fields of config.json (a json_t *), after the common ones. */
     int (*config)(const void *json, struct mdl_config *cfg, char *err, size_t err_bytes);

@@ -238,11 +238,9 @@ read_local(const struct mdl_json *top, const struct mdl_json *params, struct mdl
         check_known(&j) != 0 || mdl_json_str(&j, "rope_type", &type) != 0 ||
         read_basics(&j, &c->rope_local_theta, &partial) != 0)
         return -EINVAL;
-    if (strcmp(type, "default") != 0)
-        return mdl_json_refuse(&j, "rope_type", "is not supported; supported: default");
-    return partial == 1
+    return strcmp(type, "default") == 0
         ? 0
-        : mdl_json_refuse(&j, "partial_rotary_factor", "is not supported; supported: 1");
+        : mdl_json_refuse(&j, "rope_type", "is not supported; supported: default");
 }
 
 /* The object that holds the type: rope_scaling if it is there, else rope_parameters, in
@@ -271,6 +269,25 @@ find_object(const struct mdl_json *top, const struct mdl_family *f, struct mdl_c
     return 1;
 }
 
+/* c->rot. A family that does not read partial_rotary_factor rotates whole heads; with a type
+ * that scales, transformers has fewer frequencies then than these heads take. */
+static int
+read_rot(const struct mdl_json *j, const struct mdl_family *f, double partial,
+    struct mdl_config *c)
+{
+    if (f->default_partial == 0 && partial != 1 && c->rope != MDL_ROPE_DEFAULT)
+        return mdl_fail(-EINVAL, j->err, j->err_bytes,
+            "%s: partial_rotary_factor = %g is not supported for model_type %s with "
+            "rope_type %s",
+            j->file, partial, f->name, mdl_rope_name(c->rope));
+    c->rot = f->default_partial == 0 ? c->head_dim : (int32_t)(c->head_dim * partial);
+    return c->rot >= 2 && c->rot % 2 == 0
+        ? 0
+        : mdl_fail(-EINVAL, j->err, j->err_bytes,
+              "%s: partial_rotary_factor = %g of head_dim = %d is not an even number",
+              j->file, partial, c->head_dim);
+}
+
 int
 mdl_rope_read(const struct mdl_json *top, const struct mdl_family *f, struct mdl_config *c)
 {
@@ -287,16 +304,11 @@ mdl_rope_read(const struct mdl_json *top, const struct mdl_family *f, struct mdl
     found = find_object(top, f, c, &j);
     if (found < 0 || (found > 0 && read_basics(&j, &c->rope_theta, &partial) != 0))
         return -EINVAL;
-    c->rot = (int32_t)(c->head_dim * partial);
-    if (c->rot < 2 || c->rot % 2 != 0)
-        return mdl_fail(-EINVAL, j.err, j.err_bytes,
-            "%s: partial_rotary_factor = %g of head_dim = %d is not an even number",
-            j.file, partial, c->head_dim);
-    if (found == 0)
-        return 0;
-    if (check_known(&j) != 0 || read_type(&j, f, c) != 0)
+    if (found > 0 && (check_known(&j) != 0 || read_type(&j, f, c) != 0))
         return -EINVAL;
-    return read_scaling(top, &j, c);
+    if (read_rot(&j, f, partial, c) != 0)
+        return -EINVAL;
+    return found > 0 ? read_scaling(top, &j, c) : 0;
 }
 
 /* ---- frequencies ---- */

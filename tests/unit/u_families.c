@@ -397,6 +397,36 @@ glm4(void **state)
     mdl_free(p);
 }
 
+/* A Llama whose config.json has a partial_rotary_factor rotated half of each head, and
+ * answered otherwise than in transformers, where Phi-3 and GLM alone read it. */
+static void
+partial_factor(void **state)
+{
+    static const char *const whole[] = { MODEL("llama", ",\"partial_rotary_factor\":0.5"),
+        MODEL("qwen3", ",\"rope_parameters\":{\"partial_rotary_factor\":0.2}"),
+        MODEL("olmo3",
+            ",\"rope_parameters\":{\"full_attention\":{\"partial_rotary_factor\":0.5},"
+            "\"sliding_attention\":{\"partial_rotary_factor\":0.5}}") };
+    struct mdl_program *p;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(whole) / sizeof(whole[0]); i++) {
+        p = build(whole[i]);
+        assert_int_equal(p->rot, 16);
+        mdl_free(p);
+    }
+    p = build(MODEL("phi3", ",\"partial_rotary_factor\":0.5"));
+    assert_int_equal(p->rot, 8);
+    mdl_free(p);
+    refused(MODEL("glm", ",\"partial_rotary_factor\":0.2"),
+        "config.json: partial_rotary_factor = 0.2 of head_dim = 16 is not an even number");
+    refused(MODEL("llama",
+                ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":2,"
+                "\"partial_rotary_factor\":0.5}"),
+        "config.json: partial_rotary_factor = 0.5 is not supported for model_type llama with "
+        "rope_type linear");
+}
+
 static void
 ernie(void **state)
 {
@@ -499,6 +529,7 @@ main(void)
         cmocka_unit_test(gemma3),
         cmocka_unit_test(gemma3_images),
         cmocka_unit_test(glm4),
+        cmocka_unit_test(partial_factor),
         cmocka_unit_test(ernie),
         cmocka_unit_test(yarn),
         cmocka_unit_test(dynamic),

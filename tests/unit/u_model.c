@@ -530,8 +530,8 @@ refused_rope(void **state)
     refused(LLAMA(",\"rope_parameters\":{\"rope_type\":\"llama3\",\"factor\":8,"
                   "\"low_freq_factor\":4,\"high_freq_factor\":4}"),
         "config.json: rope_parameters.high_freq_factor = 4 is not above low_freq_factor");
-    refused(LLAMA(",\"partial_rotary_factor\":0.2"),
-        "config.json: partial_rotary_factor = 0.2 of head_dim = 16 is not an even number");
+    refused(LLAMA(",\"partial_rotary_factor\":1.5"),
+        "config.json: partial_rotary_factor = 1.5 is not above 0 and at most 1");
 }
 
 static struct mdl_program *
