@@ -312,8 +312,10 @@ struct mdl_family {
     int32_t default_window;   /* sliding_window; 0: the family has no windows;
                                  MDL_MAX_POS: none unless it is given */
     int32_t full_every;       /* every n-th layer has no window; 0: this is not so */
-    int default_windowed;     /* use_sliding_window */
-    int32_t default_full; /* max_window_layers: layers before the first with a window */
+    int default_windowed; /* 1: use_sliding_window is not read, it is true; 0: false */
+    int types_unread;     /* layer_types; of Phi-3, all layers have the window or none */
+    int32_t default_full; /* max_window_layers: layers before the first with a window; 0: it
+                                 is not read */
     /* Family-specific fields of config.json (a json_t *), after the common ones. */
     int (*config)(const void *json, struct mdl_config *cfg, char *err, size_t err_bytes);
     int (*build)(struct mdl_program *p);

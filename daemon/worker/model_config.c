@@ -168,6 +168,9 @@ read_layer_types(const struct mdl_json *j, const struct mdl_family *f, struct md
         if (c->windowed[i] && c->window == 0)
             return mdl_json_refuse(j, "layer_types",
                 "has sliding_attention, but there is no sliding_window");
+        if (f->types_unread && !c->windowed[i] && c->window > 0 && c->window < c->max_pos)
+            return mdl_json_refuse(j, "layer_types",
+                "has full_attention, but sliding_window holds for every layer");
     }
     return 0;
 }
@@ -179,7 +182,7 @@ read_windows(const struct mdl_json *j, const struct mdl_family *f, struct mdl_co
     int used = f->default_window == 0 || f->default_windowed, some = 0;
     int32_t full = f->default_full, every = f->full_every;
 
-    if (mdl_json_bool(j, "use_sliding_window", &used) != 0)
+    if (!f->default_windowed && mdl_json_bool(j, "use_sliding_window", &used) != 0)
         return -EINVAL;
     if (f->default_window == 0 && used && mdl_json_has(j, "sliding_window"))
         return mdl_json_refuse(j, "sliding_window",
@@ -187,9 +190,10 @@ read_windows(const struct mdl_json *j, const struct mdl_family *f, struct mdl_co
     if (f->default_window > 0 && used &&
         !json_is_null(json_object_get(j->o, "sliding_window")))
         c->window = f->default_window;
-    if (c->window > 0 &&
-        (mdl_json_i32(j, "sliding_window", 1, MDL_MAX_POS, &c->window) != 0 ||
-            mdl_json_i32(j, "max_window_layers", 0, INT32_MAX, &full) != 0))
+    if (c->window > 0 && mdl_json_i32(j, "sliding_window", 1, MDL_MAX_POS, &c->window) != 0)
+        return -EINVAL;
+    if (f->default_full > 0 &&
+        mdl_json_i32(j, "max_window_layers", 0, INT32_MAX, &full) != 0)
         return -EINVAL;
     if (mdl_fields_reads(f, "sliding_window_pattern") &&
         mdl_json_i32(j, "sliding_window_pattern", 1, MDL_MAX_LAYER, &every) != 0)

@@ -34,6 +34,7 @@ const struct mdl_family mdl_phi3 = {
     .rope_su = 1,
     .default_window = MDL_MAX_POS,
     .default_windowed = 1,
+    .types_unread = 1,
     .config = phi3_config,
     .build = mdl_build_dense,
 };

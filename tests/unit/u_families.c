@@ -428,6 +428,44 @@ partial_factor(void **state)
 }
 
 static void
+window_is(const char *json, int layer, int want)
+{
+    struct mdl_program *p = build(json);
+
+    assert_int_equal(op_of(p, MDL_OP_ATTENTION, layer)->window, want);
+    mdl_free(p);
+}
+
+/* Mistral, Phi-3, Gemma and OLMo 3 lost their windows to use_sliding_window = false, or to
+ * max_window_layers in their first layers; transformers reads these of Qwen, and SmolLM3 the
+ * first. */
+static void
+window_fields(void **state)
+{
+#define FULL "\"full_attention\""
+#define UNREAD \
+    ",\"sliding_window\":64,\"use_sliding_window\":false,\"max_window_layers\":3"
+    (void)state;
+    window_is(MODEL("mistral", UNREAD), 0, 64);
+    window_is(MODEL("phi3", UNREAD), 0, 64);
+    window_is(MODEL("gemma2", UNREAD), 0, 64);
+    window_is(MODEL("gemma3_text", UNREAD), 0, 64);
+    window_is(MODEL("olmo3", UNREAD), 0, 64);
+    window_is(MODEL("qwen2", UNREAD), 3, 0);
+    window_is(MODEL("smollm3",
+                  ",\"sliding_window\":64,\"use_sliding_window\":true,"
+                  "\"no_rope_layer_interval\":1,\"max_window_layers\":3"),
+        0, 64);
+    window_is(MODEL("phi3", ",\"layer_types\":[" FULL "," FULL "," FULL "," FULL "]"), 0, 0);
+    refused(MODEL("phi3",
+                ",\"sliding_window\":64,\"layer_types\":[\"sliding_attention\","
+                "\"full_attention\",\"sliding_attention\",\"full_attention\"]"),
+        "config.json: layer_types = [\"sliding_attention\",\"full_attention\"");
+#undef UNREAD
+#undef FULL
+}
+
+static void
 ernie(void **state)
 {
     struct mdl_program *p = build(MODEL("ernie4_5", ",\"use_bias\":true"));
@@ -530,6 +568,7 @@ main(void)
         cmocka_unit_test(gemma3_images),
         cmocka_unit_test(glm4),
         cmocka_unit_test(partial_factor),
+        cmocka_unit_test(window_fields),
         cmocka_unit_test(ernie),
         cmocka_unit_test(yarn),
         cmocka_unit_test(dynamic),
