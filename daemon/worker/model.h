@@ -306,13 +306,17 @@ struct mdl_family {
     double default_eps;             /* rms_norm_eps; 0: 1e-6 */
     double default_theta;           /* rope_theta; 0: 10000 */
     double default_local_theta;     /* rope_local_base_freq; 0: it has none */
-    double default_partial;   /* partial_rotary_factor; 0: the family does not read it */
-    int rope_su;              /* rope types su and yarn mean longrope */
-    int32_t default_head_dim; /* 0: hidden_size / num_attention_heads */
-    int32_t default_window;   /* sliding_window; 0: the family has no windows;
+    double default_partial; /* partial_rotary_factor; 0: the family does not read it */
+    int rope_su;            /* rope types su and yarn mean longrope */
+    int32_t default_head_dim; /* 0: hidden_size / num_attention_heads, as for null_head_dim */
+    int null_head_dim;        /* of null */
+    int32_t default_kv_head; /* num_key_value_heads; 0, or no divisor: num_attention_heads */
+    int32_t default_original; /* original_max_position_embeddings, which one next to the rope
+                                 type does not change; 0: max_position_embeddings */
+    int32_t default_window; /* sliding_window; 0: the family has no windows;
                                  MDL_MAX_POS: none unless it is given */
-    int32_t full_every;       /* every n-th layer has no window; 0: this is not so */
-    int default_windowed; /* 1: use_sliding_window is not read, it is true; 0: false */
+    int32_t full_every;     /* every n-th layer has no window; 0: this is not so */
+    int default_windowed;   /* 1: use_sliding_window is not read, it is true; 0: false */
     int types_unread;     /* layer_types; of Phi-3, all layers have the window or none */
     int32_t default_full; /* max_window_layers: layers before the first with a window; 0: it
                                  is not read */

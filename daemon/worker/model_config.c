@@ -70,13 +70,18 @@ read_shape(const struct mdl_json *j, const struct mdl_family *f, struct mdl_conf
         mdl_json_i32(j, "max_position_embeddings", 1, MDL_MAX_POS, &c->max_pos) != 0)
         return -EINVAL;
     c->n_kv_head = c->n_head;
+    if (json_object_get(j->o, "num_key_value_heads") == NULL && f->default_kv_head > 0 &&
+        c->n_head % f->default_kv_head == 0)
+        c->n_kv_head = f->default_kv_head;
     if (mdl_json_i32(j, "num_key_value_heads", 1, c->n_head, &c->n_kv_head) != 0)
         return -EINVAL;
     if (c->n_head % c->n_kv_head != 0) {
         snprintf(why, sizeof(why), "does not divide num_attention_heads = %d", c->n_head);
         return mdl_json_refuse(j, "num_key_value_heads", why);
     }
-    c->head_dim = f->default_head_dim;
+    c->head_dim = f->null_head_dim && json_is_null(json_object_get(j->o, "head_dim"))
+        ? 0
+        : f->default_head_dim;
     if (!mdl_json_has(j, "head_dim") && c->head_dim == 0) {
         if (c->hidden % c->n_head != 0) {
             snprintf(why, sizeof(why), "is not a multiple of num_attention_heads = %d",

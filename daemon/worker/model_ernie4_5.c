@@ -29,10 +29,12 @@ const struct mdl_family mdl_ernie4_5 = {
     .name = "ernie4_5",
     .architectures = architectures,
     .fields = fields,
+    .default_kv_head = 2,
     .default_tied = 1,
     .default_eps = 1e-5,
     .default_theta = 500000,
     .default_head_dim = 128,
+    .null_head_dim = 1,
     .config = ernie4_5_config,
     .build = mdl_build_dense,
 };

@@ -49,6 +49,7 @@ const struct mdl_family mdl_gemma2 = {
     .fields = fields,
     .names = &names,
     .act_field = "hidden_activation",
+    .default_kv_head = 4,
     .default_tied = 1,
     .default_head_dim = 256,
     .default_window = 4096,

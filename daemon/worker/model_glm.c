@@ -42,6 +42,7 @@ const struct mdl_family mdl_glm = {
     .default_eps = 0.00000015625,
     .default_partial = 0.5,
     .default_head_dim = 128,
+    .default_kv_head = 2,
     .config = glm_config,
     .build = mdl_build_dense,
 };
@@ -54,6 +55,7 @@ const struct mdl_family mdl_glm4 = {
     .default_eps = 0.00000015625,
     .default_partial = 0.5,
     .default_head_dim = 128,
+    .default_kv_head = 2,
     .config = glm_config,
     .build = mdl_build_dense,
 };

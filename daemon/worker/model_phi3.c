@@ -30,6 +30,7 @@ const struct mdl_family mdl_phi3 = {
     .architectures = architectures,
     .names = &names,
     .default_eps = 1e-5,
+    .default_original = 4096, /* of Phi3Config in transformers */
     .default_partial = 1,
     .rope_su = 1,
     .default_window = MDL_MAX_POS,

@@ -29,6 +29,7 @@ const struct mdl_family mdl_qwen2 = {
     .name = "qwen2",
     .architectures = architectures,
     .harmless = harmless,
+    .default_kv_head = 32,
     .default_tied = 0,
     /* of Qwen2Config in transformers */
     .default_window = 4096,

@@ -27,6 +27,7 @@ const struct mdl_family mdl_qwen3 = {
     .name = "qwen3",
     .architectures = architectures,
     .harmless = harmless,
+    .default_kv_head = 32,
     .default_tied = 0,
     /* of Qwen3Config in transformers */
     .default_head_dim = 128,

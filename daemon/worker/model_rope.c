@@ -171,15 +171,19 @@ read_longrope(const struct mdl_json *j, struct mdl_config *c)
 
 /* What the type of the object needs; top: config.json. */
 static int
-read_scaling(const struct mdl_json *top, const struct mdl_json *j, struct mdl_config *c)
+read_scaling(const struct mdl_json *top, const struct mdl_json *j,
+    const struct mdl_family *f, struct mdl_config *c)
 {
     const char *original = "original_max_position_embeddings";
     double longest = c->max_pos;
 
     if (c->rope == MDL_ROPE_DEFAULT)
         return 0;
-    if (mdl_json_i32(j, original, 1, MDL_MAX_POS, &c->rope_original_max_pos) != 0 ||
-        mdl_json_i32(top, original, 1, MDL_MAX_POS, &c->rope_original_max_pos) != 0)
+    if (mdl_json_i32(j, original, 1, MDL_MAX_POS, &c->rope_original_max_pos) != 0)
+        return -EINVAL;
+    if (f->default_original > 0)
+        c->rope_original_max_pos = f->default_original;
+    if (mdl_json_i32(top, original, 1, MDL_MAX_POS, &c->rope_original_max_pos) != 0)
         return -EINVAL;
     if (c->rope == MDL_ROPE_DYNAMIC)
         c->rope_original_max_pos = c->max_pos;
@@ -308,7 +312,7 @@ mdl_rope_read(const struct mdl_json *top, const struct mdl_family *f, struct mdl
         return -EINVAL;
     if (read_rot(&j, f, partial, c) != 0)
         return -EINVAL;
-    return found > 0 ? read_scaling(top, &j, c) : 0;
+    return found > 0 ? read_scaling(top, &j, f, c) : 0;
 }
 
 /* ---- frequencies ---- */

@@ -55,6 +55,7 @@ const struct mdl_family mdl_smollm3 = {
     .name = "smollm3",
     .architectures = architectures,
     .fields = fields,
+    .default_kv_head = 4,
     .default_tied = 1,
     .default_theta = 2000000,
     .default_window = MDL_MAX_POS,

@@ -427,6 +427,61 @@ partial_factor(void **state)
         "rope_type linear");
 }
 
+#define HEADS(type, n, more) \
+    "{\"model_type\":\"" type "\",\"num_hidden_layers\":2,\"num_attention_heads\":" n \
+    ",\"hidden_size\":64,\"intermediate_size\":96,\"vocab_size\":256," \
+    "\"max_position_embeddings\":512" more "}"
+
+static void
+heads_are(const char *json, int32_t kv, int32_t dim)
+{
+    struct mdl_program *p = build(json);
+
+    assert_int_equal(p->cfg.n_kv_head, kv);
+    assert_int_equal(p->cfg.head_dim, dim);
+    mdl_free(p);
+}
+
+/* Without num_key_value_heads, weights of a GLM or Gemma that transformers loads did not have
+ * the shape that fdd asked for: their classes have defaults of their own. So it was for an
+ * ERNIE whose head_dim is null, and a Mistral with an attention_bias, which it has not. */
+static void
+class_defaults(void **state)
+{
+    struct mdl_program *p;
+
+    (void)state;
+    heads_are(HEADS("llama", "8", ""), 8, 8);
+    heads_are(HEADS("mistral", "16", ""), 8, 4);
+    heads_are(HEADS("qwen2", "32", ""), 32, 2);
+    heads_are(HEADS("gemma2", "8", ""), 4, 256);
+    heads_are(HEADS("gemma3_text", "8", ""), 4, 256);
+    heads_are(HEADS("smollm3", "8", ""), 4, 8);
+    heads_are(HEADS("glm", "8", ""), 2, 128);
+    heads_are(HEADS("glm4", "8", ""), 2, 128);
+    heads_are(HEADS("ernie4_5", "8", ""), 2, 128);
+    heads_are(HEADS("ernie4_5", "8", ",\"num_key_value_heads\":null"), 8, 128);
+    heads_are(HEADS("ernie4_5", "8", ",\"head_dim\":null"), 2, 8);
+    heads_are(HEADS("mistral", "4", ""), 4, 16);
+    p = build(MODEL("mistral", ",\"attention_bias\":true"));
+    assert_int_equal(op_of(p, MDL_OP_GEMM, 0)->bias, -1);
+    mdl_free(p);
+}
+
+/* A Phi-3 without original_max_position_embeddings took the long factors behind another
+ * length than in transformers, whose class has 4,096 whatever stands next to the type. */
+static void
+phi3_original(void **state)
+{
+    struct mdl_program *p = build(MODEL("phi3",
+        ",\"rope_scaling\":{\"type\":\"longrope\",\"original_max_position_embeddings\":64,"
+        "\"short_factor\":[1,1,1,1,1,1,1,1],\"long_factor\":[2,2,2,2,2,2,2,2]}"));
+
+    (void)state;
+    assert_int_equal(p->cfg.rope_original_max_pos, 4096);
+    mdl_free(p);
+}
+
 static void
 window_is(const char *json, int layer, int want)
 {
@@ -568,6 +623,8 @@ main(void)
         cmocka_unit_test(gemma3_images),
         cmocka_unit_test(glm4),
         cmocka_unit_test(partial_factor),
+        cmocka_unit_test(class_defaults),
+        cmocka_unit_test(phi3_original),
         cmocka_unit_test(window_fields),
         cmocka_unit_test(ernie),
         cmocka_unit_test(yarn),
