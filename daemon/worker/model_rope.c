@@ -183,7 +183,9 @@ read_scaling(const struct mdl_json *top, const struct mdl_json *j,
         return -EINVAL;
     if (f->default_original > 0)
         c->rope_original_max_pos = f->default_original;
-    if (mdl_json_i32(top, original, 1, MDL_MAX_POS, &c->rope_original_max_pos) != 0)
+    /* transformers takes it into no object for a kind of layers. */
+    if (f->default_local_theta == 0 &&
+        mdl_json_i32(top, original, 1, MDL_MAX_POS, &c->rope_original_max_pos) != 0)
         return -EINVAL;
     if (c->rope == MDL_ROPE_DYNAMIC)
         c->rope_original_max_pos = c->max_pos;
@@ -196,6 +198,10 @@ read_scaling(const struct mdl_json *top, const struct mdl_json *j,
         longest = fmin(c->rope_factor * c->rope_original_max_pos, MDL_MAX_POS);
     if (longest > c->max_pos)
         c->max_pos = (int32_t)longest;
+    if (c->rope == MDL_ROPE_YARN && f->default_local_theta > 0 &&
+        json_is_false(json_object_get(j->o, "truncate")))
+        return mdl_json_refuse(j, "truncate",
+            "is not supported for a model with rotations for kinds of layers");
     return c->rope == MDL_ROPE_LLAMA3 ? read_llama3(j, c)
         : c->rope == MDL_ROPE_YARN    ? read_yarn(j, c)
         : c->rope == MDL_ROPE_LONGROPE
@@ -247,6 +253,27 @@ read_local(const struct mdl_json *top, const struct mdl_json *params, struct mdl
         : mdl_json_refuse(&j, "rope_type", "is not supported; supported: default");
 }
 
+/* rope_parameters has an object for each kind of layer; transformers reads nothing next to
+ * them. *ret: that of layers without a window. 1 or 0: is there one? */
+static int
+find_full(const struct mdl_json *params, struct mdl_json *ret)
+{
+    const char *key;
+    json_t *v;
+
+    if (mdl_json_has(params, "full_attention"))
+        return open_object(params, "full_attention", "rope_parameters.full_attention.",
+                   ret) != 0
+            ? -EINVAL
+            : 1;
+    json_object_foreach((json_t *)(uintptr_t)params->o, key, v)
+        if (!json_is_null(v) && strcmp(key, "sliding_attention") != 0)
+            return mdl_json_refuse(params, key,
+                "is not in an object for a kind of layers: full_attention, "
+                "sliding_attention");
+    return 0;
+}
+
 /* The object that holds the type: rope_scaling if it is there, else rope_parameters, in
  * which newer files keep rope_theta too, or its object for layers without a window. 1 or 0:
  * is there one? */
@@ -255,21 +282,24 @@ find_object(const struct mdl_json *top, const struct mdl_family *f, struct mdl_c
     struct mdl_json *ret)
 {
     const json_t *o = mdl_json_field(top, "rope_scaling");
-    int has_params = mdl_json_has(top, "rope_parameters");
+    int has_params = mdl_json_has(top, "rope_parameters"),
+        kinds = f->default_local_theta > 0;
     struct mdl_json params;
 
     if (has_params && open_object(top, "rope_parameters", "rope_parameters.", &params) != 0)
         return -EINVAL;
-    if (f->default_local_theta > 0 && read_local(top, has_params ? &params : NULL, c) != 0)
+    if (kinds && read_local(top, has_params ? &params : NULL, c) != 0)
         return -EINVAL;
-    if (o != NULL && (!json_is_object(o) || json_object_size(o) > 0))
+    if (o != NULL && (!json_is_object(o) || json_object_size(o) > 0)) {
+        if (kinds && has_params)
+            return mdl_json_refuse(top, "rope_scaling", "is there besides rope_parameters");
         return open_object(top, "rope_scaling", "rope_scaling.", ret) != 0 ? -EINVAL : 1;
+    }
     if (!has_params)
         return 0;
+    if (kinds)
+        return find_full(&params, ret);
     *ret = params;
-    if (f->default_local_theta > 0 && mdl_json_has(&params, "full_attention") &&
-        open_object(&params, "full_attention", "rope_parameters.full_attention.", ret) != 0)
-        return -EINVAL;
     return 1;
 }
 

@@ -482,6 +482,37 @@ phi3_original(void **state)
     mdl_free(p);
 }
 
+#define YARN "\"rope_type\":\"yarn\",\"factor\":4"
+
+/* Gemma 3 and OLMo 3 have rotations for each kind of layers, and transformers reads none that
+ * stand next to these: fdd took a rope_parameters without kinds, and the original length of
+ * config.json itself, and answered otherwise. */
+static void
+rope_kinds(void **state)
+{
+    struct mdl_program *p;
+
+    (void)state;
+    p = build(MODEL("olmo3",
+        ",\"original_max_position_embeddings\":64,\"rope_parameters\":{\"full_attention\":{" YARN
+        ",\"original_max_position_embeddings\":128}}"));
+    assert_int_equal(p->cfg.rope_original_max_pos, 128);
+    mdl_free(p);
+    p = build(MODEL("gemma3_text",
+        ",\"sliding_window\":64,\"rope_parameters\":{\"full_attention\":null,"
+        "\"sliding_attention\":{\"rope_theta\":100}}"));
+    assert_true(p->cfg.rope_theta == 1000000 && p->cfg.rope_local_theta == 100);
+    mdl_free(p);
+    refused(MODEL("gemma3_text", ",\"rope_parameters\":{" YARN "}"),
+        "config.json: rope_parameters.rope_type = \"yarn\" is not in an object for a kind");
+    refused(MODEL("olmo3",
+                ",\"rope_parameters\":{\"full_attention\":{" YARN "}},"
+                "\"rope_scaling\":{" YARN "}"),
+        "config.json: rope_scaling = {\"rope_type\":\"yarn\",\"factor\":4} is there besides");
+    refused(MODEL("olmo3", ",\"rope_scaling\":{" YARN ",\"truncate\":false}"),
+        "config.json: rope_scaling.truncate = false is not supported");
+}
+
 static void
 window_is(const char *json, int layer, int want)
 {
@@ -625,6 +656,7 @@ main(void)
         cmocka_unit_test(partial_factor),
         cmocka_unit_test(class_defaults),
         cmocka_unit_test(phi3_original),
+        cmocka_unit_test(rope_kinds),
         cmocka_unit_test(window_fields),
         cmocka_unit_test(ernie),
         cmocka_unit_test(yarn),
