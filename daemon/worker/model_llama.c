@@ -7,13 +7,6 @@
 
 static const char *const architectures[] = { "LlamaForCausalLM", NULL };
 
-/* Old conversions stored the rotary frequencies, which follow from config.json. */
-static const char *const harmless[] = {
-    "model.layers.*.self_attn.rotary_emb.inv_freq",
-    "model.rotary_emb.inv_freq",
-    NULL,
-};
-
 static const char *const fields[] = { "mlp_bias", NULL };
 
 static int
@@ -27,7 +20,6 @@ llama_config(const void *json, struct mdl_config *c, char *err, size_t err_bytes
 const struct mdl_family mdl_llama = {
     .name = "llama",
     .architectures = architectures,
-    .harmless = harmless,
     .fields = fields,
     .default_tied = 0,
     .config = llama_config,

@@ -7,12 +7,6 @@
 
 static const char *const architectures[] = { "MistralForCausalLM", NULL };
 
-static const char *const harmless[] = {
-    "model.layers.*.self_attn.rotary_emb.inv_freq",
-    "model.rotary_emb.inv_freq",
-    NULL,
-};
-
 /* transformers does not read attention_bias of this family. */
 static int
 mistral_config(const void *json, struct mdl_config *c, char *err, size_t err_bytes)
@@ -27,7 +21,6 @@ mistral_config(const void *json, struct mdl_config *c, char *err, size_t err_byt
 const struct mdl_family mdl_mistral = {
     .name = "mistral",
     .architectures = architectures,
-    .harmless = harmless,
     .default_kv_head = 8,
     .default_tied = 0,
     .default_window = 4096, /* of MistralConfig in transformers */

@@ -7,12 +7,6 @@
 
 static const char *const architectures[] = { "Qwen2ForCausalLM", NULL };
 
-static const char *const harmless[] = {
-    "model.layers.*.self_attn.rotary_emb.inv_freq",
-    "model.rotary_emb.inv_freq",
-    NULL,
-};
-
 /* transformers does not read attention_bias of this family. */
 static int
 qwen2_config(const void *json, struct mdl_config *c, char *err, size_t err_bytes)
@@ -28,7 +22,6 @@ qwen2_config(const void *json, struct mdl_config *c, char *err, size_t err_bytes
 const struct mdl_family mdl_qwen2 = {
     .name = "qwen2",
     .architectures = architectures,
-    .harmless = harmless,
     .default_kv_head = 32,
     .default_tied = 0,
     /* of Qwen2Config in transformers */

@@ -7,12 +7,6 @@
 
 static const char *const architectures[] = { "Qwen3ForCausalLM", NULL };
 
-static const char *const harmless[] = {
-    "model.layers.*.self_attn.rotary_emb.inv_freq",
-    "model.rotary_emb.inv_freq",
-    NULL,
-};
-
 static int
 qwen3_config(const void *json, struct mdl_config *c, char *err, size_t err_bytes)
 {
@@ -26,7 +20,6 @@ qwen3_config(const void *json, struct mdl_config *c, char *err, size_t err_bytes
 const struct mdl_family mdl_qwen3 = {
     .name = "qwen3",
     .architectures = architectures,
-    .harmless = harmless,
     .default_kv_head = 32,
     .default_tied = 0,
     /* of Qwen3Config in transformers */

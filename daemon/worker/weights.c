@@ -317,11 +317,15 @@ match(const char *pat, const char *s)
 static int
 is_harmless(const struct mdl_program *p, const char *name)
 {
-    const char *const *h = mdl_family(p->cfg.family)->harmless;
+    /* Old conversions stored the rotary frequencies, which follow from config.json. */
+    static const char *const of_all[] = { "model.layers.*.self_attn.rotary_emb.inv_freq",
+        "model.rotary_emb.inv_freq", NULL };
+    const char *const *lists[] = { of_all, mdl_family(p->cfg.family)->harmless };
 
-    for (; h != NULL && *h != NULL; h++)
-        if (match(*h, name))
-            return 1;
+    for (int i = 0; i < 2; i++)
+        for (const char *const *h = lists[i]; h != NULL && *h != NULL; h++)
+            if (match(*h, name))
+                return 1;
     /* A copy of the embedding that a tied head does not need. */
     for (int32_t i = 0; i < p->n_w; i++)
         if (p->w[i].alias >= 0 && strcmp(p->w[i].name[0], name) == 0)
@@ -461,6 +465,8 @@ wts_plan_new(const char *dir, struct mdl_program *p, int dummy, uint64_t seed,
         rc = open_files(wp, dir, err, err_bytes);
     if (rc == 0 && !dummy)
         rc = wts_rename(wp, mdl_family(p->cfg.family)->renames, err, err_bytes);
+    if (rc == 0 && !dummy)
+        rc = wts_head_alone(wp, p, err, err_bytes);
     if (rc == 0 && !dummy)
         rc = wts_untie(wp, p, err, err_bytes);
     if (rc == 0 && !dummy)

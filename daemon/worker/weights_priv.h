@@ -132,7 +132,11 @@ void wts_shape_text(char *s, size_t n, const int64_t *shape, int n_dim);
  * err. */
 int wts_read_exact(const struct wts_file *f, void *p, size_t n, uint64_t off, char *err,
     size_t err_bytes);
-/* weights_tied.c: a tied weight of the program that is in the files too, with other
+/* weights_tied.c: a tied head that is in the files without its embedding becomes that, as in
+ * transformers. -ENOMEM. */
+int wts_head_alone(struct wts_plan *wp, const struct mdl_program *p, char *err,
+    size_t err_bytes);
+/* A tied weight of the program that is in the files too, with other
  * bytes, type or shape, becomes one of its own. */
 int
 wts_untie(const struct wts_plan *wp, struct mdl_program *p, char *err, size_t err_bytes);

@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Heads that config.json ties to the embedding and that are in the files all the
- * same.
+ * same, with the embedding or in its place.
  */
 #include "config.h"
 
@@ -43,6 +43,27 @@ tied_same(const struct wts_plan *wp, const struct wts_tensor *a,
     }
     free(buf);
     return rc;
+}
+
+int
+wts_head_alone(struct wts_plan *wp, const struct mdl_program *p, char *err, size_t err_bytes)
+{
+    for (int32_t i = 0; i < p->n_w; i++) {
+        const struct wts_ref *w = &p->w[i];
+        const char *embed = w->alias < 0 ? NULL : p->w[w->alias].name[0];
+        const struct wts_tensor *head = wts_find(wp, w->name[0]);
+        char *name;
+
+        if (embed == NULL || head == NULL || wts_find(wp, embed) != NULL)
+            continue;
+        name = strdup(embed);
+        if (name == NULL)
+            return mdl_fail(-ENOMEM, err, err_bytes, "W_IO: no memory");
+        free(wp->tensor[head - wp->tensor].name);
+        wp->tensor[head - wp->tensor].name = name;
+        return wts_sort(wp, err, err_bytes);
+    }
+    return 0;
 }
 
 int

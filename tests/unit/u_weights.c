@@ -184,10 +184,44 @@ expected_set(void **state)
     assert_string_equal(wts_ignored(wp), "1: model.layers.1.self_attn.rotary_emb.inv_freq");
     wts_plan_free(wp);
     load_and_check(1, 1);
+    /* Of every family: a Granite with rotary frequencies did not load. */
+    snprintf(prog->cfg.family, sizeof(prog->cfg.family), "granite");
+    wp = plan(0);
+    assert_string_equal(wts_ignored(wp), "1: model.layers.1.self_attn.rotary_emb.inv_freq");
+    wts_plan_free(wp);
     model("false", "float32", "F32");
     add_spec("model.layers.x.self_attn.rotary_emb.inv_freq", "F32", 8, 0);
     write_tensors(SINGLE, 0, 1);
     plan_refused(-EINVAL, "W_MODEL", "layers.x");
+}
+
+static void
+rename_spec(const char *in_name, const char *name)
+{
+    struct spec *s = spec_of(in_name);
+
+    snprintf(s->name, sizeof(s->name), "%s", name);
+}
+
+/* A tied checkpoint that was saved with its head in place of the embedding did not load. */
+static void
+head_without_embedding(void **state)
+{
+    struct wts_plan *wp;
+
+    (void)state;
+    model("true", "bfloat16", "BF16");
+    rename_spec("embed_tokens", "lm_head.weight");
+    write_tensors(SINGLE, 0, 1);
+    wp = plan(0);
+    assert_int_equal(prog->cfg.tied, 1);
+    assert_non_null(wts_find(wp, "model.embed_tokens.weight"));
+    assert_string_equal(wts_ignored(wp), "");
+    wts_plan_free(wp);
+    model("false", "bfloat16", "BF16");
+    rename_spec("embed_tokens", "model.embed.weight");
+    write_tensors(SINGLE, 0, 1);
+    plan_refused(-EINVAL, "W_MODEL", "missing: model.embed_tokens.weight");
 }
 
 /* Of the files that there are. */
@@ -533,6 +567,7 @@ main(void)
         cmocka_unit_test(links),
         cmocka_unit_test(expected_set),
         cmocka_unit_test(tied_and_there),
+        cmocka_unit_test(head_without_embedding),
         cmocka_unit_test(damaged_files),
         cmocka_unit_test(faults),
         cmocka_unit_test(changed_files),
