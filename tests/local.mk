@@ -82,7 +82,7 @@ UNIT_TESTS = \
 	%D%/unit/u_tok_unset %D%/unit/u_trie \
 	%D%/unit/u_answer %D%/unit/u_chat \
 	%D%/unit/u_text \
-	%D%/unit/u_tok_norm \
+	%D%/unit/u_tok_norm %D%/unit/u_tok_cases \
 	%D%/unit/u_detok \
 	%D%/unit/u_kv_groups \
 	%D%/unit/u_model %D%/unit/u_shards \

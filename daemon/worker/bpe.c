@@ -180,6 +180,15 @@ bpe_add_token(struct bpe *bpe, uint32_t id, const uint8_t *bytes, size_t n, unsi
     return 0;
 }
 
+void
+bpe_flag(struct bpe *bpe, uint32_t id, unsigned flags, bool on)
+{
+    if (on)
+        bpe->token[id].flags |= (uint8_t)flags;
+    else
+        bpe->token[id].flags &= (uint8_t)~flags;
+}
+
 int
 bpe_add_merge(struct bpe *bpe, uint32_t left, uint32_t right, uint32_t rank, uint32_t id)
 {
@@ -387,21 +396,24 @@ bpe_seal_join(struct bpe *bpe)
 size_t
 bpe_cut(const struct bpe *bpe, const uint8_t *s, size_t n, size_t at)
 {
-    /* An unknown character can reach over a cut, unless bytes stand for it. */
-    bool any = bpe->opts.unk_id < 0 || (bpe->opts.byte_fallback && bpe->all_fallback);
+    /* An unknown character can reach over a cut, unless bytes stand for it. Where it leaves
+     * no token, those around it can join. */
+    bool any = bpe->opts.byte_fallback && bpe->all_fallback, dropped = bpe->opts.unk_id < 0;
     size_t i = at + bpe_char_len(s[at]), prev = at;
 
     if (!bpe->join)
         return n;
-    for (; i < n; prev = i, i += bpe_char_len(s[i])) {
+    for (; i < n; i += bpe_char_len(s[i])) {
         uint32_t left = bpe_char_at(s + prev), right = bpe_char_at(s + i);
         uint32_t bit = bpe_join_bit(left, right);
+        bool known = any ||
+            (right < 128 ? bpe->ascii[right] : bpe_find(bpe, s + i, bpe_char_len(s[i]))) >=
+                0;
 
-        if (bpe->join[bit / 64] >> bit % 64 & 1)
-            continue;
-        if (any ||
-            (right < 128 ? bpe->ascii[right] : bpe_find(bpe, s + i, bpe_char_len(s[i]))) >= 0)
+        if (known && !(bpe->join[bit / 64] >> bit % 64 & 1))
             return i;
+        if (known || !dropped)
+            prev = i;
     }
     return n;
 }

@@ -67,6 +67,9 @@ struct bpe *bpe_free(struct bpe *bpe);
 int bpe_add_token(struct bpe *bpe, uint32_t id, const uint8_t *bytes, size_t n,
     unsigned flags);
 
+/* Sets flags of a token that was entered, or takes them. */
+void bpe_flag(struct bpe *bpe, uint32_t id, unsigned flags, bool on);
+
 /* Makes room for n merges instead, of a table that has none yet. -ENOMEM. */
 int bpe_room(struct bpe *bpe, uint32_t n);
 

@@ -337,7 +337,7 @@ enc_scan_end(struct enc_scan *sc, size_t *ret_a, size_t *ret_b)
 /*
  * The next added token (its id in sc->id) or the text before it. A match
  * that is refused is passed over as a whole, and white space taken by rstrip
- * can still begin the next match: both as in the reference.
+ * can still begin the next match, but not be all of one with lstrip: as in the reference.
  */
 static enum enc_got
 enc_scan_next(struct tok_enc *enc, const struct tok_set *set, struct enc_scan *sc,
@@ -376,6 +376,8 @@ enc_scan_next(struct tok_enc *enc, const struct tok_set *set, struct enc_scan *s
             a = enc_space_before(sc->s, sc->start < a ? sc->start : a, a);
         if (t->rstrip)
             b = enc_space_after(sc->s, sc->n, b);
+        if (t->lstrip && b <= sc->start)
+            continue;
         enc_spend(budget, (sc->at - from) / ENC_SCAN_COST + t->n);
         sc->id = t->id;
         *ret_a = sc->start;
@@ -427,7 +429,8 @@ enc_first(struct tok_enc *enc, const uint8_t *s, size_t n)
         return 0;
     enc->norm.later = false;
     rc = tok_norm_apply(&enc->tok->norm, &enc->norm, s, tok_utf8_get(s, &cp), &out);
-    enc->seg_first = out.n;
+    /* Alone it is the end of the text, too; what takes it out of a longer one says so. */
+    enc->seg_first = out.n > 0 ? out.n : 1;
     tok_buf_fini(&out);
     return rc;
 }

@@ -83,6 +83,22 @@ tok_ld_sets(struct tok_ld *ld, size_t n)
     return tok->all.e && tok->raw.e && tok->normed.e ? 0 : tok_ld_no_memory(ld);
 }
 
+/*
+ * A token that decodes to its normal form is left out of decoded text where that form is
+ * the content of a special token: the reference looks for it by what it decodes to.
+ */
+static void
+add_shown(struct tok *tok)
+{
+    for (uint32_t i = 0; i < tok->normed.n; i++) {
+        const struct tok_added *e = &tok->normed.e[i];
+        int64_t k = tok_set_match(&tok->all, tok->normed.bytes.p + e->off, e->n);
+
+        bpe_flag(tok->bpe, e->id, BPE_TOK_SPECIAL,
+            k >= 0 && tok->all.e[k].n == e->n && tok->all.e[k].special);
+    }
+}
+
 int
 tok_ld_seal(struct tok_ld *ld)
 {
@@ -91,6 +107,7 @@ tok_ld_seal(struct tok_ld *ld)
     int rc;
 
     add_set_seal(&tok->all);
+    add_shown(tok);
     add_set_seal(&tok->raw);
     add_set_seal(&tok->normed);
     if (tok->all.n != before)

@@ -364,7 +364,12 @@ dec_read_piece(struct dec_load *d, const json_t *o, struct dec_op *op)
 
     if (!strcmp(tok_ld_type(o), "BPEDecoder")) {
         op->kind = DEC_BPE;
-        return tok_ld_text(d->ld, o, "suffix", &op->text);
+        rc = tok_ld_text(d->ld, o, "suffix", &op->text);
+        return rc || op->text.n
+            ? rc
+            : tok_ld_err(d->ld, -ENOTSUP,
+                  "decoder BPEDecoder: \"suffix\" is empty, which is not "
+                  "supported");
     }
     op->kind = DEC_WORDPIECE;
     rc = tok_ld_text(d->ld, o, "prefix", &op->text);

@@ -14,8 +14,9 @@ static const char pre_gpt2[] =
 /* Of Digits, whose table has the numbers of Unicode 17 already. */
 static const char pre_digit[] = "[\\p{N}\\x{11de0}-\\x{11de9}\\x{16ff4}-\\x{16ff6}]";
 
-/* Of Whitespace; in brackets, where \w has no superscripts. */
-static const char pre_words[] = "[\\w]+|[^\\w\\s]+";
+/* Of Whitespace; in brackets, where \w has no superscripts. The joiners are letters of words
+ * for its library, and not for that of Split. */
+static const char pre_words[] = "[\\w\\x{200c}\\x{200d}]+|[^\\w\\s\\x{200c}\\x{200d}]+";
 
 static int
 pre_stage(struct tok_ld *ld, enum tok_stage_kind kind, struct tok_stage **ret)
