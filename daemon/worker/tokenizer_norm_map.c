@@ -299,6 +299,9 @@ tok_norm_sentencepiece(const struct tok_norm_op *op, struct tok_norm_run *run,
         if (out->n > limit)
             return -E2BIG;
     }
+    /* The prefix is there before anything of the text is taken out. */
+    if (!begun && n > 0 && !op->one_space && tok_buf_put(out, space, len))
+        return -ENOMEM;
     while (op->one_space && out->n - from >= len &&
         !memcmp(out->p + out->n - len, space, len))
         out->n -= len;

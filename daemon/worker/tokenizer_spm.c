@@ -255,6 +255,31 @@ spm_read(struct spm *m, const uint8_t *s, size_t n)
 
 /* ---- the tokenizer that it says ---- */
 
+/* A user defined piece is looked for in normalized text, while SentencePiece keeps it from
+ * being normalized. Behind a letter, since a text loses the space that it begins with. */
+static int
+spm_check_user(struct spm *m, const struct spm_piece *e)
+{
+    const struct tok_norm norm = { .op = { *m->norm }, .n_ops = 1 };
+    struct tok_norm_run run = { .later = true };
+    struct tok_buf in = { 0 }, out = { 0 };
+    int rc = tok_buf_put(&in, "x", 1) || tok_buf_put(&in, e->s, e->n)
+        ? -ENOMEM
+        : tok_norm_apply(&norm, &run, in.p, in.n, &out);
+
+    if (rc)
+        rc = tok_ld_err(m->ld, rc, "piece %u: %s", (unsigned)e->id, strerror(-rc));
+    else if (out.n != in.n || memcmp(out.p, in.p, in.n) != 0)
+        rc = tok_ld_err(m->ld, -ENOTSUP,
+            "piece %u: \"%.*s\" is USER_DEFINED, but the normalizer changes it, which is "
+            "not supported",
+            (unsigned)e->id, (int)(e->n > 60 ? 60 : e->n), (const char *)e->s);
+    tok_buf_fini(&in);
+    tok_buf_fini(&out);
+    tok_norm_run_fini(&run);
+    return rc;
+}
+
 static int
 spm_enter(struct spm *m, const struct spm_piece *e)
 {
@@ -273,7 +298,8 @@ spm_enter(struct spm *m, const struct spm_piece *e)
     }
     if (e->type == SPM_USER) {
         flags |= BPE_TOK_ADDED;
-        rc = tok_ld_set_put(m->ld, &m->ld->tok->normed, &t, e->s, e->n);
+        rc = spm_check_user(m, e);
+        rc = rc ? rc : tok_ld_set_put(m->ld, &m->ld->tok->normed, &t, e->s, e->n);
         rc = rc ? rc : tok_ld_set_put(m->ld, &m->ld->tok->all, &t, e->s, e->n);
         if (rc)
             return rc;
@@ -329,7 +355,8 @@ spm_unigram(struct spm *m)
     return 0;
 }
 
-/* Spaces for marks, bytes for "<0xXX>", and no space first where one was put there. */
+/* Spaces for marks, bytes for "<0xXX>", and no space first where one was put there, or would
+ * have been taken. */
 static int
 spm_decoder(struct spm *m)
 {
@@ -338,7 +365,7 @@ spm_decoder(struct spm *m)
         "content", " ", "type", "ByteFallback", "type", "Fuse");
     int rc = 0;
 
-    if (o && m->norm->dummy_prefix)
+    if (o && (m->norm->dummy_prefix || m->norm->one_space))
         rc = json_array_append_new(json_object_get(o, "decoders"),
             json_pack("{s:s, s:s, s:i, s:i}", "type", "Strip", "content", " ", "start", 1,
                 "stop", 0));

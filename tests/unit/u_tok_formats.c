@@ -20,6 +20,7 @@
 
 #include <cmocka.h>
 
+#include "daemon/worker/detok.h"
 #include "tests/tok_fixture.h"
 
 static size_t
@@ -143,6 +144,41 @@ tekken(void **state)
     }
 }
 
+#define UNK_PIECE "\n\x09\n\x05<unk>\x18\x02"
+/* No dummy prefix; white space that is more than one space, or around the text, is taken. */
+#define NO_PREFIX "\x1a\x04\x18\0 \x01"
+
+/* The first space of a text came back where the normalizer takes it, and user defined pieces
+ * that it changes were not found. */
+static void
+stripping_model(void **state)
+{
+    static const char good[] = UNK_PIECE
+        "\n\x06\n\x04\xe2\x96\x81"
+        "a" NO_PREFIX;
+    static const char bad[] = UNK_PIECE "\n\x06\n\x02  \x18\x04" NO_PREFIX;
+    struct tok *tok = NULL;
+    struct dtk d;
+    uint8_t out[64];
+    char err[512];
+    size_t n;
+
+    (void)state;
+    if (load_bytes("tokenizer.model", good, sizeof(good) - 1, &tok, err, sizeof(err)) != 0)
+        fail_msg("%s", err);
+    dtk_init(&d, tok, false);
+    n = dtk_push(&d, 1, out, sizeof(out));
+    n += dtk_push(&d, 1, out + n, sizeof(out) - n);
+    n += dtk_finish(&d, out + n, sizeof(out) - n);
+    assert_int_equal(n, 3);
+    assert_memory_equal(out, "a a", 3);
+    tok_free(tok);
+    assert_int_equal(load_bytes("tokenizer.model", bad, sizeof(bad) - 1, &tok, err,
+                         sizeof(err)),
+        -ENOTSUP);
+    assert_non_null(strstr(err, "piece 1: \"  \" is USER_DEFINED, but the normalizer"));
+}
+
 /* Every prefix of a tokenizer.model is refused or loads; so do broken fields. */
 static void
 bad_models(void **state)
@@ -206,6 +242,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks),
         cmocka_unit_test(tekken),
+        cmocka_unit_test(stripping_model),
         cmocka_unit_test(bad_models),
     };
 

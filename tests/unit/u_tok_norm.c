@@ -109,7 +109,7 @@ edge(uint32_t *cell, uint32_t node, uint8_t c, uint32_t to, int text)
     return to;
 }
 
-/* "ab" becomes "X", "Q" becomes "q", "e" and an accent one character. */
+/* "ab" becomes "X", "Q" becomes "q", "e" and an accent one character, "Z" nothing. */
 static void
 make_map(struct tok_charsmap *map)
 {
@@ -122,6 +122,7 @@ make_map(struct tok_charsmap *map)
     node = edge(cell, root, 'a', 512, -1);
     edge(cell, node, 'b', 514, 0);
     edge(cell, root, 'Q', 516, 2);
+    edge(cell, root, 'Z', 524, 1);
     node = edge(cell, root, 'e', 768, -1);
     node = edge(cell, node, 0xcc, 520, -1);
     edge(cell, node, 0x81, 522, 4);
@@ -176,6 +177,13 @@ charsmap(void **state)
         "ee\xc3\xa9"
         "e aqbq");
     map_as(&op, "aab bba a", "aX bba a");
+    /* A text of which nothing is left keeps the prefix. */
+    op.dummy_prefix = true;
+    map_as(&op, "ZZ", " ");
+    map_as(&op, "ZaZ", " a");
+    map_as(&op, "", "");
+    op.one_space = true;
+    map_as(&op, "ZZ", "");
     tok_charsmap_fini(&op.map);
 }
 
