@@ -108,6 +108,20 @@ joiners(void **state)
     encodes(&c);
 }
 
+/* Format controls of hieroglyphs that Unicode 15 has were not in \p{Cf}. */
+static void
+newer_controls(void **state)
+{
+    static const struct text_case c = {
+        "{\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"\\\\p{Cf}\"},"
+        "\"behavior\":\"Removed\",\"invert\":false}," PIECES "}",
+        "x\xf0\x93\x90\xb9y\xf0\x93\x90\xbfx", 3, { 1, 2, 1 }
+    };
+
+    (void)state;
+    encodes(&c);
+}
+
 /* Where rstrip has taken all of a token with lstrip, that token is no more; it was there. */
 static void
 stripped_away(void **state)
@@ -177,6 +191,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(unknown_leaves_nothing),
         cmocka_unit_test(joiners),
+        cmocka_unit_test(newer_controls),
         cmocka_unit_test(stripped_away),
         cmocka_unit_test(first_behind_strip),
         cmocka_unit_test(shown_special),
