@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Each rank has the embeddings of its part of the vocabulary, and the others read them there.
+ * Each rank has the embeddings of its shard of the vocabulary, and the others read them there.
  * Devices that do not reach each other's memory read copies of all shards in the host's.
  */
 #include "config.h"
