@@ -117,7 +117,17 @@ rnd_add_format(struct render *r, struct val_buf *b, struct val v, const struct v
 /* align: < > or ^. */
 struct val rnd_padded(struct render *r, const struct val_str *s, int64_t width,
     uint32_t fill, char align);
-/* method.c: methods of strings and dicts, globals. VAL_UNDEF: none. */
+/* method.c. v as text, as an integer; `what` is said of another type. */
+const struct val_str *rnd_need_text(struct render *r, struct val v, const char *what);
+int64_t rnd_need_int(struct render *r, struct val v);
+struct rnd_named {
+    const char *name;
+    struct val (*fn)(struct render *r, struct val self, const struct rnd_args *a);
+};
+/* That of the list, bound to obj; VAL_UNDEF: none. */
+struct val rnd_bound(struct render *r, const struct rnd_named *m, size_t n_m,
+    struct val obj, const char *name, size_t n);
+/* Methods of strings, dicts and lists; global.c: functions. VAL_UNDEF: none. */
 struct val rnd_method(struct render *r, struct val obj, const char *name, size_t n);
 struct val rnd_global(struct render *r, const char *name, size_t n);
 

@@ -16,7 +16,8 @@ chat_libfdchat_la_SOURCES = \
 	%D%/method.c \
 	%D%/object.c \
 	%D%/operator.c \
-	%D%/parse.c %D%/template.h \
+	%D%/parse.c %D%/parse.h %D%/template.h \
+	%D%/expression.c %D%/global.c \
 	%D%/spec.c \
 	%D%/strings.c \
 	%D%/test.c \

@@ -10,16 +10,16 @@
 
 #include <utf8proc.h>
 
-static const struct val_str *
-need_text(struct render *r, struct val v, const char *what)
+const struct val_str *
+rnd_need_text(struct render *r, struct val v, const char *what)
 {
     if (v.type != VAL_STR)
         val_fail(&r->c, "%s must be str, not %s", what, val_type_name(v));
     return v.s;
 }
 
-static int64_t
-need_int(struct render *r, struct val v)
+int64_t
+rnd_need_int(struct render *r, struct val v)
 {
     if (v.type == VAL_BOOL)
         return v.b;
@@ -56,7 +56,7 @@ stripped(struct render *r, struct val self, const struct rnd_args *a, int left, 
 
     rnd_args_end(r, "strip", a, 0, 1, "");
     if (by.type != VAL_NONE)
-        chars = need_text(r, by, "strip arg");
+        chars = rnd_need_text(r, by, "strip arg");
     val_steps(&r->c, s->n / 64);
     while (left && from < end) {
         uint32_t code = val_code(s->p + from, end - from, &n);
@@ -139,7 +139,7 @@ static struct val
 m_split(struct render *r, struct val self, const struct rnd_args *a)
 {
     struct val by = rnd_arg(r, a, 0, "sep", val_none);
-    int64_t most = need_int(r, rnd_arg(r, a, 1, "maxsplit", val_int(-1)));
+    int64_t most = rnd_need_int(r, rnd_arg(r, a, 1, "maxsplit", val_int(-1)));
     struct pieces out = { .v = val_list(&r->c, VAL_LIST, 0) };
     const struct val_str *s = self.s, *sep;
     size_t at = 0;
@@ -147,7 +147,7 @@ m_split(struct render *r, struct val self, const struct rnd_args *a)
     rnd_args_end(r, "split", a, 0, 2, "sep,maxsplit");
     if (by.type == VAL_NONE)
         return split_blank(r, s, most);
-    sep = need_text(r, by, "split arg");
+    sep = rnd_need_text(r, by, "split arg");
     if (sep->n == 0)
         val_fail(&r->c, "empty separator");
     for (; most != 0; most -= most > 0) {
@@ -197,7 +197,7 @@ static struct val
 m_rsplit(struct render *r, struct val self, const struct rnd_args *a)
 {
     struct val by = rnd_arg(r, a, 0, "sep", val_none);
-    int64_t most = need_int(r, rnd_arg(r, a, 1, "maxsplit", val_int(-1)));
+    int64_t most = rnd_need_int(r, rnd_arg(r, a, 1, "maxsplit", val_int(-1)));
     struct pieces out = { .v = val_list(&r->c, VAL_LIST, 0) };
     const struct val_str *s = self.s, *sep;
     size_t end = s->n;
@@ -207,7 +207,7 @@ m_rsplit(struct render *r, struct val self, const struct rnd_args *a)
         return m_split(r, self, a);
     if (by.type == VAL_NONE)
         return rsplit_blank(r, s, most);
-    sep = need_text(r, by, "rsplit arg");
+    sep = rnd_need_text(r, by, "rsplit arg");
     if (sep->n == 0)
         val_fail(&r->c, "empty separator");
     for (; most > 0; most--) {
@@ -281,7 +281,7 @@ part_of(struct render *r, struct val self, const struct rnd_args *a, struct val 
 
         if (v.type == VAL_NONE)
             continue;
-        bound[i] = need_int(r, v);
+        bound[i] = rnd_need_int(r, v);
         if (bound[i] < 0)
             bound[i] = bound[i] + all < 0 ? 0 : bound[i] + all;
     }
@@ -314,12 +314,13 @@ begins_with(struct render *r, struct val self, const struct rnd_args *a, int at_
     there = part_of(r, self, a, &self, &from);
     if (with.type == VAL_TUPLE) {
         for (size_t i = 0; i < with.l->n; i++)
-            if (begins(self.s, need_text(r, with.l->at[i], "tuple for startswith"), at_end))
+            if (begins(self.s, rnd_need_text(r, with.l->at[i], "tuple for startswith"),
+                    at_end))
                 return val_bool(there);
         return val_bool(0);
     }
     return val_bool(
-        begins(self.s, need_text(r, with, "startswith first arg"), at_end) && there);
+        begins(self.s, rnd_need_text(r, with, "startswith first arg"), at_end) && there);
 }
 
 static struct val
@@ -338,7 +339,8 @@ m_endswith(struct render *r, struct val self, const struct rnd_args *a)
 static int64_t
 place_of(struct render *r, struct val self, const struct rnd_args *a, int last)
 {
-    const struct val_str *what = need_text(r, rnd_arg(r, a, 0, "", val_undef), "find arg");
+    const struct val_str *what =
+        rnd_need_text(r, rnd_arg(r, a, 0, "", val_undef), "find arg");
     const struct val_str *s;
     int64_t from;
     size_t k;
@@ -394,7 +396,8 @@ m_rindex(struct render *r, struct val self, const struct rnd_args *a)
 static struct val
 m_count(struct render *r, struct val self, const struct rnd_args *a)
 {
-    const struct val_str *what = need_text(r, rnd_arg(r, a, 0, "", val_undef), "count arg");
+    const struct val_str *what =
+        rnd_need_text(r, rnd_arg(r, a, 0, "", val_undef), "count arg");
     int64_t n = 0, from;
 
     rnd_args_end(r, "count", a, 1, 3, "");
@@ -412,10 +415,10 @@ static struct val
 m_replace(struct render *r, struct val self, const struct rnd_args *a)
 {
     const struct val_str *old =
-        need_text(r, rnd_arg(r, a, 0, "", val_undef), "replace arg");
+        rnd_need_text(r, rnd_arg(r, a, 0, "", val_undef), "replace arg");
     const struct val_str *new =
-        need_text(r, rnd_arg(r, a, 1, "", val_undef), "replace arg");
-    int64_t most = need_int(r, rnd_arg(r, a, 2, "count", val_int(-1)));
+        rnd_need_text(r, rnd_arg(r, a, 1, "", val_undef), "replace arg");
+    int64_t most = rnd_need_int(r, rnd_arg(r, a, 2, "count", val_int(-1)));
     const struct val_str *s = self.s;
     struct val_buf b = { 0 };
     size_t at = 0, n;
@@ -446,7 +449,7 @@ static struct val
 m_removeprefix(struct render *r, struct val self, const struct rnd_args *a)
 {
     const struct val_str *p =
-        need_text(r, rnd_arg(r, a, 0, "", val_undef), "removeprefix arg");
+        rnd_need_text(r, rnd_arg(r, a, 0, "", val_undef), "removeprefix arg");
 
     rnd_args_end(r, "removeprefix", a, 1, 1, "");
     return begins(self.s, p, 0) ? val_sub(&r->c, self.s, p->n, self.s->n - p->n) : self;
@@ -456,7 +459,7 @@ static struct val
 m_removesuffix(struct render *r, struct val self, const struct rnd_args *a)
 {
     const struct val_str *p =
-        need_text(r, rnd_arg(r, a, 0, "", val_undef), "removesuffix arg");
+        rnd_need_text(r, rnd_arg(r, a, 0, "", val_undef), "removesuffix arg");
 
     rnd_args_end(r, "removesuffix", a, 1, 1, "");
     return begins(self.s, p, 1) ? val_sub(&r->c, self.s, 0, self.s->n - p->n) : self;
@@ -814,13 +817,8 @@ m_changed(struct render *r, struct val self, const struct rnd_args *a)
 
 /* ---- looking up ------------------------------------------------------------------------- */
 
-struct method {
-    const char *name;
-    struct val (*fn)(struct render *r, struct val self, const struct rnd_args *a);
-};
-
-static struct val
-bound(struct render *r, const struct method *m, size_t n_m, struct val obj,
+struct val
+rnd_bound(struct render *r, const struct rnd_named *m, size_t n_m, struct val obj,
     const char *name, size_t n)
 {
     for (size_t i = 0; i < n_m; i++)
@@ -836,7 +834,7 @@ bound(struct render *r, const struct method *m, size_t n_m, struct val obj,
 struct val
 rnd_method(struct render *r, struct val obj, const char *name, size_t n)
 {
-    static const struct method text[] = { { "capitalize", m_capitalize },
+    static const struct rnd_named text[] = { { "capitalize", m_capitalize },
         { "center", rnd_str_center }, { "index", m_index }, { "islower", rnd_str_islower },
         { "isupper", rnd_str_isupper }, { "ljust", rnd_str_ljust },
         { "partition", rnd_str_partition }, { "rindex", m_rindex },
@@ -850,19 +848,20 @@ rnd_method(struct render *r, struct val obj, const char *name, size_t n)
         { "rsplit", m_rsplit }, { "rstrip", m_rstrip }, { "split", m_split },
         { "splitlines", m_splitlines }, { "startswith", m_startswith },
         { "strip", m_strip }, { "title", m_title }, { "upper", m_upper } };
-    static const struct method dict[] = { { "copy", m_copy }, { "get", m_get },
+    static const struct rnd_named dict[] = { { "copy", m_copy }, { "get", m_get },
         { "items", m_items }, { "keys", m_keys }, { "values", m_values },
         { "clear", m_unsafe }, { "pop", m_unsafe }, { "popitem", m_unsafe },
         { "setdefault", m_unsafe }, { "update", m_unsafe } };
-    static const struct method list[] = { { "copy", m_copy }, { "count", m_list_count },
+    static const struct rnd_named list[] = { { "copy", m_copy }, { "count", m_list_count },
         { "index", m_list_index }, { "append", m_unsafe }, { "clear", m_unsafe },
         { "extend", m_unsafe }, { "insert", m_unsafe }, { "pop", m_unsafe },
         { "remove", m_unsafe }, { "reverse", m_unsafe }, { "sort", m_unsafe } };
-    static const struct method tuple[] = { { "count", m_list_count },
+    static const struct rnd_named tuple[] = { { "count", m_list_count },
         { "index", m_list_index } };
-    static const struct method loop[] = { { "changed", m_changed }, { "cycle", m_cycle } };
+    static const struct rnd_named loop[] = { { "changed", m_changed },
+        { "cycle", m_cycle } };
 
-#define BOUND(m) bound(r, m, sizeof(m) / sizeof((m)[0]), obj, name, n)
+#define BOUND(m) rnd_bound(r, m, sizeof(m) / sizeof((m)[0]), obj, name, n)
     switch (obj.type) {
     case VAL_STR:
         return BOUND(text);
@@ -878,165 +877,4 @@ rnd_method(struct render *r, struct val obj, const char *name, size_t n)
         return val_undef;
     }
 #undef BOUND
-}
-
-/* ---- globals --------------------------------------------------------------------------- */
-
-static void
-put_entries(struct render *r, struct val_dict *d, const struct val_list *l)
-{
-    for (size_t i = 0; i < l->n; i++) {
-        struct val_list *entry = val_iter(&r->c, l->at[i]);
-
-        if (entry->n != 2)
-            val_fail(&r->c,
-                "dictionary update sequence element #%zu has length %zu; 2 is required",
-                i, entry->n);
-        val_put(&r->c, d, entry->at[0], entry->at[1]);
-    }
-}
-
-static struct val
-keywords(struct render *r, struct val self, const struct rnd_args *a, enum val_type type)
-{
-    struct val v = val_dict(&r->c);
-
-    (void)self;
-    if (a->n > 1)
-        val_fail(&r->c, "dict expected at most 1 argument, got %zu", a->n);
-    if (a->n == 1 && a->at[0].type != VAL_DICT)
-        put_entries(r, v.d, val_iter(&r->c, a->at[0]));
-    for (size_t i = 0; a->n == 1 && a->at[0].type == VAL_DICT && i < a->at[0].d->n; i++)
-        val_put(&r->c, v.d, a->at[0].d->at[i].key, a->at[0].d->at[i].value);
-    for (size_t i = 0; i < a->n_kw; i++)
-        val_put(&r->c, v.d, val_str(&r->c, a->kw[i].p, a->kw[i].n, 0), a->kw_at[i]);
-    v.type = type;
-    return v;
-}
-
-static struct val
-g_namespace(struct render *r, struct val self, const struct rnd_args *a)
-{
-    return keywords(r, self, a, VAL_NAMESPACE);
-}
-
-static struct val
-g_dict(struct render *r, struct val self, const struct rnd_args *a)
-{
-    return keywords(r, self, a, VAL_DICT);
-}
-
-/* Nothing the first time, its text from then on. */
-static struct val
-g_joined(struct render *r, struct val self, const struct rnd_args *a)
-{
-    struct val used = val_text(&r->c, "used");
-
-    rnd_args_end(r, "joiner", a, 0, 0, "");
-    if (val_find(&r->c, self.d, used) != NULL)
-        return *val_find(&r->c, self.d, val_text(&r->c, "sep"));
-    val_put(&r->c, self.d, used, val_none);
-    return val_text(&r->c, "");
-}
-
-static struct val
-g_joiner(struct render *r, struct val self, const struct rnd_args *a)
-{
-    struct val_call *c = val_get(&r->c, sizeof(*c));
-
-    rnd_args_end(r, "joiner", a, 0, 1, "sep");
-    self = val_dict(&r->c);
-    val_put(&r->c, self.d, val_text(&r->c, "sep"),
-        rnd_arg(r, a, 0, "sep", val_text(&r->c, ", ")));
-    *c = (struct val_call){ .fn = g_joined, .name = "joiner", .self = self };
-    return (struct val){ .type = VAL_FUNC, .call = c };
-}
-
-#define RANGE_MAX 100000 /* as the sandbox has it */
-static struct val
-g_range(struct render *r, struct val self, const struct rnd_args *a)
-{
-    int64_t from = 0, to, by = 1, n;
-    struct val v;
-
-    (void)self;
-    rnd_args_end(r, "range", a, 1, 3, "");
-    to = need_int(r, a->at[a->n > 1]);
-    if (a->n > 1)
-        from = need_int(r, a->at[0]);
-    if (a->n > 2)
-        by = need_int(r, a->at[2]);
-    if (by == 0)
-        val_fail(&r->c, "range() arg 3 must not be zero");
-    if (from < -(1ll << 60) || from > 1ll << 60 || to < -(1ll << 60) || to > 1ll << 60 ||
-        by < -(1ll << 60) || by > 1ll << 60)
-        val_fail(&r->c, "Range too big.");
-    n = by > 0 ? (to - from + by - 1) / by : (from - to - by - 1) / -by;
-    n = (by > 0 ? to > from : to < from) ? n : 0;
-    if (n > RANGE_MAX)
-        val_fail(&r->c,
-            "Range too big. The sandbox blocks ranges larger than MAX_RANGE (%d).",
-            RANGE_MAX);
-    val_steps(&r->c, (uint64_t)n);
-    v = val_list(&r->c, VAL_LIST, (size_t)n);
-    for (int64_t i = 0; i < n; i++)
-        v.l->at[v.l->n++] = val_int(from + i * by);
-    return v;
-}
-
-static struct val
-g_raise(struct render *r, struct val self, const struct rnd_args *a)
-{
-    const struct val_str *s =
-        val_to_str(&r->c, rnd_arg(r, a, 0, "message", val_text(&r->c, ""))).s;
-
-    (void)self;
-    if (s->n == 0 || s->p[0] == '\0')
-        val_fail(&r->c, "the template refuses the conversation without a message");
-    val_fail(&r->c, "%.*s", (int)(s->n < VAL_ERR ? s->n : VAL_ERR), s->p);
-}
-
-static struct val
-g_strftime(struct render *r, struct val self, const struct rnd_args *a)
-{
-    const struct val_str *f = need_text(r, rnd_arg(r, a, 0, "format", val_undef), "format");
-    char form[256], out[1024];
-    time_t t = (time_t)r->now_s;
-    struct tm tm;
-    size_t n = 0;
-
-    (void)self;
-    rnd_args_end(r, "strftime_now", a, 1, 1, "format");
-    if (f->n >= sizeof(form) || localtime_r(&t, &tm) == NULL)
-        val_fail(&r->c, "strftime_now: the format is too long");
-    for (size_t i = 0; i < f->n; i++) {
-        int two = f->p[i] == '%' && i + 1 < f->n;
-
-        /* Python's time has no zone here */
-        if (two && (f->p[i + 1] == 'Z' || f->p[i + 1] == 'z')) {
-            i++;
-            continue;
-        }
-        form[n++] = f->p[i];
-        if (two)
-            form[n++] = f->p[++i];
-    }
-    form[n] = '\0';
-    n = strftime(out, sizeof(out), form, &tm);
-    return val_str(&r->c, memcpy(val_get(&r->c, n + 1), out, n), n, 0);
-}
-
-struct val
-rnd_global(struct render *r, const char *name, size_t n)
-{
-    static const struct method all[] = { { "dict", g_dict }, { "joiner", g_joiner },
-        { "namespace", g_namespace }, { "raise_exception", g_raise },
-        { "range", g_range }, { "strftime_now", g_strftime } };
-    struct val v = bound(r, all, sizeof(all) / sizeof(all[0]), val_none, name, n);
-
-    if (val_is_name("self", name, n)) /* the template's blocks: it has none */
-        return (struct val){ .type = VAL_NAMESPACE, .d = val_dict(&r->c).d };
-    if (v.type == VAL_METHOD)
-        v.type = VAL_FUNC;
-    return v;
 }
