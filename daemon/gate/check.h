@@ -82,5 +82,8 @@ int chk_scan(struct chk_scan *sc, const struct fdp_req *req, const unsigned char
  * large is told by the largest. */
 int chk_model(const struct fdp_req *req, const struct chk_items *items,
     const struct chk_limits *lim, struct chk_err *ret_err);
+/* Tokens that the request may come to, but for a prompt given as text: max_new counts the
+ * ids of PRIOR_IDS. */
+uint64_t chk_tokens(const struct fdp_req *req, const struct chk_items *items);
 
 #endif

@@ -140,10 +140,8 @@ dsp_has_room(struct wlk *l, const struct jreq *r)
 static int
 dsp_fits(const struct wlk *l, const struct jreq *r)
 {
-    uint64_t n = (uint64_t)r->items.n_prompt_ids + r->items.n_prior + r->req.max_new;
-
     return r->req.op != FDP_OP_SUBMIT || l->ready.info.max_model_len == 0 ||
-        n <= l->ready.info.max_model_len;
+        chk_tokens(&r->req, &r->items) <= l->ready.info.max_model_len;
 }
 
 /* Of those with room, and of these those that r fits, the least loaded; of equals the one

@@ -484,6 +484,39 @@ t_model(void **state)
     want(check_model(&q, b, n, &no_tok, &e), &e, FDP_E_NO_MODEL, FDP_D_PROMPT);
 }
 
+/* A request that went on after its worker died was refused as too long when it had asked for all
+ * that the model has room for: max_new counts the ids that came before. */
+static void
+t_model_prior(void **state)
+{
+    unsigned char b[FIX_MAX_LEN * 4 + 64] __attribute__((aligned(8)));
+    static uint32_t ids[FIX_MAX_LEN];
+    struct chk_err e;
+    struct fdp_req q;
+    uint32_t n;
+
+    (void)state;
+    fcl_req(&q, FDP_OP_SUBMIT, 1);
+    q.max_new = FIX_MAX_LEN - 100;
+    n = fcl_item(b, 0, FDP_IT_PROMPT_IDS, ids, 100 * 4);
+    q.n_prior = FIX_MAX_LEN - 101;
+    want(check_model(&q, b, fcl_item(b, n, FDP_IT_PRIOR_IDS, ids, q.n_prior * 4), &lim, &e),
+        &e, FDP_OK, 0);
+    q.n_prior = FIX_MAX_LEN - 100; /* all of them came, and not the end */
+    want(check_model(&q, b, fcl_item(b, n, FDP_IT_PRIOR_IDS, ids, q.n_prior * 4), &lim, &e),
+        &e, FDP_OK, 0);
+    q.max_new++;
+    want(check_model(&q, b, fcl_item(b, n, FDP_IT_PRIOR_IDS, ids, q.n_prior * 4), &lim, &e),
+        &e, FDP_E_TOO_LONG, FDP_D_MAX_NEW);
+    assert_int_equal(e.arg, FIX_MAX_LEN + 1);
+    q.max_new = 0;
+    q.set &= ~FDP_S_MAX_NEW;
+    q.n_prior = FIX_MAX_LEN - 99;
+    want(check_model(&q, b, fcl_item(b, n, FDP_IT_PRIOR_IDS, ids, q.n_prior * 4), &lim, &e),
+        &e, FDP_E_TOO_LONG, FDP_D_PROMPT);
+    assert_int_equal(e.arg, FIX_MAX_LEN + 1);
+}
+
 /* Megabytes of ids that waited for a model are not looked at again when it comes. */
 static void
 t_model_late(void **state)
@@ -807,6 +840,7 @@ main(void)
         cmocka_unit_test(t_spans),
         cmocka_unit_test(t_structs),
         cmocka_unit_test(t_model),
+        cmocka_unit_test(t_model_prior),
         cmocka_unit_test(t_model_late),
         cmocka_unit_test(t_blob_bounds),
         cmocka_unit_test(t_duplicate_tag),
