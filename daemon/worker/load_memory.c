@@ -138,9 +138,9 @@ wrk_plan_args(struct worker *w, struct mpl_in *ret)
     *ret = (struct mpl_in){ .is_cpu = wrk_on_cpu(w),
         .n_group = w->seg != NULL ? w->seg->n_group : 1,
         .utilization = p->kv_gpu_memory_utilization,
-        /* a rank's share of the host */
-        .swap_gib = p->kv_swap_space / wrk_n_rank(w),
-        .host_free = fdk_host_mem_free() / (uint64_t)wrk_n_rank(w),
+        .swap_gib = p->kv_swap_space,
+        .host_free = fdk_host_mem_free(),
+        .n_share = wrk_n_rank(w),
         .num_blocks = p->kv_num_blocks,
         .memory_bytes = (uint64_t)p->kv_memory_bytes,
         .want_len = p->model_max_model_len,

@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -425,19 +426,23 @@ mpl_finish(struct mpl *m, int64_t n)
     m->concurrency = n < m->max_seqs ? (int32_t)n : m->max_seqs;
 }
 
-/* Host blocks of kv.swap_space GiB. */
+/* Host blocks of kv.swap_space GiB, in which each rank has its share of every block. */
 static int
 mpl_host_blocks(const struct mpl_in *in, int32_t *ret, char *err, size_t err_bytes)
 {
     const struct fdk_kv *kv = &in->kv[0];
-    int32_t B = mpl_block_tokens(kv);
-    double n = in->swap_gib * 1073741824.0 / (double)kv->block_bytes;
+    int32_t B = mpl_block_tokens(kv), n_share = in->n_share > 1 ? in->n_share : 1;
+    double block_gib = (double)kv->block_bytes * n_share / 1073741824.0;
+    double n = in->swap_gib / block_gib;
+    char each[40] = "";
 
+    if (n_share > 1)
+        (void)snprintf(each, sizeof(each), " on each of %d devices", n_share);
     if (n > (double)(INT32_MAX / B - 1))
         return mpl_fail(-EINVAL, err, err_bytes,
-            "kv.swap_space = %g GiB: more than %d "
-            "blocks of %" PRIu64 " bytes",
-            in->swap_gib, INT32_MAX / B - 1, kv->block_bytes);
+            "kv.swap_space = %g GiB: more than %d blocks of %" PRIu64
+            " bytes%s; set it to less",
+            in->swap_gib, INT32_MAX / B - 1, kv->block_bytes, each);
     if (in->host_free > 0 && in->swap_gib * 1073741824.0 > (double)in->host_free)
         return mpl_fail(-ENOSPC, err, err_bytes,
             "kv.swap_space = %g GiB, but the machine has "
@@ -445,9 +450,9 @@ mpl_host_blocks(const struct mpl_in *in, int32_t *ret, char *err, size_t err_byt
             in->swap_gib, (double)in->host_free / 1073741824.0);
     if (in->swap_gib > 0 && n < 1)
         return mpl_fail(-EINVAL, err, err_bytes,
-            "kv.swap_space = %g GiB: less than a block "
-            "of %" PRIu64 " bytes",
-            in->swap_gib, kv->block_bytes);
+            "kv.swap_space = %g GiB: less than a block of %" PRIu64
+            " bytes%s; set it to %g or more, or to 0",
+            in->swap_gib, kv->block_bytes, each, ceil(block_gib * 1e6) / 1e6);
     *ret = (int32_t)n;
     return 0;
 }

@@ -72,6 +72,7 @@ struct mpl_in {
     double utilization, swap_gib;
     uint32_t n_group;      /* groups on this machine, each with such a plan; 0: one */
     uint64_t host_free;    /* memory the machine has left; 0: not known */
+    int32_t n_share;       /* ranks that share swap_gib out; 0: one */
     int64_t num_blocks;    /* 0: by memory */
     uint64_t memory_bytes; /* 0: by the rules above */
     int64_t want_len;      /* 0: what the model and the pool allow */

@@ -155,7 +155,10 @@ t_plan_args(void **state)
     free(f);
     f = with("kv.swap_space", "1.5");
     wrk_plan_args(&f->w, &in);
-    assert_true(in.utilization == 0.9 && in.swap_gib == 1.5);
+    assert_true(in.utilization == 0.9 && in.swap_gib == 1.5 && in.n_share == 1);
+    f->w.par.parallel_tensor_parallel_size = 2;
+    wrk_plan_args(&f->w, &in);
+    assert_true(in.swap_gib == 1.5 && in.n_share == 2);
     free(f);
 }
 

@@ -568,7 +568,26 @@ swap_space_in_blocks(void **state)
     assert_int_equal(planned(&in).n_host, 1);
     in.swap_gib = 1.0 / 129;
     assert_int_equal(plan(&in, &m, err, sizeof(err)), -EINVAL);
-    assert_non_null(strstr(err, "less than a block of 8388608 bytes"));
+    assert_string_equal(err,
+        "kv.swap_space = 0.00775194 GiB: less than a block of 8388608 bytes; set it to 0.007813 "
+        "or more, or to 0");
+    /* Ranks share it out. The line named a share, not what the user wrote. */
+    in.n_share = 2;
+    in.swap_gib = 1.0 / 64;
+    assert_int_equal(planned(&in).n_host, 1);
+    in.swap_gib = 0.015;
+    assert_int_equal(plan(&in, &m, err, sizeof(err)), -EINVAL);
+    assert_string_equal(err,
+        "kv.swap_space = 0.015 GiB: less than a block of 8388608 bytes on each of 2 devices; "
+        "set it to 0.015625 or more, or to 0");
+    in.swap_gib = 4;
+    assert_int_equal(planned(&in).n_host, 256);
+    in.host_free = 3 * GIB;
+    assert_int_equal(plan(&in, &m, err, sizeof(err)), -ENOSPC);
+    assert_string_equal(err,
+        "kv.swap_space = 4 GiB, but the machine has 3.0 GiB of memory left; set kv.swap_space "
+        "to less");
+    in.host_free = in.n_share = 0;
     /* int8 blocks are smaller, by the values and not by the scales. */
     assert_int_equal(mpl_layout(32, 0, 8, 128, 64, FDK_I8, &in.kv[0]), 0);
     in.swap_gib = 4;
