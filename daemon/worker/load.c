@@ -103,8 +103,8 @@ wrk_build(struct worker *w, char *err, size_t err_bytes)
     struct mdl_ranks ranks = { .n = wrk_n_rank(w) / wrk_n_copy(w),
         .n_copy = wrk_n_copy(w),
         .n_split = (int32_t)w->par.parallel_reference_splits,
-        .kv_split = (int32_t)w->par.parallel_decode_context_parallel_size };
-    int rc;
+        .kv_split = (int32_t)w->par.parallel_decode_context_parallel_size,
+        .block = (int32_t)block };
 
     if (ranks.n_split != 1 && !wrk_on_cpu(w)) {
         (void)snprintf(err, err_bytes,
@@ -117,15 +117,7 @@ wrk_build(struct worker *w, char *err, size_t err_bytes)
     if (ranks.kv_split == 0 &&
         (!wrk_on_cpu(w) || block % mdl_kv_share(&w->cfg, ranks.n) != 0))
         ranks.kv_split = 1;
-    rc = mdl_build_ranks(&w->cfg, &ranks, &w->prog, err, err_bytes);
-    if (rc != 0 || block % w->prog->kv_split == 0)
-        return rc;
-    (void)snprintf(err, err_bytes,
-        "parallel.decode_context_parallel_size = %d: it does not divide kv.block_size = %lld; "
-        "set it to 1, 2, 4 or 8",
-        w->prog->kv_split, block);
-    w->prog = mdl_free(w->prog);
-    return -EINVAL;
+    return mdl_build_ranks(&w->cfg, &ranks, &w->prog, err, err_bytes);
 }
 
 static int

@@ -341,6 +341,7 @@ struct mdl_ranks {
     int32_t kv_split; /* decode context parallel: mdl_program.kv_split; 0: all of a copy that
                          have the same KV heads */
     int32_t n_split; /* mdl_program.n_split; with one rank */
+    int32_t block;   /* tokens of a KV block, which kv_split has to divide; 0: any */
 };
 /* Ranks of a copy with the same KV heads; 1 where the model cannot be split over n. */
 int32_t mdl_kv_share(const struct mdl_config *cfg, int32_t n);

@@ -67,24 +67,35 @@ mdl_kv_share(const struct mdl_config *c, int32_t n)
 
 /* How many ranks share the tokens of their KV heads: some of a copy's, or all there are. */
 static int
-set_kv_split(struct mdl_program *p, int32_t split, char *err, size_t err_bytes)
+set_kv_split(struct mdl_program *p, const struct mdl_ranks *ranks, char *err,
+    size_t err_bytes)
 {
-    int32_t all = p->kv_share * (p->n_copy > 1 ? p->n_copy : 1);
+    int32_t all = p->kv_share * (p->n_copy > 1 ? p->n_copy : 1), split = ranks->kv_split;
     char possible[32] = "1";
+    int many = 0, is_heads;
 
     p->kv_split = split == 0 ? p->kv_share : split;
     p->kv_copies = p->kv_split == all && all > p->kv_share ? p->n_copy : 1;
-    if (p->kv_copies > 1 || (p->kv_split >= 1 && p->kv_share % p->kv_split == 0))
+    is_heads = p->kv_copies > 1 || (p->kv_split >= 1 && p->kv_share % p->kv_split == 0);
+    if (is_heads && ranks->block % p->kv_split == 0)
         return 0;
-    for (int32_t n = 2; n <= all; n++)
-        if (p->kv_share % n == 0 || n == all)
-            (void)snprintf(possible + strlen(possible),
-                sizeof(possible) - strlen(possible), ", %d", n);
+    for (int32_t n = 2; n <= all; n++) {
+        if ((p->kv_share % n != 0 && n != all) || ranks->block % n != 0)
+            continue;
+        (void)snprintf(possible + strlen(possible), sizeof(possible) - strlen(possible),
+            ", %d", n);
+        many = 1;
+    }
+    if (is_heads)
+        return mdl_fail(-EINVAL, err, err_bytes,
+            "parallel.decode_context_parallel_size = %d: it does not divide kv.block_size = "
+            "%d; %s %s possible",
+            p->kv_split, ranks->block, possible, many ? "are" : "is");
     return mdl_fail(-EINVAL, err, err_bytes,
         "decode_context_parallel_size = %d: with num_key_value_heads %d and "
         "tensor_parallel_size = %d a KV head is on %d rank%s%s; %s %s possible",
         split, p->cfg.n_kv_head, p->n_rank, p->kv_share, p->kv_share > 1 ? "s" : "",
-        p->n_copy > 1 ? " of each copy" : "", possible, all > 1 ? "are" : "is");
+        p->n_copy > 1 ? " of each copy" : "", possible, many ? "are" : "is");
 }
 
 /* name: of the parameter whose value n is. */
@@ -127,5 +138,5 @@ mdl_set_ranks(struct mdl_program *p, const struct mdl_ranks *ranks, char *err,
     p->vocab_rows = (c->vocab - 1) / n_rank + 1;
     if (n_rank > 1)
         p->vocab_rows = (p->vocab_rows + VOCAB_ALIGN - 1) / VOCAB_ALIGN * VOCAB_ALIGN;
-    return set_kv_split(p, ranks->kv_split, err, err_bytes);
+    return set_kv_split(p, ranks, err, err_bytes);
 }

@@ -405,7 +405,41 @@ refusals(void **state)
         "tensor_parallel_size = 0 is not in 1..8; 1, 2, 3, 4, 6, 8 are possible");
 }
 
-/* What a rank computes adds up, and what comes over links. */
+/* Who asked for shares that a KV block does not have was told numbers that are refused, too. */
+static void
+refused_shares(void **state)
+{
+    static const struct {
+        struct mdl_ranks ranks;
+        const char *line;
+    } t[] = {
+        { { .n = 1, .n_copy = 3, .kv_split = 3, .n_split = 1, .block = 64 },
+            "parallel.decode_context_parallel_size = 3: it does not divide kv.block_size = 64; "
+            "1 is possible" },
+        { { .n = 1, .n_copy = 3, .kv_split = 2, .n_split = 1, .block = 64 },
+            "decode_context_parallel_size = 2: with num_key_value_heads 1 and "
+            "tensor_parallel_size = 1 a KV head is on 1 rank of each copy; 1 is possible" },
+        { { .n = 6, .n_copy = 1, .kv_split = 6, .n_split = 1, .block = 16 },
+            "parallel.decode_context_parallel_size = 6: it does not divide kv.block_size = 16; "
+            "1, 2 are possible" },
+        { { .n = 6, .n_copy = 1, .kv_split = 4, .n_split = 1, .block = 48 },
+            "decode_context_parallel_size = 4: with num_key_value_heads 1 and "
+            "tensor_parallel_size = 6 a KV head is on 6 ranks; 1, 2, 3, 6 are possible" },
+    };
+    struct mdl_program *one = build("llama", (struct shape){ 6, 1, 96, 250 }, "", 1),
+                       *p = NULL;
+    char err[256];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
+        assert_int_equal(mdl_build_ranks(&one->cfg, &t[i].ranks, &p, err, sizeof(err)),
+            -EINVAL);
+        assert_null(p);
+        assert_string_equal(err, t[i].line);
+    }
+    mdl_free(one);
+}
+
 /* Each sum over ranks is one of as many products, each with its columns; else the program is
  * that of one device. */
 static void
@@ -453,6 +487,7 @@ reference_of_ranks(void **state)
     assert_null(p);
 }
 
+/* What a rank computes adds up, and what comes over links. */
 static void
 costs(void **state)
 {
@@ -501,6 +536,7 @@ main(void)
         cmocka_unit_test(same_operations),
         cmocka_unit_test(biases),
         cmocka_unit_test(refusals),
+        cmocka_unit_test(refused_shares),
         cmocka_unit_test(reference_of_ranks),
         cmocka_unit_test(costs),
     };
