@@ -69,6 +69,9 @@ sup_phase_name(const struct wrk *w)
     if (w->dead || w->is_killed || w->exit != NULL)
         return names[LNK_PH_EXIT];
     ph = __atomic_load_n(&w->link.seg->w.phase, __ATOMIC_ACQUIRE);
+    /* What it says of its model has not been read yet. */
+    if (ph == LNK_PH_READY && w->st == WRK_STARTING)
+        ph = LNK_PH_WARM;
     return ph < LNK_PH__N ? names[ph] : "failed";
 }
 

@@ -695,6 +695,24 @@ t_permanent(void **state)
     }
 }
 
+/* Right behind fdctl --wait, status knew no model: the worker said in its memory that it was
+ * ready, and the gate had not read its record. */
+static void
+t_ready_unread(void **state)
+{
+    struct fix f;
+
+    (void)state;
+    fix_open(&f, NULL);
+    f.seg->w.phase = LNK_PH_READY;
+    fix_step(&f, 2);
+    assert_int_equal(f.g->wrk[0].st, WRK_STARTING);
+    assert_string_equal(sup_phase_name(&f.g->wrk[0]), "warming up");
+    fix_ready(&f);
+    assert_string_equal(sup_phase_name(&f.g->wrk[0]), "ready");
+    fix_close(&f);
+}
+
 /* What is away after a worker was ready is waited for, and shown: no end of the daemon,
  * no crash loop. */
 static void
@@ -980,6 +998,7 @@ main(void)
         cmocka_unit_test(t_crash_loop),
         cmocka_unit_test(t_rare_crashes),
         cmocka_unit_test(t_permanent),
+        cmocka_unit_test(t_ready_unread),
         cmocka_unit_test(t_blocked),
         cmocka_unit_test(t_drain_stop),
         cmocka_unit_test(t_chaos),
