@@ -258,11 +258,15 @@ static int
 explain_full(struct fdc *s, const struct fdc_submit_opts *o, int rc)
 {
     uint32_t n_open, n_tag;
+    int dead;
 
     pthread_mutex_lock(&s->mtx);
     n_open = s->n_open;
     n_tag = s->n_tag;
+    dead = s->dead;
     pthread_mutex_unlock(&s->mtx);
+    if (dead)
+        return fdc__explain(o, rc, "the session is over, open another one");
     if (rc == FDP_E_TIMEOUT)
         return fdc__explain(o, rc, "no room within %d ms, %u of %u requests are open",
             o->submit_timeout_ms, n_open, n_tag);

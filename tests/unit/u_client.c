@@ -612,6 +612,10 @@ ends_with(struct fix *f, const char *prompt, int why, uint32_t n_first)
 {
     fdc_req_t *other, *r, *more;
     uint32_t n = 0, flags;
+    char text[160] = "";
+    struct fdc_submit_opts o = { .size = sizeof(o),
+        .error_text = text,
+        .error_text_bytes = sizeof(text) };
 
     begin(f);
     other = submit(f->s, "hold", 1, 0);
@@ -619,7 +623,9 @@ ends_with(struct fix *f, const char *prompt, int why, uint32_t n_first)
     assert_int_equal(finish(r, &n), why);
     assert_int_equal(n, n_first);
     assert_int_equal(finish(other, NULL), why);
-    assert_int_equal(fdc_submit_text(f->s, "x", 1, NULL, NULL, &more), why);
+    /* "the daemon is draining ...: 0 of 32 requests are open", of one that had ended */
+    assert_int_equal(fdc_submit_text(f->s, "x", 1, NULL, &o, &more), why);
+    assert_non_null(strstr(text, ": the session is over, open another one"));
     assert_int_equal(fdc_ping(f->s, 0, NULL, 1000), why);
     assert_int_equal(fdc_wait_any(f->s, &more, 1000), why);
     assert_int_equal(fdc_dispatch(f->s), why);
