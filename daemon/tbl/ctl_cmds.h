@@ -63,7 +63,7 @@ CTL_ARG(profile, within_ms, 0, INT, ANY, 1, 600000, OWN, "MS",
     "and wait for them no longer (10000)")
 CTL_ARG(profile, batch, 'b', INT, ANY, 0, INT32_MAX, OPT, "ROWS",
     "a synthetic step: rows that decode (0)")
-CTL_ARG(profile, context, 'c', INT, ANY, 0, INT32_MAX, OPT, "TOKENS",
+CTL_ARG(profile, context, 'c', INT, ANY, 1, INT32_MAX, OPT, "TOKENS",
     "tokens in the KV cache of each of them (1024, or the model's length)")
 CTL_ARG(profile, prefill, 'p', INT, ANY, 0, INT32_MAX, OPT, "TOKENS",
     "and one row with a prompt of that many tokens (0)")

@@ -50,6 +50,9 @@ t_control(void **state)
         { "{\"cmd\":\"drain\",\"wait\":1}", "\"wait\" is 1; it takes true or false" },
         { "{\"cmd\":\"cancel\",\"id\":1,\"session\":1}", "exactly one of \"id\" and" },
         { "{\"cmd\":\"cancel\",\"id\":0}", "\"id\" is 0; it takes a whole number from 1" },
+        /* the help took 0 and the worker did not */
+        { "{\"cmd\":\"profile\",\"context\":0}",
+            "\"context\" is 0; it takes a whole number from 1 to 2147483647" },
         { "{\"cmd\":\"set\",\"name\":\"log.level\"}", "\"value\" is missing" },
         /* what a message cuts within a character is still told */
         { "{\"cmd\":\"debug\",\"topic\":\"xéééééééééééééééééééééééééééééé\"}",
