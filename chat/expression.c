@@ -70,25 +70,25 @@ prs_need_op(struct parser *p, enum tok_op op, const char *text)
 }
 
 int
-prs_is_word(const struct tpl_tok *k, const char *word)
+prs_is_word(const struct tpl_tok *k, const char *name)
 {
-    return k->kind == TOK_NAME && k->n == strlen(word) && memcmp(k->p, word, k->n) == 0;
+    return k->kind == TOK_NAME && k->n == strlen(name) && memcmp(k->p, name, k->n) == 0;
 }
 
 int
-prs_skip_word(struct parser *p, const char *word)
+prs_skip_word(struct parser *p, const char *name)
 {
-    if (!prs_is_word(p->tok, word))
+    if (!prs_is_word(p->tok, name))
         return 0;
     p->tok++;
     return 1;
 }
 
 void
-prs_need_word(struct parser *p, const char *word)
+prs_need_word(struct parser *p, const char *name)
 {
-    if (!prs_skip_word(p, word))
-        prs_unexpected(p, word);
+    if (!prs_skip_word(p, name))
+        prs_unexpected(p, name);
 }
 
 void

@@ -34,9 +34,9 @@ void prs_deeper(struct parser *p);
 int prs_is_op(const struct parser *p, enum tok_op op);
 int prs_skip_op(struct parser *p, enum tok_op op);
 void prs_need_op(struct parser *p, enum tok_op op, const char *text);
-int prs_is_word(const struct tpl_tok *k, const char *word);
-int prs_skip_word(struct parser *p, const char *word);
-void prs_need_word(struct parser *p, const char *word);
+int prs_is_word(const struct tpl_tok *k, const char *name);
+int prs_skip_word(struct parser *p, const char *name);
+void prs_need_word(struct parser *p, const char *name);
 void prs_need_name(struct parser *p, const char **ret_p, size_t *ret_n);
 
 struct tpl_node *prs_name(struct parser *p);
