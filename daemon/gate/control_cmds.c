@@ -444,11 +444,12 @@ ctl_do_clients(struct ctl *ctl, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
     list = json_array();
     for (uint32_t i = 0; i < ctl->ses->n; i++) {
         const struct client *s = &ctl->ses->v[i]->c;
-        json_t *o = json_object();
+        json_t *o;
         char user[64];
 
         if (s->st <= CLI_MAKES)
             continue;
+        o = json_object();
         names_of(ctl->names, s->uid, user, sizeof(user));
         ctl_put(o, "session", INT(s->id));
         ctl_put(o, "name", json_string(s->name));

@@ -46,7 +46,7 @@ def main():
     raises(openai.BadRequestError, "temperature", lambda: create(temperature=-1))
     raises(openai.BadRequestError, "response_format", lambda: create(response_format={"type": "json_object"}))
     raises(openai.NotFoundError, "model", lambda: create(model="gpt-5"))
-    e = raises(openai.BadRequestError, "messages", lambda: create(max_tokens=99999))
+    e = raises(openai.BadRequestError, "max_tokens", lambda: create(max_tokens=99999))
     assert e.code == "context_length_exceeded"
     bad = openai.OpenAI(base_url=URL, api_key="no", max_retries=0)
     assert raises(openai.AuthenticationError, None, lambda: bad.models.list()).code == "invalid_api_key"

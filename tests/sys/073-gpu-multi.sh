@@ -9,7 +9,8 @@
 [ -x "$FDD_BUILD/fdbench" ] || skip "fdbench is not built"
 multi() { "$FDD_SRC/tests/bench/gpu-multi" "$@"; }
 export FDD_BUILD
-expect 0 multi --device cpu --ranks 2 --quick --turns 1 --shape "$DEMO" --wait $((60 * slow)) --json "$dir/a.json"
+expect 0 multi --device cpu --ranks 2 --quick --turns 1 --shape "$DEMO" --wait $((60 * slow)) --json "$dir/a.json" \
+    collectives decode large prefill context longest owners groups killed planning
 has "$out" '^ +8192 bytes, default +us '
 has "$out" '^ +decode, 4 rows +us '
 has "$out" '^ +70B shape, decode, 1 row +us '
@@ -18,6 +19,7 @@ has "$out" '^ +prefill, 200 tokens +us '
 has "$out" '^ +prefill, 600 tokens +us '
 has "$out" '^ +decode, 4 rows of 64 tokens +us '
 has "$out" '^ +8 requests at a time, 16 in, 8 out +tokens/s '
+has "$out" '^ +until the group is ready again +s '
 has "$out" '^ +4 rows, fdd-engine +us of CPU a step '
 python3 - "$dir/a.json" <<'PY' || fail "the JSON is not as it should be: $(head -c 2000 "$dir/a.json")"
 import json, sys
@@ -25,14 +27,14 @@ r = json.load(open(sys.argv[1]))
 assert r["version"] == 1 and r["ranks"] == 2 and r["commit"] and r["date"] and r["command"]
 assert len(r["devices"]) == 2 and r["count"] >= 2
 assert list(r["measured"]) == ["collectives", "decode", "large", "prefill", "context", "longest",
-                               "owners", "groups", "planning"]
+                               "owners", "groups", "killed", "planning"]
 for name, what in r["measured"].items():
     assert what["rows"] and what["seconds"] > 0, name
     for row in what["rows"]:
         n = 9 if name == "collectives" else 1
         assert len(row["samples"]) == n, (name, row)
         assert all(s >= 0 for s in row["samples"]) and max(row["samples"]) > 0 or \
-            "fdd-launch" in row["name"], (name, row)
+            row["name"].endswith(("fdd-launch", "failed")), (name, row)
         if name in ("decode", "prefill", "context", "longest", "owners", "groups"):
             assert len(row["other"]) == 1 and min(row["other"]) > 0, row
         if name in ("collectives", "decode", "prefill", "context", "longest", "owners", "large"):
@@ -56,7 +58,7 @@ expect 0 multi --table "$dir/a.json" --against "$dir/b.json"
 has "$out" '^ +decode, 4 rows .* 0\.500$'
 has "$out" 'before, ratio$'
 expect 2 multi --device cpu --quick nothing
-has "$out" 'there is no nothing; they are collectives decode large prefill context longest owners groups planning'
+has "$out" 'there is no nothing; they are collectives decode large prefill context longest owners groups mixed killed planning'
 expect 2 multi --device cpu --ranks 9
 has "$out" -- '--ranks 9 is not 2 to 8'
 echo '{}' >"$dir/c.json"

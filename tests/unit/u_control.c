@@ -19,7 +19,24 @@
 #include <unistd.h>
 
 #include "daemon/common/log.h"
+#include "daemon/gate/session.h"
 #include "tests/unit/gate_fixture.h"
+
+static long json_live; /* what jansson has allocated */
+
+static void *
+json_take(size_t n)
+{
+    json_live++;
+    return malloc(n);
+}
+
+static void
+json_give(void *p)
+{
+    json_live -= p != NULL;
+    free(p);
+}
 
 static json_t *
 ask(struct fix *f, int perm, const char *line)
@@ -361,6 +378,8 @@ t_sharing(void **state)
     struct fcl c;
     json_t *r, *q;
     char line[256];
+    int sv[2];
+    long live;
 
     (void)state;
     fix_open(&f, NULL);
@@ -394,12 +413,20 @@ t_sharing(void **state)
     assert_int_equal(json_integer_value(json_object_get(q, "service_rate")), 0);
     assert_int_equal(json_integer_value(json_object_get(q, "shed")), 0);
     json_decref(r);
+    /* one that has said nothing is not listed, and leaves nothing behind */
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sv), 0);
+    assert_int_equal(ses_adopt(&f.g->ses, sv[0], 100, 1000, 1000), 0);
+    live = json_live;
     r = ask(&f, CTL_ADMIN, "{\"cmd\":\"clients\"}");
     q = json_array_get(json_object_get(r, "clients"), 0);
+    assert_int_equal(json_array_size(json_object_get(r, "clients")), 1);
     assert_int_equal(json_integer_value(json_object_get(q, "weight")), 7);
     assert_int_equal(json_integer_value(json_object_get(q, "user_queued_tokens")), 300);
     assert_int_equal(json_integer_value(json_object_get(q, "user_running")), FIX_CREDITS);
     json_decref(r);
+    assert_int_equal(json_live, live);
+    (void)close(sv[1]);
+    fix_step(&f, 0);
     r = ask(&f, CTL_ADMIN, "{\"cmd\":\"requests\"}");
     q = json_array_get(json_object_get(r, "requests"), 0);
     assert_int_equal(json_integer_value(json_object_get(q, "cost")), 100);
@@ -938,5 +965,6 @@ main(void)
         cmocka_unit_test(t_commands_are_logged),
     };
 
+    json_set_alloc_funcs(json_take, json_give);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

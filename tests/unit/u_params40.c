@@ -687,9 +687,14 @@ e2_devices(void **state)
     OK("device.list", "cpu:2");
     CHECK_OK();
     OK("disable_custom_all_reduce", "yes");
+    CHECK_OK();
+    OK("tensor_parallel_size", "1");
+    OK("prefill_context_parallel_size", "2");
     CHECK_BAD(
-        "parallel.custom_all_reduce = no: parallel.tensor_parallel_size = 2 needs sums "
-        "over devices, and this version has no other way to them; write auto");
+        "parallel.custom_all_reduce = no: parallel.prefill_context_parallel_size = 2 copies "
+        "write to each other's memory; write auto, or 1 copy");
+    OK("prefill_context_parallel_size", "1");
+    OK("tensor_parallel_size", "2");
     OK("disable_custom_all_reduce", "no");
     OK("parallel.spin_limit_ms", "5000");
     CHECK_BAD("parallel.spin_limit_ms = 5000 is not below daemon.worker_hang_ms = 5000: the "
