@@ -380,6 +380,17 @@ captured(struct render *r, const struct tpl_body *body)
     return val_built(&r->c, &out);
 }
 
+/* Which parameter of the macro has this name; n->n_names: none. */
+static size_t
+macro_param(const struct tpl_node *n, struct tpl_name name)
+{
+    size_t i = 0;
+
+    while (i < n->n_names && !name_is(n->names[i], name.p, name.n))
+        i++;
+    return i;
+}
+
 /* A parameter that was not given has its default, in the scope of the call. */
 static void
 macro_params(struct render *r, const struct val_call *m, const struct rnd_args *a)
@@ -393,10 +404,8 @@ macro_params(struct render *r, const struct val_call *m, const struct rnd_args *
     for (size_t i = 0; i < given; i++)
         rnd_set(r, r->scope, n->names[i], a->at[i]);
     for (size_t k = 0; k < a->n_kw; k++) {
-        size_t i = 0;
+        size_t i = macro_param(n, a->kw[k]);
 
-        while (i < n->n_names && !name_is(n->names[i], a->kw[k].p, a->kw[k].n))
-            i++;
         if (i < given)
             val_fail(&r->c, "macro '%.*s' got multiple values for '%.*s'", (int)n->n,
                 n->p, (int)a->kw[k].n, a->kw[k].p);
@@ -429,10 +438,8 @@ macro_extra(struct render *r, const struct tpl_node *n, const struct rnd_args *a
     for (size_t i = 0; i < rest; i++)
         more.l->at[more.l->n++] = a->at[n->n_names + i];
     for (size_t k = 0; k < a->n_kw; k++) {
-        size_t i = 0;
+        size_t i = macro_param(n, a->kw[k]);
 
-        while (i < n->n_names && !name_is(n->names[i], a->kw[k].p, a->kw[k].n))
-            i++;
         if (i == n->n_names && (n->extra & TPL_CALLER) && name_is(a->kw[k], "caller", 6))
             caller = a->kw_at[k];
         else if (i == n->n_names)

@@ -21,6 +21,13 @@ count_of(struct render *r, struct val v, int64_t least)
     return n;
 }
 
+static void
+check_width(struct render *r, int64_t width)
+{
+    if (width > MOST_WIDTH)
+        val_fail(&r->c, "the template takes too much memory");
+}
+
 /* ---- groups ------------------------------------------------------------------------- */
 
 struct val
@@ -104,8 +111,7 @@ padded(struct render *r, struct val self, const struct rnd_args *a, char align)
     rnd_args_end(r, "a method", a, 1, 2, "");
     if (fill.type != VAL_STR || val_chars(fill.s) != 1)
         val_fail(&r->c, "The fill character must be exactly one character long");
-    if (width > MOST_WIDTH)
-        val_fail(&r->c, "the template takes too much memory");
+    check_width(r, width);
     return rnd_padded(r, self.s, width, val_code(fill.s->p, fill.s->n, &n), align);
 }
 
@@ -135,8 +141,7 @@ rnd_str_zfill(struct render *r, struct val self, const struct rnd_args *a)
     struct val_buf b = { 0 };
 
     rnd_args_end(r, "zfill", a, 1, 1, "");
-    if (width > MOST_WIDTH)
-        val_fail(&r->c, "the template takes too much memory");
+    check_width(r, width);
     val_add_str(&r->c, &b, val_sub(&r->c, self.s, 0, sign).s);
     val_add_str(&r->c, &b,
         rnd_padded(r, val_sub(&r->c, self.s, sign, self.s->n - sign).s,
@@ -151,8 +156,7 @@ rnd_center(struct render *r, struct val v, const struct rnd_args *a)
     int64_t width = count_of(r, rnd_arg(r, a, 0, "width", val_int(80)), INT64_MIN + 1);
 
     rnd_args_end(r, "center", a, 0, 1, "width");
-    if (width > MOST_WIDTH)
-        val_fail(&r->c, "the template takes too much memory");
+    check_width(r, width);
     return rnd_padded(r, val_to_str(&r->c, v).s, width, ' ', '^');
 }
 

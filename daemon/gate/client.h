@@ -63,7 +63,6 @@ struct client {
     uint8_t quiet;          /* when closing: send no GOODBYE, the peer disconnected */
     uint8_t slow;           /* its requests were cancelled with E_SLOW */
     uint8_t growing;        /* d2c has not all of its pages yet */
-    uint8_t reads;          /* a thread reads for it, or has: intake.h */
     int32_t why;            /* FDP_E_* of the kill */
     int fd;                 /* control socket, for wake-ups */
     struct region c2d, d2c; /* its memory: the client's to write, and ours */

@@ -321,20 +321,22 @@ itk_check_early(struct intake *k, const struct client *c, const struct usr *u,
 
 /* ---- what a client wrote --------------------------------------------------------- */
 
+/* Its ring rests: a thread reads for it (c2d.read), or for others of its user. */
 static void
 itk_wait_read(struct intake *k, struct client *c)
 {
-    k->n_waits += (c->rests & CLI_RESTS_READ) == 0;
+    c->usr->n_reads += c->c2d.read != NULL;
+    k->n_waits++;
     c->rests |= CLI_RESTS_READ;
 }
 
 static void
 itk_end_read(struct intake *k, struct client *c)
 {
-    if (c->reads)
-        c->usr->n_reads--;
-    c->reads = 0;
-    k->n_waits -= (c->rests & CLI_RESTS_READ) != 0;
+    if ((c->rests & CLI_RESTS_READ) == 0)
+        return;
+    c->usr->n_reads -= c->c2d.read != NULL;
+    k->n_waits--;
     c->rests &= (uint8_t)~CLI_RESTS_READ;
 }
 
@@ -369,8 +371,6 @@ itk_read(struct intake *k, struct client *c, void *to, uint64_t at, uint32_t n)
     rc = region_read(&c->c2d, to, at, n, k->ofl);
     if (rc == -EINPROGRESS) {
         itk_spend_time(k, c, ITK_READ_NS);
-        c->usr->n_reads += !c->reads;
-        c->reads = 1;
         itk_wait_read(k, c);
     } else if (rc != 0 && rc != -EAGAIN) {
         log_warn("intake: session %llu (%s, pid %d): its memory cannot be read: %s",

@@ -317,7 +317,8 @@ struct mdl_family {
                                  MDL_MAX_POS: none unless it is given */
     int32_t full_every;     /* every n-th layer has no window; 0: this is not so */
     int default_windowed;   /* 1: use_sliding_window is not read, it is true; 0: false */
-    int types_unread;     /* layer_types; of Phi-3, all layers have the window or none */
+    int bias_unread;  /* attention_bias; q, k, v and the output projection have none */
+    int types_unread; /* layer_types; of Phi-3, all layers have the window or none */
     int32_t default_full; /* max_window_layers: layers before the first with a window; 0: it
                                  is not read */
     /* Family-specific fields of config.json (a json_t *), after the common ones. */

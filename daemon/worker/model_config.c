@@ -249,6 +249,7 @@ read_fields(const struct mdl_json *j, const struct mdl_family *f, struct mdl_con
         mdl_json_bool(j, "tie_word_embeddings", &c->tied) != 0 ||
         mdl_json_bool(j, "attention_bias", &c->qkv_bias) != 0)
         return -EINVAL;
+    c->qkv_bias = f->bias_unread ? 0 : c->qkv_bias;
     c->o_bias = c->qkv_bias;
     c->norm_eps = (float)eps;
     if (!(c->norm_eps > 0))

@@ -7,17 +7,6 @@
 
 static const char *const architectures[] = { "MistralForCausalLM", NULL };
 
-/* transformers does not read attention_bias of this family. */
-static int
-mistral_config(const void *json, struct mdl_config *c, char *err, size_t err_bytes)
-{
-    (void)json;
-    (void)err;
-    (void)err_bytes;
-    c->qkv_bias = c->o_bias = 0;
-    return 0;
-}
-
 const struct mdl_family mdl_mistral = {
     .name = "mistral",
     .architectures = architectures,
@@ -25,6 +14,6 @@ const struct mdl_family mdl_mistral = {
     .default_tied = 0,
     .default_window = 4096, /* of MistralConfig in transformers */
     .default_windowed = 1,
-    .config = mistral_config,
+    .bias_unread = 1, /* transformers does not read it */
     .build = mdl_build_dense,
 };

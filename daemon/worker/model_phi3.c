@@ -14,17 +14,6 @@ static const struct mdl_names names = {
     .gate_up = "mlp.gate_up_proj.weight",
 };
 
-/* transformers does not read attention_bias of this family. */
-static int
-phi3_config(const void *json, struct mdl_config *c, char *err, size_t err_bytes)
-{
-    (void)json;
-    (void)err;
-    (void)err_bytes;
-    c->qkv_bias = c->o_bias = 0;
-    return 0;
-}
-
 const struct mdl_family mdl_phi3 = {
     .name = "phi3",
     .architectures = architectures,
@@ -36,6 +25,6 @@ const struct mdl_family mdl_phi3 = {
     .default_window = MDL_MAX_POS,
     .default_windowed = 1,
     .types_unread = 1,
-    .config = phi3_config,
+    .bias_unread = 1, /* transformers does not read it */
     .build = mdl_build_dense,
 };
