@@ -63,18 +63,22 @@ open_with_threads(struct fix *f)
     on_loop = off_loop = 0;
 }
 
-/* All threads are idle. */
+/* All threads are idle, and the loop has run since and put nothing more. */
 static void
 settle(struct fix *f)
 {
     struct ofl_count c = { .put = 1 };
+    uint64_t put = 0;
 
-    for (uint32_t ms = 0; ms < WAIT_MS && c.done != c.put; ms++) {
+    for (uint32_t ms = 0; ms < WAIT_MS && (c.done != c.put || c.put != put); ms++) {
         clk_sleep_ns(CLK_MS);
+        ofl_count(f->g->ofl, &c);
+        put = c.done == c.put ? c.put : 0;
         fix_step(f, 2);
         ofl_count(f->g->ofl, &c);
     }
     assert_int_equal(c.done, c.put);
+    assert_int_equal(c.put, put);
 }
 
 /* A hello, taken. */
