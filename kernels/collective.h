@@ -146,8 +146,9 @@ struct fdk_row_share_args {
  * fdk_ops.group_ways  set ways, if not NULL, and what they were, if not NULL. While no collective
  *                     runs; those that are recorded keep theirs.
  * fdk_ops.group_abort rank will come to no more collectives: the others fail, and their
- *                     error_text names the first rank that a group was told of. Any thread;
- *                     waits for no device.
+ *                     error_text names the first rank that a group was told of. What the rank
+ *                     itself launches nevertheless fails or is right. Any thread; waits for
+ *                     no device.
  * fdk_ops.all_reduce, all_gather
  *                     the rank is that of the stream's device; -EINVAL where it has none.
  *                     Operands are aligned to their type; those aligned to 16 bytes, and rows

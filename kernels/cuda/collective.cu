@@ -24,7 +24,8 @@
 #define THREADS     512
 #define WARPS       (THREADS / 32)
 #define SPINS       16           /* polls between two looks at the clock */
-#define TOLD_AFTER  100000       /* ns of waiting, before the host's memory is looked at */
+#define TOLD_NS     100000       /* of waiting, before the host's memory is looked at, and between
+                                    two looks of a device */
 #define CHANNELS       128
 #define PACKETS_OF_ROW 4         /* of a thread at most, in a row with a residual */
 
@@ -68,22 +69,29 @@ bad_now(const struct coll_run *r)
     return v;
 }
 
-/* What the host says. The way to its memory is long: only after a while of waiting. */
-static __device__ __forceinline__ uint64_t
-told_now(const struct coll_run *r)
-{
-    uint64_t v;
-    asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(r->s->told)
-        : "memory");
-    return v;
-}
-
 static __device__ __forceinline__ uint64_t
 clock_ns(void)
 {
     uint64_t t;
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
     return t;
+}
+
+/* What the host says. The way to its memory is long, and a read that does not wait for the one
+ * before holds up all others, launches too: one thread of the device looks there, whichever comes
+ * first, and leaves what it finds where all look. */
+static __device__ __forceinline__ uint64_t
+told_now(const struct coll_run *r, uint64_t now)
+{
+    unsigned long long *looked = (unsigned long long *)&((struct cu_claim *)r->own)->looked;
+    uint64_t last = *(volatile unsigned long long *)looked, v;
+    if (now - last < TOLD_NS || atomicCAS(looked, last, now) != last)
+        return 0;
+    asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(r->s->told)
+        : "memory");
+    if (v != 0)
+        flag_put(bad_at(r, r->s->rank), v);
+    return v;
 }
 
 static __device__ __noinline__ int
@@ -106,14 +114,14 @@ give_up(const struct coll_run *r, enum coll_bad kind, int who)
     return fail(r, bad);
 }
 
-/* After `waited` ns: 0, or the operation has failed. */
+/* Waiting since begin: 0, or the operation has failed. */
 static __device__ __forceinline__ int
-waited_for(const struct coll_run *r, int q, uint64_t waited)
+waited_for(const struct coll_run *r, int q, uint64_t begin)
 {
-    uint64_t bad = waited > TOLD_AFTER ? told_now(r) : 0;
+    uint64_t now = clock_ns(), bad = now - begin > TOLD_NS ? told_now(r, now) : 0;
     if (bad != 0)
         return fail(r, bad);
-    return waited > r->s->limit_ns ? give_up(r, COLL_LATE, q) : 0;
+    return now - begin > r->s->limit_ns ? give_up(r, COLL_LATE, q) : 0;
 }
 
 static __device__ __forceinline__ int
@@ -124,7 +132,7 @@ wait_for(const struct coll_run *r, int q, int stage)
     for (uint32_t i = 1; bad = bad_now(r), (v = flag_now(at)) != want && bad == 0; i++) {
         if (v >> COLL_TAG_BITS == want >> COLL_TAG_BITS)
             return give_up(r, COLL_OTHER, q);
-        if (i % SPINS == 0 && waited_for(r, q, clock_ns() - begin) != 0)
+        if (i % SPINS == 0 && waited_for(r, q, begin) != 0)
             return -1;
     }
     return bad != 0 ? fail(r, bad) : 0;

@@ -62,7 +62,7 @@ packet_late(const struct coll_run *r, int q, uint64_t flag, uint64_t begin)
         return fail(r, bad);
     if ((flag >> COLL_TAG_BITS == r->seq && flag != coll_flag(r)) || came_otherwise(r, q))
         return give_up(r, COLL_OTHER, q);
-    return waited_for(r, q, clock_ns() - begin);
+    return waited_for(r, q, begin);
 }
 
 /* Packet i from rank q: its data, 0 and *bad after a failure. */

@@ -51,6 +51,7 @@ struct cu_claim {                /* device memory: who writes it. Not every syst
                                     has atomics on host memory. */
     int32_t taken;
     struct cu_fault *to;
+    uint64_t looked;             /* by %globaltimer, at what the host says of a group */
 };
 struct cu_lt;                    /* gemm_lt.cu: the cuBLASLt library */
 struct cu_lt_dev;                /* gemm_lt.cu: handle and chosen algorithms */

@@ -269,6 +269,7 @@ t_aborted(void **state)
         struct fdk_group_args a = kind(i % KINDS, n);
         struct side s;
         uint64_t begin;
+        int rc;
         a.spin_limit_us = FREEZE_US / 4; /* within the time of a mutant */
         side_open(&s, &a);
         if (i % 2 == 1)
@@ -284,7 +285,10 @@ t_aborted(void **state)
         all_fail(&s, out, what);
         least = since(begin, least);
         launch(&s, out, 777);
-        all_fail(&s, -1, what);
+        all_fail(&s, out, what);
+        /* What the others had sent it in packets is there. */
+        rc = ops->stream_sync(s.st[out]);
+        assert_true(rc == -EIO || (rc == 0 && !on_cpu));
         side_close(&s);
     }
     assert_true(least < LEAVE_US);
