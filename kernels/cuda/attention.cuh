@@ -66,7 +66,7 @@ struct cu_split_cut {            /* what a split is; by cu_split_cut_of() */
 struct cu_split_tile {
     int32_t tok, n_tok;          /* query tokens of the step */
     int32_t see;                 /* KV tokens that the first of them sees */
-    int32_t n_chunk;             /* up to the last that they see */
+    int32_t n_chunk;             /* up to the last that they see; of the tokens here */
     int32_t first;               /* splits of one head set in all tiles before */
     int32_t state;               /* state slot of the row */
     int32_t old;                 /* KV tokens of the row that no kernel of this step
@@ -136,6 +136,13 @@ static inline __host__ __device__ int
 cu_split_sets(int H, int K)
 {
     return K * ((H / K + CU_ATT_QUERIES - 1) / CU_ATT_QUERIES);
+}
+
+/* Ranks whose queries are in qkv. */
+static inline __host__ __device__ int
+cu_att_ranks(const struct fdk_kv *kv)
+{
+    return kv->n_own > 1 ? kv->n_own : 1;
 }
 
 /* fdk_attention_args.window as an unsigned bound of distances: without one, any. */
@@ -257,14 +264,16 @@ int cu_att_long_fits(const struct fdk_attention_args *a, int deterministic);
 int cu_att_long(const struct fdk_attention_args *a, fdk_stream_t st);
 cudaError_t cu_att_long_load(void);
 
-/* generic/attention_plain.cu: any launch. Rows of long_min tokens and more are left out.
- * scratch: of the largest launch up to T tokens whose splits are blocks. */
+/* generic/attention_plain.cu: any launch. Rows of less than least tokens, and of long_min and
+ * more, are left out. scratch: of the largest launch up to T tokens whose splits are blocks. */
 size_t cu_att_plain_scratch(const struct fdk_attention_args *a);
-int cu_att_plain(const struct fdk_attention_args *a, int long_min, fdk_stream_t st);
+int cu_att_plain(const struct fdk_attention_args *a, int least, int long_min, fdk_stream_t st);
 cudaError_t cu_att_plain_load(void);
 
-/* attention_split.cu */
+/* attention_split.cu. Of keys in shares (fdk_kv.n_own) it takes rows of one token alone, and the
+ * plan lists no others: shares says whether it takes those. */
 int cu_att_split_fits(const struct fdk_attention_args *a);
+int cu_att_split_shares(const struct fdk_attention_args *a, int deterministic);
 struct cu_split_cut cu_split_cut_of(const struct fdk_attention_args *a, int deterministic);
 size_t cu_att_split_scratch(const struct fdk_ctx *ctx, const struct fdk_attention_args *a);
 int cu_att_split(const struct fdk_attention_args *a, fdk_stream_t st);

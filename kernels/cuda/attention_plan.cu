@@ -28,6 +28,9 @@ struct plan_args {
     int32_t window;              /* of the layers of the split tiles; 0: none */
     int32_t chunk;               /* tokens of a chunk of theirs */
     int32_t D;
+    struct fdk_kv kv;            /* n_own > 1: split tiles are rows of one token, and chunks are
+                                    of the tokens of a row that are here. Other ranks, whose
+                                    plan this is too, have no more of them. */
 };
 struct plan_row {
     int tok, n;                  /* query tokens */
@@ -62,6 +65,12 @@ plan_row(const struct plan_args &p, int r)
     return row;
 }
 
+static inline __host__ __device__ bool
+is_split_row(const struct plan_args &p, const struct plan_row &row)
+{
+    return p.kv.n_own <= 1 || row.n == 1;
+}
+
 static __device__ struct plan_counts
 count_tiles(const struct plan_args &p, const struct plan_row &row, int long_tile)
 {
@@ -69,7 +78,7 @@ count_tiles(const struct plan_args &p, const struct plan_row &row, int long_tile
     c.tiles = (int)(((int64_t)row.n * p.a.a + p.a.bt - 1) / p.a.bt);
     if (p.has_long && row.n >= CU_ATT_LONG_MIN)
         c.longs = (row.n + long_tile - 1) / long_tile;
-    else if (p.has_split)
+    else if (p.has_split && is_split_row(p, row))
         c.splits = c.tiles;
     return c;
 }
@@ -122,7 +131,7 @@ put_split(const struct plan_args &p, struct plan_shared &s, const struct plan_ro
     t.tok = row.tok + tile * p.a.bt;
     t.n_tok = min(p.a.bt, row.tok + row.n - t.tok);
     t.see = tokens_seen(row, t.tok);
-    int n = (t.see + t.n_tok - 1 + p.chunk - 1) / p.chunk;
+    int n = (fdk_kv_count(&p.kv, t.see + t.n_tok - 1) + p.chunk - 1) / p.chunk;
     t.n_chunk = max(n, 1);
     t.begin = cu_att_first(t.see, p.window) / p.chunk;
     t.state = row.state;
@@ -199,7 +208,7 @@ plan_rows(const struct plan_args &p, struct plan_shared &s, int base, int n_row,
         row = plan_row(p, r);
     if (r < n_row)
         c = count_tiles(p, row, s.long_tile);
-    if (c.splits > 0 && p.b.ids != NULL && p.b.ids[row.tok] < 0)
+    if (c.splits > 0 && p.b.ids != NULL && p.b.ids[row.tok] < 0 && p.kv.n_own <= 1)
         row.old = row.kv - row.n;
     s.row[tid] = row;
     /* The three counts in one: each has less than 2^21 in a step. */
@@ -297,7 +306,7 @@ put_start(const struct plan_args &p, struct plan_shared &s, int n, int total, in
         for (int i = 0; i < CU_SPLIT_UNITS; i++) {
             int pos = cu_tile_chunk(t.part, t.first.begin, p.cut) * p.chunk +
                 i * CU_SPLIT_UNIT;
-            t.block[i] = pos < t.first.see + t.first.n_tok - 1 ?
+            t.block[i] = pos < fdk_kv_count(&p.kv, t.first.see + t.first.n_tok - 1) ?
                 table[pos >> p.block_shift] : 0;
         }
     }
@@ -408,7 +417,7 @@ cu_att_plan_lay_out(const struct fdk_attention_args *a, int n_work_max, void *pl
     struct cu_split_plan *ret)
 {
     size_t n = (size_t)n_work_max, at = sizeof(struct cu_att_plan);
-    size_t sets = (size_t)cu_split_sets(a->H, a->K);
+    size_t sets = (size_t)(cu_split_sets(a->H, a->K) * cu_att_ranks(&a->kv));
     int S = a->b != NULL ? a->b->max_row : a->T;
     take(&at, (size_t)cu_att_long_max(a->T, S) * sizeof(struct cu_att_long));
     for (int windowed = 0; windowed <= (a->step_window > 0); windowed++) {
@@ -461,10 +470,11 @@ plan_args_of(const struct fdk_att_plan_args *a, const struct cu_dev *dev, int wi
     ret->plan = (struct cu_att_plan *)a->plan;
     ret->n_long_max = cu_att_long_max(t.T, t.b->max_row);
     ret->n_block = cu_split_blocks(dev->n_proc);
-    ret->n_set = cu_split_sets(t.H, t.K);
+    ret->n_set = cu_split_sets(t.H, t.K) * cu_att_ranks(&t.kv);
     ret->cut = cu_split_cut_of(&t, det);
-    ret->has_long = dev->sm90a && cu_att_long_fits(&t, det);
-    ret->has_split = dev->sm90a && cu_att_split_fits(&t);
+    ret->has_long = dev->sm90a && t.kv.n_own <= 1 && cu_att_long_fits(&t, det);
+    ret->has_split = dev->sm90a && cu_att_split_fits(&t) && cu_att_split_shares(&t, det);
+    ret->kv = t.kv;
     ret->block_shift = __builtin_ctz((unsigned)t.kv.block_size | 1u << 31);
     ret->window = window;
     ret->chunk = cu_split_chunk(t.D, t.kv.dtype);
@@ -542,7 +552,8 @@ host_put_split(struct host_plan *h, const struct plan_row &row, int tok, int n_t
     t.tok = tok;
     t.n_tok = n_tok;
     t.see = host_seen(row, tok);
-    t.n_chunk = std::max((t.see + n_tok - 1 + h->p->chunk - 1) / h->p->chunk, 1);
+    t.n_chunk = std::max((fdk_kv_count(&h->p->kv, t.see + n_tok - 1) + h->p->chunk - 1) /
+        h->p->chunk, 1);
     t.begin = cu_att_first(t.see, h->p->window) / h->p->chunk;
     t.state = row.state;
     t.old = row.old;
@@ -562,8 +573,8 @@ host_row(struct host_plan *h, int r, int n_tok)
     row.tok = b.q_start[r];
     row.n = std::max(std::min((int)b.q_start[r + 1], n_tok) - row.tok, 0);
     const int is_long = h->p->has_long && row.n >= CU_ATT_LONG_MIN;
-    const int is_split = !is_long && h->p->has_split;
-    if (is_split && row.n > 0 && b.ids != NULL && b.ids[row.tok] < 0)
+    const int is_split = !is_long && h->p->has_split && is_split_row(*h->p, row);
+    if (is_split && row.n > 0 && b.ids != NULL && b.ids[row.tok] < 0 && h->p->kv.n_own <= 1)
         row.old = row.kv - row.n;
     for (int i = 0; (int64_t)i * bt < (int64_t)row.n * a; i++) {
         const int tok = row.tok + (int)((int64_t)i * bt / a);
@@ -628,7 +639,7 @@ host_start(const struct host_plan *h, int total, const int *begin, int b)
         for (int i = 0; i < CU_SPLIT_UNITS; i++) {
             int pos = cu_tile_chunk(t.part, t.first.begin, p.cut) * p.chunk +
                 i * CU_SPLIT_UNIT;
-            t.block[i] = pos < t.first.see + t.first.n_tok - 1 ?
+            t.block[i] = pos < fdk_kv_count(&p.kv, t.first.see + t.first.n_tok - 1) ?
                 table[pos >> p.block_shift] : 0;
         }
     }

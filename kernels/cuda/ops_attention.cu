@@ -28,9 +28,9 @@ enum { ATT_LONG = 1, ATT_SPLIT = 2 };
 static int
 attention_form(const struct cu_dev *dev, const struct fdk_attention_args *a)
 {
-    int planned = a->plan != NULL && dev->sm90a && a->kv.n_own <= 1;
-    return (planned && cu_att_long_fits(a, dev->ctx->deterministic) ? ATT_LONG : 0) |
-        (planned && cu_att_split_fits(a) ? ATT_SPLIT : 0);
+    int planned = a->plan != NULL && dev->sm90a, det = dev->ctx->deterministic;
+    return (planned && a->kv.n_own <= 1 && cu_att_long_fits(a, det) ? ATT_LONG : 0) |
+        (planned && cu_att_split_fits(a) && cu_att_split_shares(a, det) ? ATT_SPLIT : 0);
 }
 
 const char *
@@ -44,6 +44,9 @@ cu_attention_kernels(const struct cu_dev *d, const struct fdk_attention_args *a)
     const int form = attention_form(d, a);
     const int split = !(form & ATT_SPLIT) ? 0 :
         cu_att_chunk_takes(a, d->ctx->deterministic) ? 2 : 1;
+    if (a->kv.n_own > 1 && split > 0)
+        return split == 2 ? "chunk_kernel attention_kernel merge_kernel?"
+                          : "split_kernel attention_kernel merge_kernel?";
     return name[form & ATT_LONG][split];
 }
 
@@ -63,11 +66,13 @@ attention_run(const struct fdk_attention_args *a, fdk_stream_t st)
     if (rc == 0 && (form & ATT_SPLIT))
         rc = cu_att_split(a, st);
     else if (rc == 0)
-        return cu_att_plain(a, done ? CU_ATT_LONG_MIN : INT32_MAX, st);
+        return cu_att_plain(a, 1, done ? CU_ATT_LONG_MIN : INT32_MAX, st);
+    if (rc == 0 && a->kv.n_own > 1) /* it had the rows of one token */
+        return cu_att_plain(a, 2, INT32_MAX, st);
     if (rc != -ENOTSUP)
         return rc;
     __atomic_store_n(&d->fell_back, 1, __ATOMIC_RELAXED);
-    return cu_att_plain(a, done ? CU_ATT_LONG_MIN : INT32_MAX, st);
+    return cu_att_plain(a, 1, done ? CU_ATT_LONG_MIN : INT32_MAX, st);
 }
 
 int

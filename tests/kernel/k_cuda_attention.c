@@ -22,6 +22,7 @@ struct job {
     enum fdk_dtype t; /* of the cache */
     int window;       /* of both devices' launches; 0: none */
     int other_window; /* the plan is also for layers without one */
+    int n_own;        /* ranks that share the tokens, of which the devices are one */
     float softcap;
     struct k_step s;
     float *qkv;  /* (K_MAX_TOK, (H + 2 K) D), bf16 numbers */
@@ -43,6 +44,7 @@ job_new(int H, int K, int D, int B, enum fdk_dtype t)
         .K = K,
         .D = D,
         .B = B,
+        .n_own = 1,
         .t = t,
         .n_block = 7300 / B + 2 * K_MAX_ROW };
     job.n_block += job.n_block % 5 == 0;
@@ -80,6 +82,37 @@ job_free(void)
     free(job.qkv);
 }
 
+/* Before rows are made: keys and values are in n_own shares, and share `own` is here. */
+static void
+job_share(int n_own, int own)
+{
+    job.n_own = job.layout.n_own = n_own;
+    job.layout.own = own;
+    free(job.qkv);
+    job.qkv =
+        malloc((size_t)(K_MAX_TOK * n_own) * (size_t)((job.H + 2 * job.K) * job.D) * 4);
+    assert_non_null(job.qkv);
+}
+
+/* Numbers of a token: its queries, keys and values, of all that ask; its result. */
+static size_t
+qkv_row(void)
+{
+    return (size_t)(job.n_own * (job.H + 2 * job.K) * job.D);
+}
+
+static size_t
+y_row(void)
+{
+    return (size_t)(job.n_own > 1 ? job.n_own * job.H * (job.D + 1) : job.H * job.D);
+}
+
+static enum fdk_dtype
+y_type(enum fdk_dtype act)
+{
+    return job.n_own > 1 ? FDK_F32 : act;
+}
+
 /* One head's vector at a slot, numbers of about 1. */
 static void
 put_vector(int slot, int head, int value, uint64_t *seed)
@@ -115,21 +148,22 @@ job_row(int n, int before, uint64_t seed)
 {
     struct k_step *s = &job.s;
     int r = s->n_row, first = s->n_tok, at = K_SLOT(r) * K_STRIDE;
-    size_t width = (size_t)((job.H + 2 * job.K) * job.D);
-    int blocks = (before + n + job.B - 1) / job.B;
+    size_t width = qkv_row();
+    int block = job.B * job.n_own, blocks = (before + n + block - 1) / block;
     assert_true(r < K_MAX_ROW && first + n <= K_MAX_TOK && blocks <= K_STRIDE);
-    k_step_row(s, n, before, job.B, 1, 0);
+    k_step_row(s, n, before, block, 1, 0);
     s->ids[first] = r % 2 ? -1 : 1;
     for (int i = 0; i < blocks; i++)
         s->block_table[at + i] = job.next++ * 5 % job.n_block;
     assert_true(job.next <= job.n_block);
     for (int p = 0; p < before + n; p++) {
         uint64_t x = seed * 1000003 + (uint64_t)p * 2, y = x + 1;
-        int slot = s->block_table[at + p / job.B] * job.B + p % job.B;
+        int slot = s->block_table[at + p / block] * block + p % block;
+        int here = fdk_kv_place(&job.layout, slot);
         for (size_t i = 0; i < width && p >= before; i++)
             job.qkv[(size_t)(first + p - before) * width + i] = k_normal(&x);
-        for (int h = 0; h < 2 * job.K; h++)
-            put_vector(slot, h / 2, h % 2, &y);
+        for (int h = 0; h < 2 * job.K && here >= 0; h++)
+            put_vector(here, h / 2, h % 2, &y);
     }
     tw_as_act(job.qkv + (size_t)first * width, (size_t)n * width, FDK_BF16);
 }
@@ -159,7 +193,6 @@ static void
 launch_new(struct launch *l, struct two_dev *t, int T, enum fdk_dtype act)
 {
     const struct fdk_ops *ops = t->d.ops;
-    size_t width = (size_t)((job.H + 2 * job.K) * job.D);
     *l = (struct launch){ .step = NULL };
     l->b = tw_step(t, &job.s, &l->step);
     l->a = (struct fdk_attention_args){ .T = T,
@@ -174,8 +207,8 @@ launch_new(struct launch *l, struct two_dev *t, int T, enum fdk_dtype act)
         .softcap = job.softcap,
         .scale = 1 / sqrtf((float)job.D),
         .act = act };
-    l->a.qkv = tw_new_act(t, NULL, (size_t)T * width, act);
-    l->a.y = tw_new_act(t, NULL, (size_t)(T * job.H * job.D), act);
+    l->a.qkv = tw_new_act(t, NULL, (size_t)T * qkv_row(), act);
+    l->a.y = tw_new_act(t, NULL, (size_t)T * y_row(), y_type(act));
     l->a.kv.base = tw_new(t, NULL, job.kv_bytes);
     if (job.t == FDK_F8E4M3)
         l->a.kv.scale = tw_new(t, job.head_scale, (size_t)(LAYERS * 2 * job.K) * 4);
@@ -200,7 +233,7 @@ launch_new(struct launch *l, struct two_dev *t, int T, enum fdk_dtype act)
 static void
 launch_fill(struct launch *l, struct two_dev *t)
 {
-    size_t n = (size_t)job.s.n_tok * (size_t)((job.H + 2 * job.K) * job.D);
+    size_t n = (size_t)job.s.n_tok * qkv_row();
     uint16_t *h = malloc(n * 2);
     assert_non_null(h);
     l->b = tw_step(t, &job.s, &l->step);
@@ -211,7 +244,7 @@ launch_fill(struct launch *l, struct two_dev *t)
     free(h);
     tw_put(t, l->a.kv.base, job.kv[t == &tw.gpu], job.kv_bytes);
     OK(t->d.ops->fill(t->d.st, l->a.y, TW_POISON,
-        (size_t)(l->a.T * job.H * job.D) * fdk_dtype_bytes(l->a.act)));
+        (size_t)l->a.T * y_row() * fdk_dtype_bytes(y_type(l->a.act))));
 }
 
 static void
@@ -225,15 +258,15 @@ launch_ops(struct launch *l, struct two_dev *t)
 static float *
 launch_read(struct launch *l, struct two_dev *t)
 {
-    size_t n = (size_t)(l->a.T * job.H * job.D), size = fdk_dtype_bytes(l->a.act);
-    size_t live = (size_t)(job.s.n_tok * job.H * job.D);
+    size_t n = (size_t)l->a.T * y_row(), size = fdk_dtype_bytes(y_type(l->a.act));
+    size_t live = (size_t)job.s.n_tok * y_row();
     unsigned char *raw = tw_read(t, l->a.y, n * size);
     for (size_t i = live * size; i < n * size; i++)
         assert_int_equal(raw[i], TW_POISON);
     free(raw);
     tw_get(t, &job.done, l->a.n_done, 4);
     tw_get(t, &job.tiles, l->a.n_work, 4);
-    return tw_read_act(t, l->a.y, n, l->a.act);
+    return tw_read_act(t, l->a.y, n, y_type(l->a.act));
 }
 
 static float *
@@ -349,6 +382,54 @@ windows_of_the_plain_kernel(void **state)
         if (i % 4 == 0)
             job_row(300, 20, 3);
         check(PAD, acts[1]);
+        job_free();
+    }
+}
+
+/* A share's results, and the logarithms of its sums of weights; -Inf: no key is here. */
+static void
+compare_shares(const float *got, const float *want)
+{
+    const int H = job.H, D = job.D;
+    assert_int_equal(job.done, job.tiles);
+    for (int r = 0; r < job.s.n_tok * job.n_own; r++) {
+        const float *g = got + r * H * (D + 1), *w = want + r * H * (D + 1);
+        tw_near_act(g, w, (size_t)(H * D), FDK_BF16, 0, 0.016, "y");
+        for (int h = H * D; h < H * (D + 1); h++)
+            if (w[h] == -INFINITY)
+                assert_true(g[h] == -INFINITY);
+            else
+                k_assert_near(g[h], w[h], 0.02, "sum", (size_t)r);
+    }
+}
+
+/* Decoding rows, of which little or nothing may be here, next to rows of several tokens. */
+static void
+keys_in_shares(void **state)
+{
+    static const int shape[][4] = { { 16, 1, 128, 16 }, { 32, 1, 64, 64 },
+        { 8, 2, 128, 32 }, { 20, 1, 96, 16 }, { 4, 4, 256, 16 } };
+    (void)state;
+    for (int i = 0; i < 30; i++) {
+        const int *h = shape[i % 5];
+        int n_own = i % 2 ? 2 : 4;
+        if (!tw_takes((size_t)i, 4))
+            continue;
+        job_new(h[0], h[1], h[2], h[3], types[i / 5 % 3]);
+        job_share(n_own, i / 2 % n_own);
+        job.window = i % 7 == 6 ? 100 : 0;
+        for (int r = 0; r < 6; r++) {
+            static const int before[] = { 0, 1, 15, 16, 63, 64, 65, 127, 128, 500, 900 };
+            int most = (K_STRIDE - 1) * h[3] * n_own, at = before[tw_int(0, 10)];
+            job_row(1, at < most ? at : most - 1, (uint64_t)(i * 10 + r));
+        }
+        if (i % 3 == 0)
+            job_row(7, 40, (uint64_t)i);
+        float *want = run(&tw.cpu, job.s.n_tok, FDK_F32);
+        float *got = run(&tw.gpu, job.s.n_tok + PAD, FDK_BF16);
+        compare_shares(got, want);
+        free(got);
+        free(want);
         job_free();
     }
 }
@@ -710,6 +791,7 @@ main(int argc, char **argv)
         cmocka_unit_test(windows_and_caps),
         cmocka_unit_test(without_tensor_maps),
         cmocka_unit_test(windows_of_the_plain_kernel),
+        cmocka_unit_test(keys_in_shares),
         cmocka_unit_test(long_histories),
         cmocka_unit_test(edges),
         cmocka_unit_test(layers_of_one_plan),
@@ -723,6 +805,7 @@ main(int argc, char **argv)
         cmocka_unit_test(every_type_and_shape),
         cmocka_unit_test(windows_and_caps),
         cmocka_unit_test(windows_of_the_plain_kernel),
+        cmocka_unit_test(keys_in_shares),
         cmocka_unit_test(long_histories),
         cmocka_unit_test(layers_of_one_plan),
         cmocka_unit_test(rows_stand_alone),

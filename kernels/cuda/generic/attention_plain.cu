@@ -13,8 +13,8 @@
  * same numbers to the bit. The arithmetic of a query vector is the same whichever
  * others share its block.
  *
- * It is also the one for keys in shares (fdk_kv.n_own): the tokens that are here
- * are a history of their own, whose tokens are counted from 0.
+ * With keys in shares (fdk_kv.n_own) the tokens that are here are a history of their own,
+ * whose tokens are counted from 0.
  */
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/generic/kv.cuh"
@@ -28,18 +28,11 @@
 
 static_assert(CHUNK == 64, "two scores per lane");
 
-/* Ranks whose queries are in qkv. */
-static inline __host__ __device__ int
-att_ranks(const struct fdk_attention_args &a)
-{
-    return a.kv.n_own > 1 ? a.kv.n_own : 1;
-}
-
 /* How many of them ask, from a.asks on. */
 static inline __host__ __device__ int
 att_asks(const struct fdk_attention_args &a)
 {
-    return a.n_ask > 0 ? a.n_ask : att_ranks(a);
+    return a.n_ask > 0 ? a.n_ask : cu_att_ranks(&a.kv);
 }
 
 /* ---- attention ----------------------------------------------------------- */
@@ -160,7 +153,7 @@ static __device__ void
 load_queries(const struct fdk_attention_args &a, const struct fdk_batch &b,
     const struct att_item &it, const struct att_shared &s, int n_q)
 {
-    size_t stride = (size_t)(a.H + 2 * a.K) * (size_t)a.D, n_rank = (size_t)att_ranks(a);
+    size_t stride = (size_t)(a.H + 2 * a.K) * (size_t)a.D, n_rank = (size_t)cu_att_ranks(&a.kv);
     for (int i = (int)threadIdx.x; i < n_q * a.D; i += ATT_THREADS) {
         int q = i / a.D, d = i % a.D;
         int t = it.tok + q / it.n_head, h = it.h0 + q % it.n_head;
@@ -293,7 +286,7 @@ attend_part(const struct fdk_attention_args &a, const struct att_item &it,
 static __device__ __forceinline__ float *
 part_of(const struct fdk_attention_args &a, int t, int h, int part)
 {
-    return (float *)a.scratch + (((size_t)t * (size_t)(a.H * att_ranks(a)) + (size_t)h) *
+    return (float *)a.scratch + (((size_t)t * (size_t)(a.H * cu_att_ranks(&a.kv)) + (size_t)h) *
         PARTS + (size_t)part) * (size_t)(a.D + 2);
 }
 
@@ -323,11 +316,16 @@ put_result(const struct fdk_attention_args &a, int t, int h, int d, float x, flo
         ((__nv_bfloat16 *)a.y)[at] = __float2bfloat16_rn(x);
 }
 
-/* Rows of at least long_min tokens are another kernel's. */
+/* Rows of less than least tokens, or of at least long_min, are another kernel's. */
+struct att_rows {
+    int least, long_min;
+};
+
 static __device__ __forceinline__ bool
-is_long(const struct fdk_batch &b, int row, int n_tok, int long_min)
+is_others(const struct fdk_batch &b, int row, int n_tok, struct att_rows r)
 {
-    return min(b.q_start[row + 1], n_tok) - b.q_start[row] >= long_min;
+    int n = min(b.q_start[row + 1], n_tok) - b.q_start[row];
+    return n < r.least || n >= r.long_min;
 }
 
 template<typename E>
@@ -379,13 +377,13 @@ attend_heads(const struct fdk_attention_args &a, const struct fdk_batch &b,
 
 /* A block per token and head merges its splits. */
 static __global__ void
-merge_kernel(struct fdk_attention_args a, struct fdk_batch b, int long_min)
+merge_kernel(struct fdk_attention_args a, struct fdk_batch b, struct att_rows rows)
 {
     int t = (int)blockIdx.x, h = a.asks * a.H + (int)blockIdx.y;
     cu_dep_next();
     cu_dep_wait();
     int n_tok = cu_clip(b.n_tok, a.T);
-    if (t >= n_tok || is_long(b, b.row[t], n_tok, long_min))
+    if (t >= n_tok || is_others(b, b.row[t], n_tok, rows))
         return;
     int n = (fdk_kv_count(&a.kv, b.pos[t] + 1) + CHUNK - 1) / CHUNK;
     for (int d = (int)threadIdx.x; d < a.D; d += (int)blockDim.x) {
@@ -402,8 +400,8 @@ merge_kernel(struct fdk_attention_args a, struct fdk_batch b, int long_min)
 
 template<typename E>
 static __global__ void
-attention_kernel(struct fdk_attention_args a, struct fdk_batch b, int bt, int long_min,
-    struct cu_claim *claim)
+attention_kernel(struct fdk_attention_args a, struct fdk_batch b, int bt,
+    struct att_rows rows, struct cu_claim *claim)
 {
     extern __shared__ float mem[];
     int w = (int)blockIdx.x;
@@ -420,7 +418,7 @@ attention_kernel(struct fdk_attention_args a, struct fdk_batch b, int bt, int lo
             cu_report(claim, CU_BAD_WORK, row, w, tile);
         return;
     }
-    if (is_long(b, row, n_tok, long_min))
+    if (is_others(b, row, n_tok, rows))
         return;
     struct att_item it;
     int group = a.H / a.K;
@@ -445,13 +443,13 @@ attention_kernel(struct fdk_attention_args a, struct fdk_batch b, int bt, int lo
 static int
 att_splits(const struct fdk_attention_args *a)
 {
-    return (int64_t)a->T * a->H * att_ranks(*a) <= SPLIT_ROWS;
+    return (int64_t)a->T * a->H * cu_att_ranks(&a->kv) <= SPLIT_ROWS;
 }
 
 size_t
 cu_att_plain_scratch(const struct fdk_attention_args *a)
 {
-    int64_t rows = (int64_t)a->T * a->H * att_ranks(*a);
+    int64_t rows = (int64_t)a->T * a->H * cu_att_ranks(&a->kv);
     return (size_t)(rows < SPLIT_ROWS ? rows : SPLIT_ROWS) * PARTS * (size_t)(a->D + 2) *
         sizeof(float);
 }
@@ -467,8 +465,9 @@ shared_most(int dev, int *ret)
 }
 
 int
-cu_att_plain(const struct fdk_attention_args *a, int long_min, fdk_stream_t st)
+cu_att_plain(const struct fdk_attention_args *a, int least, int long_min, fdk_stream_t st)
 {
+    const struct att_rows rows = { least, long_min };
     int32_t qa, bt;
     int split = att_splits(a);
     cu_att_shape(a, &qa, &bt);
@@ -485,7 +484,7 @@ cu_att_plain(const struct fdk_attention_args *a, int long_min, fdk_stream_t st)
         return rc;
     if (mem > (size_t)most)
         return -ENOTSUP;
-    void (*kernel)(struct fdk_attention_args, struct fdk_batch, int, int,
+    void (*kernel)(struct fdk_attention_args, struct fdk_batch, int, struct att_rows,
         struct cu_claim *) = attention_kernel<__nv_fp8_e4m3>;
     if (a->kv.dtype == FDK_F32)
         kernel = attention_kernel<float>;
@@ -493,10 +492,10 @@ cu_att_plain(const struct fdk_attention_args *a, int long_min, fdk_stream_t st)
         kernel = attention_kernel<__nv_bfloat16>;
     else if (a->kv.dtype == FDK_I8)
         kernel = attention_kernel<int8_t>;
-    cu_chain(kernel, grid, ATT_THREADS, mem, s, *a, *a->b, bt, long_min, c);
+    cu_chain(kernel, grid, ATT_THREADS, mem, s, *a, *a->b, bt, rows, c);
     if (split)
         cu_chain(merge_kernel, dim3((unsigned)a->T, (unsigned)(a->H * att_asks(*a))), 128, 0, s,
-            *a, *a->b, long_min);
+            *a, *a->b, rows);
     return cu_launched(st, "attention");
 }
 

@@ -56,12 +56,12 @@ struct chunk_sums {
     int see[2][2];
 };
 
-template<int D>
+template<int D, int G>
 static __device__ __forceinline__ void
 begin_chunks(struct chunk_sums<D> &u, const struct split_args &s, const struct walk &w,
     int lane)
 {
-    int h0, n_head = set_heads(s, w, &h0);
+    int h0, n_head = set_heads<G>(s, w, &h0);
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         u.see[i / 2][i % 2] = w.t.see + vector_token(s, 8 * (i / 2) + lane % 4 * 2 + i % 2,
@@ -120,7 +120,7 @@ unit_top(char *mem, float p[2][4], const struct split_args &s, const struct chun
         const int h = i / 2, c = i % 2;
         if (h == 1 && !two)
             continue;
-        if ((G & WINDOW) && s.cap > 0) {
+        if ((G & RARE) && s.cap > 0) {
             p[h][c] = cu_soft_cap(p[h][c], s.cap_by * s.a.scale * LOG2E, s.cap);
             p[h][c + 2] = cu_soft_cap(p[h][c + 2], s.cap_by * s.a.scale * LOG2E, s.cap);
         }
@@ -242,14 +242,14 @@ chunk_values(char *mem, struct chunk_sums<D> &u, int stage, bool two, int warp, 
 
 /* A split is complete: its sums to where they belong. own: the block has had the head set
  * from its first split on. */
-template<int D>
+template<int D, int G>
 static __device__ void
 finish_part(char *mem, const struct split_args &s, const struct walk &w,
     const struct chunk_sums<D> &u, float scale, bool own, int total)
 {
     typedef struct room<D> rm;
     int tid = (int)threadIdx.x, warp = tid / 32, lane = tid % 32, h0;
-    int n_q = w.t.n_tok * set_heads(s, w, &h0), *flag = (int *)(mem + rm::flag);
+    int n_q = w.t.n_tok * set_heads<G>(s, w, &h0), *flag = (int *)(mem + rm::flag);
     float *m = (float *)(mem + rm::m), *l = (float *)(mem + rm::l);
     float *o = (float *)(mem + rm::o);
     const struct ending e = ending_of(s, w, own, total);
@@ -279,11 +279,11 @@ finish_part(char *mem, const struct split_args &s, const struct walk &w,
         float l01 = l[q] + l[CU_ATT_QUERIES + q];
         float l23 = l[2 * CU_ATT_QUERIES + q] + l[3 * CU_ATT_QUERIES + q];
         struct pair v = { m[q], l01 + l23, x.x, x.y };
-        put_pair<D>((struct pair *)(mem + rm::fold) + q * (D / 2) + col / 2, s, w, e, total,
+        put_pair<D, G>((struct pair *)(mem + rm::fold) + q * (D / 2) + col / 2, s, w, e, total,
             e.open && flag[1], q, col, v);
     }
     __syncthreads();
-    settle<D>(s, w, e, total, n_q, flag);
+    settle<D, G>(s, w, e, total, n_q, flag);
 }
 
 template<int D, int G>
@@ -298,13 +298,13 @@ run_chunks(char *mem, const struct split_args &s, const CUtensorMap *map, struct
     uint32_t parity = 0;
     struct queries<D> q;
     struct chunk_sums<D> u;
-    const float scale = (G & WINDOW) && s.cap > 0 ? 1 : s.a.scale * LOG2E;
-    load_queries<D, bf16>(q, s, w, lane);
+    const float scale = (G & RARE) && s.cap > 0 ? 1 : s.a.scale * LOG2E;
+    load_queries<D, bf16, G>(q, s, w, lane);
     while (w.left > 0) {
         if (fresh) {
             int h0;
-            begin_chunks<D>(u, s, w, lane);
-            two = w.t.n_tok * set_heads(s, w, &h0) > 8;
+            begin_chunks<D, G>(u, s, w, lane);
+            two = w.t.n_tok * set_heads<G>(s, w, &h0) > 8;
             fresh = false;
         }
         int n = unit_tokens<sh::n_unit, G>(w, s, warp, &pos);
@@ -329,7 +329,7 @@ run_chunks(char *mem, const struct split_args &s, const CUtensorMap *map, struct
         if (next_chunk<G>(w, s) >= w.t.n_chunk && (s.det || w.left == 1 ||
             w.part + 1 == w.n_part)) {
             load_next_queries<D, bf16, G>(q, s, w, lane);
-            finish_part<D>(mem, s, w, u, scale, own, total);
+            finish_part<D, G>(mem, s, w, u, scale, own, total);
             fresh = true;
         }
         step<G>(w, s);
@@ -368,11 +368,11 @@ template<int D>
 static void
 launch(const struct split_args &s, const CUtensorMap &map, int n_block, cudaStream_t st)
 {
-    const int plain = D == 64 || D == 128 ? GROW : GROW | WINDOW;
-    if (s.a.window == 0 && s.cap == 0)
+    const int plain = D == 64 || D == 128 ? GROW : GROW | RARE;
+    if (s.a.window == 0 && s.cap == 0 && s.n_rank == 1)
         cu_chain(chunk_kernel<D, plain>, n_block, THREADS, room<D>::bytes, st, s, map);
     else
-        cu_chain(chunk_kernel<D, GROW | WINDOW>, n_block, THREADS, room<D>::bytes, st, s,
+        cu_chain(chunk_kernel<D, GROW | RARE>, n_block, THREADS, room<D>::bytes, st, s,
             map);
 }
 
@@ -400,8 +400,8 @@ template<int D>
 static cudaError_t
 load(void)
 {
-    const int plain = D == 64 || D == 128 ? GROW : GROW | WINDOW;
-    cudaError_t e = cudaFuncSetAttribute((const void *)chunk_kernel<D, GROW | WINDOW>,
+    const int plain = D == 64 || D == 128 ? GROW : GROW | RARE;
+    cudaError_t e = cudaFuncSetAttribute((const void *)chunk_kernel<D, GROW | RARE>,
         cudaFuncAttributeMaxDynamicSharedMemorySize, room<D>::bytes);
     return e != cudaSuccess ? e : cudaFuncSetAttribute((const void *)chunk_kernel<D, plain>,
         cudaFuncAttributeMaxDynamicSharedMemorySize, room<D>::bytes);

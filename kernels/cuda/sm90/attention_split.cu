@@ -29,15 +29,15 @@ run_parts(char *mem, const struct split_args &s, const CUtensorMap *map, struct 
     struct queries<D> q;
     struct sums<D> u;
     float score = 0;
-    load_queries<D, E>(q, s, w, lane);
+    load_queries<D, E, G>(q, s, w, lane);
     while (w.left > 0) {
         if (fresh) {
-            begin_sums<D, E>(u, q, s, w, lane);
+            begin_sums<D, E, G>(u, q, s, w, lane);
             score = s.a.scale * LOG2E;
             if (std::is_same<E, __nv_fp8_e4m3>::value)
                 score *= kv_head_scale(s.a.kv, s.a.layer, 0, w.head);
             int h0;
-            two = w.t.n_tok * set_heads(s, w, &h0) > 8;
+            two = w.t.n_tok * set_heads<G>(s, w, &h0) > 8;
             fresh = false;
         }
         int n = unit_tokens<sh::n_unit, G>(w, s, warp, &pos), slot = warp * sh::n_stage + stage;
@@ -55,7 +55,7 @@ run_parts(char *mem, const struct split_args &s, const CUtensorMap *map, struct 
         if (next_chunk<G>(w, s) >= w.t.n_chunk && (s.det || w.left == 1 ||
             w.part + 1 == w.n_part)) {
             load_next_queries<D, E, G>(q, s, w, lane);
-            finish<D, E>(mem, s, w, u, (G & WINDOW) && s.cap > 0 ? 1 : score, own, total);
+            finish<D, E, G>(mem, s, w, u, (G & RARE) && s.cap > 0 ? 1 : score, own, total);
             fresh = true;
         }
         step<G>(w, s);
@@ -125,6 +125,14 @@ cu_att_split_fits(const struct fdk_attention_args *a)
         odd % 16 == 0;
 }
 
+/* Not with a window, which is one of the whole history, nor for queries of some ranks alone.
+ * In deterministic contexts a token's bits may not depend on how many its row has. */
+int
+cu_att_split_shares(const struct fdk_attention_args *a, int deterministic)
+{
+    return a->kv.n_own <= 1 || (!deterministic && a->window == 0 && a->n_ask == 0);
+}
+
 /* A struct part_sum a slot. */
 static size_t
 scratch_bytes(const struct fdk_attention_args *a, int n_block, int slots)
@@ -168,17 +176,17 @@ cu_att_split_scratch(const struct fdk_ctx *ctx, const struct fdk_attention_args 
         scratch_bytes(a, n, cu_split_cut_of(a, ctx->deterministic).slots) : 0;
 }
 
-/* Most launches have neither a window nor a soft cap, and most head dims are 64 or 128: for
- * the others there is one kernel for both. */
+/* Most launches have no window, soft cap or keys in shares, and most head dims are 64 or 128:
+ * for the others there is one kernel for all. */
 template<int D, typename E>
 static void
 launch(const struct split_args &s, const CUtensorMap &m, int n_block, cudaStream_t st)
 {
-    const int plain = D == 64 || D == 128 ? 0 : WINDOW;
-    if (s.a.window == 0 && s.cap == 0)
+    const int plain = D == 64 || D == 128 ? 0 : RARE;
+    if (s.a.window == 0 && s.cap == 0 && s.n_rank == 1)
         cu_chain(split_kernel<D, E, plain>, n_block, THREADS, shape<D, E>::bytes, st, s, m);
     else
-        cu_chain(split_kernel<D, E, WINDOW>, n_block, THREADS, shape<D, E>::bytes, st, s, m);
+        cu_chain(split_kernel<D, E, RARE>, n_block, THREADS, shape<D, E>::bytes, st, s, m);
 }
 
 template<typename E>
@@ -209,15 +217,17 @@ cu_att_split(const struct fdk_attention_args *a, fdk_stream_t st)
         return rc;
     const struct cu_dev *dev = cu_stream_of(st)->dev;
     int det = dev->ctx->deterministic, n = cu_split_blocks(dev->n_proc);
-    if (!cu_att_split_fits(a))
+    if (!cu_att_split_fits(a) || !cu_att_split_shares(a, det))
         return -ENOTSUP;
     struct split_args s = {};
     s.a = *a;
     s.table = a->b->block_table;
     s.table_stride = a->b->table_stride;
     s.block_shift = __builtin_ctz((unsigned)a->kv.block_size);
-    s.n_set = cu_split_sets(a->H, a->K);
-    s.n_head_set = s.n_set / a->K;
+    s.n_rank = cu_att_ranks(&a->kv);
+    s.n_rank_set = cu_split_sets(a->H, a->K) / a->K;
+    s.n_head_set = s.n_rank_set * s.n_rank;
+    s.n_set = s.n_head_set * a->K;
     s.group = a->H / a->K;
     s.inv = 65536 / s.group + 1;
     s.det = det;
@@ -255,8 +265,8 @@ template<int D, typename E>
 static cudaError_t
 load(void)
 {
-    const int plain = D == 64 || D == 128 ? 0 : WINDOW;
-    cudaError_t e = cudaFuncSetAttribute((const void *)split_kernel<D, E, WINDOW>,
+    const int plain = D == 64 || D == 128 ? 0 : RARE;
+    cudaError_t e = cudaFuncSetAttribute((const void *)split_kernel<D, E, RARE>,
         cudaFuncAttributeMaxDynamicSharedMemorySize, shape<D, E>::bytes);
     return e != cudaSuccess ? e : cudaFuncSetAttribute((const void *)split_kernel<D, E,
         plain>, cudaFuncAttributeMaxDynamicSharedMemorySize, shape<D, E>::bytes);

@@ -63,7 +63,9 @@ struct split_args {
     int32_t table_stride;
     int32_t block_shift;         /* log2 of the block size */
     int32_t n_set, n_head_set;   /* head sets: all, of one KV head */
-    int32_t group;               /* query heads of a KV head */
+    int32_t group;               /* query heads of a KV head, of one rank */
+    int32_t n_rank, n_rank_set;  /* ranks whose queries are in qkv; head sets of a KV head of
+                                    one of them */
     int32_t inv;                 /* i * inv >> 16 is i / group, for query vectors i */
     int32_t det;                 /* deterministic */
     struct cu_split_cut cut;
@@ -96,7 +98,7 @@ piece(uint32_t at, int value, int row, int k)
 
 /* G, here and below, what a launch may have that others would pay for: */
 #define GROW    1                /* splits grow (struct cu_split_cut) */
-#define WINDOW  2                /* a window, or a soft cap */
+#define RARE    2                /* a window, a soft cap, or keys in shares */
 
 struct walk {
     struct cu_split_tile t;
@@ -114,14 +116,14 @@ load_tile(struct walk &w, const struct split_args &s, const struct cu_split_tile
     int4 x = p[0], y = p[1];
     w.t.tok = x.x;
     w.t.n_tok = x.y;
-    w.t.see = x.z;
+    w.t.see = G & RARE ? fdk_kv_count(&s.a.kv, x.z) : x.z;
     w.t.n_chunk = x.w;
     w.t.first = y.x;
     w.t.state = y.y;
     w.t.old = y.z;
     w.t.begin = y.w;
     w.n_part = cu_split_parts<(G & GROW) != 0>(w.t.n_chunk, s.cut);
-    w.before = G & WINDOW ? cu_part_of<(G & GROW) != 0>(w.t.begin, s.cut) : 0;
+    w.before = G & RARE ? cu_part_of<(G & GROW) != 0>(w.t.begin, s.cut) : 0;
     w.n_part -= w.before;
 }
 
@@ -131,7 +133,7 @@ static __device__ __forceinline__ int
 part_begin(const struct walk &w, const struct split_args &s)
 {
     int chunk = cu_part_chunk<(G & GROW) != 0>(w.before + w.part, s.cut);
-    return G & WINDOW ? max(chunk, w.t.begin) : chunk;
+    return G & RARE ? max(chunk, w.t.begin) : chunk;
 }
 
 template<int G>
@@ -173,7 +175,7 @@ unit_tokens(const struct walk &w, const struct split_args &s, int warp, int *ret
     *ret_pos = pos;
     if (N < WARPS && warp >= N)
         return 0;
-    return (G & WINDOW) && pos + UNIT <= w.t.see - s.window ? 0 :
+    return (G & RARE) && pos + UNIT <= w.t.see - s.window ? 0 :
         min(w.t.see + w.t.n_tok - 1 - pos, UNIT);
 }
 
@@ -182,7 +184,7 @@ template<int G>
 static __device__ __forceinline__ bool
 sees(int see, int pos, int window)
 {
-    if (!(G & WINDOW))
+    if (!(G & RARE))
         return pos < see;
     return (unsigned)(see - 1 - pos) < (unsigned)window;
 }

@@ -8,6 +8,8 @@
 
 #include "kernels/cuda/sm90/attention_split_unit.cuh"
 
+#define LN2 0.69314718055994531f
+
 struct pair {                    /* of a query vector: two numbers of o under m, l */
     float m, l, x, y;
 };
@@ -79,12 +81,36 @@ merge_warps(const char *mem, int q, int col)
     return r;
 }
 
+/* Of keys in shares, where a tile is one token: as the plain kernel's put_share(). x, y: two
+ * numbers of o under m, l. */
+template<int G>
+static __device__ __forceinline__ void
+put_share(const struct split_args &s, const struct walk &w, int q, int col, float m, float l,
+    float x, float y)
+{
+    const struct fdk_attention_args &a = s.a;
+    int h0;
+    (void)set_heads<G>(s, w, &h0);
+    float *row = (float *)a.y + ((int64_t)w.t.tok * s.n_rank + set_rank<G>(s, w)) *
+        (a.H * (a.D + 1));
+    bool some = l > 0;
+    row[(h0 + q) * a.D + col] = some ? __fdiv_rn(x, l) : l;
+    row[(h0 + q) * a.D + col + 1] = some ? __fdiv_rn(y, l) : l;
+    if (col == 0)
+        row[a.H * a.D + h0 + q] = l == 0 ? -INFINITY : fmaf(m, LN2, logf(l));
+}
+
+template<int G>
 static __device__ __forceinline__ void
 put_result(const struct split_args &s, const struct walk &w, int q, int col,
     struct pair v)
 {
     const struct fdk_attention_args &a = s.a;
-    int h0, n_head = set_heads(s, w, &h0), t = vector_token(s, q, n_head);
+    if ((G & RARE) && s.n_rank > 1) {
+        put_share<G>(s, w, q, col, v.m, v.l, v.x, v.y);
+        return;
+    }
+    int h0, n_head = set_heads<G>(s, w, &h0), t = vector_token(s, q, n_head);
     __nv_bfloat16 *y = (__nv_bfloat16 *)a.y + ((int64_t)(w.t.tok + t) * a.H + h0 + q -
         t * n_head) * a.D + col;
     bool some = v.l > 0;
@@ -154,7 +180,7 @@ fold_others(const struct split_args &s, const struct ending &e, int total, int n
 }
 
 /* All splits of the head set, by the first n_thread threads of the last of its blocks. */
-template<int D>
+template<int D, int G>
 static __device__ void
 combine(const struct split_args &s, const struct walk &w, const struct ending &e,
     int total, int n_q, int n_thread)
@@ -166,7 +192,7 @@ combine(const struct split_args &s, const struct walk &w, const struct ending &e
         float2 ml = __ldcg((const float2 *)x->ml[q]);
         struct pair all = { ml.x, ml.y, o.x, o.y };
         fold_others<D>(s, e, total, w.n_part, q, col, all);
-        put_result(s, w, q, col, all);
+        put_result<G>(s, w, q, col, all);
     }
 }
 
@@ -186,7 +212,7 @@ all_arrived(const struct split_args &s, const struct walk &w, uint32_t *arrived)
 
 /* This block has written its splits of the head set: the last one to come merges. A block
  * that goes on has one warp for this; at its end all have nothing else to do. */
-template<int D>
+template<int D, int G>
 static __device__ void
 arrive(const struct split_args &s, const struct walk &w, const struct ending &e,
     int total, int n_q, int *flag)
@@ -208,7 +234,7 @@ arrive(const struct split_args &s, const struct walk &w, const struct ending &e,
     else
         __syncthreads();
     if (*flag)
-        combine<D>(s, w, e, total, n_q, alone ? 32 : THREADS);
+        combine<D, G>(s, w, e, total, n_q, alone ? 32 : THREADS);
     __syncwarp();
 }
 
@@ -244,7 +270,7 @@ put_ml(char *mem, const struct sums<D> &u, float score, int warp, int lane)
 /* What the block's warps have of query vector q, numbers at col, to where it belongs:
  * under its earlier splits in `held`, the result, or the scratch. here: those of all
  * other blocks are in the scratch. */
-template<int D>
+template<int D, int G>
 static __device__ __forceinline__ void
 put_pair(struct pair *held, const struct split_args &s, const struct walk &w,
     const struct ending &e, int total, bool here, int q, int col, struct pair v)
@@ -257,7 +283,7 @@ put_pair(struct pair *held, const struct split_args &s, const struct walk &w,
     if (here)
         fold_others<D>(s, e, total, w.n_part, q, col, v);
     if (here || (e.own && e.last)) {
-        put_result(s, w, q, col, v);
+        put_result<G>(s, w, q, col, v);
     } else if (e.own && !e.open) {
         *held = v;
     } else {
@@ -271,7 +297,7 @@ put_pair(struct pair *held, const struct split_args &s, const struct walk &w,
 
 /* A block has put all it has of a head set where it belongs. flag[1]: of an open one, that
  * all others had arrived. */
-template<int D>
+template<int D, int G>
 static __device__ __forceinline__ void
 settle(const struct split_args &s, const struct walk &w, const struct ending &e, int total,
     int n_q, int *flag)
@@ -280,14 +306,14 @@ settle(const struct split_args &s, const struct walk &w, const struct ending &e,
         if (w.set == 0 && threadIdx.x == 0)
             atomicAdd(s.a.n_done, 1u);
     } else if (e.shared && !(e.open && flag[1])) {
-        arrive<D>(s, w, e, total, n_q, flag);
+        arrive<D, G>(s, w, e, total, n_q, flag);
     }
 }
 
 /* The warps' sums are complete for these splits of the block. own: the block has had
  * the head set from its first split on. It mostly is the last to arrive then, as others
  * have begun with theirs, and its own sums need no scratch. */
-template<int D, typename E>
+template<int D, typename E, int G>
 static __device__ void
 finish(char *mem, const struct split_args &s, const struct walk &w, struct sums<D> &u,
     float score, bool own, int total)
@@ -295,7 +321,7 @@ finish(char *mem, const struct split_args &s, const struct walk &w, struct sums<
     typedef struct shape<D, E> sh;
     const int each = sh::group;
     int tid = (int)threadIdx.x, warp = tid / 32, lane = tid % 32, h0;
-    int n_q = w.t.n_tok * set_heads(s, w, &h0), *flag = (int *)(mem + sh::flag);
+    int n_q = w.t.n_tok * set_heads<G>(s, w, &h0), *flag = (int *)(mem + sh::flag);
     float scale = std::is_same<E, __nv_fp8_e4m3>::value ?
         kv_head_scale(s.a.kv, s.a.layer, 1, w.head) : 1;
     const struct ending e = ending_of(s, w, own, total);
@@ -307,11 +333,11 @@ finish(char *mem, const struct split_args &s, const struct walk &w, struct sums<
         __syncthreads();
         int q = r0 + tid / (D / 2), col = tid % (D / 2) * 2;
         if (tid < each * D / 2 && q < n_q)
-            put_pair<D>((struct pair *)(mem + sh::fold) + q * (D / 2) + col / 2, s, w, e,
+            put_pair<D, G>((struct pair *)(mem + sh::fold) + q * (D / 2) + col / 2, s, w, e,
                 total, e.open && flag[1], q, col, merge_warps<D, E>(mem, q, col));
         __syncthreads();
     }
-    settle<D>(s, w, e, total, n_q, flag);
+    settle<D, G>(s, w, e, total, n_q, flag);
 }
 
 #endif

@@ -32,11 +32,21 @@ vector_token(const struct split_args &s, int i, int n_head)
     return s.n_head_set == 1 ? i * s.inv >> 16 : i >= n_head;
 }
 
-/* Query heads of a head set; ret_first: the first of them. */
+/* The rank whose queries a head set has. */
+template<int G>
+static __device__ __forceinline__ int
+set_rank(const struct split_args &s, const struct walk &w)
+{
+    return !(G & RARE) || s.n_rank == 1 ? 0 : (w.set - w.head * s.n_head_set) / s.n_rank_set;
+}
+
+/* Query heads of a head set, of its rank's; ret_first: the first of them. */
+template<int G>
 static __device__ __forceinline__ int
 set_heads(const struct split_args &s, const struct walk &w, int *ret_first)
 {
-    int sub = (w.set - w.head * s.n_head_set) * CU_ATT_QUERIES;
+    int sub = (w.set - w.head * s.n_head_set - set_rank<G>(s, w) * s.n_rank_set) *
+        CU_ATT_QUERIES;
     *ret_first = w.head * s.group + sub;
     return min(s.group - sub, CU_ATT_QUERIES);
 }
@@ -51,19 +61,20 @@ bf16_to_half(uint32_t x)
 
 /* Those beyond the tile's are 0. 8-bit keys come four dimensions to a lane, so queries
  * do too. */
-template<int D, typename E>
+template<int D, typename E, int G>
 static __device__ __forceinline__ void
 load_queries(struct queries<D> &q, const struct split_args &s, const struct walk &w,
     int lane)
 {
     const struct fdk_attention_args &a = s.a;
-    int h0, n_head = set_heads(s, w, &h0), n_q = w.t.n_tok * n_head;
+    int h0, n_head = set_heads<G>(s, w, &h0), n_q = w.t.n_tok * n_head;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         int i = lane / 4 + 8 * half, t = vector_token(s, i, n_head), h = i - t * n_head;
         const __nv_bfloat16 *x = (const __nv_bfloat16 *)a.qkv +
-            (int64_t)(w.t.tok + t) * ((a.H + 2 * a.K) * D) + (h0 + h) * D +
-            lane % 4 * (sizeof(E) == 1 ? 4 : 2);
+            (int64_t)(G & RARE ? (w.t.tok + t) * s.n_rank + set_rank<G>(s, w) : w.t.tok + t) *
+            ((a.H + 2 * a.K) * D) +
+            (h0 + h) * D + lane % 4 * (sizeof(E) == 1 ? 4 : 2);
         if (half == 1 && n_q <= 8)
             return;
 #pragma unroll
@@ -88,16 +99,16 @@ load_next_queries(struct queries<D> &q, const struct split_args &s, struct walk 
 {
     step<G>(w, s);
     if (w.left > 0)
-        load_queries<D, E>(q, s, w, lane);
+        load_queries<D, E, G>(q, s, w, lane);
 }
 
 /* Nothing is summed up yet; queries as the products take them. */
-template<int D, typename E>
+template<int D, typename E, int G>
 static __device__ __forceinline__ void
 begin_sums(struct sums<D> &u, struct queries<D> &q, const struct split_args &s,
     const struct walk &w, int lane)
 {
-    int h0, n_head = set_heads(s, w, &h0);
+    int h0, n_head = set_heads<G>(s, w, &h0);
 #pragma unroll
     for (int half = 0; half < 2; half++) {
 #pragma unroll
@@ -244,7 +255,7 @@ attend_unit(struct sums<D> &u, const struct queries<D> &q, const struct split_ar
 #pragma unroll
         for (int i = 0; i < 8; i++)
             p[i / 4][i % 4] *= scale[i % 4 / 2 * 8];
-    const bool capped = (G & WINDOW) && s.cap > 0;
+    const bool capped = (G & RARE) && s.cap > 0;
     if (capped)
 #pragma unroll
         for (int i = 0; i < 8; i++)
