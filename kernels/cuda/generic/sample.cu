@@ -257,16 +257,18 @@ ask_rules(struct shared &s, const struct part &p, const struct row &r,
     return 1;
 }
 
-/* load_rest() of a row whose rules apply meanwhile. */
+/* load_rest() of a row whose rules apply meanwhile. ret_key: of the largest that the thread has
+ * changed. */
 static __device__ int
 load_by_rules(struct shared &s, struct part &p, const struct row &r, int q, float4 v[4],
-    struct seen &t)
+    struct seen &t, u64 *ret_key)
 {
     int mask = masks_stops(s.st), bad;
     if (s.rules.allowed != 0) {
-        mask_first(s, p, t);
+        see_first(s, p, t, true);
         bad = load_rest<1>(s, p, r, q, v, t);
     } else {
+        see_first(s, p, t, false);
         bad = load_rest<0>(s, p, r, q, v, t);
     }
     if (s.rules.n_bias == 0 && s.rules.n_ban == 0 && !mask)
@@ -274,7 +276,7 @@ load_by_rules(struct shared &s, struct part &p, const struct row &r, int q, floa
     __syncthreads();
     change_some<1>(s, p, r, mask);
     __syncthreads();
-    see_changed(s, p, t);
+    *ret_key = see_changed(s, p, t);
     return bad;
 }
 
@@ -287,8 +289,6 @@ sample_kernel(struct fdk_sample_args a, struct fdk_batch b)
     int i = (int)threadIdx.x;
     for (int j = i; j < S_LISTS; j += S_THREADS)
         s.n_list[j] = 0;
-    if (i < S_WARPS)
-        s.touched[i] = 0;
     cluster_arrive();            /* no write may reach a block that has not begun */
     cu_dep_wait();
     cu_dep_next();
@@ -320,7 +320,8 @@ sample_kernel(struct fdk_sample_args a, struct fdk_batch b)
         r.ready = ask_rules(s, p, r, out);
     }
     struct seen t = { -INFINITY, INFINITY, -1 };
-    int bad = keep_fetched<0>(p, a.V, i, v, NULL, t);
+    int bad = r.rules != NULL ? keep_fetched<-1>(p, a.V, i, v, NULL, t) :
+        keep_fetched<0>(p, a.V, i, v, NULL, t);
     /* on its way while the row's state is waited for */
     fetch(p, r.raw, a.V, i + 4 * S_THREADS, v);
     if (i < RESULT_WORDS)
@@ -335,12 +336,16 @@ sample_kernel(struct fdk_sample_args a, struct fdk_batch b)
         /* penalties stand between biases and masks */
         r.ready = r.ready && (a.counts == NULL || penalty < 0);
     }
-    if (r.ready)
-        bad |= load_by_rules(s, p, r, i + 4 * S_THREADS, v, t);
-    else
+    u64 changed = 0;
+    if (r.ready) {
+        bad |= load_by_rules(s, p, r, i + 4 * S_THREADS, v, t, &changed);
+    } else {
+        if (r.rules != NULL)
+            see_first(s, p, t, false);
         bad |= load_rest<0>(s, p, r, i + 4 * S_THREADS, v, t);
+    }
     cluster_wait();
-    struct span sp = span_seen(s, p, t, bad);
+    struct span sp = span_seen(s, p, t, changed, bad);
     if (i == 0) {
         s.res.token = -1;
         s.res.generation = s.st.generation;

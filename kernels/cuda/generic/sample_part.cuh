@@ -38,7 +38,6 @@ struct shared {                  /* besides the logits */
     struct fdk_row st;           /* a copy */
     struct fdk_result res;       /* rank 0's */
     struct fdk_rules rules;      /* a copy, of a row that has some */
-    uint32_t touched[S_WARPS];   /* threads with a quad that rules changed, as bits */
     u64 best[2][S_SLOTS];        /* a warp's largest key, by turns */
     uint32_t least[2][S_SLOTS];  /* its smallest logit, as bits in order */
     u64 sum[S_SLOTS];            /* rank 0's: exponentials of raw logits */

@@ -21,32 +21,38 @@ struct row {
 /* ---- reading a row --------------------------------------------------------- */
 
 struct seen {                    /* by one thread */
-    float max, min;
+    float max, min;              /* min: no logit that may be chosen is smaller */
     int quad;                    /* first with max; -1: none */
 };
 
 static __device__ __forceinline__ void
-see(struct seen &t, const float4 &v, int q, int masked)
+see_most(struct seen &t, const float4 &v, int q)
 {
     float m = most_of(v);
     if (m > t.max) {
         t.max = m;
         t.quad = q;
     }
+}
+
+static __device__ __forceinline__ void
+see_least(struct seen &t, const float4 &v, int masked)
+{
 #pragma unroll
     for (int j = 0; j < 4; j++)
         t.min = fminf(t.min, masked && !(nth(v, j) > -INFINITY) ? INFINITY : nth(v, j));
 }
 
-/* A thread's own part of the span; its quads are its own writes. */
+/* A thread's own part of the span; its quads are its own writes. key: of the largest that it
+ * knows of in others'. */
 static __device__ struct span
-span_seen(struct shared &s, struct part &p, const struct seen &t, int bad)
+span_seen(struct shared &s, struct part &p, const struct seen &t, u64 key, int bad)
 {
-    u64 key = 0;
     if (t.quad >= 0) {
         float4 v = p.x[t.quad];
         int j = v.x == t.max ? 0 : v.y == t.max ? 1 : v.z == t.max ? 2 : 3;
-        key = key_of(t.max, p.first + 4 * t.quad + j);
+        u64 own = key_of(t.max, p.first + 4 * t.quad + j);
+        key = own > key ? own : key;
     }
     return span_of_row(s, p, bad ? BAD : key, bits_of(t.min));
 }
@@ -115,15 +121,18 @@ get_allowed(const struct shared &s, const struct part &p, int q, uint32_t bits[4
 static __device__ __forceinline__ float4
 allowed_quad(uint32_t bits, float4 v)
 {
-    v.x = bits & 1 ? v.x : -INFINITY;
-    v.y = bits & 2 ? v.y : -INFINITY;
-    v.z = bits & 4 ? v.z : -INFINITY;
-    v.w = bits & 8 ? v.w : -INFINITY;
+    const uint32_t none = 0xff800000u;
+    float *x = &v.x;
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        uint32_t m = (uint32_t)((int)(bits << (31 - j)) >> 31);
+        x[j] = __uint_as_float((__float_as_uint(x[j]) & m) | (none & ~m));
+    }
     return v;
 }
 
-/* What fetch() got into shared memory, with MASK what the bits allow of it. Returns whether
- * one is not finite. */
+/* What fetch() got into shared memory, with MASK what the bits allow of it; MASK < 0: which is
+ * to be known later. Returns whether one is not finite. */
 template<int MASK>
 static __device__ __forceinline__ int
 keep_fetched(const struct part &p, int V, int q, const float4 v[4], const uint32_t bits[4],
@@ -137,8 +146,10 @@ keep_fetched(const struct part &p, int V, int q, const float4 v[4], const uint32
             break;
         bad |= is_bad(v[j].x) | (is_bad(v[j].y) & id + 1 < V) |
             (is_bad(v[j].z) & id + 2 < V) | (is_bad(v[j].w) & id + 3 < V);
-        float4 x = MASK ? allowed_quad(bits[j], v[j]) : v[j];
-        see(t, x, q, MASK || V % 4 != 0);
+        float4 x = MASK > 0 ? allowed_quad(bits[j], v[j]) : v[j];
+        see_least(t, v[j], V % 4 != 0);
+        if (MASK >= 0)
+            see_most(t, x, q);
         p.x[q] = x;
     }
     return bad;
@@ -163,20 +174,22 @@ load_rest(const struct shared &s, const struct part &p, const struct row &r, int
     return bad;
 }
 
-/* What the mask allows of a thread's first four quads. */
+/* A thread's first four quads, kept before it was known what is allowed of them. */
 static __device__ __forceinline__ void
-mask_first(const struct shared &s, const struct part &p, struct seen &t)
+see_first(const struct shared &s, const struct part &p, struct seen &t, bool mask)
 {
-    uint32_t bits[4];
-    t = { -INFINITY, INFINITY, -1 };
-    get_allowed(s, p, (int)threadIdx.x, bits);
+    uint32_t bits[4] = { S_ALL, S_ALL, S_ALL, S_ALL };
+    if (mask)
+        get_allowed(s, p, (int)threadIdx.x, bits);
 #pragma unroll
     for (int j = 0; j < 4; j++) {
         int q = (int)threadIdx.x + j * S_THREADS;
         if (q >= p.n_quad)
             break;
-        p.x[q] = allowed_quad(bits[j], p.x[q]);
-        see(t, p.x[q], q, 1);
+        float4 x = p.x[q];
+        if (mask)
+            p.x[q] = x = allowed_quad(bits[j], x);
+        see_most(t, x, q);
     }
 }
 
@@ -232,16 +245,12 @@ ask_biases(struct shared &s, const int32_t *from, int n)
             "l"(from + n + i) : "memory");
 }
 
-/* The place of an id in the block's part, -1: it is in another one. Its thread will look at
- * its quads again. */
+/* The place of an id in the block's part, -1: it is in another one. */
 static __device__ __forceinline__ int
-touch(struct shared &s, const struct part &p, int id)
+place_of(const struct part &p, int id)
 {
-    int at = id - p.first, by = at / 4 % S_THREADS;
-    if (id < 0 || at < 0 || at >= 4 * p.n_quad)
-        return -1;
-    atomicOr(&s.touched[by / 32], 1u << by % 32);
-    return at;
+    int at = id - p.first;
+    return id < 0 || at < 0 || at >= 4 * p.n_quad ? -1 : at;
 }
 
 /* Biases that were asked for, then the ids that may not be chosen: banned ones, with mask
@@ -255,29 +264,41 @@ change_some(struct shared &s, const struct part &p, const struct row &r, int mas
     if (RULES) {
         asm volatile("cp.async.wait_all;" ::: "memory");
         for (int i = (int)threadIdx.x; i < s.rules.n_bias; i += S_THREADS)
-            if ((at = touch(s, p, (int)s.hist.lo[i])) >= 0)
+            if ((at = place_of(p, (int)s.hist.lo[i])) >= 0)
                 x[at] = __fadd_rn(x[at], __uint_as_float(s.hist.hi[i]));
-        __syncthreads();
+        if (s.rules.n_ban > 0 || mask)
+            __syncthreads();
         for (int i = (int)threadIdx.x; i < s.rules.n_ban; i += S_THREADS)
-            if ((at = touch(s, p, fdk_rules_banned(&s.rules, r.rules, i, s.st.len))) >= 0)
+            if ((at = place_of(p, fdk_rules_banned(&s.rules, r.rules, i, s.st.len))) >= 0)
                 x[at] = -INFINITY;
     }
     for (int i = (int)threadIdx.x; mask && i < n; i += S_THREADS)
-        if (s.st.stop_ids[i] < r.V && (at = touch(s, p, s.st.stop_ids[i])) >= 0)
+        if (s.st.stop_ids[i] < r.V && (at = place_of(p, s.st.stop_ids[i])) >= 0)
             x[at] = -INFINITY;
 }
 
-/* What a thread has seen of the logits as they were loaded, after change_some(). */
-static __device__ void
+/* What a thread has seen of the logits as they were loaded, after change_some(), and the key of
+ * the largest that it has changed by a bias. A quad of its own that was raised is one of those. */
+static __device__ u64
 see_changed(const struct shared &s, const struct part &p, struct seen &t)
 {
-    int i = (int)threadIdx.x;
-    if ((s.touched[i / 32] >> i % 32 & 1) == 0)
-        return;
-    t.max = -INFINITY;
-    t.quad = -1;
-    for (int q = i; q < p.n_quad; q += S_THREADS)
-        see(t, p.x[q], q, 1);
+    const float *x = (const float *)p.x;
+    u64 key = 0;
+    if (t.quad >= 0 && most_of(p.x[t.quad]) != t.max) {
+        t.max = -INFINITY;
+        t.quad = -1;
+        for (int q = (int)threadIdx.x; q < p.n_quad; q += S_THREADS)
+            see_most(t, p.x[q], q);
+    }
+    for (int i = (int)threadIdx.x; i < s.rules.n_bias; i += S_THREADS) {
+        int id = (int)s.hist.lo[i], at = place_of(p, id);
+        if (at < 0 || !(x[at] > -INFINITY))
+            continue;
+        u64 now = key_of(x[at], id);
+        key = now > key ? now : key;
+        t.min = fminf(t.min, x[at]);
+    }
+    return key;
 }
 
 static __device__ __forceinline__ ushort4
@@ -318,9 +339,10 @@ prepare(struct shared &s, struct part &p, const struct row &r, int mask)
             v = allowed_quad((uint32_t)allowed[id / 32] >> id % 32, v);
         if (allowed != NULL || (c.x | c.y | c.z | c.w) != 0)
             p.x[q] = v;
-        see(t, v, q, 1);
+        see_most(t, v, q);
+        see_least(t, v, 1);
     }
-    return span_seen(s, p, t, 0);
+    return span_seen(s, p, t, 0, 0);
 }
 
 #endif
