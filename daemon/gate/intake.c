@@ -396,15 +396,9 @@ itk_accept(struct intake *k, struct client *c, struct usr *u, struct fdp_req *q,
     if ((lim->vocab != 0 && chk_model(q, items, lim, e)) ||
         itk_check_queue(k, u, q, cost, e))
         return 1;
-    if (q->op == FDP_OP_SUBMIT) {
-        if (!(q->set & FDP_S_MAX_NEW) && lim->default_max_new != 0) {
-            q->max_new = lim->default_max_new;
-            q->set |= FDP_S_MAX_NEW;
-        }
-        if (!(q->set & FDP_S_SEED)) {
-            q->seed = itk_draw_seed(k);
-            q->set |= FDP_S_SEED;
-        }
+    if (q->op == FDP_OP_SUBMIT && !(q->set & FDP_S_SEED)) {
+        q->seed = itk_draw_seed(k);
+        q->set |= FDP_S_SEED;
     }
     q->off = 0;
     n.cli = c;

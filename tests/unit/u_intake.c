@@ -826,6 +826,39 @@ t_late_check(void **state)
     fix_close(&f);
 }
 
+/* output.default_max_tokens is not what a client wants: with a prompt that leaves less, it gets
+ * less, whether the model was there or came later. */
+static void
+t_default_output(void **state)
+{
+    static const char *const sets[] = { "output.default_max_tokens=4000", NULL };
+    static uint32_t ids[200];
+    static unsigned char b[sizeof(ids) + 64] __attribute__((aligned(8)));
+    struct lnk_submit sub;
+    struct fix f;
+    struct fcl c;
+    struct fdp_req q;
+
+    (void)state;
+    fix_open(&f, sets);
+    assert_int_equal(fcl_open(&f, &c, 1000, NULL), FDP_OK);
+    for (unsigned i = 1; i <= 2; i++) {
+        fcl_req(&q, FDP_OP_SUBMIT, i);
+        q.set &= ~FDP_S_MAX_NEW;
+        q.max_new = 0;
+        fcl_send(&c, &q, b, fcl_item(b, 0, FDP_IT_PROMPT_IDS, ids, sizeof(ids)), 0);
+        fix_step(&f, 0);
+        if (i == 1)
+            fix_ready(&f);
+        assert_true(fix_take(&f, &sub, NULL, NULL) != 0);
+        assert_int_equal(sub.req.tag, i);
+        assert_int_equal(sub.req.set & FDP_S_MAX_NEW, 0);
+    }
+    assert_int_equal(f.g->env.cnt->requests_error, 0);
+    fcl_close(&c);
+    fix_close(&f);
+}
+
 int
 main(void)
 {
@@ -850,6 +883,7 @@ main(void)
         cmocka_unit_test(t_bytes_limit),
         cmocka_unit_test(t_bounded_round),
         cmocka_unit_test(t_late_check),
+        cmocka_unit_test(t_default_output),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
