@@ -599,8 +599,7 @@ chk_model(const struct fdp_req *q, const struct chk_items *n,
 {
     uint64_t n_prompt = n->n_prompt_ids, n_known = n_prompt + n->n_prior;
     uint32_t most = lim->max_model_len;
-    int is_set = (q->set & FDP_S_MAX_NEW) != 0, scored = is_set && q->max_new == 0;
-    uint32_t max_new = is_set ? q->max_new : 0;
+    int scored = (q->set & FDP_S_MAX_NEW) != 0 && q->max_new == 0;
 
     if (n->has_text && lim->has_tokenizer == 0)
         return chk_fail(ret_err, FDP_E_NO_MODEL, FDP_D_PROMPT, 0);
@@ -608,12 +607,12 @@ chk_model(const struct fdp_req *q, const struct chk_items *n,
         return 1;
     if (q->op != FDP_OP_SUBMIT)
         return 0;
-    if (max_new > most)
-        return chk_over(ret_err, FDP_E_TOO_LONG, FDP_D_MAX_NEW, max_new, most);
+    if (q->max_new > most)
+        return chk_over(ret_err, FDP_E_TOO_LONG, FDP_D_MAX_NEW, q->max_new, most);
     if (n_prompt >= (uint64_t)most + (uint64_t)scored || n_known > most)
         return chk_over(ret_err, FDP_E_TOO_LONG, FDP_D_PROMPT, n_known, most);
-    if (n_prompt + max_new > most)
-        return chk_over(ret_err, FDP_E_TOO_LONG, FDP_D_MAX_NEW, n_prompt + max_new, most);
+    if (n_prompt + q->max_new > most)
+        return chk_over(ret_err, FDP_E_TOO_LONG, FDP_D_MAX_NEW, n_prompt + q->max_new, most);
     return 0;
 }
 
