@@ -271,9 +271,8 @@ int cu_att_plain(const struct fdk_attention_args *a, int least, int long_min, fd
 cudaError_t cu_att_plain_load(void);
 
 /* attention_split.cu. Of keys in shares (fdk_kv.n_own) it takes rows of one token alone, and the
- * plan lists no others: shares says whether it takes those. */
-int cu_att_split_fits(const struct fdk_attention_args *a);
-int cu_att_split_shares(const struct fdk_attention_args *a, int deterministic);
+ * plan lists no others. */
+int cu_att_split_fits(const struct fdk_attention_args *a, int deterministic);
 struct cu_split_cut cu_split_cut_of(const struct fdk_attention_args *a, int deterministic);
 size_t cu_att_split_scratch(const struct fdk_ctx *ctx, const struct fdk_attention_args *a);
 int cu_att_split(const struct fdk_attention_args *a, fdk_stream_t st);

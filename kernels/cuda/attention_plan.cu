@@ -472,8 +472,8 @@ plan_args_of(const struct fdk_att_plan_args *a, const struct cu_dev *dev, int wi
     ret->n_block = cu_split_blocks(dev->n_proc);
     ret->n_set = cu_split_sets(t.H, t.K) * cu_att_ranks(&t.kv);
     ret->cut = cu_split_cut_of(&t, det);
-    ret->has_long = dev->sm90a && t.kv.n_own <= 1 && cu_att_long_fits(&t, det);
-    ret->has_split = dev->sm90a && cu_att_split_fits(&t) && cu_att_split_shares(&t, det);
+    ret->has_long = dev->sm90a && cu_att_long_fits(&t, det);
+    ret->has_split = dev->sm90a && cu_att_split_fits(&t, det);
     ret->kv = t.kv;
     ret->block_shift = __builtin_ctz((unsigned)t.kv.block_size | 1u << 31);
     ret->window = window;

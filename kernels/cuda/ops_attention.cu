@@ -29,8 +29,8 @@ static int
 attention_form(const struct cu_dev *dev, const struct fdk_attention_args *a)
 {
     int planned = a->plan != NULL && dev->sm90a, det = dev->ctx->deterministic;
-    return (planned && a->kv.n_own <= 1 && cu_att_long_fits(a, det) ? ATT_LONG : 0) |
-        (planned && cu_att_split_fits(a) && cu_att_split_shares(a, det) ? ATT_SPLIT : 0);
+    return (planned && cu_att_long_fits(a, det) ? ATT_LONG : 0) |
+        (planned && cu_att_split_fits(a, det) ? ATT_SPLIT : 0);
 }
 
 const char *

@@ -360,8 +360,8 @@ chunk_kernel(const __grid_constant__ struct split_args s,
 int
 cu_att_chunk_takes(const struct fdk_attention_args *a, int deterministic)
 {
-    return a->kv.dtype == FDK_BF16 && cu_att_split_fits(a) && (deterministic ||
-        a->D > 80);
+    return a->kv.dtype == FDK_BF16 && cu_att_split_fits(a, deterministic) &&
+        (deterministic || a->D > 80);
 }
 
 template<int D>

@@ -595,7 +595,7 @@ cu_att_long_fits(const struct fdk_attention_args *a, int deterministic)
     const struct fdk_kv *kv = &a->kv;
     int b = kv->block_size;
     uint64_t odd = (uintptr_t)kv->base | kv->block_bytes | kv->layer_bytes | kv->v_bytes;
-    return encode != NULL && (!deterministic || (a->D <= 128 && cu_att_chunk_takes(a, 1))) &&
+    return encode != NULL && kv->n_own <= 1 && (!deterministic || (a->D <= 128 && cu_att_chunk_takes(a, 1))) &&
         a->T >= CU_ATT_LONG_MIN && a->act == FDK_BF16 && kv->dtype == FDK_BF16 &&
         (a->D == 64 || a->D == 80 || a->D == 96 || a->D == 128 || a->D == 192 ||
         a->D == 256) && (b == 16 || b == 32 || b == 64 || b == 128) && a->K > 0 && a->H % a->K == 0 &&

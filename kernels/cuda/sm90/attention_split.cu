@@ -111,26 +111,26 @@ takes_dim(int D)
     return D == 64 || D == 80 || D == 96 || D == 128 || D == 192 || D == 256;
 }
 
+/* Not with a window, which is one of the whole history, nor for queries of some ranks alone.
+ * In deterministic contexts a token's bits may not depend on how many its row has. */
+static int
+takes_shares(const struct fdk_attention_args *a, int deterministic)
+{
+    return a->kv.n_own <= 1 || (!deterministic && a->window == 0 && a->n_ask == 0);
+}
+
 int
-cu_att_split_fits(const struct fdk_attention_args *a)
+cu_att_split_fits(const struct fdk_attention_args *a, int deterministic)
 {
     const struct fdk_kv *kv = &a->kv;
     uint64_t odd = (uintptr_t)kv->base | kv->block_bytes | kv->layer_bytes | kv->v_bytes;
     if (kv->dtype == FDK_I8)
         odd |= kv->k_scale_off | kv->v_scale_off;
     return encode != NULL && a->act == FDK_BF16 && takes_dim(a->D) &&
-        a->scale > 0 && kv->block_bytes < (uint64_t)1 << 40 &&
+        takes_shares(a, deterministic) && a->scale > 0 && kv->block_bytes < (uint64_t)1 << 40 &&
         (kv->dtype == FDK_BF16 || kv->dtype == FDK_I8 || kv->dtype == FDK_F8E4M3) &&
         kv->block_size >= UNIT && (kv->block_size & (kv->block_size - 1)) == 0 &&
         odd % 16 == 0;
-}
-
-/* Not with a window, which is one of the whole history, nor for queries of some ranks alone.
- * In deterministic contexts a token's bits may not depend on how many its row has. */
-int
-cu_att_split_shares(const struct fdk_attention_args *a, int deterministic)
-{
-    return a->kv.n_own <= 1 || (!deterministic && a->window == 0 && a->n_ask == 0);
 }
 
 /* A struct part_sum a slot. */
@@ -217,7 +217,7 @@ cu_att_split(const struct fdk_attention_args *a, fdk_stream_t st)
         return rc;
     const struct cu_dev *dev = cu_stream_of(st)->dev;
     int det = dev->ctx->deterministic, n = cu_split_blocks(dev->n_proc);
-    if (!cu_att_split_fits(a) || !cu_att_split_shares(a, det))
+    if (!cu_att_split_fits(a, det))
         return -ENOTSUP;
     struct split_args s = {};
     s.a = *a;
