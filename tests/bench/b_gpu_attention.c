@@ -6,7 +6,8 @@
  * second, counting the causal half alone, and the rate of a large GEMM; decoding in
  * bytes of keys and values a second, and the device's peak read rate; with a window, those
  * that a query sees. All of one run.
- * Usage: b_gpu_attention [-d] [D ...] (-d: opened deterministic; D: head dims)
+ * Usage: b_gpu_attention [-d] [-l] [-p] [D ...] (-d: opened deterministic; -l: prompts of 131,072
+ * tokens too; -p: prompts alone; D: head dims)
  */
 #include "config.h"
 
@@ -24,6 +25,7 @@
 enum { H = 32, K = 8, B = 16, MAX_LAYER = 64 };
 
 static double flop_rate;
+static int is_long;
 static void *buf[32];
 static int n_buf;
 
@@ -206,10 +208,11 @@ prompts(int32_t D)
 {
     static const int32_t shape[][4] = { { 1, 2048, 0, 0 }, { 1, 8192, 0, 0 },
         { 1, 32768, 0, 0 }, { 1, 2048, 6144, 0 }, { 16, 512, 0, 0 }, { 1, 8192, 0, 1024 },
-        { 1, 32768, 0, 4096 }, { 1, 8192, 0, -1 } };
+        { 1, 32768, 0, 4096 }, { 1, 8192, 0, -1 }, { 1, 131072, 0, 0 } };
+    size_t n = sizeof(shape) / sizeof(shape[0]) - !is_long;
 
     (void)printf("\nprompts, head dim %d: us, TFLOP/s (share of a large product)\n", D);
-    for (size_t i = 0; i < sizeof(shape) / sizeof(shape[0]); i++) {
+    for (size_t i = 0; i < n; i++) {
         struct step s = { .n_row = shape[i][0],
             .n = shape[i][1],
             .before = shape[i][2],
@@ -265,11 +268,14 @@ int
 main(int argc, char **argv)
 {
     static const int32_t all[] = { 128, 64, 80, 96, 192, 256 };
-    const struct fdk_open_args args = { .n_device = 1,
-        .max_token = 32768,
-        .deterministic = argc > 1 && strcmp(argv[1], "-d") == 0 };
-    int rc;
+    struct fdk_open_args args = { .n_device = 1, .max_token = 131072 };
+    int rc, first = 1, prompts_alone = 0;
 
+    for (; first < argc && argv[first][0] == '-'; first++) {
+        args.deterministic |= strcmp(argv[first], "-d") == 0;
+        is_long |= strcmp(argv[first], "-l") == 0;
+        prompts_alone |= strcmp(argv[first], "-p") == 0;
+    }
     rc = gb_open("b_gpu_attention", &args);
     if (rc != 0)
         return rc;
@@ -279,13 +285,14 @@ main(int argc, char **argv)
         gb.info.name, gb.info.n_proc, args.deterministic ? ", deterministic" : "",
         gb.read_rate / 1e12, flop_rate / 1e12, H, K);
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
-        int wanted = argc <= 1 + args.deterministic;
+        int wanted = argc <= first;
 
-        for (int k = 1 + args.deterministic; k < argc; k++)
+        for (int k = first; k < argc; k++)
             wanted |= atoi(argv[k]) == all[i];
         if (wanted) {
             prompts(all[i]);
-            decoding(all[i]);
+            if (!prompts_alone)
+                decoding(all[i]);
         }
     }
     return 0;

@@ -5,9 +5,10 @@
  * 192 and 256, on Hopper's asynchronous matrix units.
  *
  * The work of a tile of the list is cut into units: 64 of its query tokens, one head. A
- * block takes as many units of one KV head as it has warpgroups to multiply. One warp
- * copies: the units' queries, then keys and values in chunks of 128 tokens, or of 64 with the
- * larger head dims, at absolute multiples, a ring of them in shared memory. Each of the other
+ * block takes as many units of one KV head as it has warpgroups to multiply: an item. One warp
+ * finds the block's items and copies: what an item is, its queries, then keys and values in
+ * chunks of 128 tokens, or of 64 with the larger head dims, at absolute multiples, a ring of
+ * them in shared memory. Each of the other
  * warpgroups has a unit: scores of chunk j + 1 are on their way while the weights of chunk j
  * become bf16 in registers, from where they meet the values. The warpgroups take turns, so
  * that one's exponentials pass under the others' products. Chunks that no query of the tile
@@ -240,7 +241,7 @@ store(const struct fdk_attention_args &a, const struct item &it, int u,
 {
     int head = it.kv_head * (a.H / a.K) + u / it.each;
     int n = unit_rows<D>(it, u);
-    int first = it.at.tok + u % it.each * ROWS + row;
+    int first = it.tok + u % it.each * ROWS + row;
     int quarter = (int)threadIdx.x % 4;
 #pragma unroll
     for (int r = 0; r < 2; r++) {
@@ -265,7 +266,6 @@ store(const struct fdk_attention_args &a, const struct item &it, int u,
 template<int D, bool F>
 struct consumer {                /* where a warpgroup stands in the rings */
     struct turn<ring<D, F>::stages> tk, tv;
-    uint32_t q_phase;
     int group, row;              /* row: this thread's first query in the unit */
     bool speaks;                 /* for its warp */
 };
@@ -329,13 +329,11 @@ skip_chunks(const struct shared<D> &s, struct consumer<D, F> *w, int c, int end)
     }
 }
 
-/* Go along without a unit. The queries are waited for as elsewhere: barriers know how
- * many arrived, not which, so no warp may arrive twice in one phase. */
+/* Go along without a unit. */
 template<int D, bool F>
 static __device__ __forceinline__ void
 skip(const struct shared<D> &s, struct consumer<D, F> *w, const struct item &it)
 {
-    cu_bar_wait(s.full_q, w->q_phase);
     let_go(s.empty_q, w->speaks);
     skip_chunks<D, F>(s, w, it.begin, it.n_chunk);
 }
@@ -355,14 +353,13 @@ attend(const struct fdk_attention_args &a, const struct scores &how,
     struct folded all = { {}, {}, s.all + (uint32_t)(w->group * ring<D, F>::all_bytes) +
         threadIdx.x % 128 * 16 };
     bool some = false;           /* splits are folded */
-    int first = it.at.kv - it.at.n + 1 + u % it.each * ROWS;
+    int first = it.kv - it.n + 1 + u % it.each * ROWS;
     int begin = X ? max(first - how.window, 0) / chunk : 0;
     int end = D == 64 || X ? (first + unit_rows<D>(it, u) - 2) / chunk + 1 : it.n_chunk;
     /* As attention_chunk.cu begins: a sum of nothing but -0 is 0. */
 #pragma unroll
     for (int i = 0; i < D / 2 && F; i++)
         o[i] = 0;
-    cu_bar_wait(s.full_q, w->q_phase);
     if constexpr (shape<D>::q_regs) {
         load_queries<D>(r, q);
         let_go(s.empty_q, w->speaks);
@@ -413,8 +410,8 @@ attend(const struct fdk_attention_args &a, const struct scores &how,
         pack_weights(p, sc);
     }
     cu_bar_wait(s.full_v + 8 * (uint32_t)w->tv.stage, w->tv.phase);
-    if (end == it.n_chunk && it.at.kv % chunk != 0)
-        clear_values<D>(s.v_at(w->tv.stage), it.at.kv % chunk, w->group);
+    if (end == it.n_chunk && it.kv % chunk != 0)
+        clear_values<D>(s.v_at(w->tv.stage), it.kv % chunk, w->group);
     cu_wgmma_begin();
     multiply_values<D>(o, p, s.v_at(w->tv.stage), F || end > begin + 1);
     cu_wgmma_end();
@@ -433,45 +430,31 @@ attend(const struct fdk_attention_args &a, const struct scores &how,
     store<D>(a, it, u, o, all.l, w->row);
 }
 
-/* That the tile of the i-th item is done: how many tiles of the row begin in it, as those
- * of bt tokens may lie across two of these. */
-static __device__ void
-report(const struct fdk_attention_args &a, const struct fdk_batch &b, const struct cut &u,
-    int i, int bt)
-{
-    struct cu_att_long l = cu_att_long_list((const struct cu_att_plan *)a.plan)
-        [item_number(i) / (a.K * u.sets)];
-    int at = l.tok - b.q_start[l.row];
-    atomicAdd(a.n_done, (uint32_t)((at + l.n + bt - 1) / bt - (at + bt - 1) / bt));
-}
-
 template<int D, bool F, bool X>
 static __device__ __forceinline__ void
-consume(const struct fdk_attention_args &a, const struct fdk_batch &b,
-    const struct cut &u, const struct scores &how, const struct shared<D> &s, int n, int bt)
+consume(const struct fdk_attention_args &a, const struct scores &how,
+    const struct shared<D> &s)
 {
     int thread = (int)threadIdx.x % 128;
     struct consumer<D, F> w;
     w.tk = { 0, 0 };
     w.tv = { 0, 0 };
-    w.q_phase = 0;
     /* By a shuffle, so that the compiler knows it to be the same in the warp. */
     w.group = __shfl_sync(0xffffffffu, (int)threadIdx.x / 128 - 1, 0);
     w.row = thread / 32 * 16 + thread % 32 / 4;
     w.speaks = thread % 32 == 0;
     if (w.group == shape<D>::groups - 1)
         pass_turn<D>(w.group);
-    struct agenda g = { n, 0, 0, 0, 0 };
-    struct item it;
-    for (int i = 0; find_item<D, X>(a, b, u, &g, i, &it); i++) {
+    for (uint32_t q_phase = 0;; q_phase ^= 1) {
+        cu_bar_wait(s.full_q, q_phase);
+        struct item it = get_item<D>(s.item);
+        if (it.n == 0)
+            break;
         int unit = it.unit + w.group;
         if (unit_rows<D>(it, unit) > 0)
             attend<D, F, X>(a, how, s, &w, it, unit);
         else
             skip<D, F>(s, &w, it);
-        w.q_phase ^= 1;
-        if (unit == 0 && it.kv_head == 0 && thread == 0)
-            report(a, b, u, i, bt);
     }
     if (w.group == 0)
         wait_turn<D>(w.group);
@@ -515,7 +498,9 @@ long_kernel(struct fdk_attention_args a, struct fdk_batch b, struct cut u,
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ unsigned char mem[];
     __shared__ uint64_t bar[4 * ring<D, F>::stages + 2];
+    __shared__ __align__(16) struct item item;
     struct shared<D> s = lay_out<D, F>(mem, bar);
+    s.item = cu_smem(&item);
     cu_dep_next();
     if (threadIdx.x == 0) {
         cu_prefetch_map(&m.q);
@@ -527,14 +512,13 @@ long_kernel(struct fdk_attention_args a, struct fdk_batch b, struct cut u,
     const struct cu_att_plan *plan = (const struct cu_att_plan *)a.plan;
     if (D == 64)
         u = cut_of<D>(a.H / a.K, plan->long_tile);
-    int n = cu_clip(&plan->n_long, n_max) * a.K * u.sets;
     if (threadIdx.x < 128) {
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" :: "n"(D == 64 ? 32 : 24));
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" :: "n"(shape<D>::copier_regs));
         if (threadIdx.x < 32)
-            produce<D, F, X>(a, b, m, u, s, n);
+            produce<D, F, X>(a, b, m, u, s, cu_clip(&plan->n_long, n_max));
     } else {
-        asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(D == 64 ? 160 : 240));
-        consume<D, F, X>(a, b, u, how, s, n, plan->bt);
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(shape<D>::regs));
+        consume<D, F, X>(a, how, s);
     }
 #endif
 }
@@ -629,7 +613,8 @@ launch(const struct fdk_attention_args *a, fdk_stream_t st)
         rc = map_kv(&m.k, a, tokens, 0);
     if (rc == 0)
         rc = map_kv(&m.v, a, tokens, a->kv.v_bytes);
-    if (rc == 0 && items > INT32_MAX)
+    /* struct agenda: KV heads and sets of one; D 64: the tile is not known yet */
+    if (rc == 0 && (items > INT32_MAX || a->K > 2047 || 4 * (a->H / a->K) > 2047))
         rc = -ENOTSUP;
     if (rc != 0)
         return rc;

@@ -40,6 +40,10 @@ struct shape {
     static constexpr int kv_bytes = chunk * columns * 128;
     static constexpr int eight = apart ? 1024 : 8 * D * 2; /* from eight tokens to the next */
     static constexpr int wide = apart ? chunk * 128 : 1024; /* from a column to the next */
+    /* Registers of a thread: of those that multiply, and of those that copy. With 128
+     * dimensions 232 cost 3 %. */
+    static constexpr int regs = D == 64 ? 160 : D == 128 || D == 192 ? 240 : 232;
+    static constexpr int copier_regs = D == 64 ? 32 : regs == 240 ? 24 : 40;
 };
 /* X: what a launch may have that others would pay for: a window, or a soft cap. Most have
  * neither, and most head dims are 64 or 128: for the others there is one kernel for both. */
@@ -58,7 +62,7 @@ struct ring {
  * values; of those of the queries. */
 template<int D>
 struct shared {
-    uint32_t q, k, v, all;
+    uint32_t q, k, v, all, item;
     uint32_t full_k, empty_k, full_v, empty_v, full_q, empty_q;
 
     __device__ __forceinline__ uint32_t
@@ -90,12 +94,12 @@ struct turn {                    /* place in a ring of N */
 };
 
 struct item {                    /* units of one KV head; items of a tile: first one of
-                                    each KV head, then the next of each */
-    struct cu_att_long at;
-    int state;                   /* the row's slot */
+                                    each KV head of the group, then the next of each */
+    int tok, n, kv;              /* struct cu_att_long; n 0: there are no more items */
     int kv_head, unit, end;      /* units [unit, end) of the KV head */
-    int begin, n_chunk;          /* chunks [begin, n_chunk) */
     int each;                    /* units of a head */
+    int begin;                   /* chunks [begin, n_chunk) */
+    int n_chunk;
 };
 
 struct cut {                     /* of a KV head's part of a tile; made by cut_of() */
@@ -115,47 +119,153 @@ cut_of(int heads, int long_tile)
     return u;
 }
 
-/* What this block does, each lane of a warp with an item of 32: reading them one by one
- * would take several times a memory's latency before each. */
-struct agenda {
-    int n;                       /* items of all blocks */
-    int tok, n_tok, kv, slot;    /* of this lane's item */
+/*
+ * All blocks read keys and values of as many KV heads at a time as the cache of the device
+ * keeps: what comes from memory takes power from the tensor cores. The items of such a group
+ * of heads are those of the first tile of the list, then of the next, and so by their cost.
+ * The group has places for them, a multiple of two for each block: through these to and fro,
+ * each block gets about the same of every group.
+ */
+#define HEAD_BYTES (8 << 20) /* of keys and values of the longest row, in a group */
+
+struct order {
+    int heads;                   /* of a group: a divisor of all */
+    int items, room;             /* of a group: its items, and places for these */
+    int places;                  /* of a block, of all groups */
 };
 
-/* The list is sorted by cost: through it to and fro, every block gets about the same. */
-static __device__ __forceinline__ int
-item_number(int i)
+template<int D>
+static __device__ __forceinline__ struct order
+order_of(const struct fdk_attention_args &a, const struct cut &u, int n_tile)
 {
-    int g = (int)gridDim.x, b = (int)blockIdx.x;
-    return i * g + (i % 2 ? g - 1 - b : b);
+    const struct cu_att_plan *plan = (const struct cu_att_plan *)a.plan;
+    const int g = (int)gridDim.x;
+    int64_t bytes = n_tile > 0 ? (int64_t)cu_att_long_list(plan)->kv * D * 4 : 0;
+    struct order r;
+    r.heads = a.K;
+    for (int i = a.K; --i > 0 && a.window == 0 && r.heads * bytes > HEAD_BYTES &&
+         i * n_tile * u.sets >= 2 * g;)
+        r.heads = a.K % i == 0 ? i : r.heads;
+    r.items = r.heads * n_tile * u.sets;
+    r.room = (r.items + 2 * g - 1) / (2 * g) * 2 * g;
+    r.places = a.K / r.heads * (r.room / g);
+    return r;
 }
 
-/* The i-th item of the block, i ascending from 0; false: there is none. */
-template<int D, bool X>
-static __device__ __forceinline__ bool
-find_item(const struct fdk_attention_args &a, const struct fdk_batch &b,
-    const struct cut &u, struct agenda *g, int i, struct item *ret)
+/* What a block does, each thread of the warp that copies with an item of 32: reading them one
+ * by one would take several times a memory's latency before each. */
+struct agenda {
+    int at;                      /* this block's next place, counted */
+    uint32_t left;               /* threads whose items are to be done */
+    int tok, kv, slot;           /* of this thread's item: of the list, and the row's slot; */
+    uint32_t what;               /* tokens, KV head << 10, set << 21 */
+};
+
+struct place {                   /* of an item */
+    int group, x;                /* of KV heads, and which of its places */
+    bool taken;
+};
+
+/* The block's i-th place. Every other group begins at the other end. */
+static __device__ __forceinline__ struct place
+place_of(const struct order &r, int i)
 {
-    int mine = item_number(i + (int)threadIdx.x % 32), x = item_number(i);
-    if (i % 32 == 0 && mine < g->n) {
-        struct cu_att_long l = cu_att_long_list((const struct cu_att_plan *)a.plan)
-            [mine / (a.K * u.sets)];
-        g->tok = l.tok;
-        g->n_tok = l.n;
-        g->kv = l.kv;
-        g->slot = b.state[l.row];
+    int g = (int)gridDim.x, b = (int)blockIdx.x, x = i * g;
+    struct place p;
+    p.group = x / r.room;
+    p.x = x - p.group * r.room + ((i ^ p.group) & 1 ? g - 1 - b : b);
+    p.taken = i < r.places && p.x < r.items;
+    return p;
+}
+
+/* That a tile is on its way: how many tiles of bt tokens of the row begin in it, as those may
+ * lie across two of these. */
+static __device__ __forceinline__ void
+report(const struct fdk_attention_args &a, const struct fdk_batch &b,
+    const struct cu_att_long &l)
+{
+    int at = l.tok - b.q_start[l.row], bt = ((const struct cu_att_plan *)a.plan)->bt;
+    atomicAdd(a.n_done, (uint32_t)((at + l.n + bt - 1) / bt - (at + bt - 1) / bt));
+}
+
+/* Of the block's next 32 places. */
+static __device__ __forceinline__ void
+next_items(const struct fdk_attention_args &a, const struct fdk_batch &b,
+    const struct cut &u, const struct order &r, struct agenda *g)
+{
+    const int of_tile = r.heads * u.sets;
+    struct place p = place_of(r, g->at + (int)threadIdx.x % 32);
+    g->at += 32;
+    g->left = __ballot_sync(0xffffffffu, p.taken);
+    if (!p.taken)
+        return;
+    int entry = p.x / of_tile, in = p.x - entry * of_tile, set = in / r.heads;
+    int kv_head = p.group * r.heads + in - set * r.heads;
+    struct cu_att_long l = cu_att_long_list((const struct cu_att_plan *)a.plan)[entry];
+    g->tok = l.tok;
+    g->kv = l.kv;
+    g->slot = b.state[l.row];
+    g->what = (uint32_t)l.n | (uint32_t)kv_head << 10 | (uint32_t)set << 21;
+    if (kv_head == 0 && set == 0)
+        report(a, b, l);
+}
+
+/* The thread with the block's next item; -1: there is none. */
+static __device__ __forceinline__ int
+find_item(const struct fdk_attention_args &a, const struct fdk_batch &b,
+    const struct cut &u, const struct order &r, struct agenda *g)
+{
+    while (g->left == 0) {
+        if (g->at >= r.places)
+            return -1;
+        next_items(a, b, u, r, g);
     }
-    ret->at.tok = __shfl_sync(0xffffffffu, g->tok, i % 32);
-    ret->at.n = __shfl_sync(0xffffffffu, g->n_tok, i % 32);
-    ret->at.kv = __shfl_sync(0xffffffffu, g->kv, i % 32);
-    ret->state = __shfl_sync(0xffffffffu, g->slot, i % 32);
-    ret->kv_head = x % a.K;
-    ret->unit = x / a.K % u.sets * u.per;
-    ret->end = ret->unit + u.per < u.units ? ret->unit + u.per : u.units;
-    ret->each = D == 64 ? u.each : 2;
-    ret->begin = X ? cu_att_first(ret->at.kv - ret->at.n + 1, a.window) / shape<D>::chunk : 0;
-    ret->n_chunk = (ret->at.kv + shape<D>::chunk - 1) / shape<D>::chunk;
-    return x < g->n;
+    int who = __ffs((int)g->left) - 1;
+    g->left &= g->left - 1;
+    return who;
+}
+
+template<int D, bool X>
+static __device__ __forceinline__ struct item
+item_of(const struct fdk_attention_args &a, const struct cut &u, const struct agenda &g,
+    int who)
+{
+    uint32_t what = __shfl_sync(0xffffffffu, g.what, who);
+    struct item it;
+    it.tok = __shfl_sync(0xffffffffu, g.tok, who);
+    it.kv = __shfl_sync(0xffffffffu, g.kv, who);
+    it.n = (int)(what & 1023);
+    it.kv_head = (int)(what >> 10 & 2047);
+    it.unit = (int)(what >> 21) * u.per;
+    it.end = min(it.unit + u.per, u.units);
+    it.each = D == 64 ? u.each : 2;
+    it.begin = X ? cu_att_first(it.kv - it.n + 1, a.window) / shape<D>::chunk : 0;
+    it.n_chunk = (it.kv + shape<D>::chunk - 1) / shape<D>::chunk;
+    return it;
+}
+
+/* An item goes to the other warps with its queries: before the barrier says that these are
+ * there. */
+static __device__ __forceinline__ void
+put_item(uint32_t at, const struct item &it)
+{
+    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" :: "r"(at), "r"(it.tok),
+        "r"(it.n), "r"(it.kv), "r"(it.kv_head) : "memory");
+    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" :: "r"(at + 16), "r"(it.unit),
+        "r"(it.end), "r"(it.each), "r"(it.begin) : "memory");
+}
+
+template<int D>
+static __device__ __forceinline__ struct item
+get_item(uint32_t at)
+{
+    struct item it;
+    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];" : "=r"(it.tok), "=r"(it.n),
+        "=r"(it.kv), "=r"(it.kv_head) : "r"(at) : "memory");
+    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];" : "=r"(it.unit), "=r"(it.end),
+        "=r"(it.each), "=r"(it.begin) : "r"(at + 16) : "memory");
+    it.n_chunk = (it.kv + shape<D>::chunk - 1) / shape<D>::chunk;
+    return it;
 }
 
 /* Tokens of a unit; none: there is no such unit. */
@@ -163,14 +273,17 @@ template<int D>
 static __device__ __forceinline__ int
 unit_rows(const struct item &it, int u)
 {
-    int n = it.at.n - u % it.each * ROWS;
+    int n = it.n - u % it.each * ROWS;
     return u >= it.end || n < 0 ? 0 : n < ROWS ? n : ROWS;
 }
 
 struct source {                  /* of a row's keys and values */
     const int32_t *table;
     int n_block, group0;         /* of the row; eights of tokens before the head's */
-    int per, log_per;            /* pieces of a chunk */
+};
+
+struct pieces {                  /* chunks in pieces of blocks */
+    int per, log_per;            /* of a chunk */
     int log_more;                /* of a block, where that is longer */
 };
 
@@ -180,24 +293,24 @@ struct piece {                   /* of a chunk */
 
 template<int D>
 static __device__ __forceinline__ struct piece
-lane_piece(const struct source &s, int chunk, int lane)
+lane_piece(const struct source &s, const struct pieces &of, int chunk, int lane)
 {
     const bool cut = shape<D>::chunk < BLOCK; /* blocks may be */
-    int i = (chunk << s.log_per) + lane, at = cut ? i >> s.log_more : i;
+    int i = (chunk << of.log_per) + lane, at = cut ? i >> of.log_more : i;
     struct piece p = { -1, 0 };
-    if (lane < s.per && at < s.n_block)
+    if (lane < of.per && at < s.n_block)
         p.block = s.table[at];
     if (cut)
-        p.eight = (i & ((1 << s.log_more) - 1)) * (shape<D>::chunk / 8);
+        p.eight = (i & ((1 << of.log_more) - 1)) * (shape<D>::chunk / 8);
     return p;
 }
 
 template<int D>
 static __device__ __forceinline__ void
-copy_chunk(const CUtensorMap *map, uint32_t dst, uint32_t bar, const struct source &s,
-    const struct piece &p, int lane)
+copy_chunk(const CUtensorMap *map, uint32_t dst, uint32_t bar, int group0,
+    const struct pieces &of, const struct piece &p, int lane)
 {
-    int bytes = shape<D>::kv_bytes >> s.log_per;
+    int bytes = shape<D>::kv_bytes >> of.log_per;
     int n = __popc(__ballot_sync(0xffffffffu, p.block >= 0));
     if (lane == 0)
         cu_bar_expect(bar, (uint32_t)(n * bytes));
@@ -207,9 +320,9 @@ copy_chunk(const CUtensorMap *map, uint32_t dst, uint32_t bar, const struct sour
     if constexpr (shape<D>::apart)
         for (int i = 0; i < shape<D>::columns; i++)
             copy_3d(dst + (uint32_t)(i * shape<D>::wide + lane * bytes / shape<D>::columns),
-                map, bar, 64 * i, (s.group0 + p.eight) * 8, p.block);
+                map, bar, 64 * i, (group0 + p.eight) * 8, p.block);
     else
-        copy_5d(dst + (uint32_t)(lane * bytes), map, bar, s.group0 + p.eight, p.block);
+        copy_5d(dst + (uint32_t)(lane * bytes), map, bar, group0 + p.eight, p.block);
 }
 
 template<int D>
@@ -224,7 +337,7 @@ copy_queries(const struct maps &m, const struct shared<D> &s, const struct item 
     cu_bar_expect(s.full_q, n * sh::q_bytes);
     for (int u = it.unit; u < it.end; u++) {
         uint32_t to = s.q + (uint32_t)((u - it.unit) * sh::q_bytes);
-        int tok = it.at.tok + u % it.each * ROWS, head = it.kv_head * heads + u / it.each;
+        int tok = it.tok + u % it.each * ROWS, head = it.kv_head * heads + u / it.each;
         if (unit_rows<D>(it, u) == 0)
             continue;
         if constexpr (sh::apart)
@@ -235,19 +348,29 @@ copy_queries(const struct maps &m, const struct shared<D> &s, const struct item 
     }
 }
 
-template<int D>
 static __device__ __forceinline__ struct source
-find_source(const struct fdk_attention_args &a, const struct fdk_batch &b,
-    const struct item &it)
+source_of(const struct fdk_attention_args &a, const struct fdk_batch &b,
+    const struct agenda &g, int who)
 {
-    struct source s = {};
-    s.table = b.block_table + (size_t)it.state * (size_t)b.table_stride;
-    s.n_block = (it.at.kv + a.kv.block_size - 1) / a.kv.block_size;
-    s.group0 = it.kv_head * (a.kv.block_size / 8);
-    s.per = max(shape<D>::chunk / a.kv.block_size, 1);
-    s.log_per = cu_log2(s.per);
-    s.log_more = cu_log2(max(a.kv.block_size / shape<D>::chunk, 1));
+    int slot = __shfl_sync(0xffffffffu, g.slot, who);
+    int kv = __shfl_sync(0xffffffffu, g.kv, who);
+    int kv_head = (int)(__shfl_sync(0xffffffffu, g.what, who) >> 10 & 2047);
+    struct source s;
+    s.table = b.block_table + (size_t)slot * (size_t)b.table_stride;
+    s.n_block = (kv + a.kv.block_size - 1) / a.kv.block_size;
+    s.group0 = kv_head * (a.kv.block_size / 8);
     return s;
+}
+
+template<int D>
+static __device__ __forceinline__ struct pieces
+pieces_of(int block_size)
+{
+    struct pieces p;
+    p.per = max(shape<D>::chunk / block_size, 1);
+    p.log_per = cu_log2(p.per);
+    p.log_more = cu_log2(max(block_size / shape<D>::chunk, 1));
+    return p;
 }
 
 /* Keys of a chunk go before the values of the chunk before it, as they are needed; the
@@ -255,48 +378,63 @@ find_source(const struct fdk_attention_args &a, const struct fdk_batch &b,
 template<int D, bool F, bool X>
 static __device__ __forceinline__ void
 produce(const struct fdk_attention_args &a, const struct fdk_batch &b,
-    const struct maps &m, const struct cut &u, const struct shared<D> &s, int n)
+    const struct maps &m, const struct cut &u, const struct shared<D> &s, int n_tile)
 {
     constexpr int N = ring<D, F>::stages;
+    const struct order r = order_of<D>(a, u, n_tile);
+    const struct pieces of = pieces_of<D>(a.kv.block_size);
     int lane = (int)threadIdx.x % 32;
     struct piece now = { -1, 0 }, next = now;
     struct turn<N> tk = { 0, 1 }, tv = { 0, 1 };
-    struct agenda g = { n, 0, 0, 0, 0 };
-    struct item it, it2;
-    bool more = find_item<D, X>(a, b, u, &g, 0, &it);
-    struct source src = find_source<D>(a, b, it), src2;
-    if (more)
-        next = lane_piece<D>(src, it.begin, lane);
-    for (int i = 0; more; i++) {
-        more = find_item<D, X>(a, b, u, &g, i + 1, &it2);
-        src2 = find_source<D>(a, b, it2);
+    struct agenda g = {};
+    struct source src, src2 = {};
+    uint32_t q_phase = 1;
+    int at = find_item(a, b, u, r, &g), begin2 = 0;
+    struct item it = item_of<D, X>(a, u, g, at < 0 ? 0 : at);
+    src = source_of(a, b, g, at < 0 ? 0 : at);
+    if (at >= 0)
+        next = lane_piece<D>(src, of, it.begin, lane);
+    for (; at >= 0; q_phase ^= 1) {
+        at = find_item(a, b, u, r, &g);
+        if (at >= 0) {
+            src2 = source_of(a, b, g, at);
+            begin2 = X ? item_of<D, X>(a, u, g, at).begin : 0;
+        }
         for (int c = it.begin; c <= it.n_chunk; c++) {
             struct piece last = now;
             now = next;
             if (c + 1 < it.n_chunk)
-                next = lane_piece<D>(src, c + 1, lane);
-            else if (c + 1 == it.n_chunk && more)
-                next = lane_piece<D>(src2, it2.begin, lane);
+                next = lane_piece<D>(src, of, c + 1, lane);
+            else if (c + 1 == it.n_chunk && at >= 0)
+                next = lane_piece<D>(src2, of, begin2, lane);
             if (c < it.n_chunk) {
                 cu_bar_wait(s.empty_k + 8 * (uint32_t)tk.stage, tk.phase);
                 copy_chunk<D>(&m.k, s.k_at(tk.stage), s.full_k + 8 * (uint32_t)tk.stage,
-                    src, now, lane);
+                    src.group0, of, now, lane);
                 tk.next();
             }
             if (c == it.begin) {
-                cu_bar_wait(s.empty_q, ~(uint32_t)i & 1);
-                if (lane == 0)
+                cu_bar_wait(s.empty_q, q_phase);
+                if (lane == 0) {
+                    put_item(s.item, it);
                     copy_queries<D>(m, s, it, a.H / a.K);
+                }
                 __syncwarp();
                 continue;
             }
             cu_bar_wait(s.empty_v + 8 * (uint32_t)tv.stage, tv.phase);
-            copy_chunk<D>(&m.v, s.v_at(tv.stage), s.full_v + 8 * (uint32_t)tv.stage, src,
-                last, lane);
+            copy_chunk<D>(&m.v, s.v_at(tv.stage), s.full_v + 8 * (uint32_t)tv.stage,
+                src.group0, of, last, lane);
             tv.next();
         }
-        it = it2;
+        it = item_of<D, X>(a, u, g, at < 0 ? 0 : at);
         src = src2;
+    }
+    cu_bar_wait(s.empty_q, q_phase);
+    it.n = 0;
+    if (lane == 0) {
+        put_item(s.item, it);
+        cu_bar_arrive(s.full_q);
     }
 }
 
