@@ -47,7 +47,8 @@ FDK_CUDA_GENERIC_CU = %D%/cuda/generic/attention_plain.cu %D%/cuda/generic/gemm_
 	%D%/cuda/generic/load.cu %D%/cuda/generic/qkv.cu %D%/cuda/generic/rows.cu \
 	%D%/cuda/generic/sample.cu
 FDK_CUDA_SM90_CU = %D%/cuda/sm90/attention_chunk.cu %D%/cuda/sm90/attention_prefill.cu \
-	%D%/cuda/sm90/attention_split.cu %D%/cuda/sm90/gemm_quant.cu \
+	%D%/cuda/sm90/attention_split.cu %D%/cuda/sm90/attention_double.cu \
+	%D%/cuda/sm90/gemm_quant.cu \
 	%D%/cuda/sm90/gemm_quant_mid.cu %D%/cuda/sm90/gemm_quant_wide.cu \
 	%D%/cuda/sm90/gemm_quant_widen.cu %D%/cuda/sm90/gemm_silu.cu %D%/cuda/sm90/gemm_stream.cu \
 	%D%/cuda/sm90/gemm_stream_mid.cu %D%/cuda/sm90/gemm_stream_wide.cu %D%/cuda/sm90/mega.cu \

@@ -6,8 +6,9 @@
  * fdk_att_plan_args.plan: rows with CU_ATT_LONG_MIN query tokens or more, where
  * cu_att_long_fits(), become tiles of attention_prefill.cu; all others are
  * attention_split.cu's where cu_att_split_fits(), or attention_chunk.cu's with the same
- * plan where cu_att_chunk_takes(), else ops_attention.cu's. Those of the kernels that a
- * launch may need run in every layer; one without work ends at once.
+ * plan where cu_att_chunk_takes(), or attention_double.cu's where cu_att_double(), else
+ * ops_attention.cu's. Those of the kernels that a launch may need run in every layer; one
+ * without work ends at once.
  *
  * In deterministic contexts a token's bits must not depend on which kernel it meets:
  * attention_chunk.cu adds up as attention_prefill.cu does, to the bit; where it does not
@@ -44,17 +45,18 @@ struct cu_att_plan {             /* what fdk_att_plan_args.plan begins with */
     int32_t n_long;              /* entries of the list, which begins behind this struct:
                                     those with most KV tokens first, about */
     int32_t bt;
-    int32_t n_split;             /* tiles of attention_split.cu or attention_chunk.cu */
+    int32_t n_split;             /* tiles of attention_split.cu and its like */
     int32_t long_tile;           /* query tokens of a long tile */
     int32_t more[12];
 };
 
 /*
- * The work of attention_split.cu and attention_chunk.cu: tiles of up to CU_ATT_QUERIES
- * query vectors, each with the history that its last token sees, in splits of whole chunks.
- * The list of all splits, by tile, head set and split, is cut into equal pieces, or about
- * equal ones of whole head sets, one per block. A head set is one KV head with up to 16 of
- * its query heads.
+ * The work of attention_split.cu, attention_chunk.cu and attention_double.cu: tiles of up to
+ * CU_ATT_QUERIES query vectors, each with the history that its last token sees, in splits of
+ * whole chunks. The list of all splits, by tile, head set and split, is cut into equal
+ * pieces, or about equal ones of whole head sets, one per block. A head set is one KV head
+ * with up to 16 of its query heads. Of keys in shares, these are the heads of all ranks that
+ * ask, and a head set of attention_double.cu has up to 32 of them, 16 in each of its halves.
  */
 struct cu_split_cut {            /* what a split is; by cu_split_cut_of() */
     int32_t few;                 /* log2 of the chunks in a row of it */
@@ -87,8 +89,8 @@ struct cu_split_plan {           /* behind the long list: of layers without a wi
                                     if there are some, of those with one */
     struct cu_split_start *start; /* [CU_SPLIT_BLOCKS] */
     struct cu_split_tile *tile;  /* [n_work_max] */
-    uint32_t *arrived;           /* [n_work_max][sets] blocks that are done with their
-                                    splits; 0 between launches */
+    uint32_t *arrived;           /* [n_work_max][cu_split_counts()] blocks that are done
+                                    with their splits; 0 between launches */
 };
 
 /* Query tokens of a step's long tiles, whose rows have n of them in all. With a head dim of 64
@@ -100,12 +102,51 @@ cu_att_long_tile(int D, int n_row, int n)
     return D == 64 && n / CU_ATT_LONG_ROW >= n_row ? 192 : CU_ATT_LONG_TILE;
 }
 
-/* Tokens of a chunk of attention_split.cu and attention_chunk.cu: several chunks must have
- * room in shared memory. */
+/* Ranks whose queries are in qkv. */
 static inline __host__ __device__ int
-cu_split_chunk(int D, enum fdk_dtype kv)
+cu_att_ranks(const struct fdk_kv *kv)
 {
-    return kv != FDK_BF16 || D <= 128 ? CU_SPLIT_CHUNK : D == 192 ? 64 : 48;
+    return kv->n_own > 1 ? kv->n_own : 1;
+}
+
+/* attention_double.cu takes the launch, of those that cu_att_split_fits(). */
+static inline int
+cu_att_double(const struct fdk_attention_args *a)
+{
+    return a->kv.n_own > 1 && a->kv.dtype == FDK_BF16 && a->D == 128 &&
+        a->H / a->K * a->kv.n_own > CU_ATT_QUERIES;
+}
+
+/* Halves of a head set. */
+static inline int
+cu_set_halves(const struct fdk_attention_args *a)
+{
+    return cu_att_double(a) ? 2 : 1;
+}
+
+/* Head sets of all KV heads. */
+static inline int
+cu_split_sets(const struct fdk_attention_args *a)
+{
+    int n = a->H / a->K * cu_att_ranks(&a->kv), each = cu_set_halves(a) * CU_ATT_QUERIES;
+    return a->K * ((n + each - 1) / each);
+}
+
+/* Their halves: each has a count of blocks. */
+static inline int
+cu_split_counts(const struct fdk_attention_args *a)
+{
+    return cu_split_sets(a) * cu_set_halves(a);
+}
+
+/* Tokens of a chunk of a split: several chunks must have room in shared memory, and
+ * attention_double.cu has two warpgroups that take turns with them. */
+static inline int
+cu_split_chunk(const struct fdk_attention_args *a)
+{
+    if (cu_att_double(a))
+        return CU_SPLIT_CHUNK / 2;
+    return a->kv.dtype != FDK_BF16 || a->D <= 128 ? CU_SPLIT_CHUNK : a->D == 192 ? 64 : 48;
 }
 
 /* cap * tanh(x * by / 2), by in powers of two. */
@@ -130,19 +171,6 @@ static inline __device__ const struct cu_att_long *
 cu_att_long_list(const struct cu_att_plan *p)
 {
     return (const struct cu_att_long *)(p + 1);
-}
-
-static inline __host__ __device__ int
-cu_split_sets(int H, int K)
-{
-    return K * ((H / K + CU_ATT_QUERIES - 1) / CU_ATT_QUERIES);
-}
-
-/* Ranks whose queries are in qkv. */
-static inline __host__ __device__ int
-cu_att_ranks(const struct fdk_kv *kv)
-{
-    return kv->n_own > 1 ? kv->n_own : 1;
 }
 
 /* fdk_attention_args.window as an unsigned bound of distances: without one, any. */
@@ -281,6 +309,9 @@ cudaError_t cu_att_split_load(void);
 /* attention_chunk.cu. takes: whatever T, so that a row's tokens have one kernel's bits. */
 int cu_att_chunk_takes(const struct fdk_attention_args *a, int deterministic);
 cudaError_t cu_att_chunk_load(void); /* by cu_att_split_load() */
+
+/* attention_double.cu */
+cudaError_t cu_att_double_load(void); /* the same */
 
 /* Blocks of a launch on a device of n_proc. */
 static inline int

@@ -21,7 +21,8 @@ struct plan_args {
     struct cu_claim *claim;
     struct cu_att_plan *plan;    /* NULL: the list of tiles is all */
     struct cu_split_plan split;
-    int32_t n_long_max, n_block, n_set;
+    int32_t n_long_max, n_block;
+    int32_t n_set, n_count;      /* head sets, and counts of blocks of a tile */
     struct cu_split_cut cut;
     int32_t has_long, has_split;
     int32_t block_shift;
@@ -349,7 +350,7 @@ cut_parts(const struct plan_args &p, struct plan_shared &s, int n)
     __syncthreads();
     if (tid < p.n_block)
         put_start(p, s, n, total, tid);
-    for (int i = tid; i < n * p.n_set; i += PLAN_THREADS)
+    for (int i = tid; i < n * p.n_count; i += PLAN_THREADS)
         p.split.arrived[i] = 0;
 }
 
@@ -417,13 +418,13 @@ cu_att_plan_lay_out(const struct fdk_attention_args *a, int n_work_max, void *pl
     struct cu_split_plan *ret)
 {
     size_t n = (size_t)n_work_max, at = sizeof(struct cu_att_plan);
-    size_t sets = (size_t)(cu_split_sets(a->H, a->K) * cu_att_ranks(&a->kv));
+    size_t counts = (size_t)cu_split_counts(a);
     int S = a->b != NULL ? a->b->max_row : a->T;
     take(&at, (size_t)cu_att_long_max(a->T, S) * sizeof(struct cu_att_long));
     for (int windowed = 0; windowed <= (a->step_window > 0); windowed++) {
         size_t start = take(&at, CU_SPLIT_BLOCKS * sizeof(struct cu_split_start));
         size_t tile = take(&at, n * sizeof(struct cu_split_tile));
-        size_t arrived = take(&at, n * sets * sizeof(uint32_t));
+        size_t arrived = take(&at, n * counts * sizeof(uint32_t));
         if (ret == NULL || windowed != (a->window > 0))
             continue;
         ret->start = (struct cu_split_start *)((char *)plan + start);
@@ -470,14 +471,15 @@ plan_args_of(const struct fdk_att_plan_args *a, const struct cu_dev *dev, int wi
     ret->plan = (struct cu_att_plan *)a->plan;
     ret->n_long_max = cu_att_long_max(t.T, t.b->max_row);
     ret->n_block = cu_split_blocks(dev->n_proc);
-    ret->n_set = cu_split_sets(t.H, t.K) * cu_att_ranks(&t.kv);
+    ret->n_set = cu_split_sets(&t);
+    ret->n_count = cu_split_counts(&t);
     ret->cut = cu_split_cut_of(&t, det);
     ret->has_long = dev->sm90a && cu_att_long_fits(&t, det);
     ret->has_split = dev->sm90a && cu_att_split_fits(&t, det);
     ret->kv = t.kv;
     ret->block_shift = __builtin_ctz((unsigned)t.kv.block_size | 1u << 31);
     ret->window = window;
-    ret->chunk = cu_split_chunk(t.D, t.kv.dtype);
+    ret->chunk = cu_split_chunk(&t);
     ret->D = t.D;
     return 0;
 }
@@ -668,7 +670,7 @@ host_cut(const struct host_plan *h)
     for (int b = 0; b < p.n_block; b++)
         host_start(h, total, begin, b);
     memset(p.split.arrived, 0, sizeof(*p.split.arrived) * (size_t)h->n_split *
-        (size_t)p.n_set);
+        (size_t)p.n_count);
 }
 
 static int

@@ -45,8 +45,9 @@ cu_attention_kernels(const struct cu_dev *d, const struct fdk_attention_args *a)
     const int split = !(form & ATT_SPLIT) ? 0 :
         cu_att_chunk_takes(a, d->ctx->deterministic) ? 2 : 1;
     if (a->kv.n_own > 1 && split > 0)
-        return split == 2 ? "chunk_kernel attention_kernel merge_kernel?"
-                          : "split_kernel attention_kernel merge_kernel?";
+        return cu_att_double(a) ? "double_kernel attention_kernel merge_kernel?" : split == 2 ?
+            "chunk_kernel attention_kernel merge_kernel?" :
+            "split_kernel attention_kernel merge_kernel?";
     return name[form & ATT_LONG][split];
 }
 

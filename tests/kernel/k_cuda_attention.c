@@ -23,6 +23,7 @@ struct job {
     int window;       /* of both devices' launches; 0: none */
     int other_window; /* the plan is also for layers without one */
     int n_own;        /* ranks that share the tokens, of which the devices are one */
+    int first_plan;   /* with the plan of the first of them, as in a group */
     float softcap;
     struct k_step s;
     float *qkv;  /* (K_MAX_TOK, (H + 2 K) D), bf16 numbers */
@@ -215,6 +216,8 @@ launch_new(struct launch *l, struct two_dev *t, int T, enum fdk_dtype act)
     l->plan_a = l->a;
     if (job.other_window)
         l->plan_a.window = 0;
+    if (job.first_plan)
+        l->plan_a.kv.own = 0;
     l->p = (struct fdk_att_plan_args){ .b = &l->b, .att = &l->plan_a };
     ops->att_shape(&l->a, &l->p.a, &l->p.bt);
     l->p.n_max = l->a.n_work_max = fdk_tiles_max(K_MAX_ROW, T, l->p.a, l->p.bt);
@@ -427,6 +430,110 @@ keys_in_shares(void **state)
             job_row(7, 40, (uint64_t)i);
         float *want = run(&tw.cpu, job.s.n_tok, FDK_F32);
         float *got = run(&tw.gpu, job.s.n_tok + PAD, FDK_BF16);
+        compare_shares(got, want);
+        free(got);
+        free(want);
+        job_free();
+    }
+}
+
+/* A share's results, with the query heads of all ranks in one head set, in one of two halves,
+ * or in several, for rows that have none of their tokens here, or about a multiple of 16 or
+ * of a chunk. */
+static void
+heads_of_all_ranks(void **state)
+{
+    static const int group[] = { 1, 4, 8, 16 };
+    static const int here[] = { 0, 1, 15, 16, 17, 63, 64, 65, 127, 128, 129, 255, 256,
+        257, 500 };
+    (void)state;
+    for (int i = 0; i < 72; i++) {
+        int n_own = 2 + i % 3, K = i % 5 == 4 ? 2 : 1;
+        if (!tw_takes((size_t)i, 7))
+            continue;
+        job_new(group[i / 3 % 4] * K, K, i / 12 % 2 ? 64 : 128, i % 2 ? 16 : 64,
+            types[i / 24]);
+        job_share(n_own, i / 2 % n_own);
+        job.first_plan = i % 4 > 1;
+        job.softcap = i % 7 == 6 ? 30 : 0;
+        for (int r = 0; r < 15; r++)
+            job_row(1, here[r] * n_own + tw_int(0, n_own - 1), (uint64_t)(i * 20 + r));
+        float *want = run(&tw.cpu, job.s.n_tok, FDK_F32);
+        float *got = run(&tw.gpu, job.s.n_tok + PAD, FDK_BF16);
+        compare_shares(got, want);
+        free(got);
+        free(want);
+        job_free();
+    }
+}
+
+/* Two layers of one plan, the same: what the first leaves must not show in the second. */
+static float *
+run_twice(struct two_dev *t, int T)
+{
+    struct launch l;
+    launch_new(&l, t, T, FDK_BF16);
+    launch_fill(&l, t);
+    tw_same_plan(t, &l.p, &job.s);
+    launch_ops(&l, t);
+    float *y = launch_read(&l, t);
+    size_t bytes = (size_t)T * y_row() * fdk_dtype_bytes(y_type(FDK_BF16));
+    OK(t->d.ops->fill(t->d.st, l.a.y, TW_POISON, bytes));
+    OK(t->d.ops->attention(&l.a, t->d.st));
+    float *again = launch_read(&l, t);
+    assert_int_equal(job.done, 2 * job.tiles);
+    job.done = (uint32_t)job.tiles;
+    tw_same(again, y, (size_t)job.s.n_tok * y_row() * 4, "again");
+    free(again);
+    tw_free(t);
+    return y;
+}
+
+/* Shares of rows that several blocks have, and blocks that have several rows. */
+static void
+shares_of_many_blocks(void **state)
+{
+    static const int shape[][4] = { /* H, K, D, ranks */
+        { 16, 1, 128, 2 }, { 32, 4, 128, 3 }, { 32, 4, 128, 2 }, { 20, 1, 128, 2 },
+        { 8, 2, 64, 4 }, { 8, 1, 128, 4 }, { 16, 4, 96, 3 }, { 12, 1, 64, 2 },
+        { 4, 1, 128, 8 }
+    };
+    static const int some[] = { 3900, 0, 2600, 1, 1300, 63 };
+    (void)state;
+    for (int i = 0; i < 27; i++) {
+        const int *h = shape[i % 9], n_own = h[3], even = (i + i / 9) % 3 == 2;
+        if (!tw_takes((size_t)i, 7))
+            continue;
+        job_new(h[0], h[1], h[2], 128, i < 18 ? FDK_BF16 : types[i % 3]);
+        job_share(n_own, (i + i / 9) % n_own);
+        job.first_plan = i % 2;
+        for (int r = 0; r < (even ? 12 : 6); r++)
+            job_row(1, (even ? 600 : some[r]) * n_own + tw_int(0, 90),
+                (uint64_t)(i * 20 + r));
+        if (i % 5 == 0)
+            job_row(7, 200, (uint64_t)i);
+        float *want = run(&tw.cpu, job.s.n_tok, FDK_F32);
+        float *got = run_twice(&tw.gpu, job.s.n_tok + PAD);
+        compare_shares(got, want);
+        free(got);
+        free(want);
+        job_free();
+    }
+}
+
+/* Each block goes some times through its room for chunks of head sets of two halves. */
+static void
+long_shares(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        job_new(108, 12, 128, 128, FDK_BF16);
+        job_share(2, i);
+        job_row(1, 7000 * 2 + 70, (uint64_t)i);
+        job_row(1, 30, 2);
+        job_row(1, 3600 * 2 + 100, (uint64_t)(3 + i));
+        float *want = run(&tw.cpu, job.s.n_tok, FDK_F32);
+        float *got = run_twice(&tw.gpu, job.s.n_tok + PAD);
         compare_shares(got, want);
         free(got);
         free(want);
@@ -792,6 +899,9 @@ main(int argc, char **argv)
         cmocka_unit_test(without_tensor_maps),
         cmocka_unit_test(windows_of_the_plain_kernel),
         cmocka_unit_test(keys_in_shares),
+        cmocka_unit_test(heads_of_all_ranks),
+        cmocka_unit_test(shares_of_many_blocks),
+        cmocka_unit_test(long_shares),
         cmocka_unit_test(long_histories),
         cmocka_unit_test(edges),
         cmocka_unit_test(layers_of_one_plan),

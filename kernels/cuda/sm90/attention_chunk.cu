@@ -254,7 +254,7 @@ finish_part(char *mem, const struct split_args &s, const struct walk &w,
     float *o = (float *)(mem + rm::o);
     const struct ending e = ending_of(s, w, own, total);
     if (e.open && tid == 0)
-        flag[1] = others_here(s, w, e);
+        flag[1] = others_here<G>(s, w, e);
 #pragma unroll
     for (int i = 0; i < 4; i++)
         if (warp == 0 && lane < 4)

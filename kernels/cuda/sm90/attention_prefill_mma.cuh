@@ -1,9 +1,9 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Hopper's instructions as attention_prefill.cu uses them: tensor copies, matrix products
- * of a warpgroup (PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions"). Only for
- * sm_90a.
+ * Hopper's instructions as attention_prefill.cu and attention_double.cu use them: tensor
+ * copies, matrix products of a warpgroup (PTX ISA, "Asynchronous Warpgroup Level Matrix
+ * Instructions"). Only for sm_90a.
  *
  * Of an m64nNk16 accumulator, thread t of the warpgroup holds, of rows
  * t / 32 * 16 + t % 32 / 4 (d[4 i], d[4 i + 1]) and eight more (d[4 i + 2], d[4 i + 3]),

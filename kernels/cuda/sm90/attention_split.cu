@@ -133,11 +133,12 @@ cu_att_split_fits(const struct fdk_attention_args *a, int deterministic)
         odd % 16 == 0;
 }
 
-/* A struct part_sum a slot. */
+/* A struct part_sum a slot, of each half of a head set. */
 static size_t
 scratch_bytes(const struct fdk_attention_args *a, int n_block, int slots)
 {
-    return (size_t)(n_block * slots) * CU_ATT_QUERIES * (size_t)(a->D + 2) * sizeof(float);
+    return (size_t)(n_block * slots * cu_set_halves(a)) * CU_ATT_QUERIES *
+        (size_t)(a->D + 2) * sizeof(float);
 }
 
 /* A split is a chunk. In deterministic contexts, where it must depend on positions alone,
@@ -154,8 +155,7 @@ cu_split_cut_of(const struct fdk_attention_args *a, int deterministic)
     if (cu_att_chunk_takes(a, 1)) {
         c.grow = 1;
         c.slots = a->b == NULL ? CU_SPLIT_PARTS : cu_split_parts((int)(((int64_t)
-            a->b->table_stride * a->kv.block_size - 1) / cu_split_chunk(a->D,
-            a->kv.dtype) + 1), c);
+            a->b->table_stride * a->kv.block_size - 1) / cu_split_chunk(a) + 1), c);
     } else if (a->window > 0) {
         int chunks = (a->window + CU_ATT_QUERIES) / CU_SPLIT_CHUNK + 2;
         c.slots = (chunks >> CU_SPLIT_FEW) + 2;
@@ -225,10 +225,10 @@ cu_att_split(const struct fdk_attention_args *a, fdk_stream_t st)
     s.table_stride = a->b->table_stride;
     s.block_shift = __builtin_ctz((unsigned)a->kv.block_size);
     s.n_rank = cu_att_ranks(&a->kv);
-    s.n_rank_set = cu_split_sets(a->H, a->K) / a->K;
-    s.n_head_set = s.n_rank_set * s.n_rank;
-    s.n_set = s.n_head_set * a->K;
-    s.group = a->H / a->K;
+    s.n_set = cu_split_sets(a);
+    s.n_head_set = s.n_set / a->K;
+    s.rank_group = a->H / a->K;
+    s.group = s.rank_group * s.n_rank;
     s.inv = 65536 / s.group + 1;
     s.det = det;
     s.cut = cu_split_cut_of(a, det);
@@ -242,11 +242,15 @@ cu_att_split(const struct fdk_attention_args *a, fdk_stream_t st)
         a->scratch == NULL || a->scratch_bytes < scratch_bytes(a, n, s.cut.slots))
         return -EINVAL;
     cu_att_plan_lay_out(a, a->n_work_max, (void *)(uintptr_t)a->plan, &s.plan);
+    cudaStream_t raw = cu_raw(st);
+    if (cu_att_double(a)) {
+        rc = cu_att_double_launch(s, encode, n, raw);
+        return rc != 0 ? rc : cu_launched(st, "attention_split");
+    }
     CUtensorMap m;
     rc = map_layer(&m, &a->kv, s.layer);
     if (rc != 0)
         return rc;
-    cudaStream_t raw = cu_raw(st);
     enum fdk_dtype t = a->kv.dtype;
     if (cu_att_chunk_takes(a, det))
         cu_att_chunk_launch(s, m, n, raw);
@@ -304,6 +308,8 @@ cu_att_split_load(void)
         e = all[i]();
     if (e == cudaSuccess)
         e = cu_att_chunk_load();
+    if (e == cudaSuccess)
+        e = cu_att_double_load();
     if (e == cudaSuccess)
         __atomic_store_n(&encode, f, __ATOMIC_RELEASE);
     return e;

@@ -3,7 +3,7 @@
 /*
  * The view that attention_split.cu and attention_chunk.cu have of their work: what lies
  * where in shared memory, the walk through a block's splits, and the copies that run ahead
- * of it.
+ * of it. attention_double.cu has the walk from here.
  */
 #ifndef FDD_KERNELS_CUDA_SM90_ATTENTION_SPLIT_CUH
 #define FDD_KERNELS_CUDA_SM90_ATTENTION_SPLIT_CUH
@@ -35,7 +35,8 @@ struct shape {
     static const int half = UNIT * row;            /* keys or values of a unit */
     static const int stage = (2 * half + 1023) / 1024 * 1024;
     static const int n_unit = sizeof(E) == 1 || D <= 128 ? WARPS : D == 192 ? 4 : 3;
-    static const int n_stage = n_unit < WARPS ? 3 : (D > 128 ? 18432 : scaled ? 20480 : 24576) / stage; /* per warp */
+    static const int n_stage = n_unit < WARPS ? 3 : (D > 128 ? 18432 : scaled ? 20480 :
+        24576) / stage;                            /* per warp */
     static const int group = D <= 128 ? 4 : 2;     /* query vectors merged at a time */
     static const int wide = D + 8;                 /* of a merged row: no bank twice */
     static const int scales = n_unit * n_stage * stage; /* [n_unit][n_stage][2][UNIT] */
@@ -63,9 +64,8 @@ struct split_args {
     int32_t table_stride;
     int32_t block_shift;         /* log2 of the block size */
     int32_t n_set, n_head_set;   /* head sets: all, of one KV head */
-    int32_t group;               /* query heads of a KV head, of one rank */
-    int32_t n_rank, n_rank_set;  /* ranks whose queries are in qkv; head sets of a KV head of
-                                    one of them */
+    int32_t group;               /* query heads of a KV head, of all ranks */
+    int32_t n_rank, rank_group;  /* ranks whose queries are in qkv; group of one of them */
     int32_t inv;                 /* i * inv >> 16 is i / group, for query vectors i */
     int32_t det;                 /* deterministic */
     struct cu_split_cut cut;
@@ -75,8 +75,11 @@ struct split_args {
     const char *layer;           /* the layer in block 0 of the pool */
 };
 
-/* attention_chunk.cu: n_block blocks of it instead of attention_split.cu's. */
+/* attention_chunk.cu, attention_double.cu: n_block blocks of it instead of attention_split.cu's.
+ * The latter makes maps of its own; -ENOTSUP: there are none, and nothing was launched. */
 void cu_att_chunk_launch(const struct split_args &s, const CUtensorMap &map, int n_block,
+    cudaStream_t st);
+int cu_att_double_launch(const struct split_args &s, cu_encode_fn encode, int n_block,
     cudaStream_t st);
 
 /* Where piece k of 16 bytes of row `row` of the keys or values of a unit lies, as the copy
@@ -99,6 +102,50 @@ piece(uint32_t at, int value, int row, int k)
 /* G, here and below, what a launch may have that others would pay for: */
 #define GROW    1                /* splits grow (struct cu_split_cut) */
 #define RARE    2                /* a window, a soft cap, or keys in shares */
+#define DOUBLE  4                /* half of THREADS for each half of a head set; with RARE,
+                                    but there is no window, tiles are one token and splits
+                                    one chunk */
+
+template<int G>
+static __host__ __device__ constexpr bool
+may_window(void)
+{
+    return (G & (RARE | DOUBLE)) == RARE;
+}
+
+/* The half of a head set that this thread works for, how many do, and which of them it is. */
+template<int G>
+static __device__ __forceinline__ int
+set_half(void)
+{
+    return G & DOUBLE ? (int)threadIdx.x / (THREADS / 2) : 0;
+}
+
+template<int G>
+static __host__ __device__ constexpr int
+set_threads(void)
+{
+    return G & DOUBLE ? THREADS / 2 : THREADS;
+}
+
+template<int G>
+static __device__ __forceinline__ int
+set_thread(void)
+{
+    return G & DOUBLE ? (int)threadIdx.x % (THREADS / 2) : (int)threadIdx.x;
+}
+
+/* All that work for it meet. DOUBLE takes named barriers 1 and 2. */
+template<int G>
+static __device__ __forceinline__ void
+set_sync(void)
+{
+    if (G & DOUBLE)
+        asm volatile("bar.sync %0, %1;" :: "r"(1 + set_half<G>()), "n"(THREADS / 2) :
+            "memory");
+    else
+        __syncthreads();
+}
 
 struct walk {
     struct cu_split_tile t;
@@ -115,15 +162,15 @@ load_tile(struct walk &w, const struct split_args &s, const struct cu_split_tile
     const int4 *p = (const int4 *)tile;
     int4 x = p[0], y = p[1];
     w.t.tok = x.x;
-    w.t.n_tok = x.y;
+    w.t.n_tok = G & DOUBLE ? 1 : x.y;
     w.t.see = G & RARE ? fdk_kv_count(&s.a.kv, x.z) : x.z;
     w.t.n_chunk = x.w;
     w.t.first = y.x;
     w.t.state = y.y;
     w.t.old = y.z;
     w.t.begin = y.w;
-    w.n_part = cu_split_parts<(G & GROW) != 0>(w.t.n_chunk, s.cut);
-    w.before = G & RARE ? cu_part_of<(G & GROW) != 0>(w.t.begin, s.cut) : 0;
+    w.n_part = G & DOUBLE ? w.t.n_chunk : cu_split_parts<(G & GROW) != 0>(w.t.n_chunk, s.cut);
+    w.before = may_window<G>() ? cu_part_of<(G & GROW) != 0>(w.t.begin, s.cut) : 0;
     w.n_part -= w.before;
 }
 
@@ -132,8 +179,8 @@ template<int G>
 static __device__ __forceinline__ int
 part_begin(const struct walk &w, const struct split_args &s)
 {
-    int chunk = cu_part_chunk<(G & GROW) != 0>(w.before + w.part, s.cut);
-    return G & RARE ? max(chunk, w.t.begin) : chunk;
+    int chunk = G & DOUBLE ? w.part : cu_part_chunk<(G & GROW) != 0>(w.before + w.part, s.cut);
+    return may_window<G>() ? max(chunk, w.t.begin) : chunk;
 }
 
 template<int G>
@@ -149,7 +196,7 @@ static __device__ __forceinline__ void
 step(struct walk &w, const struct split_args &s)
 {
     w.chunk = next_chunk<G>(w, s);
-    if (w.chunk < w.t.n_chunk)
+    if (!(G & DOUBLE) && w.chunk < w.t.n_chunk)
         return;
     w.left--;
     if (++w.part == w.n_part) {
@@ -175,7 +222,7 @@ unit_tokens(const struct walk &w, const struct split_args &s, int warp, int *ret
     *ret_pos = pos;
     if (N < WARPS && warp >= N)
         return 0;
-    return (G & RARE) && pos + UNIT <= w.t.see - s.window ? 0 :
+    return may_window<G>() && pos + UNIT <= w.t.see - s.window ? 0 :
         min(w.t.see + w.t.n_tok - 1 - pos, UNIT);
 }
 
@@ -184,7 +231,7 @@ template<int G>
 static __device__ __forceinline__ bool
 sees(int see, int pos, int window)
 {
-    if (!(G & RARE))
+    if (!may_window<G>())
         return pos < see;
     return (unsigned)(see - 1 - pos) < (unsigned)window;
 }

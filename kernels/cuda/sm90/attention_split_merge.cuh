@@ -16,14 +16,14 @@ struct pair {                    /* of a query vector: two numbers of o under m,
 
 /* Maxima are in powers of two. */
 static __device__ __forceinline__ void
-fold(struct pair &all, const struct pair &part)
+fold(struct pair &all, const struct pair &more)
 {
-    float top = fmaxf(all.m, part.m), ref = top == -INFINITY ? 0 : top;
-    float a = power2(all.m - ref), b = power2(part.m - ref);
+    float top = fmaxf(all.m, more.m), ref = top == -INFINITY ? 0 : top;
+    float a = power2(all.m - ref), b = power2(more.m - ref);
     all.m = top;
-    all.l = fmaf(all.l, a, __fmul_rn(part.l, b));
-    all.x = fmaf(all.x, a, __fmul_rn(part.x, b));
-    all.y = fmaf(all.y, a, __fmul_rn(part.y, b));
+    all.l = fmaf(all.l, a, __fmul_rn(more.l, b));
+    all.x = fmaf(all.x, a, __fmul_rn(more.x, b));
+    all.y = fmaf(all.y, a, __fmul_rn(more.y, b));
 }
 
 /* Query vectors r0 .. r0 + each - 1 of this warp to shared memory. */
@@ -55,24 +55,21 @@ put_group(char *mem, const struct sums<D> &u, int r0, float scale, int warp, int
     }
 }
 
-/* The warps' sums of query vector q, numbers at col, in the warps' order. */
-template<int D, typename E>
+/* N warps' sums of a query vector, in their order. o: two numbers of the first warp's, apart
+ * from those of the next; ml: of the first warp. */
+template<int N, int APART>
 static __device__ __forceinline__ struct pair
-merge_warps(const char *mem, int q, int col)
+merge_warps(const float *o, const float2 *ml)
 {
-    const int each = shape<D, E>::group;
-    const float *o = (const float *)(mem + shape<D, E>::merge) +
-        q % each * shape<D, E>::wide + col;
-    const float2 *ml = (const float2 *)(mem + shape<D, E>::sums) + q;
     struct pair r = { -INFINITY, 0, 0, 0 };
 #pragma unroll
-    for (int w = 0; w < WARPS; w++)
+    for (int w = 0; w < N; w++)
         r.m = fmaxf(r.m, ml[w * CU_ATT_QUERIES].x);
     float ref = r.m == -INFINITY ? 0 : r.m;
 #pragma unroll
-    for (int w = 0; w < WARPS; w++) {
+    for (int w = 0; w < N; w++) {
         float2 s = ml[w * CU_ATT_QUERIES];
-        float2 v = *(const float2 *)(o + w * each * shape<D, E>::wide);
+        float2 v = *(const float2 *)(o + w * APART);
         float e = power2(s.x - ref);
         r.l = fmaf(s.y, e, r.l);
         r.x = fmaf(v.x, e, r.x);
@@ -89,15 +86,15 @@ put_share(const struct split_args &s, const struct walk &w, int q, int col, floa
     float x, float y)
 {
     const struct fdk_attention_args &a = s.a;
-    int h0;
+    int h, h0;
     (void)set_heads<G>(s, w, &h0);
-    float *row = (float *)a.y + ((int64_t)w.t.tok * s.n_rank + set_rank<G>(s, w)) *
-        (a.H * (a.D + 1));
+    int rank = rank_head<G>(s, w, h0 + q, &h);
+    float *row = (float *)a.y + ((int64_t)w.t.tok * s.n_rank + rank) * (a.H * (a.D + 1));
     bool some = l > 0;
-    row[(h0 + q) * a.D + col] = some ? __fdiv_rn(x, l) : l;
-    row[(h0 + q) * a.D + col + 1] = some ? __fdiv_rn(y, l) : l;
+    row[h * a.D + col] = some ? __fdiv_rn(x, l) : l;
+    row[h * a.D + col + 1] = some ? __fdiv_rn(y, l) : l;
     if (col == 0)
-        row[a.H * a.D + h0 + q] = l == 0 ? -INFINITY : fmaf(m, LN2, logf(l));
+        row[a.H * a.D + h] = l == 0 ? -INFINITY : fmaf(m, LN2, logf(l));
 }
 
 template<int G>
@@ -106,7 +103,7 @@ put_result(const struct split_args &s, const struct walk &w, int q, int col,
     struct pair v)
 {
     const struct fdk_attention_args &a = s.a;
-    if ((G & RARE) && s.n_rank > 1) {
+    if (G & DOUBLE || ((G & RARE) && s.n_rank > 1)) {
         put_share<G>(s, w, q, col, v.m, v.l, v.x, v.y);
         return;
     }
@@ -118,10 +115,13 @@ put_result(const struct split_args &s, const struct walk &w, int q, int col,
     *(uint32_t *)y = pack<__nv_bfloat16>(some ? v.x * inv : v.l, some ? v.y * inv : v.l);
 }
 
-template<int D>
+template<int D, int G>
 static __device__ __forceinline__ struct part_sum<D> *
 slot_of(const struct split_args &s, int block, int slot)
 {
+    if (G & DOUBLE)
+        return (struct part_sum<D> *)s.a.scratch + 2 * (block * s.cut.slots + slot) +
+            set_half<G>();
     return (struct part_sum<D> *)s.a.scratch + block * s.cut.slots + slot;
 }
 
@@ -151,7 +151,7 @@ ending_of(const struct split_args &s, const struct walk &w, bool own, int total)
 
 /* Two numbers of query vector q: under what the first block has folded, the splits of
  * the others one by one. */
-template<int D>
+template<int D, int G>
 static __device__ __forceinline__ void
 fold_others(const struct split_args &s, const struct ending &e, int total, int n_part,
     int q, int col, struct pair &all)
@@ -165,9 +165,9 @@ fold_others(const struct split_args &s, const struct ending &e, int total, int n
         for (int k = 0; k < 4; k++) {
             if (p + k >= end)
                 continue;
-            const struct part_sum<D> *x = s.det ? slot_of<D>(s,
+            const struct part_sum<D> *x = s.det ? slot_of<D, G>(s,
                 cu_split_block(total, n_block, e.at + p + k), p + k) :
-                slot_of<D>(s, p + k, 1);
+                slot_of<D, G>(s, p + k, 1);
             float2 o = __ldcg((const float2 *)&x->o[q][col]);
             float2 ml = __ldcg((const float2 *)x->ml[q]);
             v[k] = pair{ ml.x, ml.y, o.x, o.y };
@@ -179,34 +179,38 @@ fold_others(const struct split_args &s, const struct ending &e, int total, int n
     }
 }
 
-/* All splits of the head set, by the first n_thread threads of the last of its blocks. */
+/* All splits of the head set, by the first n_thread of its threads in the last of its blocks. */
 template<int D, int G>
 static __device__ void
 combine(const struct split_args &s, const struct walk &w, const struct ending &e,
     int total, int n_q, int n_thread)
 {
-    const struct part_sum<D> *x = slot_of<D>(s, e.first, 0);
-    for (int i = (int)threadIdx.x; i < n_q * D / 2; i += n_thread) {
+    const struct part_sum<D> *x = slot_of<D, G>(s, e.first, 0);
+    for (int i = set_thread<G>(); i < n_q * D / 2; i += n_thread) {
         int q = i / (D / 2), col = i % (D / 2) * 2;
         float2 o = __ldcg((const float2 *)&x->o[q][col]);
         float2 ml = __ldcg((const float2 *)x->ml[q]);
         struct pair all = { ml.x, ml.y, o.x, o.y };
-        fold_others<D>(s, e, total, w.n_part, q, col, all);
+        fold_others<D, G>(s, e, total, w.n_part, q, col, all);
         put_result<G>(s, w, q, col, all);
     }
 }
 
+template<int G>
 static __device__ __forceinline__ uint32_t *
 arrivals(const struct split_args &s, const struct walk &w)
 {
+    if (G & DOUBLE)
+        return s.plan.arrived + 2 * ((int64_t)w.tile * s.n_set + w.set) + set_half<G>();
     return s.plan.arrived + (int64_t)w.tile * s.n_set + w.set;
 }
 
+template<int G>
 static __device__ __forceinline__ void
 all_arrived(const struct split_args &s, const struct walk &w, uint32_t *arrived)
 {
     *arrived = 0;
-    if (w.set == 0)
+    if (w.set == 0 && set_half<G>() == 0)
         atomicAdd(s.a.n_done, 1u);
 }
 
@@ -218,44 +222,45 @@ arrive(const struct split_args &s, const struct walk &w, const struct ending &e,
     int total, int n_q, int *flag)
 {
     bool alone = w.left > 1;
-    if (alone && threadIdx.x >= 32)
+    if (alone && (uint32_t)set_thread<G>() >= 32)
         return;
-    if (threadIdx.x == 0) {
-        uint32_t *c = arrivals(s, w);
+    if (set_thread<G>() == 0) {
+        uint32_t *c = arrivals<G>(s, w);
         __threadfence();
         *flag = atomicAdd(c, 1u) == (uint32_t)(e.end - e.first);
         if (*flag) {
-            all_arrived(s, w, c);
+            all_arrived<G>(s, w, c);
             __threadfence();
         }
     }
     if (alone)
         __syncwarp();
     else
-        __syncthreads();
+        set_sync<G>();
     if (*flag)
-        combine<D, G>(s, w, e, total, n_q, alone ? 32 : THREADS);
+        combine<D, G>(s, w, e, total, n_q, alone ? 32 : set_threads<G>());
     __syncwarp();
 }
 
 /* Have all other blocks of the head set arrived? Then this one is the last. */
+template<int G>
 static __device__ __forceinline__ int
 others_here(const struct split_args &s, const struct walk &w, const struct ending &e)
 {
-    uint32_t n, *c = arrivals(s, w);
+    uint32_t n, *c = arrivals<G>(s, w);
     asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(n) : "l"(c) : "memory");
     if (n != (uint32_t)(e.end - e.first))
         return 0;
-    all_arrived(s, w, c);
+    all_arrived<G>(s, w, c);
     return 1;
 }
 
+/* ml: of the warps, [CU_ATT_QUERIES] each. */
 template<int D, typename E>
 static __device__ __forceinline__ void
-put_ml(char *mem, const struct sums<D> &u, float score, int warp, int lane)
+put_ml(float2 *ml, const struct sums<D> &u, float score, int warp, int lane)
 {
-    float2 *ml = (float2 *)(mem + shape<D, E>::sums) + warp * CU_ATT_QUERIES +
-        lane % 4 * 2;
+    ml += warp * CU_ATT_QUERIES + lane % 4 * 2;
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         float l = u.l[i / 2][i % 2];
@@ -268,26 +273,26 @@ put_ml(char *mem, const struct sums<D> &u, float score, int warp, int lane)
 }
 
 /* What the block's warps have of query vector q, numbers at col, to where it belongs:
- * under its earlier splits in `held`, the result, or the scratch. here: those of all
- * other blocks are in the scratch. */
+ * under its earlier splits in `held` (deterministic, so never DOUBLE), the result, or the
+ * scratch. here: those of all other blocks are in the scratch. */
 template<int D, int G>
 static __device__ __forceinline__ void
 put_pair(struct pair *held, const struct split_args &s, const struct walk &w,
     const struct ending &e, int total, bool here, int q, int col, struct pair v)
 {
-    if (e.own && s.det && w.part > 0) {
+    if (!(G & DOUBLE) && e.own && s.det && w.part > 0) {
         struct pair all = *held;
         fold(all, v);
         v = all;
     }
     if (here)
-        fold_others<D>(s, e, total, w.n_part, q, col, v);
+        fold_others<D, G>(s, e, total, w.n_part, q, col, v);
     if (here || (e.own && e.last)) {
         put_result<G>(s, w, q, col, v);
-    } else if (e.own && !e.open) {
+    } else if (!(G & DOUBLE) && e.own && !e.open) {
         *held = v;
     } else {
-        struct part_sum<D> *x = slot_of<D>(s, (int)blockIdx.x, e.own ? 0 : s.det ?
+        struct part_sum<D> *x = slot_of<D, G>(s, (int)blockIdx.x, e.own ? 0 : s.det ?
             w.part : 1);
         *(float2 *)&x->o[q][col] = make_float2(v.x, v.y);
         if (col == 0)
@@ -326,15 +331,16 @@ finish(char *mem, const struct split_args &s, const struct walk &w, struct sums<
         kv_head_scale(s.a.kv, s.a.layer, 1, w.head) : 1;
     const struct ending e = ending_of(s, w, own, total);
     if (e.open && tid == 0)
-        flag[1] = others_here(s, w, e);
-    put_ml<D, E>(mem, u, score, warp, lane);
+        flag[1] = others_here<G>(s, w, e);
+    put_ml<D, E>((float2 *)(mem + sh::sums), u, score, warp, lane);
     for (int r0 = 0; r0 < n_q; r0 += each) {
         put_group<D, E>(mem, u, r0, scale, warp, lane);
         __syncthreads();
         int q = r0 + tid / (D / 2), col = tid % (D / 2) * 2;
         if (tid < each * D / 2 && q < n_q)
             put_pair<D, G>((struct pair *)(mem + sh::fold) + q * (D / 2) + col / 2, s, w, e,
-                total, e.open && flag[1], q, col, merge_warps<D, E>(mem, q, col));
+                total, e.open && flag[1], q, col, merge_warps<WARPS, each * sh::wide>((float *)
+                (mem + sh::merge) + q % each * sh::wide + col, (float2 *)(mem + sh::sums) + q));
         __syncthreads();
     }
     settle<D, G>(s, w, e, total, n_q, flag);

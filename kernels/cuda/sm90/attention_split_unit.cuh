@@ -32,23 +32,29 @@ vector_token(const struct split_args &s, int i, int n_head)
     return s.n_head_set == 1 ? i * s.inv >> 16 : i >= n_head;
 }
 
-/* The rank whose queries a head set has. */
-template<int G>
-static __device__ __forceinline__ int
-set_rank(const struct split_args &s, const struct walk &w)
-{
-    return !(G & RARE) || s.n_rank == 1 ? 0 : (w.set - w.head * s.n_head_set) / s.n_rank_set;
-}
-
-/* Query heads of a head set, of its rank's; ret_first: the first of them. */
+/* Query heads of a head set, or of this thread's half; ret_first: the first of them, where
+ * those of a KV head are counted rank by rank. DOUBLE: a second half may have none, or less. */
 template<int G>
 static __device__ __forceinline__ int
 set_heads(const struct split_args &s, const struct walk &w, int *ret_first)
 {
-    int sub = (w.set - w.head * s.n_head_set - set_rank<G>(s, w) * s.n_rank_set) *
-        CU_ATT_QUERIES;
+    int sub = (w.set - w.head * s.n_head_set) * (G & DOUBLE ? 2 * CU_ATT_QUERIES :
+        CU_ATT_QUERIES) + set_half<G>() * CU_ATT_QUERIES;
     *ret_first = w.head * s.group + sub;
     return min(s.group - sub, CU_ATT_QUERIES);
+}
+
+/* The rank whose head h of that count is; ret_head: which of its heads. */
+template<int G>
+static __device__ __forceinline__ int
+rank_head(const struct split_args &s, const struct walk &w, int h, int *ret_head)
+{
+    *ret_head = h;
+    if (!(G & RARE) || s.n_rank == 1)
+        return 0;
+    int i = h - w.head * s.group, rank = (int)((uint32_t)i / (uint32_t)s.rank_group);
+    *ret_head = w.head * s.rank_group + i - rank * s.rank_group;
+    return rank;
 }
 
 static __device__ __forceinline__ uint32_t
@@ -71,10 +77,11 @@ load_queries(struct queries<D> &q, const struct split_args &s, const struct walk
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         int i = lane / 4 + 8 * half, t = vector_token(s, i, n_head), h = i - t * n_head;
+        int of, rank = rank_head<G>(s, w, h0 + h, &of);
         const __nv_bfloat16 *x = (const __nv_bfloat16 *)a.qkv +
-            (int64_t)(G & RARE ? (w.t.tok + t) * s.n_rank + set_rank<G>(s, w) : w.t.tok + t) *
+            (int64_t)(G & RARE ? (w.t.tok + t) * s.n_rank + rank : w.t.tok + t) *
             ((a.H + 2 * a.K) * D) +
-            (h0 + h) * D + lane % 4 * (sizeof(E) == 1 ? 4 : 2);
+            (G & RARE ? of : h0 + h) * D + lane % 4 * (sizeof(E) == 1 ? 4 : 2);
         if (half == 1 && n_q <= 8)
             return;
 #pragma unroll
