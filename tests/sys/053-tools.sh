@@ -24,7 +24,7 @@ places() { # what differs between two trees, and the version
 }
 figures() { # numbers, and the blanks that align them
     sed -E -e '/this fdctl is/d; /^(time|commit) +(both|before) /d; /^ +now +(20[0-9-]+T|[0-9a-f]{7,})/d; s/-?[0-9]+([.,][0-9]+)*(e[+-]?[0-9]+)?/N/g; s/\bN [mh] N\b/N U/g; s/\bN (ns|us|ms|s|min|h|KiB|MiB|GiB|B|M|G)\b/N U/g' \
-        -e 's/(-?N\.?)+/N/g; s/ +/ /g; s/[▁▂▃▄▅▆▇█·▏▎▍▌▋▊▉─_#=.]{3,}/BAR/g; s/ $//'
+        -e 's/(-?N\.?)+/N/g; s/ +/ /g; s/[^ ]+ \(N x .*\)/HOST (N x CPU)/; s/[▁▂▃▄▅▆▇█·▏▎▍▌▋▊▉─_#=.]{3,}/BAR/g; s/ $//'
 }
 shape() { # of JSON: keys in order with types; lists by what their elements have
     python3 -c 'import json, sys
