@@ -168,7 +168,7 @@ p1_table(struct sim_rng *g)
     struct seen all = { 0 };
 
     (void)g;
-    n_tok = is_long() ? N_TOK : 18; /* some are preempted */
+    n_tok = is_long() || sim_gpus() > 0 ? N_TOK : 18; /* some are preempted */
     (void)printf(
         "  P1 tokens equal to those of one device that adds in the order of T ranks\n");
     (void)printf("  %-12s %2s %2s", "family", "T", "D");
