@@ -14,7 +14,6 @@ libfdtools_a_SOURCES = \
 	tools/fdctl/doctor/sys.c \
 	tools/fdctl/generate.c \
 	tools/fdctl/lib/cli.c \
-	tools/fdctl/lib/cli.h \
 	tools/fdctl/lib/conn.c \
 	tools/fdctl/lib/fct.h \
 	tools/fdctl/lib/input.c \
@@ -27,11 +26,8 @@ libfdtools_a_SOURCES = \
 	tools/fdctl/profile.c \
 	tools/fdctl/stat/stat.c \
 	tools/fdctl/stat/stat.h \
-	tools/fdctl/stat/textfile.c \
 	tools/fdctl/texts.c \
 	tools/fdctl/top/canvas.c \
-	tools/fdctl/top/canvas.h \
-	tools/fdctl/top/data.c \
 	tools/fdctl/top/draw.c \
 	tools/fdctl/top/link.c \
 	tools/fdctl/top/rows.c \

@@ -185,11 +185,8 @@ void fdb_cfg_init(struct fdb_cfg *cfg);
 void fdb_cfg_fini(struct fdb_cfg *cfg);
 /* Read the trace and text files. 0 or an exit code with the message printed. */
 int fdb_cfg_read(struct fdb_cfg *cfg);
-/* The daemon's limits and the model; FDC_E_LOADING while it has none. */
-int fdb_info(fdc_t *s, int timeout_ms, struct fdc_info *ret_info,
-    struct fdc_model_info *ret_model);
-/* The same, waiting a moment for one that has just become ready. 0 or an exit code with
- * the message printed. */
+/* The daemon's limits and the model, waiting a moment for one that has just become ready. 0
+ * or an exit code with the message printed. */
 int fdb_meet(const struct fct *f, fdc_t *s, struct fdc_info *ret_info,
     struct fdc_model_info *ret_model);
 /* Session, what the daemon says of itself, and what of cfg depends on it. */

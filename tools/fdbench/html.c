@@ -46,8 +46,6 @@ curves(const struct fdb_log *log, size_t n_repeat, size_t middle)
     return o;
 }
 
-/* ---- over time ------------------------------------------------------------------ */
-
 /* A repeat, cut into columns of equal width. */
 struct span {
     double t0, wall_s;
@@ -178,8 +176,6 @@ over_time(const struct fdb_log *log, const json_t *repeat)
     json_decref(ret);
     return NULL;
 }
-
-/* ---- the page --------------------------------------------------------------------- */
 
 static json_t *
 page_data(const struct fdb_log *log, const json_t *report)

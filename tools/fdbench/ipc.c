@@ -192,28 +192,11 @@ snap(const struct ipc *p, double ret[N_ROW])
     return now.g.tokens_relayed;
 }
 
-/* Of n clients and n_relayed tokens: the time, what was counted, and the text's alone. */
-static void
-note_streaming(const struct ipc *p, double wall_s, uint64_t n_relayed, int foreign,
-    const double row[N_ROW])
-{
-    json_t *s = json_pack("{s:i, s:i, s:i, s:I, s:f, s:b}", "clients", (int)p->n_client,
-        "streams", (int)p->n_stream, "tokens_per_stream", (int)p->n_token, "tokens_relayed",
-        (json_int_t)n_relayed, "duration_s", wall_s, "shared_with_others", foreign);
-
-    for (int i = 0; i < N_ROW; i++)
-        json_object_set_new(s, rows[i], fct_json_real(row[i]));
-    if (!p->json)
-        json_object_update_new(s,
-            json_pack("{s:f, s:f}", "tokens_per_s", (double)n_relayed / wall_s,
-                "wakes_per_token", row[R_FUTEX] + row[R_FD]));
-    json_object_set_new(p->result, "streaming", s);
-}
-
 static int
 run_clients(struct ipc *p, struct client *c)
 {
     double before[N_ROW] = { 0 }, row[N_ROW] = { 0 }, wall_s;
+    json_t *o;
     uint64_t t, mine = 0, n_relayed;
     uint32_t i, n;
     int rc = 0, status = 0, e = 0;
@@ -237,9 +220,14 @@ run_clients(struct ipc *p, struct client *c)
     }
     wall_s = (double)(clk_now_ns() - t) / 1e9;
     n_relayed = snap(p, row) - n_relayed;
+    o = json_pack("{s:i, s:i, s:i, s:I, s:f, s:b}", "clients", (int)p->n_client,
+        "streams", (int)p->n_stream, "tokens_per_stream", (int)p->n_token,
+        "tokens_relayed", (json_int_t)n_relayed, "duration_s", wall_s,
+        "shared_with_others", n_relayed != mine);
     for (i = 0; i < N_ROW; i++)
-        row[i] = (row[i] - before[i]) / (double)n_relayed;
-    note_streaming(p, wall_s, n_relayed, n_relayed != mine, row);
+        json_object_set_new(o, rows[i],
+            fct_json_real((row[i] - before[i]) / (double)n_relayed));
+    json_object_set_new(p->result, "streaming", o);
     return rc == 0 && status != 0 ? fct_status_fail("streaming", status) : rc;
 }
 
@@ -278,9 +266,9 @@ static const char text[] =
     "[daemon_spin_us|the daemon's ipc.spin_us is {daemon_spin_us}\n]\n[*streaming|"
     "streaming: {clients} clients, {streams} streams each, {tokens_per_stream} tokens a stream\n"
     "tokens relayed                   {tokens_relayed:12fig}\n"
-    "tokens per second                {tokens_per_s:12fig}\n"
+    "tokens per second                {tokens_relayed/duration_s:12fig}\n"
     "records per token                {records_per_token:12fig}\n"
-    "wake-ups of clients per token    {wakes_per_token:12fig}\n"
+    "wake-ups of clients per token    {wakes_futex_per_token+wakes_fd_per_token:12fig}\n"
     "  by futex                       {wakes_futex_per_token:12fig}\n"
     "  by socket                      {wakes_fd_per_token:12fig}\n"
     "sleeps of the gate per token     {gate_sleeps_per_token:12fig}\n"
@@ -289,20 +277,16 @@ static const char text[] =
     "processor time of the clients    {client_cpu_us_per_token:12fig} us\n"
     "[shared_with_others|others used the daemon meanwhile: the figures per token include theirs\n]]";
 
-#define P struct ipc
-static const struct fct_opt ipc_opts[] = {
-    { "pings", 'n', "N", "round trips with a polling client (10000)",
-        FCT_U32(P, n_ping, 1, 10000000) },
-    { "parked", 0, "N", "round trips with a sleeping one (500)",
-        FCT_U32(P, n_parked, 1, 1000000) },
-    { "gap", 0, "MS", "idle before each of those (2)", FCT_REAL(P, gap_ms, 0, 10000) },
-    { "clients", 'c', "N", "sessions that take tokens at a time (4)",
-        FCT_U32(P, n_client, 1, MAX_CLIENT) },
-    { "streams", 0, "N", "requests of each (4)", FCT_U32(P, n_stream, 1, MAX_STREAM) },
-    { "tokens", 0, "N", "tokens of each request (200)", FCT_U32(P, n_token, 1, 1000000) },
-    FCT_OPT_JSON(P, "one JSON object"), FCT_OPT_HELP, FCT_OPT_END
-};
-#undef P
+#define FCT_ARGS struct ipc
+static const struct fct_opt ipc_opts[] = { FCT_U32('n', "pings", "N", n_ping, 1, 10000000,
+                                               "round trips with a polling client (10000)"),
+    FCT_U32(0, "parked", "N", n_parked, 1, 1000000, "round trips with a sleeping one (500)"),
+    FCT_REAL(0, "gap", "MS", gap_ms, 0, 10000, "idle before each of those (2)"),
+    FCT_U32('c', "clients", "N", n_client, 1, MAX_CLIENT,
+        "sessions that take tokens at a time (4)"),
+    FCT_U32(0, "streams", "N", n_stream, 1, MAX_STREAM, "requests of each (4)"),
+    FCT_U32(0, "tokens", "N", n_token, 1, 1000000, "tokens of each request (200)"),
+    FCT_FLAG(0, "json", json, "one JSON object"), FCT_OPT_HELP, FCT_OPT_END };
 
 static const struct fct_line ipc_line = { .usage = "fdbench ipc [options]",
     .about = "Round trips through shared memory, and what streaming costs in wake-ups and\n"
@@ -325,7 +309,7 @@ fdb_cmd_ipc(const struct fct *f, int argc, char **argv)
 
     if (rc != FCT_GO)
         return rc;
-    if ((rc = meet(&p)) != 0 || (rc = fct_seg_open(f, &p.seg)) != 0)
+    if ((rc = meet(&p)) != 0 || (rc = fct_seg_open(f, 0, &p.seg)) != 0)
         return rc;
     p.result = json_pack("{s:s}", "command", "ipc");
     for (i = 0; rc == 0 && i < 4; i++)

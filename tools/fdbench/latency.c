@@ -26,8 +26,6 @@ struct latency {
     int quiet;
 };
 
-/* ---- options ------------------------------------------------------------- */
-
 static int
 take_batches(void *args, const char *text)
 {
@@ -46,35 +44,27 @@ take_batches(void *args, const char *text)
     return 0;
 }
 
-#define L struct latency
+#define FCT_ARGS struct latency
 static const struct fct_opt lat_opts[] = {
-    { "batch", 'b', "N,N...", "requests at once (1)", FCT_FN(take_batches) },
-    { "input", 'i', "N", "prompt tokens of each (512)",
-        FCT_U32(L, l.cfg.in.hi, 1, FDB_LEN_MAX) },
-    { "output", 'o', "N", "output tokens of each (128)",
-        FCT_U32(L, l.cfg.out.hi, 1, FDB_LEN_MAX) },
-    { "repeats", 0, "N", "batches of each size: median, minimum, maximum (5)",
-        FCT_U32(L, l.cfg.n_repeat, 1, 1000) },
-    { "warmup", 0, "N", "batches before, not counted (1)", FCT_U32(L, n_warm, 0, 1000) },
-    { "seed", 0, "N", "of tokens and sampling (a new one)",
-        FCT_U64(L, l.cfg.seed, UINT64_MAX) },
-    { "csv", 0, "FILE", "a line a batch (- is standard output)", FCT_TEXT(L, csv) },
-    { "json", 0, "FILE", "results as JSON (- is standard output)", FCT_TEXT(L, json) },
-    { "progress", 0, NULL, "a line every few seconds in place of the bar",
-        FCT_FLAG(L, l.lines) },
-    { "quiet", 'q', NULL, "neither progress nor table", FCT_FLAG(L, quiet),
-        FCT_HAS(L, l.quiet) },
+    FCT_FN('b', "batch", "N,N...", take_batches, "requests at once (1)"),
+    FCT_U32('i', "input", "N", l.cfg.in.hi, 1, FDB_LEN_MAX, "prompt tokens of each (512)"),
+    FCT_U32('o', "output", "N", l.cfg.out.hi, 1, FDB_LEN_MAX, "output tokens of each (128)"),
+    FCT_U32(0, "repeats", "N", l.cfg.n_repeat, 1, 1000,
+        "batches of each size: median, minimum, maximum (5)"),
+    FCT_U32(0, "warmup", "N", n_warm, 0, 1000, "batches before, not counted (1)"),
+    FCT_U64(0, "seed", "N", l.cfg.seed, UINT64_MAX, "of tokens and sampling (a new one)"),
+    FCT_TEXT(0, "csv", "FILE", csv, "a line a batch (- is standard output)"),
+    FCT_TEXT(0, "json", "FILE", json, "results as JSON (- is standard output)"),
+    FCT_FLAG(0, "progress", l.lines, "a line every few seconds in place of the bar"),
+    FCT_FLAG('q', "quiet", quiet, "neither progress nor table", FCT_HAS(l.quiet)),
     FCT_OPT_HELP, FCT_OPT_END
 };
-#undef L
 
 static const struct fct_line lat_line = { .usage = "fdbench latency [options]",
     .about = "Send batches of equal requests at once: time of the prefill (until every\n"
              "request has its first token), time per step, tokens per second.",
     .opts = { lat_opts },
     .hint = FCT_HINT_SEE };
-
-/* ---- runs ---------------------------------------------------------------- */
 
 /* The summary of a batch, without the times of one that no request of ended well. */
 static json_t *
@@ -143,8 +133,6 @@ run_size(struct latency *a, uint32_t size, json_t *sizes)
     json_decref(list);
     return rc;
 }
-
-/* ---- results ------------------------------------------------------------- */
 
 static void
 print_text(const struct latency *a)

@@ -49,8 +49,6 @@ struct phase {
     int rc;
 };
 
-/* ---- slots --------------------------------------------------------------- */
-
 /* The first of the list, taken out of it; NULL: it is empty. */
 static struct slot *
 pop(struct list *l)
@@ -293,25 +291,6 @@ send_due(struct phase *p)
 
 /* ---- receiving ----------------------------------------------------------- */
 
-static void
-take_ids(struct phase *p, struct slot *s, const struct fdc_event *ev, uint64_t now)
-{
-    struct fdb_rec *r = &s->rec;
-
-    if (fct_room(&s->chunk, (size_t)r->n_chunk + 1, &s->cap_chunk, sizeof(*s->chunk)) != 0) {
-        out_of_memory(p);
-        return;
-    }
-    if (r->n_chunk == 0)
-        r->t_first = now;
-    s->chunk[r->n_chunk++] = (struct fdb_chunk){ .t_ns = now, .n_tok = ev->n };
-    r->n_out += ev->n;
-    p->n_tok += ev->n;
-    if (s->ask.more && !p->cfg->text &&
-        fct_buf_add(&s->prompt, ev->ids, ev->n * sizeof(*ev->ids)) != 0)
-        out_of_memory(p);
-}
-
 /* 1: the request is over. */
 static int
 take_event(struct phase *p, struct slot *s, const struct fdc_event *ev, uint64_t now)
@@ -321,7 +300,18 @@ take_event(struct phase *p, struct slot *s, const struct fdc_event *ev, uint64_t
 
     switch (ev->type) {
     case FDC_T_IDS:
-        take_ids(p, s, ev, now);
+        if (fct_room(&s->chunk, (size_t)r->n_chunk + 1, &s->cap_chunk,
+                sizeof(*s->chunk)) != 0) {
+            out_of_memory(p);
+            return 0;
+        }
+        r->t_first = r->n_chunk == 0 ? now : r->t_first;
+        s->chunk[r->n_chunk++] = (struct fdb_chunk){ .t_ns = now, .n_tok = ev->n };
+        r->n_out += ev->n;
+        p->n_tok += ev->n;
+        if (s->ask.more && !p->cfg->text &&
+            fct_buf_add(&s->prompt, ev->ids, ev->n * sizeof(*ev->ids)) != 0)
+            out_of_memory(p);
         return 0;
     case FDC_T_TEXT:
         if (s->ask.more && p->cfg->text && fct_buf_add(&s->prompt, ev->text, ev->n) != 0)
@@ -372,8 +362,6 @@ receive(struct phase *p, uint64_t t_due)
     }
     return 0;
 }
-
-/* ---- progress ------------------------------------------------------------ */
 
 static void
 show(struct phase *p, uint64_t now)
@@ -451,23 +439,10 @@ wait_until(struct phase *p, uint64_t t_due)
     (void)ppoll(&pfd, 1, &ts, NULL);
 }
 
-/* After a failure: nothing more is sent, and what is open ends here. */
-static void
-end_all(struct phase *p, uint64_t now)
-{
-    struct slot *s;
-
-    p->stopping = 1;
-    for (s = SLIST_FIRST(&p->all); s != NULL; s = SLIST_NEXT(s, of_all))
-        if (s->h != NULL) {
-            s->rec.code = p->rc == FCT_EX_UNAV ? FDC_E_DISCONNECTED : FDC_E_CANCELLED;
-            end_request(p, s, now, 0);
-        }
-}
-
 static void
 loop(struct phase *p)
 {
+    struct slot *s;
     uint64_t now;
 
     prepare(p);
@@ -482,8 +457,14 @@ loop(struct phase *p)
         wake_up(p, now);
         if (!p->stopping)
             send_due(p);
-        if (p->rc != 0)
-            end_all(p, now);
+        /* after a failure nothing more is sent, and what is open ends here */
+        p->stopping |= p->rc != 0;
+        s = p->rc != 0 ? SLIST_FIRST(&p->all) : NULL;
+        for (; s != NULL; s = SLIST_NEXT(s, of_all))
+            if (s->h != NULL) {
+                s->rec.code = p->rc == FCT_EX_UNAV ? FDC_E_DISCONNECTED : FDC_E_CANCELLED;
+                end_request(p, s, now, 0);
+            }
         if (p->n_open == 0 &&
             (p->stopping || (p->start == NULL && STAILQ_EMPTY(&p->ready) && p->n_rest == 0)))
             return;

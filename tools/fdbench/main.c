@@ -10,7 +10,7 @@ static const struct fct_cmd cmds[] = {
     { "ipc", "round trips, wake-ups, processor time a token", .fn = fdb_cmd_ipc },
     { "start", "time to the first token of a daemon that starts", .fn = fdb_cmd_start,
         .starts_one = 1 },
-    FCT_CMD_END
+    { .name = NULL }
 };
 
 int

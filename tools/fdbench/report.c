@@ -47,12 +47,6 @@ fdb_filled(const char *text, const json_t *o)
     return ret;
 }
 
-static json_t *
-len_json(const struct fdb_len *l)
-{
-    return json_sprintf(l->lo == l->hi ? "%u" : "%u to %u", l->lo, l->hi);
-}
-
 /* "closed loop, 16 at a time; 128 requests after ...", of cfg_json(). */
 static json_t *
 workload_json(const struct fdb_cfg *c, const json_t *cfg)
@@ -64,17 +58,16 @@ workload_json(const struct fdb_cfg *c, const json_t *cfg)
         "[kind|{kind} arrivals, {rate_per_s} {unit}][arrivals=gamma|, shape {burstiness}]"
         "[!arrivals=closed|[concurrency|, at most {concurrency} at a time]]"
         "; [requests|{requests} ]requests[warmup| after {warmup} to warm up]"
-        "[duration_s| for [requests|at most ]{duration_s} s][several|, {repeats} times]"
-        "[!arrivals=trace|; prompts of {in} tokens; outputs of {out} tokens]"
+        "[duration_s| for [requests|at most ]{duration_s} s][repeats>1|, {repeats} times]"
+        "[!arrivals=trace|; prompts of {prompt_len.0}[prompt_len.1>prompt_len.0| to {prompt_len.1}]"
+        " tokens; outputs of {output_len.0}[output_len.1>output_len.0| to {output_len.1}] tokens]"
         "[prefix_len|; before each prompt one of {prefixes} prefixes of {prefix_len} tokens]"
-        "[talks|; conversations of {turns} turns]"
+        "[turns>1|; conversations of {turns} turns]"
         "; prompts as [text|text][!text|token ids][dataset| cut from {dataset}]; seed {seed}";
     static const char *const kinds
         [] = { [FDB_POISSON] = "Poisson", [FDB_GAMMA] = "gamma", [FDB_CONSTANT] = "even", [FDB_TRACE] = NULL };
     json_t *ret,
-        *o = json_pack("{s:s?, s:s, s:b, s:b, s:o, s:o}", "kind", kinds[c->arrival],
-            "unit", fdb_load_unit(c), "several", c->n_repeat > 1, "talks", c->n_turn > 1,
-            "in", len_json(&c->in), "out", len_json(&c->out));
+        *o = json_pack("{s:s?, s:s}", "kind", kinds[c->arrival], "unit", fdb_load_unit(c));
 
     json_object_update(o, (json_t *)(uintptr_t)cfg);
     ret = fdb_filled(text, o);
@@ -304,20 +297,14 @@ text_search(FILE *out, const json_t *report)
         " {summary.goodput_per_s:10fig} {attainment/0.01:6.2} %"
         "  [within|yes][!within|[sent_in_time|no][!sent_in_time|not sent in time]]\n]"
         "[!search.found|no load tried was within the limits\n]"
-        "[search.found|largest load within the limits: {search.found} {search.unit}]";
-    const json_t *search = json_object_get(report, "search");
-    double found = fdb_figure(search, "found", NULL, NULL);
+        "[search.found|largest load within the limits: {search.found} {search.unit}"
+        "[search.bound?|[!search.bound>search.found|, the most that can be tried]]\n]";
     char limits[96];
 
     fdb_limits(report, limits, sizeof(limits));
     fprintf(out, "\nsearch: %s of %g %% of the requests\n", limits,
         fdb_figure(report, "config", "limits", "attainment") * 100);
     fct_text(out, steps, report);
-    if (!isnan(found))
-        fputs(found >= fdb_figure(search, "bound", NULL, NULL)
-                ? ", the most that can be tried\n"
-                : "\n",
-            out);
 }
 
 void

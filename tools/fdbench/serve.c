@@ -31,71 +31,64 @@ take_max_tokens(void *args, const char *v)
         v);
 }
 
-#define S                     struct serve
-#define TEXT(field)           FCT_TEXT(S, l.cfg.field)
-#define U32(field, min, max)  FCT_U32(S, l.cfg.field, min, max)
-#define REAL(field, min, max) FCT_REAL(S, l.cfg.field, min, max)
-#define EOS(set, clear)       FCT_BITS(S, l.cfg.req.p.flags, set, clear)
+#define FCT_ARGS struct serve
 static const struct fct_opt serve_opts[] = { FCT_OPT_HEAD("load:"),
-    { "concurrency", 'c', "N", "closed loop: this many requests at a time (8)",
-        U32(concurrency, 1, 65536) },
-    { "rate", 'r', "R", "open loop: requests (with --turns conversations) per second",
-        REAL(rate, RATE_MIN, RATE_MAX) },
-    { "arrival", 0, "KIND", "poisson, gamma, constant or ramp (poisson)",
-        FCT_TEXT(S, arrival) },
-    { "burstiness", 0, "X", "of gamma and ramp: below 1 in bursts, above 1 even (1)",
-        REAL(burstiness, 0.01, 1e6), FCT_HAS(S, has_burst) },
-    { "rate-from", 0, "R", "where a ramp begins (a tenth of --rate)",
-        REAL(rate_from, 0, RATE_MAX), FCT_HAS(S, has_from) },
-    { "trace", 0, "FILE", "open loop: lines time_s,prompt_tokens,output_tokens",
-        TEXT(trace) },
-    { "requests", 'n', "N", "requests of a run (10 for each of -c)",
-        U32(n_request, 1, 100000000), FCT_HAS(S, has_n) },
-    { "duration", 0, "S", "send for so long (open loop: 30)", REAL(duration_s, 0.01, 1e6) },
-    { "warmup", 0, "N", "requests before, not counted (as many as -c; 8)",
-        U32(n_warm, 0, 1000000) },
-    { "repeats", 0, "N", "runs: median, minimum and maximum (1)", U32(n_repeat, 1, 1000) },
-    { "seed", 0, "N", "of lengths, tokens, arrivals and sampling (a new one)",
-        FCT_U64(S, l.cfg.seed, UINT64_MAX) },
+    FCT_U32('c', "concurrency", "N", l.cfg.concurrency, 1, 65536,
+        "closed loop: this many requests at a time (8)"),
+    FCT_REAL('r', "rate", "R", l.cfg.rate, RATE_MIN, RATE_MAX,
+        "open loop: requests (with --turns conversations) per second"),
+    FCT_TEXT(0, "arrival", "KIND", arrival, "poisson, gamma, constant or ramp (poisson)"),
+    FCT_REAL(0, "burstiness", "X", l.cfg.burstiness, 0.01, 1e6,
+        "of gamma and ramp: below 1 in bursts, above 1 even (1)", FCT_HAS(has_burst)),
+    FCT_REAL(0, "rate-from", "R", l.cfg.rate_from, 0, RATE_MAX,
+        "where a ramp begins (a tenth of --rate)", FCT_HAS(has_from)),
+    FCT_TEXT(0, "trace", "FILE", l.cfg.trace,
+        "open loop: lines time_s,prompt_tokens,output_tokens"),
+    FCT_U32('n', "requests", "N", l.cfg.n_request, 1, 100000000,
+        "requests of a run (10 for each of -c)", FCT_HAS(has_n)),
+    FCT_REAL(0, "duration", "S", l.cfg.duration_s, 0.01, 1e6,
+        "send for so long (open loop: 30)"),
+    FCT_U32(0, "warmup", "N", l.cfg.n_warm, 0, 1000000,
+        "requests before, not counted (as many as -c; 8)"),
+    FCT_U32(0, "repeats", "N", l.cfg.n_repeat, 1, 1000,
+        "runs: median, minimum and maximum (1)"),
+    FCT_U64(0, "seed", "N", l.cfg.seed, UINT64_MAX,
+        "of lengths, tokens, arrivals and sampling (a new one)"),
     FCT_OPT_HEAD("requests:"),
-    { "input", 'i', "N|LO:HI", "prompt tokens behind prefix and history (512)",
-        FCT_TEXT(S, input) },
-    { "output", 'o', "N|LO:HI", "output tokens (128)", FCT_TEXT(S, output) },
-    { "prefix-len", 0, "N", "tokens that a group of prompts begins with (0)",
-        U32(prefix_len, 0, FDB_LEN_MAX) },
-    { "prefixes", 0, "N", "such groups (1)", U32(n_prefix, 1, 1000000) },
-    { "turns", 0, "N", "of a conversation; each repeats what came before (1)",
-        U32(n_turn, 1, 10000) },
-    { "text", 0, NULL, "prompts and answers as text instead of ids",
-        FCT_FLAG(S, l.cfg.text) },
-    { "dataset", 0, "FILE", "with --text: cut prompts from this text", TEXT(dataset) },
-    { "eos", 0, NULL, "an answer may end before its length", EOS(0, FDC_F_IGNORE_EOS) },
+    FCT_TEXT('i', "input", "N|LO:HI", input,
+        "prompt tokens behind prefix and history (512)"),
+    FCT_TEXT('o', "output", "N|LO:HI", output, "output tokens (128)"),
+    FCT_U32(0, "prefix-len", "N", l.cfg.prefix_len, 0, FDB_LEN_MAX,
+        "tokens that a group of prompts begins with (0)"),
+    FCT_U32(0, "prefixes", "N", l.cfg.n_prefix, 1, 1000000, "such groups (1)"),
+    FCT_U32(0, "turns", "N", l.cfg.n_turn, 1, 10000,
+        "of a conversation; each repeats what came before (1)"),
+    FCT_FLAG(0, "text", l.cfg.text, "prompts and answers as text instead of ids"),
+    FCT_TEXT(0, "dataset", "FILE", l.cfg.dataset, "with --text: cut prompts from this text"),
+    FCT_BITS(0, "eos", l.cfg.req.p.flags, 0, FDC_F_IGNORE_EOS,
+        "an answer may end before its length"),
     FCT_OPT_HEAD("limits (of a request; goodput counts those within all of them):"),
-    { "ttft-ms", 0, "MS", "limit: time to first token", REAL(slo.ttft_ms, 0.001, 1e9) },
-    { "tpot-ms", 0, "MS", "limit: time per output token of a request",
-        REAL(slo.tpot_ms, 0.001, 1e9) },
-    { "itl-ms", 0, "MS", "limit: longest gap between arrivals of a request",
-        REAL(slo.itl_ms, 0.001, 1e9) },
-    { "e2e-ms", 0, "MS", "limit: sending to end", REAL(slo.e2e_ms, 0.001, 1e9) },
-    { "attain", 0, "P", "share of requests within the limits for --search (0.99)",
-        REAL(slo_attain, 0.01, 1) },
-    { "search", 0, NULL, "find the highest -c or --rate within the limits",
-        FCT_FLAG(S, search) },
+    FCT_REAL(0, "ttft-ms", "MS", l.cfg.slo.ttft_ms, 0.001, 1e9,
+        "limit: time to first token"),
+    FCT_REAL(0, "tpot-ms", "MS", l.cfg.slo.tpot_ms, 0.001, 1e9,
+        "limit: time per output token of a request"),
+    FCT_REAL(0, "itl-ms", "MS", l.cfg.slo.itl_ms, 0.001, 1e9,
+        "limit: longest gap between arrivals of a request"),
+    FCT_REAL(0, "e2e-ms", "MS", l.cfg.slo.e2e_ms, 0.001, 1e9, "limit: sending to end"),
+    FCT_REAL(0, "attain", "P", l.cfg.slo_attain, 0.01, 1,
+        "share of requests within the limits for --search (0.99)"),
+    FCT_FLAG(0, "search", search, "find the highest -c or --rate within the limits"),
     FCT_OPT_HEAD("output:"),
-    { "csv", 0, "FILE", "raw log, a line a request (- is standard output)",
-        FCT_TEXT(S, csv) },
-    { "json", 0, "FILE", "results as JSON (- is standard output)", FCT_TEXT(S, json) },
-    { "html", 0, "FILE", "report with plots, one file", FCT_TEXT(S, html) },
-    { "against", 0, "FILE", "compare with the --json of an earlier run: before, now, ratio",
-        FCT_TEXT(S, against) },
-    { "against-any", 0, NULL, "also with one of another load or model",
-        FCT_FLAG(S, against_any) },
-    { "progress", 0, NULL, "a line every few seconds in place of the bar",
-        FCT_FLAG(S, l.lines) },
-    { "quiet", 'q', NULL, "neither progress nor table", FCT_FLAG(S, quiet),
-        FCT_HAS(S, l.quiet) },
-    FCT_OPT_HELP, { "ignore-eos", 0, NULL, "", EOS(FDC_F_IGNORE_EOS, 0) },
-    { "max-tokens", 0, "N", "", FCT_FN(take_max_tokens) },
+    FCT_TEXT(0, "csv", "FILE", csv, "raw log, a line a request (- is standard output)"),
+    FCT_TEXT(0, "json", "FILE", json, "results as JSON (- is standard output)"),
+    FCT_TEXT(0, "html", "FILE", html, "report with plots, one file"),
+    FCT_TEXT(0, "against", "FILE", against,
+        "compare with the --json of an earlier run: before, now, ratio"),
+    FCT_FLAG(0, "against-any", against_any, "also with one of another load or model"),
+    FCT_FLAG(0, "progress", l.lines, "a line every few seconds in place of the bar"),
+    FCT_FLAG('q', "quiet", quiet, "neither progress nor table", FCT_HAS(l.quiet)),
+    FCT_OPT_HELP, FCT_BITS(0, "ignore-eos", l.cfg.req.p.flags, FDC_F_IGNORE_EOS, 0, ""),
+    FCT_FN(0, "max-tokens", "N", take_max_tokens, ""),
     FCT_OPT_HEAD("parameters of every request:"), FCT_OPT_END };
 
 /* Parameters of a request that mean something else here, or nothing. */
@@ -107,11 +100,8 @@ static const struct fct_line serve_line = { .usage = "fdbench serve [options]",
              "keeps -c requests open; an open loop sends at --rate whatever happens.",
     .opts = { serve_opts, fct_param_opts },
     .hint = FCT_HINT_SEE,
-    .req = 1 + offsetof(S, l.cfg.req),
+    .req = 1 + offsetof(FCT_ARGS, l.cfg.req),
     .less = not_here };
-#undef S
-
-/* ---- what goes together -------------------------------------------------- */
 
 static int
 set_arrival(struct serve *s)
@@ -303,20 +293,6 @@ one_step(void *arg, double load, int *ret_within)
     return rc;
 }
 
-static int
-run_search(struct serve *s)
-{
-    const struct fdb_cfg *c = &s->l.cfg;
-    int closed = c->arrival == FDB_CLOSED;
-
-    /* More clients than conversations would be no other load. */
-    s->r.bound = !closed ? RATE_MAX
-        : s->has_n ? fmin(s->l.info.max_inflight, (c->n_request - 1) / c->n_turn + 1)
-                   : s->l.info.max_inflight;
-    return fdb_search(closed ? c->concurrency : c->rate, closed ? 1 : RATE_MIN,
-        s->r.bound, closed, one_step, s, &s->r.found);
-}
-
 /* ---- results ------------------------------------------------------------- */
 
 static void
@@ -397,7 +373,7 @@ serve(struct serve *s, const struct fct *f)
     struct fdb_cfg *c = &s->l.cfg;
     struct fdb_run run;
     json_t *sum;
-    int rc, rc2;
+    int rc, rc2, closed;
 
     if ((rc = check_options(s)) != 0 || (rc = fdb_output_check(out, 3, &s->quiet)) != 0 ||
         (rc = check_against(s)) != 0 || (rc = fdb_cfg_read(c)) != 0)
@@ -410,13 +386,20 @@ serve(struct serve *s, const struct fct *f)
         c->duration_s = SEARCH_S;
     if (rc != 0 || (rc = fdb_load_open(f, &s->l)) != 0)
         return rc;
+    closed = c->arrival == FDB_CLOSED;
     s->r.model = s->l.model;
     s->r.cfg = *c;
-    rc = compare_loads(s);
-    if (rc != 0)
+    if ((rc = compare_loads(s)) != 0)
         return rc;
     s->r.daemon = fdb_daemon_ask(f);
-    rc = s->search ? run_search(s) : 0;
+    if (s->search) {
+        /* More clients than conversations would be no other load. */
+        s->r.bound = !closed ? RATE_MAX
+            : s->has_n ? fmin(s->l.info.max_inflight, (c->n_request - 1) / c->n_turn + 1)
+                       : s->l.info.max_inflight;
+        rc = fdb_search(closed ? c->concurrency : c->rate, closed ? 1 : RATE_MIN,
+            s->r.bound, closed, one_step, s, &s->r.found);
+    }
     for (uint32_t i = 0; !s->search && rc == 0 && i < c->n_repeat; i++) {
         rc = run_one(s, i, &s->r.log, &run, &sum);
         if (sum == NULL)

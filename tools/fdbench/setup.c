@@ -151,24 +151,6 @@ take_line(struct fdb_cfg *cfg, size_t *cap, char *line, uint32_t number)
     return 0;
 }
 
-static int
-read_trace(struct fdb_cfg *cfg)
-{
-    char *text = NULL, *line, *next;
-    size_t n = 0, cap = 0;
-    uint32_t number = 0;
-    int rc = fct_slurp(cfg->trace, &text, &n);
-
-    if (rc == 0 && memchr(text, '\0', n) != NULL)
-        rc = fct_data("%s: has a NUL byte; a trace is text", cfg->trace);
-    for (next = text; rc == 0 && (line = strsep(&next, "\n")) != NULL;)
-        rc = take_line(cfg, &cap, line, ++number);
-    if (rc == 0 && cfg->n_row == 0)
-        rc = fct_data("%s: no requests; " FORM, cfg->trace);
-    free(text);
-    return rc;
-}
-
 /* Words of two to four syllables: what tokenizers cut into about one token
  * a syllable. */
 static int
@@ -198,10 +180,20 @@ int
 fdb_cfg_read(struct fdb_cfg *cfg)
 {
     const char *path = cfg->dataset;
-    char *text = NULL;
-    size_t n = 0;
-    int rc = cfg->trace != NULL ? read_trace(cfg) : 0;
+    char *text = NULL, *line, *next;
+    size_t n = 0, cap = 0;
+    uint32_t number = 0;
+    int rc = cfg->trace != NULL ? fct_slurp(cfg->trace, &text, &n) : 0;
 
+    if (rc == 0 && text != NULL && memchr(text, '\0', n) != NULL)
+        rc = fct_data("%s: has a NUL byte; a trace is text", cfg->trace);
+    for (next = text; rc == 0 && (line = strsep(&next, "\n")) != NULL;)
+        rc = take_line(cfg, &cap, line, ++number);
+    if (rc == 0 && cfg->trace != NULL && cfg->n_row == 0)
+        rc = fct_data("%s: no requests; " FORM, cfg->trace);
+    free(text);
+    text = NULL;
+    n = 0;
     if (rc == 0 && cfg->text)
         rc = path != NULL ? fct_slurp(path, &text, &n) : make_words(&text, &n);
     if (rc == 0 && text != NULL)
@@ -249,28 +241,16 @@ measure_text(struct fdb_load *l)
 }
 
 int
-fdb_info(fdc_t *s, int timeout_ms, struct fdc_info *ret_info,
-    struct fdc_model_info *ret_model)
-{
-    int rc;
-
-    *ret_model = (struct fdc_model_info){ .size = sizeof(*ret_model) };
-    *ret_info = (struct fdc_info){ .size = sizeof(*ret_info), .model = ret_model };
-    rc = fdc_info(s, ret_info, timeout_ms);
-    return rc >= 0 && ret_model->vocab == 0 ? FDC_E_LOADING : rc;
-}
-
-int
 fdb_meet(const struct fct *f, fdc_t *s, struct fdc_info *ret_info,
     struct fdc_model_info *ret_model)
 {
-    int rc, i;
+    int rc = FDC_E_LOADING;
 
-    for (i = 0; (rc = fdb_info(s, f->timeout_ms, ret_info, ret_model)) == FDC_E_LOADING;
-         i++) {
-        if (i == 50)
-            break;
-        clk_sleep_ns(20 * CLK_MS);
+    for (int i = 0; rc == FDC_E_LOADING && i <= 50; i++) {
+        if (i > 0)
+            clk_sleep_ns(20 * CLK_MS);
+        rc = fct_info(s, f->timeout_ms, ret_info, ret_model);
+        rc = rc >= 0 && ret_model->vocab == 0 ? FDC_E_LOADING : rc;
     }
     return rc >= 0
         ? 0

@@ -54,15 +54,6 @@ resident(int fd, size_t size)
     return bytes;
 }
 
-static void
-read_through(int fd)
-{
-    char buf[1 << 16];
-
-    while (!fct_interrupted && read(fd, buf, sizeof(buf)) > 0)
-        ;
-}
-
 /* Drops the model's files from the page cache, or reads them into it. */
 static int
 page_cache(struct starter *s, int cold, double *ret_cached)
@@ -70,6 +61,7 @@ page_cache(struct starter *s, int cold, double *ret_cached)
     DIR *d = opendir(s->model);
     uint64_t total = 0, cached = 0;
     const struct dirent *e;
+    char buf[1 << 16];
     struct stat st;
     int fd;
 
@@ -85,7 +77,8 @@ page_cache(struct starter *s, int cold, double *ret_cached)
                 (void)fdatasync(fd);
                 (void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
             } else {
-                read_through(fd);
+                while (!fct_interrupted && read(fd, buf, sizeof(buf)) > 0)
+                    ;
             }
             cached += resident(fd, (size_t)st.st_size);
             total += (uint64_t)st.st_size;
@@ -219,7 +212,7 @@ wait_ready(struct starter *s, json_t *t, fdc_t **ret)
         clk_sleep_ns(NAP_NS);
     }
     note_time(s, t, 0);
-    while (rc == 0 && fdb_info(*ret, 1000, &info, &model) < 0) {
+    while (rc == 0 && (fct_info(*ret, 1000, &info, &model) < 0 || model.vocab == 0)) {
         rc = still_there(s, "the model was ready");
         if (rc == 0 && clk_now_ns() > t_look + 200000000u) {
             (void)fct_ask_once(&s->f, fct_question("status"), 1, &st);
@@ -298,7 +291,7 @@ one(struct starter *s, int cold)
         rc = wait_ready(s, t, &c);
     if (rc == 0)
         rc = first_token(s, t, c);
-    if (rc == 0 && fct_seg_open(&s->f, &seg) == 0) {
+    if (rc == 0 && fct_seg_open(&s->f, 0, &seg) == 0) {
         load_ms = (double)cnt_get(&seg->w.load_ns) / 1e6;
         fct_seg_close(seg);
     }
@@ -375,19 +368,18 @@ take_set(void *args, const char *value)
     return 0;
 }
 
-#define S struct starter
+#define FCT_ARGS struct starter
 static const struct fct_opt start_opts[] = {
-    { "model", 'm', "DIR", "the model's folder", FCT_TEXT(S, opt_model) },
-    { "fdd", 0, "PATH", "the daemon (fdd next to fdbench)", FCT_TEXT(S, opt_fdd) },
-    { "config", 0, "FILE", "its configuration file", FCT_TEXT(S, config) },
-    { "set", 's', "K=V", "a parameter of it; may be repeated", FCT_FN(take_set) },
-    { "repeats", 'r', "N", "starts, cold and warm each (3)", FCT_U32(S, n_repeat, 1, 1000) },
-    { "warm-only", 0, NULL, "no cold starts", FCT_FLAG(S, no_cold) },
-    { "timeout", 0, "S", "give a start up after this many seconds (600)",
-        FCT_REAL(S, timeout_s, 0.001, 86400) },
-    FCT_OPT_JSON(S, "one JSON object"), FCT_OPT_HELP, FCT_OPT_END
+    FCT_TEXT('m', "model", "DIR", opt_model, "the model's folder"),
+    FCT_TEXT(0, "fdd", "PATH", opt_fdd, "the daemon (fdd next to fdbench)"),
+    FCT_TEXT(0, "config", "FILE", config, "its configuration file"),
+    FCT_FN('s', "set", "K=V", take_set, "a parameter of it; may be repeated"),
+    FCT_U32('r', "repeats", "N", n_repeat, 1, 1000, "starts, cold and warm each (3)"),
+    FCT_FLAG(0, "warm-only", no_cold, "no cold starts"),
+    FCT_REAL(0, "timeout", "S", timeout_s, 0.001, 86400,
+        "give a start up after this many seconds (600)"),
+    FCT_FLAG(0, "json", json, "one JSON object"), FCT_OPT_HELP, FCT_OPT_END
 };
-#undef S
 
 static const struct fct_line start_line = { .usage = "fdbench start --model DIR [options]",
     .about = "Starts a daemon of its own again and again and measures the time to its "

@@ -76,24 +76,11 @@ draw_gamma(uint64_t *rng, double shape)
 
 /* ---- arrivals ------------------------------------------------------------ */
 
-/* When a ramp from rate a to b within t_s, which goes on at b, has sent n. */
-static double
-ramp_time(double a, double b, double t_s, double n)
-{
-    double slope = (b - a) / t_s, n_end = (a + b) / 2 * t_s;
-
-    if (n >= n_end)
-        return t_s + (n - n_end) / b;
-    if (fabs(slope) * t_s < 1e-9 * b)
-        return n / b;
-    return (sqrt(a * a + 2 * slope * n) - a) / slope;
-}
-
 static double
 due_seconds(const struct fdb_work *w, uint32_t conversation)
 {
     const struct fdb_cfg *c = w->cfg;
-    double t_s;
+    double a = c->rate_from, b = c->rate, n = w->due, t_s, slope, n_end;
 
     switch (c->arrival) {
     case FDB_CLOSED:
@@ -101,10 +88,16 @@ due_seconds(const struct fdb_work *w, uint32_t conversation)
     case FDB_TRACE:
         return c->row[conversation % c->n_row].time_s - c->row[0].time_s;
     case FDB_RAMP:
-        t_s = c->duration_s > 0
-            ? c->duration_s
-            : (double)w->n_request / c->n_turn / ((c->rate_from + c->rate) / 2);
-        return ramp_time(c->rate_from, c->rate, t_s, w->due);
+        t_s = c->duration_s > 0 ? c->duration_s
+                                : (double)w->n_request / c->n_turn / ((a + b) / 2);
+        /* from rate a to b within t_s, and on at b: when has it sent n? */
+        slope = (b - a) / t_s;
+        n_end = (a + b) / 2 * t_s;
+        if (n >= n_end)
+            return t_s + (n - n_end) / b;
+        if (fabs(slope) * t_s < 1e-9 * b)
+            return n / b;
+        return (sqrt(a * a + 2 * slope * n) - a) / slope;
     default:
         return w->due / c->rate;
     }
@@ -217,25 +210,19 @@ fdb_work_turn(const struct fdb_work *w, struct fdb_ask *a)
 
 /* ---- prompts ------------------------------------------------------------- */
 
-static int
-is_id_of_text(const struct fdc_model_info *m, uint32_t id)
-{
-    for (uint32_t k = 0; k < m->n_eos && k < 8; k++)
-        if (m->eos_ids[k] == id)
-            return 0;
-    return m->bos_id < 0 || id != (uint32_t)m->bos_id;
-}
-
 /* n ids of the vocabulary that neither begin nor end a text. */
 static int
 add_ids(const struct fdb_work *w, uint64_t rng, uint32_t n, struct fct_buf *p)
 {
-    uint32_t id;
+    const struct fdc_model_info *m = &w->model;
+    uint32_t id, k;
     int rc = 0;
 
     while (rc == 0 && n > 0) {
-        id = draw_between(&rng, 0, w->model.vocab - 1);
-        if (!is_id_of_text(&w->model, id))
+        id = draw_between(&rng, 0, m->vocab - 1);
+        for (k = 0; k < m->n_eos && k < 8 && m->eos_ids[k] != id; k++)
+            ;
+        if ((k < m->n_eos && k < 8) || (m->bos_id >= 0 && id == (uint32_t)m->bos_id))
             continue;
         rc = fct_buf_add(p, &id, sizeof(id));
         n--;

@@ -16,13 +16,12 @@ struct args {
     struct fct_operands given;
 };
 
-#define Q    struct fct_plain
-#define A    struct args
-#define ARGS .args_bytes = sizeof(struct args), .operands = 1 + offsetof(A, given)
-#define JSON FCT_OPT_JSON(Q, "the answer as JSON"), FCT_OPT_HELP, FCT_OPT_END
+#define FCT_ARGS struct args
+#define ARGS     .args_bytes = sizeof(struct args), .operands = 1 + offsetof(FCT_ARGS, given)
+#define JSON     FCT_FLAG(0, "json", q.json, "the answer as JSON"), FCT_OPT_HELP, FCT_OPT_END
 static const struct fct_opt json_opts[] = { JSON };
 static const struct fct_opt group_opts[] = {
-    { "group", 0, "", NULL, FCT_ASK(Q, ask, CNT_MAX_GROUPS - 1) }, JSON
+    FCT_ASK(0, "group", "", CNT_MAX_GROUPS - 1, NULL), JSON
 };
 
 /* ---- one question ------------------------------------------------------------------ */
@@ -52,9 +51,7 @@ ASKS(program, "fdctl program [--group N] [--json]",
             "[*launches|{times:5} {launch:-19} {format:-8} {layout:-8} {bytes:10bytes} "
             "{roofline_us:12.1} {share/.01:5.1} %  {ops}: {kernels}[fused|, fused]\n"
             "[slow|      slow: {slow} is fast\n]]]");
-static const struct fct_opt reload_opts[] = {
-    { "rolling", 0, NULL, NULL, FCT_ASK(Q, ask, 0) }, JSON
-};
+static const struct fct_opt reload_opts[] = { FCT_ASK(0, "rolling", NULL, 0, NULL), JSON };
 ASKS(reload, "fdctl reload [--rolling] [--json]",
     "Read the configuration file again and take over what may change.", reload_opts,
     .text = "[*changes|{name}: [old|{old}][!old|(nothing)] -> [new|{new}][!new|(nothing)]\n]"
@@ -64,8 +61,7 @@ ASKS(reload, "fdctl reload [--rolling] [--json]",
             "[rolling|the workers of {rolling} groups start again, one after another; fdctl "
             "status shows how far they are\n]");
 
-static const struct fct_opt pause_opts[] = { { "off", 0, NULL, NULL, FCT_ASK(Q, ask, 0) },
-    JSON };
+static const struct fct_opt pause_opts[] = { FCT_ASK(0, "off", NULL, 0, NULL), JSON };
 ASKS(pause, "fdctl pause [--off] [--json]",
     "Queue what comes and start none of it; those that run go on. Ends with --off,\n"
     "or when the daemon drains or stops.",
@@ -79,13 +75,13 @@ ASKS(pause, "fdctl pause [--off] [--json]",
     "[panic|          its last words:\n[*panic|            {}\n]]" \
     "[lines|          the end of its log:\n[*lines|            {}\n]]"
 #define WORKER \
-    "{label:-10}{phase}[pid|, pid {pid}, up {uptime_ms:age}]" \
+    "[^groups|group {group:-4}][!^groups|worker    ]{phase}[pid|, pid {pid}, up {uptime_ms:age}]" \
     "[phase=loading|, {load_percent} % ({load_done_bytes:MiB} of {load_total_bytes:MiB} " \
     "MiB)][deaths|, {deaths} deaths]" \
     "[!retry|[restart_in_ms|, next start in {restart_in_ms} ms]]" \
-    "[is_of_many|, {requests} requests, load {load_tokens} tokens]\n" \
-    "[*devices|          [is_rank|rank {rank}: ]device {device}[uuid| {uuid}]" \
-    "[!is_used|, not used]\n]" \
+    "[^groups|, {requests} requests, load {load_tokens} tokens]\n" \
+    "[*devices|          [rank?|[^tensor_parallel_size*^prefill_context_parallel_size>1|" \
+    "rank {rank}: ]]device {device}[uuid| {uuid}][!is_used|, not used]\n]" \
     "[all_reduce|          sums over {tensor_parallel_size} devices: {all_reduce}\n]" \
     "[divides_prompts|          {prefill_context_parallel_size} copies divide prompts: " \
     "{divides_prompts}\n]" \
@@ -97,45 +93,17 @@ ASKS(pause, "fdctl pause [--off] [--json]",
     "[last_death|          last death: {last_death}\n]" \
     "[*last_crash|" CRASH "]"
 
-/* Devices of a group show their ranks. */
-static void
-mark_ranks(json_t *worker)
-{
-    int many = fct_num(worker, "tensor_parallel_size") > 1 ||
-        fct_num(worker, "prefill_context_parallel_size") > 1;
-    json_t *d;
-    size_t i;
-
-    json_array_foreach(json_object_get(worker, "devices"), i, d)
-        json_object_set_new(d, "is_rank",
-            json_boolean(many && json_is_integer(json_object_get(d, "rank"))));
-}
-
 static void
 show_status(json_t *st, const void *args)
 {
-    json_t *m = json_object_get(st, "model"), *w;
-    int many = json_is_object(json_object_get(st, "groups"));
     char version[80];
-    size_t i;
 
     (void)args;
     if (fct_daemon_version(st, version, sizeof(version)))
         json_object_set_new(st, "own", json_string(ver_text()));
     json_object_set_new(st, "shown", json_string(version));
-    json_object_set_new(m, "shortened",
-        json_boolean(fct_num(m, "model_len") > fct_num(m, "max_model_len")));
     if (json_array_size(json_object_get(st, "workers")) == 0)
         json_object_set_new(st, "workers", json_pack("[O]", json_object_get(st, "worker")));
-    /* what their lines begin with: of several, the group's number */
-    json_array_foreach(json_object_get(st, "workers"), i, w) {
-        mark_ranks(w);
-        json_object_update_new(w,
-            json_pack("{s:o, s:b}", "label",
-                many ? json_sprintf("group %lld", fct_num(w, "group"))
-                     : json_string("worker"),
-                "is_of_many", many));
-    }
     fct_text(stdout,
         "fdd       {shown}, {state}, pid {pid}, up {uptime_ms:age}\n"
         "[own|          this fdctl is {own}: start the daemon again, or install both from "
@@ -149,7 +117,7 @@ show_status(json_t *st, const void *args)
         "[*workers|" WORKER "]"
         "[*model|model     {name} ({path})\n"
         "          {max_model_len} tokens at most"
-        "[shortened| (the model itself: {model_len})], vocabulary {vocab}, "
+        "[model_len>max_model_len| (the model itself: {model_len})], vocabulary {vocab}, "
         "[has_tokenizer|with tokenizer][!has_tokenizer|no tokenizer: requests by ids]\n]"
         "[!model|model     not ready\n]"
         "[*requests|requests  {running} running, {queued} queued ({queued_tokens} tokens); "
@@ -165,12 +133,6 @@ ASKS(status, "fdctl status [--json]", "State of the daemon, its worker and its m
     json_opts, .show = show_status);
 
 /* ---- memory ------------------------------------------------------------------------ */
-
-static void
-add_num(json_t *o, const char *key, long long n)
-{
-    json_object_set_new(o, key, json_integer(fct_num(o, key) + n));
-}
 
 /* Sums of the rows of each place: "places". */
 static void
@@ -188,73 +150,49 @@ add_places(json_t *o)
     long long left;
 
     for (size_t p = 0; p < 2; p++) {
-        add_num(at[p], "bytes", 0);
-        add_num(at[p], "in_use", 0);
+        fct_add_num(at[p], "bytes", 0);
+        fct_add_num(at[p], "in_use", 0);
         json_array_foreach(json_object_get(o, "rows"), i, r)
             if (strcmp(fct_str(r, "where"), fct_str(at[p], "where")) == 0) {
-                add_num(at[p], "bytes", fct_num(r, "bytes"));
-                add_num(at[p], "in_use", fct_num(r, "in_use"));
+                fct_add_num(at[p], "bytes", fct_num(r, "bytes"));
+                fct_add_num(at[p], "in_use", fct_num(r, "in_use"));
             }
-        add_num(at[p], "free", fct_num(at[p], "bytes") - fct_num(at[p], "in_use"));
+        fct_add_num(at[p], "free", fct_num(at[p], "bytes") - fct_num(at[p], "in_use"));
     }
-    add_num(at[0], "limit", fct_num(o, "limit_bytes"));
+    fct_add_num(at[0], "limit", fct_num(o, "limit_bytes"));
     left = fct_num(at[0], "limit") - fct_num(at[0], "bytes");
-    add_num(at[0], "headroom", left > 0 ? left : 0);
+    fct_add_num(at[0], "headroom", left > 0 ? left : 0);
     if (n > 1)
         json_object_set(at[0], "ranks", devices);
     json_object_set_new(o, "places", json_pack("[o,o]", at[0], at[1]));
 }
 
-/* Each place gets its rows, the blocks get their lines. */
-static void
-show_memory(json_t *o, const void *args)
-{
-    static const struct {
-        const char *key, *what;
-    } lines[] = { { "used", "used" }, { "cached", "cached" }, { "free", "free" },
-        { "total", "sum" }, { "host_used", "used on host" },
-        { "host_total", "sum on host" } };
-    json_t *b = json_object_get(o, "blocks"), *list = json_array(), *place, *r;
-    size_t i, k, n = fct_num(b, "host_total") != 0 ? 6 : 4;
+#define BUFFER \
+    "  {name:-24} {bytes:10bytes} {in_use:10bytes} {bytes-in_use:10bytes} " \
+    "{bytes*100/^bytes:5.1} %  {how}\n"
+#define BLOCKS \
+    "  used                     {used:10} {used*block_bytes:10bytes}\n" \
+    "  cached                   {cached:10} {cached*block_bytes:10bytes}\n" \
+    "  free                     {free:10} {free*block_bytes:10bytes}\n" \
+    "  sum                      {total:10} {total*block_bytes:10bytes}\n" \
+    "[host_total|  used on host             {host_used:10} {host_used*block_bytes:10bytes}\n" \
+    "  sum on host              {host_total:10} {host_total*block_bytes:10bytes}\n]"
 
-    (void)args;
-    json_array_foreach(json_object_get(o, "places"), i, place) {
-        json_t *rows = json_array();
-        double all = fct_real(place, "bytes");
-
-        json_array_foreach(json_object_get(o, "rows"), k, r) {
-            if (strcmp(fct_str(r, "where"), fct_str(place, "where")) != 0)
-                continue;
-            add_num(r, "free", fct_num(r, "bytes") - fct_num(r, "in_use"));
-            json_object_set_new(r, "share",
-                json_real(all > 0 ? 100.0 * fct_real(r, "bytes") / all : 0));
-            json_array_append(rows, r);
-        }
-        json_object_set_new(place, "rows", rows);
-    }
-    for (i = 0; i < n; i++)
-        json_array_append_new(list,
-            json_pack("{s:s,s:I,s:I}", "what", lines[i].what, "n",
-                (json_int_t)fct_num(b, lines[i].key), "bytes",
-                (json_int_t)(fct_num(b, lines[i].key) * fct_num(b, "block_bytes"))));
-    json_object_set_new(o, "lines", list);
-    fct_text(stdout,
-        "[*places|{place}\n"
-        "  buffer                      planned     in use       free   share  how\n"
-        "[*rows|  {name:-24} {bytes:10bytes} {in_use:10bytes} {free:10bytes} "
-        "{share:5.1} %  {how}\n]  sum                      {bytes:10bytes} "
-        "{in_use:10bytes} {free:10bytes}\n"
-        "[headroom?|  may be taken             {limit:10bytes}, {headroom:bytes} "
-        "beyond the plan\n][*ranks|  rank {rank}, {device}: {bytes:bytes} planned, graphs "
-        "{graph_bytes:bytes}; of {device_total_bytes:bytes} {device_free_bytes:bytes} are "
-        "free\n]\n][*blocks|KV cache, {total} blocks of {block_size} "
-        "tokens, {dtype}\n]                               blocks      bytes\n"
-        "[*lines|  {what:-24} {n:10} {bytes:10bytes}\n]"
-        "[*kv_groups|  group {group}: layers {layers}, [window|window {window}, ]"
-        "{token_bytes:bytes} a token, at most {most_blocks} blocks a request\n]holds {tokens} tokens: "
-        "{concurrency} requests of max_model_len {max_model_len} at a time\n",
-        o);
-}
+static const char memory_text[] =
+    "[*places|{place}\n"
+    "  buffer                      planned     in use       free   share  how\n"
+    "[where=device|[*^rows|[where=device|" BUFFER "]]]"
+    "[where=host|[*^rows|[where=host|" BUFFER "]]]"
+    "  sum                      {bytes:10bytes} "
+    "{in_use:10bytes} {free:10bytes}\n"
+    "[headroom?|  may be taken             {limit:10bytes}, {headroom:bytes} "
+    "beyond the plan\n][*ranks|  rank {rank}, {device}: {bytes:bytes} planned, graphs "
+    "{graph_bytes:bytes}; of {device_total_bytes:bytes} {device_free_bytes:bytes} are "
+    "free\n]\n][*blocks|KV cache, {total} blocks of {block_size} tokens, {dtype}\n"
+    "                               blocks      bytes\n" BLOCKS
+    "][*kv_groups|  group {group}: layers {layers}, [window|window {window}, ]"
+    "{token_bytes:bytes} a token, at most {most_blocks} blocks a request\n]holds {tokens} "
+    "tokens: {concurrency} requests of max_model_len {max_model_len} at a time\n";
 
 /* The groups' answers, and sums of what their places have. */
 static int
@@ -276,10 +214,10 @@ show_memories(const struct fct *f, long long n, int json)
         json_array_foreach(json_object_get(o, "places"), k, p)
             for (size_t s = 0; s < 2; s++) {
                 snprintf(key, sizeof(key), "%s_%s", fct_str(p, "where"), keys[s]);
-                add_num(sum, key, fct_num(p, keys[s]));
+                fct_add_num(sum, key, fct_num(p, keys[s]));
             }
-        add_num(sum, "tokens", fct_num(o, "tokens"));
-        add_num(o, "group", i);
+        fct_add_num(sum, "tokens", fct_num(o, "tokens"));
+        fct_add_num(o, "group", i);
         json_array_append_new(list, o);
     }
     if (rc == 0 && json)
@@ -287,7 +225,7 @@ show_memories(const struct fct *f, long long n, int json)
     if (rc == 0 && !json) {
         json_array_foreach(list, k, o) {
             printf("%sgroup %zu: ", k != 0 ? "\n" : "", k);
-            show_memory(o, NULL);
+            fct_text(stdout, memory_text, o);
         }
         fct_text(stdout,
             "\nall groups: devices {device_bytes:bytes} planned, {device_in_use:bytes} in use; "
@@ -318,20 +256,16 @@ memory_of_all(struct fct *f, void *args)
 }
 
 static const struct fct_opt memory_opts[] = {
-    { "group", 'g', "N", "of this group alone (of all)",
-        FCT_ASK(Q, ask, CNT_MAX_GROUPS - 1) },
-    JSON
+    FCT_ASK('g', "group", "N", CNT_MAX_GROUPS - 1, "of this group alone (of all)"), JSON
 };
 ASKS(memory, "fdctl memory [--group N] [--json]",
     "Every buffer of the worker by where it is: bytes planned, in use and free, "
     "and its\nshare of the place; the blocks of the KV cache; what a device may give "
     "beyond the plan.",
-    memory_opts, .show = show_memory, .prepare = add_places, .before = memory_of_all);
+    memory_opts, .text = memory_text, .prepare = add_places, .before = memory_of_all);
 
-/* ---- stop and drain ---------------------------------------------------------------- */
-
-static const struct fct_opt stop_opts[] = { { "now", 0, NULL, NULL, FCT_ASK(Q, ask, 0) },
-    { "timeout-ms", 0, "", NULL, FCT_ASK(Q, ask, INT64_MAX) }, JSON };
+static const struct fct_opt stop_opts[] = { FCT_ASK(0, "now", NULL, 0, NULL),
+    FCT_ASK(0, "timeout-ms", "", INT64_MAX, NULL), JSON };
 
 static void
 show_stop(json_t *o, const void *args)
@@ -353,9 +287,8 @@ show_stop(json_t *o, const void *args)
 ASKS(stop, "fdctl stop [--now] [--timeout-ms MS] [--json]",
     "End the daemon when the running requests have ended.", stop_opts, .show = show_stop);
 
-static const struct fct_opt drain_opts[] = { { "wait", 0, NULL, NULL, FCT_ASK(Q, ask, 0) },
-    { "timeout-ms", 0, "", NULL, FCT_ASK(Q, ask, INT64_MAX) },
-    { "off", 0, NULL, NULL, FCT_ASK(Q, ask, 0) }, JSON };
+static const struct fct_opt drain_opts[] = { FCT_ASK(0, "wait", NULL, 0, NULL),
+    FCT_ASK(0, "timeout-ms", "", INT64_MAX, NULL), FCT_ASK(0, "off", NULL, 0, NULL), JSON };
 static int
 drain_patiently(struct fct *f, void *args)
 {
@@ -421,8 +354,8 @@ fct_cmd_set(const struct fct *f, int argc, char **argv)
 }
 
 static const struct fct_opt cancel_opts[] = {
-    { "all", 0, NULL, "every request of every client", FCT_FLAG(A, all) },
-    { "session", 0, "", NULL, FCT_U64(A, session, INT64_MAX), FCT_HAS(A, has_session) }, JSON
+    FCT_FLAG(0, "all", all, "every request of every client"),
+    FCT_U64(0, "session", "", session, INT64_MAX, NULL, FCT_HAS(has_session)), JSON
 };
 static ASKS(cancel, "fdctl cancel ID... | --session N | --all [--json]",
     "End requests; fdctl requests shows their ids.", cancel_opts, ARGS,
@@ -440,30 +373,15 @@ cancel_one(struct fct_admin *a, const char *what, long long id, int quiet, long 
     return rc;
 }
 
-static int
-cancel_all(struct fct_admin *a, long long *n)
-{
-    json_t *answer = NULL, *r;
-    size_t i;
-    int rc = fct_ask(a, fct_question("requests"), 0, &answer);
-
-    json_array_foreach(json_object_get(answer, "requests"), i, r) {
-        rc = cancel_one(a, "id", fct_num(r, "id"), 1, n);
-        if (rc != 0 && rc != FCT_EX_DATA) /* it may have ended since */
-            break;
-        rc = 0;
-    }
-    json_decref(answer);
-    return rc;
-}
-
 int
 fct_cmd_cancel(const struct fct *f, int argc, char **argv)
 {
     struct args a = { .all = 0 };
+    json_t *all = NULL, *r;
     struct fct_admin *adm;
     long long n = 0;
     uint64_t id;
+    size_t k;
     int rc = fct_parse(&fct_line_cancel, argc, argv, &a);
 
     if (rc != FCT_GO)
@@ -473,10 +391,16 @@ fct_cmd_cancel(const struct fct *f, int argc, char **argv)
     for (int i = 0; i < a.given.n; i++)
         if ((rc = fct_u64("cancel", a.given.text[i], INT64_MAX, &id)) != 0)
             return rc;
-    rc = fct_admin_open(f, 0, &adm);
-    if (rc != 0)
+    if ((rc = fct_admin_open(f, 0, &adm)) != 0)
         return rc;
-    rc = a.all ? cancel_all(adm, &n) : 0;
+    rc = a.all ? fct_ask(adm, fct_question("requests"), 0, &all) : 0;
+    json_array_foreach(json_object_get(all, "requests"), k, r) {
+        rc = cancel_one(adm, "id", fct_num(r, "id"), 1, &n);
+        if (rc != 0 && rc != FCT_EX_DATA) /* it may have ended since */
+            break;
+        rc = 0;
+    }
+    json_decref(all);
     if (rc == 0 && a.has_session)
         rc = cancel_one(adm, "session", (long long)a.session, 0, &n);
     for (int i = 0; i < a.given.n && rc == 0; i++)
@@ -487,10 +411,8 @@ fct_cmd_cancel(const struct fct *f, int argc, char **argv)
     return rc;
 }
 
-/* ---- config ------------------------------------------------------------------------ */
-
 static const struct fct_opt config_opts[] = {
-    { "origin", 0, NULL, "show where each value comes from", FCT_FLAG(A, origin) }, JSON
+    FCT_FLAG(0, "origin", origin, "show where each value comes from"), JSON
 };
 #define CONFIG_NOTES \
     "[effective|    ([auto|auto][!auto|in force]: {effective})]" \
@@ -540,12 +462,9 @@ ASKS(config, "fdctl config [NAME] [--origin] [--json]",
     "Parameters in force, or the value of one.", config_opts, ARGS, .max_operands = 1,
     .before = ask_config, .show = show_config);
 
-/* ---- model ------------------------------------------------------------------------- */
-
 static const struct fct_opt model_opts[] = {
-    { "file", 0, "NAME",
-        "write one of the model's files to standard output:", FCT_TEXT(A, file) },
-    { "group", 0, "", NULL, FCT_ASK(Q, ask, CNT_MAX_GROUPS - 1) }, JSON
+    FCT_TEXT(0, "file", "NAME", file, "write one of the model's files to standard output:"),
+    FCT_ASK(0, "group", "", CNT_MAX_GROUPS - 1, NULL), JSON
 };
 
 static void
@@ -569,8 +488,7 @@ model_or_file(struct fct *f, void *args)
         return FCT_GO;
     if (a->q.json)
         return fct_usage("model: --file or --json, not both");
-    rc = fct_open(f, 0, &s);
-    if (rc != 0)
+    if ((rc = fct_open(f, 0, &s)) != 0)
         return rc;
     rc = fdc_file(s, a->file, &bytes, &n, f->timeout_ms);
     fdc_close(s);
@@ -585,8 +503,6 @@ model_or_file(struct fct *f, void *args)
 ASKS(model, "fdctl model [--group N] [--json | --file NAME]",
     "The model: sizes, memory, where its files are; or one of its files.", model_opts,
     .args_bytes = sizeof(struct args), .below = list_files, .before = model_or_file);
-
-/* ---- debug ------------------------------------------------------------------------- */
 
 /* Append a word to a list in text. 0: too long. */
 static int
@@ -627,8 +543,7 @@ debug_question(int argc, char **argv, json_t *q, int *ret_json)
         } else if (k == TOPIC) {
             ok = debug_word(topics, sizeof(topics), ",", v);
         } else if (k < N_VALUED) {
-            rc = fct_u32("debug: --group", v, 0, CNT_MAX_GROUPS - 1, &group);
-            if (rc != 0)
+            if ((rc = fct_u32("debug: --group", v, 0, CNT_MAX_GROUPS - 1, &group)) != 0)
                 return rc;
             json_object_set_new(q, "group", json_integer(group));
         } else if (strcmp(w, "--json") == 0) {
@@ -710,12 +625,10 @@ fct_cmd_debug(const struct fct *f, int argc, char **argv)
     return answer != NULL ? fct_finish(&debug_line, answer, NULL, json) : rc;
 }
 
-/* ---- ping -------------------------------------------------------------------------- */
-
 static const struct fct_opt ping_opts[] = {
-    { "deep", 0, NULL, "to the worker and back, not only the gate", FCT_FLAG(A, deep) },
-    { "count", 'c', "N", "so often (1)", FCT_U64(A, count, 100000000) },
-    FCT_OPT_JSON(Q, "{\"ns\": N} for each"), FCT_OPT_HELP, FCT_OPT_END
+    FCT_FLAG(0, "deep", deep, "to the worker and back, not only the gate"),
+    FCT_U64('c', "count", "N", count, 100000000, "so often (1)"),
+    FCT_FLAG(0, "json", q.json, "{\"ns\": N} for each"), FCT_OPT_HELP, FCT_OPT_END
 };
 
 static const struct fct_line ping_line = { .usage = "fdctl ping [options]",

@@ -56,27 +56,25 @@ take_word(void *args, const char *word)
     return fct_set(&line, "prompt-file", word, args);
 }
 
-#define A struct gen
+#define FCT_ARGS struct gen
 #define ONE \
-    FCT_HAS(A, has_source), \
+    FCT_HAS(has_source), \
         .once = "generate: one prompt only: " \
                 "-p, --prompt-file, --ids-file, --batch or -"
 static const struct fct_opt opts[] = {
-    { "prompt", 'p', "TEXT", "the prompt", FCT_TEXT(A, text), ONE },
-    { "prompt-file", 0, "FILE", "the prompt is the file's text", FCT_TEXT(A, file), ONE },
-    { "ids-file", 0, "FILE", "the prompt as token ids: JSON list or numbers",
-        FCT_TEXT(A, ids), ONE },
-    { "batch", 0, "FILE", "a JSON object per line: prompt or ids, parameters",
-        FCT_TEXT(A, batch), ONE },
-    { "n-requests", 0, "N", "the same prompt N times",
-        FCT_U64(A, n_requests, N_REQUESTS_MAX) },
-    { "concurrency", 0, "N", "requests at a time (what the daemon allows)",
-        FCT_U64(A, concurrency, 1000000) },
-    { "retry", 0, "N", "send again so often after a retryable refusal",
-        FCT_U64(A, retry, 1000000) },
-    FCT_OPT_JSON(A, "a JSON object per request, in order"),
-    { "stats", 0, NULL, "tokens per second and time to first token on stderr",
-        FCT_FLAG(A, stats) },
+    FCT_TEXT('p', "prompt", "TEXT", text, "the prompt", ONE),
+    FCT_TEXT(0, "prompt-file", "FILE", file, "the prompt is the file's text", ONE),
+    FCT_TEXT(0, "ids-file", "FILE", ids, "the prompt as token ids: JSON list or numbers",
+        ONE),
+    FCT_TEXT(0, "batch", "FILE", batch,
+        "a JSON object per line: prompt or ids, parameters", ONE),
+    FCT_U64(0, "n-requests", "N", n_requests, N_REQUESTS_MAX, "the same prompt N times"),
+    FCT_U64(0, "concurrency", "N", concurrency, 1000000,
+        "requests at a time (what the daemon allows)"),
+    FCT_U64(0, "retry", "N", retry, 1000000,
+        "send again so often after a retryable refusal"),
+    FCT_FLAG(0, "json", json, "a JSON object per request, in order"),
+    FCT_FLAG(0, "stats", stats, "tokens per second and time to first token on stderr"),
     FCT_OPT_HELP, FCT_OPT_HEAD("parameters (also keys of batch lines, with _ for -):"),
     FCT_OPT_END
 };
@@ -246,41 +244,35 @@ flush_output(struct gen *g)
 
 /* ---- running ------------------------------------------------------------------- */
 
-/* Was text asked for while the model was loading, and has the model no tokenizer? 1: the
- * request is sent again for ids alone. */
-static int
-ask_ids(struct gen *g, struct slot *s)
-{
-    struct fct_req *q = &g->reqs[s->index % g->n_reqs];
-
-    if (!g->unknown || g->cancelled || s->without_text || q->ids == NULL ||
-        q->list[FCT_L_STOP] != NULL || s->res.error.code != FDC_E_NO_MODEL ||
-        s->res.error.detail != FDC_D_FLAGS)
-        return 0;
-    q->p.flags &= ~(uint32_t)FDC_F_TEXT;
-    s->without_text = 1;
-    g->holes = 1;
-    fct_result_fini(&s->res);
-    return 1;
-}
-
-/* The request is over with the error in its result. 1: it will be tried
- * again. */
+/* The request is over with the error in its result. 1: it will be sent again, for ids alone if
+ * text was asked for while the model was loading and the model has no tokenizer. */
 static int
 try_again(struct gen *g, struct slot *s)
 {
-    int code = s->res.error.code;
-    uint64_t wait_ms = s->res.error.retry_after_ms;
+    struct fct_req *q = &g->reqs[s->index % g->n_reqs];
+    const struct fdc_error *e = &s->res.error;
+    uint64_t wait_ms = e->retry_after_ms;
+    int has_no_text = g->unknown && !s->without_text && q->ids != NULL &&
+        q->list[FCT_L_STOP] == NULL && e->code == FDC_E_NO_MODEL &&
+        e->detail == FDC_D_FLAGS;
+    int is_passing = e->code != FDC_OK && fdc_is_retryable(e->code) &&
+        e->code != FDC_E_DISCONNECTED && s->tries < g->retry && s->n_printed == 0 &&
+        s->n_echoed == 0;
 
-    if (code == FDC_OK || !fdc_is_retryable(code) || code == FDC_E_DISCONNECTED ||
-        g->cancelled || s->tries >= g->retry || s->n_printed > 0 || s->n_echoed > 0 ||
-        fdc_state(g->s, NULL) != 0) /* the session is over: nothing will come of it */
+    if (g->cancelled || !(has_no_text || is_passing))
         return 0;
-    if (wait_ms == 0)
-        wait_ms = 50u << (s->tries < 6 ? s->tries : 6);
-    s->tries++;
+    if (has_no_text) {
+        q->p.flags &= ~(uint32_t)FDC_F_TEXT;
+        s->without_text = 1;
+    } else {
+        if (fdc_state(g->s, NULL) != 0)
+            return 0; /* the session is over: nothing will come of it */
+        if (wait_ms == 0)
+            wait_ms = 50u << (s->tries < 6 ? s->tries : 6);
+        s->tries++;
+        s->t_retry = clk_now_ns() + wait_ms * 1000000u;
+    }
     g->holes = 1;
-    s->t_retry = clk_now_ns() + wait_ms * 1000000u;
     fct_result_fini(&s->res);
     return 1;
 }
@@ -292,7 +284,7 @@ finish(struct gen *g, struct slot *s)
 
     fdc_req_free(s->handle);
     s->handle = NULL;
-    if (ask_ids(g, s) || try_again(g, s))
+    if (try_again(g, s))
         return;
     for (unsigned i = 0; i < r->n_choices; i++)
         g->n_tokens += json_array_size(r->choices[i].ids);
@@ -449,9 +441,9 @@ run_all(struct gen *g)
 static int
 settle_requests(struct gen *g)
 {
-    struct fdc_model_info model = { .size = sizeof(model) };
-    struct fdc_info info = { .size = sizeof(info), .model = &model };
-    int rc = fdc_info(g->s, &info, g->f->timeout_ms);
+    struct fdc_model_info model;
+    struct fdc_info info;
+    int rc = fct_info(g->s, g->f->timeout_ms, &info, &model);
 
     /* While the model loads nothing is known; the requests will be told. */
     if (rc < 0 && !(fdc_is_retryable(rc) && rc != FDC_E_DISCONNECTED))
@@ -470,24 +462,11 @@ settle_requests(struct gen *g)
     return 0;
 }
 
-static void
-print_stats(const struct gen *g)
-{
-    double secs = g->t_end > g->t_begin ? (double)(g->t_end - g->t_begin) / 1e9 : 0;
-
-    fprintf(stderr, "%llu tokens in %.3f s: %.1f tokens/s, first token after %.2f ms",
-        (unsigned long long)g->n_tokens, secs, secs > 0 ? (double)g->n_tokens / secs : 0,
-        g->n_ttft > 0 ? g->ttft_sum / (double)g->n_ttft : 0);
-    if (g->n_slots > 1)
-        fprintf(stderr, " on average, %.2f ms at most (%zu requests)", g->ttft_max,
-            g->n_slots);
-    fputc('\n', stderr);
-}
-
 static int
 generate(struct gen *g)
 {
     size_t largest = 0, bytes; /* of a prompt */
+    double secs;
     int rc = load_requests(g);
 
     if (rc != 0)
@@ -514,8 +493,17 @@ generate(struct gen *g)
     g->t_begin = clk_now_ns();
     rc = run_all(g);
     flush_same(g);
+    secs = g->t_end > g->t_begin ? (double)(g->t_end - g->t_begin) / 1e9 : 0;
     if (g->stats)
-        print_stats(g);
+        fprintf(stderr, "%llu tokens in %.3f s: %.1f tokens/s, first token after %.2f ms",
+            (unsigned long long)g->n_tokens, secs,
+            secs > 0 ? (double)g->n_tokens / secs : 0,
+            g->n_ttft > 0 ? g->ttft_sum / (double)g->n_ttft : 0);
+    if (g->stats && g->n_slots > 1)
+        fprintf(stderr, " on average, %.2f ms at most (%zu requests)", g->ttft_max,
+            g->n_slots);
+    if (g->stats)
+        fputc('\n', stderr);
     if (rc == 0)
         rc = fct_flush();
     return rc != 0 ? rc : g->exit_code;

@@ -35,18 +35,6 @@ text(const char *s)
     return s[0] != '\0' ? fct_json_text(s, strlen(s)) : json_null();
 }
 
-static json_t *
-owner(const char *lock, const char *socket)
-{
-    struct stat st;
-    const struct passwd *pw;
-
-    if (stat(lock, &st) != 0 && stat(socket, &st) != 0)
-        return json_null();
-    pw = getpwuid(st.st_uid);
-    return pw != NULL ? text(pw->pw_name) : json_sprintf("%lu", (unsigned long)st.st_uid);
-}
-
 /* What the daemon says of itself, if it answers and we may ask; else what is seen of it. */
 static json_t *
 describe(const struct fct *f, const char *name, const char *lock)
@@ -56,7 +44,12 @@ describe(const struct fct *f, const char *name, const char *lock)
     pid_t pid = rc != 0 ? fct_daemon_pid(f) : (pid_t)fct_num(st, "pid");
     const char *instance = fct_str(st, "instance"), *socket = fct_str(st, "socket");
     const char *state = fct_str(st, "state");
+    const struct passwd *pw = NULL;
+    struct stat own;
+    int is_there = stat(lock, &own) == 0 || stat(f->socket, &own) == 0;
 
+    if (is_there)
+        pw = getpwuid(own.st_uid);
     w = json_object_get(st, "worker");
     if (strcmp(state, "running") == 0 && strcmp(fct_str(w, "phase"), "ready") != 0)
         state = fct_str(w, "phase");
@@ -69,7 +62,10 @@ describe(const struct fct *f, const char *name, const char *lock)
     o = json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "name",
         instance[0] != '\0' ? instance : name, "state", text(state), "model",
         text(fct_str(json_object_get(st, "model"), "name")), "pid",
-        pid > 0 ? json_integer(pid) : json_null(), "user", owner(lock, f->socket),
+        pid > 0 ? json_integer(pid) : json_null(), "user",
+        pw != NULL     ? text(pw->pw_name)
+            : is_there ? json_sprintf("%lu", (unsigned long)own.st_uid)
+                       : json_null(),
         "device", text(fct_str(w, "device")), "socket",
         text(socket[0] != '\0' ? socket : f->socket), "runtime_dir", text(f->dir));
     json_decref(st);
@@ -141,7 +137,8 @@ row(const json_t *o)
     return r;
 }
 
-static const struct fct_opt opts[] = { FCT_OPT_JSON(struct ls, "the list as JSON"),
+#define FCT_ARGS struct ls
+static const struct fct_opt opts[] = { FCT_FLAG(0, "json", json, "the list as JSON"),
     FCT_OPT_HELP, FCT_OPT_END };
 
 static const struct fct_line line = { .usage = "fdctl ls [--json]",

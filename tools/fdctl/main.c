@@ -32,7 +32,7 @@ static const struct fct_cmd cmds[] = {
     { "pause", "start no queued request, or go on", .ask = &fct_line_pause },
     { "stop", "end the daemon", .ask = &fct_line_stop },
     { "debug", "debug bits, self-check, text of a dead worker", .fn = fct_cmd_debug },
-    FCT_CMD_END
+    { .name = NULL }
 };
 
 int

@@ -19,8 +19,6 @@ struct args {
     double within_s; /* 0: not given */
 };
 
-/* ---- rows: lines of the answer, or several of one kind or layer ------------------------- */
-
 /* Lines put together: of several the sums, and how many as "n". New reference. */
 static json_t *
 group(const json_t *lines, enum by by)
@@ -76,43 +74,15 @@ name_of(const json_t *weights, char *ret, size_t ret_bytes)
         more - 1);
 }
 
-/* ---- printing -------------------------------------------------------------------------- */
-
 #define HEADS "         us     min us   step     GB/s   GFLOP/s roofline us % roofline\n"
 #define RATES \
-    " {us:10.1} {min_us:10.1} {step:5.1}%[has_rates| {gb_s:8.1} {gflop_s:9.1}" \
-    "[roofline_us| {roofline_us:11.1} {of_roofline:9.0}%]]\n"
-#define GROUPS "[*rows|{left:-11} {n:5.0}" RATES "]"
-#define OPS    "[*rows|{at:-4} {kind:-10} {on:5} {name:-15} {shape:10}" RATES "]"
-
-/* What the templates want of a row and it does not have. */
-static void
-complete(json_t *row, enum by by, double step_us)
-{
-    long long N = fct_num(row, "N"), K = fct_num(row, "K");
-    double us = fct_real(row, "us"), per_us = us > 0 ? 1 / us : 0;
-    char at[24] = "-", on[24] = "-", name[20], shape[48] = "", left[12];
-
-    name_of(json_object_get(row, "weights"), name, sizeof(name));
-    snprintf(shape, sizeof(shape), K > 0 ? "%lld x %lld" : N > 0 ? "%lld" : "", N, K);
-    if (fct_num(row, "index") >= 0)
-        snprintf(at, sizeof(at), "%lld", fct_num(row, "index"));
-    if (fct_num(row, "layer") >= 0)
-        snprintf(on, sizeof(on), "%lld", fct_num(row, "layer"));
-    snprintf(left, sizeof(left), "%s",
-        by == BY_KIND      ? fct_str(row, "kind")
-            : on[0] != '-' ? on
-                           : "none");
-    name[15] = '\0';
-    json_object_update_new(row,
-        json_pack("{s:s, s:s, s:o, s:s, s:s, s:f, s:b, s:f, s:f, s:f}", "at", at, "on",
-            on, "name", fct_json_text(name, strlen(name)), "shape", shape, "left", left,
-            "step", step_us > 0 ? 100 * us / step_us : 0.0, "has_rates",
-            us > 0 && (fct_real(row, "bytes") > 0 || fct_real(row, "flops") > 0), "gb_s",
-            fct_real(row, "bytes") * per_us * 1e-3, "gflop_s",
-            fct_real(row, "flops") * per_us * 1e-3, "of_roofline",
-            100 * fct_real(row, "roofline_us") * per_us));
-}
+    " {us:10.1} {min_us:10.1} {us*100/^sum_us:5.1}%[us>0|[bytes+flops>0| {bytes/us*1e-3:8.1} " \
+    "{flops/us*1e-3:9.1}[roofline_us| {roofline_us:11.1} {roofline_us*100/us:9.0}%]]]\n"
+#define KINDS  "[*rows|{kind:-11} {n:5.0}" RATES "]"
+#define LAYERS "[*rows|[0>layer|none       ][!0>layer|{layer:-11}] {n:5.0}" RATES "]"
+#define OPS \
+    "[*rows|[0>index|-   ][!0>index|{index:-4}] {kind:-10} [0>layer|    -]" \
+    "[!0>layer|{layer:5}] {name:-15} {shape:10}" RATES "]"
 
 /* Above and below the table: what was measured, the device's peak, the sums. */
 #define HEAD \
@@ -135,41 +105,23 @@ complete(json_t *row, enum by by, double step_us)
     "[unprofiled.steps|step, as usual {unprofiled.us:10.1} us  {unprofiled.steps} steps, " \
     "{unprofiled.graph} from a graph, {unprofiled.tokens:.1} tokens; measured is " \
     "{profiled_to_unprofiled:.2} times that\n]" \
-    "[of_usual|roofline bound {roofline_us:10.1} us  {of_usual:.1} % of the step as usual\n]" \
-    "[of_measured|roofline bound {roofline_us:10.1} us  {of_measured:.1} % of the step " \
-    "measured\n]" \
+    "[roofline_us>0|roofline bound {roofline_us:10.1} us  [unprofiled.us>0|" \
+    "{roofline_us*100/unprofiled.us:.1} % of the step as usual][!unprofiled.us>0|" \
+    "{roofline_us*100/profiled.us:.1} % of the step measured]\n]" \
     "[ranks|\nrank  device        computes us  exchanges us (waits for others, and " \
     "transfers)\n" \
     "[*ranks|{rank:4}  {device:-12} {compute_us:12.1} {exchange_us:13.1}\n]" \
-    "transfer that nothing hides {exposed_us:.1} us, {exposed:.1} % of the step; " \
-    "imbalance of what ranks compute {imbalanced:.1} %\n]"
-
-/* What the texts want and the answer does not have. */
-static void
-add_members(json_t *o)
-{
-    double usual = fct_real(json_object_get(o, "unprofiled"), "us");
-    double measured = fct_real(json_object_get(o, "profiled"), "us");
-    json_t *peak = json_object_get(o, "measured_peak"), *list = json_array(), *v;
-    const char *type;
-
-    json_object_foreach(json_object_get(peak, "flops_per_s"), type, v)
-        json_array_append_new(list, json_pack("{s:s, s:O}", "type", type, "per_s", v));
-    json_object_set_new(peak, "flops", list);
-    if (fct_real(o, "roofline_us") > 0)
-        json_object_set_new(o, usual > 0 ? "of_usual" : "of_measured",
-            json_real(100 * fct_real(o, "roofline_us") / (usual > 0 ? usual : measured)));
-    json_object_set_new(o, "exposed",
-        json_real(measured > 0 ? 100 * fct_real(o, "exposed_us") / measured : 0));
-    json_object_set_new(o, "imbalanced", json_real(100 * fct_real(o, "imbalance")));
-}
+    "transfer that nothing hides {exposed_us:.1} us, {exposed_us*100/profiled.us:.1} % of the step; " \
+    "imbalance of what ranks compute {imbalance*100:.1} %\n]"
 
 /* The slowest most of the rows, or all in their order. */
 static void
 table(const json_t *answer, enum by by, int sorted, size_t most)
 {
     json_t *rows = group(json_object_get(answer, "lines"), by), *row;
-    json_t *o = json_pack("{s:o}", "rows", rows);
+    json_t *o = json_pack("{s:o, s:O?}", "rows", rows, "sum_us",
+        json_object_get(answer, "sum_us"));
+    char name[16];
     size_t i;
 
     if (sorted)
@@ -178,12 +130,22 @@ table(const json_t *answer, enum by by, int sorted, size_t most)
         json_array_remove(rows, json_array_size(rows) - 1);
     if (sorted && by == BY_OP)
         printf("\nthe %zu slowest (--by op: all)\n", json_array_size(rows));
-    json_array_foreach(rows, i, row)
-        complete(row, by, fct_real(answer, "sum_us"));
+    /* what the templates want of a row and it does not have */
+    json_array_foreach(rows, i, row) {
+        long long N = fct_num(row, "N"), K = fct_num(row, "K");
+
+        name_of(json_object_get(row, "weights"), name, sizeof(name));
+        json_object_update_new(row,
+            json_pack("{s:o, s:o}", "name", fct_json_text(name, strlen(name)), "shape",
+                json_sprintf(K > 0 ? "%lld x %lld"
+                        : N > 0    ? "%lld"
+                                   : "",
+                    N, K)));
+    }
     fct_text(stdout,
         by == BY_OP         ? "op   kind       layer name               N x K  " HEADS OPS
-            : by == BY_KIND ? "kind        lines" HEADS GROUPS
-                            : "layer       lines" HEADS GROUPS,
+            : by == BY_KIND ? "kind        lines" HEADS KINDS
+                            : "layer       lines" HEADS LAYERS,
         o);
     json_decref(o);
 }
@@ -192,16 +154,19 @@ static void
 show(json_t *o, const void *args)
 {
     enum by by = ((const struct args *)args)->by;
+    json_t *peak = json_object_get(o, "measured_peak"), *list = json_array(), *v;
+    const char *type;
 
-    add_members(o);
+    /* a list of the peaks, which the text walks */
+    json_object_foreach(json_object_get(peak, "flops_per_s"), type, v)
+        json_array_append_new(list, json_pack("{s:s, s:O}", "type", type, "per_s", v));
+    json_object_set_new(peak, "flops", list);
     fct_text(stdout, HEAD "\n", o);
     table(o, by == BY_DEFAULT ? BY_KIND : by, by == BY_DEFAULT || by == BY_KIND, SIZE_MAX);
     if (by == BY_DEFAULT)
         table(o, BY_OP, 1, N_SLOWEST);
     fct_text(stdout, SUMS, o);
 }
-
-/* ---- the command ------------------------------------------------------------------------ */
 
 static int
 take_by(void *args, const char *value)
@@ -216,19 +181,17 @@ take_by(void *args, const char *value)
     return fct_usage("profile: --by %s: must be op, kind or layer", value);
 }
 
-#define Q struct fct_plain
-static const struct fct_opt opts[] = {
-    { "group", 0, "", NULL, FCT_ASK(Q, ask, CNT_MAX_GROUPS - 1) },
-    { "steps", 0, "", NULL, FCT_ASK(Q, ask, INT32_MAX) },
-    { "within", 0, "SECONDS", "and wait for them no longer (10)",
-        FCT_REAL(struct args, within_s, 0.001, WITHIN_MOST), .range = "0.001 to 600" },
-    { "batch", 0, "", NULL, FCT_ASK(Q, ask, INT32_MAX) },
-    { "context", 0, "", NULL, FCT_ASK(Q, ask, INT32_MAX) },
-    { "prefill", 0, "", NULL, FCT_ASK(Q, ask, INT32_MAX) },
-    { "by", 0, "WHAT", "op, kind or layer (kind, and the slowest ops)", FCT_FN(take_by) },
-    { "measure", 0, NULL, NULL, FCT_ASK(Q, ask, 0) },
-    FCT_OPT_JSON(Q, "the answer as JSON, with every operation"), FCT_OPT_HELP, FCT_OPT_END
-};
+#define FCT_ARGS struct args
+static const struct fct_opt opts[] = { FCT_ASK(0, "group", "", CNT_MAX_GROUPS - 1, NULL),
+    FCT_ASK(0, "steps", "", INT32_MAX, NULL),
+    FCT_REAL(0, "within", "SECONDS", within_s, 0.001, WITHIN_MOST,
+        "and wait for them no longer (10)", .range = "0.001 to 600"),
+    FCT_ASK(0, "batch", "", INT32_MAX, NULL), FCT_ASK(0, "context", "", INT32_MAX, NULL),
+    FCT_ASK(0, "prefill", "", INT32_MAX, NULL),
+    FCT_FN(0, "by", "WHAT", take_by, "op, kind or layer (kind, and the slowest ops)"),
+    FCT_ASK(0, "measure", NULL, 0, NULL),
+    FCT_FLAG(0, "json", q.json, "the answer as JSON, with every operation"), FCT_OPT_HELP,
+    FCT_OPT_END };
 
 static int
 be_patient(struct fct *f, void *args)

@@ -50,8 +50,6 @@ run(const struct fct *f, struct args *a)
     return rc;
 }
 
-/* ---- tokenize ---------------------------------------------------------------------- */
-
 static int
 tokenize(fdc_t *s, const struct args *a, const char *name, const char *text, size_t n)
 {
@@ -88,19 +86,16 @@ tokenize(fdc_t *s, const struct args *a, const char *name, const char *text, siz
     return rc;
 }
 
-#define A   struct args
-#define ONE FCT_HAS(A, has_source), .once = "tokenize: one text only"
+#define FCT_ARGS struct args
+#define ONE      FCT_HAS(has_source), .once = "tokenize: one text only"
 static const struct fct_opt tokenize_opts[] = {
-    { "prompt", 'p', "TEXT", "the text", FCT_TEXT(A, text), ONE },
-    { "file", 0, "FILE", "the file's text", FCT_TEXT(A, file), ONE },
-    { "lines", 0, NULL, "each line is a text of its own", FCT_FLAG(A, lines) },
-    { "json-lines", 0, NULL, "each line is a text, written as a JSON string",
-        FCT_FLAG(A, json_lines) },
-    { "no-special", 0, NULL, "add no begin-of-text token",
-        FCT_BITS(A, flags, FDC_F_NO_SPECIAL, 0) },
-    { "literal", 0, NULL, "names of special tokens are text",
-        FCT_BITS(A, flags, FDC_LITERAL, 0) },
-    FCT_OPT_JSON(A, "{\"ids\": [...], \"n\": N}"), FCT_OPT_HELP, FCT_OPT_END
+    FCT_TEXT('p', "prompt", "TEXT", text, "the text", ONE),
+    FCT_TEXT(0, "file", "FILE", file, "the file's text", ONE),
+    FCT_FLAG(0, "lines", lines, "each line is a text of its own"),
+    FCT_FLAG(0, "json-lines", json_lines, "each line is a text, written as a JSON string"),
+    FCT_BITS(0, "no-special", flags, FDC_F_NO_SPECIAL, 0, "add no begin-of-text token"),
+    FCT_BITS(0, "literal", flags, FDC_LITERAL, 0, "names of special tokens are text"),
+    FCT_FLAG(0, "json", json, "{\"ids\": [...], \"n\": N}"), FCT_OPT_HELP, FCT_OPT_END
 };
 
 static const struct fct_line tokenize_line = {
@@ -118,8 +113,6 @@ fct_cmd_tokenize(const struct fct *f, int argc, char **argv)
 
     return rc == FCT_GO ? run(f, &a) : rc;
 }
-
-/* ---- detokenize -------------------------------------------------------------------- */
 
 static int
 detokenize(fdc_t *s, const struct args *a, const char *name, const char *text, size_t n)
@@ -161,12 +154,11 @@ take_word(void *args, const char *word)
 }
 
 static const struct fct_opt detokenize_opts[] = {
-    { "ids-file", 0, "FILE", "token ids: JSON list or numbers; - is standard input",
-        FCT_TEXT(A, file) },
-    { "lines", 0, NULL, "each line is a list of its own", FCT_FLAG(A, lines) },
-    { "skip-special", 0, NULL, "leave special tokens out",
-        FCT_BITS(A, flags, 0, FDC_F_KEEP_SPECIAL) },
-    { "json", 0, NULL, "{\"text\": \"...\"}", FCT_FLAG(A, json) }, FCT_OPT_HELP, FCT_OPT_END
+    FCT_TEXT(0, "ids-file", "FILE", file,
+        "token ids: JSON list or numbers; - is standard input"),
+    FCT_FLAG(0, "lines", lines, "each line is a list of its own"),
+    FCT_BITS(0, "skip-special", flags, 0, FDC_F_KEEP_SPECIAL, "leave special tokens out"),
+    FCT_FLAG(0, "json", json, "{\"text\": \"...\"}"), FCT_OPT_HELP, FCT_OPT_END
 };
 
 static const struct fct_line detokenize_line = {

@@ -48,10 +48,11 @@ take_model(void *args, const char *word)
     return 0;
 }
 
+#define FCT_ARGS struct up
 static const struct fct_opt opts[] = {
-    { "http", 0, "PORT", "answer OpenAI's API at 127.0.0.1:PORT, without a key",
-        FCT_U64(struct up, http, 65535) },
-    { "set", 's', "K=V", "a parameter of fdd; may be repeated", FCT_FN(take_set) },
+    FCT_U64(0, "http", "PORT", http, 65535,
+        "answer OpenAI's API at 127.0.0.1:PORT, without a key"),
+    FCT_FN('s', "set", "K=V", take_set, "a parameter of fdd; may be repeated"),
     FCT_OPT_HELP, FCT_OPT_END
 };
 
@@ -61,8 +62,6 @@ static const struct fct_line line = {
     .opts = { opts },
     .operand = take_model
 };
-
-/* ---- programs ---------------------------------------------------------------------- */
 
 /* One of the programs, with no file and these parameters. */
 static int
@@ -76,8 +75,6 @@ start(struct up *u, int which, const char *const *set, size_t n_set)
     u->pid[which] = fct_spawn(path, none, set, n_set, NULL, "fdctl: up: ");
     return u->pid[which] > 0 ? 0 : fct_unav("up: fork: %s", strerror(errno));
 }
-
-/* ---- begin and end --------------------------------------------------------------------- */
 
 static void
 end(struct up *u)

@@ -32,14 +32,13 @@ struct chat {
     char history[512]; /* file; "": none */
 };
 
-#define A struct chat
+#define FCT_ARGS struct chat
 static const struct fct_opt opts[] = {
-    { "system", 0, "TEXT", "what the model is told first", FCT_TEXT(A, system) },
-    { "template", 0, "FILE", "a chat template (Jinja) instead of the model's",
-        FCT_TEXT(A, file) },
-    { "no-history", 0, NULL, "neither read nor write the file of earlier lines",
-        FCT_FLAG(A, no_history) },
-    FCT_OPT_JSON(A, "an object for each answer: content, finish_reason, tokens"),
+    FCT_TEXT(0, "system", "TEXT", system, "what the model is told first"),
+    FCT_TEXT(0, "template", "FILE", file, "a chat template (Jinja) instead of the model's"),
+    FCT_FLAG(0, "no-history", no_history,
+        "neither read nor write the file of earlier lines"),
+    FCT_FLAG(0, "json", json, "an object for each answer: content, finish_reason, tokens"),
     FCT_OPT_HELP, FCT_OPT_HEAD("parameters:"), FCT_OPT_END
 };
 
@@ -102,8 +101,6 @@ read_template(struct chat *c, const char *path)
     return rc;
 }
 
-/* ---- messages --------------------------------------------------------------------------- */
-
 /* Put what someone says at a place of the conversation. 0 or an exit code. */
 static int
 put(struct chat *c, size_t at, const char *role, const char *text)
@@ -143,12 +140,6 @@ struct answer {
     struct fdc_done done;
     struct fdc_error error;
 };
-
-static int
-add_text(struct fct_buf *b, const struct fdchat_piece *p)
-{
-    return fct_buf_add(b, p->text, p->bytes) == 0 ? 0 : fct_oom();
-}
 
 static void
 show(struct answer *a, int is_reasoning, const char *p, size_t n)
@@ -191,13 +182,14 @@ end_call(struct answer *a)
 static int
 take_piece(struct answer *a, const struct fdchat_piece *p)
 {
+    struct fct_buf *to = NULL;
+
     switch (p->kind) {
     case FDCHAT_CONTENT:
-        show(a, 0, p->text, p->bytes);
-        return add_text(&a->content, p);
     case FDCHAT_REASONING:
-        show(a, 1, p->text, p->bytes);
-        return add_text(&a->reasoning, p);
+        show(a, p->kind == FDCHAT_REASONING, p->text, p->bytes);
+        to = p->kind == FDCHAT_REASONING ? &a->reasoning : &a->content;
+        break;
     case FDCHAT_CALL:
         end_call(a);
         if (a->calls == NULL)
@@ -206,12 +198,13 @@ take_piece(struct answer *a, const struct fdchat_piece *p)
             "function", "name", fct_json_text(p->text, p->bytes));
         return json_array_append_new(a->calls, a->call) == 0 ? 0 : fct_oom();
     case FDCHAT_ARGUMENTS:
-        return add_text(&a->args, p);
+        to = &a->args;
+        break;
     case FDCHAT_CALL_END:
         end_call(a);
         break;
     }
-    return 0;
+    return to == NULL || fct_buf_add(to, p->text, p->bytes) == 0 ? 0 : fct_oom();
 }
 
 static int

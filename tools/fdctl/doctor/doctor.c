@@ -431,12 +431,12 @@ want_group(void *args, const char *name)
     return fct_usage("doctor: unknown group '%s'; known: %s", name, known);
 }
 
-#define A struct want
-static const struct fct_opt opts[] = { FCT_OPT_JSON(A, "the report as JSON"),
-    { "quiet", 'q', NULL, "only what is not well", FCT_FLAG(A, quiet) },
-    { "model", 0, "DIR", "model directory (else the daemon's)", FCT_TEXT(A, model) },
-    { "config", 'c', "FILE", "configuration (else the daemon's, else " CONFIG_FILE ")",
-        FCT_TEXT(A, config) },
+#define FCT_ARGS struct want
+static const struct fct_opt opts[] = { FCT_FLAG(0, "json", json, "the report as JSON"),
+    FCT_FLAG('q', "quiet", quiet, "only what is not well"),
+    FCT_TEXT(0, "model", "DIR", model, "model directory (else the daemon's)"),
+    FCT_TEXT('c', "config", "FILE", config,
+        "configuration (else the daemon's, else " CONFIG_FILE ")"),
     FCT_OPT_HELP, FCT_OPT_END };
 
 static void

@@ -115,7 +115,7 @@ check_libraries(struct doc *d)
     static const char *const usual[] = { "libcublasLt.so.13", "libcublasLt.so.12",
         "/usr/local/cuda/lib64/libcublasLt.so" };
     const char *named = getenv("FDD_CUBLASLT");
-    int version = 0;
+    int version = 0, is_there;
 
 #ifndef FDD_HAVE_CUDA
     doc_add(d, DOC_WARN, "backend",
@@ -127,21 +127,19 @@ check_libraries(struct doc *d)
             "the driver supports %d.%d" FIX
             "update the driver: CUDA 12 is the least that fdd is built with",
             version / 1000, version % 1000 / 10);
-    if (d->tries->lib("libcuda.so.1") == 0)
-        doc_add(d, DOC_OK, "libcuda", "libcuda.so.1");
-    else
-        doc_add(d, DOC_FAIL, "libcuda",
-            "libcuda.so.1 is not found" FIX
-            "install the driver's CUDA library (Debian: libcuda1; in a container: "
-            "NVIDIA_DRIVER_CAPABILITIES=compute,utility)");
+    is_there = d->tries->lib("libcuda.so.1") == 0;
+    doc_add(d, is_there ? DOC_OK : DOC_FAIL, "libcuda",
+        "libcuda.so.1%s" FIX
+        "install the driver's CUDA library (Debian: libcuda1; in a container: "
+        "NVIDIA_DRIVER_CAPABILITIES=compute,utility)",
+        is_there ? "" : " is not found");
     if (named != NULL && named[0] != '\0') {
-        if (d->tries->lib(named) == 0)
-            doc_add(d, DOC_OK, "cublasLt", "%s (FDD_CUBLASLT)", named);
-        else
-            doc_add(d, DOC_FAIL, "cublasLt",
-                "FDD_CUBLASLT names %s, which cannot be loaded" FIX
-                "correct FDD_CUBLASLT, or unset it",
-                named);
+        is_there = d->tries->lib(named) == 0;
+        doc_add(d, is_there ? DOC_OK : DOC_FAIL, "cublasLt",
+            is_there ? "%s (FDD_CUBLASLT)"
+                     : "FDD_CUBLASLT names %s, which cannot be loaded" FIX
+                       "correct FDD_CUBLASLT, or unset it",
+            named);
         return;
     }
     /* The order of the CUDA backend, kernels/cuda/ops_gemm.cu. */
@@ -410,8 +408,6 @@ check_link(struct doc *d, struct gpu *g)
             gen, gen_max, width, width_max,
             gen < gen_max ? " (an idle link is slower)" : "");
 }
-
-/* ---- between GPUs ------------------------------------------------------------------ */
 
 /* "nv": NVLink, "pci": over the bus, "no": through host memory. */
 static const char *

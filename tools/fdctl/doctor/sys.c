@@ -319,13 +319,13 @@ doc_system(struct doc *d)
 static void
 check_sysctl(struct doc *d)
 {
-    uint64_t v, gid = 0;
+    uint64_t v = 0, gid = 0;
+    int rc = doc_read_u64(d, "/proc/sys/kernel/io_uring_disabled", &v);
 
     (void)doc_read_u64(d, "/proc/sys/kernel/io_uring_group", &gid);
-    if (doc_read_u64(d, "/proc/sys/kernel/io_uring_disabled", &v) != 0)
-        doc_add(d, DOC_OK, "sysctl", "kernel.io_uring_disabled is not there");
-    else if (v == 0)
-        doc_add(d, DOC_OK, "sysctl", "kernel.io_uring_disabled = 0");
+    if (v == 0)
+        doc_add(d, DOC_OK, "sysctl", "kernel.io_uring_disabled %s",
+            rc == 0 ? "= 0" : "is not there");
     else if (v == 1)
         doc_add(d, DOC_WARN, "sysctl",
             "kernel.io_uring_disabled = 1: for root and the "
@@ -356,18 +356,18 @@ check_setup(struct doc *d)
     doc_add(d, u.read_op == 0 ? DOC_OK : DOC_WARN, "read",
         "%s" FIX "install a kernel of at least 5.6",
         u.read_op == 0 ? "supported" : "not supported: weights are read by pread");
-    if (u.buffers == 0)
-        doc_add(d, DOC_OK, "buffers", "can be registered");
-    else
-        doc_add(d, DOC_NOTE, "buffers", "cannot be registered: %s" FIX MORE_LOCKED,
-            strerror(-u.buffers));
+    doc_add(d, u.buffers == 0 ? DOC_OK : DOC_NOTE, "buffers",
+        u.buffers == 0 ? "can be registered" : "cannot be registered: %s" FIX MORE_LOCKED,
+        strerror(-u.buffers));
 }
 
-static void
-check_seccomp(struct doc *d)
+void
+doc_io_uring(struct doc *d)
 {
     char value[16];
 
+    check_sysctl(d);
+    check_setup(d);
     if (doc_value(d, "/proc/self/status", "Seccomp", value, sizeof(value)) != 0)
         doc_unknown(d, "seccomp", "/proc/self/status");
     else
@@ -375,14 +375,6 @@ check_seccomp(struct doc *d)
             value[0] == '0'
                 ? "no filter"
                 : "a filter is in force (of fdctl; the daemon may have another)");
-}
-
-void
-doc_io_uring(struct doc *d)
-{
-    check_sysctl(d);
-    check_setup(d);
-    check_seccomp(d);
     if (d->par->model_load_uring == 0)
         doc_add(d, DOC_NOTE, "model.load_uring",
             "no: weights are read by pread" FIX "set model.load_uring = yes");

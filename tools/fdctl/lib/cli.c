@@ -242,20 +242,6 @@ arg_of(const char *cmd, const char *word, int form)
     return a != NULL && a->form == form ? a : NULL;
 }
 
-static void
-help_words(int cmd)
-{
-    char name[64];
-    int n = 0;
-
-    for (const struct cmd_arg *a = cmd_args; a < cmd_args + cmd_n_args; a++) {
-        if (a->form != CMD_WORD || a->type != CMD_BOOL || a->cmd != cmd)
-            continue;
-        fct_swap(a->name, '_', '-', name);
-        printf("%s  %-28s %s\n", n++ == 0 ? "\nwords:\n" : "", name, a->help);
-    }
-}
-
 const char *
 fct_table_word(const char *cmd, const char *word)
 {
@@ -297,46 +283,14 @@ gather(const struct fct_line *l, struct fct_opt ret[FCT_OPTS_MAX])
     *to = (struct fct_opt)FCT_OPT_END;
 }
 
-static int
-take_real(const struct fct_opt *o, const char *what, const char *value, double *ret)
-{
-    double v = 0;
-    int rc;
-
-    if (o->range == NULL)
-        return fct_dbl_in(what, value, o->from, o->to, ret);
-    rc = fct_dbl(what, value, &v);
-    if (rc != 0)
-        return rc;
-    if (!(v >= o->from && v <= o->to))
-        return fct_usage("%s %s: must be %s", what, value, o->range);
-    *ret = v;
-    return 0;
-}
-
-/* The argument of an admin command into its question. */
-static int
-take_ask(const struct fct_opt *o, const char *what, const char *value, json_t *ask)
-{
-    char key[64];
-    uint64_t v;
-    int rc;
-
-    fct_swap(o->name, '-', '_', key);
-    if (o->arg == NULL)
-        return json_object_set_new(ask, key, json_true());
-    rc = fct_u64(what, value, o->hi, &v);
-    if (rc == 0)
-        json_object_set_new(ask, key, json_integer((json_int_t)v));
-    return rc;
-}
-
 int
 fct_take(const struct fct_line *l, const struct fct_opt *o, const char *value, void *into)
 {
-    char what[64], *args = into;
+    char what[64], key[64], *args = into;
     void *to = args + o->at;
-    int *has = o->has != 0 ? (void *)(args + o->has - 1) : NULL;
+    int *has = o->has != 0 ? (void *)(args + o->has - 1) : NULL, rc;
+    double v = 0;
+    uint64_t n;
 
     snprintf(what, sizeof(what), "%s--%s", l->prefix != NULL ? l->prefix : "", o->name);
     if (has != NULL && *has && o->once != NULL)
@@ -355,9 +309,21 @@ fct_take(const struct fct_line *l, const struct fct_opt *o, const char *value, v
     case FCT_T_U32:
         return fct_u32(what, value, (uint32_t)o->lo, (uint32_t)o->hi, to);
     case FCT_T_REAL:
-        return take_real(o, what, value, to);
+        if (o->range == NULL)
+            return fct_dbl_in(what, value, o->from, o->to, to);
+        rc = fct_dbl(what, value, &v);
+        if (rc == 0 && !(v >= o->from && v <= o->to))
+            return fct_usage("%s %s: must be %s", what, value, o->range);
+        if (rc == 0)
+            *(double *)to = v;
+        return rc;
     case FCT_T_ASK:
-        return take_ask(o, what, value, *(json_t **)to);
+        fct_swap(o->name, '-', '_', key);
+        rc = o->arg != NULL ? fct_u64(what, value, o->hi, &n) : 0;
+        if (rc == 0)
+            json_object_set_new(*(json_t **)to, key,
+                o->arg != NULL ? json_integer((json_int_t)n) : json_true());
+        return rc;
     case FCT_T_BITS:
         *(uint32_t *)to |= (uint32_t)o->lo;
         *(uint32_t *)to &= ~(uint32_t)o->hi;
@@ -375,15 +341,20 @@ fct_take(const struct fct_line *l, const struct fct_opt *o, const char *value, v
 int
 fct_help(const struct fct_line *l)
 {
+    int cmd = l->command != NULL ? cmd_find(l->command) : -1, n = 0;
     struct fct_opt opts[FCT_OPTS_MAX];
+    char name[64];
 
     gather(l, opts);
     printf("usage: %s\n\n%s\n%s", l->usage, l->about, l->above != NULL ? "" : "\n");
     if (l->above != NULL)
         l->above();
     fct_help_opts(opts);
-    if (l->command != NULL)
-        help_words(cmd_find(l->command));
+    for (const struct cmd_arg *a = cmd_args; a < cmd_args + cmd_n_args; a++)
+        if (a->form == CMD_WORD && a->type == CMD_BOOL && a->cmd == cmd) {
+            fct_swap(a->name, '_', '-', name);
+            printf("%s  %-28s %s\n", n++ == 0 ? "\nwords:\n" : "", name, a->help);
+        }
     if (l->below != NULL)
         l->below();
     return 0;

@@ -31,10 +31,9 @@ static int
 has(const char *dir, const char *name)
 {
     char path[600];
-    struct stat st;
 
     snprintf(path, sizeof(path), "%.500s/%s", dir, name);
-    return stat(path, &st) == 0;
+    return access(path, F_OK) == 0;
 }
 
 static void
@@ -77,22 +76,16 @@ fct_paths(struct fct *f, const char *socket, const char *admin, const char *dir,
             FDW_PATH_BYTES - 1);
     snprintf(f->instance, sizeof(f->instance), "%s",
         name != NULL && (instance != NULL || (dir == NULL && at == NULL)) ? name : "");
-    if (at != NULL)
-        snprintf(f->socket, sizeof(f->socket), "%s", at);
-    else
-        snprintf(f->socket, sizeof(f->socket), "%.*s/" FDW_SOCKET, 480, f->dir);
-    if (admin != NULL)
-        snprintf(f->admin, sizeof(f->admin), "%s", admin);
-    else
-        snprintf(f->admin, sizeof(f->admin), "%.*s/admin.sock", 480, f->dir);
+    snprintf(f->socket, sizeof(f->socket), at != NULL ? "%s" : "%.480s/" FDW_SOCKET,
+        at != NULL ? at : f->dir);
+    snprintf(f->admin, sizeof(f->admin), admin != NULL ? "%s" : "%.480s/admin.sock",
+        admin != NULL ? admin : f->dir);
     if (strlen(f->socket) >= sizeof(un.sun_path) || strlen(f->admin) >= sizeof(un.sun_path))
         return fct_usage("%s: longer than the %zu bytes a socket's path can have",
             strlen(f->socket) > strlen(f->admin) ? f->socket : f->admin,
             sizeof(un.sun_path) - 1);
     return 0;
 }
-
-/* ---- messages --------------------------------------------------------------- */
 
 int
 fct_no_permission(const char *what, gid_t gid)
@@ -191,6 +184,15 @@ fct_open(const struct fct *f, size_t prompt_bytes, fdc_t **ret_session)
         return fct_fail(fct_exit_code(rc), "%s: %s (%s), try again in %u ms", f->socket,
             fdc_strerror(rc), fdc_status_name(rc), oe.retry_after_ms);
     return fct_status_fail(f->socket, rc);
+}
+
+int
+fct_info(fdc_t *s, int timeout_ms, struct fdc_info *ret_info,
+    struct fdc_model_info *ret_model)
+{
+    *ret_model = (struct fdc_model_info){ .size = sizeof(*ret_model) };
+    *ret_info = (struct fdc_info){ .size = sizeof(*ret_info), .model = ret_model };
+    return fdc_info(s, ret_info, timeout_ms);
 }
 
 /* ---- admin socket ----------------------------------------------------------- */
@@ -323,27 +325,6 @@ fct_receive(int fd, struct fct_in *in, size_t most)
     }
 }
 
-/* A line into a->in; 0 or -errno (-EPIPE: closed). */
-static int
-read_answer(struct fct_admin *a)
-{
-    uint64_t t_end = clk_now_ns() +
-        (uint64_t)(a->timeout_ms < 0 ? 0 : a->timeout_ms) * 1000000u,
-             now;
-    struct pollfd pfd = { .fd = a->fd, .events = POLLIN };
-    int left = -1, rc = 1;
-
-    for (a->in.n = 0; rc == 1;) {
-        now = clk_now_ns();
-        if (a->timeout_ms >= 0)
-            left = now >= t_end ? 0 : (int)((t_end - now) / 1000000u) + 1;
-        if (poll(&pfd, 1, left) == 0)
-            return -ETIMEDOUT;
-        rc = fct_receive(a->fd, &a->in, ANSWER_MAX);
-    }
-    return rc;
-}
-
 static int
 refused(const json_t *answer, int quiet)
 {
@@ -363,15 +344,25 @@ exchange(struct fct_admin *a, json_t *ask, json_t **ret_answer)
 {
     char *line = fct_line_of(ask);
     size_t sent = 0;
-    int rc = line != NULL ? fct_send(a->fd, line, &sent) : -ENOMEM;
+    int rc = line != NULL ? fct_send(a->fd, line, &sent) : -ENOMEM, left = -1;
+    struct pollfd pfd = { .fd = a->fd, .events = POLLIN };
+    uint64_t wait_ns = (uint64_t)(a->timeout_ms < 0 ? 0 : a->timeout_ms) * 1000000u;
+    uint64_t t_end = clk_now_ns() + wait_ns, now;
     json_t *answer;
 
     free(line);
     /* Who has no right gets his answer before he asks. */
-    if (rc == 0 || rc == -EPIPE || rc == -ECONNRESET)
-        rc = read_answer(a);
-    if (rc != 0)
+    if (rc != 0 && rc != -EPIPE && rc != -ECONNRESET)
         return rc == 1 ? -EAGAIN : rc;
+    a->in.n = 0;
+    do {
+        now = clk_now_ns();
+        if (a->timeout_ms >= 0)
+            left = now >= t_end ? 0 : (int)((t_end - now) / 1000000u) + 1;
+        rc = poll(&pfd, 1, left) == 0 ? -ETIMEDOUT : fct_receive(a->fd, &a->in, ANSWER_MAX);
+    } while (rc == 1);
+    if (rc != 0)
+        return rc;
     answer = json_loadb(a->in.buf, a->in.n, JSON_ALLOW_NUL, NULL);
     if (json_is_object(answer)) {
         *ret_answer = answer;
@@ -491,11 +482,12 @@ fct_daemon_pid(const struct fct *f)
     return pid < 0 || has(f->dir, FDW_SOCKET) ? -1 : 0;
 }
 
+#define NO_START "the worker does not start"
 static enum seen
 look_admin(const struct fct *f, char *why, size_t why_bytes)
 {
-    json_t *st = NULL, *w, *retry;
-    const char *state, *phase, *error, *fix;
+    json_t *st = NULL, *w;
+    const char *state, *phase;
     enum seen seen = SEEN_BUSY;
     int rc = fct_ask_once(f, fct_question("status"), 1, &st);
 
@@ -504,9 +496,6 @@ look_admin(const struct fct *f, char *why, size_t why_bytes)
     w = json_object_get(st, "worker");
     state = fct_str(st, "state");
     phase = fct_str(w, "phase");
-    retry = json_object_get(w, "retry");
-    error = fct_str(json_is_object(retry) ? retry : w, "error");
-    fix = fct_str(w, "fix");
     if (strcmp(phase, "ready") == 0) {
         seen = SEEN_READY;
     } else if (strcmp(state, "degraded") == 0 ||
@@ -514,12 +503,15 @@ look_admin(const struct fct *f, char *why, size_t why_bytes)
             (fct_num(w, "pid") == 0 || strcmp(state, "stopping") == 0))) {
         /* a worker that failed is started again, unless its daemon ends */
         seen = SEEN_FAILED;
-        snprintf(why, why_bytes, "%s%s%s",
-            error[0] != '\0' ? error : "the worker does not start",
-            fix[0] != '\0' ? "\n  " : "", fix);
+        fct_fill(why, why_bytes,
+            "[*retry|[error|{error}][!error|" NO_START "]]"
+            "[!retry|[error|{error}][!error|" NO_START "]][fix|\n  {fix}]",
+            w);
     } else {
-        snprintf(why, why_bytes, "the worker is %s%s%s",
-            phase[0] != '\0' ? phase : "not there", error[0] != '\0' ? ": " : "", error);
+        fct_fill(why, why_bytes,
+            "the worker is [phase|{phase}][!phase|not there]"
+            "[*retry|[error|: {error}]][!retry|[error|: {error}]]",
+            w);
     }
     json_decref(st);
     return seen;
@@ -530,8 +522,8 @@ static enum seen
 look_client(const struct fct *f, char *why, size_t why_bytes)
 {
     struct fdc_open_error oe;
-    struct fdc_model_info model = { .size = sizeof(model) };
-    struct fdc_info info = { .size = sizeof(info), .model = &model };
+    struct fdc_model_info model;
+    struct fdc_info info;
     enum seen seen = SEEN_BUSY;
     fdc_t *s = NULL;
     int rc = try_open(f, 0, &s, &oe);
@@ -541,7 +533,7 @@ look_client(const struct fct *f, char *why, size_t why_bytes)
     snprintf(why, why_bytes, "%s", rc < 0 ? fdc_strerror(rc) : "the model is still loading");
     if (rc < 0)
         return fdc_is_retryable(rc) ? SEEN_BUSY : SEEN_FAILED;
-    if (fdc_info(s, &info, 1000) >= 0 && model.vocab != 0)
+    if (fct_info(s, 1000, &info, &model) >= 0 && model.vocab != 0)
         seen = SEEN_READY;
     fdc_close(s);
     return seen;

@@ -6,7 +6,7 @@
  * connection and its arguments and returns fdctl's exit code. Commands know this folder
  * and not each other.
  *
- *   cli.c       options, messages, exit codes (cli.h)
+ *   cli.c       options, messages, exit codes
  *   conn.c      paths, sessions, admin socket, waiting for the daemon
  *   params.c    a request's parameters from options and JSON
  *   input.c     prompts, token ids and batch files
@@ -22,9 +22,13 @@
 #define FDD_TOOLS_FDCTL_LIB_FCT_H
 
 #include <errno.h>
+#include <jansson.h>
 #include <limits.h>
 #include <math.h>
 #include <signal.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/types.h>
@@ -35,7 +39,6 @@
 #include "daemon/common/counter.h"
 #include "daemon/common/trace.h"
 #include "libclient/fdclient.h"
-#include "tools/fdctl/lib/cli.h"
 
 /* Exit codes; fdctl(1) lists them. */
 #define FCT_EX_ENDED 1 /* a request was cancelled or its deadline passed */
@@ -49,6 +52,142 @@
 #define FCT_EX_PROTO 76
 #define FCT_EX_PERM  77
 #define FCT_EX_INT   130
+
+/* ---- command lines -----------------------------------------------------------------
+ * A command's line is a table: what --help prints, and where values go. Help and value of
+ * an admin command's options come from daemon/tbl/ctl_cmds.h. */
+
+/* What an option does with its value: the commands' arguments are a struct, in which
+ * the row's field lies at an offset. */
+enum fct_take {
+    FCT_BY_ID,  /* nothing: fct_cli_next() returns the row's id */
+    FCT_T_FLAG, /* int: 1 */
+    FCT_T_TEXT, /* const char *: the value, not copied */
+    FCT_T_U64,  /* uint64_t, at most hi */
+    FCT_T_U32,  /* uint32_t, from lo to hi */
+    FCT_T_REAL, /* double, from from to to */
+    FCT_T_ASK,  /* json_t *: an admin command's question, which gets the
+                                argument of that name; a number is at most hi */
+    FCT_T_BITS, /* uint32_t: lo are set, then hi cleared */
+    FCT_T_FN,   /* fn() takes it */
+    FCT_T_PARAM /* the line's struct fct_req: a row of fct_param_opts */
+};
+struct fct_opt {
+    const char *name; /* without dashes; "": help is a heading */
+    char letter;      /* 0: none */
+    const char *arg;  /* name of its value in the help; NULL: has none */
+    const char *help; /* "": the help leaves it out */
+    int id;           /* > 0, for FCT_BY_ID */
+    enum fct_take take;
+    size_t at;
+    size_t has; /* 1 + offset of an int that becomes 1; 0: none */
+    uint64_t lo, hi;
+    double from, to;
+    int (*fn)(void *args, const char *value); /* 0 or an exit code, message printed */
+    const char *range; /* of FCT_T_REAL, in its message; NULL: the form of numbers
+                                "must be a number from 0 to 1" */
+    const char *once;  /* the message when has is 1 before; NULL: the last counts */
+};
+/* A row; the others' fields are those of FCT_ARGS, which a command defines. Behind the help
+ * FCT_HAS() and further members may follow. */
+#define FCT_ROW(...) \
+    { \
+        __VA_ARGS__ \
+    }
+#define FCT_OF(how, field) .take = how, .at = offsetof(FCT_ARGS, field)
+#define FCT_FLAG(letter, name, field, ...) \
+    FCT_ROW(name, letter, NULL, FCT_OF(FCT_T_FLAG, field), .help = __VA_ARGS__)
+#define FCT_TEXT(letter, name, value, field, ...) \
+    FCT_ROW(name, letter, value, FCT_OF(FCT_T_TEXT, field), .help = __VA_ARGS__)
+#define FCT_U64(letter, name, value, field, max, ...) \
+    FCT_ROW(name, letter, value, FCT_OF(FCT_T_U64, field), .hi = max, .help = __VA_ARGS__)
+#define FCT_U32(letter, name, value, field, min, max, ...) \
+    FCT_ROW(name, letter, value, FCT_OF(FCT_T_U32, field), .lo = min, .hi = max, \
+        .help = __VA_ARGS__)
+#define FCT_REAL(letter, name, value, field, min, max, ...) \
+    FCT_ROW(name, letter, value, FCT_OF(FCT_T_REAL, field), .from = min, .to = max, \
+        .help = __VA_ARGS__)
+#define FCT_BITS(letter, name, field, set, clear, ...) \
+    FCT_ROW(name, letter, NULL, FCT_OF(FCT_T_BITS, field), .lo = set, .hi = clear, \
+        .help = __VA_ARGS__)
+#define FCT_FN(letter, name, value, function, ...) \
+    FCT_ROW(name, letter, value, .take = FCT_T_FN, .fn = function, .help = __VA_ARGS__)
+/* into the question of a struct fct_plain */
+#define FCT_ASK(letter, name, value, max, ...) \
+    FCT_ROW(name, letter, value, .take = FCT_T_ASK, \
+        .at = offsetof(struct fct_plain, ask), .hi = max, .help = __VA_ARGS__)
+#define FCT_HAS(field) .has = 1 + offsetof(FCT_ARGS, field)
+/* value of an option that is written "--name=value" or left out; not in the help */
+#define FCT_MAYBE          "[]"
+#define FCT_ID_HELP        1
+#define FCT_OPT_END        FCT_ROW(.name = NULL)
+#define FCT_OPT_HEAD(text) FCT_ROW("", 0, NULL, .help = text)
+#define FCT_OPT_HELP       FCT_ROW("help", 'h', NULL, .help = "this text", .id = FCT_ID_HELP)
+
+enum fct_hint { FCT_HINT_NONE, FCT_HINT_USAGE, FCT_HINT_SEE };
+#define FCT_OPERANDS_MAX 16
+struct fct_operands {
+    int n;
+    const char *text[FCT_OPERANDS_MAX];
+};
+struct fct;
+/* A command's line: what --help prints of it, and where its operands go. */
+struct fct_line {
+    const char *usage; /* behind "usage: ": further lines as they are */
+    const char *about;
+    const struct fct_opt *opts[5];                 /* 4 tables at most, to NULL */
+    int (*operand)(void *args, const char *value); /* NULL: by the next ones */
+    const char *operand_is; /* one is the value of this option; NULL: */
+    size_t operands;        /* 1 + offset of a struct fct_operands; 0: none is taken */
+    int max_operands;
+    enum fct_hint hint;  /* for one too many */
+    const char *command; /* an admin command: options without help have that of
+                                daemon/tbl/ctl_cmds.h */
+    /* of one that asks one question, print the answer: a function, a template
+     * (fct_text()), the member of that name (fct_show()), or all of it */
+    void (*show)(json_t *answer, const void *args);
+    const char *text, *list;
+    size_t args_bytes; /* its arguments begin with a struct fct_plain; 0: they are one */
+    /* or NULL: check and complete the arguments (FCT_GO, or an exit code), change the
+     * answer, say the exit code */
+    int (*before)(struct fct *f, void *args);
+    void (*prepare)(json_t *answer);
+    int (*code)(const json_t *answer, const void *args);
+    const char *prefix;      /* before an option's name in messages, NULL: none */
+    size_t req;              /* 1 + offset of the struct fct_req that fct_param_opts
+                                set; 0: it has none */
+    const char *const *less; /* parameters that are not offered, to NULL; or NULL */
+    void (*above)(void), (*below)(void); /* printed around the options, or NULL */
+};
+#define FCT_GO (-1)
+/* FCT_GO, or an exit code: help or a message has been printed. */
+int fct_parse(const struct fct_line *l, int argc, char **argv, void *args);
+int fct_help(const struct fct_line *l); /* 0 */
+/* Put an option's value where its row says. 0 or an exit code. */
+int
+fct_take(const struct fct_line *l, const struct fct_opt *o, const char *value, void *args);
+/* As if --name value were in the line. 0 or an exit code. */
+int fct_set(const struct fct_line *l, const char *name, const char *value, void *args);
+
+struct fct_cli {
+    int argc, is_main;         /* is_main: ends at the first word */
+    char **argv;               /* argv[0] is the command's name, unless is_main */
+    const char *value;         /* of the last option, or the word itself */
+    int at;                    /* the next word; 0: not begun */
+    int no_more;               /* only words follow */
+    const struct fct_opt *row; /* of the last option */
+};
+#define FCT_OPTS_MAX 96
+#define FCT_CLI_END  0
+#define FCT_CLI_WORD (-1)
+#define FCT_CLI_BAD  (-2) /* message printed */
+#define FCT_CLI_ROW  (-3) /* an option without an id: row */
+/* Next option's id, or FCT_CLI_*. No abbreviations. An option whose arg begins with
+ * "[" may have a value, behind "=" alone: value is NULL without. */
+int fct_cli_next(struct fct_cli *c, const struct fct_opt *opts);
+void fct_help_opts(const struct fct_opt *opts);
+/* Which BOOL argument a word means; NULL: none. */
+const char *fct_table_word(const char *cmd, const char *word);
 
 /* ---- connection ------------------------------------------------------------- */
 
@@ -70,6 +209,9 @@ int fct_paths(struct fct *f, const char *socket, const char *admin, const char *
 int fct_no_permission(const char *what, gid_t gid);
 /* Open a session whose arena holds prompts of prompt_bytes. */
 int fct_open(const struct fct *f, size_t prompt_bytes, fdc_t **ret_session);
+/* fdc_info() with the model's part. A status. */
+int fct_info(fdc_t *s, int timeout_ms, struct fdc_info *ret_info,
+    struct fdc_model_info *ret_model);
 /* --wait: 0 when the daemon is ready. Waits for one that is not yet there, and
  * gives up on one that has ended or failed. */
 int fct_wait_ready(struct fct *f);
@@ -114,11 +256,9 @@ int fct_ask_fd(const struct fct *f, const char *cmd, uint32_t group, int timeout
 /* Map the daemon's counters: what it sends a descriptor of, or where it gives no
  * answer, what is found of it in /proc by who may look there. What is mapped has
  * the layout that this program was made with, and cannot shrink; its numbers and its
- * text are still whatever its daemon wrote. */
-int fct_seg_open(const struct fct *f, const struct cnt_seg **ret_seg);
-/* The same without a message, waiting for the daemon at most so long: 0, -ENOENT: no
- * daemon, or another negative errno. */
-int fct_seg_try(const struct fct *f, int timeout_ms, const struct cnt_seg **ret_seg);
+ * text are still whatever its daemon wrote. With timeout_ms, the most to wait for the
+ * daemon, there is no message: 0, -ENOENT: no daemon, or another negative errno. */
+int fct_seg_open(const struct fct *f, int timeout_ms, const struct cnt_seg **ret_seg);
 void fct_seg_close(const struct cnt_seg *seg);
 /* 0: the daemon has ended. */
 int fct_seg_alive(const struct cnt_seg *seg);
@@ -129,10 +269,8 @@ uint64_t fct_seg_value(const struct cnt_seg *seg, const struct cnt_row *row);
 void fct_seg_snap(const struct cnt_seg *seg, struct cnt_seg *ret_seg);
 int fct_seg_snap_group(const struct cnt_seg *seg, uint32_t group, struct cnt_seg *ret_seg);
 struct cnt_seg *fct_seg_snap_each(const struct cnt_seg *seg);
-/* Map the step trace of a group, which is for administrators. Never unmapped. */
-int fct_trace_open(const struct fct *f, uint32_t group, const struct trc_seg **ret_seg);
-/* As fct_seg_try(). */
-int fct_trace_try(const struct fct *f, uint32_t group, int timeout_ms,
+/* The same for the step trace of a group, which is for administrators. Never unmapped. */
+int fct_trace_open(const struct fct *f, uint32_t group, int timeout_ms,
     const struct trc_seg **ret_seg);
 
 /* ---- messages and values ------------------------------------------------------- */
@@ -289,6 +427,7 @@ int fct_print_json(json_t *j);
 const char *fct_str(const json_t *o, const char *key);
 long long fct_num(const json_t *o, const char *key);
 double fct_real(const json_t *o, const char *key);
+void fct_add_num(json_t *o, const char *key, long long n);
 /* Member "a.b" of o; of "" o itself. */
 const json_t *fct_member(const json_t *o, const char *path);
 /* Order the elements of an array, as qsort_r() does pointers to them; without memory they
@@ -304,17 +443,14 @@ int fct_daemon_version(const json_t *status, char *ret, size_t ret_bytes);
 const char *fct_bytes(double bytes, char *ret);
 /* Three significant digits at least, "-" for NAN; ret has 24 bytes. Returns ret. */
 char *fct_figure(double v, char *ret);
-/* "850 ms", "12.3 s", "5 min", "2.0 h", "3 days" */
-void fct_age(long long ms, char *ret, size_t ret_bytes);
-/* "2026-11-24 22:30", and seconds; local time, "?" for 0 */
-void fct_date(time_t t, int with_seconds, char *ret, size_t ret_bytes);
 /* The text with members of o in it:
- *   {a.b}        member b of member a; {} is o itself
+ *   {a.b}        member b of member a, an index if that is a list; {} is o itself, {^a} a member of what o is in
  *   {a:FORM}     FORM is a printf width, then .DIGITS for a number, or one of: bytes, MiB,
- *                fig (as fct_figure()), age (of ms), d and ds (date of a UNIX time, ds with seconds)
- *   {a/1e3:.1}   a number divided
+ *                fig (as fct_figure()), age (of ms: 850 ms, 5 min), d and ds (date of a UNIX time, ds with seconds)
+ *   {a/1e3-b:.1} members and numbers, from left to right with + - * /; what 0 divides is 0
  *   [a|TEXT]     TEXT if a is not empty, 0, false or null; [!a|TEXT] if it is;
- *                [a=x|TEXT] if it is the text x; [a?|TEXT] if it is there
+ *                [a=x|TEXT] if it is the text x; [a?|TEXT] if it is there and not null;
+ *                [a*b>1|TEXT] of numbers
  *   [*a|TEXT]    TEXT with each element of the list a, or with the object a, as o */
 void fct_text(FILE *out, const char *text, const json_t *o);
 /* Into ret, cut where it is full. */
@@ -339,10 +475,6 @@ struct fct_cmd {
     const struct fct_line *ask; /* asks the question of this line */
     int starts_one;             /* 1: starts a daemon of its own, waits for none */
 };
-#define FCT_CMD_END \
-    { \
-        .name = NULL \
-    }
 /* A program of commands: the options before the command, help, version. Returns
  * its exit code. */
 int fct_main(const char *prog, const struct fct_cmd *cmds, int argc, char **argv);

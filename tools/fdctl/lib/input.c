@@ -91,19 +91,16 @@ fct_parse_ids(const char *text, size_t n, uint32_t **ret_ids, size_t *ret_n, cha
     uint64_t id;
 
     for (size_t i = 0; i < n && rc == 0; i += len) {
+        int opens = text[i] == '[' && !open && n_ids == 0;
+        int closes = text[i] == ']' && open && !closed;
+
         len = 1;
-        if (isspace((unsigned char)text[i]) || (text[i] == ',' && n_ids > 0 && !closed)) {
-            line += text[i] == '\n';
+        open |= opens;
+        closed |= closes;
+        line += text[i] == '\n';
+        if (opens || closes || isspace((unsigned char)text[i]) ||
+            (text[i] == ',' && n_ids > 0 && !closed))
             continue;
-        }
-        if (text[i] == '[' && !open && n_ids == 0) {
-            open = 1;
-            continue;
-        }
-        if (text[i] == ']' && open && !closed) {
-            closed = 1;
-            continue;
-        }
         for (len = 0; i + len < n && strchr(" \t\r\n,]", text[i + len]) == NULL; len++)
             ;
         if (closed || !fct_digits(text + i, len, UINT32_MAX, &id)) {

@@ -19,22 +19,20 @@ struct main_args {
 
 enum { O_HELP = 1, O_VERSION };
 
-#define A struct main_args
+#define FCT_ARGS struct main_args
 static const struct fct_opt main_opts[] = {
-    { "runtime-dir", 0, "DIR", "the daemon's runtime folder ($FDD_RUNTIME_DIR)",
-        FCT_TEXT(A, dir) },
-    { "instance", 0, "NAME", "the instance of that name ($FDD_INSTANCE); ls lists them",
-        FCT_TEXT(A, instance) },
-    { "socket", 0, "PATH", "its client socket ($FDD_SOCKET)", FCT_TEXT(A, socket) },
-    { "admin", 0, "PATH", "its admin socket", FCT_TEXT(A, admin) },
-    { "timeout", 0, "S", "wait this many seconds for an answer (30; 0: for ever)",
-        FCT_REAL(A, timeout_s, 0, 86400), .range = "0 to 86400" },
-    { "wait", 0, "S", "first wait until the daemon is ready, at most S seconds",
-        FCT_REAL(A, wait_s, 0, 864000), .range = "0 to 864000" },
+    FCT_TEXT(0, "runtime-dir", "DIR", dir, "the daemon's runtime folder ($FDD_RUNTIME_DIR)"),
+    FCT_TEXT(0, "instance", "NAME", instance,
+        "the instance of that name ($FDD_INSTANCE); ls lists them"),
+    FCT_TEXT(0, "socket", "PATH", socket, "its client socket ($FDD_SOCKET)"),
+    FCT_TEXT(0, "admin", "PATH", admin, "its admin socket"),
+    FCT_REAL(0, "timeout", "S", timeout_s, 0, 86400,
+        "wait this many seconds for an answer (30; 0: for ever)", .range = "0 to 86400"),
+    FCT_REAL(0, "wait", "S", wait_s, 0, 864000,
+        "first wait until the daemon is ready, at most S seconds", .range = "0 to 864000"),
     { "help", 'h', NULL, "this text", .id = O_HELP },
     { "version", 'V', NULL, "version", .id = O_VERSION }, FCT_OPT_END
 };
-#undef A
 
 static int
 help(const struct fct_cmd *cmds)
@@ -56,23 +54,6 @@ version(void)
 {
     printf("%s %s, protocol %d.%d\n", fct_prog, ver_text(), FDP_MAJOR, FDP_MINOR);
     return 0;
-}
-
-static const struct fct_cmd *
-find(const struct fct_cmd *cmds, const char *name)
-{
-    struct fct_near near = { .like = name, .name = "help", .best = 3 };
-
-    for (; cmds->name != NULL; cmds++) {
-        if (strcmp(cmds->name, name) == 0)
-            return cmds;
-        fct_near(&near, cmds->name);
-    }
-    fct_fail(0,
-        near.best < 3 ? "unknown command '%s'; did you mean %s %s?"
-                      : "unknown command '%s'; see %s %s",
-        name, fct_prog, near.name);
-    return NULL;
 }
 
 json_t *
@@ -130,6 +111,7 @@ static int
 run(struct fct *f, const struct fct_cmd *cmds, int argc, char **argv)
 {
     char *asked[] = { argc > 1 ? argv[1] : NULL, (char *)(uintptr_t) "--help", NULL };
+    struct fct_near near = { .name = "help", .best = 3 };
     const struct fct_cmd *cmd;
     int rc;
 
@@ -141,9 +123,13 @@ run(struct fct *f, const struct fct_cmd *cmds, int argc, char **argv)
         argv = asked;
         argc = 2;
     }
-    cmd = find(cmds, argv[0]);
-    if (cmd == NULL)
-        return FCT_EX_USAGE;
+    near.like = argv[0];
+    for (cmd = cmds; cmd->name != NULL && strcmp(cmd->name, argv[0]) != 0; cmd++)
+        fct_near(&near, cmd->name);
+    if (cmd->name == NULL)
+        return fct_usage(near.best < 3 ? "unknown command '%s'; did you mean %s %s?"
+                                       : "unknown command '%s'; see %s %s",
+            argv[0], fct_prog, near.name);
     /* Neither help nor a daemon that is yet to start is waited for. */
     for (int i = 1; i < argc; i++)
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
@@ -182,8 +168,6 @@ fct_main(const char *prog, const struct fct_cmd *cmds, int argc, char **argv)
         rc = run(&f, cmds, argc - (c.at - 1), argv + c.at - 1);
     return rc == 0 ? fct_flush() : rc;
 }
-
-/* ---- daemons of a command's own ---------------------------------------------------- */
 
 int
 fct_find_program(const char *name, char ret[PATH_MAX])

@@ -45,8 +45,6 @@ look(const struct segment *s, int fd, void *ret)
     return rc;
 }
 
-/* ---- a gate that does not answer --------------------------------------------- */
-
 /* Does the process of this folder in /proc act as uid? The owner of the folder does
  * not say: it is root where the process may not be dumped. */
 static int
@@ -96,34 +94,13 @@ look_in(int dir, const struct segment *s, void *ret)
     return rc;
 }
 
-/* The process that the runtime folder's fdd.pid names, if it acts as the folder's owner:
- * it is held while its files are looked at, so that no other gets its number. 0: found. */
-static int
-look_in_proc(const struct fct *f, const struct segment *s, void *ret)
-{
-    pid_t pid = fct_daemon_pid(f);
-    struct stat st;
-    char path[32];
-    int proc, rc = -ENOENT;
-
-    if (pid <= 0 || stat(f->dir, &st) != 0)
-        return rc;
-    snprintf(path, sizeof(path), "/proc/%ld", (long)pid);
-    proc = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    if (proc < 0)
-        return rc;
-    if (acts_as(proc, st.st_uid))
-        rc = look_in(openat(proc, "fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC), s, ret);
-    close(proc);
-    return rc;
-}
-
-/* ---- either way -------------------------------------------------------------- */
-
 static int
 find(const struct fct *f, const struct segment *s, int timeout_ms, void *ret)
 {
-    int fd = fct_ask_fd(f, s->cmd, s->group, timeout_ms), rc = fd;
+    int fd = fct_ask_fd(f, s->cmd, s->group, timeout_ms), rc = fd, seen = -ENOENT;
+    struct stat st;
+    char path[32];
+    pid_t pid;
 
     if (fd >= 0) {
         rc = look(s, fd, ret);
@@ -132,7 +109,18 @@ find(const struct fct *f, const struct segment *s, int timeout_ms, void *ret)
     }
     if (rc == -EACCES || rc == -EPERM)
         return rc;
-    if (look_in_proc(f, s, ret) == 0)
+    /* The process that the runtime folder's fdd.pid names, if it acts as the folder's owner:
+     * it is held while its files are looked at, so that no other gets its number. */
+    pid = fct_daemon_pid(f);
+    snprintf(path, sizeof(path), "/proc/%ld", (long)pid);
+    fd = pid > 0 && stat(f->dir, &st) == 0
+        ? open(path, O_PATH | O_DIRECTORY | O_CLOEXEC)
+        : -1;
+    if (fd >= 0 && acts_as(fd, st.st_uid))
+        seen = look_in(openat(fd, "fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC), s, ret);
+    if (fd >= 0)
+        close(fd);
+    if (seen == 0)
         return 0;
     return rc == -ECONNREFUSED || rc == -EPIPE || rc == -ECONNRESET ? -ENOENT : rc;
 }
@@ -174,37 +162,21 @@ map(const struct fct *f, const struct segment *s, void *ret)
         f->dir, strerror(-rc));
 }
 
-/* timeout_ms 0: with messages. */
-static int
-get(const struct fct *f, struct segment s, uint32_t group, int timeout_ms, void *ret)
+int
+fct_seg_open(const struct fct *f, int timeout_ms, const struct cnt_seg **ret_seg)
 {
-    s.group = group;
-    return timeout_ms != 0 ? find(f, &s, timeout_ms, ret) : map(f, &s, ret);
+    return timeout_ms != 0 ? find(f, &seg_stat, timeout_ms, ret_seg)
+                           : map(f, &seg_stat, ret_seg);
 }
 
 int
-fct_seg_open(const struct fct *f, const struct cnt_seg **ret_seg)
-{
-    return get(f, seg_stat, 0, 0, ret_seg);
-}
-
-int
-fct_seg_try(const struct fct *f, int timeout_ms, const struct cnt_seg **ret_seg)
-{
-    return get(f, seg_stat, 0, timeout_ms, ret_seg);
-}
-
-int
-fct_trace_open(const struct fct *f, uint32_t group, const struct trc_seg **ret_seg)
-{
-    return get(f, seg_trace, group, 0, ret_seg);
-}
-
-int
-fct_trace_try(const struct fct *f, uint32_t group, int timeout_ms,
+fct_trace_open(const struct fct *f, uint32_t group, int timeout_ms,
     const struct trc_seg **ret_seg)
 {
-    return get(f, seg_trace, group, timeout_ms, ret_seg);
+    struct segment s = seg_trace;
+
+    s.group = group;
+    return timeout_ms != 0 ? find(f, &s, timeout_ms, ret_seg) : map(f, &s, ret_seg);
 }
 
 void

@@ -4,6 +4,8 @@
 
 #include "tools/fdctl/lib/fct.h"
 
+#include <ctype.h>
+
 #include "daemon/common/text.h"
 #include "daemon/common/version.h"
 
@@ -37,6 +39,12 @@ long long
 fct_num(const json_t *o, const char *key)
 {
     return (long long)json_integer_value(json_object_get(o, key));
+}
+
+void
+fct_add_num(json_t *o, const char *key, long long n)
+{
+    json_object_set_new(o, key, json_integer(fct_num(o, key) + n));
 }
 
 double
@@ -81,8 +89,8 @@ fct_figure(double v, char *ret)
     return ret;
 }
 
-void
-fct_age(long long ms, char *ret, size_t ret_bytes)
+static void
+age(long long ms, char *ret, size_t ret_bytes)
 {
     if (ms < 1000)
         snprintf(ret, ret_bytes, "%lld ms", ms);
@@ -96,8 +104,8 @@ fct_age(long long ms, char *ret, size_t ret_bytes)
         snprintf(ret, ret_bytes, "%lld days", ms / 86400000);
 }
 
-void
-fct_date(time_t t, int with_seconds, char *ret, size_t ret_bytes)
+static void
+date(time_t t, int with_seconds, char *ret, size_t ret_bytes)
 {
     struct tm tm;
 
@@ -157,43 +165,30 @@ scalar(const json_t *j, char *ret, size_t ret_bytes)
     char item[128];
     json_t *v;
 
-    ret[0] = '\0';
-    switch (j != NULL ? json_typeof(j) : JSON_NULL) {
-    case JSON_STRING:
+    if (json_is_string(j))
         fct_plain(json_string_value(j), json_string_length(j), ret, ret_bytes);
-        break;
-    case JSON_INTEGER:
+    else if (json_is_integer(j))
         snprintf(ret, ret_bytes, "%lld", (long long)json_integer_value(j));
-        break;
-    case JSON_REAL:
+    else if (json_is_real(j))
         snprintf(ret, ret_bytes, "%.6g", json_real_value(j));
-        break;
-    case JSON_TRUE:
-        snprintf(ret, ret_bytes, "yes");
-        break;
-    case JSON_FALSE:
-        snprintf(ret, ret_bytes, "no");
-        break;
-    case JSON_NULL:
-        snprintf(ret, ret_bytes, "-");
-        break;
-    case JSON_ARRAY:
-        json_array_foreach(j, i, v) {
-            if (at + 1 >= ret_bytes)
-                break;
-            scalar(v, item, sizeof(item));
-            at += (size_t)snprintf(ret + at, ret_bytes - at, i > 0 ? " %s" : "%s", item);
-        }
-        break;
-    case JSON_OBJECT:
-        json_object_foreach((json_t *)(uintptr_t)j, key, v) {
-            if (at + 1 >= ret_bytes)
-                break;
-            scalar(v, item, sizeof(item));
-            at += (size_t)snprintf(ret + at, ret_bytes - at, at > 0 ? " %s=%s" : "%s=%s",
-                key, item);
-        }
-        break;
+    else
+        snprintf(ret, ret_bytes, "%s",
+            json_is_true(j)                             ? "yes"
+                : json_is_false(j)                      ? "no"
+                : json_is_array(j) || json_is_object(j) ? ""
+                                                        : "-");
+    json_array_foreach(j, i, v) {
+        if (at + 1 >= ret_bytes)
+            break;
+        scalar(v, item, sizeof(item));
+        at += (size_t)snprintf(ret + at, ret_bytes - at, i > 0 ? " %s" : "%s", item);
+    }
+    json_object_foreach((json_t *)(uintptr_t)j, key, v) {
+        if (at + 1 >= ret_bytes)
+            break;
+        scalar(v, item, sizeof(item));
+        at += (size_t)snprintf(ret + at, ret_bytes - at, at > 0 ? " %s=%s" : "%s=%s", key,
+            item);
     }
 }
 
@@ -328,85 +323,145 @@ fct_show(FILE *out, const json_t *j, int indent)
 const json_t *
 fct_member(const json_t *o, const char *path)
 {
-    const char *dot = strchr(path, '.');
+    size_t n = strcspn(path, ".");
     char key[64];
 
-    if (dot == NULL)
-        return path[0] != '\0' ? json_object_get(o, path) : o;
-    snprintf(key, sizeof(key), "%.*s", (int)(dot - path), path);
-    return fct_member(json_object_get(o, key), dot + 1);
+    if (n == 0)
+        return o;
+    snprintf(key, sizeof(key), "%.*s", (int)n, path);
+    o = json_is_array(o) ? json_array_get(o, strtoul(key, NULL, 10))
+                         : json_object_get(o, key);
+    return path[n] == '.' ? fct_member(o, path + n + 1) : o;
+}
+
+/* An object, and what it is in. */
+struct scope {
+    const json_t *o;
+    const struct scope *up;
+};
+
+/* The member whose path *p begins with; *p goes behind it. */
+static const json_t *
+take_member(const struct scope *s, const char **p)
+{
+    char path[64];
+    size_t n;
+
+    for (; **p == '^'; ++*p)
+        s = s->up;
+    n = strcspn(*p, "+-*/=?>:");
+    snprintf(path, sizeof(path), "%.*s", (int)n, *p);
+    *p += n;
+    return fct_member(s->o, path);
+}
+
+static double
+take_operand(const struct scope *s, const char **p)
+{
+    const json_t *v;
+    char *end;
+    double n;
+
+    if (!isdigit((unsigned char)**p) && **p != '.') {
+        v = take_member(s, p);
+        return json_is_number(v) ? json_number_value(v) : (double)NAN;
+    }
+    n = strtod(*p, &end);
+    *p = end;
+    return n;
+}
+
+static double
+take_number(const struct scope *s, const char **p)
+{
+    double n = take_operand(s, p), m;
+
+    while (**p != '\0' && strchr("+-*/", **p) != NULL) {
+        char op = *(*p)++;
+
+        m = take_operand(s, p);
+        n = op == '+'   ? n + m
+            : op == '-' ? n - m
+            : op == '*' ? n * m
+            : m != 0    ? n / m
+                        : 0;
+    }
+    return n;
 }
 
 static int
-holds(const json_t *o, const char *cond)
+holds(const struct scope *s, const char *cond)
 {
-    char key[64];
+    const char *p = cond;
     const json_t *v;
     double n;
 
     if (cond[0] == '!')
-        return !holds(o, cond + 1);
-    snprintf(key, sizeof(key), "%.*s", (int)strcspn(cond, "=?"), cond);
-    cond += strlen(key);
-    v = fct_member(o, key);
-    n = json_number_value(v);
-    if (*cond == '=')
-        return json_is_string(v) && strcmp(json_string_value(v), cond + 1) == 0;
-    return *cond == '?' ? v != NULL
-                        : n < 0 || n > 0 || json_is_true(v) || json_is_object(v) ||
+        return !holds(s, cond + 1);
+    n = take_number(s, &p);
+    if (*p == '>') {
+        p++;
+        return n > take_number(s, &p);
+    }
+    p = cond;
+    v = take_member(s, &p);
+    if (*p == '=')
+        return json_is_string(v) && strcmp(json_string_value(v), p + 1) == 0;
+    return *p == '?' ? v != NULL && !json_is_null(v)
+                     : n < 0 || n > 0 || json_is_true(v) || json_is_object(v) ||
             json_array_size(v) > 0 || json_string_length(v) > 0;
 }
 
-/* "PATH", "PATH:FORM" or "PATH/N:FORM" */
 static void
-put_value(FILE *out, const json_t *o, char *spec)
+put_value(FILE *out, const struct scope *s, const char *spec)
 {
-    char text[1024] = "", *form = strchr(spec, ':'), *by, *kind;
-    long width, digits = -1;
-    const json_t *v;
-    double scale = 1;
+    const char *p = spec;
+    const json_t *v = take_member(s, &p);
+    int is_alone = *p == ':' || *p == '\0';
+    char text[1024] = "", *kind;
+    long width, digits = 0;
+    double n;
 
-    if (form != NULL)
-        *form++ = '\0';
-    if ((by = strchr(spec, '/')) != NULL) {
-        *by++ = '\0';
-        scale = strtod(by, NULL);
-    }
-    v = fct_member(o, spec);
-    if (form == NULL && json_is_string(v)) {
+    p = spec;
+    n = take_number(s, &p);
+    if (*p == '\0' && json_is_string(v)) {
         fputs(json_string_value(v), out);
         return;
     }
-    width = strtol(form != NULL ? form : "", &kind, 10);
-    if (*kind == '.')
+    width = strtol(*p == ':' ? p + 1 : p, &kind, 10);
+    if (*kind == '.') {
         digits = strtol(kind + 1, &kind, 10);
+        is_alone = 0;
+    }
+    if (strcmp(kind, "fig") == 0)
+        (void)fct_figure(n, text);
+    n = isnan(n) ? 0 : n;
     if (strcmp(kind, "age") == 0)
-        fct_age((long long)json_integer_value(v), text, sizeof(text));
+        age((long long)n, text, sizeof(text));
     else if (strcmp(kind, "bytes") == 0)
-        (void)fct_bytes(json_number_value(v), text);
-    else if (strcmp(kind, "fig") == 0)
-        (void)fct_figure(json_is_number(v) ? json_number_value(v) : (double)NAN, text);
+        (void)fct_bytes(n, text);
     else if (strcmp(kind, "MiB") == 0)
-        snprintf(text, sizeof(text), "%lld", (long long)json_integer_value(v) >> 20);
+        snprintf(text, sizeof(text), "%lld", (long long)n >> 20);
     else if (kind[0] == 'd')
-        fct_date((time_t)json_integer_value(v), kind[1] == 's', text, sizeof(text));
-    else if (digits >= 0)
-        snprintf(text, sizeof(text), "%.*f", (int)digits, json_number_value(v) / scale);
-    else if (json_is_string(v))
+        date((time_t)n, kind[1] == 's', text, sizeof(text));
+    else if (kind[0] == '\0' && !is_alone)
+        snprintf(text, sizeof(text), "%.*f", (int)digits, n);
+    else if (kind[0] == '\0' && json_is_string(v))
         snprintf(text, sizeof(text), "%s", json_string_value(v));
-    else if (v != NULL)
+    else if (kind[0] == '\0' && v != NULL)
         scalar(v, text, sizeof(text));
     fprintf(out, "%*s", (int)width, text);
 }
 
 static void
-fill(FILE *out, const char *p, const char *end, const json_t *o)
+fill(FILE *out, const char *p, const char *end, const struct scope *s)
 {
     char head[96];
 
     while (p < end) {
         const char *from = p + 1, *to = from + strcspn(from, *p == '{' ? "}" : "|");
-        const json_t *v;
+        const char *path = head + 1;
+        struct scope in = { NULL, s };
         int deep = 1;
 
         if (*p != '{' && *p != '[') {
@@ -415,24 +470,29 @@ fill(FILE *out, const char *p, const char *end, const json_t *o)
         }
         snprintf(head, sizeof(head), "%.*s", (int)(to - from), from);
         if (*p == '{') {
-            put_value(out, o, head);
+            put_value(out, s, head);
             p = to + 1;
             continue;
         }
         for (p = from = to + 1; p < end && deep > 0; p++)
             deep += (*p == '[') - (*p == ']');
-        v = head[0] == '*' ? fct_member(o, head + 1) : NULL;
-        for (size_t i = 0; i < json_array_size(v); i++)
-            fill(out, from, p - 1, json_array_get(v, i));
-        if (json_is_object(v) || (head[0] != '*' && holds(o, head)))
-            fill(out, from, p - 1, v != NULL ? v : o);
+        if (head[0] != '*') {
+            if (holds(s, head))
+                fill(out, from, p - 1, s);
+            continue;
+        }
+        in.o = take_member(s, &path);
+        if (json_is_object(in.o))
+            fill(out, from, p - 1, &in);
+        for (size_t i = 0; i < json_array_size(in.o); i++)
+            fill(out, from, p - 1, &(struct scope){ json_array_get(in.o, i), s });
     }
 }
 
 void
 fct_text(FILE *out, const char *text, const json_t *o)
 {
-    fill(out, text, text + strlen(text), o);
+    fill(out, text, text + strlen(text), &(struct scope){ o, NULL });
 }
 
 void

@@ -4,11 +4,11 @@
 
 #include "tools/fdctl/stat/stat.h"
 
+#include <fcntl.h>
 #include <fnmatch.h>
+#include <sys/stat.h>
 
 #include "tools/fdctl/commands.h"
-
-/* ---- histograms in figures --------------------------------------------------------- */
 
 void
 stt_human(const char *unit, double v, char *ret, size_t ret_bytes)
@@ -71,8 +71,6 @@ stt_pick(const char *word, uint8_t pick[STT_N_ROW])
         "stat: no counter is named '%s'; the nearest is '%s'; fdctl stat -1 lists all",
         word, near.name);
 }
-
-/* ---- JSON -------------------------------------------------------------------------- */
 
 static json_t *
 numbers(const uint64_t *v, uint32_t n)
@@ -177,6 +175,108 @@ print_hists(const struct view *v)
     }
 }
 
+/* ---- a file that Prometheus's node exporter reads ------------------------------------ */
+
+#define ASK_MS 5000 /* for the daemon's answer */
+
+/* The metrics into fd, which is closed. 0 or an errno. */
+static int
+fill(int fd, const struct cnt_seg *s, unsigned names)
+{
+    FILE *out = fdopen(fd, "w");
+    int e = errno;
+
+    if (out == NULL) {
+        close(fd);
+        return e;
+    }
+    prm_print(out, s, names, "");
+    e = fchmod(fd, 0644) != 0 || fflush(out) != 0 ? errno : ferror(out) ? EIO : 0;
+    return fclose(out) != 0 && e == 0 ? errno : e;
+}
+
+int
+stt_textfile(const char *path, const struct cnt_seg *s, unsigned names)
+{
+    const char *slash = strrchr(path, '/'), *base = slash != NULL ? slash + 1 : path;
+    char *tmp;
+    int fd, e;
+
+    if (base[0] == '\0')
+        return fct_usage("stat: --textfile '%s': names no file", path);
+    /* its collector reads *.prom: this one it does not */
+    if (asprintf(&tmp, "%.*s.%s.XXXXXX", (int)(base - path), path, base) < 0)
+        return fct_oom();
+    fd = mkostemp(tmp, O_CLOEXEC);
+    e = fd >= 0 ? fill(fd, s, names) : errno;
+    if (e == 0 && rename(tmp, path) != 0)
+        e = errno;
+    if (e != 0 && fd >= 0)
+        (void)unlink(tmp);
+    free(tmp);
+    if (e == 0)
+        return 0;
+    return fct_fail(e == EACCES || e == EPERM || e == EROFS ? FCT_EX_PERM : FCT_EX_IO,
+        "stat: --textfile %s: %s", path, strerror(e));
+}
+
+static void
+stt_close(const struct cnt_seg **seg)
+{
+    if (*seg != NULL)
+        fct_seg_close(*seg);
+    *seg = NULL;
+}
+
+static int
+stt_round(const struct fct *f, const char *path, unsigned names, const struct cnt_seg **seg)
+{
+    struct cnt_seg *all = NULL;
+    int rc = 0;
+
+    /* The segment before is kept while its daemon lives, for it may be too busy to send
+     * another. */
+    if (*seg == NULL || !fct_seg_alive(*seg)) {
+        stt_close(seg);
+        rc = fct_seg_open(f, ASK_MS, seg);
+    }
+    if (rc == 0 && !fct_seg_alive(*seg)) {
+        stt_close(seg);
+        rc = -ENOENT;
+    }
+    if (rc != 0 && rc != -ENOENT) {
+        rc = fct_seg_open(f, 0, seg); /* for its message */
+        if (rc != 0)
+            return rc;
+    }
+    if (rc == 0 && (all = fct_seg_snap_each(*seg)) == NULL)
+        return fct_oom();
+    rc = stt_textfile(path, all, names);
+    free(all);
+    return rc;
+}
+
+int
+stt_export(const struct fct *f, const char *path, unsigned names, double interval, int once)
+{
+    const struct timespec nap = { .tv_sec = (time_t)interval,
+        .tv_nsec = (long)((interval - floor(interval)) * 1e9) };
+    const struct cnt_seg *seg = NULL;
+    sigset_t set;
+    int rc;
+
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    if (!once)
+        sigprocmask(SIG_BLOCK, &set, NULL);
+    do
+        rc = stt_round(f, path, names, &seg);
+    while (rc == 0 && !once && sigtimedwait(&set, NULL, &nap) <= 0);
+    stt_close(&seg);
+    return rc;
+}
+
 /* ---- the command ------------------------------------------------------------------- */
 
 struct stat_args {
@@ -231,18 +331,6 @@ watch(const struct cnt_seg *seg, const struct stat_args *a)
 }
 
 static int
-print_prom(const struct cnt_seg *seg, unsigned names)
-{
-    struct cnt_seg *all = fct_seg_snap_each(seg);
-
-    if (all == NULL)
-        return fct_oom();
-    prm_print(stdout, all, names, "");
-    free(all);
-    return 0;
-}
-
-static int
 take_names(void *args, const char *value)
 {
     unsigned names = strcmp(value, "fdd") == 0 ? PRM_NAMES_FDD
@@ -263,21 +351,19 @@ take_word(void *args, const char *word)
     return stt_pick(word, ((struct stat_args *)args)->pick);
 }
 
-#define A struct stat_args
-static const struct fct_opt opts[] = {
-    { "once", '1', NULL, "print once and end", FCT_FLAG(A, once) },
-    { "interval", 'i', "S", "seconds between two prints (1) or writes (15)",
-        FCT_REAL(A, interval, 0.01, 86400), .range = "0.01 to 86400 seconds" },
-    { "group", 'g', "N", "the worker of this group (the sum of all)",
-        FCT_U32(A, group, 0, CNT_MAX_GROUPS - 1) },
-    FCT_OPT_JSON(A, "{\"gate\": {...}, \"worker\": {...}, \"histograms\": {...}}"),
-    { "prometheus", 0, NULL, "once, in Prometheus' text format", FCT_FLAG(A, prom) },
-    { "names", 0, "fdd|vllm|both", "names of metrics that vLLM has too (fdd)",
-        FCT_FN(take_names) },
-    { "textfile", 0, "FILE", "write this format into FILE, for node_exporter",
-        FCT_TEXT(A, textfile) },
-    FCT_OPT_HELP, FCT_OPT_END
-};
+#define FCT_ARGS struct stat_args
+static const struct fct_opt opts[] = { FCT_FLAG('1', "once", once, "print once and end"),
+    FCT_REAL('i', "interval", "S", interval, 0.01, 86400,
+        "seconds between two prints (1) or writes (15)", .range = "0.01 to 86400 seconds"),
+    FCT_U32('g', "group", "N", group, 0, CNT_MAX_GROUPS - 1,
+        "the worker of this group (the sum of all)"),
+    FCT_FLAG(0, "json", json, "{\"gate\": {...}, \"worker\": {...}, \"histograms\": {...}}"),
+    FCT_FLAG(0, "prometheus", prom, "once, in Prometheus' text format"),
+    FCT_FN(0, "names", "fdd|vllm|both", take_names,
+        "names of metrics that vLLM has too (fdd)"),
+    FCT_TEXT(0, "textfile", "FILE", textfile,
+        "write this format into FILE, for node_exporter"),
+    FCT_OPT_HELP, FCT_OPT_END };
 
 static const struct fct_line line = {
     .usage = "fdctl stat [-1] [-i S] [--group N] [--json] [NAME|GLOB ...]\n"
@@ -320,6 +406,7 @@ int
 fct_cmd_stat(const struct fct *f, int argc, char **argv)
 {
     struct stat_args a = { .group = CNT_ALL_GROUPS };
+    struct cnt_seg *all = NULL;
     const struct cnt_seg *seg;
     int rc = fct_parse(&line, argc, argv, &a);
     int has_words = memchr(a.pick, 1, sizeof(a.pick)) != NULL;
@@ -334,14 +421,18 @@ fct_cmd_stat(const struct fct *f, int argc, char **argv)
         a.names = PRM_NAMES_FDD;
     if (a.textfile != NULL)
         return stt_export(f, a.textfile, a.names, a.interval > 0 ? a.interval : 15, a.once);
-    rc = fct_seg_open(f, &seg);
-    if (rc != 0)
+    if ((rc = fct_seg_open(f, 0, &seg)) != 0)
         return rc;
     if (!fct_seg_alive(seg))
         rc = fct_unav("stat: the daemon of %s, process %d, has ended", f->dir,
             (int)seg->gate_pid);
+    else if (!a.prom)
+        rc = watch(seg, &a);
+    else if ((all = fct_seg_snap_each(seg)) == NULL)
+        rc = fct_oom();
     else
-        rc = a.prom ? print_prom(seg, a.names) : watch(seg, &a);
+        prm_print(stdout, all, a.names, "");
+    free(all);
     fct_seg_close(seg);
     return rc;
 }

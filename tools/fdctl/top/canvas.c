@@ -2,13 +2,9 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "tools/fdctl/top/canvas.h"
+#include "tools/fdctl/top/top.h"
 
-#include <errno.h>
-#include <math.h>
 #include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
 #include <wchar.h>
 
 #include "daemon/common/text.h"
@@ -269,17 +265,6 @@ static const struct scale {
 };
 
 static void
-scaled(const struct scale *s, double v, char *ret)
-{
-    int u = 0, digits;
-
-    for (; v >= s->most && s->units[u + 1] != NULL; u++)
-        v /= s->step;
-    digits = u == 0 || v >= 99.95 ? 0 : v >= 9.995 ? 1 : s->digits;
-    snprintf(ret, N, "%.*f%s", digits, v, s->units[u]);
-}
-
-static void
 age(double ms, char *ret)
 {
     long long s = (long long)(ms / 1e3);
@@ -297,24 +282,32 @@ age(double ms, char *ret)
 const char *
 top_form(enum top_form form, double v, char *ret)
 {
-    int at;
+    const struct scale *s;
+    int at, u = 0;
 
     if (form == TOP_RATE && v >= 99.95)
         form = TOP_COUNT;
-    if (form == TOP_INT)
+    s = &scales[form];
+    if (form == TOP_INT) {
         snprintf(ret, N, "%.0f", v);
-    else if (v < 0)
+    } else if (v < 0) {
         snprintf(ret, N, "-");
-    else if (form == TOP_RATE)
+    } else if (form == TOP_RATE) {
         snprintf(ret, N, v == 0 ? "%.0f" : "%.1f", v);
-    else if (form == TOP_AGE)
+    } else if (form == TOP_AGE) {
         age(v, ret);
-    else if (form != TOP_COUNT || v >= 9999999.5)
-        scaled(&scales[form], form == TOP_SHARE ? fmin(v, 1) * 100 : v, ret);
-    else /* commas between groups of three digits */
+    } else if (form == TOP_COUNT && v < 9999999.5) {
+        /* commas between groups of three digits */
         for (at = snprintf(ret, N, "%.0f", v) - 3; at > 0; at -= 3) {
             memmove(ret + at + 1, ret + at, strlen(ret + at) + 1);
             ret[at] = ',';
         }
+    } else {
+        v = form == TOP_SHARE ? fmin(v, 1) * 100 : v;
+        for (; v >= s->most && s->units[u + 1] != NULL; u++)
+            v /= s->step;
+        at = u == 0 || v >= 99.95 ? 0 : v >= 9.995 ? 1 : s->digits;
+        snprintf(ret, N, "%.*f%s", at, v, s->units[u]);
+    }
     return ret;
 }

@@ -32,7 +32,7 @@ head(const struct top *t, struct top_canvas *c)
 {
     const json_t *g = json_object_get(t->status, "groups");
     const char *phase = fct_str(worker_of(t), "phase");
-    char up[24], right[96], workers[80] = "";
+    char right[96], workers[80] = "";
     int x, w;
 
     if (t->status == NULL || t->gone)
@@ -43,9 +43,8 @@ head(const struct top *t, struct top_canvas *c)
         snprintf(workers, sizeof(workers), ", group %u %s", t->group, phase);
     else
         fct_fill(workers, sizeof(workers), ", {ready} of {n} groups", g);
-    top_form(TOP_AGE, (double)t->raw.g.uptime_ns / 1e6, up);
     w = snprintf(right, sizeof(right), c->w < 78 ? "up %s " : "up %s   every %g s   %s ",
-        up, t->interval, t->clock);
+        TOP_FORM(TOP_AGE, (double)t->raw.g.uptime_ns / 1e6), t->interval, t->clock);
     x = top_print(c, 0, 1, c->w, TOP_HEAD, "fdd%s%s   ", t->status != NULL ? " " : "",
         fct_str(t->status, "version"));
     x = top_text(c, 0, x, c->w - w - 25, TOP_HEAD,
@@ -89,7 +88,6 @@ trouble(const struct top *t, char *ret, size_t ret_bytes)
     const json_t *shown = worker_of(t);
     double in_ms = fct_real(shown, "restart_in_ms");
     int n = 0, is_error = 0;
-    char in[24];
     json_t *w;
 
     if (strcmp(fct_str(shown, "phase"), "ready") == 0) {
@@ -100,7 +98,7 @@ trouble(const struct top *t, char *ret, size_t ret_bytes)
         n = snprintf(ret, ret_bytes, "group %lld: ", fct_num(shown, "group"));
     w = json_copy((json_t *)(uintptr_t)shown);
     if (in_ms > 0)
-        json_object_set_new(w, "in", json_string(top_form(TOP_AGE, in_ms, in)));
+        json_object_set_new(w, "in", json_string(TOP_FORM(TOP_AGE, in_ms)));
     for (size_t i = 0; ret[n] == '\0' && i < sizeof(troubles) / sizeof(troubles[0]); i++) {
         fct_fill(ret + n, ret_bytes - (size_t)n, troubles[i].text, w);
         is_error = troubles[i].is_error;
@@ -190,7 +188,7 @@ static int
 show(const struct top *t, struct top_canvas *c, int y, int x, const struct figure *f,
     size_t n)
 {
-    char v[24], rate[24], text[64];
+    char text[64];
 
     for (; n-- > 0; f++) {
         const void *at = (const char *)t + f->counter;
@@ -198,7 +196,7 @@ show(const struct top *t, struct top_canvas *c, int y, int x, const struct figur
         double now = f->counter != 0 ? (double)*(const uint64_t *)at : r;
 
         snprintf(text, sizeof(text), f->counter != 0 && r > 0 ? "%s (%s/s)" : "%s",
-            top_form(f->form, now, v), top_form(TOP_RATE, r, rate));
+            TOP_FORM(f->form, now), TOP_FORM(TOP_RATE, r));
         x = pair(c, y, x, now > 0 && f->more != TOP_PLAIN ? f->more : TOP_VALUE, f->name,
             text);
     }
@@ -216,10 +214,8 @@ top_remember(struct top *t)
 static void
 newest(const struct top *t, struct top_canvas *c, int y, int x_end, enum top_line line)
 {
-    char v[24];
-
     top_right(c, y, x_end, line == TOP_S_KV && t->r.kv > 0.95 ? TOP_WARN : TOP_VALUE,
-        top_form(watched[line].form, rate_of(t, &watched[line]), v));
+        TOP_FORM(watched[line].form, rate_of(t, &watched[line])));
 }
 
 /* The figures that are watched, up to column x_end: name, newest value and a chart h high;
@@ -228,7 +224,7 @@ static void
 charts(const struct top *t, struct top_canvas *c, int y, int x_end, int h)
 {
     int x = h > 1 ? 14 : 21, w = x_end - x;
-    char peak[24], text[48];
+    char text[48];
 
     for (int i = 0; i < TOP_S__N; i++, y += h) {
         double max = top_history_max(&t->hist[i], w);
@@ -236,7 +232,7 @@ charts(const struct top *t, struct top_canvas *c, int y, int x_end, int h)
         top_text(c, y, 1, 0, TOP_NAME, watched[i].name);
         if (h > 1) {
             newest(t, c, y + 1, 12, (enum top_line)i);
-            snprintf(text, sizeof(text), "max %s", top_form(watched[i].form, max, peak));
+            snprintf(text, sizeof(text), "max %s", TOP_FORM(watched[i].form, max));
             if (t->hist[i].n > 0)
                 top_right(c, y + 2, 12, TOP_DIM, text);
         } else {
@@ -261,11 +257,11 @@ static int
 blocks(const struct top *t, struct top_canvas *c, int y, int x)
 {
     const struct cnt_worker *w = &t->raw.w;
-    char used[24], all[24], text[64];
+    char text[64];
 
     snprintf(text, sizeof(text), "%s of %s blocks",
-        top_form(TOP_COUNT, (double)w->kv_blocks_used, used),
-        top_form(TOP_COUNT, (double)w->kv_blocks_total, all));
+        TOP_FORM(TOP_COUNT, (double)w->kv_blocks_used),
+        TOP_FORM(TOP_COUNT, (double)w->kv_blocks_total));
     if (x + top_width(text) <= c->w)
         x = top_text(c, y, x, 0, TOP_VALUE, text) + 2;
     return show(t, c, y, x, kv, 1);
@@ -278,12 +274,11 @@ static void
 latency(const struct top *t, struct top_canvas *c, int y, int x, enum top_latency which)
 {
     const struct top_quant *q = &t->r.lat[which];
-    char v[24];
 
     x = top_print(c, y, x, 0, TOP_NAME, "%-6sp50", latency_names[which]);
-    x = top_print(c, y, x, 0, TOP_VALUE, "%8s", top_form(TOP_NS, q->p50, v));
+    x = top_print(c, y, x, 0, TOP_VALUE, "%8s", TOP_FORM(TOP_NS, q->p50));
     x = top_text(c, y, x, 0, TOP_NAME, "  p99");
-    top_print(c, y, x, 0, TOP_VALUE, "%8s", top_form(TOP_NS, q->p99, v));
+    top_print(c, y, x, 0, TOP_VALUE, "%8s", TOP_FORM(TOP_NS, q->p99));
 }
 
 static void
@@ -319,35 +314,25 @@ row(const struct top *t, struct top_canvas *c, int y, const char *name,
     return show(t, c, y, x + 11, f, n);
 }
 
-static int
-latencies(const struct top *t, struct top_canvas *c, int y, int x)
+static void
+figures(const struct top *t, struct top_canvas *c, int y)
 {
+    const json_t *w = worker_of(t);
     static const char form[] = "%11s%11s%11s%11s";
-    char p50[24], p90[24], p99[24], n[24];
+    int x = c->w - FIGURES_W, at;
+    char text[64] = "-";
 
+    row(t, c, y++, "requests", load, 5);
+    row(t, c, y++, "ended", ended, 4);
     top_text(c, y, x, 0, TOP_NAME, "latency");
     top_print(c, y++, x + 11, 0, TOP_NAME, form, "p50", "p90", "p99", "seen");
     for (int i = 0; i < TOP_L__N; i++) {
         const struct top_quant *q = &t->r.lat[i];
 
         top_text(c, y, x + 2, 0, TOP_NAME, latency_names[i]);
-        top_print(c, y++, x + 11, 0, TOP_VALUE, form, top_form(TOP_NS, q->p50, p50),
-            top_form(TOP_NS, q->p90, p90), top_form(TOP_NS, q->p99, p99),
-            top_form(TOP_COUNT, q->n, n));
+        top_print(c, y++, x + 11, 0, TOP_VALUE, form, TOP_FORM(TOP_NS, q->p50),
+            TOP_FORM(TOP_NS, q->p90), TOP_FORM(TOP_NS, q->p99), TOP_FORM(TOP_COUNT, q->n));
     }
-    return y;
-}
-
-static void
-figures(const struct top *t, struct top_canvas *c, int y)
-{
-    const json_t *w = worker_of(t);
-    int x = c->w - FIGURES_W, at;
-    char text[64] = "-";
-
-    row(t, c, y++, "requests", load, 5);
-    row(t, c, y++, "ended", ended, 4);
-    y = latencies(t, c, y, x);
     row(t, c, y++, "device", step, 6);
     at = kv_bar(t, c, y, x, x + 11, 20);
     at = blocks(t, c, y, at);

@@ -74,15 +74,6 @@ answered(struct top_link *l, const json_t *answer, const char *why)
     json_decref(question);
 }
 
-/* No answer will come to what was asked: none to those that wait, either. */
-static void
-broken(struct top_link *l, const char *why)
-{
-    hang_up(l);
-    for (size_t n = json_array_size(l->q); n > 0; n--)
-        answered(l, NULL, why);
-}
-
 uint64_t
 top_link_wait(const struct top_link *l, uint64_t now_ns, uint64_t max_ns, struct pollfd *ret)
 {
@@ -128,10 +119,13 @@ top_link_step(struct top_link *l, uint64_t now_ns)
         } else {
             snprintf(why, sizeof(why), "%s: %s", l->path,
                 rc == -EPIPE ? "closed by the daemon" : strerror(-rc));
-            broken(l,
-                rc == 1       ? "the daemon did not answer within 1 s"
-                    : rc == 0 ? "the daemon's answer is no JSON object"
-                              : why);
+            /* no answer will come: none to those that wait, either */
+            hang_up(l);
+            for (size_t n = json_array_size(l->q); n > 0; n--)
+                answered(l, NULL,
+                    rc == 1       ? "the daemon did not answer within 1 s"
+                        : rc == 0 ? "the daemon's answer is no JSON object"
+                                  : why);
         }
         json_decref(answer);
     }

@@ -4,18 +4,79 @@
 
 #include "tools/fdctl/top/top.h"
 
+/* ---- figures of an interval -------------------------------------------------------- */
+
+double
+top_quantile(const uint64_t *bucket, const struct cnt_hist_row *row, double q)
+{
+    return fmin(cnt_hist_quantile(row, bucket, q), (double)row->bound[row->n_bound - 1]);
+}
+
+static double
+grew(uint64_t old, uint64_t now)
+{
+    return now > old ? (double)(now - old) : 0;
+}
+
+static double
+per(double v, double by)
+{
+    return by > 0 ? v / by : TOP_NONE;
+}
+
+void
+top_rates(const struct cnt_seg *old, const struct cnt_seg *now, double secs,
+    struct top_rates *ret)
+{
+    static const enum cnt_hist_idx which[TOP_L__N] = { CNT_H_ttft, CNT_H_itl, CNT_H_tpot,
+        CNT_H_queue, CNT_H_e2e };
+    const struct cnt_worker *a = &old->w, *b = &now->w;
+    uint64_t delta[CNT_MAX_BUCKET];
+    double steps = grew(a->steps, b->steps), model_ns = grew(a->model_ns, b->model_ns);
+    double cached = grew(a->cached_tokens, b->cached_tokens);
+    double graph = grew(a->steps_graph, b->steps_graph);
+
+    ret->in_cached = per(cached, secs);
+    ret->in = per(cached + grew(a->prompt_tokens, b->prompt_tokens), secs);
+    ret->out = per(grew(a->generation_tokens, b->generation_tokens), secs);
+    ret->steps = per(steps, secs);
+    ret->busy = fmin(per(model_ns / 1e9, secs), 1); /* a step is counted when it ends */
+    ret->step_ns = per(model_ns, steps);
+    ret->gap_ns = per(grew(a->gap_ns, b->gap_ns), steps);
+    ret->batch_seqs = per(grew(a->step_seqs, b->step_seqs), steps);
+    ret->batch_tokens =
+        per(grew(old->h[CNT_H_step_tokens].sum, now->h[CNT_H_step_tokens].sum), steps);
+    ret->graph = per(graph, graph + grew(a->steps_eager, b->steps_eager));
+    ret->kv =
+        secs > 0 ? per((double)b->kv_blocks_used, (double)b->kv_blocks_total) : TOP_NONE;
+    ret->hit = per(grew(a->prefix_hits, b->prefix_hits),
+        grew(a->prefix_lookups, b->prefix_lookups));
+    ret->done = per(grew(old->g.requests_done, now->g.requests_done), secs);
+    ret->errors = per(grew(old->g.requests_error, now->g.requests_error), secs);
+    ret->rejected = per(grew(old->g.requests_rejected, now->g.requests_rejected), secs);
+    ret->cancelled = per(grew(a->cancelled, b->cancelled), secs);
+    ret->preempted = per(grew(a->preemptions, b->preemptions), secs);
+    ret->evicted = per(grew(a->prefix_evictions, b->prefix_evictions), secs);
+    for (int i = 0; i < TOP_L__N; i++) {
+        const struct cnt_hist *was = &old->h[which[i]], *is = &now->h[which[i]];
+        const struct cnt_hist_row *row = cnt_hist_row(which[i]);
+        struct top_quant *q = &ret->lat[i];
+
+        for (uint32_t k = 0; k < CNT_MAX_BUCKET; k++)
+            delta[k] = (uint64_t)grew(was->bucket[k], is->bucket[k]);
+        q->n = secs > 0 ? (double)cnt_hist_count(row, delta) : TOP_NONE;
+        q->p50 = top_quantile(delta, row, 0.5);
+        q->p90 = top_quantile(delta, row, 0.9);
+        q->p99 = top_quantile(delta, row, 0.99);
+    }
+}
+
 /* ---- answers: rows are the daemon's objects with further members ----------------- */
 
 int64_t
 top_row_id(const json_t *row)
 {
     return fct_num(row, json_object_get(row, "id") != NULL ? "id" : "session");
-}
-
-static void
-add_num(json_t *row, const char *key, long long n)
-{
-    json_object_set_new(row, key, json_integer(fct_num(row, key) + n));
 }
 
 static void
@@ -86,7 +147,7 @@ take(json_t *row, const json_t *q)
     double more = fct_real(q, "rate");
 
     for (size_t i = 0; i < sizeof(sums) / sizeof(sums[0]); i++)
-        add_num(row, sums[i], fct_num(q, sums[i]));
+        fct_add_num(row, sums[i], fct_num(q, sums[i]));
     if (more >= 0)
         set_real(row, "rate", fmax(fct_real(row, "rate"), 0) + more);
 }
@@ -135,14 +196,14 @@ top_rows_users(const json_t *requests, const json_t *clients)
 
     json_array_foreach(clients, i, o) {
         row = user_row(by_user, o);
-        add_num(row, "sessions", 1);
-        add_num(row, "requests_total", fct_num(o, "requests_total"));
+        fct_add_num(row, "sessions", 1);
+        fct_add_num(row, "requests_total", fct_num(o, "requests_total"));
     }
     json_array_foreach(requests, i, o) {
         row = user_row(by_user, o);
         take(row, o);
         if (fct_num(o, "queued") != 0)
-            add_num(row, "cost", fct_num(o, "cost"));
+            fct_add_num(row, "cost", fct_num(o, "cost"));
         if (fct_num(o, "age_ms") > fct_num(row, "age_ms"))
             json_object_set(row, "age_ms", json_object_get(o, "age_ms"));
     }

@@ -6,8 +6,6 @@
 
 #define SPARE_MAX 14 /* cells that a text or a bar gets beyond its width */
 
-/* ---- selection ----------------------------------------------------------- */
-
 const json_t *
 top_selected(const struct top *t)
 {
@@ -41,8 +39,6 @@ top_select(struct top *t)
         t->sel = n > 0 ? n - 1 : 0;
 }
 
-/* ---- cells --------------------------------------------------------------- */
-
 static int
 is_wide(const struct top_col *col)
 {
@@ -68,21 +64,6 @@ cell(struct top_canvas *c, int y, int x, int w, const json_t *r, const struct to
         top_text(c, y, x, x + w, TOP_PLAIN, "...");
 }
 
-static void
-heading(struct top_canvas *c, int y, int x, int w, const struct top_col *col,
-    const char *arrow)
-{
-    char name[32];
-
-    snprintf(name, sizeof(name), "%s%s", col->name, arrow);
-    if (top_width(name) > w)
-        name[strlen(col->name)] = '\0';
-    if (is_wide(col))
-        top_text(c, y, x, x + w, TOP_HEAD, name);
-    else
-        top_right(c, y, x + w, TOP_HEAD, name);
-}
-
 /* Row r, or the headings. Blanks that the columns leave go to text and bars. */
 static void
 line(const struct top *t, struct top_canvas *c, int y, const json_t *r)
@@ -91,6 +72,7 @@ line(const struct top *t, struct top_canvas *c, int y, const json_t *r)
     const struct top_col *sorted = &cols[t->sort[t->view]];
     int down = (sorted->down != 0) != t->reverse[t->view], x = 1, left = c->w - 1, n = 0;
     const char *arrow = c->utf8 ? down ? "\u25be" : "\u25b4" : down ? "v" : "^";
+    char name[32];
 
     for (col = cols; col->name != NULL; col++) {
         if (col->from <= c->w) {
@@ -104,15 +86,18 @@ line(const struct top *t, struct top_canvas *c, int y, const json_t *r)
 
         if (col->from > c->w)
             continue;
+        snprintf(name, sizeof(name), "%s%s", col->name, col == sorted ? arrow : "");
+        if (top_width(name) > w)
+            name[strlen(col->name)] = '\0';
         if (r != NULL)
             cell(c, y, x, w, r, col);
+        else if (is_wide(col))
+            top_text(c, y, x, x + w, TOP_HEAD, name);
         else
-            heading(c, y, x, w, col, col == sorted ? arrow : "");
+            top_right(c, y, x + w, TOP_HEAD, name);
         x += w + 1;
     }
 }
-
-/* ---- the table ----------------------------------------------------------- */
 
 /* "requests 12 of 345, by AGE" in a rule. */
 static void
@@ -120,7 +105,6 @@ title(const struct top *t, struct top_canvas *c, int y)
 {
     const struct top_table *table = &top_tables[t->view];
     size_t n_row = json_array_size(t->rows[t->view]), end = t->first + (size_t)t->page;
-    char n[24], to[24];
     int x;
 
     for (x = 0; x < c->w; x++)
@@ -128,11 +112,11 @@ title(const struct top *t, struct top_canvas *c, int y)
     x = top_print(c, y, 2, 0, TOP_VALUE, " %s ", table->title);
     if (t->deny[0] != '\0')
         return;
-    x = top_text(c, y, x, 0, TOP_VALUE, top_form(TOP_COUNT, (double)n_row, n));
+    x = top_text(c, y, x, 0, TOP_VALUE, TOP_FORM(TOP_COUNT, (double)n_row));
     if (n_row > (size_t)t->page)
         x = top_print(c, y, x, 0, TOP_PLAIN, ", %s to %s",
-            top_form(TOP_COUNT, (double)t->first + 1, n),
-            top_form(TOP_COUNT, (double)(end < n_row ? end : n_row), to));
+            TOP_FORM(TOP_COUNT, (double)t->first + 1),
+            TOP_FORM(TOP_COUNT, (double)(end < n_row ? end : n_row)));
     top_print(c, y, x, 0, TOP_PLAIN, ", by %s%s ", table->cols[t->sort[t->view]].name,
         t->reverse[t->view] ? " reversed" : "");
 }

@@ -21,13 +21,6 @@ propose(struct top *t, json_t *question, const char *text)
     top_say(t, 0, text);
 }
 
-/* {"cmd": cmd, "off": off} */
-static json_t *
-onoff(const char *cmd, int off)
-{
-    return json_pack("{s:s, s:b}", "cmd", cmd, "off", off);
-}
-
 static void
 propose_cancel(struct top *t)
 {
@@ -125,13 +118,13 @@ daemon_key(struct top *t, int key)
     } else if (key == 'k') {
         propose_cancel(t);
     } else if (key == 'd') {
-        propose(t, onoff("drain", 0),
+        propose(t, json_pack("{s:s, s:b}", "cmd", "drain", "off", 0),
             "drain: refuse new requests and let those accepted end? y/n");
     } else if (key == 'D') {
-        t->ask = onoff("drain", 1);
+        t->ask = json_pack("{s:s, s:b}", "cmd", "drain", "off", 1);
         act(t);
     } else {
-        propose(t, onoff("pause", is_paused),
+        propose(t, json_pack("{s:s, s:b}", "cmd", "pause", "off", is_paused),
             is_paused ? "go on: start queued requests again? y/n"
                       : "pause: queue requests and start none of them? y/n");
     }

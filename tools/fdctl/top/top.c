@@ -166,7 +166,7 @@ top_reconnect(struct top *t, uint64_t now)
 {
     const struct cnt_seg *seg;
 
-    if (fct_seg_try(t->f, RECONNECT_MS, &seg) != 0)
+    if (fct_seg_open(t->f, RECONNECT_MS, &seg) != 0)
         return 0;
     if (memcmp(seg->boot_id, t->raw.boot_id, sizeof(seg->boot_id)) == 0 ||
         !fct_seg_alive(seg)) {
@@ -266,17 +266,15 @@ print_once(struct top *t)
     return 0;
 }
 
-#define A struct top
+#define FCT_ARGS struct top
 static const struct fct_opt opts[] = {
-    { "interval", 'i', "S", "seconds between two screens (1)",
-        FCT_REAL(A, interval, -HUGE_VAL, HUGE_VAL), .range = "a number" },
-    { "once", 0, NULL, "print one screen as text, COLUMNS wide, LINES high",
-        FCT_FLAG(A, once) },
-    { "group", 'g', "N", "figures of this group (of all together)",
-        FCT_U32(A, group, 0, CNT_MAX_GROUPS - 1) },
-    { "no-color", 0, NULL, "no colours ($NO_COLOR)", FCT_FLAG(A, no_color) },
-    { "ascii", 0, NULL, "no characters beyond ASCII", FCT_FLAG(A, ascii) }, FCT_OPT_HELP,
-    FCT_OPT_END
+    FCT_REAL('i', "interval", "S", interval, -HUGE_VAL, HUGE_VAL,
+        "seconds between two screens (1)", .range = "a number"),
+    FCT_FLAG(0, "once", once, "print one screen as text, COLUMNS wide, LINES high"),
+    FCT_U32('g', "group", "N", group, 0, CNT_MAX_GROUPS - 1,
+        "figures of this group (of all together)"),
+    FCT_FLAG(0, "no-color", no_color, "no colours ($NO_COLOR)"),
+    FCT_FLAG(0, "ascii", ascii, "no characters beyond ASCII"), FCT_OPT_HELP, FCT_OPT_END
 };
 
 static const struct fct_line line = {
@@ -302,8 +300,7 @@ fct_cmd_top(const struct fct *f, int argc, char **argv)
         return fct_usage("top: standard %s is not a terminal; print one "
                          "screen as text:\n  fdctl top --once",
             isatty(STDOUT_FILENO) ? "input" : "output");
-    rc = fct_seg_open(f, &seg);
-    if (rc != 0)
+    if ((rc = fct_seg_open(f, 0, &seg)) != 0)
         return rc;
     rc = fct_seg_snap_group(seg, t.group, &t.raw);
     if (rc != 0) {

@@ -16,9 +16,9 @@ enum { T_DEVICE = 1, T_ENGINE = 1, T_WORKER = 2 };
 #define DUMP    (JSON_COMPACT | JSON_REAL_PRECISION(15))
 
 struct pf_ev {
-    uint64_t ts;  /* ns since the trace began */
-    size_t order; /* as emitted: what stands on one track stays in order */
-    char *text;   /* of the JSON object */
+    uint64_t ts;    /* ns since the trace began */
+    uint64_t order; /* as emitted: what stands on one track stays in order */
+    char *text;     /* of the JSON object */
 };
 
 struct pf {
@@ -52,12 +52,13 @@ emit(struct pf *p, uint64_t t_ns, const char *ph, int pid, int tid, json_t *more
     p->n++;
 }
 
+/* Of edges and of events: both begin with the two numbers that they go by. */
 static int
-by_time(const void *a, const void *b)
+by_numbers(const void *a, const void *b)
 {
-    const struct pf_ev *x = a, *y = b;
+    const uint64_t *x = a, *y = b;
 
-    return ftr_order(x->ts, y->ts, x->order, y->order);
+    return ftr_order(x[0], y[0], x[1], y[1]);
 }
 
 /* ---- steps ----------------------------------------------------------------------- */
@@ -93,14 +94,6 @@ struct edge {
     size_t step;
 };
 
-static int
-by_edge(const void *a, const void *b)
-{
-    const struct edge *x = a, *y = b;
-
-    return ftr_order(x->from, y->from, x->to, y->to);
-}
-
 /* From the launch an arrow, which cannot point back; it begins inside its slice, not
  * where two slices touch. */
 static void
@@ -134,7 +127,7 @@ engine_track(struct pf *p)
             e[n++] = (struct edge){ s->t_collect_ns, s->t_done_ns, "collect", i };
     }
     if (n > 0)
-        qsort(e, n, sizeof(*e), by_edge);
+        qsort(e, n, sizeof(*e), by_numbers);
     for (size_t i = 0; i < n; i++) {
         from = slice(p, P_ENGINE, T_ENGINE, &track, e[i].from, e[i].to, e[i].name,
             &p->snap->steps[e[i].step]);
@@ -151,19 +144,6 @@ counter(struct pf *p, uint64_t t_ns, const char *name, int value)
         json_pack("{s:s, s:{s:i}}", "name", name, "args", name, value));
 }
 
-static void
-step_name(const struct trc_step *s, char *ret, size_t n)
-{
-    int is_decode = s->n_decode == s->n_row;
-
-    snprintf(ret, n, "%s %d",
-        is_decode                            ? "decode"
-            : s->n_verify == s->n_row        ? "verify"
-            : s->n_decode + s->n_verify == 0 ? "prefill"
-                                             : "mixed",
-        is_decode ? s->n_row : s->n_tok);
-}
-
 /* Ranks but the first have a track each. */
 static int
 n_ranks(const struct trc_step *s)
@@ -177,10 +157,16 @@ static void
 device_slice(struct pf *p, uint64_t track[TRC_RANKS], const struct ftr_step *st, int is_last)
 {
     const struct trc_step *s = &st->s;
+    int is_decode = s->n_decode == s->n_row;
     uint64_t from, in;
     char name[48];
 
-    step_name(s, name, sizeof(name));
+    snprintf(name, sizeof(name), "%s %d",
+        is_decode                            ? "decode"
+            : s->n_verify == s->n_row        ? "verify"
+            : s->n_decode + s->n_verify == 0 ? "prefill"
+                                             : "mixed",
+        is_decode ? s->n_row : s->n_tok);
     from = slice(p, P_DEVICE, T_DEVICE, track, s->t_begin_ns, s->t_end_ns, name, st);
     p->n_rank = n_ranks(s) > p->n_rank ? n_ranks(s) : p->n_rank;
     for (int r = 1; r < n_ranks(s); r++)
@@ -395,24 +381,6 @@ reach(struct pf *p, uint64_t t_ns)
     p->end = t_ns > p->end ? t_ns : p->end;
 }
 
-/* From the first thing that happened to the last. */
-static void
-find_span(struct pf *p)
-{
-    const struct ftr_snap *s = p->snap;
-
-    p->base = s->clock.mono_ns;
-    for (size_t i = 0; i < s->n_step; i++) {
-        const struct trc_step *t = &s->steps[i].s;
-
-        reach(p, t->t_pick_ns);
-        reach(p, (t->flags & TRC_DONE) != 0 ? t->t_done_ns : t->t_queued_ns);
-    }
-    for (size_t i = 0; i < s->n_event; i++)
-        reach(p, s->events[i].t_ns);
-    p->end = p->end < p->base ? p->base : p->end;
-}
-
 int
 ftr_perfetto(FILE *out, const struct ftr_snap *snap)
 {
@@ -422,12 +390,22 @@ ftr_perfetto(FILE *out, const struct ftr_snap *snap)
     p.flows = calloc(snap->n_step + 1, 1);
     if (p.flows == NULL)
         return -ENOMEM;
-    find_span(&p);
+    /* from the first thing that happened to the last */
+    p.base = snap->clock.mono_ns;
+    for (size_t i = 0; i < snap->n_step; i++) {
+        const struct trc_step *t = &snap->steps[i].s;
+
+        reach(&p, t->t_pick_ns);
+        reach(&p, (t->flags & TRC_DONE) != 0 ? t->t_done_ns : t->t_queued_ns);
+    }
+    for (size_t i = 0; i < snap->n_event; i++)
+        reach(&p, snap->events[i].t_ns);
+    p.end = p.end < p.base ? p.base : p.end;
     engine_track(&p);
     device_track(&p);
     request_tracks(&p);
     if (p.n > 0) /* else there is no list */
-        qsort(p.ev, p.n, sizeof(*p.ev), by_time);
+        qsort(p.ev, p.n, sizeof(*p.ev), by_numbers);
     rc = p.oom ? -ENOMEM : write_all(&p);
     while (p.n > 0)
         free(p.ev[--p.n].text);

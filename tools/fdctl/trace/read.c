@@ -386,7 +386,7 @@ ftr_life(const struct ftr_snap *snap, uint64_t id, struct ftr_life *ret_life)
     l.t_submit = l.t_start = l.t_first = l.t_end = l.from = l.to = FTR_NONE;
     for (size_t i = 0; i < snap->n_event; i++) {
         const struct trc_event *e = &snap->events[i];
-        uint64_t *o = &out[e->sample % 256];
+        uint64_t *o = &out[e->sample % 256], *t;
 
         if (e->id != id)
             continue;
@@ -401,12 +401,12 @@ ftr_life(const struct ftr_snap *snap, uint64_t id, struct ftr_life *ret_life)
         /* From its start on, or from its first event if the start is overwritten. */
         if (l.from == FTR_NONE && (e->kind == TRC_START || !queued))
             l.from = e->epoch + (e->kind == TRC_START);
-        if (e->kind == TRC_SUBMIT && l.t_submit == FTR_NONE)
-            l.t_submit = e->t_ns;
-        if (e->kind == TRC_START && l.t_start == FTR_NONE)
-            l.t_start = e->t_ns;
-        if (e->kind == TRC_FIRST && l.t_first == FTR_NONE)
-            l.t_first = e->t_ns;
+        t = e->kind == TRC_SUBMIT  ? &l.t_submit
+            : e->kind == TRC_START ? &l.t_start
+            : e->kind == TRC_FIRST ? &l.t_first
+                                   : NULL;
+        if (t != NULL && *t == FTR_NONE)
+            *t = e->t_ns;
         if (e->kind == TRC_PREEMPT) {
             l.n_preempted++;
             *o = e->t_ns;

@@ -198,14 +198,13 @@ ftr_json(const struct ftr_snap *snap, const struct ftr_life *life)
     "{cached_tokens:6} {preempted:4} {copies:4} {waiting:5} {blocks_used:6} " \
     "{blocks_free:6} {plan_us:8.1} {launch_us:8.1} [state=on its way|on its way]" \
     "[state=lost|lost with its worker][state=done|{ahead_us:8.1} {device_us:9.1} " \
-    "{gap:8} {until_us:8.1} {host_us:8.1}[profiled|  profiled][divided|  divided]]\n"
+    "[gap_us?|{gap_us:8.1}][!gap_us?|       -] {until_us:8.1} {host_us:8.1}[profiled|  profiled][divided|  divided]]\n"
 
 void
 ftr_show_head(int events, int generations)
 {
     if (events)
-        printf("%-15s %8s %6s %-12s %8s  %s\n", "time", "request", "sample", "event",
-            "step", "what");
+        puts("time             request sample event            step  what");
     else
         printf("%-15s %8s %s%5s %6s %5s %5s %5s %-6s %6s %6s %4s %4s %5s %6s %6s "
                "%8s %8s %8s %9s %8s %8s %8s\n",
@@ -220,40 +219,30 @@ ftr_show_step(const struct ftr_clock *c, const struct ftr_step *st, int generati
     json_t *o = ftr_step_json(c, st);
 
     json_object_update_new(o,
-        json_pack("{s:s, s:b, s:o}", "time", FTR_TIME(c, st->s.t_launch_ns),
-            "generations", generations, "gap",
-            st->gap_ns == FTR_NONE ? json_string("-")
-                                   : json_sprintf("%.1f", FTR_US(st->gap_ns))));
+        json_pack("{s:s, s:b}", "time", FTR_TIME(c, st->s.t_launch_ns), "generations",
+            generations));
     fct_text(stdout, STEP, o);
     json_decref(o);
 }
 
 #define SUM \
-    "{steps} step[several|s][is_part| ({collected} collected)][collected|" \
-    "[seconds| in {seconds:.3} s: {tokens_s:.1} tokens/s, {outputs_s:.1} results/s; " \
-    "device busy {busy:.1} %]; device mean {device_mean_us:.1} us, p99 " \
-    "{device_p99_us:.1} us[has_gaps|; gap mean {gap_mean_us:.1} us, p99 " \
-    "{gap_p99_us:.1} us]; picked ahead p50 {ahead_p50_us:.1} us, p99 {ahead_p99_us:.1} " \
-    "us, most {ahead_max_us:.1} us; graphs {graph_share:.1} %]\n"
+    "{steps} step[1>steps|s][steps>1|s][steps>collected| ({collected} collected)][collected|" \
+    "[!chosen|[span_us| in {span_us/1e6:.3} s: {tokens/span_us*1e6:.1} tokens/s, " \
+    "{outputs/span_us*1e6:.1} results/s; device busy {device_us*100/span_us:.1} %]]; device " \
+    "mean {device_mean_us:.1} us, p99 {device_p99_us:.1} us[gap_mean_us?|; gap mean " \
+    "{gap_mean_us:.1} us, p99 {gap_p99_us:.1} us]; picked ahead p50 {ahead_p50_us:.1} us, " \
+    "p99 {ahead_p99_us:.1} us, most {ahead_max_us:.1} us; graphs {graphs*100/steps:.1} %]\n"
 
 int
 ftr_show_sum(const struct ftr_step *steps, size_t n, int chosen)
 {
     struct ftr_sum s;
-    double secs;
     json_t *o;
 
     if (ftr_sum(steps, n, &s) != 0)
         return fct_oom();
-    secs = (double)s.span_ns / 1e9;
     o = sum_json(&s);
-    json_object_update_new(o,
-        json_pack("{s:b, s:b, s:b, s:f, s:o, s:o, s:o, s:o}", "several", n != 1,
-            "is_part", s.n_done<n, "has_gaps", s.n_gap> 0, "seconds", chosen ? 0.0 : secs,
-            "tokens_s", fct_json_real((double)s.tokens / secs), "outputs_s",
-            fct_json_real((double)s.outputs / secs), "busy",
-            fct_json_real(100 * (double)s.device_ns / (double)s.span_ns), "graph_share",
-            fct_json_real(100 * (double)s.n_graph / (double)n)));
+    json_object_set_new(o, "chosen", json_boolean(chosen));
     fct_text(stdout, SUM, o);
     json_decref(o);
     return 0;
@@ -274,14 +263,14 @@ ftr_show_event(const struct ftr_snap *snap, const struct trc_event *e)
     json_decref(o);
 }
 
-static void
-phase(const char *name, uint64_t from, uint64_t to, const char *before)
-{
-    if (from == FTR_NONE || to == FTR_NONE)
-        printf("%s%s -", before, name);
-    else
-        printf("%s%s %.3f ms", before, name, (double)ftr_span(from, to) / 1e6);
-}
+#define LIFE \
+    "request {request}: queued [queued_ms?|{queued_ms:.3} ms][!queued_ms?|-]" \
+    "[!never|, prefill [prefill_ms?|{prefill_ms:.3} ms][!prefill_ms?|-]]" \
+    "[has_first|, decode [decode_ms?|{decode_ms:.3} ms][!decode_ms?|-]]" \
+    ", preempted {preempted} time[1>preempted|s][preempted>1|s]" \
+    "[preempted_ms>0| for {preempted_ms:.3} ms]" \
+    "[state=ended|, {output_tokens} output tokens, {result}]" \
+    "[state=lost|, lost with its worker][state=running|, not ended yet]\n"
 
 void
 ftr_show_life(const struct ftr_snap *snap, const struct ftr_life *l)
@@ -290,18 +279,14 @@ ftr_show_life(const struct ftr_snap *snap, const struct ftr_life *l)
     uint64_t end = l->t_end != FTR_NONE ? l->t_end : now;
     int never = l->t_start == FTR_NONE && l->t_first == FTR_NONE && l->t_submit != FTR_NONE;
     int never_first = l->t_first == FTR_NONE && l->t_start != FTR_NONE;
+    json_t *o = life_json(l);
 
-    printf("request %llu: ", (unsigned long long)l->id);
-    phase("queued", l->t_submit, never ? end : l->t_start, "");
-    if (!never)
-        phase("prefill", l->t_start, never_first ? end : l->t_first, ", ");
-    if (l->t_first != FTR_NONE)
-        phase("decode", l->t_first, end, ", ");
-    printf(", preempted %u time%s", l->n_preempted, l->n_preempted == 1 ? "" : "s");
-    if (l->preempted_ns > 0)
-        printf(" for %.3f ms", (double)l->preempted_ns / 1e6);
-    if (l->t_end != FTR_NONE)
-        printf(", %d output tokens, %s\n", l->n_out, ftr_code(l->code));
-    else
-        puts(l->lost ? ", lost with its worker" : ", not ended yet");
+    /* what has not ended lasts until now */
+    json_object_update_new(o,
+        json_pack("{s:o?, s:o?, s:o?, s:b, s:b}", "queued_ms",
+            json_ms(l->t_submit, never ? end : l->t_start), "prefill_ms",
+            json_ms(l->t_start, never_first ? end : l->t_first), "decode_ms",
+            json_ms(l->t_first, end), "never", never, "has_first", l->t_first != FTR_NONE));
+    fct_text(stdout, LIFE, o);
+    json_decref(o);
 }

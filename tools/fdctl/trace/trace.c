@@ -63,29 +63,26 @@ take_last(void *args, const char *value)
     return fct_u64("trace: -n", value, INT64_MAX, &((struct opt *)args)->last);
 }
 
-#define A struct opt
+#define FCT_ARGS struct opt
 static const struct fct_opt opts[] = {
-    { "last", 'n', "N", "the last N (32; all with a filter or in JSON)",
-        FCT_FN(take_last), FCT_HAS(A, has_last) },
-    { "all", 0, NULL, "all that the trace has", FCT_FLAG(A, all) },
-    { "events", 0, NULL, "what happened to requests instead of steps", FCT_FLAG(A, events) },
-    { "request", 0, "ID", "its events, and the steps from its start to its end",
-        FCT_FN(take_request), FCT_HAS(A, has_request) },
-    { "since", 0, "T", "not before T: 5s, 200ms, 2m ago, or HH:MM:SS[.mmm]",
-        FCT_TEXT(A, since) },
-    { "until", 0, "T", "not after T", FCT_TEXT(A, until) },
-    { "step", 0, "A[:B]", "step number A, or A to B", FCT_TEXT(A, steps) },
-    { "slow", 0, "US", "steps whose device time or gap is longer",
-        FCT_REAL(A, slow_us, 0, 1e12), .range = "0 or more microseconds",
-        FCT_HAS(A, has_slow) },
-    { "follow", 'f', NULL, "print as they come", FCT_FLAG(A, follow) },
-    { "group", 'g', "N", "of this group (0)", FCT_U32(A, group, 0, 31) },
-    FCT_OPT_JSON(A, "{\"steps\": [...], \"events\": [...], \"summary\": {...}}"),
-    { "perfetto", 0, FCT_MAYBE,
+    FCT_FN('n', "last", "N", take_last, "the last N (32; all with a filter or in JSON)",
+        FCT_HAS(has_last)),
+    FCT_FLAG(0, "all", all, "all that the trace has"),
+    FCT_FLAG(0, "events", events, "what happened to requests instead of steps"),
+    FCT_FN(0, "request", "ID", take_request,
+        "its events, and the steps from its start to its end", FCT_HAS(has_request)),
+    FCT_TEXT(0, "since", "T", since, "not before T: 5s, 200ms, 2m ago, or HH:MM:SS[.mmm]"),
+    FCT_TEXT(0, "until", "T", until, "not after T"),
+    FCT_TEXT(0, "step", "A[:B]", steps, "step number A, or A to B"),
+    FCT_REAL(0, "slow", "US", slow_us, 0, 1e12, "steps whose device time or gap is longer",
+        .range = "0 or more microseconds", FCT_HAS(has_slow)),
+    FCT_FLAG('f', "follow", follow, "print as they come"),
+    FCT_U32('g', "group", "N", group, 0, 31, "of this group (0)"),
+    FCT_FLAG(0, "json", json, "{\"steps\": [...], \"events\": [...], \"summary\": {...}}"),
+    FCT_FN(0, "perfetto", FCT_MAYBE, take_perfetto,
         "Trace Event JSON for the Perfetto viewer, to FILE or\n"
         "                               standard output, or to fdd-trace.json if that\n"
-        "                               is a terminal",
-        FCT_FN(take_perfetto) },
+        "                               is a terminal"),
     FCT_OPT_HELP, FCT_OPT_END
 };
 
@@ -217,8 +214,6 @@ say_lost(uint64_t n, const char *one, const char *several, const char *why)
         fct_fail(0, "trace: %llu %s %s", (unsigned long long)n, n == 1 ? one : several, why);
 }
 
-/* ---- what is not there ----------------------------------------------------------- */
-
 static int
 no_request(const struct ftr_snap *s, uint64_t id)
 {
@@ -314,29 +309,6 @@ write_perfetto(const struct opt *o, const struct ftr_snap *s)
     return 0;
 }
 
-/* What is chosen of the copy, in the form that is asked for. */
-static int
-show(const struct opt *o, struct ftr_snap *s, const struct ftr_filter *f,
-    const struct ftr_life *l)
-{
-    char range[128];
-    int rc;
-
-    range_text(s, o->events, 1, range);
-    ftr_filter(s, f);
-    say_lost(s->lost_steps, "step was", "steps were", "overwritten while reading");
-    say_lost(s->torn_steps, "step is", "steps are",
-        "unreadable: the worker died while writing");
-    if (o->events || o->json || o->perfetto || l != NULL)
-        say_lost(s->lost_events, "event was", "events were", "overwritten while reading");
-    rc = o->perfetto ? write_perfetto(o, s)
-        : o->json    ? fct_print_json(ftr_json(s, l))
-                     : show_tables(o, s, l);
-    if (l == NULL && (o->events ? s->n_event : s->n_step) == 0)
-        fct_fail(0, "trace: nothing chosen; the trace has %s", range);
-    return rc;
-}
-
 static int
 once(const struct fct *f, const struct trc_seg *seg, const struct opt *o,
     struct ftr_filter *filter)
@@ -367,8 +339,21 @@ once(const struct fct *f, const struct trc_seg *seg, const struct opt *o,
         range_text(&s, 0, 0, range);
         rc = fct_data("trace: step %s is not in the trace, which has %s", o->steps, range);
     }
-    if (rc == 0)
-        rc = show(o, &s, filter, l);
+    if (rc != 0)
+        goto free_copy;
+    range_text(&s, o->events, 1, range);
+    ftr_filter(&s, filter);
+    say_lost(s.lost_steps, "step was", "steps were", "overwritten while reading");
+    say_lost(s.torn_steps, "step is", "steps are",
+        "unreadable: the worker died while writing");
+    if (o->events || o->json || o->perfetto || l != NULL)
+        say_lost(s.lost_events, "event was", "events were", "overwritten while reading");
+    rc = o->perfetto ? write_perfetto(o, &s)
+        : o->json    ? fct_print_json(ftr_json(&s, l))
+                     : show_tables(o, &s, l);
+    if (l == NULL && (o->events ? s.n_event : s.n_step) == 0)
+        fct_fail(0, "trace: nothing chosen; the trace has %s", range);
+free_copy:
     ftr_free(&s);
     return rc;
 }
@@ -400,7 +385,7 @@ check(struct follow *w)
     if (clk_now_ns() - w->t_check < CHECK_MS * UINT64_C(1000000))
         return 0;
     w->t_check = clk_now_ns();
-    rc = fct_trace_try(w->f, w->o->group, CHECK_MS, &now);
+    rc = fct_trace_open(w->f, w->o->group, CHECK_MS, &now);
     if (rc == -ETIMEDOUT)
         return 0; /* it stands still, and so does its trace */
     if (rc != 0)
@@ -414,32 +399,14 @@ check(struct follow *w)
     return w->snap.ended ? fct_unav("the daemon ended") : 0;
 }
 
-static void
-show_followed(struct follow *w, const struct trc_step *s)
-{
-    struct ftr_step *st = &w->pair[1];
-    int is_first = st->s.seq == 0;
-
-    w->pair[0] = *st;
-    st->s = *s;
-    w->snap.steps = w->pair + is_first;
-    w->snap.n_step = 2 - (size_t)is_first;
-    ftr_derive(&w->snap);
-    if (!ftr_match_step(st, w->filter))
-        return;
-    w->shown++;
-    if (w->o->json)
-        (void)fct_print_json(ftr_step_json(&w->snap.clock, st));
-    else
-        ftr_show_step(&w->snap.clock, st, 1);
-}
-
 /* All steps there are that are collected, or never will be. */
 static void
 follow_steps(struct follow *w)
 {
     uint64_t n = trc_n_step(w->seg);
+    struct ftr_step *last = &w->pair[1];
     struct trc_step st, newest;
+    int is_first;
 
     for (; w->next <= n && !fct_interrupted; w->next++) {
         if (!trc_get_step(w->seg, w->next, &st)) {
@@ -456,7 +423,19 @@ follow_steps(struct follow *w)
             w->snap.generation = newest.generation;
         if ((st.flags & TRC_DONE) == 0 && st.generation >= w->snap.generation)
             return;
-        show_followed(w, &st);
+        is_first = last->s.seq == 0;
+        w->pair[0] = *last;
+        last->s = st;
+        w->snap.steps = w->pair + is_first;
+        w->snap.n_step = 2 - (size_t)is_first;
+        ftr_derive(&w->snap);
+        if (!ftr_match_step(last, w->filter))
+            continue;
+        w->shown++;
+        if (w->o->json)
+            (void)fct_print_json(ftr_step_json(&w->snap.clock, last));
+        else
+            ftr_show_step(&w->snap.clock, last, 1);
     }
 }
 
@@ -544,7 +523,7 @@ fct_cmd_trace(const struct fct *f, int argc, char **argv)
     if (rc == 0)
         rc = make_filter(&o, &now, &filter);
     if (rc == 0)
-        rc = fct_trace_open(f, o.group, &seg);
+        rc = fct_trace_open(f, o.group, 0, &seg);
     if (rc != 0)
         return rc;
     return o.follow ? follow(f, seg, &o, &filter) : once(f, seg, &o, &filter);
