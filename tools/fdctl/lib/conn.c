@@ -614,7 +614,8 @@ fct_wait_ready(struct fct *f)
             return fct_unav("%s", why);
         if (seen == SEEN_NO_RIGHT)
             return cannot_connect(f, f->socket, EACCES);
-        if (seen == SEEN_NOTHING && (has_ended(f, &w) || reached))
+        /* the last look may have had too little time */
+        if (seen == SEEN_NOTHING && (has_ended(f, &w) || (reached && clk_now_ns() < t_end)))
             return fct_unav("the daemon at %s ended before it was ready; its log says why%s%s%s",
                 f->socket, reached ? " (at last " : "", reached ? why : "",
                 reached ? ")" : "");
