@@ -406,6 +406,39 @@ compare_shares(const float *got, const float *want)
     }
 }
 
+/* Two layers of one plan, the same: what the first leaves must not show in the second. */
+static float *
+run_twice(struct two_dev *t, int T)
+{
+    struct launch l;
+    launch_new(&l, t, T, FDK_BF16);
+    launch_fill(&l, t);
+    tw_same_plan(t, &l.p, &job.s);
+    launch_ops(&l, t);
+    float *y = launch_read(&l, t);
+    size_t bytes = (size_t)T * y_row() * fdk_dtype_bytes(y_type(FDK_BF16));
+    OK(t->d.ops->fill(t->d.st, l.a.y, TW_POISON, bytes));
+    OK(t->d.ops->attention(&l.a, t->d.st));
+    float *again = launch_read(&l, t);
+    assert_int_equal(job.done, 2 * job.tiles);
+    job.done = (uint32_t)job.tiles;
+    tw_same(again, y, (size_t)job.s.n_tok * y_row() * 4, "again");
+    free(again);
+    tw_free(t);
+    return y;
+}
+
+static void
+check_shares(int twice)
+{
+    int T = job.s.n_tok + PAD;
+    float *want = run(&tw.cpu, job.s.n_tok, FDK_F32);
+    float *got = twice ? run_twice(&tw.gpu, T) : run(&tw.gpu, T, FDK_BF16);
+    compare_shares(got, want);
+    free(got);
+    free(want);
+}
+
 /* Decoding rows, of which little or nothing may be here, next to rows of several tokens. */
 static void
 keys_in_shares(void **state)
@@ -428,11 +461,7 @@ keys_in_shares(void **state)
         }
         if (i % 3 == 0)
             job_row(7, 40, (uint64_t)i);
-        float *want = run(&tw.cpu, job.s.n_tok, FDK_F32);
-        float *got = run(&tw.gpu, job.s.n_tok + PAD, FDK_BF16);
-        compare_shares(got, want);
-        free(got);
-        free(want);
+        check_shares(0);
         job_free();
     }
 }
@@ -458,35 +487,9 @@ heads_of_all_ranks(void **state)
         job.softcap = i % 7 == 6 ? 30 : 0;
         for (int r = 0; r < 15; r++)
             job_row(1, here[r] * n_own + tw_int(0, n_own - 1), (uint64_t)(i * 20 + r));
-        float *want = run(&tw.cpu, job.s.n_tok, FDK_F32);
-        float *got = run(&tw.gpu, job.s.n_tok + PAD, FDK_BF16);
-        compare_shares(got, want);
-        free(got);
-        free(want);
+        check_shares(0);
         job_free();
     }
-}
-
-/* Two layers of one plan, the same: what the first leaves must not show in the second. */
-static float *
-run_twice(struct two_dev *t, int T)
-{
-    struct launch l;
-    launch_new(&l, t, T, FDK_BF16);
-    launch_fill(&l, t);
-    tw_same_plan(t, &l.p, &job.s);
-    launch_ops(&l, t);
-    float *y = launch_read(&l, t);
-    size_t bytes = (size_t)T * y_row() * fdk_dtype_bytes(y_type(FDK_BF16));
-    OK(t->d.ops->fill(t->d.st, l.a.y, TW_POISON, bytes));
-    OK(t->d.ops->attention(&l.a, t->d.st));
-    float *again = launch_read(&l, t);
-    assert_int_equal(job.done, 2 * job.tiles);
-    job.done = (uint32_t)job.tiles;
-    tw_same(again, y, (size_t)job.s.n_tok * y_row() * 4, "again");
-    free(again);
-    tw_free(t);
-    return y;
 }
 
 /* Shares of rows that several blocks have, and blocks that have several rows. */
@@ -512,11 +515,7 @@ shares_of_many_blocks(void **state)
                 (uint64_t)(i * 20 + r));
         if (i % 5 == 0)
             job_row(7, 200, (uint64_t)i);
-        float *want = run(&tw.cpu, job.s.n_tok, FDK_F32);
-        float *got = run_twice(&tw.gpu, job.s.n_tok + PAD);
-        compare_shares(got, want);
-        free(got);
-        free(want);
+        check_shares(1);
         job_free();
     }
 }
@@ -532,11 +531,7 @@ long_shares(void **state)
         job_row(1, 7000 * 2 + 70, (uint64_t)i);
         job_row(1, 30, 2);
         job_row(1, 3600 * 2 + 100, (uint64_t)(3 + i));
-        float *want = run(&tw.cpu, job.s.n_tok, FDK_F32);
-        float *got = run_twice(&tw.gpu, job.s.n_tok + PAD);
-        compare_shares(got, want);
-        free(got);
-        free(want);
+        check_shares(1);
         job_free();
     }
 }

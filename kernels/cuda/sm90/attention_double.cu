@@ -103,19 +103,8 @@ table_reach(struct table_part &p, const struct walk &w, const struct split_args 
     }
 }
 
-/* Keys or values of a piece; eight: of a block's eights of tokens, the first. */
-static __device__ __forceinline__ void
-fetch_eights(uint32_t to, const CUtensorMap *m, int eight, int block, uint32_t bar)
-{
-    uint64_t policy;
-    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-    asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::"
-        "complete_tx::bytes.L2::cache_hint [%0], [%1, {%2, %2, %2, %3, %4}], [%5], %6;"
-        :: "r"(to), "l"(m), "r"(0), "r"(eight), "r"(block), "r"(bar), "l"(policy)
-        : "memory");
-}
-
-/* A chunk to `to`, of which a thread has a piece where block is not -1. */
+/* A chunk to `to`, of which a thread has a piece where block is not -1. eight: of a block's
+ * eights of tokens, the chunk's first. */
 static __device__ __forceinline__ void
 copy_chunk(const struct split_args &s, const struct double_maps &m, uint32_t to,
     uint32_t bar, int eight, int block, int thread)
@@ -126,8 +115,8 @@ copy_chunk(const struct split_args &s, const struct double_maps &m, uint32_t to,
         cu_bar_expect(bar, (uint32_t)n * 2 * bytes);
     __syncwarp();
     if (block >= 0) {
-        fetch_eights(to + (uint32_t)thread * bytes, &m.k, eight, block, bar);
-        fetch_eights(to + ARRAY + (uint32_t)thread * bytes, &m.v, eight, block, bar);
+        fetch(to + (uint32_t)thread * bytes, &m.k, 0, eight, block, bar);
+        fetch(to + ARRAY + (uint32_t)thread * bytes, &m.v, 0, eight, block, bar);
     }
     __syncwarp();
 }

@@ -273,7 +273,7 @@ feed_unit(struct feed &f, const struct split_args &s, const CUtensorMap *map, in
         if (lane == 0) {
             cu_bar_expect(bar, 2 * sh::half + (sh::scaled ? 2 * UNIT * 4 : 0));
             fetch(f.ring + (uint32_t)(stage * sh::stage), map, sh::lines ?
-                token / UNIT * (sh::half / 128) : token, f.block, bar);
+                token / UNIT * (sh::half / 128) : token, 0, f.block, bar);
         }
         if (sh::scaled && lane < 2) {
             const struct fdk_kv &kv = s.a.kv;

@@ -13,15 +13,16 @@
 
 #include <type_traits>
 
-/* Keys and values of a unit of block `block`. token: head and offset of the first. */
+/* A box of block `block`, to be read once. at, eight: its second and fourth coordinates; the
+ * first and the third are 0. */
 static __device__ __forceinline__ void
-fetch(uint32_t to, const CUtensorMap *m, int token, int block, uint32_t bar)
+fetch(uint32_t to, const CUtensorMap *m, int at, int eight, int block, uint32_t bar)
 {
     uint64_t policy;
     asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
     asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::"
-        "complete_tx::bytes.L2::cache_hint [%0], [%1, {%2, %3, %2, %2, %4}], [%5], %6;"
-        :: "r"(to), "l"(m), "r"(0), "r"(token), "r"(block), "r"(bar), "l"(policy)
+        "complete_tx::bytes.L2::cache_hint [%0], [%1, {%2, %3, %2, %4, %5}], [%6], %7;"
+        :: "r"(to), "l"(m), "r"(0), "r"(at), "r"(eight), "r"(block), "r"(bar), "l"(policy)
         : "memory");
 }
 
