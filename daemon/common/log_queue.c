@@ -111,6 +111,14 @@ lgq_put(struct lgq *q, const char *line, size_t n)
     return 0;
 }
 
+/* Is this the position of a loss that was not told? */
+static int
+lgq_lost_here(const struct lgq *q, uint64_t at)
+{
+    return __atomic_load_n(&q->n_lost, __ATOMIC_ACQUIRE) != 0 &&
+        __atomic_load_n(&q->lost_at, __ATOMIC_ACQUIRE) == at;
+}
+
 size_t
 lgq_take(const struct lgq *q, char *ret, size_t ret_bytes, uint64_t *ret_next)
 {
@@ -121,7 +129,7 @@ lgq_take(const struct lgq *q, char *ret, size_t ret_bytes, uint64_t *ret_next)
     if (tail - at > LGQ_BYTES || (at & 7) != 0)
         return 0;
     while (at < tail && (n = lgq_length(q, at)) != 0 && n <= ret_bytes - used &&
-        lgq_span(n) <= tail - at) {
+        lgq_span(n) <= tail - at && (used == 0 || !lgq_lost_here(q, at))) {
         lgq_copy_out(q, at + LGQ_HEAD, ret + used, n);
         used += n;
         at += lgq_span(n);

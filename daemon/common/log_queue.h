@@ -45,8 +45,9 @@ void lgq_init(struct lgq *q);
 int lgq_put(struct lgq *q, const char *line, size_t n);
 
 /* The reader. Whole lines to ret, as many as fit into ret_bytes (at least
- * LGQ_LINE_BYTES); 0: none. They stay in the queue until lgq_release() of what
- * *ret_next says. Async-signal-safe. */
+ * LGQ_LINE_BYTES) and end before a loss that was not told; 0: none.
+ * They stay in the queue until lgq_release() of what *ret_next says.
+ * Async-signal-safe. */
 size_t lgq_take(const struct lgq *q, char *ret, size_t ret_bytes, uint64_t *ret_next);
 void lgq_release(struct lgq *q, uint64_t next);
 /* How many lines were dropped behind what has been taken; told once. */

@@ -177,6 +177,34 @@ t_full(void **state)
     assert_int_equal(put("0123456\n"), -ENOBUFS);
 }
 
+/* What is put behind a loss leaves after it was told, however much room the
+ * reader's buffer has. */
+static void
+t_loss_in_its_place(void **state)
+{
+    char some[2 * LGQ_LINE_BYTES];
+    uint64_t next;
+    size_t n = 0, k;
+
+    (void)state;
+    while (put("0123456\n") == 0)
+        continue;
+    k = lgq_take(&q, some, 16, &next);
+    assert_int_equal(k, 16);
+    lgq_release(&q, next);
+    assert_int_equal(put("later\n"), 0);
+    do {
+        n += k;
+        assert_int_equal(lgq_lost(&q), 0);
+        k = lgq_take(&q, some, sizeof(some), &next);
+        lgq_release(&q, next);
+    } while (memchr(some, 'l', k) == NULL && n + k < LGQ_BYTES / 2);
+    assert_int_equal(n + k, LGQ_BYTES / 2);
+    assert_null(memchr(some, 'l', k));
+    assert_int_equal(lgq_lost(&q), 1);
+    assert_int_equal(lgq_take(&q, some, sizeof(some), &next), 6);
+}
+
 static void
 t_last_lines(void **state)
 {
@@ -306,6 +334,7 @@ main(void)
         cmocka_unit_test_setup(t_laps, setup),
         cmocka_unit_test_setup(t_former_laps, setup),
         cmocka_unit_test_setup(t_full, setup),
+        cmocka_unit_test_setup(t_loss_in_its_place, setup),
         cmocka_unit_test_setup(t_last_lines, setup),
         cmocka_unit_test_setup(t_threads, setup),
         cmocka_unit_test_setup(t_wakes, setup),
