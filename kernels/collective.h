@@ -53,11 +53,14 @@ struct fdk_group_args {
                                   group */
     int32_t in_host; /* 1: workspaces are in the host's memory, and nothing goes in packets;
                                   such a group has no kv_share and row_share */
+    uint64_t ahead_bytes; /* of an operand that reduce_send() takes, at most; 0: none. A group
+                                  of more than two ranks, or in_host, has none */
 };
 
 /* Up to which sizes all-reduces go which way: fdk_group_args. */
 struct fdk_group_ways {
     uint64_t one_shot_bytes, packet_bytes; /* packet_bytes 0: the backend has no packets */
+    uint64_t ahead_bytes; /* room for what reduce_send() takes; not set, only told */
 };
 
 /* y = sum over the ranks of x. With a residual: residual += that sum; y = residual /
@@ -154,6 +157,13 @@ struct fdk_row_share_args {
  *                     Operands are aligned to their type; those aligned to 16 bytes, and rows
  *                     of such a length, are faster. cpu: -ENOTSUP for rows of more than
  *                     FDK_CPU_NORM_MAX elements with a residual in a 16-bit type.
+ * fdk_ops.reduce_send, reduce_take
+ *                     an all-reduce in two launches of the same arguments: x travels to the
+ *                     other rank while the stream goes on, and the sum, the same bits, is made
+ *                     by the second, which waits for the other rank's x. x stays as it is in
+ *                     between. Number i + 2 of the first follows number i of the second.
+ *                     Neither is recorded. -ENOTSUP: no room for the operand
+ *                     (fdk_group_args.ahead_bytes), or a recording; as all_reduce besides.
  * fdk_ops.kv_share, row_share
  *                     as these. -EINVAL besides: a rank without an address, a group in_host.
  * The null backend checks the arguments and leaves the operands as they are.

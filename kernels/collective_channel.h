@@ -137,6 +137,18 @@ coll_push_all(const struct coll_run *r, uint64_t at, uint32_t m, uint32_t slot)
     }
 }
 
+/* This channel's portion of a sum whose operands were sent ahead: the other rank's is at src. */
+COLL_FN void
+coll_ahead_run(const struct coll_run *r, const char *src)
+{
+    struct coll_span t = coll_span_of(r->j, r->count, r->channel);
+    uint64_t C = (uint32_t)r->j->C;
+    coll_sum(r, t.first, (uint32_t)(t.end - t.first), src + t.first * (uint32_t)r->j->eb,
+        0, 0);
+    if (r->j->residual != NULL)
+        coll_norm(r, t.first / C, t.end / C);
+}
+
 /* This rank's own elements at .. at + m of a gather. */
 COLL_RARE void
 coll_place_own(const struct coll_run *r, uint64_t at, uint32_t m)

@@ -27,8 +27,8 @@
 #define COLL_BUFS          4     /* of a channel: piece s has number s % COLL_BUFS */
 #define COLL_PACKET_BYTES  16384 /* of a channel's portion that goes in packets, at most */
 
-/* How an all-reduce of a size goes: in shares, whole, or whole in packets. */
-enum coll_way { COLL_SHARES, COLL_WHOLE, COLL_PACKETS };
+/* How an all-reduce of a size goes: in shares, whole, whole in packets, or ahead of the sum. */
+enum coll_way { COLL_SHARES, COLL_WHOLE, COLL_PACKETS, COLL_AHEAD };
 
 struct coll_channel {
     uint64_t seq; /* pieces so far; its own rank's alone */
@@ -50,6 +50,8 @@ struct coll_space {
     int32_t n, rank;
     int32_t n_channel; /* most of an operation */
     uint32_t buf;      /* bytes of a channel's buffer, of COLL_BUFS, a multiple of 32 n */
+    uint64_t ahead_at, ahead_bytes; /* where the other rank's operands land, COLL_BUFS of so
+                                       many bytes; 0: nothing goes ahead */
     int32_t number[FDK_MAX_RANKS]; /* what errors call each rank */
     int32_t in_host;               /* fdk_group_args.in_host */
 };
@@ -70,17 +72,48 @@ struct coll_job {
     int32_t n_channel;
 };
 
+/* Behind the channels there is one more, whose flags are those of operands sent ahead. */
 PLAN_FN uint64_t
 coll_head_bytes(int32_t n_channel)
 {
-    return (COLL_HEAD + (uint32_t)n_channel * sizeof(struct coll_channel) + 255) / 256 * 256;
+    uint64_t n = COLL_HEAD + ((uint32_t)n_channel + 1) * sizeof(struct coll_channel);
+    return (n + 255) / 256 * 256;
 }
 
 static inline uint64_t
 coll_space_bytes(const struct coll_space *s)
 {
-    uint64_t each = (uint64_t)s->n_channel * 2 * (uint32_t)s->n * 2 * COLL_PACKET_BYTES;
-    return s->packet_at + (s->packet_bytes > 0 ? each : 0);
+    return s->ahead_at + COLL_BUFS * s->ahead_bytes;
+}
+
+/* Where number `seq` that is sent ahead to a rank lands. */
+PLAN_FN char *
+coll_ahead_of(const struct coll_space *s, int32_t rank, uint64_t seq)
+{
+    return s->base[rank] + s->ahead_at + seq % COLL_BUFS * s->ahead_bytes;
+}
+
+/* Its flag, which rank `from` writes. */
+PLAN_FN uint64_t *
+coll_ahead_flag_of(const struct coll_space *s, int32_t rank, int32_t from, uint64_t seq)
+{
+    struct coll_channel *c = (struct coll_channel *)(void *)(s->base[rank] + COLL_HEAD);
+    return &c[s->n_channel].flag[seq % COLL_BUFS][0][from];
+}
+
+/* What a rank has launched of reduce_send() and reduce_take(), to be told apart by number. */
+struct coll_ahead {
+    uint64_t sent, taken;
+};
+
+/* Before a launch. -EINVAL: two were sent and not taken, or there is none to take. */
+static inline int
+coll_ahead_next(struct coll_ahead *a, int take, uint64_t *ret_seq)
+{
+    if (take ? a->taken == a->sent : a->sent - a->taken >= COLL_BUFS / 2)
+        return -EINVAL;
+    *ret_seq = take ? ++a->taken : ++a->sent;
+    return 0;
 }
 
 /* ---- an operation ------------------------------------------------------------ */
@@ -163,6 +196,28 @@ coll_reduce_job(const struct fdk_all_reduce_args *a, const struct coll_space *s,
     j.n_channel = coll_channels(&j, s);
     *ret = j;
     return 0;
+}
+
+/* What fdk_ops.reduce_send() and reduce_take() take. */
+static inline int
+coll_ahead_job(const struct fdk_all_reduce_args *a, const struct coll_space *s,
+    struct coll_job *ret)
+{
+    uint64_t count = (uint64_t)(uint32_t)a->T * (uint32_t)a->C;
+    int rc = coll_reduce_job(a, s, ret);
+    if (rc != 0)
+        return rc;
+    return count > UINT32_MAX || count * (uint32_t)ret->eb > s->ahead_bytes ? -ENOTSUP : 0;
+}
+
+/* The same of both, whatever rows are live and whether a norm follows. */
+PLAN_FN uint32_t
+coll_ahead_tag(const struct coll_job *job)
+{
+    struct coll_job j = *job;
+    j.residual = NULL;
+    j.n_channel = 0;
+    return coll_tag(&j, (uint64_t)(uint32_t)j.T * (uint32_t)j.C, COLL_AHEAD);
 }
 
 static inline int
@@ -371,6 +426,10 @@ coll_space_init(const struct fdk_group_args *a, int32_t n_dev,
     s.packet_bytes =
         d->packet_bytes != 0 && a->packet_bytes != 0 ? a->packet_bytes : d->packet_bytes;
     s.packet_bytes = s.in_host ? 0 : s.packet_bytes;
+    s.ahead_at = s.packet_at;
+    if (s.packet_bytes > 0)
+        s.ahead_at += (uint64_t)s.n_channel * 2 * (uint32_t)s.n * 2 * COLL_PACKET_BYTES;
+    s.ahead_bytes = s.n == 2 && !s.in_host ? (a->ahead_bytes + 255) / 256 * 256 : 0;
     s.limit_ns = UINT64_C(1000) *
         (a->spin_limit_us != 0 ? a->spin_limit_us : (uint32_t)COLL_LIMIT_US);
     *ret = s;
@@ -391,6 +450,7 @@ coll_space_ways(struct coll_space *s, const struct fdk_group_ways *set,
     if (was != NULL) {
         was->one_shot_bytes = s->one_shot_bytes;
         was->packet_bytes = s->packet_bytes;
+        was->ahead_bytes = s->ahead_bytes;
     }
     if (set == NULL)
         return;

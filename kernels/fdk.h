@@ -738,6 +738,8 @@ struct fdk_ops {
         struct fdk_group_ways *was);
     int (*all_reduce)(const struct fdk_all_reduce_args *, fdk_stream_t);
     int (*all_gather)(const struct fdk_all_gather_args *, fdk_stream_t);
+    int (*reduce_send)(const struct fdk_all_reduce_args *, fdk_stream_t);
+    int (*reduce_take)(const struct fdk_all_reduce_args *, fdk_stream_t);
     int (*kv_share)(const struct fdk_kv_share_args *, fdk_stream_t);
     int (*row_share)(const struct fdk_row_share_args *, fdk_stream_t);
 };

@@ -75,7 +75,7 @@ libfdk_cuda_a_SOURCES = $(FDK_CUDA_CU)
 FDK_CUDA_O = $(FDK_CUDA_CU:.cu=.o)
 $(FDK_CUDA_O): %D%/fdk.h %D%/collective.h %D%/collective_channel.h %D%/collective_plan.h %D%/program.h %D%/cuda/hooks.h $(FDK_CUDA_BASE_CUH)
 $(FDK_CUDA_SM90_CU:.cu=.o): $(FDK_CUDA_SM90_CUH)
-%D%/cuda/collective.o: %D%/cuda/collective_packet.cuh
+%D%/cuda/collective.o: %D%/cuda/collective_packet.cuh %D%/cuda/collective_ahead.cuh
 libfdk_cuda_tests.so: $(FDK_CUDA_O)
 	$(AM_V_CCLD)$(CC) -shared -Wl,-soname,$(abs_builddir)/$@ -o $@ $(FDK_CUDA_O) $(CUDA_LIBS)
 CLEANFILES += libfdk_cuda_tests.so

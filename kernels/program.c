@@ -567,46 +567,212 @@ fdk_unbind(struct fdk_bound *b)
     free(b);
 }
 
+/* ---- halves -------------------------------------------------------------- */
+
+static int
+by_row(const struct fdk_op *op)
+{
+    switch (op->kind) {
+    case FDK_OP_GEMM:
+    case FDK_OP_RMSNORM:
+    case FDK_OP_SILU_MUL:
+    case FDK_OP_ALL_REDUCE:
+        return op->rows == FDK_PER_TOKEN && op->first == 0 && op->slice == 0 &&
+            !op->needs_output;
+    default:
+        return 0;
+    }
+}
+
+int32_t
+fdk_halves(const struct fdk_op *op, int32_t n)
+{
+    int32_t m = 0, sums = 0;
+    for (; m < n && by_row(&op[m]); m++)
+        sums += op[m].kind == FDK_OP_ALL_REDUCE;
+    return sums > 0 ? m : 0;
+}
+
+/* p moved by rows of n elements; NULL stays NULL. */
+static void *
+moved(const void *p, int32_t rows, int32_t n, enum fdk_dtype t)
+{
+    size_t bytes = (size_t)rows * (size_t)n * fdk_dtype_bytes(t);
+    return p != NULL ? (char *)(uintptr_t)p + bytes : NULL;
+}
+
+/* The operation for the rows from `at` on. The count of live rows stays: rows behind them may
+ * be computed. */
+static void
+move_rows(struct fdk_op *op, int32_t at)
+{
+    struct fdk_gemm_args *g = &op->gemm;
+    struct fdk_rmsnorm_args *r = &op->rmsnorm;
+    struct fdk_silu_mul_args *m = &op->silu_mul;
+    struct fdk_all_reduce_args *a = &op->all_reduce;
+    if (op->kind == FDK_OP_GEMM) {
+        g->x = moved(g->x, at, g->K, g->act);
+        g->y = moved(g->y, at, g->ldy, g->y_dtype);
+    } else if (op->kind == FDK_OP_RMSNORM) {
+        r->x = moved(r->x, at, r->C, FDK_F32);
+        r->y = moved(r->y, at, r->C, r->act);
+        r->add = moved(r->add, at, r->C, r->act);
+    } else if (op->kind == FDK_OP_SILU_MUL) {
+        m->gu = moved(m->gu, at, 2 * m->F, m->act);
+        m->y = moved(m->y, at, m->F, m->act);
+    } else if (op->kind == FDK_OP_ALL_REDUCE) {
+        a->x = moved(a->x, at, a->C, a->act);
+        a->y = moved(a->y, at, a->C, a->act);
+    }
+}
+
 /* ---- launching ----------------------------------------------------------- */
+
+/* The fusion that operation i begins for that many rows, of at most n operations; -1: none. */
+static int32_t
+run_at(const struct fdk_bound *b, int32_t i, int32_t rows, int32_t n)
+{
+    int32_t lo = 0, hi = b->n_run;
+    while (lo < hi) {
+        int32_t mid = (lo + hi) / 2;
+        if (b->run[mid].first < i)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    for (; lo < b->n_run && b->run[lo].first == i; lo++)
+        if (b->run[lo].least <= rows && rows <= b->run[lo].most && b->run[lo].n <= n)
+            return lo;
+    return -1;
+}
+
+/* Half h of the rows of operations [first, end), which hold no sum. */
+static int32_t
+list_half(const struct fdk_bound *b, const struct fdk_launch *h, int fused, int32_t first,
+    int32_t end, struct fdk_launch *ret)
+{
+    int32_t n = 0;
+    for (int32_t i = first; i < end; i += ret[n++].n) {
+        int32_t most = end - i < FDK_FUSION_OPS ? end - i : FDK_FUSION_OPS;
+        ret[n] = *h;
+        ret[n].first = i;
+        ret[n].run = fused ? run_at(b, i, h->rows, most) : -1;
+        ret[n].n = ret[n].run >= 0 ? b->run[ret[n].run].n : 1;
+    }
+    return n;
+}
+
+/* The sum `first` as one launch of half h, and what the other rank's operand takes with it. */
+static struct fdk_launch
+sum_of(const struct fdk_bound *b, const struct fdk_launch *h, int fused, int32_t first,
+    enum fdk_launch_as as)
+{
+    struct fdk_launch l = *h;
+    l.as = as;
+    l.first = first;
+    l.run = fused && as == FDK_LAUNCH_TAKE ? run_at(b, first, h->rows, 2) : -1;
+    l.n = l.run >= 0 ? b->run[l.run].n : 1;
+    return l;
+}
+
+/* Operations [first, end) stage by stage: what follows a sum up to the next one. */
+static int32_t
+list_halves(const struct fdk_bound *b, const struct fdk_step *s, int fused, int32_t first,
+    int32_t end, struct fdk_launch *ret)
+{
+    const int32_t T = s->T, half = fdk_half_rows(T);
+    const struct fdk_launch h[2] = { { .rows = half }, { .at = half, .rows = T - half } };
+    int32_t n = 0, sum = -1, at = first, next;
+    do {
+        for (next = at + (sum >= 0); next < end && b->op[next].kind != FDK_OP_ALL_REDUCE;)
+            next++;
+        for (int i = 0; i < 2; i++) {
+            int32_t from = at;
+            if (sum >= 0) {
+                ret[n] = sum_of(b, &h[i], fused, sum, FDK_LAUNCH_TAKE);
+                from = sum + ret[n++].n;
+            }
+            n += list_half(b, &h[i], fused, from, next, ret + n);
+            if (next < end)
+                ret[n++] = sum_of(b, &h[i], fused, next, FDK_LAUNCH_SEND);
+        }
+        at = sum = next;
+    } while (next < end);
+    return n;
+}
 
 int32_t
 fdk_launches(const struct fdk_bound *b, const struct fdk_step *s, int fused,
     struct fdk_launch *ret)
 {
-    int32_t n = 0, r = 0, len;
+    int32_t n = 0, len;
     for (int32_t i = 0; i < b->n_op; i += len) {
         int32_t rows = fdk_op_rows(&b->op[i], s), run = -1;
         len = 1;
         if (rows == 0)
             continue;
-        while (r < b->n_run && b->run[r].first < i)
-            r++;
-        for (int32_t j = r; fused && run < 0 && j < b->n_run && b->run[j].first == i; j++)
-            if (b->run[j].least <= rows && rows <= b->run[j].most)
-                run = j;
-        if (run >= 0)
-            len = b->run[run].n;
-        ret[n++] = (struct fdk_launch){ i, len, run };
+        if (s->halves && rows > fdk_half_rows(rows) &&
+            (len = fdk_halves(&b->op[i], b->n_op - i)) > 0) {
+            n += list_halves(b, s, fused, i, i + len, ret + n);
+            continue;
+        }
+        if (fused)
+            run = run_at(b, i, rows, INT32_MAX);
+        len = run >= 0 ? b->run[run].n : 1;
+        ret[n++] = (struct fdk_launch){ .first = i, .n = len, .run = run };
     }
     return n;
+}
+
+/* op: those of the launch, s the step, both of its rows alone. */
+static int
+launch_ops(const struct fdk_bound *b, const struct fdk_op *ops, const struct fdk_step *s,
+    const struct fdk_launch *l, fdk_stream_t st)
+{
+    int rc = -ENOTSUP;
+    if (l->run >= 0)
+        rc = b->run[l->run].f->launch(b->run[l->run].data, ops, l->n, s, st);
+    if (rc != -ENOTSUP)
+        return rc;
+    rc = 0;
+    for (int32_t i = 0; i < l->n && rc == 0; i++) {
+        struct fdk_op op = ops[i];
+        fdk_op_complete(&op, s);
+        rc = fdk_op_launch(b->k, &op, st);
+    }
+    return rc;
+}
+
+static int
+launch_half(const struct fdk_bound *b, const struct fdk_step *s,
+    const struct fdk_launch *l, fdk_stream_t st)
+{
+    struct fdk_op op[FDK_FUSION_OPS];
+    struct fdk_all_reduce_args sum;
+    struct fdk_step half = *s;
+    half.T = l->rows;
+    for (int32_t i = 0; i < l->n; i++) {
+        op[i] = b->op[l->first + i];
+        move_rows(&op[i], l->at);
+    }
+    if (l->as == FDK_LAUNCH_RUN)
+        return launch_ops(b, op, &half, l, st);
+    if (l->n > 1)
+        sum = fdk_reduce_norm_args(op, &half);
+    else
+        sum = op[0].all_reduce;
+    sum.T = l->rows;
+    return l->as == FDK_LAUNCH_SEND
+        ? b->k->reduce_send(&sum, st)
+        : b->k->reduce_take(&sum, st);
 }
 
 int
 fdk_launch(const struct fdk_bound *b, const struct fdk_step *s,
     const struct fdk_launch *l, fdk_stream_t st)
 {
-    int rc = -ENOTSUP;
-    if (l->run >= 0)
-        rc = b->run[l->run].f->launch(b->run[l->run].data, &b->op[l->first], l->n, s, st);
-    if (rc != -ENOTSUP)
-        return rc;
-    rc = 0;
-    for (int32_t i = l->first; i < l->first + l->n && rc == 0; i++) {
-        struct fdk_op op = b->op[i];
-        fdk_op_complete(&op, s);
-        rc = fdk_op_launch(b->k, &op, st);
-    }
-    return rc;
+    return l->rows > 0 ? launch_half(b, s, l, st)
+                       : launch_ops(b, &b->op[l->first], s, l, st);
 }
 
 const char *

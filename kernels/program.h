@@ -108,6 +108,7 @@ struct fdk_step {
     const struct fdk_batch *b;
     int32_t T, O;         /* tokens, outputs (0: none), padded */
     int32_t n_work;       /* attention tiles at most */
+    int32_t halves;       /* 1: fdk_launches() may list its rows in two halves */
     const int32_t *range; /* KV_SHARE, ROW_SHARE of a step that copies divide: theirs of */
     const int32_t *at;    /* these names; else NULL */
     struct { /* of a KV group: its slots and block tables, and of att_plan: */
@@ -173,18 +174,46 @@ int32_t fdk_reduce_norm_covers(struct fdk_ctx *ctx, int dev, const struct fdk_op
 struct fdk_all_reduce_args
 fdk_reduce_norm_args(const struct fdk_op *op, const struct fdk_step *s);
 
+/*
+ * Halves. Where two ranks sum what each has a share of, the links rest during the GEMMs and the
+ * GEMMs during the sums. The operations between two attentions work on each row by itself: with
+ * fdk_step.halves they are launched for the first half of the rows and for the second by turns,
+ * and a sum as fdk_ops.reduce_send() and reduce_take(). So one half's operands travel under the
+ * other half's GEMMs. Buffers of such operations must not share memory. Groups have two ranks
+ * and room (fdk_group_ways.ahead_bytes) for fdk_half_rows() rows of what is summed, and the
+ * stream does not record.
+ */
+FDK_BOTH int32_t
+fdk_half_rows(int32_t T) /* of the first half: whole tiles of a GEMM where there are several */
+{
+    int32_t half = (T + 1) / 2;
+    return half <= 128 ? half : (half + 127) / 128 * 128;
+}
+/* Operations from op[0] on, of n, that may be launched in halves; 0: none, or no sum is among
+ * them. */
+int32_t fdk_halves(const struct fdk_op *op, int32_t n);
+
+enum fdk_launch_as {
+    FDK_LAUNCH_RUN,  /* the operations */
+    FDK_LAUNCH_SEND, /* an ALL_REDUCE: fdk_ops.reduce_send() */
+    FDK_LAUNCH_TAKE  /* the same, and what the fusion has besides: reduce_take() */
+};
 struct fdk_bound;
 struct fdk_launch {
     int32_t first, n; /* operations [first, first + n) */
     int32_t run;      /* index of the bound fusion, -1: an operation by itself */
+    int32_t at, rows; /* of the rows: `rows` from `at` on; rows 0: all */
+    enum fdk_launch_as as;
 };
 
 /* Copies op[n]. -ENOMEM, -EIO. */
 int fdk_bind(const struct fdk_ops *k, struct fdk_ctx *ctx, int dev,
     const struct fdk_op *op, int32_t n, struct fdk_bound **ret);
 void fdk_unbind(struct fdk_bound *bound);
-/* What a step launches, in order, into ret[n of fdk_bind()]. Returns how many. fused 0: each
- * operation by itself. */
+/* Launches of n operations at most, in halves. */
+#define FDK_LAUNCHES(n) (4 * (n))
+/* What a step launches, in order, into ret[n of fdk_bind()], or ret[FDK_LAUNCHES(n)] of a step
+ * in halves. Returns how many. fused 0: each operation by itself. */
 int32_t fdk_launches(const struct fdk_bound *bound, const struct fdk_step *s, int fused,
     struct fdk_launch *ret);
 int fdk_launch(const struct fdk_bound *bound, const struct fdk_step *s,

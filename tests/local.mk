@@ -150,7 +150,7 @@ SIM_TESTS = \
 	%D%/sim/s_lookahead \
 	%D%/sim/s_mix \
 	%D%/sim/s_overlap \
-	%D%/sim/s_groups %D%/sim/s_ranks %D%/sim/s_owners \
+	%D%/sim/s_groups %D%/sim/s_halves %D%/sim/s_ranks %D%/sim/s_owners \
 	%D%/sim/s_ranks_faults \
 	%D%/sim/s_preempt \
 	%D%/sim/s_prefix \
@@ -164,6 +164,7 @@ SIM_TESTS = \
 KERNEL_TESTS = \
 	%D%/kernel/k_attention \
 	%D%/kernel/k_collective \
+	%D%/kernel/k_collective_ahead \
 	%D%/kernel/k_collective_b \
 	%D%/kernel/k_collective_late \
 	%D%/kernel/k_copies \
@@ -350,6 +351,7 @@ tests_sim_s_graph_SOURCES = %D%/sim/s_graph.c $(REF_FIXTURE)
 tests_sim_s_lookahead_SOURCES = %D%/sim/s_lookahead.c $(SIM_FIXTURE)
 tests_sim_s_mix_SOURCES = %D%/sim/s_mix.c $(SIM_FIXTURE)
 tests_sim_s_ranks_SOURCES = %D%/sim/s_ranks.c %D%/sim/ranks.h $(SIM_FIXTURE)
+tests_sim_s_halves_SOURCES = %D%/sim/s_halves.c %D%/sim/ranks.h $(SIM_FIXTURE)
 tests_sim_s_owners_SOURCES = %D%/sim/s_owners.c %D%/sim/ranks.h $(SIM_FIXTURE)
 tests_sim_s_groups_SOURCES = %D%/sim/s_groups.c %D%/sim/ranks.h $(SIM_FIXTURE)
 tests_sim_s_ranks_faults_SOURCES = %D%/sim/s_ranks_faults.c $(SIM_FIXTURE)
@@ -369,6 +371,8 @@ tests_kernel_k_collective_SOURCES = %D%/kernel/k_collective.c %D%/kernel/k_ranks
 tests_kernel_k_collective_b_SOURCES = %D%/kernel/k_collective_b.c %D%/kernel/k_ranks.h \
 	%D%/kernel/k_util.h %D%/bench/nccl.h
 tests_bench_b_collective_SOURCES = %D%/bench/b_collective.c %D%/bench/nccl.h
+tests_kernel_k_collective_ahead_SOURCES = %D%/kernel/k_collective_ahead.c \
+	%D%/kernel/k_ranks.h %D%/kernel/k_util.h
 tests_kernel_k_collective_late_SOURCES = %D%/kernel/k_collective_late.c %D%/kernel/k_ranks.h \
 	%D%/kernel/k_util.h
 tests_kernel_k_copies_SOURCES = %D%/kernel/k_copies.c %D%/kernel/k_ranks.h %D%/kernel/k_util.h

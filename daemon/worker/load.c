@@ -381,7 +381,10 @@ wrk_open_args(const struct worker *w, struct wrk_open *to)
         .kv_copies = w->prog != NULL ? w->prog->kv_copies : 1,
         .n_thread = wrk_threads(w),
         .spin_us = wrk_spin_us(p),
-        .max_token = par_max_batched_tokens(p, wrk_on_cpu(w))
+        .max_token = par_max_batched_tokens(p, wrk_on_cpu(w)),
+        .halves_least = (int32_t)p->parallel_overlap_min_tokens,
+        .prog = w->prog,
+        .wp = w->wp
     };
     /* All but the entry under test. */
     if (p->device_test_entry >= 0 && w->devs.n > 0)
@@ -405,6 +408,10 @@ wrk_open_device(struct worker *w, struct wrk_laps *laps, char *err, size_t err_b
         o.a.cache_dir = cache;
     }
     rc = run_new(&o.a, &w->run, err, err_bytes);
+    if (rc == 0 && o.a.halves_least > 0 && w->run->halves_least == 0)
+        log_warn("load: parallel.overlap_min_tokens = %d is without use: steps go in halves where "
+                 "two devices share the weights and reach each other's memory",
+            o.a.halves_least);
     wrk_lap(laps, "device");
     if (rc == 0 && w->wp != NULL)
         rc = wts_plan_layout(w->wp, w->prog, w->run->k, err, err_bytes);

@@ -69,7 +69,8 @@ wrk_sizes(struct worker *w, int32_t max_len, struct mpl_sizes *ret)
     shape.act = run_act(shape.k, w->prog, w->wp);
     rc = run_tiles(&shape);
     if (rc == 0)
-        rc = run_place(shape.k, w->prog, d, shape.R, shape.act, off, &act);
+        rc = run_place(shape.k, w->prog, d, shape.R, shape.act, w->run->halves_least > 0,
+            off, &act);
     if (rc == 0)
         scratch = run_scratch_bytes(&shape);
     free(off);

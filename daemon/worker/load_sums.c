@@ -58,7 +58,7 @@ wrk_sums_path(const struct worker *w, char *ret, size_t ret_bytes)
 int
 wrk_sums_read(const char *path, struct fdk_group_ways *ret)
 {
-    struct fdk_group_ways ways = { 0, 0 };
+    struct fdk_group_ways ways = { 0 };
     FILE *f = fopen(path, "re");
     char text[128];
     size_t n;

@@ -119,17 +119,35 @@ run_streams(struct runner *run, char *err, size_t err_bytes)
     return 0;
 }
 
+/* Of the sums of half of the largest step; 0: no step goes in halves. */
+static uint64_t
+run_ahead_bytes(const struct runner *run, const struct run_open_args *a)
+{
+    const struct mdl_program *p = a->prog;
+    int32_t most = 0;
+
+    if (a->halves_least <= 0 || p == NULL || run_copy_ranks(run) != 2 || run->in_host)
+        return 0;
+    for (int32_t i = 0; i < p->n_op; i++)
+        if (p->op[i].kind == MDL_OP_ALLREDUCE && p->op[i].rows == MDL_PER_TOKEN &&
+            p->op[i].N > most)
+            most = p->op[i].N;
+    return (uint64_t)fdk_half_rows(a->max_token) * (uint64_t)most *
+        fdk_dtype_bytes(run_act(run->k, p, a->wp));
+}
+
 /* What n ranks meet in. */
 static int
-run_group(struct runner *run, const int32_t *number, int32_t n, struct fdk_group **ret,
-    char *err, size_t err_bytes)
+run_group(struct runner *run, const int32_t *number, int32_t n, uint64_t ahead,
+    struct fdk_group **ret, char *err, size_t err_bytes)
 {
     int32_t device[FDK_MAX_RANKS];
     struct fdk_group_args a = { .n_rank = n,
         .device = device,
         .number = number,
         .spin_limit_us = run->spin_limit_us,
-        .in_host = run->in_host };
+        .in_host = run->in_host,
+        .ahead_bytes = ahead };
 
     if (n <= 1)
         return 0;
@@ -147,11 +165,13 @@ run_group(struct runner *run, const int32_t *number, int32_t n, struct fdk_group
 /* What the ranks meet in: those of a copy, those that are one place of all copies, and those
  * that share tokens. */
 static int
-run_groups(struct runner *run, char *err, size_t err_bytes)
+run_groups(struct runner *run, const struct run_open_args *a, char *err, size_t err_bytes)
 {
     int32_t own[FDK_MAX_RANKS][FDK_MAX_RANKS] = { 0 }, n_own[FDK_MAX_RANKS] = { 0 };
     int32_t copy[FDK_MAX_RANKS][FDK_MAX_RANKS], place[FDK_MAX_RANKS][FDK_MAX_RANKS];
     int32_t n = run_copy_ranks(run);
+    uint64_t ahead = run_ahead_bytes(run, a);
+    struct fdk_group_ways ways = { 0 };
     int rc = 0;
 
     if (run->spin_limit_us == 0)
@@ -165,11 +185,14 @@ run_groups(struct runner *run, char *err, size_t err_bytes)
         n_own[run_owners_at(dev)] = run->kv_split;
     }
     for (int32_t p = 0; p < run->n_copy && rc == 0; p++)
-        rc = run_group(run, copy[p], n, &run->group[p], err, err_bytes);
+        rc = run_group(run, copy[p], n, ahead, &run->group[p], err, err_bytes);
+    if (rc == 0 && ahead > 0)
+        run->k->group_ways(run->group[0], NULL, &ways);
+    run->halves_least = ahead > 0 && ways.ahead_bytes >= ahead ? a->halves_least : 0;
     for (int32_t t = 0; t < n && rc == 0; t++)
-        rc = run_group(run, place[t], run->n_copy, &run->copies[t], err, err_bytes);
+        rc = run_group(run, place[t], run->n_copy, 0, &run->copies[t], err, err_bytes);
     for (int32_t i = 0; i < FDK_MAX_RANKS && rc == 0; i++)
-        rc = run_group(run, own[i], n_own[i], &run->owners[i], err, err_bytes);
+        rc = run_group(run, own[i], n_own[i], 0, &run->owners[i], err, err_bytes);
     return rc;
 }
 
@@ -213,7 +236,7 @@ run_new(const struct run_open_args *a, struct runner **ret, char *err, size_t er
         rc = run_streams(run, err, err_bytes);
     (void)slc_set(slice);
     if (rc == 0)
-        rc = run_groups(run, err, err_bytes);
+        rc = run_groups(run, a, err, err_bytes);
     if (rc != 0) {
         (void)run_free(run);
         return rc == -ENOMEM ? rc : -ENODEV;

@@ -77,10 +77,14 @@ struct run_open_args {
     int32_t kv_copies; /* mdl_program.kv_copies; 0: one */
     int32_t n_thread, spin_us;
     int32_t max_token;
-    enum fdk_exec exec;    /* virtual devices: who runs the commands */
-    int deterministic;     /* struct fdk_open_args */
-    int unfused;           /* each operation is a launch of its own */
-    const char *cache_dir; /* struct fdk_open_args; NULL: none */
+    enum fdk_exec exec;   /* virtual devices: who runs the commands */
+    int deterministic;    /* struct fdk_open_args */
+    int unfused;          /* each operation is a launch of its own */
+    int32_t halves_least; /* steps of that many tokens and more, which are no graphs, go in
+                              halves (fdk_step.halves) where a copy has two ranks; 0: none */
+    const struct mdl_program *prog; /* with halves_least: what run_load() will get, */
+    const struct wts_plan *wp;      /* this too */
+    const char *cache_dir;          /* struct fdk_open_args; NULL: none */
 };
 
 struct run_setup_args {
@@ -208,9 +212,11 @@ struct run_dev {
     fdk_event_t ev_copy[2];  /* begin and end of the last block copies */
     int32_t n_copy;          /* blocks of those, 0: time taken already */
     struct run_marks *marks; /* of the step being launched; NULL: it is not measured */
-    uint32_t *h_mark; /* pinned: the epoch of the last step that has passed its mark */
-    int marking;      /* the program that is being launched has a mark */
-    int single;       /* it goes operation by operation: the step is measured */
+    uint32_t *h_mark;  /* pinned: the epoch of the last step that has passed its mark */
+    int marking;       /* the program that is being launched has a mark */
+    int single;        /* it goes operation by operation: the step is measured */
+    int halves;        /* it goes in halves */
+    uint64_t n_halves; /* steps that did; the launching thread's */
     struct run_mem mem;
     uint64_t mem_before; /* free before graphs were recorded */
 };
@@ -303,6 +309,7 @@ struct runner {
     int32_t att_op;       /* the first attention operation, -1: none */
     int32_t R;            /* rows of a logits slice */
     int unfused;          /* each operation is a launch of its own */
+    int32_t halves_least; /* run_open_args.halves_least, 0 where nothing goes ahead */
     struct bat_rec *rec;  /* [n_rec] */
     int32_t n_rec;
     uint64_t n_graph, n_eager;   /* steps launched */
@@ -515,11 +522,11 @@ struct mdl_program *run_null_program(void);
 #define RUN_NULL_EOS   257
 #define RUN_NULL_LEN   65536
 /* Offsets of the program's buffers in one arena such that buffers alive at
- * the same time never overlap, nor those that a fusion of the backend reads until it ends;
- * off[n_buf]. */
+ * the same time never overlap, nor those that a fusion of the backend reads until it ends, nor,
+ * with halves, those of operations that may be launched in halves; off[n_buf]. */
 int
 run_place(const struct fdk_ops *k, const struct mdl_program *p, const struct bat_dims *d,
-    int32_t R, enum fdk_dtype act, size_t *off, size_t *ret_bytes);
+    int32_t R, enum fdk_dtype act, int halves, size_t *off, size_t *ret_bytes);
 /* Bytes of buffer i. */
 size_t run_buf_bytes(const struct mdl_program *p, const struct bat_dims *d, int32_t R,
     enum fdk_dtype act, int32_t i);

@@ -300,7 +300,7 @@ run_bind_form(struct run_dev *dev, const size_t *off, enum mdl_tail tail, int sp
     if (f->op == NULL || f->line == NULL)
         return -ENOMEM;
     if (dev->launch == NULL)
-        dev->launch = mem_array(n, sizeof(*dev->launch));
+        dev->launch = mem_array(FDK_LAUNCHES(n), sizeof(*dev->launch));
     if (dev->launch == NULL)
         return -ENOMEM;
     for (int32_t i = 0; i < dev->run->prog->n_op && rc == 0; i++)
@@ -500,6 +500,7 @@ run_program(struct run_dev *dev, const struct run_pad *pad)
     int32_t n;
 
     run_step(pad, &s);
+    s.halves = dev->halves;
     /* a measured step goes operation by operation */
     n = fdk_launches(f->bound, &s, !dev->run->unfused && !dev->single, dev->launch);
     for (int32_t i = 0; i < n && rc == 0; i++) {

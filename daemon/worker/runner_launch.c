@@ -269,6 +269,14 @@ run_replays(const struct runner *run, const struct bat_rec *rec)
     return rec->graph && run_uses_graph(run) && rec->marks == NULL;
 }
 
+/* All ranks say the same of a record, whatever graphs one of them has. */
+static int
+run_in_halves(const struct runner *run, const struct bat_rec *rec, const struct run_pad *pad)
+{
+    return run->halves_least > 0 && pad->T >= run->halves_least && !rec->graph &&
+        rec->marks == NULL;
+}
+
 /* A measured step has events enough. */
 static int
 run_eagerly(struct run_dev *dev, const struct bat_rec *rec, const struct run_pad *pad)
@@ -276,8 +284,11 @@ run_eagerly(struct run_dev *dev, const struct bat_rec *rec, const struct run_pad
     int rc;
 
     dev->marking = rec->mark && rec->marks == NULL;
+    dev->halves = run_in_halves(dev->run, rec, pad);
     rc = run_program(dev, pad);
-    dev->marking = 0;
+    if (dev->halves)
+        (void)__atomic_fetch_add(&dev->n_halves, 1, __ATOMIC_RELAXED);
+    dev->marking = dev->halves = 0;
     return rc;
 }
 
@@ -442,6 +453,10 @@ run_warm_full(struct run_dev *dev, int32_t arg)
     int rc = run_program(dev, &dev->full);
 
     (void)arg;
+    dev->halves = dev->run->halves_least > 0;
+    if (rc == 0 && dev->halves)
+        rc = run_program(dev, &dev->full);
+    dev->halves = 0;
     if (rc == 0 && dev->run->n_copy > 1)
         rc = run_program(dev, &dev->full_split);
     if (rc == 0)

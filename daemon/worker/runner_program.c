@@ -148,20 +148,54 @@ run_keep_inputs(const struct mdl_program *p, const struct fdk_fusion *f, int32_t
     }
 }
 
+/* May the operation be launched in halves? Those of the other tail do not come between. */
+static int
+run_by_row(const struct mdl_op *o)
+{
+    return o->rows == MDL_PER_TOKEN &&
+        (o->kind == MDL_OP_GEMM || o->kind == MDL_OP_RMSNORM ||
+            o->kind == MDL_OP_SILU_MUL || o->kind == MDL_OP_ALLREDUCE);
+}
+
+static int
+run_between(const struct mdl_op *o)
+{
+    return o->tail == MDL_TAIL_OUTPUTS || o->kind == MDL_OP_KVSHARE;
+}
+
+/* Buffers that operations in halves use stay until the last of these. */
+static void
+run_keep_halves(const struct mdl_program *p, int32_t *last)
+{
+    for (int32_t i = 0, end; i < p->n_op; i = end + 1) {
+        end = i;
+        while (end < p->n_op && (run_by_row(&p->op[end]) || run_between(&p->op[end])))
+            end++;
+        for (int32_t k = i; k < end; k++) {
+            run_keep(p, p->op[k].in, end - 1, last);
+            run_keep(p, p->op[k].in2, end - 1, last);
+            run_keep(p, p->op[k].out, end - 1, last);
+        }
+    }
+}
+
 /* Operations until which buffers must stay as they are. */
 static void
-run_last_uses(const struct fdk_ops *k, const struct mdl_program *p, int32_t *last)
+run_last_uses(const struct fdk_ops *k, const struct mdl_program *p, int halves,
+    int32_t *last)
 {
     for (int32_t i = 0; i < p->n_buf; i++)
         last[i] = p->buf[i].last;
     for (int32_t f = 0; f < k->n_fusion; f++)
         for (int32_t i = 0; k->fusion[f].keeps_inputs && i + k->fusion[f].n <= p->n_op; i++)
             run_keep_inputs(p, &k->fusion[f], i, last);
+    if (halves)
+        run_keep_halves(p, last);
 }
 
 int
 run_place(const struct fdk_ops *k, const struct mdl_program *p, const struct bat_dims *d,
-    int32_t R, enum fdk_dtype act, size_t *off, size_t *ret_bytes)
+    int32_t R, enum fdk_dtype act, int halves, size_t *off, size_t *ret_bytes)
 {
     size_t n = (size_t)p->n_buf, total = 0;
     size_t *bytes = mem_array(n, sizeof(*bytes));
@@ -174,7 +208,7 @@ run_place(const struct fdk_ops *k, const struct mdl_program *p, const struct bat
         free(last);
         return -ENOMEM;
     }
-    run_last_uses(k, p, last);
+    run_last_uses(k, p, halves, last);
     for (size_t i = 0; i < n; i++)
         bytes[i] = run_buf_bytes(p, d, R, act, (int32_t)i);
     for (size_t m = 0; m < n; m++) {

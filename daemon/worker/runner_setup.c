@@ -835,7 +835,7 @@ run_setup_program(struct run_dev *dev, char *err, size_t err_bytes)
     if (off == NULL)
         return rc;
     rc = run_place(dev->run->k, dev->run->prog, &dev->run->dims, dev->run->R,
-        dev->run->act, off, &bytes);
+        dev->run->act, dev->run->halves_least > 0, off, &bytes);
     dev->mem.activations = bytes;
     if (rc == 0)
         rc = run_dev_alloc(dev, "activations", bytes, &dev->d_act, err, err_bytes);

@@ -51,7 +51,9 @@ sums_failed(struct runner *run, int rc, char *err, size_t err_bytes)
 {
     const struct run_sums *s = run->sums;
     size_t bytes = s->n * sums_elt(run);
-    const char *what = s->gather ? "gathering" : "a sum of";
+    const char *what = s->op == SUMS_GATHER ? "gathering"
+        : s->op == SUMS_AHEAD               ? "a sum, sent ahead, of"
+                                            : "a sum of";
 
     if (rc != 0)
         (void)snprintf(err, err_bytes, "collectives: %s %zu bytes of each of %d ranks: %s",
@@ -74,13 +76,20 @@ static int
 sums_check_sizes(struct runner *run, char *err, size_t err_bytes)
 {
     struct run_sums *s = run->sums;
-    size_t most = sums_most(run);
+    enum sums_op n_op = run->halves_least > 0 ? SUMS_OP__N : SUMS_AHEAD;
+    struct fdk_group_ways ways = { 0 };
+    size_t most = sums_most(run), ahead;
     int rc = 0;
 
+    run->k->group_ways(run->group[0], NULL, &ways);
+    ahead = (size_t)ways.ahead_bytes / sums_elt(run);
+
     for (size_t bytes = SUMS_LEAST; bytes < SUMS_STEP * most && rc == 0; bytes *= SUMS_STEP)
-        for (s->gather = 0; s->gather < 2 && rc == 0; s->gather++) {
+        for (s->op = SUMS_SUM; s->op < n_op && rc == 0; s->op++) {
             s->n = (bytes < most ? bytes : most) / sums_elt(run);
-            if (s->gather && s->n > (size_t)run_copy_ranks(run))
+            if (s->op == SUMS_AHEAD && s->n > ahead)
+                s->n = ahead;
+            if (s->op == SUMS_GATHER && s->n > (size_t)run_copy_ranks(run))
                 s->n /= (size_t)run_copy_ranks(run);
             rc = sums_failed(run, run_on_all(run, sums_check_rank, 0), err, err_bytes);
         }

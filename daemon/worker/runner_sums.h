@@ -13,9 +13,11 @@
 #define SUMS_MOST_HOST (1u << 20)
 #define SUMS_ALIGN     256
 
+enum sums_op { SUMS_SUM, SUMS_GATHER, SUMS_AHEAD, SUMS_OP__N };
+
 struct run_sums {
     size_t n; /* elements of a rank's operand */
-    int gather;
+    enum sums_op op;
     char *h[FDK_MAX_RANKS];     /* of each rank: operand, then result */
     int64_t bad[FDK_MAX_RANKS]; /* first wrong element, -1: none */
     float was[FDK_MAX_RANKS], want[FDK_MAX_RANKS];

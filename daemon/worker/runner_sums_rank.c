@@ -25,7 +25,7 @@ sums_want(const struct runner *run, size_t i)
     const struct run_sums *s = run->sums;
     float sum = 0;
 
-    if (s->gather)
+    if (s->op == SUMS_GATHER)
         return sums_x((int32_t)(i / s->n), i % s->n);
     for (int32_t q = 0; q < run_copy_ranks(run); q++)
         sum += sums_x(q, i);
@@ -74,8 +74,14 @@ sums_launch(struct run_dev *dev)
         .ldy = (int32_t)s->n * run_copy_ranks(run),
         .dtype = run->act };
 
-    return s->gather ? run->k->all_gather(&g, dev->stream)
-                     : run->k->all_reduce(&r, dev->stream);
+    int rc;
+
+    if (s->op == SUMS_GATHER)
+        return run->k->all_gather(&g, dev->stream);
+    if (s->op == SUMS_SUM)
+        return run->k->all_reduce(&r, dev->stream);
+    rc = run->k->reduce_send(&r, dev->stream);
+    return rc != 0 ? rc : run->k->reduce_take(&r, dev->stream);
 }
 
 static void
@@ -103,7 +109,8 @@ sums_check_rank(struct run_dev *dev, int32_t arg)
     const struct runner *run = dev->run;
     struct run_sums *s = run->sums;
     int32_t q = run_rank(dev);
-    size_t m = s->n * (size_t)(s->gather ? run_copy_ranks(run) : 1), eb = sums_elt(run);
+    size_t m = s->n * (size_t)(s->op == SUMS_GATHER ? run_copy_ranks(run) : 1),
+           eb = sums_elt(run);
     int rc;
 
     (void)arg;

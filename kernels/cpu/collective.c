@@ -39,6 +39,7 @@ struct fdk_group {
     struct coll_space space; /* rank: not set */
     int32_t device[FDK_MAX_RANKS];
     struct bell bell[FDK_MAX_RANKS];
+    struct coll_ahead ahead[FDK_MAX_RANKS];
     struct cpu_spin spin;
     fdk_cpu_meet_fn *hook;
     void *hook_arg;
@@ -443,6 +444,32 @@ cpu_copies(struct CUstream_st *st, const struct cpu_cmd *cmd)
     run_job(st, g, &j, &cmd->u);
 }
 
+/* An operand goes to the other rank, or is added to what has come from there. */
+void
+cpu_ahead(struct CUstream_st *st, const struct cpu_cmd *cmd)
+{
+    struct fdk_group *g = cmd->u.ahead.args.group;
+    struct coll_space s = g->space;
+    struct own own = { st, g };
+    struct coll_job j;
+    struct coll_run r = { .s = &s, .j = &j, .own = &own, .seq = cmd->u.ahead.seq };
+    if (coll_ahead_job(&cmd->u.ahead.args, &s, &j) != 0)
+        return;
+    s.rank = coll_rank_of(g->device, s.n, (int32_t)(st->dev - g->ctx->dev));
+    r.channel = s.n_channel;
+    r.tag = coll_ahead_tag(&j);
+    if (cmd->op == CMD_REDUCE_SEND) {
+        memcpy(coll_ahead_of(&s, 1 - s.rank, r.seq), j.x,
+            (size_t)j.T * (size_t)j.C * (size_t)j.eb);
+        (void)coll_signal(&r, 0);
+    } else if (coll_wait(&r, 0) == 0) {
+        j.n_channel = 1;
+        r.channel = 0;
+        r.count = coll_count(&j);
+        coll_ahead_run(&r, coll_ahead_of(&s, s.rank, r.seq));
+    }
+}
+
 static int
 group_valid(const struct fdk_group *g, fdk_stream_t st)
 {
@@ -464,6 +491,38 @@ vdev_all_reduce(const struct fdk_all_reduce_args *a, fdk_stream_t st)
         return -ENOTSUP;
     c.u.all_reduce = *a;
     return cpu_push(st, &c);
+}
+
+static int
+ahead_push(enum cpu_cmd_op op, const struct fdk_all_reduce_args *a, fdk_stream_t st)
+{
+    struct cpu_cmd c = { .op = op, .u.ahead.args = *a };
+    struct fdk_group *g = a->group;
+    struct coll_job j;
+    if (!group_valid(g, st))
+        return -EINVAL;
+    int rc = coll_ahead_job(a, &g->space, &j);
+    if (rc != 0)
+        return rc;
+    if (st->rec != NULL ||
+        (a->residual != NULL && a->act != FDK_F32 && a->C > FDK_CPU_NORM_MAX))
+        return -ENOTSUP;
+    rc = coll_ahead_next(
+        &g->ahead[coll_rank_of(g->device, g->space.n, (int32_t)(st->dev - g->ctx->dev))],
+        op == CMD_REDUCE_TAKE, &c.u.ahead.seq);
+    return rc != 0 ? rc : cpu_push(st, &c);
+}
+
+int
+vdev_reduce_send(const struct fdk_all_reduce_args *a, fdk_stream_t st)
+{
+    return ahead_push(CMD_REDUCE_SEND, a, st);
+}
+
+int
+vdev_reduce_take(const struct fdk_all_reduce_args *a, fdk_stream_t st)
+{
+    return ahead_push(CMD_REDUCE_TAKE, a, st);
 }
 
 int

@@ -143,6 +143,8 @@ enum cpu_cmd_op {
     CMD_CALL,
     CMD_ALL_REDUCE,
     CMD_ALL_GATHER,
+    CMD_REDUCE_SEND,
+    CMD_REDUCE_TAKE,
     CMD_KV_SHARE,
     CMD_ROW_SHARE,
     CMD_COPY,
@@ -173,6 +175,10 @@ struct cpu_cmd {
         struct fdk_sample_args sample;
         struct fdk_all_reduce_args all_reduce;
         struct fdk_all_gather_args all_gather;
+        struct {
+            struct fdk_all_reduce_args args;
+            uint64_t seq;
+        } ahead;
         struct fdk_kv_share_args kv_share;
         struct fdk_row_share_args row_share;
         struct {
@@ -301,6 +307,7 @@ void cpu_ctx_free(struct fdk_ctx *ctx);
 
 cpu_exec_fn cpu_exec;       /* the cpu backend's operations */
 cpu_exec_fn cpu_collective; /* sums and gathers */
+cpu_exec_fn cpu_ahead;      /* an all-reduce in two launches */
 cpu_exec_fn cpu_copies;     /* between copies */
 /* The device has failed: the other ranks of its groups give up. */
 void cpu_groups_tell(const struct cpu_dev *dev);

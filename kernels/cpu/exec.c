@@ -469,6 +469,10 @@ cpu_exec(struct CUstream_st *st, const struct cpu_cmd *cmd)
     case CMD_ALL_GATHER:
         cpu_collective(st, cmd);
         break;
+    case CMD_REDUCE_SEND:
+    case CMD_REDUCE_TAKE:
+        cpu_ahead(st, cmd);
+        break;
     case CMD_KV_SHARE:
     case CMD_ROW_SHARE:
         cpu_copies(st, cmd);

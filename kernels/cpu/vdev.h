@@ -83,6 +83,8 @@ void vdev_group_ways(struct fdk_group *g, const struct fdk_group_ways *set,
     struct fdk_group_ways *was);
 int vdev_all_reduce(const struct fdk_all_reduce_args *a, fdk_stream_t st);
 int vdev_all_gather(const struct fdk_all_gather_args *a, fdk_stream_t st);
+int vdev_reduce_send(const struct fdk_all_reduce_args *a, fdk_stream_t st);
+int vdev_reduce_take(const struct fdk_all_reduce_args *a, fdk_stream_t st);
 int vdev_kv_share(const struct fdk_kv_share_args *a, fdk_stream_t st);
 int vdev_row_share(const struct fdk_row_share_args *a, fdk_stream_t st);
 /* Of the cpu backend. */
@@ -120,6 +122,7 @@ extern const struct fdk_fusion cpu_fusions[CPU_FUSIONS];
     .group_free = vdev_group_free, .group_bytes = vdev_group_bytes, \
     .group_abort = vdev_group_abort, .group_ways = vdev_group_ways, \
     .all_reduce = vdev_all_reduce, .all_gather = vdev_all_gather, \
+    .reduce_send = vdev_reduce_send, .reduce_take = vdev_reduce_take, \
     .kv_share = vdev_kv_share, .row_share = vdev_row_share
 
 #endif

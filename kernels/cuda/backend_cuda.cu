@@ -597,6 +597,8 @@ make_ops(void)
     o.group_ways = cu_group_ways;
     o.all_reduce = cu_all_reduce;
     o.all_gather = cu_all_gather;
+    o.reduce_send = cu_reduce_send;
+    o.reduce_take = cu_reduce_take;
     o.kv_share = cu_kv_share;
     o.row_share = cu_row_share;
     return o;

@@ -17,6 +17,7 @@
 #define COLL_RARE static __device__ __noinline__
 #include "kernels/collective_channel.h"
 
+#include <cuda.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,12 +30,22 @@
 #define CHANNELS       128
 #define PACKETS_OF_ROW 4         /* of a thread at most, in a row with a residual */
 
+typedef CUresult (*write_fn)(CUstream, CUdeviceptr, cuuint64_t, unsigned);
+
+struct ahead {                   /* collective_ahead.cuh; a rank's */
+    struct coll_ahead launched;
+    cudaStream_t st;             /* of its copies */
+    cudaEvent_t ready, sent[COLL_BUFS];
+};
+
 struct fdk_group {
     uint32_t magic;
     struct fdk_ctx *ctx;
     struct coll_space space;     /* rank: not set */
     int32_t device[FDK_MAX_RANKS];
     uint64_t *told;              /* pinned: coll_space.told of all ranks */
+    struct ahead ahead[2];       /* by rank; where space.ahead_bytes is not 0 */
+    write_fn write;              /* cuStreamWriteValue64 */
     struct fdk_group *next;      /* of the context */
 };
 
@@ -665,6 +676,8 @@ cu_all_gather(const struct fdk_all_gather_args *a, fdk_stream_t st)
     return rc != 0 ? rc : launch(&s, &j, st, "all_gather");
 }
 
+#include "kernels/cuda/collective_ahead.cuh"
+
 template<typename A>
 static int
 launch_copies(const struct coll_space *s, const struct coll_job *j, const A *a,
@@ -700,7 +713,7 @@ cu_row_share(const struct fdk_row_share_args *a, fdk_stream_t st)
 cudaError_t
 cu_collective_load(void)
 {
-    const void *const k[] = { (const void *)collective_kernel,
+    const void *const k[] = { (const void *)collective_kernel, (const void *)ahead_kernel,
         (const void *)collective_kernel_packets<float, uint32_t, 2>,
         (const void *)collective_kernel_packets<float, uint32_t, FDK_MAX_RANKS>,
         (const void *)collective_kernel_packets<__nv_bfloat16, uint16_t, 2>,
@@ -877,6 +890,8 @@ cu_group_new(struct fdk_ctx *ctx, const struct fdk_group_args *a, struct fdk_gro
         return -ENOMEM;
     g->magic = GROUP_MAGIC;
     g->ctx = ctx;
+    g->write = s.ahead_bytes > 0 ? find_write() : NULL;
+    s.ahead_bytes = g->write != NULL ? s.ahead_bytes : 0;
     g->space = s;
     for (int i = 0; i < s.n; i++)
         g->device[i] = a->device != NULL ? a->device[i] : i;
@@ -885,6 +900,8 @@ cu_group_new(struct fdk_ctx *ctx, const struct fdk_group_args *a, struct fdk_gro
         rc = told_new(g, err, err_bytes);
     if (rc == 0)
         rc = s.in_host ? host_spaces_new(g, err, err_bytes) : spaces_new(g, err, err_bytes);
+    for (int i = 0; i < s.n && s.ahead_bytes > 0 && rc == 0; i++)
+        rc = ahead_new(&ctx->dev[g->device[i]], &g->ahead[i], err, err_bytes);
     if (rc != 0) {
         cu_group_free(g);
         return rc;
@@ -909,6 +926,8 @@ cu_group_free(struct fdk_group *g)
             break;
         }
     pthread_mutex_unlock(&g->ctx->group_lock);
+    for (int i = 0; i < 2; i++)
+        ahead_free(&g->ctx->dev[g->device[i]], &g->ahead[i]);
     cu_host_free(g->ctx, g->told);
     for (int i = 0; i < g->space.n; i++) {
         if (g->space.in_host)

@@ -319,6 +319,8 @@ void cu_group_ways(struct fdk_group *g, const struct fdk_group_ways *set,
 void cu_groups_tell(const struct cu_dev *dev);
 int cu_all_reduce(const struct fdk_all_reduce_args *a, fdk_stream_t st);
 int cu_all_gather(const struct fdk_all_gather_args *a, fdk_stream_t st);
+int cu_reduce_send(const struct fdk_all_reduce_args *a, fdk_stream_t st);
+int cu_reduce_take(const struct fdk_all_reduce_args *a, fdk_stream_t st);
 int cu_kv_share(const struct fdk_kv_share_args *a, fdk_stream_t st);
 int cu_row_share(const struct fdk_row_share_args *a, fdk_stream_t st);
 cudaError_t cu_collective_load(void);

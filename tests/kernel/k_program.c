@@ -374,6 +374,70 @@ gather_slices(void **state)
     assert_true(fdk_op_writes(&op, ret) == 1 && ret[0] == buf[Q]);
 }
 
+/* A layer from attention to attention; on the cpu backend sum and norm are one launch. */
+#define N_LAYER 10
+static void
+layer(struct fdk_op *op)
+{
+    op[0] = gemm(DOWN, H);
+    sum_and_norm(op + 1); /* and gate and up */
+    op[4] = silu(H, GU);
+    op[5] = gemm(DOWN, H);
+    sum_and_norm(op + 6); /* and query, key and value */
+    op[9] = (struct fdk_op){ .kind = FDK_OP_QKV };
+}
+
+/* What is launched, as one text: number and rows; "+" sends, "-" takes. */
+static const char *
+by_turns(const struct fdk_ops *k, const struct fdk_op *op, int32_t n, int32_t T, int halves)
+{
+    static char text[512];
+    const struct fdk_step s = { .T = T, .O = T, .halves = halves };
+    struct fdk_launch l[FDK_LAUNCHES(N_LAYER)];
+    struct fdk_bound *b = NULL;
+    int32_t m;
+
+    assert_int_equal(fdk_bind(k, NULL, 0, op, n, &b), 0);
+    m = fdk_launches(b, &s, 1, l);
+    text[0] = '\0';
+    for (int32_t i = 0; i < m; i++)
+        (void)snprintf(text + strlen(text), sizeof(text) - strlen(text), "%s%s%d:%d+%d",
+            i > 0 ? " " : "",
+            l[i].as == FDK_LAUNCH_SEND       ? "+"
+                : l[i].as == FDK_LAUNCH_TAKE ? "-"
+                                             : "",
+            l[i].first, l[i].at, l[i].rows);
+    fdk_unbind(b);
+    return text;
+}
+
+static void
+halves_by_turns(void **state)
+{
+    const struct fdk_ops none = { .n_fusion = 0 };
+    struct fdk_op op[N_LAYER];
+
+    (void)state;
+    layer(op);
+    assert_int_equal(fdk_halves(op, N_LAYER), 9);
+    assert_int_equal(fdk_halves(op + 1, 4), 4);
+    assert_int_equal(fdk_halves(op + 9, 1), 0);
+    assert_int_equal(fdk_halves(op, 1), 0); /* no sum */
+    assert_string_equal(by_turns(&fdk_ops_cpu, op, N_LAYER, 5, 1),
+        "0:0+3 +1:0+3 0:3+2 +1:3+2 "
+        "-1:0+3 3:0+3 4:0+3 5:0+3 +6:0+3 -1:3+2 3:3+2 4:3+2 5:3+2 +6:3+2 "
+        "-6:0+3 8:0+3 -6:3+2 8:3+2 9:0+0");
+    assert_string_equal(by_turns(&none, op, 4, 5, 1),
+        "0:0+3 +1:0+3 0:3+2 +1:3+2 -1:0+3 2:0+3 3:0+3 -1:3+2 2:3+2 3:3+2");
+    /* a sum at the end, and whole steps */
+    assert_string_equal(by_turns(&none, op, 2, 5, 1),
+        "0:0+3 +1:0+3 0:3+2 +1:3+2 -1:0+3 -1:3+2");
+    assert_string_equal(by_turns(&none, op, 2, 1, 1), "0:0+0 1:0+0");
+    assert_string_equal(by_turns(&none, op, 2, 5, 0), "0:0+0 1:0+0");
+    op[0].needs_output = 1;
+    assert_string_equal(by_turns(&none, op, 2, 5, 1), "0:0+0 +1:0+3 +1:3+2 -1:0+3 -1:3+2");
+}
+
 int
 main(void)
 {
@@ -387,6 +451,7 @@ main(void)
         cmocka_unit_test(prepared_once),
         cmocka_unit_test(a_sum_and_its_norm),
         cmocka_unit_test(gather_slices),
+        cmocka_unit_test(halves_by_turns),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -187,6 +187,9 @@ sim_runner(struct sim *s)
         .max_token = s->cfg.max_tokens,
         .spin_us = s->cfg.real_clock ? 50 : 0,
         .unfused = s->cfg.unfused,
+        .halves_least = s->cfg.halves,
+        .prog = s->prog,
+        .wp = s->wp,
         .exec = s->cfg.exec };
     struct run_setup_args sa = { .max_block = s->cfg.n_block + 1,
         .n_rec = s->cfg.depth + 1,

@@ -85,6 +85,7 @@ struct sim_cfg {
     int32_t in_host;   /* ranks do not reach each other's memory */
     int32_t spin_limit_ms; /* of the group; 0: long, whatever else the machine does */
     int32_t unfused;
+    int32_t halves; /* run_open_args.halves_least */
 };
 
 struct sim_sample {

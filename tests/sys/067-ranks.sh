@@ -42,6 +42,17 @@ ctl trace --all --perfetto "$dir/trace.json" || fail "no trace"
 grep -q 'device of rank 1' "$dir/trace.json" || fail "no track of rank 1"
 has "$(cat "$dir/log")" 'load: device cpu-1, rank 1'
 
+# ---- steps in two halves
+finish
+two --set parallel.overlap_min_tokens=2 --set graph.use_cudagraph=no
+[ "$(ask)" = "$want" ] || fail "other text in halves: $(ask), not $want"
+finish
+model --set device.backend=cpu --set parallel.overlap_min_tokens=2
+logged 1 'parallel.overlap_min_tokens = 2 is without use: steps go in halves where two devices' ||
+    fail "one device says nothing of parallel.overlap_min_tokens"
+finish
+two
+
 # ---- a device that fails, a launch thread that stops
 now_ms() { local t=${EPOCHREALTIME/[.,]/}; echo $((t / 1000)); }
 # The worker ends; until then, and a while longer, status answers: half of the times in

@@ -65,7 +65,7 @@ placement(void **state)
             buf[i].last = buf[i].first + rand_r(&seed) % 8;
             sum += run_buf_bytes(&p, &d, 1, FDK_F32, i);
         }
-        assert_int_equal(run_place(&fdk_ops_cpu, &p, &d, 1, FDK_F32, off, &bytes), 0);
+        assert_int_equal(run_place(&fdk_ops_cpu, &p, &d, 1, FDK_F32, 0, off, &bytes), 0);
         assert_true(bytes <= sum);
         saved += sum - bytes;
         for (int i = 0; i < 20; i++) {

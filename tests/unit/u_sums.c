@@ -27,7 +27,7 @@
 enum { RANKS = 3 };
 
 static void
-model(char dir[64])
+model(int32_t n_kv_head, char dir[64])
 {
     char path[96];
     FILE *out;
@@ -37,16 +37,17 @@ model(char dir[64])
     (void)snprintf(path, sizeof(path), "%s/config.json", dir);
     out = fopen(path, "w");
     assert_non_null(out);
-    (void)fputs("{\"model_type\":\"llama\",\"hidden_size\":96,\"intermediate_size\":384,"
-                "\"num_hidden_layers\":1,\"num_attention_heads\":6,"
-                "\"num_key_value_heads\":3,\"head_dim\":32,\"vocab_size\":259,"
-                "\"max_position_embeddings\":512,\"torch_dtype\":\"bfloat16\"}",
-        out);
+    (void)fprintf(out,
+        "{\"model_type\":\"llama\",\"hidden_size\":96,\"intermediate_size\":384,"
+        "\"num_hidden_layers\":1,\"num_attention_heads\":%d,"
+        "\"num_key_value_heads\":%d,\"head_dim\":32,\"vocab_size\":259,"
+        "\"max_position_embeddings\":512,\"torch_dtype\":\"bfloat16\"}",
+        2 * n_kv_head, n_kv_head);
     (void)fclose(out);
 }
 
 static struct sim *
-group(char dir[64])
+group_of(int32_t n_rank, int32_t halves, char dir[64])
 {
     struct sim_cfg c = { .max_reqs = 4,
         .max_seqs = 4,
@@ -57,11 +58,18 @@ group(char dir[64])
         .chunked = 1,
         .threads = 1,
         .exec = FDK_EXEC_THREAD,
-        .n_rank = RANKS };
+        .n_rank = n_rank,
+        .halves = halves };
 
-    model(dir);
+    model(n_rank, dir);
     c.model_dir = dir;
     return sim_new(&c);
+}
+
+static struct sim *
+group(char dir[64])
+{
+    return group_of(RANKS, 0, dir);
 }
 
 static void
@@ -75,8 +83,8 @@ end(struct sim *s, const char *dir)
 /* ---- results that are wrong ------------------------------------------------------------ */
 
 static struct fdk_ops wrong;
-static fdk_stream_t wrong_on;           /* of the rank */
-static int32_t wrong_sum, wrong_gather; /* from this number of elements on */
+static fdk_stream_t wrong_on;                        /* of the rank */
+static int32_t wrong_sum, wrong_gather, wrong_ahead; /* from this number of elements on */
 
 static int
 spoil(int rc, fdk_stream_t st, void *y, int32_t n, int32_t from)
@@ -138,6 +146,33 @@ wrong_results(void **state)
             "gathering 21844 bytes of each of 3 ranks is wrong on rank %d", q);
         check(s, -EIO, what);
     }
+    end(s, dir);
+}
+
+static int
+spoiled_take(const struct fdk_all_reduce_args *a, fdk_stream_t st)
+{
+    return spoil(fdk_ops_cpu.reduce_take(a, st), st, a->y, a->C, wrong_ahead);
+}
+
+/* What is sent ahead, of no more than there is room for. */
+static void
+wrong_ahead_of_sum(void **state)
+{
+    char dir[64];
+    struct sim *s = group_of(2, 2, dir);
+
+    (void)state;
+    assert_int_equal(s->run->halves_least, 2);
+    wrong = fdk_ops_cpu;
+    wrong.reduce_take = spoiled_take;
+    wrong_on = s->run->dev[1].stream;
+    wrong_ahead = 0;
+    check(s, 0, "");
+    wrong_ahead = 100;
+    check(s, -EIO,
+        "collectives: a sum, sent ahead, of 1024 bytes of each of 2 ranks is wrong on rank 1 "
+        "(cpu-1): element 255 is 0, not");
     end(s, dir);
 }
 
@@ -262,7 +297,7 @@ kept_ways(void **state)
     static const char *const bad[] = { "", "fdd sums 2\nwhole 5\npackets 0\n",
         "fdd sums 1\nwhole x\npackets 0\n", "fdd sums 1\nwhole 0\npackets 0\n",
         "fdd sums 1\nwhole 5\npackets 0\nmore\n", "fdd sums 1\nwhole 5\n" };
-    struct fdk_group_ways ways = { UINT64_MAX, 65536 }, got;
+    struct fdk_group_ways ways = { UINT64_MAX, 65536, 0 }, got;
     char dir[64] = "/tmp/fdd-sums-XXXXXX", path[96];
 
     (void)state;
@@ -314,10 +349,10 @@ shown(void **state)
         struct fdk_group_ways ways;
         const char *text;
     } cases[] = {
-        { { 65536, 0 }, "process, whole up to 64.0 KiB, limit 700 ms" },
-        { { UINT64_MAX, 0 }, "process, whole, limit 700 ms" },
-        { { 1, 1 }, "process, in shares, limit 700 ms" },
-        { { UINT64_MAX, 524288 },
+        { { 65536, 0, 0 }, "process, whole up to 64.0 KiB, limit 700 ms" },
+        { { UINT64_MAX, 0, 0 }, "process, whole, limit 700 ms" },
+        { { 1, 1, 0 }, "process, in shares, limit 700 ms" },
+        { { UINT64_MAX, 524288, 0 },
             "process, in packets up to 512.0 KiB, whole, limit 700 ms" },
     };
     struct runner run = { .k = &fdk_ops_cpu };
@@ -340,6 +375,7 @@ main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(wrong_results),
+        cmocka_unit_test(wrong_ahead_of_sum),
         cmocka_unit_test(failing_device),
         cmocka_unit_test(ways_by_time),
         cmocka_unit_test(kept_ways),

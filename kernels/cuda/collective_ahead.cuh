@@ -1,0 +1,149 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+/*
+ * An all-reduce of two ranks in two launches, for collective.cu only: the operand goes by the
+ * device's copy engine, which takes no processor from what runs next to it, on a stream of the
+ * group's own. A flag follows it by cuStreamWriteValue64, whose barrier orders it behind the
+ * copy. The host numbers operands, so neither launch is recorded.
+ */
+#ifndef FDD_KERNELS_CUDA_COLLECTIVE_AHEAD_CUH
+#define FDD_KERNELS_CUDA_COLLECTIVE_AHEAD_CUH
+
+static __global__ void __launch_bounds__(THREADS)
+ahead_kernel(const __grid_constant__ struct coll_space s,
+    const __grid_constant__ struct coll_job j, uint64_t seq, uint32_t tag,
+    struct cu_claim *claim)
+{
+    struct coll_run r = {};
+    cu_dep_next();
+    cu_dep_wait();
+    r.s = &s;
+    r.j = &j;
+    r.own = claim;
+    r.seq = seq;
+    r.tag = tag;
+    r.channel = s.n_channel;
+    if (coll_wait(&r, 0) != 0)
+        return;
+    r.channel = (int32_t)blockIdx.x;
+    r.count = coll_count(&j);
+    coll_ahead_run(&r, coll_ahead_of(&s, s.rank, seq));
+}
+
+/* Of both launches, before they launch: the rank, the job, the number. */
+static int
+ahead_begin(const struct fdk_all_reduce_args *a, fdk_stream_t st, int take,
+    struct coll_space *s, struct coll_job *j, uint64_t *ret_seq)
+{
+    int rc = space_of(a->group, st, s);
+    if (rc == 0)
+        rc = coll_ahead_job(a, s, j);
+    if (rc == 0 && cu_stream_of(st)->capturing)
+        rc = -ENOTSUP;
+    return rc != 0 ? rc : coll_ahead_next(&a->group->ahead[s->rank].launched, take, ret_seq);
+}
+
+/* The operand, and its flag behind it, to the other rank's memory. */
+static int
+ahead_copy(const struct fdk_group *g, const struct coll_space *s, const struct coll_job *j,
+    uint64_t seq, struct cu_dev *d)
+{
+    const int32_t to = 1 - s->rank;
+    cudaStream_t st = g->ahead[s->rank].st;
+    int rc = cu_result(d, "cudaMemcpyAsync", cudaMemcpyAsync(coll_ahead_of(s, to, seq), j->x,
+        (size_t)j->T * (size_t)j->C * (size_t)j->eb, cudaMemcpyDeviceToDevice, st));
+    if (rc != 0)
+        return rc;
+    CUresult e = g->write((CUstream)st,
+        (CUdeviceptr)(uintptr_t)coll_ahead_flag_of(s, to, s->rank, seq),
+        seq << COLL_TAG_BITS | coll_ahead_tag(j), CU_STREAM_WRITE_VALUE_DEFAULT);
+    return cu_result(d, "cuStreamWriteValue64",
+        e == CUDA_SUCCESS ? cudaSuccess : cudaErrorUnknown);
+}
+
+int
+cu_reduce_send(const struct fdk_all_reduce_args *a, fdk_stream_t st)
+{
+    struct coll_space s;
+    struct coll_job j;
+    uint64_t seq;
+    int rc = ahead_begin(a, st, 0, &s, &j, &seq);
+    if (rc != 0)
+        return rc;
+    struct cu_dev *d = cu_stream_of(st)->dev;
+    struct ahead *h = &a->group->ahead[s.rank];
+    rc = cu_result(d, "cudaEventRecord", cudaEventRecord(h->ready, cu_raw(st)));
+    if (rc == 0)
+        rc = cu_result(d, "cudaStreamWaitEvent", cudaStreamWaitEvent(h->st, h->ready, 0));
+    if (rc == 0)
+        rc = ahead_copy(a->group, &s, &j, seq, d);
+    return rc != 0 ? rc : cu_result(d, "cudaEventRecord",
+        cudaEventRecord(h->sent[seq % COLL_BUFS], h->st));
+}
+
+/* What was sent may be overwritten behind this. */
+int
+cu_reduce_take(const struct fdk_all_reduce_args *a, fdk_stream_t st)
+{
+    struct coll_space s;
+    struct coll_job j;
+    uint64_t seq;
+    int rc = ahead_begin(a, st, 1, &s, &j, &seq);
+    if (rc == 0)
+        rc = cu_result(cu_stream_of(st)->dev, "cudaStreamWaitEvent",
+            cudaStreamWaitEvent(cu_raw(st), a->group->ahead[s.rank].sent[seq % COLL_BUFS], 0));
+    if (rc != 0)
+        return rc;
+    cu_chain(ahead_kernel, dim3((unsigned)j.n_channel), THREADS, 0, cu_raw(st), s, j, seq,
+        coll_ahead_tag(&j), cu_stream_of(st)->dev->claim);
+    return cu_launched(st, "reduce_take");
+}
+
+/* ---- of a group -------------------------------------------------------------- */
+
+/* Without it nothing goes ahead. */
+static write_fn
+find_write(void)
+{
+    enum cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+    void *f = NULL;
+    cudaError_t e = cudaGetDriverEntryPointByVersion("cuStreamWriteValue64", &f, 12000,
+        cudaEnableDefault, &found);
+    (void)cudaGetLastError();
+    return e == cudaSuccess && found == cudaDriverEntryPointSuccess ? (write_fn)f : NULL;
+}
+
+static int
+ahead_new(struct cu_dev *d, struct ahead *h, char *err, size_t err_bytes)
+{
+    int rc = cu_enter(d);
+    if (rc == 0)
+        rc = cu_result(d, "cudaStreamCreate",
+            cudaStreamCreateWithFlags(&h->st, cudaStreamNonBlocking));
+    if (rc == 0)
+        rc = cu_result(d, "cudaEventCreate",
+            cudaEventCreateWithFlags(&h->ready, cudaEventDisableTiming));
+    for (int i = 0; i < COLL_BUFS && rc == 0; i++)
+        rc = cu_result(d, "cudaEventCreate",
+            cudaEventCreateWithFlags(&h->sent[i], cudaEventDisableTiming));
+    if (rc != 0)
+        snprintf(err, err_bytes, "collectives: no stream of copies on device %d: %s", d->idx,
+            strerror(-rc));
+    return rc;
+}
+
+static void
+ahead_free(struct cu_dev *d, struct ahead *h)
+{
+    if (h->st == NULL || cu_enter(d) != 0)
+        return;
+    (void)cu_result(d, "cudaStreamSynchronize", cudaStreamSynchronize(h->st));
+    for (int i = 0; i < COLL_BUFS; i++)
+        if (h->sent[i] != NULL)
+            (void)cudaEventDestroy(h->sent[i]);
+    if (h->ready != NULL)
+        (void)cudaEventDestroy(h->ready);
+    (void)cudaStreamDestroy(h->st);
+}
+
+#endif
