@@ -85,34 +85,29 @@ is_same(const json_t *a, const json_t *b)
 
 /* 1: the member is another one. */
 static int
-compare(struct differs *d, const char *label, const char *path, const json_t *before,
-    const json_t *now)
+compare(struct differs *d, const char *label, const json_t *was, const json_t *is)
 {
     char a[64], b[64];
 
-    before = fct_member(before, path);
-    now = fct_member(now, path);
-    if (is_same(before, now))
+    if (is_same(was, is))
         return 0;
-    fprintf(more(d), "%s was %s, is %s", label, value_text(before, a, sizeof(a)),
-        value_text(now, b, sizeof(b)));
+    fprintf(more(d), "%s was %s, is %s", label, value_text(was, a, sizeof(a)),
+        value_text(is, b, sizeof(b)));
     return 1;
 }
 
-/* The options that make a load. Neither --repeats nor --seed: more runs of a load, or
- * other tokens, are the same load. Limits only concern goodput; the table says so. */
+/* The members of "config" that make a load. Neither --repeats nor --seed: more runs of a
+ * load, or other tokens, are the same load. Limits only concern goodput; the table says so. */
 static const struct {
-    const char *path, *label;
-} options[] = { { "config.arrivals", "arrivals" }, { "config.concurrency", "-c" },
-    { "config.rate_per_s", "--rate" }, { "config.rate_from_per_s", "--rate-from" },
-    { "config.burstiness", "--burstiness" }, { "config.requests", "-n" },
-    { "config.duration_s", "--duration" }, { "config.warmup", "--warmup" },
-    { "config.prefix_len", "--prefix-len" }, { "config.prefixes", "--prefixes" },
-    { "config.turns", "--turns" }, { "config.text", "--text" },
-    { "config.trace_digest", "digest of --trace" },
-    { "config.dataset_digest", "digest of --dataset" },
+    const char *key, *label;
+} options[] = { { "arrivals", "arrivals" }, { "concurrency", "-c" },
+    { "rate_per_s", "--rate" }, { "rate_from_per_s", "--rate-from" },
+    { "burstiness", "--burstiness" }, { "requests", "-n" }, { "duration_s", "--duration" },
+    { "warmup", "--warmup" }, { "prefix_len", "--prefix-len" },
+    { "prefixes", "--prefixes" }, { "turns", "--turns" }, { "text", "--text" },
+    { "trace_digest", "digest of --trace" }, { "dataset_digest", "digest of --dataset" },
     /* which a trace says */
-    { "config.prompt_len", "--input" }, { "config.output_len", "--output" } };
+    { "prompt_len", "--input" }, { "output_len", "--output" } };
 
 /* A run that was interrupted has fewer repeats, or requests, than were asked for. */
 static void
@@ -142,29 +137,32 @@ unsigned
 fdb_against_differs(const json_t *before, const json_t *now, char *ret, size_t ret_bytes)
 {
     struct differs d = { .out = fmemopen(ret, ret_bytes, "w") };
-    const json_t *digest[2] = { fct_member(before, "model.digest"),
-        fct_member(now, "model.digest") };
-    int traced = json_is_string(fct_member(now, "config.trace_digest")) ||
-        json_is_string(fct_member(before, "config.trace_digest"));
+    const json_t *was = json_object_get(before, "config");
+    const json_t *is = json_object_get(now, "config");
+    const json_t *model_was = json_object_get(before, "model");
+    const json_t *model = json_object_get(now, "model"), *v;
+    const json_t *name = json_object_get(model, "name");
+    const json_t *digest = json_object_get(model_was, "digest");
+    int traced = json_is_string(json_object_get(is, "trace_digest")) ||
+        json_is_string(json_object_get(was, "trace_digest"));
     size_t i, n = sizeof(options) / sizeof(options[0]) - (traced ? 2 : 0);
-    char text[2][64], path[96];
+    char text[2][64];
     const char *key;
-    json_t *v;
 
     if (d.out == NULL)
         return (unsigned)snprintf(ret, ret_bytes, "out of memory");
     ret[0] = '\0';
-    if (!compare(&d, "model", "model.name", before, now) && !is_same(digest[0], digest[1]))
+    if (!compare(&d, "model", json_object_get(model_was, "name"), name) &&
+        !is_same(digest, json_object_get(model, "digest")))
         fprintf(more(&d), "model %s was of other files (digest %.12s, is %.12s)",
-            value_text(fct_member(now, "model.name"), text[0], sizeof(text[0])),
-            value_text(digest[0], text[1], sizeof(text[1])),
-            fct_str(json_object_get(now, "model"), "digest"));
+            value_text(name, text[0], sizeof(text[0])),
+            value_text(digest, text[1], sizeof(text[1])), fct_str(model, "digest"));
     for (i = 0; i < n; i++)
-        (void)compare(&d, options[i].label, options[i].path, before, now);
-    json_object_foreach((json_t *)(uintptr_t)fct_member(now, "config.sampling"), key, v) {
-        snprintf(path, sizeof(path), "config.sampling.%s", key);
-        (void)compare(&d, key, path, before, now);
-    }
+        (void)compare(&d, options[i].label, json_object_get(was, options[i].key),
+            json_object_get(is, options[i].key));
+    was = json_object_get(was, "sampling");
+    json_object_foreach(json_object_get(is, "sampling"), key, v)
+        (void)compare(&d, key, json_object_get(was, key), v);
     check_whole(&d, "the earlier", before);
     if (json_array_size(json_object_get(now, "repeats")) > 0)
         check_whole(&d, "this", now);
@@ -174,7 +172,7 @@ fdb_against_differs(const json_t *before, const json_t *now, char *ret, size_t r
 
 /* ---- the table ---------------------------------------------------------------- */
 
-/* What was measured: a text with members of a report in it; NULL: its limits. */
+/* What was measured: a text with members of a report in it. */
 static const struct {
     const char *label, *text;
 } facts[] = {
@@ -182,21 +180,20 @@ static const struct {
     { "device",
         "{daemon.device}[daemon.device_uuid| {daemon.device_uuid}]"
         "[host|[daemon.device| of ]{host}]" },
-    { "limits", NULL },
+    { "limits", FDB_LIMITS "[!" FDB_ANY_LIMIT "|none]" },
     { "time", "{time}" },
     { "args", "{args}" },
 };
 
 /* One line for what is the same, two for what is not. */
 static void
-print_fact(FILE *out, size_t row, const json_t *const report[2], const char *const limits[2])
+print_fact(FILE *out, size_t row, const json_t *const report[2])
 {
     char text[2][256];
     json_t *one;
 
     for (int i = 0; i < 2; i++) {
-        one = facts[row].text != NULL ? fdb_filled(facts[row].text, report[i])
-                                      : json_string(limits[i]);
+        one = fdb_filled(facts[row].text, report[i]);
         fct_plain(json_string_value(one), json_string_length(one), text[i], 256);
         if (text[i][0] == '\0')
             snprintf(text[i], 256, "not known");
@@ -243,12 +240,10 @@ fdb_against_text(FILE *out, const json_t *before, const json_t *now)
     for (i = 0; i < 2; i++) {
         across[i] = json_object_get(reports[i], "across_repeats");
         n[i] = json_array_size(json_object_get(reports[i], "repeats"));
-        fdb_limits(reports[i], limits[i], sizeof(limits[i]));
-        if (limits[i][0] == '\0')
-            snprintf(limits[i], sizeof(limits[i]), "none");
+        fct_fill(limits[i], sizeof(limits[i]), FDB_LIMITS, reports[i]);
     }
     for (i = 0; i < sizeof(facts) / sizeof(facts[0]); i++)
-        print_fact(out, i, reports, (const char *const[]){ limits[0], limits[1] });
+        print_fact(out, i, reports);
     if (fdb_against_differs(before, now, text, sizeof(text)) > 0)
         fprintf(out, "not comparable: %s\n", text);
     if (n[0] > 1 || n[1] > 1)

@@ -187,7 +187,6 @@ page_data(const struct fdb_log *log, const json_t *report)
            best = -1, v;
     size_t middle = 0, i;
     const char *name;
-    char limits[96];
 
     for (i = 0; i < FDB_N_METRIC; i++)
         json_array_append_new(metrics,
@@ -202,11 +201,11 @@ page_data(const struct fdb_log *log, const json_t *report)
             json_object_set_new(statuses, name,
                 json_string(fdc_strerror(fdb_code_of(name))));
     }
-    fdb_limits(report, limits, sizeof(limits));
-    return json_pack("{s:O, s:o, s:o, s:s, s:I, s:o, s:o, s:o}", "report", report,
-        "metrics", metrics, "statuses", statuses, "limits", limits, "middle",
-        (json_int_t)middle, "curves", curves(log, json_array_size(repeats), middle),
-        "time", over_time(log, json_array_get(repeats, middle)), "protocol",
+    return json_pack("{s:O, s:o, s:o, s:o, s:I, s:o, s:o, s:o}", "report", report,
+        "metrics", metrics, "statuses", statuses, "limits",
+        fdb_filled(FDB_LIMITS, report), "middle", (json_int_t)middle, "curves",
+        curves(log, json_array_size(repeats), middle), "time",
+        over_time(log, json_array_get(repeats, middle)), "protocol",
         json_sprintf("%d.%d", FDP_MAJOR, FDP_MINOR));
 }
 

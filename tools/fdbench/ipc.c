@@ -29,12 +29,10 @@ struct ipc {
     uint32_t n_ping, n_parked, n_client, n_stream, n_token; /* as the options say */
     double gap_ms;
     int json;
-    struct fdc_info info;
     struct fdc_model_info model;
     const struct cnt_seg *seg;
     pthread_mutex_t begin; /* held until all clients may begin */
     json_t *result;
-    char spin[24]; /* the daemon's ipc.spin_us, "" if it does not say */
 };
 
 /* A session that takes tokens. */
@@ -64,29 +62,23 @@ attach(const struct fct *f, uint32_t spin_us, fdc_t **ret)
 static int
 meet(struct ipc *p)
 {
-    json_t *answer = NULL;
-    const char *value;
+    struct fdc_info info;
     fdc_t *s;
     int rc = fct_open(p->f, 0, &s);
 
     if (rc != 0)
         return rc;
-    rc = fdb_meet(p->f, s, &p->info, &p->model);
+    rc = fdb_meet(p->f, s, &info, &p->model);
     fdc_close(s);
     if (rc != 0)
         return rc;
     if (p->n_token + N_PROMPT > p->model.max_model_len)
         return fct_usage("--tokens %u: with the prompt of %d more than the model's length, %u",
             p->n_token, N_PROMPT, p->model.max_model_len);
-    if (p->n_stream > p->info.max_inflight)
+    if (p->n_stream > info.max_inflight)
         return fct_usage("--streams %u: the daemon allows a session %u requests at a time; use more "
                          "--clients",
-            p->n_stream, p->info.max_inflight);
-    if (fct_ask_once(p->f, json_pack("{s:s, s:s}", "cmd", "config", "name", "ipc.spin_us"),
-            1, &answer) == 0 &&
-        json_unpack(answer, "{s:[{s:s}]}", "config", "value", &value) == 0)
-        snprintf(p->spin, sizeof(p->spin), "%s", value);
-    json_decref(answer);
+            p->n_stream, info.max_inflight);
     return 0;
 }
 
@@ -252,16 +244,12 @@ stream(struct ipc *p)
     return rc;
 }
 
+#define FIGURES " {n:9} {p50_us:10fig} {p90_us:10fig} {p99_us:10fig} {max_us:10fig}\n]"
 static const char text[] =
     "round trips, us           n        p50        p90        p99        max\n"
-    "[*gate_spinning|gate, spinning    {n:9} {p50_us:10fig} {p90_us:10fig}"
-    " {p99_us:10fig} {max_us:10fig}\n]"
-    "[*worker_spinning|worker, spinning  {n:9} {p50_us:10fig} {p90_us:10fig}"
-    " {p99_us:10fig} {max_us:10fig}\n]"
-    "[*gate_parked|gate, parked      {n:9} {p50_us:10fig} {p90_us:10fig}"
-    " {p99_us:10fig} {max_us:10fig}\n]"
-    "[*worker_parked|worker, parked    {n:9} {p50_us:10fig} {p90_us:10fig}"
-    " {p99_us:10fig} {max_us:10fig}\n]"
+    "[*gate_spinning|gate, spinning   " FIGURES
+    "[*worker_spinning|worker, spinning " FIGURES
+    "[*gate_parked|gate, parked     " FIGURES "[*worker_parked|worker, parked   " FIGURES
     "spinning: the client polls; parked: it sleeps, and was {gap_ms} ms idle before\n"
     "[daemon_spin_us|the daemon's ipc.spin_us is {daemon_spin_us}\n]\n[*streaming|"
     "streaming: {clients} clients, {streams} streams each, {tokens_per_stream} tokens a stream\n"
@@ -305,6 +293,7 @@ fdb_cmd_ipc(const struct fct *f, int argc, char **argv)
         .n_token = 200,
         .gap_ms = 2,
         .begin = PTHREAD_MUTEX_INITIALIZER };
+    json_t *answer = NULL;
     int rc = fct_parse(&ipc_line, argc, argv, &p), i;
 
     if (rc != FCT_GO)
@@ -317,11 +306,15 @@ fdb_cmd_ipc(const struct fct *f, int argc, char **argv)
     if (rc == 0)
         rc = stream(&p);
     fct_seg_close(p.seg);
+    if (rc != 0) {
+        json_decref(p.result);
+        return rc;
+    }
+    (void)fct_ask_once(f, json_pack("{s:s, s:s}", "cmd", "config", "name", "ipc.spin_us"),
+        1, &answer);
     json_object_update_new(p.result,
-        json_pack("{s:f, s:s?}", "gap_ms", p.gap_ms, "daemon_spin_us",
-            p.spin[0] != '\0' ? p.spin : NULL));
-    if (rc == 0)
-        return fct_finish(&ipc_line, p.result, &p, p.json);
-    json_decref(p.result);
-    return rc;
+        json_pack("{s:f, s:O?}", "gap_ms", p.gap_ms, "daemon_spin_us",
+            fct_member(answer, "config.0.value")));
+    json_decref(answer);
+    return fct_finish(&ipc_line, p.result, &p, p.json);
 }

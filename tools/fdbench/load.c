@@ -23,12 +23,12 @@ struct slot {
     struct fdb_chunk *chunk;
     size_t cap_chunk;
     fdc_req_t *h;
-    uint64_t t_wake;         /* not before this moment */
-    int held;                /* waited for room */
-    STAILQ_ENTRY(slot) next; /* in one of the lists */
+    uint64_t t_wake;        /* not before this moment */
+    int held;               /* waited for room */
+    TAILQ_ENTRY(slot) next; /* in one of the lists */
     SLIST_ENTRY(slot) of_all;
 };
-STAILQ_HEAD(list, slot);
+TAILQ_HEAD(list, slot);
 
 struct phase {
     struct fdb_load *l;
@@ -37,8 +37,9 @@ struct phase {
     struct fdb_log *log;
     struct fdb_run *run;
     SLIST_HEAD(, slot) all;
-    struct list idle, ready, rest; /* unused; next turns; clients that pause */
-    struct slot *start;            /* the next conversation, prepared */
+    struct list idle, rest; /* unused; clients that pause */
+    struct list ready;      /* next turns, and behind them: */
+    struct slot *start;     /* the next conversation, NULL: not prepared */
     uint32_t repeat, index;
     uint8_t warm;
     int closed, bar; /* a closed loop; a progress bar is drawn */
@@ -53,10 +54,10 @@ struct phase {
 static struct slot *
 pop(struct list *l)
 {
-    struct slot *s = STAILQ_FIRST(l);
+    struct slot *s = TAILQ_FIRST(l);
 
     if (s != NULL)
-        STAILQ_REMOVE_HEAD(l, next);
+        TAILQ_REMOVE(l, s, next);
     return s;
 }
 
@@ -68,15 +69,23 @@ clear_bar(const struct phase *p)
         fputs("\r\033[K", stderr);
 }
 
+/* Nothing more is sent. 1: for the first time for a reason that the caller is to say. */
+static int
+stop(struct phase *p)
+{
+    p->stopping = 1;
+    if (p->rc == 0)
+        clear_bar(p);
+    return p->rc == 0;
+}
+
 static void
 out_of_memory(struct phase *p)
 {
-    clear_bar(p);
-    if (p->rc == 0)
+    if (stop(p))
         p->rc = fct_fail(FCT_EX_SOFT,
             "out of memory: %zu requests and %zu arrivals are in the log", p->log->n_rec,
             p->log->n_chunk);
-    p->stopping = 1;
 }
 
 /* What s sends next, made before its time. */
@@ -107,6 +116,7 @@ prepare(struct phase *p)
     s->ask = ask;
     s->t_wake = p->t0 + ask.due_ns;
     make_prompt(p, s);
+    TAILQ_INSERT_TAIL(&p->ready, s, next);
     p->start = s;
 }
 
@@ -117,12 +127,15 @@ static void
 go_on(struct phase *p, struct slot *s)
 {
     if (!s->ask.more || p->stopping) {
-        STAILQ_INSERT_TAIL(&p->idle, s, next);
+        TAILQ_INSERT_TAIL(&p->idle, s, next);
         return;
     }
     fdb_work_turn(p->w, &s->ask);
     make_prompt(p, s);
-    STAILQ_INSERT_TAIL(&p->ready, s, next);
+    if (p->start != NULL)
+        TAILQ_INSERT_BEFORE(p->start, s, next);
+    else
+        TAILQ_INSERT_TAIL(&p->ready, s, next);
 }
 
 static void
@@ -142,7 +155,7 @@ end_request(struct phase *p, struct slot *s, uint64_t now, uint32_t retry_ms)
         retry_ms = MAX(retry_ms, PAUSE_MS);
     s->t_wake = now + (uint64_t)retry_ms * MS;
     if (retry_ms > 0 && !p->stopping && (p->closed || s->ask.more)) {
-        STAILQ_INSERT_TAIL(&p->rest, s, next);
+        TAILQ_INSERT_TAIL(&p->rest, s, next);
         p->n_rest++;
     } else {
         go_on(p, s);
@@ -156,7 +169,7 @@ wake_up(struct phase *p, uint64_t now)
         struct slot *s = pop(&p->rest);
 
         if (s->t_wake > now && !p->stopping) {
-            STAILQ_INSERT_TAIL(&p->rest, s, next);
+            TAILQ_INSERT_TAIL(&p->rest, s, next);
         } else {
             p->n_rest--;
             go_on(p, s);
@@ -183,12 +196,9 @@ say_failure(struct phase *p, uint32_t index, const struct fdc_error *e)
 static void
 session_over(struct phase *p, int why)
 {
-    p->stopping = 1;
-    if (p->rc != 0)
-        return;
-    clear_bar(p);
-    p->rc = fct_unav("%s (%s): %u of the requests ended before", fdc_strerror(why),
-        fdc_status_name(why), p->n_over);
+    if (stop(p))
+        p->rc = fct_unav("%s (%s): %u of the requests ended before", fdc_strerror(why),
+            fdc_status_name(why), p->n_over);
 }
 
 /* ---- sending ------------------------------------------------------------- */
@@ -236,6 +246,9 @@ send_one(struct phase *p, struct slot *s)
         session_over(p, rc);
         return 0;
     }
+    TAILQ_REMOVE(&p->ready, s, next);
+    if (s == p->start)
+        p->start = NULL;
     s->rec = (struct fdb_rec){ .index = p->index++,
         .repeat = p->repeat,
         .warm = p->warm,
@@ -263,16 +276,13 @@ send_due(struct phase *p)
 {
     for (;;) {
         uint64_t now = clk_now_ns();
-        struct slot *s = STAILQ_FIRST(&p->ready);
+        struct slot *s;
 
         if (p->t_stop != 0 && now >= p->t_stop)
             p->stopping = 1;
         prepare(p);
-        if (p->stopping)
-            return;
-        if (s == NULL && p->start != NULL && p->start->t_wake <= now)
-            s = p->start;
-        if (s == NULL)
+        s = TAILQ_FIRST(&p->ready);
+        if (p->stopping || s == NULL || (s == p->start && s->t_wake > now))
             return;
         if (p->n_open >= p->limit) {
             s->held |= !p->closed;
@@ -282,10 +292,6 @@ send_due(struct phase *p)
             return;
         if (send_one(p, s) != 0 || p->stopping)
             return;
-        if (s == p->start)
-            p->start = NULL;
-        else
-            (void)pop(&p->ready);
     }
 }
 
@@ -405,8 +411,7 @@ static uint64_t
 next_due(const struct phase *p, uint64_t now)
 {
     uint64_t t = now + IDLE_NS;
-    const struct slot *s =
-        STAILQ_FIRST(&p->ready) != NULL ? STAILQ_FIRST(&p->ready) : p->start;
+    const struct slot *s = TAILQ_FIRST(&p->ready);
 
     if (!p->stopping && s != NULL && p->n_open < p->limit) {
         if (s->held)
@@ -414,8 +419,8 @@ next_due(const struct phase *p, uint64_t now)
         else if (!p->closed)
             t = MIN(t, s->t_wake);
     }
-    for (s = STAILQ_FIRST(&p->rest); s != NULL; s = STAILQ_NEXT(s, next))
-        t = MIN(t, s->t_wake);
+    TAILQ_FOREACH(s, &p->rest, next)
+    t = MIN(t, s->t_wake);
     return MAX(t, now);
 }
 
@@ -448,25 +453,21 @@ loop(struct phase *p)
     prepare(p);
     for (;;) {
         now = clk_now_ns();
-        if (fct_interrupted && p->rc == 0) {
-            clear_bar(p);
+        if (fct_interrupted && stop(p))
             p->rc = fct_fail(FCT_EX_INT,
                 "interrupted: %u requests ended before, %u are cancelled", p->n_over,
                 p->n_open);
-        }
         wake_up(p, now);
         if (!p->stopping)
             send_due(p);
-        /* after a failure nothing more is sent, and what is open ends here */
-        p->stopping |= p->rc != 0;
+        /* after a failure what is open ends here */
         s = p->rc != 0 ? SLIST_FIRST(&p->all) : NULL;
         for (; s != NULL; s = SLIST_NEXT(s, of_all))
             if (s->h != NULL) {
                 s->rec.code = p->rc == FCT_EX_UNAV ? FDC_E_DISCONNECTED : FDC_E_CANCELLED;
                 end_request(p, s, now, 0);
             }
-        if (p->n_open == 0 &&
-            (p->stopping || (p->start == NULL && STAILQ_EMPTY(&p->ready) && p->n_rest == 0)))
+        if (p->n_open == 0 && (p->stopping || (TAILQ_EMPTY(&p->ready) && p->n_rest == 0)))
             return;
         show(p, now);
         if (!receive(p, next_due(p, now)))
@@ -495,9 +496,9 @@ run_phase(struct fdb_load *l, const struct fdb_cfg *cfg, uint32_t repeat, int wa
 
     if (rc != 0)
         return rc;
-    STAILQ_INIT(&p.idle);
-    STAILQ_INIT(&p.ready);
-    STAILQ_INIT(&p.rest);
+    TAILQ_INIT(&p.idle);
+    TAILQ_INIT(&p.ready);
+    TAILQ_INIT(&p.rest);
     if (cfg->concurrency > 0)
         p.limit = MIN(p.limit, cfg->concurrency);
     p.t0 = p.t_shown = clk_now_ns() + LEAD_NS;

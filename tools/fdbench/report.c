@@ -47,51 +47,6 @@ fdb_filled(const char *text, const json_t *o)
     return ret;
 }
 
-/* "closed loop, 16 at a time; 128 requests after ...", of cfg_json(). */
-static json_t *
-workload_json(const struct fdb_cfg *c, const json_t *cfg)
-{
-    static const char text[] =
-        "[arrivals=closed|closed loop, {concurrency} at a time]"
-        "[arrivals=trace|arrivals and lengths of {trace}]"
-        "[arrivals=ramp|arrivals growing from {rate_from_per_s} to {rate_per_s} {unit}]"
-        "[kind|{kind} arrivals, {rate_per_s} {unit}][arrivals=gamma|, shape {burstiness}]"
-        "[!arrivals=closed|[concurrency|, at most {concurrency} at a time]]"
-        "; [requests|{requests} ]requests[warmup| after {warmup} to warm up]"
-        "[duration_s| for [requests|at most ]{duration_s} s][repeats>1|, {repeats} times]"
-        "[!arrivals=trace|; prompts of {prompt_len.0}[prompt_len.1>prompt_len.0| to {prompt_len.1}]"
-        " tokens; outputs of {output_len.0}[output_len.1>output_len.0| to {output_len.1}] tokens]"
-        "[prefix_len|; before each prompt one of {prefixes} prefixes of {prefix_len} tokens]"
-        "[turns>1|; conversations of {turns} turns]"
-        "; prompts as [text|text][!text|token ids][dataset| cut from {dataset}]; seed {seed}";
-    static const char *const kinds
-        [] = { [FDB_POISSON] = "Poisson", [FDB_GAMMA] = "gamma", [FDB_CONSTANT] = "even", [FDB_TRACE] = NULL };
-    json_t *ret,
-        *o = json_pack("{s:s?, s:s}", "kind", kinds[c->arrival], "unit", fdb_load_unit(c));
-
-    json_object_update(o, (json_t *)(uintptr_t)cfg);
-    ret = fdb_filled(text, o);
-    json_decref(o);
-    return ret;
-}
-
-void
-fdb_limits(const json_t *report, char *ret, size_t ret_bytes)
-{
-    const json_t *cfg = json_object_get(report, "config");
-    size_t i, n = 0;
-
-    ret[0] = '\0';
-    for (i = 0; i < 4 && n < ret_bytes; i++) {
-        const struct fdb_metric *m = &fdb_metrics[FDB_FIRST_DIST + i];
-        double ms = fdb_figure(cfg, "limits", m->key, NULL);
-
-        if (ms > 0)
-            n += (size_t)snprintf(ret + n, ret_bytes - n, "%s%s %g ms", n > 0 ? ", " : "",
-                m->label, ms);
-    }
-}
-
 /* ---- JSON --------------------------------------------------------------------- */
 
 /* Of a trace's times and lengths, or of a data set's bytes, wherever the file lies and
@@ -126,6 +81,24 @@ par_json(float v)
     return v == FDC_UNSET_F ? json_null() : fct_json_real((double)v);
 }
 
+/* "closed loop, 16 at a time; 128 requests after ...", of cfg_json(). */
+#define UNIT    "[turns>1|conversations/s][!turns>1|requests/s]"
+#define AT_RATE " arrivals, {rate_per_s} " UNIT
+static const char workload[] =
+    "[arrivals=closed|closed loop, {concurrency} at a time]"
+    "[arrivals=trace|arrivals and lengths of {trace}]"
+    "[arrivals=ramp|arrivals growing from {rate_from_per_s} to {rate_per_s} " UNIT "]"
+    "[arrivals=poisson|Poisson" AT_RATE "][arrivals=constant|even" AT_RATE "]"
+    "[arrivals=gamma|gamma" AT_RATE ", shape {burstiness}]"
+    "[!arrivals=closed|[concurrency|, at most {concurrency} at a time]]"
+    "; [requests|{requests} ]requests[warmup| after {warmup} to warm up]"
+    "[duration_s| for [requests|at most ]{duration_s} s][repeats>1|, {repeats} times]"
+    "[!arrivals=trace|; prompts of {prompt_len.0}[prompt_len.1>prompt_len.0| to {prompt_len.1}]"
+    " tokens; outputs of {output_len.0}[output_len.1>output_len.0| to {output_len.1}] tokens]"
+    "[prefix_len|; before each prompt one of {prefixes} prefixes of {prefix_len} tokens]"
+    "[turns>1|; conversations of {turns} turns]"
+    "; prompts as [text|text][!text|token ids][dataset| cut from {dataset}]; seed {seed}";
+
 static json_t *
 cfg_json(const struct fdb_cfg *c)
 {
@@ -153,7 +126,7 @@ cfg_json(const struct fdb_cfg *c)
         "limits", "ttft_ms", c->slo.ttft_ms, "tpot_ms", c->slo.tpot_ms, "itl_ms",
         c->slo.itl_ms, "e2e_ms", c->slo.e2e_ms, "attainment", c->slo_attain);
 
-    json_object_set_new(o, "workload", workload_json(c, o));
+    json_object_set_new(o, "workload", fdb_filled(workload, o));
     return o;
 }
 
@@ -299,10 +272,9 @@ text_search(FILE *out, const json_t *report)
         "[!search.found|no load tried was within the limits\n]"
         "[search.found|largest load within the limits: {search.found} {search.unit}"
         "[search.bound?|[!search.bound>search.found|, the most that can be tried]]\n]";
-    char limits[96];
 
-    fdb_limits(report, limits, sizeof(limits));
-    fprintf(out, "\nsearch: %s of %g %% of the requests\n", limits,
+    fct_text(out, "\nsearch: " FDB_LIMITS, report);
+    fprintf(out, " of %g %% of the requests\n",
         fdb_figure(report, "config", "limits", "attainment") * 100);
     fct_text(out, steps, report);
 }
@@ -313,14 +285,11 @@ fdb_report_text(FILE *out, const json_t *report)
     const json_t *across = json_object_get(report, "across_repeats");
     const json_t *repeats = json_object_get(report, "repeats");
     int n_column = json_array_size(repeats) > 1 ? 3 : 1;
-    char limits[96];
 
-    fct_text(out, "{command}, model {model.name}, {host}, {time}\n{config.workload}\n",
+    fct_text(out,
+        "{command}, model {model.name}, {host}, {time}\n{config.workload}\n"
+        "[" FDB_ANY_LIMIT "|limits: " FDB_LIMITS "\n]\n",
         report);
-    fdb_limits(report, limits, sizeof(limits));
-    if (limits[0] != '\0')
-        fprintf(out, "limits: %s\n", limits);
-    fputc('\n', out);
     if (json_array_size(repeats) > 0) {
         text_scalars(out, across, n_column);
         text_errors(out, repeats);

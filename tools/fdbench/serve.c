@@ -14,7 +14,8 @@
 struct serve {
     struct fdb_load l;
     struct fdb_result r;
-    const char *csv, *json, *html, *arrival, *against, *input, *output;
+    struct fdb_output out[3];
+    const char *arrival, *against, *input, *output;
     json_t *before; /* the report that against holds */
     int search, quiet, against_any;
     int has_from, has_burst, has_n;
@@ -79,9 +80,10 @@ static const struct fct_opt serve_opts[] = { FCT_OPT_HEAD("load:"),
         "share of requests within the limits for --search (0.99)"),
     FCT_FLAG(0, "search", search, "find the highest -c or --rate within the limits"),
     FCT_OPT_HEAD("output:"),
-    FCT_TEXT(0, "csv", "FILE", csv, "raw log, a line a request (- is standard output)"),
-    FCT_TEXT(0, "json", "FILE", json, "results as JSON (- is standard output)"),
-    FCT_TEXT(0, "html", "FILE", html, "report with plots, one file"),
+    FCT_TEXT(0, "csv", "FILE", out[0].path,
+        "raw log, a line a request (- is standard output)"),
+    FCT_TEXT(0, "json", "FILE", out[1].path, "results as JSON (- is standard output)"),
+    FCT_TEXT(0, "html", "FILE", out[2].path, "report with plots, one file"),
     FCT_TEXT(0, "against", "FILE", against,
         "compare with the --json of an earlier run: before, now, ratio"),
     FCT_FLAG(0, "against-any", against_any, "also with one of another load or model"),
@@ -180,46 +182,31 @@ check_options(struct serve *s)
 
 /* ---- search ------------------------------------------------------------- */
 
-struct search {
-    fdb_try_fn *fn;
-    void *arg;
-    double good, bad; /* largest load within, smallest that is not; 0 */
-    int n;
-};
-
-static int
-try_load(struct search *s, double load)
-{
-    int within = 0, rc = s->fn(s->arg, load, &within);
-
-    s->n++;
-    if (rc == 0 && within)
-        s->good = load;
-    else if (rc == 0)
-        s->bad = load;
-    return rc;
-}
-
 int
 fdb_search(double first, double lo, double hi, int whole, fdb_try_fn *fn, void *arg,
     double *ret_found)
 {
-    struct search s = { .fn = fn, .arg = arg };
-    double load = first < lo ? lo : first > hi ? hi : first;
-    int rc = try_load(&s, load);
+    /* largest load within, smallest that is not; 0: none yet */
+    double load = fmin(fmax(first, lo), hi), good = 0, bad = 0;
+    int rc = 0, within, done = 0;
 
-    while (rc == 0 && s.bad == 0 && s.good < hi && s.n < N_TRY_MAX)
-        rc = try_load(&s, fmin(s.good * 2, hi));
-    while (rc == 0 && s.good == 0 && s.bad > lo && s.n < N_TRY_MAX) {
-        load = s.bad / 2;
-        rc = try_load(&s, fmax(whole ? floor(load) : load, lo));
+    for (int n = 0; rc == 0 && !done && n < N_TRY_MAX; n++) {
+        within = 0;
+        rc = fn(arg, load, &within);
+        if (rc == 0)
+            *(within ? &good : &bad) = load;
+        if (bad == 0) {
+            done = good >= hi;
+            load = fmin(good * 2, hi);
+        } else if (good == 0) {
+            done = bad <= lo;
+            load = fmax(whole ? floor(bad / 2) : bad / 2, lo);
+        } else {
+            done = whole ? bad - good <= 1 : bad <= good * CLOSE_ENOUGH;
+            load = whole ? floor((good + bad) / 2) : (good + bad) / 2;
+        }
     }
-    while (rc == 0 && s.good > 0 && s.bad > 0 && s.n < N_TRY_MAX &&
-        (whole ? s.bad - s.good > 1 : s.bad > s.good * CLOSE_ENOUGH)) {
-        load = (s.good + s.bad) / 2;
-        rc = try_load(&s, whole ? floor(load) : load);
-    }
-    *ret_found = s.good;
+    *ret_found = good;
     return rc;
 }
 
@@ -340,7 +327,7 @@ compare_loads(const struct serve *s)
 }
 
 static int
-report(struct serve *s, const struct fdb_output *out, size_t n_out)
+report(struct serve *s)
 {
     json_t *all;
     int rc;
@@ -351,7 +338,7 @@ report(struct serve *s, const struct fdb_output *out, size_t n_out)
     if (all == NULL)
         return fct_oom();
     /* Files first: who reads standard output may have gone. */
-    rc = fdb_output_write(out, n_out, all, &s->r.log);
+    rc = fdb_output_write(s->out, 3, all, &s->r.log);
     if (!s->quiet)
         fdb_report_text(stdout, all);
     if (s->before != NULL) {
@@ -368,14 +355,12 @@ report(struct serve *s, const struct fdb_output *out, size_t n_out)
 static int
 serve(struct serve *s, const struct fct *f)
 {
-    const struct fdb_output out[] = { { "csv", s->csv, fdb_report_csv, 0 },
-        { "json", s->json, fdb_report_dump, 0 }, { "html", s->html, fdb_report_html, 1 } };
     struct fdb_cfg *c = &s->l.cfg;
     struct fdb_run run;
     json_t *sum;
     int rc, rc2, closed;
 
-    if ((rc = check_options(s)) != 0 || (rc = fdb_output_check(out, 3, &s->quiet)) != 0 ||
+    if ((rc = check_options(s)) != 0 || (rc = fdb_output_check(s->out, 3, &s->quiet)) != 0 ||
         (rc = check_against(s)) != 0 || (rc = fdb_cfg_read(c)) != 0)
         return rc;
     if (c->trace != NULL && c->n_request > c->n_row)
@@ -406,14 +391,16 @@ serve(struct serve *s, const struct fct *f)
             break;
         fdb_add_repeat(&s->r, sum, &run);
     }
-    rc2 = report(s, out, 3);
+    rc2 = report(s);
     return rc != 0 ? rc : rc2;
 }
 
 int
 fdb_cmd_serve(const struct fct *f, int argc, char **argv)
 {
-    struct serve s = { .quiet = 0 };
+    struct serve s = { .out = { { "csv", NULL, fdb_report_csv, 0 },
+                           { "json", NULL, fdb_report_dump, 0 },
+                           { "html", NULL, fdb_report_html, 1 } } };
     int rc;
 
     fdb_cfg_init(&s.l.cfg);

@@ -21,15 +21,16 @@ static const char *const fields[] = { "socket_ms", "ready_ms", "first_token_ms",
 #define N_FIELD (sizeof(fields) / sizeof(fields[0]))
 
 struct starter {
-    const char *opt_fdd, *opt_model, *config; /* as the options say */
+    const char *fdd, *opt_model, *config; /* as the options say */
     const char *set[FCT_SETS_MAX + 2];
     uint32_t n_set, n_repeat;
     double timeout_s;
     int no_cold, json;
-    char fdd[PATH_MAX], model[PATH_MAX], dir[256], run[300], log[300];
+    char found[PATH_MAX], model[PATH_MAX], dir[256], run[300], log[300];
     struct fct f; /* the daemon's folder */
     pid_t pid;    /* not above 0: none */
     uint64_t model_bytes, t0, t_end;
+    double still_cached; /* the largest share that a cold start found cached */
     uint32_t vocab;
     json_t *runs; /* starts in their order */
 };
@@ -107,11 +108,10 @@ prepare(struct starter *s)
             s->opt_model, strerror(errno));
     closedir(d);
     /* fdd next to fdbench, else in the path */
-    snprintf(s->fdd, sizeof(s->fdd), "%s", s->opt_fdd != NULL ? s->opt_fdd : "");
-    if (s->opt_fdd != NULL && access(s->fdd, X_OK) != 0)
+    if (s->fdd == NULL)
+        s->fdd = fct_find_program("fdd", s->found) == 0 ? s->found : "fdd";
+    else if (access(s->fdd, X_OK) != 0)
         return fct_fail(FCT_EX_NOIN, "--fdd %s: %s", s->fdd, strerror(errno));
-    if (s->opt_fdd == NULL && fct_find_program("fdd", s->fdd) != 0)
-        snprintf(s->fdd, sizeof(s->fdd), "fdd");
     snprintf(s->dir, sizeof(s->dir), "%.200s/fdbench.XXXXXX",
         tmp != NULL && tmp[0] != '\0' ? tmp : "/tmp");
     if (mkdtemp(s->dir) == NULL)
@@ -296,6 +296,7 @@ one(struct starter *s, int cold)
         fct_seg_close(seg);
     }
     json_object_set_new(t, "load_ms", json_real(load_ms));
+    s->still_cached = cold ? fmax(cached, s->still_cached) : s->still_cached;
     fdc_close(c);
     end_daemon(s);
     if (rc == 0)
@@ -315,7 +316,7 @@ to_json(const struct starter *s)
     size_t i;
 
     for (int cold = 1; cold >= 0; cold--) {
-        json_t *kind = json_object(), *of = json_array(), *cached;
+        json_t *kind = json_object(), *of = json_array();
 
         json_array_foreach(s->runs, i, one)
             if (json_is_true(json_object_get(one, "cold")) == cold)
@@ -324,12 +325,10 @@ to_json(const struct starter *s)
             json_object_set_new(kind, fields[i], fdb_mmm_of(of, fields[i], NULL, 0));
         json_object_set_new(kind, "starts", json_integer((json_int_t)json_array_size(of)));
         json_object_set_new(o, cold ? "cold" : "warm", kind);
-        cached = fdb_mmm_of(of, "cached_share", NULL, 0);
-        if (cold && !s->json && fct_real(cached, "max") > 0.01)
-            json_object_set_new(o, "still_cached", json_real(fct_real(cached, "max") * 100));
-        json_decref(cached);
         json_decref(of);
     }
+    if (!s->json && s->still_cached > 0.01)
+        json_object_set_new(o, "still_cached", json_real(s->still_cached * 100));
     json_object_set(o, "runs", s->runs);
     return o;
 }
@@ -371,7 +370,7 @@ take_set(void *args, const char *value)
 #define FCT_ARGS struct starter
 static const struct fct_opt start_opts[] = {
     FCT_TEXT('m', "model", "DIR", opt_model, "the model's folder"),
-    FCT_TEXT(0, "fdd", "PATH", opt_fdd, "the daemon (fdd next to fdbench)"),
+    FCT_TEXT(0, "fdd", "PATH", fdd, "the daemon (fdd next to fdbench)"),
     FCT_TEXT(0, "config", "FILE", config, "its configuration file"),
     FCT_FN('s', "set", "K=V", take_set, "a parameter of it; may be repeated"),
     FCT_U32('r', "repeats", "N", n_repeat, 1, 1000, "starts, cold and warm each (3)"),
