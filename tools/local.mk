@@ -58,7 +58,6 @@ libfdbench_a_SOURCES = \
 	tools/fdbench/latency.c \
 	tools/fdbench/load.c \
 	tools/fdbench/report.c \
-	tools/fdbench/report.h \
 	tools/fdbench/serve.c \
 	tools/fdbench/setup.c \
 	tools/fdbench/start.c \

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "tests/unit/listen.h"
-#include "tools/fdbench/report.h"
+#include "tools/fdbench/fdbench.h"
 
 /* Of a summary or distribution. */
 #define N(o, key) fdb_figure(o, key, NULL, NULL)

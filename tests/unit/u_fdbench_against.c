@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "tests/unit/listen.h"
-#include "tools/fdbench/report.h"
+#include "tools/fdbench/fdbench.h"
 
 static const struct fdb_row trace_rows[] = { { 0.5, 100, 20, 1 }, { 0.75, 200, 30, 2 },
     { 2, 50, 5, 4 } };

@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/fdbench/report.h"
+#include "tools/fdbench/fdbench.h"
 
 #define T0 5000000000000u
 

@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "tools/fdbench/report.h"
+#include "tools/fdbench/fdbench.h"
 
 int
 fdb_against_read(const char *path, int any, json_t **ret_before)
@@ -187,23 +187,21 @@ static const struct {
 
 /* One line for what is the same, two for what is not. */
 static void
-print_fact(FILE *out, size_t row, const json_t *const report[2])
+print_facts(FILE *out, const json_t *const report[2])
 {
-    char text[2][256];
-    json_t *one;
+    char text[2][256], raw[512];
 
-    for (int i = 0; i < 2; i++) {
-        one = fdb_filled(facts[row].text, report[i]);
-        fct_plain(json_string_value(one), json_string_length(one), text[i], 256);
-        if (text[i][0] == '\0')
-            snprintf(text[i], 256, "not known");
-        json_decref(one);
+    for (size_t row = 0; row < sizeof(facts) / sizeof(facts[0]); row++) {
+        for (int i = 0; i < 2; i++) {
+            fct_fill(raw, sizeof(raw), facts[row].text, report[i]);
+            fct_plain(raw[0] != '\0' ? raw : "not known", SIZE_MAX, text[i], 256);
+        }
+        if (strcmp(text[0], text[1]) == 0)
+            fprintf(out, "%-8s both    %s\n", facts[row].label, text[0]);
+        else
+            fprintf(out, "%-8s before  %s\n%-8s now     %s\n", facts[row].label, text[0],
+                "", text[1]);
     }
-    if (strcmp(text[0], text[1]) == 0)
-        fprintf(out, "%-8s both    %s\n", facts[row].label, text[0]);
-    else
-        fprintf(out, "%-8s before  %s\n%-8s now     %s\n", facts[row].label, text[0], "",
-            text[1]);
 }
 
 static void
@@ -242,18 +240,17 @@ fdb_against_text(FILE *out, const json_t *before, const json_t *now)
         n[i] = json_array_size(json_object_get(reports[i], "repeats"));
         fct_fill(limits[i], sizeof(limits[i]), FDB_LIMITS, reports[i]);
     }
-    for (i = 0; i < sizeof(facts) / sizeof(facts[0]); i++)
-        print_fact(out, i, reports);
+    print_facts(out, reports);
     if (fdb_against_differs(before, now, text, sizeof(text)) > 0)
         fprintf(out, "not comparable: %s\n", text);
     if (n[0] > 1 || n[1] > 1)
         fprintf(out, "medians of %zu and of %zu runs\n", n[0], n[1]);
     fprintf(out, "\n%-32s %14s %14s %10s\n", "", "before", "now", "ratio");
     for (m = fdb_metrics; m < fdb_metrics + FDB_N_METRIC; m++) {
-        if (m->is_compared && m->kind != FDB_DIST)
-            print_row(out, m, NULL, across,
+        int is_dist = m->kind == FDB_DIST;
+
+        for (i = 0; m->is_compared && i < (is_dist ? 3 : 1); i++)
+            print_row(out, m, is_dist ? stats[i] : NULL, across,
                 m->kind != FDB_LIMITED || strcmp(limits[0], limits[1]) == 0);
-        for (i = 0; m->is_compared && m->kind == FDB_DIST && i < 3; i++)
-            print_row(out, m, stats[i], across, 1);
     }
 }

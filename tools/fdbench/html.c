@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "tools/fdbench/report.h"
+#include "tools/fdbench/fdbench.h"
 
 #include "libclient/fdproto.h"
 
@@ -56,10 +56,7 @@ struct span {
         double tokens;
         const struct fdb_rec *lowest, *highest, *failed; /* of those sent in it: TTFT */
     } c[N_COLUMN + 1];
-    struct {
-        double *v;
-        size_t n, cap;
-    } gap[N_STEP];
+    struct fct_buf gap[N_STEP]; /* doubles: ms */
 };
 
 /* Columns since the repeat began. */
@@ -92,6 +89,7 @@ add_request(struct span *s, const struct fdb_rec *q, const struct fdb_chunk *c)
     size_t at = column(s, q->t_send), sent = (size_t)ceil(columns(s, q->t_send)), k;
     uint64_t t_first = q->t_first != 0 ? q->t_first : q->t_end;
     const struct fdb_rec **lowest = &s->c[at].lowest, **highest = &s->c[at].highest;
+    double ms;
 
     if (q->t_send == 0)
         return 0;
@@ -115,9 +113,9 @@ add_request(struct span *s, const struct fdb_rec *q, const struct fdb_chunk *c)
         k = at / (N_COLUMN / N_STEP);
         if (i == 0 || q->code != FDC_OK)
             continue;
-        if (fct_room(&s->gap[k].v, s->gap[k].n + 1, &s->gap[k].cap, sizeof(double)) != 0)
+        ms = (double)(c[i].t_ns - c[i - 1].t_ns) / 1e6;
+        if (fct_buf_add(&s->gap[k], &ms, sizeof(ms)) != 0)
             return -ENOMEM;
-        s->gap[k].v[s->gap[k].n++] = (double)(c[i].t_ns - c[i - 1].t_ns) / 1e6;
     }
     return 0;
 }
@@ -139,13 +137,15 @@ span_json(struct span *s)
         s->c[i + 1].waiting += s->c[i].waiting;
     }
     for (i = 0; i < N_STEP; i++) {
-        fdb_sort(s->gap[i].v, s->gap[i].n);
-        if (s->gap[i].n > 0)
+        double *v = (double *)(void *)s->gap[i].p;
+        size_t n = s->gap[i].n / sizeof(*v);
+
+        fdb_sort(v, n);
+        if (n > 0)
             json_array_append_new(gaps,
                 json_pack("[f,f,f]", ((double)i + 0.5) * s->wall_s / N_STEP,
-                    fdb_percentile(s->gap[i].v, s->gap[i].n, 50),
-                    fdb_percentile(s->gap[i].v, s->gap[i].n, 99)));
-        free(s->gap[i].v);
+                    fdb_percentile(v, n, 50), fdb_percentile(v, n, 99)));
+        free(v);
     }
     return json_pack("{s:f, s:f, s:o, s:o, s:o}", "wall_s", s->wall_s, "gap_step_s",
         s->wall_s / N_STEP, "columns", list, "dots", s->dots, "gaps", gaps);

@@ -2,11 +2,9 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "tools/fdbench/report.h"
+#include "tools/fdbench/fdbench.h"
 
 #include <pthread.h>
-
-#include "daemon/common/counter.h"
 
 #define SPIN_US    1000 /* longer than a round trip: the client never sleeps */
 #define N_PROMPT   8
@@ -90,7 +88,6 @@ round_trips(const struct ipc *p, int kind)
     int deep = kind & 1, parked = kind >> 1, rc;
     uint32_t i, n = parked ? p->n_parked : p->n_ping;
     double *v = calloc((size_t)n + 1, sizeof(*v));
-    json_t *dist;
     uint64_t ns;
     fdc_t *s;
 
@@ -108,13 +105,12 @@ round_trips(const struct ipc *p, int kind)
         v[i < N_COLD ? 0 : i - N_COLD] = (double)ns / 1e3;
     }
     fdc_close(s);
-    dist = fdb_dist(v, n);
-    free(v);
+    fdb_sort(v, n);
     json_object_set_new(p->result, trips[kind],
-        json_pack("{s:O, s:O, s:O, s:O, s:O}", "n", json_object_get(dist, "n"), "p50_us",
-            json_object_get(dist, "p50"), "p90_us", json_object_get(dist, "p90"), "p99_us",
-            json_object_get(dist, "p99"), "max_us", json_object_get(dist, "max")));
-    json_decref(dist);
+        json_pack("{s:I, s:f, s:f, s:f, s:f}", "n", (json_int_t)n, "p50_us",
+            fdb_percentile(v, n, 50), "p90_us", fdb_percentile(v, n, 90), "p99_us",
+            fdb_percentile(v, n, 99), "max_us", fdb_percentile(v, n, 100)));
+    free(v);
     return rc >= 0
         ? 0
         : fct_status_fail(deep ? "round trip to the worker" : "round trip to the gate", rc);

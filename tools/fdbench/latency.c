@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "tools/fdbench/report.h"
+#include "tools/fdbench/fdbench.h"
 
 #define BATCH_MAX 65536u
 
@@ -150,13 +150,13 @@ print_text(const struct latency *a)
     json_array_foreach(json_object_get(a->r.head, "sizes"), i, size) {
         printf("\n%7lld", fct_num(size, "batch"));
         for (k = 0; k < N_COLUMN; k++) {
-            const char *key = columns[k].key;
-            double median = fdb_figure(size, key, "median", NULL);
+            const json_t *of = json_object_get(size, columns[k].key);
+            int digits = columns[k].digits;
 
-            snprintf(text, sizeof(text), "%.*f (%.*f - %.*f)", columns[k].digits, median,
-                columns[k].digits, fdb_figure(size, key, "min", NULL), columns[k].digits,
-                fdb_figure(size, key, "max", NULL));
-            printf("  %29s", isnan(median) ? "-" : text);
+            snprintf(text, sizeof(text), "%.*f (%.*f - %.*f)", digits,
+                fct_real(of, "median"), digits, fct_real(of, "min"), digits,
+                fct_real(of, "max"));
+            printf("  %29s", json_is_null(json_object_get(of, "median")) ? "-" : text);
         }
     }
     putchar('\n');

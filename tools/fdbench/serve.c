@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "tools/fdbench/report.h"
+#include "tools/fdbench/fdbench.h"
 
 #define RATE_MIN     0.01
 #define RATE_MAX     1e6
@@ -233,7 +233,7 @@ one_step(void *arg, double load, int *ret_within)
     struct serve *s = arg;
     struct fdb_result *r = &s->r;
     struct fdb_cfg *c = &s->l.cfg;
-    struct fdb_log log = { .n_rec = 0 };
+    struct fdb_log log = { .n_rec = 0 }, other;
     uint32_t k = (uint32_t)json_array_size(r->steps);
     int rc, behind, closed = c->arrival == FDB_CLOSED;
     struct fdb_run run;
@@ -264,15 +264,15 @@ one_step(void *arg, double load, int *ret_within)
     if (json_array_size(r->repeats) == 0 || (*ret_within && load > r->found)) {
         for (i = 0; i < log.n_rec; i++)
             log.rec[i].repeat = 0;
-        fdb_log_fini(&r->log);
+        other = r->log;
         r->log = log;
+        log = other;
         r->cfg = *c;
         json_array_clear(r->repeats);
         fdb_add_repeat(r, json_copy(sum), &run);
         r->found = *ret_within ? load : 0;
-    } else {
-        fdb_log_fini(&log);
     }
+    fdb_log_fini(&log);
     if (rc == 0)
         fdb_add_step(r, load, sum, *ret_within, behind);
     else

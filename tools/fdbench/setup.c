@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "tools/fdbench/report.h"
+#include "tools/fdbench/fdbench.h"
 
 #define FORM        "a line is time_s,prompt_tokens,output_tokens"
 #define WORDS_BYTES 65536u

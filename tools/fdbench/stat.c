@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "tools/fdbench/report.h"
+#include "tools/fdbench/fdbench.h"
 
 #define BEHIND_MS    10.0
 #define BEHIND_SHARE 0.05
