@@ -154,23 +154,19 @@ span_json(struct span *s)
 static json_t *
 over_time(const struct fdb_log *log, const json_t *repeat)
 {
-    struct span *s = calloc(1, sizeof(*s));
+    struct span s = { .t0 = fct_real(repeat, "begin_ns"),
+        .wall_s = fct_real(repeat, "duration_s"),
+        .dots = json_array() };
     const struct fdb_rec *q;
     json_t *ret;
     int rc = 0;
 
-    if (s == NULL)
-        return NULL;
-    s->t0 = fct_real(repeat, "begin_ns");
-    s->wall_s = fct_real(repeat, "duration_s");
-    s->few = fct_num(repeat, "requests_ok") + fct_num(repeat, "requests_failed") <
+    s.few = fct_num(repeat, "requests_ok") + fct_num(repeat, "requests_failed") <
         2 * N_COLUMN;
-    s->dots = json_array();
-    for (q = log->rec; rc == 0 && s->wall_s > 0 && q < log->rec + log->n_rec; q++)
+    for (q = log->rec; rc == 0 && s.wall_s > 0 && q < log->rec + log->n_rec; q++)
         if (fdb_is_of(q, (uint32_t)fct_num(repeat, "repeat")))
-            rc = add_request(s, q, log->chunk + q->chunk);
-    ret = span_json(s);
-    free(s);
+            rc = add_request(&s, q, log->chunk + q->chunk);
+    ret = span_json(&s);
     if (rc == 0)
         return ret;
     json_decref(ret);

@@ -50,17 +50,6 @@ struct phase {
     int rc;
 };
 
-/* The first of the list, taken out of it; NULL: it is empty. */
-static struct slot *
-pop(struct list *l)
-{
-    struct slot *s = TAILQ_FIRST(l);
-
-    if (s != NULL)
-        TAILQ_REMOVE(l, s, next);
-    return s;
-}
-
 /* Before anything else is printed. */
 static void
 clear_bar(const struct phase *p)
@@ -88,13 +77,17 @@ out_of_memory(struct phase *p)
             p->log->n_chunk);
 }
 
-/* What s sends next, made before its time. */
+/* What s sends next is made before its time. */
 static void
-make_prompt(struct phase *p, struct slot *s)
+make_ready(struct phase *p, struct slot *s)
 {
     s->held = 0;
     if (fdb_work_prompt(p->w, &s->ask, &s->prompt) != 0)
         out_of_memory(p);
+    if (p->start != NULL)
+        TAILQ_INSERT_BEFORE(p->start, s, next);
+    else
+        TAILQ_INSERT_TAIL(&p->ready, s, next);
 }
 
 /* The next conversation begins. */
@@ -106,17 +99,18 @@ prepare(struct phase *p)
 
     if (p->start != NULL || p->stopping || !fdb_work_next(p->w, &ask))
         return;
-    s = pop(&p->idle);
-    if (s == NULL && (s = calloc(1, sizeof(*s))) != NULL)
+    s = TAILQ_FIRST(&p->idle);
+    if (s != NULL) {
+        TAILQ_REMOVE(&p->idle, s, next);
+    } else if ((s = calloc(1, sizeof(*s))) != NULL) {
         SLIST_INSERT_HEAD(&p->all, s, of_all);
-    if (s == NULL) {
+    } else {
         out_of_memory(p);
         return;
     }
     s->ask = ask;
     s->t_wake = p->t0 + ask.due_ns;
-    make_prompt(p, s);
-    TAILQ_INSERT_TAIL(&p->ready, s, next);
+    make_ready(p, s);
     p->start = s;
 }
 
@@ -131,11 +125,7 @@ go_on(struct phase *p, struct slot *s)
         return;
     }
     fdb_work_turn(p->w, &s->ask);
-    make_prompt(p, s);
-    if (p->start != NULL)
-        TAILQ_INSERT_BEFORE(p->start, s, next);
-    else
-        TAILQ_INSERT_TAIL(&p->ready, s, next);
+    make_ready(p, s);
 }
 
 static void
@@ -165,15 +155,15 @@ end_request(struct phase *p, struct slot *s, uint64_t now, uint32_t retry_ms)
 static void
 wake_up(struct phase *p, uint64_t now)
 {
-    for (uint32_t n = p->n_rest; n > 0; n--) {
-        struct slot *s = pop(&p->rest);
+    struct slot *s, *after;
 
-        if (s->t_wake > now && !p->stopping) {
-            TAILQ_INSERT_TAIL(&p->rest, s, next);
-        } else {
-            p->n_rest--;
-            go_on(p, s);
-        }
+    for (s = TAILQ_FIRST(&p->rest); s != NULL; s = after) {
+        after = TAILQ_NEXT(s, next);
+        if (s->t_wake > now && !p->stopping)
+            continue;
+        TAILQ_REMOVE(&p->rest, s, next);
+        p->n_rest--;
+        go_on(p, s);
     }
 }
 

@@ -95,39 +95,26 @@ fdb_clock_ns(clockid_t clk)
 /* ---- files --------------------------------------------------------------- */
 
 static const struct {
-    const char *name, *must;
+    const char *name, *kind;
     double lo, hi;
-} columns[3] = { { "time_s", "must be a number of seconds from 0 to 31536000", 0, 31536000 },
-    { "prompt_tokens", "must be a whole number from 1 to 16777216", 1, 16777216 },
-    { "output_tokens", "must be a whole number from 1 to 16777216", 1, 16777216 } };
+} columns[3] = { { "time_s", "number of seconds", 0, 31536000 },
+    { "prompt_tokens", "whole number", 1, FDB_LEN_MAX },
+    { "output_tokens", "whole number", 1, FDB_LEN_MAX } };
 
-/* Fields between commas, without the blanks around them; returns how many there are. */
-static unsigned
-split(char *line, char *field[3])
-{
-    unsigned n = 0;
-    char *one;
-    size_t k;
-
-    while ((one = strsep(&line, ",")) != NULL) {
-        one += strspn(one, " \t\r");
-        for (k = strlen(one); k > 0 && strchr(" \t\r", one[k - 1]) != NULL; k--)
-            one[k - 1] = '\0';
-        if (n < 3)
-            field[n] = one;
-        n++;
-    }
-    return n;
-}
-
+/* Fields between commas, without the blanks around them. */
 static int
 take_line(struct fdb_cfg *cfg, size_t *cap, char *line, uint32_t number)
 {
     struct fdb_row *rows = (struct fdb_row *)(uintptr_t)cfg->row;
     double v[3], before = cfg->n_row > 0 ? rows[cfg->n_row - 1].time_s : 0;
-    char *field[3], *end;
-    unsigned n = split(line, field), i;
+    char *field[4], *end;
+    unsigned n, i;
 
+    for (n = 0; n < 4 && (field[n] = strsep(&line, ",")) != NULL; n++) {
+        field[n] += strspn(field[n], " \t\r");
+        for (end = strchr(field[n], '\0'); end > field[n] && strchr(" \t\r", end[-1]); end--)
+            end[-1] = '\0';
+    }
     if (field[0][0] == '#' || (n == 1 && field[0][0] == '\0') ||
         (cfg->n_row == 0 && strcmp(field[0], columns[0].name) == 0))
         return 0;
@@ -138,8 +125,9 @@ take_line(struct fdb_cfg *cfg, size_t *cap, char *line, uint32_t number)
         v[i] = strtod(field[i], &end);
         if (end == field[i] || *end != '\0' || !(v[i] >= columns[i].lo) ||
             v[i] > columns[i].hi || (i > 0 && v[i] != floor(v[i])))
-            return fct_data("%s:%u: %s \"%.40s\": %s", cfg->trace, number,
-                columns[i].name, field[i], columns[i].must);
+            return fct_data("%s:%u: %s \"%.40s\": must be a %s from %.0f to %.0f",
+                cfg->trace, number, columns[i].name, field[i], columns[i].kind,
+                columns[i].lo, columns[i].hi);
         if (v[0] < before)
             return fct_data("%s:%u: time_s \"%.40s\": is before the line above (%g)",
                 cfg->trace, number, field[0], before);
