@@ -180,7 +180,9 @@ static const struct {
     { "device",
         "{daemon.device}[daemon.device_uuid| {daemon.device_uuid}]"
         "[host|[daemon.device| of ]{host}]" },
-    { "limits", FDB_LIMITS "[!" FDB_ANY_LIMIT "|none]" },
+    { "limits",
+        FDB_LIMITS "[!config.limits.ttft_ms|[!config.limits.tpot_ms|"
+                   "[!config.limits.itl_ms|[!config.limits.e2e_ms|none]]]]" },
     { "time", "{time}" },
     { "args", "{args}" },
 };

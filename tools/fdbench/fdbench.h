@@ -304,13 +304,11 @@ json_t *fdb_text(const char *text);
 json_t *fdb_filled(const char *text, const json_t *o);
 /* A blank, and fct_figure() at the right of width characters. */
 void fdb_cell(FILE *out, int width, double v);
-/* Templates of a report: whether any limit was given; "TTFT 200 ms, TPOT 20 ms", or "". */
-#define FDB_ANY_LIMIT \
-    "config.limits.ttft_ms+config.limits.tpot_ms+config.limits.itl_ms+config.limits.e2e_ms>0"
+/* Of a report, a template: "TTFT 200 ms, TPOT 20 ms", or "" without a limit. */
 #define FDB_LIMITS \
     "[*config.limits|[ttft_ms|TTFT {ttft_ms} ms][tpot_ms|[ttft_ms|, ]TPOT {tpot_ms} ms]" \
-    "[itl_ms|[ttft_ms+tpot_ms>0|, ]ITL {itl_ms} ms]" \
-    "[e2e_ms|[ttft_ms+tpot_ms+itl_ms>0|, ]E2E {e2e_ms} ms]]"
+    "[itl_ms|[ttft_ms|, ][!ttft_ms|[tpot_ms|, ]]ITL {itl_ms} ms]" \
+    "[e2e_ms|[ttft_ms|, ][!ttft_ms|[tpot_ms|, ][!tpot_ms|[itl_ms|, ]]]E2E {e2e_ms} ms]]"
 /* What a search varies: "requests at a time", "requests/s", "conversations/s". */
 const char *fdb_load_unit(const struct fdb_cfg *cfg);
 

@@ -156,7 +156,7 @@ print_text(const struct latency *a)
             snprintf(text, sizeof(text), "%.*f (%.*f - %.*f)", digits,
                 fct_real(of, "median"), digits, fct_real(of, "min"), digits,
                 fct_real(of, "max"));
-            printf("  %29s", json_is_null(json_object_get(of, "median")) ? "-" : text);
+            printf("  %29s", json_is_number(json_object_get(of, "median")) ? text : "-");
         }
     }
     putchar('\n');

@@ -58,7 +58,7 @@ clear_bar(const struct phase *p)
         fputs("\r\033[K", stderr);
 }
 
-/* Nothing more is sent. 1: for the first time for a reason that the caller is to say. */
+/* Nothing more is sent. 1: this is the first failure, whose message the caller prints. */
 static int
 stop(struct phase *p)
 {
@@ -274,12 +274,11 @@ send_due(struct phase *p)
         s = TAILQ_FIRST(&p->ready);
         if (p->stopping || s == NULL || (s == p->start && s->t_wake > now))
             return;
-        if (p->n_open >= p->limit) {
+        /* in a closed loop a client that pauses keeps its place */
+        if (p->n_open + (p->closed ? p->n_rest : 0) >= p->limit) {
             s->held |= !p->closed;
             return;
         }
-        if (p->closed && s == p->start && p->n_open + p->n_rest >= p->limit)
-            return;
         if (send_one(p, s) != 0 || p->stopping)
             return;
     }
@@ -409,8 +408,8 @@ next_due(const struct phase *p, uint64_t now)
         else if (!p->closed)
             t = MIN(t, s->t_wake);
     }
-    TAILQ_FOREACH(s, &p->rest, next)
-    t = MIN(t, s->t_wake);
+    for (s = TAILQ_FIRST(&p->rest); s != NULL; s = TAILQ_NEXT(s, next))
+        t = MIN(t, s->t_wake);
     return MAX(t, now);
 }
 
@@ -440,7 +439,6 @@ loop(struct phase *p)
     struct slot *s;
     uint64_t now;
 
-    prepare(p);
     for (;;) {
         now = clk_now_ns();
         if (fct_interrupted && stop(p))

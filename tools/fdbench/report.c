@@ -288,7 +288,8 @@ fdb_report_text(FILE *out, const json_t *report)
 
     fct_text(out,
         "{command}, model {model.name}, {host}, {time}\n{config.workload}\n"
-        "[" FDB_ANY_LIMIT "|limits: " FDB_LIMITS "\n]\n",
+        "[config.limits.ttft_ms+config.limits.tpot_ms+config.limits.itl_ms"
+        "+config.limits.e2e_ms>0|limits: " FDB_LIMITS "\n]\n",
         report);
     if (json_array_size(repeats) > 0) {
         text_scalars(out, across, n_column);

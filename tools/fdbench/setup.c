@@ -101,7 +101,6 @@ static const struct {
     { "prompt_tokens", "whole number", 1, FDB_LEN_MAX },
     { "output_tokens", "whole number", 1, FDB_LEN_MAX } };
 
-/* Fields between commas, without the blanks around them. */
 static int
 take_line(struct fdb_cfg *cfg, size_t *cap, char *line, uint32_t number)
 {
@@ -110,6 +109,7 @@ take_line(struct fdb_cfg *cfg, size_t *cap, char *line, uint32_t number)
     char *field[4], *end;
     unsigned n, i;
 
+    /* between commas, without the blanks around them */
     for (n = 0; n < 4 && (field[n] = strsep(&line, ",")) != NULL; n++) {
         field[n] += strspn(field[n], " \t\r");
         for (end = strchr(field[n], '\0'); end > field[n] && strchr(" \t\r", end[-1]); end--)

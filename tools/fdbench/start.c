@@ -24,7 +24,8 @@ struct starter {
     uint32_t n_set, n_repeat;
     double timeout_s;
     int no_cold, json;
-    char found[PATH_MAX], model[PATH_MAX], dir[256], run[300], log[300];
+    char next_to[PATH_MAX]; /* fdd, if no option names it */
+    char model[PATH_MAX], dir[256], run[300], log[300];
     struct fct f; /* the daemon's folder */
     pid_t pid;    /* not above 0: none */
     uint64_t model_bytes, t0, t_end;
@@ -107,7 +108,7 @@ prepare(struct starter *s)
     closedir(d);
     /* fdd next to fdbench, else in the path */
     if (s->fdd == NULL)
-        s->fdd = fct_find_program("fdd", s->found) == 0 ? s->found : "fdd";
+        s->fdd = fct_find_program("fdd", s->next_to) == 0 ? s->next_to : "fdd";
     else if (access(s->fdd, X_OK) != 0)
         return fct_fail(FCT_EX_NOIN, "--fdd %s: %s", s->fdd, strerror(errno));
     snprintf(s->dir, sizeof(s->dir), "%.200s/fdbench.XXXXXX",
