@@ -579,11 +579,23 @@ test_life(void **state)
     ftr_free(&s);
 }
 
+/* The sum over n steps has this number at key. */
+static void
+sum_is(const struct ftr_step *steps, size_t n, const char *key, double want)
+{
+    json_t *sum = ftr_sum(steps, n);
+
+    assert_non_null(sum);
+    assert_true(json_is_number(json_object_get(sum, key)));
+    assert_true(fabs(fct_real(sum, key) - want) < 1e-6);
+    json_decref(sum);
+}
+
 static void
 test_sum(void **state)
 {
     struct ftr_step steps[200];
-    struct ftr_sum s;
+    json_t *sum;
 
     (void)state;
     for (uint64_t i = 0; i < 200; i++) {
@@ -594,31 +606,30 @@ test_sum(void **state)
         if (i > 0)
             steps[i].s.t_pick_ns = steps[i].s.t_begin_ns - (i + 1) * 100;
     }
-    assert_int_equal(ftr_sum(steps, 200, &s), 0);
-    assert_int_equal(s.n_done, 200);
-    assert_int_equal(s.n_graph, 50);
-    assert_int_equal(s.n_gap, 199);
-    assert_int_equal(s.tokens, 200 * 201 / 2 + 200);
-    assert_int_equal(s.device_mean_ns, 100500);
-    assert_int_equal(s.device_p99_ns, 198000);
-    assert_int_equal(s.gap_mean_ns, 100);
-    assert_int_equal(s.gap_p99_ns, 198);     /* the 198th of 199 */
-    assert_int_equal(s.ahead_p50_ns, 10100); /* the 100th of 200, 200 to 20000 and one */
-    assert_int_equal(s.ahead_p99_ns, 19900);
-    assert_int_equal(s.ahead_max_ns, 100000);
-    assert_int_equal(s.span_ns, 199 * 1000000 + 100000 + 200000);
+    sum_is(steps, 200, "collected", 200);
+    sum_is(steps, 200, "graphs", 50);
+    sum_is(steps, 200, "tokens", 200 * 201 / 2 + 200);
+    sum_is(steps, 200, "device_mean_us", 100.5);
+    sum_is(steps, 200, "device_p99_us", 198);
+    sum_is(steps, 200, "gap_mean_us", 0.1);
+    sum_is(steps, 200, "gap_p99_us", 0.198);  /* the 198th of 199 */
+    sum_is(steps, 200, "ahead_p50_us", 10.1); /* the 100th of 200, 200 to 20000 and one */
+    sum_is(steps, 200, "ahead_p99_us", 19.9);
+    sum_is(steps, 200, "ahead_max_us", 100);
+    sum_is(steps, 200, "span_us", 199 * 1000 + 100 + 200);
     /* the device did others until 7 ns before the first */
     steps[0].gap_ns = 7;
-    assert_int_equal(ftr_sum(steps, 200, &s), 0);
-    assert_int_equal(s.span_ns, 199 * 1000000 + 200000 + 7);
-    assert_int_equal(ftr_sum(steps, 0, &s), 0);
-    assert_int_equal(s.span_ns, 0);
-    assert_int_equal(s.n_done, 0);
-    assert_int_equal(s.device_p99_ns, 0);
+    sum_is(steps, 200, "span_us", 199 * 1000 + 200 + 0.007);
+    sum_is(steps, 0, "span_us", 0);
+    sum_is(steps, 0, "collected", 0);
+    sum_is(steps, 0, "device_p99_us", 0);
+    sum = ftr_sum(steps, 0);
+    assert_true(json_is_null(json_object_get(sum, "gap_mean_us")));
+    assert_true(json_is_null(json_object_get(sum, "ahead_p50_us")));
+    json_decref(sum);
     steps[0].s.flags = 0;
-    assert_int_equal(ftr_sum(steps, 1, &s), 0);
-    assert_int_equal(s.n_done, 0);
-    assert_int_equal(s.tokens, 0);
+    sum_is(steps, 1, "collected", 0);
+    sum_is(steps, 1, "tokens", 0);
 }
 
 static void

@@ -23,7 +23,7 @@ struct pf_ev {
 
 struct pf {
     FILE *out;
-    const struct ftr_snap *snap;
+    struct ftr_snap *snap;
     struct pf_ev *ev;
     size_t n, cap;
     int n_rank;           /* the most that a step has */
@@ -309,15 +309,11 @@ sample_track(struct pf *p, const struct trc_event *e, size_t n, uint32_t sample)
 static void
 request_tracks(struct pf *p)
 {
+    const struct trc_event *e = p->snap->events;
     size_t n = p->snap->n_event, b;
-    struct trc_event *e = calloc(n + 1, sizeof(*e));
 
-    p->oom |= e == NULL;
-    if (e == NULL)
-        return;
-    if (n > 0)
-        memcpy(e, p->snap->events, n * sizeof(*e));
-    qsort(e, n, sizeof(*e), ftr_by_request);
+    if (n > 0) /* else there is no list */
+        qsort(p->snap->events, n, sizeof(*e), ftr_by_request);
     for (size_t a = 0; a < n; a = b) {
         uint32_t samples = 0;
 
@@ -326,7 +322,6 @@ request_tracks(struct pf *p)
         for (uint32_t s = 0; s <= samples; s++)
             sample_track(p, e + a, b - a, s);
     }
-    free(e);
 }
 
 /* ---- writing --------------------------------------------------------------------- */
@@ -382,7 +377,7 @@ reach(struct pf *p, uint64_t t_ns)
 }
 
 int
-ftr_perfetto(FILE *out, const struct ftr_snap *snap)
+ftr_perfetto(FILE *out, struct ftr_snap *snap)
 {
     struct pf p = { .out = out, .snap = snap };
     int rc;

@@ -159,12 +159,10 @@ ftr_by_request(const void *a, const void *b)
     return ftr_order(x->id, y->id, x->seq, y->seq);
 }
 
-static int
-by_number(const void *a, const void *b)
+int
+ftr_by_number(const void *a, const void *b)
 {
-    const struct trc_event *x = a, *y = b;
-
-    return ftr_order(x->seq, y->seq, 0, 0);
+    return ftr_order(*(const uint64_t *)a, *(const uint64_t *)b, 0, 0);
 }
 
 /* Requests that lived in the time chosen keep all their events, so that what
@@ -191,7 +189,7 @@ keep_whole(struct ftr_snap *snap, const struct ftr_filter *f, uint64_t since, ui
         kept += end - i;
     }
     snap->n_event = kept;
-    qsort(e, kept, sizeof(*e), by_number);
+    qsort(e, kept, sizeof(*e), ftr_by_number);
 }
 
 /* The last ones of n; how many that are. */
@@ -308,73 +306,7 @@ ftr_time(const char *what, const char *text, const struct ftr_clock *now, uint64
         what, text);
 }
 
-/* ---- sums ----------------------------------------------------------------------- */
-
-static int
-cmp_u64(const void *a, const void *b)
-{
-    return ftr_order(*(const uint64_t *)a, *(const uint64_t *)b, 0, 0);
-}
-
-/* The nearest rank. */
-static uint64_t
-rank(const uint64_t *v, size_t n, size_t pct)
-{
-    return n > 0 ? v[(n * pct + 99) / 100 - 1] : 0;
-}
-
-static uint64_t
-p99(uint64_t *v, size_t n)
-{
-    qsort(v, n, sizeof(*v), cmp_u64);
-    return rank(v, n, 99);
-}
-
-int
-ftr_sum(const struct ftr_step *steps, size_t n, struct ftr_sum *ret_sum)
-{
-    uint64_t *dev = calloc(3 * n + 1, sizeof(*dev)), *gap = dev + n, gap_ns = 0;
-    uint64_t *ahead = gap + n;
-    struct ftr_sum s = { .n = n };
-    uint64_t begin = 0, end = 0;
-
-    if (dev == NULL)
-        return -ENOMEM;
-    for (size_t i = 0; i < n; i++) {
-        const struct trc_step *t = &steps[i].s;
-
-        s.n_graph += (t->flags & TRC_GRAPH) != 0;
-        if ((t->flags & TRC_DONE) == 0)
-            continue;
-        ahead[s.n_done] = ftr_span(t->t_pick_ns, t->t_begin_ns);
-        dev[s.n_done] = ftr_span(t->t_begin_ns, t->t_end_ns);
-        s.device_ns += dev[s.n_done++];
-        s.tokens += (uint64_t)t->n_tok;
-        s.outputs += (uint64_t)t->n_out;
-        if (t->t_end_ns > end)
-            end = t->t_end_ns;
-        if (steps[i].gap_ns != FTR_NONE) {
-            gap[s.n_gap++] = steps[i].gap_ns;
-            gap_ns += steps[i].gap_ns;
-        }
-    }
-    /* A step launched ahead was chosen while the device had others to do. */
-    if (n > 0)
-        begin = steps[0].gap_ns != FTR_NONE
-            ? steps[0].s.t_begin_ns - steps[0].gap_ns
-            : steps[0].s.t_pick_ns;
-    s.span_ns = ftr_span(begin, end);
-    s.device_mean_ns = s.n_done > 0 ? s.device_ns / s.n_done : 0;
-    s.gap_mean_ns = s.n_gap > 0 ? gap_ns / s.n_gap : 0;
-    s.device_p99_ns = p99(dev, s.n_done);
-    s.gap_p99_ns = p99(gap, s.n_gap);
-    s.ahead_p99_ns = p99(ahead, s.n_done);
-    s.ahead_p50_ns = rank(ahead, s.n_done, 50);
-    s.ahead_max_ns = rank(ahead, s.n_done, 100);
-    free(dev);
-    *ret_sum = s;
-    return 0;
-}
+/* ---- one request ------------------------------------------------------------------ */
 
 int
 ftr_life(const struct ftr_snap *snap, uint64_t id, struct ftr_life *ret_life)
@@ -430,31 +362,23 @@ ftr_life(const struct ftr_snap *snap, uint64_t id, struct ftr_life *ret_life)
 }
 
 /* The ring's number is the worker's own plus what was in it before the worker. */
-static uint64_t
-step_number(const struct ftr_snap *snap, uint32_t generation, uint64_t epoch)
+uint64_t
+ftr_number(const struct ftr_snap *snap, uint32_t generation, uint64_t epoch)
 {
-    for (size_t i = 0; i < snap->n_base; i++)
+    for (size_t i = 0; i < snap->n_base && epoch != FTR_NONE; i++)
         if (snap->bases[i].generation == generation)
             return snap->bases[i].base + epoch;
     return FTR_NONE;
-}
-
-uint64_t
-ftr_event_step(const struct ftr_snap *snap, const struct trc_event *e)
-{
-    return e->epoch == 0 ? FTR_NONE : step_number(snap, e->generation, e->epoch);
 }
 
 int
 ftr_life_steps(const struct ftr_snap *snap, const struct ftr_life *l, uint64_t *ret_a,
     uint64_t *ret_b)
 {
-    uint64_t a = l->from != FTR_NONE ? step_number(snap, l->generation, l->from) : FTR_NONE;
-
-    if (a == FTR_NONE)
+    *ret_a = ftr_number(snap, l->generation, l->from);
+    if (*ret_a == FTR_NONE)
         return -ENOENT;
-    *ret_a = a;
-    *ret_b = l->to != FTR_NONE ? a + ftr_span(l->from, l->to) : FTR_NONE;
+    *ret_b = l->to != FTR_NONE ? *ret_a + ftr_span(l->from, l->to) : FTR_NONE;
     /* not past the last step of its worker */
     for (size_t i = snap->n_step; i > 0 && *ret_b == FTR_NONE; i--)
         if (snap->steps[i - 1].s.generation == l->generation)

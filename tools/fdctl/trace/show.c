@@ -29,25 +29,25 @@ ftr_code(int code)
 
 /* ---- JSON ------------------------------------------------------------------------ */
 
-/* Of what is not known NULL, which json_pack() makes null of. */
+/* Of what is not known, FTR_NONE, NULL, which json_pack() makes null of. */
 static json_t *
-json_ns(int is_known, uint64_t ns)
+json_ns(uint64_t ns)
 {
-    return is_known ? json_integer((json_int_t)ns) : NULL;
+    return ns != FTR_NONE ? json_integer((json_int_t)ns) : NULL;
 }
 
 static json_t *
-json_us(int is_known, uint64_t a, uint64_t b)
-{
-    return is_known ? json_real(FTR_US(ftr_span(a, b))) : NULL;
-}
-
-static json_t *
-json_ms(uint64_t from, uint64_t to)
+json_span(uint64_t from, uint64_t to, double unit_ns)
 {
     return from == FTR_NONE || to == FTR_NONE
         ? NULL
-        : json_real((double)ftr_span(from, to) / 1e6);
+        : json_real((double)ftr_span(from, to) / unit_ns);
+}
+
+static json_t *
+json_us(uint64_t ns)
+{
+    return json_span(0, ns, 1e3);
 }
 
 json_t *
@@ -74,26 +74,25 @@ ftr_counts_json(const struct ftr_step *st)
 json_t *
 ftr_step_json(const struct ftr_clock *c, const struct ftr_step *st)
 {
-    const struct trc_step *s = &st->s;
-    int done = (s->flags & TRC_DONE) != 0;
+    struct trc_step s = st->s;
     json_t *o = ftr_counts_json(st);
 
+    if ((s.flags & TRC_DONE) == 0)
+        s.t_begin_ns = s.t_end_ns = s.t_collect_ns = s.t_done_ns = FTR_NONE;
     json_object_update_new(o,
         json_pack("{s:I, s:o, s:o, s:o?, s:o?, s:o?, s:o?, s:o?, s:I, s:I, s:I, s:o?, s:o?, "
                   "s:o?, s:o?}",
-            "unix_ns", (json_int_t)ftr_real_ns(c, s->t_launch_ns), "plan_us",
-            json_us(1, s->t_pick_ns, s->t_launch_ns), "launch_us",
-            json_us(1, s->t_launch_ns, s->t_queued_ns), "ahead_us",
-            json_us(done, s->t_pick_ns, s->t_begin_ns), "device_us",
-            json_us(done, s->t_begin_ns, s->t_end_ns), "gap_us",
-            json_us(st->gap_ns != FTR_NONE, 0, st->gap_ns), "until_us",
-            json_us(done, s->t_end_ns, s->t_collect_ns), "host_us",
-            json_us(done, s->t_collect_ns, s->t_done_ns), "t_pick_ns",
-            (json_int_t)s->t_pick_ns, "t_launch_ns", (json_int_t)s->t_launch_ns,
-            "t_queued_ns", (json_int_t)s->t_queued_ns, "t_begin_ns",
-            json_ns(done, s->t_begin_ns), "t_end_ns", json_ns(done, s->t_end_ns),
-            "t_collect_ns", json_ns(done, s->t_collect_ns), "t_done_ns",
-            json_ns(done, s->t_done_ns)));
+            "unix_ns", (json_int_t)ftr_real_ns(c, s.t_launch_ns), "plan_us",
+            json_span(s.t_pick_ns, s.t_launch_ns, 1e3), "launch_us",
+            json_span(s.t_launch_ns, s.t_queued_ns, 1e3), "ahead_us",
+            json_span(s.t_pick_ns, s.t_begin_ns, 1e3), "device_us",
+            json_span(s.t_begin_ns, s.t_end_ns, 1e3), "gap_us", json_us(st->gap_ns),
+            "until_us", json_span(s.t_end_ns, s.t_collect_ns, 1e3), "host_us",
+            json_span(s.t_collect_ns, s.t_done_ns, 1e3), "t_pick_ns",
+            (json_int_t)s.t_pick_ns, "t_launch_ns", (json_int_t)s.t_launch_ns,
+            "t_queued_ns", (json_int_t)s.t_queued_ns, "t_begin_ns", json_ns(s.t_begin_ns),
+            "t_end_ns", json_ns(s.t_end_ns), "t_collect_ns", json_ns(s.t_collect_ns),
+            "t_done_ns", json_ns(s.t_done_ns)));
     return o;
 }
 
@@ -127,32 +126,71 @@ ftr_facts_json(const struct trc_event *e)
 json_t *
 ftr_event_json(const struct ftr_snap *snap, const struct trc_event *e)
 {
-    uint64_t step = ftr_event_step(snap, e);
+    uint64_t step = ftr_number(snap, e->generation, e->epoch > 0 ? e->epoch : FTR_NONE);
     json_t *o = json_pack("{s:I, s:i, s:s, s:i, s:o?, s:I, s:I}", "request",
         (json_int_t)e->id, "sample", (int)e->sample, "event", ftr_kind(e), "generation",
-        (int)e->generation, "step", json_ns(step != FTR_NONE, step), "unix_ns",
+        (int)e->generation, "step", json_ns(step), "unix_ns",
         (json_int_t)ftr_real_ns(&snap->clock, e->t_ns), "t_ns", (json_int_t)e->t_ns);
 
     json_object_update_new(o, ftr_facts_json(e));
     return o;
 }
 
+/* The nearest rank of what is in order, of nothing NULL. */
 static json_t *
-sum_json(const struct ftr_sum *s)
+rank_us(const uint64_t *v, size_t n, size_t pct)
 {
-    int gaps = s->n_gap > 0, some = s->n_done > 0;
+    return n > 0 ? json_us(v[(n * pct + 99) / 100 - 1]) : NULL;
+}
 
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o?, s:o?, s:o?, s:o?, "
-                     "s:o?}",
-        "steps", (json_int_t)s->n, "collected", (json_int_t)s->n_done, "graphs",
-        (json_int_t)s->n_graph, "tokens", (json_int_t)s->tokens, "outputs",
-        (json_int_t)s->outputs, "span_us", json_us(1, 0, s->span_ns), "device_us",
-        json_us(1, 0, s->device_ns), "device_mean_us", json_us(1, 0, s->device_mean_ns),
-        "device_p99_us", json_us(1, 0, s->device_p99_ns), "gap_mean_us",
-        json_us(gaps, 0, s->gap_mean_ns), "gap_p99_us", json_us(gaps, 0, s->gap_p99_ns),
-        "ahead_p50_us", json_us(some, 0, s->ahead_p50_ns), "ahead_p99_us",
-        json_us(some, 0, s->ahead_p99_ns), "ahead_max_us",
-        json_us(some, 0, s->ahead_max_ns));
+json_t *
+ftr_sum(const struct ftr_step *steps, size_t n)
+{
+    uint64_t *device = calloc(3 * n + 1, sizeof(*device)), *gap = device + n;
+    uint64_t *ahead = gap + n, device_ns = 0, gap_ns = 0, begin = 0, end = 0;
+    json_int_t n_graph = 0, tokens = 0, outputs = 0;
+    size_t n_done = 0, n_gap = 0, some;
+    json_t *o;
+
+    if (device == NULL)
+        return NULL;
+    for (size_t i = 0; i < n; i++) {
+        const struct trc_step *t = &steps[i].s;
+
+        n_graph += (t->flags & TRC_GRAPH) != 0;
+        if ((t->flags & TRC_DONE) == 0)
+            continue;
+        ahead[n_done] = ftr_span(t->t_pick_ns, t->t_begin_ns);
+        device[n_done] = ftr_span(t->t_begin_ns, t->t_end_ns);
+        device_ns += device[n_done++];
+        tokens += t->n_tok;
+        outputs += t->n_out;
+        end = t->t_end_ns > end ? t->t_end_ns : end;
+        if (steps[i].gap_ns != FTR_NONE) {
+            gap[n_gap++] = steps[i].gap_ns;
+            gap_ns += steps[i].gap_ns;
+        }
+    }
+    /* A step launched ahead was chosen while the device had others to do. */
+    if (n > 0)
+        begin = steps[0].gap_ns != FTR_NONE
+            ? steps[0].s.t_begin_ns - steps[0].gap_ns
+            : steps[0].s.t_pick_ns;
+    qsort(device, n_done, sizeof(*device), ftr_by_number);
+    qsort(gap, n_gap, sizeof(*gap), ftr_by_number);
+    qsort(ahead, n_done, sizeof(*ahead), ftr_by_number);
+    some = n_done > 0 ? n_done : 1; /* else of one step of 0 us */
+    o = json_pack("{s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o?, s:o?, s:o?, s:o?, "
+                  "s:o?}",
+        "steps", (json_int_t)n, "collected", (json_int_t)n_done, "graphs", n_graph,
+        "tokens", tokens, "outputs", outputs, "span_us", json_span(begin, end, 1e3),
+        "device_us", json_us(device_ns), "device_mean_us", json_us(device_ns / some),
+        "device_p99_us", rank_us(device, some, 99), "gap_mean_us",
+        n_gap > 0 ? json_us(gap_ns / n_gap) : NULL, "gap_p99_us", rank_us(gap, n_gap, 99),
+        "ahead_p50_us", rank_us(ahead, n_done, 50), "ahead_p99_us",
+        rank_us(ahead, n_done, 99), "ahead_max_us", rank_us(ahead, n_done, 100));
+    free(device);
+    return o;
 }
 
 static json_t *
@@ -166,9 +204,10 @@ life_json(const struct ftr_life *l)
             : l->lost ? "lost"
                       : "running",
         "generation", (int)l->generation, "preempted", (int)l->n_preempted, "queued_ms",
-        json_ms(l->t_submit, l->t_start), "prefill_ms", json_ms(l->t_start, l->t_first),
-        "decode_ms", json_ms(l->t_first, l->t_end), "preempted_ms",
-        json_ms(0, l->preempted_ns), "output_tokens",
+        json_span(l->t_submit, l->t_start, 1e6), "prefill_ms",
+        json_span(l->t_start, l->t_first, 1e6), "decode_ms",
+        json_span(l->t_first, l->t_end, 1e6), "preempted_ms",
+        json_span(0, l->preempted_ns, 1e6), "output_tokens",
         ended ? json_integer(l->n_out) : NULL, "result", ended ? ftr_code(l->code) : NULL);
 }
 
@@ -176,7 +215,6 @@ json_t *
 ftr_json(const struct ftr_snap *snap, const struct ftr_life *life)
 {
     json_t *steps = json_array(), *events = json_array();
-    struct ftr_sum s;
 
     for (size_t i = 0; i < snap->n_step; i++)
         json_array_append_new(steps, ftr_step_json(&snap->clock, &snap->steps[i]));
@@ -186,8 +224,8 @@ ftr_json(const struct ftr_snap *snap, const struct ftr_life *life)
         snap->ended ? "ended" : "running", "unix_ns", (json_int_t)snap->clock.real_ns,
         "t_ns", (json_int_t)snap->clock.mono_ns, "steps_overwritten",
         (json_int_t)snap->lost_steps, "events_overwritten", (json_int_t)snap->lost_events,
-        "summary", ftr_sum(snap->steps, snap->n_step, &s) == 0 ? sum_json(&s) : NULL,
-        "request", life != NULL ? life_json(life) : NULL, "steps", steps, "events", events);
+        "summary", ftr_sum(snap->steps, snap->n_step), "request",
+        life != NULL ? life_json(life) : NULL, "steps", steps, "events", events);
 }
 
 /* ---- steps ----------------------------------------------------------------------- */
@@ -236,12 +274,10 @@ ftr_show_step(const struct ftr_clock *c, const struct ftr_step *st, int generati
 int
 ftr_show_sum(const struct ftr_step *steps, size_t n, int chosen)
 {
-    struct ftr_sum s;
-    json_t *o;
+    json_t *o = ftr_sum(steps, n);
 
-    if (ftr_sum(steps, n, &s) != 0)
+    if (o == NULL)
         return fct_oom();
-    o = sum_json(&s);
     json_object_set_new(o, "chosen", json_boolean(chosen));
     fct_text(stdout, SUM, o);
     json_decref(o);
@@ -284,9 +320,10 @@ ftr_show_life(const struct ftr_snap *snap, const struct ftr_life *l)
     /* what has not ended lasts until now */
     json_object_update_new(o,
         json_pack("{s:o?, s:o?, s:o?, s:b, s:b}", "queued_ms",
-            json_ms(l->t_submit, never ? end : l->t_start), "prefill_ms",
-            json_ms(l->t_start, never_first ? end : l->t_first), "decode_ms",
-            json_ms(l->t_first, end), "never", never, "has_first", l->t_first != FTR_NONE));
+            json_span(l->t_submit, never ? end : l->t_start, 1e6), "prefill_ms",
+            json_span(l->t_start, never_first ? end : l->t_first, 1e6), "decode_ms",
+            json_span(l->t_first, end, 1e6), "never", never, "has_first",
+            l->t_first != FTR_NONE));
     fct_text(stdout, LIFE, o);
     json_decref(o);
 }

@@ -47,17 +47,6 @@ take_perfetto(void *args, const char *value)
 }
 
 static int
-take_request(void *args, const char *value)
-{
-    struct opt *o = args;
-    int rc = fct_u64("trace: --request", value, INT64_MAX, &o->request);
-
-    return rc == 0 && o->request == 0
-        ? fct_usage("trace: --request 0: requests count from 1")
-        : rc;
-}
-
-static int
 take_last(void *args, const char *value)
 {
     return fct_u64("trace: -n", value, INT64_MAX, &((struct opt *)args)->last);
@@ -69,7 +58,7 @@ static const struct fct_opt opts[] = {
         FCT_HAS(has_last)),
     FCT_FLAG(0, "all", all, "all that the trace has"),
     FCT_FLAG(0, "events", events, "what happened to requests instead of steps"),
-    FCT_FN(0, "request", "ID", take_request,
+    FCT_U64(0, "request", "ID", request, INT64_MAX,
         "its events, and the steps from its start to its end", FCT_HAS(has_request)),
     FCT_TEXT(0, "since", "T", since, "not before T: 5s, 200ms, 2m ago, or HH:MM:SS[.mmm]"),
     FCT_TEXT(0, "until", "T", until, "not after T"),
@@ -114,6 +103,8 @@ conflicts(const struct opt *o)
         { o->has_last && o->all, "-n", "--all" },
     };
 
+    if (o->has_request && o->request == 0)
+        return fct_usage("trace: --request 0: requests count from 1");
     if (o->has_last && o->last == 0 && !o->follow)
         return fct_usage("trace: -n 0: must be 1 or more");
     if (o->follow && o->has_request && !o->events)
@@ -283,7 +274,7 @@ show_tables(const struct opt *o, const struct ftr_snap *s, const struct ftr_life
 }
 
 static int
-write_perfetto(const struct opt *o, const struct ftr_snap *s)
+write_perfetto(const struct opt *o, struct ftr_snap *s)
 {
     const char *path = o->file != NULL ? o->file
         : isatty(STDOUT_FILENO)        ? "fdd-trace.json"
@@ -330,9 +321,8 @@ once(const struct fct *f, const struct trc_seg *seg, const struct opt *o,
     ftr_derive(&s);
     if (l != NULL && ftr_life(&s, o->request, l) != 0)
         rc = no_request(&s, o->request);
-    else if (l != NULL && o->steps == NULL &&
-        ftr_life_steps(&s, l, &filter->step_a, &filter->step_b) != 0)
-        filter->step_a = FTR_NONE;
+    else if (l != NULL && o->steps == NULL)
+        (void)ftr_life_steps(&s, l, &filter->step_a, &filter->step_b);
     if (rc == 0 && o->steps != NULL &&
         (s.n_step == 0 || filter->step_b < s.steps[0].s.seq ||
             filter->step_a > s.steps[s.n_step - 1].s.seq)) {

@@ -88,24 +88,13 @@ const char *ftr_time_text(const struct ftr_clock *c, uint64_t t_ns, char ret[32]
 /* b - a, 0 if it would be negative. */
 uint64_t ftr_span(uint64_t a, uint64_t b);
 #define FTR_US(ns) ((double)(ns) / 1e3)
-/* Compare a with b, then c with d; events by request, then by number; for qsort(). */
+/* Compare a with b, then c with d. For qsort(): what begins with a number by that; events by
+ * request, then by number. */
 int ftr_order(uint64_t a, uint64_t b, uint64_t c, uint64_t d);
+int ftr_by_number(const void *a, const void *b);
 int ftr_by_request(const void *a, const void *b);
 
-/* ---- sums ----------------------------------------------------------------------- */
-
-struct ftr_sum {
-    size_t n, n_done, n_graph, n_gap;
-    uint64_t tokens, outputs;
-    uint64_t span_ns; /* to the last step's end, from the end of the one before
-                                the first, or from its choosing if it waited for work */
-    uint64_t device_ns;
-    uint64_t device_mean_ns, device_p99_ns;            /* p99: nearest rank */
-    uint64_t gap_mean_ns, gap_p99_ns;                  /* of those that have one */
-    uint64_t ahead_p50_ns, ahead_p99_ns, ahead_max_ns; /* from pick to begin */
-};
-/* 0 or -ENOMEM. */
-int ftr_sum(const struct ftr_step *steps, size_t n, struct ftr_sum *ret_sum);
+/* ---- one request ---------------------------------------------------------------- */
 
 struct ftr_life { /* of a request, from its events; FTR_NONE: not known */
     uint64_t id;
@@ -119,11 +108,11 @@ struct ftr_life { /* of a request, from its events; FTR_NONE: not known */
 };
 /* *ret_life of request id. 0 or -ENOENT. */
 int ftr_life(const struct ftr_snap *snap, uint64_t id, struct ftr_life *ret_life);
-/* The steps from..to by their numbers in the ring; 0 or -ENOENT. */
+/* The steps from..to by their numbers in the ring; 0, or -ENOENT and *ret_a is FTR_NONE. */
 int ftr_life_steps(const struct ftr_snap *snap, const struct ftr_life *l, uint64_t *ret_a,
     uint64_t *ret_b);
-/* Number in the ring of the step an event came after; FTR_NONE: not known. */
-uint64_t ftr_event_step(const struct ftr_snap *snap, const struct trc_event *e);
+/* Number in the ring of a worker's step by its own number; FTR_NONE: not known. */
+uint64_t ftr_number(const struct ftr_snap *snap, uint32_t generation, uint64_t epoch);
 
 /* ---- output --------------------------------------------------------------------- */
 
@@ -143,8 +132,12 @@ json_t *ftr_counts_json(const struct ftr_step *s);
 json_t *ftr_facts_json(const struct trc_event *e);
 json_t *ftr_step_json(const struct ftr_clock *c, const struct ftr_step *s);
 json_t *ftr_event_json(const struct ftr_snap *snap, const struct trc_event *e);
+/* Sums over steps. span_us is the time to the last step's end, from the end of the one before
+ * the first, or from its choosing if it waited for work; p99 is the nearest rank, gaps are of
+ * those that have one, ahead is from pick to begin. */
+json_t *ftr_sum(const struct ftr_step *steps, size_t n);
 json_t *ftr_json(const struct ftr_snap *snap, const struct ftr_life *life);
-/* Trace Event JSON. 0, -ENOMEM, or what writing to out failed with. */
-int ftr_perfetto(FILE *out, const struct ftr_snap *snap);
+/* Trace Event JSON; sorts the events. 0, -ENOMEM, or what writing to out failed with. */
+int ftr_perfetto(FILE *out, struct ftr_snap *snap);
 
 #endif
