@@ -159,16 +159,10 @@ ftr_by_request(const void *a, const void *b)
     return ftr_order(x->id, y->id, x->seq, y->seq);
 }
 
-int
-ftr_by_number(const void *a, const void *b)
-{
-    return ftr_order(*(const uint64_t *)a, *(const uint64_t *)b, 0, 0);
-}
-
 /* Requests that lived in the time chosen keep all their events, so that what
  * they were at at its beginning is known. */
 static void
-keep_whole(struct ftr_snap *snap, const struct ftr_filter *f, uint64_t since, uint64_t until)
+keep_whole(struct ftr_snap *snap, const struct ftr_filter *f)
 {
     struct trc_event *e = snap->events;
     size_t n = snap->n_event, kept = 0, end;
@@ -182,14 +176,13 @@ keep_whole(struct ftr_snap *snap, const struct ftr_filter *f, uint64_t since, ui
             if (e[end].kind == TRC_END && e[end].t_ns > to)
                 to = e[end].t_ns;
         }
-        if (from > until || (to != 0 && to < since) ||
+        if (from > f->until_ns || (to != 0 && to < f->since_ns) ||
             (f->request != 0 && f->request != e[i].id))
             continue;
         memmove(e + kept, e + i, (end - i) * sizeof(*e));
         kept += end - i;
     }
     snap->n_event = kept;
-    qsort(e, kept, sizeof(*e), ftr_by_number);
 }
 
 /* The last ones of n; how many that are. */
@@ -223,7 +216,7 @@ ftr_filter(struct ftr_snap *snap, const struct ftr_filter *f)
             g.until_ns = e->t_done_ns;
     }
     if (f->whole_requests) {
-        keep_whole(snap, f, g.since_ns, g.until_ns);
+        keep_whole(snap, &g);
         return;
     }
     for (size_t i = 0; i < snap->n_event; i++)

@@ -136,6 +136,12 @@ ftr_event_json(const struct ftr_snap *snap, const struct trc_event *e)
     return o;
 }
 
+static int
+by_number(const void *a, const void *b)
+{
+    return ftr_order(*(const uint64_t *)a, *(const uint64_t *)b, 0, 0);
+}
+
 /* The nearest rank of what is in order, of nothing NULL. */
 static json_t *
 rank_us(const uint64_t *v, size_t n, size_t pct)
@@ -176,9 +182,9 @@ ftr_sum(const struct ftr_step *steps, size_t n)
         begin = steps[0].gap_ns != FTR_NONE
             ? steps[0].s.t_begin_ns - steps[0].gap_ns
             : steps[0].s.t_pick_ns;
-    qsort(device, n_done, sizeof(*device), ftr_by_number);
-    qsort(gap, n_gap, sizeof(*gap), ftr_by_number);
-    qsort(ahead, n_done, sizeof(*ahead), ftr_by_number);
+    qsort(device, n_done, sizeof(*device), by_number);
+    qsort(gap, n_gap, sizeof(*gap), by_number);
+    qsort(ahead, n_done, sizeof(*ahead), by_number);
     some = n_done > 0 ? n_done : 1; /* else of one step of 0 us */
     o = json_pack("{s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o?, s:o?, s:o?, s:o?, "
                   "s:o?}",

@@ -17,8 +17,8 @@ struct opt {
     uint32_t group;
     int events, all, follow, json, perfetto, has_request, has_last, has_slow;
     const char *since, *until, *steps, *file;
-    uint64_t request, last;
     double slow_us;
+    struct ftr_filter filter;
 };
 
 /* ---- command line ------------------------------------------------------------------ */
@@ -49,7 +49,7 @@ take_perfetto(void *args, const char *value)
 static int
 take_last(void *args, const char *value)
 {
-    return fct_u64("trace: -n", value, INT64_MAX, &((struct opt *)args)->last);
+    return fct_u64("trace: -n", value, INT64_MAX, &((struct opt *)args)->filter.last);
 }
 
 #define FCT_ARGS struct opt
@@ -58,7 +58,7 @@ static const struct fct_opt opts[] = {
         FCT_HAS(has_last)),
     FCT_FLAG(0, "all", all, "all that the trace has"),
     FCT_FLAG(0, "events", events, "what happened to requests instead of steps"),
-    FCT_U64(0, "request", "ID", request, INT64_MAX,
+    FCT_U64(0, "request", "ID", filter.request, INT64_MAX,
         "its events, and the steps from its start to its end", FCT_HAS(has_request)),
     FCT_TEXT(0, "since", "T", since, "not before T: 5s, 200ms, 2m ago, or HH:MM:SS[.mmm]"),
     FCT_TEXT(0, "until", "T", until, "not after T"),
@@ -103,9 +103,9 @@ conflicts(const struct opt *o)
         { o->has_last && o->all, "-n", "--all" },
     };
 
-    if (o->has_request && o->request == 0)
+    if (o->has_request && o->filter.request == 0)
         return fct_usage("trace: --request 0: requests count from 1");
-    if (o->has_last && o->last == 0 && !o->follow)
+    if (o->has_last && o->filter.last == 0 && !o->follow)
         return fct_usage("trace: -n 0: must be 1 or more");
     if (o->follow && o->has_request && !o->events)
         return fct_usage("trace: --follow --request follows events: add --events");
@@ -145,11 +145,11 @@ chooses(const struct opt *o)
 }
 
 static int
-make_filter(const struct opt *o, const struct ftr_clock *now, struct ftr_filter *f)
+make_filter(struct opt *o, const struct ftr_clock *now)
 {
+    struct ftr_filter *f = &o->filter;
     int rc = 0;
 
-    ftr_filter_init(f);
     if (o->since != NULL)
         rc = ftr_time("--since", o->since, now, &f->since_ns);
     if (rc == 0 && o->until != NULL)
@@ -160,8 +160,6 @@ make_filter(const struct opt *o, const struct ftr_clock *now, struct ftr_filter 
         rc = step_range(o->steps, f);
     if (o->has_slow)
         f->slow_ns = (uint64_t)(o->slow_us * 1e3 + 0.5);
-    f->request = o->request;
-    f->last = o->last;
     if (!o->all && !o->json && !o->perfetto && !chooses(o) && !o->has_last)
         f->last = SHOWN;
     f->whole_requests = o->perfetto;
@@ -206,18 +204,15 @@ say_lost(uint64_t n, const char *one, const char *several, const char *why)
 }
 
 static int
-no_request(const struct ftr_snap *s, uint64_t id)
+no_request(struct ftr_snap *s, uint64_t id)
 {
-    uint64_t lo = UINT64_MAX, hi = 0;
     char has[96] = "no requests yet";
 
-    for (size_t i = 0; i < s->n_event; i++) {
-        lo = s->events[i].id < lo ? s->events[i].id : lo;
-        hi = s->events[i].id > hi ? s->events[i].id : hi;
-    }
-    if (hi != 0)
+    qsort(s->events, s->n_event, sizeof(*s->events), ftr_by_request);
+    if (s->n_event > 0)
         snprintf(has, sizeof(has), "the requests %llu to %llu in its last %zu events",
-            (unsigned long long)lo, (unsigned long long)hi, s->n_event);
+            (unsigned long long)s->events[0].id,
+            (unsigned long long)s->events[s->n_event - 1].id, s->n_event);
     return fct_data("trace: request %llu is not in the trace, which has %s",
         (unsigned long long)id, has);
 }
@@ -301,26 +296,26 @@ write_perfetto(const struct opt *o, struct ftr_snap *s)
 }
 
 static int
-once(const struct fct *f, const struct trc_seg *seg, const struct opt *o,
-    struct ftr_filter *filter)
+once(const struct fct *f, const struct trc_seg *seg, struct opt *o)
 {
     struct ftr_life life, *l = o->has_request ? &life : NULL;
+    struct ftr_filter *filter = &o->filter;
     struct ftr_snap s;
-    uint64_t first = 0, want = (o->has_last ? o->last : SHOWN) + 1;
+    uint64_t first = 0;
     char range[128];
     int rc = 0;
 
     /* Further back only if a filter may ask for it: what is not read cannot vanish. */
     if (!chooses(o) && !o->all && !o->json && !o->perfetto && !o->events)
-        first = ftr_span(want, trc_n_step(seg) + 1);
+        first = ftr_span(filter->last + 1, trc_n_step(seg) + 1);
     if (ftr_read(seg, first, &s) != 0)
         return fct_oom();
     ask_state(f, o->group, &s);
     if (s.ended)
         fct_fail(0, "trace: the daemon has ended; this is what it left");
     ftr_derive(&s);
-    if (l != NULL && ftr_life(&s, o->request, l) != 0)
-        rc = no_request(&s, o->request);
+    if (l != NULL && ftr_life(&s, filter->request, l) != 0)
+        rc = no_request(&s, filter->request);
     else if (l != NULL && o->steps == NULL)
         (void)ftr_life_steps(&s, l, &filter->step_a, &filter->step_b);
     if (rc == 0 && o->steps != NULL &&
@@ -354,7 +349,6 @@ struct follow {
     const struct fct *f;
     const struct opt *o;
     const struct trc_seg *seg;
-    const struct ftr_filter *filter;
     struct ftr_snap snap;    /* its clock, worker and bases; its steps are in: */
     struct ftr_step pair[2]; /* the one before, and the last; seq 0: none */
     uint64_t next, missed;
@@ -419,7 +413,7 @@ follow_steps(struct follow *w)
         w->snap.steps = w->pair + is_first;
         w->snap.n_step = 2 - (size_t)is_first;
         ftr_derive(&w->snap);
-        if (!ftr_match_step(last, w->filter))
+        if (!ftr_match_step(last, &w->o->filter))
             continue;
         w->shown++;
         if (w->o->json)
@@ -446,7 +440,7 @@ follow_events(struct follow *w)
             w->missed++;
             continue;
         }
-        if (!ftr_match_event(&e, w->filter))
+        if (!ftr_match_event(&e, &w->o->filter))
             continue;
         w->shown++;
         if (w->o->json)
@@ -457,13 +451,15 @@ follow_events(struct follow *w)
 }
 
 static int
-follow(const struct fct *f, const struct trc_seg *seg, const struct opt *o,
-    const struct ftr_filter *filter)
+follow(const struct fct *f, const struct trc_seg *seg, const struct opt *o)
 {
-    struct follow w = { .f = f, .o = o, .seg = seg, .filter = filter };
+    struct follow w = { .f = f, .o = o, .seg = seg };
     uint64_t size = o->events ? TRC_EVENTS : TRC_STEPS;
     uint64_t most = size - size / 8; /* the rest may vanish before it is read */
-    uint64_t back = o->has_last ? o->last : o->since != NULL || o->has_request ? size : 0;
+    uint64_t back = o->has_last ? o->filter.last
+        : o->since != NULL || o->has_request
+        ? size
+        : 0;
     int rc = 0;
 
     w.snap.clock = (struct ftr_clock){ clk_now_ns(), clk_wall_ns() };
@@ -501,20 +497,21 @@ int
 fct_cmd_trace(const struct fct *f, int argc, char **argv)
 {
     const struct trc_seg *seg = NULL;
-    struct ftr_filter filter;
     struct ftr_clock now = { clk_now_ns(), clk_wall_ns() };
     struct opt o = { 0 };
-    int rc = fct_parse(&line, argc, argv, &o);
+    int rc;
 
+    ftr_filter_init(&o.filter);
+    rc = fct_parse(&line, argc, argv, &o);
     if (rc != FCT_GO)
         return rc;
     rc = conflicts(&o);
     /* Options are judged before the daemon is looked for. */
     if (rc == 0)
-        rc = make_filter(&o, &now, &filter);
+        rc = make_filter(&o, &now);
     if (rc == 0)
         rc = fct_trace_open(f, o.group, 0, &seg);
     if (rc != 0)
         return rc;
-    return o.follow ? follow(f, seg, &o, &filter) : once(f, seg, &o, &filter);
+    return o.follow ? follow(f, seg, &o) : once(f, seg, &o);
 }

@@ -68,7 +68,7 @@ struct ftr_filter {
     uint64_t request;            /* 0: all */
     uint64_t last;               /* number of steps or events; 0: all */
     int whole_requests;          /* all events of the requests that have one or ran
-                                        in the time chosen */
+                                        in the time chosen, by request */
 };
 void ftr_filter_init(struct ftr_filter *f);
 /* Reduce both lists. */
@@ -88,10 +88,8 @@ const char *ftr_time_text(const struct ftr_clock *c, uint64_t t_ns, char ret[32]
 /* b - a, 0 if it would be negative. */
 uint64_t ftr_span(uint64_t a, uint64_t b);
 #define FTR_US(ns) ((double)(ns) / 1e3)
-/* Compare a with b, then c with d. For qsort(): what begins with a number by that; events by
- * request, then by number. */
+/* Compare a with b, then c with d; events by request, then by number; for qsort(). */
 int ftr_order(uint64_t a, uint64_t b, uint64_t c, uint64_t d);
-int ftr_by_number(const void *a, const void *b);
 int ftr_by_request(const void *a, const void *b);
 
 /* ---- one request ---------------------------------------------------------------- */
