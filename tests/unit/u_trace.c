@@ -512,7 +512,7 @@ test_filter(void **state)
         assert_int_equal(s.n_step > 0 ? s.steps[0].s.seq : 0, first); \
         ftr_free(&s); \
     } while (0)
-    ftr_filter_init(&f);
+    f = (struct ftr_filter)FTR_ALL;
     FILTERED(100, 100, 1);
     f.last = 7;
     FILTERED(7, 7, 94);
@@ -523,11 +523,11 @@ test_filter(void **state)
     FILTERED(10, 10, 50);
     f.request = 3;
     FILTERED(10, 1, 50);
-    ftr_filter_init(&f);
+    f = (struct ftr_filter)FTR_ALL;
     f.step_a = 20;
     f.step_b = 29;
     FILTERED(10, 10, 20);
-    ftr_filter_init(&f);
+    f = (struct ftr_filter)FTR_ALL;
     f.slow_ns = 800000; /* longer than, not as long as */
     FILTERED(0, 100, 0);
     f.slow_ns = 799999;

@@ -119,12 +119,6 @@ ftr_derive(struct ftr_snap *snap)
 
 /* ---- filters --------------------------------------------------------------------- */
 
-void
-ftr_filter_init(struct ftr_filter *f)
-{
-    *f = (struct ftr_filter){ .until_ns = FTR_NONE, .step_b = FTR_NONE, .slow_ns = FTR_NONE };
-}
-
 int
 ftr_match_step(const struct ftr_step *s, const struct ftr_filter *f)
 {

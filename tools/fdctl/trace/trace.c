@@ -498,11 +498,9 @@ fct_cmd_trace(const struct fct *f, int argc, char **argv)
 {
     const struct trc_seg *seg = NULL;
     struct ftr_clock now = { clk_now_ns(), clk_wall_ns() };
-    struct opt o = { 0 };
-    int rc;
+    struct opt o = { .filter = FTR_ALL };
+    int rc = fct_parse(&line, argc, argv, &o);
 
-    ftr_filter_init(&o.filter);
-    rc = fct_parse(&line, argc, argv, &o);
     if (rc != FCT_GO)
         return rc;
     rc = conflicts(&o);

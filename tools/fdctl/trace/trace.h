@@ -70,7 +70,10 @@ struct ftr_filter {
     int whole_requests;          /* all events of the requests that have one or ran
                                         in the time chosen, by request */
 };
-void ftr_filter_init(struct ftr_filter *f);
+#define FTR_ALL \
+    { \
+        .until_ns = FTR_NONE, .step_b = FTR_NONE, .slow_ns = FTR_NONE \
+    }
 /* Reduce both lists. */
 void ftr_filter(struct ftr_snap *snap, const struct ftr_filter *f);
 int ftr_match_step(const struct ftr_step *s, const struct ftr_filter *f);
