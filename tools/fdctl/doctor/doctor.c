@@ -6,10 +6,10 @@
 
 #include <ctype.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pwd.h>
 #include <stdarg.h>
 #include <sys/stat.h>
-#include <sys/time.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
 
@@ -352,19 +352,17 @@ doc_run(struct doc *d, size_t group)
     groups[group].run(d);
 }
 
-/* Its checks are read until its time is over: the timer interrupts the reading. */
+/* Its checks come all at once, unless its time is over. */
 static void
 run_apart(struct doc *d, size_t group)
 {
-    static const struct itimerval off, late = { { 1, 0 }, { GROUP_S, 0 } };
     json_t *checks = NULL;
     struct doc_nvml nvml;
-    int p[2], status = 0;
+    struct pollfd said;
+    int p[2], status = 0, is_late = 0;
     pid_t pid = -1;
 
     d->group = groups[group].name;
-    fct_catch(SIGALRM, 0);
-    fct_interrupted = 0;
     if (pipe2(p, O_CLOEXEC) == 0) {
         fflush(NULL);
         pid = fork();
@@ -377,10 +375,10 @@ run_apart(struct doc *d, size_t group)
             _exit(0);
         }
         close(p[1]);
-        (void)setitimer(ITIMER_REAL, &late, NULL);
-        if (pid > 0)
+        said = (struct pollfd){ .fd = p[0], .events = POLLIN };
+        is_late = pid > 0 && poll(&said, 1, GROUP_S * 1000) == 0;
+        if (pid > 0 && !is_late)
             checks = json_loadfd(p[0], 0, NULL);
-        (void)setitimer(ITIMER_REAL, &off, NULL);
         close(p[0]);
     }
     if (pid < 0) {
@@ -390,10 +388,10 @@ run_apart(struct doc *d, size_t group)
         return;
     }
     /* One that hangs in the kernel is not waited for. */
-    if (fct_interrupted)
+    if (is_late)
         kill(pid, SIGKILL);
-    (void)waitpid(pid, &status, fct_interrupted ? WNOHANG : 0);
-    if (fct_interrupted)
+    (void)waitpid(pid, &status, is_late ? WNOHANG : 0);
+    if (is_late)
         doc_add(d, DOC_FAIL, "check", "no answer within %d s" FIX "%s", GROUP_S,
             groups[group].hang);
     else if (!json_is_array(checks))
@@ -456,11 +454,11 @@ static const struct fct_line line = {
     .above = list_groups
 };
 
-/* The daemon's status, and its parameters into ps; NULL: it does not answer. */
-static json_t *
-ask_daemon(const struct fct *f, struct par_set *ps, int *ret_has_par)
+/* The daemon's status, and its parameters into ps; how many these are. */
+static size_t
+ask_daemon(struct doc *d, struct par_set *ps)
 {
-    struct fct g = *f;
+    struct fct g = *d->f;
     json_t *status = NULL, *config = NULL, *row;
     char err[512];
     size_t i;
@@ -469,13 +467,13 @@ ask_daemon(const struct fct *f, struct par_set *ps, int *ret_has_par)
         g.timeout_ms = ASK_MS;
     if (fct_ask_once(&g, fct_question("status"), 1, &status) == 0)
         (void)fct_ask_once(&g, fct_question("config"), 1, &config);
+    d->status = status;
     /* One this fdctl does not know keeps its default. */
     json_array_foreach(json_object_get(config, "config"), i, row)
         (void)par_set_text(ps, fct_str(row, "name"), fct_str(row, "value"),
             PAR_FROM_RUNTIME, err, sizeof(err));
-    *ret_has_par = i > 0;
     json_decref(config);
-    return status;
+    return i;
 }
 
 /* A relative path is the daemon's. Who may not see its folder is told so where
@@ -505,16 +503,17 @@ learn(struct doc *d, const struct want *w, struct par_set *ps)
     struct par_say say = { .text = NULL };
     struct par_src src;
     const char *text = NULL;
-    int has_par = 0, is_error = 0, rc;
+    size_t n_par = 0;
+    int is_error = 0, rc;
 
     d->daemon_pid = fct_daemon_pid(d->f);
     d->par_from = "the defaults";
     /* A daemon that has left its lock behind is not started by a connection. */
     if (d->daemon_pid != 0)
-        d->status = ask_daemon(d->f, ps, &has_par);
+        n_par = ask_daemon(d, ps);
     if (d->daemon_pid < 0)
         d->daemon_pid = (pid_t)fct_num(d->status, "pid");
-    if (has_par && w->config == NULL) {
+    if (n_par > 0 && w->config == NULL) {
         d->par_from = "the daemon";
         resolve_model(d, ps);
     } else {

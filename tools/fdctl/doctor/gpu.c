@@ -163,15 +163,12 @@ check_device_file(struct doc *d, const char *path, int is_needed)
 
     if (e == 0 || (e == ENOENT && !is_needed))
         return;
-    if (access(full, F_OK) == 0)
-        doc_add(d, DOC_WARN, path,
-            "%s" FIX "ls -l %s says who may; add the daemon's user to its group (often "
-            "video or render), or see NVreg_DeviceFileMode in the driver's README",
-            strerror(e), path);
-    else
-        doc_add(d, DOC_WARN, path,
-            "%s" FIX "sudo nvidia-modprobe -c 0 -u makes it; in a container: --gpus all",
-            strerror(e));
+    doc_add(d, DOC_WARN, path,
+        access(full, F_OK) == 0
+            ? "%s" FIX "ls -l %s says who may; add the daemon's user to its group (often "
+              "video or render), or see NVreg_DeviceFileMode in the driver's README"
+            : "%s" FIX "sudo nvidia-modprobe -c 0 -u makes it; in a container: --gpus all",
+        strerror(e), path);
 }
 
 static void
@@ -395,9 +392,10 @@ check_clocks(struct doc *d, struct gpu *g)
 }
 
 static void
-check_link(struct doc *d, struct gpu *g)
+check_links(struct doc *d, struct gpu *g)
 {
-    unsigned gen, gen_max, width, width_max;
+    unsigned gen, gen_max, width, width_max, up = 0, n = 0;
+    int on;
 
     if (ASK(pcie_gen, g->dev, &gen) && ASK(pcie_gen_max, g->dev, &gen_max) &&
         ASK(pcie_width, g->dev, &width) && ASK(pcie_width_max, g->dev, &width_max))
@@ -407,6 +405,13 @@ check_link(struct doc *d, struct gpu *g)
             "again; loading the weights takes longer",
             gen, gen_max, width, width_max,
             gen < gen_max ? " (an idle link is slower)" : "");
+    for (unsigned i = 0; i < N_LINK_MAX; i++)
+        if (ASK(nvlink, g->dev, i, &on)) {
+            up += on != 0;
+            n++;
+        }
+    if (n > 0)
+        doc_add(d, DOC_OK, "nvlink", "%u of %u links up", up, n);
 }
 
 /* "nv": NVLink, "pci": over the bus, "no": through host memory. */
@@ -454,26 +459,11 @@ check_peers(struct doc *d, const struct gpu *g, unsigned n)
     doc_data(d, "{s:o}", "matrix", rows);
 }
 
-static void
-check_nvlink(struct doc *d, struct gpu *g)
-{
-    unsigned up = 0, n = 0;
-    int on;
-
-    for (unsigned i = 0; i < N_LINK_MAX; i++)
-        if (ASK(nvlink, g->dev, i, &on)) {
-            up += on != 0;
-            n++;
-        }
-    if (n > 0)
-        doc_add(d, DOC_OK, "nvlink", "%u of %u links up", up, n);
-}
-
 void
 doc_gpu(struct doc *d)
 {
     static void (*const checks[])(struct doc * d, struct gpu * g) = { check_arch,
-        check_procs, check_memory, check_modes, check_clocks, check_link, check_nvlink };
+        check_procs, check_memory, check_modes, check_clocks, check_links };
     struct gpu good[N_GPU_MAX];
     unsigned n = 0, n_good = 0;
     char of[16];
@@ -503,13 +493,13 @@ doc_gpu(struct doc *d)
         n_good += rc == DOC_NVML_OK;
         if (rc != DOC_NVML_OK)
             doc_add(d, DOC_FAIL, "model", "%s" FIX "%s", d->nvml->error(rc),
-                rc == DOC_NVML_LOST ? "it has left the bus: dmesg | grep -i xid, "
-                                      "start the machine again"
-                                    : "dmesg | grep -i nvrm says more");
+                rc == DOC_NVML_LOST
+                    ? "it has left the bus: dmesg | grep -i xid, start the machine again"
+                    : "dmesg | grep -i nvrm says more");
         for (size_t k = 0; rc == DOC_NVML_OK && k < sizeof(checks) / sizeof(checks[0]); k++)
             checks[k](d, g);
-        d->of = NULL;
     }
+    d->of = NULL;
     check_peers(d, good, n_good);
     (void)d->nvml->shutdown();
 }

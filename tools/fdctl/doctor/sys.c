@@ -136,15 +136,13 @@ check_call(struct doc *d, const char *name, int rc, const char *since)
 {
     if (rc == 0)
         doc_add(d, DOC_OK, name, "works");
-    else if (rc == -EPERM || rc == -EACCES)
-        doc_add(d, DOC_FAIL, name,
-            "refused: %s" FIX "a seccomp filter forbids it: allow it in the container's "
-            "profile (docker run --security-opt seccomp=FILE)",
-            strerror(-rc));
     else
         doc_add(d, DOC_FAIL, name,
-            "refused: %s" FIX
-            "a kernel of at least %s has it, unless a seccomp filter hides it",
+            rc == -EPERM || rc == -EACCES
+                ? "refused: %s" FIX "a seccomp filter forbids it: allow it in the container's "
+                  "profile (docker run --security-opt seccomp=FILE)"
+                : "refused: %s" FIX
+                  "a kernel of at least %s has it, unless a seccomp filter hides it",
             strerror(-rc), since);
 }
 
@@ -326,14 +324,12 @@ check_sysctl(struct doc *d)
     if (v == 0)
         doc_add(d, DOC_OK, "sysctl", "kernel.io_uring_disabled %s",
             rc == 0 ? "= 0" : "is not there");
-    else if (v == 1)
-        doc_add(d, DOC_WARN, "sysctl",
-            "kernel.io_uring_disabled = 1: for root and the "
-            "group of kernel.io_uring_group (%" PRIu64 ") only" FIX URING_ON,
-            gid);
     else
         doc_add(d, DOC_WARN, "sysctl",
-            "kernel.io_uring_disabled = %" PRIu64 ": for nobody" FIX URING_ON, v);
+            v == 1 ? "kernel.io_uring_disabled = 1: for root and the group of "
+                     "kernel.io_uring_group (%" PRIu64 ") only" FIX URING_ON
+                   : "kernel.io_uring_disabled = %" PRIu64 ": for nobody" FIX URING_ON,
+            v == 1 ? gid : v);
 }
 
 static void
