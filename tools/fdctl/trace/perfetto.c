@@ -26,9 +26,10 @@ struct pf {
     struct ftr_snap *snap;
     struct pf_ev *ev;
     size_t n, cap;
-    int n_rank;           /* the most that a step has */
-    uint64_t base, end;   /* the trace begins and ends */
-    unsigned char *flows; /* [n_step]: an arrow leaves the step's launch */
+    int n_rank;                                         /* the most that a step has */
+    uint32_t generation;                                /* of the last step's worker */
+    uint64_t base, end;                                 /* the trace begins and ends */
+    uint64_t track[P_ENGINE + 1][T_DEVICE + TRC_RANKS]; /* where its last slice ended */
     int oom;
 };
 
@@ -52,13 +53,12 @@ emit(struct pf *p, uint64_t t_ns, const char *ph, int pid, int tid, json_t *more
     p->n++;
 }
 
-/* Of edges and of events: both begin with the two numbers that they go by. */
 static int
-by_numbers(const void *a, const void *b)
+by_time(const void *a, const void *b)
 {
-    const uint64_t *x = a, *y = b;
+    const struct pf_ev *x = a, *y = b;
 
-    return ftr_order(x[0], y[0], x[1], y[1]);
+    return ftr_order(x->ts, y->ts, x->order, y->order);
 }
 
 /* ---- steps ----------------------------------------------------------------------- */
@@ -66,9 +66,10 @@ by_numbers(const void *a, const void *b)
 /* A slice that begins where its track's last one ended, if not later: two clocks may
  * differ by more than what is between two slices. Returns where it begins. */
 static uint64_t
-slice(struct pf *p, int pid, int tid, uint64_t *track, uint64_t from, uint64_t to,
-    const char *name, const struct ftr_step *st)
+slice(struct pf *p, int pid, int tid, uint64_t from, uint64_t to, const char *name,
+    const struct ftr_step *st)
 {
+    uint64_t *track = &p->track[pid][tid];
     json_t *args = ftr_counts_json(st);
 
     json_object_del(args, "follows");
@@ -87,56 +88,6 @@ slice(struct pf *p, int pid, int tid, uint64_t *track, uint64_t from, uint64_t t
     return from;
 }
 
-/* An edge on the engine's track: slices of different steps alternate there. */
-struct edge {
-    uint64_t from, to;
-    const char *name;
-    size_t step;
-};
-
-/* From the launch an arrow, which cannot point back; it begins inside its slice, not
- * where two slices touch. */
-static void
-arrow(struct pf *p, size_t step, uint64_t from, uint64_t to)
-{
-    const struct trc_step *s = &p->snap->steps[step].s;
-    uint64_t in = ftr_span(from, to) / 2, most = ftr_span(from, s->t_begin_ns);
-
-    if ((s->flags & TRC_DONE) == 0 || from > s->t_begin_ns)
-        return;
-    p->flows[step] = 1;
-    emit(p, from + (in < most ? in : most), "s", P_ENGINE, T_ENGINE,
-        json_pack("{s:s, s:s, s:I}", "cat", "launch", "name", "launch", "id",
-            (json_int_t)s->seq));
-}
-
-static void
-engine_track(struct pf *p)
-{
-    struct edge *e = calloc(3 * p->snap->n_step + 1, sizeof(*e));
-    uint64_t track = 0, from;
-    size_t n = 0;
-
-    p->oom |= e == NULL;
-    for (size_t i = 0; e != NULL && i < p->snap->n_step; i++) {
-        const struct trc_step *s = &p->snap->steps[i].s;
-
-        e[n++] = (struct edge){ s->t_pick_ns, s->t_launch_ns, "choose", i };
-        e[n++] = (struct edge){ s->t_launch_ns, s->t_queued_ns, "launch", i };
-        if ((s->flags & TRC_DONE) != 0)
-            e[n++] = (struct edge){ s->t_collect_ns, s->t_done_ns, "collect", i };
-    }
-    if (n > 0)
-        qsort(e, n, sizeof(*e), by_numbers);
-    for (size_t i = 0; i < n; i++) {
-        from = slice(p, P_ENGINE, T_ENGINE, &track, e[i].from, e[i].to, e[i].name,
-            &p->snap->steps[e[i].step]);
-        if (strcmp(e[i].name, "launch") == 0)
-            arrow(p, e[i].step, from, track);
-    }
-    free(e);
-}
-
 static void
 counter(struct pf *p, uint64_t t_ns, const char *name, int value)
 {
@@ -145,19 +96,13 @@ counter(struct pf *p, uint64_t t_ns, const char *name, int value)
 }
 
 /* Ranks but the first have a track each. */
-static int
-n_ranks(const struct trc_step *s)
-{
-    return (s->flags & TRC_DONE) == 0 || s->n_rank < 0 ? 0
-        : s->n_rank > TRC_RANKS                        ? TRC_RANKS
-                                                       : s->n_rank;
-}
-
 static void
-device_slice(struct pf *p, uint64_t track[TRC_RANKS], const struct ftr_step *st, int is_last)
+device_slices(struct pf *p, const struct ftr_step *st, int has_arrow, int is_last)
 {
     const struct trc_step *s = &st->s;
+    const uint64_t *track = &p->track[P_DEVICE][T_DEVICE];
     int is_decode = s->n_decode == s->n_row;
+    int n_rank = s->n_rank > TRC_RANKS ? TRC_RANKS : s->n_rank;
     uint64_t from, in;
     char name[48];
 
@@ -167,10 +112,10 @@ device_slice(struct pf *p, uint64_t track[TRC_RANKS], const struct ftr_step *st,
             : s->n_decode + s->n_verify == 0 ? "prefill"
                                              : "mixed",
         is_decode ? s->n_row : s->n_tok);
-    from = slice(p, P_DEVICE, T_DEVICE, track, s->t_begin_ns, s->t_end_ns, name, st);
-    p->n_rank = n_ranks(s) > p->n_rank ? n_ranks(s) : p->n_rank;
-    for (int r = 1; r < n_ranks(s); r++)
-        (void)slice(p, P_DEVICE, T_DEVICE + r, &track[r],
+    from = slice(p, P_DEVICE, T_DEVICE, s->t_begin_ns, s->t_end_ns, name, st);
+    p->n_rank = n_rank > p->n_rank ? n_rank : p->n_rank;
+    for (int r = 1; r < n_rank; r++)
+        (void)slice(p, P_DEVICE, T_DEVICE + r,
             s->t_begin_ns + (uint64_t)(int64_t)s->rank_begin_ns[r],
             s->t_begin_ns + (uint64_t)(int64_t)s->rank_end_ns[r], name, st);
     counter(p, from, "tokens per step", s->n_tok);
@@ -180,34 +125,58 @@ device_slice(struct pf *p, uint64_t track[TRC_RANKS], const struct ftr_step *st,
         counter(p, *track, "rows", 0);
     }
     in = (*track - from) / 2;
-    if (p->flows[st - p->snap->steps])
+    if (has_arrow)
         emit(p, from + (in < FLOW_NS ? in : FLOW_NS), "f", P_DEVICE, T_DEVICE,
             json_pack("{s:s, s:s, s:s, s:I}", "bp", "e", "cat", "launch", "name",
                 "launch", "id", (json_int_t)s->seq));
 }
 
+/* A step from its choosing until the device has done it; is_last: it was given no other. */
 static void
-device_track(struct pf *p)
+launched(struct pf *p, const struct ftr_step *st, int is_last)
 {
-    uint64_t track[TRC_RANKS] = { 0 };
-    uint32_t generation = 0;
-    size_t n = p->snap->n_step;
+    const struct trc_step *s = &st->s;
+    int is_done = (s->flags & TRC_DONE) != 0, has_arrow;
+    uint64_t from, in, most;
     char name[24];
 
-    for (size_t i = 0; i < n; i++) {
-        const struct ftr_step *st = &p->snap->steps[i];
-        const struct trc_step *s = &st->s;
+    (void)slice(p, P_ENGINE, T_ENGINE, s->t_pick_ns, s->t_launch_ns, "choose", st);
+    from = slice(p, P_ENGINE, T_ENGINE, s->t_launch_ns, s->t_queued_ns, "launch", st);
+    /* From the launch an arrow, which cannot point back; it begins inside its slice, not
+     * where two slices touch. */
+    has_arrow = is_done && from <= s->t_begin_ns;
+    in = (p->track[P_ENGINE][T_ENGINE] - from) / 2;
+    most = ftr_span(from, s->t_begin_ns);
+    if (has_arrow)
+        emit(p, from + (in < most ? in : most), "s", P_ENGINE, T_ENGINE,
+            json_pack("{s:s, s:s, s:I}", "cat", "launch", "name", "launch", "id",
+                (json_int_t)s->seq));
+    snprintf(name, sizeof(name), "worker %u", s->generation);
+    if (p->generation != s->generation)
+        emit(p, s->t_pick_ns, "i", P_ENGINE, T_WORKER,
+            json_pack("{s:s, s:s, s:s}", "s", "t", "cat", "worker", "name", name));
+    p->generation = s->generation;
+    counter(p, s->t_launch_ns, "waiting", s->n_waiting);
+    counter(p, s->t_launch_ns, "blocks used", s->blocks_used);
+    counter(p, s->t_launch_ns, "blocks free", s->blocks_free);
+    if (is_done)
+        device_slices(p, st, has_arrow, is_last);
+}
 
-        snprintf(name, sizeof(name), "worker %u", s->generation);
-        if (generation != s->generation)
-            emit(p, s->t_pick_ns, "i", P_ENGINE, T_WORKER,
-                json_pack("{s:s, s:s, s:s}", "s", "t", "cat", "worker", "name", name));
-        generation = s->generation;
-        counter(p, s->t_launch_ns, "waiting", s->n_waiting);
-        counter(p, s->t_launch_ns, "blocks used", s->blocks_used);
-        counter(p, s->t_launch_ns, "blocks free", s->blocks_free);
-        if ((s->flags & TRC_DONE) != 0)
-            device_slice(p, track, st, i + 1 == n || (st[1].s.flags & TRC_FOLLOWS) == 0);
+/* The engine launches steps in their order, and collects them in it. */
+static void
+step_tracks(struct pf *p)
+{
+    const struct ftr_step *st = p->snap->steps;
+    size_t n = p->snap->n_step;
+
+    for (size_t i = 0, old = 0; i <= n; i++) {
+        for (; old < i && (i == n || st[old].s.t_collect_ns < st[i].s.t_pick_ns); old++)
+            if ((st[old].s.flags & TRC_DONE) != 0)
+                (void)slice(p, P_ENGINE, T_ENGINE, st[old].s.t_collect_ns,
+                    st[old].s.t_done_ns, "collect", &st[old]);
+        if (i < n)
+            launched(p, &st[i], i + 1 == n || (st[i + 1].s.flags & TRC_FOLLOWS) == 0);
     }
 }
 
@@ -382,9 +351,6 @@ ftr_perfetto(FILE *out, struct ftr_snap *snap)
     struct pf p = { .out = out, .snap = snap };
     int rc;
 
-    p.flows = calloc(snap->n_step + 1, 1);
-    if (p.flows == NULL)
-        return -ENOMEM;
     /* from the first thing that happened to the last */
     p.base = snap->clock.mono_ns;
     for (size_t i = 0; i < snap->n_step; i++) {
@@ -396,15 +362,13 @@ ftr_perfetto(FILE *out, struct ftr_snap *snap)
     for (size_t i = 0; i < snap->n_event; i++)
         reach(&p, snap->events[i].t_ns);
     p.end = p.end < p.base ? p.base : p.end;
-    engine_track(&p);
-    device_track(&p);
+    step_tracks(&p);
     request_tracks(&p);
     if (p.n > 0) /* else there is no list */
-        qsort(p.ev, p.n, sizeof(*p.ev), by_numbers);
+        qsort(p.ev, p.n, sizeof(*p.ev), by_time);
     rc = p.oom ? -ENOMEM : write_all(&p);
     while (p.n > 0)
         free(p.ev[--p.n].text);
     free(p.ev);
-    free(p.flows);
     return rc;
 }
