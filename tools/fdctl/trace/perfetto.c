@@ -187,8 +187,8 @@ struct track {
     struct pf *p;
     uint64_t id, t;
     uint32_t sample;
-    const char *phase; /* open slice in it; NULL: none */
-    int open, first;
+    const char *phase; /* open slice in it; NULL: the track is not open */
+    int first;         /* its first token has come */
 };
 
 /* ph: b begins and e ends the slice name (NULL: the request's own), n is a point. */
@@ -226,11 +226,10 @@ set_phase(struct track *k, const char *name, const struct trc_event *e)
 static void
 close_track(struct track *k, const struct trc_event *e)
 {
-    if (!k->open)
+    if (k->phase == NULL)
         return;
     set_phase(k, NULL, NULL);
     on_track(k, "e", NULL, e);
-    k->open = 0;
 }
 
 /* The events e[0..n) of one request, on the track of one sample. */
@@ -244,31 +243,28 @@ sample_track(struct pf *p, const struct trc_event *e, size_t n, uint32_t sample)
         [TRC_RESUME] = "prefill",
         [TRC_FIRST] = "decode" };
     struct track k = { .p = p, .id = e->id, .sample = sample };
-    uint32_t generation = e->generation;
-    const char *phase;
 
-    for (; n > 0; n--, e++) {
+    for (size_t i = 0; i < n; i++, e++) {
+        const char *phase = e->kind < TRC__N ? phases[e->kind] : NULL;
+
         k.t = e->t_ns > k.t ? e->t_ns : k.t;
         /* another worker has begun it again */
-        if (e->generation != generation) {
+        if (i > 0 && e->generation != e[-1].generation) {
             close_track(&k, NULL);
             k.first = 0;
         }
-        generation = e->generation;
         if (e->kind == TRC_END)
             close_track(&k, e);
-        if (e->sample != sample || e->kind == TRC_END)
+        if (e->sample != sample || phase == NULL)
             continue;
-        if (!k.open)
+        if (k.phase == NULL)
             on_track(&k, "b", NULL, e);
-        k.open = 1;
-        phase = e->kind < TRC__N ? phases[e->kind] : NULL;
         if (e->kind == TRC_RESUME && k.first)
             phase = "decode";
         if (e->kind == TRC_READY || e->kind == TRC_FIRST || e->kind == TRC_PREEMPT)
             on_track(&k, "n", ftr_kind(e), e);
         k.first |= e->kind == TRC_FIRST;
-        if (phase != NULL && phase != k.phase)
+        if (phase != k.phase)
             set_phase(&k, phase, e);
     }
     k.t = k.t < p->end ? p->end : k.t;

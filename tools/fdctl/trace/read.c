@@ -298,9 +298,9 @@ ftr_time(const char *what, const char *text, const struct ftr_clock *now, uint64
 int
 ftr_life(const struct ftr_snap *snap, uint64_t id, struct ftr_life *ret_life)
 {
-    struct ftr_life l = { .id = id };
+    struct ftr_life l = { .id = 0 };
     uint64_t out[256] = { 0 }; /* when a sample lost its blocks */
-    int seen = 0, queued = 0;
+    int queued = 0;
 
     l.t_submit = l.t_start = l.t_first = l.t_end = l.from = l.to = FTR_NONE;
     for (size_t i = 0; i < snap->n_event; i++) {
@@ -309,7 +309,7 @@ ftr_life(const struct ftr_snap *snap, uint64_t id, struct ftr_life *ret_life)
 
         if (e->id != id)
             continue;
-        seen = 1;
+        l.id = id;
         /* A new worker has it: what the one before did is over. */
         if (e->generation != l.generation || e->kind == TRC_SUBMIT) {
             l.from = l.to = FTR_NONE;
@@ -343,9 +343,8 @@ ftr_life(const struct ftr_snap *snap, uint64_t id, struct ftr_life *ret_life)
     }
     l.lost = l.t_end == FTR_NONE &&
         (snap->ended || (snap->generation != 0 && l.generation < snap->generation));
-    if (seen)
-        *ret_life = l;
-    return seen ? 0 : -ENOENT;
+    *ret_life = l;
+    return l.id != 0 ? 0 : -ENOENT;
 }
 
 /* The ring's number is the worker's own plus what was in it before the worker. */
