@@ -193,8 +193,8 @@ doc_read_line(const struct doc *d, const char *path, char *ret, size_t ret_bytes
     return n < 0 ? (int)n : ret[0] != '\0' ? 0 : -ENODATA;
 }
 
-static int
-parse_u64(const char *text, uint64_t *ret)
+int
+doc_u64(const char *text, uint64_t *ret)
 {
     uint64_t v;
     char *end;
@@ -209,15 +209,6 @@ parse_u64(const char *text, uint64_t *ret)
         return -ERANGE;
     *ret = v;
     return 0;
-}
-
-int
-doc_read_u64(const struct doc *d, const char *path, uint64_t *ret)
-{
-    char line[64];
-    int rc = doc_read_line(d, path, line, sizeof(line));
-
-    return rc != 0 ? rc : parse_u64(line, ret);
 }
 
 int
@@ -246,7 +237,7 @@ doc_field_u64(const char *text, const char *key, uint64_t *ret)
     char value[64];
     int rc = doc_field(text, key, value, sizeof(value));
 
-    return rc != 0 ? rc : parse_u64(value, ret);
+    return rc != 0 ? rc : doc_u64(value, ret);
 }
 
 int
@@ -255,9 +246,20 @@ doc_value(const struct doc *d, const char *path, const char *key, char *ret,
 {
     char text[8192];
 
+    if (key == NULL)
+        return doc_read_line(d, path, ret, ret_bytes);
     return doc_read(d, path, text, sizeof(text)) > 0
         ? doc_field(text, key, ret, ret_bytes)
         : -ENOENT;
+}
+
+int
+doc_number(const struct doc *d, const char *path, const char *key, uint64_t *ret)
+{
+    char value[64];
+    int rc = doc_value(d, path, key, value, sizeof(value));
+
+    return rc != 0 ? rc : doc_u64(value, ret);
 }
 
 unsigned

@@ -86,16 +86,16 @@ const char *doc_below(const struct doc *d, const char *path, char ret[PATH_MAX +
 ssize_t doc_read(const struct doc *d, const char *path, char *ret, size_t ret_bytes);
 /* Its first line without the newline; 0 or -errno. */
 int doc_read_line(const struct doc *d, const char *path, char *ret, size_t ret_bytes);
-/* One unsigned number; 0, -errno, -ERANGE for "max" and the like. */
-int doc_read_u64(const struct doc *d, const char *path, uint64_t *ret);
+/* One unsigned number, kB are turned into bytes; 0, or -ERANGE for "max" and the like. */
+int doc_u64(const char *text, uint64_t *ret);
 /* Value of the line "key..." in a text of such lines, without blanks and
  * colons before it; 0 or -ENOENT. */
 int doc_field(const char *text, const char *key, char *ret, size_t ret_bytes);
-/* The same as a number; kB are turned into bytes. */
 int doc_field_u64(const char *text, const char *key, uint64_t *ret);
-/* doc_field() of a file; 0 or -ENOENT. */
+/* doc_field() of a file, or its first line where key is NULL; 0 or -errno. */
 int doc_value(const struct doc *d, const char *path, const char *key, char *ret,
     size_t ret_bytes);
+int doc_number(const struct doc *d, const char *path, const char *key, uint64_t *ret);
 /* How many numbers "0-3,8" names; 0: none or malformed. */
 unsigned doc_count_list(const char *list);
 /* A file in the folder of /proc of the daemon, else of this process; ret. */

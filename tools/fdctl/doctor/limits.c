@@ -4,7 +4,6 @@
 
 #include "tools/fdctl/doctor/doctor.h"
 
-#include <ctype.h>
 #include <dirent.h>
 #include <fnmatch.h>
 #include <glob.h>
@@ -16,6 +15,7 @@
 #include "libclient/fdproto.h"
 
 #define N_HOLDERS 5
+#define MEMINFO   "/proc/meminfo"
 
 /* ---- limits --------------------------------------------------------------------- */
 
@@ -23,18 +23,16 @@
 static int
 limit_of(const char *text, const char *name, uint64_t *ret_soft, uint64_t *ret_hard)
 {
-    uint64_t *const out[2] = { ret_soft, ret_hard };
-    const char *p = strstr(text, name);
-    char word[2][24];
+    char value[128], soft[24], hard[24];
 
-    if (p == NULL || sscanf(p + strlen(name), "%23s %23s", word[0], word[1]) != 2)
+    if (doc_field(text, name, value, sizeof(value)) != 0 ||
+        sscanf(value, "%23s %23s", soft, hard) != 2)
         return -ENOENT;
-    for (int i = 0; i < 2; i++) {
-        if (!isdigit((unsigned char)word[i][0]) && strcmp(word[i], "unlimited") != 0)
-            return -EINVAL;
-        *out[i] = word[i][0] == 'u' ? UINT64_MAX : strtoull(word[i], NULL, 10);
-    }
-    return 0;
+    *ret_soft = *ret_hard = UINT64_MAX;
+    return (strcmp(soft, "unlimited") == 0 || doc_u64(soft, ret_soft) == 0) &&
+            (strcmp(hard, "unlimited") == 0 || doc_u64(hard, ret_hard) == 0)
+        ? 0
+        : -EINVAL;
 }
 
 /* Does its capability CAP_IPC_LOCK free the process from that limit? Not in a
@@ -150,7 +148,7 @@ check_overcommit(struct doc *d)
 {
     uint64_t v;
 
-    if (doc_read_u64(d, "/proc/sys/vm/overcommit_memory", &v) != 0)
+    if (doc_number(d, "/proc/sys/vm/overcommit_memory", NULL, &v) != 0)
         doc_unknown(d, "overcommit", "/proc/sys/vm/overcommit_memory");
     else
         doc_add(d, v == 2 ? DOC_WARN : DOC_OK, "overcommit",
@@ -160,13 +158,13 @@ check_overcommit(struct doc *d)
 }
 
 static void
-check_swap(struct doc *d, const char *meminfo)
+check_swap(struct doc *d)
 {
     uint64_t total, left;
 
-    if (doc_field_u64(meminfo, "SwapTotal", &total) != 0 ||
-        doc_field_u64(meminfo, "SwapFree", &left) != 0 || left > total)
-        doc_unknown(d, "swap", "/proc/meminfo");
+    if (doc_number(d, MEMINFO, "SwapTotal", &total) != 0 ||
+        doc_number(d, MEMINFO, "SwapFree", &left) != 0 || left > total)
+        doc_unknown(d, "swap", MEMINFO);
     else
         doc_add(d, (total - left) / 2 > left ? DOC_NOTE : DOC_OK, "swap",
             total == 0 ? "none"
@@ -190,7 +188,7 @@ chosen(const struct doc *d, const char *path, char *ret, size_t ret_bytes)
 }
 
 static void
-check_pages(struct doc *d, const char *meminfo)
+check_pages(struct doc *d)
 {
     static const char thp[] = "/sys/kernel/mm/transparent_hugepage/enabled";
     uint64_t total = 0, left = 0, size = 0;
@@ -208,9 +206,9 @@ check_pages(struct doc *d, const char *meminfo)
     if (chosen(d, "/sys/kernel/mm/transparent_hugepage/shmem_enabled", mode,
             sizeof(mode)) == 0)
         doc_add(d, DOC_OK, "shared huge pages", "%s (rings are small)", mode);
-    (void)doc_field_u64(meminfo, "HugePages_Total", &total);
-    (void)doc_field_u64(meminfo, "HugePages_Free", &left);
-    (void)doc_field_u64(meminfo, "Hugepagesize", &size);
+    (void)doc_number(d, MEMINFO, "HugePages_Total", &total);
+    (void)doc_number(d, MEMINFO, "HugePages_Free", &left);
+    (void)doc_number(d, MEMINFO, "Hugepagesize", &size);
     if (total == 0 || left > total || __builtin_mul_overflow(total, size, &total))
         doc_add(d, DOC_OK, "reserved pages", "none");
     else
@@ -223,15 +221,12 @@ check_pages(struct doc *d, const char *meminfo)
 void
 doc_limits(struct doc *d)
 {
-    char meminfo[8192];
-
-    (void)doc_read(d, "/proc/meminfo", meminfo, sizeof(meminfo));
     check_rlimits(d);
     check_cgroup(d);
     check_shm(d);
     check_overcommit(d);
-    check_swap(d, meminfo);
-    check_pages(d, meminfo);
+    check_swap(d);
+    check_pages(d);
 }
 
 /* ---- memory ------------------------------------------------------------------------ */
@@ -321,12 +316,10 @@ doc_memory(struct doc *d)
 {
     uint64_t total, room;
     struct cgr c;
-    char meminfo[8192];
 
-    if (doc_read(d, "/proc/meminfo", meminfo, sizeof(meminfo)) <= 0 ||
-        doc_field_u64(meminfo, "MemTotal", &total) != 0 ||
-        doc_field_u64(meminfo, "MemAvailable", &room) != 0) {
-        doc_unknown(d, "host", "/proc/meminfo");
+    if (doc_number(d, MEMINFO, "MemTotal", &total) != 0 ||
+        doc_number(d, MEMINFO, "MemAvailable", &room) != 0) {
+        doc_unknown(d, "host", MEMINFO);
     } else {
         doc_add(d, room < total / 20 ? DOC_WARN : DOC_OK, "host",
             "%s of %s can be had" FIX

@@ -318,9 +318,9 @@ static void
 check_sysctl(struct doc *d)
 {
     uint64_t v = 0, gid = 0;
-    int rc = doc_read_u64(d, "/proc/sys/kernel/io_uring_disabled", &v);
+    int rc = doc_number(d, "/proc/sys/kernel/io_uring_disabled", NULL, &v);
 
-    (void)doc_read_u64(d, "/proc/sys/kernel/io_uring_group", &gid);
+    (void)doc_number(d, "/proc/sys/kernel/io_uring_group", NULL, &gid);
     if (v == 0)
         doc_add(d, DOC_OK, "sysctl", "kernel.io_uring_disabled %s",
             rc == 0 ? "= 0" : "is not there");
