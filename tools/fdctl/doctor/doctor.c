@@ -176,10 +176,9 @@ doc_read(const struct doc *d, const char *path, char *ret, size_t ret_bytes)
     if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode))
         while ((k = read(fd, ret + n, ret_bytes - 1 - (size_t)n)) > 0)
             n += k;
+    ret[n] = '\0';
     if (k < 0 && n == 0)
         n = -errno;
-    else
-        ret[n] = '\0';
     close(fd);
     return n;
 }
@@ -229,15 +228,6 @@ doc_field(const char *text, const char *key, char *ret, size_t ret_bytes)
         text++, len--;
     snprintf(ret, ret_bytes, "%.*s", (int)len, text);
     return 0;
-}
-
-int
-doc_field_u64(const char *text, const char *key, uint64_t *ret)
-{
-    char value[64];
-    int rc = doc_field(text, key, value, sizeof(value));
-
-    return rc != 0 ? rc : doc_u64(value, ret);
 }
 
 int
@@ -316,16 +306,17 @@ doc_user(uid_t uid, char ret[64])
 void
 doc_process(const struct doc *d, long pid, struct doc_process *ret)
 {
-    char path[64], text[4096], uid[64];
+    char path[64], text[4096], value[64];
 
     *ret = (struct doc_process){ .pid = pid, .uid = -1, .bytes = UINT64_MAX };
     snprintf(path, sizeof(path), "/proc/%ld/status", pid);
     if (doc_read(d, path, text, sizeof(text)) <= 0)
         return;
     (void)doc_field(text, "Name", ret->name, sizeof(ret->name));
-    (void)doc_field_u64(text, "VmRSS", &ret->bytes);
-    if (doc_field(text, "Uid", uid, sizeof(uid)) == 0)
-        ret->uid = strtol(uid, NULL, 10);
+    if (doc_field(text, "VmRSS", value, sizeof(value)) == 0)
+        (void)doc_u64(value, &ret->bytes);
+    if (doc_field(text, "Uid", value, sizeof(value)) == 0)
+        ret->uid = strtol(value, NULL, 10);
 }
 
 void

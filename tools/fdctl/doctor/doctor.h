@@ -91,7 +91,6 @@ int doc_u64(const char *text, uint64_t *ret);
 /* Value of the line "key..." in a text of such lines, without blanks and
  * colons before it; 0 or -ENOENT. */
 int doc_field(const char *text, const char *key, char *ret, size_t ret_bytes);
-int doc_field_u64(const char *text, const char *key, uint64_t *ret);
 /* doc_field() of a file, or its first line where key is NULL; 0 or -errno. */
 int doc_value(const struct doc *d, const char *path, const char *key, char *ret,
     size_t ret_bytes);

@@ -176,15 +176,14 @@ check_swap(struct doc *d)
 
 /* The choice in brackets of "always [madvise] never". */
 static int
-chosen(const struct doc *d, const char *path, char *ret, size_t ret_bytes)
+chosen(const struct doc *d, const char *path, char ret[32])
 {
     char line[128];
-    const char *p;
 
-    if (doc_read_line(d, path, line, sizeof(line)) != 0 || (p = strchr(line, '[')) == NULL)
-        return -ENOENT;
-    snprintf(ret, ret_bytes, "%.*s", (int)strcspn(p + 1, "]"), p + 1);
-    return 0;
+    return doc_read_line(d, path, line, sizeof(line)) == 0 &&
+            sscanf(strchrnul(line, '['), "[%31[^]]", ret) == 1
+        ? 0
+        : -ENOENT;
 }
 
 static void
@@ -194,7 +193,7 @@ check_pages(struct doc *d)
     uint64_t total = 0, left = 0, size = 0;
     char mode[32];
 
-    if (chosen(d, thp, mode, sizeof(mode)) != 0)
+    if (chosen(d, thp, mode) != 0)
         doc_unknown(d, "huge pages", thp);
     else if (strcmp(mode, "never") != 0)
         doc_add(d, DOC_OK, "huge pages", "transparent: %s", mode);
@@ -203,8 +202,7 @@ check_pages(struct doc *d)
             "transparent: never; the CPU backend keeps weights and KV cache in small pages" FIX
             "echo madvise | sudo tee %s",
             thp);
-    if (chosen(d, "/sys/kernel/mm/transparent_hugepage/shmem_enabled", mode,
-            sizeof(mode)) == 0)
+    if (chosen(d, "/sys/kernel/mm/transparent_hugepage/shmem_enabled", mode) == 0)
         doc_add(d, DOC_OK, "shared huge pages", "%s (rings are small)", mode);
     (void)doc_number(d, MEMINFO, "HugePages_Total", &total);
     (void)doc_number(d, MEMINFO, "HugePages_Free", &left);

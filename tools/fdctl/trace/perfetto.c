@@ -29,7 +29,7 @@ struct pf {
     int n_rank;                                         /* the most that a step has */
     uint32_t generation;                                /* of the last step's worker */
     uint64_t base, end;                                 /* the trace begins and ends */
-    uint64_t track[P_ENGINE + 1][T_DEVICE + TRC_RANKS]; /* where its last slice ended */
+    uint64_t track[P_ENGINE + 1][T_DEVICE + TRC_RANKS]; /* [pid][tid]: its last slice ended */
     int oom;
 };
 
@@ -163,7 +163,8 @@ launched(struct pf *p, const struct ftr_step *st, int is_last)
         device_slices(p, st, has_arrow, is_last);
 }
 
-/* The engine launches steps in their order, and collects them in it. */
+/* The engine launches steps in their order, and collects them in it. One that was never
+ * collected has 0 for that time. */
 static void
 step_tracks(struct pf *p)
 {
