@@ -205,6 +205,34 @@ test_refusals(void **state)
     fdc_close(l.session);
 }
 
+/* Conversations whose later turns are larger than the session takes: those fail when they are
+ * sent, and no other turn that is ready is lost. */
+static void
+test_turns_fail_at_once(void **state)
+{
+    struct fdb_log log = { .n_rec = 0 };
+    struct fdb_run run;
+    struct fdb_cfg c;
+    struct fdb_load l;
+    uint32_t n_large = 0;
+
+    (void)state;
+    cfg_of(&c, FDB_CLOSED, 0, 60);
+    c.n_turn = 3;
+    c.in = (struct fdb_len){ 2000, 16000 };
+    load_of(&l, &c);
+    listen_begin();
+    assert_int_equal(fdb_load_run(&l, 0, &log, &run), 0);
+    assert_non_null(strstr(listen_end(), "E_ARENA"));
+    assert_int_equal(log.n_rec, 60);
+    for (size_t i = 0; i < log.n_rec; i++)
+        n_large += log.rec[i].code == FDC_E_ARENA;
+    assert_in_range(n_large, 1, 59);
+    check_log(&log, &run, 0);
+    fdb_log_fini(&log);
+    fdc_close(l.session);
+}
+
 static void
 test_daemon_gone(void **state)
 {
@@ -273,6 +301,7 @@ main(void)
                                             setup, teardown),
         cmocka_unit_test_setup_teardown(test_open_loop, setup, teardown),
         cmocka_unit_test_setup_teardown(test_refusals, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_turns_fail_at_once, setup, teardown),
         cmocka_unit_test_setup_teardown(test_daemon_gone, setup, teardown),
         cmocka_unit_test_setup_teardown(test_interrupt, setup, teardown) };
 
