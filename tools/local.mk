@@ -31,7 +31,6 @@ libfdtools_a_SOURCES = \
 	tools/fdctl/top/draw.c \
 	tools/fdctl/top/link.c \
 	tools/fdctl/top/rows.c \
-	tools/fdctl/top/table.c \
 	tools/fdctl/top/term.c \
 	tools/fdctl/top/top.c \
 	tools/fdctl/top/top.h \

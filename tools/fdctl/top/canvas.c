@@ -34,13 +34,9 @@ static int
 next_char(const char **text, int utf8, uint32_t *ret)
 {
     size_t n = txt_char(*text, strnlen(*text, 4), ret);
-    int w = -1;
+    int w = n > 0 && (utf8 || *ret < 0x7f) ? wcwidth((wchar_t)*ret) : -1;
 
     *text += n > 0 ? n : 1;
-    if (n > 0 && *ret >= 0x20 && *ret < 0x7f)
-        return 1;
-    if (n > 0 && *ret >= 0xa0 && utf8)
-        w = wcwidth((wchar_t)*ret);
     if (w < 0)
         *ret = '?';
     return w < 0 ? 1 : w;
@@ -117,14 +113,12 @@ top_wrapped(struct top_canvas *c, int y, int y_end, int x, int x_end, enum top_a
     const char *text)
 {
     size_t w = x_end > x ? (size_t)(x_end - x) : 0, n;
+    const char *blank;
 
     for (; w > 0 && y < y_end && *text != '\0'; y++) {
         n = strcspn(text, "\n");
-        if (n > w) {
-            for (n = w; n > 0 && text[n] != ' '; n--)
-                ;
-            n = n > 0 ? n : w;
-        }
+        blank = n > w ? memrchr(text + 1, ' ', w) : NULL;
+        n = blank != NULL ? (size_t)(blank - text) : n < w ? n : w;
         top_print(c, y, x, 0, attr, "%.*s", (int)n, text);
         text += n;
         text += strspn(text, " \n");
@@ -176,9 +170,7 @@ eighths_of(double share, int n)
 static int
 in_cell(int eighths, int n)
 {
-    int e = eighths - 8 * n;
-
-    return e < 0 ? 0 : e > 8 ? 8 : e;
+    return (int)fmax(0, fmin(8, eighths - 8 * n));
 }
 
 void

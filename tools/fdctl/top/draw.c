@@ -59,22 +59,17 @@ head(const struct top *t, struct top_canvas *c)
     top_paint(c, 0, TOP_HEAD);
 }
 
-/* What a worker does instead of working: the first that gives text. */
-static const struct {
-    int is_error;
-    const char *text;
-} troubles[] = {
-    { 1, "[retry|worker blocked: {retry.error}[retry.fix|; {retry.fix}]]" },
-    { 1,
-        "[in|the worker died ([last_death|{last_death}][!last_death|{error}]), "
-        "a new one starts in {in}]" },
-    { 1, "[error|worker {phase}: {error}[fix|; {fix}]]" },
-    { 0, "[phase=loading|worker loading, {load_percent} %]" },
-    { 0,
-        "[deaths|[phase=none|no worker][!phase=none|worker {phase}]; "
-        "{deaths} died before[last_death|, the last: {last_death}]]" },
-    { 0, "worker {phase}" },
-};
+/* What keeps a worker from working, and what it does meanwhile. */
+static const char worker_error[] =
+    "[retry|worker blocked: {retry.error}[retry.fix|; {retry.fix}]]"
+    "[!retry|[in|the worker died ([last_death|{last_death}][!last_death|{error}]), "
+    "a new one starts in {in}]"
+    "[!in|[error|worker {phase}: {error}[fix|; {fix}]]]]";
+static const char worker_is[] =
+    "[phase=loading|worker loading, {load_percent} %]"
+    "[!phase=loading|[deaths|[phase=none|no worker][!phase=none|worker {phase}]; "
+    "{deaths} died before[last_death|, the last: {last_death}]]"
+    "[!deaths|worker {phase}]]";
 /* And the daemon, whose worker works. */
 static const char daemon_is[] =
     "[paused|paused: requests are queued, none is started; p goes on]"
@@ -87,7 +82,7 @@ trouble(const struct top *t, char *ret, size_t ret_bytes)
 {
     const json_t *shown = worker_of(t);
     double in_ms = fct_real(shown, "restart_in_ms");
-    int n = 0, is_error = 0;
+    int n = 0, is_error;
     json_t *w;
 
     if (strcmp(fct_str(shown, "phase"), "ready") == 0) {
@@ -99,10 +94,10 @@ trouble(const struct top *t, char *ret, size_t ret_bytes)
     w = json_copy((json_t *)(uintptr_t)shown);
     if (in_ms > 0)
         json_object_set_new(w, "in", json_string(TOP_FORM(TOP_AGE, in_ms)));
-    for (size_t i = 0; ret[n] == '\0' && i < sizeof(troubles) / sizeof(troubles[0]); i++) {
-        fct_fill(ret + n, ret_bytes - (size_t)n, troubles[i].text, w);
-        is_error = troubles[i].is_error;
-    }
+    fct_fill(ret + n, ret_bytes - (size_t)n, worker_error, w);
+    is_error = ret[n] != '\0';
+    if (!is_error)
+        fct_fill(ret + n, ret_bytes - (size_t)n, worker_is, w);
     json_decref(w);
     return is_error || strcmp(fct_str(t->status, "state"), "degraded") == 0;
 }
@@ -212,7 +207,7 @@ top_remember(struct top *t)
 
 /* The newest value of one that is watched, to column x_end. */
 static void
-newest(const struct top *t, struct top_canvas *c, int y, int x_end, enum top_line line)
+newest(const struct top *t, struct top_canvas *c, int y, int x_end, int line)
 {
     top_right(c, y, x_end, line == TOP_S_KV && t->r.kv > 0.95 ? TOP_WARN : TOP_VALUE,
         TOP_FORM(watched[line].form, rate_of(t, &watched[line])));
@@ -230,14 +225,10 @@ charts(const struct top *t, struct top_canvas *c, int y, int x_end, int h)
         double max = top_history_max(&t->hist[i], w);
 
         top_text(c, y, 1, 0, TOP_NAME, watched[i].name);
-        if (h > 1) {
-            newest(t, c, y + 1, 12, (enum top_line)i);
-            snprintf(text, sizeof(text), "max %s", TOP_FORM(watched[i].form, max));
-            if (t->hist[i].n > 0)
-                top_right(c, y + 2, 12, TOP_DIM, text);
-        } else {
-            newest(t, c, y, 20, (enum top_line)i);
-        }
+        newest(t, c, h > 1 ? y + 1 : y, h > 1 ? 12 : 20, i);
+        snprintf(text, sizeof(text), "max %s", TOP_FORM(watched[i].form, max));
+        if (h > 1 && t->hist[i].n > 0)
+            top_right(c, y + 2, 12, TOP_DIM, text);
         if (w > 0)
             top_chart(c, y, x, w, h, &t->hist[i], watched[i].form == TOP_SHARE ? 1 : max);
     }
@@ -350,6 +341,131 @@ figures(const struct top *t, struct top_canvas *c, int y)
     show(t, c, y, at, &worker[1], 1);
 }
 
+/* ---- the lower part: a table -------------------------------------------------- */
+
+#define SPARE_MAX 14 /* cells that a text or a bar gets beyond its width */
+
+static int
+is_wide(const struct top_col *col)
+{
+    return col->form == TOP_TEXT || col->form == TOP_SHARE;
+}
+
+static void
+cell(struct top_canvas *c, int y, int x, int w, const json_t *r, const struct top_col *col)
+{
+    double v = fct_real(r, col->key);
+    char text[24];
+
+    if (col->form == TOP_TEXT)
+        top_text(c, y, x, x + w, TOP_PLAIN, fct_str(r, col->key));
+    else if (col->form == TOP_SHARE && v >= 0)
+        top_bar(c, y, x, w, v);
+    else if (col->form == TOP_SHARE)
+        return;
+    /* A number that is cut would be another one. */
+    else if (top_width(top_form(col->form, v, text)) <= w)
+        top_right(c, y, x + w, TOP_PLAIN, text);
+    else
+        top_text(c, y, x, x + w, TOP_PLAIN, "...");
+}
+
+/* Row r, or the headings. Blanks that the columns leave go to text and bars. */
+static void
+line(const struct top *t, struct top_canvas *c, int y, const json_t *r)
+{
+    const struct top_col *cols = top_tables[t->view].cols, *col;
+    const struct top_col *sorted = &cols[t->sort[t->view]];
+    int down = TOP_IS_DOWN(sorted) != t->reverse[t->view], x = 1, left = c->w - 1, n = 0;
+    const char *arrow = c->utf8 ? down ? "\u25be" : "\u25b4" : down ? "v" : "^";
+    char name[32];
+
+    for (col = cols; col->name != NULL; col++) {
+        if (col->from <= c->w) {
+            left -= col->width + 1;
+            n += is_wide(col);
+        }
+    }
+    left = left < 0 ? 0 : left / n < SPARE_MAX ? left / n : SPARE_MAX;
+    for (col = cols; col->name != NULL; col++) {
+        int w = col->width + (is_wide(col) ? left : 0);
+
+        if (col->from > c->w)
+            continue;
+        snprintf(name, sizeof(name), "%s%s", col->name, col == sorted ? arrow : "");
+        if (top_width(name) > w)
+            name[strlen(col->name)] = '\0';
+        if (r != NULL)
+            cell(c, y, x, w, r, col);
+        else if (is_wide(col))
+            top_text(c, y, x, x + w, TOP_HEAD, name);
+        else
+            top_right(c, y, x + w, TOP_HEAD, name);
+        x += w + 1;
+    }
+}
+
+/* "requests 12 of 345, by AGE" in a rule. */
+static void
+title(const struct top *t, struct top_canvas *c, int y)
+{
+    const struct top_table *of = &top_tables[t->view];
+    size_t n_row = json_array_size(t->rows[t->view]), end = t->first + (size_t)t->page;
+    int x;
+
+    for (x = 0; x < c->w; x++)
+        top_text(c, y, x, 0, TOP_DIM, c->utf8 ? "\u2500" : "-");
+    x = top_print(c, y, 2, 0, TOP_VALUE, " %s ", of->title);
+    if (t->deny[0] != '\0')
+        return;
+    x = top_text(c, y, x, 0, TOP_VALUE, TOP_FORM(TOP_COUNT, (double)n_row));
+    if (n_row > (size_t)t->page)
+        x = top_print(c, y, x, 0, TOP_PLAIN, ", %s to %s",
+            TOP_FORM(TOP_COUNT, (double)t->first + 1),
+            TOP_FORM(TOP_COUNT, (double)(end < n_row ? end : n_row)));
+    top_print(c, y, x, 0, TOP_PLAIN, ", by %s%s ", of->cols[t->sort[t->view]].name,
+        t->reverse[t->view] ? " reversed" : "");
+}
+
+/* Lines y to y_end. */
+static void
+table(struct top *t, struct top_canvas *c, int y, int y_end)
+{
+    size_t n_row = json_array_size(t->rows[t->view]), page;
+    int has_title = y_end - y >= 4;
+
+    t->page = y_end - y - 1 - has_title;
+    if (t->page < 1)
+        t->page = 1;
+    page = (size_t)t->page;
+    if (t->first > t->sel)
+        t->first = t->sel;
+    if (t->sel >= t->first + page)
+        t->first = t->sel - page + 1;
+    if (t->first > 0 && t->first + page > n_row)
+        t->first = n_row > page ? n_row - page : 0;
+    if (has_title)
+        title(t, c, y++);
+    top_paint(c, y, TOP_HEAD);
+    line(t, c, y++, NULL);
+    if (t->deny[0] != '\0') {
+        y = top_wrapped(c, y, y_end, 2, c->w - 2, TOP_WARN, "No table: the daemon answered");
+        top_wrapped(c, y, y_end, 4, c->w - 2, TOP_PLAIN, t->deny);
+        return;
+    }
+    if (n_row == 0 && t->t_rows != 0)
+        top_print(c, y, 2, 0, TOP_DIM, "no %s", top_tables[t->view].title);
+    else if (n_row == 0 && !t->gone)
+        top_text(c, y, 2, 0, TOP_DIM, "asking the daemon ...");
+    for (size_t i = t->first; i < n_row && y < y_end; i++, y++) {
+        line(t, c, y, json_array_get(t->rows[t->view], i));
+        if (i == t->sel && !t->once) {
+            top_text(c, y, 0, 0, TOP_SELECTED, ">");
+            top_paint(c, y, TOP_SELECTED);
+        }
+    }
+}
+
 /* ---- foot, help, all ----------------------------------------------------- */
 
 static void
@@ -381,11 +497,10 @@ help(struct top_canvas *c)
         { "d D", "drain: refuse new requests; asks; D takes them again" },
         { "space", "freeze the screen, and go on" }, { "+ -", "longer, shorter interval" },
         { "ctrl-l", "draw again" }, { "q", "quit" } };
-    static const char *const about[] = {
-        "tok/s, busy, step, gap, TTFT, ITL: over the last interval; - is none.",
-        "busy: share of the time in which the model ran; gap: time the device",
-        "waited between two steps although there was work.", NULL
-    };
+    static const char about[] =
+        "tok/s, busy, step, gap, TTFT, ITL: over the last interval; - is none.\n"
+        "busy: share of the time in which the model ran; gap: time the device\n"
+        "waited between two steps although there was work.";
     int y = 1;
 
     top_text(c, 0, 1, 0, TOP_HEAD, "fdctl top: keys (any key goes back)");
@@ -394,8 +509,7 @@ help(struct top_canvas *c)
         top_text(c, y, 1, 0, TOP_VALUE, lines[i][0]);
         top_text(c, y, c->w >= 80 ? 28 : 10 + (i == 1 ? 18 : 0), 0, TOP_PLAIN, lines[i][1]);
     }
-    for (size_t i = 0; about[i] != NULL; i++)
-        top_text(c, y + 1 + (int)i, 1, 0, TOP_NAME, about[i]);
+    top_wrapped(c, y + 1, c->h, 1, INT_MAX, TOP_NAME, about);
 }
 
 void
@@ -432,7 +546,7 @@ top_draw(struct top *t, struct top_canvas *c)
     n = top_wrapped(c, -3, 0, 1, c->w - 1, attr, t->message) + 3;
     if (!t->once)
         y_end -= 1 + (n == 0 || n >= y_end - 1 - y - 2 ? 1 : n);
-    top_draw_table(t, c, y, y_end);
+    table(t, c, y, y_end);
     c->dim = 0;
     if (t->once)
         return;

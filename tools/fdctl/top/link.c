@@ -19,31 +19,15 @@ top_link_init(struct top_link *l, const char *path, top_answer *on_answer, void 
         .arg = arg };
 }
 
-/* The first question, if any, is not being asked any more. */
-static void
-forget(struct top_link *l)
-{
-    free(l->line);
-    l->line = NULL;
-    l->sent = l->in.n = 0;
-}
-
-static void
-hang_up(struct top_link *l)
-{
-    if (l->fd >= 0)
-        close(l->fd);
-    l->fd = -1;
-    forget(l);
-}
-
 void
 top_link_fini(struct top_link *l)
 {
-    hang_up(l);
-    json_decref(l->q);
+    if (l->fd >= 0)
+        close(l->fd);
     if (l->in.got_fd >= 0)
         close(l->in.got_fd);
+    json_decref(l->q);
+    free(l->line);
     free(l->in.buf);
 }
 
@@ -69,7 +53,9 @@ answered(struct top_link *l, const json_t *answer, const char *why)
     json_t *question = json_incref(json_array_get(l->q, 0));
 
     json_array_remove(l->q, 0);
-    forget(l);
+    free(l->line);
+    l->line = NULL;
+    l->sent = l->in.n = 0;
     l->on_answer(l->arg, fct_str(question, "cmd"), answer, why);
     json_decref(question);
 }
@@ -120,7 +106,9 @@ top_link_step(struct top_link *l, uint64_t now_ns)
             snprintf(why, sizeof(why), "%s: %s", l->path,
                 rc == -EPIPE ? "closed by the daemon" : strerror(-rc));
             /* no answer will come: none to those that wait, either */
-            hang_up(l);
+            if (l->fd >= 0)
+                close(l->fd);
+            l->fd = -1;
             for (size_t n = json_array_size(l->q); n > 0; n--)
                 answered(l, NULL,
                     rc == 1       ? "the daemon did not answer within 1 s"

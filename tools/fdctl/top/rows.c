@@ -24,46 +24,42 @@ per(double v, double by)
     return by > 0 ? v / by : TOP_NONE;
 }
 
+#define GREW(counter) grew(old->counter, now->counter)
 void
 top_rates(const struct cnt_seg *old, const struct cnt_seg *now, double secs,
     struct top_rates *ret)
 {
     static const enum cnt_hist_idx which[TOP_L__N] = { CNT_H_ttft, CNT_H_itl, CNT_H_tpot,
         CNT_H_queue, CNT_H_e2e };
-    const struct cnt_worker *a = &old->w, *b = &now->w;
+    double steps = GREW(w.steps), model_ns = GREW(w.model_ns);
+    double cached = GREW(w.cached_tokens), graph = GREW(w.steps_graph);
     uint64_t delta[CNT_MAX_BUCKET];
-    double steps = grew(a->steps, b->steps), model_ns = grew(a->model_ns, b->model_ns);
-    double cached = grew(a->cached_tokens, b->cached_tokens);
-    double graph = grew(a->steps_graph, b->steps_graph);
 
     ret->in_cached = per(cached, secs);
-    ret->in = per(cached + grew(a->prompt_tokens, b->prompt_tokens), secs);
-    ret->out = per(grew(a->generation_tokens, b->generation_tokens), secs);
+    ret->in = per(cached + GREW(w.prompt_tokens), secs);
+    ret->out = per(GREW(w.generation_tokens), secs);
     ret->steps = per(steps, secs);
     ret->busy = fmin(per(model_ns / 1e9, secs), 1); /* a step is counted when it ends */
     ret->step_ns = per(model_ns, steps);
-    ret->gap_ns = per(grew(a->gap_ns, b->gap_ns), steps);
-    ret->batch_seqs = per(grew(a->step_seqs, b->step_seqs), steps);
-    ret->batch_tokens =
-        per(grew(old->h[CNT_H_step_tokens].sum, now->h[CNT_H_step_tokens].sum), steps);
-    ret->graph = per(graph, graph + grew(a->steps_eager, b->steps_eager));
-    ret->kv =
-        secs > 0 ? per((double)b->kv_blocks_used, (double)b->kv_blocks_total) : TOP_NONE;
-    ret->hit = per(grew(a->prefix_hits, b->prefix_hits),
-        grew(a->prefix_lookups, b->prefix_lookups));
-    ret->done = per(grew(old->g.requests_done, now->g.requests_done), secs);
-    ret->errors = per(grew(old->g.requests_error, now->g.requests_error), secs);
-    ret->rejected = per(grew(old->g.requests_rejected, now->g.requests_rejected), secs);
-    ret->cancelled = per(grew(a->cancelled, b->cancelled), secs);
-    ret->preempted = per(grew(a->preemptions, b->preemptions), secs);
-    ret->evicted = per(grew(a->prefix_evictions, b->prefix_evictions), secs);
+    ret->gap_ns = per(GREW(w.gap_ns), steps);
+    ret->batch_seqs = per(GREW(w.step_seqs), steps);
+    ret->batch_tokens = per(GREW(h[CNT_H_step_tokens].sum), steps);
+    ret->graph = per(graph, graph + GREW(w.steps_eager));
+    ret->kv = secs > 0 ? per((double)now->w.kv_blocks_used, (double)now->w.kv_blocks_total)
+                       : TOP_NONE;
+    ret->hit = per(GREW(w.prefix_hits), GREW(w.prefix_lookups));
+    ret->done = per(GREW(g.requests_done), secs);
+    ret->errors = per(GREW(g.requests_error), secs);
+    ret->rejected = per(GREW(g.requests_rejected), secs);
+    ret->cancelled = per(GREW(w.cancelled), secs);
+    ret->preempted = per(GREW(w.preemptions), secs);
+    ret->evicted = per(GREW(w.prefix_evictions), secs);
     for (int i = 0; i < TOP_L__N; i++) {
-        const struct cnt_hist *was = &old->h[which[i]], *is = &now->h[which[i]];
         const struct cnt_hist_row *row = cnt_hist_row(which[i]);
         struct top_quant *q = &ret->lat[i];
 
         for (uint32_t k = 0; k < CNT_MAX_BUCKET; k++)
-            delta[k] = (uint64_t)grew(was->bucket[k], is->bucket[k]);
+            delta[k] = (uint64_t)GREW(h[which[i]].bucket[k]);
         q->n = secs > 0 ? (double)cnt_hist_count(row, delta) : TOP_NONE;
         q->p50 = top_quantile(delta, row, 0.5);
         q->p90 = top_quantile(delta, row, 0.9);
@@ -120,8 +116,7 @@ top_rows_requests(const json_t *answer, const json_t *old, double secs)
         double max = fct_real(o, "max_new") * fmax(fct_real(o, "n"), 1);
         double rate = TOP_NONE, more;
 
-        if ((row = add_row(rows, o)) == NULL)
-            break;
+        row = add_row(rows, o);
         json_object_set_new(row, is_queued ? "queued" : "running", json_integer(1));
         /* tokens per second: what came since the row before; of a new one, since it was
          * submitted */
@@ -215,35 +210,32 @@ top_rows_users(const json_t *requests, const json_t *clients)
 
 /* ---- columns and order --------------------------------------------------- */
 
-static const struct top_col user_cols[] = { { "USER", TOP_TEXT, "user", 14, 0, 0 },
-    { "CLIENTS", TOP_COUNT, "sessions", 7, 0, 1 },
-    { "RUN", TOP_COUNT, "running", 6, 0, 1 }, { "QUEUED", TOP_COUNT, "queued", 6, 0, 1 },
-    { "PROMPT", TOP_COUNT, "prompt_tokens", 9, 72, 1 },
-    { "OUTPUT", TOP_COUNT, "output_tokens", 9, 72, 1 },
-    { "TOK/S", TOP_RATE, "rate", 8, 0, 1 }, { "OLDEST", TOP_AGE, "age_ms", 7, 0, 1 },
-    { "WEIGHT", TOP_COUNT, "weight", 6, 110, 1 },
-    { "QUEUED TOK", TOP_COUNT, "cost", 10, 110, 1 },
-    { "TOTAL", TOP_COUNT, "requests_total", 9, 110, 1 }, { .name = NULL } };
-static const struct top_col request_cols[] = { { "ID", TOP_INT, "id", 8, 0, 0 },
-    { "USER", TOP_TEXT, "user", 9, 0, 0 }, { "CLIENT", TOP_TEXT, "client", 9, 78, 0 },
-    { "STATE", TOP_TEXT, "state", 7, 0, 0 },
-    { "PROMPT", TOP_COUNT, "prompt_tokens", 7, 0, 1 },
-    { "OUTPUT", TOP_COUNT, "output_tokens", 7, 0, 1 },
-    { "TOK/S", TOP_RATE, "rate", 6, 0, 1 }, { "AGE", TOP_AGE, "age_ms", 7, 0, 1 },
-    { "PRI", TOP_INT, "priority", 4, 72, 0 }, { "OF MAX", TOP_SHARE, "share", 16, 110, 1 },
-    { "MAX", TOP_COUNT, "max_new", 7, 100, 1 }, { "N", TOP_INT, "n", 3, 120, 1 },
-    { "COST", TOP_COUNT, "cost", 8, 130, 1 }, { "WEIGHT", TOP_COUNT, "weight", 6, 140, 1 },
-    { "SESSION", TOP_INT, "session", 8, 150, 0 }, { "PID", TOP_INT, "pid", 9, 160, 0 },
-    { "OP", TOP_TEXT, "op", 10, 170, 0 }, { .name = NULL } };
-static const struct top_col client_cols[] = { { "SESSION", TOP_INT, "session", 8, 0, 0 },
-    { "USER", TOP_TEXT, "user", 10, 0, 0 }, { "CLIENT", TOP_TEXT, "name", 10, 0, 0 },
-    { "PID", TOP_INT, "pid", 9, 90, 0 }, { "RUN", TOP_COUNT, "running", 5, 0, 1 },
-    { "QUEUED", TOP_COUNT, "queued", 6, 0, 1 },
-    { "TOTAL", TOP_COUNT, "requests_total", 8, 72, 1 },
-    { "TOK/S", TOP_RATE, "rate", 6, 0, 1 },
-    { "HELD", TOP_COUNT, "held_records", 5, 100, 1 },
-    { "AGE", TOP_AGE, "age_ms", 7, 0, 1 }, { "STATE", TOP_TEXT, "state", 7, 80, 0 },
-    { "WEIGHT", TOP_COUNT, "weight", 6, 110, 1 }, { .name = NULL } };
+static const struct top_col user_cols[] = { { "USER", TOP_TEXT, "user", 14, 0 },
+    { "CLIENTS", TOP_COUNT, "sessions", 7, 0 }, { "RUN", TOP_COUNT, "running", 6, 0 },
+    { "QUEUED", TOP_COUNT, "queued", 6, 0 },
+    { "PROMPT", TOP_COUNT, "prompt_tokens", 9, 72 },
+    { "OUTPUT", TOP_COUNT, "output_tokens", 9, 72 }, { "TOK/S", TOP_RATE, "rate", 8, 0 },
+    { "OLDEST", TOP_AGE, "age_ms", 7, 0 }, { "WEIGHT", TOP_COUNT, "weight", 6, 110 },
+    { "QUEUED TOK", TOP_COUNT, "cost", 10, 110 },
+    { "TOTAL", TOP_COUNT, "requests_total", 9, 110 }, { .name = NULL } };
+static const struct top_col request_cols[] = { { "ID", TOP_INT, "id", 8, 0 },
+    { "USER", TOP_TEXT, "user", 9, 0 }, { "CLIENT", TOP_TEXT, "client", 9, 78 },
+    { "STATE", TOP_TEXT, "state", 7, 0 }, { "PROMPT", TOP_COUNT, "prompt_tokens", 7, 0 },
+    { "OUTPUT", TOP_COUNT, "output_tokens", 7, 0 }, { "TOK/S", TOP_RATE, "rate", 6, 0 },
+    { "AGE", TOP_AGE, "age_ms", 7, 0 }, { "PRI", TOP_INT, "priority", 4, 72 },
+    { "OF MAX", TOP_SHARE, "share", 16, 110 }, { "MAX", TOP_COUNT, "max_new", 7, 100 },
+    { "N", TOP_COUNT, "n", 3, 120 }, { "COST", TOP_COUNT, "cost", 8, 130 },
+    { "WEIGHT", TOP_COUNT, "weight", 6, 140 }, { "SESSION", TOP_INT, "session", 8, 150 },
+    { "PID", TOP_INT, "pid", 9, 160 }, { "OP", TOP_TEXT, "op", 10, 170 },
+    { .name = NULL } };
+static const struct top_col client_cols[] = { { "SESSION", TOP_INT, "session", 8, 0 },
+    { "USER", TOP_TEXT, "user", 10, 0 }, { "CLIENT", TOP_TEXT, "name", 10, 0 },
+    { "PID", TOP_INT, "pid", 9, 90 }, { "RUN", TOP_COUNT, "running", 5, 0 },
+    { "QUEUED", TOP_COUNT, "queued", 6, 0 },
+    { "TOTAL", TOP_COUNT, "requests_total", 8, 72 }, { "TOK/S", TOP_RATE, "rate", 6, 0 },
+    { "HELD", TOP_COUNT, "held_records", 5, 100 }, { "AGE", TOP_AGE, "age_ms", 7, 0 },
+    { "STATE", TOP_TEXT, "state", 7, 80 }, { "WEIGHT", TOP_COUNT, "weight", 6, 110 },
+    { .name = NULL } };
 
 const struct top_table top_tables[TOP_V__N] = { { "users", "user", user_cols },
     { "requests", "id", request_cols }, { "clients", "session", client_cols } };
@@ -273,7 +265,42 @@ compare(const void *a, const void *b, void *arg)
 void
 top_rows_sort(json_t *rows, const struct top_col *col, int reverse)
 {
-    struct order o = { col, (col->down != 0) != (reverse != 0) ? -1 : 1 };
+    struct order o = { col, TOP_IS_DOWN(col) != reverse ? -1 : 1 };
 
     fct_sort(rows, compare, &o);
+}
+
+/* ---- the row selected ---------------------------------------------------- */
+
+const json_t *
+top_selected(const struct top *t)
+{
+    return json_array_get(t->rows[t->view], t->sel);
+}
+
+void
+top_follow(struct top *t, const json_t *row)
+{
+    json_decref(t->followed);
+    t->followed = json_incref(json_object_get(row, top_tables[t->view].key));
+}
+
+void
+top_select(struct top *t)
+{
+    const struct top_table *table = &top_tables[t->view];
+    json_t *rows = t->rows[t->view], *r;
+    size_t i, n = json_array_size(rows);
+
+    top_rows_sort(rows, &table->cols[t->sort[t->view]], t->reverse[t->view]);
+    json_array_foreach(rows, i, r) {
+        if (json_equal(json_object_get(r, table->key), t->followed)) {
+            t->sel = i;
+            return;
+        }
+    }
+    /* It has gone: whatever is in its place. */
+    top_follow(t, NULL);
+    if (t->sel >= n)
+        t->sel = n > 0 ? n - 1 : 0;
 }

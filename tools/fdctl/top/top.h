@@ -8,9 +8,9 @@
  *   term.c    terminal, keys, the loop
  *   link.c    the admin socket, without waiting
  *   rows.c    counters to rates and quantiles; answers to rows: requests, users,
- *             clients; sorting
+ *             clients; sorting, the row selected
  *   canvas.c  cells, text, bars, charts, numbers
- *   draw.c    the screen on a canvas; table.c its lower part
+ *   draw.c    the screen on a canvas
  *
  * The screen is drawn on a canvas first, which goes to ncurses or, with
  * --once, to a file. Text from the daemon is cleaned when it gets there.
@@ -164,8 +164,9 @@ struct top_col {
     const char *key;
     int width;
     int from; /* shown on screens at least so wide */
-    int down; /* sorted: the greatest first */
 };
+/* Is it sorted with the greatest first? Texts and names that are numbers are not. */
+#define TOP_IS_DOWN(col) ((col)->form > TOP_INT)
 extern const struct top_table {
     const char *title, *key; /* key: the member that tells its rows apart */
     const struct top_col *cols;
@@ -258,8 +259,6 @@ int top_terminal(struct top *t);
 
 /* Draw it all. Sets page and first, so that the selected row is on the screen. */
 void top_draw(struct top *t, struct top_canvas *c);
-/* The lower part: lines y to y_end. */
-void top_draw_table(struct top *t, struct top_canvas *c, int y, int y_end);
 /* The row selected, NULL: there is none. */
 const json_t *top_selected(const struct top *t);
 /* Follow this row; NULL: what is in its place. */
