@@ -28,10 +28,9 @@ libfdtools_a_SOURCES = \
 	tools/fdctl/stat/stat.h \
 	tools/fdctl/texts.c \
 	tools/fdctl/top/canvas.c \
+	tools/fdctl/top/daemon.c \
 	tools/fdctl/top/draw.c \
-	tools/fdctl/top/link.c \
 	tools/fdctl/top/rows.c \
-	tools/fdctl/top/term.c \
 	tools/fdctl/top/top.c \
 	tools/fdctl/top/top.h \
 	tools/fdctl/trace/perfetto.c \

@@ -44,12 +44,11 @@ describe(const struct fct *f, const char *name, const char *lock)
     pid_t pid = rc != 0 ? fct_daemon_pid(f) : (pid_t)fct_num(st, "pid");
     const char *instance = fct_str(st, "instance"), *socket = fct_str(st, "socket");
     const char *state = fct_str(st, "state");
-    const struct passwd *pw = NULL;
+    const struct passwd *pw;
     struct stat own;
     int is_there = stat(lock, &own) == 0 || stat(f->socket, &own) == 0;
 
-    if (is_there)
-        pw = getpwuid(own.st_uid);
+    pw = is_there ? getpwuid(own.st_uid) : NULL;
     w = json_object_get(st, "worker");
     if (strcmp(state, "running") == 0 && strcmp(fct_str(w, "phase"), "ready") != 0)
         state = fct_str(w, "phase");
@@ -162,16 +161,12 @@ fct_cmd_ls(const struct fct *f, int argc, char **argv)
         return rc;
     fdw_env_get(&e);
     ls.list = json_array();
-    if (f->dir_given) {
-        add_base(&ls, f->dir);
-    } else {
-        add_base(&ls, e.system_dir);
-        snprintf(dir, sizeof(dir), "%.500s/fdd", e.xdg != NULL ? e.xdg : "");
-        if (e.xdg != NULL)
-            add_base(&ls, dir);
-        if (e.runtime_dir != NULL)
-            add_base(&ls, e.runtime_dir);
-    }
+    add_base(&ls, f->dir_given ? f->dir : e.system_dir);
+    snprintf(dir, sizeof(dir), "%.500s/fdd", e.xdg != NULL ? e.xdg : "");
+    if (!f->dir_given && e.xdg != NULL)
+        add_base(&ls, dir);
+    if (!f->dir_given && e.runtime_dir != NULL)
+        add_base(&ls, e.runtime_dir);
     if (ls.json)
         return fct_print_json(ls.list);
     rows = json_array();

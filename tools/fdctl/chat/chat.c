@@ -133,7 +133,7 @@ struct answer {
     struct chat *c;
     fdchat_answer_t *parser;
     fdc_req_t *r;
-    struct fct_buf content, reasoning, args;
+    struct fct_buf text[FDCHAT_ARGUMENTS + 1]; /* of each kind of piece */
     json_t *calls, *call;
     int shows_reasoning;
     const char *finish;
@@ -169,42 +169,34 @@ static void
 end_call(struct answer *a)
 {
     json_t *f = json_object_get(a->call, "function");
+    struct fct_buf *args = &a->text[FDCHAT_ARGUMENTS];
 
     if (a->call == NULL)
         return;
-    (void)json_object_set_new(f, "arguments", fct_json_text(a->args.p, a->args.n));
+    (void)json_object_set_new(f, "arguments", fct_json_text(args->p, args->n));
     if (!a->c->json)
         printf("[call %s %s]\n", fct_str(f, "name"), fct_str(f, "arguments"));
-    a->args.n = 0;
+    args->n = 0;
     a->call = NULL;
 }
 
 static int
 take_piece(struct answer *a, const struct fdchat_piece *p)
 {
-    struct fct_buf *to = NULL;
+    int rc = 0;
 
-    switch (p->kind) {
-    case FDCHAT_CONTENT:
-    case FDCHAT_REASONING:
+    if (p->kind == FDCHAT_CONTENT || p->kind == FDCHAT_REASONING)
         show(a, p->kind == FDCHAT_REASONING, p->text, p->bytes);
-        to = p->kind == FDCHAT_REASONING ? &a->reasoning : &a->content;
-        break;
-    case FDCHAT_CALL:
+    if (p->kind == FDCHAT_CALL || p->kind == FDCHAT_CALL_END)
         end_call(a);
-        if (a->calls == NULL)
-            a->calls = json_array();
+    if (p->kind == FDCHAT_CALL) {
         a->call = json_pack("{s:s,s:s,s:{s:o}}", "id", p->id, "type", "function",
             "function", "name", fct_json_text(p->text, p->bytes));
-        return json_array_append_new(a->calls, a->call) == 0 ? 0 : fct_oom();
-    case FDCHAT_ARGUMENTS:
-        to = &a->args;
-        break;
-    case FDCHAT_CALL_END:
-        end_call(a);
-        break;
+        rc = json_array_append_new(a->calls, a->call);
+    } else if (p->kind <= FDCHAT_ARGUMENTS) {
+        rc = fct_buf_add(&a->text[p->kind], p->text, p->bytes);
     }
-    return to == NULL || fct_buf_add(to, p->text, p->bytes) == 0 ? 0 : fct_oom();
+    return rc == 0 ? 0 : fct_oom();
 }
 
 static int
@@ -222,27 +214,19 @@ take_pieces(struct answer *a, int rc)
 static int
 take_event(struct answer *a, const struct fdc_event *ev)
 {
-    const char *name;
-    size_t n;
+    size_t n = 0;
+    const char *text = fdc_event_text(ev, 0, &n);
 
-    switch (ev->type) {
-    case FDC_T_TEXT:
-        return take_pieces(a, fdchat_answer_feed(a->parser, ev->text, ev->n));
-    case FDC_T_SPECIAL:
-        name = fdc_event_text(ev, 0, &n);
-        return take_pieces(a, fdchat_answer_special(a->parser, name, n));
-    case FDC_T_CHOICE_END:
+    if (ev->type == FDC_T_TEXT)
+        return take_pieces(a, fdchat_answer_feed(a->parser, text, n));
+    if (ev->type == FDC_T_SPECIAL)
+        return take_pieces(a, fdchat_answer_special(a->parser, text, n));
+    if (ev->type == FDC_T_CHOICE_END)
         a->finish = fdc_finish_name(ev->choice_end->finish);
-        break;
-    case FDC_T_DONE:
+    else if (ev->type == FDC_T_DONE)
         a->done = *ev->done;
-        break;
-    case FDC_T_ERROR:
+    else if (ev->type == FDC_T_ERROR)
         a->error = *ev->error;
-        break;
-    default:
-        break;
-    }
     return 0;
 }
 
@@ -334,11 +318,12 @@ render(struct chat *c, struct fdchat_prompt *ret)
 static int
 keep(const struct answer *a)
 {
+    const struct fct_buf *said = &a->text[FDCHAT_CONTENT];
+    const struct fct_buf *thought = &a->text[FDCHAT_REASONING];
     json_t *m = json_pack("{s:s, s:o, s:o*, s:O*}", "role", "assistant", "content",
-        fct_json_text(a->content.p, strlen(a->content.p != NULL ? a->content.p : "")),
-        "reasoning_content",
-        a->reasoning.n > 0 ? fct_json_text(a->reasoning.p, a->reasoning.n) : NULL,
-        "tool_calls", a->calls);
+        fct_json_text(said->p, strlen(said->p != NULL ? said->p : "")),
+        "reasoning_content", thought->n > 0 ? fct_json_text(thought->p, thought->n) : NULL,
+        "tool_calls", json_array_size(a->calls) > 0 ? a->calls : NULL);
     json_t *shown = a->c->json ? json_copy(m) : NULL;
 
     if (json_array_append_new(a->c->messages, m) != 0) {
@@ -362,7 +347,7 @@ keep(const struct answer *a)
 static int
 answer(struct chat *c)
 {
-    struct answer a = { .c = c };
+    struct answer a = { .c = c, .calls = json_array() };
     struct fdchat_prompt p = { NULL };
     struct fdchat_answer_opts o = { .size = sizeof(o), .format = c->format, .no_calls = 0 };
     char err[FDCHAT_ERR_BYTES] = "";
@@ -390,9 +375,8 @@ answer(struct chat *c)
     fdc_req_free(a.r);
     fdchat_answer_free(a.parser);
     json_decref(a.calls);
-    free(a.content.p);
-    free(a.reasoning.p);
-    free(a.args.p);
+    for (int kind = 0; kind <= FDCHAT_ARGUMENTS; kind++)
+        free(a.text[kind].p);
     return rc == FCT_EX_INT && c->is_person ? 0 : rc; /* the next line may come */
 }
 

@@ -220,44 +220,42 @@ stt_textfile(const char *path, const struct cnt_seg *s, unsigned names)
         "stat: --textfile %s: %s", path, strerror(e));
 }
 
+/* The segment is closed, unless its daemon lives. */
 static void
-stt_close(const struct cnt_seg **seg)
+drop_ended(const struct cnt_seg **seg)
 {
-    if (*seg != NULL)
-        fct_seg_close(*seg);
+    if (*seg == NULL || fct_seg_alive(*seg))
+        return;
+    fct_seg_close(*seg);
     *seg = NULL;
 }
 
 static int
-stt_round(const struct fct *f, const char *path, unsigned names, const struct cnt_seg **seg)
+export_once(const struct fct *f, const char *path, unsigned names,
+    const struct cnt_seg **seg)
 {
     struct cnt_seg *all = NULL;
     int rc = 0;
 
     /* The segment before is kept while its daemon lives, for it may be too busy to send
      * another. */
-    if (*seg == NULL || !fct_seg_alive(*seg)) {
-        stt_close(seg);
+    drop_ended(seg);
+    if (*seg == NULL)
         rc = fct_seg_open(f, ASK_MS, seg);
-    }
-    if (rc == 0 && !fct_seg_alive(*seg)) {
-        stt_close(seg);
-        rc = -ENOENT;
-    }
-    if (rc != 0 && rc != -ENOENT) {
-        rc = fct_seg_open(f, 0, seg); /* for its message */
-        if (rc != 0)
-            return rc;
-    }
-    if (rc == 0 && (all = fct_seg_snap_each(*seg)) == NULL)
+    drop_ended(seg);
+    if (rc != 0 && rc != -ENOENT && (rc = fct_seg_open(f, 0, seg)) != 0)
+        return rc; /* with a message */
+    if (*seg != NULL && (all = fct_seg_snap_each(*seg)) == NULL)
         return fct_oom();
     rc = stt_textfile(path, all, names);
     free(all);
     return rc;
 }
 
-int
-stt_export(const struct fct *f, const char *path, unsigned names, double interval, int once)
+/* Write the file each interval until SIGTERM or SIGINT, or once; go on when the daemon ends
+ * and starts. */
+static int export(const struct fct *f, const char *path, unsigned names, double interval,
+    int once)
 {
     const struct timespec nap = { .tv_sec = (time_t)interval,
         .tv_nsec = (long)((interval - floor(interval)) * 1e9) };
@@ -271,9 +269,10 @@ stt_export(const struct fct *f, const char *path, unsigned names, double interva
     if (!once)
         sigprocmask(SIG_BLOCK, &set, NULL);
     do
-        rc = stt_round(f, path, names, &seg);
+        rc = export_once(f, path, names, &seg);
     while (rc == 0 && !once && sigtimedwait(&set, NULL, &nap) <= 0);
-    stt_close(&seg);
+    if (seg != NULL)
+        fct_seg_close(seg);
     return rc;
 }
 
@@ -420,7 +419,7 @@ fct_cmd_stat(const struct fct *f, int argc, char **argv)
     if (a.names == 0)
         a.names = PRM_NAMES_FDD;
     if (a.textfile != NULL)
-        return stt_export(f, a.textfile, a.names, a.interval > 0 ? a.interval : 15, a.once);
+        return export(f, a.textfile, a.names, a.interval > 0 ? a.interval : 15, a.once);
     if ((rc = fct_seg_open(f, 0, &seg)) != 0)
         return rc;
     if (!fct_seg_alive(seg))

@@ -22,9 +22,5 @@ int stt_pick(const char *word, uint8_t pick[STT_N_ROW]);
 /* What prm_print() writes, into a file that appears under path when it is complete, mode 0644.
  * 0 or an exit code, with the message printed. */
 int stt_textfile(const char *path, const struct cnt_seg *s, unsigned names);
-/* stt_textfile() each interval until SIGTERM or SIGINT, or once; goes on when the
- * daemon ends and starts. 0 or an exit code, with the message printed. */
-int stt_export(const struct fct *f, const char *path, unsigned names, double interval,
-    int once);
 
 #endif

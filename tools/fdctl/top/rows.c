@@ -237,8 +237,12 @@ static const struct top_col client_cols[] = { { "SESSION", TOP_INT, "session", 8
     { "STATE", TOP_TEXT, "state", 7, 80 }, { "WEIGHT", TOP_COUNT, "weight", 6, 110 },
     { .name = NULL } };
 
-const struct top_table top_tables[TOP_V__N] = { { "users", "user", user_cols },
-    { "requests", "id", request_cols }, { "clients", "session", client_cols } };
+const struct top_table top_tables[TOP_V__N] = {
+    { "users", "user", user_cols, "select a request (r) or a client (c) to cancel" },
+    { "requests", "id", request_cols, "cancel request {id} of {user} ({client})? y/n" },
+    { "clients", "session", client_cols,
+        "cancel all {running+queued} requests of session {session}, {name} of {user}? y/n" }
+};
 
 struct order {
     const struct top_col *col;

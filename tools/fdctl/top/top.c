@@ -4,211 +4,244 @@
 
 #include "tools/fdctl/top/top.h"
 
+#include <curses.h>
 #include <langinfo.h>
 #include <locale.h>
+#include <term.h>
 
 #include "tools/fdctl/commands.h"
 
-#define S_NS         1000000000u
-#define RECONNECT_MS 200            /* the screen stands still so long */
-#define SILENT_S     4              /* the gate moves twice a second at least */
-#define DENIED_NS    (15ull * S_NS) /* who may not see the rows, may not at once after */
-#define ROWS_SHARE   20             /* questions for rows take 1/20 of the time at most */
+#define RECONNECT_NS (500 * CLK_MS)
 
-/* ---- what the daemon says ------------------------------------------------ */
+/* ---- keys ---------------------------------------------------------------- */
+
+/* The question is asked when the key y comes. Its reference passes. */
+static void
+propose(struct top *t, json_t *question, const char *text)
+{
+    json_decref(t->ask);
+    t->ask = question;
+    top_say(t, 0, text);
+}
 
 static void
-take_rows(struct top *t, const char *cmd, const json_t *answer)
+propose_cancel(struct top *t)
 {
-    json_t **rows = t->rows, *next;
-    uint64_t now = clk_now_ns();
-    double secs = t->t_rows != 0 ? (double)(now - t->t_rows) / 1e9 : 0;
+    const struct top_table *table = &top_tables[t->view];
+    const json_t *r = top_selected(t);
+    char text[300];
 
-    t->deny[0] = '\0';
-    if (strcmp(cmd, "requests") == 0) {
-        next = top_rows_requests(answer, rows[TOP_V_REQUESTS], secs);
-        json_decref(rows[TOP_V_REQUESTS]);
-        rows[TOP_V_REQUESTS] = next;
-        t->t_rows = now;
-    } else {
-        json_decref(rows[TOP_V_CLIENTS]);
-        json_decref(rows[TOP_V_USERS]);
-        rows[TOP_V_CLIENTS] = top_rows_clients(answer, rows[TOP_V_REQUESTS]);
-        rows[TOP_V_USERS] = top_rows_users(rows[TOP_V_REQUESTS], rows[TOP_V_CLIENTS]);
-        /* Building and sending the lists is work for the gate too. */
-        t->t_may_ask = now + (now - t->t_asked) * ROWS_SHARE;
-    }
+    fct_fill(text, sizeof(text), table->cancel, r);
+    if (t->deny[0] != '\0')
+        top_say(t, 1, t->deny);
+    else if (r == NULL || t->view == TOP_V_USERS)
+        top_say(t, 1, r == NULL ? "nothing to cancel" : text);
+    else
+        propose(t,
+            json_pack("{s:s, s:O}", "cmd", "cancel", table->key,
+                json_object_get(r, table->key)),
+            text);
+}
+
+static void
+act(struct top *t)
+{
+    int rc = top_link_ask(&t->link, t->ask);
+
+    t->ask = NULL;
+    top_say(t, rc != 0,
+        rc == 0             ? "asking the daemon ..."
+            : rc == -ENOMEM ? "out of memory"
+                            : "the daemon has not yet answered the last one");
+}
+
+static void
+move_by(struct top *t, int by)
+{
+    size_t n = json_array_size(t->rows[t->view]);
+    long to = (long)t->sel + by;
+
+    if (n == 0)
+        return;
+    t->sel = to < 0 ? 0 : (size_t)to >= n ? n - 1 : (size_t)to;
+    /* The first place is a place, not a row. */
+    top_follow(t, t->sel > 0 ? top_selected(t) : NULL);
+}
+
+static void
+set_view(struct top *t, int view)
+{
+    if (t->view == view)
+        return;
+    t->view = view;
+    t->sel = t->first = 0;
+    top_follow(t, NULL);
     top_select(t);
 }
 
-void
-top_say(struct top *t, int is_bad, const char *text)
+/* reverse: in the reverse order; else by the next column that is on the screen. */
+static void
+sort_rows(struct top *t, int reverse)
 {
-    snprintf(t->message, sizeof(t->message), "%s", text);
-    t->message_bad = is_bad;
-    t->message_own = 0;
+    const struct top_col *cols = top_tables[t->view].cols;
+    int *at = &t->sort[t->view];
+
+    t->reverse[t->view] = reverse && !t->reverse[t->view];
+    while (!reverse && (cols[++*at].name == NULL || cols[*at].from > COLS))
+        *at = cols[*at].name == NULL ? -1 : *at;
+    top_select(t);
 }
 
-/* Commands of keys, and what their answers say. */
+/* The next longer or shorter one. */
+static void
+set_interval(struct top *t, int by)
+{
+    static const double of[] = { 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60 };
+    int last = sizeof(of) / sizeof(of[0]) - 1, i = by > 0 ? 0 : last;
+
+    while (by > 0 ? i < last && of[i] <= t->interval : i > 0 && of[i] >= t->interval)
+        i += by;
+    t->interval = of[i];
+    t->t_next = clk_now_ns() + (uint64_t)(t->interval * 1e9);
+}
+
+static void
+daemon_key(struct top *t, int key)
+{
+    int is_paused = json_is_true(json_object_get(t->status, "paused"));
+    int off = key == 'p' ? is_paused : key == 'D';
+
+    if (t->gone)
+        top_say(t, 1, "there is no daemon to ask");
+    else if (key == 'k')
+        propose_cancel(t);
+    else
+        propose(t,
+            json_pack("{s:s, s:b}", "cmd", key == 'p' ? "pause" : "drain", "off", off),
+            key != 'p'      ? "drain: refuse new requests and let those accepted end? y/n"
+                : is_paused ? "go on: start queued requests again? y/n"
+                            : "pause: queue requests and start none of them? y/n");
+    if (key == 'D' && !t->gone)
+        act(t); /* does not ask */
+}
+
+static void
+move_pages(struct top *t, int by)
+{
+    move_by(t, by * t->page);
+}
+
+static void
+screen_key(struct top *t, int key)
+{
+    if (key == 'h')
+        t->help = 1;
+    else if (key == ' ')
+        t->frozen = !t->frozen;
+    else
+        clearok(curscr, TRUE);
+}
+
 static const struct {
-    const char *cmd, *text;
-} actions[] = { { "cancel", "{cancelled} cancelled" },
-    { "drain", "{state}, {requests} requests left" },
-    { "pause", "{state}, {queued} requests queued, {running} running" } };
+    int key;
+    void (*fn)(struct top *t, int arg);
+    int arg;
+} key_rows[] = { { 'h', screen_key, 'h' }, { '?', screen_key, 'h' },
+    { KEY_F(1), screen_key, 'h' }, { ' ', screen_key, ' ' },
+    { 'L' & 0x1f, screen_key, 0 }, { '+', set_interval, 1 }, { '-', set_interval, -1 },
+    { 'k', daemon_key, 'k' }, { 'd', daemon_key, 'd' }, { 'D', daemon_key, 'D' },
+    { 'p', daemon_key, 'p' }, { 'u', set_view, TOP_V_USERS },
+    { 'r', set_view, TOP_V_REQUESTS }, { 'c', set_view, TOP_V_CLIENTS },
+    { 's', sort_rows, 0 }, { 'S', sort_rows, 1 }, { KEY_UP, move_by, -1 },
+    { KEY_DOWN, move_by, 1 }, { KEY_PPAGE, move_pages, -1 }, { KEY_NPAGE, move_pages, 1 },
+    { KEY_HOME, move_by, INT_MIN }, { KEY_END, move_by, INT_MAX } };
+
+/* 1: quit. */
+static int
+on_key(struct top *t, int key)
+{
+    const size_t n = sizeof(key_rows) / sizeof(key_rows[0]);
+    size_t i = 0;
+
+    if (key == KEY_RESIZE)
+        return 0;
+    if (t->ask != NULL) {
+        if (key == 'y' || key == 'Y')
+            act(t);
+        else
+            propose(t, NULL, "not done");
+        return 0;
+    }
+    if (t->help) {
+        t->help = 0;
+        return 0;
+    }
+    t->message[0] = '\0';
+    while (i < n && key_rows[i].key != key)
+        i++;
+    if (i < n)
+        key_rows[i].fn(t, key_rows[i].arg);
+    else if (key != 'q')
+        top_say(t, 1, "no such key; h shows them");
+    return key == 'q';
+}
+
+/* ---- terminal ------------------------------------------------------------ */
 
 static void
-on_answer(void *arg, const char *cmd, const json_t *answer, const char *why)
+set_looks(attr_t *looks, int no_color)
 {
-    int is_status = strcmp(cmd, "status") == 0;
-    int ok = json_is_true(json_object_get(answer, "ok"));
-    const char *says = NULL;
-    struct top *t = arg;
-    char text[600] = "";
+    static const struct {
+        attr_t attr;
+        short color; /* 0: the terminal's */
+    } of[TOP_ATTR__N] = { [TOP_NAME] = { 0, COLOR_CYAN },
+        [TOP_VALUE] = { A_BOLD, 0 },
+        [TOP_DIM] = { A_DIM, 0 },
+        [TOP_GOOD] = { 0, COLOR_GREEN },
+        [TOP_WARN] = { A_BOLD, COLOR_YELLOW },
+        [TOP_BAD] = { A_BOLD, COLOR_RED },
+        [TOP_BAR] = { 0, COLOR_GREEN },
+        [TOP_HEAD] = { A_REVERSE, 0 },
+        [TOP_SELECTED] = { A_REVERSE | A_BOLD, 0 } };
+    const char *e = getenv("NO_COLOR");
+    int has_color = !no_color && (e == NULL || e[0] == '\0') && has_colors() &&
+        start_color() == OK && use_default_colors() == OK;
 
-    for (size_t i = 0; i < sizeof(actions) / sizeof(actions[0]); i++)
-        if (strcmp(actions[i].cmd, cmd) == 0)
-            says = actions[i].text;
-    if (answer == NULL)
-        snprintf(text, sizeof(text), "%s", why);
-    else if (!ok)
-        fct_fill(text, sizeof(text), "{error}[fix|\nfix: {fix}]", answer);
-    else if (says != NULL)
-        fct_fill(text, sizeof(text), says, answer);
-    if (says != NULL) {
-        top_say(t, !ok, text);
-        if (ok)
-            (void)top_link_ask(&t->link, fct_question("status"));
-    } else if (answer == NULL && is_status && t->link.failed == EACCES) {
-        snprintf(t->deny, sizeof(t->deny), "%.500s", text);
-    } else if (answer == NULL) {
-        /* Not over an open question. */
-        if (is_status && t->link.failed == 0 && !t->gone && t->ask == NULL) {
-            top_say(t, 1, text);
-            t->message_own = 1;
+    for (short i = 0; i < TOP_ATTR__N; i++) {
+        looks[i] = of[i].attr;
+        if (has_color && of[i].color != 0) {
+            init_pair(i, of[i].color, -1);
+            looks[i] |= (attr_t)COLOR_PAIR(i);
         }
-    } else if (!ok) {
-        if (t->deny[0] == '\0')
-            snprintf(t->deny, sizeof(t->deny), "%.500s", text);
-    } else if (is_status) {
-        json_decref(t->status);
-        t->status = json_incref((json_t *)(uintptr_t)answer);
-        if (t->message_own)
-            t->message[0] = '\0';
-    } else {
-        take_rows(t, cmd, answer);
     }
 }
 
-void
-top_ask_all(struct top *t, uint64_t now)
+static int
+draw(struct top *t, const attr_t *looks)
 {
-    if (t->gone || t->silent > 0)
-        return;
-    (void)top_link_ask(&t->link, fct_question("status"));
-    if (now < t->t_may_ask || (t->deny[0] != '\0' && now - t->t_asked < DENIED_NS))
-        return;
-    t->t_asked = now;
-    (void)top_link_ask(&t->link, fct_question("requests"));
-    (void)top_link_ask(&t->link, fct_question("clients"));
-}
+    struct top_canvas c;
 
-/* ---- the segment --------------------------------------------------------- */
+    if (top_canvas_init(&c, COLS > 0 ? COLS : 1, LINES > 0 ? LINES : 1, t->utf8) != 0)
+        return -ENOMEM;
+    top_draw(t, &c);
+    erase();
+    for (int i = 0; i < c.w * c.h; i++) {
+        const wchar_t ch = (wchar_t)c.cell[i].ch;
 
-/* The counters and the time; rates are those since the sample before, if there is one. */
-static void
-sample(struct top *t, uint64_t now)
-{
-    struct cnt_seg before = t->raw;
-    double secs = t->t_raw != 0 ? (double)(now - t->t_raw) / 1e9 : 0;
-    time_t seconds = time(NULL);
-    struct tm tm;
-
-    /* A daemon that came since may have fewer groups. */
-    (void)fct_seg_snap_group(t->seg,
-        t->group < cnt_n_group(t->seg) ? t->group : CNT_ALL_GROUPS, &t->raw);
-    t->t_raw = now;
-    top_rates(&before, &t->raw, secs, &t->r);
-    (void)strftime(t->clock, sizeof(t->clock), "%T", localtime_r(&seconds, &tm));
-}
-
-/* Begin with this daemon. */
-static void
-adopt(struct top *t, const struct cnt_seg *seg, uint64_t now)
-{
-    int again = t->seg != NULL;
-    char text[96];
-
-    if (again) {
-        fct_seg_close(t->seg);
-        top_link_fini(&t->link);
+        attrset(looks[c.cell[i].attr]);
+        if (ch != 0)
+            mvaddnwstr(i / c.w, i % c.w, &ch, 1);
     }
-    top_link_init(&t->link, t->f->admin, on_answer, t);
-    t->seg = seg;
-    t->gone = t->silent = t->frozen = 0;
-    json_decref(t->ask);
-    json_decref(t->status);
-    t->ask = t->status = NULL;
-    t->deny[0] = '\0';
-    t->t_raw = t->t_rows = t->t_may_ask = 0;
-    for (int i = 0; i < TOP_V__N; i++)
-        json_array_clear(t->rows[i]);
-    t->t_moved = now;
-    sample(t, now);
-    if (again) {
-        top_remember(t);
-        snprintf(text, sizeof(text), "a new daemon, pid %d", (int)t->raw.gate_pid);
-        top_say(t, 0, text);
-    }
+    attrset(A_NORMAL);
+    refresh();
+    free(c.cell);
+    return 0;
 }
 
-int
-top_reconnect(struct top *t, uint64_t now)
-{
-    const struct cnt_seg *seg;
-
-    if (fct_seg_open(t->f, RECONNECT_MS, &seg) != 0)
-        return 0;
-    if (memcmp(seg->boot_id, t->raw.boot_id, sizeof(seg->boot_id)) == 0 ||
-        !fct_seg_alive(seg)) {
-        fct_seg_close(seg);
-        return 0;
-    }
-    adopt(t, seg, now);
-    return 1;
-}
-
-/* An interval has passed. */
-void
-top_update(struct top *t, uint64_t now)
-{
-    uint64_t up = t->raw.g.uptime_ns;
-
-    /* A process that was killed may be there until somebody waits for it; but it does not
-     * move, and its socket takes no connection. */
-    if (!fct_seg_alive(t->seg) ||
-        (cnt_get(&t->seg->g.uptime_ns) == up &&
-            (t->link.failed == ECONNREFUSED || t->link.failed == ENOENT) &&
-            now - t->t_moved >= S_NS)) {
-        if (t->ask == NULL && !t->gone)
-            t->message[0] = '\0';
-        t->gone = 1;
-        t->silent = 0;
-        return;
-    }
-    t->gone = 0;
-    sample(t, now);
-    top_remember(t);
-    if (t->raw.g.uptime_ns != up)
-        t->t_moved = now;
-    t->silent = now - t->t_moved >= SILENT_S * (uint64_t)S_NS
-        ? (int)((now - t->t_moved) / S_NS)
-        : 0;
-}
-
-/* ---- the command --------------------------------------------------------- */
-
-int
-top_wait_for(struct top *t, uint64_t t_next)
+/* Wait for keys (unless once), answers or t_next; signals come meanwhile, blocked or not.
+ * 1: there are keys or there was a signal; 0; -EIO: the terminal has gone. */
+static int
+wait_for(struct top *t, uint64_t t_next)
 {
     struct pollfd pfd[2] = { { .fd = t->once ? -1 : STDIN_FILENO, .events = POLLIN } };
     uint64_t now = clk_now_ns(), ns = t_next > now ? t_next - now : 0;
@@ -217,13 +250,98 @@ top_wait_for(struct top *t, uint64_t t_next)
     int n;
 
     ns = top_link_wait(&t->link, now, ns, &pfd[1]);
-    ts = (struct timespec){ .tv_sec = (time_t)(ns / S_NS), .tv_nsec = (long)(ns % S_NS) };
+    ts = (struct timespec){ .tv_sec = (time_t)(ns / CLK_S), .tv_nsec = (long)(ns % CLK_S) };
     sigemptyset(&none);
     n = ppoll(pfd, 2, &ts, &none);
     if (n > 0 && (pfd[0].revents & (POLLHUP | POLLERR | POLLNVAL)) != 0)
         return -EIO;
     return n < 0 || (pfd[0].revents & POLLIN) != 0;
 }
+
+static int
+loop(struct top *t, const attr_t *looks)
+{
+    uint64_t now, t_wake;
+    int keys, key;
+
+    t->t_next = clk_now_ns() + CLK_S / 4; /* a first figure soon */
+    top_ask_all(t, clk_now_ns());
+    for (;;) {
+        top_link_step(&t->link, clk_now_ns());
+        if (draw(t, looks) != 0)
+            return FCT_EX_SOFT;
+        t_wake = clk_now_ns() + CLK_S;
+        keys = wait_for(t, t_wake < t->t_next ? t_wake : t->t_next);
+        if (keys < 0)
+            return FCT_EX_IO;
+        if (fct_interrupted != 0)
+            return 128 + fct_interrupted;
+        while (keys && (key = getch()) != ERR)
+            if (on_key(t, key))
+                return 0;
+        now = clk_now_ns();
+        if (now < t->t_next && (t->gone || fct_seg_alive(t->seg)))
+            continue;
+        t->t_next = now + (uint64_t)(t->interval * 1e9);
+        if (!t->frozen || !fct_seg_alive(t->seg)) {
+            top_update(t, now);
+            top_ask_all(t, now);
+        }
+        if (t->gone || t->silent > 0) {
+            if (top_reconnect(t, now))
+                top_ask_all(t, now);
+            if (t->t_next > now + RECONNECT_NS)
+                t->t_next = now + RECONNECT_NS;
+        }
+    }
+}
+
+/* Until a key or signal ends it; an exit code. */
+static int
+terminal(struct top *t)
+{
+    static const int fatal[] = { SIGINT, SIGTERM, SIGHUP };
+    const char *term = getenv("TERM");
+    attr_t looks[TOP_ATTR__N];
+    int can_move = 0, err, rc;
+    SCREEN *screen;
+    sigset_t in;
+
+    if (setupterm(NULL, STDOUT_FILENO, &err) == OK) {
+        can_move = cursor_address != NULL;
+        del_curterm(cur_term);
+    }
+    if (!can_move)
+        return fct_usage(
+            "top: TERM=%s is no terminal that can move its cursor; set TERM to what "
+            "this terminal is (xterm, vt100), or print one screen:\n  fdctl top --once",
+            term != NULL ? term : "");
+    screen = newterm(NULL, stdout, stdin);
+    if (screen == NULL)
+        return fct_usage("top: cannot use the terminal TERM=%s", term != NULL ? term : "");
+    set_escdelay(25);
+    cbreak();
+    noecho();
+    nonl();
+    keypad(stdscr, TRUE);
+    nodelay(stdscr, TRUE);
+    curs_set(0);
+    set_looks(looks, t->no_color);
+    /* signals come while poll waits, and at no other time */
+    sigemptyset(&in);
+    sigaddset(&in, SIGWINCH);
+    for (size_t i = 0; i < sizeof(fatal) / sizeof(fatal[0]); i++) {
+        fct_catch(fatal[i], 0);
+        sigaddset(&in, fatal[i]);
+    }
+    sigprocmask(SIG_BLOCK, &in, NULL);
+    rc = loop(t, looks);
+    endwin();
+    delscreen(screen);
+    return rc == FCT_EX_SOFT ? fct_oom() : rc;
+}
+
+/* ---- the command --------------------------------------------------------- */
 
 static int
 env_size(const char *name, int dflt, int least)
@@ -245,13 +363,13 @@ print_once(struct top *t)
     top_ask_all(t, clk_now_ns());
     while (clk_now_ns() < t_next) {
         top_link_step(&t->link, clk_now_ns());
-        (void)top_wait_for(t, t_next);
+        (void)wait_for(t, t_next);
     }
     top_update(t, clk_now_ns());
     t->t_may_ask = 0;
     top_ask_all(t, clk_now_ns());
     while (json_array_size(t->link.q) > 0) {
-        (void)top_wait_for(t, clk_now_ns() + S_NS);
+        (void)wait_for(t, clk_now_ns() + CLK_S);
         top_link_step(&t->link, clk_now_ns());
     }
     if (t->gone)
@@ -309,8 +427,8 @@ fct_cmd_top(const struct fct *f, int argc, char **argv)
     }
     (void)setlocale(LC_CTYPE, "");
     t.utf8 = !t.ascii && strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
-    adopt(&t, seg, clk_now_ns());
-    rc = t.once ? print_once(&t) : top_terminal(&t);
+    top_adopt(&t, seg, clk_now_ns());
+    rc = t.once ? print_once(&t) : terminal(&t);
     top_link_fini(&t.link);
     for (int i = 0; i < TOP_V__N; i++)
         json_decref(t.rows[i]);

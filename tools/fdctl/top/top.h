@@ -4,9 +4,8 @@
  * fdctl top: what the daemon does now, from its statistics segment and its
  * admin socket and nothing else. One thread, nothing blocks it for long.
  *
- *   top.c     the command, and what it keeps of the daemon
- *   term.c    terminal, keys, the loop
- *   link.c    the admin socket, without waiting
+ *   top.c     the command: terminal, keys, the loop
+ *   daemon.c  the admin socket, without waiting; what is kept of the daemon
  *   rows.c    counters to rates and quantiles; answers to rows: requests, users,
  *             clients; sorting, the row selected
  *   canvas.c  cells, text, bars, charts, numbers
@@ -20,7 +19,6 @@
 
 #include <poll.h>
 
-#include "daemon/common/counter.h"
 #include "tools/fdctl/lib/fct.h"
 
 #define TOP_MIN_W 60
@@ -32,7 +30,7 @@
 
 #define TOP_NONE (-1.0) /* a figure that the interval does not give */
 
-/* What a cell means; top/term.c knows how it looks. */
+/* What a cell means; top.c knows how it looks. */
 enum top_attr {
     TOP_PLAIN,
     TOP_NAME,
@@ -170,6 +168,7 @@ struct top_col {
 extern const struct top_table {
     const char *title, *key; /* key: the member that tells its rows apart */
     const struct top_col *cols;
+    const char *cancel; /* the key k: template of what is asked; of users, what is said */
 } top_tables[TOP_V__N];
 /* By this column; equal ones by id and user. */
 void top_rows_sort(json_t *rows, const struct top_col *col, int reverse);
@@ -248,14 +247,11 @@ void top_update(struct top *t, uint64_t now_ns);
 /* The rates become the newest of the history. */
 void top_remember(struct top *t);
 void top_ask_all(struct top *t, uint64_t now_ns);
+/* Begin with this daemon. */
+void top_adopt(struct top *t, const struct cnt_seg *seg, uint64_t now_ns);
 /* Go over to a new daemon, if there is one: 1. */
 int top_reconnect(struct top *t, uint64_t now_ns);
 void top_say(struct top *t, int is_bad, const char *text);
-/* Wait for keys (unless once), answers or t_next; signals come meanwhile, blocked or not.
- * 1: there are keys or there was a signal; 0; -EIO: the terminal has gone. */
-int top_wait_for(struct top *t, uint64_t t_next);
-/* Until a key or signal ends it; an exit code. */
-int top_terminal(struct top *t);
 
 /* Draw it all. Sets page and first, so that the selected row is on the screen. */
 void top_draw(struct top *t, struct top_canvas *c);

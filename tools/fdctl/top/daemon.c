@@ -1,0 +1,314 @@
+/* SPDX-FileCopyrightText: The fdd authors
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "tools/fdctl/top/top.h"
+
+#include <sys/socket.h>
+
+#define ANSWER_MAX   ((size_t)64 << 20)
+#define RECONNECT_MS 200          /* the screen stands still so long */
+#define SILENT_S     4            /* the gate moves twice a second at least */
+#define DENIED_NS    (15 * CLK_S) /* who may not see the rows, may not at once after */
+#define ROWS_SHARE   20           /* questions for rows take 1/20 of the time at most */
+
+/* ---- the admin socket ---------------------------------------------------- */
+
+void
+top_link_init(struct top_link *l, const char *path, top_answer *on_answer, void *arg)
+{
+    *l = (struct top_link){ .path = path,
+        .fd = -1,
+        .q = json_array(),
+        .in = { .got_fd = -1 },
+        .on_answer = on_answer,
+        .arg = arg };
+}
+
+void
+top_link_fini(struct top_link *l)
+{
+    if (l->fd >= 0)
+        close(l->fd);
+    if (l->in.got_fd >= 0)
+        close(l->in.got_fd);
+    json_decref(l->q);
+    free(l->line);
+    free(l->in.buf);
+}
+
+int
+top_link_ask(struct top_link *l, json_t *question)
+{
+    json_t *o;
+    size_t i;
+
+    json_array_foreach(l->q, i, o) {
+        if (strcmp(fct_str(o, "cmd"), fct_str(question, "cmd")) == 0) {
+            json_decref(question);
+            return -EEXIST;
+        }
+    }
+    return json_array_append_new(l->q, question) == 0 ? 0 : -ENOMEM;
+}
+
+/* The first question is over. */
+static void
+answered(struct top_link *l, const json_t *answer, const char *why)
+{
+    json_t *question = json_incref(json_array_get(l->q, 0));
+
+    json_array_remove(l->q, 0);
+    free(l->line);
+    l->line = NULL;
+    l->sent = l->in.n = 0;
+    l->on_answer(l->arg, fct_str(question, "cmd"), answer, why);
+    json_decref(question);
+}
+
+uint64_t
+top_link_wait(const struct top_link *l, uint64_t now_ns, uint64_t max_ns, struct pollfd *ret)
+{
+    uint64_t end = l->t_asked + TOP_ASK_NS, left = end > now_ns ? end - now_ns : 0;
+    size_t n = json_array_size(l->q);
+
+    *ret = (struct pollfd){ .fd = n > 0 ? l->fd : -1, .events = POLLIN };
+    if (n == 0)
+        return max_ns;
+    if (l->line == NULL)
+        return 0;
+    if (l->sent < strlen(l->line))
+        ret->events |= POLLOUT;
+    return left < max_ns ? left : max_ns;
+}
+
+void
+top_link_step(struct top_link *l, uint64_t now_ns)
+{
+    char why[160];
+    json_t *answer;
+    int rc;
+
+    while (json_array_size(l->q) > 0) {
+        if (l->line == NULL) {
+            l->line = fct_line_of(json_incref(json_array_get(l->q, 0)));
+            l->t_asked = now_ns;
+        }
+        if (l->fd < 0) {
+            l->fd = fct_dial(l->path, SOCK_NONBLOCK, -1);
+            l->failed = l->fd < 0 ? -l->fd : 0;
+        }
+        rc = l->line == NULL ? -ENOMEM
+            : l->fd < 0      ? l->fd
+                             : fct_send(l->fd, l->line, &l->sent);
+        if (rc == 0)
+            rc = fct_receive(l->fd, &l->in, ANSWER_MAX);
+        if (rc == 1 && now_ns - l->t_asked < TOP_ASK_NS)
+            return;
+        answer = rc == 0 ? json_loadb(l->in.buf, l->in.n, JSON_ALLOW_NUL, NULL) : NULL;
+        if (json_is_object(answer)) {
+            answered(l, answer, NULL);
+        } else {
+            snprintf(why, sizeof(why), "%s: %s", l->path,
+                rc == -EPIPE ? "closed by the daemon" : strerror(-rc));
+            /* no answer will come: none to those that wait, either */
+            if (l->fd >= 0)
+                close(l->fd);
+            l->fd = -1;
+            for (size_t n = json_array_size(l->q); n > 0; n--)
+                answered(l, NULL,
+                    rc == 1       ? "the daemon did not answer within 1 s"
+                        : rc == 0 ? "the daemon's answer is no JSON object"
+                                  : why);
+        }
+        json_decref(answer);
+    }
+}
+
+/* ---- what the daemon says ------------------------------------------------ */
+
+static void
+take_rows(struct top *t, const char *cmd, const json_t *answer)
+{
+    json_t **rows = t->rows, *next;
+    uint64_t now = clk_now_ns();
+    double secs = t->t_rows != 0 ? (double)(now - t->t_rows) / 1e9 : 0;
+
+    t->deny[0] = '\0';
+    if (strcmp(cmd, "requests") == 0) {
+        next = top_rows_requests(answer, rows[TOP_V_REQUESTS], secs);
+        json_decref(rows[TOP_V_REQUESTS]);
+        rows[TOP_V_REQUESTS] = next;
+        t->t_rows = now;
+    } else {
+        json_decref(rows[TOP_V_CLIENTS]);
+        json_decref(rows[TOP_V_USERS]);
+        rows[TOP_V_CLIENTS] = top_rows_clients(answer, rows[TOP_V_REQUESTS]);
+        rows[TOP_V_USERS] = top_rows_users(rows[TOP_V_REQUESTS], rows[TOP_V_CLIENTS]);
+        /* Building and sending the lists is work for the gate too. */
+        t->t_may_ask = now + (now - t->t_asked) * ROWS_SHARE;
+    }
+    top_select(t);
+}
+
+void
+top_say(struct top *t, int is_bad, const char *text)
+{
+    snprintf(t->message, sizeof(t->message), "%s", text);
+    t->message_bad = is_bad;
+    t->message_own = 0;
+}
+
+/* Commands of keys, and what their answers say. */
+static const struct {
+    const char *cmd, *text;
+} actions[] = { { "cancel", "{cancelled} cancelled" },
+    { "drain", "{state}, {requests} requests left" },
+    { "pause", "{state}, {queued} requests queued, {running} running" } };
+
+static void
+on_answer(void *arg, const char *cmd, const json_t *answer, const char *why)
+{
+    int is_status = strcmp(cmd, "status") == 0;
+    int ok = json_is_true(json_object_get(answer, "ok"));
+    const char *says = NULL;
+    struct top *t = arg;
+    char text[600] = "";
+
+    for (size_t i = 0; i < sizeof(actions) / sizeof(actions[0]); i++)
+        if (strcmp(actions[i].cmd, cmd) == 0)
+            says = actions[i].text;
+    if (answer == NULL)
+        snprintf(text, sizeof(text), "%s", why);
+    else if (!ok)
+        fct_fill(text, sizeof(text), "{error}[fix|\nfix: {fix}]", answer);
+    else if (says != NULL)
+        fct_fill(text, sizeof(text), says, answer);
+    if (says != NULL) {
+        top_say(t, !ok, text);
+        if (ok)
+            (void)top_link_ask(&t->link, fct_question("status"));
+    } else if (answer == NULL && is_status && t->link.failed == EACCES) {
+        snprintf(t->deny, sizeof(t->deny), "%.500s", text);
+    } else if (answer == NULL) {
+        /* Not over an open question. */
+        if (is_status && t->link.failed == 0 && !t->gone && t->ask == NULL) {
+            top_say(t, 1, text);
+            t->message_own = 1;
+        }
+    } else if (!ok) {
+        if (t->deny[0] == '\0')
+            snprintf(t->deny, sizeof(t->deny), "%.500s", text);
+    } else if (is_status) {
+        json_decref(t->status);
+        t->status = json_incref((json_t *)(uintptr_t)answer);
+        if (t->message_own)
+            t->message[0] = '\0';
+    } else {
+        take_rows(t, cmd, answer);
+    }
+}
+
+void
+top_ask_all(struct top *t, uint64_t now)
+{
+    if (t->gone || t->silent > 0)
+        return;
+    (void)top_link_ask(&t->link, fct_question("status"));
+    if (now < t->t_may_ask || (t->deny[0] != '\0' && now - t->t_asked < DENIED_NS))
+        return;
+    t->t_asked = now;
+    (void)top_link_ask(&t->link, fct_question("requests"));
+    (void)top_link_ask(&t->link, fct_question("clients"));
+}
+
+/* ---- the segment --------------------------------------------------------- */
+
+/* The counters and the time; rates are those since the sample before, if there is one. */
+static void
+sample(struct top *t, uint64_t now)
+{
+    struct cnt_seg before = t->raw;
+    double secs = t->t_raw != 0 ? (double)(now - t->t_raw) / 1e9 : 0;
+    time_t seconds = time(NULL);
+    struct tm tm;
+
+    /* A daemon that came since may have fewer groups. */
+    (void)fct_seg_snap_group(t->seg,
+        t->group < cnt_n_group(t->seg) ? t->group : CNT_ALL_GROUPS, &t->raw);
+    t->t_raw = now;
+    top_rates(&before, &t->raw, secs, &t->r);
+    (void)strftime(t->clock, sizeof(t->clock), "%T", localtime_r(&seconds, &tm));
+}
+
+void
+top_adopt(struct top *t, const struct cnt_seg *seg, uint64_t now)
+{
+    int again = t->seg != NULL;
+    char text[96];
+
+    if (again) {
+        fct_seg_close(t->seg);
+        top_link_fini(&t->link);
+    }
+    top_link_init(&t->link, t->f->admin, on_answer, t);
+    t->seg = seg;
+    t->gone = t->silent = t->frozen = 0;
+    json_decref(t->ask);
+    json_decref(t->status);
+    t->ask = t->status = NULL;
+    t->deny[0] = '\0';
+    t->t_raw = t->t_rows = t->t_may_ask = 0;
+    for (int i = 0; i < TOP_V__N; i++)
+        json_array_clear(t->rows[i]);
+    t->t_moved = now;
+    sample(t, now);
+    if (again) {
+        top_remember(t);
+        snprintf(text, sizeof(text), "a new daemon, pid %d", (int)t->raw.gate_pid);
+        top_say(t, 0, text);
+    }
+}
+
+int
+top_reconnect(struct top *t, uint64_t now)
+{
+    const struct cnt_seg *seg;
+
+    if (fct_seg_open(t->f, RECONNECT_MS, &seg) != 0)
+        return 0;
+    if (memcmp(seg->boot_id, t->raw.boot_id, sizeof(seg->boot_id)) == 0 ||
+        !fct_seg_alive(seg)) {
+        fct_seg_close(seg);
+        return 0;
+    }
+    top_adopt(t, seg, now);
+    return 1;
+}
+
+/* An interval has passed. */
+void
+top_update(struct top *t, uint64_t now)
+{
+    uint64_t up = t->raw.g.uptime_ns;
+
+    /* A process that was killed may be there until somebody waits for it; but it does not
+     * move, and its socket takes no connection. */
+    if (!fct_seg_alive(t->seg) ||
+        (cnt_get(&t->seg->g.uptime_ns) == up &&
+            (t->link.failed == ECONNREFUSED || t->link.failed == ENOENT) &&
+            now - t->t_moved >= CLK_S)) {
+        if (t->ask == NULL && !t->gone)
+            t->message[0] = '\0';
+        t->gone = 1;
+        t->silent = 0;
+        return;
+    }
+    t->gone = 0;
+    sample(t, now);
+    top_remember(t);
+    if (t->raw.g.uptime_ns != up)
+        t->t_moved = now;
+    t->silent =
+        now - t->t_moved >= SILENT_S * CLK_S ? (int)((now - t->t_moved) / CLK_S) : 0;
+}
