@@ -35,20 +35,18 @@ text(const char *s)
     return s[0] != '\0' ? fct_json_text(s, strlen(s)) : json_null();
 }
 
-/* What the daemon says of itself, if it answers and we may ask; else what is seen of it. */
+/* What the daemon of this user says of itself, if it answers and we may ask; else what is
+ * seen of it. */
 static json_t *
-describe(const struct fct *f, const char *name, const char *lock)
+describe(const struct fct *f, const char *name, uid_t uid)
 {
+    const struct passwd *pw = getpwuid(uid);
     json_t *st = NULL, *w, *o;
     int rc = fct_ask_once(f, fct_question("status"), 1, &st);
     pid_t pid = rc != 0 ? fct_daemon_pid(f) : (pid_t)fct_num(st, "pid");
     const char *instance = fct_str(st, "instance"), *socket = fct_str(st, "socket");
     const char *state = fct_str(st, "state");
-    const struct passwd *pw;
-    struct stat own;
-    int is_there = stat(lock, &own) == 0 || stat(f->socket, &own) == 0;
 
-    pw = is_there ? getpwuid(own.st_uid) : NULL;
     w = json_object_get(st, "worker");
     if (strcmp(state, "running") == 0 && strcmp(fct_str(w, "phase"), "ready") != 0)
         state = fct_str(w, "phase");
@@ -62,13 +60,32 @@ describe(const struct fct *f, const char *name, const char *lock)
         instance[0] != '\0' ? instance : name, "state", text(state), "model",
         text(fct_str(json_object_get(st, "model"), "name")), "pid",
         pid > 0 ? json_integer(pid) : json_null(), "user",
-        pw != NULL     ? text(pw->pw_name)
-            : is_there ? json_sprintf("%lu", (unsigned long)own.st_uid)
-                       : json_null(),
+        pw != NULL ? text(pw->pw_name) : json_sprintf("%lu", (unsigned long)uid),
         "device", text(fct_str(w, "device")), "socket",
         text(socket[0] != '\0' ? socket : f->socket), "runtime_dir", text(f->dir));
     json_decref(st);
     return o;
+}
+
+/* The columns that are shown of it, as texts. Its reference passes. */
+static json_t *
+row(json_t *o)
+{
+    static const char *const columns[][2] = { { "name", "NAME" }, { "state", "STATE" },
+        { "model", "MODEL" }, { "pid", "PID" }, { "user", "USER" },
+        { "device", "DEVICE" }, { "socket", "SOCKET" } };
+    json_t *r = json_object();
+
+    for (size_t k = 0; k < sizeof(columns) / sizeof(columns[0]); k++) {
+        json_t *v = json_object_get(o, columns[k][0]);
+
+        json_object_set_new(r, columns[k][1],
+            json_is_integer(v) ? json_sprintf("%lld", (long long)json_integer_value(v))
+                : json_string_length(v) > 0 ? json_incref(v)
+                                            : json_string("-"));
+    }
+    json_decref(o);
+    return r;
 }
 
 /* One folder, unless it has been seen or no daemon was in it. */
@@ -78,6 +95,7 @@ add(struct ls *ls, const char *name, const char *dir)
     struct fct f = *ls->f;
     char lock[FDW_PATH_BYTES + 16];
     struct stat st;
+    json_t *o;
 
     if (strlen(dir) > 490 || stat(dir, &st) != 0 || !S_ISDIR(st.st_mode) || ls->n == LS_MAX)
         return;
@@ -93,7 +111,8 @@ add(struct ls *ls, const char *name, const char *dir)
         f.timeout_ms = LS_TIMEOUT_MS;
     if (stat(lock, &st) != 0 && stat(f.socket, &st) != 0)
         return;
-    json_array_append_new(ls->list, describe(&f, name, lock));
+    o = describe(&f, name, st.st_uid);
+    json_array_append_new(ls->list, ls->json ? o : row(o));
 }
 
 static void
@@ -116,26 +135,6 @@ add_base(struct ls *ls, const char *base)
         free(names);
 }
 
-/* The columns that are shown, as texts. */
-static json_t *
-row(const json_t *o)
-{
-    static const char *const columns[][2] = { { "name", "NAME" }, { "state", "STATE" },
-        { "model", "MODEL" }, { "pid", "PID" }, { "user", "USER" },
-        { "device", "DEVICE" }, { "socket", "SOCKET" } };
-    json_t *r = json_object();
-
-    for (size_t k = 0; k < sizeof(columns) / sizeof(columns[0]); k++) {
-        json_t *v = json_object_get(o, columns[k][0]);
-
-        json_object_set_new(r, columns[k][1],
-            json_is_integer(v) ? json_sprintf("%lld", (long long)json_integer_value(v))
-                : json_string_length(v) > 0 ? json_incref(v)
-                                            : json_string("-"));
-    }
-    return r;
-}
-
 #define FCT_ARGS struct ls
 static const struct fct_opt opts[] = { FCT_FLAG(0, "json", json, "the list as JSON"),
     FCT_OPT_HELP, FCT_OPT_END };
@@ -153,8 +152,6 @@ fct_cmd_ls(const struct fct *f, int argc, char **argv)
     struct ls ls = { .f = f };
     struct fdw_env e;
     char dir[FDW_PATH_BYTES + 8];
-    json_t *rows = NULL, *o;
-    size_t i;
     int rc = fct_parse(&line, argc, argv, &ls);
 
     if (rc != FCT_GO)
@@ -169,12 +166,8 @@ fct_cmd_ls(const struct fct *f, int argc, char **argv)
         add_base(&ls, e.runtime_dir);
     if (ls.json)
         return fct_print_json(ls.list);
-    rows = json_array();
-    json_array_foreach(ls.list, i, o)
-        json_array_append_new(rows, row(o));
-    if (i > 0)
-        fct_show(stdout, rows, 0);
-    json_decref(rows);
+    if (json_array_size(ls.list) > 0)
+        fct_show(stdout, ls.list, 0);
     json_decref(ls.list);
     return 0;
 }

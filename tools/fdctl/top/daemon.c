@@ -19,7 +19,7 @@ top_link_init(struct top_link *l, const char *path, top_answer *on_answer, void 
 {
     *l = (struct top_link){ .path = path,
         .fd = -1,
-        .q = json_array(),
+        .q = json_object(),
         .in = { .got_fd = -1 },
         .on_answer = on_answer,
         .arg = arg };
@@ -40,29 +40,27 @@ top_link_fini(struct top_link *l)
 int
 top_link_ask(struct top_link *l, json_t *question)
 {
-    json_t *o;
-    size_t i;
+    const char *cmd = fct_str(question, "cmd");
 
-    json_array_foreach(l->q, i, o) {
-        if (strcmp(fct_str(o, "cmd"), fct_str(question, "cmd")) == 0) {
-            json_decref(question);
-            return -EEXIST;
-        }
+    if (json_object_get(l->q, cmd) != NULL) {
+        json_decref(question);
+        return -EEXIST;
     }
-    return json_array_append_new(l->q, question) == 0 ? 0 : -ENOMEM;
+    return json_object_set_new(l->q, cmd, question) == 0 ? 0 : -ENOMEM;
 }
 
 /* The first question is over. */
 static void
 answered(struct top_link *l, const json_t *answer, const char *why)
 {
-    json_t *question = json_incref(json_array_get(l->q, 0));
+    json_t *question = json_incref(json_object_iter_value(json_object_iter(l->q)));
+    const char *cmd = fct_str(question, "cmd");
 
-    json_array_remove(l->q, 0);
+    json_object_del(l->q, cmd);
     free(l->line);
     l->line = NULL;
     l->sent = l->in.n = 0;
-    l->on_answer(l->arg, fct_str(question, "cmd"), answer, why);
+    l->on_answer(l->arg, cmd, answer, why);
     json_decref(question);
 }
 
@@ -70,7 +68,7 @@ uint64_t
 top_link_wait(const struct top_link *l, uint64_t now_ns, uint64_t max_ns, struct pollfd *ret)
 {
     uint64_t end = l->t_asked + TOP_ASK_NS, left = end > now_ns ? end - now_ns : 0;
-    size_t n = json_array_size(l->q);
+    size_t n = json_object_size(l->q);
 
     *ret = (struct pollfd){ .fd = n > 0 ? l->fd : -1, .events = POLLIN };
     if (n == 0)
@@ -89,9 +87,10 @@ top_link_step(struct top_link *l, uint64_t now_ns)
     json_t *answer;
     int rc;
 
-    while (json_array_size(l->q) > 0) {
+    while (json_object_size(l->q) > 0) {
         if (l->line == NULL) {
-            l->line = fct_line_of(json_incref(json_array_get(l->q, 0)));
+            l->line =
+                fct_line_of(json_incref(json_object_iter_value(json_object_iter(l->q))));
             l->t_asked = now_ns;
         }
         if (l->fd < 0) {
@@ -115,7 +114,7 @@ top_link_step(struct top_link *l, uint64_t now_ns)
             if (l->fd >= 0)
                 close(l->fd);
             l->fd = -1;
-            for (size_t n = json_array_size(l->q); n > 0; n--)
+            for (size_t n = json_object_size(l->q); n > 0; n--)
                 answered(l, NULL,
                     rc == 1       ? "the daemon did not answer within 1 s"
                         : rc == 0 ? "the daemon's answer is no JSON object"
@@ -291,6 +290,7 @@ void
 top_update(struct top *t, uint64_t now)
 {
     uint64_t up = t->raw.g.uptime_ns;
+    int still_s;
 
     /* A process that was killed may be there until somebody waits for it; but it does not
      * move, and its socket takes no connection. */
@@ -309,6 +309,6 @@ top_update(struct top *t, uint64_t now)
     top_remember(t);
     if (t->raw.g.uptime_ns != up)
         t->t_moved = now;
-    t->silent =
-        now - t->t_moved >= SILENT_S * CLK_S ? (int)((now - t->t_moved) / CLK_S) : 0;
+    still_s = (int)((now - t->t_moved) / CLK_S);
+    t->silent = still_s >= SILENT_S ? still_s : 0;
 }

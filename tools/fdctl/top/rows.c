@@ -75,21 +75,6 @@ top_row_id(const json_t *row)
     return fct_num(row, json_object_get(row, "id") != NULL ? "id" : "session");
 }
 
-static void
-set_real(json_t *row, const char *key, double v)
-{
-    json_object_set_new(row, key, json_real(v));
-}
-
-/* A copy of the object to the list. */
-static json_t *
-add_row(json_t *list, json_t *o)
-{
-    json_t *row = json_is_object(o) ? json_copy(o) : json_object();
-
-    return json_array_append_new(list, row) == 0 ? row : NULL;
-}
-
 /* The row of this id in the object, where it is put first unless it is NULL. */
 static json_t *
 by_id(json_t *ix, long long id, json_t *row)
@@ -116,7 +101,8 @@ top_rows_requests(const json_t *answer, const json_t *old, double secs)
         double max = fct_real(o, "max_new") * fmax(fct_real(o, "n"), 1);
         double rate = TOP_NONE, more;
 
-        row = add_row(rows, o);
+        row = json_is_object(o) ? json_copy(o) : json_object();
+        json_array_append_new(rows, row);
         json_object_set_new(row, is_queued ? "queued" : "running", json_integer(1));
         /* tokens per second: what came since the row before; of a new one, since it was
          * submitted */
@@ -126,14 +112,14 @@ top_rows_requests(const json_t *answer, const json_t *old, double secs)
             rate = more / secs;
         else if (!is_queued && age_ms > 0)
             rate = out * 1e3 / age_ms;
-        set_real(row, "rate", rate);
-        set_real(row, "share", max > 0 ? out / max : TOP_NONE);
+        json_object_set_new(row, "rate", json_real(rate));
+        json_object_set_new(row, "share", json_real(max > 0 ? out / max : TOP_NONE));
     }
     json_decref(ix);
     return rows;
 }
 
-/* What a request adds to a session's or a user's row. */
+/* What a request adds to a session's or a user's row; NULL: it has none. */
 static void
 take(json_t *row, const json_t *q)
 {
@@ -144,7 +130,7 @@ take(json_t *row, const json_t *q)
     for (size_t i = 0; i < sizeof(sums) / sizeof(sums[0]); i++)
         fct_add_num(row, sums[i], fct_num(q, sums[i]));
     if (more >= 0)
-        set_real(row, "rate", fmax(fct_real(row, "rate"), 0) + more);
+        json_object_set_new(row, "rate", json_real(fmax(fct_real(row, "rate"), 0) + more));
 }
 
 json_t *
@@ -154,15 +140,13 @@ top_rows_clients(const json_t *answer, const json_t *requests)
     size_t i;
 
     json_array_foreach(json_object_get(answer, "clients"), i, o) {
-        row = add_row(rows, o);
-        set_real(row, "rate", TOP_NONE);
+        row = json_is_object(o) ? json_copy(o) : json_object();
+        json_array_append_new(rows, row);
+        json_object_set_new(row, "rate", json_real(TOP_NONE));
         (void)by_id(ix, top_row_id(row), row);
     }
-    json_array_foreach(requests, i, o) {
-        row = by_id(ix, fct_num(o, "session"), NULL);
-        if (row != NULL)
-            take(row, o);
-    }
+    json_array_foreach(requests, i, o)
+        take(by_id(ix, fct_num(o, "session"), NULL), o);
     json_decref(ix);
     return rows;
 }

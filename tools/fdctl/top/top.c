@@ -368,7 +368,7 @@ print_once(struct top *t)
     top_update(t, clk_now_ns());
     t->t_may_ask = 0;
     top_ask_all(t, clk_now_ns());
-    while (json_array_size(t->link.q) > 0) {
+    while (json_object_size(t->link.q) > 0) {
         (void)wait_for(t, clk_now_ns() + CLK_S);
         top_link_step(&t->link, clk_now_ns());
     }

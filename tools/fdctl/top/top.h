@@ -183,7 +183,7 @@ struct top_link {
     const char *path;
     int fd;           /* -1: none */
     int failed;       /* errno of the last connect, 0: none failed */
-    json_t *q;        /* questions, of which the first is being asked: */
+    json_t *q;        /* questions by their "cmd", of which the first is being asked: */
     char *line;       /* it, NULL: it waits */
     size_t sent;      /* bytes of it */
     uint64_t t_asked; /* of it */
