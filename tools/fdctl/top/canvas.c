@@ -53,16 +53,10 @@ top_width(const char *text)
     return n;
 }
 
-static struct top_cell *
-cell_at(const struct top_canvas *c, int y, int x)
-{
-    return &c->cell[(size_t)y * (size_t)c->w + (size_t)x];
-}
-
 static void
 set(struct top_canvas *c, int y, int x, enum top_attr attr, uint32_t ch)
 {
-    *cell_at(c, y, x) =
+    c->cell[y * c->w + x] =
         (struct top_cell){ ch, (uint8_t)(c->dim && attr != TOP_HEAD ? TOP_DIM : attr) };
 }
 
@@ -90,8 +84,7 @@ top_text(struct top_canvas *c, int y, int x, int x_end, enum top_attr attr, cons
 }
 
 int
-top_print(struct top_canvas *c, int y, int x, int x_end, enum top_attr attr,
-    const char *fmt, ...)
+top_print(struct top_canvas *c, int y, int x, enum top_attr attr, const char *fmt, ...)
 {
     char text[1024];
     va_list ap;
@@ -99,7 +92,7 @@ top_print(struct top_canvas *c, int y, int x, int x_end, enum top_attr attr,
     va_start(ap, fmt);
     vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
-    return top_text(c, y, x, x_end, attr, text);
+    return top_text(c, y, x, 0, attr, text);
 }
 
 void
@@ -119,7 +112,7 @@ top_wrapped(struct top_canvas *c, int y, int y_end, int x, int x_end, enum top_a
         n = strcspn(text, "\n");
         blank = n > w ? memrchr(text + 1, ' ', w) : NULL;
         n = blank != NULL ? (size_t)(blank - text) : n < w ? n : w;
-        top_print(c, y, x, 0, attr, "%.*s", (int)n, text);
+        top_print(c, y, x, attr, "%.*s", (int)n, text);
         text += n;
         text += strspn(text, " \n");
     }
@@ -130,7 +123,7 @@ void
 top_paint(struct top_canvas *c, int y, enum top_attr attr)
 {
     for (int x = 0; x < c->w; x++)
-        cell_at(c, y, x)->attr = (uint8_t)attr;
+        c->cell[y * c->w + x].attr = (uint8_t)attr;
 }
 
 void
@@ -140,7 +133,7 @@ top_canvas_print(const struct top_canvas *c, FILE *out)
     char text[4];
 
     for (int y = 0; y < c->h; y++) {
-        const struct top_cell *row = cell_at(c, y, 0);
+        const struct top_cell *row = c->cell + y * c->w;
 
         for (end = c->w; end > 0 && row[end - 1].ch == ' '; end--)
             ;
@@ -159,30 +152,24 @@ top_canvas_print(const struct top_canvas *c, FILE *out)
 
 /* ---- pictures ------------------------------------------------------------ */
 
-/* Eighths that the share fills of n cells; at least one of what is not 0. */
+/* Of the eighths that the share fills of n cells, those in the cell with at before it; at
+ * least one of what is not 0. */
 static int
-eighths_of(double share, int n)
+eighths(double share, int n, int at)
 {
-    return share > 0 ? (int)fmax(fmin(share, 1) * 8 * n + 0.5, 1) : 0;
-}
+    int all = share > 0 ? (int)fmax(fmin(share, 1) * 8 * n + 0.5, 1) : 0;
 
-/* Of these, those that are in the cell with n before it. */
-static int
-in_cell(int eighths, int n)
-{
-    return (int)fmax(0, fmin(8, eighths - 8 * n));
+    return (int)fmax(0, fmin(8, all - 8 * at));
 }
 
 void
 top_bar(struct top_canvas *c, int y, int x, int w, double share)
 {
-    int eighths = eighths_of(share, w - 2);
-
     if (y < 0 || y >= c->h || x < 0 || x + w > c->w || w < 3)
         return;
     set(c, y, x, TOP_NAME, '[');
     for (int i = 0; i < w - 2; i++) {
-        int e = in_cell(eighths, i);
+        int e = eighths(share, w - 2, i);
         uint32_t ascii = e >= 4 ? '#' : '.', full = e > 0 ? LEFT - (uint32_t)e : 0xb7;
 
         set(c, y, x + 1 + i, e > 0 ? TOP_BAR : TOP_DIM, c->utf8 ? full : ascii);
@@ -224,10 +211,9 @@ top_chart(struct top_canvas *c, int y, int x, int w, int h, const struct top_his
         return;
     for (int i = 0; i < w; i++) {
         double v = value(s, w - 1 - i);
-        int eighths = v > 0 ? eighths_of(v / max, h) : 0;
 
         for (int row = 0; row < h; row++) {
-            int e = in_cell(eighths, h - 1 - row);
+            int e = eighths(v / max, h, h - 1 - row);
             int ground = e == 0 && row == h - 1 && v >= 0; /* a 0 is seen as one */
             uint32_t block = BLOCK + (uint32_t)(ground ? 1 : e);
 

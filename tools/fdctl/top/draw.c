@@ -15,15 +15,15 @@
 static const json_t *
 worker_of(const struct top *t)
 {
-    const json_t *all = json_object_get(t->status, "workers"), *w;
+    const json_t *all = json_object_get(t->status, "workers");
+    const json_t *w = json_array_get(all, t->group); /* NULL of CNT_ALL_GROUPS */
     size_t i;
 
-    if (t->group != CNT_ALL_GROUPS && json_array_get(all, t->group) != NULL)
-        return json_array_get(all, t->group);
-    json_array_foreach(all, i, w) {
+    if (w != NULL)
+        return w;
+    json_array_foreach(all, i, w)
         if (strcmp(fct_str(w, "phase"), "ready") != 0)
             return w;
-    }
     return json_object_get(t->status, "worker");
 }
 
@@ -35,26 +35,24 @@ head(const struct top *t, struct top_canvas *c)
     char right[96], workers[80] = "";
     int x, w;
 
-    if (t->status == NULL || t->gone)
-        workers[0] = '\0';
-    else if (!json_is_object(g))
-        snprintf(workers, sizeof(workers), ", worker %s", phase);
-    else if (t->group != CNT_ALL_GROUPS)
-        snprintf(workers, sizeof(workers), ", group %u %s", t->group, phase);
-    else
+    if (json_is_object(g) && t->group == CNT_ALL_GROUPS)
         fct_fill(workers, sizeof(workers), ", {ready} of {n} groups", g);
-    w = snprintf(right, sizeof(right), c->w < 78 ? "up %s " : "up %s   every %g s   %s ",
+    else if (json_is_object(g))
+        snprintf(workers, sizeof(workers), ", group %u %s", t->group, phase);
+    else if (t->status != NULL)
+        snprintf(workers, sizeof(workers), ", worker %s", phase);
+    w = snprintf(right, sizeof(right), c->w < 78 ? " up %s " : " up %s   every %g s   %s ",
         TOP_FORM(TOP_AGE, (double)t->raw.g.uptime_ns / 1e6), t->interval, t->clock);
-    x = top_print(c, 0, 1, c->w, TOP_HEAD, "fdd%s%s   ", t->status != NULL ? " " : "",
+    x = top_print(c, 0, 1, TOP_HEAD, "fdd%s%s   ", t->status != NULL ? " " : "",
         fct_str(t->status, "version"));
-    x = top_text(c, 0, x, c->w - w - 25, TOP_HEAD,
+    x = top_text(c, 0, x, c->w - w - 24, TOP_HEAD,
         t->raw.model[0] != '\0' ? t->raw.model : "no model yet");
-    top_print(c, 0, x, c->w - w - 1, TOP_HEAD, "   %s%s",
+    top_print(c, 0, x, TOP_HEAD, "   %s%s",
         t->gone                 ? "ended"
             : t->silent > 0     ? "silent"
             : t->status != NULL ? fct_str(t->status, "state")
                                 : "running",
-        workers);
+        t->gone ? "" : workers);
     top_text(c, 0, c->w - w, 0, TOP_HEAD, right);
     top_paint(c, 0, TOP_HEAD);
 }
@@ -120,7 +118,7 @@ notice(const struct top *t, struct top_canvas *c)
     else if (t->status != NULL)
         is_bad = trouble(t, text, sizeof(text));
     if (text[0] != '\0')
-        top_print(c, 1, 0, 0, is_bad ? TOP_BAD : TOP_WARN, " %s %s",
+        top_print(c, 1, 0, is_bad ? TOP_BAD : TOP_WARN, " %s %s",
             t->gone || t->silent > 0 ? "!!" : "*", text);
 }
 
@@ -260,29 +258,20 @@ blocks(const struct top *t, struct top_canvas *c, int y, int x)
 
 static const char *const latency_names[TOP_L__N] = { "TTFT", "ITL", "TPOT", "queue", "E2E" };
 
-/* "TTFT  p50 12.3 ms  p99 45.6 ms" */
-static void
-latency(const struct top *t, struct top_canvas *c, int y, int x, enum top_latency which)
-{
-    const struct top_quant *q = &t->r.lat[which];
-
-    x = top_print(c, y, x, 0, TOP_NAME, "%-6sp50", latency_names[which]);
-    x = top_print(c, y, x, 0, TOP_VALUE, "%8s", TOP_FORM(TOP_NS, q->p50));
-    x = top_text(c, y, x, 0, TOP_NAME, "  p99");
-    top_print(c, y, x, 0, TOP_VALUE, "%8s", TOP_FORM(TOP_NS, q->p99));
-}
-
 static void
 narrow(const struct top *t, struct top_canvas *c, int y)
 {
     int right = c->w - 38, x, bar = c->w >= 100 ? c->w - 80 : c->w >= 76 ? c->w - 60 : 8;
 
     charts(t, c, y, right - 2, 1);
-    show(t, c, y, right, load, 3);
-    latency(t, c, y + 1, right, TOP_L_TTFT);
-    latency(t, c, y + 2, right, TOP_L_ITL);
-    show(t, c, y + 3, right, step, 3);
-    y += TOP_S__N;
+    show(t, c, y++, right, load, 3);
+    for (int i = TOP_L_TTFT; i <= TOP_L_ITL; i++) {
+        x = top_print(c, y, right, TOP_NAME, "%-6sp50", latency_names[i]);
+        x = top_print(c, y, x, TOP_VALUE, "%8s", TOP_FORM(TOP_NS, t->r.lat[i].p50));
+        x = top_text(c, y, x, 0, TOP_NAME, "  p99");
+        top_print(c, y++, x, TOP_VALUE, "%8s", TOP_FORM(TOP_NS, t->r.lat[i].p99));
+    }
+    show(t, c, y++, right, step, 3);
     x = kv_bar(t, c, y, 1, 10, bar);
     x = show(t, c, y, x, prefix, 1);
     blocks(t, c, y, x);
@@ -316,12 +305,12 @@ figures(const struct top *t, struct top_canvas *c, int y)
     row(t, c, y++, "requests", load, 5);
     row(t, c, y++, "ended", ended, 4);
     top_text(c, y, x, 0, TOP_NAME, "latency");
-    top_print(c, y++, x + 11, 0, TOP_NAME, form, "p50", "p90", "p99", "seen");
+    top_print(c, y++, x + 11, TOP_NAME, form, "p50", "p90", "p99", "seen");
     for (int i = 0; i < TOP_L__N; i++) {
         const struct top_quant *q = &t->r.lat[i];
 
         top_text(c, y, x + 2, 0, TOP_NAME, latency_names[i]);
-        top_print(c, y++, x + 11, 0, TOP_VALUE, form, TOP_FORM(TOP_NS, q->p50),
+        top_print(c, y++, x + 11, TOP_VALUE, form, TOP_FORM(TOP_NS, q->p50),
             TOP_FORM(TOP_NS, q->p90), TOP_FORM(TOP_NS, q->p99), TOP_FORM(TOP_COUNT, q->n));
     }
     row(t, c, y++, "device", step, 6);
@@ -415,15 +404,15 @@ title(const struct top *t, struct top_canvas *c, int y)
 
     for (x = 0; x < c->w; x++)
         top_text(c, y, x, 0, TOP_DIM, c->utf8 ? "\u2500" : "-");
-    x = top_print(c, y, 2, 0, TOP_VALUE, " %s ", of->title);
+    x = top_print(c, y, 2, TOP_VALUE, " %s ", of->title);
     if (t->deny[0] != '\0')
         return;
     x = top_text(c, y, x, 0, TOP_VALUE, TOP_FORM(TOP_COUNT, (double)n_row));
     if (n_row > (size_t)t->page)
-        x = top_print(c, y, x, 0, TOP_PLAIN, ", %s to %s",
+        x = top_print(c, y, x, TOP_PLAIN, ", %s to %s",
             TOP_FORM(TOP_COUNT, (double)t->first + 1),
             TOP_FORM(TOP_COUNT, (double)(end < n_row ? end : n_row)));
-    top_print(c, y, x, 0, TOP_PLAIN, ", by %s%s ", of->cols[t->sort[t->view]].name,
+    top_print(c, y, x, TOP_PLAIN, ", by %s%s ", of->cols[t->sort[t->view]].name,
         t->reverse[t->view] ? " reversed" : "");
 }
 
@@ -454,7 +443,7 @@ table(struct top *t, struct top_canvas *c, int y, int y_end)
         return;
     }
     if (n_row == 0 && t->t_rows != 0)
-        top_print(c, y, 2, 0, TOP_DIM, "no %s", top_tables[t->view].title);
+        top_print(c, y, 2, TOP_DIM, "no %s", top_tables[t->view].title);
     else if (n_row == 0 && !t->gone)
         top_text(c, y, 2, 0, TOP_DIM, "asking the daemon ...");
     for (size_t i = t->first; i < n_row && y < y_end; i++, y++) {

@@ -64,8 +64,8 @@ int top_canvas_init(struct top_canvas *c, int w, int h, int utf8);
  * behind it. Outside of the canvas nothing is written. */
 int top_text(struct top_canvas *c, int y, int x, int x_end, enum top_attr attr,
     const char *text);
-int top_print(struct top_canvas *c, int y, int x, int x_end, enum top_attr attr,
-    const char *fmt, ...) __attribute__((format(printf, 6, 7)));
+int top_print(struct top_canvas *c, int y, int x, enum top_attr attr, const char *fmt, ...)
+    __attribute__((format(printf, 5, 6)));
 /* Text that ends at column x_end. */
 void
 top_right(struct top_canvas *c, int y, int x_end, enum top_attr attr, const char *text);
