@@ -110,37 +110,42 @@ print_json(const struct cnt_seg *s, const uint8_t *pick)
 
 /* ---- text -------------------------------------------------------------------------- */
 
-/* now, and before that secs ago or NULL: then without rates. */
-struct view {
+struct stat_args {
+    double interval; /* 0: not given */
+    const char *textfile;
+    unsigned names; /* 0: not given */
+    int json, once, prom;
+    uint32_t group;
+    uint8_t pick[STT_N_ROW]; /* 0: not given */
+    /* what is printed: now, and before that secs ago or NULL: then without rates */
     const struct cnt_seg *now, *before;
-    const uint8_t *pick;
     double secs;
 };
 
 static void
-print_counters(const struct view *v)
+print_counters(const struct stat_args *a)
 {
     for (size_t i = 0; i < cnt_count(); i++) {
         const struct cnt_row *r = cnt_row(i);
-        uint64_t n = fct_seg_value(v->now, r), more = 0;
+        uint64_t n = fct_seg_value(a->now, r), more = 0;
         char rate[32] = "";
 
-        if (v->before != NULL && r->kind == CNT_counter) {
+        if (a->before != NULL && r->kind == CNT_counter) {
             /* a worker that starts again counts some from 0 */
-            more = fct_seg_value(v->before, r);
+            more = fct_seg_value(a->before, r);
             more = n >= more ? n - more : n;
             if (more == 0)
                 continue;
-            snprintf(rate, sizeof(rate), "%.1f/s", (double)more / v->secs);
+            snprintf(rate, sizeof(rate), "%.1f/s", (double)more / a->secs);
         }
-        if (v->pick[i])
+        if (a->pick[i])
             printf("%-6s %-18s %16llu %12s %-9s %s\n", row_group(i), r->name,
                 (unsigned long long)n, rate, r->unit, r->help);
     }
 }
 
 static void
-print_hists(const struct view *v)
+print_hists(const struct stat_args *a)
 {
     static const double qs[] = { 0.5, 0.9, 0.99 };
     struct cnt_hist h;
@@ -150,17 +155,17 @@ print_hists(const struct view *v)
         char rate[32] = "", mean[32] = "-", q[3][32];
         uint64_t n;
 
-        h = v->now->h[i];
-        for (size_t b = 0; v->before != NULL && b < CNT_MAX_BUCKET; b++)
-            h.bucket[b] -= v->before->h[i].bucket[b];
-        h.sum -= v->before != NULL ? v->before->h[i].sum : 0;
+        h = a->now->h[i];
+        for (size_t b = 0; a->before != NULL && b < CNT_MAX_BUCKET; b++)
+            h.bucket[b] -= a->before->h[i].bucket[b];
+        h.sum -= a->before != NULL ? a->before->h[i].sum : 0;
         n = cnt_hist_count(r, h.bucket);
-        if (!v->pick[cnt_count() + i] || (v->before != NULL && n == 0))
+        if (!a->pick[cnt_count() + i] || (a->before != NULL && n == 0))
             continue;
         if (n > 0)
             stt_human(r->unit, (double)h.sum / (double)n, mean, sizeof(mean));
-        if (v->before != NULL)
-            snprintf(rate, sizeof(rate), "%.1f/s", (double)n / v->secs);
+        if (a->before != NULL)
+            snprintf(rate, sizeof(rate), "%.1f/s", (double)n / a->secs);
         for (size_t k = 0; k < 3; k++) {
             double at = cnt_hist_quantile(r, h.bucket, qs[k]);
             double last = (double)r->bound[r->n_bound - 1];
@@ -170,7 +175,7 @@ print_hists(const struct view *v)
                 stt_human(r->unit, fmin(at, last), q[k] + strlen(q[k]), sizeof(q[k]) - 1);
         }
         printf("%-6s %-18s %16llu %12s mean %-8s p50 %-8s p90 %-8s p99 %-8s %s\n", "hist",
-            r->name, (unsigned long long)cnt_hist_count(r, v->now->h[i].bucket), rate,
+            r->name, (unsigned long long)cnt_hist_count(r, a->now->h[i].bucket), rate,
             mean, q[0], q[1], q[2], r->help);
     }
 }
@@ -179,26 +184,11 @@ print_hists(const struct view *v)
 
 #define ASK_MS 5000 /* for the daemon's answer */
 
-/* The metrics into fd, which is closed. 0 or an errno. */
-static int
-fill(int fd, const struct cnt_seg *s, unsigned names)
-{
-    FILE *out = fdopen(fd, "w");
-    int e = errno;
-
-    if (out == NULL) {
-        close(fd);
-        return e;
-    }
-    prm_print(out, s, names, "");
-    e = fchmod(fd, 0644) != 0 || fflush(out) != 0 ? errno : ferror(out) ? EIO : 0;
-    return fclose(out) != 0 && e == 0 ? errno : e;
-}
-
 int
 stt_textfile(const char *path, const struct cnt_seg *s, unsigned names)
 {
     const char *slash = strrchr(path, '/'), *base = slash != NULL ? slash + 1 : path;
+    FILE *out;
     char *tmp;
     int fd, e;
 
@@ -208,7 +198,15 @@ stt_textfile(const char *path, const struct cnt_seg *s, unsigned names)
     if (asprintf(&tmp, "%.*s.%s.XXXXXX", (int)(base - path), path, base) < 0)
         return fct_oom();
     fd = mkostemp(tmp, O_CLOEXEC);
-    e = fd >= 0 ? fill(fd, s, names) : errno;
+    out = fd >= 0 ? fdopen(fd, "w") : NULL;
+    e = out == NULL ? errno : 0;
+    if (out != NULL) {
+        prm_print(out, s, names, "");
+        e = fchmod(fd, 0644) != 0 || fflush(out) != 0 ? errno : ferror(out) ? EIO : 0;
+        e = fclose(out) != 0 && e == 0 ? errno : e;
+    } else if (fd >= 0) {
+        close(fd);
+    }
     if (e == 0 && rename(tmp, path) != 0)
         e = errno;
     if (e != 0 && fd >= 0)
@@ -231,8 +229,7 @@ drop_ended(const struct cnt_seg **seg)
 }
 
 static int
-export_once(const struct fct *f, const char *path, unsigned names,
-    const struct cnt_seg **seg)
+textfile_once(const struct fct *f, const struct stat_args *a, const struct cnt_seg **seg)
 {
     struct cnt_seg *all = NULL;
     int rc = 0;
@@ -247,18 +244,18 @@ export_once(const struct fct *f, const char *path, unsigned names,
         return rc; /* with a message */
     if (*seg != NULL && (all = fct_seg_snap_each(*seg)) == NULL)
         return fct_oom();
-    rc = stt_textfile(path, all, names);
+    rc = stt_textfile(a->textfile, all, a->names);
     free(all);
     return rc;
 }
 
 /* Write the file each interval until SIGTERM or SIGINT, or once; go on when the daemon ends
  * and starts. */
-static int export(const struct fct *f, const char *path, unsigned names, double interval,
-    int once)
+static int
+textfile_loop(const struct fct *f, const struct stat_args *a)
 {
-    const struct timespec nap = { .tv_sec = (time_t)interval,
-        .tv_nsec = (long)((interval - floor(interval)) * 1e9) };
+    const struct timespec nap = { .tv_sec = (time_t)a->interval,
+        .tv_nsec = (long)((a->interval - floor(a->interval)) * 1e9) };
     const struct cnt_seg *seg = NULL;
     sigset_t set;
     int rc;
@@ -266,11 +263,11 @@ static int export(const struct fct *f, const char *path, unsigned names, double 
     sigemptyset(&set);
     sigaddset(&set, SIGTERM);
     sigaddset(&set, SIGINT);
-    if (!once)
+    if (!a->once)
         sigprocmask(SIG_BLOCK, &set, NULL);
     do
-        rc = export_once(f, path, names, &seg);
-    while (rc == 0 && !once && sigtimedwait(&set, NULL, &nap) <= 0);
+        rc = textfile_once(f, a, &seg);
+    while (rc == 0 && !a->once && sigtimedwait(&set, NULL, &nap) <= 0);
     if (seg != NULL)
         fct_seg_close(seg);
     return rc;
@@ -278,53 +275,44 @@ static int export(const struct fct *f, const char *path, unsigned names, double 
 
 /* ---- the command ------------------------------------------------------------------- */
 
-struct stat_args {
-    double interval; /* 0: not given */
-    const char *textfile;
-    unsigned names; /* 0: not given */
-    int json, once, prom;
-    uint32_t group;
-    uint8_t pick[STT_N_ROW]; /* 0: not given */
-};
-
 static int
-print(const struct view *v, int json)
+print(const struct stat_args *a)
 {
-    if (json)
-        return print_json(v->now, v->pick);
-    if (v->before != NULL && isatty(STDOUT_FILENO))
+    if (a->json)
+        return print_json(a->now, a->pick);
+    if (a->before != NULL && isatty(STDOUT_FILENO))
         fputs("\033[H\033[2J", stdout);
-    print_counters(v);
-    print_hists(v);
-    if (v->before != NULL)
+    print_counters(a);
+    print_hists(a);
+    if (a->before != NULL)
         putchar('\n');
     return fct_flush();
 }
 
 /* Once, or what changed in each interval. */
 static int
-watch(const struct cnt_seg *seg, const struct stat_args *a)
+watch(const struct cnt_seg *seg, struct stat_args *a)
 {
     struct cnt_seg two[2];
-    struct view v = { .now = &two[0], .pick = a->pick };
     uint64_t t0 = clk_now_ns(), t1;
     int rc = fct_seg_snap_group(seg, a->group, &two[0]), at = 0;
 
+    a->now = &two[0];
     if (rc == 0 && a->once)
-        return print(&v, a->json);
+        return print(a);
     for (; rc == 0; t0 = t1) {
-        clk_sleep_ns((uint64_t)((a->interval > 0 ? a->interval : 1) * 1e9));
+        clk_sleep_ns((uint64_t)(a->interval * 1e9));
         if (!fct_seg_alive(seg))
             return fct_unav("stat: the daemon, process %d, has ended; when "
                             "it runs again:\n  fdctl --wait 60 stat",
                 (int)two[at].gate_pid);
-        v.before = &two[at];
+        a->before = &two[at];
         at ^= 1;
-        v.now = &two[at];
+        a->now = &two[at];
         (void)fct_seg_snap_group(seg, a->group, &two[at]);
         t1 = clk_now_ns();
-        v.secs = (double)(t1 - t0) / 1e9;
-        rc = print(&v, a->json);
+        a->secs = (double)(t1 - t0) / 1e9;
+        rc = print(a);
     }
     return rc;
 }
@@ -418,8 +406,10 @@ fct_cmd_stat(const struct fct *f, int argc, char **argv)
         memset(a.pick, 1, sizeof(a.pick));
     if (a.names == 0)
         a.names = PRM_NAMES_FDD;
+    if (a.interval <= 0)
+        a.interval = a.textfile != NULL ? 15 : 1;
     if (a.textfile != NULL)
-        return export(f, a.textfile, a.names, a.interval > 0 ? a.interval : 15, a.once);
+        return textfile_loop(f, &a);
     if ((rc = fct_seg_open(f, 0, &seg)) != 0)
         return rc;
     if (!fct_seg_alive(seg))
