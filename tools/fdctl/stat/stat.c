@@ -366,26 +366,26 @@ static const struct fct_line line = {
 static int
 check(const struct stat_args *a, int has_words)
 {
-    const char *format = a->prom ? "--prometheus" : "--textfile";
     int is_prom = a->prom || a->textfile != NULL;
+    const struct {
+        int is_so;
+        const char *text; /* with the option that asks for Prometheus' format */
+    } wrong[] = {
+        { is_prom && a->json, "stat: --json and %s are two formats; name one" },
+        { a->prom && a->textfile != NULL,
+            "stat: --prometheus prints and --textfile writes a file; name one" },
+        { is_prom && a->group != CNT_ALL_GROUPS,
+            "stat: %s has every group, by its label; --group goes with the text and --json" },
+        { is_prom && has_words,
+            "stat: %s has every metric; names of counters go with the text and --json" },
+        { a->names != 0 && !is_prom, "stat: --names needs --prometheus or --textfile" },
+        { a->prom && a->interval > 0,
+            "stat: --prometheus prints once; to repeat: --textfile FILE -i S" },
+    };
 
-    if (is_prom && a->json)
-        return fct_usage("stat: --json and %s are two formats; name one", format);
-    if (a->prom && a->textfile != NULL)
-        return fct_usage(
-            "stat: --prometheus prints and --textfile writes a file; name one");
-    if (is_prom && a->group != CNT_ALL_GROUPS)
-        return fct_usage(
-            "stat: %s has every group, by its label; --group goes with the text and --json",
-            format);
-    if (is_prom && has_words)
-        return fct_usage(
-            "stat: %s has every metric; names of counters go with the text and --json",
-            format);
-    if (a->names != 0 && !is_prom)
-        return fct_usage("stat: --names needs --prometheus or --textfile");
-    if (a->prom && a->interval > 0)
-        return fct_usage("stat: --prometheus prints once; to repeat: --textfile FILE -i S");
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
+        if (wrong[i].is_so)
+            return fct_usage(wrong[i].text, a->prom ? "--prometheus" : "--textfile");
     return FCT_GO;
 }
 

@@ -71,12 +71,11 @@ top_text(struct top_canvas *c, int y, int x, int x_end, enum top_attr attr, cons
         uint32_t ch;
         int w = next_char(&text, c->utf8, &ch);
 
-        if (w == 0)
-            continue;
         if (x + w > x_end)
             break;
-        set(c, y, x, attr, ch);
-        if (w == 2)
+        if (w > 0)
+            set(c, y, x, attr, ch);
+        if (w > 1)
             set(c, y, x + 1, attr, 0);
         x += w;
     }

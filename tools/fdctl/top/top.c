@@ -188,36 +188,33 @@ on_key(struct top *t, int key)
 
 /* ---- terminal ------------------------------------------------------------ */
 
-static void
-set_looks(attr_t *looks, int no_color)
-{
-    static const struct {
-        attr_t attr;
-        short color; /* 0: the terminal's */
-    } of[TOP_ATTR__N] = { [TOP_NAME] = { 0, COLOR_CYAN },
-        [TOP_VALUE] = { A_BOLD, 0 },
-        [TOP_DIM] = { A_DIM, 0 },
-        [TOP_GOOD] = { 0, COLOR_GREEN },
-        [TOP_WARN] = { A_BOLD, COLOR_YELLOW },
-        [TOP_BAD] = { A_BOLD, COLOR_RED },
-        [TOP_BAR] = { 0, COLOR_GREEN },
-        [TOP_HEAD] = { A_REVERSE, 0 },
-        [TOP_SELECTED] = { A_REVERSE | A_BOLD, 0 } };
-    const char *e = getenv("NO_COLOR");
-    int has_color = !no_color && (e == NULL || e[0] == '\0') && has_colors() &&
-        start_color() == OK && use_default_colors() == OK;
+/* The number of a pair is that of its colour. */
+static const attr_t looks[TOP_ATTR__N] = { [TOP_NAME] = COLOR_PAIR(COLOR_CYAN),
+    [TOP_VALUE] = A_BOLD,
+    [TOP_DIM] = A_DIM,
+    [TOP_GOOD] = COLOR_PAIR(COLOR_GREEN),
+    [TOP_WARN] = A_BOLD | COLOR_PAIR(COLOR_YELLOW),
+    [TOP_BAD] = A_BOLD | COLOR_PAIR(COLOR_RED),
+    [TOP_BAR] = COLOR_PAIR(COLOR_GREEN),
+    [TOP_HEAD] = A_REVERSE,
+    [TOP_SELECTED] = A_REVERSE | A_BOLD };
 
-    for (short i = 0; i < TOP_ATTR__N; i++) {
-        looks[i] = of[i].attr;
-        if (has_color && of[i].color != 0) {
-            init_pair(i, of[i].color, -1);
-            looks[i] |= (attr_t)COLOR_PAIR(i);
-        }
-    }
+/* What counts of the looks: without colours all but these. */
+static attr_t
+start_colors(int no_color)
+{
+    const char *e = getenv("NO_COLOR");
+
+    if (no_color || (e != NULL && e[0] != '\0') || !has_colors() || start_color() != OK ||
+        use_default_colors() != OK)
+        return ~A_COLOR;
+    for (short color = COLOR_RED; color <= COLOR_CYAN; color++)
+        init_pair(color, color, -1);
+    return ~(attr_t)0;
 }
 
 static int
-draw(struct top *t, const attr_t *looks)
+draw(struct top *t, attr_t counts)
 {
     struct top_canvas c;
 
@@ -228,7 +225,7 @@ draw(struct top *t, const attr_t *looks)
     for (int i = 0; i < c.w * c.h; i++) {
         const wchar_t ch = (wchar_t)c.cell[i].ch;
 
-        attrset(looks[c.cell[i].attr]);
+        attrset(looks[c.cell[i].attr] & counts);
         if (ch != 0)
             mvaddnwstr(i / c.w, i % c.w, &ch, 1);
     }
@@ -259,7 +256,7 @@ wait_for(struct top *t, uint64_t t_next)
 }
 
 static int
-loop(struct top *t, const attr_t *looks)
+loop(struct top *t, attr_t counts)
 {
     uint64_t now, t_wake;
     int keys, key;
@@ -268,7 +265,7 @@ loop(struct top *t, const attr_t *looks)
     top_ask_all(t, clk_now_ns());
     for (;;) {
         top_link_step(&t->link, clk_now_ns());
-        if (draw(t, looks) != 0)
+        if (draw(t, counts) != 0)
             return FCT_EX_SOFT;
         t_wake = clk_now_ns() + CLK_S;
         keys = wait_for(t, t_wake < t->t_next ? t_wake : t->t_next);
@@ -302,7 +299,6 @@ terminal(struct top *t)
 {
     static const int fatal[] = { SIGINT, SIGTERM, SIGHUP };
     const char *term = getenv("TERM");
-    attr_t looks[TOP_ATTR__N];
     int can_move = 0, err, rc;
     SCREEN *screen;
     sigset_t in;
@@ -326,7 +322,6 @@ terminal(struct top *t)
     keypad(stdscr, TRUE);
     nodelay(stdscr, TRUE);
     curs_set(0);
-    set_looks(looks, t->no_color);
     /* signals come while poll waits, and at no other time */
     sigemptyset(&in);
     sigaddset(&in, SIGWINCH);
@@ -335,7 +330,7 @@ terminal(struct top *t)
         sigaddset(&in, fatal[i]);
     }
     sigprocmask(SIG_BLOCK, &in, NULL);
-    rc = loop(t, looks);
+    rc = loop(t, start_colors(t->no_color));
     endwin();
     delscreen(screen);
     return rc == FCT_EX_SOFT ? fct_oom() : rc;
