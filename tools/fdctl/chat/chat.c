@@ -324,20 +324,18 @@ keep(const struct answer *a)
         fct_json_text(said->p, strlen(said->p != NULL ? said->p : "")),
         "reasoning_content", thought->n > 0 ? fct_json_text(thought->p, thought->n) : NULL,
         "tool_calls", json_array_size(a->calls) > 0 ? a->calls : NULL);
-    json_t *shown = a->c->json ? json_copy(m) : NULL;
 
-    if (json_array_append_new(a->c->messages, m) != 0) {
-        json_decref(shown);
+    if (json_array_append_new(a->c->messages, m) != 0)
         return fct_oom();
-    }
-    if (shown == NULL)
+    if (!a->c->json)
         return 0;
-    (void)json_object_update_new(shown,
+    m = json_copy(m);
+    (void)json_object_update_new(m,
         json_pack("{s:s, s:I, s:I}", "finish_reason",
             a->finish != NULL ? a->finish : "error", "prompt_tokens",
             (json_int_t)a->done.prompt_tokens, "output_tokens",
             (json_int_t)a->done.output_tokens));
-    (void)fct_print_json(shown);
+    (void)fct_print_json(m);
     return 0;
 }
 

@@ -33,7 +33,6 @@ top_link_fini(struct top_link *l)
     if (l->in.got_fd >= 0)
         close(l->in.got_fd);
     json_decref(l->q);
-    free(l->line);
     free(l->in.buf);
 }
 
@@ -57,9 +56,7 @@ answered(struct top_link *l, const json_t *answer, const char *why)
     const char *cmd = fct_str(question, "cmd");
 
     json_object_del(l->q, cmd);
-    free(l->line);
-    l->line = NULL;
-    l->sent = l->in.n = 0;
+    l->t_asked = l->in.n = 0;
     l->on_answer(l->arg, cmd, answer, why);
     json_decref(question);
 }
@@ -73,11 +70,25 @@ top_link_wait(const struct top_link *l, uint64_t now_ns, uint64_t max_ns, struct
     *ret = (struct pollfd){ .fd = n > 0 ? l->fd : -1, .events = POLLIN };
     if (n == 0)
         return max_ns;
-    if (l->line == NULL)
-        return 0;
-    if (l->sent < strlen(l->line))
-        ret->events |= POLLOUT;
-    return left < max_ns ? left : max_ns;
+    return l->t_asked == 0 ? 0 : left < max_ns ? left : max_ns;
+}
+
+/* Send the first question, which a socket with nothing in it takes at once. */
+static int
+ask_first(struct top_link *l)
+{
+    char *line = fct_line_of(json_incref(json_object_iter_value(json_object_iter(l->q))));
+    size_t sent = 0;
+    int rc = -ENOMEM;
+
+    if (l->fd < 0) {
+        l->fd = fct_dial(l->path, SOCK_NONBLOCK, -1);
+        l->failed = l->fd < 0 ? -l->fd : 0;
+    }
+    if (line != NULL)
+        rc = l->fd < 0 ? l->fd : fct_send(l->fd, line, &sent);
+    free(line);
+    return rc;
 }
 
 void
@@ -88,18 +99,8 @@ top_link_step(struct top_link *l, uint64_t now_ns)
     int rc;
 
     while (json_object_size(l->q) > 0) {
-        if (l->line == NULL) {
-            l->line =
-                fct_line_of(json_incref(json_object_iter_value(json_object_iter(l->q))));
-            l->t_asked = now_ns;
-        }
-        if (l->fd < 0) {
-            l->fd = fct_dial(l->path, SOCK_NONBLOCK, -1);
-            l->failed = l->fd < 0 ? -l->fd : 0;
-        }
-        rc = l->line == NULL ? -ENOMEM
-            : l->fd < 0      ? l->fd
-                             : fct_send(l->fd, l->line, &l->sent);
+        rc = l->t_asked == 0 ? ask_first(l) : 0;
+        l->t_asked = l->t_asked == 0 ? now_ns : l->t_asked;
         if (rc == 0)
             rc = fct_receive(l->fd, &l->in, ANSWER_MAX);
         if (rc == 1 && now_ns - l->t_asked < TOP_ASK_NS)

@@ -340,22 +340,26 @@ is_wide(const struct top_col *col)
     return col->form == TOP_TEXT || col->form == TOP_SHARE;
 }
 
+/* Of row r, or of the headings, where it is the name. */
 static void
-cell(struct top_canvas *c, int y, int x, int w, const json_t *r, const struct top_col *col)
+cell(struct top_canvas *c, int y, int x, int w, const json_t *r,
+    const struct top_col *col, const char *name)
 {
     double v = fct_real(r, col->key);
-    char text[24];
+    char number[24];
+    const char *text = r == NULL ? name
+        : col->form == TOP_TEXT  ? fct_str(r, col->key)
+                                 : top_form(col->form, v, number);
 
-    if (col->form == TOP_TEXT)
-        top_text(c, y, x, x + w, TOP_PLAIN, fct_str(r, col->key));
-    else if (col->form == TOP_SHARE && v >= 0)
-        top_bar(c, y, x, w, v);
-    else if (col->form == TOP_SHARE)
+    if (r != NULL && col->form == TOP_SHARE && v < 0)
         return;
-    /* A number that is cut would be another one. */
-    else if (top_width(top_form(col->form, v, text)) <= w)
+    if (r != NULL && col->form == TOP_SHARE)
+        top_bar(c, y, x, w, v);
+    else if (is_wide(col))
+        top_text(c, y, x, x + w, TOP_PLAIN, text);
+    else if (top_width(text) <= w)
         top_right(c, y, x + w, TOP_PLAIN, text);
-    else
+    else /* a number that is cut would be another one */
         top_text(c, y, x, x + w, TOP_PLAIN, "...");
 }
 
@@ -384,12 +388,7 @@ line(const struct top *t, struct top_canvas *c, int y, const json_t *r)
         snprintf(name, sizeof(name), "%s%s", col->name, col == sorted ? arrow : "");
         if (top_width(name) > w)
             name[strlen(col->name)] = '\0';
-        if (r != NULL)
-            cell(c, y, x, w, r, col);
-        else if (is_wide(col))
-            top_text(c, y, x, x + w, TOP_HEAD, name);
-        else
-            top_right(c, y, x + w, TOP_HEAD, name);
+        cell(c, y, x, w, r, col, name);
         x += w + 1;
     }
 }
@@ -435,8 +434,8 @@ table(struct top *t, struct top_canvas *c, int y, int y_end)
         t->first = n_row > page ? n_row - page : 0;
     if (has_title)
         title(t, c, y++);
-    top_paint(c, y, TOP_HEAD);
-    line(t, c, y++, NULL);
+    line(t, c, y, NULL);
+    top_paint(c, y++, TOP_HEAD);
     if (t->deny[0] != '\0') {
         y = top_wrapped(c, y, y_end, 2, c->w - 2, TOP_WARN, "No table: the daemon answered");
         top_wrapped(c, y, y_end, 4, c->w - 2, TOP_PLAIN, t->deny);

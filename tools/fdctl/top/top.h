@@ -184,9 +184,7 @@ struct top_link {
     int fd;           /* -1: none */
     int failed;       /* errno of the last connect, 0: none failed */
     json_t *q;        /* questions by their "cmd", of which the first is being asked: */
-    char *line;       /* it, NULL: it waits */
-    size_t sent;      /* bytes of it */
-    uint64_t t_asked; /* of it */
+    uint64_t t_asked; /* of it; 0: it waits */
     struct fct_in in;
     top_answer *on_answer;
     void *arg;
