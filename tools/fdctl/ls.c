@@ -40,12 +40,12 @@ text(const char *s)
 static json_t *
 describe(const struct fct *f, const char *name, uid_t uid)
 {
-    const struct passwd *pw = getpwuid(uid);
     json_t *st = NULL, *w, *o;
     int rc = fct_ask_once(f, fct_question("status"), 1, &st);
     pid_t pid = rc != 0 ? fct_daemon_pid(f) : (pid_t)fct_num(st, "pid");
     const char *instance = fct_str(st, "instance"), *socket = fct_str(st, "socket");
     const char *state = fct_str(st, "state");
+    const struct passwd *pw = getpwuid(uid);
 
     w = json_object_get(st, "worker");
     if (strcmp(state, "running") == 0 && strcmp(fct_str(w, "phase"), "ready") != 0)

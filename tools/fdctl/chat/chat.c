@@ -53,31 +53,26 @@ static const struct fct_line line = {
 
 /* ---- the template ------------------------------------------------------------------- */
 
-/* A token of tokenizer_config.json: a text, or an object with one. */
-static void
-add_token(json_t *to, const json_t *config, const char *name)
-{
-    json_t *v = json_object_get(config, name);
-
-    if (json_is_object(v))
-        v = json_object_get(v, "content");
-    if (json_is_string(v))
-        (void)json_object_set(to, name, v);
-}
-
 /* The model's tokens, and a template. path: a file with it; NULL: the model's own. 0 or an
  * exit code, with the message printed. */
 static int
 read_template(struct chat *c, const char *path)
 {
+    static const char *const tokens[] = { "bos_token", "eos_token" };
     char err[FDCHAT_ERR_BYTES] = "", *config = NULL, *text = NULL;
     size_t n = 0;
     int rc = fdc_file(c->s, "tokenizer_config.json", &config, &n, CHAT_FILE_MS);
     json_t *all = rc == 0 ? json_loadb(config, n, 0, NULL) : NULL, *v = json_object();
     const char *own = json_string_value(json_object_get(all, "chat_template"));
 
-    add_token(v, all, "bos_token");
-    add_token(v, all, "eos_token");
+    for (int i = 0; i < 2; i++) {
+        json_t *token = json_object_get(all, tokens[i]); /* a text, or an object with one */
+
+        if (json_is_object(token))
+            token = json_object_get(token, "content");
+        if (json_is_string(token))
+            (void)json_object_set(v, tokens[i], token);
+    }
     c->variables = json_dumps(v, JSON_COMPACT);
     rc = c->variables == NULL ? fct_oom() : path != NULL ? fct_slurp(path, &text, &n) : 0;
     if (path == NULL &&

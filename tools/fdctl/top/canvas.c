@@ -213,14 +213,12 @@ top_chart(struct top_canvas *c, int y, int x, int w, int h, const struct top_his
 
         for (int row = 0; row < h; row++) {
             int e = eighths(v / max, h, h - 1 - row);
-            int ground = e == 0 && row == h - 1 && v >= 0; /* a 0 is seen as one */
-            uint32_t block = BLOCK + (uint32_t)(ground ? 1 : e);
 
-            if (e > 0 || ground)
-                set(c, y + row, x + i, ground ? TOP_DIM : TOP_BAR,
-                    c->utf8      ? block
-                        : ground ? '_'
-                                 : (uint32_t)ascii[e]);
+            if (e > 0)
+                set(c, y + row, x + i, TOP_BAR,
+                    c->utf8 ? BLOCK + (uint32_t)e : (uint32_t)ascii[e]);
+            else if (row == h - 1 && v >= 0) /* a 0 is seen as one */
+                set(c, y + row, x + i, TOP_DIM, c->utf8 ? BLOCK + 1 : '_');
         }
     }
 }

@@ -346,10 +346,9 @@ cell(struct top_canvas *c, int y, int x, int w, const json_t *r,
     const struct top_col *col, const char *name)
 {
     double v = fct_real(r, col->key);
-    char number[24];
     const char *text = r == NULL ? name
         : col->form == TOP_TEXT  ? fct_str(r, col->key)
-                                 : top_form(col->form, v, number);
+                                 : TOP_FORM(col->form, v);
 
     if (r != NULL && col->form == TOP_SHARE && v < 0)
         return;

@@ -151,41 +151,33 @@ top_rows_clients(const json_t *answer, const json_t *requests)
     return rows;
 }
 
-/* The row of its user, made if there is none, with its weight. */
-static json_t *
-user_row(json_t *by_user, const json_t *o)
-{
-    const char *user = fct_str(o, "user");
-    json_t *row;
-
-    if (json_object_get(by_user, user) == NULL)
-        json_object_set_new(by_user, user,
-            json_pack("{s:s, s:f}", "user", user, "rate", TOP_NONE));
-    row = json_object_get(by_user, user);
-    json_object_set_new(row, "weight", json_integer(fct_num(o, "weight")));
-    return row;
-}
-
 json_t *
 top_rows_users(const json_t *requests, const json_t *clients)
 {
+    const json_t *const lists[] = { clients, requests };
     json_t *by_user = json_object(), *rows = json_array(), *o, *row;
     const char *user;
     size_t i;
 
-    json_array_foreach(clients, i, o) {
-        row = user_row(by_user, o);
-        fct_add_num(row, "sessions", 1);
-        fct_add_num(row, "requests_total", fct_num(o, "requests_total"));
-    }
-    json_array_foreach(requests, i, o) {
-        row = user_row(by_user, o);
-        take(row, o);
-        if (fct_num(o, "queued") != 0)
-            fct_add_num(row, "cost", fct_num(o, "cost"));
-        if (fct_num(o, "age_ms") > fct_num(row, "age_ms"))
-            json_object_set(row, "age_ms", json_object_get(o, "age_ms"));
-    }
+    for (int k = 0; k < 2; k++)
+        json_array_foreach(lists[k], i, o) {
+            user = fct_str(o, "user");
+            if (json_object_get(by_user, user) == NULL)
+                json_object_set_new(by_user, user,
+                    json_pack("{s:s, s:f}", "user", user, "rate", TOP_NONE));
+            row = json_object_get(by_user, user);
+            json_object_set_new(row, "weight", json_integer(fct_num(o, "weight")));
+            if (k == 0) {
+                fct_add_num(row, "sessions", 1);
+                fct_add_num(row, "requests_total", fct_num(o, "requests_total"));
+                continue;
+            }
+            take(row, o);
+            if (fct_num(o, "queued") != 0)
+                fct_add_num(row, "cost", fct_num(o, "cost"));
+            if (fct_num(o, "age_ms") > fct_num(row, "age_ms"))
+                json_object_set(row, "age_ms", json_object_get(o, "age_ms"));
+        }
     json_object_foreach(by_user, user, row)
         json_array_append(rows, row);
     json_decref(by_user);
