@@ -258,12 +258,11 @@ read_answer(struct answer *a)
 static int
 submit(struct answer *a, const struct fdchat_prompt *p)
 {
-    const struct fct_req *req = &a->c->req;
     struct fdc_params par;
-    void *lists = fct_req_params(req, &par);
+    void *lists = fct_req_params(&a->c->req, &par);
     struct fdc_span *spans = calloc(p->n_span + 1, sizeof(*spans));
     char text[300] = "";
-    struct fdc_submit_opts o = req->o;
+    struct fdc_submit_opts o = a->c->req.o;
     int rc;
 
     if (spans == NULL || lists == NULL) {
@@ -496,10 +495,7 @@ converse(struct chat *c)
         (void)snprintf(c->history, sizeof(c->history), "%s/.fdd-chat", home);
     if (c->history[0] != '\0')
         (void)read_history(c->history);
-    while (!c->is_over) {
-        text = readline("> ");
-        if (text == NULL && !fct_interrupted)
-            break;
+    while (!c->is_over && ((text = readline("> ")) != NULL || fct_interrupted)) {
         if (text == NULL) { /* Ctrl-C: the line is given up */
             fct_interrupted = 0;
             putchar('\n');
