@@ -41,9 +41,7 @@ row_name(size_t i)
 static const char *
 row_group(size_t i)
 {
-    if (i >= cnt_count())
-        return "hist";
-    return cnt_row(i)->worker ? "worker" : "gate";
+    return i >= cnt_count() ? "hist" : cnt_row(i)->worker ? "worker" : "gate";
 }
 
 int
@@ -320,16 +318,15 @@ watch(const struct cnt_seg *seg, struct stat_args *a)
 static int
 take_names(void *args, const char *value)
 {
-    unsigned names = strcmp(value, "fdd") == 0 ? PRM_NAMES_FDD
-        : strcmp(value, "vllm") == 0           ? PRM_NAMES_VLLM
+    unsigned *names = &((struct stat_args *)args)->names;
+
+    *names = strcmp(value, "fdd") == 0 ? PRM_NAMES_FDD
+        : strcmp(value, "vllm") == 0   ? PRM_NAMES_VLLM
         : strcmp(value, "both") == 0
         ? PRM_NAMES_FDD | PRM_NAMES_VLLM
         : 0;
-
-    if (names == 0)
-        return fct_usage("stat: --names %s: must be fdd, vllm or both", value);
-    ((struct stat_args *)args)->names = names;
-    return 0;
+    return *names != 0 ? 0
+                       : fct_usage("stat: --names %s: must be fdd, vllm or both", value);
 }
 
 static int

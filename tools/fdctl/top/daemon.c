@@ -244,13 +244,6 @@ sample(struct top *t, uint64_t now)
 void
 top_adopt(struct top *t, const struct cnt_seg *seg, uint64_t now)
 {
-    int again = t->seg != NULL;
-    char text[96];
-
-    if (again) {
-        fct_seg_close(t->seg);
-        top_link_fini(&t->link);
-    }
     top_link_init(&t->link, t->f->admin, on_answer, t);
     t->seg = seg;
     t->gone = t->silent = t->frozen = 0;
@@ -263,17 +256,13 @@ top_adopt(struct top *t, const struct cnt_seg *seg, uint64_t now)
         json_array_clear(t->rows[i]);
     t->t_moved = now;
     sample(t, now);
-    if (again) {
-        top_remember(t);
-        snprintf(text, sizeof(text), "a new daemon, pid %d", (int)t->raw.gate_pid);
-        top_say(t, 0, text);
-    }
 }
 
 int
 top_reconnect(struct top *t, uint64_t now)
 {
     const struct cnt_seg *seg;
+    char text[96];
 
     if (fct_seg_open(t->f, RECONNECT_MS, &seg) != 0)
         return 0;
@@ -282,7 +271,12 @@ top_reconnect(struct top *t, uint64_t now)
         fct_seg_close(seg);
         return 0;
     }
+    fct_seg_close(t->seg);
+    top_link_fini(&t->link);
     top_adopt(t, seg, now);
+    top_remember(t);
+    snprintf(text, sizeof(text), "a new daemon, pid %d", (int)t->raw.gate_pid);
+    top_say(t, 0, text);
     return 1;
 }
 

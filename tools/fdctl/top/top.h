@@ -245,7 +245,7 @@ void top_update(struct top *t, uint64_t now_ns);
 /* The rates become the newest of the history. */
 void top_remember(struct top *t);
 void top_ask_all(struct top *t, uint64_t now_ns);
-/* Begin with this daemon. */
+/* Begin with this daemon; what there was of another is closed. */
 void top_adopt(struct top *t, const struct cnt_seg *seg, uint64_t now_ns);
 /* Go over to a new daemon, if there is one: 1. */
 int top_reconnect(struct top *t, uint64_t now_ns);
