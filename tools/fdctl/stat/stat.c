@@ -291,23 +291,21 @@ print(const struct stat_args *a)
 static int
 watch(const struct cnt_seg *seg, struct stat_args *a)
 {
-    struct cnt_seg two[2];
+    struct cnt_seg now, before;
     uint64_t t0 = clk_now_ns(), t1;
-    int rc = fct_seg_snap_group(seg, a->group, &two[0]), at = 0;
+    int rc = fct_seg_snap_group(seg, a->group, &now);
 
-    a->now = &two[0];
+    a->now = &now;
     if (rc == 0 && a->once)
         return print(a);
-    for (; rc == 0; t0 = t1) {
+    for (a->before = &before; rc == 0; t0 = t1) {
         clk_sleep_ns((uint64_t)(a->interval * 1e9));
         if (!fct_seg_alive(seg))
             return fct_unav("stat: the daemon, process %d, has ended; when "
                             "it runs again:\n  fdctl --wait 60 stat",
-                (int)two[at].gate_pid);
-        a->before = &two[at];
-        at ^= 1;
-        a->now = &two[at];
-        (void)fct_seg_snap_group(seg, a->group, &two[at]);
+                (int)now.gate_pid);
+        before = now;
+        (void)fct_seg_snap_group(seg, a->group, &now);
         t1 = clk_now_ns();
         a->secs = (double)(t1 - t0) / 1e9;
         rc = print(a);

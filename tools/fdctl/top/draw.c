@@ -300,7 +300,7 @@ figures(const struct top *t, struct top_canvas *c, int y)
     const json_t *w = worker_of(t);
     static const char form[] = "%11s%11s%11s%11s";
     int x = c->w - FIGURES_W, at;
-    char text[64] = "-";
+    char text[64];
 
     row(t, c, y++, "requests", load, 5);
     row(t, c, y++, "ended", ended, 4);
@@ -318,8 +318,7 @@ figures(const struct top *t, struct top_canvas *c, int y)
     at = blocks(t, c, y, at);
     show(t, c, y++, at, &kv[1], 1);
     row(t, c, y++, "prefix", prefix, 4);
-    if (t->raw.worker_pid != 0)
-        snprintf(text, sizeof(text), "%d", (int)t->raw.worker_pid);
+    snprintf(text, sizeof(text), t->raw.worker_pid != 0 ? "%d" : "-", t->raw.worker_pid);
     at = row(t, c, y, "worker", NULL, 0);
     at = pair(c, y, at, TOP_VALUE, "pid", text);
     at = show(t, c, y, at, worker, 1);

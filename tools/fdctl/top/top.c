@@ -299,14 +299,12 @@ terminal(struct top *t)
 {
     static const int fatal[] = { SIGINT, SIGTERM, SIGHUP };
     const char *term = getenv("TERM");
-    int can_move = 0, err, rc;
+    int err, rc;
+    int can_move = setupterm(NULL, STDOUT_FILENO, &err) == OK && cursor_address != NULL;
     SCREEN *screen;
     sigset_t in;
 
-    if (setupterm(NULL, STDOUT_FILENO, &err) == OK) {
-        can_move = cursor_address != NULL;
-        del_curterm(cur_term);
-    }
+    (void)del_curterm(cur_term);
     if (!can_move)
         return fct_usage(
             "top: TERM=%s is no terminal that can move its cursor; set TERM to what "
