@@ -542,9 +542,7 @@ run(struct chat *c, const struct fct *f)
 {
     int rc = fct_open(f, 1 << 20, &c->s);
 
-    c->is_terminal = isatty(STDOUT_FILENO);
     c->is_person = isatty(STDIN_FILENO) && c->is_terminal;
-    c->messages = json_array();
     if (rc == 0)
         rc = read_template(c, c->file);
     if (rc == 0 && c->system != NULL)
@@ -563,7 +561,7 @@ run(struct chat *c, const struct fct *f)
 int
 fct_cmd_chat(const struct fct *f, int argc, char **argv)
 {
-    struct chat c = { .system = NULL };
+    struct chat c = { .is_terminal = isatty(STDOUT_FILENO), .messages = json_array() };
     int rc;
 
     fct_req_init(&c.req);

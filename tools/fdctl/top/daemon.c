@@ -171,20 +171,17 @@ on_answer(void *arg, const char *cmd, const json_t *answer, const char *why)
 {
     int is_status = strcmp(cmd, "status") == 0;
     int ok = json_is_true(json_object_get(answer, "ok"));
-    const char *says = NULL;
+    const char *says = ""; /* of a query: nothing */
     struct top *t = arg;
-    char text[600] = "";
+    char text[600];
 
     for (size_t i = 0; i < sizeof(actions) / sizeof(actions[0]); i++)
         if (strcmp(actions[i].cmd, cmd) == 0)
             says = actions[i].text;
+    fct_fill(text, sizeof(text), ok ? says : "{error}[fix|\nfix: {fix}]", answer);
     if (answer == NULL)
         snprintf(text, sizeof(text), "%s", why);
-    else if (!ok)
-        fct_fill(text, sizeof(text), "{error}[fix|\nfix: {fix}]", answer);
-    else if (says != NULL)
-        fct_fill(text, sizeof(text), says, answer);
-    if (says != NULL) {
+    if (says[0] != '\0') {
         top_say(t, !ok, text);
         if (ok)
             (void)top_link_ask(&t->link, fct_question("status"));

@@ -119,7 +119,7 @@ top_rows_requests(const json_t *answer, const json_t *old, double secs)
     return rows;
 }
 
-/* What a request adds to a session's or a user's row; NULL: it has none. */
+/* What a request adds to a session's or a user's row, which may be NULL. */
 static void
 take(json_t *row, const json_t *q)
 {

@@ -163,7 +163,7 @@ struct top_col {
     int width;
     int from; /* shown on screens at least so wide */
 };
-/* Is it sorted with the greatest first? Texts and names that are numbers are not. */
+/* Is it sorted with the greatest first? Texts and ids are not. */
 #define TOP_IS_DOWN(col) ((col)->form > TOP_INT)
 extern const struct top_table {
     const char *title, *key; /* key: the member that tells its rows apart */
