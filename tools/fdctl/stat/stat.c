@@ -115,8 +115,8 @@ struct stat_args {
     int json, once, prom;
     uint32_t group;
     uint8_t pick[STT_N_ROW]; /* 0: not given */
-    /* what is printed: now, and before that secs ago or NULL: then without rates */
-    const struct cnt_seg *now, *before;
+    /* what is printed: now, and before that secs ago; 0: not, and without rates */
+    struct cnt_seg now, before;
     double secs;
 };
 
@@ -125,12 +125,12 @@ print_counters(const struct stat_args *a)
 {
     for (size_t i = 0; i < cnt_count(); i++) {
         const struct cnt_row *r = cnt_row(i);
-        uint64_t n = fct_seg_value(a->now, r), more = 0;
+        uint64_t n = fct_seg_value(&a->now, r), more = 0;
         char rate[32] = "";
 
-        if (a->before != NULL && r->kind == CNT_counter) {
+        if (a->secs > 0 && r->kind == CNT_counter) {
             /* a worker that starts again counts some from 0 */
-            more = fct_seg_value(a->before, r);
+            more = fct_seg_value(&a->before, r);
             more = n >= more ? n - more : n;
             if (more == 0)
                 continue;
@@ -153,16 +153,16 @@ print_hists(const struct stat_args *a)
         char rate[32] = "", mean[32] = "-", q[3][32];
         uint64_t n;
 
-        h = a->now->h[i];
-        for (size_t b = 0; a->before != NULL && b < CNT_MAX_BUCKET; b++)
-            h.bucket[b] -= a->before->h[i].bucket[b];
-        h.sum -= a->before != NULL ? a->before->h[i].sum : 0;
+        h = a->now.h[i];
+        for (size_t b = 0; b < CNT_MAX_BUCKET; b++)
+            h.bucket[b] -= a->before.h[i].bucket[b];
+        h.sum -= a->before.h[i].sum;
         n = cnt_hist_count(r, h.bucket);
-        if (!a->pick[cnt_count() + i] || (a->before != NULL && n == 0))
+        if (!a->pick[cnt_count() + i] || (a->secs > 0 && n == 0))
             continue;
         if (n > 0)
             stt_human(r->unit, (double)h.sum / (double)n, mean, sizeof(mean));
-        if (a->before != NULL)
+        if (a->secs > 0)
             snprintf(rate, sizeof(rate), "%.1f/s", (double)n / a->secs);
         for (size_t k = 0; k < 3; k++) {
             double at = cnt_hist_quantile(r, h.bucket, qs[k]);
@@ -173,7 +173,7 @@ print_hists(const struct stat_args *a)
                 stt_human(r->unit, fmin(at, last), q[k] + strlen(q[k]), sizeof(q[k]) - 1);
         }
         printf("%-6s %-18s %16llu %12s mean %-8s p50 %-8s p90 %-8s p99 %-8s %s\n", "hist",
-            r->name, (unsigned long long)cnt_hist_count(r, a->now->h[i].bucket), rate,
+            r->name, (unsigned long long)cnt_hist_count(r, a->now.h[i].bucket), rate,
             mean, q[0], q[1], q[2], r->help);
     }
 }
@@ -277,12 +277,12 @@ static int
 print(const struct stat_args *a)
 {
     if (a->json)
-        return print_json(a->now, a->pick);
-    if (a->before != NULL && isatty(STDOUT_FILENO))
+        return print_json(&a->now, a->pick);
+    if (a->secs > 0 && isatty(STDOUT_FILENO))
         fputs("\033[H\033[2J", stdout);
     print_counters(a);
     print_hists(a);
-    if (a->before != NULL)
+    if (a->secs > 0)
         putchar('\n');
     return fct_flush();
 }
@@ -291,21 +291,19 @@ print(const struct stat_args *a)
 static int
 watch(const struct cnt_seg *seg, struct stat_args *a)
 {
-    struct cnt_seg now, before;
     uint64_t t0 = clk_now_ns(), t1;
-    int rc = fct_seg_snap_group(seg, a->group, &now);
+    int rc = fct_seg_snap_group(seg, a->group, &a->now);
 
-    a->now = &now;
     if (rc == 0 && a->once)
         return print(a);
-    for (a->before = &before; rc == 0; t0 = t1) {
+    for (; rc == 0; t0 = t1) {
         clk_sleep_ns((uint64_t)(a->interval * 1e9));
         if (!fct_seg_alive(seg))
             return fct_unav("stat: the daemon, process %d, has ended; when "
                             "it runs again:\n  fdctl --wait 60 stat",
-                (int)now.gate_pid);
-        before = now;
-        (void)fct_seg_snap_group(seg, a->group, &now);
+                (int)a->now.gate_pid);
+        a->before = a->now;
+        (void)fct_seg_snap_group(seg, a->group, &a->now);
         t1 = clk_now_ns();
         a->secs = (double)(t1 - t0) / 1e9;
         rc = print(a);
