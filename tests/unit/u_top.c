@@ -692,7 +692,7 @@ t_link(void **state)
     top_link_step(&l, 1);
     heard_is(1, "x", "", "No such file");
     assert_int_equal(l.failed, ENOENT);
-    assert_int_equal(json_array_size(l.q), 0);
+    assert_int_equal(json_object_size(l.q), 0);
     /* two questions, the answers in pieces */
     lfd = listen_at(path);
     assert_int_equal(top_link_ask(&l, fct_question("x")), 0);
