@@ -175,35 +175,26 @@ end_call(struct answer *a)
     a->call = NULL;
 }
 
-static int
-take_piece(struct answer *a, const struct fdchat_piece *p)
-{
-    int rc = 0;
-
-    if (p->kind == FDCHAT_CONTENT || p->kind == FDCHAT_REASONING)
-        show(a, p->kind == FDCHAT_REASONING, p->text, p->bytes);
-    if (p->kind == FDCHAT_CALL || p->kind == FDCHAT_CALL_END)
-        end_call(a);
-    if (p->kind == FDCHAT_CALL) {
-        a->call = json_pack("{s:s,s:s,s:{s:o}}", "id", p->id, "type", "function",
-            "function", "name", fct_json_text(p->text, p->bytes));
-        rc = json_array_append_new(a->calls, a->call);
-    } else if (p->kind <= FDCHAT_ARGUMENTS) {
-        rc = fct_buf_add(&a->text[p->kind], p->text, p->bytes);
-    }
-    return rc == 0 ? 0 : fct_oom();
-}
-
+/* What the parser has, unless it failed: rc. */
 static int
 take_pieces(struct answer *a, int rc)
 {
     struct fdchat_piece p;
 
-    if (rc != 0)
-        return fct_oom();
-    while (rc == 0 && fdchat_answer_next(a->parser, &p) == 1)
-        rc = take_piece(a, &p);
-    return rc;
+    while (rc == 0 && fdchat_answer_next(a->parser, &p) == 1) {
+        if (p.kind == FDCHAT_CONTENT || p.kind == FDCHAT_REASONING)
+            show(a, p.kind == FDCHAT_REASONING, p.text, p.bytes);
+        if (p.kind == FDCHAT_CALL || p.kind == FDCHAT_CALL_END)
+            end_call(a);
+        if (p.kind == FDCHAT_CALL) {
+            a->call = json_pack("{s:s,s:s,s:{s:o}}", "id", p.id, "type", "function",
+                "function", "name", fct_json_text(p.text, p.bytes));
+            rc = json_array_append_new(a->calls, a->call);
+        } else if (p.kind <= FDCHAT_ARGUMENTS) {
+            rc = fct_buf_add(&a->text[p.kind], p.text, p.bytes);
+        }
+    }
+    return rc == 0 ? 0 : fct_oom();
 }
 
 static int
