@@ -13,18 +13,14 @@ top_quantile(const uint64_t *bucket, const struct cnt_hist_row *row, double q)
 }
 
 static double
-grew(uint64_t old, uint64_t now)
-{
-    return now > old ? (double)(now - old) : 0;
-}
-
-static double
 per(double v, double by)
 {
     return by > 0 ? v / by : TOP_NONE;
 }
 
-#define GREW(counter) grew(old->counter, now->counter)
+#define GREW(counter) \
+    (now->counter > old->counter ? (double)(now->counter - old->counter) : 0)
+
 void
 top_rates(const struct cnt_seg *old, const struct cnt_seg *now, double secs,
     struct top_rates *ret)
