@@ -3,7 +3,7 @@
 /*
  * An all-reduce of two ranks in two launches, for collective.cu only: the operand goes by the
  * device's copy engine, which takes no processor from what runs next to it, on a stream of the
- * group's own. A flag follows it by cuStreamWriteValue64, whose barrier orders it behind the
+ * group's own. A flag follows it by cuStreamWriteValue64, whose barrier keeps it behind the
  * copy. The host numbers operands, so neither launch is recorded.
  */
 #ifndef FDD_KERNELS_CUDA_COLLECTIVE_AHEAD_CUH

@@ -14,7 +14,7 @@
 static const enum fdk_dtype types[] = { FDK_F32, FDK_BF16, FDK_F16 };
 
 static struct fdk_group_args
-pair(uint64_t ahead)
+two_ranks(uint64_t ahead)
 {
     return (struct fdk_group_args){ .n_rank = 2, .ahead_bytes = ahead };
 }
@@ -145,7 +145,7 @@ static void
 t_halves(void **state)
 {
     static const int32_t T[] = { 2, 3, 9, 34, 300 }, C[] = { 1, 5, 64, 1000, 2056 };
-    const struct fdk_group_args a = pair(256 * 2056 * 4);
+    const struct fdk_group_args a = two_ranks(256 * 2056 * 4);
     struct side s;
 
     (void)state;
@@ -168,7 +168,7 @@ t_halves(void **state)
 static void
 t_others_between(void **state)
 {
-    const struct fdk_group_args a = pair(1 << 16);
+    const struct fdk_group_args a = two_ranks(1 << 16);
     struct rows r = { .T = 8, .live = 8, .C = 64, .t = FDK_F32 };
     char *other[2];
     struct side s;
@@ -201,7 +201,7 @@ t_others_between(void **state)
 static void
 t_refused(void **state)
 {
-    struct fdk_group_args a = pair(8 * 64 * 4);
+    struct fdk_group_args a = two_ranks(8 * 64 * 4);
     struct rows r = { .T = 9, .live = 9, .C = 64, .t = FDK_F32 };
     struct fdk_all_reduce_args h;
     struct fdk_group_ways ways;
@@ -275,7 +275,7 @@ one_of_two(const struct fdk_group_args *a, int other, const char *want)
 static void
 t_fails(void **state)
 {
-    struct fdk_group_args a = pair(1 << 16);
+    struct fdk_group_args a = two_ranks(1 << 16);
 
     (void)state;
     a.spin_limit_us = 200000;

@@ -52,7 +52,8 @@ families_in_shares(struct sim_rng *g)
             struct sim_cfg c;
             int ties;
 
-            if (((i + k) % (FEW ? 6 : 3) != 0 && i > 0) || !is_taken(p))
+            /* FEW: each split once, with another family */
+            if ((FEW ? (i + k) % N_FAMILY != 0 : (i + k) % 3 != 0 && i > 0) || !is_taken(p))
                 continue;
             model(&families[i], &p->h, dir);
             (void)snprintf(what, sizeof(what), "%s, %d of %d ranks", families[i].name,
@@ -89,7 +90,7 @@ ways_of_running(struct sim_rng *g)
         struct sim_cfg c;
         struct sim *s;
 
-        if ((k >= 3 && p->P == 1) || (FEW && k > 7) || !is_taken(p))
+        if ((k >= 3 && p->P == 1) || (FEW && k % 6 != 0) || !is_taken(p))
             continue;
 
         model(&families[k < 3 ? k * 3 : k % 3], &p->h, dir);
@@ -149,7 +150,7 @@ short_windows(struct sim_rng *g)
 
     (void)g;
     for (size_t k = 0; k < N_SPLIT; k += k == 2 ? 4 : 2)
-        for (size_t i = 0; i < sizeof(windows) / sizeof(windows[0]); i++) {
+        for (size_t i = 0; i < sizeof(windows) / sizeof(windows[0]); i += FEW ? 3 : 1) {
             const struct split *p = &splits[k];
             char dir[64], what[64];
             struct sim_cfg c;
@@ -242,7 +243,7 @@ memory(struct sim_rng *g)
 static void
 short_requests(struct sim_rng *g)
 {
-    enum { N = 1000 };
+    enum { N = FEW ? 250 : 1000 };
     /* 4 ranks share a KV head's tokens, or 2 */
     const struct split *p = &splits[sim_has(4) ? 2 : 0];
     int32_t used, most = 0, need = 0, len[N];

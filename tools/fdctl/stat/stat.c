@@ -362,7 +362,7 @@ check(const struct stat_args *a, int has_words)
     int is_prom = a->prom || a->textfile != NULL;
     const struct {
         int is_so;
-        const char *text; /* with the option that asks for Prometheus' format */
+        const char *text; /* with the option of Prometheus' format */
     } wrong[] = {
         { is_prom && a->json, "stat: --json and %s are two formats; name one" },
         { a->prom && a->textfile != NULL,

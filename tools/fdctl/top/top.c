@@ -236,7 +236,7 @@ draw(struct top *t, attr_t counts)
 }
 
 /* Wait for keys (unless once), answers or t_next; signals come meanwhile, blocked or not.
- * 1: there are keys or there was a signal; 0; -EIO: the terminal has gone. */
+ * 1: there are keys or there was a signal; 0; -EIO: the terminal is closed. */
 static int
 wait_for(struct top *t, uint64_t t_next)
 {
