@@ -569,19 +569,18 @@ fdk_unbind(struct fdk_bound *b)
 
 /* ---- halves -------------------------------------------------------------- */
 
+int
+fdk_by_row(enum fdk_op_kind kind)
+{
+    return kind == FDK_OP_GEMM || kind == FDK_OP_RMSNORM || kind == FDK_OP_SILU_MUL ||
+        kind == FDK_OP_ALL_REDUCE;
+}
+
 static int
 by_row(const struct fdk_op *op)
 {
-    switch (op->kind) {
-    case FDK_OP_GEMM:
-    case FDK_OP_RMSNORM:
-    case FDK_OP_SILU_MUL:
-    case FDK_OP_ALL_REDUCE:
-        return op->rows == FDK_PER_TOKEN && op->first == 0 && op->slice == 0 &&
-            !op->needs_output;
-    default:
-        return 0;
-    }
+    return fdk_by_row(op->kind) && op->rows == FDK_PER_TOKEN && op->first == 0 &&
+        op->slice == 0 && !op->needs_output;
 }
 
 int32_t

@@ -189,6 +189,8 @@ fdk_half_rows(int32_t T) /* of the first half: whole tiles of a GEMM where there
     int32_t half = (T + 1) / 2;
     return half <= 128 ? half : (half + 127) / 128 * 128;
 }
+/* Does it work on each row by itself, and can its rows be divided? */
+int fdk_by_row(enum fdk_op_kind kind);
 /* Operations from op[0] on, of n, that may be launched in halves; 0: none, or no sum is among
  * them. */
 int32_t fdk_halves(const struct fdk_op *op, int32_t n);

@@ -152,9 +152,7 @@ run_keep_inputs(const struct mdl_program *p, const struct fdk_fusion *f, int32_t
 static int
 run_by_row(const struct mdl_op *o)
 {
-    return o->rows == MDL_PER_TOKEN &&
-        (o->kind == MDL_OP_GEMM || o->kind == MDL_OP_RMSNORM ||
-            o->kind == MDL_OP_SILU_MUL || o->kind == MDL_OP_ALLREDUCE);
+    return o->rows == MDL_PER_TOKEN && fdk_by_row(run_kind[o->kind]);
 }
 
 static int

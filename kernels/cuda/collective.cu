@@ -890,8 +890,9 @@ cu_group_new(struct fdk_ctx *ctx, const struct fdk_group_args *a, struct fdk_gro
         return -ENOMEM;
     g->magic = GROUP_MAGIC;
     g->ctx = ctx;
-    g->write = s.ahead_bytes > 0 ? find_write() : NULL;
-    s.ahead_bytes = g->write != NULL ? s.ahead_bytes : 0;
+    if (s.ahead_bytes > 0 &&
+        cu_driver_call("cuStreamWriteValue64", 12000, &g->write) != 0)
+        s.ahead_bytes = 0;
     g->space = s;
     for (int i = 0; i < s.n; i++)
         g->device[i] = a->device != NULL ? a->device[i] : i;

@@ -101,18 +101,6 @@ cu_reduce_take(const struct fdk_all_reduce_args *a, fdk_stream_t st)
 
 /* ---- of a group -------------------------------------------------------------- */
 
-/* Without it nothing goes ahead. */
-static write_fn
-find_write(void)
-{
-    enum cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
-    void *f = NULL;
-    cudaError_t e = cudaGetDriverEntryPointByVersion("cuStreamWriteValue64", &f, 12000,
-        cudaEnableDefault, &found);
-    (void)cudaGetLastError();
-    return e == cudaSuccess && found == cudaDriverEntryPointSuccess ? (write_fn)f : NULL;
-}
-
 static int
 ahead_new(struct cu_dev *d, struct ahead *h, char *err, size_t err_bytes)
 {

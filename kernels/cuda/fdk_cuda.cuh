@@ -134,6 +134,9 @@ int cu_enter_idx(struct fdk_ctx *ctx, int dev); /* -EINVAL: no such device */
 /* What a CUDA answer means: 0, -ENOMEM, -EBUSY for what a capture forbids,
  * else the device has failed and -EIO. call: a name that lives on. */
 int cu_result(struct cu_dev *dev, const char *call, cudaError_t e);
+/* A function of the driver, as it is in that version of CUDA, into the pointer at ret. -ENOTSUP:
+ * the driver has none. */
+int cu_driver_call(const char *name, unsigned version, void *ret);
 /* After a kernel launch on st. */
 int cu_launched(fdk_stream_t st, const char *op);
 /* -EINVAL for no stream, else cu_enter() of its device. */

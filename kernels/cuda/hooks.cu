@@ -15,26 +15,12 @@ struct calls {
 };
 
 static int
-find(const char *name, unsigned version, void *ret)
-{
-    enum cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
-    void *f = NULL;
-    cudaError_t e = cudaGetDriverEntryPointByVersion(name, &f, version, cudaEnableDefault,
-        &found);
-    (void)cudaGetLastError();
-    if (e != cudaSuccess || found != cudaDriverEntryPointSuccess)
-        return -ENOTSUP;
-    memcpy(ret, &f, sizeof(f));
-    return 0;
-}
-
-static int
 calls_find(struct calls *c)
 {
-    int rc = find("cuGraphKernelNodeGetParams", 12000, &c->params);
+    int rc = cu_driver_call("cuGraphKernelNodeGetParams", 12000, &c->params);
     if (rc == 0)
-        rc = find("cuFuncGetName", 12030, &c->of_function);
-    return rc != 0 ? rc : find("cuKernelGetName", 12030, &c->of_kernel);
+        rc = cu_driver_call("cuFuncGetName", 12030, &c->of_function);
+    return rc != 0 ? rc : cu_driver_call("cuKernelGetName", 12030, &c->of_kernel);
 }
 
 static int

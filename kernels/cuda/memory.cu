@@ -11,6 +11,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct cu_piece {                /* memory of one mem_map() */
     size_t off, bytes;
@@ -122,6 +123,20 @@ vmm_result(struct cu_dev *d, const char *call, CUresult r)
 }
 
 int
+cu_driver_call(const char *name, unsigned version, void *ret)
+{
+    enum cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+    void *f = NULL;
+    cudaError_t e = cudaGetDriverEntryPointByVersion(name, &f, version, cudaEnableDefault,
+        &found);
+    (void)cudaGetLastError();
+    if (e != cudaSuccess || found != cudaDriverEntryPointSuccess)
+        return -ENOTSUP;
+    memcpy(ret, &f, sizeof(f));
+    return 0;
+}
+
+int
 cu_vmm_open(struct fdk_ctx *ctx, char *err, size_t err_bytes)
 {
     struct cu_vmm *v = (struct cu_vmm *)calloc(1, sizeof(*v));
@@ -143,17 +158,12 @@ cu_vmm_open(struct fdk_ctx *ctx, char *err, size_t err_bytes)
         { "cuMemSetAccess", (void **)&v->access },
         { "cuMemGetAllocationGranularity", (void **)&v->granularity },
     };
-    for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
-        enum cudaDriverEntryPointQueryResult found;
-        cudaError_t e = cudaGetDriverEntryPointByVersion(calls[i].name, calls[i].at,
-            12000, cudaEnableDefault, &found);
-        if (e != cudaSuccess || found != cudaDriverEntryPointSuccess) {
-            (void)cudaGetLastError();
+    for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++)
+        if (cu_driver_call(calls[i].name, 12000, calls[i].at) != 0) {
             snprintf(err, err_bytes, "the NVIDIA driver lacks %s: update the driver",
                 calls[i].name);
             return -ENODEV;
         }
-    }
     CUmemAllocationProp p = device_memory(ctx->dev[0].idx);
     CUresult r = v->granularity(&v->page, &p, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
     if (r != CUDA_SUCCESS || v->page == 0) {

@@ -72,63 +72,6 @@ t_counts(void **state)
 
 /* ---- rows ------------------------------------------------------------------------- */
 
-/* A step's rows: T of which live are there, C, a residual and weights. */
-struct rows {
-    int32_t T, live, C;
-    enum fdk_dtype t;
-    size_t n, eb;
-    char *x[FDK_MAX_RANKS], *d_x[FDK_MAX_RANKS], *d_y[FDK_MAX_RANKS];
-    float *r, *w, offset;
-    void *d_r[FDK_MAX_RANKS], *d_w[FDK_MAX_RANKS], *d_n[FDK_MAX_RANKS];
-};
-
-static void
-rows_new(struct side *s, struct rows *r, int32_t T, int32_t live, int32_t C,
-    enum fdk_dtype t)
-{
-    *r = (struct rows){ .T = T, .live = live, .C = C, .t = t };
-    r->n = (size_t)T * (size_t)C;
-    r->eb = fdk_dtype_bytes(t);
-    r->r = (float *)(void *)numbers(s, r->n, FDK_F32);
-    r->w = (float *)(void *)numbers(s, (size_t)C, FDK_F32);
-    for (int q = 0; q < s->n; q++) {
-        r->x[q] = numbers(s, r->n, t);
-        r->d_x[q] = put(s, q, r->x[q], r->n * r->eb);
-        r->d_y[q] = put(s, q, NULL, r->n * r->eb);
-        r->d_r[q] = put(s, q, r->r, r->n * 4);
-        r->d_w[q] = put(s, q, r->w, (size_t)C * 4);
-        r->d_n[q] = put(s, q, &r->live, 4);
-    }
-}
-
-static void
-rows_free(struct side *s, struct rows *r)
-{
-    for (int q = 0; q < s->n; q++)
-        free(r->x[q]);
-    free(r->r);
-    free(r->w);
-    drop(s, 1);
-}
-
-static struct fdk_all_reduce_args
-rows_args(const struct side *s, const struct rows *r, int q, int fused)
-{
-    return (struct fdk_all_reduce_args){
-        .group = s->g,
-        .y = r->d_y[q],
-        .x = r->d_x[q],
-        .residual = fused ? r->d_r[q] : NULL,
-        .w = fused ? r->d_w[q] : NULL,
-        .n = r->d_n[q],
-        .T = r->T,
-        .C = r->C,
-        .eps = 1e-5f,
-        .offset = r->offset,
-        .act = r->t,
-    };
-}
-
 /* y within the type's rounding; in fp32 within what another order of squares changes. */
 static void
 norm_near(const char *y, const float *res, const float *w, float offset, int32_t C,
@@ -146,7 +89,7 @@ norm_near(const char *y, const float *res, const float *w, float offset, int32_t
 }
 
 static void
-check_fused(struct side *s, struct rows *r)
+check_fused(struct side *s, struct sum_rows *r)
 {
     size_t live = (size_t)r->live * (size_t)r->C;
     char *sum = sum_of(r->x, s->n, r->n, r->t), *y = malloc(r->n * r->eb + 1);
@@ -169,7 +112,7 @@ check_fused(struct side *s, struct rows *r)
 
 /* The same in two launches: the same bits on the cpu backend, whose rmsnorm is fp32. */
 static void
-check_parts(struct side *s, struct rows *r)
+check_parts(struct side *s, struct sum_rows *r)
 {
     char *y[FDK_MAX_RANKS];
     for (int q = 0; q < s->n; q++) {
@@ -179,7 +122,7 @@ check_parts(struct side *s, struct rows *r)
         OK(ops->copy(s->st[q], r->d_r[q], r->r, r->n * 4));
     }
     for (int q = 0; q < s->n; q++) {
-        const struct fdk_all_reduce_args a = rows_args(s, r, q, 0);
+        const struct fdk_all_reduce_args a = sum_rows_args(s, r, q, 0);
         const struct fdk_rmsnorm_args b = { .y = r->d_y[q],
             .x = r->d_r[q],
             .add = r->d_y[q],
@@ -202,11 +145,11 @@ check_parts(struct side *s, struct rows *r)
 static void
 fused_case(struct side *s, int32_t T, int32_t live, int32_t C, enum fdk_dtype t)
 {
-    struct rows r;
-    rows_new(s, &r, T, live, C, t);
+    struct sum_rows r;
+    sum_rows_new(s, &r, T, live, C, t);
     r.offset = C % 2 != 0 ? 1 : 0;
     for (int q = 0; q < s->n; q++) {
-        const struct fdk_all_reduce_args a = rows_args(s, &r, q, 1);
+        const struct fdk_all_reduce_args a = sum_rows_args(s, &r, q, 1);
         OK(ops->all_reduce(&a, s->st[q]));
     }
     side_sync(s);
@@ -215,12 +158,12 @@ fused_case(struct side *s, int32_t T, int32_t live, int32_t C, enum fdk_dtype t)
     for (int q = 0; q < s->n; q++) /* as after the first launch */
         OK(ops->copy(s->st[q], r.d_r[q], r.r, r.n * 4));
     for (int q = 0; q < s->n; q++) {
-        const struct fdk_all_reduce_args a = rows_args(s, &r, q, 1);
+        const struct fdk_all_reduce_args a = sum_rows_args(s, &r, q, 1);
         OK(ops->all_reduce(&a, s->st[q]));
     }
     side_sync(s);
     check_fused(s, &r);
-    rows_free(s, &r);
+    sum_rows_free(s, &r, 1);
 }
 
 static void
@@ -247,15 +190,15 @@ static void
 t_live_rows(void **state)
 {
     struct side s;
-    struct rows r;
+    struct sum_rows r;
     (void)state;
     for (int k = 0; k < KINDS; k++) {
         const struct fdk_group_args a = kind(k, n_device < 3 ? 2 : 3);
         side_open(&s, &a);
         for (int32_t live = -1; live < 9; live++) {
-            rows_new(&s, &r, 7, live, 33, FDK_BF16);
+            sum_rows_new(&s, &r, 7, live, 33, FDK_BF16);
             for (int q = 0; q < s.n; q++) {
-                const struct fdk_all_reduce_args b = rows_args(&s, &r, q, 0);
+                const struct fdk_all_reduce_args b = sum_rows_args(&s, &r, q, 0);
                 OK(ops->all_reduce(&b, s.st[q]));
             }
             side_sync(&s);
@@ -265,7 +208,7 @@ t_live_rows(void **state)
             for (int q = 0; q < s.n; q++)
                 has(&s, q, r.d_y[q], want, r.n * 2, "live rows");
             free(want);
-            rows_free(&s, &r);
+            sum_rows_free(&s, &r, 1);
         }
         side_close(&s);
     }

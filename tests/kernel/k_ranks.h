@@ -278,6 +278,63 @@ sum_case(struct side *s, size_t n, enum fdk_dtype t, int in_place, size_t skew)
     drop(s, 1);
 }
 
+/* A step's rows: T of which live are there, C, a residual and weights. */
+struct sum_rows {
+    int32_t T, live, C;
+    enum fdk_dtype t;
+    size_t n, eb;
+    char *x[FDK_MAX_RANKS], *d_x[FDK_MAX_RANKS], *d_y[FDK_MAX_RANKS];
+    float *r, *w, offset;
+    void *d_r[FDK_MAX_RANKS], *d_w[FDK_MAX_RANKS], *d_n[FDK_MAX_RANKS];
+};
+
+static inline void
+sum_rows_new(struct side *s, struct sum_rows *r, int32_t T, int32_t live, int32_t C,
+    enum fdk_dtype t)
+{
+    *r = (struct sum_rows){ .T = T, .live = live, .C = C, .t = t };
+    r->n = (size_t)T * (size_t)C;
+    r->eb = fdk_dtype_bytes(t);
+    r->r = (float *)(void *)numbers(s, r->n, FDK_F32);
+    r->w = (float *)(void *)numbers(s, (size_t)C, FDK_F32);
+    for (int q = 0; q < s->n; q++) {
+        r->x[q] = numbers(s, r->n, t);
+        r->d_x[q] = put(s, q, r->x[q], r->n * r->eb);
+        r->d_y[q] = put(s, q, NULL, r->n * r->eb);
+        r->d_r[q] = put(s, q, r->r, r->n * 4);
+        r->d_w[q] = put(s, q, r->w, (size_t)C * 4);
+        r->d_n[q] = put(s, q, &r->live, 4);
+    }
+}
+
+static inline void
+sum_rows_free(struct side *s, struct sum_rows *r, int guards)
+{
+    for (int q = 0; q < s->n; q++)
+        free(r->x[q]);
+    free(r->r);
+    free(r->w);
+    drop(s, guards);
+}
+
+static inline struct fdk_all_reduce_args
+sum_rows_args(const struct side *s, const struct sum_rows *r, int q, int fused)
+{
+    return (struct fdk_all_reduce_args){
+        .group = s->g,
+        .y = r->d_y[q],
+        .x = r->d_x[q],
+        .residual = fused ? r->d_r[q] : NULL,
+        .w = fused ? r->d_w[q] : NULL,
+        .n = r->d_n[q],
+        .T = r->T,
+        .C = r->C,
+        .eps = 1e-5f,
+        .offset = r->offset,
+        .act = r->t,
+    };
+}
+
 /* The tests on virtual devices and, where there are two or more, on GPUs; only: "cpu" or "cuda",
  * "": both. most: ranks at most. filter: one test's name, or NULL. */
 static inline int

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "daemon/common/clk.h"
 #include "daemon/common/mem.h"
 #include "tests/sim/sim.h"
 
@@ -199,6 +200,32 @@ answers(const struct sim_cfg *c, int together, int twice, struct book *ret, stru
     }
     if (now == NULL)
         sim_free(s);
+}
+
+/* What launch threads that come late draw from, by rank. */
+static struct sim_rng late_rng[FDK_MAX_RANKS];
+
+static inline void
+late(void *arg, int32_t rank)
+{
+    (void)arg;
+    if (sim_u32(&late_rng[rank]) % 8 == 0)
+        clk_sleep_ns(sim_range(&late_rng[rank], 0, 50) * CLK_MS);
+}
+
+/* All requests at once, with launch threads that come late. */
+static inline void
+answers_late(const struct sim_cfg *c, const struct sim_rng *g, struct book *ret)
+{
+    struct sim *s;
+
+    for (uint64_t i = 0; i < FDK_MAX_RANKS; i++)
+        late_rng[i].s = g->s + i;
+    s = sim_new(c);
+    s->run->ranks->hook = late;
+    answers(c, 1, 0, ret, s);
+    s->run->ranks->hook = NULL;
+    sim_free(s);
 }
 
 static inline void

@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/common/clk.h"
 #include "kernels/cpu/cpu.h"
 #include "tests/sim/ranks.h"
 
@@ -103,16 +102,6 @@ copies(struct sim_rng *g)
     sim_model_rm(dir);
 }
 
-static struct sim_rng delays[FDK_MAX_RANKS];
-
-static void
-late(void *arg, int32_t rank)
-{
-    (void)arg;
-    if (sim_u32(&delays[rank]) % 8 == 0)
-        clk_sleep_ns(sim_range(&delays[rank], 0, 50) * CLK_MS);
-}
-
 /* Launch threads that come late, to whole steps and to halves by turns. */
 static void
 late_launches(struct sim_rng *g)
@@ -120,21 +109,14 @@ late_launches(struct sim_rng *g)
     static struct book whole, got;
     char dir[64];
     struct sim_cfg c;
-    struct sim *s;
 
-    for (uint64_t i = 0; i < FDK_MAX_RANKS; i++)
-        delays[i].s = g->s + i;
     model(&families[4], &two[0], dir);
     c = base(dir, 2);
     answers(&c, 1, 0, &whole, NULL);
     c.depth = 3;
     c.halves = 4;
-    s = sim_new(&c);
-    s->run->ranks->hook = late;
-    answers(&c, 1, 0, &got, s);
+    answers_late(&c, g, &got);
     same(&whole, &got, "launched late");
-    s->run->ranks->hook = NULL;
-    sim_free(s);
     sim_model_rm(dir);
 }
 

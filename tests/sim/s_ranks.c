@@ -198,16 +198,6 @@ formats(struct sim_rng *g)
 
 /* ---- faults ---------------------------------------------------------------------------------- */
 
-static struct sim_rng delays[FDK_MAX_RANKS];
-
-static void
-late(void *arg, int32_t rank)
-{
-    (void)arg;
-    if (sim_u32(&delays[rank]) % 8 == 0)
-        clk_sleep_ns(sim_range(&delays[rank], 0, 50) * CLK_MS);
-}
-
 /* Launch threads that come late change nothing. */
 static void
 late_launches(struct sim_rng *g)
@@ -215,21 +205,14 @@ late_launches(struct sim_rng *g)
     static struct book ref, got;
     char dir[64];
     struct sim_cfg c;
-    struct sim *s;
 
-    for (uint64_t i = 0; i < FDK_MAX_RANKS; i++)
-        delays[i].s = g->s + i;
     model(&families[0], &all_heads[1], dir);
     c = base(dir, all_heads[1].T);
     answers(&c, 1, 0, &ref, NULL);
     c.depth = 3;
     c.graph = 1;
-    s = sim_new(&c);
-    s->run->ranks->hook = late;
-    answers(&c, 1, 0, &got, s);
+    answers_late(&c, g, &got);
     same(&ref, &got, "launched late");
-    s->run->ranks->hook = NULL;
-    sim_free(s);
     rm(dir);
 }
 
