@@ -3,7 +3,7 @@
 """OpenAI's responses, without state: input in, items and events out, refusals."""
 import json
 
-from wire import ask, named_events, say
+from wire import ask, failing_events, named_events, say
 
 PATH = "/v1/responses"
 TOOL = {"type": "function", "name": "find", "description": "d", "strict": True,
@@ -140,7 +140,7 @@ def answers():
     whole, got = ask(PATH, b)[2], join(named_events(PATH, b))
     assert whole["status"] == got["status"] == "incomplete", whole
     assert whole["incomplete_details"] == {"reason": "max_output_tokens"} and whole["max_output_tokens"] == 3
-    evs = named_events(PATH, dict(body, chat_template_kwargs=say("a b", how="fai")))
+    evs = failing_events(PATH, dict(body, chat_template_kwargs=say("a b", how="fai")))
     assert evs[-1][0] == "response.failed" and evs[-1][1]["response"]["error"]["code"] == "server_error", evs[-1]
     assert [d["sequence_number"] for _, d in evs] == list(range(len(evs)))
 

@@ -131,6 +131,18 @@ def named_events(path, body, **kw):
     return out
 
 
+def failing_events(path, body, **kw):
+    """named_events() of a request that fails midway. Where its end is there with its
+    beginning, there is nothing to stream and the status says so: asked again."""
+    for _ in range(50):
+        try:
+            return named_events(path, body, **kw)
+        except AssertionError as e:
+            if e.args[0][0] != 500:
+                raise
+    raise AssertionError("50 requests failed before their first byte")
+
+
 def say(text, each=1, most=0, tail="", how="say"):
     """Variables for the template of lib.sh's says: the model says this text, in records
     of each characters, or of 1 to most at random; tail: the prompt's end."""
