@@ -39,12 +39,12 @@ class Loop(unittest.IsolatedAsyncioTestCase):
     async def test_64_streams(self):
         """64 at a time, all of them in turn, in this one thread; the loop's other tasks
         get their turn, too."""
-        texts = {i: greedy(40, f"{PROMPT} {i}")["text"] for i in (0, 31, 63)}
+        texts = {i: greedy(160, f"{PROMPT} {i}")["text"] for i in (0, 31, 63)}
         order, late = [], 0.0
 
         async def one(i):
             text = ""
-            async for piece in self.fdd.stream(f"{PROMPT} {i}", max_new=40, temperature=0,
+            async for piece in self.fdd.stream(f"{PROMPT} {i}", max_new=160, temperature=0,
                                                ignore_eos=True):
                 text += piece
                 order.append(i)
