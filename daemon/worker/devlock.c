@@ -18,7 +18,7 @@
 #include "daemon/common/dir.h"
 
 #define DLK_TEXT   700
-#define DLK_TRIES  5
+#define DLK_TRIES  20
 #define DLK_NAP_NS 10000000L
 
 /* No other user may remove a lock's file. */
