@@ -292,14 +292,15 @@ sum_each(const struct coll_run *r, uint64_t at, uint32_t first, uint32_t end,
     }
 }
 
-/* How many of m elements are taken as vectors. */
+/* How many of m elements are taken as vectors. from: what the others sent; of whole rows it
+ * need not be aligned as x is. */
 template<typename A>
 static __device__ __forceinline__ uint32_t
-vectors(const struct coll_run *r, uint64_t at, uint32_t m)
+vectors(const struct coll_run *r, uint64_t at, uint32_t m, const char *from)
 {
     const void *to = r->j->residual != NULL ? (const void *)(r->j->residual + at) :
         (const void *)((const A *)r->j->y + at);
-    return aligned16(coll_x(r, at), to) ? m / (16 / sizeof(A)) : 0;
+    return aligned16(coll_x(r, at), to) && aligned16(from, from) ? m / (16 / sizeof(A)) : 0;
 }
 
 template<typename A, typename E>
@@ -307,7 +308,7 @@ static __device__ __forceinline__ void
 sum_as(const struct coll_run *r, uint64_t at, uint32_t m, const char *buf, uint32_t slot,
     uint32_t result)
 {
-    uint32_t n = vectors<A>(r, at, m);
+    uint32_t n = vectors<A>(r, at, m, buf);
     sum_each<A, uint4>(r, at, 0, n, buf, slot, result);
     sum_each<A, E>(r, at, n * (16 / sizeof(A)), m, buf, slot, result);
 }
@@ -338,7 +339,7 @@ template<typename A, typename E>
 static __device__ __forceinline__ void
 take_as(const struct coll_run *r, uint64_t at, uint32_t m, const char *src)
 {
-    uint32_t n = vectors<A>(r, at, m);
+    uint32_t n = vectors<A>(r, at, m, src);
     take_each<A, uint4>(r, at, 0, n, src);
     take_each<A, E>(r, at, n * (16 / sizeof(A)), m, src);
 }
