@@ -3,8 +3,10 @@
 /*
  * An all-reduce of two ranks in two launches, for collective.cu only: the operand goes by the
  * device's copy engine, which takes no processor from what runs next to it, on a stream of the
- * group's own. A flag follows it by cuStreamWriteValue64, whose barrier keeps it behind the
- * copy. The host numbers operands, so neither launch is recorded.
+ * group's own. Behind it cuStreamWriteValue64, whose barrier keeps it behind the copy, writes
+ * the flag to this rank's own memory, and a second copy takes it to the other rank: drivers of
+ * CUDA 13.1 and later do not write another device's memory by that call. The host numbers
+ * operands, so neither launch is recorded.
  */
 #ifndef FDD_KERNELS_CUDA_COLLECTIVE_AHEAD_CUH
 #define FDD_KERNELS_CUDA_COLLECTIVE_AHEAD_CUH
@@ -43,22 +45,31 @@ ahead_begin(const struct fdk_all_reduce_args *a, fdk_stream_t st, int take,
     return rc != 0 ? rc : coll_ahead_next(&a->group->ahead[s->rank].launched, take, ret_seq);
 }
 
+/* The flag of what was copied before to the other rank's memory, by way of this rank's own flag,
+ * which no kernel waits for. */
+static int
+ahead_flag(const struct fdk_group *g, const struct coll_space *s, const struct coll_job *j,
+    uint64_t seq, struct cu_dev *d)
+{
+    cudaStream_t st = g->ahead[s->rank].st;
+    uint64_t *own = coll_ahead_flag_of(s, s->rank, s->rank, seq);
+    CUresult e = g->write((CUstream)st, (CUdeviceptr)(uintptr_t)own,
+        seq << COLL_TAG_BITS | coll_ahead_tag(j), CU_STREAM_WRITE_VALUE_DEFAULT);
+    int rc = cu_result(d, "cuStreamWriteValue64", (cudaError_t)e);
+    return rc != 0 ? rc : cu_result(d, "cudaMemcpyAsync",
+        cudaMemcpyAsync(coll_ahead_flag_of(s, 1 - s->rank, s->rank, seq), own, sizeof(*own),
+        cudaMemcpyDeviceToDevice, st));
+}
+
 /* The operand, and its flag behind it, to the other rank's memory. */
 static int
 ahead_copy(const struct fdk_group *g, const struct coll_space *s, const struct coll_job *j,
     uint64_t seq, struct cu_dev *d)
 {
-    const int32_t to = 1 - s->rank;
-    cudaStream_t st = g->ahead[s->rank].st;
-    int rc = cu_result(d, "cudaMemcpyAsync", cudaMemcpyAsync(coll_ahead_of(s, to, seq), j->x,
-        (size_t)j->T * (size_t)j->C * (size_t)j->eb, cudaMemcpyDeviceToDevice, st));
-    if (rc != 0)
-        return rc;
-    CUresult e = g->write((CUstream)st,
-        (CUdeviceptr)(uintptr_t)coll_ahead_flag_of(s, to, s->rank, seq),
-        seq << COLL_TAG_BITS | coll_ahead_tag(j), CU_STREAM_WRITE_VALUE_DEFAULT);
-    return cu_result(d, "cuStreamWriteValue64",
-        e == CUDA_SUCCESS ? cudaSuccess : cudaErrorUnknown);
+    int rc = cu_result(d, "cudaMemcpyAsync", cudaMemcpyAsync(coll_ahead_of(s, 1 - s->rank, seq),
+        j->x, (size_t)j->T * (size_t)j->C * (size_t)j->eb, cudaMemcpyDeviceToDevice,
+        g->ahead[s->rank].st));
+    return rc != 0 ? rc : ahead_flag(g, s, j, seq, d);
 }
 
 int
