@@ -245,7 +245,8 @@ round_to(__nv_bfloat16 *p, float x)
     *p = __float2bfloat16_rn(x);
 }
 
-/* Item i of the elements from at on: to y, or onto the residual. */
+/* Item i of the elements from at on: to y, or onto the residual. One of several elements is
+ * aligned there, as vectors() has seen. */
 template<typename A, typename U>
 static __device__ __forceinline__ void
 out_each(const struct coll_run *r, uint64_t at, uint32_t i, const U &sum)
@@ -256,9 +257,19 @@ out_each(const struct coll_run *r, uint64_t at, uint32_t i, const U &sum)
         return;
     }
     float *p = r->j->residual + at + (size_t)i * N;
+    const A *add = reinterpret_cast<const A *>(&sum);
 #pragma unroll
-    for (int k = 0; k < N; k++)
-        p[k] += cu_widen(reinterpret_cast<const A *>(&sum)[k]);
+    for (int k = 0; k + 4 <= N; k += 4) {
+        float4 v = *(const float4 *)(p + k);
+        v.x += cu_widen(add[k]);
+        v.y += cu_widen(add[k + 1]);
+        v.z += cu_widen(add[k + 2]);
+        v.w += cu_widen(add[k + 3]);
+        *(float4 *)(p + k) = v;
+    }
+#pragma unroll
+    for (int k = N / 4 * 4; k < N; k++)
+        p[k] += cu_widen(add[k]);
 }
 
 /* Items first .. end: the sum over ranks, in their order. */
