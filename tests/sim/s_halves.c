@@ -54,7 +54,8 @@ families_in_halves(struct sim_rng *g)
         }
 }
 
-/* Steps of other sizes, some of which are graphs; operations by themselves. */
+/* Steps of other sizes, some of which are graphs; operations by themselves, whose norms' bits
+ * are not those of a norm with the sum before it on GPUs. */
 static void
 ways_of_running(struct sim_rng *g)
 {
@@ -73,6 +74,8 @@ ways_of_running(struct sim_rng *g)
         c.max_seqs = tokens[i % 4] < 8 ? tokens[i % 4] : 8;
         c.unfused = i >= 4;
         c.graph = i % 2;
+        if (i == 4 && sim_gpus() > 0)
+            answers(&c, 0, 0, &whole, NULL);
         c.capture = i % 2 ? "1,2" : NULL;
         (void)snprintf(what, sizeof(what), "%d tokens, depth %d", tokens[i % 4], i % 4);
         if (c.graph && c.max_tokens == 2)
@@ -92,6 +95,8 @@ copies(struct sim_rng *g)
     struct sim_cfg c;
 
     (void)g;
+    if (!sim_has(4))
+        return;
     model(&families[1], &two[0], dir);
     c = base(dir, 2);
     c.n_copy = 2;
@@ -131,6 +136,8 @@ whole_steps_alone(struct sim_rng *g)
     for (int i = 0; i < 3; i++) {
         struct sim *s;
 
+        if (i == 0 && !sim_has(all_heads[1].T))
+            continue;
         model(&families[0], i == 0 ? &all_heads[1] : &two[0], dir);
         c = base(dir, i == 0 ? all_heads[1].T : i == 1 ? 2 : 1);
         c.in_host = i == 1;
