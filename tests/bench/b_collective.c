@@ -2,11 +2,12 @@
  * SPDX-License-Identifier: Apache-2.0 */
 /*
  * All-reduce over operands of 8 KB to 128 MB: in packets that carry their flags, whole (one
- * meeting) and in shares (two). For comparison: the rate at which all ranks copy to their
- * neighbour at once, and NCCL where libnccl.so.2 is found (FDD_NCCL: another file). Times are
- * of one launch in a recorded chain, NCCL's in one that is not recorded but is whole with the
- * devices before they begin, the median of several, on the clock of rank 0's stream. The ways take
- * turns, TURNS times.
+ * meeting) and in shares (two); with residual and norm, also in two launches, where there are two
+ * ranks. For comparison: the rate at which all ranks copy to their neighbour at once, and NCCL
+ * where libnccl.so.2 is found (FDD_NCCL: another file). Times are of one launch in a recorded
+ * chain, those of NCCL and of two launches in one that is not recorded but is whole with the
+ * devices before they begin, the median of several, on the clock of rank 0's stream. The ways
+ * take turns, TURNS times.
  *
  * Bus bandwidth: bytes * 2 (n - 1) / n / time, what each rank must send at least.
  *
@@ -30,14 +31,14 @@
 #define HOLD_NS 4000000
 #define ROW     4096 /* elements of a row with a residual */
 
-enum way { PACKETS, WHOLE, SHARES, CHOSEN, FUSED, NCCL, COPY, N_WAY };
+enum way { PACKETS, WHOLE, SHARES, CHOSEN, FUSED, AHEAD, NCCL, COPY, N_WAY };
 
 struct bench {
     const struct fdk_ops *ops;
     struct fdk_ctx *ctx;
     int n;
     enum fdk_dtype act;
-    struct fdk_group *g[FUSED + 1]; /* by enum way */
+    struct fdk_group *g[AHEAD + 1]; /* by enum way */
     fdk_stream_t st[FDK_MAX_RANKS];
     char *x[FDK_MAX_RANKS], *y[FDK_MAX_RANKS];
     float *residual[FDK_MAX_RANKS], *w[FDK_MAX_RANKS];
@@ -60,7 +61,8 @@ must(int rc, const char *what)
 static int
 reduce(struct bench *b, enum way way, int q, size_t bytes)
 {
-    int32_t n = (int32_t)(bytes / fdk_dtype_bytes(b->act)), fused = way == FUSED;
+    int32_t n = (int32_t)(bytes / fdk_dtype_bytes(b->act)),
+            fused = way == FUSED || way == AHEAD;
     const struct fdk_all_reduce_args a = {
         .group = b->g[way],
         .y = b->y[q],
@@ -72,7 +74,10 @@ reduce(struct bench *b, enum way way, int q, size_t bytes)
         .eps = 1e-5f,
         .act = b->act,
     };
-    return b->ops->all_reduce(&a, b->st[q]);
+    if (way != AHEAD)
+        return b->ops->all_reduce(&a, b->st[q]);
+    int rc = b->ops->reduce_send(&a, b->st[q]);
+    return rc != 0 ? rc : b->ops->reduce_take(&a, b->st[q]);
 }
 
 /* Once, on rank q; NCCL on all. */
@@ -143,8 +148,15 @@ run_chain(struct bench *b, enum way way, size_t bytes, int chain, struct fdk_gra
         launch(b, way, bytes);
 }
 
-/* REPLAYS times in microseconds. NCCL's launches are not recorded: a call of it is for all
- * ranks, and one thread records one stream at a time. */
+/* NCCL's launches are not: a call of it is for all ranks, and one thread records one stream at
+ * a time. The two launches of an all-reduce cannot be. */
+static int
+is_recorded(enum way way)
+{
+    return way != NCCL && way != AHEAD;
+}
+
+/* REPLAYS times in microseconds. */
 static void
 measure(struct bench *b, enum way way, size_t bytes, double us[REPLAYS])
 {
@@ -152,7 +164,7 @@ measure(struct bench *b, enum way way, size_t bytes, double us[REPLAYS])
     struct fdk_graph *g[FDK_MAX_RANKS] = { NULL };
     launch(b, way, bytes); /* what a first launch loads may not be recorded */
     sync_all(b);
-    for (int q = 0; q < b->n && way != NCCL; q++) {
+    for (int q = 0; q < b->n && is_recorded(way); q++) {
         must(b->ops->graph_begin(b->st[q]), "graph_begin");
         for (int i = 0; i < chain; i++)
             launch_rank(b, way, q, bytes);
@@ -164,19 +176,19 @@ measure(struct bench *b, enum way way, size_t bytes, double us[REPLAYS])
             must(b->ops->stream_delay(b->st[q], HOLD_NS), "stream_delay");
         launch(b, CHOSEN, LEAST); /* which all begin behind */
         must(b->ops->event_record(b->from, b->st[0]), "event_record");
-        run_chain(b, way, bytes, chain, way != NCCL ? g : NULL);
+        run_chain(b, way, bytes, chain, is_recorded(way) ? g : NULL);
         must(b->ops->event_record(b->to, b->st[0]), "event_record");
         sync_all(b);
         if (i >= 0)
             us[i] = (double)(b->ops->event_ns(b->to) - b->ops->event_ns(b->from)) * 1e-3 /
                 chain;
     }
-    for (int q = 0; q < b->n && way != NCCL; q++)
+    for (int q = 0; q < b->n && is_recorded(way); q++)
         b->ops->graph_free(g[q]);
 }
 
 static const char *const way_names[N_WAY] = { "packets", "whole", "shares", "default",
-    "fused", "nccl", "copy" };
+    "fused", "ahead", "nccl", "copy" };
 
 static void
 put_json(const struct bench *b, size_t bytes, double us[N_WAY][TIMES], const int *there)
@@ -212,6 +224,7 @@ line(struct bench *b, size_t bytes, double peak)
     for (enum way w = 0; w < N_WAY; w++)
         there[w] = w == NCCL ? b->nccl.all_reduce != NULL
             : w == FUSED     ? bytes / fdk_dtype_bytes(b->act) % ROW == 0
+            : w == AHEAD     ? b->n == 2 && bytes / fdk_dtype_bytes(b->act) % ROW == 0
                              : w != COPY;
     for (int r = 0; r < TURNS; r++)
         for (enum way w = 0; w < N_WAY; w++)
@@ -226,6 +239,7 @@ line(struct bench *b, size_t bytes, double peak)
     printf("%10zu %9.1f %9.1f %9.1f %8s %9.1f", bytes, us[PACKETS], us[WHOLE], us[SHARES],
         way_names[best], us[CHOSEN]);
     us[FUSED] > 0 ? (void)printf(" %9.1f", us[FUSED]) : (void)printf(" %9s", "-");
+    us[AHEAD] > 0 ? (void)printf(" %9.1f", us[AHEAD]) : (void)printf(" %9s", "-");
     us[NCCL] > 0 ? (void)printf(" %9.1f", us[NCCL]) : (void)printf(" %9s", "-");
     printf(" %8.1f %8.1f %5.0f%%\n", bus / us[best], peak, 100 * bus / us[best] / peak);
     fflush(stdout);
@@ -237,8 +251,8 @@ static void
 open_all(struct bench *b, size_t most)
 {
     const struct fdk_open_args args = { .n_device = b->n, .n_thread = 1 };
-    static const uint64_t limit[] = { UINT64_MAX, UINT64_MAX, 1, 0, 0 };
-    static const uint64_t packets[] = { UINT64_MAX, 1, 1, 0, 0 };
+    static const uint64_t limit[] = { UINT64_MAX, UINT64_MAX, 1, 0, 0, 0 };
+    static const uint64_t packets[] = { UINT64_MAX, 1, 1, 0, 0, 0 };
     char err[256] = "";
     if (b->ops->open(&args, &b->ctx, err, sizeof(err)) != 0) {
         printf("b_collective: %s\n", err);
@@ -257,10 +271,11 @@ open_all(struct bench *b, size_t most)
         must(b->ops->fill(b->st[q], b->w[q], 0, ROW * 4), "fill");
     }
     sync_all(b);
-    for (int i = 0; i <= FUSED; i++) {
+    for (int i = 0; i <= AHEAD; i++) {
         const struct fdk_group_args a = { .n_rank = b->n,
             .one_shot_bytes = limit[i],
-            .packet_bytes = packets[i] };
+            .packet_bytes = packets[i],
+            .ahead_bytes = i == AHEAD ? most : 0 };
         if (b->ops->group_new(b->ctx, &a, &b->g[i], err, sizeof(err)) != 0) {
             printf("b_collective: %s\n", err);
             exit(1);
@@ -281,7 +296,7 @@ close_all(struct bench *b)
         b->ops->mem_free(b->ctx, q, b->w[q]);
         b->ops->stream_free(b->st[q]);
     }
-    for (int i = 0; i <= FUSED; i++)
+    for (int i = 0; i <= AHEAD; i++)
         b->ops->group_free(b->g[i]);
     b->ops->event_free(b->from);
     b->ops->event_free(b->to);
@@ -319,8 +334,9 @@ main(int argc, char **argv)
             b.nccl.version % 100);
     double peak = copy_rate(&b, most) * 1e-3;
     printf("%s, %d ranks, %s; us, GB/s\n", name, b.n, fdk_dtype_name(b.act));
-    printf("%10s %9s %9s %9s %8s %9s %9s %9s %8s %8s %6s\n", "bytes", "packets", "whole",
-        "shares", "fastest", "default", "fused", "nccl", "bus", "peak", "");
+    printf("%10s %9s %9s %9s %8s %9s %9s %9s %9s %8s %8s %6s\n", "bytes", "packets",
+        "whole", "shares", "fastest", "default", "fused", "ahead", "nccl", "bus", "peak",
+        "");
     if (b.json != NULL)
         (void)fprintf(b.json, "{\"sizes\": [");
     for (size_t bytes = LEAST; bytes <= most; bytes *= 2)
