@@ -11,6 +11,111 @@
 #ifndef FDD_KERNELS_CUDA_COLLECTIVE_AHEAD_CUH
 #define FDD_KERNELS_CUDA_COLLECTIVE_AHEAD_CUH
 
+/* A thread's part of a row, as it is read: both ranks' operands and the residual. */
+template<typename A>
+struct ahead_row {
+    uint64_t x[2][PACKETS_OF_ROW];
+    float v[PACKETS_OF_ROW][8 / sizeof(A)];
+};
+
+template<typename A>
+static __device__ __forceinline__ void
+ahead_read(const struct coll_run *r, const char *src, uint64_t at, struct ahead_row<A> *ret)
+{
+    const int E = 8 / sizeof(A), own = r->s->rank;
+    const uint64_t *x[2] = { (const uint64_t *)(own == 0 ? coll_x(r, at) : src),
+        (const uint64_t *)(own == 0 ? src : coll_x(r, at)) };
+#pragma unroll
+    for (int p = 0; p < PACKETS_OF_ROW; p++) {
+        uint32_t i = threadIdx.x + (uint32_t)p * THREADS;
+        if (i >= (uint32_t)r->j->C / E)
+            break;
+        ret->x[0][p] = __ldcg(x[0] + i);
+        ret->x[1][p] = __ldcg(x[1] + i);
+        get_floats<E>(r->j->residual + at + i * E, ret->v[p]);
+    }
+}
+
+/* The sum onto the residual, there and in row->v; of its squares this thread's. */
+template<typename A>
+static __device__ __forceinline__ float
+ahead_add(const struct coll_run *r, uint64_t at, struct ahead_row<A> *row)
+{
+    const int E = 8 / sizeof(A);
+    float sum = 0;
+#pragma unroll
+    for (int p = 0; p < PACKETS_OF_ROW; p++) {
+        uint32_t i = threadIdx.x + (uint32_t)p * THREADS;
+        if (i >= (uint32_t)r->j->C / E)
+            break;
+#pragma unroll
+        for (int k = 0; k < E; k++) {
+            A add;
+            round_to(&add, __fadd_rn(cu_widen(reinterpret_cast<const A *>(&row->x[0][p])[k]),
+                cu_widen(reinterpret_cast<const A *>(&row->x[1][p])[k])));
+            row->v[p][k] += cu_widen(add);
+            sum = fmaf(row->v[p][k], row->v[p][k], sum);
+        }
+        put_floats<E>(r->j->residual + at + i * E, row->v[p]);
+    }
+    return sum;
+}
+
+/* The rows of a channel in one pass, with the bits of coll_sum() and coll_norm(): a row stays in
+ * registers, and the next one is asked for before the threads meet for this one's norm. */
+template<typename A>
+static __device__ __forceinline__ void
+ahead_rows(const struct coll_run *r, struct coll_span t, const char *src)
+{
+    const int E = 8 / sizeof(A);
+    const uint32_t C = (uint32_t)r->j->C;
+    struct ahead_row<A> row, next;
+    if (t.first < t.end)
+        ahead_read(r, src, t.first, &row);
+    for (uint64_t at = t.first; at < t.end; at += C) {
+        float sum = ahead_add(r, at, &row), inv;
+        if (at + C < t.end)
+            ahead_read(r, src + (at + C - t.first) * sizeof(A), at + C, &next);
+        inv = row_scale(r->j, sum);
+#pragma unroll
+        for (int p = 0; p < PACKETS_OF_ROW; p++) {
+            uint32_t i = threadIdx.x + (uint32_t)p * THREADS;
+            float w[E];
+            if (i >= C / E)
+                break;
+            get_floats<E>(r->j->w + i * E, w);
+            put_normed<A, E>(r->j, (A *)r->j->y + at, i * E, w, row.v[p], inv);
+        }
+        row = next;
+    }
+}
+
+/* Do rows fit the threads' registers, in whole items that lie aligned? */
+static __device__ __forceinline__ bool
+ahead_in_rows(const struct coll_job *j)
+{
+    const uint32_t E = 8 / (uint32_t)j->eb, C = (uint32_t)j->C;
+    return j->residual != NULL && C % E == 0 && C / E <= PACKETS_OF_ROW * THREADS &&
+        ((uintptr_t)j->x & 7) == 0;
+}
+
+static __device__ __forceinline__ void
+ahead_sum(const struct coll_run *r, const char *src)
+{
+    struct coll_span t = coll_span_of(r->j, r->count, r->channel);
+    if (!ahead_in_rows(r->j)) {
+        coll_ahead_run(r, src);
+        return;
+    }
+    src += t.first * (uint32_t)r->j->eb;
+    if (r->j->type == FDK_F32)
+        ahead_rows<float>(r, t, src);
+    else if (r->j->type == FDK_BF16)
+        ahead_rows<__nv_bfloat16>(r, t, src);
+    else
+        ahead_rows<__half>(r, t, src);
+}
+
 static __global__ void __launch_bounds__(THREADS)
 ahead_kernel(const __grid_constant__ struct coll_space s,
     const __grid_constant__ struct coll_job j, uint64_t seq, uint32_t tag,
@@ -29,7 +134,7 @@ ahead_kernel(const __grid_constant__ struct coll_space s,
         return;
     r.channel = (int32_t)blockIdx.x;
     r.count = coll_count(&j);
-    coll_ahead_run(&r, coll_ahead_of(&s, s.rank, seq));
+    ahead_sum(&r, coll_ahead_of(&s, s.rank, seq));
 }
 
 /* Of both launches, before they launch: the rank, the job, the number. */

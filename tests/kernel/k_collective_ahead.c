@@ -124,9 +124,20 @@ ahead_case(struct side *s, struct halves *h, int times)
 }
 
 static void
+one_size(struct side *s, int32_t T, int32_t live, int32_t C, enum fdk_dtype type, int norm)
+{
+    struct halves h;
+
+    halves_new(s, &h, T, live, C, type, norm);
+    ahead_case(s, &h, norm ? 3 : 1);
+    halves_free(s, &h, 1);
+}
+
+static void
 t_halves(void **state)
 {
     static const int32_t T[] = { 2, 3, 9, 34, 300 }, C[] = { 1, 5, 64, 1000, 2056 };
+    static const int32_t wide[] = { 4096, 8192, 8200 }; /* in registers of a GPU, or not */
     const struct fdk_group_args a = two_ranks(256 * 2056 * 4);
     struct side s;
 
@@ -135,14 +146,12 @@ t_halves(void **state)
     for (int i = 0; i < 3; i++)
         for (int j = 0; j < 5; j++)
             for (int c = 0; c < 5; c += 1 + K_SLOW)
-                for (int norm = 0; norm < 2; norm++) {
-                    struct halves h;
-
-                    halves_new(&s, &h, T[j], c % 2 != 0 ? T[j] : T[j] - T[j] / 3, C[c],
+                for (int norm = 0; norm < 2; norm++)
+                    one_size(&s, T[j], c % 2 != 0 ? T[j] : T[j] - T[j] / 3, C[c],
                         types[i], norm);
-                    ahead_case(&s, &h, norm ? 3 : 1);
-                    halves_free(&s, &h, 1);
-                }
+    for (int i = 0; i < 3; i++)
+        for (int c = 0; c < 3; c++)
+            one_size(&s, 20, 19, wide[c], types[i], 1);
     side_close(&s);
 }
 
