@@ -91,6 +91,7 @@ CNT_WORKER(numeric_errors,    counter, "sequences", "sequences ended by NaN or i
 CNT_WORKER(host_ns,           counter, "ns",        "engine thread's own work: choosing, planning, launching, collecting")
 CNT_WORKER(steps_graph,       counter, "steps",     "steps that replayed a graph")
 CNT_WORKER(steps_eager,       counter, "steps",     "steps launched operation by operation")
+CNT_WORKER(steps_halved,      counter, "steps",     "of those, steps in two halves by turns: parallel.overlap_min_tokens")
 CNT_WORKER(steps_in_flight,   gauge,   "steps",     "steps launched and not collected")
 CNT_WORKER(rows_discarded,    counter, "rows",      "rows computed for sequences that had ended")
 CNT_WORKER(prefix_lookups,    counter, "blocks",    "blocks looked for in the prefix cache")

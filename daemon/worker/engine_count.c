@@ -80,6 +80,7 @@ eng_count(struct engine *e, struct bat_rec *rec, uint64_t begin_ns, uint64_t end
     cnt_add(&c->step_seqs, (uint64_t)rec->n_row);
     cnt_set(&c->steps_graph, e->run->n_graph);
     cnt_set(&c->steps_eager, e->run->n_eager);
+    cnt_set(&c->steps_halved, run_halved(e->run));
 }
 
 void

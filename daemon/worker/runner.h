@@ -326,6 +326,13 @@ run_root(const struct runner *run)
     return run->dev;
 }
 
+/* Steps that went in halves; any thread's. */
+static inline uint64_t
+run_halved(const struct runner *run)
+{
+    return __atomic_load_n(&run_root(run)->n_halves, __ATOMIC_RELAXED);
+}
+
 static inline int32_t
 run_rank(const struct run_dev *dev)
 {

@@ -90,7 +90,7 @@ ahead_rows(const struct coll_run *r, struct coll_span t, const char *src)
     }
 }
 
-/* Do rows fit the threads' registers, in whole items that lie aligned? */
+/* Do rows fit the threads' registers, in whole and aligned items? */
 static __device__ __forceinline__ bool
 ahead_in_rows(const struct coll_job *j)
 {

@@ -46,6 +46,7 @@ has "$(cat "$dir/log")" 'load: device cpu-1, rank 1'
 finish
 two --set parallel.overlap_min_tokens=2 --set graph.use_cudagraph=no
 [ "$(ask)" = "$want" ] || fail "other text in halves: $(ask), not $want"
+[ "$(ctl stat -1 --json | json 'd["worker"]["steps_halved"]')" -gt 0 ] || fail "no step went in halves"
 finish
 model --set device.backend=cpu --set parallel.overlap_min_tokens=2
 logged 1 'parallel.overlap_min_tokens = 2 is without use: steps go in halves where two devices' ||
