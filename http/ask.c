@@ -455,7 +455,7 @@ read_lengths(struct ask *a, struct problem *bad)
     uint32_t most = a->max_completion_tokens != ASK_UNSET ? a->max_completion_tokens
         : a->max_tokens != ASK_UNSET                      ? a->max_tokens
         : a->is_chat                                      ? FDC_UNSET
-                                                          : 16;
+                                                          : ASK_TEXT_MAX;
     const char *name =
         a->max_completion_tokens != ASK_UNSET ? "max_completion_tokens" : "max_tokens";
 
@@ -466,6 +466,8 @@ read_lengths(struct ask *a, struct problem *bad)
         return prb_field(bad, name, "%s is 0; it must be at least 1%s", name,
             a->is_chat ? "" : ", or echo be true");
     a->p.max_new = most;
+    a->max_is_ours = !a->is_chat && a->max_completion_tokens == ASK_UNSET &&
+        a->max_tokens == ASK_UNSET;
     if (a->min_tokens != ASK_UNSET)
         a->p.min_new = a->min_tokens;
     if (a->best_of != ASK_UNSET && a->best_of != 0 && a->best_of != a->n &&

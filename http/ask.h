@@ -22,6 +22,7 @@
 #define ASK_MAX_ALLOWED  (1u << 20)
 #define ASK_MAX_PROMPTS  256
 #define ASK_MAX_UNKNOWN  1000 /* fields */
+#define ASK_TEXT_MAX     16u  /* max_tokens of completions */
 
 #define ASK_UNSET        UINT32_MAX
 #define ASK_I32_UNSET    INT32_MIN
@@ -44,6 +45,7 @@ struct ask {
 
     /* what they say */
     int include_usage, continuous_usage, no_calls, keep_first;
+    int max_is_ours;                              /* ASK_TEXT_MAX, or what fits */
     struct buf stop_text[ASK_MAX_STOP], bad_text; /* bad_text: words with zeros behind */
     uint32_t n_stop, n_bad;
     const char *stop_p[ASK_MAX_STOP];

@@ -81,6 +81,19 @@ free_prompt(struct prompt *p)
     p->spans = NULL;
 }
 
+/* Where max_tokens is left out a long prompt may leave less than is taken then. */
+static uint32_t
+max_new(const struct gen *g, const struct prompt *p)
+{
+    size_t all = g->model->info.max_model_len;
+
+    if (!g->a.max_is_ours)
+        return g->a.p.max_new;
+    return p->ids != NULL && p->n < all && all - p->n < ASK_TEXT_MAX
+        ? (uint32_t)(all - p->n)
+        : ASK_TEXT_MAX;
+}
+
 /* 0; 1: no room; -1: it has failed. */
 static int
 submit_prompt(struct gen *g, struct prompt *p)
@@ -92,6 +105,7 @@ submit_prompt(struct gen *g, struct prompt *p)
     g->a.o.user_ptr = p;
     g->a.o.error_text = text;
     g->a.o.error_text_bytes = sizeof(text);
+    g->a.p.max_new = max_new(g, p);
     g->a.p.spans = p->spans;
     g->a.p.n_spans = p->n_span;
     rc = p->ids != NULL
@@ -324,6 +338,18 @@ is_too_long(const struct gen *g, const struct fdc_error *e, struct problem *bad)
 
     if (!g->a.is_chat)
         (void)snprintf(bad->param, sizeof(bad->param), "prompt");
+    if (e->detail == FDC_D_MAX_NEW && asked != ASK_UNSET && e->item != 0) {
+        uint32_t n = e->arg - asked;
+
+        bad->n_prompt = n;
+        bad->n_asked = asked;
+        bad->limit = e->limit;
+        (void)snprintf(bad->text, sizeof(bad->text),
+            "This model's maximum context length is %u tokens; the prompt has %u and %s is "
+            "%u, together %u. Lower %s to %u, or shorten the prompt.",
+            e->limit, n, name, asked, e->arg, name, e->limit - n);
+        return;
+    }
     if (e->detail != FDC_D_MAX_NEW || asked == ASK_UNSET || e->arg != asked)
         return;
     (void)snprintf(bad->param, sizeof(bad->param), "%s", name);

@@ -215,8 +215,11 @@ prb_json_messages(const struct problem *p, struct buf *b)
     for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++)
         if (types[i].status == p->status)
             type = types[i].type;
-    /* Programs know by this that a conversation must be shortened. */
-    if (p->code != NULL && strcmp(p->code, "context_length_exceeded") == 0 &&
+    /* Programs know by this that a conversation must be shortened, or what fits. */
+    if (p->n_asked != 0)
+        buf_fmt(&text, "input length and `max_tokens` exceed context limit: %u + %u > %u. ",
+            p->n_prompt, p->n_asked, p->limit);
+    else if (p->code != NULL && strcmp(p->code, "context_length_exceeded") == 0 &&
         strcmp(p->param, "max_tokens") != 0)
         buf_str(&text, "prompt is too long: ");
     buf_str(&text, p->text);

@@ -15,7 +15,8 @@ struct problem {
     const char *code; /* NULL: none */
     char param[64];   /* the field; "": none */
     char text[700];
-    uint32_t retry_ms; /* 0: none is said */
+    uint32_t n_prompt, n_asked, limit; /* tokens, which do not fit together; 0: not this */
+    uint32_t retry_ms;                 /* 0: none is said */
 };
 
 /* 400 that names a field. Returns -1. */

@@ -1,6 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* truncate_prompt_tokens: prompts become ids, of which as many are submitted. */
+/* Prompts that become ids before they are submitted: those of which truncate_prompt_tokens
+ * takes a part, and those which may leave less than the output that is taken where
+ * max_tokens is left out. */
 #include "config.h"
 
 #include <stdlib.h>
@@ -28,7 +30,7 @@ shorten(const struct gen *g, struct prompt *p)
 {
     size_t n = wanted(g);
 
-    if (p->n <= n)
+    if (g->a.truncate == ASK_I32_UNSET || p->n <= n)
         return;
     if (!g->a.keep_first)
         memmove(p->ids, p->ids + (p->n - n), n * sizeof(*p->ids));
@@ -100,10 +102,22 @@ ask_next(struct gen *g)
     link_ask(g->link, g->job);
 }
 
+/* May the output that is taken where max_tokens is left out not fit? A text has few ids
+ * more than bytes. */
+static int
+may_leave_less(const struct gen *g)
+{
+    int may = 0;
+
+    for (uint32_t i = 0; i < g->n_prompt && g->a.max_is_ours; i++)
+        may |= g->prompt[i].n + ASK_TEXT_MAX + 16 > g->model->info.max_model_len;
+    return may;
+}
+
 void
 gen_truncate(struct gen *g)
 {
-    if (g->a.truncate == ASK_I32_UNSET)
+    if (g->a.truncate == ASK_I32_UNSET && !may_leave_less(g))
         gen_submit(g);
     else
         ask_next(g);

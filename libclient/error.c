@@ -61,6 +61,11 @@ detail_text(const struct fdc_error *e, char *buf, size_t n)
     char what[48];
     float v, lim;
 
+    if (e->code == FDP_E_TOO_LONG && e->detail == FDP_D_MAX_NEW && e->item != 0) {
+        snprintf(buf, n, ": prompt and %s are together %u tokens, at most %u", name,
+            (unsigned)e->arg, (unsigned)e->limit);
+        return;
+    }
     snprintf(what, sizeof(what), "%s", name);
     if (e->item != 0 && strcmp(name, fdn_item_name(e->item)) != 0)
         snprintf(what, sizeof(what), "%s of item %u (%s)", name, (unsigned)e->item,

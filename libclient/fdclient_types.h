@@ -187,7 +187,8 @@ struct fdc_error { /* fdc_error_text() makes a sentence of it */
     uint32_t limit;  /* the bound that arg passed, 0: none; the same way */
     uint32_t item;   /* number of the item it is in, as the protocol counts them; or 0 */
 };
-/* FDC_E_TOO_LONG: arg is the length in tokens, limit what the model allows. */
+/* FDC_E_TOO_LONG: arg is the length in tokens, limit what the model allows; with FDC_D_MAX_NEW
+ * and an item, arg is that of the prompt and max_new together. */
 
 /* ---- what parameters point to ------------------------------------------------ */
 

@@ -396,7 +396,8 @@ struct fdp_error {
     uint32_t limit;  /* the bound that arg passed, 0: none; the same way */
     uint32_t item;   /* type of the item it is in, as it came; 0: the record */
 };
-/* E_TOO_LONG: arg is the length in tokens, limit what the model allows. */
+/* E_TOO_LONG: arg is the length in tokens, limit what the model allows; with FDP_D_MAX_NEW and
+ * an item, arg is that of the prompt and max_new together. */
 struct fdp_event {
     uint32_t kind;
     uint32_t arg;

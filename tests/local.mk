@@ -596,7 +596,7 @@ GATEWAY_TESTS = \
 	%D%/gateway/G22-metrics.sh \
 	%D%/gateway/G23-page.sh \
 	%D%/gateway/bodies.sh \
-	%D%/gateway/odd.sh %D%/gateway/pauses.sh \
+	%D%/gateway/lengths.sh %D%/gateway/odd.sh %D%/gateway/pauses.sh \
 	%D%/gateway/quickstart.sh \
 	%D%/gateway/loops.sh \
 	%D%/gateway/hang.sh \

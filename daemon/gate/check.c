@@ -611,8 +611,11 @@ chk_model(const struct fdp_req *q, const struct chk_items *n,
         return chk_over(ret_err, FDP_E_TOO_LONG, FDP_D_MAX_NEW, q->max_new, most);
     if (n_prompt >= (uint64_t)most + (uint64_t)scored || n_known > most)
         return chk_over(ret_err, FDP_E_TOO_LONG, FDP_D_PROMPT, n_known, most);
-    if (n_prompt + q->max_new > most)
-        return chk_over(ret_err, FDP_E_TOO_LONG, FDP_D_MAX_NEW, n_prompt + q->max_new, most);
+    if (n_prompt + q->max_new > most) {
+        (void)chk_over(ret_err, FDP_E_TOO_LONG, FDP_D_MAX_NEW, n_prompt + q->max_new, most);
+        ret_err->item = FDP_IT_PROMPT_IDS;
+        return 1;
+    }
     return 0;
 }
 

@@ -319,6 +319,11 @@ ing_lengths(const struct ing_cfg *c, struct req *r, struct ing_bad *bad)
     if ((r->p.set & FDP_S_MAX_NEW) == 0)
         max_new = (uint64_t)c->default_max_tokens;
     end = max_new == 0 && !scored ? (uint64_t)c->max_len : (uint64_t)r->n_prompt + max_new;
+    if ((r->p.set & FDP_S_MAX_NEW) != 0 && end > (uint64_t)c->max_len) {
+        (void)ing_over(bad, FDP_E_TOO_LONG, FDP_D_MAX_NEW, end, (uint64_t)c->max_len);
+        bad->item = r->text != NULL ? FDP_IT_PROMPT_TEXT : FDP_IT_PROMPT_IDS;
+        return -1;
+    }
     r->max_len = end < (uint64_t)c->max_len ? (int32_t)end : c->max_len;
     end = (uint64_t)r->n_prompt + r->p.min_new;
     r->min_len = end < (uint64_t)r->max_len ? (int32_t)end : r->max_len;

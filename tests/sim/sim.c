@@ -436,8 +436,12 @@ void
 sim_submit(struct sim *s, struct sim_req *r, const char *text)
 {
     struct lnk_submit *ls;
-    uint32_t at = 0;
+    uint32_t at = 0, room = (uint32_t)s->cfg.max_len;
 
+    /* the gate refuses more */
+    room -= r->prompt != NULL && r->n_prompt < room ? r->n_prompt : 0;
+    if (r->prompt != NULL && text == NULL && r->p.max_new > room)
+        r->p.max_new = room;
     r->p.len = 0;
     if (text != NULL)
         sim_item(s, r, FDP_IT_PROMPT_TEXT, text, (uint32_t)strlen(text));

@@ -27,6 +27,13 @@ out=$(ctl generate -p x --temperature -1 --n-requests 9 2>&1 >/dev/null)
 [ "$(printf '%s\n' "$out" | wc -l)" = 2 ] || fail "nine equal refusals: $out"
 has "$out" "same of 8 more requests"
 expect 0 ctl generate -p 'And it came to pass' --max-tokens 4
+# text whose answer did not fit behind it got a shorter one, and no error
+echo '[5, 6, 7]' >"$dir/ids"
+for prompt in "-p abc" "--ids-file $dir/ids"; do
+    n=$(ctl generate $prompt --max-tokens 1 --json | json 'd["usage"]["prompt_tokens"]')
+    out=$(ctl generate $prompt --max-tokens 1024 2>&1) && fail "$prompt: an answer that does not fit: $out"
+    has "$out" "E_TOO_LONG: .*: prompt and max_new are together $((n + 1024)) tokens, at most 1024"
+done
 stop
 # Ids that were sent while a model without a tokenizer was loading: the same answer as
 # afterwards. It was E_NO_MODEL, "flags", for a flag that fdctl had set by itself.

@@ -556,6 +556,58 @@ penalties_need_a_pool(void **state)
     assert_int_equal(penalties(1, 0, 0, 0.001f, &used), 0);
 }
 
+/* What does not fit behind a prompt is refused where max_new is set, however the prompt
+ * came; where it is not set, there is what the prompt leaves. */
+static void
+output_must_fit(void **state)
+{
+    static const unsigned types[] = { FDP_IT_PROMPT_IDS, FDP_IT_PROMPT_TEXT };
+    uint32_t *ids = prompt(64);
+    char text[64];
+
+    (void)state;
+    memset(text, 'x', sizeof(text));
+    for (int i = 0; i < 2; i++) {
+        const void *p = i == 0 ? (const void *)ids : text;
+        uint32_t len = i == 0 ? 64 * 4 : sizeof(text), n;
+        struct fix *f = fix_new(0, 0);
+
+        (void)submit_item(f, types[i], p, len);
+        for (int k = 0; k < 4; k++)
+            poll(f);
+        assert_int_equal(f->n_added, 1);
+        n = (uint32_t)f->added[0]->n_prompt;
+        assert_int_equal(f->added[0]->max_len, n + 10);
+        give_back(f, f->added[0]);
+        f->g->cfg.max_len = (int32_t)n + 10; /* just */
+        (void)submit_item(f, types[i], p, len);
+        for (int k = 0; k < 4; k++)
+            poll(f);
+        assert_int_equal(f->n_added, 2);
+        give_back(f, f->added[1]);
+        f->p.max_new = 11;
+        (void)submit_item(f, types[i], p, len);
+        for (int k = 0; k < 4; k++)
+            poll(f);
+        assert_int_equal(f->n_fail, 1);
+        assert_int_equal(f->fail.a, FDP_E_TOO_LONG);
+        assert_int_equal(f->fail.idx, FDP_D_MAX_NEW);
+        assert_int_equal(f->fail.x, n + 11);
+        assert_int_equal(f->fail.serial, n + 10);
+        assert_int_equal(f->fail.sample, types[i]);
+        f->p.max_new = 0;
+        f->p.set &= ~FDP_S_MAX_NEW;
+        f->g->cfg.default_max_tokens = 11;
+        (void)submit_item(f, types[i], p, len);
+        for (int k = 0; k < 4; k++)
+            poll(f);
+        assert_int_equal(f->n_added, 3);
+        assert_int_equal(f->added[2]->max_len, n + 10);
+        fix_free(f);
+    }
+    free(ids);
+}
+
 /* ---- rules ----------------------------------------------------------------------------- */
 
 /* A prompt of one id and these items, which may be of any number. */
@@ -759,6 +811,7 @@ main(void)
         cmocka_unit_test(not_everything_is_cached),
         cmocka_unit_test(unset_is_the_models),
         cmocka_unit_test(penalties_need_a_pool),
+        cmocka_unit_test(output_must_fit),
         cmocka_unit_test(bad_rules_are_refused),
         cmocka_unit_test(words_are_banned_both_ways),
         cmocka_unit_test(words_take_turns),

@@ -469,6 +469,7 @@ t_model(void **state)
     q.max_new = 2;
     want(check_model(&q, b, n, &lim, &e), &e, FDP_E_TOO_LONG, FDP_D_MAX_NEW);
     assert_true(e.arg == FIX_MAX_LEN + 1 && e.limit == FIX_MAX_LEN);
+    assert_int_equal(e.item, FDP_IT_PROMPT_IDS);
     q.max_new = 0;
     q.set &= ~FDP_S_MAX_NEW;
     n = fcl_item(b, 0, FDP_IT_PROMPT_IDS, ids, FIX_MAX_LEN * 4);
