@@ -252,7 +252,7 @@ read_bias(struct ask *a, struct problem *bad)
 
         jr_text(j, k, &b);
         id = b.n > 0 && b.p[0] >= '0' && b.p[0] <= '9' ? strtoul(b.p, &end, 10) : 0;
-        if (end == NULL || *end != '\0' || id > UINT32_MAX || !(v >= -100 && v <= 100)) {
+        if (end == NULL || end != b.p + b.n || id > UINT32_MAX || !(v >= -100 && v <= 100)) {
             buf_fini(&b);
             return prb_field(bad, "logit_bias",
                 "logit_bias must give token ids a number from -100 to 100 each");

@@ -107,6 +107,29 @@ take_over(struct shared *sh, const struct par_set *ps, const struct keys *keys)
     return n;
 }
 
+/* Values that the files have now and that are read at the start alone; returns how many. */
+static size_t
+tell_waiting(const struct par_set *ps, const struct par_set *new)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < par_count(); i++) {
+        char was[PAR_STR_BYTES], is[PAR_STR_BYTES];
+        enum par_origin from;
+        struct par_row row;
+
+        par_row(i, &row);
+        if (row.reload || !par_differs(ps, new, i))
+            continue;
+        par_value(ps, i, was, sizeof(was), &from);
+        par_value(new, i, is, sizeof(is), &from);
+        log_warn("config: %s.%s: %s -> %s waits for a restart", row.section, row.key,
+            was[0] != '\0' ? was : "(nothing)", is[0] != '\0' ? is : "(nothing)");
+        n++;
+    }
+    return n;
+}
+
 static void
 reload(struct shared *sh)
 {
@@ -127,9 +150,11 @@ reload(struct shared *sh)
     }
     if (rc == 0) {
         const struct par *p = par_get(sh->ps);
+        size_t n_wait = tell_waiting(sh->ps, ps);
         int n = take_over(sh, ps, &keys);
 
-        log_info("config: read again, %d values changed, %zu keys", n, sh->keys.n);
+        log_info("config: read again, %d values changed, %zu wait for a restart, %zu keys",
+            n, n_wait, sh->keys.n);
         (void)log_apply((enum par_log_level)p->log_level, "",
             (enum par_log_format)p->log_format, p->log_rate);
     } else {

@@ -32,6 +32,20 @@ if [ "$(id -u)" != 0 ]; then
     [ "$(code k-user)" = 500 ] && grep -q trusted_users "$dir/body" || fail "user: $(cat "$dir/body")"
 fi
 
+# what is read at the start alone is told of: an administrator who sets keys.file and reloads
+# would believe that keys are asked for
+gateway_stop
+printf '[http]\nkeep_alive_s = 75\n' >"$dir/http.ini"
+gateway -c "$dir/http.ini"
+printf '[http]\nkeep_alive_s = 74\n[keys]\nfile = %s\n' "$dir/keys" >"$dir/http.ini"
+kill -HUP "$http_pid"
+until_true 5 grep -q "config: read again, 1 values changed, 1 wait for a restart, 0 keys" "$dir/http.log" ||
+    fail "read again: $(cat "$dir/http.log")"
+grep -q "config: keys.file: (nothing) -> $dir/keys waits for a restart" "$dir/http.log" || fail "$(cat "$dir/http.log")"
+gateway_stop
+echo "$(sum k-three) three" >"$dir/keys"
+gateway --set chat.template="$(chat_template)" --set keys.file="$dir/keys"
+
 # without a daemon
 stop
 until_true 5 sh -c "[ \"\$(curl -s -o /dev/null -w '%{http_code}' $url/health)\" = 503 ]" || fail "healthy without fdd"

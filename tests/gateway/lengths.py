@@ -5,7 +5,7 @@ from wire import ask, events
 
 CHAT, TEXT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"
 ALL = 1024  # tokens that the demo model takes
-WORDS = ("and the LORD said unto " * 400).split()
+SAID = ("and the LORD said unto " * 400).split()
 
 
 def tokens(**body):
@@ -15,14 +15,14 @@ def tokens(**body):
 
 
 def of_length(n, **body):
-    """Words whose prompt has about n tokens, and not more; and that prompt's ids."""
-    lo, hi = 1, len(WORDS)
-    make = lambda k: {"prompt": " ".join(WORDS[:k])} if not body else \
-        {"messages": [{"role": "user", "content": " ".join(WORDS[:k])}]}
+    """A text whose prompt has about n tokens, and not more; and that prompt's ids."""
+    lo, hi = 1, len(SAID)
+    make = lambda k: {"prompt": " ".join(SAID[:k])} if not body else \
+        {"messages": [{"role": "user", "content": " ".join(SAID[:k])}]}
     while lo < hi:
         k = (lo + hi + 1) // 2
         lo, hi = (k, hi) if len(tokens(**make(k))) <= n else (lo, k - 1)
-    return " ".join(WORDS[:lo]), tokens(**make(lo))
+    return " ".join(SAID[:lo]), tokens(**make(lo))
 
 
 def refused(path, name, n, most, **body):
@@ -31,9 +31,9 @@ def refused(path, name, n, most, **body):
         assert status == 400, (path, status, j)
         e = j["error"]
         says = e["message"]
-        for part in (f"maximum context length is {ALL} tokens", f"the prompt has {n}", f"{name} is {most}",
+        for wanted in (f"maximum context length is {ALL} tokens", f"the prompt has {n}", f"{name} is {most}",
                      f"Lower {name} to {ALL - n}"):
-            assert part in says, (path, part, says)
+            assert wanted in says, (path, wanted, says)
         if path == MESSAGES:
             assert says.startswith(f"input length and `max_tokens` exceed context limit: {n} + {most} > {ALL}"), says
         else:
@@ -71,7 +71,7 @@ def main():
     status, _, j = ask(TEXT, dict(one, prompt=text, echo=True, logprobs=0))
     assert status == 200 and j["choices"][0]["text"] == text + answer, j
     refused(TEXT, "max_tokens", n, 16, prompt=text, max_tokens=16)
-    for prompt in (" ".join(WORDS), [7] * ALL):
+    for prompt in (" ".join(SAID), [7] * ALL):
         status, _, j = ask(TEXT, {"prompt": prompt})
         assert status == 400 and j["error"]["code"] == "context_length_exceeded" and j["error"]["param"] == "prompt", j
 

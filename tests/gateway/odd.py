@@ -65,6 +65,10 @@ REFUSED = [
     (CHAT, "stop", ["a%d" % i for i in range(17)], "stop", "16"),
     (MESSAGES, "stop_sequences", "x", "stop_sequences", "an array"),
     (MESSAGES, "stop_sequences", [5], "stop_sequences", "string"),
+    # ids and their biases
+    (CHAT, "logit_bias", {"5 ": 1}, "logit_bias", "token ids"),
+    (CHAT, "logit_bias", {"5\0 6": 1}, "logit_bias", "token ids"),
+    (TEXT, "logit_bias", {"": 1}, "logit_bias", "token ids"),
     # tools
     (CHAT, "tools", {}, "tools", "an object"),
     (CHAT, "tools", [None], "tools", "null"),
