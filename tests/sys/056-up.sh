@@ -11,9 +11,9 @@ export XDG_RUNTIME_DIR=$dir
 port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
 sets=(--set daemon.worker="$WORKER" --set daemon.cache_dir="$dir/cache")
 up=
-for sig in INT TERM; do
+for sig in INT TERM HUP; do
     # not "&" alone: a shell's background jobs ignore SIGINT
-    python3 -c 'import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])' \
+    python3 -c 'import os, signal, sys; [signal.signal(s, signal.SIG_DFL) for s in (signal.SIGINT, signal.SIGHUP)]; os.execv(sys.argv[1], sys.argv[1:])' \
         "$FDCTL" up "$DEMO" --http "$port" "${sets[@]}" >"$dir/up" 2>>"$dir/log" &
     up=$!
     until_true 30 curl -fsS "http://127.0.0.1:$port/health" || fail "not up: $(cat "$dir/up" "$dir/log")"

@@ -114,6 +114,7 @@ run(struct up *u)
     char real[PATH_MAX], dir[PATH_MAX + 64], sock[PATH_MAX + 64], port[64];
     const char *base = getenv("XDG_RUNTIME_DIR"), *tmp = getenv("TMPDIR");
     const char *set[FCT_SETS_MAX + 3] = { dir, u->model, "log.level=warn" };
+    struct sigaction was;
     int rc;
 
     if (realpath(u->given, real) == NULL)
@@ -129,6 +130,9 @@ run(struct up *u)
     rc = fct_paths(&u->f, NULL, NULL, u->dir, NULL);
     fct_catch(SIGINT, 0);
     fct_catch(SIGTERM, 0);
+    /* the terminal is closed; nohup has it ignored */
+    if (sigaction(SIGHUP, NULL, &was) == 0 && was.sa_handler != SIG_IGN)
+        fct_catch(SIGHUP, 0);
     (void)snprintf(dir, sizeof(dir), "daemon.runtime_dir=%s", u->dir);
     memcpy(set + 3, u->set, sizeof(u->set));
     if (rc == 0)
