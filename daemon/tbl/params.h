@@ -224,8 +224,8 @@ PAR_INT(device, test_entry, "", "", -1, -1, 31, RESTART,
 PAR_BOOL(device, shared, "", 0, RESTART,
     "Use the device together with other daemons of the user; each of them must say so.")
 PAR_INT(device, threads, "", "threads", 0, 0, 1024, RESTART,
-    "Threads of the CPU backend, of each group. 0: one per processor, shared out among the "
-    "groups.")
+    "Threads of the CPU backend, of each device. 0: one per processor, shared out among the "
+    "devices.")
 PAR_INT(device, overlap_depth, "", "steps", 0, 2, 4, RESTART,
     "Steps launched ahead of the one whose results are awaited, so that the device never "
     "waits for the host. 0 is the simple loop, the reference.")
