@@ -151,7 +151,7 @@ static uint64_t
 adm_in_use(const struct mpl *m, const struct mpl_row *r, const struct cnt_worker *c)
 {
     if (r->group == MPL_HOST_KV)
-        return cnt_get(&c->kv_blocks_host) * m->block_bytes;
+        return cnt_get(&c->kv_blocks_host) * m->block_bytes * (uint64_t)m->n_share;
     if (r->group != MPL_KV || r->bytes != (uint64_t)m->n_block * m->block_bytes)
         return r->bytes;
     return (cnt_get(&c->kv_blocks_used) + cnt_get(&c->kv_blocks_cached)) * m->block_bytes;
@@ -213,6 +213,7 @@ adm_plan(struct worker *w)
     adm_set(b, "host_used", adm_int(cnt_get(&c->kv_blocks_host)));
     adm_set(b, "block_size", json_integer(m->block_size));
     adm_set(b, "block_bytes", adm_int(m->block_bytes));
+    adm_set(b, "host_block_bytes", adm_int(m->block_bytes * (uint64_t)m->n_share));
     adm_set(b, "dtype", json_string(wrk_kv_dtype_name(w->kv[0].dtype)));
     adm_set(o, "blocks", b);
     adm_set(o, "kv_groups", adm_kv_groups(w));

@@ -235,10 +235,12 @@ wrk_plan_memory(struct worker *w, char *err, size_t err_bytes)
     return 0;
 }
 
-/* Every group of buffers must have got what was planned, on the device of every rank. */
+/* Every group of buffers must have got what was planned, on the device of every rank; all
+ * ranks have as much of the host's memory. */
 static void
 wrk_check_memory(const struct worker *w, const struct run_mem *m)
 {
+    uint64_t n = (uint64_t)w->run->n_rank;
     const struct {
         enum mpl_group group;
         uint64_t bytes;
@@ -246,8 +248,8 @@ wrk_check_memory(const struct worker *w, const struct run_mem *m)
         { MPL_SCRATCH, m->scratch }, { MPL_COLLECTIVES, m->collectives },
         { MPL_STATE, m->state }, { MPL_PLAN, m->plan }, { MPL_PENALTY, m->penalty },
         { MPL_KV, m->kv }, { MPL_KV_SCALES, m->kv_scales }, { MPL_HOST, w->run->host },
-        { MPL_HOST_KV, m->host_kv }, { MPL_HOST_PENALTY, w->run->host_penalty },
-        { MPL_HOST_SHARED, m->in_host } };
+        { MPL_HOST_KV, n * m->host_kv }, { MPL_HOST_PENALTY, w->run->host_penalty },
+        { MPL_HOST_SHARED, n * m->in_host } };
     int bad = 0;
 
     for (size_t i = 0; i < sizeof(got) / sizeof(got[0]); i++) {
@@ -292,30 +294,42 @@ wrk_settle_memory(struct worker *w, char *err, size_t err_bytes)
     return rc;
 }
 
-/* Beyond the plan: programs, libraries, rings; of CUDA its contexts. */
+/* Of a worker beyond its plan: programs, libraries, rings; of CUDA its contexts. */
 #define WRK_HOST_SPARE_CPU  (UINT64_C(256) << 20)
 #define WRK_HOST_SPARE_CUDA (UINT64_C(2) << 30)
 #define WRK_TASKS_SPARE     64 /* fdd, threads that load, serve and log */
 
-/* What the unit allows against what the plan needs: fdd(8), UNDER SYSTEMD. */
+void
+wrk_host_need(const struct worker *w, struct wrk_need *ret)
+{
+    const struct mpl *m = &w->mpl;
+    uint64_t n_rank = (uint64_t)wrk_n_rank(w),
+             n_group = w->seg->n_group > 1 ? w->seg->n_group : 1;
+    long n = w->par.device_threads != 0
+        ? (long)(w->par.device_threads * (int64_t)(n_rank * n_group))
+        : sysconf(_SC_NPROCESSORS_ONLN);
+    uint64_t bytes = m->host_bytes +
+        (wrk_on_cpu(w) ? n_rank * m->device_bytes + WRK_HOST_SPARE_CPU
+                       : WRK_HOST_SPARE_CUDA);
+
+    *ret = (struct wrk_need){ .bytes = n_group * bytes,
+        .pinned = n_group * mpl_bytes(m, MPL_HOST_KV),
+        .tasks = WRK_TASKS_SPARE + 2 * (uint64_t)(n > 0 ? n : 1) };
+}
+
+/* What the unit allows against what the plans of all groups need: fdd(8), UNDER SYSTEMD. */
 static void
 wrk_check_group(const struct worker *w)
 {
-    const struct mpl *m = &w->mpl;
-    int on_cpu = wrk_on_cpu(w);
-    long n = w->par.device_threads != 0
-        ? (long)w->par.device_threads
-        : sysconf(_SC_NPROCESSORS_ONLN);
-    uint64_t bytes = m->host_bytes +
-        (on_cpu ? m->device_bytes + WRK_HOST_SPARE_CPU : WRK_HOST_SPARE_CUDA);
+    struct wrk_need need;
     char text[512];
     struct cgr c;
 
+    wrk_host_need(w, &need);
     cgr_read("", &c);
-    if (cgr_memory_short(&c, bytes, mpl_bytes(m, MPL_HOST_KV), text, sizeof(text)))
+    if (cgr_memory_short(&c, need.bytes, need.pinned, text, sizeof(text)))
         log_warn("memory: %s", text);
-    if (cgr_tasks_short(&c, WRK_TASKS_SPARE + 2 * (uint64_t)(n > 0 ? n : 1), text,
-            sizeof(text)))
+    if (cgr_tasks_short(&c, need.tasks, text, sizeof(text)))
         log_warn("worker: %s", text);
 }
 

@@ -212,8 +212,9 @@ mpl_fixed_rows(const struct mpl_in *in, const struct mpl_sizes *z, struct mpl *m
     mpl_add(m, "step records", MPL_HOST, 1,
         mpl_times(rec, mpl_sum(z->host_plan, z->host_results)),
         "%d records x (plan + results), pinned", in->n_rec);
-    mpl_add(m, "shared by ranks", MPL_HOST_SHARED, 1, in->in_host,
-        "embeddings and workspace of collectives, pinned");
+    mpl_add(m, "shared by ranks", MPL_HOST_SHARED, 1,
+        mpl_times(in->in_host, (uint64_t)m->n_share),
+        "embeddings and workspace of collectives x %d devices, pinned", m->n_share);
     mpl_add(m, "penalty counts", MPL_HOST_PENALTY, 1, counts, "as on the device, pinned");
     mpl_add(m, "sampling rules", MPL_HOST_PENALTY, 1,
         mpl_sum(rules, mpl_times(rec, chosen)),
@@ -223,11 +224,16 @@ mpl_fixed_rows(const struct mpl_in *in, const struct mpl_sizes *z, struct mpl *m
 static void
 mpl_pool_rows(struct mpl *m)
 {
+    char each[24] = "";
+
     mpl_add(m, "KV dummy block", MPL_KV, 0, m->block_bytes, "where padding writes");
     mpl_add(m, "KV blocks", MPL_KV, 0, (uint64_t)m->n_block * m->block_bytes,
         "%d blocks x %" PRIu64 " bytes", m->n_block, m->block_bytes);
-    mpl_add(m, "swap space", MPL_HOST_KV, 1, (uint64_t)m->n_host * m->block_bytes,
-        "%d blocks, pinned", m->n_host);
+    if (m->n_share > 1)
+        (void)snprintf(each, sizeof(each), " x %d devices", m->n_share);
+    mpl_add(m, "swap space", MPL_HOST_KV, 1,
+        (uint64_t)m->n_host * m->block_bytes * (uint64_t)m->n_share,
+        "%d blocks%s, pinned", m->n_host, each);
 }
 
 /* ---- blocks -------------------------------------------------------------------------- */
@@ -426,12 +432,18 @@ mpl_finish(struct mpl *m, int64_t n)
     m->concurrency = n < m->max_seqs ? (int32_t)n : m->max_seqs;
 }
 
+static int32_t
+mpl_n_share(const struct mpl_in *in)
+{
+    return in->n_share > 1 ? in->n_share : 1;
+}
+
 /* Host blocks of kv.swap_space GiB, in which each rank has its share of every block. */
 static int
 mpl_host_blocks(const struct mpl_in *in, int32_t *ret, char *err, size_t err_bytes)
 {
     const struct fdk_kv *kv = &in->kv[0];
-    int32_t B = mpl_block_tokens(kv), n_share = in->n_share > 1 ? in->n_share : 1;
+    int32_t B = mpl_block_tokens(kv), n_share = mpl_n_share(in);
     double block_gib = (double)kv->block_bytes * n_share / 1073741824.0;
     double n = in->swap_gib / block_gib;
     char each[40] = "";
@@ -463,6 +475,7 @@ mpl_begin(const struct mpl_in *in, struct mpl *ret, char *err, size_t err_bytes)
     struct mpl m = { .block_bytes = in->kv[0].block_bytes,
         .block_size = mpl_block_tokens(&in->kv[0]),
         .n_kv = in->n_kv,
+        .n_share = mpl_n_share(in),
         .decode_blocks = in->decode_blocks,
         .max_seqs = in->max_num_seqs };
     int64_t len = 0;

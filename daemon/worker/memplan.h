@@ -47,7 +47,7 @@ enum mpl_group {
 struct mpl_row {
     const char *name;
     enum mpl_group group;
-    int host; /* 1: host memory, 0: device memory of each rank */
+    int host; /* 1: host memory, of all ranks; 0: device memory of each rank */
     uint64_t bytes;
     char how[96]; /* how it was computed */
 };
@@ -72,7 +72,7 @@ struct mpl_in {
     double utilization, swap_gib;
     uint32_t n_group;      /* groups on this machine, each with such a plan; 0: one */
     uint64_t host_free;    /* memory the machine has left; 0: not known */
-    int32_t n_share;       /* ranks that share swap_gib out; 0: one */
+    int32_t n_share;       /* ranks of the group, which share swap_gib out; 0: one */
     int64_t num_blocks;    /* 0: by memory */
     uint64_t memory_bytes; /* 0: by the rules above */
     int64_t want_len;      /* 0: what the model and the pool allow */
@@ -99,9 +99,10 @@ struct mpl {
     uint64_t block_bytes;
     int32_t block_size;
     int32_t n_kv, most[FDK_MAX_KV_GROUPS];
-    int32_t n_block;     /* usable, without the dummy */
-    int32_t max_block;   /* with the dummy: addresses to reserve */
-    int32_t n_host;      /* host blocks */
+    int32_t n_block;   /* usable, without the dummy */
+    int32_t max_block; /* with the dummy: addresses to reserve */
+    int32_t n_host;    /* host blocks, each of block_bytes for each of n_share ranks */
+    int32_t n_share;
     int32_t max_len;     /* tokens of a sequence */
     int round;           /* iterations of planning so far */
     int64_t tokens;      /* of sequences of max_len, in n_block blocks */

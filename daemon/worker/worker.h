@@ -127,6 +127,12 @@ int wrk_plan_memory(struct worker *w, char *err, size_t err_bytes);
  * compared with the plan (panics). */
 int wrk_settle_memory(struct worker *w, char *err, size_t err_bytes);
 void wrk_log_memory(const struct worker *w);
+/* What the workers of all groups need of the machine, by the plan of this one: bytes, of them
+ * those of kv.swap_space, and threads. */
+struct wrk_need {
+    uint64_t bytes, pinned, tasks;
+};
+void wrk_host_need(const struct worker *w, struct wrk_need *ret);
 /* As kv.dtype says it. */
 const char *wrk_kv_dtype_name(enum fdk_dtype t);
 

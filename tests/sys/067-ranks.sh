@@ -108,6 +108,16 @@ expect 0 ctl config parallel.custom_all_reduce
 has "$out" 'no'
 finish
 
+# ---- two groups of two: what is planned for the host is for both ranks, the sums are of four devices
+two --set device.list=cpu:4 --set parallel.data_parallel_size=2 --set kv.swap_space=0.01 \
+    --set kv.num_blocks=100 --set device.shared=yes
+both() { [ "$(ctl status --json | json 'd["groups"]["ready"]')" = 2 ]; }
+until_true 20 both || fail "not two groups: $(ctl status)"
+expect 0 ctl memory --json
+json '"ok" if all(0.008 * 2**30 < r["bytes"] < 0.01 * 2**30 and r["bytes"] == g["blocks"]["host_total"] * g["blocks"]["host_block_bytes"] for g in d["groups"] for r in g["rows"] if r["name"] == "swap space") and d["sum"]["device_bytes"] == sum(e["bytes"] for g in d["groups"] for e in g["devices"]) else d["sum"]' <<<"$out" >"$dir/sums"
+[ "$(cat "$dir/sums")" = ok ] || fail "sums: $(cat "$dir/sums"), $out"
+finish
+
 # ---- four, with two KV heads: who has the same ones divides their tokens
 kv_of() { # C: tokens and shares
     model --set device.list=cpu:4 --set parallel.tensor_parallel_size=4 --set kv.num_blocks=100 \

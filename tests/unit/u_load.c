@@ -162,6 +162,34 @@ t_plan_args(void **state)
     free(f);
 }
 
+/* A limit of memory below what two ranks or two groups need was not told of: it was compared
+ * with the plan of one device. */
+static void
+t_host_need(void **state)
+{
+    struct wrk_need one, need;
+    struct fix *f = with("device.threads", "3");
+
+    (void)state;
+    f->w.mpl = (struct mpl){ .device_bytes = 1000,
+        .host_bytes = 100,
+        .n_row = 1,
+        .row = { { .group = MPL_HOST_KV, .host = 1, .bytes = 70 } } };
+    wrk_host_need(&f->w, &one);
+    assert_int_equal(one.pinned, 70);
+    f->w.par.parallel_tensor_parallel_size = 4;
+    wrk_host_need(&f->w, &need);
+    assert_int_equal(need.bytes, one.bytes + 3 * 1000);
+    assert_int_equal(need.pinned, 70);
+    assert_int_equal(need.tasks, one.tasks + 2 * 3 * 3);
+    f->seg.n_group = 2;
+    wrk_host_need(&f->w, &need);
+    assert_int_equal(need.bytes, 2 * (one.bytes + 3 * 1000));
+    assert_int_equal(need.pinned, 2 * 70);
+    assert_int_equal(need.tasks, one.tasks + 2 * 3 * 7);
+    free(f);
+}
+
 int
 main(void)
 {
@@ -169,6 +197,7 @@ main(void)
         cmocka_unit_test(t_open_args),
         cmocka_unit_test(t_load_args),
         cmocka_unit_test(t_plan_args),
+        cmocka_unit_test(t_host_need),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -581,7 +581,15 @@ swap_space_in_blocks(void **state)
         "kv.swap_space = 0.015 GiB: less than a block of 8388608 bytes on each of 2 devices; "
         "set it to 0.015625 or more, or to 0");
     in.swap_gib = 4;
-    assert_int_equal(planned(&in).n_host, 256);
+    m = planned(&in);
+    assert_int_equal(m.n_host, 256);
+    /* The host's sum had the share of one rank. */
+    assert_int_equal(mpl_bytes(&m, MPL_HOST_KV), 4 * GIB);
+    in.in_host = 3 * MIB;
+    m = planned(&in);
+    assert_int_equal(mpl_bytes(&m, MPL_HOST_SHARED), 6 * MIB);
+    check_sums(&m);
+    in.in_host = 0;
     in.host_free = 3 * GIB;
     assert_int_equal(plan(&in, &m, err, sizeof(err)), -ENOSPC);
     assert_string_equal(err,

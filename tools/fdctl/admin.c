@@ -175,8 +175,8 @@ add_places(json_t *o)
     "  cached                   {cached:10} {cached*block_bytes:10bytes}\n" \
     "  free                     {free:10} {free*block_bytes:10bytes}\n" \
     "  sum                      {total:10} {total*block_bytes:10bytes}\n" \
-    "[host_total|  used on host             {host_used:10} {host_used*block_bytes:10bytes}\n" \
-    "  sum on host              {host_total:10} {host_total*block_bytes:10bytes}\n]"
+    "[host_total|  used on host             {host_used:10} {host_used*host_block_bytes:10bytes}\n" \
+    "  sum on host              {host_total:10} {host_total*host_block_bytes:10bytes}\n]"
 
 static const char memory_text[] =
     "[*places|{place}\n"
@@ -200,6 +200,7 @@ show_memories(const struct fct *f, long long n, int json)
 {
     static const char *const keys[] = { "bytes", "in_use" };
     json_t *list = json_array(), *sum = json_object(), *o, *p;
+    long long n_device; /* of a group, each of which has what its place says */
     char key[32];
     int rc = 0;
     size_t k;
@@ -211,10 +212,11 @@ show_memories(const struct fct *f, long long n, int json)
             break;
         (void)json_object_del(o, "ok");
         add_places(o);
+        n_device = (long long)json_array_size(json_object_get(o, "devices"));
         json_array_foreach(json_object_get(o, "places"), k, p)
             for (size_t s = 0; s < 2; s++) {
                 snprintf(key, sizeof(key), "%s_%s", fct_str(p, "where"), keys[s]);
-                fct_add_num(sum, key, fct_num(p, keys[s]));
+                fct_add_num(sum, key, fct_num(p, keys[s]) * (k == 0 ? n_device : 1));
             }
         fct_add_num(sum, "tokens", fct_num(o, "tokens"));
         fct_add_num(o, "group", i);
