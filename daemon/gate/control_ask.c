@@ -101,7 +101,9 @@ ctl_ask_worker(struct ctl *ctl, struct ctl_conn *c, json_t *rq, uint64_t now_ns,
     if (w == NULL)
         return error;
     if (w->admin_fd < 0 || w->dead || w->is_killed)
-        return ctl_fail("fdctl status", "no worker is running");
+        return ctl->n_wrk > 1
+            ? ctl_fail("fdctl status", "no worker of group %d is running", w->idx)
+            : ctl_fail("fdctl status", "no worker is running");
     if (c == NULL)
         return ctl_fail(NULL, "no connection to answer on");
     c->question = json_incref(rq);

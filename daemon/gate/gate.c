@@ -270,6 +270,7 @@ static void
 gate_bury(struct gate *g, struct wrk *w)
 {
     sup_autopsy(&g->sup, w);
+    seg_worker_gone(g->seg, (uint32_t)w->idx);
     gate_drain(g, w);
     if (!w->is_over)
         gate_end(g, w);

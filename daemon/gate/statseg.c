@@ -64,6 +64,17 @@ seg_worker(struct cnt_seg *seg, uint32_t group, int32_t pid, uint64_t generation
 }
 
 void
+seg_worker_gone(struct cnt_seg *seg, uint32_t group)
+{
+    for (size_t i = 0; i < cnt_count(); i++) {
+        const struct cnt_row *row = cnt_row(i);
+
+        if (row->worker && row->kind == CNT_gauge)
+            cnt_set((void *)((char *)&seg[group] + row->offset), 0);
+    }
+}
+
+void
 seg_tick(struct cnt_seg *seg, const struct seg_now *now)
 {
     struct cnt_gate *c = &seg->g;

@@ -30,5 +30,7 @@ struct seg_now {
 void seg_tick(struct cnt_seg *seg, const struct seg_now *now);
 /* The worker of a group: its process, 0: none. */
 void seg_worker(struct cnt_seg *seg, uint32_t group, int32_t pid, uint64_t generation);
+/* It has ended: what it said to have now, it has no more. What it counted stays. */
+void seg_worker_gone(struct cnt_seg *seg, uint32_t group);
 
 #endif

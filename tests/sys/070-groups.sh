@@ -128,3 +128,26 @@ expect 0 ctl top --once
 has "$out" '2 of 2 groups'
 expect 0 ctl profile --group 1 --batch 2 --json
 stop
+# ---- one dies for good while requests run: what it had is not counted any more, the others are shown
+start --set model.path="$DEMO" --set device.list=cpu:2 --set parallel.data_parallel_size=2 \
+    --set device.threads=1 --set device.shared=yes --set kv.num_blocks=60 --set daemon.crash_max=1 \
+    --set device.step_delay_us=10000
+until_true 20 ready || fail "not two groups: $(ctl status)"
+ctl generate -p 'In the' --max-tokens 600 --ignore-eos --n-requests 4 >/dev/null 2>&1 &
+load=$!
+runs() { [ "$(ctl stat -1 --group 0 --json | json 'd["worker"]["requests_running"]')" -gt 0 ]; }
+until_true 20 runs || fail "no request runs with group 0: $(ctl status)"
+kill -KILL "$(worker 0)"
+for_good() { [ "$(status 'd["workers"][0]["state"]')" = failed ]; }
+until_true 20 for_good || fail "group 0 has not failed: $(ctl status)"
+left=$(ctl stat -1 --group 0 --json | json '[d["worker"][k] for k in ("requests_running", "seqs_running", "kv_blocks_used", "kv_blocks_total")]')
+[ "$left" = '[0, 0, 0, 0]' ] || fail "a group without a worker has requests or blocks: $left"
+expect 0 ctl memory
+has "$out" '^group 0: failed, no answer of a worker'
+has "$out" '^group 1: cpu-1'
+expect 65 ctl memory --group 0
+has "$out" 'no worker of group 0 is running'
+expect 0 ctl memory --json
+[ "$(json 'd["sum"]["tokens"]' <<<"$out")" = 3840 ] || fail "sums with one group: $out"
+kill $load
+stop

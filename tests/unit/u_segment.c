@@ -255,6 +255,20 @@ test_gauges(void **state)
     assert_int_equal(seg[2].worker_pid, 10);
     assert_int_equal(seg->worker_pid, 0);
     assert_string_equal(seg->model, "");
+    /* Requests that ran with a group's worker when it died were counted as running, and its
+     * blocks as used, as long as it was not started again. */
+    for (int i = 0; i < 3; i++) {
+        cnt_set(&seg[i].w.requests_running, 3);
+        cnt_set(&seg[i].w.kv_blocks_used, 15);
+        cnt_set(&seg[i].w.requests_total, 20);
+    }
+    seg_worker_gone(seg, 1);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(cnt_get(&seg[i].w.requests_running), i == 1 ? 0 : 3);
+        assert_int_equal(cnt_get(&seg[i].w.kv_blocks_used), i == 1 ? 0 : 15);
+        assert_int_equal(cnt_get(&seg[i].w.requests_total), 20);
+    }
+    assert_int_equal(cnt_get(&seg->g.sessions), 2);
     now.model = "one";
     seg_tick(seg, &now);
     now.model = "two";

@@ -194,40 +194,60 @@ static const char memory_text[] =
     "{token_bytes:bytes} a token, at most {most_blocks} blocks a request\n]holds {tokens} "
     "tokens: {concurrency} requests of max_model_len {max_model_len} at a time\n";
 
-/* The groups' answers, and sums of what their places have. */
-static int
-show_memories(const struct fct *f, long long n, int json)
+/* Adds what the places of a group's answer have. */
+static void
+add_places_to(json_t *sum, json_t *o)
 {
     static const char *const keys[] = { "bytes", "in_use" };
-    json_t *list = json_array(), *sum = json_object(), *o, *p;
-    long long n_device; /* of a group, each of which has what its place says */
+    long long n_device = (long long)json_array_size(json_object_get(o, "devices")), n;
     char key[32];
-    int rc = 0;
+    json_t *p;
     size_t k;
 
-    for (long long i = 0; i < n; i++) {
+    add_places(o);
+    json_array_foreach(json_object_get(o, "places"), k, p)
+        for (size_t s = 0; s < 2; s++) {
+            /* each device has as much */
+            n = strcmp(fct_str(p, "where"), "device") == 0 ? n_device : 1;
+            snprintf(key, sizeof(key), "%s_%s", fct_str(p, "where"), keys[s]);
+            fct_add_num(sum, key, n * fct_num(p, keys[s]));
+        }
+    fct_add_num(sum, "tokens", fct_num(o, "tokens"));
+}
+
+/* The groups' answers, and sums of what their places have. Of one whose worker does not
+ * answer, the state. workers: of them, in order. */
+static int
+show_memories(const struct fct *f, const json_t *workers, int json)
+{
+    json_t *list = json_array(), *sum = json_object(), *w, *o;
+    int rc, n_answer = 0;
+    size_t k;
+
+    json_array_foreach(workers, k, w) {
         rc = fct_ask_once(f,
-            json_pack("{s:s, s:I}", "cmd", "memory", "group", (json_int_t)i), 0, &o);
-        if (rc != 0)
-            break;
-        (void)json_object_del(o, "ok");
-        add_places(o);
-        n_device = (long long)json_array_size(json_object_get(o, "devices"));
-        json_array_foreach(json_object_get(o, "places"), k, p)
-            for (size_t s = 0; s < 2; s++) {
-                snprintf(key, sizeof(key), "%s_%s", fct_str(p, "where"), keys[s]);
-                fct_add_num(sum, key, fct_num(p, keys[s]) * (k == 0 ? n_device : 1));
-            }
-        fct_add_num(sum, "tokens", fct_num(o, "tokens"));
-        fct_add_num(o, "group", i);
+            json_pack("{s:s, s:I}", "cmd", "memory", "group", (json_int_t)k), 1, &o);
+        if (rc == 0) {
+            n_answer++;
+            (void)json_object_del(o, "ok");
+            add_places_to(sum, o);
+        } else {
+            o = json_pack("{s:s}", "state", fct_str(w, "state"));
+        }
+        fct_add_num(o, "group", (long long)k);
         json_array_append_new(list, o);
     }
-    if (rc == 0 && json)
+    if (n_answer == 0)
+        rc = FCT_GO;
+    else if (json)
         rc = fct_print_json(json_pack("{s:O, s:O}", "groups", list, "sum", sum));
-    if (rc == 0 && !json) {
+    else {
         json_array_foreach(list, k, o) {
             printf("%sgroup %zu: ", k != 0 ? "\n" : "", k);
-            fct_text(stdout, memory_text, o);
+            if (json_object_get(o, "rows") != NULL)
+                fct_text(stdout, memory_text, o);
+            else
+                printf("%s, no answer of a worker\n", fct_str(o, "state"));
         }
         fct_text(stdout,
             "\nall groups: devices {device_bytes:bytes} planned, {device_in_use:bytes} in use; "
@@ -247,14 +267,15 @@ memory_of_all(struct fct *f, void *args)
 {
     const struct fct_plain *a = args;
     json_t *st = NULL;
-    long long n = 0;
+    int rc = FCT_GO;
 
     if (json_object_get(a->ask, "group") != NULL ||
         fct_ask_once(f, fct_question("status"), 1, &st) != 0)
         return FCT_GO;
-    n = fct_num(json_object_get(st, "groups"), "n");
+    if (fct_num(json_object_get(st, "groups"), "n") > 1)
+        rc = show_memories(f, json_object_get(st, "workers"), a->json);
     json_decref(st);
-    return n > 1 ? show_memories(f, n, a->json) : FCT_GO;
+    return rc;
 }
 
 static const struct fct_opt memory_opts[] = {
