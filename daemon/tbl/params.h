@@ -317,7 +317,7 @@ PAR_BOOL(kv, enable_prefix_caching, "enable_prefix_caching,prefix_caching", 1, R
     "Keep the blocks of ended requests and use them again for prompts of the same user "
     "that begin alike.")
 PAR_DBL(kv, swap_space, "swap_space,swap_space_gb", "GiB", 0, 0, 4096, RESTART,
-    "Host memory for cached blocks that leave the device.")
+    "Host memory of each group for cached blocks that leave the device.")
 PAR_ENUM(kv, dtype, "kv_dtype,kv_cache_dtype",
     PAR_C(KV_DTYPE_AUTO, "auto") PAR_C(KV_DTYPE_FP32, "fp32") PAR_C(KV_DTYPE_BF16, "bf16")
     PAR_C(KV_DTYPE_FP8, "fp8") PAR_C(KV_DTYPE_INT8, "int8"), "auto", RESTART,

@@ -130,6 +130,14 @@ wrk_ranks(const struct worker *w, int taken, struct mpl_rank ret[FDK_MAX_DEVICES
     return rc;
 }
 
+static uint64_t
+wrk_host_total(void)
+{
+    long n = sysconf(_SC_PHYS_PAGES), bytes = sysconf(_SC_PAGESIZE);
+
+    return n > 0 && bytes > 0 ? (uint64_t)n * (uint64_t)bytes : 0;
+}
+
 void
 wrk_plan_args(struct worker *w, struct mpl_in *ret)
 {
@@ -141,6 +149,7 @@ wrk_plan_args(struct worker *w, struct mpl_in *ret)
         .utilization = p->kv_gpu_memory_utilization,
         .swap_gib = p->kv_swap_space,
         .host_free = fdk_host_mem_free(),
+        .host_total = wrk_host_total(),
         .n_share = wrk_n_rank(w),
         .num_blocks = p->kv_num_blocks,
         .memory_bytes = (uint64_t)p->kv_memory_bytes,

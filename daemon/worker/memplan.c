@@ -460,6 +460,13 @@ mpl_host_blocks(const struct mpl_in *in, int32_t *ret, char *err, size_t err_byt
             "kv.swap_space = %g GiB, but the machine has "
             "%.1f GiB of memory left; set kv.swap_space to less",
             in->swap_gib, (double)in->host_free / 1073741824.0);
+    /* the other groups may have taken theirs already, or not yet */
+    if (in->n_group > 1 && in->host_total > 0 &&
+        in->swap_gib * 1073741824.0 * in->n_group > (double)in->host_total)
+        return mpl_fail(-ENOSPC, err, err_bytes,
+            "kv.swap_space = %g GiB for each of parallel.data_parallel_size = %" PRIu32
+            " groups, but the machine has %.1f GiB of memory; set kv.swap_space to less",
+            in->swap_gib, in->n_group, (double)in->host_total / 1073741824.0);
     if (in->swap_gib > 0 && n < 1)
         return mpl_fail(-EINVAL, err, err_bytes,
             "kv.swap_space = %g GiB: less than a block of %" PRIu64

@@ -70,8 +70,8 @@ struct mpl_in {
     int32_t n_rank;
     /* parameters */
     double utilization, swap_gib;
-    uint32_t n_group;      /* groups on this machine, each with such a plan; 0: one */
-    uint64_t host_free;    /* memory the machine has left; 0: not known */
+    uint32_t n_group; /* groups on this machine, each with such a plan; 0: one */
+    uint64_t host_free, host_total; /* memory the machine has left, and has; 0: not known */
     int32_t n_share;       /* ranks of the group, which share swap_gib out; 0: one */
     int64_t num_blocks;    /* 0: by memory */
     uint64_t memory_bytes; /* 0: by the rules above */

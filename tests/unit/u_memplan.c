@@ -596,6 +596,17 @@ swap_space_in_blocks(void **state)
         "kv.swap_space = 4 GiB, but the machine has 3.0 GiB of memory left; set kv.swap_space "
         "to less");
     in.host_free = in.n_share = 0;
+    /* Each of several groups found the memory that all of them were to take. */
+    in.host_free = 7 * GIB;
+    in.host_total = 8 * GIB;
+    in.n_group = 2;
+    assert_int_equal(planned(&in).n_host, 512);
+    in.n_group = 3;
+    assert_int_equal(plan(&in, &m, err, sizeof(err)), -ENOSPC);
+    assert_string_equal(err,
+        "kv.swap_space = 4 GiB for each of parallel.data_parallel_size = 3 groups, but the "
+        "machine has 8.0 GiB of memory; set kv.swap_space to less");
+    in.host_free = in.host_total = in.n_group = 0;
     /* int8 blocks are smaller, by the values and not by the scales. */
     assert_int_equal(mpl_layout(32, 0, 8, 128, 64, FDK_I8, &in.kv[0]), 0);
     in.swap_gib = 4;
