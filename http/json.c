@@ -430,12 +430,13 @@ jr_int(const struct jr *j, uint32_t i, int64_t *ret)
 
     if (jr_type(j, i) != JR_NUMBER)
         return -ERANGE;
-    if (k->bytes < 20) {
+    if (k->bytes < sizeof(text)) {
         memcpy(text, j->text + k->at, k->bytes);
         text[k->bytes] = '\0';
         if (strpbrk(text, ".eE") == NULL) {
+            errno = 0;
             *ret = strtoll(text, NULL, 10);
-            return 0;
+            return errno == 0 ? 0 : -ERANGE;
         }
     }
     d = jr_real(j, i);

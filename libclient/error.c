@@ -66,6 +66,11 @@ detail_text(const struct fdc_error *e, char *buf, size_t n)
             (unsigned)e->arg, (unsigned)e->limit);
         return;
     }
+    if (e->code == FDP_E_BAD_PARAM && e->detail == FDP_D_PROMPT && e->limit == 0) {
+        snprintf(buf, n,
+            e->arg == 0 ? ": the prompt is empty" : ": text and ids are both a prompt");
+        return;
+    }
     snprintf(what, sizeof(what), "%s", name);
     if (e->item != 0 && strcmp(name, fdn_item_name(e->item)) != 0)
         snprintf(what, sizeof(what), "%s of item %u (%s)", name, (unsigned)e->item,

@@ -180,6 +180,10 @@ def main():
     assert t(max_tokens=3)["usage"]["completion_tokens"] == 3
     assert c(max_tokens=9, max_completion_tokens=2)["usage"]["completion_tokens"] == 2
     assert text_of(t(), "T") == text_of(t(), "T") != text_of(t(seed=5, temperature=3), "T")
+    assert text_of(t(seed=-2 ** 63), "T") != text_of(t(seed=-2 ** 63 + 1), "T")
+    for kw in {"prompt": ["a", ""]}, {"prompt": "", "truncate_prompt_tokens": 1}:
+        says = t(add_special_tokens=False, **kw)["error"]["message"]
+        assert "prompt is empty" in says, says
     assert text_of(t(temperature=0), "T") == text_of(t(temperature=0, seed=9), "T") == text_of(t(top_k=1), "T")
     assert t(max_tokens=40, stop=["."], temperature=0)["choices"][0]["stop_reason"] in (".", None)
     ids = ask("/tokenize", {"prompt": text_of(t(temperature=0), "T"), "add_special_tokens": False})[2]["tokens"]

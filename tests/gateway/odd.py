@@ -116,6 +116,8 @@ REFUSED = [
     (TEXT, "prompt", ["a", 5], "prompt", "a number"),
     (TEXT, "prompt", [1.5], "prompt", "1.5"),
     (TEXT, "prompt", {}, "prompt", "an object"),
+    (TEXT, "seed", 2 ** 63, "seed", "64 bits"),
+    (TEXT, "seed", 9999999999999999999, "seed", "64 bits"),
 ]
 
 # bodies that are refused as a whole: the error's code

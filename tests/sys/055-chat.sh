@@ -20,6 +20,8 @@ has "$out" '"finish_reason":"length"'
 [ "$(printf '%s' "$out" | json 'd["output_tokens"]')" = 12 ] || fail "tokens: $out"
 # rules of sampling hold for an answer too
 [ "$(echo Hello | chat --json --allow-ids 40 | json 'd["content"]')" = "$(ctl detokenize 40 40 40 40 40 40 40 40 40 40 40 40)" ] || fail "--allow-ids has no effect"
+# lines of a file made elsewhere
+[ "$(printf 'Hello\r\n/regenerate\r\n' | chat)" = "$(printf 'Hello\n/regenerate\n' | chat)" ] || fail "a CR is said"
 # one token as a name, some as text
 [ "$(echo '<|endoftext|>' | chat --json | json 'd["prompt_tokens"] > 3')" = True ] || fail "a name in a line became its token"
 expect 64 sh -c "echo /nonsense | '$FDCTL' --runtime-dir '$run' chat --template '$t'"

@@ -44,6 +44,7 @@ grep -q "loading $DEMO" "$dir/up" || fail "it does not say what it does: $(cat "
 expect 66 "$FDCTL" up "$dir/nothing"
 expect 64 "$FDCTL" up
 expect 64 "$FDCTL" up "$DEMO" --set x
+expect 64 "$FDCTL" up "$DEMO" --http 0
 mkdir "$dir/empty"
 timeout $((60 * slow)) "$FDCTL" up "$dir/empty" "${sets[@]}" >"$dir/out" 2>&1 && fail "an empty folder is a model"
 [ $? != 124 ] || fail "it waits for a model that is none: $(cat "$dir/out")"
@@ -53,5 +54,6 @@ python3 -c 'import socket, sys, time; s = socket.socket(); s.bind(("127.0.0.1", 
 taken=$!
 sleep 0.3
 expect 69 timeout $((60 * slow)) "$FDCTL" up "$DEMO" --http "$port" "${sets[@]}"
-has "$out" "fdd-http has ended"
+has "$out" "127.0.0.1:$port cannot be listened at: Address already in use"
+! printf '%s' "$out" | grep -q loading || fail "a model is loaded for a port that is taken"
 kill "$taken"

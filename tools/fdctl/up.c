@@ -5,6 +5,9 @@
 
 #include "tools/fdctl/commands.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -13,7 +16,7 @@
 struct up {
     /* from the line */
     const char *given;
-    uint64_t http;
+    uint32_t http; /* 0: none */
     const char *set[FCT_SETS_MAX];
     int n_set;
     char dir[PATH_MAX], model[PATH_MAX + 16];
@@ -50,7 +53,7 @@ take_model(void *args, const char *word)
 
 #define FCT_ARGS struct up
 static const struct fct_opt opts[] = {
-    FCT_U64(0, "http", "PORT", http, 65535,
+    FCT_U32(0, "http", "PORT", http, 1, 65535,
         "answer OpenAI's API at 127.0.0.1:PORT, without a key"),
     FCT_FN('s', "set", "K=V", take_set, "a parameter of fdd; may be repeated"),
     FCT_OPT_HELP, FCT_OPT_END
@@ -108,6 +111,27 @@ stay(struct up *u)
     return 0;
 }
 
+/* Before a model is loaded for nothing: 0 or an exit code. */
+static int
+check_port(const struct up *u)
+{
+    const struct sockaddr_in at = { .sin_family = AF_INET,
+        .sin_port = htons((uint16_t)u->http),
+        .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), one = 1, error = 0;
+
+    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) != 0 ||
+        bind(fd, (const struct sockaddr *)&at, sizeof(at)) != 0)
+        error = errno;
+    if (fd >= 0)
+        (void)close(fd);
+    return error == 0
+        ? 0
+        : fct_unav("up: --http %u: 127.0.0.1:%u cannot be listened at: %s; name "
+                   "another port",
+              u->http, u->http, strerror(error));
+}
+
 static int
 run(struct up *u)
 {
@@ -119,6 +143,8 @@ run(struct up *u)
 
     if (realpath(u->given, real) == NULL)
         return fct_fail(FCT_EX_NOIN, "up: %s: %s", u->given, strerror(errno));
+    if (u->http != 0 && (rc = check_port(u)) != 0)
+        return rc;
     (void)snprintf(u->model, sizeof(u->model), "model.path=%s", real);
     if (base == NULL || base[0] != '/')
         base = tmp != NULL && tmp[0] == '/' ? tmp : "/tmp";
@@ -143,7 +169,7 @@ run(struct up *u)
     if (rc == 0)
         rc = fct_wait_ready(&u->f);
     (void)snprintf(sock, sizeof(sock), "daemon.socket=%s/fdd.sock", u->dir);
-    (void)snprintf(port, sizeof(port), "http.port=%llu", (unsigned long long)u->http);
+    (void)snprintf(port, sizeof(port), "http.port=%u", u->http);
     if (rc == 0 && u->http != 0)
         rc = start(u, HTTP, (const char *[]){ sock, port, "log.level=error" }, 3);
     if (rc != 0)
@@ -153,9 +179,9 @@ run(struct up *u)
            "    fdctl --runtime-dir %s chat\n",
         u->dir, u->dir);
     if (u->pid[HTTP] > 0)
-        printf("    curl http://127.0.0.1:%llu/v1/models\n"
-               "    http://127.0.0.1:%llu/    (in a browser)\n",
-            (unsigned long long)u->http, (unsigned long long)u->http);
+        printf("    curl http://127.0.0.1:%u/v1/models\n"
+               "    http://127.0.0.1:%u/    (in a browser)\n",
+            u->http, u->http);
     (void)fct_flush();
     return stay(u);
 }

@@ -518,6 +518,8 @@ read_pipe(struct chat *c)
     while (!c->is_over && (n = getline(&text, &cap, stdin)) >= 0) {
         if (n > 0 && text[n - 1] == '\n')
             text[--n] = '\0';
+        if (n > 0 && text[n - 1] == '\r')
+            text[--n] = '\0';
         if (strlen(text) != (size_t)n) {
             c->code = fct_data("chat: a line holds a zero byte");
             break;
