@@ -28,7 +28,7 @@ struct reader {
     const char *path;
     struct par_set *ps; /* of this file alone */
     struct par_say *say;
-    unsigned char *bad; /* rows with a wrong value */
+    unsigned char *bad; /* rows with a wrong value, or one that could not be read */
     unsigned line;      /* of the line last handed out */
     int stop;           /* nothing behind this can be understood */
     int skip;           /* up to the next section: this one is unknown */
@@ -52,6 +52,14 @@ fail(struct reader *rd, const char *fmt, ...)
     par_say_error(rd->say, "%s:%u: %s", rd->path, rd->line, text);
 }
 
+/* What the rest of the file sets is not known. */
+static void
+stop(struct reader *rd)
+{
+    rd->stop = 1;
+    memset(rd->bad, 1, par_n_defs);
+}
+
 /* Next line without its end: its length; -1 at the end of the file; -2: said what is
  * wrong with it. */
 static int
@@ -64,7 +72,7 @@ read_line(struct reader *rd, char *buf, size_t buf_bytes)
     for (; c != EOF && c != '\n'; c = getc(rd->f), n++) {
         if (c == '\0') {
             fail(rd, "NUL byte in column %zu: not a text file", n + 1);
-            rd->stop = 1;
+            stop(rd);
             return -1;
         }
         if (n + 1 < buf_bytes)
@@ -73,11 +81,13 @@ read_line(struct reader *rd, char *buf, size_t buf_bytes)
     if (c == EOF && ferror(rd->f)) {
         rd->line += rd->line == 0;
         fail(rd, "cannot be read: %s", strerror(errno));
-        rd->stop = 1;
+        stop(rd);
     }
     if (c == EOF && (n == 0 || rd->stop))
         return -1;
     if (n + 1 > buf_bytes) {
+        buf[buf_bytes - 1] = '\0';
+        par_mark_like(buf, rd->bad);
         fail(rd, "line longer than %d bytes", PAR_MAX_LINE);
         return -2;
     }
@@ -85,6 +95,7 @@ read_line(struct reader *rd, char *buf, size_t buf_bytes)
         n--;
     buf[n] = '\0';
     if (txt_utf8(buf, n) != n) {
+        par_mark_like(buf, rd->bad);
         fail(rd, "not valid UTF-8");
         return -2;
     }
@@ -123,8 +134,12 @@ line_is_ok(struct reader *rd, const char *p, int num)
             fail(rd, "a section or key of that length does not exist");
         return !rd->skip;
     }
-    if (*p == '\0' || rd->skip)
-        return *p == '\0';
+    if (*p == '\0')
+        return 1;
+    if (rd->skip) {
+        par_mark_like(p, rd->bad);
+        return 0;
+    }
     if (*sep == '\0')
         fail(rd, "neither 'key = value' nor '[section]'");
     else if (sep == p)
@@ -133,6 +148,7 @@ line_is_ok(struct reader *rd, const char *p, int num)
         fail(rd, "a section or key of that length does not exist");
     else
         return 1;
+    par_mark_like(p, rd->bad);
     return 0;
 }
 
@@ -193,12 +209,18 @@ on_value(void *arg, const char *section, const char *name, const char *value)
     }
     if (par_find(sec, name, &ref, err, sizeof(err)) != 0) {
         rd->skip |= sec != NULL && !par_is_section(sec);
+        if (ref.idx < par_n_defs)
+            rd->bad[ref.idx] = 1;
+        else
+            par_mark_like(name, rd->bad);
         fail(rd, "%s", err);
         return 1;
     }
     line = ref.note ? &rd->note_line[ref.idx] : &rd->def_line[ref.idx];
     snprintf(full, sizeof(full), "%s%s%s", section, sec != NULL ? "." : "", name);
     if (*line != 0) {
+        if (!ref.note)
+            rd->bad[ref.idx] = 1;
         fail(rd, "%s is set twice, first in line %u", full, *line);
         return 1;
     }
@@ -343,6 +365,8 @@ par_read_into(struct par_set *ps, const char *path, struct par_say *say,
     rc = open_file(rd);
     if (rc == 0)
         rc = read_lines(ps, rd);
+    else
+        memset(ret_bad, 1, par_n_defs);
     if (rd->f != NULL)
         fclose(rd->f);
 free_reader:

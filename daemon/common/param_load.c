@@ -34,7 +34,7 @@ par_src_init(struct par_src *src, const char *conf, const char *instance)
 struct load {
     struct par_set *ps;
     struct par_say *say;
-    unsigned char *bad; /* rows with a wrong value */
+    unsigned char *bad; /* rows with a wrong value, or one that could not be read */
     int rc;             /* of the first that could not be opened */
 };
 
@@ -121,6 +121,7 @@ load_dirs(struct load *ld, const struct par_src *src)
         int rc = list_dir(src->dir[i], &ps);
 
         if (rc != 0) {
+            memset(ld->bad, 1, par_n_defs);
             par_say_error(ld->say, "%s: %s", src->dir[i], strerror(-rc));
             load_error(ld, rc);
         }
@@ -147,6 +148,7 @@ load_sets(struct load *ld, const struct par_src *src)
         if (eq == NULL) {
             par_say_error(ld->say, "--set %s: no \"=\"; write --set section.key=value",
                 src->sets[i]);
+            par_mark_like(src->sets[i], ld->bad);
             continue;
         }
         snprintf(name, sizeof(name), "%.*s", (int)(eq - src->sets[i]), src->sets[i]);
@@ -156,12 +158,13 @@ load_sets(struct load *ld, const struct par_src *src)
         if (rc >= 0)
             continue;
         par_say_error(ld->say, "%s", err);
-        if (par_find(NULL, name, &ref, err, sizeof(err)) == 0 && !ref.note)
+        (void)par_find(NULL, name, &ref, err, sizeof(err));
+        if (!ref.note && ref.idx < par_n_defs)
             ld->bad[ref.idx] = 1;
     }
 }
 
-/* What names a parameter whose own value is wrong says nothing new. */
+/* What names a parameter whose own value is wrong, or not known, says nothing new. */
 static int
 is_known(const struct load *ld, const char *text)
 {

@@ -74,7 +74,8 @@ unknown_section(const char *section, char *err, size_t err_bytes)
 }
 
 static int
-unknown_name(const char *section, const char *name, char *err, size_t err_bytes)
+unknown_name(const char *section, const char *name, struct par_ref *ret, char *err,
+    size_t err_bytes)
 {
     const char *dot = strchr(name, '.');
     const char *key = section == NULL && dot != NULL ? dot + 1 : name;
@@ -94,12 +95,27 @@ unknown_name(const char *section, const char *name, char *err, size_t err_bytes)
         }
     }
     if (best <= 2 || best <= strlen(key) / 3)
+        ret->idx = at;
+    if (ret->idx == at)
         snprintf(err, err_bytes, "unknown parameter '%s'; nearest is %s.%s",
             par_show(full, shown, sizeof(shown)), par_defs[at].section, par_defs[at].key);
     else
         snprintf(err, err_bytes, "unknown parameter '%s'; %s.ini(5) lists them all",
             par_show(full, shown, sizeof(shown)), par_program);
     return -ENOENT;
+}
+
+void
+par_mark_like(const char *line, unsigned char *mark)
+{
+    char word[128], *key;
+
+    normalize(line + strspn(line, " \t"), word, sizeof(word));
+    word[strspn(word, "abcdefghijklmnopqrstuvwxyz0123456789_.")] = '\0';
+    key = strrchr(word, '.') != NULL ? strrchr(word, '.') + 1 : word;
+    for (size_t i = 0; *key != '\0' && i < par_n_defs; i++)
+        if (strcmp(par_defs[i].key, key) == 0 || par_word_in(key, par_defs[i].aliases))
+            mark[i] = 1;
 }
 
 static int64_t
@@ -157,5 +173,6 @@ par_find(const char *section, const char *name, struct par_ref *ret, char *err,
         }
     }
     normalize(name, buf, sizeof(buf));
-    return unknown_name(section, buf, err, err_bytes);
+    *ret = (struct par_ref){ .idx = par_n_defs };
+    return unknown_name(section, buf, ret, err, err_bytes);
 }

@@ -83,9 +83,11 @@ struct par_ref {
 
 /* Find a name. section may be NULL: name is section.key or an alias; else
  * name is a key or an alias of that section. 0, or -ENOENT with the reason
- * and the nearest known name in err. */
+ * and the nearest known name in err; ret->idx is then its row, par_n_defs: none is near. */
 int par_find(const char *section, const char *name, struct par_ref *ret, char *err,
     size_t err_bytes);
+/* Mark the rows of any section whose key or alias a line begins with. */
+void par_mark_like(const char *line, unsigned char *mark);
 /* Does text name the row, as section.key? */
 int par_names_row(const char *text, const struct par_def *d);
 /* Set the row that ref names; the rest as par_set_text(). */
@@ -126,7 +128,7 @@ __attribute__((format(printf, 5, 6))) int par_bad_value(const char *name,
 
 /* Read a file into ps, over what earlier files set there; --set values stay. Every
  * error is said and the lines without one are taken. ret_bad[row] is set where a
- * row's value is wrong. 0, -EINVAL, -ENOMEM, or why it cannot be opened. */
+ * row's value is wrong, or in a line that could not be understood. 0, -EINVAL, -ENOMEM, or why it cannot be opened. */
 int par_read_into(struct par_set *ps, const char *path, struct par_say *say,
     unsigned char *ret_bad);
 

@@ -190,6 +190,51 @@ all_errors_at_once(void **state)
         "D/fdd.ini:12)\n");
 }
 
+/* A value that could not be read is not taken for its default. */
+static void
+unread_values_are_not_judged(void **state)
+{
+    static const char *const files[] = {
+        "[parallel\ntensor_parallel_size = 2\n",
+        "[paralel]\ntensor_parallel_size = 2\n",
+        "[paralel]\nblock_size = 2\n tensor-parallel-size = 2\n",
+        "[parallel]\ntensor_paralel_size = 2\n",
+        "[parallel]\ntensor_parallel_size 2\n",
+        "[parallel]\ntensor_parallel_size = \xff\n",
+        "[parallel]\ntensor_parallel_size = 1\ntensor_parallel_size = 2\n",
+    };
+    struct fix *f = *state;
+    char sets[3][64] = { "device.list=cpu:2", "", "" };
+
+    f->src.n_sets = 1;
+    for (int i = 0; i < 3; i++)
+        f->sets[i] = sets[i];
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
+        use_main(f, files[i]);
+        assert_int_equal(load(f), -EINVAL);
+        assert_non_null(strchr(f->said, '\n'));
+        assert_string_equal(strchr(f->said, '\n'), "\n");
+    }
+    /* what it cannot concern is judged */
+    use_main(f, "[log\nlevel = info\n");
+    assert_int_equal(load(f), -EINVAL);
+    assert_non_null(strstr(f->said, "parallel.tensor_parallel_size = 1 uses one"));
+    /* on the command line */
+    use_main(f, "");
+    f->src.n_sets = 2;
+    strcpy(sets[1], "tensor_paralel_size=2");
+    assert_int_equal(load(f), -EINVAL);
+    assert_null(strstr(f->said, "uses one"));
+    strcpy(sets[1], "tensor_parallel_size");
+    assert_int_equal(load(f), -EINVAL);
+    assert_null(strstr(f->said, "uses one"));
+    /* a file that is not there has everything */
+    f->src.n_sets = 1;
+    snprintf(f->src.file, sizeof(f->src.file), "%s/none.ini", f->dir);
+    assert_int_equal(load(f), -ENOENT);
+    assert_string_equal(f->said, "E D/none.ini: No such file or directory\n");
+}
+
 static void
 many_errors_are_bounded(void **state)
 {
@@ -585,6 +630,7 @@ main(void)
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = {
         T(all_errors_at_once),
+        T(unread_values_are_not_judged),
         T(many_errors_are_bounded),
         T(units),
         T(units_that_do_not_fit),
