@@ -118,6 +118,15 @@ trim_value(char *v)
         v[n - 1] = '\0';
 }
 
+/* Of "[log] level = info" inih would see the section alone. */
+static int
+is_comment(const char *p)
+{
+    while (isspace((unsigned char)*p))
+        p++;
+    return *p == '\0' || *p == ';' || *p == '#';
+}
+
 /* Is it a line that inih may see? What is wrong is said. */
 static int
 line_is_ok(struct reader *rd, const char *p, int num)
@@ -132,6 +141,10 @@ line_is_ok(struct reader *rd, const char *p, int num)
             fail(rd, "section without ']'");
         else if (rd->skip)
             fail(rd, "a section or key of that length does not exist");
+        else if (!is_comment(strchr(p, ']') + 1)) {
+            par_mark_like(strchr(p, ']') + 1, rd->bad);
+            fail(rd, "text behind ']'; what is set stands in lines of its own");
+        }
         return !rd->skip;
     }
     if (*p == '\0')

@@ -235,6 +235,22 @@ unread_values_are_not_judged(void **state)
     assert_string_equal(f->said, "E D/none.ini: No such file or directory\n");
 }
 
+/* "[log] level = debug" was a section without a parameter. */
+static void
+text_behind_a_section(void **state)
+{
+    struct fix *f = *state;
+
+    use_main(f, "[log] level = debug\n[kv]]\n[ipc] # of programs\n[sched]; of steps\n"
+                "max_num_seqs = 7\n");
+    assert_int_equal(load(f), -EINVAL);
+    assert_string_equal(f->said,
+        "E D/fdd.ini:1: text behind ']'; what is set stands in lines of its own\n"
+        "E D/fdd.ini:2: text behind ']'; what is set stands in lines of its own\n");
+    assert_int_equal(par_get(f->ps)->sched_max_num_seqs, 7);
+    assert_string_equal(where(f, "max_num_seqs"), "D/fdd.ini:5");
+}
+
 static void
 many_errors_are_bounded(void **state)
 {
@@ -631,6 +647,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         T(all_errors_at_once),
         T(unread_values_are_not_judged),
+        T(text_behind_a_section),
         T(many_errors_are_bounded),
         T(units),
         T(units_that_do_not_fit),
