@@ -43,6 +43,9 @@ check() {
 expect 65 ctl profile --within 0.3
 has "$out" 'no step ran within 0.3 s'
 has "$out" 'profile --batch 1'
+# a --timeout that is given holds, however long the steps may take
+expect 75 ctl --timeout 1 profile --within 100
+has "$out" '[(]--timeout[)]'
 
 # synthetic steps: the cache keeps what it has, and the answers are the same
 answer >"$dir/want"

@@ -317,7 +317,7 @@ drain_patiently(struct fct *f, void *args)
 {
     const struct fct_plain *a = args;
 
-    if (json_object_get(a->ask, "wait") != NULL)
+    if (json_object_get(a->ask, "wait") != NULL && !f->timeout_given)
         f->timeout_ms = -1;
     return FCT_GO;
 }

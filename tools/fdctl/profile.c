@@ -200,7 +200,7 @@ be_patient(struct fct *f, void *args)
     double ms = (a->within_s > 0 ? a->within_s : WITHIN_S) * 1e3;
 
     json_object_set_new(a->q.ask, "within_ms", json_integer((json_int_t)ms));
-    if (f->timeout_ms >= 0)
+    if (!f->timeout_given)
         f->timeout_ms = (int)ms + SLACK_MS;
     return FCT_GO;
 }

@@ -198,6 +198,7 @@ struct fct {
     int is_found;      /* nothing names a place: by what is there now */
     int dir_given;     /* by an option */
     int timeout_ms;    /* of one answer, -1: as long as it takes */
+    int timeout_given; /* by an option: a command that takes long does not extend it */
     double wait_s;     /* wait so long for a ready daemon, 0: not */
 };
 

@@ -12,6 +12,8 @@
 #include "daemon/common/version.h"
 #include "libclient/fdproto.h"
 
+#define TIMEOUT_S 30
+
 struct main_args {
     const char *socket, *admin, *dir, *instance;
     double timeout_s, wait_s;
@@ -143,7 +145,7 @@ int
 fct_main(const char *prog, const struct fct_cmd *cmds, int argc, char **argv)
 {
     static const struct fct_line line = { .opts = { main_opts } };
-    struct main_args a = { .timeout_s = 30 };
+    struct main_args a = { .timeout_s = -1 };
     struct fct_cli c = { .argc = argc, .argv = argv, .is_main = 1 };
     struct fct f = { .is_found = 0 };
     int id = 0, rc = 0;
@@ -158,6 +160,9 @@ fct_main(const char *prog, const struct fct_cmd *cmds, int argc, char **argv)
         return version();
     if (id == FCT_CLI_BAD)
         return FCT_EX_USAGE;
+    f.timeout_given = a.timeout_s >= 0;
+    if (!f.timeout_given)
+        a.timeout_s = TIMEOUT_S;
     f.timeout_ms = a.timeout_s > 0 ? (int)(a.timeout_s * 1e3) : -1;
     f.wait_s = a.wait_s;
     if (rc == 0 && id != FCT_CLI_WORD)
