@@ -490,6 +490,31 @@ endless_length(void **state)
     tok_free(tok);
 }
 
+/* A byte of the file that would command a terminal is not in the message. */
+static void
+control_bytes(void **state)
+{
+    static const char *const configs[] = { "{\"eos_token\":\x1b}",
+        "{\"eos_token\":\"\\u001b[31m\\n\"}" };
+    char dir[] = "/tmp/u_tokenizer.XXXXXX", path[64], err[512];
+    struct tok *tok = NULL;
+
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    put_file(dir, "tokenizer.json", FILE_OF("null", PRE, "null", DEC, "[]", MODEL));
+    for (size_t i = 0; i < sizeof(configs) / sizeof(configs[0]); i++) {
+        put_file(dir, "tokenizer_config.json", configs[i]);
+        assert_int_equal(tok_load(dir, &tok, err, sizeof(err)), -EINVAL);
+        assert_non_null(strstr(err, "tokenizer_config.json: "));
+        assert_null(strpbrk(err, "\x1b\n"));
+    }
+    snprintf(path, sizeof(path), "%s/tokenizer.json", dir);
+    unlink(path);
+    snprintf(path, sizeof(path), "%s/tokenizer_config.json", dir);
+    unlink(path);
+    rmdir(dir);
+}
+
 /* ---- no memory ---- */
 
 static long n_left;
@@ -672,6 +697,7 @@ main(void)
         cmocka_unit_test(bad_text),
         cmocka_unit_test(bad_files),
         cmocka_unit_test(endless_length),
+        cmocka_unit_test(control_bytes),
         cmocka_unit_test(no_memory),
         cmocka_unit_test(other_vocabulary),
         cmocka_unit_test(first_piece),
