@@ -39,7 +39,7 @@ doctor --json fdd memory --model "$dir/nowhere"
 check 'c["fdd", "model"]["state"] == "error" and "nowhere" in c["fdd", "model"]["value"]'
 expect 64 ctl doctor limit
 has "$out" "unknown group 'limit'; known: system limits io_uring memory gpu fdd"
-expect 65 ctl doctor -c "$dir/nothere.ini"
+expect 66 ctl doctor -c "$dir/nothere.ini"
 has "$out" 'nothere\.ini'
 printf '[model]\npath = %s\n' "$DEMO" >"$dir/some.ini"
 doctor --json -c "$dir/some.ini" fdd

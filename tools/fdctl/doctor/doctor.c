@@ -515,7 +515,8 @@ learn(struct doc *d, const struct want *w, struct par_set *ps)
         while ((text = par_say_next(&say, text, &is_error)) != NULL && !is_error)
             ;
         if (rc < 0 && w->config != NULL)
-            rc = fct_data("%s", text != NULL ? text : strerror(-rc));
+            rc = fct_fail(rc == -EINVAL ? FCT_EX_DATA : FCT_EX_NOIN, "%s",
+                text != NULL ? text : strerror(-rc));
         par_say_clear(&say);
         if (rc > 0)
             return rc;
