@@ -241,8 +241,9 @@ text_behind_a_section(void **state)
 {
     struct fix *f = *state;
 
-    use_main(f, "[log] level = debug\n[kv]]\n[ipc] # of programs\n[sched]; of steps\n"
-                "max_num_seqs = 7\n");
+    use_main(f,
+        "[log] level = debug\n[kv]]\n[ipc] # of programs\n[sched]; of steps\n"
+        "max_num_seqs = 7\n");
     assert_int_equal(load(f), -EINVAL);
     assert_string_equal(f->said,
         "E D/fdd.ini:1: text behind ']'; what is set stands in lines of its own\n"
