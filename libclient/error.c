@@ -2,6 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include <math.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -93,6 +94,10 @@ detail_text(const struct fdc_error *e, char *buf, size_t n)
     }
     memcpy(&v, &e->arg, sizeof(v));
     memcpy(&lim, &e->limit, sizeof(lim));
+    if (isnan(v)) {
+        snprintf(buf, n, ": %s is not a number", what);
+        return;
+    }
     if (e->arg == e->limit)
         side = "above";
     else if (v < lim)

@@ -578,6 +578,9 @@ test_result_error(void **state)
     const struct fdc_error e = { .code = FDC_E_BAD_PARAM,
         .detail = FDC_D_TEMPERATURE,
         .arg = 0xbf800000u };
+    const struct fdc_error nan = { .code = FDC_E_BAD_PARAM,
+        .detail = FDC_D_TEMPERATURE,
+        .arg = 0x7fc00000u };
     const struct fdc_error c = { .code = FDC_E_CANCELLED };
     struct fct_result r;
     struct fct_req q;
@@ -601,6 +604,8 @@ test_result_error(void **state)
     assert_string_equal(shown,
         "E_BAD_PARAM: a request parameter is malformed or out of "
         "range: temperature is -1, at least 0");
+    fct_error_text(&nan, shown, sizeof(shown));
+    assert_non_null(strstr(shown, ": temperature is not a number"));
     add(&r, FDC_T_ERROR, 0, 0, 1, &c);
     text = dump(&r);
     assert_non_null(strstr(text, "\"finish_reason\":\"cancelled\""));
