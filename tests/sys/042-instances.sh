@@ -36,8 +36,12 @@ expect 0 "$FDCTL" ls
 [ -z "$out" ] || fail "ls of nothing: $out"
 expect 0 "$FDCTL" ls --json
 [ "$out" = "[]" ] || fail "ls --json of nothing: $out"
-expect 69 "$FDCTL" --instance qwen ping
-has "$out" "systemctl start fdd@qwen"
+for what in ping "stat -1" trace; do
+    # shellcheck disable=SC2086
+    expect 69 "$FDCTL" --instance qwen $what
+    has "$out" "systemctl start fdd@qwen"
+    has "$out" "fdd --set daemon.runtime_dir=$run/qwen "
+done
 
 # ---- three at a time, each for itself
 printf '[model]\npath = null\nname = lamb\n' >"$dir/lamb.ini"

@@ -109,24 +109,31 @@ fct_no_permission(const char *what, gid_t gid)
         what, group, group);
 }
 
+int
+fct_no_daemon(const struct fct *f, const char *place, const char *dir, const char *why)
+{
+    return fct_unav("no daemon %s: %s; start it:\n"
+                    "  sudo systemctl start fdd%s%s\n"
+                    "or one of your own:\n"
+                    "  fdd --set daemon.runtime_dir=%s --set model.path=MODEL\n"
+                    "or name another one with --instance NAME (fdctl ls shows them) or "
+                    "--runtime-dir DIR",
+        place, why, f->instance[0] != '\0' ? "@" : "", f->instance, dir);
+}
+
 static int
 cannot_connect(const struct fct *f, const char *path, int os_error)
 {
     struct stat st = { .st_gid = 0 };
-    char dir[512];
+    char dir[512], place[520];
 
     if (os_error == EACCES || os_error == EPERM) {
         (void)stat(path, &st);
         return fct_no_permission(path, st.st_gid);
     }
     folder_of(path, dir, sizeof(dir));
-    return fct_unav("no daemon at %s: %s; start it:\n"
-                    "  sudo systemctl start fdd%s%s\n"
-                    "or one of your own:\n"
-                    "  fdd --set daemon.runtime_dir=%s --set model.path=MODEL\n"
-                    "or name another one with --instance NAME (fdctl ls shows them) or "
-                    "--runtime-dir DIR",
-        path, strerror(os_error), f->instance[0] != '\0' ? "@" : "", f->instance, dir);
+    snprintf(place, sizeof(place), "at %.512s", path);
+    return fct_no_daemon(f, place, dir, strerror(os_error));
 }
 
 /* ---- sessions --------------------------------------------------------------- */

@@ -208,6 +208,8 @@ int fct_paths(struct fct *f, const char *socket, const char *admin, const char *
     const char *instance);
 /* Says that group gid may use what, and how to get into it; returns 77. */
 int fct_no_permission(const char *what, gid_t gid);
+/* Says that there is none at a place, whose folder is dir, and how to start it; returns 69. */
+int fct_no_daemon(const struct fct *f, const char *place, const char *dir, const char *why);
 /* Open a session whose arena holds prompts of prompt_bytes. */
 int fct_open(const struct fct *f, size_t prompt_bytes, fdc_t **ret_session);
 /* fdc_info() with the model's part. A status. */

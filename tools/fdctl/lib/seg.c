@@ -157,9 +157,8 @@ map(const struct fct *f, const struct segment *s, void *ret)
         return fct_fail(FCT_EX_TEMP,
             "%s of %s: the daemon gives no answer; root can read them all the same",
             s->what, f->dir);
-    return fct_unav("no daemon with the runtime folder %s: %s; start it:\n"
-                    "  sudo systemctl start fdd\nor for yourself:\n  fdd --set model.path=DIR",
-        f->dir, strerror(-rc));
+    snprintf(text, sizeof(text), "with the runtime folder %s", f->dir);
+    return fct_no_daemon(f, text, f->dir, strerror(-rc));
 }
 
 int
