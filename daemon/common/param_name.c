@@ -108,11 +108,11 @@ unknown_name(const char *section, const char *name, struct par_ref *ret, char *e
 void
 par_mark_like(const char *line, unsigned char *mark)
 {
-    char word[128], *key;
+    char buf[128], *key;
 
-    normalize(line + strspn(line, " \t"), word, sizeof(word));
-    word[strspn(word, "abcdefghijklmnopqrstuvwxyz0123456789_.")] = '\0';
-    key = strrchr(word, '.') != NULL ? strrchr(word, '.') + 1 : word;
+    normalize(line + strspn(line, " \t"), buf, sizeof(buf));
+    buf[strspn(buf, "abcdefghijklmnopqrstuvwxyz0123456789_.")] = '\0';
+    key = strrchr(buf, '.') != NULL ? strrchr(buf, '.') + 1 : buf;
     for (size_t i = 0; *key != '\0' && i < par_n_defs; i++)
         if (strcmp(par_defs[i].key, key) == 0 || par_word_in(key, par_defs[i].aliases))
             mark[i] = 1;
