@@ -147,6 +147,13 @@ expect 0 ctl set log.format=json
 sleep 0.3
 from=$(($(wc -l <"$dir/log") + 1))
 expect 0 ctl debug --level trace sched,batch,kv,ring,selfcheck
+# of two things at once only one was done
+for two in "kill-worker --level debug" "panic kill-worker" "selfcheck +kv" "--topic gate=debug selfcheck"; do
+    # shellcheck disable=SC2086
+    expect 64 ctl debug $two
+    has "$out" 'stands alone'
+done
+expect 0 ctl debug --group 0 selfcheck --json
 ids=$(ctl tokenize -p "$prompt" --json | json '" ".join(map(str, d["ids"]))') || fail "tokenize"
 answer=$(ctl generate -p "$prompt" --max-tokens 12 --temperature 0 --json --stop "$marker$marker") || fail "generate"
 echo "$answer" | json '" ".join(map(str, d["ids"]))' >"$dir/out.ids"

@@ -549,6 +549,8 @@ debug_question(int argc, char **argv, json_t *q, int *ret_json)
     } valued[] = { { "--level", "debug" }, { "--topic", "gate=debug" },
         { "--group", "1" }, { "-g", "1" } };
     char bits[512] = "", topics[512] = "";
+    const char *act = NULL;
+    int more = 0;
     uint32_t group;
 
     for (int i = 1; i < argc; i++) {
@@ -572,6 +574,8 @@ debug_question(int argc, char **argv, json_t *q, int *ret_json)
         } else if (strcmp(w, "--json") == 0) {
             *ret_json = 1;
         } else if ((v = fct_table_word("debug", w)) != NULL) {
+            more |= act != NULL && strcmp(act, w) != 0;
+            act = w;
             json_object_set_new(q, v, json_true());
         } else {
             ok = strncmp(w, "--", 2) != 0 && debug_word(bits, sizeof(bits), " ", w);
@@ -579,6 +583,10 @@ debug_question(int argc, char **argv, json_t *q, int *ret_json)
         if (!ok)
             return fct_usage("debug: unknown '%s'; see fdctl debug --help", w);
     }
+    more |= bits[0] != '\0' || topics[0] != '\0' || json_object_get(q, "level") != NULL;
+    if (act != NULL && more)
+        return fct_usage("debug: %s stands alone, or with --group; give one after another",
+            act);
     if (bits[0] != '\0')
         json_object_set_new(q, "bits", fct_json_text(bits, strlen(bits)));
     if (topics[0] != '\0')
