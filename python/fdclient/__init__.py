@@ -698,6 +698,8 @@ def _number(name: str, value: Any) -> float:
         f = float(value)
     except (TypeError, ValueError):
         raise TypeError(f"{name} is {value!r}: it must be a number") from None
+    except OverflowError:
+        raise ValueError(f"{name} is more than a float can hold") from None
     if c_float(f).value == _UNSET_F:
         raise ValueError(f"{name} is {value!r}, which means \"not set\": leave it out")
     return f
@@ -731,6 +733,8 @@ def _strings(name: str, value: Any) -> List[bytes]:
 
 
 def _c_string(name: str, value: str) -> bytes:
+    if not isinstance(value, str):
+        raise TypeError(f"{name} is {value!r}: it must be a string")
     b = value.encode()
     if b"\0" in b:
         raise ValueError(f"{name} is {value!r}: a NUL character cannot be in it")
@@ -862,19 +866,44 @@ _SLICE_MS = 250  # Python handles signals between calls: Ctrl-C waits so long at
 
 
 def _deadline(timeout: Optional[float]) -> Optional[float]:
-    return None if timeout is None else time.monotonic() + timeout
+    return None if timeout is None else time.monotonic() + _seconds("timeout", timeout)
+
+
+def _seconds(name: str, value: Any) -> float:
+    """A time that may be infinite."""
+    f = _number(name, value)
+    if f != f:
+        raise ValueError(f"{name} is {value!r}: it must be a number of seconds")
+    return f
+
+
+def _ms_field(name: str, value: Any, least: int) -> int:
+    """Milliseconds of a field where 2**32 - 1 is no limit; rounded up, since 0 is
+    something else there."""
+    if value is True or value is None or _seconds(name, value) == float("inf"):
+        return _U32
+    ms = -int(-float(value) * 1000 // 1)
+    return _integer(f"{name} (ms)", ms, least, _U32 - 1)
 
 
 def _slice(deadline: Optional[float]) -> int:
     """Milliseconds that a call may wait; 0: the deadline is over."""
     if deadline is None:
         return _SLICE_MS
-    left = int((deadline - time.monotonic()) * 1000 + 0.999)
-    return max(0, min(left, _SLICE_MS))
+    left = (deadline - time.monotonic()) * 1000 + 0.999
+    return int(max(0, min(left, _SLICE_MS)))
 
 
 def _ms(timeout: Optional[float]) -> int:
-    return -1 if timeout is None else max(0, min(int(timeout * 1000), 2**31 - 1))
+    """For calls that wait for one answer."""
+    if timeout is None:
+        return -1
+    return int(max(0, min(_seconds("timeout", timeout) * 1000 + 0.999, 2**31 - 1)))
+
+
+def _answered(rc: int) -> None:
+    """Of such a call. With a timeout of 0 the library says that nothing is there yet."""
+    _check(_E_TIMEOUT if rc in (_E_AGAIN, _E_FULL) else rc)
 
 
 class Info(NamedTuple):
@@ -917,14 +946,11 @@ class _Session:
         self._h: Optional[int] = None
         self._open: Dict[int, "weakref.ref[_Request]"] = {}
         self._path = None if path is None else os.fsencode(path)
+        if self._path is not None and b"\0" in self._path:
+            raise ValueError(f"path is {path!r}: a NUL character cannot be in it")
         self._name = None if name is None else _c_string("name", name)
-        if reconnect is True:
-            self._reconnect_ms = _U32
-        else:
-            self._reconnect_ms = _integer("reconnect (ms)", int(reconnect * 1000), 0,
-                                          _U32 - 1)
-        self._connect_ms = _integer("connect_timeout (ms)", int(connect_timeout * 1000),
-                                    1, _U32)
+        self._reconnect_ms = _ms_field("reconnect", reconnect or 0, 0)
+        self._connect_ms = _ms_field("connect_timeout", connect_timeout, 1)
         self._max_unread = _integer("max_unread_bytes", max_unread_bytes, 0, _U32)
         _sessions.add(self)
 
@@ -990,7 +1016,7 @@ class _Session:
         rows = _span_array(spans or ())
         h = self._enter()
         try:
-            _check(_lib.fdc_tokenize_spans(h, b, len(b), flags, rows, len(rows),
+            _answered(_lib.fdc_tokenize_spans(h, b, len(b), flags, rows, len(rows),
                                            byref(ids), byref(n), _ms(timeout)))
             result = ids[:n.value]
             _lib.fdc_free(ids)
@@ -1003,7 +1029,7 @@ class _Session:
         a, text, n = _id_array("ids", ids), c_void_p(), c_size_t()
         h = self._enter()
         try:
-            _check(_lib.fdc_detokenize(h, a, len(a), _F_KEEP_SPECIAL if special else 0,
+            _answered(_lib.fdc_detokenize(h, a, len(a), _F_KEEP_SPECIAL if special else 0,
                                        byref(text), byref(n), _ms(timeout)))
             result = ctypes.string_at(text, n.value).decode(errors="replace")
             _lib.fdc_free(text)
@@ -1015,7 +1041,7 @@ class _Session:
         data, n = c_void_p(), c_size_t()
         h = self._enter()
         try:
-            _check(_lib.fdc_file(h, _c_string("name", name), byref(data), byref(n),
+            _answered(_lib.fdc_file(h, _c_string("name", name), byref(data), byref(n),
                                  _ms(timeout)))
             result = ctypes.string_at(data, n.value)
             _lib.fdc_free(data)
@@ -1027,7 +1053,7 @@ class _Session:
         ns = c_uint64()
         h = self._enter()
         try:
-            _check(_lib.fdc_ping(h, 1 if deep else 0, byref(ns), _ms(timeout)))
+            _answered(_lib.fdc_ping(h, 1 if deep else 0, byref(ns), _ms(timeout)))
         finally:
             self._leave()
         return ns.value / 1e9
@@ -1037,7 +1063,7 @@ class _Session:
         i = _Info(size=ctypes.sizeof(_Info), model=ctypes.pointer(m))
         h = self._enter()
         try:
-            _check(_lib.fdc_info(h, byref(i), _ms(timeout)))
+            _answered(_lib.fdc_info(h, byref(i), _ms(timeout)))
         finally:
             self._leave()
         defaults = {k: getattr(m, k) for k in
@@ -1073,7 +1099,18 @@ class _Request:
         self._h: Optional[int] = None
         self._users = 0
         self._closing = False
+        self._failure: Optional[Tuple[Any, ...]] = None  # the error that it ended with
         self.result = Result()  # what has been read so far
+
+    def _fail(self, error: Error) -> Error:
+        """To be raised now, and again when the stream is read again."""
+        self._failure = error.__reduce__()[1]
+        return error
+
+    def _at_end(self) -> None:
+        """Raises why the request failed: what has been read is not the whole answer."""
+        if self._failure is not None:
+            raise _restored(*self._failure)
 
     def _attach(self, handle: int) -> None:
         with self._session._mu:
@@ -1198,10 +1235,11 @@ class Stream(_Request):
                 self._over = True
                 self.close()
             if isinstance(got, Error):
-                raise got
+                raise self._fail(got)
             if got is not None:
                 self.result._add(got)
                 return got
+        self._at_end()
         return None
 
     def read(self) -> Result:
@@ -1398,7 +1436,7 @@ class AsyncStream(_Request):
         self._call, self._prompt = _Call(params), _Prompt(prompt)
         super().__init__(client)
         self._timeout = timeout
-        self._queue: Deque[Union[Event, Error]] = deque()
+        self._queue: Deque[Tuple[Union[Event, Error], int]] = deque()  # and its size
         self._unread = 0
         self._waiter: Optional[asyncio.Future[None]] = None
         self._started = self._stopped = self._over = False
@@ -1408,6 +1446,8 @@ class AsyncStream(_Request):
         rc = self._prompt.submit(session, self._call, 0, req)
         if rc >= 0:
             self._attach(req.value or 0)
+        elif rc == _E_DISCONNECTED and _lib.fdc_state(session, None) >= 0:
+            return _E_FULL  # reconnecting: there is room when the daemon is back
         return rc
 
     def _pull(self, record: _Event) -> int:
@@ -1426,17 +1466,18 @@ class AsyncStream(_Request):
                 return n
             if got is None:
                 continue
-            self._unread += 64 + 8 * record.n
+            size = 64 + 8 * record.n
             if isinstance(got, (Done, Error)):
                 super().close()
-            elif self._unread > (self._session._max_unread or 1 << 24):
+            elif self._unread + size > (self._session._max_unread or 1 << 24):
                 super().close()
                 got = _error(_E_UNREAD)
-            self._push(got)
+            self._push(got, size)
         return 64
 
-    def _push(self, got: Union[Event, Error]) -> None:
-        self._queue.append(got)
+    def _push(self, got: Union[Event, Error], size: int = 0) -> None:
+        self._queue.append((got, size))
+        self._unread += size
         self._wake()
 
     def _wake(self) -> None:
@@ -1458,6 +1499,7 @@ class AsyncStream(_Request):
         await self.start()
         while not self._queue:
             if self._over:
+                self._at_end()
                 return None
             if self._stopped:
                 raise _error(_E_CANCELLED, "the stream was closed")
@@ -1471,13 +1513,12 @@ class AsyncStream(_Request):
                 raise
             finally:
                 self._waiter = None
-        got = self._queue.popleft()
-        if not self._queue:
-            self._unread = 0
+        got, size = self._queue.popleft()
+        self._unread -= size
         if isinstance(got, (Done, Error)):
             self._over = True
         if isinstance(got, Error):
-            raise got
+            raise self._fail(got)
         self.result._add(got)
         return got
 
@@ -1485,6 +1526,7 @@ class AsyncStream(_Request):
         """Cancels the request if it has not ended, and forgets what was not read."""
         self._stopped = True
         self._queue.clear()
+        self._unread = 0
         super().close()
         self._wake()
 

@@ -180,6 +180,9 @@ class Api(unittest.TestCase):
                 ({"logprobs": -1}, ValueError, "logprobs is -1"),
                 ({"temperature": "hot"}, TypeError, "temperature is 'hot'.*a number"),
                 ({"temperature": -3.4028234663852886e38}, ValueError, "not set"),
+                ({"temperature": 10**400}, ValueError, "than a float can hold"),
+                ({"adapter": 5}, TypeError, "adapter is 5: it must be a string"),
+                ({"timeout": math.nan}, ValueError, "timeout is nan"),
                 ({"stop": 5}, TypeError, "not iterable"),
                 ({"stop": [5]}, TypeError, "stop holds 5"),
                 ({"stop_ids": [-1]}, ValueError, "stop_ids holds -1: ids are from 0"),
@@ -196,6 +199,37 @@ class Api(unittest.TestCase):
             self.fdd.generate(b"abc")
         with self.assertRaisesRegex(TypeError, "the prompt must be a list of token ids"):
             self.fdd.generate([1, None])
+        with self.assertRaisesRegex(ValueError, "path is '/tmp/a.*NUL"):
+            fdclient.Client("/tmp/a\0b")
+
+    def test_timeouts(self):
+        """Without a limit, infinite, and shorter than what the library counts in."""
+        for t in (None, math.inf):
+            self.assertEqual(len(self.generate(2, timeout=t).ids), 2)
+            self.assertEqual(len(self.fdd.tokenize("a", timeout=t)), 2)
+            with fdclient.Client(connect_timeout=t, reconnect=t or 0) as fdd:
+                self.assertTrue(fdd.ping(timeout=t) > 0)
+        fdclient.Client(connect_timeout=1e-7, reconnect=1e-7).close()
+        self.assertEqual(fdclient._ms_field("reconnect", 1e-7, 0), 1)
+        with self.assertRaises(fdclient.TimedOut):
+            self.generate(timeout=0)
+        for _ in range(50):  # it is there now and then, but nothing else is said
+            for t in (0, 1e-7):
+                try:
+                    self.fdd.tokenize("a" * 100, timeout=t)
+                except fdclient.Error as e:
+                    self.assertIsInstance(e, fdclient.TimedOut)
+
+    def test_failed_stays_failed(self):
+        """What came before an error is not taken for the whole answer later."""
+        stream = self.fdd.stream(PROMPT, **LONG)
+        next(stream)
+        stream.cancel()
+        for read in (stream.read, stream.read, lambda: list(stream),
+                     lambda: list(stream.events())):
+            with self.assertRaises(fdclient.Cancelled):
+                read()
+        self.assertGreater(len(stream.result.ids), 0)
 
     def test_refused_there(self):
         """The daemon's bounds: name, value and bound are those of the request."""

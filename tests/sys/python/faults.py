@@ -156,6 +156,31 @@ class Faults(unittest.TestCase):
                 self.assertEqual((await fdd.info()).n_reconnect, 1)
         asyncio.run(main())
 
+    def test_reconnect_late(self):
+        """What is asked while there is no daemon waits for it, with and without asyncio."""
+        want = self.expected()
+
+        async def main():
+            async with fdclient.AsyncClient(reconnect=60) as fdd:
+                self.daemon.kill()
+                while fdd.state() != ["reconnecting"]:
+                    await asyncio.sleep(0.01)
+                task = asyncio.ensure_future(fdd.generate(PROMPT, **ASK))
+                await asyncio.sleep(0.2)
+                self.assertFalse(task.done())
+                with self.assertRaises(fdclient.TimedOut):
+                    await fdd.generate(PROMPT, timeout=0.2, **ASK)
+                await asyncio.to_thread(self.again)
+                self.assertEqual((await task).ids, want.ids)
+        asyncio.run(main())
+
+        async def never():
+            async with fdclient.AsyncClient(reconnect=0.3) as fdd:
+                self.daemon.kill()
+                with self.assertRaises(fdclient.Disconnected):
+                    await asyncio.wait_for(fdd.generate(PROMPT, **ASK), 30)
+        asyncio.run(never())
+
     def test_reconnect_gives_up(self):
         with fdclient.Client(reconnect=0.5) as fdd:
             stream = fdd.stream(PROMPT, **ASK)

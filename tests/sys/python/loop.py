@@ -206,6 +206,21 @@ class Loop(unittest.IsolatedAsyncioTestCase):
             with self.assertRaises(fdclient.Error) as e:
                 await stream.read()
             self.assertEqual(e.exception.name, "E_UNREAD")
+            with self.assertRaises(fdclient.Error) as e:
+                await stream.read()
+            self.assertEqual(e.exception.name, "E_UNREAD")
+
+    async def test_little_unread(self):
+        """What was read does not count, though something is unread all the time."""
+        async with fdclient.AsyncClient(max_unread_bytes=4000) as fdd:
+            stream = await fdd.stream(PROMPT, max_new=80, ignore_eos=True).start()
+            while True:
+                while len(stream._queue) < 3 and stream._h is not None:
+                    await asyncio.sleep(0.001)
+                ev = await stream._read(None)
+                if isinstance(ev, fdclient.Done):
+                    break
+            self.assertEqual(len(stream.result.ids), 80)
 
     async def test_memory(self):
         async def some(n):
