@@ -53,6 +53,51 @@ fdc_detail_name(uint32_t detail)
     return fdn_detail_name(detail);
 }
 
+/* Where value and bound are not all there is to say. 0: they are. */
+static int
+special_text(const struct fdc_error *e, const char *what, char *buf, size_t n)
+{
+    const int bad = e->code == FDP_E_BAD_PARAM, unbound = bad && e->limit == 0;
+
+    if (e->code == FDP_E_TOO_LONG && e->detail == FDP_D_MAX_NEW && e->item != 0)
+        snprintf(buf, n, ": prompt and max_new are together %u tokens, at most %u",
+            (unsigned)e->arg, (unsigned)e->limit);
+    else if (unbound && e->detail == FDP_D_PROMPT)
+        snprintf(buf, n,
+            e->arg == 0 ? ": the prompt is empty" : ": text and ids are both a prompt");
+    else if (e->code == FDP_E_BAD_TEXT && e->detail == FDP_D_SPANS)
+        snprintf(buf, n, ": the range of spans at byte %u cuts a character",
+            (unsigned)e->arg);
+    else if (e->code == FDP_E_BAD_TEXT && e->detail != FDP_D_NONE)
+        snprintf(buf, n, ": byte %u of %s", (unsigned)e->arg, what);
+    else if (bad && e->detail == FDP_D_SET && e->item == FDP_IT_LOGPROB_IDS)
+        snprintf(buf, n, ": logprob_ids needs logprobs");
+    else if (bad && e->detail == FDP_D_SET && e->arg == FDP_S_PROMPT_LOGPROBS)
+        snprintf(buf, n, ": prompt_from needs prompt_logprobs");
+    else if (unbound && e->detail == FDP_D_PRIOR)
+        snprintf(buf, n,
+            ": %u prior_ids, which need n and best_of of 1 and room in max_new",
+            (unsigned)e->arg);
+    else if (unbound && e->detail == FDP_D_USER)
+        snprintf(buf, n, ": user is %u, and ipc.trusted_users does not name this program's",
+            (unsigned)e->arg);
+    else if (unbound && e->detail == FDP_D_SPANS)
+        snprintf(buf, n,
+            e->arg == 0 ? ": a range of spans is empty" : ": spans without a text");
+    else if (unbound && e->detail == FDP_D_MIN_NEW && e->arg != 0)
+        snprintf(buf, n, ": %s is %u, at most 0", what, (unsigned)e->arg);
+    else if (unbound && e->arg == 0 &&
+        (e->detail == FDP_D_MIN_NEW || e->detail == FDP_D_ALLOWED ||
+            e->detail == FDP_D_BAD_WORDS))
+        snprintf(buf, n, ": %s leaves no token to choose", what);
+    else if (unbound && e->detail == FDP_D_REASONING)
+        snprintf(buf, n, ": open_id and close_id of reasoning are both %u",
+            (unsigned)e->arg);
+    else
+        return 0;
+    return 1;
+}
+
 /* "temperature is 150, at most 100"; what is not known is left out. */
 static void
 detail_text(const struct fdc_error *e, char *buf, size_t n)
@@ -62,23 +107,13 @@ detail_text(const struct fdc_error *e, char *buf, size_t n)
     char what[48];
     float v, lim;
 
-    if (e->code == FDP_E_TOO_LONG && e->detail == FDP_D_MAX_NEW && e->item != 0) {
-        snprintf(buf, n, ": prompt and %s are together %u tokens, at most %u", name,
-            (unsigned)e->arg, (unsigned)e->limit);
-        return;
-    }
-    if (e->code == FDP_E_BAD_PARAM && e->detail == FDP_D_PROMPT && e->limit == 0) {
-        snprintf(buf, n,
-            e->arg == 0 ? ": the prompt is empty" : ": text and ids are both a prompt");
-        return;
-    }
     snprintf(what, sizeof(what), "%s", name);
     if (e->item != 0 && strcmp(name, fdn_item_name(e->item)) != 0)
         snprintf(what, sizeof(what), "%s of item %u (%s)", name, (unsigned)e->item,
             fdn_item_name(e->item));
     if (e->detail == FDP_D_NONE && e->arg != 0)
         snprintf(buf, n, ": %u", (unsigned)e->arg);
-    if (e->detail == FDP_D_NONE)
+    if (e->detail == FDP_D_NONE || special_text(e, what, buf, n))
         return;
     if (e->code == FDP_E_UNSUPPORTED && e->limit == 0) {
         snprintf(buf, n, ": %s", what);
@@ -98,7 +133,7 @@ detail_text(const struct fdc_error *e, char *buf, size_t n)
         snprintf(buf, n, ": %s is not a number", what);
         return;
     }
-    if (e->arg == e->limit)
+    if (e->arg == e->limit || (e->detail == FDP_D_TOP_P && lim <= 0))
         side = "above";
     else if (v < lim)
         side = "at least";
@@ -110,7 +145,7 @@ fdc_error_text(const struct fdc_error *e, char *buf, size_t n_bytes)
 {
     char detail[160] = "";
 
-    if (buf == NULL || n_bytes == 0)
+    if (e == NULL || buf == NULL || n_bytes == 0)
         return "";
     detail_text(e, detail, sizeof(detail));
     snprintf(buf, n_bytes, "%s: %s%s", fdc_status_name(e->code), fdc_strerror(e->code),

@@ -97,6 +97,31 @@ name_list(const struct ask *a)
     return 0;
 }
 
+/* An element that leads nowhere: which one. */
+static int
+name_element(const struct ask *a, const char *name, uint32_t i)
+{
+    return fdc__explain(&a->o, FDP_E_INVAL, "%s[%u] is NULL", name, i);
+}
+
+/* Elements that are themselves pointers. */
+static int
+check_elements(const struct ask *a)
+{
+    const struct fdc_params *p = &a->p;
+
+    for (uint32_t i = 0; i < p->n_stop; i++)
+        if (p->stop[i] == NULL && (p->stop_len == NULL || p->stop_len[i] != 0))
+            return name_element(a, "stop", i);
+    for (uint32_t i = 0; i < p->n_bad_words; i++)
+        if (p->bad_words[i] == NULL)
+            return name_element(a, "bad_words", i);
+    for (uint32_t i = 0; i < p->n_bad_ids; i++)
+        if (p->bad_ids[i] == NULL && p->bad_ids_len[i] != 0)
+            return name_element(a, "bad_ids", i);
+    return 0;
+}
+
 /* More than the protocol has bits for: which value. */
 static int
 name_value(const struct ask *a)
@@ -137,7 +162,7 @@ check(struct ask *a)
     if (p->n > UINT8_MAX || p->best_of > UINT8_MAX || p->logprobs > UINT8_MAX ||
         p->prompt_logprobs > UINT8_MAX || a->o.stream_interval > UINT16_MAX)
         return name_value(a);
-    return 0;
+    return a->has_lists ? check_elements(a) : 0;
 }
 
 int

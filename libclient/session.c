@@ -45,7 +45,12 @@ tell_failure(const struct fdc_open_opts *o, int rc, struct fdc_open_error *e)
     if (o->ret_error == NULL)
         return;
     errno = e->os_error; /* for %m: strerror() is not for threads */
-    if (rc == FDP_E_CONNECT)
+    if (rc == FDP_E_CONNECT && path[0] == '\0')
+        snprintf(e->text, sizeof(e->text), "%s",
+            o->path ? "the path of the socket is empty"
+                    : "no socket: FDD_INSTANCE is no name of an instance, or the path that "
+                      "the environment gives is too long");
+    else if (rc == FDP_E_CONNECT)
         snprintf(e->text, sizeof(e->text), "cannot connect to %s: %m", path);
     else if (rc == FDP_E_VERSION)
         snprintf(e->text, sizeof(e->text),
@@ -71,11 +76,13 @@ fdc_open(const struct fdc_open_opts *opts, fdc_t **ret_session)
         if (opts->size < offsetof(struct fdc_open_opts, path))
             return FDP_E_INVAL;
         memcpy(&o, opts, opts->size < sizeof(o) ? opts->size : sizeof(o));
-        for (size_t i = sizeof(o); i < opts->size; i++)
-            if (((const unsigned char *)opts)[i])
-                return FDP_E_UNSUPPORTED;
         if (o.ret_error && o.ret_error->size < sizeof(*o.ret_error))
             return FDP_E_INVAL;
+        for (size_t i = sizeof(o); i < opts->size; i++)
+            if (((const unsigned char *)opts)[i]) {
+                tell_failure(&o, FDP_E_UNSUPPORTED, &err);
+                return FDP_E_UNSUPPORTED;
+            }
     }
     rc = fdc__dial(&o, &s, &err);
     if (rc == 0)

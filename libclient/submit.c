@@ -331,13 +331,15 @@ describe_many(struct fdc *s, struct fdc_submit *subs, size_t n, struct sub *u, s
     for (; rc == 0 && i < n; i++) {
         b = nth(subs, i);
         b->req = NULL;
-        rc = b->size != subs->size || (b->text && b->ids) ? FDP_E_INVAL : 0;
+        rc = b->size != subs->size ? FDP_E_INVAL : 0;
         u[i].b.type =
             b->ids || (b->n_ids && !b->text) ? FDP_IT_PROMPT_IDS : FDP_IT_PROMPT_TEXT;
         u[i].b.prompt = b->ids ? (const void *)b->ids : b->text;
         u[i].b.prompt_bytes = b->ids ? bytes_of(b->n_ids, 4) : b->n_text;
         if (rc == 0)
             rc = fdc__read_ask(b->params, b->opts, &a[i]);
+        if (rc == 0 && b->text && b->ids)
+            rc = fdc__explain(&a[i].o, FDP_E_INVAL, "text and ids are both a prompt");
         if (rc == 0)
             rc = describe(s, &u[i], &a[i]);
         b->status = rc;

@@ -298,9 +298,11 @@ chk_repetition(const unsigned char *p, struct chk_err *e)
     if (r.rsv != 0)
         return chk_fail(e, FDP_E_BAD_PARAM, FDP_D_RESERVED, r.rsv);
     if (r.max_len < 1 || r.max_len > FDP_MAX_REPEAT)
-        return chk_over(e, FDP_E_BAD_PARAM, FDP_D_REPETITION, r.max_len, FDP_MAX_REPEAT);
+        return chk_over(e, FDP_E_BAD_PARAM, FDP_D_REPETITION, r.max_len,
+            r.max_len < 1 ? 1 : FDP_MAX_REPEAT);
     if (r.min_len < 1 || r.min_len > r.max_len)
-        return chk_over(e, FDP_E_BAD_PARAM, FDP_D_REPETITION, r.min_len, r.max_len);
+        return chk_over(e, FDP_E_BAD_PARAM, FDP_D_REPETITION, r.min_len,
+            r.min_len < 1 ? 1 : r.max_len);
     if (r.count < 2 || r.count > FDP_MAX_REPEATS)
         return chk_over(e, FDP_E_BAD_PARAM, FDP_D_REPETITION, r.count,
             r.count < 2 ? 2 : FDP_MAX_REPEATS);

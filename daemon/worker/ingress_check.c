@@ -328,7 +328,8 @@ ing_lengths(const struct ing_cfg *c, struct req *r, struct ing_bad *bad)
     end = (uint64_t)r->n_prompt + r->p.min_new;
     r->min_len = end < (uint64_t)r->max_len ? (int32_t)end : r->max_len;
     if (r->n_ids > r->max_len)
-        return ing_bad(bad, FDP_E_BAD_PARAM, FDP_D_PRIOR, r->p.n_prior);
+        return ing_over(bad, FDP_E_BAD_PARAM, FDP_D_PRIOR, r->p.n_prior,
+            (uint64_t)(r->max_len > r->n_prompt ? r->max_len - r->n_prompt : 0));
     if (r->p.prompt_from > 1 && r->p.prompt_from >= (uint32_t)r->n_prompt)
         return ing_over(bad, FDP_E_BAD_PARAM, FDP_D_PROMPT_FROM, r->p.prompt_from,
             (uint64_t)r->n_prompt - 1);

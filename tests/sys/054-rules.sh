@@ -84,8 +84,8 @@ refused 'E_BAD_TOKEN.*logit_bias ids.* is 999999, at most 4095' --logit-bias 999
 refused 'E_BAD_TOKEN.*allowed_ids is 4096, at most 4095' --allow-ids 1,4096
 refused 'E_BAD_PARAM.*bad_words.* is 33, at most 32' --bad-ids "$(seq -s, 33)"
 refused 'E_BAD_PARAM.*bad_words is 0, at least 1' --bad-words '  '
-refused 'E_BAD_PARAM.*set of item 12' --logprob-ids 5
-refused 'E_BAD_PARAM.*reasoning is 7' --reasoning 1,7,7
+refused 'E_BAD_PARAM.*logprob_ids needs logprobs' --logprob-ids 5
+refused 'E_BAD_PARAM.*open_id and close_id of reasoning are both 7' --reasoning 1,7,7
 # what is left is nothing: an error that names the parameter, and the others go on
 refused 'E_BAD_PARAM.*allowed_ids' --allow-ids 5,6 --bad-ids 5 --bad-ids 6
 expect 64 ctl generate "${p[@]}" --logit-bias 5

@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include <math.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -233,6 +234,10 @@ t_many_bad(void **state)
     struct fix *f = *state;
     struct fdc_params p;
     struct fdc_submit b[3];
+    char why[160] = "";
+    struct fdc_submit_opts o = { .size = sizeof(o),
+        .error_text = why,
+        .error_text_bytes = sizeof(why) };
     uint32_t n;
 
     begin(f, 0);
@@ -249,7 +254,9 @@ t_many_bad(void **state)
     assert_int_equal(fdc_submit_many(f->s, b, 3, 0), FDC_E_ARENA);
     describe(b, 3, "hold");
     b[1].ids = (const uint32_t *)(const void *)b; /* text and ids */
+    b[1].opts = &o;
     assert_int_equal(fdc_submit_many(f->s, b, 3, 0), FDC_E_INVAL);
+    assert_non_null(strstr(why, "text and ids are both a prompt"));
     b[0].size = 8;
     assert_int_equal(fdc_submit_many(f->s, b, 3, 0), FDC_E_INVAL);
     assert_int_equal(fdc_ping(f->s, 0, NULL, 5000), 0);
@@ -310,6 +317,116 @@ t_info_loading(void **state)
     i.size = 8;
     assert_int_equal(fdc_info(f->s, &i, 5000), FDC_E_INVAL);
     end(f);
+}
+
+/* Lists whose elements are pointers, one of which is NULL. */
+static void
+t_null_element(void **state)
+{
+    struct fix *f = *state;
+    char why[160] = "";
+    struct fdc_submit_opts o = { .size = sizeof(o),
+        .error_text = why,
+        .error_text_bytes = sizeof(why) };
+    const char *const texts[2] = { "a", NULL };
+    static const uint32_t id = 5, len[2] = { 1, 0 };
+    const uint32_t *const ids[2] = { NULL, &id };
+    struct fdc_params p;
+    fdc_req_t *r;
+
+    begin(f, 0);
+    fdc_params_init(&p);
+    p.stop = texts;
+    p.n_stop = 2;
+    assert_int_equal(fdc_submit_text(f->s, "x", 1, &p, &o, &r), FDC_E_INVAL);
+    assert_non_null(strstr(why, "stop[1] is NULL"));
+    p.stop_len = len; /* none of its bytes is read */
+    assert_int_equal(fdc_submit_text(f->s, "x", 1, &p, &o, &r), 0);
+    fdc_params_init(&p);
+    p.bad_words = texts;
+    p.n_bad_words = 2;
+    assert_int_equal(fdc_submit_text(f->s, "x", 1, &p, &o, &r), FDC_E_INVAL);
+    assert_non_null(strstr(why, "bad_words[1] is NULL"));
+    fdc_params_init(&p);
+    p.bad_ids = ids;
+    p.bad_ids_len = len;
+    p.n_bad_ids = 2;
+    assert_int_equal(fdc_submit_text(f->s, "x", 1, &p, &o, &r), FDC_E_INVAL);
+    assert_non_null(strstr(why, "bad_ids[0] is NULL"));
+    end(f);
+}
+
+/* Errors whose value and bound alone would mislead. */
+static void
+t_error_texts(void **state)
+{
+    const float minus = -0.5f, nan = NAN;
+    static const struct {
+        struct fdc_error e;
+        const char *text;
+    } rows[] = {
+        { { .detail = FDC_D_TEMPERATURE }, ": temperature is not a number" },
+        { { .detail = FDC_D_BIAS }, ": logit_bias is not a number" },
+        { { .detail = FDC_D_TOP_P }, ": top_p is -0.5, above 0" },
+        { { .detail = FDC_D_SET, .arg = 512 }, ": prompt_from needs prompt_logprobs" },
+        { { .detail = FDC_D_SET, .arg = 256, .item = 12 }, ": logprob_ids needs logprobs" },
+        { { .detail = FDC_D_SET, .arg = 1u << 31 }, ": set is 2147483648" },
+        { { .detail = FDC_D_PRIOR, .arg = 5 }, ": 5 prior_ids, which need n and best_of of" },
+        { { .detail = FDC_D_PRIOR, .arg = 5, .limit = 4 }, ": prior_ids is 5, at most 4" },
+        { { .detail = FDC_D_USER, .arg = 7 }, ": user is 7, and ipc.trusted_users" },
+        { { .detail = FDC_D_SPANS }, ": a range of spans is empty" },
+        { { .detail = FDC_D_SPANS, .arg = 1, .limit = 2 }, ": spans is 1, at least 2" },
+        { { .detail = FDC_D_SPANS, .arg = 3 }, ": spans without a text" },
+        { { .detail = FDC_D_MIN_NEW, .arg = 1 }, ": min_new is 1, at most 0" },
+        { { .detail = FDC_D_ALLOWED }, ": allowed_ids leaves no token to choose" },
+        { { .detail = FDC_D_REASONING, .arg = 5 },
+            ": open_id and close_id of reasoning are both 5" },
+        { { .code = FDC_E_BAD_TEXT, .detail = FDC_D_STOP, .arg = 3, .item = 4 },
+            ": byte 3 of stop of item 4 (stop_string)" },
+        { { .code = FDC_E_BAD_TEXT, .detail = FDC_D_SPANS, .arg = 3, .item = 13 },
+            ": the range of spans at byte 3 cuts a character" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct fdc_error e = rows[i].e;
+        char text[240];
+
+        if (e.code == 0)
+            e.code = FDC_E_BAD_PARAM;
+        if (i < 3)
+            memcpy(&e.arg, i < 2 ? &nan : &minus, sizeof(e.arg));
+        fdc_error_text(&e, text, sizeof(text));
+        if (strstr(text, rows[i].text) == NULL)
+            fail_msg("\"%s\" does not have \"%s\"", text, rows[i].text);
+    }
+    assert_string_equal(fdc_error_text(NULL, NULL, 0), "");
+}
+
+/* Why a session does not open. */
+static void
+t_open_texts(void **state)
+{
+    struct fdc_open_error e = { .size = sizeof(e) };
+    struct {
+        struct fdc_open_opts o;
+        uint64_t more;
+    } big = { .o = { .size = sizeof(big), .ret_error = &e }, .more = 1 };
+    struct fdc_open_opts o = { .size = sizeof(o), .path = "", .ret_error = &e };
+    fdc_t *s;
+
+    (void)state;
+    assert_int_equal(fdc_open(&o, &s), FDC_E_CONNECT);
+    assert_string_equal(e.text, "the path of the socket is empty");
+    o.path = NULL;
+    unsetenv("FDD_SOCKET");
+    setenv("FDD_INSTANCE", "Bad/Name", 1);
+    assert_int_equal(fdc_open(&o, &s), FDC_E_CONNECT);
+    assert_non_null(strstr(e.text, "FDD_INSTANCE is no name of an instance"));
+    unsetenv("FDD_INSTANCE");
+    e.text[0] = '\0';
+    assert_int_equal(fdc_open(&big.o, &s), FDC_E_UNSUPPORTED);
+    assert_non_null(strstr(e.text, fdc_strerror(FDC_E_UNSUPPORTED)));
 }
 
 /* Which value, what it is, what it may be. */
@@ -395,7 +512,7 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = { T(t_room_wakes), T(t_room_polls), T(t_many),
-        T(t_many_bad), T(t_last_freed), T(t_info_loading), T(t_texts), T(t_version),
-        T(t_event_size) };
+        T(t_many_bad), T(t_last_freed), T(t_info_loading), T(t_null_element),
+        T(t_error_texts), T(t_open_texts), T(t_texts), T(t_version), T(t_event_size) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

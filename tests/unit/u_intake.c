@@ -387,15 +387,18 @@ t_structs(void **state)
     static const struct {
         struct fdp_repetition r;
         int code;
-        unsigned detail;
-    } rep[] = { { { 1, 1, 2, 0 }, FDP_OK, 0 },
-        { { 1, FDP_MAX_REPEAT, FDP_MAX_REPEATS, 0 }, FDP_OK, 0 },
-        { { 0, 4, 2, 0 }, FDP_E_BAD_PARAM, FDP_D_REPETITION },
-        { { 5, 4, 2, 0 }, FDP_E_BAD_PARAM, FDP_D_REPETITION },
-        { { 1, FDP_MAX_REPEAT + 1, 2, 0 }, FDP_E_BAD_PARAM, FDP_D_REPETITION },
-        { { 1, 4, 1, 0 }, FDP_E_BAD_PARAM, FDP_D_REPETITION },
-        { { 1, 4, FDP_MAX_REPEATS + 1, 0 }, FDP_E_BAD_PARAM, FDP_D_REPETITION },
-        { { 1, 4, 2, 1 }, FDP_E_BAD_PARAM, FDP_D_RESERVED } };
+        unsigned detail, limit;
+    } rep[] = { { { 1, 1, 2, 0 }, FDP_OK, 0, 0 },
+        { { 1, FDP_MAX_REPEAT, FDP_MAX_REPEATS, 0 }, FDP_OK, 0, 0 },
+        { { 0, 4, 2, 0 }, FDP_E_BAD_PARAM, FDP_D_REPETITION, 1 },
+        { { 0, 0, 2, 0 }, FDP_E_BAD_PARAM, FDP_D_REPETITION, 1 },
+        { { 5, 4, 2, 0 }, FDP_E_BAD_PARAM, FDP_D_REPETITION, 4 },
+        { { 1, FDP_MAX_REPEAT + 1, 2, 0 }, FDP_E_BAD_PARAM, FDP_D_REPETITION,
+            FDP_MAX_REPEAT },
+        { { 1, 4, 1, 0 }, FDP_E_BAD_PARAM, FDP_D_REPETITION, 2 },
+        { { 1, 4, FDP_MAX_REPEATS + 1, 0 }, FDP_E_BAD_PARAM, FDP_D_REPETITION,
+            FDP_MAX_REPEATS },
+        { { 1, 4, 2, 1 }, FDP_E_BAD_PARAM, FDP_D_RESERVED, 0 } };
     static const struct {
         struct fdp_file_ask f;
         const char *name;
@@ -420,6 +423,8 @@ t_structs(void **state)
         n = fcl_item(b, 0, FDP_IT_PROMPT_TEXT, "x", 1);
         n = fcl_item(b, n, FDP_IT_REPETITION, &rep[i].r, 16);
         want(check_items(&q, b, n, &items, &e), &e, rep[i].code, rep[i].detail);
+        if (rep[i].code != FDP_OK)
+            assert_int_equal(e.limit, rep[i].limit);
     }
     n = fcl_item(b, 0, FDP_IT_PROMPT_TEXT, "x", 1);
     n = fcl_item(b, n, FDP_IT_REPETITION, &rep[0].r, 12);
