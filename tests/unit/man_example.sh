@@ -60,6 +60,12 @@ for e in $(grep -o 'FDC_E_[A-Z_]*' "$src/libclient/fdclient_types.h" | sort -u);
     grep -q "^\.It Dv $e$" "$src/libclient/fdclient.3" ||
         { echo "fdclient.3 does not say what to do about $e"; exit 1; }
 done
+# It names nothing that a program cannot.
+for e in $(grep -oE '\<(FDC|FDP)_[A-Z][A-Za-z0-9_]*' "$src/libclient/fdclient.3" | sort -u); do
+    grep -qE "\<$e" "$src/libclient/fdclient.h" "$src/libclient/fdclient_types.h" \
+        "$src/libclient/fdclient_params.h" ||
+        { echo "fdclient.3 names $e, which fdclient.h does not"; exit 1; }
+done
 # The public headers alone, and as C++ too.
 for h in fdclient.h fdclient_params.h fdclient_types.h fdproto.h fdring.h; do
     echo "#include <$h>" >"$dir/h.c"
