@@ -42,6 +42,7 @@ fdc__journal_new(struct fdc *s, struct sub *u, const struct ask *a)
     if (a->p.n_prior)
         memcpy(j->ids, a->p.prior_ids, (size_t)a->p.n_prior * 4);
     j->n_ids = j->safe = a->p.n_prior;
+    j->text_later = a->p.n_prior != 0;
     j->slot = u->slot;
     j->t_submit = fdc__now();
     return 0;
@@ -160,6 +161,9 @@ fdc__journal_take(struct journal *j, struct fdp_rec *h, const unsigned char **pa
     case FDP_T_SPECIAL:
         return take_ids(j, h, payload, 1);
     case FDP_T_TEXT:
+        if (j->text_later) /* how long that of the program's own PRIOR_IDS is */
+            j->n_text = h->position;
+        j->text_later = 0;
         rc = cut(h, payload, 1, &j->n_text);
         j->safe = j->n_ids;
         return rc;

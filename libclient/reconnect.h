@@ -24,6 +24,7 @@ struct journal {
     /* elements that the program has of each kind of record, by position */
     uint32_t n_prompt, n_prompt_text, n_text, n_lp, n_plp, n_tt, n_ptt;
     uint8_t accepted, ended, after_prompt_lp;
+    uint8_t text_later;     /* n_text is not known before the first TEXT */
     uint8_t live;           /* accepted by the daemon that has it now */
     uint8_t n_try;          /* workers that died with it, no id in between */
     uint64_t t_submit;      /* its limits in time count from here */

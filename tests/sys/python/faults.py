@@ -156,6 +156,22 @@ class Faults(unittest.TestCase):
                 self.assertEqual((await fdd.info()).n_reconnect, 1)
         asyncio.run(main())
 
+    def test_reconnect_prior(self):
+        """A request that itself goes on behind prior_ids, with a fault and without."""
+        want = self.expected()
+        for fault in (None, self.daemon.kill_worker):
+            with fdclient.Client(reconnect=60) as fdd:
+                stream = fdd.stream(PROMPT, prior_ids=want.ids[:7], **ASK)
+                for _ in range(20):
+                    next(stream)
+                if fault:
+                    fault()
+                got = stream.read()
+            self.assertEqual((got.ids, got.finish), (want.ids[7:], "length"))
+            self.assertTrue(got.text and want.text.endswith(got.text))
+            with fdclient.Client() as fdd:
+                self.assertEqual(fdd.detokenize(want.ids[:7]) + got.text, want.text)
+
     def test_reconnect_late(self):
         """What is asked while there is no daemon waits for it, with and without asyncio."""
         want = self.expected()
