@@ -81,7 +81,7 @@ def settings(b):
     b.key("Enter")
     b.tab_to("#max_tokens")
     b.key("a", ctrl=True)
-    b.type("900")
+    b.type("300")
     b.tab_to("#fields")
     b.type('{"ignore_eos": true}')
     names(b)
