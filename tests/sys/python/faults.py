@@ -93,7 +93,8 @@ class Faults(unittest.TestCase):
 
     def test_worker_killed(self):
         with fdclient.Client() as fdd:
-            stream = fdd.stream(PROMPT, **ASK)
+            # more than it computes while a busy machine looks for the worker
+            stream = fdd.stream(PROMPT, **dict(ASK, max_new=900))
             next(stream)
             self.daemon.kill_worker()
             with self.assertRaises(fdclient.Error) as e:
