@@ -177,12 +177,14 @@ static __attribute__((noinline)) int
 is_new(struct fdc *s, struct tag_entry *t, struct fdp_rec *h, const unsigned char **payload)
 {
     int rc = fdc__journal_take(t->req->j, h, payload);
-    struct fdp_error e = t->req->j->why;
 
-    if (e.code == 0) /* it was never lost */
-        e.code = FDP_E_PROTO;
-    if (rc < 0)
+    if (rc < 0) {
+        struct fdp_error e = t->req->j->why;
+
+        if (e.code == 0) /* it was never lost */
+            e.code = FDP_E_PROTO;
         give_up(s, t, &e);
+    }
     return rc > 0;
 }
 

@@ -128,7 +128,8 @@ __attribute__((format(printf, 5, 6))) int par_bad_value(const char *name,
 
 /* Read a file into ps, over what earlier files set there; --set values stay. Every
  * error is said and the lines without one are taken. ret_bad[row] is set where a
- * row's value is wrong, or in a line that could not be understood. 0, -EINVAL, -ENOMEM, or why it cannot be opened. */
+ * row's value is wrong, or in a line that could not be understood. 0, -EINVAL, -ENOMEM,
+ * or why it cannot be opened. */
 int par_read_into(struct par_set *ps, const char *path, struct par_say *say,
     unsigned char *ret_bad);
 

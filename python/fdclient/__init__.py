@@ -1017,7 +1017,7 @@ class _Session:
         h = self._enter()
         try:
             _answered(_lib.fdc_tokenize_spans(h, b, len(b), flags, rows, len(rows),
-                                           byref(ids), byref(n), _ms(timeout)))
+                                              byref(ids), byref(n), _ms(timeout)))
             result = ids[:n.value]
             _lib.fdc_free(ids)
             return result
@@ -1030,7 +1030,7 @@ class _Session:
         h = self._enter()
         try:
             _answered(_lib.fdc_detokenize(h, a, len(a), _F_KEEP_SPECIAL if special else 0,
-                                       byref(text), byref(n), _ms(timeout)))
+                                          byref(text), byref(n), _ms(timeout)))
             result = ctypes.string_at(text, n.value).decode(errors="replace")
             _lib.fdc_free(text)
             return result
@@ -1042,7 +1042,7 @@ class _Session:
         h = self._enter()
         try:
             _answered(_lib.fdc_file(h, _c_string("name", name), byref(data), byref(n),
-                                 _ms(timeout)))
+                                    _ms(timeout)))
             result = ctypes.string_at(data, n.value)
             _lib.fdc_free(data)
             return result
