@@ -90,20 +90,11 @@ ahead_rows(const struct coll_run *r, struct coll_span t, const char *src)
     }
 }
 
-/* Do rows fit the threads' registers, in whole and aligned items? */
-static __device__ __forceinline__ bool
-ahead_in_rows(const struct coll_job *j)
-{
-    const uint32_t E = 8 / (uint32_t)j->eb, C = (uint32_t)j->C;
-    return j->residual != NULL && C % E == 0 && C / E <= PACKETS_OF_ROW * THREADS &&
-        ((uintptr_t)j->x & 7) == 0;
-}
-
 static __device__ __forceinline__ void
 ahead_sum(const struct coll_run *r, const char *src)
 {
     struct coll_span t = coll_span_of(r->j, r->count, r->channel);
-    if (!ahead_in_rows(r->j)) {
+    if (r->j->residual == NULL || !rows_fit(r->j) || ((uintptr_t)r->j->x & 7) != 0) {
         coll_ahead_run(r, src);
         return;
     }

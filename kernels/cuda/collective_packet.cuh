@@ -309,17 +309,24 @@ collective_kernel_packets(const __grid_constant__ struct coll_space s,
         coll_channel_of(&r, s.rank)->seq = r.seq;
 }
 
+/* Do rows fit the threads' registers, in whole items of 8 bytes? */
+static __host__ __device__ __forceinline__ bool
+rows_fit(const struct coll_job *j)
+{
+    const uint32_t E = 8 / (uint32_t)j->eb, C = (uint32_t)j->C;
+    return C % E == 0 && C / E <= PACKETS_OF_ROW * THREADS;
+}
+
 /* Host: is the operation such a one? All ranks say the same. */
 static int
 packets_take(const struct coll_space *s, const struct coll_job *j)
 {
     uint64_t count = (uint64_t)j->T * (uint32_t)j->C, eb = (uint32_t)j->eb;
-    uint32_t E = 8 / (uint32_t)eb, C = (uint32_t)j->C;
     struct coll_span most = coll_span_of(j, count, 0);
     if (j->op != COLL_REDUCE || count * eb > s->packet_bytes ||
         (most.end - most.first) * eb > COLL_PACKET_BYTES)
         return 0;
-    return j->residual == NULL || (C % E == 0 && C / E <= PACKETS_OF_ROW * THREADS);
+    return j->residual == NULL || rows_fit(j);
 }
 
 #endif
