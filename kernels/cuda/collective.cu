@@ -35,7 +35,7 @@ typedef CUresult (*write_fn)(CUstream, CUdeviceptr, cuuint64_t, unsigned);
 struct ahead {                   /* collective_ahead.cuh; a rank's */
     struct coll_ahead launched;
     cudaStream_t st;             /* of its copies */
-    cudaEvent_t ready, sent[COLL_BUFS];
+    cudaEvent_t ready;
 };
 
 struct fdk_group {

@@ -107,6 +107,7 @@ ahead_sum(const struct coll_run *r, const char *src)
         ahead_rows<__half>(r, t, src);
 }
 
+/* Waits for the other rank's operand, and for this rank's own to have left. */
 static __global__ void __launch_bounds__(THREADS)
 ahead_kernel(const __grid_constant__ struct coll_space s,
     const __grid_constant__ struct coll_job j, uint64_t seq, uint32_t tag,
@@ -121,7 +122,7 @@ ahead_kernel(const __grid_constant__ struct coll_space s,
     r.seq = seq;
     r.tag = tag;
     r.channel = s.n_channel;
-    if (coll_wait(&r, 0) != 0)
+    if (__syncthreads_or((int)threadIdx.x < s.n ? wait_for(&r, (int)threadIdx.x, 0) : 0) != 0)
         return;
     r.channel = (int32_t)blockIdx.x;
     r.count = coll_count(&j);
@@ -141,8 +142,8 @@ ahead_begin(const struct fdk_all_reduce_args *a, fdk_stream_t st, int take,
     return rc != 0 ? rc : coll_ahead_next(&a->group->ahead[s->rank].launched, take, ret_seq);
 }
 
-/* The flag of what was copied before to the other rank's memory, by way of this rank's own flag,
- * which no kernel waits for. */
+/* The flag of what was copied before to the other rank's memory, by way of this rank's own flag:
+ * what was copied may be overwritten from then on. */
 static int
 ahead_flag(const struct fdk_group *g, const struct coll_space *s, const struct coll_job *j,
     uint64_t seq, struct cu_dev *d)
@@ -184,11 +185,9 @@ cu_reduce_send(const struct fdk_all_reduce_args *a, fdk_stream_t st)
         rc = cu_result(d, "cudaStreamWaitEvent", cudaStreamWaitEvent(h->st, h->ready, 0));
     if (rc == 0)
         rc = ahead_copy(a->group, &s, &j, seq, d);
-    return rc != 0 ? rc : cu_result(d, "cudaEventRecord",
-        cudaEventRecord(h->sent[seq % COLL_BUFS], h->st));
+    return rc;
 }
 
-/* What was sent may be overwritten behind this. */
 int
 cu_reduce_take(const struct fdk_all_reduce_args *a, fdk_stream_t st)
 {
@@ -196,9 +195,6 @@ cu_reduce_take(const struct fdk_all_reduce_args *a, fdk_stream_t st)
     struct coll_job j;
     uint64_t seq;
     int rc = ahead_begin(a, st, 1, &s, &j, &seq);
-    if (rc == 0)
-        rc = cu_result(cu_stream_of(st)->dev, "cudaStreamWaitEvent",
-            cudaStreamWaitEvent(cu_raw(st), a->group->ahead[s.rank].sent[seq % COLL_BUFS], 0));
     if (rc != 0)
         return rc;
     cu_chain(ahead_kernel, dim3((unsigned)j.n_channel), THREADS, 0, cu_raw(st), s, j, seq,
@@ -218,9 +214,6 @@ ahead_new(struct cu_dev *d, struct ahead *h, char *err, size_t err_bytes)
     if (rc == 0)
         rc = cu_result(d, "cudaEventCreate",
             cudaEventCreateWithFlags(&h->ready, cudaEventDisableTiming));
-    for (int i = 0; i < COLL_BUFS && rc == 0; i++)
-        rc = cu_result(d, "cudaEventCreate",
-            cudaEventCreateWithFlags(&h->sent[i], cudaEventDisableTiming));
     if (rc != 0)
         snprintf(err, err_bytes, "collectives: no stream of copies on device %d: %s", d->idx,
             strerror(-rc));
@@ -233,9 +226,6 @@ ahead_free(struct cu_dev *d, struct ahead *h)
     if (h->st == NULL || cu_enter(d) != 0)
         return;
     (void)cu_result(d, "cudaStreamSynchronize", cudaStreamSynchronize(h->st));
-    for (int i = 0; i < COLL_BUFS; i++)
-        if (h->sent[i] != NULL)
-            (void)cudaEventDestroy(h->sent[i]);
     if (h->ready != NULL)
         (void)cudaEventDestroy(h->ready);
     (void)cudaStreamDestroy(h->st);
