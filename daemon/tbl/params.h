@@ -258,11 +258,11 @@ PAR_INT(parallel, decode_context_parallel_size, "decode_context_parallel_size", 
     "are devices, this number divide the tokens of each KV block among them, and the KV cache "
     "holds that many times the tokens. With parallel.prefill_context_parallel_size copies also: all "
     "that hold them in all copies. 0: all of one copy on the CPU, 1 on a GPU.")
-PAR_INT(parallel, overlap_min_tokens, "", "tokens", 0, 0, 1048576, RESTART,
+PAR_INT(parallel, overlap_min_tokens, "", "tokens", -1, 0, 1048576, RESTART,
     "Steps of that many tokens and more, which are not recorded as graphs, go through the layers in "
     "two halves where two devices share the weights: what one half sums over them travels while "
     "the other half is computed. Takes memory for what travels, and buffers of one layer no longer "
-    "share memory. 0: never.")
+    "share memory. 0: from 1,024 on on GPUs, never on the CPU. -1: never.")
 PAR_INT(parallel, data_parallel_size, "data_parallel_size", "groups", 1, 1, 32, RESTART,
     "Groups of devices, each with a copy of the model and a worker of its own; requests are "
     "spread over them. The size of a step, of the KV cache and of the host's memory are those "

@@ -39,6 +39,10 @@
 #define WRK_AHEAD       8
 #define WRK_AHEAD_SHARE 8
 
+/* Tokens of a step that goes in halves on GPUs. On two H200 steps of 1,024 tokens are 4 % faster
+ * in halves, steps of 640 5 % slower (tests/bench/RESULTS.md, 17). */
+#define WRK_HALVES_LEAST 1024
+
 /* Where the time of a start goes. */
 struct wrk_laps {
     uint64_t last;
@@ -350,6 +354,17 @@ wrk_threads(const struct worker *w)
     return n > 0 ? (int32_t)n : 1;
 }
 
+/* Tokens from which on a step goes in halves; 0: none does. */
+static int32_t
+wrk_halves_least(const struct worker *w)
+{
+    int32_t n = (int32_t)w->par.parallel_overlap_min_tokens;
+
+    if (n == 0 && !wrk_on_cpu(w))
+        return WRK_HALVES_LEAST;
+    return n > 0 ? n : 0;
+}
+
 void
 wrk_open_args(const struct worker *w, struct wrk_open *to)
 {
@@ -382,7 +397,7 @@ wrk_open_args(const struct worker *w, struct wrk_open *to)
         .n_thread = wrk_threads(w),
         .spin_us = wrk_spin_us(p),
         .max_token = par_max_batched_tokens(p, wrk_on_cpu(w)),
-        .halves_least = (int32_t)p->parallel_overlap_min_tokens,
+        .halves_least = wrk_halves_least(w),
         .prog = w->prog,
         .wp = w->wp
     };
@@ -408,7 +423,7 @@ wrk_open_device(struct worker *w, struct wrk_laps *laps, char *err, size_t err_b
         o.a.cache_dir = cache;
     }
     rc = run_new(&o.a, &w->run, err, err_bytes);
-    if (rc == 0 && o.a.halves_least > 0 && w->run->halves_least == 0)
+    if (rc == 0 && w->par.parallel_overlap_min_tokens > 0 && w->run->halves_least == 0)
         log_warn("load: parallel.overlap_min_tokens = %d is without use: steps go in halves where "
                  "two devices share the weights and reach each other's memory",
             o.a.halves_least);

@@ -126,7 +126,8 @@ run_ahead_bytes(const struct runner *run, const struct run_open_args *a)
     const struct mdl_program *p = a->prog;
     int32_t most = 0;
 
-    if (a->halves_least <= 0 || p == NULL || run_copy_ranks(run) != 2 || run->in_host)
+    if (a->halves_least <= 0 || a->max_token < a->halves_least || p == NULL ||
+        run_copy_ranks(run) != 2 || run->in_host)
         return 0;
     for (int32_t i = 0; i < p->n_op; i++)
         if (p->op[i].kind == MDL_OP_ALLREDUCE && p->op[i].rows == MDL_PER_TOKEN &&
