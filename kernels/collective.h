@@ -142,8 +142,8 @@ struct fdk_row_share_args {
  *                     records. -EINVAL, -ENOMEM, -EIO; -ENOTSUP where a rank cannot reach
  *                     another's memory without in_host, or its streams do not run by themselves (FDK_EXEC_INLINE
  *                     and FDK_EXEC_DEFER of the cpu backend). err: the reason.
- * fdk_ops.group_free  after the work of all ranks, graphs with the group's collectives
- *                     included.
+ * fdk_ops.group_free  after the work of all ranks; graphs and bound programs with the
+ *                     group's collectives are freed before.
  * fdk_ops.group_bytes what group_new() allocates for each rank, on its device or in the host's
  *                     memory; 0 for arguments that it refuses.
  * fdk_ops.group_ways  set ways, if not NULL, and what they were, if not NULL. While no collective

@@ -54,7 +54,8 @@ FDK_CUDA_SM90_CU = %D%/cuda/sm90/attention_chunk.cu %D%/cuda/sm90/attention_pref
 	%D%/cuda/sm90/gemm_stream_mid.cu %D%/cuda/sm90/gemm_stream_wide.cu %D%/cuda/sm90/mega.cu \
 	%D%/cuda/sm90/mega_kernel.cu
 FDK_CUDA_CU = $(FDK_CUDA_BASE_CU) $(FDK_CUDA_GENERIC_CU) $(FDK_CUDA_SM90_CU)
-FDK_CUDA_BASE_CUH = %D%/cuda/attention.cuh %D%/cuda/fdk_cuda.cuh %D%/cuda/gemm_lt.cuh \
+FDK_CUDA_BASE_CUH = %D%/cuda/attention.cuh %D%/cuda/collective_wait.cuh \
+	%D%/cuda/fdk_cuda.cuh %D%/cuda/gemm_lt.cuh \
 	%D%/cuda/generic/kv.cuh %D%/cuda/generic/qkv_lanes.cuh %D%/cuda/generic/sample_bins.cuh \
 	%D%/cuda/generic/sample_choose.cuh %D%/cuda/generic/sample_keep.cuh \
 	%D%/cuda/generic/sample_part.cuh %D%/cuda/generic/sample_reduce.cuh \
@@ -65,8 +66,8 @@ FDK_CUDA_SM90_CUH = %D%/cuda/sm90/attention_prefill_copy.cuh \
 	%D%/cuda/sm90/attention_split_unit.cuh %D%/cuda/sm90/gemm_quant.cuh \
 	%D%/cuda/sm90/gemm_quant_mid.cuh %D%/cuda/sm90/gemm_quant_wgmma.cuh \
 	%D%/cuda/sm90/gemm_stream.cuh %D%/cuda/sm90/mega.cuh %D%/cuda/sm90/mega_attention.cuh \
-	%D%/cuda/sm90/mega_gemm.cuh %D%/cuda/sm90/mega_ring.cuh %D%/cuda/sm90/mega_words.cuh \
-	%D%/cuda/sm90/mega_x.cuh %D%/cuda/sm90/pair.cuh %D%/cuda/sm90/sm90.cuh
+	%D%/cuda/sm90/mega_gemm.cuh %D%/cuda/sm90/mega_meet.cuh %D%/cuda/sm90/mega_ring.cuh \
+	%D%/cuda/sm90/mega_words.cuh %D%/cuda/sm90/mega_x.cuh %D%/cuda/sm90/pair.cuh %D%/cuda/sm90/sm90.cuh
 # Programs contain the backend; tests share one object of it, or a bundle of
 # them would hold it forty times. Its name is its place, which `make bundle` changes.
 if HAVE_CUDA

@@ -174,6 +174,7 @@ KERNEL_TESTS = \
 	%D%/kernel/k_cuda_graph \
 	%D%/kernel/k_cuda_load \
 	%D%/kernel/k_cuda_mega \
+	%D%/kernel/k_cuda_mega_ranks \
 	%D%/kernel/k_cuda_prefill \
 	%D%/kernel/k_cuda_quant %D%/kernel/k_cuda_rows \
 	%D%/kernel/k_cuda_sample \
@@ -383,6 +384,8 @@ tests_kernel_k_cuda_attention_SOURCES = %D%/kernel/k_cuda_attention.c %D%/kernel
 tests_kernel_k_cuda_graph_SOURCES = %D%/kernel/k_cuda_graph.c %D%/kernel/k_two.h \
 	%D%/kernel/k_util.h
 tests_kernel_k_cuda_load_SOURCES = %D%/kernel/k_cuda_load.c %D%/kernel/k_two.h \
+	%D%/kernel/k_util.h
+tests_kernel_k_cuda_mega_ranks_SOURCES = %D%/kernel/k_cuda_mega_ranks.c %D%/kernel/k_ranks.h \
 	%D%/kernel/k_util.h
 tests_kernel_k_cuda_mega_SOURCES = %D%/kernel/k_cuda_mega.c %D%/kernel/k_two.h \
 	%D%/kernel/k_util.h

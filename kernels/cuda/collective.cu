@@ -16,6 +16,7 @@
 #define COLL_FN   static __device__ __forceinline__
 #define COLL_RARE static __device__ __noinline__
 #include "kernels/collective_channel.h"
+#include "kernels/cuda/collective_wait.cuh"
 
 #include <cuda.h>
 #include <stdlib.h>
@@ -24,9 +25,6 @@
 #define GROUP_MAGIC 0xc0dac005u
 #define THREADS     512
 #define WARPS       (THREADS / 32)
-#define SPINS       16           /* polls between two looks at the clock */
-#define TOLD_NS     100000       /* of waiting, before the host's memory is looked at, and between
-                                    two looks of a device */
 #define CHANNELS       128
 #define PACKETS_OF_ROW 4         /* of a thread at most, in a row with a residual */
 
@@ -45,95 +43,12 @@ struct fdk_group {
     int32_t device[FDK_MAX_RANKS];
     uint64_t *told;              /* pinned: coll_space.told of all ranks */
     struct ahead ahead[2];       /* by rank; where space.ahead_bytes is not 0 */
+    uint64_t bound[FDK_MAX_RANKS]; /* sum of what each was told by cu_group_bound() */
     write_fn write;              /* cuStreamWriteValue64 */
     struct fdk_group *next;      /* of the context */
 };
 
 /* ---- meeting --------------------------------------------------------------- */
-
-static __device__ __forceinline__ void
-flag_put(uint64_t *p, uint64_t v)
-{
-    asm volatile("st.release.sys.global.u64 [%0], %1;" :: "l"(p), "l"(v) : "memory");
-}
-
-static __device__ __forceinline__ uint64_t
-flag_now(const uint64_t *p)
-{
-    uint64_t v;
-    asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
-    return v;
-}
-
-static __device__ __forceinline__ uint64_t *
-bad_at(const struct coll_run *r, int rank)
-{
-    return (uint64_t *)r->s->base[rank];
-}
-
-static __device__ __forceinline__ uint64_t
-bad_now(const struct coll_run *r)
-{
-    uint64_t v;
-    asm volatile("ld.relaxed.sys.global.u64 %0, [%1];"
-        : "=l"(v) : "l"(bad_at(r, r->s->rank)) : "memory");
-    return v;
-}
-
-static __device__ __forceinline__ uint64_t
-clock_ns(void)
-{
-    uint64_t t;
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
-    return t;
-}
-
-/* What the host says. The way to its memory is long, and a read that does not wait for the one
- * before holds up all others, launches too: one thread of the device looks there, whichever comes
- * first, and leaves what it finds where all look. */
-static __device__ __forceinline__ uint64_t
-told_now(const struct coll_run *r, uint64_t now)
-{
-    unsigned long long *looked = (unsigned long long *)&((struct cu_claim *)r->own)->looked;
-    uint64_t last = *(volatile unsigned long long *)looked, v;
-    if (now - last < TOLD_NS || atomicCAS(looked, last, now) != last)
-        return 0;
-    asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(r->s->told)
-        : "memory");
-    if (v != 0)
-        flag_put(bad_at(r, r->s->rank), v);
-    return v;
-}
-
-static __device__ __noinline__ int
-fail(const struct coll_run *r, uint64_t bad)
-{
-    uint64_t kind = (bad - 1) >> 8;
-    cu_report((struct cu_claim *)r->own, kind == COLL_LATE ? CU_BAD_LATE :
-        kind == COLL_GONE ? CU_BAD_GONE : CU_BAD_OTHER,
-        r->s->number[(bad - 1) & 0xff], r->s->number[r->s->rank],
-        (int)(r->s->limit_ns / 1000000));
-    return -1;
-}
-
-static __device__ __noinline__ int
-give_up(const struct coll_run *r, enum coll_bad kind, int who)
-{
-    uint64_t bad = coll_bad_of(kind, who);
-    for (int q = 0; q < r->s->n; q++)
-        flag_put(bad_at(r, q), bad);
-    return fail(r, bad);
-}
-
-/* Waiting since begin: 0, or the operation has failed. */
-static __device__ __forceinline__ int
-waited_for(const struct coll_run *r, int q, uint64_t begin)
-{
-    uint64_t now = clock_ns(), bad = now - begin > TOLD_NS ? told_now(r, now) : 0;
-    if (bad != 0)
-        return fail(r, bad);
-    return now - begin > r->s->limit_ns ? give_up(r, COLL_LATE, q) : 0;
-}
 
 static __device__ __forceinline__ int
 wait_for(const struct coll_run *r, int q, int stage)
@@ -826,6 +741,66 @@ told_new(struct fdk_group *g, char *err, size_t err_bytes)
     return 0;
 }
 
+/* Can all ranks run a kernel that sums as it goes? Each has a GPU of its own for it. */
+static int
+has_room(const struct fdk_ctx *ctx, const struct coll_space *s, const int32_t *device)
+{
+    if (s->in_host || s->n > CU_MEET_RANKS)
+        return 0;
+    for (int i = 0; i < s->n; i++) {
+        const struct cu_dev *d = &ctx->dev[device != NULL ? device[i] : i];
+        for (int k = 0; k < i; k++)
+            if (ctx->dev[device != NULL ? device[k] : k].idx == d->idx)
+                return 0;
+        if (d->mega == NULL)
+            return 0;
+    }
+    return 1;
+}
+
+/* Behind all else in a workspace. */
+static uint64_t
+room_at(const struct coll_space *s)
+{
+    return (coll_space_bytes(s) + 255) & ~UINT64_C(255);
+}
+
+static uint64_t
+space_bytes(const struct fdk_ctx *ctx, const struct coll_space *s, const int32_t *device)
+{
+    return has_room(ctx, s, device) ? room_at(s) + CU_MEET_BYTES : coll_space_bytes(s);
+}
+
+int
+cu_group_room(struct fdk_group *g, const struct cu_dev *d, struct coll_space *ret,
+    uint64_t *ret_at)
+{
+    if (g == NULL || g->magic != GROUP_MAGIC || g->ctx != d->ctx ||
+        !has_room(g->ctx, &g->space, g->device))
+        return -ENOTSUP;
+    *ret = g->space;
+    ret->rank = coll_rank_of(g->device, ret->n, (int32_t)(d - d->ctx->dev));
+    *ret_at = room_at(&g->space);
+    return ret->rank >= 0 ? 0 : -ENOTSUP;
+}
+
+void
+cu_group_bound(struct fdk_group *g, const struct cu_dev *d, uint64_t what)
+{
+    int32_t rank = coll_rank_of(g->device, g->space.n, (int32_t)(d - d->ctx->dev));
+    (void)__atomic_fetch_add(&g->bound[rank], what, __ATOMIC_RELAXED);
+}
+
+int
+cu_group_agrees(struct fdk_group *g)
+{
+    uint64_t first = __atomic_load_n(&g->bound[0], __ATOMIC_RELAXED);
+    for (int i = 1; i < g->space.n; i++)
+        if (__atomic_load_n(&g->bound[i], __ATOMIC_RELAXED) != first)
+            return 0;
+    return 1;
+}
+
 static int
 host_spaces_new(struct fdk_group *g, char *err, size_t err_bytes)
 {
@@ -848,7 +823,7 @@ static int
 spaces_new(struct fdk_group *g, char *err, size_t err_bytes)
 {
     for (int i = 0; i < g->space.n; i++) {
-        size_t bytes = coll_space_bytes(&g->space);
+        size_t bytes = space_bytes(g->ctx, &g->space, g->device);
         struct cu_dev *d = &g->ctx->dev[g->device[i]];
         void *p = NULL;
         int rc = cu_mem_alloc(g->ctx, g->device[i], bytes, &p);
@@ -886,7 +861,7 @@ cu_group_bytes(struct fdk_ctx *ctx, const struct fdk_group_args *a)
 {
     struct coll_space s;
     char err[256];
-    return space_init(ctx, a, &s, err, sizeof(err)) == 0 ? coll_space_bytes(&s) : 0;
+    return space_init(ctx, a, &s, err, sizeof(err)) == 0 ? space_bytes(ctx, &s, a->device) : 0;
 }
 
 int

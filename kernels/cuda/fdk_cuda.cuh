@@ -58,6 +58,7 @@ struct cu_lt_dev;                /* gemm_lt.cu: handle and chosen algorithms */
 struct cu_vmm;                   /* memory.cu: the driver's virtual memory calls */
 struct cu_range;                 /* memory.cu: a reserved range */
 struct mega_state;               /* mega.cuh */
+struct coll_space;               /* kernels/collective_plan.h */
 
 struct cu_dev {
     struct fdk_ctx *ctx;
@@ -241,7 +242,7 @@ cudaError_t cu_gemm_tile_load(void);
 extern "C" {
 extern const struct fdk_fusion cu_fusions[];
 }
-#define CU_FUSIONS 4
+#define CU_FUSIONS 5
 const char *cu_fell_back(struct fdk_ctx *ctx, int dev);
 int cu_op_takes(struct fdk_ctx *ctx, int dev, const struct fdk_op *op, char *why,
     size_t why_bytes);
@@ -299,6 +300,8 @@ int cu_dummy_weights(const struct fdk_dummy_args *a, fdk_stream_t st);
 /* mega.cu: of struct fdk_fusion. */
 #define CU_MEGA_KINDS FDK_OP_RMSNORM, FDK_OP_GEMM, FDK_OP_QKV, FDK_OP_ATTENTION, \
     FDK_OP_GEMM, FDK_OP_RMSNORM, FDK_OP_GEMM, FDK_OP_SILU_MUL, FDK_OP_GEMM
+#define CU_MEGA_RANKS_KINDS FDK_OP_RMSNORM, FDK_OP_GEMM, FDK_OP_QKV, FDK_OP_ATTENTION, \
+    FDK_OP_GEMM, FDK_OP_ALL_REDUCE, FDK_OP_RMSNORM, FDK_OP_GEMM, FDK_OP_SILU_MUL
 int32_t cu_mega_covers(struct fdk_ctx *ctx, int dev, const struct fdk_op *op, int32_t n,
     int32_t *ret_least, int32_t *ret_most);
 int cu_mega_prepare(struct fdk_ctx *ctx, int dev, const struct fdk_op *op, int32_t n,
@@ -326,6 +329,17 @@ int cu_reduce_send(const struct fdk_all_reduce_args *a, fdk_stream_t st);
 int cu_reduce_take(const struct fdk_all_reduce_args *a, fdk_stream_t st);
 int cu_kv_share(const struct fdk_kv_share_args *a, fdk_stream_t st);
 int cu_row_share(const struct fdk_row_share_args *a, fdk_stream_t st);
+/* Sums inside a kernel of many operations (mega.cuh). Of the rank that the device is, its space of
+ * the group, and where in every workspace CU_MEET_BYTES are that such kernels alone write.
+ * -ENOTSUP: not all ranks can run one. */
+#define CU_MEET_RANKS 4
+#define CU_MEET_BYTES (1 << 20)
+int cu_group_room(struct fdk_group *g, const struct cu_dev *d, struct coll_space *ret,
+    uint64_t *ret_at);
+/* The rank has bound such a kernel, `what` says which; times -1: it is free again. */
+void cu_group_bound(struct fdk_group *g, const struct cu_dev *d, uint64_t what);
+/* Have all ranks bound the same? If not, none launches what it has. */
+int cu_group_agrees(struct fdk_group *g);
 cudaError_t cu_collective_load(void);
 
 /* probe.cu */

@@ -106,6 +106,8 @@ extern "C" {
 const struct fdk_fusion cu_fusions[CU_FUSIONS] = {
     { "decode_layers", "mega_kernel", { CU_MEGA_KINDS }, 9, 0, cu_mega_covers,
         cu_mega_prepare, cu_mega_release, cu_mega_run },
+    { "decode_layers_ranks", "mega_kernel", { CU_MEGA_RANKS_KINDS }, 9, 0, cu_mega_covers,
+        cu_mega_prepare, cu_mega_release, cu_mega_run },
     { "gemm_silu_mul", "mid_kernel", { FDK_OP_GEMM, FDK_OP_SILU_MUL }, 2, 1, mid_covers,
         NULL, NULL, mid_launch },
     { "gemm_silu_mul_wide", "joint_kernel", { FDK_OP_GEMM, FDK_OP_SILU_MUL }, 2, 1,

@@ -12,12 +12,16 @@
  * Every block keeps a residual stream and makes norms of its own; rotation belongs to
  * attention, and silu_mul to the product of gate and up.
  *
+ * Ranks that share a model (kernels/collective.h) run it side by side and sum what o and down are
+ * at each without leaving it (mega_meet.cuh).
+ *
  * mega.cu finds the layers of a program and launches them, mega_kernel.cu runs them: mega_ring.cuh asks for weights, mega_x.cuh makes a product's
  * input, mega_gemm.cuh the product, mega_attention.cuh the rest.
  */
 #ifndef FDD_KERNELS_CUDA_SM90_MEGA_CUH
 #define FDD_KERNELS_CUDA_SM90_MEGA_CUH
 
+#include "kernels/collective_plan.h"
 #include "kernels/cuda/fdk_cuda.cuh"
 #include "kernels/cuda/sm90/sm90.cuh"
 
@@ -32,6 +36,7 @@
 #define MEGA_GROUP   8           /* query heads of a KV head, at most */
 #define MEGA_SPLITS  32          /* of a KV head's tokens, at most */
 #define MEGA_WORDS   (1 << 19)   /* that blocks exchange in a layer, at most */
+#define MEGA_RANKS   CU_MEET_RANKS /* that sum, at most: every block reads what all wrote */
 
 enum mega_product { MEGA_QKV, MEGA_O, MEGA_GU, MEGA_DOWN, MEGA_PRODUCTS };
 
@@ -64,6 +69,13 @@ struct mega_state {
     __align__(128) uint2 word[2][MEGA_WORDS]; /* layers take turns */
 };
 
+/* The same of a rank's workspace, CU_MEET_BYTES that all ranks write to: sums of o and of down. */
+struct mega_room {
+    uint32_t epoch;              /* of the last layer of the last launch; its own rank's */
+    __align__(128) uint64_t packet[2][2][MEGA_RANKS][MEGA_C_MOST / 2]; /* layers take turns */
+};
+static_assert(sizeof(struct mega_room) <= CU_MEET_BYTES, "what a group has for it");
+
 struct mega_list {
     struct fdk_batch b;
     struct fdk_kv kv;
@@ -76,6 +88,9 @@ struct mega_list {
     uint32_t *n_done;
     struct mega_shape shape[MEGA_PRODUCTS];
     struct mega_places at;
+    struct coll_space space;     /* of the ranks that sum; n 0: there is one alone */
+    uint64_t room_at;            /* in the workspaces */
+    struct cu_claim *claim;
     int32_t type;                /* of weights */
     int32_t n;                   /* layers */
     int32_t C, F, H, K, D, rot;

@@ -9,6 +9,7 @@
 #define FDD_KERNELS_CUDA_SM90_MEGA_GEMM_CUH
 
 #include "kernels/cuda/sm90/attention_split_mma.cuh"
+#include "kernels/cuda/sm90/mega_meet.cuh"
 #include "kernels/cuda/sm90/mega_ring.cuh"
 #include "kernels/cuda/sm90/mega_x.cuh"
 
@@ -244,20 +245,25 @@ struct gemm_to {
     struct words words;
     int at;
     void *y;                     /* NULL: words */
+    struct meet_at meet;         /* or these */
 };
 
+template<bool RANKS>
 static __device__ __forceinline__ void
-result_put(const struct gemm_to &to, int n, uint32_t pair)
+result_put(const struct gemm_to &to, int n, uint32_t two)
 {
     if (to.y != NULL)
-        ((uint32_t *)to.y)[n / 2] = pair;
+        ((uint32_t *)to.y)[n / 2] = two;
+    else if (RANKS && to.meet.meet != NULL)
+        meet_put(to.meet, n / 2, two);
     else
-        word_put(to.words, to.at + word_of_pair(n / 2), pair);
+        word_put(to.words, to.at + word_of_pair(n / 2), two);
 }
 
 /* The warps' sums of a round made results, by PUT threads: thread i has row i % 16 of row
  * group i / 16, which is row n of w; those of pairs a row of gate with its row of up 16
  * lanes behind. */
+template<bool RANKS>
 static __device__ __forceinline__ void
 round_put(const float *sums, int i, int pairs, int n_group, int n, float scale, float bias,
     const struct gemm_to &to)
@@ -276,7 +282,7 @@ round_put(const float *sums, int i, int pairs, int n_group, int n, float scale, 
     }
     float other = __shfl_down_sync(0xffffffffu, y, 1);
     if (i / 16 < n_group && i % 2 == 0 && (!pairs || i / 16 % 2 == 0))
-        result_put(to, n, pack<__nv_bfloat16>(y, other));
+        result_put<RANKS>(to, n, pack<__nv_bfloat16>(y, other));
 }
 
 /* A kernel argument that is indexed is loaded again wherever it is used, which takes
@@ -289,7 +295,7 @@ in_register(int v)
 }
 
 /* turn: which half of sums is next, and which threads are to make results of them. */
-template<int W>
+template<int W, bool RANKS>
 static __device__ __forceinline__ void
 mega_run_product(const struct mega_matrix &m, const struct mega_shape &shape, int pairs,
     struct mega_ring *r, ring_at &at, const unsigned char *x,
@@ -320,7 +326,7 @@ mega_run_product(const struct mega_matrix &m, const struct mega_shape &shape, in
         } while (i < ROUND && more);
         mega_sync();
         if (mine >= 0 && mine < PUT)
-            round_put(sums[turn], mine, pairs, i, n, scale, bias, to);
+            round_put<RANKS>(sums[turn], mine, pairs, i, n, scale, bias, to);
         turn ^= 1;
     }
 }

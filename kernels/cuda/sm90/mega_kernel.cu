@@ -12,6 +12,7 @@ struct mega_shared {
     __align__(16) float sums[2][ROUND * SUMS];
     __align__(16) struct mega_layer layer[2]; /* the one that runs and the next one */
     struct att_place place;
+    struct mega_meet meet;
     float part[MEGA_WARPS];
 };
 static_assert(sizeof(struct mega_shared) <= 232448, "what a block may have");
@@ -25,11 +26,22 @@ fetch_layer(const struct mega_list &l, struct mega_shared *s, int i)
         ((uint32_t *)&s->layer[i & 1])[threadIdx.x] = from[threadIdx.x];
 }
 
-/* The norm before product p of layer i. */
-static __device__ __forceinline__ struct norm_of
-norm_before(const struct mega_list &l, const struct mega_layer &y, int i,
-    enum mega_product p, const struct words &w)
+/* Of layer i, or of what is added before the first one, nothing. */
+template<bool RANKS>
+static __device__ __forceinline__ struct meet_at
+meet_of(const struct mega_shared *s, uint32_t met, int i, int sum)
 {
+    struct meet_at m = { RANKS && i >= 0 ? &s->meet : NULL, met + 1 + (uint32_t)i, sum };
+    return m;
+}
+
+/* The norm before product p of layer i. */
+template<bool RANKS>
+static __device__ __forceinline__ struct norm_of
+norm_before(const struct mega_list &l, const struct mega_shared *s, int i,
+    enum mega_product p, const struct words &w, uint32_t met)
+{
+    const struct mega_layer &y = s->layer[i & 1];
     const int first = i == 0 && p == MEGA_QKV;
     float *mine = l.state->x[blockIdx.x];
     struct norm_of n;
@@ -37,39 +49,58 @@ norm_before(const struct mega_list &l, const struct mega_layer &y, int i,
     n.add = first ? (const uint4 *)l.add : NULL;
     n.words = words_of(l, p == MEGA_QKV ? w.epoch - 1 : w.epoch);
     n.at = first ? -1 : p == MEGA_QKV ? l.at.down : l.at.o;
+    n.meet = meet_of<RANKS>(s, met, p == MEGA_QKV ? i - 1 : i, p == MEGA_QKV);
     n.to = mine;
     n.weight = y.norm[p == MEGA_GU];
     return n;
 }
 
 /* A product's input, in s->x. */
-template<int W>
+template<int W, bool RANKS>
 static __device__ __forceinline__ void
 input(const struct mega_list &l, struct mega_shared *s, int i, enum mega_product p,
-    const struct words &w)
+    const struct words &w, uint32_t met)
 {
     if (p == MEGA_QKV || p == MEGA_GU)
-        x_norm<W>(s->x, norm_before(l, s->layer[i & 1], i, p, w), l.C, l.eps, s->part);
+        x_norm<W, RANKS>(s->x, norm_before<RANKS>(l, s, i, p, w, met), l.C, l.eps, s->part);
     else if ((int)blockIdx.x < l.shape[p].N / 16)
         x_take<W>(s->x, w, p == MEGA_O ? l.at.att : l.at.hidden, l.shape[p].K);
 }
 
 /* Where a product's results go. */
+template<bool RANKS>
 static __device__ __forceinline__ struct gemm_to
-output(const struct mega_list &l, int i, enum mega_product p, const struct words &w)
+output(const struct mega_list &l, const struct mega_shared *s, int i, enum mega_product p,
+    const struct words &w, uint32_t met)
 {
     const int at = p == MEGA_QKV ? l.at.qkv : p == MEGA_O ? l.at.o : p == MEGA_GU ?
         l.at.hidden : l.at.down;
-    struct gemm_to to = { w, at, p == MEGA_DOWN && i + 1 == l.n ? l.y : NULL };
+    struct gemm_to to = { w, at, p == MEGA_DOWN && i + 1 == l.n ? l.y : NULL,
+        meet_of<RANKS>(s, met, p == MEGA_O || p == MEGA_DOWN ? i : -1, p == MEGA_DOWN) };
     return to;
 }
 
+/* Of rank q; a barrier follows. */
+static __device__ __forceinline__ void
+meet_begin(struct mega_meet *m, const struct mega_list &l, int q)
+{
+    m->room[q] = q < l.space.n ? (struct mega_room *)(l.space.base[q] + l.room_at) : NULL;
+    if (q != 0)
+        return;
+    m->space = &l.space;
+    m->claim = l.claim;
+    m->n = l.space.n;
+    m->rank = l.space.rank;
+}
+
 /* The warps that compute. */
-template<int W, int D>
+template<int W, int D, bool RANKS>
 static __device__ __forceinline__ void
 run_all(const struct mega_list &l, struct mega_shared *s)
 {
     const uint32_t before = *(volatile uint32_t *)&l.state->epoch;
+    const uint32_t met = RANKS ?
+        *(volatile uint32_t *)&s->meet.room[s->meet.rank]->epoch : 0;
     ring_at at = { 0, 0 };
     int turn = 0;
     fetch_layer(l, s, 0);
@@ -83,9 +114,9 @@ run_all(const struct mega_list &l, struct mega_shared *s)
             att_prefetch(s->place, l, s->layer[i & 1].kv_layer);
         if (p == MEGA_GU && i + 1 < l.n)
             fetch_layer(l, s, i + 1);
-        input<W>(l, s, i, p, w);
-        mega_run_product<W>(s->layer[i & 1].m[p], l.shape[p], p == MEGA_GU, &s->ring,
-            at, s->x, s->sums, turn, output(l, i, p, w));
+        input<W, RANKS>(l, s, i, p, w, met);
+        mega_run_product<W, RANKS>(s->layer[i & 1].m[p], l.shape[p], p == MEGA_GU, &s->ring,
+            at, s->x, s->sums, turn, output<RANKS>(l, s, i, p, w, met));
         if (p == MEGA_QKV)
             mega_run_attention<D>((struct att_room<D> *)s->x, s->place, l,
                 s->layer[i & 1], w);
@@ -97,11 +128,13 @@ run_all(const struct mega_list &l, struct mega_shared *s)
         l.x[i] = l.state->x[0][i];
     if (threadIdx.x == 0) {
         l.state->epoch = before + (uint32_t)l.n;
+        if (RANKS)
+            s->meet.room[s->meet.rank]->epoch = met + (uint32_t)l.n;
         atomicAdd(l.n_done, (uint32_t)(l.n * max(0, min(l.n_work_max, *l.n_work))));
     }
 }
 
-template<int W, int D>
+template<int W, int D, bool RANKS>
 static __global__ void __launch_bounds__(MEGA_THREADS + 32, 1)
 mega_kernel(const __grid_constant__ struct mega_list l)
 {
@@ -111,9 +144,11 @@ mega_kernel(const __grid_constant__ struct mega_list l)
         return;
     if (threadIdx.x == 0)
         ring_start(&s->ring);
+    if (RANKS && threadIdx.x < MEGA_RANKS)
+        meet_begin(&s->meet, l, (int)threadIdx.x);
     __syncthreads();
     if (threadIdx.x < MEGA_THREADS)
-        run_all<W, D>(l, s);
+        run_all<W, D, RANKS>(l, s);
     else if (threadIdx.x == MEGA_THREADS)
         ring_feed<W>(l, &s->ring);
 }
@@ -144,19 +179,14 @@ mega_maps_make(struct mega_maps *m, const void *w, const float *scale, int N, in
 
 typedef void (*mega_fn)(const struct mega_list);
 
+#define OF(type, D) { type, D, { mega_kernel<type, D, false>, mega_kernel<type, D, true> } }
 static const struct {
     enum fdk_dtype type;
     int D;
-    mega_fn kernel;
+    mega_fn kernel[2];               /* of one rank alone, of ranks that sum */
 } kernels[] = {
-    { FDK_BF16, 64, mega_kernel<FDK_BF16, 64> },
-    { FDK_BF16, 128, mega_kernel<FDK_BF16, 128> },
-    { FDK_F8E4M3, 64, mega_kernel<FDK_F8E4M3, 64> },
-    { FDK_F8E4M3, 128, mega_kernel<FDK_F8E4M3, 128> },
-    { FDK_I8, 64, mega_kernel<FDK_I8, 64> },
-    { FDK_I8, 128, mega_kernel<FDK_I8, 128> },
-    { FDK_I4, 64, mega_kernel<FDK_I4, 64> },
-    { FDK_I4, 128, mega_kernel<FDK_I4, 128> },
+    OF(FDK_BF16, 64), OF(FDK_BF16, 128), OF(FDK_F8E4M3, 64), OF(FDK_F8E4M3, 128),
+    OF(FDK_I8, 64), OF(FDK_I8, 128), OF(FDK_I4, 64), OF(FDK_I4, 128),
 };
 #define N_KERNEL (sizeof(kernels) / sizeof(kernels[0]))
 
@@ -175,7 +205,7 @@ mega_launch(const struct mega_list *l, int n_block, cudaStream_t s)
     c.numAttrs = 1;
     for (size_t i = 0; i < N_KERNEL; i++)
         if (kernels[i].type == l->type && kernels[i].D == l->D)
-            return cudaLaunchKernelEx(&c, kernels[i].kernel, *l);
+            return cudaLaunchKernelEx(&c, kernels[i].kernel[l->space.n > 0], *l);
     return cudaErrorInvalidValue;
 }
 
@@ -184,8 +214,8 @@ mega_kernel_fits(int dev)
 {
     int n = 0, together = 0;
     cudaError_t e = cudaDeviceGetAttribute(&together, cudaDevAttrCooperativeLaunch, dev);
-    for (size_t i = 0; i < N_KERNEL && e == cudaSuccess && together; i++) {
-        e = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&n, kernels[i].kernel,
+    for (size_t i = 0; i < 2 * N_KERNEL && e == cudaSuccess && together; i++) {
+        e = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&n, kernels[i / 2].kernel[i % 2],
             MEGA_THREADS + 32, sizeof(struct mega_shared));
         if (n < 1)
             break;
@@ -198,8 +228,8 @@ cudaError_t
 mega_kernel_load(void)
 {
     cudaError_t e = cu_find_encode(&encode);
-    for (size_t i = 0; i < N_KERNEL && e == cudaSuccess; i++)
-        e = cudaFuncSetAttribute((const void *)kernels[i].kernel,
+    for (size_t i = 0; i < 2 * N_KERNEL && e == cudaSuccess; i++)
+        e = cudaFuncSetAttribute((const void *)kernels[i / 2].kernel[i % 2],
             cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(struct mega_shared));
     return e;
 }

@@ -14,7 +14,8 @@
 
 #include "kernels/cuda/sm90/mega.cuh"
 
-#define SPINS_MOST (1u << 25)    /* of about a microsecond: then something is wrong */
+#define SPINS_MOST (1u << 30)    /* of about a microsecond, longer than a rank waits for
+                                    another one: then something is wrong */
 
 struct words {
     uint2 *word;                 /* of this layer */

@@ -14,6 +14,7 @@
 #define FDD_KERNELS_CUDA_SM90_MEGA_X_CUH
 
 #include "kernels/cuda/generic/vec8.cuh"
+#include "kernels/cuda/sm90/mega_meet.cuh"
 #include "kernels/cuda/sm90/mega_words.cuh"
 
 #define DIGITS 3
@@ -219,33 +220,48 @@ struct norm_of {
     const uint4 *add;            /* plus these, bf16; NULL: */
     struct words words;          /* words from `at` on, */
     int at;                      /* -1: nothing */
+    struct meet_at meet;         /* or sums over the ranks */
     float *to;                   /* [C] the stream now */
     const float *weight;         /* [C] */
 };
 
+template<bool RANKS>
 static __device__ __forceinline__ void
 norm_take(uint4 add[MEGA_UNITS], const struct norm_of &n, int C)
 {
     const int i = (int)threadIdx.x, all = (C / 8 - i + MEGA_THREADS - 1) / MEGA_THREADS;
-    if (n.add == NULL) {
+    if (RANKS && n.meet.meet != NULL) {
+#pragma unroll
+        for (int k = 0; k < MEGA_UNITS; k += 2)  /* more take more registers than there are */
+            meet_take<2>(add + k, n.meet, word_of_piece(i) + 4 * MEGA_THREADS * k,
+                4 * MEGA_THREADS, all - k);
+        return;
+    }
+    if (!RANKS && n.add == NULL) {
         words_take4<MEGA_UNITS>(add, n.words, n.at + word_of_piece(i), 4 * MEGA_THREADS,
             n.at < 0 ? 0 : all);
         return;
     }
 #pragma unroll
     for (int k = 0; k < MEGA_UNITS; k++)
-        add[k] = k < all ? n.add[i + k * MEGA_THREADS] : make_uint4(0, 0, 0, 0);
+        add[k] = k < all && n.add != NULL ? n.add[i + k * MEGA_THREADS] :
+            make_uint4(0, 0, 0, 0);
 }
 
 /* x is the norm of the residual stream. */
-template<int W>
+template<int W, bool RANKS>
 static __device__ __forceinline__ void
 x_norm(unsigned char *x, const struct norm_of &n, int C, float eps, float *part)
 {
-    const struct norm_row before = row_load(n.from, C), weight = row_load(n.weight, C);
+    const struct norm_row before = row_load(n.from, C);
+    struct norm_row weight;
     float v[MEGA_UNITS][8], sum = 0;
     uint4 add[MEGA_UNITS];
-    norm_take(add, n, C);
+    if (!RANKS)
+        weight = row_load(n.weight, C);
+    norm_take<RANKS>(add, n, C);
+    if (RANKS)                                   /* sums take the registers */
+        weight = row_load(n.weight, C);
 #pragma unroll
     for (int k = 0; k < MEGA_UNITS; k++) {
         const struct cu_raw8<__nv_bfloat16> raw = { { add[k] } };
