@@ -661,7 +661,7 @@ defaults(int32_t n_rank, int in_host)
     if (in_host)
         return host;
     struct coll_default d = { 64u << 20, n_rank == 2 ? UINT64_MAX : n_rank <= 4 ? 512u << 10 :
-        256u << 10, n_rank == 2 ? 512u << 10 : 256u << 10, CHANNELS };
+        256u << 10, n_rank == 2 ? 512u << 10 : 64u << 10, CHANNELS };
     return d;
 }
 

@@ -16,7 +16,7 @@
 #define OK(call)  assert_int_equal((call), 0)
 #define POISON    0x7f
 #define GUARD     64
-#define MAX_BUF   160
+#define MAX_BUF   400
 #define LIMIT_US  400000 /* of tests in which a rank does not come */
 #define FREEZE_US 120000000
 
