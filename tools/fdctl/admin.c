@@ -625,8 +625,8 @@ show_debug(json_t *o, const void *args)
 }
 
 /* For the help alone: debug_question() takes the words. */
-static const struct fct_opt debug_opts[] = { { "level", 0, "", NULL, .id = 2 },
-    { "topic", 0, "", NULL, .id = 2 }, { "group", 0, "", NULL, .id = 2 }, JSON };
+static const struct fct_opt debug_opts[] = { { "level", 0, "", .help = NULL },
+    { "topic", 0, "", .help = NULL }, { "group", 0, "", .help = NULL }, JSON };
 
 static const struct fct_line debug_line = {
     .usage = "fdctl debug [--level LEVEL] [--topic TOPIC=LEVEL]... [+BIT -BIT... |\n"

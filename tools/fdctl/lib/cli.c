@@ -107,7 +107,7 @@ unknown_option(const struct fct_cli *c, const struct fct_opt *opts, const char *
         cmd[0] ? " " : "");
 }
 
-/* The tables of getopt_long(). */
+/* The tables of getopt_long(), to which a long option is its place behind all letters. */
 #define A_LONG 256
 struct tables {
     struct option longs[FCT_OPTS_MAX + 1];
@@ -129,7 +129,7 @@ make_tables(const struct fct_opt *opts, int is_main, struct tables *ret)
             o->arg == NULL         ? no_argument
                 : o->arg[0] == '[' ? optional_argument
                                    : required_argument,
-            NULL, A_LONG };
+            NULL, A_LONG + (int)i };
         if (o->letter == 0)
             continue;
         *s++ = o->letter;
@@ -140,42 +140,18 @@ make_tables(const struct fct_opt *opts, int is_main, struct tables *ret)
     ret->longs[i] = (struct option){ NULL, 0, NULL, 0 };
 }
 
-/* The row whose whole name the word "--name" or "--name=value" has. */
-static const struct fct_opt *
-row_named(const struct fct_opt *opts, const char *word)
-{
-    size_t n = strcspn(word + 2, "=");
-
-    for (; opts->name != NULL; opts++)
-        if (n > 0 && strncmp(opts->name, word + 2, n) == 0 && opts->name[n] == '\0')
-            return opts;
-    return NULL;
-}
-
-static const struct fct_opt *
-row_lettered(const struct fct_opt *opts, int letter)
-{
-    while (opts->name != NULL && opts->letter != letter)
-        opts++;
-    return opts->name != NULL ? opts : NULL;
-}
-
 int
 fct_cli_next(struct fct_cli *c, const struct fct_opt *opts)
 {
-    int next = c->at > 0 ? c->at : 1, id;
+    int next = c->at > 0 ? c->at : 1, id, which, i = 0;
     const char *word = next < c->argc ? c->argv[next] : "";
-    const struct fct_opt *o = NULL;
+    size_t n = strncmp(word, "--", 2) == 0 ? strcspn(word, "=") : 0;
     struct tables t;
 
     if (c->no_more) {
         c->value = c->at < c->argc ? c->argv[c->at++] : NULL;
         return c->value != NULL ? FCT_CLI_WORD : FCT_CLI_END;
     }
-    /* getopt_long() takes the beginning of a name for it */
-    if (strncmp(word, "--", 2) == 0 && word[2] != '\0' &&
-        (o = row_named(opts, word)) == NULL)
-        return unknown_option(c, opts, word + 2);
     if (c->at == 0)
         optind = 0; /* a new line */
     opterr = 0;
@@ -189,16 +165,20 @@ fct_cli_next(struct fct_cli *c, const struct fct_opt *opts)
     }
     if (id == 1)
         return FCT_CLI_WORD;
-    if (o == NULL)
-        o = row_lettered(opts, id == '?' || id == ':' ? optopt : id);
-    if (o == NULL)
+    which = id == '?' || id == ':' ? optopt : id;
+    /* getopt_long() takes the beginning of a name for it */
+    if (n > 0 && (n == 2 || which < A_LONG || strlen(opts[which - A_LONG].name) + 2 != n))
+        return unknown_option(c, opts, word + 2);
+    while (opts[i].name != NULL && i != which - A_LONG && opts[i].letter != which)
+        i++;
+    if (opts[i].name == NULL)
         return bad(c, "unknown option -%c; see --help", optopt);
     if (id == '?')
-        return bad(c, "--%s takes no value", o->name);
+        return bad(c, "--%s takes no value", opts[i].name);
     if (id == ':')
-        return bad(c, "--%s needs a value: --%s %s", o->name, o->name, o->arg);
-    c->row = o;
-    return o->id != 0 ? o->id : FCT_CLI_ROW;
+        return bad(c, "--%s needs a value: --%s %s", opts[i].name, opts[i].name,
+            opts[i].arg);
+    return i;
 }
 
 /* ---- help ---------------------------------------------------------------------- */
@@ -332,7 +312,7 @@ fct_take(const struct fct_line *l, const struct fct_opt *o, const char *value, v
         return o->fn(args, value);
     case FCT_T_PARAM:
         return fct_req_set_opt((struct fct_req *)(void *)(args + l->req - 1), o, value);
-    case FCT_BY_ID:
+    case FCT_T_HELP:
         break;
     }
     return 0;
@@ -403,10 +383,10 @@ fct_parse(const struct fct_line *l, int argc, char **argv, void *args)
     while (rc == 0 && (id = fct_cli_next(&c, opts)) != FCT_CLI_END) {
         if (id == FCT_CLI_BAD)
             return FCT_EX_USAGE;
-        if (id == FCT_ID_HELP)
+        if (id != FCT_CLI_WORD && opts[id].take == FCT_T_HELP)
             return fct_help(l);
         rc = id == FCT_CLI_WORD ? take_word(l, argv[0], c.value, args)
-                                : fct_take(l, c.row, c.value, args);
+                                : fct_take(l, &opts[id], c.value, args);
     }
     return rc == 0 ? FCT_GO : rc;
 }

@@ -60,7 +60,7 @@
 /* What an option does with its value: the commands' arguments are a struct, in which
  * the row's field lies at an offset. */
 enum fct_take {
-    FCT_BY_ID,  /* nothing: fct_cli_next() returns the row's id */
+    FCT_T_HELP, /* nothing: the command's help is printed */
     FCT_T_FLAG, /* int: 1 */
     FCT_T_TEXT, /* const char *: the value, not copied */
     FCT_T_U64,  /* uint64_t, at most hi */
@@ -77,7 +77,6 @@ struct fct_opt {
     char letter;      /* 0: none */
     const char *arg;  /* name of its value in the help; NULL: has none */
     const char *help; /* "": the help leaves it out */
-    int id;           /* > 0, for FCT_BY_ID */
     enum fct_take take;
     size_t at;
     size_t has; /* 1 + offset of an int that becomes 1; 0: none */
@@ -119,10 +118,9 @@ struct fct_opt {
 #define FCT_HAS(field) .has = 1 + offsetof(FCT_ARGS, field)
 /* value of an option that is written "--name=value" or left out; not in the help */
 #define FCT_MAYBE          "[]"
-#define FCT_ID_HELP        1
 #define FCT_OPT_END        FCT_ROW(.name = NULL)
 #define FCT_OPT_HEAD(text) FCT_ROW("", 0, NULL, .help = text)
-#define FCT_OPT_HELP       FCT_ROW("help", 'h', NULL, .help = "this text", .id = FCT_ID_HELP)
+#define FCT_OPT_HELP       FCT_ROW("help", 'h', NULL, .help = "this text")
 
 enum fct_hint { FCT_HINT_NONE, FCT_HINT_USAGE, FCT_HINT_SEE };
 #define FCT_OPERANDS_MAX 16
@@ -170,19 +168,17 @@ fct_take(const struct fct_line *l, const struct fct_opt *o, const char *value, v
 int fct_set(const struct fct_line *l, const char *name, const char *value, void *args);
 
 struct fct_cli {
-    int argc, is_main;         /* is_main: ends at the first word */
-    char **argv;               /* argv[0] is the command's name, unless is_main */
-    const char *value;         /* of the last option, or the word itself */
-    int at;                    /* the next word; 0: not begun */
-    int no_more;               /* only words follow */
-    const struct fct_opt *row; /* of the last option */
+    int argc, is_main; /* is_main: ends at the first word */
+    char **argv;       /* argv[0] is the command's name, unless is_main */
+    const char *value; /* of the last option, or the word itself */
+    int at;            /* the next word; 0: not begun */
+    int no_more;       /* only words follow */
 };
 #define FCT_OPTS_MAX 96
-#define FCT_CLI_END  0
-#define FCT_CLI_WORD (-1)
-#define FCT_CLI_BAD  (-2) /* message printed */
-#define FCT_CLI_ROW  (-3) /* an option without an id: row */
-/* Next option's id, or FCT_CLI_*. No abbreviations. An option whose arg begins with
+#define FCT_CLI_END  (-1)
+#define FCT_CLI_WORD (-2)
+#define FCT_CLI_BAD  (-3) /* message printed */
+/* Next option's place in opts, or FCT_CLI_*. No abbreviations. An option whose arg begins with
  * "[" may have a value, behind "=" alone: value is NULL without. */
 int fct_cli_next(struct fct_cli *c, const struct fct_opt *opts);
 void fct_help_opts(const struct fct_opt *opts);

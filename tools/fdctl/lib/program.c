@@ -17,9 +17,8 @@
 struct main_args {
     const char *socket, *admin, *dir, *instance;
     double timeout_s, wait_s;
+    int help, version;
 };
-
-enum { O_HELP = 1, O_VERSION };
 
 #define FCT_ARGS struct main_args
 static const struct fct_opt main_opts[] = {
@@ -32,8 +31,8 @@ static const struct fct_opt main_opts[] = {
         "wait this many seconds for an answer (30; 0: for ever)", .range = "0 to 86400"),
     FCT_REAL(0, "wait", "S", wait_s, 0, 864000,
         "first wait until the daemon is ready, at most S seconds", .range = "0 to 864000"),
-    { "help", 'h', NULL, "this text", .id = O_HELP },
-    { "version", 'V', NULL, "version", .id = O_VERSION }, FCT_OPT_END
+    FCT_FLAG('h', "help", help, "this text"),
+    FCT_FLAG('V', "version", version, "version"), FCT_OPT_END
 };
 
 static int
@@ -152,11 +151,11 @@ fct_main(const char *prog, const struct fct_cmd *cmds, int argc, char **argv)
 
     log_fill_std();
     fct_prog = prog;
-    while (rc == 0 && (id = fct_cli_next(&c, main_opts)) == FCT_CLI_ROW)
-        rc = fct_take(&line, c.row, c.value, &a);
-    if (id == O_HELP)
+    while (rc == 0 && !a.help && !a.version && (id = fct_cli_next(&c, main_opts)) >= 0)
+        rc = fct_take(&line, &main_opts[id], c.value, &a);
+    if (a.help)
         return help(cmds);
-    if (id == O_VERSION)
+    if (a.version)
         return version();
     if (id == FCT_CLI_BAD)
         return FCT_EX_USAGE;
