@@ -43,7 +43,7 @@ test_reading(void **state)
     assert_int_equal(mkfifo(path, 0600), 0);
     assert_int_equal(doc_read(&d, "/proc/fifo", text, sizeof(text)), -EINVAL);
     assert_int_equal(doc_read(&d, "/proc/none", text, sizeof(text)), -ENOENT);
-    assert_int_equal(doc_read_line(&d, "/proc/x/y", text, 1), -ENODATA);
+    assert_int_equal(doc_value(&d, "/proc/x/y", NULL, text, 1), -ENODATA);
 }
 
 /* ---- system ----------------------------------------------------------------- */

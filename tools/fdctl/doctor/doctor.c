@@ -184,15 +184,6 @@ doc_read(const struct doc *d, const char *path, char *ret, size_t ret_bytes)
 }
 
 int
-doc_read_line(const struct doc *d, const char *path, char *ret, size_t ret_bytes)
-{
-    ssize_t n = doc_read(d, path, ret, ret_bytes);
-
-    ret[strcspn(ret, "\n")] = '\0';
-    return n < 0 ? (int)n : ret[0] != '\0' ? 0 : -ENODATA;
-}
-
-int
 doc_u64(const char *text, uint64_t *ret)
 {
     uint64_t v;
@@ -235,12 +226,12 @@ doc_value(const struct doc *d, const char *path, const char *key, char *ret,
     size_t ret_bytes)
 {
     char text[8192];
+    ssize_t n = doc_read(d, path, text, sizeof(text));
 
-    if (key == NULL)
-        return doc_read_line(d, path, ret, ret_bytes);
-    return doc_read(d, path, text, sizeof(text)) > 0
-        ? doc_field(text, key, ret, ret_bytes)
-        : -ENOENT;
+    if (key != NULL)
+        return doc_field(text, key, ret, ret_bytes);
+    snprintf(ret, ret_bytes, "%.*s", (int)strcspn(text, "\n"), text);
+    return n < 0 ? (int)n : ret[0] != '\0' ? 0 : -ENODATA;
 }
 
 int

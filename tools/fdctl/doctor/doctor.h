@@ -84,14 +84,13 @@ const char *doc_below(const struct doc *d, const char *path, char ret[PATH_MAX +
 /* A regular file below the root, as far as it fits; a NUL follows. Its length
  * or -errno. */
 ssize_t doc_read(const struct doc *d, const char *path, char *ret, size_t ret_bytes);
-/* Its first line without the newline; 0 or -errno. */
-int doc_read_line(const struct doc *d, const char *path, char *ret, size_t ret_bytes);
 /* One unsigned number, kB are turned into bytes; 0, or -ERANGE for "max" and the like. */
 int doc_u64(const char *text, uint64_t *ret);
 /* Value of the line "key..." in a text of such lines, without blanks and
  * colons before it; 0 or -ENOENT. */
 int doc_field(const char *text, const char *key, char *ret, size_t ret_bytes);
-/* doc_field() of a file, or its first line where key is NULL; 0 or -errno. */
+/* doc_field() of a file, or where key is NULL its first line without the newline; 0 or
+ * -errno. */
 int doc_value(const struct doc *d, const char *path, const char *key, char *ret,
     size_t ret_bytes);
 int doc_number(const struct doc *d, const char *path, const char *key, uint64_t *ret);

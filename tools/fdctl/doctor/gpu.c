@@ -40,10 +40,10 @@ count_pci(const struct doc *d)
         const char *dev = strrchr(g.gl_pathv[i], '/') + 1;
 
         snprintf(path, sizeof(path), "/sys/bus/pci/devices/%.16s/vendor", dev);
-        if (doc_read_line(d, path, line, sizeof(line)) != 0 || strcmp(line, "0x10de") != 0)
+        if (doc_value(d, path, NULL, line, sizeof(line)) != 0 || strcmp(line, "0x10de") != 0)
             continue;
         snprintf(path, sizeof(path), "/sys/bus/pci/devices/%.16s/class", dev);
-        n += doc_read_line(d, path, line, sizeof(line)) == 0 &&
+        n += doc_value(d, path, NULL, line, sizeof(line)) == 0 &&
             strncmp(line, "0x03", 4) == 0;
     }
     globfree(&g);
@@ -57,7 +57,7 @@ module_version(const struct doc *d, char ret[64])
 {
     char line[256], *rest = line, *p;
 
-    if (doc_read_line(d, "/proc/driver/nvidia/version", line, sizeof(line)) != 0)
+    if (doc_value(d, "/proc/driver/nvidia/version", NULL, line, sizeof(line)) != 0)
         return -ENOENT;
     while ((p = strsep(&rest, " ")) != NULL)
         if (isdigit((unsigned char)*p) && p[strspn(p, "0123456789")] == '.') {

@@ -43,7 +43,7 @@ may_lock_all(const struct doc *d)
     unsigned long long inside = 1, outside = 1, n = 0;
     char path[64], line[128], caps[32];
 
-    return doc_read_line(d, doc_proc(d, "/uid_map", path), line, sizeof(line)) == 0 &&
+    return doc_value(d, doc_proc(d, "/uid_map", path), NULL, line, sizeof(line)) == 0 &&
         sscanf(line, "%llu %llu %llu", &inside, &outside, &n) == 3 && inside == 0 &&
         outside == 0 && n == UINT32_MAX &&
         doc_value(d, doc_proc(d, "/status", path), "CapEff", caps, sizeof(caps)) == 0 &&
@@ -180,7 +180,7 @@ chosen(const struct doc *d, const char *path, char ret[32])
 {
     char line[128];
 
-    return doc_read_line(d, path, line, sizeof(line)) == 0 &&
+    return doc_value(d, path, NULL, line, sizeof(line)) == 0 &&
             sscanf(strchrnul(line, '['), "[%31[^]]", ret) == 1
         ? 0
         : -ENOENT;

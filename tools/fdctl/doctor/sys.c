@@ -200,7 +200,7 @@ count_of(const struct doc *d, const char *path)
 {
     char list[512];
 
-    return doc_read_line(d, path, list, sizeof(list)) == 0 ? doc_count_list(list) : 0;
+    return doc_value(d, path, NULL, list, sizeof(list)) == 0 ? doc_count_list(list) : 0;
 }
 
 static void
@@ -277,8 +277,8 @@ check_virtual(struct doc *d, const char *cpuinfo, const char *flags)
     int is_guest = has_flag(flags, "hypervisor");
 
     if (is_guest)
-        (void)doc_read_line(d, "/sys/class/dmi/id/sys_vendor", vendor, sizeof(vendor));
-    (void)doc_read_line(d, "/run/systemd/container", kind, sizeof(kind));
+        (void)doc_value(d, "/sys/class/dmi/id/sys_vendor", NULL, vendor, sizeof(vendor));
+    (void)doc_value(d, "/run/systemd/container", NULL, kind, sizeof(kind));
     if (kind[0] == '\0' && access(DOC_BELOW(d, "/.dockerenv"), F_OK) == 0)
         strcpy(kind, "docker");
     if (is_guest && steal >= 0.02)
