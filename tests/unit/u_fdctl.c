@@ -225,15 +225,20 @@ static void
 test_utf8(void **state)
 {
     (void)state;
-    assert_int_equal(fct_utf8_error("", 0), -1);
-    assert_int_equal(fct_utf8_error("abc", 3), -1);
-    assert_int_equal(fct_utf8_error("a\0b", 3), -1);
-    assert_int_equal(fct_utf8_error("\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80", 9), -1);
-    assert_int_equal(fct_utf8_error("ab\xff", 3), 2);
-    assert_int_equal(fct_utf8_error("\xc3\xa4\xc3", 3), 2);
-    assert_int_equal(fct_utf8_error("a\xed\xa0\x80", 4), 1);    /* surrogate */
-    assert_int_equal(fct_utf8_error("a\xc0\x80", 3), 1);        /* overlong */
-    assert_int_equal(fct_utf8_error("\xf4\x90\x80\x80", 4), 0); /* too large */
+    assert_int_equal(fct_check_utf8("x", "", 0), 0);
+    assert_int_equal(fct_check_utf8("x", "abc", 3), 0);
+    assert_int_equal(fct_check_utf8("x", "a\0b", 3), 0);
+    assert_int_equal(fct_check_utf8("x", "\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80", 9), 0);
+    SAYS(fct_check_utf8("x", "ab\xff", 3), 65,
+        "fdctl: x: not valid UTF-8 at byte 2 (0xff)\n");
+    SAYS(fct_check_utf8("x", "\xc3\xa4\xc3", 3), 65,
+        "fdctl: x: not valid UTF-8 at byte 2 (0xc3)\n");
+    SAYS(fct_check_utf8("x", "a\xed\xa0\x80", 4), 65,
+        "fdctl: x: not valid UTF-8 at byte 1 (0xed)\n"); /* surrogate */
+    SAYS(fct_check_utf8("x", "a\xc0\x80", 3), 65,
+        "fdctl: x: not valid UTF-8 at byte 1 (0xc0)\n"); /* overlong */
+    SAYS(fct_check_utf8("x", "\xf4\x90\x80\x80", 4), 65,
+        "fdctl: x: not valid UTF-8 at byte 0 (0xf4)\n"); /* too large */
 }
 
 static void
@@ -746,7 +751,7 @@ test_admin(void **state)
     struct sockaddr_un un = { .sun_family = AF_UNIX };
     char dir[] = "/tmp/u_fdctl.XXXXXX";
     struct fct f = { .timeout_ms = 5000 };
-    struct fct_admin *a = NULL;
+    struct fct_admin a;
     json_t *answer = NULL;
     pthread_t t;
     int fd;
@@ -761,25 +766,25 @@ test_admin(void **state)
     assert_int_equal(listen(sv.fd, 1), 0);
     assert_int_equal(pthread_create(&t, NULL, serve, &sv), 0);
     assert_int_equal(fct_admin_open(&f, 0, &a), 0);
-    assert_int_equal(fct_ask(a, json_pack("{s:s}", "cmd", "status"), 0, &answer), 0);
+    assert_int_equal(fct_ask(&a, json_pack("{s:s}", "cmd", "status"), 0, &answer), 0);
     assert_int_equal(json_integer_value(json_object_get(answer, "x")), 3);
     json_decref(answer);
-    SAYS(fct_ask(a, json_pack("{s:s}", "cmd", "stop"), 0, &answer), 77,
+    SAYS(fct_ask(&a, json_pack("{s:s}", "cmd", "stop"), 0, &answer), 77,
         "fdctl: no\n  sudo usermod -aG fdd-admin u\n");
-    SAYS(fct_ask(a, json_pack("{s:s}", "cmd", "set"), 0, &answer), 65, "fdctl: bad name\n");
+    SAYS(fct_ask(&a, json_pack("{s:s}", "cmd", "set"), 0, &answer), 65, "fdctl: bad name\n");
     pthread_join(t, NULL);
-    SAYS(fct_ask(a, json_pack("{s:s}", "cmd", "help"), 1, &answer), 69, "");
+    SAYS(fct_ask(&a, json_pack("{s:s}", "cmd", "help"), 1, &answer), 69, "");
     assert_string_equal(sv.asked[0], "{\"cmd\":\"status\"}\n");
-    fct_admin_close(a);
+    fct_admin_close(&a);
     /* refused, and hung up, before anything was asked */
     assert_int_equal(fct_admin_open(&f, 0, &a), 0);
     fd = accept(sv.fd, NULL, NULL);
     assert_int_equal(send(fd, answers[1], strlen(answers[1]), MSG_NOSIGNAL),
         (ssize_t)strlen(answers[1]));
     close(fd);
-    SAYS(fct_ask(a, json_pack("{s:s}", "cmd", "stop"), 0, &answer), 77,
+    SAYS(fct_ask(&a, json_pack("{s:s}", "cmd", "stop"), 0, &answer), 77,
         "fdctl: no\n  sudo usermod -aG fdd-admin u\n");
-    fct_admin_close(a);
+    fct_admin_close(&a);
     close(sv.fd);
     unlink(f.admin);
     rmdir(dir);
@@ -817,7 +822,7 @@ test_plain(void **state)
     assert_string_equal(text, "abc");
     /* nor does a name that has no end */
     memset(seg->model, '\033', sizeof(seg->model));
-    fct_seg_snap(seg, snap);
+    assert_int_equal(fct_seg_snap_group(seg, CNT_ALL_GROUPS, snap), 0);
     assert_null(strchr(snap->model, '\033'));
     assert_true(strlen(snap->model) > 100 && strlen(snap->model) < sizeof(snap->model));
     free(snap);

@@ -252,7 +252,7 @@ labels_are_escaped(void **state)
     assert_non_null(strstr(text, "model_name=\"\xc3\xa4x\xef\xbf\xbd"));
     HAS_NOT("\xe2\x82");
     memset(seg.model, '"', sizeof(seg.model)); /* not ended by its writer */
-    fct_seg_snap(&seg, &copy);
+    assert_int_equal(fct_seg_snap_group(&seg, CNT_ALL_GROUPS, &copy), 0);
     assert_int_equal(strlen(copy.model), sizeof(copy.model) - 1);
     prom(&copy, PRM_NAMES_FDD);
     line = strstr(text, "fdd_worker_steps_total{");

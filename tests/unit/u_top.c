@@ -702,7 +702,7 @@ t_link(void **state)
     top_link_step(&l, 5);
     fd = accept(lfd, NULL, NULL);
     assert_int_equal(top_link_wait(&l, 5, 1000, &p), 1000);
-    assert_int_equal(p.fd, l.fd);
+    assert_int_equal(p.fd, l.admin.fd);
     reply(fd, "{\"a\":");
     top_link_step(&l, 6);
     assert_int_equal(heard.n, 1);

@@ -299,7 +299,7 @@ struct fdb_output {
     int no_stdout;
 };
 
-/* Text that need not be UTF-8, NULL: null; what fct_text() makes of o. */
+/* Text that need not be UTF-8, NULL: null; what fct_fill() makes of o. */
 json_t *fdb_text(const char *text);
 json_t *fdb_filled(const char *text, const json_t *o);
 /* A blank, and fct_figure() at the right of width characters. */

@@ -45,19 +45,6 @@ struct client {
 /* ---- sessions ------------------------------------------------------------------- */
 
 static int
-attach(const struct fct *f, uint32_t spin_us, fdc_t **ret)
-{
-    struct fdc_open_opts opts = { .size = sizeof(opts),
-        .path = f->socket,
-        .name = fct_prog,
-        .spin_us = spin_us };
-    int rc = fdc_open(&opts, ret);
-
-    return rc < 0 ? fct_status_fail(f->socket, rc) : 0;
-}
-
-/* Messages for a daemon that is not there come from fct_open(). */
-static int
 meet(struct ipc *p)
 {
     struct fdc_info info;
@@ -88,12 +75,14 @@ round_trips(const struct ipc *p, int kind)
     int deep = kind & 1, parked = kind >> 1, rc;
     uint32_t i, n = parked ? p->n_parked : p->n_ping;
     double *v = calloc((size_t)n + 1, sizeof(*v));
+    struct fct f = *p->f;
     uint64_t ns;
     fdc_t *s;
 
     if (v == NULL)
         return fct_oom();
-    rc = attach(p->f, parked ? FDC_SPIN_NONE : SPIN_US, &s);
+    f.spin_us = parked ? FDC_SPIN_NONE : SPIN_US;
+    rc = fct_open(&f, 0, &s);
     if (rc != 0) {
         free(v);
         return rc;
@@ -169,7 +158,7 @@ snap(const struct ipc *p, double ret[N_ROW])
     struct cnt_seg now;
     clockid_t clk;
 
-    fct_seg_snap(p->seg, &now);
+    (void)fct_seg_snap_group(p->seg, CNT_ALL_GROUPS, &now);
     ret[R_RECORDS] = (double)now.g.records_relayed;
     ret[R_FUTEX] = (double)now.g.wakes_futex;
     ret[R_FD] = (double)now.g.wakes_fd;
@@ -223,14 +212,16 @@ static int
 stream(struct ipc *p)
 {
     struct client *c = calloc(p->n_client, sizeof(*c));
+    struct fct f = *p->f;
     uint32_t i;
     int rc = 0;
 
     if (c == NULL)
         return fct_oom();
+    f.spin_us = FDC_SPIN_NONE;
     for (i = 0; rc == 0 && i < p->n_client; i++) {
         c[i].p = p;
-        rc = attach(p->f, FDC_SPIN_NONE, &c[i].s);
+        rc = fct_open(&f, 0, &c[i].s);
     }
     if (rc == 0)
         rc = run_clients(p, c);
@@ -301,7 +292,7 @@ fdb_cmd_ipc(const struct fct *f, int argc, char **argv)
         rc = round_trips(&p, i);
     if (rc == 0)
         rc = stream(&p);
-    fct_seg_close(p.seg);
+    cnt_unlook(p.seg);
     if (rc != 0) {
         json_decref(p.result);
         return rc;

@@ -33,18 +33,10 @@ fdb_text(const char *text)
 json_t *
 fdb_filled(const char *text, const json_t *o)
 {
-    char *all = NULL;
-    json_t *ret;
-    size_t n;
-    FILE *f = open_memstream(&all, &n);
+    char all[8192];
 
-    if (f == NULL)
-        return NULL;
-    fct_text(f, text, o);
-    fclose(f);
-    ret = fdb_text(all);
-    free(all);
-    return ret;
+    fct_fill(all, sizeof(all), text, o);
+    return fdb_text(all);
 }
 
 /* ---- JSON --------------------------------------------------------------------- */

@@ -292,7 +292,7 @@ one(struct starter *s, int cold)
         rc = first_token(s, t, c);
     if (rc == 0 && fct_seg_open(&s->f, 0, &seg) == 0) {
         load_ms = (double)cnt_get(&seg->w.load_ns) / 1e6;
-        fct_seg_close(seg);
+        cnt_unlook(seg);
     }
     json_object_set_new(t, "load_ms", json_real(load_ms));
     s->still_cached = cold ? fmax(cached, s->still_cached) : s->still_cached;

@@ -401,7 +401,7 @@ fct_cmd_cancel(const struct fct *f, int argc, char **argv)
 {
     struct args a = { .all = 0 };
     json_t *all = NULL, *r;
-    struct fct_admin *adm;
+    struct fct_admin adm;
     long long n = 0;
     uint64_t id;
     size_t k;
@@ -416,19 +416,19 @@ fct_cmd_cancel(const struct fct *f, int argc, char **argv)
             return rc;
     if ((rc = fct_admin_open(f, 0, &adm)) != 0)
         return rc;
-    rc = a.all ? fct_ask(adm, fct_question("requests"), 0, &all) : 0;
+    rc = a.all ? fct_ask(&adm, fct_question("requests"), 0, &all) : 0;
     json_array_foreach(json_object_get(all, "requests"), k, r) {
-        rc = cancel_one(adm, "id", fct_num(r, "id"), 1, &n);
+        rc = cancel_one(&adm, "id", fct_num(r, "id"), 1, &n);
         if (rc != 0 && rc != FCT_EX_DATA) /* it may have ended since */
             break;
         rc = 0;
     }
     json_decref(all);
     if (rc == 0 && a.has_session)
-        rc = cancel_one(adm, "session", (long long)a.session, 0, &n);
+        rc = cancel_one(&adm, "session", (long long)a.session, 0, &n);
     for (int i = 0; i < a.given.n && rc == 0; i++)
-        rc = cancel_one(adm, "id", strtoll(a.given.text[i], NULL, 10), 0, &n);
-    fct_admin_close(adm);
+        rc = cancel_one(&adm, "id", strtoll(a.given.text[i], NULL, 10), 0, &n);
+    fct_admin_close(&adm);
     if (rc == 0)
         printf(a.q.json ? "{\"cancelled\": %lld}\n" : "%lld cancelled\n", n);
     return rc;

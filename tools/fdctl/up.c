@@ -5,10 +5,8 @@
 
 #include "tools/fdctl/commands.h"
 
-#include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 
 #define UP_WAIT 86400 /* s: a large model takes its time; a failed one says so at once */

@@ -66,18 +66,9 @@ fct_flush(void)
 /* ---- words --------------------------------------------------------------------- */
 
 /* "fdctl: generate: what" or, for main(), "fdctl: what". */
-__attribute__((format(printf, 2, 3))) static int
-bad(const struct fct_cli *c, const char *fmt, ...)
-{
-    char text[256];
-    va_list ap;
-
-    va_start(ap, fmt);
-    vsnprintf(text, sizeof(text), fmt, ap);
-    va_end(ap);
-    fct_fail(0, "%s%s%s", c->is_main ? "" : c->argv[0], c->is_main ? "" : ": ", text);
-    return FCT_CLI_BAD;
-}
+#define BAD(c, fmt, ...) \
+    fct_fail(FCT_CLI_BAD, "%s%s" fmt, (c)->is_main ? "" : (c)->argv[0], \
+        (c)->is_main ? "" : ": ", __VA_ARGS__)
 
 void
 fct_near(struct fct_near *n, const char *name)
@@ -102,8 +93,8 @@ unknown_option(const struct fct_cli *c, const struct fct_opt *opts, const char *
         if (opts->name[0] != '\0')
             fct_near(&near, opts->name);
     if (near.name != NULL && near.best < strlen(name))
-        return bad(c, "unknown option --%s; did you mean --%s?", name, near.name);
-    return bad(c, "unknown option --%s; see %s %s%s--help", name, fct_prog, cmd,
+        return BAD(c, "unknown option --%s; did you mean --%s?", name, near.name);
+    return BAD(c, "unknown option --%s; see %s %s%s--help", name, fct_prog, cmd,
         cmd[0] ? " " : "");
 }
 
@@ -172,11 +163,11 @@ fct_cli_next(struct fct_cli *c, const struct fct_opt *opts)
     while (opts[i].name != NULL && i != which - A_LONG && opts[i].letter != which)
         i++;
     if (opts[i].name == NULL)
-        return bad(c, "unknown option -%c; see --help", optopt);
+        return BAD(c, "unknown option -%c; see --help", optopt);
     if (id == '?')
-        return bad(c, "--%s takes no value", opts[i].name);
+        return BAD(c, "--%s takes no value", opts[i].name);
     if (id == ':')
-        return bad(c, "--%s needs a value: --%s %s", opts[i].name, opts[i].name,
+        return BAD(c, "--%s needs a value: --%s %s", opts[i].name, opts[i].name,
             opts[i].arg);
     return i;
 }

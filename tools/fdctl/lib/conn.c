@@ -20,11 +20,6 @@
 #define ROOM         ((size_t)65536) /* for one read */
 #define OPEN_WAIT_MS 2000u /* of trying again, in all, when the daemon says so */
 
-struct fct_admin {
-    int fd, timeout_ms;
-    struct fct_in in;
-};
-
 /* ---- where the daemon is ---------------------------------------------------- */
 
 static int
@@ -145,6 +140,7 @@ try_open(const struct fct *f, size_t prompt_bytes, fdc_t **ret,
     struct fdc_open_opts opts = { .size = sizeof(opts),
         .path = f->socket,
         .name = fct_prog,
+        .spin_us = f->spin_us,
         .ret_error = ret_err };
 
     *ret_err = (struct fdc_open_error){ .size = sizeof(*ret_err) };
@@ -256,31 +252,21 @@ fct_send(int fd, const char *line, size_t *sent)
 
 /* 0 or -errno; -EAGAIN: connecting took too long. */
 static int
-dial(const struct fct *f, struct fct_admin **ret_admin)
+dial(const struct fct *f, struct fct_admin *ret_admin)
 {
-    int fd = fct_dial(f->admin, 0, f->timeout_ms);
-    struct fct_admin *a = fd >= 0 ? calloc(1, sizeof(*a)) : NULL;
-
-    if (fd < 0)
-        return fd;
-    if (a == NULL) {
-        close(fd);
-        return -ENOMEM;
-    }
-    *a = (struct fct_admin){ .fd = fd, .timeout_ms = f->timeout_ms, .in = { .got_fd = -1 } };
-    *ret_admin = a;
-    return 0;
+    *ret_admin = (struct fct_admin){ .fd = fct_dial(f->admin, 0, f->timeout_ms),
+        .timeout_ms = f->timeout_ms,
+        .in = { .got_fd = -1 } };
+    return ret_admin->fd >= 0 ? 0 : ret_admin->fd;
 }
 
 int
-fct_admin_open(const struct fct *f, int quiet, struct fct_admin **ret_admin)
+fct_admin_open(const struct fct *f, int quiet, struct fct_admin *ret_admin)
 {
     int rc = dial(f, ret_admin);
 
     if (rc == 0)
         return 0;
-    if (rc == -ENOMEM)
-        return quiet ? FCT_EX_SOFT : fct_oom();
     if (quiet)
         return rc == -EACCES || rc == -EPERM ? FCT_EX_PERM : FCT_EX_UNAV;
     return cannot_connect(f, f->admin, -rc);
@@ -289,11 +275,11 @@ fct_admin_open(const struct fct *f, int quiet, struct fct_admin **ret_admin)
 void
 fct_admin_close(struct fct_admin *a)
 {
-    close(a->fd);
+    if (a->fd >= 0)
+        close(a->fd);
     if (a->in.got_fd >= 0)
         close(a->in.got_fd);
     free(a->in.buf);
-    free(a);
 }
 
 int
@@ -407,15 +393,15 @@ fct_ask(struct fct_admin *a, json_t *ask, int quiet, json_t **ret_answer)
 int
 fct_ask_once(const struct fct *f, json_t *ask, int quiet, json_t **ret_answer)
 {
-    struct fct_admin *a;
+    struct fct_admin a;
     int rc = fct_admin_open(f, quiet, &a);
 
     if (rc != 0) {
         json_decref(ask);
         return rc;
     }
-    rc = fct_ask(a, ask, quiet, ret_answer);
-    fct_admin_close(a);
+    rc = fct_ask(&a, ask, quiet, ret_answer);
+    fct_admin_close(&a);
     return rc;
 }
 
@@ -424,7 +410,7 @@ fct_ask_fd(const struct fct *f, const char *cmd, uint32_t group, int timeout_ms)
 {
     json_t *ask = fct_question(cmd), *answer = NULL;
     struct fct g = *f;
-    struct fct_admin *a;
+    struct fct_admin a;
     int rc;
 
     if (g.timeout_ms < 0 || g.timeout_ms > timeout_ms)
@@ -436,15 +422,15 @@ fct_ask_fd(const struct fct *f, const char *cmd, uint32_t group, int timeout_ms)
     }
     if (group != 0)
         json_object_set_new(ask, "group", json_integer((json_int_t)group));
-    rc = exchange(a, ask, &answer);
+    rc = exchange(&a, ask, &answer);
     if (rc == 0 && !json_is_true(json_object_get(answer, "ok")))
         rc = refused(answer, 1) == FCT_EX_PERM ? -EACCES : -EPROTO;
     if (rc == 0) {
-        rc = a->in.got_fd >= 0 ? a->in.got_fd : -EPROTO;
-        a->in.got_fd = -1;
+        rc = a.in.got_fd >= 0 ? a.in.got_fd : -EPROTO;
+        a.in.got_fd = -1;
     }
     json_decref(answer);
-    fct_admin_close(a);
+    fct_admin_close(&a);
     return rc;
 }
 

@@ -196,6 +196,7 @@ struct fct {
     int timeout_ms;    /* of one answer, -1: as long as it takes */
     int timeout_given; /* by an option: a command that takes long does not extend it */
     double wait_s;     /* wait so long for a ready daemon, 0: not */
+    uint32_t spin_us;  /* of sessions: struct fdc_open_opts */
 };
 
 /* Find the sockets from what the options and the environment name
@@ -235,9 +236,13 @@ int fct_send(int fd, const char *line, size_t *sent);
  * -EPIPE: hung up. */
 int fct_receive(int fd, struct fct_in *in, size_t most);
 
-struct fct_admin;
-/* Connection to the admin socket; quiet: without a message. */
-int fct_admin_open(const struct fct *f, int quiet, struct fct_admin **ret_admin);
+/* A connection to the admin socket. */
+struct fct_admin {
+    int fd, timeout_ms; /* -1: none */
+    struct fct_in in;
+};
+/* quiet: without a message. */
+int fct_admin_open(const struct fct *f, int quiet, struct fct_admin *ret_admin);
 void fct_admin_close(struct fct_admin *a);
 /* One question; takes over the reference to ask. *ret_answer is a new
  * reference, an object with "ok" true. */
@@ -258,14 +263,11 @@ int fct_ask_fd(const struct fct *f, const char *cmd, uint32_t group, int timeout
  * text are still whatever its daemon wrote. With timeout_ms, the most to wait for the
  * daemon, there is no message: 0, -ENOENT: no daemon, or another negative errno. */
 int fct_seg_open(const struct fct *f, int timeout_ms, const struct cnt_seg **ret_seg);
-void fct_seg_close(const struct cnt_seg *seg);
 /* 0: the daemon has ended. */
 int fct_seg_alive(const struct cnt_seg *seg);
-uint64_t fct_seg_value(const struct cnt_seg *seg, const struct cnt_row *row);
-/* A copy of its numbers, and of the model's name as fct_plain() has it: of all groups, as
- * cnt_of_group() sums them up; of one group or all; of each group, as an array to be freed
+/* A copy of its numbers, and of the model's name as fct_plain() has it: of one group or of
+ * CNT_ALL_GROUPS, as cnt_of_group() sums them up; of each group, as an array to be freed
  * with free() (NULL: no memory). */
-void fct_seg_snap(const struct cnt_seg *seg, struct cnt_seg *ret_seg);
 int fct_seg_snap_group(const struct cnt_seg *seg, uint32_t group, struct cnt_seg *ret_seg);
 struct cnt_seg *fct_seg_snap_each(const struct cnt_seg *seg);
 /* The same for the step trace of a group, which is for administrators. Never unmapped. */
@@ -359,9 +361,7 @@ int fct_digits(const char *text, size_t n, uint64_t max, uint64_t *ret);
  * -ENODATA (none), -EINVAL or -ENOMEM with the reason in err. */
 int fct_parse_ids(const char *text, size_t n, uint32_t **ret_ids, size_t *ret_n,
     char *err, size_t err_bytes);
-/* Offset of the first byte that is not UTF-8, -1 if all is. */
-long long fct_utf8_error(const char *text, size_t n);
-/* Its message names that byte. */
+/* Its message names the first byte that is not UTF-8. */
 int fct_check_utf8(const char *what, const char *text, size_t n);
 /* Requests of a batch file's text, one JSON object a line; dflt gives what
  * a line does not name. The message names path and line. */

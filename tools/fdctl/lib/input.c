@@ -133,22 +133,14 @@ fct_parse_ids(const char *text, size_t n, uint32_t **ret_ids, size_t *ret_n, cha
     return 0;
 }
 
-long long
-fct_utf8_error(const char *text, size_t n)
-{
-    size_t ok = txt_utf8(text, n);
-
-    return ok == n ? -1 : (long long)ok;
-}
-
 int
 fct_check_utf8(const char *what, const char *text, size_t n)
 {
-    long long at = fct_utf8_error(text, n);
+    size_t at = txt_utf8(text, n);
 
-    return at < 0 ? 0
-                  : fct_data("%s: not valid UTF-8 at byte %lld (0x%02x)", what, at,
-                        (unsigned char)text[at]);
+    return at == n ? 0
+                   : fct_data("%s: not valid UTF-8 at byte %zu (0x%02x)", what, at,
+                         (unsigned char)text[at]);
 }
 
 static int

@@ -6,7 +6,6 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 
 #include "daemon/common/mem.h"
@@ -178,29 +177,11 @@ fct_trace_open(const struct fct *f, uint32_t group, int timeout_ms,
     return timeout_ms != 0 ? find(f, &s, timeout_ms, ret_seg) : map(f, &s, ret_seg);
 }
 
-void
-fct_seg_close(const struct cnt_seg *seg)
-{
-    cnt_unlook(seg);
-}
-
 int
 fct_seg_alive(const struct cnt_seg *seg)
 {
     return __atomic_load_n(&seg->magic, __ATOMIC_ACQUIRE) == CNT_MAGIC &&
         (kill(seg->gate_pid, 0) == 0 || errno == EPERM);
-}
-
-uint64_t
-fct_seg_value(const struct cnt_seg *seg, const struct cnt_row *row)
-{
-    return cnt_get((const uint64_t *)(const void *)((const char *)seg + row->offset));
-}
-
-void
-fct_seg_snap(const struct cnt_seg *seg, struct cnt_seg *ret_seg)
-{
-    (void)fct_seg_snap_group(seg, CNT_ALL_GROUPS, ret_seg);
 }
 
 int

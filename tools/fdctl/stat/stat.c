@@ -70,6 +70,12 @@ stt_pick(const char *word, uint8_t pick[STT_N_ROW])
         word, near.name);
 }
 
+static uint64_t
+value(const struct cnt_seg *s, const struct cnt_row *row)
+{
+    return cnt_get((const uint64_t *)(const void *)((const char *)s + row->offset));
+}
+
 static json_t *
 numbers(const uint64_t *v, uint32_t n)
 {
@@ -88,7 +94,7 @@ print_json(const struct cnt_seg *s, const uint8_t *pick)
     for (size_t i = 0; i < cnt_count(); i++)
         if (pick[i])
             json_object_set_new(cnt_row(i)->worker ? w : g, cnt_row(i)->name,
-                json_integer((json_int_t)fct_seg_value(s, cnt_row(i))));
+                json_integer((json_int_t)value(s, cnt_row(i))));
     for (size_t i = 0; i < CNT_H__N; i++) {
         const struct cnt_hist_row *row = cnt_hist_row(i);
 
@@ -125,12 +131,12 @@ print_counters(const struct stat_args *a)
 {
     for (size_t i = 0; i < cnt_count(); i++) {
         const struct cnt_row *r = cnt_row(i);
-        uint64_t n = fct_seg_value(&a->now, r), more = 0;
+        uint64_t n = value(&a->now, r), more = 0;
         char rate[32] = "";
 
         if (a->secs > 0 && r->kind == CNT_counter) {
             /* a worker that starts again counts some from 0 */
-            more = fct_seg_value(&a->before, r);
+            more = value(&a->before, r);
             more = n >= more ? n - more : n;
             if (more == 0)
                 continue;
@@ -222,7 +228,7 @@ drop_ended(const struct cnt_seg **seg)
 {
     if (*seg == NULL || fct_seg_alive(*seg))
         return;
-    fct_seg_close(*seg);
+    cnt_unlook(*seg);
     *seg = NULL;
 }
 
@@ -267,7 +273,7 @@ textfile_loop(const struct fct *f, const struct stat_args *a)
         rc = textfile_once(f, a, &seg);
     while (rc == 0 && !a->once && sigtimedwait(&set, NULL, &nap) <= 0);
     if (seg != NULL)
-        fct_seg_close(seg);
+        cnt_unlook(seg);
     return rc;
 }
 
@@ -415,6 +421,6 @@ fct_cmd_stat(const struct fct *f, int argc, char **argv)
     else
         prm_print(stdout, all, a.names, "");
     free(all);
-    fct_seg_close(seg);
+    cnt_unlook(seg);
     return rc;
 }

@@ -18,9 +18,8 @@ void
 top_link_init(struct top_link *l, const char *path, top_answer *on_answer, void *arg)
 {
     *l = (struct top_link){ .path = path,
-        .fd = -1,
+        .admin = { .fd = -1, .in = { .got_fd = -1 } },
         .q = json_object(),
-        .in = { .got_fd = -1 },
         .on_answer = on_answer,
         .arg = arg };
 }
@@ -28,12 +27,8 @@ top_link_init(struct top_link *l, const char *path, top_answer *on_answer, void 
 void
 top_link_fini(struct top_link *l)
 {
-    if (l->fd >= 0)
-        close(l->fd);
-    if (l->in.got_fd >= 0)
-        close(l->in.got_fd);
+    fct_admin_close(&l->admin);
     json_decref(l->q);
-    free(l->in.buf);
 }
 
 int
@@ -56,7 +51,7 @@ answered(struct top_link *l, const json_t *answer, const char *why)
     const char *cmd = fct_str(question, "cmd");
 
     json_object_del(l->q, cmd);
-    l->t_asked = l->in.n = 0;
+    l->t_asked = l->admin.in.n = 0;
     l->on_answer(l->arg, cmd, answer, why);
     json_decref(question);
 }
@@ -67,7 +62,7 @@ top_link_wait(const struct top_link *l, uint64_t now_ns, uint64_t max_ns, struct
     uint64_t end = l->t_asked + TOP_ASK_NS, left = end > now_ns ? end - now_ns : 0;
     size_t n = json_object_size(l->q);
 
-    *ret = (struct pollfd){ .fd = n > 0 ? l->fd : -1, .events = POLLIN };
+    *ret = (struct pollfd){ .fd = n > 0 ? l->admin.fd : -1, .events = POLLIN };
     if (n == 0)
         return max_ns;
     return l->t_asked == 0 ? 0 : left < max_ns ? left : max_ns;
@@ -81,12 +76,12 @@ ask_first(struct top_link *l)
     size_t sent = 0;
     int rc = -ENOMEM;
 
-    if (l->fd < 0) {
-        l->fd = fct_dial(l->path, SOCK_NONBLOCK, -1);
-        l->failed = l->fd < 0 ? -l->fd : 0;
+    if (l->admin.fd < 0) {
+        l->admin.fd = fct_dial(l->path, SOCK_NONBLOCK, -1);
+        l->failed = l->admin.fd < 0 ? -l->admin.fd : 0;
     }
     if (line != NULL)
-        rc = l->fd < 0 ? l->fd : fct_send(l->fd, line, &sent);
+        rc = l->admin.fd < 0 ? l->admin.fd : fct_send(l->admin.fd, line, &sent);
     free(line);
     return rc;
 }
@@ -102,19 +97,20 @@ top_link_step(struct top_link *l, uint64_t now_ns)
         rc = l->t_asked == 0 ? ask_first(l) : 0;
         l->t_asked = l->t_asked == 0 ? now_ns : l->t_asked;
         if (rc == 0)
-            rc = fct_receive(l->fd, &l->in, ANSWER_MAX);
+            rc = fct_receive(l->admin.fd, &l->admin.in, ANSWER_MAX);
         if (rc == 1 && now_ns - l->t_asked < TOP_ASK_NS)
             return;
-        answer = rc == 0 ? json_loadb(l->in.buf, l->in.n, JSON_ALLOW_NUL, NULL) : NULL;
+        answer = rc == 0 ? json_loadb(l->admin.in.buf, l->admin.in.n, JSON_ALLOW_NUL, NULL)
+                         : NULL;
         if (json_is_object(answer)) {
             answered(l, answer, NULL);
         } else {
             snprintf(why, sizeof(why), "%s: %s", l->path,
                 rc == -EPIPE ? "closed by the daemon" : strerror(-rc));
             /* no answer will come: none to those that wait, either */
-            if (l->fd >= 0)
-                close(l->fd);
-            l->fd = -1;
+            if (l->admin.fd >= 0)
+                close(l->admin.fd);
+            l->admin.fd = -1;
             for (size_t n = json_object_size(l->q); n > 0; n--)
                 answered(l, NULL,
                     rc == 1       ? "the daemon did not answer within 1 s"
@@ -265,10 +261,10 @@ top_reconnect(struct top *t, uint64_t now)
         return 0;
     if (memcmp(seg->boot_id, t->raw.boot_id, sizeof(seg->boot_id)) == 0 ||
         !fct_seg_alive(seg)) {
-        fct_seg_close(seg);
+        cnt_unlook(seg);
         return 0;
     }
-    fct_seg_close(t->seg);
+    cnt_unlook(t->seg);
     top_link_fini(&t->link);
     top_adopt(t, seg, now);
     top_remember(t);

@@ -415,7 +415,7 @@ fct_cmd_top(const struct fct *f, int argc, char **argv)
         return rc;
     rc = fct_seg_snap_group(seg, t.group, &t.raw);
     if (rc != 0) {
-        fct_seg_close(seg);
+        cnt_unlook(seg);
         return rc;
     }
     (void)setlocale(LC_CTYPE, "");
@@ -428,6 +428,6 @@ fct_cmd_top(const struct fct *f, int argc, char **argv)
     json_decref(t.followed);
     json_decref(t.ask);
     json_decref(t.status);
-    fct_seg_close(t.seg);
+    cnt_unlook(t.seg);
     return rc;
 }

@@ -181,11 +181,10 @@ void top_rows_sort(json_t *rows, const struct top_col *col, int reverse);
 typedef void top_answer(void *arg, const char *cmd, const json_t *answer, const char *why);
 struct top_link {
     const char *path;
-    int fd;           /* -1: none */
+    struct fct_admin admin;
     int failed;       /* errno of the last connect, 0: none failed */
     json_t *q;        /* questions by their "cmd", of which the first is being asked: */
     uint64_t t_asked; /* of it; 0: it waits */
-    struct fct_in in;
     top_answer *on_answer;
     void *arg;
 };

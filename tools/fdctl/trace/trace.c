@@ -181,7 +181,7 @@ static void
 ask_state(const struct fct *f, uint32_t group, struct ftr_snap *s)
 {
     struct fct quick = *f;
-    struct fct_admin *a;
+    struct fct_admin a;
     json_t *st = NULL;
     const json_t *w;
     uint32_t generation = 0;
@@ -192,7 +192,7 @@ ask_state(const struct fct *f, uint32_t group, struct ftr_snap *s)
     s->ended = rc == FCT_EX_UNAV;
     if (rc != 0)
         return;
-    if (fct_ask(a, fct_question("status"), 1, &st) == 0) {
+    if (fct_ask(&a, fct_question("status"), 1, &st) == 0) {
         w = json_array_get(json_object_get(st, "workers"), group);
         /* the one it had is dead, and no other is there yet */
         generation = (uint32_t)fct_num(w, "generation") + (fct_num(w, "pid") == 0);
@@ -200,7 +200,7 @@ ask_state(const struct fct *f, uint32_t group, struct ftr_snap *s)
     if (generation != 0)
         s->generation = generation;
     json_decref(st);
-    fct_admin_close(a);
+    fct_admin_close(&a);
 }
 
 static void
