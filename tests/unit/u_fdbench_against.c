@@ -454,7 +454,7 @@ not_read(json_t *j, int any, const char *says)
     listen_begin();
     back = through_file(j, any, &rc);
     text = listen_end();
-    assert_int_equal(FCT_EX_DATA, rc);
+    assert_int_equal(EX_DATAERR, rc);
     assert_null(back);
     assert_non_null(strstr(text, says));
 }
@@ -489,12 +489,12 @@ wrong_files(void **state)
     listen_begin();
     rc = fdb_against_read("/dev/null", 1, &back);
     text = listen_end();
-    assert_int_equal(FCT_EX_DATA, rc);
+    assert_int_equal(EX_DATAERR, rc);
     assert_non_null(strstr(text, "--against /dev/null:"));
     listen_begin();
     rc = fdb_against_read("/nonexistent/before.json", 0, &back);
     (void)listen_end();
-    assert_int_equal(FCT_EX_NOIN, rc);
+    assert_int_equal(EX_NOINPUT, rc);
     fdb_result_fini(&a);
 }
 

@@ -245,7 +245,7 @@ test_daemon_gone(void **state)
     assert_true(text_run(&c, "die", 60) > 0);
     load_of(&l, &c);
     listen_begin();
-    assert_int_equal(fdb_load_run(&l, 0, &log, &run), FCT_EX_UNAV);
+    assert_int_equal(fdb_load_run(&l, 0, &log, &run), EX_UNAVAILABLE);
     assert_non_null(strstr(listen_end(), "E_DISCONNECTED"));
     assert_true(log.n_rec >= 1 && log.n_rec < 60);
     assert_int_equal(log.rec[log.n_rec - 1].code, FDC_E_DISCONNECTED);

@@ -164,8 +164,8 @@ unknown_word_names_the_nearest(void **state)
     close(saved);
     assert_true(pread(fileno(f), said, sizeof(said) - 1, 0) > 0);
     fclose(f);
-    assert_int_equal(a, FCT_EX_USAGE);
-    assert_int_equal(b, FCT_EX_USAGE);
+    assert_int_equal(a, EX_USAGE);
+    assert_int_equal(b, EX_USAGE);
     assert_non_null(strstr(said, "'worker.prempions'; the nearest is 'preemptions'"));
     assert_non_null(strstr(said, "no counter matches 'zz*'"));
     assert_int_equal(picked(pick), 0);
@@ -410,12 +410,12 @@ file_appears_whole(void **state)
     fclose(f);
     assert_int_equal(unlink(path), 0);
     assert_int_equal(mkdir(path, 0700), 0); /* a folder is in the way */
-    assert_int_equal(stt_textfile(path, &seg, PRM_NAMES_FDD), FCT_EX_IO);
+    assert_int_equal(stt_textfile(path, &seg, PRM_NAMES_FDD), EX_IOERR);
     assert_int_equal(rmdir(path), 0);
     assert_int_equal(rmdir(dir), 0); /* nothing was left */
-    assert_int_equal(stt_textfile(path, &seg, PRM_NAMES_FDD), FCT_EX_IO);
+    assert_int_equal(stt_textfile(path, &seg, PRM_NAMES_FDD), EX_IOERR);
     snprintf(bad, sizeof(bad), "%s/", dir);
-    assert_int_equal(stt_textfile(bad, &seg, PRM_NAMES_FDD), FCT_EX_USAGE);
+    assert_int_equal(stt_textfile(bad, &seg, PRM_NAMES_FDD), EX_USAGE);
 }
 
 /* Two groups: each has its samples, the gate's metrics have none of theirs, and the sums of

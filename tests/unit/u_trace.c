@@ -664,7 +664,7 @@ test_time(void **state)
     ftr_time_text(&now, 98750000000u, text);
     assert_string_equal(text, "14:02:59.250000");
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
-        assert_int_equal(ftr_time("--since", bad[i], &now, &t), FCT_EX_USAGE);
+        assert_int_equal(ftr_time("--since", bad[i], &now, &t), EX_USAGE);
 }
 
 /* A trace with nothing in it is an object for the viewer too. */

@@ -172,7 +172,7 @@ struct fdb_load {
 };
 /* Warm-up (before repeat 0) and one repeat into log. 0 or an exit code, with the
  * message printed; log and *ret then have what ended before: FCT_EX_INT (the
- * first SIGINT or SIGTERM), FCT_EX_UNAV (the session is over). */
+ * first SIGINT or SIGTERM), EX_UNAVAILABLE (the session is over). */
 int fdb_load_run(struct fdb_load *l, uint32_t repeat, struct fdb_log *log,
     struct fdb_run *ret);
 int fdb_log_rec(struct fdb_log *log, const struct fdb_rec *r, const struct fdb_chunk *c);
@@ -195,7 +195,7 @@ int fdb_load_open(const struct fct *f, struct fdb_load *l);
 int fdb_submit_plain(fdc_t *s, uint32_t vocab, uint32_t n_prompt, uint32_t n_out,
     fdc_req_t **ret);
 uint64_t fdb_clock_ns(clockid_t clk); /* 0: cannot be read */
-/* "N" or "LO:HI", 1 to FDB_LEN_MAX; NULL: nothing. FCT_EX_USAGE with the message. */
+/* "N" or "LO:HI", 1 to FDB_LEN_MAX; NULL: nothing. EX_USAGE with the message. */
 int fdb_opt_len(const char *what, const char *text, struct fdb_len *ret);
 
 /* Is load within the limits? 0 or an exit code. */

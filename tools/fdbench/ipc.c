@@ -182,7 +182,7 @@ run_clients(struct ipc *p, struct client *c)
     for (n = 0; e == 0 && n < p->n_client; n += e == 0)
         e = pthread_create(&c[n].thread, NULL, run_client, &c[n]);
     if (e != 0)
-        rc = fct_fail(FCT_EX_SOFT, "--clients %u: no thread for number %u: %s",
+        rc = fct_fail(EX_SOFTWARE, "--clients %u: no thread for number %u: %s",
             p->n_client, n + 1, strerror(e));
     for (i = 0; e != 0 && i < n; i++) /* fewer than asked for do nothing */
         c[i].rc = FDC_E_NOMEM;

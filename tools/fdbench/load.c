@@ -72,7 +72,7 @@ static void
 out_of_memory(struct phase *p)
 {
     if (stop(p))
-        p->rc = fct_fail(FCT_EX_SOFT,
+        p->rc = fct_fail(EX_SOFTWARE,
             "out of memory: %zu requests and %zu arrivals are in the log", p->log->n_rec,
             p->log->n_chunk);
 }
@@ -452,7 +452,8 @@ loop(struct phase *p)
         s = p->rc != 0 ? SLIST_FIRST(&p->all) : NULL;
         for (; s != NULL; s = SLIST_NEXT(s, of_all))
             if (s->h != NULL) {
-                s->rec.code = p->rc == FCT_EX_UNAV ? FDC_E_DISCONNECTED : FDC_E_CANCELLED;
+                s->rec.code =
+                    p->rc == EX_UNAVAILABLE ? FDC_E_DISCONNECTED : FDC_E_CANCELLED;
                 end_request(p, s, now, 0);
             }
         if (p->n_open == 0 && (p->stopping || (TAILQ_EMPTY(&p->ready) && p->n_rest == 0)))
@@ -530,7 +531,7 @@ fdb_load_run(struct fdb_load *l, uint32_t repeat, struct fdb_log *log, struct fd
             warm.concurrency = n_warm;
         rc = run_phase(l, &warm, repeat, 1, 0, log, &run);
         for (i = first; i < log->n_rec; i++)
-            if (fct_exit_code(code = log->rec[i].code) != FCT_EX_DATA)
+            if (fct_exit_code(code = log->rec[i].code) != EX_DATAERR)
                 break;
         /* The run after a warm-up whose requests are all refused for what they ask would
          * only say that again. */

@@ -351,7 +351,7 @@ fdb_output_check(const struct fdb_output *o, size_t n, int *ret_quiet)
         is_new = access(a->path, F_OK) != 0;
         f = fopen(a->path, "a");
         if (f == NULL)
-            return fct_fail(FCT_EX_IO, "%s: %s", a->path, strerror(errno));
+            return fct_fail(EX_IOERR, "%s: %s", a->path, strerror(errno));
         fclose(f);
         if (is_new)
             (void)unlink(a->path);
@@ -376,7 +376,7 @@ fdb_output_write(const struct fdb_output *o, size_t n, const json_t *report, con
         if (f != NULL && f != stdout && fclose(f) != 0 && one == 0)
             one = -errno;
         if (one != 0)
-            one = fct_fail(FCT_EX_IO, "%s: %s", o->path, strerror(-one));
+            one = fct_fail(EX_IOERR, "%s: %s", o->path, strerror(-one));
         rc = rc == 0 ? one : rc;
     }
     return rc;

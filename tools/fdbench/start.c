@@ -66,7 +66,7 @@ page_cache(struct starter *s, int cold, double *ret_cached)
     int fd;
 
     if (d == NULL)
-        return fct_fail(FCT_EX_NOIN, "--model %s: %s", s->opt_model, strerror(errno));
+        return fct_fail(EX_NOINPUT, "--model %s: %s", s->opt_model, strerror(errno));
     while ((e = readdir(d)) != NULL) {
         fd = openat(dirfd(d), e->d_name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
         if (fd < 0)
@@ -100,7 +100,7 @@ prepare(struct starter *s)
     DIR *d = opendir(s->opt_model);
 
     if (d == NULL || realpath(s->opt_model, s->model) == NULL)
-        return fct_fail(FCT_EX_NOIN,
+        return fct_fail(EX_NOINPUT,
             errno == ENOTDIR
                 ? "--model %s: not a folder; name the one that holds config.json"
                 : "--model %s: %s",
@@ -110,11 +110,11 @@ prepare(struct starter *s)
     if (s->fdd == NULL)
         s->fdd = fct_find_program("fdd", s->next_to) == 0 ? s->next_to : "fdd";
     else if (access(s->fdd, X_OK) != 0)
-        return fct_fail(FCT_EX_NOIN, "--fdd %s: %s", s->fdd, strerror(errno));
+        return fct_fail(EX_NOINPUT, "--fdd %s: %s", s->fdd, strerror(errno));
     snprintf(s->dir, sizeof(s->dir), "%.200s/fdbench.XXXXXX",
         tmp != NULL && tmp[0] != '\0' ? tmp : "/tmp");
     if (mkdtemp(s->dir) == NULL)
-        return fct_fail(FCT_EX_IO, "%s: %s (TMPDIR names another place)", s->dir,
+        return fct_fail(EX_IOERR, "%s: %s (TMPDIR names another place)", s->dir,
             strerror(errno));
     snprintf(s->run, sizeof(s->run), "%s/run", s->dir);
     snprintf(s->log, sizeof(s->log), "%s/log", s->dir);
@@ -149,7 +149,7 @@ last_lines(const struct starter *s)
     char *text, *at;
 
     if (access(s->log, R_OK) != 0 || fct_slurp(s->log, &text, &n) != 0)
-        return FCT_EX_UNAV;
+        return EX_UNAVAILABLE;
     while (n > 0 && text[n - 1] == '\n')
         text[--n] = '\0';
     for (at = text + n; at > text && lines < LOG_LINES; at--)
@@ -159,7 +159,7 @@ last_lines(const struct starter *s)
     for (char *line; n > 0 && (line = strsep(&at, "\n")) != NULL;)
         fprintf(stderr, "  %s\n", line);
     free(text);
-    return FCT_EX_UNAV;
+    return EX_UNAVAILABLE;
 }
 
 /* Is it still there? 0 or an exit code, with the message printed. */
@@ -253,7 +253,7 @@ first_token(struct starter *s, json_t *t, fdc_t *c)
         else if (got < 0)
             rc = fct_status_fail("the first request", got);
         else if (got == 0)
-            rc = fct_fail(FCT_EX_SOFT, "the first request: ended without a token");
+            rc = fct_fail(EX_SOFTWARE, "the first request: ended without a token");
     }
     note_time(s, t, 2);
     fdc_req_free(r);
@@ -285,7 +285,7 @@ one(struct starter *s, int cold)
     /* its log has what it writes, and why it could not be run */
     s->pid = fct_spawn(s->fdd, config, s->set, s->n_set + 2, s->log, "");
     if (s->pid < 0)
-        rc = fct_fail(FCT_EX_SOFT, "fork: %s", strerror(errno));
+        rc = fct_fail(EX_SOFTWARE, "fork: %s", strerror(errno));
     if (rc == 0)
         rc = wait_ready(s, t, &c);
     if (rc == 0)

@@ -331,7 +331,7 @@ is_drained(const json_t *answer, const void *args)
             json_object_get(a->ask, "off") != NULL ||
             json_is_true(json_object_get(answer, "drained"))
         ? 0
-        : FCT_EX_TEMP;
+        : EX_TEMPFAIL;
 }
 
 ASKS(drain, "fdctl drain [--wait] [--off] [--timeout-ms MS] [--json]",
@@ -419,7 +419,7 @@ fct_cmd_cancel(const struct fct *f, int argc, char **argv)
     rc = a.all ? fct_ask(&adm, fct_question("requests"), 0, &all) : 0;
     json_array_foreach(json_object_get(all, "requests"), k, r) {
         rc = cancel_one(&adm, "id", fct_num(r, "id"), 1, &n);
-        if (rc != 0 && rc != FCT_EX_DATA) /* it may have ended since */
+        if (rc != 0 && rc != EX_DATAERR) /* it may have ended since */
             break;
         rc = 0;
     }

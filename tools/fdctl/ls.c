@@ -51,8 +51,8 @@ describe(const struct fct *f, const char *name, uid_t uid)
     if (strcmp(state, "running") == 0 && strcmp(fct_str(w, "phase"), "ready") != 0)
         state = fct_str(w, "phase");
     if (rc != 0)
-        state = rc == FCT_EX_PERM ? pid != 0 ? "no permission" : "dead"
-            : pid > 0             ? "no answer"
+        state = rc == EX_NOPERM ? pid != 0 ? "no permission" : "dead"
+            : pid > 0           ? "no answer"
             : lsn_is_listened(f->socket)
             ? "starts on use" /* a socket unit does while its daemon is down */
             : "dead";

@@ -140,7 +140,7 @@ run(struct up *u)
     int rc;
 
     if (realpath(u->given, real) == NULL)
-        return fct_fail(FCT_EX_NOIN, "up: %s: %s", u->given, strerror(errno));
+        return fct_fail(EX_NOINPUT, "up: %s: %s", u->given, strerror(errno));
     if (u->http != 0 && (rc = check_port(u)) != 0)
         return rc;
     (void)snprintf(u->model, sizeof(u->model), "model.path=%s", real);

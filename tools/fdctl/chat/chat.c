@@ -342,7 +342,7 @@ answer(struct chat *c)
     o.prompt_bytes = p.bytes;
     o.seed = clk_now_ns();
     if (rc == 0 && fdchat_answer_new(&o, &a.parser, err) != 0)
-        rc = fct_fail(FCT_EX_SOFT, "chat: %s", err);
+        rc = fct_fail(EX_SOFTWARE, "chat: %s", err);
     if (rc == 0)
         rc = submit(&a, &p);
     fdchat_prompt_free(&p);
@@ -354,7 +354,7 @@ answer(struct chat *c)
     if (!c->json && has_come)
         putchar('\n');
     if (has_come && keep(&a) != 0)
-        rc = FCT_EX_SOFT;
+        rc = EX_SOFTWARE;
     fdc_req_free(a.r);
     fdchat_answer_free(a.parser);
     json_decref(a.calls);
@@ -385,7 +385,7 @@ save(struct chat *c, const char *path)
         write(fd, "\n", 1) != 1;
 
     bad |= fd >= 0 && close(fd) != 0;
-    return bad ? fct_fail(FCT_EX_IO, "%s: %s", path, strerror(errno)) : 0;
+    return bad ? fct_fail(EX_IOERR, "%s: %s", path, strerror(errno)) : 0;
 }
 
 /* Only what a conversation is: an array of objects with a role. */

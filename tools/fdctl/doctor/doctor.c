@@ -506,7 +506,7 @@ learn(struct doc *d, const struct want *w, struct par_set *ps)
         while ((text = par_say_next(&say, text, &is_error)) != NULL && !is_error)
             ;
         if (rc < 0 && w->config != NULL)
-            rc = fct_fail(rc == -EINVAL ? FCT_EX_DATA : FCT_EX_NOIN, "%s",
+            rc = fct_fail(rc == -EINVAL ? EX_DATAERR : EX_NOINPUT, "%s",
                 text != NULL ? text : strerror(-rc));
         par_say_clear(&say);
         if (rc > 0)

@@ -29,7 +29,7 @@ fct_fail(int code, const char *fmt, ...)
 int
 fct_oom(void)
 {
-    return fct_fail(FCT_EX_SOFT, "out of memory");
+    return fct_fail(EX_SOFTWARE, "out of memory");
 }
 
 int
@@ -60,7 +60,7 @@ fct_flush(void)
 {
     if (fflush(stdout) == 0 && !ferror(stdout))
         return 0;
-    return fct_fail(FCT_EX_IO, "standard output: %s", strerror(errno));
+    return fct_fail(EX_IOERR, "standard output: %s", strerror(errno));
 }
 
 /* ---- words --------------------------------------------------------------------- */
@@ -373,7 +373,7 @@ fct_parse(const struct fct_line *l, int argc, char **argv, void *args)
     gather(l, opts);
     while (rc == 0 && (id = fct_cli_next(&c, opts)) != FCT_CLI_END) {
         if (id == FCT_CLI_BAD)
-            return FCT_EX_USAGE;
+            return EX_USAGE;
         if (id != FCT_CLI_WORD && opts[id].take == FCT_T_HELP)
             return fct_help(l);
         rc = id == FCT_CLI_WORD ? take_word(l, argv[0], c.value, args)
@@ -393,17 +393,17 @@ fct_exit_code(int status)
     if (status >= 0)
         return 0;
     if (status == FDC_E_PERM)
-        return FCT_EX_PERM;
+        return EX_NOPERM;
     if (status == FDC_E_CONNECT || status == FDC_E_DISCONNECTED)
-        return FCT_EX_UNAV;
+        return EX_UNAVAILABLE;
     if (strcmp(cls, "REQUEST") == 0 || status == FDC_E_INVAL || status == FDC_E_ARENA)
-        return FCT_EX_DATA;
+        return EX_DATAERR;
     if (strcmp(cls, "RETRY") == 0 || status == FDC_E_TIMEOUT || status == FDC_E_AGAIN ||
         status == FDC_E_FULL || status == FDC_E_SLOW)
-        return FCT_EX_TEMP;
+        return EX_TEMPFAIL;
     if (strcmp(cls, "ENDED") == 0)
         return FCT_EX_ENDED;
-    return strcmp(cls, "SESSION") == 0 ? FCT_EX_PROTO : FCT_EX_SOFT;
+    return strcmp(cls, "SESSION") == 0 ? EX_PROTOCOL : EX_SOFTWARE;
 }
 
 /* -EINVAL: not one; -ERANGE: of more than 64 bits. */

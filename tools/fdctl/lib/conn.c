@@ -92,13 +92,13 @@ fct_no_permission(const char *what, gid_t gid)
     snprintf(number, sizeof(number), "%lu", (unsigned long)gid);
     /* Owned by root's group: there was no group fdd when the daemon began. */
     if (gid == 0)
-        return fct_fail(FCT_EX_PERM,
+        return fct_fail(EX_NOPERM,
             "%s: permission denied; the group fdd, whose members may use it, %s:\n"
             "  sudo %susermod -aG fdd $USER\n"
             "  sudo systemctl restart fdd    (then log in again)",
             what, gr == NULL ? "does not exist" : "is newer than the daemon",
             gr == NULL ? "groupadd --system fdd && sudo " : "");
-    return fct_fail(FCT_EX_PERM,
+    return fct_fail(EX_NOPERM,
         "%s: permission denied; members of the group %s may use it:\n"
         "  sudo usermod -aG %s $USER    (then log in again)",
         what, group, group);
@@ -174,12 +174,12 @@ fct_open(const struct fct *f, size_t prompt_bytes, fdc_t **ret_session)
     if (rc == FDC_E_CONNECT)
         return cannot_connect(f, f->socket, oe.os_error != 0 ? oe.os_error : ECONNREFUSED);
     if (rc == FDC_E_PERM)
-        return fct_fail(FCT_EX_PERM,
+        return fct_fail(EX_NOPERM,
             "%s: refused by the daemon (E_PERM): its "
             "configuration does not allow this user (ipc.group, ipc.refuse_own_uid)",
             f->socket);
     if (rc == FDC_E_VERSION)
-        return fct_fail(FCT_EX_PROTO,
+        return fct_fail(EX_PROTOCOL,
             "%s: %s: the daemon speaks protocol %u.%u, this "
             "fdctl %d.%d; install both from the same release",
             f->socket, fdc_strerror(rc), oe.major, oe.minor, FDP_MAJOR, FDP_MINOR);
@@ -268,7 +268,7 @@ fct_admin_open(const struct fct *f, int quiet, struct fct_admin *ret_admin)
     if (rc == 0)
         return 0;
     if (quiet)
-        return rc == -EACCES || rc == -EPERM ? FCT_EX_PERM : FCT_EX_UNAV;
+        return rc == -EACCES || rc == -EPERM ? EX_NOPERM : EX_UNAVAILABLE;
     return cannot_connect(f, f->admin, -rc);
 }
 
@@ -322,7 +322,7 @@ static int
 refused(const json_t *answer, int quiet)
 {
     const char *error = fct_str(answer, "error"), *fix = fct_str(answer, "fix");
-    int code = strstr(fix, "usermod") != NULL ? FCT_EX_PERM : FCT_EX_DATA;
+    int code = strstr(fix, "usermod") != NULL ? EX_NOPERM : EX_DATAERR;
 
     if (quiet)
         return code;
@@ -372,14 +372,14 @@ fct_ask(struct fct_admin *a, json_t *ask, int quiet, json_t **ret_answer)
     int n = exchange(a, ask, &answer), code;
 
     if (n < 0 && quiet)
-        return n == -EPROTO ? FCT_EX_PROTO : FCT_EX_UNAV;
+        return n == -EPROTO ? EX_PROTOCOL : EX_UNAVAILABLE;
     if (n == -EPROTO)
-        return fct_fail(FCT_EX_PROTO, "admin socket: the answer is no JSON object");
+        return fct_fail(EX_PROTOCOL, "admin socket: the answer is no JSON object");
     if (n == -ETIMEDOUT)
-        return fct_fail(FCT_EX_TEMP, "the daemon gave no answer within %d ms (--timeout)",
+        return fct_fail(EX_TEMPFAIL, "the daemon gave no answer within %d ms (--timeout)",
             a->timeout_ms);
     if (n < 0)
-        return fct_fail(n == -ENOMEM ? FCT_EX_SOFT : FCT_EX_UNAV, "admin socket: %s",
+        return fct_fail(n == -ENOMEM ? EX_SOFTWARE : EX_UNAVAILABLE, "admin socket: %s",
             n == -EPIPE ? "closed by the daemon" : strerror(-n));
     if (json_is_true(json_object_get(answer, "ok"))) {
         *ret_answer = answer;
@@ -424,7 +424,7 @@ fct_ask_fd(const struct fct *f, const char *cmd, uint32_t group, int timeout_ms)
         json_object_set_new(ask, "group", json_integer((json_int_t)group));
     rc = exchange(&a, ask, &answer);
     if (rc == 0 && !json_is_true(json_object_get(answer, "ok")))
-        rc = refused(answer, 1) == FCT_EX_PERM ? -EACCES : -EPROTO;
+        rc = refused(answer, 1) == EX_NOPERM ? -EACCES : -EPROTO;
     if (rc == 0) {
         rc = a.in.got_fd >= 0 ? a.in.got_fd : -EPROTO;
         a.in.got_fd = -1;
@@ -485,7 +485,7 @@ look_admin(const struct fct *f, char *why, size_t why_bytes)
     int rc = fct_ask_once(f, fct_question("status"), 1, &st);
 
     if (rc != 0)
-        return rc == FCT_EX_UNAV || rc == FCT_EX_SOFT ? SEEN_NOTHING : SEEN_NO_RIGHT;
+        return rc == EX_UNAVAILABLE || rc == EX_SOFTWARE ? SEEN_NOTHING : SEEN_NO_RIGHT;
     w = json_object_get(st, "worker");
     state = fct_str(st, "state");
     phase = fct_str(w, "phase");

@@ -32,6 +32,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/types.h>
+#include <sysexits.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -40,17 +41,8 @@
 #include "daemon/common/trace.h"
 #include "libclient/fdclient.h"
 
-/* Exit codes; fdctl(1) lists them. */
+/* Exit codes besides those of sysexits.h; fdctl(1) lists them. */
 #define FCT_EX_ENDED 1 /* a request was cancelled or its deadline passed */
-#define FCT_EX_USAGE 64
-#define FCT_EX_DATA  65
-#define FCT_EX_NOIN  66
-#define FCT_EX_UNAV  69
-#define FCT_EX_SOFT  70
-#define FCT_EX_IO    74
-#define FCT_EX_TEMP  75
-#define FCT_EX_PROTO 76
-#define FCT_EX_PERM  77
 #define FCT_EX_INT   130
 
 /* ---- command lines -----------------------------------------------------------------
@@ -280,9 +272,9 @@ int fct_trace_open(const struct fct *f, uint32_t group, int timeout_ms,
 extern const char *fct_prog;
 /* "fdctl: text" on standard error; returns code. */
 int fct_fail(int code, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-#define fct_usage(...) fct_fail(FCT_EX_USAGE, __VA_ARGS__)
-#define fct_data(...)  fct_fail(FCT_EX_DATA, __VA_ARGS__)
-#define fct_unav(...)  fct_fail(FCT_EX_UNAV, __VA_ARGS__)
+#define fct_usage(...) fct_fail(EX_USAGE, __VA_ARGS__)
+#define fct_data(...)  fct_fail(EX_DATAERR, __VA_ARGS__)
+#define fct_unav(...)  fct_fail(EX_UNAVAILABLE, __VA_ARGS__)
 /* The same with "out of memory", or "what: text of the status (its name)". */
 int fct_oom(void);
 int fct_status_fail(const char *what, int status);

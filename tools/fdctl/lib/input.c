@@ -40,7 +40,7 @@ fct_slurp(const char *path, char **ret_text, size_t *ret_n)
     int rc = 0;
 
     if (f == NULL)
-        return fct_fail(errno == EACCES ? FCT_EX_PERM : FCT_EX_NOIN, "%s: %s", path,
+        return fct_fail(errno == EACCES ? EX_NOPERM : EX_NOINPUT, "%s: %s", path,
             strerror(errno));
     while (rc == 0 && k > 0) {
         if (n + 4096 > SLURP_MAX || fct_room(&text, n + 4096, &cap, 1) != 0) {
@@ -51,7 +51,7 @@ fct_slurp(const char *path, char **ret_text, size_t *ret_n)
         n += k;
     }
     if (rc == 0 && ferror(f))
-        rc = fct_fail(FCT_EX_IO, "%s: %s", name, strerror(errno));
+        rc = fct_fail(EX_IOERR, "%s: %s", name, strerror(errno));
     if (f != stdin)
         fclose(f);
     if (rc != 0) {

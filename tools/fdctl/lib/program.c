@@ -158,7 +158,7 @@ fct_main(const char *prog, const struct fct_cmd *cmds, int argc, char **argv)
     if (a.version)
         return version();
     if (id == FCT_CLI_BAD)
-        return FCT_EX_USAGE;
+        return EX_USAGE;
     f.timeout_given = a.timeout_s >= 0;
     if (!f.timeout_given)
         a.timeout_s = TIMEOUT_S;

@@ -135,7 +135,7 @@ map(const struct fct *f, const struct segment *s, void *ret)
     if (rc == 0)
         return 0;
     if ((rc == -EACCES || rc == -EPERM) && s->is_trace)
-        return fct_fail(FCT_EX_PERM,
+        return fct_fail(EX_NOPERM,
             "trace of %s: permission denied; the administrators' group (ipc.admin_group) may "
             "read it, and root:\n  sudo fdctl trace",
             f->dir);
@@ -150,10 +150,10 @@ map(const struct fct *f, const struct segment *s, void *ret)
             "--group %u: the daemon has no such group; fdctl status shows its groups",
             s->group);
     if (rc == -EPROTO)
-        return fct_fail(FCT_EX_PROTO, "%s of %s: made by another version of fdd", s->what,
+        return fct_fail(EX_PROTOCOL, "%s of %s: made by another version of fdd", s->what,
             f->dir);
     if (rc == -ETIMEDOUT)
-        return fct_fail(FCT_EX_TEMP,
+        return fct_fail(EX_TEMPFAIL,
             "%s of %s: the daemon gives no answer; root can read them all the same",
             s->what, f->dir);
     snprintf(text, sizeof(text), "with the runtime folder %s", f->dir);

@@ -22,7 +22,7 @@ fct_print_json(json_t *j)
     if (rc == -ENOMEM)
         return fct_oom();
     if (rc != 0)
-        return fct_fail(FCT_EX_IO, "standard output: %s", strerror(errno));
+        return fct_fail(EX_IOERR, "standard output: %s", strerror(errno));
     putchar('\n');
     return fct_flush();
 }

@@ -218,7 +218,7 @@ stt_textfile(const char *path, const struct cnt_seg *s, unsigned names)
     free(tmp);
     if (e == 0)
         return 0;
-    return fct_fail(e == EACCES || e == EPERM || e == EROFS ? FCT_EX_PERM : FCT_EX_IO,
+    return fct_fail(e == EACCES || e == EPERM || e == EROFS ? EX_NOPERM : EX_IOERR,
         "stat: --textfile %s: %s", path, strerror(e));
 }
 

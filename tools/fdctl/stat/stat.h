@@ -16,7 +16,7 @@ void stt_human(const char *unit, double v, char *ret, size_t ret_bytes);
 /* Which rows are shown: counters by their place in cnt_row(), then histograms. */
 #define STT_N_ROW (CNT_N_GATE + CNT_N_WORKER + CNT_H__N)
 /* Mark those that word (a name, group.name with the group gate, worker or hist, or
- * a glob of either) names. 0, or FCT_EX_USAGE with the message printed: none. */
+ * a glob of either) names. 0, or EX_USAGE with the message printed: none. */
 int stt_pick(const char *word, uint8_t pick[STT_N_ROW]);
 
 /* What prm_print() writes, into a file that appears under path when it is complete, mode 0644.

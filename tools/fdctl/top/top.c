@@ -266,11 +266,11 @@ loop(struct top *t, attr_t counts)
     for (;;) {
         top_link_step(&t->link, clk_now_ns());
         if (draw(t, counts) != 0)
-            return FCT_EX_SOFT;
+            return EX_SOFTWARE;
         t_wake = clk_now_ns() + CLK_S;
         keys = wait_for(t, t_wake < t->t_next ? t_wake : t->t_next);
         if (keys < 0)
-            return FCT_EX_IO;
+            return EX_IOERR;
         if (fct_interrupted != 0)
             return 128 + fct_interrupted;
         while (keys && (key = getch()) != ERR)
@@ -331,7 +331,7 @@ terminal(struct top *t)
     rc = loop(t, start_colors(t->no_color));
     endwin();
     delscreen(screen);
-    return rc == FCT_EX_SOFT ? fct_oom() : rc;
+    return rc == EX_SOFTWARE ? fct_oom() : rc;
 }
 
 /* ---- the command --------------------------------------------------------- */
@@ -373,7 +373,7 @@ print_once(struct top *t)
     top_canvas_print(&c, stdout);
     free(c.cell);
     if (t->message[0] != '\0')
-        return fct_fail(t->status != NULL ? 0 : FCT_EX_TEMP, "top: %s", t->message);
+        return fct_fail(t->status != NULL ? 0 : EX_TEMPFAIL, "top: %s", t->message);
     return 0;
 }
 

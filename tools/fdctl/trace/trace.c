@@ -189,7 +189,7 @@ ask_state(const struct fct *f, uint32_t group, struct ftr_snap *s)
 
     quick.timeout_ms = 2000;
     rc = fct_admin_open(&quick, 1, &a);
-    s->ended = rc == FCT_EX_UNAV;
+    s->ended = rc == EX_UNAVAILABLE;
     if (rc != 0)
         return;
     if (fct_ask(&a, fct_question("status"), 1, &st) == 0) {
@@ -286,7 +286,7 @@ write_perfetto(const struct opt *o, struct ftr_snap *s)
     int rc, is_file;
 
     if (out == NULL)
-        return fct_fail(FCT_EX_IO, "trace: %s: %s", path, strerror(errno));
+        return fct_fail(EX_IOERR, "trace: %s: %s", path, strerror(errno));
     rc = ftr_perfetto(out, s);
     is_file = out != stdout && fstat(fileno(out), &st) == 0 && S_ISREG(st.st_mode);
     if (out != stdout && fclose(out) != 0 && rc == 0)
@@ -294,7 +294,7 @@ write_perfetto(const struct opt *o, struct ftr_snap *s)
     if (rc != 0 && is_file) /* half a trace cannot be read */
         (void)unlink(path);
     if (rc != 0)
-        return fct_fail(rc == -ENOMEM && out == stdout ? FCT_EX_SOFT : FCT_EX_IO,
+        return fct_fail(rc == -ENOMEM && out == stdout ? EX_SOFTWARE : EX_IOERR,
             "trace: %s: %s", out == stdout ? "standard output" : path, strerror(-rc));
     if (out != stdout)
         fct_fail(0, "%s: %zu steps, %zu events; open it in https://ui.perfetto.dev", path,
@@ -486,7 +486,7 @@ follow(const struct fct *f, const struct trc_seg *seg, const struct opt *o)
         else
             follow_steps(&w);
         if (fct_flush() != 0)
-            return FCT_EX_IO;
+            return EX_IOERR;
         if (w.missed > 0)
             fct_fail(0, "trace: %llu %s were overwritten before they were read",
                 (unsigned long long)w.missed, o->events ? "events" : "steps");

@@ -79,7 +79,7 @@ void ftr_filter(struct ftr_snap *snap, const struct ftr_filter *f);
 int ftr_match_step(const struct ftr_step *s, const struct ftr_filter *f);
 int ftr_match_event(const struct trc_event *e, const struct ftr_filter *f);
 
-/* "5s" ago, or HH:MM:SS[.fraction] of the last 24 hours. 0 or FCT_EX_USAGE
+/* "5s" ago, or HH:MM:SS[.fraction] of the last 24 hours. 0 or EX_USAGE
  * with the message printed. */
 int ftr_time(const char *what, const char *text, const struct ftr_clock *now,
     uint64_t *ret_ns);
