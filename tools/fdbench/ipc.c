@@ -263,11 +263,10 @@ static const struct fct_opt ipc_opts[] = { FCT_U32('n', "pings", "N", n_ping, 1,
     FCT_U32(0, "tokens", "N", n_token, 1, 1000000, "tokens of each request (200)"),
     FCT_FLAG(0, "json", json, "one JSON object"), FCT_OPT_HELP, FCT_OPT_END };
 
-static const struct fct_line ipc_line = { .usage = "fdbench ipc [options]",
-    .about = "Round trips through shared memory, and what streaming costs in wake-ups and\n"
-             "processor time, from the counters of a daemon without other clients.",
-    .opts = { ipc_opts },
-    .text = text };
+static const struct fct_line ipc_line = FCT_LINE("fdbench ipc [options]",
+    "Round trips through shared memory, and what streaming costs in wake-ups and\n"
+    "processor time, from the counters of a daemon without other clients.",
+    ipc_opts, .text = text);
 
 int
 fdb_cmd_ipc(const struct fct *f, int argc, char **argv)

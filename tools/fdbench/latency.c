@@ -60,11 +60,10 @@ static const struct fct_opt lat_opts[] = {
     FCT_OPT_HELP, FCT_OPT_END
 };
 
-static const struct fct_line lat_line = { .usage = "fdbench latency [options]",
-    .about = "Send batches of equal requests at once: time of the prefill (until every\n"
-             "request has its first token), time per step, tokens per second.",
-    .opts = { lat_opts },
-    .hint = FCT_HINT_SEE };
+static const struct fct_line lat_line = FCT_LINE("fdbench latency [options]",
+    "Send batches of equal requests at once: time of the prefill (until every\n"
+    "request has its first token), time per step, tokens per second.",
+    lat_opts, .hint = FCT_HINT_SEE);
 
 /* The summary of a batch, without the times of one that no request of ended well. */
 static json_t *

@@ -196,24 +196,16 @@ session_over(struct phase *p, int why)
 static int
 submit(struct phase *p, struct slot *s)
 {
-    const struct fct_req *q = &p->cfg->req;
-    struct fdc_submit_opts opts = q->o;
-    struct fdc_params par;
-    void *lists = fct_req_params(q, &par);
-    int rc;
+    struct fct_req q = p->cfg->req;
 
-    if (lists == NULL)
-        return FDC_E_NOMEM;
-    par.max_new = s->ask.max_new;
-    par.seed = fdb_mix(p->cfg->seed, ((uint64_t)p->repeat << 32) + p->index);
-    opts.user_ptr = s;
-    if (p->cfg->text)
-        rc = fdc_submit_text(p->l->session, s->prompt.p, s->prompt.n, &par, &opts, &s->h);
-    else
-        rc = fdc_submit_ids(p->l->session, (const uint32_t *)(const void *)s->prompt.p,
-            s->prompt.n / sizeof(uint32_t), &par, &opts, &s->h);
-    free(lists);
-    return rc;
+    q.p.max_new = s->ask.max_new;
+    q.p.seed = fdb_mix(p->cfg->seed, ((uint64_t)p->repeat << 32) + p->index);
+    q.o.user_ptr = s;
+    q.text = s->prompt.p;
+    q.n_text = s->prompt.n;
+    q.ids = p->cfg->text ? NULL : (uint32_t *)(void *)s->prompt.p;
+    q.n_ids = s->prompt.n / sizeof(*q.ids);
+    return fct_req_submit(p->l->session, &q, &s->h);
 }
 
 /* 0: sent, or it failed at once; FDC_E_FULL: there is no room now. */

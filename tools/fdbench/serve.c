@@ -97,13 +97,11 @@ static const struct fct_opt serve_opts[] = { FCT_OPT_HEAD("load:"),
 static const char *const not_here[] = { "max-tokens", "seed", "n", "ignore-eos",
     "best-of", "alone", "echo", "token-text", NULL };
 
-static const struct fct_line serve_line = { .usage = "fdbench serve [options]",
-    .about = "Send requests and report latencies, throughput and goodput. A closed loop\n"
-             "keeps -c requests open; an open loop sends at --rate whatever happens.",
-    .opts = { serve_opts, fct_param_opts },
-    .hint = FCT_HINT_SEE,
-    .req = 1 + offsetof(FCT_ARGS, l.cfg.req),
-    .less = not_here };
+static const struct fct_line serve_line = FCT_LINE("fdbench serve [options]",
+    "Send requests and report latencies, throughput and goodput. A closed loop\n"
+    "keeps -c requests open; an open loop sends at --rate whatever happens.",
+    serve_opts, .opts[1] = fct_param_opts, .hint = FCT_HINT_SEE,
+    .req = 1 + offsetof(FCT_ARGS, l.cfg.req), .less = not_here);
 
 static int
 set_arrival(struct serve *s)

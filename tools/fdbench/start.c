@@ -379,11 +379,10 @@ static const struct fct_opt start_opts[] = {
     FCT_FLAG(0, "json", json, "one JSON object"), FCT_OPT_HELP, FCT_OPT_END
 };
 
-static const struct fct_line start_line = { .usage = "fdbench start --model DIR [options]",
-    .about = "Starts a daemon of its own again and again and measures the time to its "
-             "socket,\nto a ready model and to the first token.",
-    .opts = { start_opts },
-    .text = text };
+static const struct fct_line start_line = FCT_LINE("fdbench start --model DIR [options]",
+    "Starts a daemon of its own again and again and measures the time to its "
+    "socket,\nto a ready model and to the first token.",
+    start_opts, .text = text);
 
 int
 fdb_cmd_start(const struct fct *f, int argc, char **argv)

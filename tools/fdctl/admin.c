@@ -27,12 +27,8 @@ static const struct fct_opt group_opts[] = {
 /* ---- one question ------------------------------------------------------------------ */
 
 #define ASKS(cmd, usage_text, about_text, table, ...) \
-    const struct fct_line fct_line_##cmd = { .usage = usage_text, \
-        .about = about_text, \
-        .opts = { table }, \
-        .command = #cmd, \
-        .hint = FCT_HINT_USAGE, \
-        __VA_ARGS__ }
+    const struct fct_line fct_line_##cmd = FCT_LINE(usage_text, about_text, table, \
+        .command = #cmd, .hint = FCT_HINT_USAGE, __VA_ARGS__)
 
 ASKS(requests, "fdctl requests [--json]", "Requests that have not ended.", json_opts,
     .list = "requests");
@@ -628,16 +624,13 @@ show_debug(json_t *o, const void *args)
 static const struct fct_opt debug_opts[] = { { "level", 0, "", .help = NULL },
     { "topic", 0, "", .help = NULL }, { "group", 0, "", .help = NULL }, JSON };
 
-static const struct fct_line debug_line = {
-    .usage = "fdctl debug [--level LEVEL] [--topic TOPIC=LEVEL]... [+BIT -BIT... |\n"
+static const struct fct_line debug_line =
+    FCT_LINE("fdctl debug [--level LEVEL] [--topic TOPIC=LEVEL]... [+BIT -BIT... |\n"
              "                    BIT,BIT...] [--json]\n"
              "       fdctl debug [--group N] WORD [--json]",
-    .about = "Without words, show log level, topics and debug bits. +BIT and -BIT change "
-             "one\nbit, a list replaces all.",
-    .opts = { debug_opts },
-    .command = "debug",
-    .show = show_debug
-};
+        "Without words, show log level, topics and debug bits. +BIT and -BIT change "
+        "one\nbit, a list replaces all.",
+        debug_opts, .command = "debug", .show = show_debug);
 
 int
 fct_cmd_debug(const struct fct *f, int argc, char **argv)
@@ -662,9 +655,8 @@ static const struct fct_opt ping_opts[] = {
     FCT_FLAG(0, "json", q.json, "{\"ns\": N} for each"), FCT_OPT_HELP, FCT_OPT_END
 };
 
-static const struct fct_line ping_line = { .usage = "fdctl ping [options]",
-    .about = "Round trip through shared memory.",
-    .opts = { ping_opts } };
+static const struct fct_line ping_line =
+    FCT_LINE("fdctl ping [options]", "Round trip through shared memory.", ping_opts);
 
 int
 fct_cmd_ping(const struct fct *f, int argc, char **argv)

@@ -79,14 +79,12 @@ static const struct fct_opt opts[] = {
     FCT_OPT_END
 };
 
-static const struct fct_line line = {
-    .usage = "fdctl generate [-p TEXT | --prompt-file FILE | --ids-file FILE |\n"
+static const struct fct_line line =
+    FCT_LINE("fdctl generate [-p TEXT | --prompt-file FILE | --ids-file FILE |\n"
              "                      --batch FILE.jsonl | -] [options]",
-    .about = "Generate text; - reads the prompt from standard input.",
-    .opts = { opts, fct_param_opts },
-    .operand = take_word,
-    .req = 1 + offsetof(struct gen, dflt)
-};
+        "Generate text; - reads the prompt from standard input.", opts,
+        .opts[1] = fct_param_opts, .operand = take_word,
+        .req = 1 + offsetof(struct gen, dflt));
 
 /* The one prompt, or the batch, into g->reqs. */
 static int
@@ -315,19 +313,12 @@ end_here(struct gen *g, struct slot *s, int code)
 static int
 submit(struct gen *g, struct slot *s)
 {
-    const struct fct_req *q = s->req;
-    struct fdc_params p;
-    void *lists = fct_req_params(q, &p);
     int rc;
 
-    if (lists == NULL || fct_result_init(&s->res, q, s->index) != 0) {
-        free(lists);
+    if (fct_result_init(&s->res, s->req, s->index) != 0)
         return fct_oom();
-    }
     s->res.t_submit = clk_now_ns();
-    rc = q->ids != NULL ? fdc_submit_ids(g->s, q->ids, q->n_ids, &p, &q->o, &s->handle)
-                        : fdc_submit_text(g->s, q->text, q->n_text, &p, &q->o, &s->handle);
-    free(lists);
+    rc = fct_req_submit(g->s, s->req, &s->handle);
     if (rc == FDC_E_FULL || rc == FDC_E_TIMEOUT) {
         fct_result_fini(&s->res);
         return FDC_E_FULL;

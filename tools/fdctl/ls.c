@@ -139,12 +139,11 @@ add_base(struct ls *ls, const char *base)
 static const struct fct_opt opts[] = { FCT_FLAG(0, "json", json, "the list as JSON"),
     FCT_OPT_HELP, FCT_OPT_END };
 
-static const struct fct_line line = { .usage = "fdctl ls [--json]",
-    .about = "The daemons of this machine, those that ended without tidying up too: in\n"
-             "/run/fdd, $XDG_RUNTIME_DIR/fdd, $FDD_RUNTIME_DIR and the folders of instances\n"
-             "there; with --runtime-dir in that folder alone.",
-    .opts = { opts },
-    .hint = FCT_HINT_USAGE };
+static const struct fct_line line = FCT_LINE("fdctl ls [--json]",
+    "The daemons of this machine, those that ended without tidying up too: in\n"
+    "/run/fdd, $XDG_RUNTIME_DIR/fdd, $FDD_RUNTIME_DIR and the folders of instances\n"
+    "there; with --runtime-dir in that folder alone.",
+    opts, .hint = FCT_HINT_USAGE);
 
 int
 fct_cmd_ls(const struct fct *f, int argc, char **argv)

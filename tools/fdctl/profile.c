@@ -205,17 +205,10 @@ be_patient(struct fct *f, void *args)
     return FCT_GO;
 }
 
-const struct fct_line fct_line_profile = {
-    .usage =
-        "fdctl profile [--steps N] [--within SECONDS] [--by op|kind|layer] [--json]\n"
-        "       fdctl profile --batch ROWS [--context TOKENS] [--prefill TOKENS] [...]",
-    .about = "Time of every operation of the steps that run, or of a synthetic step on an "
-             "idle\ndaemon, and what the device could do at best.",
-    .opts = { opts },
-    .command = "profile",
-    .prefix = "profile: ",
-    .hint = FCT_HINT_SEE,
-    .args_bytes = sizeof(struct args),
-    .before = be_patient,
-    .show = show
-};
+const struct fct_line fct_line_profile =
+    FCT_LINE("fdctl profile [--steps N] [--within SECONDS] [--by op|kind|layer] [--json]\n"
+             "       fdctl profile --batch ROWS [--context TOKENS] [--prefill TOKENS] [...]",
+        "Time of every operation of the steps that run, or of a synthetic step on an "
+        "idle\ndaemon, and what the device could do at best.",
+        opts, .command = "profile", .prefix = "profile: ", .hint = FCT_HINT_SEE,
+        .args_bytes = sizeof(struct args), .before = be_patient, .show = show);

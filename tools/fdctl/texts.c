@@ -98,12 +98,10 @@ static const struct fct_opt tokenize_opts[] = {
     FCT_FLAG(0, "json", json, "{\"ids\": [...], \"n\": N}"), FCT_OPT_HELP, FCT_OPT_END
 };
 
-static const struct fct_line tokenize_line = {
-    .usage = "fdctl tokenize [-p TEXT | FILE | -] [options]",
-    .about = "Token ids of a text; without a text, of standard input.",
-    .opts = { tokenize_opts },
-    .operand_is = "file"
-};
+static const struct fct_line tokenize_line =
+    FCT_LINE("fdctl tokenize [-p TEXT | FILE | -] [options]",
+        "Token ids of a text; without a text, of standard input.", tokenize_opts,
+        .operand_is = "file");
 
 int
 fct_cmd_tokenize(const struct fct *f, int argc, char **argv)
@@ -161,12 +159,10 @@ static const struct fct_opt detokenize_opts[] = {
     FCT_FLAG(0, "json", json, "{\"text\": \"...\"}"), FCT_OPT_HELP, FCT_OPT_END
 };
 
-static const struct fct_line detokenize_line = {
-    .usage = "fdctl detokenize [ID... | --ids-file FILE | -] [options]",
-    .about = "Text of token ids; without ids, of those on standard input.",
-    .opts = { detokenize_opts },
-    .operand = take_word
-};
+static const struct fct_line detokenize_line =
+    FCT_LINE("fdctl detokenize [ID... | --ids-file FILE | -] [options]",
+        "Text of token ids; without ids, of those on standard input.", detokenize_opts,
+        .operand = take_word);
 
 int
 fct_cmd_detokenize(const struct fct *f, int argc, char **argv)

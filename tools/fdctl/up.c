@@ -57,12 +57,10 @@ static const struct fct_opt opts[] = {
     FCT_OPT_HELP, FCT_OPT_END
 };
 
-static const struct fct_line line = {
-    .usage = "fdctl up MODEL_DIR [--http PORT] [--set section.key=value]...",
-    .about = "Start a daemon for the model in a folder of its own, and end it with Ctrl-C.",
-    .opts = { opts },
-    .operand = take_model
-};
+static const struct fct_line line =
+    FCT_LINE("fdctl up MODEL_DIR [--http PORT] [--set section.key=value]...",
+        "Start a daemon for the model in a folder of its own, and end it with Ctrl-C.",
+        opts, .operand = take_model);
 
 /* One of the programs, with no file and these parameters. */
 static int

@@ -42,14 +42,11 @@ static const struct fct_opt opts[] = {
     FCT_OPT_HELP, FCT_OPT_HEAD("parameters:"), FCT_OPT_END
 };
 
-static const struct fct_line line = {
-    .usage = "fdctl chat [--system TEXT] [--template FILE] [--json] [options]",
-    .about =
+static const struct fct_line line =
+    FCT_LINE("fdctl chat [--system TEXT] [--template FILE] [--json] [options]",
         "Speak with the model. Lines come from the terminal, or from standard input, one a\n"
         "turn; /help lists what a line may ask for.",
-    .opts = { opts, fct_param_opts },
-    .req = 1 + offsetof(struct chat, req)
-};
+        opts, .opts[1] = fct_param_opts, .req = 1 + offsetof(struct chat, req));
 
 /* ---- the template ------------------------------------------------------------------- */
 
@@ -249,30 +246,26 @@ read_answer(struct answer *a)
 static int
 submit(struct answer *a, const struct fdchat_prompt *p)
 {
-    struct fdc_params par;
-    void *lists = fct_req_params(&a->c->req, &par);
     struct fdc_span *spans = calloc(p->n_span + 1, sizeof(*spans));
+    struct fct_req q = a->c->req;
     char text[300] = "";
-    struct fdc_submit_opts o = a->c->req.o;
     int rc;
 
-    if (spans == NULL || lists == NULL) {
-        free(spans);
-        free(lists);
+    if (spans == NULL)
         return fct_oom();
-    }
     for (size_t i = 0; i < p->n_span; i++)
         if (p->spans[i].bytes > 0)
-            spans[par.n_spans++] =
+            spans[q.p.n_spans++] =
                 (struct fdc_span){ (uint32_t)p->spans[i].at, (uint32_t)p->spans[i].bytes };
-    par.spans = spans;
-    par.flags |= FDC_F_PARSE_SPECIAL | FDC_F_NO_SPECIAL;
-    o.submit_timeout_ms = 10000;
-    o.error_text = text;
-    o.error_text_bytes = sizeof(text);
-    rc = fdc_submit_text(a->c->s, p->text, p->bytes, &par, &o, &a->r);
+    q.text = p->text;
+    q.n_text = p->bytes;
+    q.p.spans = spans;
+    q.p.flags |= FDC_F_PARSE_SPECIAL | FDC_F_NO_SPECIAL;
+    q.o.submit_timeout_ms = 10000;
+    q.o.error_text = text;
+    q.o.error_text_bytes = sizeof(text);
+    rc = fct_req_submit(a->c->s, &q, &a->r);
     free(spans);
-    free(lists);
     return rc == 0
         ? 0
         : fct_fail(fct_exit_code(rc), "%s", text[0] != '\0' ? text : fdc_strerror(rc));

@@ -429,14 +429,10 @@ list_groups(void)
     putchar('\n');
 }
 
-static const struct fct_line line = {
-    .usage = "fdctl doctor [group ...] [-q] [--model DIR] [-c FILE] [--json]",
-    .about =
+static const struct fct_line line =
+    FCT_LINE("fdctl doctor [group ...] [-q] [--model DIR] [-c FILE] [--json]",
         "What this machine has and lacks, and what repairs it. Needs no daemon. Groups:",
-    .opts = { opts },
-    .operand = want_group,
-    .above = list_groups
-};
+        opts, .operand = want_group, .above = list_groups);
 
 /* The daemon's status, and its parameters into ps; how many these are. */
 static size_t

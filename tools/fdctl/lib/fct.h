@@ -149,6 +149,11 @@ struct fct_line {
     const char *const *less; /* parameters that are not offered, to NULL; or NULL */
     void (*above)(void), (*below)(void); /* printed around the options, or NULL */
 };
+/* Usage, about, a table of options; further members may follow. */
+#define FCT_LINE(usage_text, about_text, table, ...) \
+    { \
+        .usage = usage_text, .about = about_text, .opts = { table }, __VA_ARGS__ \
+    }
 #define FCT_GO (-1)
 /* FCT_GO, or an exit code: help or a message has been printed. */
 int fct_parse(const struct fct_line *l, int argc, char **argv, void *args);
@@ -332,6 +337,8 @@ int fct_req_copy(struct fct_req *dst, const struct fct_req *src);
 /* Its parameters, whose pointers are valid until r changes and the result is freed with
  * free(). NULL: no memory. */
 void *fct_req_params(const struct fct_req *r, struct fdc_params *ret);
+/* Send its prompt with them. A status. */
+int fct_req_submit(fdc_t *s, const struct fct_req *r, fdc_req_t **ret);
 /* Options that set a parameter. */
 extern const struct fct_opt fct_param_opts[];
 /* Set by one of them. */

@@ -285,6 +285,20 @@ fct_req_params(const struct fct_req *r, struct fdc_params *ret)
 
 /* ---- requests -------------------------------------------------------------------- */
 
+int
+fct_req_submit(fdc_t *s, const struct fct_req *r, fdc_req_t **ret)
+{
+    struct fdc_params p;
+    void *lists = fct_req_params(r, &p);
+    int rc = FDC_E_NOMEM;
+
+    if (lists != NULL)
+        rc = r->ids != NULL ? fdc_submit_ids(s, r->ids, r->n_ids, &p, &r->o, ret)
+                            : fdc_submit_text(s, r->text, r->n_text, &p, &r->o, ret);
+    free(lists);
+    return rc;
+}
+
 void
 fct_req_init(struct fct_req *r)
 {

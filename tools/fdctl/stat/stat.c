@@ -351,15 +351,13 @@ static const struct fct_opt opts[] = { FCT_FLAG('1', "once", once, "print once a
         "write this format into FILE, for node_exporter"),
     FCT_OPT_HELP, FCT_OPT_END };
 
-static const struct fct_line line = {
-    .usage = "fdctl stat [-1] [-i S] [--group N] [--json] [NAME|GLOB ...]\n"
+static const struct fct_line line =
+    FCT_LINE("fdctl stat [-1] [-i S] [--group N] [--json] [NAME|GLOB ...]\n"
              "       fdctl stat --prometheus [--names fdd|vllm|both]\n"
              "       fdctl stat --textfile FILE [-1] [-i S] [--names fdd|vllm|both]",
-    .about = "Counters, read from shared memory; also of a daemon that does not answer, by\n"
-             "root.",
-    .opts = { opts },
-    .operand = take_word
-};
+        "Counters, read from shared memory; also of a daemon that does not answer, by\n"
+        "root.",
+        opts, .operand = take_word);
 
 /* What does not go together. */
 static int

@@ -388,13 +388,12 @@ static const struct fct_opt opts[] = {
     FCT_FLAG(0, "ascii", ascii, "no characters beyond ASCII"), FCT_OPT_HELP, FCT_OPT_END
 };
 
-static const struct fct_line line = {
-    .usage = "fdctl top [-i S] [--group N] [--once] [--no-color] [--ascii]",
-    .about = "What the daemon does now: tokens per second, requests, KV cache,\n"
-             "device, latencies; and a table of users, requests or clients.\n"
-             "h shows the keys.",
-    .opts = { opts }
-};
+static const struct fct_line line =
+    FCT_LINE("fdctl top [-i S] [--group N] [--once] [--no-color] [--ascii]",
+        "What the daemon does now: tokens per second, requests, KV cache,\n"
+        "device, latencies; and a table of users, requests or clients.\n"
+        "h shows the keys.",
+        opts);
 
 int
 fct_cmd_top(const struct fct *f, int argc, char **argv)

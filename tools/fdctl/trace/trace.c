@@ -84,16 +84,13 @@ static const struct fct_opt opts[] = {
     FCT_OPT_HELP, FCT_OPT_END
 };
 
-static const struct fct_line line = {
-    .usage = "fdctl trace [-n N | --all] [--events] [--request ID] [--since T]\n"
+static const struct fct_line line =
+    FCT_LINE("fdctl trace [-n N | --all] [--events] [--request ID] [--since T]\n"
              "           [--until T] [--step A[:B]] [--slow US] [--group N]\n"
              "           [--follow] [--json | --perfetto [FILE]]",
-    .about = "The last steps of the engine and what happened to requests, read from shared\n"
-             "memory; for administrators. Times are in us.",
-    .opts = { opts },
-    .operand = take_file,
-    .prefix = "trace: "
-};
+        "The last steps of the engine and what happened to requests, read from shared\n"
+        "memory; for administrators. Times are in us.",
+        opts, .operand = take_file, .prefix = "trace: ");
 
 static int
 conflicts(const struct opt *o)
