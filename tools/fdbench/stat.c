@@ -167,17 +167,10 @@ fdb_figure(const json_t *o, const char *a, const char *b, const char *c)
 
 /* ---- one request --------------------------------------------------------- */
 
-/* From a to b; both happened, a first. */
-static double
-span_ms(uint64_t a, uint64_t b)
-{
-    return b > a ? (double)(b - a) / 1e6 : 0;
-}
-
 static double
 tpot_ms(const struct fdb_rec *r)
 {
-    return span_ms(r->t_first, r->t_end) / (double)(r->n_out - 1);
+    return fct_ms(r->t_first, r->t_end) / (double)(r->n_out - 1);
 }
 
 int
@@ -198,12 +191,12 @@ fdb_within(const struct fdb_log *log, const struct fdb_rec *r, const struct fdb_
     const struct fdb_chunk *c = log->chunk + r->chunk;
     /* What has no token has its answer when it ends. */
     uint64_t t_first = r->t_first != 0 ? r->t_first : r->t_end;
-    int is = r->code == FDC_OK && !is_over(span_ms(r->t_send, t_first), slo->ttft_ms) &&
-        !is_over(span_ms(r->t_send, r->t_end), slo->e2e_ms) &&
+    int is = r->code == FDC_OK && !is_over(fct_ms(r->t_send, t_first), slo->ttft_ms) &&
+        !is_over(fct_ms(r->t_send, r->t_end), slo->e2e_ms) &&
         (r->n_out < 2 || !is_over(tpot_ms(r), slo->tpot_ms));
 
     for (uint32_t i = 1; is && slo->itl_ms > 0 && i < r->n_chunk; i++)
-        is = !is_over(span_ms(c[i - 1].t_ns, c[i].t_ns), slo->itl_ms);
+        is = !is_over(fct_ms(c[i - 1].t_ns, c[i].t_ns), slo->itl_ms);
     return is;
 }
 
@@ -229,8 +222,8 @@ fdb_fell_behind(const struct fdb_log *log, uint32_t repeat)
         first = MIN(first, r->t_due);
         last = last == NULL || r->t_due >= last->t_due ? r : last;
     }
-    late = last != NULL ? span_ms(last->t_due, last->t_send) : 0;
-    return late > BEHIND_MS && late > BEHIND_SHARE * span_ms(first, last->t_due);
+    late = last != NULL ? fct_ms(last->t_due, last->t_send) : 0;
+    return late > BEHIND_MS && late > BEHIND_SHARE * fct_ms(first, last->t_due);
 }
 
 int
@@ -276,13 +269,13 @@ fdb_values(const struct fdb_log *log, uint32_t repeat, enum fdb_times m, double 
         if (!fdb_is_of(r, repeat) || r->code != FDC_OK)
             continue;
         for (uint32_t k = 1; m == FDB_ITL && k < r->n_chunk; k++)
-            v[n++] = span_ms(c[k - 1].t_ns, c[k].t_ns);
+            v[n++] = fct_ms(c[k - 1].t_ns, c[k].t_ns);
         if (m == FDB_ITL || (m <= FDB_TPOT && r->t_first == 0) ||
             (m == FDB_TPOT && r->n_out < 2))
             continue;
-        v[n++] = m == FDB_TTFT ? span_ms(r->t_send, r->t_first)
+        v[n++] = m == FDB_TTFT ? fct_ms(r->t_send, r->t_first)
             : m == FDB_TPOT    ? tpot_ms(r)
-            : m == FDB_E2E     ? span_ms(r->t_send, r->t_end)
+            : m == FDB_E2E     ? fct_ms(r->t_send, r->t_end)
             : m == FDB_QUEUE   ? (double)r->queue_ns / 1e6
             : m == FDB_IN      ? r->n_prompt
                                : r->n_out;

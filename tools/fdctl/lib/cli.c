@@ -27,12 +27,6 @@ fct_fail(int code, const char *fmt, ...)
 }
 
 int
-fct_oom(void)
-{
-    return fct_fail(EX_SOFTWARE, "out of memory");
-}
-
-int
 fct_status_fail(const char *what, int status)
 {
     return fct_fail(fct_exit_code(status), "%s: %s (%s)", what, fdc_strerror(status),

@@ -280,8 +280,8 @@ int fct_fail(int code, const char *fmt, ...) __attribute__((format(printf, 2, 3)
 #define fct_usage(...) fct_fail(EX_USAGE, __VA_ARGS__)
 #define fct_data(...)  fct_fail(EX_DATAERR, __VA_ARGS__)
 #define fct_unav(...)  fct_fail(EX_UNAVAILABLE, __VA_ARGS__)
-/* The same with "out of memory", or "what: text of the status (its name)". */
-int fct_oom(void);
+#define fct_oom()      fct_fail(EX_SOFTWARE, "out of memory")
+/* The same with "what: text of the status (its name)". */
 int fct_status_fail(const char *what, int status);
 /* Flush standard output. */
 int fct_flush(void);
@@ -409,6 +409,8 @@ json_t *fct_result_json(const struct fct_result *r);
 /* json_stringn that replaces what is not UTF-8. */
 json_t *fct_json_text(const char *text, size_t n);
 json_t *fct_json_real(double v);
+/* ms between two moments in ns; 0 where the first has not come, or comes later. */
+double fct_ms(uint64_t from, uint64_t to);
 json_t *fct_json_ids(const uint32_t *ids, size_t n);
 /* "E_TOO_LONG: prompt plus ... (max_new, 4096)" */
 void fct_error_text(const struct fdc_error *e, char *ret, size_t ret_bytes);
@@ -462,7 +464,7 @@ struct fct_plain {
     int json;
 };
 /* {"cmd": name} */
-json_t *fct_question(const char *name);
+#define fct_question(name) json_pack("{s:s}", "cmd", name)
 /* Print the answer, which passes, without its "ok"; fdctl's exit code. */
 int fct_finish(const struct fct_line *l, json_t *answer, const void *args, int json);
 

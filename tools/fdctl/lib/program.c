@@ -57,12 +57,6 @@ version(void)
     return 0;
 }
 
-json_t *
-fct_question(const char *name)
-{
-    return json_pack("{s:s}", "cmd", name);
-}
-
 int
 fct_finish(const struct fct_line *l, json_t *answer, const void *args, int json)
 {

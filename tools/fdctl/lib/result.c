@@ -252,8 +252,8 @@ choice_json(const struct fct_result *r, const struct fct_choice *c)
         c->end.n_reasoning > 0 ? json_integer(c->end.n_reasoning) : NULL);
 }
 
-static double
-ms(uint64_t from, uint64_t to)
+double
+fct_ms(uint64_t from, uint64_t to)
 {
     return to > from && from != 0 ? (double)(to - from) / 1e6 : 0;
 }
@@ -262,7 +262,7 @@ static json_t *
 timings_json(const struct fct_result *r)
 {
     const struct fdc_done *d = &r->done;
-    double gen = ms(d->t_first, d->t_end), total = ms(d->t_submit, d->t_end);
+    double gen = fct_ms(d->t_first, d->t_end), total = fct_ms(d->t_submit, d->t_end);
     /* The first tokens come at t_first; the rest takes gen. */
     double tok_s = d->output_tokens > r->n_choices && gen > 0
         ? (d->output_tokens - r->n_choices) / gen * 1e3
@@ -270,8 +270,8 @@ timings_json(const struct fct_result *r)
                     : 0;
 
     return json_pack("{s:o, s:o, s:o, s:o}", "queue_ms",
-        fct_json_real(ms(d->t_submit, d->t_start)), "ttft_ms",
-        fct_json_real(ms(d->t_submit, d->t_first)), "total_ms", fct_json_real(total),
+        fct_json_real(fct_ms(d->t_submit, d->t_start)), "ttft_ms",
+        fct_json_real(fct_ms(d->t_submit, d->t_first)), "total_ms", fct_json_real(total),
         "tokens_per_s", fct_json_real(tok_s));
 }
 
