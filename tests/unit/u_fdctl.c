@@ -30,67 +30,74 @@ static char err[512];
 
 /* ---- options ---------------------------------------------------------------- */
 
-static const struct fct_opt opts[] = { { "alpha", 'a', NULL, .help = "" },
-    { "beta", 'b', "X", .help = "" }, { "gamma", 0, "Y", .help = "" },
-    { "once", '1', NULL, .help = "" }, FCT_OPT_END };
+/* What came, in its order. */
+static char seen[256];
+
+#define SEE(name) \
+    static int name(void *args, const char *value) \
+    { \
+        size_t at = strlen(seen); \
+\
+        (void)args; \
+        snprintf(seen + at, sizeof(seen) - at, " " #name "=%s", \
+            value != NULL ? value : "NULL"); \
+        return 0; \
+    }
+SEE(alpha)
+SEE(beta)
+SEE(gamma_)
+SEE(once)
+SEE(operand)
+
+static const struct fct_opt opts[] = { FCT_FN('a', "alpha", NULL, alpha, ""),
+    FCT_FN('b', "beta", "X", beta, ""), FCT_FN(0, "gamma", "Y", gamma_, ""),
+    FCT_FN('1', "once", NULL, once, ""), FCT_OPT_END };
+static const struct fct_line all = { .opts = { opts }, .operand = operand },
+                             own = { .opts = { opts }, .is_main = 1 };
 
 static void
 test_cli(void **state)
 {
     const char *argv[] = { "cmd", "-a", "-ab", "v", "-bw", "--gamma=", "--gamma",
         "--alpha", "word", "-", "-1", "--", "--alpha", "-a" };
-    struct fct_cli c = { .argc = 14, .argv = (char **)argv };
 
     (void)state;
-    assert_int_equal(fct_cli_next(&c, opts), 0);
-    assert_int_equal(fct_cli_next(&c, opts), 0);
-    assert_int_equal(fct_cli_next(&c, opts), 1);
-    assert_string_equal(c.value, "v");
-    assert_int_equal(fct_cli_next(&c, opts), 1);
-    assert_string_equal(c.value, "w");
-    assert_int_equal(fct_cli_next(&c, opts), 2);
-    assert_string_equal(c.value, "");
-    assert_int_equal(fct_cli_next(&c, opts), 2);
-    assert_string_equal(c.value, "--alpha");
-    assert_int_equal(fct_cli_next(&c, opts), FCT_CLI_WORD);
-    assert_string_equal(c.value, "word");
-    assert_int_equal(fct_cli_next(&c, opts), FCT_CLI_WORD);
-    assert_string_equal(c.value, "-");
-    assert_int_equal(fct_cli_next(&c, opts), 3);
-    assert_int_equal(fct_cli_next(&c, opts), FCT_CLI_WORD);
-    assert_string_equal(c.value, "--alpha");
-    assert_int_equal(fct_cli_next(&c, opts), FCT_CLI_WORD);
-    assert_string_equal(c.value, "-a");
-    assert_int_equal(fct_cli_next(&c, opts), FCT_CLI_END);
-    assert_int_equal(fct_cli_next(&c, opts), FCT_CLI_END);
+    seen[0] = '\0';
+    assert_int_equal(fct_parse(&all, 14, (char **)argv, NULL), FCT_GO);
+    assert_string_equal(seen,
+        " alpha=NULL alpha=NULL beta=v beta=w gamma_= gamma_=--alpha operand=word operand=- "
+        "once=NULL operand=--alpha operand=-a");
+    /* those before a command end at it */
+    seen[0] = '\0';
+    assert_int_equal(fct_parse(&own, 14, (char **)argv, NULL), FCT_GO);
+    assert_string_equal(seen, " alpha=NULL alpha=NULL beta=v beta=w gamma_= gamma_=--alpha");
+    assert_int_equal(optind, 8);
 }
 
 static int
-one_option(const char *word, int is_main)
+one_option(const char *option, int is_main)
 {
-    const char *argv[] = { "cmd", word };
-    struct fct_cli c = { .argc = 2, .argv = (char **)argv, .is_main = is_main };
+    const char *argv[] = { "cmd", option };
 
-    return fct_cli_next(&c, opts);
+    return fct_parse(is_main ? &own : &all, 2, (char **)argv, NULL);
 }
 
 static void
 test_cli_errors(void **state)
 {
     (void)state;
-    SAYS(one_option("--alph", 0), FCT_CLI_BAD,
+    SAYS(one_option("--alph", 0), EX_USAGE,
         "fdctl: cmd: unknown option --alph; did you mean --alpha?\n");
-    SAYS(one_option("--zzzzzzzz", 0), FCT_CLI_BAD,
+    SAYS(one_option("--zzzzzzzz", 0), EX_USAGE,
         "fdctl: cmd: unknown option --zzzzzzzz; see fdctl cmd --help\n");
-    SAYS(one_option("--zzzzzzzz", 1), FCT_CLI_BAD,
+    SAYS(one_option("--zzzzzzzz", 1), EX_USAGE,
         "fdctl: unknown option --zzzzzzzz; see fdctl --help\n");
-    SAYS(one_option("-z", 0), FCT_CLI_BAD, "fdctl: cmd: unknown option -z; see --help\n");
-    SAYS(one_option("--beta", 0), FCT_CLI_BAD,
-        "fdctl: cmd: --beta needs a value: --beta X\n");
-    SAYS(one_option("-b", 0), FCT_CLI_BAD,
+    SAYS(one_option("-z", 0), EX_USAGE, "fdctl: cmd: unknown option -z; see --help\n");
+    SAYS(one_option("--beta", 0), EX_USAGE, "fdctl: cmd: --beta needs a value: --beta X\n");
+    SAYS(one_option("-b", 0), EX_USAGE,
         "fdctl: cmd: --beta needs a value: --beta "
         "X\n");
-    SAYS(one_option("--alpha=1", 0), FCT_CLI_BAD, "fdctl: cmd: --alpha takes no value\n");
+    SAYS(one_option("--alpha=1", 0), EX_USAGE, "fdctl: cmd: --alpha takes no value\n");
 }
 
 static int

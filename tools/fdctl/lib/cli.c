@@ -59,11 +59,6 @@ fct_flush(void)
 
 /* ---- words --------------------------------------------------------------------- */
 
-/* "fdctl: generate: what" or, for main(), "fdctl: what". */
-#define BAD(c, fmt, ...) \
-    fct_fail(FCT_CLI_BAD, "%s%s" fmt, (c)->is_main ? "" : (c)->argv[0], \
-        (c)->is_main ? "" : ": ", __VA_ARGS__)
-
 void
 fct_near(struct fct_near *n, const char *name)
 {
@@ -73,23 +68,6 @@ fct_near(struct fct_near *n, const char *name)
         n->best = d;
         n->name = name;
     }
-}
-
-static int
-unknown_option(const struct fct_cli *c, const struct fct_opt *opts, const char *word)
-{
-    const char *cmd = c->is_main ? "" : c->argv[0];
-    char name[64];
-    struct fct_near near = { .like = name, .best = 4 };
-
-    snprintf(name, sizeof(name), "%.*s", (int)strcspn(word, "="), word);
-    for (; opts->name != NULL; opts++)
-        if (opts->name[0] != '\0')
-            fct_near(&near, opts->name);
-    if (near.name != NULL && near.best < strlen(name))
-        return BAD(c, "unknown option --%s; did you mean --%s?", name, near.name);
-    return BAD(c, "unknown option --%s; see %s %s%s--help", name, fct_prog, cmd,
-        cmd[0] ? " " : "");
 }
 
 /* The tables of getopt_long(), to which a long option is its place behind all letters. */
@@ -123,47 +101,6 @@ make_tables(const struct fct_opt *opts, int is_main, struct tables *ret)
     }
     *s = '\0';
     ret->longs[i] = (struct option){ NULL, 0, NULL, 0 };
-}
-
-int
-fct_cli_next(struct fct_cli *c, const struct fct_opt *opts)
-{
-    int next = c->at > 0 ? c->at : 1, id, which, i = 0;
-    const char *word = next < c->argc ? c->argv[next] : "";
-    size_t n = strncmp(word, "--", 2) == 0 ? strcspn(word, "=") : 0;
-    struct tables t;
-
-    if (c->no_more) {
-        c->value = c->at < c->argc ? c->argv[c->at++] : NULL;
-        return c->value != NULL ? FCT_CLI_WORD : FCT_CLI_END;
-    }
-    if (c->at == 0)
-        optind = 0; /* a new line */
-    opterr = 0;
-    make_tables(opts, c->is_main, &t);
-    id = getopt_long(c->argc, c->argv, t.shorts, t.longs, NULL);
-    c->at = optind;
-    c->value = optarg;
-    if (id == -1) {
-        c->no_more = 1;
-        return fct_cli_next(c, opts);
-    }
-    if (id == 1)
-        return FCT_CLI_WORD;
-    which = id == '?' || id == ':' ? optopt : id;
-    /* getopt_long() takes the beginning of a name for it */
-    if (n > 0 && (n == 2 || which < A_LONG || strlen(opts[which - A_LONG].name) + 2 != n))
-        return unknown_option(c, opts, word + 2);
-    while (opts[i].name != NULL && i != which - A_LONG && opts[i].letter != which)
-        i++;
-    if (opts[i].name == NULL)
-        return BAD(c, "unknown option -%c; see --help", optopt);
-    if (id == '?')
-        return BAD(c, "--%s takes no value", opts[i].name);
-    if (id == ':')
-        return BAD(c, "--%s needs a value: --%s %s", opts[i].name, opts[i].name,
-            opts[i].arg);
-    return i;
 }
 
 /* ---- help ---------------------------------------------------------------------- */
@@ -357,22 +294,74 @@ take_word(const struct fct_line *l, const char *command, const char *word, char 
     return fct_usage("%s: unexpected '%s'%s", command, word, hint);
 }
 
+/* "fdctl: generate: what" or, for a program's own options, "fdctl: what". NULL. */
+#define BAD(who, fmt, ...) \
+    ((void)fct_usage("%s%s" fmt, who, (who)[0] != '\0' ? ": " : "", __VA_ARGS__), NULL)
+
+static const struct fct_opt *
+unknown_option(const struct fct_opt *opts, const char *who, const char *word)
+{
+    char name[64];
+    struct fct_near near = { .like = name, .best = 4 };
+
+    snprintf(name, sizeof(name), "%.*s", (int)strcspn(word, "="), word);
+    for (; opts->name != NULL; opts++)
+        if (opts->name[0] != '\0')
+            fct_near(&near, opts->name);
+    if (near.name != NULL && near.best < strlen(name))
+        return BAD(who, "unknown option --%s; did you mean --%s?", name, near.name);
+    return BAD(who, "unknown option --%s; see %s %s%s--help", name, fct_prog, who,
+        who[0] != '\0' ? " " : "");
+}
+
+/* The option for which getopt_long() returned id, at the word; NULL, with a message: none. */
+static const struct fct_opt *
+option_of(const struct fct_opt *opts, const char *who, const char *word, int id)
+{
+    int which = id == '?' || id == ':' ? optopt : id, i = 0;
+    size_t n = strncmp(word, "--", 2) == 0 ? strcspn(word, "=") : 0;
+
+    /* getopt_long() takes the beginning of a name for it */
+    if (n > 0 && (n == 2 || which < A_LONG || strlen(opts[which - A_LONG].name) + 2 != n))
+        return unknown_option(opts, who, word + 2);
+    while (opts[i].name != NULL && i != which - A_LONG && opts[i].letter != which)
+        i++;
+    if (opts[i].name == NULL)
+        return BAD(who, "unknown option -%c; see --help", optopt);
+    if (id == '?')
+        return BAD(who, "--%s takes no value", opts[i].name);
+    if (id == ':')
+        return BAD(who, "--%s needs a value: --%s %s", opts[i].name, opts[i].name,
+            opts[i].arg);
+    return &opts[i];
+}
+
 int
 fct_parse(const struct fct_line *l, int argc, char **argv, void *args)
 {
-    struct fct_cli c = { .argc = argc, .argv = argv };
+    const char *who = l->is_main ? "" : argv[0], *word;
     struct fct_opt opts[FCT_OPTS_MAX];
+    const struct fct_opt *o;
+    struct tables t;
     int id, rc = 0;
 
     gather(l, opts);
-    while (rc == 0 && (id = fct_cli_next(&c, opts)) != FCT_CLI_END) {
-        if (id == FCT_CLI_BAD)
+    make_tables(opts, l->is_main, &t);
+    optind = opterr = 0; /* a new line, no messages */
+    while (rc == 0) {
+        word = optind < argc ? argv[optind > 0 ? optind : 1] : "";
+        id = getopt_long(argc, argv, t.shorts, t.longs, NULL);
+        if (id == -1)
+            break;
+        o = id != 1 ? option_of(opts, who, word, id) : NULL;
+        if (id != 1 && o == NULL)
             return EX_USAGE;
-        if (id != FCT_CLI_WORD && opts[id].take == FCT_T_HELP)
-            return fct_help(l);
-        rc = id == FCT_CLI_WORD ? take_word(l, argv[0], c.value, args)
-                                : fct_take(l, &opts[id], c.value, args);
+        if (o != NULL && o->take == FCT_T_HELP)
+            return o->fn != NULL ? o->fn(args, NULL) : fct_help(l);
+        rc = o == NULL ? take_word(l, who, optarg, args) : fct_take(l, o, optarg, args);
     }
+    for (; rc == 0 && !l->is_main && optind < argc; optind++)
+        rc = take_word(l, who, argv[optind], args);
     return rc == 0 ? FCT_GO : rc;
 }
 

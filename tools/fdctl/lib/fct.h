@@ -52,7 +52,7 @@
 /* What an option does with its value: the commands' arguments are a struct, in which
  * the row's field lies at an offset. */
 enum fct_take {
-    FCT_T_HELP, /* nothing: the command's help is printed */
+    FCT_T_HELP, /* nothing: fn(), or the command's help, and no more of the line */
     FCT_T_FLAG, /* int: 1 */
     FCT_T_TEXT, /* const char *: the value, not copied */
     FCT_T_U64,  /* uint64_t, at most hi */
@@ -143,9 +143,10 @@ struct fct_line {
     int (*before)(struct fct *f, void *args);
     void (*prepare)(json_t *answer);
     int (*code)(const json_t *answer, const void *args);
-    const char *prefix;      /* before an option's name in messages, NULL: none */
-    size_t req;              /* 1 + offset of the struct fct_req that fct_param_opts
+    const char *prefix; /* before an option's name in messages, NULL: none */
+    size_t req;         /* 1 + offset of the struct fct_req that fct_param_opts
                                 set; 0: it has none */
+    int is_main; /* options before a command: they end at the first word, argv[optind] */
     const char *const *less; /* parameters that are not offered, to NULL; or NULL */
     void (*above)(void), (*below)(void); /* printed around the options, or NULL */
 };
@@ -155,7 +156,8 @@ struct fct_line {
         .usage = usage_text, .about = about_text, .opts = { table }, __VA_ARGS__ \
     }
 #define FCT_GO (-1)
-/* FCT_GO, or an exit code: help or a message has been printed. */
+/* FCT_GO, or an exit code: help or a message has been printed. Options have no abbreviations;
+ * one whose arg begins with "[" may have a value, behind "=" alone: it is NULL without. */
 int fct_parse(const struct fct_line *l, int argc, char **argv, void *args);
 int fct_help(const struct fct_line *l); /* 0 */
 /* Put an option's value where its row says. 0 or an exit code. */
@@ -164,20 +166,7 @@ fct_take(const struct fct_line *l, const struct fct_opt *o, const char *value, v
 /* As if --name value were in the line. 0 or an exit code. */
 int fct_set(const struct fct_line *l, const char *name, const char *value, void *args);
 
-struct fct_cli {
-    int argc, is_main; /* is_main: ends at the first word */
-    char **argv;       /* argv[0] is the command's name, unless is_main */
-    const char *value; /* of the last option, or the word itself */
-    int at;            /* the next word; 0: not begun */
-    int no_more;       /* only words follow */
-};
 #define FCT_OPTS_MAX 96
-#define FCT_CLI_END  (-1)
-#define FCT_CLI_WORD (-2)
-#define FCT_CLI_BAD  (-3) /* message printed */
-/* Next option's place in opts, or FCT_CLI_*. No abbreviations. An option whose arg begins with
- * "[" may have a value, behind "=" alone: value is NULL without. */
-int fct_cli_next(struct fct_cli *c, const struct fct_opt *opts);
 void fct_help_opts(const struct fct_opt *opts);
 /* Which BOOL argument a word means; NULL: none. */
 const char *fct_table_word(const char *cmd, const char *word);

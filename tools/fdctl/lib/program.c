@@ -17,8 +17,18 @@
 struct main_args {
     const char *socket, *admin, *dir, *instance;
     double timeout_s, wait_s;
-    int help, version;
+    const struct fct_cmd *cmds;
 };
+
+static int
+version(void *args, const char *value)
+{
+    (void)args, (void)value;
+    printf("%s %s, protocol %d.%d\n", fct_prog, ver_text(), FDP_MAJOR, FDP_MINOR);
+    return 0;
+}
+
+static int help(void *args, const char *value);
 
 #define FCT_ARGS struct main_args
 static const struct fct_opt main_opts[] = {
@@ -31,13 +41,16 @@ static const struct fct_opt main_opts[] = {
         "wait this many seconds for an answer (30; 0: for ever)", .range = "0 to 86400"),
     FCT_REAL(0, "wait", "S", wait_s, 0, 864000,
         "first wait until the daemon is ready, at most S seconds", .range = "0 to 864000"),
-    FCT_FLAG('h', "help", help, "this text"),
-    FCT_FLAG('V', "version", version, "version"), FCT_OPT_END
+    FCT_ROW("help", 'h', NULL, "this text", .fn = help),
+    FCT_ROW("version", 'V', NULL, "version", .fn = version), FCT_OPT_END
 };
 
 static int
-help(const struct fct_cmd *cmds)
+help(void *args, const char *value)
 {
+    const struct fct_cmd *cmds = ((struct main_args *)args)->cmds;
+
+    (void)value;
     printf("usage: %s [options] command [arguments]\n\ncommands:\n", fct_prog);
     for (size_t i = 0; cmds[i].name != NULL; i++)
         printf("  %-12s %s\n", cmds[i].name, cmds[i].help);
@@ -47,13 +60,6 @@ help(const struct fct_cmd *cmds)
     fct_help_opts(main_opts);
     printf("\n%s COMMAND --help shows a command's options; %s(1) says it all.\n",
         fct_prog, fct_prog);
-    return 0;
-}
-
-static int
-version(void)
-{
-    printf("%s %s, protocol %d.%d\n", fct_prog, ver_text(), FDP_MAJOR, FDP_MINOR);
     return 0;
 }
 
@@ -103,7 +109,7 @@ ask(struct fct f, const struct fct_line *l, int argc, char **argv)
 }
 
 static int
-run(struct fct *f, const struct fct_cmd *cmds, int argc, char **argv)
+run(struct fct *f, struct main_args *a, int argc, char **argv)
 {
     char *asked[] = { argc > 1 ? argv[1] : NULL, (char *)(uintptr_t) "--help", NULL };
     struct fct_near near = { .name = "help", .best = 3 };
@@ -111,15 +117,15 @@ run(struct fct *f, const struct fct_cmd *cmds, int argc, char **argv)
     int rc;
 
     if (strcmp(argv[0], "version") == 0)
-        return version();
+        return version(a, NULL);
     if (strcmp(argv[0], "help") == 0) {
         if (argc == 1)
-            return help(cmds);
+            return help(a, NULL);
         argv = asked;
         argc = 2;
     }
     near.like = argv[0];
-    for (cmd = cmds; cmd->name != NULL && strcmp(cmd->name, argv[0]) != 0; cmd++)
+    for (cmd = a->cmds; cmd->name != NULL && strcmp(cmd->name, argv[0]) != 0; cmd++)
         fct_near(&near, cmd->name);
     if (cmd->name == NULL)
         return fct_usage(near.best < 3 ? "unknown command '%s'; did you mean %s %s?"
@@ -137,33 +143,25 @@ run(struct fct *f, const struct fct_cmd *cmds, int argc, char **argv)
 int
 fct_main(const char *prog, const struct fct_cmd *cmds, int argc, char **argv)
 {
-    static const struct fct_line line = { .opts = { main_opts } };
-    struct main_args a = { .timeout_s = -1 };
-    struct fct_cli c = { .argc = argc, .argv = argv, .is_main = 1 };
+    static const struct fct_line line = { .opts = { main_opts }, .is_main = 1 };
+    struct main_args a = { .timeout_s = -1, .cmds = cmds };
     struct fct f = { .is_found = 0 };
-    int id = 0, rc = 0;
+    int rc;
 
     log_fill_std();
     fct_prog = prog;
-    while (rc == 0 && !a.help && !a.version && (id = fct_cli_next(&c, main_opts)) >= 0)
-        rc = fct_take(&line, &main_opts[id], c.value, &a);
-    if (a.help)
-        return help(cmds);
-    if (a.version)
-        return version();
-    if (id == FCT_CLI_BAD)
-        return EX_USAGE;
+    rc = fct_parse(&line, argc, argv, &a);
+    if (rc != FCT_GO)
+        return rc;
     f.timeout_given = a.timeout_s >= 0;
     if (!f.timeout_given)
         a.timeout_s = TIMEOUT_S;
     f.timeout_ms = a.timeout_s > 0 ? (int)(a.timeout_s * 1e3) : -1;
     f.wait_s = a.wait_s;
-    if (rc == 0 && id != FCT_CLI_WORD)
-        rc = fct_usage("no command; see %s help", fct_prog);
+    rc = optind < argc ? fct_paths(&f, a.socket, a.admin, a.dir, a.instance)
+                       : fct_usage("no command; see %s help", fct_prog);
     if (rc == 0)
-        rc = fct_paths(&f, a.socket, a.admin, a.dir, a.instance);
-    if (rc == 0)
-        rc = run(&f, cmds, argc - (c.at - 1), argv + c.at - 1);
+        rc = run(&f, &a, argc - optind, argv + optind);
     return rc == 0 ? fct_flush() : rc;
 }
 
