@@ -70,39 +70,6 @@ fct_near(struct fct_near *n, const char *name)
     }
 }
 
-/* The tables of getopt_long(), to which a long option is its place behind all letters. */
-#define A_LONG 256
-struct tables {
-    struct option longs[FCT_OPTS_MAX + 1];
-    char shorts[2 * FCT_OPTS_MAX + 4];
-};
-
-static void
-make_tables(const struct fct_opt *opts, int is_main, struct tables *ret)
-{
-    char *s = ret->shorts;
-    size_t i;
-
-    *s++ = is_main ? '+' : '-';
-    *s++ = ':';
-    for (i = 0; opts[i].name != NULL && i < FCT_OPTS_MAX; i++) {
-        const struct fct_opt *o = &opts[i];
-
-        ret->longs[i] = (struct option){ o->name,
-            o->arg == NULL         ? no_argument
-                : o->arg[0] == '[' ? optional_argument
-                                   : required_argument,
-            NULL, A_LONG + (int)i };
-        if (o->letter == 0)
-            continue;
-        *s++ = o->letter;
-        if (o->arg != NULL)
-            *s++ = ':';
-    }
-    *s = '\0';
-    ret->longs[i] = (struct option){ NULL, 0, NULL, 0 };
-}
-
 /* ---- help ---------------------------------------------------------------------- */
 
 void
@@ -162,17 +129,26 @@ is_in(const char *const *list, const char *name)
     return list != NULL && *list != NULL;
 }
 
-/* One table of all the line's options, in the order of the help. */
+/* All the line's options in the order of the help, also as getopt_long() wants them, to
+ * which a long one is its place behind all letters. */
+#define A_LONG 256
+struct tables {
+    struct fct_opt opts[FCT_OPTS_MAX];
+    struct option longs[FCT_OPTS_MAX];
+    char shorts[2 * FCT_OPTS_MAX + 4];
+};
+
 static void
-gather(const struct fct_line *l, struct fct_opt ret[FCT_OPTS_MAX])
+gather(const struct fct_line *l, struct tables *ret)
 {
+    char *s = stpcpy(ret->shorts, l->is_main ? "+:" : "-:");
     const struct cmd_arg *a;
-    struct fct_opt *to = ret;
+    struct fct_opt *to = ret->opts;
+    int n = 0;
 
     for (const struct fct_opt *const *t = l->opts; *t != NULL; t++)
         for (const struct fct_opt *o = *t; o->name != NULL; o++) {
-            if (to == ret + FCT_OPTS_MAX - 1 ||
-                (o->take == FCT_T_PARAM && is_in(l->less, o->name)))
+            if (n == FCT_OPTS_MAX - 1 || (o->take == FCT_T_PARAM && is_in(l->less, o->name)))
                 continue;
             *to = *o;
             if (o->help == NULL && (a = arg_of(l->command, o->name, CMD_OPT)) != NULL) {
@@ -180,9 +156,18 @@ gather(const struct fct_line *l, struct fct_opt ret[FCT_OPTS_MAX])
                 to->help = a->help;
                 to->letter = a->letter;
             }
+            ret->longs[n] = (struct option){ to->name,
+                to->arg == NULL         ? no_argument
+                    : to->arg[0] == '[' ? optional_argument
+                                        : required_argument,
+                NULL, A_LONG + n };
+            if (to->letter != 0)
+                s += sprintf(s, to->arg != NULL ? "%c:" : "%c", to->letter);
             to++;
+            n++;
         }
     *to = (struct fct_opt)FCT_OPT_END;
+    ret->longs[n] = (struct option){ NULL, 0, NULL, 0 };
 }
 
 int
@@ -244,14 +229,14 @@ int
 fct_help(const struct fct_line *l)
 {
     int cmd = l->command != NULL ? cmd_find(l->command) : -1, n = 0;
-    struct fct_opt opts[FCT_OPTS_MAX];
+    struct tables t;
     char name[64];
 
-    gather(l, opts);
+    gather(l, &t);
     printf("usage: %s\n\n%s\n%s", l->usage, l->about, l->above != NULL ? "" : "\n");
     if (l->above != NULL)
         l->above();
-    fct_help_opts(opts);
+    fct_help_opts(t.opts);
     for (const struct cmd_arg *a = cmd_args; a < cmd_args + cmd_n_args; a++)
         if (a->form == CMD_WORD && a->type == CMD_BOOL && a->cmd == cmd) {
             fct_swap(a->name, '_', '-', name);
@@ -265,9 +250,11 @@ fct_help(const struct fct_line *l)
 int
 fct_set(const struct fct_line *l, const char *name, const char *value, void *args)
 {
-    struct fct_opt opts[FCT_OPTS_MAX], *o = opts;
+    const struct fct_opt *o;
+    struct tables t;
 
-    gather(l, opts);
+    gather(l, &t);
+    o = t.opts;
     while (strcmp(o->name, name) != 0)
         o++;
     return fct_take(l, o, value, args);
@@ -340,20 +327,18 @@ int
 fct_parse(const struct fct_line *l, int argc, char **argv, void *args)
 {
     const char *who = l->is_main ? "" : argv[0], *word;
-    struct fct_opt opts[FCT_OPTS_MAX];
     const struct fct_opt *o;
     struct tables t;
     int id, rc = 0;
 
-    gather(l, opts);
-    make_tables(opts, l->is_main, &t);
+    gather(l, &t);
     optind = opterr = 0; /* a new line, no messages */
     while (rc == 0) {
         word = optind < argc ? argv[optind > 0 ? optind : 1] : "";
         id = getopt_long(argc, argv, t.shorts, t.longs, NULL);
         if (id == -1)
             break;
-        o = id != 1 ? option_of(opts, who, word, id) : NULL;
+        o = id != 1 ? option_of(t.opts, who, word, id) : NULL;
         if (id != 1 && o == NULL)
             return EX_USAGE;
         if (o != NULL && o->take == FCT_T_HELP)
