@@ -220,34 +220,26 @@ fct_dial(const char *path, int flags, int timeout_ms)
     return -e;
 }
 
-char *
-fct_line_of(json_t *o)
-{
-    char *line = o != NULL ? json_dumps(o, JSON_COMPACT) : NULL, *p;
-
-    json_decref(o);
-    p = line != NULL ? realloc(line, strlen(line) + 2) : NULL;
-    if (p != NULL)
-        return strcat(p, "\n");
-    free(line);
-    return NULL;
-}
-
 int
-fct_send(int fd, const char *line, size_t *sent)
+fct_admin_send(struct fct_admin *a, json_t *ask)
 {
-    size_t n = strlen(line);
+    char *line = ask != NULL ? json_dumps(ask, JSON_COMPACT) : NULL;
+    size_t n = line != NULL ? strlen(line) : 0, sent = 0;
+    int rc = line != NULL ? 0 : -ENOMEM;
+    ssize_t k;
 
-    while (*sent < n) {
-        ssize_t k = send(fd, line + *sent, n - *sent, MSG_NOSIGNAL);
-
-        if (k < 0 && errno == EINTR)
-            continue;
-        if (k < 0)
-            return errno == EAGAIN ? 1 : -errno;
-        *sent += (size_t)k;
+    json_decref(ask);
+    if (line != NULL)
+        line[n++] = '\n'; /* in place of its end */
+    while (rc == 0 && sent < n) {
+        k = send(a->fd, line + sent, n - sent, MSG_NOSIGNAL);
+        if (k >= 0)
+            sent += (size_t)k;
+        else if (errno != EINTR)
+            rc = errno == EAGAIN ? 1 : -errno;
     }
-    return 0;
+    free(line);
+    return rc;
 }
 
 /* 0 or -errno; -EAGAIN: connecting took too long. */
@@ -256,7 +248,7 @@ dial(const struct fct *f, struct fct_admin *ret_admin)
 {
     *ret_admin = (struct fct_admin){ .fd = fct_dial(f->admin, 0, f->timeout_ms),
         .timeout_ms = f->timeout_ms,
-        .in = { .got_fd = -1 } };
+        .got_fd = -1 };
     return ret_admin->fd >= 0 ? 0 : ret_admin->fd;
 }
 
@@ -277,18 +269,18 @@ fct_admin_close(struct fct_admin *a)
 {
     if (a->fd >= 0)
         close(a->fd);
-    if (a->in.got_fd >= 0)
-        close(a->in.got_fd);
-    free(a->in.buf);
+    if (a->got_fd >= 0)
+        close(a->got_fd);
+    free(a->buf);
 }
 
 int
-fct_receive(int fd, struct fct_in *in, size_t most)
+fct_admin_receive(struct fct_admin *a, size_t most, json_t **ret_answer)
 {
     for (;;) {
         char ctl[CMSG_SPACE(sizeof(int))]
             __attribute__((aligned(8))); /* one may come along */
-        size_t cap = in->cap - in->n < ROOM ? in->cap * 2 + 2 * ROOM : in->cap;
+        size_t cap = a->cap - a->n < ROOM ? a->cap * 2 + 2 * ROOM : a->cap;
         struct msghdr m = { .msg_iovlen = 1,
             .msg_control = ctl,
             .msg_controllen = sizeof(ctl) };
@@ -296,26 +288,31 @@ fct_receive(int fd, struct fct_in *in, size_t most)
         struct cmsghdr *h;
         ssize_t k;
 
-        if (cap > most || fct_room(&in->buf, cap, &in->cap, 1) != 0)
+        if (cap > most || fct_room(&a->buf, cap, &a->cap, 1) != 0)
             return -ENOMEM;
-        iov = (struct iovec){ in->buf + in->n, in->cap - in->n };
+        iov = (struct iovec){ a->buf + a->n, a->cap - a->n };
         m.msg_iov = &iov;
-        k = recvmsg(fd, &m, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+        k = recvmsg(a->fd, &m, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
         h = k > 0 ? CMSG_FIRSTHDR(&m) : NULL;
         if (h != NULL && h->cmsg_level == SOL_SOCKET && h->cmsg_type == SCM_RIGHTS &&
             h->cmsg_len == CMSG_LEN(sizeof(int))) {
-            if (in->got_fd >= 0)
-                close(in->got_fd);
-            memcpy(&in->got_fd, CMSG_DATA(h), sizeof(int));
+            if (a->got_fd >= 0)
+                close(a->got_fd);
+            memcpy(&a->got_fd, CMSG_DATA(h), sizeof(int));
         }
         if (k < 0 && errno == EINTR)
             continue;
         if (k <= 0)
             return k == 0 ? -EPIPE : errno == EAGAIN ? 1 : -errno;
-        in->n += (size_t)k;
-        if (in->buf[in->n - 1] == '\n')
-            return 0;
+        a->n += (size_t)k;
+        if (a->buf[a->n - 1] == '\n')
+            break;
     }
+    *ret_answer = json_loadb(a->buf, a->n, JSON_ALLOW_NUL, NULL);
+    if (json_is_object(*ret_answer))
+        return 0;
+    json_decref(*ret_answer);
+    return -EPROTO;
 }
 
 static int
@@ -330,39 +327,28 @@ refused(const json_t *answer, int quiet)
         fix[0] != '\0' ? "\n  " : "", fix);
 }
 
-/* Send the question, whose reference passes: 0 and the answer, an object; -EPROTO: it is
- * none; or another negative errno. */
+/* Ask a question, whose reference passes: what fct_admin_receive() returns but 1, or
+ * -ETIMEDOUT. */
 static int
 exchange(struct fct_admin *a, json_t *ask, json_t **ret_answer)
 {
-    char *line = fct_line_of(ask);
-    size_t sent = 0;
-    int rc = line != NULL ? fct_send(a->fd, line, &sent) : -ENOMEM, left = -1;
+    int rc = fct_admin_send(a, ask), left = -1;
     struct pollfd pfd = { .fd = a->fd, .events = POLLIN };
     uint64_t wait_ns = (uint64_t)(a->timeout_ms < 0 ? 0 : a->timeout_ms) * 1000000u;
     uint64_t t_end = clk_now_ns() + wait_ns, now;
-    json_t *answer;
 
-    free(line);
     /* Who has no right gets his answer before he asks. */
     if (rc != 0 && rc != -EPIPE && rc != -ECONNRESET)
         return rc == 1 ? -EAGAIN : rc;
-    a->in.n = 0;
+    a->n = 0;
     do {
         now = clk_now_ns();
         if (a->timeout_ms >= 0)
             left = now >= t_end ? 0 : (int)((t_end - now) / 1000000u) + 1;
-        rc = poll(&pfd, 1, left) == 0 ? -ETIMEDOUT : fct_receive(a->fd, &a->in, ANSWER_MAX);
+        rc = poll(&pfd, 1, left) == 0 ? -ETIMEDOUT
+                                      : fct_admin_receive(a, ANSWER_MAX, ret_answer);
     } while (rc == 1);
-    if (rc != 0)
-        return rc;
-    answer = json_loadb(a->in.buf, a->in.n, JSON_ALLOW_NUL, NULL);
-    if (json_is_object(answer)) {
-        *ret_answer = answer;
-        return 0;
-    }
-    json_decref(answer);
-    return -EPROTO;
+    return rc;
 }
 
 int
@@ -426,8 +412,8 @@ fct_ask_fd(const struct fct *f, const char *cmd, uint32_t group, int timeout_ms)
     if (rc == 0 && !json_is_true(json_object_get(answer, "ok")))
         rc = refused(answer, 1) == EX_NOPERM ? -EACCES : -EPROTO;
     if (rc == 0) {
-        rc = a.in.got_fd >= 0 ? a.in.got_fd : -EPROTO;
-        a.in.got_fd = -1;
+        rc = a.got_fd >= 0 ? a.got_fd : -EPROTO;
+        a.got_fd = -1;
     }
     json_decref(answer);
     fct_admin_close(&a);

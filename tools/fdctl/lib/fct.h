@@ -205,31 +205,24 @@ int fct_wait_ready(struct fct *f);
  * lock does not say. */
 pid_t fct_daemon_pid(const struct fct *f);
 
-/* Pieces of the admin protocol, a line of JSON each way. */
-struct fct_in { /* what is read */
-    char *buf;
-    size_t n, cap;
-    int got_fd; /* came with it; -1: none */
-};
-/* Connect: flags are those of socket(), connecting takes timeout_ms at most (-1: as long
- * as it takes). A descriptor or -errno. */
-int fct_dial(const char *path, int flags, int timeout_ms);
-/* The line of a question, whose reference passes; NULL: no memory. */
-char *fct_line_of(json_t *o);
-/* Send what is left of the line. 0; 1: no more now; -errno. */
-int fct_send(int fd, const char *line, size_t *sent);
-/* Read what is there, at most most bytes. 0: up to the end of a line; 1: not yet; -errno,
- * -EPIPE: hung up. */
-int fct_receive(int fd, struct fct_in *in, size_t most);
-
-/* A connection to the admin socket. */
+/* A connection to the admin socket: a line of JSON each way. */
 struct fct_admin {
     int fd, timeout_ms; /* -1: none */
-    struct fct_in in;
+    char *buf;          /* what is read of an answer */
+    size_t n, cap;
+    int got_fd; /* came with it; -1: none */
 };
 /* quiet: without a message. */
 int fct_admin_open(const struct fct *f, int quiet, struct fct_admin *ret_admin);
 void fct_admin_close(struct fct_admin *a);
+/* Connect: flags are those of socket(), connecting takes timeout_ms at most (-1: as long
+ * as it takes). A descriptor or -errno. */
+int fct_dial(const char *path, int flags, int timeout_ms);
+/* Send a question, whose reference passes. 0; 1: no room for all of it now; -errno. */
+int fct_admin_send(struct fct_admin *a, json_t *ask);
+/* Read what is there, at most most bytes of an answer. 0: *ret_answer is it, an object; 1: not
+ * yet; -errno, -EPIPE: hung up, -EPROTO: it is no object. */
+int fct_admin_receive(struct fct_admin *a, size_t most, json_t **ret_answer);
 /* One question; takes over the reference to ask. *ret_answer is a new
  * reference, an object with "ok" true. */
 int fct_ask(struct fct_admin *a, json_t *ask, int quiet, json_t **ret_answer);

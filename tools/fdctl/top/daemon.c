@@ -18,7 +18,7 @@ void
 top_link_init(struct top_link *l, const char *path, top_answer *on_answer, void *arg)
 {
     *l = (struct top_link){ .path = path,
-        .admin = { .fd = -1, .in = { .got_fd = -1 } },
+        .admin = { .fd = -1, .got_fd = -1 },
         .q = json_object(),
         .on_answer = on_answer,
         .arg = arg };
@@ -51,7 +51,7 @@ answered(struct top_link *l, const json_t *answer, const char *why)
     const char *cmd = fct_str(question, "cmd");
 
     json_object_del(l->q, cmd);
-    l->t_asked = l->admin.in.n = 0;
+    l->t_asked = l->admin.n = 0;
     l->on_answer(l->arg, cmd, answer, why);
     json_decref(question);
 }
@@ -72,18 +72,14 @@ top_link_wait(const struct top_link *l, uint64_t now_ns, uint64_t max_ns, struct
 static int
 ask_first(struct top_link *l)
 {
-    char *line = fct_line_of(json_incref(json_object_iter_value(json_object_iter(l->q))));
-    size_t sent = 0;
-    int rc = -ENOMEM;
-
     if (l->admin.fd < 0) {
         l->admin.fd = fct_dial(l->path, SOCK_NONBLOCK, -1);
         l->failed = l->admin.fd < 0 ? -l->admin.fd : 0;
     }
-    if (line != NULL)
-        rc = l->admin.fd < 0 ? l->admin.fd : fct_send(l->admin.fd, line, &sent);
-    free(line);
-    return rc;
+    if (l->admin.fd < 0)
+        return l->admin.fd;
+    return fct_admin_send(&l->admin,
+        json_incref(json_object_iter_value(json_object_iter(l->q))));
 }
 
 void
@@ -97,13 +93,12 @@ top_link_step(struct top_link *l, uint64_t now_ns)
         rc = l->t_asked == 0 ? ask_first(l) : 0;
         l->t_asked = l->t_asked == 0 ? now_ns : l->t_asked;
         if (rc == 0)
-            rc = fct_receive(l->admin.fd, &l->admin.in, ANSWER_MAX);
+            rc = fct_admin_receive(&l->admin, ANSWER_MAX, &answer);
         if (rc == 1 && now_ns - l->t_asked < TOP_ASK_NS)
             return;
-        answer = rc == 0 ? json_loadb(l->admin.in.buf, l->admin.in.n, JSON_ALLOW_NUL, NULL)
-                         : NULL;
-        if (json_is_object(answer)) {
+        if (rc == 0) {
             answered(l, answer, NULL);
+            json_decref(answer);
         } else {
             snprintf(why, sizeof(why), "%s: %s", l->path,
                 rc == -EPIPE ? "closed by the daemon" : strerror(-rc));
@@ -113,11 +108,10 @@ top_link_step(struct top_link *l, uint64_t now_ns)
             l->admin.fd = -1;
             for (size_t n = json_object_size(l->q); n > 0; n--)
                 answered(l, NULL,
-                    rc == 1       ? "the daemon did not answer within 1 s"
-                        : rc == 0 ? "the daemon's answer is no JSON object"
-                                  : why);
+                    rc == 1             ? "the daemon did not answer within 1 s"
+                        : rc == -EPROTO ? "the daemon's answer is no JSON object"
+                                        : why);
         }
-        json_decref(answer);
     }
 }
 
