@@ -27,7 +27,7 @@ struct gen {
 
     const struct fct *f;
     fdc_t *s;
-    struct fct_req *reqs; /* parsed requests */
+    struct fct_req *reqs; /* of the batch, or dflt */
     size_t n_reqs;
     struct slot *slots;
     size_t n_slots, n_begun, n_over;
@@ -96,7 +96,7 @@ load_requests(struct gen *g)
                                     : path;
     char *text = path == NULL ? strdup(g->text) : NULL, err[256];
     size_t n = text != NULL ? strlen(text) : 0;
-    struct fct_req *r;
+    struct fct_req *r = &g->dflt;
     int rc = path != NULL ? fct_slurp(path, &text, &n) : text == NULL ? fct_oom() : 0;
 
     if (rc == 0 && g->batch != NULL) {
@@ -104,12 +104,8 @@ load_requests(struct gen *g)
         free(text);
         return rc;
     }
-    r = rc == 0 ? calloc(1, sizeof(*r)) : NULL;
-    if (r == NULL || fct_req_copy(r, &g->dflt) != 0) {
-        free(r);
-        free(text);
-        return rc != 0 ? rc : fct_oom();
-    }
+    if (rc != 0)
+        return rc;
     g->reqs = r;
     g->n_reqs = 1;
     r->has_prompt = 1;
@@ -521,9 +517,10 @@ fct_cmd_generate(const struct fct *f, int argc, char **argv)
             fct_result_fini(&g.slots[i].res);
     }
     free(g.slots);
-    for (size_t i = 0; i < g.n_reqs; i++)
+    for (size_t i = 0; i < g.n_reqs && g.reqs != &g.dflt; i++)
         fct_req_fini(&g.reqs[i]);
-    free(g.reqs);
+    if (g.reqs != &g.dflt)
+        free(g.reqs);
     fdc_close(g.s);
     fct_req_fini(&g.dflt);
     return rc;
