@@ -12,12 +12,6 @@
 #define MAX_CLIENT 256
 #define MAX_STREAM 1024
 
-/* What the gate counted while all clients ran, and processor time: per token. */
-enum { R_RECORDS, R_FUTEX, R_FD, R_SLEEPS, R_LOOPS, R_GATE_US, R_CLIENT_US, N_ROW };
-static const char *const rows[N_ROW] = { "records_per_token", "wakes_futex_per_token",
-    "wakes_fd_per_token", "gate_sleeps_per_token", "gate_iterations_per_token",
-    "gate_cpu_us_per_token", "client_cpu_us_per_token" };
-
 /* Bit 0: to the worker, not to the gate; bit 1: parked. */
 static const char *const trips[4] = { "gate_spinning", "worker_spinning", "gate_parked",
     "worker_parked" };
@@ -151,30 +145,24 @@ run_client(void *arg)
     return NULL;
 }
 
-/* Of all time; how many tokens. */
-static uint64_t
-snap(const struct ipc *p, double ret[N_ROW])
+/* The counters, and the gate's processor time in us; of all time. */
+static double
+snap(const struct ipc *p, struct cnt_seg *ret)
 {
-    struct cnt_seg now;
     clockid_t clk;
 
-    (void)fct_seg_snap_group(p->seg, CNT_ALL_GROUPS, &now);
-    ret[R_RECORDS] = (double)now.g.records_relayed;
-    ret[R_FUTEX] = (double)now.g.wakes_futex;
-    ret[R_FD] = (double)now.g.wakes_fd;
-    ret[R_SLEEPS] = (double)now.g.sleeps;
-    ret[R_LOOPS] = (double)now.g.loops;
-    if (clock_getcpuclockid(p->seg->gate_pid, &clk) == 0)
-        ret[R_GATE_US] = (double)fdb_clock_ns(clk) / 1e3;
-    return now.g.tokens_relayed;
+    (void)fct_seg_snap_group(p->seg, CNT_ALL_GROUPS, ret);
+    return clock_getcpuclockid(p->seg->gate_pid, &clk) == 0
+        ? (double)fdb_clock_ns(clk) / 1e3
+        : 0;
 }
 
 static int
 run_clients(struct ipc *p, struct client *c)
 {
-    double before[N_ROW] = { 0 }, row[N_ROW] = { 0 }, wall_s;
-    json_t *o;
-    uint64_t t, mine = 0, n_relayed;
+    struct cnt_seg before, now;
+    double gate_us, client_us = 0, wall_s, n_relayed;
+    uint64_t t, mine = 0;
     uint32_t i, n;
     int rc = 0, status = 0, e = 0;
 
@@ -186,25 +174,30 @@ run_clients(struct ipc *p, struct client *c)
             p->n_client, n + 1, strerror(e));
     for (i = 0; e != 0 && i < n; i++) /* fewer than asked for do nothing */
         c[i].rc = FDC_E_NOMEM;
-    n_relayed = snap(p, before);
+    gate_us = snap(p, &before);
     t = clk_now_ns();
     pthread_mutex_unlock(&p->begin);
     for (i = 0; i < n; i++) {
         pthread_join(c[i].thread, NULL);
         status = status == 0 ? c[i].rc : status;
         mine += c[i].n_token;
-        row[R_CLIENT_US] += (double)c[i].cpu_ns / 1e3;
+        client_us += (double)c[i].cpu_ns / 1e3;
     }
     wall_s = (double)(clk_now_ns() - t) / 1e9;
-    n_relayed = snap(p, row) - n_relayed;
-    o = json_pack("{s:i, s:i, s:i, s:I, s:f, s:b}", "clients", (int)p->n_client,
-        "streams", (int)p->n_stream, "tokens_per_stream", (int)p->n_token,
-        "tokens_relayed", (json_int_t)n_relayed, "duration_s", wall_s,
-        "shared_with_others", n_relayed != mine);
-    for (i = 0; i < N_ROW; i++)
-        json_object_set_new(o, rows[i],
-            fct_json_real((row[i] - before[i]) / (double)n_relayed));
-    json_object_set_new(p->result, "streaming", o);
+    gate_us = snap(p, &now) - gate_us;
+#define GREW(counter)     ((double)now.g.counter - (double)before.g.counter)
+#define PER_TOKEN(figure) fct_json_real((figure) / n_relayed)
+    n_relayed = GREW(tokens_relayed);
+    json_object_set_new(p->result, "streaming",
+        json_pack("{s:i, s:i, s:i, s:I, s:f, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
+            "clients", (int)p->n_client, "streams", (int)p->n_stream, "tokens_per_stream",
+            (int)p->n_token, "tokens_relayed", (json_int_t)n_relayed, "duration_s",
+            wall_s, "shared_with_others", n_relayed != (double)mine, "records_per_token",
+            PER_TOKEN(GREW(records_relayed)), "wakes_futex_per_token",
+            PER_TOKEN(GREW(wakes_futex)), "wakes_fd_per_token", PER_TOKEN(GREW(wakes_fd)),
+            "gate_sleeps_per_token", PER_TOKEN(GREW(sleeps)), "gate_iterations_per_token",
+            PER_TOKEN(GREW(loops)), "gate_cpu_us_per_token", PER_TOKEN(gate_us),
+            "client_cpu_us_per_token", PER_TOKEN(client_us)));
     return rc == 0 && status != 0 ? fct_status_fail("streaming", status) : rc;
 }
 

@@ -63,14 +63,10 @@ name_of(const json_t *weights, char *ret, size_t ret_bytes)
     const char *s = json_string_value(json_array_get(weights, 0)), *dot;
     size_t n = s != NULL ? strlen(s) : 0, more = json_array_size(weights);
 
-    if (n > 7 && strcmp(s + n - 7, ".weight") == 0)
-        n -= 7;
-    dot = n > 0 ? memrchr(s, '.', n) : NULL;
-    if (dot != NULL) {
+    n -= n > 7 && strcmp(s + n - 7, ".weight") == 0 ? 7 : 0;
+    for (; n > 0 && (dot = memchr(s, '.', n)) != NULL; s = dot + 1)
         n -= (size_t)(dot + 1 - s);
-        s = dot + 1;
-    }
-    snprintf(ret, ret_bytes, more > 1 ? "%.*s +%zu" : "%.*s", (int)n, s != NULL ? s : "",
+    snprintf(ret, ret_bytes, more > 1 ? "%.*s +%zu" : "%.*s", (int)n, n > 0 ? s : "",
         more - 1);
 }
 
