@@ -123,16 +123,13 @@ conflicts(const struct opt *o)
 static int
 step_range(const char *text, struct ftr_filter *f)
 {
-    char *end;
+    const char *colon = strchrnul(text, ':');
+    int is_range = fct_digits(text, (size_t)(colon - text), UINT64_MAX, &f->step_a);
 
-    errno = 0;
-    f->step_a = f->step_b = strtoull(text, &end, 10);
-    if (strcmp(end, ":") == 0)
-        f->step_b = FTR_NONE;
-    else if (*end == ':')
-        f->step_b = strtoull(end + 1, &end, 10);
-    if (f->step_a == 0 || (*end != '\0' && strcmp(end, ":") != 0) || errno == ERANGE ||
-        text[strspn(text, "0123456789:")] != '\0')
+    f->step_b = strcmp(colon, ":") == 0 ? FTR_NONE : f->step_a;
+    if (colon[0] != '\0' && colon[1] != '\0')
+        is_range &= fct_digits(colon + 1, strlen(colon + 1), UINT64_MAX, &f->step_b);
+    if (!is_range || f->step_a == 0)
         return fct_usage("trace: --step %s: give a step's number or a range such as 120:180",
             text);
     if (f->step_b < f->step_a)
