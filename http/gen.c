@@ -383,7 +383,10 @@ gen_event(struct prompt *p, const struct fdc_event *ev)
         return;
     switch (ev->type) {
     case FDC_T_ACCEPTED:
-        g->accepted = 1;
+        /* The head of a stream waits for all: until then a refusal has a status of its own. */
+        if (!p->is_accepted && ++g->n_accepted == g->n_prompt)
+            g->accepted = 1;
+        p->is_accepted = 1;
         p->accepted_tokens = ev->accepted->prompt_len;
         p->accepted_cached = ev->accepted->cached_len;
         break;

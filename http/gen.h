@@ -82,7 +82,7 @@ struct prompt {
     struct gen *gen;
     uint32_t index;
     fdc_req_t *r; /* NULL: not submitted, or over */
-    int is_over;
+    int is_accepted, is_over;
     uint32_t accepted_tokens, accepted_cached; /* of the prompt, while it is open */
     char *text; /* what is submitted, and then freed: text, or ids */
     uint32_t *ids;
@@ -124,7 +124,7 @@ struct gen {
     struct link_job *job;     /* that turns a prompt into ids */
     struct gen *prev_wait, *next_wait;
     int is_waiting;
-    uint32_t n_submitted, n_open; /* prompts */
+    uint32_t n_submitted, n_accepted, n_open; /* prompts */
     char id[160];
     int64_t created_s;
     uint64_t began_ms;
