@@ -119,7 +119,7 @@ run(struct fct *f, struct main_args *a, int argc, char **argv)
     if (strcmp(argv[0], "version") == 0)
         return version(a, NULL);
     if (strcmp(argv[0], "help") == 0) {
-        if (argc == 1)
+        if (argc == 1 || strcmp(argv[1], "help") == 0)
             return help(a, NULL);
         argv = asked;
         argc = 2;
