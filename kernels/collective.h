@@ -21,7 +21,8 @@
  * A rank waits for the others at most fdk_group_args.spin_limit_us from its own arrival, and
  * again each time the ranks meet (once or twice for each piece of the operands, see
  * doc/kernels.md). When that is over it fails, and makes all others fail: fdk_ops.error_text
- * of each names the rank that did not come. Ranks that come with different operations, sizes
+ * of each names the rank that did not come. A rank that comes later fails at the latest in the
+ * operation behind the one that the others gave up. Ranks that come with different operations, sizes
  * or types find that when they first meet, and all fail the same way. A rank whose device
  * fails, for whatever reason, or that group_abort() names makes the others fail within
  * milliseconds, where they wait for it and where they come to wait. As after any failure

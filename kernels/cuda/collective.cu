@@ -864,6 +864,20 @@ cu_group_bytes(struct fdk_ctx *ctx, const struct fdk_group_args *a)
     return space_init(ctx, a, &s, err, sizeof(err)) == 0 ? space_bytes(ctx, &s, a->device) : 0;
 }
 
+/* Does the driver write flags to the memory of all of these devices, in a stream's order? */
+static int
+writes_flags(struct fdk_group *g, int n)
+{
+    CUresult (*attribute)(int *, CUdevice_attribute, CUdevice) = NULL;
+    int can = cu_driver_call("cuStreamWriteValue64", 12000, &g->write) == 0 &&
+        cu_driver_call("cuDeviceGetAttribute", 12000, &attribute) == 0;
+    for (int i = 0; i < n && can; i++)
+        if (attribute(&can, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS,
+            g->ctx->dev[g->device[i]].idx) != CUDA_SUCCESS)
+            can = 0;
+    return can;
+}
+
 int
 cu_group_new(struct fdk_ctx *ctx, const struct fdk_group_args *a, struct fdk_group **ret,
     char *err, size_t err_bytes)
@@ -877,12 +891,11 @@ cu_group_new(struct fdk_ctx *ctx, const struct fdk_group_args *a, struct fdk_gro
         return -ENOMEM;
     g->magic = GROUP_MAGIC;
     g->ctx = ctx;
-    if (s.ahead_bytes > 0 &&
-        cu_driver_call("cuStreamWriteValue64", 12000, &g->write) != 0)
-        s.ahead_bytes = 0;
-    g->space = s;
     for (int i = 0; i < s.n; i++)
         g->device[i] = a->device != NULL ? a->device[i] : i;
+    if (s.ahead_bytes > 0 && !writes_flags(g, s.n))
+        s.ahead_bytes = 0;
+    g->space = s;
     rc = peers_check(g, err, err_bytes);
     if (rc == 0)
         rc = told_new(g, err, err_bytes);
