@@ -627,9 +627,10 @@ move_rows(struct fdk_op *op, int32_t at)
 
 /* ---- launching ----------------------------------------------------------- */
 
-/* The fusion that operation i begins for that many rows, of at most n operations; -1: none. */
+/* The fusion that operation i begins for that many rows, of at most n operations, and behind
+ * `last` in the order in which they are tried; -1: none. */
 static int32_t
-run_at(const struct fdk_bound *b, int32_t i, int32_t rows, int32_t n)
+run_behind(const struct fdk_bound *b, int32_t i, int32_t rows, int32_t n, int32_t last)
 {
     int32_t lo = 0, hi = b->n_run;
     while (lo < hi) {
@@ -639,10 +640,16 @@ run_at(const struct fdk_bound *b, int32_t i, int32_t rows, int32_t n)
         else
             hi = mid;
     }
-    for (; lo < b->n_run && b->run[lo].first == i; lo++)
+    for (lo = lo > last ? lo : last + 1; lo < b->n_run && b->run[lo].first == i; lo++)
         if (b->run[lo].least <= rows && rows <= b->run[lo].most && b->run[lo].n <= n)
             return lo;
     return -1;
+}
+
+static int32_t
+run_at(const struct fdk_bound *b, int32_t i, int32_t rows, int32_t n)
+{
+    return run_behind(b, i, rows, n, -1);
 }
 
 /* Half h of the rows of operations [first, end), which hold no sum. */
@@ -723,19 +730,28 @@ fdk_launches(const struct fdk_bound *b, const struct fdk_step *s, int fused,
     return n;
 }
 
-/* op: those of the launch, s the step, both of its rows alone. */
+/* op: those of the launch, s the step, both of its rows alone. What a refused fusion covers goes as
+ * if that were not bound, in the launches of a rank that has not bound it. */
 static int
 launch_ops(const struct fdk_bound *b, const struct fdk_op *ops, const struct fdk_step *s,
     const struct fdk_launch *l, fdk_stream_t st)
 {
-    int rc = -ENOTSUP;
-    if (l->run >= 0)
-        rc = b->run[l->run].f->launch(b->run[l->run].data, ops, l->n, s, st);
-    if (rc != -ENOTSUP)
-        return rc;
-    rc = 0;
-    for (int32_t i = 0; i < l->n && rc == 0; i++) {
+    int32_t n = 1, run = l->run;
+    int rc = 0;
+    for (int32_t i = 0; i < l->n && rc == 0; i += n) {
+        const int32_t at = l->first + i, rows = fdk_op_rows(&ops[i], s), left = l->n - i;
         struct fdk_op op = ops[i];
+        if (i > 0)
+            run = run_at(b, at, rows, left);
+        for (rc = -ENOTSUP; run >= 0 && rc == -ENOTSUP;) {
+            n = b->run[run].n;
+            rc = b->run[run].f->launch(b->run[run].data, ops + i, n, s, st);
+            if (rc == -ENOTSUP)
+                run = run_behind(b, at, rows, left, run);
+        }
+        if (run >= 0)
+            continue;
+        n = 1;
         fdk_op_complete(&op, s);
         rc = fdk_op_launch(b->k, &op, st);
     }

@@ -157,8 +157,8 @@ struct fdk_fusion {
     int32_t (*covers)(struct fdk_ctx *, int dev, const struct fdk_op *op, int32_t n,
         int32_t *ret_least, int32_t *ret_most);
     /* What launching needs, made once; may be NULL. -ENOTSUP: there will be no fusion. The
-     * same of launch(), which has launched nothing then: the operations are launched by
-     * themselves. */
+     * same of launch(), which has launched nothing then: the operations are launched as if
+     * there were none. */
     int (*prepare)(struct fdk_ctx *, int dev, const struct fdk_op *op, int32_t n,
         void **ret);
     void (*release)(struct fdk_ctx *, int dev, void *data); /* may be NULL */

@@ -293,6 +293,124 @@ prepared_once(void **state)
     prepare_rc = 0;
 }
 
+/* ---- fusions that refuse a launch ------------------------------------------------------ */
+
+static char done[64];
+static const char *refused; /* names of fusions */
+
+static int
+note(const char *name)
+{
+    if (strstr(refused, name) != NULL)
+        return -ENOTSUP;
+    (void)snprintf(done + strlen(done), sizeof(done) - strlen(done), " %s", name);
+    return 0;
+}
+
+static int
+launch_all(void *data, const struct fdk_op *op, int32_t n, const struct fdk_step *s,
+    fdk_stream_t st)
+{
+    (void)data;
+    (void)s;
+    (void)st;
+    assert_true(n == 3 && op->kind == FDK_OP_GEMM && op->gemm.y == buf[GU]);
+    return note("all");
+}
+
+static int
+launch_gate(void *data, const struct fdk_op *op, int32_t n, const struct fdk_step *s,
+    fdk_stream_t st)
+{
+    (void)data;
+    (void)s;
+    (void)st;
+    assert_true(n == 2 && op->kind == FDK_OP_GEMM && op->gemm.y == buf[GU]);
+    return note("gate");
+}
+
+static int
+launch_down(void *data, const struct fdk_op *op, int32_t n, const struct fdk_step *s,
+    fdk_stream_t st)
+{
+    (void)data;
+    (void)s;
+    (void)st;
+    assert_true(n == 2 && op->kind == FDK_OP_SILU_MUL && op->silu_mul.y == buf[H]);
+    return note("down");
+}
+
+static int32_t
+two(struct fdk_ctx *ctx, int dev, const struct fdk_op *op, int32_t n, int32_t *ret_least,
+    int32_t *ret_most)
+{
+    (void)ctx;
+    (void)dev;
+    (void)op;
+    (void)ret_least;
+    (void)ret_most;
+    return n >= 2 ? 2 : 0;
+}
+
+static int
+one_gemm(const struct fdk_gemm_args *a, fdk_stream_t st)
+{
+    (void)st;
+    assert_int_equal(a->T, 5);
+    return note(a->y == buf[GU] ? "GEMM" : "gemm");
+}
+
+static int
+one_silu(const struct fdk_silu_mul_args *a, fdk_stream_t st)
+{
+    (void)st;
+    assert_int_equal(a->T, 5);
+    return note("silu");
+}
+
+/* What a refused fusion covers goes in the launches of a device that has not bound it. */
+static void
+refused_at_launch(void **state)
+{
+    static const struct fdk_fusion fusions[] = {
+        { "all", "all", { FDK_OP_GEMM, FDK_OP_SILU_MUL, FDK_OP_GEMM }, 3, 0, any_rows,
+            NULL, NULL, launch_all },
+        { "gate", "gate", { FDK_OP_GEMM, FDK_OP_SILU_MUL }, 2, 0, two, NULL, NULL,
+            launch_gate },
+        { "down", "down", { FDK_OP_SILU_MUL, FDK_OP_GEMM }, 2, 0, two, NULL, NULL,
+            launch_down },
+    };
+    static const struct {
+        const char *refused, *done;
+    } cases[] = {
+        { "", " all" },
+        { "all", " gate gemm" },
+        { "all gate", " GEMM down" },
+        { "all gate down", " GEMM silu gemm" },
+        { "gate down", " all" },
+    };
+    const struct fdk_ops k = { .fusion = fusions,
+        .n_fusion = 3,
+        .gemm = one_gemm,
+        .silu_mul = one_silu };
+    const struct fdk_step s = { .T = 5, .O = 5 };
+    struct fdk_launch l[8];
+    struct fdk_op op[N_MLP];
+    struct fdk_bound *b = NULL;
+
+    (void)state;
+    mlp(op);
+    assert_int_equal(fdk_bind(&k, NULL, 0, op, N_MLP, &b), 0);
+    assert_int_equal(fdk_launches(b, &s, 1, l), 2);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        done[0] = '\0';
+        refused = cases[i].refused;
+        assert_int_equal(fdk_launch(b, &s, &l[1], NULL), 0);
+        assert_string_equal(done, cases[i].done);
+    }
+    fdk_unbind(b);
+}
+
 /* ---- a sum over ranks and the norm behind it ------------------------------------------ */
 
 static void
@@ -449,6 +567,7 @@ main(void)
         cmocka_unit_test(slices),
         cmocka_unit_test(scratch_by_shapes),
         cmocka_unit_test(prepared_once),
+        cmocka_unit_test(refused_at_launch),
         cmocka_unit_test(a_sum_and_its_norm),
         cmocka_unit_test(gather_slices),
         cmocka_unit_test(halves_by_turns),
