@@ -749,8 +749,8 @@ has_room(const struct fdk_ctx *ctx, const struct coll_space *s, const int32_t *d
         return 0;
     for (int i = 0; i < s->n; i++) {
         const struct cu_dev *d = &ctx->dev[device != NULL ? device[i] : i];
-        for (int k = 0; k < i; k++)
-            if (ctx->dev[device != NULL ? device[k] : k].idx == d->idx)
+        for (int k = 0; k < ctx->n_dev; k++)
+            if (&ctx->dev[k] != d && ctx->dev[k].idx == d->idx)
                 return 0;
         if (d->mega == NULL)
             return 0;
@@ -841,6 +841,21 @@ spaces_new(struct fdk_group *g, char *err, size_t err_bytes)
     return 0;
 }
 
+/* Does the driver write flags to the memory of all of these devices, in a stream's order? */
+static int
+writes_flags(const struct fdk_ctx *ctx, const struct fdk_group_args *a)
+{
+    CUresult (*attribute)(int *, CUdevice_attribute, CUdevice) = NULL;
+    write_fn write;
+    int can = cu_driver_call("cuStreamWriteValue64", 12000, &write) == 0 &&
+        cu_driver_call("cuDeviceGetAttribute", 12000, &attribute) == 0;
+    for (int i = 0; i < a->n_rank && can; i++)
+        if (attribute(&can, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS,
+            ctx->dev[a->device != NULL ? a->device[i] : i].idx) != CUDA_SUCCESS)
+            can = 0;
+    return can;
+}
+
 static int
 space_init(const struct fdk_ctx *ctx, const struct fdk_group_args *a, struct coll_space *ret,
     char *err, size_t err_bytes)
@@ -853,7 +868,10 @@ space_init(const struct fdk_ctx *ctx, const struct fdk_group_args *a, struct col
         n = ctx->dev[i].n_proc / n;
         d.n_channel = n < d.n_channel ? n : d.n_channel;
     }
-    return coll_space_init(a, ctx->n_dev, &d, ret, err, err_bytes);
+    int rc = coll_space_init(a, ctx->n_dev, &d, ret, err, err_bytes);
+    if (rc == 0 && ret->ahead_bytes > 0 && !writes_flags(ctx, a))
+        ret->ahead_bytes = 0;
+    return rc;
 }
 
 uint64_t
@@ -862,20 +880,6 @@ cu_group_bytes(struct fdk_ctx *ctx, const struct fdk_group_args *a)
     struct coll_space s;
     char err[256];
     return space_init(ctx, a, &s, err, sizeof(err)) == 0 ? space_bytes(ctx, &s, a->device) : 0;
-}
-
-/* Does the driver write flags to the memory of all of these devices, in a stream's order? */
-static int
-writes_flags(struct fdk_group *g, int n)
-{
-    CUresult (*attribute)(int *, CUdevice_attribute, CUdevice) = NULL;
-    int can = cu_driver_call("cuStreamWriteValue64", 12000, &g->write) == 0 &&
-        cu_driver_call("cuDeviceGetAttribute", 12000, &attribute) == 0;
-    for (int i = 0; i < n && can; i++)
-        if (attribute(&can, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS,
-            g->ctx->dev[g->device[i]].idx) != CUDA_SUCCESS)
-            can = 0;
-    return can;
 }
 
 int
@@ -893,9 +897,9 @@ cu_group_new(struct fdk_ctx *ctx, const struct fdk_group_args *a, struct fdk_gro
     g->ctx = ctx;
     for (int i = 0; i < s.n; i++)
         g->device[i] = a->device != NULL ? a->device[i] : i;
-    if (s.ahead_bytes > 0 && !writes_flags(g, s.n))
-        s.ahead_bytes = 0;
     g->space = s;
+    if (s.ahead_bytes > 0)
+        (void)cu_driver_call("cuStreamWriteValue64", 12000, &g->write);
     rc = peers_check(g, err, err_bytes);
     if (rc == 0)
         rc = told_new(g, err, err_bytes);

@@ -307,8 +307,8 @@ cu_mega_covers(struct fdk_ctx *ctx, int dev, const struct fdk_op *op, int32_t n,
     struct mega_list l = {};
     int layers = 0;
     *ret_least = *ret_most = 1;
-    if (d->mega == NULL || ctx->deterministic || y.o[L_QKV]->qkv.K <= 0 ||
-        list_start(&l, &y, d) == 0)
+    if (d->mega == NULL || ctx->deterministic || n < step - sums ||
+        y.o[L_QKV]->qkv.K <= 0 || list_start(&l, &y, d) == 0)
         return 0;
     for (; layers < MEGA_LAYERS && (layers + 1) * step - sums <= n; layers++, last = y) {
         y = layer_ops_of(op + layers * step);
@@ -355,6 +355,15 @@ maps_put(struct cu_dev *d, const struct fdk_op *op, int layers, struct mega_maps
     return rc;
 }
 
+/* The same on ranks whose kernels run side by side. */
+static uint64_t
+which(const struct mega_list *l)
+{
+    uint64_t h = (uint64_t)l->layer[0].kv_layer << 32 | (uint32_t)l->n;
+    h = (h ^ (uint32_t)l->C) * 0x9e3779b97f4a7c15u;
+    return h ^ h >> 29;
+}
+
 int
 cu_mega_prepare(struct fdk_ctx *ctx, int dev, const struct fdk_op *op, int32_t n, void **ret)
 {
@@ -379,7 +388,7 @@ cu_mega_prepare(struct fdk_ctx *ctx, int dev, const struct fdk_op *op, int32_t n
     }
     if (layer_ops_of(op).sum[0] != NULL) {
         r->group = op[L_O + 1].all_reduce.group;
-        cu_group_bound(r->group, d, (uint64_t)layers);
+        cu_group_bound(r->group, d, which(&r->list));
     }
     *ret = r;
     return 0;
@@ -390,7 +399,7 @@ cu_mega_release(struct fdk_ctx *ctx, int dev, void *data)
 {
     struct mega_run *r = (struct mega_run *)data;
     if (r->group != NULL)
-        cu_group_bound(r->group, &ctx->dev[dev], -(uint64_t)r->list.n);
+        cu_group_bound(r->group, &ctx->dev[dev], -which(&r->list));
     if (cu_enter(&ctx->dev[dev]) == 0)
         (void)cu_result(&ctx->dev[dev], "cudaFree", cudaFree(r->maps));
     free(r);

@@ -47,7 +47,7 @@ norm_before(const struct mega_list &l, const struct mega_shared *s, int i,
     struct norm_of n;
     n.from = first ? l.x : mine;
     n.add = first ? (const uint4 *)l.add : NULL;
-    n.words = words_of(l, p == MEGA_QKV ? w.epoch - 1 : w.epoch);
+    n.words = words_of(l, p == MEGA_QKV ? w.epoch - 1 : w.epoch, !RANKS);
     n.at = first ? -1 : p == MEGA_QKV ? l.at.down : l.at.o;
     n.meet = meet_of<RANKS>(s, met, p == MEGA_QKV ? i - 1 : i, p == MEGA_QKV);
     n.to = mine;
@@ -109,7 +109,7 @@ run_all(const struct mega_list &l, struct mega_shared *s)
     for (int j = 0; j < l.n * MEGA_PRODUCTS; j++) {
         const enum mega_product p = (enum mega_product)(j % MEGA_PRODUCTS);
         const int i = j / MEGA_PRODUCTS;
-        const struct words w = words_of(l, before + 1 + (uint32_t)i);
+        const struct words w = words_of(l, before + 1 + (uint32_t)i, !RANKS);
         if (p == MEGA_QKV)
             att_prefetch(s->place, l, s->layer[i & 1].kv_layer);
         if (p == MEGA_GU && i + 1 < l.n)

@@ -14,18 +14,19 @@
 
 #include "kernels/cuda/sm90/mega.cuh"
 
-#define SPINS_MOST (1u << 30)    /* of about a microsecond, longer than a rank waits for
-                                    another one: then something is wrong */
+#define SPINS_MOST (1u << 25)    /* of about a microsecond: then something is wrong. Next to
+                                    blocks that wait for another rank, which have a limit, none */
 
 struct words {
     uint2 *word;                 /* of this layer */
     uint32_t epoch;
+    bool ends;                   /* SPINS_MOST holds */
 };
 
 static __device__ __forceinline__ struct words
-words_of(const struct mega_list &l, uint32_t epoch)
+words_of(const struct mega_list &l, uint32_t epoch, bool ends)
 {
-    struct words w = { l.state->word[epoch & 1], epoch };
+    struct words w = { l.state->word[epoch & 1], epoch, ends };
     return w;
 }
 
@@ -54,9 +55,9 @@ words_there(const struct words &w, const uint4 &v)
 
 /* A fault is better than a processor that never comes back. */
 static __device__ __forceinline__ void
-words_spin(uint32_t *spins)
+words_spin(bool ends, uint32_t *spins)
 {
-    if (++*spins == SPINS_MOST)
+    if (ends && ++*spins == SPINS_MOST)
         __trap();
 }
 
@@ -67,7 +68,7 @@ words_take2(const struct words &w, int at)
     uint32_t spins = 0;
     uint4 v;
     while (v = words_now(w, at), !words_there(w, v))
-        words_spin(&spins);
+        words_spin(w.ends, &spins);
     return make_uint2(v.x, v.z);
 }
 
@@ -124,7 +125,7 @@ words_get(struct words4<N> &a, int i, const struct words &w, int at, int step)
                 a.v[i + k][0] = words_now(w, at + (i + k) * step);
                 a.v[i + k][1] = words_now(w, at + (i + k) * step + 64);
             }
-        words_spin(&spins);
+        words_spin(w.ends, &spins);
     }
     return make_uint4(a.v[i][0].x, a.v[i][0].z, a.v[i][1].x, a.v[i][1].z);
 }
@@ -147,7 +148,7 @@ words_take4(uint4 r[N], const struct words &w, int at, int step, int n)
                 a.v[i][1] = words_now(w, at + i * step + 64);
                 all = false;
             }
-        words_spin(&spins);
+        words_spin(w.ends, &spins);
     } while (!all);
 #pragma unroll
     for (int i = 0; i < N; i++)
