@@ -410,6 +410,23 @@ wrk_open_args(const struct worker *w, struct wrk_open *to)
         ret->spin_us = WRK_SPIN_US;
 }
 
+/* Steps stay whole where halves were not asked for, and what they take is not there. */
+static int
+wrk_plan(struct worker *w, char *err, size_t err_bytes)
+{
+    int rc = wrk_plan_memory(w, err, err_bytes);
+
+    if (rc != -ENOSPC || w->par.parallel_overlap_min_tokens != 0 ||
+        w->run->halves_least == 0)
+        return rc;
+    w->run->halves_least = 0;
+    rc = wrk_plan_memory(w, err, err_bytes);
+    if (rc == 0)
+        log_info("load: steps stay whole, since there is no memory for two halves "
+                 "(parallel.overlap_min_tokens)");
+    return rc;
+}
+
 static int
 wrk_open_device(struct worker *w, struct wrk_laps *laps, char *err, size_t err_bytes)
 {
@@ -431,7 +448,7 @@ wrk_open_device(struct worker *w, struct wrk_laps *laps, char *err, size_t err_b
     if (rc == 0 && w->wp != NULL)
         rc = wts_plan_layout(w->wp, w->prog, w->run->k, err, err_bytes);
     if (rc == 0)
-        rc = wrk_plan_memory(w, err, err_bytes);
+        rc = wrk_plan(w, err, err_bytes);
     if (rc == 0)
         rc = wrk_load_kv_scales(w, err, err_bytes);
     wrk_lap(laps, "plan");

@@ -54,19 +54,23 @@ sums_failed(struct runner *run, int rc, char *err, size_t err_bytes)
     const char *what = s->op == SUMS_GATHER ? "gathering"
         : s->op == SUMS_AHEAD               ? "a sum, sent ahead, of"
                                             : "a sum of";
+    const char *without = s->op == SUMS_AHEAD
+        ? "; parallel.overlap_min_tokens = -1 does without sums of this kind"
+        : "";
 
     if (rc != 0)
-        (void)snprintf(err, err_bytes, "collectives: %s %zu bytes of each of %d ranks: %s",
-            what, bytes, run_copy_ranks(run), run_error(run));
+        (void)snprintf(err, err_bytes,
+            "collectives: %s %zu bytes of each of %d ranks: %s%s", what, bytes,
+            run_copy_ranks(run), run_error(run), without);
     for (int32_t q = 0; q < run->n_rank && rc == 0; q++) {
         if (s->bad[q] < 0)
             continue;
         (void)snprintf(err, err_bytes,
             "collectives: %s %zu bytes of each of %d ranks is wrong on rank %d (%s): "
             "element %lld is %g, not %g; see whether the devices' links are well "
-            "(nvidia-smi nvlink -e), or list other devices",
+            "(nvidia-smi nvlink -e), or list other devices%s",
             what, bytes, run_copy_ranks(run), q, run->dev[q].name, (long long)s->bad[q],
-            (double)s->was[q], (double)s->want[q]);
+            (double)s->was[q], (double)s->want[q], without);
         rc = -EIO;
     }
     return rc;
