@@ -263,14 +263,14 @@ fct_set(const struct fct_line *l, const char *name, const char *value, void *arg
 static int
 take_word(const struct fct_line *l, const char *command, const char *word, char *args)
 {
-    struct fct_operands *w = (void *)(args + l->operands - 1);
+    struct fct_operands *w = l->operands != 0 ? (void *)(args + l->operands - 1) : NULL;
     char hint[256] = "";
 
     if (l->operand != NULL)
         return l->operand(args, word);
     if (l->operand_is != NULL)
         return fct_set(l, l->operand_is, word, args);
-    if (l->operands != 0 && w->n < l->max_operands) {
+    if (w != NULL && w->n < l->max_operands) {
         w->text[w->n++] = word;
         return 0;
     }
