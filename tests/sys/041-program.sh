@@ -30,8 +30,8 @@ $(cat "$dir/commands")
 wait
 EOT
 timeout -k 5 $((120 * slow)) bash "$dir/script" >"$dir/out" 2>"$dir/log" || fail "exit $?: $(cat "$dir/out")"
-# fdctl's lines, then the program's text
-[ "$(wc -c <"$dir/out")" -gt 100 ] || fail "it printed: $(cat "$dir/out")"
+# the program's text between fdctl's lines: it is sampled, and may be short
+sed '/^gate: /d; s/pid [0-9]* is stopping.*//' "$dir/out" | grep -q '[a-z]' || fail "it printed: $(cat "$dir/out")"
 grep -q 'is stopping' "$dir/out" || fail "no daemon stopped: $(cat "$dir/out")"
 
 # the flags name this build, for pkg-config alone
