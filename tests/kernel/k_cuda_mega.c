@@ -177,16 +177,7 @@ plan_new(struct chain *c, const struct shape *s)
     a->scratch = tw_new(g, NULL, a->scratch_bytes);
     size_t bytes = g->d.ops->att_plan_bytes(a, a->n_work_max);
     a->plan = tw_new(g, NULL, bytes);
-    c->plan = (struct fdk_att_plan_args){ .work = (void *)(uintptr_t)a->work,
-        .n_work = (void *)(uintptr_t)a->n_work,
-        .n_done = a->n_done,
-        .b = &c->b,
-        .a = qa,
-        .bt = bt,
-        .n_max = a->n_work_max,
-        .att = a,
-        .plan = (void *)(uintptr_t)a->plan,
-        .plan_bytes = bytes };
+    c->plan = k_plan_of(a, qa, bt, bytes);
 }
 
 static void

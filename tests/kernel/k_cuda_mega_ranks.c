@@ -235,16 +235,7 @@ plan_new(int q)
     a->scratch = put(&c.s, q, NULL, a->scratch_bytes);
     size_t bytes = ops->att_plan_bytes(a, a->n_work_max);
     a->plan = put(&c.s, q, NULL, bytes);
-    r->plan = (struct fdk_att_plan_args){ .work = (void *)(uintptr_t)a->work,
-        .n_work = (void *)(uintptr_t)a->n_work,
-        .n_done = a->n_done,
-        .b = &r->b,
-        .a = qa,
-        .bt = bt,
-        .n_max = a->n_work_max,
-        .att = a,
-        .plan = (void *)(uintptr_t)a->plan,
-        .plan_bytes = bytes };
+    r->plan = k_plan_of(a, qa, bt, bytes);
 }
 
 static void
@@ -258,24 +249,9 @@ chain_new(const struct shape *of, int n, uint32_t limit_us)
     c.kv_bytes = (size_t)N_BLOCK * LAYERS * 2 * (size_t)(of->K * BLOCK * of->D) * 2;
     for (int q = 0; q < n; q++) {
         struct rank *r = &c.r[q];
-        struct k_step *st = NULL;
 
         r->step = put(&c.s, q, NULL, sizeof(struct k_step));
-        st = r->step;
-        r->b = (struct fdk_batch){ .n_tok = &st->n_tok,
-            .n_row = &st->n_row,
-            .n_out = &st->n_out,
-            .ids = st->ids,
-            .pos = st->pos,
-            .slot_map = st->slot_map,
-            .row = st->row,
-            .q_start = st->q_start,
-            .kv_len = st->kv_len,
-            .block_table = st->block_table,
-            .state = st->state,
-            .out = st->out,
-            .table_stride = K_STRIDE,
-            .max_row = 1 };
+        r->b = k_batch_at(r->step, 1);
         r->x0 = random_new(q, 1, (size_t)of->C, FDK_F32, 0, 1);
         r->x = put(&c.s, q, NULL, (size_t)of->C * 4);
         r->top = put(&c.s, q, NULL, (size_t)of->C * 2);

@@ -236,24 +236,14 @@ tw_same_plan(struct two_dev *t, const struct fdk_att_plan_args *p, const struct 
 static inline struct fdk_batch
 tw_step(struct two_dev *t, const struct k_step *s, char **d_step)
 {
-    struct fdk_batch b = s->b;
+    struct fdk_batch b;
     char *p = *d_step;
     if (p == NULL)
         p = *d_step = tw_new(t, s, sizeof(*s));
     else
         tw_put(t, p, s, sizeof(*s));
-    b.n_tok = (void *)(p + offsetof(struct k_step, n_tok));
-    b.n_row = (void *)(p + offsetof(struct k_step, n_row));
-    b.n_out = (void *)(p + offsetof(struct k_step, n_out));
-    b.ids = (void *)(p + offsetof(struct k_step, ids));
-    b.pos = (void *)(p + offsetof(struct k_step, pos));
-    b.slot_map = (void *)(p + offsetof(struct k_step, slot_map));
-    b.row = (void *)(p + offsetof(struct k_step, row));
-    b.q_start = (void *)(p + offsetof(struct k_step, q_start));
-    b.kv_len = (void *)(p + offsetof(struct k_step, kv_len));
-    b.block_table = (void *)(p + offsetof(struct k_step, block_table));
-    b.state = (void *)(p + offsetof(struct k_step, state));
-    b.out = (void *)(p + offsetof(struct k_step, out));
+    b = k_batch_at((struct k_step *)(void *)p, s->b.max_row);
+    b.table_stride = s->b.table_stride;
     return b;
 }
 

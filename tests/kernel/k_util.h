@@ -233,11 +233,11 @@ struct k_step {
     struct fdk_batch b;
 };
 
-static inline void
-k_step_init(struct k_step *s)
+/* The arrays of the step at s, which may be in a device's memory. */
+static inline struct fdk_batch
+k_batch_at(struct k_step *s, int32_t max_row)
 {
-    memset(s, 0, sizeof(*s));
-    s->b = (struct fdk_batch){
+    return (struct fdk_batch){
         .n_tok = &s->n_tok,
         .n_row = &s->n_row,
         .n_out = &s->n_out,
@@ -251,10 +251,33 @@ k_step_init(struct k_step *s)
         .state = s->state,
         .out = s->out,
         .table_stride = K_STRIDE,
-        .max_row = K_MAX_ROW,
+        .max_row = max_row,
     };
+}
+
+static inline void
+k_step_init(struct k_step *s)
+{
+    memset(s, 0, sizeof(*s));
+    s->b = k_batch_at(s, K_MAX_ROW);
     for (int r = 0; r < K_MAX_ROW; r++)
         s->state[r] = K_SLOT(r);
+}
+
+/* What plans a step for the attention a, whose buffers are there. qa, bt: att_shape(). */
+static inline struct fdk_att_plan_args
+k_plan_of(const struct fdk_attention_args *a, int32_t qa, int32_t bt, size_t plan_bytes)
+{
+    return (struct fdk_att_plan_args){ .work = (void *)(uintptr_t)a->work,
+        .n_work = (void *)(uintptr_t)a->n_work,
+        .n_done = a->n_done,
+        .b = a->b,
+        .a = qa,
+        .bt = bt,
+        .n_max = a->n_work_max,
+        .att = a,
+        .plan = (void *)(uintptr_t)a->plan,
+        .plan_bytes = plan_bytes };
 }
 
 /* Append a row of n tokens after `before` cached ones; the row's blocks are
