@@ -442,8 +442,9 @@ wrk_open_device(struct worker *w, struct wrk_laps *laps, char *err, size_t err_b
     rc = run_new(&o.a, &w->run, err, err_bytes);
     if (rc == 0 && w->par.parallel_overlap_min_tokens > 0 && w->run->halves_least == 0)
         log_warn("load: parallel.overlap_min_tokens = %d is without use: steps go in halves where "
-                 "two devices share the weights and reach each other's memory",
-            o.a.halves_least);
+                 "two devices share the weights and reach each other's memory, and have %d tokens "
+                 "at most",
+            o.a.halves_least, o.a.max_token);
     wrk_lap(laps, "device");
     if (rc == 0 && w->wp != NULL)
         rc = wts_plan_layout(w->wp, w->prog, w->run->k, err, err_bytes);
