@@ -65,6 +65,7 @@ struct heads {
 };
 static const struct heads all_heads[] = { { 2, 4, 2 }, { 4, 8, 2 }, { 3, 6, 3 },
     { 6, 12, 3 }, { 8, 16, 8 } };
+#define N_HEADS (sizeof(all_heads) / sizeof(all_heads[0]))
 
 static inline void
 model(const struct family *f, const struct heads *h, char dir[64])

@@ -57,7 +57,7 @@ is_long(void)
 static const struct heads *
 heads_of(int32_t T)
 {
-    for (size_t i = 0; i < sizeof(all_heads) / sizeof(all_heads[0]); i++)
+    for (size_t i = 0; i < N_HEADS; i++)
         if (all_heads[i].T == T)
             return &all_heads[i];
     return &all_heads[0];

@@ -5,6 +5,12 @@
 #include "daemon/worker/confine.h"
 #include "tests/unit/weights_fixture.h"
 
+#ifdef FDD_SANITIZED
+#define LOADS 16
+#else
+#define LOADS 40
+#endif
+
 /*
  * Loads by several threads, in the background, and scales that are written more
  * often than the checkpoint has them.
@@ -42,7 +48,7 @@ first_error_of_all(void **state)
     wp->st->fault = fail_late;
     wp->st->fault_arg = t;
     n_reader = 16;
-    for (int how = 0; how < 40; how++) {
+    for (int how = 0; how < LOADS; how++) {
         background = how & 1;
         use_device(how >> 1 & 1);
         free(load(wp, how >> 2 & 1, 1, -EINVAL, "W_TRUNC: "));
