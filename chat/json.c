@@ -175,7 +175,7 @@ jsn_string(struct jsn_in *in)
             k += val_code_put(jsn_unicode(in), out + k);
     }
     if (in->at >= in->n)
-        jsn_bad(in, "a string does not end");
+        jsn_bad(in, "unterminated string");
     in->at++;
     return val_str(in->c, plain ? in->p + from : out, k, in->marked);
 }

@@ -286,7 +286,7 @@ lex_string(struct lexer *x)
     while (at < x->n && x->p[at] != quote)
         at += x->p[at] == '\\' && at + 1 < x->n ? 2 : 1;
     if (at >= x->n)
-        val_fail(x->c, "line %d: a string does not end", x->line);
+        val_fail(x->c, "line %d: unterminated string", x->line);
     tok = lex_add(x, TOK_STRING);
     lex_unescape(x, tok, x->p + from, at - from);
     lex_lines(x, from, at);

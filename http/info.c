@@ -171,7 +171,7 @@ rt_models(struct conn *c)
     struct buf b = { NULL };
 
     if (l == NULL || (l->next == NULL && l->served->info.vocab == 0)) {
-        (void)prb_set(&bad, 503, "model_loading", "fdd has not said yet which model it has");
+        (void)prb_set(&bad, 503, "model_loading", "fdd has not reported its model yet");
         bad.retry_ms = 1000;
         conn_problem(c, &bad);
         return;

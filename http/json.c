@@ -314,7 +314,7 @@ read_all(struct jr_in *in)
         }
     }
     blanks(in);
-    return in->at == in->n ? 0 : bad(in, "text behind the value");
+    return in->at == in->n ? 0 : bad(in, "text after the value");
 }
 
 int

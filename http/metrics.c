@@ -146,8 +146,8 @@ met_print(const struct gw *g, struct buf *b)
     print_requests(m, b);
     one(b, "fdd_http_connections", "gauge", "Connections now.", atomic_load(&g->sh->n_conn));
     one(b, "fdd_http_streams", "gauge", "Generating requests now.", m->streams);
-    one(b, "fdd_http_connected", "gauge", "Sessions with daemons: one for each and loop.",
-        connected);
+    one(b, "fdd_http_connected", "gauge",
+        "Sessions with daemons: one per daemon and loop.", connected);
     one(b, "fdd_http_held_bytes", "gauge", "Long bodies that are received or read now.",
         atomic_load(&g->sh->held));
     one(b, "fdd_http_connections_total", "counter", "Connections accepted.", m->accepted);

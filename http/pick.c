@@ -25,7 +25,7 @@ unknown(const struct model *m, struct problem *bad)
 {
     int rc = m->label[0] != '\0'
         ? prb_set(bad, 503, "model_loading", "the model %s is not ready", m->label)
-        : prb_set(bad, 503, "model_loading", "fdd has not said yet which model it has");
+        : prb_set(bad, 503, "model_loading", "fdd has not reported its model yet");
 
     bad->retry_ms = 1000;
     return rc;

@@ -400,7 +400,7 @@ coll_space_init(const struct fdk_group_args *a, int32_t n_dev,
 {
     struct coll_space s = {};
     if (a->n_rank < 2 || a->n_rank > FDK_MAX_RANKS || a->n_rank > n_dev)
-        return coll_no(err, err_bytes, "a group has 2 to 8 devices, all of the context",
+        return coll_no(err, err_bytes, "a group has 2 to 8 devices of the context",
             a->n_rank);
     for (int32_t i = 0; i < a->n_rank && a->device != NULL; i++) {
         int bad = a->device[i] < 0 || a->device[i] >= n_dev;
@@ -418,7 +418,7 @@ coll_space_init(const struct fdk_group_args *a, int32_t n_dev,
     uint64_t step = 32 * (uint32_t)s.n, buf = a->bytes != 0 ? a->bytes : d->bytes;
     buf = buf / COLL_BUFS / (uint32_t)s.n_channel / step * step;
     if (buf == 0 || buf > COLL_BUF_MAX)
-        return coll_no(err, err_bytes, "no fitting number of bytes of buffers",
+        return coll_no(err, err_bytes, "the size of the buffers is not valid",
             (long)a->bytes);
     s.buf = (uint32_t)buf;
     s.one_shot_bytes = a->one_shot_bytes != 0 ? a->one_shot_bytes : d->one_shot_bytes;

@@ -64,7 +64,8 @@ special_text(const struct fdc_error *e, const char *what, char *buf, size_t n)
             (unsigned)e->arg, (unsigned)e->limit);
     else if (unbound && e->detail == FDP_D_PROMPT)
         snprintf(buf, n,
-            e->arg == 0 ? ": the prompt is empty" : ": text and ids are both a prompt");
+            e->arg == 0 ? ": the prompt is empty"
+                        : ": text and ids are both set: give one of them");
     else if (e->code == FDP_E_BAD_TEXT && e->detail == FDP_D_SPANS)
         snprintf(buf, n, ": the range of spans at byte %u cuts a character",
             (unsigned)e->arg);
@@ -79,7 +80,8 @@ special_text(const struct fdc_error *e, const char *what, char *buf, size_t n)
             ": %u prior_ids, which need n and best_of of 1 and room in max_new",
             (unsigned)e->arg);
     else if (unbound && e->detail == FDP_D_USER)
-        snprintf(buf, n, ": user is %u, and ipc.trusted_users does not name this program's",
+        snprintf(buf, n,
+            ": user is %u, but ipc.trusted_users does not name this program's user",
             (unsigned)e->arg);
     else if (unbound && e->detail == FDP_D_SPANS)
         snprintf(buf, n,

@@ -48,7 +48,7 @@ tell_failure(const struct fdc_open_opts *o, int rc, struct fdc_open_error *e)
     if (rc == FDP_E_CONNECT && path[0] == '\0')
         snprintf(e->text, sizeof(e->text), "%s",
             o->path ? "the path of the socket is empty"
-                    : "no socket: FDD_INSTANCE is no name of an instance, or the path that "
+                    : "no socket: FDD_INSTANCE is not an instance's name, or the path that "
                       "the environment gives is too long");
     else if (rc == FDP_E_CONNECT)
         snprintf(e->text, sizeof(e->text), "cannot connect to %s: %m", path);

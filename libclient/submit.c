@@ -339,7 +339,8 @@ describe_many(struct fdc *s, struct fdc_submit *subs, size_t n, struct sub *u, s
         if (rc == 0)
             rc = fdc__read_ask(b->params, b->opts, &a[i]);
         if (rc == 0 && b->text && b->ids)
-            rc = fdc__explain(&a[i].o, FDP_E_INVAL, "text and ids are both a prompt");
+            rc = fdc__explain(&a[i].o, FDP_E_INVAL,
+                "text and ids are both set: give one of them");
         if (rc == 0)
             rc = describe(s, &u[i], &a[i]);
         b->status = rc;

@@ -112,9 +112,7 @@ parse_cuda(const char *entry, const char *what, struct dvl *l, char *err, size_t
         return rc;
     if (l->all)
         return refuse(err, err_bytes,
-            "\"%s\": cuda:* stands for all devices: remove it, or "
-            "this entry",
-            entry);
+            "\"%s\": cuda:* lists all devices already: remove one of the two", entry);
     for (int32_t i = 0; i < l->n; i++) {
         const struct dvl_dev *o = &l->dev[i];
 

@@ -113,7 +113,7 @@ check_prefills(const struct par *p, struct par_say *say)
     if (partial > 1 && !p->sched_enable_chunked_prefill)
         par_say_error(say,
             "sched.max_num_partial_prefills = %lld needs "
-            "sched.enable_chunked_prefill = yes; without it write 1",
+            "sched.enable_chunked_prefill = yes; else set it to 1",
             partial);
     if (partial > 0 && many > partial)
         par_say_error(say,

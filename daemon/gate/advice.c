@@ -150,13 +150,13 @@ adv_copy(const char *path, const char *me, char *ret, size_t ret_bytes)
     base = base != NULL && base[1] != '\0' ? base + 1 : "model";
     if (stat(ADV_MODELS, &st) == 0 && S_ISDIR(st.st_mode))
         (void)snprintf(ret, ret_bytes,
-            "a copy that user %s may read: sudo cp -rL "
-            "--no-preserve=mode,ownership %s %s/, and model.path = %s/%s",
+            "make a copy that user %s may read: sudo cp -rL "
+            "--no-preserve=mode,ownership %s %s/, then set model.path = %s/%s",
             me, adv_word(path, word, sizeof(word)), ADV_MODELS, ADV_MODELS, base);
     else
         (void)snprintf(ret, ret_bytes,
-            "a copy that user %s may read: sudo cp -rL "
-            "--no-preserve=mode,ownership %s DIR/, and model.path = DIR/%s",
+            "make a copy that user %s may read: sudo cp -rL "
+            "--no-preserve=mode,ownership %s DIR/, then set model.path = DIR/%s",
             me, adv_word(path, word, sizeof(word)), base);
 }
 

@@ -536,7 +536,7 @@ ctl_do_pause(struct ctl *ctl, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
     (void)c, (void)now_ns;
     if (life_pause(ctl->life, !json_is_true(json_object_get(rq, "off"))) != 0)
         return ctl_fail(ctl->env->st == GATE_DRAINING ? "fdctl drain --off" : "fdctl status",
-            "the daemon is %s: what is queued must reach the worker",
+            "the daemon is %s: the requests in its queue must reach the worker",
             life_state_name(ctl->life));
     r = ctl_ok();
     ctl_put(r, "paused", json_boolean(ctl->env->paused));

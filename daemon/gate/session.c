@@ -201,8 +201,8 @@ ses_make_room(struct sessions *t, const struct usr *u)
     if (p.at < 0)
         return 0;
     s = t->v[p.at];
-    log_info("session: %llu (%s, pid %d, uid %u) is closed for user %u: "
-             "ipc.max_clients are open, %u of its user, idle for %llu s",
+    log_info("session: %llu (%s, pid %d, uid %u) is closed to make room for user "
+             "%u: ipc.max_clients sessions are open, %u of them its user's; it was idle for %llu s",
         (unsigned long long)s->c.id, s->c.shown, (int)s->c.pid, (unsigned)s->c.uid,
         (unsigned)u->key, p.best.sessions,
         (unsigned long long)((t->env->now - s->c.t_used) / CLK_S));

@@ -100,9 +100,9 @@ PAR_NOTE(output, logits_processors, "", OFF, "", "*", "there are no plugins")
 PAR_NOTE(output, logprobs_mode, "", OFF, "raw_logprobs",
     "processed_logprobs|raw_logits|processed_logits",
     "logprobs are those of the raw logits")
-PAR_NOTE(output, enable_early_stop, "", NEVER, "", "", "repetition is not watched")
+PAR_NOTE(output, enable_early_stop, "", NEVER, "", "", "there is no repetition detection")
 PAR_NOTE(output, early_stop_config, "", JSON, "",
-    "enable_early_stop|strategy|window_size|threshold", "repetition is not watched")
+    "enable_early_stop|strategy|window_size|threshold", "there is no repetition detection")
 PAR_NOTE(output, enable_entropy, "", NEVER, "", "", "there is no such statistic")
 
 PAR_VALUE(sched, max_num_batched_tokens, "none|null", "0")

@@ -65,16 +65,16 @@ PAR_STR(ipc, trusted_users, "", "", RELOAD | LIST,
     "User names or uids, comma separated, that may act for other users (request.user) "
     "and exceed the limits per client.")
 PAR_INT(ipc, max_clients, "", "sessions", 1, 256, 65536, RELOAD,
-    "Sessions at a time; root, the daemon's own user and trusted users have 16 places more. "
-    "When they are taken, a new session of a user with fewer ones takes the place of the "
-    "one that has been idle longest, of the user with most.")
+    "Most sessions at a time; root, the daemon's own user and trusted users have 16 more. "
+    "When all are taken, a new session of a user who has fewer replaces the session that has "
+    "been idle longest of the user who has most.")
 PAR_INT(ipc, max_clients_per_user, "", "sessions", 1, 64, 65536, RELOAD,
     "Sessions of one user at a time.")
 PAR_INT(ipc, connects_per_second, "", "1/s", 1, 50, 1000000, RELOAD,
     "Connections of one user accepted per second, with a burst of three times as many.")
 PAR_BOOL(ipc, refuse_own_uid, "", 0, RELOAD,
-    "Refuse clients that run as the daemon's own user, as its worker does, and count "
-    "that user as no administrator on the admin socket.")
+    "Refuse clients that run as the daemon's own user, as its worker does, and do not "
+    "accept that user as an administrator.")
 PAR_INT(ipc, handshake_timeout_ms, "", "ms", 10, 2000, 60000, RELOAD,
     "A connection that has not finished its handshake by then is closed.")
 PAR_INT(ipc, sq_slots, "", "slots", 16, 256, 65536, RESTART,
@@ -213,11 +213,10 @@ PAR_ENUM(device, backend, "",
 PAR_STR(device, list, "", "", RESTART,
     "Devices of the model, comma separated: cuda:0 (by number), GPU-1a2b3c or MIG-1a2b3c (start of "
     "a UUID as nvidia-smi -L prints it, with or without cuda:), cuda:* (all, in the order of their "
-    "numbers) or cpu:4 (four virtual devices on the processors); as many as "
+    "numbers) or cpu:4 (four virtual devices on the processors). List as many as "
     "parallel.tensor_parallel_size times parallel.prefill_context_parallel_size times "
-    "parallel.data_parallel_size. Empty: the first of "
-    "device.backend. CUDA devices, and those of cpu:N if it is listed, are locked against other "
-    "daemons of the user.")
+    "parallel.data_parallel_size. Empty: the first devices of device.backend. CUDA devices, and "
+    "those of cpu:N if it is listed, are locked against the user's other daemons.")
 PAR_INT(device, test_entry, "", "", -1, -1, 31, RESTART,
     "The model is on this entry of device.list, counted from 0, and every call to a device "
     "of another entry fails (tests). -1: each group has its entries.")
@@ -233,9 +232,9 @@ PAR_BOOL(device, deterministic, "enable_deterministic_inference", 0, RESTART,
     "A request's numbers never depend on what else is in the batch, bit for bit; on a GPU, "
     "prompts and steps of more than 128 rows take longer. On the CPU they never do.")
 PAR_BOOL(device, fused_step, "", 1, RESTART,
-    "On a GPU, the layers of a step of one row run as one kernel where it can, and gate, up "
-    "and their product as one up to 128 rows. no: each operation is a kernel of its own, the "
-    "reference.")
+    "On a GPU, a step of one row runs all layers as one kernel where that is possible, and a step "
+    "of up to 128 rows runs gate, up and their product as one kernel. no: each operation is a "
+    "kernel of its own, the reference.")
 PAR_INT(device, step_delay_us, "", "us", 0, 0, 10000000, RESTART,
     "A step keeps the CPU and the null backend busy at least that long (tests).")
 

@@ -161,7 +161,7 @@ peak_parse(const json_t *o, const struct peak_key *key, struct peak *c, char *er
                             json_number_value(json_object_get(o, "read_bytes_per_s")),
         .measured_s = (uint64_t)json_integer_value(json_object_get(o, "measured_s")) };
     if (!peak_sane(c->read_bps, PEAK_MOST_READ)) {
-        (void)snprintf(err, err_bytes, "read_bytes_per_s %g is no machine's", c->read_bps);
+        (void)snprintf(err, err_bytes, "read_bytes_per_s %g is out of range", c->read_bps);
         return -EINVAL;
     }
     for (int t = 0; t < FDK_DTYPE__N; t++) {
@@ -171,7 +171,7 @@ peak_parse(const json_t *o, const struct peak_key *key, struct peak *c, char *er
             continue;
         c->flops[t] = json_number_value(v);
         if (!peak_sane(c->flops[t], PEAK_MOST_FLOPS)) {
-            (void)snprintf(err, err_bytes, "flops_per_s of %s, %g, is no machine's", name,
+            (void)snprintf(err, err_bytes, "flops_per_s of %s, %g, is out of range", name,
                 c->flops[t]);
             return -EINVAL;
         }

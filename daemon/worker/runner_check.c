@@ -139,9 +139,9 @@ run_check_sizes(struct runner *run)
         most[i] = run_class_most(run_root(run), run->cap.size[i]);
     if (!cap_cuts(&run->cap, most, &cut))
         return;
-    log_warn("runner: graph.capture_sizes: steps of %d to %d tokens are padded to %d, where GEMMs have other "
-             "kernels than those of fewer tokens have up to %d: tokens depend on the number of "
-             "rows there, and these steps take longer; add %d",
+    log_warn("runner: graph.capture_sizes: steps of %d to %d tokens are padded to %d, where GEMMs use other "
+             "kernels than up to %d: the tokens of these steps depend on the number of rows, and "
+             "the steps take longer; add %d",
         cut.first, cut.most, cut.size, cut.most, cut.most);
 }
 

@@ -10,5 +10,5 @@ PAR_NOTE(compat, ssl_certfile, "", OFF, "", "*", "a proxy in front speaks TLS")
 PAR_NOTE(compat, allowed_origins, "", OFF, "[]", "*",
     "pages of other sites are not let in; a proxy in front can")
 PAR_NOTE(compat, trust_request_chat_template, "", NEVER, "", "",
-    "templates are the model's")
+    "the model's template is used")
 PAR_VALUE(chat, parser, "auto", "")

@@ -14,7 +14,7 @@ PAR_INT(http, port, "port", "", 0, 8000, 65535, RESTART,
 PAR_STR(http, socket, "uds", "", RESTART,
     "Path of a UNIX socket to listen on as well. Empty: none.")
 PAR_STR(http, root_path, "root_path", "", RELOAD,
-    "Prefix that a proxy leaves in front of every path, and that is taken off: /llm.")
+    "Path prefix, like /llm, that a proxy leaves in front of every path; fdd-http removes it.")
 PAR_BOOL(http, page, "", 1, RELOAD,
     "A page at / for a conversation with the model and plots of what fdd does. It comes "
     "without a key; its requests need one.")
@@ -41,7 +41,7 @@ PAR_INT(http, min_body_rate_bytes, "", "bytes/s", 1, 16384, 1048576, RELOAD,
 PAR_INT(http, keep_alive_s, "timeout_keep_alive,timeout", "s", 1, 75, 86400, RELOAD,
     "A connection without a request is closed after that long.")
 PAR_INT(http, max_unsent_bytes, "", "bytes", 16384, 262144, 16777216, RELOAD,
-    "Bytes of a stream that its reader has not taken; beyond that its request is cancelled.")
+    "Most unread bytes of a stream; beyond that its request is cancelled.")
 PAR_INT(http, send_timeout_ms, "", "ms", 100, 30000, 3600000, RELOAD,
     "A reader that takes nothing for that long loses its connection.")
 PAR_INT(http, max_step_age_ms, "", "ms", 0, 30000, 86400000, RELOAD,
@@ -51,7 +51,7 @@ PAR_INT(http, drain_timeout_ms, "timeout_graceful_shutdown*1000", "ms", 0, 30000
     RELOAD, "How long SIGTERM waits for running requests.")
 
 PAR_STR(keys, file, "", "", RESTART,
-    "File of keys; fdd-http(8) has its form. It is read again at SIGHUP. Empty: no key is "
+    "File of keys; its format is in fdd-http(8). SIGHUP reads it again. Empty: no key is "
     "asked for, and only this machine is served.")
 
 PAR_STR(daemon, socket, "", "", RESTART,

@@ -262,7 +262,7 @@ fail(const struct coll_run *r, uint64_t bad)
     const struct own *own = r->own;
     int who = r->s->number[(bad - 1) & 0xff];
     if ((bad - 1) >> 8 == COLL_LATE)
-        cpu_fail(own->st->dev, "collective: rank %d did not come within %u ms", who,
+        cpu_fail(own->st->dev, "collective: rank %d did not arrive within %u ms", who,
             (unsigned)(r->s->limit_ns / 1000000));
     else if ((bad - 1) >> 8 == COLL_GONE)
         cpu_fail(own->st->dev, "collective: rank %d failed", who);

@@ -108,9 +108,8 @@ check_devices(const struct fdk_open_args *args, const struct fdk_ops *ops, char 
         int32_t at = args->device[i];
         if (at < 0 || at >= FDK_MAX_DEVICES || (seen >> at & 1) != 0) {
             snprintf(err, err_bytes,
-                "virtual device %d asked for: they are counted from 0 to %d, each is "
-                "listed once",
-                at, FDK_MAX_DEVICES - 1);
+                "virtual device %d: numbers are 0 to %d, and each may be listed once", at,
+                FDK_MAX_DEVICES - 1);
             return -EINVAL;
         }
         seen |= UINT32_C(1) << at;

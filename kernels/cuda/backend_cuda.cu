@@ -39,7 +39,7 @@ cu_fail_input(struct cu_dev *dev)
         "", "embed: token id %d at index %d of the step is outside the vocabulary of %d",
         "att_plan: row %d of %d needs more than the %d tiles there is room for",
         "attention: row %d of work item %d (tile %d) is outside the step",
-        "collective: rank %1$d did not come within %3$d ms (this is rank %2$d)",
+        "collective: rank %1$d did not arrive within %3$d ms (this is rank %2$d)",
         "collective: ranks launched different operations, seen at rank %d (this is rank %d)",
         "collective: rank %d failed (this is rank %d)",
     };
@@ -441,7 +441,7 @@ static int
 check_devices(const struct fdk_open_args *args, int n, char *err, size_t err_bytes)
 {
     if (args->n_device < 1 || args->n_device > n || args->n_device > FDK_MAX_DEVICES) {
-        snprintf(err, err_bytes, "%d devices asked for: the cuda backend has 1 to %d here",
+        snprintf(err, err_bytes, "%d devices requested: the cuda backend has 1 to %d here",
             args->n_device, n);
         return -EINVAL;
     }

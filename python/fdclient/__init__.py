@@ -311,7 +311,7 @@ class Error(Exception):
 
 
 class TimedOut(Error, TimeoutError):
-    """It did not come within the timeout; a request that generates is cancelled."""
+    """It did not arrive within the timeout; a request that generates is cancelled."""
 
 
 class Cancelled(Error):

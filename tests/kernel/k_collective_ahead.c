@@ -264,7 +264,7 @@ t_fails(void **state)
 
     (void)state;
     a.spin_limit_us = 200000;
-    one_of_two(&a, 0, "rank 1 did not come within 200 ms");
+    one_of_two(&a, 0, "rank 1 did not arrive within 200 ms");
     one_of_two(&a, 1, "different operations");
 }
 

@@ -198,7 +198,7 @@ t_never_comes(void **state)
         for (int q = 0; q < n; q++)
             if (q != absent)
                 (void)launch(&s, q, 777);
-        snprintf(what, sizeof(what), "rank %d did not come within %d ms", absent,
+        snprintf(what, sizeof(what), "rank %d did not arrive within %d ms", absent,
             LIMIT_US / 1000);
         all_fail(&s, absent, what);
         /* It comes after all: where all packets are there it may be right, but once. */
@@ -364,8 +364,8 @@ t_bad_groups(void **state)
     no_group(&s, &many, -EINVAL, "2 to 8 devices");
     no_group(&s, &a, -EINVAL, "listed twice");
     no_group(&s, &b, -EINVAL, "no such device");
-    no_group(&s, &small, -EINVAL, "number of bytes");
-    no_group(&s, &huge, -EINVAL, "number of bytes");
+    no_group(&s, &small, -EINVAL, "size of the buffers");
+    no_group(&s, &huge, -EINVAL, "size of the buffers");
     if (on_cpu) {
         fdk_cpu_limit_memory(s.ctx, 1, 1000);
         no_group(&s, &good, -ENOMEM, "no workspace");

@@ -452,7 +452,7 @@ t_never_comes(void **state)
             const struct fdk_row_share_args y = rows_args(&s, r, q, 0, 1);
             OK(rows ? ops->row_share(&y, s.st[q]) : ops->kv_share(&x, s.st[q]));
         }
-        snprintf(what, sizeof(what), "rank %d did not come within %d ms", 10 + n - 1,
+        snprintf(what, sizeof(what), "rank %d did not arrive within %d ms", 10 + n - 1,
             LIMIT_US / 1000);
         all_fail(&s, n - 1, what);
         caches_free(&s, &c);

@@ -550,7 +550,7 @@ t_never_comes(void **state)
     assert_int_equal(ops->stream_sync(c.s.st[0]), -EIO);
     assert_true(now_us() - t0 < 8 * LIMIT_US);
     assert_non_null(
-        strstr(ops->error_text(c.s.ctx, 0), "rank 1 did not come within 400 ms"));
+        strstr(ops->error_text(c.s.ctx, 0), "rank 1 did not arrive within 400 ms"));
     (void)ops->stream_sync(c.s.st[1]);
     chain_free(0);
 }

@@ -993,11 +993,11 @@ copies_that_break(struct sim_rng *g)
             "rank %d (cpu-%d): a test made the device fail", last, last);
         broken(dir, x, last_fails, want);
         (void)snprintf(want, sizeof(want),
-            "rank %d (cpu-%d): collective: rank %d did not come within 300 ms", last,
+            "rank %d (cpu-%d): collective: rank %d did not arrive within 300 ms", last,
             last, last);
         broken(dir, x, last_stops, want);
         broken(dir, x, first_stops,
-            "rank 0 (cpu-0): collective: rank 0 did not come within 300 ms");
+            "rank 0 (cpu-0): collective: rank 0 did not arrive within 300 ms");
         (void)snprintf(want, sizeof(want), "rank %d (cpu-%d): failure injected by a test",
             last, last);
         broken(dir, x, last_dies_inside, want);

@@ -289,9 +289,9 @@ ranks_that_break(struct sim_rng *g)
     (void)g;
     model(&families[0], &all_heads[0], dir);
     broken(dir, fails, 0, "rank 1 (cpu-1): a test made the device fail");
-    broken(dir, stops, 0, "rank 1 (cpu-1): collective: rank 1 did not come within 300 ms");
+    broken(dir, stops, 0, "rank 1 (cpu-1): collective: rank 1 did not arrive within 300 ms");
     broken(dir, stops_first, 1,
-        "rank 0 (cpu-0): collective: rank 0 did not come within 300 ms");
+        "rank 0 (cpu-0): collective: rank 0 did not arrive within 300 ms");
     broken(dir, dies_inside, 0, "rank 1 (cpu-1): failure injected by a test");
     rm(dir);
 }

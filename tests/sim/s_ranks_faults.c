@@ -325,7 +325,7 @@ faults_at_random(struct sim_rng *g)
             continue;
         }
         (void)snprintf(what, sizeof(what),
-            "rank %d (cpu-%d): collective: rank %d did not come within %d ms", p.rank,
+            "rank %d (cpu-%d): collective: rank %d did not arrive within %d ms", p.rank,
             p.rank, p.rank, limit_ms);
         if ((strstr(e.text, what) == NULL || e.took_ns > bound) && again-- > 0) {
             i--;

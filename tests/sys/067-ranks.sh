@@ -86,7 +86,7 @@ done
 logged 1 'engine: device error in step .*rank 0 \(cpu-0\): a test made the device fail' ||
     fail "not named: rank 0"
 # shellcheck disable=SC2016 # a pattern
-logged 1 'engine: device error in step .*rank 1 \(cpu-1\): collective: rank 1 did not come within [0-9]+ ms, says rank 0 \(cpu-0\)' ||
+logged 1 'engine: device error in step .*rank 1 \(cpu-1\): collective: rank 1 did not arrive within [0-9]+ ms, says rank 0 \(cpu-0\)' ||
     fail "not named: rank 1"
 finish
 

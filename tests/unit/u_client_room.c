@@ -256,7 +256,7 @@ t_many_bad(void **state)
     b[1].ids = (const uint32_t *)(const void *)b; /* text and ids */
     b[1].opts = &o;
     assert_int_equal(fdc_submit_many(f->s, b, 3, 0), FDC_E_INVAL);
-    assert_non_null(strstr(why, "text and ids are both a prompt"));
+    assert_non_null(strstr(why, "text and ids are both set: give one of them"));
     b[0].size = 8;
     assert_int_equal(fdc_submit_many(f->s, b, 3, 0), FDC_E_INVAL);
     assert_int_equal(fdc_ping(f->s, 0, NULL, 5000), 0);
@@ -373,7 +373,7 @@ t_error_texts(void **state)
         { { .detail = FDC_D_SET, .arg = 1u << 31 }, ": set is 2147483648" },
         { { .detail = FDC_D_PRIOR, .arg = 5 }, ": 5 prior_ids, which need n and best_of of" },
         { { .detail = FDC_D_PRIOR, .arg = 5, .limit = 4 }, ": prior_ids is 5, at most 4" },
-        { { .detail = FDC_D_USER, .arg = 7 }, ": user is 7, and ipc.trusted_users" },
+        { { .detail = FDC_D_USER, .arg = 7 }, ": user is 7, but ipc.trusted_users" },
         { { .detail = FDC_D_SPANS }, ": a range of spans is empty" },
         { { .detail = FDC_D_SPANS, .arg = 1, .limit = 2 }, ": spans is 1, at least 2" },
         { { .detail = FDC_D_SPANS, .arg = 3 }, ": spans without a text" },
@@ -422,7 +422,7 @@ t_open_texts(void **state)
     unsetenv("FDD_SOCKET");
     setenv("FDD_INSTANCE", "Bad/Name", 1);
     assert_int_equal(fdc_open(&o, &s), FDC_E_CONNECT);
-    assert_non_null(strstr(e.text, "FDD_INSTANCE is no name of an instance"));
+    assert_non_null(strstr(e.text, "FDD_INSTANCE is not an instance's name"));
     unsetenv("FDD_INSTANCE");
     e.text[0] = '\0';
     assert_int_equal(fdc_open(&big.o, &s), FDC_E_UNSUPPORTED);

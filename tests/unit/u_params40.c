@@ -577,7 +577,7 @@ e2_partial_prefills(void **state)
     CHECK_OK();
     OK("enable_chunked_prefill", "no");
     CHECK_BAD("sched.max_num_partial_prefills = 2 needs sched.enable_chunked_prefill = "
-              "yes; without it write 1");
+              "yes; else set it to 1");
     OK("max_num_partial_prefills", "1");
     CHECK_OK();
     OK("enable_chunked_prefill", "yes");
