@@ -245,38 +245,37 @@ measure(const json_t *rows, struct table *t)
         }
 }
 
+/* A row, or of NULL the names of the columns. */
 static void
-cell(FILE *out, const struct table *t, int c, const char *text)
+show_row(FILE *out, const struct table *t, const json_t *row, int indent)
 {
-    int pad = t->width[c] - display_width(text), last = c == t->n - 1;
+    const json_t *v;
+    char text[1024];
+    int pad;
 
-    fprintf(out, "%s%*s%s%*s", c > 0 ? "  " : "", t->right[c] ? pad : 0, "", text,
-        t->right[c] || last ? 0 : pad, "");
+    fprintf(out, "%*s", indent, "");
+    for (int c = 0; c < t->n; c++) {
+        snprintf(text, sizeof(text), "%s", row == NULL ? t->cols[c] : "");
+        if ((v = json_object_get(row, t->cols[c])) != NULL)
+            scalar(v, text, sizeof(text));
+        pad = t->width[c] - display_width(text);
+        fprintf(out, "%s%*s%s%*s", c > 0 ? "  " : "", t->right[c] ? pad : 0, "", text,
+            t->right[c] || c == t->n - 1 ? 0 : pad, "");
+    }
+    fputc('\n', out);
 }
 
 static void
 show_table(FILE *out, const json_t *rows, int indent)
 {
     struct table t = { .n = 0 };
-    const json_t *row, *v;
-    char text[1024];
+    const json_t *row;
     size_t i;
 
     measure(rows, &t);
-    fprintf(out, "%*s", indent, "");
-    for (int c = 0; c < t.n; c++)
-        cell(out, &t, c, t.cols[c]);
-    fputc('\n', out);
-    json_array_foreach(rows, i, row) {
-        fprintf(out, "%*s", indent, "");
-        for (int c = 0; c < t.n; c++) {
-            text[0] = '\0';
-            if ((v = json_object_get(row, t.cols[c])) != NULL)
-                scalar(v, text, sizeof(text));
-            cell(out, &t, c, text);
-        }
-        fputc('\n', out);
-    }
+    show_row(out, &t, NULL, indent);
+    json_array_foreach(rows, i, row)
+        show_row(out, &t, row, indent);
 }
 
 static void
