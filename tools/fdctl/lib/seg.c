@@ -31,17 +31,17 @@ static const struct segment seg_trace = { "trace", "trace_fd",
 static int
 look(const struct segment *s, int fd, void *ret)
 {
-    const struct cnt_seg *seg = NULL;
-    const struct trc_seg *trace = NULL;
-    int rc = s->is_trace ? trc_look(fd, &trace) : cnt_look(fd, &seg);
+    const struct trc_seg *trace;
+    int rc = s->is_trace ? trc_look(fd, &trace) : cnt_look(fd, ret);
 
-    if (rc == 0 && trace != NULL && trace->group != s->group) {
-        trc_leave((struct trc_seg *)(uintptr_t)trace);
-        return -ENOENT;
+    if (rc != 0 || !s->is_trace)
+        return rc;
+    if (trace->group == s->group) {
+        *(const struct trc_seg **)ret = trace;
+        return 0;
     }
-    if (rc == 0)
-        memcpy(ret, s->is_trace ? (const void *)&trace : &seg, sizeof(seg));
-    return rc;
+    trc_leave((struct trc_seg *)(uintptr_t)trace);
+    return -ENOENT;
 }
 
 /* Does the process of this folder in /proc act as uid? The owner of the folder does
@@ -124,16 +124,17 @@ find(const struct fct *f, const struct segment *s, int timeout_ms, void *ret)
     return rc == -ECONNREFUSED || rc == -EPIPE || rc == -ECONNRESET ? -ENOENT : rc;
 }
 
-/* Map it; 0 or an exit code, with the message printed. */
+/* Map it: with timeout_ms 0 or -errno, else 0 or an exit code, with the message printed. */
 static int
-map(const struct fct *f, const struct segment *s, void *ret)
+map(const struct fct *f, const struct segment *s, int timeout_ms, void *ret)
 {
-    int rc = find(f, s, geteuid() == 0 ? SEG_ROOT_MS : SEG_ASK_MS, ret);
+    int most_ms = geteuid() == 0 ? SEG_ROOT_MS : SEG_ASK_MS;
+    int rc = find(f, s, timeout_ms != 0 ? timeout_ms : most_ms, ret);
     struct stat st = { .st_gid = 0 };
     char text[600];
 
-    if (rc == 0)
-        return 0;
+    if (rc == 0 || timeout_ms != 0)
+        return rc;
     if ((rc == -EACCES || rc == -EPERM) && s->is_trace)
         return fct_fail(EX_NOPERM,
             "trace of %s: permission denied; the administrators' group (ipc.admin_group) may "
@@ -163,8 +164,7 @@ map(const struct fct *f, const struct segment *s, void *ret)
 int
 fct_seg_open(const struct fct *f, int timeout_ms, const struct cnt_seg **ret_seg)
 {
-    return timeout_ms != 0 ? find(f, &seg_stat, timeout_ms, ret_seg)
-                           : map(f, &seg_stat, ret_seg);
+    return map(f, &seg_stat, timeout_ms, ret_seg);
 }
 
 int
@@ -174,7 +174,7 @@ fct_trace_open(const struct fct *f, uint32_t group, int timeout_ms,
     struct segment s = seg_trace;
 
     s.group = group;
-    return timeout_ms != 0 ? find(f, &s, timeout_ms, ret_seg) : map(f, &s, ret_seg);
+    return map(f, &s, timeout_ms, ret_seg);
 }
 
 int
