@@ -35,11 +35,9 @@ static void
 folder_of(const char *path, char *ret, size_t ret_bytes)
 {
     const char *slash = strrchr(path, '/');
+    int n = slash == NULL || slash == path ? 1 : (int)(slash - path);
 
-    if (slash == NULL)
-        snprintf(ret, ret_bytes, ".");
-    else
-        snprintf(ret, ret_bytes, "%.*s", slash == path ? 1 : (int)(slash - path), path);
+    snprintf(ret, ret_bytes, "%.*s", n, slash != NULL ? path : ".");
 }
 
 int
@@ -355,18 +353,22 @@ int
 fct_ask(struct fct_admin *a, json_t *ask, int quiet, json_t **ret_answer)
 {
     json_t *answer = NULL;
-    int n = exchange(a, ask, &answer), code;
+    int n = exchange(a, ask, &answer);
+    int code = n == -EPROTO ? EX_PROTOCOL
+        : n == -ETIMEDOUT   ? EX_TEMPFAIL
+        : n == -ENOMEM      ? EX_SOFTWARE
+                            : EX_UNAVAILABLE;
 
     if (n < 0 && quiet)
-        return n == -EPROTO ? EX_PROTOCOL : EX_UNAVAILABLE;
-    if (n == -EPROTO)
-        return fct_fail(EX_PROTOCOL, "admin socket: the answer is no JSON object");
+        return code;
     if (n == -ETIMEDOUT)
-        return fct_fail(EX_TEMPFAIL, "the daemon gave no answer within %d ms (--timeout)",
+        return fct_fail(code, "the daemon gave no answer within %d ms (--timeout)",
             a->timeout_ms);
     if (n < 0)
-        return fct_fail(n == -ENOMEM ? EX_SOFTWARE : EX_UNAVAILABLE, "admin socket: %s",
-            n == -EPIPE ? "closed by the daemon" : strerror(-n));
+        return fct_fail(code, "admin socket: %s",
+            n == -EPIPE        ? "closed by the daemon"
+                : n == -EPROTO ? "the answer is no JSON object"
+                               : strerror(-n));
     if (json_is_true(json_object_get(answer, "ok"))) {
         *ret_answer = answer;
         return 0;
@@ -382,11 +384,9 @@ fct_ask_once(const struct fct *f, json_t *ask, int quiet, json_t **ret_answer)
     struct fct_admin a;
     int rc = fct_admin_open(f, quiet, &a);
 
-    if (rc != 0) {
-        json_decref(ask);
-        return rc;
-    }
-    rc = fct_ask(&a, ask, quiet, ret_answer);
+    if (rc == 0)
+        rc = fct_ask(&a, json_incref(ask), quiet, ret_answer);
+    json_decref(ask);
     fct_admin_close(&a);
     return rc;
 }
@@ -394,7 +394,7 @@ fct_ask_once(const struct fct *f, json_t *ask, int quiet, json_t **ret_answer)
 int
 fct_ask_fd(const struct fct *f, const char *cmd, uint32_t group, int timeout_ms)
 {
-    json_t *ask = fct_question(cmd), *answer = NULL;
+    json_t *answer = NULL;
     struct fct g = *f;
     struct fct_admin a;
     int rc;
@@ -402,13 +402,12 @@ fct_ask_fd(const struct fct *f, const char *cmd, uint32_t group, int timeout_ms)
     if (g.timeout_ms < 0 || g.timeout_ms > timeout_ms)
         g.timeout_ms = timeout_ms;
     rc = dial(&g, &a);
-    if (rc != 0) {
-        json_decref(ask);
+    if (rc != 0)
         return rc == -EAGAIN ? -ETIMEDOUT : rc;
-    }
-    if (group != 0)
-        json_object_set_new(ask, "group", json_integer((json_int_t)group));
-    rc = exchange(&a, ask, &answer);
+    rc = exchange(&a,
+        json_pack("{s:s, s:o*}", "cmd", cmd, "group",
+            group != 0 ? json_integer((json_int_t)group) : NULL),
+        &answer);
     if (rc == 0 && !json_is_true(json_object_get(answer, "ok")))
         rc = refused(answer, 1) == EX_NOPERM ? -EACCES : -EPROTO;
     if (rc == 0) {
@@ -471,7 +470,9 @@ look_admin(const struct fct *f, char *why, size_t why_bytes)
     int rc = fct_ask_once(f, fct_question("status"), 1, &st);
 
     if (rc != 0)
-        return rc == EX_UNAVAILABLE || rc == EX_SOFTWARE ? SEEN_NOTHING : SEEN_NO_RIGHT;
+        return rc == EX_NOPERM || rc == EX_DATAERR || rc == EX_PROTOCOL
+            ? SEEN_NO_RIGHT
+            : SEEN_NOTHING;
     w = json_object_get(st, "worker");
     state = fct_str(st, "state");
     phase = fct_str(w, "phase");

@@ -175,26 +175,20 @@ static void
 ask_state(const struct fct *f, uint32_t group, struct ftr_snap *s)
 {
     struct fct quick = *f;
-    struct fct_admin a;
     json_t *st = NULL;
     const json_t *w;
-    uint32_t generation = 0;
+    uint32_t generation;
     int rc;
 
     quick.timeout_ms = 2000;
-    rc = fct_admin_open(&quick, 1, &a);
+    rc = fct_ask_once(&quick, fct_question("status"), 1, &st);
     s->ended = rc == EX_UNAVAILABLE;
-    if (rc != 0)
-        return;
-    if (fct_ask(&a, fct_question("status"), 1, &st) == 0) {
-        w = json_array_get(json_object_get(st, "workers"), group);
-        /* the one it had is dead, and no other is there yet */
-        generation = (uint32_t)fct_num(w, "generation") + (fct_num(w, "pid") == 0);
-    }
-    if (generation != 0)
+    w = json_array_get(json_object_get(st, "workers"), group);
+    /* the one it had is dead, and no other is there yet */
+    generation = (uint32_t)fct_num(w, "generation") + (fct_num(w, "pid") == 0);
+    if (rc == 0 && generation != 0)
         s->generation = generation;
     json_decref(st);
-    fct_admin_close(&a);
 }
 
 static void
