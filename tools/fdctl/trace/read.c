@@ -19,17 +19,17 @@ ftr_span(uint64_t a, uint64_t b)
 
 /* ---- reading --------------------------------------------------------------------- */
 
-/* Records first..last of a ring into ret, oldest first; how many. The newest is read
- * first: the oldest are the first to vanish. */
+/* Records first..last of a ring, as far back as it goes, into ret, oldest first; how many.
+ * The newest is read first: the oldest are the first to vanish. */
 static size_t
 read_ring(const struct trc_seg *seg, int events, uint64_t first, uint64_t last, void *ret,
     uint64_t *lost, uint64_t *torn)
 {
     size_t bytes = events ? sizeof(struct trc_event) : sizeof(struct ftr_step), n = 0;
-    uint64_t size = events ? TRC_EVENTS : TRC_STEPS;
-    char *to = (char *)ret + (size_t)(last + 1 - first) * bytes;
+    uint64_t size = events ? TRC_EVENTS : TRC_STEPS, most = ftr_span(first, last + 1);
+    char *to = (char *)ret + (size_t)(most < size ? most : size) * bytes;
 
-    for (uint64_t i = last; i >= first && i > 0; i--) {
+    for (uint64_t i = last; i >= first && i > 0 && last - i < size; i--) {
         void *at = to - bytes;
         int got = 0, gone = 0;
 
@@ -60,7 +60,6 @@ int
 ftr_read(const struct trc_seg *seg, uint64_t first_step, struct ftr_snap *ret_snap)
 {
     struct ftr_snap s = { 0 };
-    uint64_t last = trc_n_event(seg), first = last > TRC_EVENTS ? last - TRC_EVENTS + 1 : 1;
 
     s.steps = calloc(TRC_STEPS, sizeof(*s.steps));
     s.events = calloc(TRC_EVENTS, sizeof(*s.events));
@@ -68,12 +67,9 @@ ftr_read(const struct trc_seg *seg, uint64_t first_step, struct ftr_snap *ret_sn
         ftr_free(&s);
         return -ENOMEM;
     }
-    s.n_event = read_ring(seg, 1, first, last, s.events, &s.lost_events, &s.torn_events);
-    last = trc_n_step(seg);
-    first = last > TRC_STEPS ? last - TRC_STEPS + 1 : 1;
-    if (first_step > first)
-        first = first_step < last + 1 ? first_step : last + 1;
-    ftr_read_steps(seg, first, last, &s);
+    s.n_event =
+        read_ring(seg, 1, 0, trc_n_event(seg), s.events, &s.lost_events, &s.torn_events);
+    ftr_read_steps(seg, first_step, trc_n_step(seg), &s);
     s.clock = (struct ftr_clock){ clk_now_ns(), clk_wall_ns() };
     *ret_snap = s;
     return 0;
