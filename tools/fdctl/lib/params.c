@@ -118,18 +118,24 @@ put_bias(struct fct_req *r, const struct fct_opt *row, const char *id, size_t n,
         : -EINVAL;
 }
 
+/* what: the option. */
 static int
-list_text(struct fct_req *r, const struct fct_opt *row, const char *text)
+list_text(struct fct_req *r, const struct fct_opt *row, const char *what, const char *text)
 {
     const char *eq = strchr(text, '=');
     uint32_t *ids = NULL;
     char err[128], *end;
+    uint64_t id;
     size_t n = 0;
     double v;
     int rc;
 
     if (row->hi == FCT_L_STOP || row->hi == FCT_L_BAD_WORD)
         return put(r, row, json_stringn_nocheck(text, strlen(text)));
+    if (row->hi == FCT_L_STOP_ID) {
+        rc = fct_u64(what, text, UINT32_MAX, &id);
+        return rc == 0 ? put(r, row, json_integer((json_int_t)id)) : rc;
+    }
     if (row->hi == FCT_L_BIAS) {
         v = eq != NULL ? strtod(eq + 1, &end) : 0;
         return eq == NULL || end == eq + 1 || *end != '\0'
@@ -177,30 +183,26 @@ is_element(enum fct_list kind, const json_t *v)
 static int
 list_json(struct fct_req *r, const struct fct_opt *row, const json_t *v)
 {
-    int deep = row->hi == FCT_L_BAD_IDS
-        ? json_is_array(json_array_get(v, 0))
-        : (row->hi == FCT_L_STOP || row->hi == FCT_L_STOP_ID || row->hi == FCT_L_BAD_WORD) &&
-            json_is_array(v);
-    size_t n = deep ? json_array_size(v) : 1;
+    enum fct_list kind = (enum fct_list)row->hi;
+    int many = kind == FCT_L_BAD_IDS
+        ? json_array_size(v) > 0
+        : kind == FCT_L_STOP || kind == FCT_L_STOP_ID || kind == FCT_L_BAD_WORD;
+    int rc =
+        (kind == FCT_L_BIAS ? json_is_object(v) : many && json_is_array(v)) ? 0 : -EINVAL;
     const char *id;
-    json_t *bias;
-    int rc = row->hi != FCT_L_BIAS || json_is_object(v) ? 0 : -EINVAL;
+    json_t *e;
+    size_t i;
 
-    if (row->hi == FCT_L_BIAS) {
-        json_object_foreach((json_t *)(uintptr_t)v, id, bias)
-            if (rc == 0)
-                rc = json_is_number(bias)
-                    ? put_bias(r, row, id, strlen(id), json_number_value(bias))
-                    : -EINVAL;
-        return rc;
-    }
-    for (size_t i = 0; i < n && rc == 0; i++) {
-        const json_t *e = deep ? json_array_get(v, i) : v;
-
-        rc = is_element((enum fct_list)row->hi, e)
-            ? put(r, row, json_deep_copy(e))
-            : -EINVAL;
-    }
+    if (kind != FCT_L_BIAS && is_element(kind, v))
+        return put(r, row, json_deep_copy(v));
+    json_object_foreach((json_t *)(uintptr_t)v, id, e)
+        if (rc == 0)
+            rc = json_is_number(e)
+                ? put_bias(r, row, id, strlen(id), json_number_value(e))
+                : -EINVAL;
+    json_array_foreach(v, i, e)
+        if (rc == 0)
+            rc = is_element(kind, e) ? put(r, row, json_deep_copy(e)) : -EINVAL;
     return rc;
 }
 
@@ -374,18 +376,14 @@ fct_req_set_opt(struct fct_req *r, const struct fct_opt *row, const char *value)
     uint64_t u = 0;
     double d = 0;
     long long i;
-    int rc = 0;
+    int rc;
 
     snprintf(what, sizeof(what), "--%s", row->name);
     switch (row->lo) {
     case P_FLAG:
         return store(r, row, 1);
     case P_LIST:
-        if (row->hi == FCT_L_STOP_ID)
-            rc = fct_u64(what, value, UINT32_MAX, &u);
-        if (rc == 0)
-            rc = row->hi == FCT_L_STOP_ID ? put(r, row, json_integer((json_int_t)u))
-                                          : list_text(r, row, value);
+        rc = list_text(r, row, what, value);
         if (rc == -EINVAL)
             return fct_usage("%s %s: must be %s", what, value, row->arg);
         return rc == -ENOMEM ? fct_oom() : rc;
