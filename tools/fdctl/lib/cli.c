@@ -143,13 +143,14 @@ gather(const struct fct_line *l, struct tables *ret)
 {
     char *s = stpcpy(ret->shorts, l->is_main ? "+:" : "-:");
     const struct cmd_arg *a;
-    struct fct_opt *to = ret->opts;
+    struct fct_opt *to;
     int n = 0;
 
     for (const struct fct_opt *const *t = l->opts; *t != NULL; t++)
         for (const struct fct_opt *o = *t; o->name != NULL; o++) {
             if (n == FCT_OPTS_MAX - 1 || (o->take == FCT_T_PARAM && is_in(l->less, o->name)))
                 continue;
+            to = &ret->opts[n];
             *to = *o;
             if (o->help == NULL && (a = arg_of(l->command, o->name, CMD_OPT)) != NULL) {
                 to->arg = a->value;
@@ -163,20 +164,19 @@ gather(const struct fct_line *l, struct tables *ret)
                 NULL, A_LONG + n };
             if (to->letter != 0)
                 s += sprintf(s, to->arg != NULL ? "%c:" : "%c", to->letter);
-            to++;
             n++;
         }
-    *to = (struct fct_opt)FCT_OPT_END;
+    ret->opts[n] = (struct fct_opt)FCT_OPT_END;
     ret->longs[n] = (struct option){ NULL, 0, NULL, 0 };
 }
 
-int
-fct_take(const struct fct_line *l, const struct fct_opt *o, const char *value, void *into)
+/* Put an option's value where its row says. 0 or an exit code. */
+static int
+take(const struct fct_line *l, const struct fct_opt *o, const char *value, void *into)
 {
     char what[64], key[64], *args = into;
     void *to = args + o->at;
     int *has = o->has != 0 ? (void *)(args + o->has - 1) : NULL, rc;
-    double v = 0;
     uint64_t n;
 
     snprintf(what, sizeof(what), "%s--%s", l->prefix != NULL ? l->prefix : "", o->name);
@@ -198,11 +198,9 @@ fct_take(const struct fct_line *l, const struct fct_opt *o, const char *value, v
     case FCT_T_REAL:
         if (o->range == NULL)
             return fct_dbl_in(what, value, o->from, o->to, to);
-        rc = fct_dbl(what, value, &v);
-        if (rc == 0 && !(v >= o->from && v <= o->to))
+        rc = fct_dbl(what, value, to);
+        if (rc == 0 && !(*(double *)to >= o->from && *(double *)to <= o->to))
             return fct_usage("%s %s: must be %s", what, value, o->range);
-        if (rc == 0)
-            *(double *)to = v;
         return rc;
     case FCT_T_ASK:
         fct_swap(o->name, '-', '_', key);
@@ -257,7 +255,7 @@ fct_set(const struct fct_line *l, const char *name, const char *value, void *arg
     o = t.opts;
     while (strcmp(o->name, name) != 0)
         o++;
-    return fct_take(l, o, value, args);
+    return take(l, o, value, args);
 }
 
 static int
@@ -343,7 +341,7 @@ fct_parse(const struct fct_line *l, int argc, char **argv, void *args)
             return EX_USAGE;
         if (o != NULL && o->take == FCT_T_HELP)
             return o->fn != NULL ? o->fn(args, NULL) : fct_help(l);
-        rc = o == NULL ? take_word(l, who, optarg, args) : fct_take(l, o, optarg, args);
+        rc = o == NULL ? take_word(l, who, optarg, args) : take(l, o, optarg, args);
     }
     for (; rc == 0 && !l->is_main && optind < argc; optind++)
         rc = take_word(l, who, argv[optind], args);

@@ -160,9 +160,6 @@ struct fct_line {
  * one whose arg begins with "[" may have a value, behind "=" alone: it is NULL without. */
 int fct_parse(const struct fct_line *l, int argc, char **argv, void *args);
 int fct_help(const struct fct_line *l); /* 0 */
-/* Put an option's value where its row says. 0 or an exit code. */
-int
-fct_take(const struct fct_line *l, const struct fct_opt *o, const char *value, void *args);
 /* As if --name value were in the line. 0 or an exit code. */
 int fct_set(const struct fct_line *l, const char *name, const char *value, void *args);
 

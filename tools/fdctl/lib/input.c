@@ -35,32 +35,28 @@ fct_slurp(const char *path, char **ret_text, size_t *ret_n)
 {
     FILE *f = strcmp(path, "-") == 0 ? stdin : fopen(path, "re");
     const char *name = f == stdin ? "standard input" : path;
-    size_t n = 0, cap = 0, k = 1;
-    char *text = NULL;
+    struct fct_buf all = { NULL, 0, 0 };
+    char part[4096];
+    size_t k = 0;
     int rc = 0;
 
     if (f == NULL)
         return fct_fail(errno == EACCES ? EX_NOPERM : EX_NOINPUT, "%s: %s", path,
             strerror(errno));
-    while (rc == 0 && k > 0) {
-        if (n + 4096 > SLURP_MAX || fct_room(&text, n + 4096, &cap, 1) != 0) {
+    do
+        if (all.n + k > SLURP_MAX || fct_buf_add(&all, part, k) != 0)
             rc = fct_data("%s: too large", name);
-            break;
-        }
-        k = fread(text + n, 1, cap - n - 1, f);
-        n += k;
-    }
+    while (rc == 0 && (k = fread(part, 1, sizeof(part), f)) > 0);
     if (rc == 0 && ferror(f))
         rc = fct_fail(EX_IOERR, "%s: %s", name, strerror(errno));
     if (f != stdin)
         fclose(f);
     if (rc != 0) {
-        free(text);
+        free(all.p);
         return rc;
     }
-    text[n] = '\0';
-    *ret_text = text;
-    *ret_n = n;
+    *ret_text = all.p;
+    *ret_n = all.n;
     return 0;
 }
 

@@ -16,8 +16,9 @@
 
 struct main_args {
     const char *socket, *admin, *dir, *instance;
-    double timeout_s, wait_s;
+    double timeout_s;
     const struct fct_cmd *cmds;
+    struct fct f;
 };
 
 static int
@@ -38,8 +39,9 @@ static const struct fct_opt main_opts[] = {
     FCT_TEXT(0, "socket", "PATH", socket, "its client socket ($FDD_SOCKET)"),
     FCT_TEXT(0, "admin", "PATH", admin, "its admin socket"),
     FCT_REAL(0, "timeout", "S", timeout_s, 0, 86400,
-        "wait this many seconds for an answer (30; 0: for ever)", .range = "0 to 86400"),
-    FCT_REAL(0, "wait", "S", wait_s, 0, 864000,
+        "wait this many seconds for an answer (30; 0: for ever)", .range = "0 to 86400",
+        FCT_HAS(f.timeout_given)),
+    FCT_REAL(0, "wait", "S", f.wait_s, 0, 864000,
         "first wait until the daemon is ready, at most S seconds", .range = "0 to 864000"),
     FCT_ROW("help", 'h', NULL, "this text", .fn = help),
     FCT_ROW("version", 'V', NULL, "version", .fn = version), FCT_OPT_END
@@ -109,11 +111,12 @@ ask(struct fct f, const struct fct_line *l, int argc, char **argv)
 }
 
 static int
-run(struct fct *f, struct main_args *a, int argc, char **argv)
+run(struct main_args *a, int argc, char **argv)
 {
     char *asked[] = { argc > 1 ? argv[1] : NULL, (char *)(uintptr_t) "--help", NULL };
     struct fct_near near = { .name = "help", .best = 3 };
     const struct fct_cmd *cmd;
+    struct fct *f = &a->f;
     int rc;
 
     if (strcmp(argv[0], "version") == 0)
@@ -144,8 +147,7 @@ int
 fct_main(const char *prog, const struct fct_cmd *cmds, int argc, char **argv)
 {
     static const struct fct_line line = { .opts = { main_opts }, .is_main = 1 };
-    struct main_args a = { .timeout_s = -1, .cmds = cmds };
-    struct fct f = { .is_found = 0 };
+    struct main_args a = { .timeout_s = TIMEOUT_S, .cmds = cmds };
     int rc;
 
     log_fill_std();
@@ -153,15 +155,11 @@ fct_main(const char *prog, const struct fct_cmd *cmds, int argc, char **argv)
     rc = fct_parse(&line, argc, argv, &a);
     if (rc != FCT_GO)
         return rc;
-    f.timeout_given = a.timeout_s >= 0;
-    if (!f.timeout_given)
-        a.timeout_s = TIMEOUT_S;
-    f.timeout_ms = a.timeout_s > 0 ? (int)(a.timeout_s * 1e3) : -1;
-    f.wait_s = a.wait_s;
-    rc = optind < argc ? fct_paths(&f, a.socket, a.admin, a.dir, a.instance)
+    a.f.timeout_ms = a.timeout_s > 0 ? (int)(a.timeout_s * 1e3) : -1;
+    rc = optind < argc ? fct_paths(&a.f, a.socket, a.admin, a.dir, a.instance)
                        : fct_usage("no command; see %s help", fct_prog);
     if (rc == 0)
-        rc = run(&f, &a, argc - optind, argv + optind);
+        rc = run(&a, argc - optind, argv + optind);
     return rc == 0 ? fct_flush() : rc;
 }
 
