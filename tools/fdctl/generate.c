@@ -149,9 +149,9 @@ print_new_text(struct gen *g, struct slot *s)
 
     if (c == NULL) /* between two tries */
         return;
-    if (s->n_printed == 0 && s->n_echoed == 0 && c->text.n + s->res.prompt_text.n > 0)
+    if (s->n_printed == 0 && s->n_echoed == 0 && c->text.n + s->res.prompt->text.n > 0)
         print_header(g, s, 0);
-    print_from(&s->res.prompt_text, &s->n_echoed);
+    print_from(&s->res.prompt->text, &s->n_echoed);
     print_from(&c->text, &s->n_printed);
     fflush(stdout);
 }
@@ -170,7 +170,7 @@ print_rest(struct gen *g, struct slot *s)
         if (i > 0 || (s->n_printed == 0 && s->n_echoed == 0))
             print_header(g, s, i);
         if (i > 0) {
-            print_from(&s->res.prompt_text, &echoed);
+            print_from(&s->res.prompt->text, &echoed);
             print_from(&c->text, &from);
         }
         /* A model without a tokenizer sends ids alone. */

@@ -139,6 +139,8 @@ try_open(const struct fct *f, size_t prompt_bytes, fdc_t **ret,
         .path = f->socket,
         .name = fct_prog,
         .spin_us = f->spin_us,
+        .connect_timeout_ms = (uint32_t)(f->timeout_ms > 0 ? f->timeout_ms : 0),
+        .max_unread_bytes = 256u << 20,
         .ret_error = ret_err };
 
     *ret_err = (struct fdc_open_error){ .size = sizeof(*ret_err) };
@@ -147,9 +149,6 @@ try_open(const struct fct *f, size_t prompt_bytes, fdc_t **ret,
         opts.arena_bytes = prompt_bytes > (size_t)30 << 20
             ? 64u << 20
             : (uint32_t)(2 * prompt_bytes + 65536);
-    if (f->timeout_ms > 0)
-        opts.connect_timeout_ms = (uint32_t)f->timeout_ms;
-    opts.max_unread_bytes = 256u << 20;
     return fdc_open(&opts, ret);
 }
 

@@ -356,7 +356,7 @@ struct fct_buf {
 /* 0 or -ENOMEM. */
 int fct_buf_add(struct fct_buf *b, const void *p, size_t n);
 
-struct fct_choice {
+struct fct_choice {  /* or the prompt */
     json_t *ids;     /* list */
     json_t *special; /* [[position, id, name], ...] */
     json_t *lp;      /* [[position, {id, text, logprob, top}], ...] */
@@ -367,10 +367,9 @@ struct fct_choice {
 struct fct_result {
     const struct fct_req *req;
     size_t index;
-    struct fct_choice *choices;
+    struct fct_choice *choices, *prompt; /* prompt: behind the last choice */
     unsigned n_choices;
-    json_t *prompt_ids, *plp, *last_lp; /* as of a choice; the lp that was added to last */
-    struct fct_buf prompt_text;
+    json_t *last_lp; /* the lp that was added to last */
     struct fdc_accepted accepted;
     int is_accepted, is_over;
     struct fdc_done done;

@@ -304,9 +304,8 @@ fct_req_submit(fdc_t *s, const struct fct_req *r, fdc_req_t **ret)
 void
 fct_req_init(struct fct_req *r)
 {
-    memset(r, 0, sizeof(*r));
+    *r = (struct fct_req){ .o.size = sizeof(r->o) };
     fdc_params_init(&r->p);
-    r->o.size = sizeof(r->o);
 }
 
 void

@@ -14,30 +14,28 @@ fct_result_init(struct fct_result *r, const struct fct_req *req, size_t index)
     r->req = req;
     r->index = index;
     r->n_choices = req->p.n > 0 ? req->p.n : 1;
-    r->choices = calloc(r->n_choices, sizeof(*r->choices));
-    for (unsigned i = 0; r->choices != NULL && i < r->n_choices; i++) {
-        r->choices[i].ids = json_array();
-        r->choices[i].lp = json_array();
-        r->choices[i].special = json_array();
+    r->choices = calloc(r->n_choices + 1, sizeof(*r->choices));
+    if (r->choices == NULL)
+        return -ENOMEM;
+    r->prompt = &r->choices[r->n_choices];
+    for (struct fct_choice *c = r->choices; c <= r->prompt; c++) {
+        c->ids = json_array();
+        c->lp = json_array();
+        c->special = json_array();
     }
-    r->prompt_ids = json_array();
-    r->plp = json_array();
-    return r->choices != NULL ? 0 : -ENOMEM;
+    return 0;
 }
 
 void
 fct_result_fini(struct fct_result *r)
 {
-    for (unsigned i = 0; r->choices != NULL && i < r->n_choices; i++) {
-        json_decref(r->choices[i].ids);
-        json_decref(r->choices[i].lp);
-        json_decref(r->choices[i].special);
-        free(r->choices[i].text.p);
+    for (struct fct_choice *c = r->choices; c != NULL && c <= r->prompt; c++) {
+        json_decref(c->ids);
+        json_decref(c->lp);
+        json_decref(c->special);
+        free(c->text.p);
     }
     free(r->choices);
-    json_decref(r->prompt_ids);
-    json_decref(r->plp);
-    free(r->prompt_text.p);
     memset(r, 0, sizeof(*r));
 }
 
@@ -116,7 +114,10 @@ add_token_text(const struct fct_result *r, const struct fdc_event *ev)
 int
 fct_result_add(struct fct_result *r, const struct fdc_event *ev, uint64_t now_ns)
 {
-    struct fct_choice *c = &r->choices[ev->sample < r->n_choices ? ev->sample : 0];
+    int is_prompt = ev->type == FDC_T_PROMPT_IDS || ev->type == FDC_T_PROMPT_TEXT ||
+        ev->type == FDC_T_PROMPT_LOGPROBS;
+    struct fct_choice *c =
+        is_prompt ? r->prompt : &r->choices[ev->sample < r->n_choices ? ev->sample : 0];
     int rc;
 
     if ((ev->type == FDC_T_IDS || ev->type == FDC_T_SPECIAL) && r->t_first == 0)
@@ -127,7 +128,6 @@ fct_result_add(struct fct_result *r, const struct fdc_event *ev, uint64_t now_ns
         r->is_accepted = 1;
         return 0;
     case FDC_T_PROMPT_IDS:
-        return add_ids(r->prompt_ids, ev->ids, ev->n);
     case FDC_T_IDS:
         return add_ids(c->ids, ev->ids, ev->n);
     case FDC_T_SPECIAL:
@@ -135,16 +135,14 @@ fct_result_add(struct fct_result *r, const struct fdc_event *ev, uint64_t now_ns
             json_pack("[I, I, o]", (json_int_t)ev->position, (json_int_t)ev->special->id,
                 fct_json_text((const char *)(ev->special + 1), ev->special->n_text)));
         return rc == 0 ? add_ids(c->ids, &ev->special->id, 1) : rc;
-    case FDC_T_PROMPT_TEXT:
-        return fct_buf_add(&r->prompt_text, ev->text, ev->n);
     case FDC_T_TOKEN_TEXT:
         return add_token_text(r, ev);
+    case FDC_T_PROMPT_TEXT:
     case FDC_T_TEXT:
         return fct_buf_add(&c->text, ev->text, ev->n);
+    case FDC_T_PROMPT_LOGPROBS:
     case FDC_T_LOGPROBS:
         return add_logprobs(r, ev, c->lp);
-    case FDC_T_PROMPT_LOGPROBS:
-        return add_logprobs(r, ev, r->plp);
     case FDC_T_CHOICE_END:
         c->end = *ev->choice_end;
         return 0;
@@ -213,8 +211,7 @@ fct_json_ids(const uint32_t *ids, size_t n)
 {
     json_t *a = json_array();
 
-    if (a != NULL)
-        (void)add_ids(a, ids, n);
+    (void)add_ids(a, ids, n);
     return a;
 }
 
@@ -320,8 +317,8 @@ fct_result_json(const struct fct_result *r)
     /* Before the daemon gives them back, the ids are those that were sent. */
     json_t *o = json_pack("{s:I, s:O*, s:o}", "index", (json_int_t)r->index, "id",
         r->req->label, "prompt_ids",
-        json_array_size(r->prompt_ids) > 0 ? json_incref(r->prompt_ids)
-                                           : fct_json_ids(r->req->ids, r->req->n_ids));
+        json_array_size(r->prompt->ids) > 0 ? json_incref(r->prompt->ids)
+                                            : fct_json_ids(r->req->ids, r->req->n_ids));
 
     for (unsigned i = 0; choices != NULL && i < r->n_choices; i++) {
         c = json_pack("{s:i}", "index", (int)i);
@@ -330,12 +327,12 @@ fct_result_json(const struct fct_result *r)
     }
     if ((r->req->p.flags & FDC_F_PROMPT_TEXT) != 0)
         json_object_set_new(o, "prompt_text",
-            fct_json_text(r->prompt_text.p, r->prompt_text.n));
+            fct_json_text(r->prompt->text.p, r->prompt->text.n));
     json_object_update_new(o, choice_json(r, &r->choices[0]));
     json_object_update_new(o,
         json_pack("{s:o*, s:O, s:o, s:o*, s:o*, s:o*, s:o*}", "prompt_logprobs",
             r->req->p.prompt_logprobs >= 0
-                ? logprobs_json(r->plp, r->is_accepted ? r->accepted.prompt_len : 0)
+                ? logprobs_json(r->prompt->lp, r->is_accepted ? r->accepted.prompt_len : 0)
                 : NULL,
             "cached_tokens", json_object_get(usage, "cached_tokens"), "usage", usage, "seed",
             !r->is_accepted                     ? NULL
