@@ -475,23 +475,20 @@ look_admin(const struct fct *f, char *why, size_t why_bytes)
     w = json_object_get(st, "worker");
     state = fct_str(st, "state");
     phase = fct_str(w, "phase");
-    if (strcmp(phase, "ready") == 0) {
+    /* A worker that failed is started again, unless its daemon ends. */
+    if (strcmp(phase, "ready") == 0)
         seen = SEEN_READY;
-    } else if (strcmp(state, "degraded") == 0 ||
+    else if (strcmp(state, "degraded") == 0 ||
         (strcmp(phase, "failed") == 0 &&
-            (fct_num(w, "pid") == 0 || strcmp(state, "stopping") == 0))) {
-        /* a worker that failed is started again, unless its daemon ends */
+            (fct_num(w, "pid") == 0 || strcmp(state, "stopping") == 0)))
         seen = SEEN_FAILED;
-        fct_fill(why, why_bytes,
-            "[*retry|[error|{error}][!error|" NO_START "]]"
-            "[!retry|[error|{error}][!error|" NO_START "]][fix|\n  {fix}]",
-            w);
-    } else {
-        fct_fill(why, why_bytes,
-            "the worker is [phase|{phase}][!phase|not there]"
-            "[*retry|[error|: {error}]][!retry|[error|: {error}]]",
-            w);
-    }
+    fct_fill(why, why_bytes,
+        seen == SEEN_FAILED
+            ? "[*retry|[error|{error}][!error|" NO_START "]]"
+              "[!retry|[error|{error}][!error|" NO_START "]][fix|\n  {fix}]"
+            : "the worker is [phase|{phase}][!phase|not there]"
+              "[*retry|[error|: {error}]][!retry|[error|: {error}]]",
+        w);
     json_decref(st);
     return seen;
 }

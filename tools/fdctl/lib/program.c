@@ -199,9 +199,8 @@ fct_spawn(const char *path, const char *const *config, const char *const *set,
     (void)signal(SIGHUP, SIG_DFL);
     (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
     fd = log != NULL ? open(log, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND, 0600) : 0;
-    if (getppid() != parent || fd < 0)
-        _exit(126);
-    if (log != NULL && (dup2(fd, STDOUT_FILENO) < 0 || dup2(fd, STDERR_FILENO) < 0))
+    if (getppid() != parent || fd < 0 ||
+        (log != NULL && (dup2(fd, STDOUT_FILENO) < 0 || dup2(fd, STDERR_FILENO) < 0)))
         _exit(126);
     for (size_t i = 0; i < n_set; i++) {
         argv[n++] = "--set";

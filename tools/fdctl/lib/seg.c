@@ -21,10 +21,6 @@ struct segment {
     int is_trace;
     uint32_t group; /* whose; there are several of one name */
 };
-static const struct segment seg_stat = { "statistics", "stat_fd",
-    "/memfd:" CNT_MEMFD " (deleted)", 0, 0 };
-static const struct segment seg_trace = { "trace", "trace_fd",
-    "/memfd:" TRC_MEMFD " (deleted)", 1, 0 };
 
 /* Trace segments of all groups have the same name: the group is read from the segment. ret:
  * a pointer to the pointer to it, here as in what follows. */
@@ -164,16 +160,19 @@ map(const struct fct *f, const struct segment *s, int timeout_ms, void *ret)
 int
 fct_seg_open(const struct fct *f, int timeout_ms, const struct cnt_seg **ret_seg)
 {
-    return map(f, &seg_stat, timeout_ms, ret_seg);
+    const struct segment s = { "statistics", "stat_fd", "/memfd:" CNT_MEMFD " (deleted)",
+        0, 0 };
+
+    return map(f, &s, timeout_ms, ret_seg);
 }
 
 int
 fct_trace_open(const struct fct *f, uint32_t group, int timeout_ms,
     const struct trc_seg **ret_seg)
 {
-    struct segment s = seg_trace;
+    const struct segment s = { "trace", "trace_fd", "/memfd:" TRC_MEMFD " (deleted)", 1,
+        group };
 
-    s.group = group;
     return map(f, &s, timeout_ms, ret_seg);
 }
 
