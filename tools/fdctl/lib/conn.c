@@ -275,8 +275,7 @@ int
 fct_admin_receive(struct fct_admin *a, size_t most, json_t **ret_answer)
 {
     for (;;) {
-        char ctl[CMSG_SPACE(sizeof(int))]
-            __attribute__((aligned(8))); /* one may come along */
+        _Alignas(8) char ctl[CMSG_SPACE(sizeof(int))]; /* one may come along */
         size_t cap = a->cap - a->n < ROOM ? a->cap * 2 + 2 * ROOM : a->cap;
         struct msghdr m = { .msg_iovlen = 1,
             .msg_control = ctl,

@@ -89,7 +89,7 @@ static int
 add_token_text(const struct fct_result *r, const struct fdc_event *ev)
 {
     json_t *entry = json_array_get(r->last_lp, json_array_size(r->last_lp) - 1);
-    json_t *lp = json_array_get(entry, 1), *top = json_object_get(lp, "top"), *first = NULL;
+    json_t *lp = json_array_get(entry, 1), *top = json_object_get(lp, "top"), *o = NULL;
 
     if (entry == NULL || json_integer_value(json_array_get(entry, 0)) != ev->position ||
         json_array_size(top) + 1 != ev->n)
@@ -100,15 +100,12 @@ add_token_text(const struct fct_result *r, const struct fdc_event *ev)
         json_t *j = fct_json_text(text, text != NULL ? n : 0);
 
         if (i == 0)
-            first = j;
+            o = json_pack("{s:O, s:o}", "id", json_object_get(lp, "id"), "text", j);
         else
             json_array_append_new(json_array_get(top, i - 1), j);
     }
-    return json_array_set_new(entry, 1,
-               json_pack("{s:O, s:o, s:O, s:O}", "id", json_object_get(lp, "id"), "text",
-                   first, "logprob", json_object_get(lp, "logprob"), "top", top)) == 0
-        ? 0
-        : -ENOMEM;
+    (void)json_object_update_missing(o, lp);
+    return json_array_set_new(entry, 1, o) == 0 ? 0 : -ENOMEM;
 }
 
 int
@@ -218,14 +215,11 @@ fct_json_ids(const uint32_t *ids, size_t n)
 static json_t *
 stop_reason(const struct fct_result *r, const struct fct_choice *c)
 {
-    const struct fct_req *q = r->req;
-    const json_t *text;
+    /* at -1 there is none */
+    const json_t *text = json_array_get(r->req->list[FCT_L_STOP], (size_t)c->end.stop_str);
 
     if (c->end.finish != FDC_FIN_STOP)
         return json_null();
-    text = c->end.stop_str >= 0
-        ? json_array_get(q->list[FCT_L_STOP], (size_t)c->end.stop_str)
-        : NULL;
     if (text != NULL)
         return fct_json_text(json_string_value(text), json_string_length(text));
     return c->end.stop_id >= 0 ? json_integer(c->end.stop_id) : json_null();

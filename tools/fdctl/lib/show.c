@@ -110,8 +110,7 @@ date(time_t t, int with_seconds, char *ret, size_t ret_bytes)
     struct tm tm;
 
     if (t == 0 || localtime_r(&t, &tm) == NULL ||
-        strftime(ret, ret_bytes, with_seconds ? "%Y-%m-%d %H:%M:%S" : "%Y-%m-%d %H:%M",
-            &tm) == 0)
+        strftime(ret, ret_bytes, with_seconds ? "%F %T" : "%F %R", &tm) == 0)
         snprintf(ret, ret_bytes, "?");
 }
 
