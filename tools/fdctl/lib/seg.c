@@ -131,14 +131,14 @@ map(const struct fct *f, const struct segment *s, int timeout_ms, void *ret)
 
     if (rc == 0 || timeout_ms != 0)
         return rc;
+    snprintf(text, sizeof(text), "%s of %s", s->what, f->dir);
     if ((rc == -EACCES || rc == -EPERM) && s->is_trace)
         return fct_fail(EX_NOPERM,
-            "trace of %s: permission denied; the administrators' group (ipc.admin_group) may "
+            "%s: permission denied; the administrators' group (ipc.admin_group) may "
             "read it, and root:\n  sudo fdctl trace",
-            f->dir);
+            text);
     if (rc == -EACCES || rc == -EPERM) {
         /* the client socket has the group whose members may read */
-        snprintf(text, sizeof(text), "%s of %s", s->what, f->dir);
         (void)stat(f->socket, &st);
         return fct_no_permission(text, st.st_gid);
     }
@@ -147,12 +147,10 @@ map(const struct fct *f, const struct segment *s, int timeout_ms, void *ret)
             "--group %u: the daemon has no such group; fdctl status shows its groups",
             s->group);
     if (rc == -EPROTO)
-        return fct_fail(EX_PROTOCOL, "%s of %s: made by another version of fdd", s->what,
-            f->dir);
+        return fct_fail(EX_PROTOCOL, "%s: made by another version of fdd", text);
     if (rc == -ETIMEDOUT)
         return fct_fail(EX_TEMPFAIL,
-            "%s of %s: the daemon gives no answer; root can read them all the same",
-            s->what, f->dir);
+            "%s: the daemon gives no answer; root can read them all the same", text);
     snprintf(text, sizeof(text), "with the runtime folder %s", f->dir);
     return fct_no_daemon(f, text, f->dir, strerror(-rc));
 }
