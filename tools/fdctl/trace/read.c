@@ -248,13 +248,11 @@ wall(const char *text, uint64_t now_real_ns, uint64_t *ret_ns)
     if (fnmatch("[0-9][0-9]:[0-9][0-9]:[0-9][0-9]?(.+([0-9]))", text, FNM_EXTMATCH) != 0 ||
         strptime(text, "%H:%M:%S", &tm) == NULL || tm.tm_sec > 60)
         return 0;
-    tm.tm_isdst = -1;
-    t = mktime(&tm);
-    if (t > now) {
-        tm.tm_mday--;
+    do {
         tm.tm_isdst = -1;
         t = mktime(&tm);
-    }
+        tm.tm_mday--;
+    } while (t > now);
     *ret_ns = (uint64_t)t * 1000000000u + (uint64_t)(strtod(text + 8, NULL) * 1e9 + 0.5);
     return 1;
 }
