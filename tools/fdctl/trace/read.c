@@ -198,10 +198,9 @@ ftr_filter(struct ftr_snap *snap, const struct ftr_filter *f)
     /* Steps chosen by number choose a time. */
     if (f->request == 0 && n > 0 &&
         (f->step_a > 0 || f->step_b != FTR_NONE || (f->last > 0 && f->whole_requests))) {
-        const struct trc_step *e = &snap->steps[n - 1].s;
+        const struct trc_step *b = &snap->steps[0].s, *e = &snap->steps[n - 1].s;
 
-        if (snap->steps[0].s.t_pick_ns > g.since_ns)
-            g.since_ns = snap->steps[0].s.t_pick_ns;
+        g.since_ns = b->t_pick_ns > g.since_ns ? b->t_pick_ns : g.since_ns;
         if ((e->flags & TRC_DONE) != 0 && e->t_done_ns < g.until_ns)
             g.until_ns = e->t_done_ns;
     }

@@ -15,7 +15,7 @@
 
 struct opt {
     uint32_t group;
-    int events, all, follow, json, perfetto, has_last, has_slow;
+    int events, all, follow, json, perfetto, has_last, has_request, has_slow;
     const char *since, *until, *steps, *file;
     double slow_us;
     struct ftr_filter filter;
@@ -47,15 +47,6 @@ take_perfetto(void *args, const char *value)
 }
 
 static int
-take_request(void *args, const char *value)
-{
-    uint64_t *id = &((struct opt *)args)->filter.request;
-    int rc = fct_u64("trace: --request", value, INT64_MAX, id);
-
-    return rc == 0 && *id == 0 ? fct_usage("trace: --request 0: requests count from 1") : rc;
-}
-
-static int
 take_last(void *args, const char *value)
 {
     return fct_u64("trace: -n", value, INT64_MAX, &((struct opt *)args)->filter.last);
@@ -67,8 +58,8 @@ static const struct fct_opt opts[] = {
         FCT_HAS(has_last)),
     FCT_FLAG(0, "all", all, "all that the trace has"),
     FCT_FLAG(0, "events", events, "what happened to requests instead of steps"),
-    FCT_FN(0, "request", "ID", take_request,
-        "its events, and the steps from its start to its end"),
+    FCT_U64(0, "request", "ID", filter.request, INT64_MAX,
+        "its events, and the steps from its start to its end", FCT_HAS(has_request)),
     FCT_TEXT(0, "since", "T", since, "not before T: 5s, 200ms, 2m ago, or HH:MM:SS[.mmm]"),
     FCT_TEXT(0, "until", "T", until, "not after T"),
     FCT_TEXT(0, "step", "A[:B]", steps, "step number A, or A to B"),
@@ -109,6 +100,8 @@ conflicts(const struct opt *o)
         { o->has_last && o->all, "-n", "--all" },
     };
 
+    if (o->has_request && o->filter.request == 0)
+        return fct_usage("trace: --request 0: requests count from 1");
     if (o->has_last && o->filter.last == 0 && !o->follow)
         return fct_usage("trace: -n 0: must be 1 or more");
     if (o->follow && o->filter.request != 0 && !o->events)
