@@ -87,28 +87,26 @@ static int
 conflicts(const struct opt *o)
 {
     const struct {
-        int both;
-        const char *a, *b;
-    } pairs[] = {
-        { o->follow && o->until != NULL, "--follow", "--until" },
-        { o->follow && o->steps != NULL, "--follow", "--step" },
-        { o->follow && o->perfetto, "--follow", "--perfetto" },
-        { o->follow && o->all, "--follow", "--all" },
-        { o->events && o->perfetto, "--events", "--perfetto" },
-        { o->events && o->has_slow, "--events", "--slow" },
-        { o->json && o->perfetto, "--json", "--perfetto" },
-        { o->has_last && o->all, "-n", "--all" },
+        int is_so;
+        const char *text;
+    } wrong[] = {
+        { o->has_request && o->filter.request == 0, "--request 0: requests count from 1" },
+        { o->has_last && o->filter.last == 0 && !o->follow, "-n 0: must be 1 or more" },
+        { o->follow && o->filter.request != 0 && !o->events,
+            "--follow --request follows events: add --events" },
+        { o->follow && o->until != NULL, "--follow and --until exclude each other" },
+        { o->follow && o->steps != NULL, "--follow and --step exclude each other" },
+        { o->follow && o->perfetto, "--follow and --perfetto exclude each other" },
+        { o->follow && o->all, "--follow and --all exclude each other" },
+        { o->events && o->perfetto, "--events and --perfetto exclude each other" },
+        { o->events && o->has_slow, "--events and --slow exclude each other" },
+        { o->json && o->perfetto, "--json and --perfetto exclude each other" },
+        { o->has_last && o->all, "-n and --all exclude each other" },
     };
 
-    if (o->has_request && o->filter.request == 0)
-        return fct_usage("trace: --request 0: requests count from 1");
-    if (o->has_last && o->filter.last == 0 && !o->follow)
-        return fct_usage("trace: -n 0: must be 1 or more");
-    if (o->follow && o->filter.request != 0 && !o->events)
-        return fct_usage("trace: --follow --request follows events: add --events");
-    for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++)
-        if (pairs[i].both)
-            return fct_usage("trace: %s and %s exclude each other", pairs[i].a, pairs[i].b);
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
+        if (wrong[i].is_so)
+            return fct_usage("trace: %s", wrong[i].text);
     return 0;
 }
 
