@@ -141,19 +141,17 @@ add_places(json_t *o)
         ? json_sprintf("each of %zu devices", n)
         : json_sprintf("%s%s%s", fct_str(d, "device"),
               fct_str(d, "uuid")[0] != '\0' ? " " : "", fct_str(d, "uuid"));
-    json_t *at[] = { json_pack("{s:o,s:s}", "place", on, "where", "device"),
-        json_pack("{s:s,s:s}", "place", "host", "where", "host") };
+    json_t *at[] = { json_pack("{s:o, s:s, s:i, s:i, s:i}", "place", on, "where",
+                         "device", "bytes", 0, "in_use", 0, "free", 0),
+        json_pack("{s:s, s:s, s:i, s:i, s:i}", "place", "host", "where", "host", "bytes",
+            0, "in_use", 0, "free", 0) };
     long long left;
 
-    for (size_t p = 0; p < 2; p++) {
-        fct_add_num(at[p], "bytes", 0);
-        fct_add_num(at[p], "in_use", 0);
-        json_array_foreach(json_object_get(o, "rows"), i, r)
-            if (strcmp(fct_str(r, "where"), fct_str(at[p], "where")) == 0) {
-                fct_add_num(at[p], "bytes", fct_num(r, "bytes"));
-                fct_add_num(at[p], "in_use", fct_num(r, "in_use"));
-            }
-        fct_add_num(at[p], "free", fct_num(at[p], "bytes") - fct_num(at[p], "in_use"));
+    json_array_foreach(json_object_get(o, "rows"), i, r) {
+        d = at[strcmp(fct_str(r, "where"), "host") == 0];
+        fct_add_num(d, "bytes", fct_num(r, "bytes"));
+        fct_add_num(d, "in_use", fct_num(r, "in_use"));
+        fct_add_num(d, "free", fct_num(r, "bytes") - fct_num(r, "in_use"));
     }
     fct_add_num(at[0], "limit", fct_num(o, "limit_bytes"));
     left = fct_num(at[0], "limit") - fct_num(at[0], "bytes");
@@ -194,20 +192,17 @@ static const char memory_text[] =
 static void
 add_places_to(json_t *sum, json_t *o)
 {
-    static const char *const keys[] = { "bytes", "in_use" };
-    long long n_device = (long long)json_array_size(json_object_get(o, "devices")), n;
-    char key[32];
-    json_t *p;
-    size_t k;
+    /* each device has as much */
+    long long n = (long long)json_array_size(json_object_get(o, "devices"));
+    const json_t *device, *host;
 
     add_places(o);
-    json_array_foreach(json_object_get(o, "places"), k, p)
-        for (size_t s = 0; s < 2; s++) {
-            /* each device has as much */
-            n = strcmp(fct_str(p, "where"), "device") == 0 ? n_device : 1;
-            snprintf(key, sizeof(key), "%s_%s", fct_str(p, "where"), keys[s]);
-            fct_add_num(sum, key, n * fct_num(p, keys[s]));
-        }
+    device = fct_member(o, "places.0");
+    host = fct_member(o, "places.1");
+    fct_add_num(sum, "device_bytes", n * fct_num(device, "bytes"));
+    fct_add_num(sum, "device_in_use", n * fct_num(device, "in_use"));
+    fct_add_num(sum, "host_bytes", fct_num(host, "bytes"));
+    fct_add_num(sum, "host_in_use", fct_num(host, "in_use"));
     fct_add_num(sum, "tokens", fct_num(o, "tokens"));
 }
 
@@ -336,26 +331,19 @@ ASKS(drain, "fdctl drain [--wait] [--off] [--timeout-ms MS] [--json]",
 
 /* ---- a question for each operand ------------------------------------------------------ */
 
-static ASKS(set, "fdctl set NAME=VALUE... [--json]",
-    "Change parameters of the running daemon, until its next reload or start.", json_opts,
-    ARGS, .max_operands = FCT_OPERANDS_MAX, .text = "{name} = {value}\n");
-
-int
-fct_cmd_set(const struct fct *f, int argc, char **argv)
+static int
+set_each(struct fct *f, void *args)
 {
-    struct args a = { .all = 0 };
-    int rc = fct_parse(&fct_line_set, argc, argv, &a);
+    const struct args *a = args;
+    int rc = 0;
 
-    if (rc != FCT_GO)
-        return rc;
-    if (a.given.n == 0)
+    if (a->given.n == 0)
         return fct_usage("set: give NAME=VALUE, such as log.level=debug");
-    for (int i = 0; i < a.given.n; i++)
-        if (strchr(a.given.text[i], '=') == NULL)
-            return fct_usage("set: '%s' has no '='; write NAME=VALUE", a.given.text[i]);
-    rc = 0;
-    for (int i = 0; i < a.given.n && rc == 0; i++) {
-        const char *given = a.given.text[i], *eq = strchr(given, '=');
+    for (int i = 0; i < a->given.n; i++)
+        if (strchr(a->given.text[i], '=') == NULL)
+            return fct_usage("set: '%s' has no '='; write NAME=VALUE", a->given.text[i]);
+    for (int i = 0; i < a->given.n && rc == 0; i++) {
+        const char *given = a->given.text[i], *eq = strchr(given, '=');
         json_t *answer = NULL;
 
         rc = fct_ask_once(f,
@@ -367,18 +355,15 @@ fct_cmd_set(const struct fct *f, int argc, char **argv)
             break;
         if (fct_str(answer, "warning")[0] != '\0')
             fct_fail(0, "%s", fct_str(answer, "warning"));
-        rc = fct_finish(&fct_line_set, answer, NULL, a.q.json);
+        rc = fct_finish(&fct_line_set, answer, a, a->q.json);
     }
     return rc;
 }
 
-static const struct fct_opt cancel_opts[] = {
-    FCT_FLAG(0, "all", all, "every request of every client"),
-    FCT_U64(0, "session", "", session, INT64_MAX, NULL, FCT_HAS(has_session)), JSON
-};
-static ASKS(cancel, "fdctl cancel ID... | --session N | --all [--json]",
-    "End requests; fdctl requests shows their ids.", cancel_opts, ARGS,
-    .max_operands = FCT_OPERANDS_MAX);
+ASKS(set, "fdctl set NAME=VALUE... [--json]",
+    "Change parameters of the running daemon, until its next reload or start.", json_opts,
+    ARGS, .max_operands = FCT_OPERANDS_MAX, .before = set_each,
+    .text = "{name} = {value}\n");
 
 static int
 cancel_one(struct fct_admin *a, const char *what, long long id, int quiet, long long *n)
@@ -392,27 +377,25 @@ cancel_one(struct fct_admin *a, const char *what, long long id, int quiet, long 
     return rc;
 }
 
-int
-fct_cmd_cancel(const struct fct *f, int argc, char **argv)
+static int
+cancel_each(struct fct *f, void *args)
 {
-    struct args a = { .all = 0 };
+    const struct args *a = args;
     json_t *all = NULL, *r;
     struct fct_admin adm;
     long long n = 0;
     uint64_t id;
     size_t k;
-    int rc = fct_parse(&fct_line_cancel, argc, argv, &a);
+    int rc;
 
-    if (rc != FCT_GO)
-        return rc;
-    if (a.given.n == 0 && !a.all && !a.has_session)
+    if (a->given.n == 0 && !a->all && !a->has_session)
         return fct_usage("cancel: which? give ids (fdctl requests), --session or --all");
-    for (int i = 0; i < a.given.n; i++)
-        if ((rc = fct_u64("cancel", a.given.text[i], INT64_MAX, &id)) != 0)
+    for (int i = 0; i < a->given.n; i++)
+        if ((rc = fct_u64("cancel", a->given.text[i], INT64_MAX, &id)) != 0)
             return rc;
     if ((rc = fct_admin_open(f, 0, &adm)) != 0)
         return rc;
-    rc = a.all ? fct_ask(&adm, fct_question("requests"), 0, &all) : 0;
+    rc = a->all ? fct_ask(&adm, fct_question("requests"), 0, &all) : 0;
     json_array_foreach(json_object_get(all, "requests"), k, r) {
         rc = cancel_one(&adm, "id", fct_num(r, "id"), 1, &n);
         if (rc != 0 && rc != EX_DATAERR) /* it may have ended since */
@@ -420,15 +403,23 @@ fct_cmd_cancel(const struct fct *f, int argc, char **argv)
         rc = 0;
     }
     json_decref(all);
-    if (rc == 0 && a.has_session)
-        rc = cancel_one(&adm, "session", (long long)a.session, 0, &n);
-    for (int i = 0; i < a.given.n && rc == 0; i++)
-        rc = cancel_one(&adm, "id", strtoll(a.given.text[i], NULL, 10), 0, &n);
+    if (rc == 0 && a->has_session)
+        rc = cancel_one(&adm, "session", (long long)a->session, 0, &n);
+    for (int i = 0; i < a->given.n && rc == 0; i++)
+        rc = cancel_one(&adm, "id", strtoll(a->given.text[i], NULL, 10), 0, &n);
     fct_admin_close(&adm);
     if (rc == 0)
-        printf(a.q.json ? "{\"cancelled\": %lld}\n" : "%lld cancelled\n", n);
+        printf(a->q.json ? "{\"cancelled\": %lld}\n" : "%lld cancelled\n", n);
     return rc;
 }
+
+static const struct fct_opt cancel_opts[] = {
+    FCT_FLAG(0, "all", all, "every request of every client"),
+    FCT_U64(0, "session", "", session, INT64_MAX, NULL, FCT_HAS(has_session)), JSON
+};
+ASKS(cancel, "fdctl cancel ID... | --session N | --all [--json]",
+    "End requests; fdctl requests shows their ids.", cancel_opts, ARGS,
+    .max_operands = FCT_OPERANDS_MAX, .before = cancel_each);
 
 static const struct fct_opt config_opts[] = {
     FCT_FLAG(0, "origin", origin, "show where each value comes from"), JSON
