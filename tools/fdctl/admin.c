@@ -514,16 +514,16 @@ ASKS(model, "fdctl model [--group N] [--json | --file NAME]",
     "The model: sizes, memory, where its files are; or one of its files.", model_opts,
     .args_bytes = sizeof(struct args), .below = list_files, .before = model_or_file);
 
-/* Append a word to a list in text. 0: too long. */
+/* Append a word to a list of the question. 0: too long. */
 static int
-debug_word(char *list, size_t bytes, const char *sep, const char *w)
+debug_word(json_t *q, const char *key, const char *sep, const char *w)
 {
-    size_t at = strlen(list);
+    const char *was = fct_str(q, key);
+    char list[512];
+    int n = snprintf(list, sizeof(list), "%s%s%s", was, was[0] != '\0' ? sep : "", w);
 
-    if (w[0] == '\0' || at + strlen(w) + 2 > bytes)
-        return 0;
-    (void)snprintf(list + at, bytes - at, "%s%s", at > 0 ? sep : "", w);
-    return 1;
+    json_object_set_new(q, key, fct_json_text(list, strlen(list)));
+    return w[0] != '\0' && n < (int)sizeof(list);
 }
 
 /* +bit, -bit and bit are words here, so "-kv" is not an option. */
@@ -535,9 +535,7 @@ debug_question(int argc, char **argv, json_t *q, int *ret_json)
         const char *option, *such_as;
     } valued[] = { { "--level", "debug" }, { "--topic", "gate=debug" },
         { "--group", "1" }, { "-g", "1" } };
-    char bits[512] = "", topics[512] = "";
     const char *act = NULL;
-    int more = 0;
     uint32_t group;
 
     for (int i = 1; i < argc; i++) {
@@ -553,7 +551,7 @@ debug_question(int argc, char **argv, json_t *q, int *ret_json)
         if (k == LEVEL) {
             json_object_set_new(q, "level", fct_json_text(v, strlen(v)));
         } else if (k == TOPIC) {
-            ok = debug_word(topics, sizeof(topics), ",", v);
+            ok = debug_word(q, "topic", ",", v);
         } else if (k < N_VALUED) {
             if ((rc = fct_u32("debug: --group", v, 0, CNT_MAX_GROUPS - 1, &group)) != 0)
                 return rc;
@@ -561,23 +559,18 @@ debug_question(int argc, char **argv, json_t *q, int *ret_json)
         } else if (strcmp(w, "--json") == 0) {
             *ret_json = 1;
         } else if ((v = fct_table_word("debug", w)) != NULL) {
-            more |= act != NULL && strcmp(act, w) != 0;
             act = w;
             json_object_set_new(q, v, json_true());
         } else {
-            ok = strncmp(w, "--", 2) != 0 && debug_word(bits, sizeof(bits), " ", w);
+            ok = strncmp(w, "--", 2) != 0 && debug_word(q, "bits", " ", w);
         }
         if (!ok)
             return fct_usage("debug: unknown '%s'; see fdctl debug --help", w);
     }
-    more |= bits[0] != '\0' || topics[0] != '\0' || json_object_get(q, "level") != NULL;
-    if (act != NULL && more)
+    /* "cmd" and the act, and perhaps the group */
+    if (act != NULL && json_object_size(q) > 2 + (json_object_get(q, "group") != NULL))
         return fct_usage("debug: %s stands alone, or with --group; give one after another",
             act);
-    if (bits[0] != '\0')
-        json_object_set_new(q, "bits", fct_json_text(bits, strlen(bits)));
-    if (topics[0] != '\0')
-        json_object_set_new(q, "topic", fct_json_text(topics, strlen(topics)));
     return 0;
 }
 
