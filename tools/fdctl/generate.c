@@ -14,7 +14,6 @@ struct slot {
     size_t index, n_printed, n_echoed; /* bytes of text printed, and of the prompt's */
     unsigned tries;
     uint64_t t_retry; /* not before this moment */
-    int begun, over;
     int without_text; /* sent again so */
 };
 
@@ -147,7 +146,7 @@ print_new_text(struct gen *g, struct slot *s)
 {
     const struct fct_choice *c = s->res.choices;
 
-    if (c == NULL) /* between two tries */
+    if (c == NULL) /* not sent yet, or between two tries */
         return;
     if (s->n_printed == 0 && s->n_echoed == 0 && c->text.n + s->res.prompt->text.n > 0)
         print_header(g, s, 0);
@@ -220,7 +219,7 @@ flush_output(struct gen *g)
 {
     int rc = 0;
 
-    while (g->head < g->n_slots && g->slots[g->head].over && rc == 0) {
+    while (g->head < g->n_slots && g->slots[g->head].res.is_over && rc == 0) {
         struct slot *s = &g->slots[g->head++];
 
         if (g->json)
@@ -231,7 +230,7 @@ flush_output(struct gen *g)
             say_error(g, s);
         fct_result_fini(&s->res);
     }
-    if (rc == 0 && !g->json && g->head < g->n_slots && g->slots[g->head].begun)
+    if (rc == 0 && !g->json && g->head < g->n_slots)
         print_new_text(g, &g->slots[g->head]);
     return rc;
 }
@@ -292,7 +291,6 @@ finish(struct gen *g, struct slot *s)
     }
     if (g->exit_code == 0)
         g->exit_code = fct_exit_code(r->error.code);
-    s->over = 1;
     g->n_over++;
 }
 
@@ -319,7 +317,6 @@ submit(struct gen *g, struct slot *s)
         fct_result_fini(&s->res);
         return FDC_E_FULL;
     }
-    s->begun = 1;
     if (rc < 0) {
         end_here(g, s, rc);
         return 0;
@@ -340,7 +337,7 @@ submit_more(struct gen *g)
          i < g->n_slots && g->n_open < g->concurrency; i++) {
         struct slot *s = &g->slots[i];
 
-        if (s->over || s->handle != NULL || s->t_retry > now)
+        if (s->res.is_over || s->handle != NULL || s->t_retry > now)
             continue;
         rc = submit(g, s);
         if (rc != 0)
@@ -365,7 +362,7 @@ read_events(struct gen *g, struct slot *s)
     if (!s->res.is_over && (rc == FDC_E_AGAIN || rc == FDC_E_TIMEOUT))
         return 0;
     g->n_open--;
-    if (s->res.is_over || rc == 0)
+    if (s->res.is_over)
         finish(g, s);
     else
         end_here(g, s, rc);
@@ -384,7 +381,7 @@ cancel_all(struct gen *g)
         if (s->handle != NULL)
             (void)fdc_cancel(s->handle);
         /* waiting to be tried again */
-        else if (!s->over && fct_result_init(&s->res, s->req, s->index) == 0)
+        else if (!s->res.is_over && fct_result_init(&s->res, s->req, s->index) == 0)
             end_here(g, s, FDC_E_CANCELLED);
     }
 }
