@@ -115,22 +115,20 @@ check_whole(struct differs *d, const char *which, const json_t *report)
 {
     const json_t *cfg = json_object_get(report, "config");
     const json_t *list = json_object_get(report, "repeats"), *one;
-    long long n = fct_num(cfg, "requests"), n_sent;
+    const char *what = "repeats";
+    long long n = fct_num(cfg, what), n_done = (long long)json_array_size(list);
     size_t i;
 
-    if (json_array_size(list) != (size_t)fct_num(cfg, "repeats")) {
-        fprintf(more(d), "%s run was broken off after %zu of %lld repeats", which,
-            json_array_size(list), fct_num(cfg, "repeats"));
-        return;
+    if (n_done == n && !(fct_real(cfg, "duration_s") > 0)) {
+        what = "requests";
+        n = n_done = fct_num(cfg, what);
+        json_array_foreach(list, i, one)
+            n_done =
+                MIN(n_done, fct_num(one, "requests_ok") + fct_num(one, "requests_failed"));
     }
-    json_array_foreach(list, i, one) {
-        n_sent = fct_num(one, "requests_ok") + fct_num(one, "requests_failed");
-        if (n_sent < n && !(fct_real(cfg, "duration_s") > 0)) {
-            fprintf(more(d), "%s run was broken off after %lld of %lld requests", which,
-                n_sent, n);
-            return;
-        }
-    }
+    if (n_done != n)
+        fprintf(more(d), "%s run was broken off after %lld of %lld %s", which, n_done, n,
+            what);
 }
 
 unsigned

@@ -86,7 +86,7 @@ add_dot(struct span *s, const struct fdb_rec *q)
 static int
 add_request(struct span *s, const struct fdb_rec *q, const struct fdb_chunk *c)
 {
-    size_t at = column(s, q->t_send), sent = (size_t)ceil(columns(s, q->t_send)), k;
+    size_t at = column(s, q->t_send), sent = (size_t)ceil(columns(s, q->t_send));
     uint64_t t_first = q->t_first != 0 ? q->t_first : q->t_end;
     const struct fdb_rec **lowest = &s->c[at].lowest, **highest = &s->c[at].highest;
     double ms;
@@ -110,11 +110,10 @@ add_request(struct span *s, const struct fdb_rec *q, const struct fdb_chunk *c)
     for (uint32_t i = 0; i < q->n_chunk; i++) {
         at = column(s, c[i].t_ns);
         s->c[at].tokens += c[i].n_tok;
-        k = at / (N_COLUMN / N_STEP);
         if (i == 0 || q->code != FDC_OK)
             continue;
-        ms = (double)(c[i].t_ns - c[i - 1].t_ns) / 1e6;
-        if (fct_buf_add(&s->gap[k], &ms, sizeof(ms)) != 0)
+        ms = fct_ms(c[i - 1].t_ns, c[i].t_ns);
+        if (fct_buf_add(&s->gap[at / (N_COLUMN / N_STEP)], &ms, sizeof(ms)) != 0)
             return -ENOMEM;
     }
     return 0;

@@ -73,10 +73,8 @@ round_trips(const struct ipc *p, int kind)
     uint64_t ns;
     fdc_t *s;
 
-    if (v == NULL)
-        return fct_oom();
     f.spin_us = parked ? FDC_SPIN_NONE : SPIN_US;
-    rc = fct_open(&f, 0, &s);
+    rc = v != NULL ? fct_open(&f, 0, &s) : fct_oom();
     if (rc != 0) {
         free(v);
         return rc;
@@ -275,9 +273,7 @@ fdb_cmd_ipc(const struct fct *f, int argc, char **argv)
     json_t *answer = NULL;
     int rc = fct_parse(&ipc_line, argc, argv, &p), i;
 
-    if (rc != FCT_GO)
-        return rc;
-    if ((rc = meet(&p)) != 0 || (rc = fct_seg_open(f, 0, &p.seg)) != 0)
+    if (rc != FCT_GO || (rc = meet(&p)) != 0 || (rc = fct_seg_open(f, 0, &p.seg)) != 0)
         return rc;
     p.result = json_pack("{s:s}", "command", "ipc");
     for (i = 0; rc == 0 && i < 4; i++)

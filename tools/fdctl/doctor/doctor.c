@@ -486,6 +486,7 @@ learn(struct doc *d, const struct want *w, struct par_set *ps)
     size_t n_par = 0;
     int is_error = 0, rc;
 
+    d->par = par_get(ps);
     d->daemon_pid = fct_daemon_pid(d->f);
     d->par_from = "the defaults";
     /* A daemon that has left its lock behind is not started by a connection. */
@@ -548,20 +549,14 @@ fct_cmd_doctor(const struct fct *f, int argc, char **argv)
         return rc;
     ps = par_new();
     d.checks = json_array();
-    if (ps == NULL || d.checks == NULL || uname(&un) != 0) {
-        rc = fct_oom();
-        goto done;
-    }
     d.kernel = un.release;
     d.machine = un.machine;
-    d.par = par_get(ps);
-    rc = learn(&d, &w, ps);
+    rc = ps == NULL || d.checks == NULL || uname(&un) != 0 ? fct_oom() : learn(&d, &w, ps);
     for (size_t i = 0; rc == 0 && i < N_GROUPS; i++)
         if (!w.any || w.groups[i])
             run_apart(&d, i);
     if (rc == 0)
         rc = report(&d, &w);
-done:
     json_decref((json_t *)(uintptr_t)d.status);
     json_decref(d.checks);
     par_free(ps);

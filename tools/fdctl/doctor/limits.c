@@ -281,9 +281,9 @@ check_holders(struct doc *d)
 {
     struct doc_process top[N_HOLDERS + 1]; /* the largest, and one more */
     char text[1024] = "";
-    json_t *list = json_array();
     size_t n = 0, i;
     glob_t g = { 0 };
+    json_t *list;
 
     (void)glob(DOC_BELOW(d, "/proc/[0-9]*"), GLOB_NOSORT, NULL, &g);
     for (size_t k = 0; k < g.gl_pathc; k++) {
@@ -298,13 +298,13 @@ check_holders(struct doc *d)
         n += n < N_HOLDERS;
     }
     globfree(&g);
-    for (i = 0; i < n; i++)
-        doc_list(&top[i], list, text, sizeof(text));
     if (n == 0) {
         doc_unknown(d, "held by", "/proc/PID/status");
-        json_decref(list);
         return;
     }
+    list = json_array();
+    for (i = 0; i < n; i++)
+        doc_list(&top[i], list, text, sizeof(text));
     doc_add(d, DOC_OK, "held by", "%s", text);
     doc_data(d, "{s:o}", "processes", list);
 }

@@ -194,25 +194,23 @@ check_cpu(struct doc *d, const char *cpuinfo, const char *flags)
     }
 }
 
-/* How many numbers the file's list has; 0: not known. */
+/* How many numbers the list has that doc_value() finds; 0: not known. */
 static unsigned
-count_of(const struct doc *d, const char *path)
+count_of(const struct doc *d, const char *path, const char *key)
 {
-    char list[512];
+    char list[4096];
 
-    return doc_value(d, path, NULL, list, sizeof(list)) == 0 ? doc_count_list(list) : 0;
+    return doc_value(d, path, key, list, sizeof(list)) == 0 ? doc_count_list(list) : 0;
 }
 
 static void
 check_processors(struct doc *d)
 {
-    unsigned n_all = count_of(d, "/sys/devices/system/cpu/online"), n = 0;
-    char path[64], list[4096];
+    unsigned n_all = count_of(d, "/sys/devices/system/cpu/online", NULL), n;
+    char path[64];
     struct cgr c;
 
-    if (doc_value(d, doc_proc(d, "/status", path), "Cpus_allowed_list", list,
-            sizeof(list)) == 0)
-        n = doc_count_list(list);
+    n = count_of(d, doc_proc(d, "/status", path), "Cpus_allowed_list");
     if (n == 0)
         n = n_all;
     if (n == 0) {
@@ -239,7 +237,7 @@ check_processors(struct doc *d)
 static void
 check_numa(struct doc *d)
 {
-    unsigned n = count_of(d, "/sys/devices/system/node/online");
+    unsigned n = count_of(d, "/sys/devices/system/node/online", NULL);
 
     if (n < 2) {
         doc_add(d, DOC_OK, "numa", n == 0 ? "no nodes named" : "1 node");
