@@ -137,10 +137,8 @@ fdb_against_differs(const json_t *before, const json_t *now, char *ret, size_t r
     struct differs d = { .out = fmemopen(ret, ret_bytes, "w") };
     const json_t *was = json_object_get(before, "config");
     const json_t *is = json_object_get(now, "config");
-    const json_t *model_was = json_object_get(before, "model");
     const json_t *model = json_object_get(now, "model"), *v;
-    const json_t *name = json_object_get(model, "name");
-    const json_t *digest = json_object_get(model_was, "digest");
+    const json_t *digest = fct_member(before, "model.digest");
     int traced = json_is_string(json_object_get(is, "trace_digest")) ||
         json_is_string(json_object_get(was, "trace_digest"));
     size_t i, n = sizeof(options) / sizeof(options[0]) - (traced ? 2 : 0);
@@ -150,10 +148,10 @@ fdb_against_differs(const json_t *before, const json_t *now, char *ret, size_t r
     if (d.out == NULL)
         return (unsigned)snprintf(ret, ret_bytes, "out of memory");
     ret[0] = '\0';
-    if (!compare(&d, "model", json_object_get(model_was, "name"), name) &&
+    if (!compare(&d, "model", fct_member(before, "model.name"), fct_member(model, "name")) &&
         !is_same(digest, json_object_get(model, "digest")))
         fprintf(more(&d), "model %s was of other files (digest %.12s, is %.12s)",
-            value_text(name, text[0], sizeof(text[0])),
+            value_text(json_object_get(model, "name"), text[0], sizeof(text[0])),
             value_text(digest, text[1], sizeof(text[1])), fct_str(model, "digest"));
     for (i = 0; i < n; i++)
         (void)compare(&d, options[i].label, json_object_get(was, options[i].key),
@@ -208,9 +206,8 @@ static void
 print_row(FILE *out, const struct fdb_metric *m, const char *stat,
     const json_t *const across[2], int is_comparable)
 {
-    const char *median = stat != NULL ? "median" : NULL;
-    double was = fdb_figure(across[0], m->key, stat != NULL ? stat : "median", median);
-    double is = fdb_figure(across[1], m->key, stat != NULL ? stat : "median", median);
+    double was = fdb_figure(across[0], m->key, stat, "median");
+    double is = fdb_figure(across[1], m->key, stat, "median");
     char ratio[24] = "-", text[64];
 
     if (stat == NULL && isnan(was) && isnan(is))

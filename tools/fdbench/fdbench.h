@@ -220,7 +220,7 @@ extern const char *const fdb_mmm[3];            /* median min max */
 /* Those of list[i].KEY, or list[i].KEY.STAT. Where one has no number it is of
  * the others if partly is set, or null. */
 json_t *fdb_mmm_of(const json_t *list, const char *key, const char *stat, int partly);
-/* The number o.A.B.C, B and C may be NULL; NAN where it is none. */
+/* The number o.A.B.C, without what is NULL of B and C; NAN where it is none. */
 double fdb_figure(const json_t *o, const char *a, const char *b, const char *c);
 
 enum fdb_times { FDB_TTFT, FDB_TPOT, FDB_ITL, FDB_E2E, FDB_QUEUE, FDB_IN, FDB_OUT };

@@ -284,33 +284,31 @@ take_event(struct phase *p, struct slot *s, const struct fdc_event *ev, uint64_t
 {
     const struct fdc_done *d = ev->done;
     struct fdb_rec *r = &s->rec;
+    int rc = 0;
 
     switch (ev->type) {
     case FDC_T_IDS:
-        if (fct_room(&s->chunk, (size_t)r->n_chunk + 1, &s->cap_chunk,
-                sizeof(*s->chunk)) != 0) {
-            out_of_memory(p);
-            return 0;
-        }
+        rc = fct_room(&s->chunk, (size_t)r->n_chunk + 1, &s->cap_chunk, sizeof(*s->chunk));
+        if (rc != 0)
+            break;
         r->t_first = r->n_chunk == 0 ? now : r->t_first;
         s->chunk[r->n_chunk++] = (struct fdb_chunk){ .t_ns = now, .n_tok = ev->n };
         r->n_out += ev->n;
         p->n_tok += ev->n;
-        if (s->ask.more && !p->cfg->text &&
-            fct_buf_add(&s->prompt, ev->ids, ev->n * sizeof(*ev->ids)) != 0)
-            out_of_memory(p);
-        return 0;
+        if (s->ask.more && !p->cfg->text)
+            rc = fct_buf_add(&s->prompt, ev->ids, ev->n * sizeof(*ev->ids));
+        break;
     case FDC_T_TEXT:
-        if (s->ask.more && p->cfg->text && fct_buf_add(&s->prompt, ev->text, ev->n) != 0)
-            out_of_memory(p);
-        return 0;
+        if (s->ask.more && p->cfg->text)
+            rc = fct_buf_add(&s->prompt, ev->text, ev->n);
+        break;
     case FDC_T_ACCEPTED:
         r->n_prompt = ev->accepted->prompt_len;
         r->n_cached = ev->accepted->cached_len;
-        return 0;
+        break;
     case FDC_T_CHOICE_END:
         r->finish = ev->choice_end->finish;
-        return 0;
+        break;
     case FDC_T_DONE:
         r->n_prompt = d->prompt_tokens;
         r->n_cached = d->cached_tokens;
@@ -328,8 +326,11 @@ take_event(struct phase *p, struct slot *s, const struct fdc_event *ev, uint64_t
         end_request(p, s, now, ev->error->retry_after_ms);
         return 1;
     default:
-        return 0;
+        break;
     }
+    if (rc != 0)
+        out_of_memory(p);
+    return 0;
 }
 
 /* What has arrived, until something is due or a request has ended (1). */

@@ -110,21 +110,20 @@ json_t *
 fdb_dist(double *v, size_t n)
 {
     json_t *o = json_pack("{s:I}", "n", (json_int_t)n);
-    double stat[FDB_N_STAT], mean = NAN, sum = 0;
+    double stat[FDB_N_STAT], mean, sum = 0;
     volatile double square;
     size_t i;
 
     for (i = 0; i < n; i++)
         sum += v[i];
-    if (n > 0)
-        mean = sum / (double)n;
+    mean = sum / (double)n; /* NAN of nothing */
     for (sum = 0, i = 0; i < n; i++) {
         square = (v[i] - mean) * (v[i] - mean);
         sum += square;
     }
     fdb_sort(v, n);
     stat[0] = mean;
-    stat[1] = n > 0 ? sqrt(sum / (double)n) : (double)NAN;
+    stat[1] = sqrt(sum / (double)n);
     stat[2] = fdb_percentile(v, n, 0);
     for (i = 0; i < FDB_N_PCT; i++)
         stat[3 + i] = fdb_percentile(v, n, fdb_pct[i]);
