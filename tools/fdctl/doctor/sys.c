@@ -5,13 +5,14 @@
 #include "tools/fdctl/doctor/doctor.h"
 
 #include <dlfcn.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <linux/futex.h>
 #include <linux/io_uring.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
+
+#include "daemon/common/mem.h"
 
 #ifndef MADV_POPULATE_WRITE /* newer than the oldest headers we build on */
 #define MADV_POPULATE_WRITE 23
@@ -66,19 +67,12 @@ try_pidfd(void)
 static int
 try_memfd(void)
 {
-    int fd = memfd_create("fdctl-doctor", MFD_CLOEXEC | MFD_ALLOW_SEALING), rc = 0;
-    void *p = MAP_FAILED;
+    void *p = NULL;
+    int fd = -1, rc = mem_share("fdctl-doctor", 4096, &p, &fd);
 
-    if (fd < 0)
-        return -errno;
-    if (ftruncate(fd, 4096) == 0)
-        p = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (p == MAP_FAILED || madvise(p, 4096, MADV_POPULATE_WRITE) != 0 ||
-        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+    if (rc == 0 && madvise(p, 4096, MADV_POPULATE_WRITE) != 0)
         rc = -errno;
-    if (p != MAP_FAILED)
-        munmap(p, 4096);
-    close(fd);
+    mem_unshare(p, 4096, fd);
     return rc;
 }
 
