@@ -79,8 +79,7 @@ add_dot(struct span *s, const struct fdb_rec *q)
     if (q != NULL)
         json_array_append_new(s->dots,
             json_pack("[f,f,b]", ((double)q->t_send - s->t0) / 1e9,
-                q->t_first != 0 ? (double)(q->t_first - q->t_send) / 1e6 : 0,
-                q->code != FDC_OK || q->t_first == 0));
+                fct_ms(q->t_send, q->t_first), q->code != FDC_OK || q->t_first == 0));
 }
 
 static int

@@ -23,7 +23,7 @@
 
 static const struct group {
     const char *name;
-    void (*run)(struct doc *d);
+    doc_group_fn *run;
     const char *hang; /* what to do when it does not come back */
 } groups[] = {
     { "system", doc_system, "look at dmesg" },

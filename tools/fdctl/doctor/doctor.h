@@ -115,12 +115,8 @@ int doc_weights(const struct doc *d, const char *dir, uint64_t *ret_bytes, unsig
 
 /* ---- groups -------------------------------------------------------------------- */
 
-void doc_system(struct doc *d);
-void doc_limits(struct doc *d);
-void doc_io_uring(struct doc *d);
-void doc_memory(struct doc *d);
-void doc_gpu(struct doc *d);
-void doc_fdd(struct doc *d);
+typedef void doc_group_fn(struct doc *d);
+doc_group_fn doc_system, doc_limits, doc_io_uring, doc_memory, doc_gpu, doc_fdd;
 
 /* ---- NVML ---------------------------------------------------------------------- */
 
