@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/common/dir.h"
+
 #define CGR_PATH_BYTES 1024
 /* Version 1 says nearly 2^63 where there is no limit. */
 #define CGR_HUGE (UINT64_C(1) << 60)
@@ -16,15 +18,10 @@
 static uint64_t
 cgr_number(const char *path)
 {
-    FILE *fp = fopen(path, "re");
-    char text[64] = "", *end;
+    char text[64], *end;
     uint64_t v;
 
-    if (fp == NULL)
-        return CGR_NO_LIMIT;
-    if (fgets(text, sizeof(text), fp) == NULL)
-        text[0] = '\0';
-    (void)fclose(fp);
+    (void)dir_read(path, 0, text, sizeof(text));
     v = strtoull(text, &end, 10);
     return end == text || v >= CGR_HUGE ? CGR_NO_LIMIT : v;
 }
@@ -70,10 +67,9 @@ cgr_least(const char *mount, const char *from, const char *file, const char *use
 static double
 cgr_quota(const char *mount, const char *path, int v2)
 {
-    char name[CGR_PATH_BYTES * 2 + 64], text[64] = "";
+    char name[CGR_PATH_BYTES * 2 + 64], text[64];
     unsigned long long quota = 0, period = 0;
     uint64_t q, p;
-    FILE *fp;
 
     if (!v2) {
         (void)snprintf(name, sizeof(name), "%s%s/cpu.cfs_quota_us", mount, path);
@@ -83,14 +79,10 @@ cgr_quota(const char *mount, const char *path, int v2)
         return q != CGR_NO_LIMIT && p != CGR_NO_LIMIT && p != 0 ? (double)q / (double)p : 0;
     }
     (void)snprintf(name, sizeof(name), "%s%s/cpu.max", mount, path);
-    fp = fopen(name, "re");
-    if (fp == NULL)
-        return 0;
-    if (fgets(text, sizeof(text), fp) == NULL ||
-        sscanf(text, "%llu %llu", &quota, &period) != 2 || period == 0)
-        quota = 0;
-    (void)fclose(fp);
-    return quota != 0 ? (double)quota / (double)period : 0;
+    (void)dir_read(name, 0, text, sizeof(text));
+    return sscanf(text, "%llu %llu", &quota, &period) == 2 && period != 0
+        ? (double)quota / (double)period
+        : 0;
 }
 
 /* The least from the group at path outwards. */

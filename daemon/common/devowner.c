@@ -13,6 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "daemon/common/dir.h"
+
 #define DOW_TEXT 700
 
 int
@@ -54,25 +56,13 @@ open_regular(const char *path)
     return -EINVAL;
 }
 
-static size_t
-read_text(const char *path, char *ret, size_t ret_bytes)
-{
-    int fd = open_regular(path);
-    ssize_t n = fd >= 0 ? pread(fd, ret, ret_bytes - 1, 0) : 0;
-
-    ret[n > 0 ? n : 0] = '\0';
-    if (fd >= 0)
-        (void)close(fd);
-    return strlen(ret);
-}
-
 void
 dow_read(const char *path, struct dow *ret)
 {
     char name[DOW_TEXT + 100], text[DOW_TEXT];
 
     (void)snprintf(name, sizeof(name), "%.700s" DOW_SUFFIX, path);
-    (void)read_text(name, text, sizeof(text));
+    (void)dir_read(name, O_NOFOLLOW, text, sizeof(text));
     (void)dow_parse(text, ret);
 }
 
@@ -84,7 +74,7 @@ dow_is_alive(long pid)
     if (pid <= 0 || (kill((pid_t)pid, 0) != 0 && errno == ESRCH))
         return 0;
     (void)snprintf(path, sizeof(path), "/proc/%ld/stat", pid);
-    if (read_text(path, text, sizeof(text)) == 0)
+    if (dir_read(path, O_NOFOLLOW, text, sizeof(text)) <= 0)
         return 1; /* /proc does not show others' */
     name = strchr(text, '(');
     p = strrchr(text, ')');

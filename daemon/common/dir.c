@@ -7,6 +7,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -69,4 +71,47 @@ dir_put(int fd, const char *text)
     if (pwrite(fd, text, n, 0) != (ssize_t)n)
         return -EIO;
     return ftruncate(fd, (off_t)n) == 0 ? 0 : -errno;
+}
+
+ssize_t
+dir_read(const char *path, int flags, char *ret, size_t ret_bytes)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | flags);
+    struct stat st;
+    ssize_t k = -1, n = 0;
+
+    ret[0] = '\0';
+    if (fd < 0)
+        return -errno;
+    errno = EINVAL;
+    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode))
+        while ((k = read(fd, ret + n, ret_bytes - 1 - (size_t)n)) > 0)
+            n += k;
+    ret[n] = '\0';
+    if (k < 0 && n == 0)
+        n = -errno;
+    (void)close(fd);
+    return n;
+}
+
+int
+dir_cache(const char *param, int is_system, char *ret, size_t ret_bytes)
+{
+    const char *e = getenv("CACHE_DIRECTORY"), *tail = "";
+    int n = INT_MAX;
+
+    if (param[0] != '\0')
+        e = param;
+    else if (e != NULL && e[0] != '\0')
+        n = (int)strcspn(e, ":");
+    else if (is_system)
+        e = "/var/cache/fdd";
+    else if ((e = getenv("XDG_CACHE_HOME")) != NULL && e[0] != '\0')
+        tail = "/fdd";
+    else if ((e = getenv("HOME")) != NULL && e[0] != '\0')
+        tail = "/.cache/fdd";
+    else
+        return -ENOENT;
+    n = snprintf(ret, ret_bytes, "%.*s%s", n, e, tail);
+    return n <= 0 ? -ENOENT : (size_t)n < ret_bytes ? 0 : -ENAMETOOLONG;
 }

@@ -25,4 +25,13 @@ int dir_open(const char *path, mode_t mode, int *ret_fd);
  * or of the new text. 0 or -errno. */
 int dir_put(int fd, const char *text);
 
+/* A regular file's text, as far as it fits; a NUL follows. flags: further ones of open().
+ * Its length or -errno, and then ret is empty; -EINVAL: not a regular file. */
+ssize_t dir_read(const char *path, int flags, char *ret, size_t ret_bytes);
+
+/* Folder for what can be made again: param, or where it is empty $CACHE_DIRECTORY (its
+ * first), /var/cache/fdd if is_system, $XDG_CACHE_HOME/fdd, $HOME/.cache/fdd. 0;
+ * -ENOENT: none; -ENAMETOOLONG. */
+int dir_cache(const char *param, int is_system, char *ret, size_t ret_bytes);
+
 #endif

@@ -4,6 +4,8 @@
 
 #include "daemon/common/text.h"
 
+#include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #define TXT_WORD 63
@@ -146,4 +148,24 @@ txt_distance(const char *a, const char *b)
         }
     }
     return row[n];
+}
+
+int
+txt_field(const char *text, const char *key, char *ret, size_t ret_bytes)
+{
+    size_t n = strlen(key), len;
+
+    while (strncmp(text, key, n) != 0 || strchr(" \t:=", text[n]) == NULL) {
+        text += strcspn(text, "\n");
+        if (*text++ == '\0')
+            return -ENOENT;
+    }
+    text += n + strspn(text + n, " \t:=");
+    len = strcspn(text, "\n");
+    while (len > 0 && strchr(" \t\r\"", text[len - 1]) != NULL)
+        len--;
+    if (len > 0 && *text == '"')
+        text++, len--;
+    (void)snprintf(ret, ret_bytes, "%.*s", (int)len, text);
+    return 0;
 }

@@ -25,6 +25,10 @@ size_t txt_goes_on(const void *s, size_t n, unsigned char c);
 /* Write the character as 1 to 4 bytes of UTF-8; how many. */
 size_t txt_put(uint32_t cp, void *ret);
 
+/* Value of the line "key..." in a text of such lines, without blanks, colons and equal signs
+ * before it, blanks behind it and quotes around it, cut where ret is full. 0 or -ENOENT. */
+int txt_field(const char *text, const char *key, char *ret, size_t ret_bytes);
+
 /* Levenshtein distance, counting at most 63 bytes of each word. */
 unsigned txt_distance(const char *a, const char *b);
 

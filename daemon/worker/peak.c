@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "daemon/common/clk.h"
+#include "daemon/common/dir.h"
 #include "daemon/common/log.h"
 #include "daemon/common/sha256.h"
 
@@ -30,33 +31,7 @@
 int
 peak_dir(const char *param, char *ret, size_t ret_bytes)
 {
-    const char *e = getenv("CACHE_DIRECTORY"), *tail = "";
-    int n;
-
-    if (param[0] != '\0') {
-        e = param;
-        n = snprintf(ret, ret_bytes, "%s", param);
-        return n >= 0 && (size_t)n < ret_bytes ? 0 : -ENAMETOOLONG;
-    }
-    if (e != NULL && e[0] != '\0') {
-        n = (int)strcspn(e, ":");
-        if (n == 0 || (size_t)n >= ret_bytes)
-            return -ENOENT;
-        memcpy(ret, e, (size_t)n);
-        ret[n] = '\0';
-        return 0;
-    }
-    if (geteuid() == 0) {
-        e = "/var/cache/fdd";
-    } else if ((e = getenv("XDG_CACHE_HOME")) != NULL && e[0] != '\0') {
-        tail = "/fdd";
-    } else if ((e = getenv("HOME")) != NULL && e[0] != '\0') {
-        tail = "/.cache/fdd";
-    } else {
-        return -ENOENT;
-    }
-    n = snprintf(ret, ret_bytes, "%s%s", e, tail);
-    return n >= 0 && (size_t)n < ret_bytes ? 0 : -ENAMETOOLONG;
+    return dir_cache(param, geteuid() == 0, ret, ret_bytes);
 }
 
 /* The line of a file that begins with name, from its first kilobytes. */
@@ -186,20 +161,12 @@ peak_read(const char *path, const struct peak_key *key, struct peak *ret, char *
     char text[PEAK_FILE_MAX];
     json_error_t je;
     json_t *o;
-    ssize_t n;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK), rc;
+    ssize_t n = dir_read(path, O_NOFOLLOW, text, sizeof(text));
+    int rc;
 
-    if (fd < 0) {
-        rc = -errno;
-        (void)snprintf(err, err_bytes, "%s", strerror(errno));
-        return rc;
-    }
-    n = read(fd, text, sizeof(text));
-    rc = n < 0 ? -errno : 0;
-    (void)close(fd);
-    if (rc != 0) {
-        (void)snprintf(err, err_bytes, "%s", strerror(-rc));
-        return rc;
+    if (n < 0) {
+        (void)snprintf(err, err_bytes, "%s", strerror((int)-n));
+        return (int)n;
     }
     o = json_loadb(text, (size_t)n, JSON_REJECT_DUPLICATES, &je);
     if (!json_is_object(o)) {

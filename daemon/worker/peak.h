@@ -50,9 +50,7 @@ double peak_roofline_ns(const struct peak *c, double bytes, double flops, enum f
 
 /* ---- parts, for peak_get() and tests ------------------------------------------------ */
 
-/* Folder for measurements: param, or where it is empty $CACHE_DIRECTORY (its
- * first), /var/cache/fdd for root, $XDG_CACHE_HOME/fdd, $HOME/.cache/fdd.
- * -ENOENT: none. */
+/* Folder for measurements: dir_cache(), for root that of the system. */
 int peak_dir(const char *param, char *ret, size_t ret_bytes);
 int peak_key(const struct fdk_ops *k, struct fdk_ctx *ctx, int dev, struct peak_key *ret);
 int peak_path(const char *dir, const struct peak_key *key, char *ret, size_t ret_bytes);

@@ -31,8 +31,8 @@ test_reading(void **state)
     assert_int_equal(doc_u64("max", &v), -ERANGE);
     assert_int_equal(doc_u64("99999999999999999999", &v), -ERANGE);
     assert_int_equal(doc_u64("18446744073709551615 kB", &v), -ERANGE);
-    assert_int_equal(doc_field("", "A", text, sizeof(text)), -ENOENT);
-    assert_int_equal(doc_field("X=1\nN=\"a b\"", "N", text, sizeof(text)), 0);
+    assert_int_equal(txt_field("", "A", text, sizeof(text)), -ENOENT);
+    assert_int_equal(txt_field("X=1\nN=\"a b\"", "N", text, sizeof(text)), 0);
     assert_string_equal(text, "a b");
     assert_string_equal(fct_bytes((double)1536, text), "1.5 KiB");
     assert_string_equal(fct_bytes((double)5, text), "5 B");

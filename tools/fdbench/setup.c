@@ -4,6 +4,9 @@
 
 #include "tools/fdbench/fdbench.h"
 
+#include "daemon/common/dir.h"
+#include "daemon/common/text.h"
+
 #define FORM        "a line is time_s,prompt_tokens,output_tokens"
 #define WORDS_BYTES 65536u
 #define DEFAULT_IN  512u
@@ -209,14 +212,12 @@ static int
 measure_text(struct fdb_load *l)
 {
     struct fdb_cfg *c = &l->cfg;
-    size_t n = MIN(c->n_words, 16384), n_ids = 0;
+    size_t n = txt_utf8(c->words, MIN(c->n_words, 16384)), n_ids = 0;
     uint32_t *ids = NULL;
     int rc;
 
     if (!l->model.has_tokenizer)
         return fct_data("--text: the model has no tokenizer");
-    while (n > 0 && n < c->n_words && ((unsigned char)c->words[n] & 0xc0) == 0x80)
-        n--;
     rc = fdc_tokenize(l->session, c->words, n, FDC_F_NO_SPECIAL | FDC_LITERAL, &ids,
         &n_ids, l->f->timeout_ms);
     if (rc < 0)
@@ -311,19 +312,15 @@ fdb_result_init(struct fdb_result *r, const char *command, int argc, char **argv
 {
     time_t now = time(NULL);
     char text[32] = "", args[1024] = "fdbench"; /* cut where it is full */
-    char line[256], name[64] = "", model[81] = "processor", host[200];
-    FILE *f = fopen("/proc/cpuinfo", "r");
+    char cpus[4096], name[64] = "", model[81] = "processor", host[200];
     size_t at = strlen(args);
     struct tm tm;
 
     memset(r, 0, sizeof(*r));
     for (int i = 0; i < argc && at < sizeof(args); i++)
         at += (size_t)snprintf(args + at, sizeof(args) - at, " %s", argv[i]);
-    while (f != NULL && fgets(line, sizeof(line), f) != NULL)
-        if (sscanf(line, "model name : %80[^\n]", model) == 1)
-            break;
-    if (f != NULL)
-        fclose(f);
+    (void)dir_read("/proc/cpuinfo", 0, cpus, sizeof(cpus));
+    (void)txt_field(cpus, "model name", model, sizeof(model));
     (void)gethostname(name, sizeof(name) - 1);
     snprintf(host, sizeof(host), "%s (%ld x %s)", name, sysconf(_SC_NPROCESSORS_ONLN),
         model);

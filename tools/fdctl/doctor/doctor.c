@@ -13,6 +13,7 @@
 #include <sys/utsname.h>
 #include <sys/wait.h>
 
+#include "daemon/common/dir.h"
 #include "tools/fdctl/commands.h"
 
 /* A group that takes longer hangs in the kernel or in a driver. */
@@ -165,22 +166,7 @@ doc_below(const struct doc *d, const char *path, char ret[PATH_MAX + 1])
 ssize_t
 doc_read(const struct doc *d, const char *path, char *ret, size_t ret_bytes)
 {
-    int fd = open(DOC_BELOW(d, path), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    struct stat st;
-    ssize_t k = -1, n = 0;
-
-    ret[0] = '\0';
-    if (fd < 0)
-        return -errno;
-    errno = EINVAL;
-    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode))
-        while ((k = read(fd, ret + n, ret_bytes - 1 - (size_t)n)) > 0)
-            n += k;
-    ret[n] = '\0';
-    if (k < 0 && n == 0)
-        n = -errno;
-    close(fd);
-    return n;
+    return dir_read(DOC_BELOW(d, path), 0, ret, ret_bytes);
 }
 
 int
@@ -202,26 +188,6 @@ doc_u64(const char *text, uint64_t *ret)
 }
 
 int
-doc_field(const char *text, const char *key, char *ret, size_t ret_bytes)
-{
-    size_t n = strlen(key), len;
-
-    while (strncmp(text, key, n) != 0 || strchr(" \t:=", text[n]) == NULL) {
-        text += strcspn(text, "\n");
-        if (*text++ == '\0')
-            return -ENOENT;
-    }
-    text += n + strspn(text + n, " \t:=");
-    len = strcspn(text, "\n");
-    while (len > 0 && strchr(" \t\r\"", text[len - 1]) != NULL)
-        len--;
-    if (len > 0 && *text == '"')
-        text++, len--;
-    snprintf(ret, ret_bytes, "%.*s", (int)len, text);
-    return 0;
-}
-
-int
 doc_value(const struct doc *d, const char *path, const char *key, char *ret,
     size_t ret_bytes)
 {
@@ -229,7 +195,7 @@ doc_value(const struct doc *d, const char *path, const char *key, char *ret,
     ssize_t n = doc_read(d, path, text, sizeof(text));
 
     if (key != NULL)
-        return doc_field(text, key, ret, ret_bytes);
+        return txt_field(text, key, ret, ret_bytes);
     snprintf(ret, ret_bytes, "%.*s", (int)strcspn(text, "\n"), text);
     return n < 0 ? (int)n : ret[0] != '\0' ? 0 : -ENODATA;
 }
@@ -303,10 +269,10 @@ doc_process(const struct doc *d, long pid, struct doc_process *ret)
     snprintf(path, sizeof(path), "/proc/%ld/status", pid);
     if (doc_read(d, path, text, sizeof(text)) <= 0)
         return;
-    (void)doc_field(text, "Name", ret->name, sizeof(ret->name));
-    if (doc_field(text, "VmRSS", value, sizeof(value)) == 0)
+    (void)txt_field(text, "Name", ret->name, sizeof(ret->name));
+    if (txt_field(text, "VmRSS", value, sizeof(value)) == 0)
         (void)doc_u64(value, &ret->bytes);
-    if (doc_field(text, "Uid", value, sizeof(value)) == 0)
+    if (txt_field(text, "Uid", value, sizeof(value)) == 0)
         ret->uid = strtol(value, NULL, 10);
 }
 

@@ -21,6 +21,7 @@
 
 #include "daemon/common/cgroup.h"
 #include "daemon/common/param.h"
+#include "daemon/common/text.h"
 #include "tools/fdctl/lib/fct.h"
 
 enum doc_state { DOC_OK, DOC_NOTE, DOC_WARN, DOC_FAIL, DOC__N };
@@ -81,15 +82,11 @@ void doc_print(FILE *out, const json_t *checks, int quiet);
 /* A path below the root. One that is too long is cut so that the kernel says so. */
 #define DOC_BELOW(d, path) doc_below(d, path, (char[PATH_MAX + 1]){ 0 })
 const char *doc_below(const struct doc *d, const char *path, char ret[PATH_MAX + 1]);
-/* A regular file below the root, as far as it fits; a NUL follows. Its length
- * or -errno. */
+/* dir_read() of a file below the root. */
 ssize_t doc_read(const struct doc *d, const char *path, char *ret, size_t ret_bytes);
 /* One unsigned number, kB are turned into bytes; 0, or -ERANGE for "max" and the like. */
 int doc_u64(const char *text, uint64_t *ret);
-/* Value of the line "key..." in a text of such lines, without blanks and
- * colons before it; 0 or -ENOENT. */
-int doc_field(const char *text, const char *key, char *ret, size_t ret_bytes);
-/* doc_field() of a file, or where key is NULL its first line without the newline; 0 or
+/* txt_field() of a file, or where key is NULL its first line without the newline; 0 or
  * -errno. */
 int doc_value(const struct doc *d, const char *path, const char *key, char *ret,
     size_t ret_bytes);

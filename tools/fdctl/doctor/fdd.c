@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "daemon/common/devowner.h"
+#include "daemon/common/dir.h"
 #include "daemon/common/version.h"
 #include "libclient/fdwhere.h"
 
@@ -231,35 +232,14 @@ check_model_dir(struct doc *d)
             d->par_from, n, n == 1 ? "" : "s", dir);
 }
 
-/* The rule of daemon.cache_dir, for the user who asks. */
-static int
-cache_dir(const struct doc *d, char *ret, size_t ret_bytes)
-{
-    const char *e = getenv("CACHE_DIRECTORY");
-
-    if (d->par->daemon_cache_dir[0] != '\0')
-        snprintf(ret, ret_bytes, "%s", d->par->daemon_cache_dir);
-    else if (e != NULL && e[0] != '\0')
-        snprintf(ret, ret_bytes, "%.*s", (int)strcspn(e, ":"), e);
-    else if (d->uid == 0 || strcmp(d->f->dir, "/run/fdd") == 0)
-        snprintf(ret, ret_bytes, "/var/cache/fdd");
-    else if ((e = getenv("XDG_CACHE_HOME")) != NULL && e[0] == '/')
-        snprintf(ret, ret_bytes, "%s/fdd", e);
-    else if ((e = getenv("HOME")) != NULL && e[0] == '/')
-        snprintf(ret, ret_bytes, "%s/.cache/fdd", e);
-    else
-        return -ENOENT;
-    return 0;
-}
-
 static void
 check_cache(struct doc *d)
 {
+    int is_new, is_there, is_system = d->uid == 0 || strcmp(d->f->dir, "/run/fdd") == 0;
     char dir[1024], up[1024];
     struct stat st;
-    int is_new, is_there;
 
-    if (cache_dir(d, dir, sizeof(dir)) != 0) {
+    if (dir_cache(d->par->daemon_cache_dir, is_system, dir, sizeof(dir)) != 0) {
         doc_add(d, DOC_NOTE, "cache folder",
             "none: neither daemon.cache_dir nor HOME" FIX
             "set daemon.cache_dir, or the peak is measured again each time");

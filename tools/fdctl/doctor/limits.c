@@ -25,7 +25,7 @@ limit_of(const char *text, const char *name, uint64_t *ret_soft, uint64_t *ret_h
 {
     char value[128], soft[24], hard[24];
 
-    if (doc_field(text, name, value, sizeof(value)) != 0 ||
+    if (txt_field(text, name, value, sizeof(value)) != 0 ||
         sscanf(value, "%23s %23s", soft, hard) != 2)
         return -ENOENT;
     *ret_soft = *ret_hard = UINT64_MAX;

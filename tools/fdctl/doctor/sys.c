@@ -166,7 +166,7 @@ check_cpu(struct doc *d, const char *cpuinfo, const char *flags)
     char model[128] = "", more[128] = "";
     size_t at = 0;
 
-    (void)doc_field(cpuinfo, "model name", model, sizeof(model));
+    (void)txt_field(cpuinfo, "model name", model, sizeof(model));
     for (size_t i = 0; i < sizeof(unused) / sizeof(unused[0]); i++)
         if (has_flag(flags, unused[i]))
             at += (size_t)snprintf(more + at, sizeof(more) - at, " %s", unused[i]);
@@ -293,7 +293,7 @@ doc_system(struct doc *d)
     char cpuinfo[CPUINFO_BYTES], flags[8192] = "";
 
     (void)doc_read(d, "/proc/cpuinfo", cpuinfo, sizeof(cpuinfo));
-    (void)doc_field(cpuinfo, "flags", flags, sizeof(flags));
+    (void)txt_field(cpuinfo, "flags", flags, sizeof(flags));
     check_kernel(d);
     check_call(d, "pidfd_open", d->tries->pidfd(), "5.3");
     check_call(d, "memfd seals", d->tries->memfd(), "5.14");
