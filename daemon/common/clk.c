@@ -7,10 +7,10 @@
 #include <errno.h>
 #include <time.h>
 
-static uint64_t
-clk_read(clockid_t id)
+uint64_t
+clk_of_ns(clockid_t id)
 {
-    struct timespec ts;
+    struct timespec ts = { .tv_sec = 0 };
 
     (void)clock_gettime(id, &ts);
     return (uint64_t)ts.tv_sec * CLK_S + (uint64_t)ts.tv_nsec;
@@ -19,13 +19,13 @@ clk_read(clockid_t id)
 uint64_t
 clk_now_ns(void)
 {
-    return clk_read(CLOCK_MONOTONIC);
+    return clk_of_ns(CLOCK_MONOTONIC);
 }
 
 uint64_t
 clk_wall_ns(void)
 {
-    return clk_read(CLOCK_REALTIME);
+    return clk_of_ns(CLOCK_REALTIME);
 }
 
 void

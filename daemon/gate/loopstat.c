@@ -6,19 +6,9 @@
 
 #include <string.h>
 #include <sys/resource.h>
-#include <time.h>
 
+#include "daemon/common/clk.h"
 #include "daemon/common/counter.h"
-
-static uint64_t
-loopstat_cpu_ns(void)
-{
-    struct timespec t;
-
-    if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) != 0)
-        return 0;
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 int64_t
 loopstat_switches(void)
@@ -45,7 +35,7 @@ loopstat_rebase(struct loopstat *ls, uint64_t now_ns)
         cnt_see(ls->hist, CNT_H_loop_wall_ns, ls->quick_ns / ls->n_quick, ls->n_quick);
         ls->n_quick = ls->quick_ns = 0;
     }
-    ls->cpu_base = loopstat_cpu_ns();
+    ls->cpu_base = clk_of_ns(CLOCK_THREAD_CPUTIME_ID);
     ls->t_base = now_ns;
 }
 
@@ -62,7 +52,7 @@ loopstat_count_switches(struct loopstat *ls)
 static void
 loopstat_slow(struct loopstat *ls, uint64_t wall_ns)
 {
-    uint64_t cpu_ns = loopstat_cpu_ns() - ls->cpu_base;
+    uint64_t cpu_ns = clk_of_ns(CLOCK_THREAD_CPUTIME_ID) - ls->cpu_base;
 
     cnt_see(ls->hist, CNT_H_loop_ns, cpu_ns < wall_ns ? cpu_ns : wall_ns, 1);
     cnt_see(ls->hist, CNT_H_loop_wall_ns, wall_ns, 1);

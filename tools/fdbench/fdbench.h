@@ -194,7 +194,6 @@ int fdb_load_open(const struct fct *f, struct fdb_load *l);
 /* n_prompt ids, at most 16; n_out tokens, greedily and whatever they are. A status. */
 int fdb_submit_plain(fdc_t *s, uint32_t vocab, uint32_t n_prompt, uint32_t n_out,
     fdc_req_t **ret);
-uint64_t fdb_clock_ns(clockid_t clk); /* 0: cannot be read */
 /* "N" or "LO:HI", 1 to FDB_LEN_MAX; NULL: nothing. EX_USAGE with the message. */
 int fdb_opt_len(const char *what, const char *text, struct fdb_len *ret);
 

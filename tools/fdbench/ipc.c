@@ -139,7 +139,7 @@ run_client(void *arg)
     }
     while (c->rc == 0 && n_open > 0)
         c->rc = take(c, &n_open);
-    c->cpu_ns = fdb_clock_ns(CLOCK_THREAD_CPUTIME_ID);
+    c->cpu_ns = clk_of_ns(CLOCK_THREAD_CPUTIME_ID);
     return NULL;
 }
 
@@ -151,7 +151,7 @@ snap(const struct ipc *p, struct cnt_seg *ret)
 
     (void)fct_seg_snap_group(p->seg, CNT_ALL_GROUPS, ret);
     return clock_getcpuclockid(p->seg->gate_pid, &clk) == 0
-        ? (double)fdb_clock_ns(clk) / 1e3
+        ? (double)clk_of_ns(clk) / 1e3
         : 0;
 }
 

@@ -471,7 +471,7 @@ run_phase(struct fdb_load *l, const struct fdb_cfg *cfg, uint32_t repeat, int wa
         .closed = cfg->arrival == FDB_CLOSED,
         .bar = !l->quiet && !l->lines && isatty(STDERR_FILENO),
         .limit = l->info.max_inflight };
-    uint64_t cpu = fdb_clock_ns(CLOCK_PROCESS_CPUTIME_ID);
+    uint64_t cpu = clk_of_ns(CLOCK_PROCESS_CPUTIME_ID);
     struct slot *s;
     int rc = fdb_work_new(cfg, &l->model, fdb_mix(cfg->seed, 2 * repeat + (uint64_t)warm),
         &p.w);
@@ -487,7 +487,7 @@ run_phase(struct fdb_load *l, const struct fdb_cfg *cfg, uint32_t repeat, int wa
     if (cfg->duration_s > 0)
         p.t_stop = p.t0 + (uint64_t)(cfg->duration_s * 1e9);
     loop(&p);
-    ret->cpu_ns = fdb_clock_ns(CLOCK_PROCESS_CPUTIME_ID) - cpu;
+    ret->cpu_ns = clk_of_ns(CLOCK_PROCESS_CPUTIME_ID) - cpu;
     clear_bar(&p);
     while ((s = SLIST_FIRST(&p.all)) != NULL) {
         SLIST_REMOVE_HEAD(&p.all, of_all);

@@ -86,15 +86,6 @@ settle(struct fdb_cfg *c, uint32_t model_len, uint32_t most)
         c->n_warm = MIN(c->concurrency > 0 ? c->concurrency : CLOSED_N, most);
 }
 
-uint64_t
-fdb_clock_ns(clockid_t clk)
-{
-    struct timespec t = { .tv_sec = 0 };
-
-    (void)clock_gettime(clk, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 /* ---- files --------------------------------------------------------------- */
 
 static const struct {
