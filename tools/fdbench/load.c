@@ -9,11 +9,10 @@
 #include <sys/prctl.h>
 #include <sys/queue.h>
 
-#define MS         1000000u
-#define IDLE_NS    (100u * MS) /* a look at signals and the progress bar */
-#define NO_ROOM_NS (1u * MS)   /* until a full request ring is looked at again */
-#define LEAD_NS    (2u * MS)   /* to prepare the first request */
-#define PAUSE_MS   10u         /* of a client whose request failed, at least */
+#define IDLE_NS    (100 * CLK_MS) /* a look at signals and the progress bar */
+#define NO_ROOM_NS (1 * CLK_MS)   /* until a full request ring is looked at again */
+#define LEAD_NS    (2 * CLK_MS)   /* to prepare the first request */
+#define PAUSE_MS   10u            /* of a client whose request failed, at least */
 
 /* A conversation: its open request, or the one to come. */
 struct slot {
@@ -143,7 +142,7 @@ end_request(struct phase *p, struct slot *s, uint64_t now, uint32_t retry_ms)
      * was refused is not sent again. */
     if (s->rec.code != FDC_OK)
         retry_ms = MAX(retry_ms, PAUSE_MS);
-    s->t_wake = now + (uint64_t)retry_ms * MS;
+    s->t_wake = now + retry_ms * CLK_MS;
     if (retry_ms > 0 && !p->stopping && (p->closed || s->ask.more)) {
         TAILQ_INSERT_TAIL(&p->rest, s, next);
         p->n_rest++;
@@ -363,7 +362,7 @@ show(struct phase *p, uint64_t now)
     int n, most = (int)sizeof(full) - 1;
 
     if ((!p->bar && (!p->l->lines || p->l->quiet)) || now < p->t_shown ||
-        now - p->t_shown < (p->bar ? 200u : 5000u) * (uint64_t)MS)
+        now - p->t_shown < (p->bar ? 200u : 5000u) * CLK_MS)
         return;
     p->t_shown = now;
     if (c->n_request > 0) {

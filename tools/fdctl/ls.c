@@ -5,7 +5,6 @@
 #include "tools/fdctl/commands.h"
 
 #include <dirent.h>
-#include <pwd.h>
 #include <sys/stat.h>
 
 #include "daemon/common/listened.h"
@@ -45,7 +44,7 @@ describe(const struct fct *f, const char *name, uid_t uid)
     pid_t pid = rc != 0 ? fct_daemon_pid(f) : (pid_t)fct_num(st, "pid");
     const char *instance = fct_str(st, "instance"), *socket = fct_str(st, "socket");
     const char *state = fct_str(st, "state");
-    const struct passwd *pw = getpwuid(uid);
+    char user[64];
 
     w = json_object_get(st, "worker");
     if (strcmp(state, "running") == 0 && strcmp(fct_str(w, "phase"), "ready") != 0)
@@ -59,8 +58,7 @@ describe(const struct fct *f, const char *name, uid_t uid)
     o = json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "name",
         instance[0] != '\0' ? instance : name, "state", text(state), "model",
         text(fct_str(json_object_get(st, "model"), "name")), "pid",
-        pid > 0 ? json_integer(pid) : json_null(), "user",
-        pw != NULL ? text(pw->pw_name) : json_sprintf("%lu", (unsigned long)uid),
+        pid > 0 ? json_integer(pid) : json_null(), "user", text(fct_user(uid, user)),
         "device", text(fct_str(w, "device")), "socket",
         text(socket[0] != '\0' ? socket : f->socket), "runtime_dir", text(f->dir));
     json_decref(st);

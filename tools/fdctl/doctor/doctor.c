@@ -7,7 +7,6 @@
 #include <ctype.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <pwd.h>
 #include <stdarg.h>
 #include <sys/stat.h>
 #include <sys/utsname.h>
@@ -245,18 +244,6 @@ void
 doc_cgroup(const struct doc *d, struct cgr *ret)
 {
     cgr_read_of(d->root, doc_proc(d, "", (char[64]){ 0 }), ret);
-}
-
-const char *
-doc_user(uid_t uid, char ret[64])
-{
-    const struct passwd *pw = getpwuid(uid);
-
-    if (pw != NULL)
-        snprintf(ret, 64, "%s", pw->pw_name);
-    else
-        snprintf(ret, 64, "%lu", (unsigned long)uid);
-    return ret;
 }
 
 /* Other files than status wait for a lock of the process. */

@@ -78,7 +78,7 @@ void doc_print(FILE *out, const json_t *checks, int quiet);
 
 /* Values as texts of the block that they stand in. */
 #define DOC_BYTES(n)  fct_bytes((double)(n), (char[24]){ 0 })
-#define DOC_USER(uid) doc_user(uid, (char[64]){ 0 })
+#define DOC_USER(uid) fct_user(uid, (char[64]){ 0 })
 /* A path below the root. One that is too long is cut so that the kernel says so. */
 #define DOC_BELOW(d, path) doc_below(d, path, (char[PATH_MAX + 1]){ 0 })
 const char *doc_below(const struct doc *d, const char *path, char ret[PATH_MAX + 1]);
@@ -95,8 +95,6 @@ int doc_number(const struct doc *d, const char *path, const char *key, uint64_t 
 unsigned doc_count_list(const char *list);
 /* A file in the folder of /proc of the daemon, else of this process; ret. */
 const char *doc_proc(const struct doc *d, const char *file, char ret[64]);
-/* Name of a user, or its number as text; ret. */
-const char *doc_user(uid_t uid, char ret[64]);
 struct doc_process {
     long pid, uid;  /* uid -1: not known */
     uint64_t bytes; /* in memory; all ones: not known */

@@ -5,6 +5,7 @@
 #include "tools/fdctl/lib/fct.h"
 
 #include <getopt.h>
+#include <pwd.h>
 #include <stdarg.h>
 
 #include "daemon/common/cmdtable.h"
@@ -68,6 +69,18 @@ fct_near(struct fct_near *n, const char *name)
         n->best = d;
         n->name = name;
     }
+}
+
+const char *
+fct_user(uid_t uid, char ret[64])
+{
+    const struct passwd *pw = getpwuid(uid);
+
+    if (pw != NULL)
+        snprintf(ret, 64, "%s", pw->pw_name);
+    else
+        snprintf(ret, 64, "%lu", (unsigned long)uid);
+    return ret;
 }
 
 /* ---- help ---------------------------------------------------------------------- */

@@ -275,6 +275,8 @@ struct fct_near {
     unsigned best;
 };
 void fct_near(struct fct_near *n, const char *name);
+/* Name of a user, or its number as text; ret. */
+const char *fct_user(uid_t uid, char ret[64]);
 /* name with one character for another, cut at 63 bytes. */
 void fct_swap(const char *name, char from, char to, char ret[64]);
 /* Numbers from text. */
