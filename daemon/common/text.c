@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define TXT_WORD 63
@@ -168,4 +169,28 @@ txt_field(const char *text, const char *key, char *ret, size_t ret_bytes)
         text++, len--;
     (void)snprintf(ret, ret_bytes, "%.*s", (int)len, text);
     return 0;
+}
+
+static int
+txt_is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+int
+txt_range(const char **list, unsigned long *ret_from, unsigned long *ret_to)
+{
+    const char *p = *list;
+    char *end;
+
+    if (!txt_is_digit(*p))
+        return *p == '\0' || *p == '\n' ? 0 : -EINVAL;
+    *ret_from = *ret_to = strtoul(p, &end, 10);
+    if (*end == '-' && txt_is_digit(end[1]))
+        *ret_to = strtoul(end + 1, &end, 10);
+    if (*ret_from > *ret_to ||
+        (*end == ',' ? !txt_is_digit(end[1]) : *end != '\0' && *end != '\n'))
+        return -EINVAL;
+    *list = *end == ',' ? end + 1 : end;
+    return 1;
 }

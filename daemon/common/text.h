@@ -29,6 +29,10 @@ size_t txt_put(uint32_t cp, void *ret);
  * before it, blanks behind it and quotes around it, cut where ret is full. 0 or -ENOENT. */
 int txt_field(const char *text, const char *key, char *ret, size_t ret_bytes);
 
+/* The next range of a list of numbers such as "0-3,8", *list behind it. 1; 0: the list, or its
+ * line, is over; -EINVAL: it is none. */
+int txt_range(const char **list, unsigned long *ret_from, unsigned long *ret_to);
+
 /* Levenshtein distance, counting at most 63 bytes of each word. */
 unsigned txt_distance(const char *a, const char *b);
 

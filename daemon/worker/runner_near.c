@@ -10,50 +10,23 @@
 
 #include <errno.h>
 #include <sched.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "daemon/common/log.h"
+#include "daemon/common/text.h"
 
 #define NEAR_TEXT 4096
-
-/* One of "3" and "0-15", to *end. */
-static int
-near_range(const char *p, cpu_set_t *ret, const char **end)
-{
-    char *at;
-    unsigned long from = strtoul(p, &at, 10), to = from;
-
-    if (at == p || *p < '0' || *p > '9')
-        return -EINVAL;
-    if (*at == '-') {
-        p = at + 1;
-        to = strtoul(p, &at, 10);
-        if (at == p || *p < '0' || *p > '9')
-            return -EINVAL;
-    }
-    if (from > to || to >= CPU_SETSIZE)
-        return -EINVAL;
-    for (unsigned long i = from; i <= to; i++)
-        CPU_SET(i, ret);
-    *end = at;
-    return 0;
-}
 
 int
 run_cpus_parse(const char *list, cpu_set_t *ret)
 {
-    CPU_ZERO(ret);
-    for (const char *p = list; *p != '\0';) {
-        int rc = near_range(p, ret, &p);
+    unsigned long from, to;
+    int rc;
 
-        if (rc != 0 || (*p != '\0' && *p != ','))
-            return -EINVAL;
-        if (*p == ',' && *++p == '\0')
-            return -EINVAL;
-    }
-    return 0;
+    CPU_ZERO(ret);
+    while ((rc = txt_range(&list, &from, &to)) == 1 && to < CPU_SETSIZE)
+        for (; from <= to; from++)
+            CPU_SET(from, ret);
+    return rc == 0 ? 0 : -EINVAL;
 }
 
 void

@@ -211,20 +211,12 @@ doc_number(const struct doc *d, const char *path, const char *key, uint64_t *ret
 unsigned
 doc_count_list(const char *list)
 {
-    unsigned n = 0;
+    unsigned long a, b, n = 0;
+    int rc;
 
-    while (isdigit((unsigned char)*list)) {
-        char *end;
-        unsigned long a = strtoul(list, &end, 10), b = a;
-
-        if (*end == '-')
-            b = strtoul(end + 1, &end, 10);
-        if (b < a || b > 1u << 20)
-            return 0;
-        n += (unsigned)(b - a) + 1;
-        list = *end == ',' ? end + 1 : end;
-    }
-    return *list == '\0' || *list == '\n' ? n : 0;
+    while ((rc = txt_range(&list, &a, &b)) == 1 && b <= 1u << 20)
+        n += b - a + 1;
+    return rc == 0 ? (unsigned)n : 0;
 }
 
 const char *
