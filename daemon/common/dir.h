@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Folders and files that fdd makes for itself. */
+/* Folders and files that fdd makes for itself, and small ones that it reads. */
 #ifndef FDD_DAEMON_COMMON_DIR_H
 #define FDD_DAEMON_COMMON_DIR_H
 

@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Foreign text: validation of UTF-8, and distance from known words.
+ * Foreign text: validation of UTF-8, values in it, and distance from known words.
  * Pure functions, any thread.
  */
 #ifndef FDD_DAEMON_COMMON_TEXT_H
