@@ -5,6 +5,7 @@
 #include "daemon/common/text.h"
 
 #include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -193,4 +194,20 @@ txt_range(const char **list, unsigned long *ret_from, unsigned long *ret_to)
         return -EINVAL;
     *list = *end == ',' ? end + 1 : end;
     return 1;
+}
+
+int
+txt_add(char *text, size_t bytes, const char *fmt, ...)
+{
+    size_t at = strlen(text);
+    va_list ap;
+    int n;
+
+    va_start(ap, fmt);
+    n = vsnprintf(text + at, bytes - at, fmt, ap);
+    va_end(ap);
+    if (n >= 0 && (size_t)n < bytes - at)
+        return 0;
+    text[at] = '\0';
+    return -ENOSPC;
 }

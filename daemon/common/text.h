@@ -33,6 +33,10 @@ int txt_field(const char *text, const char *key, char *ret, size_t ret_bytes);
  * line, is over; -EINVAL: it is none. */
 int txt_range(const char **list, unsigned long *ret_from, unsigned long *ret_to);
 
+/* Append to the text that ends in bytes; nothing where it does not fit whole: -ENOSPC, else 0. */
+int txt_add(char *text, size_t bytes, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
 /* Levenshtein distance, counting at most 63 bytes of each word. */
 unsigned txt_distance(const char *a, const char *b);
 

@@ -302,14 +302,13 @@ void
 fdb_result_init(struct fdb_result *r, const char *command, int argc, char **argv)
 {
     time_t now = time(NULL);
-    char text[32] = "", args[1024] = "fdbench"; /* cut where it is full */
+    char text[32] = "", args[1024] = "fdbench"; /* without what does not fit */
     char cpus[4096], name[64] = "", model[81] = "processor", host[200];
-    size_t at = strlen(args);
     struct tm tm;
 
     memset(r, 0, sizeof(*r));
-    for (int i = 0; i < argc && at < sizeof(args); i++)
-        at += (size_t)snprintf(args + at, sizeof(args) - at, " %s", argv[i]);
+    for (int i = 0; i < argc; i++)
+        (void)txt_add(args, sizeof(args), " %s", argv[i]);
     (void)dir_read("/proc/cpuinfo", 0, cpus, sizeof(cpus));
     (void)txt_field(cpus, "model name", model, sizeof(model));
     (void)gethostname(name, sizeof(name) - 1);

@@ -260,11 +260,9 @@ doc_list(const struct doc_process *p, json_t *list, char *text, size_t bytes)
     const char *name = p->name[0] != '\0' ? p->name : "not of this namespace";
     const char *user = p->uid >= 0 ? DOC_USER((uid_t)p->uid) : "unknown";
     int known = p->bytes != UINT64_MAX;
-    size_t at = strlen(text);
 
-    if (at + 256 < bytes)
-        snprintf(text + at, bytes - at, "%s%10s  %s (pid %ld, %s)", at > 0 ? "\n" : "",
-            known ? DOC_BYTES(p->bytes) : "unknown", name, p->pid, user);
+    (void)txt_add(text, bytes, "%s%10s  %s (pid %ld, %s)", text[0] != '\0' ? "\n" : "",
+        known ? DOC_BYTES(p->bytes) : "unknown", name, p->pid, user);
     json_array_append_new(list,
         json_pack("{s:I,s:o?,s:s,s:o}", "pid", (json_int_t)p->pid, "bytes",
             known ? json_integer((json_int_t)p->bytes) : NULL, "user", user, "command",
@@ -344,15 +342,13 @@ want_group(void *args, const char *name)
 {
     struct want *w = args;
     char known[128] = "";
-    size_t at = 0;
 
     for (size_t i = 0; i < N_GROUPS; i++) {
         if (strcmp(groups[i].name, name) == 0) {
             w->groups[i] = w->any = 1;
             return 0;
         }
-        at += (size_t)snprintf(known + at, sizeof(known) - at, "%s%s", i > 0 ? " " : "",
-            groups[i].name);
+        (void)txt_add(known, sizeof(known), "%s%s", i > 0 ? " " : "", groups[i].name);
     }
     return fct_usage("doctor: unknown group '%s'; known: %s", name, known);
 }

@@ -260,7 +260,7 @@ check_procs(struct doc *d, struct gpu *g)
     struct doc_nvml_proc proc[N_PROC_MAX];
     unsigned n = list_procs(d, g, proc), n_other = 0;
     char text[3072] = "", pids[256] = "";
-    size_t at_pid = 0, k;
+    size_t k;
     json_t *list = json_array();
     const json_t *w;
 
@@ -278,9 +278,7 @@ check_procs(struct doc *d, struct gpu *g)
         if (strcmp(p.name, "fdd-worker") != 0 && !own)
             continue;
         g->n_worker++;
-        if (at_pid < sizeof(pids) - 16)
-            at_pid +=
-                (size_t)snprintf(pids + at_pid, sizeof(pids) - at_pid, " %u", proc[i].pid);
+        (void)txt_add(pids, sizeof(pids), " %u", proc[i].pid);
     }
     doc_add(d, n_other > 0 ? DOC_NOTE : DOC_OK, "held by",
         "%s" FIX "its memory is not the daemon's: end it, or lower "
@@ -372,22 +370,21 @@ check_clocks(struct doc *d, struct gpu *g)
     enum doc_state worst = DOC_OK;
     unsigned long long bits = 0;
     unsigned heat = 0;
-    char text[128] = "free";
-    size_t at = 0;
+    char text[128] = "";
 
     if (!ASK(throttle, g->dev, &bits))
         return;
     (void)ASK(temperature, g->dev, 0, &heat);
     for (size_t i = 0; i < sizeof(why) / sizeof(why[0]); i++)
         if ((bits & why[i].bit) != 0) {
-            at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%s",
-                at > 0 ? ", " : "held back by: ", why[i].text);
+            (void)txt_add(text, sizeof(text), "%s%s",
+                text[0] != '\0' ? ", " : "held back by: ", why[i].text);
             worst = why[i].state > worst ? why[i].state : worst;
         }
     doc_add(d, worst, "clocks",
         "%s%s%u C" FIX "nvidia-smi -q -i %u -d PERFORMANCE,POWER,TEMPERATURE; look at fans, "
         "air and power supply, or raise the limit: sudo nvidia-smi -i %u -pl WATTS",
-        text, at > 0 ? "; " : ", ", heat, g->i, g->i);
+        text[0] != '\0' ? text : "free", text[0] != '\0' ? "; " : ", ", heat, g->i, g->i);
     doc_data(d, "{s:I}", "reasons", (json_int_t)bits);
 }
 
@@ -431,7 +428,6 @@ static void
 check_peers(struct doc *d, const struct gpu *g, unsigned n)
 {
     char text[8192] = "";
-    size_t at = 0;
     unsigned missing = 0;
     json_t *rows, *row;
 
@@ -440,13 +436,12 @@ check_peers(struct doc *d, const struct gpu *g, unsigned n)
     rows = json_array();
     for (unsigned i = 0; i < n; i++) {
         row = json_array();
-        at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%2u:", i > 0 ? "\n" : "",
-            g[i].i);
+        (void)txt_add(text, sizeof(text), "%s%2u:", i > 0 ? "\n" : "", g[i].i);
         for (unsigned k = 0; k < n; k++) {
             const char *cell = i == k ? "-" : peer(d, &g[i], &g[k]);
 
             missing += strcmp(cell, "no") == 0;
-            at += (size_t)snprintf(text + at, sizeof(text) - at, " %3s", cell);
+            (void)txt_add(text, sizeof(text), " %3s", cell);
             json_array_append_new(row, json_string(cell));
         }
         json_array_append_new(rows, row);

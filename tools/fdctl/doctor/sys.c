@@ -164,12 +164,11 @@ check_cpu(struct doc *d, const char *cpuinfo, const char *flags)
         ? "avx2"
         : "generic";
     char model[128] = "", more[128] = "";
-    size_t at = 0;
 
     (void)txt_field(cpuinfo, "model name", model, sizeof(model));
     for (size_t i = 0; i < sizeof(unused) / sizeof(unused[0]); i++)
         if (has_flag(flags, unused[i]))
-            at += (size_t)snprintf(more + at, sizeof(more) - at, " %s", unused[i]);
+            (void)txt_add(more, sizeof(more), " %s", unused[i]);
     if (strcmp(d->machine, "x86_64") != 0) {
         doc_add(d, DOC_WARN, "processor",
             "%s: the CPU backend has its plain code only" FIX
