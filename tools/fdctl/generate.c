@@ -282,13 +282,9 @@ finish(struct gen *g, struct slot *s)
     for (unsigned i = 0; i < r->n_choices; i++)
         g->n_tokens += json_array_size(r->choices[i].ids);
     g->t_end = r->t_end;
-    if (r->t_first != 0) {
-        double t = (double)(r->t_first - r->t_submit) / 1e6;
-
-        g->ttft_sum += t;
-        g->ttft_max = t > g->ttft_max ? t : g->ttft_max;
-        g->n_ttft++;
-    }
+    g->ttft_sum += fct_ms(r->t_submit, r->t_first);
+    g->ttft_max = fmax(g->ttft_max, fct_ms(r->t_submit, r->t_first));
+    g->n_ttft += r->t_first != 0;
     if (g->exit_code == 0)
         g->exit_code = fct_exit_code(r->error.code);
     g->n_over++;
