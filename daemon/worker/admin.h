@@ -1,14 +1,14 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Answers to the gate's admin questions: JSON over a SOCK_SEQPACKET pair, a
- * thread of its own, which reads what is constant after "ready" and asks
- * the engine for snapshots of the rest.
+ * The admin thread: answers the gate's admin questions, JSON over a SOCK_SEQPACKET pair.
+ * It reads data that is constant after "ready" directly and asks the engine for snapshots
+ * of the rest.
  *
- * {"id": N, "cmd": C, ...} with C one of model, memory, program, profile,
- * requests, debug, ping; and cancel: the gate waits for an answer no more. It ends a profile that is running
- * and has no answer itself. An answer is one JSON object whose first member is the id, and a
- * newline, cut into messages of at most ADM_CHUNK bytes.
+ * {"id": N, "cmd": C, ...} with C one of model, memory, program, profile, requests,
+ * debug, ping; or cancel: the gate no longer waits for an answer. A cancel ends a running
+ * profile and is not answered. An answer is one JSON object whose first member is the id,
+ * then a newline, cut into messages of at most ADM_CHUNK bytes.
  */
 #ifndef FDD_DAEMON_WORKER_ADMIN_H
 #define FDD_DAEMON_WORKER_ADMIN_H
@@ -20,16 +20,18 @@
 struct worker;
 struct admin;
 
-/* Before "ready": what several GPUs can do, for rooflines. Measuring allocates and frees memory,
- * which can wait for a device whose collective waits for another one, so that nothing is
- * measured while they serve. One GPU, or the CPU, is measured when that is asked for. */
+/* Before "ready": measures the peak of a group of several GPUs, for roofline bounds.
+ * Measuring allocates and frees memory, which can block on a device whose collective
+ * waits for another device; so such a group is never measured while it serves. A single
+ * GPU, or the CPU, is measured on request instead. */
 void adm_measure(struct worker *w);
-/* NULL: no thread. w->pip must exist. */
+/* Starts the admin thread; NULL if that fails. w->pip must exist. */
 struct admin *adm_new(struct worker *w);
-/* Ends the thread. */
+/* Ends the thread. Returns NULL. */
 struct admin *adm_free(struct admin *a);
-/* One question to its answer: heap text ending in a newline, NULL: no
- * memory, or nothing to say. stop_fd: readable when the engine has ended; -1. */
+/* Answers one question (n bytes of text). Returns heap text that ends in a newline, or
+ * NULL: out of memory, or the question has no answer. stop_fd becomes readable when the
+ * engine has ended; -1: none. */
 char *adm_answer(struct worker *w, const char *text, size_t n, int stop_fd);
 
 #endif

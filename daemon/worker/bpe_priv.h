@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* What bpe.c fills and bpe_merge.c reads. */
+/* The internals that bpe.c fills and bpe_merge.c reads. */
 #ifndef FDD_DAEMON_WORKER_BPE_PRIV_H
 #define FDD_DAEMON_WORKER_BPE_PRIV_H
 
@@ -8,12 +8,12 @@
 
 #define BPE_NO_RANK    UINT32_MAX
 #define BPE_JOIN_LOG2  20
-#define BPE_CHAR_BYTES 4 /* of UTF-8 */
+#define BPE_CHAR_BYTES 4 /* of a UTF-8 character */
 
-/* What a byte of a pretoken starts as. */
+/* The tokens that a byte of a pretoken starts as. */
 struct bpe_byte {
     uint32_t id[2];
-    uint8_t n; /* 0: unknown */
+    uint8_t n; /* tokens in id; 0: unknown byte */
 };
 
 struct bpe_token {
@@ -23,7 +23,7 @@ struct bpe_token {
 };
 
 struct bpe_slot {
-    uint32_t id; /* + 1, 0: empty */
+    uint32_t id; /* token id + 1, 0: empty */
     uint32_t hash;
 };
 
@@ -37,13 +37,14 @@ struct bpe {
     uint32_t slot_mask;
     struct bpe_merge *merge; /* rank BPE_NO_RANK: empty */
     uint32_t merge_mask, n_merges, max_merges;
-    struct bpe_byte byte[256]; /* pretokens of bytes */
-    int32_t ascii[128];        /* pretokens of characters: ids, -1: none */
-    int32_t fallback[256];     /* of "<0xXX>" */
+    struct bpe_byte byte[256]; /* initial tokens, for pretokens of bytes */
+    int32_t ascii[128];        /* ids of ASCII characters, for pretokens of characters;
+                                  -1: none */
+    int32_t fallback[256];     /* ids of "<0xXX>", -1: none */
     bool all_fallback;
     /*
-     * Characters next to each other between which some merge can join, by a hash; NULL:
-     * no pretoken may be cut.
+     * Bit set, by a hash of two adjacent characters: some merge can join them. NULL: no
+     * pretoken may be cut.
      */
     uint64_t *join;
     struct bpe_opts opts;
@@ -56,7 +57,7 @@ bpe_pair_hash(uint32_t left, uint32_t right)
     return (uint32_t)(h >> 35);
 }
 
-/* The cell of two ids, or the empty one where it would stand. */
+/* The merge cell of (left, right), or the empty cell where it belongs. */
 static inline struct bpe_merge *
 bpe_merge_cell(const struct bpe *bpe, uint32_t left, uint32_t right)
 {
@@ -69,7 +70,7 @@ bpe_merge_cell(const struct bpe *bpe, uint32_t left, uint32_t right)
     }
 }
 
-/* The length of the character of valid UTF-8 that begins with this byte. */
+/* Bytes of the valid UTF-8 character that begins with this byte. */
 static inline unsigned
 bpe_char_len(uint8_t first)
 {

@@ -1,40 +1,39 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a worker that was taken over, by a model file or a request, cannot do.
- * Two seccomp filters for all threads of the process, each for good:
+ * Confines a worker that an attacker has taken over through a model file or a request.
+ * Two seccomp filters, for all threads of the process; neither can be removed:
  *
  *   CFN_LOAD   before the first byte of a model is read
  *   CFN_SERVE  after the last one, before the first request
  *
- * CFN_LOAD refuses: looking into other processes or taking from them (ptrace,
- * process_vm_readv, process_vm_writev, pidfd_getfd, kcmp, process_madvise,
- * process_mrelease, perf_event_open), signals to others (kill, tkill, tgkill,
- * rt_sigqueueinfo, rt_tgsigqueueinfo, pidfd_send_signal; those to itself work,
- * so that abort() and a panic do), others' resource limits (prlimit64), connect,
- * sockets other than UNIX ones, and new io_uring rings. CFN_SERVE also refuses
- * to use the rings that are there, and execve.
+ * CFN_LOAD refuses: access to other processes (ptrace, process_vm_readv,
+ * process_vm_writev, pidfd_getfd, kcmp, process_madvise, process_mrelease,
+ * perf_event_open), signals to other processes (kill, tkill, tgkill, rt_sigqueueinfo,
+ * rt_tgsigqueueinfo, pidfd_send_signal; signals to itself pass, which abort() and a panic
+ * need), resource limits of other processes (prlimit64), connect, sockets other than UNIX
+ * ones, and new io_uring rings. CFN_SERVE also refuses to use existing rings, and execve.
  *
- * A refused call fails with EPERM and the process goes on: drivers try calls
- * whose failure they are ready for, and an intruder gains nothing by staying
- * alive. connect fails with ENOENT, which is what the GPU's driver gets in
- * cuInit() where no MPS server runs; a worker cannot be a client of one. Calls of another
- * architecture's numbers, which no part of fdd makes, end the process.
- * The filter is a deny list, since the calls of the next driver are unknown; the
- * unit's filter stays in force, and the stricter answer wins. What it does not
- * stop: sendmsg() to a UNIX datagram socket whose path the worker may write,
- * files that the daemon's user may write, the device itself.
+ * A refused call fails with EPERM and the process continues: drivers try calls whose
+ * failure they can handle, and an intruder gains nothing by staying alive. connect fails
+ * with ENOENT, the error that the GPU's driver gets in cuInit() if no MPS server runs; so
+ * a worker cannot be a client of an MPS server. Calls with another architecture's numbers
+ * end the process; fdd makes none. The filter is a deny list, since the calls of the next
+ * driver are unknown; the systemd unit's filter stays in force, and the stricter result
+ * wins. It does not stop: sendmsg() to a UNIX datagram socket whose path the worker may
+ * write, files that the daemon's user may write, the device itself.
  *
- * io_uring makes system calls that no filter sees. The rings that read weights
- * are therefore made first, and each is restricted for good to IORING_OP_READ
- * (IORING_REGISTER_RESTRICTIONS, Linux 5.10; before that pread reads).
+ * io_uring performs operations that no seccomp filter sees. The rings that read weights
+ * are therefore created first, and each is restricted permanently to IORING_OP_READ
+ * (IORING_REGISTER_RESTRICTIONS, Linux 5.10; with an older kernel pread() reads the
+ * weights).
  *
- * The filter is written here and not by libseccomp: it is a list of numbers and
- * five argument tests, 60 lines, against one library more in each package and
- * in the bundle for machines without packages.
+ * The filter is written here and not by libseccomp: it is a list of numbers and five
+ * argument tests, 60 lines, which saves a library in each package and in the bundle for
+ * machines without packages.
  *
- * In builds for work on fdd itself (hdn_is_open()) the worker installs no filter:
- * profilers and leak checks inject what it refuses.
+ * In developer builds (hdn_is_open()) the worker installs no filter: profilers and leak
+ * checkers make the calls that it refuses.
  */
 #ifndef FDD_DAEMON_WORKER_CONFINE_H
 #define FDD_DAEMON_WORKER_CONFINE_H
@@ -43,20 +42,20 @@ struct io_uring;
 
 enum cfn_stage { CFN_LOAD, CFN_SERVE };
 
-/* Raise oom_score_adj over the gate's: short of memory, the kernel ends the worker,
- * which is started again, rather than the gate, which holds the requests. Raising
- * needs no privilege. Before hdn_no_dump(). */
+/* Raises oom_score_adj above the gate's: when memory runs out the kernel kills the
+ * worker, which is restarted, rather than the gate, which holds the requests. Raising
+ * needs no privilege. Call it before hdn_no_dump(). */
 void cfn_oom_raise(void);
 
-/* Install a stage's filter, in every thread. hdn_no_new_privs() was called. -errno,
- * -ENOSYS where no filter is known for this architecture. */
+/* Installs a stage's filter in every thread, after hdn_no_new_privs(). 0 or -errno;
+ * -ENOSYS: there is no filter for this architecture. */
 int cfn_filter(enum cfn_stage stage);
 
-/* A ring that can do nothing but read, and cannot be changed any more. -errno:
- * refused, or the kernel has no restrictions. */
+/* Opens a ring that can only read; this restriction is permanent. 0 or -errno: refused,
+ * or the kernel has no restrictions. */
 int cfn_ring_open(struct io_uring *ring, unsigned entries);
 
-/* Rings for n readers, or fewer; NULL and *ret_n 0 if there is none. */
+/* Rings for n readers, or for fewer (*ret_n); NULL and *ret_n 0 if none can be opened. */
 struct io_uring *cfn_rings_new(int n, unsigned entries, int *ret_n);
 struct io_uring *cfn_rings_free(struct io_uring *rings, int n);
 

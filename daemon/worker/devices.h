@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * The entries of device.list as devices of this machine. Nothing here opens a
- * device or takes memory of one.
+ * Maps the entries of device.list to devices of this machine. It opens no device and
+ * allocates none of its memory.
  */
 #ifndef FDD_DAEMON_WORKER_DEVICES_H
 #define FDD_DAEMON_WORKER_DEVICES_H
@@ -18,24 +18,24 @@
 
 struct dvc_dev {
     int32_t num;                         /* fdk_open_args.device */
-    char name[DVC_NAME], uuid[DVC_UUID]; /* "cuda:2", "cpu-0"; "": none */
+    char name[DVC_NAME], uuid[DVC_UUID]; /* name "cuda:2" or "cpu-0"; uuid "": none */
 };
 struct dvc {
     int32_t n;
     struct dvc_dev at[DVL_MAX]; /* in the order of the list */
-    int32_t apart[2]; /* dvc_cuda(): entries of the group of which one cannot reach the other's
-                         memory; the same ones: there are none */
+    int32_t apart[2]; /* set by dvc_cuda(): two entries of the group without peer access
+                         to each other's memory; equal: all have access */
 };
 
-/* What list (as written, for errors) means to the backend k, whose devices have UUIDs:
- * each is there, and none is listed twice. A list that names none: the first device.
- * 0 or -errno with one line in err. */
+/* Resolves l (list: its text, for errors) to devices of the backend k, which have UUIDs.
+ * Each must exist and none be listed twice. An empty list means the first device. 0 or
+ * -errno with one line in err. */
 int dvc_cuda(const struct dvl *l, const char *list, const struct fdk_ops *k,
     struct dvc *ret, char *err, size_t err_bytes);
-/* Refuse devices of the group that do not reach each other's memory: 0, or -ENOTSUP with one
- * line in err, which says what needs it. */
+/* Checks that the group's devices reach each other's memory. 0, or -ENOTSUP with one line
+ * in err; `what` names the parameter that needs it. */
 int dvc_together(const struct dvc *c, const char *what, char *err, size_t err_bytes);
-/* Virtual devices: as many as the list has, 1 where it is empty. */
+/* Virtual CPU devices: one per entry of the list, 1 if it is empty. */
 void dvc_cpu(const struct dvl *l, struct dvc *ret);
 
 #endif
