@@ -9,17 +9,16 @@
  *   out   records to the gate; QUE_STOP, QUE_ADD to the engine; QUE_FREED to
  *         ingress
  *
- * What is sent for a request, in this order: LNK_T_TOKENIZED, ACCEPTED,
- * PROMPT_IDS, PROMPT_TEXT; then for each token IDS, LOGPROBS, TOKEN_TEXT, TEXT
- * (or SPECIAL for IDS and TEXT); CHOICE_END per sample; one DONE or ERROR.
- * A prompt that is sent back goes in pieces, by turns with other long answers, and
- * the engine gets the request when all of it is sent. Where more samples are drawn
- * than returned the output comes, in pieces too, when all have ended. Between two
- * pieces a cancel or the deadline ends the request.
- * IDS and TEXT with nothing between them go as one TOKENS record if that fits a slot.
- * Text that may be the beginning of a stop string and the first bytes of an unfinished
- * character are held back. A stop string ends its sample here: later tokens are dropped
- * and the engine is told.
+ * The records of a request, in this order: LNK_T_TOKENIZED, ACCEPTED, PROMPT_IDS,
+ * PROMPT_TEXT; then for each token IDS, LOGPROBS, TOKEN_TEXT, TEXT (or SPECIAL for IDS
+ * and TEXT); CHOICE_END per sample; one DONE or ERROR. A prompt that is sent back goes in
+ * pieces, in turn with other long answers; the engine gets the request when all of its
+ * prompt is sent. If more samples are drawn than returned (best_of) the output is sent
+ * when all samples have ended, also in pieces. Between two pieces a cancel or the
+ * deadline ends the request. Adjacent IDS and TEXT records are merged into one TOKENS
+ * record if that fits a slot. Text that may begin a stop string, and the bytes of an
+ * unfinished character, are held back. A stop string ends its sample here: later tokens
+ * are dropped and the engine gets a QUE_STOP.
  *
  * Egress waits while the up ring is full; the gate always reads it.
  */
@@ -38,14 +37,14 @@ struct egr_cfg {
     struct lnk *lnk;
     struct que *q_ing;     /* from ingress */
     struct que *q_eng;     /* from the engine */
-    struct que *q_stop;    /* to the engine: as q_eng, and a slot per request */
-    struct que *q_freed;   /* to ingress, a slot per request at least */
+    struct que *q_stop;    /* to the engine: at least the slots of q_eng and one per
+                              request */
+    struct que *q_freed;   /* to ingress: at least a slot per request */
     const struct tok *tok; /* NULL: no text */
     const struct lnk_ready *ready;
     struct cnt_worker *cnt;
-    struct cnt_hist *hist; /* [CNT_H__N], or NULL */
-    void (*wait_room)(
-        void *arg); /* tests: what happens while the up ring is full; else NULL */
+    struct cnt_hist *hist;        /* [CNT_H__N], or NULL */
+    void (*wait_room)(void *arg); /* for tests: called while the up ring is full; else NULL */
     void *arg;
 };
 
@@ -56,16 +55,17 @@ struct egress {
     uint64_t now_ns;
     unsigned char *buf; /* [buf_bytes] text of one token */
     size_t buf_bytes;
-    int mute; /* records go to scratch, not to the ring */
+    int mute; /* 1: records are written to scratch, not to the ring */
     uint64_t scratch[FDP_REC_MAX_LEN / 8];
-    struct req *job_head, *job_tail; /* long answers in progress */
+    struct req *job_head, *job_tail; /* requests whose long answers are being sent, in
+                                        turn */
     pid_t parent;
     uint64_t n_terminal; /* DONE and ERROR records sent */
 };
 
 struct egress *egr_new(const struct egr_cfg *cfg); /* NULL: no memory */
 struct egress *egr_free(struct egress *g);
-/* Returns the work done. */
+/* Handles the queued messages. Returns nonzero if there was work. */
 int egr_poll(struct egress *g, uint64_t now_ns);
 int egr_pending(struct egress *g);
 

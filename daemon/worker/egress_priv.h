@@ -1,10 +1,10 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the files of egress offer one another, each to those behind it: egress_record.c,
- * egress_token.c (tokens of a sample), egress_best.c (best_of), egress_prompt.c (what of
- * the prompt is sent back), egress_answer.c (ends, and long answers by turns), egress.c
- * (messages).
+ * Internals of egress, in layers; each file may call those listed before it:
+ * egress_record.c, egress_token.c (tokens of a sample), egress_best.c (best_of),
+ * egress_prompt.c (a prompt that is sent back), egress_answer.c (ends, and long answers
+ * in turn), egress.c (messages).
  */
 #ifndef FDD_DAEMON_WORKER_EGRESS_PRIV_H
 #define FDD_DAEMON_WORKER_EGRESS_PRIV_H
@@ -15,93 +15,101 @@
 
 /* ---- egress_record.c ------------------------------------------------------------- */
 
-/* The up ring is full: wait for the gate. */
+/* The up ring is full: waits a moment for the gate. */
 void egr_wait_room(const struct egress *g);
 #define EGR_MAX_IDS (FDP_REC_MAX_LEN / 4)
-/* The payload of a record, to be filled before the next call; waits for room. */
+/* Claims a record and returns its payload, which must be filled before the next call.
+ * Waits for room. */
 void *egr_claim(struct egress *g, uint64_t id, unsigned type, unsigned sample,
     uint32_t position, size_t len);
 void egr_ids(struct egress *g, uint64_t id, unsigned type, unsigned sample,
     uint32_t position, const uint32_t *ids, uint32_t n);
-/* ERROR, as m tells it. */
+/* Sends ERROR, with the fields of m. */
 void egr_error(struct egress *g, uint64_t id, int32_t code, const struct que_msg *m);
-/* DONE. */
+/* Sends DONE. */
 void egr_done(struct egress *g, const struct req *r);
-/* The request goes back to ingress; nothing may touch it after. */
+/* Returns the request to ingress; it must not be used after this. */
 void egr_release(struct egress *g, struct req *r);
 
 /* ---- egress_token.c --------------------------------------------------------------- */
 
-/* Logprobs of one token: it, then its alternatives. n 0: none were asked for. */
+/* Logprobs of one token: its own, then those of its alternatives. n 0: none were
+ * requested. */
 #define EGR_MAX_LP (1 + FDP_MAX_LOGPROBS + FDP_MAX_LOGPROB_IDS)
 struct egr_lp {
     uint32_t n;
     struct fdp_logprob p[EGR_MAX_LP];
 };
-/* Those of the message at place at. */
+/* Reads the logprobs of the message at index at of q. */
 void egr_read_lp(struct que *q, uint32_t at, struct egr_lp *ret);
-/* The record of that type, and with FDP_F_TOKEN_TEXT the one behind it. */
+/* Sends the logprobs record of this type and, with FDP_F_TOKEN_TEXT, the TOKEN_TEXT
+ * record that follows it. */
 void egr_logprobs(struct egress *g, const struct req *r, unsigned type, unsigned shown,
     uint32_t position, const struct egr_lp *lp);
 
-/* Send all of a sample's text but the last keep bytes; quiet: count them only. */
+/* Sends a sample's pending text except its last keep bytes. quiet: counts the bytes
+ * without sending them. */
 void egr_text_send(struct egress *g, const struct req *r, unsigned sample, uint32_t keep,
     int quiet);
-/* Append; what overflows is sent, but for enough to cut a stop string off. */
+/* Appends n bytes to a sample's pending text. When the buffer is full its text is sent,
+ * except enough to remove a stop string later. */
 void egr_text_add(struct egress *g, const struct req *r, unsigned sample,
     const unsigned char *b, size_t n, int quiet);
 int egr_wants_text(const struct egress *g, const struct req *r);
-/* Output token at of a sample. */
+/* The id of a sample's output token number at. */
 uint32_t egr_out_id(const struct req *r, unsigned sample, uint32_t at);
-/* Go over the output that was delivered before; it may end the sample. */
+/* Replays output that was delivered before (PRIOR_IDS), unsent; this may end the
+ * sample. */
 void egr_prime(struct egress *g, struct req *r, unsigned sample);
-/* Do rules, a repetition or tokens apart look at each of its tokens? */
+/* Must each of its tokens be examined, for rules, repetition or FDP_F_ALONE? */
 int egr_looks_at_each(const struct req *r);
-/* The next token of a sample: its records, those of ids and text once due ids wait.
- * done is FDK_DONE_*. 1: it ends the sample, which is the caller's to close, as end of
- * its choice says. */
+/* Takes the next token of a sample and sends its records: ids and text only when `due`
+ * ids are pending. done: FDK_DONE_*. Returns 1 if the token ends the sample; the caller
+ * must then close it with its req_choice.end. */
 int egr_take(struct egress *g, struct req *r, unsigned sample, uint32_t id, int32_t done,
     const struct egr_lp *lp, uint32_t due);
-/* What is left of its text, then CHOICE_END. */
+/* Sends a sample's remaining text, then CHOICE_END. */
 void egr_close(struct egress *g, struct req *r, unsigned sample, struct fdp_choice_end end);
 
 /* ---- egress_best.c ---------------------------------------------------------------- */
 
-/* A token of a sample whose records are withheld. 1: a stop string or a repetition ended
- * it, and the engine does not know. */
+/* Takes a token of a sample whose records are withheld. Returns 1 if a stop string or a
+ * repetition ended the sample, so that the engine must be told. */
 int egr_hold(struct egress *g, struct req *r, unsigned sample, const struct que_msg *m,
     const struct egr_lp *lp);
-/* All have ended: which are returned, and in which order. */
+/* All samples have ended: ranks them and selects those to return. */
 void egr_best_begin(struct egress *g, struct req *r);
-/* The next tokens of those. 1: there are more. */
+/* Sends the next tokens of the selected samples. Returns 1 if there are more. */
 int egr_best_piece(struct egress *g, struct req *r);
-/* Those that are not sent, or not whole, end with an error. */
+/* Closes, with an error, selected samples that are not completely sent. */
 void egr_best_close(struct egress *g, struct req *r);
 
 /* ---- egress_prompt.c -------------------------------------------------------------- */
 
-/* Of a long answer per poll: ids, or bytes of text or of a file. */
+/* Limits of a long answer per poll: ids, or bytes of text or of a file. */
 #define EGR_JOB_IDS   4096u
 #define EGR_JOB_BYTES (4 * FDP_REC_MAX_LEN)
-/* The prompt of a request that wants it back: set the progress to its start. */
+/* Begins to send the prompt of a request that wants it back: initializes the progress. */
 void egr_prompt_begin(const struct egress *g, struct req *r);
-/* The next ids, or text. 1: there is more. */
+/* Sends the next ids or text of the prompt. Returns 1 if there is more. */
 int egr_prompt_piece(struct egress *g, struct req *r);
-/* The next ids. */
+/* Sends the next ids of the prompt. */
 void egr_prompt_ids(struct egress *g, struct req *r);
 
 /* ---- egress_answer.c -------------------------------------------------------------- */
 
-/* The answer of an op that needs no engine: now, or by turns. */
+/* Answers an op that needs no engine, immediately or in turns. */
 void egr_answer(struct egress *g, struct req *r);
-/* r has a long answer, to be sent by turns; its job_at is set. */
+/* Queues r, a request with a long answer, to be sent in turns; its job_at is set. */
 void egr_job_push(struct egress *g, struct req *r);
-/* All that comes before the output of r is sent. Where nothing is to run it ends. */
+/* Everything before the output of r is sent: begins the output. Ends r if nothing is left
+ * to run. */
 void egr_begin(struct egress *g, struct req *r);
-/* The engine has done with r, or there was nothing for it to do. */
+/* Ends r: the engine has finished with it, or it needed no engine. */
 void egr_end(struct egress *g, struct req *r, int32_t code, int32_t done);
-/* A piece of the long answer whose turn it is, where records of others do not have to
- * wait behind it for long; idle: there was nothing else to do. Returns the work done. */
+/* Sends a piece of the long answer whose turn it is, unless the up ring is so full that
+ * it would delay other requests. idle: there was no other work. Returns nonzero if there
+ * was work. */
 int egr_job(struct egress *g, int idle);
 
 #endif

@@ -1,23 +1,22 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is counted and traced of the engine's steps. The engine thread calls.
+ * Counters and traces of the engine's steps. Engine thread.
  */
 #ifndef FDD_DAEMON_WORKER_ENGINE_COUNT_H
 #define FDD_DAEMON_WORKER_ENGINE_COUNT_H
 
 #include "daemon/worker/engine.h"
 
-/* The time the device had nothing to do before a step although there was work. */
+/* How long the device was idle before this step although there was work. */
 uint64_t eng_gap(const struct engine *e, const struct bat_rec *rec, uint64_t begin_ns);
-/* A step is with the device: what its trace knows by now. */
+/* A step was launched: writes its trace with the values known so far. */
 void eng_trace_launch(struct engine *e, struct bat_rec *rec, int32_t n_copy, int graph);
-/* A step is over. */
+/* A step is collected: updates counters and completes its trace. */
 void eng_count(struct engine *e, struct bat_rec *rec, uint64_t begin_ns, uint64_t end_ns);
-/* What is there now: requests, blocks, steps on their way. */
+/* Sets the gauges: requests, blocks, launched steps. */
 void eng_gauges(struct engine *e);
-/* What the target for the time between tokens is, as soon as and whenever step times
- * are known. */
+/* Publishes the ITL target, and logs an automatic one once step times are known. */
 void eng_tell_target(struct engine *e);
 
 #endif

@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 /*
  * The model's files that clients may read (libclient/tbl/files.h): read once while the
- * model loads, kept in memory, constant after. Every thread may use them.
+ * model loads, then kept in memory and constant. Any thread may use them.
  */
 #ifndef FDD_DAEMON_WORKER_FILES_H
 #define FDD_DAEMON_WORKER_FILES_H
@@ -14,7 +14,7 @@
 
 struct tok;
 
-/* Of one file, and of the vocabulary; what is larger is not kept. */
+/* Size limits of one file, and of the vocabulary; larger ones are not kept. */
 #define FIL_MAX_BYTES ((size_t)8 << 20)
 #define FIL_MAX_VOCAB ((size_t)32 << 20)
 
@@ -27,10 +27,10 @@ enum fil_id {
 
 struct fil_file {
     const char *name;
-    unsigned char *bytes; /* NULL: there is none, or it is too large */
+    unsigned char *bytes; /* NULL: there is no such file, or it is too large */
     size_t n;
-    size_t too_large; /* its bytes where it is */
-    size_t limit;     /* of what is kept */
+    size_t too_large; /* its size if it is too large, else 0 */
+    size_t limit;     /* largest size that is kept */
 };
 
 struct files {
@@ -39,14 +39,14 @@ struct files {
     struct fil_file f[FIL__N];
 };
 
-/* What the folder of the model has, and of the tokenizer's (a folder or its
- * tokenizer.json) what goes with a tokenizer; "": none. tok, with its model of vocab ids,
- * may be NULL. A file that is there and cannot be kept is logged. -ENOMEM. */
+/* Reads the files of the model's folder and the tokenizer's files from tok_path (a
+ * folder, or its tokenizer.json); "": none. tok may be NULL; vocab is the model's number
+ * of ids. A file that exists but cannot be kept is logged. 0 or -ENOMEM. */
 int fil_load(const char *model_dir, const char *tok_path, const struct tok *tok,
     int32_t vocab, struct files **ret);
 /* Accepts NULL, returns NULL. */
 struct files *fil_free(struct files *fs);
-/* By its name, which ends with no NUL; NULL: no such name. */
+/* Finds a file by its name of n bytes (not NUL-terminated); NULL: no such name. */
 const struct fil_file *fil_find(const struct files *fs, const char *name, size_t n);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Insides of the block pool: kvcache.c, kvcache_prefix.c, kvcache_setup.c and
+ * Internals of the block pool: kvcache.c, kvcache_prefix.c, kvcache_setup.c and
  * kvcache_check.c.
  */
 #ifndef FDD_DAEMON_WORKER_KVCACHE_PRIV_H
@@ -11,29 +11,29 @@
 
 #include "daemon/worker/kvcache.h"
 
-/* Deferred blocks lie in lists by their epoch modulo this; more than the
- * steps under way, so that a list has one epoch only and stays sorted. */
+/* Deferred blocks are in lists by their epoch modulo this. It is more than the launched
+ * steps, so that each list holds one epoch only and stays sorted. */
 #define KV_N_DEFER 16
 
 enum kv_where {
     KV_FREE,
     KV_HELD,
-    KV_DEFERRED, /* with its epoch collected: free or idle, kv_where() */
+    KV_DEFERRED, /* once its epoch is collected it counts as free or idle: kv_where() */
     KV_IDLE,
     KV_HOST_FREE,
     KV_HOST_USED,
-    KV_HOST_WANTED /* in no list: the source of an attach under way */
+    KV_HOST_WANTED /* in no list: source of an attach in progress */
 };
 
-/* A device block, or behind those a host block; numbers count through. */
+/* A device block; host blocks follow, with consecutive numbers. */
 struct kv_block {
-    struct kv_hash h;   /* {0, 0}: not known */
+    struct kv_hash h;   /* what it is indexed by; {0, 0}: not indexed */
     uint64_t epoch;     /* last step that may touch it */
-    int32_t prev, next; /* in the list of its state, -1 */
-    int32_t chain;      /* next of its bucket, -1 */
+    int32_t prev, next; /* in the list of its state, -1: none */
+    int32_t chain;      /* next block of its hash bucket, -1: none */
     int32_t ref;
-    uint32_t batch; /* batch of copy commands in which it was allocated; of a host
-                                block: in which it was copied from */
+    uint32_t batch; /* number of the batch of copy commands in which it was allocated; of
+                       a host block: in which it was last read */
     uint8_t where;
 } __attribute__((aligned(64)));
 
@@ -41,7 +41,7 @@ struct kv_list {
     int32_t head, tail, n;
 };
 
-/* A table given up: its next n blocks in the queue. */
+/* A table given back: the next n blocks of the pending ring. */
 struct kv_given {
     uint64_t epoch;
     int32_t n;
@@ -49,34 +49,39 @@ struct kv_given {
 
 struct kv_index {
     struct kv_list free, idle, host_free, host_used;
-    struct kv_list defer[2][KV_N_DEFER]; /* without and with a name */
-    int32_t *dev, *host;                 /* buckets: first block, -1 */
+    struct kv_list defer[2][KV_N_DEFER]; /* [0]: not indexed, [1]: indexed */
+    int32_t *dev, *host;                 /* hash buckets: first block, -1: none */
     uint32_t dev_mask, host_mask;
-    uint32_t batch;         /* counts kv_copied() */
-    struct kv_hash *copied; /* [max_copy] what each command moves */
-    int32_t *save;          /* [max_save] commands to the host, oldest from save_at on */
-    int32_t n_save, max_save, save_at; /* the other commands are for copies back */
-    int32_t *pending; /* [max_pending] ring of n_pending blocks, pending_free */
+    uint32_t batch;         /* number of the current batch of copy commands: kv_copied()
+                               increments it */
+    struct kv_hash *copied; /* [max_copy] hash of the block that each command copies */
+    int32_t *save;          /* [max_save] ring of commands that copy to the host, oldest
+                               at save_at */
+    int32_t n_save, max_save, save_at; /* commands beyond max_save are for copies back */
+    int32_t *pending; /* [max_pending] ring of the n_pending blocks to be freed, oldest at
+                         pending_at */
     int32_t max_pending, pending_at;
-    struct kv_given *given; /* [n_slot * n_group] ring: the tables they were in */
+    struct kv_given *given; /* [n_slot * n_group] ring: the tables that these blocks were
+                               in */
     int32_t n_given, given_at;
-    int32_t quota;      /* max_drop, less the blocks freed since */
-    int32_t *mark, *at; /* [n_block + n_host] kv_check()'s */
+    int32_t quota;      /* blocks that kv_drop() may still free until the next
+                           kv_collect() */
+    int32_t *mark, *at; /* [n_block + n_host] for kv_check() */
 };
 
-/* How far ahead buckets and blocks of a big pool are fetched: they are not in the
- * processor's cache. */
+/* How many entries ahead hash buckets and blocks are prefetched: in a big pool they are
+ * not in the processor's cache. */
 #define KV_AHEAD 8
 
-/* Put b into l behind after; after < 0: first. */
+/* Puts b into l after block after; after < 0: at the front. */
 void kv_link_after(struct kv *kv, struct kv_list *l, int32_t after, int32_t b);
-/* A group's leading places of a slot that are empty. */
+/* Number of leading empty places in a group's table of a slot. */
 static inline int32_t *
 kv_empty(const struct kv *kv, int32_t slot, int32_t group)
 {
     return &kv->empty[(size_t)slot * (size_t)kv->n_group + (size_t)group];
 }
-/* What the group's block with the tokens of hash h is known by. */
+/* The hash by which the group's block with the tokens of h is indexed. */
 static inline struct kv_hash
 kv_name(const struct kv_hash *h, int32_t group)
 {
@@ -92,21 +97,24 @@ kv_same(const struct kv_hash *x, const struct kv_hash *y)
 {
     return x->a == y->a && x->b == y->b;
 }
-/* A block gets a name; its list is the caller's. */
+/* Indexes block b by h. The caller moves it to the right list. */
 void kv_index_block(struct kv *kv, int32_t b, const struct kv_hash *h);
-/* Queue a copy of what is known by h. host: as blocks count through. */
+/* Queues a copy of the block indexed by h. host: number of the host block, counted after
+ * the device blocks. */
 void
 kv_command(struct kv *kv, int32_t dev, int32_t host, int to_host, const struct kv_hash *h);
-/* A holder less. */
+/* Removes a holder of b. */
 void kv_unref(struct kv *kv, int32_t b, uint64_t last_epoch);
-/* Into the list of its epoch, which is sorted. */
+/* Puts b into the list of its epoch, sorted. */
 void kv_defer(struct kv *kv, int32_t b);
-/* A block with ref 1 and no name, -1: none. Copy commands beyond n_keep may be used. */
+/* Allocates a block, with one holder and not indexed, evicting one if needed; -1: none.
+ * An eviction leaves n_keep copy commands unused. */
 int32_t kv_take(struct kv *kv, int32_t n_keep);
 
-/* ---- on every path ------------------------------------------------------------------ */
+/* ---- used on every path
+ * -------------------------------------------------------------- */
 
-/* The list a deferred block is in, by its epoch. */
+/* The list of a deferred block, by its epoch. */
 static inline struct kv_list *
 kv_defer_list(const struct kv *kv, int32_t b)
 {
@@ -115,7 +123,8 @@ kv_defer_list(const struct kv *kv, int32_t b)
     return &kv->index->defer[kv_is_known(k)][k->epoch % KV_N_DEFER];
 }
 
-/* Its state: whole lists change theirs without a look at their blocks. */
+/* The state of a block. Lists are moved as a whole without updating their blocks, so that
+ * `where` may be outdated. */
 static inline enum kv_where
 kv_where(const struct kv *kv, int32_t b)
 {
@@ -134,7 +143,7 @@ kv_find_in(const struct kv *kv, int32_t b, const struct kv_hash *h)
     return b;
 }
 
-/* The block known by that name on the device, on the host; -1. */
+/* The block indexed by h on the device, or on the host; -1: none. */
 static inline int32_t
 kv_find_dev(const struct kv *kv, const struct kv_hash *h)
 {
@@ -174,7 +183,7 @@ kv_bucket(const struct kv *kv, int32_t b, const struct kv_hash *h)
     return b < kv->n_block ? &ix->dev[h->a & ix->dev_mask] : &ix->host[h->a & ix->host_mask];
 }
 
-/* A block loses its name. */
+/* Unindexes a block. */
 static inline void
 kv_unindex(struct kv *kv, int32_t b)
 {
@@ -188,7 +197,7 @@ kv_unindex(struct kv *kv, int32_t b)
     k->h = (struct kv_hash){ 0 };
 }
 
-/* A holder more. */
+/* Adds a holder to a block. */
 static inline void
 kv_ref(struct kv *kv, int32_t b)
 {
