@@ -84,7 +84,7 @@ adm_hex(const uint8_t digest[32], char ret[65])
         (void)snprintf(ret + (size_t)i * 2, 3, "%02x", digest[i]);
 }
 
-/* What is taken for what a request does not set, and who says so. */
+/* Values of parameters that a request does not set, and their source. */
 static json_t *
 adm_sampling(const struct worker *w)
 {
@@ -146,7 +146,7 @@ adm_model(struct worker *w)
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/* Bytes of a row that hold something now. */
+/* Bytes of a plan row that are in use now. */
 static uint64_t
 adm_in_use(const struct mpl *m, const struct mpl_row *r, const struct cnt_worker *c)
 {
@@ -157,7 +157,7 @@ adm_in_use(const struct mpl *m, const struct mpl_row *r, const struct cnt_worker
     return (cnt_get(&c->kv_blocks_used) + cnt_get(&c->kv_blocks_cached)) * m->block_bytes;
 }
 
-/* The ranks, in order. Each has all that is planned for a device. */
+/* The ranks, in order. The plan's device bytes are the same for each. */
 static json_t *
 adm_devices(const struct worker *w)
 {
@@ -258,7 +258,7 @@ adm_requests(struct worker *w)
     return o;
 }
 
-/* The answer may come too late: the process ends with the step. */
+/* The answer may not arrive: the process ends with that step. */
 static json_t *
 adm_fault(const struct worker *w, const json_t *q)
 {
@@ -335,7 +335,8 @@ adm_answer(struct worker *w, const char *text, size_t n, int stop_fd)
     id = json_object_get(q, "id");
     if (o != NULL && json_object_get(o, "ok") == NULL)
         (void)json_object_set_new(o, "ok", json_true());
-    if (o != NULL && id != NULL) { /* first: the gate passes the rest on as it is */
+    if (o != NULL && id != NULL) { /* first member: the gate passes the rest on
+                                      unchanged */
         r = json_pack("{s:O}", "id", id);
         (void)json_object_update(r, o);
     }

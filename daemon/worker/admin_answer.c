@@ -68,8 +68,8 @@ adm_op_weights(const struct mdl_program *p, const struct mdl_op *op)
     return a;
 }
 
-/* What the operation's numbers are held in, for the device's peak. Narrower ones
- * are widened before they are multiplied. */
+/* The type for which the device's peak counts. Narrower types are converted before the
+ * product. */
 static enum fdk_dtype
 adm_flop_dtype(const struct worker *w, const struct mdl_op *op)
 {
@@ -82,7 +82,7 @@ adm_flop_dtype(const struct worker *w, const struct mdl_op *op)
     return t == FDK_F32 || t == FDK_F16 ? t : FDK_BF16;
 }
 
-/* Bytes that come from other ranks. */
+/* Bytes that the operation reads from other ranks. */
 static double
 adm_link_bytes(const struct worker *w, const struct mdl_op *op, const struct adm_shape *s)
 {
@@ -110,7 +110,7 @@ adm_op_cost(const struct worker *w, int32_t i, const struct adm_shape *s,
     if (op->w >= 0 && w->wp != NULL)
         elt = wts_elt_bytes(w->wp, op->w);
     if (op->kind == MDL_OP_ATTENTION) {
-        /* rows of different lengths, and tokens that see a part of theirs */
+        /* rows differ in length; tokens of a prompt read only a part of their row */
         rows = s->row > 0 ? s->row : 1;
         mdl_op_cost(w->prog, op, s->tok, rows, s->ctx / rows, elt, kv, act, &bytes, &unused);
         if (op->tail == MDL_TAIL_OUTPUTS)
@@ -140,7 +140,7 @@ adm_op(const struct worker *w, int32_t i, const struct adm_shape *s, const struc
     adm_set(o, "kind", json_string(mdl_op_name(op->kind)));
     adm_set(o, "layer", json_integer(op->layer));
     adm_set(o, "N", json_integer(op->N));
-    /* of sampling it is how far rows of logits are apart */
+    /* for sampling, K is the stride of logit rows */
     adm_set(o, "K", json_integer(op->kind == MDL_OP_SAMPLE ? 0 : op->K));
     adm_set(o, "weights", adm_op_weights(w->prog, op));
     adm_set(o, "bytes", json_real(bytes));
@@ -151,7 +151,7 @@ adm_op(const struct worker *w, int32_t i, const struct adm_shape *s, const struc
     return roofline_ns;
 }
 
-/* What comes from another rank's memory a second: kept as long as the process. */
+/* Bandwidth from another rank's memory; measured once per process. */
 static void
 adm_link(struct worker *w, int remeasure, const struct peak *c)
 {

@@ -34,7 +34,7 @@ adm_fail(const char *error, const char *fix)
     return json_pack("{s:b, s:s, s:s}", "ok", 0, "error", error, "fix", fix);
 }
 
-/* NULL, or the error. */
+/* Reads an optional integer of the question. Returns NULL, or the error as an answer. */
 static json_t *
 adm_take(const json_t *q, const char *key, int64_t least, int64_t most, int64_t *ret)
 {
@@ -80,7 +80,8 @@ adm_take_all(const struct worker *w, const json_t *q, struct adm_ask *a)
 
 /* ---- measuring ------------------------------------------------------------------------------ */
 
-/* The thread that says so has seen the engine end: after the read, so has this one. */
+/* The thread that wrote to stop_fd has seen the engine end. Reading synchronizes with it;
+ * the value is written back for adm_main(). */
 static void
 adm_see_end(int stop_fd)
 {
@@ -91,8 +92,9 @@ adm_see_end(int stop_fd)
         log_error("worker: the admin thread cannot be told to end");
 }
 
-/* Until the engine gives p back. 0, or -ECANCELED: the engine has ended. Whatever
- * the gate sends meanwhile says that the answer is not wanted any more. */
+/* Waits until the engine gives p back. Returns 0, or -ECANCELED if the engine has ended.
+ * Any message from the gate meanwhile means that the answer is no longer wanted, and
+ * stops the profile. */
 static int
 adm_await(struct worker *w, struct prf *p, int64_t within_ms, int stop_fd)
 {
@@ -146,7 +148,7 @@ adm_steps_json(const struct prf_steps *s)
     return o;
 }
 
-/* A line that is no operation, but in each step. */
+/* Describes a line that is not an operation, but is in each step. */
 static void
 adm_other(json_t *o, int32_t k)
 {
@@ -184,7 +186,7 @@ adm_lines(const struct worker *w, const struct prf *p, const struct peak *c,
         json_t *o = json_object();
         double roofline_ns = 0, us = (double)l->sum_ns / n / 1e3;
 
-        /* an operation of a tail that some steps did not have */
+        /* scaled, since steps without this tail did not run it */
         if (i < w->prog->n_op)
             roofline_ns = adm_op(w, i, &sh, c, o) * l->n / n;
         else
@@ -202,7 +204,8 @@ adm_lines(const struct worker *w, const struct prf *p, const struct peak *c,
     return a;
 }
 
-/* How much more the rank with most to compute has than the one with least, of the most. */
+/* Computing time of the busiest rank minus that of the least busy one, as a fraction of
+ * the former. */
 static double
 adm_imbalance(const struct prf *p)
 {
@@ -217,7 +220,7 @@ adm_imbalance(const struct prf *p)
     return most > 0 ? (double)(most - least) / (double)most : 0;
 }
 
-/* Of several ranks what each does in a measured step. */
+/* With several ranks: each rank's times in a measured step. */
 static void
 adm_ranks(const struct prf *p, json_t *o)
 {

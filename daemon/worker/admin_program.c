@@ -15,12 +15,12 @@
 
 /* ---- launches of a padded size ------------------------------------------------------------- */
 
-/* Launches of one step that are alike: the same kernels for operations of the same shape. */
+/* Equal launches of a step: the same kernels, for operations of the same shape. */
 struct adm_group {
     const struct run_form *f;
     struct fdk_launch l; /* the first */
     int32_t times;
-    double bytes, roofline_ns; /* of all */
+    double bytes, roofline_ns; /* sums over all launches */
 };
 struct adm_list {
     struct run_pad pad;
@@ -39,7 +39,7 @@ adm_kernels(const struct adm_list *a, const struct adm_group *g)
     return fdk_launch_kernels(g->f->bound, &s, &g->l);
 }
 
-/* Bytes and roofline bound of a launch: those of its operations. */
+/* Adds a launch's bytes and roofline bound: the sums over its operations. */
 static void
 adm_launch_cost(const struct worker *w, const struct adm_list *a, const struct peak *c,
     struct adm_group *g)
@@ -86,8 +86,8 @@ adm_group_add(const struct worker *w, struct adm_list *a, const struct adm_group
     a->g[i].roofline_ns += g->roofline_ns;
 }
 
-/* What the step launches, alike ones together. split: it is a copy's share of a divided one.
- * 0 or -1: no memory. */
+/* Lists the launches of a step, equal ones grouped. split: the step is a copy's share of
+ * a divided one. Returns 0, or -1 without memory. */
 static int
 adm_list(const struct worker *w, int32_t T, int32_t O, int split,
     const struct adm_shape *sh, const struct peak *c, struct adm_list *ret)
@@ -122,7 +122,8 @@ adm_list(const struct worker *w, int32_t T, int32_t O, int split,
     return 0;
 }
 
-/* Its operations, such as "gemm silu_mul"; of more than one layer how many. */
+/* Writes the launch's operations, such as "gemm silu_mul"; for several layers, those of
+ * the first and the number of layers. */
 static void
 adm_group_ops(const struct worker *w, const struct adm_group *g, char *ret)
 {
@@ -161,7 +162,8 @@ adm_group_weight(const struct worker *w, const struct adm_group *g, json_t *o)
     }
 }
 
-/* What would be computed faster, of an operation by itself that a slow kernel takes. */
+/* For an operation launched separately on a slow kernel: writes what would make it
+ * faster. */
 static void
 adm_group_slow(const struct worker *w, const struct adm_list *a,
     const struct adm_group *g, json_t *o)
@@ -213,14 +215,15 @@ adm_same(const json_t *a, const json_t *b)
     for (size_t i = 0; i < sizeof(key) / sizeof(key[0]); i++) {
         const json_t *x = json_object_get(a, key[i]), *y = json_object_get(b, key[i]);
 
-        if ((x != NULL || y != NULL) && !json_equal(x, y)) /* NULL equals nothing there */
+        if ((x != NULL || y != NULL) && !json_equal(x, y)) /* json_equal() is 0 if one is
+                                                              NULL */
             return 0;
     }
     return 1;
 }
 
-/* The n last of all are the launches of a smaller size: are b's n the same? Then they become
- * b's, from that size on. */
+/* If the last n launches of all, those of a smaller size, equal the n launches of b,
+ * replaces them by b's with the smaller size's least_tokens. Returns whether it did. */
 static int
 adm_merge(json_t *all, const json_t *b)
 {
@@ -242,7 +245,7 @@ adm_merge(json_t *all, const json_t *b)
     return 1;
 }
 
-/* Rows of kv tokens each. */
+/* The shape of rows of kv tokens each. */
 static struct adm_shape
 adm_shape_of(double tok, double row, double out, double kv)
 {
@@ -268,9 +271,9 @@ adm_size(struct worker *w, int32_t T, int32_t O, int split, double kv,
     free(a.g);
 }
 
-/* Launches of every size of the capture list that the worker began with and of the largest
- * step: with as many outputs as there may be, then with few; and of a copy's share of the largest
- * step. Sizes that launch the same are one. */
+/* Launches of every size of the initial capture list and of the largest step: with the
+ * most outputs, then with few; and of a copy's share of the largest step. Sizes with the
+ * same launches are merged. */
 static json_t *
 adm_launches(struct worker *w, double kv, const struct peak *c)
 {
@@ -290,7 +293,7 @@ adm_launches(struct worker *w, double kv, const struct peak *c)
     return all;
 }
 
-/* Sizes that everybody knows, as they are padded, and the largest step without a graph. */
+/* Common sizes, padded, and the largest step without a graph. */
 static json_t *
 adm_sizes(struct worker *w, double kv, const struct peak *c)
 {

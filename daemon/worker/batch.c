@@ -18,7 +18,7 @@ bat_pad_rows(const struct bat_dims *d, int32_t T_pad)
 {
     int32_t S = d->S, more = 0;
 
-    /* a divided row is two of a copy's */
+    /* a divided row is two rows in a copy's plan */
     if (d->n_copy > 1)
         more = d->T / (d->min_split > 1 ? d->min_split : 1);
     S += more < S ? more : S;
@@ -111,7 +111,7 @@ bat_view(const struct bat_dims *d, int32_t T_pad, void *base, int32_t group,
 int32_t
 bat_table_at(const struct bat_dims *d, int32_t group, int32_t slot)
 {
-    return (group * (d->S + 1) + slot) * d->stride; /* with the dummy row's */
+    return (group * (d->S + 1) + slot) * d->stride; /* + 1: the dummy row's table */
 }
 
 struct bat *
@@ -139,7 +139,7 @@ bat_free(struct bat *b)
     return NULL;
 }
 
-/* Host pointers into a plan. */
+/* Host pointers to the arrays of a plan. */
 struct bat_at {
     int32_t *counts, *q_start, *kv_len, *state, *out_at, *ids, *pos, *slot_map, *row;
     struct fdk_out *out;
@@ -242,7 +242,7 @@ bat_tokens(struct bat_rec *rec, const struct bat_at *a, const struct kv *kv,
     rec->n_tok = t;
 }
 
-/* How much of the slot's table the device has. */
+/* How many entries of the slot's tables the device has. */
 static int32_t
 bat_sent(const struct bat *b, const struct seq *s)
 {
@@ -251,7 +251,8 @@ bat_sent(const struct bat *b, const struct seq *s)
     return sh->generation == s->generation ? sh->n : 0;
 }
 
-/* Row r of q_len tokens of a prompt, or of one generated token. */
+/* Records whether row r is divided: q_len tokens of a prompt, or (decode) one generated
+ * token. */
 static void
 bat_mark_split(const struct bat *b, struct bat_rec *rec, int32_t r, int32_t q_len,
     int decode)
@@ -262,7 +263,7 @@ bat_mark_split(const struct bat *b, struct bat_rec *rec, int32_t r, int32_t q_le
     rec->n_split += rec->split[r];
 }
 
-/* Of a divided step the copies' share is padded: bat_copies_pad(). */
+/* A divided step itself is not padded: bat_copies_pad() pads the copies' shares. */
 static void
 bat_pad_to(const struct bat *b, struct bat_rec *rec, int32_t n_tok)
 {
@@ -272,7 +273,7 @@ bat_pad_to(const struct bat *b, struct bat_rec *rec, int32_t n_tok)
     rec->T_pad = T_pad > 0 ? T_pad : n_tok;
 }
 
-/* Sizes first: padding and the place of the updates follow from them. */
+/* Computes sizes first, since padding and the offset of the updates depend on them. */
 static void
 bat_size(struct bat *b, const struct sch_step *st, const struct kv *kv, struct bat_rec *rec)
 {
@@ -364,7 +365,7 @@ bat_padding(const struct bat_dims *d, int32_t T_pad, int32_t n_tok, int32_t n_ro
     }
 }
 
-/* The largest copy's tokens, so that all launch the same shapes. */
+/* Pads all copies to the largest copy's tokens, so that all launch the same shapes. */
 static void
 bat_copies_pad(const struct bat *b, struct bat_rec *rec, const int32_t *q_start)
 {
@@ -442,17 +443,18 @@ bat_share(int32_t len, int32_t p, int32_t n_copy)
     return n;
 }
 
-/* A copy's plan while it is made. */
+/* State while a copy's plan is made. */
 struct bat_cut {
     const struct bat_dims *d;
     const struct bat_rec *rec;
     struct bat_copy *c;
     struct bat_at from, to;
     int32_t p;
-    int32_t o; /* the step's next output */
+    int32_t o; /* index of the step's next output */
 };
 
-/* Outputs of tokens [first, end) of row r, whose first one there is the copy's token t. */
+/* Copies the outputs of the step's tokens [first, end) to row r of the copy. Token
+ * `first` is the copy's token t. */
 static void
 bat_cut_outs(struct bat_cut *k, int32_t r, int32_t first, int32_t end, int32_t t)
 {
@@ -468,8 +470,8 @@ bat_cut_outs(struct bat_cut *k, int32_t r, int32_t first, int32_t end, int32_t t
     }
 }
 
-/* Tokens [first, end) of the step's row r as a row of the copy's. with_outs: its outputs are
- * this copy's. */
+/* Adds tokens [first, end) of the step's row r as a row of the copy. with_outs: this copy
+ * computes their outputs. */
 static void
 bat_cut_row(struct bat_cut *k, int32_t r, int32_t first, int32_t end, int with_outs)
 {
@@ -494,7 +496,7 @@ bat_cut_row(struct bat_cut *k, int32_t r, int32_t first, int32_t end, int with_o
     k->c->n_row++;
 }
 
-/* Rows that all copies compute; copy 0 has their outputs. */
+/* Adds the undivided rows, which all copies compute; copy 0 has their outputs. */
 static void
 bat_cut_whole(struct bat_cut *k)
 {
@@ -582,7 +584,7 @@ bat_synth_at(const struct bat_dims *d, const struct bat_synth *m, int32_t group,
     return ((size_t)group * (size_t)bat_synth_rows(m) + (size_t)r) * (size_t)d->stride;
 }
 
-/* Greedy, without end. */
+/* Uploads a row that samples greedily and never ends. */
 static void
 bat_synth_fresh(struct bat *b, const struct bat_synth *m, struct bat_rec *rec,
     const struct bat_at *a, int32_t r)

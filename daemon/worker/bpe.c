@@ -12,7 +12,7 @@
 
 #define BPE_MAGIC  0x42504531u
 #define BPE_ABSENT UINT16_MAX
-#define BPE_AHEAD  16u /* merges fetched before they are entered */
+#define BPE_AHEAD  16u /* merges whose cells are prefetched ahead */
 
 uint32_t
 bpe_byte_to_char(uint8_t byte)
@@ -38,7 +38,7 @@ bpe_char_to_byte(uint32_t cp)
     return cp == 256 + 67 ? 173 : -1;
 }
 
-/* The power of two that holds n entries at a load of two thirds at most. */
+/* The power of two that holds n entries at a load of at most two thirds. */
 static uint32_t
 bpe_table_size(uint32_t n)
 {
@@ -107,7 +107,7 @@ bpe_free(struct bpe *bpe)
     return NULL;
 }
 
-/* The slot of a vocabulary entry, or the empty one where it would stand. */
+/* The slot of a vocabulary entry, or the empty slot where it belongs. */
 static struct bpe_slot *
 bpe_slot(const struct bpe *bpe, const uint8_t *bytes, size_t n, unsigned raw, uint32_t hash)
 {
@@ -314,7 +314,7 @@ bpe_seal_byte(struct bpe *bpe, unsigned b)
     }
     if (!bpe->opts.byte_fallback)
         return;
-    /* The fallback spells the bytes of the character that stands for b. */
+    /* The fallback spells the bytes of the character that represents b. */
     n = cp < 0x80 ? 1 : 2;
     utf8[0] = (uint8_t)(n == 1 ? cp : 0xc0 | cp >> 6);
     utf8[1] = (uint8_t)(0x80 | (cp & 0x3f));
@@ -337,7 +337,7 @@ bpe_char_at(const uint8_t *s)
     return v;
 }
 
-/* The place of two characters in bpe->join; ASCII stands together. */
+/* The bit of two characters in bpe->join; ASCII needs no hash. */
 static uint32_t
 bpe_join_bit(uint32_t left, uint32_t right)
 {
@@ -346,7 +346,7 @@ bpe_join_bit(uint32_t left, uint32_t right)
     return bpe_pair_hash(left, right) & ((1u << BPE_JOIN_LOG2) - 1);
 }
 
-/* Whether the token stands for what the vocabulary does not have. */
+/* Does the token represent text that the vocabulary lacks? */
 static bool
 bpe_is_stand_in(const struct bpe *bpe, uint32_t id)
 {
@@ -356,9 +356,9 @@ bpe_is_stand_in(const struct bpe *bpe, uint32_t id)
 }
 
 /*
- * Notes between which characters merges join. Tokens that stand for what the
- * vocabulary does not have are no text: where they take part in merges, no
- * pretoken is cut.
+ * Records which adjacent characters merges can join. Tokens that represent text that the
+ * vocabulary lacks (unk, "<0xXX>") have other bytes than that text: if any takes part in
+ * a merge, no pretoken is cut.
  */
 static int
 bpe_seal_join(struct bpe *bpe)
@@ -396,8 +396,8 @@ bpe_seal_join(struct bpe *bpe)
 size_t
 bpe_cut(const struct bpe *bpe, const uint8_t *s, size_t n, size_t at)
 {
-    /* An unknown character can reach over a cut, unless bytes stand for it. Where it leaves
-     * no token, those around it can join. */
+    /* An unknown character can join others across a cut, unless byte tokens represent it.
+     * If it gives no token, its neighbours can join. */
     bool any = bpe->opts.byte_fallback && bpe->all_fallback, dropped = bpe->opts.unk_id < 0;
     size_t i = at + bpe_char_len(s[at]), prev = at;
 

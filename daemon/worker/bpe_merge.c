@@ -11,8 +11,8 @@
 #include <string.h>
 
 #define BPE_WORK_MAGIC 0x42505731u
-#define BPE_SHORT      40     /* pretokens up to this length merge by scanning */
-#define BPE_KEEP_SYMS  65536u /* a larger scratch is given back by trim */
+#define BPE_SHORT      40     /* pretokens up to this length are merged by scanning */
+#define BPE_KEEP_SYMS  65536u /* bpe_work_trim() frees a larger scratch */
 #define BPE_OPEN       256u   /* a power of two */
 #define BPE_ENTER      (1 + BPE_CHAR_BYTES)
 
@@ -22,14 +22,15 @@ struct bpe_sym {
 };
 
 /*
- * What can merge waits in queues, each of one merge and in the order of places:
- * in a text that repeats itself there are few. The heap has them by rank, then by
- * the place of their first.
+ * Possible merges are queued. Each queue has the candidates of one merge, in order of
+ * position; a repetitive text has few queues. The heap orders the queues by rank, then by
+ * the position of their first candidate.
  */
 struct bpe_queue {
-    uint32_t id;        /* what the merge makes */
-    uint32_t last;      /* the last place */
-    int32_t head, tail; /* behind the first, -1: none; free ones are chained by head */
+    uint32_t id;        /* resulting token of the merge */
+    uint32_t last;      /* position of the last candidate */
+    int32_t head, tail; /* nodes after the first candidate, -1: none; free queues are
+                           chained by head */
 };
 
 struct bpe_node {
@@ -38,12 +39,12 @@ struct bpe_node {
 };
 
 struct bpe_top {
-    uint32_t rank, pos; /* of the queue's first */
+    uint32_t rank, pos; /* position of the queue's first candidate */
     int32_t queue;
 };
 
 struct bpe_open {
-    uint32_t rank; /* BPE_NO_RANK: none */
+    uint32_t rank; /* BPE_NO_RANK: empty */
     int32_t queue;
 };
 
@@ -51,21 +52,22 @@ struct bpe_work {
     uint32_t magic;
     const struct bpe *bpe;
     const uint8_t *pretoken;
-    size_t n, at; /* at: bytes entered */
+    size_t n, at; /* at: bytes entered so far */
     bool done, unk;
     struct bpe_sym *sym;
     size_t n_sym, cap_sym;
     struct bpe_top *heap;
     struct bpe_queue *queue;
-    size_t n_heap, n_queue, cap_queue; /* cap_queue: of the heap too */
+    size_t n_heap, n_queue, cap_queue; /* cap_queue: also the heap's capacity */
     int32_t free_queue;                /* -1: none */
     struct bpe_node *node;
     size_t n_node, cap_node;
     int32_t free_node;
-    struct bpe_open open[BPE_OPEN]; /* where to append, by rank */
+    struct bpe_open open[BPE_OPEN]; /* queues to append to, indexed by rank modulo
+                                       BPE_OPEN */
     const uint32_t *res;
     size_t n_res;
-    struct wca_word *place; /* where to remember the pretoken, NULL: nowhere */
+    struct wca_word *place; /* cache entry for the pretoken's result, NULL: none */
     uint32_t small[2 * BPE_SHORT + 2];
     uint32_t rank[2 * BPE_SHORT + 2];
     uint32_t into[2 * BPE_SHORT + 2];
@@ -116,7 +118,7 @@ bpe_work_trim(struct bpe_work *w)
         bpe_scratch_free(w);
 }
 
-/* A pending unknown token, written before what the vocabulary has. */
+/* Writes a pending unk token, before a known token. */
 static size_t
 bpe_enter_unk(struct bpe_work *w, uint32_t *out)
 {
@@ -127,7 +129,8 @@ bpe_enter_unk(struct bpe_work *w, uint32_t *out)
     return 1;
 }
 
-/* What the vocabulary does not have: pending, the one before is written. */
+/* An unknown byte or character: its unk token becomes pending, and an earlier pending one
+ * is written unless fuse_unk. */
 static size_t
 bpe_enter_unknown(struct bpe_work *w, uint32_t *out)
 {
@@ -142,8 +145,7 @@ bpe_enter_unknown(struct bpe_work *w, uint32_t *out)
 }
 
 /*
- * The tokens that stand for a byte do not end a run of unknown ones: so does
- * the reference.
+ * Byte-fallback tokens do not end a run of unknown bytes, as in the reference.
  */
 static size_t
 bpe_enter_byte(struct bpe_work *w, uint32_t *out)
@@ -162,7 +164,7 @@ bpe_enter_byte(struct bpe_work *w, uint32_t *out)
     return n;
 }
 
-/* The id of the character at s, with what is written around it; or below 0. */
+/* The id of the character at s, with prefix and suffix; below 0: unknown. */
 static int
 bpe_char_id(const struct bpe_work *w, const uint8_t *s, unsigned len)
 {
@@ -205,7 +207,8 @@ bpe_enter_char(struct bpe_work *w, uint32_t *out)
     return i == len ? len : bpe_enter_unknown(w, out);
 }
 
-/* Enters the next byte or character at out, BPE_ENTER; returns how many ids. */
+/* Enters the next byte or character: writes at most BPE_ENTER ids to out; returns how
+ * many. */
 static size_t
 bpe_enter(struct bpe_work *w, uint32_t *out)
 {
@@ -221,7 +224,7 @@ bpe_short_pair(struct bpe_work *w, size_t i)
     w->into[i] = m->id;
 }
 
-/* Merges a short pretoken by looking for the best pair again and again. */
+/* Merges a short pretoken by searching for the best merge repeatedly. */
 static void
 bpe_short(struct bpe_work *w)
 {
@@ -348,7 +351,7 @@ bpe_node_new(struct bpe_work *w, uint32_t pos)
     return i;
 }
 
-/* Room for one queue more, and for it in the heap. */
+/* Makes room for another queue, also in the heap. */
 static int32_t
 bpe_queue_new(struct bpe_work *w)
 {
@@ -411,7 +414,7 @@ bpe_queue_begin(struct bpe_work *w, const struct bpe_merge *m, uint32_t pos)
     return 0;
 }
 
-/* Offers what the symbol at pos and the next can become. */
+/* Queues the merge of the symbol at pos and the next one, if there is one. */
 static int
 bpe_offer(struct bpe_work *w, uint32_t pos)
 {
@@ -440,7 +443,7 @@ bpe_offer(struct bpe_work *w, uint32_t pos)
     return 0;
 }
 
-/* Takes the first of all: its place, and what its merge makes. */
+/* Removes the first candidate of all: returns its position and the resulting token. */
 static uint32_t
 bpe_take(struct bpe_work *w, uint32_t *ret_id)
 {
@@ -480,7 +483,7 @@ bpe_append(struct bpe_work *w, uint32_t id)
     return bpe_offer(w, (uint32_t)(at - 1));
 }
 
-/* Tries the best candidate; a stale one is dropped. */
+/* Tries the best candidate; drops it if its symbols have changed. */
 static int
 bpe_try(struct bpe_work *w)
 {
@@ -509,7 +512,8 @@ bpe_try(struct bpe_work *w)
 static void
 bpe_finish(struct bpe_work *w)
 {
-    /* In the symbols' memory: an id is written where those before it stood. */
+    /* Written over the symbols: an id never overwrites a symbol that is still to be
+     * read. */
     uint32_t *res = (uint32_t *)(void *)w->sym;
     int32_t i, next;
     size_t n = 0;

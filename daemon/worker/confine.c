@@ -17,7 +17,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define CFN_OOM_RAISE 600 /* of the worker over the gate */
+#define CFN_OOM_RAISE 600 /* how far the worker's value is above the gate's */
 #define CFN_OOM_MAX   1000
 #define CFN_MAX_INS   256
 #define CFN_X32_BIT   0x40000000u
@@ -30,7 +30,7 @@
 #define CFN_ARCH 0
 #endif
 
-/* The same on every architecture; older headers lack them. */
+/* System call numbers, the same on every architecture; older headers lack them. */
 #define CFN_PIDFD_SEND_SIGNAL 424
 #define CFN_IO_URING_SETUP    425
 #define CFN_IO_URING_ENTER    426
@@ -46,7 +46,7 @@ cfn_oom_raise(void)
     int v;
 
     if (fp == NULL)
-        return; /* without /proc all are alike */
+        return; /* without /proc it cannot be changed */
     if (fscanf(fp, "%d", &v) == 1 && fseek(fp, 0, SEEK_SET) == 0) {
         v += CFN_OOM_RAISE;
         (void)fprintf(fp, "%d", v > CFN_OOM_MAX ? CFN_OOM_MAX : v);
@@ -56,18 +56,18 @@ cfn_oom_raise(void)
 
 /* ---- the filter ----------------------------------------------------------------- */
 
-/* Whether a call passes depends on the low half of an argument, which is all that
- * the kernel looks at in a pid or an address family. */
+/* The condition on the low half of the first argument under which a call passes. The
+ * kernel reads no more than that half of a pid or an address family. */
 enum cfn_if {
     CFN_NEVER,
-    CFN_SELF, /* it is this process */
+    CFN_SELF, /* the pid of this process */
     CFN_SELF_OR_0,
-    CFN_UNIX /* it is AF_UNIX */
+    CFN_UNIX /* AF_UNIX */
 };
 
 struct cfn_rule {
     int nr;
-    enum cfn_if pass; /* of the first argument */
+    enum cfn_if pass; /* condition on the first argument */
     unsigned err;
 };
 
@@ -110,7 +110,7 @@ cfn_put_refuse(struct cfn_code *c, unsigned err)
     cfn_put(c, BPF_RET | BPF_K, SECCOMP_RET_ERRNO | err, 0, 0);
 }
 
-/* The call's number is loaded, before and after. */
+/* Adds a rule. The accumulator holds the call's number before and after it. */
 static void
 cfn_put_rule(struct cfn_code *c, const struct cfn_rule *r)
 {
@@ -165,13 +165,14 @@ cfn_filter(enum cfn_stage stage)
         return -E2BIG;
     prog.len = c.n;
     rc = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &prog);
-    /* more than 0: a thread that has another filter */
+    /* > 0: the id of a thread that has a different filter */
     return rc == 0 ? 0 : rc < 0 ? -errno : -EBUSY;
 }
 
 /* ---- rings ------------------------------------------------------------------------ */
 
-/* liburing before 2.4 declares functions for these two and does not export them. */
+/* liburing before 2.4 declares functions for these two operations but does not export
+ * them. */
 static int
 cfn_register(const struct io_uring *ring, unsigned op, void *arg, unsigned n)
 {

@@ -6,20 +6,20 @@
 
 #include <string.h>
 
-/* Units that bring the terms of usual steps to one size. */
+/* Scales that bring the terms of usual steps to similar size. */
 #define COST_TOK  64.0
 #define COST_CTX  16384.0
 #define COST_PAIR 65536.0
 
-/* A step's weight halves every 1000 steps or so. */
+/* A step's weight halves every 1,000 steps or so. */
 #define COST_KEEP 0.9993
-/* How firmly each coefficient stays where it is: against all that was
- * learned, and at least. */
+/* Weight that keeps each coefficient at its value: relative to all that was learned, and
+ * at least. */
 #define COST_ANCHOR     1e-9
 #define COST_ANCHOR_MIN 1e-10
-/* A step may seem shorter than predicted by this factor at most. */
+/* A learned step counts as at most this factor shorter than predicted. */
 #define COST_LEAST 4.0
-/* Time of a copy: weight of the newest. */
+/* Weight of the newest copy time. */
 #define COST_COPY 0.125
 
 void
@@ -56,8 +56,8 @@ cost_us(const struct cost *c, const double x[COST_N])
     return us;
 }
 
-/* Solve M x = y over the coefficients that are in the set; the others are 0.
- * M is symmetric and positive definite. */
+/* Solves M x = y for the coefficients in the set (bit mask); the others are 0. M is
+ * symmetric and positive definite. */
 static void
 cost_solve(const double M[COST_N][COST_N], const double y[COST_N], unsigned set,
     double ret_x[COST_N])
@@ -85,7 +85,7 @@ cost_solve(const double M[COST_N][COST_N], const double y[COST_N], unsigned set,
     }
 }
 
-/* The coefficients that fit best; one that would be negative is 0. */
+/* Fits the coefficients; the most negative one is set to 0 until none is negative. */
 static void
 cost_fit(struct cost *c)
 {
@@ -114,7 +114,7 @@ cost_fit(struct cost *c)
         c->c[i] = (set >> i & 1) != 0 && x[i] > 0 ? x[i] : 0;
 }
 
-/* The largest counts of all steps, and the longest time. */
+/* Updates the largest counts and the longest time. */
 static void
 cost_most(struct cost *c, const struct cost_step *s, uint64_t ns)
 {
@@ -133,8 +133,8 @@ cost_learn(struct cost *c, const struct cost_step *s, uint64_t ns)
     was = cost_us(c, x);
     if (c->n >= COST_MIN_STEPS && us < was / COST_LEAST)
         us = was / COST_LEAST;
-    /* relative error: every term and the time itself divided by the time, so
-     * that too long a time hardly counts */
+    /* relative error: all terms and the time itself are divided by the time, so that an
+     * outlier of long duration hardly counts */
     for (int i = 0; i < COST_N; i++)
         x[i] /= us;
     for (int i = 0; i < COST_N; i++) {
@@ -174,7 +174,7 @@ cost_efficient(const struct cost *c, int32_t pct, int32_t most)
 
     if (c->n < COST_MIN_STEPS)
         return 0;
-    /* slope * n = e * time(n), on either side of the knee */
+    /* solves slope * n = e * time(n), on the right side of the knee */
     n = e * (c->c[0] - c->c[4] * COST_KNEE / COST_TOK);
     if (n < (1 - e) * slope * COST_KNEE) {
         n = e * c->c[0];
@@ -188,8 +188,8 @@ cost_efficient(const struct cost *c, int32_t pct, int32_t most)
     return n > 1 ? (int32_t)n : 1;
 }
 
-/* How many times as large as the largest before, at least 1. Fewer than a usual
- * step's make no difference. */
+/* How many times n is as large as the largest before, at least 1. Values below those of a
+ * usual step do not count. */
 static double
 cost_larger(double n, double most, double usual)
 {

@@ -38,13 +38,13 @@ dtk_max_bytes(const struct tok *tok)
 {
     const struct tok_dec *dec = tok_dec_of(tok);
 
-    /* Each byte may be invalid, and so may the kept beginning. */
+    /* Each byte may be invalid, and so may the bytes held back. */
     return sizeof(dtk_mark) * (dec->max_bytes + 1) +
         (dec->fallback ? sizeof(dtk_mark) * (DTK_RUN + 1) : 0) +
         (dec->by_last ? dec->max_bytes : 0) + (size_t)dec->strip_stop * dec->n_strip;
 }
 
-/* Writes bytes at out, which may be NULL; returns the end of the output. */
+/* Writes bytes to out, which may be NULL; returns the end of the output. */
 static uint8_t *
 dtk_copy(uint8_t *out, const uint8_t *s, size_t n)
 {
@@ -54,7 +54,7 @@ dtk_copy(uint8_t *out, const uint8_t *s, size_t n)
     return out + n;
 }
 
-/* Writes whole characters, but for what is taken off both ends of the text. */
+/* Writes whole characters, except those stripped from both ends of the text. */
 static uint8_t *
 dtk_text(struct dtk *d, const uint8_t *s, size_t n, uint8_t *out)
 {
@@ -93,7 +93,7 @@ dtk_marks(struct dtk *d, size_t n, uint8_t *out)
     return out;
 }
 
-/* Takes one byte of ByteLevel. */
+/* Takes one byte of ByteLevel output. */
 static uint8_t *
 dtk_byte(struct dtk *d, uint8_t c, uint8_t *out)
 {
@@ -104,7 +104,7 @@ dtk_byte(struct dtk *d, uint8_t c, uint8_t *out)
     len = txt_goes_on(d->pend, d->n_pend, c);
     if (len == 0) {
         out = dtk_marks(d, 1, out);
-        if (d->n_pend) { /* c may begin another */
+        if (d->n_pend) { /* c may begin another character */
             d->n_pend = 0;
             out = dtk_byte(d, c, out);
         }
@@ -149,7 +149,8 @@ dtk_run_end(struct dtk *d, uint8_t *out)
     return out;
 }
 
-/* Takes one byte of a run. The last n_pend of it begin a character. */
+/* Takes one byte of a run. The last n_pend bytes of the run are an unfinished
+ * character. */
 static uint8_t *
 dtk_run_byte(struct dtk *d, uint8_t c, uint8_t *out)
 {
@@ -177,7 +178,7 @@ dtk_run_byte(struct dtk *d, uint8_t c, uint8_t *out)
 
 /* ---- tokens ---- */
 
-/* The text of the held token at a place, from where it is not out. */
+/* The part of the held token's text that is not written yet, decoded for this place. */
 static size_t
 dtk_held(const struct dtk *d, unsigned place, const uint8_t **ret)
 {
@@ -192,7 +193,8 @@ dtk_held(const struct dtk *d, unsigned place, const uint8_t **ret)
     return n - d->held_at;
 }
 
-/* Keeps back what would be otherwise if id were the last; returns the rest's bytes. */
+/* Holds back the text from where it would differ if id were the last token; returns the
+ * number of bytes before that. */
 static size_t
 dtk_hold(struct dtk *d, uint32_t id, unsigned place, const uint8_t *p, size_t n)
 {
@@ -214,7 +216,7 @@ dtk_hold(struct dtk *d, uint32_t id, unsigned place, const uint8_t *p, size_t n)
     return i;
 }
 
-/* The most that one more token of n bytes can yield. */
+/* The most bytes that one more token of n bytes can give. */
 static size_t
 dtk_need(const struct dtk *d, size_t n)
 {

@@ -63,7 +63,7 @@ take_lock(struct worker *w, int32_t entry, const char *uuid, char *err, size_t e
     return 0;
 }
 
-/* The rank of an entry, or -1. */
+/* The rank of an entry of the list, or -1. */
 static int32_t
 rank_of(const struct worker *w, int32_t entry)
 {
@@ -72,7 +72,7 @@ rank_of(const struct worker *w, int32_t entry)
     return rank >= 0 && rank < wrk_n_rank(w) ? rank : -1;
 }
 
-/* What status shows. */
+/* Publishes and logs the devices for fdctl status. */
 static void
 announce(struct worker *w)
 {
@@ -98,7 +98,7 @@ announce(struct worker *w)
     __atomic_store_n(&ws->n_device, n, __ATOMIC_RELEASE);
 }
 
-/* The group's own, of all that the list names. */
+/* Keeps this group's devices of those in the list. */
 static int
 own_devices(struct worker *w, char *err, size_t err_bytes)
 {
@@ -113,7 +113,7 @@ own_devices(struct worker *w, char *err, size_t err_bytes)
     return 0;
 }
 
-/* The test parameter, or the group's entries. */
+/* Chooses the entry of device.test_entry, or the group's entries. */
 static int
 choose_entries(struct worker *w, char *err, size_t err_bytes)
 {
@@ -131,7 +131,7 @@ choose_entries(struct worker *w, char *err, size_t err_bytes)
     return 0;
 }
 
-/* What needs the memory of other devices, or NULL. */
+/* The parameter that needs peer access between devices, or NULL. */
 static const char *
 needs_peers(const struct worker *w)
 {
@@ -169,7 +169,8 @@ claim_cuda(struct worker *w, const struct dvl *l, char *err, size_t err_bytes)
     return 0;
 }
 
-/* Every daemon may compute on the processors; one that lists them wants them for itself. */
+/* Any daemon may compute on the processors; a daemon that lists cpu devices locks
+ * them. */
 static int
 claim_cpu(struct worker *w, const struct dvl *l, char *err, size_t err_bytes)
 {
@@ -209,7 +210,7 @@ wrk_claim_device(struct worker *w, char *err, size_t err_bytes)
     if (l.kind == DVL_NONE && !wrk_on_cpu(w) && fdk_ops_cuda.available(err, err_bytes) > 0)
         return claim_cuda(w, &l, err, err_bytes);
     err[0] = '\0';
-    /* What was asked for is not there: opening it says why. */
+    /* The requested backend is missing: opening it reports why. */
     if (!wrk_is_null(w) && !wrk_on_cpu(w) && l.kind != DVL_CPU)
         return 0;
     return claim_cpu(w, &l, err, err_bytes);

@@ -11,7 +11,7 @@
 
 _Static_assert(DVL_MAX == FDK_MAX_DEVICES, "a list is opened as one context");
 
-struct here { /* the devices of the backend */
+struct here { /* the backend's devices */
     const struct fdk_ops *k;
     int n;
     char uuid[DVL_MAX][DVC_UUID];
@@ -49,7 +49,7 @@ look(const struct fdk_ops *k, const char *list, struct here *ret, char *err,
     return 0;
 }
 
-/* For an error. */
+/* The UUIDs of all devices, for an error. */
 static void
 list_uuids(const struct here *h, char *ret, size_t ret_bytes)
 {
@@ -113,7 +113,7 @@ add(const struct here *h, int32_t num, struct dvc *ret, char *err, size_t err_by
 {
     struct dvc_dev *d = &ret->at[ret->n];
 
-    /* A number and a UUID may be the same device. */
+    /* A number and a UUID may name the same device. */
     for (int32_t i = 0; i < ret->n; i++)
         if (ret->at[i].num == num)
             return refuse(-EINVAL, err, err_bytes,
@@ -130,7 +130,7 @@ add(const struct here *h, int32_t num, struct dvc *ret, char *err, size_t err_by
     return 0;
 }
 
-/* The devices of a group: those of another need not reach them. */
+/* Looks for two devices of the same group without peer access. */
 static void
 find_apart(struct dvc *c, const struct dvl *l, const struct fdk_ops *k)
 {

@@ -21,7 +21,7 @@
 #define DLK_TRIES  20
 #define DLK_NAP_NS 10000000L
 
-/* No other user may remove a lock's file. */
+/* No other user may be able to remove a lock file. */
 static int
 check_dir(const char *dir, struct stat *st, char *err, size_t err_bytes)
 {
@@ -52,7 +52,8 @@ open_file(const char *path, mode_t mode, const struct stat *dir, int *ret_fd)
 
     if (rc != 0)
         return rc;
-    /* Made by root in a folder of the daemon's user, who must be able to open it. */
+    /* Root made the file in a folder of the daemon's user, who must be able to open
+     * it. */
     if (geteuid() == 0 &&
         (fstat(fd, &st) != 0 ||
             (st.st_uid != dir->st_uid && fchown(fd, dir->st_uid, dir->st_gid) != 0))) {
@@ -101,7 +102,7 @@ taken(const char *path, const char *uuid, int shared, char *err, size_t err_byte
     return -EBUSY;
 }
 
-/* Who only looks at a lock (dow_look) has it for a moment. */
+/* Retries, since dow_look() takes the lock for a moment. */
 static int
 lock(int fd, int shared)
 {

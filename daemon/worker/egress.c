@@ -53,7 +53,7 @@ egr_ask_stop(struct egress *g, const struct req *r, unsigned sample)
     que_claim(g->cfg.q_stop)->m = m;
 }
 
-/* What the time of a token says. */
+/* Updates the latency histograms at the time of a token. */
 static void
 egr_see_token(struct egress *g, struct req *r, struct req_choice *ch)
 {
@@ -70,7 +70,7 @@ egr_see_token(struct egress *g, struct req *r, struct req_choice *ch)
     ch->t_last_ns = g->now_ns;
 }
 
-/* Ids that wait for one another. */
+/* Number of ids that are sent together. */
 static uint32_t
 egr_due(const struct req *r, const struct egr_lp *lp)
 {
@@ -79,7 +79,7 @@ egr_due(const struct req *r, const struct egr_lp *lp)
     return due < EGR_MAX_IDS ? due : EGR_MAX_IDS;
 }
 
-/* A token that m tells of, with its logprobs. */
+/* Takes the token of m, with its logprobs. */
 static void
 egr_took(struct egress *g, const struct que_msg *m, const struct egr_lp *lp)
 {
@@ -87,7 +87,7 @@ egr_took(struct egress *g, const struct que_msg *m, const struct egr_lp *lp)
     struct req_choice *ch = &r->choices[m->sample];
 
     if (ch->closed) {
-        /* its stop may have come to the engine before the request did */
+        /* its QUE_STOP may have reached the engine before the request did */
         egr_ask_stop(g, r, m->sample);
         return;
     }
@@ -219,8 +219,8 @@ egr_engine(struct egress *g, uint32_t at)
 int
 egr_poll(struct egress *g, uint64_t now_ns)
 {
-    /* First the engine's cursor, then all of ingress: a request's QUE_OPEN was
-     * pushed before anything the engine said of it. */
+    /* Reads the engine's cursor first, then handles all of ingress: a request's QUE_OPEN
+     * was pushed before any message of the engine about it. */
     uint32_t n = que_recheck(g->cfg.q_eng), m = que_recheck(g->cfg.q_ing), at = 0;
     int work;
 

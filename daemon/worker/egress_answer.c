@@ -10,8 +10,9 @@
 #include "daemon/worker/files.h"
 #include "daemon/worker/tokenizer.h"
 
-/* A piece goes while no more of the up ring is in use: the records of others wait behind
- * these slots at most, which the gate relays in one iteration or two. */
+/* A piece is sent only while at most this much of the up ring is in use, so that other
+ * records wait behind at most these slots, which the gate relays in one or two loop
+ * iterations. */
 #define EGR_JOB_SLOTS (LNK_UP_SLOTS / 8)
 
 void
@@ -45,7 +46,7 @@ egr_info(struct egress *g, const struct req *r)
     *info = g->cfg.ready->info;
 }
 
-/* Bytes of the file that were asked for. */
+/* Bytes of the file that were requested and exist. */
 static uint32_t
 egr_file_bytes(const struct req *r)
 {
@@ -81,7 +82,7 @@ egr_answer(struct egress *g, struct req *r)
     egr_job_push(g, r);
 }
 
-/* Of each the next piece. 1: there is more. */
+/* Each sends the next piece. Returns 1 if there is more. */
 static int
 egr_job_ids(struct egress *g, struct req *r)
 {
@@ -122,7 +123,7 @@ egr_job_file(struct egress *g, struct req *r)
 
 /* ---- requests ------------------------------------------------------------------- */
 
-/* Samples that are returned, from number i on, of which nothing was sent. */
+/* Closes the returned samples from number i on, of which nothing was sent. */
 static void
 egr_close_rest(struct egress *g, const struct req *r, int32_t i, int32_t code)
 {
@@ -181,7 +182,8 @@ egr_begin(struct egress *g, struct req *r)
         egr_end(g, r, 0, r->ended);
 }
 
-/* The prompt is sent back: the engine may have the request, unless nothing is to run. */
+/* The prompt was sent back: the request goes to the engine, unless nothing is left to
+ * run. */
 static void
 egr_echoed(struct egress *g, struct req *r)
 {
@@ -192,14 +194,14 @@ egr_echoed(struct egress *g, struct req *r)
         .n_top = QUE_NO_LOGPROB };
     int32_t ended = r->ended;
 
-    egr_begin(g, r); /* which gives r back if it has ended */
+    egr_begin(g, r); /* releases r if it has ended */
     if (ended == FDK_DONE_NO)
         que_push(g->cfg.q_stop, &m);
 }
 
 /* ---- turns ----------------------------------------------------------------------- */
 
-/* Why the rest of an answer is not wanted; 0: it is. */
+/* Why the rest of an answer is no longer wanted; 0: it is wanted. */
 static int32_t
 egr_given_up(const struct egress *g, const struct req *r)
 {
@@ -221,7 +223,7 @@ egr_give_up(struct egress *g, struct req *r, int32_t code)
     egr_release(g, r);
 }
 
-/* 1: there is more. */
+/* Returns 1 if there is more. */
 static int
 egr_piece(struct egress *g, struct req *r)
 {

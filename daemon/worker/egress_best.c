@@ -1,11 +1,11 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Requests of which more samples are drawn than returned (best_of). Tokens are taken as
- * ever while they come, but their records go nowhere: what is kept of a sample is its
- * ids, which its sequence has, its logprobs where they were asked for, and its end. When
- * all have ended, those with the highest mean logprob are gone over once more, best first
- * and by turns with other long answers, and sent.
+ * Requests with more samples drawn than returned (best_of). Tokens are taken as usual
+ * when they come, but their records are not sent. A sample's ids (in its sequence),
+ * requested logprobs and end are kept. When all samples have ended, those with the
+ * highest mean logprob are replayed and sent, best first and in turn with other long
+ * answers.
  */
 #include "config.h"
 
@@ -15,7 +15,7 @@
 
 #include "daemon/common/obj.h"
 
-/* Tokens per poll, and ids in a record at least. */
+/* Tokens per poll; ids per record before they are sent. */
 #define EGR_BEST_TOKENS 512u
 #define EGR_BEST_IDS    64u
 
@@ -54,7 +54,7 @@ egr_mean(const struct req_choice *ch)
     return ch->n_all > 0 ? ch->sum / ch->n_all : 0;
 }
 
-/* Is a better than b, which comes later where they are alike? */
+/* Is sample a better than b? Of equal ones the first is. */
 static int
 egr_is_better(const struct req *r, int32_t a, int32_t b)
 {
@@ -95,7 +95,8 @@ egr_of_rank(const struct req *r, uint32_t rank)
     return i;
 }
 
-/* The next token of a sample. 1: it was the last, and the sample is closed. */
+/* Replays the next token of a sample. Returns 1 if it was the last; the sample is then
+ * closed. */
 static int
 egr_best_token(struct egress *g, struct req *r, unsigned sample)
 {

@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * The prompt that a request wants back, ids and then text, by turns with other long
- * answers: a prompt of megabytes does not hold up the tokens of others.
+ * Sends a prompt back to a request that wants it, ids and then text, in turn with other
+ * long answers: a prompt of megabytes does not delay the tokens of other requests.
  */
 #include "config.h"
 
@@ -12,7 +12,7 @@
 
 #include "daemon/worker/tokenizer.h"
 
-/* A prompt's text in records. */
+/* Collects a prompt's text into records. */
 struct egr_echo {
     uint32_t n, at;
     unsigned char b[FDP_REC_MAX_LEN];
@@ -27,7 +27,8 @@ egr_echo_send(struct egress *g, const struct req *r, struct egr_echo *o)
     o->n = 0;
 }
 
-/* The next n bytes, in g->buf: whole characters, and so are the records. */
+/* Adds the next n bytes, in g->buf. They are whole characters, and records are cut
+ * between characters. */
 static void
 egr_echo_add(struct egress *g, const struct req *r, struct egr_echo *o, size_t n)
 {
@@ -51,8 +52,8 @@ egr_echo_add(struct egress *g, const struct req *r, struct egr_echo *o, size_t n
     }
 }
 
-/* job_at counts the ids that are sent, then those whose text is: 0 to n_prompt to twice
- * that. */
+/* job_at counts the ids sent (0 to n_prompt), then those whose text was taken (n_prompt
+ * to 2 n_prompt). */
 static uint32_t
 egr_prompt_end(const struct req *r)
 {

@@ -10,9 +10,9 @@
 #include "daemon/common/clk.h"
 #include "daemon/common/obj.h"
 
-/* Retry hint with errors of class RETRY. */
+/* retry_after_ms of errors that the client may retry. */
 #define EGR_RETRY_MS 100
-#define EGR_ROOM_NS  (50 * CLK_US) /* the gate has not drained the up ring */
+#define EGR_ROOM_NS  (50 * CLK_US) /* time between two looks at a full up ring */
 
 /* ---- records ------------------------------------------------------------------------- */
 
@@ -23,7 +23,7 @@ egr_wait_room(const struct egress *g)
         g->cfg.wait_room(g->cfg.arg);
         return;
     }
-    /* without a gate no process reads the ring */
+    /* without a gate nothing reads the ring */
     if (getppid() != g->parent)
         _exit(0);
     clk_sleep_ns(EGR_ROOM_NS);
@@ -62,7 +62,7 @@ egr_error(struct egress *g, uint64_t id, int32_t code, const struct que_msg *m)
         1);
 }
 
-/* The histograms of a request that ended well. */
+/* Updates the histograms for a request that ended without error. */
 static void
 egr_see_request(struct egress *g, const struct req *r, uint64_t n_out)
 {

@@ -1,6 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Tokens of a sample to its records: text, stop strings, logprobs, its end. */
+/* Turns the tokens of a sample into records: ids, text, stop strings, logprobs, its
+ * end. */
 #include "config.h"
 
 #include "daemon/worker/egress_priv.h"
@@ -11,7 +12,7 @@
 #include "daemon/worker/rules.h"
 #include "daemon/worker/tokenizer.h"
 
-/* A TOKENS record of more than a slot saves nothing over IDS and TEXT. */
+/* A TOKENS record longer than a slot saves nothing over IDS and TEXT. */
 #define EGR_TOKENS_LEN (FDP_SLOT - sizeof(struct fdp_rec))
 
 _Static_assert(REQ_TEXT_BYTES >= 2 * FDP_MAX_STOP_LEN && REQ_TEXT_BYTES <= FDP_REC_MAX_LEN,
@@ -34,7 +35,7 @@ egr_flush_ids(struct egress *g, const struct req *r, unsigned sample)
 
     if (ch->n_sent == ch->n_got)
         return;
-    if (ch->n_got - ch->n_sent == 1) /* most are */
+    if (ch->n_got - ch->n_sent == 1) /* the usual case */
         *(uint32_t *)egr_claim(g, r->id, FDP_T_IDS, ch->shown, ch->n_sent, 4) =
             *egr_unsent(r, sample);
     else
@@ -54,7 +55,7 @@ egr_out_id(const struct req *r, unsigned sample, uint32_t at)
 
 /* ---- text ------------------------------------------------------------------------ */
 
-/* quiet: of PRIOR_IDS. */
+/* quiet: text of PRIOR_IDS */
 void
 egr_text_send(struct egress *g, const struct req *r, unsigned sample, uint32_t keep,
     int quiet)
@@ -79,7 +80,7 @@ egr_text_add(struct egress *g, const struct req *r, unsigned sample,
 
     if (ch->text == NULL)
         return;
-    if (n <= REQ_TEXT_BYTES - ch->n_text) { /* most is */
+    if (n <= REQ_TEXT_BYTES - ch->n_text) { /* the usual case */
         memcpy(ch->text + ch->n_text, b, n);
         ch->n_text += (uint32_t)n;
         return;
@@ -93,7 +94,7 @@ egr_text_add(struct egress *g, const struct req *r, unsigned sample,
             while (cut > 0 && (ch->text[cut] & 0xc0) == 0x80)
                 cut--;
             if (!quiet)
-                egr_flush_ids(g, r, sample); /* ids come before their text */
+                egr_flush_ids(g, r, sample); /* ids are sent before their text */
             egr_text_send(g, r, sample, ch->n_text - cut, quiet);
             continue;
         }
@@ -106,7 +107,8 @@ egr_text_add(struct egress *g, const struct req *r, unsigned sample,
     }
 }
 
-/* Text that came for a sample; returns the stop string it completes, -1. */
+/* Takes n bytes of text of a sample, in g->buf; returns the stop string that they
+ * complete, or -1. */
 static int
 egr_text(struct egress *g, const struct req *r, unsigned sample, size_t n, int quiet)
 {
@@ -122,7 +124,7 @@ egr_text(struct egress *g, const struct req *r, unsigned sample, size_t n, int q
     return hit;
 }
 
-/* Text that may begin a stop string. */
+/* Bytes of text that may begin a stop string. */
 static uint32_t
 egr_keeps(const struct req *r, unsigned sample)
 {
@@ -135,7 +137,7 @@ egr_wants_text(const struct egress *g, const struct req *r)
     return g->cfg.tok != NULL && ((r->p.flags & FDP_F_TEXT) != 0 || r->stops != NULL);
 }
 
-/* The mark of a character that does not go on. Returns its bytes, in g->buf. */
+/* Ends an unfinished character with U+FFFD. Returns the bytes written to g->buf. */
 static size_t
 egr_unfinished(struct egress *g, const struct req *r, unsigned sample)
 {
@@ -144,7 +146,7 @@ egr_unfinished(struct egress *g, const struct req *r, unsigned sample)
         : 0;
 }
 
-/* Ids, then text but for the last keep bytes. */
+/* Sends pending ids, then text except its last keep bytes. */
 static void
 egr_flush(struct egress *g, const struct req *r, unsigned sample, uint32_t keep)
 {
@@ -192,8 +194,8 @@ egr_read_lp(struct que *q, uint32_t at, struct egr_lp *ret)
     ret->n = 1u + m->n_top;
 }
 
-/* The bytes of each of the tokens. Where all together are more than a record holds, those
- * of each end at an equal share of it. */
+/* Sends the bytes of each token. If they exceed a record, tokens longer than an equal
+ * share of it are cut. */
 static void
 egr_token_text(struct egress *g, const struct req *r, unsigned shown, uint32_t position,
     const struct egr_lp *lp)
@@ -242,9 +244,9 @@ egr_logprobs(struct egress *g, const struct req *r, unsigned type, unsigned show
         egr_token_text(g, r, shown, position, lp);
 }
 
-/* ---- tokens apart ---------------------------------------------------------------- */
+/* ---- tokens sent separately -------------------------------------------------------- */
 
-/* Is it one that FDP_F_ALONE sets apart? Then its name. */
+/* Does FDP_F_ALONE send this token separately? If so, also returns its name. */
 static int
 egr_is_alone(const struct egress *g, const struct req *r, uint32_t id,
     const uint8_t **ret, size_t *ret_n)
@@ -255,7 +257,7 @@ egr_is_alone(const struct egress *g, const struct req *r, uint32_t id,
         tok_id_bytes(g->cfg.tok, id, ret, ret_n, &flags) == 0 && flags != 0;
 }
 
-/* All text before a token apart is sent before it, and no stop string reaches over it. */
+/* Before a separate token all earlier text is sent; no stop string matches across it. */
 static void
 egr_before_alone(struct egress *g, const struct req *r, unsigned sample, int quiet)
 {
@@ -288,8 +290,8 @@ egr_alone(struct egress *g, const struct req *r, unsigned sample, uint32_t id,
 
 /* ---- repetition ------------------------------------------------------------------- */
 
-/* Takes output token at, all of those before it were taken. 1: it completes a sequence
- * that came often enough. */
+/* Takes output token at; all before it were taken. Returns 1 if it completes a sequence
+ * repeated often enough. */
 static int
 egr_repeats(const struct req *r, unsigned sample, uint32_t at)
 {
@@ -319,8 +321,8 @@ egr_close(struct egress *g, struct req *r, unsigned sample, struct fdp_choice_en
     size_t n = 0;
 
     ASSERT(!ch->closed && r->n_open > 0);
-    /* A program may go on with what an error cut off, by PRIOR_IDS: no text then that
-     * the next token could have made another one. */
+    /* A program may continue output that an error cut off, by PRIOR_IDS: so text that the
+     * next token could still change is not sent then. */
     if (end.stop_str < 0 && !failed)
         n = egr_unfinished(g, r, sample);
     egr_text_add(g, r, sample, g->buf, n, 0);
@@ -337,7 +339,7 @@ egr_close(struct egress *g, struct req *r, unsigned sample, struct fdp_choice_en
         cnt_add(&g->cfg.cnt->finished_length, 1);
 }
 
-/* How a sample ends with token id; FDP_FIN_NONE: it goes on. */
+/* How a sample ends with token id; FDP_FIN_NONE: it continues. */
 static struct fdp_choice_end
 egr_ends(uint32_t id, int32_t done, int hit, int repeats)
 {
@@ -359,14 +361,15 @@ egr_ends(uint32_t id, int32_t done, int hit, int repeats)
 
 /* ---- one token -------------------------------------------------------------------- */
 
-/* Is the text of the last token, a stop id, part of the output? */
+/* Is the text of a stop id part of the output? */
 static int
 egr_shows_stop_id(const struct req *r)
 {
     return (r->p.flags & (FDP_F_KEEP_STOP | FDP_F_KEEP_SPECIAL)) != 0;
 }
 
-/* Its text, if it has one that belongs to the output; the stop string it completes, -1. */
+/* Adds the token's text, if it belongs to the output; returns the stop string that it
+ * completes, or -1. */
 static int
 egr_push(struct egress *g, const struct req *r, unsigned sample, uint32_t id, int32_t done)
 {
@@ -382,7 +385,7 @@ egr_looks_at_each(const struct req *r)
     return r->repetition.count != 0 || r->rules != NULL || (r->p.flags & FDP_F_ALONE) != 0;
 }
 
-/* What looks at each token. 1: it is one apart, and sent. */
+/* Examines a token. Returns 1 if it was sent separately. */
 static __attribute__((noinline)) int
 egr_look(struct egress *g, const struct req *r, unsigned sample, uint32_t id,
     int *ret_repeats)
@@ -428,8 +431,7 @@ egr_take(struct egress *g, struct req *r, unsigned sample, uint32_t id, int32_t 
 
 /* ---- output that was delivered before ---------------------------------------------- */
 
-/* Is id i of the output before the stop id that ended it, whose text was not
- * shown? */
+/* Is id i the stop id that ended the earlier output, whose text is hidden? */
 static int
 egr_is_hidden_stop(const struct req *r, int32_t i)
 {
@@ -441,7 +443,7 @@ egr_is_hidden_stop(const struct req *r, int32_t i)
     return 0;
 }
 
-/* The text of id i; the stop string it completes, -1. */
+/* Takes the text of id i; returns the stop string that it completes, or -1. */
 static int
 egr_prime_text(struct egress *g, const struct req *r, unsigned sample, int32_t i)
 {
@@ -462,7 +464,8 @@ egr_prime_text(struct egress *g, const struct req *r, unsigned sample, int32_t i
     return hit;
 }
 
-/* Where a sample is in its reasoning after the prompt and what was delivered before. */
+/* Sets whether the sample is inside its reasoning after the prompt and the earlier
+ * output. */
 static void
 egr_prime_reason(const struct req *r, struct req_choice *ch)
 {
