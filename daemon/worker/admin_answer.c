@@ -110,7 +110,7 @@ adm_op_cost(const struct worker *w, int32_t i, const struct adm_shape *s,
     if (op->w >= 0 && w->wp != NULL)
         elt = wts_elt_bytes(w->wp, op->w);
     if (op->kind == MDL_OP_ATTENTION) {
-        /* rows differ in length; tokens of a prompt read only a part of their row */
+        /* rows differ in length; a prompt's token reads only the tokens before it */
         rows = s->row > 0 ? s->row : 1;
         mdl_op_cost(w->prog, op, s->tok, rows, s->ctx / rows, elt, kv, act, &bytes, &unused);
         if (op->tail == MDL_TAIL_OUTPUTS)

@@ -7,7 +7,7 @@
  *
  * The plan block lies on the host (pinned, one per record) and on the device (one, at a
  * fixed address, so that graphs may be captured with it). For the step's padded size its
- * parts follow each other without gaps, so that a step is one upload:
+ * arrays follow each other without gaps, so that a step is one upload:
  *
  *   head     counts; arrays per row, output and token; attention plans. Its layout
  *            depends only on T_pad (bat_layout())

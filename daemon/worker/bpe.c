@@ -357,8 +357,8 @@ bpe_is_stand_in(const struct bpe *bpe, uint32_t id)
 
 /*
  * Records which adjacent characters merges can join. Tokens that represent text that the
- * vocabulary lacks (unk, "<0xXX>") have other bytes than that text: if any takes part in
- * a merge, no pretoken is cut.
+ * vocabulary lacks (unk, "<0xXX>") have other bytes than that text: if a merge uses
+ * one, no pretoken is cut.
  */
 static int
 bpe_seal_join(struct bpe *bpe)

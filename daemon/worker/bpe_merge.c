@@ -23,8 +23,8 @@ struct bpe_sym {
 
 /*
  * Possible merges are queued. Each queue has the candidates of one merge, in order of
- * position; a repetitive text has few queues. The heap orders the queues by rank, then by
- * the position of their first candidate.
+ * position; a repetitive text has few queues. In the heap queues are sorted by rank, then
+ * by the position of their first candidate.
  */
 struct bpe_queue {
     uint32_t id;        /* resulting token of the merge */

@@ -178,7 +178,7 @@ dtk_run_byte(struct dtk *d, uint8_t c, uint8_t *out)
 
 /* ---- tokens ---- */
 
-/* The part of the held token's text that is not written yet, decoded for this place. */
+/* The held token's text from held_at on, decoded for this place. */
 static size_t
 dtk_held(const struct dtk *d, unsigned place, const uint8_t **ret)
 {

@@ -51,7 +51,7 @@ eng_min_split(const struct engine *e)
     return e->bat->min_split;
 }
 
-/* The largest step's results. */
+/* Slots for the results of the largest step. */
 static uint32_t
 eng_room(const struct eng_cfg *cfg)
 {
@@ -59,7 +59,7 @@ eng_room(const struct eng_cfg *cfg)
         (uint32_t)cfg->sch.n_penalty * QUE_CHOSEN_SLOTS;
 }
 
-/* Results of all steps on their way and of one more, and an end for every
+/* Slots for the results of all launched steps and one more, and an end for every
  * request. */
 uint32_t
 eng_out_slots(const struct eng_cfg *cfg)
@@ -194,7 +194,7 @@ eng_add(struct engine *e, struct req *r)
         return;
     }
     sch_add(e->sch, r);
-    /* A QUE_CANCEL that overtook it found nothing. */
+    /* a QUE_CANCEL that came before the request had no effect */
     code = __atomic_load_n(&r->cancel, __ATOMIC_ACQUIRE);
     if (code != 0)
         sch_end_req(e->sch, r, code);
@@ -235,8 +235,8 @@ eng_commands(struct engine *e, struct que *q)
 
 /* ---- steps -------------------------------------------------------------------------------- */
 
-/* The device's errors are final, and so is this: what the gate has not seen yet
- * of steps before was computed before, nothing of this one gets out. */
+/* Errors of the device are final: the process ends. Results of earlier steps that are
+ * still in the link segment are valid; nothing of this step is sent. */
 __attribute__((noreturn)) static void
 eng_lost_in(const struct engine *e, const char *what, int rc)
 {
@@ -267,12 +267,14 @@ eng_oldest(const struct engine *e)
     return eng_rec(e, e->epoch - (uint64_t)e->n_flight + 1);
 }
 
-/* The device's clock runs at a pace of its own: after hours it is not the host's. */
+/* The device's clock runs at its own rate and drifts from the host's over hours. A skew
+ * below this is ignored. */
 #define ENG_SKEW_NS (500 * CLK_US)
-/* What a step is late by is caught up with by this share of it. */
+/* The estimate of the skew follows larger values by this share of the difference. */
 #define ENG_SKEW 64
 
-/* The end of a step by the host's clock, as far as it tells the two apart. */
+/* What to add to the device's times to get the host's, as far as it can be measured: the
+ * recent minimum of now_ns - end_ns. */
 static int64_t
 eng_skew(struct engine *e, uint64_t end_ns, uint64_t now_ns)
 {
@@ -297,7 +299,7 @@ eng_looked_ahead(struct engine *e, const struct bat_rec *rec, uint64_t begin_ns,
     e->nothing_due = 0;
 }
 
-/* Take the results of the oldest step on its way; waits for them. */
+/* Collects the oldest launched step; waits for its results. */
 static void
 eng_collect(struct engine *e)
 {
@@ -311,7 +313,7 @@ eng_collect(struct engine *e)
     e->now_ns = rec->trace.t_collect_ns = clk_now_ns();
     e->n_flight--;
     eng_looked_ahead(e, rec, begin_ns, end_ns);
-    /* tokens first: who was preempted may not go back to the queue without */
+    /* tokens first: a preempted sequence must have them before it returns to the queue */
     eng_results(e, rec);
     sch_collected(e->sch, rec->epoch);
     if (e->profile.on != NULL)
@@ -325,12 +327,12 @@ eng_collect(struct engine *e)
     eng_count(e, rec, begin_ns, end_ns);
     rec->epoch = 0;
 #ifdef FDD_DEVELOPER
-    /* exposes a result that is read twice or was not written */
+    /* exposes a result that is read twice or was never written */
     memset(rec->results, 0x5a, (size_t)rec->n_out * sizeof(*rec->results));
 #endif
 }
 
-/* Collect what is done. */
+/* Collects all finished steps. Returns how many. */
 static int
 eng_collect_done(struct engine *e)
 {
@@ -350,7 +352,7 @@ eng_collect_done(struct engine *e)
     return n;
 }
 
-/* A measured step holds up the engine for as long as it was asked to. */
+/* Tells the gate what the engine does: a profile or a capture may hold it up for long. */
 static void
 eng_activity(struct engine *e, enum lnk_activity act)
 {
@@ -358,7 +360,7 @@ eng_activity(struct engine *e, enum lnk_activity act)
         __atomic_store_n(&e->cfg.beat->activity, (uint32_t)act, __ATOMIC_RELAXED);
 }
 
-/* For the gate's hang check: until when the launched steps may last. */
+/* Publishes, for the gate's hang check, how long the launched steps may take. */
 static void
 eng_expect(struct engine *e, struct bat_rec *rec)
 {
@@ -376,7 +378,8 @@ eng_expect(struct engine *e, struct bat_rec *rec)
     __atomic_store_n(&e->cfg.beat->step_began_ns, rec->t_launch_ns, __ATOMIC_RELAXED);
 }
 
-/* When the device had enough of a step to begin it: the rest is queued while it runs. */
+/* When the device had enough commands of the step to begin it; the rest is queued while
+ * it runs. */
 #define ENG_FIRST 32
 static uint64_t
 eng_first_queued(const struct bat_rec *rec)
@@ -388,7 +391,7 @@ eng_first_queued(const struct bat_rec *rec)
     return rec->t_launch_ns + took;
 }
 
-/* What a test asked for. */
+/* Injects the faults that a test requested. */
 static int
 eng_faults(struct engine *e)
 {
@@ -448,7 +451,7 @@ eng_launch(struct engine *e)
         eng_collect(e);
 }
 
-/* A free record, and room for the results of every step on its way. */
+/* Is there a free record, and room for the results of every launched step? */
 static int
 eng_may_launch(struct engine *e)
 {
@@ -470,7 +473,7 @@ eng_due(struct engine *e, uint64_t now_ns)
     return eng_may_launch(e) ? lka_due(&e->lka, now_ns) : UINT64_MAX;
 }
 
-/* Pick and launch a step if one is due. */
+/* Picks and launches a step if one is due. Returns 1 if it did. */
 static int
 eng_step(struct engine *e, uint64_t sched_ns)
 {
@@ -489,7 +492,7 @@ eng_step(struct engine *e, uint64_t sched_ns)
     return 1;
 }
 
-/* Begin, go on with, or give back what measures. Returns the work done. */
+/* Begins, continues or gives back a profile. Returns nonzero if there was work. */
 static int
 eng_profiling(struct engine *e)
 {
@@ -518,8 +521,9 @@ eng_profiling(struct engine *e)
     return 1;
 }
 
-/* Nothing is on its way: launch differently from now on. Steps record their
- * graphs as they come, so that answers do not pause for all of them. */
+/* Applies a change of how steps are launched; no step is launched now. Later steps
+ * capture their graphs when they first need them, so that answers do not pause for all
+ * graphs. */
 static void
 eng_apply(struct engine *e)
 {
@@ -595,7 +599,7 @@ eng_poll(struct engine *e, uint64_t now_ns)
         (e->profile.on == NULL || !prf_has_device(e->profile.on)))
         eng_apply(e);
     work |= eng_step(e, now_ns);
-    /* nothing runs: free the blocks that were kept for later steps */
+    /* no step is launched: free the blocks that kv_drop() deferred */
     if (e->kv->n_pending > 0 && e->n_flight == 0 && !sch_busy(e->sch)) {
         (void)kv_reclaim(e->kv, e->cfg.n_block);
         work = 1;
@@ -611,12 +615,12 @@ eng_poll(struct engine *e, uint64_t now_ns)
     return work;
 }
 
-/* How long commands may lie before somebody looks at them: without anything to pick
- * one that brings work is not to wait. */
+/* How often commands are looked at during a wait: more often when there is no work, since
+ * a command that brings work must not wait. */
 #define ENG_LOOK_NS      (CLK_MS)
 #define ENG_LOOK_IDLE_NS (100 * CLK_US)
 
-/* Is there anything that eng_poll() does while steps are on their way? */
+/* Is there a command that eng_poll() handles while steps are running? */
 static int
 eng_asked(struct engine *e)
 {
@@ -624,7 +628,7 @@ eng_asked(struct engine *e)
         fdr_load_acquire(&e->snap.want) != e->snap.have;
 }
 
-/* A step is on its way: wait until it is done, the next is due or a command is there. */
+/* Waits until the launched step is done, the next is due or a command came. */
 static int
 eng_wait_step(struct engine *e, const struct bat_rec *rec)
 {
@@ -729,7 +733,7 @@ eng_snap_ready(const struct engine *e)
     return fdr_load_acquire(&e->snap.have) == fdr_load_relaxed(&e->snap.want);
 }
 
-/* No block a launched step may touch can be handed out again. */
+/* Blocks that a launched step may touch must not be available. */
 static void
 eng_check_flight(const struct engine *e, const struct bat_rec *rec)
 {

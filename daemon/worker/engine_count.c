@@ -21,7 +21,7 @@ eng_gap(const struct engine *e, const struct bat_rec *rec, uint64_t begin_ns)
     return begin_ns > from ? begin_ns - from : 0;
 }
 
-/* When the ranks' devices began and ended. */
+/* When each rank's device began and ended the step, relative to its begin. */
 static void
 eng_trace_ranks(const struct engine *e, struct bat_rec *rec)
 {
@@ -37,7 +37,7 @@ eng_trace_ranks(const struct engine *e, struct bat_rec *rec)
     }
 }
 
-/* A step is over: its trace. */
+/* Completes a collected step's trace. */
 static void
 eng_trace_done(struct engine *e, struct bat_rec *rec, uint64_t begin_ns, uint64_t end_ns,
     uint64_t now)
@@ -68,7 +68,7 @@ eng_count(struct engine *e, struct bat_rec *rec, uint64_t begin_ns, uint64_t end
 
     eng_trace_done(e, rec, begin_ns, end_ns, now);
     cnt_add(&c->steps, 1);
-    /* time in which several steps were on their way counts once */
+    /* overlapping time of several launched steps counts once */
     cnt_add(&c->step_ns,
         now - (rec->t_launch_ns > e->t_collect_ns ? rec->t_launch_ns : e->t_collect_ns));
     e->t_collect_ns = now;

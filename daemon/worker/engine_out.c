@@ -7,7 +7,7 @@
 #include "daemon/common/obj.h"
 #include "daemon/worker/sampler.h"
 
-/* The alternatives of a token, behind the message in slot. */
+/* Writes the alternatives of a token after the message in slot. */
 static __attribute__((noinline)) void
 eng_send_top(struct engine *e, union que_slot *slot, const struct que_msg *m,
     const struct fdk_result *res, const float *chosen)
@@ -27,7 +27,8 @@ eng_send_top(struct engine *e, union que_slot *slot, const struct que_msg *m,
     }
 }
 
-/* chosen: logprobs of the ids of the request's rules, behind the alternatives; or NULL. */
+/* chosen: logprobs of the ids that the request's rules name, sent after the alternatives;
+ * or NULL. */
 static void
 eng_send(struct engine *e, const struct que_msg *m, const struct fdk_result *res,
     const float *chosen)
@@ -39,7 +40,7 @@ eng_send(struct engine *e, const struct que_msg *m, const struct fdk_result *res
         eng_send_top(e, slot, m, res, chosen);
 }
 
-/* The rules of r leave no id to choose: the error names what masked. */
+/* r's rules leave no id to sample: ends it with an error that names the rule. */
 static void
 eng_empty(struct engine *e, struct req *r)
 {
@@ -74,7 +75,7 @@ eng_result(struct engine *e, struct seq *s, const struct bat_out *o,
         m.kind = QUE_SCORE;
         m.x = (uint32_t)o->pos;
         eng_send(e, &m, res, NULL);
-        /* the last of a prompt that no token is to follow */
+        /* the last prompt token of a request without output tokens */
         if (o->pos == r->n_prompt - 1 && s->n_tok == s->max_len)
             sch_end(e->sch, s);
         return;
@@ -106,7 +107,7 @@ eng_results(struct engine *e, const struct bat_rec *rec)
         const struct bat_out *o = &rec->outs[i];
         struct seq *s = sch_slot(e->sch, o->slot, o->generation);
 
-        /* gone since the launch, or ended by an earlier result of this step */
+        /* it ended after the launch, or by an earlier result of this step */
         if (s == NULL || s->state == REQ_ST_FINISHING) {
             cnt_add(&e->cfg.cnt->rows_discarded, o->kind == BAT_OUT_SAMPLE);
             continue;

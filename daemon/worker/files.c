@@ -19,14 +19,14 @@
 
 #define FIL_KIND_NONE 255
 
-/* The folder of the model, or that of its tokenizer. */
+/* Is the file in the model's folder, not in the tokenizer's? */
 static int
 fil_is_models(enum fil_id i)
 {
     return i == FIL_GENERATION_CONFIG;
 }
 
-/* The folder that path names, or that of the file that it names. */
+/* The folder path itself, or the folder of the file path. */
 static void
 fil_folder(const char *path, char *ret, size_t bytes)
 {
@@ -64,7 +64,7 @@ fil_read(struct fil_file *f, const char *dir)
     return 0;
 }
 
-/* Of an id: what the tokenizer has; FIL_KIND_NONE: no such id. */
+/* The tokenizer's bytes of an id. Returns its kind, FIL_KIND_NONE: no such id. */
 static unsigned
 fil_token(const struct tok *tok, uint32_t id, const uint8_t **ret, size_t *ret_n)
 {

@@ -19,7 +19,7 @@
 #include "daemon/worker/rules.h"
 #include "daemon/worker/tokenizer.h"
 
-/* Messages to egress that one record or text slice can cause. */
+/* Most messages to egress that one record or text slice causes. */
 #define ING_EGR_SLOTS 4
 
 struct ingress *
@@ -154,8 +154,8 @@ ing_cancel_engine(struct ingress *g, struct req *r)
     que_push(g->cfg.q_eng, &m);
 }
 
-/* All ids are there: to be hashed, then to the engine, or to egress when it is
- * not needed. */
+/* All ids are known: queues r for hashing and then the engine, or passes it to egress if
+ * nothing is to run. */
 static void
 ing_submit(struct ingress *g, struct req *r)
 {
@@ -183,8 +183,8 @@ ing_submit(struct ingress *g, struct req *r)
         que_push(g->cfg.q_egr, &m);
         return;
     }
-    /* by way of the list even where nothing is to be hashed: requests reach
-     * the engine in the order of their arrival as far as they can */
+    /* queued even if nothing is to be hashed, so that requests reach the engine in order
+     * of arrival where possible */
     r->where = REQ_IN_HASH;
     ing_append(&g->hashes, r);
 }
@@ -200,7 +200,7 @@ ing_answer(struct ingress *g, struct req *r)
             ing_fail(g, r, (struct ing_bad){ .code = FDP_E_OVERLOAD });
             return;
         }
-        /* nothing to say: an empty answer, as tokenizing no text is */
+        /* no ids: answered as an empty TOKENIZE */
         if (r->n_ids == 0) {
             r->n_seq = 0;
             r->p.op = FDP_OP_TOKENIZE;
@@ -257,7 +257,7 @@ ing_text_push(struct ingress *g, struct req *r)
     ing_append(&g->texts, r);
 }
 
-/* The encoder has all ids of r: put them before the prior ones. */
+/* The encoder has all ids of r's text: puts them before the prior ids. */
 static void
 ing_text_done(struct ingress *g, struct req *r)
 {
@@ -296,7 +296,8 @@ ing_text_done(struct ingress *g, struct req *r)
         ing_answer(g, r);
 }
 
-/* The client of r is gone or cancelled it: it ends here. */
+/* Fails r if its client disconnected or cancelled it, or its deadline has passed. Returns
+ * 1 if so. */
 static int
 ing_given_up(struct ingress *g, struct req *r)
 {
@@ -310,7 +311,8 @@ ing_given_up(struct ingress *g, struct req *r)
     return 1;
 }
 
-/* A slice of the bad words of r, before its prompt's text; returns its cost in bytes. */
+/* Tokenizes a slice of r's bad words, which come before its prompt's text; returns its
+ * cost in bytes. */
 static uint32_t
 ing_words_slice(struct ingress *g, struct req *r, uint32_t max_bytes)
 {
@@ -337,7 +339,7 @@ ing_words_slice(struct ingress *g, struct req *r, uint32_t max_bytes)
     return cost + 64;
 }
 
-/* One slice of the text whose turn it is; returns its cost in bytes. */
+/* Tokenizes one slice of the text whose turn it is; returns its cost in bytes. */
 static uint32_t
 ing_text_slice(struct ingress *g, uint32_t max_bytes)
 {
@@ -383,7 +385,7 @@ ing_texts(struct ingress *g)
 
 /* ---- hashes --------------------------------------------------------------------- */
 
-/* A slice of the prompt whose turn it is; returns its cost in ids. */
+/* Hashes a slice of the prompt whose turn it is; returns its cost in ids. */
 static int32_t
 ing_hash_slice(struct ingress *g, int32_t max_ids)
 {
@@ -397,7 +399,7 @@ ing_hash_slice(struct ingress *g, int32_t max_ids)
     if (req_hash_step(r, &g->cfg.key, max)) {
         ing_to_egress(g, r, QUE_OPEN, (struct ing_bad){ 0 });
         r->where = REQ_IN_ENGINE;
-        if (!req_echoes(r)) /* else egress hands it on */
+        if (!req_echoes(r)) /* else egress passes it on */
             ing_to_engine(g, r);
     } else {
         ing_append(&g->hashes, r);
@@ -420,7 +422,7 @@ ing_hashes(struct ingress *g)
 
 /* ---- records ------------------------------------------------------------------------------------ */
 
-/* The record and its blob are complete. */
+/* The record and its blob have been received. */
 static void
 ing_complete(struct ingress *g, struct req *r)
 {
@@ -470,7 +472,7 @@ ing_take_submit(struct ingress *g, const struct fdp_rec *rec)
     struct req *r;
 
     ASSERT(rec->len == sizeof(*s));
-    /* the gate may have heard of an end before we looked */
+    /* the gate may have seen the end of a request before this stage did */
     if (g->pool.n_free == 0)
         (void)ing_freed(g);
     r = s->req.len > FDP_MAX_BLOB ? NULL : req_get(&g->pool, rec->tag);
@@ -508,7 +510,7 @@ ing_take_blob(struct ingress *g, const struct fdp_rec *rec)
 {
     struct req *r = req_find(&g->pool, rec->tag);
 
-    /* of a request that was refused or cancelled */
+    /* of a request that was rejected or cancelled */
     if (r == NULL || r->where != REQ_IN_BLOB)
         return;
     ASSERT(rec->len <= r->p.len - r->blob_got);
@@ -541,7 +543,7 @@ ing_reloading(const struct ingress *g)
     return g->n_asked != g->n_taken;
 }
 
-/* Pairs with the publishing of n_told in ing_set_limits(). */
+/* Acquires the limits that ing_set_limits() published with n_told. */
 static void
 ing_take_limits(struct ingress *g)
 {

@@ -104,8 +104,7 @@ void ing_set_limits(struct ingress *g, const struct ing_limits *l);
 /* Requests in the pool that egress has not released. */
 uint32_t ing_open(const struct ingress *g);
 
-/* ---- ingress_check.c: checks of a request
- * ------------------------------------------- */
+/* ---- ingress_check.c: checks of a request ---------------------------------------- */
 
 struct ing_bad {
     int32_t code;

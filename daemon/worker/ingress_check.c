@@ -13,7 +13,7 @@
 #include "daemon/worker/rules.h"
 #include "daemon/worker/tokenizer.h"
 
-/* What needs a tokenizer. */
+/* Flags that need a tokenizer. */
 #define ING_TEXT_FLAGS (FDP_F_TEXT | FDP_F_PROMPT_TEXT | FDP_F_TOKEN_TEXT | FDP_F_ALONE)
 
 _Static_assert(sizeof(struct tok_span) == sizeof(struct fdp_span), "spans as they came");
@@ -57,7 +57,7 @@ ing_stop_string(const struct ing_cfg *c, struct req *r, const unsigned char *p,
     return 0;
 }
 
-/* The file and the name behind it. */
+/* Reads an item that requests a file: struct fdp_file_ask and the name after it. */
 static int
 ing_file(const struct ing_cfg *c, struct req *r, const unsigned char *p, uint32_t len,
     struct ing_bad *bad)
@@ -102,7 +102,7 @@ ing_item(const struct ing_cfg *c, struct req *r, const struct fdp_item *it,
         if (it->len > FDP_MAX_STOP_IDS * 4)
             return ing_bad(bad, FDP_E_BAD_PARAM, FDP_D_STOP, it->len / 4);
         return ing_ids(c, p, it->len, FDP_D_STOP, &w->stop, &w->n_stop, bad);
-    case FDP_IT_SPANS: /* as the gate has checked them */
+    case FDP_IT_SPANS: /* the gate has checked them */
         r->spans = (const struct tok_span *)(const void *)p;
         r->n_spans = it->len / (uint32_t)sizeof(*r->spans);
         return 0;
@@ -120,8 +120,8 @@ ing_item(const struct ing_cfg *c, struct req *r, const struct fdp_item *it,
     }
 }
 
-/* Prompt ids known now, and room for the prior ones behind them. A prompt
- * given as text comes later. */
+/* Stores the prompt's ids and the prior ids after them. The ids of a prompt given as text
+ * are inserted later. */
 static int
 ing_keep_ids(const struct ing_cfg *c, struct req *r, const struct ing_walk *w,
     struct ing_bad *bad)
@@ -144,7 +144,7 @@ ing_keep_ids(const struct ing_cfg *c, struct req *r, const struct ing_walk *w,
     return 0;
 }
 
-/* What is not set is the model's, or off. */
+/* Parameters that are not set get the model's defaults. */
 static void
 ing_defaults(const struct ing_defaults *d, struct fdp_req *p)
 {
@@ -279,7 +279,7 @@ ing_is_stop(const struct req *r, uint32_t id)
     return 0;
 }
 
-/* By which frequencies its keys are rotated. */
+/* Which RoPE frequencies rotate the request's keys; part of the hash. */
 static int32_t
 ing_rope(const struct ing_cfg *c, const struct req *r)
 {
@@ -297,14 +297,14 @@ ing_cached(const struct ing_cfg *c, struct req *r)
     pfx_root(&c->key, r->user, r->p.salt, ing_rope(c, r), &r->hash_root);
 }
 
-/* The prompt is scored and nothing more. */
+/* Is the prompt only scored, without output? */
 static int
 ing_is_scored(const struct req *r)
 {
     return (r->p.set & FDP_S_MAX_NEW) != 0 && r->p.max_new == 0;
 }
 
-/* Lengths of prompt and output. */
+/* Checks the lengths of prompt and output. */
 static int
 ing_lengths(const struct ing_cfg *c, struct req *r, struct ing_bad *bad)
 {
@@ -336,7 +336,8 @@ ing_lengths(const struct ing_cfg *c, struct req *r, struct ing_bad *bad)
     return 0;
 }
 
-/* How many samples are drawn, and returned; what is kept of them till then. */
+/* Sets how many samples are drawn and returned, and limits the logprobs kept until all
+ * have ended. */
 static int
 ing_samples(struct req *r, struct ing_bad *bad)
 {

@@ -57,7 +57,7 @@ ing_ban(struct rls *r, const uint32_t *ids, uint32_t n, struct ing_bad *bad)
     return rc == 0 ? 0 : ing_bad(bad, FDP_E_OVERLOAD, FDP_D_BAD_WORDS, n);
 }
 
-/* Its ids come later. */
+/* Keeps a bad word; it is tokenized later. */
 static int
 ing_word(const struct ing_cfg *c, struct req *r, const unsigned char *p, uint32_t len,
     struct ing_bad *bad)
@@ -95,7 +95,7 @@ ing_reasoning(const struct ing_cfg *c, struct rls *r, const unsigned char *p,
     return 0;
 }
 
-/* A sequence with rules has an entry of the pool that penalties have theirs in. */
+/* A sequence with rules needs an entry of the penalty pool. */
 static int
 ing_ruled(const struct ing_cfg *c, struct req *r, uint32_t detail, struct ing_bad *bad)
 {
@@ -109,7 +109,7 @@ ing_ruled(const struct ing_cfg *c, struct req *r, uint32_t detail, struct ing_ba
     return 0;
 }
 
-/* Lists of ids by their item. */
+/* Items that are lists of ids. */
 static int
 ing_rule_ids(const struct ing_cfg *c, struct req *r, const struct fdp_item *it,
     uint32_t detail, struct ing_bad *bad)
@@ -170,7 +170,7 @@ ing_rule(const struct ing_cfg *c, struct req *r, const struct fdp_item *it,
 
 /* ---- bad words ------------------------------------------------------------------------ */
 
-/* The ids of n bytes of text; they are short, so it takes one step. */
+/* Tokenizes n bytes of text, at once since they are short. */
 static int
 ing_word_ids(struct ingress *g, struct req *r, const char *text, size_t n,
     const uint32_t **ret, size_t *ret_n)

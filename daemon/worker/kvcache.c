@@ -10,7 +10,7 @@
 #include "daemon/common/obj.h"
 #include "daemon/worker/kvcache_priv.h"
 
-/* Copy commands examined for one that can be replaced. */
+/* How many copy commands kv_save() examines to find one to replace. */
 #define KV_TRIES 4
 
 /* ---- lists ---------------------------------------------------------------------- */
@@ -33,7 +33,7 @@ kv_link_after(struct kv *kv, struct kv_list *l, int32_t after, int32_t b)
     l->n++;
 }
 
-/* All of from behind to's last, or before its first. */
+/* Moves all blocks of `from` after the last of `to`, or, with first, before its first. */
 static void
 kv_splice(struct kv *kv, struct kv_list *to, struct kv_list *from, int first)
 {
@@ -82,7 +82,7 @@ kv_command(struct kv *kv, int32_t dev, int32_t host, int to_host, const struct k
         kv->n_in++;
 }
 
-/* A host block to put something in, -1: all are wanted. */
+/* Takes a host block for new contents; -1: all are sources of an attach in progress. */
 static int32_t
 kv_take_host(struct kv *kv)
 {
@@ -102,9 +102,10 @@ kv_take_host(struct kv *kv)
     return x;
 }
 
-/* Save idle block b, indexed by h, to the host. Uses a copy command beyond the n_keep that
- * the caller needs; where none is left, that of the block evicted first since the last
- * launch. That block may be a continuation of b, and is not found without b. */
+/* Saves idle block b, indexed by h, to the host. Uses a copy command beyond the n_keep
+ * that the caller needs. If none is left it replaces the command for the block evicted
+ * first since the last launch: that block may be a continuation of b, and is not found
+ * without b. */
 static void
 kv_save(struct kv *kv, int32_t b, const struct kv_hash *h, int32_t n_keep)
 {
@@ -122,7 +123,7 @@ kv_save(struct kv *kv, int32_t b, const struct kv_hash *h, int32_t n_keep)
         kv_command(kv, b, x, 1, h);
         return;
     }
-    /* that command may come before the one that fills b */
+    /* the replaced command might run before the one that fills b */
     if (kv->block[b].batch == ix->batch)
         return;
     for (int i = 0; i < KV_TRIES && i < ix->n_save; i++) {
@@ -143,7 +144,7 @@ kv_save(struct kv *kv, int32_t b, const struct kv_hash *h, int32_t n_keep)
     }
 }
 
-/* Idle block b loses its contents; the host keeps them where it can. */
+/* Evicts idle block b; the host keeps its contents if possible. */
 static void
 kv_evict(struct kv *kv, int32_t b, int32_t n_keep)
 {
@@ -163,7 +164,7 @@ kv_evict(struct kv *kv, int32_t b, int32_t n_keep)
     }
 }
 
-/* No step touches b any more. */
+/* Block b is no longer used by any step: it becomes idle or free. */
 static void
 kv_rest(struct kv *kv, int32_t b)
 {
@@ -214,7 +215,7 @@ kv_unref(struct kv *kv, int32_t b, uint64_t last_epoch)
 
 /* ---- tables given up, block by block --------------------------------------------- */
 
-/* Free the oldest of the pending blocks, at most n. */
+/* Frees the oldest pending blocks, at most n. */
 static void
 kv_free_pending(struct kv *kv, int32_t n)
 {
@@ -244,7 +245,7 @@ kv_reclaim(struct kv *kv, int32_t n)
     return kv_available(kv);
 }
 
-/* Table t of n blocks goes, the end first, later. */
+/* Queues table t of n blocks to be freed later, last block first. */
 static void
 kv_queue(struct kv *kv, const int32_t *t, int32_t n, uint64_t last_epoch)
 {
@@ -311,7 +312,8 @@ kv_available(const struct kv *kv)
 int32_t
 kv_most(int32_t window, int32_t max_step, int32_t block_size)
 {
-    /* kv_slide() comes a token later; the first and the last block may be partly of use */
+    /* kv_slide() is a token late; the first and the last block may be used only
+     * partially */
     return (int32_t)(((int64_t)window + max_step + block_size - 2) / block_size) + 1;
 }
 
@@ -323,7 +325,8 @@ kv_first(const struct kv *kv, int32_t group, int32_t pos)
     return window == 0 || pos < window ? 0 : (pos - window + 1) / kv->block_size;
 }
 
-/* Of a group whose table has blocks in places [empty, held). */
+/* Blocks that a group lacks for n places if its table has blocks at places [empty,
+ * held). */
 static int32_t
 kv_lack_of(const struct kv *kv, int32_t group, int32_t empty, int32_t held, int32_t n)
 {
@@ -406,7 +409,7 @@ kv_drop_table(struct kv *kv, const int32_t *t, int32_t n, uint64_t last_epoch)
         kv_queue(kv, t, n, last_epoch);
     } else {
         ix->quota -= n;
-        /* the end first: it shall lose its place before the beginning does */
+        /* the end first, so that it is evicted before the beginning */
         for (int32_t i = n - 1; i >= 0; i--) {
             if (i >= KV_AHEAD)
                 __builtin_prefetch(&kv->block[t[i - KV_AHEAD]], 1);
@@ -430,7 +433,8 @@ kv_drop(struct kv *kv, int32_t slot, uint64_t last_epoch)
     }
 }
 
-/* Those of l that are collected, at once where all are. */
+/* Makes the collected blocks of l available; the whole list at once if all are
+ * collected. */
 static void
 kv_collect_list(struct kv *kv, struct kv_list *l, int known)
 {

@@ -9,7 +9,8 @@
 #include "daemon/common/obj.h"
 #include "daemon/worker/kvcache_priv.h"
 
-/* Blocks of a list, all in the state where and without a holder. */
+/* Checks a list: all blocks are in state `where` and have no holder. Returns their
+ * number. */
 static int32_t
 kv_check_list(const struct kv *kv, const struct kv_list *l, enum kv_where where)
 {
@@ -34,8 +35,8 @@ kv_check_list(const struct kv *kv, const struct kv_list *l, enum kv_where where)
     return n;
 }
 
-/* A group's table of a slot: blocks behind the leading empty places, each shared only at
- * one place of a sequence. */
+/* Checks a group's table of a slot: blocks after the leading empty places, each shared
+ * only at the same place of a sequence. */
 static void
 kv_check_table(const struct kv *kv, int32_t s, int32_t g)
 {
@@ -53,7 +54,7 @@ kv_check_table(const struct kv *kv, int32_t s, int32_t g)
     }
 }
 
-/* Every block in one list or held, as often as tables have it. */
+/* Every block is in one list, or held by as many tables as it has holders. */
 static void
 kv_check_blocks(const struct kv *kv)
 {
@@ -90,7 +91,7 @@ kv_check_blocks(const struct kv *kv)
     ASSERT(1 + kv->n_free + kv->n_deferred + kv->n_cached + n_held == kv->n_block);
 }
 
-/* The index has every known block once, and one block per hash. */
+/* Every indexed block is in the index once, and there is one block per hash. */
 static void
 kv_check_index(const struct kv *kv)
 {
@@ -114,9 +115,9 @@ kv_check_index(const struct kv *kv)
     ASSERT(n_dev + n_host == n_known && n_host == kv->n_host_used);
 }
 
-/* Copy commands, run one after the other, read what they mean to and leave
- * in every block what it is known by; the device's blocks in them were handed
- * out since, so that no other sequence's is touched. */
+/* Run in order, the copy commands read the intended contents and leave every block with
+ * the contents it is indexed by. Their device blocks were allocated in this batch, so no
+ * other sequence's blocks are touched. */
 static void
 kv_check_commands(const struct kv *kv)
 {

@@ -1,7 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * The prefix cache: which blocks of each group a sequence may begin with.
+ * The prefix cache: finds and attaches the cached blocks of each group that a sequence
+ * begins with.
  */
 #include "config.h"
 
@@ -25,8 +26,8 @@ kv_fetch(const struct kv *kv, const struct kv_hash *h, int32_t i, int32_t n)
     }
 }
 
-/* Look up the group's block with the tokens of h: 0 if it is not there, nor on the host
- * with a copy command for it. */
+/* Looks up the group's block with the tokens of h. Returns 0 if the device lacks it and
+ * the host lacks it or there is no copy command for it; else 1. */
 static inline int
 kv_see(const struct kv *kv, const struct kv_hash *h, int32_t group, struct kv_match *m)
 {
@@ -44,8 +45,8 @@ kv_see(const struct kv *kv, const struct kv_hash *h, int32_t group, struct kv_ma
 
 /* ---- groups with a window ---------------------------------------------------------- */
 
-/* The longest prefix of at most n places behind which a token finds its window in the
- * group. */
+/* The longest prefix of at most n places after which a token finds its whole window in
+ * the group. */
 static int32_t
 kv_whole_of(const struct kv *kv, int32_t group, const struct kv_hash *h, int32_t n,
     int host, struct kv_match *m)
@@ -62,7 +63,7 @@ kv_whole_of(const struct kv *kv, int32_t group, const struct kv_hash *h, int32_t
     return n;
 }
 
-/* The same of all groups with a window, and what its blocks are. */
+/* The same for all groups with a window, and the counts of its blocks. */
 static struct kv_match
 kv_whole(const struct kv *kv, const struct kv_hash *h, int32_t n, int host)
 {
@@ -84,8 +85,9 @@ kv_whole(const struct kv *kv, const struct kv_hash *h, int32_t n, int host)
     return m;
 }
 
-/* Of a prefix of which groups without a window have m. What the commands left do not bring
- * back from the host is of no use at all. */
+/* Shortens the prefix *m of the groups without a window to what groups with one have.
+ * Host blocks for which no copy commands are left do not count: a window must be
+ * complete. */
 static void
 kv_find_windowed(const struct kv *kv, const struct kv_hash *h, struct kv_match *m)
 {
@@ -105,7 +107,7 @@ kv_find_windowed(const struct kv *kv, const struct kv_hash *h, struct kv_match *
 
 /* ---- look-ups ---------------------------------------------------------------------- */
 
-/* Look up its blocks of groups without a window. */
+/* Looks up a place's blocks in all groups without a window. */
 static int
 kv_see_all(const struct kv *kv, const struct kv_hash *h, struct kv_match *m)
 {
@@ -154,8 +156,8 @@ kv_has(const struct kv *kv, const struct kv_hash *h)
 
 /* ---- attaching ----------------------------------------------------------------------- */
 
-/* Hold the block of that name, or keep it from losing its place on the host, the n-th:
- * -block. 0: it is not there. */
+/* Adds a holder to the block indexed by name, or marks its host block so that it is not
+ * reused; *n counts those. Returns the block, -block for the host, 0: not found. */
 static int32_t
 kv_claim_block(struct kv *kv, const struct kv_hash *name, int32_t *n)
 {
@@ -175,8 +177,8 @@ kv_claim_block(struct kv *kv, const struct kv_hash *name, int32_t *n)
     return -x;
 }
 
-/* Claim the blocks of n places into the tables at t, those behind the windows. Returns how
- * many places are whole. */
+/* Claims the blocks of n places for slot's tables, except places before the windows.
+ * Returns how many places are complete. */
 static int32_t
 kv_claim(struct kv *kv, int32_t slot, const struct kv_hash *h, int32_t n, int32_t *ret_host)
 {
@@ -200,7 +202,8 @@ kv_claim(struct kv *kv, int32_t slot, const struct kv_hash *h, int32_t n, int32_
     return i;
 }
 
-/* Bring block x of the host back, the first of n_keep; -1: no block is left. */
+/* Brings host block x back, with n_keep copy commands reserved, its own included. Returns
+ * the device block; -1: no block is left. */
 static int32_t
 kv_fill(struct kv *kv, int32_t x, int32_t n_keep)
 {
@@ -220,7 +223,8 @@ kv_fill(struct kv *kv, int32_t x, int32_t n_keep)
     return b;
 }
 
-/* Device blocks for what is claimed of n places. Returns how many places have them. */
+/* Gets device blocks for the host blocks claimed at n places. Returns how many places are
+ * complete. */
 static int32_t
 kv_fill_all(struct kv *kv, int32_t slot, int32_t n, int32_t n_host)
 {
@@ -240,7 +244,7 @@ kv_fill_all(struct kv *kv, int32_t slot, int32_t n, int32_t n_host)
     return n;
 }
 
-/* What is claimed of places [from, n) is given up. */
+/* Releases the blocks claimed at places [from, n). */
 static void
 kv_unclaim(struct kv *kv, int32_t slot, int32_t from, int32_t n)
 {
@@ -256,7 +260,7 @@ kv_unclaim(struct kv *kv, int32_t slot, int32_t from, int32_t n)
         }
 }
 
-/* Host blocks of the first n places can lose their places again. */
+/* Host blocks of the first n places may be reused again. */
 static void
 kv_unwant(struct kv *kv, const struct kv_hash *h, int32_t n)
 {
@@ -272,7 +276,7 @@ kv_unwant(struct kv *kv, const struct kv_hash *h, int32_t n)
         }
 }
 
-/* Before blocks are attached for n_tok tokens. */
+/* Sets the empty places of slot's tables, before blocks for n_tok tokens are attached. */
 static void
 kv_set_empty(struct kv *kv, int32_t slot, int32_t n_tok)
 {
@@ -329,7 +333,7 @@ kv_register(struct kv *kv, int32_t slot, int32_t i, const struct kv_hash *h)
     }
 }
 
-/* Device block b loses its name, wherever it is. */
+/* Unindexes device block b, in whatever state it is. */
 static void
 kv_forget_dev(struct kv *kv, int32_t b)
 {
@@ -415,7 +419,7 @@ kv_dup(struct kv *kv, int32_t slot, int32_t from, int32_t i, uint64_t epoch)
 
         ASSERT(kv->n_dup < kv->n_slot * kv->n_group && b > 0);
         ASSERT(to != b && kv->block[to].ref == 1 && !kv_is_known(&kv->block[to]));
-        /* it is not filled again before that step has read it */
+        /* it must not be filled again before that step has read it */
         if (kv->block[b].epoch < epoch)
             kv->block[b].epoch = epoch;
         kv->dup[kv->n_dup++] = (struct kv_dup){ b, to };

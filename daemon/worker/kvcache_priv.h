@@ -111,8 +111,7 @@ void kv_defer(struct kv *kv, int32_t b);
  * An eviction leaves n_keep copy commands unused. */
 int32_t kv_take(struct kv *kv, int32_t n_keep);
 
-/* ---- used on every path
- * -------------------------------------------------------------- */
+/* ---- used on every path ---------------------------------------------------------- */
 
 /* The list of a deferred block, by its epoch. */
 static inline struct kv_list *

@@ -24,26 +24,27 @@
 #include "daemon/worker/quant.h"
 #include "daemon/worker/tokenizer.h"
 
-/* Polling after work, on machines with processors to spare. */
+/* Polling time after work on machines with at least this many processors. */
 #define WRK_SPIN_US    50
 #define WRK_SPIN_PROCS 8
 
-/* What is measured against a clock takes longer under a sanitizer. */
+/* Time limits are multiplied by this, since sanitizers slow the code. */
 #ifdef FDD_SANITIZED
 #define WRK_SLOWER 10
 #else
 #define WRK_SLOWER 1
 #endif
 
-/* Sequences ahead of those that run: an eighth, at least this many. */
+/* Sequences that the worker gets beyond those that can run: an eighth, at least this
+ * many. */
 #define WRK_AHEAD       8
 #define WRK_AHEAD_SHARE 8
 
-/* Tokens of a step that goes in halves on GPUs. On two H200 steps of 1,024 tokens are 4 % faster
- * in halves, steps of 640 5 % slower (tests/bench/RESULTS.md, 17). */
+/* Fewest tokens of a step that runs in halves on GPUs. On two H200, halves make steps of
+ * 1,024 tokens 4 % faster, steps of 640 5 % slower (tests/bench/RESULTS.md, 17). */
 #define WRK_HALVES_LEAST 1024
 
-/* Where the time of a start goes. */
+/* Durations of the phases of a start, as text. */
 struct wrk_laps {
     uint64_t last;
     size_t n;
@@ -70,7 +71,7 @@ wrk_spin_us(const struct par *p)
     return sysconf(_SC_NPROCESSORS_ONLN) >= WRK_SPIN_PROCS ? WRK_SPIN_US : 0;
 }
 
-/* Exit status for an error of the model's files. */
+/* Exit status for an error in the model's files. */
 static int
 wrk_status(int rc)
 {
@@ -99,7 +100,8 @@ wrk_fail(int rc, char *err, size_t err_bytes, const char *what)
     return wrk_status(rc);
 }
 
-/* That of a rank, or of one device in place of several ranks. */
+/* Builds the program of a rank, or of one device that computes in place of several
+ * ranks. */
 static int
 wrk_build(struct worker *w, char *err, size_t err_bytes)
 {
@@ -117,7 +119,7 @@ wrk_build(struct worker *w, char *err, size_t err_bytes)
             ranks.n_split);
         return -EINVAL;
     }
-    /* by default, where blocks can be divided */
+    /* the default divides blocks only on the cpu backend, and if possible */
     if (ranks.kv_split == 0 &&
         (!wrk_on_cpu(w) || block % mdl_kv_share(&w->cfg, ranks.n) != 0))
         ranks.kv_split = 1;
@@ -189,7 +191,7 @@ wrk_load_program(struct worker *w, char *err, size_t err_bytes)
     return rc != 0 ? wrk_fail(rc, err, err_bytes, p->model_path) : 0;
 }
 
-/* Without a tokenizer requests by ids work; a broken one is an error. */
+/* Without a tokenizer only requests by ids are served; a broken tokenizer is an error. */
 static int
 wrk_load_tokenizer(struct worker *w, char *err, size_t err_bytes)
 {
@@ -220,7 +222,7 @@ wrk_load_tokenizer(struct worker *w, char *err, size_t err_bytes)
     return rc != 0 ? wrk_fail(rc, err, err_bytes, w->tok_path) : 0;
 }
 
-/* The files that clients may read. */
+/* Reads the files that clients may read. */
 static int
 wrk_load_files(struct worker *w, char *err, size_t err_bytes)
 {
@@ -231,7 +233,7 @@ wrk_load_files(struct worker *w, char *err, size_t err_bytes)
     return rc != 0 ? wrk_fail(rc, err, err_bytes, "the model's files") : 0;
 }
 
-/* A thread reads the tokenizer while the rest loads. */
+/* A thread that loads the tokenizer while the rest loads. */
 struct wrk_tok_job {
     struct worker *w;
     pthread_t thread;
@@ -262,8 +264,8 @@ wrk_tok_begin(struct wrk_tok_job *j, struct worker *w)
         (void)wrk_tok_main(j);
 }
 
-/* rc and err are how the rest went: an error of the tokenizer comes before one of
- * the device. */
+/* Joins the thread. rc and err: the result of the rest of the load; an error of the
+ * tokenizer replaces it. */
 static int
 wrk_tok_end(struct wrk_tok_job *j, int rc, char *err, size_t err_bytes)
 {
@@ -275,8 +277,8 @@ wrk_tok_end(struct wrk_tok_job *j, int rc, char *err, size_t err_bytes)
     return j->rc != 0 ? j->rc : rc;
 }
 
-/* Without chunked prefill a step holds a whole prompt: where neither length
- * nor step is set, the model's own length, as far as that is sane. */
+/* Without chunked prefill a step holds a whole prompt: if neither length nor step size is
+ * set, a step gets the model's length, up to a sane limit. */
 static void
 wrk_whole_prompts(struct worker *w)
 {
@@ -292,9 +294,9 @@ wrk_whole_prompts(struct worker *w)
         p->sched_max_num_batched_tokens = n;
 }
 
-/* More tokens than all sequences of a step can have make its buffers larger and
- * nothing faster. The gate checks that against model.max_model_len; without it, the
- * model's own length counts. */
+/* More tokens per step than all its sequences can have would enlarge the buffers for
+ * nothing. The gate checks this against model.max_model_len; if that is not set, the
+ * model's length is the limit here. */
 static void
 wrk_limit_tokens(struct worker *w)
 {
@@ -312,12 +314,12 @@ wrk_limit_tokens(struct worker *w)
     p->sched_max_num_batched_tokens = most;
 }
 
-/* The checkpoint's scales for an fp8 KV cache, into w->kv_scale: before the
- * weights, which take longer to read. */
+/* Reads the checkpoint's scales for an fp8 KV cache into w->kv_scale, before the weights,
+ * which take longer. */
 static int
 wrk_load_kv_scales(struct worker *w, char *err, size_t err_bytes)
 {
-    /* of the whole model, where a rank has any */
+    /* for the whole model, if a rank needs any */
     size_t n = mpl_scale_bytes(w->kv, w->prog->n_kv_group) == 0
         ? 0
         : 2 * (size_t)w->cfg.n_layer * (size_t)w->cfg.n_kv_head;
@@ -341,7 +343,7 @@ wrk_load_kv_scales(struct worker *w, char *err, size_t err_bytes)
     return rc;
 }
 
-/* Workers of several groups share the processors. */
+/* Threads of a worker: workers of several groups share the processors. */
 static int32_t
 wrk_threads(const struct worker *w)
 {
@@ -354,7 +356,7 @@ wrk_threads(const struct worker *w)
     return n > 0 ? (int32_t)n : 1;
 }
 
-/* Tokens from which on a step goes in halves; 0: none does. */
+/* Fewest tokens of a step that runs in halves; 0: no step does. */
 static int32_t
 wrk_halves_least(const struct worker *w)
 {
@@ -401,16 +403,17 @@ wrk_open_args(const struct worker *w, struct wrk_open *to)
         .prog = w->prog,
         .wp = w->wp
     };
-    /* All but the entry under test. */
+    /* all devices except the one under test */
     if (p->device_test_entry >= 0 && w->devs.n > 0)
         ret->dead = (UINT32_MAX >> (DVL_MAX - w->devs.n)) & ~(UINT32_C(1) << w->first_dev);
-    /* Operations follow each other at once: their threads must not go to
-     * sleep between two of them wherever there is a second processor. */
+    /* Operations follow each other immediately: with more than one processor their
+     * threads must not sleep between two of them. */
     if (ret->spin_us == 0 && p->ipc_spin_us < 0 && sysconf(_SC_NPROCESSORS_ONLN) > 1)
         ret->spin_us = WRK_SPIN_US;
 }
 
-/* Steps stay whole where halves were not asked for, and what they take is not there. */
+/* Plans the memory; if halves are only a default and lack memory, again without
+ * halves. */
 static int
 wrk_plan(struct worker *w, char *err, size_t err_bytes)
 {
@@ -456,8 +459,8 @@ wrk_open_device(struct worker *w, struct wrk_laps *laps, char *err, size_t err_b
     return rc != 0 ? wrk_fail(rc, err, err_bytes, "device") : 0;
 }
 
-/* On a device of its own memory weights come in while buffers are made and graphs
- * recorded: what the empty steps compute from them does not matter. */
+/* On a GPU, weights are loaded while buffers are allocated and graphs captured: the
+ * results of these empty steps do not matter. */
 void
 wrk_load_args(struct worker *w, struct wts_load_args *ret)
 {
@@ -512,9 +515,9 @@ wrk_load_kv(struct worker *w, char *err, size_t err_bytes)
     return 0;
 }
 
-/* Sequences the gate may send: what can run, and enough that a row which
- * falls free finds its next one here. The rest waits in the gate, where
- * users take turns. */
+/* How many sequences the gate may send: those that can run, and enough so that a row that
+ * ends finds its next sequence here. The rest stays queued in the gate, where users take
+ * turns. */
 static uint32_t
 wrk_credits(const struct par *p)
 {
@@ -523,7 +526,8 @@ wrk_credits(const struct par *p)
     return (uint32_t)(p->sched_max_num_seqs + (ahead > WRK_AHEAD ? ahead : WRK_AHEAD));
 }
 
-/* One value of generation_config.json: 1 and *ret if it is there and may be taken. */
+/* Reads one value of generation_config.json. Returns 1 and sets *ret if it is present and
+ * in range, else 0. */
 static int
 wrk_default(const char *key, double v, double least, double most, int above, float *ret)
 {
@@ -538,7 +542,7 @@ wrk_default(const char *key, double v, double least, double most, int above, flo
     return 0;
 }
 
-/* What is taken for what a request does not set. */
+/* Sets the defaults of sampling parameters that a request does not set. */
 static void
 wrk_defaults(const struct worker *w, struct fdp_info *in)
 {
@@ -586,7 +590,8 @@ wrk_info(struct worker *w)
         in->eos_ids[i] = (uint32_t)w->cfg.eos[i];
     in->block_size = (uint32_t)w->par.kv_block_size;
     wrk_defaults(w, in);
-    in->max_logprobs = FDP_MAX_LOGPROBS; /* the gate tells of what is allowed */
+    in->max_logprobs = FDP_MAX_LOGPROBS; /* the gate replaces it by the configured
+                                            limit */
     if (w->wp != NULL)
         wts_digest(w->wp, in->model_digest);
     (void)snprintf(path, sizeof(path), "%s", w->par.model_path);
@@ -598,7 +603,7 @@ wrk_info(struct worker *w)
     (void)snprintf(in->model_name, sizeof(in->model_name), "%.63s", name);
 }
 
-/* What became of parameters, for fdctl config. */
+/* Values that automatic parameters got, for fdctl config. */
 static void
 wrk_effective(struct worker *w)
 {
@@ -636,7 +641,7 @@ wrk_effective(struct worker *w)
     }
 }
 
-/* Somebody who left the length to us expects the model's. */
+/* Warns if the automatic length is below the model's. */
 static void
 wrk_warn_length(const struct worker *w)
 {
@@ -691,7 +696,7 @@ wrk_count(const struct worker *w)
     cnt_set(&c->load_ns, w->load_ns);
 }
 
-/* From an open device to recorded graphs, and the weights there. */
+/* From an open device to captured graphs, with all weights loaded. */
 static int
 wrk_load_run(struct worker *w, struct wrk_laps *laps, char *err, size_t err_bytes)
 {
@@ -772,7 +777,7 @@ wrk_load(struct worker *w, char *err, size_t err_bytes)
     if (rc != 0)
         return wrk_fail(rc, err, err_bytes, "KV cache");
     wrk_lap(&laps, "KV");
-    /* jansson keeps what a large vocabulary took while it was parsed */
+    /* jansson keeps memory from parsing a large vocabulary */
     (void)malloc_trim(0);
     w->load_ns = clk_now_ns() - t0;
     wrk_info(w);

@@ -15,9 +15,9 @@
 #include "daemon/common/mem.h"
 #include "daemon/common/obj.h"
 
-/* auto keeps the precision of the CPU's activations: bf16 keys and values moved
- * logprobs of 16-bit checkpoints by up to 0.14 from a fp32 reference there. A
- * device rounds to the weights' type before every product anyway. */
+/* auto keeps the precision of activations on the CPU: with bf16 keys and values logprobs
+ * of 16-bit checkpoints differed by up to 0.14 from a fp32 reference. A GPU rounds
+ * activations to the weights' type before every GEMM anyway. */
 static enum fdk_dtype
 wrk_kv_dtype(const struct worker *w)
 {
@@ -44,9 +44,9 @@ wrk_kv_dtype_name(enum fdk_dtype t)
                           : fdk_dtype_name(t);
 }
 
-/* ---- what the runner will ask for -------------------------------------------------- */
+/* ---- sizes of the runner's buffers ----------------------------------------------- */
 
-/* The runner's buffers for sequences of max_len tokens. */
+/* Computes the sizes of the runner's buffers for sequences of max_len tokens. */
 static int
 wrk_sizes(struct worker *w, int32_t max_len, struct mpl_sizes *ret)
 {
@@ -89,7 +89,7 @@ wrk_sizes(struct worker *w, int32_t max_len, struct mpl_sizes *ret)
     return rc;
 }
 
-/* Of the weights' arena what is quantized, values and scales. */
+/* Bytes of quantized weights, values and scales, in the weights' arena. */
 static uint64_t
 wrk_quant_bytes(const struct worker *w)
 {
@@ -106,8 +106,8 @@ wrk_quant_bytes(const struct worker *w)
 
 /* ---- the plan ------------------------------------------------------------------------ */
 
-/* What the devices of the ranks have. taken: with what the plan has a row for, but is there
- * since the devices are open. */
+/* Memory of the ranks' devices. taken: collectives are already allocated, but the plan
+ * has a row for them, so they count as free. */
 static int
 wrk_ranks(const struct worker *w, int taken, struct mpl_rank ret[FDK_MAX_DEVICES])
 {
@@ -186,7 +186,7 @@ wrk_plan_rounds(struct worker *w, const struct mpl_in *in, char *err, size_t err
     return rc;
 }
 
-/* Layouts of the KV groups of the program, which share blocks. */
+/* Computes the layouts of the program's KV groups, which share blocks. */
 static int
 wrk_kv_layout(struct worker *w)
 {
@@ -244,8 +244,8 @@ wrk_plan_memory(struct worker *w, char *err, size_t err_bytes)
     return 0;
 }
 
-/* Every group of buffers must have got what was planned, on the device of every rank; all
- * ranks have as much of the host's memory. */
+/* Checks that every group of buffers has its planned size on each rank's device. Host
+ * memory is the same for all ranks. */
 static void
 wrk_check_memory(const struct worker *w, const struct run_mem *m)
 {
@@ -279,7 +279,8 @@ int
 wrk_settle_memory(struct worker *w, char *err, size_t err_bytes)
 {
     struct mpl_rank rank[FDK_MAX_DEVICES];
-    /* What recording takes on the host is lost in what others do there. */
+    /* On the host the memory of captured graphs cannot be measured: other code allocates
+     * there too. */
     uint64_t graphs = wrk_on_cpu(w) ? mpl_bytes(&w->mpl, MPL_GRAPHS) : 0,
              mapped = UINT64_MAX;
     int rc = wrk_ranks(w, 0, rank);
@@ -303,10 +304,11 @@ wrk_settle_memory(struct worker *w, char *err, size_t err_bytes)
     return rc;
 }
 
-/* Of a worker beyond its plan: programs, libraries, rings; of CUDA its contexts. */
+/* Memory of a worker beyond its plan: programs, libraries, rings; with CUDA, its
+ * contexts. */
 #define WRK_HOST_SPARE_CPU  (UINT64_C(256) << 20)
 #define WRK_HOST_SPARE_CUDA (UINT64_C(2) << 30)
-#define WRK_TASKS_SPARE     64 /* fdd, threads that load, serve and log */
+#define WRK_TASKS_SPARE     64 /* threads that load, serve and log, and fdd */
 
 void
 wrk_host_need(const struct worker *w, struct wrk_need *ret)
@@ -326,7 +328,8 @@ wrk_host_need(const struct worker *w, struct wrk_need *ret)
         .tasks = WRK_TASKS_SPARE + 2 * (uint64_t)(n > 0 ? n : 1) };
 }
 
-/* What the unit allows against what the plans of all groups need: fdd(8), UNDER SYSTEMD. */
+/* Warns if the systemd unit's limits are below the plans of all groups: fdd(8), UNDER
+ * SYSTEMD. */
 static void
 wrk_check_group(const struct worker *w)
 {

@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* What the parameters make of the engine: sizes of a step, and graphs. */
+/* Derives the engine's configuration from the parameters: step sizes, graph sizes. */
 #include "config.h"
 
 #include "daemon/worker/worker.h"
@@ -14,7 +14,7 @@ wrk_capture(const struct worker *w, const struct par *p, int *ret_use_graph,
     int32_t tokens = par_max_batched_tokens(p, wrk_on_cpu(w)), max = tokens;
     int rc = 0;
 
-    /* With both automatic, the gate took the list without knowing the backend. */
+    /* If both are automatic, the gate accepted the list without knowing the backend. */
     if (p->sched_max_num_batched_tokens == 0)
         max = CAP_MAX_TOKENS;
     if (p->graph_prefill_max_tokens > 0 && p->graph_prefill_max_tokens < max)
@@ -36,7 +36,8 @@ wrk_capture(const struct worker *w, const struct par *p, int *ret_use_graph,
     return rc;
 }
 
-/* Where prompts are not cut there is nothing to cut by time, unless somebody asked. */
+/* Without chunked prefill there is no automatic ITL target, since prompts cannot be cut
+ * by time. */
 static uint64_t
 wrk_itl_target(const struct par *p)
 {
@@ -45,13 +46,14 @@ wrk_itl_target(const struct par *p)
     return (uint64_t)(p->sched_itl_target_ms * 1e6);
 }
 
-/* Tokens that attention of a KV group may read for one, itself included; 0: all before. */
+/* Tokens that a token of the KV group's layers may read, including itself; 0: all before
+ * it. */
 static int32_t
 wrk_kv_window(const struct worker *w, int32_t group)
 {
     int32_t window = w->prog->kv_group[group].window;
 
-    /* the backend counts those that are on the device */
+    /* the backend counts tokens of one device */
     return window > 0 ? window + w->run->k->att_back * w->prog->kv_split : 0;
 }
 

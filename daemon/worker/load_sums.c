@@ -1,10 +1,10 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Collectives at the start of a group of ranks: they are checked at every start, and the
- * ways of sums of each size measured at the first one. What was measured is kept in the
- * cache folder's file sums-KEY, by backend, devices, driver, number of ranks, memory, type and
- * build.
+ * Collectives at the start of a group of ranks: every start checks them; the first start
+ * also measures the fastest way of an all-reduce for each size. The result is kept in the
+ * cache folder as sums-KEY; the key covers backend, devices, driver, number of ranks,
+ * memory, type and build.
  */
 #include "config.h"
 
@@ -21,7 +21,7 @@
 #include "daemon/common/version.h"
 
 #define SUMS_FORMAT "fdd sums 1\n"
-/* For measuring; the check of all sizes takes less. */
+/* Time budgets of measuring; the check of all sizes takes less. */
 #define SUMS_NS      (500 * CLK_MS)
 #define SUMS_NS_HOST (200 * CLK_MS)
 
@@ -92,7 +92,7 @@ wrk_sums_write(const char *path, const struct fdk_group_ways *ways)
 
 /* ---- text ------------------------------------------------------------------------------- */
 
-/* "", "WHAT" or "WHAT up to 64.0 KiB" and a comma. */
+/* Writes "", "WHAT, " or "WHAT up to 64.0 KiB, ". */
 static void
 sums_upto(const char *what, uint64_t bytes, char *ret, size_t ret_bytes)
 {

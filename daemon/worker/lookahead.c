@@ -8,37 +8,38 @@
 
 #include "daemon/common/obj.h"
 
-/* Weight of the newest ratio. */
+/* Weight of the newest ratio in the mean. */
 #define LKA_NEW  0.125
 #define LKA_DEVS 1.0
-/* Steps of a class before its own figures count; before: those of all steps. */
+/* A class with fewer steps uses the statistics of all steps. */
 #define LKA_FEW 3
-/* Share of the predicted duration that is counted on before any step ended. */
+/* Assumed actual / predicted duration before any step ended. */
 #define LKA_UNSEEN 0.5
 #define LKA_LEAST  0.0625
 #define LKA_MOST   16.0
-/* No step is expected to last longer. */
+/* Longest expected duration of a step. */
 #define LKA_LONG_NS 3600000000000u
-/* A maximum of pick to queued fades by this share of the difference. */
+/* launch_ns falls by this share of the difference. */
 #define LKA_FADE 64
-/* It grows to twice itself and this at once: a single launch that took long, because
- * it recorded a graph, hardly counts. */
+/* launch_ns grows to at most twice itself and this at once, so that a single slow launch,
+ * which captured a graph, hardly counts. */
 #define LKA_LAUNCH 1000000u
-/* The margin grows by this at a time, and shrinks by a share of what it is above the
- * least. */
+/* The margin grows by at most this at a time, and shrinks by this share of its excess
+ * over the minimum. */
 #define LKA_GROW_NS 200000u
 #define LKA_SHRINK  256
-/* What is behind a mark at three quarters, before any was seen: a third of what is
- * before it. */
+/* Initial ratio of the time after a mark to that before it: a mark is at about three
+ * quarters. */
 #define LKA_REST      0.31
 #define LKA_REST_DEV  0.02
 #define LKA_REST_MOST 4.0
-/* A mark's time is known where it is to this share of mark - begin. */
+/* A mark's time counts as known if its uncertainty is at most this share of mark -
+ * begin. */
 #define LKA_VAGUE 8
-/* It is looked for from half of the time on at which it is expected, each time that this
- * share of the step has passed. */
+/* Looks for a mark start at half of its expected time; their spacing is this share of the
+ * time since the step's begin. */
 #define LKA_LOOKS 64
-/* A mark that has not passed at this share of a step does not come. */
+/* A mark not seen by this share of the step's duration is taken as missing. */
 #define LKA_MARK_LATE(ns) ((ns) - (ns) / 16)
 
 void
@@ -152,8 +153,8 @@ lka_look(struct lka *l, uint64_t now_ns, int passed)
         s->before_ns = now_ns;
 }
 
-/* When the step passed its mark, rather too early; 0: it has not, or that may have been
- * long before it was seen. */
+/* A low estimate of when the step passed its mark; 0: it has not, or the time is too
+ * uncertain. */
 static uint64_t
 lka_mark_at(const struct lka_step *s, uint64_t begin_ns)
 {
@@ -164,7 +165,7 @@ lka_mark_at(const struct lka_step *s, uint64_t begin_ns)
     return from;
 }
 
-/* The end of a step that passes its mark at this time. */
+/* A low estimate of the end of a step that passed its mark at mark_ns. */
 static uint64_t
 lka_end_after(const struct lka *l, uint64_t begin_ns, uint64_t mark_ns)
 {
@@ -173,7 +174,7 @@ lka_end_after(const struct lka *l, uint64_t begin_ns, uint64_t mark_ns)
     return mark_ns + (uint64_t)((f > 0 ? f : 0) * (double)(mark_ns - begin_ns));
 }
 
-/* The oldest one's that began at begin_ns. */
+/* A low estimate of the end of the oldest step, which began at begin_ns. */
 static uint64_t
 lka_end_from(const struct lka *l, uint64_t begin_ns)
 {
@@ -257,7 +258,8 @@ lka_lead(const struct lka *l)
     return l->launch_ns + l->margin_ns;
 }
 
-/* All that is queued can be predicted, and a mark of it is not seen yet. */
+/* Do all queued steps have predictions, and does one have a mark that was not seen
+ * yet? */
 static int
 lka_mark_to_come(const struct lka *l)
 {
@@ -280,7 +282,7 @@ lka_due(const struct lka *l, uint64_t now_ns)
         return 0;
     if (l->n > l->depth || lka_mark_to_come(l))
         return UINT64_MAX;
-    /* the oldest runs: it began, and has not ended */
+    /* the oldest step has begun and not ended */
     at = lka_begin(l);
     at = lka_end_from(l, at < now_ns ? at : now_ns);
     at = at > now_ns ? at : now_ns;
