@@ -215,8 +215,7 @@ adm_same(const json_t *a, const json_t *b)
     for (size_t i = 0; i < sizeof(key) / sizeof(key[0]); i++) {
         const json_t *x = json_object_get(a, key[i]), *y = json_object_get(b, key[i]);
 
-        if ((x != NULL || y != NULL) && !json_equal(x, y)) /* json_equal() is 0 if one is
-                                                              NULL */
+        if ((x != NULL || y != NULL) && !json_equal(x, y)) /* json_equal(NULL, NULL): 0 */
             return 0;
     }
     return 1;

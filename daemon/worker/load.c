@@ -590,8 +590,7 @@ wrk_info(struct worker *w)
         in->eos_ids[i] = (uint32_t)w->cfg.eos[i];
     in->block_size = (uint32_t)w->par.kv_block_size;
     wrk_defaults(w, in);
-    in->max_logprobs = FDP_MAX_LOGPROBS; /* the gate replaces it by the configured
-                                            limit */
+    in->max_logprobs = FDP_MAX_LOGPROBS; /* the gate reports the configured limit */
     if (w->wp != NULL)
         wts_digest(w->wp, in->model_digest);
     (void)snprintf(path, sizeof(path), "%s", w->par.model_path);
