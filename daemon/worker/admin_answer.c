@@ -68,8 +68,8 @@ adm_op_weights(const struct mdl_program *p, const struct mdl_op *op)
     return a;
 }
 
-/* The type for which the device's peak counts. Narrower types are converted before the
- * product. */
+/* The data type whose measured FLOP/s bound the operation. Narrower types are converted
+ * before the product. */
 static enum fdk_dtype
 adm_flop_dtype(const struct worker *w, const struct mdl_op *op)
 {
@@ -151,7 +151,7 @@ adm_op(const struct worker *w, int32_t i, const struct adm_shape *s, const struc
     return roofline_ns;
 }
 
-/* Bandwidth from another rank's memory; measured once per process. */
+/* Measures the bandwidth from another rank's memory; kept until the process ends. */
 static void
 adm_link(struct worker *w, int remeasure, const struct peak *c)
 {

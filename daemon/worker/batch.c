@@ -584,7 +584,7 @@ bat_synth_at(const struct bat_dims *d, const struct bat_synth *m, int32_t group,
     return ((size_t)group * (size_t)bat_synth_rows(m) + (size_t)r) * (size_t)d->stride;
 }
 
-/* Uploads a row that samples greedily and never ends. */
+/* Adds row r to the plan as new: it samples greedily and does not end. */
 static void
 bat_synth_fresh(struct bat *b, const struct bat_synth *m, struct bat_rec *rec,
     const struct bat_at *a, int32_t r)

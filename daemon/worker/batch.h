@@ -99,7 +99,7 @@ struct bat_entry {
 };
 
 enum bat_out_kind { BAT_OUT_SAMPLE, BAT_OUT_SCORE };
-struct bat_out { /* the owner of an output */
+struct bat_out { /* the sequence that an output belongs to */
     int32_t slot;
     uint32_t generation;
     int32_t kind; /* enum bat_out_kind */
@@ -133,7 +133,7 @@ struct bat_rec {
     int32_t mark;  /* 1: the device reports when most of the step is done */
     int32_t held;  /* 1: the pick was delayed only by lka_due() */
     uint64_t t_launch_ns;
-    uint64_t t_work_ns; /* since when there has been work without a pause */
+    uint64_t t_work_ns; /* start of the current busy period */
     struct trc_step trace;
     unsigned char *plan;        /* pinned, bat_plan_bytes() */
     const int32_t *tables;      /* the host's block tables, [groups][slots][stride] */
@@ -173,7 +173,8 @@ struct bat {
     struct bat_dims dims;
     const struct cap *cap; /* sizes with a graph; NULL: no graphs */
     uint16_t *counts;      /* host side of the penalty pool: counts, [entries][vocab] */
-    int32_t *rules;        /* its rules, [entries][fdk_rules_words(vocab)] */
+    int32_t *rules;        /* host side of the penalty pool: rules,
+                              [entries][fdk_rules_words(vocab)] */
     int32_t vocab;
     struct bat_shadow *shadow; /* [S] by slot */
     int32_t min_split; /* prompts with at least this many tokens in a step are divided
@@ -219,7 +220,7 @@ void bat_view(const struct bat_dims *d, int32_t T_pad, void *base, int32_t group
 /* Index of a slot's first entry in the device's block tables. */
 int32_t bat_table_at(const struct bat_dims *d, int32_t group, int32_t slot);
 
-struct bat *bat_new(const struct bat_dims *d); /* NULL: no memory */
+struct bat *bat_new(const struct bat_dims *d); /* NULL: out of memory */
 struct bat *bat_free(struct bat *b);
 /* Flattens st into rec, whose buffers the runner has set. The plan holds the fdk_row of
  * each row that is new on the device. */

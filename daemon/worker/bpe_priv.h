@@ -43,8 +43,8 @@ struct bpe {
     int32_t fallback[256];     /* ids of "<0xXX>", -1: none */
     bool all_fallback;
     /*
-     * Bit set, by a hash of two adjacent characters: some merge can join them. NULL: no
-     * pretoken may be cut.
+     * Bits, indexed by a hash of two adjacent characters; 1: some merge can join them.
+     * NULL: no pretoken may be cut.
      */
     uint64_t *join;
     struct bpe_opts opts;

@@ -13,8 +13,8 @@
 
 /* A step's weight halves every 1,000 steps or so. */
 #define COST_KEEP 0.9993
-/* Weight that keeps each coefficient at its value: relative to all that was learned, and
- * at least. */
+/* Weight of a coefficient's old value in a fit: relative to all that was learned, and the
+ * minimum. */
 #define COST_ANCHOR     1e-9
 #define COST_ANCHOR_MIN 1e-10
 /* A learned step counts as at most this factor shorter than predicted. */

@@ -63,7 +63,7 @@ struct egress {
     uint64_t n_terminal; /* DONE and ERROR records sent */
 };
 
-struct egress *egr_new(const struct egr_cfg *cfg); /* NULL: no memory */
+struct egress *egr_new(const struct egr_cfg *cfg); /* NULL: out of memory */
 struct egress *egr_free(struct egress *g);
 /* Handles the queued messages. Returns nonzero if there was work. */
 int egr_poll(struct egress *g, uint64_t now_ns);

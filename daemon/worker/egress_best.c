@@ -15,7 +15,7 @@
 
 #include "daemon/common/obj.h"
 
-/* Tokens per poll; ids per record before they are sent. */
+/* Tokens replayed per poll; ids that a record collects. */
 #define EGR_BEST_TOKENS 512u
 #define EGR_BEST_IDS    64u
 
@@ -54,7 +54,7 @@ egr_mean(const struct req_choice *ch)
     return ch->n_all > 0 ? ch->sum / ch->n_all : 0;
 }
 
-/* Is sample a better than b? Of equal ones the first is. */
+/* Does sample a rank before b? Equal ones rank by number. */
 static int
 egr_is_better(const struct req *r, int32_t a, int32_t b)
 {

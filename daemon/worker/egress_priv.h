@@ -40,7 +40,7 @@ struct egr_lp {
     uint32_t n;
     struct fdp_logprob p[EGR_MAX_LP];
 };
-/* Reads the logprobs of the message at index at of q. */
+/* Reads the logprobs of q's message at index `at`. */
 void egr_read_lp(struct que *q, uint32_t at, struct egr_lp *ret);
 /* Sends the logprobs record of this type and, with FDP_F_TOKEN_TEXT, the TOKEN_TEXT
  * record that follows it. */
@@ -56,12 +56,12 @@ void egr_text_send(struct egress *g, const struct req *r, unsigned sample, uint3
 void egr_text_add(struct egress *g, const struct req *r, unsigned sample,
     const unsigned char *b, size_t n, int quiet);
 int egr_wants_text(const struct egress *g, const struct req *r);
-/* The id of a sample's output token number at. */
+/* The id of a sample's output token number `at`. */
 uint32_t egr_out_id(const struct req *r, unsigned sample, uint32_t at);
 /* Replays output that was delivered before (PRIOR_IDS), unsent; this may end the
  * sample. */
 void egr_prime(struct egress *g, struct req *r, unsigned sample);
-/* Must each of its tokens be examined, for rules, repetition or FDP_F_ALONE? */
+/* Must each output token of r be examined, for rules, repetition or FDP_F_ALONE? */
 int egr_looks_at_each(const struct req *r);
 /* Takes the next token of a sample and sends its records: ids and text only when `due`
  * ids are pending. done: FDK_DONE_*. Returns 1 if the token ends the sample; the caller

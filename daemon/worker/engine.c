@@ -615,8 +615,8 @@ eng_poll(struct engine *e, uint64_t now_ns)
     return work;
 }
 
-/* How often commands are looked at during a wait: more often when there is no work, since
- * a command that brings work must not wait. */
+/* Longest time between two looks at the command queues during a wait. It is shorter when
+ * there is no work, since a command that brings work must not wait. */
 #define ENG_LOOK_NS      (CLK_MS)
 #define ENG_LOOK_IDLE_NS (100 * CLK_US)
 

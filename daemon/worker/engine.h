@@ -113,7 +113,7 @@ struct engine {
     struct sch_step step;
     struct cost cost;
     uint64_t epoch;        /* of the last step launched */
-    int32_t n_flight;      /* steps launched and not collected: those up to epoch */
+    int32_t n_flight;      /* steps launched and not collected; the newest is `epoch` */
     uint64_t t_collect_ns; /* when the last step was collected */
     uint64_t t_end_ns;     /* when the device ended it */
     uint64_t t_pick_ns, now_ns;
@@ -125,7 +125,7 @@ struct engine {
     int held;                     /* 1: lka_due() delayed the next pick */
     int nothing_due;    /* 1: the last pick found no work; retried after a collect or a
                            command */
-    uint64_t t_work_ns; /* since when there has been work without a pause */
+    uint64_t t_work_ns; /* start of the current busy period */
     int told_target;    /* 1: the value of an automatic sched.itl_target_ms is logged */
     int busy;
     struct eng_live *live; /* [max_reqs] */

@@ -30,7 +30,7 @@ struct fin {
     uint16_t at[FDP_MAX_STOP]; /* matched length of each stop string */
 };
 
-struct fin_set *fin_set_new(void); /* NULL: no memory */
+struct fin_set *fin_set_new(void); /* NULL: out of memory */
 struct fin_set *fin_set_free(struct fin_set *fs);
 /* 0, or -EINVAL: empty, longer than FDP_MAX_STOP_LEN, or the set is full. */
 int fin_set_add(struct fin_set *fs, const void *text, size_t n);

@@ -53,9 +53,9 @@ struct ing_cfg {
     int32_t block_size; /* of the KV cache */
     int32_t prefix;     /* 0: no prefix cache, nothing is hashed */
     struct pfx_key key;
-    /* Requests of more than rope_from tokens in all use other RoPE frequencies; with
-     * rope_each, frequencies of their own for each greatest length. 0: all requests use
-     * the same. Their prefixes are hashed apart. */
+    /* A request of more than rope_from tokens in all has other RoPE frequencies, which
+     * with rope_each depend on its greatest length; so its prefix hashes differ from
+     * those of shorter requests. 0: all requests use the same frequencies. */
     int32_t rope_from, rope_each;
     int32_t n_penalty; /* entries of the penalty pool, 0: penalties are refused */
     struct ing_defaults dflt;
@@ -90,7 +90,7 @@ struct ingress {
     struct ing_limits limits; /* of the last answer */
 };
 
-struct ingress *ing_new(const struct ing_cfg *cfg); /* NULL: no memory */
+struct ingress *ing_new(const struct ing_cfg *cfg); /* NULL: out of memory */
 struct ingress *ing_free(struct ingress *g);
 int ing_poll(struct ingress *g, uint64_t now_ns);
 /* LNK_T_RELOAD came and another thread must supply new limits. Later records wait for

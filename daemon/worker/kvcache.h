@@ -77,7 +77,7 @@ struct kv_copy {
     int32_t dev, host, to_host;
 };
 
-/* A copy of device block from to device block to. */
+/* A copy of device block `from` to device block `to`. */
 struct kv_dup {
     int32_t from, to;
 };
@@ -143,7 +143,7 @@ kv_slot(const struct kv *kv, int32_t slot, int32_t group, int32_t pos)
         pos % kv->block_size;
 }
 
-struct kv *kv_new(const struct kv_cfg *cfg); /* NULL: no memory */
+struct kv *kv_new(const struct kv_cfg *cfg); /* NULL: out of memory */
 struct kv *kv_free(struct kv *kv);
 
 /* Places that n_tok tokens need. */
@@ -183,7 +183,7 @@ kv_lack_from(const struct kv *kv, int32_t n_tok, int32_t n, int all)
 }
 /* Blocks kv_grow() could allocate now: free ones and idle cached ones. */
 int32_t kv_available(const struct kv *kv);
-/* kv_available(), after freeing blocks of tables given back until n are available. */
+/* Frees blocks of tables given back until n are available. Returns kv_available(). */
 int32_t kv_reclaim(struct kv *kv, int32_t n);
 /* Extends the tables of slot to n_tok tokens, evicting blocks without a holder. Returns
  * 0, or -ENOSPC with nothing changed. */
@@ -217,10 +217,11 @@ void kv_register(struct kv *kv, int32_t slot, int32_t i, const struct kv_hash *h
 void kv_forget(struct kv *kv, const struct kv_hash *h);
 /* Does slot hold all blocks that the token at position n_tok reads, its own excluded? */
 int kv_can_share(const struct kv *kv, int32_t slot, int32_t n_tok);
-/* Slot, with empty tables, takes the full blocks of the first n_tok tokens from slot
- * from, for which kv_can_share() holds. Launched steps have filled them. */
+/* Fills slot's empty tables with the full blocks that slot `from` holds for the first
+ * n_tok tokens; kv_can_share() must hold for `from`. Launched steps have filled the
+ * blocks. */
 void kv_share(struct kv *kv, int32_t slot, int32_t from, int32_t n_tok);
-/* Copies the blocks at place i of slot from to those of slot, as the steps launched so
+/* Copies the blocks at place i of slot `from` to those of slot, as the steps launched so
  * far leave them. epoch: the step being chosen, which must run. At most once per slot and
  * step. */
 void kv_dup(struct kv *kv, int32_t slot, int32_t from, int32_t i, uint64_t epoch);

@@ -278,7 +278,7 @@ wrk_tok_end(struct wrk_tok_job *j, int rc, char *err, size_t err_bytes)
 }
 
 /* Without chunked prefill a step holds a whole prompt: if neither length nor step size is
- * set, a step gets the model's length, up to a sane limit. */
+ * set, a step gets the model's length, but at most the default step of a GPU. */
 static void
 wrk_whole_prompts(struct worker *w)
 {

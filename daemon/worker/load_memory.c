@@ -244,8 +244,8 @@ wrk_plan_memory(struct worker *w, char *err, size_t err_bytes)
     return 0;
 }
 
-/* Checks that every group of buffers has its planned size on each rank's device. Host
- * memory is the same for all ranks. */
+/* Checks that every group of buffers has its planned size on each rank's device. Each
+ * rank uses the same amount of host memory. */
 static void
 wrk_check_memory(const struct worker *w, const struct run_mem *m)
 {

@@ -36,8 +36,8 @@
 /* A mark's time counts as known if its uncertainty is at most this share of mark -
  * begin. */
 #define LKA_VAGUE 8
-/* Looks for a mark start at half of its expected time; their spacing is this share of the
- * time since the step's begin. */
+/* The first look at a mark is at half of its expected time; later ones follow after this
+ * share of the time since the step's begin. */
 #define LKA_LOOKS 64
 /* A mark not seen by this share of the step's duration is taken as missing. */
 #define LKA_MARK_LATE(ns) ((ns) - (ns) / 16)

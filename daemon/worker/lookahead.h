@@ -54,7 +54,7 @@ struct lka_step {
     uint64_t mark_ns;    /* first look that saw the mark; 0: not seen yet */
 };
 
-struct lka_class { /* Statistics of a ratio, such as actual / predicted duration. */
+struct lka_class { /* statistics of a ratio, such as actual / predicted duration */
     double mean, dev;
     int32_t n; /* values seen, at most LKA_FEW */
 };
