@@ -11,10 +11,10 @@
 #include "daemon/common/dir.h"
 
 #define CGR_PATH_BYTES 1024
-/* Version 1 says nearly 2^63 where there is no limit. */
+/* Version 1 reports nearly 2^63 where there is no limit. */
 #define CGR_HUGE (UINT64_C(1) << 60)
 
-/* "max" and what cannot be read is no limit. */
+/* Reads the number in a file. "max" and an unreadable file count as no limit. */
 static uint64_t
 cgr_number(const char *path)
 {
@@ -26,7 +26,7 @@ cgr_number(const char *path)
     return end == text || v >= CGR_HUGE ? CGR_NO_LIMIT : v;
 }
 
-/* The next group outwards; 0: that was the last. */
+/* Shorten path to the next group outwards. Returns 0 if there is none. */
 static int
 cgr_outwards(char *path)
 {
@@ -38,8 +38,8 @@ cgr_outwards(char *path)
     return 1;
 }
 
-/* The least value of this file from the group at path outwards; with ret_used, what
- * the file used says in that group. */
+/* The least value of file in the group at from and the groups around it. With used,
+ * also writes what that file says in the group with the least value. */
 static uint64_t
 cgr_least(const char *mount, const char *from, const char *file, const char *used,
     uint64_t *ret_used)
@@ -63,7 +63,7 @@ cgr_least(const char *mount, const char *from, const char *file, const char *use
     return least;
 }
 
-/* Quota by period of the group at path; 0: none. */
+/* Quota divided by period of the group at path; 0: no limit. */
 static double
 cgr_quota(const char *mount, const char *path, int v2)
 {
@@ -73,7 +73,7 @@ cgr_quota(const char *mount, const char *path, int v2)
 
     if (!v2) {
         (void)snprintf(name, sizeof(name), "%s%s/cpu.cfs_quota_us", mount, path);
-        q = cgr_number(name); /* -1 is huge */
+        q = cgr_number(name); /* -1 reads as a huge number: no limit */
         (void)snprintf(name, sizeof(name), "%s%s/cpu.cfs_period_us", mount, path);
         p = cgr_number(name);
         return q != CGR_NO_LIMIT && p != CGR_NO_LIMIT && p != 0 ? (double)q / (double)p : 0;
@@ -85,7 +85,7 @@ cgr_quota(const char *mount, const char *path, int v2)
         : 0;
 }
 
-/* The least from the group at path outwards. */
+/* The least quota of the group at from and the groups around it; 0: no limit. */
 static double
 cgr_cpus(const char *mount, const char *from, int v2)
 {
@@ -101,7 +101,7 @@ cgr_cpus(const char *mount, const char *from, int v2)
     return least;
 }
 
-/* Is this word in a list with commas? */
+/* Is word in a comma-separated list? */
 static int
 cgr_has_word(const char *list, size_t list_len, const char *word)
 {
@@ -118,7 +118,7 @@ cgr_has_word(const char *list, size_t list_len, const char *word)
     return 0;
 }
 
-/* Is the controller among those of this line, and where is it mounted? */
+/* Returns 1 if the line names the controller, with its mount in ret, else 0. */
 static int
 cgr_mount(const char *root, const char *names, size_t names_len, const char *controller,
     char *ret, size_t ret_bytes)
@@ -141,7 +141,7 @@ cgr_line(const char *root, char *line, struct cgr *ret)
     if (names == NULL || (path = strchr(++names, ':')) == NULL)
         return;
     n = (size_t)(path - names);
-    /* "/" is the mount itself; a path with ".." lies outside of what we see */
+    /* "/" is the mount itself; a path with ".." lies outside our view */
     path = strcmp(path + 1, "/") == 0 || strstr(path, "..") != NULL
         ? strchr(path, '\0')
         : path + 1;

@@ -1,7 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* What the control groups of a process, its own and those around it, allow: the
- * tightest of each counts. Version 1, version 2 and both at a time. */
+/* The limits that control groups set for a process. A process's own group and all
+ * groups around it are read, and the tightest of each limit counts. Version 1, version
+ * 2 and both at a time. */
 #ifndef FDD_DAEMON_COMMON_CGROUP_H
 #define FDD_DAEMON_COMMON_CGROUP_H
 
@@ -11,17 +12,20 @@
 #define CGR_NO_LIMIT UINT64_MAX
 
 struct cgr {
-    uint64_t memory_max; /* bytes; CGR_NO_LIMIT: none, or not known */
+    uint64_t memory_max; /* bytes; CGR_NO_LIMIT: no limit, or not known */
     uint64_t tasks_max;
-    uint64_t memory_used; /* in the group that has memory_max; 0: not known */
-    double cpus;          /* processors' time; 0: no limit, or not known */
+    uint64_t memory_used; /* bytes used in the group that sets memory_max; 0: not known */
+    double cpus;          /* processors, as CPU time per time; 0: no limit, or not
+                             known */
 };
 
-/* Of this process. root: "" or, in tests, a folder that stands for /. Never fails. */
+/* The limits of this process. root: "" or, in tests, a folder that stands for /. Never
+ * fails. */
 void cgr_read(const char *root, struct cgr *ret);
-/* Of the process whose folder in /proc this is: "/proc/12". */
+/* The limits of the process whose folder in /proc is proc, such as "/proc/12". */
 void cgr_read_of(const char *root, const char *proc, struct cgr *ret);
-/* Does bytes of memory, pinned included, exceed the limit? Then *ret explains it. */
+/* Returns 1, with an explanation in ret, if bytes of memory (of them pinned ones)
+ * exceed the limit, else 0. */
 int cgr_memory_short(const struct cgr *c, uint64_t bytes, uint64_t pinned, char *ret,
     size_t ret_bytes);
 int cgr_tasks_short(const struct cgr *c, uint64_t tasks, char *ret, size_t ret_bytes);

@@ -8,7 +8,7 @@
 
 #include "daemon/common/text.h"
 
-#define CMD_NEAR 4u /* a less similar name was not meant */
+#define CMD_NEAR 4u /* names at this distance or more are not suggested */
 
 const struct cmd_row cmd_rows[CMD_IDX__N] = {
 #define CTL_CMD(name, perm, effect, help) { #name, help, CTL_##perm, CMD_##effect },
@@ -76,7 +76,7 @@ cmd_nearest_arg(int cmd, const char *name)
         unsigned d =
             cmd_args[i].cmd == cmd ? txt_distance(name, cmd_args[i].name) : CMD_NEAR;
 
-        /* every letter another is no similarity */
+        /* if every letter differs, the names are not similar */
         if (d < best && d < strlen(cmd_args[i].name)) {
             best = d;
             nearest = &cmd_args[i];

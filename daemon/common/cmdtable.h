@@ -1,9 +1,9 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * The table of admin commands and their arguments (daemon/tbl/ctl_cmds.h) as data, for
- * the gate, which checks requests by it, for fdctl, which writes them, and for the
- * page that documents them.
+ * The table of admin commands and their arguments (daemon/tbl/ctl_cmds.h) as data. The
+ * gate checks requests against it, fdctl writes requests by it, and the page that
+ * documents the commands is made from it.
  */
 #ifndef FDD_DAEMON_COMMON_CMDTABLE_H
 #define FDD_DAEMON_COMMON_CMDTABLE_H
@@ -18,7 +18,7 @@ enum cmd_type { CMD_BOOL, CMD_INT, CMD_STR, CMD_ENUM };
 enum cmd_need { CMD_ANY, CMD_MUST, CMD_ONE };
 enum cmd_form { CMD_OPT, CMD_WORD, CMD_OWN };
 
-/* The rows' index: CMD_IDX_status, ... */
+/* Index of a row: CMD_IDX_status, ... */
 enum cmd_idx {
 #define CTL_CMD(name, perm, effect, help) CMD_IDX_##name,
 #define CTL_ARG(cmd, name, letter, type, need, min, max, form, value, help)
@@ -42,23 +42,24 @@ struct cmd_arg {
 };
 
 extern const struct cmd_row cmd_rows[CMD_IDX__N];
-/* Those of one command stand together. */
+/* The arguments of one command are adjacent. */
 extern const struct cmd_arg cmd_args[];
 extern const size_t cmd_n_args;
 
-/* Index of a command; -1: there is none. */
+/* Index of a command, or -1 if there is none of that name. */
 int cmd_find(const char *name);
-/* The command of the most similar name; -1: none is similar. */
+/* Index of the command with the most similar name, or -1 if none is similar. */
 int cmd_nearest(const char *name);
-/* An argument of a command; NULL: it has none of that name. */
+/* An argument of a command, or NULL if it has none of that name. */
 const struct cmd_arg *cmd_find_arg(int cmd, const char *name);
-/* The most similar one; NULL: none is similar. */
+/* The argument with the most similar name, or NULL if none is similar. */
 const struct cmd_arg *cmd_nearest_arg(int cmd, const char *name);
-/* Is this word of n bytes one of an ENUM's? */
+/* Is this word of n bytes a choice of the CMD_ENUM argument? */
 int cmd_is_choice(const struct cmd_arg *a, const char *word, size_t n);
-/* What it takes, for an error or a page: "a whole number from 1 to 9". Returns ret. */
+/* The values an argument accepts, for an error or a page: "a whole number from 1 to 9".
+ * Returns ret. */
 const char *cmd_takes(const struct cmd_arg *a, char *ret, size_t ret_bytes);
-/* The table of doc/control.md. */
+/* Print the table of doc/control.md. */
 void cmd_print_md(FILE *out);
 
 #endif

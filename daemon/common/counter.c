@@ -76,7 +76,7 @@ cnt_count(void)
     return sizeof(cnt_rows) / sizeof(cnt_rows[0]);
 }
 
-/* Is a sum of it over groups nothing that anybody wants to know? */
+/* Does the sum over groups make no sense, so that the maximum is taken? */
 static int
 cnt_is_alike(size_t offset)
 {
@@ -84,7 +84,7 @@ cnt_is_alike(size_t offset)
         offset == offsetof(struct cnt_seg, w.load_ns);
 }
 
-/* Written by the gate, so that they are in the first one. */
+/* Is it a histogram of the gate's loop? The first element has those. */
 static int
 cnt_is_loop(size_t i)
 {

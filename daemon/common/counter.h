@@ -1,23 +1,22 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Counters in the statistics segment: a memfd that the gate makes and hands
- * out for reading by the admin command stat_fd. Gate and workers each write
- * their own section; a worker inherits the descriptor.
+ * Counters in the statistics segment: a memfd that the gate makes and hands out for
+ * reading by the admin command stat_fd. Gate and workers each write their own section;
+ * a worker inherits the descriptor.
  *
  * The memfd is an array of struct cnt_seg, one for each group, each complete. The gate
- * writes its counters, and the histograms of its loop, in the first one alone.
+ * writes its counters, and the histograms of its loop, in the first element only.
  *
- * Plain uint64_t, written with relaxed atomics. Each counter has one
- * writing thread (cnt_add, cnt_set). Readers may see neighbours of different
- * moments.
+ * Plain uint64_t, written with relaxed atomics. Each counter has one writing thread
+ * (cnt_add, cnt_set). Two counters that a reader sees may be from different moments.
  *
  * Histograms follow the counters: the sum of the values, and a count per range.
- * cnt_see() costs a few comparisons. Each has one writing thread, of the gate or
- * of the worker.
+ * cnt_see() costs a few comparisons. Each histogram has one writing thread, of the gate
+ * or of the worker.
  *
- * Layout: magic is stored last. A reader checks magic, version, n_gate,
- * n_worker and n_hist, then indexes by the tables it was built with.
+ * Layout: magic is stored last. A reader checks magic, version, n_gate, n_worker and
+ * n_hist, then indexes by the tables it was built with.
  */
 #ifndef FDD_DAEMON_COMMON_COUNTER_H
 #define FDD_DAEMON_COMMON_COUNTER_H
@@ -48,7 +47,7 @@ struct cnt_worker {
 #define CNT_N_GATE   (sizeof(struct cnt_gate) / sizeof(uint64_t))
 #define CNT_N_WORKER (sizeof(struct cnt_worker) / sizeof(uint64_t))
 
-/* Ranges of a histogram, the last one without an upper bound. */
+/* Most ranges of a histogram; the last one has no upper bound. */
 #define CNT_MAX_BUCKET 40
 
 struct cnt_hist {
@@ -67,7 +66,7 @@ struct cnt_seg {
     uint32_t magic, version;
     uint32_t n_gate, n_worker; /* CNT_N_GATE, CNT_N_WORKER of the writer */
     uint32_t n_hist;           /* CNT_H__N */
-    uint32_t n_group;          /* elements of the array that begins with group 0's */
+    uint32_t n_group;          /* elements of the array, set in group 0's */
     uint64_t boot_id[2];
     uint64_t t_start_ns;          /* CLOCK_REALTIME of the daemon's start */
     int32_t gate_pid, worker_pid; /* worker_pid 0: none now */
@@ -88,22 +87,22 @@ struct cnt_row {
     size_t offset; /* in struct cnt_seg */
 };
 size_t cnt_count(void);
-/* Is the segment complete and of this program's layout? */
+/* Is the segment complete and of the layout that this program was built with? */
 int cnt_fits(const struct cnt_seg *seg);
 #define CNT_MAX_GROUPS 32u
 #define CNT_ALL_GROUPS UINT32_MAX
-/* Bytes of the array of n groups. */
+/* Bytes of the array for n groups. */
 static inline size_t
 cnt_bytes(uint32_t n_group)
 {
     return n_group * sizeof(struct cnt_seg);
 }
-/* Map for reading what fd names: the array of a daemon's groups. Whatever n_group that
- * daemon writes later, elements up to CNT_MAX_GROUPS can be read. 0; -EPROTO: none, or
- * another version's; else -errno. */
+/* Map the array that fd refers to for reading. Elements up to CNT_MAX_GROUPS can be
+ * read, whatever n_group the daemon writes later. 0; -EPROTO: not a statistics segment,
+ * or of another version; else -errno. */
 int cnt_look(int fd, const struct cnt_seg **ret_seg);
 void cnt_unlook(const struct cnt_seg *seg);
-/* How many there are to read, whatever a daemon wrote. */
+/* How many elements may be read, whatever the daemon wrote. */
 static inline uint32_t
 cnt_n_group(const struct cnt_seg *seg)
 {
@@ -111,10 +110,10 @@ cnt_n_group(const struct cnt_seg *seg)
 
     return n == 0 ? 1 : n < CNT_MAX_GROUPS ? n : CNT_MAX_GROUPS;
 }
-/* From the array: the gate's section with the workers' of one group, or
- * of CNT_ALL_GROUPS with their sums (gauges too; kv_block_tokens, which are the same in all,
- * and load_ns are the most of any), and generation the sum of theirs. -ENOENT: no such
- * group. */
+/* One segment for a group, or for CNT_ALL_GROUPS together: the gate's section with the
+ * worker's of that group, or with the sums over all groups. Gauges and generation are
+ * summed too; kv_block_tokens, the same in all, and load_ns are the maximum. -ENOENT:
+ * no such group. */
 int cnt_of_group(const struct cnt_seg *seg, uint32_t group, struct cnt_seg *ret);
 const struct cnt_row *cnt_row(size_t i);
 
@@ -124,11 +123,11 @@ struct cnt_hist_row {
     const uint64_t *bound; /* [n_bound] upper bounds, each within its range */
     uint32_t n_bound;
 };
-const struct cnt_hist_row *cnt_hist_row(size_t i); /* NULL: no such */
-/* What the buckets of a histogram count. */
+const struct cnt_hist_row *cnt_hist_row(size_t i); /* NULL: i is out of range */
+/* Number of values in all buckets of a histogram. */
 uint64_t cnt_hist_count(const struct cnt_hist_row *row, const uint64_t *bucket);
-/* The value that q (0..1) of those seen do not exceed, by interpolation within its
- * range. HUGE_VAL: above the last bound. -1: nothing was seen. */
+/* Quantile q (0..1) of the values, by interpolation within its range. HUGE_VAL: above
+ * the last bound. -1: the histogram is empty. */
 double cnt_hist_quantile(const struct cnt_hist_row *row, const uint64_t *bucket, double q);
 
 /* Count value v n times. h is the segment's array; NULL: nothing is counted. */

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <strings.h>
 
-#define HEX_CHARS    36 /* of a whole UUID, dashes included */
+#define HEX_CHARS    36 /* characters of a full UUID, dashes included */
 #define PREFIX_CHARS 4  /* "GPU-", "MIG-" */
 
 __attribute__((format(printf, 3, 4))) static int
@@ -27,7 +27,7 @@ refuse(char *err, size_t err_bytes, const char *fmt, ...)
     return -EINVAL;
 }
 
-/* A number of at most 4 digits; -1: none. */
+/* A number of at most 4 digits, or -1. */
 static int32_t
 number(const char *s)
 {
@@ -124,7 +124,7 @@ parse_cuda(const char *entry, const char *what, struct dvl *l, char *err, size_t
                 "remove one of them",
                 entry);
     }
-    /* All different, so numbers are never more than this. */
+    /* All entries differ, so more indices than this cannot be valid. */
     if (l->n == DVL_MAX)
         return refuse(err, err_bytes, "\"%s\": more than %d devices", entry, DVL_MAX);
     l->dev[l->n++] = d;
@@ -226,7 +226,7 @@ dvl_parse(const char *list, struct dvl *ret, char *err, size_t err_bytes)
     return 0;
 }
 
-/* The devices of null are virtual, too. */
+/* Does a kind of device fit the backend? The null backend's devices are virtual, too. */
 static int
 fits(enum dvl_kind kind, enum par_device_backend backend)
 {
@@ -234,7 +234,7 @@ fits(enum dvl_kind kind, enum par_device_backend backend)
         (kind == DVL_CUDA) == (backend == PAR_DEVICE_BACKEND_CUDA);
 }
 
-/* The parameters that say how many devices a group has. */
+/* The text for the parameters that set how many devices a group has. */
 static const char *
 each_of(int64_t n_rank, int64_t n_copy, char ret[128])
 {
@@ -251,7 +251,7 @@ each_of(int64_t n_rank, int64_t n_copy, char ret[128])
     return ret;
 }
 
-/* Of the one group. */
+/* The error for a wrong number of devices when there is one group. */
 static int
 wrong_of_one(const char *list, int64_t n, int64_t n_rank, int64_t n_copy, char *err,
     size_t err_bytes)

@@ -41,7 +41,7 @@ dow_text(const struct dow *o, char *ret, size_t ret_bytes)
             o->instance[0] == '\0' ? "no instance" : "instance ", o->instance, o->home);
 }
 
-/* A regular file: a FIFO in its place must not hold us up. */
+/* Open a regular file only. A FIFO in its place must not block us. */
 static int
 open_regular(const char *path)
 {
@@ -75,7 +75,7 @@ dow_is_alive(long pid)
         return 0;
     (void)snprintf(path, sizeof(path), "/proc/%ld/stat", pid);
     if (dir_read(path, O_NOFOLLOW, text, sizeof(text)) <= 0)
-        return 1; /* /proc does not show others' */
+        return 1; /* /proc may hide the processes of other users */
     name = strchr(text, '(');
     p = strrchr(text, ')');
     if (name == NULL || p == NULL || p[1] != ' ')
@@ -97,7 +97,7 @@ dow_look(const char *path, struct dow *ret)
         return fd;
     if (flock(fd, LOCK_EX | LOCK_NB) != 0)
         rc = errno == EWOULDBLOCK ? 1 : -errno;
-    (void)close(fd); /* and with it the lock */
+    (void)close(fd); /* releases the lock */
     if (rc == 1)
         dow_read(path, ret);
     return rc;

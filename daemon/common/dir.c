@@ -44,7 +44,7 @@ dir_make(const char *path, int with_parent)
 int
 dir_open(const char *path, mode_t mode, int *ret_fd)
 {
-    /* A FIFO in its place must not hold us up. */
+    /* A FIFO in its place must not block us. */
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, mode);
     struct stat st;
     int rc = 0;

@@ -6,13 +6,13 @@
 
 #include <sys/types.h>
 
-/* Make a folder unless the name exists; with_parent its parent folder too. Mode 0755
- * for root, else 0700. 0 or -errno; an existing name may be a file, or another user's. */
+/* Make a folder unless the name exists; with_parent: its parent folder too. Mode 0755
+ * for root, else 0700. 0 or -errno. An existing name may be a file, or another user's. */
 int dir_make(const char *path, int with_parent);
 
-/* Modes. A process that may open a file, if only to read it, may lock it (flock) and so keep
- * others from its lock: a file that is locked is its owner's alone, and what other
- * users need to read is in a file of its own. */
+/* Modes. A process that may open a file, even only for reading, can lock it (flock) and
+ * so keep others from the lock. So a lock file is readable by its owner only, and data
+ * that other users need to read is in a file of its own. */
 #define DIR_LOCK     0600
 #define DIR_READABLE 0644
 
@@ -21,8 +21,8 @@ int dir_make(const char *path, int with_parent);
  * 0 or -errno; -EPERM: not a regular file with one link. */
 int dir_open(const char *path, mode_t mode, int *ret_fd);
 
-/* Replace a file's contents by text. A concurrent reader sees the first line of the old
- * or of the new text. 0 or -errno. */
+/* Replace a file's contents by text. A concurrent reader sees the old or the new first
+ * line. 0 or -errno. */
 int dir_put(int fd, const char *text);
 
 /* A regular file's text, as far as it fits; a NUL follows. flags: further ones of open().

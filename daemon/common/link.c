@@ -19,13 +19,13 @@
 #include "daemon/common/clk.h"
 #include "daemon/common/obj.h"
 
-/* Waiting for parameters that are half written. */
+/* Limits of waiting for parameters that are half written. */
 #define LNK_PAR_TRIES   100
 #define LNK_PAR_WAIT_NS 50000u
 
-/* A name that only lives between shm_open and shm_unlink. Everybody may make files in
- * that folder: it cannot be guessed, O_EXCL takes none that is there, and what was
- * opened must be ours. */
+/* Make shared memory under a name that exists only between shm_open and shm_unlink.
+ * Every user may make files in that folder: so the name cannot be guessed, O_EXCL
+ * rejects an existing one, and the object opened must be ours. */
 static int
 lnk_shm(void)
 {
@@ -84,7 +84,7 @@ lnk_create(const struct par *par, uint64_t generation, struct lnk_seg **ret_seg,
     seg->n_group = 1;
     if (par != NULL)
         memcpy(&seg->par, par, sizeof(*par));
-    /* magic last: what has it is complete */
+    /* magic last: a segment that has it is complete */
     fdr_store_release(&seg->magic, LNK_MAGIC);
     *ret_seg = seg;
     *ret_fd = fd;
@@ -97,7 +97,7 @@ close_fd:
     return rc;
 }
 
-/* Words that the other side may read or write meanwhile. */
+/* Copy 64-bit words that the other side may read or write at the same time. */
 static void
 lnk_copy_par(struct par *dst, const struct par *src)
 {
@@ -112,7 +112,7 @@ lnk_copy_par(struct par *dst, const struct par *src)
 void
 lnk_put_par(struct lnk_seg *seg, const struct par *par)
 {
-    /* as an exchange it is ahead of the words, not among them */
+    /* an exchange, so that the stores to par come after it */
     uint32_t seq = __atomic_fetch_add(&seg->par_seq, 1, __ATOMIC_ACQ_REL);
 
     lnk_copy_par(&seg->par, par);
@@ -127,7 +127,7 @@ lnk_get_par(struct lnk_seg *seg, struct par *ret)
 
         if (seq % 2 == 0) {
             lnk_copy_par(ret, &seg->par);
-            /* as an exchange it is behind the words */
+            /* an exchange, so that the loads of par come before it */
             if (__atomic_fetch_add(&seg->par_seq, 0, __ATOMIC_ACQ_REL) == seq)
                 return 0;
         }
@@ -208,7 +208,7 @@ lnk_pad(struct fdr_prod *p)
     }
 }
 
-/* In the worker one thread reads the link and another one writes to it. */
+/* Atomic: in the worker, one thread reads the link and another one writes to it. */
 static void
 lnk_spoil(struct lnk *l)
 {
@@ -256,7 +256,7 @@ lnk_has_room(struct lnk *l, uint32_t slots)
     return room >= (int64_t)slots;
 }
 
-/* Lowering the flag makes one wake-up of one sleep. */
+/* Lowering the flag makes sure that one sleep gets one wake-up. */
 static void
 lnk_post(struct lnk_seg *seg)
 {
@@ -312,7 +312,7 @@ lnk_peek(struct lnk *l)
         if (n <= 0)
             return NULL;
         rec = fdr_cons_slot(&l->in, l->in.head);
-        /* A dying worker may have written anything: its gate must live. */
+        /* A dying worker may have written anything; the gate must survive that. */
         if (rec->n_slot == 0 || rec->n_slot > n || rec->n_slot > FDP_REC_MAX_SLOTS ||
             rec->len > rec->n_slot * FDP_SLOT - sizeof(*rec) ||
             (l->in.head & (l->in.n_slot - 1)) + rec->n_slot > l->in.n_slot) {
@@ -345,8 +345,8 @@ lnk_worker_park(struct lnk *l, uint64_t timeout_ns)
         woken = sem_clockwait(&seg->worker_sem, CLOCK_MONOTONIC, &ts) == 0;
     }
     fdr_flag_raise(&seg->worker_parked.v, 0);
-    /* A post between our last look and here would end the next sleep early:
-     * take it back. */
+    /* A post between our last check and here would end the next sleep early: take it
+     * back. */
     while (sem_trywait(&seg->worker_sem) == 0)
         continue;
     return woken;

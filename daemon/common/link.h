@@ -36,17 +36,17 @@
 
 /* record types beyond FDP_T_* */
 enum lnk_type {
-    LNK_T_SUBMIT = 64,   /* down: struct lnk_submit; any fdp_op with an answer */
-    LNK_T_BLOB = 65,     /* down: next len bytes of the submit's blob, in order; those
-                           of several requests may take turns. None follow a
-                           cancel */
+    LNK_T_SUBMIT = 64,   /* down: struct lnk_submit; any fdp_op that has an answer */
+    LNK_T_BLOB = 65,     /* down: next len bytes of the submit's blob, in order. The
+                            blobs of several requests may interleave. None follow a
+                            cancel */
     LNK_T_CANCEL = 66,   /* down: struct lnk_cancel */
-    LNK_T_DRAIN = 67,    /* down: finish what runs, then exit 0 */
+    LNK_T_DRAIN = 67,    /* down: finish the running requests, then exit 0 */
     LNK_T_RELOAD = 68,   /* down: parameters in lnk_seg.par changed */
     LNK_T_READY = 69,    /* up: struct lnk_ready */
     LNK_T_STATE = 70,    /* up: phase or progress in lnk_seg.w changed */
-    LNK_T_TOKENIZED = 71 /* up: struct lnk_tokenized: the request's prompt
-                            length is known (admission by tokens) */
+    LNK_T_TOKENIZED = 71 /* up: struct lnk_tokenized: the length of the request's prompt
+                            is known (admission by tokens) */
 };
 
 struct lnk_submit {
@@ -54,19 +54,19 @@ struct lnk_submit {
     uint64_t user;        /* uid, or delegated user */
     uint64_t t_submit_ns; /* CLOCK_MONOTONIC */
     uint64_t deadline_queue_ns, deadline_total_ns; /* absolute, 0 = none */
-    uint32_t place; /* its own in lnk_seg.started while it is open */
+    uint32_t place; /* its entry in lnk_seg.started while the request is open */
     uint32_t rsv;
 };
 struct lnk_cancel {
     int32_t code;
     uint32_t rsv;
-}; /* FDP_E_* of the ERROR */
+}; /* FDP_E_* of the ERROR record */
 struct lnk_tokenized {
     uint32_t prompt_len, rsv;
 };
 struct lnk_ready {
     uint32_t credits;
-    uint32_t model_len; /* the model's own length; info has the served one */
+    uint32_t model_len; /* the model's maximum; info has the served length */
     struct fdp_info info;
 };
 
@@ -88,13 +88,13 @@ enum lnk_phase {
 /* State of the engine thread. */
 enum lnk_activity { LNK_ACT_LOAD = 0, LNK_ACT_SERVE, LNK_ACT_CAPTURE, LNK_ACT_PROFILE };
 
-/* Heartbeat: the engine writes, the gate reads (hang.h). Relaxed stores: nothing is
- * published by them, and a value that is one step old is harmless. */
+/* Heartbeat: the engine writes, the gate reads (hang.h). Relaxed stores: they publish
+ * nothing, and a value that is one step old is harmless. */
 struct lnk_beat {
-    uint64_t beats;          /* every poll, or 100 ms */
+    uint64_t beats;          /* counts polls of the engine, at least one per 100 ms */
     uint64_t step_began_ns;  /* launch of the newest step, CLOCK_MONOTONIC; 0: none yet */
-    uint64_t step_expect_ns; /* the longest expected time of the steps in flight
-                                then; 0: unknown */
+    uint64_t step_expect_ns; /* longest expected time of the steps in flight at that
+                                launch; 0: unknown */
     uint64_t itl_target_ns;  /* effective sched.itl_target_ms; 0: none, or not yet */
     uint32_t activity;       /* enum lnk_activity */
     uint32_t rsv;
@@ -104,7 +104,7 @@ struct lnk_beat {
 #define LNK_NO_RANK     UINT32_MAX
 struct lnk_device {          /* an entry of device.list */
     char name[16], uuid[48]; /* "cuda:2"; "": none */
-    uint32_t rank;           /* of the group, or LNK_NO_RANK */
+    uint32_t rank;           /* rank in the group, or LNK_NO_RANK */
 };
 struct lnk_worker_state { /* the worker writes, the gate reads */
     uint32_t phase;       /* enum lnk_phase */
@@ -112,20 +112,22 @@ struct lnk_worker_state { /* the worker writes, the gate reads */
     struct lnk_beat beat;
     uint64_t load_done_bytes, load_total_bytes;
     uint32_t n_device; /* entries of device.list; 0: not chosen yet */
-    uint32_t n_rank;   /* of them that compute; before n_device */
-    uint32_t n_copy;   /* of the model, which these ranks are; the same */
+    uint32_t n_rank;   /* devices of the list that compute; set before n_device */
+    uint32_t n_copy;   /* copies of the model that these ranks form; set before
+                          n_device */
     uint32_t rsv2;
     struct lnk_device device[LNK_MAX_DEVICES];
-    char all_reduce[160]; /* how ranks sum, "": there is one; before READY */
-    char copies[96];      /* how copies divide prompts, "": there is one; before READY */
+    char all_reduce[160]; /* how ranks sum, "": there is one rank; set before READY */
+    char copies[96];      /* how copies divide prompts, "": there is one copy; set
+                             before READY */
     char error[512];      /* why it failed, set before phase FAILED */
-    char effective[3072]; /* what became of parameters, before READY: lines of
-                               section.key=value, NUL behind the last */
+    char effective[3072]; /* effective values of parameters, set before READY: lines of
+                             section.key=value, NUL after the last */
 };
 
 #define LNK_DOWN_SLOTS  8192u
 #define LNK_UP_SLOTS    16384u
-#define LNK_PLACES      65536u /* sched.max_concurrency at most */
+#define LNK_PLACES      65536u /* upper bound of sched.max_concurrency */
 #define LNK_PANIC_BYTES 8192u
 
 struct lnk_cursor {
@@ -138,9 +140,9 @@ struct lnk_seg {
     uint64_t bytes;
     uint64_t generation; /* of the worker, counts restarts */
     int32_t gate_pid;
-    uint32_t is_quiet;       /* the worker logs nothing before it is ready: the gate
-                               has logged the same failed start before */
-    uint32_t group, n_group; /* the worker's, from 0, and how many there are */
+    uint32_t is_quiet;       /* the worker logs nothing before it is ready: the gate has
+                                already logged the same failed start */
+    uint32_t group, n_group; /* number of the worker's group, from 0; number of groups */
     struct lnk_cursor down_tail, down_head, up_tail, up_head;
     struct lnk_cursor worker_parked, gate_parked;
     struct lnk_cursor bell_eng, bell_egr; /* futex words of the worker's engine and
@@ -148,22 +150,23 @@ struct lnk_seg {
     sem_t worker_sem;                     /* process-shared, posted by the gate */
     struct lnk_worker_state w;
     uint64_t started[LNK_PLACES]; /* by place: the worker writes a request's id when its
-                               first step is planned; the gate ends requests whose
-                               deadline passes before that */
+                                     first step is planned; the gate ends the requests
+                                     whose deadline passes before that */
     uint32_t par_seq;             /* odd while the gate writes par */
-    char instance[64]; /* the gate's, set before the worker starts: its name, */
-    char runtime_dir[PAR_STR_BYTES], device_dir[PAR_STR_BYTES]; /* and its folders */
+    char instance[64]; /* name of the gate's instance, set before the worker starts */
+    char runtime_dir[PAR_STR_BYTES], device_dir[PAR_STR_BYTES]; /* its folders */
     struct par par;              /* effective parameters: lnk_put_par, lnk_get_par */
     char panic[LNK_PANIC_BYTES]; /* text of a dying worker, NUL terminated */
-    struct lgq log;              /* its log lines: those not written yet, and the last */
+    struct lgq log;              /* the worker's log lines: those not written yet, and
+                                    the last ones */
     unsigned char down[LNK_DOWN_SLOTS * FDP_SLOT] __attribute__((aligned(128)));
     unsigned char up[LNK_UP_SLOTS * FDP_SLOT] __attribute__((aligned(128)));
 };
 
-/* Gate: other parameters, before LNK_T_RELOAD. */
+/* Gate: publish changed parameters. Call before LNK_T_RELOAD. */
 void lnk_put_par(struct lnk_seg *seg, const struct par *par);
-/* Worker: a consistent copy. -EAGAIN: the gate did not finish writing within some
- * milliseconds; try again later. */
+/* Worker: read a consistent copy of the parameters. -EAGAIN: the gate did not finish
+ * writing within some milliseconds; try again later. */
 int lnk_get_par(struct lnk_seg *seg, struct par *ret);
 
 /* One side's view. */
@@ -173,16 +176,16 @@ struct lnk {
     struct fdr_cons in;  /* gate: up;   worker: down */
     int efd;             /* eventfd that wakes the gate */
     int is_gate;
-    int bad; /* the peer's cursor or record was impossible: the
-                               link is not used any more; claim and peek return NULL */
+    int bad; /* a cursor or record of the peer was impossible: the link is not used any
+                more; claim and peek return NULL */
 };
 
-/* Gate: make a segment (shm_open, unlinked, mapped, formatted with magic
- * last) and return its descriptor. -errno. */
+/* Gate: make a segment (shm_open, unlinked, mapped, formatted with magic last) and
+ * return its descriptor. 0 or -errno. */
 int lnk_create(const struct par *par, uint64_t generation, struct lnk_seg **ret_seg,
     int *ret_fd);
-/* Worker: map and check an inherited descriptor. -EINVAL: not a segment of
- * this version. */
+/* Worker: map and check an inherited descriptor. -EINVAL: not a segment of this
+ * version. */
 int lnk_join(int fd, struct lnk_seg **ret_seg);
 void lnk_leave(struct lnk_seg *seg);
 
@@ -194,22 +197,22 @@ void lnk_init_worker(struct lnk *l, struct lnk_seg *seg, int efd);
  * lnk_flush(). len <= FDP_REC_MAX_LEN. */
 void *lnk_claim(struct lnk *l, uint64_t id, unsigned type, unsigned sample,
     uint32_t position, uint32_t len);
-/* Are that many slots of the ring out free? */
+/* Are that many slots of the outgoing ring free? */
 int lnk_has_room(struct lnk *l, uint32_t slots);
 /* Publish all claims and wake the peer if it is parked. */
 void lnk_flush(struct lnk *l);
 /* Next record or NULL; valid until lnk_next() releases it. */
 const struct fdp_rec *lnk_peek(struct lnk *l);
 void lnk_next(struct lnk *l, const struct fdp_rec *rec);
-/* Worker's ingress thread: sleep until the gate posts, at most timeout_ns.
- * Returns at once if a record is there; 1 = woken, 0 = timeout. */
+/* Worker's ingress thread: sleep until the gate posts, at most timeout_ns. Returns at
+ * once if a record is there. 1: woken, 0: timeout. */
 int lnk_worker_park(struct lnk *l, uint64_t timeout_ns);
-/* Gate: raise gate_parked; 1 = records are there, do not sleep. */
+/* Gate: raise gate_parked. Returns 1 if records are there: do not sleep. */
 int lnk_gate_park(struct lnk *l);
 void lnk_gate_unpark(struct lnk *l);
-/* Wake the thread that sleeps on a bell, if one does. After publishing. */
+/* Wake the thread that sleeps on a bell, if any. Call after publishing. */
 void lnk_ring(struct lnk_cursor *bell);
-/* Gate: wake every sleeping thread of the worker before work arrives, so that their
+/* Gate: wake all sleeping threads of the worker before work arrives, so that their
  * wake-ups overlap. */
 void lnk_wake_worker(struct lnk *l);
 

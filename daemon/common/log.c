@@ -30,7 +30,7 @@ int log_level = LOG_LV_INFO;
 static int log_muted;
 uint32_t log_debug_bits;
 
-/* What follows is read by any thread and written by the thread that configures. */
+/* These are read by any thread and written by the thread that configures. */
 static int log_default = LOG_LV_INFO;
 static int log_topic_lv[LOG_T__N] = {
 #define LOG_TOPIC(name, help) LOG_AS_DEFAULT,
@@ -59,8 +59,8 @@ log_fill_std(void)
             return;
 }
 
-/* Does the journal read what we write? A service's child may have inherited
- * the variable and write to a file. */
+/* Does the journal read our stderr? The child of a service may have inherited the
+ * variable but write to a file. */
 static int
 log_is_journal(void)
 {
@@ -219,7 +219,7 @@ log_parse_level(const char *p, size_t n, int *lv, char *err, size_t err_bytes)
     return 0;
 }
 
-/* Writes only to the topics that the list names. */
+/* Writes the levels of the listed topics only. */
 static int
 log_parse_levels(const char *list, int *lv, char *err, size_t err_bytes)
 {
@@ -388,7 +388,7 @@ log_get_debug(char *ret, size_t ret_bytes)
 
 /* ---- lines ---------------------------------------------------------------- */
 
-/* The place's topic, -1 for a prefix that the table does not have. */
+/* The call site's topic, or -1 for a prefix that the table does not have. */
 static int
 log_site_topic(struct log_site *s)
 {
@@ -442,7 +442,7 @@ log_flush(int all)
         log_summary(s, n);
 }
 
-/* May this place log now? */
+/* Returns whether this call site may log now. */
 static int
 log_may(struct log_site *s)
 {

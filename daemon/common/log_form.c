@@ -13,8 +13,8 @@
 #include <unistd.h>
 
 #define FORM_MARK " [cut]"
-/* Of a JSON line, for what follows the message: the fields have short keys,
- * and texts of at most FORM_FIELD_BYTES. */
+/* Bytes of a JSON line that are kept for the fields after the message. Fields have
+ * short keys, and texts of at most FORM_FIELD_BYTES. */
 #define FORM_TAIL        1600u
 #define FORM_FIELD_BYTES 64u
 
@@ -59,7 +59,8 @@ form_is_control(uint32_t c)
     return c < 0x20 || (c >= 0x7f && c < 0xa0);
 }
 
-/* One line is one event, and a terminal obeys what it is sent. */
+/* Append text with control characters and invalid UTF-8 replaced: one line is one
+ * event, and a terminal would obey control sequences. */
 static void
 form_text(struct form *o, const char *s, size_t n)
 {
@@ -124,7 +125,7 @@ log_quote(const char *s, char *ret, size_t ret_bytes)
     return ret;
 }
 
-/* A message that was cut anywhere must not end within a character. */
+/* Bytes of the message without an incomplete character at its cut end. */
 static size_t
 form_whole(const struct log_msg *m)
 {
@@ -159,7 +160,7 @@ form_field_bytes(const char *s)
     return strnlen(s, FORM_FIELD_BYTES);
 }
 
-/* As it is, or quoted when it could be taken for something else. */
+/* A word as it is, or quoted when it could be taken for something else. */
 static void
 form_word(struct form *o, const char *s)
 {
@@ -301,7 +302,7 @@ form_line_json(const struct log_msg *m, char *ret)
             form_member(&o, f->key);
             form_number(&o, f);
         }
-        if (o.cut) { /* the line must stay an object */
+        if (o.cut) { /* keep the line a valid JSON object */
             o.n = before;
             break;
         }

@@ -15,25 +15,26 @@
 
 #include "daemon/common/clk.h"
 
-#define OUT_DRAIN_NS  (1 * CLK_S) /* at the end, for a slow reader */
+#define OUT_DRAIN_NS  (1 * CLK_S) /* log_fini() waits this long for a slow reader */
 #define OUT_CANCEL_NS (200 * CLK_MS)
-#define OUT_SIGNAL    SIGRTMAX     /* ends a write() that does not end */
+#define OUT_SIGNAL    SIGRTMAX     /* interrupts a write() that hangs */
 #define OUT_NAP_NS    (1 * CLK_MS) /* gathers lines: logging then wakes no thread */
 #define OUT_IDLE_NS   (1 * CLK_S)
 #define OUT_FULL_MS \
-    100                            /* of a descriptor that another made non-blocking,
-                                        and of each text of a panic */
-#define OUT_BUSY_NS (100 * CLK_MS) /* a panic waits so long for the writer */
+    100                            /* wait for room on a descriptor that another process
+                                      made non-blocking, and for each text of a panic */
+#define OUT_BUSY_NS (100 * CLK_MS) /* a panic waits at most this long for the writer */
 
 static struct {
     struct lgq own;
     struct lgq *q;    /* NULL: the logging thread writes */
-    struct lgq *made; /* the writer's, also after the end */
+    struct lgq *made; /* the writer's queue, also after its end */
     pthread_t th;
     uint32_t running, stop, done;
-    uint32_t busy, dying; /* the writer has lines in hand; a panic takes over */
-    uint32_t shut;        /* the reader did not take the rest: say no more */
-    uint32_t mute;        /* in a panic: the same */
+    uint32_t busy, dying; /* busy: the writer is writing lines; dying: a panic takes
+                             over */
+    uint32_t shut;        /* the reader did not take the rest: write nothing more */
+    uint32_t mute;        /* the same, set by a panic */
 } out;
 static uint64_t *out_counter;
 
@@ -49,7 +50,7 @@ out_set(uint32_t *p, uint32_t v)
     __atomic_store_n(p, v, __ATOMIC_SEQ_CST);
 }
 
-/* Can stderr take something within ms? Of a pipe: 4,096 bytes. */
+/* Can stderr take data within ms? For a pipe that means 4,096 bytes. */
 static int
 out_has_room(int ms)
 {
@@ -58,7 +59,7 @@ out_has_room(int ms)
     return poll(&p, 1, ms) > 0;
 }
 
-/* -1: given up at the end, p is not written. */
+/* Returns -1 if shutting down before all of p was written, else 0. */
 static int
 out_write(const char *p, size_t n)
 {
@@ -68,7 +69,7 @@ out_write(const char *p, size_t n)
         if (k < 0 && errno == EAGAIN)
             (void)out_has_room(OUT_FULL_MS);
         else if (k < 0 && errno != EINTR)
-            return 0; /* stderr is gone; there is no other sink */
+            return 0; /* stderr is closed; there is no other sink */
         if (k > 0) {
             p += k;
             n -= (size_t)k;
@@ -116,7 +117,7 @@ out_tell_lost(uint64_t lost)
         (void)out_write(line, log_lost_line(lost, line));
 }
 
-/* One write of whole lines. 0: there are none. */
+/* Write whole lines with one write(). Returns 0 if there are none. */
 static int
 out_some(struct lgq *q)
 {
@@ -124,10 +125,10 @@ out_some(struct lgq *q)
     uint64_t next;
     size_t n;
 
-    out_set(&out.busy, 1); /* then look; log_panic() the other way round */
+    out_set(&out.busy, 1); /* set busy, then check dying; log_panic() does the reverse */
     while (out_get(&out.dying)) {
         out_set(&out.busy, 0);
-        (void)pause(); /* log_panic() goes on from here */
+        (void)pause(); /* log_panic() has taken over */
     }
     n = lgq_take(q, buf, sizeof(buf), &next);
     if (n != 0 && out_write(buf, n) == 0)
@@ -137,7 +138,7 @@ out_some(struct lgq *q)
     return n != 0;
 }
 
-/* Only so that write() comes back with EINTR. */
+/* Exists only so that write() returns with EINTR. */
 static void
 out_on_signal(int sig)
 {
@@ -151,7 +152,8 @@ out_thread(void *arg)
     int some = 0;
 
     while (!out_get(&out.shut)) {
-        uint32_t stop = out_get(&out.stop); /* first: then what was put before is seen */
+        uint32_t stop = out_get(&out.stop); /* read first, so that all lines put before
+                                               it are seen */
 
         if (out_some(q)) {
             some = 1;
@@ -168,7 +170,7 @@ out_thread(void *arg)
     return NULL;
 }
 
-/* The child of a fork has no writer: it writes for itself. */
+/* The child of a fork has no writer thread: it writes its lines itself. */
 static void
 out_in_child(void)
 {
@@ -192,7 +194,8 @@ log_out_start(struct lgq *q)
     q = q != NULL ? q : &out.own;
     lgq_init(q);
     out.stop = out.done = out.shut = 0;
-    /* Signals are for those who wait for them: the gate reads a signalfd. */
+    /* Block all signals but ours in the thread: the gate receives signals by a
+     * signalfd. */
     (void)sigaction(OUT_SIGNAL, &sa, NULL);
     (void)sigfillset(&all);
     (void)sigdelset(&all, OUT_SIGNAL);
@@ -232,7 +235,7 @@ log_out_fini(void)
     out.running = 0;
     out_set(&out.stop, 1);
     if (!out_wait_done(OUT_DRAIN_NS))
-        out_set(&out.shut, 1); /* before anybody writes for himself */
+        out_set(&out.shut, 1); /* before any thread writes its lines itself */
     __atomic_store_n(&out.q, NULL, __ATOMIC_RELEASE);
     log_count(NULL);
     if (!out_wait_done(OUT_CANCEL_NS)) {
@@ -272,7 +275,7 @@ log_panic_put(const char *text, size_t n)
     if (out.mute || out_get(&out.shut))
         return;
     if (!out_has_room(OUT_FULL_MS))
-        out.mute = 1; /* the reader is stalled, and we must end */
+        out.mute = 1; /* the reader is stalled, and the process must end */
     else if (write(STDERR_FILENO, text, n) < 0)
         out.mute = 1;
 }

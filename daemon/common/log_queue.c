@@ -35,7 +35,7 @@ lgq_head_at(const struct lgq *q, uint64_t at)
     return (uint64_t *)(uintptr_t)(q->data + (at & (LGQ_BYTES - 1)));
 }
 
-/* Length of the record at a position, 0: none is committed there. */
+/* Length of the committed record at a position, or 0 if there is none. */
 static size_t
 lgq_length(const struct lgq *q, uint64_t at)
 {
@@ -94,24 +94,24 @@ lgq_put(struct lgq *q, const char *line, size_t n)
     if (n == 0 || n > LGQ_LINE_BYTES)
         return -EINVAL;
     do {
-        /* pairs with lgq_release(): what lay there has been read */
+        /* pairs with lgq_release(): the old bytes have been read */
         uint64_t head = __atomic_load_n(&q->head, __ATOMIC_ACQUIRE);
 
-        /* head past at: the tail read is an old one, and the exchange fails */
+        /* head past at: our tail is outdated, and the exchange fails */
         if ((int64_t)(at + span - head) > (int64_t)LGQ_BYTES)
             return lgq_drop(q, at);
     } while (!__atomic_compare_exchange_n(&q->tail, &at, at + span, 1, __ATOMIC_RELAXED,
         __ATOMIC_RELAXED));
     lgq_copy_in(q, at + LGQ_HEAD, line, n);
-    /* Commit, then look at the flag; the reader raises the flag, then looks for
-     * a commit: one of the two sees the other's. */
+    /* Commit, then check the flag; the reader raises the flag, then checks for a
+     * commit. So at least one of the two sees the other's store. */
     (void)__atomic_exchange_n(lgq_head_at(q, at), lgq_stamp(at, n), __ATOMIC_SEQ_CST);
     if (__atomic_load_n(&q->asleep, __ATOMIC_SEQ_CST) != 0)
         lgq_wake(q);
     return 0;
 }
 
-/* Is this the position of a loss that was not told? */
+/* Is an unreported loss at this position? */
 static int
 lgq_lost_here(const struct lgq *q, uint64_t at)
 {

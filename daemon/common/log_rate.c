@@ -6,7 +6,7 @@
 
 #include "daemon/common/clk.h"
 
-/* Places that ever dropped a line; they are static and never leave. */
+/* Call sites that ever dropped a line; they are static and are never removed. */
 static struct log_site *log_places;
 static uint32_t log_any;
 
@@ -23,8 +23,8 @@ rate_drop(struct log_site *s)
         } while (!__atomic_compare_exchange_n(&log_places, &head, s, 1, __ATOMIC_RELEASE,
             __ATOMIC_RELAXED)); /* pairs with log_rate_next() */
     }
-    /* Release, and always: the thread that cleared the mark saw all that was counted
-     * before it was set. */
+    /* Always a release store: the thread that clears the mark must see everything
+     * counted before it was set. */
     __atomic_store_n(&log_any, 1, __ATOMIC_RELEASE);
 }
 
@@ -41,7 +41,7 @@ log_rate_take(struct log_site *s, uint64_t now_ns, uint32_t rate, uint32_t *ret_
         return 1;
     }
     do {
-        /* A thread that was late must not open a second again. */
+        /* A thread with an older time must not open a past second again. */
         if ((old >> 32) >= sec) {
             if ((uint32_t)old >= rate) {
                 rate_drop(s);

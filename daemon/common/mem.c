@@ -92,8 +92,7 @@ mem_share(const char *name, size_t bytes, void **ret, int *ret_fd)
     if (fd < 0)
         return -errno;
     rc = fchmod(fd, 0400) != 0 ? -errno : 0;
-    /* Take the pages now: too little memory must be an error here, not a
-     * SIGBUS later. */
+    /* Take the pages now: too little memory must be an error here, not a SIGBUS later. */
     if (rc == 0)
         rc = -posix_fallocate(fd, 0, (off_t)bytes);
     if (rc == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)

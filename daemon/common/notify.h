@@ -4,7 +4,8 @@
 #ifndef FDD_DAEMON_COMMON_NOTIFY_H
 #define FDD_DAEMON_COMMON_NOTIFY_H
 
-/* sd_notify(3), to $NOTIFY_SOCKET; nothing without it. Does not block. */
+/* Send text to $NOTIFY_SOCKET, as sd_notify(3); does nothing without that variable.
+ * Does not block. */
 void ntf_send(const char *text);
 
 #endif

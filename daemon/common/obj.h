@@ -1,9 +1,9 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Assertions and magic-checked objects. Assertions stay on in release; a
- * failed one ends the process through pan_assert(). Never assert what a
- * client or a file can cause.
+ * Assertions and magic-checked objects. Assertions stay on in release; a failed one
+ * ends the process through pan_assert(). Never assert a condition that a client or a
+ * file can break.
  *
  * Every heap object begins with `uint32_t magic`.
  */
@@ -28,7 +28,7 @@
             pan_assert(__FILE__, __LINE__, __func__, #e " is 0"); \
     } while (0)
 
-/* This place cannot be reached. */
+/* For code that cannot be reached. */
 #define WRONG(text) pan_assert(__FILE__, __LINE__, __func__, text)
 
 /* Costly checks, --enable-developer only. */

@@ -19,7 +19,7 @@
 #define PAN_STACK  65536
 #define PAN_LINES  4096
 
-/* Where the text goes besides stderr; the one mutable global here. */
+/* Where the text goes in addition to stderr; the only mutable global here. */
 static struct {
     char *area;
     size_t bytes;
@@ -75,8 +75,8 @@ pan_hex(uint64_t v)
     pan_puts(b + at);
 }
 
-/* stderr gets symbols; the area gets symbols too, through a pipe, since
- * backtrace_symbols() would allocate. */
+/* Symbols go through a pipe to the same outputs, since backtrace_symbols() would
+ * allocate. */
 static void
 pan_backtrace(void)
 {
@@ -104,7 +104,7 @@ pan_backtrace(void)
     (void)close(fds[1]);
 }
 
-/* The first words are ours alone. */
+/* Begin a panic. log_panic() makes this thread the only writer. */
 static void
 pan_begin(void)
 {
@@ -198,7 +198,7 @@ pan_file(int fd)
     pan.fd = fd;
 }
 
-/* The first words of a death. 0: they were said already. */
+/* Write the beginning of a panic. Returns 0 if one has begun already. */
 static int
 pan_first(const char *text)
 {

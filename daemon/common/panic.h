@@ -1,10 +1,10 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * The text of a panic. pan_install() makes fatal signals write a reason and a
- * backtrace to an area (for the worker: lnk_seg.panic, which the gate reads
- * after the death) and to stderr before the process dies of the signal.
- * Failed assertions end the same way. Async-signal-safe after install.
+ * The text of a panic. pan_install() makes fatal signals write a reason and a backtrace
+ * to an area (for the worker: lnk_seg.panic, which the gate reads after its death) and
+ * to stderr before the process dies of the signal. Failed assertions end the same way.
+ * Async-signal-safe after install.
  */
 #ifndef FDD_DAEMON_COMMON_PANIC_H
 #define FDD_DAEMON_COMMON_PANIC_H
@@ -15,8 +15,8 @@
  * (may be NULL) must stay mapped; calling again replaces the area. */
 void pan_install(char *area, size_t area_bytes);
 
-/* Panics go to this file too, with the last log lines: PAN_MARK "panic\n", the
- * text, PAN_MARK "lines\n", the lines. -1: to none. */
+/* Panics go to this file too, with the last log lines: PAN_MARK "panic\n", the text,
+ * PAN_MARK "lines\n", the lines. -1: no file. */
 #define PAN_MARK "\x1e"
 void pan_file(int fd);
 

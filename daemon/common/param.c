@@ -156,7 +156,7 @@ par_reload(struct par_set *ps, const struct par_set *ps_new)
     int n = par_named_differ(ps, ps_new);
 
     if (par_copy_named(ps, ps_new) != 0)
-        n = 0; /* the sections stay as they were */
+        n = 0; /* the sections stay unchanged */
 
     for (i = 0; i < par_n_defs; i++) {
         const struct par_def *d = &par_defs[i];

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What 0 for sched.max_num_batched_tokens means, and its upper bound. */
+/* The default for sched.max_num_batched_tokens = 0, and its upper bound. */
 #define AUTO_CPU    512
 #define AUTO_DEVICE 8192
 #define AUTO_MOST   131072
@@ -37,7 +37,7 @@ check_ipc(const struct par *p, struct par_say *say)
     if (!is_pow2(p->ipc_cq_slots))
         par_say_error(say, "ipc.cq_slots = %lld: must be a power of two",
             (long long)p->ipc_cq_slots);
-    /* Two pages of shared words, 128 bytes a request slot, 64 a completion. */
+    /* two pages of shared words, 128 bytes per request slot, 64 per completion slot */
     bytes = p->ipc_sq_slots * 128 + p->ipc_cq_slots * 64 + p->ipc_arena_bytes + 8192;
     if (bytes > p->ipc_max_session_bytes)
         par_say_error(say,
@@ -64,7 +64,8 @@ check_ipc(const struct par *p, struct par_say *say)
             strlen(p->daemon_runtime_dir), path_max - strlen("/admin.sock"));
 }
 
-/* Tokens of a step against sequences, blocks and lengths. 0 fits itself. */
+/* Check the tokens of a step against sequences, blocks and lengths. For 0 a fitting
+ * number up to AUTO_MOST is chosen. */
 static void
 check_batch(const struct par *p, struct par_say *say)
 {
@@ -203,7 +204,7 @@ check_device(const struct par *p, struct par_say *say)
         par_say_error(say, "%s", why);
 }
 
-/* Of a group. */
+/* Most devices of a group. */
 #define MAX_RANKS 8
 
 static void
@@ -249,7 +250,7 @@ check_parallel(const struct par *p, struct par_say *say)
             (long long)p->parallel_spin_limit_ms, (long long)p->daemon_worker_hang_ms);
 }
 
-/* There are none. */
+/* The daemon has no named sections. */
 void
 par_check_named(const struct par_set *ps, struct par_say *say)
 {

@@ -7,7 +7,7 @@
 #include <ctype.h>
 #include <string.h>
 
-/* Text in lines of at most 76 columns, each begun with prefix. */
+/* Print text in lines of at most 76 columns, each beginning with prefix. */
 static void
 print_wrapped(FILE *f, const char *prefix, const char *text)
 {
@@ -26,7 +26,8 @@ print_wrapped(FILE *f, const char *prefix, const char *text)
     }
 }
 
-/* "1 to 1024 requests", "a, b or c", "yes or no", "text". */
+/* Describe the values of a row: "1 to 1024 requests", "a, b or c", "yes or no",
+ * "text". */
 static void
 describe(const struct par_def *d, char *ret, size_t ret_bytes)
 {
@@ -55,7 +56,7 @@ describe(const struct par_def *d, char *ret, size_t ret_bytes)
     }
 }
 
-/* Aliases without their factors, ", " between them. */
+/* Aliases without their factors, joined by ", ". */
 static void
 alias_text(const char *aliases, char *ret, size_t ret_bytes)
 {
@@ -108,15 +109,15 @@ par_print_ini(FILE *f)
     }
 }
 
-/* Text for mdoc: one sentence a line, lines of at most 78 columns, nothing
- * that roff would take for a request. */
+/* Print text for mdoc: one sentence a line, lines of at most 78 columns, nothing that
+ * roff would read as a request. */
 static void
 man_text(FILE *f, const char *text)
 {
     while (*text != '\0') {
         size_t i, n = 0;
 
-        /* Up to the sentence's end, or the last blank that fits. */
+        /* up to the sentence's end, or the last blank that fits */
         for (i = 0; text[i] != '\0' && i < 76; i++)
             if (text[i] == ' ') {
                 n = i;

@@ -19,22 +19,22 @@
 #define MAX_SECTION 49 /* bytes of a section that inih keeps */
 
 /*
- * inih copies each line into 200 bytes and cuts what is longer, takes an
- * indented line for a continuation, and does not see NUL. So the reader
- * hands it trimmed lines only, and a long value goes around it.
+ * inih copies each line into 200 bytes and cuts a longer one, reads an indented line as
+ * a continuation, and does not see NUL. So this reader passes only trimmed lines to it,
+ * and a long value bypasses it.
  */
 struct reader {
     FILE *f;
     const char *path;
-    struct par_set *ps; /* of this file alone */
+    struct par_set *ps; /* values of this file only */
     struct par_say *say;
     unsigned char *bad; /* rows with a wrong value, or one that could not be read */
     unsigned line;      /* of the line last handed out */
-    int stop;           /* nothing behind this can be understood */
-    int skip;           /* up to the next section: this one is unknown */
-    int long_value;     /* value[] holds what did not fit */
+    int stop;           /* the rest of the file cannot be understood */
+    int skip;           /* skip lines up to the next section: this one is unknown */
+    int long_value;     /* value[] holds a value that is too long for inih */
     char value[PAR_MAX_LINE + 1];
-    unsigned *def_line, *note_line; /* line that set a row, 0: none yet */
+    unsigned *def_line, *note_line; /* line that set a row; 0: none yet */
     int bad_lines;
     char at[PAR_WHERE_BYTES];
 };
@@ -52,7 +52,7 @@ fail(struct reader *rd, const char *fmt, ...)
     par_say_error(rd->say, "%s:%u: %s", rd->path, rd->line, text);
 }
 
-/* What the rest of the file sets is not known. */
+/* Give up on the rest of the file: all rows may have values there. */
 static void
 stop(struct reader *rd)
 {
@@ -60,8 +60,8 @@ stop(struct reader *rd)
     memset(rd->bad, 1, par_n_defs);
 }
 
-/* Next line without its end: its length; -1 at the end of the file; -2: said what is
- * wrong with it. */
+/* Read the next line. Returns its length without the line end; -1 at the end of the
+ * file; -2 if it is wrong, which has been reported. */
 static int
 read_line(struct reader *rd, char *buf, size_t buf_bytes)
 {
@@ -102,7 +102,7 @@ read_line(struct reader *rd, char *buf, size_t buf_bytes)
     return (int)n;
 }
 
-/* Cut a comment behind the value and the blanks at its end. */
+/* Cut off a comment after the value, and trailing blanks. */
 static void
 trim_value(char *v)
 {
@@ -118,7 +118,8 @@ trim_value(char *v)
         v[n - 1] = '\0';
 }
 
-/* Of "[log] level = info" inih would see the section alone. */
+/* Is the rest of a line empty or a comment? inih would ignore all but the section of
+ * "[log] level = info". */
 static int
 is_comment(const char *p)
 {
@@ -127,14 +128,14 @@ is_comment(const char *p)
     return *p == '\0' || *p == ';' || *p == '#';
 }
 
-/* Is it a line that inih may see? What is wrong is said. */
+/* May inih see this line? Errors are reported. */
 static int
 line_is_ok(struct reader *rd, const char *p, int num)
 {
     const char *sep = p + strcspn(p, "=:");
 
     if (*p == '[') {
-        /* What follows a section that cannot be read belongs to none that is known. */
+        /* lines after an unreadable section title belong to no known section */
         rd->skip = strchr(p, ']') == NULL || strlen(p) + 2 > (size_t)num ||
             strcspn(p + 1, "]") > MAX_SECTION;
         if (strchr(p, ']') == NULL)
@@ -165,7 +166,7 @@ line_is_ok(struct reader *rd, const char *p, int num)
     return 0;
 }
 
-/* The ini_reader of inih: one line of the file per call. */
+/* The ini_reader callback of inih: returns one line of the file per call. */
 static char *
 next_line(char *str, int num, void *arg)
 {
@@ -250,7 +251,7 @@ on_value(void *arg, const char *section, const char *name, const char *value)
     return 1;
 }
 
-/* A list adds up over the files; a value that is empty empties it. */
+/* Lists of several files are joined; an empty value empties the list. */
 static void
 add_list(struct par_set *ps, struct reader *rd, size_t i)
 {
@@ -275,7 +276,8 @@ add_list(struct par_set *ps, struct reader *rd, size_t i)
         rd->ps->where[i]);
 }
 
-/* Values of --set stay, wherever the file was read. */
+/* Copy the values of this file to ps. Values of --set stay, wherever the file was
+ * read. */
 static void
 take_over(struct par_set *ps, struct reader *rd)
 {
@@ -300,7 +302,7 @@ take_over(struct par_set *ps, struct reader *rd)
     }
 }
 
-/* Remember that it was read. */
+/* Add the file to the list of files read. */
 static int
 note_file(struct par_set *ps, const char *path)
 {
@@ -329,8 +331,8 @@ read_lines(struct par_set *ps, struct reader *rd)
     return rd->bad_lines != 0 ? -EINVAL : note_file(ps, rd->path);
 }
 
-/* A file that holds up its reader (a pipe) or never ends must hold up no daemon, which
- * reads it again at SIGHUP. A link to /dev/null is an empty file. */
+/* Open a regular file of limited size, or /dev/null as an empty file. A pipe or an
+ * endless file would block the daemon, which reads the file again at SIGHUP. */
 static int
 open_file(struct reader *rd)
 {

@@ -35,10 +35,10 @@ struct load {
     struct par_set *ps;
     struct par_say *say;
     unsigned char *bad; /* rows with a wrong value, or one that could not be read */
-    int rc;             /* of the first that could not be opened */
+    int rc;             /* error of the first file that could not be opened */
 };
 
-/* A file of a folder. */
+/* A file in one of the folders. */
 struct piece {
     char name[256];
     const char *dir;
@@ -73,7 +73,7 @@ add_piece(struct pieces *ps, const char *dir, const char *name)
     return 0;
 }
 
-/* *.ini of dir, which hide those of the same name. A folder need not exist. */
+/* Add *.ini of dir, which replace files of the same name. The folder need not exist. */
 static int
 list_dir(const char *dir, struct pieces *ps)
 {
@@ -164,7 +164,8 @@ load_sets(struct load *ld, const struct par_src *src)
     }
 }
 
-/* What names a parameter whose own value is wrong, or not known, says nothing new. */
+/* Does a message name a parameter whose own value is wrong or unknown? Then it adds
+ * nothing new. */
 static int
 is_known(const struct load *ld, const char *text)
 {

@@ -19,7 +19,7 @@ normalize(const char *name, char *ret, size_t ret_bytes)
     ret[i] = '\0';
 }
 
-/* Distance of a name to a row: its full name, key and aliases. */
+/* Distance of a name from a row: the least of its full name, key and aliases. */
 static unsigned
 row_distance(const char *full, const char *key, const struct par_def *d)
 {
@@ -166,7 +166,7 @@ par_find(const char *section, const char *name, struct par_ref *ret, char *err,
     for (i = 0; i < par_n_notes; i++) {
         const struct par_note *n = &par_notes[i];
 
-        /* Notes are not ours: any section may name them. */
+        /* Notes are names of other servers: any section may have them. */
         if (strcmp(n->key, key) == 0 || par_word_in(full, n->aliases)) {
             *ret = (struct par_ref){ .note = 1, .idx = i, .scale = 1 };
             return 0;

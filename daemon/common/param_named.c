@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Sections that bear a name: [model small]. */
+/* Named sections: [model small]. */
 #include "config.h"
 
 #include "daemon/common/param_priv.h"

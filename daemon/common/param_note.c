@@ -35,7 +35,7 @@ warned(const struct par_note *n, const char *name, char *err, size_t err_bytes)
 
 /* ---- JSON -------------------------------------------------------------------------- */
 
-/* An object, or null for None, null and nothing. */
+/* Parse an object; None, null and an empty text give JSON null. */
 static int
 parse_object(const char *name, const char *value, json_t **ret, char *err, size_t err_bytes)
 {
@@ -84,7 +84,7 @@ unknown_key(const char *name, const char *key, const char *nearest, char *err,
     return -EINVAL;
 }
 
-/* Every key of the object is one of the note's. */
+/* Check that every key of the object is one of the note's. */
 static int
 check_keys(const struct par_note *n, const char *name, json_t *o, char *err,
     size_t err_bytes)
@@ -162,7 +162,7 @@ set_spec(const struct par_note *n, const char *name, const char *value, char *er
 
 /* ---- graph_optimization_config ------------------------------------------------------ */
 
-/* Keys without effect here, and what their values may be. */
+/* Keys without effect here, and the values they accept. */
 static const struct graph_key {
     const char *key, *type;
 } graph_ignored[] = { { "graph_opt_level", "0, 1 or 2" },
@@ -197,7 +197,7 @@ bad_key(const char *name, const char *key, const json_t *v, const char *must, ch
     return -EINVAL;
 }
 
-/* The list as text for graph.capture_sizes. */
+/* Write the list as text for graph.capture_sizes. */
 static int
 graph_sizes(const char *name, const json_t *v, char *ret, size_t ret_bytes, char *err,
     size_t err_bytes)
@@ -244,7 +244,7 @@ unknown_graph_key(const char *name, const char *key, char *err, size_t err_bytes
     return unknown_key(name, key, nearest, err, err_bytes);
 }
 
-/* One member. *ret_ignored: it has no effect. */
+/* Apply one member. *ret_ignored: 1 if it has no effect. */
 static int
 graph_member(struct par_set *ps, size_t note, const char *name, const char *key,
     const json_t *v, enum par_origin from, int *ret_ignored, char *err, size_t err_bytes)
@@ -319,7 +319,7 @@ set_graph(struct par_set *ps, size_t note, const char *name, const char *value,
 
 /* ---- notes ------------------------------------------------------------------------- */
 
-/* no: depth 0. yes: the depth that is set, at least 1. */
+/* no: depth 0. yes: the depth that is set, or 2 if that is 0. */
 static int
 set_overlap(struct par_set *ps, size_t note, const char *name, const char *value,
     enum par_origin from, char *err, size_t err_bytes)
@@ -338,7 +338,7 @@ set_overlap(struct par_set *ps, size_t note, const char *name, const char *value
     return par_set_row(ps, &ref, (int)note, name, on ? "2" : "0", from, err, err_bytes);
 }
 
-/* It says the opposite of the row. */
+/* The note's value is the opposite of the row's. */
 static int
 set_reduce(struct par_set *ps, size_t note, const char *name, const char *value,
     enum par_origin from, char *err, size_t err_bytes)

@@ -1,7 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * The parameter table as an array, shared by param*.c and its unit test.
+ * The parameter table as an array, and the functions that param*.c and its unit test
+ * share.
  */
 #ifndef FDD_DAEMON_COMMON_PARAM_PRIV_H
 #define FDD_DAEMON_COMMON_PARAM_PRIV_H
@@ -14,7 +15,7 @@
 
 #define PAR_SET_MAGIC 0x52415046u
 #define PAR_MAX_FILE  (1 << 20) /* bytes of a file */
-#define PAR_MAX_LINE  4096      /* bytes of a line of the file, line feed apart */
+#define PAR_MAX_LINE  4096      /* bytes of a line of the file, without line feed */
 
 /* Flags of the table. */
 #define PAR_F_RELOAD 1
@@ -36,7 +37,7 @@ enum par_note_kind {
 
 struct par_def {
     const char *section, *key, *aliases, *unit, *help, *def;
-    const char *const *words; /* of an enum, NULL behind the last */
+    const char *const *words; /* of an enum, NULL after the last */
     enum par_type type;
     size_t offset; /* in struct par */
     int64_t lo, hi;
@@ -49,12 +50,13 @@ struct par_note {
     enum par_note_kind kind;
 };
 
-/* Of whom the table is: "fdd", "the inference daemon". */
+/* The name and the description of the program whose table this is: "fdd", "the
+ * inference daemon". */
 extern const char par_program[], par_about[];
-/* The kind of its sections that bear a name, "model", and their keys, comma separated;
- * both empty: it has none. */
+/* The kind of the program's named sections, such as "model", and their keys, comma
+ * separated; both are empty if it has none. */
 extern const char par_named_kind[], par_named_keys[];
-/* What does not hold of them is said. */
+/* Check the named sections and report what is wrong. Each program has its own. */
 void par_check_named(const struct par_set *ps, struct par_say *say);
 
 extern const struct par_def par_defs[];
@@ -65,46 +67,45 @@ struct par_set {
     uint32_t magic;
     struct par par;
     unsigned char *from; /* enum par_origin of each row of par_defs */
-    unsigned char *via;  /* 1 + index of the note that set the row, 0: its name */
+    unsigned char *via;  /* 1 + index of the note that set the row, 0: its own name did */
     char (*where)[PAR_WHERE_BYTES]; /* "file:line" of each row that a file set */
-    const char *at;                 /* the line that is read now, else NULL */
-    char **files;                   /* read so far */
+    const char *at;                 /* "file:line" being read now, or NULL */
+    char **files;                   /* names of the files read so far */
     size_t n_files;
     struct par_named *named;
     size_t n_named;
 };
 
-/* What a name means: a row of par_defs, or one of par_notes. */
+/* The meaning of a name: a row of par_defs, or one of par_notes. */
 struct par_ref {
-    int note; /* 1: idx is of par_notes */
+    int note; /* 1: idx is an index of par_notes */
     size_t idx;
     int64_t scale; /* 1, or the alias's factor */
 };
 
-/* Find a name. section may be NULL: name is section.key or an alias; else
- * name is a key or an alias of that section. 0, or -ENOENT with the reason
- * and the nearest known name in err; ret->idx is then its row, par_n_defs: none is near. */
+/* Find a name. section may be NULL: name is section.key or an alias; else name is a key
+ * or an alias of that section. 0, or -ENOENT with the reason and the nearest known name
+ * in err; ret->idx is then the row of that name, or par_n_defs if none is near. */
 int par_find(const char *section, const char *name, struct par_ref *ret, char *err,
     size_t err_bytes);
-/* Mark the rows of any section whose key or alias a line begins with. */
+/* Mark the rows, of any section, whose key or alias begins the line. */
 void par_mark_like(const char *line, unsigned char *mark);
-/* Does text name the row, as section.key? */
+/* Does text contain the row's name as section.key? */
 int par_names_row(const char *text, const struct par_def *d);
-/* Set the row that ref names; the rest as par_set_text(). */
+/* Set the row that ref refers to; otherwise as par_set_text(). */
 int par_set_ref(struct par_set *ps, const struct par_ref *ref, const char *name,
     const char *value, enum par_origin from, char *err, size_t err_bytes);
-/* Set a row from a text. via: the note that asks for it, -1: none. A note and
- * the row's own name that ask for different values in the same place are an
- * error. */
+/* Set a row from a text. via: index of the note that sets it, or -1. It is an error if
+ * a note and the row's own name ask for different values in the same place. */
 int par_set_row(struct par_set *ps, const struct par_ref *ref, int via, const char *name,
     const char *value, enum par_origin from, char *err, size_t err_bytes);
-/* Values, origins and what set them. 0 or -ENOMEM. */
+/* Copy values, origins and places. 0 or -ENOMEM. */
 int par_copy(struct par_set *dst, const struct par_set *src);
 size_t par_field_bytes(const struct par_def *d);
-/* Is there such a section? */
+/* Is there a section of that name? */
 int par_is_section(const char *section);
-/* Text to a value of the row; units as fdd.ini(5) says. scale: the alias's factor, for
- * a number without unit. */
+/* Convert text to a value of the row, with units as in fdd.ini(5). scale: the alias's
+ * factor, for a number without unit. */
 int par_parse_int(const struct par_def *d, const char *name, const char *value,
     int64_t scale, int64_t *ret, char *err, size_t err_bytes);
 int par_parse_dbl(const struct par_def *d, const char *name, const char *value,
@@ -113,63 +114,63 @@ int par_parse_enum(const struct par_def *d, const char *name, const char *value,
     uint32_t *ret, char *err, size_t err_bytes);
 int
 par_parse_str(const char *name, const char *value, char *ret, char *err, size_t err_bytes);
-/* The words of both lists, each once; of two words with the same part before = or :,
- * the later. -ENOSPC: longer than a value may be. */
+/* Join two lists, each entry once. Of entries with the same key (the text before = or
+ * :) the later stays. -ENOSPC: longer than a value may be. */
 int par_list_add(const char *list, const char *more, char ret[PAR_STR_BYTES]);
 int par_parse_bool(const char *name, const char *value, int64_t *ret, char *err,
     size_t err_bytes);
-/* Is word in a list separated by | or , (what follows a * is skipped)? */
+/* Is word in a list separated by | or , (text after a * is skipped)? */
 int par_word_in(const char *word, const char *list);
-/* err = "name = value: " and the reason; returns -EINVAL. */
+/* Write "name = value: " and the reason to err; returns -EINVAL. */
 __attribute__((format(printf, 5, 6))) int par_bad_value(const char *name,
     const char *value, char *err, size_t err_bytes, const char *fmt, ...);
 
 /* ---- param_file.c ------------------------------------------------------------- */
 
-/* Read a file into ps, over what earlier files set there; --set values stay. Every
- * error is said and the lines without one are taken. ret_bad[row] is set where a
- * row's value is wrong, or in a line that could not be understood. 0, -EINVAL, -ENOMEM,
- * or why it cannot be opened. */
+/* Read a file into ps, over the values of earlier files; --set values stay. All errors
+ * are reported; lines without an error take effect. ret_bad[row] is set if the row's
+ * value is wrong, or may be in a line that could not be understood. 0, -EINVAL,
+ * -ENOMEM, or the error of opening the file. */
 int par_read_into(struct par_set *ps, const char *path, struct par_say *say,
     unsigned char *ret_bad);
 
 /* ---- param_named.c -------------------------------------------------------------- */
 
-/* The name of such a section; NULL: it is none. */
+/* The name in the title of a named section, or NULL if section is none. */
 const char *par_section_name(const char *section);
-/* Set a key in it. -EINVAL, -ENOENT, -ENOMEM with the reason in err. */
+/* Set a key in a named section. -EINVAL, -ENOENT, -ENOMEM with the reason in err. */
 int par_set_named(struct par_set *ps, const char *name, const char *key,
     const char *value, char *err, size_t err_bytes);
-/* Take over what a later file says. 0 or -ENOMEM. */
+/* Take over the named sections of a later file. 0 or -ENOMEM. */
 int par_add_named(struct par_set *ps, const struct par_set *more);
 int par_copy_named(struct par_set *dst, const struct par_set *src);
-/* How many rows are different. */
+/* Number of rows that differ. */
 int par_named_differ(const struct par_set *a, const struct par_set *b);
 
 /* ---- param_note.c --------------------------------------------------------------- */
 
-/* What a note makes of a value: 0, 1 with a warning in err, -EINVAL. */
+/* Apply a note to a value. 0, 1 with a warning in err, or -EINVAL. */
 int par_set_note(struct par_set *ps, size_t idx, const char *name, const char *value,
     enum par_origin from, char *err, size_t err_bytes);
-/* What becomes of its values, for people. */
+/* What is done with the note's values, as text for people. */
 const char *par_note_rule(const struct par_note *n);
 
 /* ---- param_word.c --------------------------------------------------------------- */
 
-/* Small letters, cut at 63 bytes: no word of the lists is longer. */
+/* Text in lower case, cut at 63 bytes: no word of the lists is longer. */
 void par_lower(const char *text, char ret[64]);
-/* Other servers' words for values of a row: *value becomes ours. -EINVAL for
- * those that are known and not available. */
+/* Translate another server's word for a value of the row: *value becomes ours. -EINVAL:
+ * a known word whose feature is not available. */
 int par_value_word(const struct par_def *d, const char *name, const char **value,
     char *err, size_t err_bytes);
-/* A list of token counts, comma separated, sorted and each once; empty stays
- * empty. ret may be text. */
+/* A list of token counts, comma separated, sorted, each once; empty stays empty. ret
+ * may be text. */
 int par_sizes(const char *name, const char *text, char *ret, size_t ret_bytes, char *err,
     size_t err_bytes);
 
 /* ---- texts ---------------------------------------------------------------------- */
 
-/* Row of the table as text: 1m rather than 1048576 for sizes. */
+/* A row's value as text: 1m rather than 1048576 for sizes. */
 void par_format(const struct par_def *d, int64_t v, char *ret, size_t ret_bytes);
 void par_default_text(const struct par_def *d, char *ret, size_t ret_bytes);
 int par_is_size(const struct par_def *d);

@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* How errors and warnings about parameters are said. */
+/* Errors and warnings about parameters: collecting and reporting them. */
 #include "config.h"
 
 #include "daemon/common/log.h"

@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* A row of the table set from a text, and shown as one. */
+/* Setting a row of the table from a text, and showing it as one. */
 #include "config.h"
 
 #include "daemon/common/param_priv.h"
@@ -33,7 +33,7 @@ str_field(struct par *p, const struct par_def *d)
     return (char *)p + d->offset;
 }
 
-/* Text to the row's field; the field is changed only on success. */
+/* Convert text and store it in the row's field, which changes only on success. */
 static int
 set_field(struct par_set *ps, const struct par_ref *ref, const char *name,
     const char *value, char *err, size_t err_bytes)
@@ -76,8 +76,8 @@ set_field(struct par_set *ps, const struct par_ref *ref, const char *name,
     }
 }
 
-/* Does the row's new value go against what the other of {row, note} asked
- * for in the same place? */
+/* A row may be set by its own name and by a note in the same place. Does the new value
+ * differ from the one that the other of them has set there? */
 static int
 contradicts(const struct par_set *ps, const struct par_def *d, const void *old, int note)
 {

@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* The table of parameters, and that of the names of other servers. */
+/* The table of parameters, and the table of names of other servers. */
 #include "config.h"
 
 #include "daemon/common/param_priv.h"

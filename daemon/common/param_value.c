@@ -19,7 +19,7 @@ par_show(const char *text, char *buf, size_t buf_bytes)
 
     for (i = 0; i < max && text[i] != '\0'; i++)
         buf[i] = (unsigned char)text[i] < 0x20 || text[i] == 0x7f ? '?' : text[i];
-    /* Do not end inside a character. */
+    /* do not end inside a character */
     if (text[i] != '\0')
         while (i > 0 && ((unsigned char)text[i] & 0xc0) == 0x80)
             i--;
@@ -83,13 +83,13 @@ par_bad_value(const char *name, const char *value, char *err, size_t err_bytes,
 
 /* ---- units ------------------------------------------------------------------- */
 
-/* A unit's size in the smallest one of its kind: us, bytes, tokens. */
+/* A unit's size in the smallest unit of its kind: us, bytes, tokens. */
 struct unit {
-    const char *names; /* | between them, in lower case */
+    const char *names; /* separated by |, in lower case */
     int64_t size;
 };
 struct unit_kind {
-    const char *units; /* of the table, that this holds for */
+    const char *units; /* the units in the table to which this kind applies */
     const char *hint;
     int any_case, n;
     struct unit unit[6];
@@ -106,7 +106,7 @@ static const struct unit_kind unit_kinds[] = {
         { { "k", 1 << 10 }, { "m", 1 << 20 }, { "g", 1 << 30 } } }
 };
 
-/* NULL: numbers of this row have no unit. */
+/* Returns NULL if numbers of this row have no unit. */
 static const struct unit_kind *
 kind_of(const struct par_def *d)
 {
@@ -133,7 +133,7 @@ unit_size(const struct unit_kind *k, const char *word)
     return 0;
 }
 
-/* Of the row's own unit. */
+/* Size of the row's own unit. */
 static int64_t
 base_size(const struct unit_kind *k, const struct par_def *d)
 {
@@ -150,7 +150,7 @@ skip_blanks(const char *p)
     return p;
 }
 
-/* Letters only: somebody meant a unit. */
+/* Is the rest letters only? Then it was meant as a unit. */
 static int
 is_word(const char *p)
 {
@@ -174,8 +174,8 @@ bad_unit(const struct par_def *d, const char *name, const char *value, const cha
         k != NULL ? ", or one with " : " without a unit", k != NULL ? k->hint : "");
 }
 
-/* [-]digits[.digits] as *ret_v / *ret_div. The first character behind it, NULL: no
- * such number. *ret_big: more than an int64_t holds. */
+/* Parse [-]digits[.digits] as *ret_v / *ret_div. Returns the first character after the
+ * number, or NULL if there is none. *ret_big: the number exceeds an int64_t. */
 static const char *
 read_decimal(const char *p, int64_t *ret_v, int64_t *ret_div, int *ret_big)
 {
@@ -248,7 +248,7 @@ par_parse_int(const struct par_def *d, const char *name, const char *value, int6
     if (!big && v % div != 0)
         return par_bad_value(name, value, err, err_bytes, "not a whole number of %s",
             d->unit);
-    /* Too big: div may be anything, 0 too. */
+    /* if too big, div may have any value, even 0 */
     if (big || v / div < d->lo || v / div > d->hi)
         return out_of_range(d, name, value, scale, err, err_bytes);
     *ret = v / div;
@@ -379,7 +379,8 @@ par_parse_str(const char *name, const char *value, char *ret, char *err, size_t 
 
 /* ---- lists ----------------------------------------------------------------------- */
 
-/* What of a list's word must differ from that of the others: all up to the value. */
+/* Length of the key of a list's entry: the text before = or :. Keys are unique in a
+ * list. */
 static size_t
 word_key(const char *word, size_t len)
 {
@@ -416,7 +417,7 @@ par_list_add(const char *list, const char *more, char ret[PAR_STR_BYTES])
         for (; *p != '\0'; p += strspn(p, ", ")) {
             size_t len = strcspn(p, ", ");
 
-            /* A later word takes the place of the earlier one. */
+            /* a later entry replaces an earlier one */
             drop_key(out, p, word_key(p, len));
             at = strlen(out);
             snprintf(out + at, sizeof(out) - at, "%s%.*s",

@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Values as they are written: words of other servers, lists of sizes. */
+/* Values as users write them: words of other servers, lists of sizes. */
 #include "config.h"
 
 #include "daemon/common/param_priv.h"
@@ -21,7 +21,6 @@ static const struct value_word value_words[] = {
 #undef PAR_VALUE
 };
 
-/* Small letters, cut at 63 bytes: no word of the lists is longer. */
 void
 par_lower(const char *text, char ret[64])
 {

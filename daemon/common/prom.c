@@ -17,14 +17,14 @@
 
 struct prm {
     FILE *out;
-    const struct cnt_seg *s;   /* of the group that is its turn, */
-    const struct cnt_seg *all; /* and of all n */
+    const struct cnt_seg *s;   /* the current group's element */
+    const struct cnt_seg *all; /* and the array of all n groups */
     uint32_t n;
-    const char *label; /* of all samples, or "" */
-    char group[24];    /* group="1", of several */
+    const char *label; /* added to all samples, or "" */
+    char group[24];    /* group="1"; empty if there is one group */
     char engine[24];   /* engine="1" */
     char model[1024];  /* model_name="..." */
-    char head[160];    /* the metric begun last */
+    char head[160];    /* name of the metric begun last */
 };
 
 /* ---- labels and numbers ------------------------------------------------------------ */
@@ -76,7 +76,7 @@ prm_ns(uint64_t ns, char *ret, size_t ret_bytes)
         ret[n - 1] = '\0';
 }
 
-/* Bounds as other servers write them: "1.0", "0.025", "1e+06". */
+/* A bound as other servers write it: "1.0", "0.025", "1e+06". */
 static void
 prm_bound(double v, char *ret, size_t ret_bytes)
 {
@@ -102,7 +102,7 @@ prm_head(struct prm *p, const char *prefix, const char *name, const char *kind,
     fprintf(p->out, "# HELP %s %s.\n# TYPE %s %s\n", full, help, full, kind);
 }
 
-/* One sample of the metric begun last; labels are joined by commas. */
+/* Print one sample of the metric begun last; its labels are joined by commas. */
 static void
 prm_sample(struct prm *p, const char *suffix, const char *a, const char *b, const char *c,
     const char *value)
@@ -117,7 +117,7 @@ prm_sample(struct prm *p, const char *suffix, const char *a, const char *b, cons
     fprintf(p->out, "%s %s\n", n > 0 ? "}" : "", value);
 }
 
-/* What follows is of this group. */
+/* Make group the current group. */
 static void
 prm_turn(struct prm *p, uint32_t group)
 {
@@ -128,7 +128,7 @@ prm_turn(struct prm *p, uint32_t group)
     snprintf(p->engine, sizeof(p->engine), "engine=\"%u\"", group);
 }
 
-/* The group as the names of others have it, or ours. */
+/* The label for the current group under the names of prefix. */
 static const char *
 prm_engine(const struct prm *p, const char *prefix)
 {
@@ -152,7 +152,8 @@ prm_is_ns(const char *unit)
     return strcmp(unit, "ns") == 0;
 }
 
-/* Ranges above one of the n bounds (ours: NULL) count into the next of them. */
+/* Print a histogram with n bounds (NULL: our own). A range of ours that ends above a
+ * bound counts into the next one. */
 static void
 prm_one_hist(struct prm *p, const char *prefix, const char *name, enum cnt_hist_idx i,
     const double *bound, size_t n, const char *help)
@@ -187,7 +188,7 @@ prm_one_hist(struct prm *p, const char *prefix, const char *name, enum cnt_hist_
     prm_sample(p, "_count", engine, p->model, "", text);
 }
 
-/* The histograms of the gate's loop are no group's. */
+/* Histograms of the gate's loop belong to no group. */
 static int
 prm_is_loop(enum cnt_hist_idx i)
 {
@@ -233,7 +234,7 @@ static const struct {
 #include "daemon/tbl/vllm_names.h"
 };
 
-/* What the gate counts is with group 0. */
+/* The gate's counters are shown under group 0. */
 static void
 prm_vllm_values(struct prm *p, const char *prefix, int old)
 {
@@ -404,8 +405,9 @@ prc_boot_time(void)
     return (double)t;
 }
 
-/* Who may not look into the folder, and the daemon's own user may not, gets what
- * the kernel (6.2 and later) says is its size, or none. */
+/* Number of open descriptors. A process that may not read the folder (even the daemon's
+ * own user may not) gets the folder's size as the kernel (6.2 and later) reports it, or
+ * -1. */
 static double
 prc_fds(int32_t pid)
 {
@@ -425,7 +427,7 @@ prc_fds(int32_t pid)
     return n;
 }
 
-/* Values in the order of prc_rows, -1: not known. */
+/* Values in the order of prc_rows; -1: not known. */
 static void
 prc_read(int32_t pid, double ret[PRC_N])
 {
@@ -445,7 +447,7 @@ prc_read(int32_t pid, double ret[PRC_N])
         return;
     text[fread(text, 1, sizeof(text) - 1, f)] = '\0';
     fclose(f);
-    p = strrchr(text, ')'); /* a program's name may hold anything */
+    p = strrchr(text, ')'); /* a program's name may hold any bytes */
     if (p == NULL ||
         sscanf(p + 1,
             " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu "

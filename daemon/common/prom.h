@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * The statistics segment (counter.h) as text for Prometheus, by names of ours and by those
- * of vLLM (daemon/tbl/vllm_names.h). Any thread.
+ * The statistics segment (counter.h) as text for Prometheus, under our own names and
+ * those of vLLM (daemon/tbl/vllm_names.h). Any thread.
  */
 #ifndef FDD_DAEMON_COMMON_PROM_H
 #define FDD_DAEMON_COMMON_PROM_H
@@ -14,13 +14,14 @@
 #define PRM_NAMES_FDD  1u /* fdd_num_requests_running */
 #define PRM_NAMES_VLLM 2u /* vllm:num_requests_running */
 
-/* Text format 0.0.4. s: the array of its groups, of which each has the label group, or in
- * names of vLLM engine; one alone has no group. NULL: no daemon runs. label, name="value", is one of each sample; "":
- * none. Errors stay in out. */
+/* Print in text format 0.0.4. s: the array of groups; NULL: no daemon runs. Each
+ * group's samples have the label group, or engine under vLLM's names; if there is one
+ * group, the label group is left out. label: name="value", added to each sample, or "".
+ * Output errors stay in out. */
 void prm_print(FILE *out, const struct cnt_seg *s, unsigned names, const char *label);
-/* The text as the value of a label: without its quotes. */
+/* Escape text for the value of a label; without the quotes. */
 void prm_escape(const char *text, char *ret, size_t ret_bytes);
-/* Name of a counter there, without labels; written to ret. */
+/* Write the metric name of a counter, without labels, to ret. */
 void prm_name(const struct cnt_row *row, char *ret, size_t ret_bytes);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * SHA-256 (FIPS 180-4): digests of model files, hashed keys. Any thread; no state
- * but the caller's.
+ * SHA-256 (FIPS 180-4): digests of model files, hashed keys. Any thread; the only state
+ * is the caller's.
  */
 #ifndef FDD_DAEMON_COMMON_SHA256_H
 #define FDD_DAEMON_COMMON_SHA256_H

@@ -9,13 +9,13 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* struct sched_attr of linux/sched/types.h, first version; libc has it from 2.41 on. */
+/* struct sched_attr of linux/sched/types.h, first version; glibc has it since 2.41. */
 struct slc_attr {
     uint32_t size, policy;
     uint64_t flags;
     int32_t nice;
     uint32_t priority;
-    uint64_t runtime; /* of a thread of the fair class: its slice, ns */
+    uint64_t runtime; /* slice of a thread of the fair class, ns */
     uint64_t deadline, period;
 };
 

@@ -12,31 +12,31 @@
 
 #define TXT_WORD 63
 
-/* Bytes of a character that begins with c, which is no ASCII; 0: none does. */
+/* Length of a character whose first byte is c, c not being ASCII; 0: none begins so. */
 static inline size_t
 txt_lead(unsigned c)
 {
     return c < 0xc2 || c > 0xf4 ? 0 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
 }
 
-/* Can c stand second in a character that begins with lead? */
+/* Can c be the second byte of a character that begins with lead? */
 static inline int
 txt_second(unsigned lead, unsigned c)
 {
     unsigned lo = 0x80, hi = 0xbf;
 
     if (lead == 0xe0)
-        lo = 0xa0; /* overlong below */
+        lo = 0xa0; /* lower ones are overlong forms */
     else if (lead == 0xed)
-        hi = 0x9f; /* surrogates above */
+        hi = 0x9f; /* higher ones are surrogates */
     else if (lead == 0xf0)
-        lo = 0x90; /* overlong below */
+        lo = 0x90; /* lower ones are overlong forms */
     else if (lead == 0xf4)
-        hi = 0x8f; /* past U+10FFFF above */
+        hi = 0x8f; /* higher ones are past U+10FFFF */
     return c >= lo && c <= hi;
 }
 
-/* Bytes of the well-formed character at p that begins with no ASCII; 0: none. */
+/* Length of the well-formed character at p, which does not begin with ASCII; 0: none. */
 static inline size_t
 txt_len(const unsigned char *p, size_t n)
 {

@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Foreign text: validation of UTF-8, values in it, and distance from known words.
+ * Text from outside: validation of UTF-8, values in it, and distance from known words.
  * Pure functions, any thread.
  */
 #ifndef FDD_DAEMON_COMMON_TEXT_H
@@ -10,30 +10,33 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Bytes of the well-formed UTF-8 character (no surrogate, no overlong form) at s,
- * its code point in *ret_cp; 0: there is none in these n bytes. */
+/* Bytes of the well-formed UTF-8 character (no surrogate, no overlong form) at s, with
+ * its code point in *ret_cp; 0: these n bytes begin with none. */
 size_t txt_char(const void *s, size_t n, uint32_t *ret_cp);
 
-/* How many bytes from the start are well-formed UTF-8: n when all are. NUL is a
- * character like others. */
+/* Number of bytes from the start that are well-formed UTF-8: n if all are. NUL is an
+ * ordinary character. */
 size_t txt_utf8(const void *s, size_t n);
 
-/* For text that comes byte by byte: bytes of the character of which c can be the next,
- * after the n bytes at s that such calls let through; 0: c cannot stand there. */
+/* For text that arrives byte by byte: s has the n bytes of an incomplete character that
+ * earlier calls accepted. Returns the length of the character if c can be its next
+ * byte, 0 if not. */
 size_t txt_goes_on(const void *s, size_t n, unsigned char c);
 
-/* Write the character as 1 to 4 bytes of UTF-8; how many. */
+/* Write the character as UTF-8. Returns the number of bytes, 1 to 4. */
 size_t txt_put(uint32_t cp, void *ret);
 
-/* Value of the line "key..." in a text of such lines, without blanks, colons and equal signs
- * before it, blanks behind it and quotes around it, cut where ret is full. 0 or -ENOENT. */
+/* Value of the line "key..." in a text of such lines, without the blanks, colons and equal
+ * signs before it, the blanks after it and the quotes around it; cut to fit ret. 0 or
+ * -ENOENT. */
 int txt_field(const char *text, const char *key, char *ret, size_t ret_bytes);
 
-/* The next range of a list of numbers such as "0-3,8", *list behind it. 1; 0: the list, or its
- * line, is over; -EINVAL: it is none. */
+/* Reads the next range of a list of numbers such as "0-3,8" and moves *list past it. Returns
+ * 1, 0 at the end of the list or of its line, or -EINVAL for text that is no such list. */
 int txt_range(const char **list, unsigned long *ret_from, unsigned long *ret_to);
 
-/* Append to the text that ends in bytes; nothing where it does not fit whole: -ENOSPC, else 0. */
+/* Append to text, a buffer of so many bytes. 0, or -ENOSPC: it does not fit whole and nothing
+ * was appended. */
 int txt_add(char *text, size_t bytes, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 

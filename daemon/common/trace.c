@@ -86,8 +86,8 @@ trc_init(struct trc *t, struct trc_seg *seg, uint32_t generation)
         t->base = __atomic_load_n(&seg->steps, __ATOMIC_RELAXED);
 }
 
-/* A record whose first word is its seq: readers see the old one, none, or the
- * new one, never a mixture they would believe. */
+/* Store a record whose first word is its seq. Readers see the old record, none, or the
+ * new one, and discard a mixture of both. */
 static void
 trc_store(uint64_t *dst, const uint64_t *src, size_t n_word, uint64_t seq)
 {
@@ -174,7 +174,7 @@ trc_load(const uint64_t *src, uint64_t *dst, size_t n_word, uint64_t seq)
     if (first >> 1 != seq)
         return 0;
     dst[0] = seq;
-    /* acquire: the second look at seq may not come before these */
+    /* acquire: the second load of seq may not move before these loads */
     for (size_t i = 1; i < n_word; i++)
         dst[i] = __atomic_load_n(&src[i], __ATOMIC_ACQUIRE);
     return __atomic_load_n(&src[0], __ATOMIC_RELAXED) == first;
