@@ -15,7 +15,7 @@ smp_row(const struct seq *s, struct fdk_row *ret)
 {
     const struct req *r = s->req;
 
-    /* cleared by a loop over the used part only: stop_ids is most of it */
+    /* clear only the used part of stop_ids, which is most of the struct */
     memset(ret, 0, offsetof(struct fdk_row, stop_ids));
     ret->seed = r->p.seed;
     ret->sample = s->sample;

@@ -29,7 +29,7 @@ sch_unlink(struct sch_list *l, struct seq *s)
     l->n--;
 }
 
-/* Behind at; at NULL: first. */
+/* Link s after at, or first if at is NULL. */
 static void
 sch_link(struct sch_list *l, struct seq *at, struct seq *s)
 {
@@ -64,7 +64,7 @@ sch_before(const struct sch *sch, const struct seq *a, const struct seq *b)
     return a->sample < b->sample;
 }
 
-/* First of the marks whose priority is at least that. */
+/* First of the marks whose priority is at least that value. */
 static int32_t
 sch_mark_at(const struct sch *sch, int32_t priority)
 {
@@ -75,8 +75,8 @@ sch_mark_at(const struct sch *sch, int32_t priority)
     return i;
 }
 
-/* New ones belong behind their priority's last, preempted ones near its
- * first. The marks only say where to start looking. */
+/* New sequences belong after the last of their priority, preempted ones near the first.
+ * The marks only say where to start searching. */
 static void
 sch_wait(struct sch *sch, struct seq *s, int preempted)
 {
@@ -96,8 +96,8 @@ sch_wait(struct sch *sch, struct seq *s, int preempted)
     s->state = REQ_ST_WAITING;
     sch_link(&sch->waiting, at, s);
     if (!marked && sch->n_mark < SCH_MAX_MARK) {
-        /* others of this priority may wait already, from when there were too
-         * many to mark */
+        /* others of this priority may wait already, from a time when there were too
+         * many priorities to mark */
         while (s->next != NULL && sch_priority(sch, s->next) == pr)
             s = s->next;
         memmove(&sch->mark[i + 1], &sch->mark[i],
@@ -197,8 +197,8 @@ sch_step_fini(struct sch_step *st)
 
 /* ---- slots ----------------------------------------------------------------------- */
 
-/* A counter that two users share takes them for one: each may then pass the other less
- * often. */
+/* Index of a user's counter. Users who share a counter are taken for one: their
+ * sequences may then bypass each other less often. */
 static uint64_t
 sch_user(const struct seq *s)
 {
@@ -241,7 +241,7 @@ sch_slot_give(struct sch *sch, struct seq *s)
     ASSERT(s->slot >= 0 && sch->slot_seq[s->slot] == s);
     kv_drop(sch->kv, s->slot, s->last_epoch);
     sch->slot_seq[s->slot] = NULL;
-    /* results of the old owner find another generation from now on */
+    /* results for the old owner now find another generation */
     sch->slot_gen[s->slot]++;
     sch->slot_free[sch->n_slot_free++] = s->slot;
     s->slot = -1;
@@ -260,7 +260,7 @@ sch_slot(const struct sch *sch, int32_t slot, uint32_t generation)
     return sch->slot_seq[slot];
 }
 
-/* Does a launched step that is not collected hold the row? */
+/* Does a launched step that is not collected have the row? */
 static int
 sch_in_flight(const struct sch *sch, const struct seq *s)
 {
@@ -297,8 +297,8 @@ void
 sch_slide(struct sch *sch)
 {
     for (struct seq *s = sch->running.head; s != NULL; s = s->next) {
-        /* a sample that is admitted a step after another one begins with the last token of
-         * the prompt */
+        /* a sample that is admitted a step after another one begins with the last token
+         * of the prompt */
         int32_t pos = s->cached_len - 1;
 
         if (pos < s->slide_pos)
@@ -365,7 +365,7 @@ sch_dl_link(struct sch *sch, struct req *r)
 
     if (d == UINT64_MAX)
         return;
-    /* what is late already belongs where the next look begins */
+    /* a deadline in the past goes where the next examination begins */
     if (tick < sch->dl_tick)
         tick = sch->dl_tick;
     i = (uint32_t)(tick % SCH_N_TICK);
@@ -378,7 +378,7 @@ sch_dl_link(struct sch *sch, struct req *r)
     sch->n_dl++;
 }
 
-/* Is there still something of r that could go on? */
+/* Is any sequence of r not yet ended or finishing? */
 static int
 sch_goes_on(const struct req *r)
 {
@@ -399,7 +399,7 @@ sch_expire_tick(struct sch *sch, uint32_t i, uint64_t now_ns)
         next = r->dl_next;
         if (d > now_ns && (d >> SCH_TICK_SHIFT) % SCH_N_TICK == i)
             continue;
-        /* one that started has a later deadline than it was filed under */
+        /* a request that started has a later deadline than it was filed under */
         sch_dl_unlink(sch, r);
         if (d > now_ns)
             sch_dl_link(sch, r);
@@ -418,7 +418,7 @@ sch_expire(struct sch *sch, uint64_t now_ns)
     if (sch->n_dl > 0) {
         if (now - t >= SCH_N_TICK)
             t = now - (SCH_N_TICK - 1);
-        /* refiled ones must not land behind the hand */
+        /* requests filed again must not land before the hand */
         sch->dl_tick = now;
         for (; t <= now; t++)
             sch_expire_tick(sch, (uint32_t)(t % SCH_N_TICK), now_ns);
@@ -478,7 +478,7 @@ sch_take_ended(struct sch *sch)
     return r;
 }
 
-/* Nothing launched holds the row any more. */
+/* No launched step holds the row any more: release it. */
 static void
 sch_leave(struct sch *sch, struct seq *s)
 {
@@ -519,7 +519,8 @@ sch_end(struct sch *sch, struct seq *s)
     }
 }
 
-/* What its sequences computed, or computed with, must not be a prefix of another request. */
+/* The blocks that its sequences computed or attached must not be a prefix of another
+ * request. */
 static void
 sch_forget(struct sch *sch, const struct req *r)
 {
@@ -608,7 +609,7 @@ sch_preempt(struct sch *sch, struct seq *s)
     sch_requeue(sch, s);
 }
 
-/* Its steps are collected and their tokens are known: it can wait again. */
+/* Once its steps are collected and their tokens are known, a sequence can wait again. */
 static void
 sch_settle(struct sch *sch, struct seq *s)
 {
@@ -644,7 +645,7 @@ sch_is_cached(const struct sch *sch, const struct seq *s)
         (s->req->hash_root.a | s->req->hash_root.b) != 0;
 }
 
-/* Hash of the next block, when all its tokens are known. */
+/* Hash the next block, if all its tokens are known. */
 static int
 sch_hash(struct sch *sch, struct seq *s)
 {
@@ -691,8 +692,8 @@ sch_append(struct sch *sch, struct seq *s, uint32_t token, int finished)
     s->out[s->n_tok - s->req->n_ids] = token;
     s->n_tok++;
     if (finished) {
-        /* no block is indexed any more: a device that ended the row did not
-         * write this token's KV */
+        /* no block is indexed any more: a device that ended the row did not write this
+         * token's KV */
         sch_end(sch, s);
         return;
     }
@@ -726,7 +727,7 @@ sch_check_list(const struct sch *sch, const struct sch_list *l, unsigned states)
             ASSERT(sch->kv->n_held[s->slot] >= kv_blocks(sch->kv, s->cached_len));
         }
         ASSERT(s->n_owed >= 0 && (s->n_owed == 0 || l == &sch->running));
-        /* what its prompt lacks is owed to it */
+        /* the blocks that its prompt lacks are owed to it */
         if (l == &sch->running && req_is_prefill(s))
             ASSERT(s->n_want >= kv_blocks(sch->kv, s->device_len) ||
                 sch->kv->n_held[s->slot] >= kv_blocks(sch->kv, s->device_len));

@@ -1,85 +1,84 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * The scheduler: which sequences run in the next step, and with how many
- * tokens. Pure policy over struct seq and the block pool; no tensors, no
- * clock of its own, no allocation after sch_new(). Engine thread.
+ * The scheduler: which sequences run in the next step, and with how many tokens. Pure
+ * policy over struct seq and the block pool; no tensors, no clock of its own, no
+ * allocation after sch_new(). Engine thread.
  *
- * Steps overlap: up to D steps that were picked are not collected yet when
- * the next is. All lengths are the host's own (device_len counts tokens that
- * exist only on the device), so nothing is ever waited for.
+ * Steps overlap: when a step is picked, up to D earlier steps are not collected yet.
+ * All lengths are the host's own (device_len counts tokens that exist only on the
+ * device), so the scheduler never waits for results.
  *
  * A step is made in this order:
  *
  *   1. decodes: every running sequence whose prompt is computed gets its one
- *      token, in the order of admission
- *   2. prompts in one order: those under way in that of admission, then waiting
- *      ones by (priority, arrival, sample), each as far ahead as it may pass
- *   3. what is left goes to prompts under way that got nothing, then to the
- *      chunks again, in the order of rows
+ *      token, in order of admission
+ *   2. prompts in one order: first running ones in order of admission, then waiting
+ *      ones by (priority, arrival, sample), each moved ahead of those it may bypass
+ *   3. tokens left over go to running prompts that got none, then to more tokens for
+ *      the prompts of the step, in order of rows
  *
- * Who passes whom: a better priority always does. Of equal ones the one with
- * clearly less work left does, by the cost model and without what the prefix
- * cache has, as long as the other has not waited for max_overtake_ns and was
- * not passed over too often; between users only where its own user holds no
- * more rows. The gate sends users' requests in their fair order, so that
- * arrival counts between them; a user who is served already does not gain by
- * short prompts what another has waited for. The oldest prompt under way has a
- * token of every step in which there is time. A look at who waits is bounded.
+ * Bypassing: a better priority always may. Among equal priorities, a sequence with
+ * clearly less work left (by the cost model, without tokens in the prefix cache) may
+ * bypass another, as long as the other has waited less than max_overtake_ns and was not
+ * bypassed too often. A sequence of another user may only if its own user holds no more
+ * rows. The gate sends the requests of users in their fair order, so arrival counts
+ * between users; a user who is already served cannot use short prompts to pass one who
+ * has waited. The oldest running prompt gets a token in every step in which there is
+ * time. The number of waiting sequences examined is bounded.
  *
- * 2 and 3 share what is left of max_tokens and, with a target for the time
- * between tokens, of the time the cost model predicts: while somebody decodes,
- * and from the moment the step completes a prompt, whose first token the rest
- * of the step would hold back (one long prompt alone may fill a step). At
- * least one block's worth of prefill goes every fourth step, so that no prompt
- * starves. An automatic target leaves prompts little room while little is
- * left to compute, and more with it or for a long prompt, from its beginning to its end
- * (SCH_ROOM_LEAST_NS), but they always have as
- * many tokens of a step as bring the device to SCH_EFFICIENT percent of its
- * speed: where these take longer, the target is that much later. In 2
- * long prompts get half of it at most. At most max_partial prompts are
- * unfinished after a step, at most max_long of them longer than
- * long_threshold tokens; who may not go is skipped, not waited for, but
- * none takes blocks before a sequence that was bypassed too often.
+ * 2 and 3 share the rest of max_tokens and, if there is an ITL target, the rest of the
+ * time that the cost model predicts. The time counts while any sequence decodes, and
+ * from the moment the step completes a prompt, since the rest of the step would delay
+ * its first token (a single long prompt may fill a step). Every fourth step has at
+ * least one block of prefill, so that no prompt starves. An automatic target leaves
+ * little room for prompts while little work is left to compute, and more room when
+ * there is more work or for a long prompt, from its beginning to its end
+ * (SCH_ROOM_LEAST_NS). But prompts always get as many tokens of a step as bring the
+ * device to SCH_EFFICIENT percent of its speed; if these take longer, the target is
+ * exceeded by that much. In 2, long prompts get at most half. At most max_partial
+ * prompts are unfinished after a step, at most max_long of them longer than
+ * long_threshold tokens. A sequence that may not go is skipped without holding up
+ * others, but none takes blocks before a sequence that was bypassed too often.
  *
- * The samples of a request compute its prompt once: while one of them does, the others
- * wait, and then begin with its blocks (kv_share) and a copy of the last, so that each
- * has the prompt's last token to compute. One that was preempted does the same for as long
- * as another holds them.
+ * The samples of a request compute its prompt once. While one of them does, the others
+ * wait, and then begin with its blocks (kv_share) and a copy of the last block, so that
+ * each has the prompt's last token to compute. A preempted sample can do the same as
+ * long as another one holds the blocks.
  *
- * A waiting sequence is admitted when the pool can hold its known tokens
- * in addition to what running ones are still owed and leaves the reserves (ignored
- * while nothing runs). It takes blocks for the tokens of each step; those for the
- * rest of its prompt are counted as owed to it, and serve the prefix cache
- * till then. What the
- * prefix cache has of it is attached instead of computed, and what a running
- * prompt is about to compute is waited for.
+ * A waiting sequence is admitted when the pool can hold its known tokens in addition to
+ * the blocks owed to running ones and keeps the reserves (ignored while nothing runs).
+ * It takes blocks for the tokens of each step. The blocks for the rest of its prompt
+ * are counted as owed to it, and serve the prefix cache until then. Tokens in the
+ * prefix cache are attached instead of computed; if a running prompt is about to
+ * compute such tokens, the sequence waits for it.
  *
- * Where blocks lack, those of the best priority, then those admitted first, have what
- * there is: a decode its next block, a prompt what it is owed, so that none behind it
- * takes that, while those before it may. A prompt has as many tokens then as its blocks
- * hold. Another sits out the step; where what
- * leaving ones give back will not do, the sequence of the worst priority, of
- * these the one admitted last, is preempted: it gives up its blocks and waits.
- * What of it is still cached on the device or the host when it comes back is
- * attached, where that is cheaper than computing it, the rest is computed
- * again. The oldest of the best priority always makes progress and no token is
- * lost. A step in which a running sequence lacked a block admits none.
+ * When blocks are scarce, running sequences claim them by priority, then in order of
+ * admission: a decode its next block, a prompt the blocks it is owed. A later sequence
+ * cannot take claimed blocks, an earlier one can. A prompt then gets as many tokens as
+ * its blocks hold. A sequence without a block sits out the step. If the blocks of
+ * leaving sequences will not be enough, the sequence of the worst priority, and among
+ * these the one admitted last, is preempted: it gives up its blocks and waits. When it
+ * is resumed, its tokens that are still cached on the device or the host are attached
+ * where that is cheaper than computing them; the rest is computed again. The oldest
+ * sequence of the best priority always makes progress and no token is lost. A step in
+ * which a running sequence lacked a block admits none.
  *
- * Where the first waiting sequence of a better priority than a running one's is
- * refused for blocks or for a row, the next step begins with preempting those of
- * strictly worse priority, in the order above and before any has its row: as many
- * as are needed, SCH_MAX_URGED in a step, and none that was preempted
- * SCH_MAX_PREEMPTED times, nor any where all of them would not do. Till it goes
- * no sequence behind it takes blocks. What was preempted for it comes back when there
- * is room: it can preempt none of a better priority in turn.
+ * If the first waiting sequence with a better priority than a running one is rejected
+ * for lack of blocks or a row, the next step begins by preempting running sequences of
+ * strictly worse priority, in the order above and before any has its row: as many as
+ * are needed, at most SCH_MAX_URGED in a step, none that was preempted
+ * SCH_MAX_PREEMPTED times, and none at all if preempting all of them would not be
+ * enough. Until the sequence is admitted, none after it takes blocks. The preempted
+ * ones are resumed when there is room: they cannot preempt one of a better priority in
+ * turn.
  *
- * Results: for each collected step sch_collected() and sch_append() for its
- * tokens, in either order. sch_pick() may return 0 while steps are in flight
- * though there is work: it needs what they give back.
+ * Results: for each collected step, call sch_collected(), and sch_append() for its
+ * tokens, in either order. sch_pick() may return 0 while steps are in flight although
+ * there is work: it needs the blocks that they give back.
  *
- * Every sequence that is not ENDED is in exactly one of the lists waiting,
- * running, leaving (sch_check).
+ * Every sequence that is not ENDED is in exactly one of the lists waiting, running,
+ * leaving (sch_check).
  */
 #ifndef FDD_DAEMON_WORKER_SCHEDULER_H
 #define FDD_DAEMON_WORKER_SCHEDULER_H
@@ -92,56 +91,58 @@
 #include "daemon/worker/req.h"
 
 struct sch_cfg {
-    int32_t max_seqs;       /* rows in a step, state slots */
-    int32_t max_tokens;     /* tokens in a step */
-    int32_t max_scores;     /* prompt logprobs in a step */
-    int32_t chunked;        /* 0: a prompt runs in one step where it can */
-    int32_t max_partial;    /* unfinished prompts after a step; 0: any number */
-    int32_t max_long;       /* of these, long ones; 0: any number */
-    int32_t long_threshold; /* a prompt of more tokens is long; 0: none */
-    int32_t reserve_blocks; /* an admission must leave them available (kv_cache_ratio) */
-    int32_t decode_blocks;  /* granted beyond the prompt at admission */
-    int32_t n_penalty;      /* entries of the penalty pool */
-    int32_t fcfs;           /* 1: priorities are ignored */
-    int32_t unshared;       /* 1: each sample computes its prompt (tests) */
-    int32_t n_copy;         /* struct bat_dims */
-    int32_t min_split;      /* struct bat: what steps take depends on it */
-    uint64_t max_overtake_ns; /* one that waited so long is passed by none of less work
-                                left; 0: none is */
+    int32_t max_seqs;         /* rows in a step, state slots */
+    int32_t max_tokens;       /* tokens in a step */
+    int32_t max_scores;       /* prompt logprobs in a step */
+    int32_t chunked;          /* 0: a prompt runs in one step if it fits */
+    int32_t max_partial;      /* unfinished prompts after a step; 0: any number */
+    int32_t max_long;         /* of these, long ones; 0: no limit */
+    int32_t long_threshold;   /* a prompt of more tokens is long; 0: none is */
+    int32_t reserve_blocks;   /* blocks that an admission must leave available
+                               (kv_cache_ratio) */
+    int32_t decode_blocks;    /* blocks granted beyond the prompt at admission */
+    int32_t n_penalty;        /* entries of the penalty pool */
+    int32_t fcfs;             /* 1: priorities are ignored */
+    int32_t unshared;         /* 1: each sample computes its prompt (tests) */
+    int32_t n_copy;           /* struct bat_dims */
+    int32_t min_split;        /* as in struct bat; the time of a step depends on it */
+    uint64_t max_overtake_ns; /* a sequence that has waited this long is not bypassed by
+                                 one with less work left; 0: none is bypassed */
     uint64_t itl_target_ns;   /* 0: none; SCH_ITL_AUTO */
-    struct pfx_key key;       /* for the blocks of generated tokens */
+    struct pfx_key key;       /* hash key for the blocks of generated tokens */
     struct cost *cost;        /* step times; NULL: none known */
-    struct trc *trc;          /* starts and preemptions go there; NULL: nowhere */
+    struct trc *trc;          /* records starts and preemptions; NULL: nowhere */
 };
 
-/* Between two tokens of an answer, as near to 50 ms as a cost model off by some
- * percent allows. */
+/* Automatic target of the time between two tokens of an answer: as near to 50 ms as a
+ * cost model that errs by some percent allows. */
 #define SCH_ITL_AUTO UINT64_MAX
 #define SCH_ITL_NS   44000000ull
-/* Room for prompts beyond the decodes of a step: the least while no more than
- * SCH_WORK_FEW_NS of prompts is left to compute, the most from SCH_WORK_MANY_NS on. It is
- * the room that is bounded, not the end of the step: prompts that start with few
- * decodes end with many, and would come faster than they are served. */
+/* Room for prompts in a step in addition to its decodes: the least while at most
+ * SCH_WORK_FEW_NS of prompt work is left, the most from SCH_WORK_MANY_NS on. The room
+ * is bounded, not the end of the step: prompts that start while there are few decodes
+ * end while there are many, and would arrive faster than they are served. */
 #define SCH_ROOM_LEAST_NS 18000000ull
 #define SCH_ROOM_MOST_NS  39000000ull
 #define SCH_WORK_FEW_NS   60000000ull
 #define SCH_WORK_MANY_NS  120000000ull
-/* A prompt that takes longer than this by itself keeps the most room to its end: two
- * steps of that do not do, and more of the least would hold it up. */
+/* A prompt that takes longer than this keeps the most room to its end: two such steps
+ * are not enough for it, and more steps with the least room would hold it up. */
 #define SCH_WORK_LONG_NS (2 * SCH_ROOM_MOST_NS)
-/* A step that the time cuts has a multiple of these tokens: GEMMs compute tiles of rows,
- * and on an H200 a step of 525 tokens takes 18 ms where one of 512 takes 12.5, of 1,050
- * 32 where one of 1,020 takes 26. Of the first, where that is an eighth less at most;
- * else of the next, a fifth more where that is within the most room, or a quarter less.
- * A step smaller than the first is a multiple of the last. */
+/* A step that is cut by time has a multiple of these tokens. GEMMs compute tiles of
+ * rows: on an H200 a step of 525 tokens takes 18 ms but one of 512 takes 12.5, and one
+ * of 1,050 takes 32 but one of 1,020 takes 26. A multiple of SCH_TILE_BEST is used if
+ * that loses at most an eighth of the tokens; else of SCH_TILE, a fifth more if that is
+ * within the most room, or a quarter less. A step smaller than SCH_TILE_BEST is a
+ * multiple of SCH_TILE_FEW. */
 #define SCH_TILE_BEST 512
 #define SCH_TILE      256
 #define SCH_TILE_FEW  128
 #define SCH_EFFICIENT 80
-/* Nor does a prompt's share of a step grow beyond this to be efficient. */
+/* Limit of the prompt tokens that a step gets only to be efficient. */
 #define SCH_MAX_EFFICIENT 2048
 
-/* Steps that the cost model learns before sch_itl_target() asks it again. */
+/* Steps that the cost model learns before sch_itl_target() reads it again. */
 #define SCH_ITL_STEPS     64
 
 #define SCH_MAX_URGED     4
@@ -153,18 +154,19 @@ struct sch_row { /* one row of a step */
     int32_t q_len;
     int32_t score_first; /* first position whose successor is scored */
     int32_t n_score;
-    int32_t sample; /* 1: its next token is sampled */
+    int32_t sample; /* 1: a token is sampled from it */
     int32_t fresh;  /* 1: the row's state must be written first */
-    int32_t decode; /* 1: its one token is a generated one, the newest */
+    int32_t decode; /* 1: its only token is the newest generated one */
 };
 
 struct sch_step {
     uint64_t epoch;
     int32_t n_row, n_tok, n_sample, n_score, n_preempted, n_decode;
-    int32_t n_urged;       /* of n_preempted, for one of a better priority */
+    int32_t n_urged;       /* of n_preempted, those preempted for a better priority */
     int32_t urged;         /* best priority of these; only better ones are admitted */
-    int32_t n_cached;      /* prompt tokens attached instead of computed */
-    struct cost_step cost; /* what it will take, to learn from */
+    int32_t n_cached;      /* prompt tokens found in the prefix cache instead of
+                              computed */
+    struct cost_step cost; /* the work of the step, from which the cost model learns */
     struct sch_row *rows;  /* [max_seqs] */
 };
 
@@ -173,56 +175,59 @@ struct sch_list {
     int32_t n;
 };
 
-/* Last waiting sequence of a priority: where the next one belongs. */
+/* Last waiting sequence of a priority: the next one is linked after it. */
 struct sch_mark {
     int32_t priority;
     struct seq *tail;
 };
 #define SCH_MAX_MARK 64 /* priorities with a mark; the others are searched */
 
-/* A waiting sequence that found the pool short: it is not looked up again before
- * as many blocks came back, or its prefix grew. */
+/* A waiting sequence for which the pool was short. It is not looked up again before
+ * that number of blocks came back, or more of its prefix is cached. */
 struct sch_short {
-    uint64_t order; /* of its request; with the next four, who it is */
+    uint64_t order; /* of its request; order to n_preempted identify the sequence's
+                       state */
     int32_t sample, n_tok;
     uint32_t n_preempted;
-    int32_t n_h;                 /* hashes it could be attached by */
-    int32_t n_found;             /* of these were there */
-    int32_t lack;                /* blocks; 0: nothing is remembered */
-    int32_t promised, n_running; /* then */
-    uint64_t n_back, n_filled;   /* kv's and sch's, then */
+    int32_t n_h;                 /* hashes that it could be attached by */
+    int32_t n_found;             /* of these, hashes that were found */
+    int32_t lack;                /* blocks that were lacking; 0: this entry is empty */
+    int32_t promised, n_running; /* p->promised and running sequences at that time */
+    uint64_t n_back, n_filled;   /* kv's and sch's counters at that time */
 };
-#define SCH_N_SHORT 64 /* remembered, by order */
+#define SCH_N_SHORT 64 /* entries, indexed by order */
 
 #define SCH_LOOK \
-    64 /* waiting sequences examined for a step, and prompts
-                                under way that are put in order with them */
+    64 /* waiting sequences examined for a step, and running prompts that are ordered
+          with them */
 
-/* A waiting sequence that others are to be preempted for. */
+/* A waiting sequence for which others are to be preempted. */
 struct sch_want {
     struct seq *s;    /* NULL: there is none */
-    int32_t priority; /* those of a worse one go */
-    int32_t rows;     /* that must be free */
-    int32_t lack;     /* blocks, beyond those that came back since: kv's n_back, */
-    uint64_t n_back;  /* then */
+    int32_t priority; /* only sequences of a worse one are preempted */
+    int32_t rows;     /* rows that must be free */
+    int32_t lack;     /* blocks needed, less those that came back since: kv's n_back
+                         minus n_back */
+    uint64_t n_back;  /* kv's n_back at that time */
 };
 
-struct sch_cand { /* a prompt that would have tokens of the step */
+struct sch_cand { /* a prompt that is a candidate for tokens of the step */
     struct seq *s;
-    uint64_t work;   /* left of it */
-    uint64_t whole;  /* with what is computed, not what the prefix cache had */
-    int32_t pos;     /* by admission, then by arrival */
+    uint64_t work;   /* predicted time of the rest of its prompt */
+    uint64_t whole;  /* with the tokens computed so far, without those found in the
+                        prefix cache */
+    int32_t pos;     /* place in the order of admission, then of arrival */
     int32_t served;  /* rows that its user holds */
-    uint64_t spent;  /* prompt tokens that its user had lately */
-    uint8_t late;    /* it waited so long that none of less work passes it */
-    uint8_t skipped; /* it could not go */
+    uint64_t spent;  /* prompt tokens that its user was given lately */
+    uint8_t late;    /* it has waited too long to be bypassed for less work */
+    uint8_t skipped; /* it could not be admitted */
 };
 
 #define SCH_N_SERVED 1024 /* counters of users' rows and prompt tokens */
-/* Prompt tokens that a user had count half after this long. */
+/* Half-life of the prompt tokens counted for a user. */
 #define SCH_HALF_NS 2000000000u
 
-#define SCH_N_TICK  1024u /* of the wheel of deadlines */
+#define SCH_N_TICK  1024u /* slots of the deadline wheel */
 
 struct sch {
     uint32_t magic;
@@ -234,8 +239,9 @@ struct sch {
     int32_t n_mark;
     struct sch_short lack[SCH_N_SHORT];
     struct sch_want want;
-    int32_t worst;         /* no running sequence has a worse priority */
-    struct seq *scan;      /* waiting: where the next look into the depth starts */
+    int32_t worst;         /* no running sequence has a priority worse than this */
+    struct seq *scan;      /* waiting: where the next examination of later sequences
+                              starts */
     struct seq **slot_seq; /* [max_seqs] */
     uint32_t *slot_gen;    /* [max_seqs] counts the owners of a slot */
     int32_t *slot_free;    /* stack */
@@ -243,64 +249,65 @@ struct sch {
     int32_t *penalty_free; /* stack of pool entries */
     int32_t n_penalty_free;
     uint64_t epoch;   /* last step picked */
-    uint64_t now_ns;  /* when it was */
+    uint64_t now_ns;  /* time of the pick */
     struct req **dl;  /* [SCH_N_TICK] requests by deadline */
-    uint64_t dl_tick; /* ticks before are looked at */
+    uint64_t dl_tick; /* all earlier ticks have been examined */
     int32_t n_dl;
-    uint64_t itl_ns, itl_learned; /* sch_itl_target(), and the steps learned then */
-    int32_t n_starved;            /* steps in a row whose prefill the time cut short */
+    uint64_t itl_ns, itl_learned;        /* the value of sch_itl_target(), and the steps
+                                     learned when it was computed */
+    int32_t n_starved;                   /* consecutive prefill-starved steps */
     struct req *ended_head, *ended_tail; /* for sch_take_ended() */
-    int64_t n_owed;                      /* of all running sequences */
+    int64_t n_owed;                      /* blocks owed to all running sequences */
     uint64_t n_filled; /* owed blocks that were taken, since the start */
     uint64_t n_preempted;
     uint64_t n_found; /* look-ups of waiting sequences in the prefix cache */
-    struct sch_cand cand[2 * SCH_LOOK]; /* in the order in which they have their turn */
-    int32_t served[SCH_N_SERVED];       /* rows by user; some users share a counter */
+    struct sch_cand cand[2 * SCH_LOOK]; /* candidates, in the order of their turns */
+    int32_t served[SCH_N_SERVED];       /* rows by user; users may share a counter */
     uint64_t spent[SCH_N_SERVED];       /* prompt tokens by user, halved at half_ns */
     uint64_t half_ns;
     int32_t n_req_running;    /* requests with at least one row */
-    struct kv_hash *hash_buf; /* [stride] a sequence's hashes in one piece */
+    struct kv_hash *hash_buf; /* [stride] a sequence's hashes, contiguous */
     uint32_t *id_buf;         /* [block_size] */
 };
 
-/* kv must have cfg->max_seqs slots. NULL: no memory. */
+/* kv must have cfg->max_seqs slots. Returns NULL if there is no memory. */
 struct sch *sch_new(const struct sch_cfg *cfg, struct kv *kv);
 struct sch *sch_free(struct sch *sch);
 
-/* Rows of a step. -ENOMEM. */
+/* Allocate the rows of a step. 0 or -ENOMEM. */
 int sch_step_init(struct sch_step *st, int32_t max_seqs);
 void sch_step_fini(struct sch_step *st);
 
-/* Take a request: all its sequences wait. */
+/* Add a request: all its sequences wait. */
 void sch_add(struct sch *sch, struct req *r);
-/* Take a request without sequences: it has ended already. */
+/* Add a request without sequences: it has already ended. */
 void sch_pass(struct sch *sch, struct req *r);
-/* Choose the next step and commit it: blocks are reserved, cached_len and
- * device_len advance. Returns n_row; 0: nothing to do. */
+/* Choose the next step and commit it: blocks are reserved, cached_len and device_len
+ * advance. Returns n_row; 0: no step is possible now. */
 int32_t sch_pick(struct sch *sch, uint64_t now_ns, struct sch_step *st);
-/* What a step with one decoding row takes at most, by the target for the time
- * between tokens, and by the cost model as it was SCH_ITL_STEPS learned steps ago at most;
- * 0: none, or not known yet. */
+/* Upper bound of the time of a step with one decoding row: the ITL target, or more if
+ * the automatic target is exceeded for efficiency. The cost model is read again after
+ * SCH_ITL_STEPS learned steps. 0: no target, or not known yet. */
 uint64_t sch_itl_target(struct sch *sch);
-/* Every step up to epoch is collected. */
+/* All steps up to epoch are collected. */
 void sch_collected(struct sch *sch, uint64_t epoch);
-/* A sampled token of a collected step, or one that is about to be; finished =
- * 1 ends the sequence. It must be running or preempting. */
+/* Add a sampled token of a step that is collected, or is about to be; finished = 1 ends
+ * the sequence. It must be running or preempting. */
 void sch_append(struct sch *sch, struct seq *s, uint32_t token, int finished);
-/* End a sequence, whatever its state. */
+/* End a sequence in any state. */
 void sch_end(struct sch *sch, struct seq *s);
-/* End all of a request with an error (the first one counts). FDP_E_NUMERIC: its blocks leave
- * the prefix cache. */
+/* End all sequences of a request with an error; the first error counts. FDP_E_NUMERIC:
+ * the request's blocks are removed from the prefix cache. */
 void sch_end_req(struct sch *sch, struct req *r, int32_t code);
-/* Requests past their deadline end with FDP_E_DEADLINE. */
+/* End requests past their deadline with FDP_E_DEADLINE. */
 void sch_expire(struct sch *sch, uint64_t now_ns);
-/* Next request of which every sequence has ended, NULL if none. */
+/* Next request whose sequences have all ended, or NULL. */
 struct req *sch_take_ended(struct sch *sch);
 /* The sequence that holds a slot in this generation, or NULL. */
 struct seq *sch_slot(const struct sch *sch, int32_t slot, uint32_t generation);
-/* Is there anything to run or to wait for? */
+/* Is any sequence waiting, running or leaving? */
 int sch_busy(const struct sch *sch);
-/* Walk everything, kv_check() and req_check() included; panics. */
+/* Check all invariants, kv_check() and req_check() included; panics on a violation. */
 void sch_check(const struct sch *sch);
 
 #endif

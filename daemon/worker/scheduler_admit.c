@@ -9,20 +9,20 @@
 
 #include "daemon/common/obj.h"
 
-/* A prefix of more blocks is not looked up once p->look_up is used up. */
+/* A longer prefix, in blocks, is not looked up once p->look_up is used up. */
 #define SCH_FEW 64
 
 struct sch_fit { /* how a waiting sequence would start */
     const struct kv_hash *h;
     int32_t n_h;             /* hashes that may be used */
     int32_t attach;          /* places to attach */
-    int32_t ask;             /* hashes to attach by: attach, or all */
-    int32_t q;               /* tokens in the step */
+    int32_t ask;             /* hashes to attach by: attach, or n_h */
+    int32_t q;               /* tokens in this step */
     int32_t want;            /* places to have in the end */
     int32_t lack;            /* blocks the pool is short of */
-    struct kv_match m;       /* of these attach places */
-    const struct seq *donor; /* another sample that has the prompt, or NULL: */
-    int32_t common;          /* tokens of it; attach is their full blocks */
+    struct kv_match m;       /* the blocks of these attach places */
+    const struct seq *donor; /* another sample that has the prompt, or NULL */
+    int32_t common;          /* tokens shared with donor; attach is their full blocks */
 };
 
 /* ---- what the pool and the prefix cache have ------------------------------------- */
@@ -43,7 +43,7 @@ sch_promise(struct sch_pick *p)
     }
 }
 
-/* The hashes of the leading blocks that may be attached, in one piece: one
+/* Set the hashes of the leading blocks that may be attached, contiguous. At least one
  * token must be left to compute. */
 static void
 sch_hashes(const struct sch *sch, const struct seq *s, struct sch_fit *f)
@@ -69,7 +69,7 @@ sch_hashes(const struct sch *sch, const struct seq *s, struct sch_fit *f)
     f->h = sch->hash_buf;
 }
 
-/* What a look-up cost of p->look_up. */
+/* The amount by which a look-up reduces p->look_up. */
 static int32_t
 sch_looked(const struct sch *sch, const struct sch_fit *f)
 {
@@ -88,8 +88,8 @@ sch_find(struct sch_pick *p, struct seq *s)
     return s->n_found = f.m.n * p->sch->kv->block_size;
 }
 
-/* Tokens that s could have of another sample of its request: one is left to compute. 0:
- * of a prompt without a full block each computes its own at once. */
+/* Tokens that s could share with another sample of its request; at least one is left to
+ * compute. 0: also for a prompt without a full block, which each sample computes. */
 static int32_t
 sch_common(const struct sch *sch, const struct seq *s)
 {
@@ -98,16 +98,17 @@ sch_common(const struct sch *sch, const struct seq *s)
 
     if (r->n_seq == 1 || sch->cfg.unshared)
         return 0;
-    /* logprobs of prompt tokens come from computing them; output that was registered is
-     * found behind the prompt */
+    /* logprobs of prompt tokens come from computing them; generated tokens that were
+     * registered are found after the prompt */
     if ((req_wants_scores(s) && s->n_scored < r->n_prompt) ||
         (s->n_tok > r->n_ids && sch_is_cached(sch, s)))
         return 0;
     return n >= sch->kv->block_size ? n : 0;
 }
 
-/* A sample of the same request whose prompt was computed before this step, and of whose
- * blocks the token at n_tok could go on, NULL: none. *ret_soon: one computes it now. */
+/* A sample of the same request whose prompt was computed before this step, and whose
+ * blocks s could continue at n_tok; NULL: none. *ret_soon: 1 if a sample is computing
+ * it. */
 static const struct seq *
 sch_donor(const struct sch *sch, const struct seq *s, int32_t n_tok, int *ret_soon)
 {
@@ -119,7 +120,7 @@ sch_donor(const struct sch *sch, const struct seq *s, int32_t n_tok, int *ret_so
 
         if (t->slot < 0)
             continue;
-        /* the step being chosen is the next */
+        /* epoch + 1 is the step being chosen */
         if (t->ids_epoch == 0 || t->ids_epoch > sch->epoch)
             *ret_soon |= t->state == REQ_ST_RUNNING;
         else if (kv_can_share(sch->kv, t->slot, n_tok))
@@ -137,8 +138,8 @@ sch_shared(const struct sch *sch, const struct seq *s)
     return n > 0 && sch_donor(sch, s, n, &soon) != NULL ? n : 0;
 }
 
-/* Does s begin with the blocks of another sample, or wait for them? GOES: neither, or
- * f->donor. */
+/* Does s begin with the blocks of another sample, or wait for them? SCH_GOES: neither,
+ * or with those of f->donor. */
 static enum sch_verdict
 sch_look_beside(const struct sch *sch, const struct seq *s, struct sch_fit *f)
 {
@@ -154,7 +155,7 @@ sch_look_beside(const struct sch *sch, const struct seq *s, struct sch_fit *f)
     return SCH_GOES;
 }
 
-/* Is somebody about to compute the next block that s would need? */
+/* Is an unfinished prompt about to compute the next block that s would need? */
 static int
 sch_has_duplicate(const struct sch_pick *p, const struct sch_fit *f)
 {
@@ -175,7 +176,7 @@ sch_has_duplicate(const struct sch_pick *p, const struct sch_fit *f)
     return 0;
 }
 
-/* Copies from the host only where they take less than computing. */
+/* Use copies from the host only if they take less time than computing. */
 static void
 sch_weigh_host(struct sch_pick *p, struct sch_fit *f)
 {
@@ -197,8 +198,8 @@ sch_weigh_host(struct sch_pick *p, struct sch_fit *f)
         .n_dev_idle = f->m.n_dev_idle };
 }
 
-/* Would s, with the first f->attach blocks attached, have tokens and a place
- * in this step? Sets f->q. */
+/* Would s, with the first f->attach blocks attached, get tokens and a place in this
+ * step? Sets f->q. */
 static enum sch_verdict
 sch_fit_step(struct sch_pick *p, const struct seq *s, struct sch_fit *f)
 {
@@ -206,7 +207,7 @@ sch_fit_step(struct sch_pick *p, const struct seq *s, struct sch_fit *f)
     int32_t from = f->donor != NULL ? f->common : f->attach * p->sch->kv->block_size;
     int32_t need = s->device_len - from, left;
     int whole = !c->chunked && s->n_passed < SCH_MAX_PASSED;
-    /* what shares a prompt is not held up as a long one */
+    /* a sequence that shares a prompt is not held up as a long one */
     int32_t most = whole || f->donor != NULL ? p->tokens : sch_share(p, s);
 
     f->q = sch_chunk(p, s, from, most, whole);
@@ -224,14 +225,14 @@ sch_fit_step(struct sch_pick *p, const struct seq *s, struct sch_fit *f)
     return SCH_GOES;
 }
 
-/* Would the pool hold it? Sets f->want and f->lack. */
+/* Would the pool hold s? Sets f->want and f->lack. */
 static enum sch_verdict
 sch_fit_pool(const struct sch_pick *p, const struct seq *s, struct sch_fit *f)
 {
     const struct sch *sch = p->sch;
     int32_t known = sch_blocks_known(sch, s), most = kv_blocks(sch->kv, s->max_len);
     int32_t from = f->donor != NULL ? f->common : f->attach * sch->kv->block_size;
-    /* what attaching takes from those that can be handed out */
+    /* blocks that attaching takes from the available ones */
     int32_t taken = f->m.n_host + f->m.n_idle, need, available;
 
     f->want = known + sch->cfg.decode_blocks;
@@ -246,7 +247,7 @@ sch_fit_pool(const struct sch_pick *p, const struct seq *s, struct sch_fit *f)
         return f->lack <= 0 ? SCH_GOES : SCH_SHORT;
     }
     need += p->promised + sch->cfg.reserve_blocks;
-    /* who had to give way does not come back to the same shortage */
+    /* a preempted sequence must not come back to the same shortage */
     if (s->n_preempted > 0)
         need += (sch->running.n + 3) / 4 * sch->kv->n_group;
     available = kv_reclaim(sch->kv, need);
@@ -280,9 +281,9 @@ sch_short_note(struct sch_pick *p, const struct seq *s, const struct sch_fit *f)
         .n_filled = sch->n_filled };
 }
 
-/* Is the pool still too short for s? Each block that came back makes up for
- * one at most, one that is promised no more for one unless it was taken, and what was
- * not found ends the prefix until it is there. */
+/* Is the pool still too short for s? Each block that came back makes up for at most
+ * one, and so does each promise that ended, unless its block was taken. The first hash
+ * that was not found still ends the prefix until it is there. */
 static int
 sch_still_short(struct sch_pick *p, const struct seq *s)
 {
@@ -305,8 +306,8 @@ sch_still_short(struct sch_pick *p, const struct seq *s)
 
 /* ---- one admission --------------------------------------------------------------- */
 
-/* Owe s what it wants beyond what is attached, if the others are not owed that. Alone it
- * makes do with what its tokens need. */
+/* Owe s the blocks it wants beyond the attached ones, if they are not owed to others.
+ * If nothing else runs, s makes do with the blocks for its known tokens. */
 static int
 sch_owe_rest(const struct sch_pick *p, struct seq *s, struct sch_fit *f, int idle)
 {
@@ -323,7 +324,8 @@ sch_owe_rest(const struct sch_pick *p, struct seq *s, struct sch_fit *f, int idl
     return 0;
 }
 
-/* The full places of f->donor's tables, or what the prefix cache has. */
+/* Fill the table with the full places of f->donor's, or from the prefix cache. Returns
+ * the places. */
 static int32_t
 sch_begin_table(struct sch *sch, const struct seq *s, const struct sch_fit *f)
 {
@@ -333,7 +335,7 @@ sch_begin_table(struct sch *sch, const struct seq *s, const struct sch_fit *f)
     return f->attach;
 }
 
-/* What f->donor has of the block behind them, copied before the step. */
+/* Copy the donor's tokens of the next, partial block before the step. */
 static void
 sch_copy_rest(struct sch_pick *p, struct seq *s, const struct sch_fit *f)
 {
@@ -348,7 +350,7 @@ sch_copy_rest(struct sch_pick *p, struct seq *s, const struct sch_fit *f)
     kv_dup(sch->kv, s->slot, f->donor->slot, f->attach, p->st->epoch);
 }
 
-/* Commit; what the pool then does not give after all is undone. */
+/* Commit the admission, and undo it if the pool does not have the blocks after all. */
 static enum sch_verdict
 sch_start_row(struct sch_pick *p, struct seq *s, struct sch_fit *f)
 {
@@ -365,7 +367,7 @@ sch_start_row(struct sch_pick *p, struct seq *s, struct sch_fit *f)
         rc = (int32_t)sch_fit_step(p, s, f);
     }
     if (rc != 0) {
-        /* asked for again when it is admitted */
+        /* counted again when it is admitted */
         sch->kv->n_lookup -= (uint64_t)f->ask;
         sch->kv->n_hit -= f->donor == NULL ? (uint64_t)got : 0;
         sch_unstart(sch, s);
@@ -390,7 +392,7 @@ sch_start_row(struct sch_pick *p, struct seq *s, struct sch_fit *f)
     return SCH_GOES;
 }
 
-/* What the prefix cache has of s, and whether it may start where there is room. */
+/* Look s up in the prefix cache, and decide whether it may start if there is room. */
 static enum sch_verdict
 sch_look_up(struct sch_pick *p, struct seq *s, struct sch_fit *f)
 {

@@ -6,20 +6,19 @@
 
 #include "daemon/common/obj.h"
 
-/* With the time used up by decodes, prefill gets a block's worth after so
- * many steps without. */
+/* After this many steps in which decodes used up the time, prefill gets a block. */
 #define SCH_MAX_STARVED 3
 
 /* ---- a row's tokens -------------------------------------------------------------- */
 
-/* By its length, not by what is left of it: a long prompt stays one to its end. */
+/* By its whole length, not by the rest of it: a long prompt stays long to its end. */
 int
 sch_is_long(const struct sch *sch, const struct seq *s)
 {
     return sch->cfg.long_threshold > 0 && s->device_len > sch->cfg.long_threshold;
 }
 
-/* Prompt logprobs that q tokens of s from position from on give. */
+/* Number of prompt logprobs that q tokens of s from position from on give. */
 static int32_t
 sch_scores(const struct seq *s, int32_t from, int32_t q, int32_t *ret_first)
 {
@@ -58,8 +57,8 @@ sch_in_time(const struct sch_pick *p, int32_t from, int32_t q, uint64_t ns)
     return cost_predict(p->sch->cfg.cost, &c) <= ns;
 }
 
-/* Of q tokens those up to the end of a tile, less most_over at most; negative: that would
- * be too few. */
+/* Of q tokens, those up to the end of the step's last full tile. Returns -1 if that
+ * loses more than most_over tokens. */
 static int32_t
 sch_whole_tiles(const struct sch_pick *p, int32_t q, int32_t tile, int32_t most_over)
 {
@@ -68,8 +67,8 @@ sch_whole_tiles(const struct sch_pick *p, int32_t q, int32_t tile, int32_t most_
     return q - over < p->floor || (!p->tiled && over > most_over) ? -1 : q - over;
 }
 
-/* Of q tokens that the time leaves, and most that there are, those that fill tiles. What is
- * left of the last tile is not filled up again. */
+/* Round q, the tokens for which there is time, to full tiles, at most to most. Returns
+ * the tokens. The rest of a tile is not filled later in the step. */
 static int32_t
 sch_tiled(struct sch_pick *p, int32_t from, int32_t q, int32_t most)
 {
@@ -90,8 +89,8 @@ sch_tiled(struct sch_pick *p, int32_t from, int32_t q, int32_t most)
     return n;
 }
 
-/* As many of q prefill tokens as there is time for; half: of a long prompt
- * that leaves the other half to others. */
+/* As many of q prefill tokens as there is time for. half: of a long prompt, which
+ * leaves half of the time to others. */
 static int32_t
 sch_time_cap(struct sch_pick *p, int32_t from, int32_t q, int half)
 {
@@ -100,7 +99,7 @@ sch_time_cap(struct sch_pick *p, int32_t from, int32_t q, int half)
 
     if (!p->timed || q <= lo || sch_in_time(p, from, q, ns))
         return q;
-    /* lo goes, hi does not */
+    /* there is time for lo tokens, but not for hi */
     while (hi - lo > 1) {
         int32_t mid = lo + (hi - lo) / 2;
 
@@ -110,7 +109,7 @@ sch_time_cap(struct sch_pick *p, int32_t from, int32_t q, int half)
             hi = mid;
     }
     p->cut = 1;
-    /* nor does the half grow */
+    /* half a step is not rounded up */
     return sch_tiled(p, from, lo, half ? lo : q);
 }
 
@@ -173,7 +172,8 @@ sch_hold(struct sch_pick *p, struct seq *s, int32_t q)
     return q;
 }
 
-/* The row's prompt has q tokens more. What it had may be divided now. */
+/* Add the cost of q more tokens of the row's prompt. Its earlier tokens may now be
+ * divided among copies. */
 static void
 sch_give_cost(const struct sch *sch, const struct sch_row *row, int32_t q,
     struct cost_step *ret)
@@ -216,7 +216,7 @@ sch_give(struct sch_pick *p, struct sch_row *row, int32_t q)
         row->sample = 1;
         s->device_len++;
         st->n_sample++;
-        /* its token comes with the end of the step */
+        /* from now on the step's time matters: a first token waits for its end */
         p->timed = p->target_ns > 0;
     }
     st->n_tok += q;
@@ -235,7 +235,7 @@ sch_share(const struct sch_pick *p, const struct seq *s)
 
     if (!sch_is_long(p->sch, s))
         return p->tokens;
-    /* nor do long ones that are new take it all */
+    /* new long prompts do not take all of it either */
     if (p->first && s->state == REQ_ST_WAITING && left > (p->tokens + 1) / 2)
         left = (p->tokens + 1) / 2;
     if (left <= 0)
@@ -256,7 +256,7 @@ sch_count_partial(struct sch_pick *p, const struct seq *s)
 
 /* ---- time ------------------------------------------------------------------------ */
 
-/* Prompt tokens that a step has whatever it takes: of an automatic target. */
+/* Prompt tokens that a step gets whatever they take, with an automatic target. */
 static int32_t
 sch_efficient(const struct sch *sch)
 {
@@ -268,7 +268,8 @@ sch_efficient(const struct sch *sch)
         most < SCH_MAX_EFFICIENT ? most : SCH_MAX_EFFICIENT);
 }
 
-/* With these decodes alone; 0: there is no target, or nothing to predict by. */
+/* The target for a step with these decodes only; 0: there is no target, or no
+ * prediction. */
 static uint64_t
 sch_target(const struct sch *sch, const struct cost_step *decodes)
 {
@@ -305,7 +306,7 @@ sch_begin_prompts(struct sch_pick *p)
 
     p->first = 1;
     p->long_left = (p->tokens + 1) / 2;
-    /* only prompts use it */
+    /* the target matters only to prompts */
     if (p->st->n_decode == sch->running.n && sch->waiting.n == 0)
         return;
     p->target_ns = sch_target(sch, &p->st->cost);
@@ -318,9 +319,9 @@ sch_begin_prompts(struct sch_pick *p)
     }
 }
 
-/* The end of the step with an automatic target: answers do not pause for one prompt,
- * and many or a long one come through fast. decodes: how long those of the step take;
- * n: all prompts that were looked at. */
+/* Set the end of the step with an automatic target. Answers are not held up for a
+ * single prompt, while many prompts or a long one are computed fast. decodes: time of
+ * the step's decodes; n: number of prompts examined. */
 static void
 sch_auto_target(struct sch_pick *p, uint64_t decodes, int32_t n)
 {

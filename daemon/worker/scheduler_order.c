@@ -4,17 +4,17 @@
 
 #include "daemon/worker/scheduler_pick_priv.h"
 
-/* Waiting sequences examined in a step: this many of the first, the rest of SCH_LOOK
+/* Waiting sequences examined in a step: this many from the front, the rest of SCH_LOOK
  * further back, from where the last step ended. */
 #define SCH_LOOK_FIRST 32
-/* Who passes another has no more than this share of its work left: the order of
- * arrival is not given up for little. */
+/* A sequence that bypasses another has at most this share of its work left: the order
+ * of arrival is not given up for a small gain. */
 #define SCH_PASS_NUM 3
 #define SCH_PASS_DEN 4
-/* A user with less than this share of the rows of another is new next to it. */
+/* A user with less than this share of another user's rows counts as new. */
 #define SCH_NEW_DEN 2
 
-/* Time to compute its prompt from position from on; without a model, tokens. */
+/* Predicted time to compute the prompt from position from on; without a model, tokens. */
 static uint64_t
 sch_work(const struct sch_pick *p, const struct seq *s, int32_t from)
 {
@@ -28,8 +28,8 @@ sch_work(const struct sch_pick *p, const struct seq *s, int32_t from)
     return ns > 0 ? ns : (uint64_t)q;
 }
 
-/* What the prefix cache has of one that waits counts as found when it was last looked
- * up. */
+/* Set the work of a candidate. For a waiting one, tokens in the prefix cache count as
+ * found when it was last looked up. */
 static void
 sch_weigh(struct sch_pick *p, struct sch_cand *c)
 {
@@ -61,9 +61,9 @@ sch_cand(struct sch_pick *p, struct seq *s, int32_t n)
     sch->cand[n].spent = *sch_spent(sch, s);
 }
 
-/* Has the user of c few rows next to that of d, and had no more prompt tokens lately
- * than that one and a step have? Then it does not wait behind all that the other sent
- * before it. */
+/* Has the user of c few rows compared with the user of d, and got at most a step's
+ * worth more prompt tokens lately? Then c does not wait for all earlier requests of
+ * that user. */
 static int
 sch_is_new(const struct sch *sch, const struct sch_cand *c, const struct sch_cand *d)
 {
@@ -72,7 +72,7 @@ sch_is_new(const struct sch *sch, const struct sch_cand *c, const struct sch_can
         c->spent <= d->spent + (uint64_t)sch->cfg.max_tokens;
 }
 
-/* May c go before d, which came before it? */
+/* May c go before d, which came earlier? */
 static int
 sch_passes(const struct sch *sch, const struct sch_cand *c, const struct sch_cand *d)
 {
@@ -84,7 +84,7 @@ sch_passes(const struct sch *sch, const struct sch_cand *c, const struct sch_can
         (c->s->req->user == d->s->req->user || c->served <= d->served);
 }
 
-/* Insert candidate n so that none it may not bypass is behind it. */
+/* Move candidate n ahead, past each one that it may bypass. */
 static void
 sch_insert(struct sch *sch, int32_t n)
 {
@@ -118,7 +118,7 @@ sch_candidates(struct sch_pick *p)
         if (n_look == SCH_LOOK_FIRST && sch->scan != NULL && sch_before(sch, s, sch->scan))
             s = sch->scan;
         sch_cand(p, s, n);
-        (*sch_served(sch, s))++; /* those behind it count it as a row of their user */
+        (*sch_served(sch, s))++; /* later candidates count it as a row of their user */
         sch_insert(sch, n++);
         n_look++;
     }

@@ -6,10 +6,10 @@
 
 #include "daemon/common/obj.h"
 
-/* After this many prefix hits in a step, waiting sequences that may have more than a
- * few blocks are not looked up any more. */
+/* After this many prefix hits in a step, waiting sequences that may have more than
+ * SCH_FEW blocks are not looked up any more. */
 #define SCH_LOOK_UP 2048
-/* Times that waiting ones are looked at again in a step. */
+/* Times that waiting sequences are examined again in a step. */
 #define SCH_ROUNDS 4
 
 /* ---- decodes --------------------------------------------------------------------- */
@@ -20,21 +20,21 @@ sch_decodes(const struct seq *s)
     return s->device_len - s->cached_len == 1 && s->device_len < s->max_len;
 }
 
-/* Has it no place for its next token? */
+/* Do the held blocks have no place for its next token? */
 static int
 sch_lacks(const struct sch *sch, const struct seq *s)
 {
     return s->cached_len >= sch->kv->n_held[s->slot] * sch->kv->block_size;
 }
 
-/* And has it one that is to be computed? */
+/* Does it need a block for a token that is to be computed? */
 static int
 sch_wants_block(const struct sch *sch, const struct seq *s)
 {
     return sch_lacks(sch, s) && (sch_decodes(s) || req_is_prefill(s));
 }
 
-/* A place for the next token of s, its blocks taken from those behind it if need be; or s
+/* Get a block for the next token of s, by preempting later sequences if need be; else s
  * sits out this step. */
 static void
 sch_claim_block(struct sch_pick *p, struct seq *s)
@@ -58,7 +58,7 @@ sch_claim_block(struct sch_pick *p, struct seq *s)
     ASSERT_Z(sch_grow(sch, s, s->cached_len + 1));
 }
 
-/* What s needs now, and what there is of what it is owed. */
+/* Claim the block that s needs now, and of those it is owed as many as there are. */
 static void
 sch_claim(struct sch_pick *p, struct seq *s)
 {
@@ -71,8 +71,9 @@ sch_claim(struct sch_pick *p, struct seq *s)
     p->kept += s->n_may;
 }
 
-/* Where blocks may lack: to the best priority first, in the order of
- * admission, before any has its row. The preempted sequence is the last in that order. */
+/* When blocks may be scarce, let running sequences claim them: best priority first, in
+ * order of admission, before any has its row. A preempted sequence is the last in that
+ * order. */
 static void
 sch_claim_all(struct sch_pick *p)
 {
@@ -100,7 +101,7 @@ sch_claim_all(struct sch_pick *p)
     } while (next < INT64_MAX);
 }
 
-/* One that is no decode: of prompts under way the first is the oldest. */
+/* Note a sequence that does not decode; the first unfinished prompt is the oldest. */
 static void
 sch_see_partial(struct sch_pick *p, const struct seq *s)
 {
@@ -132,7 +133,7 @@ sch_count_partials(struct sch_pick *p)
     p->n_long_had = p->n_long;
 }
 
-/* A prompt under way that is not in the step yet. Returns its tokens. */
+/* Add a running prompt that is not in the step yet. Returns its tokens. */
 static int32_t
 sch_go_on(struct sch_pick *p, struct seq *s, int32_t most)
 {
@@ -163,8 +164,8 @@ sch_pick_prefill(struct sch_pick *p, struct seq *s)
     }
 }
 
-/* What the first round left: to prompts under way that got nothing, then to the
- * others. Returns how many prompts that completed. */
+/* Give the tokens left over to running prompts that got none, then to the others.
+ * Returns how many prompts that completed. */
 static int32_t
 sch_pick_more(struct sch_pick *p)
 {
@@ -196,7 +197,7 @@ sch_pick_more(struct sch_pick *p)
 
 /* ---- a round --------------------------------------------------------------------- */
 
-/* Returns whether it goes. */
+/* Returns whether the sequence was admitted. */
 static int
 sch_pick_waiting(struct sch_pick *p, struct sch_cand *c)
 {
@@ -240,11 +241,11 @@ sch_round(struct sch_pick *p)
         n_gone++;
         last = c->pos > last ? c->pos : last;
     }
-    /* each once in a round that admitted somebody who came later */
+    /* each at most once, if a later candidate was admitted */
     for (int32_t i = 0; i < n; i++)
         if (sch->cand[i].skipped && sch->cand[i].pos < last)
             sch->cand[i].s->n_passed++;
-    /* what was not looked at is the next to be */
+    /* sequences that were not examined are next */
     if (n_tried > 0 && n_tried == p->n_waiting)
         sch->scan = p->scan;
     return n_gone * 2 > SCH_LOOK;
@@ -252,7 +253,7 @@ sch_round(struct sch_pick *p)
 
 /* ---- a step ---------------------------------------------------------------------- */
 
-/* What users had long ago counts little. */
+/* Halve the users' prompt tokens when it is time. */
 static void
 sch_forget(struct sch *sch, uint64_t now_ns)
 {
@@ -288,7 +289,7 @@ sch_pick(struct sch *sch, uint64_t now_ns, struct sch_step *st)
         sch->want.s = NULL;
         sch_promise(&p);
     }
-    /* prompts that more tokens complete make room for others */
+    /* prompts completed by more tokens make room for others */
     for (int i = 0; i < SCH_ROUNDS; i++) {
         while (sch_round(&p) && !p.closed)
             p.first = 0;
