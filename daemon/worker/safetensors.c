@@ -1,9 +1,9 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * The header of a safetensors file: text checks before the JSON library sees
- * it (so that no small file can make it allocate much), then the checks on
- * each tensor and on their layout, in the order of one table.
+ * The header of a safetensors file: text checks before the JSON library parses it (so
+ * that no small file can make it allocate much), then checks of each tensor and of the
+ * layout, in the order of one table.
  */
 #include "config.h"
 
@@ -51,7 +51,7 @@ struct hdr {
     const char *where, *code, *text;
     size_t n;
     uint64_t data_off, data_bytes;
-    size_t n_object, max_list; /* found by check_text */
+    size_t n_object, max_list; /* counted by check_text */
     json_t *json;
     struct wts_tensor *t;
     size_t n_t;
@@ -82,7 +82,7 @@ check_utf8(struct hdr *h)
     return ok == h->n ? 0 : refuse(h, "header byte %zu is not valid UTF-8", ok);
 }
 
-/* Numbers outside of strings are plain decimals. */
+/* Outside of strings, only plain decimal numbers are allowed. */
 static int
 check_char(struct hdr *h, size_t i)
 {
@@ -151,7 +151,7 @@ check_rank(struct hdr *h)
 static int
 check_count(struct hdr *h)
 {
-    /* The header itself and __metadata__ are objects too. */
+    /* the header itself and __metadata__ are objects, too */
     if (h->n_object > WTS_MAX_TENSOR + 2)
         return refuse(h, "%zu tensors, the limit is %d", h->n_object - 1, WTS_MAX_TENSOR);
     return 0;
@@ -209,7 +209,7 @@ check_names(struct hdr *h)
     return 0;
 }
 
-/* An integer in 0..2^53, or -1. */
+/* An integer in 0..2^53 - 1, or -1. */
 static int64_t
 plain(const json_t *v)
 {
@@ -233,7 +233,7 @@ read_tensor(struct hdr *h, struct wts_tensor *t, const char *shown, const json_t
     if (begin < 0 || end < 0)
         return refuse(h, "tensor %s: data_offsets are not plain integers below 2^53", shown);
     t->off = (uint64_t)begin;
-    /* A negative size is left to check_shape. */
+    /* check_shape finds a negative size */
     t->bytes = (uint64_t)end - (uint64_t)begin;
     t->n_dim = (int32_t)json_array_size(shape);
     for (int32_t i = 0; i < t->n_dim; i++) {

@@ -1,12 +1,12 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * The Unigram model: of all ways to write a pretoken with tokens, the one of the
- * highest sum of scores. Sums are doubles added from the pretoken's start, and of
- * equal ones the first found stays, as in the reference.
+ * The Unigram model: of all ways to divide a pretoken into tokens, the one with the
+ * highest sum of scores. Sums are doubles added from the pretoken's start, and of equal
+ * ones the first found is kept, as in the reference.
  *
- * A `struct uni` is filled once and then read by any thread; a `struct
- * uni_work` is the scratch of one thread.
+ * A `struct uni` is filled once and then read by any thread; a `struct uni_work` is the
+ * scratch of one thread.
  */
 #ifndef FDD_DAEMON_WORKER_UNIGRAM_H
 #define FDD_DAEMON_WORKER_UNIGRAM_H
@@ -16,21 +16,21 @@
 struct uni;
 struct uni_work;
 
-/* For ids below n_ids. NULL: out of memory. */
+/* Make a model for ids below n_ids. NULL: out of memory. */
 struct uni *uni_new(uint32_t n_ids);
 
 struct uni *uni_free(struct uni *uni);
 
-/* The next vocabulary entry, an id once and of valid UTF-8, not empty. -EINVAL. */
+/* Add a vocabulary entry; each id once, valid UTF-8, not empty. 0 or -EINVAL. */
 int uni_add(struct uni *uni, uint32_t id, double score);
 
 /*
- * Ends the filling. voc has the entries' bytes, and is sealed; it must outlive
- * uni. -EINVAL: an id is out of range or not in voc; -ENOMEM.
+ * Ends the filling. voc is sealed and has the entries' bytes; it must outlive uni.
+ * -EINVAL: an id is out of range or not in voc; -ENOMEM.
  */
 int uni_seal(struct uni *uni, const struct bpe *voc, uint32_t unk_id, bool byte_fallback);
 
-/* Before pretokens: sums are rounded to floats, as SentencePiece itself has them. */
+/* Round sums to floats, as SentencePiece does. Call before the first pretoken. */
 void uni_single(struct uni *uni);
 
 struct uni_work *uni_work_new(void);

@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * The plan: which files, which tensors, and where in the arena each goes.
+ * The plan: which files, which tensors, and the place of each in the arena.
  */
 #include "config.h"
 
@@ -93,7 +93,7 @@ read_header(struct wts_plan *wp, struct wts_file *f, char *err, size_t err_bytes
     return rc;
 }
 
-/* wp->file has room. */
+/* Adds a file; wp->file has room for it. */
 static int
 add_file(struct wts_plan *wp, const char *dir, const char *name, char *err, size_t err_bytes)
 {
@@ -294,7 +294,7 @@ check_missing(const struct wts_plan *wp, const struct mdl_program *p, const char
         dir, n, n == 1 ? "" : "s", n == 1 ? "is" : "are", list, n > SHOWN ? ", ..." : "");
 }
 
-/* * matches one or more digits, . at the end whatever follows. */
+/* * matches one or more digits; a . at the end matches any rest. */
 static int
 match(const char *pat, const char *s)
 {
@@ -317,7 +317,7 @@ match(const char *pat, const char *s)
 static int
 is_harmless(const struct mdl_program *p, const char *name)
 {
-    /* Old conversions stored the rotary frequencies, which follow from config.json. */
+    /* old conversions stored the rotary frequencies, which follow from config.json */
     static const char *const of_all[] = { "model.layers.*.self_attn.rotary_emb.inv_freq",
         "model.rotary_emb.inv_freq", NULL };
     const char *const *lists[] = { of_all, mdl_family(p->cfg.family)->harmless };
@@ -326,7 +326,7 @@ is_harmless(const struct mdl_program *p, const char *name)
         for (const char *const *h = lists[i]; h != NULL && *h != NULL; h++)
             if (match(*h, name))
                 return 1;
-    /* A copy of the embedding that a tied head does not need. */
+    /* a copy of the embedding, which a tied head does not need */
     for (int32_t i = 0; i < p->n_w; i++)
         if (p->w[i].alias >= 0 && strcmp(p->w[i].name[0], name) == 0)
             return 1;
@@ -339,7 +339,7 @@ cmp_str(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Tensors nothing asks for: harmless ones are listed, others refused. */
+/* Tensors that the program does not use: harmless ones are listed, others are errors. */
 static int
 check_extra(struct wts_plan *wp, const struct mdl_program *p, const char *dir, char *err,
     size_t err_bytes)

@@ -1,7 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * fdd-worker --check: the plan of a model's folder, and its tokenizer, without a device.
+ * fdd-worker --check: the plan for a model's folder, and its tokenizer, without a
+ * device.
  */
 #include "config.h"
 

@@ -1,10 +1,10 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Random weights of realistic scale. Counter-based: element i of a weight is
- * a function of (seed, weight, i) alone, made in blocks of DUMMY_BLOCK so
- * that the compiler vectorizes the inner loop; no transcendental functions.
- * A device makes the same bits (fdk_ops.dummy).
+ * Random weights of realistic scale. Counter-based: element i of a weight is a function
+ * of (seed, weight, i) only, made in blocks of DUMMY_BLOCK so that the compiler
+ * vectorizes the inner loop; no transcendental functions. A device makes the same bits
+ * (fdk_ops.dummy).
  */
 #include "config.h"
 
@@ -12,7 +12,7 @@
 
 #include <string.h>
 
-#define DUMMY_BLOCK 2048 /* y and h on the stack: 12 KiB, in L1 */
+#define DUMMY_BLOCK 2048 /* elements; y and h on the stack: 12 KiB, in L1 */
 
 #if defined(__x86_64__)
 #define VARIANT_AVX2 1
@@ -27,8 +27,8 @@ mix64(uint64_t x)
     return x ^ x >> 31;
 }
 
-/* The sum of four random bytes, less its mean: close to normal, with
- * standard deviation sqrt((256^2 - 1) / 3) = 147.8. */
+/* Standard deviation of the sum of four random bytes, sqrt((256^2 - 1) / 3). The sum
+ * less its mean is close to normal. */
 #define SUM_SD 147.8
 
 static inline __attribute__((always_inline)) float
@@ -46,7 +46,7 @@ element(uint32_t i, uint32_t k0, uint32_t k1, float mean, float scale)
     return mean + scale * (float)((int32_t)x - 510);
 }
 
-/* Rounds to nearest, ties to even; values here are finite. */
+/* Rounds to nearest, ties to even; f is finite. */
 static inline __attribute__((always_inline)) uint16_t
 to_bf16(float f)
 {
@@ -56,7 +56,7 @@ to_bf16(float f)
     return (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
 }
 
-/* One of y, h is wanted. */
+/* One of y and h is not NULL: the output. */
 static inline __attribute__((always_inline)) void
 make(float *restrict y, uint16_t *restrict h, uint32_t k0, uint32_t k1, float mean,
     float scale)
@@ -110,7 +110,7 @@ wts_dummy_args(const struct wts_plan *wp, int32_t idx, uint64_t first, uint64_t 
         .scale = (float)(w->scale / SUM_SD) };
 }
 
-/* A block in y, or if h is not NULL as bf16 there. */
+/* Make a block in y or, if h is not NULL, as bf16 in h. */
 static void
 make_block(const struct fdk_dummy_args *a, uint64_t block, float *y, uint16_t *h)
 {

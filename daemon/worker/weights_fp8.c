@@ -1,11 +1,10 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * e4m3 matrices of a checkpoint and the scales that come with them: next to
- * X.weight the tensor X.weight_scale_inv or X.weight_scale (two names for the
- * same: value = stored * scale), of a shape that follows from
- * quantization_config (mdl_config.quant). Scales of activations
- * (X.input_scale and the like) are without use.
+ * e4m3 matrices of a checkpoint and their scales: next to X.weight the tensor
+ * X.weight_scale_inv or X.weight_scale (two names for the same: value = stored *
+ * scale), of a shape that follows from quantization_config (mdl_config.quant). Scales
+ * of activations (X.input_scale and the like) are not used.
  */
 #include "config.h"
 
@@ -21,13 +20,14 @@
 #include "daemon/worker/model_priv.h"
 
 #define E4M3_MAX 448
-#define READ_ELT 2048 /* scales at a time on the stack */
+#define READ_ELT 2048 /* scales read at a time, on the stack */
 
 static const char *const scale_ends[] = { "_scale_inv", "_scale" };
 static const char *const act_ends[] = { "input_scale", "activation_scale",
     "input_scale_ub" };
 
-/* The first of its scale's names that is there, and how many are. */
+/* The tensor with a weight's scales, the first if both names exist; *ret_n: how many
+ * do. */
 static const struct wts_tensor *
 find_scale(const struct wts_plan *wp, const char *weight, int *ret_n)
 {
@@ -54,7 +54,7 @@ wts_fp8_scale(const struct wts_plan *wp, const char *weight)
     return find_scale(wp, weight, &n);
 }
 
-/* Is name PREFIX.end, and PREFIX.weight an e4m3 tensor? */
+/* Is name PREFIX.end for an e4m3 tensor PREFIX.weight? */
 static int
 belongs(const struct wts_plan *wp, const char *name, const char *end)
 {
@@ -173,7 +173,7 @@ check_scale(const struct wts_plan *wp, const struct wts_tensor *w, int32_t rows,
     return rc != 0 ? rc : check_values(wp, t, err, err_bytes);
 }
 
-/* Weights are multiplied with (GEMM, LOGITS) or read otherwise (EMBED). */
+/* Is weight w multiplied by GEMM or LOGITS only, not read by EMBED? */
 static int
 is_matrix(const struct mdl_program *p, int32_t w)
 {

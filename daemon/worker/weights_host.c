@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Chunks of weights: how large, where each rank's rows of them go, and what of them is
- * prepared on the host.
+ * Chunks of weights: their size, the destinations of their rows in each rank, and
+ * conversions on the host.
  */
 #include "config.h"
 
@@ -54,7 +54,7 @@ wts_chunk_elts(const struct wts_piece *pc, size_t bytes)
     return (bytes > row ? bytes / row : 1) * cols;
 }
 
-/* Rows of repeated scales before element i, and in all. */
+/* Rows made of the repeated scales before element i. */
 static uint64_t
 repeated_rows(const struct wts_piece *pc, uint64_t i)
 {
@@ -63,7 +63,7 @@ repeated_rows(const struct wts_piece *pc, uint64_t i)
     return n < (uint64_t)pc->rep_rows ? n : (uint64_t)pc->rep_rows;
 }
 
-/* Rows that the first i elements fill; of a plain piece not asked for. */
+/* Rows that the first i elements fill; not for a plain piece. */
 static uint64_t
 rows_before(const struct wts_piece *pc, uint64_t i)
 {
@@ -79,9 +79,10 @@ wts_weight_in(const struct wts_plan *wp, int32_t i, void *arena)
     return w;
 }
 
-/* ---- what of a chunk each rank has ---- */
+/* ---- which rows of a chunk each rank has ---- */
 
-/* Cuts one below the other: in the model's weight, and in a rank's. */
+/* A cut, and its first row in the model's weight and in a rank's. Cuts follow one
+ * another. */
 struct cut_at {
     const struct wts_cut *cut;
     int64_t model, rank;
@@ -99,7 +100,7 @@ cut_at(const struct wts_place *pl, int32_t n)
     return c;
 }
 
-/* Rows of a cut that a rank has, from *ret_first on; 0: none. */
+/* Number of rows of a cut that a rank has, from *ret_first on. */
 static int64_t
 rank_has(const struct wts_place *pl, const struct wts_cut *c, int32_t rank,
     int64_t *ret_first)
@@ -163,7 +164,7 @@ wts_next_zeros(const struct wts_plan *wp, int32_t place, int32_t n_at, int32_t *
     return 0;
 }
 
-/* Bytes of a row of the chunk, as they stand for it. */
+/* Bytes of a row in the buffer that holds the chunk. */
 static size_t
 x_row_bytes(const struct wts_piece *pc)
 {

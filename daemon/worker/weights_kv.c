@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Scales of an fp8 KV cache that come with the checkpoint: for each layer one
- * tensor for keys and one for values, under either of two names.
+ * Scales of an fp8 KV cache in the checkpoint: for each layer one tensor for keys and
+ * one for values, under either of two names.
  */
 #include "config.h"
 
@@ -18,7 +18,7 @@
 
 #define LAYER "model.layers."
 
-/* [K or V][which name] */
+/* [K or V][variant of the name] */
 static const char *const ends[2][2] = {
     { "self_attn.k_scale", "self_attn.k_proj.k_scale" },
     { "self_attn.v_scale", "self_attn.v_proj.v_scale" },
@@ -55,7 +55,7 @@ wts_n_kv_scale(const struct wts_plan *wp)
     return wp->n_kv_scale;
 }
 
-/* The one tensor of a layer's keys or values. */
+/* Find the tensor for a layer's keys or values; NULL if there is none. */
 static int
 find_scale(const struct wts_plan *wp, int32_t layer, int value,
     const struct wts_tensor **ret, char *err, size_t err_bytes)
@@ -102,7 +102,7 @@ check_scale(const struct wts_plan *wp, const struct wts_tensor *t, int32_t K, ch
     return 0;
 }
 
-/* ret[K]; a 16-bit source is read into its second half. */
+/* Read to ret[K]; 16-bit values are first read into ret's second half. */
 static int
 read_scale(const struct wts_plan *wp, const struct wts_tensor *t, int32_t K, float *ret,
     char *err, size_t err_bytes)

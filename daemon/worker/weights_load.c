@@ -18,17 +18,17 @@
 
 #define PAGE        4096
 #define MAX_READER  WTS_MAX_RINGS
-#define LINK_READER 8 /* are enough for a device's link */
-#define MIN_SLOT    2 /* of a reader: one is read while one is copied */
+#define LINK_READER 8 /* readers that saturate a device's link */
+#define MIN_SLOT    2 /* per reader: one is read while one is copied */
 #define MAX_SLOT    WTS_RING_ENTRIES
-#define MIN_SLOTS   4          /* of all */
-#define CHUNK_BYTES (4u << 20) /* when the buffer allows: what a link needs */
-#define MIN_WORK    (1u << 20) /* raw bytes worth a reader */
+#define MIN_SLOTS   4          /* of all readers */
+#define CHUNK_BYTES (4u << 20) /* bytes that saturate a link, if the buffer allows */
+#define MIN_WORK    (1u << 20) /* least raw bytes per reader */
 #define PROGRESS_NS 20000000
 
 /* ---- random weights made on the device ---- */
 
-/* Rows of the chunk, or of a plain piece all of it. */
+/* Make the destination's rows of the chunk, or all of it for a plain piece. */
 static int
 dummy_dest(struct wts_loading *l, const struct wts_chunk *c, const struct wts_dest *d)
 {
@@ -72,9 +72,9 @@ dummy_run(struct wts_loading *l)
     }
 }
 
-/* ---- what no part of the model fills ---- */
+/* ---- rows that the model does not fill ---- */
 
-/* Rows of zeros, as many at a time as staging holds. */
+/* Write zeros, as many rows at a time as staging holds. */
 static int
 zero_dest(const struct wts_loading *l, int32_t place, enum fdk_pack what,
     const struct wts_dest *d)
@@ -132,7 +132,7 @@ count_cpus(void)
     return CPU_COUNT(&set);
 }
 
-/* Readers, slots and their size. */
+/* Choose the number of readers and slots, and the size of a slot. */
 static void
 plan_slots(struct wts_loading *l)
 {
@@ -170,7 +170,8 @@ plan_slots(struct wts_loading *l)
             l->n_reader--;
 }
 
-/* Memory: pinned slots, staging on the device, and the word for what is not finite. */
+/* Allocate pinned slots, staging on the devices, and the flag for values that are not
+ * finite. */
 static int
 open_memory(struct wts_loading *l)
 {
@@ -296,7 +297,7 @@ load_close(struct wts_loading *l)
 
 /* ---- running ---- */
 
-/* Wait for the readers, and tell how far they are. */
+/* Wait for the readers, and publish their progress. */
 static void
 watch(struct wts_loading *l)
 {
@@ -341,7 +342,7 @@ run_readers(struct wts_loading *l)
         pthread_join(l->reader[i].thread, NULL);
 }
 
-/* A weight that a device found not to be finite. */
+/* Report the first weight that a device found not to be finite. */
 static int
 check_bad(struct wts_loading *l)
 {
@@ -366,7 +367,7 @@ check_bad(struct wts_loading *l)
     return wts_not_finite(pc, least, l->err, sizeof(l->err));
 }
 
-/* Until all streams have done their work. */
+/* Wait until all streams have finished. */
 static int
 sync_readers(const struct wts_loading *l)
 {

@@ -1,9 +1,9 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Inside of wts_load(): reading (weights_read.c), where rows go and what is converted on
- * the host (weights_host.c), threads that do both (weights_reader.c), and what drives them
- * (weights_load.c).
+ * Internals of wts_load(): reading (weights_read.c), the places of rows and their
+ * conversion on the host (weights_host.c), the threads that do both (weights_reader.c),
+ * and their control (weights_load.c).
  */
 #ifndef FDD_DAEMON_WORKER_WEIGHTS_LOAD_H
 #define FDD_DAEMON_WORKER_WEIGHTS_LOAD_H
@@ -13,12 +13,12 @@
 
 #include "daemon/worker/weights_priv.h"
 
-/* Bytes of a file on their way to memory. */
+/* Bytes of a file that are being read to memory. */
 struct wts_read {
     int32_t file;
     int n_eio;
     const char *tensor;
-    uint64_t off; /* of to[0] */
+    uint64_t off; /* offset in the file of to[0] */
     char *to;
     size_t want, have;
 };
@@ -27,72 +27,75 @@ struct wts_read {
 struct wts_chunk {
     const struct wts_piece *pc;
     uint64_t first, n_elt;
-    uint64_t at; /* elements of the plan before these */
+    uint64_t at; /* number of the plan's elements before these */
 };
 
-/* What a read that ended with res (bytes or -errno) comes to: 1 all is there,
- * 0 read on, or a failure with its line in err. */
+/* Evaluate a read that ended with res (bytes or -errno). Returns 1 if all has been
+ * read, 0 if there is more to read, or -errno with a line in err. */
 int wts_read_result(const struct wts_plan *wp, struct wts_read *r, int64_t res, char *err,
     size_t err_bytes);
-/* Read by pread: bytes or -errno. */
+/* Read with pread. Returns bytes or -errno. */
 int64_t wts_read_some(const struct wts_plan *wp, const struct wts_read *r);
-/* Put what r still wants into the ring's queue; its completion carries r. -ENOSPC. */
+/* Queue a read of the rest of r in the ring; its completion carries r. -ENOSPC. */
 int wts_read_queue(const struct wts_plan *wp, struct io_uring *ring, struct wts_read *r);
 
-/* Bytes of n elements as the checkpoint has them. */
+/* Bytes of n elements in the checkpoint. */
 size_t wts_src_bytes(const struct wts_piece *pc, uint64_t n);
-/* Staging that a row takes which cannot be split: raw, and of repeated scales what
- * becomes of it. 0: any element can begin a chunk. */
+/* Staging bytes for a row, which cannot be split: its raw bytes and, for repeated
+ * scales, the rows made of them. 0: a chunk may begin with any element. */
 size_t wts_row_bytes(const struct wts_piece *pc);
 /* Elements of the piece for `bytes` of staging, at least a row. */
 uint64_t wts_chunk_elts(const struct wts_piece *pc, size_t bytes);
-/* The weight in an arena. */
+/* Weight i with its data in an arena. */
 struct fdk_weight wts_weight_in(const struct wts_plan *wp, int32_t i, void *arena);
-/* Is it read to its place as it is? Then a chunk may begin with any element, and every rank
- * has all of it. */
+/* Is the piece read to its place unchanged? Then a chunk may begin with any element,
+ * and every rank has all of it. */
 int wts_is_plain(const struct wts_piece *pc);
-/* Each row of scales to all the rows it holds for, as fp32; bytes of these. */
+/* Write each row of scales, as fp32, to all the rows that it holds for; and the bytes
+ * of these rows. */
 void wts_repeat(const struct wts_chunk *c, void *dst, const void *src);
 size_t wts_repeat_bytes(const struct wts_chunk *c);
 
-/* Rows of a chunk that a rank has. They are counted as they were read, or as wts_repeat()
- * makes them. Of a plain piece: n = 0, all that was read. */
+/* Rows of a chunk that go to a rank. They are counted in the chunk as read, or as
+ * wts_repeat() writes it. For a plain piece n is 0: the whole chunk. */
 struct wts_dest {
-    int32_t at;     /* which arena */
-    int64_t row, n; /* of the rank's weight, from row on */
-    int64_t from;   /* the first, of the chunk */
+    int32_t at;     /* index of the arena */
+    int64_t row, n; /* n rows of the rank's weight, from row on */
+    int64_t from;   /* first of these rows, counted in the chunk */
 };
-/* The next of a chunk's, for n_at arenas; *i is 0 before the first call. 0: there is none. */
+/* The next destination of a chunk, among n_at arenas; *i is 0 before the first call.
+ * Returns 0 at the end. */
 int wts_next_dest(const struct wts_plan *wp, const struct wts_chunk *c, int32_t n_at,
     int32_t *i, struct wts_dest *ret);
-/* The next rows of weight `place` that no part of the model fills: zeros; from is 0. */
+/* The next rows of weight `place` that no rows of the model fill, and that become
+ * zeros; from is 0. */
 int wts_next_zeros(const struct wts_plan *wp, int32_t place, int32_t n_at, int32_t *i,
     struct wts_dest *ret);
-/* Of what stands for the chunk: bytes before the rows, and of them. */
+/* In the buffer that holds the chunk: bytes before the rows, and bytes of the rows. */
 size_t wts_dest_off(const struct wts_chunk *c, const struct wts_dest *d);
 size_t wts_dest_bytes(const struct wts_chunk *c, const struct wts_dest *d);
-/* Where these bytes go in the arena as they are. NULL: the backend packs them. */
+/* The address in the arena for these bytes if they need no packing, else NULL. */
 void *wts_dest_to(const struct wts_plan *wp, const struct wts_chunk *c,
     const struct wts_dest *d, void *arena);
-/* What packing them takes, of one that is not plain; x: where they stand. */
+/* Arguments for packing the rows of a chunk that is not plain; x: address of the rows. */
 struct fdk_pack_args wts_dest_pack(const struct wts_plan *wp, const struct wts_chunk *c,
     const struct wts_dest *d, void *arena, const void *x, uint64_t *bad);
-/* Bytes of numbers and scales that they bring, whatever the layout. */
+/* Bytes that the rows fill in the arena: numbers and scales, whatever the layout. */
 size_t wts_dest_filled(const struct wts_plan *wp, const struct wts_chunk *c,
     const struct wts_dest *d);
-/* The message that element i of the piece is not finite: -EINVAL. */
+/* Write the message that element i of the piece is not finite; returns -EINVAL. */
 int wts_not_finite(const struct wts_piece *pc, uint64_t i, char *err, size_t err_bytes);
 
 enum wts_slot_state { WTS_SLOT_FREE, WTS_SLOT_READ, WTS_SLOT_COPY };
 
 struct wts_slot {
-    struct wts_read rd; /* first: a completion carries its address */
+    struct wts_read rd; /* first member: a completion carries its address */
     enum wts_slot_state state;
     struct wts_chunk c;
-    size_t off; /* of its staging, on the host and on every device */
+    size_t off; /* offset of its staging, on the host and on every device */
     fdk_event_t ev[FDK_MAX_DEVICES];
-    uint32_t copying; /* bit i: ev[i] is behind a copy to arena i */
-    uint64_t seq;     /* of the reader's copies */
+    uint32_t copying; /* bit i: ev[i] was recorded after a copy to arena i */
+    uint64_t seq;     /* number of the copy among the reader's */
 };
 
 struct wts_loading;
@@ -107,11 +110,11 @@ struct wts_reader {
     char err[1024];
 };
 
-/* An arena that is filled, and what its device has for that. */
+/* An arena to be filled, and the buffers of its device. */
 struct wts_target {
     int dev;
     char *arena, *mem; /* mem: staging */
-    uint64_t *bad;     /* on the device: the first element not finite */
+    uint64_t *bad;     /* on the device: index of the first element that is not finite */
 };
 
 struct wts_loading {
@@ -122,20 +125,20 @@ struct wts_loading {
     int32_t n_at;
     int on_host, staged;
     struct wts_load_args la;
-    int n_reader, n_slot; /* slots of each */
+    int n_reader, n_slot; /* slots of each reader */
     size_t chunk;
     char *mem;
-    pthread_t thread; /* of a load in the background, */
-    int result;       /* and what it came to */
+    pthread_t thread; /* thread of a load in the background */
+    int result;       /* its result */
     struct wts_reader reader[WTS_MAX_RINGS];
 
-    pthread_mutex_t lock; /* all below */
+    pthread_mutex_t lock; /* guards all members below */
     pthread_cond_t ended;
     int n_running;
     int32_t piece; /* next chunk */
     uint64_t elt, read;
     uint64_t done;
-    int rc; /* of the first chunk that failed */
+    int rc; /* of the first chunk that failed, in the order of the files */
     uint64_t rc_at;
     char err[1024];
     int stop; /* wts_load_stop() */

@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * The plan's second half: where in the arena each weight goes, in which type,
- * and the pieces of work that bring it there.
+ * The second half of the plan: the offset and the type of each weight in the arena, and
+ * the pieces that bring it there.
  */
 #include "config.h"
 
@@ -26,7 +26,8 @@ stack_dtype(const struct wts_plan *wp, const struct wts_ref *w)
     return w->as_f32 ? FDK_F32 : t;
 }
 
-/* A rank has whole groups, or what it has of a row shares the scale of the row. */
+/* Set format and group. A rank must have whole groups of a row, unless a scale holds
+ * for the whole row, which all ranks' columns then share. */
 static int
 quantized(struct wts_place *pl, const struct wts_ref *w, const struct qnt *q,
     const char *advice, char *err, size_t err_bytes)
@@ -44,7 +45,7 @@ quantized(struct wts_place *pl, const struct wts_ref *w, const struct qnt *q,
         w->name[0], w->cols, w->rank_cols, w->cols / w->rank_cols, group, advice);
 }
 
-/* A checkpoint's e4m3 weight has rows and scales as one that is quantized here. */
+/* Treat a checkpoint's e4m3 weight like one that is quantized here. */
 static int
 keep_fp8(struct wts_place *pl, const struct mdl_program *p, const struct wts_ref *w,
     char *err, size_t err_bytes)
@@ -57,7 +58,7 @@ keep_fp8(struct wts_place *pl, const struct mdl_program *p, const struct wts_ref
         err, err_bytes);
 }
 
-/* The matrices of the layers' GEMMs; a head (LOGITS) is none of them. */
+/* Mark the matrices of the layers' GEMMs, not a head (LOGITS). */
 static int
 mark_quantized(struct wts_plan *wp, const struct mdl_program *p, char *err, size_t err_bytes)
 {
@@ -81,7 +82,7 @@ mark_quantized(struct wts_plan *wp, const struct mdl_program *p, char *err, size
     return rc;
 }
 
-/* Does anything but a GEMM read it? */
+/* Does an operation other than a GEMM read it? */
 static int
 read_by_others(const struct mdl_program *p, int32_t w)
 {
@@ -97,7 +98,7 @@ read_by_others(const struct mdl_program *p, int32_t w)
     return 0;
 }
 
-/* wts_piece.cols of values that the checkpoint has in this type. */
+/* wts_piece.cols for values that have this type in the checkpoint. */
 static int32_t
 whole_rows(const struct wts_plan *wp, const struct wts_place *pl, enum fdk_dtype src)
 {
@@ -130,7 +131,7 @@ lay_out(const struct wts_plan *wp, const struct mdl_program *p, int32_t i, char 
                    : 0;
 }
 
-/* What a rank has of a weight. */
+/* Set a rank's share of a weight. */
 static void
 shape(struct wts_place *pl, const struct wts_ref *w)
 {
@@ -198,8 +199,8 @@ by_place(const void *a, const void *b)
     return x->off < y->off ? -1 : x->off > y->off;
 }
 
-/* The scales of `rows` rows of an e4m3 weight, each for as many rows as the checkpoint's
- * scheme says. */
+/* Add a piece for the scales of `rows` rows of an e4m3 weight; the checkpoint's scheme
+ * says for how many rows each scale holds. */
 static void
 add_scales(struct wts_plan *wp, const struct mdl_program *p, const struct wts_piece *of,
     int32_t rows)
@@ -253,8 +254,8 @@ plan_pieces(struct wts_plan *wp, const struct mdl_program *p)
     qsort(wp->piece, (size_t)wp->n_piece, sizeof(*wp->piece), by_place);
 }
 
-/* What each weight looks like in a trained model, roughly: outputs of unit
- * scale from inputs of unit scale, norms near one. */
+/* Scales roughly as in a trained model: outputs of unit scale from inputs of unit
+ * scale, norms near one. */
 static void
 plan_dummy(struct wts_plan *wp, const struct mdl_program *p)
 {

@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Reading weights: one chunk of a file at a time, by pread or through a ring of
- * io_uring, and what every read's result means.
+ * io_uring, and evaluating the result of each read.
  */
 #include "config.h"
 

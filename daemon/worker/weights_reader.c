@@ -1,11 +1,12 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * A thread of wts_load(): it reads chunks of the files, in the plan's order, each
- * into slots of its own, and brings each to all ranks that have some of it. Where the
- * devices' memory is the host's, a chunk that one rank has as it is is read to its place, or
- * converted to it. Else a slot is pinned memory, copied on streams of the thread's own
- * while it reads the next; what the device converts goes through staging there.
+ * A thread of wts_load(): it reads chunks of the files, in the plan's order, into slots
+ * of its own, and brings each chunk to all ranks that have rows of it. If the devices'
+ * memory is the host's and one rank has the whole chunk, it is read, or converted,
+ * directly to its place. Else a slot is pinned memory, copied on streams of the
+ * thread's own while the thread reads the next; chunks that the device converts go
+ * through staging there.
  */
 #include "config.h"
 
@@ -17,7 +18,7 @@
 #include "daemon/worker/confine.h"
 #include "daemon/worker/model_priv.h"
 
-/* ---- what all readers share ---- */
+/* ---- shared by all readers ---- */
 
 void
 wts_load_fail(struct wts_loading *l, uint64_t at, int rc, const char *err)
@@ -73,7 +74,7 @@ wts_device_error(int rc, char *err, size_t err_bytes)
         strerror(-rc));
 }
 
-/* ---- a chunk's way to its place ---- */
+/* ---- from a chunk to its place ---- */
 
 int
 wts_pack_dest(const struct wts_loading *l, fdk_stream_t st, const struct wts_chunk *c,
@@ -85,7 +86,7 @@ wts_pack_dest(const struct wts_loading *l, fdk_stream_t st, const struct wts_chu
     return l->k->weight_pack(&a, st);
 }
 
-/* The rows stand at x, pinned. */
+/* Copy or pack the rows at x, in pinned memory. */
 static int
 copy_dest(struct wts_reader *r, struct wts_slot *s, const struct wts_dest *d, const char *x)
 {
@@ -100,7 +101,7 @@ copy_dest(struct wts_reader *r, struct wts_slot *s, const struct wts_dest *d, co
     return rc == 0 && to == NULL ? wts_pack_dest(l, st, &s->c, d, via) : rc;
 }
 
-/* What the chunk is stands at x, pinned. */
+/* Copy the chunk at x, in pinned memory, to all its destinations. */
 static int
 copy_chunk(struct wts_reader *r, struct wts_slot *s, const char *x, size_t *ret_filled)
 {
@@ -124,7 +125,7 @@ copy_chunk(struct wts_reader *r, struct wts_slot *s, const char *x, size_t *ret_
     return 0;
 }
 
-/* The same without a device's memory. */
+/* As copy_chunk(), if the devices' memory is the host's. */
 static int
 fill_on_host(struct wts_reader *r, const struct wts_slot *s, const char *x,
     size_t *ret_filled)
@@ -156,7 +157,7 @@ fill_on_host(struct wts_reader *r, const struct wts_slot *s, const char *x,
         : wts_not_finite(c->pc, c->first + (bad - c->at), r->err, sizeof(r->err));
 }
 
-/* The chunk's raw bytes stand at s->rd.to. */
+/* Bring the chunk to its places; its raw bytes are at s->rd.to. */
 static int
 finish_chunk(struct wts_reader *r, struct wts_slot *s)
 {
@@ -176,8 +177,8 @@ finish_chunk(struct wts_reader *r, struct wts_slot *s)
     return rc;
 }
 
-/* Repeated scales grow in front of where they were read. A load whose pieces are all read
- * to their places has no slots. */
+/* Choose the address to read to. Repeated scales are expanded in front of the bytes
+ * read. A load whose pieces are all read to their places has no slots. */
 static void
 aim_chunk(const struct wts_loading *l, struct wts_slot *s)
 {
@@ -220,7 +221,7 @@ queue_read(struct wts_reader *r, struct wts_slot *s)
     return 0;
 }
 
-/* Take what has been read; wait: until something has. */
+/* Handle finished reads; wait: wait for at least one. */
 static int
 reap(struct wts_reader *r, int wait)
 {
@@ -274,7 +275,8 @@ start_chunk(struct wts_reader *r, struct wts_slot *s)
 
 /* ---- a reader ---- */
 
-/* Has all that was copied from the slot arrived? As event_query(); wait: until it has. */
+/* Have all copies from the slot finished? Returns as event_query(); wait: wait for
+ * them. */
 static int
 copies_done(const struct wts_loading *l, const struct wts_slot *s, int wait)
 {
@@ -288,7 +290,7 @@ copies_done(const struct wts_loading *l, const struct wts_slot *s, int wait)
     return rc;
 }
 
-/* A free slot, or NULL; wait: for the oldest copy if there is none. */
+/* A free slot, or NULL; wait: if there is none, wait for the oldest copy. */
 static struct wts_slot *
 free_slot(struct wts_reader *r, int wait)
 {
@@ -318,8 +320,9 @@ free_slot(struct wts_reader *r, int wait)
     return oldest;
 }
 
-/* Refused by seccomp or sysctl (EPERM), not built (ENOSYS), without restrictions
- * (EINVAL), or over the locked memory limit (ENOMEM): pread reads the same bytes. */
+/* io_uring may be refused by seccomp or sysctl (EPERM), not be built in (ENOSYS), have
+ * no restrictions (EINVAL), or exceed the locked memory limit (ENOMEM): then pread
+ * reads the same bytes. */
 void
 wts_ring_open(struct wts_reader *r)
 {
@@ -343,8 +346,8 @@ wts_ring_close(struct wts_reader *r)
     r->ring = NULL;
 }
 
-/* What is cached is read at once by the call that asks for it, so a reader has
- * one read under way, and as many as it has slots where a disk must be asked. */
+/* Cached data is read at once by the submitting call, so a reader then has one read in
+ * flight; when a disk must be read, it has one in each slot. */
 void
 wts_reader_run(struct wts_reader *r)
 {

@@ -47,7 +47,7 @@ wts_sort(struct wts_plan *wp, char *err, size_t err_bytes)
     return 0;
 }
 
-/* In place: no name becomes longer. */
+/* Rename in place: no name becomes longer. */
 static void
 rename_one(char *name, const struct mdl_rename *r)
 {

@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Heads that config.json ties to the embedding and that are in the files all the
- * same, with the embedding or in its place.
+ * Heads that config.json ties to the embedding but that are in the files, with the
+ * embedding or instead of it.
  */
 #include "config.h"
 
@@ -16,7 +16,7 @@
 
 #define TIED_CHUNK ((size_t)1 << 20)
 
-/* Do two tensors hold the same bytes? 1, 0, -EIO, -EINVAL, -ENOMEM. */
+/* Do two tensors hold the same bytes? 1: yes, 0: no, -EIO, -EINVAL, -ENOMEM. */
 static int
 tied_same(const struct wts_plan *wp, const struct wts_tensor *a,
     const struct wts_tensor *b, char *err, size_t err_bytes)

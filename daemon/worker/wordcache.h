@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * The ids of short pretokens seen before, of one thread and one vocabulary. Of those
- * with the same hash the last two stay.
+ * A cache of the ids of short pretokens, for one thread and one vocabulary. Of
+ * pretokens with the same hash the last two are kept.
  */
 #ifndef FDD_DAEMON_WORKER_WORDCACHE_H
 #define FDD_DAEMON_WORKER_WORDCACHE_H
@@ -23,10 +23,11 @@ struct wca_word {
 };
 
 struct wca {
-    struct wca_word pretoken[1u << WCA_LOG2][WCA_WAYS]; /* the latest first */
+    struct wca_word pretoken[1u << WCA_LOG2][WCA_WAYS]; /* sets, each with the latest
+                                                           first */
 };
 
-/* A hash of n bytes, good in all its bits. */
+/* A hash of n bytes, all bits of which are well distributed. */
 static inline uint32_t
 wca_hash(const uint8_t *p, size_t n)
 {
@@ -51,8 +52,8 @@ wca_hash(const uint8_t *p, size_t n)
 }
 
 /*
- * A pretoken of n > 0 bytes, NULL if it is not there: then *ret_place is where it
- * goes, NULL for one longer than WCA_KEY.
+ * Find a pretoken of n > 0 bytes. If it is not there, returns NULL, and *ret_place is
+ * the place for wca_put(), or NULL if the pretoken is longer than WCA_KEY.
  */
 static inline const struct wca_word *
 wca_find(struct wca *c, const uint8_t *pretoken, size_t n, struct wca_word **ret_place)
@@ -70,7 +71,7 @@ wca_find(struct wca *c, const uint8_t *pretoken, size_t n, struct wca_word **ret
     return NULL;
 }
 
-/* Puts a pretoken and its ids at its place, which may be NULL, if both fit. */
+/* Put a pretoken and its ids at place w, which may be NULL, if they fit. */
 static inline void
 wca_put(struct wca_word *w, const uint8_t *pretoken, size_t n, const uint32_t *ids,
     size_t n_ids)
