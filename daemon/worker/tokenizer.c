@@ -14,16 +14,16 @@
 
 #define ENC_MAGIC      0x54454e31u
 #define ENC_MAX_TEXT   ((size_t)512 << 20)
-#define ENC_KEEP_BYTES ((size_t)1 << 20) /* a larger buffer goes after a text */
-#define ENC_SCAN_COST  16                /* bytes scanned for the price of one */
+#define ENC_KEEP_BYTES ((size_t)1 << 20) /* larger buffers are freed after a text */
+#define ENC_SCAN_COST  16                /* bytes scanned at the cost of one encoded */
 
-/* Cutting added tokens out of a text. */
+/* State of cutting added tokens out of a text. */
 struct enc_scan {
     const uint8_t *s;
     size_t n;
-    size_t at;    /* where the search goes on */
-    size_t start; /* what lies before is delivered */
-    bool have;    /* a token is found whose text before is delivered */
+    size_t at;    /* where the search continues */
+    size_t start; /* the text before it has been returned */
+    bool have;    /* a token was found, and the text before it has been returned */
     uint32_t id;
 };
 
@@ -32,10 +32,10 @@ enum enc_got { GOT_END, GOT_MORE, GOT_TEXT, GOT_TOKEN };
 enum enc_phase {
     ENC_IDLE,
     ENC_RAW,   /* look for added tokens in the text */
-    ENC_NORM,  /* normalize what lies between */
-    ENC_NSCAN, /* look for added tokens in that */
-    ENC_WORD,  /* get the next word */
-    ENC_MERGE, /* merge it */
+    ENC_NORM,  /* normalize the text between them */
+    ENC_NSCAN, /* look for added tokens in the normalized text */
+    ENC_WORD,  /* get the next pretoken */
+    ENC_MERGE, /* get its ids from the model */
     ENC_DONE
 };
 
@@ -48,13 +48,14 @@ struct tok_enc {
     uint32_t *ids;
     size_t n_ids, cap_ids;
     unsigned flags;
-    const struct tok_span *spans; /* where special tokens are text */
+    const struct tok_span *spans; /* spans in which special tokens are plain text */
     size_t n_spans;
     enum enc_phase phase;
     struct enc_scan raw, normed;
-    size_t seg_a, seg_b, seg_at; /* being normalized, in the text */
+    size_t seg_a, seg_b, seg_at; /* segment of the text that is being normalized */
     struct tok_buf seg;          /* its normal form */
-    size_t seg_first;            /* bytes of it that the text's first character is */
+    size_t seg_first;            /* bytes of seg that come from the text's first
+                                    character */
     struct tok_pre pre;
 };
 
@@ -106,7 +107,7 @@ tok_set_match(const struct tok_set *set, const uint8_t *s, size_t n)
         return -1;
     lo = set->first[s[0]];
     hi = s[0] == 255 ? set->n : set->first[s[0] + 1];
-    /* All of lo .. hi - 1 share the first d bytes with s. */
+    /* entries lo .. hi - 1 all share the first d bytes with s */
     for (d = 1; lo < hi; d++) {
         uint32_t a, b;
 
@@ -238,7 +239,7 @@ tok_enc_spans(struct tok_enc *enc, const struct tok_span *spans, size_t n)
     enc->n_spans = n;
 }
 
-/* Is the name of a special token, found at a .. b, text? */
+/* Is the name of a special token, found at a .. b, plain text? */
 static bool
 enc_is_literal(const struct tok_enc *enc, const struct enc_scan *sc, size_t a, size_t b)
 {
@@ -246,11 +247,11 @@ enc_is_literal(const struct tok_enc *enc, const struct enc_scan *sc, size_t a, s
 
     if (!(enc->flags & TOK_PARSE_SPECIAL))
         return true;
-    if (sc != &enc->raw) { /* in the normal form of these bytes of the text */
+    if (sc != &enc->raw) { /* then it is in the normal form of this segment of the text */
         a = enc->seg_a;
         b = enc->seg_b;
     }
-    while (lo < hi) { /* the first span that ends behind a */
+    while (lo < hi) { /* find the first span that ends after a */
         size_t mid = (lo + hi) / 2;
 
         if ((size_t)enc->spans[mid].off + enc->spans[mid].len > a)
@@ -285,7 +286,7 @@ enc_word_at(const uint8_t *s, size_t n, size_t at)
     return tok_is_word(cp);
 }
 
-/* Where the white space that ends at `end` begins, not before floor. */
+/* Where the white space that ends at `end` begins, but not before floor. */
 static size_t
 enc_space_before(const uint8_t *s, size_t floor, size_t end)
 {
@@ -335,9 +336,9 @@ enc_scan_end(struct enc_scan *sc, size_t *ret_a, size_t *ret_b)
 }
 
 /*
- * The next added token (its id in sc->id) or the text before it. A match
- * that is refused is passed over as a whole, and white space taken by rstrip
- * can still begin the next match, but not be all of one with lstrip: as in the reference.
+ * The next added token (its id in sc->id) or the text before it. A rejected match is
+ * skipped as a whole. White space taken by rstrip can be the beginning of the next
+ * match, but cannot be all of a match with lstrip: as in the reference.
  */
 static enum enc_got
 enc_scan_next(struct tok_enc *enc, const struct tok_set *set, struct enc_scan *sc,
@@ -414,8 +415,8 @@ enc_step_raw(struct tok_enc *enc, size_t *budget)
 }
 
 /*
- * How many bytes of the segment's normal form come from the text's first
- * character, where it begins the text.
+ * Sets seg_first: if the segment begins the text, the bytes of its normal form that
+ * come from the text's first character.
  */
 static int
 enc_first(struct tok_enc *enc, const uint8_t *s, size_t n)
@@ -429,7 +430,8 @@ enc_first(struct tok_enc *enc, const uint8_t *s, size_t n)
         return 0;
     enc->norm.later = false;
     rc = tok_norm_apply(&enc->tok->norm, &enc->norm, s, tok_utf8_get(s, &cp), &out);
-    /* Alone it is the end of the text, too; what takes it out of a longer one says so. */
+    /* normalized alone, the character is also the end of a text and may be removed for
+     * that; in a longer text, cut_off is set when it is removed */
     enc->seg_first = out.n > 0 ? out.n : 1;
     tok_buf_fini(&out);
     return rc;
@@ -488,7 +490,8 @@ enc_step_nscan(struct tok_enc *enc, size_t *budget)
     }
 }
 
-/* Both word phases, so that short words cost no round of the step loop. */
+/* Both phases for pretokens in one loop: short pretokens then cost no pass of the step
+ * loop. */
 static int
 enc_step_words(struct tok_enc *enc, size_t *budget)
 {

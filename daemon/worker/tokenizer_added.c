@@ -42,13 +42,13 @@ add_set_cmp(const void *pa, const void *pb, void *bytes)
         return d;
     if (a->n != b->n)
         return a->n < b->n ? -1 : 1;
-    /* Of equal ones the special comes first, then the one entered first. */
+    /* of equal entries, the special one first, then the one added first */
     if (a->special != b->special)
         return a->special ? -1 : 1;
     return a->off < b->off ? -1 : a->off > b->off;
 }
 
-/* Sorts, drops all but the first of equal entries, indexes. */
+/* Sorts, keeps the first of equal entries, and sets the index. */
 static void
 add_set_seal(struct tok_set *set)
 {
@@ -84,8 +84,8 @@ tok_ld_sets(struct tok_ld *ld, size_t n)
 }
 
 /*
- * A token that decodes to its normal form is left out of decoded text where that form is
- * the content of a special token: the reference looks for it by what it decodes to.
+ * An added token that decodes to its normal form is left out of decoded text if that
+ * form is the content of a special token: the reference compares the decoded form.
  */
 static void
 add_shown(struct tok *tok)
@@ -117,8 +117,8 @@ tok_ld_seal(struct tok_ld *ld)
 }
 
 /*
- * Enters a token to be looked for in normalized text. It decodes to its
- * normal form, as in the reference.
+ * Adds a token to be searched in normalized text. It decodes to its normal form, as in
+ * the reference.
  */
 static int
 add_normed(struct tok_ld *ld, struct tok_norm_run *run, const struct tok_added *t,

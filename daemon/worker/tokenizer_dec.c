@@ -9,8 +9,8 @@
 
 #include "daemon/worker/tokenizer.h"
 
-#define DEC_BYTE 0x80000000u /* in tok_dec_text.n: a byte, not a text */
-/* A byte of a run yields this many at most: what detok.c makes room for. */
+#define DEC_BYTE 0x80000000u /* flag in tok_dec_text.n: a byte, not a text */
+/* Most bytes that one byte of a run becomes; detok.c makes room for them. */
 #define DEC_GROWTH    3u
 #define DEC_MAX_BYTES (16u * BPE_MAX_TOKEN_BYTES)
 
@@ -29,7 +29,7 @@ struct dec_op {
     struct tok_norm norm;                 /* REPLACE, of one op */
     struct tok_buf text;                  /* WORDPIECE: prefix, BPE: suffix */
     uint8_t mark[TOK_CHAR_BYTES], n_mark; /* META, STRIP */
-    bool drop_first;                      /* META: of the first token the marks go */
+    bool drop_first;                      /* META: remove the marks of the first token */
     bool cleanup;                         /* WORDPIECE */
     uint32_t start, stop;                 /* STRIP */
 };
@@ -101,7 +101,7 @@ tok_ld_is_bytes(const json_t *decoder)
     return !strcmp(tok_ld_type(decoder), "ByteLevel");
 }
 
-/* ---- what a decoder makes of one token ---- */
+/* ---- the decoder's output for one token ---- */
 
 static int
 dec_swap(const struct tok_buf *in, const char *find, const char *by, struct tok_buf *out)
@@ -137,7 +137,7 @@ dec_clean(struct tok_buf *text, struct tok_buf *tmp)
     return 0;
 }
 
-/* Each mark becomes a space, or goes. */
+/* Each mark becomes a space, or is removed. */
 static int
 dec_meta(const struct dec_op *op, const struct tok_buf *in, bool first, struct tok_buf *out)
 {
@@ -250,7 +250,7 @@ dec_byte(const struct tok_buf *t)
     return hi < 0 || lo < 0 ? -1 : hi << 4 | lo;
 }
 
-/* The text of s at a place, put into the pool. */
+/* Puts the text of s at a position into the pool. */
 static int
 dec_one(struct dec_load *d, const uint8_t *s, size_t n, unsigned place, uint32_t id,
     struct tok_dec_text *ret)
@@ -376,7 +376,8 @@ dec_read_piece(struct dec_load *d, const json_t *o, struct dec_op *op)
     return rc ? rc : tok_ld_bool(d->ld, o, "cleanup", true, &op->cleanup);
 }
 
-/* In a run of bytes, of which the text is not known while loading. */
+/* A decoder after ByteFallback also applies to the text of a run of bytes, which is not
+ * known at load: keeps its replacement for detok.c. */
 static int
 dec_in_run(struct dec_load *d, const json_t *o, const struct dec_op *op)
 {
@@ -402,7 +403,7 @@ dec_in_run(struct dec_load *d, const json_t *o, const struct dec_op *op)
     return 0;
 }
 
-/* Behind Fuse only Strip is left, of the whole text. */
+/* After Fuse only Strip is supported, for the whole text. */
 static int
 dec_read_fused(struct dec_load *d, const json_t *o)
 {
@@ -473,7 +474,7 @@ dec_read(struct dec_load *d, const json_t *o, int depth)
 
 /* ---- the texts of all tokens ---- */
 
-/* What the ids of added tokens looked for in normalized text are spelled like. */
+/* By id: the added tokens that are searched in normalized text. */
 static int
 dec_normal_forms(struct tok_ld *ld, const struct tok_added ***ret)
 {
@@ -488,7 +489,8 @@ dec_normal_forms(struct tok_ld *ld, const struct tok_added ***ret)
     return 0;
 }
 
-/* The text as the file spells it, which ByteLevel reads where all of it is spelled. */
+/* A text that consists of characters of the byte alphabet becomes bytes, as by
+ * ByteLevel. */
 static int
 dec_unspell(struct tok_buf *t, struct tok_buf *tmp)
 {
@@ -594,7 +596,7 @@ tok_ld_decoder(struct tok_ld *ld, const json_t *o)
             (kind == DEC_META && d.op[i].drop_first);
     }
     rc = rc ? rc : dec_normal_forms(ld, &normal);
-    /* The vocabulary of a model of bytes has the text already. */
+    /* for a model of bytes without decoders, the vocabulary has the texts */
     if (!rc && (ld->tok->kind != TOK_MODEL_BYTES || d.n_ops))
         rc = dec_texts(&d, normal);
     free(normal);

@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * How ids become text. What a decoder makes of one token is worked out while
- * loading; what needs the tokens around it is left to detok.c.
+ * How ids become text. The decoder's output for each token is computed at load; what
+ * depends on the tokens around it is done in detok.c.
  */
 #ifndef FDD_DAEMON_WORKER_TOKENIZER_DEC_H
 #define FDD_DAEMON_WORKER_TOKENIZER_DEC_H
@@ -14,12 +14,12 @@
 #define TOK_MAX_DECODERS 8u
 #define TOK_CHAR_BYTES   4u
 
-/* Places of a token: a sum of these. */
+/* Position of a token in the text: a sum of these. */
 #define TOK_AT_FIRST 1u /* the first of the text */
 #define TOK_AT_LAST  2u
 #define TOK_PLACES   4u
 
-/* A character, and what stands for it. */
+/* A character and its replacement. */
 struct tok_swap {
     uint8_t from[TOK_CHAR_BYTES], to[TOK_CHAR_BYTES];
     uint8_t n_from, n_to;
@@ -30,23 +30,25 @@ struct tok_dec_text {
 };
 
 struct tok_dec {
-    /* [n_ids] by place; those that are the same share an array. NULL: the
-     * vocabulary's bytes. */
+    /* [n_ids] by position; equal arrays are shared. NULL: the vocabulary's bytes. */
     struct tok_dec_text *text[TOK_PLACES];
     uint8_t *bytes;
-    bool by_first, by_last; /* text differs by place */
-    bool lossy;             /* tokens are bytes: what is no UTF-8 is replaced */
-    bool fallback;          /* "<0xXX>" is a byte, and a run of these a text */
-    struct tok_swap swap;   /* in such a run; n_from 0: none */
-    /* Of the whole text: this character goes, so often at most. */
+    bool by_first, by_last; /* text differs by position */
+    bool lossy;             /* tokens are bytes: invalid UTF-8 is replaced */
+    bool fallback;          /* "<0xXX>" is a byte, and a run of such bytes is decoded
+                               together */
+    struct tok_swap swap;   /* applied to the text of such a run; n_from 0: none */
+    /* Character that is removed from both ends of the whole text, up to strip_start and
+     * strip_stop times. */
     uint8_t strip[TOK_CHAR_BYTES], n_strip;
     uint32_t strip_start, strip_stop;
-    size_t max_bytes; /* of a token's text */
+    size_t max_bytes; /* of the longest text of a token */
 };
 
 struct tok;
 
-/* The text of an id at a place; -ENOENT. *ret_byte: its byte, or -1. */
+/* The text of an id at a position. *ret_byte: the byte that the id is, or -1. 0 or
+ * -ENOENT. */
 int tok_dec_text(const struct tok *tok, uint32_t id, unsigned place, const uint8_t **ret,
     size_t *ret_n, unsigned *ret_flags, int *ret_byte);
 

@@ -26,7 +26,7 @@ js_bad(struct tok_js *js, const char *why)
     return false;
 }
 
-/* How many of the 8 bytes at s are spaces before another. */
+/* Number of spaces at the beginning of the 8 bytes at s. */
 static unsigned
 js_spaces(const char *s)
 {
@@ -46,7 +46,7 @@ tok_js_space(struct tok_js *js)
 
     while (at < n && (s[at] == ' ' || s[at] == '\n' || s[at] == '\r' || s[at] == '\t')) {
         at++;
-        /* Files are indented. */
+        /* files are indented */
         for (k = 8; k == 8 && n - at >= 8; at += k)
             k = js_spaces(s + at);
     }
@@ -92,7 +92,8 @@ js_hex4(const char *s, size_t n)
     return v;
 }
 
-/* Checks the escape at s, which is behind its backslash; its length, 0: none. */
+/* Checks the escape at s, after its backslash; returns its length, or 0 if it is
+ * invalid. */
 static size_t
 js_escape(const char *s, size_t n)
 {
@@ -115,7 +116,7 @@ js_escape(const char *s, size_t n)
 
 #define JS_EACH(c) (0x0101010101010101u * (uint64_t)(c))
 
-/* How many of the 8 bytes at s are before a quote, a backslash or a control character. */
+/* Number of the 8 bytes at s that precede a quote, a backslash or a control character. */
 static unsigned
 js_plain_bytes(const char *s)
 {
@@ -125,7 +126,7 @@ js_plain_bytes(const char *s)
     v = le64toh(v);
     quote = v ^ JS_EACH('"');
     slash = v ^ JS_EACH('\\');
-    /* The lowest bit that a borrow sets is of a byte that is less: those above may not be. */
+    /* the lowest bit set is of a byte that matches; higher ones may come from a borrow */
     hit = ((v - JS_EACH(0x20)) & ~v) | ((quote - JS_EACH(1)) & ~quote) |
         ((slash - JS_EACH(1)) & ~slash);
     hit &= JS_EACH(0x80);
@@ -210,7 +211,7 @@ tok_js_plain(const struct tok_js_text *t, uint8_t *out)
     return k;
 }
 
-/* The length of the number at `at`, by JSON's rules; 0: none. */
+/* The length of the number at `at` by JSON's rules; 0: not a number. */
 static size_t
 js_number_len(const struct tok_js *js)
 {
@@ -257,8 +258,8 @@ js_power(int n)
 }
 
 /*
- * The digits as far as they fit 64 bits, times a power of ten: rounded twice, as
- * by the reference's reader. Scores that differ in the last bit can tie otherwise.
+ * The digits that fit 64 bits, times a power of ten. That is rounded twice, as in the
+ * reference's reader; otherwise scores that differ in the last bit could tie.
  */
 static double
 js_value(const char *s, size_t n)
@@ -351,7 +352,7 @@ js_word(struct tok_js *js)
     return js_bad(js, js->at < js->n ? "expected a value" : "unexpected end of file");
 }
 
-/* A value that is no object and no array. */
+/* A value that is neither an object nor an array. */
 static bool
 js_scalar(struct tok_js *js, char c)
 {

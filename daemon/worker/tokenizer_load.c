@@ -19,8 +19,8 @@
 
 #include "daemon/common/text.h"
 
-#define LD_MAX_REST ((size_t)16 << 20) /* of JSON that jansson reads */
-#define LD_OUT      "null"             /* in place of a value that it does not */
+#define LD_MAX_REST ((size_t)16 << 20) /* limit of the JSON that jansson reads */
+#define LD_OUT      "null"             /* replaces a value that jansson does not read */
 
 static int
 ld_read(struct tok_ld *ld, char **ret, size_t *ret_n)
@@ -77,7 +77,7 @@ close_fd:
     return rc;
 }
 
-/* The lines of the values left out of a text before an offset in what is left. */
+/* Number of lines in the values left out that precede an offset in the remaining text. */
 static int
 ld_lines_out(const struct tok_ld *ld, const char *text, size_t offset)
 {
@@ -99,7 +99,7 @@ ld_lines_out(const struct tok_ld *ld, const char *text, size_t offset)
     return lines;
 }
 
-/* text: NULL, or what buf is without its vocabulary and merges. */
+/* text: the whole file if buf is the file without its vocabulary and merges, or NULL. */
 static int
 ld_parse(struct tok_ld *ld, const char *buf, size_t n, size_t flags, const char *text,
     json_t **ret)
@@ -109,7 +109,7 @@ ld_parse(struct tok_ld *ld, const char *buf, size_t n, size_t flags, const char 
 
     errno = 0;
     *ret = json_loadb(buf, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | flags, &je);
-    /* jansson calls most allocations that fail an invalid token, or nothing. */
+    /* jansson reports most failed allocations as an invalid token, or not at all */
     no_memory =
         errno == ENOMEM || (!*ret && json_error_code(&je) == json_error_out_of_memory);
     if (no_memory) {
@@ -136,14 +136,15 @@ ld_syntax(struct tok_ld *ld, const struct tok_js *js)
     return tok_ld_err(ld, -EINVAL, "line %zu column %zu: %s", line, column, js->why);
 }
 
-/* A member whose place is wanted, or that of its own members. */
+/* A member to be located, or whose members are. */
 struct ld_want {
     const char *name;
     struct tok_value *value;
     const struct ld_want *inner; /* NULL: none */
 };
 
-/* Goes over an object, noting the first value of each name. want ends with a name NULL. */
+/* Scans an object for the members in want, and notes the first value of each name. want
+ * ends with a name NULL. */
 static bool
 ld_members(struct tok_js *js, const struct ld_want *want)
 {
@@ -171,7 +172,7 @@ ld_members(struct tok_js *js, const struct ld_want *want)
     return tok_js_take(js, '}');
 }
 
-/* Appends text[a .. b), or to the end of the value in it, without that value. */
+/* Appends text[a .. b) without the value in it; b NULL: up to that value. */
 static int
 ld_without(struct tok_buf *out, const char *a, const char *b, const struct tok_value *value)
 {
@@ -182,8 +183,8 @@ ld_without(struct tok_buf *out, const char *a, const char *b, const struct tok_v
 }
 
 /*
- * Parses a tokenizer.json but for its vocabulary and merges, which stay text:
- * as jansson's values they would take most of the time and memory.
+ * Parses a tokenizer.json without its vocabulary and merges, which stay text: as
+ * jansson's values they would take most of the time and memory.
  */
 static int
 ld_outline(struct tok_ld *ld, const char *buf, size_t n, json_t **ret)
@@ -311,7 +312,7 @@ ld_tokenizer(struct tok_ld *ld)
 
     if (rc)
         return rc;
-    /* A protocol buffer begins with the tag of its first field, ranks with base64. */
+    /* a protocol buffer begins with the tag of its first field, ranks with base64 */
     if (n && *buf == '\n' && n > 1 && (unsigned char)buf[1] != '{' && buf[1] != '\n')
         rc = tok_ld_sentencepiece(ld, (const uint8_t *)buf, n);
     else if (n && ld_is_rank(buf, n))
@@ -360,7 +361,7 @@ ld_config(struct tok_ld *ld)
 
     if (lstat(ld->file, &st) != 0 && errno == ENOENT)
         return 0;
-    /* model_max_length is often 10^30, written as an integer. */
+    /* model_max_length is often 10^30, written as an integer */
     rc = ld_read(ld, &buf, &n);
     if (!rc && n > LD_MAX_REST)
         rc = tok_ld_err(ld, -EFBIG, "%zu bytes are more than the %zu allowed", n,
@@ -375,7 +376,7 @@ ld_config(struct tok_ld *ld)
     return rc;
 }
 
-/* The file in a folder: the first of these names that is there, or the first. */
+/* The file in a folder: the first of these names that exists, else the first name. */
 static int
 ld_choose(const char *dir, char *file, size_t bytes)
 {
@@ -396,7 +397,7 @@ ld_choose(const char *dir, char *file, size_t bytes)
     return 0;
 }
 
-/* The names of both files. */
+/* Sets the paths of both files. */
 static int
 ld_paths(const char *path, char *file, char *config, size_t bytes)
 {
@@ -439,7 +440,7 @@ tok_load(const char *path, struct tok **ret, char *err, size_t err_bytes)
     }
     if (rc)
         ld.tok = tok_free(ld.tok);
-    /* The parsed JSON of a large vocabulary stays in malloc's hands else. */
+    /* else malloc keeps the memory of a large vocabulary's parsed JSON */
     malloc_trim(0);
     if (!rc)
         *ret = ld.tok;

@@ -20,7 +20,7 @@ tok_ld_err(struct tok_ld *ld, int rc, const char *fmt, ...)
         va_start(ap, fmt);
         vsnprintf(ld->err + n, ld->err_bytes - (size_t)n, fmt, ap);
         va_end(ap);
-        /* of the file: a message is one line, and commands no terminal */
+        /* text from the file: a message must be one line without terminal controls */
         for (char *p = ld->err + n; *p != '\0'; p++)
             if ((unsigned char)*p < 0x20 || *p == 0x7f)
                 *p = '?';

@@ -28,7 +28,7 @@ norm_add(struct tok_ld *ld, enum tok_norm_kind kind)
     return norm_op(ld, kind, &op);
 }
 
-/* It is up to four normalizers, one behind the other. */
+/* BertNormalizer stands for up to four normalizers in a row. */
 static int
 norm_bert(struct tok_ld *ld, const json_t *o)
 {

@@ -53,7 +53,7 @@ struct post_frame {
     unsigned n_before, n_after;
 };
 
-/* Puts a frame around what the processors before it have written. */
+/* Adds a frame around the tokens of the processors before it. */
 static int
 post_wrap(struct tok_ld *ld, const struct post_frame *f)
 {

@@ -11,11 +11,11 @@
 static const char pre_gpt2[] =
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 
-/* Of Digits, whose table has the numbers of Unicode 17 already. */
+/* The pattern of Digits, whose table already has the numbers of Unicode 17. */
 static const char pre_digit[] = "[\\p{N}\\x{11de0}-\\x{11de9}\\x{16ff4}-\\x{16ff6}]";
 
-/* Of Whitespace; in brackets, where \w has no superscripts. The joiners are letters of words
- * for its library, and not for that of Split. */
+/* The pattern of Whitespace. In brackets, since there \w has no superscripts. The
+ * joiners are word characters in its library, but not in that of Split. */
 static const char pre_words[] = "[\\w\\x{200c}\\x{200d}]+|[^\\w\\s\\x{200c}\\x{200d}]+";
 
 static int
@@ -23,7 +23,7 @@ pre_stage(struct tok_ld *ld, enum tok_stage_kind kind, struct tok_stage **ret)
 {
     struct tok *tok = ld->tok;
 
-    /* The last place is that of CUT. */
+    /* the last stage is reserved for CUT */
     if (tok->n_stages == TOK_MAX_STAGES - 1)
         return tok_ld_err(ld, -EINVAL, "more than %d pre_tokenizers", TOK_MAX_STAGES - 1);
     *ret = &tok->stage[tok->n_stages++];
@@ -167,7 +167,8 @@ pre_bert(struct tok_ld *ld, const json_t *o, struct tok_stage *st)
     return rc;
 }
 
-/* What follows ByteLevel sees what it has spelled. */
+/* Add the stage that spells bytes before a stage that follows ByteLevel: it sees
+ * spelled text. */
 static int
 pre_spelled(struct tok_ld *ld)
 {

@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Merges: of a tokenizer.json, and those that a vocabulary by itself says. */
+/* Merges: those of a tokenizer.json, and those that follow from a vocabulary. */
 #include "config.h"
 
 #include "daemon/worker/tokenizer.h"
@@ -12,9 +12,9 @@
 
 #define MRG_BATCH 32u /* looked up at once */
 
-/* ---- of a tokenizer.json ---- */
+/* ---- merges of a tokenizer.json ---- */
 
-/* A merge in the file: a + b bytes in `names`; and in `bytes`, of a vocabulary of bytes. */
+/* A merge in the file: a + b bytes of `names`, and of `bytes` for a model of bytes. */
 struct mrg_line {
     size_t at, a, b;
     size_t bytes;
@@ -25,13 +25,13 @@ struct mrg {
     struct mrg_line line[MRG_BATCH];
     struct bpe_key key[2 * MRG_BATCH]; /* both sides of each */
     struct bpe_merge merge[MRG_BATCH];
-    uint32_t rank; /* of the first */
+    uint32_t rank; /* rank of the first merge */
     unsigned n;
-    uint32_t last; /* what the merge before makes */
+    uint32_t last; /* result of the previous merge */
     struct tok_buf names, bytes;
 };
 
-/* Both spellings of a merge, "a b" and ["a", "b"]. */
+/* Reads a merge in either form, "a b" or ["a", "b"]. */
 static int
 mrg_read(struct mrg *g, struct tok_js *js, struct mrg_line *line)
 {
@@ -66,7 +66,7 @@ mrg_read(struct mrg *g, struct tok_js *js, struct mrg_line *line)
     return 0;
 }
 
-/* The next n merges; those before one that is none are read. */
+/* Reads the next n merges, or those before an invalid one. */
 static int
 mrg_read_all(struct mrg *g, struct tok_js *js, size_t n)
 {
@@ -82,7 +82,7 @@ mrg_read_all(struct mrg *g, struct tok_js *js, size_t n)
     return 0;
 }
 
-/* Both sides of all: their ids. */
+/* Looks up the ids of both sides of all merges read. */
 static int
 mrg_find(struct mrg *g)
 {
@@ -122,7 +122,8 @@ mrg_is(const struct bpe *bpe, uint32_t id, const uint8_t *s, size_t n)
         (flags & (BPE_TOK_VOCAB | BPE_TOK_RAW)) == BPE_TOK_VOCAB;
 }
 
-/* What merge i makes: mostly what the one before made, or the id behind. */
+/* The id that merge i makes: mostly the result of the previous merge, or the id after
+ * it. */
 static int
 mrg_into(struct mrg *g, unsigned i)
 {
@@ -143,7 +144,7 @@ mrg_into(struct mrg *g, unsigned i)
         memcpy(both + left->n, right->s + skip, right->n - skip);
         return bpe_find(bpe, both, n - skip);
     }
-    /* The right side stands behind the left one. */
+    /* the right side directly follows the left one in memory */
     if (mrg_is(bpe, g->last, left->s, n))
         return (int)g->last;
     if (mrg_is(bpe, g->last + 1, left->s, n))
@@ -202,7 +203,7 @@ tok_ld_merges(struct tok_ld *ld, size_t n)
     return rc;
 }
 
-/* ---- of a vocabulary ---- */
+/* ---- merges of a vocabulary ---- */
 
 static int
 mrg_add(struct tok_ld *ld, struct tok_merges *to, struct bpe_merge merge)

@@ -14,7 +14,7 @@
 
 #define NORM_PIECE_BYTES 4096u
 
-/* Starters that join no character before them in any normal form. */
+/* Starters that do not join the character before them in any normal form. */
 static const struct tok_range norm_cuttable[] = {
     { 0x0400, 0x0482 },
     { 0x0621, 0x064a },
@@ -67,14 +67,16 @@ tok_norm_is_inert(const struct tok_norm *norm, const uint8_t *s, size_t n)
     return true;
 }
 
-/* A letter or a digit: in text that is cut before it, what follows begins with it. */
+/* ASCII letters and digits: text may be cut before them, since no form joins them to
+ * the character before. */
 static bool
 norm_is_alnum(uint32_t cp)
 {
     return (cp >= '0' && cp <= '9') || ((cp | 32) >= 'a' && (cp | 32) <= 'z');
 }
 
-/* Whether it works in pieces that begin with letters, digits or such starters. */
+/* Whether the normalizer can work on pieces that begin with such letters, digits or
+ * starters. */
 static bool
 norm_in_pieces(const struct tok_norm_op *op)
 {
@@ -153,7 +155,7 @@ norm_replace_rx(const struct tok_norm_op *op, struct tok_norm_run *run, const ui
         if (!rc)
             break;
         if (b == a && b == done && at != 0) {
-            /* An empty match right behind the last one does not count. */
+            /* an empty match directly after the last match does not count */
             if (at == n)
                 break;
             at += tok_utf8_get(s + at, &cp);
@@ -207,7 +209,7 @@ norm_replace(const struct tok_norm_op *op, struct tok_norm_run *run, const uint8
     return tok_buf_put(out, s + done, n - done);
 }
 
-/* A form, of pieces that the cache holds. */
+/* A normal form, computed in pieces that fit the cache. */
 static int
 norm_form(const struct tok_norm_op *op, struct tok_norm_run *run, const uint8_t *s,
     size_t n, struct tok_buf *out)

@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Normalizers that look at one character at a time. */
+/* Normalizers of single characters. */
 #include "config.h"
 
 #include "daemon/worker/tokenizer_norm.h"
@@ -76,7 +76,7 @@ tok_is_punct(uint32_t cp)
     return tok_in(tok_tab_punct, tok_n_punct, cp);
 }
 
-/* Lower case, with the letters that Unicode 16 and 17 brought. */
+/* Lower case, including the letters added by Unicode 16 and 17. */
 static uint32_t
 norm_lower_one(uint32_t cp)
 {
@@ -104,7 +104,7 @@ norm_lower_one(uint32_t cp)
     return (uint32_t)utf8proc_tolower((utf8proc_int32_t)cp);
 }
 
-/* Whether the normalizer takes the character out. */
+/* Whether the normalizer removes the character. */
 static bool
 norm_drops(enum tok_norm_kind kind, uint32_t cp)
 {
@@ -117,7 +117,7 @@ norm_drops(enum tok_norm_kind kind, uint32_t cp)
     return kind == TOK_NORM_BERT_CLEAN && tok_in(tok_tab_bert_drop, tok_n_bert_drop, cp);
 }
 
-/* What the character becomes, at most 6 bytes at out. */
+/* Writes what the character becomes, at most 6 bytes, to out. Returns the bytes. */
 static size_t
 norm_becomes(enum tok_norm_kind kind, uint32_t cp, uint8_t *out)
 {

@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* The normal forms of Unicode, of the version that the reference has. */
+/* The normal forms of Unicode, in the version of the reference. */
 #include "config.h"
 
 #include "daemon/worker/tokenizer_norm.h"
@@ -16,8 +16,8 @@
 #define NORM_IN(table, cp) tok_in(table, sizeof(table) / sizeof((table)[0]), cp)
 
 /*
- * Combining marks younger than the reference's normalization tables, which
- * it therefore leaves where they stand.
+ * Combining marks that are newer than the reference's normalization tables. The
+ * reference therefore does not reorder them.
  */
 static const struct tok_range norm_unordered[] = {
     { 0x7fd, 0x7fd },
@@ -58,7 +58,7 @@ static const struct tok_range norm_unordered[] = {
     { 0x1e4ec, 0x1e4ef },
 };
 
-/* Characters younger than them that decompose under NFKC and NFKD only. */
+/* Newer than those tables, too: characters that decompose under NFKC and NFKD only. */
 static const struct tok_range norm_uncompat[] = {
     { 0x32ff, 0x32ff },
     { 0xa7f2, 0xa7f4 },
@@ -71,7 +71,8 @@ static const struct tok_range norm_uncompat[] = {
     { 0x1fbf0, 0x1fbf9 },
 };
 
-/* All below U+0300 is in form C: their lead bytes are below 0xcc. */
+/* The least lead byte of a character that may change: all below U+0300 is in form C,
+ * with lead bytes below 0xcc. */
 static uint8_t
 norm_lead(enum tok_norm_kind kind)
 {
@@ -101,8 +102,8 @@ norm_ccc(uint32_t cp)
 }
 
 /*
- * Orders a run of marks by class, keeping equals in order. Runs are short in
- * texts and as long as he likes with an attacker, hence the counting sort.
+ * Orders a run of marks by class, keeping equals in order. Runs are short in ordinary
+ * text, but an attacker can make them long, hence the counting sort.
  */
 static void
 norm_sort_marks(int32_t *cp, int32_t *tmp, size_t n)
@@ -146,7 +147,7 @@ norm_room(struct tok_norm_run *run, size_t n)
     return 0;
 }
 
-/* Decomposes s into run->cp, marks unordered. */
+/* Decomposes s into run->cp, without ordering the marks. */
 static int
 norm_decompose(struct tok_norm_run *run, const uint8_t *s, size_t n, bool compat,
     size_t *ret_n)
@@ -165,7 +166,7 @@ norm_decompose(struct tok_norm_run *run, const uint8_t *s, size_t n, bool compat
         if (compat && !NORM_IN(norm_uncompat, cp))
             opt |= UTF8PROC_COMPAT;
         if (cp == 0x11938) {
-            /* Younger than the reference's tables as well. */
+            /* newer than the reference's tables, too */
             run->cp[k++] = (int32_t)cp;
             continue;
         }
@@ -196,11 +197,11 @@ norm_order(struct tok_norm_run *run, size_t n)
 }
 
 /*
- * Composes in place. The reference takes marks that its tables lack for
- * starters, and does not know that U+11935 U+11930 compose: to compose the
- * parts between such characters one by one amounts to the same. So it does for
- * U+11A7, which composes with nothing and which utf8proc takes for the empty
- * trailing consonant of a syllable and drops.
+ * Composes in place. The reference treats marks that are missing in its tables as
+ * starters, and does not compose U+11935 U+11930. Composing the text between such
+ * characters separately has the same result. The same is done for U+11A7, which
+ * composes with nothing, but which utf8proc would take for an empty trailing consonant
+ * of a syllable and drop.
  */
 static int
 norm_compose(int32_t *cp, size_t n, size_t *ret_n)

@@ -10,7 +10,7 @@
 
 #include "daemon/common/text.h"
 
-#define MAP_GRAPHEME 6u /* shorter ones are looked for as a whole */
+#define MAP_GRAPHEME 6u /* graphemes of fewer bytes are looked up as a whole */
 #define MAP_MAX_TEXT ((size_t)1 << 30)
 
 /* ---- the double array ---- */
@@ -22,8 +22,8 @@ map_offset(uint32_t cell)
 }
 
 /*
- * Goes along the byte c, not 0, from a node; false: there is no such edge. An
- * entry may end there: its text is at *ret_text, or -1.
+ * Follows the edge for byte c, not 0, from a node; false: there is none. If an entry
+ * ends there, *ret_text is the offset of its text, else -1.
  */
 static bool
 map_step(const struct tok_charsmap *m, uint32_t *node, uint8_t c, int64_t *ret_text)
@@ -44,7 +44,8 @@ map_step(const struct tok_charsmap *m, uint32_t *node, uint8_t c, int64_t *ret_t
     return true;
 }
 
-/* The text of the shortest or longest entry that s begins with, and its length. */
+/* The shortest or longest entry that s begins with: returns the offset of its text or
+ * -1; *ret_n: its length. */
 static int64_t
 map_find(const struct tok_charsmap *m, const uint8_t *s, size_t n, bool longest,
     size_t *ret_n)
@@ -64,7 +65,8 @@ map_find(const struct tok_charsmap *m, const uint8_t *s, size_t n, bool longest,
     return found;
 }
 
-/* Whether no entry is c, of ASCII, alone or begins with it and more ASCII. */
+/* Whether c, an ASCII character, is no entry, and no entry is c and one more ASCII
+ * character. */
 static bool
 map_keeps(const struct tok_charsmap *m, uint8_t c)
 {
@@ -137,7 +139,7 @@ map_put(const struct tok_charsmap *m, int64_t text, struct tok_buf *out)
     return tok_buf_put(out, p, strlen((const char *)p));
 }
 
-/* ---- graphemes, as far as those of less than MAP_GRAPHEME bytes go ---- */
+/* ---- graphemes, of which only those of less than MAP_GRAPHEME bytes matter ---- */
 
 static bool
 map_is_control(uint32_t cp)
@@ -160,7 +162,7 @@ map_extends(uint32_t cp)
     return cp >= 0x300 && tok_in(tok_tab_extend, tok_n_extend, cp);
 }
 
-/* Whether two Hangul letters or syllables, one behind the other, join. */
+/* Whether two adjacent Hangul letters or syllables join. */
 static bool
 map_hangul(uint32_t a, uint32_t b)
 {
@@ -174,7 +176,7 @@ map_hangul(uint32_t a, uint32_t b)
     return (lvt || (a >= 0x11a8 && a <= 0x11ff)) && b >= 0x11a8 && b <= 0x11ff;
 }
 
-/* The length of the grapheme that s, n > 0, begins with. */
+/* The length of the grapheme at the beginning of s, n > 0. */
 static size_t
 map_grapheme(const uint8_t *s, size_t n)
 {
@@ -194,7 +196,7 @@ map_grapheme(const uint8_t *s, size_t n)
     return i;
 }
 
-/* One grapheme: by the first entry it begins with, or character by character. */
+/* Maps one grapheme: by the first entry it begins with, or character by character. */
 static int
 map_one(const struct tok_charsmap *m, const uint8_t *s, size_t n, struct tok_buf *out)
 {
@@ -221,7 +223,7 @@ tok_norm_map(const struct tok_charsmap *map, struct tok_norm_run *run, const uin
     int rc = 0;
 
     while (!rc && at < n) {
-        /* ASCII before ASCII is a grapheme, unless it is a CR. */
+        /* ASCII before ASCII is a grapheme, unless it is a CR */
         for (end = at; end + 1 < n && s[end] < 0x80 && s[end + 1] < 0x80 &&
              map->keep[s[end]] && s[end] != '\r';)
             end++;
@@ -240,7 +242,8 @@ tok_norm_map(const struct tok_charsmap *map, struct tok_norm_run *run, const uin
 
 /* ---- SentencePiece's own normalizer ---- */
 
-/* The next piece of text by the longest entry, or one character as it is. */
+/* Replaces the beginning of s by its longest entry, or keeps one character. Returns the
+ * bytes used of s. */
 static size_t
 map_next(const struct tok_charsmap *m, const uint8_t *s, size_t n, const uint8_t **ret,
     size_t *ret_n)
@@ -272,7 +275,7 @@ tok_norm_sentencepiece(const struct tok_norm_op *op, struct tok_norm_run *run,
     if (tok_buf_room(out, n + n / 2 + len))
         return -ENOMEM;
     for (from = out->n; at < n;) {
-        /* What stays as it is: neither space nor the beginning of an entry. */
+        /* bytes that are kept: neither a space nor the beginning of an entry */
         for (i = at; begun && i < n && s[i] < 0x80 && s[i] != ' ' &&
              (!op->map.n_cells || (op->map.keep[s[i]] && (i + 1 == n || s[i + 1] < 0x80)));)
             i++;
@@ -299,7 +302,7 @@ tok_norm_sentencepiece(const struct tok_norm_op *op, struct tok_norm_run *run,
         if (out->n > limit)
             return -E2BIG;
     }
-    /* The prefix is there before anything of the text is taken out. */
+    /* the prefix is added before any of the text is removed */
     if (!begun && n > 0 && !op->one_space && tok_buf_put(out, space, len))
         return -ENOMEM;
     while (op->one_space && out->n - from >= len &&

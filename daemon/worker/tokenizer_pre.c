@@ -12,7 +12,7 @@
 
 #include "daemon/common/text.h"
 
-/* The next character of a stage's class. */
+/* Finds the next character of the stage's class. */
 static int
 pre_find_class(const struct tok_stage *st, struct tok_pre_iter *it, size_t *ret_a,
     size_t *ret_b)
@@ -30,7 +30,8 @@ pre_find_class(const struct tok_stage *st, struct tok_pre_iter *it, size_t *ret_
     return 0;
 }
 
-/* The next match of a stage's pattern, empty ones behind a match left out. */
+/* Finds the next match of the stage's pattern; an empty one right after a match is
+ * skipped. */
 static int
 pre_find(struct tok_pre *pre, const struct tok_stage *st, struct tok_pre_iter *it,
     size_t *ret_a, size_t *ret_b)
@@ -54,7 +55,7 @@ pre_find(struct tok_pre *pre, const struct tok_stage *st, struct tok_pre_iter *i
     return 0;
 }
 
-/* The next element of the piece: 1 and *ret, 0 at its end, -errno. */
+/* The next element of the piece. 1: in *ret; 0: end of the piece; or -errno. */
 static int
 pre_elem(struct tok_pre *pre, const struct tok_stage *st, struct tok_pre_iter *it,
     struct tok_pre_elem *ret)
@@ -94,7 +95,7 @@ pre_elem(struct tok_pre *pre, const struct tok_stage *st, struct tok_pre_iter *i
     return 1;
 }
 
-/* Whether the behavior joins y to x, which comes just before it. */
+/* Whether the behavior joins y to x, which directly precedes it. */
 static bool
 pre_joins(enum tok_behavior behavior, const struct tok_pre_elem *x,
     const struct tok_pre_elem *y)
@@ -106,7 +107,7 @@ pre_joins(enum tok_behavior behavior, const struct tok_pre_elem *x,
     return x->match && !y->match;
 }
 
-/* The next piece that a stage cuts out of its piece; may be empty. */
+/* The next piece that the stage cuts out of its piece; may be empty. */
 static int
 pre_cut(struct tok_pre *pre, const struct tok_stage *st, struct tok_pre_iter *it,
     struct tok_pre_elem *ret)
@@ -134,7 +135,7 @@ pre_cut(struct tok_pre *pre, const struct tok_stage *st, struct tok_pre_iter *it
     return rc < 0 ? rc : 1;
 }
 
-/* The next piece before a mark, each of which begins one. */
+/* The next piece up to a mark; each mark begins a piece. */
 static int
 pre_cut_meta(const struct tok_stage *st, struct tok_pre_iter *it, struct tok_pre_elem *ret)
 {
@@ -176,7 +177,7 @@ pre_piece(struct tok_pre *pre, const struct tok_stage *st, struct tok_pre_iter *
     }
 }
 
-/* ---- stages that rewrite a piece, at out ---- */
+/* ---- stages that rewrite a piece, to out ---- */
 
 static int
 pre_meta(const struct tok_stage *st, const uint8_t *s, size_t n, bool start,

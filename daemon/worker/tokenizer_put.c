@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Entering tokens as a file spells them, and finding them again. */
+/* Adding tokens in the spelling of a file, and finding them by it. */
 #include "config.h"
 
 #include "daemon/worker/tokenizer.h"

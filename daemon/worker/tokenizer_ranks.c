@@ -1,9 +1,9 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Vocabularies whose order is that of their merges: tiktoken's files of ranks
- * and Mistral's tekken.json. Of all neighbours, those merge first whose bytes
- * together are the token of the lowest rank.
+ * Vocabularies whose order is the order of their merges: tiktoken's files of ranks and
+ * Mistral's tekken.json. The adjacent tokens that merge first are those whose joined
+ * bytes are the token of the lowest rank.
  */
 #include "config.h"
 
@@ -19,14 +19,14 @@
     "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 
 /*
- * A file of ranks holds no pattern and no special tokens. The published ones are
- * told by their number of ranks. Special tokens without a name of their own are
+ * A file of ranks holds no pattern and no special tokens. The published files are
+ * recognised by their number of ranks. Special tokens without a name of their own are
  * numbered.
  */
 static const struct rnk_file {
     uint32_t n_ranks, n_special;
     const char *pattern;
-    int bos, eos; /* of the special tokens, -1: none */
+    int bos, eos; /* index into the special tokens, -1: none */
     const char *special[12];
     const char *stem;
     unsigned number;
@@ -58,7 +58,7 @@ rnk_stages(struct tok_ld *ld, const char *pattern, size_t n)
     return 0;
 }
 
-/* The merges of ids first .. first + n - 1, in this order. */
+/* Adds the merges that make ids first .. first + n - 1, in this order. */
 static int
 rnk_merges(struct tok_ld *ld, uint32_t first, uint32_t n)
 {
@@ -84,7 +84,7 @@ rnk_begin(struct tok_ld *ld, uint32_t n_ids, size_t n_special)
     return ld->tok->bpe ? tok_ld_sets(ld, n_special) : tok_ld_no_memory(ld);
 }
 
-/* A token of these bytes, and no other. */
+/* Adds a token with exactly these bytes. */
 static int
 rnk_put(struct tok_ld *ld, uint32_t id, const uint8_t *s, size_t n)
 {
@@ -151,7 +151,7 @@ rnk_line(struct tok_ld *ld, const char *s, size_t n, unsigned line, uint32_t *re
     return 0;
 }
 
-/* Goes over the lines: counts ranks, or enters them. */
+/* Reads all lines: counts the ranks, or adds them. */
 static int
 rnk_lines(struct tok_ld *ld, const char *s, size_t n, bool enter, uint32_t *ret_n)
 {
@@ -294,7 +294,7 @@ rnk_item(struct tok_ld *ld, struct tok_js *js, uint32_t i, uint32_t first)
     return rnk_put(ld, first + i, ld->scratch.p, ld->scratch.n);
 }
 
-/* The file's special tokens, or those that every file has. */
+/* The special tokens of the file, or the known ones if it has no list. */
 static int
 rnk_tekken_specials(struct tok_ld *ld, const json_t *list, const struct rnk_tekken *t)
 {

@@ -17,9 +17,9 @@
 #define RX_MIN_LIMIT 10000000u
 
 /*
- * The reference's tables are those of Unicode 16, the C library's may be
- * older (PCRE2 10.42: Unicode 14). What came since is added to each class,
- * which changes nothing where PCRE2 knows it already.
+ * The reference's tables are those of Unicode 16, while the C library's may be older
+ * (PCRE2 10.42: Unicode 14). The characters added since then are added to each class,
+ * which has no effect if PCRE2 has them.
  */
 static const struct {
     uint32_t lo, hi;
@@ -158,12 +158,12 @@ static const char rx_space[] =
     "\\t-\\r \\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}"
     "\\x{205f}\\x{3000}";
 
-/* Word characters of Oniguruma that are no L, M, Nd, Nl or Pc. */
+/* Oniguruma's word characters that are not L, M, Nd, Nl or Pc. */
 static const char rx_word_more[] =
     "\\x{24b6}-\\x{24e9}\\x{1f130}-\\x{1f149}"
     "\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{1f189}";
 
-/* Superscripts and fractions are such for \w by itself, but not in brackets. */
+/* Superscripts and fractions that \w matches outside of brackets only. */
 static const char rx_word_alone[] = "\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}";
 
 bool
@@ -180,10 +180,10 @@ tok_rx_is_newer_word(uint32_t cp)
 }
 
 /*
- * A translation. For ASCII subjects, which are the most and need no Unicode
- * tables, each pattern is also compiled to match bytes: classes become their
- * ASCII members, and the byte FF, which no subject holds, stands for every
- * other character and for classes without members.
+ * State of a translation. Most subjects are ASCII and need no Unicode tables, so each
+ * pattern is also compiled to match bytes: classes become their ASCII members, and the
+ * byte FF, which no subject holds, stands for every other character and for classes
+ * without members.
  */
 struct rx_tr {
     const char *s;
@@ -220,7 +220,7 @@ rx_peek(const struct rx_tr *t, size_t ahead)
     return t->at + ahead < t->n ? (unsigned char)t->s[t->at + ahead] : -1;
 }
 
-/* The pattern's byte at `at`; of a character as a whole in ASCII patterns. */
+/* Copies the pattern's byte at `at`; in ASCII patterns a whole character becomes FF. */
 static int
 rx_put_byte(struct rx_tr *t)
 {
@@ -246,7 +246,7 @@ rx_put_ascii_property(struct rx_tr *t, const char *name)
     return rc;
 }
 
-/* The members of \p{name} for use inside brackets. */
+/* Writes the members of \p{name} for use inside brackets. */
 static int
 rx_put_property(struct rx_tr *t, const char *name)
 {
@@ -256,7 +256,7 @@ rx_put_property(struct rx_tr *t, const char *name)
 
     if (t->ascii)
         return rx_put_ascii_property(t, name);
-    /* The bitmap of ASCII makes the common case fast. */
+    /* ASCII ranges, which PCRE2 matches by a bitmap, make the common case fast */
     if (!strcmp(name, "L") && (rc = rx_put(t, "a-zA-Z")))
         return rc;
     if (!strcmp(name, "N") && (rc = rx_put(t, "0-9")))
@@ -285,7 +285,7 @@ rx_put_word(struct rx_tr *t)
     return rc || t->ascii ? rc : rx_put(t, rx_word_more);
 }
 
-/* The members of \s, \d or \w. */
+/* Writes the members of \s, \d or \w. */
 static int
 rx_put_class(struct rx_tr *t, int lower)
 {
@@ -296,7 +296,7 @@ rx_put_class(struct rx_tr *t, int lower)
     return rx_put_word(t);
 }
 
-/* Reads "{Name}" or "{^Name}" after \p; at stands on the brace. */
+/* Reads "{Name}" or "{^Name}" after \p; `at` is at the brace. */
 static int
 rx_property_name(struct rx_tr *t, char name[4], bool *negated)
 {
@@ -328,7 +328,7 @@ rx_property_name(struct rx_tr *t, char name[4], bool *negated)
     return 0;
 }
 
-/* \xHH, \x{H...} and \uHHHH; at stands behind the letter. */
+/* Translates \xHH, \x{H...} and \uHHHH; `at` is after the letter. */
 static int
 rx_hex(struct rx_tr *t, int letter)
 {
@@ -361,7 +361,8 @@ rx_hex(struct rx_tr *t, int letter)
     return rx_put(t, item);
 }
 
-/* Escapes that mean the same inside and outside of brackets. 1: not one. */
+/* Translates an escape that means the same inside and outside of brackets. 1: it is
+ * none. */
 static int
 rx_escape_common(struct rx_tr *t, int c)
 {
@@ -419,7 +420,8 @@ rx_escape(struct rx_tr *t)
     return rc == 1 ? rx_err(t, -ENOTSUP, "escape \\%c is not supported", c) : rc;
 }
 
-/* An escape inside brackets; *ret_set: it stands for more than a character. */
+/* Translates an escape inside brackets; *ret_set: it stands for more than one
+ * character. */
 static int
 rx_class_escape(struct rx_tr *t, bool *ret_set)
 {
@@ -436,7 +438,7 @@ rx_class_escape(struct rx_tr *t, bool *ret_set)
         return rx_put_class(t, c);
     }
     if (c == 'S') {
-        /* PCRE2 takes U+180E for white space, the reference does not. */
+        /* PCRE2 takes U+180E for white space, the reference does not */
         t->at++;
         return rx_put(t, t->ascii ? "\\S" : "\\S\\x{180e}");
     }
@@ -517,7 +519,7 @@ rx_group(struct rx_tr *t)
         rx_peek(t, 2) > ' ' ? rx_peek(t, 2) : ' ');
 }
 
-/* "{n}", "{n,}", "{n,m}", or a brace that stands for itself. */
+/* Translates "{n}", "{n,}", "{n,m}", or a literal brace. */
 static int
 rx_brace(struct rx_tr *t)
 {
@@ -640,7 +642,7 @@ tok_rx_compile(struct tok_rx *rx, const char *pattern, size_t n, bool literal, c
     if (rc)
         return rc;
     rx->jit = pcre2_jit_compile(rx->code, PCRE2_JIT_COMPLETE) == 0;
-    /* A pattern that cannot be had for bytes is done without. */
+    /* a pattern that cannot be compiled for bytes is used without that */
     t = (struct rx_tr){ .s = pattern,
         .n = n,
         .ascii = true,
@@ -674,7 +676,7 @@ tok_rx_run_init(struct tok_rx_run *run)
         tok_rx_run_fini(run);
         return -ENOMEM;
     }
-    /* Without a stack of our own PCRE2 takes 32 KiB of the machine's. */
+    /* without a stack of its own, PCRE2 takes 32 KiB of the thread's stack */
     if (run->stack)
         pcre2_jit_stack_assign(run->mc, NULL, run->stack);
     tok_rx_run_limit(run, 0);

@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Patterns of a tokenizer, and the buffer that all of it shares. */
+/* Patterns of a tokenizer, and the byte buffer that all its files use. */
 #ifndef FDD_DAEMON_WORKER_TOKENIZER_RX_H
 #define FDD_DAEMON_WORKER_TOKENIZER_RX_H
 
@@ -12,21 +12,21 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A growable run of bytes. */
+/* A growable buffer of bytes. */
 struct tok_buf {
     uint8_t *p;
     size_t n, cap;
 };
 
-/* Appends; -ENOMEM. p may be NULL with n 0. */
+/* Appends n bytes; 0 or -ENOMEM. p may be NULL if n is 0. */
 int tok_buf_put(struct tok_buf *b, const void *p, size_t n);
 
-/* Makes room for n bytes more; -ENOMEM. */
+/* Makes room for n more bytes; 0 or -ENOMEM. */
 int tok_buf_room(struct tok_buf *b, size_t n);
 
 void tok_buf_fini(struct tok_buf *b);
 
-/* A pattern; jit tells whether it was compiled to machine code. */
+/* A compiled pattern; jit: it was compiled to machine code. */
 struct tok_rx {
     pcre2_code *code;
     pcre2_code *ascii; /* the same for ASCII subjects, faster; may be NULL */
@@ -34,17 +34,17 @@ struct tok_rx {
 };
 
 /*
- * Compiles a pattern written for Oniguruma (literal: a plain string), with
- * its meaning: classes are written out where PCRE2's differ. What would mean
- * something else in PCRE2 is refused. 0, -ENOTSUP, -EINVAL or -ENOMEM with a
- * reason in err.
+ * Compiles a pattern written for Oniguruma (literal: a plain string) with the same
+ * meaning: classes are written out where PCRE2's differ. A pattern that would have
+ * another meaning in PCRE2 is refused. 0, -ENOTSUP, -EINVAL or -ENOMEM with a reason in
+ * err.
  */
 int tok_rx_compile(struct tok_rx *rx, const char *pattern, size_t n, bool literal,
     char *err, size_t err_bytes);
 
 void tok_rx_fini(struct tok_rx *rx);
 
-/* Where one thread matches. */
+/* Matching state of one thread. */
 struct tok_rx_run {
     pcre2_match_data *md;
     pcre2_match_context *mc;
@@ -55,17 +55,17 @@ int tok_rx_run_init(struct tok_rx_run *run);
 
 void tok_rx_run_fini(struct tok_rx_run *run);
 
-/* Bounds the work of one match in a text of n bytes. */
+/* Limits the work of one match in a text of n bytes. */
 void tok_rx_run_limit(struct tok_rx_run *run, size_t n);
 
 /*
- * Looks in s[0 .. n), valid UTF-8 and said to be ASCII or not, from offset at.
- * 1: found at *ret_a .. *ret_b; 0: not found; -E2BIG, -ENOMEM.
+ * Searches s[0 .. n), valid UTF-8 (ascii: only ASCII), from offset at. 1: found at
+ * *ret_a .. *ret_b; 0: not found; -E2BIG, -ENOMEM.
  */
 int tok_rx_find(const struct tok_rx *rx, struct tok_rx_run *run, const uint8_t *s,
     size_t n, bool ascii, size_t at, size_t *ret_a, size_t *ret_b);
 
-/* Whether cp is a word character of those that came after Unicode 14. */
+/* Whether cp is a word character added after Unicode 14. */
 bool tok_rx_is_newer_word(uint32_t cp);
 
 #endif

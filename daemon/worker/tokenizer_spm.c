@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * SentencePiece's tokenizer.model: a protocol buffer of pieces with scores, of
- * how they were trained and of the normalizer.
+ * SentencePiece's tokenizer.model: a protocol buffer of pieces with scores, the options
+ * of the trainer and the normalizer.
  */
 #include "config.h"
 
@@ -25,7 +25,7 @@ enum spm_type {
 };
 enum spm_model { SPM_UNIGRAM = 1, SPM_BPE };
 
-/* A field: its bytes, or its number. */
+/* A field: its bytes, or its value. */
 struct spm_field {
     uint32_t number, wire;
     const uint8_t *s;
@@ -47,7 +47,7 @@ struct spm {
     size_t n, cap;
     uint64_t model;
     int64_t bos, eos;
-    int64_t unk; /* of the pieces, -1: none */
+    int64_t unk; /* id of the unknown piece, -1: none */
     bool byte_fallback, suffix;
     struct tok_norm_op *norm;
 };
@@ -74,7 +74,7 @@ spm_varint(struct spm_in *in, uint64_t *ret)
     return false;
 }
 
-/* 1: a field; 0: the end; -EINVAL: no field. */
+/* Reads the next field. 1: in *f; 0: end of the message; -EINVAL: invalid. */
 static int
 spm_next(struct spm_in *in, struct spm_field *f)
 {
@@ -253,10 +253,11 @@ spm_read(struct spm *m, const uint8_t *s, size_t n)
     return 0;
 }
 
-/* ---- the tokenizer that it says ---- */
+/* ---- building the tokenizer ---- */
 
-/* A user defined piece is looked for in normalized text, while SentencePiece keeps it from
- * being normalized. Behind a letter, since a text loses the space that it begins with. */
+/* A user defined piece is searched in normalized text here, while SentencePiece
+ * excludes it from normalization: so the normalizer must not change it. It is tested
+ * after a letter, since a text loses leading spaces. */
 static int
 spm_check_user(struct spm *m, const struct spm_piece *e)
 {
@@ -317,7 +318,7 @@ spm_better(const void *pa, const void *pb)
     return a->id < b->id ? -1 : 1;
 }
 
-/* Those pieces merge first that have the higher score. Reorders m->e. */
+/* Adds the merges; pieces of higher score merge first. Reorders m->e. */
 static int
 spm_merges(struct spm *m)
 {
@@ -355,8 +356,8 @@ spm_unigram(struct spm *m)
     return 0;
 }
 
-/* Spaces for marks, bytes for "<0xXX>", and no space first where one was put there, or would
- * have been taken. */
+/* Marks become spaces and "<0xXX>" bytes; a leading space is removed if the normalizer
+ * adds one or removes leading spaces. */
 static int
 spm_decoder(struct spm *m)
 {

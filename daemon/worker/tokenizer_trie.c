@@ -10,16 +10,17 @@
 #include <string.h>
 
 #define TRI_BYTES 256u
-#define TRI_FREE  UINT32_MAX /* as `from` */
-#define TRI_TRIES 24u        /* free cells tried for a node of several bytes */
-#define TRI_FEW   16u        /* entries sorted by insertion */
+#define TRI_FREE  UINT32_MAX /* value of `from` in a free cell */
+#define TRI_TRIES 24u        /* free cells tried for a node with several bytes */
+#define TRI_FEW   16u        /* most entries that are sorted by insertion */
 
 /* Entries e[lo .. hi) share the first `depth` bytes, which lead to the node. */
 struct tri_work {
     uint32_t node, lo, hi, depth;
 };
 
-/* Free cells are a ring through cell 0: base is the next, value the one before. */
+/* Free cells form a ring through cell 0: base is the next cell, value the previous
+ * one. */
 struct tri_builder {
     struct tri t;
     uint32_t end; /* cells from here on are free */
@@ -48,7 +49,7 @@ tri_take(struct tri *t, uint32_t i, uint32_t from)
     t->cell[i] = (struct tri_cell){ 0, from, -1 };
 }
 
-/* Twice the cells. */
+/* Doubles the number of cells. */
 static int
 tri_grow(struct tri *t)
 {
@@ -76,7 +77,8 @@ tri_init(struct tri *t, size_t n)
     t->cell = malloc(t->n * sizeof(*t->cell));
     if (!t->cell)
         return -ENOMEM;
-    /* A free cell less a byte is a base: the first ones are no one's. */
+    /* a base is a free cell minus a byte: the first cells stay unused, so that it is
+     * not negative */
     for (i = 0; i < TRI_BYTES; i++)
         t->cell[i] = (struct tri_cell){ 0, 0, -1 };
     t->cell[0].value = 0;
@@ -85,7 +87,7 @@ tri_init(struct tri *t, size_t n)
     return 0;
 }
 
-/* Whether the cells of these n bytes, sorted, are free from this base on. */
+/* Whether the cells of these n sorted bytes are free with this base. */
 static bool
 tri_fits(const struct tri *t, uint32_t base, const uint8_t *byte, unsigned n)
 {
@@ -99,7 +101,7 @@ tri_fits(const struct tri *t, uint32_t base, const uint8_t *byte, unsigned n)
     return true;
 }
 
-/* Gives a node these n bytes, sorted, n > 0. */
+/* Gives a node children for these n sorted bytes, n > 0. */
 static int
 tri_place(struct tri_builder *b, uint32_t node, const uint8_t *byte, unsigned n)
 {
@@ -125,7 +127,7 @@ tri_place(struct tri_builder *b, uint32_t node, const uint8_t *byte, unsigned n)
     return 0;
 }
 
-/* Behind a node the rest of one entry. */
+/* Adds the rest of a single entry below a node. */
 static int
 tri_tail(struct tri_builder *b, uint32_t node, const struct tri_entry *e, uint32_t depth)
 {
@@ -140,7 +142,7 @@ tri_tail(struct tri_builder *b, uint32_t node, const struct tri_entry *e, uint32
     return 0;
 }
 
-/* Sorts entries, longer than depth, by the byte there; equal ones stay in order. */
+/* Sorts entries, longer than depth, by the byte at depth; stable. */
 static void
 tri_sort(struct tri_builder *b, uint32_t lo, uint32_t hi, uint32_t depth)
 {
@@ -182,7 +184,7 @@ tri_push(struct tri_builder *b, struct tri_work w)
     return 0;
 }
 
-/* Takes out entries that end at the node; the last of them gives its value. */
+/* Removes entries that end at the node; the last of them gives its value. */
 static uint32_t
 tri_ends(struct tri_builder *b, struct tri_work w)
 {
@@ -224,7 +226,7 @@ tri_node(struct tri_builder *b, struct tri_work w)
     return rc;
 }
 
-/* Ends the ring of free cells and gives back what is behind the last base. */
+/* Clears the free cells, and frees those that no base can reach. */
 static int
 tri_seal(struct tri_builder *b)
 {

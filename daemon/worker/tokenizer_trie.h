@@ -1,18 +1,19 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Entries by their bytes, for walking down along a text: a double array. */
+/* A trie of byte strings, to be followed along a text: a double array. */
 #ifndef FDD_DAEMON_WORKER_TOKENIZER_TRIE_H
 #define FDD_DAEMON_WORKER_TOKENIZER_TRIE_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-#define TRI_ROOT 1u /* 0: nowhere */
+#define TRI_ROOT 1u /* node 0 is nowhere */
 
-/* A node. What a byte leads to is the cell base + byte, if that came from here. */
+/* A node. Its child for a byte is the cell base + byte, if the `from` of that cell is
+ * this node. */
 struct tri_cell {
     uint32_t base, from;
-    int32_t value; /* of the entry that ends here, -1: none */
+    int32_t value; /* of the entry that ends here, or -1 */
 };
 
 struct tri {
@@ -27,14 +28,14 @@ struct tri_entry {
 };
 
 /*
- * Builds a trie, to be given to tri_fini(). Of equal entries the last counts,
- * empty ones do not. Reorders e. -ENOMEM, with t empty.
+ * Builds a trie; free it with tri_fini(). Of equal entries the last counts; empty
+ * entries are ignored. Reorders e. 0 or -ENOMEM, with t empty.
  */
 int tri_build(struct tri *t, struct tri_entry *e, size_t n);
 
 void tri_fini(struct tri *t);
 
-/* Along a byte from a node, not 0: the node it leads to, or 0. */
+/* The child of a node (not 0) for a byte, or 0 if there is none. */
 static inline uint32_t
 tri_step(const struct tri *t, uint32_t node, uint8_t byte)
 {
@@ -43,7 +44,7 @@ tri_step(const struct tri *t, uint32_t node, uint8_t byte)
     return t->cell[to].from == node ? to : 0;
 }
 
-/* The value of the entry that ends at a node; -1: none does. */
+/* The value of the entry that ends at a node, or -1. */
 static inline int32_t
 tri_value(const struct tri *t, uint32_t node)
 {

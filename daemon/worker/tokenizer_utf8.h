@@ -31,7 +31,7 @@ tok_utf8_get(const uint8_t *s, uint32_t *ret_cp)
     return 4;
 }
 
-/* Where the character that ends at end, > 0, begins. */
+/* The start of the character that ends at end, > 0. */
 static inline size_t
 tok_utf8_back(const uint8_t *s, size_t end)
 {

@@ -10,7 +10,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-/* An entry of the vocabulary, in the file's text. */
+/* An entry of the vocabulary, as text of the file. */
 struct voc_entry {
     struct tok_js_text name;
     double score; /* UNIGRAM */
@@ -23,7 +23,7 @@ struct voc {
     size_t n, cap;
 };
 
-/* A string of the file without its escapes, valid until the next call. */
+/* A string of the file with escapes decoded, valid until the next call. */
 static const uint8_t *
 voc_plain(struct tok_ld *ld, const struct tok_js_text *t, size_t *ret_n)
 {
@@ -121,7 +121,7 @@ voc_read_array(struct voc *voc, struct tok_js *js)
     return 0;
 }
 
-/* The highest id + 1 over vocabulary and added tokens, all in range. */
+/* The highest id + 1 of vocabulary and added tokens, all checked for range. */
 static int
 voc_count(const struct voc *voc, uint32_t *ret)
 {
@@ -181,7 +181,7 @@ voc_enter(const struct voc *voc, unsigned flags)
 
 /* ---- the models ---- */
 
-/* A boolean that may be null. */
+/* Reads a boolean that may be null. */
 static int
 voc_flag(struct tok_ld *ld, const char *name, bool *ret)
 {
@@ -229,7 +229,7 @@ voc_opts(struct tok_ld *ld)
     return rc;
 }
 
-/* The id of the unknown token by its name. */
+/* Looks up the id of the unknown token by its name. */
 static int
 voc_unk(struct tok_ld *ld, bool required, int64_t *ret)
 {
@@ -306,7 +306,8 @@ voc_unigram(struct tok_ld *ld, struct voc *voc)
     return rc ? tok_ld_err(ld, rc, "model: %s", strerror(-rc)) : 0;
 }
 
-/* The trie of all entries, and the node behind the prefix of continuing pieces. */
+/* Builds the trie of all entries, and finds the node after the prefix of continuing
+ * pieces. */
 static int
 voc_index(struct tok_ld *ld, const struct voc *voc, const char *prefix, size_t n_prefix)
 {

@@ -11,8 +11,8 @@ struct tok_words {
     const struct tok *tok;
     struct bpe_work *bpe;
     struct uni_work *uni;
-    struct tok_buf bytes; /* a pretoken that was spelled */
-    struct tok_buf ids;   /* of WordPiece */
+    struct tok_buf bytes; /* bytes of a pretoken that was spelled */
+    struct tok_buf ids;   /* ids of WordPiece */
     size_t n_ids;
 };
 
@@ -58,7 +58,7 @@ tok_words_trim(struct tok_words *w)
     w->n_ids = 0;
 }
 
-/* From the printable alphabet back to bytes. */
+/* Converts the printable alphabet back to bytes. */
 static int
 words_unspell(struct tok_words *w, const uint8_t *s, size_t n)
 {

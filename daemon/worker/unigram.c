@@ -13,7 +13,7 @@
 #include <string.h>
 
 #define UNI_UNK_PENALTY 10.0
-#define UNI_KEEP        65536u /* a larger scratch is given back by trim */
+#define UNI_KEEP        65536u /* a larger scratch is freed by uni_work_trim() */
 
 struct uni {
     struct tri trie;
@@ -26,11 +26,11 @@ struct uni {
     bool byte_fallback, single;
 };
 
-/* The best way to write the pretoken up to a place. */
+/* The best way to divide the pretoken up to this position. */
 struct uni_node {
     double score;
     uint32_t id;
-    uint32_t from; /* UNI_NONE: no way yet */
+    uint32_t from; /* position before its last token; UNI_NONE: no way yet */
 };
 
 #define UNI_NONE UINT32_MAX
@@ -45,7 +45,7 @@ struct uni_work {
     const uint32_t *res;
     size_t n_res;
     bool done;
-    struct wca_word *place; /* where to remember the pretoken, NULL: nowhere */
+    struct wca_word *place; /* where to cache the pretoken, NULL: nowhere */
     struct wca cache;
 };
 
@@ -87,7 +87,7 @@ uni_add(struct uni *uni, uint32_t id, double score)
     return 0;
 }
 
-/* The trie of all entries. */
+/* Builds the trie of all entries. */
 static int
 uni_index(struct uni *uni)
 {
@@ -218,7 +218,7 @@ uni_offer(struct uni_work *w, size_t to, double score, uint32_t id)
         *node = (struct uni_node){ score, id, (uint32_t)w->at };
 }
 
-/* Offers every token that the text at w->at begins with. */
+/* Offers every token that matches at w->at. */
 static void
 uni_char(struct uni_work *w)
 {
@@ -242,7 +242,7 @@ uni_char(struct uni_work *w)
     w->at = first;
 }
 
-/* A run of unknown characters pretoken[a .. b), its ids before ids[*k], backwards. */
+/* Writes the ids of the unknown characters pretoken[a .. b) before ids[*k], backwards. */
 static void
 uni_unknown(struct uni_work *w, size_t a, size_t b, size_t *k)
 {
@@ -261,7 +261,7 @@ uni_unknown(struct uni_work *w, size_t a, size_t b, size_t *k)
     w->ids[--*k] = id < 0 ? uni->unk_id : (uint32_t)id;
 }
 
-/* Walks the best way back, writing ids from the end of w->ids. */
+/* Follows the best way back, writing ids from the end of w->ids. */
 static void
 uni_finish(struct uni_work *w)
 {

@@ -44,7 +44,7 @@ size_t wts_src_bytes(const struct wts_piece *pc, uint64_t n);
 /* Staging bytes for a row, which cannot be split: its raw bytes and, for repeated
  * scales, the rows made of them. 0: a chunk may begin with any element. */
 size_t wts_row_bytes(const struct wts_piece *pc);
-/* Elements of the piece for `bytes` of staging, at least a row. */
+/* Elements of the piece that fit into `bytes` of staging, at least a row. */
 uint64_t wts_chunk_elts(const struct wts_piece *pc, size_t bytes);
 /* Weight i with its data in an arena. */
 struct fdk_weight wts_weight_in(const struct wts_plan *wp, int32_t i, void *arena);
