@@ -43,7 +43,7 @@
 #include "daemon/common/log_queue.h"
 #include "daemon/common/param.h"
 
-#define LOG_LINE_BYTES LGQ_LINE_BYTES /* PIPE_BUF: a write of it to a pipe is atomic */
+#define LOG_LINE_BYTES LGQ_LINE_BYTES /* PIPE_BUF: a line is one atomic write to a pipe */
 
 enum log_lv { LOG_LV_ERROR, LOG_LV_WARN, LOG_LV_INFO, LOG_LV_DEBUG, LOG_LV_TRACE };
 
@@ -121,7 +121,7 @@ const char *log_level_name(void);
  * and one line in err names the bad word and the known ones. */
 int log_set_levels(const char *list, char *err, size_t err_bytes);
 int log_check_levels(const char *list, char *err, size_t err_bytes);
-/* What the list would be after these changes to the levels in force. */
+/* Write the list of levels in force as it would be after the changes in list. */
 int log_merge_levels(const char *list, char *ret, size_t ret_bytes, char *err,
     size_t err_bytes);
 /* Level in force of a topic. */

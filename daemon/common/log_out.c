@@ -33,8 +33,9 @@ static struct {
     uint32_t running, stop, done;
     uint32_t busy, dying; /* busy: the writer is writing lines; dying: a panic takes
                              over */
-    uint32_t shut;        /* the reader did not take the rest: write nothing more */
-    uint32_t mute;        /* the same, set by a panic */
+    uint32_t shut;        /* log_fini() gave up on a slow reader: nothing more is
+                             written */
+    uint32_t mute;        /* a panic gave up on it: nothing more is written */
 } out;
 static uint64_t *out_counter;
 

@@ -133,7 +133,7 @@ load_dirs(struct load *ld, const struct par_src *src)
     free(ps.p);
 }
 
-/* ---- all of it -------------------------------------------------------------------- */
+/* ---- all sources ------------------------------------------------------------------ */
 
 static void
 load_sets(struct load *ld, const struct par_src *src)

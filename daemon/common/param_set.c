@@ -77,7 +77,7 @@ set_field(struct par_set *ps, const struct par_ref *ref, const char *name,
 }
 
 /* A row may be set by its own name and by a note in the same place. Does the new value
- * differ from the one that the other of them has set there? */
+ * differ from the value that was set there the other way? */
 static int
 contradicts(const struct par_set *ps, const struct par_def *d, const void *old, int note)
 {

@@ -207,7 +207,7 @@ prm_hist(struct prm *p, const char *prefix, const char *name, enum cnt_hist_idx 
     }
 }
 
-/* ---- names of others --------------------------------------------------------------- */
+/* ---- names of other servers ------------------------------------------------------ */
 
 #define VLN_BOUNDS(bounds, ...) static const double vln_##bounds[] = { __VA_ARGS__ };
 #include "daemon/tbl/vllm_names.h"
@@ -290,7 +290,7 @@ prm_shared_names(struct prm *p, unsigned names)
     }
 }
 
-/* ---- names of ours ----------------------------------------------------------------- */
+/* ---- our own names --------------------------------------------------------------- */
 
 static const char *
 prm_shared(const struct cnt_row *row)

@@ -12,7 +12,7 @@
 
 #define TXT_WORD 63
 
-/* Length of a character whose first byte is c, c not being ASCII; 0: none begins so. */
+/* Length of a character that begins with c, which is not ASCII; 0: c begins none. */
 static inline size_t
 txt_lead(unsigned c)
 {

@@ -116,7 +116,7 @@ void trc_destroy(struct trc_seg *seg, int fd);
 
 /* ---- worker: the engine thread -------------------------------------------------------- */
 
-/* seg NULL: no trace; the functions below then do nothing, nor with t NULL. */
+/* seg NULL: no trace. Then, and if t is NULL, the functions below do nothing. */
 struct trc {
     struct trc_seg *seg;
     uint64_t base;  /* steps in the ring before this worker's first */

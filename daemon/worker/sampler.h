@@ -12,10 +12,10 @@
 /* Write the row state of a sequence that has just got its slot: all that the device
  * needs to continue from the tokens known now, whether it is new or was preempted. */
 void smp_row(const struct seq *s, struct fdk_row *ret);
-/* Write the sequence's penalty counts at the same moment: row[vocab] as in
+/* Write the sequence's penalty counts over the same tokens: row[vocab] as in
  * fdk_sample_args. */
 void smp_counts(const struct seq *s, int32_t vocab, uint16_t *row);
-/* Write the sequence's entry of the pool of rules at the same moment; returns its
+/* Write the sequence's entry of the pool of rules for the same tokens; returns its
  * 32-bit words. */
 int32_t smp_rules(const struct seq *s, int32_t *entry);
 /* Does the request need penalty counts? Only a request with rules may do without. */

@@ -25,7 +25,7 @@ struct sch_fit { /* how a waiting sequence would start */
     int32_t common;          /* tokens shared with donor; attach is their full blocks */
 };
 
-/* ---- what the pool and the prefix cache have ------------------------------------- */
+/* ---- looking up blocks ----------------------------------------------------------- */
 
 static int32_t
 sch_blocks_known(const struct sch *sch, const struct seq *s)

@@ -58,7 +58,7 @@ sch_claim_block(struct sch_pick *p, struct seq *s)
     ASSERT_Z(sch_grow(sch, s, s->cached_len + 1));
 }
 
-/* Claim the block that s needs now, and of those it is owed as many as there are. */
+/* Claim the block that s needs now, and as many of its owed blocks as there are. */
 static void
 sch_claim(struct sch_pick *p, struct seq *s)
 {

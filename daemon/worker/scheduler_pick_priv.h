@@ -47,7 +47,7 @@ struct sch_pick {
                                   leaves */
     int timed;                 /* 1: the target limits prefill, since more of it would
                                   delay a decode */
-    int cut;                   /* 1: prefill was cut by it */
+    int cut;                   /* 1: the target cut prefill short */
     int tiled;                 /* 1: the step was cut to the end of a tile (SCH_TILE) */
     int starved;               /* 1: prefill-starved for too many steps: some must be
                                   computed */
@@ -65,7 +65,7 @@ struct sch_pick {
 /* The result of trying to admit a waiting sequence. */
 enum sch_verdict {
     SCH_GOES,
-    SCH_STOP,  /* nothing is left, for others neither */
+    SCH_STOP,  /* the step is full: no other is admitted either */
     SCH_LATER, /* its prefix is being computed */
     SCH_LIMIT, /* a limit: unfinished prompts, penalties, scores */
     SCH_SHORT  /* not enough blocks, or not enough tokens for its one step */
@@ -97,8 +97,8 @@ void sch_give(struct sch_pick *p, struct sch_row *row, int32_t q);
 void sch_count_partial(struct sch_pick *p, const struct seq *s);
 /* After the decodes: set the tokens and the time that prompts may have. */
 void sch_begin_prompts(struct sch_pick *p);
-/* Set the target for the step's time with these n candidates, and the half of it for
- * long prompts. */
+/* Set the target for the step's time from these n candidates, and the half of it that
+ * long prompts may fill. */
 void sch_share_time(struct sch_pick *p, int32_t n);
 
 /* ---- preemption for a better priority: scheduler_urgent.c ------------------------- */
@@ -129,7 +129,7 @@ enum sch_verdict sch_admit(struct sch_pick *p, struct seq *s);
  * with a priority better than a running one's. */
 void sch_want_rows(struct sch_pick *p);
 
-/* ---- who has the next turn: scheduler_order.c -------------------------------------- */
+/* ---- order of candidates: scheduler_order.c -------------------------------------- */
 
 /* Write the candidates to sch->cand: running prompts in order of admission, then some
  * waiting ones in theirs, reordered by who may bypass. Returns their number. */

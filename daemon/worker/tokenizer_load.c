@@ -136,7 +136,7 @@ ld_syntax(struct tok_ld *ld, const struct tok_js *js)
     return tok_ld_err(ld, -EINVAL, "line %zu column %zu: %s", line, column, js->why);
 }
 
-/* A member to be located, or whose members are. */
+/* A member to be located, or whose own members are. */
 struct ld_want {
     const char *name;
     struct tok_value *value;

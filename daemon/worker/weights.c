@@ -242,7 +242,7 @@ open_files(struct wts_plan *wp, const char *dir, char *err, size_t err_bytes)
     return rc;
 }
 
-/* ---- what the program asks for ---- */
+/* ---- tensors of the program ---- */
 
 static int
 check_tensor(const struct wts_plan *wp, const struct wts_tensor *t, int32_t rows,

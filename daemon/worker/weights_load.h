@@ -51,8 +51,8 @@ struct fdk_weight wts_weight_in(const struct wts_plan *wp, int32_t i, void *aren
 /* Is the piece read to its place unchanged? Then a chunk may begin with any element,
  * and every rank has all of it. */
 int wts_is_plain(const struct wts_piece *pc);
-/* Write each row of scales, as fp32, to all the rows that it holds for; and the bytes
- * of these rows. */
+/* wts_repeat() writes each row of scales, as fp32, to all the rows that it holds for;
+ * wts_repeat_bytes() gives the bytes of those rows. */
 void wts_repeat(const struct wts_chunk *c, void *dst, const void *src);
 size_t wts_repeat_bytes(const struct wts_chunk *c);
 
@@ -146,23 +146,24 @@ struct wts_loading {
 
 /* ---- weights_reader.c ---- */
 
-/* Chunks are given out in order, and those given out before a failed one still
- * end: what remains is the first failure of all. */
+/* Record the failure of the chunk at `at`. Chunks are given out in order, and those
+ * given out before a failed one are still completed, so that the first failure of all
+ * is reported. */
 void wts_load_fail(struct wts_loading *l, uint64_t at, int rc, const char *err);
-/* 0: there is none, or loading ends. */
+/* Take the next chunk. Returns 0 if there is none, or if loading ends, else 1. */
 int wts_next_chunk(struct wts_loading *l, struct wts_chunk *ret);
-/* filled: bytes of the arenas. */
+/* Count a finished chunk. filled: the bytes that it filled in the arenas. */
 void wts_chunk_done(struct wts_loading *l, size_t filled);
-/* The message that a device failed; returns rc. */
+/* Write the message that a device failed; returns rc. */
 int wts_device_error(int rc, char *err, size_t err_bytes);
-/* A dest's rows stand at x, where the device reads them. */
+/* Pack the rows of d, which are at x in memory that the device reads. */
 int wts_pack_dest(const struct wts_loading *l, fdk_stream_t st, const struct wts_chunk *c,
     const struct wts_dest *d, const void *x);
 void wts_ring_open(struct wts_reader *r);
 void wts_ring_close(struct wts_reader *r);
-/* Until nothing is left to read. */
+/* Read chunks until none is left. */
 void wts_reader_run(struct wts_reader *r);
-/* The same as a thread; arg: the reader. */
+/* wts_reader_run() as a thread; arg: the reader. */
 void *wts_reader_main(void *arg);
 
 #endif
