@@ -76,7 +76,7 @@ cnt_count(void)
     return sizeof(cnt_rows) / sizeof(cnt_rows[0]);
 }
 
-/* Does the sum over groups make no sense, so that the maximum is taken? */
+/* Is the maximum over groups taken, since a sum makes no sense? */
 static int
 cnt_is_alike(size_t offset)
 {

@@ -18,7 +18,7 @@
 #define OUT_DRAIN_NS  (1 * CLK_S) /* log_fini() waits this long for a slow reader */
 #define OUT_CANCEL_NS (200 * CLK_MS)
 #define OUT_SIGNAL    SIGRTMAX     /* interrupts a write() that hangs */
-#define OUT_NAP_NS    (1 * CLK_MS) /* gathers lines: logging then wakes no thread */
+#define OUT_NAP_NS    (1 * CLK_MS) /* lines gather: logging wakes no thread */
 #define OUT_IDLE_NS   (1 * CLK_S)
 #define OUT_FULL_MS \
     100                            /* wait for room on a descriptor that another process

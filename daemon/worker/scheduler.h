@@ -182,8 +182,8 @@ struct sch_mark {
 };
 #define SCH_MAX_MARK 64 /* priorities with a mark; the others are searched */
 
-/* A waiting sequence for which the pool was short. It is not looked up again before
- * that number of blocks came back, or more of its prefix is cached. */
+/* A waiting sequence for which the pool was short. It is not looked up again before the
+ * lacking number of blocks came back, or more of its prefix is cached. */
 struct sch_short {
     uint64_t order; /* of its request; order to n_preempted identify the sequence's
                        state */
@@ -214,8 +214,8 @@ struct sch_want {
 struct sch_cand { /* a prompt that is a candidate for tokens of the step */
     struct seq *s;
     uint64_t work;   /* predicted time of the rest of its prompt */
-    uint64_t whole;  /* with the tokens computed so far, without those found in the
-                        prefix cache */
+    uint64_t whole;  /* of the whole prompt, without the tokens found in the prefix
+                        cache */
     int32_t pos;     /* place in the order of admission, then of arrival */
     int32_t served;  /* rows that its user holds */
     uint64_t spent;  /* prompt tokens that its user was given lately */

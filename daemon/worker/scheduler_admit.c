@@ -325,7 +325,7 @@ sch_owe_rest(const struct sch_pick *p, struct seq *s, struct sch_fit *f, int idl
 }
 
 /* Fill the table with the full places of f->donor's, or from the prefix cache. Returns
- * the places. */
+ * the number of places. */
 static int32_t
 sch_begin_table(struct sch *sch, const struct seq *s, const struct sch_fit *f)
 {

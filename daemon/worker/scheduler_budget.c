@@ -256,7 +256,7 @@ sch_count_partial(struct sch_pick *p, const struct seq *s)
 
 /* ---- time ------------------------------------------------------------------------ */
 
-/* Prompt tokens that a step gets whatever they take, with an automatic target. */
+/* Prompt tokens that a step gets however long they take, with an automatic target. */
 static int32_t
 sch_efficient(const struct sch *sch)
 {

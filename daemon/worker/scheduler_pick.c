@@ -241,7 +241,7 @@ sch_round(struct sch_pick *p)
         n_gone++;
         last = c->pos > last ? c->pos : last;
     }
-    /* each at most once, if a later candidate was admitted */
+    /* bypassed, counted once for all later candidates that were admitted */
     for (int32_t i = 0; i < n; i++)
         if (sch->cand[i].skipped && sch->cand[i].pos < last)
             sch->cand[i].s->n_passed++;

@@ -13,7 +13,7 @@
 
 /* While a sequence that was bypassed this often waits, no other takes blocks. */
 #define SCH_MAX_PASSED 16
-/* Unfinished prompts in which a waiting one looks for its blocks. */
+/* Most unfinished prompts whose next blocks a waiting one is compared with. */
 #define SCH_MAX_DUPLICATE 16
 
 struct sch_pick {
@@ -22,7 +22,7 @@ struct sch_pick {
     uint64_t now_ns;
     int32_t tokens, scores;    /* still available in the step */
     int32_t long_left;         /* tokens left for long prompts in the first round */
-    uint64_t long_ns;          /* predicted time of the step that they may fill */
+    uint64_t long_ns;          /* predicted time up to which they may fill the step */
     int first;                 /* 1: first iteration over the candidates: long prompts
                                   get half of the step */
     int32_t n_partial, n_long; /* unfinished prompts after their tokens so far */

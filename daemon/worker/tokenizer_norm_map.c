@@ -65,7 +65,7 @@ map_find(const struct tok_charsmap *m, const uint8_t *s, size_t n, bool longest,
     return found;
 }
 
-/* Whether c, an ASCII character, is no entry, and no entry is c and one more ASCII
+/* Whether no entry is just the ASCII character c, or begins with c and another ASCII
  * character. */
 static bool
 map_keeps(const struct tok_charsmap *m, uint8_t c)

@@ -55,7 +55,7 @@ wts_n_kv_scale(const struct wts_plan *wp)
     return wp->n_kv_scale;
 }
 
-/* Find the tensor for a layer's keys or values; NULL if there is none. */
+/* Find the tensor for a layer's keys or values. -EINVAL: there is none, or two. */
 static int
 find_scale(const struct wts_plan *wp, int32_t layer, int value,
     const struct wts_tensor **ret, char *err, size_t err_bytes)
