@@ -12,7 +12,7 @@
 
 #define MEM_LIMIT (256u << 20)
 
-/* ---- what goes out --------------------------------------------------------------- */
+/* ---- output ---------------------------------------------------------------------- */
 
 void
 ans_keep(struct fdchat_answer *a, struct ans_buf *b, const char *p, size_t n)
@@ -215,7 +215,7 @@ ans_lit_set(const struct fdchat_answer *a, struct ans_lit *l, const char *p, siz
     }
 }
 
-/* 2: hold is the marker; 1: it begins it. */
+/* Returns 2 if hold is the marker, 1 if it is the marker's beginning, else 0. */
 static int
 held_is(const struct fdchat_answer *a, const struct ans_lit *l)
 {
@@ -244,7 +244,7 @@ ans_match(struct fdchat_answer *a, char c, uint8_t special,
     }
     if (maybe)
         return -1;
-    /* the first is none; the others are seen once more */
+    /* the first byte begins no marker; the others are read again */
     *ret_c = a->hold[0];
     ans_again(a, a->hold + 1, a->hold_special + 1, a->n_hold - 1);
     a->n_hold = 0;
@@ -329,7 +329,7 @@ mark_found(struct fdchat_answer *a, const struct ans_mark *m)
     }
 }
 
-/* A form that has no marker, at an answer's start or behind a call of its kind. */
+/* Does a form without a marker begin here: at an answer's start, or after such a call? */
 static int
 bare_begins(struct fdchat_answer *a, char c, uint8_t special)
 {
@@ -389,7 +389,7 @@ one_byte(struct fdchat_answer *a, char c, uint8_t special)
         ans_form_byte(a, c, special);
 }
 
-/* Text that no marker can begin in, at once: bytes of it. */
+/* Emit the text up to a byte that may begin a marker. Returns its bytes. */
 static size_t
 plain_run(struct fdchat_answer *a, const char *p, size_t n)
 {
@@ -455,7 +455,7 @@ fdchat_answer_end(fdchat_answer_t *a)
         return a->rc;
     if (a->next_event == a->n_event)
         a->next_event = a->n_event = a->out.n = 0;
-    /* each turn of it makes what is held shorter, and nothing is held any more at its end */
+    /* each turn leaves fewer held bytes; the loop ends when none are left */
     while (a->rc == 0 && a->fmt != NULL && (a->mode != ANS_TEXT || a->n_hold > 0)) {
         if (a->mode == ANS_TEXT) {
             text_byte(a, a->hold[0]);
@@ -465,7 +465,7 @@ fdchat_answer_end(fdchat_answer_t *a)
             ans_form_end(a);
             break;
         } else if (a->mode == ANS_EXPECT && a->n_call > a->call_before) {
-            break; /* the end of markup is missing */
+            break; /* only the end of the markup is missing */
         } else {
             ans_fail(a);
         }
@@ -484,7 +484,7 @@ fdchat_answer_end(fdchat_answer_t *a)
     return a->rc;
 }
 
-/* Bytes of whole characters; what is no UTF-8 counts as whole. */
+/* Bytes up to the end of the last whole character; invalid UTF-8 counts as whole. */
 static size_t
 whole(const char *p, size_t n)
 {
@@ -594,7 +594,7 @@ special_set(struct fdchat_answer *a, const struct fdchat_answer_opts *o)
     return 0;
 }
 
-/* The prompt's last characters: does the model go on within its reasoning? */
+/* Does the prompt end with a begin of reasoning, so that the answer is within it? */
 static int
 begins_in_reasoning(const struct fmt *f, const char *p, size_t n)
 {

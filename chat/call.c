@@ -8,8 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#define ENTER 1u /* parameters begin */
-#define LEAVE 2u /* and end */
+#define ENTER 1u /* the call's parameters begin */
+#define LEAVE 2u /* they end */
 
 /* ---- a form's text ------------------------------------------------------------------- */
 
@@ -39,7 +39,7 @@ op_of(char c)
     return -EINVAL;
 }
 
-/* Each loop's ends know each other. */
+/* Set `other` of each loop's begin and end to the other's step. */
 static int
 loops_join(struct ans_form *f, enum ans_op begin, enum ans_op end)
 {
@@ -101,7 +101,7 @@ struct choices {
     size_t n;
 };
 
-/* The texts that may stand at a step. */
+/* The texts that may come next when the form is at a step. */
 static void
 choices_of(const struct ans_form *f, size_t at, unsigned acts, struct choices *ret)
 {
@@ -251,7 +251,7 @@ ans_params_close(struct fdchat_answer *a)
     a->in_params = 0;
 }
 
-/* What stands between two steps has come. */
+/* The text of a choice has come: go on to its next step. */
 static void
 choice_taken(struct fdchat_answer *a, const struct choice *c)
 {
@@ -300,7 +300,7 @@ expect_byte(struct fdchat_answer *a, char c, uint8_t special)
             ans_keep(a, &a->raw, &c, 1);
         return;
     }
-    /* some models write one call behind another between the marks */
+    /* some models write one call after another between the marks */
     if (a->n_hold == 0 && special == 0 && c == '{' && a->step > 0 &&
         a->now->step[a->step - 1].op == OP_OBJECT) {
         step_enter(a, a->step - 1);
@@ -333,7 +333,8 @@ trim(char *p, size_t n)
     return n - from;
 }
 
-/* functions.NAME:N is the id. */
+/* The name is functions.NAME:N: keep it as the id and shorten it to NAME. Returns 0 if it
+ * has no such form. */
 static int
 kimi_id(struct fdchat_answer *a)
 {
@@ -426,7 +427,7 @@ value_end(struct fdchat_answer *a)
     ans_args(a, "\"", 1);
 }
 
-/* A byte of what the mode reads; 0: it is too long. */
+/* Add a byte to the name, key, attributes or value, by mode. Returns 0 if it is too long. */
 static int
 text_put(struct fdchat_answer *a, char c)
 {

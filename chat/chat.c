@@ -17,13 +17,13 @@
 
 _Static_assert(FDCHAT_ERR_BYTES == VAL_ERR, "one size of error texts");
 
-#define FIRST_ROOM 65536 /* of a prompt, at most */
+#define FIRST_ROOM 65536 /* most bytes allocated for a prompt before it is rendered */
 
 struct fdchat_template {
     struct template *t;
 };
 
-/* The line in which the text is not UTF-8; 0: it is throughout. Values count on it. */
+/* The first line with invalid UTF-8; 0: none. Values must be valid UTF-8. */
 static size_t
 bad_line(const char *text, size_t n)
 {
@@ -94,7 +94,7 @@ variables(struct render *r, const char *json, size_t bytes, int marked, const ch
             v.d->at[i].value);
 }
 
-/* The next range of marked bytes from at on. 0: there is none. */
+/* The next range of marked bytes from `at` on. Returns 0 if there is none. */
 static int
 next_span(const struct val_buf *out, size_t at, struct fdchat_span *ret)
 {
@@ -160,7 +160,7 @@ fdchat_render(const fdchat_template_t *t, const struct fdchat_args *a,
     variables(&r, a->model, a->model_bytes, 0, "model");
     variables(&r, a->request, a->request_bytes, 1, "request");
     r.scope = &vars;
-    /* a prompt is about as long as its request: not as many copies while it grows */
+    /* a prompt is about as long as its request: saves copies while it grows */
     val_room(&r.c, &out, a->request_bytes < FIRST_ROOM ? a->request_bytes : FIRST_ROOM);
     rnd_run(&r, t->t);
     rc = prompt_take(ret, &out);

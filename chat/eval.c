@@ -132,7 +132,7 @@ no_attr(struct render *r, struct val obj, const char *p, size_t n)
     return v;
 }
 
-/* Python's own attributes come first. */
+/* Attributes of the Python type (methods) come before keys. */
 struct val
 rnd_attr(struct render *r, struct val obj, const char *p, size_t n)
 {
@@ -209,7 +209,7 @@ rnd_item(struct render *r, struct val obj, struct val key)
     return val_undefined(&r->c, "no such element", 15);
 }
 
-/* A bound of a slice, as Python clips it. */
+/* A bound of a slice, clipped as in Python. */
 static int64_t
 slice_bound(struct render *r, const struct tpl_node *n, int64_t all, int64_t fallback,
     int64_t least, int64_t most)
@@ -319,7 +319,7 @@ rnd_args_end(struct render *r, const char *fn, const struct rnd_args *a, size_t 
                 (int)(a->kw[k].n < 64 ? a->kw[k].n : 64), a->kw[k].p);
 }
 
-/* Keywords out of a dict behind those that are written. */
+/* Append a dict's entries (**kwargs) to the keyword arguments. */
 static void
 add_keywords(struct render *r, struct rnd_args *v, struct val d)
 {
@@ -368,7 +368,7 @@ eval_args(struct render *r, const struct tpl_args *a)
     return v;
 }
 
-/* The text that a body gives. */
+/* The rendered text of a body. */
 static struct val
 captured(struct render *r, const struct tpl_body *body)
 {
@@ -380,7 +380,7 @@ captured(struct render *r, const struct tpl_body *body)
     return val_built(&r->c, &out);
 }
 
-/* Which parameter of the macro has this name; n->n_names: none. */
+/* Index of the macro's parameter of this name; n->n_names: none. */
 static size_t
 macro_param(const struct tpl_node *n, struct tpl_name name)
 {
@@ -391,7 +391,7 @@ macro_param(const struct tpl_node *n, struct tpl_name name)
     return i;
 }
 
-/* A parameter that was not given has its default, in the scope of the call. */
+/* Set a macro's parameters; defaults are evaluated in the scope of the call. */
 static void
 macro_params(struct render *r, const struct val_call *m, const struct rnd_args *a)
 {
@@ -427,7 +427,7 @@ macro_params(struct render *r, const struct val_call *m, const struct rnd_args *
     }
 }
 
-/* caller, kwargs and varargs, as far as the macro reads them. */
+/* Set those of caller, kwargs and varargs that the macro's body reads. */
 static void
 macro_extra(struct render *r, const struct tpl_node *n, const struct rnd_args *a)
 {
@@ -730,7 +730,7 @@ run_loop(struct render *r, const struct tpl_node *n, struct val_list *l, int dep
         .scope = was,
         .changed = val_get(&r->c, sizeof(*loop->changed)) };
     for (; loop->i < l->n && f != FLOW_BREAK; loop->i++) {
-        /* each turn has new variables; their place may be the last turn's */
+        /* each turn has new variables; the scope is reused unless a macro keeps it */
         if (scope == NULL || scope->kept) {
             (void)scope_push(r, was);
             scope = r->scope;
@@ -790,7 +790,7 @@ run_call_block(struct render *r, const struct tpl_node *n)
     val_add_value(&r->c, r->out, rnd_call(r, fn, &a));
 }
 
-/* The values are those that the names have outside. */
+/* {% with %}: the values are evaluated in the outer scope. */
 static enum flow
 run_with(struct render *r, const struct tpl_node *n)
 {
@@ -813,7 +813,7 @@ run_with(struct render *r, const struct tpl_node *n)
     return f;
 }
 
-/* A block has a scope of its own. */
+/* The text of a block, rendered in a scope of its own. */
 static struct val
 run_block(struct render *r, const struct tpl_node *n)
 {

@@ -2,16 +2,16 @@
  * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Rendering a template: statements and expressions over values, with Jinja's
- * scopes. What is rendered, and which of its bytes came from the request, is in the
- * arena of the rendering.
+ * scopes. The rendered text and the marks of its bytes that came from the request are
+ * in the arena of the rendering.
  */
 #ifndef FDD_CHAT_EVAL_H
 #define FDD_CHAT_EVAL_H
 
 #include "chat/template.h"
 
-#define RND_MAX_STEPS 2000000u    /* units of work */
-#define RND_MAX_BYTES (16u << 20) /* of what is rendered */
+#define RND_MAX_STEPS 2000000u    /* see val_steps() */
+#define RND_MAX_BYTES (16u << 20) /* of the rendered text */
 #define RND_MAX_MEM   (256u << 20)
 #define RND_MAX_DEPTH 400 /* of calls, statements, nested values */
 
@@ -19,7 +19,7 @@ struct rnd_var {
     struct tpl_name name;
     struct val value;
 };
-struct rnd_scope { /* variables by name; what is not here is above */
+struct rnd_scope { /* variables by name; one not found here is looked up in up */
     struct rnd_scope *up;
     struct rnd_var *at;
     size_t n, room;
@@ -31,8 +31,8 @@ struct tpl_loop {
     size_t i;
     int depth;
     const struct tpl_node *node;
-    struct rnd_scope *scope;   /* where the loop stands */
-    struct val_list **changed; /* what loop.changed() was last asked for, or NULL */
+    struct rnd_scope *scope;   /* the one around the loop */
+    struct val_list **changed; /* the last arguments of loop.changed(), or *changed NULL */
 };
 
 struct render {
@@ -42,7 +42,7 @@ struct render {
     int64_t now_s; /* for strftime_now: seconds since 1970, local time */
 };
 
-/* Arguments of a call when they are values. */
+/* A call's evaluated arguments. */
 struct rnd_args {
     size_t n, n_kw;
     struct val *at;
@@ -59,29 +59,30 @@ struct val_call {
     struct rnd_scope *scope; /* where the macro was defined */
 };
 
-/* The i-th argument, or the one of that name, or fallback. Both given, or fn called
- * with ones that it does not have (rnd_args_end()): an error as Python's. */
+/* The argument at position i or of that name; neither: fallback. Fails as Python does if
+ * both are given. */
 struct val rnd_arg(struct render *r, const struct rnd_args *a, size_t i, const char *name,
     struct val fallback);
-/* No more than most by position, and of names those in the list alone ("a,b"). */
+/* Fails as Python does if a has fewer than least arguments, more than most by position, or
+ * one by a name that is not in names ("a,b"). */
 void rnd_args_end(struct render *r, const char *fn, const struct rnd_args *a,
     size_t least, size_t most, const char *names);
 
-/* v is not defined: fails with its name. */
+/* Fails: v, whose name the error has, is not defined. */
 __attribute__((noreturn)) void rnd_undefined(struct render *r, struct val v);
 struct val rnd_call(struct render *r, struct val fn, const struct rnd_args *a);
 /* obj.name and obj[key]. */
 struct val rnd_attr(struct render *r, struct val obj, const char *name, size_t n);
 struct val rnd_item(struct render *r, struct val obj, struct val key);
-/* operator.c: a op b; a comparison's result. */
-/* Text that Jinja holds for safe, of `safe` and `escape` (markupsafe's Markup): what is
- * joined to it by + is escaped, although nothing else is. */
+/* Returns 1 for text that Jinja takes for safe HTML, the result of `safe` or `escape`
+ * (markupsafe's Markup): text joined to it by + is escaped, other text is not. */
 int rnd_is_safe(struct val v);
 struct val rnd_mark_safe(struct render *r, struct val v); /* a string, as it is */
 struct val rnd_safe(struct render *r, struct val v);      /* escaped, if it is not safe */
+/* operator.c: the result of a op b. */
 struct val rnd_binary(struct render *r, enum tok_op op, struct val a, struct val b);
 int rnd_compare(struct render *r, enum tok_op op, struct val a, struct val b);
-/* Does v count as an integer? Which? */
+/* Is v an integer, as bools are too? rnd_int(): its value. */
 static inline int
 rnd_is_int(struct val v)
 {
@@ -96,42 +97,42 @@ rnd_int(struct val v)
 
 void rnd_set(struct render *r, struct rnd_scope *s, struct tpl_name name, struct val v);
 
-/* filter.c. NULL: no such one. */
+/* filter.c. NULL: there is no such filter. */
 typedef struct val rnd_filter_fn(struct render *r, struct val v, const struct rnd_args *a);
 rnd_filter_fn *rnd_filter(const char *name, size_t n);
-/* strings.c: some of these, and methods of text. */
+/* strings.c: some of the filters and of the methods of strings. */
 rnd_filter_fn rnd_attr_filter, rnd_batch, rnd_center, rnd_slice, rnd_truncate,
     rnd_wordcount;
 rnd_filter_fn rnd_str_center, rnd_str_islower, rnd_str_isupper, rnd_str_ljust,
     rnd_str_partition, rnd_str_rjust, rnd_str_rpartition, rnd_str_zfill;
-/* test.c. NULL: no such one. */
+/* test.c. NULL: there is no such test. */
 typedef int rnd_test_fn(struct render *r, struct val v, const struct rnd_args *a);
 rnd_test_fn *rnd_test(const char *name, size_t n);
 
-/* Bytes of the line end at i, as str.splitlines() has them; 0: none. */
+/* Bytes of the line end at i that str.splitlines() would split at; 0: none. */
 size_t rnd_line_end(const struct val_str *s, size_t i);
-/* spec.c. s % args, and v as the specification s of str.format() has it. */
+/* spec.c. s % args; v added in the format specification s of str.format(). */
 struct val rnd_percent(struct render *r, const struct val_str *s, struct val args);
 void
 rnd_add_format(struct render *r, struct val_buf *b, struct val v, const struct val_str *s);
-/* align: < > or ^. */
+/* s padded to width characters with fill. align: <, > or ^. */
 struct val rnd_padded(struct render *r, const struct val_str *s, int64_t width,
     uint32_t fill, char align);
-/* method.c. v as text, as an integer; `what` is said of another type. */
+/* method.c. v as text, as an integer. Fails for another type; `what` begins the error. */
 const struct val_str *rnd_need_text(struct render *r, struct val v, const char *what);
 int64_t rnd_need_int(struct render *r, struct val v);
 struct rnd_named {
     const char *name;
     struct val (*fn)(struct render *r, struct val self, const struct rnd_args *a);
 };
-/* That of the list, bound to obj; VAL_UNDEF: none. */
+/* The method of that name in the list m, bound to obj; VAL_UNDEF: none. */
 struct val rnd_bound(struct render *r, const struct rnd_named *m, size_t n_m,
     struct val obj, const char *name, size_t n);
 /* Methods of strings, dicts and lists; global.c: functions. VAL_UNDEF: none. */
 struct val rnd_method(struct render *r, struct val obj, const char *name, size_t n);
 struct val rnd_global(struct render *r, const char *name, size_t n);
 
-/* What a template is rendered with: names and values. Fails by jumping to c.fail. */
+/* Render t with the variables of r->scope. A failure jumps to r->c.fail. */
 void rnd_run(struct render *r, const struct template *t);
 
 #endif

@@ -294,7 +294,7 @@ parse_primary(struct parser *p)
     prs_unexpected(p, "an expression");
 }
 
-/* What is between brackets: an index or a slice. */
+/* The content of [ ]: an index or a slice. */
 static struct tpl_node *
 parse_index(struct parser *p)
 {
@@ -367,7 +367,7 @@ prs_filter(struct parser *p, struct tpl_node *node)
     return n;
 }
 
-/* May what comes be a test's one argument without parentheses? */
+/* Can the next token begin a test's one argument without parentheses? */
 static int
 is_test_arg(const struct parser *p)
 {
@@ -492,7 +492,7 @@ parse_sum(struct parser *p)
     return n;
 }
 
-/* The comparison that comes, if one does. */
+/* Step over a comparison operator. Returns 0 if the next token is none. */
 static int
 skip_comparison(struct parser *p, enum tok_op *ret)
 {

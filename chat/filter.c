@@ -22,7 +22,7 @@ text_of(struct render *r, struct val v)
 
 /* ---- text ------------------------------------------------------------------------ */
 
-/* Each character mapped; one may become several. */
+/* Maps a character to up to 4; returns their number. */
 typedef size_t char_map(uint32_t code, int first, utf8proc_uint32_t out[4]);
 
 static struct val
@@ -125,8 +125,8 @@ f_capitalize(struct render *r, struct val v, const struct rnd_args *a)
     return capitalized(r, text_of(r, v));
 }
 
-/* The filter, which is not the method: words are what stands between blanks, -, (, {,
- * [ and <; of each the first letter. */
+/* The filter, which differs from the method: the texts between blanks, -, (, {, [ and <
+ * get an upper-case first letter and lower-case other ones. */
 static struct val
 f_title(struct render *r, struct val v, const struct rnd_args *a)
 {
@@ -205,7 +205,7 @@ f_escape(struct render *r, struct val v, const struct rnd_args *a)
     return rnd_safe(r, v);
 }
 
-/* The lines are those of str.splitlines(), and come out with \n between them. */
+/* Lines are split as by str.splitlines() and joined with \n. */
 static struct val
 f_indent(struct render *r, struct val v, const struct rnd_args *a)
 {
@@ -232,7 +232,7 @@ f_indent(struct render *r, struct val v, const struct rnd_args *a)
         if (from == 0 ? first : blank || end > from)
             val_add_str(&r->c, &b, pad.s);
         val_add_str(&r->c, &b, val_sub(&r->c, v.s, from, end - from).s);
-        /* Jinja puts \n behind the text before it looks for lines */
+        /* Jinja appends \n to the text before it splits it into lines */
         if (e == 0 || (end + 1 == v.s->n && v.s->p[end] == '\r'))
             return val_built(&r->c, &b);
         val_add(&r->c, &b, "\n", 1, v.s->mark != NULL ? v.s->mark[end] : v.s->marked);
@@ -280,7 +280,7 @@ f_tojson(struct render *r, struct val v, const struct rnd_args *a)
 
 /* ---- numbers ------------------------------------------------------------------------ */
 
-/* Python's int() of a text. 0: it is none. */
+/* Python's int() of a text. Returns 0 if it is no integer. */
 static int
 parse_int(const struct val_str *s, int base, int64_t *ret)
 {
@@ -307,7 +307,7 @@ parse_int(const struct val_str *s, int base, int64_t *ret)
     return *e == '\0' && errno == 0;
 }
 
-/* An integer beyond 64 bits, in base 10. 0: it is none. */
+/* An integer beyond 64 bits, in base 10. Returns 0 if it is none. */
 static int
 parse_big(struct render *r, const struct val_str *s, struct val *ret)
 {
@@ -506,8 +506,8 @@ f_items(struct render *r, struct val v, const struct rnd_args *a)
     return l;
 }
 
-/* a.b.c of a value; parts that are digits are indexes. A part that is not there has the
- * fallback, if that is not None. */
+/* The attribute path a.b.c of a value; names of digits are indexes. One that is missing is
+ * replaced by fallback, unless that is None. */
 static struct val
 attribute(struct render *r, struct val v, struct val path, struct val fallback)
 {
@@ -624,7 +624,7 @@ f_reverse(struct render *r, struct val v, const struct rnd_args *a)
     return val_built(&r->c, &b);
 }
 
-/* Without case, as sort, unique, min and max compare texts. */
+/* The key by which sort, unique, min and max compare v; without exact, texts in lower case. */
 static struct val
 sort_key(struct render *r, struct val v, struct val by, int exact)
 {
@@ -635,7 +635,7 @@ sort_key(struct render *r, struct val v, struct val by, int exact)
     return v.type == VAL_STR && !exact ? f_lower(r, v, &none) : v;
 }
 
-/* Stable: by merging. */
+/* Stable merge sort of at by keys. down: in descending order. */
 static void
 sorted(struct render *r, struct val *keys, struct val *at, size_t n, int down)
 {
@@ -661,8 +661,8 @@ sorted(struct render *r, struct val *keys, struct val *at, size_t n, int down)
     memcpy(at, ta, n * sizeof(*ta));
 }
 
-/* The values of attributes with commas between them, as sort compares them: those that
- * are equal are passed over, even ones that have no order. */
+/* The list of sort keys for the attributes in by ("a,b"). Equal values are skipped when
+ * lists are compared, even those of a type without order. */
 static struct val
 sort_keys(struct render *r, struct val v, struct val by, int exact)
 {
@@ -712,8 +712,8 @@ f_sort(struct render *r, struct val v, const struct rnd_args *a)
     return sort_by(r, v, by, exact, down);
 }
 
-/* Elements with the same value of an attribute, in the order of the values: each with the
- * value, as its first element has it. */
+/* Groups the elements by the value of an attribute, in the order of the values: a list of
+ * (value of the group's first element, elements). */
 static struct val
 f_groupby(struct render *r, struct val v, const struct rnd_args *a)
 {
@@ -862,8 +862,9 @@ args_from(const struct rnd_args *a, size_t from)
     return rest;
 }
 
-/* The elements, none of what is false, for which the test holds (want 1) or not. by: the first argument is an
- * attribute. Without a test: which are true. */
+/* The elements for which the test holds (want 1) or does not (want 0); without a test, those
+ * that are true or not. A false v has no elements. by: the first argument names an
+ * attribute, which is tested instead of the element. */
 static struct val
 chosen(struct render *r, struct val v, const struct rnd_args *a, int by, int want)
 {

@@ -25,7 +25,7 @@
     "parameter>%)</" close "invoke>%}"
 #define FUNCTIONS "%{<function=%N>%(<parameter=%K>%V</parameter>%)</function>%}"
 
-/* The first that fits is taken: what is special stands above what is general. */
+/* The first row that fits is taken, so special formats stand above general ones. */
 static const struct fmt rows[] = {
     { .name = "gpt-oss",
         .has = { "<|channel|>", "functions." },

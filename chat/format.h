@@ -2,21 +2,21 @@
  * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Formats of answers: how a family of models marks reasoning and tool calls. One row
- * a format, one string a form of call. A form is text as the model writes it with
- * these in it, and blanks may stand at each of them:
+ * per format, one string per form of a call. A form is the text that the model writes,
+ * with these placeholders, around each of which blanks may stand:
  *
  *   %N         a function's name, up to the text that follows
  *   %A         its arguments, a JSON object
- *   %O         {"name": .., "arguments": ..}, or a list of such
- *   %o         the same if a brace or bracket follows, and then the form ends; else
+ *   %O         {"name": .., "arguments": ..}, or a list of such objects
+ *   %o         as %O if a brace or bracket follows, and then the form ends; else
  *              nothing
- *   %P         f(a=1, b='x'), with or without a list around
+ *   %P         f(a=1, b='x'), or a list of such calls
  *   %G         k:v,k:v}, strings in <|"|>
  *   %( %)      parameters, any number: inside %K the key, %S attributes of the tag,
  *              %V the value
  *   %{ %}      calls, one or more
  *   %_         nothing
- *   ^          in front: at an answer's start alone
+ *   ^          as the first character: only at an answer's start
  */
 #ifndef FDD_CHAT_FORMAT_H
 #define FDD_CHAT_FORMAT_H
@@ -34,15 +34,15 @@
 struct fmt {
     const char *name;
     const char *has[2]; /* a template of this format holds each of them */
-    const char *lacks;  /* and not this */
-    const char *or_has; /* or it holds this: many write their marks only in answers */
+    const char *lacks;  /* and does not hold this */
+    const char *or_has; /* or it holds this: many models' marks are only in answers */
     const char *think[FMT_MARKS], *answer[FMT_MARKS]; /* begin and end of reasoning */
     const char *call[FMT_CALLS];
-    const char *drop[FMT_DROPS]; /* markup that is neither */
+    const char *drop[FMT_DROPS]; /* other markup, which is dropped */
     unsigned flags;
 };
 
-/* Row i, or NULL behind the last. */
+/* Row i; NULL: i is past the last row. */
 const struct fmt *fmt_at(size_t i);
 const struct fmt *fmt_named(const char *name);
 /* The first row that the template's text fits, or NULL. */

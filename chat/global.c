@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Functions of templates that are no methods. */
+/* Global functions of templates. */
 #include "config.h"
 
 #include "chat/eval.h"
@@ -53,7 +53,7 @@ g_dict(struct render *r, struct val self, const struct rnd_args *a)
     return keywords(r, self, a, VAL_DICT);
 }
 
-/* Nothing the first time, its text from then on. */
+/* joiner(): its result is empty when first called, then its text. */
 static struct val
 g_joined(struct render *r, struct val self, const struct rnd_args *a)
 {
@@ -79,7 +79,7 @@ g_joiner(struct render *r, struct val self, const struct rnd_args *a)
     return (struct val){ .type = VAL_FUNC, .call = c };
 }
 
-#define RANGE_MAX 100000 /* as the sandbox has it */
+#define RANGE_MAX 100000 /* MAX_RANGE of Jinja's sandbox */
 static struct val
 g_range(struct render *r, struct val self, const struct rnd_args *a)
 {
@@ -140,7 +140,7 @@ g_strftime(struct render *r, struct val self, const struct rnd_args *a)
     for (size_t i = 0; i < f->n; i++) {
         int two = f->p[i] == '%' && i + 1 < f->n;
 
-        /* Python's time has no zone here */
+        /* the time has no zone, as in Python: %Z and %z give nothing */
         if (two && (f->p[i + 1] == 'Z' || f->p[i + 1] == 'z')) {
             i++;
             continue;
@@ -162,7 +162,7 @@ rnd_global(struct render *r, const char *name, size_t n)
         { "range", g_range }, { "strftime_now", g_strftime } };
     struct val v = rnd_bound(r, all, sizeof(all) / sizeof(all[0]), val_none, name, n);
 
-    if (val_is_name("self", name, n)) /* the template's blocks: it has none */
+    if (val_is_name("self", name, n)) /* would hold the template's blocks, which it lacks */
         return (struct val){ .type = VAL_NAMESPACE, .d = val_dict(&r->c).d };
     if (v.type == VAL_METHOD)
         v.type = VAL_FUNC;

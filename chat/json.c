@@ -60,7 +60,7 @@ jsn_hex4(struct jsn_in *in, uint32_t *ret)
     return 1;
 }
 
-/* Behind \u. */
+/* The code point of a \u escape (of two, if surrogates), after the \u. */
 static uint32_t
 jsn_unicode(struct jsn_in *in)
 {
@@ -90,8 +90,8 @@ jsn_utf8(const char *p, size_t n)
     return got > 0 ? (size_t)got : 0;
 }
 
-/* Bytes from p that stand for themselves: ASCII without quote, backslash and controls. Eight
- * at a time, where none of eight is one of those. */
+/* Number of bytes from p that stand for themselves: ASCII without quote, backslash and
+ * controls. Eight bytes are tested at a time. */
 static size_t
 jsn_run(const char *p, size_t n)
 {
@@ -105,7 +105,7 @@ jsn_run(const char *p, size_t n)
         quote = w ^ ones * '"';
         back = w ^ ones * '\\';
         w = (w | (quote - ones) | (back - ones) | (w - ones * 0x20)) & high;
-        if (w != 0) { /* the first of them is exact, those behind a borrow are not */
+        if (w != 0) { /* the lowest bit set is exact; a borrow may set higher ones */
 #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
             return i + (size_t)__builtin_ctzll(w) / 8;
 #else
@@ -127,7 +127,7 @@ jsn_string(struct jsn_in *in)
     char *out;
 
     end += jsn_run(in->p + end, in->n - end);
-    if (end < in->n && in->p[end] == '"') { /* nothing but that: the usual string */
+    if (end < in->n && in->p[end] == '"') { /* nothing to decode: the usual case */
         val_steps(in->c, (end - from) / 16 + 1);
         in->at = end + 1;
         return val_str(in->c, in->p + from, end - from, in->marked);
@@ -339,7 +339,7 @@ jsn_read(struct val_ctx *c, const char *p, size_t n, int marked)
 
 /* ---- writing ------------------------------------------------------------------------- */
 
-/* Bytes from p that are written as they are. */
+/* Number of bytes from p that are written unchanged. */
 static size_t
 plain_run(const char *p, size_t n, const struct jsn_form *f)
 {
@@ -454,7 +454,7 @@ jsn_add_list(struct val_ctx *c, struct val_buf *b, const struct val_list *l,
     val_add_text(c, b, "]");
 }
 
-/* Pairs by key, as sorted() orders them: insertion sort of indexes by halves. */
+/* A dict's entries in the order of Python's sorted() by key; binary insertion sort. */
 static const struct val_pair **
 jsn_sorted(struct val_ctx *c, const struct val_dict *d)
 {

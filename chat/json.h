@@ -1,10 +1,10 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * JSON to values and back. Reading keeps the order of keys (a key that comes again
- * replaces the value and keeps its place) and the digits of numbers beyond 64 bits;
- * text is strict JSON in valid UTF-8, nested 64 deep at most. Writing is Python's
- * json.dumps().
+ * JSON to values and back. Reading keeps the order of keys (a repeated key replaces the
+ * value and keeps its place) and the digits of integers beyond 64 bits; the text must be
+ * strict JSON in valid UTF-8, nested at most 64 deep. Writing gives what Python's
+ * json.dumps() gives.
  */
 #ifndef FDD_CHAT_JSON_H
 #define FDD_CHAT_JSON_H
@@ -13,14 +13,14 @@
 
 #define JSN_MAX_DEPTH 64
 
-/* Strings of it are marked as said. Fails with the byte at which it goes wrong. */
+/* Read n bytes at p. marked: the mark of its strings (value.h). An error names the byte. */
 struct val jsn_read(struct val_ctx *c, const char *p, size_t n, int marked);
 
 struct jsn_form {
-    int ascii;              /* escape what is not ASCII */
-    int sort;               /* keys in their order */
-    const char *indent;     /* of a level, NULL: all in one line */
-    const char *item, *key; /* separators */
+    int ascii;              /* escape characters that are not ASCII */
+    int sort;               /* sort the keys */
+    const char *indent;     /* for each level; NULL: all in one line */
+    const char *item, *key; /* separators after an item and after a key */
 };
 extern const struct jsn_form jsn_plain; /* ", " and ": " */
 void

@@ -11,12 +11,12 @@
 struct lexer {
     struct val_ctx *c;
     struct template *t;
-    const char *p; /* the text, with \n as line ends and no last one */
+    const char *p; /* the text: line ends are \n, the last one is removed */
     size_t n, at;
-    size_t room; /* of tokens */
+    size_t room; /* tokens for which memory is allocated */
     int line;
-    int line_start; /* nothing but blanks since a line's start */
-    int brackets;   /* open in a tag */
+    int line_start; /* at is the start of a line */
+    int brackets;   /* open brackets in the tag */
 };
 
 static struct tpl_tok *
@@ -44,7 +44,7 @@ lex_lines(struct lexer *x, size_t from, size_t to)
         x->line += x->p[i] == '\n';
 }
 
-/* Blanks from `at` on: where they end. */
+/* The end of the blanks that begin at `at`. */
 static size_t
 lex_space(const struct lexer *x, size_t at)
 {
@@ -55,7 +55,7 @@ lex_space(const struct lexer *x, size_t at)
     return at;
 }
 
-/* Start of the blanks that end at `end`, at least `from`. */
+/* The start of the blanks that end at `end`, not before `from`. */
 static size_t
 lex_space_before(const struct lexer *x, size_t from, size_t end)
 {
@@ -71,8 +71,8 @@ lex_space_before(const struct lexer *x, size_t from, size_t end)
     return end;
 }
 
-/* The end of the text before a tag at x->at, as its first sign and lstrip_blocks
- * say. Only blanks of its own line are stripped by the latter. */
+/* The end of the text between from and a tag, stripped by the tag's first sign or by
+ * lstrip_blocks, which strips only the blanks of the tag's line. */
 static size_t
 lex_strip(const struct lexer *x, size_t from, size_t tag, int print)
 {
@@ -101,8 +101,8 @@ lex_find_tag(const struct lexer *x, size_t at)
     return x->n;
 }
 
-/* What a tag's end takes of the text behind it: its sign, then a newline behind a
- * block or comment. at: behind the closing mark. */
+/* The start of the text after a tag that ends at `at`: a - strips blanks; without a sign, a
+ * newline after a block or comment is stripped. */
 static size_t
 lex_after(struct lexer *x, size_t at, char sign, int print)
 {
@@ -132,8 +132,8 @@ lex_comment(struct lexer *x, size_t tag)
     x->at = lex_after(x, at + 2, at > from ? x->p[at - 1] : '\0', 0);
 }
 
-/* The tag of this name at `at`: behind what closes it, with its sign in *ret_sign. 0: there
- * is another tag. */
+/* Returns the end of the tag of this name at `at`, and its last sign in *ret_sign. 0: the
+ * tag is another one. */
 static size_t
 lex_named_tag(const struct lexer *x, size_t at, const char *name, char *ret_sign)
 {
@@ -152,7 +152,8 @@ lex_named_tag(const struct lexer *x, size_t at, const char *name, char *ret_sign
     return at + 1 < x->n && x->p[at] == '%' && x->p[at + 1] == '}' ? at + 2 : 0;
 }
 
-/* Behind {% raw %} at tag the text is as it stands, up to {% endraw %}. 0: it is another tag. */
+/* Read {% raw %} at tag and its text, unchanged, up to {% endraw %}. Returns 0 if it is
+ * another tag. */
 static int
 lex_raw(struct lexer *x, size_t tag)
 {
@@ -207,7 +208,8 @@ hex_value(char ch)
                                  : -1;
 }
 
-/* \xhh, \uhhhh, \Uhhhhhhhh at p of n bytes. Bytes taken, 0: it is none. */
+/* Decode \xhh, \uhhhh or \Uhhhhhhhh at p, of n bytes. Returns the bytes read; 0: there is no
+ * such escape. */
 static size_t
 lex_hex(struct lexer *x, const char *p, size_t n, char out[4], size_t *ret_n)
 {
@@ -293,7 +295,7 @@ lex_string(struct lexer *x)
     x->at = at + 1;
 }
 
-/* Digits with single _ between them, copied without. */
+/* Digits, copied without the single _ that may stand between them. */
 static size_t
 lex_digits(const struct lexer *x, size_t at, char *out, size_t *n, size_t room)
 {
@@ -307,7 +309,7 @@ lex_digits(const struct lexer *x, size_t at, char *out, size_t *n, size_t room)
     return at;
 }
 
-/* 0x1f, 0o17, 0b11. 0: there is none of these. */
+/* Reads a number like 0x1f, 0o17 or 0b11. Returns 0 if there is none. */
 static int
 lex_number_of_base(struct lexer *x)
 {
@@ -410,7 +412,7 @@ lex_operator(struct lexer *x)
     return 0;
 }
 
-/* Is the tag's end here? Bytes of it without its sign: 2. */
+/* Is the tag's end here? *ret_sign: its sign, or 0. */
 static int
 lex_at_end(const struct lexer *x, int print, char *ret_sign)
 {
@@ -467,7 +469,7 @@ lex_tag(struct lexer *x, size_t tag, int print)
     }
 }
 
-/* One kind of line end, and without the last. */
+/* Copy the text to x->p with \n for every line end, and without the last one. */
 static void
 lex_normalize(struct lexer *x, const char *text, size_t bytes)
 {

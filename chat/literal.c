@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-#define QUOTE 256 /* Gemma's, which is a token */
+#define QUOTE 256 /* stands for Gemma's quote <|"|>, a special token */
 
 static int
 is_blank(int c)
@@ -76,7 +76,7 @@ closes(const struct ans_literal *l, int c)
         (c == '}' && t == 'd');
 }
 
-/* 0: there is nothing that c closes. */
+/* Returns 0 if c closes nothing. */
 static int
 pop(struct fdchat_answer *a, int c)
 {
@@ -185,7 +185,7 @@ string_byte(struct fdchat_answer *a, int c)
 
 static int next_byte(struct fdchat_answer *a, int c);
 
-/* Behind a string: Python joins it with one that follows. */
+/* The byte after a string: Python joins adjacent strings. */
 static int
 closed_byte(struct fdchat_answer *a, int c)
 {
@@ -203,7 +203,7 @@ closed_byte(struct fdchat_answer *a, int c)
     return next_byte(a, c);
 }
 
-/* f( is there: a call if a keyword or the end follows. */
+/* A byte after "f(": it is a call if a keyword argument or ")" follows. */
 static int
 first_byte(struct fdchat_answer *a, int c)
 {
@@ -349,14 +349,14 @@ between_calls(struct fdchat_answer *a, int c)
         return open_byte(a, c);
     if (l->list)
         return 0;
-    /* what follows the calls is not theirs */
+    /* the byte after the calls is not part of the form */
     a->raw.n--;
     ans_step_next(a);
     ans_again(a, &byte, &text, 1);
     return 1;
 }
 
-/* 0: it is no call any more. */
+/* Returns 0 if the text turns out not to be a call. */
 static int
 next_byte(struct fdchat_answer *a, int c)
 {
@@ -393,7 +393,7 @@ next_byte(struct fdchat_answer *a, int c)
 static void
 plain_byte(struct fdchat_answer *a, char c, uint8_t special)
 {
-    /* between calls, a token ends them */
+    /* a special token between calls ends the form */
     if (special != 0 && a->literal.at == LIT_NEXT && !a->literal.list) {
         ans_step_next(a);
         ans_again(a, &c, &special, 1);

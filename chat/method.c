@@ -28,7 +28,7 @@ rnd_need_int(struct render *r, struct val v)
     return v.i;
 }
 
-/* Where what is in s from `from` on; s->n: nowhere. */
+/* Byte offset of `what` in s from `from` on; s->n: not found. */
 static size_t
 find_in(struct render *r, const struct val_str *s, size_t from, const struct val_str *what)
 {
@@ -108,7 +108,7 @@ piece(struct render *r, struct pieces *p, struct val v)
     val_push(&r->c, p->v.l, &p->room, v);
 }
 
-/* Between blanks: no empty ones. */
+/* Split at runs of blanks, at most `most` times. */
 static struct val
 split_blank(struct render *r, const struct val_str *s, int64_t most)
 {
@@ -162,7 +162,7 @@ m_split(struct render *r, struct val self, const struct rnd_args *a)
     return out.v;
 }
 
-/* Between blanks, from the end. */
+/* As split_blank(), from the end. */
 static struct val
 rsplit_blank(struct render *r, const struct val_str *s, int64_t most)
 {
@@ -267,8 +267,8 @@ m_splitlines(struct render *r, struct val self, const struct rnd_args *a)
 
 /* ---- searching --------------------------------------------------------------------- */
 
-/* self from the second argument to the third, in characters. 0: that begins
- * behind its end. */
+/* The slice of self from the second argument to the third, in characters. Returns 0 if it
+ * begins after its end. */
 static int
 part_of(struct render *r, struct val self, const struct rnd_args *a, struct val *ret,
     int64_t *ret_from)
@@ -335,7 +335,7 @@ m_endswith(struct render *r, struct val self, const struct rnd_args *a)
     return begins_with(r, self, a, 1);
 }
 
-/* In characters; -1: nowhere. */
+/* Position of the first or last match, in characters; -1: none. */
 static int64_t
 place_of(struct render *r, struct val self, const struct rnd_args *a, int last)
 {
@@ -433,7 +433,7 @@ m_replace(struct render *r, struct val self, const struct rnd_args *a)
         val_add_str(&r->c, &b, new);
         at = k + old->n;
         most -= most > 0;
-        if (old->n == 0) { /* before each character and behind the last */
+        if (old->n == 0) { /* before each character and after the last */
             if (at == s->n)
                 return val_built(&r->c, &b);
             (void)val_code(s->p + at, s->n - at, &n);
@@ -506,7 +506,7 @@ is_cased(uint32_t code)
         utf8proc_tolower((utf8proc_int32_t)code) != (utf8proc_int32_t)code;
 }
 
-/* str.title(): a letter behind what has no case is large. */
+/* str.title(): a letter after a character without case becomes upper case. */
 static struct val
 m_title(struct render *r, struct val self, const struct rnd_args *a)
 {
@@ -601,7 +601,7 @@ m_join(struct render *r, struct val self, const struct rnd_args *a)
     return val_built(&r->c, &b);
 }
 
-/* What {name.attr[key]} stands for. n bytes at p; *next: for {}. */
+/* The value of {name.attr[key]}; p: the n bytes in the braces; *next: position for {}. */
 static struct val
 format_field(struct render *r, const char *p, size_t n, const struct rnd_args *a,
     size_t *next)
@@ -643,7 +643,7 @@ format_field(struct render *r, const char *p, size_t n, const struct rnd_args *a
     return v;
 }
 
-/* field!conversion:specification */
+/* Format one field: s is field!conversion:specification. */
 static void
 format_one(struct render *r, struct val_buf *b, const struct val_str *s,
     const struct rnd_args *a, size_t *next)
@@ -799,7 +799,7 @@ m_cycle(struct render *r, struct val self, const struct rnd_args *a)
     return a->at[self.loop->i % a->n];
 }
 
-/* Was it called with other values the last time? */
+/* loop.changed(): do its arguments differ from those of the last call? */
 static struct val
 m_changed(struct render *r, struct val self, const struct rnd_args *a)
 {

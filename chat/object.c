@@ -143,7 +143,7 @@ ans_unescape(struct ans_escape *e, char c, char out[8])
     }
     if (!e->python)
         return -1;
-    /* Python keeps what it does not know; a line's end goes */
+    /* Python keeps unknown escapes and drops an escaped line end */
     out[0] = '\\';
     out[1] = c;
     return c == '\n' ? 0 : 2;
@@ -177,7 +177,7 @@ args_put(struct fdchat_answer *a, const char *p, size_t n)
         ans_keep(a, &a->object.args, p, n);
 }
 
-/* Name and arguments are there, these in whole if they came first. */
+/* Report the call: its name is known. Arguments that came before the name follow at once. */
 static void
 tell(struct fdchat_answer *a)
 {
@@ -196,7 +196,7 @@ key_is(const struct fdchat_answer *a, const char *const *names)
     return 0;
 }
 
-/* 0: no call has such a key. */
+/* Returns 0 if no call has such a key. */
 static int
 key_read(struct fdchat_answer *a)
 {
@@ -290,7 +290,7 @@ value_over(struct fdchat_answer *a)
     return 1;
 }
 
-/* 0: it is no call. *ret_more: c is not used up. */
+/* Returns 0 if it is no call. *ret_more: c must be read again, by between(). */
 static int
 value_byte(struct fdchat_answer *a, char c, int *ret_more)
 {
@@ -348,7 +348,7 @@ object_end(struct fdchat_answer *a)
     return 1;
 }
 
-/* Outside of values. */
+/* A byte outside of values. Returns 0 if it is no call. */
 static int
 between(struct fdchat_answer *a, char c)
 {

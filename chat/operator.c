@@ -36,7 +36,7 @@ rnd_mark_safe(struct render *r, struct val v)
     return (struct val){ .type = VAL_STR, .s = s };
 }
 
-/* &, <, >, " and ' as HTML has them; each keeps the mark of its character. */
+/* Escapes &, <, >, " and ' for HTML; the escapes keep the marks of the characters. */
 static struct val
 escape(struct render *r, const struct val_str *s)
 {

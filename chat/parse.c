@@ -51,7 +51,7 @@ parse_target_one(struct parser *p, int attributes)
     return n;
 }
 
-/* A name, or names with commas. */
+/* A name, or names separated by commas. */
 static struct tpl_node *
 parse_target(struct parser *p, int attributes)
 {
@@ -122,7 +122,7 @@ parse_if(struct parser *p)
     return top;
 }
 
-/* |name|name(args): the innermost has no operand. */
+/* |name|name(args): the first filter has no operand. */
 static struct tpl_node *
 parse_chain(struct parser *p)
 {
@@ -152,7 +152,7 @@ parse_set(struct parser *p)
     return n;
 }
 
-/* Between parentheses: names, the last ones with values. */
+/* Parameters in parentheses; the last ones may have defaults. */
 static void
 parse_params(struct parser *p, struct tpl_node *n)
 {
@@ -180,7 +180,7 @@ parse_params(struct parser *p, struct tpl_node *n)
     n->n_at = defaults.n;
 }
 
-/* A macro's body, and what it reads. */
+/* A macro's body; n->extra: which of caller, kwargs and varargs it reads. */
 static void
 parse_macro_body(struct parser *p, struct tpl_node *n, const char *const *end)
 {
@@ -216,7 +216,7 @@ parse_macro(struct parser *p)
     return n;
 }
 
-/* {% call(item) macro(list) %}: the body is a macro, which the other one has as caller. */
+/* {% call(item) macro(list) %}: the body becomes a macro, passed to the other as caller. */
 static struct tpl_node *
 parse_call_block(struct parser *p)
 {
@@ -323,7 +323,8 @@ at_end(const struct parser *p, const char *const *ends)
     return 0;
 }
 
-/* Up to the tag that is one of ends, whose name is the next token then; NULL: all. */
+/* Nodes up to a tag whose name is in ends; its name is then the next token. NULL: up to the
+ * template's end. */
 static void
 parse_body(struct parser *p, struct tpl_body *ret, const char *const *ends)
 {

@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tokens to nodes: what expressions (expression.c) and statements (parse.c) are parsed by. An
- * error leaves by val_fail() with the line.
+ * Tokens to nodes: shared by the parsers of expressions (expression.c) and of statements
+ * (parse.c). An error is raised by val_fail() and names the line.
  */
 #ifndef FDD_CHAT_PARSE_H
 #define FDD_CHAT_PARSE_H
@@ -11,9 +11,9 @@
 
 struct parser {
     struct val_ctx *c;
-    const struct tpl_tok *tok; /* the next */
-    int loops;                 /* open ones: break and continue may come */
-    unsigned extra;            /* TPL_CALLER, ...: names that were read */
+    const struct tpl_tok *tok; /* the next token */
+    int loops;                 /* open loops; > 0: break and continue are allowed */
+    unsigned extra;            /* TPL_CALLER, ...: those of these names that were read */
 };
 
 struct nodes {
@@ -25,12 +25,14 @@ void prs_add(struct parser *p, struct nodes *l, struct tpl_node *node);
 struct tpl_node *prs_node(struct parser *p, enum node_kind kind);
 struct tpl_node *prs_two(struct parser *p, enum node_kind kind, enum tok_op op,
     struct tpl_node *a, struct tpl_node *b);
-/* want: what was expected in place of the next token. */
+/* Fails at the next token. want: the text of what was expected instead. */
 __attribute__((noreturn)) void prs_unexpected(struct parser *p, const char *want);
-/* Nesting is bounded: take one level, which the caller gives back by p->c->depth++. */
+/* Enter a level of nesting, or fail if it is too deep; the caller leaves it by
+ * p->c->depth++. */
 void prs_deeper(struct parser *p);
 
-/* Is the next token that? skip: then it is taken. need: it must be. */
+/* is: is the next token this one? skip: as is, and step over it if so. need: step over it,
+ * or fail if it is another. */
 int prs_is_op(const struct parser *p, enum tok_op op);
 int prs_skip_op(struct parser *p, enum tok_op op);
 void prs_need_op(struct parser *p, enum tok_op op, const char *text);
@@ -41,9 +43,9 @@ void prs_need_name(struct parser *p, const char **ret_p, size_t *ret_n);
 
 struct tpl_node *prs_name(struct parser *p);
 struct tpl_node *prs_expr(struct parser *p);
-/* One expression, or several with commas. conditions 0: "if" does not belong to it. */
+/* One expression, or several with commas. conditions 0: an "if" is not part of it. */
 struct tpl_node *prs_tuple(struct parser *p, int parentheses, int conditions);
-/* A filter's name and arguments, of node; behind the "|". */
+/* A filter's name and arguments, after the "|"; node is its operand. */
 struct tpl_node *prs_filter(struct parser *p, struct tpl_node *node);
 
 #endif

@@ -1,7 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Values as text of a given form: what % does to a text, and the specifications of
- * str.format(). */
+/* Formatting of values: the operator % of strings, and the specifications of str.format(). */
 #include "config.h"
 
 #include "chat/eval.h"
@@ -10,12 +9,12 @@
 #include <stdio.h>
 #include <string.h>
 
-#define MOST_DIGITS 300   /* behind the point */
-#define MOST_WIDTH  65536 /* of one value */
+#define MOST_DIGITS 300   /* after the point */
+#define MOST_WIDTH  65536 /* of one value, in characters */
 
 struct spec {
     uint32_t fill;
-    char align; /* one of <>^=, or 0: as the kind of value has it */
+    char align; /* one of <>^=, or 0: the default of the value's type */
     char sign;  /* one of +-, a blank, or 0 */
     int alt;
     char group;               /* , or _ between groups of digits, or 0 */
@@ -31,7 +30,7 @@ is_one_of(const char *set, char c)
 
 /* ---- writing ------------------------------------------------------------------------- */
 
-/* The text to the width; = puts the fill behind the first `sign` bytes. */
+/* Add s, padded to the width; = puts the fill after the first `sign` bytes. */
 static void
 pad(struct render *r, struct val_buf *b, const struct val_str *s, size_t sign,
     const struct spec *p, char align)
@@ -58,7 +57,7 @@ pad(struct render *r, struct val_buf *b, const struct val_str *s, size_t sign,
         val_add(&r->c, b, fill, n, 0);
 }
 
-/* A number's digits behind its sign and prefix. */
+/* Add a number: sign, prefix, and digits with groups. */
 static void
 number(struct render *r, struct val_buf *b, int negative, const char *prefix,
     const char *digits, const struct spec *p)
@@ -252,7 +251,7 @@ struct percent {
     const struct val_str *s;
     size_t at;
     struct val args;
-    size_t next; /* of a tuple */
+    size_t next; /* index of the next element if args is a tuple */
 };
 
 static struct val
@@ -280,7 +279,7 @@ percent_number(struct render *r, struct percent *p)
     return v.i;
 }
 
-/* %(key)s has it of a dict. */
+/* The value of %(key)s, of the dict p->args. */
 static struct val
 percent_key(struct render *r, struct percent *p)
 {
@@ -426,7 +425,7 @@ rnd_padded(struct render *r, const struct val_str *s, int64_t width, uint32_t fi
     struct val_buf b = { 0 };
     int64_t n = (int64_t)val_chars(s);
 
-    /* str.center() has the odd blank on the left of an odd width */
+    /* str.center() puts the odd blank on the left if the width is odd */
     if (align == '^' && width > n && (width - n) % 2 != 0 && width % 2 != 0) {
         s = rnd_padded(r, s, n + 1, fill, '>').s;
     }

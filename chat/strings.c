@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Filters and methods that few templates have. */
+/* Filters and methods that few templates use. */
 #include "config.h"
 
 #include "chat/eval.h"
@@ -171,7 +171,7 @@ in_run(uint32_t code)
         (k >= UTF8PROC_CATEGORY_ND && k <= UTF8PROC_CATEGORY_NO);
 }
 
-/* Runs of letters, digits and _. */
+/* Counts the runs of letters, digits and _. */
 struct val
 rnd_wordcount(struct render *r, struct val v, const struct rnd_args *a)
 {

@@ -1,10 +1,10 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * A chat template: text, lexed and parsed once. The language is the part of Jinja
+ * A chat template: text, lexed and parsed once. The language is the subset of Jinja
  * 3.1 that chat templates use, with trim_blocks, lstrip_blocks, loop controls and
- * the block tag `generation`, as transformers sets it up. Not in it: include,
- * import, extends, block, call, raw, recursive loops.
+ * the block tag `generation`, as transformers sets it up. Not supported: include,
+ * import, extends, block.
  *
  * tpl_new() checks the grammar; names, filters and tests are looked up when they
  * are reached. A template is constant afterwards: any number of threads may render.
@@ -19,7 +19,7 @@
 #include "chat/value.h"
 
 #define TPL_MAX_BYTES (1u << 20)  /* of a template's text */
-#define TPL_MAX_MEM   (64u << 20) /* of what is made of it */
+#define TPL_MAX_MEM   (64u << 20) /* bytes of its tokens and nodes */
 #define TPL_MAX_DEPTH 200         /* of nested statements and expressions */
 
 /* ---- tokens: lex.c ---------------------------------------------------------------- */
@@ -38,7 +38,7 @@ enum tok_kind {
     TOK_OP
 };
 
-enum tok_op { /* of TOK_OP */
+enum tok_op { /* which operator a TOK_OP is */
     OP_ADD,
     OP_SUB,
     OP_MUL,
@@ -72,7 +72,7 @@ struct tpl_tok {
     enum tok_kind kind;
     enum tok_op op;
     int line;
-    const char *p; /* the text; of a string without quotes and escapes */
+    const char *p; /* the text; TOK_STRING: without quotes, escapes decoded */
     size_t n;
     int64_t i;
     double f;
@@ -134,8 +134,8 @@ struct tpl_body {
     struct tpl_node **at;
 };
 
-/* What the body of a macro reads without having it as a parameter, in the order in which
- * it is given; of a loop: it may be called. */
+/* Names that a macro's body reads although they are no parameters, in the order in which
+ * they are passed. TPL_RECURSIVE: a loop that may be called. */
 #define TPL_CALLER    1u
 #define TPL_KWARGS    2u
 #define TPL_VARARGS   4u
@@ -144,13 +144,13 @@ struct tpl_body {
 struct tpl_node {
     enum node_kind kind;
     int line;
-    enum tok_op op; /* BINARY; of a chain of comparisons in ops */
-    const char *p;  /* NAME, ATTR, FILTER, TEST, MACRO: the name; TEXT: it */
+    enum tok_op op; /* BINARY; COMPARE has its operators in ops */
+    const char *p;  /* NAME, ATTR, FILTER, TEST, MACRO: the name; TEXT: the text */
     size_t n;
     struct val value; /* CONST */
     struct tpl_node *a, *b, *c;
     size_t n_at;          /* LIST, TUPLE: elements; DICT: keys and values by turns; */
-    struct tpl_node **at; /* COMPARE: the operands; MACRO: defaults, of the last ones */
+    struct tpl_node **at; /* COMPARE: operands; MACRO: defaults of the last parameters */
     enum tok_op *ops;     /* COMPARE: [n_at - 1] */
     struct tpl_args *args;
     struct tpl_name *names; /* MACRO: parameters */
@@ -171,12 +171,12 @@ struct tpl_node {
 struct template
 {
     struct arena mem;
-    struct tpl_tok *tok; /* while it is parsed */
+    struct tpl_tok *tok; /* used while the text is parsed */
     size_t n_tok;
     struct tpl_body body;
 };
 
-/* 0; -EINVAL: err says what and in which line; -E2BIG, -ENOMEM. */
+/* Returns 0; -EINVAL: err names the error and its line; -E2BIG; -ENOMEM. */
 int tpl_new(const char *text, size_t bytes, struct template **ret, char err[VAL_ERR]);
 struct template *tpl_free(struct template *t);
 

@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the tools of a request say of their parameters' types, for formats that write
- * values without quotes.
+ * The types of the parameters of a request's tools, for formats that write values
+ * without quotes.
  */
 #ifndef FDD_CHAT_TYPES_H
 #define FDD_CHAT_TYPES_H
@@ -22,17 +22,16 @@
 struct schema;
 
 /* json: a list of tools, each {"type": "function", "function": {"name", "parameters"}} or
- * the function alone. -EINVAL: err says why (512 bytes); -ENOMEM. What it takes of mem
- * lives as long as mem. */
+ * only the function. Returns 0; -EINVAL: err says why (512 bytes); -ENOMEM. *ret is in
+ * mem and lives as long as mem. */
 int typ_new(const char *json, size_t bytes, struct arena *mem, const struct schema **ret,
     char *err);
-/* Is there such a tool? No schema: any may be there. */
+/* Is there a tool of this name? Without a schema (NULL): 1 for every name. */
 int typ_has(const struct schema *s, const char *name);
-/* TYP_STRING where nothing is said. */
+/* The types of a tool's parameter, TYP_STRING if the schema gives none. */
 unsigned typ_types(const struct schema *s, const char *name, const char *key);
-/* Is the text, as it stands, a JSON value of one of the types? Case of true, false and
- * null does not matter: *ret_as is what JSON writes for them, else NULL. A string is
- * none. */
+/* Is the text, unchanged, a JSON value of one of the types? A string never is. The case of
+ * true, false and null does not matter: *ret_as is their JSON text, NULL for others. */
 int typ_fits(const char *text, size_t bytes, unsigned types, const char **ret_as);
 
 #endif

@@ -519,7 +519,7 @@ val_marked(const struct val_str *s)
     return s->mark == NULL ? s->marked : memchr(s->mark, 1, s->n) != NULL;
 }
 
-/* ---- text in the making ------------------------------------------------------------ */
+/* ---- building text ----------------------------------------------------------------- */
 
 void
 val_room(struct val_ctx *c, struct val_buf *b, size_t n)
@@ -637,15 +637,15 @@ val_float_text(double f, char text[VAL_FLOAT_BYTES])
     text[k] = '\0';
 }
 
-/* Which quotes repr() takes: double ones where the text has single ones alone. */
+/* The quote of repr(): a double one if the text has single but no double ones. */
 static char
 repr_quote(const struct val_str *s)
 {
     return memchr(s->p, '\'', s->n) != NULL && memchr(s->p, '"', s->n) == NULL ? '"' : '\'';
 }
 
-/* Does repr() print it as it is? Controls, format characters, surrogates, private
- * use and separators it escapes. */
+/* Does repr() print the character unescaped? It escapes controls, format characters,
+ * surrogates, private use and separators. */
 static int
 repr_prints(uint32_t code)
 {

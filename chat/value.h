@@ -1,18 +1,18 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Values of a template: Python's, as far as chat templates meet them. All live in
- * the arena of one rendering and are freed with it. A value does not change but for
- * namespaces and variables, so copies share.
+ * Values of a template: those of Python that chat templates use. All live in the arena
+ * of one rendering and are freed with it. A value does not change, except for
+ * namespaces and variables, so copies share storage.
  *
- * Origin. Each byte of a string has a mark: 1, it came out of the request (content,
- * role, name, tool, document, argument of the template), 0, it is the template's
- * own. The marks go with the bytes through every operation, so that the caller knows
- * which ranges of the prompt must not be read as special tokens. Where an operation
- * mixes both and the bytes cannot be told apart, all of its result is marked.
+ * Origin. Each byte of a string has a mark: 1: it came from the request (content, role,
+ * name, tool, document, argument of the template); 0: it came from the template. Every
+ * operation keeps the marks of the bytes, so that the caller knows which ranges of the
+ * prompt must not be read as special tokens. Where an operation mixes both and the
+ * origin of a byte is unclear, its whole result is marked.
  *
- * Failure. An operation that fails calls val_fail(), which does not return: it
- * jumps to the frame of the rendering. So nothing here is freed on the way.
+ * Failure. An operation that fails calls val_fail(), which does not return: it jumps
+ * (longjmp) to the frame of the rendering. Nothing has to be freed on the way.
  */
 #ifndef FDD_CHAT_VALUE_H
 #define FDD_CHAT_VALUE_H
@@ -67,16 +67,16 @@ struct val {
 struct val_str {
     size_t n;
     const char *p;       /* valid UTF-8, not terminated */
-    const uint8_t *mark; /* [n], or NULL: all of it is as `marked` says */
+    const uint8_t *mark; /* [n]; NULL: every byte's mark is `marked` */
     int marked;
-    int is_safe; /* of `safe` or `escape`: what is added to it is escaped */
+    int is_safe; /* result of `safe` or `escape`: text added to it is escaped */
 };
 
 struct val_list {
     size_t n;
     struct val *at;
     int lazy;  /* a generator, not a list */
-    int group; /* of groupby: the two have names */
+    int group; /* of groupby: its two elements are also .grouper and .list */
 };
 
 struct val_pair {
@@ -101,7 +101,7 @@ struct val_ctx { /* one rendering */
 
 __attribute__((noreturn, format(printf, 2, 3))) void
 val_fail(struct val_ctx *c, const char *fmt, ...);
-/* n units of work are done. Fails when none are left. */
+/* Count n steps of work. Fails if fewer are left. */
 static inline void
 val_steps(struct val_ctx *c, uint64_t n)
 {
@@ -132,15 +132,15 @@ struct val val_str(struct val_ctx *c, const char *p, size_t n, int marked);
 struct val val_text(struct val_ctx *c, const char *text); /* of the template's own */
 struct val val_sub(struct val_ctx *c, const struct val_str *s, size_t at, size_t n);
 struct val val_undefined(struct val_ctx *c, const char *name, size_t n);
-/* A list with room for n, of which none is there. */
+/* An empty list with room for n elements. */
 struct val val_list(struct val_ctx *c, enum val_type type, size_t n);
 struct val val_dict(struct val_ctx *c);
-/* One element more; *room is the caller's, 0 at first. */
+/* Append an element; *room is kept by the caller, 0 at first. */
 void val_push(struct val_ctx *c, struct val_list *l, size_t *room, struct val v);
 /* In place. */
 void val_reverse(struct val_list *l);
 void val_put(struct val_ctx *c, struct val_dict *d, struct val key, struct val value);
-/* NULL: not there. Fails for a key that Python cannot hash. */
+/* NULL: no such key. Fails for a key that Python cannot hash. */
 const struct val *val_find(struct val_ctx *c, const struct val_dict *d, struct val key);
 
 /* ---- asking ------------------------------------------------------------------- */
@@ -150,10 +150,10 @@ int val_true(struct val v);
 int val_is_number(struct val v); /* a bool is one */
 double val_number(struct val_ctx *c, struct val v);
 int val_equal(struct val_ctx *c, struct val a, struct val b);
-/* < 0, 0, > 0. Fails where Python does. */
+/* < 0, 0 or > 0. Fails where Python does. */
 int val_compare(struct val_ctx *c, struct val a, struct val b);
 int val_contains(struct val_ctx *c, struct val where, struct val what);
-/* Elements of what may be iterated: characters, elements, keys. */
+/* The elements of an iterable: a string's characters, a list's elements, a dict's keys. */
 struct val_list *val_iter(struct val_ctx *c, struct val v);
 /* Code points of a string. */
 size_t val_chars(const struct val_str *s);
@@ -163,7 +163,7 @@ int val_same(const struct val_str *s, const char *text);
 /* Is any byte marked? */
 int val_marked(const struct val_str *s);
 
-/* ---- text in the making ---------------------------------------------------------- */
+/* ---- building text --------------------------------------------------------------- */
 
 struct val_buf {
     size_t n, room;
@@ -171,7 +171,7 @@ struct val_buf {
     uint8_t *mark;
     size_t limit;
 };
-/* Room for n more; val_add() makes it, too. */
+/* Make room for n more bytes; val_add() does so itself. */
 void val_room(struct val_ctx *c, struct val_buf *b, size_t n);
 void val_add(struct val_ctx *c, struct val_buf *b, const char *p, size_t n, int marked);
 void val_add_text(struct val_ctx *c, struct val_buf *b, const char *text);
@@ -187,7 +187,7 @@ void val_float_text(double f, char text[VAL_FLOAT_BYTES]);
 
 /* ---- code points ------------------------------------------------------------------ */
 
-/* At p, of n bytes; *ret_n: its bytes. */
+/* The code point at p, of n bytes; *ret_n: its length in bytes. */
 uint32_t val_code(const char *p, size_t n, size_t *ret_n);
 size_t val_code_put(uint32_t code, char out[4]);
 int val_is_space(uint32_t code); /* str.isspace() */
