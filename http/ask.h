@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a generating request asks for: its JSON against the table of fields
- * (tbl/fields.h), as parameters of libfdclient.
+ * Reading a generating request: its JSON is checked against the table of fields
+ * (tbl/fields.h) and becomes parameters of libfdclient.
  */
 #ifndef FDD_HTTP_ASK_H
 #define FDD_HTTP_ASK_H
@@ -14,15 +14,15 @@
 
 #define ASK_MAX_VALUES (1u << 21) /* JSON values of a body: 32 MiB of nodes */
 #define ASK_MAX_STOP   16
-/* What fdd takes at most; it judges by bounds of its own. */
+/* The most that any fdd takes; each daemon checks its own limits. */
 #define ASK_MAX_STOP_LEN 256
 #define ASK_MAX_STOP_IDS 64
 #define ASK_MAX_BIAS     1024
 #define ASK_MAX_BAD      256
 #define ASK_MAX_ALLOWED  (1u << 20)
 #define ASK_MAX_PROMPTS  256
-#define ASK_MAX_UNKNOWN  1000 /* fields */
-#define ASK_TEXT_MAX     16u  /* max_tokens of completions */
+#define ASK_MAX_UNKNOWN  1000 /* fields of a body */
+#define ASK_TEXT_MAX     16u  /* max_tokens of completions if left out */
 
 #define ASK_UNSET        UINT32_MAX
 #define ASK_I32_UNSET    INT32_MIN
@@ -33,20 +33,20 @@ struct ask {
     uint32_t max_tokens, max_completion_tokens, min_tokens, n, best_of, stream_interval;
     int32_t top_k, top_logprobs, logprobs, prompt_logprobs, priority, truncate;
     float temperature, top_p, min_p, presence, frequency, repetition;
-    /* 0, 1, or 255: not said */
+    /* 0, 1; 255: not given */
     uint8_t keep_stop, ignore_eos, skip_special, add_special, chat_logprobs, echo, stream,
         add_generation_prompt, include_reasoning, continue_final, return_ids, as_ids,
         parallel_tool_calls;
-    /* places in j; JR_NONE: not said */
+    /* node indexes in j; JR_NONE: not given */
     uint32_t model, messages, prompt, seed, stop, stop_token_ids, stream_options,
         request_id, cache_salt, logit_bias, bad_words, allowed_token_ids, tools,
         tool_choice, response_format, modalities, documents, reasoning_effort,
         template_kwargs, truncation_side, user;
 
-    /* what they say */
+    /* results of reading these fields */
     int include_usage, continuous_usage, no_calls, keep_first;
-    int max_is_ours;                              /* ASK_TEXT_MAX, or what fits */
-    struct buf stop_text[ASK_MAX_STOP], bad_text; /* bad_text: words with zeros behind */
+    int max_is_ours; /* max_tokens was left out: ASK_TEXT_MAX, or fewer if those do not fit */
+    struct buf stop_text[ASK_MAX_STOP], bad_text; /* bad_text: each ends with a zero */
     uint32_t n_stop, n_bad;
     const char *stop_p[ASK_MAX_STOP];
     uint32_t stop_len[ASK_MAX_STOP];
@@ -56,26 +56,27 @@ struct ask {
     struct fdc_bias *bias;
     struct buf ignored;    /* names of unknown fields, comma separated */
     struct buf id;         /* request_id */
-    uint8_t user_hash[32]; /* of the text of user, */
-    int has_user;          /* if it is there */
+    uint8_t user_hash[32]; /* SHA-256 of the field user, */
+    int has_user;          /* if the request has it */
     struct fdc_params p;
     struct fdc_submit_opts o;
 };
 
-/* Read a body, which must outlive ask->j. 0, or -1 and why. ask_fini() either way. */
+/* Read a body, which must outlive ask->j. Returns 0; -1: *bad says why. Call ask_fini() in
+ * either case. */
 int ask_read(struct ask *a, const char *body, size_t n, int is_chat, struct problem *bad);
-/* The JSON is not needed any more. */
+/* Free the JSON nodes: the body is not needed any more. */
 void ask_forget(struct ask *a);
 void ask_fini(struct ask *a);
 
-/* An array of token ids: malloc()ed. field is for the error. */
+/* Read an array of token ids into malloc()ed memory. field: its name, for the error. */
 int ask_ids(const struct jr *j, uint32_t i, const char *field, uint32_t most,
     uint32_t **ret, uint32_t *ret_n, struct problem *bad);
-/* Is the value one that says "do not": null, false, 0, "", "none", [] or {}? */
+/* Does the value switch a field off: null, false, 0, "", "none", [] or {}? */
 int ask_is_off(const struct jr *j, uint32_t i);
-/* Add the name of a field, whose key is a node, to a list for a header. */
+/* Add the name of a field to a list for a header; key: the node of its name. */
 void ask_ignore(struct buf *b, const struct jr *j, uint32_t key);
-/* Any JSON body: jr_read() with its errors. */
+/* Read any JSON body: jr_read(), with its errors in *bad. */
 int ask_json(struct jr *j, const char *body, size_t n, struct problem *bad);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Bytes that grow: input, bodies, answers. A failed allocation is remembered, so that a
- * writer looks once, at the end. One thread.
+ * A growing buffer of bytes for input, bodies and answers. A failed allocation is
+ * remembered, so that a writer checks once, at the end. One thread.
  */
 #ifndef FDD_HTTP_BUF_H
 #define FDD_HTTP_BUF_H
@@ -12,21 +12,21 @@
 #include <string.h>
 
 struct buf {
-    char *p; /* [n], and room for a zero behind it */
+    char *p; /* [n], and room for a zero after it */
     size_t n, room;
-    int failed; /* no memory: what was added since is lost */
+    int failed; /* an allocation failed: bytes added since are lost */
 };
 
 void buf_fini(struct buf *b);
-/* Forget what is in it; give back what is more than keep bytes. */
+/* Empty it, and free its memory if that is more than keep bytes. */
 void buf_clear(struct buf *b, size_t keep);
-/* It has failed, for want of memory elsewhere. */
+/* Mark it as failed, because memory was lacking elsewhere. */
 void buf_fail(struct buf *b);
-/* Has any of this process? */
+/* Has any buffer of this process failed? */
 int buf_any_failed(void);
-/* Room for more bytes behind n, and a zero. NULL: no memory. */
+/* Make room after n for `more` bytes and a zero. Returns its start; NULL: no memory. */
 char *buf_room(struct buf *b, size_t more);
-/* Where room is lacking. */
+/* buf_add() for when room is lacking. */
 void buf_add_more(struct buf *b, const void *p, size_t n);
 static inline void
 buf_add(struct buf *b, const void *p, size_t n)
@@ -39,7 +39,7 @@ buf_add(struct buf *b, const void *p, size_t n)
     b->n += n;
     b->p[b->n] = '\0';
 }
-/* Of a constant it is a store or two. */
+/* For a constant string the compiler makes it a few stores. */
 static inline void
 buf_str(struct buf *b, const char *s)
 {
@@ -50,11 +50,11 @@ void buf_u64(struct buf *b, uint64_t v);
 /* Drop n bytes at the front. */
 void buf_drop(struct buf *b, size_t n);
 
-/* The value of a hex digit; -1: it is none. */
+/* The value of a hex digit; -1: c is none. */
 int buf_hex(char c);
-/* A JSON string with its quotes. What is no UTF-8 becomes U+FFFD. */
+/* Add a JSON string with its quotes. Invalid UTF-8 becomes U+FFFD. */
 void buf_json(struct buf *b, const char *p, size_t n);
-/* A number in the fewest digits that give it back; infinities are +-9999. */
+/* Add a number in the fewest digits that read back the same; infinities are +-9999. */
 void buf_real(struct buf *b, double v);
 
 #endif

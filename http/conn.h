@@ -2,15 +2,15 @@
  * SPDX-License-Identifier: Apache-2.0 */
 /*
  * One connection: reads requests (h1.h), hands each to its route, sends the answer. A
- * connection has one request at a time; what a client sends ahead waits in the socket.
+ * connection has one request at a time; requests sent ahead wait in the socket.
  *
  * A handler answers at once (conn_reply()), or later: it sets c->work and c->drop, and
- * calls conn_reply() or conn_stream() ... conn_end() when it can. If the client leaves
- * first, c->drop is called and the work must forget the connection.
+ * calls conn_reply() or conn_stream() ... conn_end() when it can. If the client
+ * disconnects first, c->drop is called and the work must forget the connection.
  *
- * What is sent is queued in c->out and goes out at the end of the loop iteration, so that a
- * stream has one send() for all that came for it. The memory of c->out is the loop's: it
- * goes from answer to answer, and stays with one whose client has not taken all.
+ * Output is queued in c->out and sent at the end of the loop iteration, so that a stream has
+ * one send() for all events of the iteration. The memory of c->out is the loop's: it is
+ * reused for the next answer once the client has taken all of this one.
  */
 #ifndef FDD_HTTP_CONN_H
 #define FDD_HTTP_CONN_H
@@ -23,30 +23,30 @@
 #include "http/problem.h"
 
 enum conn_state {
-    CN_HEAD,  /* a request's head, or none of it yet */
-    CN_BODY,  /* its body */
-    CN_BUSY,  /* its answer is being made */
-    CN_LINGER /* all is sent, what still comes is thrown away */
+    CN_HEAD,  /* waits for a request's head, or the rest of it */
+    CN_BODY,  /* reads the body */
+    CN_BUSY,  /* the request is being answered */
+    CN_LINGER /* all is sent; bytes that still come are discarded */
 };
 
 struct conn {
-    /* What each event of a stream needs comes first, in few cache lines. */
+    /* Members that each event of a stream needs come first, in few cache lines. */
     struct gw *g;
     STAILQ_ENTRY(conn) next_dirty;
     void *work;
-    void (*flush)(struct conn *c); /* a stream: put what is pending into out */
+    void (*flush)(struct conn *c); /* of a stream: put its pending events into out */
     struct buf out;                /* the answer; without memory when all is sent */
     size_t out_at;                 /* sent so far */
     uint64_t sent_ms;              /* last time the client took something */
     uint64_t sent;                 /* bytes of this answer */
     int fd;
     enum conn_state state;
-    uint32_t events; /* of epoll, as registered */
+    uint32_t events; /* registered with epoll */
     int is_dirty, is_dead;
-    int is_behind; /* something is pending, and waits until out is sent */
+    int is_behind; /* events are pending and wait until out is sent */
     int is_paced;  /* the rest of its body waits for the next millisecond */
     int status, is_streaming, is_chunked, is_over, must_close;
-    int is_slow; /* its reader has left too much untaken: it is closed */
+    int is_slow; /* too many bytes are unsent because its client does not read: it is closed */
 
     void (*drop)(struct conn *c);
     void (*tick)(struct conn *c); /* a few times a second while it works */
@@ -59,32 +59,32 @@ struct conn {
     size_t head_n;
     struct h1 h;
     struct h1_chunks chunks;
-    struct buf chunked; /* the body, if it came so */
+    struct buf chunked; /* the decoded body, if it came in chunks */
     const char *body;   /* valid until conn_forget() */
     size_t body_n;
-    unsigned path;     /* index in tbl/routes.h */
-    struct key *key;   /* whose; NULL without keys */
-    char id[130];      /* X-Request-Id as it came; "" */
-    char peer[48];     /* address, "unix" or "unix:UID" */
-    char group[48];    /* the address, or the /64 of IPv6, that counts its connections */
-    uint64_t user;     /* whom it counts under without keys; 0: fdd-http itself */
-    size_t held;       /* bytes of a long body, as counted in g->sh->held */
-    uint64_t began_ms; /* the request's first byte, or since when there is none */
-    uint64_t body_ms;  /* its body's begin */
+    unsigned path;   /* index in tbl/routes.h */
+    struct key *key; /* the key that the request presented; NULL without keys */
+    char id[130];    /* X-Request-Id as it came; "" */
+    char peer[48];   /* address, "unix" or "unix:UID" */
+    char group[48];  /* address, or /64 of IPv6, whose connections are counted together */
+    uint64_t user;   /* the daemon's user for it without keys; 0: fdd-http itself */
+    size_t held;     /* bytes of a long body, as counted in g->sh->held */
+    uint64_t began_ms; /* when the request's first byte came; else since when it is idle */
+    uint64_t body_ms;  /* when reading its body began */
 };
 
 /* Take over an accepted socket. */
 void conn_new(struct gw *g, int fd, int is_unix);
-/* What epoll says of it. */
+/* Handle events of epoll. */
 void conn_event(struct conn *c, uint32_t events);
-/* Read on bodies that waited for this millisecond. */
+/* Go on reading bodies that waited for the next millisecond. */
 void conn_resume(struct gw *g);
-/* Deadlines; a few times a second. 1: it ends, or has something to send. */
+/* Check its deadlines; a few times a second. Returns 1 if it ends or has output to send. */
 int conn_tick(struct conn *c);
-/* At the end of a loop iteration: put what is pending into out; then send it. */
+/* At the end of a loop iteration: put pending events into out; then send out. */
 void conn_fill(struct conn *c);
 void conn_send(struct conn *c);
-/* Something is to be sent: conn_fill() and conn_send() will come. */
+/* It has output: conn_fill() and conn_send() will be called for it. */
 void conn_dirty(struct conn *c);
 /* Close now; its memory stays until conn_free(). */
 void conn_kill(struct conn *c);
@@ -92,17 +92,17 @@ void conn_free(struct conn *c);
 
 /* For handlers. */
 
-/* The request's body is not needed any more. */
+/* Free the request's body. */
 void conn_forget(struct conn *c);
-/* Take the body over, to read it elsewhere; the request is not needed any more. *ret_at:
- * where it begins in *ret. Its bytes count on as held until conn_put_back(). */
+/* Take the body over, to read it on another thread, and forget the request. *ret_at: where
+ * the body begins in *ret. *ret_held: bytes that count as held until conn_put_back(). */
 void conn_take_body(struct conn *c, struct buf *ret, size_t *ret_at, size_t *ret_held);
 void conn_put_back(struct gw *g, size_t held);
-/* A whole answer. headers: further ones with their line ends, or NULL. */
+/* Send a whole answer. headers: further headers with their line ends, or NULL. */
 void conn_reply(struct conn *c, int status, const char *type, const char *headers,
     const void *body, size_t n);
 void conn_problem(struct conn *c, const struct problem *p);
-/* The head of a stream of events; then pieces of it; then its end. */
+/* Send the head of a stream of events; then pieces of it; then its end. */
 void conn_stream(struct conn *c, const char *headers);
 void conn_piece(struct conn *c, const struct buf *b);
 void conn_end(struct conn *c);

@@ -8,8 +8,8 @@
  * that has arrived is taken first; then each connection with news gets at most one send().
  * The first loop runs in the main thread and takes the signals.
  *
- * What all loops read (parameters, keys, the list of daemons) changes only while all of
- * them stand still (loops_pause()). The helper and prep threads do not read it.
+ * Data that all loops read (parameters, keys, the list of daemons) changes only while all
+ * loops are paused (loops_pause()). The helper and prep threads do not read it.
  */
 #ifndef FDD_HTTP_GATEWAY_H
 #define FDD_HTTP_GATEWAY_H
@@ -34,7 +34,7 @@
 
 #define GW_MAX_LOOPS 16
 #define GW_SCRATCH   65536
-#define GW_FLUSH     16 /* connections whose events are written, and then sent */
+#define GW_FLUSH     16 /* connections filled with events, and then sent, as one group */
 
 struct conn;
 struct shared;
@@ -49,24 +49,24 @@ struct gw {
     struct lis lis;
     struct inbox inbox;
     struct link *links;
-    unsigned links_of; /* sh->version that they follow */
+    unsigned links_of; /* the sh->version by which links was made */
     struct metrics met;
     struct live live;
-    char *scratch;            /* GW_SCRATCH bytes, for what is received */
-    struct buf event;         /* what a stream gets, while it is written */
-    struct buf out[GW_FLUSH]; /* memory that no answer needs now: conn.h */
+    char *scratch;            /* GW_SCRATCH bytes, for received bytes */
+    struct buf event;         /* an event of a stream while it is written */
+    struct buf out[GW_FLUSH]; /* memory for answers, not in use now: conn.h */
     unsigned n_out;
 
-    struct conn *conns, *dead; /* all; to be freed */
-    /* With news, in the order in which they came: however many of a step's tokens are here in
-     * one iteration, its streams get theirs in the same order each time. */
+    struct conn *conns, *dead; /* all connections; those to be freed */
+    /* Connections with output, in the order in which it came: the streams of a step get their
+     * tokens in the same order, however many of these arrive in one iteration. */
     STAILQ_HEAD(conn_list, conn) dirty;
-    struct conn *paced;   /* their bodies wait for the next millisecond */
-    struct conn *tick_at; /* whose deadlines are looked at next; NULL: none */
-    uint64_t paced_ms;    /* when what follows was read */
-    size_t paced_n;       /* bytes */
+    struct conn *paced;   /* connections whose bodies wait for the next millisecond */
+    struct conn *tick_at; /* the next one whose deadlines are checked; NULL: none */
+    uint64_t paced_ms;    /* now_ms of the last bytes counted in paced_n */
+    size_t paced_n;       /* bytes of bodies read in that millisecond */
     uint32_t n_conn;
-    int is_full; /* no more connections are accepted now */
+    int is_full; /* no connections are accepted now */
     int draining;
     uint64_t drain_until_ms;
 };
@@ -76,38 +76,39 @@ struct shared {
     struct par_src src;
     struct keys keys;
     struct served_list served;
-    unsigned version; /* of served and parameters, counted by reload */
+    unsigned version; /* of served and the parameters: the number of reloads */
     struct peers peers;
     struct prep prep;
-    atomic_uint n_conn;         /* of all loops */
-    atomic_uint_least64_t held; /* bytes of long bodies that are here */
-    atomic_uint drain;          /* 1: end; 2: at once */
+    atomic_uint n_conn;         /* connections of all loops */
+    atomic_uint_least64_t held; /* bytes of long bodies in memory */
+    atomic_uint drain;          /* 1: end after the running requests; 2: end at once */
 
     struct gw *loop[GW_MAX_LOOPS];
     unsigned n_loop;
-    pthread_t thread[GW_MAX_LOOPS]; /* not of the first */
+    pthread_t thread[GW_MAX_LOOPS]; /* [0] is unused: the main thread */
     int signals;
     /* under lock */
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    atomic_int pausing;          /* read without it too */
-    unsigned n_running, n_still; /* all loops but the first: that run; that stand still */
-    struct metrics met[GW_MAX_LOOPS]; /* of each loop, a few times a second */
-    uint32_t connected[GW_MAX_LOOPS]; /* its sessions */
+    atomic_int pausing;          /* read without the lock too */
+    unsigned n_running, n_still; /* threads of loops but the first; those that are paused */
+    struct metrics met[GW_MAX_LOOPS]; /* of each loop, published a few times a second */
+    uint32_t connected[GW_MAX_LOOPS]; /* sessions of each loop */
 };
 
-/* The link that a model's name stands for; NULL and why. name may be NULL: the only one. */
+/* The link of the model of this name. name NULL: the only one. NULL: *bad says why. */
 struct link *gw_link(const struct gw *g, const char *name, size_t n, struct problem *bad);
-/* Can a request of this link be answered now? */
+/* Returns 0 if a request can be sent to this link's daemon now, else -1 and why in *bad. */
 int gw_is_ready(const struct gw *g, const struct link *l, struct problem *bad);
-/* The model of a list that a name stands for, or NULL and why. */
+/* The model of this name in a list; NULL: *bad says why. */
 struct model *gw_model(struct model *const *m, size_t n_model, const char *name, size_t n,
     struct problem *bad);
-/* References of all models, in the order of the links: their number. */
+/* Takes references to the models of all links that stay, in their order. Returns their
+ * number. */
 size_t gw_models(const struct gw *g, struct model *ret[SRV_MAX]);
-/* The first of the links that stay; NULL: there is none. */
+/* The first link that is not leaving; NULL: none. */
 struct link *gw_first(const struct gw *g);
-/* The link of a model, by its label; NULL: there is none any more. */
+/* The link of a model, by its label; NULL: it has none any more. */
 struct link *gw_link_of(const struct gw *g, const struct model *m);
 
 #endif

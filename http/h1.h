@@ -1,12 +1,12 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * HTTP/1.1 requests out of bytes. Strict: what two readers could take for different
- * requests is refused with 400, and the connection is closed behind it. Pure functions.
+ * Parsing of HTTP/1.1 requests. Strict: bytes that two parsers could read as different
+ * requests are refused with 400, and the connection is closed afterwards. Pure functions.
  *
  * Refused: bare CR or LF, NUL and other controls, blanks around a header's name, folded
- * lines, two of a header that frames or names the request, Content-Length next to
- * Transfer-Encoding, a Content-Length that is not digits alone, any transfer coding but
+ * lines, a repeated header that frames or names the request, Content-Length together with
+ * Transfer-Encoding, a Content-Length that is not only digits, any transfer coding but
  * chunked, chunk extensions and trailers, a missing or second Host, a target that is not a
  * path.
  */
@@ -18,12 +18,12 @@
 
 #include "http/buf.h"
 
-#define H1_MAX_LINE    8192 /* of the request */
+#define H1_MAX_LINE    8192 /* bytes of the request line */
 #define H1_MAX_HEADERS 100
 
 enum h1_method { H1_GET, H1_HEAD, H1_POST, H1_OPTIONS, H1_OTHER };
 
-struct h1_str { /* of the head */
+struct h1_str { /* offset and bytes in the head */
     uint32_t at, n;
 };
 
@@ -35,14 +35,14 @@ struct h1 {
     uint64_t length; /* of the body, without chunked */
     int has_length, chunked, keep_alive, wants_continue;
     uint32_t seen;   /* headers that may come once */
-    const char *why; /* of a refusal: one sentence */
+    const char *why; /* why it was refused: one sentence */
 };
 
-/* The head at p. > 0: its bytes; 0: not all of it is there; < 0: minus the status with
- * which it is refused. *scanned says how far earlier calls looked, 0 at first. */
+/* Parse the head at p. Returns its bytes; 0: it is not complete; < 0: minus the status with
+ * which it is refused. *scanned: bytes that earlier calls have searched, 0 at first. */
 int h1_head(struct h1 *h, const char *p, size_t n, size_t max_bytes, size_t *scanned);
 
-/* Does the header, whose value is at s of the head p, hold this text, case aside? */
+/* Is the header's value, at s of the head p, this text, ignoring case? */
 int h1_same(const char *p, struct h1_str s, const char *text);
 
 struct h1_chunks {
@@ -51,8 +51,8 @@ struct h1_chunks {
     uint64_t left;
 };
 
-/* More of a chunked body, of which data goes to body. 1: it has ended; 0: not yet; < 0:
- * minus a status (413: more than max_body). *used: bytes taken. */
+/* Decode n more bytes of a chunked body and add its data to body. Returns 1 if it has ended;
+ * 0: not yet; < 0: minus a status (413: more than max_body). *used: bytes consumed. */
 int h1_chunk(struct h1_chunks *c, const char *p, size_t n, size_t *used, struct buf *body,
     size_t max_body, const char **ret_why);
 

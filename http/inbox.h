@@ -1,9 +1,9 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * What other threads hand to a loop: messages in the order in which they were put. The
- * loop sleeps on fd. A message is embedded in what it is about; it must not be used by the
- * thread that put it any more.
+ * Messages of other threads to a loop, handed out in the order in which they were put. The
+ * loop sleeps on fd. A message is embedded in another structure, which the thread that put
+ * the message must not use any more.
  */
 #ifndef FDD_HTTP_INBOX_H
 #define FDD_HTTP_INBOX_H
@@ -12,7 +12,7 @@
 
 struct post {
     struct post *next;
-    void (*fn)(struct post *p); /* in the loop */
+    void (*fn)(struct post *p); /* called in the loop */
 };
 
 struct inbox {
@@ -23,13 +23,13 @@ struct inbox {
 
 /* 0 or -errno. */
 int ibx_init(struct inbox *b);
-/* What is in it still is handed out first: fn() of each. */
+/* Calls fn() of each remaining message first. */
 void ibx_fini(struct inbox *b);
 /* Any thread. */
 void ibx_put(struct inbox *b, struct post *p);
-/* Any thread: the loop begins an iteration. */
+/* Any thread: make the loop begin an iteration. */
 void ibx_wake(struct inbox *b);
-/* The loop: fn() of each. */
+/* The loop: call fn() of each message. */
 void ibx_take(struct inbox *b);
 
 #endif

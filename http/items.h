@@ -1,31 +1,31 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * What /v1/messages and /v1/responses share: an answer is a list of items
- * (reasoning, text, calls) in the order in which the model wrote them, and an item is told
- * of when it begins, as it grows, and when it has ended. And what both do to bodies.
+ * Code shared by /v1/messages and /v1/responses. Their answers are lists of items
+ * (reasoning, text, calls) in the order in which the model wrote them, with events when an
+ * item begins, grows and ends. Both translate their bodies into those of chat completions.
  *
- * struct choice holds the items (gen.h). Text that has come is passed on when the stream is
- * flushed or the item ends, so that an item has one event in an iteration of the loop.
+ * struct choice holds the items (gen.h). New text is passed on when the stream is flushed or
+ * the item ends, so that an item has one event with text per loop iteration.
  */
 #ifndef FDD_HTTP_ITEMS_H
 #define FDD_HTTP_ITEMS_H
 
 #include "http/gen.h"
 
-/* What an API makes of them. Events go into ch->items.out, for a stream alone. */
+/* How an API writes items. Events go into ch->items.out, only for a stream. */
 struct item_ops {
-    /* What a stream begins with. */
+    /* Write the first events of a stream. */
     void (*start)(struct gen *g, struct buf *b);
     void (*open)(struct gen *g, struct choice *ch);
-    /* More of the open one: p[n], of a call its arguments. */
+    /* The open item grew by p[n]: text, or arguments of a call. */
     void (*more)(struct gen *g, struct choice *ch, const char *p, size_t n);
-    /* All that it says is in said. is_cut: a call that the answer's end cut off. */
+    /* The open item ends; `said` has all of its text. is_cut: the answer ends within a call. */
     void (*close)(struct gen *g, struct choice *ch, int is_cut);
 };
 
-/* For struct face: what a stream has to send is its start, then what is fresh, then the last
- * item's end. */
+/* For struct face: a stream sends its start, then fresh text, then the end of the last
+ * item. */
 void itm_piece(struct gen *g, struct choice *ch, const struct fdchat_piece *p);
 void itm_event(struct gen *g, struct choice *ch, struct buf *b);
 /* The answer has ended. */
@@ -36,56 +36,56 @@ void itm_fini(struct items *it);
 
 /* ---- bodies ---------------------------------------------------------------------- */
 
-/* Messages of chat completions that are being written. */
+/* The messages of chat completions while they are written. */
 struct itm_talk {
     const struct jr *j;
     struct buf *b;
     struct problem *bad;
     const char *sep; /* "" at first */
 };
-/* A message, with or without its last brace. */
+/* Write a message, with or without its closing brace. */
 void itm_message(struct itm_talk *t, const char *role, const struct buf *content);
 void itm_begin_message(struct itm_talk *t, const char *role, const struct buf *content);
 
-/* The value without blanks, but in strings, so that it is one line. */
+/* Write the value on one line, without blanks outside of strings. */
 void itm_raw(const struct jr *j, uint32_t i, struct buf *b);
-/* ,"name":VALUE of the member as, if there is one that is not null. */
+/* Write ,"name":VALUE of the member `as`, if it exists and is not null. */
 void
 itm_copy(const struct jr *j, uint32_t i, const char *as, const char *name, struct buf *b);
-/* Where a member is and not null; JR_NONE. */
+/* The value of a member; JR_NONE: it is missing or null. */
 uint32_t itm_member(const struct jr *j, uint32_t i, const char *name);
-/* ,"name":TEXT */
+/* Write ,"name":TEXT */
 void itm_text(struct buf *b, const char *name, const struct buf *text);
-/* What an object calls its type, cut off. Returns ret. */
+/* The text of an object's member type, cut to fit ret. Returns ret. */
 #define ITM_TYPE_BYTES 64
 const char *itm_type(const struct jr *j, uint32_t i, char ret[ITM_TYPE_BYTES]);
-/* A text: a string, or an array of objects with a text and a type among the n types;
- * others are refused for field. They are joined by a line feed. 0 or -1. */
+/* Add a content's text: a string, or an array of objects with a text and one of n types.
+ * Texts are joined by line feeds; other contents are refused, naming field. 0 or -1. */
 int itm_parts(const struct jr *j, uint32_t i, const char *field, const char *const *types,
     size_t n, struct buf *ret, struct problem *bad);
-/* ,"function":{"name":NAME of what has a name. */
+/* Write ,"function":{"name":NAME of an object with a name. */
 void itm_function(const struct jr *j, uint32_t i, struct buf *b);
-/* ,"tools":[...] of those of the body, which are of this type and have their schema, an
- * object, in the member as (must_have: each); others are refused. 0 or -1. */
+/* Write ,"tools":[...] of the body's tools. Each must be of this type and have its schema, an
+ * object, in the member `as` (which may be missing unless must_have). 0 or -1. */
 int itm_tools(const struct jr *j, const char *type, const char *as, int must_have,
     struct buf *b, struct problem *bad);
 
-/* Fields of a body, each once. */
+/* A table of the fields of a body. */
 enum item_field_kind {
     ITF_READ,     /* the API's own code reads it */
-    ITF_PASSED,   /* to chat completions, as the field as */
+    ITF_PASSED,   /* copied to the field `as` of chat completions */
     ITF_HARMLESS, /* without effect here */
-    ITF_REFUSED   /* unless it says "do not", for the reason as */
+    ITF_REFUSED   /* refused unless ask_is_off(); `as` is the reason */
 };
 struct item_field {
     const char *name, *as;
     enum item_field_kind kind;
 };
-/* The fields that are passed on, and the judgement of the others: those in the table, those
- * that every API here has, and those that are not known. 0 or -1. */
+/* Copy or refuse the fields of a body by this table and by that of the fields that all APIs
+ * share; unknown ones are added to ignored. 0 or -1. */
 int itm_fields(const struct jr *j, const struct item_field *f, size_t n, struct buf *b,
     struct buf *ignored, struct problem *bad);
-/* face->translate() of a body, into g->body, g->said and g->ignored. */
+/* Translate a body by face->translate() into g->body, g->said and g->ignored. */
 int itm_translate(struct gen *g, const char *body, size_t n, struct problem *bad);
 
 #endif

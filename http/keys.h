@@ -1,22 +1,22 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Keys: a file whose lines are
+ * API keys: a file with lines of the form
  *
  *   SHA256 NAME [user=N] [inflight=N] [priority] [delegate]
  *
- * SHA256 is the key's hash in hex, so that the file gives no key away. user: the number
- * that fdd counts its requests under (request.user), else one of its own, so that each
- * has its share; inflight: requests at a time; priority: it may set the field of that name;
- * delegate: the field user of a request is one of the key's own users, each of which has its
- * share. What a client presents is hashed, and the hash is compared with as many others, whole, whichever it is:
- * the time taken says nothing of a key.
+ * SHA256 is the key's hash in hex, so that the file reveals no key. user: the number under
+ * which fdd counts the key's requests (request.user); else each key is a user of its own.
+ * inflight: most requests at a time. priority: its requests may set the field of that name.
+ * delegate: the field user of a request names one of the key's own users, each of which has
+ * its share. A presented key is hashed, and the hash is compared in full with the same number
+ * of hashes whichever it is, so that the time taken reveals nothing about the keys.
  *
- * A key that a later reading no longer has stays in memory, for the requests that run
- * under it; it opens nothing.
+ * A key that is no longer in the file when it is read again stays in memory for its running
+ * requests, but admits no new ones.
  *
- * The loops share a table, and its keys' numbers of requests. Reading the file again is for
- * one of them while the others stand still.
+ * The loops share one table with the keys' counts of requests. One loop reads the file again
+ * while the others are paused.
  */
 #ifndef FDD_HTTP_KEYS_H
 #define FDD_HTTP_KEYS_H
@@ -28,8 +28,8 @@
 struct key {
     uint8_t hash[32];
     char name[64];
-    uint64_t user;     /* 0: one that follows from its hash */
-    uint32_t inflight; /* 0: no bound */
+    uint64_t user;     /* 0: a number derived from its hash */
+    uint32_t inflight; /* 0: no limit */
     atomic_uint running;
     int may_prioritize, may_delegate;
     int is_gone;
@@ -38,24 +38,23 @@ struct key {
 struct keys {
     struct key **k; /* by hash */
     size_t n;
-    int in_use; /* a file was read: without a key there is no way in */
+    int in_use; /* a file was read: each request needs a key */
 };
 
-/* Read a file; "" reads nothing. 0, or -errno and a sentence with the line; *ret is empty
- * then. keys_fini() either way. */
+/* Read a file; "" reads none. Returns 0, or -errno with a sentence that names the line in
+ * err; *ret is empty then. Call keys_fini() in either case. */
 int keys_load(struct keys *ret, const char *path, char *err, size_t err_bytes);
-/* Take over what a file said; pointers to keys stay valid. 0, -E2BIG or -ENOMEM: keys that
- * are new are missing. */
+/* Take over the keys read from a file; pointers to keys stay valid. Returns 0; -E2BIG or
+ * -ENOMEM: some new keys are missing. */
 int keys_take(struct keys *ks, const struct keys *read);
-/* Both. With an error in the file nothing has changed. */
+/* keys_load() and keys_take(). An error in the file leaves ks unchanged. */
 int keys_read(struct keys *ks, const char *path, char *err, size_t err_bytes);
-/* Another request of the key begins: 0, or -EAGAIN: it has as many as it may. k may be
- * NULL. */
+/* Count another request of the key. Returns 0; -EAGAIN: it is at its limit. k may be NULL. */
 int keys_begin(struct key *k);
 void keys_end(struct key *k);
-/* Whom its requests count under, with what the field user says, or n 0. */
+/* The daemon's user for a request of the key. user: the hash of the field user; n 0: none. */
 uint64_t keys_user(const struct key *k, const char *user, size_t n);
-/* The key that was presented; NULL: there is none. */
+/* The key whose text was presented; NULL: there is none. */
 struct key *keys_find(const struct keys *ks, const char *text, size_t n);
 void keys_fini(struct keys *ks);
 

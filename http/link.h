@@ -1,10 +1,10 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * The way of one loop to one daemon. The loop has a session for requests, in whose
- * descriptor it sleeps. What the library does blocking (connect, ask for the model, read
- * its files, tokenize) a helper thread does, over a session of its own; its results come
- * back through the loop's inbox. A daemon that does not answer holds up no other.
+ * The link of one loop to one daemon. The loop has a session for requests and sleeps on its
+ * descriptor. Blocking calls of the library (connect, query the model, read its files,
+ * tokenize) run on a helper thread with a session of its own, whose results come back
+ * through the loop's inbox. A daemon that does not answer delays no other.
  */
 #ifndef FDD_HTTP_LINK_H
 #define FDD_HTTP_LINK_H
@@ -29,21 +29,21 @@ enum link_kind { LNK_LOOK, LNK_TOKENIZE, LNK_DETOKENIZE };
 struct link_job {
     struct post post;
     enum link_kind kind;
-    void (*done)(struct link_job *job);  /* in the loop; it frees the job */
-    void (*shape)(struct link_job *job); /* on the helper thread, behind a success: out */
-    void *arg;                           /* the asker's; NULL once it is not interested */
+    void (*done)(struct link_job *job); /* called in the loop; frees the job */
+    void (*shape)(struct link_job *job); /* on the helper thread, after success: fills out */
+    void *arg;                           /* of the caller; NULL: it dropped the job */
     uint32_t flags;                      /* of fdc_tokenize() and fdc_detokenize() */
-    char *text;                          /* malloc()ed, as all that follows */
+    char *text;                          /* malloc()ed, like spans and ids */
     size_t n_text;
-    struct fdc_span *spans; /* of text: names of special tokens there are text */
+    struct fdc_span *spans; /* ranges of text in which names of special tokens are text */
     size_t n_spans;
     uint32_t *ids;
     size_t n_ids;
     int want_strs; /* TOKENIZE: the vocabulary too */
     int want_main; /* LOOK: open the main session too */
-    /* what came of it */
+    /* results */
     int rc;                    /* enum fdp_status */
-    const struct vocab *vocab; /* TOKENIZE, for shape() alone */
+    const struct vocab *vocab; /* TOKENIZE: valid only in shape() */
     struct buf out;
     fdc_t *main;    /* LOOK: a new session, or NULL */
     int is_trusted; /* LOOK: requests may name a user */
@@ -61,32 +61,32 @@ struct link {
     struct fdc_model_info model; /* vocab 0: not ready */
     struct model *served;        /* names, template and format; never NULL */
     int is_trusted;              /* requests may name a user */
-    struct stats stats;          /* of the daemon, as the loop has seen them last */
-    int is_touched; /* requests were submitted or ended since it was looked at */
-    int looking;
-    uint64_t look_at_ms;               /* when to look again */
-    uint32_t n_gen;                    /* generating requests that it has */
-    int is_leaving;                    /* no more requests; it goes when it has none */
-    int is_ended;                      /* its thread was told to end */
-    struct gen *waiting, *waiting_end; /* for room in the session */
-    /* between the threads, under lock */
+    struct stats stats;          /* of the daemon, as the loop has last seen them */
+    int is_touched;      /* requests were submitted or ended since take_records() */
+    int looking;         /* a LOOK job runs */
+    uint64_t look_at_ms; /* when to start the next one */
+    uint32_t n_gen;      /* its generating requests */
+    int is_leaving;      /* takes no requests; freed when it has none left */
+    int is_ended;        /* its thread was told to end */
+    struct gen *waiting, *waiting_end; /* requests that wait for room in the session */
+    /* shared by the two threads, under lock */
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t more;
     struct link_job *todo, *todo_end;
     int end, has_thread;
-    struct post ended; /* the thread ends */
+    struct post ended; /* message that the thread has ended */
 };
 
 /* A link with its thread; NULL: no memory or no thread. ended: called in the loop when the
- * thread has ended behind link_end(); link_free() then. */
+ * thread has ended after link_end(); it calls link_free(). */
 struct link *
 link_new(struct gw *g, const struct served *conf, void (*ended)(struct post *p));
-/* The thread ends once its call has returned. */
+/* Tell the thread to end once its current call has returned. */
 void link_end(struct link *l);
 /* Waits for the thread; ends both sessions. */
 void link_free(struct link *l);
-/* The path for messages. */
+/* Path of the daemon's socket, for messages. */
 const char *link_path(const struct link *l);
 /* The daemon's statistics now; see sta_get(). */
 const struct cnt_seg *link_stats(struct link *l);
@@ -94,7 +94,7 @@ const struct cnt_seg *link_stats(struct link *l);
 struct link_job *
 link_job_new(enum link_kind kind, void (*done)(struct link_job *), void *arg);
 void link_job_free(struct link_job *job);
-/* Hand a job over. */
+/* Hand a job to the helper thread. */
 void link_ask(struct link *l, struct link_job *job);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where fdd-http listens: addresses of the configuration, or sockets of the service
- * manager (LISTEN_FDS).
+ * The sockets on which fdd-http listens: at addresses of the configuration, or passed by
+ * the service manager (LISTEN_FDS).
  */
 #ifndef FDD_HTTP_LISTEN_H
 #define FDD_HTTP_LISTEN_H
@@ -18,17 +18,17 @@ struct lis {
     int is_unix[LIS_MAX];
     int is_shared[LIS_MAX]; /* other loops accept from the same socket */
     unsigned n;
-    int from_manager;     /* they stay open when this process ends */
+    int from_manager;     /* passed by the service manager, which keeps them open */
     char own_socket[108]; /* path to unlink at the end */
 };
 
-/* Do the parameters say what can be listened on, and is it this machine alone where no
- * keys are? 0, or -EINVAL and a sentence. */
+/* Check that the addresses are valid and, without keys, only of this machine. Returns 0, or
+ * -EINVAL and a sentence in err. */
 int lis_check(const struct par *p, char *err, size_t err_bytes);
-/* Open what the parameters say and log it. 0, or -errno and a sentence. */
+/* Open and log the sockets of the parameters. Returns 0, or -errno and a sentence in err. */
 int lis_open(struct lis *l, const struct par *p, char *err, size_t err_bytes);
-/* The same for a further loop: sockets of its own at the addresses of first, between which
- * the kernel deals out connections (SO_REUSEPORT); UNIX sockets and those of the service
+/* lis_open() for a further loop: sockets of its own at the addresses of first, among which
+ * the kernel distributes connections (SO_REUSEPORT); UNIX sockets and those of the service
  * manager are shared. */
 int lis_further(struct lis *l, struct lis *first, char *err, size_t err_bytes);
 void lis_close(struct lis *l);

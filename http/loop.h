@@ -6,7 +6,7 @@
 
 #include "http/gateway.h"
 
-/* Open what the parameters say; 0 or an exit code, said in the log. */
+/* Open listeners, keys and links. Returns 0, or an exit code after logging why. */
 int loops_open(struct shared *sh);
 /* Serve until SIGTERM or SIGINT, then until running requests have ended. */
 void loops_run(struct shared *sh);

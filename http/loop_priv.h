@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Between loop.c, which runs one loop, and loops.c, which has them all. */
+/* Interface between loop.c, which runs one loop, and loops.c, which manages all of them. */
 #ifndef FDD_HTTP_LOOP_PRIV_H
 #define FDD_HTTP_LOOP_PRIV_H
 
@@ -8,22 +8,22 @@
 
 /* ---- loop.c ------------------------------------------------------------------------- */
 
-/* A loop without listeners and links; NULL: errno says why not. */
+/* A loop without listeners and links; NULL: errno says why. */
 struct gw *loop_new(struct shared *sh, unsigned index);
-/* Watch its listeners. 0 or -errno. */
+/* Add its listeners to epoll. 0 or -errno. */
 int loop_listen(struct gw *g);
-/* Links as sh->served says: what is new is looked for, what is not there takes no more. */
+/* Update the links to sh->served: a new daemon gets a link, a removed one no more requests. */
 void loop_follow(struct gw *g);
 void loop_run(struct gw *g);
-/* Close its connections: nothing waits for what other threads do any more. */
+/* Close its connections, so that none waits for jobs of other threads. */
 void loop_leave(struct gw *g);
 void loop_free(struct gw *g);
 
 /* ---- loops.c ------------------------------------------------------------------------ */
 
-/* The first loop: a signal has come. */
+/* Called by the first loop when a signal has come. */
 void loops_signal(struct shared *sh);
-/* Wait until the others go on. */
+/* Called by the other loops: wait until the pause ends. */
 void loops_stand(struct gw *g);
 
 #endif

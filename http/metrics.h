@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* What /metrics says of the gateway itself and, by vLLM's names too, of the daemon. */
+/* The metrics of /metrics: the gateway's own and, also by vLLM's names, the daemon's. */
 #ifndef FDD_HTTP_METRICS_H
 #define FDD_HTTP_METRICS_H
 
@@ -8,17 +8,17 @@
 
 #include "http/buf.h"
 
-#define MET_PATHS 24 /* of tbl/routes.h; the last is for all else */
+#define MET_PATHS 24 /* indexes of tbl/routes.h; the last is for all other paths */
 
 enum { MET_2XX, MET_4XX, MET_429, MET_5XX, MET__CLASSES };
 #define MET_BOUNDS 12
 
 struct gw;
 
-/* Of one loop. */
+/* Metrics of one loop. */
 struct metrics {
     uint64_t requests[MET_PATHS][MET__CLASSES];
-    uint64_t seconds[MET_BOUNDS + 1]; /* requests by how long they took */
+    uint64_t seconds[MET_BOUNDS + 1]; /* histogram of the requests' durations */
     double seconds_sum;
     uint64_t accepted, refused; /* connections */
     uint64_t events, sends, bytes, left, slow, paced, stream_errors;
@@ -26,17 +26,18 @@ struct metrics {
     uint32_t streams; /* running now */
 };
 
-/* What a loop counted, for the others to print. A few times a second. */
+/* Publish a loop's metrics for the other loops to print. A few times a second. */
 void met_publish(struct gw *g);
-/* This loop's of now and the others' of a moment ago. Returns the sessions. */
+/* Sum of this loop's current metrics and the last published ones of the others. Returns the
+ * number of sessions with daemons. */
 uint32_t met_all(const struct gw *g, struct metrics *ret);
 void met_request(struct metrics *m, unsigned path, int status, uint64_t ms);
-/* The exposition format of Prometheus: all loops together. */
+/* Write the sum of all loops in Prometheus' exposition format. */
 void met_print(const struct gw *g, struct buf *b);
-/* Those of all daemons whose statistics are here. Of [model NAME] each sample has the label
- * daemon="NAME". */
+/* Write the metrics of all daemons whose statistics are available. With a section
+ * [model NAME], each sample has the label daemon="NAME". */
 void met_print_daemons(struct gw *g, struct buf *b);
-/* Texts of n daemons as one: the samples of a metric stand together, behind one head. */
+/* Join the texts of n daemons: the samples of a metric follow one head. */
 void met_join(const struct buf *text, size_t n, struct buf *b);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Addresses that have connections: how many, over all loops. Without keys an address is a
- * user of the daemon, and so is the uid at the other end of a UNIX socket.
+ * Counts the connections of each address, over all loops. Without keys each address is a
+ * user of the daemon, and so is each uid at the other end of a UNIX socket.
  */
 #ifndef FDD_HTTP_PEERS_H
 #define FDD_HTTP_PEERS_H
@@ -26,13 +26,13 @@ struct peers {
 
 void peer_init(struct peers *ps);
 void peer_fini(struct peers *ps);
-/* One more connection of name. 0; -EMFILE: it has most already; -ENOMEM. */
+/* Count one more connection of name. Returns 0; -EMFILE: it has `most` already; -ENOMEM. */
 int peer_add(struct peers *ps, const char *name, uint32_t most);
-/* One fewer. */
+/* Count one fewer. */
 void peer_drop(struct peers *ps, const char *name);
 
-/* A number for what the daemon calls a user, of a kind and what names it. It is none of
- * the system's uids. The same in every process. */
+/* The number of a user for the daemon, derived from a kind and a name of n bytes. It is no
+ * uid of the system, and the same in every process. */
 uint64_t peer_user(const char *kind, const void *name, size_t n);
 
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Threads that read, check and render long bodies, so that no loop stands still for one.
- * A job is done in turn and comes back to its loop. What a job holds besides its result it
- * gives back on the prep thread: unmapping 32 MiB takes milliseconds.
+ * Threads that read, check and render long bodies, so that these do not block a loop. Jobs
+ * are done in order and come back to their loops. A job frees all memory but its result on
+ * the prep thread: unmapping 32 MiB takes milliseconds.
  */
 #ifndef FDD_HTTP_PREP_H
 #define FDD_HTTP_PREP_H
@@ -14,15 +14,15 @@
 
 #include "http/inbox.h"
 
-#define PREP_BYTES 32768 /* of a body; what is shorter its loop reads */
+#define PREP_BYTES 32768 /* a body of fewer bytes is read by its loop */
 #define PREP_MAX   16    /* threads */
 
 struct prep_job {
-    struct post post; /* must be first; fn: done, in the loop */
+    struct post post; /* must be first; its fn is called in the loop when work() is done */
     struct prep_job *next;
-    struct inbox *back;
+    struct inbox *back;               /* of the loop to which it returns */
     void (*work)(struct prep_job *j); /* on a prep thread */
-    atomic_int is_cancelled;          /* no one waits: work() may leave out what it can */
+    atomic_int is_cancelled;          /* the result is not needed: work() may do less */
 };
 
 struct prep {
@@ -36,7 +36,7 @@ struct prep {
 
 /* 0 or -errno. */
 int prep_init(struct prep *p, unsigned n_thread);
-/* Ends the threads behind the jobs that they have; the others come back undone, marked as
+/* Ends the threads after their current jobs; queued jobs come back undone, marked as
  * cancelled. */
 void prep_fini(struct prep *p);
 void prep_put(struct prep *p, struct prep_job *j);

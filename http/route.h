@@ -1,17 +1,17 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Which path goes where, and who may (tbl/routes.h). */
+/* Routing of paths to handlers, and the checks of access (tbl/routes.h). */
 #ifndef FDD_HTTP_ROUTE_H
 #define FDD_HTTP_ROUTE_H
 
 struct conn;
 
-/* A whole request is there. */
+/* Handle a request that has been read completely. */
 void rt_handle(struct conn *c);
-/* The path of an index, for logs: never what a client wrote. */
+/* The path of an index, for logs: text of the table, never of a client. */
 const char *rt_path(unsigned path);
 
-/* An error as the API of the path writes it. */
+/* Write an error in the form of the path's API. */
 struct problem;
 struct buf;
 void rt_error(const char *path, const struct problem *p, struct buf *b);
@@ -21,7 +21,8 @@ void rt_error(const char *path, const struct problem *p, struct buf *b);
 #include "http/tbl/routes.h"
 #undef ROUTE
 
-/* The rest of the path behind that of the route, decoded; its length, -1: it is not text. */
+/* The decoded rest of the path after the route's path. Returns its length; -1: malformed, or
+ * too long for ret. */
 int rt_tail(const struct conn *c, char *ret, int ret_bytes);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* The bytes of each token, out of a model's file "vocabulary" (fdclient(3)). One thread. */
+/* The bytes of each token, from a model's file "vocabulary" (fdclient(3)). One thread. */
 #ifndef FDD_HTTP_VOCAB_H
 #define FDD_HTTP_VOCAB_H
 
@@ -8,14 +8,14 @@
 #include <stdint.h>
 
 struct vocab {
-    char *file;   /* malloc()ed; NULL: it was not read */
-    uint32_t *at; /* [n]: where the bytes of each id begin */
+    char *file;   /* malloc()ed; NULL: not read */
+    uint32_t *at; /* [n]: offset in file of the bytes of each id */
     uint32_t n;
 };
 
-/* Takes file over, also when it fails. 0, -EINVAL: it is no such file; -ENOMEM. */
+/* Takes over file, also on failure. Returns 0; -EINVAL: it is no such file; -ENOMEM. */
 int voc_take(struct vocab *v, char *file, size_t bytes);
-/* The bytes of a token and their number; an id that there is not has none. */
+/* The bytes of a token and their number, which is 0 for an unknown id. */
 const char *voc_text(const struct vocab *v, uint32_t id, size_t *ret_n);
 void voc_fini(struct vocab *v);
 
