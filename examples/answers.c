@@ -26,7 +26,7 @@ answers_begin(struct answers *a, int n, char **prompts)
     how.error_text_bytes = sizeof(text);
     for (int i = 0; i < n; i++) {
         fdc_req_t *r;
-        /* It comes back with each event: here the answer belongs to this prompt. */
+        /* fdc_req_user() returns it: it tells which prompt an event belongs to. */
         how.user_ptr = prompts[i];
         rc = fdc_submit_text(a->session, prompts[i], strlen(prompts[i]), &what, &how, &r);
         if (rc < 0) {
@@ -39,7 +39,7 @@ answers_begin(struct answers *a, int n, char **prompts)
     return 0;
 }
 
-/* Reads what there is of one request and frees it behind its last event. */
+/* Reads the available events of one request, and frees it after the last one. */
 static void
 read_request(struct answers *a, fdc_req_t *r)
 {
@@ -68,7 +68,7 @@ answers_take(struct answers *a)
 {
     fdc_req_t *r;
 
-    /* Only once fdc_dispatch() returns 0 does the descriptor tell of what comes next. */
+    /* The descriptor signals later events only after fdc_dispatch() has returned 0. */
     while (fdc_dispatch(a->session) > 0)
         while (fdc_wait_any(a->session, &r, 0) > 0)
             read_request(a, r);

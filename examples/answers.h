@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* What the examples of event loops share: everything but the loop. */
+/* Code shared by the examples of event loops: everything except the loop. */
 #ifndef FDD_EXAMPLES_ANSWERS_H
 #define FDD_EXAMPLES_ANSWERS_H
 
@@ -12,14 +12,14 @@ struct answers {
     int failed;
 };
 
-/* Opens a session and submits each prompt. 0, or -1 after a message. */
+/* Opens a session and submits each prompt. Returns 0, or -1 after printing why. */
 int answers_begin(struct answers *a, int n, char **prompts);
 
-/* Prints what has arrived, without waiting: call it once before the loop, and whenever
- * fdc_fd(a->session) is readable. 1: the loop goes on; 0: all answers have ended. */
+/* Prints the events that have arrived, without waiting. Call it once before the loop, and
+ * whenever fdc_fd(a->session) is readable. Returns 0 when all answers have ended, else 1. */
 int answers_take(struct answers *a);
 
-/* The program's exit status. */
+/* Closes the session. Returns the program's exit status. */
 int answers_end(struct answers *a);
 
 #endif

@@ -19,7 +19,7 @@ async def answer(fdd: fdclient.AsyncClient, prompt: str) -> None:
 
 
 async def main() -> None:
-    # One session is enough for all tasks: its descriptor is the only one in the loop.
+    # One session serves all tasks: the loop waits on one descriptor.
     async with fdclient.AsyncClient() as fdd:
         await asyncio.gather(*(answer(fdd, prompt) for prompt in sys.argv[1:]))
 

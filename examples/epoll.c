@@ -6,8 +6,8 @@
  *   cc -o epoll epoll.c answers.c $(pkg-config --cflags --libs libfdclient)
  *   ./epoll "In the beginning" "And he said"
  *
- * The session has one descriptor for all its requests. It is readable when
- * fdc_dispatch() has work; a program never reads from it.
+ * The session has one descriptor for all its requests. It is readable when fdc_dispatch()
+ * has something to do; a program never reads from it.
  */
 #include <stdio.h>
 #include <sys/epoll.h>
@@ -32,7 +32,7 @@ main(int argc, char **argv)
         perror("epoll_ctl");
         return 1;
     }
-    /* Descriptors of the program's own would be added to ep, and looked at here. */
+    /* A program would add its own descriptors to ep and handle their events here. */
     while (answers_take(&a))
         if (epoll_wait(ep, &ev, 1, -1) < 0)
             break;

@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Answers to several prompts at a time, in the main loop of GLib, which GTK has too.
+ * Answers to several prompts at a time, in GLib's main loop, which GTK uses too.
  *
  *   cc -o glib glib.c answers.c $(pkg-config --cflags --libs libfdclient glib-2.0)
  *   ./glib "In the beginning" "And he said"
@@ -35,7 +35,7 @@ main(int argc, char **argv)
 
     if (answers_begin(&p.answers, argc - 1, argv + 1) < 0)
         return 1;
-    /* What came before the loop runs does not make the descriptor readable again. */
+    /* Events that came before the loop runs do not make the descriptor readable again. */
     if (answers_take(&p.answers)) {
         g_unix_fd_add(fdc_fd(p.answers.session), G_IO_IN, on_readable, &p);
         g_main_loop_run(p.loop);

@@ -35,7 +35,7 @@ main(int argc, char **argv)
         return 1;
     uv_poll_init(loop, &poll, fdc_fd(a.session));
     poll.data = &a;
-    /* What came before the loop runs does not make the descriptor readable again. */
+    /* Events that came before the loop runs do not make the descriptor readable again. */
     if (answers_take(&a))
         uv_poll_start(&poll, UV_READABLE, on_readable);
     uv_run(loop, UV_RUN_DEFAULT);

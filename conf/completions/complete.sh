@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# What may stand in place of the last word of a command line of fdctl, fdbench or
-# fdd: the completions of bash, zsh and fish ask here.
-# Usage: sh complete.sh WORD...; one candidate a line. ":files" and ":dirs" ask the
-# shell for its own, ":nospace" to add no blank. Commands and options come from
-# --help, names of instances from fdctl ls, parameters from the daemon.
+# Prints the candidates for the last word of a command line of fdctl, fdbench or fdd, for
+# the completions of bash, zsh and fish.
+# Usage: sh complete.sh WORD...; one candidate per line. ":files" and ":dirs" tell the
+# shell to complete file and folder names, ":nospace" to add no blank. Commands and options
+# come from --help, names of instances from fdctl ls, parameters from the daemon.
 prog=$1; shift
 name=${prog##*/}
 case $prog in
@@ -16,8 +16,8 @@ ask() { "$@" 2>/dev/null </dev/null; }
 help_of() { # [COMMAND]
     if [ -n "${1-}" ]; then ask "$prog" "$1" --help; else ask "$prog" --help; fi
 }
-# "option value" lines of a help text; value is - for a flag. Both the table of
-# options and what stands in brackets in the usage count.
+# Prints a line "OPTION VALUE" for each option of a help text; VALUE is - for a flag. It
+# reads both the table of options and the options in brackets in the usage.
 options() {
     awk '{
         line = $0
@@ -41,11 +41,11 @@ options() {
     }' | awk '$2 != "-" { has[$1] = $2 } !($1 in at) { at[$1] = ++n; name[n] = $1 }
         END { for (i = 1; i <= n; i++) print name[i], (name[i] in has ? has[name[i]] : "-") }'
 }
-value_of() { # OPTION: its value in $opts; empty: it is none
+value_of() { # OPTION: its value in $opts; empty: no such option
     printf '%s\n' "$opts" | awk -v o="$1" '$1 == o { print $2; exit }'
 }
 commands() { help_of | awk '/^commands:/ { on = 1; next } /^options:/ { on = 0 } on && NF { print $1 }'; }
-offer() { # words from standard input that begin as the current one does
+offer() { # prints the lines of standard input that begin with $cur
     while IFS= read -r w; do
         case $w in "$cur"*) printf '%s%s\n' "$lead" "$w" ;; esac
     done
@@ -77,7 +77,7 @@ value() { # OPTION VALUE
     *'|'*) printf '%s\n' "$2" | tr '|' '\n' | offer ;;
     esac
 }
-word() { # a word that is no option
+word() { # candidates for a word that is not an option
     case $cmd in
     help) commands | offer ;;
     config) parameters | offer ;;
@@ -99,7 +99,7 @@ while [ $# -gt 1 ]; do
     --*=*) prev= ;;
     -*) prev=$w
         [ "$(value_of "$w")" != - ] && [ -n "$(value_of "$w")" ] && [ $# -gt 1 ] || continue
-        # ask the daemon that the command line names
+        # query the daemon that the command line names
         case $cmd$w in
         --runtime-dir) export FDD_RUNTIME_DIR="$1"; unset FDD_SOCKET FDD_INSTANCE ;;
         --instance) export FDD_INSTANCE="$1"; unset FDD_SOCKET ;;

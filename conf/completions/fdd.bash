@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# bash completion for fdctl, fdbench and fdd; complete.sh says what there is.
+# bash completion for fdctl, fdbench and fdd; complete.sh gives the candidates.
 _fdd_complete()
 {
     local i line cur words=()
 
-    # bash takes NAME=VALUE apart
+    # bash splits NAME=VALUE at the =: join it again
     for ((i = 0; i <= COMP_CWORD; i++)); do
         if ((i > 0)) && [[ ${COMP_WORDS[i]} == = || ${words[-1]} == *= ]]; then
             words[-1]+=${COMP_WORDS[i]}

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# fish completion for fdctl, fdbench and fdd; complete.sh says what there is.
+# fish completion for fdctl, fdbench and fdd; complete.sh gives the candidates.
 function __fdd_complete
     set -l cur (commandline -ct)
     test -n "$cur"; or set cur ""

@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Every counter of the statistics segment, once: struct cnt_seg, fdctl stat
- * and the Prometheus names come from here. Append only within a section.
+ * Every counter of the statistics segment. This table generates struct cnt_seg, the
+ * output of fdctl stat and the Prometheus names. Within a section, only append.
  *
  * CNT_GATE(name, kind, unit, help)    written by the gate
  * CNT_WORKER(name, kind, unit, help)  written by the worker

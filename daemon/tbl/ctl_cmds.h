@@ -2,19 +2,20 @@
  * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Admin commands in the order in which help lists them, each followed by its
- * arguments. From these rows come the check of a request, fdctl's --help and with it
- * what shells complete, and the table of doc/control.md.
+ * arguments. These rows generate the check of a request, fdctl's --help (from which
+ * shells complete) and the table of doc/control.md.
  *
  * CTL_CMD(name, permission, effect, help)
- *   permission  READ or ADMIN: doc/control.md says who that is
- *   effect      SHOW or CHANGE: how the command is logged
+ *   permission  READ or ADMIN: the users that doc/control.md names
+ *   effect      SHOW or CHANGE: decides how the command is logged
  * CTL_ARG(command, name, letter, type, need, min, max, form, value, help)
- *   letter      fdctl's short option, 0: none
+ *   letter      fdctl's short option; 0: none
  *   type        BOOL, INT (from min to max), STR (min to max bytes) or ENUM (one of the
  *               words of value)
- *   need        ANY: may be left out, MUST, or ONE: exactly one of those marked so
- *   form        how fdctl writes it: OPT an option, WORD a word, OWN something else
- *   value       what stands for the value in a help text, "a|b" for ENUM
+ *   need        ANY: optional; MUST: required; ONE: exactly one of the command's
+ *               arguments with ONE
+ *   form        its form in fdctl: OPT an option, WORD a word, OWN another form
+ *   value       the value's placeholder in help texts; for ENUM the words, "a|b"
  */
 CTL_CMD(help,     READ,  SHOW,   "list the commands")
 CTL_CMD(status,   READ,  SHOW,   "state of the daemon, its worker and its model")

@@ -1,12 +1,12 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Every histogram of the statistics segment, once. Written by the worker, those
- * of the loop by the gate. Append only.
+ * Every histogram of the statistics segment. The worker writes them, the gate those of
+ * its loop. Append only.
  *
  * CNT_HIST(name, unit, bounds, help)
- * unit: ns or a count. bounds: cnt_bounds_<bounds> of counter.c, which hold those
- * that dashboards of other servers expect and finer ones where ours are faster.
+ * unit: ns or a count. bounds: cnt_bounds_<bounds> of counter.c. They include the bounds
+ * that dashboards of other servers expect, and finer ones where fdd is faster.
  */
 CNT_HIST(ttft,             ns,        ttft,    "from submit to the first token")
 CNT_HIST(itl,              ns,        itl,     "between two tokens of a sequence that follow each other")

@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Topics of log lines: the word before the colon of each line's text. A
- * level may be set for each (log.levels, `fdctl debug --topic`).
+ * Topics of log lines: the word before the colon in each line's text. Each topic may
+ * have a level of its own (log.levels, `fdctl debug --topic`).
  * LOG_TOPIC(name, help)
  */
 LOG_TOPIC(config,    "the configuration and its warnings")

@@ -1,30 +1,29 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Names and values of other servers that fdd knows besides its own
- * (params.h), so that a command line written for them works, or fails with
- * a reason. Known and silently ignored is not a kind.
+ * Names and values of other servers' parameters that fdd accepts in addition to its own
+ * (params.h), so that a command line written for those servers works, or fails with a
+ * reason. No name is accepted and silently ignored.
  *
  * PAR_NOTE(section, key, aliases, kind, ok, known, text)
- *   key and aliases are taken bare and in any section; text says what holds
- *   instead. ok and known are words separated by |, in lower case.
- *     WARN    has no effect, with a warning
- *     FLAG    a boolean; ok is taken as it is, the other value with a warning
- *     OFF     off, nothing, or a word of ok; those of known (* is any) are
- *             not available; others are no values
+ *   key and aliases are accepted without a section and in any section; text says what
+ *   applies instead. ok and known are lists separated by |, in lower case.
+ *     WARN    has no effect but a warning
+ *     FLAG    a boolean; a value in ok is accepted, the other one with a warning
+ *     OFF     off, empty, or a value in ok; those in known (* is any) are reported as
+ *             not available, others as invalid
  *     NEVER   a boolean that must be no
  *     ONE     the number 1
- *     JSON    an object that is empty or whose members are all off; known are
- *             its keys
- *     SPEC    speculative_config: an object without method, or with none; known
- *             are its keys
+ *     JSON    an object that is empty or whose members are all off; known: its keys
+ *     SPEC    speculative_config: an object without method, or with method none;
+ *             known: its keys
  *     GRAPH   graph_optimization_config: sets rows of [graph]
  *     OVERLAP a boolean: device.overlap_depth 0, or not 0
  *     REDUCE  a boolean: yes sets parallel.custom_all_reduce to no, no to auto
  *
  * PAR_VALUE(section, key, words, value)
- *   further words that the row takes for value; with value NULL those that
- *   it knows but cannot do. The word {} means a JSON object.
+ *   words: further spellings of value. With value NULL they are known values that are not
+ *   available. The spelling {} means a JSON object.
  */
 
 PAR_NOTE(compat, host, "", WARN, "", "",

@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Every parameter of the daemon, once. From this table come struct par, the
- * parser, --set, fdctl config, conf/fdd.ini and fdd.ini(5).
+ * Every parameter of the daemon. This table generates struct par, the parser, --set,
+ * fdctl config, conf/fdd.ini and fdd.ini(5).
  *
  * PAR_INT (section, key, aliases, unit, min, default, max, flags, help)
  * PAR_DBL (section, key, aliases, unit, min, default, max, flags, help)
@@ -11,15 +11,15 @@
  *     help)
  * PAR_STR (section, key, aliases, "default", flags, help)
  *
- * A key is written with - or _. Aliases are bare names, comma separated,
- * that --set and the file take without a section, or section.key;
- * "name*1000" is an alias whose unit is 1000 times as large, and whose
- * negative values mean 0. param_notes.h has names without a row.
- * Flags: RELOAD may change while running (SIGHUP, fdctl set); RESTART needs
- * a new start of fdd. LIST: words, comma separated, that add up over the files
- * of fdd.ini.d; of two with the same part before = or :, the later holds.
- * Units bytes, GiB, tokens, us, ms and s are understood behind a number, with
- * their multiples (param_value.c). Size keys end in _bytes.
+ * A key is written with - or _. Aliases, comma separated, are names that --set and the
+ * file accept without a section, or section.key; "name*1000" is an alias whose unit is
+ * 1000 times as large, and whose negative values mean 0. param_notes.h has the accepted
+ * names that have no row here.
+ * Flags: RELOAD: may change while fdd runs (SIGHUP, fdctl set); RESTART: needs a restart
+ * of fdd. LIST: comma-separated entries that accumulate over the files of fdd.ini.d; of two
+ * with the same text before = or :, the later applies.
+ * A number may be followed by its unit (bytes, GiB, tokens, us, ms, s) or a multiple of it
+ * (param_value.c). Keys of sizes end in _bytes.
  */
 
 PAR_STR(daemon, runtime_dir, "", "", RESTART,

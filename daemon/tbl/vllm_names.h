@@ -1,20 +1,20 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Metrics that vLLM has under these names too: dashboards and alerts made for it
- * find here the same meaning, kind, unit, labels and bounds. What vLLM counts and
- * fdd has no source for (speculative decoding, LoRA, ...) is left out.
+ * Metrics that vLLM has under these names too, with the same meaning, kind, unit, labels
+ * and bounds, for dashboards and alerts made for vLLM. vLLM's metrics of features that fdd
+ * lacks (speculative decoding, LoRA, ...) are left out.
  *
  * s is a const struct cnt_seg *. label is "" or one more label with its value.
  *
- * VLN_ONE(kind, name, label, field, help)   one counter as it is; it has no other name
- * VLN_VALUE(kind, name, label, value, help) computed of several
- * VLN_OLD(kind, name, label, value, help)   a name vLLM gave up, printed as its name only
- * VLN_BOUNDS(bounds, ...)                   seconds or counts, each one of ours too
- * VLN_HIST(name, own, hist, bounds, help)   own: its name after fdd_; "": has none.
- *     It differs from name where promtool's linter refuses that.
+ * VLN_ONE(kind, name, label, field, help)   one counter, unchanged; it has no other name
+ * VLN_VALUE(kind, name, label, value, help) computed from several counters
+ * VLN_OLD(kind, name, label, value, help)   a name vLLM dropped; printed only after vllm:
+ * VLN_BOUNDS(bounds, ...)                   seconds or counts, a subset of fdd's bounds
+ * VLN_HIST(name, own, hist, bounds, help)   own: its name after fdd_; "": it has none.
+ *     own differs from name if promtool's linter refuses name.
  *
- * Who includes this defines those that he wants; none is defined behind it.
+ * A file that includes this defines the macros it needs; all are undefined at the end.
  */
 #ifndef VLN_ONE
 #define VLN_ONE(kind, name, label, field, help)

@@ -1,17 +1,18 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Fields of a request's JSON, each once. What stands here is honoured, harmless, or refused
- * with a sentence that names it; a field that does not stand here is named in the answer's
- * header x-fdd-ignored. null is the same as absent.
+ * Fields of a request's JSON. A listed field is honoured, harmless, or refused with an error
+ * that names it; one that is not listed is ignored and named in the answer's header
+ * x-fdd-ignored. null is the same as absent.
  *
  * FIELD(name, where, kind, member, least, most, text)
  *   where   C chat completions, T completions, CT both
- *   kind    U32, I32, REAL, BOOL: a number in [least, most] or a boolean, into ask.member
- *           NODE: any value, whose place goes into ask.member; ask.c reads it
- *           ANY: harmless, no effect here that the client could see
- *           OFF: honoured only as "do not": null, false, 0, "", "none", [] and {} are
- *           taken, all else is refused, for the reason text
+ *   kind    U32, I32, REAL, BOOL: a number in [least, most] or a boolean, stored in
+ *           ask.member
+ *           NODE: any value; its node index is stored in ask.member, and ask.c reads it
+ *           ANY: harmless: has no effect that the client could see
+ *           OFF: accepted only if it switches something off (null, false, 0, "", "none",
+ *           [] or {}); other values are refused for the reason text
  */
 FIELD(model, CT, NODE, model, 0, 0, "")
 FIELD(messages, C, NODE, messages, 0, 0, "")

@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Names of other servers, in the form of daemon/tbl/param_notes.h. */
+/* Other servers' names of parameters, in the form of daemon/tbl/param_notes.h. */
 
 PAR_NOTE(compat, metrics_port, "", WARN, "", "", "/metrics is on the same port")
 PAR_NOTE(compat, api_key, "", OFF, "", "*",

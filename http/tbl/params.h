@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Every parameter of fdd-http, in the form of daemon/tbl/params.h, which says what the
- * columns are. The section log is the daemon's: its enums are those of log.h.
+ * Every parameter of fdd-http, in the form of daemon/tbl/params.h, which explains the
+ * columns. The section log is that of the daemon, with the enums of log.h.
  */
 
 PAR_STR(http, host, "host", "127.0.0.1", RESTART | LIST,

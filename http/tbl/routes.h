@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Paths. ROUTE(method, path, function, open): a path that ends with a slash takes all
- * below it, but "/" itself alone. open: no key is asked for.
+ * Paths. ROUTE(method, path, function, open): a path that ends with a slash matches all
+ * paths below it; "/" matches only itself. open: needs no key.
  */
 ROUTE(GET, "/health", rt_health, 1)
 ROUTE(GET, "/ping", rt_health, 1)

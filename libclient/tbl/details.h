@@ -1,11 +1,10 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Parameters that an error names, numbered from 1 in this order. New ones are added at
- * the end.
+ * Parameters that an error may name, numbered from 1 in this order. Append only.
  * FDP_DETAIL(name, kind, text)
- * kind: how arg and limit of struct fdp_error are to be read: U whole number, F bits of
- * a float.
+ * kind: type of arg and limit in struct fdp_error: U an unsigned integer, F the bits of a
+ * float.
  */
 FDP_DETAIL(OP, U, "op")
 FDP_DETAIL(FLAGS, U, "flags")

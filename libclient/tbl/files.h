@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * What FDP_OP_FILE sends of a model.
+ * Files of a model that FDP_OP_FILE sends.
  * FDP_FILE(id, name, text)
  */
 FDP_FILE(TEMPLATE, "chat_template.jinja", "the chat template, where it is a file of its own")

@@ -3,7 +3,7 @@
 /*
  * Status codes on the wire and in libfdclient.
  * FDP_STATUS(name, value, class, retry, text)
- * class: SESSION (connection is over), REQUEST (this request was refused),
+ * class: SESSION (the session has ended), REQUEST (this request was refused),
  * RETRY (try again after retry_after_ms), ENDED (accepted, ended early),
  * NODE (the daemon or its device failed), LIBRARY (never on the wire).
  */

@@ -48,9 +48,9 @@ __all__ = ["Accepted", "AsyncClient", "AsyncStream", "Cancelled", "Client",
            "TimedOut", "TokenText", "Usage", "default_socket"]
 
 # ---- the C library ---------------------------------------------------------------------
-# Names, values and layouts are those of fdclient.h: a structure's fields have C's names,
-# and a constant _F_TEXT is FDC_F_TEXT there. tests/sys/060-python.sh has the compiler
-# compare them.
+# Names, values and layouts are those of fdclient.h: a structure's fields have the names
+# they have in C, and a constant _F_TEXT is FDC_F_TEXT there. tests/sys/060-python.sh
+# compares them with what the C compiler makes of the header.
 
 _VERSION = 0x010000  # of the header that this module was written from
 _U32 = 2**32 - 1
@@ -198,7 +198,7 @@ class _Event(ctypes.Structure):
                 ("data", c_void_p)]
 
 
-# What the test compares: C's name of each structure and what its name is here.
+# The name of each structure in C and its class here, for tests/sys/060-python.sh.
 _STRUCTS: Dict[str, Type[ctypes.Structure]] = {
     "fdc_open_error": _OpenError, "fdc_open_opts": _OpenOpts,
     "fdc_model_info": _ModelInfo, "fdc_info": _Info, "fdc_bias": _Bias,
@@ -280,7 +280,7 @@ def default_socket() -> str:
 
 # ---- errors ----------------------------------------------------------------------------
 
-# Parameters whose value and bound come as the bits of a float.
+# Parameters whose value and limit are the bits of a float in struct fdc_error.
 _FLOAT_DETAILS = frozenset(("temperature", "top_p", "min_p", "presence_penalty",
                             "frequency_penalty", "repetition_penalty", "logit_bias"))
 
@@ -367,12 +367,12 @@ def _check(rc: int) -> int:
     return rc
 
 
-# ---- what a request gives --------------------------------------------------------------
+# ---- results of a request --------------------------------------------------------------
 
 class Logprob(NamedTuple):
     id: int
     logprob: float
-    text: Optional[bytes] = None  # with token_text: may be a piece of a character
+    text: Optional[bytes] = None  # with token_text; may be part of a character
 
 
 class Usage(NamedTuple):
@@ -414,14 +414,14 @@ class Ids(NamedTuple):
 
 class Text(NamedTuple):
     sample: int
-    position: int  # in bytes
+    position: int  # of text in the sample, in bytes
     text: str
 
 
 class Logprobs(NamedTuple):
     sample: int
     position: int
-    tokens: List[Logprob]  # the token taken first, then the best, then logprob_ids
+    tokens: List[Logprob]  # the sampled token, the best alternatives, then logprob_ids
 
 
 class TokenText(NamedTuple):
@@ -612,7 +612,7 @@ _DECODERS: Dict[int, Any] = {
 class Params(TypedDict, total=False):
     """Keyword arguments of every call that generates, named as in fdclient(3); None is
     the same as leaving one out."""
-    # what to generate
+    # what to generate and how
     max_new: Optional[int]
     min_new: Optional[int]
     temperature: Optional[float]
@@ -652,7 +652,7 @@ class Params(TypedDict, total=False):
     keep_special: Optional[bool]
     keep_stop: Optional[bool]
     parse_special: Optional[bool]
-    # how to handle it
+    # handling of the request
     priority: Optional[int]
     user: Optional[int]
     salt: Optional[bytes]
@@ -666,7 +666,7 @@ _FLAGS = {"text": _F_TEXT, "prompt_ids": _F_PROMPT_IDS, "prompt_text": _F_PROMPT
           "token_text": _F_TOKEN_TEXT, "ignore_eos": _F_IGNORE_EOS, "alone": _F_ALONE,
           "no_special": _F_NO_SPECIAL, "keep_special": _F_KEEP_SPECIAL,
           "keep_stop": _F_KEEP_STOP, "parse_special": _F_PARSE_SPECIAL}
-# What the fields can hold. The daemon refuses what is outside its own bounds.
+# The ranges of the C fields. The daemon refuses values outside of its own limits.
 _INTS = {"max_new": (0, _UNSET - 1), "min_new": (0, _U32), "top_k": (0, _UNSET - 1),
          "n": (0, _U32), "best_of": (0, _U32), "logprobs": (0, 2**31 - 1),
          "prompt_logprobs": (0, 2**31 - 1), "prompt_from": (0, _U32),
@@ -746,7 +746,7 @@ class _Call:
 
     def __init__(self, params: Mapping[str, Any]) -> None:
         self.p, self.o = _Params(), _SubmitOpts()
-        self.keep: List[Any] = []  # what the pointers lead to
+        self.keep: List[Any] = []  # objects to which the C pointers point
         self.error = ctypes.create_string_buffer(512)
         _lib.fdc_params_init_sized(byref(self.p), ctypes.sizeof(self.p))
         self.o.size = ctypes.sizeof(self.o)
@@ -862,7 +862,7 @@ class _Prompt:
 # The library must not be called with a handle that is being freed. Each call is counted
 # in its session and its request; close() marks them, and the last call to return frees.
 
-_SLICE_MS = 250  # Python handles signals between calls: Ctrl-C waits so long at most
+_SLICE_MS = 250  # longest call: Python handles signals (Ctrl-C) only between calls
 
 
 def _deadline(timeout: Optional[float]) -> Optional[float]:
@@ -922,9 +922,9 @@ class Info(NamedTuple):
     bos_id: Optional[int]
     eos_ids: List[int]
     has_tokenizer: bool
-    defaults: Dict[str, float]  # what is taken for a parameter that is not set
+    defaults: Dict[str, float]  # values of parameters that are not set
     limits: Dict[str, int]  # of a request: max_logprobs, max_n, max_stop, ...
-    offers: FrozenSet[str]  # parameters that not every daemon takes, and "file"
+    offers: FrozenSet[str]  # supported optional parameters, and "file"
 
 
 _LIMITS = ("max_logprobs", "max_n", "max_stop", "max_stop_len", "max_stop_ids",
@@ -996,8 +996,8 @@ class _Session:
                 return
             self._closed = True
             busy = self._users > 0
-            if busy:  # a reader sees its request end, and leaves
-                for handle in list(self._open):  # __del__ may come in between
+            if busy:  # readers see their requests end, and return
+                for handle in list(self._open):  # a copy: __del__ may run meanwhile
                     _lib.fdc_cancel(handle)
         if not busy:
             self._free()
@@ -1156,7 +1156,7 @@ class _Request:
             h = self._h
             if h is None or self._closing:
                 return
-            if s._closed:  # fdc_close() frees it, or did
+            if s._closed:  # fdc_close() has freed it, or will
                 self._h = None
                 return
             if self._users:
@@ -1278,7 +1278,7 @@ class Stream(_Request):
 
 
 def _decode(ev: _Event) -> Union[Event, Error, None]:
-    decoder = _DECODERS.get(ev.type)  # None: of a newer library
+    decoder = _DECODERS.get(ev.type)  # None: an event type of a newer library
     result: Union[Event, Error, None] = decoder(ev) if decoder else None
     return result
 
@@ -1436,7 +1436,7 @@ class AsyncStream(_Request):
         self._call, self._prompt = _Call(params), _Prompt(prompt)
         super().__init__(client)
         self._timeout = timeout
-        self._queue: Deque[Tuple[Union[Event, Error], int]] = deque()  # and its size
+        self._queue: Deque[Tuple[Union[Event, Error], int]] = deque()  # event, size
         self._unread = 0
         self._waiter: Optional[asyncio.Future[None]] = None
         self._started = self._stopped = self._over = False
@@ -1447,7 +1447,7 @@ class AsyncStream(_Request):
         if rc >= 0:
             self._attach(req.value or 0)
         elif rc == _E_DISCONNECTED and _lib.fdc_state(session, None) >= 0:
-            return _E_FULL  # reconnecting: there is room when the daemon is back
+            return _E_FULL  # reconnecting: try again when the daemon is back
         return rc
 
     def _pull(self, record: _Event) -> int:
@@ -1609,7 +1609,7 @@ class AsyncClient(_Session):
         returned 0 before the loop waits on it again."""
         if self._closed or self._loop is None:
             return
-        h, left = self._enter(), 512  # events, then other callbacks get their turn
+        h, left = self._enter(), 512  # events before other callbacks get their turn
         try:
             rc = _lib.fdc_dispatch(h)
             while rc > 0 and left > 0:
