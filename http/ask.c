@@ -114,7 +114,7 @@ take_field(struct ask *a, const struct field *f, uint32_t i, struct problem *bad
     return 0;
 }
 
-/* Names of unknown fields go into a header: what could end one is left out. */
+/* The names go into a header: characters that could end it are left out. */
 void
 ask_ignore(struct buf *b, const struct jr *j, uint32_t key)
 {
@@ -296,7 +296,7 @@ read_bad_words(struct ask *a, struct problem *bad)
     return 0;
 }
 
-/* One of tools: what a template writes without looking. */
+/* Check one of tools: templates use its members without checking them. */
 static int
 read_tool(const struct jr *j, uint32_t i, struct problem *bad)
 {
@@ -362,7 +362,7 @@ read_formats(struct ask *a, struct problem *bad)
     return 0;
 }
 
-/* 0, 1; -1: refused. null is the same as absent. */
+/* The boolean option of stream_options, 0 or 1; -1: refused. null is the same as absent. */
 static int
 read_option(const struct jr *j, uint32_t i, const char *name, struct problem *bad)
 {
@@ -494,7 +494,7 @@ read_logprobs(struct ask *a, struct problem *bad)
     return 0;
 }
 
-/* The prompt: its logprobs, its ids, how much of it. */
+/* Fields about the prompt: its logprobs, its ids, its truncation. */
 static int
 read_prompt(struct ask *a, struct problem *bad)
 {
@@ -520,7 +520,7 @@ read_prompt(struct ask *a, struct problem *bad)
     return 0;
 }
 
-/* What a conversation's template is told. */
+/* Fields that become variables of the chat template. */
 static int
 read_template(struct ask *a, struct problem *bad)
 {
@@ -609,7 +609,7 @@ ask_read(struct ask *a, const char *body, size_t n, int is_chat, struct problem 
     a->is_chat = is_chat;
     fdc_params_init(&a->p);
     a->o.size = sizeof(a->o);
-    for (size_t i = 0; i < N_FIELDS; i++) { /* not said */
+    for (size_t i = 0; i < N_FIELDS; i++) { /* mark all as not given */
         void *at = place(a, &fields[i]);
 
         if (fields[i].kind == U32 || fields[i].kind == NODE)

@@ -55,7 +55,8 @@ buf_room(struct buf *b, size_t more)
 
     if (want <= b->room)
         return b->p + b->n;
-    /* Doubling; beyond a MiB by a quarter, so that a large body is not held twice over. */
+    /* Double it; from a MiB on add a quarter, so that a large body does not take twice its
+     * size. */
     if (want < 256)
         room = 256;
     else
@@ -125,7 +126,7 @@ buf_hex(char c)
                                 : -1;
 }
 
-/* Bytes from p that need no escape. */
+/* Number of bytes from p that need no escape. */
 static size_t
 plain(const char *p, size_t n)
 {

@@ -18,19 +18,19 @@
 #include "daemon/common/log.h"
 #include "http/route.h"
 
-#define CN_READ      GW_SCRATCH    /* bytes of one connection in a loop iteration */
-#define CN_DIRECT    4096          /* bytes of a body that are still to come */
-#define CN_WHOLE     (1 << 20)     /* of a body, before it gets room for all of it */
-#define CN_KEEP      512           /* of a buffer while there is no request */
-#define CN_OUT       16384         /* of a buffer that goes from answer to answer */
-#define CN_PACE      (4 * CN_READ) /* of bodies in a ms, while there are streams */
+#define CN_READ      GW_SCRATCH /* most bytes read of a connection in a loop iteration */
+#define CN_DIRECT    4096       /* a body with more missing bytes is received in place */
+#define CN_WHOLE     (1 << 20) /* bytes read of a body before it gets room for the rest */
+#define CN_KEEP      512       /* most bytes of a buffer kept without a request */
+#define CN_OUT       16384     /* most bytes of a buffer reused for the next answer */
+#define CN_PACE      (4 * CN_READ) /* bytes of bodies read in 1 ms while there are streams */
 #define CN_LINGER_MS 2000
 #define CN_GRACE_MS  10000 /* before a body has to keep its rate */
 
 /* ---- beginning and end -------------------------------------------------------------- */
 
-/* An address of IPv4 in the form of IPv6, which a socket for both sees, is that address. A
- * machine with IPv6 has all addresses of a /64. */
+/* Set the connection's peer and group. An IPv4 address mapped to IPv6 is named as IPv4. An
+ * IPv6 machine has all addresses of a /64, so these are one group. */
 static void
 name_address(struct conn *c, const struct in6_addr *a)
 {
@@ -196,7 +196,7 @@ watch(struct conn *c, uint32_t events)
     (void)epoll_ctl(c->g->epoll, EPOLL_CTL_MOD, c->fd, &ev);
 }
 
-/* While a request is answered nothing more is read, but a client that leaves is seen. */
+/* While a request is answered nothing is read, but a client that disconnects is noticed. */
 static void
 watch_state(struct conn *c)
 {
@@ -277,7 +277,7 @@ conn_stream(struct conn *c, const char *headers)
     conn_dirty(c);
 }
 
-/* The line before a chunk. Each event of a stream has one. */
+/* Write the line before a chunk. Each event of a stream has one. */
 static void
 put_size(struct buf *b, size_t n)
 {
@@ -325,7 +325,7 @@ log_access(const struct conn *c)
     log_fields(LOG_LV_INFO, LOG_F_UNLIMITED, "access: request", f, sizeof(f) / sizeof(f[0]));
 }
 
-/* The answer is sent: on to the next request, or the end. */
+/* The answer is sent: go on to the next request, or end the connection. */
 static void
 finish(struct conn *c)
 {
@@ -336,7 +336,7 @@ finish(struct conn *c)
     c->drop = c->flush = c->tick = NULL;
     conn_forget(c);
     if (c->must_close) {
-        /* What the client still sends is read: with unread bytes close() would reset
+        /* Read the bytes that the client still sends: with unread bytes close() would reset
          * the connection, and the answer could be lost. */
         (void)shutdown(c->fd, SHUT_WR);
         c->state = CN_LINGER;
@@ -365,7 +365,7 @@ borrow_out(struct conn *c)
         c->out = c->g->out[--c->g->n_out];
 }
 
-/* All of it is sent. */
+/* Give the memory of out back to the loop: all of it is sent. */
 static void
 return_out(struct conn *c)
 {
@@ -382,7 +382,8 @@ return_out(struct conn *c)
 void
 conn_fill(struct conn *c)
 {
-    /* What its stream puts into out now goes out now: is_dirty stays until then. */
+    /* is_dirty stays set until the stream has put its events into out: these are sent in
+     * this iteration, so that it need not be queued again. */
     if (c->is_dead)
         return;
     if (c->is_slow) {
@@ -459,7 +460,7 @@ conn_forget(struct conn *c)
     (void)hold(c);
 }
 
-/* A long body counts for all connections together. */
+/* The bytes of long bodies are counted over all connections. */
 void
 conn_put_back(struct gw *g, size_t held)
 {
@@ -467,7 +468,8 @@ conn_put_back(struct gw *g, size_t held)
         (void)atomic_fetch_sub(&g->sh->held, held);
 }
 
-/* Count what is held now; -ENOMEM: all connections together hold too much. */
+/* Count the body bytes that the connection holds now. Returns 0; -ENOMEM: all connections
+ * together hold too many. */
 static int
 hold(struct conn *c)
 {
@@ -514,7 +516,7 @@ conn_take_body(struct conn *c, struct buf *ret, size_t *ret_at, size_t *ret_held
     conn_forget(c);
 }
 
-/* A request that cannot be understood: nothing behind it can be either. */
+/* Refuse a malformed request and close: the bytes after it cannot be understood either. */
 static void
 refuse(struct conn *c, int status, const char *why)
 {
@@ -545,7 +547,7 @@ copy_id(struct conn *c)
     c->id[n] = '\0';
 }
 
-/* 1: go on; 0: more must come, or an answer is under way. */
+/* Returns 1 if the head is complete; 0: more bytes are needed, or it was refused. */
 static int
 take_head(struct conn *c)
 {
@@ -619,8 +621,8 @@ advance(struct conn *c)
 
 /* ---- events ------------------------------------------------------------------------------ */
 
-/* Where the next bytes go: those of a body to its place, all else by way of the loop's
- * buffer, so that a connection holds no more than has come. */
+/* Receive bytes: those of a body directly into its buffer, others through the loop's buffer,
+ * so that a connection holds no more memory than it has bytes. */
 static ssize_t
 receive_bytes(struct conn *c)
 {
@@ -646,8 +648,9 @@ receive_bytes(struct conn *c)
     return n;
 }
 
-/* What this millisecond has room for of a long body was read: the rest waits in
- * the socket. Read as fast as it comes, a body takes a processor, and its sender another. */
+/* Count n bytes of a long body. Once the limit of this millisecond is reached the rest waits
+ * in the socket: read as fast as it comes, a body would take a whole processor, and its
+ * sender another. */
 static void
 pace(struct conn *c, size_t n)
 {

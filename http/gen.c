@@ -14,8 +14,8 @@
 #include "http/link.h"
 #include "http/shape.h"
 
-#define GEN_HEAD_MS    5000  /* a stream's head waits so long for ACCEPTED */
-#define GEN_COMMENT_MS 15000 /* of silence, then a comment keeps proxies awake */
+#define GEN_HEAD_MS    5000  /* longest time that a stream's head waits for ACCEPTED */
+#define GEN_COMMENT_MS 15000 /* a silent stream sends a comment, for proxies' timeouts */
 
 /* ---- waiting for room --------------------------------------------------------------- */
 
@@ -81,7 +81,8 @@ free_prompt(struct prompt *p)
     p->spans = NULL;
 }
 
-/* Where max_tokens is left out a long prompt may leave less than is taken then. */
+/* max_tokens of a prompt: if it was left out, a long prompt may leave room for fewer than
+ * the default. */
 static uint32_t
 max_new(const struct gen *g, const struct prompt *p)
 {
@@ -94,7 +95,7 @@ max_new(const struct gen *g, const struct prompt *p)
         : ASK_TEXT_MAX;
 }
 
-/* 0; 1: no room; -1: it has failed. */
+/* Returns 0; 1: the session has no room; -1: the request has failed. */
 static int
 submit_prompt(struct gen *g, struct prompt *p)
 {
@@ -318,7 +319,8 @@ take_done(struct gen *g, struct prompt *p, const struct fdc_done *d)
     end_prompt(g, p);
 }
 
-/* fdd lets this process name users no more: the same request again counts under its own. */
+/* fdd does not let this process name users any more: when the request is repeated, it counts
+ * under fdd-http's own user. */
 static void
 trusts_no_more(struct gen *g, struct problem *bad)
 {
@@ -327,8 +329,8 @@ trusts_no_more(struct gen *g, struct problem *bad)
     bad->retry_ms = 1;
 }
 
-/* The conversation, or the number of tokens asked for, if that is beyond all that the model
- * takes: then a shorter conversation would not help. */
+/* Say what is too long: the prompt, or the requested number of tokens if that alone exceeds
+ * the model's length, so that a shorter prompt would not help. */
 static void
 is_too_long(const struct gen *g, const struct fdc_error *e, struct problem *bad)
 {
@@ -359,7 +361,7 @@ is_too_long(const struct gen *g, const struct fdc_error *e, struct problem *bad)
         name, asked, e->limit, name);
 }
 
-/* A reader that takes nothing holds its stream's memory, up to a bound. */
+/* Count pending bytes. A client that does not read may make its stream hold only so much. */
 static void
 check_pending(struct gen *g, size_t more)
 {
@@ -383,7 +385,7 @@ gen_event(struct prompt *p, const struct fdc_event *ev)
         return;
     switch (ev->type) {
     case FDC_T_ACCEPTED:
-        /* The head of a stream waits for all: until then a refusal has a status of its own. */
+        /* A stream's head waits for all prompts: until then a refusal can set the status. */
         if (!p->is_accepted && ++g->n_accepted == g->n_prompt)
             g->accepted = 1;
         p->is_accepted = 1;

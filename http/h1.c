@@ -17,7 +17,7 @@ refuse(struct h1 *h, int status, const char *why)
     return -status;
 }
 
-/* Characters of a token (RFC 9110): methods and names of headers. */
+/* May c be in a token (RFC 9110), such as a method or a header's name? */
 static int
 is_token(char c)
 {
@@ -25,8 +25,8 @@ is_token(char c)
         (c != '\0' && strchr("!#$%&'*+-.^_`|~", c) != NULL);
 }
 
-/* Where the head ends; 0: not here. A CR or LF without the other never gets past
- * this, so that all readers see the same lines. */
+/* Find the end of the head. Returns 0, with *ret 0 if more bytes are needed, or minus a
+ * status. A CR or LF without the other is refused, so that all parsers see the same lines. */
 static int
 find_end(struct h1 *h, const char *p, size_t n, size_t *scanned, size_t *ret)
 {
@@ -183,7 +183,7 @@ enum {
     HDR_ID,
     HDR_ORIGIN,
     HDR_EXPECT,
-    HDR_CONNECTION, /* may come twice, as all that have no name here */
+    HDR_CONNECTION, /* may be repeated, like all headers that are not listed */
     HDR_ENCODING,
     HDR__N
 };
@@ -242,7 +242,7 @@ read_header(struct h1 *h, const char *p, struct h1_str name, struct h1_str v)
     return 0;
 }
 
-/* One line, without its end. */
+/* Read one header line, without its line end. */
 static int
 read_line(struct h1 *h, const char *p, size_t at, size_t n)
 {
@@ -330,7 +330,7 @@ enum {
     CHK_END_LF
 };
 
-/* One byte that is not data. 0, 1 at the end, or -400. */
+/* Read one byte that is not data. Returns 1 at the body's end, 0 before it, or -400. */
 static int
 chunk_byte(struct h1_chunks *c, char b)
 {

@@ -37,7 +37,7 @@ ibx_wake(struct inbox *b)
 {
     static const uint64_t one = 1;
 
-    /* It fails when the counter is full: the descriptor is readable then. */
+    /* It fails only if the counter is full: the descriptor is readable then. */
     if (write(b->fd, &one, sizeof(one)) < 0)
         return;
 }

@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Paths that ask nothing of the model: models, health, version, metrics. */
+/* Paths that need no work of the model: models, health, version, metrics. */
 #include "config.h"
 
 #include <stdio.h>
@@ -10,7 +10,7 @@
 #include "http/conn.h"
 #include "http/route.h"
 
-#define INFO_STATS_MS 1000 /* for fdd's counters */
+#define INFO_STATS_MS 1000 /* longest wait for fdd's counters */
 
 static void
 reply_json(struct conn *c, struct buf *b)
@@ -19,7 +19,8 @@ reply_json(struct conn *c, struct buf *b)
     buf_fini(b);
 }
 
-/* Does what the daemon says of itself grow? One that does not say it is taken to. */
+/* Returns 0 if the daemon's uptime and steps advance, else -1 and why in *bad. A daemon whose
+ * statistics are not available is assumed to be well. */
 static int
 check_moves(const struct gw *g, struct link *l, struct problem *bad)
 {
@@ -45,8 +46,8 @@ rt_health(struct conn *c)
     struct problem bad, first = { .status = 0 };
     int is_ok = 0;
 
-    /* One of several daemons that is away is a 503 of its own. All are looked at, so that
-     * the age of their steps is known. */
+    /* A request to a missing daemon gets a 503 of its own, so one that answers is enough. All
+     * are checked nevertheless, so that the age of their steps is known. */
     for (struct link *l = c->g->links; l != NULL; l = l->next) {
         if (gw_is_ready(c->g, l, &bad) == 0 && check_moves(c->g, l, &bad) == 0)
             is_ok = 1;
@@ -95,14 +96,14 @@ reply_metrics(struct conn *c)
     buf_fini(&b);
 }
 
-/* The client has left. */
+/* The client has disconnected. */
 static void
 drop_metrics(struct conn *c)
 {
     c->work = NULL;
 }
 
-/* A daemon is asked for its counters once; its answer takes a moment. */
+/* Wait a moment for the daemons that were asked for their statistics. */
 static void
 tick_metrics(struct conn *c)
 {
@@ -139,8 +140,8 @@ put_model(const struct model *m, const char *name, size_t n, struct buf *b)
         buf_str(b, "null,\"permission\":[]}");
 }
 
-/* All names of a model; of one whose daemon has not answered yet those that the
- * configuration gives it. */
+/* Write all names of a model; if its daemon has not reported one yet, those from the
+ * configuration. */
 static void
 put_names(const struct model *m, struct buf *b)
 {
@@ -197,7 +198,7 @@ rt_model(struct conn *c)
         n = 0;
     l = gw_link(c->g, name, (size_t)n, &bad);
     if (l == NULL) {
-        bad.param[0] = '\0'; /* it is in the path */
+        bad.param[0] = '\0'; /* the name is in the path, not in a field */
         conn_problem(c, &bad);
         return;
     }

@@ -306,7 +306,7 @@ itm_tools(const struct jr *j, const char *type, const char *as, int must_have,
     return 0;
 }
 
-/* Fields that the APIs share with chat completions, vLLM's among them. */
+/* Fields that these APIs share with chat completions, including those of vLLM. */
 static const struct item_field shared[] = { { "model", "model", ITF_PASSED },
     { "temperature", "temperature", ITF_PASSED }, { "top_p", "top_p", ITF_PASSED },
     { "top_k", "top_k", ITF_PASSED }, { "stream", "stream", ITF_PASSED },

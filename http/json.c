@@ -25,7 +25,7 @@ bad(struct jr_in *in, const char *why)
     return -EINVAL;
 }
 
-/* The node's index, or a negative error. */
+/* Add a node. Returns its index, or -E2BIG or -ENOMEM. */
 static int64_t
 node(struct jr_in *in, enum jr_type type)
 {
@@ -59,7 +59,7 @@ blanks(struct jr_in *in)
         in->at++;
 }
 
-/* Four hex digits; negative: they are not. */
+/* The value of four hex digits; negative: p has none. */
 static int32_t
 hex4(const char *p, size_t n)
 {
@@ -77,7 +77,7 @@ hex4(const char *p, size_t n)
     return v;
 }
 
-/* The escape at p, behind its backslash: its bytes, and its character. 0: it is none. */
+/* Decode the escape at p, after its backslash. Returns its bytes; 0: it is none. */
 static size_t
 escape(const char *p, size_t n, uint32_t *ret_cp)
 {
@@ -103,8 +103,8 @@ escape(const char *p, size_t n, uint32_t *ret_cp)
     return 11;
 }
 
-/* Bytes from p on that a string is through: no quote, backslash or control. Eight at a time,
- * where none of eight is one of those or beyond ASCII. */
+/* Number of bytes from p on that a string contains unescaped: no quote, backslash or
+ * control. Eight ASCII bytes are tested at a time. */
 static size_t
 plain(const char *p, size_t n)
 {
@@ -216,7 +216,7 @@ word(struct jr_in *in, const char *w, enum jr_type type)
     return 0;
 }
 
-/* One value; of a container only its beginning. */
+/* Read one value, or the beginning of a container. */
 static int
 value(struct jr_in *in, int64_t *ret_open)
 {
@@ -244,7 +244,7 @@ value(struct jr_in *in, int64_t *ret_open)
     }
 }
 
-/* A key and its colon. */
+/* Read a key and its colon. */
 static int
 key(struct jr_in *in)
 {
@@ -276,7 +276,7 @@ read_all(struct jr_in *in)
 {
     uint32_t open[JR_MAX_DEPTH];
     unsigned depth = 0;
-    int fresh = 0, rc; /* fresh: a container has just been opened */
+    int fresh = 0, rc; /* fresh: a container was opened and has no value yet */
     int64_t at;
 
     for (;;) {
@@ -406,7 +406,7 @@ jr_count(const struct jr *j, uint32_t i)
     return n;
 }
 
-/* The text is not ended by a zero: the number is copied. */
+/* The number is copied because the text does not end with a zero. */
 double
 jr_real(const struct jr *j, uint32_t i)
 {

@@ -42,7 +42,7 @@ read_number(const char *text, uint64_t most, uint64_t *ret)
         : 0;
 }
 
-/* NULL, or what is wrong with the line. An empty one leaves k->name empty. */
+/* Read a line. Returns NULL, or what is wrong with it. An empty line leaves k->name empty. */
 static const char *
 read_key(char *line, struct key *k)
 {
@@ -75,8 +75,8 @@ read_key(char *line, struct key *k)
     return NULL;
 }
 
-/* -1, 0, 1: a is before, is, or is behind b. All bytes are looked at, and none decides what
- * is done next. */
+/* Returns -1, 0 or 1 if a is less than, equal to or greater than b. All bytes are compared
+ * without branches, in constant time. */
 static int
 compare(const uint8_t a[32], const uint8_t b[32])
 {
@@ -91,14 +91,15 @@ compare(const uint8_t a[32], const uint8_t b[32])
     return more - less;
 }
 
-/* Where the hash is among the sorted keys, or would be. As many steps for every hash. */
+/* Index of the hash in the sorted keys, or of its place there. The number of steps is the
+ * same for every hash. */
 static size_t
 place(const struct keys *ks, const uint8_t hash[32])
 {
     size_t from = 0;
 
     for (size_t n = ks->n; n > 0; n /= 2) {
-        size_t half = n - n / 2; /* n/2 are left either way */
+        size_t half = n - n / 2; /* n/2 keys remain in either case */
         size_t is_behind = compare(ks->k[from + half - 1]->hash, hash) < 0;
 
         from += half * is_behind;

@@ -13,8 +13,8 @@
 #include "http/model.h"
 
 #define LNK_TIMEOUT_MS   10000
-#define LNK_RECONNECT_MS 30000 /* requests go on with a daemon that is back by then */
-#define LNK_ARENA        (8u << 20) /* of the main session: the longest prompt */
+#define LNK_RECONNECT_MS 30000      /* requests continue if the daemon is back by then */
+#define LNK_ARENA        (8u << 20) /* bytes of the main session's arena: longest prompt */
 
 /* ---- the helper thread ------------------------------------------------------------ */
 
@@ -31,7 +31,7 @@ open_session(const struct link *l, const char *name, uint32_t arena, fdc_t **ret
         .reconnect_ms = arena != 0 ? LNK_RECONNECT_MS : 0 };
     int rc = fdc_open(&o, ret);
 
-    /* A daemon whose sessions are smaller says so; its own size then. */
+    /* The daemon limits sessions to a smaller size: take its default. */
     if (rc == FDC_E_LIMIT && arena != 0) {
         o.sq_slots = o.cq_slots = o.arena_bytes = 0;
         rc = fdc_open(&o, ret);
@@ -48,8 +48,8 @@ read_file(fdc_t *s, const char *name, char **ret, size_t *ret_n)
     }
 }
 
-/* May requests of this process name a user? One with an id that no vocabulary has is
- * refused either for that, or before it for its user. */
+/* May requests of this process name a user? A request with a user and an invalid token id is
+ * submitted: it is refused for its user if that is not allowed, else for the id. */
 static int
 is_trusted(fdc_t *side)
 {
@@ -197,7 +197,7 @@ link_free(struct link *l)
     link_end(l);
     if (l->has_thread)
         (void)pthread_join(l->thread, NULL);
-    while ((job = l->todo) != NULL) { /* they were not begun */
+    while ((job = l->todo) != NULL) { /* jobs that were not begun */
         l->todo = job->next;
         job->rc = FDC_E_DISCONNECTED;
         job->done(job);
@@ -222,7 +222,7 @@ link_stats(struct link *l)
     return sta_get(&l->stats, l->conf.socket, l->g->now_ms);
 }
 
-/* post is the first of struct link_job. */
+/* post is the first member of struct link_job. */
 static void
 done(struct post *p)
 {
@@ -250,7 +250,8 @@ link_job_free(struct link_job *job)
 {
     if (job == NULL)
         return;
-    /* What the library returned is the library's to free; it uses malloc(), as we do. */
+    /* The library frees what it has returned; text and ids may be ours, as it too uses
+     * malloc(). */
     fdc_close(job->main);
     fdc_free(job->text);
     fdc_free(job->ids);

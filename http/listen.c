@@ -30,7 +30,7 @@ union addr {
     struct sockaddr_un un;
 };
 
-/* The next word of a comma-separated list; 0: none. */
+/* Copy the next word of a comma-separated list. Returns 0 if there is none. */
 static int
 next_word(const char **list, char *ret, size_t ret_bytes)
 {
@@ -113,8 +113,8 @@ lis_check(const struct par *p, char *err, size_t err_bytes)
 
 /* ---- opening -------------------------------------------------------------------------- */
 
-/* A socket that listens at the address; several may, if they say so (SO_REUSEPORT). The
- * descriptor or -errno. */
+/* Open a socket that listens at the address. several: further ones may (SO_REUSEPORT).
+ * Returns the descriptor or -errno. */
 static int
 socket_at(const union addr *a, socklen_t len, int several)
 {
@@ -136,8 +136,8 @@ socket_at(const union addr *a, socklen_t len, int several)
     return rc;
 }
 
-/* The first of several: another program with such sockets of this user would go unnoticed,
- * so the address is tried alone. */
+/* Open the first of several. The address is first tried without SO_REUSEPORT, with which
+ * another program of this user that listens there would go unnoticed. */
 static int
 first_at(const union addr *a, socklen_t len)
 {
@@ -219,7 +219,7 @@ listen_unix(struct lis *l, const char *path, int several, char *err, size_t err_
     memset(&a, 0, sizeof(a));
     a.un.sun_family = AF_UNIX;
     memcpy(a.un.sun_path, path, strlen(path) + 1);
-    /* What an earlier process left, unless another listens there. */
+    /* Remove the socket of an earlier process, unless a process listens there. */
     if (lstat(path, &st) == 0 && S_ISSOCK(st.st_mode)) {
         fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
         if (fd >= 0 && connect(fd, &a.sa, sizeof(a.un)) != 0 && errno == ECONNREFUSED)
@@ -235,7 +235,7 @@ listen_unix(struct lis *l, const char *path, int several, char *err, size_t err_
     return rc;
 }
 
-/* Sockets that the service manager opened. */
+/* Take over the sockets that the service manager passed. */
 static void
 take_passed(struct lis *l)
 {
@@ -264,7 +264,7 @@ take_passed(struct lis *l)
         log_info("http: listening on %u sockets of the service manager", l->n);
 }
 
-/* A socket of the manager may be one that other machines reach. */
+/* Refuse sockets that other machines can reach, unless there are keys. */
 static int
 check_passed(const struct lis *l, const struct par *p, char *err, size_t err_bytes)
 {

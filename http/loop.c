@@ -21,10 +21,10 @@
 #define LOOP_TICK_MS  250
 #define LOOP_IDLE_MS  1000
 #define LOOP_EVENTS   64
-#define LOOP_ACCEPT   16   /* connections of a listener in an iteration */
-#define LOOP_ENDS     16   /* connections past a deadline in an iteration */
-#define LOOP_DISPATCH 64   /* looks into the session in an iteration */
-#define LOOP_LOOK_MS  500  /* between looks for a daemon that is not ready */
+#define LOOP_ACCEPT   16   /* most connections of a listener accepted in an iteration */
+#define LOOP_ENDS     16   /* most connections ended by a deadline in an iteration */
+#define LOOP_DISPATCH 64   /* most calls of fdc_dispatch() per session and iteration */
+#define LOOP_LOOK_MS  500  /* between LOOK jobs for a daemon that is not ready */
 #define LOOP_LINK     1ull /* in data of epoll: a session, whose address is even */
 
 static uint64_t
@@ -44,7 +44,7 @@ watch(const struct gw *g, int fd, void *tag)
     return epoll_ctl(g->epoll, EPOLL_CTL_ADD, fd, &ev) == 0 ? 0 : -errno;
 }
 
-/* A connection wakes one of the loops that share the socket. */
+/* Watch a listener. A connection wakes only one of the loops that share the socket. */
 static int
 watch_listener(struct gw *g, unsigned i)
 {
@@ -133,7 +133,7 @@ lost(struct gw *g, struct link *l, int status)
     l->look_at_ms = g->now_ms + LOOP_LOOK_MS / 5;
 }
 
-/* All records of one request. */
+/* Handle all available records of one request. *ret_room: it ended, so there is room. */
 static void
 take_request(fdc_req_t *r, int *ret_room)
 {
@@ -152,7 +152,7 @@ take_request(fdc_req_t *r, int *ret_room)
     *ret_room = 1;
 }
 
-/* 1: there is more. */
+/* Handle the records of a session. Returns 1 if there are more. */
 static int
 take_records(struct gw *g, struct link *l)
 {
@@ -175,7 +175,8 @@ take_records(struct gw *g, struct link *l)
     return n > 0;
 }
 
-/* touched: of those alone in which requests have begun or ended meanwhile. */
+/* Handle the records of all sessions, or, with touched, of those in which requests have
+ * begun or ended since. Returns 1 if there are more. */
 static int
 take_all_records(struct gw *g, int touched)
 {
@@ -187,7 +188,7 @@ take_all_records(struct gw *g, int touched)
     return more;
 }
 
-/* A worker that comes back may have another model. */
+/* While the worker is down the model is unknown: a restarted one may have another. */
 static void
 watch_worker(struct gw *g, struct link *l)
 {
@@ -203,7 +204,7 @@ watch_worker(struct gw *g, struct link *l)
 
 /* ---- which daemons ---------------------------------------------------------------------- */
 
-/* Its thread has ended. */
+/* Free a link whose thread has ended. */
 static void
 link_ended(struct post *p)
 {
@@ -237,8 +238,8 @@ link_of(const struct gw *g, const struct served *s)
     return NULL;
 }
 
-/* Names, template and format are other ones; the session stays. The helper thread reads
- * the socket's path alone. */
+/* Take over changed names, template and format; the session stays. The helper thread reads
+ * only the socket's path of conf. */
 static void
 change(struct link *l, const struct served *s)
 {
@@ -261,7 +262,7 @@ loop_follow(struct gw *g)
             log_info("http: model %s at %s is served no more", l->conf.label, link_path(l));
         } else if (!l->is_leaving) {
             change(l, s);
-            l->look_at_ms = g->now_ms; /* its files may be others, too */
+            l->look_at_ms = g->now_ms; /* its files may have changed, too */
         }
     }
     for (size_t i = 0; i < g->sh->served.n; i++) {
@@ -281,8 +282,7 @@ loop_follow(struct gw *g)
     }
 }
 
-/* Those that leave go when their last request has ended; the others look for their
- * daemon. 1: one looks, or is not connected. */
+/* Start LOOK jobs that are due, and end links that are leaving and have no request left. */
 static void
 tend_links(struct gw *g)
 {
@@ -328,7 +328,7 @@ take_connections(struct gw *g, unsigned i)
     }
 }
 
-/* While all places are taken, connections wait in the kernel. */
+/* Stop accepting while there are http.max_connections: further ones wait in the kernel. */
 static void
 watch_listeners(struct gw *g)
 {
@@ -345,9 +345,10 @@ watch_listeners(struct gw *g)
     }
 }
 
-/* Sends of a group follow each other: a client that reads many streams would else fall
- * asleep between two of them, and the send would wake it.
- * What became dirty meanwhile waits for the next iteration. 1: there is some. */
+/* Fill and send the output of all dirty connections, in groups. The sends of a group follow
+ * each other directly: otherwise a client that reads many streams would fall asleep between
+ * two sends, and the second would have to wake it. Connections that become dirty meanwhile
+ * wait for the next iteration. Returns 1 if there are any. */
 static int
 flush(struct gw *g)
 {
@@ -380,7 +381,7 @@ bury(struct gw *g)
 
     if (g->dead == NULL)
         return;
-    while ((c = STAILQ_FIRST(&g->dirty)) != NULL) { /* the dead are sent nothing */
+    while ((c = STAILQ_FIRST(&g->dirty)) != NULL) { /* dead ones need no output */
         STAILQ_REMOVE_HEAD(&g->dirty, next_dirty);
         if (!c->is_dead)
             STAILQ_INSERT_TAIL(&lives, c, next_dirty);
@@ -393,8 +394,8 @@ bury(struct gw *g)
     g->dead = NULL;
 }
 
-/* Connections that came together pass a deadline together: to answer all of them in one
- * iteration would make the others wait. 1: there are more. */
+/* Check deadlines. Connections that came together expire together: ending all of them in one
+ * iteration would delay the others. Returns 1 if there are more to check. */
 static int
 tick_connections(struct gw *g)
 {
@@ -427,7 +428,7 @@ take_event(struct gw *g, const struct epoll_event *ev)
     int *fd = ev->data.ptr;
 
     if ((ev->data.u64 & LOOP_LINK) != 0)
-        return; /* sessions are looked at anyway */
+        return; /* each iteration reads all sessions */
     if (fd >= g->lis.fd && fd < g->lis.fd + LIS_MAX)
         take_connections(g, (unsigned)(fd - g->lis.fd));
     else if (ev->data.ptr == &g->inbox)
@@ -448,7 +449,7 @@ static void
 begin_drain(struct gw *g)
 {
     if (atomic_load(&g->sh->drain) == 2)
-        g->drain_until_ms = g->now_ms; /* a second signal: now */
+        g->drain_until_ms = g->now_ms; /* second signal: end now */
     if (g->draining)
         return;
     g->draining = 1;
@@ -458,7 +459,7 @@ begin_drain(struct gw *g)
     lis_close(&g->lis);
 }
 
-/* One iteration. wait: epoll may sleep so long. Returns 1: there is more to do at once. */
+/* One iteration. wait: timeout of epoll_wait(), ms. Returns 1 if there is more to do now. */
 static int
 iterate(struct gw *g, int wait, uint64_t *ticked)
 {
@@ -483,7 +484,7 @@ iterate(struct gw *g, int wait, uint64_t *ticked)
     more |= tick_connections(g);
     tend_links(g);
     more |= flush(g);
-    /* What was flushed may have begun a request, or ended one. */
+    /* Flushing may have begun or ended requests. */
     more |= take_all_records(g, 1);
     more |= !STAILQ_EMPTY(&g->dirty);
     bury(g);
@@ -547,7 +548,8 @@ loop_listen(struct gw *g)
     return rc;
 }
 
-/* Threads may be in a call of the library for some seconds yet. */
+/* End the links and wait for their threads, which may be in a call of the library for some
+ * seconds. */
 static void
 end_links(struct gw *g)
 {

@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* All loops: their start and end, signals, and what changes for all of them at once. */
+/* All loops: their start and end, signals, and reloading the configuration. */
 #include "config.h"
 
 #include "http/loop.h"
@@ -19,9 +19,9 @@
 #include "daemon/common/notify.h"
 #include "http/loop_priv.h"
 
-#define LOOPS_LARGE (1 << 20) /* bytes: pages of its own for what is as large */
+#define LOOPS_LARGE (1 << 20) /* bytes from which malloc() uses mmap() */
 
-/* ---- standing still ------------------------------------------------------------------- */
+/* ---- pausing -------------------------------------------------------------------------- */
 
 void
 loops_stand(struct gw *g)
@@ -38,12 +38,12 @@ loops_stand(struct gw *g)
     (void)pthread_mutex_unlock(&sh->lock);
 }
 
-/* The first loop: from here to loops_go_on() no other runs. */
+/* Called by the first loop: no other loop runs until loops_go_on(). */
 static void
 loops_pause(struct shared *sh)
 {
     (void)pthread_mutex_lock(&sh->lock);
-    while (sh->n_still > 0) /* they are leaving an earlier pause */
+    while (sh->n_still > 0) /* some have not left an earlier pause yet */
         (void)pthread_cond_wait(&sh->changed, &sh->lock);
     atomic_store(&sh->pausing, 1);
     for (unsigned i = 1; i < sh->n_loop; i++)
@@ -87,7 +87,7 @@ others_run(struct shared *sh)
 
 /* ---- reading the configuration again ---------------------------------------------------- */
 
-/* All that was read holds together: it is in force. Returns the values that changed. */
+/* Put a valid new configuration into force. Returns the number of changed values. */
 static int
 take_over(struct shared *sh, const struct par_set *ps, const struct keys *keys)
 {
@@ -107,7 +107,7 @@ take_over(struct shared *sh, const struct par_set *ps, const struct keys *keys)
     return n;
 }
 
-/* Values that the files have now and that are read at the start alone; returns how many. */
+/* Log the changed values that are read only at the start. Returns their number. */
 static size_t
 tell_waiting(const struct par_set *ps, const struct par_set *new)
 {
@@ -221,7 +221,7 @@ more_descriptors(const struct par *p)
             (unsigned long long)r.rlim_cur, (long long)p->http_max_connections);
 }
 
-/* Listeners of all loops; 0 or an exit code. */
+/* Open the listeners of all loops. Returns 0 or an exit code. */
 static int
 open_listeners(struct shared *sh, const struct par *p)
 {
@@ -243,7 +243,7 @@ start_threads(struct shared *sh, const struct par *p)
 {
     int rc;
 
-    (void)log_start(NULL); /* it is not for several threads */
+    (void)log_start(NULL); /* before there are threads: it is not thread-safe */
     rc = prep_init(&sh->prep, (unsigned)p->http_prep_threads);
 
     for (unsigned i = 0; i < sh->n_loop; i++)
@@ -262,7 +262,8 @@ loops_open(struct shared *sh)
     char err[512] = "";
     int rc;
 
-    /* A body that is read elsewhere is unmapped elsewhere, and grows without a copy. */
+    /* Large bodies get mappings of their own: they grow without a copy, and the prep thread
+     * that has read one unmaps it. */
     (void)mallopt(M_MMAP_THRESHOLD, LOOPS_LARGE);
     (void)mallopt(M_TRIM_THRESHOLD, 4 * LOOPS_LARGE);
     sh->signals = -1;

@@ -56,7 +56,7 @@ add_set(struct args *a, char *word)
     return -1;
 }
 
-/* -1: go on; else the exit code. */
+/* Returns -1 to go on, else the exit code. */
 static int
 main_args(int argc, char **argv, struct args *a)
 {
@@ -108,7 +108,7 @@ main_args(int argc, char **argv, struct args *a)
     return rc;
 }
 
-/* The parameters from files and command line. 0 or an exit code. */
+/* Read the parameters from files and command line. Returns 0 or an exit code. */
 static int
 main_config(struct shared *sh, const struct args *a)
 {
@@ -147,7 +147,7 @@ main_run(const struct args *a)
     rc = main_config(sh, a);
     if (rc == 0 && !a->check) {
         (void)hdn_no_new_privs();
-        (void)hdn_no_dump(); /* prompts are in its memory */
+        (void)hdn_no_dump(); /* its memory contains prompts */
         (void)log_apply((enum par_log_level)p->log_level, "",
             (enum par_log_format)p->log_format, p->log_rate);
         rc = loops_open(sh);

@@ -1,6 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Anthropic's /v1/messages: its bodies as those of chat completions, and its answers. */
+/* Anthropic's /v1/messages: translates its bodies into those of chat completions, and writes
+ * its answers. */
 #include "config.h"
 
 #include <stdio.h>
@@ -25,7 +26,8 @@ refuse_block(const struct itm_talk *t, uint32_t block, const char *role)
         strcmp(role, "user") == 0 ? " and tool_result" : ", thinking and tool_use");
 }
 
-/* Claude Code's first block is new in each request; with it no prefix would be cached. */
+/* The text of system, without Claude Code's billing block: that differs in each request, so
+ * that no prefix would be cached. */
 static int
 system_text(struct itm_talk *t, uint32_t i, struct buf *ret)
 {
@@ -188,7 +190,7 @@ one_message(struct itm_talk *t, uint32_t m)
     return rc;
 }
 
-/* Text of the model as the last message is the beginning of its answer, which goes on there. */
+/* Is the last message text of the model? Then the answer continues it. */
 static int
 is_begun(const struct jr *j, uint32_t messages)
 {
@@ -261,7 +263,7 @@ put_tools(const struct jr *j, struct buf *b, struct problem *bad)
     return itm_tools(j, "custom", "input_schema", 1, b, bad);
 }
 
-/* thinking is a variable of the model's template, as far as it has one. */
+/* thinking becomes the variable enable_thinking, which some models' templates read. */
 static int
 put_thinking(const struct jr *j, struct buf *b, struct problem *bad)
 {
@@ -370,7 +372,7 @@ put_stop(const struct gen *g, const struct choice *ch, struct buf *b)
         buf_str(b, "null");
 }
 
-/* The block as it begins; said: with what it says. */
+/* Write the open block with the text said[n]; n 0: as it begins. */
 static void
 put_block(const struct choice *ch, const char *said, size_t n, struct buf *b)
 {
@@ -389,7 +391,7 @@ put_block(const struct choice *ch, const char *said, size_t n, struct buf *b)
         buf_json(b, it->id, strlen(it->id));
         itm_text(b, "name", &it->name);
         buf_str(b, ",\"input\":");
-        /* What the answer's end has cut off is no object. */
+        /* Arguments that the answer's end has cut off are not an object. */
         if (jr_read(&j, said, n, ASK_MAX_VALUES) == 0 && jr_type(&j, 0) == JR_OBJECT)
             buf_add(b, said, n);
         else

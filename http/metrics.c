@@ -172,7 +172,7 @@ met_print(const struct gw *g, struct buf *b)
 
 /* ---- daemons ---------------------------------------------------------------------------- */
 
-/* A metric in the text of a daemon: its head, # HELP and # TYPE, then its samples. */
+/* A metric in a daemon's text: its head (# HELP and # TYPE), then its samples. */
 struct family {
     const char *head, *samples, *end;
     int is_done;
@@ -189,7 +189,7 @@ line_behind(const char *p)
     return strchr(p, '\n') + 1;
 }
 
-/* text ends with a line's end. 0 or -1: no memory. */
+/* Split a text, which ends with a line end, into its metrics. Returns 0; -1: no memory. */
 static int
 split(const struct buf *text, struct families *ret)
 {
@@ -217,7 +217,7 @@ split(const struct buf *text, struct families *ret)
     return 0;
 }
 
-/* The same metric among those of another daemon, most likely at the same place. */
+/* Find the same metric in another daemon's text; the search begins at index `at`. */
 static struct family *
 find(const struct families *in, size_t at, const struct family *f)
 {

@@ -14,7 +14,7 @@
 #include "http/link.h"
 
 #define MDL_MAX_TEMPLATE (1u << 20)
-#define MDL_MAX_VALUES   200000u /* of tokenizer_config.json */
+#define MDL_MAX_VALUES   200000u /* JSON values of tokenizer_config.json */
 
 /* ---- names ---------------------------------------------------------------------- */
 
@@ -73,7 +73,7 @@ read_whole(const char *path, struct buf *b)
     return rc;
 }
 
-/* A token of the configuration: a string, or an object whose content is one. */
+/* Add a token of the configuration: a string, or an object with a string `content`. */
 static void
 add_token(const struct jr *j, const char *name, struct buf *b)
 {
@@ -92,7 +92,7 @@ add_token(const struct jr *j, const char *name, struct buf *b)
     buf_fini(&text);
 }
 
-/* The template in a configuration: a text, or a list of named ones. */
+/* The template in a configuration: a string, or one of a list of named templates. */
 static void
 template_of(const struct jr *j, struct buf *b)
 {
@@ -108,7 +108,7 @@ template_of(const struct jr *j, struct buf *b)
         jr_text(j, chosen, b);
 }
 
-/* Variables of the template; and the template, if it is there. */
+/* Read the template's variables from the configuration, and the template if text is empty. */
 static void
 read_config(const struct link_job *found, struct buf *variables, struct buf *text)
 {
@@ -128,7 +128,7 @@ read_config(const struct link_job *found, struct buf *variables, struct buf *tex
     buf_str(variables, "}");
 }
 
-/* The library's own text of a format's name, which lives as long as the program. */
+/* The library's copy of a format's name, which lives as long as the program. */
 static const char *
 format_of(const char *parser)
 {

@@ -45,7 +45,7 @@ base64(const uint8_t *in, size_t n, char *ret)
     *ret = '\0';
 }
 
-/* The hash of what stands between two tags, as CSP wants it. */
+/* The hash of the text between two tags, in the form of a CSP header. */
 static int
 hash_between(const char *text, size_t n, const char *from, const char *to, char *ret)
 {

@@ -1,6 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* What fdd-http's own parameters demand of each other: its part of param.h. */
+/* fdd-http's par_check_each() and par_check_named(): checks of its parameters against each
+ * other. */
 #include "config.h"
 
 #include <string.h>
@@ -47,7 +48,7 @@ par_check_each(const struct par *p, struct par_say *say)
 
 /* ---- sections [model NAME] -------------------------------------------------------- */
 
-/* A name that both have, in ret. */
+/* Do both have a name in common? It is copied to ret. */
 static int
 share_name(const struct served *a, const struct served *b, char ret[128])
 {

@@ -46,7 +46,7 @@ peer_user(const char *kind, const void *name, size_t n)
     return v | 1ull << 63;
 }
 
-/* Where the list holds the address, or would. */
+/* The pointer to the address's entry, or to the NULL at which it would be added. */
 static struct peer **
 place(struct peers *ps, const char *name)
 {

@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Which daemon a request is for. */
+/* Choosing the daemon for a request. */
 #include "config.h"
 
 #include <stdio.h>
@@ -8,7 +8,7 @@
 
 #include "http/gateway.h"
 
-/* The names of all models, for a message. */
+/* Write the names of all models, for an error. */
 static void
 list_names(struct model *const *m, size_t n, char *ret, size_t ret_bytes)
 {

@@ -10,7 +10,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define PREP_NICE  5 /* a loop goes first where processors are few */
+#define PREP_NICE  5 /* loops take precedence if processors are few */
 #define PREP_LEAST 19
 
 static struct prep_job *

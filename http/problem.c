@@ -36,7 +36,7 @@ prb_set(struct problem *p, int status, const char *code, const char *fmt, ...)
     return -1;
 }
 
-/* Names of fdd's parameters that are others here. */
+/* The field for a parameter of fdd, whose name may differ. */
 static const char *
 field_of(uint32_t detail)
 {
@@ -111,7 +111,7 @@ prb_from_error(struct problem *p, const struct fdc_error *e)
             e->limit, e->arg);
         return;
     }
-    /* The user that a key names is fdd-http's to say, and fdd's to allow. */
+    /* The user was set in the file of keys; fdd's configuration must allow it. */
     if (e->detail == FDC_D_USER) {
         p->status = 500;
         p->code = "configuration";
@@ -124,7 +124,7 @@ prb_from_error(struct problem *p, const struct fdc_error *e)
     (void)snprintf(p->text, sizeof(p->text), "%s", fdc_error_text(e, text, sizeof(text)));
 }
 
-/* Does the name end at both ends? */
+/* Is the match at `at`, of n bytes, a whole name and not part of a longer one? */
 static int
 is_whole(const char *text, const char *at, size_t n)
 {
@@ -215,7 +215,7 @@ prb_json_messages(const struct problem *p, struct buf *b)
     for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++)
         if (types[i].status == p->status)
             type = types[i].type;
-    /* Programs know by this that a conversation must be shortened, or what fits. */
+    /* Programs recognise these texts and shorten the conversation or max_tokens. */
     if (p->n_asked != 0)
         buf_fmt(&text, "input length and `max_tokens` exceed context limit: %u + %u > %u. ",
             p->n_prompt, p->n_asked, p->limit);

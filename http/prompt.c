@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Messages of a request as the templates of models expect them. */
+/* Converts the messages of a request to the form that models' templates expect. */
 #include "config.h"
 
 #include <errno.h>
@@ -10,18 +10,18 @@
 #include "http/items.h"
 #include "http/model.h"
 
-/* The value as it stands in the request. */
+/* Add the text of a value unchanged. */
 static void
 add_raw(const struct jr *j, uint32_t i, struct buf *b)
 {
     buf_add(b, j->text + j->node[i].at, j->node[i].bytes);
 }
 
-/* transformers marks so the end of the message that goes on. */
+/* transformers marks the end of the message to be continued with this text. */
 #define TAG  "CONTINUE_FINAL_MESSAGE_TAG"
 #define TAG_ TAG " "
 
-/* The string that a part says; JR_NONE: it has none. */
+/* The node of a part's text; JR_NONE: it has none. */
 static uint32_t
 part_text(const struct jr *j, uint32_t i)
 {
@@ -31,7 +31,7 @@ part_text(const struct jr *j, uint32_t i)
 
     if (jr_type(j, i) == JR_STRING)
         return i;
-    if (jr_is(j, type, "refusal")) /* of an answer that is given back */
+    if (jr_is(j, type, "refusal")) /* in an earlier answer that the client sends back */
         text = jr_member(j, i, "refusal");
     for (size_t k = 0; k < sizeof(types) / sizeof(types[0]); k++)
         is_text |= jr_is(j, type, types[k]);
@@ -40,8 +40,8 @@ part_text(const struct jr *j, uint32_t i)
         : JR_NONE;
 }
 
-/* Text of a content: a string, or parts, joined by line feeds. JR_NONE, or the part that is no
- * text. */
+/* Add the text of a content: a string, or parts, joined by line feeds. Returns JR_NONE, or
+ * the first part that is not text. */
 static uint32_t
 content_text(const struct jr *j, uint32_t i, struct buf *text)
 {
@@ -87,7 +87,7 @@ add_content(const struct jr *j, uint32_t i, int goes_on, struct buf *b, struct p
     return rc;
 }
 
-/* Templates have three names for the same. */
+/* Add the reasoning by all three names under which templates read it. */
 static void
 add_reasoning(const struct jr *j, uint32_t m, struct buf *b)
 {
@@ -104,7 +104,8 @@ add_reasoning(const struct jr *j, uint32_t m, struct buf *b)
         }
 }
 
-/* Arguments, which come as the text of an object, become that object. */
+/* Add a call's function. Its arguments, a string with the text of an object, become that
+ * object. */
 static void
 add_function(const struct jr *j, uint32_t i, struct buf *b)
 {
@@ -134,7 +135,7 @@ add_function(const struct jr *j, uint32_t i, struct buf *b)
     buf_str(b, sep[0] == '{' ? "{}" : "}");
 }
 
-/* Templates write a call's name and arguments without looking. */
+/* Check the calls: templates use their names and arguments without checking them. */
 static int
 check_calls(const struct jr *j, uint32_t i, struct problem *bad)
 {
@@ -242,7 +243,7 @@ add_messages(const struct jr *j, uint32_t root, int goes_on, struct buf *b,
     return rc;
 }
 
-/* A field of the request that is a variable of templates too. */
+/* Add a field of the request as a variable of the same name. */
 static void
 add_field(const struct jr *j, uint32_t root, const char *name, struct buf *b)
 {
@@ -268,7 +269,7 @@ add_variables(const struct jr *j, uint32_t root, int goes_on, struct buf *b,
         add_field(j, root, "tools", b);
     add_field(j, root, "documents", b);
     add_field(j, root, "reasoning_effort", b);
-    /* With an effort a model thinks that does so only when told. */
+    /* An effort also switches on the thinking of models that need enable_thinking. */
     if (jr_type(j, effort) == JR_STRING && jr_member(j, more, "enable_thinking") == JR_NONE)
         buf_fmt(b, ",\"enable_thinking\":%s", jr_is(j, effort, "none") ? "false" : "true");
     buf_fmt(b, ",\"add_generation_prompt\":%s",
@@ -291,14 +292,14 @@ add_variables(const struct jr *j, uint32_t root, int goes_on, struct buf *b,
     return 0;
 }
 
-/* Blanks as Python's strip() has them, of ASCII. */
+/* Is c an ASCII blank of Python's strip()? */
 static int
 is_blank(char c)
 {
     return c == ' ' || (c >= '\t' && c <= '\r') || (c >= 0x1c && c <= 0x1f);
 }
 
-/* The last place of a text in another; n: none. */
+/* Offset of the last match of a text in another; n: none. */
 static size_t
 last_of(const char *p, size_t n, const char *what, size_t n_what)
 {
@@ -308,7 +309,7 @@ last_of(const char *p, size_t n, const char *what, size_t n_what)
     return n;
 }
 
-/* Is the message there that goes on? A template may leave some of it out. */
+/* Does the prompt contain the whole final message? A template may leave some of it out. */
 static int
 holds_final(const struct jr *j, uint32_t root, const struct fdchat_prompt *p)
 {
@@ -330,7 +331,7 @@ holds_final(const struct jr *j, uint32_t root, const struct fdchat_prompt *p)
     return yes;
 }
 
-/* Cut behind the final message, where transformers does. */
+/* Cut the prompt after the final message, at the place where transformers cuts it. */
 static int
 cut(const struct jr *j, uint32_t root, struct fdchat_prompt *p, struct problem *bad)
 {

@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* OpenAI's /v1/responses, without state: its bodies as those of chat completions, and its
- * answers. */
+/* OpenAI's /v1/responses, without state: translates its bodies into those of chat
+ * completions, and writes its answers. */
 #include "config.h"
 
 #include <stdio.h>
@@ -12,15 +12,15 @@
 
 /* ---- input -------------------------------------------------------------------------- */
 
-/* Items of one turn of the model are one message, and so are the instructions that stand in
- * front of all. */
+/* Messages in the making: the items of one turn of the model become one message, and so do
+ * the instructions at the beginning. */
 struct talk {
     struct itm_talk out;
     struct buf system, content, thought, calls;
-    int is_turn; /* of the model */
+    int is_turn; /* content, thought and calls are of a turn of the model */
 };
 
-/* What has been gathered is a message. */
+/* Write the gathered items as messages. */
 static void
 end_turn(struct talk *t)
 {
@@ -238,7 +238,7 @@ put_others(const struct jr *j, struct buf *b, struct problem *bad)
     return 0;
 }
 
-/* What an answer repeats of its request, and what stands there if that does not say it. */
+/* Fields of the request that the answer repeats, and their values if they are missing. */
 static const char *const repeated[][2] = { { "instructions", "null" },
     { "max_output_tokens", "null" }, { "metadata", "{}" },
     { "parallel_tool_calls", "true" },
@@ -285,7 +285,7 @@ begin_event(struct gen *g, struct buf *b, const char *type)
 static void
 put_response(const struct gen *g, const char *status, struct buf *b)
 {
-    int is_over = status[0] != 'i' || status[3] == 'o'; /* not in_progress */
+    int is_over = status[0] != 'i' || status[3] == 'o'; /* the status is not in_progress */
     const struct problem *bad = &g->bad;
 
     buf_str(b, "{\"id\":");
@@ -335,7 +335,7 @@ put_id(const struct gen *g, const struct choice *ch, uint32_t index, struct buf 
     buf_json(b, id, strlen(id));
 }
 
-/* The part of an item, with what it says. */
+/* Write the content part of the open item, with the text said[n]. */
 static void
 put_part(const struct choice *ch, const char *said, size_t n, struct buf *b)
 {

@@ -12,8 +12,8 @@
 
 /* ---- calls ------------------------------------------------------------------------- */
 
-/* Arguments that have come become part of the calls' JSON: of a stream one delta, of a
- * whole answer the string. */
+/* Write new arguments into the calls' JSON: for a stream as a delta, for a whole answer as
+ * the string. */
 static void
 put_args(const struct gen *g, struct choice *ch)
 {
@@ -92,7 +92,7 @@ put_bytes(struct buf *b, const char *p, size_t n)
     buf_str(b, "]");
 }
 
-/* A token as a string: its text, or return_tokens_as_token_ids. */
+/* Write a token as a string: its text, or its id with return_tokens_as_token_ids. */
 static void
 put_name(const struct gen *g, struct buf *b, uint32_t id, const char *p, size_t n)
 {
@@ -191,7 +191,7 @@ shp_logprobs(struct gen *g, struct choice *ch, const struct fdc_event *ev)
     ch->n_taken = 0;
 }
 
-/* Its place among the alternatives, from 1; 0: it is none of them. */
+/* Rank of a token among the alternatives, from 1; 0: it is none of them. */
 static uint32_t
 rank_of(const struct choice *s, uint32_t id)
 {
@@ -201,7 +201,8 @@ rank_of(const struct choice *s, uint32_t id)
     return 0;
 }
 
-/* An element of prompt_logprobs, as vLLM has it: by id, the token's own first. */
+/* Write an element of prompt_logprobs in vLLM's form: an object by ids, the prompt's token
+ * first. */
 static void
 put_prompt_logprob(const struct gen *g, struct prompt *p, const struct fdc_event *ev)
 {
@@ -240,7 +241,7 @@ shp_prompt_logprobs(const struct gen *g, struct prompt *p, const struct fdc_even
     if (g->a.prompt_logprobs >= 0)
         put_prompt_logprob(g, p, ev);
     if (g->a.echo == 1 && g->a.logprobs >= 0 && !g->a.is_chat) {
-        /* there may be more, for prompt_logprobs */
+        /* prompt_logprobs may have requested more alternatives */
         if (s->n_taken > (uint32_t)g->a.logprobs + 1)
             s->n_taken = (uint32_t)g->a.logprobs + 1;
         buf_add(&p->starts, &at, sizeof(at));
@@ -282,7 +283,7 @@ put_ids(struct buf *b, const char *name, const struct buf *ids)
     buf_str(b, "]");
 }
 
-/* Of a prompt, once: its ids in the first event, or whole; its logprobs. */
+/* Write a prompt's ids (of a stream only in the first event) and its logprobs. */
 static void
 put_prompt(const struct gen *g, struct prompt *p, struct buf *b)
 {
@@ -297,7 +298,8 @@ put_prompt(const struct gen *g, struct prompt *p, struct buf *b)
     }
 }
 
-/* The first token has no logprob; its text is what the others leave of the prompt's. */
+/* Write the logprobs of an echoed prompt. The first token has none; its text is the prompt's
+ * text before the second token. */
 static void
 echo_logprobs(const struct gen *g, const struct prompt *p, struct choice *ch)
 {
@@ -404,7 +406,7 @@ put_finish(const struct gen *g, const struct choice *ch, struct buf *b)
     buf_str(b, "null");
 }
 
-/* Of the requests that have ended what they say, of the others what has come. */
+/* Write the usage: the reported numbers of ended requests, the current ones of others. */
 static void
 put_usage(const struct gen *g, struct buf *b)
 {
@@ -508,7 +510,7 @@ end_event(struct gen *g, struct buf *b)
     buf_str(b, "}\n\n");
 }
 
-/* All of a choice but its closing brace; put_chat: what a chat answer has of its text. */
+/* Write a choice without its closing brace. put_chat writes the text of a chat answer. */
 static void
 put_choice(const struct gen *g, struct choice *ch,
     void (*put_chat)(const struct gen *, struct choice *, struct buf *), struct buf *b)

@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* From a body to requests of fdd. */
+/* Turns the body of a generating request into requests of fdd. */
 #include "config.h"
 
 #include <stdio.h>
@@ -16,21 +16,21 @@
 #include "http/route.h"
 #include "http/shape.h"
 
-#define GEN_MAX_SPANS 16384      /* of fdd */
-#define GEN_MAX_BYTES (8u << 20) /* of a prompt: what a session has room for */
+#define GEN_MAX_SPANS 16384      /* fdd's limit of spans */
+#define GEN_MAX_BYTES (8u << 20) /* of a prompt: the size of a session's arena */
 
 /* A request that is being read. */
 struct start {
     struct prep_job job; /* must be first */
     struct gw *gw;
-    struct conn *c; /* NULL: the client has left */
+    struct conn *c; /* NULL: the client has disconnected */
     struct gen *g;
     const struct face *face;
-    struct buf body; /* of a request that a prep thread reads */
+    struct buf body; /* the body, if a prep thread reads it */
     size_t held;
     struct model *models[SRV_MAX]; /* references */
     size_t n_model;
-    struct problem in_vain; /* status 0: it may be served */
+    struct problem in_vain; /* why no request can be served now; status 0: it can */
     int rc;
     struct problem bad;
 };
@@ -94,7 +94,7 @@ take_ids(struct gen *g, struct prompt *p, uint32_t i, struct problem *bad)
     return 0;
 }
 
-/* prompt: a text, ids, or an array of such. */
+/* Read the field prompt: a text, an array of ids, or an array of either. */
 static int
 text_prompts(struct gen *g, struct problem *bad)
 {
@@ -199,7 +199,7 @@ chat_prompt(struct gen *g, struct problem *bad)
     return rc;
 }
 
-/* ---- may it come ------------------------------------------------------------------------ */
+/* ---- access, user ----------------------------------------------------------------------- */
 
 static int
 check_key(struct gen *g, struct problem *bad)
@@ -218,9 +218,9 @@ check_key(struct gen *g, struct problem *bad)
     return 0;
 }
 
-/* Whom it counts under. What a key names the administrator has set, and fdd refuses it
- * aloud; an address, or a key without a user, is told only to a daemon that lets fdd-http
- * name users. */
+/* Set the user under which fdd counts the request. One that the administrator has set for a
+ * key is always sent, and fdd answers with an error if it may not be named; the user of an
+ * address, or of a key without one, is sent only if the daemon lets fdd-http name users. */
 static void
 name_user(struct gen *g)
 {
@@ -253,7 +253,7 @@ name_it(struct gen *g)
 
 /* ---- reading: in the loop, or on a prep thread -------------------------------------------- */
 
-/* Is it one text, or an array of texts alone? */
+/* Is the prompt a string, or an array of only strings? */
 static int
 is_text(const struct gen *g)
 {
@@ -286,7 +286,7 @@ choose(struct gen *g, const struct start *s, struct problem *bad)
     return 0;
 }
 
-/* What no daemon takes is not carried further. */
+/* Refuse prompts that are too long for every daemon. */
 static int
 check_prompts(const struct gen *g, struct problem *bad)
 {
@@ -298,7 +298,7 @@ check_prompts(const struct gen *g, struct problem *bad)
     return 0;
 }
 
-/* All of a request that is not the loop's: neither its conn nor its gw is looked at. */
+/* Read a request without using its conn or gw, so that any thread may do it. */
 static int
 read_request(struct gen *g, const struct start *s, struct problem *bad)
 {
@@ -318,17 +318,17 @@ read_request(struct gen *g, const struct start *s, struct problem *bad)
     }
     if (choose(g, s, bad) != 0)
         return -1;
-    /* A text is its own echo; ids are turned into text by the daemon. */
+    /* For echo a text is known already; the daemon turns ids into text. */
     if (g->a.echo == 1 && !face->is_chat &&
         (g->a.logprobs >= 0 || !is_text(g) || g->a.truncate != ASK_I32_UNSET))
         g->a.p.flags |= FDC_F_PROMPT_TEXT;
     if ((g->face->is_chat ? chat_prompt(g, bad) : text_prompts(g, bad)) != 0)
         return -1;
-    /* What a client has written whole is its own to mark up; in a conversation only the
-     * template's words are (their spans are not). */
+    /* Names of special tokens in a prompt that the client has written are special tokens; in
+     * a conversation only those of the template are (spans mark the others as text). */
     g->a.p.flags |= FDC_F_PARSE_SPECIAL;
-    /* A parser tells a special token from text that reads the same. A daemon that gives
-     * files out sends them apart. */
+    /* The answer's parser must tell special tokens from text that reads the same: FDC_F_ALONE
+     * makes the daemon send them apart. Daemons that offer files know the flag. */
     if (g->face->is_chat && g->model->format != NULL &&
         (g->model->info.offers & FDC_HAS_FILE) != 0)
         g->a.p.flags |= FDC_F_ALONE;
@@ -337,7 +337,7 @@ read_request(struct gen *g, const struct start *s, struct problem *bad)
 
 /* ---- start ---------------------------------------------------------------------------------- */
 
-/* The request is read: it becomes requests of fdd. 0, or -1 and why. */
+/* Begin a request that was read: submit its prompts to fdd. Returns 0; -1: *bad says why. */
 static int
 begin(struct gen *g, struct problem *bad)
 {
@@ -391,7 +391,7 @@ refuse(struct start *s, struct problem *bad)
     conn_problem(s->c, bad);
 }
 
-/* On a prep thread: what is large is given back here, too. */
+/* Read the request on a prep thread. Large memory is freed here, too. */
 static void
 prepare(struct prep_job *job)
 {
@@ -412,7 +412,7 @@ prepare(struct prep_job *job)
     }
 }
 
-/* In the loop again. */
+/* Go on in the loop after a prep thread has read the request. */
 static void
 prepared(struct post *p)
 {
@@ -432,7 +432,7 @@ prepared(struct post *p)
     free_start(s);
 }
 
-/* The client has left meanwhile. */
+/* The client has disconnected while a prep thread reads its request. */
 static void
 prepare_drop(struct conn *c)
 {
@@ -463,8 +463,8 @@ hand_over(struct start *s)
     prep_put(&c->g->sh->prep, &s->job);
 }
 
-/* bad->status is not 0 where no request can be served. What is wrong with a body is said
- * first. */
+/* Sets *bad if no request can be served now. It is reported only after the body was checked:
+ * errors in the body come first. */
 static void
 look_for_fdd(const struct conn *c, struct problem *bad)
 {

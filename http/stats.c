@@ -16,9 +16,9 @@
 #include "http/json.h"
 #include "libclient/fdclient.h"
 
-#define STA_ASK_MS    1000 /* between two questions */
+#define STA_ASK_MS    1000 /* between two requests for the descriptor */
 #define STA_ANSWER_MS 5000
-#define STA_VALUES    64 /* of an answer */
+#define STA_VALUES    64 /* most JSON values of an answer */
 
 static void
 say(struct stats *s, const char *text, int os_error)
@@ -56,7 +56,7 @@ sta_why(const struct stats *s)
     return s->why;
 }
 
-/* admin.sock in the folder of the clients' socket. 0 or -ENAMETOOLONG. */
+/* Address of admin.sock in the folder of the clients' socket. 0 or -ENAMETOOLONG. */
 static int
 admin_address(const char *socket, struct sockaddr_un *ret)
 {
@@ -115,7 +115,7 @@ take_segment(struct stats *s, int fd, uint64_t now_ms)
     s->why[0] = '\0';
 }
 
-/* The sentence of an answer that refuses. */
+/* Keep the error text of an answer without a descriptor. */
 static void
 take_refusal(struct stats *s)
 {
@@ -137,7 +137,7 @@ take_refusal(struct stats *s)
     hang_up(s);
 }
 
-/* The descriptor comes with the first byte. */
+/* Receive the answer. The descriptor comes with its first byte. */
 static void
 take_answer(struct stats *s, uint64_t now_ms)
 {

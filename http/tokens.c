@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* /tokenize and /detokenize, by the helper thread of the model's link. */
+/* /tokenize and /detokenize, on the helper thread of the model's link. */
 #include "config.h"
 
 #include <stdlib.h>
@@ -15,15 +15,15 @@
 struct reading {
     struct prep_job job; /* must be first */
     struct gw *gw;
-    struct conn *c; /* NULL: the client has left */
+    struct conn *c; /* NULL: the client has disconnected */
     struct link_job *to;
-    struct buf body; /* of one that a prep thread reads */
+    struct buf body; /* the body, if a prep thread reads it */
     size_t held;
     const char *src;
     size_t n_src;
     struct model *models[SRV_MAX]; /* references */
     size_t n_model;
-    struct model *model; /* the chosen one: a reference */
+    struct model *model; /* the chosen model, a reference */
     int is_literal;      /* names of special tokens in messages are text */
     int is_count;        /* a body of /v1/messages, whose tokens are counted */
     int rc;
@@ -32,7 +32,7 @@ struct reading {
 
 /* ---- answer ------------------------------------------------------------------------- */
 
-/* The client has left: the result is thrown away. */
+/* The client has disconnected: the result is discarded. */
 static void
 drop(struct conn *c)
 {
@@ -42,7 +42,7 @@ drop(struct conn *c)
     c->work = NULL;
 }
 
-/* Each token as text. Bytes that are no whole character are U+FFFD. */
+/* Write each token as text. Bytes of incomplete characters become U+FFFD. */
 static void
 put_strs(const struct link_job *job, struct buf *b)
 {
@@ -59,7 +59,7 @@ put_strs(const struct link_job *job, struct buf *b)
     buf_str(b, "]}\n");
 }
 
-/* On the helper thread: a million ids are 7 MB of text. */
+/* Write the answer on the helper thread: a million ids are 7 MB of text. */
 static void
 shape(struct link_job *job)
 {
@@ -109,7 +109,7 @@ done(struct link_job *job)
 
 /* ---- request ------------------------------------------------------------------------ */
 
-/* As chat completions submit it. */
+/* Render a conversation as chat completions do. */
 static int
 conversation(struct reading *r, const struct jr *j)
 {
@@ -198,7 +198,7 @@ choose(struct reading *r, const struct jr *j)
     return 0;
 }
 
-/* A body of /v1/messages. */
+/* Read a body of /v1/messages/count_tokens. */
 static int
 count_of(struct reading *r, const struct jr *j)
 {
@@ -216,7 +216,7 @@ count_of(struct reading *r, const struct jr *j)
     return rc;
 }
 
-/* In the loop, or on a prep thread. */
+/* Read the body, in the loop or on a prep thread. */
 static void
 read_body(struct prep_job *job)
 {
@@ -234,7 +234,7 @@ read_body(struct prep_job *job)
     buf_fini(&r->body);
 }
 
-/* It is read: on to the helper thread. */
+/* The body was read: hand the job to the helper thread. */
 static void
 after(struct post *p)
 {
@@ -326,7 +326,7 @@ rt_tokenize(struct conn *c)
     take(c, LNK_TOKENIZE, 0);
 }
 
-/* Anthropic's: the tokens of a body of /v1/messages. */
+/* Anthropic's /v1/messages/count_tokens. */
 void
 rt_count_tokens(struct conn *c)
 {

@@ -1,8 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Prompts that become ids before they are submitted: those of which truncate_prompt_tokens
- * takes a part, and those which may leave less than the output that is taken where
- * max_tokens is left out. */
+/* Prompts that are tokenized before they are submitted: those that truncate_prompt_tokens
+ * shortens, and those that may leave less room than the default of max_tokens. */
 #include "config.h"
 
 #include <stdlib.h>
@@ -13,7 +12,8 @@
 
 static void ask_next(struct gen *g);
 
-/* -1: what the output leaves of the model's length. */
+/* The number of prompt tokens to keep. truncate_prompt_tokens -1: the model's length less
+ * the output. */
 static size_t
 wanted(const struct gen *g)
 {
@@ -56,7 +56,7 @@ done(struct link_job *job)
         return;
     }
     for (p = g->prompt; p->ids != NULL; p++)
-        ; /* the first that is text */
+        ; /* the first prompt that is still text */
     p->ids = job->ids;
     p->n = job->n_ids;
     p->n_span = 0;
@@ -65,7 +65,7 @@ done(struct link_job *job)
     ask_next(g);
 }
 
-/* The next prompt that is text; when there is none, all are submitted. */
+/* Tokenize the next prompt that is still text; when there is none, submit all. */
 static void
 ask_next(struct gen *g)
 {
@@ -102,8 +102,8 @@ ask_next(struct gen *g)
     link_ask(g->link, g->job);
 }
 
-/* May the output that is taken where max_tokens is left out not fit? A text has few ids
- * more than bytes. */
+/* If max_tokens was left out: may its default not fit after a prompt? A text has at most a
+ * few more ids than bytes. */
 static int
 may_leave_less(const struct gen *g)
 {

@@ -19,7 +19,7 @@ length(const char *p)
     return n;
 }
 
-/* How many tokens there are. -EINVAL: the file ends within one. */
+/* Number of tokens in the file. -EINVAL: it ends within one. */
 static int64_t
 count(const char *file, size_t bytes)
 {

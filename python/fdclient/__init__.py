@@ -372,7 +372,7 @@ def _check(rc: int) -> int:
 class Logprob(NamedTuple):
     id: int
     logprob: float
-    text: Optional[bytes] = None  # with token_text; may be part of a character
+    text: Optional[bytes] = None  # with token_text; may be a piece of a character
 
 
 class Usage(NamedTuple):
