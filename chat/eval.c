@@ -467,7 +467,7 @@ call_macro(struct render *r, const struct val_call *m, const struct rnd_args *a)
     return v;
 }
 
-/* loop(list): the loop's text for other elements. */
+/* loop(list), of a recursive loop: the text of the loop run over other elements. */
 static struct val
 call_loop(struct render *r, const struct tpl_loop *loop, const struct rnd_args *a)
 {
@@ -697,7 +697,7 @@ assign(struct render *r, const struct tpl_node *target, struct val v)
         assign(r, target->at[i], l->at[i]);
 }
 
-/* The elements for which the loop's condition holds. */
+/* The elements for which the condition of {% for .. if .. %} holds. */
 static struct val_list *
 filtered(struct render *r, const struct tpl_node *n, struct val_list *l)
 {

@@ -23,7 +23,7 @@ struct rnd_scope { /* variables by name; one not found here is looked up in up *
     struct rnd_scope *up;
     struct rnd_var *at;
     size_t n, room;
-    int kept; /* a macro was defined in it */
+    int kept; /* a macro was defined in it or below: it may outlive its block */
 };
 
 struct tpl_loop {
@@ -77,8 +77,8 @@ struct val rnd_item(struct render *r, struct val obj, struct val key);
 /* Returns 1 for text that Jinja takes for safe HTML, the result of `safe` or `escape`
  * (markupsafe's Markup): text joined to it by + is escaped, other text is not. */
 int rnd_is_safe(struct val v);
-struct val rnd_mark_safe(struct render *r, struct val v); /* a string, as it is */
-struct val rnd_safe(struct render *r, struct val v);      /* escaped, if it is not safe */
+struct val rnd_mark_safe(struct render *r, struct val v); /* as text, unescaped */
+struct val rnd_safe(struct render *r, struct val v); /* as text, escaped unless safe */
 /* operator.c: the result of a op b. */
 struct val rnd_binary(struct render *r, enum tok_op op, struct val a, struct val b);
 int rnd_compare(struct render *r, enum tok_op op, struct val a, struct val b);

@@ -395,7 +395,7 @@ parse_test(struct parser *p, struct tpl_node *node)
         n->args = parse_args(p);
     } else {
         n->args = val_get(p->c, sizeof(*n->args));
-        /* "a is defined if ..." and "... in ..." end the test */
+        /* if, in and not end the test: "a is defined if ..." */
         if (is_test_arg(p) && !prs_is_word(p->tok, "if") && !prs_is_word(p->tok, "in") &&
             !prs_is_word(p->tok, "not")) {
             if (prs_is_word(p->tok, "is"))

@@ -23,9 +23,9 @@
 
 #include <stddef.h>
 
-#define FMT_TRIM_NL  1u /* a newline after and before the tags of a value is markup */
-#define FMT_LOOSE    2u /* a name ends at a blank, < or [, whatever follows */
-#define FMT_KIMI_ID  4u /* the name is functions.NAME:N, and the call's id */
+#define FMT_TRIM_NL  1u /* a value's first and last newline are markup */
+#define FMT_LOOSE    2u /* a function's name ends at a blank, < or [ */
+#define FMT_KIMI_ID  4u /* calls are named functions.NAME:N, which is also the id */
 #define FMT_SHORT_ID 8u /* ids are nine letters and digits */
 
 #define FMT_MARKS    2

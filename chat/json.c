@@ -79,7 +79,7 @@ jsn_unicode(struct jsn_in *in)
     return 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00);
 }
 
-/* Bytes of the character at p; 0: not valid UTF-8. */
+/* Length in bytes of the character at p; 0: not valid UTF-8. */
 static size_t
 jsn_utf8(const char *p, size_t n)
 {
@@ -378,7 +378,7 @@ jsn_add_string(struct val_ctx *c, struct val_buf *b, const struct val_str *s,
         }
         code = val_code(s->p + i, s->n - i, &n);
         e = code > 0 && code < 128 ? strchr("\"\"\\\\\bb\ff\nn\rr\tt", (int)code) : NULL;
-        /* pairs: a character, and the letter of its escape sequence */
+        /* e points to the character in a string of pairs: it, and the letter of its escape */
         if (code == '"' || code == '\\' || (code < 0x20 && e != NULL))
             (void)snprintf(esc, sizeof(esc), "\\%c", e[1]);
         else if (code < 0x20 || (f->ascii && code > 0x7e && code < 0x10000))

@@ -22,7 +22,7 @@ struct jsn_form {
     const char *indent;     /* for each level; NULL: all in one line */
     const char *item, *key; /* separators after an item and after a key */
 };
-extern const struct jsn_form jsn_plain; /* ", " and ": " */
+extern const struct jsn_form jsn_plain; /* one line, separators as json.dumps() */
 void
 jsn_write(struct val_ctx *c, struct val_buf *b, struct val v, const struct jsn_form *f);
 

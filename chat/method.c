@@ -780,7 +780,7 @@ m_list_count(struct render *r, struct val self, const struct rnd_args *a)
     return val_int(n);
 }
 
-/* The environment of transformers is immutable. */
+/* A method that changes its object: transformers renders in an immutable sandbox. */
 static struct val
 m_unsafe(struct render *r, struct val self, const struct rnd_args *a)
 {

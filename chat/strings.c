@@ -82,7 +82,7 @@ rnd_slice(struct render *r, struct val v, const struct rnd_args *a)
     return out;
 }
 
-/* obj.name, but never obj['name']. */
+/* The filter attr: obj.name, which never looks up obj['name']. */
 struct val
 rnd_attr_filter(struct render *r, struct val v, const struct rnd_args *a)
 {

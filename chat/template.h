@@ -125,8 +125,8 @@ struct tpl_args { /* of a call, filter or test */
         size_t n;
     } * kw;                  /* [n_kw] */
     struct tpl_node **kw_at; /* [n_kw] */
-    struct tpl_node *rest;   /* *rest: more by position, or NULL */
-    struct tpl_node *more;   /* **more: a dict of keywords, or NULL */
+    struct tpl_node *rest;   /* *rest: further positional arguments, or NULL */
+    struct tpl_node *more;   /* **more: further keyword arguments, or NULL */
 };
 
 struct tpl_body {
@@ -149,24 +149,24 @@ struct tpl_node {
     size_t n;
     struct val value; /* CONST */
     struct tpl_node *a, *b, *c;
-    size_t n_at;          /* LIST, TUPLE: elements; DICT: keys and values by turns; */
+    size_t n_at;          /* LIST, TUPLE: elements; DICT: key, value, key, ...; */
     struct tpl_node **at; /* COMPARE: operands; MACRO: defaults of the last parameters */
     enum tok_op *ops;     /* COMPARE: [n_at - 1] */
     struct tpl_args *args;
     struct tpl_name *names; /* MACRO: parameters */
     size_t n_names;
     unsigned extra;              /* MACRO: TPL_CALLER, ...; FOR: TPL_RECURSIVE */
-    struct tpl_body body, other; /* other: else */
+    struct tpl_body body, other; /* other: the else branch */
 };
 /*  ATTR    a.p                    ITEM    a[b]          SLICE   [a:b:c] as b of an ITEM
  *  CALL    a(args)                FILTER  a|p(args); a NULL in a filter block
  *  TEST    a is p(args)           NOT, NEG, POS  a      BINARY  a op b
  *  COND    b if a else c          PRINT   {{ a }}       IF      a, body, other
- *  FOR     a: target, b: what is iterated, c: condition or NULL, body, other
+ *  FOR     a: target, b: iterable, c: condition or NULL, body, other
  *  SET     a: target (NAME, ATTR of a namespace, TUPLE), b
  *  SET_BLOCK, FILTER_BLOCK   a: target, b: chain of FILTERs or NULL, body
  *  CALL_BLOCK  a: the CALL, b: a MACRO, which is its caller
- *  WITH    at: targets and values by turns, body */
+ *  WITH    at: target, value, target, ..., body */
 
 struct template
 {
@@ -180,7 +180,7 @@ struct template
 int tpl_new(const char *text, size_t bytes, struct template **ret, char err[VAL_ERR]);
 struct template *tpl_free(struct template *t);
 
-/* Between lex.c and parse.c. c->mem is the template's. */
+/* The two steps of tpl_new(): lex.c and parse.c. c->mem must be &t->mem. */
 void tpl_lex(struct val_ctx *c, struct template *t, const char *text, size_t bytes);
 void tpl_parse(struct val_ctx *c, struct template *t);
 

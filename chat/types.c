@@ -214,7 +214,7 @@ typ_fits(const char *text, size_t bytes, unsigned types, const char **ret_as)
             return (types & plain[i].type) != 0;
         }
     type = bytes > 0 && text[0] != '"' ? type_of_text(text, bytes) : 0;
-    /* an integer is a number */
+    /* an integer also fits the type number */
     if (type == TYP_INTEGER)
         type |= TYP_NUMBER;
     return (type & types) != 0;

@@ -141,7 +141,7 @@ val_dict(struct val_ctx *c)
 
 /* ---- dictionaries --------------------------------------------------------------- */
 
-#define DICT_FEW 8 /* pairs that are searched without an index */
+#define DICT_FEW 8 /* most pairs that are searched without an index */
 
 static uint32_t
 hash_bytes(uint32_t h, const void *p, size_t n)
@@ -329,7 +329,7 @@ str_compare(struct val_ctx *c, const struct val_str *a, const struct val_str *b)
     int d;
 
     val_steps(c, n / 64);
-    /* bytes of UTF-8 are in the order of code points */
+    /* the order of UTF-8 bytes is that of the code points */
     d = n > 0 ? memcmp(a->p, b->p, n) : 0;
     return d != 0 ? d : (a->n > b->n) - (a->n < b->n);
 }

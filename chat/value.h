@@ -86,15 +86,15 @@ struct val_pair {
 struct val_dict { /* in the order of insertion */
     size_t n, room;
     struct val_pair *at;
-    uint32_t *index; /* [n_index] place + 1, open addressing; NULL: few pairs */
+    uint32_t *index; /* [n_index]: index in at + 1, by hash; NULL: few pairs */
     size_t n_index;
 };
 
 #define VAL_ERR 512
 struct val_ctx { /* one rendering */
     struct arena *mem;
-    uint64_t steps; /* left */
-    int depth;      /* left */
+    uint64_t steps; /* steps left: val_steps() */
+    int depth;      /* levels of nesting left */
     jmp_buf fail;
     char *err; /* [VAL_ERR] */
 };
@@ -129,7 +129,7 @@ struct val val_int(int64_t i);
 struct val val_float(double f);
 /* The bytes are not copied. */
 struct val val_str(struct val_ctx *c, const char *p, size_t n, int marked);
-struct val val_text(struct val_ctx *c, const char *text); /* of the template's own */
+struct val val_text(struct val_ctx *c, const char *text); /* unmarked */
 struct val val_sub(struct val_ctx *c, const struct val_str *s, size_t at, size_t n);
 struct val val_undefined(struct val_ctx *c, const char *name, size_t n);
 /* An empty list with room for n elements. */
@@ -137,7 +137,7 @@ struct val val_list(struct val_ctx *c, enum val_type type, size_t n);
 struct val val_dict(struct val_ctx *c);
 /* Append an element; *room is kept by the caller, 0 at first. */
 void val_push(struct val_ctx *c, struct val_list *l, size_t *room, struct val v);
-/* In place. */
+/* Reverses the list in place. */
 void val_reverse(struct val_list *l);
 void val_put(struct val_ctx *c, struct val_dict *d, struct val key, struct val value);
 /* NULL: no such key. Fails for a key that Python cannot hash. */
@@ -145,7 +145,7 @@ const struct val *val_find(struct val_ctx *c, const struct val_dict *d, struct v
 
 /* ---- asking ------------------------------------------------------------------- */
 
-const char *val_type_name(struct val v); /* Python's */
+const char *val_type_name(struct val v); /* Python's name */
 int val_true(struct val v);
 int val_is_number(struct val v); /* a bool is one */
 double val_number(struct val_ctx *c, struct val v);

@@ -19,7 +19,7 @@ on_readable(uv_poll_t *poll, int status, int events)
     (void)events;
     if (status < 0)
         fprintf(stderr, "poll: %s\n", uv_strerror(status));
-    /* A loop without active handles ends. */
+    /* Without active handles uv_run() returns. */
     if (status < 0 || !answers_take(a))
         uv_poll_stop(poll);
 }

@@ -577,7 +577,7 @@ fill(struct ask *a)
         p->flags |= FDC_F_KEEP_STOP;
     if (a->skip_special == 0)
         p->flags |= FDC_F_KEEP_SPECIAL;
-    /* A chat template writes its own bos. */
+    /* Chat: the template writes the begin-of-text token itself. */
     if (a->is_chat ? a->add_special != 1 : a->add_special == 0)
         p->flags |= FDC_F_NO_SPECIAL;
     p->stop_ids = a->stop_ids;

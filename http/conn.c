@@ -25,7 +25,7 @@
 #define CN_OUT       16384     /* most bytes of a buffer reused for the next answer */
 #define CN_PACE      (4 * CN_READ) /* bytes of bodies read in 1 ms while there are streams */
 #define CN_LINGER_MS 2000
-#define CN_GRACE_MS  10000 /* before a body has to keep its rate */
+#define CN_GRACE_MS  10000 /* time before http.min_body_rate_bytes applies to a body */
 
 /* ---- beginning and end -------------------------------------------------------------- */
 

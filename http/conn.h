@@ -37,7 +37,7 @@ struct conn {
     void (*flush)(struct conn *c); /* of a stream: put its pending events into out */
     struct buf out;                /* the answer; without memory when all is sent */
     size_t out_at;                 /* sent so far */
-    uint64_t sent_ms;              /* last time the client took something */
+    uint64_t sent_ms;              /* when the client last took bytes */
     uint64_t sent;                 /* bytes of this answer */
     int fd;
     enum conn_state state;
@@ -49,7 +49,7 @@ struct conn {
     int is_slow; /* too many bytes are unsent because its client does not read: it is closed */
 
     void (*drop)(struct conn *c);
-    void (*tick)(struct conn *c); /* a few times a second while it works */
+    void (*tick)(struct conn *c); /* called a few times a second in CN_BUSY */
     struct conn *prev, *next, *next_dead, *next_paced;
     int is_unix;
 

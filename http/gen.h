@@ -55,7 +55,7 @@ struct items {
     struct buf fresh, said; /* text of the open item: not yet passed on; all of it */
     struct buf name;        /* of the function, if a call is open */
     char id[FDCHAT_ID_BYTES];
-    struct buf out;  /* events */
+    struct buf out;  /* events to send */
     struct buf done; /* JSON of the closed items, with commas */
 };
 

@@ -32,9 +32,9 @@ struct h1 {
     int minor; /* HTTP/1.minor */
     struct h1_str path, query;
     struct h1_str host, authorization, api_key, content_type, request_id, origin;
-    uint64_t length; /* of the body, without chunked */
+    uint64_t length; /* bytes of the body, unless it is chunked */
     int has_length, chunked, keep_alive, wants_continue;
-    uint32_t seen;   /* headers that may come once */
+    uint32_t seen;   /* bits of the headers seen that may not be repeated */
     const char *why; /* why it was refused: one sentence */
 };
 

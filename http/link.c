@@ -109,7 +109,7 @@ work(const struct link *l, fdc_t **side, struct vocab *v, struct link_job *job)
         *side = NULL;
     }
     if (job->kind == LNK_LOOK || *side == NULL)
-        voc_fini(v); /* the model may be another one */
+        voc_fini(v); /* read it again: the model may have changed */
     if (job->kind == LNK_LOOK)
         look(l, side, job);
     else if (*side == NULL)

@@ -25,7 +25,7 @@ struct reading {
     size_t n_model;
     struct model *model; /* the chosen model, a reference */
     int is_literal;      /* names of special tokens in messages are text */
-    int is_count;        /* a body of /v1/messages, whose tokens are counted */
+    int is_count;        /* the body is one of /v1/messages/count_tokens */
     int rc;
     struct problem bad;
 };

@@ -8,9 +8,9 @@
  *   RUNNING -> PREEMPT_PENDING -> WAITING   blocks ran out
  *   RUNNING -> FINISHING -> ENDED           ended while a step holds its row
  *
- * PREEMPT_PENDING and FINISHING last until the steps that were launched
- * with the row have been collected: until then the row's last tokens may
- * exist only on the device and its blocks may be written.
+ * PREEMPT_PENDING and FINISHING last until all launched steps with the row have
+ * been collected: until then its last tokens may exist only on the device, and its
+ * blocks may be written.
  */
 REQ_ST(NEW,             "new")
 REQ_ST(WAITING,         "waiting")
