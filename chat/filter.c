@@ -411,8 +411,8 @@ f_abs(struct render *r, struct val v, const struct rnd_args *a)
     return v.i < 0 ? rnd_binary(r, OP_SUB, val_int(0), v) : v;
 }
 
-/* Round an integer to a multiple of 10^digits; half-way cases go to the even multiple, as in
- * Python. */
+/* The multiple of 10^digits that is nearest to i; of two equally near ones the even multiple,
+ * as in Python. */
 static struct val
 round_int(struct render *r, int64_t i, int64_t digits)
 {

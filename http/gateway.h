@@ -76,7 +76,7 @@ struct shared {
     struct par_src src;
     struct keys keys;
     struct served_list served;
-    unsigned version; /* of served and the parameters: the number of reloads */
+    unsigned version; /* of served and the parameters; a reload increments it */
     struct peers peers;
     struct prep prep;
     atomic_uint n_conn;         /* connections of all loops */

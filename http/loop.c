@@ -21,11 +21,11 @@
 #define LOOP_TICK_MS  250
 #define LOOP_IDLE_MS  1000
 #define LOOP_EVENTS   64
-#define LOOP_ACCEPT   16  /* most connections of a listener accepted in an iteration */
-#define LOOP_ENDS     16  /* most connections ended by a deadline in an iteration */
-#define LOOP_DISPATCH 64  /* most calls of fdc_dispatch() per session and iteration */
-#define LOOP_LOOK_MS  500 /* between LOOK jobs for a daemon that is not ready */
-#define LOOP_LINK     1ull /* in epoll's data: marks the address of a link, which is even */
+#define LOOP_ACCEPT   16   /* most connections of a listener accepted in an iteration */
+#define LOOP_ENDS     16   /* most connections ended by a deadline in an iteration */
+#define LOOP_DISPATCH 64   /* most calls of fdc_dispatch() per session and iteration */
+#define LOOP_LOOK_MS  500  /* between LOOK jobs for a daemon that is not ready */
+#define LOOP_LINK     1ull /* in epoll's data: marks a link's address, which is even */
 
 static uint64_t
 clock_ms(void)
