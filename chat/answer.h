@@ -218,8 +218,8 @@ void ans_fail(struct fdchat_answer *a);
 void ans_fail_at(struct fdchat_answer *a, char c, uint8_t special);
 void ans_again(struct fdchat_answer *a, const char *p, const uint8_t *special, size_t n);
 /* Append c to hold and compare it with n markers. Returns the index of the one that is
- * complete; -1: one may follow; -2: none: *ret_c is the first held byte, which is text, and
- * the others are read again. */
+ * complete; -1: one may follow; -2: none: *ret_c is the first held byte, which is text,
+ * and the others are read again. */
 int ans_match(struct fdchat_answer *a, char c, uint8_t special,
     const struct ans_lit *const *lit, size_t n, char *ret_c);
 void ans_lit_set(const struct fdchat_answer *a, struct ans_lit *l, const char *p, size_t n);
@@ -242,8 +242,8 @@ int ans_name_ok(struct fdchat_answer *a);
 enum { SCAN_MORE, SCAN_DONE, SCAN_OVER, SCAN_BAD };
 /* Scan the next byte: SCAN_DONE: c is the value's last; SCAN_OVER: the one before was. */
 int ans_scan(struct ans_scan *s, char c);
-/* Decode the next byte of a string. Returns the number of bytes in out; 0: the escape goes
- * on; -1: there is no such escape. */
+/* Decode the next byte of a string. Returns the number of bytes in out; 0: the escape
+ * goes on; -1: there is no such escape. */
 int ans_unescape(struct ans_escape *e, char c, char out[8]);
 void ans_object_begin(struct fdchat_answer *a);
 void ans_object_byte(struct fdchat_answer *a, char c, uint8_t special);

@@ -63,8 +63,8 @@ struct val_call {
  * both are given. */
 struct val rnd_arg(struct render *r, const struct rnd_args *a, size_t i, const char *name,
     struct val fallback);
-/* Fails as Python does if a has fewer than least arguments, more than most by position, or
- * one by a name that is not in names ("a,b"). */
+/* Fails as Python does if a has fewer than least arguments, more than most by position,
+ * or one by a name that is not in names ("a,b"). */
 void rnd_args_end(struct render *r, const char *fn, const struct rnd_args *a,
     size_t least, size_t most, const char *names);
 

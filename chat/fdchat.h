@@ -56,8 +56,9 @@ struct fdchat_args {
     int64_t now_s; /* for strftime_now(); 0: now */
 };
 
-/* -EINVAL: the template calls raise_exception(), does something that Python refuses, takes
- * too many steps (2 million) or too much memory, or renders more than 16 MiB; -ENOMEM. */
+/* -EINVAL: the template calls raise_exception(), does something that Python refuses,
+ * takes too many steps (2 million) or too much memory, or renders more than 16 MiB;
+ * -ENOMEM. */
 int fdchat_render(const fdchat_template_t *t, const struct fdchat_args *a,
     struct fdchat_prompt *ret, char err[FDCHAT_ERR_BYTES]);
 /* Frees the text and the spans, not the structure. */
@@ -67,7 +68,8 @@ void fdchat_prompt_free(struct fdchat_prompt *p);
 
 /* The name of format i, such as "hermes" or "glm-4.5"; NULL: i is past the last one. */
 const char *fdchat_format_name(size_t i);
-/* The format whose markers the template holds; NULL: none, the whole answer is content. */
+/* The format whose markers the template holds; NULL: none, the whole answer is content.
+ * */
 const char *fdchat_format_of_template(const char *text, size_t bytes);
 
 enum fdchat_kind {
@@ -98,9 +100,9 @@ struct fdchat_answer_opts {
     const char *tools;
     size_t tools_bytes;
     int no_calls; /* 1: calls stay content (no tools, or tool_choice none) */
-    /* Names of the tokenizer's special tokens, for a caller that passes those of the answer
-     * to fdchat_answer_special(): such a name then counts as a marker only there, not in
-     * text. NULL: markers are found by their text only. */
+    /* Names of the tokenizer's special tokens, for a caller that passes those of the
+     * answer to fdchat_answer_special(): such a name then counts as a marker only there,
+     * not in text. NULL: markers are found by their text only. */
     const char *const *special;
     size_t n_special;
     uint64_t seed;   /* for the ids of calls: a different one for each answer */

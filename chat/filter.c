@@ -411,8 +411,8 @@ f_abs(struct render *r, struct val v, const struct rnd_args *a)
     return v.i < 0 ? rnd_binary(r, OP_SUB, val_int(0), v) : v;
 }
 
-/* The multiple of 10^digits that is nearest to i; of two equally near ones the even multiple,
- * as in Python. */
+/* The multiple of 10^digits that is nearest to i; of two equally near ones the even
+ * multiple, as in Python. */
 static struct val
 round_int(struct render *r, int64_t i, int64_t digits)
 {
@@ -507,8 +507,8 @@ f_items(struct render *r, struct val v, const struct rnd_args *a)
     return l;
 }
 
-/* The attribute path a.b.c of a value; names of digits are indexes. One that is missing is
- * replaced by fallback, unless that is None. */
+/* The attribute path a.b.c of a value; names of digits are indexes. One that is missing
+ * is replaced by fallback, unless that is None. */
 static struct val
 attribute(struct render *r, struct val v, struct val path, struct val fallback)
 {
@@ -625,7 +625,8 @@ f_reverse(struct render *r, struct val v, const struct rnd_args *a)
     return val_built(&r->c, &b);
 }
 
-/* The key by which sort, unique, min and max compare v; without exact, texts in lower case. */
+/* The key by which sort, unique, min and max compare v; without exact, texts in lower
+ * case. */
 static struct val
 sort_key(struct render *r, struct val v, struct val by, int exact)
 {
@@ -863,8 +864,8 @@ args_from(const struct rnd_args *a, size_t from)
     return rest;
 }
 
-/* The elements for which the test holds (want 1) or does not (want 0); without a test, those
- * that are true or not. A false v has no elements. by: the first argument names an
+/* The elements for which the test holds (want 1) or does not (want 0); without a test,
+ * those that are true or not. A false v has no elements. by: the first argument names an
  * attribute, which is tested instead of the element. */
 static struct val
 chosen(struct render *r, struct val v, const struct rnd_args *a, int by, int want)

@@ -13,7 +13,8 @@
 
 #define JSN_MAX_DEPTH 64
 
-/* Read n bytes at p. marked: the mark of its strings (value.h). An error names the byte. */
+/* Read n bytes at p. marked: the mark of its strings (value.h). An error names the byte.
+ * */
 struct val jsn_read(struct val_ctx *c, const char *p, size_t n, int marked);
 
 struct jsn_form {

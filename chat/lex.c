@@ -101,8 +101,8 @@ lex_find_tag(const struct lexer *x, size_t at)
     return x->n;
 }
 
-/* The start of the text after a tag that ends at `at`: a - strips blanks; without a sign, a
- * newline after a block or comment is stripped. */
+/* The start of the text after a tag that ends at `at`: a - strips blanks; without a sign,
+ * a newline after a block or comment is stripped. */
 static size_t
 lex_after(struct lexer *x, size_t at, char sign, int print)
 {
@@ -208,8 +208,8 @@ hex_value(char ch)
                                  : -1;
 }
 
-/* Decode \xhh, \uhhhh or \Uhhhhhhhh at p, of n bytes. Returns the bytes read; 0: there is no
- * such escape. */
+/* Decode \xhh, \uhhhh or \Uhhhhhhhh at p, of n bytes. Returns the bytes read; 0: there is
+ * no such escape. */
 static size_t
 lex_hex(struct lexer *x, const char *p, size_t n, char out[4], size_t *ret_n)
 {

@@ -216,7 +216,8 @@ parse_macro(struct parser *p)
     return n;
 }
 
-/* {% call(item) macro(list) %}: the body becomes a macro, passed to the other as caller. */
+/* {% call(item) macro(list) %}: the body becomes a macro, passed to the other as caller.
+ * */
 static struct tpl_node *
 parse_call_block(struct parser *p)
 {
@@ -323,8 +324,8 @@ at_end(const struct parser *p, const char *const *ends)
     return 0;
 }
 
-/* Nodes up to a tag whose name is in ends; its name is then the next token. NULL: up to the
- * template's end. */
+/* Nodes up to a tag whose name is in ends; its name is then the next token. NULL: up to
+ * the template's end. */
 static void
 parse_body(struct parser *p, struct tpl_body *ret, const char *const *ends)
 {

@@ -31,8 +31,8 @@ __attribute__((noreturn)) void prs_unexpected(struct parser *p, const char *want
  * p->c->depth++. */
 void prs_deeper(struct parser *p);
 
-/* is: is the next token this one? skip: as is, and step over it if so. need: step over it,
- * or fail if it is another. */
+/* is: is the next token this one? skip: as is, and step over it if so. need: step over
+ * it, or fail if it is another. */
 int prs_is_op(const struct parser *p, enum tok_op op);
 int prs_skip_op(struct parser *p, enum tok_op op);
 void prs_need_op(struct parser *p, enum tok_op op, const char *text);

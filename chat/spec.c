@@ -1,6 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Formatting of values: the operator % of strings, and the specifications of str.format(). */
+/* Formatting of values: the operator % of strings, and the specifications of
+ * str.format(). */
 #include "config.h"
 
 #include "chat/eval.h"

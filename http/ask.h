@@ -62,8 +62,8 @@ struct ask {
     struct fdc_submit_opts o;
 };
 
-/* Read a body, which must outlive ask->j. Returns 0; -1: *bad says why. Call ask_fini() in
- * either case. */
+/* Read a body, which must outlive ask->j. Returns 0; -1: *bad says why. Call ask_fini()
+ * in either case. */
 int ask_read(struct ask *a, const char *body, size_t n, int is_chat, struct problem *bad);
 /* Free the JSON nodes: the body is not needed any more. */
 void ask_forget(struct ask *a);

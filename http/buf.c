@@ -55,8 +55,8 @@ buf_room(struct buf *b, size_t more)
 
     if (want <= b->room)
         return b->p + b->n;
-    /* Double it; from a MiB on add a quarter, so that a large body does not take twice its
-     * size. */
+    /* Double it; from a MiB on add a quarter, so that a large body does not take twice
+     * its size. */
     if (want < 256)
         room = 256;
     else

@@ -29,8 +29,8 @@
 
 /* ---- beginning and end -------------------------------------------------------------- */
 
-/* Set the connection's peer and group. An IPv4 address mapped to IPv6 is named as IPv4. An
- * IPv6 machine has all addresses of a /64, so these are one group. */
+/* Set the connection's peer and group. An IPv4 address mapped to IPv6 is named as IPv4.
+ * An IPv6 machine has all addresses of a /64, so these are one group. */
 static void
 name_address(struct conn *c, const struct in6_addr *a)
 {
@@ -196,7 +196,8 @@ watch(struct conn *c, uint32_t events)
     (void)epoll_ctl(c->g->epoll, EPOLL_CTL_MOD, c->fd, &ev);
 }
 
-/* While a request is answered nothing is read, but a client that disconnects is noticed. */
+/* While a request is answered nothing is read, but a client that disconnects is noticed.
+ * */
 static void
 watch_state(struct conn *c)
 {
@@ -336,8 +337,8 @@ finish(struct conn *c)
     c->drop = c->flush = c->tick = NULL;
     conn_forget(c);
     if (c->must_close) {
-        /* Read the bytes that the client still sends: with unread bytes close() would reset
-         * the connection, and the answer could be lost. */
+        /* Read the bytes that the client still sends: with unread bytes close() would
+         * reset the connection, and the answer could be lost. */
         (void)shutdown(c->fd, SHUT_WR);
         c->state = CN_LINGER;
         c->began_ms = c->g->now_ms;
@@ -516,7 +517,8 @@ conn_take_body(struct conn *c, struct buf *ret, size_t *ret_at, size_t *ret_held
     conn_forget(c);
 }
 
-/* Refuse a malformed request and close: the bytes after it cannot be understood either. */
+/* Refuse a malformed request and close: the bytes after it cannot be understood either.
+ * */
 static void
 refuse(struct conn *c, int status, const char *why)
 {
@@ -621,8 +623,8 @@ advance(struct conn *c)
 
 /* ---- events ------------------------------------------------------------------------------ */
 
-/* Receive bytes: those of a body directly into its buffer, others through the loop's buffer,
- * so that a connection holds no more memory than it has bytes. */
+/* Receive bytes: those of a body directly into its buffer, others through the loop's
+ * buffer, so that a connection holds no more memory than it has bytes. */
 static ssize_t
 receive_bytes(struct conn *c)
 {
@@ -648,9 +650,9 @@ receive_bytes(struct conn *c)
     return n;
 }
 
-/* Count n bytes of a long body. Once the limit of this millisecond is reached the rest waits
- * in the socket: read as fast as it comes, a body would take a whole processor, and its
- * sender another. */
+/* Count n bytes of a long body. Once the limit of this millisecond is reached the rest
+ * waits in the socket: read as fast as it comes, a body would take a whole processor, and
+ * its sender another. */
 static void
 pace(struct conn *c, size_t n)
 {

@@ -8,9 +8,9 @@
  * calls conn_reply() or conn_stream() ... conn_end() when it can. If the client
  * disconnects first, c->drop is called and the work must forget the connection.
  *
- * Output is queued in c->out and sent at the end of the loop iteration, so that a stream has
- * one send() for all events of the iteration. The memory of c->out is the loop's: it is
- * reused for the next answer once the client has taken all of this one.
+ * Output is queued in c->out and sent at the end of the loop iteration, so that a stream
+ * has one send() for all events of the iteration. The memory of c->out is the loop's: it
+ * is reused for the next answer once the client has taken all of this one.
  */
 #ifndef FDD_HTTP_CONN_H
 #define FDD_HTTP_CONN_H
@@ -79,7 +79,8 @@ void conn_new(struct gw *g, int fd, int is_unix);
 void conn_event(struct conn *c, uint32_t events);
 /* Go on reading bodies that waited for the next millisecond. */
 void conn_resume(struct gw *g);
-/* Check its deadlines; a few times a second. Returns 1 if it ends or has output to send. */
+/* Check its deadlines; a few times a second. Returns 1 if it ends or has output to send.
+ * */
 int conn_tick(struct conn *c);
 /* At the end of a loop iteration: put pending events into out; then send out. */
 void conn_fill(struct conn *c);
@@ -94,8 +95,9 @@ void conn_free(struct conn *c);
 
 /* Free the request's body. */
 void conn_forget(struct conn *c);
-/* Take the body over, to read it on another thread, and forget the request. *ret_at: where
- * the body begins in *ret. *ret_held: bytes that count as held until conn_put_back(). */
+/* Take the body over, to read it on another thread, and forget the request. *ret_at:
+ * where the body begins in *ret. *ret_held: bytes that count as held until
+ * conn_put_back(). */
 void conn_take_body(struct conn *c, struct buf *ret, size_t *ret_at, size_t *ret_held);
 void conn_put_back(struct gw *g, size_t held);
 /* Send a whole answer. headers: further headers with their line ends, or NULL. */

@@ -5,8 +5,8 @@
  * sessions with the daemons and counters of its own: it sleeps in epoll on listeners,
  * connections, those sessions and its inbox (inbox.h), into which the helper threads
  * (link.h) and the prep threads (prep.h) put results. In each loop iteration everything
- * that has arrived is taken first; then each connection with news gets at most one send().
- * The first loop runs in the main thread and takes the signals.
+ * that has arrived is taken first; then each connection with news gets at most one
+ * send(). The first loop runs in the main thread and takes the signals.
  *
  * Data that all loops read (parameters, keys, the list of daemons) changes only while all
  * loops are paused (loops_pause()). The helper and prep threads do not read it.
@@ -58,8 +58,8 @@ struct gw {
     unsigned n_out;
 
     struct conn *conns, *dead; /* all connections; those to be freed */
-    /* Connections with output, in the order in which it came: the streams of a step get their
-     * tokens in the same order, however many of these arrive in one iteration. */
+    /* Connections with output, in the order in which it came: the streams of a step get
+     * their tokens in the same order, however many of these arrive in one iteration. */
     STAILQ_HEAD(conn_list, conn) dirty;
     struct conn *paced;   /* connections whose bodies wait for the next millisecond */
     struct conn *tick_at; /* the next one whose deadlines are checked; NULL: none */
@@ -98,7 +98,8 @@ struct shared {
 
 /* The link of the model of this name. name NULL: the only one. NULL: *bad says why. */
 struct link *gw_link(const struct gw *g, const char *name, size_t n, struct problem *bad);
-/* Returns 0 if a request can be sent to this link's daemon now, else -1 and why in *bad. */
+/* Returns 0 if a request can be sent to this link's daemon now, else -1 and why in *bad.
+ * */
 int gw_is_ready(const struct gw *g, const struct link *l, struct problem *bad);
 /* The model of this name in a list; NULL: *bad says why. */
 struct model *gw_model(struct model *const *m, size_t n_model, const char *name, size_t n,

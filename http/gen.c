@@ -319,8 +319,8 @@ take_done(struct gen *g, struct prompt *p, const struct fdc_done *d)
     end_prompt(g, p);
 }
 
-/* fdd does not let this process name users any more: when the request is repeated, it counts
- * under fdd-http's own user. */
+/* fdd does not let this process name users any more: when the request is repeated, it
+ * counts under fdd-http's own user. */
 static void
 trusts_no_more(struct gen *g, struct problem *bad)
 {
@@ -329,8 +329,8 @@ trusts_no_more(struct gen *g, struct problem *bad)
     bad->retry_ms = 1;
 }
 
-/* Say what is too long: the prompt, or the requested number of tokens if that alone exceeds
- * the model's length, so that a shorter prompt would not help. */
+/* Say what is too long: the prompt, or the requested number of tokens if that alone
+ * exceeds the model's length, so that a shorter prompt would not help. */
 static void
 is_too_long(const struct gen *g, const struct fdc_error *e, struct problem *bad)
 {
@@ -361,7 +361,8 @@ is_too_long(const struct gen *g, const struct fdc_error *e, struct problem *bad)
         name, asked, e->limit, name);
 }
 
-/* Count pending bytes. A client that does not read may make its stream hold only so much. */
+/* Count pending bytes. A client that does not read may make its stream hold only so much.
+ * */
 static void
 check_pending(struct gen *g, size_t more)
 {
@@ -385,7 +386,8 @@ gen_event(struct prompt *p, const struct fdc_event *ev)
         return;
     switch (ev->type) {
     case FDC_T_ACCEPTED:
-        /* A stream's head waits for all prompts: until then a refusal can set the status. */
+        /* A stream's head waits for all prompts: until then a refusal can set the status.
+         * */
         if (!p->is_accepted && ++g->n_accepted == g->n_prompt)
             g->accepted = 1;
         p->is_accepted = 1;

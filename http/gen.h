@@ -2,8 +2,8 @@
  * SPDX-License-Identifier: Apache-2.0 */
 /*
  * A generating HTTP request: its prompts are requests of fdd, whose records become the
- * choices of one answer, whole or as a stream of events. The APIs differ in the body and in
- * the JSON of the answer; struct face has both of one API.
+ * choices of one answer, whole or as a stream of events. The APIs differ in the body and
+ * in the JSON of the answer; struct face has both of one API.
  */
 #ifndef FDD_HTTP_GEN_H
 #define FDD_HTTP_GEN_H
@@ -30,8 +30,8 @@ struct face {
     const char *id; /* prefix of the ids of answers */
     int is_chat;
     /* Translate the body j into one of chat completions. said: its fields that the answer
-     * repeats; ignored: names of fields without effect, comma separated. 0 or -1. NULL: the
-     * body needs no translation. Any thread. */
+     * repeats; ignored: names of fields without effect, comma separated. 0 or -1. NULL:
+     * the body needs no translation. Any thread. */
     int (*translate)(const struct jr *j, struct buf *b, struct buf *said,
         struct buf *ignored, struct problem *bad);
     const char *const (*names)[2]; /* fields of chat completions and their names in this API */

@@ -10,8 +10,8 @@
 void gen_truncate(struct gen *g);
 /* End the request with this error and cancel its running prompts. */
 void gen_fail(struct gen *g, const struct problem *bad);
-/* Submit the prompts not yet submitted. While the session has no room for them, the request
- * waits in link->waiting. */
+/* Submit the prompts not yet submitted. While the session has no room for them, the
+ * request waits in link->waiting. */
 void gen_submit(struct gen *g);
 /* The functions drop, flush and tick of struct conn. */
 void gen_drop(struct conn *c);

@@ -26,7 +26,8 @@ is_token(char c)
 }
 
 /* Find the end of the head. Returns 0, with *ret 0 if more bytes are needed, or minus a
- * status. A CR or LF without the other is refused, so that all parsers see the same lines. */
+ * status. A CR or LF without the other is refused, so that all parsers see the same
+ * lines. */
 static int
 find_end(struct h1 *h, const char *p, size_t n, size_t *scanned, size_t *ret)
 {

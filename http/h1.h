@@ -7,8 +7,8 @@
  * Refused: bare CR or LF, NUL and other controls, blanks around a header's name, folded
  * lines, a repeated header that frames or names the request, Content-Length together with
  * Transfer-Encoding, a Content-Length that is not only digits, any transfer coding but
- * chunked, chunk extensions and trailers, a missing or second Host, a target that is not a
- * path.
+ * chunked, chunk extensions and trailers, a missing or second Host, a target that is not
+ * a path.
  */
 #ifndef FDD_HTTP_H1_H
 #define FDD_HTTP_H1_H
@@ -38,8 +38,9 @@ struct h1 {
     const char *why; /* why it was refused: one sentence */
 };
 
-/* Parse the head at p. Returns its bytes; 0: it is not complete; < 0: minus the status with
- * which it is refused. *scanned: bytes that earlier calls have searched, 0 at first. */
+/* Parse the head at p. Returns its bytes; 0: it is not complete; < 0: minus the status
+ * with which it is refused. *scanned: bytes that earlier calls have searched, 0 at first.
+ * */
 int h1_head(struct h1 *h, const char *p, size_t n, size_t max_bytes, size_t *scanned);
 
 /* Is the header's value, at s of the head p, this text, ignoring case? */
@@ -51,8 +52,9 @@ struct h1_chunks {
     uint64_t left;
 };
 
-/* Decode n more bytes of a chunked body and add its data to body. Returns 1 if it has ended;
- * 0: not yet; < 0: minus a status (413: more than max_body). *used: bytes consumed. */
+/* Decode n more bytes of a chunked body and add its data to body. Returns 1 if it has
+ * ended; 0: not yet; < 0: minus a status (413: more than max_body). *used: bytes
+ * consumed. */
 int h1_chunk(struct h1_chunks *c, const char *p, size_t n, size_t *used, struct buf *body,
     size_t max_body, const char **ret_why);
 

@@ -1,9 +1,9 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Messages of other threads to a loop, handed out in the order in which they were put. The
- * loop sleeps on fd. A message is embedded in another structure, which the thread that put
- * the message must not use any more.
+ * Messages of other threads to a loop, handed out in the order in which they were put.
+ * The loop sleeps on fd. A message is embedded in another structure, which the thread
+ * that put the message must not use any more.
  */
 #ifndef FDD_HTTP_INBOX_H
 #define FDD_HTTP_INBOX_H

@@ -19,8 +19,8 @@ reply_json(struct conn *c, struct buf *b)
     buf_fini(b);
 }
 
-/* Returns 0 if the daemon's uptime and steps advance, else -1 and why in *bad. A daemon whose
- * statistics are not available is assumed to be well. */
+/* Returns 0 if the daemon's uptime and steps advance, else -1 and why in *bad. A daemon
+ * whose statistics are not available is assumed to be well. */
 static int
 check_moves(const struct gw *g, struct link *l, struct problem *bad)
 {
@@ -46,8 +46,8 @@ rt_health(struct conn *c)
     struct problem bad, first = { .status = 0 };
     int is_ok = 0;
 
-    /* A request to a missing daemon gets a 503 of its own, so one that answers is enough. All
-     * are checked nevertheless, so that the age of their steps is known. */
+    /* A request to a missing daemon gets a 503 of its own, so one that answers is enough.
+     * All are checked nevertheless, so that the age of their steps is known. */
     for (struct link *l = c->g->links; l != NULL; l = l->next) {
         if (gw_is_ready(c->g, l, &bad) == 0 && check_moves(c->g, l, &bad) == 0)
             is_ok = 1;

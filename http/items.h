@@ -2,11 +2,12 @@
  * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Code shared by /v1/messages and /v1/responses. Their answers are lists of items
- * (reasoning, text, calls) in the order in which the model wrote them, with events when an
- * item begins, grows and ends. Both translate their bodies into those of chat completions.
+ * (reasoning, text, calls) in the order in which the model wrote them, with events when
+ * an item begins, grows and ends. Both translate their bodies into those of chat
+ * completions.
  *
- * struct choice holds the items (gen.h). New text is passed on when the stream is flushed or
- * the item ends, so that an item has one event with text per loop iteration.
+ * struct choice holds the items (gen.h). New text is passed on when the stream is flushed
+ * or the item ends, so that an item has one event with text per loop iteration.
  */
 #ifndef FDD_HTTP_ITEMS_H
 #define FDD_HTTP_ITEMS_H
@@ -20,7 +21,8 @@ struct item_ops {
     void (*open)(struct gen *g, struct choice *ch);
     /* The open item grew by p[n]: text, or arguments of a call. */
     void (*more)(struct gen *g, struct choice *ch, const char *p, size_t n);
-    /* The open item ends; `said` has all of its text. is_cut: the answer ends within a call. */
+    /* The open item ends; `said` has all of its text. is_cut: the answer ends within a
+     * call. */
     void (*close)(struct gen *g, struct choice *ch, int is_cut);
 };
 
@@ -65,8 +67,9 @@ int itm_parts(const struct jr *j, uint32_t i, const char *field, const char *con
     size_t n, struct buf *ret, struct problem *bad);
 /* Write ,"function":{"name":NAME of an object with a name. */
 void itm_function(const struct jr *j, uint32_t i, struct buf *b);
-/* Write ,"tools":[...] of the body's tools. Each must be of this type and have its schema, an
- * object, in the member `as` (which may be missing unless must_have). 0 or -1. */
+/* Write ,"tools":[...] of the body's tools. Each must be of this type and have its
+ * schema, an object, in the member `as` (which may be missing unless must_have). 0 or -1.
+ * */
 int itm_tools(const struct jr *j, const char *type, const char *as, int must_have,
     struct buf *b, struct problem *bad);
 
@@ -81,8 +84,8 @@ struct item_field {
     const char *name, *as;
     enum item_field_kind kind;
 };
-/* Copy or refuse the fields of a body by this table and by that of the fields that all APIs
- * share; unknown ones are added to ignored. 0 or -1. */
+/* Copy or refuse the fields of a body by this table and by that of the fields that all
+ * APIs share; unknown ones are added to ignored. 0 or -1. */
 int itm_fields(const struct jr *j, const struct item_field *f, size_t n, struct buf *b,
     struct buf *ignored, struct problem *bad);
 /* Translate a body by face->translate() into g->body, g->said and g->ignored. */

@@ -7,8 +7,9 @@
  * characters or half surrogates in strings, 64 deep at most.
  *
  * Nodes lie in the order of the text. A container's children begin with the node after it
- * and end before its next; those of an object are key, value, key, value. Strings and numbers
- * stay in the text and are decoded when they are read; the text must outlive the nodes.
+ * and end before its next; those of an object are key, value, key, value. Strings and
+ * numbers stay in the text and are decoded when they are read; the text must outlive the
+ * nodes.
  */
 #ifndef FDD_HTTP_JSON_H
 #define FDD_HTTP_JSON_H

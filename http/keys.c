@@ -42,7 +42,8 @@ read_number(const char *text, uint64_t most, uint64_t *ret)
         : 0;
 }
 
-/* Read a line. Returns NULL, or what is wrong with it. An empty line leaves k->name empty. */
+/* Read a line. Returns NULL, or what is wrong with it. An empty line leaves k->name
+ * empty. */
 static const char *
 read_key(char *line, struct key *k)
 {
@@ -75,8 +76,8 @@ read_key(char *line, struct key *k)
     return NULL;
 }
 
-/* Returns -1, 0 or 1 if a is less than, equal to or greater than b. All bytes are compared
- * without branches, in constant time. */
+/* Returns -1, 0 or 1 if a is less than, equal to or greater than b. All bytes are
+ * compared without branches, in constant time. */
 static int
 compare(const uint8_t a[32], const uint8_t b[32])
 {

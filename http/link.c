@@ -48,8 +48,8 @@ read_file(fdc_t *s, const char *name, char **ret, size_t *ret_n)
     }
 }
 
-/* May requests of this process name a user? A request with a user and an invalid token id is
- * submitted: it is refused for its user if that is not allowed, else for the id. */
+/* May requests of this process name a user? A request with a user and an invalid token id
+ * is submitted: it is refused for its user if that is not allowed, else for the id. */
 static int
 is_trusted(fdc_t *side)
 {

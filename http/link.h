@@ -1,10 +1,10 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * The link of one loop to one daemon. The loop has a session for requests and sleeps on its
- * descriptor. Blocking calls of the library (connect, query the model, read its files,
- * tokenize) run on a helper thread with a session of its own, whose results come back
- * through the loop's inbox. A daemon that does not answer delays no other.
+ * The link of one loop to one daemon. The loop has a session for requests and sleeps on
+ * its descriptor. Blocking calls of the library (connect, query the model, read its
+ * files, tokenize) run on a helper thread with a session of its own, whose results come
+ * back through the loop's inbox. A daemon that does not answer delays no other.
  */
 #ifndef FDD_HTTP_LINK_H
 #define FDD_HTTP_LINK_H
@@ -78,8 +78,8 @@ struct link {
     struct post ended; /* message that the thread has ended */
 };
 
-/* A link with its thread; NULL: no memory or no thread. ended: called in the loop when the
- * thread has ended after link_end(); it calls link_free(). */
+/* A link with its thread; NULL: no memory or no thread. ended: called in the loop when
+ * the thread has ended after link_end(); it calls link_free(). */
 struct link *
 link_new(struct gw *g, const struct served *conf, void (*ended)(struct post *p));
 /* Tell the thread to end once its current call has returned. */

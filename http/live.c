@@ -12,7 +12,8 @@
 #define LIVE_MS     900  /* an answer is reused for this time: pages ask once a second */
 #define LIVE_OLD_MS 5000 /* the longest time over which current rates are computed */
 
-/* Copy the counters. seg: the sums of all groups; from: the segment they were taken from. */
+/* Copy the counters. seg: the sums of all groups; from: the segment they were taken from.
+ * */
 static void
 sample(const struct cnt_seg *from, const struct cnt_seg *seg, uint64_t now_ms,
     struct live_at *ret)
@@ -60,8 +61,8 @@ put_rate(const struct live *l, const char *name, uint64_t old, uint64_t now, str
         s > 0 && now > old ? (double)(now - old) / s : 0);
 }
 
-/* Quantiles of the values between the two moments; those above the last bound count as that
- * bound. */
+/* Quantiles of the values between the two moments; those above the last bound count as
+ * that bound. */
 static void
 put_quantiles(const struct live *l, const char *p50, const char *p99,
     enum cnt_hist_idx which, struct buf *b)

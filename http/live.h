@@ -1,9 +1,9 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * GET /fdd/live: the current load of the daemon and the gateway, as one flat JSON object of
- * at most 1 KiB, for the plots of the page (page.h). All requests within a second get the
- * same object, so that many pages cost no more than one. Unknown values are null.
+ * GET /fdd/live: the current load of the daemon and the gateway, as one flat JSON object
+ * of at most 1 KiB, for the plots of the page (page.h). All requests within a second get
+ * the same object, so that many pages cost no more than one. Unknown values are null.
  */
 #ifndef FDD_HTTP_LIVE_H
 #define FDD_HTTP_LIVE_H

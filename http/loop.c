@@ -238,8 +238,8 @@ link_of(const struct gw *g, const struct served *s)
     return NULL;
 }
 
-/* Take over changed names, template and format; the session stays. The helper thread reads
- * only the socket's path of conf. */
+/* Take over changed names, template and format; the session stays. The helper thread
+ * reads only the socket's path of conf. */
 static void
 change(struct link *l, const struct served *s)
 {
@@ -282,7 +282,8 @@ loop_follow(struct gw *g)
     }
 }
 
-/* Start LOOK jobs that are due, and end links that are leaving and have no request left. */
+/* Start LOOK jobs that are due, and end links that are leaving and have no request left.
+ * */
 static void
 tend_links(struct gw *g)
 {
@@ -328,7 +329,8 @@ take_connections(struct gw *g, unsigned i)
     }
 }
 
-/* Stop accepting while there are http.max_connections: further ones wait in the kernel. */
+/* Stop accepting while there are http.max_connections: further ones wait in the kernel.
+ * */
 static void
 watch_listeners(struct gw *g)
 {
@@ -345,10 +347,10 @@ watch_listeners(struct gw *g)
     }
 }
 
-/* Fill and send the output of all dirty connections, in groups. The sends of a group follow
- * each other directly: otherwise a client that reads many streams would fall asleep between
- * two sends, and the second would have to wake it. Connections that become dirty meanwhile
- * wait for the next iteration. Returns 1 if there are any. */
+/* Fill and send the output of all dirty connections, in groups. The sends of a group
+ * follow each other directly: otherwise a client that reads many streams would fall
+ * asleep between two sends, and the second would have to wake it. Connections that become
+ * dirty meanwhile wait for the next iteration. Returns 1 if there are any. */
 static int
 flush(struct gw *g)
 {
@@ -394,8 +396,8 @@ bury(struct gw *g)
     g->dead = NULL;
 }
 
-/* Check deadlines. Connections that came together expire together: ending all of them in one
- * iteration would delay the others. Returns 1 if there are more to check. */
+/* Check deadlines. Connections that came together expire together: ending all of them in
+ * one iteration would delay the others. Returns 1 if there are more to check. */
 static int
 tick_connections(struct gw *g)
 {
@@ -459,7 +461,8 @@ begin_drain(struct gw *g)
     lis_close(&g->lis);
 }
 
-/* One iteration. wait: timeout of epoll_wait(), ms. Returns 1 if there is more to do now. */
+/* One iteration. wait: timeout of epoll_wait(), ms. Returns 1 if there is more to do now.
+ * */
 static int
 iterate(struct gw *g, int wait, uint64_t *ticked)
 {
@@ -548,8 +551,8 @@ loop_listen(struct gw *g)
     return rc;
 }
 
-/* End the links and wait for their threads, which may be in a call of the library for some
- * seconds. */
+/* End the links and wait for their threads, which may be in a call of the library for
+ * some seconds. */
 static void
 end_links(struct gw *g)
 {

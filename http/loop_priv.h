@@ -1,6 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Interface between loop.c, which runs one loop, and loops.c, which manages all of them. */
+/* Interface between loop.c, which runs one loop, and loops.c, which manages all of them.
+ * */
 #ifndef FDD_HTTP_LOOP_PRIV_H
 #define FDD_HTTP_LOOP_PRIV_H
 
@@ -12,7 +13,8 @@
 struct gw *loop_new(struct shared *sh, unsigned index);
 /* Add its listeners to epoll. 0 or -errno. */
 int loop_listen(struct gw *g);
-/* Update the links to sh->served: a new daemon gets a link, a removed one no more requests. */
+/* Update the links to sh->served: a new daemon gets a link, a removed one no more
+ * requests. */
 void loop_follow(struct gw *g);
 void loop_run(struct gw *g);
 /* Close its connections, so that none waits for jobs of other threads. */

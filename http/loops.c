@@ -262,8 +262,8 @@ loops_open(struct shared *sh)
     char err[512] = "";
     int rc;
 
-    /* Large bodies get mappings of their own: they grow without a copy, and the prep thread
-     * that has read one unmaps it. */
+    /* Large bodies get mappings of their own: they grow without a copy, and the prep
+     * thread that has read one unmaps it. */
     (void)mallopt(M_MMAP_THRESHOLD, LOOPS_LARGE);
     (void)mallopt(M_TRIM_THRESHOLD, 4 * LOOPS_LARGE);
     sh->signals = -1;

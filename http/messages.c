@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Anthropic's /v1/messages: translates its bodies into those of chat completions, and writes
- * its answers. */
+/* Anthropic's /v1/messages: translates its bodies into those of chat completions, and
+ * writes its answers. */
 #include "config.h"
 
 #include <stdio.h>
@@ -26,8 +26,8 @@ refuse_block(const struct itm_talk *t, uint32_t block, const char *role)
         strcmp(role, "user") == 0 ? " and tool_result" : ", thinking and tool_use");
 }
 
-/* The text of system, without Claude Code's billing block: that differs in each request, so
- * that no prefix would be cached. */
+/* The text of system, without Claude Code's billing block: that differs in each request,
+ * so that no prefix would be cached. */
 static int
 system_text(struct itm_talk *t, uint32_t i, struct buf *ret)
 {

@@ -28,8 +28,8 @@ struct metrics {
 
 /* Publish a loop's metrics for the other loops to print. A few times a second. */
 void met_publish(struct gw *g);
-/* Sum of this loop's current metrics and the last published ones of the others. Returns the
- * number of sessions with daemons. */
+/* Sum of this loop's current metrics and the last published ones of the others. Returns
+ * the number of sessions with daemons. */
 uint32_t met_all(const struct gw *g, struct metrics *ret);
 void met_request(struct metrics *m, unsigned path, int status, uint64_t ms);
 /* Write the sum of all loops in Prometheus' exposition format. */

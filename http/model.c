@@ -108,7 +108,8 @@ template_of(const struct jr *j, struct buf *b)
         jr_text(j, chosen, b);
 }
 
-/* Read the template's variables from the configuration, and the template if text is empty. */
+/* Read the template's variables from the configuration, and the template if text is
+ * empty. */
 static void
 read_config(const struct link_job *found, struct buf *variables, struct buf *text)
 {

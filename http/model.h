@@ -2,8 +2,8 @@
  * SPDX-License-Identifier: Apache-2.0 */
 /*
  * A model as fdd-http uses it: its names, the chat template with the variables from the
- * tokenizer's configuration, and the format of its answers. It does not change once others
- * than its creator have a reference, so that any thread may render with it.
+ * tokenizer's configuration, and the format of its answers. It does not change once
+ * others than its creator have a reference, so that any thread may render with it.
  */
 #ifndef FDD_HTTP_MODEL_H
 #define FDD_HTTP_MODEL_H
@@ -37,8 +37,8 @@ struct model {
 struct model *model_new(const struct served *conf);
 struct model *model_ref(struct model *m);
 void model_unref(struct model *m); /* NULL is fine */
-/* Take over the results of a LOOK job, once. -EINVAL: its template cannot be read, which is
- * logged; chat is refused then. */
+/* Take over the results of a LOOK job, once. -EINVAL: its template cannot be read, which
+ * is logged; chat is refused then. */
 int model_set(struct model *m, const struct served *conf, const struct link_job *found);
 /* Is it one of the model's names? */
 int model_has_name(const struct model *m, const char *name, size_t n);

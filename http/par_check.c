@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* fdd-http's par_check_each() and par_check_named(): checks of its parameters against each
- * other. */
+/* fdd-http's par_check_each() and par_check_named(): checks of its parameters against
+ * each other. */
 #include "config.h"
 
 #include <string.h>

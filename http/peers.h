@@ -26,13 +26,14 @@ struct peers {
 
 void peer_init(struct peers *ps);
 void peer_fini(struct peers *ps);
-/* Count one more connection of name. Returns 0; -EMFILE: it has `most` already; -ENOMEM. */
+/* Count one more connection of name. Returns 0; -EMFILE: it has `most` already; -ENOMEM.
+ * */
 int peer_add(struct peers *ps, const char *name, uint32_t most);
 /* Count one fewer. */
 void peer_drop(struct peers *ps, const char *name);
 
-/* The number of a user for the daemon, derived from a kind and a name of n bytes. It is no
- * uid of the system, and the same in every process. */
+/* The number of a user for the daemon, derived from a kind and a name of n bytes. It is
+ * no uid of the system, and the same in every process. */
 uint64_t peer_user(const char *kind, const void *name, size_t n);
 
 #endif

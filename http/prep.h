@@ -1,9 +1,9 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Threads that read, check and render long bodies, so that these do not block a loop. Jobs
- * are done in order and come back to their loops. A job frees all memory but its result on
- * the prep thread: unmapping 32 MiB takes milliseconds.
+ * Threads that read, check and render long bodies, so that these do not block a loop.
+ * Jobs are done in order and come back to their loops. A job frees all memory but its
+ * result on the prep thread: unmapping 32 MiB takes milliseconds.
  */
 #ifndef FDD_HTTP_PREP_H
 #define FDD_HTTP_PREP_H

@@ -1,6 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* The error with which a request is refused or ends; it becomes an answer in OpenAI's form. */
+/* The error with which a request is refused or ends; it becomes an answer in OpenAI's
+ * form. */
 #ifndef FDD_HTTP_PROBLEM_H
 #define FDD_HTTP_PROBLEM_H
 
@@ -28,8 +29,8 @@ prb_set(struct problem *p, int status, const char *code, const char *fmt, ...);
 /* Translate an error of fdd. */
 void prb_from_error(struct problem *p, const struct fdc_error *e);
 void prb_from_status(struct problem *p, int status);
-/* Rename fields in param and text: names[i] is old and new name, NULL after the last; names
- * may be NULL. */
+/* Rename fields in param and text: names[i] is old and new name, NULL after the last;
+ * names may be NULL. */
 void prb_rename(struct problem *p, const char *const (*names)[2]);
 /* Write {"error":{...}} */
 void prb_json(const struct problem *p, struct buf *b);

@@ -40,8 +40,8 @@ part_text(const struct jr *j, uint32_t i)
         : JR_NONE;
 }
 
-/* Add the text of a content: a string, or parts, joined by line feeds. Returns JR_NONE, or
- * the first part that is not text. */
+/* Add the text of a content: a string, or parts, joined by line feeds. Returns JR_NONE,
+ * or the first part that is not text. */
 static uint32_t
 content_text(const struct jr *j, uint32_t i, struct buf *text)
 {
@@ -309,7 +309,8 @@ last_of(const char *p, size_t n, const char *what, size_t n_what)
     return n;
 }
 
-/* Does the prompt contain the whole final message? A template may leave some of it out. */
+/* Does the prompt contain the whole final message? A template may leave some of it out.
+ * */
 static int
 holds_final(const struct jr *j, uint32_t root, const struct fdchat_prompt *p)
 {

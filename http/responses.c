@@ -12,8 +12,8 @@
 
 /* ---- input -------------------------------------------------------------------------- */
 
-/* Messages in the making: the items of one turn of the model become one message, and so do
- * the instructions at the beginning. */
+/* Messages in the making: the items of one turn of the model become one message, and so
+ * do the instructions at the beginning. */
 struct talk {
     struct itm_talk out;
     struct buf system, content, thought, calls;

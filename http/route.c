@@ -94,8 +94,8 @@ rt_tail(const struct conn *c, char *ret, int ret_bytes)
 
 /* ---- access ---------------------------------------------------------------------------- */
 
-/* Without keys, refuse a Host that is no name of this machine: a page of another site could
- * reach it by a name of that site that resolves to this machine (DNS rebinding). */
+/* Without keys, refuse a Host that is no name of this machine: a page of another site
+ * could reach it by a name of that site that resolves to this machine (DNS rebinding). */
 static int
 check_host(const struct conn *c, struct problem *bad)
 {
@@ -137,8 +137,8 @@ check_key(struct conn *c, struct problem *bad)
         : prb_set(bad, 401, "invalid_api_key", "the API key is not known");
 }
 
-/* Accept only JSON: a page of another site can send forms here, but JSON only after a CORS
- * preflight. */
+/* Accept only JSON: a page of another site can send forms here, but JSON only after a
+ * CORS preflight. */
 static int
 check_type(const struct conn *c, struct problem *bad)
 {

@@ -21,8 +21,8 @@ void rt_error(const char *path, const struct problem *p, struct buf *b);
 #include "http/tbl/routes.h"
 #undef ROUTE
 
-/* The decoded rest of the path after the route's path. Returns its length; -1: malformed, or
- * too long for ret. */
+/* The decoded rest of the path after the route's path. Returns its length; -1: malformed,
+ * or too long for ret. */
 int rt_tail(const struct conn *c, char *ret, int ret_bytes);
 
 #endif

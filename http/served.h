@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * The daemons that fdd-http serves: the one of [daemon] and [model], or one for each section
- * [model NAME].
+ * The daemons that fdd-http serves: the one of [daemon] and [model], or one for each
+ * section [model NAME].
  */
 #ifndef FDD_HTTP_SERVED_H
 #define FDD_HTTP_SERVED_H

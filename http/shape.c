@@ -12,8 +12,8 @@
 
 /* ---- calls ------------------------------------------------------------------------- */
 
-/* Write new arguments into the calls' JSON: for a stream as a delta, for a whole answer as
- * the string. */
+/* Write new arguments into the calls' JSON: for a stream as a delta, for a whole answer
+ * as the string. */
 static void
 put_args(const struct gen *g, struct choice *ch)
 {
@@ -201,8 +201,8 @@ rank_of(const struct choice *s, uint32_t id)
     return 0;
 }
 
-/* Write an element of prompt_logprobs in vLLM's form: an object by ids, the prompt's token
- * first. */
+/* Write an element of prompt_logprobs in vLLM's form: an object by ids, the prompt's
+ * token first. */
 static void
 put_prompt_logprob(const struct gen *g, struct prompt *p, const struct fdc_event *ev)
 {
@@ -298,8 +298,8 @@ put_prompt(const struct gen *g, struct prompt *p, struct buf *b)
     }
 }
 
-/* Write the logprobs of an echoed prompt. The first token has none; its text is the prompt's
- * text before the second token. */
+/* Write the logprobs of an echoed prompt. The first token has none; its text is the
+ * prompt's text before the second token. */
 static void
 echo_logprobs(const struct gen *g, const struct prompt *p, struct choice *ch)
 {

@@ -4,9 +4,9 @@
  * The JSON of choices in OpenAI's form: objects text_completion, chat.completion and
  * chat.completion.chunk.
  *
- * A choice's logprobs are kept as JSON. Chat: lp has the elements of content. Completions:
- * lp has those of tokens, lp_values of token_logprobs, lp_top of top_logprobs and lp_offset
- * of text_offset.
+ * A choice's logprobs are kept as JSON. Chat: lp has the elements of content.
+ * Completions: lp has those of tokens, lp_values of token_logprobs, lp_top of
+ * top_logprobs and lp_offset of text_offset.
  */
 #ifndef FDD_HTTP_SHAPE_H
 #define FDD_HTTP_SHAPE_H

@@ -218,9 +218,10 @@ check_key(struct gen *g, struct problem *bad)
     return 0;
 }
 
-/* Set the user under which fdd counts the request. One that the administrator has set for a
- * key is always sent, and fdd answers with an error if it may not be named; the user of an
- * address, or of a key without one, is sent only if the daemon lets fdd-http name users. */
+/* Set the user under which fdd counts the request. One that the administrator has set for
+ * a key is always sent, and fdd answers with an error if it may not be named; the user of
+ * an address, or of a key without one, is sent only if the daemon lets fdd-http name
+ * users. */
 static void
 name_user(struct gen *g)
 {
@@ -324,11 +325,13 @@ read_request(struct gen *g, const struct start *s, struct problem *bad)
         g->a.p.flags |= FDC_F_PROMPT_TEXT;
     if ((g->face->is_chat ? chat_prompt(g, bad) : text_prompts(g, bad)) != 0)
         return -1;
-    /* Names of special tokens in a prompt that the client has written are special tokens; in
-     * a conversation only those of the template are (spans mark the others as text). */
+    /* Names of special tokens in a prompt that the client has written are special tokens;
+     * in a conversation only those of the template are (spans mark the others as text).
+     * */
     g->a.p.flags |= FDC_F_PARSE_SPECIAL;
-    /* The answer's parser must tell special tokens from text that reads the same: FDC_F_ALONE
-     * makes the daemon send them apart. Daemons that offer files know the flag. */
+    /* The answer's parser must tell special tokens from text that reads the same:
+     * FDC_F_ALONE makes the daemon send them apart. Daemons that offer files know the
+     * flag. */
     if (g->face->is_chat && g->model->format != NULL &&
         (g->model->info.offers & FDC_HAS_FILE) != 0)
         g->a.p.flags |= FDC_F_ALONE;
@@ -337,7 +340,8 @@ read_request(struct gen *g, const struct start *s, struct problem *bad)
 
 /* ---- start ---------------------------------------------------------------------------------- */
 
-/* Begin a request that was read: submit its prompts to fdd. Returns 0; -1: *bad says why. */
+/* Begin a request that was read: submit its prompts to fdd. Returns 0; -1: *bad says why.
+ * */
 static int
 begin(struct gen *g, struct problem *bad)
 {
@@ -463,8 +467,8 @@ hand_over(struct start *s)
     prep_put(&c->g->sh->prep, &s->job);
 }
 
-/* Sets *bad if no request can be served now. It is reported only after the body was checked:
- * errors in the body come first. */
+/* Sets *bad if no request can be served now. It is reported only after the body was
+ * checked: errors in the body come first. */
 static void
 look_for_fdd(const struct conn *c, struct problem *bad)
 {

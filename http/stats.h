@@ -1,10 +1,10 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * The daemon's statistics segment (daemon/common/counter.h). The descriptor is requested on
- * the admin socket without blocking: each call of sta_get() goes on as far as it can, so
- * that the first calls return NULL. It is requested again after the daemon has ended or its
- * uptime has not changed for STA_STILL_MS. One thread.
+ * The daemon's statistics segment (daemon/common/counter.h). The descriptor is requested
+ * on the admin socket without blocking: each call of sta_get() goes on as far as it can,
+ * so that the first calls return NULL. It is requested again after the daemon has ended
+ * or its uptime has not changed for STA_STILL_MS. One thread.
  */
 #ifndef FDD_HTTP_STATS_H
 #define FDD_HTTP_STATS_H
@@ -31,7 +31,8 @@ struct stats {
 /* The segment; NULL: not available (yet), for the reason sta_why(). socket: the clients'
  * socket; "": fdc_default_socket(). */
 const struct cnt_seg *sta_get(struct stats *s, const char *socket, uint64_t now_ms);
-/* For how many ms the worker has had requests and made no step, as of the last sta_get(). */
+/* For how many ms the worker has had requests and made no step, as of the last sta_get().
+ * */
 uint64_t sta_step_age_ms(const struct stats *s, uint64_t now_ms);
 const char *sta_why(const struct stats *s);
 void sta_fini(struct stats *s);

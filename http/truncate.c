@@ -102,8 +102,8 @@ ask_next(struct gen *g)
     link_ask(g->link, g->job);
 }
 
-/* If max_tokens was left out: may its default not fit after a prompt? A text has at most a
- * few more ids than bytes. */
+/* If max_tokens was left out: may its default not fit after a prompt? A text has at most
+ * a few more ids than bytes. */
 static int
 may_leave_less(const struct gen *g)
 {

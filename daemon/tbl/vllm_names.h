@@ -2,8 +2,8 @@
  * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Metrics that vLLM has under these names too, with the same meaning, kind, unit, labels
- * and bounds, for dashboards and alerts made for vLLM. vLLM's metrics of features that fdd
- * lacks (speculative decoding, LoRA, ...) are left out.
+ * and bounds, for dashboards and alerts made for vLLM. vLLM's metrics of features that
+ * fdd lacks (speculative decoding, LoRA, ...) are left out.
  *
  * s is a const struct cnt_seg *. label is "" or one more label with its value.
  *

@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Fields of a request's JSON. A listed field is honoured, harmless, or refused with an error
- * that names it; one that is not listed is ignored and named in the answer's header
+ * Fields of a request's JSON. A listed field is honoured, harmless, or refused with an
+ * error that names it; one that is not listed is ignored and named in the answer's header
  * x-fdd-ignored. null is the same as absent.
  *
  * FIELD(name, where, kind, member, least, most, text)
