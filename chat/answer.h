@@ -206,7 +206,7 @@ struct fdchat_answer {
 
 void ans_keep(struct fdchat_answer *a, struct ans_buf *b, const char *p, size_t n);
 void
-ans_text(struct fdchat_answer *a, const char *p, size_t n); /* as base; keeps blanks back */
+ans_text(struct fdchat_answer *a, const char *p, size_t n); /* as base; blanks may wait */
 /* Report the begin of a call of the function a->name. */
 void ans_tell(struct fdchat_answer *a);
 void ans_args(struct fdchat_answer *a, const char *p, size_t n);

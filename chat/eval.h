@@ -32,7 +32,7 @@ struct tpl_loop {
     int depth;
     const struct tpl_node *node;
     struct rnd_scope *scope;   /* the one around the loop */
-    struct val_list **changed; /* the last arguments of loop.changed(), or *changed NULL */
+    struct val_list **changed; /* last arguments of loop.changed(); *changed NULL: none */
 };
 
 struct render {

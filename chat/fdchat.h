@@ -68,8 +68,8 @@ void fdchat_prompt_free(struct fdchat_prompt *p);
 
 /* The name of format i, such as "hermes" or "glm-4.5"; NULL: i is past the last one. */
 const char *fdchat_format_name(size_t i);
-/* The format whose markers the template holds; NULL: none, the whole answer is content.
- * */
+/* The format whose markers the template holds; NULL: none, the whole answer
+ * is content. */
 const char *fdchat_format_of_template(const char *text, size_t bytes);
 
 enum fdchat_kind {
@@ -83,8 +83,8 @@ enum fdchat_kind {
 #define FDCHAT_ID_BYTES 64
 struct fdchat_piece {
     enum fdchat_kind kind;
-    uint32_t call; /* number of the call: 0, 1, ... */
-    const char *text; /* [bytes], no zero after it; whole characters if the answer is UTF-8 */
+    uint32_t call;    /* number of the call: 0, 1, ... */
+    const char *text; /* [bytes], no zero after it; whole UTF-8 if the answer is */
     size_t bytes;
     const char *id; /* FDCHAT_CALL: the call's id, ending with zero; else NULL */
 };

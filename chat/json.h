@@ -13,8 +13,7 @@
 
 #define JSN_MAX_DEPTH 64
 
-/* Read n bytes at p. marked: the mark of its strings (value.h). An error names the byte.
- * */
+/* Read n bytes at p. marked: the mark of the strings (value.h). Errors name the byte. */
 struct val jsn_read(struct val_ctx *c, const char *p, size_t n, int marked);
 
 struct jsn_form {

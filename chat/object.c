@@ -177,8 +177,8 @@ args_put(struct fdchat_answer *a, const char *p, size_t n)
         ans_keep(a, &a->object.args, p, n);
 }
 
-/* Report the call: its name is known. Arguments that came before the name follow at once.
- * */
+/* Report the call: its name is known. Arguments that came before the name follow
+ * at once. */
 static void
 tell(struct fdchat_answer *a)
 {

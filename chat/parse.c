@@ -216,8 +216,8 @@ parse_macro(struct parser *p)
     return n;
 }
 
-/* {% call(item) macro(list) %}: the body becomes a macro, passed to the other as caller.
- * */
+/* {% call(item) macro(list) %}: the body becomes a macro, passed to the other
+ * as caller. */
 static struct tpl_node *
 parse_call_block(struct parser *p)
 {

@@ -31,8 +31,8 @@ int typ_has(const struct schema *s, const char *name);
 /* The types of a tool's parameter, TYP_STRING if the schema gives none. */
 unsigned typ_types(const struct schema *s, const char *name, const char *key);
 /* Is the text, unchanged, a JSON value of one of the types? A string never is. The case
- * of true, false and null does not matter: *ret_as is their JSON text, NULL for others.
- * */
+ * of true, false and null does not matter: *ret_as is their JSON text, NULL
+ * for others. */
 int typ_fits(const char *text, size_t bytes, unsigned types, const char **ret_as);
 
 #endif

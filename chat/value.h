@@ -153,8 +153,8 @@ int val_equal(struct val_ctx *c, struct val a, struct val b);
 /* < 0, 0 or > 0. Fails where Python does. */
 int val_compare(struct val_ctx *c, struct val a, struct val b);
 int val_contains(struct val_ctx *c, struct val where, struct val what);
-/* The elements of an iterable: a string's characters, a list's elements, a dict's keys.
- * */
+/* The elements of an iterable: a string's characters, a list's elements, a
+ * dict's keys. */
 struct val_list *val_iter(struct val_ctx *c, struct val v);
 /* Code points of a string. */
 size_t val_chars(const struct val_str *s);

@@ -16,8 +16,8 @@ struct answers {
 int answers_begin(struct answers *a, int n, char **prompts);
 
 /* Prints the events that have arrived, without waiting. Call it once before the loop, and
- * whenever fdc_fd(a->session) is readable. Returns 0 when all answers have ended, else 1.
- * */
+ * whenever fdc_fd(a->session) is readable. Returns 0 when all answers have ended,
+ * else 1. */
 int answers_take(struct answers *a);
 
 /* Closes the session. Returns the program's exit status. */

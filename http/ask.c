@@ -362,8 +362,8 @@ read_formats(struct ask *a, struct problem *bad)
     return 0;
 }
 
-/* The boolean option of stream_options, 0 or 1; -1: refused. null is the same as absent.
- * */
+/* The boolean option of stream_options, 0 or 1; -1: refused. null is the same
+ * as absent. */
 static int
 read_option(const struct jr *j, uint32_t i, const char *name, struct problem *bad)
 {

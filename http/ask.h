@@ -45,7 +45,7 @@ struct ask {
 
     /* results of reading these fields */
     int include_usage, continuous_usage, no_calls, keep_first;
-    int max_is_ours; /* max_tokens was left out: ASK_TEXT_MAX, or fewer if those do not fit */
+    int max_is_ours; /* max_tokens was left out: it is ASK_TEXT_MAX, or what fits */
     struct buf stop_text[ASK_MAX_STOP], bad_text; /* bad_text: each ends with a zero */
     uint32_t n_stop, n_bad;
     const char *stop_p[ASK_MAX_STOP];

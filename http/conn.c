@@ -196,8 +196,8 @@ watch(struct conn *c, uint32_t events)
     (void)epoll_ctl(c->g->epoll, EPOLL_CTL_MOD, c->fd, &ev);
 }
 
-/* While a request is answered nothing is read, but a client that disconnects is noticed.
- * */
+/* While a request is answered nothing is read, but a client that disconnects
+ * is noticed. */
 static void
 watch_state(struct conn *c)
 {
@@ -517,8 +517,8 @@ conn_take_body(struct conn *c, struct buf *ret, size_t *ret_at, size_t *ret_held
     conn_forget(c);
 }
 
-/* Refuse a malformed request and close: the bytes after it cannot be understood either.
- * */
+/* Refuse a malformed request and close: the bytes after it cannot be
+ * understood either. */
 static void
 refuse(struct conn *c, int status, const char *why)
 {

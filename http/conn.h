@@ -46,7 +46,7 @@ struct conn {
     int is_behind; /* events are pending and wait until out is sent */
     int is_paced;  /* the rest of its body waits for the next millisecond */
     int status, is_streaming, is_chunked, is_over, must_close;
-    int is_slow; /* too many bytes are unsent because its client does not read: it is closed */
+    int is_slow; /* too much is unsent because the client does not read: to be closed */
 
     void (*drop)(struct conn *c);
     void (*tick)(struct conn *c); /* called a few times a second in CN_BUSY */
@@ -69,7 +69,7 @@ struct conn {
     char group[48];  /* address, or /64 of IPv6, whose connections are counted together */
     uint64_t user;   /* the daemon's user for it without keys; 0: fdd-http itself */
     size_t held;     /* bytes of a long body, as counted in g->sh->held */
-    uint64_t began_ms; /* when the request's first byte came; else since when it is idle */
+    uint64_t began_ms; /* when the request's first byte came, or since when it is idle */
     uint64_t body_ms;  /* when reading its body began */
 };
 
@@ -79,8 +79,7 @@ void conn_new(struct gw *g, int fd, int is_unix);
 void conn_event(struct conn *c, uint32_t events);
 /* Go on reading bodies that waited for the next millisecond. */
 void conn_resume(struct gw *g);
-/* Check its deadlines; a few times a second. Returns 1 if it ends or has output to send.
- * */
+/* Check its deadlines; a few times a second. Returns 1 if it ends or has output. */
 int conn_tick(struct conn *c);
 /* At the end of a loop iteration: put pending events into out; then send out. */
 void conn_fill(struct conn *c);

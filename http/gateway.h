@@ -98,8 +98,8 @@ struct shared {
 
 /* The link of the model of this name. name NULL: the only one. NULL: *bad says why. */
 struct link *gw_link(const struct gw *g, const char *name, size_t n, struct problem *bad);
-/* Returns 0 if a request can be sent to this link's daemon now, else -1 and why in *bad.
- * */
+/* Returns 0 if a request can be sent to this link's daemon now, else -1 and why
+ * in *bad. */
 int gw_is_ready(const struct gw *g, const struct link *l, struct problem *bad);
 /* The model of this name in a list; NULL: *bad says why. */
 struct model *gw_model(struct model *const *m, size_t n_model, const char *name, size_t n,

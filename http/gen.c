@@ -361,8 +361,8 @@ is_too_long(const struct gen *g, const struct fdc_error *e, struct problem *bad)
         name, asked, e->limit, name);
 }
 
-/* Count pending bytes. A client that does not read may make its stream hold only so much.
- * */
+/* Count pending bytes. A client that does not read may make its stream hold only
+ * so much. */
 static void
 check_pending(struct gen *g, size_t more)
 {
@@ -386,8 +386,8 @@ gen_event(struct prompt *p, const struct fdc_event *ev)
         return;
     switch (ev->type) {
     case FDC_T_ACCEPTED:
-        /* A stream's head waits for all prompts: until then a refusal can set the status.
-         * */
+        /* A stream's head waits for all prompts: until then a refusal can set
+         * the status. */
         if (!p->is_accepted && ++g->n_accepted == g->n_prompt)
             g->accepted = 1;
         p->is_accepted = 1;

@@ -34,8 +34,8 @@ struct face {
      * the body needs no translation. Any thread. */
     int (*translate)(const struct jr *j, struct buf *b, struct buf *said,
         struct buf *ignored, struct problem *bad);
-    const char *const (*names)[2]; /* fields of chat completions and their names in this API */
-    void (*begin)(struct gen *g); /* called when the request is read: sets g->prefix */
+    const char *const (*names)[2]; /* fields of chat completions, and their names here */
+    void (*begin)(struct gen *g);  /* called when the request is read: sets g->prefix */
     void (*piece)(struct gen *g, struct choice *ch, const struct fdchat_piece *p);
     int (*has_news)(const struct gen *g, const struct choice *ch);
     void (*event)(struct gen *g, struct choice *ch, struct buf *b); /* its new output */
@@ -92,11 +92,11 @@ struct prompt {
     uint32_t n_span;
     struct buf echo; /* the prompt's text, for echo */
     int echo_is_done;
-    struct choice scored; /* echo with logprobs: logprobs of the tokens from the second on, */
-    struct buf starts; /* and the offset at which each begins, uint32_t[] */
-    struct buf lp;     /* prompt_logprobs: the elements of the prompt's tokens */
-    struct buf seen;   /* the prompt's ids as the daemon reports them, with commas */
-    uint32_t first_id; /* the first of these ids */
+    struct choice scored; /* echo with logprobs: those of the tokens from the second on, */
+    struct buf starts;    /* and the offset at which each begins, uint32_t[] */
+    struct buf lp;        /* prompt_logprobs: the elements of the prompt's tokens */
+    struct buf seen;      /* the prompt's ids as the daemon reports them, with commas */
+    uint32_t first_id;    /* the first of these ids */
     int seen_is_sent;
 };
 

@@ -39,8 +39,8 @@ struct h1 {
 };
 
 /* Parse the head at p. Returns its bytes; 0: it is not complete; < 0: minus the status
- * with which it is refused. *scanned: bytes that earlier calls have searched, 0 at first.
- * */
+ * with which it is refused. *scanned: bytes that earlier calls have searched, 0
+ * at first. */
 int h1_head(struct h1 *h, const char *p, size_t n, size_t max_bytes, size_t *scanned);
 
 /* Is the header's value, at s of the head p, this text, ignoring case? */

@@ -68,8 +68,8 @@ int itm_parts(const struct jr *j, uint32_t i, const char *field, const char *con
 /* Write ,"function":{"name":NAME of an object with a name. */
 void itm_function(const struct jr *j, uint32_t i, struct buf *b);
 /* Write ,"tools":[...] of the body's tools. Each must be of this type and have its
- * schema, an object, in the member `as` (which may be missing unless must_have). 0 or -1.
- * */
+ * schema, an object, in the member `as` (which may be missing unless must_have). 0
+ * or -1. */
 int itm_tools(const struct jr *j, const char *type, const char *as, int must_have,
     struct buf *b, struct problem *bad);
 

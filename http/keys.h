@@ -5,13 +5,16 @@
  *
  *   SHA256 NAME [user=N] [inflight=N] [priority] [delegate]
  *
- * SHA256 is the key's hash in hex, so that the file reveals no key. user: the number
- * under which fdd counts the key's requests (request.user); else each key is a user of
- * its own. inflight: most requests at a time. priority: its requests may set the field of
- * that name. delegate: the field user of a request names one of the key's own users, each
- * of which has its share. A presented key is hashed, and the hash is compared in full
- * with the same number of hashes whichever it is, so that the time taken reveals nothing
- * about the keys.
+ *   SHA256    the key's hash in hex, so that the file reveals no key
+ *   user      the number under which fdd counts the key's requests (request.user); else
+ *             the key is a user of its own
+ *   inflight  most requests at a time
+ *   priority  requests may set the field of that name
+ *   delegate  the field user of a request names one of the key's own users, each of
+ *             which has its share
+ *
+ * A presented key is hashed, and the hash is compared in full with the same number of
+ * hashes whichever it is, so that the time taken reveals nothing about the keys.
  *
  * A key that is no longer in the file when it is read again stays in memory for its
  * running requests, but admits no new ones.

@@ -29,8 +29,8 @@ enum link_kind { LNK_LOOK, LNK_TOKENIZE, LNK_DETOKENIZE };
 struct link_job {
     struct post post;
     enum link_kind kind;
-    void (*done)(struct link_job *job); /* called in the loop; frees the job */
-    void (*shape)(struct link_job *job); /* on the helper thread, after success: fills out */
+    void (*done)(struct link_job *job);  /* called in the loop; frees the job */
+    void (*shape)(struct link_job *job); /* helper thread, after success: fills out */
     void *arg;                           /* of the caller; NULL: it dropped the job */
     uint32_t flags;                      /* of fdc_tokenize() and fdc_detokenize() */
     char *text;                          /* malloc()ed, like spans and ids */

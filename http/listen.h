@@ -25,8 +25,7 @@ struct lis {
 /* Check that the addresses are valid and, without keys, only of this machine. Returns 0,
  * or -EINVAL and a sentence in err. */
 int lis_check(const struct par *p, char *err, size_t err_bytes);
-/* Open and log the sockets of the parameters. Returns 0, or -errno and a sentence in err.
- * */
+/* Open and log the configured sockets. Returns 0, or -errno and a sentence in err. */
 int lis_open(struct lis *l, const struct par *p, char *err, size_t err_bytes);
 /* lis_open() for a further loop: sockets of its own at the addresses of first, among
  * which the kernel distributes connections (SO_REUSEPORT); UNIX sockets and those of the

@@ -12,8 +12,8 @@
 #define LIVE_MS     900  /* an answer is reused for this time: pages ask once a second */
 #define LIVE_OLD_MS 5000 /* the longest time over which current rates are computed */
 
-/* Copy the counters. seg: the sums of all groups; from: the segment they were taken from.
- * */
+/* Copy the counters. seg: the sums of all groups; from: the segment they were
+ * taken from. */
 static void
 sample(const struct cnt_seg *from, const struct cnt_seg *seg, uint64_t now_ms,
     struct live_at *ret)

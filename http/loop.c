@@ -282,8 +282,8 @@ loop_follow(struct gw *g)
     }
 }
 
-/* Start LOOK jobs that are due, and end links that are leaving and have no request left.
- * */
+/* Start LOOK jobs that are due, and end links that are leaving and have no
+ * request left. */
 static void
 tend_links(struct gw *g)
 {
@@ -329,8 +329,8 @@ take_connections(struct gw *g, unsigned i)
     }
 }
 
-/* Stop accepting while there are http.max_connections: further ones wait in the kernel.
- * */
+/* Stop accepting while there are http.max_connections: further ones wait in
+ * the kernel. */
 static void
 watch_listeners(struct gw *g)
 {
@@ -461,8 +461,7 @@ begin_drain(struct gw *g)
     lis_close(&g->lis);
 }
 
-/* One iteration. wait: timeout of epoll_wait(), ms. Returns 1 if there is more to do now.
- * */
+/* One iteration. wait: timeout of epoll_wait(), ms. Returns 1 if more is to be done now. */
 static int
 iterate(struct gw *g, int wait, uint64_t *ticked)
 {

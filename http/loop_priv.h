@@ -1,7 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Interface between loop.c, which runs one loop, and loops.c, which manages all of them.
- * */
+/* Interface between loop.c, which runs one loop, and loops.c, which manages them. */
 #ifndef FDD_HTTP_LOOP_PRIV_H
 #define FDD_HTTP_LOOP_PRIV_H
 

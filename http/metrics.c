@@ -189,8 +189,8 @@ line_behind(const char *p)
     return strchr(p, '\n') + 1;
 }
 
-/* Split a text, which ends with a line end, into its metrics. Returns 0; -1: no memory.
- * */
+/* Split a text, which ends with a line end, into its metrics. Returns 0; -1:
+ * no memory. */
 static int
 split(const struct buf *text, struct families *ret)
 {

@@ -75,8 +75,7 @@ page_headers(const char *text, size_t n, char *ret, size_t ret_bytes)
     if (hash_between(text, n, "<script>", "</script>", script) != 0 ||
         hash_between(text, n, "<style>", "</style>", style) != 0)
         return -EINVAL;
-    /* Trusted types: even with a bug in the script no text of an answer becomes markup.
-     * */
+    /* Trusted types: text of an answer cannot become markup, even by a bug in the script. */
     k = snprintf(ret, ret_bytes,
         "Content-Security-Policy: default-src 'none'; script-src 'sha256-%s'; "
         "style-src 'sha256-%s'; connect-src 'self'; base-uri 'none'; form-action 'none'; "

@@ -26,8 +26,8 @@ struct peers {
 
 void peer_init(struct peers *ps);
 void peer_fini(struct peers *ps);
-/* Count one more connection of name. Returns 0; -EMFILE: it has `most` already; -ENOMEM.
- * */
+/* Count one more connection of name. Returns 0; -EMFILE: it has `most`
+ * already; -ENOMEM. */
 int peer_add(struct peers *ps, const char *name, uint32_t most);
 /* Count one fewer. */
 void peer_drop(struct peers *ps, const char *name);

@@ -309,8 +309,8 @@ last_of(const char *p, size_t n, const char *what, size_t n_what)
     return n;
 }
 
-/* Does the prompt contain the whole final message? A template may leave some of it out.
- * */
+/* Does the prompt contain the whole final message? A template may leave some of
+ * it out. */
 static int
 holds_final(const struct jr *j, uint32_t root, const struct fdchat_prompt *p)
 {

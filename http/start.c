@@ -326,8 +326,8 @@ read_request(struct gen *g, const struct start *s, struct problem *bad)
     if ((g->face->is_chat ? chat_prompt(g, bad) : text_prompts(g, bad)) != 0)
         return -1;
     /* Names of special tokens in a prompt that the client has written are special tokens;
-     * in a conversation only those of the template are (spans mark the others as text).
-     * */
+     * in a conversation only those of the template are (spans mark the others
+     * as text). */
     g->a.p.flags |= FDC_F_PARSE_SPECIAL;
     /* The answer's parser must tell special tokens from text that reads the same:
      * FDC_F_ALONE makes the daemon send them apart. Daemons that offer files know the
@@ -340,8 +340,8 @@ read_request(struct gen *g, const struct start *s, struct problem *bad)
 
 /* ---- start ---------------------------------------------------------------------------------- */
 
-/* Begin a request that was read: submit its prompts to fdd. Returns 0; -1: *bad says why.
- * */
+/* Begin a request that was read: submit its prompts to fdd. Returns 0; -1: *bad
+ * says why. */
 static int
 begin(struct gen *g, struct problem *bad)
 {

@@ -22,7 +22,7 @@ struct stats {
     int is_asked, fd;          /* the admin socket, while its answer is awaited */
     uint64_t asked_ms;         /* time of the last request */
     uint64_t uptime_ns, moved_ms;
-    uint64_t steps, stepped_ms; /* time of the worker's last step; without requests: now */
+    uint64_t steps, stepped_ms; /* when the worker made its last step, or had no requests */
     int is_still;               /* the segment did not change for STA_STILL_MS */
     char reply[STA_REPLY], why[STA_REPLY];
     size_t n_reply;
@@ -31,8 +31,8 @@ struct stats {
 /* The segment; NULL: not available (yet), for the reason sta_why(). socket: the clients'
  * socket; "": fdc_default_socket(). */
 const struct cnt_seg *sta_get(struct stats *s, const char *socket, uint64_t now_ms);
-/* For how many ms the worker has had requests and made no step, as of the last sta_get().
- * */
+/* For how many ms the worker has had requests and made no step, as of the
+ * last sta_get(). */
 uint64_t sta_step_age_ms(const struct stats *s, uint64_t now_ms);
 const char *sta_why(const struct stats *s);
 void sta_fini(struct stats *s);

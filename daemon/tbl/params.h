@@ -14,11 +14,12 @@
  * A key is written with - or _. Aliases, comma separated, are names that --set and the
  * file accept without a section, or section.key; "name*1000" is an alias whose unit is
  * 1000 times as large, and whose negative values mean 0. param_notes.h has the accepted
- * names that have no row here. Flags: RELOAD: may change while fdd runs (SIGHUP, fdctl
- * set); RESTART: needs a restart of fdd. LIST: comma-separated entries that accumulate
- * over the files of fdd.ini.d; of two with the same text before = or :, the later
- * applies. A number may be followed by its unit (bytes, GiB, tokens, us, ms, s) or a
- * multiple of it (param_value.c). Keys of sizes end in _bytes.
+ * names that have no row here.
+ * Flags: RELOAD: may change while fdd runs (SIGHUP, fdctl set); RESTART: needs a restart
+ * of fdd. LIST: comma-separated entries that accumulate over the files of fdd.ini.d; of
+ * two with the same text before = or :, the later applies.
+ * A number may be followed by its unit (bytes, GiB, tokens, us, ms, s) or a multiple of
+ * it (param_value.c). Keys of sizes end in _bytes.
  */
 
 PAR_STR(daemon, runtime_dir, "", "", RESTART,
