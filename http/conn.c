@@ -18,12 +18,12 @@
 #include "daemon/common/log.h"
 #include "http/route.h"
 
-#define CN_READ      GW_SCRATCH /* most bytes read of a connection in a loop iteration */
-#define CN_DIRECT    4096       /* a body with more missing bytes is received in place */
-#define CN_WHOLE     (1 << 20) /* bytes read of a body before it gets room for the rest */
-#define CN_KEEP      512       /* most bytes of a buffer kept without a request */
-#define CN_OUT       16384     /* most bytes of a buffer reused for the next answer */
-#define CN_PACE      (4 * CN_READ) /* bytes of bodies read in 1 ms while there are streams */
+#define CN_READ      GW_SCRATCH    /* most bytes read of a connection per iteration */
+#define CN_DIRECT    4096          /* a body that lacks more is received in place */
+#define CN_WHOLE     (1 << 20)     /* bytes of a body before it gets room for all */
+#define CN_KEEP      512           /* most bytes of a buffer kept without a request */
+#define CN_OUT       16384         /* most bytes of a buffer reused for the next answer */
+#define CN_PACE      (4 * CN_READ) /* bytes of bodies read per ms while streams run */
 #define CN_LINGER_MS 2000
 #define CN_GRACE_MS  10000 /* time before http.min_body_rate_bytes applies to a body */
 
