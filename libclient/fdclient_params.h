@@ -1,14 +1,14 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a program hands to libfdclient: how to open a session, what to generate, how to
+ * What a program passes to libfdclient: how to open a session, what to generate, how to
  * handle a request. Include fdclient.h.
  *
- * Two structs describe a request, and one question says in which of them a field is:
- * can it change a token or what is reported of one? struct fdc_params has what can; with
- * the prompt and the seed it determines the output, and may be kept, compared and used
- * again. struct fdc_submit_opts has what cannot: for whom the request runs, how urgently
- * and how long, and how its events are delivered.
+ * Two structs describe a request. struct fdc_params has every field that can change a
+ * token or what is reported of a token; with the prompt and the seed it determines the
+ * output, and may be kept, compared and used again. struct fdc_submit_opts has the other
+ * fields: for whom the request runs, how urgently and how long, and how its events are
+ * delivered.
  */
 #ifndef FDD_LIBCLIENT_FDCLIENT_PARAMS_H
 #define FDD_LIBCLIENT_FDCLIENT_PARAMS_H
@@ -28,28 +28,30 @@ struct fdc_req;
 
 #define FDC_SPIN_NONE UINT32_MAX
 
-/* What fdc_open() knows beyond its status. Set size. */
+/* Details of a failed fdc_open(). Set size. */
 struct fdc_open_error {
     uint32_t size;    /* set by the caller: sizeof(struct fdc_open_error) */
-    int32_t os_error; /* errno value behind FDC_E_CONNECT, or 0 */
+    int32_t os_error; /* errno value that caused FDC_E_CONNECT, or 0 */
     uint32_t retry_after_ms;
-    uint16_t major, minor; /* protocol of the daemon, 0 if it did not answer */
+    uint16_t major, minor; /* protocol version of the daemon, 0 if it did not answer */
     char text[240]; /* "cannot connect to /run/fdd/fdd.sock: No such file or directory" */
 };
 
 /* Zero it, set size; 0 and NULL stand for the defaults. */
 struct fdc_open_opts {
     uint32_t size;    /* sizeof(struct fdc_open_opts) */
-    uint32_t spin_us; /* spin so long before sleeping; 0: 20 with more than four
+    uint32_t spin_us; /* time to spin before sleeping; 0: 20 with more than four
                          processors, else none */
     const char *path; /* socket; NULL: fdc_default_socket() */
     const char *name; /* program name shown by fdctl clients */
-    uint32_t sq_slots, cq_slots, arena_bytes; /* hints to the daemon */
+    uint32_t sq_slots, cq_slots, arena_bytes; /* ring and arena sizes wanted: hints to the
+                                                 daemon */
     uint32_t connect_timeout_ms;              /* connect and handshake; 0: 5000 */
-    uint32_t max_unread_bytes; /* unread events of one request beyond which it ends
-                                    with FDC_E_UNREAD; 0: 16 MiB */
-    uint32_t reconnect_ms;     /* 0: the session ends with the daemon. Else try so long to
-                              open it again after a restart, UINT32_MAX: for ever */
+    uint32_t max_unread_bytes; /* limit of unread events of one request, above which it
+                                  ends with FDC_E_UNREAD; 0: 16 MiB */
+    uint32_t reconnect_ms;     /* 0: the session ends with the daemon. Else how long to
+                                  try to open it again after a restart; UINT32_MAX: for
+                                  ever */
     struct fdc_open_error *ret_error; /* filled on failure if not NULL */
 };
 
@@ -62,8 +64,8 @@ struct fdc_model_info { /* zero while the model is loading */
     uint32_t block_size;
     uint8_t digest[32];
     char name[64];
-    /* what is taken for a parameter that is not set */
-    uint32_t set; /* FDC_SET_*: which of them the model's generation_config.json names */
+    /* values used for parameters that are not set */
+    uint32_t set; /* FDC_SET_*: those that the model's generation_config.json names */
     float temperature, top_p;
     uint32_t top_k;
     float min_p, repetition_penalty;
@@ -77,7 +79,7 @@ struct fdc_model_info { /* zero while the model is loading */
 #define FDC_SET_TOP_K       (1u << 3)
 #define FDC_SET_MIN_P       (1u << 4)
 #define FDC_SET_REPETITION  (1u << 7)
-/* Parameters that this daemon takes; of others a request is refused. */
+/* Parameters that this daemon supports; a request with any other is refused. */
 #define FDC_HAS_BIAS        (1ull << 6)
 #define FDC_HAS_BAD_WORDS   (1ull << 7)
 #define FDC_HAS_ALLOWED     (1ull << 8)
@@ -97,24 +99,27 @@ struct fdc_info {
     uint32_t max_inflight; /* requests of this session at a time */
     uint64_t boot_id[2], session_id;
     uint64_t features;          /* FDC_FEAT_* */
-    uint32_t max_request_bytes; /* of one request's prompt and lists: the arena */
+    uint32_t max_request_bytes; /* bytes of the arena: limit of one request's prompt and
+                                   lists */
     uint16_t major, minor;      /* protocol */
-    uint32_t n_reconnect;       /* times that the session was opened again */
+    uint32_t n_reconnect;       /* times that the session was opened again after a
+                                   restart */
     uint32_t rsv;
-    struct fdc_model_info *model; /* set by the caller: NULL, or what is filled */
+    struct fdc_model_info *model; /* set by the caller: NULL, or the struct to fill */
 };
 
 /* ---- what to generate ------------------------------------------------------ */
 
-/* What fdc_params_init() puts where a value stands for "not set". A field that holds it
- * is not in the request: the daemon's default counts, which for temperature,
- * top_p, top_k, min_p and repetition_penalty is the model's. Any other value is set. */
+/* The values that mean "not set"; fdc_params_init() fills them in. A field that holds one
+ * is not sent: the daemon uses its default, which for temperature, top_p, top_k, min_p
+ * and repetition_penalty is the model's. Any other value is sent. */
 #define FDC_UNSET   UINT32_MAX
 #define FDC_UNSET64 UINT64_MAX
-#define FDC_UNSET_F (-3.40282347e38f) /* -FLT_MAX; NaN is a value, and refused */
+#define FDC_UNSET_F (-3.40282347e38f) /* -FLT_MAX; NaN counts as set, and is refused */
 
-/* fdc_params_init() first: the defaults, given here behind each field, are not all
- * zero. Pointers need to live until the submit call returns. */
+/* Call fdc_params_init() first: the defaults, given here at the end of each field's
+ * comment, are not all zero. Pointers need to stay valid until the submit call
+ * returns. */
 struct fdc_params {
     uint32_t size;    /* of this struct, set by fdc_params_init() */
     uint32_t flags;   /* FDC_F_*: FDC_F_TEXT */
@@ -129,24 +134,27 @@ struct fdc_params {
     float repetition_penalty; /* [0.001, 2], 1 = off: FDC_UNSET_F */
     uint32_t n;               /* samples of the prompt: 1 */
     uint32_t best_of;         /* samples drawn, of which the n with the highest mean
-                                 logprob are returned: 0, which is n */
-    int32_t logprobs;         /* alternatives of each token, 0 with the token's alone:
-                                 -1, no logprobs */
-    int32_t prompt_logprobs;  /* the same of the prompt: -1 */
+                                 logprob are returned: 0, which means n */
+    int32_t logprobs;         /* alternatives reported for each token; 0: only the token's
+                                 own logprob: -1, no logprobs */
+    int32_t prompt_logprobs;  /* the same for the tokens of the prompt: -1 */
     uint32_t prompt_from;     /* prompt_logprobs from this position on: 0 */
     uint64_t seed;            /* FDC_UNSET64: the daemon draws one */
     /* lists: none */
     const char *const *stop;  /* stop strings */
     const uint32_t *stop_len; /* their bytes; NULL: they end with NUL */
     const uint32_t *stop_ids;
-    const uint32_t *prior_ids;      /* output of an earlier try: goes on after it */
+    const uint32_t *prior_ids;      /* output of an earlier attempt, after which
+                                       generation goes on */
     const uint32_t *allowed_ids;    /* no other id is sampled */
     const struct fdc_bias *bias;    /* biases of an id add up */
-    const char *const *bad_words;   /* texts that may not come; each ends with NUL */
-    const uint32_t *const *bad_ids; /* sequences of ids that may not come, */
-    const uint32_t *bad_ids_len;    /* and how many ids each has */
-    const uint32_t *logprob_ids;    /* with logprobs: of these ids too */
-    const struct fdc_span *spans;   /* of a text prompt: special names there are text */
+    const char *const *bad_words;   /* texts that must not be generated; each ends with
+                                       NUL */
+    const uint32_t *const *bad_ids; /* sequences of ids that must not be generated, */
+    const uint32_t *bad_ids_len;    /* and the number of ids in each */
+    const uint32_t *logprob_ids;    /* with logprobs: ids that are reported too */
+    const struct fdc_span *spans;   /* ranges of a text prompt in which names of special
+                                       tokens are text */
     const char *grammar;            /* kind byte, then UTF-8 */
     uint32_t n_stop, n_stop_ids, n_prior, n_allowed, n_bias, n_bad_words, n_bad_ids;
     uint32_t n_logprob_ids, n_spans, grammar_len;
@@ -165,23 +173,26 @@ struct fdc_submit_opts {
     /* for whom, how urgently, how long */
     int32_t priority;      /* smaller first; 0 */
     uint64_t user;         /* 0: own uid; another user's only for trusted programs */
-    uint8_t salt[16];      /* requests share the prefix cache with those of the same */
-    uint32_t ttl_queue_ms; /* give up if not started by then; 0: none */
-    uint32_t ttl_total_ms; /* end by then; 0: none */
+    uint8_t salt[16];      /* only requests with an equal salt share cached prefixes */
+    uint32_t ttl_queue_ms; /* give up if not started within this time; 0: no limit */
+    uint32_t ttl_total_ms; /* end within this time; 0: no limit */
     /* in this process */
-    int32_t submit_timeout_ms; /* wait for room so long; 0: FDC_E_FULL at once */
-    uint32_t stream_interval;  /* tokens per event at least; 0, 1: each step */
-    uint32_t exclusive_reader; /* 1: one thread alone reads this request; fdc_wait_any()
+    int32_t submit_timeout_ms; /* time to wait for room; 0: FDC_E_FULL at once */
+    uint32_t stream_interval;  /* tokens per event at least; 0, 1: an event for each
+                                  step */
+    uint32_t exclusive_reader; /* 1: only one thread reads this request; fdc_wait_any()
                                   and fdc_dispatch() skip it */
-    uint32_t no_resume; /* 1: not continued by fdc_open_opts.reconnect_ms: it ends with
-                           the error */
-    void *user_ptr;     /* fdc_req_user() of the handle from its start */
-    char *error_text;   /* if the submit call fails: a sentence that says which value, */
-    uint32_t error_text_bytes; /* its bound and its real value; or NULL, 0 */
+    uint32_t no_resume; /* 1: fdc_open_opts.reconnect_ms does not continue it after a
+                           restart; it ends with the error */
+    void *user_ptr;     /* what fdc_req_user() returns for the handle from its start */
+    char *error_text;   /* if the submit call fails: gets a sentence that names the
+                           value, */
+    uint32_t error_text_bytes; /* its bound and the value given; or NULL, 0 */
     uint32_t rsv;
 };
 
-/* One of fdc_submit_many(). Zero it, set size: the same in all of an array. */
+/* One request of fdc_submit_many(). Zero it, set size: the same in all elements of an
+ * array. */
 struct fdc_submit {
     uint32_t size;       /* sizeof(struct fdc_submit) */
     int32_t status;      /* out: 0, or why it was not submitted */

@@ -2,8 +2,8 @@
  * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Names of the protocol's numbers, for libfdclient, the gate and the tools. Not
- * installed. Compiled into the library and into the daemon's common library.
- * Numbers may be anything; names of unknown ones contain a '?'. Any thread.
+ * installed. Compiled into the library and into the daemon's common library. Any number
+ * may be passed; the name of an unknown one contains a '?'. Any thread.
  */
 #ifndef FDD_LIBCLIENT_FDNAME_H
 #define FDD_LIBCLIENT_FDNAME_H
@@ -23,7 +23,8 @@ const char *fdn_status_name(int status);      /* "E_QUEUE_FULL" */
 const char *fdn_op_name(uint32_t op);         /* "submit" (enum fdp_op) */
 const char *fdn_finish_name(uint32_t finish); /* "length" (enum fdp_finish) */
 const char *fdn_detail_name(uint32_t detail); /* "top_p" (enum fdp_detail) */
-int fdn_detail_is_float(uint32_t detail);     /* its arg and limit are bits of a float */
+int fdn_detail_is_float(uint32_t detail);     /* 1: its arg and limit are the bits of a
+                                                 float */
 const char *fdn_item_name(uint32_t type);     /* "spans" (enum fdp_item_type) */
 
 #endif

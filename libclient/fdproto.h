@@ -1,19 +1,19 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * The fdd client protocol, version 3: what libfdclient and the gate share.
+ * The fdd client protocol, version 3, between libfdclient and the gate.
  *
- * A session is one SOCK_SEQPACKET connection and two sealed memfds. Each
- * side writes exactly one of them, so that nothing one side reads can be
- * made inconsistent by the same side's own stores:
+ * A session is one SOCK_SEQPACKET connection and two sealed memfds. Each side writes
+ * exactly one of them, so that a side's own stores cannot make inconsistent what it
+ * reads:
  *
  *   c2d  client writes, daemon maps read-only.
  *   d2c  daemon writes, client maps read-only: its descriptor is opened
  *        read-only and the file's mode forbids another to other users.
  *
- * d2c's pages come as the daemon writes them. When the session is over the
- * daemon empties both: at once when the client hung up, else some seconds
- * after GOODBYE. An empty one reads as zeros, struct fdp_state included.
+ * d2c's pages are allocated as the daemon writes them. When the session is over the
+ * daemon empties both files: at once when the client hung up, else some seconds after
+ * GOODBYE. An emptied file reads as zeros, struct fdp_state included.
  *
  *   c2d                                    d2c
  *   0x000 sq_tail                          0x000 cq_tail   (futex word)
@@ -23,19 +23,18 @@
  *   0x200 request slots                    0x200 completion slots
  *   ....  arena
  *
- * Cursors are free-running u32, masked on use; rings have power-of-two
- * sizes; geometry comes from the welcome message alone and is never read
- * from shared memory. Every hot word stands alone in 128 bytes, because
- * processors prefetch pairs of 64-byte lines.
+ * Cursors are free-running u32, masked on use; rings have power-of-two sizes; geometry
+ * comes only from the welcome message and is never read from shared memory. Every hot
+ * word has 128 bytes to itself, because processors prefetch two 64-byte lines at a time.
  *
- * Handshake: the client sends struct fdp_hello; the daemon answers with
- * struct fdp_welcome and, if err is 0, the descriptors {c2d, d2c, doorbell}
- * by SCM_RIGHTS. The daemon never accepts descriptors. After that the
- * socket carries only hang-up (either side is gone) and one-byte wake-ups
- * from the daemon for clients that wait with FDP_WAIT_FD.
+ * Handshake: the client sends struct fdp_hello; the daemon answers with struct
+ * fdp_welcome and, if err is 0, the descriptors {c2d, d2c, doorbell} by SCM_RIGHTS. The
+ * daemon never accepts descriptors. After that the socket carries only one-byte wake-ups
+ * from the daemon for clients that wait with FDP_WAIT_FD, and tells each side when the
+ * other one hangs up.
  *
- * Versions: the same major is required; size may grow, an unknown tail is
- * zero; features are negotiated by bits.
+ * Versions: the same major is required; size may grow, a receiver treats fields that the
+ * sender lacks as zero; features are negotiated by bits.
  */
 #ifndef FDD_LIBCLIENT_FDPROTO_H
 #define FDD_LIBCLIENT_FDPROTO_H
@@ -65,20 +64,20 @@ enum fdp_status {
 /* Limits of the format itself; the configuration sets lower ones. */
 #define FDP_MAX_BLOB        (64u << 20) /* bytes of one request's items */
 #define FDP_MAX_LOGPROBS    20          /* alternatives of a token */
-#define FDP_MAX_LOGPROB_IDS 64          /* ids whose logprobs are asked for */
+#define FDP_MAX_LOGPROB_IDS 64          /* extra ids whose logprobs are reported */
 #define FDP_MAX_STOP        16          /* stop strings of a request */
 #define FDP_MAX_STOP_LEN    256         /* bytes of one stop string */
 #define FDP_MAX_STOP_IDS    64
 #define FDP_MAX_N           64         /* parallel samples */
-#define FDP_MIN_REPETITION  0.001f     /* less of it and logits overflow */
+#define FDP_MIN_REPETITION  0.001f     /* a smaller one makes logits overflow */
 #define FDP_MAX_BIAS        1024       /* ids with a bias */
-#define FDP_MAX_BAD         256        /* texts, and id sequences, that may not come */
-#define FDP_MAX_BAD_LEN     128        /* bytes of one, */
-#define FDP_MAX_BAD_IDS     32         /* or ids of one */
+#define FDP_MAX_BAD         256        /* forbidden texts; forbidden id sequences */
+#define FDP_MAX_BAD_LEN     128        /* bytes of one text, */
+#define FDP_MAX_BAD_IDS     32         /* or ids of one sequence */
 #define FDP_MAX_ALLOWED     (1u << 20) /* allowed ids */
 #define FDP_MAX_SPANS       16384      /* ranges of a text prompt */
 #define FDP_MAX_REPEAT      256        /* ids of a repeated sequence */
-#define FDP_MAX_REPEATS     1024       /* how often it has to come */
+#define FDP_MAX_REPEATS     1024       /* largest count of its repetitions */
 #define FDP_MAX_FILE_NAME   64
 #define FDP_MAX_FILE_READ   (1u << 20) /* bytes of a file per request */
 
@@ -90,7 +89,7 @@ struct fdp_hello {
     uint32_t size; /* sizeof(struct fdp_hello) of the sender */
     uint32_t rsv0;
     uint64_t feat_want; /* features used if offered */
-    uint64_t feat_need; /* features without which the client gives up */
+    uint64_t feat_need; /* features that the client cannot do without */
     uint32_t sq_slots;  /* hints; 0 = daemon's default */
     uint32_t cq_slots;
     uint32_t arena_bytes;
@@ -109,14 +108,14 @@ struct fdp_welcome {
     uint64_t session_id;
     uint32_t c2d_bytes, d2c_bytes;
     uint32_t sq_slots, cq_slots; /* powers of two */
-    uint32_t sq_off;             /* of the request slots in c2d */
-    uint32_t arena_off;          /* of the arena in c2d */
+    uint32_t sq_off;             /* offset of the request slots in c2d */
+    uint32_t arena_off;          /* offset of the arena in c2d */
     uint32_t arena_bytes;
-    uint32_t cq_off;          /* of the completion slots in d2c */
+    uint32_t cq_off;          /* offset of the completion slots in d2c */
     uint32_t max_inflight;    /* requests of this session at a time */
     uint32_t max_model_len;   /* tokens, prompt and output; 0 while loading */
     uint32_t vocab;           /* 0 while loading */
-    uint32_t retry_after_ms;  /* with err of class RETRY */
+    uint32_t retry_after_ms;  /* set when err is of class RETRY */
     uint8_t model_digest[32]; /* 0 while loading */
     char model_name[64];
 };
@@ -145,8 +144,8 @@ FDP_STATIC_ASSERT(sizeof(struct fdp_welcome) == 192, "welcome layout");
 #define FDP_WAIT_FUTEX 1 /* in FUTEX_WAIT on cq_tail */
 #define FDP_WAIT_FD    2 /* in poll() on the socket: send one byte */
 
-/* sq_wait: not 0 while the client waits for room in the request ring or the arena. The
- * daemon sends EVENT FDP_EV_ROOM when it has taken requests and sees it. */
+/* sq_wait: not 0 while the client waits for room in the request ring or the arena. When
+ * the daemon has taken requests and finds it set, it sends EVENT FDP_EV_ROOM. */
 
 struct fdp_state {   /* at FDP_D2C_STATE */
     uint32_t state;  /* FDP_ST_* */
@@ -155,27 +154,28 @@ struct fdp_state {   /* at FDP_D2C_STATE */
 };
 #define FDP_ST_RUN     1
 #define FDP_ST_DRAIN   2 /* new requests are refused */
-#define FDP_ST_GOODBYE 3 /* the session is over, nothing follows */
+#define FDP_ST_GOODBYE 3 /* the session is over: no further records */
 
 /* ---- requests (client to daemon) ---------------------------------------- */
 
 enum fdp_op {
     FDP_OP_SUBMIT = 1,     /* generate; answered by a stream of records */
-    FDP_OP_CANCEL = 2,     /* tag = tag of the request to end; no own answer */
+    FDP_OP_CANCEL = 2,     /* tag = tag of the request to end; no answer of its own */
     FDP_OP_TOKENIZE = 3,   /* PROMPT_TEXT to PROMPT_IDS records, then DONE */
     FDP_OP_DETOKENIZE = 4, /* PROMPT_IDS to TEXT records, then DONE */
     FDP_OP_INFO = 5,       /* REPLY (struct fdp_info), then DONE */
-    FDP_OP_PING = 6,       /* gate answers DONE itself; FDP_F_DEEP: the worker */
+    FDP_OP_PING = 6,       /* the gate answers DONE itself; with FDP_F_DEEP the worker
+                              does */
     FDP_OP_FILE = 7,       /* FILE to REPLY (struct fdp_file), BYTES records, DONE */
     FDP_OP__N
 };
 
 /* flags of struct fdp_req */
-#define FDP_F_TEXT        (1u << 0) /* send TEXT records (ids always flow) */
+#define FDP_F_TEXT        (1u << 0) /* send TEXT records (ids are always sent) */
 #define FDP_F_PROMPT_IDS  (1u << 1) /* send the prompt's ids back */
 #define FDP_F_IGNORE_EOS  (1u << 2)
 #define FDP_F_PROMPT_TEXT (1u << 3) /* echo: send the prompt's text back */
-#define FDP_F_TOKEN_TEXT  (1u << 4) /* a TOKEN_TEXT record behind each of logprobs */
+#define FDP_F_TOKEN_TEXT  (1u << 4) /* a TOKEN_TEXT after each record of logprobs */
 #define FDP_F_ALONE \
     (1u << 5)                        /* special and added tokens come in SPECIAL
                                        records, not in IDS and TEXT */
@@ -184,16 +184,16 @@ enum fdp_op {
 #define FDP_F_KEEP_STOP    (1u << 9) /* the stop string stays in the text */
 #define FDP_F_DEEP         (1u << 10)
 #define FDP_F_PARSE_SPECIAL \
-    (1u << 12) /* special tokens' names in a text prompt are
-                                          those tokens; else they are text */
-/* Bit 7 had the opposite meaning in version 1 and bit 11 another one in version 2:
- * both are refused. */
+    (1u << 12) /* names of special tokens in a text prompt
+                                          become those tokens; else they are text */
+/* Bit 7 had the opposite meaning in version 1, and bit 11 had another meaning in version
+ * 2: both are refused. */
 #define FDP_F__ALL (((1u << 13) - 1) & ~(1u << 7 | 1u << 11))
 
-/* struct fdp_req.set: the fields that the client has set. One that is not set is 0
- * in the record and has the daemon's default: of temperature, top_p, top_k, min_p and
- * repetition_penalty the model's own (struct fdp_info), of the others what is said
- * at the field. */
+/* struct fdp_req.set: the fields that the client has set. A field that is not set is 0 in
+ * the record and gets the daemon's default: for temperature, top_p, top_k, min_p and
+ * repetition_penalty the model's own (struct fdp_info), for the others the one given at
+ * the field. */
 #define FDP_S_MAX_NEW         (1u << 0)
 #define FDP_S_TEMPERATURE     (1u << 1)
 #define FDP_S_TOP_P           (1u << 2)
@@ -212,28 +212,31 @@ struct fdp_req {      /* one request slot */
     uint16_t op;      /* enum fdp_op */
     uint16_t n;       /* samples returned, 1..FDP_MAX_N */
     uint32_t flags;   /* FDP_F_* */
-    uint32_t max_new; /* 0: the prompt is only scored; not set: what the model's
-                            length, or output.default_max_tokens, leaves */
+    uint32_t max_new; /* 0: the prompt is only scored; not set: what the model's length,
+                         or output.default_max_tokens, leaves */
     uint32_t min_new;
     float temperature;        /* [0, 100], 0 = greedy */
-    float top_p;              /* (0, 1], 1 = off; of what min_p and top_k left */
+    float top_p;              /* (0, 1], 1 = off; applied after min_p and top_k */
     uint32_t top_k;           /* 0 = off */
     float min_p;              /* [0, 1], 0 = off; after temperature, before top_k */
     float presence_penalty;   /* [-2, 2], 0 = off, also when not set */
     float frequency_penalty;  /* [-2, 2], 0 = off, also when not set */
     float repetition_penalty; /* [0.001, 2], 1 = off */
-    uint8_t logprobs;         /* set: send LOGPROBS with that many alternatives per token,
-                            0..FDP_MAX_LOGPROBS; not set: none */
-    uint8_t prompt_logprobs;  /* the same of the prompt: PROMPT_LOGPROBS */
+    uint8_t logprobs;         /* set: send LOGPROBS with this number of alternatives per
+                                 token, 0..FDP_MAX_LOGPROBS; not set: none */
+    uint8_t prompt_logprobs;  /* as logprobs, for the prompt: PROMPT_LOGPROBS */
     uint16_t stream_interval; /* tokens per record at least; 0, 1 = each step */
-    uint64_t seed;            /* not set: the daemon draws one, ACCEPTED has it */
+    uint64_t seed;            /* not set: the daemon draws one and reports it in
+                                 ACCEPTED */
     int32_t priority;         /* smaller first; 0 by default */
-    uint32_t ttl_queue_ms;    /* 0 = none: give up if not started by then */
-    uint32_t ttl_total_ms;    /* 0 = none: end by then */
-    uint32_t n_prior;         /* ids of the PRIOR_IDS item: delivered already */
+    uint32_t ttl_queue_ms;    /* give up if not started within this time; 0 = no limit */
+    uint32_t ttl_total_ms;    /* end within this time; 0 = no limit */
+    uint32_t n_prior;         /* number of ids in the PRIOR_IDS item, which were delivered
+                                 before */
     uint64_t user;            /* delegated user, 0 = own uid; trusted clients only */
     uint8_t salt[16];         /* prefix-cache salt, 0 = none */
-    uint32_t off, len;        /* items in the arena; off a multiple of 8 */
+    uint32_t off, len;        /* place of the items in the arena; off is a multiple of
+                                 8 */
     uint32_t set;             /* FDP_S_* */
     uint32_t prompt_from;     /* with prompt_logprobs: first position of the prompt whose
                             logprobs are sent; 0 and 1: all (position 0 has none) */
@@ -246,8 +249,8 @@ FDP_STATIC_ASSERT(offsetof(struct fdp_req, seed) == 56, "request layout");
 FDP_STATIC_ASSERT(offsetof(struct fdp_req, off) == 104, "request layout");
 FDP_STATIC_ASSERT(offsetof(struct fdp_req, set) == 112, "request layout");
 
-/* Items: header, payload, zero padding to a multiple of 8 bytes. What each holds is in
- * tbl/items.h. */
+/* Items: header, payload, zero padding to a multiple of 8 bytes. tbl/items.h has the
+ * payload of each type. */
 enum fdp_item_type {
 #define FDP_ITEM(name, value, version, text, ops, size, least, most, times, detail) \
     FDP_IT_##name = value,
@@ -268,27 +271,28 @@ struct fdp_bias {
     uint32_t id;
     float bias;
 }; /* LOGIT_BIAS: [-100, 100] */
-/* SPANS: bytes [off, off + len) of PROMPT_TEXT. In ascending order, not empty, none
- * overlaps another; both ends are between characters. */
+/* SPANS: bytes [off, off + len) of PROMPT_TEXT. Spans are in ascending order, not empty
+ * and do not overlap; both ends are between characters. */
 struct fdp_span {
     uint32_t off, len;
 };
-/* REPETITION: a sample ends with FDP_FIN_REPETITION as soon as its last ids are a
- * sequence of min_len to max_len ids that comes count times in a row. */
+/* REPETITION: a sample ends with FDP_FIN_REPETITION as soon as its last ids are count
+ * consecutive copies of one sequence of min_len to max_len ids. */
 struct fdp_repetition {
     uint32_t min_len, max_len; /* 1 <= min_len <= max_len <= FDP_MAX_REPEAT */
     uint32_t count;            /* 2..FDP_MAX_REPEATS */
     uint32_t rsv;              /* zero */
 };
-/* REASONING: of the tokens between open_id and close_id a sample has max_tokens at most;
- * then close_id is its next token. It begins there if open_id is the later of the two in
- * the prompt. */
+/* REASONING: a sample has at most max_tokens tokens between open_id and close_id; after
+ * them close_id is forced as the next token. If open_id is the later of the two in the
+ * prompt, counting begins with the first output token. */
 struct fdp_reasoning {
     uint32_t max_tokens;
-    uint32_t open_id, close_id; /* which differ */
+    uint32_t open_id, close_id; /* must differ */
     uint32_t rsv;               /* zero */
 };
-struct fdp_file_ask { /* FILE; then the name, 1..FDP_MAX_FILE_NAME bytes: tbl/files.h */
+struct fdp_file_ask { /* item FILE; the name follows, 1..FDP_MAX_FILE_NAME bytes:
+                         tbl/files.h */
     uint64_t off;     /* first byte */
     uint32_t len;     /* bytes at most, 1..FDP_MAX_FILE_READ */
     uint32_t rsv;     /* zero */
@@ -302,23 +306,24 @@ enum fdp_type {
     FDP_T_PROMPT_IDS = 2,      /* u32[len/4], position = index of the first */
     FDP_T_IDS = 3,             /* u32[len/4], position = output index of the first */
     FDP_T_TEXT = 4,            /* len bytes of UTF-8, position = byte offset */
-    FDP_T_LOGPROBS = 5,        /* struct fdp_logprob[len/8] of output token position:
-                            the token taken, then the top alternatives */
-    FDP_T_PROMPT_LOGPROBS = 6, /* the same for prompt token position (>= 1) */
+    FDP_T_LOGPROBS = 5,        /* struct fdp_logprob[len/8] of the output token at
+                                  position: the sampled token, then the top
+                                  alternatives */
+    FDP_T_PROMPT_LOGPROBS = 6, /* as LOGPROBS, for the prompt token at position (>= 1) */
     FDP_T_CHOICE_END = 7,      /* struct fdp_choice_end, one per sample */
     FDP_T_DONE = 8,            /* struct fdp_done: terminal */
     FDP_T_ERROR = 9,           /* struct fdp_error: terminal */
-    FDP_T_REPLY = 10,          /* op-specific */
+    FDP_T_REPLY = 10,          /* answer of an op: struct fdp_info or fdp_file */
     FDP_T_EVENT = 11,          /* struct fdp_event, tag 0 */
-    FDP_T_TOKENS = 12,         /* struct fdp_tokens: IDS, then TEXT, of a sample in one
-                            record; position = output index of the first id */
-    FDP_T_PROMPT_TEXT = 13,    /* as TEXT, of the prompt */
-    FDP_T_TOKEN_TEXT = 14,     /* struct fdp_token_text: of the tokens of the record of
-                            logprobs before it, whose position it has */
-    FDP_T_SPECIAL = 15,        /* struct fdp_special: a token that FDP_F_ALONE sets apart;
-                            position = output index */
-    FDP_T_BYTES = 16,          /* len bytes of a file, position = offset from where it was
-                            asked for */
+    FDP_T_TOKENS = 12,         /* struct fdp_tokens: IDS and TEXT of a sample in one
+                                  record; position = output index of the first id */
+    FDP_T_PROMPT_TEXT = 13,    /* as TEXT, for the prompt */
+    FDP_T_TOKEN_TEXT = 14,     /* struct fdp_token_text: texts of the tokens of the
+                                  logprobs record before it, same position */
+    FDP_T_SPECIAL = 15,        /* struct fdp_special: a token that FDP_F_ALONE keeps out
+                                  of IDS and TEXT; position = output index */
+    FDP_T_BYTES = 16,          /* len bytes of a file, position = offset from the
+                                  requested one */
     FDP_T__N
 };
 
@@ -347,22 +352,23 @@ struct fdp_logprob {
     uint32_t id;
     float logprob;
 };
-struct fdp_tokens {    /* then u32 ids[n_ids], then n_text bytes of UTF-8 */
-    uint32_t text_off; /* the position of the TEXT record it stands for */
-    uint16_t n_ids;    /* both at least 1: else it is an IDS or a TEXT record */
+struct fdp_tokens {    /* u32 ids[n_ids] and n_text bytes of UTF-8 follow */
+    uint32_t text_off; /* position that the separate TEXT record would have */
+    uint16_t n_ids;    /* n_ids and n_text are at least 1: else it is an IDS or a TEXT
+                          record */
     uint16_t n_text;
 };
 #define FDP_TOKENS_LEN(n_ids, n_text) \
     ((uint64_t)sizeof(struct fdp_tokens) + 4 * (uint64_t)(n_ids) + (uint64_t)(n_text))
 
-/* TOKEN_TEXT: n sizes, then n times the bytes that the token decodes to, which may be
- * a piece of a character; those of a special token are its name. */
-struct fdp_token_text { /* then u16 len[n], then the bytes of all */
-    uint16_t n;         /* as many as the record before it has */
+/* TOKEN_TEXT: n sizes, then the bytes that each of n tokens decodes to, which may be a
+ * piece of a character; for a special token, its name. */
+struct fdp_token_text { /* u16 len[n] and the bytes of all tokens follow */
+    uint16_t n;         /* number of logprobs in the record before it */
 };
-struct fdp_special { /* then the token's name, not counted in TEXT's positions */
+struct fdp_special { /* the token's name follows; TEXT's positions do not count it */
     uint32_t id;
-    uint32_t n_text; /* its bytes */
+    uint32_t n_text; /* bytes of the name */
 };
 
 enum fdp_finish {
@@ -377,8 +383,8 @@ struct fdp_choice_end {
     uint32_t n_tokens;    /* output tokens of this sample, PRIOR_IDS included */
     int32_t stop_id;      /* the stop or eos id, -1 if none */
     int32_t stop_str;     /* index of the stop string, -1 if none */
-    uint32_t n_reasoning; /* those of them between the ids of item REASONING */
-    float mean_logprob;   /* of best_of; else 0 */
+    uint32_t n_reasoning; /* output tokens between the ids of item REASONING */
+    float mean_logprob;   /* with best_of; else 0 */
 };
 
 struct fdp_done { /* times in ns of the daemon's CLOCK_MONOTONIC */
@@ -392,18 +398,18 @@ struct fdp_error {
     int32_t code; /* enum fdp_status */
     uint32_t retry_after_ms;
     uint32_t detail; /* enum fdp_detail: which parameter, or 0 */
-    uint32_t arg;    /* its value, saturated; of a float its bits */
-    uint32_t limit;  /* the bound that arg passed, 0: none; the same way */
-    uint32_t item;   /* type of the item it is in, as it came; 0: the record */
+    uint32_t arg;    /* its value, saturated; the bits of a float */
+    uint32_t limit;  /* the bound that arg exceeds, as arg; 0: none */
+    uint32_t item;   /* type, as received, of the item that contains it; 0: the record */
 };
-/* E_TOO_LONG: arg is the length in tokens, limit what the model allows; with FDP_D_MAX_NEW and
- * an item, arg is that of the prompt and max_new together. */
+/* E_TOO_LONG: arg is the length in tokens, limit the model's maximum. With FDP_D_MAX_NEW
+ * and an item, arg is the prompt's length plus max_new. */
 struct fdp_event {
     uint32_t kind;
     uint32_t arg;
 };
-#define FDP_EV_READY 1 /* model is (again) ready: INFO has its numbers */
-#define FDP_EV_DOWN  2 /* worker is down, requests will wait */
+#define FDP_EV_READY 1 /* the model is (again) ready: INFO has its numbers */
+#define FDP_EV_DOWN  2 /* the worker is down: requests will be queued */
 #define FDP_EV_DRAIN 3
 #define FDP_EV_ROOM  4 /* requests were taken while sq_wait was set */
 
@@ -414,9 +420,8 @@ struct fdp_info { /* REPLY of FDP_OP_INFO */
     uint32_t block_size, max_logprobs;
     uint8_t model_digest[32];
     char model_name[64];
-    /* what is taken for a field that is not set */
-    uint32_t set; /* FDP_S_* of those that the model's generation_config.json
-                            names */
+    /* values used for fields that are not set */
+    uint32_t set; /* FDP_S_*: those that the model's generation_config.json names */
     float temperature, top_p;
     uint32_t top_k;
     float min_p, repetition_penalty;
@@ -429,9 +434,9 @@ FDP_STATIC_ASSERT(sizeof(struct fdp_info) == 216, "info layout");
 
 struct fdp_file {
     uint64_t size;
-}; /* REPLY of FDP_OP_FILE: bytes of the whole file */
+}; /* REPLY of FDP_OP_FILE: size of the whole file in bytes */
 
-/* detail of FDP_E_BAD_PARAM and friends: the parameter that was refused */
+/* detail of FDP_E_BAD_PARAM and similar codes: the parameter that was refused */
 enum fdp_detail {
     FDP_D_NONE = 0,
 #define FDP_DETAIL(name, kind, text) FDP_D_##name,

@@ -1,33 +1,29 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Single-producer single-consumer ring of 64- or 128-byte slots over memory
- * that two processes share. Header only; used by the client library, the
- * gate, and between gate and worker.
+ * Single-producer single-consumer ring of 64- or 128-byte slots over memory that two
+ * processes share. Header only; used by the client library, the gate, and between gate
+ * and worker.
  *
- * Cursors are free-running u32 in slot units. The producer owns tail, the
- * consumer owns head; each keeps a private copy of its own cursor and of
- * the other's last seen value, and touches the shared word only when the
- * ring looks full (producer) or empty (consumer): that is what keeps the
- * line from bouncing with every record.
+ * Cursors are free-running u32 in slot units. The producer owns tail, the consumer owns
+ * head; each keeps a private copy of its own cursor and of the other side's last seen
+ * value. It reads the other side's shared word only when the ring looks full (producer)
+ * or empty (consumer), so that the cache line does not bounce with every record.
  *
- * A record is 1 to n contiguous slots. A claim that would wrap is preceded
- * by padding, which the record format must be able to express; the rings of
- * completions and of the gate-worker link use struct fdp_rec with type
- * FDP_T_PAD.
+ * A record is 1 to n contiguous slots. A claim that would wrap is preceded by padding,
+ * which the record format must be able to express; the rings of completions and of the
+ * gate-worker link use struct fdp_rec with type FDP_T_PAD.
  *
- * The peer may be hostile: fdr_prod_room() and fdr_cons_avail() return -1
- * when the peer's cursor is impossible (moved back, or past what the ring
- * can hold), and nothing here follows a length or an offset read from
- * shared memory. Data of a hostile peer is copied by fdr_copy_in() once and
- * then only the copy is looked at.
+ * The peer may be hostile: fdr_prod_room() and fdr_cons_avail() return -1 when the peer's
+ * cursor is impossible (moved back, or beyond the ring's capacity), and nothing here uses
+ * a length or an offset read from shared memory. Data of a hostile peer is copied once by
+ * fdr_copy_in(), and only the copy is read.
  *
- * Parking (tests/model/doorbell.pml proves it): the side that wants to
- * sleep raises its flag by fdr_flag_raise(), looks at the ring once more
- * and only then sleeps; the other side publishes with fdr_publish() and
- * then reads the flag with fdr_flag_check(). The sequentially consistent
- * exchange and load order the store before the load on both sides; without
- * them each side may miss the other (store buffering).
+ * Parking (tests/model/doorbell.pml proves it): the side that wants to sleep raises its
+ * flag by fdr_flag_raise(), checks the ring once more and only then sleeps; the other
+ * side publishes with fdr_publish() and then reads the flag with fdr_flag_check(). The
+ * sequentially consistent exchange and load order the store before the load on both
+ * sides; without them each side may miss the other (store buffering).
  */
 #ifndef FDD_LIBCLIENT_FDRING_H
 #define FDD_LIBCLIENT_FDRING_H
@@ -65,23 +61,23 @@ fdr_store_relaxed(uint32_t *p, uint32_t v)
     __atomic_store_n(p, v, __ATOMIC_RELAXED);
 }
 
-/* Publish a cursor with a full barrier behind it; pairs with the sleeping
- * side's fdr_flag_raise(). */
+/* Publish a cursor, followed by a full barrier; matches the sleeping side's
+ * fdr_flag_raise(). */
 static inline void
 fdr_publish(uint32_t *p, uint32_t v)
 {
     (void)__atomic_exchange_n(p, v, __ATOMIC_SEQ_CST);
 }
 
-/* Raise (or lower) a parking flag with a full barrier behind it. */
+/* Raise (or lower) a parking flag, followed by a full barrier. */
 static inline void
 fdr_flag_raise(uint32_t *p, uint32_t v)
 {
     (void)__atomic_exchange_n(p, v, __ATOMIC_SEQ_CST);
 }
 
-/* Lower a raised parking flag: 1 to exactly one of several wakers, 0 to the
- * others and when it is not raised. After fdr_publish(), as the check is. */
+/* Lower a raised parking flag. Of several wakers exactly one gets 1; the others get 0, as
+ * all do when it is not raised. Call it after fdr_publish(), as fdr_flag_check(). */
 static inline int
 fdr_flag_lower(uint32_t *p)
 {
@@ -96,8 +92,8 @@ fdr_flag_check(const uint32_t *p)
     return __atomic_load_n(p, __ATOMIC_SEQ_CST);
 }
 
-/* Copy n bytes (a multiple of 8, both sides 8-byte aligned) out of memory
- * that someone else may be writing: each word is loaded exactly once. */
+/* Copy n bytes (a multiple of 8, both sides 8-byte aligned) out of memory that another
+ * process may be writing: each word is loaded exactly once. */
 static inline void
 fdr_copy_in(void *dst, const void *src, uint32_t n)
 {
@@ -117,9 +113,9 @@ struct fdr_prod {
     const uint32_t *p_head; /* shared, peer writes */
     uint32_t n_slot;        /* power of two */
     uint32_t slot_bytes;
-    uint32_t tail; /* ours: next slot to claim */
-    uint32_t pub;  /* ours: last published */
-    uint32_t head; /* peer's, last seen */
+    uint32_t tail; /* own cursor: next slot to claim */
+    uint32_t pub;  /* own cursor as last published */
+    uint32_t head; /* peer's cursor, last seen */
 };
 
 static inline void
@@ -135,8 +131,8 @@ fdr_prod_init(struct fdr_prod *p, void *slots, uint32_t *p_tail, const uint32_t 
     p->head = fdr_load_acquire(p_head);
 }
 
-/* Free slots as far as known; looks at the peer's cursor when fewer than
- * want are known free. -1: the peer's cursor is impossible. */
+/* Free slots as far as known; reads the peer's cursor when fewer than want are known to
+ * be free. -1: the peer's cursor is impossible. */
 static inline int64_t
 fdr_prod_room(struct fdr_prod *p, uint32_t want)
 {
@@ -152,7 +148,7 @@ fdr_prod_room(struct fdr_prod *p, uint32_t want)
     return (int64_t)(p->n_slot - used);
 }
 
-/* Slots that a record of n slots costs at this place, padding included. */
+/* Slots that a record of n slots takes at the current position, padding included. */
 static inline uint32_t
 fdr_prod_cost(const struct fdr_prod *p, uint32_t n)
 {
@@ -166,7 +162,8 @@ fdr_prod_slot(const struct fdr_prod *p, uint32_t idx)
     return p->slots + (size_t)(idx & (p->n_slot - 1)) * p->slot_bytes;
 }
 
-/* Make what was claimed visible. Cheap form, without a wake-up check. */
+/* Make the claimed slots visible to the consumer. The cheap form, without a wake-up
+ * check. */
 static inline void
 fdr_prod_commit(struct fdr_prod *p)
 {
@@ -184,8 +181,8 @@ struct fdr_cons {
     uint32_t *p_head;       /* shared, we write */
     uint32_t n_slot;
     uint32_t slot_bytes;
-    uint32_t head; /* ours */
-    uint32_t tail; /* peer's, last seen */
+    uint32_t head; /* own cursor */
+    uint32_t tail; /* peer's cursor, last seen */
 };
 
 static inline void
@@ -201,15 +198,15 @@ fdr_cons_init(struct fdr_cons *c, const void *slots, const uint32_t *p_tail,
     c->tail = c->head;
 }
 
-/* Slots ready to read; looks at the peer's cursor when none are known.
- * -1: the peer's cursor is impossible. */
+/* Slots ready to read; reads the peer's cursor when none are known. -1: the peer's cursor
+ * is impossible. */
 static inline int64_t
 fdr_cons_avail(struct fdr_cons *c)
 {
     if (c->tail == c->head) {
         /* pairs with the release store in fdr_prod_commit() */
         uint32_t t = fdr_load_acquire(c->p_tail);
-        /* Fetch the next slot together with the cursor, not after it: a
+        /* Prefetch the next slot together with the cursor, not after it: this saves a
          * tenth of a round trip (tests/bench/b_ring). */
         __builtin_prefetch(c->slots + (size_t)(c->head & (c->n_slot - 1)) * c->slot_bytes);
         if (t - c->head > c->n_slot)
@@ -219,7 +216,7 @@ fdr_cons_avail(struct fdr_cons *c)
     return (int64_t)(uint32_t)(c->tail - c->head);
 }
 
-/* The same, always looking at the peer's cursor (before parking). */
+/* As fdr_cons_avail(), but always reads the peer's cursor. Used before parking. */
 static inline int64_t
 fdr_cons_recheck(struct fdr_cons *c)
 {

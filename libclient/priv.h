@@ -1,24 +1,22 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Inside libfdclient: the session and the request behind the handles.
+ * Internal to libfdclient: the session and the request that the handles point to.
  *
- * Locks: mtx guards everything but the producer's side of the request ring
- * and the arena, which mtx_sq guards. mtx_sq may be taken with mtx held,
- * never the other way round.
+ * Locks: mtx guards everything but the producer's side of the request ring and the arena,
+ * which mtx_sq guards. mtx_sq may be taken with mtx held, never the other way round.
  *
- * One thread at a time sleeps on the completion ring ("parked" is its
- * mark); it alone writes cq_wait while it does. Others that wait sleep on a
- * word of their own, in struct waiter. The thread that holds mtx may drain the ring:
- * a drain moves cq_tail past what the parked thread has seen, so that its
- * FUTEX_WAIT returns.
+ * One thread at a time sleeps on the completion ring ("parked" is its mark); it alone
+ * writes cq_wait while it does. Other waiting threads each sleep on a futex of their own,
+ * in struct waiter. The thread that holds mtx may drain the ring: the daemon has then
+ * moved cq_tail past the value that the parked thread saw, so its FUTEX_WAIT returns.
  *
- * A request's tag is {generation, index into tags[]}. The entry stays taken
- * until the daemon's terminal record, whether or not the handle still
- * exists: it counts what the daemon holds open for us.
+ * A request's tag is {generation, index into tags[]}. The entry stays taken until the
+ * daemon's terminal record arrives, whether or not the handle still exists: the taken
+ * entries are the requests that the daemon holds open for this session.
  *
- * The daemon is trusted with the data and checked in its geometry: a record
- * that does not fit ends the session with FDP_E_PROTO.
+ * The daemon's data is trusted, its geometry is checked: a record that does not fit ends
+ * the session with FDP_E_PROTO.
  */
 #ifndef FDD_LIBCLIENT_PRIV_H
 #define FDD_LIBCLIENT_PRIV_H
@@ -33,8 +31,8 @@
 
 #define FDC_MAGIC     0x43444601u
 #define FDC_REQ_MAGIC 0x52444602u
-#define FDC_PARK_NS   250000000ull /* a dead daemon wakes no futex: look then */
-#define FDC_NEVER     UINT64_MAX   /* a deadline */
+#define FDC_PARK_NS   250000000ull /* a dead daemon wakes no futex: then check */
+#define FDC_NEVER     UINT64_MAX   /* a deadline: none */
 #define FDC_NOTHING   2            /* fdc__wait(): no request is open */
 #define FDC_REQ_SLOT  128u
 #define FDC_MAX_TAGS  65536u
@@ -50,12 +48,13 @@ struct chunk {
 struct tag_entry {
     struct fdc_req *req; /* NULL: handle freed, records are dropped */
     uint32_t gen;        /* never 0 */
-    uint32_t next_free;  /* index + 1 of the free list, 0 at its end */
+    uint32_t next_free;  /* index + 1 of the next free entry, 0 at the end */
     uint8_t used;
-    uint8_t cancel; /* a CANCEL is owed */
+    uint8_t cancel; /* a CANCEL is to be sent */
 };
 
-/* Something to read of one, of any; a tag; room in the request ring; a daemon. */
+/* What a waiter waits for: something to read of one request, of any request; a free tag;
+ * room in the request ring; a daemon. */
 enum wait_kind { WAIT_REQ, WAIT_ANY, WAIT_TAG, WAIT_ROOM, WAIT_UP };
 struct waiter {
     struct waiter *next;
@@ -75,21 +74,21 @@ struct fdc_req {
     size_t unread; /* bytes queued */
     uint32_t n_waiter;
     uint8_t open;     /* the daemon may send more */
-    uint8_t internal; /* of a blocking call, not submitted yet, or with
-                             an exclusive reader:
-                             never in the ready list */
+    uint8_t internal; /* belongs to a blocking call, is not submitted yet or has an
+                         exclusive reader: never in the ready list */
     uint8_t ready;    /* in the ready list */
     uint8_t lost;     /* open, without a tag: waits to be sent again */
     uint8_t term;     /* 0, FDP_T_DONE or FDP_T_ERROR */
     uint8_t term_read;
-    uint32_t sending;  /* has a tag and is not in the request ring yet: mtx_sq, too */
+    uint32_t sending;  /* has a tag but is not in the request ring yet; mtx_sq guards it
+                          too */
     struct journal *j; /* NULL: it cannot be sent again */
     void *user;
     union {
         struct fdp_done done;
         struct fdp_error error;
     } end;
-    const char *text; /* rest of a TEXT event for fdc_read_text() */
+    const char *text; /* rest of a TEXT event, for fdc_read_text() */
     uint32_t text_len;
     uint32_t n_out[]; /* [n] output tokens so far */
 };
@@ -99,9 +98,9 @@ enum { PARKED = 1, PARKED_ANY };
 struct fdc {
     uint32_t magic;
     int32_t dead;              /* 0, or why the session is over */
-    uint32_t *alive;           /* 1, wiped to 0 in a forked child */
-    uint64_t pid;              /* used where wiping is not to be had, else 0 */
-    int sock, bell, ep, local; /* epoll nests sock and local, an eventfd */
+    uint32_t *alive;           /* 1; the kernel wipes it to 0 in a forked child */
+    uint64_t pid;              /* process id where wiping is not available, else 0 */
+    int sock, bell, ep, local; /* epoll set of sock and local, an eventfd */
     unsigned char *c2d;
     const unsigned char *d2c;
     struct fdp_welcome w;
@@ -114,8 +113,10 @@ struct fdc {
     const uint32_t *need_wakeup;
     unsigned char *arena;
     uint32_t a_size, a_used, a_at; /* free space starts at a_at */
-    uint32_t *a_span;              /* [sq slots] arena bytes a slot holds */
-    uint32_t a_retired;            /* ring cursor up to which spans were given back */
+    uint32_t *a_span;              /* [sq slots] arena bytes that each slot's items
+                                      take */
+    uint32_t a_retired;            /* ring cursor up to which arena bytes were given
+                                      back */
 
     pthread_mutex_t mtx;
     struct fdr_cons cq;
@@ -126,102 +127,108 @@ struct fdc {
     uint32_t flags; /* FDC_S_* */
     uint8_t parked; /* PARKED, PARKED_ANY: for any request */
     uint8_t fd_armed, eof;
-    uint8_t room;       /* requests were taken since somebody asked for room */
-    uint8_t wants_room; /* an event loop did */
+    uint8_t room;       /* requests were taken since a thread asked for room */
+    uint8_t wants_room; /* an event loop waits for room */
     struct waiter *waiters;
-    uint32_t n_any; /* waiters that any record concerns */
+    uint32_t n_any; /* waiters that any record may wake */
     struct tag_entry *tags;
     uint32_t n_tag, n_open, n_cancel;
     uint32_t tag_free; /* index + 1, 0 = none */
     struct fdc_req *all, *rdy_first, *rdy_last;
     uint32_t n_ready;
-    struct chunk *pool;          /* chunks given back */
-    struct chunk *pool_base;     /* the block taken at open, touched when needed */
-    uint32_t pool_n, pool_fresh; /* its chunks; those never used start here */
+    struct chunk *pool;          /* chunks that were given back */
+    struct chunk *pool_base;     /* chunks allocated at open; their pages are touched when
+                                    needed */
+    uint32_t pool_n, pool_fresh; /* number of chunks in pool_base; index of the first one
+                                    never used */
 };
 
 #pragma GCC visibility push(hidden)
 
-/* A file calls those that come before it alone. */
+/* A file calls only functions of the files listed before it. */
 
 /* handle.c */
 int fdc__check(const struct fdc *s); /* 0, FDP_E_INVAL or FDP_E_FORKED */
 int fdc__check_req(const struct fdc_req *r);
 uint64_t fdc__now(void);
 uint64_t fdc__deadline(int timeout_ms);
-int fdc__over(uint64_t deadline); /* 1: a limit, and it has passed */
+int fdc__over(uint64_t deadline); /* 1: there is a limit and it has passed */
 
 /* error.c */
-/* A status that the daemon sent: other where it is no failure, or one that only
- * this library gives (AGAIN, TIMEOUT, ...), which callers would misread. */
+/* Returns code if it is a failure that a daemon may send; else other: for a code that is
+ * no failure, or one that only this library gives (AGAIN, TIMEOUT, ...), which callers
+ * would misread. */
 int fdc__told(int code, int other);
 
 /* params.c */
 struct ask { /* a request as the program describes it */
     struct fdc_params p;
     struct fdc_submit_opts o;
-    int has_lists; /* p has something that becomes an item */
+    int has_lists; /* p has something that is sent as an item */
 };
-/* Copies what the program gave, NULL: defaults; both may be of an older or a newer
+/* Copies the program's structs (NULL: defaults), which may be of an older or a newer
  * library. On failure opts->error_text has the reason. */
 int fdc__read_ask(const struct fdc_params *p, const struct fdc_submit_opts *o,
     struct ask *ret);
-/* Writes the sentence, "E_ARENA: the request is larger than ...: " and the rest. Returns
- * status. */
+/* Writes "E_ARENA: the request is larger than ...: " and the formatted text to
+ * opts->error_text. Returns status. */
 int fdc__explain(const struct fdc_submit_opts *o, int status, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
 /* record.c: 1 if the payload is as long as its type says */
 int fdc__payload_ok(const struct fdp_rec *h, const unsigned char *payload);
 
-/* send.c: what the daemon is sent */
-struct blob { /* a request's items, sized before they are written */
-    int type; /* of the prompt item, 0 = none, -1: prompt is whole items */
+/* send.c: requests and their items */
+struct blob { /* a request's items, whose size is computed before they are written */
+    int type; /* type of the prompt item; 0: no prompt; -1: prompt holds whole items */
     const void *prompt;
     size_t prompt_bytes;
-    const struct fdc_params *p; /* NULL: none of their items */
+    const struct fdc_params *p; /* NULL: no items from parameters */
 };
 void fdc__fill_slot(struct fdp_req *slot, uint16_t op, const struct fdc_params *p,
     const struct fdc_submit_opts *o);
 void fdc__fill_op(struct fdp_req *slot, uint16_t op, uint32_t flags);
-/* The bytes of its items; E_ARENA: they do not fit into the arena. *ret_bytes is set in
- * any case, saturated. */
+/* Computes the bytes of its items. E_ARENA: they do not fit into the arena. *ret_bytes is
+ * set in any case, saturated. */
 int fdc__blob_bytes(const struct fdc *s, const struct blob *b, uint32_t *ret_bytes);
 void fdc__write_items(const struct blob *b, unsigned char *dst, uint32_t bytes);
-/* mtx_sq held. span: of the blob, which may be NULL with 0. E_FULL; E_PROTO: sq_head is
- * impossible. The daemon sees it once it is published. */
+/* mtx_sq held. Writes a request and its items, of span bytes (b may be NULL with 0), to
+ * the ring. E_FULL; E_PROTO: sq_head is impossible. fdc__publish() makes it visible to
+ * the daemon. */
 int fdc__put(struct fdc *s, struct fdp_req *slot, const struct blob *b, uint32_t span);
 void fdc__publish(struct fdc *s);
 int fdc__push(struct fdc *s, struct fdp_req *slot, const struct blob *b, uint32_t span);
-/* The daemon's doorbell. */
+/* Rings the daemon's doorbell. */
 void fdc__ring(const struct fdc *s);
-/* mtx held. E_PROTO: as fdc__push(), the session must end. */
+/* mtx held. Sends the CANCELs that are due. E_PROTO: as fdc__push(), the session must
+ * end. */
 int fdc__flush_cancels(struct fdc *s);
 
 /* tags.c: all with mtx held */
 void fdc__wake_waiter(struct waiter *w);
-void fdc__wake_for(struct fdc *s, const struct fdc_req *r); /* NULL: everyone */
-void fdc__kick(struct fdc *s);         /* threads that wait look again */
-void fdc__signal_local(struct fdc *s); /* fdc_fd() polls readable, */
-void fdc__signal_loop(struct fdc *s);  /* if it is being polled */
-void fdc__ready(struct fdc_req *r);    /* has something to read */
+void fdc__wake_for(struct fdc *s, const struct fdc_req *r); /* r NULL: wakes all */
+void fdc__kick(struct fdc *s);         /* makes waiting threads check again */
+void fdc__signal_local(struct fdc *s); /* makes fdc_fd() readable */
+void fdc__signal_loop(struct fdc *s);  /* the same, if the descriptor is armed */
+void fdc__ready(struct fdc_req *r);    /* r has something to read */
 void fdc__append_ready(struct fdc *s, struct fdc_req *r);
 void fdc__unready(struct fdc_req *r);
-int fdc__tag_take(struct fdc *s, struct fdc_req *r);    /* 0: none is free */
+int fdc__tag_take(struct fdc *s, struct fdc_req *r);    /* 0: no tag is free */
 void fdc__tag_untake(struct fdc *s, struct fdc_req *r); /* it was not sent */
-void fdc__tag_release(struct fdc *s, uint32_t i);       /* the daemon is done with it */
+void fdc__tag_release(struct fdc *s, uint32_t i);       /* the daemon has ended its
+                                                           request */
 void fdc__end_error(struct fdc_req *r, const struct fdp_error *e);
 void fdc__session_event(struct fdc *s, const void *payload, uint32_t len); /* of tag 0 */
 
 /* poll.c */
 int fdc__drain(struct fdc *s);           /* mtx held: records taken, or < 0 */
 void fdc__queue_free(struct fdc_req *r); /* mtx held */
-/* mtx held. 1: the condition holds; 0: time is up; FDC_NOTHING; < 0: the session is
- * over */
+/* mtx held. Returns 1 if the condition holds; 0 when time is up; FDC_NOTHING; < 0: the
+ * session is over. */
 int fdc__wait(struct fdc *s, enum wait_kind kind, struct fdc_req *r, uint64_t deadline);
 int fdc__next(struct fdc_req *r, struct fdc_event *ret_event, uint64_t deadline);
 void fdc__look(struct fdc *s); /* mtx held: drain, notice a hang-up */
-/* How the daemon is to wake us now; no thread is parked. 0: the ring has something. */
+/* Sets how the daemon is to wake us; no thread is parked. 0: the ring has records. */
 int fdc__arm(struct fdc *s);
 int fdc__any_open(const struct fdc *s);
 
@@ -234,10 +241,10 @@ struct sub {
     int internal;
     struct fdc_req *r;
 };
-/* Sizes it, makes its handle. */
+/* Computes its size and makes its handle. */
 int fdc__sub_init(struct fdc *s, struct sub *u, void *user);
-/* Sends the first of u[0..n-1]; how many, or why not even one. Handles of the others are
- * freed, *ret_why is why the next one was not sent. */
+/* Sends the first of u[0..n-1]. Returns how many, or the reason why none was sent. Frees
+ * the handles of the others; *ret_why is the reason why the next one was not sent. */
 int64_t fdc__send(struct fdc *s, struct sub *u, size_t n, int timeout_ms, int *ret_why);
 void fdc__req_drop(struct fdc_req *r); /* mtx held: unlink, free */
 
