@@ -71,8 +71,8 @@ adm_tokens_ms(const struct admit *a, uint64_t tokens)
 
 /* ---- entries and limits ------------------------------------------------------ */
 
-/* A limit of its own: until one of the user's requests ends, at its share of
- * what is done. */
+/* Refuses with E_LIMIT. retry_ms: the time until one of the user's requests ends, at its
+ * share of the service rate. */
 static int
 adm_over_limit(const struct admit *a, const struct usr *u, unsigned detail, int64_t limit,
     struct chk_err *e)
@@ -148,8 +148,8 @@ adm_max_queued(const struct admit *a)
     return max != 0 ? max : (uint64_t)a->jnl->n_max * ADM_TOKENS_EACH;
 }
 
-/* Tokens that must be done before cost more of this user may wait; 0: they may. A user
- * without a request has room on top, which only such users take. */
+/* Tokens that must be served before the queue can take cost more of this user; 0: it can
+ * now. A user without a request has a reserve on top, which only such users use. */
 static uint64_t
 adm_excess(const struct admit *a, const struct usr *u, uint64_t cost)
 {

@@ -36,8 +36,8 @@ adv_blocked_at(const char *path, char *ret, size_t ret_bytes)
     return 0;
 }
 
-/* A path as one word of a shell command: as it is, or in single quotes. What
- * does not fit becomes DIR. */
+/* A path quoted for a shell command: as it is, or in single quotes. A path that does not
+ * fit becomes DIR. */
 static const char *
 adv_word(const char *path, char *ret, size_t ret_bytes)
 {
@@ -65,14 +65,14 @@ adv_word(const char *path, char *ret, size_t ret_bytes)
 
 /* ---- models ---------------------------------------------------------------- */
 
-/* Does the unit's ProtectHome hide it? Then a folder that everybody may enter
- * is closed (yes), or empty (tmpfs). */
+/* Does the unit's ProtectHome hide the path? With yes, a folder that everybody may enter
+ * is closed; with tmpfs it is empty. */
 static int
 adv_is_hidden(const char *path, const char *at, int rc)
 {
     static const char *const homes[] = { "/home", "/root", "/run/user" };
 
-    /* The first alone is also set in the terminals of a desktop session. */
+    /* INVOCATION_ID is also set in the terminals of a desktop session. */
     if (getenv("INVOCATION_ID") == NULL || getenv("RUNTIME_DIRECTORY") == NULL)
         return 0;
     for (size_t i = 0; i < sizeof(homes) / sizeof(homes[0]); i++) {
@@ -84,8 +84,8 @@ adv_is_hidden(const char *path, const char *at, int rc)
     return 0;
 }
 
-/* A path as BindReadOnlyPaths= takes it: quoted, its specifiers and colons
- * escaped. What does not fit becomes DIR. */
+/* A path in the syntax of BindReadOnlyPaths=: quoted, its specifiers and colons escaped.
+ * A path that does not fit becomes DIR. */
 static const char *
 adv_bind(const char *path, char *ret, size_t ret_bytes)
 {
@@ -108,7 +108,7 @@ adv_bind(const char *path, char *ret, size_t ret_bytes)
     return ret;
 }
 
-/* A group that lets its members read models, and not much more. */
+/* Is membership of this group harmless, giving not much more than reading models? */
 static int
 adv_is_plain_group(const struct group *gr, uid_t owner)
 {
@@ -124,7 +124,7 @@ adv_is_plain_group(const struct group *gr, uid_t owner)
     return gr->gr_gid != 0 && (pw == NULL || strcmp(pw->pw_name, gr->gr_name) != 0);
 }
 
-/* The group that may enter and read this folder, where membership is harmless. */
+/* The group that may enter and read this folder, if membership of it is harmless. */
 static int
 adv_group(const char *path, char *ret, size_t ret_bytes)
 {

@@ -61,7 +61,7 @@ aff_mix(uint64_t a, uint64_t b)
     return (uint64_t)p ^ (uint64_t)(p >> 64);
 }
 
-/* h and n more bytes, a multiple of 16. */
+/* Hash h continued over n more bytes, a multiple of 16. */
 static uint64_t
 aff_feed(const struct aff *a, uint64_t h, const unsigned char *p, uint32_t n)
 {
@@ -113,7 +113,8 @@ aff_find(const struct aff *a, const struct aff_chain *c, const uint32_t *generat
         if (i == AFF_NONE)
             break;
         if (e->group >= n_group || e->generation != generation[e->group])
-            continue; /* a worker before: another may have less of it */
+            continue; /* of an earlier worker: another group may have a shorter
+                         beginning */
         best = e->group;
         *ret_bytes = aff_bytes(k);
     }
@@ -149,7 +150,7 @@ aff_link_newest(struct aff *a, uint32_t i)
     a->newest = i;
 }
 
-/* A free entry, or the one that was not used for longest. */
+/* A free entry, or the least recently used one. */
 static uint32_t
 aff_take(struct aff *a)
 {
@@ -168,8 +169,8 @@ aff_take(struct aff *a)
 void
 aff_note(struct aff *a, const struct aff_chain *c, uint32_t group, uint32_t generation)
 {
-    /* From the longest: a beginning is used no less recently than what continues it, and
-     * so never leaves before it. */
+    /* From the longest prefix: a shorter one is used no less recently than its
+     * continuation, and so is never evicted before it. */
     for (uint32_t k = c->n; k-- > 0;) {
         uint32_t i = aff_look(a, c->hash[k]);
         struct aff_entry *e;

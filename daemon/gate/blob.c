@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-/* At the start of the blob itself. */
+/* Written over the start of a freed blob. */
 struct blb_old {
     struct blb_old *next;
     uint32_t bytes;
@@ -51,7 +51,7 @@ blb_sweep(struct blobs *b)
         (void)munmap(o, o->bytes);
         return 1;
     }
-    /* from the end, at a whole piece: what is left is one mapping */
+    /* from the end, at a multiple of BLB_PIECE, so that the rest is one mapping */
     rest = (o->bytes - 1) / BLB_PIECE * BLB_PIECE;
     (void)munmap((char *)o + rest, o->bytes - rest);
     o->bytes = rest;

@@ -1,9 +1,9 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory for the items of requests. A long one is a mapping of its own and is given
- * back in pieces, one an iteration of the loop: 16 MiB at once take 3 ms, and malloc()
- * would keep them. The thread of the loop calls.
+ * Memory for the items of requests. A long blob is a mapping of its own and is given back
+ * in pieces, one per loop iteration: to unmap 16 MiB at once takes 3 ms, and malloc()
+ * would keep the memory. Called by the thread of the loop.
  */
 #ifndef FDD_DAEMON_GATE_BLOB_H
 #define FDD_DAEMON_GATE_BLOB_H
@@ -11,18 +11,18 @@
 #include <stdint.h>
 
 #define BLB_LONG  65536u     /* longer ones are mapped */
-#define BLB_PIECE (1u << 20) /* unmapped at a time: some 100 us */
+#define BLB_PIECE (1u << 20) /* bytes unmapped at a time, which takes some 100 us */
 
 struct blb_old;
 struct blobs {
     struct blb_old *first;
-}; /* freed, and still mapped in part */
+}; /* freed blobs that are still partly mapped */
 
 /* NULL: no memory. */
 unsigned char *blb_new(uint32_t bytes);
-/* p NULL: nothing. */
+/* p may be NULL. */
 void blb_free(struct blobs *b, unsigned char *p, uint32_t bytes);
-/* Unmap a piece. Returns the work done. */
+/* Unmaps one piece. Returns the number of pieces unmapped, 0 or 1. */
 int blb_sweep(struct blobs *b);
 void blb_fini(struct blobs *b);
 

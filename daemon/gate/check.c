@@ -13,7 +13,7 @@
 
 #define CHK_TTL_MAX_MS 604800000u /* a week */
 
-/* What each item may be. ops 0: this build refuses it. */
+/* Rules for each item type. ops 0: this build refuses it. */
 struct chk_rule {
     uint32_t ops; /* 1 << FDP_OP_* */
     uint32_t size, least, most, times;
@@ -45,7 +45,8 @@ static const struct chk_rule chk_rules[FDP_IT__N] = {
     (ITEM(PROMPT_IDS) | ITEM(PRIOR_IDS) | ITEM(STOP_IDS) | ITEM(ALLOWED_IDS) | \
         ITEM(BAD_IDS) | ITEM(LOGPROB_IDS))
 #define CHK_TEXTS (ITEM(STOP_STRING) | ITEM(BAD_WORDS) | ITEM(ADAPTER))
-/* A sequence with one of them has an entry of the pool that penalties have theirs in. */
+/* A sequence with one of these items takes an entry of the pool that penalties use,
+ * too. */
 #define CHK_RULES \
     (ITEM(LOGIT_BIAS) | ITEM(BAD_WORDS) | ITEM(ALLOWED_IDS) | ITEM(BAD_IDS) | \
         ITEM(LOGPROB_IDS) | ITEM(REASONING))
@@ -134,7 +135,8 @@ chk_bits(float f)
     return u;
 }
 
-/* A float between two bounds; NaN is outside. above: the lower one does not count. */
+/* A float between two bounds; NaN is outside. above: the lower bound itself is
+ * excluded. */
 static int
 chk_float(struct chk_err *e, unsigned detail, float v, float least, float most, int above)
 {
@@ -144,8 +146,8 @@ chk_float(struct chk_err *e, unsigned detail, float v, float least, float most, 
         chk_bits(v > most ? most : least));
 }
 
-/* FDP_S_* of the fields that are not 0, of floats by their bits. A chain without a branch:
- * it runs for every request. */
+/* FDP_S_* bits of the fields that are not 0 (floats: whose bits are not 0). Without
+ * branches, since it runs for every request. */
 static uint32_t
 chk_given(const struct fdp_req *q)
 {
@@ -162,7 +164,7 @@ chk_given(const struct fdp_req *q)
 #undef CHK_IF
 }
 
-/* What is not set is 0. */
+/* A field whose FDP_S_* bit is not set must be 0. */
 static int
 chk_unset(const struct fdp_req *q, struct chk_err *e)
 {
@@ -212,7 +214,7 @@ chk_counts(const struct fdp_req *q, const struct chk_limits *lim, struct chk_err
     return chk_logprobs(q, lim, e);
 }
 
-/* Ranges of what is set. */
+/* Checks the ranges of the fields that are set. */
 static int
 chk_sampling(const struct fdp_req *q, struct chk_err *e)
 {
@@ -338,7 +340,8 @@ chk_file(const unsigned char *p, uint32_t len, struct chk_err *e)
     return ok != len - sizeof(f) ? chk_fail(e, FDP_E_BAD_TEXT, FDP_D_FILE, ok) : 0;
 }
 
-/* What an item of a length that its rule allows holds. most: the largest of its ids. */
+/* Checks the payload of an item whose length its rule allows. most: the largest of its
+ * ids. */
 static int
 chk_payload(struct chk_scan *sc, const struct fdp_item *it, const unsigned char *p,
     uint32_t *most, struct chk_err *e)
@@ -352,7 +355,7 @@ chk_payload(struct chk_scan *sc, const struct fdp_item *it, const unsigned char 
         return ok != it->len ? chk_fail(e, FDP_E_BAD_TEXT, u->detail, ok) : 0;
     }
     switch (it->type) {
-    case FDP_IT_PROMPT_TEXT: /* its bytes: chk_text() */
+    case FDP_IT_PROMPT_TEXT: /* chk_text() checks its bytes */
         n->has_text = 1;
         n->prompt_text_bytes = it->len;
         sc->text_at = (uint32_t)sc->at + (uint32_t)sizeof(*it);
@@ -380,7 +383,7 @@ chk_payload(struct chk_scan *sc, const struct fdp_item *it, const unsigned char 
     return 0;
 }
 
-/* A whole item: by its rule, then what it holds. */
+/* Checks a complete item: its rule, then its payload. */
 static int
 chk_item(struct chk_scan *sc, const struct fdp_item *it, const unsigned char *p,
     struct chk_err *e)
@@ -405,7 +408,8 @@ chk_item(struct chk_scan *sc, const struct fdp_item *it, const unsigned char *p,
     return 0;
 }
 
-/* From its header alone: is it known, of this version, offered, and of this operation? */
+/* Checks an item's header: is the type known, its version known, offered, and allowed for
+ * this operation? */
 static int
 chk_head(const struct fdp_req *q, const struct fdp_item *it, struct chk_err *e)
 {
@@ -430,10 +434,10 @@ chk_head(const struct fdp_req *q, const struct fdp_item *it, struct chk_err *e)
 static int
 chk_is_inside(const unsigned char *text, uint32_t n, uint32_t at)
 {
-    return at < n && (text[at] & 0xc0) == 0x80; /* of a character */
+    return at < n && (text[at] & 0xc0) == 0x80; /* a continuation byte */
 }
 
-/* Ranges of the text: inside it, between characters. */
+/* Checks that the spans are within the text and end between characters. */
 static int
 chk_in_text(const struct chk_scan *sc, const unsigned char *blob, struct chk_err *e)
 {
@@ -455,7 +459,7 @@ chk_in_text(const struct chk_scan *sc, const unsigned char *blob, struct chk_err
     return 0;
 }
 
-/* What must and must not be together. */
+/* Checks which items are required together and which exclude each other. */
 static int
 chk_set(const struct fdp_req *q, const struct chk_scan *sc, const unsigned char *blob,
     struct chk_err *e)
@@ -487,7 +491,8 @@ chk_set(const struct fdp_req *q, const struct chk_scan *sc, const unsigned char 
     return sc->n_spans != 0 ? chk_in_text(sc, blob, e) : 0;
 }
 
-/* As much of a text as is there. have: bytes of it; a character may be cut. */
+/* Checks the bytes of a text that have arrived. have: their number; the last character
+ * may be cut. */
 static int
 chk_text(struct chk_scan *sc, const struct fdp_item *it, const unsigned char *p,
     uint64_t have, struct chk_err *e)
@@ -500,7 +505,7 @@ chk_text(struct chk_scan *sc, const struct fdp_item *it, const unsigned char *p,
     return 0;
 }
 
-/* As many ids as are there. */
+/* Looks at the ids that have arrived. */
 static void
 chk_ids(struct chk_scan *sc, const struct fdp_item *it, const unsigned char *p,
     uint64_t have)
@@ -516,7 +521,7 @@ chk_ids(struct chk_scan *sc, const struct fdp_item *it, const unsigned char *p,
     sc->looked = n * 4;
 }
 
-/* The item at sc->at, of which have bytes are there. */
+/* Checks the item at sc->at, the first `have` bytes of which have arrived. */
 static int
 chk_scan_item(struct chk_scan *sc, const struct fdp_item *it, const unsigned char *p,
     uint64_t have, struct chk_err *e)
@@ -541,7 +546,7 @@ chk_scan_item(struct chk_scan *sc, const struct fdp_item *it, const unsigned cha
     return 0;
 }
 
-/* The next item, or what is there of it. */
+/* Checks the next item, or the bytes of it that have arrived. */
 static int
 chk_scan_next(struct chk_scan *sc, const struct fdp_req *q, const unsigned char *blob,
     uint32_t have, struct chk_err *e)
@@ -571,13 +576,13 @@ chk_scan(struct chk_scan *sc, const struct fdp_req *q, const unsigned char *blob
             return 0;
         if (chk_scan_next(sc, q, blob, have, ret_err))
             return 1;
-        if (sc->at == before) /* the rest of it is not there yet */
+        if (sc->at == before) /* the rest of it has not arrived yet */
             return 0;
     }
     return have < q->len ? 0 : chk_set(q, sc, blob, ret_err);
 }
 
-/* The largest ids against the vocabulary. */
+/* Checks the largest ids against the vocabulary. */
 static int
 chk_vocab(const struct chk_items *n, uint32_t vocab, struct chk_err *e)
 {

@@ -18,8 +18,8 @@
 #include "daemon/gate/env.h"
 #include "daemon/gate/fair.h"
 
-/* Held records, in order, each as its slots. A mapping: free() of the last of many
- * would give all of them back at once. */
+/* Held records, in order, each as its slots. A chunk is a mapping: free() of the last of
+ * many chunks would give all of them back to the system at once. */
 struct cli_chunk {
     struct cli_chunk *next;
     uint32_t used, taken;
@@ -60,21 +60,21 @@ cli_bad_cursor(struct clients *k, struct client *c)
     cli_kill(k, c, FDP_E_PROTO);
 }
 
-/* Fresh pages take time from the relay. */
+/* Time spent on fresh pages shortens the relay's. */
 static void
 cli_charge(struct clients *k, uint32_t slots)
 {
     k->quota = k->quota > slots ? k->quota - slots : 0;
 }
 
-/* In the first pass through the ring: pages for the next cost slots. */
 int
 cli_grow(struct clients *k, struct client *c, uint32_t cost)
 {
     uint64_t at = (uint64_t)(c->cq.slots - c->d2c.p);
     uint64_t until = at + ((uint64_t)c->cq.tail + cost) * FDP_SLOT;
 
-    if (until > c->d2c.bytes) /* cost has padding: goes on at the start */
+    if (until > c->d2c.bytes) /* cost includes padding: the record is at the ring's
+                                 start */
         until = c->d2c.bytes;
     if (until <= c->d2c.ready)
         return 1;
@@ -121,7 +121,7 @@ cli_drop_chunk(struct clients *k, struct client *c)
     (void)munmap(b, sizeof(*b));
 }
 
-/* Room for a record of n slots behind what is held. */
+/* Room for a record of n slots after the held ones. */
 static struct fdp_rec *
 cli_hold(struct clients *k, struct client *c, uint32_t n)
 {
@@ -141,7 +141,8 @@ cli_hold(struct clients *k, struct client *c, uint32_t n)
     return (struct fdp_rec *)(void *)(c->hold_last->data + c->hold_last->used - bytes);
 }
 
-/* Held records to the ring, as many as fit; *left: slots that may still be copied. */
+/* Moves held records to the ring, as many as fit. *left: slots that may still be
+ * copied. */
 static void
 cli_unhold(struct clients *k, struct client *c, uint32_t *left)
 {
@@ -191,7 +192,7 @@ cli_check_slow(struct clients *k, struct client *c, uint64_t slow_ns)
 {
     if (c->n_held == 0)
         return CLI_KEEPS_UP;
-    /* Asking for the whole ring looks at the client's cursor in any case. */
+    /* Asking for the whole ring reads the client's cursor in any case. */
     if (fdr_prod_room(&c->cq, c->cq.n_slot) < 0) {
         cli_kill(k, c, FDP_E_PROTO);
         return CLI_KEEPS_UP;
@@ -255,14 +256,14 @@ cli_wake(struct clients *k, struct client *c)
         (void)syscall(SYS_futex, c->cq.p_tail, FUTEX_WAKE, 1, NULL, NULL, 0);
         cnt_add(&k->env->cnt->wakes_futex, 1);
     } else if (how == FDP_WAIT_FD) {
-        /* A full socket means that a wake-up is waiting there already. */
+        /* A full socket has an unread wake-up already. */
         (void)send(c->fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
         cnt_add(&k->env->cnt->wakes_fd, 1);
     }
 }
 
-/* The rest of a client whose ring has room waits for the others' turns. Returns 1 when
- * there is one. */
+/* Moves held records of each client in turn; a client with more left goes to the end of
+ * the queue. Returns 1 when more could be moved. */
 static int
 cli_unhold_all(struct clients *k)
 {

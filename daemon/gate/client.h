@@ -1,18 +1,18 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * A client as the modules below its session see it: who it is, its requests,
- * its two rings. Records go to the completion ring; what does not fit a full
- * ring is held in memory, in order, and counts in its user's
- * max_bytes_per_user. Terminal records are always held, so that each accepted
- * request has one. Held records may be many megabytes: they go to a client that reads
- * again, and their memory is given back, some in each iteration.
+ * A client as the modules below its session see it: its identity, its requests, its two
+ * rings. Records go to the completion ring. A record that does not fit a full ring is
+ * held in memory, in order, and counts in its user's max_bytes_per_user. Terminal records
+ * are always held, so that each accepted request has one. Held records may be many
+ * megabytes: when a client reads again, they are moved to its ring and their memory is
+ * given back over many iterations.
  *
- * Output becomes visible once per loop iteration and client (cli_flush), with
- * at most one wake-up.
+ * Output becomes visible once per loop iteration and client (cli_flush), with at most one
+ * wake-up.
  *
- * cli_kill() only marks: the session ends the client at the end of the loop
- * iteration, so that no caller loses it under its hands.
+ * cli_kill() only marks: the session ends the client at the end of the loop iteration, so
+ * that no caller is left with a freed client.
  */
 #ifndef FDD_DAEMON_GATE_CLIENT_H
 #define FDD_DAEMON_GATE_CLIENT_H
@@ -33,17 +33,17 @@ struct env;
 struct itk_job;
 struct usr;
 
-#define CLI_CHUNK       16384u /* bytes of a block of held records */
-#define CLI_CHUNKS      64u    /* of these are given back in an iteration */
-#define CLI_UNHOLD      4096u  /* slots of held records go to rings in an iteration */
-#define CLI_PAGES       512u /* slots that can be copied while REGION_STEP bytes get pages */
-#define CLI_CHUNK_PAGES 128u /* and while a block does */
+#define CLI_CHUNK       16384u /* bytes of a chunk of held records */
+#define CLI_CHUNKS      64u    /* chunks given back per iteration */
+#define CLI_UNHOLD      4096u  /* slots of held records moved to rings per iteration */
+#define CLI_PAGES       512u   /* slots copied in the time that new pages take */
+#define CLI_CHUNK_PAGES 128u   /* the same, for the pages of a chunk */
 
-/* MAKES: its memory is made off the loop. MAPS: it has its memory, and has not rung yet, or
- * its memory is not sealed yet; until then nothing is read of it. */
+/* MAKES: its memory is being made off the loop. MAPS: it has its memory, but has not rung
+ * yet or its memory is not sealed yet; until then nothing in it is read. */
 enum cli_st { CLI_HELLO = 1, CLI_MAKES, CLI_MAPS, CLI_OPEN, CLI_DOOMED };
-#define CLI_RESTS_LOOP 1 /* before t_read: rest.h */
-#define CLI_RESTS_READ 2 /* before some of it has been read: intake.h */
+#define CLI_RESTS_LOOP 1 /* paused until t_read: rest.h */
+#define CLI_RESTS_READ 2 /* paused until an off-loop read is done: intake.h */
 #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
 #define CLI_ST_READ ((uint16_t)CLI_OPEN)
 #else
@@ -54,31 +54,35 @@ struct client {
     union {
         struct {
             uint8_t st;    /* enum cli_st */
-            uint8_t rests; /* CLI_RESTS_*: its ring is not looked at */
+            uint8_t rests; /* CLI_RESTS_*: why its ring is not polled; 0: it is */
         };
-        uint16_t st_rests; /* both: CLI_ST_READ where it is open and does not rest */
+        uint16_t st_rests; /* st and rests together: CLI_ST_READ if it is open and not
+                              paused */
     };
     uint8_t trusted;
     uint8_t dirty;          /* has output to publish in this iteration */
     uint8_t quiet;          /* when closing: send no GOODBYE, the peer disconnected */
     uint8_t slow;           /* its requests were cancelled with E_SLOW */
     uint8_t growing;        /* d2c has not all of its pages yet */
-    int32_t why;            /* FDP_E_* of the kill */
+    int32_t why;            /* FDP_E_* of cli_kill() */
     int fd;                 /* control socket, for wake-ups */
-    struct region c2d, d2c; /* its memory: the client's to write, and ours */
-    struct fdr_cons sq;     /* requests; positions are ours */
+    struct region c2d, d2c; /* its memory: c2d is written by the client, d2c by the
+                               gate */
+    struct fdr_cons sq;     /* requests; the cursors are the gate's copies */
     struct fdr_prod cq;     /* completions */
     uint32_t *p_cq_wait;    /* in c2d */
     uint32_t *p_sq_wait;
     uint32_t arena_off, arena_bytes; /* in c2d */
-    TAILQ_ENTRY(client) out;         /* of those with output */
+    TAILQ_ENTRY(client) out;         /* in clients.outq while it has output */
 
-    struct cli_chunk *hold_first, *hold_last; /* records that did not fit */
-    TAILQ_ENTRY(client) hold;                 /* of those that hold some */
+    struct cli_chunk *hold_first, *hold_last; /* held records */
+    TAILQ_ENTRY(client)
+    hold; /* in clients.holdq while it has held
+                                                 records */
     uint32_t n_held;
     uint64_t held_bytes;
-    uint64_t t_full;    /* since when the ring is full without progress */
-    uint32_t full_head; /* cq_head then */
+    uint64_t t_full;    /* since when the ring has been full without progress */
+    uint32_t full_head; /* cq_head at t_full */
 
     uint64_t id;
     uid_t uid;
@@ -86,14 +90,14 @@ struct client {
     pid_t pid;
     struct usr *usr;
     char name[33];  /* printable ASCII */
-    char shown[72]; /* name as log lines have it: log_quote() */
+    char shown[72]; /* name as log_quote() makes it for log lines */
     uint32_t n_inflight;
     uint64_t n_requests;
     struct jreq_q reqs;
-    uint64_t t_used;     /* last request; if none, when it came */
-    struct itk_job *job; /* items that are partly here */
-    uint64_t t_read;     /* its requests are not looked at before */
-    uint64_t t_refused;  /* last refusal; 0: none */
+    uint64_t t_used;     /* time of the last request; if none, of the connect */
+    struct itk_job *job; /* request whose items have not all arrived */
+    uint64_t t_read;     /* its requests are not looked at before this time */
+    uint64_t t_refused;  /* time of the last refusal; 0: none */
     uint32_t n_eager;    /* requests rejected unread since the last pause */
 };
 TAILQ_HEAD(client_q, client);
@@ -101,44 +105,49 @@ TAILQ_HEAD(client_q, client);
 struct clients {
     const struct env *env;
     struct client_q outq;  /* with output in this iteration */
-    struct client_q holdq; /* with held records, by turns */
-    struct cli_chunk *old; /* of clients that went: cli_sweep() */
-    uint64_t quota;        /* slots that the relay may go on with; see CLI_PAGES */
+    struct client_q holdq; /* clients with held records, taken in turn */
+    struct cli_chunk *old; /* chunks of clients that have ended: cli_sweep() */
+    uint64_t quota;        /* slots that the relay may still copy in this iteration; see
+                              CLI_PAGES */
     uint32_t n_hello, n_doomed;
 };
 
 void cli_init(struct clients *k, const struct env *env);
-/* Mark for the end of this iteration. code FDP_OK: the peer has gone. */
+/* Marks c to be ended at the end of this iteration. code FDP_OK: the peer has
+ * disconnected. */
 void cli_kill(struct clients *k, struct client *c, int code);
 
-/* Send a record of this type, without a sample and a position: ring, or held.
- * best_effort: drop instead of hold. 0, or -ENOBUFS when it was dropped. len is at
- * most FDP_REC_MAX_LEN. */
+/* Sends a record of this type, without a sample and a position: to the ring, or held.
+ * best_effort: drop it instead of holding it. Returns 0, or -ENOBUFS when it was dropped.
+ * len is at most FDP_REC_MAX_LEN. */
 int cli_emit(struct clients *k, struct client *c, uint64_t tag, unsigned type,
     const void *payload, uint32_t len, int best_effort);
 void
 cli_error(struct clients *k, struct client *c, uint64_t tag, const struct fdp_error *e);
-/* Move held records to the rings, publish, wake. 1: some could still be moved. */
+/* Moves held records to the rings, publishes, wakes. Returns 1 if more could be moved at
+ * once. */
 int cli_flush(struct clients *k);
-/* What is held, or not published yet, goes with the client. */
+/* Drops c's held and unpublished records. */
 void cli_drop(struct clients *k, struct client *c);
-/* Give back memory of those that went; all: at the end of the daemon. Returns the work
- * done. */
+/* Gives back chunks of clients that have ended; all: without a limit, at the end of the
+ * daemon. Returns the number of chunks. */
 int cli_sweep(struct clients *k, int all);
 
 enum cli_slow { CLI_KEEPS_UP = 0, CLI_SLOW, CLI_STUCK };
-/* How a client with held records reads: CLI_SLOW after slow_ns without
- * progress; CLI_STUCK if it then did not even read its terminal records. Kills
- * one whose cursor is impossible. */
+/* Checks how a client with held records reads: CLI_SLOW after slow_ns without progress;
+ * CLI_STUCK if after that it did not even read its terminal records. Kills a client whose
+ * cursor is impossible. */
 enum cli_slow cli_check_slow(struct clients *k, struct client *c, uint64_t slow_ns);
 
 /* ---- the hot path: a record to a ring with room costs no call ------------------ */
 
-/* The client's cursor cannot be. */
+/* The client's cursor is impossible: kills it. */
 void cli_bad_cursor(struct clients *k, struct client *c);
-/* In the first pass through the ring: pages for the next cost slots. 0: none. */
+/* First pass through the ring: gets pages for the next cost slots. Returns 0 if there are
+ * none. */
 int cli_grow(struct clients *k, struct client *c, uint32_t cost);
-/* Room for a record of n slots that the ring does not take; NULL: it is dropped. */
+/* Holds a record of n slots that the ring has no room for. Returns its place; NULL: it is
+ * dropped. */
 struct fdp_rec *cli_place(struct clients *k, struct client *c, uint32_t n, int best_effort);
 
 static inline void
@@ -153,7 +162,7 @@ cli_touch(struct clients *k, struct client *c)
     }
 }
 
-/* Place for n slots in the client's ring, NULL when it has none now. */
+/* Claims n slots in the client's ring; NULL when it has no room now. */
 static inline struct fdp_rec *
 cli_claim(struct clients *k, struct client *c, uint32_t n)
 {
@@ -180,8 +189,8 @@ cli_claim(struct clients *k, struct client *c, uint32_t n)
     return rec;
 }
 
-/* Send a record with this tag; head has the rest, and payload head->len bytes. As
- * cli_emit(). */
+/* Sends a record with this tag; head has its other fields, payload head->len bytes.
+ * Otherwise as cli_emit(). */
 static inline int
 cli_put(struct clients *k, struct client *c, uint64_t tag, const struct fdp_rec *head,
     const void *payload, int best_effort)
@@ -207,8 +216,7 @@ cli_put(struct clients *k, struct client *c, uint64_t tag, const struct fdp_rec 
     to->position = head->position;
     to->len = head->len;
     to->rsv = 0;
-    /* Only len bytes: what follows in the worker's slot may be another
-     * client's. */
+    /* Copy only len bytes: the rest of the worker's slot may belong to another client. */
     memcpy(to + 1, payload, head->len);
     return 0;
 }

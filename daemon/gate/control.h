@@ -1,14 +1,14 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * The admin socket: one JSON object per line in each direction. Commands,
- * arguments, replies and permissions: doc/control.md; the
- * table is daemon/tbl/ctl_cmds.h. control.c has the connections; below it are
- * control_exec.c (who may, arguments, log), control_cmds.c and control_config.c (the
- * commands), control_ask.c (questions to the worker) and control_reply.c.
+ * The admin socket: one JSON object per line in each direction. Commands, arguments,
+ * replies and permissions: doc/control.md; the table is daemon/tbl/ctl_cmds.h. control.c
+ * has the connections; below it are control_exec.c (who may, arguments, log),
+ * control_cmds.c and control_config.c (the commands), control_ask.c (questions to the
+ * worker) and control_reply.c.
  *
- * Everybody may connect, so that a refusal can say what to do. Who has no right to
- * it costs others nothing:
+ * Everybody may connect, so that a refusal can say what to do. Peers without rights cost
+ * others nothing:
  *   - Who may use no command gets one line and is closed, before anything is
  *     allocated for him.
  *   - Administrators (root, ipc.admin_group, the daemon's own user) have half of
@@ -69,11 +69,12 @@ struct wrk;
 #define CTL_STALL_NS          30000000000ull
 #define CTL_READER_SHARE      19 /* hence 5 % of the loop's time */
 #define CTL_WORKER_TIMEOUT_NS 5000000000ull
-/* Beyond what a question is told to take: measuring what the device can do, and
- * steps on their way. */
+/* Limit for questions that take longer than their own time says: measuring the device,
+ * and waiting for steps under way. */
 #define CTL_WORKER_SLOW_NS 60000000000ull
 
-/* What the connections need, then what the commands show, then what they change. */
+/* Members for the connections, then those that commands show, then those that commands
+ * change. */
 struct ctl {
     const struct env *env;
     const struct rtd *rt;
@@ -89,27 +90,29 @@ struct ctl {
     const struct cnt_seg *seg;
     int stat_fd; /* the segment of statistics */
     const struct dispatch *dsp;
-    const struct crs *before; /* how the daemon before ended, if badly */
+    const struct crs *before; /* how the previous daemon ended, if badly */
 
     struct jnl *jnl;
     struct reqs *reqs;
     struct life *life;
     struct cnf *cnf;
     struct rolling *rolling;
-    struct wrk *wrk; /* of the groups, n of them */
+    struct wrk *wrk; /* the groups' workers, n of them */
     uint32_t n_wrk;
 
     struct ctl_conn *conns[CTL_CONNS];
-    size_t out_bytes;               /* replies that wait, of all connections */
-    uint64_t t_reader;              /* no line of a reader before */
-    int turn;                       /* slot behind the reader's that was served last */
+    size_t out_bytes;               /* bytes of all unsent replies */
+    uint64_t t_reader;              /* no line of a reader is answered before this time */
+    int turn;                       /* slot after that of the reader served last */
     int later;                      /* a reader's line waits: ctl_tick() is due in 2 ms */
-    struct ctl_conn *asking;        /* whose question is with a worker */
-    uint64_t ask_id, t_ask, ask_ns; /* ask_ns: how long its answer may take */
-    char *ans;                      /* parts of the answer of ans_who */
+    struct ctl_conn *asking;        /* connection whose question is at a worker */
+    uint64_t ask_id, t_ask, ask_ns; /* ask_id: number of the question; ask_ns: time that
+                                       its answer may take */
+    char *ans;                      /* parts of ans_who's answer received so far */
     const struct wrk *ans_who;
     size_t ans_bytes;
-    uint64_t cut; /* bit i: what comes next of worker i is the rest of an answer */
+    uint64_t cut; /* bit i: the next data of worker i is the rest of an answer that is
+                     dropped */
 };
 
 int ctl_accept(struct ctl *ctl, uint64_t now_ns);
@@ -119,9 +122,9 @@ int ctl_adopt(struct ctl *ctl, int fd, pid_t pid, uid_t uid, gid_t gid, uint64_t
 void ctl_event(struct ctl *ctl, struct ctl_conn *c, uint32_t events, uint64_t now_ns);
 /* The worker answered a question. */
 void ctl_worker_event(struct ctl *ctl, struct wrk *w, uint64_t now_ns);
-/* The worker has gone: its question is answered with an error. */
+/* The worker has ended: its question is answered with an error. */
 void ctl_worker_gone(struct ctl *ctl, const struct wrk *w);
-/* Lines and replies that wait, timeouts. */
+/* Handles waiting lines, unsent replies and timeouts. */
 void ctl_tick(struct ctl *ctl, uint64_t now_ns);
 void ctl_fini(struct ctl *ctl);
 
@@ -131,35 +134,36 @@ void ctl_fini(struct ctl *ctl);
 json_t *
 ctl_execute(struct ctl *ctl, struct ctl_conn *c, json_t *rq, int perm, uint64_t now_ns);
 
-/* For the commands. Their arguments are checked: the type of what is there, and that
- * what must be is there. */
+/* For the commands. Their arguments are checked before: types, and that required ones are
+ * present. */
 typedef json_t *
 ctl_cmd_fn(struct ctl *ctl, struct ctl_conn *c, json_t *rq, uint64_t now_ns);
 json_t *ctl_ok(void);
-/* May it use commands of CTL_ADMIN? */
+/* May this peer use commands of CTL_ADMIN? */
 int ctl_is_admin(const struct ctl_conn *c);
 void ctl_put(json_t *o, const char *key, json_t *v);
-/* Text that others wrote, of up to n bytes, cut at 16 KiB, as a value: where it is no
- * UTF-8, with '?' for each byte beyond ASCII. */
+/* A JSON string from foreign text of up to n bytes, cut at 16 KiB; if it is not UTF-8,
+ * each byte beyond ASCII becomes '?'. */
 json_t *ctl_string(const char *p, size_t n);
-/* A whole reply that is made as text: closes the open_memstream() and frees its text. */
+/* A whole reply that was written as text: closes the open_memstream() and frees its
+ * text. */
 json_t *ctl_made(FILE *f, char **text);
 json_t *ctl_unknown_bit(const char *bit);
 json_t *
 ctl_fail(const char *fix, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* What drain answers, at once or later. */
+/* drain's reply, sent at once or later. */
 json_t *ctl_drain_state(const struct ctl *ctl);
-/* Keep the reply of this connection open until no request is left. */
+/* Defers this connection's reply until no request is left. */
 int ctl_defer_drain(struct ctl_conn *c, uint64_t until_ns);
-/* fd goes to the peer with the first byte of the reply that is queued next, and is
- * closed then. -EBUSY, and fd closed: no connection, or its peer has not read all
- * replies before. */
+/* Sends fd to the peer with the first byte of the reply that is queued next, then closes
+ * it. -EBUSY, with fd closed: there is no connection, or its peer has not read all
+ * earlier replies. */
 int ctl_send_fd(struct ctl_conn *c, int fd);
-/* The worker that "group" of the request names, else the first that is ready, else the
- * first. NULL: no such group, *ret_error says so. */
+/* The worker of the group in the request's "group", else the first that is ready, else
+ * the first. NULL: no such group; *ret_error is the reply. */
 struct wrk *ctl_group(const struct ctl *ctl, json_t *rq, json_t **ret_error);
-/* Pass the question to the worker of its group, which may take so long to answer; other
- * questions to workers wait meanwhile. NULL or an error reply. */
+/* Passes the question to the worker of its group, which may take timeout_ns to answer;
+ * other questions to workers wait meanwhile. Returns NULL, or an error reply. */
 json_t *ctl_ask_worker(struct ctl *ctl, struct ctl_conn *c, json_t *rq, uint64_t now_ns,
     uint64_t timeout_ns);
 #define CTL_CMD(name, perm, effect, help) ctl_cmd_fn ctl_do_##name;

@@ -110,11 +110,11 @@ ctl_ask_worker(struct ctl *ctl, struct ctl_conn *c, json_t *rq, uint64_t now_ns,
     c->who = w;
     c->ask_ns = timeout_ns;
     c->wait = CTL_WAIT_ASK;
-    (void)json_object_del(rq, "group"); /* the worker knows no others */
+    (void)json_object_del(rq, "group"); /* the worker has only its own group */
     return ctl->asking == NULL ? ctl_ask_start(ctl, c, now_ns) : NULL;
 }
 
-/* More of the answer has come. 1: its line has ended; 0: not yet; -EFBIG: too
+/* Appends a part of the answer. Returns 1 if its line has ended; 0: not yet; -EFBIG: too
  * long, and dropped. */
 static int
 ctl_ask_part(struct ctl *ctl, const char *part, size_t n)
@@ -133,8 +133,9 @@ ctl_ask_part(struct ctl *ctl, const char *part, size_t n)
     return p[ctl->ans_bytes - 1] == '\n';
 }
 
-/* Where the members after `{"id":N,` of the last line begin, less one byte for a brace; 0:
- * this is no answer. Lines before it answer questions that were given up. */
+/* Returns the offset, in the last line, of the comma after `{"id":N`, where a brace can
+ * be written; 0: this is no answer. Lines before it answer questions that were given
+ * up. */
 static size_t
 ctl_ask_members(const char *line, size_t n, uint64_t *ret_id)
 {
@@ -150,7 +151,8 @@ ctl_ask_members(const char *line, size_t n, uint64_t *ret_id)
     return at < n && line[at] == ',' ? at : 0;
 }
 
-/* What comes next of w is the rest of an answer that was given up, until its line ends. */
+/* Sets whether the next data of w are the rest of an answer that was given up, up to the
+ * end of its line. */
 static void
 ctl_ask_cut(struct ctl *ctl, const struct wrk *w, int is_cut)
 {
@@ -159,7 +161,7 @@ ctl_ask_cut(struct ctl *ctl, const struct wrk *w, int is_cut)
     ctl->cut = is_cut ? ctl->cut | bit : ctl->cut & ~bit;
 }
 
-/* Bytes at text that are the rest of such an answer. */
+/* Bytes at the start of text that belong to such an answer. */
 static size_t
 ctl_ask_skip(struct ctl *ctl, const struct wrk *w, const char *text, size_t n)
 {
@@ -184,7 +186,8 @@ ctl_ask_read(struct ctl *ctl, const struct wrk *w, struct ctl_answer *ret)
     memset(ret, 0, sizeof(*ret));
     if (n <= 0)
         return n == 0 ? 0 : -errno;
-    if (ctl->asking != NULL && ctl->asking->who != w) { /* another's is coming */
+    if (ctl->asking != NULL && ctl->asking->who != w) { /* the answer to another worker is
+                                                           awaited */
         ctl_ask_cut(ctl, w, text[n - 1] != '\n');
         return 1;
     }
@@ -205,7 +208,7 @@ ctl_ask_read(struct ctl *ctl, const struct wrk *w, struct ctl_answer *ret)
     ctl->ans_bytes = 0;
     ret->at = rc > 0 ? ctl_ask_members(ctl->ans, ret->n, &id) : 0;
     if (ctl->asking == NULL || (ret->at != 0 && id != ctl->ask_id))
-        return 1; /* to a question that was given up */
+        return 1; /* answers a question that was given up */
     ret->conn = ctl->asking;
     ctl->asking = NULL;
     if (ret->at == 0) {

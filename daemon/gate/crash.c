@@ -39,7 +39,7 @@ crs_worker(struct crs *c, const struct lnk_seg *seg, int64_t pid, const char *ho
 
 /* ---- the file: lines "key value", then two texts -------------------------- */
 
-/* What follows the mark, up to the next one; "" without it. */
+/* Copies the text between the mark and the next mark; "" if the mark is missing. */
 static void
 crs_section(const char *text, const char *mark, char *ret, size_t ret_bytes)
 {
@@ -95,7 +95,7 @@ crs_read(const char *path, struct crs *c)
     struct stat st;
     ssize_t n;
 
-    /* Marks are single bytes; a NUL ends what is read. */
+    /* Marks are single bytes; the text ends at a NUL. */
     if (fd >= 0 && text != NULL && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) &&
         st.st_uid == geteuid() && (n = read(fd, text, CRS_FILE_BYTES)) > 0)
         crs_parse(text, &st, c);
@@ -168,7 +168,8 @@ crs_clean(const char *s, size_t n)
     return json_stringn(b, log_clean(s, n, b, sizeof(b)));
 }
 
-/* One element for each line; without what the journal wants before each. */
+/* One element for each line, without the "<N>" that the system journal wants before
+ * each. */
 static json_t *
 crs_lines(const char *s)
 {

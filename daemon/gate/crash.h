@@ -1,14 +1,14 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who crashed last, when, how, and what it said: its panic text and its last
- * log lines. Of a worker this comes from the link segment, whatever ended the
- * process. Of the daemon itself it comes from a file in the runtime folder:
- * made at the start, removed by a clean end, filled by a panic or when the
- * daemon gives up; the next daemon reads it. A file that holds nothing says
- * that the daemon before was killed.
+ * The last crash: which program, when, how, its panic text and its last log lines. A
+ * worker's comes from the link segment, whatever ended the process. The daemon's own
+ * comes from a file in the runtime folder: made at the start, removed by a clean end,
+ * filled by a panic or when the daemon gives up; the next daemon reads it. A file without
+ * a panic text or reason means that the previous daemon was killed.
  *
- * The text may be anything: what is handed on is UTF-8 without controls.
+ * The recorded text may be anything; crs_json() passes it on as UTF-8 without control
+ * characters.
  */
 #ifndef FDD_DAEMON_GATE_CRASH_H
 #define FDD_DAEMON_GATE_CRASH_H
@@ -22,7 +22,7 @@
 #define CRS_FILE        "fdd.crash"
 
 struct crs {
-    char program[16]; /* "": nothing is known of a crash */
+    char program[16]; /* "": no crash is known */
     int64_t pid;
     int64_t t_start_s, t_end_s; /* by the wall clock, 0: not known */
     char how[640];
@@ -30,18 +30,19 @@ struct crs {
     char lines[CRS_LINES_BYTES];
 };
 
-/* A worker's end, before its segment goes. */
+/* Fills c with a worker's end, before its segment is released. */
 void crs_worker(struct crs *c, const struct lnk_seg *seg, int64_t pid, const char *how);
 
-/* Read and remove what the daemon before left in the folder, then leave a file
- * of our own and have panics fill it (panic.h). Returns its descriptor; -errno:
- * there is no file, and a crash of this daemon will not be known to the next. */
+/* Reads and removes the file that the previous daemon left in the folder, then makes a
+ * new one and has panics written to it (panic.h). Returns its descriptor; -errno: there
+ * is no file, and the next daemon will not learn of a crash of this one. */
 int crs_open(const char *dir, struct crs *ret_before);
-/* The end. last: what to leave for the next daemon, NULL: nothing. */
+/* At the end of the daemon. last: crash to record for the next daemon; NULL: remove the
+ * file. */
 void crs_close(const char *dir, int fd, const struct crs *last);
 
-/* null if nothing is known. all: with panic text and lines, which tell who did
- * what and are for administrators. */
+/* JSON null if no crash is known. all: with panic text and lines, which show who did what
+ * and are only for administrators. */
 json_t *crs_json(const struct crs *c, int all);
 
 #endif

@@ -1,18 +1,17 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * What every module of the gate may read: the parameters in force, the time
- * of this loop iteration, whether the daemon takes requests. Counters are the
- * one thing all of them write.
+ * State that every module of the gate may read: the parameters in force, the time of this
+ * loop iteration, whether the daemon takes requests. The counters are the only part that
+ * all modules write.
  *
- * Time bounds an iteration where counts do not: a record that needs fresh pages
- * or a system call costs a hundred times what most do. The loop sets a time for
- * each phase; a module that has more to do asks env_is_late() after each piece of
- * some 50 us, and leaves the rest, in order, for the next iteration. Each does one
- * piece in every iteration, however late it is.
+ * Where counts do not bound an iteration, time does: a record that needs fresh pages or a
+ * system call costs a hundred times as much as most. The loop sets a time limit for each
+ * phase. A module with more work calls env_is_late() after each piece of some 50 us, and
+ * leaves the rest, in order, for the next iteration. Each module does one piece in every
+ * iteration, however late it is.
  *
- * st, stop_deadline and paused are written by life.c alone, now and until by the
- * loop.
+ * Only life.c writes st, stop_deadline and paused; only the loop writes now and until.
  */
 #ifndef FDD_DAEMON_GATE_ENV_H
 #define FDD_DAEMON_GATE_ENV_H
@@ -26,15 +25,16 @@
 enum gate_st { GATE_RUNNING = 0, GATE_DRAINING, GATE_STOPPING, GATE_DEGRADED };
 
 struct env {
-    const struct par *par; /* in force */
+    const struct par *par; /* parameters in force */
     struct cnt_gate *cnt;
     uint64_t now;           /* CLOCK_MONOTONIC, ns */
-    uint64_t until;         /* what can wait is not begun after it; 0: no limit */
+    uint64_t until;         /* end of this phase: deferrable work does not begin after it;
+                               0: no limit */
     uint64_t t_boot;        /* when the daemon began */
     uint64_t boot_id[2];    /* drawn at start */
     int st;                 /* enum gate_st */
-    uint64_t stop_deadline; /* STOPPING: what is left is cancelled then */
-    int paused;             /* RUNNING, and nothing goes to a worker */
+    uint64_t stop_deadline; /* STOPPING: requests still open then are cancelled */
+    int paused;             /* RUNNING, but no request is sent to a worker */
 };
 
 /* Is the time of this phase over? */

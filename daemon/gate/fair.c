@@ -158,7 +158,7 @@ fair_weight_of(const struct fair *f, uint64_t key)
     return 1;
 }
 
-/* n tokens of u, by its weight. */
+/* n tokens divided by u's weight, in 1 / FAIR_SCALE. */
 static int64_t
 fair_scaled(const struct usr *u, int64_t n)
 {
@@ -171,8 +171,8 @@ fair_kind_of(const struct uqueue *l)
     return l == &l->usr->queue[FAIR_GEN] ? FAIR_GEN : FAIR_OTHER;
 }
 
-/* Its place among those that wait, by what it has had and has now. is_last: behind those
- * that are like it. */
+/* Updates l's place in the heaps from its level. is_last: after queues of the same
+ * level. */
 static void
 fair_rank(struct fair *f, struct uqueue *l, int is_last)
 {
@@ -200,7 +200,7 @@ fair_weigh(struct fair *f, struct uqueue *l, int is_last)
     fair_rank(f, l, is_last);
 }
 
-/* With what a worker is likely to have done of what it holds. */
+/* l's level if its requests with the worker count as half done. */
 static int64_t
 fair_middle(const struct uqueue *l)
 {
@@ -292,7 +292,7 @@ usr_connect(struct usr *u, uint64_t per_second, uint64_t now_ns)
     return 1;
 }
 
-/* Time pays for refusals. */
+/* The error budget refills with time. */
 static void
 usr_pay(struct usr *u, uint64_t now_ns)
 {
@@ -379,7 +379,7 @@ fair_queue_of(const struct jreq *r)
     return &r->usr->queue[r->kind];
 }
 
-/* u's weight counts while it has something queued or with the worker. */
+/* Counts u's weight in the totals while it has requests queued or with the worker. */
 static void
 fair_note(struct fair *f, struct usr *u)
 {
@@ -423,7 +423,7 @@ fair_note_deadline(struct fair *f, const struct jreq *r)
         f->t_next = t;
 }
 
-/* Totals of a request that enters or leaves its queue. */
+/* Adds a request to the totals of its queue, or takes it out. */
 static void
 fair_enter(struct fair *f, struct uqueue *l, struct jreq *r)
 {
@@ -473,7 +473,7 @@ fair_push(struct fair *f, struct jreq *r)
         fair_activate(f, l, r->kind);
 }
 
-/* Is a's place in their user's queue before b's? */
+/* Does a come before b in their user's queue? */
 static int
 fair_precedes(const struct fair *f, const struct jreq *a, const struct jreq *b)
 {
@@ -482,8 +482,9 @@ fair_precedes(const struct fair *f, const struct jreq *a, const struct jreq *b)
     return a->id < b->id;
 }
 
-/* Whom r comes before in its queue; NULL: it is the last. Many come back at a time when a worker dies,
- * so the last one that came back is nearer than the head of the queue. */
+/* The request in l before which r belongs; NULL: r is the last. When a worker dies many
+ * requests come back at once, so the one that came back last is nearer than the head of
+ * the queue. */
 static struct jreq *
 fair_place(const struct fair *f, const struct uqueue *l, const struct jreq *r)
 {
@@ -564,7 +565,7 @@ fair_price(const struct fair *f, const struct jreq *r)
     return n < f->credits_one ? n : f->credits_one;
 }
 
-/* Whose turn it is: who had and has least. */
+/* The queue whose turn it is: lowest level first. */
 static struct uqueue *
 fair_first(const struct heap *turn)
 {
@@ -581,7 +582,7 @@ fair_first_free(const struct heap *free)
         : NULL;
 }
 
-/* The same, where a request of a model takes credits. NULL: too few are free. */
+/* The queue of generating requests whose turn it is. NULL: too few credits are free. */
 static struct uqueue *
 fair_turn_gen(const struct fair *f)
 {
@@ -591,7 +592,7 @@ fair_turn_gen(const struct fair *f)
     if (l != NULL && l->usr->n_held != 0 &&
         f->credits_used + fair_price(f, TAILQ_FIRST(&l->q)) > most) {
         if (f->credits_used < most)
-            return NULL; /* until as many are free as its samples need */
+            return NULL; /* until enough are free for its samples */
         l = fair_first_free(&f->free[FAIR_GEN]);
     }
     if (l == NULL || f->credits_used + fair_price(f, TAILQ_FIRST(&l->q)) > f->credits)
@@ -620,7 +621,7 @@ fair_pop(struct fair *f, enum fair_kind kind)
 
 /* ---- with the worker ----------------------------------------------------- */
 
-/* Tokens that r is thought to need: few answers are as long as they may be. */
+/* Estimated tokens of r: few answers reach their maximum length. */
 static uint32_t
 fair_expected(const struct jreq *r)
 {

@@ -37,15 +37,15 @@
 
 #define GATE_TICK_NS         (2 * CLK_MS)
 #define GATE_MEASURE_NS      (100 * CLK_MS)
-#define GATE_MOVED_MS        1u            /* another group is up: try again at once */
-#define GATE_ANSWER_NS       (40 * CLK_US) /* a worker woken for it answers within that */
-#define GATE_SPIN_NS         (50 * CLK_US) /* ipc.spin_us = -1, with GATE_SPIN_CPUS */
+#define GATE_MOVED_MS        1u            /* retry_after_ms when another group is up */
+#define GATE_ANSWER_NS       (40 * CLK_US) /* within this time a woken worker answers */
+#define GATE_SPIN_NS         (50 * CLK_US) /* for ipc.spin_us = -1, with GATE_SPIN_CPUS */
 #define GATE_SPIN_CPUS       8
-#define GATE_SPIN_TRAFFIC_NS (10 * CLK_MS) /* spin only so long after traffic */
+#define GATE_SPIN_TRAFFIC_NS (10 * CLK_MS) /* spin only for this time after traffic */
 #define GATE_POLL_SOCKETS_NS (1 * CLK_MS)  /* while busy */
-#define GATE_OFFLOOP_NS      (1 * CLK_S)   /* at the end, for closes that sleep */
-#define GATE_KEPT_SHARE      128u          /* sched.reserved_seqs = -1 */
-#define GATE_KEPT_FROM       16u
+#define GATE_OFFLOOP_NS      (1 * CLK_S)   /* at the end, for off-loop jobs that sleep */
+#define GATE_KEPT_SHARE      128u          /* rows per reserved one, */
+#define GATE_KEPT_FROM       16u           /* from this many; reserved_seqs = -1 */
 #define GATE_FDS             PAR_OWN_FDS
 
 /* ---- the modules, wired up ----------------------------------------------------- */
@@ -86,7 +86,7 @@ gate_wire(struct gate *g)
     g->rolling.n_wrk = g->n_wrk;
 }
 
-/* The admin socket, above all of them. */
+/* The admin socket, which uses all other modules. */
 static void
 gate_wire_control(struct gate *g)
 {
@@ -112,7 +112,7 @@ gate_wire_control(struct gate *g)
     ctl->n_wrk = g->n_wrk;
 }
 
-/* Modules that need no memory but for the workers'. */
+/* Initialises the modules that allocate no memory, and the workers. */
 static int
 gate_init(struct gate *g, struct par_set *ps, uint64_t now_ns)
 {
@@ -242,7 +242,7 @@ gate_free(struct gate *g)
 
 /* ---- workers ------------------------------------------------------------------- */
 
-/* What a process that has ended, or soon will, published counts. */
+/* Relays the records that a process published before it ended, or was killed. */
 static void
 gate_drain(struct gate *g, struct wrk *w)
 {
@@ -251,7 +251,7 @@ gate_drain(struct gate *g, struct wrk *w)
     ctl_worker_gone(&g->ctl, w);
 }
 
-/* The rest of its requests end, or go to another group. */
+/* Ends its remaining requests, or moves them to another group. */
 static void
 gate_end(struct gate *g, struct wrk *w)
 {
@@ -265,7 +265,7 @@ gate_end(struct gate *g, struct wrk *w)
     rq_link_gone(&g->reqs, &w->link, w->st != WRK_STOPPING, FDP_E_GPU_RESET, retry_ms);
 }
 
-/* A process has ended: a restart finds nothing in flight. */
+/* Cleans up after a process that has ended, so that a restart finds nothing in flight. */
 static void
 gate_bury(struct gate *g, struct wrk *w)
 {
@@ -297,7 +297,7 @@ gate_after_death(struct gate *g, struct wrk *w)
     }
 }
 
-/* Credits of workers that come and go, and of a parameter that changes. */
+/* Updates the credits when workers come and go or a parameter changes. */
 static void
 gate_grant(struct gate *g)
 {
@@ -306,24 +306,26 @@ gate_grant(struct gate *g)
     uint32_t rows = (uint32_t)par->sched_max_num_seqs * (n_up != 0 ? n_up : 1);
     int64_t kept = par->sched_reserved_seqs;
 
-    /* For whom? Where another may connect it would be late to begin when he does: what
-     * one user has with the worker by then may take minutes. */
+    /* No reserve if there is only one user and no other may connect. If another may, a
+     * reserve made only when it connects would be late: the first user's requests at the
+     * worker may take minutes. */
     if (g->fair.n_usr < 2 && !g->rt.is_shared)
         kept = 0;
     if (kept < 0)
         kept = rows < GATE_KEPT_FROM ? 0
             : rows < GATE_KEPT_SHARE ? 1
                                      : rows / GATE_KEPT_SHARE;
-    /* What a worker lets wait before its rows would take them as they fall free. */
+    /* Credits beyond the rows: requests that wait at the worker would take the rows as
+     * they fall free. */
     if (kept != 0 && credits > rows)
         kept += credits - rows;
     fair_grant(&g->fair, credits, (uint32_t)kept);
     fair_grant_one(&g->fair, one);
 }
 
-/* Groups are copies of one: is what this one has loaded what the others serve? While all
- * are started again one after another, the model's files may have changed, but not to what
- * would make requests of now mean something else. */
+/* Does this group serve the same model as the others? During a rolling restart the
+ * model's files may have changed, but vocabulary and tokenizer must be the same, so that
+ * queued requests keep their meaning. */
 static int
 gate_is_copy(const struct gate *g, const struct wrk *w)
 {
@@ -380,21 +382,22 @@ gate_worker(struct gate *g, struct wrk *w)
 
 /* ---- an iteration -------------------------------------------------------------- */
 
-/* The phase that begins now ends so long after the iteration began. */
+/* Sets the end of the phase that begins now, ns after the start of the iteration. */
 static void
 gate_phase(struct gate *g, uint64_t ns)
 {
     g->env.until = g->t_begun != 0 ? g->t_begun + ns : 0;
 }
 
-/* Sessions begin and end by ones: that takes 50 to 200 us, for which others wait. */
+/* Sets the time limit for beginning or ending sessions: each takes 50 to 200 us, for
+ * which other clients wait. */
 static void
 gate_piece(struct gate *g)
 {
     g->env.until = g->t_begun != 0 ? clk_now_ns() + GATE_PIECE_NS : 0;
 }
 
-/* What is done once a second. */
+/* Work that is done once a second. */
 static void
 gate_second(struct gate *g)
 {
@@ -431,7 +434,7 @@ gate_accept(struct gate *g)
     lsn_later(&g->lsn, g->env.now);
 }
 
-/* What only several need. */
+/* Work that only several groups need. */
 static void
 gate_tick_groups(struct gate *g)
 {
@@ -475,7 +478,8 @@ gate_poll(struct gate *g, uint64_t now_ns)
     gate_phase(g, GATE_INTAKE_NS);
     work = ses_poll(&g->ses);
     gate_phase(g, GATE_RELAY_NS);
-    g->first_wrk = (g->first_wrk + 1) % g->n_wrk; /* which may use the phase up */
+    g->first_wrk = (g->first_wrk + 1) % g->n_wrk; /* the first one may use up the phase's
+                                                     time */
     for (uint32_t i = 0; i < g->n_wrk; i++) {
         struct wrk *w = &g->wrk[(g->first_wrk + i) % g->n_wrk];
 
@@ -493,7 +497,8 @@ gate_poll(struct gate *g, uint64_t now_ns)
         uint32_t n_queued = g->fair.n_queued;
 
         gate_tick(g);
-        work += g->fair.n_queued > n_queued; /* those of a dead worker */
+        work += g->fair.n_queued > n_queued; /* requests of a dead worker were queued
+                                                again */
     }
     if (g->clients.n_doomed != 0) {
         uint64_t until = g->env.until;
@@ -504,7 +509,7 @@ gate_poll(struct gate *g, uint64_t now_ns)
         ses_reap(&g->ses);
         work++;
     }
-    /* Cancels that this iteration brought must not wait for the next. */
+    /* CANCELs of this iteration must not wait for the next. */
     if (dsp_has_due(&g->dsp) && dsp_send_due(&g->dsp) != 0) {
         dsp_flush(&g->dsp);
         work++;
@@ -533,7 +538,8 @@ gate_signal(struct gate *g)
     }
 }
 
-/* A wake-up of a worker, which we share its descriptor with and trust, or of a thread. */
+/* Reads a wake-up of a worker, which shares the descriptor and is trusted, or of a
+ * thread. */
 static void
 gate_read_efd(int efd)
 {
@@ -588,7 +594,7 @@ gate_dispatch(struct gate *g, const struct wch_event *e)
     }
 }
 
-/* Some events of the last look. */
+/* Handles some events of the last wait. */
 static void
 gate_handle(struct gate *g)
 {
@@ -629,7 +635,7 @@ gate_events(struct gate *g, int timeout_ms)
 
 /* ---- the loop ------------------------------------------------------------------ */
 
-/* At most max ms, and not past t; 0: whenever. */
+/* Milliseconds until t, 1 to max; t 0: max. */
 static int
 gate_until_ms(const struct gate *g, uint64_t t, int max)
 {
@@ -641,7 +647,7 @@ gate_until_ms(const struct gate *g, uint64_t t, int max)
     return ms < (uint64_t)max ? (int)ms : max;
 }
 
-/* How long, apart from what has a time of its own. */
+/* How long to sleep, leaving aside request deadlines and paused rings. */
 static int
 gate_idle_ms(const struct gate *g)
 {
@@ -652,7 +658,7 @@ gate_idle_ms(const struct gate *g)
         reaps |= g->wrk[i].exit != NULL;
         down |= !g->wrk[i].link.up && !g->wrk[i].link.is_failed;
     }
-    /* A client that reads again, and a link that has room again, ring no bell. */
+    /* No doorbell signals that a client reads again, or that a link has room again. */
     if (!TAILQ_EMPTY(&g->clients.holdq) || dsp_is_sending(&g->dsp))
         return 1;
     if (g->ctl.later || reaps || region_bin_has_dying(&g->ses.bin))
@@ -668,13 +674,12 @@ gate_idle_ms(const struct gate *g)
         return 20;
     if (down)
         return 100;
-    /* 100 ms is the sweep that finds requests whose bell was broken by
-     * their own client. */
+    /* 100 ms: a periodic look for requests whose own client broke its doorbell. */
     return g->ses.n != 0 ? 100 : 500;
 }
 
-/* How long nothing but an event can make a difference: not past the next deadline of
- * a request, nor past the time at which a ring that waits is read. */
+/* How long to sleep for events: not past the next deadline of a request, nor past the
+ * time at which a paused ring is read again. */
 static int
 gate_sleep_ms(const struct gate *g)
 {
@@ -737,8 +742,8 @@ gate_run(struct gate *g)
             clk_relax();
             continue;
         }
-        /* What went down is answered soon (accepted, refused, done): waiting
-         * for it costs less than sleeping and being woken. */
+        /* A record to a worker is answered soon (accepted, refused, done): to poll for
+         * the answer costs less than to sleep and be woken. */
         if (now - g->t_down < g->answer_ns) {
             clk_relax();
             continue;
@@ -759,8 +764,8 @@ gate_check(const struct gate *g)
 
 /* ---- from start to end --------------------------------------------------------- */
 
-/* Descriptors for ipc.max_clients sessions; with fewer, for fewer sessions, so
- * that some are left for administrators. */
+/* Raises the limit of descriptors for ipc.max_clients sessions. If that fails, fewer
+ * sessions are allowed, so that some descriptors are left for administrators. */
 static void
 gate_limits(struct gate *g)
 {
@@ -783,9 +788,9 @@ gate_limits(struct gate *g)
             : 1;
 }
 
-/* The kernel's table of descriptors grows with the first one that does not fit,
- * and that call waits for all CPUs where a process has threads: it grows here
- * for all that there will be, and not under accept4(). */
+/* The kernel's table of descriptors grows with the first descriptor that does not fit,
+ * and in a process with threads that call waits for all CPUs. So it is grown here for all
+ * that will be used, and not by accept4(). */
 static void
 gate_grow_table(const struct par *par, int any_fd)
 {
@@ -910,14 +915,14 @@ gate_begin(struct gate *g)
         rc = gate_open_events(g);
     if (rc != 0)
         return rc;
-    /* The workers have it from here; the log's thread and those for slow calls do not. */
+    /* The workers inherit this; the log's thread and those of offloop do not have it. */
     if (slc_set(SLC_NS) != 0)
         log_debug("gate: no shorter slices: a kernel before 6.12");
     log_info("gate: fdd %s, pid %d, clients at %s", ver_text(), (int)getpid(), g->rt.socket);
     return gate_start_workers(g);
 }
 
-/* What its next life is told: of the worker that died last. */
+/* The crash to record for the next daemon: of the worker that died last. */
 static const struct crs *
 gate_last_crash(const struct gate *g)
 {

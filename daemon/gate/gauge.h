@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * The gauges of the statistics segment: what the modules have right now. Set at
- * each tick, and before the admin socket shows them.
+ * The gauges of the statistics segment, from the current state of the modules. They are
+ * set at each tick, and before the admin socket shows them.
  */
 #ifndef FDD_DAEMON_GATE_GAUGE_H
 #define FDD_DAEMON_GATE_GAUGE_H

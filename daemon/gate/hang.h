@@ -1,19 +1,19 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Is a ready worker hung? Pure functions: the caller passes the link segment's
- * counters and the time.
+ * Detects a hung worker. Pure functions: the caller passes the link segment's counters
+ * and the time.
  *
- * A worker's engine counts a beat in each poll, and at least every 100 ms when
- * it has nothing to do. It counts none while it waits for a step. A worker
- * is hung when it counted no beat for longer than
+ * A worker's engine counts a beat in each poll, and at least every 100 ms when it has
+ * nothing to do. It counts none while it waits for a step. A worker is hung when it
+ * counted no beat for longer than
  *
  *     max(daemon.worker_hang_ms, HNG_FACTOR x the expected time of its step)
  *
  * and, while the time of its steps is unknown, for longer than
- * daemon.worker_start_timeout_ms. Loading, graph capture and profiling have no
- * limit. Intervals between two calls that are too long do not count: then the gate
- * itself, or the machine, was stopped.
+ * daemon.worker_start_timeout_ms. Loading, graph capture and profiling have no limit. An
+ * interval between two calls longer than HNG_GAP_NS does not count: then the gate itself,
+ * or the machine, was stopped.
  */
 #ifndef FDD_DAEMON_GATE_HANG_H
 #define FDD_DAEMON_GATE_HANG_H
@@ -22,19 +22,19 @@
 #include <stdint.h>
 
 #define HNG_FACTOR  10u
-#define HNG_GAP_NS  2000000000ull /* no look for that long: begin again */
-#define HNG_WARN_NS 5000000000ull /* without beat, when none is killed for it */
+#define HNG_GAP_NS  2000000000ull /* longer without a look: begin again */
+#define HNG_WARN_NS 5000000000ull /* without a beat, if none is killed for it */
 
 struct lnk_beat;
 
-/* One worker's. Zeroed by hng_init(). */
+/* State for one worker. Zeroed by hng_init(). */
 struct hng {
     uint64_t beats, t_beat; /* the last beat, and when it was seen */
     uint64_t t_look;
     int warned;
 };
 
-/* What the parameters say. */
+/* Limits from the parameters. */
 struct hng_limits {
     uint64_t hang_ns;  /* daemon.worker_hang_ms; 0: none is killed */
     uint64_t first_ns; /* daemon.worker_start_timeout_ms */
@@ -48,11 +48,12 @@ enum hng_verdict {
 };
 
 void hng_init(struct hng *h, uint64_t now_ns);
-/* why gets the reason of HNG_WARN and HNG_KILL, one line. After HNG_KILL call
- * hng_excuse() if it is not killed, for example since a debugger holds it. */
+/* Checks the worker. why gets a line with the reason for HNG_WARN and HNG_KILL. After
+ * HNG_KILL, call hng_excuse() if it is not killed, for example because a debugger holds
+ * it. */
 enum hng_verdict hng_look(struct hng *h, const struct lnk_beat *b,
     const struct hng_limits *l, uint64_t now_ns, char *why, size_t why_bytes);
-/* Restart the time without a beat. */
+/* Restarts the measured time without a beat. */
 void hng_excuse(struct hng *h, uint64_t now_ns);
 /* Does the text of /proc/PID/status name a tracer? */
 int hng_has_tracer(const char *status);

@@ -14,7 +14,7 @@ precedes(const struct heap_node *a, const struct heap_node *b)
     return a->key != b->key ? a->key < b->key : a->seq < b->seq;
 }
 
-/* Two heaps become one; their first nodes have no siblings. */
+/* Merges two heaps, whose first nodes have no siblings. */
 static struct heap_node *
 meld(struct heap_node *a, struct heap_node *b)
 {
@@ -34,7 +34,7 @@ meld(struct heap_node *a, struct heap_node *b)
     return a;
 }
 
-/* Siblings become one heap: two by two from the front, then these from the back. */
+/* Merges siblings into one heap: two by two from the front, then these from the back. */
 static struct heap_node *
 meld_all(struct heap_node *n)
 {

@@ -1,9 +1,10 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which of many is first: a pairing heap of nodes inside what they stand for, so
- * that nothing is allocated and nothing can fail. Of like keys the lesser seq is first.
- * To add takes constant time; to remove any of n, log n on average over many calls.
+ * A pairing heap: finds the first of many objects. Its nodes are members of the objects,
+ * so that nothing is allocated and nothing can fail. Among equal keys the lower seq is
+ * first. Adding takes constant time; removing any of n nodes log n on average over many
+ * calls.
  */
 #ifndef FDD_DAEMON_GATE_HEAP_H
 #define FDD_DAEMON_GATE_HEAP_H
@@ -11,20 +12,20 @@
 #include <stdint.h>
 
 struct heap_node {
-    int64_t key; /* the caller's, and not to change while it is in a heap */
+    int64_t key; /* set by the caller; must not change while it is in a heap */
     uint64_t seq;
-    struct heap_node *child; /* its first */
-    struct heap_node *next;  /* sibling */
-    struct heap_node *prev;  /* sibling, of a first child the parent */
+    struct heap_node *child; /* first child */
+    struct heap_node *next;  /* next sibling */
+    struct heap_node *prev;  /* previous sibling; for a first child its parent */
 };
 
 struct heap {
     struct heap_node *first; /* NULL: empty */
 };
 
-/* n is in no heap. */
+/* n must not be in a heap. */
 void heap_add(struct heap *h, struct heap_node *n);
-/* n is in h. */
+/* n must be in h. */
 void heap_remove(struct heap *h, struct heap_node *n);
 
 #endif

@@ -21,14 +21,14 @@
 #include "daemon/gate/request.h"
 #include "libclient/fdproto.h"
 
-#define ITK_BYTES_PER_TOKEN 4 /* of text; few languages need fewer bytes */
+#define ITK_BYTES_PER_TOKEN 4 /* bytes of text per token; few languages need fewer */
 #define ITK_OUTPUT_GUESS    256
 #define ITK_PAGE            4096u
 #define ITK_EAGER_FOR_NS    (2 * CLK_S) /* after the last refusal */
-/* Bytes of a blob that are no prompt, at most: headers, stop strings and ids. */
+/* Most bytes of a blob other than the prompt: headers, stop strings and ids. */
 #define ITK_NO_PROMPT (64 + FDP_MAX_STOP * (16 + FDP_MAX_STOP_LEN) + 4 * FDP_MAX_STOP_IDS)
 
-/* Items that come in pieces. */
+/* A request whose items are copied in pieces. */
 struct itk_job {
     struct fdp_req req;
     struct usr *usr; /* its bytes are charged to it */
@@ -78,13 +78,13 @@ itk_draw_seed(struct intake *k)
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
     z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
     z ^= z >> 31;
-    return z != UINT64_MAX ? z : 0; /* libfdclient says "not set" by it */
+    return z != UINT64_MAX ? z : 0; /* in libfdclient this value means "not set" */
 }
 
 /* ---- budgets ----------------------------------------------------------------- */
 
-/* Does the time of rings count? Who is alone, and whom the administrator trusts, may
- * have all of it. */
+/* Is c's time charged? A user that is the only one, and a client that the administrator
+ * trusts, may have all of it. */
 static int
 itk_has_share(const struct intake *k, const struct client *c)
 {
@@ -145,8 +145,8 @@ itk_tell_refused(struct intake *k, struct client *c, const struct fdp_req *q,
     itk_answer_error(k, c, q, e);
 }
 
-/* Whatever the code: a refusal is work that brought its user nothing, the more the more
- * was copied and looked at before. */
+/* Refuses a request, whatever the code, and charges its user for the wasted work: the
+ * more, the more bytes were copied and checked before. */
 static void
 itk_refuse(struct intake *k, struct client *c, struct usr *u, const struct fdp_req *q,
     uint32_t copied, const struct chk_err *e)
@@ -156,8 +156,8 @@ itk_refuse(struct intake *k, struct client *c, struct usr *u, const struct fdp_r
     c->t_refused = k->env->now;
 }
 
-/* Were too many requests of u refused, and some of c? A program of the same user that
- * does nothing wrong does not pay for it. */
+/* Were too many requests of u refused, and some of c lately? Another program of the same
+ * user that sends only good requests is not affected. */
 static int
 itk_is_eager(const struct intake *k, const struct client *c, struct usr *u)
 {
@@ -165,7 +165,7 @@ itk_is_eager(const struct intake *k, const struct client *c, struct usr *u)
         usr_eager_ms(u, ITK_REFUSED_PER_S, k->env->now) != 0;
 }
 
-/* This one is not looked at. */
+/* Rejects a request unread. */
 static void
 itk_refuse_eager(struct intake *k, struct client *c, struct usr *u, const struct fdp_req *q)
 {
@@ -175,7 +175,7 @@ itk_refuse_eager(struct intake *k, struct client *c, struct usr *u, const struct
     e.retry_ms = usr_eager_ms(u, ITK_REFUSED_PER_S, k->env->now);
     cnt_add(&k->env->cnt->requests_unseen, 1);
     itk_answer_error(k, c, q, &e);
-    /* Others share the ring of a client that asks for somebody else. */
+    /* Other users share the ring of a client that sends for another user. */
     if (u == c->usr && ++c->n_eager >= ITK_EAGER_BATCH) {
         c->n_eager = 0;
         c->t_read = k->env->now + ITK_EAGER_NS;
@@ -197,7 +197,7 @@ itk_reply(struct intake *k, struct client *c, const struct fdp_req *q,
     (void)cli_emit(k->clients, c, q->tag, FDP_T_DONE, &done, sizeof(done), 0);
 }
 
-/* Questions about the model while there is none. 1: answered. */
+/* Refuses INFO and FILE while no model is loaded. Returns 1 if it did. */
 static int
 itk_has_no_model(struct intake *k, struct client *c, const struct fdp_req *q)
 {
@@ -206,7 +206,7 @@ itk_has_no_model(struct intake *k, struct client *c, const struct fdp_req *q)
     if ((q->op != FDP_OP_INFO && q->op != FDP_OP_FILE) || dsp_ready(k->adm->dsp) != NULL)
         return 0;
     (void)chk_fail(&e, k->env->st == GATE_DEGRADED ? FDP_E_GPU_LOST : FDP_E_LOADING, 0, 0);
-    itk_tell_refused(k, c, q, &e); /* who waits for the model asks often */
+    itk_tell_refused(k, c, q, &e); /* not charged: waiting clients ask often */
     return 1;
 }
 
@@ -242,7 +242,7 @@ itk_cancel(struct intake *k, struct client *c, uint64_t tag)
     rq_cancel(k->reqs, r, FDP_E_CANCELLED, 0);
 }
 
-/* Operations the gate answers itself. 1: done with. */
+/* Answers the operations that need no worker. Returns 1 if it did. */
 static int
 itk_answer(struct intake *k, struct client *c, const struct fdp_req *q)
 {
@@ -263,7 +263,7 @@ itk_answer(struct intake *k, struct client *c, const struct fdp_req *q)
 
 /* ---- from the record ----------------------------------------------------------- */
 
-/* V5: the items lie in the arena. */
+/* V5: checks that the items lie in the arena. */
 static int
 itk_check_place(const struct client *c, const struct fdp_req *q, struct chk_err *e)
 {
@@ -274,8 +274,9 @@ itk_check_place(const struct client *c, const struct fdp_req *q, struct chk_err 
     return 0;
 }
 
-/* What it may cost, in tokens. Where neither says how many come, it is what the model's
- * length leaves, which few requests use: a guess, settled when it ends. */
+/* The request's cost in tokens. If neither max_new nor the default limits the output,
+ * only the model's length does, which few requests use up: then a guess, corrected when
+ * it ends. */
 static uint32_t
 itk_cost(const struct fdp_req *q, uint64_t prompt, uint32_t default_max_new)
 {
@@ -294,7 +295,8 @@ itk_least_prompt(const struct fdp_req *q)
     return q->len > ITK_NO_PROMPT ? (q->len - ITK_NO_PROMPT) / ITK_BYTES_PER_TOKEN : 1;
 }
 
-/* The queue takes so much; if not, some of it may not have to wait. */
+/* Checks that the queue has room for cost tokens; if not, sends what it can to the
+ * workers and checks again. */
 static int
 itk_check_queue(struct intake *k, const struct usr *u, const struct fdp_req *q,
     uint64_t cost, struct chk_err *e)
@@ -307,7 +309,7 @@ itk_check_queue(struct intake *k, const struct usr *u, const struct fdp_req *q,
     return adm_check_queue(k->adm, u, q, cost, e);
 }
 
-/* All that can be said before its items are copied. */
+/* All checks that do not need the items. */
 static int
 itk_check_early(struct intake *k, const struct client *c, const struct usr *u,
     const struct fdp_req *q, const struct chk_limits *lim, struct chk_err *e)
@@ -321,7 +323,8 @@ itk_check_early(struct intake *k, const struct client *c, const struct usr *u,
 
 /* ---- what a client wrote --------------------------------------------------------- */
 
-/* Its ring rests: a thread reads for it (c2d.read), or for others of its user. */
+/* Pauses c's ring: a thread reads for it (c2d.read), or for other sessions of its
+ * user. */
 static void
 itk_wait_read(struct intake *k, struct client *c)
 {
@@ -340,7 +343,7 @@ itk_end_read(struct intake *k, struct client *c)
     c->rests &= (uint8_t)~CLI_RESTS_READ;
 }
 
-/* Those who wait for a read of the same user go on too: they look again. */
+/* Clients that wait for another session's read continue too, and try again. */
 void
 itk_read_done(struct intake *k, struct client *c)
 {
@@ -354,7 +357,8 @@ itk_is_here(struct client *c, uint64_t at, uint32_t n)
     return region_is_there(&c->c2d, at, n) || region_find(&c->c2d, at, n);
 }
 
-/* Copy n > 0 bytes of c's memory, each once. 1: some are not here, and not read yet. */
+/* Copies n > 0 bytes of c's memory, each once. Returns 1 if some are not in memory and
+ * were not read yet, or the read failed. */
 static int
 itk_read(struct intake *k, struct client *c, void *to, uint64_t at, uint32_t n)
 {
@@ -382,7 +386,8 @@ itk_read(struct intake *k, struct client *c, void *to, uint64_t at, uint32_t n)
 
 /* ---- items --------------------------------------------------------------------- */
 
-/* The items are here and well formed: the request is queued, or refused. */
+/* The items are complete and well formed: queues the request. Returns 1 with *e set if it
+ * is refused. */
 static int
 itk_accept(struct intake *k, struct client *c, struct usr *u, struct fdp_req *q,
     unsigned char *blob, const struct chk_items *items, const struct chk_limits *lim,
@@ -407,7 +412,7 @@ itk_accept(struct intake *k, struct client *c, struct usr *u, struct fdp_req *q,
     n.blob = blob;
     n.blob_bytes = q->len;
     n.cost = cost;
-    n.est_prompt = (uint32_t)prompt; /* of 64 MiB at most */
+    n.est_prompt = (uint32_t)prompt; /* fits: items have at most 64 MiB */
     n.items = items;
     n.checked = lim->vocab != 0;
     rq_add(k->reqs, &n);
@@ -436,7 +441,7 @@ itk_drop(struct intake *k, struct client *c)
     itk_end_job(k, c);
 }
 
-/* All pieces are here. */
+/* All pieces have been copied. */
 static void
 itk_finish_job(struct intake *k, struct client *c)
 {
@@ -448,7 +453,7 @@ itk_finish_job(struct intake *k, struct client *c)
     struct chk_err e;
 
     itk_end_job(k, c);
-    /* The model, and what others have, may have changed meanwhile. */
+    /* The model and the load may have changed meanwhile. */
     itk_limits(k, c->trusted, &lim);
     if (adm_check(k->adm, c, u, q.len + sizeof(struct jreq), &e) ||
         itk_accept(k, c, u, &q, blob, &items, &lim, &e)) {
@@ -457,7 +462,7 @@ itk_finish_job(struct intake *k, struct client *c)
     }
 }
 
-/* The next piece. 1: the request is done with. */
+/* Copies the next piece. Returns 1 if the request was queued or refused. */
 static int
 itk_piece(struct intake *k, struct client *c)
 {
@@ -506,7 +511,7 @@ itk_begin_job(struct intake *k, struct client *c, struct usr *u, const struct fd
     return 0;
 }
 
-/* Short items that are all here. */
+/* Copies short items that are all in memory. */
 static int
 itk_copy(struct intake *k, struct client *c, struct usr *u, struct fdp_req *q,
     const struct chk_limits *lim, struct chk_err *e)
@@ -532,7 +537,8 @@ itk_copy(struct intake *k, struct client *c, struct usr *u, struct fdp_req *q,
 
 /* ---- one request of a client ------------------------------------------------------ */
 
-/* A record that was copied. 1: done with; 0: its items come in pieces. */
+/* Handles a copied record. Returns 1 if the request was answered, queued or refused; 0:
+ * its items are still being copied. */
 static int
 itk_request(struct intake *k, struct client *c, struct fdp_req *q)
 {
@@ -578,7 +584,7 @@ refuse:
     return 1;
 }
 
-/* Place in its memory of the record after n others. */
+/* Offset in c's memory of the record after n others. */
 static uint64_t
 itk_slot_at(const struct client *c, uint32_t n)
 {
@@ -608,7 +614,7 @@ itk_touch(const struct client *c)
     }
 }
 
-/* The record at the head of the ring, or what is left of it. */
+/* Handles the record at the head of the ring, or its next piece. */
 static int
 itk_next(struct intake *k, struct client *c, uint32_t at)
 {
@@ -623,7 +629,7 @@ itk_next(struct intake *k, struct client *c, uint32_t at)
     return itk_request(k, c, &q);
 }
 
-/* After the copies: the client may use n slots, and their arena, again. */
+/* Called after the copies: the client may reuse n slots and their arena bytes. */
 static void
 itk_give_back(struct intake *k, struct client *c, uint32_t n)
 {

@@ -188,7 +188,8 @@ jnl_free(struct jnl *j, struct jreq *r)
     r->blob = NULL;
     r->magic = 0;
     r->st = JNL_FREE;
-    /* Head: the next request finds a warm entry. */
+    /* At the head: the next request gets an entry that is still in the processor's
+     * cache. */
     TAILQ_INSERT_HEAD(&j->free, r, link);
 }
 

@@ -22,10 +22,10 @@
 #include "daemon/gate/supervise.h"
 #include "libclient/fdproto.h"
 
-#define LIFE_CANCEL_NS   (2 * CLK_S) /* for terminals after the cancel */
+#define LIFE_CANCEL_NS   (2 * CLK_S) /* for terminal records after the cancel */
 #define LIFE_WORKER_NS   (5 * CLK_S)
-#define LIFE_SPARE_NS    (5 * CLK_S) /* what the service manager waits beyond */
-#define LIFE_DEGRADED_NS (5 * CLK_S) /* time to be asked why */
+#define LIFE_SPARE_NS    (5 * CLK_S) /* margin in the stop time that systemd is told */
+#define LIFE_DEGRADED_NS (5 * CLK_S) /* time to answer clients and fdctl */
 
 static int
 life_is_blocked(const struct life *v)
@@ -55,7 +55,7 @@ life_announce(struct life *v, uint32_t kind)
 
 /* ---- pause and drain --------------------------------------------------------- */
 
-/* What is queued must not wait for somebody who takes the pause back. */
+/* Queued requests must not wait until somebody takes the pause back. */
 static void
 life_unpause(struct life *v)
 {
@@ -134,7 +134,7 @@ life_stop(struct life *v, uint64_t timeout_ns, int exit_code)
     life_announce(v, FDP_EV_DRAIN);
     life_step(v, LIFE_WAITS);
     v->env->stop_deadline = deadline;
-    v->n_signals++; /* a signal from now on means at once */
+    v->n_signals++; /* a further signal means: end at once */
     v->exit_code = -1;
     v->stop_exit = exit_code;
 }
@@ -211,7 +211,7 @@ life_stop_tick(struct life *v)
 
 /* ---- degraded ------------------------------------------------------------------- */
 
-/* How long a degraded daemon stays to answer why. */
+/* How long a degraded daemon stays, so that fdctl can ask for the reason. */
 static uint64_t
 life_linger_ns(const struct life *v)
 {
@@ -254,7 +254,7 @@ life_group_failed(struct life *v, const struct wrk *w, int cannot_run)
         life_degrade(v);
 }
 
-/* Of several groups. */
+/* With several groups: reports how many are ready. */
 static void
 life_tell_groups(struct life *v)
 {

@@ -1,11 +1,11 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * The life of the daemon: runs, is paused, drains, stops, is degraded. Writes
- * env.st and env.paused.
+ * The states of the daemon: running, paused, draining, stopping, degraded. Writes env.st
+ * and env.paused.
  *
- * A stop goes in steps: wait for the requests that are open, cancel what is
- * left at the deadline, end the workers, leave.
+ * A stop has four steps: wait for the open requests, cancel the remaining ones at the
+ * deadline, end the workers, leave.
  */
 #ifndef FDD_DAEMON_GATE_LIFE_H
 #define FDD_DAEMON_GATE_LIFE_H
@@ -33,29 +33,30 @@ struct life {
     enum life_step step;
     uint64_t t_step;
     uint64_t t_degraded;
-    int n_signals;     /* SIGTERM, SIGINT: the second one ends at once */
-    int is_ready_told; /* to the service manager */
-    uint32_t n_told;   /* groups that are ready, as it knows */
-    int exit_code;     /* -1: go on */
+    int n_signals;     /* number of SIGTERM and SIGINT; the second one ends at once */
+    int is_ready_told; /* READY=1 was sent to the service manager */
+    uint32_t n_told;   /* number of ready groups last reported to it */
+    int exit_code;     /* -1: the daemon continues */
 };
 
-/* SIGTERM or SIGINT: drain and end; a second one ends at once. */
+/* SIGTERM or SIGINT: drains and ends; a second one ends at once. */
 void life_signal(struct life *v);
 void life_drain(struct life *v, int on);
-/* Hand no request to a worker until this is taken back; those that come are
- * accepted and queued, those that run go on. Ends by itself when the daemon
- * drains, stops or degrades, for then the queue must empty. -EBUSY: it does. */
+/* Sends no request to a worker until the pause is taken back. New requests are accepted
+ * and queued, running ones continue. The pause ends by itself when the daemon drains,
+ * stops or degrades, since then the queue must empty. -EBUSY: it does so already. */
 int life_pause(struct life *v, int on);
-/* Drain at most timeout_ns, then end with exit_code. */
+/* Drains for at most timeout_ns, then ends with exit_code. */
 void life_stop(struct life *v, uint64_t timeout_ns, int exit_code);
-/* End now: every request gets its terminal, sessions GOODBYE. */
+/* Ends now: every request gets its terminal record, sessions get GOODBYE. */
 void life_stop_now(struct life *v, int exit_code);
-/* No worker will start: end queued requests, reject new ones. */
+/* No worker will start: ends queued requests, rejects new ones. */
 void life_degrade(struct life *v);
-/* The worker of a group will not start again: it died too often, or, where cannot_run is
- * not 0, it would end with that exit code each time. The daemon ends when none is left. */
+/* The worker of a group will not start again: it died too often, or, if cannot_run is not
+ * 0, it would end with that exit code each time. The daemon ends when no group is
+ * left. */
 void life_group_failed(struct life *v, const struct wrk *w, int cannot_run);
-/* Tell all sessions the daemon's state. kind: FDP_EV_*, or 0. */
+/* Publishes the daemon's state to all sessions. kind: FDP_EV_*, or 0. */
 void life_announce(struct life *v, uint32_t kind);
 void life_tick(struct life *v);
 /* "running", "starting", "paused", ... */

@@ -26,7 +26,7 @@ loopstat_init(struct loopstat *ls, struct cnt_gate *cnt, struct cnt_hist *hist)
     ls->hist = hist;
 }
 
-/* Short iterations into the histograms, and a new time to count from. */
+/* Adds the short iterations to the histograms, and reads a new base. */
 static void
 loopstat_rebase(struct loopstat *ls, uint64_t now_ns)
 {
@@ -85,7 +85,8 @@ loopstat_turn(struct loopstat *ls, uint64_t now_ns)
     if (ls->t_begin != 0)
         loopstat_end(ls, now_ns);
     else
-        ls->switches = loopstat_switches(); /* the start is no iteration */
+        ls->switches = loopstat_switches(); /* the time before the first iteration does
+                                               not count */
     ls->t_begin = now_ns;
     if (now_ns - ls->t_base >= LOOPSTAT_BASE_NS)
         loopstat_rebase(ls, now_ns);
@@ -96,7 +97,8 @@ loopstat_next(struct loopstat *ls, uint64_t now_ns)
 {
     uint64_t wall_ns = now_ns - ls->t_begin;
 
-    /* nearly all, in few instructions; the base is younger than QUICK */
+    /* nearly all iterations, in few instructions; the base is younger than
+     * LOOPSTAT_QUICK_NS */
     if (!ls->woke && now_ns - ls->t_base < LOOPSTAT_BASE_NS &&
         ls->cnt->copied_bytes == ls->copied) {
         ls->t_begin = now_ns;

@@ -1,22 +1,21 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * What one iteration of the gate's loop costs: CPU time of its thread, wall
- * time, voluntary context switches outside epoll_wait, bytes copied. An
- * iteration goes from one look at the clock to the next; time asleep in
- * epoll_wait belongs to none, and what woke the loop belongs to the iteration
- * that follows.
+ * What one iteration of the gate's loop costs: CPU time of its thread, wall time,
+ * voluntary context switches outside epoll_wait, bytes copied. An iteration goes from one
+ * look at the clock to the next; sleep in epoll_wait belongs to none, and the handling of
+ * the event that woke the loop belongs to the next iteration.
  *
- * The two histograms tell apart what takes longer than LOOPSTAT_QUICK_NS. An
- * iteration shorter than that by the wall cannot have used more CPU time, so
- * the thread's CPU clock (a system call) is read for longer ones only, and
- * once in LOOPSTAT_BASE_NS to have a time to count from: the CPU time of an
- * iteration is never understated, and overstated by at most that.
+ * The lowest bound of the two histograms is LOOPSTAT_QUICK_NS. An iteration that took
+ * less wall time cannot have used more CPU time. So the thread's CPU clock (a system
+ * call) is read only after longer ones, and once in LOOPSTAT_BASE_NS as a base to count
+ * from: the CPU time of an iteration is never understated, and overstated by at most
+ * LOOPSTAT_BASE_NS.
  *
- * Switches are read after each sleep, and before the next one unless that
- * comes within LOOPSTAT_AWAKE_NS: what blocks for longer is always seen.
+ * The count of switches is read after each sleep, and before the next one unless that
+ * comes within LOOPSTAT_AWAKE_NS: a call that blocks for longer is always counted.
  *
- * Called by the thread that runs the loop.
+ * Called by the loop's thread.
  */
 #ifndef FDD_DAEMON_GATE_LOOPSTAT_H
 #define FDD_DAEMON_GATE_LOOPSTAT_H
@@ -39,13 +38,15 @@ struct loopstat {
     uint64_t n_quick, quick_ns; /* short iterations not yet in the histograms */
     uint64_t copied;            /* cnt->copied_bytes when this iteration began */
     uint64_t t_wake;            /* end of the last sleep */
-    int64_t switches;           /* of the thread so far, but for those of sleeps */
-    int woke;                   /* the next look at the clock begins no iteration */
+    int64_t switches;           /* switches of the thread so far, without those of
+                                   sleeps */
+    int woke;                   /* the next look at the clock does not begin an
+                                   iteration */
 };
 
-/* Counts for the thread that calls. cnt and hist outlive ls. */
+/* Starts counting for the calling thread. cnt and hist outlive ls. */
 void loopstat_init(struct loopstat *ls, struct cnt_gate *cnt, struct cnt_hist *hist);
-/* Voluntary context switches of the thread that calls, so far. */
+/* Voluntary context switches of the calling thread, so far. */
 int64_t loopstat_switches(void);
 /* The loop has looked at the clock: an iteration ends and the next begins. */
 void loopstat_next(struct loopstat *ls, uint64_t now_ns);

@@ -21,8 +21,8 @@
 #define F_SEAL_FUTURE_WRITE 0x0010
 #endif
 
-/* No F_SEAL_SEAL where a seal is still to come. A client that seals its own memory
- * against itself gets what it asked for. */
+/* No F_SEAL_SEAL if a seal is to be added later. A client that adds seals to its own
+ * memory harms only itself. */
 static int
 memfile_open(const struct memfile *f, const char *name)
 {
@@ -75,7 +75,8 @@ memfile_make(struct memfile *f, const char *name)
     if (f->fd < 0)
         return f->fd;
     if (f->kind == MEMFILE_OURS) {
-        /* The loop's page faults find the pages, and no memory is an error here. */
+        /* The loop's page faults then find the pages, and a lack of memory is reported
+         * here. */
         rc = fallocate(f->fd, FALLOC_FL_KEEP_SIZE, 0, first) == 0 ? 0 : -errno;
         f->share = rc == 0 ? memfile_share(f->fd) : rc;
     } else {

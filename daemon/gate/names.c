@@ -31,7 +31,7 @@ names_add(struct names *n, uid_t uid, const char *name)
     n->n_rows++;
 }
 
-/* A uid, or a name of the name service. 0, or -ENOENT: no such user. */
+/* Looks up a uid or a name. Returns 0, or -ENOENT: no such user. */
 static int
 names_look_up(struct names *n, const char *word, uid_t *ret_uid)
 {
@@ -57,7 +57,8 @@ names_look_up(struct names *n, const char *word, uid_t *ret_uid)
     return 0;
 }
 
-/* Every item of a list up to its weight, if it has one; trusted: these are. */
+/* Adds every item of a list, without its weight if it has one. trusted: also to
+ * n->trusted. */
 static void
 names_add_list(struct names *n, const char *list, int trusted)
 {

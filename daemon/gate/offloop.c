@@ -25,16 +25,16 @@
 #define OFL_MAGIC     0x4f464c31u
 #define OFL_SIGNAL    (SIGRTMAX - 1) /* the log has SIGRTMAX */
 #define OFL_SLOTS_MAX (1u << 20)
-#define OFL_POLL_NS   (1 * CLK_MS) /* ofl_free() looks so often */
+#define OFL_POLL_NS   (1 * CLK_MS) /* interval at which ofl_free() checks */
 
 enum ofl_kind { OFL_CLOSE, OFL_PUNCH, OFL_MAKE, OFL_SEAL, OFL_READ, OFL_REAP };
 
 struct ofl_job {
-    uint32_t full; /* the caller sets it, who took the job clears it */
+    uint32_t full; /* set by the caller, cleared by the thread that takes the job */
     int32_t kind;  /* enum ofl_kind */
     int64_t id;    /* descriptor or pid */
     size_t bytes;  /* OFL_PUNCH, OFL_READ */
-    uint64_t at;   /* OFL_READ, as the next one */
+    uint64_t at;   /* OFL_READ, as is `to` */
     void *to;
     uint32_t *ret_done;        /* OFL_PUNCH */
     struct memfiles *files;    /* OFL_MAKE */
@@ -45,20 +45,20 @@ struct ofl_job {
 struct ofl {
     uint32_t magic, slots;
     struct ofl_job *job; /* [slots] */
-    sem_t posted;        /* jobs put and not taken, and threads to end */
-    uint64_t put;        /* the caller's */
+    sem_t posted;        /* jobs not taken yet, plus threads to end */
+    uint64_t put;        /* used only by the caller */
     uint64_t refused;
-    uint64_t taken; /* jobs given out to threads */
+    uint64_t taken; /* jobs taken by threads */
     uint64_t done, interrupted;
     uint32_t threads, busy;
-    uint32_t stop, left; /* end; threads that did */
-    int efd;             /* rings when files have been made, sealed or read */
+    uint32_t stop, left; /* 1: threads are to end; number that did */
+    int efd;             /* eventfd: written when memfds have been made, sealed or read */
 };
 
-/* Says whether the signal of this thread's timer came. */
+/* Set when the signal of this thread's timer came. */
 static _Thread_local volatile sig_atomic_t ofl_signalled;
 
-/* Only so that a system call comes back. */
+/* A handler is needed so that a system call returns with EINTR. */
 static void
 ofl_on_signal(int sig)
 {
@@ -154,14 +154,14 @@ ofl_arm(timer_t timer, uint64_t ns)
     (void)timer_settime(timer, 0, &its, NULL);
 }
 
-/* The next job, copied: its place is the caller's again. */
+/* Copies the next job and frees its slot. */
 static void
 ofl_take(struct ofl *o, struct ofl_job *ret)
 {
     uint64_t i = __atomic_fetch_add(&o->taken, 1, __ATOMIC_ACQ_REL);
     struct ofl_job *j = &o->job[i & (o->slots - 1)];
 
-    /* Pairs with the store in ofl_put(), of which the semaphore told. */
+    /* Pairs with the store in ofl_put(), which comes before sem_post(). */
     ASSERT(__atomic_load_n(&j->full, __ATOMIC_ACQUIRE) != 0);
     *ret = *j;
     __atomic_store_n(&j->full, 0, __ATOMIC_RELEASE);
@@ -202,7 +202,7 @@ ofl_thread(void *arg)
     for (;;) {
         while (sem_wait(&o->posted) != 0)
             continue;
-        /* Jobs first: those put before the end was asked for are done. */
+        /* Each post is a job until `stop` is set, so earlier jobs are done first. */
         if (__atomic_load_n(&o->stop, __ATOMIC_ACQUIRE))
             break;
         ofl_run(o, timer, has_timer);
@@ -213,7 +213,7 @@ ofl_thread(void *arg)
     return NULL;
 }
 
-/* Signals of the process are the loop's; here the timer's alone. */
+/* The loop handles the process's signals; this thread gets only its timer's. */
 static int
 ofl_thread_new(struct ofl *o)
 {
@@ -290,7 +290,7 @@ ofl_free(struct ofl *o, uint64_t wait_ns)
         (void)sem_post(&o->posted);
     while (__atomic_load_n(&o->left, __ATOMIC_ACQUIRE) < o->threads) {
         if (clk_now_ns() >= until)
-            return NULL; /* a thread hangs and uses it still */
+            return NULL; /* a hanging thread still uses it */
         clk_sleep_ns(OFL_POLL_NS);
     }
     (void)sem_destroy(&o->posted);
@@ -316,7 +316,7 @@ ofl_put(struct ofl *o, const struct ofl_job *job)
         return 0;
     }
     j = &o->job[o->put & (o->slots - 1)];
-    /* Pairs with ofl_take(): its copy is made. */
+    /* Pairs with ofl_take(), which has made its copy. */
     if (__atomic_load_n(&j->full, __ATOMIC_ACQUIRE) != 0) {
         o->refused++;
         return -EAGAIN;

@@ -20,12 +20,12 @@
 #include "daemon/gate/watch.h"
 #include "libclient/fdproto.h"
 
-#define OPN_CQ_MIN 128u /* a record of 64 slots and its padding */
+#define OPN_CQ_MIN 128u /* twice the longest record: room for it and its padding */
 
 _Static_assert(OPN_CQ_MIN >= 2 * FDP_REC_MAX_SLOTS, "a longest record always fits");
 
 struct opening {
-    STAILQ_ENTRY(opening) next; /* of those whose session has ended meanwhile */
+    STAILQ_ENTRY(opening) next; /* in sessions.unwanted once its session has ended */
     struct ofl_ret ret;
     struct fdp_welcome w;
     struct memfiles f;
@@ -56,8 +56,8 @@ opn_geometry(const struct sessions *t, const struct fdp_hello *h, struct fdp_wel
 
     w->sq_slots = opn_pow2(sq, 16, 65536);
     w->cq_slots = opn_pow2(cq, OPN_CQ_MIN, 1048576);
-    /* What was asked for shrinks until it fits; the rings of the smallest
-     * size take 11 KiB, and max_session_bytes is 1 MiB at least. */
+    /* The sizes asked for shrink until they fit; the smallest rings take 11 KiB, and
+     * max_session_bytes is at least 1 MiB. */
     while ((uint64_t)w->cq_slots * FDP_SLOT > max / 4 && w->cq_slots > OPN_CQ_MIN)
         w->cq_slots /= 2;
     while ((uint64_t)w->sq_slots * sizeof(struct fdp_req) > max / 4 && w->sq_slots > 16)
@@ -116,7 +116,7 @@ opn_fill_welcome(const struct sessions *t, const struct ses *s, const struct fdp
         w->max_inflight = t->reqs->jnl->n_max;
 }
 
-/* What the worker says of its model, as of now. */
+/* Fills in the model as the worker reports it now. */
 static void
 opn_fill_model(const struct sessions *t, struct fdp_welcome *w)
 {
@@ -133,7 +133,7 @@ opn_fill_model(const struct sessions *t, struct fdp_welcome *w)
 
 /* ---- the loop's side ------------------------------------------------------------ */
 
-/* With what is still open. */
+/* Frees o and closes the descriptors it still has. */
 static void
 opn_free(struct sessions *t, struct opening *o)
 {
@@ -192,7 +192,8 @@ opn_lay_out(const struct sessions *t, struct ses *s, const struct fdp_welcome *w
     fdr_store_release(&st->state, t->env->st == GATE_RUNNING ? FDP_ST_RUN : FDP_ST_DRAIN);
 }
 
-/* What it takes over is not open in *o any more. */
+/* Maps the regions and sends the welcome. Descriptors that it takes over are no longer
+ * open in *o. */
 static int
 opn_map(struct sessions *t, struct ses *s, struct opening *o)
 {
@@ -201,8 +202,8 @@ opn_map(struct sessions *t, struct ses *s, struct opening *o)
 
     if (rc == 0)
         rc = region_map(&s->c.d2c, &o->f.d2c);
-    /* Edge-triggered and never read: whatever the client does to the shared
-     * descriptor costs only itself. */
+    /* Edge-triggered and never read: a client that misuses the shared descriptor harms
+     * only itself. */
     if (rc == 0)
         rc = wch_add(t->watch, o->f.bell, SES_BELL_EVENTS, WCH_BELL, s);
     if (rc != 0)

@@ -29,12 +29,13 @@ peer_recv(int fd, void *buf, size_t n)
 
     if (got <= 0)
         return got;
-    /* No room for control data: that there is some is all that is said. The
-     * references taken for the look are not the last ones. */
+    /* MSG_CTRUNC with no room for control data means that there is some. The references
+     * that the peek took are not the last ones. */
     if (m.msg_flags & MSG_CTRUNC) {
         errno = EBADMSG;
         return -1;
     }
-    /* A stream: not what came since. A packet is taken whole in any case. */
+    /* On a stream, take no bytes that came after the peek. A packet is taken whole in any
+     * case. */
     return recv(fd, buf, (size_t)got, MSG_DONTWAIT);
 }

@@ -27,7 +27,7 @@ plc_may_leave(const struct plc *p, const struct plc_ses *s)
     return s->sessions > p->mine && p->now - s->t_used >= PLC_IDLE_S * CLK_S;
 }
 
-/* Rather a than b? */
+/* Is a to be closed before b? */
 static int
 plc_rather(const struct plc_ses *a, const struct plc_ses *b)
 {
