@@ -21,20 +21,20 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
-#define REGION_RETRY_NS (10 * CLK_MS) /* a failing charge may try to reclaim first */
+#define REGION_RETRY_NS (10 * CLK_MS) /* a failing charge may first try to reclaim */
 #define REGION_LATE_NS  (5 * CLK_S)   /* for a client to read its last records */
-#define REGION_UNMAPS   16u           /* in a tick: some 5 us each */
-#define REGION_PIECE    (1u << 20)    /* with pages, some 60 us */
-#define REGION_PIECES   4u            /* in a tick */
+#define REGION_UNMAPS   16u           /* unmapped per tick: some 5 us each */
+#define REGION_PIECE    (1u << 20)    /* unmapping it with pages takes some 60 us */
+#define REGION_PIECES   4u            /* of them unmapped per tick */
 
-/* Has left its session. */
+/* A region whose session has ended. */
 struct region_dying {
     STAILQ_ENTRY(region_dying) next;
     struct region r;
-    uint32_t is_empty; /* another thread sets it */
+    uint32_t is_empty; /* set to 1 by another thread */
 };
 
-/* What a thread reads, or has read. */
+/* A read by a thread, running or done. */
 struct region_reading {
     struct ofl_ret ret;
     uint64_t at;
@@ -101,7 +101,8 @@ region_reserve(struct region *r, uint32_t until, uint64_t now_ns)
     return 0;
 }
 
-/* Its last reference may go with it: not on the loop. 0, or -EAGAIN. */
+/* Unmaps r and closes its descriptor off the loop, since that may be the last reference.
+ * 0 or -EAGAIN. */
 static int
 region_unmap(struct region *r, struct ofl *ofl)
 {
@@ -138,7 +139,7 @@ region_sealed(const struct region *r)
     return ofl_rc(r->sealed);
 }
 
-/* Look which of n pages are there. */
+/* Notes which of n pages are in memory. */
 static void
 region_look(struct region *r, uint64_t first, uint32_t n)
 {
@@ -169,7 +170,7 @@ region_is_reading(const struct region *r)
     return r->read != NULL && ofl_rc(&r->read->ret) == -EINPROGRESS;
 }
 
-/* Give out the job; r->read is NULL. */
+/* Queues the read; r->read is NULL before. */
 static int
 region_begin_read(struct region *r, uint64_t at, uint32_t n, struct ofl *ofl)
 {
@@ -214,7 +215,7 @@ region_read(struct region *r, void *to, uint64_t at, uint32_t n, struct ofl *ofl
     return rc;
 }
 
-/* Does another thread use what is below? */
+/* Is another thread using r? */
 static int
 region_is_lent(const struct region *r)
 {
@@ -226,7 +227,7 @@ region_empty(struct region *r)
 {
     uint32_t is_empty = 0;
 
-    /* Another thread has it still: the end of the process gives it back. */
+    /* If another thread still uses it, the end of the process frees it. */
     if (r->p != NULL && !region_is_lent(r)) {
         (void)ofl_punch(NULL, r->fd, r->bytes, &is_empty);
         (void)region_unmap(r, NULL);
@@ -252,7 +253,7 @@ region_drop(struct region_bin *b, struct region *r, struct ofl *ofl)
         return;
     d = ofl != NULL ? calloc(1, sizeof(*d)) : NULL;
     if (d != NULL && r->sealed != NULL && region_sealed(r) == 0) {
-        d->is_empty = 1; /* of our pages */
+        d->is_empty = 1; /* it has no pages of ours */
     } else if (d == NULL || ofl_punch(ofl, r->fd, r->bytes, &d->is_empty) != 0) {
         free(d);
         region_empty(r);
@@ -263,7 +264,8 @@ region_drop(struct region_bin *b, struct region *r, struct ofl *ofl)
     memset(r, 0, sizeof(*r));
 }
 
-/* One that has been emptied; NULL: none is first. */
+/* The first of the dying regions if it has been emptied and no thread uses it; else
+ * NULL. */
 static struct region_dying *
 region_dead(struct region_bin *b)
 {
@@ -275,7 +277,7 @@ region_dead(struct region_bin *b)
     return region_is_lent(&d->r) ? NULL : d;
 }
 
-/* Does our mapping have pages there? One that was emptied has none. */
+/* Does our mapping have pages in this range? One that was emptied has none. */
 static int
 region_has_pages(const struct region *r, uint32_t from, uint32_t to)
 {
@@ -289,7 +291,8 @@ region_has_pages(const struct region *r, uint32_t from, uint32_t to)
     return 0;
 }
 
-/* From the end, at most *pieces with pages. 1: nothing is mapped any more. */
+/* Unmaps from the end, at most *pieces pieces with pages. Returns 1 when all is
+ * unmapped. */
 static int
 region_unmap_some(struct region *r, uint32_t *pieces)
 {

@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory that the gate shares with one client: a sealed memfd, its mapping here
- * and a descriptor that stays with us. The thread of the loop calls.
+ * Memory that the gate shares with one client: a sealed memfd, its mapping in the gate
+ * and a descriptor that the gate keeps. Called by the loop's thread.
  *
  * Two kinds:
  *
@@ -17,10 +17,9 @@
  *                  it again for writing. F_SEAL_FUTURE_WRITE would forbid the
  *                  same and is not used here: under it we could not punch either.
  *
- * Who pays. A page of a memfd is charged to the cgroup of the process that
- * touches it first, and lives until the last descriptor or mapping is gone. A
- * client that keeps its descriptor would keep what we touched, and no process
- * can see how long. So:
+ * Who pays. A page of a memfd is charged to the cgroup of the process that touches it
+ * first, and lives until the last descriptor or mapping is gone. A client that keeps its
+ * descriptor would keep what we touched, and no process can see how long. So:
  *
  *   - Pages come as they are used, never all at the start of a session.
  *   - region_empty() punches the whole file out before it lets go. What the
@@ -29,26 +28,25 @@
  *     client never wrote is read by pread(), which finds zeros, and not by our mapping.
  *     So every page is the client's.
  *
- * pread() waits for the lock of a page that is being made, and of one that comes back from
- * swap: for as long as a client of low priority that holds it is without a processor. So
- * region_read() gives it to a thread of offloop.h.
+ * pread() waits for the lock of a page that is being made, and of one that comes back
+ * from swap: for as long as a client of low priority that holds it is without a
+ * processor. So region_read() gives it to a thread of offloop.h.
  *
- * Freeing pages takes longer than an iteration of the loop may (64 MiB: 5 ms), and
- * so does unmapping pages (60 us a MiB); unmapping a file that was emptied takes a
- * few us. A sealed one, which cannot be emptied, is unmapped piece by piece, over several
- * ticks. So a thread of offloop.h empties the file by its descriptor, which needs
- * no lock of our address space, and the loop unmaps it some ticks later. That is
- * what the descriptor is kept for: MADV_REMOVE works without one, but a region of
- * ours is locked in memory, one of theirs is read-only, and to change either takes
- * the lock that the loop's mmap() waits for.
+ * Freeing pages takes longer than an iteration of the loop may (64 MiB: 5 ms), and so
+ * does unmapping pages (60 us a MiB); unmapping a file that was emptied takes a few us. A
+ * sealed one, which cannot be emptied, is unmapped piece by piece, over several ticks. So
+ * a thread of offloop.h empties the file by its descriptor, which needs no lock of our
+ * address space, and the loop unmaps it some ticks later. That is what the descriptor is
+ * kept for: MADV_REMOVE works without one, but a region of ours is locked in memory, one
+ * of theirs is read-only, and to change either takes the lock that the loop's mmap()
+ * waits for.
  *
- * A page that cannot be had (cgroup limit, strict overcommit) must not kill
- * the daemon: a store into it would raise SIGBUS or wait for the OOM killer
- * in the middle of a record. So a store goes only below `ready`, and
- * region_reserve() moves that limit with MADV_POPULATE_WRITE, which reports
- * the failure as an error; the caller treats it as a full ring. It reserves
- * REGION_STEP bytes at a time: one system call for a thousand records of the
- * first pass through a ring, none in later passes, since pages stay.
+ * A page that cannot be had (cgroup limit, strict overcommit) must not kill the daemon: a
+ * store into it would raise SIGBUS or wait for the OOM killer in the middle of a record.
+ * So a store goes only below `ready`, and region_reserve() moves that limit with
+ * MADV_POPULATE_WRITE, which reports the failure as an error; the caller treats it as a
+ * full ring. It reserves REGION_STEP bytes at a time: one system call for a thousand
+ * records of the first pass through a ring, none in later passes, since pages stay.
  */
 #ifndef FDD_DAEMON_GATE_REGION_H
 #define FDD_DAEMON_GATE_REGION_H
@@ -61,8 +59,8 @@
 
 #define REGION_COPY_MAX   65536u
 #define REGION_STEP       MEMFILE_STEP  /* bytes reserved at a time */
-#define REGION_LATE_MAX   64u           /* regions that wait to be emptied */
-#define REGION_LATE_BYTES (64ull << 20) /* and the pages in them */
+#define REGION_LATE_MAX   64u           /* regions waiting to be emptied late */
+#define REGION_LATE_BYTES (64ull << 20) /* limit of the pages in them */
 
 struct ofl;
 struct ofl_ret;
@@ -70,37 +68,39 @@ struct region_reading;
 
 struct region {
     unsigned char *p; /* NULL: no region */
-    int fd;           /* ours, for emptying */
+    int fd;           /* the gate's descriptor, for emptying */
     uint32_t bytes;   /* a multiple of the page size */
-    uint32_t ready;   /* stores below this cannot fail; MEMFILE_OURS only */
+    uint32_t ready;   /* MEMFILE_OURS: stores below this offset cannot fail */
     uint32_t page_shift;
-    uint64_t t_retry; /* after a failure: do not ask the kernel before */
-    uint64_t *there; /* MEMFILE_THEIRS: a bit a page that was seen to be there, or NULL */
-    struct ofl_ret *sealed;      /* after region_seal() */
-    struct region_reading *read; /* of region_read() */
+    uint64_t t_retry; /* after a failure: do not ask the kernel before this time */
+    uint64_t *there;  /* MEMFILE_THEIRS: one bit per page that was seen in memory; or
+                        NULL */
+    struct ofl_ret *sealed;      /* result of region_seal() */
+    struct region_reading *read; /* state of region_read() */
 };
 
-/* Map a file and reserve the first step of one of ours: f->fd is taken over, f->share
- * is left. 0, or -errno: then *r is empty, and both are closed. */
+/* Maps a file and reserves the first step of one of ours. Takes over f->fd, leaves
+ * f->share. Returns 0, or -errno: then *r is empty, and both descriptors are closed. */
 int region_map(struct region *r, struct memfile *f);
-/* Make stores below until safe. 0, or -errno: there is no memory now; then
- * the kernel is not asked again for a while. */
+/* Makes stores below offset `until` safe. Returns 0, or -errno: there is no memory now;
+ * then the kernel is not asked again for a while. */
 int region_reserve(struct region *r, uint32_t until, uint64_t now_ns);
-/* Forbid holes and new writable mappings of one of theirs, off the loop; ofl NULL: now.
- * 0, or -errno: it was not begun. */
+/* Forbids holes and new writable mappings of one of theirs, off the loop; ofl NULL: at
+ * once. Returns 0, or -errno: the job was not queued. */
 int region_seal(struct region *r, struct ofl *ofl);
-/* How that went: -EINPROGRESS, 0, or -errno. -EINVAL: the kernel has no such seal. */
+/* Result of region_seal(): -EINPROGRESS, 0, or -errno. -EINVAL: the kernel has no such
+ * seal. */
 int region_sealed(const struct region *r);
-/* Are all pages of these n > 0 bytes of one of theirs there, REGION_COPY_MAX at most?
- * Asks the kernel. */
+/* Are all pages of these n bytes (1..REGION_COPY_MAX) of one of theirs in memory? Asks
+ * the kernel. */
 int region_find(struct region *r, uint64_t at, uint32_t n);
-/* Copy them although some are not, off the loop; ofl NULL: now. 0: they are copied;
- * -EINPROGRESS: offloop's descriptor rings when they can be, call again with the same place
- * (with another one, what was read is lost); or -errno. */
+/* Copies bytes whose pages are not all in memory, off the loop; ofl NULL: at once.
+ * Returns 0: copied; -EINPROGRESS: when offloop's descriptor becomes readable, call again
+ * with the same place (with another one, the bytes read are lost); or -errno. */
 int region_read(struct region *r, void *to, uint64_t at, uint32_t n, struct ofl *ofl);
-/* Is a thread at work on it? */
+/* Is a thread reading from it? */
 int region_is_reading(const struct region *r);
-/* The same as region_find(), of what was found before. */
+/* As region_find(), from earlier answers of the kernel only. */
 static inline int
 region_is_there(const struct region *r, uint64_t at, uint32_t n)
 {
@@ -114,38 +114,39 @@ region_is_there(const struct region *r, uint64_t at, uint32_t n)
     }
     return 0;
 }
-/* Give all pages back, also while the client has the file, and unmap, all now. */
+/* Gives all pages back, even while the client has the file, and unmaps it, all at
+ * once. */
 void region_empty(struct region *r);
 
 /*
- * Regions of sessions that have ended: those that are being emptied, and those
- * whose client has still to read what was written last, since the daemon ended
- * the session. These are emptied some seconds later, the oldest at once when
- * there are too many or too large ones.
+ * Regions of ended sessions: those being emptied, and those whose client has still to
+ * read the last records, since the daemon ended the session. The latter are emptied some
+ * seconds later; the oldest ones at once when there are too many or they are too large.
  */
 struct region_dying;
 struct region_bin {
-    STAILQ_HEAD(, region_dying) dying; /* being emptied, the oldest first */
+    STAILQ_HEAD(, region_dying) dying; /* being emptied, oldest first */
     struct {
         struct region r;
         uint64_t t_due;
     } late[REGION_LATE_MAX];
-    uint32_t first, n; /* of late */
-    uint64_t bytes;    /* in those: sum of ready */
+    uint32_t first, n; /* of late[], a ring: index of the oldest, number */
+    uint64_t bytes;    /* sum of `ready` of those in late[] */
 };
 
 void region_bin_init(struct region_bin *b);
-/* The daemon ends, and ofl has: unmap, and leave the contents to clients that still
- * read. What a thread that hangs was to empty is left alone. */
+/* At the end of the daemon, after ofl_free(): unmaps the late ones and leaves their
+ * contents to clients that still read. A region that a hung thread was to empty is left
+ * as it is. */
 void region_bin_fini(struct region_bin *b);
-/* Empty *r, off the loop; ofl NULL: now. Takes it over. */
+/* Empties *r off the loop, and unmaps it later; ofl NULL: at once. Takes *r over. */
 void region_drop(struct region_bin *b, struct region *r, struct ofl *ofl);
-/* The same when its client has had time to read. */
+/* As region_drop(), after its client has had time to read. */
 void
 region_drop_late(struct region_bin *b, struct region *r, uint64_t now_ns, struct ofl *ofl);
-/* Is there more to empty or to unmap in the next ticks? */
+/* Is there more to empty or unmap in the next ticks? */
 int region_bin_has_dying(const struct region_bin *b);
-/* Empty what is due, unmap what is empty. */
+/* Empties regions that are due, unmaps empty ones. */
 void region_bin_tick(struct region_bin *b, uint64_t now_ns, struct ofl *ofl);
 
 #endif

@@ -19,16 +19,16 @@
 #include "daemon/gate/wlink.h"
 #include "libclient/fdproto.h"
 
-#define RLY_AHEAD 12u /* slots of the link; measured with tests/bench/b_gate */
+#define RLY_AHEAD 12u /* link slots to prefetch ahead; measured with tests/bench/b_gate */
 
-/* A worker that dies may write anything, and a client ends its session for a record
- * that it cannot read. */
+/* Malformed record: a dying worker may write anything, and a client would end its session
+ * for a record that it cannot read. */
 #define RLY_BROKEN UINT32_MAX
-/* Its client has it already, from a worker that died. */
+/* Record that its client already received from a worker that died. */
 #define RLY_KNOWN (UINT32_MAX - 1)
 
-/* A TOKENS record that is whole, and its ids. Its first slot is there, whatever its
- * length. */
+/* Is this a well-formed TOKENS record? *ret_n: its ids. Its first slot can be read
+ * whatever its length. */
 static inline int
 rly_is_tokens(const struct fdp_rec *rec, uint32_t *ret_n)
 {
@@ -39,7 +39,7 @@ rly_is_tokens(const struct fdp_rec *rec, uint32_t *ret_n)
     return n_ids != 0 && n_text != 0 && rec->len == FDP_TOKENS_LEN(n_ids, n_text);
 }
 
-/* 1: its client knows. */
+/* Notes an ACCEPTED record. Returns 1 if its client has had one already. */
 static int
 rly_accepted(const struct reqs *rs, struct jreq *r, const struct fdp_rec *rec)
 {
@@ -68,7 +68,7 @@ rly_choice_end(struct jreq *r, const struct fdp_rec *rec)
         r->finish = JREQ_FIN_MIXED;
 }
 
-/* Do its sizes add up to what it has? */
+/* Do its sizes match its length? */
 static int
 rly_is_special(const struct fdp_rec *rec)
 {
@@ -98,7 +98,7 @@ rly_is_token_text(const struct fdp_rec *rec)
     return n != 0 && sum == rec->len;
 }
 
-/* Records that come with no ids. Output tokens, RLY_BROKEN or RLY_KNOWN. */
+/* Notes a record without ids. Returns its output tokens, RLY_BROKEN or RLY_KNOWN. */
 static __attribute__((noinline)) uint32_t
 rly_note_other(const struct reqs *rs, struct jreq *r, const struct fdp_rec *rec)
 {
@@ -131,8 +131,8 @@ rly_note_other(const struct reqs *rs, struct jreq *r, const struct fdp_rec *rec)
     return RLY_BROKEN;
 }
 
-/* What a record says of its request. Returns its output tokens, RLY_BROKEN or RLY_KNOWN. A
- * sample's text comes behind its ids. */
+/* Updates the request from its record. Returns its output tokens, RLY_BROKEN or
+ * RLY_KNOWN. A sample's text comes after its ids. */
 static inline uint32_t
 rly_note(const struct reqs *rs, struct jreq *r, const struct fdp_rec *rec)
 {
@@ -154,7 +154,7 @@ rly_note(const struct reqs *rs, struct jreq *r, const struct fdp_rec *rec)
     return n_tok;
 }
 
-/* Its request ends with E_INTERNAL; the record goes nowhere. */
+/* Ends the request with E_INTERNAL and drops the record. */
 static __attribute__((noinline)) uint32_t
 rly_broken(struct reqs *rs, struct jreq *r, const struct fdp_rec *rec)
 {
@@ -172,7 +172,7 @@ rly_one(struct reqs *rs, const struct wlk *l, const struct fdp_rec *rec)
     struct client *c;
     uint32_t n_tok;
 
-    /* It may be queued again, or with another worker, since this one was killed. */
+    /* It may be queued again or with another worker, because this one was killed. */
     if (r == NULL || r->with != l) {
         log_debug("relay: record type %u for unknown request %llu", rec->type,
             (unsigned long long)rec->tag);
@@ -226,15 +226,15 @@ rly_special(struct reqs *rs, struct wlk *l, const struct fdp_rec *rec)
     }
 }
 
-/* How many records in a row were for one session, seen from rly_prefetch(). */
+/* Number of consecutive records for one session, as seen by rly_prefetch(). */
 struct rly_run {
     const struct client *c;
     uint32_t n;
 };
 
-/* Rings of many clients do not stay in the cache: fetch the slot that a
- * later record of the link will be written to. That place may
- * be the middle of a record; then its tag matches no request. */
+/* Rings of many clients do not stay in the cache: prefetches the slot to which a later
+ * record of the link will be written. The slot looked at may be the middle of a record;
+ * then its tag matches no request. */
 static inline void
 rly_prefetch(const struct reqs *rs, const struct lnk *l, struct rly_run *run)
 {

@@ -1,10 +1,10 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Records of a worker to the rings of clients: each is copied from the link
- * with the client's tag in place of the request id. A terminal record ends its
- * request. The link's ring never waits for a client: a record that does not fit its
- * ring is held (client.h).
+ * Relays a worker's records to the rings of clients: each is copied from the link with
+ * the client's tag in place of the request id. A terminal record ends its request. The
+ * link's ring never waits for a client: a record that does not fit the client's ring is
+ * held (client.h).
  */
 #ifndef FDD_DAEMON_GATE_RELAY_H
 #define FDD_DAEMON_GATE_RELAY_H
@@ -12,12 +12,13 @@
 struct reqs;
 struct wlk;
 
-/* Records read from the up ring per loop iteration, 512 KiB. The worker refills it meanwhile. */
+/* Slots read from the up ring per loop iteration, 512 KiB. The worker refills it
+ * meanwhile. */
 #define RLY_SLOTS 8192u
-#define RLY_LOOK  1024u /* between looks at the clock; fewer where rings grow */
+#define RLY_LOOK  1024u /* between looks at the clock; fewer with new pages */
 
-/* Records of the worker of l. Returns how many. l->is_news is set when it
- * reported READY; l->lnk.bad when its cursors or records are impossible. */
+/* Relays records of the worker of l. Returns how many. Sets l->is_news when it reported
+ * READY, and l->lnk.bad when its cursors or records are impossible. */
 int rly_poll(struct reqs *rs, struct wlk *l);
 
 #endif

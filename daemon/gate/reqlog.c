@@ -25,7 +25,7 @@ struct rql_line {
     char user[NAMES_BYTES];
 };
 
-/* ns since submission, and parts of it. */
+/* Durations in ns; total and first count from submission. */
 struct rql_times {
     uint64_t queue, prefill, decode, total;
     uint64_t first; /* 0: no token came */
@@ -44,7 +44,7 @@ rql_put(struct rql_line *l, struct log_field f)
         l->f[l->n++] = f;
 }
 
-/* Of which user; a delegated one is a number. */
+/* The user's name; a delegated user is a number. */
 static void
 rql_user(const struct rql *q, struct rql_line *l, uint64_t key, int delegated)
 {
@@ -71,7 +71,7 @@ static void
 rql_times(const struct rql *q, const struct jreq *r, const struct fdp_done *d,
     struct rql_times *ret)
 {
-    /* The worker's clock is ours; without its numbers, what was seen here. */
+    /* The worker uses the same clock; without its numbers, those noted by the gate. */
     uint64_t start = d != NULL && d->t_start != 0 ? d->t_start : r->t_sent;
     uint64_t first = d != NULL && d->t_first != 0 ? d->t_first : r->t_first;
     uint64_t end = d != NULL && d->t_end > r->t_submit ? d->t_end : q->env->now;
@@ -137,12 +137,12 @@ rql_slow(const struct rql *q, const struct jreq *r, const struct fdp_done *d,
     if (d != NULL)
         rql_put(&l, LOG_I("preempted", d->n_preempted));
     rql_put(&l, LOG_I("concurrent_at_start", r->n_concurrent));
-    /* r is open still, and in no queue any more */
+    /* r still counts as open, but is in no queue */
     rql_put(&l, LOG_I("concurrent_at_end", q->jnl->n_open - q->fair->n_queued - 1));
     log_fields(LOG_LV_WARN, 0, "request: slow request", l.f, l.n);
 }
 
-/* One line, chosen by how it ended. */
+/* One line, whose level and text depend on the end. */
 static void
 rql_say(const struct jreq *r, int code, const struct rql_line *l)
 {

@@ -21,10 +21,10 @@
 #include "daemon/gate/wlink.h"
 #include "libclient/fdproto.h"
 
-/* A worker that lives ends a request sooner than that after its deadline. */
+/* A live worker ends a request within this time after its deadline. */
 #define RQ_OVERDUE_NS (1 * CLK_S)
 
-/* Its own number among all open requests, for the worker. */
+/* Number of r among all open requests, for the worker. */
 static uint32_t
 rq_place(const struct reqs *rs, const struct jreq *r)
 {
@@ -67,7 +67,7 @@ rq_add(struct reqs *rs, const struct rq_new *n)
 
 /* ---- end ------------------------------------------------------------------- */
 
-/* What was thought of a request and is not left to do any more. */
+/* Counts, at the end of a request, the estimated work that need not be done. */
 static void
 rq_settle(struct reqs *rs, struct jreq *r, int done)
 {
@@ -75,14 +75,14 @@ rq_settle(struct reqs *rs, struct jreq *r, int done)
 
     if (r->kind != FAIR_GEN)
         return;
-    /* Cancelled work says nothing about how fast work is done. */
+    /* Cancelled work is not counted: it says nothing about the service rate. */
     if (done && did < r->cost)
         svc_add(&rs->fair->svcrate, r->cost - did);
     fair_settle(r);
 }
 
-/* A worker that dies may write anything, and a client ends its session for a record
- * that cannot be read: it gets none. */
+/* Is this terminal record well formed? A dying worker may write anything, and a client
+ * would end its session for a record that it cannot read. */
 static int
 rq_is_whole(const struct fdp_rec *rec)
 {
@@ -90,8 +90,8 @@ rq_is_whole(const struct fdp_rec *rec)
         (rec->type == FDP_T_DONE ? sizeof(struct fdp_done) : sizeof(struct fdp_error));
 }
 
-/* The worker's terminal record, which is whole, with the time the client sent the
- * request. */
+/* Sends the worker's well-formed terminal record, with the time of submission filled
+ * in. */
 static void
 rq_tell_rec(struct reqs *rs, struct jreq *r, const struct fdp_rec *rec)
 {
@@ -223,7 +223,7 @@ rq_end_all(struct reqs *rs, int code, uint32_t retry_ms)
     ASSERT(rs->fair->credits_used == 0);
 }
 
-/* Back to its queue, as if it had not been sent. */
+/* Returns r to its queue, as if it had not been sent. */
 static void
 rq_requeue(struct reqs *rs, struct jreq *r)
 {
@@ -232,8 +232,8 @@ rq_requeue(struct reqs *rs, struct jreq *r)
     fair_unpop(rs->fair, r);
 }
 
-/* May another group have r instead? Its client has no output yet, and it is not the one
- * that no worker survives. */
+/* May r move to another group? Its client must have no output yet, and it must not have
+ * killed several workers. */
 static int
 rq_may_move(const struct reqs *rs, const struct jreq *r)
 {
@@ -242,11 +242,11 @@ rq_may_move(const struct reqs *rs, const struct jreq *r)
         (rs->env->st != GATE_STOPPING || dsp_is_up(rs->dsp));
 }
 
-/* died: the worker ended by itself, perhaps because of r. */
+/* Queues r for another group. died: the worker ended by itself, perhaps because of r. */
 static void
 rq_move(struct reqs *rs, struct wlk *l, int died, struct jreq *r)
 {
-    /* It waited no longer than it may, if sch_start_row() stored its id. */
+    /* If sch_start_row() stored its id, it began in time: no queue deadline any more. */
     if (l->seg != NULL &&
         __atomic_load_n(&l->seg->started[rq_place(rs, r) % LNK_PLACES],
             __ATOMIC_ACQUIRE) == r->id)
@@ -263,7 +263,7 @@ rq_link_gone(struct reqs *rs, struct wlk *l, int died, int code, uint32_t retry_
     struct jreq *r;
     uint32_t n = 0, n_moved = 0;
 
-    /* From the last: the one whose turn it was is the first again. */
+    /* From the last to the first, so that their order in the queue is restored. */
     while ((r = TAILQ_LAST(&l->sendq, jreq_q)) != NULL) {
         ASSERT(r->st == JNL_SENDING && r->with == l);
         rq_requeue(rs, r);
@@ -292,7 +292,7 @@ rq_link_gone(struct reqs *rs, struct wlk *l, int died, int code, uint32_t retry_
 
 /* ---- down ------------------------------------------------------------------ */
 
-/* A request that waited for the model is checked against it now. 1: it ended. */
+/* Checks a request that waited for the model. Returns 1 if it was refused and ended. */
 static int
 rq_check_late(struct reqs *rs, struct jreq *r)
 {
@@ -326,8 +326,8 @@ rq_end_expired(struct reqs *rs, struct jreq *r)
     rq_end_code(rs, r, FDP_E_DEADLINE, 0);
 }
 
-/* What is to be sent next. Questions go first: they are short, few at a time
- * and need no row. */
+/* Takes the next request to send. Non-generating requests go first: they are short, few
+ * at a time and need no row. */
 static struct jreq *
 rq_next(struct reqs *rs)
 {
@@ -336,7 +336,7 @@ rq_next(struct reqs *rs)
     return r != NULL ? r : fair_pop(rs->fair, FAIR_GEN);
 }
 
-/* r is in no queue. 0: no link has room for it now. */
+/* Sends r, which is in no queue. Returns 0 if no link has room now. */
 static int
 rq_send_one(struct reqs *rs, struct jreq *r)
 {
@@ -367,7 +367,7 @@ rq_send(struct reqs *rs)
             break;
         if (++looked % RQ_LOOK == 0 && env_is_late(rs->env)) {
             fair_unpop(rs->fair, r);
-            n++; /* the loop goes on at once */
+            n++; /* so that the loop continues without sleeping */
             break;
         }
         r->st = JNL_SENDING;
@@ -388,14 +388,14 @@ rq_send(struct reqs *rs)
 
 /* ---- deadlines --------------------------------------------------------------- */
 
-/* The earlier of two times, of which 0 is never. */
+/* The earlier of two times, where 0 means never. */
 static uint64_t
 rq_earlier(uint64_t a, uint64_t b)
 {
     return a == 0 || (b != 0 && b < a) ? b : a;
 }
 
-/* End what has expired in a user's queue. Returns the next deadline in it, or 0. */
+/* Ends expired requests in a user's queue. Returns the next deadline in it, or 0. */
 static uint64_t
 rq_expire_queued(struct reqs *rs, struct uqueue *l)
 {
@@ -412,7 +412,7 @@ rq_expire_queued(struct reqs *rs, struct uqueue *l)
     return t;
 }
 
-/* Its client gets the terminal record; what the worker still says is dropped. */
+/* Sends the client the terminal record; later records of the worker are dropped. */
 static void
 rq_end_early(struct reqs *rs, struct jreq *r)
 {
@@ -424,7 +424,7 @@ rq_end_early(struct reqs *rs, struct jreq *r)
     rq_cancel(rs, r, FDP_E_DEADLINE, 0);
 }
 
-/* The same of what a worker has and did not begin: it looks at its queue
+/* The same for requests that a worker has but did not begin: it checks its queue only
  * between steps, and a step may be long. Returns the next deadline, or 0. */
 static uint64_t
 rq_expire_sent(struct reqs *rs, struct wlk *l)

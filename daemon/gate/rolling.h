@@ -1,11 +1,12 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rolling restart: the workers of all groups are started again one after another, each when
- * another group takes requests. A group ends what it has before, for at most
- * daemon.drain_timeout_ms; what it then has without output goes to another group. A group
- * that does not come back ends it, and the others stay as they are. Groups that had failed
- * are started first, which needs no other group. While the daemon drains no further group is taken.
+ * Rolling restart: the workers of all groups are started again one after another, each
+ * when another group takes requests. A group first finishes its requests, for at most
+ * daemon.drain_timeout_ms; its remaining requests without output then move to another
+ * group. A group that does not come back ends the rolling restart, and the others stay as
+ * they are. Groups that had failed are started first, which needs no other group. While
+ * the daemon drains no further group is restarted.
  */
 #ifndef FDD_DAEMON_GATE_ROLLING_H
 #define FDD_DAEMON_GATE_ROLLING_H
@@ -26,9 +27,9 @@ struct rolling {
     struct wrk *wrk; /* n of them */
     uint32_t n_wrk;
     enum rol_phase phase;
-    uint32_t at;     /* the group that is its turn; n_wrk: all are done */
+    uint32_t at;     /* group whose turn it is; n_wrk: all are done */
     uint64_t todo;   /* bit i: group i has not begun yet */
-    char error[256]; /* why the last one did not come to its end; "" */
+    char error[256]; /* why the last rolling restart did not complete; "" */
 };
 
 static inline int
@@ -36,10 +37,11 @@ rol_is_active(const struct rolling *r)
 {
     return r->phase != ROL_NONE;
 }
-/* 0; -EBUSY: one is under way, or the daemon ends; -ENOTSUP: there is one group. */
+/* Returns 0; -EBUSY: one is under way, or the daemon ends; -ENOTSUP: there is one
+ * group. */
 int rol_begin(struct rolling *r);
 void rol_tick(struct rolling *r);
-/* "", or what it does with the group whose turn it is. */
+/* "", or the phase of the group whose turn it is. */
 const char *rol_phase_name(const struct rolling *r);
 
 #endif

@@ -33,8 +33,8 @@
 
 #define SES_HELLO_MAX 512
 #define SES_RETRY_MS  100u
-/* What the loop and its threads take for a doorbell that rings for nothing, for a session
- * from its hello to its end, and the price of a violation of the protocol. */
+/* Time charged for a doorbell that rings, for a session from its hello to its end, and
+ * for a violation of the protocol. */
 #define SES_BELL_NS  5000u
 #define SES_OPEN_NS  200000u
 #define SES_PROTO_NS 10000000u
@@ -70,7 +70,7 @@ ses_free(struct sessions *t, struct ses *s)
     region_drop(&t->bin, &s->c.c2d, t->ofl);
     if (s->c.quiet)
         region_drop(&t->bin, &s->c.d2c, t->ofl);
-    else /* its last records and the GOODBYE are still to be read */
+    else /* the client is still to read its last records and the GOODBYE */
         region_drop_late(&t->bin, &s->c.d2c, t->env->now, t->ofl);
     t->n_rest -= (s->c.rests & CLI_RESTS_LOOP) != 0;
     t->n_seals -= s->is_sealing;
@@ -100,8 +100,8 @@ ses_unlist(struct sessions *t, struct ses *s)
     cnt_set(&t->env->cnt->sessions, t->n);
 }
 
-/* Tell the client that nothing follows. Only stores and a wake-up: its
- * memory may be anything by now. */
+/* Tells the client that no further records come. Only stores and a wake-up: the client
+ * may have written anything to its memory. */
 static void
 ses_say_goodbye(struct ses *s)
 {
@@ -159,7 +159,7 @@ ses_retry_ms(const struct sessions *t)
     return ms < SES_RETRY_MS ? SES_RETRY_MS : ms;
 }
 
-/* A status instead of a welcome. */
+/* Sends a welcome with an error status. */
 static void
 ses_send_refusal(struct sessions *t, int fd, int code, uint32_t retry_ms)
 {
@@ -174,7 +174,7 @@ ses_send_refusal(struct sessions *t, int fd, int code, uint32_t retry_ms)
     cnt_add(&t->env->cnt->sessions_refused, 1);
 }
 
-/* Before there is a session. */
+/* Refuses a peer that has no session yet. */
 static int
 ses_refuse(struct sessions *t, int fd, int code, uint32_t retry_ms)
 {
@@ -183,7 +183,8 @@ ses_refuse(struct sessions *t, int fd, int code, uint32_t retry_ms)
     return -EACCES;
 }
 
-/* The table is full for this user: the one that leaves makes room at once. */
+/* The table is full for this user: closes another session, if one may be (places.h).
+ * Returns 1 if there is room now. */
 static int
 ses_make_room(struct sessions *t, const struct usr *u)
 {
@@ -293,7 +294,7 @@ ses_adopt(struct sessions *t, int fd, pid_t pid, uid_t uid, gid_t gid)
 
 /* ---- handshake ----------------------------------------------------------- */
 
-/* 0 or the status to refuse with. */
+/* Returns 0, or the status with which to refuse. */
 static int
 ses_check_hello(const struct ses *s, const unsigned char *buf, size_t n,
     struct fdp_hello *ret)
@@ -313,7 +314,7 @@ ses_check_hello(const struct ses *s, const unsigned char *buf, size_t n,
     if (h.size != n || h.rsv0 != 0 || h.rsv1 != 0)
         return FDP_E_PROTO;
     for (size_t i = sizeof(h); i < n; i++) {
-        if (buf[i] != 0) /* a newer client insists on something unknown */
+        if (buf[i] != 0) /* a newer client requires something unknown */
             return FDP_E_VERSION;
     }
     if (h.feat_need & ~(uint64_t)FDP_FEAT_ALL)
@@ -343,7 +344,7 @@ ses_reject(struct sessions *t, struct ses *s, int code)
     cli_kill(t->clients, &s->c, FDP_OK);
 }
 
-/* rc: of its memory. */
+/* The memory of s has been made, with result rc. */
 static void
 ses_made(struct sessions *t, struct ses *s, int rc)
 {
@@ -399,7 +400,8 @@ ses_hello(struct sessions *t, struct ses *s)
 
 /* ---- from the welcome to the first request -------------------------------------- */
 
-/* A doorbell that rings for nothing wakes the loop all the same. */
+/* Watches or ignores s's doorbell: one that rings without requests also wakes the
+ * loop. */
 static void
 ses_hear(struct sessions *t, struct ses *s, int on)
 {
@@ -437,7 +439,7 @@ ses_begin(struct sessions *t, struct ses *s, int rc)
     t->n_seals--;
     if (s->c.st != CLI_MAPS)
         return;
-    if (rc != 0 && rc != -EINVAL) { /* a kernel before 5.1: rest.h bounds what it costs */
+    if (rc != 0 && rc != -EINVAL) { /* a kernel before 5.1: rest.h bounds the harm */
         log_warn("session: %llu (%s, pid %d) has sealed its memory: %s",
             (unsigned long long)s->c.id, s->c.shown, (int)s->c.pid, strerror(-rc));
         cli_kill(t->clients, &s->c, FDP_E_PROTO);
@@ -491,13 +493,13 @@ ses_event(struct sessions *t, struct ses *s)
         cli_kill(t->clients, &s->c, FDP_E_PROTO);
         return;
     }
-    /* What it submitted before it left is not wanted any more. */
+    /* Requests that it submitted before it disconnected are dropped. */
     cli_kill(t->clients, &s->c, FDP_OK);
 }
 
 /* ---- all sessions -------------------------------------------------------- */
 
-/* A client that does not read what it asked for. */
+/* Handles a client that does not read its completions. */
 static void
 ses_check_slow(struct sessions *t, struct client *c)
 {
@@ -509,7 +511,7 @@ ses_check_slow(struct sessions *t, struct client *c)
         rq_slow(t->reqs, c, "does not read its completions");
         break;
     case CLI_STUCK:
-        /* Not even its terminal records were read. */
+        /* It did not even read its terminal records. */
         log_info("session: %llu (%s, pid %d) is closed: it reads nothing",
             (unsigned long long)c->id, c->shown, (int)c->pid);
         cli_kill(t->clients, c, FDP_E_SLOW);
@@ -534,7 +536,7 @@ ses_tick(struct sessions *t)
     for (uint32_t i = 0; i < t->n && t->clients->n_hello != 0; i++) {
         struct ses *s = t->v[i];
 
-        /* After a stall of the loop the hello may be there, unread. */
+        /* After a stall of the loop the hello may have arrived unread. */
         if (s->c.st == CLI_HELLO && t->env->now - s->t_open >= limit)
             ses_hello(t, s);
         if (s->c.st == CLI_HELLO && t->env->now - s->t_open >= limit) {
@@ -580,7 +582,7 @@ ses_goodbye(struct sessions *t, int code)
     ses_reap(t);
 }
 
-/* Its requests are not looked at before. */
+/* Its ring is not read before this time. */
 static uint64_t
 ses_t_read(const struct client *c)
 {
@@ -589,7 +591,7 @@ ses_t_read(const struct client *c)
     return c->t_read > t ? c->t_read : t;
 }
 
-/* Would the next iteration read its ring, if something comes? */
+/* Would the next iteration read its ring? */
 static int
 ses_is_read(const struct sessions *t, const struct client *c)
 {
@@ -613,7 +615,7 @@ ses_park(struct sessions *t)
         else if (t_read > t->env->now && (t->t_read == 0 || t_read < t->t_read))
             t->t_read = t_read;
     }
-    /* Each flag went up by a full barrier; now look once more. */
+    /* Each flag was raised with a full barrier; now check the rings once more. */
     for (uint32_t i = 0; i < t->n; i++) {
         if (ses_is_read(t, &t->v[i]->c) && fdr_cons_recheck(&t->v[i]->c.sq) != 0)
             found = 1;
@@ -644,7 +646,7 @@ ses_poll(struct sessions *t)
         struct client *c = &t->v[at]->c;
 
         if (itk_is_due(c)) {
-            if (itk_is_spent(t->intake)) { /* the next iteration goes on here */
+            if (itk_is_spent(t->intake)) { /* the next iteration begins here */
                 t->first = at;
                 break;
             }

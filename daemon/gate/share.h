@@ -1,17 +1,17 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * A bounded share of the loop's time. Counts bound what one user or one socket makes
- * the loop do in an iteration; a share bounds it over time, so that a program that
- * never stops asking cannot have a processor of its own: others would wait for the gate,
- * and on a small machine for the worker's threads too.
+ * A bounded share of the loop's time. Counts bound the work of one user or one socket in
+ * an iteration; a share bounds it over time, so that a program that never stops sending
+ * cannot take a whole processor: others would wait for the gate, and on a small machine
+ * for the worker's threads too.
  *
- * Time spent is a debt. It is repaid at 1/ratio of the time that passes. Who owes
- * more than SHR_BURST_NS waits until it owes that much; so short bursts run at full speed.
+ * Time spent is a debt. It is repaid at 1/ratio of the time that passes. Who owes more
+ * than SHR_BURST_NS waits until it owes that much; so short bursts run at full speed.
  * From then on, until it has left the loop alone for SHR_FRESH_NS, it also waits after
  * each piece of work as long as it takes to repay that piece. Otherwise the loop, which
- * sleeps for a millisecond at least, would do at once what was repaid meanwhile: some
- * 60 us in which a client that it woke on the same processor does not run.
+ * sleeps for a millisecond at least, would do at once what was repaid meanwhile: some 60
+ * us in which a client that it woke on the same processor does not run.
  * Called by the thread of the loop.
  */
 #ifndef FDD_DAEMON_GATE_SHARE_H
@@ -20,17 +20,17 @@
 #include <stdint.h>
 
 #define SHR_BURST_NS 4000000u
-#define SHR_PIECE_NS 100000u /* a longer piece is waited for by the debt alone */
+#define SHR_PIECE_NS 100000u /* for a longer piece only the debt counts */
 #define SHR_FRESH_NS 100000000u
 
 struct share {
-    uint64_t debt_ns; /* at t */
-    uint64_t t;       /* repaid until then */
-    uint64_t t_work;  /* the last piece */
-    uint64_t t_even;  /* no other piece before; 0: whenever */
+    uint64_t debt_ns; /* time owed, as of t */
+    uint64_t t;       /* up to this time the debt is repaid */
+    uint64_t t_work;  /* time of the last piece of work */
+    uint64_t t_even;  /* no further piece before this time; 0: at any time */
 };
 
-/* ns of the loop's time were spent. */
+/* Charges ns of the loop's time. */
 static inline void
 shr_spend(struct share *s, uint64_t ns, uint32_t ratio, uint64_t now_ns)
 {
@@ -51,7 +51,7 @@ shr_spend(struct share *s, uint64_t ns, uint32_t ratio, uint64_t now_ns)
         s->t_even = now_ns + (ns < SHR_PIECE_NS ? ns : SHR_PIECE_NS) * ratio;
 }
 
-/* Nothing before this time; 0: whenever. */
+/* No work before the returned time; 0: at any time. */
 static inline uint64_t
 shr_until(const struct share *s, uint32_t ratio)
 {

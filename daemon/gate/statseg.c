@@ -36,7 +36,7 @@ seg_open(const uint64_t boot_id[2], uint32_t n_group, struct cnt_seg **ret_seg, 
     if (rc != 0)
         return rc;
     seg = p;
-    /* the first one's magic last: all are there then */
+    /* the first segment's magic is set last, when all are complete */
     for (uint32_t i = n_group; i-- > 0;) {
         seg_format(&seg[i], boot_id, n_group);
         fdr_store_release(&seg[i].magic, CNT_MAGIC);

@@ -34,11 +34,11 @@
 #define SUP_BACKOFF_MIN_MS 100u
 #define SUP_RESTART_MIN_MS 100u
 #define SUP_RESTART_MAX_MS 60000u
-#define SUP_STABLE_NS      (60 * CLK_S) /* ready that long: back-off forgotten */
+#define SUP_STABLE_NS      (60 * CLK_S) /* ready for this time: back-off is reset */
 #define SUP_PROGRESS_NS    (2 * CLK_S)
 #define SUP_N_FD           5
-#define SUP_FINI_NS        (5 * CLK_S)  /* for a killed worker, at the daemon's end */
-#define SUP_COLLECT_NS     (1 * CLK_MS) /* sup_collect() looks so often */
+#define SUP_FINI_NS        (5 * CLK_S)  /* wait for a killed worker at the daemon's end */
+#define SUP_COLLECT_NS     (1 * CLK_MS) /* interval at which sup_collect() checks */
 #define SUP_ADMIN_BUF      (1 << 20)
 
 static void
@@ -65,11 +65,11 @@ sup_phase_name(const struct wrk *w)
 
     if (w->link.seg == NULL)
         return w->st == WRK_FAILED ? "failed" : w->rty.n != 0 ? "blocked" : "none";
-    /* It was killed, or is collected: what it said last does not hold any more. */
+    /* It was killed or is being reaped: its last reported phase is outdated. */
     if (w->dead || w->is_killed || w->exit != NULL)
         return names[LNK_PH_EXIT];
     ph = __atomic_load_n(&w->link.seg->w.phase, __ATOMIC_ACQUIRE);
-    /* What it says of its model has not been read yet. */
+    /* Its READY record has not been read yet. */
     if (ph == LNK_PH_READY && w->st == WRK_STARTING)
         ph = LNK_PH_WARM;
     return ph < LNK_PH__N ? names[ph] : "failed";
@@ -81,7 +81,7 @@ sup_load_percent(const struct wrk *w)
     return wlk_load_percent(&w->link);
 }
 
-/* The worker with CUDA is a package of its own and lies next to the plain one. */
+/* The worker with CUDA is a package of its own and is installed next to the plain one. */
 static int
 sup_worker_in(const char *dir, const char *sub, int cuda, char *ret, size_t ret_bytes)
 {
@@ -129,7 +129,7 @@ sup_child(const char *path, char *const argv[], const int fds[SUP_N_FD], pid_t p
     sigset_t none;
 
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) /* it died in between */
+    if (getppid() != parent) /* the gate died before prctl() */
         _exit(EX_TEMPFAIL);
     (void)sigemptyset(&none);
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
@@ -216,7 +216,6 @@ sup_close(struct sup *s, const struct wrk *w, int *fd)
     *fd = -1;
 }
 
-/* Throw the link away, with whatever is in it. */
 void
 sup_drop_link(struct sup *s, struct wrk *w)
 {
@@ -228,7 +227,7 @@ sup_drop_link(struct sup *s, struct wrk *w)
     w->pid = 0;
 }
 
-/* What a worker of this daemon finds in its segment. */
+/* Fills in the gate's members of a worker's segment. */
 static void
 sup_fill_seg(const struct sup *s, const struct wrk *w, struct lnk_seg *seg)
 {
@@ -240,7 +239,7 @@ sup_fill_seg(const struct sup *s, const struct wrk *w, struct lnk_seg *seg)
     (void)snprintf(seg->device_dir, sizeof(seg->device_dir), "%s", s->rt->device_dir);
 }
 
-/* Descriptors between gate and worker, watched on our side. */
+/* Makes the descriptors between gate and worker, and watches the gate's ends. */
 static int
 sup_open_pipes(struct sup *s, struct wrk *w, int *ret_worker_admin)
 {
@@ -313,7 +312,7 @@ drop:
     return rc;
 }
 
-/* What was away is there again, or the worker has another trouble. */
+/* Ends the blocked state: the missing thing is back, or the worker has another error. */
 static void
 sup_unblock(struct wrk *w)
 {
@@ -322,7 +321,7 @@ sup_unblock(struct wrk *w)
     memset(&w->rty, 0, sizeof(w->rty));
 }
 
-/* READY came: for the first time, or with other numbers. */
+/* Handles READY: the first one, or one with new numbers. */
 static enum sup_event
 sup_on_ready(struct sup *s, struct wrk *w)
 {
@@ -395,7 +394,7 @@ sup_is_dead(struct wrk *w, int code, int status)
     w->status = code == CLD_EXITED ? (status & 0xff) << 8 : (status & 0x7f);
 }
 
-/* Here: with no thread for it, or no pidfd that says when. */
+/* Reaps on the loop, if there is no thread for it or no pidfd that tells when. */
 static void
 sup_reap_now(struct wrk *w)
 {
@@ -419,7 +418,7 @@ sup_reap(struct sup *s, struct wrk *w)
         sup_reap_now(w);
         return;
     }
-    wch_del(s->watch, w->pidfd, w); /* readable until then */
+    wch_del(s->watch, w->pidfd, w); /* it would be readable until the child is reaped */
 }
 
 static void
@@ -473,7 +472,7 @@ sup_describe(const struct wrk *w, char *ret, size_t ret_bytes)
         (void)snprintf(ret, ret_bytes, "exited with %d", WEXITSTATUS(w->status));
 }
 
-/* Exit codes after which another start would end the same way. */
+/* The exit code if another start would end the same way, else 0. */
 static int
 sup_permanent(const struct sup *s, const struct wrk *w)
 {
@@ -533,7 +532,7 @@ sup_start_again(struct sup *s, struct wrk *w)
     return rc;
 }
 
-/* For the log, and for the service manager. */
+/* Reports the blocked state to the service manager, and to the log if to_log. */
 static void
 sup_tell_blocked(struct wrk *w, int to_log, uint64_t now_ns)
 {
@@ -547,7 +546,7 @@ sup_tell_blocked(struct wrk *w, int to_log, uint64_t now_ns)
             text, w->backoff_ms, y->error, y->fix[0] != '\0' ? "; fix: " : "", y->fix);
     n = (size_t)snprintf(status, sizeof(status), "STATUS=blocked: the worker %s: %s%s%s",
         text, y->error, y->fix[0] != '\0' ? "; fix: " : "", y->fix);
-    /* a line break would begin another of the manager's words */
+    /* a line break would begin another variable of the notification */
     for (size_t i = 0; i < n && i < sizeof(status) - 1; i++) {
         if ((unsigned char)status[i] < ' ')
             status[i] = ' ';
@@ -555,7 +554,7 @@ sup_tell_blocked(struct wrk *w, int to_log, uint64_t now_ns)
     ntf_send(status);
 }
 
-/* Its end would come again; it is started again all the same. */
+/* Blocks the worker: its failure would recur, but it is started again at intervals. */
 static void
 sup_block(const struct sup *s, struct wrk *w)
 {
@@ -567,7 +566,6 @@ sup_block(const struct sup *s, struct wrk *w)
     sup_tell_blocked(w, to_log, now_ns);
 }
 
-/* It ended, or could not be started: decide what follows. */
 enum sup_verdict
 sup_after_death(struct sup *s, struct wrk *w, int *ret_exit)
 {
@@ -630,7 +628,7 @@ sup_autopsy(struct sup *s, struct wrk *w)
 
 /* ---- while it runs ----------------------------------------------------------- */
 
-/* Of a process that does not tell, no. */
+/* Is a debugger attached? No, if the process's status cannot be read. */
 static int
 sup_is_traced(pid_t pid)
 {
@@ -648,7 +646,7 @@ sup_is_traced(pid_t pid)
     return hng_has_tracer(text);
 }
 
-/* A ready worker that hangs is killed: its requests then end, and another starts. */
+/* Kills a ready worker that hangs: its requests then end, and another one starts. */
 static void
 sup_watch_hang(struct sup *s, struct wrk *w)
 {
@@ -660,7 +658,7 @@ sup_watch_hang(struct sup *s, struct wrk *w)
 
     v = hng_look(&w->hng, &w->link.seg->w.beat, &l, s->env->now, why, sizeof(why));
     if (w->st != WRK_READY)
-        return; /* other limits hold then */
+        return; /* then other limits apply */
     switch (v) {
     case HNG_KILL:
         if (!sup_is_traced(w->pid))
@@ -770,7 +768,7 @@ sup_fini(struct sup *s, struct wrk *w)
                 w->idx, (int)w->pid);
     }
     if (w->exit != NULL && __atomic_load_n(&w->exit->is_done, __ATOMIC_ACQUIRE))
-        free(w->exit); /* else a thread that hangs has it */
+        free(w->exit); /* else a hung thread still uses it */
     w->exit = NULL;
     s->ofl = NULL;
     if (w->link.seg != NULL)

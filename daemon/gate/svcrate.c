@@ -18,7 +18,7 @@ svc_tick(struct svcrate *d, int waiting, uint64_t now_ns)
     struct svcrate_slot *s = &d->slot[d->at];
     uint64_t dt = d->t_tick != 0 && now_ns > d->t_tick ? now_ns - d->t_tick : 0;
 
-    /* Time in which work waited at both ends, and what was done in it. */
+    /* Counts only intervals at both ends of which requests were queued. */
     if (waiting && d->t_since != 0) {
         if (s->ns >= SVC_SLOT_NS) {
             d->at = (d->at + 1) % SVC_SLOTS;

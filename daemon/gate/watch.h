@@ -1,9 +1,9 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * The descriptors that the loop sleeps on: an epoll set whose entries are a
- * kind and an object, and the events of the last wait that are not taken
- * yet. An object that goes away takes its events with it.
+ * The descriptors that the loop sleeps on: an epoll set whose entries are a kind and an
+ * object, and the events of the last wait that are not taken yet. wch_del() also drops
+ * the events of an object that is freed.
  */
 #ifndef FDD_DAEMON_GATE_WATCH_H
 #define FDD_DAEMON_GATE_WATCH_H
@@ -11,9 +11,9 @@
 #include <stdint.h>
 #include <sys/epoll.h>
 
-#define WCH_EVENTS 64 /* of one wait */
+#define WCH_EVENTS 64 /* most events of one wait */
 
-/* What an event refers to; in the low bits of the object's address. */
+/* Kind of an event; stored in the low bits of the object's address. */
 enum wch_kind {
     WCH_LISTEN = 0,
     WCH_ADMIN,
@@ -40,23 +40,23 @@ struct wch_event {
     uint32_t events;
 };
 
-/* -errno. */
+/* 0 or -errno. */
 int wch_init(struct watch *w);
 void wch_fini(struct watch *w);
-/* obj: 16-byte aligned, or NULL. -errno. */
+/* obj: 16-byte aligned, or NULL. Returns 0 or -errno. */
 int wch_add(struct watch *w, int fd, uint32_t events, enum wch_kind kind, void *obj);
-/* Other events for a descriptor that is in the set. */
+/* Changes the events of a descriptor that is in the set. */
 void wch_change(struct watch *w, int fd, uint32_t events, enum wch_kind kind, void *obj);
-/* Before fd is closed: nothing about obj any more, neither from this wait nor
- * from a later one. close() alone does not say so while a client or a process
- * forked meanwhile has the same open file. */
+/* Call before fd is closed: no event for obj follows, neither from this wait nor from a
+ * later one. close() is not enough while a client or a forked process has the same open
+ * file. */
 void wch_del(struct watch *w, int fd, const void *obj);
 /* Are there events that were not taken yet? */
 int wch_has_more(const struct watch *w);
-/* Wait at most timeout_ms. Returns how many events there are to take. Those that
- * were not taken come again. */
+/* Waits at most timeout_ms. Returns the number of events. Events that were not taken come
+ * again. */
 int wch_wait(struct watch *w, int timeout_ms);
-/* The next event of the last wait. 0: there is none. */
+/* Takes the next event of the last wait. Returns 0 if there is none. */
 int wch_next(struct watch *w, struct wch_event *ret);
 
 #endif

@@ -111,7 +111,7 @@ wlk_cancel(struct wlk *l, struct jreq *r)
     ASSERT(!r->in_cancelq);
     r->in_cancelq = 1;
     TAILQ_INSERT_TAIL(&l->cancelq, r, link);
-    if (r->in_sendq) { /* the worker ends it without the rest of its items */
+    if (r->in_sendq) { /* the worker does not need the rest of its items */
         TAILQ_REMOVE(&l->sendq, r, send);
         l->n_sending--;
         r->in_sendq = 0;
