@@ -13,14 +13,14 @@
 #include "libclient/fdproto.h"
 
 #define ADM_PAUSED_MS   1000u /* the end of a pause is not known */
-#define ADM_AWAY_MS     1000u /* no worker, or nothing known of how it loads */
+#define ADM_AWAY_MS     1000u /* no worker, or its loading progress is not known */
 #define ADM_LOAD_MIN_MS 100u
 
 /* ---- when to try again ------------------------------------------------------- */
 
-/* While it drains or stops: until the open requests have ended, which a stop cuts
- * short at its deadline, and when it stops, as long again as its worker took to get
- * ready, for the next daemon's will. Who drains takes it back when he likes. */
+/* ms to wait while the daemon drains or stops: until the open requests have ended, at
+ * most to the deadline of a stop. A stop adds the time that the worker took to become
+ * ready, as the next daemon's will. When a drain is taken back is not known. */
 static uint32_t
 adm_drain_ms(const struct admit *a)
 {

@@ -198,8 +198,8 @@ adv_model(const char *path, const char *unit, int no_right, const struct names *
 
 /* ---- folders --------------------------------------------------------------- */
 
-/* Who listens at the admin socket, which no socket unit holds: nothing is started by
- * connecting to it. */
+/* Returns who listens at the admin socket. No socket unit holds it, so connecting to it
+ * starts nothing. */
 static int
 adv_admin(const char *dir, struct ucred *ret)
 {
@@ -232,8 +232,8 @@ adv_daemon_in(const char *dir, pid_t *ret_pid, uid_t *ret_uid)
         *ret_uid = who.uid;
         return 1;
     }
-    /* A service manager may listen for its daemon, whose user is whom the folder
-     * belongs to. */
+    /* A service manager may listen for its daemon; then the user is the folder's
+     * owner. */
     (void)snprintf(path, sizeof(path), "%s/fdd.sock", dir);
     if (!lsn_is_listened(path) || stat(dir, &st) != 0)
         return 0;

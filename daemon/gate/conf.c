@@ -25,7 +25,7 @@
 
 /* ---- what only the system knows -------------------------------------------- */
 
-/* Bits that log.debug does not know. */
+/* Finds bits in the list that log.debug does not have. The bits in force stay. */
 static int
 cnf_bad_debug(const char *list, char *ret, size_t ret_bytes)
 {
@@ -59,7 +59,8 @@ cnf_check(const struct par_set *ps, struct par_say *say)
         par_say_about(say, ps, 1, err);
 }
 
-/* The default group is not missed by somebody who runs fdd for himself. */
+/* Does the daemon run as a service? A user's own daemon does not need the default
+ * groups. */
 static int
 cnf_is_service(void)
 {
@@ -131,7 +132,7 @@ cnf_load(struct par_set *ps, const struct par_src *src, struct par_say *say)
 
 /* ---- the model's folder ------------------------------------------------------ */
 
-/* One file or folder of the model cannot be used. */
+/* Reports a file or folder of the model that cannot be used. */
 static void
 cnf_bad_model(const struct par_set *ps, const struct rtd *rt, struct par_say *say,
     const char *path, int error)
@@ -149,7 +150,7 @@ cnf_bad_model(const struct par_set *ps, const struct rtd *rt, struct par_say *sa
     par_say_about(say, ps, 1, text);
 }
 
-/* Every *.safetensors can be read, and there is one. */
+/* Checks that every *.safetensors can be read, and that there is one. */
 static void
 cnf_check_weights(const struct par_set *ps, const struct rtd *rt, struct par_say *say,
     const char *dir)
@@ -236,7 +237,7 @@ cnf_check_model(const struct par_set *ps, const struct rtd *rt, struct par_say *
 
 /* ---- what follows the parameters ---------------------------------------------- */
 
-/* sched.user_weights, which was checked before it came into force. */
+/* Applies sched.user_weights, which was checked when it was set. */
 static void
 cnf_set_weights(struct cnf *c)
 {
@@ -244,7 +245,7 @@ cnf_set_weights(struct cnf *c)
     char err[512];
     uint32_t n = 0;
 
-    /* A user may have been removed from the system since. */
+    /* A user may have been removed from the system since then. */
     if (fair_parse_weights(par_get(c->ps)->sched_user_weights, list, &n, err,
             sizeof(err)) != 0)
         log_warn("config: %s; all users have weight 1", err);
@@ -289,7 +290,7 @@ cnf_apply(struct cnf *c)
 
 struct cnf_reading {
     const struct cnf *c;
-    const struct par_set *ps; /* as read now */
+    const struct par_set *ps; /* as just read */
     json_t *errors, *warnings, *changes, *waiting;
 };
 
@@ -309,7 +310,7 @@ cnf_tell(struct cnf_reading *r, struct par_say *say)
     par_say_clear(say);
 }
 
-/* A row that differs: it changes now, or waits. */
+/* Reports a row whose value differs: it changes now, or after a restart. */
 static void
 cnf_on_change(struct cnf_reading *r, size_t i)
 {
@@ -418,7 +419,7 @@ cnf_is_auto(const char *value)
         strcmp(value, "auto") == 0;
 }
 
-/* What the gate itself made of it. */
+/* The value that the gate itself chose or found for a parameter. */
 static void
 cnf_gate_value(const struct cnf *c, const char *name, char *ret, size_t ret_bytes)
 {
@@ -439,7 +440,7 @@ cnf_gate_value(const struct cnf *c, const char *name, char *ret, size_t ret_byte
         (void)snprintf(ret, ret_bytes, "%llu", (unsigned long long)adm_max_queued(c->adm));
 }
 
-/* Of an automatic one only: one that was set is in force as it is. */
+/* Only for an automatic target: one that was set is in force as it is. */
 static void
 cnf_itl_target(const struct cnf *c, const struct wrk *w, char *ret, size_t ret_bytes)
 {
@@ -449,7 +450,7 @@ cnf_itl_target(const struct cnf *c, const struct wrk *w, char *ret, size_t ret_b
         (void)snprintf(ret, ret_bytes, "%.1f", (double)ns / 1e6);
 }
 
-/* All made the same of it. NULL: none is ready. */
+/* Any ready worker: all chose the same values. NULL: none is ready. */
 static const struct wrk *
 cnf_ready_worker(const struct cnf *c)
 {
@@ -460,7 +461,7 @@ cnf_ready_worker(const struct cnf *c)
     return NULL;
 }
 
-/* What the worker says it made of it: lines of name=value. */
+/* The value that the worker chose, from its report: lines of name=value. */
 static void
 cnf_worker_value(const struct cnf *c, const char *name, char *ret, size_t ret_bytes)
 {
@@ -471,7 +472,7 @@ cnf_worker_value(const struct cnf *c, const char *name, char *ret, size_t ret_by
     ret[0] = '\0';
     if (w == NULL)
         return;
-    /* as the measured steps say */
+    /* it follows the measured steps */
     if (strcmp(name, "sched.itl_target_ms") == 0) {
         cnf_itl_target(c, w, ret, ret_bytes);
         return;

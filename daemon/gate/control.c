@@ -27,7 +27,7 @@
 #include "daemon/gate/supervise.h"
 #include "daemon/gate/watch.h"
 
-#define CTL_IN_FIRST 4096u /* of an input buffer; it grows for administrators */
+#define CTL_IN_FIRST 4096u /* first input buffer; it grows for administrators */
 
 static void
 ctl_close(struct ctl *ctl, struct ctl_conn *c)
@@ -46,7 +46,7 @@ ctl_close(struct ctl *ctl, struct ctl_conn *c)
 
 /* ---- output --------------------------------------------------------------- */
 
-/* send() what is left of the reply, with the descriptor where it begins. */
+/* Sends the rest of the reply, with the descriptor at its beginning. */
 static ssize_t
 ctl_send(struct ctl_conn *c)
 {
@@ -74,8 +74,8 @@ ctl_send(struct ctl_conn *c)
     return n;
 }
 
-/* What would change something: input when none waits, room for output, and at once
- * (the socket takes output) when there is a line to answer and no turn to wait for. */
+/* Watches for input when no line waits, for room when there is output, and for
+ * writability, which comes at once, when an administrator's line is to be answered. */
 static void
 ctl_rewatch(struct ctl *ctl, struct ctl_conn *c)
 {
@@ -103,8 +103,8 @@ ctl_out_free(struct ctl *ctl, struct ctl_conn *c)
     c->n_out = c->out_at = 0;
 }
 
-/* Write what the socket takes; closes it when it has failed or all is done. 1: the
- * connection is gone. */
+/* Writes as much output as the socket takes; closes the connection when it has failed or
+ * is done. Returns 1 if it is closed. */
 static int
 ctl_push(struct ctl *ctl, struct ctl_conn *c, uint64_t now_ns)
 {
@@ -153,8 +153,8 @@ ctl_text(const json_t *r, size_t *ret_n)
     return line;
 }
 
-/* Queue the bytes from line + at to line + n, the reply; takes line over. An error goes
- * instead when it is longer than this peer's or all replies may be. */
+/* Queues the reply, the bytes from line + at to line + n; takes line over. Replaced by an
+ * error if it is longer than the limit of this peer's replies, or of all replies. */
 static void
 ctl_reply_line(struct ctl *ctl, struct ctl_conn *c, char *line, size_t at, size_t n,
     uint64_t now_ns)
@@ -163,7 +163,7 @@ ctl_reply_line(struct ctl *ctl, struct ctl_conn *c, char *line, size_t at, size_
     size_t room = ctl->out_bytes < CTL_OUT_ALL ? CTL_OUT_ALL - ctl->out_bytes : 0;
     json_t *r;
 
-    ASSERT(c->n_out == 0); /* nothing is answered while output waits */
+    ASSERT(c->n_out == 0); /* no request is answered while output waits */
     if (line != NULL && (n > most || n > room)) {
         free(line);
         r = ctl_fail("read the replies before, or ask with sudo",
@@ -187,7 +187,7 @@ ctl_reply_line(struct ctl *ctl, struct ctl_conn *c, char *line, size_t at, size_
     ctl->out_bytes += n;
 }
 
-/* Queue a reply; the reference passes. */
+/* Queues a reply; takes over the reference. */
 static void
 ctl_reply(struct ctl *ctl, struct ctl_conn *c, json_t *r, uint64_t now_ns)
 {
@@ -206,7 +206,7 @@ ctl_line_limit(const struct ctl_conn *c)
     return c->may_admin ? CTL_LINE_MAX : CTL_LINE_READER;
 }
 
-/* Where the first line ends. Empty ones are no requests. */
+/* Finds the end of the first line. Empty lines are skipped. */
 static void
 ctl_find_line(struct ctl_conn *c)
 {
@@ -221,7 +221,7 @@ ctl_find_line(struct ctl_conn *c)
     c->line = nl != NULL ? (size_t)(nl - c->in) + 1 : 0;
 }
 
-/* Room for input. -ENOBUFS: the line is too long already; -ENOMEM. */
+/* Makes room for input. -ENOBUFS: the line is too long already; -ENOMEM. */
 static int
 ctl_make_room(struct ctl_conn *c)
 {
@@ -240,7 +240,7 @@ ctl_make_room(struct ctl_conn *c)
     return 0;
 }
 
-/* One request. Its reply is queued, or comes later. */
+/* Executes one request. Its reply is queued, now or later. */
 static void
 ctl_line(struct ctl *ctl, struct ctl_conn *c, const char *line, size_t n, uint64_t now_ns)
 {
@@ -265,7 +265,7 @@ ctl_line(struct ctl *ctl, struct ctl_conn *c, const char *line, size_t n, uint64
         ctl_reply(ctl, c, ctl_fail(NULL, "no memory"), now_ns);
 }
 
-/* Answer the first line, and give its place back. */
+/* Answers the first line and removes it from the buffer. */
 static void
 ctl_take_line(struct ctl *ctl, struct ctl_conn *c, uint64_t now_ns)
 {
@@ -288,7 +288,8 @@ ctl_is_due(const struct ctl_conn *c)
     return c->line != 0 && c->wait == CTL_WAIT_NONE && c->n_out == 0 && !c->closing;
 }
 
-/* One line, if one is here and it is its turn. 1: the connection is gone. */
+/* Answers one line, if there is one and it is its turn. Returns 1 if the connection is
+ * closed. */
 static int
 ctl_serve(struct ctl *ctl, struct ctl_conn *c, uint64_t now_ns)
 {
@@ -338,7 +339,7 @@ ctl_event(struct ctl *ctl, struct ctl_conn *c, uint32_t events, uint64_t now_ns)
 
 /* ---- answers of the worker -------------------------------------------------- */
 
-/* r is the answer to what this connection asked; NULL: there is none yet. */
+/* Sends r, the answer to c's question; NULL: there is none yet. */
 static void
 ctl_answer(struct ctl *ctl, struct ctl_conn *c, json_t *r, uint64_t now_ns)
 {
@@ -381,7 +382,7 @@ ctl_worker_gone(struct ctl *ctl, const struct wrk *w)
         ctl->env->now);
 }
 
-/* A question that takes too long, and the next. */
+/* Ends a question that takes too long, and sends the next one. */
 static void
 ctl_ask_tick(struct ctl *ctl, uint64_t now_ns)
 {
@@ -401,7 +402,7 @@ ctl_ask_tick(struct ctl *ctl, uint64_t now_ns)
 
 /* ---- connections ---------------------------------------------------------- */
 
-/* One line for somebody who gets no connection. */
+/* Sends one line to a peer that gets no connection, and closes it. */
 static int
 ctl_refuse(struct ctl *ctl, int fd, json_t *r, int rc)
 {
@@ -417,7 +418,7 @@ ctl_refuse(struct ctl *ctl, int fd, json_t *r, int rc)
     return rc;
 }
 
-/* A free slot; -1: administrators have all; -2: readers, or those of this user, have
+/* A free slot; -1: there is none; -2: readers, or those of this user, have used up
  * theirs. */
 static int
 ctl_free_slot(const struct ctl *ctl, uid_t uid, int may_admin)
@@ -439,8 +440,8 @@ ctl_free_slot(const struct ctl *ctl, uid_t uid, int may_admin)
     return slot;
 }
 
-/* Root; the administrators' group; the daemon's own user, which the worker is too,
- * unless ipc.refuse_own_uid says no. */
+/* Root, the administrators' group, or the daemon's own user, as which the worker runs
+ * too, unless ipc.refuse_own_uid is set. */
 static int
 ctl_may_admin(const struct ctl *ctl, int fd, uid_t uid, gid_t gid)
 {
@@ -513,8 +514,7 @@ ctl_accept(struct ctl *ctl, uint64_t now_ns)
     return n;
 }
 
-/* A reader's connection ends when it has been idle too long, and any connection
- * when it does not take its reply. */
+/* Has a reader's connection been idle too long, or has the peer not taken its reply? */
 static int
 ctl_is_overdue(const struct ctl_conn *c, uint64_t now_ns)
 {
@@ -524,7 +524,7 @@ ctl_is_overdue(const struct ctl_conn *c, uint64_t now_ns)
         now_ns - c->t_used >= CTL_IDLE_NS;
 }
 
-/* The line of one reader, in turn. */
+/* Answers the line of one reader, each in turn. */
 static void
 ctl_serve_reader(struct ctl *ctl, uint64_t now_ns)
 {

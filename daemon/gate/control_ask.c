@@ -30,11 +30,11 @@ ctl_ask_end(struct ctl *ctl, struct ctl_conn *c)
     ctl->asking = NULL;
     (void)snprintf(line, sizeof(line), "{\"id\":%llu,\"cmd\":\"cancel\"}\n",
         (unsigned long long)ctl->ask_id);
-    if (fd >= 0) /* the worker need not go on */
+    if (fd >= 0) /* so that the worker stops working on it */
         (void)send(fd, line, strlen(line), MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-/* The question as a line to the worker. -errno. */
+/* Sends the question as a line to the worker. 0 or -errno. */
 static int
 ctl_ask_send(int fd, const json_t *q)
 {

@@ -85,8 +85,8 @@ ctl_retry(const struct wrk *w, uint64_t now_ns)
     return o;
 }
 
-/* The entries of device.list; device and device_uuid are rank 0's. The worker may have
- * written anything. */
+/* The entries of device.list; "device" and "device_uuid" are rank 0's. The worker may
+ * have written anything there. */
 static void
 ctl_devices(json_t *o, const struct lnk_worker_state *ws)
 {
@@ -187,14 +187,14 @@ ctl_model(const struct ctl *ctl)
     return o;
 }
 
-/* The unit whose socket is ours too and starts the daemon for the next client. */
+/* The socket unit whose socket the daemon uses and that starts it for the next client. */
 static json_t *
 ctl_socket_unit(const struct ctl *ctl)
 {
     return ctl->rt->socket_unit[0] != '\0' ? json_string(ctl->rt->socket_unit) : json_null();
 }
 
-/* The worker that speaks for all: one that is ready, else one that may become so. */
+/* The worker shown for all: one that is ready, else one that may become so. */
 static const struct wrk *
 ctl_main_worker(const struct ctl *ctl)
 {
@@ -207,7 +207,7 @@ ctl_main_worker(const struct ctl *ctl)
     return best;
 }
 
-/* Of a daemon of several groups; null where there is one. */
+/* State of the groups; null if there is one group. */
 static json_t *
 ctl_groups(const struct ctl *ctl)
 {
@@ -271,8 +271,8 @@ ctl_do_status(struct ctl *ctl, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
     return r;
 }
 
-/* As text at once, a third of the time that an object takes. What the tables say needs no
- * escapes. */
+/* Written as text directly, in a third of the time that an object takes. Names and texts
+ * of the table need no escapes. */
 static json_t *
 ctl_counters(const struct cnt_seg *sum)
 {
@@ -309,8 +309,8 @@ ctl_do_stat(struct ctl *ctl, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
     return ctl_counters(&sum);
 }
 
-/* A segment of ours to this peer. The descriptor is its own open file: the gate's
- * can write. */
+/* Sends a segment to this peer. The descriptor is a separate open file, read-only: the
+ * gate's own is writable. */
 static json_t *
 ctl_segment(struct ctl_conn *c, int fd, size_t bytes)
 {
@@ -493,7 +493,7 @@ ctl_do_program(struct ctl *ctl, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
     return ctl_ask_worker(ctl, c, rq, now_ns, CTL_WORKER_SLOW_NS);
 }
 
-/* The worker checks the numbers: it knows what a step can hold. */
+/* The worker checks the numbers, since it has the limits of a step. */
 json_t *
 ctl_do_profile(struct ctl *ctl, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 {
@@ -505,7 +505,7 @@ ctl_do_profile(struct ctl *ctl, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
                             : CTL_WORKER_SLOW_NS));
 }
 
-/* timeout_ms of the request, or the parameter. */
+/* timeout_ms of the request, else daemon.drain_timeout_ms. */
 static uint64_t
 ctl_timeout_ns(const struct ctl *ctl, json_t *rq)
 {
@@ -595,8 +595,8 @@ ctl_debug_state(const struct ctl *ctl)
     return r;
 }
 
-/* Through the parameters, so that config shows it and the worker has it. All
- * that was asked for, or nothing. */
+/* Changes the parameters, so that config shows the values and the worker gets them.
+ * Applies all of the request or nothing. */
 static json_t *
 ctl_debug_set(struct ctl *ctl, const char *bits, const char *level, const char *topics)
 {

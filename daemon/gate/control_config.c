@@ -17,7 +17,7 @@
 
 static const char *const ctl_origins[] = { "default", "file", "set", "runtime" };
 
-/* Values and places as JSON strings. */
+/* Values, and the places where they were set, as JSON strings. */
 struct ctl_quoted {
     char value[6 * PAR_STR_BYTES], now[6 * PAR_STR_BYTES], where[6 * PAR_STR_BYTES];
 };
@@ -28,7 +28,7 @@ ctl_quote(const char *s, char (*ret)[6 * PAR_STR_BYTES])
     return log_quote(s, *ret, sizeof(*ret));
 }
 
-/* The value that waits for a restart. */
+/* Writes the value that takes effect after a restart. */
 static void
 ctl_put_waiting(FILE *f, const struct cnf *cnf, size_t i, struct ctl_quoted *q)
 {
@@ -67,14 +67,14 @@ ctl_put_param(FILE *f, const struct cnf *cnf, size_t i, struct ctl_quoted *q)
         row.reload ? "true" : "false", row.help);
 }
 
-/* The parameters of these rows (NULL: all n), and note. As text at once, since to make an
- * object and its text of all takes 0.7 ms of the loop. What the table says needs no
- * escapes. */
+/* The reply with the parameters of these rows (NULL: all n), and note. Written as text
+ * directly: to make an object of all rows and its text takes 0.7 ms of the loop. Texts of
+ * the table need no escapes. */
 static json_t *
 ctl_config(const struct cnf *cnf, const size_t *rows, size_t n, const char *note)
 {
     const struct par_set *ps =
-        cnf->ps_file != NULL ? cnf->ps_file : cnf->ps; /* newest read */
+        cnf->ps_file != NULL ? cnf->ps_file : cnf->ps; /* as last read */
     struct ctl_quoted q;
     char *text = NULL;
     size_t bytes;
@@ -116,7 +116,7 @@ ctl_do_config(struct ctl *ctl, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
     return ctl_config(ctl->cnf, rows, n, rc > 0 ? err : NULL);
 }
 
-/* What the parameter's type does not say. NULL, or the error. */
+/* Checks that the parameter's type does not cover. Returns NULL, or the error. */
 static json_t *
 ctl_check_value(const struct par_row *row, const char *value)
 {
@@ -182,7 +182,7 @@ ctl_do_set(struct ctl *ctl, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
     return r;
 }
 
-/* The configuration is in force; now the workers. Takes the answer over. */
+/* The configuration is in force; now restarts the workers. Takes answer over. */
 static json_t *
 ctl_roll(const struct ctl *ctl, json_t *answer)
 {

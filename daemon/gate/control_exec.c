@@ -80,7 +80,7 @@ ctl_wrong_arg(int cmd, const struct cmd_arg *a, const json_t *v)
     return r;
 }
 
-/* What must be there. NULL, or the error. */
+/* Checks for required arguments. Returns NULL, or the error. */
 static json_t *
 ctl_missing_arg(int cmd, const json_t *rq)
 {
@@ -110,7 +110,7 @@ ctl_missing_arg(int cmd, const json_t *rq)
     return NULL;
 }
 
-/* By the table. NULL, or the error. */
+/* Checks the arguments against the table. Returns NULL, or the error. */
 static json_t *
 ctl_check_args(int cmd, json_t *rq)
 {
@@ -155,7 +155,7 @@ ctl_forbidden(const struct ctl *ctl, uid_t uid, const char *cmd, int perm)
         group);
 }
 
-/* Before it is done: a command that ends the daemon is logged too. */
+/* Called before the command runs, so that one that ends the daemon is logged too. */
 static void
 ctl_log(const struct ctl *ctl, const struct ctl_conn *c, int cmd, json_t *rq)
 {

@@ -35,7 +35,7 @@ ctl_fail(const char *fix, const char *fmt, ...)
     (void)vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
     r = json_pack("{s:b, s:s}", "ok", 0, "error", text);
-    if (r == NULL) { /* cut within a character */
+    if (r == NULL) { /* invalid UTF-8: a character was cut */
         for (char *p = text; *p != '\0'; p++)
             *p = (*p & 0x80) != 0 ? '?' : *p;
         r = json_pack("{s:b, s:s}", "ok", 0, "error", text);
@@ -58,7 +58,7 @@ ctl_string(const char *p, size_t n)
     size_t len = 0;
 
     text[0] = '\0';
-    /* A copy first: the worker may write there meanwhile. */
+    /* Copies first, since the worker may change the text meanwhile. */
     for (; len < n && len < sizeof(text) && p[len] != '\0'; len++)
         text[len] = p[len];
     if (txt_utf8(text, len) != len) {
@@ -123,8 +123,8 @@ ctl_send_fd(struct ctl_conn *c, int fd)
 {
     int unread = 0;
 
-    /* Descriptors on their way count against a limit of the daemon's user: each
-     * connection has one at most. */
+    /* Descriptors in flight count against a limit of the daemon's user: each connection
+     * has at most one. */
     if (c == NULL || c->out_fd >= 0 || ioctl(c->fd, SIOCOUTQ, &unread) != 0 || unread != 0) {
         (void)close(fd);
         return -EBUSY;

@@ -46,9 +46,9 @@ static const char main_help[] =
     "See fdd(8), fdd.ini(5), fdctl(1).\n";
 
 struct args {
-    const char *conf;     /* NULL: the default file, if there */
+    const char *conf;     /* NULL: the default file, if it exists */
     const char *instance; /* NULL: the main one */
-    int is_named;         /* by --instance */
+    int is_named;         /* named by --instance */
     char **sets;
     int n_sets;
     int check;
@@ -56,7 +56,7 @@ struct args {
 
 enum { OPT_CHECK = 256, OPT_FOREGROUND, OPT_INI, OPT_MAN };
 
-/* -1: go on; else the exit code. */
+/* Returns -1 to continue, else the exit code. */
 static int
 main_args(int argc, char **argv, struct args *a)
 {
@@ -123,7 +123,7 @@ main_args(int argc, char **argv, struct args *a)
     return -1;
 }
 
-/* Which daemon this is, and its default file. 0 or an exit code. */
+/* Chooses the instance. Returns 0 or an exit code. */
 static int
 main_instance(struct args *a)
 {
@@ -140,7 +140,7 @@ main_instance(struct args *a)
     return 0;
 }
 
-/* The parameters from files and command line. 0 or an exit code. */
+/* Reads the parameters from files and command line. Returns 0 or an exit code. */
 static int
 main_config(struct par_set *ps, const struct args *a, struct par_src *ret_src)
 {
@@ -162,7 +162,7 @@ main_config(struct par_set *ps, const struct args *a, struct par_src *ret_src)
     return rc == 0 ? 0 : rc == -EACCES && !a->check ? EX_NOPERM : EX_CONFIG;
 }
 
-/* --check-config: also what a worker would find. 0 or an exit code. */
+/* --check-config: also checks what a worker would find. Returns 0 or an exit code. */
 static int
 main_check(struct par_set *ps)
 {
@@ -177,7 +177,7 @@ main_check(struct par_set *ps)
     return say.n_errors == 0 ? 0 : EX_CONFIG;
 }
 
-/* Before the first client. What the kernel refuses is no reason not to serve. */
+/* Called before the first client. A kernel that refuses this does not stop the daemon. */
 static void
 main_harden(void)
 {
@@ -201,7 +201,7 @@ main_serve(struct par_set *ps, const struct gate_opts *o)
     return gate_serve(ps, o);
 }
 
-/* The daemon, or its check; the exit code. */
+/* Runs the daemon, or --check-config. Returns the exit code. */
 static int
 main_run(struct args *a)
 {

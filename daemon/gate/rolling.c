@@ -62,7 +62,7 @@ rol_is_down(const struct wrk *w)
     return w->link.seg == NULL && (w->st == WRK_FAILED || w->st == WRK_NONE);
 }
 
-/* A group that is down, or the first that another group can stand in for; n_wrk: none. */
+/* A group that is down, else the first for which another group is up; n_wrk: none. */
 static uint32_t
 rol_next(const struct rolling *r)
 {
@@ -79,7 +79,7 @@ rol_next(const struct rolling *r)
     return next;
 }
 
-/* Is there a group but for those to come that may take requests again by itself? */
+/* Can another group than those still to be restarted take requests again by itself? */
 static int
 rol_may_help(const struct rolling *r)
 {
@@ -90,7 +90,7 @@ rol_may_help(const struct rolling *r)
     return (r->todo & (r->todo - 1)) != 0;
 }
 
-/* Begin with a group as soon as another serves what it does not take any more. */
+/* Begins with the next group as soon as another one can serve instead. */
 static void
 rol_take(struct rolling *r)
 {

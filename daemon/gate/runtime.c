@@ -51,8 +51,8 @@ rtd_fini(struct rtd *rt)
         (void)unlink(rt->socket);
     if (rt->own_admin)
         (void)unlink(rt->admin_socket);
-    /* The lock file stays: unlinking it would let two daemons hold "the"
-     * lock on two files. */
+    /* The lock file stays: if it were unlinked, two daemons could hold locks on two files
+     * of that name. */
     if (rt->lock_fd >= 0)
         (void)close(rt->lock_fd);
     rtd_init(rt);
@@ -121,7 +121,7 @@ rtd_check_dir(const struct rtd *rt, char *err, size_t err_bytes)
     return EX_NOPERM;
 }
 
-/* The daemon that holds the lock has made its file, or the folder. */
+/* Describes the daemon that holds the lock; its user owns the lock file. */
 static void
 rtd_locked_by(const struct rtd *rt, int pid_fd, char *err, size_t err_bytes)
 {
@@ -224,7 +224,7 @@ rtd_groups(struct rtd *rt, const struct par *par)
     rt->admin_group = gr != NULL ? gr->gr_gid : (gid_t)-1;
 }
 
-/* Somebody answers at this path? Only then is it in use. */
+/* Does a process answer at this path? Only then is it in use. */
 static int
 rtd_answers(const struct sockaddr_un *sa, int type)
 {
@@ -267,7 +267,7 @@ rtd_bind(const char *path, int type, mode_t mode, gid_t gid, int *ret_fd, char *
     old = umask(0177);
     rc = bind(fd, (struct sockaddr *)&sa, sizeof(sa));
     if (rc != 0 && errno == EADDRINUSE && !rtd_answers(&sa, type)) {
-        /* Left by a daemon that was killed; we hold the folder's lock. */
+        /* Left by a daemon that was killed: this one holds the folder's lock. */
         log_info("gate: removing the dead socket %s", path);
         (void)unlink(path);
         rc = bind(fd, (struct sockaddr *)&sa, sizeof(sa));
@@ -298,8 +298,8 @@ rtd_bind(const char *path, int type, mode_t mode, gid_t gid, int *ret_fd, char *
     return 0;
 }
 
-/* The name of the i-th passed descriptor: the socket unit's, unless that says
- * FileDescriptorName=. "socket" when the service manager gives none. */
+/* The name of the i-th passed descriptor: the socket unit's name or its
+ * FileDescriptorName=. "socket" if the service manager gives none. */
 static void
 rtd_listen_name(const char *names, int i, char *ret, size_t ret_bytes)
 {
@@ -313,7 +313,7 @@ rtd_listen_name(const char *names, int i, char *ret, size_t ret_bytes)
         (void)snprintf(ret, ret_bytes, "socket");
 }
 
-/* Sockets that the service manager holds: told apart by their type. */
+/* Takes over sockets of the service manager, recognised by their type. */
 static void
 rtd_take_listen_fds(struct rtd *rt)
 {
@@ -347,7 +347,8 @@ rtd_take_listen_fds(struct rtd *rt)
     (void)unsetenv("LISTEN_FDNAMES");
 }
 
-/* By the mode and group of the socket: a service manager may have made it. */
+/* May other users connect? From the socket's mode and group: a service manager may have
+ * made it. */
 static int
 rtd_look_shared(const struct rtd *rt)
 {
@@ -374,7 +375,8 @@ rtd_open_sockets(struct rtd *rt, const struct par *par, char *err, size_t err_by
         rt->own_socket = 1;
     }
     if (rt->admin_fd < 0) {
-        /* Credentials decide, so that a refusal can say what to do. */
+        /* Credentials are checked after the connect, so that a refusal can say what to
+         * do. */
         rc = rtd_bind(rt->admin_socket, SOCK_STREAM, 0666, (gid_t)-1, &rt->admin_fd, err,
             err_bytes);
         if (rc != 0)
@@ -398,7 +400,7 @@ rtd_watchdog_ns(void)
 
     if (us == NULL || (pid != NULL && atoi(pid) != (int)getpid()))
         return 0;
-    return strtoull(us, NULL, 10) * 500ull; /* half the time, in ns */
+    return strtoull(us, NULL, 10) * 500ull; /* half the interval, in ns */
 }
 
 int
