@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* The library's version, and what its numbers and records have in common with the
- * protocol's: the library passes them through. */
+/* The library's version, and checks that its numbers and records equal the protocol's:
+ * the library passes them through. */
 #include "config.h"
 
 #include <string.h>
@@ -20,7 +20,8 @@ fdc_version_string(void)
     return FDC_VERSION_STRING;
 }
 
-/* A status, or a detail, of the protocol that the public header lacks is an error here. */
+/* A status or detail that the protocol has and the public header lacks does not compile
+ * here. */
 #define FDP_STATUS(name, value, cls, retry, text) \
     _Static_assert((int)FDC_##name == (value), #name);
 #include "tbl/status.h"

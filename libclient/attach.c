@@ -26,9 +26,9 @@
 #define DEFAULT_UNREAD     (16u << 20)
 #define DEFAULT_SPIN_NS    20000u
 #define SPIN_MIN_CPUS      5
-#define MAX_SQ_SLOTS       (1u << 16) /* what a daemon gives at most */
+#define MAX_SQ_SLOTS       (1u << 16) /* a daemon's upper limit */
 #define MAX_CQ_SLOTS       (1u << 20)
-#define MAX_GAPS           (1u << 20) /* of a region outside slots and arena */
+#define MAX_GAPS           (1u << 20) /* bytes outside slots and arena */
 
 const char *
 fdc_default_socket(void)
@@ -96,7 +96,7 @@ close_fds(int *fds, int n)
             close(fds[i]);
 }
 
-/* The answer and its descriptors; fds[] are -1 where none came. */
+/* Receives the answer and its descriptors; fds[] stay -1 for those that did not come. */
 static int
 receive_welcome(int sock, uint64_t deadline, struct fdp_welcome *w, int *fds)
 {
@@ -121,8 +121,8 @@ receive_welcome(int sock, uint64_t deadline, struct fdp_welcome *w, int *fds)
         rc = poll(&pfd, 1, (int)((deadline - now) / 1000000u) + 1);
     } while (rc == 0 || (rc < 0 && errno == EINTR));
     n = recvmsg(sock, &mh, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
-    /* A daemon that refused without reading what was sent: the kernel tells of the
-     * reset first and of the answer that waits behind it then. */
+    /* If a daemon refused without reading the hello, the kernel reports the reset first
+     * and delivers the answer with the next call. */
     if (n < 0 && errno == ECONNRESET)
         n = recvmsg(sock, &mh, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
     if (n < 0)
@@ -191,8 +191,8 @@ fits(uint64_t off, uint64_t len, uint64_t total)
     return off >= FDP_C2D_SLOTS && off % 8 == 0 && off + len <= total;
 }
 
-/* A memfd of that size at least, and for good: what its owner can cut off ends
- * this process with SIGBUS. */
+/* Is fd a memfd of at least this size that cannot shrink? A store beyond a shrunk end
+ * would end this process with SIGBUS. */
 static int
 region_ok(int fd, uint32_t bytes)
 {
@@ -203,8 +203,8 @@ region_ok(int fd, uint32_t bytes)
         st.st_size >= (off_t)bytes;
 }
 
-/* A write to a pipe or a socket may block, or raise SIGPIPE; descriptors without
- * a file type, as an eventfd's, do neither. */
+/* A write to a pipe or a socket may block or raise SIGPIPE. Descriptors without a file
+ * type, such as an eventfd, do neither. */
 static int
 doorbell_ok(int fd)
 {
@@ -214,7 +214,7 @@ doorbell_ok(int fd)
         fcntl(fd, F_SETFL, O_NONBLOCK) == 0;
 }
 
-/* The welcome message against itself and against the files it came with. */
+/* Checks the welcome message against itself and against the files that came with it. */
 static int
 geometry_ok(const struct fdp_welcome *w, const int *fds)
 {
@@ -230,14 +230,14 @@ geometry_ok(const struct fdp_welcome *w, const int *fds)
         return 0;
     if (w->arena_off < w->sq_off + sq && w->sq_off < w->arena_off + w->arena_bytes)
         return 0;
-    /* What lies before the arena is taken at once. */
+    /* The pages before the arena are allocated at once. */
     if (w->c2d_bytes - sq - w->arena_bytes > MAX_GAPS || w->d2c_bytes - cq > MAX_GAPS)
         return 0;
     return region_ok(fds[0], w->c2d_bytes) && region_ok(fds[1], w->d2c_bytes) &&
         doorbell_ok(fds[2]);
 }
 
-#ifndef MADV_POPULATE_WRITE /* Linux 5.14; an older kernel says EINVAL */
+#ifndef MADV_POPULATE_WRITE /* Linux 5.14; an older kernel returns EINVAL */
 #define MADV_POPULATE_WRITE 23
 #endif
 
@@ -249,14 +249,14 @@ map_regions(struct fdc *s, const int *fds)
     void *c, *d;
 
     c = mmap(NULL, s->w.c2d_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fds[0], 0);
-    if (c == MAP_FAILED) /* not for writing, by its mode or a seal */
+    if (c == MAP_FAILED) /* its mode or a seal forbids writing */
         return errno == EACCES || errno == EPERM ? FDP_E_PROTO : FDP_E_NOMEM;
     s->c2d = (unsigned char *)c;
-    /* Cursors and slots now; the arena's pages come as prompts touch them
-     * (clearing all of them is most of a session's set-up). */
+    /* Allocates pages for cursors and slots now; the arena's pages are allocated when
+     * prompts are written (clearing all of them is most of a session's set-up). */
     (void)madvise(c, s->w.arena_off & ~(size_t)4095, MADV_POPULATE_WRITE);
-    /* The daemon has made the pages of what it writes; reading ahead of it would
-     * make the others here, at our expense. */
+    /* The daemon allocates the pages that it writes. Populating the mapping would
+     * allocate the others here, at this process's expense. */
     d = mmap(NULL, s->w.d2c_bytes, PROT_READ, MAP_SHARED, fds[1], 0);
     if (d == MAP_FAILED)
         return FDP_E_NOMEM;
@@ -275,11 +275,11 @@ map_regions(struct fdc *s, const int *fds)
     s->arena = s->c2d + s->w.arena_off;
     s->a_size = s->w.arena_bytes;
     s->a_retired = s->sq.tail;
-    /* A new ring is empty: cursors apart would be slots that were never written. */
+    /* A new ring is empty: different cursors would mean slots that were never written. */
     return s->sq.head == s->sq.tail ? 0 : FDP_E_PROTO;
 }
 
-/* A page that reads 0 in a forked child: cheaper than getpid() on each call. */
+/* Makes a page that reads 0 in a forked child: cheaper than getpid() on each call. */
 static int
 make_alive(struct fdc *s)
 {
@@ -303,7 +303,7 @@ make_tables(struct fdc *s)
     s->n_tag = n < FDC_MAX_TAGS ? n : FDC_MAX_TAGS;
     s->tags = (struct tag_entry *)calloc(s->n_tag, sizeof(*s->tags));
     s->a_span = (uint32_t *)calloc(s->w.sq_slots, sizeof(*s->a_span));
-    /* One chunk a request, and as many again for bursts. */
+    /* One chunk per request, and as many again for bursts. */
     s->pool_n = s->n_tag * 2 + 16;
     s->pool_base = (struct chunk *)malloc(s->pool_n * sizeof(struct chunk));
     if (!s->tags || !s->a_span || !s->pool_base)
@@ -342,7 +342,7 @@ session_new(void)
     return s;
 }
 
-/* In a forked child the maps do not exist and the locks may be held. */
+/* In a forked child the mappings do not exist and the locks may be held. */
 void
 fdc__session_free(struct fdc *s, int forked)
 {

@@ -1,6 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Blocking calls: a request of another kind, read to its end; text alone. */
+/* Blocking calls, which send a non-generating request and read its events to the end; and
+ * fdc_read_text(). */
 #include "config.h"
 
 #include <limits.h>
@@ -9,7 +10,7 @@
 
 #include "libclient/priv.h"
 
-#define MAX_ANSWER ((size_t)4 * FDP_MAX_BLOB) /* bytes that a call returns */
+#define MAX_ANSWER ((size_t)4 * FDP_MAX_BLOB) /* most bytes that a call returns */
 
 typedef int (*take_fn)(void *ctx, const struct fdc_event *ev);
 
@@ -42,13 +43,13 @@ call(struct fdc *s, struct fdp_req *slot, const struct blob *b, int timeout_ms,
     return rc;
 }
 
-struct growing { /* bytes, placed by element position */
+struct growing { /* an array that grows; events append by element position */
     unsigned char *p;
     size_t n, cap;
     uint32_t type, size;
 };
 
-/* One byte is kept free behind the end for a NUL. */
+/* Keeps one byte free after the end for a NUL. */
 static int
 take_growing(void *ctx, const struct fdc_event *ev)
 {
@@ -91,7 +92,7 @@ call_growing(struct fdc *s, uint16_t op, uint32_t flags, struct blob *b,
         return FDP_E_INVAL;
     none.data = "";
     fdc__fill_op(&slot, op, flags);
-    rc = take_growing(g, &none); /* an empty answer is memory as well */
+    rc = take_growing(g, &none); /* so that an empty answer is allocated memory, too */
     if (rc == 0)
         rc = call(s, &slot, b, timeout_ms, take_growing, g);
     if (rc) {
@@ -157,10 +158,10 @@ fdc_detokenize(fdc_t *s, const uint32_t *ids, size_t n_ids, uint32_t flags,
     return 0;
 }
 
-struct reading { /* a file, piece by piece */
+struct reading { /* a file that is read in pieces */
     struct growing g;
     uint64_t size;
-    uint32_t from; /* where the piece begins */
+    uint32_t from; /* offset at which the current piece begins */
 };
 
 static int
@@ -191,7 +192,7 @@ left_ms(uint64_t deadline)
     return ms > INT_MAX ? INT_MAX : (int)ms;
 }
 
-/* The next piece. */
+/* Reads the next piece. */
 static int
 read_piece(struct fdc *s, struct reading *r, const char *name, uint64_t deadline)
 {
@@ -229,7 +230,7 @@ fdc_file(fdc_t *s, const char *name, char **ret_bytes, size_t *ret_n, int timeou
         if (rc == 0)
             rc = read_piece(s, &r, name, deadline);
         if (rc == 0 && r.g.n == before && r.g.n < r.size)
-            rc = FDP_E_PROTO; /* nothing came though there is more */
+            rc = FDP_E_PROTO; /* no bytes came although the file has more */
     } while (rc == 0 && r.g.n < r.size);
     if (rc) {
         free(r.g.p);
@@ -255,7 +256,7 @@ take_info(void *ctx, const struct fdc_event *ev)
     if (ev->type != FDP_T_REPLY)
         return 0;
     memcpy(i, ev->data, ev->n < sizeof(*i) ? ev->n : sizeof(*i));
-    /* Callers print the name and walk the ids. */
+    /* Makes the name printable and the ids safe to iterate. */
     i->model_name[sizeof(i->model_name) - 1] = '\0';
     if (i->n_eos > sizeof(i->eos_ids) / sizeof(i->eos_ids[0]))
         i->n_eos = sizeof(i->eos_ids) / sizeof(i->eos_ids[0]);

@@ -10,7 +10,7 @@
 #include "libclient/fdname.h"
 #include "libclient/priv.h"
 
-/* What a function returned: every number that is no error is success. */
+/* The row for a function's return value: every positive number means success. */
 static const struct fdn_status *
 result(int status)
 {
@@ -53,7 +53,8 @@ fdc_detail_name(uint32_t detail)
     return fdn_detail_name(detail);
 }
 
-/* Where value and bound are not all there is to say. 0: they are. */
+/* Writes the text of an error for which value and bound are not enough. Returns 0 if they
+ * are. */
 static int
 special_text(const struct fdc_error *e, const char *what, char *buf, size_t n)
 {
@@ -100,7 +101,7 @@ special_text(const struct fdc_error *e, const char *what, char *buf, size_t n)
     return 1;
 }
 
-/* "temperature is 150, at most 100"; what is not known is left out. */
+/* Writes "temperature is 150, at most 100"; unknown parts are left out. */
 static void
 detail_text(const struct fdc_error *e, char *buf, size_t n)
 {

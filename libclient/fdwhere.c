@@ -42,7 +42,7 @@ fdw_is_name(const char *name)
         strcmp(name, FDW_DEVICES) != 0 && strcmp(name, "fdd") != 0;
 }
 
-/* base, mid and, for an instance, its name; slashes at the end of base do not count. */
+/* Writes base, mid and, for an instance, its name; ignores slashes at the end of base. */
 static int
 join(const char *base, const char *mid, const char *instance, char *ret, size_t ret_bytes)
 {
@@ -64,7 +64,7 @@ join(const char *base, const char *mid, const char *instance, char *ret, size_t 
     return 0;
 }
 
-/* Does the user's own daemon have, or had it, a socket in dir? */
+/* Is dir the user's own folder, and does it have a socket, live or left over? */
 static int
 is_own(const char *dir)
 {

@@ -1,15 +1,15 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * What it takes to go on with a request after the daemon or its worker was restarted:
- * the request as it was sent, the ids that came, and how much of each kind of record the
- * program has. The request is sent again with those ids as PRIOR_IDS and the seed that
- * ACCEPTED named; what comes twice is cut off by its position.
+ * The state with which a request continues after the daemon or its worker was restarted:
+ * the request as it was sent, the ids received, and how many elements of each kind of
+ * record the program has. The request is sent again with those ids as PRIOR_IDS and the
+ * seed that ACCEPTED reported; elements that come twice are cut off by their position.
  *
  * A step's records of a sample come in this order: IDS, LOGPROBS, TOKEN_TEXT, TEXT. A
  * connection may end between them, and TEXT may be missing because the daemon holds it
- * back. So ids count as safe only once something behind them has come: what is not safe
- * is computed once more, and its ids must be the same.
+ * back. So ids count as safe only once a later record has arrived. Ids that are not safe
+ * are computed once more and must be the same.
  */
 #include "config.h"
 
@@ -18,7 +18,7 @@
 
 #include "libclient/priv.h"
 
-#define MAX_TRIES 5 /* a request that takes the worker down each time ends */
+#define MAX_TRIES 5 /* a request with which the worker dies every time ends after that */
 
 int
 fdc__journal_new(struct fdc *s, struct sub *u, const struct ask *a)
@@ -32,7 +32,7 @@ fdc__journal_new(struct fdc *s, struct sub *u, const struct ask *a)
         return FDP_E_NOMEM;
     p.n_prior = 0;
     b.p = &p;
-    (void)fdc__blob_bytes(s, &b, &j->n_items); /* less than what fits */
+    (void)fdc__blob_bytes(s, &b, &j->n_items); /* fits: it is smaller than u's */
     j->items = (unsigned char *)malloc(j->n_items ? j->n_items : 1);
     j->cap = a->p.n_prior + 64;
     j->ids = (uint32_t *)malloc((size_t)j->cap * 4);
@@ -75,14 +75,16 @@ add_id(struct journal *j, uint32_t id)
     return 0;
 }
 
-/* Does more than the ids come for each token? */
+/* Do other records than the ids come for each token? */
 static int
 has_more(const struct journal *j)
 {
     return (j->slot.flags & FDP_F_TEXT) != 0 || (j->slot.set & FDP_S_LOGPROBS) != 0;
 }
 
-/* Of n elements of size bytes from h->position on those before have are cut off. */
+/* Cuts off the elements of a record (size bytes each, the first at h->position) that are
+ * among the first *have. Returns 1 if any are left, 0 if none, -1 if elements are missing
+ * between. */
 static int
 cut(struct fdp_rec *h, const unsigned char **payload, uint32_t size, uint32_t *have)
 {
@@ -118,7 +120,8 @@ take_ids(struct journal *j, struct fdp_rec *h, const unsigned char **payload, ui
     return h->type == FDP_T_SPECIAL ? h->position >= had : cut(h, payload, 4, &had);
 }
 
-/* One of logprobs, or of its tokens' texts: 0 if position was there. */
+/* A record of logprobs or of token texts. Returns 0 if its position was received
+ * before. */
 static int
 take_one(const struct fdp_rec *h, uint32_t *have)
 {
@@ -161,7 +164,7 @@ fdc__journal_take(struct journal *j, struct fdp_rec *h, const unsigned char **pa
     case FDP_T_SPECIAL:
         return take_ids(j, h, payload, 1);
     case FDP_T_TEXT:
-        if (j->text_later) /* how long that of the program's own PRIOR_IDS is */
+        if (j->text_later) /* the length of the text of the program's own PRIOR_IDS */
             j->n_text = h->position;
         j->text_later = 0;
         rc = cut(h, payload, 1, &j->n_text);
@@ -211,7 +214,7 @@ fdc__journal_outlives(const struct fdc *s, struct fdc_req *r, const struct fdp_e
     switch (why->code) {
     case FDP_E_GPU_RESET:
         return !live || ++j->n_try <= MAX_TRIES;
-    case FDP_E_GPU_LOST: /* the daemon ends, another one follows */
+    case FDP_E_GPU_LOST: /* the daemon ends, and another one may follow */
     case FDP_E_DRAINING:
     case FDP_E_DISCONNECTED:
         return 1;
@@ -219,7 +222,7 @@ fdc__journal_outlives(const struct fdc *s, struct fdc_req *r, const struct fdp_e
     case FDP_E_QUEUE_FULL:
     case FDP_E_OVERLOAD:
     case FDP_E_LIMIT:
-        return j->t_lost != 0; /* it had a place before */
+        return j->t_lost != 0; /* it was accepted before */
     }
     return 0;
 }

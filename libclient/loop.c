@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* For programs with an event loop of their own. */
+/* fdc_fd() and fdc_dispatch(), for programs with an event loop of their own. */
 #include "config.h"
 
 #include <errno.h>
@@ -9,7 +9,7 @@
 
 #include "libclient/priv.h"
 
-#define MAX_WAKEUPS 1024 /* taken in one go: a socket's queue holds fewer */
+#define MAX_WAKEUPS 1024 /* read at once: a socket's queue holds fewer */
 
 int
 fdc_fd(fdc_t *s)
@@ -18,7 +18,7 @@ fdc_fd(fdc_t *s)
     return rc ? rc : s->ep;
 }
 
-/* The daemon's wake-ups, or its hang-up. */
+/* Reads the daemon's wake-ups, or its hang-up. */
 static void
 eat_socket(struct fdc *s)
 {
@@ -26,7 +26,7 @@ eat_socket(struct fdc *s)
     ssize_t n;
     int k = 0;
 
-    /* What is left after that many polls is readable again. */
+    /* Wake-ups that are left keep the descriptor readable. */
     do
         n = recv(s->sock, buf, sizeof(buf), MSG_DONTWAIT);
     while (++k < MAX_WAKEUPS && (n > 0 || (n < 0 && errno == EINTR)));
@@ -34,7 +34,7 @@ eat_socket(struct fdc *s)
         s->eof = 1;
 }
 
-/* Empties the wake-up channels; the ring is looked at afterwards. */
+/* Empties the wake-up channels; the caller then checks the ring. */
 static void
 eat_wakeups(struct fdc *s)
 {
@@ -69,8 +69,8 @@ fdc_dispatch(fdc_t *s)
         }
         if (rc < 0)
             break;
-        /* A thread parked on the ring keeps its own wake-up; it drains and
-         * then signals us. */
+        /* A thread parked on the ring keeps its own wake-up; it drains the ring and then
+         * signals fdc_fd(). */
         s->fd_armed = 1;
         rc = 0;
         if (s->parked || s->re.down || fdc__arm(s))

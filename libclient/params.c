@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* What a program gives: parameters and options, copied and checked. */
+/* Copies and checks the parameters and options of a program. */
 #include "config.h"
 
 #include <stdarg.h>
@@ -51,8 +51,9 @@ fdc__explain(const struct fdc_submit_opts *o, int status, const char *fmt, ...)
     return status;
 }
 
-/* The caller's struct, whose size may be that of an older or a newer library: what this
- * one does not know must be zero. least: what the oldest had. */
+/* Copies the caller's struct, whose size may be that of an older or a newer library:
+ * fields that this library does not have must be zero. least: its size in the oldest
+ * library. */
 static int
 copy_sized(void *out, size_t out_size, const void *in, size_t least, const char *what,
     const struct fdc_submit_opts *o)
@@ -72,7 +73,7 @@ copy_sized(void *out, size_t out_size, const void *in, size_t least, const char 
     return 0;
 }
 
-/* A count without what it counts: which one. */
+/* Reports which list is NULL although its count is not 0. */
 static int
 name_list(const struct ask *a)
 {
@@ -97,14 +98,14 @@ name_list(const struct ask *a)
     return 0;
 }
 
-/* An element that leads nowhere: which one. */
+/* Reports which element of a list is NULL. */
 static int
 name_element(const struct ask *a, const char *name, uint32_t i)
 {
     return fdc__explain(&a->o, FDP_E_INVAL, "%s[%u] is NULL", name, i);
 }
 
-/* Elements that are themselves pointers. */
+/* Checks the elements that are pointers. */
 static int
 check_elements(const struct ask *a)
 {
@@ -122,7 +123,7 @@ check_elements(const struct ask *a)
     return 0;
 }
 
-/* More than the protocol has bits for: which value. */
+/* Reports which value needs more bits than the protocol has for it. */
 static int
 name_value(const struct ask *a)
 {
@@ -141,7 +142,7 @@ name_value(const struct ask *a)
     return 0;
 }
 
-/* What the daemon could not judge; the rest it does. */
+/* Checks what the daemon cannot; the daemon checks the rest. */
 static int
 check(struct ask *a)
 {

@@ -15,7 +15,7 @@
 
 #include "libclient/priv.h"
 
-#define LEAVE_NS   1000000 /* a thread parked on a ring that is over leaves it */
+#define LEAVE_NS   1000000 /* time in which a thread parked on a dead ring leaves it */
 #define SPIN_LOOKS 32      /* looks at the ring between looks at the clock */
 
 /* ---- waking -------------------------------------------------------------- */
@@ -77,7 +77,8 @@ fdc__queue_free(struct fdc_req *r)
     r->unread = 0;
 }
 
-static inline __attribute__((always_inline)) int /* a call per record is felt */
+static inline __attribute__((always_inline)) int /* a call per record would be
+                                                    measurable */
 queue_put(struct fdc *s, struct fdc_req *r, const struct fdp_rec *h, const void *payload)
 {
     uint32_t span = rec_span(h->len);
@@ -104,7 +105,7 @@ queue_put(struct fdc *s, struct fdc_req *r, const struct fdp_rec *h, const void 
     return 1;
 }
 
-/* What the last event pointed into is given up. */
+/* Frees the chunks to which the last event pointed. */
 static void
 queue_settle(struct fdc_req *r)
 {
@@ -149,7 +150,8 @@ take_terminal(struct fdc *s, uint32_t i, const struct fdp_rec *h, const void *pa
     fdc__ready(r);
 }
 
-/* The request ends here, the daemon's part of it is dropped. */
+/* Ends the request for the program, cancels it at the daemon and drops its further
+ * records. */
 static void
 give_up(struct fdc *s, struct tag_entry *t, const struct fdp_error *e)
 {
@@ -161,7 +163,7 @@ give_up(struct fdc *s, struct tag_entry *t, const struct fdp_error *e)
     fdc__end_error(r, e);
 }
 
-/* More unread than may be, or no memory for it. */
+/* Unread events exceed the limit, or there is no memory for them. */
 static __attribute__((noinline)) void
 too_much(struct fdc *s, struct tag_entry *t, const struct fdp_rec *h)
 {
@@ -172,7 +174,7 @@ too_much(struct fdc *s, struct tag_entry *t, const struct fdp_rec *h)
     give_up(s, t, &e);
 }
 
-/* Cuts off what the program has from before the restart. 0: all of it. */
+/* Cuts off what the program received before a restart. Returns 0 if nothing is left. */
 static __attribute__((noinline)) int
 is_new(struct fdc *s, struct tag_entry *t, struct fdp_rec *h, const unsigned char **payload)
 {
@@ -188,7 +190,7 @@ is_new(struct fdc *s, struct tag_entry *t, struct fdp_rec *h, const unsigned cha
     return rc > 0;
 }
 
-/* Returns -1 if it fits no sample of its request. */
+/* Queues a record. Returns -1 if its sample is not one of its request's. */
 static int
 take_record(struct fdc *s, const struct fdp_rec *h, const unsigned char *payload)
 {
@@ -232,7 +234,8 @@ take_record(struct fdc *s, const struct fdp_rec *h, const unsigned char *payload
     return 0;
 }
 
-/* As the two records it stands for. Returns -1 if it is none. */
+/* Takes a TOKENS record as the IDS and TEXT records it stands for. Returns -1 if it is
+ * malformed. */
 static int
 take_tokens(struct fdc *s, const struct fdp_rec *h, const unsigned char *payload)
 {
@@ -254,7 +257,8 @@ take_tokens(struct fdc *s, const struct fdp_rec *h, const unsigned char *payload
     return take_record(s, &part, payload + sizeof(t) + t.n_ids * 4u);
 }
 
-/* Of the record at a slot. With many streams each request is in no cache. */
+/* Prefetches the request of the record at a slot: with many streams it is not in the
+ * cache. */
 static inline void
 prefetch_req(const struct fdc *s, uint32_t at)
 {
@@ -265,7 +269,7 @@ prefetch_req(const struct fdc *s, uint32_t at)
         __builtin_prefetch(s->tags[i].req);
 }
 
-/* Takes n slots, which end with a whole record. */
+/* Takes n slots, the last of which must end a record. */
 static int
 take_slots(struct fdc *s, uint32_t n)
 {
@@ -388,7 +392,7 @@ fdc__look(struct fdc *s)
     (void)fdc__drain(s);
 }
 
-/* Without mtx, by the parked thread only. seen: cq_tail when it was empty.
+/* Runs without mtx, in the parked thread only. seen: cq_tail when the ring was empty.
  * Returns 1 if the daemon has hung up. */
 static int
 park(struct fdc *s, uint32_t seen, uint64_t deadline)
@@ -410,8 +414,8 @@ park(struct fdc *s, uint32_t seen, uint64_t deadline)
     return fdr_load_acquire(s->cq.p_tail) == seen && hung_up(s);
 }
 
-/* After a park, and by fdc_dispatch(): how the daemon is to wake us now.
- * 0: the ring has something. mtx held, no thread parked. */
+/* Called after a park and by fdc_dispatch(), with mtx held and no thread parked: sets how
+ * the daemon is to wake us. Returns 0 if the ring has records. */
 int
 fdc__arm(struct fdc *s)
 {
@@ -454,7 +458,7 @@ wait_parked(struct fdc *s, enum wait_kind kind, uint64_t deadline)
     s->parked = 0;
     if (eof)
         s->eof = 1;
-    /* An event loop may count on us having drained: see fdc_dispatch(). */
+    /* An event loop may rely on this thread to drain: see fdc_dispatch(). */
     if (!fdc__arm(s))
         (void)fdc__drain(s);
 }
@@ -535,14 +539,14 @@ fdc__wait(struct fdc *s, enum wait_kind kind, struct fdc_req *r, uint64_t deadli
         if (deadline == 0 || (deadline != FDC_NEVER && fdc__now() >= deadline))
             break;
         if (s->cq.tail != s->cq.head && !s->re.down)
-            continue; /* the drain ran out of its budget */
+            continue; /* the drain used up its budget */
         until = sleep_until(s, deadline);
         if (s->parked || s->re.down)
             wait_behind(s, kind, r, until);
         else
             wait_parked(s, kind, until);
     }
-    /* A thread that leaves hands the place at the ring to one that stays. */
+    /* A leaving thread hands its place at the ring to a waiting one. */
     if (!s->parked && s->waiters)
         fdc__wake_waiter(s->waiters);
     return rc;
@@ -662,9 +666,9 @@ fdc_wait_any(fdc_t *s, fdc_req_t **ret_req, int timeout_ms)
     else if (rc == FDC_NOTHING)
         rc = 0;
     else if (rc == 1) {
-        /* All readable requests get their turn. */
+        /* All readable requests take turns. */
         r = s->rdy_first;
-        if (r->rdy_next) { /* whose turn is next: with many streams it is in no cache */
+        if (r->rdy_next) { /* the next one: with many streams it is not in the cache */
             __builtin_prefetch(r->rdy_next->first);
             __builtin_prefetch(r->rdy_next->user);
         }

@@ -1,12 +1,12 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * A session that outlives its daemon (fdc_open_opts.reconnect_ms). It goes down instead
- * of dying; a thread that waits in the library, or dispatches, opens it again, one at a
- * time, with a pause that doubles. A whole new session is made and its rings, maps and
- * descriptors are put in the place of the old ones: not while a thread is parked on the
- * old ring. Then lost requests are sent again. A worker's restart alone loses requests
- * but no session.
+ * A session that outlives its daemon (fdc_open_opts.reconnect_ms). When its daemon is
+ * lost it goes down instead of ending. A thread that waits in the library or dispatches
+ * opens it again, one thread at a time, with a pause that doubles. A complete new session
+ * is made, and its rings, mappings and descriptors replace the old ones, but not while a
+ * thread is parked on the old ring. Then lost requests are sent again. When only the
+ * worker restarts, requests are lost but not the session.
  */
 #include "config.h"
 
@@ -19,11 +19,11 @@
 
 #define FIRST_WAIT_MS 10
 #define MAX_WAIT_MS   1000
-#define DIAL_MS       1000 /* a daemon that does not answer holds its caller so long */
+#define DIAL_MS       1000 /* limit for a daemon that does not answer */
 #define FULL_NS       20000000ull
 #define MS            1000000ull
 
-/* When revive has something to do; event loops wake up then. */
+/* Sets when fdc__revive() has work next; event loops wake up then. */
 static void
 set_next(struct fdc *s, uint64_t t)
 {
@@ -64,7 +64,7 @@ lose_place(struct fdc *s, uint32_t i, const struct fdp_error *why)
     fdc__tag_release(s, i);
     if (r == NULL)
         return;
-    if (r->sending) /* its thread looks before it sends */
+    if (r->sending) /* its thread checks this before it sends */
         r->open = 0;
     else if (was_cancelled)
         fdc__end_error(r, &cancelled);
@@ -91,7 +91,7 @@ go_down(struct fdc *s, int why)
         if (s->tags[i].used)
             lose_place(s, i, &e);
     pthread_mutex_unlock(&s->mtx_sq);
-    /* It would poll readable until there is another one. */
+    /* The old socket would keep fdc_fd() readable until there is a new one. */
     (void)epoll_ctl(s->ep, EPOLL_CTL_DEL, s->sock, NULL);
     shutdown(s->sock, SHUT_RDWR);
     s->eof = 0;
@@ -124,7 +124,7 @@ fdc__die(struct fdc *s, int why)
         fdc__signal_local(s);
 }
 
-/* No daemon came back: it ends as it would have ended at once. */
+/* No daemon came back: the session ends as it would have without reconnecting. */
 static void
 give_up_all(struct fdc *s, int why)
 {
@@ -150,7 +150,7 @@ give_up_all(struct fdc *s, int why)
         f->field = old_; \
     } while (0)
 
-/* f's connection in the place of the old one, which f gets. */
+/* Replaces the old connection by f's; f gets the old one. */
 static void
 adopt(struct fdc *s, struct fdc *f)
 {
@@ -179,7 +179,7 @@ adopt(struct fdc *s, struct fdc *f)
     SWAP(tag_free);
     s->n_open = s->n_cancel = 0;
     s->re.n_done++;
-    /* A tag of before must not be taken for one of now. */
+    /* An old tag must not be taken for a new one. */
     for (uint32_t i = 0; i < s->n_tag; i++)
         s->tags[i].gen = s->re.n_done << 16 | 1;
     s->re.down = 0;
@@ -189,7 +189,7 @@ adopt(struct fdc *s, struct fdc *f)
     fdc__session_free(f, 0);
 }
 
-/* 1: the model is another one, or the daemon does not know it yet. */
+/* Returns 1 if the model is another one, or the new daemon has none yet. */
 static int
 is_other_model(const struct fdc *s, const struct fdc *f)
 {
@@ -199,7 +199,7 @@ is_other_model(const struct fdc *s, const struct fdc *f)
         memcmp(s->re.digest, f->w.model_digest, 32) != 0;
 }
 
-/* What went on with the old model cannot go on with this one. */
+/* Lost requests of the old model cannot continue with this one. */
 static void
 end_lost(struct fdc *s)
 {
@@ -225,7 +225,7 @@ came_back(struct fdc *s, struct fdc *f)
     fdc__signal_loop(s);
 }
 
-/* Not to be tried again: a daemon that is there and does not want us. */
+/* Is the failure final? Then there is a daemon and it refuses this client. */
 static int
 is_final(int rc)
 {
@@ -247,7 +247,7 @@ reopen(struct fdc *s)
     pthread_mutex_unlock(&s->mtx);
     rc = fdc__dial(&o, &f, &e);
     if (rc == 0 && f->w.vocab == 0) {
-        fdc__session_free(f, 0); /* still loading: which model is not known */
+        fdc__session_free(f, 0); /* it is still loading, so its model is not known */
         rc = FDP_E_LOADING;
     }
     pthread_mutex_lock(&s->mtx);
@@ -265,7 +265,7 @@ reopen(struct fdc *s)
         wait_ms = e.retry_after_ms;
     s->re.wait_ms = s->re.wait_ms * 2 < MAX_WAIT_MS ? s->re.wait_ms * 2 : MAX_WAIT_MS;
     set_next(s, fdc__now() + (wait_ms < MAX_WAIT_MS ? wait_ms : MAX_WAIT_MS) * MS);
-    fdc__kick(s); /* others slept until the end of the try */
+    fdc__kick(s); /* others sleep until this attempt ends */
 }
 
 /* ---- lost requests ------------------------------------------------------------ */
@@ -289,7 +289,7 @@ push_again(struct fdc *s, struct fdc_req *r, struct fdp_req *slot, const struct 
     return rc;
 }
 
-/* Its limits in time go on. E_DEADLINE: they have passed. */
+/* Reduces the request's time limits by the time passed. E_DEADLINE: they have passed. */
 static int
 shorten(struct fdp_req *q, const struct journal *j, uint64_t now)
 {
@@ -307,7 +307,7 @@ shorten(struct fdp_req *q, const struct journal *j, uint64_t now)
     return 0;
 }
 
-/* 0: sent; E_FULL, E_LIMIT: not now; else why it cannot be sent. */
+/* Returns 0 if sent; E_FULL or E_LIMIT: not now; else why it cannot be sent. */
 static int
 send_again(struct fdc *s, struct fdc_req *r, uint64_t now)
 {
@@ -328,7 +328,8 @@ send_again(struct fdc *s, struct fdc_req *r, uint64_t now)
     return rc ? rc : push_again(s, r, &q, &b, span);
 }
 
-/* One lost request. Returns when it is to be looked at again. */
+/* Tries one lost request. Returns when to try it again; FDC_NEVER: it was sent or
+ * ended. */
 static uint64_t
 try_again(struct fdc *s, struct fdc_req *r, uint64_t now)
 {
@@ -353,7 +354,7 @@ try_again(struct fdc *s, struct fdc_req *r, uint64_t now)
     return FDC_NEVER;
 }
 
-/* The oldest first. */
+/* Sends lost requests, the oldest first. */
 static void
 send_lost(struct fdc *s)
 {
@@ -378,7 +379,7 @@ fdc__revive(struct fdc *s)
     if (s->re.dialing || fdc__now() < s->re.next)
         return;
     if (s->re.down) {
-        if (s->parked) /* on the old ring; it was told */
+        if (s->parked) /* on the old ring; it was woken */
             return;
         reopen(s);
     }

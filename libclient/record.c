@@ -6,7 +6,7 @@
 
 #include "libclient/priv.h"
 
-/* Sizes in a payload that add up to it at most. */
+/* Do the sizes in the payload add up to at most its length? */
 static int
 sizes_ok(const struct fdp_rec *h, const unsigned char *payload)
 {
@@ -44,7 +44,7 @@ fdc__payload_ok(const struct fdp_rec *h, const unsigned char *payload)
         return h->len % 4 == 0;
     case FDP_T_LOGPROBS:
     case FDP_T_PROMPT_LOGPROBS:
-        return h->len != 0 && h->len % 8 == 0; /* the token taken is always there */
+        return h->len != 0 && h->len % 8 == 0; /* the sampled token is always there */
     case FDP_T_SPECIAL:
     case FDP_T_TOKEN_TEXT:
         return sizes_ok(h, payload);

@@ -9,7 +9,7 @@
 
 /* ---- a record ------------------------------------------------------------ */
 
-/* The value and its bit, if it is set. */
+/* Stores the value and its bit, if it is set. */
 static void
 put_float(float *field, uint32_t *set, uint32_t bit, float v)
 {
@@ -82,12 +82,12 @@ fdc__fill_op(struct fdp_req *slot, uint16_t op, uint32_t flags)
 
 /* ---- items --------------------------------------------------------------- */
 
-#define MOST ((uint64_t)1 << 48) /* more than there is: sums do not wrap */
+#define MOST ((uint64_t)1 << 48) /* more than any length, yet sums do not overflow */
 
 struct item_writer {
     unsigned char *dst; /* NULL: only count */
     uint64_t n, cap;
-    int bad; /* did not fit */
+    int bad; /* an item did not fit */
 };
 
 static void
@@ -110,8 +110,8 @@ put_item(struct item_writer *w, int type, const void *data, uint64_t len)
     w->n += span;
 }
 
-/* Biases of an id add up: the daemon takes each id once. More than it takes go as they
- * are, to be refused. */
+/* Adds up the biases of each id, since the daemon accepts an id once. A list longer than
+ * its limit is sent as it is, to be refused. */
 static void
 put_biases(struct item_writer *w, const struct fdc_params *p)
 {
@@ -164,7 +164,7 @@ put_params(struct item_writer *w, const struct fdc_params *p)
         put_item(w, FDP_IT_ADAPTER, p->adapter, strlen(p->adapter));
 }
 
-/* Whole items, of a journal. */
+/* Copies complete items from a journal. */
 static __attribute__((noinline)) void
 put_items(struct item_writer *w, const struct blob *b)
 {
@@ -206,7 +206,7 @@ fdc__write_items(const struct blob *b, unsigned char *dst, uint32_t bytes)
 
 /* ---- the request ring and its arena -------------------------------------- */
 
-/* Spans of slots that the daemon has taken are free again, oldest first. */
+/* Frees the arena bytes of slots that the daemon has taken, oldest first. */
 static void
 arena_retire(struct fdc *s)
 {
@@ -241,7 +241,7 @@ fdc__ring(const struct fdc *s)
     uint64_t one = 1;
     ssize_t n = write(s->bell, &one, sizeof(one));
 
-    (void)n; /* a full counter rings as well */
+    (void)n; /* a full counter has rung already */
 }
 
 int
@@ -285,7 +285,8 @@ fdc__publish(struct fdc *s)
     if (s->sq.pub == s->sq.tail)
         return;
     s->sq.pub = s->sq.tail;
-    /* Pairs with the gate: flag raised, tails looked at again, then sleep. */
+    /* Pairs with the gate, which raises its flag, checks the cursors again and then
+     * sleeps. */
     fdr_publish(s->sq.p_tail, s->sq.tail);
     if (fdr_flag_check(s->need_wakeup))
         fdc__ring(s);

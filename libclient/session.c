@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* A session as the program sees it: opened, closed, asked how it is. */
+/* Opens and closes a session, and reports its state. */
 #include "config.h"
 
 #include <errno.h>
@@ -11,7 +11,7 @@
 
 #include "libclient/priv.h"
 
-/* What a session needs to be opened again. */
+/* Stores what is needed to open the session again. */
 static int
 make_reopen(struct fdc *s, const struct fdc_open_opts *o)
 {
@@ -23,7 +23,7 @@ make_reopen(struct fdc *s, const struct fdc_open_opts *o)
     re->ms = o->reconnect_ms;
     re->o = *o;
     re->o.ret_error = NULL;
-    /* An abstract or a longer path was refused by now. */
+    /* dial() has refused an abstract or longer path before. */
     snprintf(re->path, sizeof(re->path), "%s", o->path ? o->path : fdc_default_socket());
     re->o.path = re->path;
     if (o->name)
@@ -36,7 +36,7 @@ make_reopen(struct fdc *s, const struct fdc_open_opts *o)
         : 0;
 }
 
-/* What is known of the failure, as far as the program's struct goes. */
+/* Fills the program's fdc_open_error, as far as its size goes. */
 static void
 tell_failure(const struct fdc_open_opts *o, int rc, struct fdc_open_error *e)
 {
@@ -44,7 +44,7 @@ tell_failure(const struct fdc_open_opts *o, int rc, struct fdc_open_error *e)
 
     if (o->ret_error == NULL)
         return;
-    errno = e->os_error; /* for %m: strerror() is not for threads */
+    errno = e->os_error; /* for %m, since strerror() is not thread-safe */
     if (rc == FDP_E_CONNECT && path[0] == '\0')
         snprintf(e->text, sizeof(e->text), "%s",
             o->path ? "the path of the socket is empty"

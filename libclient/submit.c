@@ -7,7 +7,7 @@
 
 #include "libclient/priv.h"
 
-#define SMALL_BYTES 4096u /* of items that may be written with mtx held */
+#define SMALL_BYTES 4096u /* bytes of items that may be written with mtx held */
 
 static struct fdc_req *
 req_new(struct fdc *s, uint32_t n, uint32_t n_prior)
@@ -60,7 +60,8 @@ fdc__sub_init(struct fdc *s, struct sub *u, void *user)
     return 0;
 }
 
-/* Tags for the first of them: how many, and of which connection. */
+/* Takes tags for the first requests: *ret_n how many, *ret_turn the connection
+ * (re.n_done). */
 static int
 take_tags(struct fdc *s, struct sub *u, size_t n, size_t *ret_n, uint32_t *ret_turn)
 {
@@ -80,7 +81,8 @@ take_tags(struct fdc *s, struct sub *u, size_t n, size_t *ret_n, uint32_t *ret_t
     return rc ? rc : *ret_n ? 0 : FDP_E_LIMIT;
 }
 
-/* One try: queues the first of them. *ret_n: how many; why not the next one. */
+/* Tries once to queue the first requests. *ret_n: how many. Returns why the next one was
+ * not queued. */
 static int
 try_send(struct fdc *s, struct sub *u, size_t n, size_t *ret_n)
 {
@@ -93,7 +95,7 @@ try_send(struct fdc *s, struct sub *u, size_t n, size_t *ret_n)
         return rc;
     pthread_mutex_lock(&s->mtx_sq);
     if (turn != s->re.n_done || s->re.down)
-        rc = FDP_E_DISCONNECTED; /* the tags are of a ring that is no more */
+        rc = FDP_E_DISCONNECTED; /* the tags belong to a connection that was replaced */
     while (rc == 0 && k < n_tag) {
         rc = fdc__put(s, &u[k].slot, &u[k].b, u[k].span);
         if (rc == 0)
@@ -117,8 +119,8 @@ try_send(struct fdc *s, struct sub *u, size_t n, size_t *ret_n)
     return rc;
 }
 
-/* Asks to be told when the daemon takes requests. 1: it has taken some already. mtx
- * held. */
+/* Requests an EV_ROOM event for when the daemon takes requests. Returns 1 if it has taken
+ * some already. mtx held. */
 static int
 ask_room(struct fdc *s)
 {
@@ -133,7 +135,8 @@ ask_room(struct fdc *s)
     return moved;
 }
 
-/* Until what lacks may have come. 0: try again; or why not. */
+/* Waits for what was lacking, by status why. Returns 0: try again; or the status to
+ * return. */
 static int
 wait_room(struct fdc *s, int why, uint64_t deadline)
 {
@@ -149,14 +152,14 @@ wait_room(struct fdc *s, int why, uint64_t deadline)
     if (kind == WAIT_ROOM && !s->re.down && ask_room(s))
         ;
     else if (now < deadline)
-        /* Not longer: others may have taken what came. */
+        /* Not longer, since others may take the room first. */
         rc = fdc__wait(s, kind, NULL, until < deadline ? until : deadline);
     else if (deadline)
         rc = FDP_E_TIMEOUT;
     else
         rc = why == FDP_E_DISCONNECTED ? why : FDP_E_FULL;
     s->wants_room |= rc == FDP_E_FULL;
-    if (s->dead) /* which may be E_LIMIT itself */
+    if (s->dead) /* it may be E_LIMIT itself */
         rc = s->dead;
     pthread_mutex_unlock(&s->mtx);
     return rc < 0 ? rc : 0;
@@ -191,8 +194,8 @@ fdc__send(struct fdc *s, struct sub *u, size_t n, int timeout_ms, int *ret_why)
     return done ? (int64_t)done : rc;
 }
 
-/* One request of few bytes, if there is room: in one turn of the locks. Else all is as
- * before; returns why. */
+/* Sends one small request, if there is room, taking the locks once. Else changes nothing
+ * and returns the reason. */
 static int
 send_small(struct fdc *s, struct sub *u)
 {
@@ -222,7 +225,7 @@ send_small(struct fdc *s, struct sub *u)
     return rc;
 }
 
-/* Fills u from what the program gave. */
+/* Fills u from the program's parameters. */
 static int
 describe(struct fdc *s, struct sub *u, const struct ask *a)
 {
@@ -247,7 +250,7 @@ describe(struct fdc *s, struct sub *u, const struct ask *a)
     return rc;
 }
 
-/* Bytes of n elements, which may be more than there is memory. */
+/* Bytes of n elements; SIZE_MAX if that overflows. */
 static size_t
 bytes_of(size_t n, size_t unit)
 {
@@ -313,14 +316,15 @@ fdc_submit_ids(fdc_t *s, const uint32_t *ids, size_t n_ids, const struct fdc_par
         ret_req);
 }
 
-/* Element i: the program's struct may be longer than this library's. */
+/* Element i: the program's struct may be larger than this library's. */
 static struct fdc_submit *
 nth(struct fdc_submit *subs, size_t i)
 {
     return (struct fdc_submit *)(void *)((char *)subs + i * subs->size);
 }
 
-/* Describes all of them; how many, and with a status the one that cannot be sent. */
+/* Describes all requests. Returns how many; if fewer than n, the next one's status says
+ * why it cannot be sent. */
 static size_t
 describe_many(struct fdc *s, struct fdc_submit *subs, size_t n, struct sub *u, struct ask *a)
 {
@@ -348,7 +352,7 @@ describe_many(struct fdc *s, struct fdc_submit *subs, size_t n, struct sub *u, s
     return rc ? i - 1 : i;
 }
 
-/* Sends what was described, tells each what became of it. */
+/* Sends the described requests and sets each one's handle and status. */
 static int64_t
 send_many(struct fdc *s, struct fdc_submit *subs, size_t n, struct sub *u,
     const struct ask *a, int timeout_ms)
@@ -414,7 +418,7 @@ cancel_open(struct fdc *s, struct fdc_req *r)
         fdc__die(s, FDP_E_PROTO);
 }
 
-/* No daemon has it. */
+/* Ends a request that no daemon has. */
 static void
 cancel_lost(struct fdc *s, struct fdc_req *r)
 {
@@ -465,7 +469,7 @@ fdc_req_free(fdc_req_t *r)
     }
     fdc__req_drop(r);
     if ((s->n_any || s->parked == PARKED_ANY) && !fdc__any_open(s))
-        fdc__kick(s); /* for fdc_wait_any() */
+        fdc__kick(s); /* fdc_wait_any() then returns 0 */
     pthread_mutex_unlock(&s->mtx);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Who waits, who has something to read, who has a tag. */
+/* Waiting threads, the list of readable requests, and tags. */
 #include "config.h"
 
 #include <limits.h>
@@ -20,7 +20,7 @@ fdc__wake_waiter(struct waiter *w)
     (void)syscall(SYS_futex, &w->wake, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
-/* r: a request that got something, with NULL everyone. */
+/* r: a request that has something to read; NULL: wakes all. */
 void
 fdc__wake_for(struct fdc *s, const struct fdc_req *r)
 {
@@ -29,8 +29,8 @@ fdc__wake_for(struct fdc *s, const struct fdc_req *r)
             fdc__wake_waiter(w);
 }
 
-/* Threads that wait look again: those behind the parked one, and that one unless it is
- * just about to sleep, which it does for FDC_PARK_NS at most. */
+/* Makes waiting threads check again, and the parked one, unless it is just about to
+ * sleep, which it does for at most FDC_PARK_NS. */
 void
 fdc__kick(struct fdc *s)
 {
@@ -44,7 +44,7 @@ fdc__signal_local(struct fdc *s)
 {
     uint64_t one = 1;
     ssize_t n = write(s->local, &one, sizeof(one));
-    (void)n; /* non-blocking, and a full counter is readable too */
+    (void)n; /* non-blocking; a full counter is readable, too */
     s->fd_armed = 0;
 }
 
@@ -56,7 +56,7 @@ fdc__signal_loop(struct fdc *s)
         fdc__signal_local(s);
 }
 
-/* To the end of the list of those that have something to read. */
+/* Appends r to the list of requests that have something to read. */
 void
 fdc__append_ready(struct fdc *s, struct fdc_req *r)
 {
@@ -103,7 +103,7 @@ fdc__unready(struct fdc_req *r)
 
 /* ---- tags ---------------------------------------------------------------- */
 
-/* In the list of all from its first tag on. */
+/* Adds r to the list of all requests when it gets its first tag. */
 static void
 link_req(struct fdc *s, struct fdc_req *r)
 {
@@ -180,7 +180,7 @@ fdc__end_error(struct fdc_req *r, const struct fdp_error *e)
     fdc__ready(r);
 }
 
-/* The daemon has taken requests since somebody asked to be told. */
+/* The daemon has taken requests since a thread asked for room. */
 static void
 room_event(struct fdc *s)
 {
