@@ -395,7 +395,7 @@ open_session(struct fdc *s, const struct fdc_open_opts *o, struct fdc_open_error
     if (rc == 0)
         rc = make_epoll(s);
     if (rc == 0)
-        fdc__ring(s); /* c2d is mapped: from now on the daemon reads it */
+        fdc__ring(s); /* tells the daemon that c2d is mapped and may be read */
     return rc;
 }
 

@@ -121,18 +121,18 @@ struct fdc_info {
  * comment, are not all zero. Pointers need to stay valid until the submit call
  * returns. */
 struct fdc_params {
-    uint32_t size;    /* of this struct, set by fdc_params_init() */
-    uint32_t flags;   /* FDC_F_*: FDC_F_TEXT */
-    uint32_t max_new; /* output tokens at most: FDC_UNSET; 0: the prompt is only scored */
-    uint32_t min_new; /* no end of sequence before that many: 0 */
-    float temperature;        /* [0, 100], 0 = greedy: FDC_UNSET_F */
-    float top_p;              /* (0, 1], 1 = off: FDC_UNSET_F */
-    float min_p;              /* [0, 1], 0 = off: FDC_UNSET_F */
-    uint32_t top_k;           /* 0 = off: FDC_UNSET */
+    uint32_t size;     /* size of this struct, set by fdc_params_init() */
+    uint32_t flags;    /* FDC_F_*: FDC_F_TEXT */
+    uint32_t max_new;  /* most output tokens: FDC_UNSET; 0: the prompt is only scored */
+    uint32_t min_new;  /* no end of sequence before this number of output tokens: 0 */
+    float temperature; /* [0, 100], 0 = greedy: FDC_UNSET_F */
+    float top_p;       /* (0, 1], 1 = off: FDC_UNSET_F */
+    float min_p;       /* [0, 1], 0 = off: FDC_UNSET_F */
+    uint32_t top_k;    /* 0 = off: FDC_UNSET */
     float presence_penalty;   /* [-2, 2], 0 = off: FDC_UNSET_F */
     float frequency_penalty;  /* [-2, 2], 0 = off: FDC_UNSET_F */
     float repetition_penalty; /* [0.001, 2], 1 = off: FDC_UNSET_F */
-    uint32_t n;               /* samples of the prompt: 1 */
+    uint32_t n;               /* samples to return: 1 */
     uint32_t best_of;         /* samples drawn, of which the n with the highest mean
                                  logprob are returned: 0, which means n */
     int32_t logprobs;         /* alternatives reported for each token; 0: only the token's
@@ -142,12 +142,12 @@ struct fdc_params {
     uint64_t seed;            /* FDC_UNSET64: the daemon draws one */
     /* lists: none */
     const char *const *stop;  /* stop strings */
-    const uint32_t *stop_len; /* their bytes; NULL: they end with NUL */
+    const uint32_t *stop_len; /* their lengths in bytes; NULL: each ends with NUL */
     const uint32_t *stop_ids;
     const uint32_t *prior_ids;      /* output of an earlier attempt, after which
                                        generation goes on */
     const uint32_t *allowed_ids;    /* no other id is sampled */
-    const struct fdc_bias *bias;    /* biases of an id add up */
+    const struct fdc_bias *bias;    /* several biases of an id add up */
     const char *const *bad_words;   /* texts that must not be generated; each ends with
                                        NUL */
     const uint32_t *const *bad_ids; /* sequences of ids that must not be generated, */
@@ -170,13 +170,13 @@ void fdc_params_init_sized(struct fdc_params *p, size_t size);
 /* Zero it, set size; 0 and NULL stand for the defaults. */
 struct fdc_submit_opts {
     uint32_t size; /* sizeof(struct fdc_submit_opts) */
-    /* for whom, how urgently, how long */
+    /* for whom the request runs, how urgently and how long */
     int32_t priority;      /* smaller first; 0 */
     uint64_t user;         /* 0: own uid; another user's only for trusted programs */
     uint8_t salt[16];      /* only requests with an equal salt share cached prefixes */
     uint32_t ttl_queue_ms; /* give up if not started within this time; 0: no limit */
     uint32_t ttl_total_ms; /* end within this time; 0: no limit */
-    /* in this process */
+    /* handling in this process */
     int32_t submit_timeout_ms; /* time to wait for room; 0: FDC_E_FULL at once */
     uint32_t stream_interval;  /* tokens per event at least; 0, 1: an event for each
                                   step */

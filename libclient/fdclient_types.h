@@ -20,7 +20,7 @@
 enum fdc_status {
     FDC_OK = 0,
     /* these end the session */
-    FDC_E_PROTO = -1,   /* protocol violation */
+    FDC_E_PROTO = -1,   /* the peer broke the protocol */
     FDC_E_VERSION = -2, /* no common protocol version or feature */
     FDC_E_PERM = -3,    /* the daemon's configuration does not allow it */
     FDC_E_SLOW = -4,    /* completions were not read in time */
@@ -174,8 +174,8 @@ struct fdc_choice_end {
 struct fdc_done { /* times in ns of CLOCK_MONOTONIC */
     uint32_t prompt_tokens, cached_tokens, output_tokens, n_preempted;
     uint64_t t_submit;
-    uint64_t t_start; /* first scheduled */
-    uint64_t t_first; /* first token sent */
+    uint64_t t_start; /* when it was first scheduled */
+    uint64_t t_first; /* when its first token was sent */
     uint64_t t_end;
 };
 

@@ -260,7 +260,7 @@ enum fdp_item_type {
 };
 struct fdp_item {
     uint16_t type;   /* enum fdp_item_type */
-    uint8_t version; /* of the payload's layout: 0 */
+    uint8_t version; /* version of the payload's layout: 0 */
     uint8_t rsv;     /* zero */
     uint32_t len;    /* payload bytes, without padding */
 };
@@ -293,8 +293,8 @@ struct fdp_reasoning {
 };
 struct fdp_file_ask { /* item FILE; the name follows, 1..FDP_MAX_FILE_NAME bytes:
                          tbl/files.h */
-    uint64_t off;     /* first byte */
-    uint32_t len;     /* bytes at most, 1..FDP_MAX_FILE_READ */
+    uint64_t off;     /* offset of the first byte to read */
+    uint32_t len;     /* most bytes to read, 1..FDP_MAX_FILE_READ */
     uint32_t rsv;     /* zero */
 };
 
@@ -389,9 +389,9 @@ struct fdp_choice_end {
 
 struct fdp_done { /* times in ns of the daemon's CLOCK_MONOTONIC */
     uint32_t prompt_tokens, cached_tokens, output_tokens, n_preempted;
-    uint64_t t_submit; /* copied by the gate */
-    uint64_t t_start;  /* first scheduled */
-    uint64_t t_first;  /* first token sent */
+    uint64_t t_submit; /* filled in by the gate */
+    uint64_t t_start;  /* when it was first scheduled */
+    uint64_t t_first;  /* when its first token was sent */
     uint64_t t_end;
 };
 struct fdp_error {

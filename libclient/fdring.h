@@ -85,7 +85,7 @@ fdr_flag_lower(uint32_t *p)
         __atomic_exchange_n(p, 0, __ATOMIC_SEQ_CST) != 0;
 }
 
-/* Read the other side's parking flag after fdr_publish(). */
+/* Read the other side's parking flag. Call it after fdr_publish(). */
 static inline uint32_t
 fdr_flag_check(const uint32_t *p)
 {

@@ -16,7 +16,7 @@
 #include "libclient/priv.h"
 
 #define LEAVE_NS   1000000 /* time in which a thread parked on a dead ring leaves it */
-#define SPIN_LOOKS 32      /* looks at the ring between looks at the clock */
+#define SPIN_LOOKS 32      /* reads of the ring's cursor between looks at the clock */
 
 /* ---- waking -------------------------------------------------------------- */
 
@@ -312,14 +312,14 @@ fdc__drain(struct fdc *s)
         if (s->dead || s->re.down)
             return s->dead;
     }
-    /* Read first: GOODBYE and hang-up come after the last record. */
+    /* Read before the ring: GOODBYE and hang-up come after the last record. */
     st = fdr_load_acquire(&s->state->state);
     for (;;) {
         int64_t n = fdr_cons_avail(&s->cq);
         int taken = n > 0 ? take_slots(s, (uint32_t)n) : (int)n;
         if (taken < 0) {
-            /* The daemon empties the rings some seconds after it ended the
-             * session; no state is 0 before. */
+            /* The daemon empties the rings some seconds after it ended the session; only
+             * then is the state 0. */
             fdc__die(s,
                 fdr_load_acquire(&s->state->state) != 0 ? FDP_E_PROTO : FDP_E_DISCONNECTED);
             break;

@@ -97,7 +97,7 @@ enum { PARKED = 1, PARKED_ANY };
 
 struct fdc {
     uint32_t magic;
-    int32_t dead;              /* 0, or why the session is over */
+    int32_t dead;              /* 0, or the status with which the session ended */
     uint32_t *alive;           /* 1; the kernel wipes it to 0 in a forked child */
     uint64_t pid;              /* process id where wiping is not available, else 0 */
     int sock, bell, ep, local; /* epoll set of sock and local, an eventfd */
@@ -105,7 +105,7 @@ struct fdc {
     const unsigned char *d2c;
     struct fdp_welcome w;
 
-    struct reopen re; /* mtx guards it */
+    struct reopen re; /* guarded by mtx */
 
     pthread_mutex_t mtx_sq;
     struct fdr_prod sq;
@@ -133,7 +133,7 @@ struct fdc {
     uint32_t n_any; /* waiters that any record may wake */
     struct tag_entry *tags;
     uint32_t n_tag, n_open, n_cancel;
-    uint32_t tag_free; /* index + 1, 0 = none */
+    uint32_t tag_free; /* index + 1 of the first free tag, 0 = none */
     struct fdc_req *all, *rdy_first, *rdy_last;
     uint32_t n_ready;
     struct chunk *pool;          /* chunks that were given back */
@@ -161,7 +161,7 @@ int fdc__over(uint64_t deadline); /* 1: there is a limit and it has passed */
 int fdc__told(int code, int other);
 
 /* params.c */
-struct ask { /* a request as the program describes it */
+struct ask { /* a request as described by the program */
     struct fdc_params p;
     struct fdc_submit_opts o;
     int has_lists; /* p has something that is sent as an item */
@@ -175,7 +175,7 @@ int fdc__read_ask(const struct fdc_params *p, const struct fdc_submit_opts *o,
 int fdc__explain(const struct fdc_submit_opts *o, int status, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* record.c: 1 if the payload is as long as its type says */
+/* record.c: returns 1 if the payload has the length that its type requires */
 int fdc__payload_ok(const struct fdp_rec *h, const unsigned char *payload);
 
 /* send.c: requests and their items */
@@ -214,7 +214,8 @@ void fdc__ready(struct fdc_req *r);    /* r has something to read */
 void fdc__append_ready(struct fdc *s, struct fdc_req *r);
 void fdc__unready(struct fdc_req *r);
 int fdc__tag_take(struct fdc *s, struct fdc_req *r);    /* 0: no tag is free */
-void fdc__tag_untake(struct fdc *s, struct fdc_req *r); /* it was not sent */
+void fdc__tag_untake(struct fdc *s, struct fdc_req *r); /* gives back a tag whose request
+                                                           was not sent */
 void fdc__tag_release(struct fdc *s, uint32_t i);       /* the daemon has ended its
                                                            request */
 void fdc__end_error(struct fdc_req *r, const struct fdp_error *e);
@@ -237,7 +238,7 @@ int fdc__any_open(const struct fdc *s);
 struct sub {
     struct fdp_req slot;
     struct blob b;
-    uint32_t span; /* bytes of its items */
+    uint32_t span; /* bytes that its items take */
     int internal;
     struct fdc_req *r;
 };

@@ -22,7 +22,7 @@ struct fdp_req;
 struct jnl;
 struct usr;
 
-#define ADM_TOKENS_EACH  1024u /* sched.max_queued_tokens = 0, see its help */
+#define ADM_TOKENS_EACH  1024u /* per journal entry; sched.max_queued_tokens = 0 */
 #define ADM_RETRY_MAX_MS 60000u
 #define ADM_KEPT_SHARE   16u /* one in this many entries and queued tokens is reserved */
 #define ADM_KEPT_MAX     64u

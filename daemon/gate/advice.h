@@ -24,7 +24,7 @@ void adv_model(const char *path, const char *unit, int no_right,
 /* Returns 1 if a daemon, or the service manager for it, listens in this folder, with its
  * pid (0: not known) and user. Starts none. */
 int adv_daemon_in(const char *dir, pid_t *ret_pid, uid_t *ret_uid);
-/* "another fdd (pid, user) runs in dir", and how to go on. */
+/* The error "another fdd (pid, user) runs in dir" with its fix. */
 void adv_other_daemon(const char *dir, pid_t pid, uid_t uid, char *ret, size_t ret_bytes);
 /* A runtime folder that this user may make, for the advice "or another ...". */
 void adv_own_dir(char *ret, size_t ret_bytes);

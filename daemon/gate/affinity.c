@@ -52,7 +52,7 @@ aff_word(const unsigned char *p)
     return v;
 }
 
-/* Both halves of a product: each bit of the result depends on all of a and b. */
+/* Mixes both halves of a product: each bit of the result depends on all of a and b. */
 static uint64_t
 aff_mix(uint64_t a, uint64_t b)
 {

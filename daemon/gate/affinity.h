@@ -30,10 +30,10 @@
 
 struct aff_entry {
     uint64_t hash;
-    uint32_t generation; /* 0: free */
+    uint32_t generation; /* of its group's worker; 0: the entry is free */
     uint32_t group;
     uint32_t next;         /* next entry of its bucket */
-    uint32_t newer, older; /* in order of use */
+    uint32_t newer, older; /* neighbours in the list by last use */
 };
 
 struct aff {
@@ -49,11 +49,11 @@ struct aff_chain {
     uint64_t hash[AFF_HASHES];
 };
 
-/* n_max: a power of two. 0 or -ENOMEM. */
+/* n_max: size of the table, a power of two. 0 or -ENOMEM. */
 int aff_init(struct aff *a, uint32_t n_max, const uint64_t key[2]);
 void aff_fini(struct aff *a);
 
-/* Bytes that hash number i of a chain covers. */
+/* Number of prompt bytes that hash i of a chain covers. */
 static inline uint32_t
 aff_bytes(uint32_t i)
 {

@@ -10,7 +10,7 @@
 
 #include <stdint.h>
 
-#define BLB_LONG  65536u     /* longer ones are mapped */
+#define BLB_LONG  65536u     /* longer blobs are mappings of their own */
 #define BLB_PIECE (1u << 20) /* bytes unmapped at a time, which takes some 100 us */
 
 struct blb_old;
@@ -18,7 +18,7 @@ struct blobs {
     struct blb_old *first;
 }; /* freed blobs that are still partly mapped */
 
-/* NULL: no memory. */
+/* Allocates a blob. NULL: no memory. */
 unsigned char *blb_new(uint32_t bytes);
 /* p may be NULL. */
 void blb_free(struct blobs *b, unsigned char *p, uint32_t bytes);

@@ -11,11 +11,11 @@
 #include "daemon/common/text.h"
 #include "libclient/fdproto.h"
 
-#define CHK_TTL_MAX_MS 604800000u /* a week */
+#define CHK_TTL_MAX_MS 604800000u /* a week: limit of ttl_queue_ms and ttl_total_ms */
 
 /* Rules for each item type. ops 0: this build refuses it. */
 struct chk_rule {
-    uint32_t ops; /* 1 << FDP_OP_* */
+    uint32_t ops; /* bits 1 << FDP_OP_*: operations that may have it */
     uint32_t size, least, most, times;
     uint8_t known, version, detail;
 };
@@ -125,7 +125,7 @@ chk_limits(const struct par *par, const struct lnk_ready *ready, int trusted,
         ret->max_logprobs = (int32_t)ready->info.max_logprobs;
 }
 
-/* A float as the argument of an error: its bits. */
+/* The bits of a float, as an error's argument. */
 static uint32_t
 chk_bits(float f)
 {
@@ -172,7 +172,7 @@ chk_unset(const struct fdp_req *q, struct chk_err *e)
 
     if (q->set & ~FDP_S__ALL)
         return chk_fail(e, FDP_E_BAD_PARAM, FDP_D_SET, q->set & ~FDP_S__ALL);
-    if (given != 0) /* the first of them */
+    if (given != 0) /* the lowest of these bits */
         return chk_fail(e, FDP_E_BAD_PARAM, FDP_D_SET, given & -given);
     return 0;
 }

@@ -18,7 +18,7 @@
 struct lnk_ready;
 struct par;
 
-#define CHK_CHAR_MAX 4u /* bytes of a character */
+#define CHK_CHAR_MAX 4u /* most bytes of a UTF-8 character */
 
 struct chk_err {
     int32_t code;    /* enum fdp_status */
@@ -32,7 +32,7 @@ struct chk_err {
 /* Limits that a request is checked against. vocab and max_model_len 0: not known. */
 struct chk_limits {
     uint32_t vocab, max_model_len;
-    int32_t max_logprobs; /* -1: not offered */
+    int32_t max_logprobs; /* limit of logprobs; -1: not offered */
     uint32_t default_max_new;
     int trusted;
     int has_tokenizer; /* 1: yes, 0: no, -1: not known */
@@ -55,10 +55,10 @@ struct chk_scan {
     uint32_t most;   /* largest id among them */
     uint32_t text_at, spans_at, n_spans; /* offsets of the prompt text and the spans in
                                             the blob */
-    uint16_t n[FDP_IT__N];               /* items by type */
+    uint16_t n[FDP_IT__N];               /* items seen so far, by type */
 };
 
-/* Set the error; returns 1. */
+/* Sets *e, with no bound and no item. Returns 1. */
 int chk_fail(struct chk_err *e, int code, unsigned detail, uint64_t arg);
 /* As chk_fail(), with the bound that arg exceeds. */
 int chk_over(struct chk_err *e, int code, unsigned detail, uint64_t arg, uint64_t limit);
@@ -66,7 +66,7 @@ int chk_over(struct chk_err *e, int code, unsigned detail, uint64_t arg, uint64_
 struct fdp_error chk_tell(const struct chk_err *e);
 /* Bits 1 << FDP_IT_*: the items that are accepted under these parameters. */
 uint64_t chk_offered(const struct par *par);
-/* The limits in force; ready NULL: no model is loaded. */
+/* Fills in the limits in force; ready NULL: no model is loaded. */
 void chk_limits(const struct par *par, const struct lnk_ready *ready, int trusted,
     struct chk_limits *ret);
 

@@ -68,8 +68,8 @@ struct client {
     int fd;                 /* control socket, for wake-ups */
     struct region c2d, d2c; /* its memory: c2d is written by the client, d2c by the
                                gate */
-    struct fdr_cons sq;     /* requests; the cursors are the gate's copies */
-    struct fdr_prod cq;     /* completions */
+    struct fdr_cons sq;     /* request ring; the cursors are the gate's copies */
+    struct fdr_prod cq;     /* completion ring */
     uint32_t *p_cq_wait;    /* in c2d */
     uint32_t *p_sq_wait;
     uint32_t arena_off, arena_bytes; /* in c2d */
@@ -98,7 +98,7 @@ struct client {
     struct itk_job *job; /* request whose items have not all arrived */
     uint64_t t_read;     /* its requests are not looked at before this time */
     uint64_t t_refused;  /* time of the last refusal; 0: none */
-    uint32_t n_eager;    /* requests rejected unread since the last pause */
+    uint32_t n_eager;    /* requests rejected unread since the ring's last pause */
 };
 TAILQ_HEAD(client_q, client);
 
@@ -156,7 +156,7 @@ cli_touch(struct clients *k, struct client *c)
     if (!c->dirty) {
         c->dirty = 1;
         TAILQ_INSERT_TAIL(&k->outq, c, out);
-        /* for cli_flush() */
+        /* cli_flush() will use them */
         __builtin_prefetch(c->cq.p_tail, 1);
         __builtin_prefetch(c->p_cq_wait, 0);
     }
@@ -172,7 +172,7 @@ cli_claim(struct clients *k, struct client *c, uint32_t n)
     struct fdp_rec *rec;
 
     if (room < (int64_t)cost) {
-        if (room < 0) /* V3 */
+        if (room < 0) /* impossible cursor */
             cli_bad_cursor(k, c);
         return NULL;
     }

@@ -29,7 +29,7 @@ struct cnf {
     struct names *names; /* names, fair, sup and wrk are updated when parameters change */
     struct fair *fair;
     struct sup *sup;
-    struct wrk *wrk; /* n of them */
+    struct wrk *wrk; /* the workers, n_wrk of them */
     uint32_t n_wrk;
     uint64_t spin_ns; /* spin time chosen from ipc.spin_us */
 };
@@ -37,7 +37,7 @@ struct cnf {
 /* Reads everything that src names into ps, which has the defaults, and checks it; all
  * errors are reported. Ends with par_say_end(). Returns 0, or -errno as par_load(). */
 int cnf_load(struct par_set *ps, const struct par_src *src, struct par_say *say);
-/* Warn of groups and users that the system does not know. */
+/* Warns of groups and users in the parameters that the system does not have. */
 void cnf_warn_names(const struct par_set *ps, struct par_say *say);
 /* Can this user read model.path? Checks only names and permissions. */
 void cnf_check_model(const struct par_set *ps, const struct rtd *rt, struct par_say *say);
@@ -53,7 +53,7 @@ int cnf_waits(const struct cnf *c, size_t i);
 /* Text of the value in force for row i if it differs from the configured one; "" if it
  * does not, or is not known yet. */
 void cnf_effective(const struct cnf *c, size_t i, char *ret, size_t ret_bytes);
-/* Does the value leave the choice to fdd (0, -1, auto or empty)? */
+/* Does this value mean that fdd chooses (0, -1, auto or empty)? */
 int cnf_is_auto(const char *value);
 
 #endif

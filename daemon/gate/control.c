@@ -133,7 +133,7 @@ ctl_push(struct ctl *ctl, struct ctl_conn *c, uint64_t now_ns)
     return 0;
 }
 
-/* A reply as a line of *ret_n bytes. NULL: no memory. */
+/* Returns a reply as a line of *ret_n bytes. NULL: no memory. */
 static char *
 ctl_text(const json_t *r, size_t *ret_n)
 {

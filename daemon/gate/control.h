@@ -58,7 +58,7 @@ struct wrk;
 #define CTL_CONNS             32
 #define CTL_CONNS_READER      (CTL_CONNS / 2)
 #define CTL_CONNS_USER        4
-#define CTL_ACCEPT_MAX        8 /* in one iteration of the loop */
+#define CTL_ACCEPT_MAX        8 /* connections accepted per loop iteration */
 #define CTL_LINE_MAX          65536u
 #define CTL_LINE_READER       4096u
 #define CTL_OUT_MAX           (16u << 20)
@@ -67,7 +67,7 @@ struct wrk;
 #define CTL_ANSWER_MAX        (8u << 20)
 #define CTL_IDLE_NS           30000000000ull
 #define CTL_STALL_NS          30000000000ull
-#define CTL_READER_SHARE      19 /* hence 5 % of the loop's time */
+#define CTL_READER_SHARE      19 /* readers get 1/20, 5 % of the loop's time */
 #define CTL_WORKER_TIMEOUT_NS 5000000000ull
 /* Limit for questions that take longer than their own time says: measuring the device,
  * and waiting for steps under way. */
@@ -88,7 +88,7 @@ struct ctl {
     const struct intake *itk;
     const struct gauges *gauges;
     const struct cnt_seg *seg;
-    int stat_fd; /* the segment of statistics */
+    int stat_fd; /* descriptor of the statistics segment */
     const struct dispatch *dsp;
     const struct crs *before; /* how the previous daemon ended, if badly */
 
@@ -116,11 +116,11 @@ struct ctl {
 };
 
 int ctl_accept(struct ctl *ctl, uint64_t now_ns);
-/* Take over a connected socket with this identity, or refuse it with a line and
- * close it: -EACCES, -EBUSY, -ENOMEM. */
+/* Takes over a connected socket with this identity, or refuses it with a line and closes
+ * it: -EACCES, -EBUSY, -ENOMEM. */
 int ctl_adopt(struct ctl *ctl, int fd, pid_t pid, uid_t uid, gid_t gid, uint64_t now_ns);
 void ctl_event(struct ctl *ctl, struct ctl_conn *c, uint32_t events, uint64_t now_ns);
-/* The worker answered a question. */
+/* The worker's admin channel is readable. */
 void ctl_worker_event(struct ctl *ctl, struct wrk *w, uint64_t now_ns);
 /* The worker has ended: its question is answered with an error. */
 void ctl_worker_gone(struct ctl *ctl, const struct wrk *w);
@@ -128,9 +128,9 @@ void ctl_worker_gone(struct ctl *ctl, const struct wrk *w);
 void ctl_tick(struct ctl *ctl, uint64_t now_ns);
 void ctl_fini(struct ctl *ctl);
 
-/* Execute one request object as this peer (c NULL: as the daemon itself); the
- * reply is a new reference: an object, or a string that is an object's text. NULL: the reply
- * comes later (c keeps the question). */
+/* Executes one request object for this peer (c NULL: for the daemon itself). Returns a
+ * new reference to the reply: an object, or a string with the text of an object. NULL:
+ * the reply comes later (c keeps the question). */
 json_t *
 ctl_execute(struct ctl *ctl, struct ctl_conn *c, json_t *rq, int perm, uint64_t now_ns);
 

@@ -63,7 +63,7 @@ ctl_do_help(struct ctl *ctl, struct ctl_conn *c, json_t *rq, uint64_t now_ns)
 
 /* ---- status and statistics ------------------------------------------------ */
 
-/* What a blocked worker waits for. */
+/* What a blocked worker waits for, its tries and its error; null if it is not blocked. */
 static json_t *
 ctl_retry(const struct wrk *w, uint64_t now_ns)
 {

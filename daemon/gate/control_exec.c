@@ -1,6 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* What becomes of a request: who may, its arguments, the log, the command. */
+/* Executes a request: checks the peer's permission and the arguments, logs it, calls the
+ * command. */
 #include "config.h"
 
 #include "daemon/gate/control.h"
@@ -16,7 +17,7 @@
 #include "daemon/gate/names.h"
 #include "daemon/gate/runtime.h"
 
-#define CTL_SHOWN 60 /* bytes of a wrong value in an error */
+#define CTL_SHOWN 60 /* bytes of a wrong value that an error shows */
 
 static ctl_cmd_fn *const ctl_fns[CMD_IDX__N] = {
 #define CTL_CMD(name, perm, effect, help) ctl_do_##name,

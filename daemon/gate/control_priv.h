@@ -20,8 +20,8 @@ struct ctl_conn {
     uint32_t watched;     /* EPOLL* bits watched now */
     pid_t pid;
     uid_t uid;
-    uint64_t t_until; /* CTL_WAIT_DRAIN */
-    json_t *question; /* CTL_WAIT_ASK */
+    uint64_t t_until; /* CTL_WAIT_DRAIN: reply at this time at the latest */
+    json_t *question; /* CTL_WAIT_ASK: the request to send to `who` */
     struct wrk *who;  /* worker that gets the question; NULL: none */
     uint64_t ask_ns;  /* time that its answer may take */
     uint64_t t_used;  /* time of the last reply, or of the accept */

@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* What commands make their replies of. */
+/* Helpers with which commands build their replies. */
 #include "config.h"
 
 #include "daemon/gate/control.h"

@@ -108,7 +108,7 @@ static void
 crs_put(int fd, const char *s)
 {
     if (write(fd, s, strlen(s)) < 0) {
-        /* the next daemon will know less */
+        /* ignored: the next daemon will have less to report */
     }
 }
 

@@ -77,7 +77,7 @@ uint32_t dsp_n_up(const struct dispatch *d);
 uint32_t dsp_credits(const struct dispatch *d, uint32_t *ret_one);
 /* Reads a worker's step counters; called some times a second. */
 void dsp_measure(struct wlk *l, const struct cnt_worker *c);
-/* Load of a group, in tokens. */
+/* The load of a group, in tokens; see above. */
 uint64_t dsp_load(const struct wlk *l);
 /* ms until the first of the loading workers takes requests, if it loads on at the same
  * rate. 0: not known. */

@@ -27,11 +27,11 @@ enum gate_st { GATE_RUNNING = 0, GATE_DRAINING, GATE_STOPPING, GATE_DEGRADED };
 struct env {
     const struct par *par; /* parameters in force */
     struct cnt_gate *cnt;
-    uint64_t now;           /* CLOCK_MONOTONIC, ns */
+    uint64_t now;           /* time of this iteration: CLOCK_MONOTONIC, ns */
     uint64_t until;         /* end of this phase: deferrable work does not begin after it;
                                0: no limit */
-    uint64_t t_boot;        /* when the daemon began */
-    uint64_t boot_id[2];    /* drawn at start */
+    uint64_t t_boot;        /* start of the daemon */
+    uint64_t boot_id[2];    /* random, drawn at start */
     int st;                 /* enum gate_st */
     uint64_t stop_deadline; /* STOPPING: requests still open then are cancelled */
     int paused;             /* RUNNING, but no request is sent to a worker */

@@ -16,7 +16,7 @@
 #include "daemon/common/clk.h"
 #include "daemon/common/obj.h"
 
-#define USR_BURST 3u /* connects, times connects_per_second */
+#define USR_BURST 3u /* size of the connect bucket, in seconds of connects_per_second */
 
 void
 fair_init(struct fair *f)
@@ -56,7 +56,7 @@ fair_bad_item(const char *item, char *err, size_t err_bytes, const char *fmt, ..
     return -EINVAL;
 }
 
-/* Digits only, at most max. */
+/* Parses a number of digits only, at most max. 0, -EINVAL or -ERANGE. */
 static int
 fair_number(const char *text, uint64_t max, uint64_t *ret)
 {
@@ -267,8 +267,8 @@ usr_get(struct fair *f, uint64_t key, uint64_t now_ns)
     return u;
 }
 
-/* The bucket is kept in "seconds of rate": it fills by 1 ns per ns up to
- * three seconds, and a connect costs 1 s / rate. */
+/* Refills the connect bucket. It is kept in "seconds of rate": it fills by 1 ns per ns,
+ * up to three seconds, and a connect costs 1 s / rate. */
 static void
 usr_refill(struct usr *u, uint64_t now_ns)
 {

@@ -90,7 +90,8 @@ struct usr {
     uint64_t bytes;     /* of its requests and held records */
     uint64_t bucket_ns; /* connect budget: a connect costs 1e9 / connects_per_second */
     uint64_t t_bucket;
-    uint64_t refused_ns; /* error budget used: 1e9 / the rate per rejection, at most a second */
+    uint64_t refused_ns; /* used part of the error budget: 1e9 / rate ns per rejection; at
+                            most 1 s may be used */
     uint64_t t_refused;
     uint64_t loop; /* iteration for which loop_bytes, loop_records and loop_ns count */
     uint32_t loop_bytes, loop_records, loop_ns;
@@ -121,16 +122,16 @@ struct fair {
     uint32_t n_here;      /* users with a session */
     uint32_t n_queued;    /* requests, of both kinds */
     uint32_t n_side;      /* requests of FAIR_OTHER with the worker */
-    uint32_t credits;     /* granted by the workers that take requests, 1 at least */
+    uint32_t credits;     /* granted by all workers that take requests; at least 1 */
     uint32_t credits_one; /* the most that one of them granted: upper bound of a request's
                              price */
     uint32_t credits_used;
     uint32_t credits_kept;  /* of credits: reserved for users that hold none */
-    int fcfs;               /* priorities do not count */
+    int fcfs;               /* 1: first come, first served; priorities do not count */
     uint64_t cost_queued;   /* tokens of FAIR_GEN requests accepted and not sent */
     uint64_t cost_first;    /* of cost_queued: those of requests whose user had none */
     uint64_t cost_open;     /* cost_queued, plus those of requests with the worker */
-    uint32_t n_gen;         /* requests of FAIR_GEN, queued or sent */
+    uint32_t n_gen;         /* open requests of FAIR_GEN, queued or with a worker */
     uint64_t weight_queued; /* sum of the weights of users with FAIR_GEN queued */
     uint64_t weight_active; /* the same, of users with FAIR_GEN queued or with credits */
     uint32_t n_active;      /* number of users counted in weight_active */
@@ -157,7 +158,7 @@ struct usr *usr_get(struct fair *f, uint64_t key, uint64_t now_ns);
 int usr_connect(struct usr *u, uint64_t per_second, uint64_t now_ns);
 /* n requests of u were rejected: takes them from its error budget. */
 void usr_refused(struct usr *u, uint32_t n, uint32_t per_second, uint64_t now_ns);
-/* ms until u's error budget, refilled at per_second, allows a request; 0: now. */
+/* ms until u's error budget, which refills at per_second, allows a request; 0: now. */
 uint32_t usr_eager_ms(struct usr *u, uint32_t per_second, uint64_t now_ns);
 /* Frees entries of users that nothing refers to. */
 void usr_sweep(struct fair *f, uint64_t now_ns);
@@ -192,7 +193,7 @@ void fair_grant_one(struct fair *f, uint32_t credits);
 void fair_charge(struct fair *f, struct jreq *r);
 /* The earlier of the deadlines by which a request must begin. 0: none. */
 uint64_t fair_deadline(const struct jreq *r);
-/* Include r in fair.t_next. */
+/* Updates fair.t_next with r's deadline. */
 void fair_note_deadline(struct fair *f, const struct jreq *r);
 /* r has left its worker: returns its credits, if it has any. */
 void fair_return(struct fair *f, struct jreq *r);

@@ -42,7 +42,7 @@
 #define GATE_SPIN_NS         (50 * CLK_US) /* for ipc.spin_us = -1, with GATE_SPIN_CPUS */
 #define GATE_SPIN_CPUS       8
 #define GATE_SPIN_TRAFFIC_NS (10 * CLK_MS) /* spin only for this time after traffic */
-#define GATE_POLL_SOCKETS_NS (1 * CLK_MS)  /* while busy */
+#define GATE_POLL_SOCKETS_NS (1 * CLK_MS)  /* between socket polls while busy */
 #define GATE_OFFLOOP_NS      (1 * CLK_S)   /* at the end, for off-loop jobs that sleep */
 #define GATE_KEPT_SHARE      128u          /* rows per reserved one, */
 #define GATE_KEPT_FROM       16u           /* from this many; reserved_seqs = -1 */
@@ -546,7 +546,7 @@ gate_read_efd(int efd)
     uint64_t n;
 
     if (read(efd, &n, sizeof(n)) < 0) {
-        /* another wake-up was read before */
+        /* an earlier wake-up was read with it */
     }
 }
 
@@ -563,7 +563,7 @@ gate_dispatch(struct gate *g, const struct wch_event *e)
     case WCH_SES:
         ses_event(&g->ses, e->obj);
         break;
-    case WCH_BELL: /* the poll that follows looks at all rings */
+    case WCH_BELL: /* the next gate_poll() reads all rings */
         ses_bell(&g->ses, e->obj);
         for (uint32_t i = 0; i < g->n_wrk && g->cnf.spin_ns != 0; i++) {
             if (wlk_is_open(&g->wrk[i].link))
@@ -823,7 +823,7 @@ gate_signals(struct gate *g)
     return wch_add(&g->watch, g->sigfd, EPOLLIN, WCH_SIGNAL, NULL);
 }
 
-/* The runtime folder and the sockets in it. 0 or an exit code. */
+/* Opens the runtime folder and the sockets in it. Returns 0 or an exit code. */
 static int
 gate_open_runtime(struct gate *g)
 {
@@ -864,8 +864,9 @@ gate_open_events(struct gate *g)
 {
     int rc;
 
-    /* Each session has two regions to make, to empty and to close, one of them to seal,
-     * and the client's descriptors and the socket to close. */
+    /* Slots for twice the descriptors that can be open: per session two regions to make,
+     * to empty and to close, one of them to seal, and the client's descriptors and the
+     * socket to close. */
     g->ofl = ofl_new((uint32_t)g->env.par->ipc_max_clients * 9 * 2 + GATE_FDS);
     g->ses.ofl = g->ctl.ofl = g->sup.ofl = g->itk.ofl = g->ofl;
     if (g->ofl == NULL) {
@@ -903,7 +904,7 @@ gate_start_workers(struct gate *g)
     return 0;
 }
 
-/* Everything before the first client. 0 or an exit code. */
+/* Prepares everything needed before the first client. Returns 0 or an exit code. */
 static int
 gate_begin(struct gate *g)
 {

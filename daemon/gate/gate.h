@@ -73,7 +73,7 @@ struct gate {
     struct env env;
     struct rtd rt;
     struct crs before; /* how the previous daemon ended, if badly */
-    int crash_fd;      /* crash.h */
+    int crash_fd;      /* descriptor of the crash file: crash.h */
     struct cnf cnf;
     struct names names;
     struct watch watch;
@@ -119,7 +119,7 @@ struct gate {
 /* Options for the start of a daemon, other than its parameters. */
 struct gate_opts {
     const struct par_src *src; /* their sources, for reloads */
-    const char *instance;      /* NULL: the main one */
+    const char *instance;      /* NULL: the main instance */
     int is_named;
 };
 

@@ -29,7 +29,7 @@ struct lnk_beat;
 
 /* State for one worker. Zeroed by hng_init(). */
 struct hng {
-    uint64_t beats, t_beat; /* the last beat, and when it was seen */
+    uint64_t beats, t_beat; /* last count of beats, and when it changed */
     uint64_t t_look;
     int warned;
 };

@@ -24,14 +24,14 @@
 #define ITK_BYTES_PER_TOKEN 4 /* bytes of text per token; few languages need fewer */
 #define ITK_OUTPUT_GUESS    256
 #define ITK_PAGE            4096u
-#define ITK_EAGER_FOR_NS    (2 * CLK_S) /* after the last refusal */
+#define ITK_EAGER_FOR_NS    (2 * CLK_S) /* eager for this time after a refusal */
 /* Most bytes of a blob other than the prompt: headers, stop strings and ids. */
 #define ITK_NO_PROMPT (64 + FDP_MAX_STOP * (16 + FDP_MAX_STOP_LEN) + 4 * FDP_MAX_STOP_IDS)
 
 /* A request whose items are copied in pieces. */
 struct itk_job {
     struct fdp_req req;
-    struct usr *usr; /* its bytes are charged to it */
+    struct usr *usr; /* user that is charged for its bytes */
     unsigned char *blob;
     uint32_t copied;
     struct chk_scan scan;
@@ -91,7 +91,7 @@ itk_has_share(const struct intake *k, const struct client *c)
     return k->reqs->fair->n_here > 1 && k->env->until != 0 && !c->trusted;
 }
 
-/* u, with its budgets reset at its first use in a loop iteration. */
+/* Returns u, with its budgets reset at its first use in a loop iteration. */
 static struct usr *
 itk_account(const struct intake *k, struct usr *u)
 {
@@ -263,7 +263,7 @@ itk_answer(struct intake *k, struct client *c, const struct fdp_req *q)
 
 /* ---- from the record ----------------------------------------------------------- */
 
-/* V5: checks that the items lie in the arena. */
+/* Checks that the items lie in the arena. */
 static int
 itk_check_place(const struct client *c, const struct fdp_req *q, struct chk_err *e)
 {

@@ -90,7 +90,7 @@ jnl_add(struct jnl *j, struct client *c, struct usr *u, const struct fdp_req *re
     r->client_pid = c->pid;
     memcpy(r->client, c->name, sizeof(r->client));
 
-    /* Ids count up, so their low bits spread perfectly. */
+    /* Ids are consecutive, so their low bits are evenly spread. */
     at = &j->by_id[(uint32_t)r->id & j->mask];
     r->id_next = *at;
     *at = r;

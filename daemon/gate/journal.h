@@ -56,12 +56,12 @@ struct jreq {
     struct client *cli; /* NULL: disconnected */
     struct usr *usr;
     uint64_t tag;
-    TAILQ_ENTRY(jreq) of_ses; /* the session's requests */
-    TAILQ_ENTRY(jreq) link;   /* user's queue or the worker's cancel queue */
+    TAILQ_ENTRY(jreq) of_ses; /* client.reqs, or the journal's orphans */
+    TAILQ_ENTRY(jreq) link;   /* its user's queue, wlk.cancelq, or the free list */
     TAILQ_ENTRY(jreq)
     start;                  /* wlk.startq: it has a deadline, and the worker may not
                                  have begun it */
-    TAILQ_ENTRY(jreq) send; /* requests whose items are being sent */
+    TAILQ_ENTRY(jreq) send; /* wlk.sendq: its items are being sent */
     struct wlk *with;       /* link of the worker that has it, from fair_charge() on */
     uint32_t sent;          /* bytes of blob sent */
     unsigned char *blob;    /* its items, a private copy */
@@ -69,7 +69,7 @@ struct jreq {
     uint32_t due;        /* prompt tokens that its worker has yet to compute */
     uint32_t cost;       /* estimated tokens, for fairness */
     uint32_t prompt_len; /* tokens, 0 = not known yet */
-    uint32_t n_out;      /* output tokens relayed */
+    uint32_t n_out;      /* output tokens relayed so far */
     int32_t end_code;    /* FDP_E_* of the cancel when ENDING */
     uint32_t est_prompt; /* prompt tokens within cost */
     uint32_t price;      /* when charged: credits that it holds, */
@@ -86,9 +86,9 @@ struct jreq {
     uint64_t t_submit;
     uint64_t deadline_queue, deadline_total; /* absolute ns, 0 = none */
     uint64_t t_sent;
-    uint64_t t_first;      /* first output tokens relayed, 0: none yet */
+    uint64_t t_first;      /* when the first output tokens were relayed, 0: not yet */
     uint32_t cached_len;   /* prompt tokens found in the prefix cache */
-    uint32_t n_concurrent; /* other requests with the worker when it went there */
+    uint32_t n_concurrent; /* other requests with workers when it was sent */
     pid_t client_pid;      /* this and client outlive the session */
     char client[33];
     struct chk_items items;
@@ -99,7 +99,7 @@ struct jnl {
     struct jreq *pool;
     struct jreq **by_id, **by_tag;
     struct jreq_q free;
-    struct jreq_q orphans; /* requests without session, of_ses links */
+    struct jreq_q orphans; /* requests whose client disconnected, linked by of_ses */
     uint32_t n_max, n_open;
     uint32_t mask; /* mask of both hash tables */
     uint64_t next_id;

@@ -96,7 +96,7 @@ life_drain(struct life *v, int on)
 
 /* ---- stop --------------------------------------------------------------------- */
 
-/* The service manager's own stop timeout must not cut the drain short. */
+/* Extends the service manager's stop timeout, which must not cut the drain short. */
 static void
 life_notify_stop(uint64_t drain_ns)
 {

@@ -25,16 +25,16 @@
 struct cnt_gate;
 struct cnt_hist;
 
-#define LOOPSTAT_QUICK_NS 100000ull /* the first bound of both histograms */
+#define LOOPSTAT_QUICK_NS 100000ull /* lowest bound of both histograms */
 #define LOOPSTAT_BASE_NS  50000ull
 #define LOOPSTAT_AWAKE_NS 20000ull
 
 struct loopstat {
     struct cnt_gate *cnt;
-    struct cnt_hist *hist;      /* the segment's array */
-    uint64_t t_begin;           /* of this iteration; 0: none yet */
+    struct cnt_hist *hist;      /* the histograms of the segment */
+    uint64_t t_begin;           /* start of this iteration; 0: none yet */
     uint64_t t_base;            /* when cpu_base was read */
-    uint64_t cpu_base;          /* CPU time of the thread then */
+    uint64_t cpu_base;          /* CPU time of the thread at t_base */
     uint64_t n_quick, quick_ns; /* short iterations not yet in the histograms */
     uint64_t copied;            /* cnt->copied_bytes when this iteration began */
     uint64_t t_wake;            /* end of the last sleep */
@@ -48,9 +48,9 @@ struct loopstat {
 void loopstat_init(struct loopstat *ls, struct cnt_gate *cnt, struct cnt_hist *hist);
 /* Voluntary context switches of the calling thread, so far. */
 int64_t loopstat_switches(void);
-/* The loop has looked at the clock: an iteration ends and the next begins. */
+/* The loop has read the clock: an iteration ends and the next one begins. */
 void loopstat_next(struct loopstat *ls, uint64_t now_ns);
-/* Right before an epoll_wait that may sleep, and right after it. */
+/* Call right before an epoll_wait that may sleep, and right after it. */
 void loopstat_sleep(struct loopstat *ls, uint64_t now_ns);
 void loopstat_wake(struct loopstat *ls, uint64_t now_ns);
 

@@ -13,7 +13,7 @@
 
 #include "daemon/common/mem.h"
 
-/* Newer than the oldest headers and kernels we build on. */
+/* Missing in the oldest headers and kernels that fdd is built for. */
 #ifndef MFD_NOEXEC_SEAL
 #define MFD_NOEXEC_SEAL 0x0008u
 #endif
@@ -42,7 +42,7 @@ memfile_open(const struct memfile *f, const char *name)
     return fd;
 }
 
-/* A read-only descriptor; the file's mode becomes 0400. */
+/* Opens a read-only descriptor, after setting the file's mode to 0400. */
 static int
 memfile_share(int fd)
 {

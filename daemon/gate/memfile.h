@@ -17,7 +17,7 @@ enum memfile_kind { MEMFILE_THEIRS = 0, MEMFILE_OURS };
 struct memfile {
     enum memfile_kind kind;
     uint32_t bytes; /* a multiple of the page size */
-    int fd;         /* for the mapping; -1: closed or taken over */
+    int fd;         /* descriptor for the mapping; -1: closed or taken over */
     int share;      /* descriptor that is sent to the client */
 };
 

@@ -40,7 +40,7 @@ struct names {
 /* Fills the table again. May block as long as the name service takes: only called at
  * start and at reload. */
 void names_load(struct names *n, const struct names_lists *lists);
-/* Name of a uid, or its number. */
+/* Writes the name of a uid, or its number. */
 void names_of(const struct names *n, uid_t uid, char *ret, size_t ret_bytes);
 /* As names_of(), but from the name service, which may block: for messages about an error
  * that keeps the daemon or a worker from starting. */

@@ -113,7 +113,7 @@ ofl_say(struct ofl_ret *ret, int rc, int efd)
     ret->rc = rc;
     __atomic_store_n(&ret->is_done, 1, __ATOMIC_RELEASE);
     if (efd >= 0 && write(efd, &one, sizeof(one)) < 0) {
-        /* rings already */
+        /* the eventfd is signalled already */
     }
 }
 
@@ -122,7 +122,7 @@ ofl_do(const struct ofl_job *j, int efd)
 {
     switch ((enum ofl_kind)j->kind) {
     case OFL_CLOSE:
-        /* EINTR: it is closed all the same */
+        /* it is closed even after EINTR */
         (void)close((int)j->id);
         break;
     case OFL_PUNCH:
@@ -376,7 +376,7 @@ ofl_read(struct ofl *o, int fd, void *to, uint32_t n, uint64_t at, struct ofl_re
 int
 ofl_rc(const struct ofl_ret *ret)
 {
-    /* acquire: rc was stored before */
+    /* acquire order: rc was stored before is_done */
     return __atomic_load_n(&ret->is_done, __ATOMIC_ACQUIRE) ? ret->rc : -EINPROGRESS;
 }
 

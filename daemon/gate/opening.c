@@ -43,7 +43,7 @@ opn_pow2(uint32_t want, uint32_t lo, uint32_t hi)
     return v;
 }
 
-/* The geometry: the client's hints within the limits. */
+/* Chooses the geometry: the client's hints, within the limits. */
 static void
 opn_geometry(const struct sessions *t, const struct fdp_hello *h, struct fdp_welcome *w)
 {

@@ -6,7 +6,7 @@
 
 #include <errno.h>
 
-#ifndef SO_PASSRIGHTS /* newer than the oldest headers we build on */
+#ifndef SO_PASSRIGHTS /* missing in the oldest headers that fdd is built for */
 #define SO_PASSRIGHTS 83
 #endif
 

@@ -16,13 +16,13 @@
 #include "daemon/common/obj.h"
 #include "daemon/gate/offloop.h"
 
-/* Newer than the oldest headers and kernels we build on. */
+/* Missing in the oldest headers and kernels that fdd is built for. */
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
 #endif
 
 #define REGION_RETRY_NS (10 * CLK_MS) /* a failing charge may first try to reclaim */
-#define REGION_LATE_NS  (5 * CLK_S)   /* for a client to read its last records */
+#define REGION_LATE_NS  (5 * CLK_S)   /* time for a client to read its last records */
 #define REGION_UNMAPS   16u           /* unmapped per tick: some 5 us each */
 #define REGION_PIECE    (1u << 20)    /* unmapping it with pages takes some 60 us */
 #define REGION_PIECES   4u            /* of them unmapped per tick */
@@ -62,7 +62,7 @@ region_map(struct region *r, struct memfile *f)
     while (1l << r->page_shift < sysconf(_SC_PAGESIZE))
         r->page_shift++;
     if (f->kind == MEMFILE_OURS) {
-        /* Best effort: ordinary users may lock 8 MiB. */
+        /* Best effort: ordinary users may lock only 8 MiB. */
         (void)mlock2(p, r->bytes, MLOCK_ONFAULT);
         rc = region_reserve(r, 1, 0);
     } else {

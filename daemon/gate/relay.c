@@ -197,7 +197,7 @@ rly_one(struct reqs *rs, const struct wlk *l, const struct fdp_rec *rec)
     return n_tok;
 }
 
-/* Records about the worker itself. */
+/* Handles records about the worker itself. */
 static void
 rly_special(struct reqs *rs, struct wlk *l, const struct fdp_rec *rec)
 {
@@ -219,7 +219,7 @@ rly_special(struct reqs *rs, struct wlk *l, const struct fdp_rec *rec)
             r->prompt_len = t.prompt_len;
         }
         break;
-    case LNK_T_STATE: /* the state itself is read by sup_poll() */
+    case LNK_T_STATE: /* sup_poll() reads the state itself */
         break;
     default:
         log_warn("relay: worker %d sent a record of unknown type %u", l->group, rec->type);

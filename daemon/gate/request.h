@@ -26,7 +26,7 @@ struct usr;
 struct wlk;
 
 #define RQ_SEND_BATCH 8192u /* records sent to workers per loop iteration */
-#define RQ_LOOK       16u   /* requests between looks at the clock */
+#define RQ_LOOK       16u   /* requests sent between looks at the clock */
 #define RQ_MOVES      2u    /* workers that may die with a request before it ends */
 
 struct reqs {

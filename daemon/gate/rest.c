@@ -46,7 +46,7 @@ rst_tick(struct sessions *t)
     }
 }
 
-/* The loop waited for memory of c. */
+/* The loop waited for memory of c: pauses all rings of its user. */
 static void
 rst_waited(struct sessions *t, const struct client *c)
 {

@@ -32,7 +32,7 @@ int
 rty_failed(struct rty *y, int code, const char *error, const char *fix, uint64_t now_ns);
 /* What the worker waits for: "the model's files". */
 const char *rty_what(int code);
-/* "waits for the model's files since 12 min, tried 80 times". */
+/* Writes a text such as "waits for the model's files since 12 min, tried 80 times". */
 void rty_text(const struct rty *y, uint64_t now_ns, char *ret, size_t ret_bytes);
 
 #endif

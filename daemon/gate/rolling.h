@@ -28,7 +28,7 @@ struct rolling {
     uint32_t n_wrk;
     enum rol_phase phase;
     uint32_t at;     /* group whose turn it is; n_wrk: all are done */
-    uint64_t todo;   /* bit i: group i has not begun yet */
+    uint64_t todo;   /* bit i: group i is still to be restarted */
     char error[256]; /* why the last rolling restart did not complete; "" */
 };
 

@@ -24,7 +24,7 @@
 #include "daemon/gate/peer.h"
 #include "libclient/fdwhere.h"
 
-#define RTD_LISTEN_FIRST 3 /* SD_LISTEN_FDS_START */
+#define RTD_LISTEN_FIRST 3 /* as systemd's SD_LISTEN_FDS_START */
 #define RTD_BACKLOG      128
 #define RTD_GROUPS_MAX   256
 
@@ -263,7 +263,7 @@ rtd_bind(const char *path, int type, mode_t mode, gid_t gid, int *ret_fd, char *
         (void)snprintf(err, err_bytes, "cannot make a socket: %s", strerror(errno));
         return EX_OSERR;
     }
-    /* No client connects between bind and chmod. */
+    /* With this umask no client can connect between bind and chmod. */
     old = umask(0177);
     rc = bind(fd, (struct sockaddr *)&sa, sizeof(sa));
     if (rc != 0 && errno == EADDRINUSE && !rtd_answers(&sa, type)) {

@@ -33,7 +33,7 @@ void rtd_init(struct rtd *rt);
 /* Folder (by the rule of libclient/fdwhere.h) and lock. 73: cannot create it, or another
  * daemon runs; 77: no permission; 78: configuration error. */
 int rtd_open_dir(struct rtd *rt, const struct par *par, char *err, size_t err_bytes);
-/* Sockets: taken from the service manager (LISTEN_FDS) or bound. */
+/* Opens the sockets: taken from the service manager (LISTEN_FDS) or bound. */
 int rtd_open_sockets(struct rtd *rt, const struct par *par, char *err, size_t err_bytes);
 void rtd_groups(struct rtd *rt, const struct par *par);
 void rtd_fini(struct rtd *rt);

@@ -150,7 +150,7 @@ ses_reap(struct sessions *t)
 
 /* ---- begin --------------------------------------------------------------- */
 
-/* The end of a session cannot be predicted: clients retry at their usual interval. */
+/* When a session ends cannot be predicted: clients retry at their usual interval. */
 static uint32_t
 ses_retry_ms(const struct sessions *t)
 {

@@ -50,7 +50,7 @@ seg_close(struct cnt_seg *seg, int fd)
 {
     uint32_t n = seg != NULL ? seg->n_group : 0;
 
-    /* readers of the segment see the end */
+    /* so that readers of the segment see the end */
     for (uint32_t i = 0; i < n; i++)
         fdr_store_release(&seg[i].magic, 0);
     mem_unshare(seg, cnt_bytes(n), fd);

@@ -70,7 +70,7 @@ struct wrk {
     struct wlk link;       /* seg is NULL without a process */
     int is_killed;         /* SIGKILL was sent */
     int is_over;           /* SUP_KILLED was returned for it, too */
-    struct ofl_exit *exit; /* on the heap while its status is collected */
+    struct ofl_exit *exit; /* allocated while its status is being collected */
     uint32_t dead;         /* process has ended; its status follows */
     int status;            /* as waitpid() gives it */
     int permanent;         /* its exit code if another start would end the same way, else
@@ -115,7 +115,7 @@ int sup_start(struct sup *s, struct wrk *w);
 /* Events that sup_poll() returns. */
 enum sup_event {
     SUP_NOTHING = 0,
-    SUP_READY,   /* it reported READY */
+    SUP_READY,   /* the worker reported READY */
     SUP_KILLED,  /* end its requests; returned once, SUP_DEAD follows */
     SUP_DEAD,    /* the process has ended: call sup_autopsy(), drain its link and end its
                     requests, sup_drop_link(), sup_after_death() */
@@ -132,7 +132,7 @@ void sup_drop_link(struct sup *s, struct wrk *w);
 
 /* Consequences of a death. */
 enum sup_verdict { SUP_RESTARTS = 0, SUP_ENDED, SUP_CANNOT_RUN, SUP_CRASH_LOOP };
-/* SUP_CANNOT_RUN: *ret_exit is the daemon's exit code. */
+/* Decides what follows a death. SUP_CANNOT_RUN: *ret_exit is the daemon's exit code. */
 enum sup_verdict sup_after_death(struct sup *s, struct wrk *w, int *ret_exit);
 
 /* Tells it to finish its requests and exit; it is killed after grace_ns. */

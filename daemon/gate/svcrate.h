@@ -35,7 +35,7 @@ void svc_add(struct svcrate *d, uint64_t tokens);
 void svc_tick(struct svcrate *d, int waiting, uint64_t now_ns);
 /* The worker is new: forgets the old one's rate. */
 void svc_reset(struct svcrate *d);
-/* Tokens per second; 0: not known. */
+/* The rate in tokens per second; 0: not known. */
 double svc_rate(const struct svcrate *d, uint64_t now_ns);
 /* ms in which these tokens are served, 1..limit_ms. While no rate is known: the time for
  * which requests have been queued so far. */

@@ -33,7 +33,7 @@ struct wlk {
     struct jreq_q sendq;   /* requests whose items are being sent, in turn */
     struct jreq_q cancelq; /* requests whose CANCEL is to be sent */
     struct jreq_q startq;  /* requests with a deadline that may not have begun */
-    uint32_t pend;         /* WLK_PEND_*: other records to send */
+    uint32_t pend;         /* WLK_PEND_*: DRAIN and RELOAD records to send */
     uint32_t n_with;       /* requests with its worker */
     uint64_t due;          /* prompt tokens that it has yet to compute */
     uint64_t n_sent;       /* requests sent, in all */
