@@ -191,7 +191,7 @@ fits(uint64_t off, uint64_t len, uint64_t total)
     return off >= FDP_C2D_SLOTS && off % 8 == 0 && off + len <= total;
 }
 
-/* Is fd a memfd of at least this size that cannot shrink? A store beyond a shrunk end
+/* Is fd a memfd of at least this size that cannot shrink? An access beyond a shrunk end
  * would end this process with SIGBUS. */
 static int
 region_ok(int fd, uint32_t bytes)

@@ -76,9 +76,7 @@ struct client {
     TAILQ_ENTRY(client) out;         /* in clients.outq while it has output */
 
     struct cli_chunk *hold_first, *hold_last; /* held records */
-    TAILQ_ENTRY(client)
-    hold; /* in clients.holdq while it has held
-                                                 records */
+    TAILQ_ENTRY(client) hold;                 /* in clients.holdq while it holds some */
     uint32_t n_held;
     uint64_t held_bytes;
     uint64_t t_full;    /* since when the ring has been full without progress */
@@ -124,8 +122,8 @@ int cli_emit(struct clients *k, struct client *c, uint64_t tag, unsigned type,
     const void *payload, uint32_t len, int best_effort);
 void
 cli_error(struct clients *k, struct client *c, uint64_t tag, const struct fdp_error *e);
-/* Moves held records to the rings, publishes, wakes. Returns 1 if more could be moved at
- * once. */
+/* Moves held records to the rings, publishes, wakes. Returns 1 if more can still be
+ * moved. */
 int cli_flush(struct clients *k);
 /* Drops c's held and unpublished records. */
 void cli_drop(struct clients *k, struct client *c);

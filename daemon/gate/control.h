@@ -97,7 +97,7 @@ struct ctl {
     struct life *life;
     struct cnf *cnf;
     struct rolling *rolling;
-    struct wrk *wrk; /* the groups' workers, n of them */
+    struct wrk *wrk; /* the groups' workers, n_wrk of them */
     uint32_t n_wrk;
 
     struct ctl_conn *conns[CTL_CONNS];

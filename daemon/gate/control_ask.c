@@ -133,7 +133,7 @@ ctl_ask_part(struct ctl *ctl, const char *part, size_t n)
     return p[ctl->ans_bytes - 1] == '\n';
 }
 
-/* Returns the offset, in the last line, of the comma after `{"id":N`, where a brace can
+/* Returns the offset of the comma after `{"id":N` in the last line, where a brace can
  * be written; 0: this is no answer. Lines before it answer questions that were given
  * up. */
 static size_t

@@ -55,7 +55,7 @@
 #define USR_RATIO          16u  /* 1/16 of the loop's time, while others are here */
 #define USR_REST_MIN_NS    100000000u /* first pause by usr_rest() */
 #define USR_REST_MAX_NS    10000000000ull
-#define USR_REST_FORGET_NS 60000000000ull /* time after the last pause */
+#define USR_REST_FORGET_NS 60000000000ull /* then the last pause is forgotten */
 #define FAIR_OTHER_MAX     64u            /* requests of FAIR_OTHER with the worker */
 
 enum fair_kind { FAIR_GEN = 0, FAIR_OTHER, FAIR_KINDS };
@@ -114,8 +114,7 @@ struct fair {
     struct uqueue_list active[FAIR_KINDS]; /* per-user queues that are not empty */
     struct heap turn[FAIR_KINDS];          /* the active queues, lowest level first */
     struct heap free[FAIR_KINDS];          /* those of them whose user holds no credit */
-    uint64_t seq;                          /* seq of the last queue that was put last
-                                              among equals */
+    uint64_t seq;                          /* last seq given to a node of the heaps */
     int64_t start[FAIR_KINDS];             /* lowest starting level of a queue that
                                               becomes active */
     uint32_t n_usr;

@@ -90,7 +90,7 @@ struct gate {
     struct intake itk;
     struct sessions ses;
     struct sup sup;
-    struct wrk *wrk; /* the workers of the device groups, n of them */
+    struct wrk *wrk; /* the workers of the device groups, n_wrk of them */
     uint32_t n_wrk;
     uint32_t first_wrk; /* worker whose records are read first in this iteration */
     struct life life;

@@ -23,7 +23,7 @@ struct gauges {
     const struct jnl *jnl;
     const struct fair *fair;
     const struct dispatch *dsp;
-    const struct wrk *wrk; /* n of them */
+    const struct wrk *wrk; /* n_wrk of them */
     uint32_t n_wrk;
     struct cnt_seg *seg;
 };

@@ -58,13 +58,11 @@ struct jreq {
     uint64_t tag;
     TAILQ_ENTRY(jreq) of_ses; /* client.reqs, or the journal's orphans */
     TAILQ_ENTRY(jreq) link;   /* its user's queue, wlk.cancelq, or the free list */
-    TAILQ_ENTRY(jreq)
-    start;                  /* wlk.startq: it has a deadline, and the worker may not
-                                 have begun it */
-    TAILQ_ENTRY(jreq) send; /* wlk.sendq: its items are being sent */
-    struct wlk *with;       /* link of the worker that has it, from fair_charge() on */
-    uint32_t sent;          /* bytes of blob sent */
-    unsigned char *blob;    /* its items, a private copy */
+    TAILQ_ENTRY(jreq) start;  /* wlk.startq: its worker may not have begun it */
+    TAILQ_ENTRY(jreq) send;   /* wlk.sendq: its items are being sent */
+    struct wlk *with;         /* link of the worker that has it; NULL: none */
+    uint32_t sent;            /* bytes of blob sent */
+    unsigned char *blob;      /* its items, a private copy */
     uint32_t blob_bytes;
     uint32_t due;        /* prompt tokens that its worker has yet to compute */
     uint32_t cost;       /* estimated tokens, for fairness */

@@ -27,7 +27,7 @@ struct life {
     struct sessions *ses;
     struct reqs *reqs;
     struct sup *sup;
-    struct wrk *wrk; /* n of them */
+    struct wrk *wrk; /* n_wrk of them */
     uint32_t n_wrk;
     int stop_exit; /* exit code when the stop is done */
     enum life_step step;

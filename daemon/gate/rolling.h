@@ -24,7 +24,7 @@ struct rolling {
     const struct env *env;
     const struct dispatch *dsp;
     struct sup *sup;
-    struct wrk *wrk; /* n of them */
+    struct wrk *wrk; /* n_wrk of them */
     uint32_t n_wrk;
     enum rol_phase phase;
     uint32_t at;     /* group whose turn it is; n_wrk: all are done */
