@@ -9,20 +9,20 @@
  *
  * Everybody may connect, so that a refusal can say what to do. Peers without rights cost
  * others nothing:
- *   - Who may use no command gets one line and is closed, before anything is
- *     allocated for him.
- *   - Administrators (root, ipc.admin_group, the daemon's own user) have half of
- *     the CTL_CONNS places for themselves. Readers share the others, at most
- *     CTL_CONNS_USER of one user, and are closed after CTL_IDLE_NS without a request.
- *   - Of a connection one line is answered per iteration of the loop; of all readers'
- *     connections together one, in turn, and then none for CTL_READER_SHARE
- *     times as long as that took.
- *   - A connection is not read from while a whole line or output of it waits, and
- *     is closed when its output makes no progress for CTL_STALL_NS.
+ *   - A peer that may use no command gets one line and is closed, before anything is
+ *     allocated for it.
+ *   - Half of the CTL_CONNS places are reserved for administrators (root,
+ *     ipc.admin_group, the daemon's own user). Readers share the others, at most
+ *     CTL_CONNS_USER per user, and are closed after CTL_IDLE_NS without a request.
+ *   - One line per connection is answered in a loop iteration. Of all readers'
+ *     connections together it is one, each in turn, and then none for
+ *     CTL_READER_SHARE times as long as that took.
+ *   - A connection is not read from while a complete line or output of it is pending,
+ *     and is closed when its output makes no progress for CTL_STALL_NS.
  *
- * Memory: CTL_CONNS connections; of each an input line (CTL_LINE_MAX, readers
- * CTL_LINE_READER) and one reply (CTL_OUT_MAX, readers CTL_OUT_READER), all replies
- * together CTL_OUT_ALL; one answer of the worker (CTL_ANSWER_MAX). At most 42 MiB.
+ * Memory: CTL_CONNS connections, each with an input line (CTL_LINE_MAX, readers
+ * CTL_LINE_READER) and one reply (CTL_OUT_MAX, readers CTL_OUT_READER; CTL_OUT_ALL for
+ * all replies together), and one answer of the worker (CTL_ANSWER_MAX). At most 42 MiB.
  */
 #ifndef FDD_DAEMON_GATE_CONTROL_H
 #define FDD_DAEMON_GATE_CONTROL_H

@@ -6,47 +6,48 @@
  *
  * Two kinds:
  *
- *   MEMFILE_THEIRS  the client writes, we map read-only. A punch of a hole into a file
- *                  holds up a reader, in a page fault, for as long as it takes.
- *                  So when the client has mapped it, region_seal() forbids holes
- *                  (F_SEAL_FUTURE_WRITE: what is mapped for writing stays so), and
- *                  nothing is read before.
- *   MEMFILE_OURS   we write; the client's descriptor is a second open file of
+ *   MEMFILE_THEIRS  the client writes, the gate maps it read-only. Punching a hole
+ *                  into the file blocks a reader, in a page fault, for as long as
+ *                  it takes. So once the client has mapped it, region_seal() forbids
+ *                  holes (F_SEAL_FUTURE_WRITE: existing writable mappings stay so),
+ *                  and nothing is read before.
+ *   MEMFILE_OURS   the gate writes; the client's descriptor is a second open file of
  *                  the memfd, read-only, and the file's mode is 0400 before it
  *                  is sent. The client can neither map it writable nor open
  *                  it again for writing. F_SEAL_FUTURE_WRITE would forbid the
- *                  same and is not used here: under it we could not punch either.
+ *                  same and is not used: with it the gate could not punch holes either.
  *
- * Who pays. A page of a memfd is charged to the cgroup of the process that touches it
- * first, and lives until the last descriptor or mapping is gone. A client that keeps its
- * descriptor would keep what we touched, and no process can see how long. So:
+ * Charging. A page of a memfd is charged to the cgroup of the process that touches it
+ * first, and exists until the last descriptor and mapping are closed. A client that keeps
+ * its descriptor would keep the pages that the gate touched, and no process can see for
+ * how long. So:
  *
- *   - Pages come as they are used, never all at the start of a session.
- *   - region_empty() punches the whole file out before it lets go. What the
- *     client touches later is charged to the client.
- *   - Of a sealed file nothing can be punched. There we make no page: one that the
- *     client never wrote is read by pread(), which finds zeros, and not by our mapping.
- *     So every page is the client's.
+ *   - Pages are allocated as they are used, never all at the start of a session.
+ *   - region_empty() punches out the complete file before it closes it. Pages that the
+ *     client touches later are charged to the client.
+ *   - A sealed file cannot be punched. There the gate allocates no page: a page that the
+ *     client never wrote is read by pread(), which finds zeros, and not by the mapping.
+ *     So every page of it is the client's.
  *
- * pread() waits for the lock of a page that is being made, and of one that comes back
- * from swap: for as long as a client of low priority that holds it is without a
- * processor. So region_read() gives it to a thread of offloop.h.
+ * pread() waits for the lock of a page that is being allocated or swapped in: for as long
+ * as a low-priority client that holds it gets no processor. So region_read() leaves it to
+ * a thread of offloop.h.
  *
- * Freeing pages takes longer than an iteration of the loop may (64 MiB: 5 ms), and so
- * does unmapping pages (60 us a MiB); unmapping a file that was emptied takes a few us. A
- * sealed one, which cannot be emptied, is unmapped piece by piece, over several ticks. So
- * a thread of offloop.h empties the file by its descriptor, which needs no lock of our
- * address space, and the loop unmaps it some ticks later. That is what the descriptor is
- * kept for: MADV_REMOVE works without one, but a region of ours is locked in memory, one
- * of theirs is read-only, and to change either takes the lock that the loop's mmap()
- * waits for.
+ * Freeing pages takes longer than a loop iteration may (64 MiB: 5 ms), and so does
+ * unmapping pages (60 us per MiB); unmapping an emptied file takes a few us. So a thread
+ * of offloop.h empties the file by its descriptor, which needs no lock of the gate's
+ * address space, and the loop unmaps it some ticks later. A sealed file, which cannot be
+ * emptied, is unmapped in pieces, over several ticks. The descriptor is kept for the
+ * emptying: MADV_REMOVE works without one, but not on a mapping that is locked in memory
+ * (OURS) or read-only (THEIRS), and to change either takes the lock that the loop's
+ * mmap() waits for.
  *
- * A page that cannot be had (cgroup limit, strict overcommit) must not kill the daemon: a
- * store into it would raise SIGBUS or wait for the OOM killer in the middle of a record.
- * So a store goes only below `ready`, and region_reserve() moves that limit with
+ * A page that cannot be allocated (cgroup limit, strict overcommit) must not kill the
+ * daemon: a store into it would raise SIGBUS or wait for the OOM killer in the middle of
+ * a record. So stores go only below `ready`, and region_reserve() raises that limit with
  * MADV_POPULATE_WRITE, which reports the failure as an error; the caller treats it as a
  * full ring. It reserves REGION_STEP bytes at a time: one system call for a thousand
- * records of the first pass through a ring, none in later passes, since pages stay.
+ * records in the first pass through a ring, none in later passes, since pages stay.
  */
 #ifndef FDD_DAEMON_GATE_REGION_H
 #define FDD_DAEMON_GATE_REGION_H

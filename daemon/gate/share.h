@@ -6,13 +6,13 @@
  * cannot take a whole processor: others would wait for the gate, and on a small machine
  * for the worker's threads too.
  *
- * Time spent is a debt. It is repaid at 1/ratio of the time that passes. Who owes more
- * than SHR_BURST_NS waits until it owes that much; so short bursts run at full speed.
- * From then on, until it has left the loop alone for SHR_FRESH_NS, it also waits after
- * each piece of work as long as it takes to repay that piece. Otherwise the loop, which
- * sleeps for a millisecond at least, would do at once what was repaid meanwhile: some 60
- * us in which a client that it woke on the same processor does not run.
- * Called by the thread of the loop.
+ * Time spent is a debt, repaid at 1/ratio of the time that passes. A user or socket that
+ * owes more than SHR_BURST_NS waits until it owes that much, so short bursts run at full
+ * speed. From then on, until it has used no time for SHR_FRESH_NS, it also waits after
+ * each piece of work for as long as repaying that piece takes. Otherwise the loop, which
+ * sleeps for at least a millisecond, would do all the repaid work at once: some 60 us in
+ * which a client that it woke on the same processor cannot run.
+ * Called by the loop's thread.
  */
 #ifndef FDD_DAEMON_GATE_SHARE_H
 #define FDD_DAEMON_GATE_SHARE_H
