@@ -44,8 +44,7 @@ struct fdc_open_opts {
                          processors, else none */
     const char *path; /* socket; NULL: fdc_default_socket() */
     const char *name; /* program name shown by fdctl clients */
-    uint32_t sq_slots, cq_slots, arena_bytes; /* ring and arena sizes wanted: hints to the
-                                                 daemon */
+    uint32_t sq_slots, cq_slots, arena_bytes; /* hints to the daemon: sizes wanted */
     uint32_t connect_timeout_ms;              /* connect and handshake; 0: 5000 */
     uint32_t max_unread_bytes; /* limit of unread events of one request, above which it
                                   ends with FDC_E_UNREAD; 0: 16 MiB */
@@ -99,11 +98,9 @@ struct fdc_info {
     uint32_t max_inflight; /* requests of this session at a time */
     uint64_t boot_id[2], session_id;
     uint64_t features;          /* FDC_FEAT_* */
-    uint32_t max_request_bytes; /* bytes of the arena: limit of one request's prompt and
-                                   lists */
+    uint32_t max_request_bytes; /* limit of one request's prompt and lists: the arena */
     uint16_t major, minor;      /* protocol */
-    uint32_t n_reconnect;       /* times that the session was opened again after a
-                                   restart */
+    uint32_t n_reconnect;       /* times that the session was opened again */
     uint32_t rsv;
     struct fdc_model_info *model; /* set by the caller: NULL, or the struct to fill */
 };
@@ -144,17 +141,14 @@ struct fdc_params {
     const char *const *stop;  /* stop strings */
     const uint32_t *stop_len; /* their lengths in bytes; NULL: each ends with NUL */
     const uint32_t *stop_ids;
-    const uint32_t *prior_ids;      /* output of an earlier attempt, after which
-                                       generation goes on */
+    const uint32_t *prior_ids;      /* earlier output, which is continued */
     const uint32_t *allowed_ids;    /* no other id is sampled */
     const struct fdc_bias *bias;    /* several biases of an id add up */
-    const char *const *bad_words;   /* texts that must not be generated; each ends with
-                                       NUL */
+    const char *const *bad_words;   /* forbidden texts; each ends with NUL */
     const uint32_t *const *bad_ids; /* sequences of ids that must not be generated, */
     const uint32_t *bad_ids_len;    /* and the number of ids in each */
     const uint32_t *logprob_ids;    /* with logprobs: ids that are reported too */
-    const struct fdc_span *spans;   /* ranges of a text prompt in which names of special
-                                       tokens are text */
+    const struct fdc_span *spans;   /* of a text prompt: special names there are text */
     const char *grammar;            /* kind byte, then UTF-8 */
     uint32_t n_stop, n_stop_ids, n_prior, n_allowed, n_bias, n_bad_words, n_bad_ids;
     uint32_t n_logprob_ids, n_spans, grammar_len;
@@ -178,15 +172,13 @@ struct fdc_submit_opts {
     uint32_t ttl_total_ms; /* end within this time; 0: no limit */
     /* handling in this process */
     int32_t submit_timeout_ms; /* time to wait for room; 0: FDC_E_FULL at once */
-    uint32_t stream_interval;  /* tokens per event at least; 0, 1: an event for each
-                                  step */
+    uint32_t stream_interval;  /* tokens per event at least; 0, 1: each step */
     uint32_t exclusive_reader; /* 1: only one thread reads this request; fdc_wait_any()
                                   and fdc_dispatch() skip it */
     uint32_t no_resume; /* 1: fdc_open_opts.reconnect_ms does not continue it after a
                            restart; it ends with the error */
     void *user_ptr;     /* what fdc_req_user() returns for the handle from its start */
-    char *error_text;   /* if the submit call fails: gets a sentence that names the
-                           value, */
+    char *error_text;   /* on failure gets a sentence that names the value, */
     uint32_t error_text_bytes; /* its bound and the value given; or NULL, 0 */
     uint32_t rsv;
 };

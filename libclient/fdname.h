@@ -23,8 +23,7 @@ const char *fdn_status_name(int status);      /* "E_QUEUE_FULL" */
 const char *fdn_op_name(uint32_t op);         /* "submit" (enum fdp_op) */
 const char *fdn_finish_name(uint32_t finish); /* "length" (enum fdp_finish) */
 const char *fdn_detail_name(uint32_t detail); /* "top_p" (enum fdp_detail) */
-int fdn_detail_is_float(uint32_t detail);     /* 1: its arg and limit are the bits of a
-                                                 float */
+int fdn_detail_is_float(uint32_t detail);     /* arg and limit are a float's bits */
 const char *fdn_item_name(uint32_t type);     /* "spans" (enum fdp_item_type) */
 
 #endif

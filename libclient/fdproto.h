@@ -164,8 +164,7 @@ enum fdp_op {
     FDP_OP_TOKENIZE = 3,   /* PROMPT_TEXT to PROMPT_IDS records, then DONE */
     FDP_OP_DETOKENIZE = 4, /* PROMPT_IDS to TEXT records, then DONE */
     FDP_OP_INFO = 5,       /* REPLY (struct fdp_info), then DONE */
-    FDP_OP_PING = 6,       /* the gate answers DONE itself; with FDP_F_DEEP the worker
-                              does */
+    FDP_OP_PING = 6,       /* the gate answers DONE itself; FDP_F_DEEP: the worker */
     FDP_OP_FILE = 7,       /* FILE to REPLY (struct fdp_file), BYTES records, DONE */
     FDP_OP__N
 };
@@ -226,17 +225,14 @@ struct fdp_req {      /* one request slot */
                                  token, 0..FDP_MAX_LOGPROBS; not set: none */
     uint8_t prompt_logprobs;  /* as logprobs, for the prompt: PROMPT_LOGPROBS */
     uint16_t stream_interval; /* tokens per record at least; 0, 1 = each step */
-    uint64_t seed;            /* not set: the daemon draws one and reports it in
-                                 ACCEPTED */
+    uint64_t seed;            /* not set: drawn by the daemon, see ACCEPTED */
     int32_t priority;         /* smaller first; 0 by default */
     uint32_t ttl_queue_ms;    /* give up if not started within this time; 0 = no limit */
     uint32_t ttl_total_ms;    /* end within this time; 0 = no limit */
-    uint32_t n_prior;         /* number of ids in the PRIOR_IDS item, which were delivered
-                                 before */
+    uint32_t n_prior;         /* ids in the PRIOR_IDS item: delivered before */
     uint64_t user;            /* delegated user, 0 = own uid; trusted clients only */
     uint8_t salt[16];         /* prefix-cache salt, 0 = none */
-    uint32_t off, len;        /* place of the items in the arena; off is a multiple of
-                                 8 */
+    uint32_t off, len;        /* place of the items in the arena; off % 8 is 0 */
     uint32_t set;             /* FDP_S_* */
     uint32_t prompt_from;     /* with prompt_logprobs: first position of the prompt whose
                             logprobs are sent; 0 and 1: all (position 0 has none) */
@@ -291,8 +287,7 @@ struct fdp_reasoning {
     uint32_t open_id, close_id; /* must differ */
     uint32_t rsv;               /* zero */
 };
-struct fdp_file_ask { /* item FILE; the name follows, 1..FDP_MAX_FILE_NAME bytes:
-                         tbl/files.h */
+struct fdp_file_ask { /* item FILE; then the name, 1..FDP_MAX_FILE_NAME bytes */
     uint64_t off;     /* offset of the first byte to read */
     uint32_t len;     /* most bytes to read, 1..FDP_MAX_FILE_READ */
     uint32_t rsv;     /* zero */
@@ -322,8 +317,7 @@ enum fdp_type {
                                   logprobs record before it, same position */
     FDP_T_SPECIAL = 15,        /* struct fdp_special: a token that FDP_F_ALONE keeps out
                                   of IDS and TEXT; position = output index */
-    FDP_T_BYTES = 16,          /* len bytes of a file, position = offset from the
-                                  requested one */
+    FDP_T_BYTES = 16, /* len bytes of a file; position counts from fdp_file_ask.off */
     FDP_T__N
 };
 
@@ -354,8 +348,7 @@ struct fdp_logprob {
 };
 struct fdp_tokens {    /* u32 ids[n_ids] and n_text bytes of UTF-8 follow */
     uint32_t text_off; /* position that the separate TEXT record would have */
-    uint16_t n_ids;    /* n_ids and n_text are at least 1: else it is an IDS or a TEXT
-                          record */
+    uint16_t n_ids;    /* n_ids, n_text >= 1: else it is IDS or TEXT */
     uint16_t n_text;
 };
 #define FDP_TOKENS_LEN(n_ids, n_text) \

@@ -77,8 +77,7 @@ fdc__queue_free(struct fdc_req *r)
     r->unread = 0;
 }
 
-static inline __attribute__((always_inline)) int /* a call per record would be
-                                                    measurable */
+static inline __attribute__((always_inline)) int /* a call per record costs */
 queue_put(struct fdc *s, struct fdc_req *r, const struct fdp_rec *h, const void *payload)
 {
     uint32_t span = rec_span(h->len);

@@ -80,8 +80,7 @@ struct fdc_req {
     uint8_t lost;     /* open, without a tag: waits to be sent again */
     uint8_t term;     /* 0, FDP_T_DONE or FDP_T_ERROR */
     uint8_t term_read;
-    uint32_t sending;  /* has a tag but is not in the request ring yet; mtx_sq guards it
-                          too */
+    uint32_t sending;  /* has a tag, is not in the ring yet; guarded by mtx_sq, too */
     struct journal *j; /* NULL: it cannot be sent again */
     void *user;
     union {
@@ -113,10 +112,8 @@ struct fdc {
     const uint32_t *need_wakeup;
     unsigned char *arena;
     uint32_t a_size, a_used, a_at; /* free space starts at a_at */
-    uint32_t *a_span;              /* [sq slots] arena bytes that each slot's items
-                                      take */
-    uint32_t a_retired;            /* ring cursor up to which arena bytes were given
-                                      back */
+    uint32_t *a_span;              /* [sq slots] arena bytes of each slot's items */
+    uint32_t a_retired;            /* ring cursor up to which spans were freed */
 
     pthread_mutex_t mtx;
     struct fdr_cons cq;
@@ -137,10 +134,8 @@ struct fdc {
     struct fdc_req *all, *rdy_first, *rdy_last;
     uint32_t n_ready;
     struct chunk *pool;          /* chunks that were given back */
-    struct chunk *pool_base;     /* chunks allocated at open; their pages are touched when
-                                    needed */
-    uint32_t pool_n, pool_fresh; /* number of chunks in pool_base; index of the first one
-                                    never used */
+    struct chunk *pool_base;     /* allocated at open, touched when needed */
+    uint32_t pool_n, pool_fresh; /* its size; index of the first never used */
 };
 
 #pragma GCC visibility push(hidden)
@@ -214,10 +209,8 @@ void fdc__ready(struct fdc_req *r);    /* r has something to read */
 void fdc__append_ready(struct fdc *s, struct fdc_req *r);
 void fdc__unready(struct fdc_req *r);
 int fdc__tag_take(struct fdc *s, struct fdc_req *r);    /* 0: no tag is free */
-void fdc__tag_untake(struct fdc *s, struct fdc_req *r); /* gives back a tag whose request
-                                                           was not sent */
-void fdc__tag_release(struct fdc *s, uint32_t i);       /* the daemon has ended its
-                                                           request */
+void fdc__tag_untake(struct fdc *s, struct fdc_req *r); /* its request was not sent */
+void fdc__tag_release(struct fdc *s, uint32_t i);       /* the daemon has ended it */
 void fdc__end_error(struct fdc_req *r, const struct fdp_error *e);
 void fdc__session_event(struct fdc *s, const void *payload, uint32_t len); /* of tag 0 */
 

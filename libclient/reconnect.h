@@ -29,8 +29,7 @@ struct journal {
     uint8_t live;           /* accepted by the current daemon */
     uint8_t n_try;          /* workers that died with it without an id in between */
     uint64_t t_submit;      /* its time limits count from here */
-    uint64_t t_lost, retry; /* when it was lost, and when it may be sent again; 0: not
-                               lost */
+    uint64_t t_lost, retry; /* lost since, not sent again before; 0: not lost */
     struct fdp_error why;   /* the error with which it was lost */
     /* CHOICE_END of a sample that an error cuts off; dropped if the request continues */
     struct fdp_rec end; /* type 0: none */
@@ -48,8 +47,7 @@ struct reopen {
     uint32_t n_done;       /* times the session was opened again */
     uint32_t n_lost;       /* lost requests, which have no tag */
     uint32_t wait_ms;      /* next pause */
-    uint64_t t_down, next; /* next: when to try again, or to send the first of the lost
-                              requests */
+    uint64_t t_down, next; /* next: time of the next attempt or sending */
     uint8_t digest[32];    /* digest of the model, 0: not known */
 };
 

@@ -113,8 +113,7 @@ aff_find(const struct aff *a, const struct aff_chain *c, const uint32_t *generat
         if (i == AFF_NONE)
             break;
         if (e->group >= n_group || e->generation != generation[e->group])
-            continue; /* of an earlier worker: another group may have a shorter
-                         beginning */
+            continue; /* earlier worker: another group may have less of it */
         best = e->group;
         *ret_bytes = aff_bytes(k);
     }

@@ -53,8 +53,7 @@ struct chk_scan {
     uint64_t at;     /* offset of the first item that is not complete yet */
     uint64_t looked; /* bytes of that item that were checked: valid text, or ids */
     uint32_t most;   /* largest id among them */
-    uint32_t text_at, spans_at, n_spans; /* offsets of the prompt text and the spans in
-                                            the blob */
+    uint32_t text_at, spans_at, n_spans; /* offsets in the blob, number of spans */
     uint16_t n[FDP_IT__N];               /* items seen so far, by type */
 };
 

@@ -73,8 +73,7 @@ cli_grow(struct clients *k, struct client *c, uint32_t cost)
     uint64_t at = (uint64_t)(c->cq.slots - c->d2c.p);
     uint64_t until = at + ((uint64_t)c->cq.tail + cost) * FDP_SLOT;
 
-    if (until > c->d2c.bytes) /* cost includes padding: the record is at the ring's
-                                 start */
+    if (until > c->d2c.bytes) /* cost has padding: the record is at the start */
         until = c->d2c.bytes;
     if (until <= c->d2c.ready)
         return 1;

@@ -56,8 +56,7 @@ struct client {
             uint8_t st;    /* enum cli_st */
             uint8_t rests; /* CLI_RESTS_*: why its ring is not polled; 0: it is */
         };
-        uint16_t st_rests; /* st and rests together: CLI_ST_READ if it is open and not
-                              paused */
+        uint16_t st_rests; /* st and rests: CLI_ST_READ if open and not paused */
     };
     uint8_t trusted;
     uint8_t dirty;          /* has output to publish in this iteration */
@@ -66,8 +65,7 @@ struct client {
     uint8_t growing;        /* d2c has not all of its pages yet */
     int32_t why;            /* FDP_E_* of cli_kill() */
     int fd;                 /* control socket, for wake-ups */
-    struct region c2d, d2c; /* its memory: c2d is written by the client, d2c by the
-                               gate */
+    struct region c2d, d2c; /* its memory: c2d from, d2c to the client */
     struct fdr_cons sq;     /* request ring; the cursors are the gate's copies */
     struct fdr_prod cq;     /* completion ring */
     uint32_t *p_cq_wait;    /* in c2d */
@@ -105,8 +103,7 @@ struct clients {
     struct client_q outq;  /* with output in this iteration */
     struct client_q holdq; /* clients with held records, taken in turn */
     struct cli_chunk *old; /* chunks of clients that have ended: cli_sweep() */
-    uint64_t quota;        /* slots that the relay may still copy in this iteration; see
-                              CLI_PAGES */
+    uint64_t quota;        /* slots that the relay may still copy; see CLI_PAGES */
     uint32_t n_hello, n_doomed;
 };
 

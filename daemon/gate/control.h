@@ -106,13 +106,11 @@ struct ctl {
     int turn;                       /* slot after that of the reader served last */
     int later;                      /* a reader's line waits: ctl_tick() is due in 2 ms */
     struct ctl_conn *asking;        /* connection whose question is at a worker */
-    uint64_t ask_id, t_ask, ask_ns; /* ask_id: number of the question; ask_ns: time that
-                                       its answer may take */
+    uint64_t ask_id, t_ask, ask_ns; /* question's number; ask_ns: time to answer */
     char *ans;                      /* parts of ans_who's answer received so far */
     const struct wrk *ans_who;
     size_t ans_bytes;
-    uint64_t cut; /* bit i: the next data of worker i is the rest of an answer that is
-                     dropped */
+    uint64_t cut; /* bit i: worker i next sends the rest of a dropped answer */
 };
 
 int ctl_accept(struct ctl *ctl, uint64_t now_ns);

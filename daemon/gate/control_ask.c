@@ -186,8 +186,7 @@ ctl_ask_read(struct ctl *ctl, const struct wrk *w, struct ctl_answer *ret)
     memset(ret, 0, sizeof(*ret));
     if (n <= 0)
         return n == 0 ? 0 : -errno;
-    if (ctl->asking != NULL && ctl->asking->who != w) { /* the answer to another worker is
-                                                           awaited */
+    if (ctl->asking != NULL && ctl->asking->who != w) { /* another worker's is awaited */
         ctl_ask_cut(ctl, w, text[n - 1] != '\n');
         return 1;
     }

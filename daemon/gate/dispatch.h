@@ -35,8 +35,7 @@ struct dispatch {
     struct wlk *link[DSP_LINKS];
     uint32_t n;
     struct aff aff;    /* only used if n > 1 */
-    uint64_t n_cached; /* requests sent to a group that had the beginning of their
-                          prompt */
+    uint64_t n_cached; /* requests sent where their prompt's beginning is cached */
 };
 
 void dsp_init(struct dispatch *d);

@@ -28,8 +28,7 @@ struct env {
     const struct par *par; /* parameters in force */
     struct cnt_gate *cnt;
     uint64_t now;           /* time of this iteration: CLOCK_MONOTONIC, ns */
-    uint64_t until;         /* end of this phase: deferrable work does not begin after it;
-                               0: no limit */
+    uint64_t until;         /* end of this phase for deferrable work; 0: no limit */
     uint64_t t_boot;        /* start of the daemon */
     uint64_t boot_id[2];    /* random, drawn at start */
     int st;                 /* enum gate_st */

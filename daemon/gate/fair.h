@@ -68,8 +68,7 @@ struct uqueue {
     int is_ranked, is_free;  /* 1: in fair.turn; in fair.free */
     struct usr *usr;
     int active;
-    int64_t served; /* tokens that its ended requests had, divided by its weight, in 1 /
-                       FAIR_SCALE */
+    int64_t served; /* tokens of its ended requests / weight, in 1 / FAIR_SCALE */
     int64_t held;   /* tokens that its requests with the worker are expected to need */
     int64_t mean;   /* mean tokens of its last requests; 0: none has ended */
     int64_t level;  /* served, plus held divided by its weight */
@@ -99,8 +98,7 @@ struct usr {
     uint32_t n_reads;  /* sessions that an off-loop thread is reading: intake.h */
     uint64_t rest_ns;  /* length of the last pause of its rings: rest.h */
     uint64_t t_rest;   /* end of that pause; t_read of its sessions */
-    struct share time; /* the loop's time that its rings used, ratio USR_RATIO:
-                          usr_until() */
+    struct share time; /* loop time that its rings used: usr_until() */
     struct uqueue queue[FAIR_KINDS];
 };
 
@@ -115,15 +113,14 @@ struct fair {
     struct heap turn[FAIR_KINDS];          /* the active queues, lowest level first */
     struct heap free[FAIR_KINDS];          /* those of them whose user holds no credit */
     uint64_t seq;                          /* last seq given to a node of the heaps */
-    int64_t start[FAIR_KINDS];             /* lowest starting level of a queue that
-                                              becomes active */
+    int64_t start[FAIR_KINDS];             /* least level of a queue that becomes
+                                              active */
     uint32_t n_usr;
     uint32_t n_here;      /* users with a session */
     uint32_t n_queued;    /* requests, of both kinds */
     uint32_t n_side;      /* requests of FAIR_OTHER with the worker */
     uint32_t credits;     /* granted by all workers that take requests; at least 1 */
-    uint32_t credits_one; /* the most that one of them granted: upper bound of a request's
-                             price */
+    uint32_t credits_one; /* the most that one of them granted; a price is at most this */
     uint32_t credits_used;
     uint32_t credits_kept;  /* of credits: reserved for users that hold none */
     int fcfs;               /* 1: first come, first served; priorities do not count */
@@ -134,8 +131,7 @@ struct fair {
     uint64_t weight_queued; /* sum of the weights of users with FAIR_GEN queued */
     uint64_t weight_active; /* the same, of users with FAIR_GEN queued or with credits */
     uint32_t n_active;      /* number of users counted in weight_active */
-    uint64_t t_next;        /* no deadline of a request that has not begun is earlier; 0:
-                               none */
+    uint64_t t_next;        /* lower bound of deadlines for the begin; 0: none */
     struct svcrate svcrate;
     uint32_t n_weights;
     struct fair_weight weights[FAIR_WEIGHTS];

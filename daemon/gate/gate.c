@@ -478,8 +478,7 @@ gate_poll(struct gate *g, uint64_t now_ns)
     gate_phase(g, GATE_INTAKE_NS);
     work = ses_poll(&g->ses);
     gate_phase(g, GATE_RELAY_NS);
-    g->first_wrk = (g->first_wrk + 1) % g->n_wrk; /* the first one may use up the phase's
-                                                     time */
+    g->first_wrk = (g->first_wrk + 1) % g->n_wrk; /* the first may use it up */
     for (uint32_t i = 0; i < g->n_wrk; i++) {
         struct wrk *w = &g->wrk[(g->first_wrk + i) % g->n_wrk];
 
@@ -497,8 +496,7 @@ gate_poll(struct gate *g, uint64_t now_ns)
         uint32_t n_queued = g->fair.n_queued;
 
         gate_tick(g);
-        work += g->fair.n_queued > n_queued; /* requests of a dead worker were queued
-                                                again */
+        work += g->fair.n_queued > n_queued; /* requeued from a dead worker */
     }
     if (g->clients.n_doomed != 0) {
         uint64_t until = g->env.until;

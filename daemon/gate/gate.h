@@ -100,8 +100,7 @@ struct gate {
 
     struct cnt_seg *seg; /* [n_wrk] segments of statistics */
     int seg_fd;
-    struct trc_seg *trc[CNT_MAX_GROUPS]; /* trace segments; wrk.trace_fd has the
-                                            descriptor of each */
+    struct trc_seg *trc[CNT_MAX_GROUPS]; /* their descriptors: wrk.trace_fd */
     struct loopstat loop;
 
     uint64_t t_begun;  /* start of this iteration; 0: no time limits (tests) */

@@ -85,8 +85,7 @@ loopstat_turn(struct loopstat *ls, uint64_t now_ns)
     if (ls->t_begin != 0)
         loopstat_end(ls, now_ns);
     else
-        ls->switches = loopstat_switches(); /* the time before the first iteration does
-                                               not count */
+        ls->switches = loopstat_switches(); /* before the first iteration */
     ls->t_begin = now_ns;
     if (now_ns - ls->t_base >= LOOPSTAT_BASE_NS)
         loopstat_rebase(ls, now_ns);

@@ -38,10 +38,8 @@ struct loopstat {
     uint64_t n_quick, quick_ns; /* short iterations not yet in the histograms */
     uint64_t copied;            /* cnt->copied_bytes when this iteration began */
     uint64_t t_wake;            /* end of the last sleep */
-    int64_t switches;           /* switches of the thread so far, without those of
-                                   sleeps */
-    int woke;                   /* the next look at the clock does not begin an
-                                   iteration */
+    int64_t switches;           /* switches of the thread so far, outside sleeps */
+    int woke;                   /* the next look at the clock begins no iteration */
 };
 
 /* Starts counting for the calling thread. cnt and hist outlive ls. */

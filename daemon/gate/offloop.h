@@ -48,8 +48,7 @@ struct ofl_ret {
 };
 struct ofl_count {
     uint64_t put, done, refused; /* jobs; refused: the queue was full */
-    uint64_t interrupted;        /* jobs that were interrupted by a signal or ran when it
-                                    came */
+    uint64_t interrupted;        /* jobs during which the timer's signal came */
     uint32_t threads, busy;
 };
 

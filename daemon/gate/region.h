@@ -73,10 +73,9 @@ struct region {
     uint32_t bytes;   /* a multiple of the page size */
     uint32_t ready;   /* MEMFILE_OURS: stores below this offset cannot fail */
     uint32_t page_shift;
-    uint64_t t_retry; /* after a failure: do not ask the kernel before this time */
-    uint64_t *there;  /* MEMFILE_THEIRS: one bit per page that was seen in memory; or
-                        NULL */
-    struct ofl_ret *sealed;      /* result of region_seal() */
+    uint64_t t_retry;       /* after a failure: do not ask the kernel before this time */
+    uint64_t *there;        /* MEMFILE_THEIRS: a bit per page seen in memory; or NULL */
+    struct ofl_ret *sealed; /* result of region_seal() */
     struct region_reading *read; /* state of region_read() */
 };
 

@@ -47,8 +47,7 @@ struct ses {
     int doorbell;
     struct opening *opening; /* from its hello to its welcome */
     uint8_t is_sealing;      /* c2d is being sealed; its doorbell has rung */
-    uint8_t is_deaf;         /* its doorbell is not watched, since its user has used its
-                                share */
+    uint8_t is_deaf;         /* its doorbell is ignored: its user used up its share */
     uint32_t *p_need_wakeup; /* in d2c */
     uint64_t t_open;
     struct fdp_event ev; /* last announcement while CLI_MAPS, sent once it is open */
@@ -69,8 +68,7 @@ struct sessions {
     uint64_t t_read; /* from ses_park(): when a paused ring is read again; 0: none */
     uint64_t next_id;
     struct region_bin bin; /* regions of ended sessions */
-    uint64_t t_watch;      /* until then rest.h looks for the client that makes the loop
-                              wait */
+    uint64_t t_watch;      /* until then rest.h looks for the client that blocks */
     uint32_t n_rest;       /* sessions whose rings are paused: rest.h */
     uint32_t n_seals;      /* sessions whose memory is being sealed */
     uint32_t n_opens;      /* sessions whose memory is being made */

@@ -73,8 +73,7 @@ struct wrk {
     struct ofl_exit *exit; /* allocated while its status is being collected */
     uint32_t dead;         /* process has ended; its status follows */
     int status;            /* as waitpid() gives it */
-    int permanent;         /* its exit code if another start would end the same way, else
-                              0 */
+    int permanent;         /* its exit code if a new start would end alike, else 0 */
     uint64_t generation;
     uint64_t t_start, t_ready, t_restart, t_stop;
     uint32_t backoff_ms;
