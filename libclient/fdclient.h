@@ -71,7 +71,7 @@ int fdc_info(fdc_t *s, struct fdc_info *ret_info, int timeout_ms);
 
 /* Returns 0, or the reason once the session is over. *ret_flags (may be NULL) gets
  * FDC_S_*. */
-#define FDC_S_DOWN         1u /* the worker is down: requests are queued or refused */
+#define FDC_S_DOWN         1u /* the worker is down: requests are queued or rejected */
 #define FDC_S_DRAIN        2u /* the daemon takes no new requests */
 #define FDC_S_RECONNECTING 4u /* fdc_open_opts.reconnect_ms: there is no daemon now */
 int fdc_state(fdc_t *s, uint32_t *ret_flags);
@@ -84,7 +84,7 @@ int fdc_ping(fdc_t *s, int deep, uint64_t *ret_ns, int timeout_ms);
 /* params and opts may be NULL. A special token's name in text, "<|im_end|>", is ordinary
  * text unless FDC_F_PARSE_SPECIAL makes it that token: set that flag only for prompts
  * that the program itself has written. The daemon checks ids and values: a request that
- * it refuses still gets a handle, whose only event is FDC_T_ERROR. Errors here:
+ * it rejects still gets a handle, whose only event is FDC_T_ERROR. Errors here:
  * FDC_E_FULL or E_TIMEOUT (queue, arena or max_inflight is used up), E_ARENA (larger than
  * max_request_bytes), E_INVAL, E_UNSUPPORTED, E_NOMEM, or the reason why the session is
  * over; opts->error_text has a sentence. After FDC_E_FULL the descriptor of fdc_fd()

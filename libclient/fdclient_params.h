@@ -78,7 +78,7 @@ struct fdc_model_info { /* zero while the model is loading */
 #define FDC_SET_TOP_K       (1u << 3)
 #define FDC_SET_MIN_P       (1u << 4)
 #define FDC_SET_REPETITION  (1u << 7)
-/* Parameters that this daemon supports; a request with any other is refused. */
+/* Parameters that this daemon supports; a request with any other is rejected. */
 #define FDC_HAS_BIAS        (1ull << 6)
 #define FDC_HAS_BAD_WORDS   (1ull << 7)
 #define FDC_HAS_ALLOWED     (1ull << 8)
@@ -112,7 +112,7 @@ struct fdc_info {
  * and repetition_penalty is the model's. Any other value is sent. */
 #define FDC_UNSET   UINT32_MAX
 #define FDC_UNSET64 UINT64_MAX
-#define FDC_UNSET_F (-3.40282347e38f) /* -FLT_MAX; NaN counts as set, and is refused */
+#define FDC_UNSET_F (-3.40282347e38f) /* -FLT_MAX; NaN counts as set, and is rejected */
 
 /* Call fdc_params_init() first: the defaults, given here at the end of each field's
  * comment, are not all zero. Pointers need to stay valid until the submit call

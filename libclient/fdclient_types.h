@@ -24,7 +24,7 @@ enum fdc_status {
     FDC_E_VERSION = -2, /* no common protocol version or feature */
     FDC_E_PERM = -3,    /* the daemon's configuration does not allow it */
     FDC_E_SLOW = -4,    /* completions were not read in time */
-    /* the request was refused; sending it again will not help */
+    /* the request was rejected; sending it again will not help */
     FDC_E_BAD_PARAM = -10,   /* fdc_error says which parameter, value and bound */
     FDC_E_TOO_LONG = -11,    /* prompt and output exceed the model's length */
     FDC_E_BAD_TOKEN = -12,   /* an id is outside the vocabulary */
@@ -97,7 +97,7 @@ enum fdc_finish { /* fdc_choice_end.finish */
     FDC_FIN_REPETITION = 4 /* fdc_params.repetition */
 };
 
-/* fdc_error.detail: the parameter that was refused; fdc_detail_name() */
+/* fdc_error.detail: the parameter that was rejected; fdc_detail_name() */
 enum fdc_detail {
     FDC_D_NONE,
     FDC_D_OP,

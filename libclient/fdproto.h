@@ -153,7 +153,7 @@ struct fdp_state {   /* at FDP_D2C_STATE */
     uint64_t boot_id[2];
 };
 #define FDP_ST_RUN     1
-#define FDP_ST_DRAIN   2 /* new requests are refused */
+#define FDP_ST_DRAIN   2 /* new requests are rejected */
 #define FDP_ST_GOODBYE 3 /* the session is over: no further records */
 
 /* ---- requests (client to daemon) ---------------------------------------- */
@@ -186,7 +186,7 @@ enum fdp_op {
     (1u << 12) /* names of special tokens in a text prompt
                                           become those tokens; else they are text */
 /* Bit 7 had the opposite meaning in version 1, and bit 11 had another meaning in version
- * 2: both are refused. */
+ * 2: both are rejected. */
 #define FDP_F__ALL (((1u << 13) - 1) & ~(1u << 7 | 1u << 11))
 
 /* struct fdp_req.set: the fields that the client has set. A field that is not set is 0 in
@@ -429,7 +429,7 @@ struct fdp_file {
     uint64_t size;
 }; /* REPLY of FDP_OP_FILE: size of the whole file in bytes */
 
-/* detail of FDP_E_BAD_PARAM and similar codes: the parameter that was refused */
+/* detail of FDP_E_BAD_PARAM and similar codes: the parameter that was rejected */
 enum fdp_detail {
     FDP_D_NONE = 0,
 #define FDP_DETAIL(name, kind, text) FDP_D_##name,

@@ -111,7 +111,7 @@ put_item(struct item_writer *w, int type, const void *data, uint64_t len)
 }
 
 /* Adds up the biases of each id, since the daemon accepts an id once. A list longer than
- * its limit is sent as it is, to be refused. */
+ * its limit is sent as it is, to be rejected. */
 static void
 put_biases(struct item_writer *w, const struct fdc_params *p)
 {

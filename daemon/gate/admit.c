@@ -71,7 +71,7 @@ adm_tokens_ms(const struct admit *a, uint64_t tokens)
 
 /* ---- entries and limits ------------------------------------------------------ */
 
-/* Refuses with E_LIMIT. retry_ms: the time until one of the user's requests ends, at its
+/* Rejects with E_LIMIT. retry_ms: the time until one of the user's requests ends, at its
  * share of the service rate. */
 static int
 adm_over_limit(const struct admit *a, const struct usr *u, unsigned detail, int64_t limit,

@@ -13,7 +13,7 @@
 
 #define CHK_TTL_MAX_MS 604800000u /* a week: limit of ttl_queue_ms and ttl_total_ms */
 
-/* Rules for each item type. ops 0: this build refuses it. */
+/* Rules for each item type. ops 0: this build rejects it. */
 struct chk_rule {
     uint32_t ops; /* bits 1 << FDP_OP_*: operations that may have it */
     uint32_t size, least, most, times;

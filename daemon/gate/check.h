@@ -5,7 +5,7 @@
  * that were copied out of a client's memory, and the model's limits for ids and lengths.
  * Pure functions, independent of sessions.
  *
- * A refusal is an ERROR with the parameter (FDP_D_*) and the offending value.
+ * A rejection is an ERROR with the parameter (FDP_D_*) and the offending value.
  */
 #ifndef FDD_DAEMON_GATE_CHECK_H
 #define FDD_DAEMON_GATE_CHECK_H

@@ -93,7 +93,7 @@ struct client {
     uint64_t t_used;     /* time of the last request; if none, of the connect */
     struct itk_job *job; /* request whose items have not all arrived */
     uint64_t t_read;     /* its requests are not looked at before this time */
-    uint64_t t_refused;  /* time of the last refusal; 0: none */
+    uint64_t t_refused;  /* time of the last rejection; 0: none */
     uint32_t n_eager;    /* requests rejected unread since the ring's last pause */
 };
 TAILQ_HEAD(client_q, client);

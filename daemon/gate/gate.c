@@ -740,7 +740,7 @@ gate_run(struct gate *g)
             clk_relax();
             continue;
         }
-        /* A record to a worker is answered soon (accepted, refused, done): to poll for
+        /* A record to a worker is answered soon (accepted, rejected, done): to poll for
          * the answer costs less than to sleep and be woken. */
         if (now - g->t_down < g->answer_ns) {
             clk_relax();

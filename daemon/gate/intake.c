@@ -24,7 +24,7 @@
 #define ITK_BYTES_PER_TOKEN 4 /* bytes of text per token; few languages need fewer */
 #define ITK_OUTPUT_GUESS    256
 #define ITK_PAGE            4096u
-#define ITK_EAGER_FOR_NS    (2 * CLK_S) /* eager for this time after a refusal */
+#define ITK_EAGER_FOR_NS    (2 * CLK_S) /* eager for this time after a rejection */
 /* Most bytes of a blob other than the prompt: headers, stop strings and ids. */
 #define ITK_NO_PROMPT (64 + FDP_MAX_STOP * (16 + FDP_MAX_STOP_LEN) + 4 * FDP_MAX_STOP_IDS)
 
@@ -119,7 +119,7 @@ itk_spend(struct intake *k, struct usr *u, uint32_t bytes)
     itk_account(k, u)->loop_bytes += bytes;
 }
 
-/* ---- refusals ---------------------------------------------------------------- */
+/* ---- rejections -------------------------------------------------------------- */
 
 static void
 itk_answer_error(struct intake *k, struct client *c, const struct fdp_req *q,
@@ -145,7 +145,7 @@ itk_tell_refused(struct intake *k, struct client *c, const struct fdp_req *q,
     itk_answer_error(k, c, q, e);
 }
 
-/* Refuses a request, whatever the code, and charges its user for the wasted work: the
+/* Rejects a request, whatever the code, and charges its user for the wasted work: the
  * more, the more bytes were copied and checked before. */
 static void
 itk_refuse(struct intake *k, struct client *c, struct usr *u, const struct fdp_req *q,
@@ -156,7 +156,7 @@ itk_refuse(struct intake *k, struct client *c, struct usr *u, const struct fdp_r
     c->t_refused = k->env->now;
 }
 
-/* Were too many requests of u refused, and some of c lately? Another program of the same
+/* Were too many requests of u rejected, and some of c lately? Another program of the same
  * user that sends only good requests is not affected. */
 static int
 itk_is_eager(const struct intake *k, const struct client *c, struct usr *u)
@@ -197,7 +197,7 @@ itk_reply(struct intake *k, struct client *c, const struct fdp_req *q,
     (void)cli_emit(k->clients, c, q->tag, FDP_T_DONE, &done, sizeof(done), 0);
 }
 
-/* Refuses INFO and FILE while no model is loaded. Returns 1 if it did. */
+/* Rejects INFO and FILE while no model is loaded. Returns 1 if it did. */
 static int
 itk_has_no_model(struct intake *k, struct client *c, const struct fdp_req *q)
 {
@@ -387,7 +387,7 @@ itk_read(struct intake *k, struct client *c, void *to, uint64_t at, uint32_t n)
 /* ---- items --------------------------------------------------------------------- */
 
 /* The items are complete and well formed: queues the request. Returns 1 with *e set if it
- * is refused. */
+ * is rejected. */
 static int
 itk_accept(struct intake *k, struct client *c, struct usr *u, struct fdp_req *q,
     unsigned char *blob, const struct chk_items *items, const struct chk_limits *lim,
@@ -462,7 +462,7 @@ itk_finish_job(struct intake *k, struct client *c)
     }
 }
 
-/* Copies the next piece. Returns 1 if the request was queued or refused. */
+/* Copies the next piece. Returns 1 if the request was queued or rejected. */
 static int
 itk_piece(struct intake *k, struct client *c)
 {
@@ -537,7 +537,7 @@ itk_copy(struct intake *k, struct client *c, struct usr *u, struct fdp_req *q,
 
 /* ---- one request of a client ------------------------------------------------------ */
 
-/* Handles a copied record. Returns 1 if the request was answered, queued or refused; 0:
+/* Handles a copied record. Returns 1 if the request was answered, queued or rejected; 0:
  * its items are still being copied. */
 static int
 itk_request(struct intake *k, struct client *c, struct fdp_req *q)

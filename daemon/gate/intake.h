@@ -18,9 +18,9 @@
  * rings are paused meanwhile.
  *
  * A bad request is answered, whatever its error, and never ends the session; an
- * impossible cursor does. A refusal counts against its user, and once more for each
+ * impossible cursor does. A rejection counts against its user, and once more for each
  * ITK_INLINE bytes of items that were copied. Above ITK_REFUSED_PER_S, requests of the
- * user's sessions that sent refused ones lately are rejected unread (E_LIMIT with
+ * user's sessions that sent bad ones lately are rejected unread (E_LIMIT with
  * retry_after_ms), and the rings of these sessions are polled less often.
  * Requests that a gateway sends for the user do not slow its ring, which other users
  * share.
@@ -44,7 +44,7 @@ struct reqs;
 #define ITK_INLINE        65536u /* longer items are copied in pieces of this size */
 #define ITK_USER_BYTES    65536u
 #define ITK_LOOP_BYTES    262144u
-#define ITK_REFUSED_PER_S 256u /* refusals per second, and burst */
+#define ITK_REFUSED_PER_S 256u /* rejections per second, and burst */
 #define ITK_READS         2u
 #define ITK_READ_NS       20000u /* charged for one off-loop read */
 #define ITK_LOOK          32u    /* work, in records, between looks at the clock */

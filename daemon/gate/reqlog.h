@@ -2,12 +2,12 @@
  * SPDX-License-Identifier: Apache-2.0 */
 /*
  * The request log (log.requests) and the log of slow requests: one line of topic request
- * for each request that has ended or was refused. It has the user, the numbers of tokens,
- * the end, the times; never the prompt or the answer, as text or as ids. Called where a
- * request gets its terminal record.
+ * for each request that has ended or was rejected. It has the user, the numbers of
+ * tokens, the end, the times; never the prompt or the answer, as text or as ids. Called
+ * where a request gets its terminal record.
  *
- * Lines of accepted requests are not limited; those of refused ones and of slow ones obey
- * log.rate, since a client may cause any number of them.
+ * Lines of accepted requests are not limited; those of rejected ones and of slow ones
+ * obey log.rate, since a client may cause any number of them.
  */
 #ifndef FDD_DAEMON_GATE_REQLOG_H
 #define FDD_DAEMON_GATE_REQLOG_H
@@ -35,7 +35,7 @@ struct rql {
  * worker's numbers, or NULL. Called before r leaves its session, once for each request;
  * later calls do nothing. */
 void rql_end(const struct rql *q, struct jreq *r, int code, const struct fdp_done *done);
-/* Logs a request that was refused and is in no journal. */
+/* Logs a request that was rejected and is in no journal. */
 void rql_refused(const struct rql *q, const struct client *c, const struct fdp_req *req,
     int code, uint32_t detail);
 

@@ -292,7 +292,7 @@ rq_link_gone(struct reqs *rs, struct wlk *l, int died, int code, uint32_t retry_
 
 /* ---- down ------------------------------------------------------------------ */
 
-/* Checks a request that waited for the model. Returns 1 if it was refused and ended. */
+/* Checks a request that waited for the model. Returns 1 if it was rejected and ended. */
 static int
 rq_check_late(struct reqs *rs, struct jreq *r)
 {
