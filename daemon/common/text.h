@@ -35,7 +35,7 @@ int txt_field(const char *text, const char *key, char *ret, size_t ret_bytes);
  * 1, 0 at the end of the list or of its line, or -EINVAL for text that is no such list. */
 int txt_range(const char **list, unsigned long *ret_from, unsigned long *ret_to);
 
-/* Append to text, a buffer of so many bytes. 0, or -ENOSPC: it does not fit whole and nothing
+/* Append to text, a buffer of `bytes` bytes. 0, or -ENOSPC: it does not fit whole and nothing
  * was appended. */
 int txt_add(char *text, size_t bytes, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
