@@ -57,7 +57,7 @@ run_name(struct run_dev *dev, const struct run_open_args *a)
             a->device != NULL && known ? a->device[dev->idx] : dev->idx);
 }
 
-/* Which device of the context each rank has. */
+/* Set each rank's device index in the context. */
 static int
 run_ranks(struct runner *run, const struct run_open_args *a, int32_t n_device, char *err,
     size_t err_bytes)
@@ -119,7 +119,8 @@ run_streams(struct runner *run, char *err, size_t err_bytes)
     return 0;
 }
 
-/* Of the sums of half of the largest step; 0: no step goes in halves. */
+/* Bytes of the largest operand of an all-reduce in half of the largest step; 0: no step
+ * runs in halves. */
 static uint64_t
 run_ahead_bytes(const struct runner *run, const struct run_open_args *a)
 {
@@ -137,7 +138,7 @@ run_ahead_bytes(const struct runner *run, const struct run_open_args *a)
         fdk_dtype_bytes(run_act(run->k, p, a->wp));
 }
 
-/* What n ranks meet in. */
+/* Make the collectives of n ranks; none if n is 1. */
 static int
 run_group(struct runner *run, const int32_t *number, int32_t n, uint64_t ahead,
     struct fdk_group **ret, char *err, size_t err_bytes)
@@ -163,8 +164,8 @@ run_group(struct runner *run, const int32_t *number, int32_t n, uint64_t ahead,
     return run->k->group_new(run->ctx, &a, ret, err, err_bytes);
 }
 
-/* What the ranks meet in: those of a copy, those that are one place of all copies, and those
- * that share tokens. */
+/* Make the groups for collectives: the ranks of each copy, the ranks at one place of all
+ * copies, and the ranks that share tokens. */
 static int
 run_groups(struct runner *run, const struct run_open_args *a, char *err, size_t err_bytes)
 {
@@ -358,7 +359,7 @@ run_load_wait(struct runner *run, char *err, size_t err_bytes)
 
 /* ---- setting up -------------------------------------------------------------------------- */
 
-/* Posts of a record: its step, copies and duplicates of blocks. */
+/* Room in the ring for the posts of one record: its step, block copies and duplicates. */
 #define RUN_POSTS_REC  2048
 #define RUN_POSTS_MORE 64
 
@@ -404,8 +405,8 @@ run_sync(struct runner *run)
 
 /* ---- warming up ----------------------------------------------------------------------------
  *
- * In phases that all ranks end before the next begins: what the first launch of an operation
- * may take, loading code and trying algorithms, is more than the time limit of collectives. */
+ * In phases: all ranks end one before any begins the next. The first launch of an operation
+ * may load code and try algorithms, which takes longer than the time limit of collectives. */
 
 int
 run_warm(struct runner *run, int record)
@@ -474,7 +475,7 @@ run_copy_ns(struct runner *run, int32_t *ret_n)
     struct run_dev *dev = run_root(run);
     uint64_t t0, t1;
 
-    /* while a launch thread may record the events again they are no pair */
+    /* a launch thread may be recording one of the two events again */
     if (!run_ranks_idle(run) || dev->n_copy == 0 ||
         dev->run->k->event_query(dev->ev_copy[1]) != 1)
         return 0;
@@ -495,7 +496,8 @@ run_marked(const struct runner *run, const struct bat_rec *rec)
 
 /* ---- launching ------------------------------------------------------------------------------ */
 
-/* A copy from memory that is not pinned would wait for the device. */
+/* Copy the block tables to pinned memory: an upload from other memory would wait for
+ * the device. */
 static void
 run_stage_tables(struct bat_rec *rec)
 {
@@ -506,7 +508,7 @@ run_stage_tables(struct bat_rec *rec)
     }
 }
 
-/* The plans of the copies, which copy 0's device stands for. */
+/* Make the plans of all copies, with the launch bounds of copy 0's device. */
 static int
 run_plan_copies(struct runner *run, struct bat_rec *rec)
 {
@@ -531,7 +533,7 @@ run_plan_copies(struct runner *run, struct bat_rec *rec)
     return rc;
 }
 
-/* What all ranks read of the host: block tables and attention plans. */
+/* Fill the host data that all ranks upload: block tables and attention plans. */
 static int
 run_plan(struct runner *run, struct bat_rec *rec)
 {
@@ -555,7 +557,7 @@ run_launch(struct runner *run, struct bat_rec *rec)
 
     if (rc == 0)
         rc = run->ranks != NULL ? run_post(run, &p) : run_launch_rank(run_root(run), rec);
-    /* without memory to record it */
+    /* a failed capture, for lack of memory, turns graphs off */
     graph = graph && run_uses_graph(run);
     run->n_graph += (uint64_t)graph;
     run->n_eager += (uint64_t)!graph;

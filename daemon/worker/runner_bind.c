@@ -60,14 +60,14 @@ run_point_embed(const struct run_dev *dev, int32_t w, struct fdk_embed_args *a)
     a->state = dev->d_state;
 }
 
-/* The ranks that have the other shares of the tokens here. */
+/* The group of ranks that share the tokens of this rank's KV heads. */
 static struct fdk_group *
 run_owners(const struct run_dev *dev)
 {
     return dev->run->owners[run_owners_at(dev)];
 }
 
-/* The same place of copy p. */
+/* The device at the same place of copy p. */
 static const struct run_dev *
 run_peer(const struct run_dev *dev, int32_t p)
 {
@@ -208,7 +208,7 @@ run_form_add(const struct run_dev *dev, const size_t *off, int32_t i, int32_t fi
     return 0;
 }
 
-/* The cache of one layer, the operation's, that is the stage. */
+/* The stage as a KV cache that has only the operation's layer. */
 static struct fdk_kv
 run_stage(const struct run_dev *dev, const struct mdl_op *o)
 {
@@ -223,8 +223,9 @@ run_stage(const struct run_dev *dev, const struct mdl_op *o)
     return kv;
 }
 
-/* An operation of a divided step of copies that share tokens, the last of f: keys and values
- * go to the stage first, and the queries of each copy are another step's. */
+/* Adapt the last operation of f for a divided step of copies that share tokens: QKV
+ * writes keys and values to the stage, and ATTENTION runs once per copy, with that
+ * copy's plan. */
 static int
 run_form_shared(const struct run_dev *dev, const size_t *off, int32_t i, struct run_form *f)
 {
@@ -260,8 +261,8 @@ run_form_shared(const struct run_dev *dev, const size_t *off, int32_t i, struct 
     return rc;
 }
 
-/* Operation i of the program, if it has this tail. The head's GEMM, what is done to its
- * logits, and sampling take turns, slice by slice. */
+/* Add operation i of the program to f if the tail runs it. The operations of the head,
+ * from its GEMM to sampling, are repeated for each slice of rows. */
 static int
 run_form_ops(const struct run_dev *dev, const size_t *off, enum mdl_tail tail, int split,
     int32_t i, struct run_form *f)
@@ -350,8 +351,8 @@ run_same_gemm(const struct fdk_gemm_args *a, const struct fdk_gemm_args *b)
         a->y_dtype == b->y_dtype;
 }
 
-/* Has an earlier operation the same shape, or is it, as a rule, one launch with the
- * silu_mul behind it? */
+/* Is there nothing to choose for GEMM i? True if an earlier GEMM has its shape, or if a
+ * silu_mul follows it, with which it is usually fused. */
 static int
 run_chosen(const struct run_form *f, int32_t i)
 {
@@ -363,7 +364,7 @@ run_chosen(const struct run_form *f, int32_t i)
     return 0;
 }
 
-/* The tail of all tokens has the larger GEMMs. */
+/* Uses the form with the tail TOKENS: its GEMMs are the larger ones. */
 int
 run_choose(struct run_dev *dev)
 {
@@ -375,7 +376,7 @@ run_choose(struct run_dev *dev)
     for (int32_t i = 0; i < f->n && dev->run->k->gemm_choose != NULL && rc == 0; i++) {
         struct fdk_op op = f->op[i];
 
-        /* copies but the first have no outputs */
+        /* on copies other than copy 0 there are no outputs, so no rows */
         if (op.kind != FDK_OP_GEMM || run_chosen(f, i) || fdk_op_rows(&op, &s) == 0)
             continue;
         fdk_op_complete(&op, &s);
@@ -398,8 +399,8 @@ run_mark(struct run_dev *dev, int32_t line)
     return dev->run->k->event_record(m->at[m->n++].ev, dev->stream);
 }
 
-/* The first norm behind three quarters of the operations: no launch covers it and what
- * is before it. */
+/* The mark precedes the first norm after three quarters of the operations: no fused
+ * launch covers a norm and the operation before it. */
 void
 run_place_mark(struct runner *run)
 {
@@ -420,7 +421,7 @@ run_mark_value(const struct run_dev *dev, const struct run_pad *pad)
     return (const uint32_t *)(dev->d_plan + l.counts) + BAT_EPOCH;
 }
 
-/* Plans of attention, whose views are b, from number `first` on. */
+/* Put attention plans, with the views b, into ret->att from index `first` on. */
 static void
 run_step_att(const struct run_att *att, const struct fdk_batch *b, int first,
     struct fdk_step *ret)
@@ -466,7 +467,8 @@ run_pad_form(const struct run_dev *dev, const struct run_pad *pad)
                       : run_form(dev, pad->tail);
 }
 
-/* The launch of operation `line` was answered with rc, and the device is well. */
+/* Set dev->refused after the launch of operation `line` failed with rc: -EINVAL or
+ * -ENOTSUP come from the backend while the device itself has no fault. */
 static void
 run_refuse(struct run_dev *dev, int32_t line, int rc)
 {
@@ -501,7 +503,7 @@ run_program(struct run_dev *dev, const struct run_pad *pad)
 
     run_step(pad, &s);
     s.halves = dev->halves;
-    /* a measured step goes operation by operation */
+    /* a measured step has a launch per operation */
     n = fdk_launches(f->bound, &s, !dev->run->unfused && !dev->single, dev->launch);
     for (int32_t i = 0; i < n && rc == 0; i++) {
         const struct fdk_launch *l = &dev->launch[i];

@@ -1,9 +1,9 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the backend's kernels take, asked before the first step: operations that none takes
- * end the start, those that a slow one takes are said, and so are capture sizes that make
- * GEMMs of one class be computed as two.
+ * Checks before the first step which operations the backend's kernels support. The worker
+ * does not start if no kernel computes an operation. It logs operations that only a slow
+ * kernel computes, and capture sizes that split a class of GEMM rows in two.
  */
 #include "config.h"
 
@@ -15,7 +15,7 @@
 
 #include "daemon/common/log.h"
 
-/* Numbers of tokens whose kernels are looked at, and the largest step's. */
+/* Numbers of tokens to check, besides that of the largest step. */
 static const int32_t run_sizes_checked[] = { 1, 8, 64, 128, 512 };
 #define RUN_N_CHECKED (sizeof(run_sizes_checked) / sizeof(run_sizes_checked[0]))
 
@@ -33,7 +33,7 @@ run_op_takes(const struct run_dev *dev, const struct run_form *f, int32_t i,
     return k->op_takes(dev->run->ctx, dev->idx, &op, why, why_bytes);
 }
 
-/* One line: the operation, its shape, and what would be taken. */
+/* One line of text: the operation, its shape, and what the backend supports instead. */
 static void
 run_takes_text(const struct run_dev *dev, const struct run_form *f, int32_t i, int rows,
     const char *why, char *ret, size_t n)
@@ -52,7 +52,8 @@ run_takes_text(const struct run_dev *dev, const struct run_form *f, int32_t i, i
         rows, dev->run->k->name, why);
 }
 
-/* Of one operation at all sizes. */
+/* Check one operation at all these sizes. Returns the first result of op_takes() that is
+ * not 0, with a text that describes it. */
 static int
 run_check_op(struct run_dev *dev, const struct run_form *f, int32_t i, char *text, size_t n)
 {
@@ -92,7 +93,7 @@ run_check_ops(struct run_dev *dev, char *err, size_t err_bytes)
                 (void)snprintf(err, err_bytes, "no kernel for %s", text);
                 return rc;
             }
-            /* layers are alike: the first one that is slow speaks for them */
+            /* layers are alike: log only the first slow one */
             if (rc == 0 || t > 0 || o->layer > 0 || strcmp(text, said) == 0)
                 continue;
             (void)snprintf(said, sizeof(said), "%s", text);
@@ -103,7 +104,7 @@ run_check_ops(struct run_dev *dev, char *err, size_t err_bytes)
 
 /* ---- classes of rows ---------------------------------------------------------------- */
 
-/* The most tokens whose GEMMs are computed as those of T. */
+/* The largest number of tokens whose GEMMs are computed like those of T tokens. */
 static int32_t
 run_class_most(const struct run_dev *dev, int32_t T)
 {
@@ -145,7 +146,7 @@ run_check_sizes(struct runner *run)
         cut.first, cut.most, cut.size, cut.most, cut.most);
 }
 
-/* The ranks' devices are of one kind. */
+/* Checks rank 0 only: all ranks have the same kind of device. */
 int
 run_check(struct runner *run, char *err, size_t err_bytes)
 {

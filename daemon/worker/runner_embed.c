@@ -1,8 +1,9 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Each rank has the embeddings of its shard of the vocabulary, and the others read them there.
- * Devices that do not reach each other's memory read copies of all shards in the host's.
+ * Each rank has the embeddings of its shard of the vocabulary; other ranks read them from
+ * its memory. Devices that cannot access each other's memory read copies of all shards in
+ * host memory.
  */
 #include "config.h"
 
@@ -15,7 +16,7 @@
 #include "daemon/worker/model.h"
 #include "daemon/worker/weights.h"
 
-/* The table of embeddings, or -1. */
+/* Index of the weight that is the table of embeddings, or -1. */
 static int32_t
 run_embed_w(const struct mdl_program *prog)
 {

@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a rank does for its own device: the launches of a step, copies of blocks, recording a
- * graph. Called by its launch thread, or by the engine thread where there is one rank.
+ * A rank's work for its own device: launching a step, copying blocks, capturing a graph.
+ * Called by the rank's launch thread, or by the engine thread if there is one rank.
  */
 #include "config.h"
 
@@ -20,7 +20,8 @@ run_can_mark(const struct runner *run, int32_t T_pad)
     return T_pad > run->k->gemm_rows;
 }
 
-/* An operation's launch and event, on a host that was never measured. */
+/* Assumed host time of one launch and its event until a measured step has been
+ * launched. */
 #define RUN_MARK_NS 10000u
 
 int32_t
@@ -32,7 +33,7 @@ run_max_marks(const struct runner *run)
 
 /* ---- graphs ------------------------------------------------------------------------------ */
 
-/* Which of the capture list. */
+/* Index of that size in the capture list. */
 static int32_t
 run_pad_at(const struct run_dev *dev, int32_t T_pad)
 {
@@ -102,7 +103,7 @@ run_record(struct run_dev *dev, struct run_pad *pad)
     rc = run_program(dev, pad);
     dev->marking = 0;
     rc2 = dev->run->k->graph_end(dev->stream, &pad->graph);
-    if (rc != 0 && rc2 == 0) { /* a part of the step */
+    if (rc != 0 && rc2 == 0) { /* the graph lacks some launches of the step */
         dev->run->k->graph_free(pad->graph);
         pad->graph = NULL;
     }
@@ -112,7 +113,7 @@ run_record(struct run_dev *dev, struct run_pad *pad)
             pad->split ? ", divided" : "");
     if (rc != -ENOMEM || dev->mem.kv == 0)
         return rc;
-    /* the KV pool has taken the memory, and requests run */
+    /* the KV pool has the memory and requests are running: go on without graphs */
     log_error("runner: no memory to record a graph of %d tokens; steps are launched "
               "operation by operation",
         pad->T);
@@ -184,7 +185,8 @@ run_entry(struct run_dev *dev, const struct bat_entry *e)
     return rc;
 }
 
-/* What the device's copy computes of a divided step; NULL: the step is not divided. */
+/* The share of a divided step that the device's copy computes; NULL: it is not
+ * divided. */
 static const struct bat_copy *
 run_copy_of(const struct run_dev *dev, const struct bat_rec *rec)
 {
@@ -242,7 +244,8 @@ run_updates(struct run_dev *dev, const struct bat_rec *rec)
     return rc;
 }
 
-/* The bounds of its size, which a measured step has too, or its own. */
+/* The launch bounds of a step: those of its captured size, which a measured step uses
+ * too, or bounds of its own in run_dev.eager. */
 static struct run_pad *
 run_pad_for(struct run_dev *dev, const struct bat_rec *rec)
 {
@@ -262,14 +265,14 @@ run_pad_for(struct run_dev *dev, const struct bat_rec *rec)
     return pad;
 }
 
-/* Is the step to be a graph? */
 int
 run_replays(const struct runner *run, const struct bat_rec *rec)
 {
     return rec->graph && run_uses_graph(run) && rec->marks == NULL;
 }
 
-/* All ranks say the same of a record, whatever graphs one of them has. */
+/* Does the step run in halves? The answer is the same on all ranks, whichever graphs each
+ * of them has captured. */
 static int
 run_in_halves(const struct runner *run, const struct bat_rec *rec, const struct run_pad *pad)
 {
@@ -277,7 +280,8 @@ run_in_halves(const struct runner *run, const struct bat_rec *rec, const struct 
         rec->marks == NULL;
 }
 
-/* A measured step has events enough. */
+/* Launch the program without a graph. A measured step has no mark; it has an event after
+ * each operation. */
 static int
 run_eagerly(struct run_dev *dev, const struct bat_rec *rec, const struct run_pad *pad)
 {
@@ -308,8 +312,8 @@ run_steps_program(struct run_dev *dev, const struct bat_rec *rec, struct run_pad
     return dev->run->k->graph_launch(pad->graph, dev->stream);
 }
 
-/* Keep a device that is faster than the host that launches waiting until all of
- * the step is with it: then its operations follow each other at once. */
+/* Delay the device until the whole step is launched, so that its operations run without
+ * gaps even if the device is faster than the launching host. */
 static int
 run_hold(struct run_dev *dev)
 {
@@ -320,7 +324,7 @@ run_hold(struct run_dev *dev)
     return dev->run->k->on_host ? 0 : dev->run->k->stream_delay(dev->stream, ns);
 }
 
-/* Results of rank 0 to the host. */
+/* Copy rank 0's results to the host. */
 static int
 run_results(struct run_dev *dev, const struct bat_rec *rec)
 {
@@ -344,7 +348,7 @@ run_launch_parts(struct run_dev *dev, struct bat_rec *rec, struct run_pad *pad)
     const struct runner *run = dev->run;
     int32_t line = run->prog->n_op;
     size_t at = (size_t)(rec - run->rec);
-    uint64_t after_ns = rec->mark ? run->delay_ns / 4 : 0; /* and before the mark the rest */
+    uint64_t after_ns = rec->mark ? run->delay_ns / 4 : 0; /* delay after the mark */
     int rc = dev->run->k->event_record(dev->ev_begin[at], dev->stream);
 
     if (rc == 0 && run->delay_ns > 0) {
@@ -371,9 +375,9 @@ run_launch_parts(struct run_dev *dev, struct bat_rec *rec, struct run_pad *pad)
     return rc != 0 ? rc : dev->run->k->event_record(dev->ev_end[at], dev->stream);
 }
 
-/* A measured step goes operation by operation on all ranks, so that they meet in the same
- * collectives. Rank 0 begins when all of its step is with its device; the others wait for
- * it in the first of these. */
+/* A measured step is launched operation by operation on all ranks, so that all run the
+ * same collectives. Rank 0 begins once its whole step is launched; the others wait for it
+ * in the first collective. */
 int
 run_launch_rank(struct run_dev *dev, struct bat_rec *rec)
 {
@@ -391,7 +395,8 @@ run_launch_rank(struct run_dev *dev, struct bat_rec *rec)
     t0 = clk_now_ns();
     if (rc == 0)
         rc = run_launch_parts(dev, rec, pad);
-    /* the shortest: a full queue makes the host wait for what it holds back */
+    /* keep the shortest: with a full queue the host waits for the device that it
+     * delays */
     ns = clk_now_ns() - t0;
     if (root && (dev->run->t_marked_ns == 0 || ns < dev->run->t_marked_ns))
         dev->run->t_marked_ns = ns;
@@ -401,8 +406,8 @@ run_launch_rank(struct run_dev *dev, struct bat_rec *rec)
 
 /* ---- phases of all ranks ------------------------------------------------------------------ */
 
-/* The largest of the sizes for few outputs is launched once: its kernels are those of
- * the others. */
+/* Capture the graphs of size i. Of few and divided only the largest size is launched
+ * before, since the smaller sizes use the same kernels. */
 int
 run_record_size(struct run_dev *dev, int32_t i)
 {
@@ -425,8 +430,8 @@ run_record_size(struct run_dev *dev, int32_t i)
         return rc;
     if (i == dev->n_pad - 1)
         rc = run_program(dev, few);
-    /* a copy without outputs launches it where copy 0 does, and needs no graph of it, unless
-     * others want what its tokens say */
+    /* a copy without outputs launches it because copy 0 does, but needs its graph only if
+     * copies share tokens */
     return rc != 0 || (few->O == 0 && dev->run->kv_copies == 1) ? rc : run_record(dev, few);
 }
 
@@ -446,7 +451,7 @@ run_warm_choose(struct run_dev *dev, int32_t arg)
     return rc != 0 ? rc : dev->run->k->stream_sync(dev->stream);
 }
 
-/* The first launch of an operation may load its code. */
+/* Launch the largest step once: the first launch of an operation may load its code. */
 int
 run_warm_full(struct run_dev *dev, int32_t arg)
 {

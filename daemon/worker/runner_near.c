@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * A rank's launch thread runs on the processors near its device: what it writes to the
- * device, and reads of it, then crosses no link between sockets.
+ * Pins a rank's launch thread to the processors near its device, so that its reads and
+ * writes of device memory cross no link between sockets.
  */
 #include "config.h"
 

@@ -63,7 +63,7 @@ run_null_program(void)
 
 /* ---- placement ------------------------------------------------------------------- */
 
-/* What LOGITS writes and SAMPLE reads is done in slices. */
+/* Is the buffer written by LOGITS or read by SAMPLE? It then holds one slice of rows. */
 static int
 run_is_logits(const struct mdl_program *p, int32_t buf)
 {
@@ -96,7 +96,7 @@ run_buf_bytes(const struct mdl_program *p, const struct bat_dims *d, int32_t R,
     return (rows * (size_t)b->width * elt + RUN_ALIGN - 1) & ~(size_t)(RUN_ALIGN - 1);
 }
 
-/* What the backend knows it as. */
+/* The backend's kind of each operation. */
 static const enum fdk_op_kind run_kind[MDL_OP__N] = {
     [MDL_OP_EMBED] = FDK_OP_EMBED,
     [MDL_OP_ROPE_TABLE] = FDK_OP_ROPE_TABLE,
@@ -125,14 +125,16 @@ run_keep(const struct mdl_program *p, int32_t buf, int32_t until, int32_t *last)
         last[buf] = until;
 }
 
-/* Buffers that a fused launch from operation `first` on would read stay until it ends. */
+/* Keep the inputs of a fused launch that begins at operation `first` alive until it
+ * ends. */
 static void
 run_keep_inputs(const struct mdl_program *p, const struct fdk_fusion *f, int32_t first,
     int32_t *last)
 {
     int32_t at[FDK_FUSION_OPS], n = 0, i = first;
 
-    /* steps that are not divided run what is before and behind a KVSHARE as neighbours */
+    /* steps that are not divided have no KVSHARE: the operations around it are
+     * neighbours */
     for (; n < f->n && i < p->n_op; i++)
         if (p->op[i].kind != MDL_OP_KVSHARE)
             at[n++] = i;
@@ -148,20 +150,22 @@ run_keep_inputs(const struct mdl_program *p, const struct fdk_fusion *f, int32_t
     }
 }
 
-/* May the operation be launched in halves? Those of the other tail do not come between. */
+/* May the operation be launched in halves? */
 static int
 run_by_row(const struct mdl_op *o)
 {
     return o->rows == MDL_PER_TOKEN && fdk_by_row(run_kind[o->kind]);
 }
 
+/* Is the operation skipped by steps that run in halves, so that it does not
+ * interrupt them? */
 static int
 run_between(const struct mdl_op *o)
 {
     return o->tail == MDL_TAIL_OUTPUTS || o->kind == MDL_OP_KVSHARE;
 }
 
-/* Buffers that operations in halves use stay until the last of these. */
+/* Keep all buffers of a run of operations in halves alive until the last of them. */
 static void
 run_keep_halves(const struct mdl_program *p, int32_t *last)
 {
@@ -177,7 +181,7 @@ run_keep_halves(const struct mdl_program *p, int32_t *last)
     }
 }
 
-/* Operations until which buffers must stay as they are. */
+/* For each buffer the last operation until which it must stay unchanged. */
 static void
 run_last_uses(const struct fdk_ops *k, const struct mdl_program *p, int halves,
     int32_t *last)
@@ -216,7 +220,7 @@ run_place(const struct fdk_ops *k, const struct mdl_program *p, const struct bat
         for (size_t i = 0; i < n; i++)
             if (!placed[i] && (best == n || bytes[i] > bytes[best]))
                 best = i;
-        /* lowest place free of all placed buffers alive at the same time */
+        /* lowest offset that overlaps no placed buffer alive at the same time */
         while (moved) {
             moved = 0;
             for (size_t j = 0; j < n; j++)
@@ -292,7 +296,7 @@ run_shape_heads(const struct runner *run, const struct mdl_op *o, struct fdk_op 
             .act = run->act };
 }
 
-/* Is it the program's first exchange of keys and values? */
+/* Is o the program's first KVSHARE? */
 static int
 run_begins_share(const struct mdl_program *p, const struct mdl_op *o)
 {
@@ -318,7 +322,7 @@ int
 run_shape_op(const struct runner *run, const struct mdl_op *o, struct fdk_op *ret)
 {
     int outputs = o->rows == MDL_PER_OUT && o->kind != MDL_OP_ROWSHARE;
-    /* other copies' outputs need what this one has of the keys */
+    /* if copies share tokens, other copies' outputs need this copy's share of the keys */
     int shared = run->prog->kv_copies > 1 && (o->kind == MDL_OP_ATTENTION || o->owners);
 
     *ret = (struct fdk_op){ .kind = run_kind[o->kind],

@@ -1,10 +1,11 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * The launch threads of a group of ranks. The engine thread posts
- * what is to be done once, to a ring that all threads read; each does it for its own device.
- * Posting wakes thread 0 and each thread wakes two others, so that its cost does not grow
- * with the ranks. No thread waits here for another rank: devices meet in collectives.
+ * The launch threads of a group of ranks. The engine thread posts each piece of work
+ * once, to a ring that all threads read; each thread does it for its own device. Posting
+ * wakes thread 0 and each thread wakes two others, so the cost of posting does not grow
+ * with the number of ranks. No launch thread waits for another: devices synchronize in
+ * collectives.
  */
 #include "config.h"
 
@@ -22,10 +23,10 @@
 #include "daemon/common/obj.h"
 #include "daemon/worker/queue.h"
 
-#define RUN_POLL_NS  (20 * CLK_US)  /* between looks at what a launch thread has done */
-#define RUN_SPIN_NS  (50 * CLK_US)  /* a launch thread polls for so long after work, */
-#define RUN_PARK_NS  (100 * CLK_MS) /* then sleeps, so long at most */
-#define RUN_BLAME_NS (100 * CLK_MS) /* for a late rank to say whom it waited for */
+#define RUN_POLL_NS  (20 * CLK_US)  /* the poster's interval of polling run_rank.done */
+#define RUN_SPIN_NS  (50 * CLK_US)  /* how long a launch thread spins after work */
+#define RUN_PARK_NS  (100 * CLK_MS) /* longest sleep of a parked launch thread */
+#define RUN_BLAME_NS (100 * CLK_MS) /* a late rank has this long to report its error */
 
 /* ---- the launch threads --------------------------------------------------------------- */
 
@@ -49,7 +50,7 @@ run_do(struct run_dev *dev, const struct run_post *p, uint64_t at)
     case RUN_POST_COPIES:
         return run_do_copies(dev, p, at);
     case RUN_POST_COPY:
-        return 0; /* with the RUN_POST_COPIES before it */
+        return 0; /* done by the RUN_POST_COPIES before it */
     case RUN_POST_DUP:
         return run_dup_one(dev, &p->dup);
     case RUN_POST_CLEAR:
@@ -69,7 +70,7 @@ run_ring_at(struct run_ranks *g, int32_t rank)
         lnk_ring(&g->at[rank].bell);
 }
 
-/* What tests have a thread do before a step. */
+/* Tests: run the hook before a step, and stall while run_stall() asks for it. */
 static void
 run_step_hook(struct run_ranks *g, int32_t rank)
 {
@@ -87,7 +88,8 @@ run_abort(const struct runner *run, struct fdk_group *group, int32_t rank)
         run->k->group_abort(group, rank);
 }
 
-/* The first rank that fails is the group's failure: the others are waiting for it. */
+/* Only the first failure counts: the other ranks are waiting for that rank, so the
+ * collectives it takes part in are aborted. */
 static void
 run_rank_failed(struct runner *run, int32_t rank, int rc)
 {
@@ -110,7 +112,7 @@ run_has_failed(const struct run_ranks *g)
     return __atomic_load_n(&g->failed, __ATOMIC_ACQUIRE) != 0;
 }
 
-/* Work off what is posted. Returns 0 when there is nothing. */
+/* Execute all new posts. Returns 0 if there were none, else 1. */
 static int
 run_thread_poll(struct run_dev *dev)
 {
@@ -225,7 +227,7 @@ run_ranks_rc(const struct runner *run)
     return __atomic_load_n(&run->ranks->rc, __ATOMIC_ACQUIRE);
 }
 
-/* Posts that all threads are done with. */
+/* Number of posts that all threads have executed. */
 static uint64_t
 run_ranks_done(const struct run_ranks *g)
 {
@@ -239,8 +241,8 @@ run_ranks_done(const struct run_ranks *g)
     return least;
 }
 
-/* Room for n more posts. The ring holds those of all records, so that this waits in steps
- * without records alone: when many blocks are cleared. */
+/* Wait for room for n more posts. The ring holds the posts of all records, so this waits
+ * only for posts that belong to no record: when many blocks are cleared. */
 static int
 run_post_room(struct runner *run, uint64_t n)
 {
@@ -310,7 +312,8 @@ run_on_all(struct runner *run, run_dev_fn *fn, int32_t arg)
         rc = run_ranks_rc(run);
         clk_sleep_ns(RUN_POLL_NS);
     }
-    /* the others leave their collectives, and what fn uses is still there */
+    /* after a failure: let the other ranks leave their collectives before the caller
+     * frees the memory that fn uses */
     until = clk_now_ns() + run->spin_limit_us * UINT64_C(1000) + CLK_S;
     while (rc != 0 && !run_ranks_idle(run) && clk_now_ns() < until)
         clk_sleep_ns(RUN_POLL_NS);
@@ -332,14 +335,14 @@ run_ranks_idle(const struct runner *run)
 
 /* ---- waiting -------------------------------------------------------------------------------- */
 
-/* Is the record's step with the rank's device? */
+/* Has the rank launched the record's step? */
 static int
 run_is_launched(const struct run_ranks *g, int32_t rank, size_t rec)
 {
     return __atomic_load_n(&g->at[rank].done, __ATOMIC_ACQUIRE) >= g->seq[rec];
 }
 
-/* Has it ended there? 1, 0, or the error of the rank's device. */
+/* Has the step ended on the rank's device? Returns 1, 0, or the device's error. */
 static int
 run_rank_query(struct runner *run, int32_t rank, size_t rec)
 {
@@ -352,8 +355,9 @@ run_rank_query(struct runner *run, int32_t rank, size_t rec)
     return done;
 }
 
-/* Ranks that it has ended on are not asked again. While one is waited for, another one is
- * asked each time: its device may have failed, which no other call would show. */
+/* Ranks on which the step has ended are not queried again. While one rank is awaited,
+ * each call also queries one of the ranks after it: its device may have failed, which no
+ * other call would show. */
 int
 run_ranks_query(struct runner *run, size_t rec)
 {
@@ -394,7 +398,7 @@ run_ranks_wait(struct runner *run, size_t rec, uint64_t expect_ns, uint64_t unti
 
 /* ---- errors --------------------------------------------------------------------------------- */
 
-/* What rank i's device says, or "". */
+/* The error text of rank i's device, or "". */
 static const char *
 run_rank_error(const struct runner *run, int32_t i)
 {
@@ -403,7 +407,7 @@ run_rank_error(const struct runner *run, int32_t i)
     return t != NULL ? t : "";
 }
 
-/* The rank that a collective's text says is at fault, or -1. */
+/* The rank that a collective's error text names as at fault, or -1. */
 static int32_t
 run_rank_late(const struct runner *run, const char *text)
 {
@@ -413,7 +417,7 @@ run_rank_late(const struct runner *run, const char *text)
     return q >= 0 && q < run->n_rank ? (int32_t)q : -1;
 }
 
-/* A thread that could not launch, on a device that is well. */
+/* The error text for a launch that failed on a device without a fault. */
 static void
 run_launch_error(const struct runner *run, char *ret, size_t ret_bytes)
 {
@@ -429,9 +433,10 @@ run_launch_error(const struct runner *run, char *ret, size_t ret_bytes)
     }
 }
 
-/* A rank of several groups may have come late because it waited in another one: then it has
- * given up too, or soon will. *who: the rank that says so, in the end who says it of one that
- * waited for nobody. Returns that one. */
+/* A rank of several groups may be late in one because it waited in another; then it
+ * reports a late rank itself, now or soon. Follows these reports to the rank that
+ * waited for none and returns it. *who: the rank that reported the late rank; updated
+ * at each step. */
 static int32_t
 run_rank_first_late(const struct runner *run, int32_t late, int32_t *who)
 {
@@ -457,7 +462,7 @@ run_rank_first_late(const struct runner *run, int32_t late, int32_t *who)
     return late;
 }
 
-/* A device's own fault is what made the others give up. */
+/* Prefers a device's own fault to the errors of collectives, which follow from it. */
 void
 run_ranks_error(const struct runner *run, char *ret, size_t ret_bytes)
 {

@@ -13,7 +13,7 @@
 #include "daemon/common/obj.h"
 #include "daemon/worker/memplan.h"
 
-/* Memory is mapped by pieces every backend takes. */
+/* Granularity of mapping; every backend accepts it. */
 #define RUN_MAP_BYTES (2ull << 20)
 
 static uint64_t
@@ -193,7 +193,7 @@ run_host_alloc(struct runner *run, const char *what, uint64_t bytes, void *ret_p
 
 /* ---- step records ------------------------------------------------------------------ */
 
-/* A plan for each of several copies. */
+/* Allocate rec->split and, with several copies, a plan for each copy. */
 static int
 run_setup_copies(struct runner *run, struct bat_rec *rec, char *err, size_t err_bytes)
 {
@@ -298,7 +298,8 @@ run_n_work(const struct runner *run, int32_t T)
     return fdk_tiles_max(bat_pad_rows(&run->dims, T), T, run->att_a, run->att_b);
 }
 
-/* Plans that a step of T tokens may need: one for each KV group, and one for the tail. */
+/* Number of attention plans that a step of T tokens may need: one per KV group, and one
+ * for the tail. */
 static int32_t
 run_n_att(const struct runner *run, int32_t T)
 {
@@ -345,7 +346,7 @@ run_att_plan_bytes(const struct runner *run, int32_t T, int32_t i)
         : run->k->att_plan_bytes(&a, run_n_work(run, T));
 }
 
-/* Of one plan: counts, tiles, the backend's. */
+/* Bytes of attention plan i: counts, tiles, the backend's data. */
 static size_t
 run_att_bytes(const struct runner *run, int32_t T, int32_t i)
 {
@@ -371,7 +372,7 @@ run_att_at(const struct runner *run, int32_t T, int32_t i, unsigned char *base)
             run_att_round((size_t)run_n_work(run, T) * sizeof(struct fdk_work)) };
 }
 
-/* The ranks' devices are of one kind, so rank 0's plan is that of all. */
+/* All ranks have the same kind of device, so they share the plan made for rank 0. */
 int
 run_att_plans(struct runner *run, const struct bat_rec *rec, unsigned char *plan,
     const struct run_pad *pad)
@@ -449,7 +450,7 @@ run_n_graph(const struct fdk_ops *k, const struct mdl_program *p, const struct c
     return n;
 }
 
-/* Steps of more tokens than can be outputs have no other. */
+/* If the program has tails, a step of more tokens than dims.O always has OUTPUTS. */
 enum mdl_tail
 run_tail(const struct runner *run, int32_t T, int32_t O)
 {
@@ -458,8 +459,9 @@ run_tail(const struct runner *run, int32_t T, int32_t O)
     return run->prog->has_tails && outputs ? MDL_TAIL_OUTPUTS : MDL_TAIL_TOKENS;
 }
 
-/* Copies that share tokens compute the same tail, with outputs or without: all attend in it, so
- * it is one that has a plan. */
+/* Copies that share tokens all take part in the tail's attention, with or without outputs
+ * of their own. So their tail follows from `most`, and a step without outputs counts as
+ * having one, because that tail has a plan. */
 static void
 run_pad_of_copy(const struct run_dev *dev, int32_t T, int32_t O, int32_t most,
     struct run_pad *ret)
@@ -514,7 +516,7 @@ run_plan_at(const struct run_dev *dev, int32_t p)
         : dev->d_others + (size_t)p * (size_t)run_plan_step(&dev->run->dims);
 }
 
-/* For a divided step of a rank that has some of the tokens of all copies. at: in run_dev.views. */
+/* Set the views of a divided step if copies share tokens. at: index in run_dev.views. */
 static void
 run_views_init(const struct run_dev *dev, size_t at, struct run_pad *pad)
 {
@@ -577,7 +579,8 @@ run_act(const struct fdk_ops *k, const struct mdl_program *p, const struct wts_p
     return FDK_F32;
 }
 
-/* A layer of the largest step's tokens, in blocks as the cache has. */
+/* Bytes of the stage: one layer of KV for the tokens of the largest step, in blocks as in
+ * the cache. */
 static uint64_t
 run_stage_bytes(const struct runner *run)
 {
@@ -645,7 +648,7 @@ run_setup_host(struct runner *run, char *err, size_t err_bytes)
     return rc == 0 ? run_embed_new(run, err, err_bytes) : rc;
 }
 
-/* Token t's slot of the stage is t. */
+/* Upload the slot map of the stage: token t has slot t. */
 static int
 run_setup_slots(struct run_dev *dev, uint64_t bytes)
 {
@@ -730,7 +733,8 @@ run_map_more(struct run_dev *dev, uint64_t want, char *err, size_t err_bytes)
     return 0;
 }
 
-/* Addresses for the pool, memory for the dummy block: it must hold numbers. */
+/* Reserve addresses for the pool and map memory for the dummy block, filled with zeros:
+ * it must not hold NaNs. */
 static int
 run_setup_kv(struct run_dev *dev, int32_t max_block, char *err, size_t err_bytes)
 {
@@ -757,7 +761,7 @@ run_setup_kv(struct run_dev *dev, int32_t max_block, char *err, size_t err_bytes
         : dev->run->k->fill(dev->stream, dev->d_kv, 0, (size_t)dev->kv[0].block_bytes);
 }
 
-/* Scales of all layers by group, from those by layer. */
+/* Copy the scales, ordered by layer, to ret in the order of KV groups. */
 static void
 run_group_scales(const struct run_dev *dev, const float *scale, const size_t *at, float *ret)
 {
@@ -772,8 +776,8 @@ run_group_scales(const struct run_dev *dev, const float *scale, const size_t *at
     }
 }
 
-/* The static scales. Operations take a copy of dev->kv when they are bound, so
- * this comes before. */
+/* Upload the static scales and set dev->kv[].scale. Must precede the binding of
+ * operations, which copies dev->kv. */
 static int
 run_setup_kv_scales(struct run_dev *dev, const float *scale, char *err, size_t err_bytes)
 {
@@ -904,7 +908,7 @@ run_setup_all(struct runner *run, const struct run_setup_args *a, char *err,
         rc = run_setup_host(run, err, err_bytes);
     for (int32_t i = 0; i < run->n_rank && rc == 0; i++)
         rc = run_setup_dev(&run->dev[i], a, err, err_bytes);
-    /* what is bound may point to what other ranks have */
+    /* after the loop above: a bound operation may point to memory of other ranks */
     for (int32_t i = 0; i < run->n_rank && rc == 0; i++)
         rc = run_setup_program(&run->dev[i], err, err_bytes);
     return rc == 0 ? run_setup_recs(run, err, err_bytes) : rc;

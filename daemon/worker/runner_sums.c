@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * A group's collectives before they are used: are their results right, and which way is the
- * fastest for which size?
+ * Checks a group's collectives before they are used, and measures which way is the
+ * fastest for each size.
  */
 #include "config.h"
 
@@ -17,11 +17,11 @@
 #include "daemon/common/mem.h"
 #include "daemon/common/obj.h"
 
-#define SUMS_LEAST  16         /* bytes */
-#define SUMS_STEP   8          /* from size to size of the check, */
-#define SUMS_FIRST  (4u << 10) /* and of the choice */
-#define SUMS_FACTOR 4
-#define SUMS_BEST   3 /* chains, of which the best counts */
+#define SUMS_LEAST  16         /* smallest size of the check, in bytes */
+#define SUMS_STEP   8          /* factor from one size of the check to the next */
+#define SUMS_FIRST  (4u << 10) /* smallest size of the choice, in bytes */
+#define SUMS_FACTOR 4          /* factor from one size of the choice to the next */
+#define SUMS_BEST   3          /* chains timed for each way; the fastest counts */
 
 enum sums_way { SUMS_PACKETS, SUMS_WHOLE, SUMS_SHARES, SUMS__N };
 
@@ -32,7 +32,7 @@ sums_begin(struct runner *run)
     return run->sums != NULL ? 0 : -ENOMEM;
 }
 
-/* A thread that hangs has it still: then it stays. */
+/* Free run->sums, unless a launch thread hangs: that thread may still use it. */
 static void
 sums_end(struct runner *run)
 {
@@ -138,7 +138,7 @@ run_sums_set(const struct runner *run, const struct fdk_group_ways *ways)
         run->k->group_ways(run->group[p], ways, NULL);
 }
 
-/* The shortest time of a chain. */
+/* Measure the shortest time of a chain of sums done this way. */
 static int
 sums_time(struct runner *run, enum sums_way way, uint64_t *ret_ns)
 {
@@ -161,7 +161,8 @@ sums_time(struct runner *run, enum sums_way way, uint64_t *ret_ns)
     return rc;
 }
 
-/* Up to which size a way is: between the largest that it was the best for, and the next. */
+/* The size up to which a way is used: between the largest size it was best for and the
+ * next size. best_at 0: it was best for none. */
 static uint64_t
 sums_bound(size_t best_at, size_t last)
 {
@@ -170,7 +171,7 @@ sums_bound(size_t best_at, size_t last)
     return best_at == last ? UINT64_MAX : (uint64_t)best_at * SUMS_FACTOR / 2;
 }
 
-/* 1: the time is over before the last size. */
+/* Returns 0, an error of a device, or 1 if the time was over before the last size. */
 static int
 sums_choose_sizes(struct runner *run, int has_packets, uint64_t until_ns,
     struct fdk_group_ways *ret)

@@ -1,16 +1,16 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Inside of run_sums_check() and run_sums_choose(): what a rank does (runner_sums_rank.c),
- * and what drives it (runner_sums.c).
+ * Shared by the two files of run_sums_check() and run_sums_choose(): runner_sums_rank.c,
+ * which runs on each rank, and runner_sums.c, which drives it.
  */
 #ifndef FDD_DAEMON_WORKER_RUNNER_SUMS_H
 #define FDD_DAEMON_WORKER_RUNNER_SUMS_H
 
 #include "daemon/worker/runner.h"
 
-#define SUMS_MOST      (8u << 20) /* of operands and of results, on devices */
-#define SUMS_MOST_HOST (1u << 20)
+#define SUMS_MOST      (8u << 20) /* most bytes of an operand, or of a result */
+#define SUMS_MOST_HOST (1u << 20) /* the same for a backend that runs on the host */
 #define SUMS_ALIGN     256
 
 enum sums_op { SUMS_SUM, SUMS_GATHER, SUMS_AHEAD, SUMS_OP__N };
@@ -18,9 +18,9 @@ enum sums_op { SUMS_SUM, SUMS_GATHER, SUMS_AHEAD, SUMS_OP__N };
 struct run_sums {
     size_t n; /* elements of a rank's operand */
     enum sums_op op;
-    char *h[FDK_MAX_RANKS];     /* of each rank: operand, then result */
+    char *h[FDK_MAX_RANKS];     /* each rank's host buffer: operand, then result */
     int64_t bad[FDK_MAX_RANKS]; /* first wrong element, -1: none */
-    float was[FDK_MAX_RANKS], want[FDK_MAX_RANKS];
+    float was[FDK_MAX_RANKS], want[FDK_MAX_RANKS]; /* its value, and the right one */
 };
 
 static inline size_t
@@ -29,7 +29,7 @@ sums_elt(const struct runner *run)
     return fdk_dtype_bytes(run->act);
 }
 
-/* Of an operand, and of a result, at most. */
+/* Largest size in bytes of an operand, and of a result. */
 static inline size_t
 sums_most(const struct runner *run)
 {
@@ -40,8 +40,8 @@ sums_most(const struct runner *run)
     return n / SUMS_ALIGN * SUMS_ALIGN;
 }
 
-/* Of run_on_all(): one collective and its result; a chain of them between the rank's two
- * events of block copies. */
+/* For run_on_all(): run one collective and check its result; time a chain of collectives
+ * between the two events ev_copy of the rank. */
 run_dev_fn sums_check_rank, sums_time_rank;
 
 #endif

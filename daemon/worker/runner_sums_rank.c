@@ -1,8 +1,9 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * A rank's part of checking and timing collectives. Operands are small whole numbers, whose
- * sums every type has exactly; their place is the memory of activations.
+ * What one rank runs to check and time collectives. Operands are small whole numbers,
+ * whose sums are exact in every type. Operands and results lie in the memory of
+ * activations.
  */
 #include "config.h"
 
@@ -10,9 +11,10 @@
 
 #include <string.h>
 
-#define SUMS_CHAIN 4 /* collectives behind each other that are timed */
+#define SUMS_CHAIN 4 /* collectives in a timed chain */
 
-/* Element i of a rank; a sum of eight is below 256, which bf16 has exactly. */
+/* Element i of a rank's operand. A sum over eight ranks is below 256, so exact in
+ * bf16. */
 static float
 sums_x(int32_t rank, size_t i)
 {
@@ -32,7 +34,7 @@ sums_want(const struct runner *run, size_t i)
     return sum;
 }
 
-/* A whole number in the type of activations: fp32, or the first half of it. */
+/* Store a small whole number as fp32 or bf16; bf16 is the upper half of fp32. */
 static void
 sums_put(const struct runner *run, char *to, size_t i, float x)
 {
@@ -133,7 +135,7 @@ sums_check_rank(struct run_dev *dev, int32_t arg)
     return rc;
 }
 
-/* The first collective makes all ranks begin together. */
+/* The collective before the first event makes all ranks begin together. */
 int
 sums_time_rank(struct run_dev *dev, int32_t arg)
 {
