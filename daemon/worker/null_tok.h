@@ -2,8 +2,8 @@
  * SPDX-License-Identifier: Apache-2.0 */
 /*
  * The tokenizer of the null model: 256 byte tokens, then <|bos|>, <|eos|>
- * and <|pad|>. Made at load from a tokenizer.json in memory, so that text
- * goes the way of any model's.
+ * and <|pad|>. Loaded from a tokenizer.json made in memory, so that text is
+ * processed as for any model.
  */
 #ifndef FDD_DAEMON_WORKER_NULL_TOK_H
 #define FDD_DAEMON_WORKER_NULL_TOK_H

@@ -1,15 +1,15 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * The wiring: three stages on three threads, and the queues between them.
+ * The pipeline: three stages on three threads, and the queues between them.
  *
  *   thread    stage     reads                      writes
  *   ingress   ing_poll  down ring, freed           add, open
  *   engine    eng_poll  add, stop                  token
  *   egress    egr_poll  open, token                up ring, stop, freed
  *
- * Threads only call polls; a test calls pip_poll() with a clock of its own
- * and gets the same pipeline in one thread.
+ * Threads only call the stages' poll functions. A test calls pip_poll() with its
+ * own clock to run the same pipeline in one thread.
  */
 #ifndef FDD_DAEMON_WORKER_PIPELINE_H
 #define FDD_DAEMON_WORKER_PIPELINE_H
@@ -31,9 +31,9 @@ struct pip_cfg {
     struct cnt_worker *cnt;
     struct cnt_hist *hist;        /* [CNT_H__N], or NULL */
     struct trc *trc;              /* or NULL */
-    struct eng_cfg eng;           /* all but the queues */
-    struct ing_cfg ing;           /* all but link, queues, tok and cnt */
-    void (*wait_room)(void *arg); /* tests; else NULL */
+    struct eng_cfg eng;           /* the caller sets all but the queues */
+    struct ing_cfg ing;           /* the caller sets all but link, queues, tok and cnt */
+    void (*wait_room)(void *arg); /* tests: egr_cfg.wait_room; else NULL */
     void *arg;
     uint64_t spin_ns;
 };
@@ -53,23 +53,25 @@ struct pipeline {
     pid_t parent;
 };
 
-/* -ENOMEM, -ENOTSUP with one line in err. */
+/* Returns 0, or -ENOMEM, -ENOTSUP with one line in err. */
 int pip_new(const struct pip_cfg *cfg, struct pipeline **ret, char *err, size_t err_bytes);
-/* Threads must be joined. */
+/* All threads must have been joined. */
 struct pipeline *pip_free(struct pipeline *p);
 /* Send LNK_T_READY; before pip_start() only. */
 void pip_ready(struct pipeline *p);
-/* -errno. */
+/* Start the threads. Returns 0 or -errno. */
 int pip_start(struct pipeline *p);
-/* LNK_T_RELOAD came, and ing_set_limits() is due: 1; the threads end: 0. */
+/* Wait for LNK_T_RELOAD. Returns 1 when it has come: call ing_set_limits(); 0 when the
+ * threads are ending. */
 int pip_wait_reload(struct pipeline *p);
-/* Do the threads end? */
+/* Are the threads ending? */
 int pip_stopped(const struct pipeline *p);
-/* Ends when LNK_T_DRAIN came and every request has ended. */
+/* Wait for the threads, which end after LNK_T_DRAIN when every request has ended. */
 void pip_join(struct pipeline *p);
-/* All stages once, in one thread. Returns the work done. */
+/* Poll each stage once, in the calling thread. Returns whether any had work. */
 int pip_poll(struct pipeline *p, uint64_t now_ns);
-/* Let the engine look at what it was asked (eng_snap_ask). */
+/* Wake the engine, so that it sees a request for a snapshot (eng_snap_ask) or for
+ * graphs. */
 void pip_ring_engine(struct pipeline *p);
 
 #endif

@@ -2,8 +2,8 @@
  * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Bounded single-producer single-consumer queues between the worker's
- * threads, and the bell a consumer sleeps on. Header only: every push and
- * pop of the token path goes through here.
+ * threads, and the bell a consumer sleeps on. Header only, since every push and
+ * pop of the token path is inlined.
  *
  * Slots are 32 bytes: a message, or up to four {id, logprob} pairs that
  * continue the message before them (que_msg.n_top says how many pairs).
@@ -35,7 +35,7 @@
 struct req;
 
 /* ---- bell: one per consuming thread --------------------------------------
- * It lies in the link's segment, where the gate can ring it too (lnk_ring). */
+ * It is in the link segment, so that the gate can ring it too (lnk_ring). */
 
 /* Consumer: raise the flag; look at every queue again, then que_sleep() or
  * que_unpark(). */
@@ -51,7 +51,7 @@ que_unpark(struct lnk_cursor *b)
     fdr_flag_raise(&b->v, 0);
 }
 
-/* 1 = woken, 0 = the time is over. */
+/* Sleep until the bell rings. Returns 1 if woken, 0 if timeout_ns passed. */
 static inline int
 que_sleep(struct lnk_cursor *b, uint64_t timeout_ns)
 {
@@ -66,24 +66,23 @@ que_sleep(struct lnk_cursor *b, uint64_t timeout_ns)
 
 enum que_kind {
     /* ingress to engine */
-    QUE_ADD = 1, /* req: the engine may now run it; from egress where it wants its
-                            prompt back */
+    QUE_ADD = 1, /* req: the engine may now run it; sent by egress if req_echoes() */
     QUE_CANCEL,  /* idx, serial; a = FDP_E_* of the ERROR */
     /* egress to engine */
     QUE_STOP, /* idx, serial, sample: a stop string was found */
     /* ingress to egress */
-    QUE_OPEN,   /* req: accepted, prompt known; QUE_ADD follows, unless done says that
-                            nothing is to run */
-    QUE_REFUSE, /* id: no room for it; a = code, the others as QUE_FAIL */
-    QUE_FAIL,   /* req: ends with a = code before the engine saw it;
+    QUE_OPEN,   /* req: accepted, prompt known; QUE_ADD follows, unless done shows that it
+                            ends without running */
+    QUE_REFUSE, /* id: the request pool is full; a = code, other members as in QUE_FAIL */
+    QUE_FAIL,   /* req: ends with error a = code before the engine got it;
                             idx = detail, x = arg, serial = limit, sample = item */
-    QUE_ANSWER, /* req: an op that needs no engine */
+    QUE_ANSWER, /* req: non-generating request */
     QUE_READY,  /* send LNK_T_READY */
     QUE_STATE,  /* send LNK_T_STATE */
     /* engine to egress */
     QUE_TOKEN, /* sample, a = token, x = output index, done; logprob */
     QUE_SCORE, /* prompt logprob: a = token, x = its position */
-    QUE_END,   /* the engine is done with req: a = 0 or FDP_E_* */
+    QUE_END,   /* the engine no longer uses req: a = 0 or FDP_E_* */
     /* egress to ingress */
     QUE_FREED /* req */
 };
@@ -93,9 +92,9 @@ struct que_msg {
         struct req *req;
         uint64_t id; /* of a request that has no struct req */
     };
-    uint32_t idx; /* slot of the request pool; or the detail of an error */
+    uint32_t idx; /* index in the request pool; or the detail of an error */
     union {
-        uint32_t serial; /* of the request in that slot */
+        uint32_t serial; /* req.serial of that request */
         int32_t done;    /* QUE_TOKEN, QUE_OPEN: FDK_DONE_* */
     };
     int32_t a;
@@ -108,8 +107,8 @@ struct que_msg {
 _Static_assert(sizeof(struct que_msg) == 32, "a message is one slot");
 
 #define QUE_NO_LOGPROB   255
-#define QUE_MAX_SLOTS    6  /* of one message: 1 + FDP_MAX_LOGPROBS / 4 */
-#define QUE_CHOSEN_SLOTS 16 /* more of one with chosen ids: FDP_MAX_LOGPROB_IDS / 4 */
+#define QUE_MAX_SLOTS    6  /* most slots of a message: 1 + FDP_MAX_LOGPROBS / 4 */
+#define QUE_CHOSEN_SLOTS 16 /* more with chosen ids: FDP_MAX_LOGPROB_IDS / 4 */
 
 union que_slot {
     struct que_msg m;
@@ -125,7 +124,7 @@ struct que {
     union que_slot *slots;
 };
 
-/* At least min_slots slots; bell may be NULL. -ENOMEM. */
+/* Allocate at least min_slots slots; bell may be NULL. Returns 0 or -ENOMEM. */
 static inline int
 que_init(struct que *q, uint32_t min_slots, struct lnk_cursor *bell)
 {
@@ -157,8 +156,8 @@ que_has_room(struct que *q, uint32_t want)
     return fdr_prod_room(&q->p, want) >= (int64_t)want;
 }
 
-/* Producer: next slot to fill; the caller knows that there is room. Visible
- * after que_publish(). */
+/* Producer: the next slot to fill; the caller has checked that there is room. The
+ * consumer sees it after que_publish(). */
 static inline union que_slot *
 que_claim(struct que *q)
 {
@@ -184,7 +183,7 @@ que_push(struct que *q, const struct que_msg *m)
     que_publish(q);
 }
 
-/* Consumer: slots ready, always looking at the producer's cursor. */
+/* Consumer: number of slots ready; always reads the producer's cursor. */
 static inline uint32_t
 que_recheck(struct que *q)
 {
