@@ -57,7 +57,7 @@ parse_fd(const char *s)
     return *end == '\0' && end != s && v >= 0 && v < 1 << 20 ? (int)v : -1;
 }
 
-/* 0: go on, -1: done, else an exit status. */
+/* Returns 0 to go on, -1 if the program is done, else an exit status. */
 static int
 parse_args(int argc, char **argv, struct args *a)
 {
@@ -173,8 +173,8 @@ join_gate(struct worker *w, const struct args *a)
     return 0;
 }
 
-/* From here on, before the first byte of a model. What the kernel refuses is no
- * reason not to serve. */
+/* Restrict the process before it reads the first byte of a model. If the kernel refuses a
+ * restriction, the worker logs it and serves all the same. */
 static void
 confine(struct worker *w)
 {
@@ -191,7 +191,7 @@ confine(struct worker *w)
             strerror(-rc));
 }
 
-/* All files are read, or cannot be. */
+/* Restrict the process further once all files are read, or reading them has failed. */
 static void
 confine_more(struct worker *w)
 {
@@ -210,7 +210,8 @@ static void
 set_phase(struct worker *w, enum lnk_phase ph)
 {
     __atomic_store_n(&w->seg->w.phase, (uint32_t)ph, __ATOMIC_RELEASE);
-    /* before the threads run, and after: no other thread writes the ring then */
+    /* called only before the threads start and after they end: no other thread writes the
+     * ring then */
     if (lnk_claim(&w->lnk, 0, LNK_T_STATE, 0, 0, 0) != NULL)
         lnk_flush(&w->lnk);
 }
@@ -224,8 +225,8 @@ fail(struct worker *w, int status, const char *err)
     return status;
 }
 
-/* Graphs as p wants them, from the next step that can be alone. 1: not yet,
- * the change before is under way. */
+/* Apply p's parameters for graphs; the engine does so when no other step is in flight.
+ * Returns 0, or 1: try again, the previous change is still under way. */
 static int
 reload_graphs(struct worker *w, const struct par *p)
 {
@@ -258,17 +259,17 @@ limits(const struct par *p)
         .max_waiting_ms = p->sched_max_waiting_time_ms };
 }
 
-/* LNK_T_RELOAD came. */
+/* Apply new parameters after LNK_T_RELOAD. */
 static void
 reload(struct worker *w)
 {
     const struct par *p = &w->next;
     struct ing_limits l;
 
-    /* the gate is writing */
+    /* retry while the gate is writing the parameters */
     while (lnk_get_par(w->seg, &w->next) != 0 && !pip_stopped(w->pip))
         clk_sleep_ns(CLK_MS);
-    /* as the model limited it */
+    /* keep the value, which the model may have limited */
     w->next.sched_max_num_batched_tokens = w->par.sched_max_num_batched_tokens;
     (void)log_apply(p->log_level, p->log_levels, p->log_format, p->log_rate);
     (void)log_set_debug(p->log_debug, NULL, 0);
@@ -315,12 +316,12 @@ pip_config(struct worker *w, struct pip_cfg *ret)
     ret->ing.n_penalty = ret->eng.sch.n_penalty;
 }
 
-/* Time to ready that is given for the first predictions of steps. */
+/* Budget of priming, which delays "ready". */
 #define PRIME_NS     (250 * CLK_MS)
 #define PRIME_CPU_NS (40 * CLK_MS)
 
-/* The steps of the null backend take nothing, and a lazy capture records no graph
- * before a request needs it. */
+/* Prime the cost model. Not for the null backend, whose steps take no time, nor with lazy
+ * capture, which must not capture a graph before a request needs it. */
 static int
 prime(struct worker *w)
 {
@@ -332,7 +333,7 @@ prime(struct worker *w)
 /* The parameter's largest value. */
 #define MOST_SPLIT 1048576
 
-/* What priming has measured. */
+/* Log and publish the bat.min_split that priming has measured. */
 static void
 say_split(struct worker *w)
 {
@@ -418,7 +419,7 @@ main(int argc, char **argv)
     cfn_oom_raise();
     (void)slc_set(SLC_WORKER_NS);
     (void)signal(SIGPIPE, SIG_IGN);
-    /* Ctrl-C in the gate's terminal is the gate's business: it drains. */
+    /* Ctrl-C in the terminal is handled by the gate, which drains the worker. */
     (void)signal(SIGINT, SIG_IGN);
     OBJ_ALLOC(w, WRK_MAGIC);
     if (w == NULL)
@@ -436,7 +437,7 @@ main(int argc, char **argv)
     else
         free(w->stat);
     trc_leave(w->trc_seg);
-    if (logs == 0) /* else its thread hangs and uses it */
+    if (logs == 0) /* else the log thread hangs and may still use the segment */
         lnk_leave(w->seg);
     OBJ_FREE(w, WRK_MAGIC);
     return rc;

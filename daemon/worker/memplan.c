@@ -16,11 +16,11 @@
 
 #define MPL_MIN_LEN  16
 #define MPL_CPU_MOST (4ull << 30)
-/* Room for a recorded operation; what graphs really take is known only when
- * they are there, and mpl_settle() gives the difference to the pool. */
+/* Estimated bytes of a captured operation. The real size of graphs is known only after
+ * capture; mpl_settle() then gives the difference to the pool. */
 #define MPL_GRAPH_OP     (16u << 10)
 #define MPL_GRAPH_OP_CPU 512u
-/* A device hands out memory by pieces of this size. */
+/* Granularity of a device's allocations. */
 #define MPL_PIECE (2u << 20)
 
 static const char *const group_names[MPL__N] = { "weights", "activations", "scratch",
@@ -132,7 +132,7 @@ mpl_bytes(const struct mpl *m, enum mpl_group group)
 
 /* ---- the table ----------------------------------------------------------------------- */
 
-/* Sums saturate; a plan that large fits nowhere. */
+/* Sums and products saturate: a plan that large does not fit anyway. */
 static uint64_t
 mpl_sum(uint64_t a, uint64_t b)
 {
@@ -166,7 +166,7 @@ mpl_add(struct mpl *m, const char *name, enum mpl_group group, int host, uint64_
         m->device_bytes = mpl_sum(m->device_bytes, bytes);
 }
 
-/* All rows but those of the pool. */
+/* Add all rows except those of the KV pool. */
 static void
 mpl_fixed_rows(const struct mpl_in *in, const struct mpl_sizes *z, struct mpl *m)
 {
@@ -262,7 +262,7 @@ mpl_most(const struct mpl *m, int32_t group)
     return (int32_t)(m->most[group] > 0 && m->most[group] < n ? m->most[group] : n);
 }
 
-/* The longest sequence that n blocks hold, with the decode blocks. */
+/* Tokens of the longest sequence that fits in n blocks besides its decode blocks. */
 static int64_t
 mpl_longest(const struct mpl *m, int64_t n)
 {
@@ -279,8 +279,9 @@ mpl_longest(const struct mpl *m, int64_t n)
     return (lo - m->decode_blocks) * m->block_size;
 }
 
-/* What the rank with the least may take. The same share of it stays free whether others hold
- * memory of the device or not. */
+/* Bytes that each rank may use: the utilization's share of the free memory, on the rank
+ * with the least. Taken of free memory, so other processes on the device do not change
+ * the share that stays free. */
 static uint64_t
 mpl_limit(const struct mpl_in *in)
 {
@@ -296,7 +297,7 @@ mpl_limit(const struct mpl_in *in)
     return limit;
 }
 
-/* Usable blocks in this many bytes; one more is the dummy. */
+/* Usable blocks in this many bytes, not counting the dummy block. */
 static int64_t
 mpl_fit(uint64_t bytes, uint64_t block_bytes)
 {
@@ -305,7 +306,8 @@ mpl_fit(uint64_t bytes, uint64_t block_bytes)
     return n == 0 ? 0 : n > INT64_MAX ? INT64_MAX : (int64_t)n - 1;
 }
 
-/* No size was set: groups on the same processors share what one would take. */
+/* Bytes of the pool on the CPU if no parameter sets them. Groups on the same machine
+ * divide the share of one. */
 static uint64_t
 mpl_cpu_room(const struct mpl_in *in, uint64_t room)
 {
@@ -408,7 +410,7 @@ mpl_length(const struct mpl_in *in, int64_t *ret, char *err, size_t err_bytes)
     return 0;
 }
 
-/* Constraints that need the served length. */
+/* Check parameters that depend on the served length. */
 static int
 mpl_check_model(const struct mpl_in *in, const struct mpl *m, char *err, size_t err_bytes)
 {
@@ -438,7 +440,7 @@ mpl_n_share(const struct mpl_in *in)
     return in->n_share > 1 ? in->n_share : 1;
 }
 
-/* Host blocks of kv.swap_space GiB, in which each rank has its share of every block. */
+/* Number of host blocks in kv.swap_space GiB; each block takes block_bytes per rank. */
 static int
 mpl_host_blocks(const struct mpl_in *in, int32_t *ret, char *err, size_t err_bytes)
 {
@@ -460,7 +462,8 @@ mpl_host_blocks(const struct mpl_in *in, int32_t *ret, char *err, size_t err_byt
             "kv.swap_space = %g GiB, but the machine has "
             "%.1f GiB of memory left; set kv.swap_space to less",
             in->swap_gib, (double)in->host_free / 1073741824.0);
-    /* the other groups may have taken theirs already, or not yet */
+    /* compare with the total: other groups may have allocated theirs already, or not
+     * yet */
     if (in->n_group > 1 && in->host_total > 0 &&
         in->swap_gib * 1073741824.0 * in->n_group > (double)in->host_total)
         return mpl_fail(-ENOSPC, err, err_bytes,
@@ -507,7 +510,7 @@ mpl_end(const struct mpl_in *in, int64_t n, struct mpl *m, char *err, size_t err
     int64_t B = m->block_size, max;
 
     mpl_finish(m, n);
-    /* What graphs do not take becomes blocks later. */
+    /* Reserve addresses for the blocks that mpl_settle() may add if graphs take less. */
     max = n + 1;
     if (m->by_limit)
         max += (int64_t)(mpl_bytes(m, MPL_GRAPHS) / m->block_bytes);
@@ -516,8 +519,8 @@ mpl_end(const struct mpl_in *in, int64_t n, struct mpl *m, char *err, size_t err
     return mpl_check_model(in, m, err, err_bytes);
 }
 
-/* Tables grow with the length: the second round has the final one, whose buffers
- * are no larger than those of the first. */
+/* Tables grow with the length. The second iteration has the final length, which is not
+ * larger, so neither are its buffers. */
 int
 mpl_round(const struct mpl_in *in, const struct mpl_sizes *z, struct mpl *m, char *err,
     size_t err_bytes)

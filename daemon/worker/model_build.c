@@ -13,7 +13,7 @@
 
 /* ---- building blocks ---- */
 
-/* Room for one more element: arrays double whenever n is a power of two. */
+/* Make room for one more element: the array doubles whenever n is a power of two. */
 static int
 grow(struct mdl_program *p, void **array, int32_t n, size_t size)
 {
@@ -128,19 +128,19 @@ struct dense {
     struct mdl_program *p;
     const struct mdl_names *names;
     int32_t layer;
-    int32_t x, cs[2]; /* residual stream, rope tables of layers without and with a window */
-    int32_t add;      /* not yet added to x, -1 */
-    int32_t post;     /* weight of the norm of add, -1: none */
-    enum mdl_rows rows; /* of x and of what follows */
+    int32_t x, cs[2];   /* buffers: residual stream; rope tables, [1]: with a window */
+    int32_t add;        /* buffer that the next norm adds to x, -1: none */
+    int32_t post;       /* weight of the norm applied to add, -1: none */
+    enum mdl_rows rows; /* rows of x and of the operations emitted next */
     enum mdl_tail tail;
 };
 
-/* Weights of what follows a layer's attention. */
+/* Weights of a layer's operations after attention. */
 struct dense_mlp {
     int32_t o, o_bias, post_attention, norm, post, gate_up, gate_up_bias, down, down_bias;
 };
 
-/* A buffer that no run keeps in a shorter type. */
+/* A buffer that is fp32 whatever the type of activations. */
 static int32_t
 f32_buf(struct mdl_program *p, const char *name, enum mdl_rows rows, int32_t width)
 {
@@ -193,7 +193,8 @@ layer_w(const struct dense *d, const char *name, int32_t rows, int32_t cols,
     return mdl_add_w(d->p, layer_name(d, s, name), rows, cols, shard, as_f32);
 }
 
-/* The weight of a product whose sum ranks share: of n_split one behind the other the first. */
+/* Add the weight of a row-parallel GEMM, or n_split consecutive ones. Returns the
+ * first id. */
 static int32_t
 layer_w_cols(const struct dense *d, const char *name, int32_t rows, int32_t cols)
 {
@@ -224,7 +225,7 @@ layer_w3(const struct dense *d, const char *const name[3], const int32_t rows[3]
         rows[2], cols, WTS_ROWS, cols == 0);
 }
 
-/* The norm of that name, or -1. */
+/* The weight of the norm of that name; -1 if name is NULL. */
 static int32_t
 layer_norm(const struct dense *d, const char *name)
 {
@@ -236,7 +237,7 @@ layer_norm(const struct dense *d, const char *name)
     return layer_w(d, s, d->p->cfg.hidden, 0, WTS_WHOLE, 1);
 }
 
-/* Of the residual stream and what is to be added to it. */
+/* A norm of the residual stream after adding d->add to it. */
 static void
 emit_norm_op(struct dense *d, enum fdk_norm norm, int32_t w, int32_t out)
 {
@@ -254,8 +255,8 @@ emit_norm_op(struct dense *d, enum fdk_norm norm, int32_t w, int32_t out)
     d->add = d->post = -1;
 }
 
-/* What a sublayer reads: the residual stream, normalized by w or, where that is -1,
- * as it is. Returns out. */
+/* The input of a sublayer: the residual stream, normalized by w; not normalized if w is
+ * -1. Returns out. */
 static int32_t
 emit_norm(struct dense *d, int32_t w, int32_t out)
 {
@@ -282,7 +283,7 @@ emit_gemm(struct dense *d, int32_t in, const char *out, int32_t w, int32_t bias,
     return op.out;
 }
 
-/* The sum over the ranks of what a row-parallel product made; returns its buffer. */
+/* The sum over the ranks of a row-parallel GEMM's results; returns its buffer. */
 static int32_t
 emit_allreduce(struct dense *d, int32_t buf)
 {
@@ -323,8 +324,8 @@ emit_add(struct dense *d, int32_t a, int32_t b, int32_t N)
     return op.out;
 }
 
-/* A product with the weights of layer_w_cols(), K columns of this rank; returns its sum over
- * the ranks. */
+/* A GEMM with the weights of layer_w_cols(), of which the rank has K columns; returns the
+ * buffer of its sum over the ranks. */
 static int32_t
 emit_summed(struct dense *d, int32_t in, const char *out, int32_t w, int32_t bias, int32_t K)
 {
@@ -341,7 +342,7 @@ emit_summed(struct dense *d, int32_t in, const char *out, int32_t w, int32_t bia
     return sum;
 }
 
-/* The rows of all ranks one behind the other; returns their buffer, with one rank buf. */
+/* Concatenate the rows of all ranks. Returns their buffer; with one rank that is buf. */
 static int32_t
 emit_allgather(struct dense *d, int32_t buf, const char *name, int32_t N)
 {
@@ -370,7 +371,8 @@ emit_gather(struct dense *d, int32_t in, int32_t out, int32_t N)
     return out;
 }
 
-/* Up to rotated queries and written keys and values; returns their buffer. */
+/* Norm, QKV GEMM and QKV: rotates queries and writes keys and values. Returns the
+ * buffer. */
 static int32_t
 emit_qkv(struct dense *d)
 {
@@ -418,7 +420,8 @@ emit_qkv(struct dense *d)
     return qkv;
 }
 
-/* Rows of N of the ranks that share tokens; each: in has one for each of them. */
+/* Exchange rows of width N among the ranks that share tokens; each: in has one row for
+ * each of these ranks. Returns out. */
 static int32_t
 emit_exchange(const struct dense *d, int32_t in, int32_t out, int32_t N, int each)
 {
@@ -433,8 +436,8 @@ emit_exchange(const struct dense *d, int32_t in, int32_t out, int32_t N, int eac
     return out;
 }
 
-/* Over shares of the keys: the queries of all that have one, each over its own, and back.
- * Returns the buffer of the operation behind ATTENTION's. */
+/* Attention when ranks share tokens: gather the queries of these ranks, attend with the
+ * rank's share of the keys, send the partial results back and merge them. Returns out. */
 static int32_t
 emit_shares(const struct dense *d, struct mdl_op op, int32_t out)
 {
@@ -498,7 +501,7 @@ mlp_weights(const struct dense *d)
     return w;
 }
 
-/* What follows attention, whose result att is. */
+/* Output projection and MLP; att: the result of attention. */
 static void
 emit_mlp(struct dense *d, const struct dense_mlp *w, int32_t att)
 {
@@ -517,9 +520,9 @@ emit_mlp(struct dense *d, const struct dense_mlp *w, int32_t att)
     d->post = w->post;
 }
 
-/* Both ways from the last layer's queries to the final norm of the output rows, which
- * is in the buffer returned. OUTPUTS first: what it reads of all tokens is not alive while
- * the other needs the most memory. */
+/* Both tails, from the last layer's queries to the final norm of the output rows, whose
+ * buffer is returned. OUTPUTS comes first, so that the buffers of all tokens that it
+ * reads are no longer alive when TOKENS needs the most memory. */
 static int32_t
 emit_tails(const struct dense *last, const struct dense_mlp *w, int32_t qkv)
 {
@@ -548,7 +551,7 @@ emit_tails(const struct dense *last, const struct dense_mlp *w, int32_t qkv)
     return out;
 }
 
-/* A weight with a row for each token. */
+/* A weight with a row for each token of the vocabulary. */
 static int32_t
 vocab_w(struct mdl_program *p, const char *name)
 {
@@ -603,7 +606,7 @@ emit_head(struct mdl_program *p, int32_t in, int32_t embed)
         mdl_add_op(p, op);
 }
 
-/* Cos and sin with the frequencies from freq on; returns their buffer. */
+/* The rope table of the frequencies from index freq on; returns its buffer. */
 static int32_t
 emit_rope(struct mdl_program *p, const char *name, int32_t freq)
 {
@@ -617,7 +620,7 @@ emit_rope(struct mdl_program *p, const char *name, int32_t freq)
     return op.out;
 }
 
-/* The tables that layers read. */
+/* The rope tables that the layers need. */
 static void
 emit_ropes(struct dense *d)
 {
@@ -737,7 +740,7 @@ mdl_op_cost(const struct mdl_program *p, const struct mdl_op *op, double T, doub
         f = rows * D * (H + K) * (op->w >= 0 ? 7 : 3);
         break;
     case MDL_OP_ATTENTION:
-        /* Each row's cache is read once, however many of its tokens ask. */
+        /* A row's KV is read once, whatever its number of tokens. */
         if (op->window > 0 && kv > op->window)
             kv = op->window;
         b = O * kv / shares * 2 * K * D * kv_elt_bytes + act * rows * shares * H * D;
@@ -773,7 +776,8 @@ mdl_op_cost(const struct mdl_program *p, const struct mdl_op *op, double T, doub
         b = (p->buf[op->in].f32 ? 4 : act) * rows * N *
             (op->owners ? op->each ? 2 * shares : 1 + shares : 1 + p->n_rank);
         break;
-    case MDL_OP_KVSHARE: /* read once, written to each other copy, or to one */
+    case MDL_OP_KVSHARE: /* read once, written to every other copy, or to one if
+                            they share */
         b = rows * 2 * K * D * kv_elt_bytes * (p->kv_copies > 1 ? 2 : p->n_copy);
         break;
     case MDL_OP_ROWSHARE:
@@ -791,14 +795,14 @@ mdl_op_link_bytes(const struct mdl_program *p, const struct mdl_op *op, double T
     double rows = op->rows == MDL_PER_OUT ? O : T, others = p->n_rank - 1;
 
     switch (op->kind) {
-    case MDL_OP_ALLREDUCE: /* a share of the sums from each, then their sums */
+    case MDL_OP_ALLREDUCE: /* reduce-scatter, then all-gather */
         return 2 * act_bytes * rows * op->N * others / p->n_rank;
     case MDL_OP_ALLGATHER:
         others = op->owners ? p->kv_split - 1 : others;
         return (p->buf[op->in].f32 ? 4 : act_bytes) * rows * op->N * others;
-    case MDL_OP_EMBED: /* tokens are with all ranks alike */
+    case MDL_OP_EMBED: /* assumes that tokens are spread evenly over the ranks */
         return w_elt_bytes * rows * op->K * others / p->n_rank;
-    case MDL_OP_KVSHARE: /* each other copy's tokens, as many as this one's, or a share of them */
+    case MDL_OP_KVSHARE: /* T tokens of each other copy, or 1 / kv_copies of them */
         return kv_elt_bytes * rows * 2 * p->n_kv_head * p->cfg.head_dim *
             (p->n_copy - 1) / p->kv_copies;
     default:

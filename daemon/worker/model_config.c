@@ -13,7 +13,7 @@
 #include "daemon/worker/model_priv.h"
 #include "daemon/common/sha256.h"
 
-/* ---- parts of config.json ---- */
+/* ---- sections of config.json ---- */
 
 static int
 read_family(const struct mdl_json *j, struct mdl_config *c, const struct mdl_family **ret)
@@ -150,7 +150,7 @@ read_eos(const struct mdl_json *j, struct mdl_config *c)
     return 0;
 }
 
-/* layer_types, where it is there, to c->windowed. */
+/* Set c->windowed from layer_types, if there is that field. */
 static int
 read_layer_types(const struct mdl_json *j, const struct mdl_family *f, struct mdl_config *c)
 {
@@ -180,7 +180,7 @@ read_layer_types(const struct mdl_json *j, const struct mdl_family *f, struct md
     return 0;
 }
 
-/* Which layers have a window, and how many keys it holds. */
+/* Set c->windowed and c->window: which layers have a window, and its number of keys. */
 static int
 read_windows(const struct mdl_json *j, const struct mdl_family *f, struct mdl_config *c)
 {
@@ -259,12 +259,13 @@ read_fields(const struct mdl_json *j, const struct mdl_family *f, struct mdl_con
     return mdl_fields_check(j, f, c);
 }
 
-/* Fields of a nested object's parent that hold for the text model too, and win. */
+/* Fields next to the nested object that apply to the text model too, and override
+ * its own. */
 static const char *const of_both[] = { "eos_token_id", "bos_token_id", "torch_dtype",
     "dtype", "quantization_config", "compression_config", "tie_word_embeddings", NULL };
 
-/* The text model's fields as a config.json of its own would have them. -EINVAL: there is no
- * such object, or a field next to it would change what is computed. */
+/* Make *ret the text model's fields, as in a config.json of its own. Returns 0, -ENOMEM
+ * or -EINVAL: the object is absent or bad, or a field next to it would change results. */
 static int
 text_fields(const struct mdl_json *j, const struct mdl_family *f, struct mdl_config *c,
     json_t **ret)
@@ -325,7 +326,7 @@ read_config(const struct mdl_json *j, struct mdl_config *c)
     return rc;
 }
 
-/* Ranges are those of requests and looked at where the values are taken. */
+/* Ranges are not checked here but where the values become defaults of requests. */
 static int
 read_sampling(const struct mdl_json *j, struct mdl_sampling *g)
 {

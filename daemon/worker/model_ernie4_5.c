@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* ERNIE 4.5, dense: Llama's graph; neighbours of a head are rotated. */
+/* ERNIE 4.5, dense: Llama's graph; rotates neighbouring elements of a head. */
 #include "config.h"
 
 #include "daemon/worker/model_priv.h"
@@ -11,7 +11,7 @@ static const char *const architectures[] = { "Ernie4_5ForCausalLM", NULL };
 
 static const char *const fields[] = { "use_bias", NULL };
 
-/* use_bias takes the place of attention_bias. */
+/* Reads use_bias in place of attention_bias. */
 static int
 ernie4_5_config(const void *json, struct mdl_config *c, char *err, size_t err_bytes)
 {

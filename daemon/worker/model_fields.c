@@ -1,9 +1,9 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Fields of config.json that are not read. One that names an operation or attribute of the
- * graph, with a value that is not its absence, is refused: without it the answers would be
- * another model's. The others are listed (mdl_config.ignored).
+ * Fields of config.json that are not read. A field whose name suggests an operation or
+ * attribute of the graph is refused unless its value means that there is none: ignoring
+ * it would compute another model. All others are listed (mdl_config.ignored).
  */
 #include "config.h"
 
@@ -12,7 +12,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* Read for every family. */
+/* Fields that are read for every family. */
 static const char *const read_by_all[] = { "architectures", "model_type",
     "num_hidden_layers", "num_attention_heads", "hidden_size", "intermediate_size",
     "vocab_size", "max_position_embeddings", "num_key_value_heads", "head_dim",
@@ -22,12 +22,13 @@ static const char *const read_by_all[] = { "architectures", "model_type",
     "sliding_window", "max_window_layers", "layer_types", "rms_norm_eps",
     "tie_word_embeddings", "attention_bias", NULL };
 
-/* transformers reads them for none of these families, whatever their names hold. */
+/* Fields that transformers reads for none of these families, even if their names contain
+ * one of graph_words. */
 static const char *const harmless[] = { "initializer_range", "norm_eps", "layer_norm_eps",
     "use_flash_attention", "use_flash_attn", "flash_attn", "full_attn_mod",
     "sliding_window_size", NULL };
 
-/* Names of what a graph has hold one of these. */
+/* Names of fields that describe the graph contain one of these. */
 static const char *const graph_words[] = { "softcap", "multiplier", "scal", "expert",
     "moe", "alibi", "clip", "window", "rope", "rotary", "norm", "bias", "attn",
     "attention", "lora", "mup", "conv", "ssm", "mamba", "cross", "bidirectional", "chunk",
@@ -59,7 +60,7 @@ names_graph(const char *key)
     return 0;
 }
 
-/* Does the value say that there is no such thing? A name of something says nothing. */
+/* Does the value mean that there is no such operation? Strings count as such values. */
 static int
 is_absence(const json_t *v)
 {

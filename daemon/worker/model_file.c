@@ -38,7 +38,7 @@ mdl_printable(char *dst, size_t n, const char *text, size_t text_n)
     return dst;
 }
 
-/* Which component stops us is what the user has to know to fix it. */
+/* Write to err which component of the path failed, so that the user can fix it. */
 static int
 open_failed(const char *dir, const char *name, int rc, char *err, size_t err_bytes)
 {
@@ -70,7 +70,7 @@ mdl_open_file(const char *dir, const char *name, char *err, size_t err_bytes)
     dfd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (dfd < 0)
         return open_failed(dir, "", -errno, err, err_bytes);
-    /* O_NONBLOCK: a FIFO must not hold up the start. */
+    /* O_NONBLOCK: a FIFO must not block the start. */
     fd = openat(dfd, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0)
         rc = -errno;

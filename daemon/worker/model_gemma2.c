@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Gemma 2: norms before and behind both sublayers, soft caps, every other layer
+/* Gemma 2: norms before and after both sublayers, soft caps, every other layer
  * with a window. */
 #include "config.h"
 
@@ -34,7 +34,7 @@ gemma2_config(const void *json, struct mdl_config *c, char *err, size_t err_byte
     c->norm_offset = 1;
     c->embed_scale = (float)sqrt(c->hidden);
     c->attention_scale = (float)(1 / sqrt(scalar));
-    /* null is none, and a field that is not there its default. */
+    /* null: no soft cap; an absent field: the default. */
     c->att_softcap = json_is_null(json_object_get(json, "attn_logit_softcapping"))
         ? 0
         : (float)attention;

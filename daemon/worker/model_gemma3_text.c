@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Gemma 3: Gemma 2's graph without soft caps, with a norm over each query and key head, and
- * rotations of their own in layers with a window. Of models that see images too
- * (Gemma3ForConditionalGeneration), the text model alone. */
+/* Gemma 3: Gemma 2's graph without soft caps, with a norm over each query and key head,
+ * and with other rope frequencies in layers with a window. Of multimodal models
+ * (Gemma3ForConditionalGeneration), only the text model. */
 #include "config.h"
 
 #include "daemon/worker/model_priv.h"
@@ -13,7 +13,7 @@
 static const char *const architectures[] = { "Gemma3ForCausalLM", NULL };
 static const char *const image_architectures[] = { "Gemma3ForConditionalGeneration", NULL };
 
-/* What sees images, before and since transformers 4.52. */
+/* Tensors of the image encoder, named as before transformers 4.52 and since. */
 static const char *const image_tensors[] = { "vision_tower.", "multi_modal_projector.",
     "model.vision_tower.", "model.multi_modal_projector.", NULL };
 
@@ -21,7 +21,8 @@ static const struct mdl_rename renames[] = { { "language_model.model.", "model."
     { "language_model.lm_head.", "lm_head." }, { "model.language_model.", "model." },
     { NULL, NULL } };
 
-/* Those of transformers' Gemma3TextConfig: text_config leaves out what is the same. */
+/* Defaults of transformers' Gemma3TextConfig: text_config omits fields that equal
+ * them. */
 static const struct mdl_default text_defaults[] = { { "vocab_size", 262208 },
     { "hidden_size", 2304 }, { "intermediate_size", 9216 }, { "num_hidden_layers", 26 },
     { "num_attention_heads", 8 }, { "num_key_value_heads", 4 },
@@ -55,7 +56,7 @@ gemma3_config(const void *json, struct mdl_config *c, char *err, size_t err_byte
     return 0;
 }
 
-/* transformers caps the logits of Gemma3ForCausalLM alone. */
+/* transformers caps logits only in Gemma3ForCausalLM, not in the multimodal model. */
 static int
 gemma3_images_config(const void *json, struct mdl_config *c, char *err, size_t err_bytes)
 {

@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* GLM-4 of 2024: norms before both sublayers alone; and GLM-4 0414, dense: norms before and
- * behind both. In both, neighbours of the first half of a head are rotated. */
+/* GLM-4 of 2024: norms only before both sublayers; GLM-4 0414, dense: norms before and
+ * after both. Both models rotate neighbouring elements in the first half of a head. */
 #include "config.h"
 
 #include "daemon/worker/model_priv.h"

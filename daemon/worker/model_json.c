@@ -29,7 +29,7 @@ mdl_json_refuse(const struct mdl_json *j, const char *key, const char *why)
     char *text = v == NULL ? NULL : json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
     char shown[64], name[64];
 
-    mdl_printable(name, sizeof(name), key, strlen(key)); /* it may be the file's own */
+    mdl_printable(name, sizeof(name), key, strlen(key)); /* key may be untrusted */
     mdl_printable(shown, sizeof(shown), text != NULL ? text : "(absent)",
         text != NULL ? strlen(text) : 8);
     free(text);

@@ -1,10 +1,10 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * KV groups of a program. Blocks of all groups are equally large, so that one pool serves
- * all: layers that are alike are dealt out to groups of as many layers as fill a block. The
- * size of a block is the one with which a sequence of the model's length takes the least
- * memory, and of several the largest, which needs the fewest block tables.
+ * KV groups of a program. Blocks of all groups have the same size, so that they share one
+ * pool: layers of the same kind are divided into groups of as many layers as fit in a
+ * block. The block size is chosen so that a sequence of the model's full length takes the
+ * least memory; among equals the largest, which needs the fewest block tables.
  */
 #include "config.h"
 
@@ -13,12 +13,12 @@
 
 #include "daemon/worker/model_priv.h"
 
-/* Attention layers that are alike. */
+/* Attention layers with the same KV heads, dims and window. */
 struct kind {
     int32_t n_kv_head, head_dim, window;
-    int32_t n;      /* layers */
-    uint64_t layer; /* numbers of a layer's keys for a token */
-    int32_t each;   /* layers of a group */
+    int32_t n;      /* number of layers */
+    uint64_t layer; /* elements of a token's key in a layer */
+    int32_t each;   /* layers per group */
 };
 
 static int
@@ -28,8 +28,8 @@ is_kind(const struct kind *k, const struct mdl_program *p, int32_t window)
         k->window == window;
 }
 
-/* The kind of each attention layer, -1: the layer has none. Returns how many kinds there
- * are, those beyond FDK_MAX_KV_GROUPS not told apart. */
+/* Set of[] to the kind of each layer, -1: no attention. Returns the number of kinds;
+ * stops at FDK_MAX_KV_GROUPS + 1. */
 static int32_t
 find_kinds(const struct mdl_program *p, struct kind *kind, int32_t of[MDL_MAX_LAYER])
 {
@@ -58,8 +58,8 @@ find_kinds(const struct mdl_program *p, struct kind *kind, int32_t of[MDL_MAX_LA
     return n;
 }
 
-/* Numbers that a sequence of max_len tokens takes with blocks of `block` of them for a
- * token; 0: there would be too many groups. */
+/* Elements that a sequence of max_len tokens takes if a block has `block` elements per
+ * token; 0: there would be too many groups, or a layer does not fit in a block. */
 static uint64_t
 cost(const struct kind *kind, int32_t n, uint64_t block, int32_t max_len)
 {
@@ -79,7 +79,8 @@ cost(const struct kind *kind, int32_t n, uint64_t block, int32_t max_len)
     return groups <= FDK_MAX_KV_GROUPS ? sum : 0;
 }
 
-/* With blocks as large as the largest kind each has one group, so there is a size. */
+/* Choose the block size and set kind[].each. There always is a valid size: with the
+ * largest, each kind has one group. */
 static void
 choose_block(struct kind *kind, int32_t n, int32_t max_len)
 {

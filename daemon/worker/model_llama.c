@@ -1,6 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Llama 2, 3, 3.1 and what shares their graph (Mistral as LlamaForCausalLM, without a window). */
+/* Llama 2, 3, 3.1 and models with the same graph (Mistral without a window, published as
+ * LlamaForCausalLM). */
 #include "config.h"
 
 #include "daemon/worker/model_priv.h"

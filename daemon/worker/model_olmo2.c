@@ -1,6 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* OLMo 2: norms stand behind attention and MLP, and one goes over all heads of a token. */
+/* OLMo 2: norms only after attention and MLP; the norms of queries and keys go over
+ * all heads. */
 #include "config.h"
 
 #include "daemon/worker/model_priv.h"

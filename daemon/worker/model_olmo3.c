@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* OLMo 3: OLMo 2's graph with windows in three layers of four, in which rotations are not
- * scaled. */
+/* OLMo 3: OLMo 2's graph; three of four layers have a window and unscaled
+ * rope frequencies. */
 #include "config.h"
 
 #include "daemon/worker/model_priv.h"

@@ -1,6 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Phi-3, Phi-3.5 and Phi-4: Llama's graph; q, k and v, and gate and up are one tensor each. */
+/* Phi-3, Phi-3.5 and Phi-4: Llama's graph; one tensor holds q, k and v, another holds
+ * gate and up. */
 #include "config.h"
 
 #include "daemon/worker/model_priv.h"
@@ -19,7 +20,7 @@ const struct mdl_family mdl_phi3 = {
     .architectures = architectures,
     .names = &names,
     .default_eps = 1e-5,
-    .default_original = 4096, /* of Phi3Config in transformers */
+    .default_original = 4096, /* as Phi3Config in transformers */
     .default_partial = 1,
     .rope_su = 1,
     .default_window = MDL_MAX_POS,

@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* What a program that has been built says of itself. */
+/* Queries about a program that has been built. */
 #include "config.h"
 
 #include "daemon/worker/model.h"

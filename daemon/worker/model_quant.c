@@ -1,17 +1,17 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * What config.json says of a checkpoint whose weights are quantized already.
- * Understood are e4m3 weights with fp32 or 16-bit scales:
+ * Reads from config.json how a checkpoint's weights are quantized.
+ * Supported are e4m3 weights with fp32 or 16-bit scales:
  *
  *   fp8                 weight_block_size [128, 128] (DeepSeek, Qwen3-FP8): a scale
  *                       per block; without it one per tensor
  *   fbgemm_fp8          a scale per row
  *   compressed-tensors  8-bit floats, strategy tensor, channel or block
  *
- * Which tensors are e4m3 is said by their own types. How the checkpoint wants
- * activations rounded is checked to be a scheme we know, then left: they keep
- * their type, which is the more precise choice.
+ * Which tensors are e4m3 follows from their own types. The checkpoint's scheme for
+ * activations must be a known one, but is not applied: activations keep
+ * their type, which is more precise.
  */
 #include "config.h"
 
@@ -22,7 +22,7 @@
 
 #include "daemon/worker/model_priv.h"
 
-/* An object of the configuration; prefix holds its fields' names. */
+/* An object of the configuration; prefix: the path of its fields, for messages. */
 struct part {
     struct mdl_json j;
     char prefix[160];
@@ -41,7 +41,8 @@ open_part(struct part *p, const struct mdl_json *of, const char *key)
     return json_is_object(p->j.o) ? 0 : mdl_json_refuse(of, key, "is not an object");
 }
 
-/* The string of a field is one of a NULL-ended list; absent is fine. */
+/* Returns 0 if the field is absent or its string is in the NULL-ended list, else
+ * -EINVAL. */
 static int
 one_of(const struct mdl_json *j, const char *key, const char *const *list, const char *why)
 {
@@ -86,7 +87,7 @@ read_fp8(const struct mdl_json *j, struct mdl_config *c)
 
 /* ---- compressed-tensors ---- */
 
-/* num_bits and type of a "quantization args" object. */
+/* Check num_bits and type of a "quantization args" object. */
 static int
 check_float8(const struct mdl_json *j)
 {
@@ -179,7 +180,8 @@ read_group(const struct mdl_json *groups, const char *key, struct mdl_config *c)
     return check_activations(&g.j);
 }
 
-/* What would change the numbers and is not built: rotations and sparsity. */
+/* Refuse what would change results and is not supported: rotations, sparsity, KV cache
+ * types other than 8-bit floats. */
 static int
 check_rest(const struct mdl_json *j)
 {

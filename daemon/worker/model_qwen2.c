@@ -7,7 +7,7 @@
 
 static const char *const architectures[] = { "Qwen2ForCausalLM", NULL };
 
-/* transformers does not read attention_bias of this family. */
+/* transformers does not read attention_bias for this family. */
 static int
 qwen2_config(const void *json, struct mdl_config *c, char *err, size_t err_bytes)
 {
@@ -24,7 +24,7 @@ const struct mdl_family mdl_qwen2 = {
     .architectures = architectures,
     .default_kv_head = 32,
     .default_tied = 0,
-    /* of Qwen2Config in transformers */
+    /* as Qwen2Config in transformers */
     .default_window = 4096,
     .default_windowed = 0,
     .default_full = 28,

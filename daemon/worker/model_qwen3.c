@@ -22,7 +22,7 @@ const struct mdl_family mdl_qwen3 = {
     .architectures = architectures,
     .default_kv_head = 32,
     .default_tied = 0,
-    /* of Qwen3Config in transformers */
+    /* as Qwen3Config in transformers */
     .default_head_dim = 128,
     .default_window = 4096,
     .default_windowed = 0,

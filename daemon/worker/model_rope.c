@@ -1,11 +1,11 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rotary embedding: what config.json says of it, and the frequencies that follow. The
- * rules are those of modeling_rope_utils.py in transformers, with one choice of our own:
- * where frequencies depend on the length of a sequence (dynamic, longrope) they are those
- * of the greatest length that it may reach, from its first token on (struct
- * fdk_rope_table_args).
+ * Rotary embedding: its fields of config.json, and the frequencies computed from
+ * them. The rules are those of modeling_rope_utils.py in transformers, with one
+ * difference: if frequencies depend on the length of a sequence (dynamic, longrope),
+ * they are those of the greatest length that it may reach, from its first token on
+ * (struct fdk_rope_table_args).
  */
 #include "config.h"
 
@@ -47,7 +47,7 @@ read_type(const struct mdl_json *j, const struct mdl_family *f, struct mdl_confi
 
     if (mdl_json_str(j, "type", &type) != 0 || mdl_json_str(j, "rope_type", &type) != 0)
         return -EINVAL;
-    /* Names of files that are older than the type's. */
+    /* Names in files that are older than the name longrope. */
     if (f->rope_su && (strcmp(type, "su") == 0 || strcmp(type, "yarn") == 0))
         type = "longrope";
     for (size_t i = 0; i < sizeof(rope_types) / sizeof(rope_types[0]); i++) {
@@ -63,7 +63,7 @@ read_type(const struct mdl_json *j, const struct mdl_family *f, struct mdl_confi
     return mdl_json_refuse(j, mdl_json_has(j, "rope_type") ? "rope_type" : "type", known);
 }
 
-/* What is in the object and is not known may change the angles. */
+/* Refuse unknown fields of the object: they may change the angles. */
 static int
 check_known(const struct mdl_json *j)
 {
@@ -169,7 +169,7 @@ read_longrope(const struct mdl_json *j, struct mdl_config *c)
     return mdl_json_real(j, "attention_factor", 0, 1e6, &c->rope_attention);
 }
 
-/* What the type of the object needs; top: config.json. */
+/* Read the fields that the object's type needs; top: the fields of config.json itself. */
 static int
 read_scaling(const struct mdl_json *top, const struct mdl_json *j,
     const struct mdl_family *f, struct mdl_config *c)
@@ -183,7 +183,7 @@ read_scaling(const struct mdl_json *top, const struct mdl_json *j,
         return -EINVAL;
     if (f->default_original > 0)
         c->rope_original_max_pos = f->default_original;
-    /* transformers takes it into no object for a kind of layers. */
+    /* transformers does not use the top-level field for objects per kind of layer */
     if (f->default_local_theta == 0 &&
         mdl_json_i32(top, original, 1, MDL_MAX_POS, &c->rope_original_max_pos) != 0)
         return -EINVAL;
@@ -209,7 +209,7 @@ read_scaling(const struct mdl_json *top, const struct mdl_json *j,
         : 0;
 }
 
-/* Of rope_parameters, or of its object for a kind of layer. */
+/* Read theta and the rotated share from config.json, or from an object in it. */
 static int
 read_basics(const struct mdl_json *j, double *theta, double *partial)
 {
@@ -219,7 +219,7 @@ read_basics(const struct mdl_json *j, double *theta, double *partial)
         : 0;
 }
 
-/* o = field key of j's object. */
+/* Make *ret the object in field key of j's object. */
 static int
 open_object(const struct mdl_json *j, const char *key, const char *prefix,
     struct mdl_json *ret)
@@ -230,7 +230,7 @@ open_object(const struct mdl_json *j, const char *key, const char *prefix,
     return json_is_object(ret->o) ? 0 : mdl_json_refuse(j, key, "is not an object");
 }
 
-/* Layers with a window have frequencies of their own. */
+/* Read the theta of layers with a window. */
 static int
 read_local(const struct mdl_json *top, const struct mdl_json *params, struct mdl_config *c)
 {
@@ -253,8 +253,9 @@ read_local(const struct mdl_json *top, const struct mdl_json *params, struct mdl
         : mdl_json_refuse(&j, "rope_type", "is not supported; supported: default");
 }
 
-/* rope_parameters has an object for each kind of layer; transformers reads nothing next to
- * them. *ret: that of layers without a window. 1 or 0: is there one? */
+/* rope_parameters has an object for each kind of layer; transformers reads no field next
+ * to them. *ret: the object of layers without a window. Returns 1 if there is one, 0 if
+ * not, or -EINVAL. */
 static int
 find_full(const struct mdl_json *params, struct mdl_json *ret)
 {
@@ -274,9 +275,9 @@ find_full(const struct mdl_json *params, struct mdl_json *ret)
     return 0;
 }
 
-/* The object that holds the type: rope_scaling if it is there, else rope_parameters, in
- * which newer files keep rope_theta too, or its object for layers without a window. 1 or 0:
- * is there one? */
+/* Find the object that holds the rope type: rope_scaling if it exists, else
+ * rope_parameters, in which newer files keep rope_theta too, or its object for layers
+ * without a window. Returns 1 if there is one, 0 if not, or -EINVAL. */
 static int
 find_object(const struct mdl_json *top, const struct mdl_family *f, struct mdl_config *c,
     struct mdl_json *ret)
@@ -303,8 +304,9 @@ find_object(const struct mdl_json *top, const struct mdl_family *f, struct mdl_c
     return 1;
 }
 
-/* c->rot. A family that does not read partial_rotary_factor rotates whole heads; with a type
- * that scales, transformers has fewer frequencies then than these heads take. */
+/* Set c->rot. A family that does not read partial_rotary_factor rotates whole heads. If
+ * such a file sets the factor together with a scaling type, transformers computes too few
+ * frequencies for these heads, so it is refused. */
 static int
 read_rot(const struct mdl_json *j, const struct mdl_family *f, double partial,
     struct mdl_config *c)
@@ -347,8 +349,8 @@ mdl_rope_read(const struct mdl_json *top, const struct mdl_family *f, struct mdl
 
 /* ---- frequencies ---- */
 
-/* In floats and in this order, as the reference computes them: at position
- * 100,000 one bit of a frequency is a thousandth of a radian. */
+/* Computed in floats and in this order, as the reference does: at position 100,000 the
+ * last bit of a frequency makes a thousandth of a radian. */
 static float
 freq_llama3(const struct mdl_config *c, float f)
 {
@@ -363,7 +365,7 @@ freq_llama3(const struct mdl_config *c, float f)
     return (1 - s) * f / factor + s * f;
 }
 
-/* The index whose angle turns so often within the original length. */
+/* The (fractional) index whose angle makes that many turns within the original length. */
 static double
 yarn_index(const struct mdl_config *c, double turns)
 {
@@ -390,7 +392,7 @@ freq_yarn(const struct mdl_config *c, int32_t i, float power)
     return 1.0f / ((float)c->rope_factor * power) * (1 - keep) + 1.0f / power * keep;
 }
 
-/* Of index i; table: 1, the long one of longrope. */
+/* Frequency of index i; table: 1: longrope's table for long sequences, else 0. */
 static float
 freq_of(const struct mdl_config *c, int table, int32_t i)
 {

@@ -1,11 +1,12 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a rank of a tensor-parallel group has. Query heads, KV heads and rows of gate and up
- * are divided evenly. Of fewer KV heads than ranks each is with as many consecutive ranks as
- * there are to one head, which have its query heads; of these kv_split divide the tokens of a
- * block among them, or all of all copies of the model do. The vocabulary is divided into runs
- * of as many rows, a multiple of VOCAB_ALIGN, so the last ranks may have fewer tokens.
+ * How a model is divided among the ranks of a tensor-parallel group. Query heads, KV
+ * heads and rows of gate and up are divided evenly. If there are fewer KV heads than
+ * ranks, each KV head is on kv_share consecutive ranks, which have its query heads. Of
+ * these ranks kv_split divide the tokens of a block among them; or those of all copies of
+ * the model do. The vocabulary is divided into ranges of vocab_rows rows, a multiple of
+ * VOCAB_ALIGN, so the last ranks may have fewer tokens.
  */
 #include "config.h"
 
@@ -40,7 +41,7 @@ find_misfit(const struct mdl_config *c, int32_t n)
     return fits;
 }
 
-/* "1, 2, 4 are possible". */
+/* Text of the numbers of ranks that can split the model, like "1, 2, 4 are possible". */
 static void
 list_possible(const struct mdl_config *c, char *s, size_t size)
 {
@@ -65,7 +66,8 @@ mdl_kv_share(const struct mdl_config *c, int32_t n)
     return fits && c->n_kv_head < n ? n / c->n_kv_head : 1;
 }
 
-/* How many ranks share the tokens of their KV heads: some of a copy's, or all there are. */
+/* Set and check kv_split and kv_copies: some ranks of each copy share the tokens of their
+ * KV heads, or those of all copies do. */
 static int
 set_kv_split(struct mdl_program *p, const struct mdl_ranks *ranks, char *err,
     size_t err_bytes)
@@ -98,7 +100,7 @@ set_kv_split(struct mdl_program *p, const struct mdl_ranks *ranks, char *err,
         p->n_copy > 1 ? " of each copy" : "", possible, many ? "are" : "is");
 }
 
-/* name: of the parameter whose value n is. */
+/* Can n ranks split the model? name: the parameter with value n, for messages. */
 static int
 check_fits(const struct mdl_config *c, const char *name, int32_t n, char *err,
     size_t err_bytes)

@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* SmolLM3: Llama's graph, in which some layers rotate nothing. */
+/* SmolLM3: Llama's graph; some layers have no rotary embedding. */
 #include "config.h"
 
 #include "daemon/worker/model_priv.h"
@@ -12,7 +12,7 @@ static const char *const architectures[] = { "SmolLM3ForCausalLM", NULL };
 static const char *const fields[] = { "no_rope_layers", "no_rope_layer_interval",
     "mlp_bias", NULL };
 
-/* In the list 1 stands for a layer that does rotate. */
+/* In no_rope_layers 1 stands for a layer that has rotary embedding. */
 static int
 read_no_rope(const struct mdl_json *j, struct mdl_config *c)
 {
@@ -41,7 +41,7 @@ smollm3_config(const void *json, struct mdl_config *c, char *err, size_t err_byt
 
     if (read_no_rope(&j, c) != 0 || mdl_json_bool(&j, "mlp_bias", &c->mlp_bias) != 0)
         return -EINVAL;
-    /* Where layer_types does not say it, windows are in layers without rotation. */
+    /* Without layer_types, only layers without rotary embedding have windows. */
     for (int32_t i = 0; i < c->n_layer; i++) {
         if (!mdl_json_has(&j, "layer_types"))
             c->windowed[i] &= c->no_rope[i];

@@ -13,7 +13,7 @@
 #include "daemon/worker/runner.h"
 #include "daemon/worker/tokenizer.h"
 
-/* Bytes that the byte-level alphabet writes as themselves. */
+/* Does the byte-level alphabet represent this byte by itself? */
 static int
 ntk_is_plain(int b)
 {

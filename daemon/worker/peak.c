@@ -21,7 +21,7 @@
 
 #define PEAK_FILE_MAX 65536
 
-/* No machine has less, or more. */
+/* Plausible ranges: values outside come from no real machine. */
 #define PEAK_LEAST      1e7
 #define PEAK_MOST_READ  1e15
 #define PEAK_MOST_FLOPS 1e18
@@ -34,7 +34,7 @@ peak_dir(const char *param, char *ret, size_t ret_bytes)
     return dir_cache(param, geteuid() == 0, ret, ret_bytes);
 }
 
-/* The line of a file that begins with name, from its first kilobytes. */
+/* The value in a file's first line that begins with name, or "". */
 static void
 peak_line_of(const char *path, const char *name, char *ret, size_t ret_bytes)
 {
@@ -53,7 +53,7 @@ peak_line_of(const char *path, const char *name, char *ret, size_t ret_bytes)
     }
     if (f != NULL)
         (void)fclose(f);
-    /* it goes through JSON */
+    /* the text is written to JSON: only printable ASCII */
     for (p = ret; *p != '\0'; p++)
         if ((unsigned char)*p < ' ' || (unsigned char)*p > '~')
             *p = '?';
@@ -281,7 +281,7 @@ peak_keep(struct peak_cache *cc, const struct peak_key *key, const char *path)
     cc->warned = 1;
 }
 
-/* From the file. */
+/* Try to read the peak from its file. Returns 1 if cc has it now, else 0. */
 static int
 peak_kept(struct peak_cache *cc, const struct peak_key *key, const char *path)
 {

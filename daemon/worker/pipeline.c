@@ -16,16 +16,17 @@
 #include "daemon/common/mem.h"
 #include "daemon/common/obj.h"
 
-#define PIP_PARK_NS   (100 * CLK_MS) /* bound of any sleep: heartbeat */
-#define PIP_DRAIN_NS  (5 * CLK_MS)   /* while waiting for the last requests */
-#define PIP_LIMITS_NS (50 * CLK_US)  /* limits are due */
-#define PIP_STALL_NS  (200 * CLK_US) /* egress has no room */
-#define PIP_SLACK_NS  CLK_US         /* a sleep of the engine's may end late by this */
+#define PIP_PARK_NS   (100 * CLK_MS) /* longest sleep of a thread: the heartbeat */
+#define PIP_DRAIN_NS  (5 * CLK_MS)   /* ingress's sleep while the last requests end */
+#define PIP_LIMITS_NS (50 * CLK_US)  /* ingress's sleep while new limits are due */
+#define PIP_STALL_NS  (200 * CLK_US) /* the engine's sleep while egress has no room */
+#define PIP_SLACK_NS  CLK_US         /* timer slack of the engine thread */
 
 struct pip_wire {
     struct que *q;
     uint32_t slots;
-    struct lnk_cursor *bell; /* of the reader; ingress sleeps on the link */
+    struct lnk_cursor *bell; /* the reader's bell; NULL: ingress, which sleeps on
+                                the link */
 };
 
 static int
@@ -86,7 +87,7 @@ pip_stages(struct pipeline *p, char *err, size_t err_bytes)
 int
 pip_new(const struct pip_cfg *cfg, struct pipeline **ret, char *err, size_t err_bytes)
 {
-    /* queues are aligned to more than malloc gives */
+    /* queues need a larger alignment than malloc() gives */
     struct pipeline *p = mem_aligned(_Alignof(struct pipeline), sizeof(*p));
     int rc;
 
@@ -166,7 +167,8 @@ pip_wait_reload(struct pipeline *p)
     return 0;
 }
 
-/* Poll on for a while after traffic; 0: time to sleep. */
+/* Returns 1 to go on polling for cfg.spin_ns after the last work, 0 when it is time
+ * to sleep. */
 static int
 pip_spin(const struct pipeline *p, uint64_t last_ns, uint64_t now_ns)
 {

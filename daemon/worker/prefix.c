@@ -11,8 +11,8 @@ struct pfx_sip {
     uint64_t v0, v1, v2, v3;
 };
 
-/* Bytes of pfx_root()'s message: user, salt, rope, and one more. A block's is a
- * multiple of 4, so none is ever the other. */
+/* Length of the message that pfx_root() hashes: user, salt, rope, and one more byte. The
+ * length of a block's message is a multiple of 4, so the two never coincide. */
 #define PFX_ROOT_LEN 29
 
 static uint64_t
@@ -64,7 +64,7 @@ pfx_fold(struct pfx_sip *s)
     return s->v0 ^ s->v1 ^ s->v2 ^ s->v3;
 }
 
-/* last: what is left of the message, fewer than 8 bytes, of len in all. */
+/* last: the message's last bytes, fewer than 8; len: length of the whole message. */
 static void
 pfx_end(struct pfx_sip *s, uint64_t last, size_t len, struct kv_hash *ret)
 {
@@ -92,7 +92,7 @@ pfx_key_new(struct pfx_key *ret)
 {
     struct pfx_key key;
 
-    /* so few bytes come whole or not at all */
+    /* getrandom() never returns part of so few bytes */
     if (getrandom(&key, sizeof(key), 0) != (ssize_t)sizeof(key))
         return errno != 0 ? -errno : -EIO;
     *ret = key;

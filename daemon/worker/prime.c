@@ -12,14 +12,14 @@
 #include "daemon/common/obj.h"
 #include "daemon/worker/profile.h"
 
-/* A device that reads weights faster than this is not known; one on the host reads
- * them at this speed at least. */
+/* Speed of reading weights, for a first estimate of the shortest step: of a fast GPU in
+ * bytes per ps, of a slow host in bytes per ns. */
 #define PRM_BYTES_NS      4
 #define PRM_HOST_BYTES_NS 10
-/* A step that takes longer is measured once: what only its first run does is little
- * of it. */
+/* A step that takes longer is measured once: extra work of its first run, like capturing
+ * a graph, is a small share of its time. */
 #define PRM_LONG_NS (10 * CLK_MS)
-/* Fewest shapes that tell anything of others. */
+/* The cost model is trusted after that many shapes, that many of them with prefill. */
 #define PRM_FEW         4
 #define PRM_FEW_PREFILL 2
 
@@ -29,14 +29,14 @@ struct prm {
     struct cost *cost;
     struct bat_synth synth;
     int32_t *table;              /* bat_synth.table */
-    uint64_t least_ns;           /* of any step, as far as is known */
-    uint64_t tok_ns;             /* and of a token, at most */
+    uint64_t least_ns;           /* estimated time of the shortest step */
+    uint64_t tok_ns;             /* time per token of the last step: an upper bound */
     int32_t n_decode, n_prefill; /* shapes measured */
 };
 
-/* Short ones first: they tell what the others will take. There is a prefill of each range
- * of rows for which a backend chooses how to multiply them: it measures that when they
- * first come, for as long as a step or two take. */
+/* Short shapes come first, to estimate the time of the longer ones. Each range of rows
+ * for which a backend chooses its GEMM algorithm has a prefill: the backend measures
+ * algorithms at the first step in the range, which takes the time of a step or two. */
 static const struct {
     int32_t n_decode, context, n_prefill;
 } prm_shapes[] = {
@@ -53,7 +53,7 @@ static const struct {
     { 256, 512, 0 },
 };
 
-/* Each row has blocks of its own. */
+/* Fill the tables of the step; each row has blocks of its own. */
 static void
 prm_tables(struct prm *p)
 {
@@ -90,7 +90,7 @@ prm_step(struct prm *p, int fresh, uint64_t *ret_ns)
     return rc;
 }
 
-/* Of the step that was measured last. */
+/* The cost model's description of the step that was measured last. */
 static struct cost_step
 prm_cost(const struct prm *p)
 {
@@ -115,8 +115,8 @@ prm_learn(struct prm *p, uint64_t ns)
     p->least_ns = p->least_ns == 0 || p->n_decode + p->n_prefill == 1 ? ns : p->least_ns;
 }
 
-/* What a shape will take, rather too much: a device takes no more for a token of a
- * larger step than of a smaller one. */
+/* Upper estimate of the time to measure a shape: a larger step takes no more time per
+ * token than a smaller one. */
 static uint64_t
 prm_guess(const struct prm *p)
 {
@@ -160,7 +160,7 @@ prm_shapes_run(struct prm *p, int32_t max_len, uint64_t until_ns)
     return rc;
 }
 
-/* What is known before a step was measured, and the tables. */
+/* Set the members known before any step is measured, and allocate the tables. */
 static int
 prm_begin(struct prm *p, struct runner *run, struct bat *bat)
 {
@@ -176,7 +176,8 @@ prm_begin(struct prm *p, struct runner *run, struct bat *bat)
     return p->table != NULL ? 0 : -ENOMEM;
 }
 
-/* The shorter of two steps: the first one of a number of rows may choose how to multiply. */
+/* Measure a step twice and return the shorter time: the first may include the choice of
+ * GEMM algorithms. */
 static int
 prm_twice(struct prm *p, int32_t min_split, uint64_t *ret_ns)
 {
@@ -192,14 +193,14 @@ prm_twice(struct prm *p, int32_t min_split, uint64_t *ret_ns)
     return rc;
 }
 
-/* Less by a twentieth, so that noise divides nothing. */
+/* Is the divided step shorter by more than a twentieth? The margin covers noise. */
 static int
 prm_gains(uint64_t split_ns, uint64_t whole_ns)
 {
     return split_ns + split_ns / 20 < whole_ns;
 }
 
-/* *ret: the least number of tokens from which on dividing gains; as it was if none was
+/* *ret: the smallest number of tokens from which on dividing gains; unchanged if none was
  * measured. */
 static int
 prm_split_run(struct prm *p, int32_t max_len, uint64_t until_ns, int32_t *ret)

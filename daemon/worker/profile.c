@@ -13,17 +13,16 @@
 #include "daemon/common/obj.h"
 #include "libclient/fdring.h"
 
-/* Blocks of the pool filled between two looks at what came in. */
+/* Blocks filled in one call of prf_poll(), between which requests are noticed. */
 #define PRF_FILL 64
-/* Synthetic steps before the first that counts: one brings the rows to the device and
- * captures a graph where there is none, one launches each operation once, and more of
- * them, up to PRF_WARM_MOST, until they have taken PRF_WARM_NS: an idle GPU
- * raises its clocks in that time. */
+/* Warm-up steps before the first that counts: one uploads the rows and captures a missing
+ * graph, one launches each operation once, and more of them, up to PRF_WARM_MOST in all,
+ * until they have taken PRF_WARM_NS, in which time an idle GPU raises its clocks. */
 #define PRF_WARM      2
 #define PRF_WARM_MOST 64
 #define PRF_WARM_NS   100000000u
-/* The golden ratio's share of a pool apart, blocks that follow each other in a
- * table are far from each other in memory. */
+/* Stride between consecutive blocks of a table, as a share of the pool: with the golden
+ * ratio they are far from each other in memory. */
 #define PRF_STRIDE 0.6180339887
 
 /* ---- life ------------------------------------------------------------------------------- */
@@ -40,7 +39,7 @@ prf_gcd(int32_t a, int32_t b)
     return a;
 }
 
-/* Tables of distinct blocks of the pool, as far as it has enough. */
+/* Fill the tables with distinct blocks of the pool, as far as it has enough. */
 static int
 prf_tables(struct prf *p)
 {
@@ -194,7 +193,8 @@ prf_stop(struct prf *p)
 
 /* ---- sums ------------------------------------------------------------------------------- */
 
-/* What the measured rank computes of the step, as a copy would: rank 0 is copy 0's. */
+/* Copy 0's share of a step, to which the measured rank 0 belongs; the whole step if it is
+ * not divided. */
 static struct bat_copy
 prf_share(const struct bat_rec *rec)
 {
@@ -230,9 +230,9 @@ prf_add_step(struct prf_steps *s, const struct bat_rec *rec, int graph, uint64_t
         s->pair += (double)pos[t] + 1;
 }
 
-/* Times of the step's lines to p->step_ns, UINT64_MAX of those that it has not. A line may have
- * several marks in a step: slices of logits and samples. The last one's line gets what is
- * left, so that the lines' sum is the step. */
+/* Set p->step_ns to the times of the lines in one step; UINT64_MAX: the line did not run.
+ * A line may have several marks in a step: slices of logits and samples. The line of the
+ * last mark gets the time up to the step's end, so that the lines add up to the step. */
 static void
 prf_times(struct prf *p, const struct run_marks *m, uint64_t begin_ns, uint64_t end_ns)
 {
@@ -271,7 +271,7 @@ prf_is_exchange(enum mdl_op_kind kind)
         kind == MDL_OP_KVSHARE || kind == MDL_OP_ROWSHARE;
 }
 
-/* Of rank i in a step. */
+/* The times of rank i in a step. */
 static struct prf_rank
 prf_rank_of(struct prf *p, const struct bat_rec *rec, int32_t i)
 {
@@ -357,7 +357,7 @@ prf_collected(struct prf *p, const struct bat_rec *rec, uint64_t begin_ns, uint6
 {
     uint8_t *role = &p->role[rec - p->run->rec];
 
-    /* launched before the profile began, or while it was being stopped */
+    /* not of this profile: launched before it began, or while it was being stopped */
     if (p->is_synthetic || *role == PRF_NONE)
         return;
     prf_add(p, (enum prf_role) * role, rec, begin_ns, end_ns);
@@ -367,8 +367,8 @@ prf_collected(struct prf *p, const struct bat_rec *rec, uint64_t begin_ns, uint6
 
 /* ---- synthetic steps --------------------------------------------------------------------------- */
 
-/* Blocks without content have no memory yet, or hold anything: zeros in them make
- * it real, and the numbers of the step finite. */
+/* Fill free blocks of the tables with zeros: they may have no memory behind them yet, or
+ * hold bytes that are NaNs. */
 static int
 prf_fill(struct prf *p, const struct prf_idle *idle)
 {

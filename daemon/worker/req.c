@@ -122,7 +122,7 @@ req_put(struct req_pool *rp, struct req *r)
         ASSERT(rp->hash[h] != NULL);
         h = (h + 1) & mask;
     }
-    /* Close the hole: move back what was displaced past it. */
+    /* Close the hole: move back the entries that were displaced past it. */
     rp->hash[h] = NULL;
     hole = h;
     for (h = (h + 1) & mask; rp->hash[h] != NULL; h = (h + 1) & mask) {
@@ -163,7 +163,7 @@ req_make_seqs(struct req *r)
     at_text = at_run + n * n_run * sizeof(uint32_t);
     at_lp = (at_text + (text ? n * REQ_TEXT_BYTES : 0) + 63) & ~(size_t)63;
     bytes = at_lp + n * n_lp * sizeof(struct fdp_logprob);
-    /* calloc: a long output's pages come when they are written */
+    /* zeroed by calloc(): pages of a long output are allocated when they are written */
     b = mem_zalloc(bytes);
     if (b == NULL)
         return -ENOMEM;
@@ -256,8 +256,8 @@ req_is_scored(const struct req *r)
         req_wants_scores(&r->seqs[0]) && r->seqs[0].n_scored < r->n_prompt;
 }
 
-/* Hashes are of known tokens, names in kv of blocks that are computed or will
- * be by a step that was chosen. */
+/* Only known tokens have hashes; only blocks that are computed, or will be by a step that
+ * is already chosen, are indexed in the prefix cache. */
 static void
 req_check_hashes(const struct req *r, const struct seq *s)
 {

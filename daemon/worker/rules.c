@@ -129,7 +129,7 @@ rls_reasoning(struct rls *r, const struct fdp_reasoning *p)
 
 /* ---- packing ---------------------------------------------------------------------- */
 
-/* n words of a list, which begins there. */
+/* Append a list of n words; returns the index at which it begins. */
 static int32_t
 rls_put(struct rls *r, const void *from, size_t n)
 {
