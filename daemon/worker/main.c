@@ -330,7 +330,7 @@ prime(struct worker *w)
     return eng_prime(w->pip->eng, wrk_on_cpu(w) ? PRIME_CPU_NS : PRIME_NS);
 }
 
-/* The parameter's largest value. */
+/* Largest value of parallel.context_parallel_min_tokens. */
 #define MOST_SPLIT 1048576
 
 /* Log and publish the bat.min_split that priming has measured. */

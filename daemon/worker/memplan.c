@@ -356,7 +356,7 @@ mpl_blocks(const struct mpl_in *in, const struct mpl *m, int64_t len, int64_t *r
     return 0;
 }
 
-/* The pool of n blocks must hold a sequence of len tokens. */
+/* Check that a pool of n blocks holds a sequence of len tokens. */
 static int
 mpl_check_len(const struct mpl *m, int64_t len, int64_t n, uint64_t fixed, char *err,
     size_t err_bytes)
@@ -503,7 +503,7 @@ mpl_begin(const struct mpl_in *in, struct mpl *ret, char *err, size_t err_bytes)
     return 0;
 }
 
-/* Add the pool of n blocks to the fixed buffers. */
+/* Complete the plan with a pool of n blocks. */
 static int
 mpl_end(const struct mpl_in *in, int64_t n, struct mpl *m, char *err, size_t err_bytes)
 {

@@ -47,7 +47,7 @@ enum mpl_group {
 struct mpl_row {
     const char *name;
     enum mpl_group group;
-    int host; /* 1: host memory, of all ranks; 0: device memory of each rank */
+    int host; /* 1: host memory for all ranks; 0: device memory of each rank */
     uint64_t bytes;
     char how[96]; /* how it was computed */
 };
@@ -95,13 +95,13 @@ struct mpl_in {
 struct mpl {
     struct mpl_row row[MPL_MAX_ROW];
     int32_t n_row;
-    uint64_t device_bytes, host_bytes; /* sums */
+    uint64_t device_bytes, host_bytes; /* sums over the rows */
     uint64_t fixed; /* device_bytes without the KV pool and its dummy */
     uint64_t limit; /* bytes a rank may use: the smallest limit of all ranks */
     uint64_t block_bytes;
     int32_t block_size;
     int32_t n_kv, most[FDK_MAX_KV_GROUPS];
-    int32_t n_block;   /* usable, without the dummy */
+    int32_t n_block;   /* usable blocks, without the dummy */
     int32_t max_block; /* with the dummy: addresses to reserve */
     int32_t n_host;    /* host blocks; each has block_bytes on each of n_share ranks */
     int32_t n_share;

@@ -119,7 +119,7 @@ struct wts_ref {
     int32_t split;  /* with mdl_program.n_split > 1: the rank whose columns the
                       weight has */
     int32_t as_f32; /* converted at load (norms, biases) */
-    int32_t alias;  /* index of the ref holding the bytes (tied head), -1 */
+    int32_t alias;  /* index of the ref that holds the bytes (tied head), -1: none */
 };
 
 enum mdl_op_kind {

@@ -357,7 +357,7 @@ emit_allgather(struct dense *d, int32_t buf, const char *name, int32_t N)
     return op.out;
 }
 
-/* Returns out. */
+/* Gather the output rows of in. Returns out. */
 static int32_t
 emit_gather(struct dense *d, int32_t in, int32_t out, int32_t N)
 {
@@ -456,7 +456,7 @@ emit_shares(const struct dense *d, struct mdl_op op, int32_t out)
     return out;
 }
 
-/* Returns out. */
+/* The layer's attention over the KV cache. Returns out. */
 static int32_t
 emit_attention(const struct dense *d, int32_t qkv, int32_t out)
 {

@@ -26,6 +26,6 @@ const struct mdl_family mdl_phi3 = {
     .default_window = MDL_MAX_POS,
     .default_windowed = 1,
     .types_unread = 1,
-    .bias_unread = 1, /* transformers does not read it */
+    .bias_unread = 1, /* transformers does not read attention_bias */
     .build = mdl_build_dense,
 };

@@ -36,7 +36,7 @@ struct prf_line {
     uint64_t sum_ns, min_ns;
 };
 
-/* Sums over steps. */
+/* Number of steps with or without events, and sums over them. */
 struct prf_steps {
     int32_t n, n_graph;      /* steps; those of them replayed from a graph */
     int32_t n_split;         /* steps that copies divided; members below: copy
@@ -110,7 +110,8 @@ struct prf_idle {
 
 /* The engine takes the profile. n_busy: number of requests in the engine. */
 void prf_begin(struct prf *p, int32_t n_busy);
-/* Before a launch: where to record the step's events, or NULL to launch without. */
+/* Call before a launch. Returns where to record the step's events, or NULL to launch
+ * without events. */
 struct run_marks *prf_take(struct prf *p, const struct bat_rec *rec);
 /* Add the times of a step that is done; rec must be unchanged since its launch. */
 void prf_collected(struct prf *p, const struct bat_rec *rec, uint64_t begin_ns,

@@ -84,13 +84,13 @@ enum que_kind {
     QUE_SCORE, /* prompt logprob: a = token, x = its position */
     QUE_END,   /* the engine no longer uses req: a = 0 or FDP_E_* */
     /* egress to ingress */
-    QUE_FREED /* req */
+    QUE_FREED /* req: ingress frees it */
 };
 
 struct que_msg {
     union {
         struct req *req;
-        uint64_t id; /* of a request that has no struct req */
+        uint64_t id; /* QUE_REFUSE: the gate's id of a request without struct req */
     };
     uint32_t idx; /* index in the request pool; or the detail of an error */
     union {
@@ -116,11 +116,11 @@ union que_slot {
 };
 
 struct que {
-    uint32_t tail __attribute__((aligned(128))); /* producer writes */
-    uint32_t head __attribute__((aligned(128))); /* consumer writes */
+    uint32_t tail __attribute__((aligned(128))); /* written by the producer */
+    uint32_t head __attribute__((aligned(128))); /* written by the consumer */
     struct fdr_prod p __attribute__((aligned(128)));
     struct fdr_cons c __attribute__((aligned(128)));
-    struct lnk_cursor *bell __attribute__((aligned(128))); /* of the consumer */
+    struct lnk_cursor *bell __attribute__((aligned(128))); /* the consumer's */
     union que_slot *slots;
 };
 

@@ -57,7 +57,7 @@ struct tok_span;
 
 struct seq {
     struct req *req;
-    struct seq *prev, *next; /* one of the scheduler's lists */
+    struct seq *prev, *next; /* in one of the scheduler's lists */
     uint16_t sample;
     uint8_t state;       /* enum req_st */
     uint8_t fresh;       /* the row's state is not on the device yet */
@@ -121,8 +121,8 @@ struct req {
     uint64_t order;    /* number in the order of arrival */
     uint32_t *ids;     /* [n_ids] prompt, then PRIOR_IDS */
     int32_t n_prompt, n_ids;
-    int32_t block_size;       /* tokens of a hashed block; 0: not cached */
-    struct kv_hash hash_root; /* user and salt; zero: not cached */
+    int32_t block_size;       /* tokens of a hashed block; 0: no prefix caching */
+    struct kv_hash hash_root; /* pfx_root() of user, salt and rope; zero: no caching */
     struct kv_hash *hash;     /* [n_hash] full blocks of ids */
     int32_t n_hash;
     int32_t penalized; /* 1: needs an entry of the pool of penalty counts and rules */
@@ -159,20 +159,20 @@ struct req {
     uint8_t cancel_sent;
     /* -- engine ---------------------------------------------------------------- */
     int32_t n_live __attribute__((aligned(64))); /* sequences not ENDED */
-    int32_t code;                                /* first error, 0 */
+    int32_t code;                                /* FDP_E_* of the first error, 0 */
     uint32_t detail;                             /* FDP_D_* of that error */
     int32_t n_slot;                              /* sequences that hold a row */
     struct req *ended_next;                      /* next ended request without QUE_END */
     struct req *dl_prev, *dl_next;               /* in the scheduler's deadline list dl */
     uint32_t dl;                                 /* 1 + the list's index; 0: in no list */
     uint32_t n_preempted;
-    uint64_t t_start_ns; /* first scheduled, 0 */
+    uint64_t t_start_ns; /* time when first scheduled, 0: not yet */
     uint32_t n_cached;   /* prompt tokens, at most n_prompt, that sample 0 found in
                                   the prefix cache when it was first admitted */
     /* -- egress ------------------------------------------------------------------ */
     uint64_t t_first_ns __attribute__((aligned(64)));
     int32_t n_open;    /* samples without CHOICE_END */
-    uint32_t job_at;   /* progress of a long answer */
+    uint32_t job_at;   /* how far a long answer has been sent */
     uint8_t begun;     /* all records that precede its output are sent */
     uint8_t looked_at; /* each token is examined on its own: egr_looks_at_each() */
     int32_t ended;     /* FDK_DONE_* of a request that ends without running */
@@ -197,12 +197,12 @@ struct req_pool {
     struct req *reqs;
     struct req *free;
     uint32_t n, n_free;
-    uint32_t n_hash;   /* power of two */
+    uint32_t n_hash;   /* size of hash, a power of two */
     struct req **hash; /* open addressing by id */
     uint64_t order;
 };
 
-int req_pool_init(struct req_pool *rp, uint32_t n); /* -ENOMEM */
+int req_pool_init(struct req_pool *rp, uint32_t n); /* 0 or -ENOMEM */
 void req_pool_fini(struct req_pool *rp);
 /* Take a request, zeroed except for id, idx, serial and order; NULL: none is free. */
 struct req *req_get(struct req_pool *rp, uint64_t id);

@@ -35,7 +35,7 @@ struct rls_reason {
     int32_t in, n;
 };
 
-struct rls *rls_new(int32_t vocab); /* NULL: no memory */
+struct rls *rls_new(int32_t vocab); /* NULL: out of memory */
 struct rls *rls_free(struct rls *r);
 
 /* Ids must be within the vocabulary. All return 0, -ENOMEM or the errors named. */

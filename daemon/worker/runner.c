@@ -597,7 +597,8 @@ run_wait_until(struct runner *run, const struct bat_rec *rec, uint64_t expect_ns
         : run->k->event_wait(run_root(run)->ev_end[at], expect_ns, until_ns);
 }
 
-/* Two events, the plan, updates of rows, results, logprobs of chosen ids. */
+/* Commands of a step besides its program: two events, the plan, updates of rows, results,
+ * logprobs of chosen ids. */
 #define RUN_CMD_STEP 6
 
 int32_t

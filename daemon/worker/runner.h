@@ -134,7 +134,7 @@ struct run_att {
     int32_t *counts;       /* [2] tiles, tiles done */
     struct fdk_work *work; /* [n_work] */
     void *plan;            /* the backend's own data */
-    int32_t group;         /* KV group */
+    int32_t group;         /* index of the KV group */
 };
 
 /* One padded size: its launch bounds and, once captured, its graph. */
@@ -348,7 +348,7 @@ run_rank(const struct run_dev *dev)
     return (int32_t)(dev - dev->run->dev);
 }
 
-/* Ranks of a copy, the device's copy, and its place there. */
+/* Number of ranks per copy; the device's copy; its place in that copy. */
 static inline int32_t
 run_copy_ranks(const struct runner *run)
 {
@@ -408,7 +408,7 @@ run_setup(struct runner *run, const struct run_setup_args *a, char *err, size_t 
 /* Run an empty step and, with record, capture the graphs of all sizes. If memory for a
  * graph is lacking: before run_map_kv() returns -ENOMEM, after it turns graphs off. */
 int run_warm(struct runner *run, int record);
-/* Give the KV pool memory for n_block blocks, dummy included. */
+/* Map memory for n_block blocks of the KV pool, dummy included. */
 int run_map_kv(struct runner *run, int32_t n_block, char *err, size_t err_bytes);
 /* Change the capture sizes or turn graphs on or off while no step is in flight. Drops all
  * graphs; run_warm() or the first step of each size captures the new ones. */

@@ -46,7 +46,7 @@ run_point_sample(const struct run_dev *dev, void *logits, struct fdk_sample_args
     a->chosen = dev->d_chosen;
 }
 
-/* The table of embeddings, or every rank's shard of it. */
+/* Set the pointers to the table of embeddings, or to every rank's shard of it. */
 static void
 run_point_embed(const struct run_dev *dev, int32_t w, struct fdk_embed_args *a)
 {
@@ -98,7 +98,7 @@ static void
 run_point_op(const struct run_dev *dev, const size_t *off, const struct mdl_op *o,
     struct fdk_op *op)
 {
-    const struct fdk_batch *b = &dev->full.b[0]; /* n_tok, n_out are at one address */
+    const struct fdk_batch *b = &dev->full.b[0]; /* groups share n_tok, n_out */
     const int32_t *n = o->rows == MDL_PER_TOKEN ? b->n_tok : b->n_out;
     void *in = run_buf(dev, off, o->in), *in2 = run_buf(dev, off, o->in2);
     void *out = run_buf(dev, off, o->out);

@@ -447,7 +447,7 @@ run_rank_first_late(const struct runner *run, int32_t late, int32_t *who)
     for (int32_t i = 0; groups && late >= 0 && i < run->n_rank; i++) {
         int32_t next;
 
-        /* a GPU's error is read by a call on it */
+        /* a GPU's error is set only by a call on that GPU */
         while (run_rank_error(run, late)[0] == '\0' && clk_now_ns() < until) {
             if (run->dev[late].ev_copy[0] != NULL)
                 (void)run->k->event_query(run->dev[late].ev_copy[0]);

@@ -599,7 +599,7 @@ struct run_sizes
 run_sizes(const struct runner *run)
 {
     const struct bat_dims *d = &run->dims;
-    uint64_t S = (uint64_t)d->S + 1; /* with the dummy row */
+    uint64_t S = (uint64_t)d->S + 1; /* rows, with the dummy row */
     struct run_sizes ret = { .rows = S * sizeof(struct fdk_row),
         .tables = (uint64_t)bat_groups(d) * S * (uint64_t)d->stride * sizeof(int32_t),
         .plan = bat_plan_bytes(d),

@@ -10,7 +10,7 @@
 #include "daemon/worker/runner.h"
 
 #define SUMS_MOST      (8u << 20) /* most bytes of an operand, or of a result */
-#define SUMS_MOST_HOST (1u << 20) /* the same for a backend that runs on the host */
+#define SUMS_MOST_HOST (1u << 20) /* that limit for a backend on the host */
 #define SUMS_ALIGN     256
 
 enum sums_op { SUMS_SUM, SUMS_GATHER, SUMS_AHEAD, SUMS_OP__N };
