@@ -117,7 +117,7 @@ struct wts_ref {
     int32_t rank_cols;
     enum wts_shard shard;
     int32_t split;  /* with mdl_program.n_split > 1: the rank whose columns the
-                      weight has */
+                       weight has */
     int32_t as_f32; /* converted at load (norms, biases) */
     int32_t alias;  /* index of the ref that holds the bytes (tied head), -1: none */
 };
@@ -171,7 +171,7 @@ struct mdl_buf {
     int32_t width;       /* elements per row */
     int32_t f32;         /* 1: fp32; 0: the type of activations */
     int32_t first, last; /* first and last operation that use it. Only x and the rope
-                                     tables are used in more than one layer */
+                            tables are used in more than one layer */
 };
 
 /*
@@ -216,7 +216,7 @@ struct mdl_op {
     enum mdl_rows rows;
     enum mdl_tail tail;
     int32_t in, in2, out; /* buffer ids, -1 none; RMSNORM: in = residual
-                                     stream, in2 = added to it first */
+                             stream, in2 = added to it first */
     int32_t w, w2, bias;  /* wts_ref indices, -1 none; QKV: w, w2 = q, k norm */
     int32_t N, K;         /* GEMM, LOGITS: (N, K) of w */
     float f;              /* eps, attention scale, embedding scale, rope scale */
@@ -247,14 +247,14 @@ struct mdl_program {
     int32_t n_split; /* mdl_build_reference(): GEMMs that replace one row-parallel GEMM;
                         else 1 */
     int32_t n_copy;  /* copies of the model, each with n_rank ranks, that divide
-                       long prompts */
+                        long prompts */
     /* Numbers of one rank; cfg has those of the model. */
     int32_t n_head, n_kv_head, ffn;
     int32_t kv_share;  /* rank r has the KV heads from r / kv_share * n_kv_head on */
     int32_t kv_split;  /* ranks that divide the tokens of a block among them: n = kv_split
-                         / kv_copies consecutive ranks of each of kv_copies copies; n
-                         divides kv_share. Rank r of copy p has index (p % kv_copies) n +
-                         r % n among them */
+                          / kv_copies consecutive ranks of each of kv_copies copies; n
+                          divides kv_share. Rank r of copy p has index (p % kv_copies) n +
+                          r % n among them */
     int32_t kv_copies; /* 1: each copy has the KV of all tokens; n_copy: all copies
                           share it */
     int32_t vocab_rows; /* rows of embedding and head per rank; beyond the
@@ -316,20 +316,20 @@ struct mdl_family {
     double default_eps;             /* rms_norm_eps; 0: 1e-6 */
     double default_theta;           /* rope_theta; 0: 10000 */
     double default_local_theta;     /* rope_local_base_freq; 0: the family has no
-                                   such field */
+                                       such field */
     double default_partial;   /* partial_rotary_factor; 0: the family does not read it */
     int rope_su;              /* rope types su and yarn mean longrope */
     int32_t default_head_dim; /* head_dim; 0: hidden_size / num_attention_heads */
     int null_head_dim;        /* 1: a head_dim of null means that quotient too */
     int32_t default_kv_head;  /* num_key_value_heads; if 0 or no
-                                divisor: num_attention_heads */
+                                 divisor: num_attention_heads */
     int32_t default_original; /* original_max_position_embeddings, read only at the top
                                  level; 0: max_position_embeddings */
     int32_t default_window;   /* sliding_window; 0: the family has no windows;
                                  MDL_MAX_POS: no window unless the field is set */
     int32_t full_every;       /* every n-th layer has no window; 0: no such rule */
     int default_windowed; /* 1: use_sliding_window is not read and counts as true; 0: its
-                                 default is false */
+                             default is false */
     int bias_unread;  /* attention_bias is not read: q, k, v and output have no bias */
     int types_unread; /* layer_types has no effect: all layers have the window or none */
     int32_t default_full; /* max_window_layers: layers before the first with a window; 0:

@@ -72,10 +72,10 @@ enum que_kind {
     QUE_STOP, /* idx, serial, sample: a stop string was found */
     /* ingress to egress */
     QUE_OPEN,   /* req: accepted, prompt known; QUE_ADD follows, unless done shows that it
-                            ends without running */
+                   ends without running */
     QUE_REFUSE, /* id: the request pool is full; a = code, other members as in QUE_FAIL */
     QUE_FAIL,   /* req: ends with error a = code before the engine got it;
-                            idx = detail, x = arg, serial = limit, sample = item */
+                   idx = detail, x = arg, serial = limit, sample = item */
     QUE_ANSWER, /* req: non-generating request */
     QUE_READY,  /* send LNK_T_READY */
     QUE_STATE,  /* send LNK_T_STATE */

@@ -70,7 +70,7 @@ struct seq {
     uint64_t ids_epoch;   /* epoch of the step that computed the last of the request's
                              ids, 0: none since it was admitted */
     uint32_t *out;        /* ids from position req->n_ids on; entries below
-                                  n_tok never change */
+                             n_tok never change */
     struct kv_hash *hash; /* hashes of blocks from index req->n_hash on */
     int32_t n_hash;       /* number of blocks with a hash, the request's included */
     int32_t n_registered; /* leading blocks that are indexed in the prefix cache */
@@ -80,7 +80,7 @@ struct seq {
     int32_t n_owed;       /* blocks that it still lacks for these places */
     int32_t n_may;        /* while blocks are scarce: how many it may take in this step */
     int32_t n_found;      /* tokens found in the prefix cache at the last lookup while
-                                  waiting, -1: never looked up */
+                             waiting, -1: never looked up */
     uint64_t t_seen_ns;   /* when the scheduler first considered it, 0: not yet */
     uint32_t n_passed;    /* steps in which it was bypassed while waiting */
 };
@@ -130,7 +130,7 @@ struct req {
     int32_t n_seq;
     int32_t n_shown; /* samples that are returned */
     int32_t held;    /* 1: best_of draws more samples; nothing is sent before all
-                     have ended */
+                        have ended */
     int32_t n_lp;    /* with held: logprobs kept per token, 0: none */
     int32_t n_stop;
     int32_t stop_ids[FDK_MAX_STOP_IDS];
@@ -168,7 +168,7 @@ struct req {
     uint32_t n_preempted;
     uint64_t t_start_ns; /* time when first scheduled, 0: not yet */
     uint32_t n_cached;   /* prompt tokens, at most n_prompt, that sample 0 found in
-                                  the prefix cache when it was first admitted */
+                            the prefix cache when it was first admitted */
     /* -- egress ------------------------------------------------------------------ */
     uint64_t t_first_ns __attribute__((aligned(64)));
     int32_t n_open;    /* samples without CHOICE_END */

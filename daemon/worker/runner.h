@@ -69,11 +69,11 @@ struct run_open_args {
     int32_t n_rank;        /* ranks of the group, over all copies; 0: one */
     int32_t n_copy;        /* 0: one; divides n_rank */
     const int32_t *rank;   /* [n_rank] index of each rank's device, no index twice; NULL:
-                                0, 1, .. */
+                              0, 1, .. */
     const char *const *name; /* [n_device] for errors; NULL: backend and number */
     uint32_t spin_limit_us;  /* fdk_group_args.spin_limit_us; 0: no collectives */
     int in_host;       /* ranks cannot access each other's memory: shared data is in host
-                    memory. Needs n_copy 1 */
+                          memory. Needs n_copy 1 */
     int32_t kv_split;  /* mdl_program.kv_split; 0: one */
     int32_t kv_copies; /* mdl_program.kv_copies; 0: one */
     int32_t n_thread, spin_us;
@@ -206,9 +206,9 @@ struct run_dev {
     struct run_pad full;       /* the largest step */
     struct run_pad full_split; /* with several copies: the largest step, divided */
     struct run_views *views;   /* [CAP_MAX + 1 + n_rec] views of divided, full_split and
-                                eager, if copies share tokens */
+                                  eager, if copies share tokens */
     struct run_pad *eager;     /* [n_rec] bounds of a record's step that fits no captured
-                                size: unchanged until the step is done */
+                                  size: unchanged until the step is done */
     fdk_event_t *ev_begin;     /* [n_rec] */
     fdk_event_t *ev_end;       /* [n_rec] */
     fdk_event_t ev_copy[2];    /* begin and end of the last batch of block copies */
@@ -263,7 +263,7 @@ struct run_ranks {
                               the poster's */
     int32_t look;          /* the rank whose device was last checked for a failure */
     int32_t failed; /* 1 + the first rank that failed, 0: none. Then the group has failed:
-                                all threads skip the remaining posts */
+                       all threads skip the remaining posts */
     int rc;         /* -errno of that rank */
     uint64_t spin_ns;
     int32_t n, n_thread;
@@ -293,7 +293,7 @@ struct runner {
     uint32_t spin_limit_us;
     int in_host;                           /* run_open_args.in_host */
     unsigned char *h_embed[FDK_MAX_RANKS]; /* in_host: each rank's shard of the table of
-                                                 embeddings, pinned */
+                                              embeddings, pinned */
     struct run_ranks *ranks;               /* the launch threads; NULL: one rank */
     int spin;                              /* threads may spin before they park */
     struct run_sums *sums;                 /* while run_sums_*() run */
