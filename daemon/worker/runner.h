@@ -287,7 +287,8 @@ struct runner {
     int32_t kv_split;  /* mdl_program.kv_split: ranks that share a KV head's tokens */
     int32_t kv_copies; /* mdl_program.kv_copies: copies that these ranks belong to */
     struct fdk_group *group[FDK_MAX_RANKS]; /* [copy] collectives of its ranks, or NULL */
-    struct fdk_group *copies[FDK_MAX_RANKS]; /* [place] of these ranks of all copies */
+    struct fdk_group *copies[FDK_MAX_RANKS]; /* [place] of the ranks there in
+                                                all copies */
     struct fdk_group *owners[FDK_MAX_RANKS]; /* [run_owners_at()] of ranks that
                                                 share tokens */
     uint32_t spin_limit_us;

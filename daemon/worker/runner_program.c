@@ -157,8 +157,7 @@ run_by_row(const struct mdl_op *o)
     return o->rows == MDL_PER_TOKEN && fdk_by_row(run_kind[o->kind]);
 }
 
-/* Is the operation skipped by steps that run in halves, so that it does not
- * interrupt them? */
+/* Do some steps skip the operation, so that those around it become neighbours? */
 static int
 run_between(const struct mdl_op *o)
 {
