@@ -1,34 +1,37 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * The protocol of kernels/collective.h, one source for all backends: what a channel does with
- * its portion of an operation. Channels share nothing: channel i of a rank exchanges with the
- * channels i of the others. On a GPU a channel is a thread block; a virtual device goes through
- * its channels one after the other.
+ * The protocol of kernels/collective.h, one source for all backends: how a channel
+ * processes its portion of an operation. Channels share nothing: channel i of a rank
+ * exchanges data with channel i of the other ranks. On a GPU a channel is a thread block;
+ * a virtual device runs its channels one after the other.
  *
- * A channel's portion goes in pieces, numbered from 1 through all operations of the group.
- * Ranks meet once or twice in a piece (stages 0 and 1): each writes its flag, which has the
- * piece's number, into the workspaces of all others and waits for theirs. Of operands that are
- * sent whole, and of gathers, piece s + 1 is sent before piece s is waited for, so that the
- * link is busy while sums are made. There are COLL_BUFS buffers and flags, by the number: a
- * rank sends piece s + 1 when it has met the others in piece s - 1, which they sent when they
- * had read all of piece s - 3.
+ * A channel's portion is sent in pieces, numbered from 1 over all operations of the
+ * group. Ranks synchronize once or twice in a piece (stages 0 and 1): each writes its
+ * flag, which has the piece's number, into the workspaces of all others and waits for
+ * their flags. For operands that are sent in full, and for gathers, piece s + 1 is sent
+ * before the wait for piece s, so that the link is busy during the sums. The piece's
+ * number selects one of COLL_BUFS buffers and flags: a rank sends piece s + 1 after it
+ * has synchronized with the others in piece s - 1, which they sent after they had read
+ * all of piece s - 3.
  *
  * The source that includes this file defines, before it:
- *   COLL_FN         what a function begins with; COLL_RARE the same of those that need not be
- *                   inlined
+ *   COLL_FN         the specifiers of a function; COLL_RARE those of a function that need
+ *                   not be inlined
  *   coll_push       copy m elements from x to dst, in a peer's workspace
- *   coll_signal     everything written before is visible to the peers: this rank's flag of
- *                   the stage; 0, or else the operation has failed
- *   coll_wait       for the peers' flags of the stage; the same
- *   coll_sum        elements at .. at + m: x of this rank and, from buf, slots `slot` bytes apart,
- *                   those of the others; to the peers' buffers at result, if not 0, and out
- *   coll_take       elements at .. at + m from src, and out
- *   coll_norm       rows first .. end of y from those of the residual
- *   coll_place      elements at .. at + m of rank q from src into their place of y
- *   coll_push_kv    keys and values of this channel's tokens to the peers' caches
- *   coll_push_results  this rank's results to their places at rank 0
- *   coll_push_rows  what rank 0 sampled to the peers' row states
+ *   coll_signal     make all earlier writes visible to the peers, then set this rank's
+ *                   flag of the stage. Returns 0, or not 0 if the operation has failed
+ *   coll_wait       wait for the peers' flags of the stage; returns as coll_signal
+ *   coll_sum        sum elements at .. at + m: this rank's from x, those of the others
+ *                   from buf, in slots `slot` bytes apart; store the sum in y or the
+ *                   residual, and in the peers' buffers at offset `result` if that is not
+ *                   0
+ *   coll_take       store elements at .. at + m from src in y or the residual
+ *   coll_norm       compute rows first .. end of y from those of the residual
+ *   coll_place      copy elements at .. at + m of rank q from src to their place in y
+ *   coll_push_kv    copy keys and values of this channel's tokens to the peers' caches
+ *   coll_push_results  copy this rank's results to their places at rank 0
+ *   coll_push_rows  copy the rows that rank 0 sampled to the peers' row states
  */
 #ifndef FDD_KERNELS_COLLECTIVE_CHANNEL_H
 #define FDD_KERNELS_COLLECTIVE_CHANNEL_H
@@ -38,10 +41,10 @@
 struct coll_run {
     const struct coll_space *s;
     const struct coll_job *j;
-    void *own;        /* the backend's */
+    void *own;        /* the backend's data */
     uint64_t seq;     /* number of the piece */
     uint64_t count;   /* live elements of this rank's operand */
-    const void *args; /* of COLL_KV, COLL_ROWS: the operation's */
+    const void *args; /* COLL_KV, COLL_ROWS: arguments of the operation */
     int32_t channel;
     uint32_t tag; /* of the operation, the same on all ranks */
 };
@@ -89,7 +92,7 @@ coll_flag(const struct coll_run *r)
     return r->seq << COLL_TAG_BITS | r->tag;
 }
 
-/* The others, each rank beginning with another one. */
+/* The k-th other rank; each rank begins with a different one. */
 COLL_FN int
 coll_peer(const struct coll_run *r, int k)
 {
@@ -110,7 +113,8 @@ coll_least(uint64_t a, uint64_t b)
 
 /* ---- algorithms ------------------------------------------------------------- */
 
-/* Elements at .. at + m of what rank q gets, each row its own. */
+/* Pushes elements at .. at + m of the operand for rank q; each row has C elements per
+ * rank. */
 COLL_RARE void
 coll_push_each(const struct coll_run *r, int q, char *dst, uint64_t at, uint32_t m)
 {
@@ -137,7 +141,8 @@ coll_push_all(const struct coll_run *r, uint64_t at, uint32_t m, uint32_t slot)
     }
 }
 
-/* This channel's portion of a sum whose operands were sent ahead: the other rank's is at src. */
+/* Sums this channel's portion of operands that were sent ahead; the other rank's is at
+ * src. */
 COLL_FN void
 coll_ahead_run(const struct coll_run *r, const char *src)
 {
@@ -149,7 +154,7 @@ coll_ahead_run(const struct coll_run *r, const char *src)
         coll_norm(r, t.first / C, t.end / C);
 }
 
-/* This rank's own elements at .. at + m of a gather. */
+/* Copies this rank's own elements at .. at + m of a gather to y. */
 COLL_RARE void
 coll_place_own(const struct coll_run *r, uint64_t at, uint32_t m)
 {
@@ -173,7 +178,7 @@ coll_meet(const struct coll_run *r, int stage)
     return coll_signal(r, stage) != 0 ? -1 : coll_wait(r, stage);
 }
 
-/* Elements at .. at + m as piece r->seq to everybody. */
+/* Sends elements at .. at + m as piece r->seq to all ranks. */
 COLL_FN int
 coll_send(const struct coll_run *r, uint64_t at, uint32_t m, uint32_t slot)
 {
@@ -181,7 +186,7 @@ coll_send(const struct coll_run *r, uint64_t at, uint32_t m, uint32_t slot)
     return coll_signal(r, 0);
 }
 
-/* What a rank does with the piece that the others sent. */
+/* Sums or stores the piece that the others sent. */
 COLL_FN void
 coll_receive(const struct coll_run *r, uint64_t at, uint32_t m, uint32_t slot)
 {
@@ -196,7 +201,7 @@ coll_receive(const struct coll_run *r, uint64_t at, uint32_t m, uint32_t slot)
     }
 }
 
-/* Everybody gets everything. */
+/* Sends full operands to all ranks. */
 COLL_FN int
 coll_whole(struct coll_run *r, struct coll_span span)
 {
@@ -225,8 +230,8 @@ coll_whole(struct coll_run *r, struct coll_span span)
     return 0;
 }
 
-/* Rank q adds up share q and sends the sum to everybody. The first half of the buffer
- * takes addends, the second one sums. */
+/* Rank q sums share q and sends the result to all ranks. The first half of the buffer
+ * holds addends, the second half sums. */
 COLL_FN int
 coll_two_shot(struct coll_run *r, uint64_t at, uint32_t m)
 {
@@ -292,8 +297,8 @@ coll_all_gather(struct coll_run *r)
 
 /* ---- between copies ---------------------------------------------------------- */
 
-/* What is pushed goes where it stays: no buffer takes it in. A rank pushes when those it
- * writes to are at the step. */
+/* Keys and values are pushed directly to their place, without a buffer. A rank pushes
+ * only after the destination ranks have reached the step. */
 COLL_FN int
 coll_kv_share(struct coll_run *r)
 {
@@ -306,8 +311,8 @@ coll_kv_share(struct coll_run *r)
     return coll_meet(r, 1);
 }
 
-/* The first meeting: rank 0 has all results, and the others' row states are as old as its
- * own were. */
+/* After the first synchronization rank 0 has all results, and no other rank still uses
+ * its row states for an earlier operation. */
 COLL_FN int
 coll_row_share(struct coll_run *r)
 {
@@ -323,8 +328,8 @@ coll_row_share(struct coll_run *r)
     return coll_meet(r, 1);
 }
 
-/* All of channel r->channel of COLL_KV or COLL_ROWS. r: s, j, own, channel, args. 0, or the
- * operation has failed. */
+/* Runs channel r->channel of COLL_KV or COLL_ROWS. Uses s, j, own, channel and args of r.
+ * Returns 0, or not 0 if the operation has failed. */
 COLL_FN int
 coll_copies_run(struct coll_run *r)
 {
@@ -332,7 +337,7 @@ coll_copies_run(struct coll_run *r)
     return r->j->op == COLL_KV ? coll_kv_share(r) : coll_row_share(r);
 }
 
-/* The same of the other operations. r: s, j, own, count, channel. */
+/* Runs a channel of the other operations. Uses s, j, own, count and channel of r. */
 COLL_FN int
 coll_channel_run(struct coll_run *r)
 {

@@ -2,7 +2,8 @@
  * SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the backends' collectives (kernels/collective_channel.h) share on the host: the
- * layout of a workspace, checks of arguments, and how an operation is divided among channels.
+ * layout of a workspace, checks of arguments, and how an operation is divided among
+ * channels.
  */
 #ifndef FDD_KERNELS_COLLECTIVE_PLAN_H
 #define FDD_KERNELS_COLLECTIVE_PLAN_H
@@ -18,42 +19,45 @@
 #define PLAN_FN static inline
 #endif
 
-/* A workspace: who failed, the channels, their buffers. */
+/* A workspace: the failed rank, the channels, their buffers. */
 #define COLL_HEAD          128
 #define COLL_TAG_BITS      16
-#define COLL_CHANNEL_BYTES 8192 /* of an operand, from which on another channel is used */
+#define COLL_CHANNEL_BYTES 8192 /* bytes of an operand per channel used */
 #define COLL_LIMIT_US      2000000
 #define COLL_BUF_MAX       (1u << 30)
-#define COLL_BUFS          4     /* of a channel: piece s has number s % COLL_BUFS */
-#define COLL_PACKET_BYTES  16384 /* of a channel's portion that goes in packets, at most */
+#define COLL_BUFS          4     /* buffers of a channel: piece s uses s % COLL_BUFS */
+#define COLL_PACKET_BYTES  16384 /* most bytes that a channel sends in packets */
 
-/* How an all-reduce of a size goes: in shares, whole, whole in packets, or ahead of the sum. */
+/* Algorithm of an all-reduce: each rank sums a share; operands are sent in full; in full
+ * as packets; or ahead of the sum (reduce_send()). */
 enum coll_way { COLL_SHARES, COLL_WHOLE, COLL_PACKETS, COLL_AHEAD };
 
 struct coll_channel {
-    uint64_t seq; /* pieces so far; its own rank's alone */
+    uint64_t seq; /* pieces so far; used only by the workspace's own rank */
     uint64_t pad[15];
-    /* [piece % COLL_BUFS][stage][of rank], written by that rank */
+    /* [piece % COLL_BUFS][stage][rank], written by that rank */
     uint64_t flag[COLL_BUFS][2][FDK_MAX_RANKS];
 };
 
-/* Why a group has failed: (kind << 8 | rank) + 1, rank being the one at fault. */
+/* Kind of failure. A failed group's value is (kind << 8 | rank) + 1; rank: the one at
+ * fault. */
 enum coll_bad { COLL_LATE = 1, COLL_OTHER, COLL_GONE };
 
 struct coll_space {
     char *base[FDK_MAX_RANKS]; /* workspaces, as this rank reaches them */
     uint64_t one_shot_bytes, packet_bytes;
     uint64_t limit_ns;
-    const uint64_t *told; /* what the host says of the group, as enum coll_bad; NULL: it
-                                  writes to the workspaces */
-    uint64_t packet_at; /* where packets are in a workspace; a backend without: its end */
+    const uint64_t *told; /* failure word (enum coll_bad) that the host sets for the
+                                  group; NULL: the host writes to the workspaces */
+    uint64_t packet_at;   /* offset of the packets in a workspace; its end without
+                           packets */
     int32_t n, rank;
-    int32_t n_channel; /* most of an operation */
-    uint32_t buf;      /* bytes of a channel's buffer, of COLL_BUFS, a multiple of 32 n */
-    uint64_t ahead_at, ahead_bytes; /* where the other rank's operands land, COLL_BUFS of so
-                                       many bytes; 0: nothing goes ahead */
-    int32_t number[FDK_MAX_RANKS]; /* what errors call each rank */
-    int32_t in_host;               /* fdk_group_args.in_host */
+    int32_t n_channel; /* most channels of an operation */
+    uint32_t buf; /* bytes of each of a channel's COLL_BUFS buffers, a multiple of 32 n */
+    uint64_t ahead_at, ahead_bytes; /* offset and size of each of COLL_BUFS buffers for
+                                       operands sent ahead; size 0: there are none */
+    int32_t number[FDK_MAX_RANKS];  /* number of each rank in errors */
+    int32_t in_host;                /* fdk_group_args.in_host */
 };
 
 enum coll_op { COLL_REDUCE, COLL_GATHER, COLL_KV, COLL_ROWS };
@@ -72,7 +76,7 @@ struct coll_job {
     int32_t n_channel;
 };
 
-/* Behind the channels there is one more, whose flags are those of operands sent ahead. */
+/* After the channels there is one more, with the flags of operands sent ahead. */
 PLAN_FN uint64_t
 coll_head_bytes(int32_t n_channel)
 {
@@ -86,14 +90,14 @@ coll_space_bytes(const struct coll_space *s)
     return s->ahead_at + COLL_BUFS * s->ahead_bytes;
 }
 
-/* Where number `seq` that is sent ahead to a rank lands. */
+/* Buffer in the rank's workspace for operand number `seq` sent ahead. */
 PLAN_FN char *
 coll_ahead_of(const struct coll_space *s, int32_t rank, uint64_t seq)
 {
     return s->base[rank] + s->ahead_at + seq % COLL_BUFS * s->ahead_bytes;
 }
 
-/* Its flag, which rank `from` writes. */
+/* Flag of that operand, which rank `from` writes. */
 PLAN_FN uint64_t *
 coll_ahead_flag_of(const struct coll_space *s, int32_t rank, int32_t from, uint64_t seq)
 {
@@ -101,12 +105,13 @@ coll_ahead_flag_of(const struct coll_space *s, int32_t rank, int32_t from, uint6
     return &c[s->n_channel].flag[seq % COLL_BUFS][0][from];
 }
 
-/* What a rank has launched of reduce_send() and reduce_take(), to be told apart by number. */
+/* Number of reduce_send() and of reduce_take() that a rank has launched. */
 struct coll_ahead {
     uint64_t sent, taken;
 };
 
-/* Before a launch. -EINVAL: two were sent and not taken, or there is none to take. */
+/* Call before a launch; *ret_seq: its number. Returns 0, or -EINVAL if two operands have
+ * been sent and not taken, or there is none to take. */
 static inline int
 coll_ahead_next(struct coll_ahead *a, int take, uint64_t *ret_seq)
 {
@@ -122,7 +127,7 @@ struct coll_span {
     uint64_t first, end;
 };
 
-/* Elements of a channel: whole rows with a residual, else whole vectors of 16 bytes. */
+/* Elements of a channel: full rows with a residual, else full vectors of 16 bytes. */
 PLAN_FN struct coll_span
 coll_span_of(const struct coll_job *j, uint64_t count, int32_t channel)
 {
@@ -144,7 +149,7 @@ coll_count(const struct coll_job *j)
     return (uint64_t)live * (uint32_t)j->C;
 }
 
-/* Tells operations apart. */
+/* Hash of an operation, by which ranks detect that they launched different ones. */
 PLAN_FN uint32_t
 coll_tag(const struct coll_job *j, uint64_t count, enum coll_way way)
 {
@@ -198,7 +203,7 @@ coll_reduce_job(const struct fdk_all_reduce_args *a, const struct coll_space *s,
     return 0;
 }
 
-/* What fdk_ops.reduce_send() and reduce_take() take. */
+/* Job of fdk_ops.reduce_send() and reduce_take(). */
 static inline int
 coll_ahead_job(const struct fdk_all_reduce_args *a, const struct coll_space *s,
     struct coll_job *ret)
@@ -210,7 +215,8 @@ coll_ahead_job(const struct fdk_all_reduce_args *a, const struct coll_space *s,
     return count > UINT32_MAX || count * (uint32_t)ret->eb > s->ahead_bytes ? -ENOTSUP : 0;
 }
 
-/* The same of both, whatever rows are live and whether a norm follows. */
+/* Tag for reduce_send() and reduce_take(); does not depend on live rows or a fused
+ * norm. */
 PLAN_FN uint32_t
 coll_ahead_tag(const struct coll_job *job)
 {
@@ -249,7 +255,8 @@ coll_gather_job(const struct fdk_all_gather_args *a, const struct coll_space *s,
     return 0;
 }
 
-/* Of keys and values, whose number differs from rank to rank: what is alike on all. */
+/* Job of kv_share(). The number of tokens differs between ranks, so the job has only the
+ * values that are equal on all ranks. */
 static inline int
 coll_kv_job(const struct fdk_kv_share_args *a, const struct coll_space *s,
     struct coll_job *ret)
@@ -299,8 +306,8 @@ coll_rows_job(const struct fdk_row_share_args *a, const struct coll_space *s,
     return 0;
 }
 
-/* What a channel has of the range, from a stage also of what is before it, clipped to what the
- * launch has room for. */
+/* A channel's share of the tokens of the range, with a stage also of those before it,
+ * clipped to the T of the launch. */
 PLAN_FN struct coll_span
 coll_kv_span(const struct coll_job *j, const struct fdk_kv_share_args *a, int32_t channel)
 {
@@ -312,8 +319,8 @@ coll_kv_span(const struct coll_job *j, const struct fdk_kv_share_args *a, int32_
     return s;
 }
 
-/* A token of a step with a stage: its slot in the cache of the copy that it goes to, and which
- * that is; -1: from this rank to none. */
+/* For token t of a step with a stage: returns its slot in the destination copy's cache
+ * and sets *ret_copy to that copy; returns -1 if this rank does not send it. */
 PLAN_FN int32_t
 coll_kv_goes(const struct fdk_kv_share_args *a, int32_t n_copy, int32_t copy, int32_t t,
     int32_t *ret_copy)
@@ -330,12 +337,12 @@ coll_kv_goes(const struct fdk_kv_share_args *a, int32_t n_copy, int32_t copy, in
     return fdk_kv_place(&there, slot);
 }
 
-/* Where a token's keys and values are, and where they go: to the same slot of all others, or
- * from the stage to one. */
+/* Source and destination of a token's keys and values: from the cache to the same slot of
+ * all other copies, or from the stage to one copy. */
 struct coll_kv_way {
     const struct fdk_kv *from;
     int32_t from_layer, from_slot, slot; /* slot -1: nowhere */
-    int32_t copy;                        /* -1: the others */
+    int32_t copy;                        /* destination; -1: all other copies */
 };
 
 PLAN_FN struct coll_kv_way
@@ -353,8 +360,8 @@ coll_kv_way_of(const struct fdk_kv_share_args *a, const struct coll_space *s, in
     return w;
 }
 
-/* Bytes of a number's vector, and where those of a head begin in a cache: keys or values.
- * slot: as fdk_kv_place() says. */
+/* Offset in a cache of the key (value 0) or value vector of a head at a slot, which is
+ * one of fdk_kv_place(). */
 PLAN_FN uint64_t
 coll_kv_at(const struct fdk_kv *kv, int32_t layer, int32_t slot, int32_t head, int value)
 {
@@ -368,7 +375,7 @@ coll_kv_at(const struct fdk_kv *kv, int32_t layer, int32_t slot, int32_t head, i
                                                                  : 2);
 }
 
-/* Of its scale; FDK_I8 alone has such. */
+/* Offset of that vector's scale; only FDK_I8 has scales there. */
 PLAN_FN uint64_t
 coll_kv_scale_at(const struct fdk_kv *kv, int32_t layer, int32_t slot, int32_t head,
     int value)
@@ -393,7 +400,7 @@ coll_no(char *err, size_t err_bytes, const char *why, long value)
     return -EINVAL;
 }
 
-/* All of *ret but base and rank; -EINVAL and why. */
+/* Sets *ret except base and rank. Returns 0, or -EINVAL and the reason in err. */
 static inline int
 coll_space_init(const struct fdk_group_args *a, int32_t n_dev,
     const struct coll_default *d, struct coll_space *ret, char *err, size_t err_bytes)

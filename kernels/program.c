@@ -371,7 +371,7 @@ fdk_op_writes(const struct fdk_op *op, const void *ret[FDK_OPERANDS])
     }
 }
 
-/* ---- a sum over ranks and the norm behind it ------------------------------ */
+/* ---- a sum over ranks and the norm after it ------------------------------- */
 
 int32_t
 fdk_reduce_norm_covers(struct fdk_ctx *ctx, int dev, const struct fdk_op *op, int32_t n,
@@ -409,7 +409,7 @@ fdk_reduce_norm_args(const struct fdk_op *op, const struct fdk_step *s)
 
 /* ---- binding ------------------------------------------------------------- */
 
-struct run { /* of operations that may be one launch */
+struct run { /* run of operations that a fusion may launch as one */
     const struct fdk_fusion *f;
     int32_t first, n, least, most;
     void *data;
@@ -421,7 +421,7 @@ struct fdk_bound {
     int dev;
     int32_t n_op, n_run, max_run;
     struct fdk_op *op;
-    struct run *run; /* by first operation, those of one by the table's order */
+    struct run *run; /* sorted by first operation, then by the fusion table's order */
 };
 
 static int
@@ -433,7 +433,7 @@ has(const void *const *p, int32_t n, const void *what)
     return 0;
 }
 
-/* Does an operation from `from` on read it before another one writes it? */
+/* Does an operation from `from` on read buffer p before another one writes it? */
 static int
 read_later(const struct fdk_bound *b, int32_t from, const void *p)
 {
@@ -447,7 +447,7 @@ read_later(const struct fdk_bound *b, int32_t from, const void *p)
     return 0;
 }
 
-/* Nothing behind the run reads what it may leave out of memory. */
+/* Returns 1 if no operation after the run reads a result that a fusion does not store. */
 static int
 results_end(const struct fdk_bound *b, int32_t first, int32_t n)
 {
@@ -502,7 +502,8 @@ run_add(struct fdk_bound *b, const struct run *r)
     return 0;
 }
 
-/* Operations that the fusion takes from `first` on; 0: none. */
+/* Binds the fusion to the operations from `first` on if it covers them. *ret_n: how many
+ * it covers, 0: none. Returns 0 or -errno. */
 static int
 run_try(struct fdk_bound *b, const struct fdk_fusion *f, int32_t first, int32_t *ret_n)
 {
@@ -600,8 +601,8 @@ moved(const void *p, int32_t rows, int32_t n, enum fdk_dtype t)
     return p != NULL ? (char *)(uintptr_t)p + bytes : NULL;
 }
 
-/* The operation for the rows from `at` on. The count of live rows stays: rows behind them may
- * be computed. */
+/* Moves the operation's buffers to row `at`. The count of live rows stays, so rows past
+ * the live ones may be computed. */
 static void
 move_rows(struct fdk_op *op, int32_t at)
 {
@@ -627,8 +628,8 @@ move_rows(struct fdk_op *op, int32_t at)
 
 /* ---- launching ----------------------------------------------------------- */
 
-/* The fusion that operation i begins for that many rows, of at most n operations, and behind
- * `last` in the order in which they are tried; -1: none. */
+/* Index of the first run after `last` that begins with operation i, allows that many rows
+ * and has at most n operations; -1: none. */
 static int32_t
 run_behind(const struct fdk_bound *b, int32_t i, int32_t rows, int32_t n, int32_t last)
 {
@@ -652,7 +653,7 @@ run_at(const struct fdk_bound *b, int32_t i, int32_t rows, int32_t n)
     return run_behind(b, i, rows, n, -1);
 }
 
-/* Half h of the rows of operations [first, end), which hold no sum. */
+/* Lists the launches of operations [first, end), without an ALL_REDUCE, for half h. */
 static int32_t
 list_half(const struct fdk_bound *b, const struct fdk_launch *h, int fused, int32_t first,
     int32_t end, struct fdk_launch *ret)
@@ -668,7 +669,8 @@ list_half(const struct fdk_bound *b, const struct fdk_launch *h, int fused, int3
     return n;
 }
 
-/* The sum `first` as one launch of half h, and what the other rank's operand takes with it. */
+/* One launch of ALL_REDUCE `first` for half h; FDK_LAUNCH_TAKE may include a fused
+ * norm. */
 static struct fdk_launch
 sum_of(const struct fdk_bound *b, const struct fdk_launch *h, int fused, int32_t first,
     enum fdk_launch_as as)
@@ -681,7 +683,8 @@ sum_of(const struct fdk_bound *b, const struct fdk_launch *h, int fused, int32_t
     return l;
 }
 
-/* Operations [first, end) stage by stage: what follows a sum up to the next one. */
+/* Lists operations [first, end) for both halves, one section after another; a section
+ * ends before the next ALL_REDUCE. */
 static int32_t
 list_halves(const struct fdk_bound *b, const struct fdk_step *s, int fused, int32_t first,
     int32_t end, struct fdk_launch *ret)
@@ -730,8 +733,9 @@ fdk_launches(const struct fdk_bound *b, const struct fdk_step *s, int fused,
     return n;
 }
 
-/* op: those of the launch, s the step, both of its rows alone. What a refused fusion covers goes as
- * if that were not bound, in the launches of a rank that has not bound it. */
+/* ops: operations of the launch; ops and s have only the launch's rows. If a fusion
+ * returns -ENOTSUP, its operations are launched as if it were not bound, in the same
+ * launches as on a rank that has not bound it. */
 static int
 launch_ops(const struct fdk_bound *b, const struct fdk_op *ops, const struct fdk_step *s,
     const struct fdk_launch *l, fdk_stream_t st)

@@ -1,13 +1,13 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rules of a row: what it may choose besides what struct fdk_row says. A row with rules
- * has an entry of a pool, fdk_rules_words() words of 32 bits: struct fdk_rules, then its
- * lists, each at the word that the head names. The host writes an entry when the row is
- * new on the device; from then on the device keeps `recent` and the counts of reasoning
- * up to date, since the host is behind by the steps on their way.
+ * Rules of a row restrict its choice of tokens beyond struct fdk_row. A row with rules
+ * has an entry in a pool, fdk_rules_words() words of 32 bits: struct fdk_rules, then its
+ * lists, each at the word index that the struct gives. The host writes an entry when the
+ * row is new on the device; from then on the device updates `recent` and the reasoning
+ * counts, because the host lags by the steps in flight.
  *
- * The functions are the meaning of the rules, for the host and for every backend.
+ * The functions define the rules for the host and for every backend.
  */
 #ifndef FDD_KERNELS_RULES_H
 #define FDD_KERNELS_RULES_H
@@ -22,23 +22,25 @@
 #endif
 
 #define FDK_MAX_BIAS    1024 /* ids with a bias */
-#define FDK_MAX_BAN_LEN 32   /* ids of a banned sequence, */
-#define FDK_MAX_BANS    768  /* sequences, */
-#define FDK_MAX_BAN_IDS 8192 /* ids of all of them */
-#define FDK_MAX_CHOSEN  64   /* ids whose logprobs are wanted */
+#define FDK_MAX_BAN_LEN 32   /* ids of a banned sequence */
+#define FDK_MAX_BANS    768  /* banned sequences */
+#define FDK_MAX_BAN_IDS 8192 /* ids of all banned sequences */
+#define FDK_MAX_CHOSEN  64   /* ids whose logprobs are returned */
 
 struct fdk_rules {
     int32_t n_bias, bias; /* ids in ascending order, each once, then their biases */
-    int32_t allowed;    /* bit id % 32 of word id / 32: may id be chosen? At 0: all may. A
-                             grammar's mask will be one more of these: both must allow */
-    int32_t n_ban, ban; /* n_ban + 1 words: where each sequence begins, from the entry's
-                             begin, and where the last ends */
+    int32_t allowed;    /* bit mask: bit id % 32 of word id / 32 is 1 if id may be chosen.
+                             0: no mask, all ids may. A grammar's mask will be a second
+                             one: both must allow an id */
+    int32_t n_ban, ban; /* n_ban + 1 words: where each sequence begins, counted from the
+                             entry's start, and where the last ends */
     int32_t n_chosen, chosen;
-    /* Of the tokens between open_id and close_id a row has max_reason at most; then
-     * close_id is forced. max_reason -1: no such rule. */
+    /* A row has at most max_reason tokens between open_id and close_id; then close_id is
+     * forced. max_reason -1: no limit. */
     int32_t open_id, close_id, max_reason;
-    int32_t n_reason, in_reason;     /* tokens so far; is it between the two? */
-    int32_t recent[FDK_MAX_BAN_LEN]; /* the token at position p is at p % FDK_MAX_BAN_LEN */
+    int32_t n_reason, in_reason; /* such tokens so far; 1 after open_id until close_id */
+    int32_t recent[FDK_MAX_BAN_LEN]; /* the token at position p is at p %
+                                        FDK_MAX_BAN_LEN */
 };
 #define FDK_RULES_HEAD ((int32_t)(sizeof(struct fdk_rules) / 4))
 
@@ -51,7 +53,7 @@ fdk_rules_words(int32_t V)
     return (n + 63) / 64 * 64;
 }
 
-/* Takes a token of a sample whose reasoning is between open_id and close_id. */
+/* Updates *in and *n for a sampled token; reasoning is between open_id and close_id. */
 FDK_BOTH void
 fdk_reason_took(int32_t open_id, int32_t close_id, int32_t token, int32_t *in, int32_t *n)
 {
@@ -63,7 +65,7 @@ fdk_reason_took(int32_t open_id, int32_t close_id, int32_t token, int32_t *in, i
         *in = 1;
 }
 
-/* Takes the token at position pos. */
+/* Updates the rules for the token at position pos. */
 FDK_BOTH void
 fdk_rules_took(struct fdk_rules *r, int32_t pos, int32_t token)
 {
@@ -81,7 +83,7 @@ fdk_rules_forced(const struct fdk_rules *r)
         : -1;
 }
 
-/* The id that sequence i bans as the next of a row of len tokens; -1: none. */
+/* The id that banned sequence i forbids next in a row of len tokens; -1: none. */
 FDK_BOTH int32_t
 fdk_rules_banned(const struct fdk_rules *r, const int32_t *entry, int32_t i, int32_t len)
 {
@@ -100,7 +102,7 @@ fdk_rules_allow(const struct fdk_rules *r, const int32_t *entry, int32_t id)
     return r->allowed == 0 || ((uint32_t)entry[r->allowed + id / 32] >> id % 32 & 1) != 0;
 }
 
-/* Does it change logits? */
+/* Do the rules change logits? */
 FDK_BOTH int
 fdk_rules_active(const struct fdk_rules *r)
 {
