@@ -1,23 +1,23 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * The virtual device under the cpu and null backends: what kernels/cpu and
- * kernels/null.c share, and the hooks tests use.
+ * The virtual device of the cpu and null backends: declarations shared by kernels/cpu and
+ * kernels/null.c, and hooks for tests.
  *
- * A stream is a FIFO of commands, arguments by value. Who executes them is
- * the context's enum fdk_exec:
- *   THREAD   one thread per stream, over the device's pool; a delay spins
- *   INLINE   the caller, as they are launched; a delay only moves the time at
+ * A stream is a FIFO of commands with their arguments by value. The context's enum
+ * fdk_exec determines which thread executes them:
+ *   THREAD   one thread per stream, with the device's pool; a delay spins
+ *   INLINE   the caller, at the launch; a delay only moves the time at
  *            which the stream's events count as complete
- *   DEFER    the thread that waits or calls fdk_vdev_step(), no earlier; a delay takes
- *            no time and only moves what event_ns() says. A waiter runs what
- *            it waits for and no more: its stream up to there, and of other
- *            streams what that waits for. A queue that is full runs its
+ *   DEFER    the thread that waits or calls fdk_vdev_step(); a delay takes
+ *            no time and only moves the result of event_ns(). A waiter runs only
+ *            what it waits for: its stream up to that command, and the commands of
+ *            other streams on which these depend. A full queue runs its
  *            oldest command. event_query() runs nothing.
  *
- * Threads: any thread may call anything, but one stream is recorded into by
- * one thread, and a handle is not freed while another call uses it. Nothing
- * a launcher does allocates, except recording, which grows the graph.
+ * Threads: any thread may call any function, but only one thread captures a
+ * stream, and a handle is not freed while another call uses it. Launchers do
+ * not allocate, except during a capture, which grows the graph.
  *
  * A device fails once and for good: cpu_fail() keeps the first text; from
  * then on commands are skipped, but events still complete, so that no
@@ -39,45 +39,45 @@
 /* The device fails when it executes its n-th command from now (1 = the next
  * operation, copy or fill; events and waits do not count); 0 disarms. */
 void fdk_cpu_fail_after(struct fdk_ctx *ctx, int dev, int64_t n);
-/* Bytes the device may hand out by mem_alloc and mem_map; 0 = no bound. */
+/* Limits the bytes allocated by mem_alloc and mem_map; 0 = no limit. */
 void fdk_cpu_limit_memory(struct fdk_ctx *ctx, int dev, uint64_t bytes);
-/* Bytes handed out now. */
+/* Bytes allocated now. */
 uint64_t fdk_cpu_memory_used(struct fdk_ctx *ctx, int dev);
 /* Contexts opened later use the instruction set of that name ("generic", "avx2",
- * "avx512"): 0, or -ENOTSUP if the machine or the build lacks it; NULL goes back to
- * the best one. Not thread-safe. */
+ * "avx512"); NULL: the best one again. Returns 0, or -ENOTSUP if the machine or the build
+ * lacks it. Not thread-safe. */
 int fdk_cpu_isa_force(const char *name);
-/* Called on the thread of a rank's stream before it tells the others that it has come to
- * a piece of a collective (pieces are numbered from 1, stage 0 or 1; met = 0), and when it has
- * met them (met = 1). Not 0 with met = 0: its device fails there, and does not tell the
- * others. Set while no collective runs. */
+/* Called on the thread of a rank's stream before it signals the others in a piece of a
+ * collective (pieces are numbered from 1, stage 0 or 1; met = 0), and after it has
+ * synchronized with them (met = 1). If it returns not 0 with met = 0, the rank's device
+ * fails without signalling the others. Set it while no collective runs. */
 typedef int fdk_cpu_meet_fn(void *arg, int rank, int stage, uint64_t piece, int met);
 void fdk_cpu_group_hook(struct fdk_group *g, fdk_cpu_meet_fn *fn, void *arg);
-/* The group's pieces are counted on from seq. While no collective runs. */
+/* Sets the number of the group's last piece. Call it while no collective runs. */
 void fdk_cpu_group_seq(struct fdk_group *g, uint64_t seq);
-/* What the null backend samples after this input token (see kernels/null.c). */
+/* The token that the null backend samples after this input token (see kernels/null.c). */
 int32_t fdk_null_token(int32_t input, int32_t pos, int32_t V);
 
 /* ---- weights ------------------------------------------------------------- */
 
-/* One row: n weights of type t (F32, F16, BF16) at src to fdk_row_bytes(to, n) bytes at dst
- * and a scale per group, 1..n elements. No two of them overlap; src and dst need no
- * alignment. -EDOM: a weight is not finite; *ret_at is its index, dst and scale are
- * undefined. */
+/* Quantizes a row: n weights of type t (F32, F16, BF16) at src become fdk_row_bytes(to,
+ * n) bytes at dst and one scale per group of 1..n elements. The buffers do not overlap;
+ * src and dst need no alignment. Returns 0, or -EDOM if a weight is not finite: *ret_at
+ * is its index, dst and scale are undefined. */
 int cpu_quant_row(void *dst, float *scale, const void *src, enum fdk_dtype t, int32_t n,
     enum fdk_dtype to, int32_t group, int32_t *ret_at);
 
 /* ---- operations of other backends ---------------------------------------- */
 
-/* For a backend that is this one and operations of its own: fn(args), a copy of bytes of
- * them, on the stream's thread when all before it is done. May be recorded. */
+/* For a backend that extends this one: runs fn(args), with a copy of the `bytes` bytes of
+ * args, in the stream's order on its thread. Can be captured. */
 #define FDK_CPU_CALL_BYTES 184
 int fdk_cpu_call(fdk_stream_t st, void (*fn)(const void *args), const void *args,
     size_t bytes);
 
 /* ---- worker pool --------------------------------------------------------- */
 
-#define CPU_SCRATCH_BYTES (1u << 20) /* per thread; users assert their share */
+#define CPU_SCRATCH_BYTES (1u << 20) /* per thread; users assert that it suffices */
 #define CPU_CACHELINE     64
 
 struct cpu_pool;
@@ -85,12 +85,12 @@ struct cpu_spin;
 /* One item of a job; scratch is the executing thread's, uninitialized. */
 typedef void cpu_item_fn(const void *arg, int item, void *scratch);
 
-/* n_thread counts the caller: n_thread - 1 threads are started. spin outlives
+/* n_thread includes the caller: n_thread - 1 threads are started. spin outlives
  * the pool. */
 int cpu_pool_new(int n_thread, struct cpu_spin *spin, struct cpu_pool **ret_pool);
 void cpu_pool_free(struct cpu_pool *pool);
-/* fn for items 0..n-1 in any order on any thread; returns when all are done.
- * If another stream has the pool, the caller does all of them alone. */
+/* Runs fn for items 0..n-1 in any order on any thread; returns when all are done.
+ * If another stream uses the pool, the caller runs all items itself. */
 void cpu_pool_run(struct cpu_pool *pool, cpu_item_fn *fn, const void *arg, int n,
     void *scratch);
 
@@ -98,26 +98,27 @@ void cpu_pool_run(struct cpu_pool *pool, cpu_item_fn *fn, const void *arg, int n
 
 uint64_t cpu_now_ns(void);
 void cpu_relax(void);
-/* How threads of a context poll before they sleep. They yield between polls:
- * the thread waited for may be queued behind this one. If a yield comes back
- * late the processors are wanted by others, and for a while no thread polls: a
- * sleeper is scheduled at once when woken, a poller waits its turn. */
+/* How threads of a context poll before they sleep. They yield between polls, as
+ * the awaited thread may need this processor. If a yield returns
+ * late, other processes want the processors, and for a while no thread polls: a
+ * sleeper is scheduled at once when woken, a poller waits for its time slice. */
 struct cpu_spin {
-    uint64_t ns; /* longest polling */
+    uint64_t ns; /* longest time of polling */
     _Atomic uint64_t crowded_until;
 };
-/* Call every few microseconds of polling, *until 0 at first: 0 = sleep now. */
+/* Call it every few microseconds of polling, with *until 0 at first. Returns 0: sleep
+ * now. */
 int cpu_spin_more(struct cpu_spin *spin, uint64_t *until);
-/* Wait until (int32_t)(*word - target) >= 0: poll, then sleep on the word. The
- * side that advances it calls cpu_wake() after its seq_cst store; n_wait is
- * seq_cst on both sides, so one of them sees the other. */
+/* Waits until (int32_t)(*word - target) >= 0: polls, then sleeps on the futex word. The
+ * side that advances *word calls cpu_wake() after its seq_cst store; n_wait is accessed
+ * seq_cst on both sides, so that no wake-up is lost. */
 void cpu_wait_ge(_Atomic uint32_t *word, uint32_t target, _Atomic uint32_t *n_wait,
     struct cpu_spin *spin);
-/* The same, but not longer than until until_ns: 1 reached, 0 not yet. It sleeps until
- * shortly before expect_ns, and polls then; 0: it polls at once. */
+/* cpu_wait_ge() with a timeout at until_ns: 1 reached, 0 not yet. Sleeps until
+ * shortly before expect_ns and polls from then; expect_ns 0: polls at once. */
 int cpu_wait_ge_until(_Atomic uint32_t *word, uint32_t target, _Atomic uint32_t *n_wait,
     struct cpu_spin *spin, uint64_t expect_ns, uint64_t until_ns);
-/* A sleep lasts longer than it is told to by about this. */
+/* A sleep lasts about this much longer than requested. */
 #define CPU_NAP_EARLY_NS 100000
 void cpu_nap(uint64_t ns);
 void cpu_wake(_Atomic uint32_t *word, _Atomic uint32_t *n_wait);
@@ -243,7 +244,7 @@ struct fdk_ctx {
     struct CUevent_st *events, *free_events;
     struct CUstream_st *streams; /* oldest first */
     pthread_mutex_t run_lock;    /* DEFER: queues, and the executing thread */
-    struct CUstream_st *turn;    /* DEFER: whose command is next; NULL: the first */
+    struct CUstream_st *turn;    /* DEFER: stream of the next command; NULL: the first */
     pthread_mutex_t group_lock;  /* the list below */
     struct fdk_group *groups;
 };
@@ -264,7 +265,7 @@ struct fdk_graph {
     struct cpu_dev *dev;
     struct cpu_cmd *cmds;
     size_t n, cap;
-    int err;                  /* of recording, told by graph_end */
+    int err;                  /* first error of the capture, returned by graph_end */
     _Atomic uint32_t pending; /* launches not yet executed */
 };
 
@@ -277,8 +278,8 @@ struct CUstream_st {
     pthread_t thread;
     struct cpu_cmd *ring;      /* [CPU_QUEUE]; NULL if INLINE */
     void *scratch;             /* of the executing thread */
-    struct fdk_graph *rec;     /* being recorded */
-    _Atomic uint64_t ready_ns; /* INLINE, DEFER: when its work counts as done */
+    struct fdk_graph *rec;     /* graph being captured, or NULL */
+    _Atomic uint64_t ready_ns; /* INLINE, DEFER: time at which its work counts as done */
     _Atomic uint32_t push_lock;
     _Atomic uint32_t stop;
     char pad0[CPU_CACHELINE];
@@ -297,10 +298,11 @@ struct CUstream_st {
 void
 cpu_fail(struct cpu_dev *dev, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 int cpu_failed(const struct cpu_dev *dev);
-/* Queue, record or (INLINE) execute. 0, -EIO, -ENOMEM (recording). */
+/* Queues, captures or (INLINE) executes a command. Returns 0, -EIO, or -ENOMEM in a
+ * capture. */
 int cpu_push(struct CUstream_st *st, const struct cpu_cmd *cmd);
 
-/* The rest of an ops table is kernels/cpu/vdev.h. */
+/* kernels/cpu/vdev.h has the other functions of an ops table. */
 int cpu_ctx_new(const struct fdk_open_args *args, const struct fdk_ops *ops,
     cpu_exec_fn *exec, struct fdk_ctx **ret_ctx, char *err, size_t err_bytes);
 void cpu_ctx_free(struct fdk_ctx *ctx);
@@ -308,8 +310,8 @@ void cpu_ctx_free(struct fdk_ctx *ctx);
 cpu_exec_fn cpu_exec;       /* the cpu backend's operations */
 cpu_exec_fn cpu_collective; /* sums and gathers */
 cpu_exec_fn cpu_ahead;      /* an all-reduce in two launches */
-cpu_exec_fn cpu_copies;     /* between copies */
-/* The device has failed: the other ranks of its groups give up. */
+cpu_exec_fn cpu_copies;     /* transfers between copies of the model */
+/* The device has failed: makes the other ranks of its groups fail. */
 void cpu_groups_tell(const struct cpu_dev *dev);
 
 #endif

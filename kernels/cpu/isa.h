@@ -3,12 +3,12 @@
 /*
  * Inner loops, built once per instruction set from the same sources
  * (isa_*.c with CPU_ISA = 0 generic, 1 avx2 + fma + f16c, 2 avx512) and
- * picked when a context is opened. All of them reduce in the same 16 lanes
+ * selected when a context is opened. All of them reduce in the same 16 lanes
  * and tree; generic x86-64 has no fused multiply-add, so its last bits
- * differ from the other two, which agree.
+ * differ from those of the other two, which are equal.
  *
- * These functions know nothing of threads: kernels/cpu/exec.c splits work
- * over the pool by output elements and calls them for ranges.
+ * These functions are single-threaded: kernels/cpu/exec.c divides the output
+ * elements among the pool's threads and calls them for ranges.
  */
 #ifndef FDD_KERNELS_CPU_ISA_H
 #define FDD_KERNELS_CPU_ISA_H
@@ -19,13 +19,13 @@
 #include "kernels/fdk.h"
 
 #define CPU_MAX_HEAD_DIM 512
-#define CPU_VOCAB_SLICE  4096 /* logits are reduced in slices of this */
+#define CPU_VOCAB_SLICE  4096 /* logits are reduced in slices of so many ids */
 #define CPU_ATT_QUERIES  32   /* query vectors per attention item */
 #define CPU_GUMBEL_IDS   64   /* ids per gumbel() call */
 
-struct cpu_slice { /* of one row's logits */
+struct cpu_slice { /* reduction of a slice of a row's logits */
     float max;
-    float sum; /* of exp(x - max), if wanted */
+    float sum; /* sum of exp(x - max), if want_sum */
     int32_t finite;
 };
 
@@ -45,19 +45,19 @@ struct cpu_gumbel {
 
 struct cpu_isa {
     const char *name;
-    int gemm_align; /* output columns per tile: split N at multiples */
+    int gemm_align; /* output columns per tile: N is divided at multiples of it */
     void (*load_row)(float *dst, const void *src, enum fdk_dtype t, size_t n, float scale);
-    /* Of row t. */
+    /* For row t. */
     void (*rmsnorm)(const struct fdk_rmsnorm_args *a, int t);
     void (*gemm)(const struct fdk_gemm_args *a, int m0, int m1, int n0, int n1,
         void *scratch);
     void (*qkv)(const struct fdk_qkv_args *a, int t);
     void (*attend)(const struct cpu_attend *job, void *scratch);
-    /* Of row t. */
+    /* For row t. */
     void (*merge)(const struct fdk_merge_args *a, int t);
     void (*silu_mul)(float *y, const float *g, const float *u, size_t n);
     void (*gelu_mul)(float *y, const float *g, const float *u, size_t n);
-    /* In place, as struct fdk_softcap_args has it. */
+    /* In place, as in struct fdk_softcap_args. */
     void (*softcap)(float *y, size_t n, float scale, float cap);
 
     /* dst = x after penalties; counts as in struct fdk_sample_args. */
@@ -68,8 +68,8 @@ struct cpu_isa {
     float (*sum_exp)(const float *x, int n, float max, float inv_t);
     /* First i in [from, n) with x[i] >= bound, or n. */
     int (*next_ge)(const float *x, int from, int n, float bound);
-    /* Random words of the block's ids; bit i set: id first + i may still
-     * score best or better. */
+    /* Writes the random words of ids from g->first on. Returns a mask: bit i set if id
+     * first + i may score at least g->best. */
     uint64_t (*gumbel)(const struct cpu_gumbel *g, uint32_t ret_word[CPU_GUMBEL_IDS]);
 
     /* For tests and benchmarks. */

@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Names of the functions behind one struct cpu_isa; private to isa_*.c. */
+/* Functions of one struct cpu_isa; private to isa_*.c. */
 #ifndef FDD_KERNELS_CPU_ISA_OPS_H
 #define FDD_KERNELS_CPU_ISA_OPS_H
 

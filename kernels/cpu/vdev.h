@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Entry points of the virtual device, as the ops tables of the cpu and null
- * backends name them. The contracts are those of kernels/fdk.h.
+ * Entry points of the virtual device, for the ops tables of the cpu and null
+ * backends. The contracts are those of kernels/fdk.h.
  */
 #ifndef FDD_KERNELS_CPU_VDEV_H
 #define FDD_KERNELS_CPU_VDEV_H
@@ -51,9 +51,9 @@ enum fdk_dtype vdev_act(enum fdk_dtype w);
 size_t vdev_gemm_scratch(const struct fdk_gemm_args *a);
 size_t vdev_attention_scratch(struct fdk_ctx *ctx, const struct fdk_attention_args *a);
 size_t vdev_sample_scratch(const struct fdk_sample_args *a);
-/* What CMD_ROW_UPDATE does, for both virtual devices. */
+/* Executes CMD_ROW_UPDATE on the virtual devices of both backends. */
 void cpu_row_update(const struct fdk_row_update_args *a);
-/* -1, or the first row whose tiles there is no room for. */
+/* Returns -1, or the first row whose tiles do not fit. */
 int cpu_att_plan(const struct fdk_att_plan_args *a);
 int vdev_row_update(const struct fdk_row_update_args *a, fdk_stream_t st);
 int vdev_att_plan_host(struct fdk_ctx *, int dev, const struct fdk_att_plan_args *);
@@ -87,13 +87,13 @@ int vdev_reduce_send(const struct fdk_all_reduce_args *a, fdk_stream_t st);
 int vdev_reduce_take(const struct fdk_all_reduce_args *a, fdk_stream_t st);
 int vdev_kv_share(const struct fdk_kv_share_args *a, fdk_stream_t st);
 int vdev_row_share(const struct fdk_row_share_args *a, fdk_stream_t st);
-/* Of the cpu backend. */
+/* Only for the cpu backend. */
 #define CPU_OWN 2 /* columns.c */
 extern const struct fdk_own cpu_own[CPU_OWN];
 #define CPU_FUSIONS 1
 extern const struct fdk_fusion cpu_fusions[CPU_FUSIONS];
 
-/* Everything of an ops table but its name, available, open. */
+/* Members of an ops table that both backends share. */
 #define VDEV_OPS \
     .on_host = 1, .close = cpu_ctx_free, .device_info = vdev_device_info, \
     .error_text = vdev_error_text, .probe = vdev_probe, .mem_alloc = vdev_mem_alloc, \

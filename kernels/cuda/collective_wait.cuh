@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Waiting for another rank of a group, for kernels: where a rank finds that the group has
+ * Waiting for another rank of a group, for kernels: how a rank detects that the group has
  * failed, and how it makes all others fail.
  */
 #ifndef FDD_KERNELS_CUDA_COLLECTIVE_WAIT_CUH
@@ -10,9 +10,9 @@
 #include "kernels/collective_channel.h"
 #include "kernels/cuda/fdk_cuda.cuh"
 
-#define SPINS   16               /* polls between two looks at the clock */
-#define TOLD_NS 100000           /* of waiting, before the host's memory is looked at, and
-                                    between two looks of a device */
+#define SPINS   16               /* polls between two reads of the clock */
+#define TOLD_NS 100000           /* wait before the failure value in host memory is read,
+                                    and least time between two reads by a device */
 
 static __device__ __forceinline__ void
 flag_put(uint64_t *p, uint64_t v)
@@ -51,9 +51,10 @@ clock_ns(void)
     return t;
 }
 
-/* What the host says. The way to its memory is long, and a read that does not wait for the one
- * before holds up all others, launches too: one thread of the device looks there, whichever comes
- * first, and leaves what it finds where all look. */
+/* Reads the group's failure value from host memory. Such a read is slow, and several at
+ * once delay all other traffic to the host, launches too. So only one thread of the
+ * device reads at a time, and stores a value that is not 0 in the device's workspace,
+ * which all threads poll. */
 static __device__ __forceinline__ uint64_t
 told_now(const struct coll_run *r, uint64_t now)
 {
@@ -88,7 +89,8 @@ give_up(const struct coll_run *r, enum coll_bad kind, int who)
     return fail(r, bad);
 }
 
-/* Waiting since begin: 0, or the operation has failed. */
+/* Checks a wait for rank q since `begin`. Returns 0 to go on waiting, not 0 if the
+ * operation has failed. */
 static __device__ __forceinline__ int
 waited_for(const struct coll_run *r, int q, uint64_t begin)
 {

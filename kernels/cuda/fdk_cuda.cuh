@@ -1,16 +1,16 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the files of the CUDA backend share. Handles of fdk.h are objects of
- * this backend: a stream knows its device, so that every call can refuse a
- * failed one. Launchers are called by one thread per stream; memory, events
- * and errors by any.
+ * Declarations shared by the files of the CUDA backend. Handles of fdk.h point to
+ * objects of this backend: a stream has a pointer to its device, so that every call can
+ * reject a failed device. Launchers are called by one thread per stream; functions for
+ * memory, events and errors by any thread.
  *
- * Errors: the first CUDA error of a device is kept with the name of the call
- * that met it (cu_result); from then on cu_enter() is -EIO and no CUDA call
- * reaches the device. Out of memory and what a capture forbids are answers,
- * not failures. A kernel that meets bad input tells through cu_fault, pinned
- * host memory that cu_enter() looks at.
+ * Errors: the first CUDA error of a device is kept with the name of the failed
+ * call (cu_result); from then on cu_enter() returns -EIO and no CUDA call
+ * reaches the device. Out of memory and calls that a capture forbids are errors
+ * of the call, not of the device. A kernel reports bad input through cu_fault,
+ * pinned host memory that cu_enter() reads.
  */
 #ifndef FDD_KERNELS_CUDA_FDK_CUDA_CUH
 #define FDD_KERNELS_CUDA_FDK_CUDA_CUH
@@ -39,19 +39,20 @@ enum cu_bad {
     CU_BAD_TOKEN = 1,            /* token id, its index, vocabulary */
     CU_BAD_PLAN,                 /* row, rows, room for tiles */
     CU_BAD_WORK,                 /* row, work item, tile */
-    CU_BAD_LATE,                 /* rank at fault, this rank, spin limit in ms: both */
-    CU_BAD_OTHER,
+    CU_BAD_LATE,                 /* rank at fault, this rank, spin limit in ms */
+    CU_BAD_OTHER,                /* rank at fault, this rank */
     CU_BAD_GONE                  /* rank at fault, this rank */
 };
 struct cu_fault {                /* pinned host memory, written once */
     int32_t code;                /* enum cu_bad; 0: none yet */
     int32_t value, at, bound;
 };
-struct cu_claim {                /* device memory: who writes it. Not every system
-                                    has atomics on host memory. */
+struct cu_claim {                /* device memory: claims the right to write cu_fault, as
+                                    not every system has atomics on host memory */
     int32_t taken;
     struct cu_fault *to;
-    uint64_t looked;             /* by %globaltimer, at what the host says of a group */
+    uint64_t looked;             /* %globaltimer at the last read of a group's
+                                    failure value in host memory (collective_wait.cuh) */
 };
 struct cu_lt;                    /* gemm_lt.cu: the cuBLASLt library */
 struct cu_lt_dev;                /* gemm_lt.cu: handle and chosen algorithms */
@@ -63,18 +64,18 @@ struct coll_space;               /* kernels/collective_plan.h */
 struct cu_dev {
     struct fdk_ctx *ctx;
     int idx;
-    uint32_t failed;             /* 1: text is being written, 2: it stands */
+    uint32_t failed;             /* 1: text is being written, 2: text is complete */
     char text[256];
     volatile struct cu_fault *fault;
     struct cu_claim *claim;      /* kernels report through it */
     pthread_mutex_t lock;        /* ranges, clock, creation of algorithms */
     struct cu_range *ranges;
     struct cu_lt_dev *lt;
-    struct mega_state *mega;     /* device memory; NULL: no such kernel here */
+    struct mega_state *mega;     /* device memory; NULL: the device has no megakernel */
     int n_proc;
-    int sm90a;                   /* what runs here is code for sm_90a */
-    int fell_back;               /* a launch found no tensor map */
-    cudaStream_t aux;            /* the clock's */
+    int sm90a;                   /* 1: the device runs the code for sm_90a */
+    int fell_back;               /* 1: a launch could not make its tensor map */
+    cudaStream_t aux;            /* stream of the clock's events */
     cudaEvent_t base, next_base;
     uint64_t base_ns;            /* CLOCK_MONOTONIC when base completed */
     int next_pending;
@@ -129,21 +130,21 @@ cu_raw(fdk_stream_t st)
 
 /* backend_cuda.cu */
 
-/* 0 and the device current to this thread; -EIO once it has failed. */
+/* Makes the device current in this thread. Returns 0, or -EIO once it has failed. */
 int cu_enter(struct cu_dev *dev);
 int cu_enter_idx(struct fdk_ctx *ctx, int dev); /* -EINVAL: no such device */
-/* What a CUDA answer means: 0, -ENOMEM, -EBUSY for what a capture forbids,
- * else the device has failed and -EIO. call: a name that lives on. */
+/* Converts the result of a CUDA call: 0, -ENOMEM, -EBUSY if a capture forbids the call,
+ * else -EIO, and the device has failed. call: its name, a string with static lifetime. */
 int cu_result(struct cu_dev *dev, const char *call, cudaError_t e);
-/* A function of the driver, as it is in that version of CUDA, into the pointer at ret. -ENOTSUP:
- * the driver has none. */
+/* Stores the driver's function of that name and CUDA version in the pointer at ret.
+ * Returns 0, or -ENOTSUP if the driver does not have it. */
 int cu_driver_call(const char *name, unsigned version, void *ret);
-/* After a kernel launch on st. */
+/* Checks a kernel launch on st. */
 int cu_launched(fdk_stream_t st, const char *op);
 /* -EINVAL for no stream, else cu_enter() of its device. */
 int cu_stream_enter(fdk_stream_t st);
 uint64_t cu_now_ns(void);
-/* Load kernels k[n] now, so that a first use during a capture loads nothing. */
+/* Loads kernels k[n], so that their first use during a capture loads nothing. */
 cudaError_t cu_load(const void *const *k, size_t n);
 
 /* memory.cu */
@@ -220,18 +221,18 @@ size_t cu_gemm_scratch(const struct fdk_gemm_args *a);
 int cu_gemm(const struct fdk_gemm_args *a, fdk_stream_t st);
 int cu_gemm_choose(const struct fdk_gemm_args *a, fdk_stream_t st);
 int32_t cu_gemm_class(struct fdk_ctx *ctx, int dev, const struct fdk_gemm_args *a);
-/* Is it the kernel of the table's last row that takes it? */
+/* Is the GEMM computed by the generic kernel in the table's last row? */
 int cu_gemm_slow(const struct cu_dev *d, const struct fdk_gemm_args *a);
-/* gemm_lt.cu: 16-bit weights, many rows. cu_lt_gemm() is 1 where the library does not
- * take it after all. */
+/* gemm_lt.cu: 16-bit weights, many rows. cu_lt_gemm() returns 1 if the library cannot
+ * compute the GEMM after all. */
 int cu_lt_open(struct fdk_ctx *ctx, const char *cache_dir, char *err, size_t err_bytes);
 void cu_lt_close(struct fdk_ctx *ctx);
 int cu_lt_fits(const struct fdk_gemm_args *a);
 size_t cu_lt_scratch(const struct fdk_gemm_args *a);
 int cu_lt_gemm(const struct fdk_gemm_args *a, fdk_stream_t st);
-/* The most rows of the class of T. */
+/* Largest number of rows in the class of T. */
 int32_t cu_lt_class(const struct cu_dev *d, int32_t T);
-/* Decide for every class of rows from least to a->T. */
+/* Chooses an algorithm for every class of rows from least to a->T. */
 int cu_lt_choose(const struct fdk_gemm_args *a, int32_t least, fdk_stream_t st);
 cudaError_t cu_lt_load(void);
 /* generic/gemm_tile.cu: every type and shape, on every device. */
@@ -247,36 +248,37 @@ const char *cu_fell_back(struct fdk_ctx *ctx, int dev);
 int cu_op_takes(struct fdk_ctx *ctx, int dev, const struct fdk_op *op, char *why,
     size_t why_bytes);
 const char *cu_op_kernels(struct fdk_ctx *ctx, int dev, const struct fdk_op *op);
-/* ops_gemm.cu, ops_attention.cu: kernels of an operation, as fdk_ops.op_kernels(). */
+/* ops_gemm.cu, ops_attention.cu: kernels of an operation, as in fdk_ops.op_kernels(). */
 const char *cu_gemm_kernels(const struct cu_dev *d, const struct fdk_gemm_args *a);
 const char *cu_attention_kernels(const struct cu_dev *d,
     const struct fdk_attention_args *a);
-/* Does the kernel compute decoding rows that takes every shape? */
+/* Are decoding rows computed by the generic kernel, which supports every shape? */
 int cu_attention_slow(const struct cu_dev *d, const struct fdk_attention_args *a);
 
-/* What follows takes only devices with cu_dev.sm90a: elsewhere the kernels are empty.
- * n_proc: of the device.
+/* The functions below need a device with cu_dev.sm90a; on others their kernels are empty.
+ * n_proc: multiprocessors of the device.
  *
- * gemm_stream.cu: bf16 weights and activations. The same bits for a row whatever T and
- * whichever of the three. */
-#define CU_STREAM_ROWS 128       /* up to here the memory's speed decides */
+ * gemm_stream.cu, _mid, _wide: bf16 weights and activations. The bits of a row do not
+ * depend on T or on which of the three kernels computes it. */
+#define CU_STREAM_ROWS 128       /* up to so many rows memory bandwidth limits */
 int cu_gemm_stream_fits(const struct fdk_gemm_args *a);
 int cu_gemm_stream_mid_fits(const struct fdk_gemm_args *a);
-/* From how many rows on gemm_stream_mid.cu is faster than gemm_stream.cu. */
+/* Number of rows from which gemm_stream_mid.cu is faster than gemm_stream.cu. */
 int cu_gemm_stream_mid_least(const struct fdk_gemm_args *a);
 int cu_gemm_stream(const struct fdk_gemm_args *a, int n_proc, fdk_stream_t st);
 int cu_gemm_stream_mid(const struct fdk_gemm_args *a, int n_proc, fdk_stream_t st);
 int cu_gemm_stream_wide(const struct fdk_gemm_args *a, int n_proc, fdk_stream_t st);
 cudaError_t cu_gemm_stream_load(void);
-/* With silu_mul; what s reads is not written. Up to CU_STREAM_ROWS rows to the bits of both
- * by themselves (gemm_stream_mid.cu). More (gemm_silu.cu): gate and up are rounded once,
- * after the bias; their sums have the bits of a GEMM of cuBLASLt that does not split K. */
+/* GEMM g fused with silu_mul s; the input of s is not stored. cu_gemm_stream_mid_silu():
+ * up to CU_STREAM_ROWS rows, with the bits of separate launches. cu_gemm_silu(): more
+ * rows; gate and up are rounded once, after the bias; their sums have the bits of a GEMM
+ * of cuBLASLt that does not split K. */
 int cu_gemm_stream_mid_silu(const struct fdk_gemm_args *g,
     const struct fdk_silu_mul_args *s, int n_proc, fdk_stream_t st);
 int cu_gemm_silu(const struct fdk_gemm_args *g, const struct fdk_silu_mul_args *s,
     int n_proc, fdk_stream_t st);
-/* gemm_quant*.cu: int8, int4 and e4m3 weights, x fp32 or bf16. Rows as the table in
- * ops_gemm.cu says; each has one order of sums. */
+/* gemm_quant*.cu: int8, int4 and e4m3 weights, x fp32 or bf16. The table in ops_gemm.cu
+ * has the range of rows of each; each has one fixed order of sums. */
 #define CU_QUANT_ROWS 16
 #define CU_QUANT_MID  32
 #define CU_QUANT_FEW  128
@@ -297,7 +299,7 @@ const char *cu_layout_name(int32_t layout);
 int cu_weight_pack(const struct fdk_pack_args *a, fdk_stream_t st);
 int cu_dummy_weights(const struct fdk_dummy_args *a, fdk_stream_t st);
 
-/* mega.cu: of struct fdk_fusion. */
+/* mega.cu: members of struct fdk_fusion. */
 #define CU_MEGA_KINDS FDK_OP_RMSNORM, FDK_OP_GEMM, FDK_OP_QKV, FDK_OP_ATTENTION, \
     FDK_OP_GEMM, FDK_OP_RMSNORM, FDK_OP_GEMM, FDK_OP_SILU_MUL, FDK_OP_GEMM
 #define CU_MEGA_RANKS_KINDS FDK_OP_RMSNORM, FDK_OP_GEMM, FDK_OP_QKV, FDK_OP_ATTENTION, \
@@ -321,7 +323,7 @@ uint64_t cu_group_bytes(struct fdk_ctx *ctx, const struct fdk_group_args *a);
 void cu_group_abort(struct fdk_group *g, int32_t rank);
 void cu_group_ways(struct fdk_group *g, const struct fdk_group_ways *set,
     struct fdk_group_ways *was);
-/* The device has failed: the other ranks of its groups give up. Calls nothing of CUDA. */
+/* The device has failed: makes the other ranks of its groups fail. Makes no CUDA call. */
 void cu_groups_tell(const struct cu_dev *dev);
 int cu_all_reduce(const struct fdk_all_reduce_args *a, fdk_stream_t st);
 int cu_all_gather(const struct fdk_all_gather_args *a, fdk_stream_t st);
@@ -329,16 +331,17 @@ int cu_reduce_send(const struct fdk_all_reduce_args *a, fdk_stream_t st);
 int cu_reduce_take(const struct fdk_all_reduce_args *a, fdk_stream_t st);
 int cu_kv_share(const struct fdk_kv_share_args *a, fdk_stream_t st);
 int cu_row_share(const struct fdk_row_share_args *a, fdk_stream_t st);
-/* Sums inside a kernel of many operations (mega.cuh). Of the rank that the device is, its space of
- * the group, and where in every workspace CU_MEET_BYTES are that such kernels alone write.
- * -ENOTSUP: not all ranks can run one. */
+/* For all-reduces inside the megakernel (mega.cuh). *ret: the group's space as seen by
+ * the rank of device d. *ret_at: offset in every workspace of CU_MEET_BYTES that only the
+ * megakernels write. Returns 0, or -ENOTSUP if a rank cannot run the megakernel. */
 #define CU_MEET_RANKS 4
 #define CU_MEET_BYTES (1 << 20)
 int cu_group_room(struct fdk_group *g, const struct cu_dev *d, struct coll_space *ret,
     uint64_t *ret_at);
-/* The rank has bound such a kernel, `what` says which; times -1: it is free again. */
+/* Records that the rank of d has bound a megakernel; `what` is a value that identifies
+ * the kernel. Called with -what when it is released. */
 void cu_group_bound(struct fdk_group *g, const struct cu_dev *d, uint64_t what);
-/* Have all ranks bound the same? If not, none launches what it has. */
+/* Have all ranks bound the same megakernels? If not, none launches its own. */
 int cu_group_agrees(struct fdk_group *g);
 cudaError_t cu_collective_load(void);
 
@@ -347,13 +350,13 @@ cudaError_t cu_probe_load(void);
 int cu_probe(struct fdk_ctx *ctx, int dev, enum fdk_probe what, enum fdk_dtype t,
     double *ret);
 
-/* Arguments that qkv and attention share: 0, -EINVAL or -ENOTSUP. */
+/* Checks arguments that qkv and attention share. Returns 0, -EINVAL or -ENOTSUP. */
 int cu_kv_valid(const struct fdk_kv *kv, int T, int H, int K, int D, int layer);
 
-/* hooks.cu: do tests have every tensor map fail? Counts it then. */
+/* hooks.cu: returns 1 if a test makes every tensor map fail, and then counts the call. */
 int cu_map_refused(void);
 
-/* An address in shared memory, as instructions take it. */
+/* A shared memory address as an operand of PTX instructions. */
 static __device__ __forceinline__ uint32_t
 cu_smem(const void *p)
 {
@@ -361,10 +364,10 @@ cu_smem(const void *p)
 }
 
 /* ---- dependent launches ------------------------------------------------------
- * A kernel launched by cu_chain() may start while the one before it on the
- * stream still runs. Every thread of it that reads what another kernel writes,
- * or writes to memory, must call cu_dep_wait() before it does, and may use the
- * time until then for what is constant. cu_dep_next() lets the kernel behind start
+ * A kernel launched by cu_chain() may start while the previous kernel of the
+ * stream still runs. Each of its threads must call cu_dep_wait() before it reads
+ * results of another kernel or writes to memory; before that call it may load
+ * constant data. cu_dep_next() lets the next kernel of the stream start
  * as soon as every block has called it. Both do nothing after a plain launch. */
 
 static __device__ __forceinline__ void
@@ -383,14 +386,15 @@ cu_dep_next(void)
 #endif
 }
 
-/* Groups of this many blocks, at most, such that each block has a processor. */
+/* Number of groups of `blocks` blocks for which each block has a multiprocessor; at least
+ * 1. */
 static inline int
 cu_slots(int n_proc, int blocks)
 {
     return n_proc < blocks ? 1 : n_proc / blocks;
 }
 
-/* A group of blocks for each tile, or as many as there is room for. */
+/* Grid with a group of blocks for each tile, limited to cu_slots() groups. */
 static inline dim3
 cu_groups(int n_tile, int blocks, int n_proc)
 {
@@ -452,7 +456,8 @@ cu_round_bf16(float v)
     return __bfloat162float(__float2bfloat16_rn(v));
 }
 
-/* silu(g) u, to be rounded to 8 bits: exp and the quotient within a few units of fp32. */
+/* silu(g) u for results rounded to bf16: exp and quotient are accurate to a few fp32
+ * ulp. */
 static __device__ __forceinline__ float
 cu_silu_mul_bf16(float g, float u)
 {

@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * What gemm_lt.cu and gemm_lt_file.cu share: the library's entry points, and the
+ * Shared by gemm_lt.cu and gemm_lt_file.cu: the library's entry points, and the
  * algorithms chosen so far.
  */
 #ifndef FDD_KERNELS_CUDA_GEMM_LT_CUH
@@ -12,8 +12,8 @@
 #include <cublasLt.h>
 #include <string.h>
 
-#define N_ALGO    2048           /* classes of a process: about 100 a model */
-#define N_FILE    (N_ALGO - 512) /* of them, what the file may bring */
+#define N_ALGO    2048           /* most classes of a process; a model has about 100 */
+#define N_FILE    (N_ALGO - 512) /* most classes read from the file */
 
 struct cu_lt {
     void *so;
@@ -34,21 +34,21 @@ struct cu_lt {
 struct lt_algo {
     int32_t N, K, ldy, range;    /* range: of T (lt_range), -1: every T */
     enum fdk_dtype w, y;
-    int usable;                  /* 1, 0: none found, or still to be decided: LT_* */
+    int usable;                  /* 1; 0: no algorithm found; LT_*: not decided yet */
     cublasLtMatmulAlgo_t algo;
 };
 
-#define LT_UNSEEN (-1)           /* of the file: not checked yet */
+#define LT_UNSEEN (-1)           /* read from the file, not checked yet */
 #define LT_NONE   (-2)           /* not chosen yet */
 
 struct cu_lt_dev {
     cublasLtHandle_t handle;
     char path[512];              /* of the file of algorithms; "": none */
-    int n_algo;                  /* entries below stand still */
+    int n_algo;                  /* entries; those below n_algo are complete */
     struct lt_algo algo[N_ALGO];
 };
 
-/* What stands for the class of key, whose first six members count. */
+/* Entry of the class of key, or NULL. Compares the six members before `usable`. */
 static inline struct lt_algo *
 lt_algo_find(struct cu_lt_dev *l, const struct lt_algo *key)
 {
@@ -59,13 +59,13 @@ lt_algo_find(struct cu_lt_dev *l, const struct lt_algo *key)
     return NULL;
 }
 
-/* gemm_lt_file.cu: the file that keeps choices from start to start. */
+/* gemm_lt_file.cu: the file that keeps choices for later starts. */
 
-/* Its path: a name of device, driver and library in dir; "" for none. */
+/* Sets l->path: a file in dir named after device, driver and library; "" for none. */
 void lt_file_name(struct cu_lt_dev *l, const struct cu_lt *lt, int dev, const char *dir);
-/* Take what it has, to be checked when used. */
+/* Reads the file's entries; each is checked at its first use. */
 void lt_file_read(struct cu_lt_dev *l);
-/* Add a choice. Losing one costs a measurement at the next start. */
+/* Appends a choice. A lost one costs a measurement at the next start. */
 void lt_file_add(const struct cu_lt_dev *l, const struct lt_algo *g);
 
 #endif

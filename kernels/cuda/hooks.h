@@ -12,17 +12,17 @@
 extern "C" {
 #endif
 
-/* Symbols of the kernels that launch(arg) puts into a recording of the stream, in their
- * order, each ended by a newline; nothing is run. -ENOSPC; -ENOTSUP: the driver does not
- * tell; what launch() returned. */
+/* Captures launch(arg) on the stream without running it, and writes the symbols of its
+ * kernels in their order, each ended by a newline. Returns 0, -ENOSPC, -ENOTSUP if the
+ * driver does not give symbols, or the error of launch(). */
 int fdk_cuda_kernels(fdk_stream_t st, int (*launch)(void *arg), void *arg, char *ret,
     size_t ret_bytes);
 
-/* Tensor maps cannot be made from now on, or can again. Returns how many were refused since
- * the call before. */
+/* on 1: every tensor map fails from now on; 0: maps work again. Returns how many have
+ * failed since the previous call. */
 int fdk_cuda_fail_maps(int on);
 
-/* The CUDA stream, for libraries to compare with; NULL without CUDA. */
+/* The cudaStream_t, for tests that compare with other libraries; NULL without CUDA. */
 void *fdk_cuda_stream(fdk_stream_t st);
 
 #ifdef __cplusplus

@@ -1,22 +1,23 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * The layers of a decode step of one row as one kernel. Such a step is a few hundred
- * short operations, and between two of them the memory stands still: the last blocks end,
- * the next kernel starts, its first weights are asked for. Here one block per processor
- * stays for all layers. Weights do not depend on what ran before: one warp of each block
- * asks for them, product after product, as far ahead as shared memory allows.
+ * The megakernel: all layers of a single-token decode as one kernel. Such a step is a few
+ * hundred short operations, and between two of them the memory is idle: the last blocks
+ * end, the next kernel starts and issues its first loads. Here one block per
+ * multiprocessor runs for all layers. Weights do not depend on earlier results: one warp
+ * of each block loads them, GEMM after GEMM, as far ahead as shared memory allows.
  *
- * Blocks never meet at a barrier. What one computes and others need goes through words of
- * 8 bytes, data and epoch (mega_words.cuh): who needs it reads until the epoch is there.
- * Every block keeps a residual stream and makes norms of its own; rotation belongs to
- * attention, and silu_mul to the product of gate and up.
+ * There is no barrier between blocks. Results for other blocks are exchanged in flagged
+ * 8-byte packets of data and epoch (mega_words.cuh): a reader polls until it sees the
+ * epoch. Every block keeps its own residual stream and computes its own norms; rotary
+ * embedding is done in the attention, silu_mul in the GEMM of gate and up.
  *
- * Ranks that share a model (kernels/collective.h) run it side by side and sum what o and down are
- * at each without leaving it (mega_meet.cuh).
+ * Ranks that share a model (kernels/collective.h) run the kernel at the same time and sum
+ * the results of o and down inside it (mega_meet.cuh).
  *
- * mega.cu finds the layers of a program and launches them, mega_kernel.cu runs them: mega_ring.cuh asks for weights, mega_x.cuh makes a product's
- * input, mega_gemm.cuh the product, mega_attention.cuh the rest.
+ * mega.cu finds the layers of a program and launches them, mega_kernel.cu runs them.
+ * mega_ring.cuh loads weights, mega_x.cuh prepares the input of a GEMM, mega_gemm.cuh
+ * computes it, mega_attention.cuh computes the attention.
  */
 #ifndef FDD_KERNELS_CUDA_SM90_MEGA_CUH
 #define FDD_KERNELS_CUDA_SM90_MEGA_CUH
@@ -25,26 +26,26 @@
 #include "kernels/cuda/fdk_cuda.cuh"
 #include "kernels/cuda/sm90/sm90.cuh"
 
-#define MEGA_BLOCKS  256         /* processors, at most */
-#define MEGA_LAYERS  128         /* of a launch: a kernel's arguments are at most 32,764
-                                    bytes */
-#define MEGA_WARPS   8           /* that compute */
+#define MEGA_BLOCKS  256         /* most blocks, one per multiprocessor */
+#define MEGA_LAYERS  128         /* most layers of a launch: a kernel's arguments are at
+                                    most 32,764 bytes */
+#define MEGA_WARPS   8           /* consumer warps */
 #define MEGA_THREADS (32 * MEGA_WARPS)
-#define MEGA_UNITS   4           /* times 8 elements of the residual stream a thread has */
+#define MEGA_UNITS   4           /* times 8 elements of the residual stream per thread */
 #define MEGA_C_MOST  (8 * MEGA_UNITS * MEGA_THREADS)
-#define MEGA_X_BYTES 47104       /* of shared memory, for a product's input */
-#define MEGA_GROUP   8           /* query heads of a KV head, at most */
-#define MEGA_SPLITS  32          /* of a KV head's tokens, at most */
-#define MEGA_WORDS   (1 << 19)   /* that blocks exchange in a layer, at most */
-#define MEGA_RANKS   CU_MEET_RANKS /* that sum, at most: every block reads what all wrote */
+#define MEGA_X_BYTES 47104       /* shared memory for the input of a GEMM */
+#define MEGA_GROUP   8           /* most query heads of a KV head */
+#define MEGA_SPLITS  32          /* most splits of a KV head's tokens */
+#define MEGA_WORDS   (1 << 19)   /* most packets that blocks exchange in a layer */
+#define MEGA_RANKS   CU_MEET_RANKS /* most ranks: every block reads the packets of all */
 
 enum mega_product { MEGA_QKV, MEGA_O, MEGA_GU, MEGA_DOWN, MEGA_PRODUCTS };
 
 struct mega_matrix {             /* w (N, K), as fdk_gemm_args has it */
-    const void *map;             /* tensor map on the device: w in tiles of 128 bytes, 16
-                                    rows, MEGA_WARPS times */
-    const void *scale_map;       /* the same of scales, 16 rows */
-    const float *scale, *bias;   /* of rows; NULL: none */
+    const void *map;             /* tensor map on the device: w in tiles of 16 rows and
+                                    MEGA_WARPS times 128 bytes */
+    const void *scale_map;       /* tensor map of the scales, 16 rows */
+    const float *scale, *bias;   /* per row; NULL: none */
 };
 
 struct mega_layer {
@@ -55,24 +56,28 @@ struct mega_layer {
 
 struct mega_shape {
     int32_t N, K;
-    int32_t scaled;              /* 128 elements of a row of w share a scale */
+    int32_t scaled;              /* 1: 128 elements of a row of w share a scale */
 };
 
-/* Where words lie: of 2 numbers in 16 bits each, of parts one. */
+/* Offsets of the packets of each vector. A packet has two 16-bit numbers, or one fp32
+ * number of an attention split. */
 struct mega_places { int32_t qkv, att, o, hidden, down, part, ml, n; };
 
-/* Device memory, all 0 at first. */
+/* Device memory, initially all 0. */
 struct mega_state {
     uint32_t epoch;              /* of the last layer of the last launch */
-    uint32_t claimed[MEGA_LAYERS]; /* pairs of row groups; 0 between launches */
+    uint32_t claimed[MEGA_LAYERS]; /* row groups of gate and up taken; 0 between
+                                      launches */
     __align__(128) float x[MEGA_BLOCKS][MEGA_C_MOST]; /* residual stream of each block */
-    __align__(128) uint2 word[2][MEGA_WORDS]; /* layers take turns */
+    __align__(128) uint2 word[2][MEGA_WORDS]; /* [epoch % 2] */
 };
 
-/* The same of a rank's workspace, CU_MEET_BYTES that all ranks write to: sums of o and of down. */
+/* The CU_MEET_BYTES in a rank's workspace, to which all ranks write their results of o
+ * and down. */
 struct mega_room {
-    uint32_t epoch;              /* of the last layer of the last launch; its own rank's */
-    __align__(128) uint64_t packet[2][2][MEGA_RANKS][MEGA_C_MOST / 2]; /* layers take turns */
+    uint32_t epoch;              /* of this rank's last layer of the last launch */
+    __align__(128) uint64_t packet[2][2][MEGA_RANKS][MEGA_C_MOST / 2]; /* [epoch % 2][0:
+                                    o, 1: down][rank that wrote it] */
 };
 static_assert(sizeof(struct mega_room) <= CU_MEET_BYTES, "what a group has for it");
 
@@ -81,17 +86,18 @@ struct mega_list {
     struct fdk_kv kv;
     struct mega_state *state;
     float *x;                    /* [C] residual stream */
-    const void *add;             /* [C] before the first layer; NULL: nothing */
-    void *y;                     /* [C] the last product */
+    const void *add;             /* [C] added to x before the first layer; NULL:
+                                    nothing */
+    void *y;                     /* [C] result of the last GEMM */
     const float *cs;
     const int32_t *n_work;
     uint32_t *n_done;
     struct mega_shape shape[MEGA_PRODUCTS];
     struct mega_places at;
-    struct coll_space space;     /* of the ranks that sum; n 0: there is one alone */
-    uint64_t room_at;            /* in the workspaces */
+    struct coll_space space;     /* of the group of ranks; n 0: only one rank */
+    uint64_t room_at;            /* offset of struct mega_room in the workspaces */
     struct cu_claim *claim;
-    int32_t type;                /* of weights */
+    int32_t type;                /* enum fdk_dtype of the weights */
     int32_t n;                   /* layers */
     int32_t C, F, H, K, D, rot;
     int32_t group;               /* H / K */
@@ -101,7 +107,7 @@ struct mega_list {
 };
 static_assert(sizeof(struct mega_list) <= 32764, "arguments of a kernel");
 
-struct mega_maps {               /* of one matrix, as the kernel takes them */
+struct mega_maps {               /* tensor maps of one matrix */
     CUtensorMap w, scale;
 };
 
@@ -120,20 +126,22 @@ mega_x_bytes(int type, int K)
         type == FDK_F8E4M3 ? 2 * K + K / 128 * 4 : 2 * K;
 }
 
-/* Words of a vector of n numbers, in whole runs (mega_words.cuh). */
+/* Packets of a vector of n numbers, rounded up to full warps (mega_words.cuh). */
 static __host__ __device__ constexpr int
 mega_vector_words(int n)
 {
     return (n / 8 + 31) / 32 * 128;
 }
 
-/* Of w (N, K) of this type, with scales of 128 elements or not. -ENOTSUP. */
+/* Makes the maps of w (N, K); scaled: 128 elements share a scale. Returns 0 or
+ * -ENOTSUP. */
 int mega_maps_make(struct mega_maps *m, const void *w, const float *scale, int N, int K,
     int type, int scaled);
-/* All of the list on n_block processors, which it has for itself. */
+/* Launches the list on n_block multiprocessors, each with one block of it and no
+ * other. */
 cudaError_t mega_launch(const struct mega_list *l, int n_block, cudaStream_t s);
 cudaError_t mega_kernel_load(void);
-/* Device dev can run it, once it is loaded. */
+/* Can device dev run the loaded kernel? */
 int mega_kernel_fits(int dev);
 
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Products of one row, for mega_kernel.cu: 16 rows of w are the A operand of the tensor
- * cores, x is B (mega_x.cuh). Sums of ROUND row groups wait in shared memory, one per warp
- * and row, until they are added in the warps' order.
+ * GEMMs of one row, for mega_kernel.cu: 16 rows of w are the A operand of the tensor
+ * cores, x is B (mega_x.cuh). The sums of ROUND row groups are kept in shared memory, one
+ * per warp and row, and then added in the order of warps.
  */
 #ifndef FDD_KERNELS_CUDA_SM90_MEGA_GEMM_CUH
 #define FDD_KERNELS_CUDA_SM90_MEGA_GEMM_CUH
@@ -14,8 +14,9 @@
 #include "kernels/cuda/sm90/mega_x.cuh"
 
 #define ROUND      8             /* row groups between two barriers of the block: even */
-#define PUT        (16 * ROUND)  /* threads that add their sums */
-#define SUMS       (MEGA_WARPS * 16 + 16) /* floats of a row group; 16 are for the banks */
+#define PUT        (16 * ROUND)  /* threads that add the warps' sums */
+#define SUMS       (MEGA_WARPS * 16 + 16) /* floats of a row group; 16 avoid bank
+                                             conflicts */
 
 /* ---- a chunk ----------------------------------------------------------------------- */
 
@@ -29,7 +30,7 @@ mma_s8(int c[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0
         : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
-/* Of int4, times 16: elements 0 2 4 6, or 1 3 5 7, of a word. */
+/* Elements 0 2 4 6, or 1 3 5 7, of eight int4 values, times 16. */
 static __device__ __forceinline__ uint32_t
 int4_even(uint32_t w)
 {
@@ -42,7 +43,7 @@ int4_odd(uint32_t w)
     return w & 0xf0f0f0f0u;
 }
 
-/* Registers of x that go with 32 bytes of a row of w. */
+/* Registers of x for 32 bytes of a row of w. */
 static __host__ __device__ constexpr int
 x_registers(int type)
 {
@@ -50,20 +51,21 @@ x_registers(int type)
 }
 
 /*
- * What a lane of a warp has to do with a product: g is its row of w, and of x the column; t
- * its part of a chunk, and of the result its two columns.
+ * Share of a lane in a GEMM: g is its row of w and its column of x; t selects its share
+ * of a chunk and its two columns of the result.
  *
- * Columns of int8 are digits, the last one repeated. A chunk of int4 is twice 128 elements
- * with scales of their own, lanes t = 0, 1 and t = 2, 3: digits of the first are columns 0
- * to 2, those of the second 4 to 6, and zero is what a column has of the other's elements.
+ * For int8 the columns are digits, the last one repeated. A chunk of int4 is twice 128
+ * elements with their own scales, for lanes t = 0, 1 and t = 2, 3: the digits of the
+ * first are columns 0 to 2, those of the second 4 to 6; a column is zero for the other
+ * half's elements.
  */
 struct gemm_lane {
     uint32_t w;                  /* row g of this warp's chunk in stage 0 */
     uint32_t x;
     const float *unit;           /* x_units() */
     int step;                    /* bytes of x from chunk to chunk; 0: x is zero */
-    int second;                  /* what its second column is multiplied with */
-    float column;                /* and then the sum */
+    int second;                  /* factor of its second column */
+    float column;                /* factor of the sum of both columns */
     int g, t;
 };
 
@@ -97,7 +99,7 @@ lane_of(const struct mega_ring *r, const unsigned char *x, int K)
     return ln;
 }
 
-/* A lane's part of x in a chunk, and of w: 16 bytes of rows g and g + 8, twice. */
+/* A lane's elements of x in a chunk, and of w: twice 16 bytes of rows g and g + 8. */
 template<int W>
 struct x_chunk {
     uint32_t v[x_registers(W)];
@@ -121,8 +123,8 @@ x_load(struct x_chunk<W> &x, const struct gemm_lane &ln, int c)
         x.unit = ln.unit[W == FDK_I4 ? 2 * c + ln.t / 2 : c];
 }
 
-/* Of half h of a stage. Rows of w are swizzled as the copy engine does, and rows of 64
- * bytes of scales. */
+/* Loads a lane's elements of half h of a stage. Rows of w, and rows of 64 bytes of
+ * scales, are swizzled by TMA. */
 template<int W>
 static __device__ __forceinline__ void
 w_load(struct w_chunk<W> &w, const struct gemm_lane &ln, const struct mega_ring *r,
@@ -193,7 +195,7 @@ chunk_add(float acc[2], const struct w_chunk<W> &w, const struct x_chunk<W> &x,
 
 /* ---- a product --------------------------------------------------------------------- */
 
-/* This warp's sums of 16 rows, to those of a row group. */
+/* Stores this warp's sums of 16 rows of a row group. */
 template<int W>
 static __device__ __forceinline__ void
 sums_store(float *sums, const float acc[2], const struct gemm_lane &ln)
@@ -211,7 +213,7 @@ sums_store(float *sums, const float acc[2], const struct gemm_lane &ln)
     }
 }
 
-/* Two row groups or one, whose first stage is there: this warp's sums of them. */
+/* Computes this warp's sums of one or two row groups, whose first stage has arrived. */
 template<int W>
 static __device__ __forceinline__ void
 groups_sums(float *sums, const struct gemm_lane &ln, struct mega_ring *r,
@@ -225,7 +227,7 @@ groups_sums(float *sums, const struct gemm_lane &ln, struct mega_ring *r,
             struct w_chunk<W> w[2];
             x_load<W>(x, ln, c);
             w_load<W>(w[0], ln, r, at.slot, 0, scaled);
-            w_load<W>(w[1], ln, r, at.slot, 1, scaled); /* of no second one, anything */
+            w_load<W>(w[1], ln, r, at.slot, 1, scaled); /* unused if there is one group */
             chunk_add<W>(acc[0], w[0], x, ln);
             chunk_add<W>(acc[1], w[1], x, ln);
         }
@@ -240,12 +242,13 @@ groups_sums(float *sums, const struct gemm_lane &ln, struct mega_ring *r,
         sums_store<W>(sums + SUMS, acc[1], ln);
 }
 
-/* Where a product's results go. */
+/* Destination of a GEMM's results: y if set, else meet if set, else words from `at`
+ * on. */
 struct gemm_to {
     struct words words;
     int at;
-    void *y;                     /* NULL: words */
-    struct meet_at meet;         /* or these */
+    void *y;
+    struct meet_at meet;
 };
 
 template<bool RANKS>
@@ -260,9 +263,9 @@ result_put(const struct gemm_to &to, int n, uint32_t two)
         word_put(to.words, to.at + word_of_pair(n / 2), two);
 }
 
-/* The warps' sums of a round made results, by PUT threads: thread i has row i % 16 of row
- * group i / 16, which is row n of w; those of pairs a row of gate with its row of up 16
- * lanes behind. */
+/* PUT threads add the warps' sums of ROUND row groups: thread i has row i % 16 of row
+ * group i / 16, which is row n of w. With gate and up, the row of up is 16 lanes after
+ * its row of gate. */
 template<bool RANKS>
 static __device__ __forceinline__ void
 round_put(const float *sums, int i, int pairs, int n_group, int n, float scale, float bias,
@@ -285,8 +288,8 @@ round_put(const float *sums, int i, int pairs, int n_group, int n, float scale, 
         result_put<RANKS>(to, n, pack<__nv_bfloat16>(y, other));
 }
 
-/* A kernel argument that is indexed is loaded again wherever it is used, which takes
- * hundreds of clocks. */
+/* Keeps a value in a register: the compiler would load an indexed kernel argument again
+ * at each use, which takes hundreds of clocks. */
 static __device__ __forceinline__ int
 in_register(int v)
 {
@@ -294,7 +297,7 @@ in_register(int v)
     return v;
 }
 
-/* turn: which half of sums is next, and which threads are to make results of them. */
+/* turn: which half of sums is used next, and which threads add its sums. */
 template<int W, bool RANKS>
 static __device__ __forceinline__ void
 mega_run_product(const struct mega_matrix &m, const struct mega_shape &shape, int pairs,

@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * The kernel that runs the layers of a step of one row (mega.cuh): all of its blocks are
- * resident, which a cooperative launch sees to.
+ * The megakernel for a single-token decode (mega.cuh). A cooperative launch ensures that
+ * all of its blocks are resident.
  */
 #include "kernels/cuda/sm90/mega_attention.cuh"
 
@@ -10,14 +10,14 @@ struct mega_shared {
     struct mega_ring ring;
     __align__(16) unsigned char x[MEGA_X_BYTES];
     __align__(16) float sums[2][ROUND * SUMS];
-    __align__(16) struct mega_layer layer[2]; /* the one that runs and the next one */
+    __align__(16) struct mega_layer layer[2]; /* current and next layer */
     struct att_place place;
     struct mega_meet meet;
     float part[MEGA_WARPS];
 };
 static_assert(sizeof(struct mega_shared) <= 232448, "what a block may have");
 
-/* Layer i where its turn finds it. A barrier follows. */
+/* Copies the arguments of layer i to shared memory. A barrier must follow. */
 static __device__ __forceinline__ void
 fetch_layer(const struct mega_list &l, struct mega_shared *s, int i)
 {
@@ -26,7 +26,7 @@ fetch_layer(const struct mega_list &l, struct mega_shared *s, int i)
         ((uint32_t *)&s->layer[i & 1])[threadIdx.x] = from[threadIdx.x];
 }
 
-/* Of layer i, or of what is added before the first one, nothing. */
+/* Location of the packets of layer i; i -1: none. */
 template<bool RANKS>
 static __device__ __forceinline__ struct meet_at
 meet_of(const struct mega_shared *s, uint32_t met, int i, int sum)
@@ -55,7 +55,7 @@ norm_before(const struct mega_list &l, const struct mega_shared *s, int i,
     return n;
 }
 
-/* A product's input, in s->x. */
+/* Prepares the input of GEMM p in s->x. */
 template<int W, bool RANKS>
 static __device__ __forceinline__ void
 input(const struct mega_list &l, struct mega_shared *s, int i, enum mega_product p,
@@ -67,7 +67,7 @@ input(const struct mega_list &l, struct mega_shared *s, int i, enum mega_product
         x_take<W>(s->x, w, p == MEGA_O ? l.at.att : l.at.hidden, l.shape[p].K);
 }
 
-/* Where a product's results go. */
+/* Destination of the results of GEMM p. */
 template<bool RANKS>
 static __device__ __forceinline__ struct gemm_to
 output(const struct mega_list &l, const struct mega_shared *s, int i, enum mega_product p,
@@ -80,7 +80,7 @@ output(const struct mega_list &l, const struct mega_shared *s, int i, enum mega_
     return to;
 }
 
-/* Of rank q; a barrier follows. */
+/* Sets the room of rank q, and for q = 0 the other members; a barrier must follow. */
 static __device__ __forceinline__ void
 meet_begin(struct mega_meet *m, const struct mega_list &l, int q)
 {
@@ -93,7 +93,7 @@ meet_begin(struct mega_meet *m, const struct mega_list &l, int q)
     m->rank = l.space.rank;
 }
 
-/* The warps that compute. */
+/* The consumer warps: all layers. */
 template<int W, int D, bool RANKS>
 static __device__ __forceinline__ void
 run_all(const struct mega_list &l, struct mega_shared *s)
@@ -123,7 +123,7 @@ run_all(const struct mega_list &l, struct mega_shared *s)
     }
     if (blockIdx.x != 0)
         return;
-    /* All blocks have computed a part of the last layer: they know `before`, and x. */
+    /* All blocks have contributed to the last layer, so they have read `before` and x. */
     for (int i = (int)threadIdx.x; i < l.C; i += MEGA_THREADS)
         l.x[i] = l.state->x[0][i];
     if (threadIdx.x == 0) {
@@ -183,7 +183,7 @@ typedef void (*mega_fn)(const struct mega_list);
 static const struct {
     enum fdk_dtype type;
     int D;
-    mega_fn kernel[2];               /* of one rank alone, of ranks that sum */
+    mega_fn kernel[2];               /* for one rank; for several ranks */
 } kernels[] = {
     OF(FDK_BF16, 64), OF(FDK_BF16, 128), OF(FDK_F8E4M3, 64), OF(FDK_F8E4M3, 128),
     OF(FDK_I8, 64), OF(FDK_I8, 128), OF(FDK_I4, 64), OF(FDK_I4, 128),

@@ -1,18 +1,20 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sums over the ranks of a group, for mega_kernel.cu: what the product of o, or of down, is at
- * each rank goes to all of them in packets as those of mega_words.cuh, and every block of every rank
- * adds up all of them. A sum is ((rank 0 + rank 1) + rank 2) + .., rounded once to bf16, as
- * kernels/collective.h has it. So what a rank waits for is a store over the link behind the
- * other's product, and no launch.
+ * All-reduces over the ranks of a group, for mega_kernel.cu. Each rank sends its results
+ * of the GEMM o or down to all ranks in packets like those of mega_words.cuh, and every
+ * block of every rank sums all of them: ((rank 0 + rank 1) + rank 2) + .., rounded once
+ * to bf16, as in kernels/collective.h. So a rank waits only for the other's GEMM and a
+ * store over the link, not for a launch.
  *
- * Epochs are those of the group, which only such launches count. A packet is overwritten two layers
- * later. The rank that does so has the sums of the layer between, of which each rank's are
- * there when all of its blocks have read this layer's (mega_words.cuh).
+ * Epochs are counted per group, only by launches of the megakernel. A packet is
+ * overwritten two layers later. The rank that overwrites it has received the sums of the
+ * layer in between, which a rank sends only after all of its blocks have read this
+ * layer's (mega_words.cuh).
  *
- * A rank that does not come, or that has failed, ends the wait as in other collectives: the
- * device's claim says so, and the blocks go on with whatever they have, to their end.
+ * A rank that is late or has failed ends the wait as in other collectives: the error is
+ * reported through the device's cu_claim, and the blocks run to their end with whatever
+ * data they have.
  */
 #ifndef FDD_KERNELS_CUDA_SM90_MEGA_MEET_CUH
 #define FDD_KERNELS_CUDA_SM90_MEGA_MEET_CUH
@@ -21,19 +23,19 @@
 #include "kernels/cuda/sm90/attention_split_mma.cuh"
 #include "kernels/cuda/sm90/mega_words.cuh"
 
-/* Of a launch, in shared memory. */
+/* State of a launch, in shared memory. */
 struct mega_meet {
     const struct coll_space *space;
     struct cu_claim *claim;
-    struct mega_room *room[MEGA_RANKS]; /* of each rank, as this one reaches it */
-    int n, rank;                        /* n 0: there is one rank alone */
+    struct mega_room *room[MEGA_RANKS]; /* of each rank, as mapped on this one */
+    int n, rank;                        /* n 0: only one rank */
 };
 
-/* Where a product's packets are: [of rank][packet]. */
+/* Location of the packets of a GEMM's results. */
 struct meet_at {
     const struct mega_meet *meet; /* NULL: nothing is summed */
     uint32_t epoch;
-    int sum;                      /* 0: of o, 1: of down */
+    int sum;                      /* 0: results of o, 1: of down */
 };
 
 static __device__ __forceinline__ uint64_t *
@@ -42,7 +44,7 @@ meet_packets(const struct meet_at &m, int at_rank, int of_rank)
     return m.meet->room[at_rank]->packet[m.epoch & 1][m.sum][of_rank];
 }
 
-/* Results 2 i and 2 i + 1 to all ranks, this one too. */
+/* Sends results 2 i and 2 i + 1 to all ranks, this one included. */
 static __device__ __forceinline__ void
 meet_put(const struct meet_at &m, int i, uint32_t two)
 {
@@ -56,7 +58,7 @@ meet_put(const struct meet_at &m, int i, uint32_t two)
     }
 }
 
-/* N pieces as words4 has them. */
+/* N pieces, as in words4. */
 template<int N>
 struct meet4 {
     ulonglong2 v[N][2];
@@ -77,7 +79,7 @@ meet_there(const ulonglong2 &v, uint32_t epoch)
     return (uint32_t)(v.x >> 32) == epoch && (uint32_t)(v.y >> 32) == epoch;
 }
 
-/* Pieces i < n of rank q's, each `step` packets from the one before. */
+/* Loads the first n pieces of rank q, `step` packets apart; the others are 0. */
 template<int N>
 static __device__ __forceinline__ void
 meet_ask(struct meet4<N> &a, const struct meet_at &m, int q, int at, int step, int n)
@@ -91,7 +93,8 @@ meet_ask(struct meet4<N> &a, const struct meet_at &m, int q, int at, int step, i
             a.v[i][k] = i < n ? meet_now(p + i * step + 64 * k) : make_ulonglong2(none, none);
 }
 
-/* Waiting since *begin, 0 at first: not 0 where there is nothing to wait for any more. */
+/* Checks a wait for rank q since *begin, 0 in the first call. Returns 0 to go on waiting,
+ * not 0 if the group has failed. */
 static __device__ __noinline__ int
 meet_late(const struct mega_meet *meet, int q, uint64_t *begin)
 {
@@ -140,8 +143,8 @@ meet_widen(const ulonglong2 v[2], float f[8])
     }
 }
 
-/* The sums of pieces i < n, bf16; others are 0. The next rank's are asked for before this one's
- * are waited for. */
+/* Sums of the first n pieces, bf16; the others are 0. The pieces of the next rank are
+ * loaded before the wait for those of this one. */
 template<int N>
 static __device__ __forceinline__ void
 meet_take(uint4 r[N], const struct meet_at &m, int at, int step, int n)

@@ -1,13 +1,13 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Weights on their way to shared memory, for mega_kernel.cu. A row group is 16 rows of w,
- * and a block has whole ones. A chunk is 16 rows by 128 bytes of w; a stage of the ring is
- * one chunk for each warp, side by side along K, of two row groups, so that x is read once
+ * Loads weights to shared memory for mega_kernel.cu. A row group is 16 rows of w; a block
+ * computes full row groups. A chunk is 16 rows by 128 bytes of w; a stage of the ring has
+ * one chunk for each warp, adjacent along K, of two row groups, so that x is read once
  * for both.
  *
- * One thread does nothing but ask for stages, of all products one after the other: how far
- * it is ahead depends on the ring alone.
+ * One thread only loads stages, of all GEMMs one after the other: how far
+ * it is ahead depends only on the size of the ring.
  */
 #ifndef FDD_KERNELS_CUDA_SM90_MEGA_RING_CUH
 #define FDD_KERNELS_CUDA_SM90_MEGA_RING_CUH
@@ -16,14 +16,14 @@
 #include "kernels/cuda/sm90/mega.cuh"
 
 #define DEPTH      5             /* stages of the ring */
-#define FLIGHT     2             /* of them on their way at once */
-#define CHUNK      2048          /* bytes: 128 of 16 rows of w */
-#define HALF       (MEGA_WARPS * CHUNK) /* of a stage: a row group's */
-#define SCALES     (16 * 2 * MEGA_WARPS) /* of a half, at most: [row][128 elements] */
+#define FLIGHT     2             /* most stages being loaded at once */
+#define CHUNK      2048          /* bytes of a chunk: 128 of each of 16 rows of w */
+#define HALF       (MEGA_WARPS * CHUNK) /* bytes of a row group in a stage */
+#define SCALES     (16 * 2 * MEGA_WARPS) /* most scales of a half: [row][128 elements] */
 
 struct __align__(16) ring_what {
     int group[2];                /* row groups of a stage; the second one -1: none */
-    int more;                    /* the product has others behind these */
+    int more;                    /* the GEMM has more row groups after these */
     int unused;
 };
 
@@ -47,17 +47,17 @@ ring_start(struct mega_ring *r)
     cu_bar_ready();
 }
 
-/* Of the thread that asks, or of a warp that takes. */
+/* Position in the ring of the loading thread, or of a consumer warp. */
 typedef struct cu_ring_at<DEPTH> ring_at;
 
-/* 128 elements of a half: each has scales of its own. */
+/* Groups of 128 elements, each with its own scale, in a row of a half. */
 static __host__ __device__ constexpr int
 stage_units(int type)
 {
     return MEGA_WARPS * mega_chunk(type) / 128;
 }
 
-/* A row group from chunk c on: half h of a stage, w and its scales. */
+/* Loads half h of a stage: the chunks from c on of a row group, w and its scales. */
 template<int W>
 static __device__ __forceinline__ void
 ring_copy(struct mega_ring *r, int slot, int h, const struct mega_matrix &m, int scaled,
@@ -73,14 +73,14 @@ ring_copy(struct mega_ring *r, int slot, int h, const struct mega_matrix &m, int
             c * mega_chunk(W) / 128, group * 16, bar);
 }
 
-/* What the thread that asks knows: where it is, and the stage FLIGHT before. */
+/* State of the loading thread: its position, and that of the stage FLIGHT before. */
 struct ring_ask {
     ring_at at, landed;
     int asked;
     uint64_t policy;
 
-    /* The next slot is free, and no more than FLIGHT stages are on their way: what is
-     * asked for early must not keep memory from what others wait for. */
+    /* Waits until the next slot is free and at most FLIGHT stages are being loaded: early
+     * loads must not take bandwidth from loads that other blocks wait for. */
     __device__ __forceinline__ void
     wait(struct mega_ring *r)
     {
@@ -111,7 +111,8 @@ struct ring_ask {
     }
 };
 
-/* Row groups of a product, the same number for each block, two at a time. */
+/* Loads the block's row groups of a GEMM, evenly divided among the blocks, two at a
+ * time. */
 template<int W>
 static __device__ __forceinline__ void
 feed_product(struct ring_ask &ask, struct mega_ring *r, const struct mega_matrix &m,
@@ -125,10 +126,10 @@ feed_product(struct ring_ask &ask, struct mega_ring *r, const struct mega_matrix
 }
 
 /*
- * Gate and up: the same rows of both. There are many of these pairs, and processors are
- * not served alike by memory: they are dealt out as blocks come for them, after each has
- * had its first two. The next one is claimed while one is loaded; the last block to claim
- * resets the counter.
+ * Gate and up: a stage has the same rows of both. There are many such work items, and
+ * memory bandwidth differs between multiprocessors: after its first two items each block
+ * claims further ones from a counter. The next one is claimed while one is loaded; the
+ * last block to claim resets the counter.
  */
 template<int W>
 static __device__ __forceinline__ void
@@ -149,7 +150,7 @@ feed_pairs(struct ring_ask &ask, struct mega_ring *r, const struct mega_matrix &
     }
 }
 
-/* One thread: everything there is to ask for. */
+/* One thread: loads the weights of all GEMMs of all layers. */
 template<int W>
 static __device__ __forceinline__ void
 ring_feed(const struct mega_list &l, struct mega_ring *r)
@@ -167,7 +168,7 @@ ring_feed(const struct mega_list &l, struct mega_ring *r)
     }
 }
 
-/* This warp is done with the stage. */
+/* Releases the stage for this warp. */
 static __device__ __forceinline__ void
 ring_leave(struct mega_ring *r, ring_at &at)
 {

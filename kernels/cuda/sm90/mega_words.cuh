@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Flagged 8-byte packets (LL protocol) between blocks of mega_kernel.cu: data and its
- * epoch, written and read as one. A writer waits for no barrier and a reader polls no
+ * epoch, written and read together. A writer waits for no barrier and a reader polls no
  * counter: an exchange costs one write and one read through L2.
  *
  * Epochs are layers, counted over all launches. A packet is overwritten two layers later,
@@ -14,13 +14,14 @@
 
 #include "kernels/cuda/sm90/mega.cuh"
 
-#define SPINS_MOST (1u << 25)    /* of about a microsecond: then something is wrong. Next to
-                                    blocks that wait for another rank, which have a limit, none */
+#define SPINS_MOST (1u << 25)    /* polls, of about 1 us each, after which a reader traps.
+                                    Not used with several ranks, where other blocks may
+                                    wait for a rank and have a limit of their own */
 
 struct words {
-    uint2 *word;                 /* of this layer */
+    uint2 *word;                 /* packets of this layer */
     uint32_t epoch;
-    bool ends;                   /* SPINS_MOST holds */
+    bool ends;                   /* SPINS_MOST applies */
 };
 
 static __device__ __forceinline__ struct words
@@ -37,7 +38,7 @@ word_put(const struct words &w, int at, uint32_t data)
         :: "l"(w.word + at), "r"(data), "r"(w.epoch) : "memory");
 }
 
-/* Words at and at + 1, as they are now. at is even. */
+/* Reads packets at and at + 1 once. at is even. */
 static __device__ __forceinline__ uint4
 words_now(const struct words &w, int at)
 {
@@ -53,7 +54,7 @@ words_there(const struct words &w, const uint4 &v)
     return v.y == w.epoch && v.w == w.epoch;
 }
 
-/* A fault is better than a processor that never comes back. */
+/* Traps after SPINS_MOST polls, so that the device fails instead of hanging. */
 static __device__ __forceinline__ void
 words_spin(bool ends, uint32_t *spins)
 {
@@ -61,7 +62,7 @@ words_spin(bool ends, uint32_t *spins)
         __trap();
 }
 
-/* Data of words at and at + 1. */
+/* Waits for packets at and at + 1 and returns their data. */
 static __device__ __forceinline__ uint2
 words_take2(const struct words &w, int at)
 {
@@ -73,27 +74,28 @@ words_take2(const struct words &w, int at)
 }
 
 /*
- * Vectors of numbers in 16 bits, two in a word. A thread takes eight at a time, a piece:
- * four words, and a warp 32 pieces. Each piece's first two words lie side by side for all
- * 32, then the others, so that what a warp reads at once is 512 bytes without a gap.
+ * Vectors of 16-bit numbers, two in a packet. A thread reads eight numbers at a time, a
+ * piece of four packets; a warp reads 32 pieces. Memory has the first two packets of all
+ * 32 pieces, then the other two of all, so that each load of a warp reads 512 contiguous
+ * bytes.
  */
 
-/* Of elements 2 i and 2 i + 1. */
+/* Index of the packet with elements 2 i and 2 i + 1. */
 static __device__ __forceinline__ int
 word_of_pair(int i)
 {
     return (i & ~127) | (i & 2) << 5 | (i >> 1 & 62) | (i & 1);
 }
 
-/* The first of piece i. */
+/* Index of the first packet of piece i. */
 static __device__ __forceinline__ int
 word_of_piece(int i)
 {
     return (i >> 5) * 128 + (i & 31) * 2;
 }
 
-/* N pieces, i < n of them, each `step` words from the one before: asked for at once. Others
- * are 0. at: word_of_piece(). */
+/* N pieces of which the first n are loaded at once, `step` packets apart; the others are
+ * 0. at: word_of_piece(). */
 template<int N>
 struct words4 {
     uint4 v[N][2];
@@ -111,7 +113,8 @@ words_ask(struct words4<N> &a, const struct words &w, int at, int step, int n)
     }
 }
 
-/* The data of piece i. Until it is there, it and the next one are asked for again. */
+/* Waits for piece i and returns its data. Meanwhile it and the next piece are loaded
+ * again. */
 template<int N>
 static __device__ __forceinline__ uint4
 words_get(struct words4<N> &a, int i, const struct words &w, int at, int step)
@@ -130,7 +133,7 @@ words_get(struct words4<N> &a, int i, const struct words &w, int at, int step)
     return make_uint4(a.v[i][0].x, a.v[i][0].z, a.v[i][1].x, a.v[i][1].z);
 }
 
-/* All of them: r[i] is the data of piece i. */
+/* Waits for all pieces: r[i] is the data of piece i. */
 template<int N>
 static __device__ __forceinline__ void
 words_take4(uint4 r[N], const struct words &w, int at, int step, int n)

@@ -1,14 +1,15 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * The input of a product, for mega_kernel.cu: one row x, in shared memory as the tensor
- * cores need it for the stored weights.
+ * The input of a GEMM of mega_kernel.cu: one row x, in shared memory in the form that the
+ * tensor cores need for the type of weights.
  *
- * Weights of bf16 are multiplied with x as it is. For others, 128 elements of x share a
- * power of two. With e4m3 weights they are in half precision, exactly but for those less than
- * 2^-28 of the largest. Integer weights stay integers: x is written in three digits of base
- * 256, each a column of the product. Digits hold 21 bits and a sign, so that what is less
- * than 2^-22 of the largest of the 128 is lost, as it would be in a sum of floats.
+ * bf16 weights are multiplied with x as it is. For other types, each 128 elements of x
+ * share a power of two as scale. For e4m3 weights x is in half precision, exact except
+ * for elements below 2^-28 of the largest. Integer weights stay integers: x is written in
+ * three digits of base 256, each a column of the product. The digits hold 21 bits and a
+ * sign, so that parts below 2^-22 of the largest of the 128 elements are lost, as in a
+ * sum of floats.
  */
 #ifndef FDD_KERNELS_CUDA_SM90_MEGA_X_CUH
 #define FDD_KERNELS_CUDA_SM90_MEGA_X_CUH
@@ -18,11 +19,11 @@
 #include "kernels/cuda/sm90/mega_words.cuh"
 
 #define DIGITS 3
-#define DIGITS_AT 147            /* 126 and the bits that digits hold: x_bring() */
-#define HALVES_AT 141            /* the same of half precision: 15 */
-#define TAKEN  7                 /* times 8 elements that a thread asks for at once */
+#define DIGITS_AT 147            /* 126 + the 21 bits that digits hold: e of x_bring() */
+#define HALVES_AT 141            /* 126 + 15 for half precision */
+#define TAKEN  7                 /* times 8 elements that a thread loads at once */
 
-/* Of the warps that compute. */
+/* Barrier of the consumer warps. */
 static __device__ __forceinline__ void
 mega_sync(void)
 {
@@ -41,7 +42,7 @@ has_units(int type)
     return type != FDK_BF16;
 }
 
-/* Powers of two per 128 elements, behind them. */
+/* The power of two of each 128 elements; stored after the elements. */
 template<int W>
 static __device__ __forceinline__ const float *
 x_units(const unsigned char *x, int K)
@@ -49,25 +50,25 @@ x_units(const unsigned char *x, int K)
     return (const float *)(x + (integers(W) ? DIGITS * (K + 16) : 2 * K));
 }
 
-/* What 128 elements are multiplied with: 2^(e - up). up: exponent of the largest of them
- * and 127, so that they are below 2^(e - 126). */
+/* Factor for 128 elements: 2^(e - up). up: biased exponent of the largest of them, so
+ * that the products are below 2^(e - 126). */
 static __device__ __forceinline__ float
 x_bring(uint32_t up, uint32_t e)
 {
     return __uint_as_float((e + 127 - up) << 23);
 }
 
-/* And what their products are multiplied with. */
+/* Stores the inverse factor, for the results. */
 template<int W>
 static __device__ __forceinline__ void
 x_unit_put(unsigned char *x, int K, int i, uint32_t up, uint32_t e)
 {
-    if (i % 16 == 0)                             /* no number stays none */
+    if (i % 16 == 0)                             /* NaN and Inf become NaN */
         ((float *)x_units<W>(x, K))[i / 16] = up == 255 ? NAN :
             __uint_as_float((up - (e - 127)) << 23);
 }
 
-/* Byte d of four words. */
+/* Byte d of each of four 32-bit values. */
 static __device__ __forceinline__ uint32_t
 bytes4(int d, uint32_t a, uint32_t b, uint32_t c, uint32_t e)
 {
@@ -78,12 +79,12 @@ bytes4(int d, uint32_t a, uint32_t b, uint32_t c, uint32_t e)
 static __device__ __forceinline__ uint32_t
 larger2(uint32_t a, uint32_t b)
 {
-    uint32_t r;                                  /* no number stays none */
+    uint32_t r;                                  /* NaN stays NaN */
     asm("max.NaN.bf16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
     return r;
 }
 
-/* The largest magnitude of the 128 elements that 16 lanes in a row have, as a float. */
+/* Largest magnitude of the 128 elements in 16 adjacent lanes, as the bits of a float. */
 static __device__ __forceinline__ uint32_t
 x_most(const uint4 &v)
 {
@@ -95,9 +96,9 @@ x_most(const uint4 &v)
     return max(m << 16, m & 0xffff0000u);
 }
 
-/* Elements 8 i to 8 i + 7, bf16, as digits; the threads of 128 elements are lanes in a row.
- * An element times a power of two, below 2^21 in magnitude, added to 1.5 * 2^23 + 0x8080 is
- * an integer in the last three bytes of the sum: digits plus 0x40, 0x80 and 0x80. */
+/* Writes elements 8 i to 8 i + 7, bf16, as digits; 16 adjacent lanes have 128 elements.
+ * An element times a power of two, below 2^21 in magnitude, added to 1.5 * 2^23 + 0x8080
+ * is an integer in the last three bytes of the sum: digits plus 0x40, 0x80 and 0x80. */
 template<int W>
 static __device__ __forceinline__ void
 x_digits(unsigned char *x, int K, int i, bool in, const uint4 &v)
@@ -125,7 +126,7 @@ x_digits(unsigned char *x, int K, int i, bool in, const uint4 &v)
     x_unit_put<W>(x, K, i, up, DIGITS_AT);
 }
 
-/* The same in half precision: below 2^15. */
+/* Writes elements 8 i to 8 i + 7 in half precision: below 2^15. */
 static __device__ __forceinline__ void
 x_halves(unsigned char *x, int K, int i, bool in, const uint4 &v)
 {
@@ -144,7 +145,8 @@ x_halves(unsigned char *x, int K, int i, bool in, const uint4 &v)
     x_unit_put<FDK_F8E4M3>(x, K, i, up, HALVES_AT);
 }
 
-/* Eight elements, bf16, of all lanes of a warp; in: this lane has some. */
+/* Writes eight bf16 elements per lane; called by all lanes of a warp. in: this lane has
+ * any. */
 template<int W>
 static __device__ __forceinline__ void
 x_put(unsigned char *x, int K, int i, bool in, const uint4 &v)
@@ -157,7 +159,7 @@ x_put(unsigned char *x, int K, int i, bool in, const uint4 &v)
         *(uint4 *)(x + 16 * i) = v;
 }
 
-/* x is what other blocks have written from word `at` on. */
+/* Reads x from the packets that other blocks write from `at` on. */
 template<int W>
 static __device__ __forceinline__ void
 x_take(unsigned char *x, const struct words &w, int at, int K)
@@ -180,9 +182,9 @@ x_take(unsigned char *x, const struct words &w, int at, int K)
 
 /* ---- norms ----------------------------------------------------------------------- */
 
-/* The residual stream, or a norm's weights: elements 8 (thread + MEGA_THREADS k) and the
- * seven behind. A block's stream lies in memory of its own, mostly in L2:
- * it is there before what is to be added to it. */
+/* The residual stream, or a norm's weights: vectors of 8 elements from 8 (thread +
+ * MEGA_THREADS k) on. Each block's stream has its own memory, mostly in L2: it arrives
+ * before the values to add to it. */
 struct norm_row {
     struct cu_raw8<float> v[MEGA_UNITS];
 };
@@ -199,7 +201,7 @@ row_load(const float *x, int C)
     return r;
 }
 
-/* The same in every thread. part: a float for each warp. */
+/* Returns the block's sum in every thread. part: a float for each warp. */
 static __device__ __forceinline__ float
 block_sum(float sum, float *part)
 {
@@ -214,14 +216,15 @@ block_sum(float sum, float *part)
     return sum;
 }
 
-/* What a norm reads and writes. */
+/* Input and output of a norm. Added to the stream: meet if set, else add if set, else
+ * words. */
 struct norm_of {
-    const float *from;           /* [C] the stream before, */
-    const uint4 *add;            /* plus these, bf16; NULL: */
-    struct words words;          /* words from `at` on, */
-    int at;                      /* -1: nothing */
-    struct meet_at meet;         /* or sums over the ranks */
-    float *to;                   /* [C] the stream now */
+    const float *from;           /* [C] the stream before */
+    const uint4 *add;            /* bf16 */
+    struct words words;          /* packets from `at` on */
+    int at;                      /* -1: nothing is added */
+    struct meet_at meet;         /* sums over the ranks */
+    float *to;                   /* [C] the stream after */
     const float *weight;         /* [C] */
 };
 
@@ -232,7 +235,7 @@ norm_take(uint4 add[MEGA_UNITS], const struct norm_of &n, int C)
     const int i = (int)threadIdx.x, all = (C / 8 - i + MEGA_THREADS - 1) / MEGA_THREADS;
     if (RANKS && n.meet.meet != NULL) {
 #pragma unroll
-        for (int k = 0; k < MEGA_UNITS; k += 2)  /* more take more registers than there are */
+        for (int k = 0; k < MEGA_UNITS; k += 2)  /* more at once would spill registers */
             meet_take<2>(add + k, n.meet, word_of_piece(i) + 4 * MEGA_THREADS * k,
                 4 * MEGA_THREADS, all - k);
         return;
@@ -248,7 +251,7 @@ norm_take(uint4 add[MEGA_UNITS], const struct norm_of &n, int C)
             make_uint4(0, 0, 0, 0);
 }
 
-/* x is the norm of the residual stream. */
+/* Adds to the residual stream and writes its norm to x. */
 template<int W, bool RANKS>
 static __device__ __forceinline__ void
 x_norm(unsigned char *x, const struct norm_of &n, int C, float eps, float *part)
@@ -260,7 +263,7 @@ x_norm(unsigned char *x, const struct norm_of &n, int C, float eps, float *part)
     if (!RANKS)
         weight = row_load(n.weight, C);
     norm_take<RANKS>(add, n, C);
-    if (RANKS)                                   /* sums take the registers */
+    if (RANKS)                                   /* later: the sums need the registers */
         weight = row_load(n.weight, C);
 #pragma unroll
     for (int k = 0; k < MEGA_UNITS; k++) {

@@ -1,11 +1,11 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Two blocks of a cluster that have computed the same sums, each of a part of K: how they
- * are added. Eight warps multiply; the same warp of both blocks has sums of the same
- * results, of which one block is the owner: block 0 of warps 0 to 3, block 1 of the others.
- * The other block's warp copies its sums to the owner, into what was the ring, once both
- * blocks have read theirs.
+ * Adds the sums of a CTA pair, two blocks of a cluster that have computed the same
+ * results over different splits of K. Eight warps multiply; warps of the same number in
+ * both blocks have sums of the same results. Block 0 owns the results of warps 0 to 3,
+ * block 1 the others. The warp of the other block copies its sums to the owner's ring,
+ * after both blocks have finished reading their rings.
  */
 #ifndef FDD_KERNELS_CUDA_SM90_PAIR_CUH
 #define FDD_KERNELS_CUDA_SM90_PAIR_CUH
@@ -16,18 +16,19 @@
 
 struct cu_pair {                 /* barriers, in each block's shared memory */
     uint64_t done;               /* all warps of the cluster have read their rings */
-    uint64_t sent[PAIR_WARPS];   /* the other block's sums of a warp of mine are here */
-    uint64_t taken;              /* and all have been read: the ring is a ring again */
+    uint64_t sent[PAIR_WARPS];   /* the other block's sums for this warp have arrived */
+    uint64_t taken;              /* all these sums have been read: the ring is free
+                                    again */
 };
 
-/* What is exchanged of N sums a lane, in each block's ring. */
+/* Bytes of each block's ring used to exchange N sums per lane. */
 static constexpr int
 cu_pair_bytes(int N)
 {
     return PAIR_WARPS * N * 128;
 }
 
-/* One thread; cu_bar_ready() and a block barrier must follow. */
+/* Called by one thread; cu_bar_ready() and a block barrier must follow. */
 static __device__ __forceinline__ void
 cu_pair_init(struct cu_pair *p)
 {
@@ -37,15 +38,16 @@ cu_pair_init(struct cu_pair *p)
     cu_bar_init(cu_smem(&p->taken), PAIR_WARPS);
 }
 
-/* This block owns what the calling warp has. */
+/* Does this block own the results of the calling warp? */
 static __device__ __forceinline__ int
 cu_pair_mine(int rank)
 {
     return (int)threadIdx.x / (32 * PAIR_WARPS / 2) == rank;
 }
 
-/* By who fills the ring, with the parity of the sums before: it is a ring again, and this
- * block may end, as nothing more comes from the other one. */
+/* Called by the producer of the ring, with the parity of the previous exchange.
+ * Afterwards the ring may be filled again, and the block may end, as the other block
+ * sends no more. */
 static __device__ __forceinline__ void
 cu_pair_over(struct cu_pair *p, int parity)
 {
@@ -53,9 +55,10 @@ cu_pair_over(struct cu_pair *p, int parity)
     cu_bar_wait(cu_smem(&p->taken), parity);
 }
 
-/* By warps 0 to 7 of both blocks, each of which has read from its ring: d += the other
- * block's d, where it is mine. lives: 0, not needed, in both blocks, this time and always.
- * parity: of how many there were before. Takes named barrier 3. */
+/* Called by warps 0 to 7 of both blocks, which have finished reading their rings: adds
+ * the other block's d to d if this block owns the results. lives: 0 if the warp's results
+ * are not needed; equal in both blocks and in every call. parity: of the number of
+ * earlier calls. Uses named barrier 3. */
 template<int N>
 static __device__ __forceinline__ void
 cu_pair_add(float (&d)[N], unsigned char *ring, struct cu_pair *p, int rank, int lives,

@@ -1,13 +1,13 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * What kernels for sm_90a share: barriers in shared memory and the rings they guard,
+ * Helpers of the kernels for sm_90a: barriers in shared memory and the rings they guard,
  * clusters of blocks, tensor maps, matrix products of a warpgroup (PTX ISA: mbarrier,
  * cp.async.bulk.tensor, "Asynchronous Warpgroup Level Matrix Instructions").
  *
- * Waits and arrivals are of the block: .acquire.cluster and .release.cluster would
- * invalidate L1 and wait for memory, which data shared by TMA and tensor cores does not
- * need.
+ * Waits and arrivals have block scope: .acquire.cluster and .release.cluster would
+ * invalidate L1 and wait for memory, which is not needed for data that only TMA and
+ * tensor cores access.
  */
 #ifndef FDD_KERNELS_CUDA_SM90_SM90_CUH
 #define FDD_KERNELS_CUDA_SM90_SM90_CUH
@@ -16,7 +16,8 @@
 
 #include "kernels/cuda/fdk_cuda.cuh"
 
-/* ---- barriers ------------------------------------------------------------------------ */
+/* ---- barriers
+ * ------------------------------------------------------------------------ */
 
 static __device__ __forceinline__ void
 cu_bar_init(uint32_t bar, uint32_t count)
@@ -25,7 +26,8 @@ cu_bar_init(uint32_t bar, uint32_t count)
         :: "r"(bar), "r"(count) : "memory");
 }
 
-/* Barriers are ready for copies, in this thread; others must meet it first. */
+/* After cu_bar_init(): makes the barriers visible to TMA copies of this thread. Other
+ * threads must synchronize with it before they use them. */
 static __device__ __forceinline__ void
 cu_bar_ready(void)
 {
@@ -54,7 +56,8 @@ cu_bar_wait(uint32_t bar, uint32_t parity)
         "@!p bra again_%=;\n\t}" :: "r"(bar), "r"(parity) : "memory");
 }
 
-/* A place in a ring of stages, each with a barrier, and that barrier's parity there. */
+/* Position in a ring of stages: the stage's slot, and the parity to wait for at its
+ * barrier. */
 struct cu_ring_place {
     int slot, parity;
 
@@ -68,7 +71,7 @@ struct cu_ring_place {
     }
 };
 
-/* In a ring of N. */
+/* Position in a ring of N stages. */
 template<int N>
 struct cu_ring_at : cu_ring_place {
     __device__ __forceinline__ void
@@ -78,8 +81,8 @@ struct cu_ring_at : cu_ring_place {
     }
 };
 
-/* What this warp wrote to shared memory may be read by the copy engine and the tensor
- * cores, once who asks them to has been told. */
+/* Makes this warp's writes to shared memory visible to TMA and the tensor cores. The
+ * thread that issues their instructions must still synchronize with this warp. */
 static __device__ __forceinline__ void
 cu_written(void)
 {
@@ -87,8 +90,8 @@ cu_written(void)
     __syncwarp();
 }
 
-/* In whichever block of the cluster: bar comes from cu_remote(). Orders nothing that
- * another block reads. */
+/* Arrives at a barrier of any block of the cluster: bar comes from cu_remote(). Does not
+ * order writes that another block reads. */
 static __device__ __forceinline__ void
 cu_bar_arrive_at(uint32_t bar)
 {
@@ -105,7 +108,7 @@ cu_cluster_rank(void)
     return (int)r;
 }
 
-/* The same place in block `rank` of the cluster. */
+/* Address `at` of shared memory in block `rank` of the cluster. */
 static __device__ __forceinline__ uint32_t
 cu_remote(uint32_t at, int rank)
 {
@@ -114,8 +117,8 @@ cu_remote(uint32_t at, int rank)
     return r;
 }
 
-/* All threads of all blocks of the cluster meet; it orders no memory but barriers that
- * cu_bar_ready() came behind. */
+/* Barrier of all threads of the cluster, with cu_cluster_wait(). The only memory it
+ * orders is that of barriers after cu_bar_ready(). */
 static __device__ __forceinline__ void
 cu_cluster_arrive(void)
 {
@@ -128,15 +131,17 @@ cu_cluster_wait(void)
     asm volatile("barrier.cluster.wait;" ::: "memory");
 }
 
-/* ---- tensor maps --------------------------------------------------------------------- */
+/* ---- tensor maps
+ * --------------------------------------------------------------------- */
 
 typedef CUresult (*cu_encode_fn)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *,
     const cuuint64_t *, const cuuint64_t *, const cuuint32_t *, const cuuint32_t *,
     CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion,
     CUtensorMapFloatOOBfill);
 
-/* The driver's call, with its arguments. Without it, and where tests say so, no map can be
- * made: the caller launches nothing and returns -ENOTSUP, and another kernel computes it. */
+/* Calls the driver's encode function. If it is missing, or a test makes it fail, no map
+ * can be made: the caller launches nothing and returns -ENOTSUP, and another kernel is
+ * used. */
 template<class... A>
 static inline CUresult
 cu_make_map(cu_encode_fn encode, A... a)
@@ -144,15 +149,15 @@ cu_make_map(cu_encode_fn encode, A... a)
     return encode == NULL || cu_map_refused() ? CUDA_ERROR_NOT_SUPPORTED : encode(a...);
 }
 
-/* The map itself on its way, ahead of the first copy by it. */
+/* Prefetches the descriptor itself before the first copy that uses it. */
 static __device__ __forceinline__ void
 cu_prefetch_map(const CUtensorMap *m)
 {
     asm volatile("prefetch.tensormap [%0];" :: "l"(m) : "memory");
 }
 
-/* *ret: cuTensorMapEncodeTiled, or NULL where the driver has none or could not be asked,
- * which is the error returned. */
+/* *ret: cuTensorMapEncodeTiled, or NULL if the driver does not have it or the query
+ * failed. Returns the error of the query. */
 static inline cudaError_t
 cu_find_encode(cu_encode_fn *ret)
 {
@@ -165,23 +170,24 @@ cu_find_encode(cu_encode_fn *ret)
     return e;
 }
 
-/* ---- products of a warpgroup ----------------------------------------------------------- */
+/* ---- products of a warpgroup
+ * ----------------------------------------------------------- */
 
-/* Before products whose registers were written otherwise. */
+/* Must precede products whose registers were written by other instructions. */
 static __device__ __forceinline__ void
 cu_wgmma_begin(void)
 {
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
 
-/* The products since the last end are a group. */
+/* Commits the products since the last call as a group. */
 static __device__ __forceinline__ void
 cu_wgmma_end(void)
 {
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
-/* All but the last N groups are done. */
+/* Waits until all groups but the last N are done. */
 template<int N>
 static __device__ __forceinline__ void
 cu_wgmma_wait(void)
@@ -189,7 +195,8 @@ cu_wgmma_wait(void)
     asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(N) : "memory");
 }
 
-/* The compiler does not know that a product in flight writes d. */
+/* Keeps d in its registers: the compiler cannot see that a product in flight writes
+ * them. */
 template<int N>
 static __device__ __forceinline__ void
 cu_wgmma_hold(float (&d)[N])
@@ -199,8 +206,8 @@ cu_wgmma_hold(float (&d)[N])
         asm volatile("" : "+f"(d[i]) :: "memory");
 }
 
-/* Registers of d as operands that are read and written, and their numbers in the text of an
- * instruction. */
+/* D*: registers of d as read-write operands of inline PTX. P*: their operand numbers in
+ * the text of the instruction. */
 #define D4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define D16(i) D4(i), D4(i + 4), D4(i + 8), D4(i + 12)
 #define D64 D16(0), D16(16), D16(32), D16(48)
