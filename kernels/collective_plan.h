@@ -47,7 +47,7 @@ struct coll_space {
     char *base[FDK_MAX_RANKS]; /* workspaces, as this rank reaches them */
     uint64_t one_shot_bytes, packet_bytes;
     uint64_t limit_ns;
-    const uint64_t *told; /* failure word (enum coll_bad) that the host sets for the
+    const uint64_t *told; /* failure value (enum coll_bad) that the host sets for the
                                   group; NULL: the host writes to the workspaces */
     uint64_t packet_at;   /* offset of the packets in a workspace; its end without
                            packets */

@@ -360,7 +360,7 @@ struct fdk_qkv_args {             /* QK norm, rotary embedding, KV write, in thi
      * heads. NULL: the norm is over qkv only. */
     const void *all;
     int32_t n_all, all_share;
-    int32_t interleaved; /* 1: element 2 i pairs with 2 i + 1; 0: i with rot / 2 + i */
+    int32_t interleaved; /* 1: 2 i is rotated with 2 i + 1; 0: i with rot / 2 + i */
     enum fdk_dtype act;
 };
 /* Causal over the row's paged KV: a query at position p sees the keys of positions

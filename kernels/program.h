@@ -184,9 +184,9 @@ fdk_reduce_norm_args(const struct fdk_op *op, const struct fdk_step *s);
 
 /*
  * Halves. In a group of two ranks with all-reduces the links are idle during the GEMMs
- * and the GEMM units during the all-reduces. The operations between two attentions treat
- * each row by itself: with fdk_step.halves they are launched alternately for the first
- * and the second half of the rows, and an all-reduce as fdk_ops.reduce_send() and
+ * and the tensor cores during the all-reduces. The operations between two attentions
+ * treat each row by itself: with fdk_step.halves they are launched alternately for the
+ * first and the second half of the rows, and an all-reduce as fdk_ops.reduce_send() and
  * reduce_take(). So one half's operands are transferred during the other half's GEMMs.
  * Buffers of such operations must not share memory. The group needs room
  * (fdk_group_ways.ahead_bytes) for fdk_half_rows() rows of an all-reduce, and the stream

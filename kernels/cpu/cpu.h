@@ -109,8 +109,8 @@ struct cpu_spin {
 /* Call it every few microseconds of polling, with *until 0 at first. Returns 0: sleep
  * now. */
 int cpu_spin_more(struct cpu_spin *spin, uint64_t *until);
-/* Waits until (int32_t)(*word - target) >= 0: polls, then sleeps on the futex word. The
- * side that advances *word calls cpu_wake() after its seq_cst store; n_wait is accessed
+/* Waits until (int32_t)(*word - target) >= 0: polls, then sleeps on it. The
+ * side that advances it calls cpu_wake() after its seq_cst store; n_wait is accessed
  * seq_cst on both sides, so that no wake-up is lost. */
 void cpu_wait_ge(_Atomic uint32_t *word, uint32_t target, _Atomic uint32_t *n_wait,
     struct cpu_spin *spin);

@@ -19,7 +19,7 @@
 #include "kernels/fdk.h"
 
 #define CPU_MAX_HEAD_DIM 512
-#define CPU_VOCAB_SLICE  4096 /* logits are reduced in slices of so many ids */
+#define CPU_VOCAB_SLICE  4096 /* ids in a slice; logits are reduced by slices */
 #define CPU_ATT_QUERIES  32   /* query vectors per attention item */
 #define CPU_GUMBEL_IDS   64   /* ids per gumbel() call */
 

@@ -1,18 +1,18 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * How the attention kernels share a step. The plan kernel (attention_plan.cu)
- * runs once a step and cuts the step's rows into work, in device memory at
- * fdk_att_plan_args.plan: rows with CU_ATT_LONG_MIN query tokens or more, where
- * cu_att_long_fits(), become tiles of attention_prefill.cu; all others are
- * attention_split.cu's where cu_att_split_fits(), or attention_chunk.cu's with the same
- * plan where cu_att_chunk_takes(), or attention_double.cu's where cu_att_double(), else
- * ops_attention.cu's. Those of the kernels that a launch may need run in every layer; one
- * without work ends at once.
+ * How the attention kernels divide a step. The plan kernel (attention_plan.cu)
+ * runs once a step and divides the step's rows into work items, in device memory at
+ * fdk_att_plan_args.plan. If cu_att_long_fits(), rows with CU_ATT_LONG_MIN query tokens
+ * or more become tiles of attention_prefill.cu. All other rows are computed by
+ * attention_split.cu if cu_att_split_fits(), or, with the same plan, by
+ * attention_chunk.cu if cu_att_chunk_takes() or attention_double.cu if cu_att_double(),
+ * else by generic/attention_plain.cu. Every layer launches all kernels that the step may
+ * need; a kernel without work ends at once.
  *
- * In deterministic contexts a token's bits must not depend on which kernel it meets:
- * attention_chunk.cu adds up as attention_prefill.cu does, to the bit; where it does not
- * take a launch there are no long rows.
+ * In deterministic contexts a token's bits must not depend on the kernel that computes
+ * it: attention_chunk.cu has the same sums as attention_prefill.cu, to the bit; for
+ * launches that attention_chunk.cu does not support there are no long rows.
  *
  * fdk_att_plan_args.n_done counts tiles of the fdk_work list (att_shape: tiles of bt
  * tokens); a kernel that finishes n tokens from a tile's begin adds ceil(n / bt), once
@@ -23,17 +23,20 @@
 
 #include "kernels/cuda/fdk_cuda.cuh"
 
-#define CU_ATT_LONG_MIN  64      /* query tokens of a long row, at least */
-#define CU_ATT_LONG_TILE 128     /* query tokens of a long tile, at least */
-#define CU_ATT_LONG_ROW  2048    /* of a long row, from which on tiles may be longer */
+#define CU_ATT_LONG_MIN  64      /* least query tokens of a long row */
+#define CU_ATT_LONG_TILE 128     /* query tokens of a long tile, or more */
+#define CU_ATT_LONG_ROW  2048    /* mean query tokens of long rows for longer tiles */
 #define CU_ATT_QUERIES   16      /* query vectors of a tile of the other kernels */
-#define CU_SPLIT_CHUNK   128     /* tokens of a chunk, at absolute multiples, at most */
-#define CU_SPLIT_UNIT    16      /* tokens that a warp takes of a chunk */
+#define CU_SPLIT_CHUNK   128     /* most tokens of a chunk; chunks start at multiples */
+#define CU_SPLIT_UNIT    16      /* tokens of a chunk per warp */
 #define CU_SPLIT_UNITS   (CU_SPLIT_CHUNK / CU_SPLIT_UNIT)
-#define CU_SPLIT_FEW     2       /* deterministic: log2 of the chunks in a row of a split */
-#define CU_SPLIT_PARTS   16      /* and splits of a row in attention_split.cu */
-#define CU_PART_GROW     256     /* and chunks from which on splits grow elsewhere */
-#define CU_SPLIT_BLOCKS  160     /* blocks of a launch, at most */
+#define CU_SPLIT_FEW     2       /* deterministic: log2 of the chunks in a row of a
+                                    split */
+#define CU_SPLIT_PARTS   16      /* deterministic: splits of a row in
+                                    attention_split.cu */
+#define CU_PART_GROW     256     /* deterministic: chunks from which splits grow
+                                    elsewhere */
+#define CU_SPLIT_BLOCKS  160     /* most blocks of a launch */
 
 struct cu_att_long {             /* query tokens of one row */
     int32_t row;
@@ -41,75 +44,79 @@ struct cu_att_long {             /* query tokens of one row */
     int32_t kv;                  /* KV tokens that the last of them sees; the one before
                                     sees one less */
 };
-struct cu_att_plan {             /* what fdk_att_plan_args.plan begins with */
-    int32_t n_long;              /* entries of the list, which begins behind this struct:
-                                    those with most KV tokens first, about */
+struct cu_att_plan {             /* head of fdk_att_plan_args.plan */
+    int32_t n_long;              /* entries of the list of struct cu_att_long that follows
+                                    this struct, roughly by descending KV tokens */
     int32_t bt;
-    int32_t n_split;             /* tiles of attention_split.cu and its like */
+    int32_t n_split;             /* tiles of attention_split.cu, _chunk.cu or
+                                    _double.cu */
     int32_t long_tile;           /* query tokens of a long tile */
     int32_t more[12];
 };
 
 /*
- * The work of attention_split.cu, attention_chunk.cu and attention_double.cu: tiles of up to
- * CU_ATT_QUERIES query vectors, each with the history that its last token sees, in splits of
- * whole chunks. The list of all splits, by tile, head set and split, is cut into equal
- * pieces, or about equal ones of whole head sets, one per block. A head set is one KV head
- * with up to 16 of its query heads. Of keys in shares, these are the heads of all ranks that
- * ask, and a head set of attention_double.cu has up to 32 of them, 16 in each of its halves.
+ * The work of attention_split.cu, attention_chunk.cu and attention_double.cu: tiles of up
+ * to CU_ATT_QUERIES query vectors, each with the history that its last token sees, in
+ * splits of full chunks. The list of all splits, sorted by tile, head set and split, is
+ * divided into equal runs, or roughly equal runs of full head sets, one per block. A head
+ * set is one KV head with up to 16 of its query heads. Where ranks share the keys
+ * (fdk_kv.n_own), these are the heads of all ranks with queries, and a head set of
+ * attention_double.cu has up to 32 of them, 16 in each of its halves.
  */
-struct cu_split_cut {            /* what a split is; by cu_split_cut_of() */
-    int32_t few;                 /* log2 of the chunks in a row of it */
-    int32_t most;                /* splits a row has at most */
-    int32_t skip;                /* chunks from one row of a split to the next */
-    int32_t grow;                /* splits are those of cu_part_few() */
-    int32_t slots;               /* sums of splits that a block leaves to others, at most */
+struct cu_split_cut {            /* shape of splits, by cu_split_cut_of() */
+    int32_t few;                 /* log2 of the number of adjacent chunks of a split */
+    int32_t most;                /* most splits of a row */
+    int32_t skip;                /* chunks skipped after each such run of a split */
+    int32_t grow;                /* 1: the size of splits is that of cu_part_few() */
+    int32_t slots;               /* most sums of splits that a block leaves to others */
 };
 struct cu_split_tile {
     int32_t tok, n_tok;          /* query tokens of the step */
     int32_t see;                 /* KV tokens that the first of them sees */
-    int32_t n_chunk;             /* up to the last that they see; of the tokens here */
+    int32_t n_chunk;             /* chunks up to the last they see; of this rank's
+                                    tokens */
     int32_t first;               /* splits of one head set in all tiles before */
     int32_t state;               /* state slot of the row */
-    int32_t old;                 /* KV tokens of the row that no kernel of this step
-                                    writes: all but its own if its first token is the
-                                    last of its state. Else the row may be new, and share
-                                    blocks that others fill in this step: 0 */
+    int32_t old;                 /* leading KV tokens of the row that no kernel of this
+                                    step writes: all but its own if its first token is the
+                                    last of its state. Else 0: the row may be new, and
+                                    share blocks that other rows fill in this step */
     int32_t begin;               /* the first chunk that one of them sees */
 };
-struct cu_split_start {          /* where a block begins */
+struct cu_split_start {          /* first split of a block */
     int32_t tile, set, part;
     int32_t n;                   /* splits of the block; 0: nothing to do */
     int32_t at, total;           /* index of its first split, splits in the list */
     int32_t pad[2];
     struct cu_split_tile first;  /* a copy of the tile */
-    int32_t block[CU_SPLIT_UNITS]; /* of the KV pool: where its first units are */
+    int32_t block[CU_SPLIT_UNITS]; /* blocks of the KV cache with its first chunk */
 };
-struct cu_split_plan {           /* behind the long list: of layers without a window, then,
-                                    if there are some, of those with one */
+struct cu_split_plan {           /* after the long list: one for layers without a window,
+                                    then one for layers with a window if there are any */
     struct cu_split_start *start; /* [CU_SPLIT_BLOCKS] */
     struct cu_split_tile *tile;  /* [n_work_max] */
-    uint32_t *arrived;           /* [n_work_max][cu_split_counts()] blocks that are done
-                                    with their splits; 0 between launches */
+    uint32_t *arrived;           /* [n_work_max][cu_split_counts()] blocks that have
+                                    finished their splits; 0 between launches */
 };
 
-/* Query tokens of a step's long tiles, whose rows have n of them in all. With a head dim of 64
- * three warpgroups (attention_prefill.cu) have one head each then, but the last chunks of short
- * rows cost more than that is worth. */
+/* Query tokens of a step's long tiles; the n_row long rows have n query tokens in all.
+ * 192 tokens with a head dim of 64 let three warpgroups (attention_prefill.cu) work on
+ * one head, but for short rows the additional work in the last chunks costs more than
+ * that gains. */
 static inline __host__ __device__ int
 cu_att_long_tile(int D, int n_row, int n)
 {
     return D == 64 && n / CU_ATT_LONG_ROW >= n_row ? 192 : CU_ATT_LONG_TILE;
 }
 
-/* Ranks whose queries are in qkv. */
+/* Number of ranks whose queries are in qkv. */
 static inline __host__ __device__ int
 cu_att_ranks(const struct fdk_kv *kv)
 {
     return kv->n_own > 1 ? kv->n_own : 1;
 }
 
-/* attention_double.cu takes the launch, of those that cu_att_split_fits(). */
+/* Does attention_double.cu compute the launch? Only if cu_att_split_fits(). */
 static inline int
 cu_att_double(const struct fdk_attention_args *a)
 {
@@ -132,15 +139,15 @@ cu_split_sets(const struct fdk_attention_args *a)
     return a->K * ((n + each - 1) / each);
 }
 
-/* Their halves: each has a count of blocks. */
+/* Halves of all head sets: each has a counter of blocks. */
 static inline int
 cu_split_counts(const struct fdk_attention_args *a)
 {
     return cu_split_sets(a) * cu_set_halves(a);
 }
 
-/* Tokens of a chunk of a split: several chunks must have room in shared memory, and
- * attention_double.cu has two warpgroups that take turns with them. */
+/* Tokens of a chunk of a split: several chunks must fit in shared memory, and two
+ * warpgroups of attention_double.cu alternate between chunks. */
 static inline int
 cu_split_chunk(const struct fdk_attention_args *a)
 {
@@ -149,7 +156,7 @@ cu_split_chunk(const struct fdk_attention_args *a)
     return a->kv.dtype != FDK_BF16 || a->D <= 128 ? CU_SPLIT_CHUNK : a->D == 192 ? 64 : 48;
 }
 
-/* cap * tanh(x * by / 2), by in powers of two. */
+/* cap * tanh(x * by / 2); by includes the factor log2(e). */
 static __device__ __forceinline__ float
 cu_soft_cap(float x, float by, float cap)
 {
@@ -159,7 +166,7 @@ cu_soft_cap(float x, float by, float cap)
     return fmaf(-2 * cap, r, cap);
 }
 
-/* Tiles that T tokens in at most S rows can have. */
+/* Most long tiles of T tokens in at most S rows. */
 static inline __host__ __device__ int
 cu_att_long_max(int T, int S)
 {
@@ -173,14 +180,15 @@ cu_att_long_list(const struct cu_att_plan *p)
     return (const struct cu_att_long *)(p + 1);
 }
 
-/* fdk_attention_args.window as an unsigned bound of distances: without one, any. */
+/* fdk_attention_args.window as an upper bound of distances: INT32_MAX without a
+ * window. */
 static inline __host__ __device__ int
 cu_att_window(int window)
 {
     return window > 0 ? window : INT32_MAX;
 }
 
-/* The first key that a query sees which is the see-th token of its row. */
+/* First key that the see-th token of a row sees. */
 static inline __host__ __device__ int
 cu_att_first(int see, int window)
 {
@@ -198,31 +206,31 @@ cu_log2(int x)
 #endif
 }
 
-/* Splits of deterministic contexts with bf16 KV: four chunks each, from CU_PART_GROW on
- * eight, and twice as many whenever the chunks before have doubled, so that few of them
- * make a long row and positions alone decide. log2 of the chunks of c's split; it begins at
- * a multiple of these. */
+/* log2 of the number of chunks in the split of chunk c, in deterministic contexts with
+ * bf16 KV: four chunks per split, eight from chunk CU_PART_GROW on, and twice as many
+ * each time the chunk number doubles. So a long row has few splits, and they depend only
+ * on positions. A split begins at a multiple of its size. */
 static inline __host__ __device__ int
 cu_part_few(int c)
 {
     return CU_SPLIT_FEW + (c < CU_PART_GROW ? 0 : cu_log2(c / CU_PART_GROW) + 1);
 }
 
-/* Chunk c is the first of its split. */
+/* Is chunk c the first of its split? */
 static inline __host__ __device__ bool
 cu_part_begins(int c)
 {
     return (c & ((1 << cu_part_few(c)) - 1)) == 0;
 }
 
-/* Splits of n_chunk chunks. G: they may grow. */
+/* Number of splits of n_chunk chunks. G: splits may grow. */
 template<bool G = true>
 static inline __host__ __device__ int
 cu_split_parts(int n_chunk, const struct cu_split_cut &c)
 {
     int few = G && c.grow ? cu_part_few(n_chunk - 1) : c.few;
     int n = (n_chunk + (1 << few) - 1) >> few;
-    /* In the size of n_chunk's split; each smaller size has half as many more. */
+    /* n counts splits of the last size; each smaller size adds half as many again. */
     n += (few - c.few) * (CU_PART_GROW >> (CU_SPLIT_FEW + 1));
     return n < c.most ? n : c.most;
 }
@@ -232,14 +240,16 @@ template<bool G = true>
 static inline __host__ __device__ int
 cu_part_chunk(int i, const struct cu_split_cut &c)
 {
-    const int each = CU_PART_GROW >> CU_SPLIT_FEW; /* splits of the first size */
+    const int each = CU_PART_GROW >> CU_SPLIT_FEW; /* number of splits of the first
+                                                      size */
     if (!G || !c.grow || i < each)
         return i << c.few;
-    const int k = (i - each) / (each / 2) + 1;     /* the size */
+    const int k = (i - each) / (each / 2) + 1;     /* number of times the size has
+                                                      doubled */
     return (i - each / 2 * k) << (c.few + k);
 }
 
-/* The split of chunk c, of a row that has not all of them. */
+/* Index of the split of chunk c, counted from the row's first chunk. */
 template<bool G = true>
 static inline __host__ __device__ int
 cu_part_of(int c, const struct cu_split_cut &cut)
@@ -247,7 +257,7 @@ cu_part_of(int c, const struct cu_split_cut &cut)
     return cu_split_parts<G>(c + 1, cut) - 1;
 }
 
-/* Splits of chunks begin .. n_chunk - 1. */
+/* Number of splits of chunks begin .. n_chunk - 1. */
 template<bool G = true>
 static inline __host__ __device__ int
 cu_tile_parts(int begin, int n_chunk, const struct cu_split_cut &c)
@@ -255,7 +265,7 @@ cu_tile_parts(int begin, int n_chunk, const struct cu_split_cut &c)
     return cu_split_parts<G>(n_chunk, c) - cu_part_of<G>(begin, c);
 }
 
-/* The first chunk of split i of those. */
+/* First chunk of split i of a tile that begins at chunk `begin`. */
 template<bool G = true>
 static inline __host__ __device__ int
 cu_tile_chunk(int i, int begin, const struct cu_split_cut &c)
@@ -264,7 +274,7 @@ cu_tile_chunk(int i, int begin, const struct cu_split_cut &c)
     return chunk > begin ? chunk : begin;
 }
 
-/* Block b of n begins at this one of `total` splits. */
+/* Index of the first split of block b of n, of `total` splits. */
 static inline __host__ __device__ int
 cu_split_begin(int total, int n, int b)
 {
@@ -272,7 +282,7 @@ cu_split_begin(int total, int n, int b)
     return total / n * b + (b < more ? b : more);
 }
 
-/* The block of split i. */
+/* Block that computes split i. */
 static inline __host__ __device__ int
 cu_split_block(int total, int n, int i)
 {
@@ -280,40 +290,42 @@ cu_split_block(int total, int n, int i)
     return i < at ? i / (each + 1) : more + (i - at) / each;
 }
 
-/* attention_plan.cu: where the lists of a launch with a->window lie; ret may be NULL.
- * Returns the bytes of the whole plan. */
+/* attention_plan.cu: *ret: addresses of the lists for launches with a->window; ret may be
+ * NULL. Returns the bytes of the complete plan. */
 size_t cu_att_plan_lay_out(const struct fdk_attention_args *a, int n_work_max, void *plan,
     struct cu_split_plan *ret);
 cudaError_t cu_att_plan_load(void);
 
-/* attention_prefill.cu. fits: with these heads, types and this T a launch may have long
- * rows; known when it is made. */
+/* attention_prefill.cu. cu_att_long_fits(): may a launch with these heads, types and T
+ * have long rows? Depends only on values known at the launch. */
 int cu_att_long_fits(const struct fdk_attention_args *a, int deterministic);
 int cu_att_long(const struct fdk_attention_args *a, fdk_stream_t st);
 cudaError_t cu_att_long_load(void);
 
-/* generic/attention_plain.cu: any launch. Rows of less than least tokens, and of long_min and
- * more, are left out. scratch: of the largest launch up to T tokens whose splits are blocks. */
+/* generic/attention_plain.cu: any launch. Skips rows of less than `least` tokens and rows
+ * of long_min tokens or more. cu_att_plain_scratch(): bytes for the largest launch of up
+ * to T tokens that has a block per split. */
 size_t cu_att_plain_scratch(const struct fdk_attention_args *a);
 int cu_att_plain(const struct fdk_attention_args *a, int least, int long_min, fdk_stream_t st);
 cudaError_t cu_att_plain_load(void);
 
-/* attention_split.cu. Of keys in shares (fdk_kv.n_own) it takes rows of one token alone, and the
- * plan lists no others. */
+/* attention_split.cu. Where ranks share the keys (fdk_kv.n_own) it computes only rows of
+ * one token, and the plan lists no others. */
 int cu_att_split_fits(const struct fdk_attention_args *a, int deterministic);
 struct cu_split_cut cu_split_cut_of(const struct fdk_attention_args *a, int deterministic);
 size_t cu_att_split_scratch(const struct fdk_ctx *ctx, const struct fdk_attention_args *a);
 int cu_att_split(const struct fdk_attention_args *a, fdk_stream_t st);
 cudaError_t cu_att_split_load(void);
 
-/* attention_chunk.cu. takes: whatever T, so that a row's tokens have one kernel's bits. */
+/* attention_chunk.cu. cu_att_chunk_takes() does not depend on T, so that all tokens of a
+ * row are computed by the same kernel. */
 int cu_att_chunk_takes(const struct fdk_attention_args *a, int deterministic);
 cudaError_t cu_att_chunk_load(void); /* by cu_att_split_load() */
 
 /* attention_double.cu */
-cudaError_t cu_att_double_load(void); /* the same */
+cudaError_t cu_att_double_load(void); /* by cu_att_split_load() */
 
-/* Blocks of a launch on a device of n_proc. */
+/* Blocks of a launch on a device with n_proc multiprocessors. */
 static inline int
 cu_split_blocks(int n_proc)
 {

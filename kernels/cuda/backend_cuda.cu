@@ -69,7 +69,7 @@ cu_result(struct cu_dev *dev, const char *call, cudaError_t e)
 {
     if (e == cudaSuccess)
         return 0;
-    (void)cudaGetLastError();         /* or the next launch would be blamed */
+    (void)cudaGetLastError();         /* or the next launch would report it */
     if (e == cudaErrorMemoryAllocation)
         return -ENOMEM;
     if (e >= cudaErrorStreamCaptureUnsupported && e <= cudaErrorStreamCaptureWrongThread)
@@ -111,7 +111,7 @@ cu_now_ns(void)
 
 #define PROBE_BYTES 2048
 
-/* Has that much shared memory where its code is for sm_90a, nearly none elsewhere. */
+/* Uses PROBE_BYTES of shared memory if compiled for sm_90a, nearly none otherwise. */
 static __global__ void
 probe_kernel(int *p)
 {
@@ -124,8 +124,8 @@ probe_kernel(int *p)
 #endif
 }
 
-/* The device's own code is in this build, or the driver can make it. Asking
- * the driver opens the device, so the list of targets is asked first. */
+/* Is code for the device in this build, or can the driver compile it? Asking
+ * the driver opens the device, so the list of targets is checked first. */
 static int
 has_code(int dev)
 {
@@ -160,7 +160,7 @@ no_device(char *why, size_t why_bytes, cudaError_t err, int version)
     return -ENODEV;
 }
 
-/* How many of the first GPUs can be used, or why there are none. */
+/* Returns how many leading GPUs can be used, or -ENODEV and the reason in why. */
 static int
 gpus(char *why, size_t why_bytes)
 {
@@ -192,8 +192,9 @@ gpus(char *why, size_t why_bytes)
     return n < MAX_DEVICES ? n : MAX_DEVICES;
 }
 
-/* For tests of several devices on fewer GPUs: FDD_CUDA_SHARE devices, the GPUs in turn. Their
- * streams need queues of their own, or one waits for another one's collective. */
+/* For tests of several devices on fewer GPUs: FDD_CUDA_SHARE devices are mapped
+ * round-robin to GPUs. Their streams need separate hardware queues, or one would wait for
+ * another's collective. */
 static int
 shared(void)
 {
@@ -212,7 +213,7 @@ cu_available(char *why, size_t why_bytes)
     return n > 0 && most > n ? most : n;
 }
 
-/* The GPU of a device. */
+/* Index of the GPU of a device. */
 static int
 gpu_of(int dev)
 {
@@ -317,7 +318,7 @@ cu_close(struct fdk_ctx *ctx)
         struct cu_dev *d = &ctx->dev[i];
         cu_clock_close(d);
         cu_mega_close(d);
-        /* No fault: opening did not get here. */
+        /* d->fault is NULL if opening failed before fault_open(). */
         if (d->fault != NULL && cu_enter(d) == 0 &&
             cu_result(d, "cudaFree", cudaFree(d->claim)) == 0)
             (void)cu_result(d, "cudaFreeHost", cudaFreeHost((void *)d->fault));
@@ -363,7 +364,7 @@ load_kernels(struct cu_dev *d)
     return e == cudaSuccess ? cu_mega_load(d->sm90a) : e;
 }
 
-/* What kernels write when their input makes no sense. */
+/* Allocates the memory in which kernels report invalid input. */
 static int
 fault_open(struct cu_dev *d)
 {

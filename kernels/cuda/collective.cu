@@ -1,15 +1,15 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Collectives over peer memory (kernels/collective_channel.h): a channel is a block. Ranks write to
- * each other's workspaces and read only their own. Plain loads and stores carry the data; a
- * flag is stored with release and loaded with acquire, both of system scope, and the barrier of
- * the block before the one and after the other extends them to all of its threads. That holds
- * for workspaces in the host's memory too. Packets, which count on 16 bytes that arrive
- * together, do not go there.
+ * Collectives over peer memory (kernels/collective_channel.h): a channel is a block.
+ * Ranks write to each other's workspaces and read only their own. Data is transferred by
+ * plain loads and stores; a flag is stored with release and loaded with acquire, both
+ * with system scope. The block's barriers before the store and after the load extend them
+ * to all of its threads. That also holds for workspaces in host memory. Packets, which
+ * require that 16 bytes arrive together, are not sent there.
  *
- * Blocks wait for blocks of other devices, never for each other. They are no more than a
- * device has processors, so that all of them run.
+ * Blocks wait for blocks of other devices, never for each other. There are no more of
+ * them than the device has multiprocessors, so that all of them run.
  */
 #include "kernels/cuda/generic/vec8.cuh"
 
@@ -26,13 +26,13 @@
 #define THREADS     512
 #define WARPS       (THREADS / 32)
 #define CHANNELS       128
-#define PACKETS_OF_ROW 4         /* of a thread at most, in a row with a residual */
+#define PACKETS_OF_ROW 4         /* most packets per thread in a row with a residual */
 
 typedef CUresult (*write_fn)(CUstream, CUdeviceptr, cuuint64_t, unsigned);
 
-struct ahead {                   /* collective_ahead.cuh; a rank's */
+struct ahead {                   /* state of a rank for collective_ahead.cuh */
     struct coll_ahead launched;
-    cudaStream_t st;             /* of its copies */
+    cudaStream_t st;             /* stream of its copies */
     cudaEvent_t ready;
 };
 
@@ -42,13 +42,13 @@ struct fdk_group {
     struct coll_space space;     /* rank: not set */
     int32_t device[FDK_MAX_RANKS];
     uint64_t *told;              /* pinned: coll_space.told of all ranks */
-    struct ahead ahead[2];       /* by rank; where space.ahead_bytes is not 0 */
-    uint64_t bound[FDK_MAX_RANKS]; /* sum of what each was told by cu_group_bound() */
+    struct ahead ahead[2];       /* by rank; used if space.ahead_bytes is not 0 */
+    uint64_t bound[FDK_MAX_RANKS]; /* per rank: sum of the values of cu_group_bound() */
     write_fn write;              /* cuStreamWriteValue64 */
     struct fdk_group *next;      /* of the context */
 };
 
-/* ---- meeting --------------------------------------------------------------- */
+/* ---- synchronization ------------------------------------------------------- */
 
 static __device__ __forceinline__ int
 wait_for(const struct coll_run *r, int q, int stage)
@@ -89,7 +89,7 @@ aligned16(const void *a, const void *b)
     return (((uintptr_t)a | (uintptr_t)b) & 15) == 0;
 }
 
-/* Bytes first .. end, in items of type U. */
+/* Copies bytes first .. end, in items of type U. */
 template<typename U>
 static __device__ __forceinline__ void
 copy_each(char *__restrict__ dst, const char *__restrict__ src, uint32_t first, uint32_t end)
@@ -112,7 +112,7 @@ coll_push(const struct coll_run *r, char *dst, const char *x, uint32_t m)
         copy_each<uint8_t>(dst, x, whole, end);
 }
 
-/* In items of `per` elements, which rows consist of. */
+/* coll_place() in items of type U, `per` elements each, of which rows are a multiple. */
 template<typename U>
 static __device__ __forceinline__ void
 place_each(const struct coll_run *r, int q, uint64_t at, uint32_t m, const char *src,
@@ -160,8 +160,8 @@ round_to(__nv_bfloat16 *p, float x)
     *p = __float2bfloat16_rn(x);
 }
 
-/* Item i of the elements from at on: to y, or onto the residual. One of several elements is
- * aligned there, as vectors() has seen. */
+/* Stores item i of the elements from `at` on in y, or adds it to the residual. An item of
+ * several elements is aligned there, as checked by vectors(). */
 template<typename A, typename U>
 static __device__ __forceinline__ void
 out_each(const struct coll_run *r, uint64_t at, uint32_t i, const U &sum)
@@ -187,7 +187,7 @@ out_each(const struct coll_run *r, uint64_t at, uint32_t i, const U &sum)
         p[k] += cu_widen(add[k]);
 }
 
-/* Items first .. end: the sum over ranks, in their order. */
+/* Sums items first .. end over the ranks in their order. */
 template<typename A, typename U>
 static __device__ __forceinline__ void
 sum_each(const struct coll_run *r, uint64_t at, uint32_t first, uint32_t end,
@@ -218,8 +218,9 @@ sum_each(const struct coll_run *r, uint64_t at, uint32_t first, uint32_t end,
     }
 }
 
-/* How many of m elements are taken as vectors. from: what the others sent; of whole rows it
- * need not be aligned as x is. */
+/* Number of 16-byte vectors of m elements, or 0 if the buffers are not aligned. from:
+ * data of the other ranks; if it begins at a row, its alignment may differ from that of
+ * x. */
 template<typename A>
 static __device__ __forceinline__ uint32_t
 vectors(const struct coll_run *r, uint64_t at, uint32_t m, const char *from)
@@ -298,7 +299,7 @@ block_sum(float v)
     return v;
 }
 
-/* E numbers at p, which may be aligned to as many. */
+/* Loads E numbers at p, as a vector if p is aligned to it. */
 template<int E>
 static __device__ __forceinline__ void
 get_floats(const float *p, float v[E])
@@ -325,14 +326,14 @@ put_floats(float *p, const float v[E])
         p[k] = v[k];
 }
 
-/* What the numbers of a row are multiplied by, from each thread's sum of squares. */
+/* Factor 1 / rms of a row, from each thread's sum of squares. */
 static __device__ __forceinline__ float
 row_scale(const struct coll_job *j, float sum)
 {
     return rsqrtf(block_sum(sum) / (float)j->C + j->eps);
 }
 
-/* Elements c .. c + E of a row of y, with the norm's weights. */
+/* Stores elements c .. c + E of a row of y, multiplied by the norm's weights. */
 template<typename A, int E>
 static __device__ __forceinline__ void
 put_normed(const struct coll_job *j, A *y, uint32_t c, const float w[E], const float v[E],
@@ -349,7 +350,7 @@ put_normed(const struct coll_job *j, A *y, uint32_t c, const float w[E], const f
             y[c + (uint32_t)k] = to[k];
 }
 
-/* A thread's squares are added in the order of packets_rows(), so that a row has the same
+/* Each thread adds its squares in the order of packets_rows(), so that a row has the same
  * bits in any batch. */
 template<typename A>
 static __device__ __forceinline__ void
@@ -397,7 +398,7 @@ coll_norm(const struct coll_run *r, uint64_t first, uint64_t end)
 
 /* ---- between copies -------------------------------------------------------------- */
 
-/* x at byte `at` of the caches that it goes to. */
+/* Stores x at byte `at` of the cache of a copy, or of all other copies if copy is -1. */
 template<typename U>
 static __device__ __forceinline__ void
 put_kv(const struct coll_run *r, const struct fdk_kv_share_args *a, int32_t copy, uint64_t at,
@@ -409,7 +410,8 @@ put_kv(const struct coll_run *r, const struct fdk_kv_share_args *a, int32_t copy
         *(U *)((char *)a->peer[copy] + at) = x;
 }
 
-/* Vectors of this channel's tokens in items of type U, which they consist of. */
+/* Sends keys and values of this channel's tokens in items of type U, of which a vector is
+ * a multiple. */
 template<typename U>
 static __device__ __forceinline__ void
 push_kv_each(const struct coll_run *r, const struct fdk_kv_share_args *a, struct coll_span t)
@@ -512,13 +514,14 @@ collective_kernel(const __grid_constant__ struct coll_space s,
     r.channel = (int32_t)blockIdx.x;
     r.count = coll_count(&j);
     int rc = coll_channel_run(&r);
-    __syncthreads();                  /* all have read seq, without a piece too */
+    __syncthreads();                  /* all threads have read seq, even without a
+                                         piece */
     if (rc == 0 && threadIdx.x == 0)
         coll_channel_of(&r, s.rank)->seq = r.seq;
 }
 
-/* What copies exchange. A is the operation's arguments, whose batch is the host's: its pointers
- * are what is read. */
+/* Transfers between copies. A is the type of the operation's arguments. Their batch is a
+ * host struct, so it is passed by value and only the arrays it points to are read. */
 template<typename A>
 static __global__ void __launch_bounds__(THREADS)
 copies_kernel(const __grid_constant__ struct coll_space s,
@@ -541,7 +544,7 @@ copies_kernel(const __grid_constant__ struct coll_space s,
         coll_channel_of(&r, s.rank)->seq = r.seq;
 }
 
-/* The group's space with the rank of the stream's device, or -EINVAL. */
+/* Gets the group's space with the rank of the stream's device. Returns 0 or -errno. */
 static int
 space_of(const struct fdk_group *g, fdk_stream_t st, struct coll_space *ret)
 {
@@ -665,7 +668,7 @@ defaults(int32_t n_rank, int in_host)
     return d;
 }
 
-/* The first that the host is told of stays. */
+/* Sets the group's failure value, unless it is set already. */
 static void
 tell(struct fdk_group *g, int rank)
 {
@@ -718,7 +721,7 @@ peers_check(struct fdk_group *g, char *err, size_t err_bytes)
     return 0;
 }
 
-/* What the host writes, at the same address on all devices. */
+/* Allocates the failure value in pinned memory, at the same address on all devices. */
 static int
 told_new(struct fdk_group *g, char *err, size_t err_bytes)
 {
@@ -741,7 +744,8 @@ told_new(struct fdk_group *g, char *err, size_t err_bytes)
     return 0;
 }
 
-/* Can all ranks run a kernel that sums as it goes? Each has a GPU of its own for it. */
+/* Can all ranks run the megakernel with its all-reduces? Each rank needs its own GPU for
+ * that. */
 static int
 has_room(const struct fdk_ctx *ctx, const struct coll_space *s, const int32_t *device)
 {
@@ -758,7 +762,7 @@ has_room(const struct fdk_ctx *ctx, const struct coll_space *s, const int32_t *d
     return 1;
 }
 
-/* Behind all else in a workspace. */
+/* Offset of the megakernel's CU_MEET_BYTES, after all else in a workspace. */
 static uint64_t
 room_at(const struct coll_space *s)
 {
@@ -841,7 +845,7 @@ spaces_new(struct fdk_group *g, char *err, size_t err_bytes)
     return 0;
 }
 
-/* Does the driver write flags to the memory of all of these devices, in a stream's order? */
+/* Can the driver write 64-bit flags in stream order on all of these devices? */
 static int
 writes_flags(const struct fdk_ctx *ctx, const struct fdk_group_args *a)
 {
@@ -862,7 +866,8 @@ space_init(const struct fdk_ctx *ctx, const struct fdk_group_args *a, struct col
 {
     struct coll_default d = defaults(a->n_rank, a->in_host);
     for (int i = 0; i < ctx->n_dev; i++) {
-        int n = 0;                    /* devices of this GPU, which all must run at once */
+        int n = 0;                    /* devices on the same GPU, whose blocks must all
+                                         run */
         for (int k = 0; k < ctx->n_dev; k++)
             n += ctx->dev[k].idx == ctx->dev[i].idx;
         n = ctx->dev[i].n_proc / n;

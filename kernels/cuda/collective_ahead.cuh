@@ -1,17 +1,17 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * An all-reduce of two ranks in two launches, for collective.cu only: the operand goes by the
- * device's copy engine, which takes no processor from what runs next to it, on a stream of the
- * group's own. Behind it cuStreamWriteValue64, whose barrier keeps it behind the copy, writes
- * the flag to this rank's own memory, and a second copy takes it to the other rank: drivers of
- * CUDA 13.1 and later do not write another device's memory by that call. The host numbers
- * operands, so neither launch is recorded.
+ * An all-reduce of two ranks in two launches, for collective.cu only. The operand is
+ * copied by the device's copy engine, which takes no multiprocessor from other kernels,
+ * on a stream of the group. After the copy cuStreamWriteValue64, which includes a
+ * barrier, writes the flag to this rank's own memory, and a second copy sends it to the
+ * other rank: drivers of CUDA 13.1 and later do not write another device's memory by that
+ * call. The host numbers the operands, so neither launch can be captured.
  */
 #ifndef FDD_KERNELS_CUDA_COLLECTIVE_AHEAD_CUH
 #define FDD_KERNELS_CUDA_COLLECTIVE_AHEAD_CUH
 
-/* A thread's part of a row, as it is read: both ranks' operands and the residual. */
+/* A thread's elements of a row as loaded: both ranks' operands and the residual. */
 template<typename A>
 struct ahead_row {
     uint64_t x[2][PACKETS_OF_ROW];
@@ -36,7 +36,8 @@ ahead_read(const struct coll_run *r, const char *src, uint64_t at, struct ahead_
     }
 }
 
-/* The sum onto the residual, there and in row->v; of its squares this thread's. */
+/* Adds the sum to the residual, in memory and in row->v. Returns this thread's sum of
+ * squares. */
 template<typename A>
 static __device__ __forceinline__ float
 ahead_add(const struct coll_run *r, uint64_t at, struct ahead_row<A> *row)
@@ -61,8 +62,9 @@ ahead_add(const struct coll_run *r, uint64_t at, struct ahead_row<A> *row)
     return sum;
 }
 
-/* The rows of a channel in one pass, with the bits of coll_sum() and coll_norm(): a row stays in
- * registers, and the next one is asked for before the threads meet for this one's norm. */
+/* Computes the rows of a channel in one pass, with the bits of coll_sum() and
+ * coll_norm(): a row stays in registers, and the next one is loaded before the barrier
+ * for this one's norm. */
 template<typename A>
 static __device__ __forceinline__ void
 ahead_rows(const struct coll_run *r, struct coll_span t, const char *src)
@@ -107,7 +109,8 @@ ahead_sum(const struct coll_run *r, const char *src)
         ahead_rows<__half>(r, t, src);
 }
 
-/* Waits for the other rank's operand, and for this rank's own to have left. */
+/* Waits for the other rank's operand and until this rank's own has been sent, then
+ * sums. */
 static __global__ void __launch_bounds__(THREADS)
 ahead_kernel(const __grid_constant__ struct coll_space s,
     const __grid_constant__ struct coll_job j, uint64_t seq, uint32_t tag,
@@ -129,7 +132,7 @@ ahead_kernel(const __grid_constant__ struct coll_space s,
     ahead_sum(&r, coll_ahead_of(&s, s.rank, seq));
 }
 
-/* Of both launches, before they launch: the rank, the job, the number. */
+/* Start of both launches: checks the arguments and sets space, job and number. */
 static int
 ahead_begin(const struct fdk_all_reduce_args *a, fdk_stream_t st, int take,
     struct coll_space *s, struct coll_job *j, uint64_t *ret_seq)
@@ -142,8 +145,8 @@ ahead_begin(const struct fdk_all_reduce_args *a, fdk_stream_t st, int take,
     return rc != 0 ? rc : coll_ahead_next(&a->group->ahead[s->rank].launched, take, ret_seq);
 }
 
-/* The flag of what was copied before to the other rank's memory, by way of this rank's own flag:
- * what was copied may be overwritten from then on. */
+/* Sends the flag of the operand copied before, through this rank's own flag, to the other
+ * rank. This rank's flag means that the operand may be overwritten. */
 static int
 ahead_flag(const struct fdk_group *g, const struct coll_space *s, const struct coll_job *j,
     uint64_t seq, struct cu_dev *d)
@@ -158,7 +161,7 @@ ahead_flag(const struct fdk_group *g, const struct coll_space *s, const struct c
         cudaMemcpyDeviceToDevice, st));
 }
 
-/* The operand, and its flag behind it, to the other rank's memory. */
+/* Copies the operand, and then its flag, to the other rank's memory. */
 static int
 ahead_copy(const struct fdk_group *g, const struct coll_space *s, const struct coll_job *j,
     uint64_t seq, struct cu_dev *d)
@@ -202,7 +205,7 @@ cu_reduce_take(const struct fdk_all_reduce_args *a, fdk_stream_t st)
     return cu_launched(st, "reduce_take");
 }
 
-/* ---- of a group -------------------------------------------------------------- */
+/* ---- streams of a group ------------------------------------------------------ */
 
 static int
 ahead_new(struct cu_dev *d, struct ahead *h, char *err, size_t err_bytes)

@@ -1,15 +1,16 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Small all-reduces, for collective.cu only: every rank sends its operand whole to every
- * other one in packets of 16 bytes, half of them data, half the number of the piece, which
- * the receiving thread polls. No barrier of the block and no flag behind the data is on the
- * way, so that a rank's sum is there one store over the link after the last addend.
+ * Small all-reduces, for collective.cu only: every rank sends its full operand to every
+ * other rank in packets of 16 bytes, half of them data, half the number of the piece,
+ * which the receiving thread polls. This needs no barrier of the block and no separate
+ * flag, so that a rank's sum is complete one store over the link after the last addend.
  *
  * A channel's portion is one piece, and a thread of a channel has the same packets on all
- * ranks. Buffers are double by the parity of the number. They may be overwritten in piece
- * s + 2: its launch follows one in which this channel met all others in piece s + 1, and a
- * rank begins that launch when its own of piece s has ended.
+ * ranks. There are two buffers, selected by the parity of the number. A buffer may be
+ * overwritten in piece s + 2: its launch follows the one in which this channel
+ * synchronized with all others in piece s + 1, which a rank starts after its own launch
+ * of piece s ended.
  */
 #ifndef FDD_KERNELS_CUDA_COLLECTIVE_PACKET_CUH
 #define FDD_KERNELS_CUDA_COLLECTIVE_PACKET_CUH
@@ -18,7 +19,7 @@ struct packet {
     uint64_t data, flag;
 };
 
-/* Both halves arrive together. */
+/* Stores a packet such that both halves arrive together. */
 static __device__ __forceinline__ void
 packet_put(struct packet *p, uint64_t data, uint64_t flag)
 {
@@ -37,7 +38,7 @@ packet_now(const struct packet *p)
     return v;
 }
 
-/* Those that rank `from` sends to rank `rank`. */
+/* Packets that rank `from` sends to rank `rank`. */
 static __device__ __forceinline__ struct packet *
 packets_at(const struct coll_run *r, int rank, int from)
 {
@@ -46,7 +47,7 @@ packets_at(const struct coll_run *r, int rank, int from)
     return (struct packet *)(r->s->base[rank] + r->s->packet_at + slot * 2 * COLL_PACKET_BYTES);
 }
 
-/* Has rank q come to this piece with an operation that does not take packets? */
+/* Has rank q launched an operation without packets for this piece? */
 static __device__ __forceinline__ int
 came_otherwise(const struct coll_run *r, int q)
 {
@@ -65,7 +66,8 @@ packet_late(const struct coll_run *r, int q, uint64_t flag, uint64_t begin)
     return waited_for(r, q, begin);
 }
 
-/* Packet i from rank q: its data, 0 and *bad after a failure. */
+/* Waits for packet i from rank q and returns its data; after a failure returns 0 and sets
+ * *bad. */
 static __device__ __forceinline__ uint64_t
 packet_wait(const struct coll_run *r, int q, uint32_t i, int *bad)
 {
@@ -83,7 +85,7 @@ packet_wait(const struct coll_run *r, int q, uint32_t i, int *bad)
     return v.data;
 }
 
-/* Elements i .. of the m from x on, 0 behind them. */
+/* The 8 bytes of packet i of the m elements at x, padded with 0. */
 template<typename U>
 static __device__ __forceinline__ uint64_t
 packet_of(const char *x, uint32_t i, uint32_t m)
@@ -97,8 +99,8 @@ packet_of(const char *x, uint32_t i, uint32_t m)
     return v;
 }
 
-/* Packets of a thread that are loaded before one is sent, or asked for before one is waited for:
- * each answer of the memory takes as long as a store over the link. */
+/* Packets per thread whose loads are issued before the first is waited for: a load from
+ * memory takes as long as a store over the link. */
 template<int N>
 static __device__ __forceinline__ constexpr int
 packets_at_once(void)
@@ -128,7 +130,7 @@ packets_send(const struct coll_run *r, const char *x, uint32_t m)
     }
 }
 
-/* Packet i of the others in their order, as it is now. */
+/* Reads packet i of all other ranks, in their order, once. */
 template<int N>
 static __device__ __forceinline__ void
 packet_ask(const struct coll_run *r, uint32_t i, struct packet now[N - 1])
@@ -139,7 +141,8 @@ packet_ask(const struct coll_run *r, uint32_t i, struct packet now[N - 1])
             now[k] = packet_now(packets_at(r, r->s->rank, k + (k >= r->s->rank)) + i);
 }
 
-/* Packet i summed over the ranks in their order, rounded once. now: what packet_ask() said. */
+/* Packet i summed over the ranks in their order, rounded once. now: result of
+ * packet_ask(). */
 template<typename A, typename U, int N>
 static __device__ __forceinline__ void
 packet_sum(const struct coll_run *r, const char *x, uint32_t i, uint32_t m,
@@ -167,8 +170,9 @@ packet_sum(const struct coll_run *r, const char *x, uint32_t i, uint32_t m,
         round_to(&sum[k], v[k]);
 }
 
-/* What the kernels before left may be read from here on; the live count before, since it comes with
- * the step's upload, which ends before any kernel of the step begins. */
+/* Waits for the previous kernels, whose results may be read afterwards. The live count
+ * may be read before: it is part of the step's upload, which ends before any kernel of
+ * the step begins. */
 static __device__ __forceinline__ void
 packets_begin(struct coll_run *r)
 {
@@ -212,8 +216,9 @@ packets_plain(struct coll_run *r, uint64_t at, uint32_t m)
     return bad;
 }
 
-/* Whole rows: onto the residual, and normed, each by all threads. The norm's weights, which no
- * kernel of a step writes, are asked for before the wait for the kernel before. */
+/* Full rows with a residual: adds the sums to it and computes the norm, each row by all
+ * threads. The norm's weights, which no kernel of a step writes, are prefetched before
+ * the wait for the previous kernel. */
 template<typename A, typename U, int N>
 static __device__ __forceinline__ int
 packets_rows(struct coll_run *r, uint64_t at, uint32_t m)
@@ -292,7 +297,8 @@ packets_run(struct coll_run *r)
     return __syncthreads_or(bad);
 }
 
-/* As collective_kernel, for operations that are one piece of packets whatever is live of them. */
+/* Like collective_kernel, for operations that are one piece of packets for any live
+ * count. */
 template<typename A, typename U, int N>
 static __global__ void __launch_bounds__(THREADS)
 collective_kernel_packets(const __grid_constant__ struct coll_space s,
@@ -309,7 +315,7 @@ collective_kernel_packets(const __grid_constant__ struct coll_space s,
         coll_channel_of(&r, s.rank)->seq = r.seq;
 }
 
-/* Do rows fit the threads' registers, in whole items of 8 bytes? */
+/* Do rows fit in the threads' registers, in multiples of 8 bytes? */
 static __host__ __device__ __forceinline__ bool
 rows_fit(const struct coll_job *j)
 {
@@ -317,7 +323,7 @@ rows_fit(const struct coll_job *j)
     return C % E == 0 && C / E <= PACKETS_OF_ROW * THREADS;
 }
 
-/* Host: is the operation such a one? All ranks say the same. */
+/* Host: is the operation sent in packets? Has the same result on all ranks. */
 static int
 packets_take(const struct coll_space *s, const struct coll_job *j)
 {

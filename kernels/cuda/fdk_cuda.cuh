@@ -260,7 +260,7 @@ int cu_attention_slow(const struct cu_dev *d, const struct fdk_attention_args *a
  *
  * gemm_stream.cu, _mid, _wide: bf16 weights and activations. The bits of a row do not
  * depend on T or on which of the three kernels computes it. */
-#define CU_STREAM_ROWS 128       /* up to so many rows memory bandwidth limits */
+#define CU_STREAM_ROWS 128       /* most rows for which memory bandwidth is the limit */
 int cu_gemm_stream_fits(const struct fdk_gemm_args *a);
 int cu_gemm_stream_mid_fits(const struct fdk_gemm_args *a);
 /* Number of rows from which gemm_stream_mid.cu is faster than gemm_stream.cu. */

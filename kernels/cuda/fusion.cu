@@ -1,9 +1,9 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Runs of operations that are one kernel: the table of fusions. Without a row its
- * operations are launched by themselves, and nothing else changes. Then the names of the
- * kernels of single operations.
+ * The table of fusions: runs of operations that one kernel computes. If an entry is
+ * removed, its operations are launched separately, and nothing else changes. Also the
+ * names of the kernels of single operations, and which operations the backend supports.
  */
 #include "kernels/cuda/generic/vec8.cuh"
 
@@ -11,7 +11,7 @@
 
 /* ---- a GEMM of gate and up, and silu_mul ---------------------------------------- */
 
-/* Rows up to which what is written is beyond what is read. */
+/* Largest number of rows for which the output and the input do not overlap. */
 static int64_t
 rows_apart(const struct fdk_gemm_args *g, const struct fdk_silu_mul_args *s)
 {
@@ -43,7 +43,7 @@ mid_covers(struct fdk_ctx *ctx, int dev, const struct fdk_op *op, int32_t n,
     return gate_fits(&ctx->dev[dev], op, ret_most) ? 2 : 0;
 }
 
-/* Of more rows the bits are not those of the two operations. */
+/* For more than CU_STREAM_ROWS rows the bits differ from those of separate launches. */
 static int32_t
 wide_covers(struct fdk_ctx *ctx, int dev, const struct fdk_op *op, int32_t n,
     int32_t *ret_least, int32_t *ret_most)
@@ -88,7 +88,7 @@ wide_launch(void *data, const struct fdk_op *op, int32_t n, const struct fdk_ste
     return gate_launch(cu_gemm_silu, op, s, st);
 }
 
-/* ---- a sum over ranks and the norm behind it ------------------------------------- */
+/* ---- a sum over ranks and the norm after it -------------------------------------- */
 
 static int
 reduce_norm_launch(void *data, const struct fdk_op *op, int32_t n, const struct fdk_step *s,
@@ -158,7 +158,8 @@ cu_op_kernels(struct fdk_ctx *ctx, int dev, const struct fdk_op *op)
     }
 }
 
-/* ---- what is taken ------------------------------------------------------------------ */
+/* ---- supported operations
+ * ----------------------------------------------------------- */
 
 static int
 say(int rc, char *why, size_t why_bytes, const char *text)

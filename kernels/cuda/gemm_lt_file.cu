@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * The file of cuBLASLt's algorithms: text, a line a class, lines added at the end.
+ * The file of cuBLASLt's algorithms: text, one line per class, lines are appended.
  */
 #include "kernels/cuda/gemm_lt.cuh"
 
@@ -10,11 +10,12 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define FORMAT         2         /* 1 had other classes */
+#define FORMAT         2         /* format 1 had other classes */
 #define LINE_MAX_BYTES 256
 #define FILE_MAX_BYTES (1 << 20)
 
-/* A line: N K ldy range w y and the algorithm's bytes in hex. 0, or -EINVAL. */
+/* Parses a line: N K ldy range w y and the algorithm's bytes in hex. Returns 0 or
+ * -EINVAL. */
 static int
 lt_line(const char *s, struct lt_algo *ret)
 {
@@ -34,8 +35,8 @@ lt_line(const char *s, struct lt_algo *ret)
     return 0;
 }
 
-/* Lines are added at the end, so the last of a class counts; one that is not understood
- * is passed over, what it names checked when used. */
+/* Lines are appended, so the last one of a class counts; malformed lines are
+ * skipped, algorithms are checked at their first use. */
 void
 lt_file_read(struct cu_lt_dev *l)
 {

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The driver's calls, 0: it has them. */
+/* Functions of the driver. */
 struct calls {
     CUresult (*params)(CUgraphNode, CUDA_KERNEL_NODE_PARAMS *);
     CUresult (*of_function)(const char **, CUfunction);

@@ -1,9 +1,9 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Device and pinned memory, and address ranges that are reserved before there
- * is memory behind them. The latter are calls of the driver, fetched through
- * the runtime so that the program starts where there is no driver.
+ * Device and pinned memory, and address ranges that are reserved before memory
+ * is mapped to them. The latter use functions of the driver, looked up through
+ * the runtime so that the program also starts without a driver.
  */
 #include "kernels/cuda/fdk_cuda.cuh"
 
@@ -62,7 +62,8 @@ cu_mem_free(struct fdk_ctx *ctx, int dev, void *p)
         (void)cu_result(&ctx->dev[dev], "cudaFree", cudaFree(p));
 }
 
-/* Host memory is every device's: enter one that works. -EIO: none does. */
+/* Host memory belongs to all devices: enters one that works. Returns 0, or -EIO if none
+ * does. */
 static int
 enter_any(struct fdk_ctx *ctx, struct cu_dev **ret)
 {
@@ -118,7 +119,7 @@ vmm_result(struct cu_dev *d, const char *call, CUresult r)
     if (r >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED &&
         r <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD)
         return -EBUSY;
-    /* CUDA's runtime uses the driver's error numbers. */
+    /* The runtime uses the driver's error numbers. */
     return cu_result(d, call, (cudaError_t)r);
 }
 
@@ -224,7 +225,8 @@ range_find(struct cu_dev *d, void *base, size_t off, size_t bytes)
     return NULL;
 }
 
-/* Memory behind [off, off + bytes), open to every device that can reach it. */
+/* Maps memory to the piece's range and grants access to every device that can reach
+ * it. */
 static int
 piece_map(struct cu_dev *d, struct cu_range *r, struct cu_piece *p)
 {
@@ -282,7 +284,7 @@ cu_mem_map(struct fdk_ctx *ctx, int dev, void *base, size_t off, size_t bytes)
     return rc;
 }
 
-/* Take the pieces within [off, off + bytes) away; the device is idle on them. */
+/* Unmaps the pieces within [off, off + bytes); the device does not use them any more. */
 static int
 pieces_drop(struct cu_dev *d, struct cu_range *r, size_t off, size_t bytes)
 {
@@ -317,7 +319,7 @@ cu_mem_unmap(struct fdk_ctx *ctx, int dev, void *base, size_t off, size_t bytes)
     for (struct cu_piece *p = r != NULL ? r->pieces : NULL; p != NULL; p = p->next) {
         if (p->off >= off + bytes || p->off + p->bytes <= off)
             continue;
-        /* The driver gives memory back by the piece it was mapped in. */
+        /* The driver can only unmap full pieces. */
         if (p->off < off || p->off + p->bytes > off + bytes)
             rc = -ENOTSUP;
         mapped += p->bytes;

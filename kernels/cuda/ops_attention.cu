@@ -1,12 +1,13 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which kernels compute a layer's attention: those of sm90 (attention.cuh), or the plain one
- * (generic/attention_plain.cu).
+ * Chooses the kernels for a layer's attention: those of sm90 (attention.cuh), or the
+ * plain one (generic/attention_plain.cu).
  */
 #include "kernels/cuda/attention.cuh"
 
-/* A query row is a token: the heads of a KV head share what is loaded for it. */
+/* A query row is a token: the query heads of a KV head share the loaded keys and
+ * values. */
 void
 cu_att_shape(const struct fdk_attention_args *a, int32_t *ret_a, int32_t *ret_bt)
 {
@@ -24,7 +25,8 @@ cu_attention_scratch(struct fdk_ctx *ctx, const struct fdk_attention_args *a)
 
 enum { ATT_LONG = 1, ATT_SPLIT = 2 };
 
-/* The kernels of a launch; without a plan the plain one does it all. */
+/* Returns ATT_* for the sm90 kernels of a launch; without a plan only the plain one
+ * runs. */
 static int
 attention_form(const struct cu_dev *dev, const struct fdk_attention_args *a)
 {
@@ -57,7 +59,8 @@ cu_attention_slow(const struct cu_dev *d, const struct fdk_attention_args *a)
     return !(attention_form(d, a) & ATT_SPLIT);
 }
 
-/* Where there is no tensor map, nothing was launched and the plain kernel does it. */
+/* A kernel that cannot make its tensor map launches nothing; then the plain kernel is
+ * used. */
 static int
 attention_run(const struct fdk_attention_args *a, fdk_stream_t st)
 {
@@ -68,7 +71,7 @@ attention_run(const struct fdk_attention_args *a, fdk_stream_t st)
         rc = cu_att_split(a, st);
     else if (rc == 0)
         return cu_att_plain(a, 1, done ? CU_ATT_LONG_MIN : INT32_MAX, st);
-    if (rc == 0 && a->kv.n_own > 1) /* it had the rows of one token */
+    if (rc == 0 && a->kv.n_own > 1) /* rows of one token are done */
         return cu_att_plain(a, 2, INT32_MAX, st);
     if (rc != -ENOTSUP)
         return rc;

@@ -1,10 +1,10 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * y = x w^T: the table of kernels that compute it, which is all there is of dispatch.
+ * y = x w^T: the table of kernels that compute it, and the dispatch.
  *
- * A row's sums are batch-invariant within each kernel; gemm_stream.cu and its two others
- * make the same bits.
+ * A row's sums are batch-invariant within each kernel; gemm_stream.cu, gemm_stream_mid.cu
+ * and gemm_stream_wide.cu give the same bits.
  */
 #include "kernels/cuda/fdk_cuda.cuh"
 
@@ -42,11 +42,12 @@ widen_fits(const struct fdk_gemm_args *a)
 #define QUANT   (F(I8) | F(I4) | F(F8E4M3))
 #define ALL     (~0u)
 
-enum { ANY, NO, ONLY };              /* contexts that are deterministic */
+enum { ANY, NO, ONLY };              /* in deterministic contexts: also, not, only */
 
-/* The first row that takes a launch computes it; where its launch() is 1, the next one that
- * does, and so where that is -ENOTSUP: a tensor map could not be made, and nothing was
- * launched. rows: of a launch, most at most, fits() may have a least number. */
+/* A launch is computed by the first entry that supports it. If its launch() returns 1, or
+ * -ENOTSUP because a tensor map could not be made, nothing was launched, and the next
+ * entry that supports the launch is used. most: most rows of a launch; fits() may require
+ * a least number. */
 static const struct gemm_kernel {
     const char *kernels;             /* as fdk_ops.op_kernels() */
     unsigned formats;                /* of weights */
@@ -75,7 +76,7 @@ static const struct gemm_kernel {
     { "tile_kernel", ALL, INT32_MAX, ANY, 0, NULL, NULL, cu_gemm_tile },
 };
 #define N_TABLE ((int)(sizeof(table) / sizeof(table[0])))
-#define LT      (N_TABLE - 2)        /* the row of cuBLASLt */
+#define LT      (N_TABLE - 2)        /* index of cuBLASLt */
 
 static int
 gemm_takes(const struct gemm_kernel *g, const struct cu_dev *d,
@@ -87,7 +88,7 @@ gemm_takes(const struct gemm_kernel *g, const struct cu_dev *d,
         (g->fits == NULL || g->fits(a));
 }
 
-/* From row i of the table on. The last takes all. */
+/* First entry from i on that supports the launch. The last one supports all. */
 static int
 gemm_row(const struct cu_dev *d, const struct fdk_gemm_args *a, int i)
 {
@@ -96,8 +97,8 @@ gemm_row(const struct cu_dev *d, const struct fdk_gemm_args *a, int i)
     return i;
 }
 
-/* Of every row that may take it with as many rows or less: device and context are not
- * known, nor where operands lie. */
+/* Most scratch of all entries that may compute the GEMM with at most a->T rows: device,
+ * context and alignment of the operands are not known here. */
 size_t
 cu_gemm_scratch(const struct fdk_gemm_args *a)
 {
@@ -130,8 +131,8 @@ cu_gemm_slow(const struct cu_dev *d, const struct fdk_gemm_args *a)
     return gemm_row(d, a, 0) == N_TABLE - 1;
 }
 
-/* In deterministic contexts no bit depends on the number of rows. Of quantized weights, up to
- * half of CU_QUANT_FEW rows have sums of their own. */
+/* In deterministic contexts no bits depend on the number of rows. gemm_quant_widen.cu has
+ * a different order of sums for up to half of CU_QUANT_FEW rows. */
 int32_t
 cu_gemm_class(struct fdk_ctx *ctx, int dev, const struct fdk_gemm_args *a)
 {
@@ -175,7 +176,7 @@ cu_gemm(const struct fdk_gemm_args *a, fdk_stream_t st)
     return rc;
 }
 
-/* Only cuBLASLt leaves a choice. */
+/* Only cuBLASLt has several algorithms. */
 int
 cu_gemm_choose(const struct fdk_gemm_args *a, fdk_stream_t st)
 {
@@ -186,7 +187,7 @@ cu_gemm_choose(const struct fdk_gemm_args *a, fdk_stream_t st)
     struct fdk_gemm_args b = *a;
     if (gemm_row(d, a, 0) != LT)
         return 0;
-    /* the least number of rows that the kernels before it leave */
+    /* the least number of rows that is not computed by an earlier entry */
     for (b.T = 1; gemm_row(d, &b, 0) != LT; )
         b.T = table[gemm_row(d, &b, 0)].most + 1;
     return cu_lt_choose(a, b.T, st);

@@ -15,7 +15,7 @@
 #define nvtxRangePop()       0
 #endif
 
-/* A float of milliseconds holds microseconds up to about 8 s. */
+/* A float in milliseconds resolves microseconds up to about 8 s. */
 #define CLOCK_REBASE_MS 1000.0f
 
 /* ---- streams ------------------------------------------------------------- */
@@ -45,7 +45,7 @@ cu_stream_new(struct fdk_ctx *ctx, int dev, fdk_stream_t *ret)
     return 0;
 }
 
-/* Give an unfinished recording up. */
+/* Abandons an unfinished capture. */
 static void
 capture_drop(struct cu_stream *st)
 {
@@ -148,8 +148,8 @@ cu_stream_fail(fdk_stream_t st)
     return cu_launched(st, "stream_fail");
 }
 
-/* What follows may start when this has ended: nothing may read ahead of it more than
- * without it. */
+/* Does not call cu_dep_next(): the next kernel starts after this one has ended, so that
+ * it cannot read results earlier than it could without the mark. */
 static __global__ void
 mark_kernel(uint32_t *host, const uint32_t *value)
 {
@@ -265,12 +265,14 @@ cu_event_sync(fdk_event_t e)
     return rc != 0 ? rc : cu_enter(ev->dev);
 }
 
-/* How long to sleep before looking at the event again; 0: look at once. A sleep ends
- * up to WAIT_EARLY_NS late, so it is over that much before anything is expected. One
- * that is not long makes an event that comes far too early known soon. */
+/* Returns how long to sleep before the next query of the event; 0: query at once. A sleep
+ * ends up to WAIT_EARLY_NS late, so it is planned to end that long before the expected
+ * time. It is at most WAIT_NAP_NS long, so that an event that is much too early is
+ * noticed soon. */
 #define WAIT_EARLY_NS 100000
 #define WAIT_NAP_NS   250000
-/* An event that is later than expected by this may be late by any time. */
+/* If an event is later than expected by more than this, its delay is unknown: sleep
+ * again. */
 #define WAIT_LATE_NS  2000000
 static uint64_t
 wait_nap(uint64_t now, uint64_t expect_ns, uint64_t until_ns)
@@ -286,8 +288,9 @@ wait_nap(uint64_t now, uint64_t expect_ns, uint64_t until_ns)
     return next < WAIT_NAP_NS ? next : WAIT_NAP_NS;
 }
 
-/* Between two looks, where other threads launch on other devices: each look takes a lock of the
- * driver, and a thread that wants it between looks that follow at once waits for milliseconds. */
+/* Pause between two queries if other threads launch on other devices: each query takes a
+ * lock of the driver, and without a pause another thread may wait milliseconds for that
+ * lock. */
 #define WAIT_PAUSE_NS 5000
 
 static void
@@ -322,7 +325,7 @@ cu_event_wait(fdk_event_t e, uint64_t expect_ns, uint64_t until_ns)
     }
 }
 
-/* ---- the clock: events against one of known time ------------------------- */
+/* ---- the clock: time of events relative to one of known time ------------- */
 
 int
 cu_clock_open(struct cu_dev *d)
@@ -333,7 +336,7 @@ cu_clock_open(struct cu_dev *d)
         rc = cu_result(d, "cudaEventCreate", cudaEventCreate(&d->base));
     if (rc == 0)
         rc = cu_result(d, "cudaEventCreate", cudaEventCreate(&d->next_base));
-    /* Twice: the first recording of a context is late. */
+    /* Twice: the first record of a context is late. */
     for (int i = 0; i < 2 && rc == 0; i++) {
         rc = cu_result(d, "cudaEventRecord", cudaEventRecord(d->base, d->aux));
         if (rc == 0)
@@ -356,7 +359,8 @@ cu_clock_close(struct cu_dev *d)
     d->aux = NULL;
 }
 
-/* Move the base on, lest the difference outgrow a float. */
+/* Moves the base event forward, so that time differences stay within a float's
+ * precision. */
 static void
 clock_rebase(struct cu_dev *d)
 {
@@ -394,7 +398,7 @@ cu_event_ns(fdk_event_t e)
     pthread_mutex_unlock(&d->lock);
     if (err == cudaSuccess)
         return ns;
-    /* Not recorded, or not there yet: no time, and no fault of the device. */
+    /* Not recorded or not completed: no time yet, but the device has not failed. */
     (void)cudaGetLastError();
     if (err != cudaErrorNotReady && err != cudaErrorInvalidResourceHandle)
         (void)cu_result(d, "cudaEventElapsedTime", err);
@@ -454,8 +458,8 @@ cu_fill(fdk_stream_t st, void *dst, int byte, size_t bytes)
 
 /* ---- graphs -------------------------------------------------------------- */
 
-/* ThreadLocal: what must not happen while recording fails in this thread and
- * is left alone in others, which may be loading or reading meanwhile. */
+/* ThreadLocal: calls that a capture forbids fail only in this thread; other
+ * threads may meanwhile load weights or read results. */
 int
 cu_graph_begin(fdk_stream_t st)
 {
@@ -485,7 +489,7 @@ cu_graph_end(fdk_stream_t st, struct fdk_graph **ret)
     cudaError_t e = cudaStreamEndCapture(s->s, &g);
     if (e == cudaErrorStreamCaptureInvalidated) {
         (void)cudaGetLastError();
-        return -EBUSY;                /* something forbidden was called meanwhile */
+        return -EBUSY;                /* a forbidden call was made meanwhile */
     }
     rc = cu_result(s->dev, "cudaStreamEndCapture", e);
     if (rc != 0)
@@ -516,7 +520,7 @@ cu_graph_launch(struct fdk_graph *g, fdk_stream_t st)
         return rc;
     if (cu_stream_of(st)->capturing || cu_stream_of(st)->dev != g->dev)
         return -EINVAL;
-    /* A range for profilers; costs a null pointer's test where none is attached. */
+    /* A range for profilers; costs only a test of a pointer if none is attached. */
     (void)nvtxRangePushA("step");
     rc = cu_result(g->dev, "cudaGraphLaunch", cudaGraphLaunch(g->exec, cu_raw(st)));
     (void)nvtxRangePop();
@@ -528,7 +532,7 @@ cu_graph_free(struct fdk_graph *g)
 {
     if (g == NULL)
         return;
-    /* A replay in flight ends first: its nodes are freed when it is done. */
+    /* CUDA frees the nodes of a replay in flight when it is done. */
     if (cu_enter(g->dev) == 0)
         (void)cu_result(g->dev, "cudaGraphExecDestroy", cudaGraphExecDestroy(g->exec));
     g->magic = 0;

@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where a token's keys and values lie, and what is stored there for a float.
+ * Addresses of a token's keys and values, and conversion of a float to the stored type.
  */
 #ifndef FDD_KERNELS_CUDA_GENERIC_KV_CUH
 #define FDD_KERNELS_CUDA_GENERIC_KV_CUH
@@ -63,7 +63,7 @@ kv_narrow<int8_t>(float x, float scale)
     return (int8_t)fminf(fmaxf(rintf(__fdiv_rn(x, scale)), -127.0f), 127.0f);
 }
 
-/* Beyond the largest number of the type: the largest. */
+/* Saturates at the largest number of the type. */
 template<>
 __device__ __forceinline__ __nv_fp8_e4m3
 kv_narrow<__nv_fp8_e4m3>(float x, float scale)

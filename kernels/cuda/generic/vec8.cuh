@@ -1,16 +1,16 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Eight numbers at a time, in 16-byte words, for operations whose rows are
- * activations of either type: asked for as they lie in memory, widened where
- * they are used, rounded to the nearest where they are stored.
+ * Vectors of eight numbers, in 16-byte words, for operations on rows of
+ * activations of either type: loaded as stored, converted to fp32 where
+ * they are used, rounded to nearest when they are stored.
  */
 #ifndef FDD_KERNELS_CUDA_GENERIC_VEC8_CUH
 #define FDD_KERNELS_CUDA_GENERIC_VEC8_CUH
 
 #include "kernels/cuda/fdk_cuda.cuh"
 
-/* Eight numbers of type A as they lie in memory. */
+/* Eight numbers of type A as stored in memory. */
 template<typename A>
 struct cu_raw8 {
     uint4 word[sizeof(A) / 2];
@@ -63,7 +63,7 @@ cu_store8(__nv_bfloat16 *p, size_t i, const float v[8])
     ((uint4 *)p)[i] = *reinterpret_cast<const uint4 *>(h);
 }
 
-/* v += add, and the sum of its squares. */
+/* v += add; returns the sum of the squares of v. */
 template<typename A>
 static __device__ __forceinline__ float
 cu_norm_add8(float v[8], const struct cu_raw8<A> &add)
@@ -110,7 +110,7 @@ cu_prefetch(const void *p)
     asm volatile("prefetch.global.L1 [%0];" :: "l"(p));
 }
 
-/* 0, or what a launcher says of an activation type it has no kernel for. */
+/* Returns 0, or a launcher's error for an activation type without a kernel. */
 static inline int
 cu_act_valid(enum fdk_dtype act)
 {
@@ -119,7 +119,7 @@ cu_act_valid(enum fdk_dtype act)
     return (unsigned)act < FDK_DTYPE__N ? -ENOTSUP : -EINVAL;
 }
 
-/* Is it the norm that the kernels of whole vectors and of whole layers compute? */
+/* Is it the norm that the vectorized kernels and the megakernel support? */
 static inline int
 cu_norm_usual(const struct fdk_rmsnorm_args *a)
 {
@@ -127,7 +127,7 @@ cu_norm_usual(const struct fdk_rmsnorm_args *a)
         (a->add_scale == 0 || a->add_scale == 1);
 }
 
-/* To 16 bytes, all of them; NULL is. */
+/* Are all of them aligned to 16 bytes? NULL is. */
 static inline int
 cu_aligned(const void *a, const void *b, const void *c, const void *d)
 {

@@ -4,26 +4,27 @@
  * Attention of many query tokens of a row (cu_att_long): bf16, head dims 64, 80, 96, 128,
  * 192 and 256, on Hopper's asynchronous matrix units.
  *
- * The work of a tile of the list is cut into units: 64 of its query tokens, one head. A
- * block takes as many units of one KV head as it has warpgroups to multiply: an item. One warp
- * finds the block's items and copies: what an item is, its queries, then keys and values in
- * chunks of 128 tokens, or of 64 with the larger head dims, at absolute multiples, a ring of
- * them in shared memory. Each of the other
- * warpgroups has a unit: scores of chunk j + 1 are on their way while the weights of chunk j
- * become bf16 in registers, from where they meet the values. The warpgroups take turns, so
- * that one's exponentials pass under the others' products. Chunks that no query of the tile
- * sees are not copied, those that none of a unit sees not multiplied.
+ * The work of a tile of the list is divided into units: 64 of its query tokens, one head.
+ * A work item is as many units of one KV head as a block has consumer warpgroups. The
+ * producer warp finds the block's items and loads them: the item's description, its
+ * queries, then keys and values in chunks of 128 tokens, or of 64 with the larger head
+ * dims, at absolute multiples, to a ring in shared memory. Each consumer warpgroup
+ * computes a unit: the scores of chunk j + 1 are in flight while the weights of chunk j
+ * are converted to bf16 in registers and then multiplied with the values. The warpgroups
+ * alternate, so that the exponentials of one overlap with the products of the others.
+ * Chunks that no query of the tile sees are not loaded, those that no query of a unit
+ * sees not multiplied.
  *
- * A query's sums run over its chunks in ascending order and see nothing of the other
- * queries in the unit: a chunk beyond what a query sees multiplies its sums by 1 and
- * adds 0, one wholly behind its window leaves them 0. So its bits depend on its position and
- * the row's KV alone. In deterministic contexts, where head dims are up to 128, they restart
- * with each split (cu_part_few()), and splits are merged one by one, to the bits of
- * attention_chunk.cu: code that must match it there says so.
+ * A query's sums run over its chunks in ascending order and do not depend on the other
+ * queries in the unit: a chunk after the last token that a query sees multiplies its sums
+ * by 1 and adds 0, one entirely before its window leaves them 0. So its bits depend only
+ * on its position and the row's KV. In deterministic contexts, where head dims are up to
+ * 128, the sums restart with each split (cu_part_few()), and splits are merged one by
+ * one, with the bits of attention_chunk.cu: comments mark the code that must match it.
  *
- * Tokens of a chunk that the row does not have are not copied, as their blocks may not
+ * Tokens of a chunk past the end of the row are not loaded, as their blocks may not
  * be mapped: their scores are masked, and their values set to zero, since a weight of
- * zero does not silence a NaN.
+ * zero times NaN is NaN.
  */
 #include "kernels/cuda/sm90/attention_prefill_copy.cuh"
 
@@ -33,11 +34,12 @@
 
 /* ---- multiplying ----------------------------------------------------------- */
 
-struct softmax {                 /* of two queries of a thread; l: of its own columns */
+struct softmax {                 /* for two queries of a thread; l: sum over its
+                                    columns */
     float m[2], l[2], alpha[2];
 };
 
-/* The queries as what a product takes from registers. */
+/* Loads the queries to registers as the A operand. */
 template<int D>
 static __device__ __forceinline__ void
 load_queries(uint32_t (&r)[D / 4], uint32_t q)
@@ -80,8 +82,8 @@ multiply_values(float (&o)[D / 2], const uint32_t (&p)[shape<D>::chunk / 4], uin
                 shape<D>::eight), add || i > 0);
 }
 
-/* Scores count nothing of tokens from see[] on, counted from the chunk's begin; X: and of
- * those that are not among the last `window` before. */
+/* Masks the scores of tokens from see[] on, counted from the chunk's begin; X: also of
+ * tokens more than `window` before see[]. */
 template<bool X, int N>
 static __device__ __forceinline__ void
 mask(float (&sc)[N], const int (&see)[2], int window)
@@ -95,7 +97,7 @@ mask(float (&sc)[N], const int (&see)[2], int window)
     }
 }
 
-/* Scores to weights; alpha: what the sums so far are worth against them. */
+/* Online softmax: converts scores to weights; alpha: factor of the sums so far. */
 template<int N>
 static __device__ __forceinline__ void
 weigh(float (&sc)[N], struct softmax *x, float scale)
@@ -112,7 +114,7 @@ weigh(float (&sc)[N], struct softmax *x, float scale)
         top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
         top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
         float ref = top == -INFINITY ? 0 : top * scale, sum = 0;
-        /* 1 where nothing is larger: the product's rounding must not show. */
+        /* Exactly 1 if the maximum has not grown, without the rounding of the product. */
         x->alpha[r] = top == x->m[r] ? 1 : exp2_fast(fmaf(x->m[r], scale, -ref));
         x->m[r] = top;
 #pragma unroll
@@ -125,7 +127,7 @@ weigh(float (&sc)[N], struct softmax *x, float scale)
                 two[1] = exp2_fast(fmaf(two[1], scale, -ref));
                 part[k] = two[0] + two[1];
             }
-            sum += part[0] + part[1]; /* as a unit's are in attention_chunk.cu */
+            sum += part[0] + part[1]; /* the order of attention_chunk.cu */
         }
         x->l[r] = fmaf(x->l[r], x->alpha[r], sum);
     }
@@ -140,8 +142,8 @@ pack_weights(uint32_t (&p)[N / 2], const float (&sc)[N])
         p[i] = pack_bf16(sc[2 * i], sc[2 * i + 1]);
 }
 
-/* A warp whose maxima have not grown leaves its sums alone, where they are many: times 1 they
- * stay the same. */
+/* Multiplies the sums by alpha. With large head dims a warp whose maxima have not grown
+ * skips this, as the factors are 1. */
 template<int D>
 static __device__ __forceinline__ void
 rescale(float (&o)[D / 2], const struct softmax &x)
@@ -160,15 +162,16 @@ quad_sum(float x)
     return x + __shfl_xor_sync(0xffffffffu, x, 2);
 }
 
-struct folded {                  /* of two queries of a thread: all splits so far, maxima in
-                                    powers of two; what they have summed up is at `at` */
+struct folded {                  /* for two queries of a thread: merge of all splits so
+                                    far, maxima as base-2 logarithms; sums o are at
+                                    `at` */
     float m[2], l[2];
     uint32_t at;
 };
 
-/* Another split to those so far, to the bits of fold() of attention_split_merge.cuh. first:
- * there are none; last: the results to o, else it is 0 for the next split. Of what is in
- * shared memory each thread has its own. */
+/* Merges a split into those so far, with the bits of fold() of attention_split_merge.cuh.
+ * first: there are none so far; last: the result stays in o, else o becomes 0 for the
+ * next split. Each thread uses its own area of shared memory. */
 template<int D>
 static __device__ __forceinline__ void
 fold_part(struct folded *all, float (&o)[D / 2], const struct softmax &x, float scale,
@@ -203,8 +206,8 @@ fold_part(struct folded *all, float (&o)[D / 2], const struct softmax &x, float 
     }
 }
 
-/* Values from token n of a chunk on become zeros. By each warpgroup for itself: it
- * would have to wait for the other otherwise. */
+/* Zeroes the values from token n of a chunk on. Each warpgroup does so itself, as it
+ * would otherwise have to wait for another one. */
 template<int D>
 static __device__ __forceinline__ void
 clear_values(uint32_t v, int n, int group)
@@ -220,7 +223,8 @@ clear_values(uint32_t v, int n, int group)
     named_sync(1 + shape<D>::groups + group, 128);
 }
 
-/* Lane i of four gets word i of each of them, in their order. */
+/* Transposes four words of four lanes: lane i gets word i of each lane, in their
+ * order. */
 static __device__ __forceinline__ uint4
 swap_words(uint32_t w0, uint32_t w1, uint32_t w2, uint32_t w3, int i)
 {
@@ -264,10 +268,10 @@ store(const struct fdk_attention_args &a, const struct item &it, int u,
 }
 
 template<int D, bool F>
-struct consumer {                /* where a warpgroup stands in the rings */
+struct consumer {                /* state of a consumer warpgroup */
     struct turn<ring<D, F>::stages> tk, tv;
     int group, row;              /* row: this thread's first query in the unit */
-    bool speaks;                 /* for its warp */
+    bool speaks;                 /* this thread arrives at barriers for its warp */
 };
 
 static __device__ __forceinline__ void
@@ -292,8 +296,8 @@ pass_turn(int group)
     named_arrive(1 + (group + 1) % shape<D>::groups, 256);
 }
 
-/* Of chunk c, scores at sc, to weights. first: which token of the row query 0 of the unit
- * is, from 1. */
+/* Converts the scores sc of chunk c to weights. first: 1-based token of the row that is
+ * query 0 of the unit. */
 template<bool X, int N>
 static __device__ __forceinline__ void
 chunk_weights(float (&sc)[N], struct softmax *x, const struct scores &s, float scale,
@@ -311,7 +315,7 @@ chunk_weights(float (&sc)[N], struct softmax *x, const struct scores &s, float s
     weigh(sc, x, scale);
 }
 
-/* Go along without chunks [c, end). */
+/* Waits for and releases chunks [c, end) without using them. */
 template<int D, bool F>
 static __device__ __forceinline__ void
 skip_chunks(const struct shared<D> &s, struct consumer<D, F> *w, int c, int end)
@@ -329,7 +333,7 @@ skip_chunks(const struct shared<D> &s, struct consumer<D, F> *w, int c, int end)
     }
 }
 
-/* Go along without a unit. */
+/* Skips an item in which this warpgroup has no unit. */
 template<int D, bool F>
 static __device__ __forceinline__ void
 skip(const struct shared<D> &s, struct consumer<D, F> *w, const struct item &it)
@@ -338,7 +342,7 @@ skip(const struct shared<D> &s, struct consumer<D, F> *w, const struct item &it)
     skip_chunks<D, F>(s, w, it.begin, it.n_chunk);
 }
 
-/* A unit against the chunks that its queries see. */
+/* Computes a unit over the chunks that its queries see. */
 template<int D, bool F, bool X>
 static __device__ __forceinline__ void
 attend(const struct fdk_attention_args &a, const struct scores &how,
@@ -352,11 +356,11 @@ attend(const struct fdk_attention_args &a, const struct scores &how,
     struct softmax x0 = x;
     struct folded all = { {}, {}, s.all + (uint32_t)(w->group * ring<D, F>::all_bytes) +
         threadIdx.x % 128 * 16 };
-    bool some = false;           /* splits are folded */
+    bool some = false;           /* a split has been merged */
     int first = it.kv - it.n + 1 + u % it.each * ROWS;
     int begin = X ? max(first - how.window, 0) / chunk : 0;
     int end = D == 64 || X ? (first + unit_rows<D>(it, u) - 2) / chunk + 1 : it.n_chunk;
-    /* As attention_chunk.cu begins: a sum of nothing but -0 is 0. */
+    /* Start from 0 as attention_chunk.cu does: then a sum of only -0 is 0. */
 #pragma unroll
     for (int i = 0; i < D / 2 && F; i++)
         o[i] = 0;
@@ -439,7 +443,7 @@ consume(const struct fdk_attention_args &a, const struct scores &how,
     struct consumer<D, F> w;
     w.tk = { 0, 0 };
     w.tv = { 0, 0 };
-    /* By a shuffle, so that the compiler knows it to be the same in the warp. */
+    /* The shuffle tells the compiler that the value is uniform in the warp. */
     w.group = __shfl_sync(0xffffffffu, (int)threadIdx.x / 128 - 1, 0);
     w.row = thread / 32 * 16 + thread % 32 / 4;
     w.speaks = thread % 32 == 0;
@@ -539,9 +543,10 @@ encode_map(CUtensorMap *m, int rank, const void *at, const cuuint64_t *dim,
     return r == CUDA_SUCCESS ? 0 : -ENOTSUP;
 }
 
-/* Keys or values of the layer, one box a piece of a block of a head: eight tokens, of these
- * each column of 64 dimensions, of this each token, of this 64 elements, so that eights of
- * tokens lie evenly apart in shared memory whatever the block size. Or a box a column. */
+/* Tensor map of keys or values of the layer; a tile is a piece of a block of a head. From
+ * the outermost dimension: groups of eight tokens, columns of 64 dimensions, tokens,
+ * elements. So groups of tokens have the same distance in shared memory for every block
+ * size. Or (apart) a tile is one column. */
 static int
 map_kv(CUtensorMap *m, const struct fdk_attention_args *a, int tokens, uint64_t off)
 {
@@ -571,8 +576,8 @@ map_queries(CUtensorMap *m, const struct fdk_attention_args *a)
     return encode_map(m, 3, a->qkv, dim, stride, box);
 }
 
-/* Which kernel a token meets depends on how its prompt was cut into steps: in deterministic
- * contexts there must be another one with the same bits. */
+/* Which kernel computes a token depends on the chunking of its prompt: in deterministic
+ * contexts there must be another kernel with the same bits. */
 int
 cu_att_long_fits(const struct fdk_attention_args *a, int deterministic)
 {
@@ -613,7 +618,8 @@ launch(const struct fdk_attention_args *a, fdk_stream_t st)
         rc = map_kv(&m.k, a, tokens, 0);
     if (rc == 0)
         rc = map_kv(&m.v, a, tokens, a->kv.v_bytes);
-    /* struct agenda: KV heads and sets of one; D 64: the tile is not known yet */
+    /* Limits of the bit fields in struct agenda; D 64: the size of the tile is not known
+     * yet. */
     if (rc == 0 && (items > INT32_MAX || a->K > 2047 || 4 * (a->H / a->K) > 2047))
         rc = -ENOTSUP;
     if (rc != 0)
@@ -667,8 +673,9 @@ prepare(void)
         cudaFuncAttributeMaxDynamicSharedMemorySize, ring<D, F>::bytes);
 }
 
-/* Without the driver's call, or compiled for no Hopper, attention does without this
- * kernel: what is compiled then has no body, so no barriers. */
+/* Without the driver's encode function, or if compiled for another architecture, this
+ * kernel is not used: then the compiled kernel is empty and has no barriers in shared
+ * memory. */
 cudaError_t
 cu_att_long_load(void)
 {

@@ -1,9 +1,9 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a block of attention_prefill.cu has to do, and the warp of it that copies: which
- * units, where their queries, keys and values lie, and when there is room for them in
- * shared memory.
+ * The work of a block of attention_prefill.cu, and its producer warp: which
+ * units it computes, where their queries, keys and values are, and when there is room for
+ * them in shared memory.
  */
 #ifndef FDD_KERNELS_CUDA_SM90_ATTENTION_PREFILL_COPY_CUH
 #define FDD_KERNELS_CUDA_SM90_ATTENTION_PREFILL_COPY_CUH
@@ -12,22 +12,23 @@
 #include "kernels/cuda/sm90/attention_prefill_mma.cuh"
 
 #define ROWS    64               /* query tokens of a unit */
-#define BLOCK 128         /* tokens of a block, at most */
+#define BLOCK 128         /* most tokens of a KV block */
 
 struct maps {
     CUtensorMap q, k, v;
 };
 
-struct scores {                  /* what becomes of a product: */
-    float scale;                 /* to powers of two */
-    float cap, by;               /* or by cu_soft_cap(); cap 0: not */
+struct scores {                  /* how products become scores in powers of two */
+    float scale;                 /* factor of the products */
+    float cap, by;               /* arguments of cu_soft_cap(); cap 0: no soft cap */
     int window;                  /* cu_att_window() */
 };
 
-/* Registers allow three warpgroups with a head dim of 64, else two, which keep their queries
- * in registers too where these are few. Rows of keys and values are cut into columns of 64
- * dimensions: those of eight tokens side by side, or, if the last is not full, each column
- * of a chunk for itself, with zeros where a row has no more. */
+/* Registers allow three warpgroups with a head dim of 64, else two, which also keep their
+ * queries in registers if these need few (q_regs). Rows of keys and values are divided
+ * into columns of 64 dimensions: the columns of eight tokens are adjacent, or, if the
+ * last column is not full (apart), each column of a chunk is separate, padded with
+ * zeros. */
 template<int D>
 struct shape {
     static constexpr int chunk = D <= 128 ? 128 : 64;   /* KV tokens */
@@ -38,28 +39,31 @@ struct shape {
     static constexpr bool apart = D % 64 != 0;
     static constexpr int q_bytes = ROWS * columns * 128; /* of a unit */
     static constexpr int kv_bytes = chunk * columns * 128;
-    static constexpr int eight = apart ? 1024 : 8 * D * 2; /* from eight tokens to the next */
-    static constexpr int wide = apart ? chunk * 128 : 1024; /* from a column to the next */
+    static constexpr int eight = apart ? 1024 : 8 * D * 2; /* from eight tokens to the
+                                                              next */
+    static constexpr int wide = apart ? chunk * 128 : 1024; /* from a column to the
+                                                               next */
     /* Registers of a thread: of those that multiply, and of those that copy. With 128
      * dimensions 232 cost 3 %. */
     static constexpr int regs = D == 64 ? 160 : D == 128 || D == 192 ? 240 : 232;
     static constexpr int copier_regs = D == 64 ? 32 : regs == 240 ? 24 : 40;
 };
-/* X: what a launch may have that others would pay for: a window, or a soft cap. Most have
- * neither, and most head dims are 64 or 128: for the others there is one kernel for both. */
+/* X: support for a window and a soft cap, which costs time in launches without them. Only
+ * head dims 64 and 128, the usual ones, also have a kernel without X. */
 
-/* F: what parts have summed up is folded in shared memory. */
+/* F: the sums of splits are merged in shared memory. */
 template<int D, bool F>
 struct ring {
     static constexpr int stages = D == 64 ? (F ? 4 : 6) : F || D == 256 ? 2 : 3;
-    static constexpr int all_bytes = F ? ROWS * D * 4 : 0; /* of a unit's parts so far */
+    static constexpr int all_bytes = F ? ROWS * D * 4 : 0; /* merged sums of a unit so
+                                                              far */
     static constexpr int bytes = shape<D>::groups * (shape<D>::q_bytes + all_bytes) +
         2 * stages * shape<D>::kv_bytes + 1024;
     static_assert(bytes <= 232448 - 8 * (4 * stages + 2), "what a block may have");
 };
 
-/* Addresses: of the buffers; of barriers for each stage, full and empty, of keys and of
- * values; of those of the queries. */
+/* Addresses of the buffers, of the full and empty barriers of each stage of keys and of
+ * values, and of the barriers of the queries. */
 template<int D>
 struct shared {
     uint32_t q, k, v, all, item;
@@ -79,7 +83,7 @@ struct shared {
 };
 
 template<int N>
-struct turn {                    /* place in a ring of N */
+struct turn {                    /* position in a ring of N stages */
     int stage;
     uint32_t phase;
 
@@ -93,8 +97,9 @@ struct turn {                    /* place in a ring of N */
     }
 };
 
-struct item {                    /* units of one KV head; items of a tile: first one of
-                                    each KV head of the group, then the next of each */
+struct item {                    /* work item: units of one KV head. A tile has first one
+                                    item of each KV head of the group, then the next of
+                                    each */
     int tok, n, kv;              /* struct cu_att_long; n 0: there are no more items */
     int kv_head, unit, end;      /* units [unit, end) of the KV head */
     int each;                    /* units of a head */
@@ -102,7 +107,7 @@ struct item {                    /* units of one KV head; items of a tile: first
     int n_chunk;
 };
 
-struct cut {                     /* of a KV head's part of a tile; made by cut_of() */
+struct cut {                     /* division of one KV head of a tile; made by cut_of() */
     int units, sets, per;        /* units, items, units of an item */
     int each;                    /* units of a head */
 };
@@ -120,11 +125,11 @@ cut_of(int heads, int long_tile)
 }
 
 /*
- * All blocks read keys and values of as many KV heads at a time as the cache of the device
- * keeps: what comes from memory takes power from the tensor cores. The items of such a group
- * of heads are those of the first tile of the list, then of the next, and so by their cost.
- * The group has places for them, a multiple of two for each block: through these to and fro,
- * each block gets about the same of every group.
+ * All blocks read keys and values of as many KV heads at a time as the cache of the
+ * device keeps: what comes from memory takes power from the tensor cores. The items of
+ * such a group of heads are those of the first tile of the list, then of the next, and so
+ * by their cost. The group has places for them, a multiple of two for each block: through
+ * these to and fro, each block gets about the same of every group.
  */
 #define HEAD_BYTES (8 << 20) /* of keys and values of the longest row, in a group */
 
@@ -152,21 +157,22 @@ order_of(const struct fdk_attention_args &a, const struct cut &u, int n_tile)
     return r;
 }
 
-/* What a block does, each thread of the warp that copies with an item of 32: reading them one
- * by one would take several times a memory's latency before each. */
+/* The block's next 32 items, one in each thread of the producer warp: reading them one by
+ * one would take several times the latency of memory for each. */
 struct agenda {
-    int at;                      /* this block's next place, counted */
-    uint32_t left;               /* threads whose items are to be done */
-    int tok, kv, slot;           /* of this thread's item: of the list, and the row's slot; */
-    uint32_t what;               /* tokens, KV head << 10, set << 21 */
+    int at;                      /* number of this block's next place */
+    uint32_t left;               /* mask of the threads whose items are left */
+    int tok, kv, slot;           /* this thread's item: tok, kv of cu_att_long, state
+                                    slot */
+    uint32_t what;               /* its tokens, KV head << 10, set << 21 */
 };
 
-struct place {                   /* of an item */
-    int group, x;                /* of KV heads, and which of its places */
-    bool taken;
+struct place {                   /* place of an item */
+    int group, x;                /* group of KV heads, index of the place in it */
+    bool taken;                  /* there is an item */
 };
 
-/* The block's i-th place. Every other group begins at the other end. */
+/* The block's i-th place. The order is reversed in every second group. */
 static __device__ __forceinline__ struct place
 place_of(const struct order &r, int i)
 {
@@ -178,8 +184,8 @@ place_of(const struct order &r, int i)
     return p;
 }
 
-/* That a tile is on its way: how many tiles of bt tokens of the row begin in it, as those may
- * lie across two of these. */
+/* Adds a long tile to n_done: the number of tiles of bt tokens of the row that begin in
+ * it, as such a tile may overlap two long ones. */
 static __device__ __forceinline__ void
 report(const struct fdk_attention_args &a, const struct fdk_batch &b,
     const struct cu_att_long &l)
@@ -188,7 +194,7 @@ report(const struct fdk_attention_args &a, const struct fdk_batch &b,
     atomicAdd(a.n_done, (uint32_t)((at + l.n + bt - 1) / bt - (at + bt - 1) / bt));
 }
 
-/* Of the block's next 32 places. */
+/* Loads the items of the block's next 32 places. */
 static __device__ __forceinline__ void
 next_items(const struct fdk_attention_args &a, const struct fdk_batch &b,
     const struct cut &u, const struct order &r, struct agenda *g)
@@ -210,7 +216,7 @@ next_items(const struct fdk_attention_args &a, const struct fdk_batch &b,
         report(a, b, l);
 }
 
-/* The thread with the block's next item; -1: there is none. */
+/* Lane with the block's next item; -1: there is none. */
 static __device__ __forceinline__ int
 find_item(const struct fdk_attention_args &a, const struct fdk_batch &b,
     const struct cut &u, const struct order &r, struct agenda *g)
@@ -244,8 +250,7 @@ item_of(const struct fdk_attention_args &a, const struct cut &u, const struct ag
     return it;
 }
 
-/* An item goes to the other warps with its queries: before the barrier says that these are
- * there. */
+/* Stores an item for the consumer warps, before the barrier of its queries completes. */
 static __device__ __forceinline__ void
 put_item(uint32_t at, const struct item &it)
 {
@@ -268,7 +273,7 @@ get_item(uint32_t at)
     return it;
 }
 
-/* Tokens of a unit; none: there is no such unit. */
+/* Tokens of unit u; 0: there is no such unit. */
 template<int D>
 static __device__ __forceinline__ int
 unit_rows(const struct item &it, int u)
@@ -277,18 +282,19 @@ unit_rows(const struct item &it, int u)
     return u >= it.end || n < 0 ? 0 : n < ROWS ? n : ROWS;
 }
 
-struct source {                  /* of a row's keys and values */
+struct source {                  /* where a row's keys and values are */
     const int32_t *table;
-    int n_block, group0;         /* of the row; eights of tokens before the head's */
+    int n_block, group0;         /* blocks of the row; groups of 8 tokens before the
+                                    head's */
 };
 
-struct pieces {                  /* chunks in pieces of blocks */
-    int per, log_per;            /* of a chunk */
-    int log_more;                /* of a block, where that is longer */
+struct pieces {                  /* division of a chunk into pieces, one per block */
+    int per, log_per;            /* pieces of a chunk */
+    int log_more;                /* log2 of the chunks of a block, if that is longer */
 };
 
-struct piece {                   /* of a chunk */
-    int block, eight;            /* -1: none; of the block */
+struct piece {                   /* piece of a chunk */
+    int block, eight;            /* block, -1: none; group of 8 tokens in the block */
 };
 
 template<int D>
@@ -373,8 +379,9 @@ pieces_of(int block_size)
     return p;
 }
 
-/* Keys of a chunk go before the values of the chunk before it, as they are needed; the
- * next item's first blocks are looked up while this one is copied. */
+/* The producer warp. Keys of a chunk are loaded before the values of the previous chunk,
+ * in the order of use; the next item's first blocks are looked up while this one is
+ * loaded. */
 template<int D, bool F, bool X>
 static __device__ __forceinline__ void
 produce(const struct fdk_attention_args &a, const struct fdk_batch &b,

@@ -1,20 +1,20 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Hopper's instructions as attention_prefill.cu and attention_double.cu use them: tensor
+ * Hopper's instructions used by attention_prefill.cu and attention_double.cu: tensor
  * copies, matrix products of a warpgroup (PTX ISA, "Asynchronous Warpgroup Level Matrix
  * Instructions"). Only for sm_90a.
  *
- * Of an m64nNk16 accumulator, thread t of the warpgroup holds, of rows
- * t / 32 * 16 + t % 32 / 4 (d[4 i], d[4 i + 1]) and eight more (d[4 i + 2], d[4 i + 3]),
- * the columns 8 i + t % 4 * 2 and the next.
+ * Thread t of the warpgroup holds these elements of an m64nNk16 accumulator: columns
+ * 8 i + t % 4 * 2 and the next, of rows t / 32 * 16 + t % 32 / 4 (d[4 i], d[4 i + 1]) and
+ * eight more (d[4 i + 2], d[4 i + 3]).
  */
 #ifndef FDD_KERNELS_CUDA_SM90_ATTENTION_PREFILL_MMA_CUH
 #define FDD_KERNELS_CUDA_SM90_ATTENTION_PREFILL_MMA_CUH
 
 #include "kernels/cuda/sm90/sm90.cuh"
 
-/* Barrier id for n threads, of which some only say that they were there. */
+/* Named barrier `id` for n threads: named_sync() waits, named_arrive() only arrives. */
 static __device__ __forceinline__ void
 named_sync(int id, int n)
 {
@@ -43,16 +43,16 @@ copy_5d(uint32_t dst, const CUtensorMap *map, uint32_t bar, int group, int block
         :: "r"(dst), "l"(map), "r"(bar), "r"(0), "r"(group), "r"(block) : "memory");
 }
 
-/* What ordinary stores put into shared memory is there for the tensor cores. */
+/* Makes ordinary stores to shared memory visible to the tensor cores. */
 static __device__ __forceinline__ void
 fence_async(void)
 {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-/* A matrix in shared memory, 128-byte swizzle, atoms of 1,024 bytes. K-major: sbo
- * bytes from 8 rows to the next. MN-major: lbo bytes from 64 columns to the next, sbo
- * from 8 steps of k to the next. */
+/* Descriptor of a matrix in shared memory, 128-byte swizzle, atoms of 1,024 bytes.
+ * K-major: sbo bytes from 8 rows to the next. MN-major: lbo bytes from 64 columns to the
+ * next, sbo from 8 steps of k to the next. */
 static __device__ __forceinline__ uint64_t
 matrix(uint32_t at, uint32_t lbo, uint32_t sbo)
 {
@@ -60,8 +60,8 @@ matrix(uint32_t at, uint32_t lbo, uint32_t sbo)
         (uint64_t)(sbo >> 4) << 32 | (uint64_t)1 << 62;
 }
 
-/* Operands %0 .. of d, and what comes behind them: a in registers or in shared memory, b in
- * shared memory, whether to add, the order of b. */
+/* R*: operands of d; T*: their numbers %0 .. in the text. After them come a in registers
+ * or in shared memory, b in shared memory, whether to add, and the order of b. */
 #define R8(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), \
     "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
 #define R32(i) R8(i), R8(i + 8), R8(i + 16), R8(i + 24)

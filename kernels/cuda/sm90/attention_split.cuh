@@ -1,9 +1,9 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * The view that attention_split.cu and attention_chunk.cu have of their work: what lies
- * where in shared memory, the walk through a block's splits, and the copies that run ahead
- * of it. attention_double.cu has the walk from here.
+ * Shared by attention_split.cu and attention_chunk.cu: the layout of shared memory, the
+ * iteration over a block's splits, and the loads that run ahead of it.
+ * attention_double.cu uses only the iteration.
  */
 #ifndef FDD_KERNELS_CUDA_SM90_ATTENTION_SPLIT_CUH
 #define FDD_KERNELS_CUDA_SM90_ATTENTION_SPLIT_CUH
@@ -14,31 +14,33 @@
 #define UNIT    CU_SPLIT_UNIT
 #define WARPS   CU_SPLIT_UNITS
 #define THREADS (32 * WARPS)
-#define REGISTERS 216            /* leaves room for blocks of the kernel before */
+#define REGISTERS 216            /* leaves registers for blocks of the previous kernel */
 #define LOG2E   1.4426950408889634f
 
-/* Rows of that many bytes are copied end to end, in lines of 128 bytes. */
+/* Are rows of that many bytes stored contiguously, in lines of 128 bytes? */
 static inline __host__ __device__ constexpr bool
 end_to_end(int row)
 {
     return row != 64 && row % 128 != 0;
 }
 
-/* Shared memory of a block. A unit is keys, then values; each 16 rows of up to 128
- * bytes, then their next 128, or all end to end. n_unit: of a chunk, each with a warp that
- * has stages. */
+/* Layout of a block's shared memory. A warp's tile has keys, then values: 16 rows of up
+ * to 128 bytes, then the next 128 bytes of each row, or the rows contiguously. n_unit:
+ * warps that load and compute tiles of a chunk. */
 template<int D, typename E>
 struct shape {
     static const bool scaled = std::is_same<E, int8_t>::value;
     static const int row = D * (int)sizeof(E);
     static const bool lines = end_to_end(row);
-    static const int half = UNIT * row;            /* keys or values of a unit */
+    static const int half = UNIT * row;            /* bytes of the keys or values of a
+                                                      tile */
     static const int stage = (2 * half + 1023) / 1024 * 1024;
     static const int n_unit = sizeof(E) == 1 || D <= 128 ? WARPS : D == 192 ? 4 : 3;
     static const int n_stage = n_unit < WARPS ? 3 : (D > 128 ? 18432 : scaled ? 20480 :
         24576) / stage;                            /* per warp */
     static const int group = D <= 128 ? 4 : 2;     /* query vectors merged at a time */
-    static const int wide = D + 8;                 /* of a merged row: no bank twice */
+    static const int wide = D + 8;                 /* floats of a row; no bank
+                                                      conflicts */
     static const int scales = n_unit * n_stage * stage; /* [n_unit][n_stage][2][UNIT] */
     static const int merge = scales + (scaled ? n_unit * n_stage * 2 * UNIT * 4 : 0);
     static const int sums = merge + WARPS * group * wide * 4;
@@ -50,7 +52,7 @@ struct shape {
     static_assert(n_stage >= 2, "one is read, one is filled");
 };
 
-/* What a split leaves in the scratch if another block has the rest. */
+/* Sums of a split in the scratch, for the block that merges the row. */
 template<int D>
 struct part_sum {
     float o[CU_ATT_QUERIES][D];
@@ -63,27 +65,29 @@ struct split_args {
     const int32_t *table;
     int32_t table_stride;
     int32_t block_shift;         /* log2 of the block size */
-    int32_t n_set, n_head_set;   /* head sets: all, of one KV head */
-    int32_t group;               /* query heads of a KV head, of all ranks */
-    int32_t n_rank, rank_group;  /* ranks whose queries are in qkv; group of one of them */
+    int32_t n_set, n_head_set;   /* head sets in all; head sets of one KV head */
+    int32_t group;               /* query heads of a KV head over all ranks */
+    int32_t n_rank, rank_group;  /* ranks whose queries are in qkv; query heads per
+                                    rank */
     int32_t inv;                 /* i * inv >> 16 is i / group, for query vectors i */
     int32_t det;                 /* deterministic */
     struct cu_split_cut cut;
     int32_t window;              /* cu_att_window() */
-    float cap, cap_by;           /* soft cap of scores in powers of two; 0: none; what
-                                    products have to be multiplied with before */
+    float cap, cap_by;           /* soft cap of scores times log2(e), 0: none; factor of
+                                    the products before the cap */
     const char *layer;           /* the layer in block 0 of the pool */
 };
 
-/* attention_chunk.cu, attention_double.cu: n_block blocks of it instead of attention_split.cu's.
- * The latter makes maps of its own; -ENOTSUP: there are none, and nothing was launched. */
+/* attention_chunk.cu, attention_double.cu: n_block blocks of it instead of
+ * attention_split.cu's. The latter makes maps of its own; -ENOTSUP: there are none, and
+ * nothing was launched. */
 void cu_att_chunk_launch(const struct split_args &s, const CUtensorMap &map, int n_block,
     cudaStream_t st);
 int cu_att_double_launch(const struct split_args &s, cu_encode_fn encode, int n_block,
     cudaStream_t st);
 
-/* Where piece k of 16 bytes of row `row` of the keys or values of a unit lies, as the copy
- * engine swizzles, in an array at `at` of its own alignment. */
+/* Address of piece k of 16 bytes of row `row` of the keys or values of a tile at `at`, as
+ * swizzled by TMA. */
 template<int ROW>
 static __device__ __forceinline__ uint32_t
 piece(uint32_t at, int value, int row, int k)
@@ -97,14 +101,14 @@ piece(uint32_t at, int value, int row, int k)
         16 * ((k ^ row) & 7) : row * 64 + 16 * ((k ^ row >> 1) & 3));
 }
 
-/* ---- walking through a block's splits ------------------------------------- */
+/* ---- iterating over a block's splits -------------------------------------- */
 
-/* G, here and below, what a launch may have that others would pay for: */
+/* G, here and below: features that are compiled in only for launches that need them. */
 #define GROW    1                /* splits grow (struct cu_split_cut) */
-#define RARE    2                /* a window, a soft cap, or keys in shares */
-#define DOUBLE  4                /* half of THREADS for each half of a head set; with RARE,
-                                    but there is no window, tiles are one token and splits
-                                    one chunk */
+#define RARE    2                /* a window, a soft cap, or fdk_kv.n_own > 1 */
+#define DOUBLE  4                /* half of THREADS for each half of a head set; used with
+                                    RARE, but without a window; tiles have one token,
+                                    splits one chunk */
 
 template<int G>
 static __host__ __device__ constexpr bool
@@ -113,7 +117,8 @@ may_window(void)
     return (G & (RARE | DOUBLE)) == RARE;
 }
 
-/* The half of a head set that this thread works for, how many do, and which of them it is. */
+/* The half of a head set that this thread computes; the number of threads of a half; the
+ * index of this thread in its half. */
 template<int G>
 static __device__ __forceinline__ int
 set_half(void)
@@ -135,7 +140,7 @@ set_thread(void)
     return G & DOUBLE ? (int)threadIdx.x % (THREADS / 2) : (int)threadIdx.x;
 }
 
-/* All that work for it meet. DOUBLE takes named barriers 1 and 2. */
+/* Barrier of the threads of a half. DOUBLE uses named barriers 1 and 2. */
 template<int G>
 static __device__ __forceinline__ void
 set_sync(void)
@@ -150,9 +155,9 @@ set_sync(void)
 struct walk {
     struct cu_split_tile t;
     int tile, set, head, part, chunk;
-    int n_part;                  /* of a head set */
-    int before;                  /* splits of the row wholly behind the window */
-    int left;                    /* splits, this one included */
+    int n_part;                  /* splits of a head set */
+    int before;                  /* splits of the row that are before the window */
+    int left;                    /* splits left, this one included */
 };
 
 template<int G>
@@ -174,7 +179,7 @@ load_tile(struct walk &w, const struct split_args &s, const struct cu_split_tile
     w.n_part -= w.before;
 }
 
-/* The first chunk of the split. */
+/* First chunk of the split. */
 template<int G>
 static __device__ __forceinline__ int
 part_begin(const struct walk &w, const struct split_args &s)
@@ -212,8 +217,8 @@ step(struct walk &w, const struct split_args &s)
     w.chunk = part_begin<G>(w, s);
 }
 
-/* Tokens of this warp's unit of N, and where they begin; none if all are behind the
- * window. */
+/* Number of tokens of this warp's tile, one of N in the chunk, and their first position;
+ * 0 if all are before the window. */
 template<int N, int G>
 static __device__ __forceinline__ int
 unit_tokens(const struct walk &w, const struct split_args &s, int warp, int *ret_pos)
@@ -226,7 +231,7 @@ unit_tokens(const struct walk &w, const struct split_args &s, int warp, int *ret
         min(w.t.see + w.t.n_tok - 1 - pos, UNIT);
 }
 
-/* Is the token at pos one of those that a query sees which is the see-th of its row? */
+/* Does the see-th token of a row see the token at pos? */
 template<int G>
 static __device__ __forceinline__ bool
 sees(int see, int pos, int window)
@@ -236,9 +241,9 @@ sees(int see, int pos, int window)
     return (unsigned)(see - 1 - pos) < (unsigned)window;
 }
 
-struct feed {                    /* a warp's loads */
-    struct walk w;               /* the unit that comes next */
-    int block;                   /* and its entry in the table */
+struct feed {                    /* state of a warp's loads */
+    struct walk w;               /* position of the next tile to load */
+    int block;                   /* its entry in the block table */
     int waited;
     uint32_t ring, scales, full; /* this warp's, in shared memory */
 };
@@ -252,8 +257,8 @@ feed_entry(struct feed &f, const struct split_args &s, int warp)
         f.block = s.table[(int64_t)f.w.t.state * s.table_stride + (pos >> s.block_shift)];
 }
 
-/* Ask for the next unit. Tokens of this step are only there once the kernel before
- * has ended. */
+/* Issues the loads of the next tile. Tokens of this step are only in the KV cache when
+ * the previous kernel has ended. */
 template<int D, typename E, int G>
 static __device__ __forceinline__ void
 feed_unit(struct feed &f, const struct split_args &s, const CUtensorMap *map, int warp,
@@ -288,13 +293,13 @@ feed_unit(struct feed &f, const struct split_args &s, const CUtensorMap *map, in
     feed_entry<sh::n_unit, G>(f, s, warp);
 }
 
-/* A block's first units are on their way, and what the kernel before has done is there.
- * full: where the barriers are to be in mem. Returns the splits of all blocks; 0: there is
- * nothing for this one to do.
+/* Issues the loads of a block's first tiles and waits for the previous kernel. full:
+ * offset of the barriers in mem. Returns the number of splits of all blocks; 0: this
+ * block has no work.
  *
- * The plan lets nothing begin before it has ended: before the wait it is there, and so are
- * the tables and the tokens of earlier steps. Tokens of this step are not, and some may lie
- * in blocks that a row has from another: cu_split_tile.old. */
+ * No kernel starts before the plan has ended, so the plan, the block tables and the
+ * tokens of earlier steps may be read before the wait. Tokens of this step may not; some
+ * may be in blocks that the row shares with another row: see cu_split_tile.old. */
 template<int D, typename E, int G>
 static __device__ __forceinline__ int
 begin_parts(char *mem, int full, const struct split_args &s, const CUtensorMap *map,
@@ -338,8 +343,8 @@ begin_parts(char *mem, int full, const struct split_args &s, const CUtensorMap *
     return y.y;
 }
 
-/* Zeros for the values behind the first n: anything may be there, but weights of 0
- * must yield 0. */
+/* Zeroes the values after the first n tokens: the memory may hold anything, and a weight
+ * of 0 times a value must be 0. */
 template<int D, typename E>
 static __device__ __noinline__ void
 clear_values(uint32_t stage, float *scales, int n, int lane)

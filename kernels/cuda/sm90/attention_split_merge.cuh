@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sums (m, l, o) of warps, splits and blocks made one, always in the same order.
+ * Merges the sums (m, l, o) of warps, splits and blocks, always in the same order.
  */
 #ifndef FDD_KERNELS_CUDA_SM90_ATTENTION_SPLIT_MERGE_CUH
 #define FDD_KERNELS_CUDA_SM90_ATTENTION_SPLIT_MERGE_CUH
@@ -10,11 +10,11 @@
 
 #define LN2 0.69314718055994531f
 
-struct pair {                    /* of a query vector: two numbers of o under m, l */
+struct pair {                    /* of a query vector: two numbers of o with their m, l */
     float m, l, x, y;
 };
 
-/* Maxima are in powers of two. */
+/* Merges `more` into `all`. Maxima are base-2 logarithms. */
 static __device__ __forceinline__ void
 fold(struct pair &all, const struct pair &more)
 {
@@ -26,7 +26,7 @@ fold(struct pair &all, const struct pair &more)
     all.y = fmaf(all.y, a, __fmul_rn(more.y, b));
 }
 
-/* Query vectors r0 .. r0 + each - 1 of this warp to shared memory. */
+/* Stores query vectors r0 .. r0 + each - 1 of this warp in shared memory. */
 template<int D, typename E>
 static __device__ __forceinline__ void
 put_group(char *mem, const struct sums<D> &u, int r0, float scale, int warp, int lane)
@@ -55,8 +55,8 @@ put_group(char *mem, const struct sums<D> &u, int r0, float scale, int warp, int
     }
 }
 
-/* N warps' sums of a query vector, in their order. o: two numbers of the first warp's, apart
- * from those of the next; ml: of the first warp. */
+/* Merges N warps' sums of a query vector in their order. o: two numbers of the first
+ * warp, APART floats before those of the next; ml: m and l of the first warp. */
 template<int N, int APART>
 static __device__ __forceinline__ struct pair
 merge_warps(const float *o, const float2 *ml)
@@ -78,8 +78,8 @@ merge_warps(const float *o, const float2 *ml)
     return r;
 }
 
-/* Of keys in shares, where a tile is one token: as the plain kernel's put_share(). x, y: two
- * numbers of o under m, l. */
+/* Stores a result where ranks share the keys and a tile is one token, like put_share() of
+ * the plain kernel. x, y: two numbers of o with their m, l. */
 template<int G>
 static __device__ __forceinline__ void
 put_share(const struct split_args &s, const struct walk &w, int q, int col, float m, float l,
@@ -125,12 +125,13 @@ slot_of(const struct split_args &s, int block, int slot)
     return (struct part_sum<D> *)s.a.scratch + block * s.cut.slots + slot;
 }
 
-/* A block is through with its splits of a head set. */
+/* State when a block has finished its splits of a head set. */
 struct ending {
-    bool own, last;              /* it has had the first one; the last one */
-    bool open;                   /* own, but other blocks have the rest */
-    bool shared;                 /* with other blocks */
-    int at, first, end;          /* shared: the first split, in blocks first .. end */
+    bool own, last;              /* it had the first split; it had the last one */
+    bool open;                   /* own, but other blocks have the remaining splits */
+    bool shared;                 /* the head set is shared with other blocks */
+    int at, first, end;          /* shared: index of the first split; blocks first ..
+                                    end */
 };
 
 static __device__ __forceinline__ struct ending
@@ -149,8 +150,8 @@ ending_of(const struct split_args &s, const struct walk &w, bool own, int total)
     return e;
 }
 
-/* Two numbers of query vector q: under what the first block has folded, the splits of
- * the others one by one. */
+/* Two numbers of query vector q: merges the splits of the other blocks one by one into
+ * those that the first block has merged. */
 template<int D, int G>
 static __device__ __forceinline__ void
 fold_others(const struct split_args &s, const struct ending &e, int total, int n_part,
@@ -179,7 +180,8 @@ fold_others(const struct split_args &s, const struct ending &e, int total, int n
     }
 }
 
-/* All splits of the head set, by the first n_thread of its threads in the last of its blocks. */
+/* Merges all splits of the head set; by its first n_thread threads in the last block to
+ * arrive. */
 template<int D, int G>
 static __device__ void
 combine(const struct split_args &s, const struct walk &w, const struct ending &e,
@@ -214,8 +216,9 @@ all_arrived(const struct split_args &s, const struct walk &w, uint32_t *arrived)
         atomicAdd(s.a.n_done, 1u);
 }
 
-/* This block has written its splits of the head set: the last one to come merges. A block
- * that goes on has one warp for this; at its end all have nothing else to do. */
+/* Signals that this block has written its splits of the head set; the last block to
+ * arrive merges. A block with more work uses one warp for this, a block at its end all
+ * warps. */
 template<int D, int G>
 static __device__ void
 arrive(const struct split_args &s, const struct walk &w, const struct ending &e,
@@ -242,7 +245,7 @@ arrive(const struct split_args &s, const struct walk &w, const struct ending &e,
     __syncwarp();
 }
 
-/* Have all other blocks of the head set arrived? Then this one is the last. */
+/* Have all other blocks of the head set arrived? Then this block is the last. */
 template<int G>
 static __device__ __forceinline__ int
 others_here(const struct split_args &s, const struct walk &w, const struct ending &e)
@@ -255,7 +258,7 @@ others_here(const struct split_args &s, const struct walk &w, const struct endin
     return 1;
 }
 
-/* ml: of the warps, [CU_ATT_QUERIES] each. */
+/* Stores m and l of a warp. ml: [warps][CU_ATT_QUERIES]. */
 template<int D, typename E>
 static __device__ __forceinline__ void
 put_ml(float2 *ml, const struct sums<D> &u, float score, int warp, int lane)
@@ -272,9 +275,9 @@ put_ml(float2 *ml, const struct sums<D> &u, float score, int warp, int lane)
     }
 }
 
-/* What the block's warps have of query vector q, numbers at col, to where it belongs:
- * under its earlier splits in `held` (deterministic, so never DOUBLE), the result, or the
- * scratch. here: those of all other blocks are in the scratch. */
+/* Stores the block's merged sums of query vector q, numbers at col: merged with its
+ * earlier splits in `held` (deterministic, so never DOUBLE), as the result, or in the
+ * scratch. here: the sums of all other blocks are in the scratch. */
 template<int D, int G>
 static __device__ __forceinline__ void
 put_pair(struct pair *held, const struct split_args &s, const struct walk &w,
@@ -300,8 +303,8 @@ put_pair(struct pair *held, const struct split_args &s, const struct walk &w,
     }
 }
 
-/* A block has put all it has of a head set where it belongs. flag[1]: of an open one, that
- * all others had arrived. */
+/* Called after a block has stored all its sums of a head set. flag[1]: the head set is
+ * open and all other blocks had arrived. */
 template<int D, int G>
 static __device__ __forceinline__ void
 settle(const struct split_args &s, const struct walk &w, const struct ending &e, int total,
@@ -315,9 +318,9 @@ settle(const struct split_args &s, const struct walk &w, const struct ending &e,
     }
 }
 
-/* The warps' sums are complete for these splits of the block. own: the block has had
- * the head set from its first split on. It mostly is the last to arrive then, as others
- * have begun with theirs, and its own sums need no scratch. */
+/* Merges and stores the warps' sums of the block's splits of a head set. own: the block
+ * had the head set from its first split on. Then it is mostly the last to arrive, because
+ * the others began with their splits of it, and its own sums need no scratch. */
 template<int D, typename E, int G>
 static __device__ void
 finish(char *mem, const struct split_args &s, const struct walk &w, struct sums<D> &u,

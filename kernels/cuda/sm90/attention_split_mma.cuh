@@ -1,9 +1,9 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Instructions as attention_split.cu uses them: copies of the copy engine
- * (PTX ISA, "cp.async.bulk.tensor"), matrix products of a warp, and stored bytes made
- * operands of them. For sm_90 and later.
+ * Instructions used by attention_split.cu: TMA copies (PTX ISA,
+ * "cp.async.bulk.tensor"), matrix products of a warp, and the conversion of stored bytes
+ * to their operands. For sm_90 and later.
  */
 #ifndef FDD_KERNELS_CUDA_SM90_ATTENTION_SPLIT_MMA_CUH
 #define FDD_KERNELS_CUDA_SM90_ATTENTION_SPLIT_MMA_CUH
@@ -13,8 +13,8 @@
 
 #include <type_traits>
 
-/* A box of block `block`, to be read once. at, eight: its second and fourth coordinates; the
- * first and the third are 0. */
+/* Loads a TMA tile of block `block` that is read once. at, eight: its second and fourth
+ * coordinates; the first and the third are 0. */
 static __device__ __forceinline__ void
 fetch(uint32_t to, const CUtensorMap *m, int at, int eight, int block, uint32_t bar)
 {
@@ -47,7 +47,7 @@ load4_turned(uint32_t r[4], uint32_t at)
         : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at) : "memory");
 }
 
-/* Products of bf16, or of half precision for e4m3. */
+/* Product in bf16, or in half precision for e4m3. */
 template<typename E>
 static __device__ __forceinline__ void
 mma(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
@@ -64,7 +64,7 @@ mma(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
             : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-/* 8 by 8 numbers of two bytes, transposed. */
+/* Transposes 8 by 8 two-byte numbers. */
 static __device__ __forceinline__ uint32_t
 turn(uint32_t x)
 {
@@ -81,7 +81,7 @@ power2(float x)
     return r;
 }
 
-/* Two numbers for a product with E. */
+/* Packs two numbers for a product with E. */
 template<typename E>
 static __device__ __forceinline__ uint32_t
 pack(float lo, float hi)
@@ -94,8 +94,8 @@ pack(float lo, float hi)
     return r;
 }
 
-/* Four stored bytes to two pairs, exactly: of bytes 0 1 and 2 3, or turned, 0 2 and
- * 1 3. int8 is 128 + its low seven bits, less 128 or, if negative, 256. */
+/* Converts four stored bytes exactly to two registers: bytes 0 1 and 2 3, or if TURNED 0
+ * 2 and 1 3. int8 is 128 + its low seven bits, minus 128 or, if negative, 256. */
 template<typename E, bool TURNED>
 static __device__ __forceinline__ void
 widen4(uint32_t x, uint32_t *a, uint32_t *b)

@@ -9,10 +9,10 @@
 
 #include "kernels/cuda/sm90/attention_split.cuh"
 
-/* Of a warp. Scores and outputs are matrices of tokens or dimensions by query vectors,
- * 8 of these in each of two halves, so that a tile of few does without the second. A
- * lane's columns of half h are vectors 8 h + lane % 4 * 2 and the next; its rows are
- * lane / 4 and 8 more. */
+/* Sums of a warp. Scores and outputs are matrices of tokens or dimensions by query
+ * vectors, with 8 vectors in each of two halves; a tile of up to 8 vectors skips the
+ * second half. A lane's columns of half h are vectors 8 h + lane % 4 * 2 and the next;
+ * its rows are lane / 4 and lane / 4 + 8. */
 template<int D>
 struct sums {
     float o[2][D / 16][4];
@@ -21,19 +21,20 @@ struct sums {
 };
 
 template<int D>
-struct queries {                 /* right operands, by halves and 16 dimensions */
+struct queries {                 /* B operands, [half][16 dimensions] */
     uint32_t x[2][D / 16][2];
 };
 
-/* Which token of the tile and which of n_head query heads vector i is. */
+/* Token of the tile of query vector i; its head is i - token * n_head. */
 static __device__ __forceinline__ int
 vector_token(const struct split_args &s, int i, int n_head)
 {
     return s.n_head_set == 1 ? i * s.inv >> 16 : i >= n_head;
 }
 
-/* Query heads of a head set, or of this thread's half; ret_first: the first of them, where
- * those of a KV head are counted rank by rank. DOUBLE: a second half may have none, or less. */
+/* Number of query heads of a head set, or of this thread's half; *ret_first: the first of
+ * them, counting those of a KV head rank by rank. DOUBLE: may be 0 or negative for a
+ * second half. */
 template<int G>
 static __device__ __forceinline__ int
 set_heads(const struct split_args &s, const struct walk &w, int *ret_first)
@@ -44,7 +45,7 @@ set_heads(const struct split_args &s, const struct walk &w, int *ret_first)
     return min(s.group - sub, CU_ATT_QUERIES);
 }
 
-/* The rank whose head h of that count is; ret_head: which of its heads. */
+/* Rank of head h of that count; *ret_head: its index among the rank's heads. */
 template<int G>
 static __device__ __forceinline__ int
 rank_head(const struct split_args &s, const struct walk &w, int h, int *ret_head)
@@ -65,8 +66,8 @@ bf16_to_half(uint32_t x)
         fminf(fmaxf(f.y, -65504.0f), 65504.0f));
 }
 
-/* Those beyond the tile's are 0. 8-bit keys come four dimensions to a lane, so queries
- * do too. */
+/* Loads the tile's query vectors; the others are 0. With 8-bit keys a lane has four
+ * adjacent dimensions, so here too. */
 template<int D, typename E, int G>
 static __device__ __forceinline__ void
 load_queries(struct queries<D> &q, const struct split_args &s, const struct walk &w,
@@ -99,7 +100,8 @@ load_queries(struct queries<D> &q, const struct split_args &s, const struct walk
     }
 }
 
-/* Of the split behind w's: they are on their way while that one is finished. */
+/* Issues the loads of the next split's queries, which overlap with the end of this
+ * split. */
 template<int D, typename E, int G>
 static __device__ __forceinline__ void
 load_next_queries(struct queries<D> &q, const struct split_args &s, struct walk w, int lane)
@@ -109,7 +111,7 @@ load_next_queries(struct queries<D> &q, const struct split_args &s, struct walk 
         load_queries<D, E, G>(q, s, w, lane);
 }
 
-/* Nothing is summed up yet; queries as the products take them. */
+/* Clears the sums and converts the queries to the type of the products. */
 template<int D, typename E, int G>
 static __device__ __forceinline__ void
 begin_sums(struct sums<D> &u, struct queries<D> &q, const struct split_args &s,
@@ -137,7 +139,7 @@ begin_sums(struct sums<D> &u, struct queries<D> &q, const struct split_args &s,
     }
 }
 
-/* p[h]: 16 tokens of the unit by the vectors of half h. */
+/* p[h]: scores of the tile's 16 tokens by the vectors of half h. */
 template<int D, typename E>
 static __device__ __forceinline__ void
 unit_scores(float p[2][4], const struct queries<D> &q, uint32_t at, bool two, int lane)
@@ -171,8 +173,8 @@ unit_scores(float p[2][4], const struct queries<D> &q, uint32_t at, bool two, in
         p[i / 4][i % 4] += odd[i / 4][i % 4];
 }
 
-/* Weights of the largest score are 2 to this: small ones stay clear of the end of
- * half precision. */
+/* log2 of the weight of the largest score: keeps small weights from underflowing in half
+ * precision. */
 template<typename E>
 static __device__ __forceinline__ constexpr float
 high(void)
@@ -180,7 +182,7 @@ high(void)
     return std::is_same<E, __nv_fp8_e4m3>::value ? 12 : 0;
 }
 
-/* Scores to weights, under the largest so far, of the vectors of one half. */
+/* Online softmax: converts the scores of one half's vectors to weights. */
 template<int D, typename E, int G>
 static __device__ __forceinline__ void
 unit_softmax(float p[4], struct sums<D> &u, int half, float scale, int pos,
@@ -198,9 +200,9 @@ unit_softmax(float p[4], struct sums<D> &u, int half, float scale, int pos,
 #pragma unroll
         for (int k = 4; k < 32; k *= 2)
             top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, k));
-        /* Nothing in sight yet: weights of zero, not NaN. */
+        /* No token seen so far: weights are 0, not NaN. */
         float ref = top == -INFINITY ? 0 : top * scale;
-        /* 1 where nothing is larger: the product's rounding must not show. */
+        /* Exactly 1 if the maximum has not grown, without the rounding of the product. */
         alpha[i] = top == m[i] ? 1 : power2(fmaf(m[i], scale, -ref));
         m[i] = top;
         ref -= high<E>();
@@ -216,8 +218,8 @@ unit_softmax(float p[4], struct sums<D> &u, int half, float scale, int pos,
                 u.o[half][j][i] *= alpha[i % 2];
 }
 
-/* 16 dimensions at a time; of 8-bit values, even ones are rows 0 to 7 and odd ones
- * those behind. */
+/* Adds weights times values, 16 dimensions at a time; with 8-bit values even dimensions
+ * are rows 0 to 7 and odd ones rows 8 to 15. */
 template<int D, typename E>
 static __device__ __forceinline__ void
 unit_values(struct sums<D> &u, const float p[2][4], uint32_t at, bool two, int lane)

@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the forms of the GEMM with quantized weights share: stored weights
+ * Shared by the GEMMs with quantized weights: converts stored weights
  * to pairs of bf16. Every stored value (int8, int4, e4m3) is exact in bf16.
  */
 #ifndef FDD_KERNELS_CUDA_SM90_GEMM_QUANT_CUH
@@ -32,8 +32,8 @@ quant_mul2(uint32_t a, uint32_t b)
     return r;
 }
 
-/* What quant_pair() wants as `ones`. It comes as an argument of the kernel: of a
- * constant that it knows, the compiler makes an operation of its own each time. */
+/* Argument `ones` of quant_pair(). It is passed as a kernel argument: for a known
+ * constant the compiler would emit an additional operation each time. */
 template<int W>
 static constexpr uint32_t
 quant_ones(void)
@@ -44,9 +44,9 @@ quant_ones(void)
 /*
  * Pair i of the weights at v: a word of int4 has four, (0, 4) (1, 5) (2, 6) and
  * (3, 7), one of 8-bit weights two, (0, 2) and (1, 3); the first is in the low
- * half. 128 + u is exact in bf16 for u below 128, and its last bits are u's:
- * 0x4300 | u. Exponent and mantissa of e4m3 put where bf16 has them are the value
- * times 2^-120, subnormal ones too; its two NaN count as 480 and -480, which
+ * half. For u below 128, 128 + u is exact in bf16, and its last bits are those of u:
+ * 0x4300 | u. Exponent and mantissa of e4m3 at the place of those of bf16 give the value
+ * times 2^-120, also for subnormal values; the two NaN become 480 and -480, which
  * quantized weights never hold.
  */
 template<int W>
@@ -65,8 +65,7 @@ quant_pair(const uint32_t *v, int i, uint32_t ones)
     }
 }
 
-/* Eight elements of x, in their order, to the pairs that quant_pair() makes of
- * eight weights. */
+/* Reorders eight elements of x to the pairs that quant_pair() makes of eight weights. */
 template<int W>
 static __device__ __forceinline__ void
 quant_order(uint32_t b[4], uint4 x)
@@ -78,7 +77,7 @@ quant_order(uint32_t b[4], uint4 x)
     b[3] = __byte_perm(third, x.w, 0x7632);
 }
 
-/* A lane's LB bytes of shared memory. */
+/* Loads a lane's LB bytes from shared memory. */
 template<int LB>
 static __device__ __forceinline__ void
 quant_take(uint32_t v[LB / 4], uint32_t at)
@@ -103,7 +102,7 @@ quant_mma(float c[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32
         : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
-/* ---- copies of a lane's own, and what ends a sum ----------------------------------- */
+/* ---- copies by each lane, and the epilogue ----------------------------------------- */
 
 template<int LB>
 static __device__ __forceinline__ void
@@ -130,7 +129,7 @@ quant_copies_wait(void)
     asm volatile("cp.async.wait_group %0;" :: "n"(N) : "memory");
 }
 
-/* Element `at` of y. */
+/* Stores element `at` of y. */
 static __device__ __forceinline__ void
 quant_store(const struct fdk_gemm_args &a, size_t at, float v)
 {
@@ -140,8 +139,8 @@ quant_store(const struct fdk_gemm_args &a, size_t at, float v)
         ((float *)a.y)[at] = v;
 }
 
-/* What a thread's output of a row group is multiplied with and added to: asked for
- * early, as it comes from far. */
+/* Scale and bias of a thread's output of a row group, loaded early because of the latency
+ * of memory. */
 struct quant_last { float scale, bias; };
 
 static __device__ __forceinline__ struct quant_last
@@ -159,9 +158,10 @@ quant_put(const struct fdk_gemm_args &a, int m, int n, float y, struct quant_las
     quant_store(a, (size_t)m * (size_t)a.ldy + (size_t)n, y * l.scale + l.bias);
 }
 
-/* ---- copies that complete on barriers ----------------------------------------------- */
+/* ---- copies that complete on barriers
+ * ----------------------------------------------- */
 
-/* The thread's copies of its own so far arrive when they are there. */
+/* Arrives at the barrier when all cp.async copies of this thread so far are done. */
 static __device__ __forceinline__ void
 quant_copies_arrive(uint32_t bar)
 {
@@ -186,9 +186,9 @@ struct quant_map {
 };
 int quant_make_map(CUtensorMap *ret, const void *base, const struct quant_map *m);
 
-/* gemm_quant.cu: x, fp32, as bf16 in the scratch. */
+/* gemm_quant.cu: rounds x from fp32 to bf16 in the scratch. */
 void quant_round(const struct fdk_gemm_args *a, cudaStream_t s);
-/* By cu_gemm_quant_load(). */
+/* Called by cu_gemm_quant_load(). */
 cudaError_t cu_quant_wide_load(void);
 cudaError_t cu_quant_mid_load(void);
 cudaError_t cu_quant_widen_load(void);

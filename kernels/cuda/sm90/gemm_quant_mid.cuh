@@ -1,20 +1,20 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * The sums of a split of K for few rows of x: what a group of four warps of
- * gemm_quant_mid.cu makes of a ring of stages. S names a stage's sizes.
+ * The main loop of gemm_quant_mid.cu: a group of four warps computes the sums of a split
+ * of K for a small batch from a ring of stages. S has the sizes of a stage.
  */
 #ifndef FDD_KERNELS_CUDA_SM90_GEMM_QUANT_MID_CUH
 #define FDD_KERNELS_CUDA_SM90_GEMM_QUANT_MID_CUH
 
 #include "kernels/cuda/sm90/gemm_quant_wgmma.cuh"
 
-/* Where a ring, its scales and its barriers lie in shared memory. A stage's first barrier
- * says that it is full, the second one that it is empty. */
+/* Addresses of a ring, its scales and its barriers in shared memory. The first barrier of
+ * a stage completes when it is full, the second one when it is empty. */
 struct places { uint32_t ring, scales, bars; };
 
-/* A warp asks for the scales of k block k of rows n0 and on, a.units units of which share
- * one, 0: all. */
+/* A warp loads the scales of block k of K, for the rows from n0 on. a.units: number of
+ * runs of BK / S::units elements that share a scale; 0: all. */
 template<class S, class A>
 static __device__ __forceinline__ void
 ask_scales(const A &a, const struct places &p, int n0, int k, int slot)
@@ -34,7 +34,7 @@ ask_scales(const A &a, const struct places &p, int n0, int k, int slot)
     quant_copies_arrive(p.bars + (uint32_t)slot * 16);
 }
 
-/* Who reads stages: row is the lane's first one of w. */
+/* State of a consumer: row is the lane's first row of w. */
 struct reader {
     struct places p;
     int row;
@@ -47,7 +47,7 @@ stage_wait(const struct reader &rd)
     cu_bar_wait(rd.p.bars + (uint32_t)rd.r.slot * 16, rd.r.parity);
 }
 
-/* The group has read a stage. */
+/* Releases a stage that the group has read. */
 static __device__ __forceinline__ void
 stage_done(const struct reader &rd, int slot)
 {
@@ -73,7 +73,7 @@ take_scales(float s[2], const struct reader &rd, int unit)
     s[1] = shared_float(at + 32);
 }
 
-/* A stage's products under way. */
+/* Products of a stage in flight. */
 template<int N>
 struct under_way {
     uint32_t op[8][4];
@@ -116,8 +116,8 @@ end(struct under_way<N> &u, const struct reader &rd, float (&total)[N])
     scale_sums(total, u.d, u.s[0], u.s[1]);
 }
 
-/* n stages, at least one, UNIT = BK. The products of one stage wait for each other more
- * than they fill the tensor cores: two stages are under way. */
+/* Sums n stages, at least one, with UNIT = BK. The products of one stage depend on each
+ * other and do not fill the tensor cores, so two stages are in flight. */
 template<class S, int W, int N>
 static __device__ __forceinline__ void
 sum_turns(struct reader &rd, int n, uint32_t ones, float (&total)[N])
@@ -140,7 +140,7 @@ sum_turns(struct reader &rd, int n, uint32_t ones, float (&total)[N])
     }
 }
 
-/* n stages, UNIT = 32: a stage's four units are under way at a time. */
+/* Sums n stages with UNIT = 32: the four sums of a stage are in flight at a time. */
 template<class S, int W, int N>
 static __device__ __forceinline__ void
 sum_units(struct reader &rd, int n, uint32_t ones, float (&total)[N])

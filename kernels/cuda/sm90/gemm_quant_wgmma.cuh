@@ -1,18 +1,18 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the forms of the GEMM with quantized weights that use wgmma share. A is 64 rows
- * of w for a group of four warps, made bf16 in registers; B is rows of x in shared
- * memory. Both come there through a ring of stages of BK elements of K: first x, in two
- * halves of K, then w.
+ * Shared by the GEMMs with quantized weights that use wgmma. A is 64 rows of w for a
+ * group of four warps, converted to bf16 in registers; B is rows of x in shared memory.
+ * Both are loaded through a ring of stages of BK elements of K: first x, in two halves of
+ * K, then w.
  *
- * The order of k within a product is free as long as both sides agree: of 32
- * elements of K, lane (g, t) takes the 8 that follow each other at 8 t of rows g and
- * g + 8 of w, and x is put into that order.
+ * The order of k within a product is free as long as both operands agree: of 32
+ * elements of K, lane (g, t) has the 8 consecutive ones from 8 t on of rows g and
+ * g + 8 of w, and x is reordered accordingly.
  *
- * The products of UNIT elements are summed by the tensor cores, that sum times its
- * scale is added to the row's in fp32, in ascending order of k. UNIT is BK, or 32 where
- * groups are no multiples of BK.
+ * The tensor cores sum the products of UNIT elements; that sum times its
+ * scale is added to the row's sum in fp32, in ascending order of k. UNIT is BK, or 32 if
+ * groups are not multiples of BK.
  */
 #ifndef FDD_KERNELS_CUDA_SM90_GEMM_QUANT_WGMMA_CUH
 #define FDD_KERNELS_CUDA_SM90_GEMM_QUANT_WGMMA_CUH
@@ -41,8 +41,8 @@ onward(struct ring *r)
 
 /* ---- wgmma ------------------------------------------------------------------------- */
 
-/* Rows of 128 bytes at `at` and `off` bytes along, 16-byte units exchanged as the copies
- * with 128-byte swizzling leave them. */
+/* Descriptor of rows of 128 bytes at `at`, from byte `off` of each row on, with 128-byte
+ * swizzle. */
 static __device__ __forceinline__ uint64_t
 operand(uint32_t at, uint32_t off)
 {
@@ -55,7 +55,7 @@ operand(uint32_t at, uint32_t off)
     ", p, 1, 1, 0;\n\t}"
 #define AB "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add)
 
-/* d (+)= a b, 16 elements of K. */
+/* d (+)= a b over 16 elements of K. */
 template<int N>
 static __device__ __forceinline__ void
 multiply(float (&d)[N], const uint32_t *a, uint64_t b, int add)
@@ -70,8 +70,8 @@ multiply(float (&d)[N], const uint32_t *a, uint64_t b, int add)
 
 /* ---- a stage ----------------------------------------------------------------------- */
 
-/* Lane's weights of 32 elements of K, rows g and g + 8 of the warp. at: the stage's
- * rows of w, swizzled over 64 bytes for 4-bit weights and over 128 else. */
+/* Loads the lane's weights of 32 elements of K, rows g and g + 8 of the warp. at: the
+ * stage's rows of w, with 64-byte swizzle for 4-bit weights, else 128-byte swizzle. */
 template<int W>
 static __device__ __forceinline__ void
 take_w(uint32_t v[2][2], uint32_t at, int row, int j)
@@ -90,7 +90,7 @@ take_w(uint32_t v[2][2], uint32_t at, int row, int j)
     }
 }
 
-/* The A operands of two times 16 elements. */
+/* Converts weights to the A operands of twice 16 elements. */
 template<int W>
 static __device__ __forceinline__ void
 widen(uint32_t a[2][4], const uint32_t v[2][2], uint32_t ones)

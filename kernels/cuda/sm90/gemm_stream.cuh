@@ -1,20 +1,20 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the forms of y = x w^T in bf16 share (gemm_stream.cu, gemm_stream_mid.cu,
- * gemm_stream_wide.cu): how K is cut into splits, on which a row's bits depend, and TMA tiles of
- * 64 numbers along K, as the tensor cores read them.
+ * Shared by the GEMMs y = x w^T in bf16 (gemm_stream.cu, gemm_stream_mid.cu,
+ * gemm_stream_wide.cu): the division of K into splits, on which a row's bits depend, and
+ * TMA tiles of 64 numbers along K in the layout of the tensor cores.
  */
 #ifndef FDD_KERNELS_CUDA_SM90_GEMM_STREAM_CUH
 #define FDD_KERNELS_CUDA_SM90_GEMM_STREAM_CUH
 
 #include "kernels/cuda/sm90/sm90.cuh"
 
-#define PARTS 4                  /* of K: added as (0 + 1) + (2 + 3) */
-#define UNIT  4                  /* K is cut at multiples of this many blocks of 64 */
-#define SHARED_MOST (227 * 1024) /* of a block */
+#define PARTS 4                  /* splits of K: added as (0 + 1) + (2 + 3) */
+#define UNIT  4                  /* K is split at multiples of this many blocks of 64 */
+#define SHARED_MOST (227 * 1024) /* most shared memory of a block */
 
-/* Blocks of 64 along K in which split `part` begins: what lies behind K reads as 0. */
+/* First block of 64 along K of split `part`; elements past K read as 0. */
 static __device__ __forceinline__ int
 cut(int K, int part)
 {
@@ -31,7 +31,8 @@ load_box(uint32_t dst, const CUtensorMap *map, int row, int kb, uint64_t *bar,
         : "memory");
 }
 
-/* Rows of 128 bytes along K, 8 of them 1024 bytes apart, 128-byte swizzle. */
+/* Descriptor of a matrix: rows of 128 bytes along K, 1024 bytes per 8 rows, 128-byte
+ * swizzle. */
 static __device__ __forceinline__ uint64_t
 matrix(uint32_t at)
 {
@@ -56,7 +57,7 @@ matrix(uint32_t at)
 #define P64 P16A ", " P16B ", " P16C ", " P16D
 #define D8(i) D4(i), D4(i + 4)
 
-/* d += x w^T over 16 of K: 64 rows of x, H of w. */
+/* d += x w^T over 16 elements of K: 64 rows of x, H rows of w. */
 template<int H>
 static __device__ __forceinline__ void
 stream_multiply(float (&d)[H / 2], uint64_t x, uint64_t w)
@@ -90,9 +91,10 @@ stream_multiply(float (&d)[H / 2], uint64_t x, uint64_t w)
             : D64, D16(64), D16(80), D16(96), D16(112) : "l"(x), "l"(w));
 }
 
-/* d = the sums of n blocks of 64 along K, 64 rows of x by H of w. R: a ring that this warp
- * reads, `at` its place in it; full(), x() and w(): where a slot's barrier and tiles are in
- * shared memory; leave(): it has read a slot; next(): to the next place. */
+/* d = x w^T over n blocks of 64 along K: 64 rows of x, H rows of w. R: a ring that this
+ * warp reads, with its position `at`; full(), x() and w() give the address of a slot's
+ * barrier and tiles in shared memory, leave() releases a slot, next() advances the
+ * position. */
 template<int H, typename R>
 static __device__ __forceinline__ void
 stream_sums(float (&d)[H / 2], int n, R &ring)
@@ -122,7 +124,7 @@ stream_sums(float (&d)[H / 2], int n, R &ring)
         ring.leave(before);
 }
 
-/* A box of y leaves for column n, row m, as a group of its own. */
+/* Stores a TMA tile of y at column n, row m, as a bulk group of its own. */
 static __device__ __forceinline__ void
 stream_box_out(const CUtensorMap *map, int n, int m, uint32_t src, uint64_t policy)
 {
@@ -131,7 +133,7 @@ stream_box_out(const CUtensorMap *map, int n, int m, uint32_t src, uint64_t poli
         :: "l"(map), "r"(n), "r"(m), "r"(src), "l"(policy) : "memory");
 }
 
-/* What a warp sent so has arrived, all of it. */
+/* Waits until all tiles stored by this warp have been written. */
 static __device__ __forceinline__ void
 stream_boxes_gone(int lane)
 {
@@ -139,7 +141,7 @@ stream_boxes_gone(int lane)
         asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
 
-/* What a warp sent so has been read, all of it. */
+/* Waits until all tiles stored by this warp have been read from shared memory. */
 static __device__ __forceinline__ void
 stream_boxes_read(void)
 {
@@ -148,7 +150,7 @@ stream_boxes_read(void)
     __syncwarp();
 }
 
-/* A: y, ldy and y32, whether y is fp32. */
+/* Stores element (m, n) of y. A has y, ldy and y32 (y is fp32). */
 template<typename A>
 static __device__ __forceinline__ void
 stream_put(const A &a, int m, int n, float v)
@@ -160,23 +162,25 @@ stream_put(const A &a, int m, int n, float v)
         ((__nv_bfloat16 *)a.y)[at] = __float2bfloat16_rn(v);
 }
 
-/* (rows, K) as tiles of `box` rows by n blocks of 64; what lies outside reads as 0. By
- * gemm_stream.cu, once it is loaded; -ENOTSUP. */
+/* Makes a tensor map of (rows, K) with tiles of `box` rows by n blocks of 64; elements
+ * outside read as 0. Needs gemm_stream.cu to be loaded. Returns 0 or -ENOTSUP. */
 int stream_map(CUtensorMap *m, const void *p, int rows, int K, int box, int n);
-/* Of g's w and x, as tiles of w_rows and x_rows rows by n blocks of 64. */
+/* Makes the maps of w and x of g, with tiles of w_rows and x_rows rows by n blocks of
+ * 64. */
 int stream_maps(CUtensorMap *w, CUtensorMap *x, const struct fdk_gemm_args *g, int w_rows,
     int x_rows, int n);
 
-/* y of T rows, ldy apart, N wide, as tiles of `box` of each of `rows`, swizzled (128 bytes
- * of each) or not; -ENOTSUP where TMA cannot write it. */
+/* Makes a map of y, T rows of N elements, ldy apart, with tiles of `rows` rows by `box`
+ * elements, swizzled (128 bytes per row) or not. Returns 0, or -ENOTSUP if TMA cannot
+ * write y. */
 int stream_out_map(CUtensorMap *m, void *y, int T, int N, int ldy, int y32, int box,
     int rows, int swizzled);
 
-/* The same in bf16 as tiles of 16 rows by `wide` columns, of which 16 at a time follow each
- * other (32 bytes of each row, swizzled). */
+/* Makes a map of y in bf16 with tiles of 16 rows by `wide` columns; shared memory has 16
+ * columns of all rows after the other (32 bytes per row, swizzled). */
 int stream_out_map_16(CUtensorMap *m, void *y, int T, int N, int ldy, int wide);
 
-/* By cu_gemm_stream_load(). */
+/* Called by cu_gemm_stream_load(). */
 cudaError_t cu_gemm_stream_mid_load(void);
 cudaError_t cu_gemm_stream_wide_load(void);
 cudaError_t cu_gemm_silu_load(void);

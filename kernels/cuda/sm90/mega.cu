@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * The fusion of a single-token decode's layers for mega_kernel.cu: which operations are
- * layers that it runs, what of a launch is made when the program is bound, and the launch.
+ * The fusion of a single-token decode's layers for mega_kernel.cu: finds the operations
+ * of the layers, prepares the launch when the program is bound, and launches.
  */
 #include "kernels/cuda/generic/vec8.cuh"
 #include "kernels/cuda/sm90/mega.cuh"
@@ -10,10 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LAYERS_MIN 2                 /* of a launch */
+#define LAYERS_MIN 2                 /* least layers of a launch */
 
-/* The operations of a layer, in the order in which they come; of ranks, a sum follows those of
- * o and of down. */
+/* The operations of a layer, in their order; with several ranks, an ALL_REDUCE follows
+ * L_O and L_DOWN. */
 enum { L_NORM, L_QKV_GEMM, L_QKV, L_ATTENTION, L_O, L_POST_NORM, L_GU, L_SILU, L_DOWN,
     L_OPS };
 static const enum fdk_op_kind kinds[L_OPS] = { CU_MEGA_KINDS };
@@ -21,17 +21,17 @@ static const int product[MEGA_PRODUCTS] = { L_QKV_GEMM, L_O, L_GU, L_DOWN };
 
 struct layer_ops {
     const struct fdk_op *o[L_OPS];
-    const struct fdk_op *sum[2];     /* behind L_O and L_DOWN; NULL: one rank alone */
+    const struct fdk_op *sum[2];     /* after L_O and L_DOWN; NULL: only one rank */
 };
 
-/* Operations from the first of a layer to that of the next one. */
+/* Number of operations from the first of a layer to the first of the next one. */
 static int
 layer_step(const struct fdk_op *op)
 {
     return op[L_O + 1].kind == FDK_OP_ALL_REDUCE ? L_OPS + 2 : L_OPS;
 }
 
-/* The layer that begins with op[0]. The sum behind the last layer is not the kernel's. */
+/* The layer that begins with op[0]. The sum after the last layer is not fused. */
 static struct layer_ops
 layer_ops_of(const struct fdk_op *op)
 {
@@ -44,15 +44,15 @@ layer_ops_of(const struct fdk_op *op)
     return r;
 }
 
-/* Of a bound program. */
+/* Data of a bound run of operations. */
 struct mega_run {
-    struct mega_list list;           /* all but what a step brings */
+    struct mega_list list;           /* arguments, without those of a step */
     struct mega_maps *maps;          /* on the device, [layers][MEGA_PRODUCTS] */
-    struct fdk_group *group;         /* of ranks that sum; NULL */
+    struct fdk_group *group;         /* of the all-reduces; NULL: only one rank */
     int n_block;
 };
 
-/* 128 elements of a row share a scale. */
+/* Do 128 elements of a row share a scale? */
 static int
 scaled(const struct fdk_gemm_args *a)
 {
@@ -61,7 +61,7 @@ scaled(const struct fdk_gemm_args *a)
 
 /* ---- layers ------------------------------------------------------------------ */
 
-/* Weights that the kernel has, in whole chunks. */
+/* Does the kernel support these weights? Rows must be full chunks. */
 static int
 gemm_fits(const struct fdk_gemm_args *a)
 {
@@ -85,7 +85,7 @@ kv_fits(const struct fdk_kv *kv)
         kv->layer_bytes | kv->v_bytes) & 15) == 0;
 }
 
-/* The same row lives in all of them. */
+/* Do all operations have the same live row? */
 static int
 layer_lives(const struct fdk_op *const *o)
 {
@@ -94,8 +94,8 @@ layer_lives(const struct fdk_op *const *o)
         o[L_GU]->gemm.n == n && o[L_SILU]->silu_mul.n == n && o[L_DOWN]->gemm.n == n;
 }
 
-/* What the norm behind o, or behind down, adds: the sum's result, or the product's. NULL: it is
- * not what the kernel sums. */
+/* The vector that the norm after o (k 0) or down (k 1) adds: the result of the
+ * all-reduce, or of the GEMM. NULL: the kernel does not support this all-reduce. */
 static const void *
 added(const struct layer_ops *l, int k)
 {
@@ -108,7 +108,7 @@ added(const struct layer_ops *l, int k)
         a->C == g->N && a->act == FDK_BF16 ? a->y : NULL;
 }
 
-/* Each reads what the one before it has written, and in the sizes that it has. */
+/* Does each operation read the result of the one before it, with matching sizes? */
 static int
 layer_linked(const struct layer_ops *l)
 {
@@ -140,7 +140,7 @@ acts_fit(const struct fdk_op *const *o)
         o[L_SILU]->silu_mul.act == FDK_BF16;
 }
 
-/* What the megakernel knows of norms, rotation and gate. */
+/* Does the megakernel support the kinds of norms, rotary embedding and gate? */
 static int
 attributes_fit(const struct fdk_op *const *o)
 {
@@ -170,7 +170,7 @@ layer_fits(const struct fdk_op *const *o)
         o[L_ATTENTION]->attention.window == 0 && o[L_ATTENTION]->attention.softcap == 0;
 }
 
-/* Layer o can follow layer before. */
+/* Can layer l follow layer `last` in a launch? */
 static int
 layer_follows(const struct layer_ops *last, const struct layer_ops *l)
 {
@@ -196,7 +196,7 @@ layer_follows(const struct layer_ops *last, const struct layer_ops *l)
         memcmp(&a->kv, &b->kv, sizeof(a->kv)) == 0;
 }
 
-/* Blocks that share a KV head: a power of two, so that results can be dealt out evenly. */
+/* Blocks per KV head: a power of two, so that results can be divided evenly. */
 static int
 splits_of(int n_block, int H, int K, int D)
 {
@@ -219,8 +219,9 @@ places_of(struct mega_places *p, const struct mega_list *l)
     p->n = p->ml + 2 * l->H * l->splits;
 }
 
-/* What all layers share, of the first one. Blocks: every one must have a part of each
- * layer's hidden vector (mega_words.cuh). 0: the kernel does not take it. */
+/* Sets the members of the list that all layers share, from the first one. Returns the
+ * number of blocks, each of which must compute a slice of each layer's hidden vector
+ * (mega_words.cuh), or 0 if the kernel does not support the layer. */
 static int
 list_start(struct mega_list *l, const struct layer_ops *of, const struct cu_dev *d)
 {
@@ -266,7 +267,7 @@ matrix_put(struct mega_matrix *m, struct mega_shape *s, const struct mega_maps *
     s->scaled = scaled(a);
 }
 
-/* Layer o at the end of the list. maps: of its matrices. */
+/* Appends layer o to the list. maps: those of its matrices. */
 static void
 layer_put(struct mega_list *l, const struct fdk_op *const *o, const struct mega_maps *maps)
 {
@@ -284,7 +285,7 @@ layer_put(struct mega_list *l, const struct fdk_op *const *o, const struct mega_
 
 /* ---- the fusion -------------------------------------------------------------- */
 
-/* Layers of n operations from op[0] on. */
+/* Number of layers of the n operations from op[0] on. */
 static int
 layers_of(const struct fdk_op *op, int32_t n)
 {
@@ -331,7 +332,7 @@ maps_make(struct mega_maps *maps, const struct fdk_op *op, int layers)
     return rc;
 }
 
-/* The maps of all matrices on the device. */
+/* Makes the tensor maps of all matrices and copies them to the device. */
 static int
 maps_put(struct cu_dev *d, const struct fdk_op *op, int layers, struct mega_maps **ret)
 {
@@ -355,7 +356,7 @@ maps_put(struct cu_dev *d, const struct fdk_op *op, int layers, struct mega_maps
     return rc;
 }
 
-/* The same on ranks whose kernels run side by side. */
+/* Value that identifies the launch; equal on ranks whose kernels exchange data. */
 static uint64_t
 which(const struct mega_list *l)
 {

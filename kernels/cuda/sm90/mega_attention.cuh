@@ -1,13 +1,14 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Attention of one token over paged bf16 KV, for mega_kernel.cu. A KV head's tokens are
- * dealt out to as many blocks in runs of units of 16 tokens, a unit to a warp. Each of
- * these blocks makes the head's queries from the qkv product for itself, and the last one
- * the token's key and value. Tokens of KV are the M of both products, query heads are N: a
- * warp's keys and values go from memory to registers as operands, the first ones while the
- * qkv product of other blocks is waited for. Sums (m, l, o) of a block's warps are merged
- * in their order; those of a head's blocks by each of them for a part of the results.
+ * Attention of one token over paged bf16 KV, for mega_kernel.cu. The tokens of a KV head
+ * are divided among several blocks (split-KV), in runs of KV tiles of 16 tokens, one tile
+ * per warp at a time. Each of these blocks computes the head's queries from the qkv GEMM
+ * itself; the last one also computes the token's key and value. Tokens are the M of both
+ * products, query heads the N: keys and values are loaded from memory directly to
+ * registers as operands, the first ones while the block waits for the qkv GEMM of other
+ * blocks. The sums (m, l, o) of a block's warps are merged in their order; then each
+ * block of a head merges all its blocks' sums for a slice of the results.
  */
 #ifndef FDD_KERNELS_CUDA_SM90_MEGA_ATTENTION_CUH
 #define FDD_KERNELS_CUDA_SM90_MEGA_ATTENTION_CUH
@@ -15,23 +16,23 @@
 #include "kernels/cuda/generic/qkv_lanes.cuh"
 #include "kernels/cuda/sm90/mega_gemm.cuh"
 
-#define UNIT    16               /* tokens of a warp's products */
+#define UNIT    16               /* tokens of a KV tile */
 #define QUERIES MEGA_GROUP
 #define LOG2E   1.4426950408889634f
-#define UNITS_KNOWN 8            /* of a warp: where they lie is found out before */
-#define Q_ROW(D) (2 * (D) + 64)  /* bytes of a query; 64 are for the banks */
+#define UNITS_KNOWN 8            /* tiles per warp whose addresses are computed ahead */
+#define Q_ROW(D) (2 * (D) + 64)  /* bytes of a query; 64 avoid bank conflicts */
 
-/* What this block does: the same in every layer. */
+/* Work of this block, the same in every layer. */
 struct att_place {
     int head, split;
     int see;                     /* tokens of KV */
-    int u0, u1;                  /* units; none if the block has no head */
-    int slot;                    /* of the new token, -1: it is not kept */
+    int u0, u1;                  /* tiles [u0, u1); none if the block has no head */
+    int slot;                    /* slot of the new token, -1: it is not stored */
     const int32_t *table;
-    int64_t at[MEGA_WARPS][UNITS_KNOWN]; /* of the units' keys, in layer 0 */
+    int64_t at[MEGA_WARPS][UNITS_KNOWN]; /* offset of the tiles' keys, in layer 0 */
 };
 
-/* In shared memory, where a product's input lies else. */
+/* In shared memory, in the place of a GEMM's input. */
 template<int D>
 struct att_room {
     __align__(16) float sums[MEGA_WARPS * QUERIES * D];
@@ -49,7 +50,7 @@ att_unit_find(const struct att_place &p, const struct mega_list &l, int u)
         size) * l.kv.head_dim * 2;
 }
 
-/* All threads. */
+/* Called by all threads. */
 static __device__ __forceinline__ void
 att_place_find(struct att_place &p, const struct mega_list &l)
 {
@@ -71,7 +72,7 @@ att_place_find(struct att_place &p, const struct mega_list &l)
     mega_sync();
 }
 
-/* Keys of this warp's unit k. */
+/* Address of the keys of this warp's tile k. */
 static __device__ __forceinline__ const char *
 att_unit(const struct att_place &p, const struct mega_list &l, int64_t layer, int k)
 {
@@ -97,8 +98,8 @@ att_prefetch(const struct att_place &p, const struct mega_list &l, int64_t layer
 
 /* ---- queries, key, value --------------------------------------------------------- */
 
-/* The head's queries go to the room; the new token's key and value there and to KV, by the
- * last block. A warp takes the vectors of its groups of lanes. */
+/* Computes the head's queries to the room and, in the last block, the new token's key and
+ * value to the room and the KV cache. Each group of lanes of a warp computes a vector. */
 template<int D>
 static __device__ __forceinline__ void
 att_vectors(struct att_room<D> *room, const struct att_place &p, const struct mega_list &l,
@@ -120,7 +121,7 @@ att_vectors(struct att_room<D> *room, const struct att_place &p, const struct me
     a.rot = l.rot;
     a.layer = (int)y.kv_layer;
     a.eps = l.qk_eps;
-    /* a dead group of lanes takes the value once more, and does nothing with it */
+    /* a group of lanes without a vector loads the value again and does not use it */
     const int vector = i < group ? p.head * group + i : l.H + p.head + (i > group ? l.K :
         0);
     lanes_cs(g, a, 0, cs);
@@ -141,15 +142,15 @@ att_vectors(struct att_room<D> *room, const struct att_place &p, const struct me
 /* ---- a warp's products --------------------------------------------------------- */
 
 /* Sums of a warp: o[c][w] are dimensions 64 c + 8 g + 2 w and the next one, of queries
- * 2 t and 2 t + 1; m in powers of two, l of this lane's tokens alone. */
+ * 2 t and 2 t + 1; m is a base-2 logarithm, l the sum of only this lane's tokens. */
 template<int D>
 struct att_sums {
     float m[2], l[2];
     float o[D / 64][4][4];
 };
 
-/* A unit's keys of tokens g and g + 8: pieces t, t + 4, ... of 16 bytes; values of tokens
- * 2 t, 2 t + 1, 2 t + 8, 2 t + 9: pieces g, g + 8. */
+/* A lane's share of a tile: keys of tokens g and g + 8, pieces t, t + 4, ... of 16 bytes;
+ * values of tokens 2 t, 2 t + 1, 2 t + 8, 2 t + 9, pieces g, g + 8. */
 template<int D>
 struct att_kv {
     uint4 k[2][D / 32], v[4][D / 64];
@@ -161,7 +162,7 @@ value_token(int j)
     return 2 * ((int)threadIdx.x % 4) + j % 2 + j / 2 * 8;
 }
 
-/* n tokens. What lies beyond may be no number: zeros. */
+/* Loads n tokens. Memory past them may hold NaN, so the rest is 0. */
 template<int D>
 static __device__ __forceinline__ void
 att_load(struct att_kv<D> &kv, const char *keys, size_t v_bytes, int n)
@@ -182,7 +183,8 @@ att_load(struct att_kv<D> &kv, const char *keys, size_t v_bytes, int n)
                 value_token(j) * D * 2) + g + 8 * c) : zero;
 }
 
-/* Token `own` of the unit is the new one. key, value: its vectors in shared memory. */
+/* Replaces token `own` of the tile by the new token. key, value: its vectors in shared
+ * memory. */
 template<int D>
 static __device__ __forceinline__ void
 att_own(struct att_kv<D> &kv, int own, const uint4 *key, const uint4 *value)
@@ -202,7 +204,8 @@ att_own(struct att_kv<D> &kv, int own, const uint4 *key, const uint4 *value)
                 kv.v[j][c] = value[g + 8 * c];
 }
 
-/* query: this lane's in shared memory, pieces t, t + 4, ... */
+/* Scores of a tile. query: address of this lane's query in shared memory, pieces t, t +
+ * 4, ... */
 template<int D>
 static __device__ __forceinline__ void
 att_scores(float p[4], const struct att_kv<D> &kv, uint32_t query)
@@ -221,7 +224,7 @@ att_scores(float p[4], const struct att_kv<D> &kv, uint32_t query)
         p[i] += odd[i];
 }
 
-/* Over the lanes that hold the same queries. */
+/* Maximum over the lanes that hold the same queries. */
 static __device__ __forceinline__ float
 att_max(float x)
 {
@@ -240,7 +243,8 @@ att_sum(float x)
     return x;
 }
 
-/* Scores of n tokens (g, g + 8; queries 2 t, 2 t + 1) to weights. */
+/* Online softmax: converts scores of n tokens (g, g + 8; queries 2 t, 2 t + 1) to
+ * weights. */
 template<int D>
 static __device__ __forceinline__ void
 att_softmax(float p[4], struct att_sums<D> &s, float scale, int n)
@@ -265,7 +269,7 @@ att_softmax(float p[4], struct att_sums<D> &s, float scale, int n)
     }
 }
 
-/* Dimensions 2 w and 2 w + 1 of the pieces, tokens along K. */
+/* Adds weights times values: dimensions 2 w and 2 w + 1 of the pieces, tokens along K. */
 template<int D>
 static __device__ __forceinline__ void
 att_values(struct att_sums<D> &s, const float p[4], const uint4 v[4][D / 64])
@@ -287,7 +291,7 @@ att_values(struct att_sums<D> &s, const float p[4], const uint4 v[4][D / 64])
         }
 }
 
-/* This warp's units, the first of which has been asked for. */
+/* Computes this warp's tiles; the load of the first one has been issued. */
 template<int D>
 static __device__ __forceinline__ void
 att_warp(struct att_sums<D> &s, struct att_kv<D> &kv, const struct att_room<D> *room,
@@ -313,11 +317,11 @@ att_warp(struct att_sums<D> &s, struct att_kv<D> &kv, const struct att_room<D> *
 
 /* ---- merging ------------------------------------------------------------------- */
 
-/* What a block's threads have of the merged o: query i / D, dimension i % D for
- * i = thread, thread + MEGA_THREADS. */
+/* Elements of the merged o per thread: query i / D, dimension i % D for i = thread,
+ * thread + MEGA_THREADS, .. */
 #define OWN(D) (QUERIES * (D) / MEGA_THREADS)
 
-/* A warp's sums to the room. */
+/* Stores a warp's sums in the room. */
 template<int D>
 static __device__ __forceinline__ void
 att_put(struct att_room<D> *room, const struct att_sums<D> &s, int group)
@@ -341,7 +345,8 @@ att_put(struct att_room<D> *room, const struct att_sums<D> &s, int group)
     }
 }
 
-/* The warps' sums made one, in their order, for the other blocks of the head. */
+/* Merges the warps' sums in their order and sends them to the other blocks of the
+ * head. */
 template<int D>
 static __device__ __forceinline__ void
 att_give(const struct words &w, const struct att_room<D> *room, const struct att_place &p,
@@ -384,8 +389,8 @@ att_give(const struct words &w, const struct att_room<D> *room, const struct att
     }
 }
 
-/* This block's part of the head's results from all its blocks' sums: two results for as
- * many lanes as there are blocks, each of which has one block's. */
+/* Merges the sums of all blocks of the head for this block's slice of the results: two
+ * results per group of l.splits lanes, each of which reads the sums of one block. */
 template<int D>
 static __device__ __forceinline__ void
 att_combine(const struct words &w, const struct mega_list &l, const struct att_place &p)
@@ -415,7 +420,7 @@ att_combine(const struct words &w, const struct mega_list &l, const struct att_p
     }
 }
 
-/* All blocks; room may be reused afterwards. */
+/* Called by all blocks; the room may be reused afterwards. */
 template<int D>
 static __device__ __forceinline__ void
 mega_run_attention(struct att_room<D> *room, const struct att_place &p,
