@@ -8,19 +8,19 @@
 #include <string.h>
 
 /*
- * The null backend: the virtual device (by default executing at once in the
- * caller) with no arithmetic but the bookkeeping of tokens. sample() answers with a hash
- * of the output's input token and position, so the prompt alone
- * foretells every token:
+ * The null backend: the virtual device (by default executing immediately in the
+ * caller) without arithmetic, except for the bookkeeping of tokens. sample() returns a
+ * hash of the output's input token and position, so every token depends only on the
+ * prompt:
  *
  *   token = mix(input id at out.tok, out.pos) % V
  *
- * where the input id is the row's last token if the step says -1. Logprobs
- * are -1, alternatives the ids after the token with logprobs -2. Stop ids,
- * min_len and max_len work as on the cpu backend: below min_len the next id
- * that is no stop id is taken. Penalty counts are kept but change no token. Rules mask
- * and force ids as on the cpu backend, in the same way: the next id that may be chosen is
- * taken; biases change nothing, the logprobs of chosen ids are -2.
+ * where the input id is the row's last token if the step has -1. Logprobs
+ * are -1; the top logprobs are those of the ids after the token, all -2. Stop ids,
+ * min_len and max_len work as on the cpu backend: below min_len a stop id is replaced by
+ * the next id that is not one. Penalty counts are updated but do not change tokens. Rules
+ * mask and force ids as on the cpu backend: a masked id is replaced by the next allowed
+ * one. Biases have no effect; the logprobs of fdk_rules.chosen are -2.
  */
 
 #define NULL_LOGPROB     (-1.0f)
@@ -66,7 +66,7 @@ is_masked(const struct fdk_row *st, const int32_t *entry, int32_t token)
     return !fdk_rules_allow(ru, entry, token);
 }
 
-/* From `token` on the first that may be chosen, -1: none. */
+/* First id from `token` on that may be chosen; -1: none. */
 static int32_t
 null_choose(const struct fdk_row *st, const int32_t *entry, int32_t token, int32_t V)
 {

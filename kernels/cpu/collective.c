@@ -1,8 +1,9 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Collectives between virtual devices. The stream's thread goes through the channels; in
- * INLINE and DEFER ranks that wait for each other would be one thread.
+ * Collectives between virtual devices. The stream's thread runs the channels one after
+ * the other. Not for INLINE and DEFER, where one thread would run ranks that wait for
+ * each other.
  */
 #include "config.h"
 
@@ -19,14 +20,14 @@
 
 #define GROUP_MAGIC 0x67727031u
 #define CHUNK       256    /* elements that are converted at a time */
-#define POLLS       64     /* before a rank looks at the clock */
-#define SPIN_NS     100000 /* then it polls for so long, then it sleeps */
+#define POLLS       64     /* polls before a rank reads the clock */
+#define SPIN_NS     100000 /* time of polling after that, before it sleeps */
 
 static const struct coll_default defaults = { .bytes = 1u << 20,
     .one_shot_bytes = 64u << 10,
     .n_channel = 4 };
 
-/* Of a rank: moved when something is written for it. */
+/* Doorbell of a rank: rung after a write to its workspace. */
 struct bell {
     _Atomic uint32_t rung, n_wait;
     char pad[CPU_CACHELINE - 2 * sizeof(uint32_t)];
@@ -99,7 +100,7 @@ to_f32(const struct coll_run *r, float *dst, const char *src, uint32_t n)
     own->st->dev->ctx->isa->load_row(dst, src, r->j->type, n, 1);
 }
 
-/* ---- what collective_channel.h needs --------------------------------------------- */
+/* ---- functions used by collective_channel.h -------------------------------------- */
 
 COLL_FN void
 coll_push(const struct coll_run *r, char *dst, const char *x, uint32_t m)
@@ -107,7 +108,7 @@ coll_push(const struct coll_run *r, char *dst, const char *x, uint32_t m)
     memcpy(dst, x, (size_t)m * (size_t)r->j->eb);
 }
 
-/* Sums at .. at + n of this channel, in the operands' type. */
+/* Stores sums at .. at + n, in the operands' type, in y, or adds them to the residual. */
 static void
 out(const struct coll_run *r, uint64_t at, uint32_t n, const char *sum)
 {
@@ -188,7 +189,7 @@ coll_place(const struct coll_run *r, int q, uint64_t at, uint32_t m, const char 
     }
 }
 
-/* A head's vector, and its scale, to a peer's cache. */
+/* Copies a head's vector and its scale to a peer's cache. */
 static void
 push_vector(const struct fdk_kv_share_args *a, const struct coll_kv_way *w, char *to,
     int32_t head, int value)
@@ -279,7 +280,7 @@ ring(struct fdk_group *g, int rank)
     cpu_wake(&g->bell[rank].rung, &g->bell[rank].n_wait);
 }
 
-/* Tell all ranks. What the first one told stays, and is returned. */
+/* Sets the failure value for all ranks. The first one set is kept and returned. */
 static uint64_t
 tell(struct fdk_group *g, uint64_t bad)
 {
@@ -319,8 +320,8 @@ cpu_groups_tell(const struct cpu_dev *dev)
     pthread_mutex_unlock(&ctx->group_lock);
 }
 
-/* The lowest rank whose flag is not there, or n; -1 - rank of one that is at another
- * operation. */
+/* Returns the lowest rank whose flag has not arrived, n if all have, or -1 - rank of a
+ * rank that launched another operation. */
 static int
 missing(const struct coll_run *r, int stage)
 {
@@ -428,8 +429,8 @@ cpu_collective(struct CUstream_st *st, const struct cpu_cmd *cmd)
         run_job(st, g, &j, NULL);
 }
 
-/* A virtual device's channels follow each other, so that more than one would only meet more
- * often. */
+/* Uses one channel: a virtual device runs channels one after the other, so more would
+ * only add synchronizations. */
 void
 cpu_copies(struct CUstream_st *st, const struct cpu_cmd *cmd)
 {
@@ -444,7 +445,7 @@ cpu_copies(struct CUstream_st *st, const struct cpu_cmd *cmd)
     run_job(st, g, &j, &cmd->u);
 }
 
-/* An operand goes to the other rank, or is added to what has come from there. */
+/* Sends an operand to the other rank, or sums it with the one received from there. */
 void
 cpu_ahead(struct CUstream_st *st, const struct cpu_cmd *cmd)
 {

@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Operations of the cpu backend alone, for programs that compute on one device what several
- * ranks do (mdl_build_reference()):
+ * Operations that only the cpu backend has, for programs that compute the work of several
+ * ranks on one device (mdl_build_reference()):
  *
  *   columns   y (T, N) = the columns of x (T, K) from f[0] on
  *   add       y (T, N) = x + x2

@@ -19,7 +19,7 @@
 #define MEM_ALIGN  256u
 #define HUGE_BYTES (2u << 20)
 
-/* Stands in the 256 bytes before every allocation. */
+/* Header in the 256 bytes before every allocation. */
 struct mem_head {
     uint32_t magic;
     int32_t dev; /* -1 = host */
@@ -369,7 +369,8 @@ vdev_mem_reserve(struct fdk_ctx *ctx, int dev, size_t bytes, void **ret)
     return 0;
 }
 
-/* -EINVAL unless the pages lie in one reserved range and all are (not) mapped. */
+/* Returns 0 if the pages are in one reserved range and all are mapped (mapped 1) or
+ * unmapped (mapped 0), else -EINVAL. */
 static int
 range_pages(struct cpu_dev *d, void *base, size_t off, size_t bytes, int mapped,
     struct cpu_range **ret_range)

@@ -12,19 +12,19 @@
 #include <string.h>
 
 /*
- * What a stream's thread does with a command: read the live counts, cut the
- * outputs into items, give them to the pool. An item is some output elements,
- * whole; how many there are changes nothing but time. Work below about 10 us
- * is not worth another thread's attention.
+ * Execution of a command by a stream's thread: it reads the live counts, divides the
+ * outputs into items and gives them to the pool. An item computes some output elements
+ * completely, so the number of items affects only the time. Work below about 10 us
+ * is not worth waking another thread.
  */
-#define SMALL_WORK (1u << 15) /* multiply-adds, or floats passed over */
+#define SMALL_WORK (1u << 15) /* multiply-adds, or floats read */
 
 struct job {
     const struct cpu_isa *isa;
     const void *args;
     struct CUstream_st *st;
     int n;                    /* live rows */
-    int n_item, m_item;       /* items; along rows (gemm) */
+    int n_item, m_item;       /* items; GEMM: number of divisions of the rows */
     struct cpu_slice *slices; /* sample */
 };
 
@@ -45,7 +45,7 @@ run(struct job *j, cpu_item_fn *fn, int n_item, size_t work)
     cpu_pool_run(st->dev->pool, fn, j, n_item, st->scratch);
 }
 
-/* Items for n equal pieces: a few per thread, so that a late thread costs
+/* Number of items for n equal pieces: a few per thread, so that a late thread costs
  * little. */
 static int
 pieces(const struct CUstream_st *st, int n)
@@ -54,7 +54,7 @@ pieces(const struct CUstream_st *st, int n)
     return n < most ? n : most;
 }
 
-/* Start of item i of n_item over n elements, in units of align. */
+/* First element of item i of n_item over n elements, a multiple of align. */
 static int
 cut(int n, int i, int n_item, int align)
 {
@@ -143,7 +143,7 @@ do_gemm(struct job *j, const struct fdk_gemm_args *a)
         return;
     int cols = (a->N - 1) / j->isa->gemm_align + 1;
     int n_item = pieces(j->st, cols);
-    /* Few columns for many threads: cut rows too. */
+    /* Few columns for many threads: divide the rows too. */
     j->m_item = 1;
     if (n_item < 4 * j->st->dev->ctx->n_thread)
         j->m_item = pieces(j->st, (j->n + 63) / 64);
@@ -151,7 +151,7 @@ do_gemm(struct job *j, const struct fdk_gemm_args *a)
         (size_t)a->N * (size_t)a->K * (size_t)(j->n > 1 ? j->n : 1));
 }
 
-/* The frequencies of token t; room: for rot / 2. */
+/* Frequencies of token t; room: buffer of rot / 2 floats. */
 static const float *
 rope_freqs(const struct fdk_rope_table_args *a, int t, float *room)
 {
@@ -237,7 +237,7 @@ do_att_plan(struct job *j, const struct fdk_att_plan_args *a)
             row, clip(a->b->n_row, a->b->max_row), a->n_max);
 }
 
-/* The query tokens of tile i; 0 if it is none of this step. */
+/* Sets the query tokens of tile i. Returns 0 if it is outside this step, else 1. */
 static int
 work_tile(const struct fdk_attention_args *a, int i, struct cpu_attend *ret)
 {
@@ -317,7 +317,7 @@ silu_item(const void *arg, int item, void *scratch)
     const struct fdk_silu_mul_args *a = j->args;
     size_t F = (size_t)a->F;
     (void)scratch;
-    /* Few rows are cut within, many between. */
+    /* Few rows: divide each row. Many rows: divide the rows among items. */
     int by_row = j->n >= j->n_item;
     int i0 = cut(by_row ? j->n : a->F, item, j->n_item, by_row ? 1 : 16);
     int i1 = cut(by_row ? j->n : a->F, item + 1, j->n_item, by_row ? 1 : 16);

@@ -8,11 +8,11 @@
 #include <math.h>
 
 /*
- * One item: the query vectors of some tokens of a row that share a KV head.
- * Keys and values of a chunk are converted once for all of them, then every
- * query vector goes through the chunk alone: 64 scores, running maximum,
- * weights, weighted values in ascending token order. A chunk's arithmetic is
- * the same whichever queries share the item and wherever blocks end.
+ * Computes an item: the query vectors of some tokens of a row that share a KV head.
+ * Keys and values of a chunk are converted once for all of them; then every
+ * query vector is processed separately: 64 scores, running maximum,
+ * weights, weighted values in ascending token order. A chunk's arithmetic does
+ * not depend on the other queries of the item or on where blocks end.
  */
 enum { CHUNK = FDK_ATT_CHUNK, NQ = CPU_ATT_QUERIES };
 _Static_assert(CHUNK == 64, "four vectors of scores");
@@ -22,15 +22,16 @@ struct att_scratch {
     float q[NQ * CPU_MAX_HEAD_DIM];
     float o[NQ * CPU_MAX_HEAD_DIM];
     float m[NQ], l[NQ];
-    int32_t first[NQ], n_kv[NQ]; /* the query sees tokens [first, n_kv) of those here */
-    float *y[NQ], *sum[NQ];      /* sum: of weights, their logarithm; or NULL */
+    int32_t first[NQ], n_kv[NQ]; /* the query sees this rank's tokens [first, n_kv) */
+    float *y[NQ], *sum[NQ];      /* sum: receives the log-sum-exp of scores, or NULL */
     const float *k[CHUNK], *v[CHUNK];
 };
 _Static_assert(sizeof(struct att_scratch) <= 1 << 20, "fits a thread's scratch");
 
-/* What works on a chunk is not instrumented under TSan, which would take more than half of
- * the time of tests. It writes scratch, and reads what load_chunk() has read or told of: the
- * head of a vector, which is written as a whole. */
+/* The functions that process a chunk are not instrumented under TSan, which would take
+ * more than half of the time of tests. They write only scratch, and read only data that
+ * load_chunk() has read or reported with TSAN_READS(): the head of each vector, as
+ * vectors are written as a whole. */
 #ifdef FDD_TSAN
 void __tsan_read4(void *p);
 #define TSAN_READS(p) __tsan_read4((void *)(uintptr_t)(p))
@@ -87,8 +88,9 @@ load_vector(float *dst, const struct fdk_kv *kv, const char *layer_at, size_t to
         kv8_get_f8(dst, p, D, kv_scale(kv, layer_at, token, layer, value));
 }
 
-/* Point s->k and s->v at the n tokens from pos, as floats. Those before the first that a
- * query sees are not read, since a weight of 0 does not silence a NaN: they are that one. */
+/* Points s->k and s->v to the n tokens from pos on, as floats. Tokens before the first
+ * that a query sees are not read, since a weight of 0 times NaN is NaN: that first token
+ * replaces them. */
 static void
 load_chunk(struct att_scratch *s, const struct cpu_attend *job, int pos, int n)
 {
@@ -152,7 +154,7 @@ soft_cap(float *sc, float cap)
         sc[j] = cap * (1 - 2 / (sc[j] + 1));
 }
 
-/* Scores of one query against keys [begin, n); the rest of the chunk gets -Inf. */
+/* Scores of one query with keys [begin, n); the other scores of the chunk are -Inf. */
 IN_SCRATCH static void
 chunk_scores(const struct att_scratch *s, const struct fdk_attention_args *a,
     const float *q, int begin, int n, float *sc)
@@ -222,7 +224,7 @@ chunk_values(float *o, const struct att_scratch *s, const float *p, int n, float
     }
 }
 
-/* Query q against tokens [begin, n) of the chunk. */
+/* Processes tokens [begin, n) of the chunk for query q. */
 IN_SCRATCH static void
 chunk_query(struct att_scratch *s, const struct fdk_attention_args *a, int q, int begin,
     int n)
@@ -248,7 +250,7 @@ chunk_query(struct att_scratch *s, const struct fdk_attention_args *a, int q, in
     chunk_values(o, s, sc, n, al[0], (size_t)a->D);
 }
 
-/* Where the results of token t's head h of rank r go. */
+/* Sets the address of the results of head h of rank r at token t. */
 static void
 set_result(struct att_scratch *s, int n, const struct fdk_attention_args *a, size_t t,
     size_t r, size_t h)
@@ -265,7 +267,7 @@ set_result(struct att_scratch *s, int n, const struct fdk_attention_args *a, siz
     s->sum[n] = row + H * D + h;
 }
 
-/* Gather the query vectors of heads h0 .. h0 + n_head of rank r. */
+/* Gathers the query vectors of heads h0 .. h0 + n_head of rank r. */
 static int
 load_queries(struct att_scratch *s, const struct cpu_attend *job, int r, int h0, int n_head)
 {
@@ -299,7 +301,7 @@ attend_heads(struct att_scratch *s, const struct cpu_attend *job, int r, int h0,
     int n = load_queries(s, job, r, h0, n_head), last = 0;
     for (int q = 0; q < n; q++)
         last = s->n_kv[q] > last ? s->n_kv[q] : last;
-    if (s->first[0] >= last) /* all that they see is with other ranks */
+    if (s->first[0] >= last) /* all tokens that the queries see are on other ranks */
         last = 0;
     for (int pos = s->first[0] / CHUNK * CHUNK; pos < last; pos += CHUNK) {
         load_chunk(s, job, pos, last - pos < CHUNK ? last - pos : CHUNK);
@@ -331,7 +333,8 @@ ISA_NAME(cpu_attend)(const struct cpu_attend *job, void *scratch)
             attend_heads(scratch, job, r, h0 + h, group - h < step ? group - h : step);
 }
 
-/* exp(x - top) of each share's sum x, over their sum. A share without keys weighs 0. */
+/* Weights of the shares: softmax of their log-sum-exp. A share without keys has weight
+ * 0. */
 static void
 share_weights(const struct fdk_merge_args *a, const float *x, int h, float *ret)
 {
@@ -374,8 +377,9 @@ head_inv(const float *x, int n, const struct fdk_qkv_args *a)
     return 1.0f / sqrtf(v_sum_squares(x, n) / (float)n + a->eps);
 }
 
-/* One for the n numbers at x, which are `first` from where the token's row begins; with the
- * rows of all ranks, of those that do not share them. */
+/* 1 / rms of the n numbers at x, which begin at `first` in the token's row, together with
+ * those of the other ranks, if a->all is set. share: consecutive ranks that have the same
+ * numbers. */
 VEC float
 all_inv(const float *x, int n, int t, size_t first, int share, const struct fdk_qkv_args *a)
 {
@@ -390,7 +394,7 @@ all_inv(const float *x, int n, int t, size_t first, int share, const struct fdk_
     return 1.0f / sqrtf(sum / (float)(n * rows) + a->eps);
 }
 
-/* Numbers i and half + i are the real and the imaginary part. */
+/* Elements i and half + i are the real and the imaginary part. */
 VEC void
 rotate_halves(float *x, const float *cs, int half)
 {
@@ -402,7 +406,7 @@ rotate_halves(float *x, const float *cs, int half)
     }
 }
 
-/* Numbers 2 i and 2 i + 1 are. */
+/* Elements 2 i and 2 i + 1 are the real and the imaginary part. */
 VEC void
 rotate_neighbours(float *x, const float *cs, int half)
 {
@@ -414,8 +418,8 @@ rotate_neighbours(float *x, const float *cs, int half)
     }
 }
 
-/* dst = rotated (normalized src): src inv (norm + norm_offset) if there is norm. dst may
- * be src. */
+/* Normalizes src, if norm is set, to src inv (norm + norm_offset), and rotates it to dst.
+ * dst may be src. */
 static void
 rotate(float *dst, const float *src, const float *norm, float inv, const float *cs,
     const struct fdk_qkv_args *a)
@@ -430,7 +434,8 @@ rotate(float *dst, const float *src, const float *norm, float inv, const float *
         rotate_halves(dst, cs, a->rot / 2);
 }
 
-/* Head h of the n of a token at src, which has not been rotated; inv_all: of norm_all. */
+/* Normalizes and rotates head h of the token's heads at src; inv_all: 1 / rms for
+ * norm_all. */
 static void
 rotate_head(float *dst, const float *src, int h, const float *norm, float inv_all,
     const float *cs, const struct fdk_qkv_args *a)
@@ -444,7 +449,7 @@ rotate_head(float *dst, const float *src, int h, const float *norm, float inv_al
         rotate(dst, src, norm, head_inv(src, a->D, a), cs, a);
 }
 
-/* The vector at `token` (head * B + offset) of the layer at p. */
+/* Stores the vector at `token` (head * B + offset) of the layer at p. */
 static void
 kv_store(const struct fdk_kv *kv, char *p, size_t token, int layer, int value,
     const float *src)

@@ -6,17 +6,17 @@
 #include "kernels/cpu/vec_quant.h"
 
 /*
- * y[m][n] = sum over k of x[m][k] w[n][k]: lane k % 16 takes k, in ascending
+ * y[m][n] = sum over k of x[m][k] w[n][k]: lane k % 16 adds k, in ascending
  * order, by one fused multiply-add each; then v_sum's tree. Every path below
- * keeps that, so which one computes an element cannot be seen in its bits.
+ * keeps that order, so all have the same bits.
  *
- * Few rows: weights are converted in registers on their way from memory.
+ * Few rows: weights are converted in registers when they are loaded.
  * Many rows: panels of NR weight rows are unpacked to floats once per MB rows
- * of x, in slices of KC that stay in L1, with the lanes of
- * the running sums kept in memory from slice to slice.
+ * of x, in slices of KC that stay in L1; the lanes of
+ * the running sums are kept in memory from slice to slice.
  *
- * Quantized weights become the floats they stand for, then all is the same:
- * the bits are those of FDK_F32 weights with these values.
+ * Quantized weights are converted to floats first: the bits are those of
+ * FDK_F32 weights with these values.
  */
 #if CPU_ISA == 2
 enum { NR1 = 8, NR2 = 8, NR3 = 8, NR4 = 6, MR = 4, NR = 6 };
@@ -36,7 +36,7 @@ w_bytes(enum fdk_dtype t)
     return t == FDK_F32 ? 4 : 2;
 }
 
-/* Reduce and store mr x nr sums; nr_live of the columns exist. */
+/* Reduces and stores mr x nr sums; the first nr_live columns exist. */
 VEC void
 tile_store(const struct fdk_gemm_args *a, int m, int n, v16 (*acc)[8], const int mr,
     const int nr, int nr_live)
@@ -82,7 +82,7 @@ tile_direct(const struct fdk_gemm_args *a, int m, int n, const int mr, const int
         for (int j = 0; j < nr; j++) {
             const char *p = w + ((size_t)j * K + k) * wb;
             v16 wv = v_load_w(p, t);
-            /* The next tile's rows: too short for the hardware to foresee. */
+            /* The next tile's rows: too short for the hardware prefetcher. */
             if (nr > 1)
                 __builtin_prefetch(p + (size_t)nr * K * wb, 0, 2);
 #pragma GCC unroll 4
@@ -106,7 +106,7 @@ tile_direct(const struct fdk_gemm_args *a, int m, int n, const int mr, const int
     tile_store(a, m, n, acc, mr, nr, nr);
 }
 
-/* Quantized: one group after the other, its scales in registers. */
+/* For quantized weights: one group after the other, its scales in registers. */
 VEC void
 tile_quant(const struct fdk_gemm_args *a, int m, int n, const int mr, const int nr,
     const enum fdk_dtype t)
@@ -116,7 +116,7 @@ tile_quant(const struct fdk_gemm_args *a, int m, int n, const int mr, const int 
     const float *x = (const float *)a->x + (size_t)m * K;
     const float *scale = a->w_scale + (size_t)n * n_group;
     const char *w = (const char *)a->w + (size_t)n * row;
-    const size_t line = t == FDK_I4 ? 8 : 4; /* steps over a cache line */
+    const size_t line = t == FDK_I4 ? 8 : 4; /* steps of k per cache line */
     v16 acc[4][8], s[8], xv[4];
 #pragma GCC unroll 4
     for (int i = 0; i < mr; i++)
@@ -133,7 +133,7 @@ tile_quant(const struct fdk_gemm_args *a, int m, int n, const int mr, const int 
 #pragma GCC unroll 4
             for (int i = 0; i < mr; i++)
                 xv[i] = q_order(v_load(x + (size_t)i * K + k), t);
-            /* Each line of the next tile once: some rows' lines at each step. */
+            /* Prefetches each line of the next tile once, for some rows at each step. */
             if (nr > 1)
 #pragma GCC unroll 8
                 for (size_t j = (size_t)nr; j < 2 * (size_t)nr; j += line)
@@ -147,7 +147,7 @@ tile_quant(const struct fdk_gemm_args *a, int m, int n, const int mr, const int 
             }
         }
     }
-    if (K % 16 != 0) { /* in the last group */
+    if (K % 16 != 0) { /* the rest of the last group */
         const size_t k = K / 16 * 16;
 #pragma GCC unroll 4
         for (int i = 0; i < mr; i++)
@@ -215,7 +215,8 @@ gemm_direct(const struct fdk_gemm_args *a, int m0, int m1, int n0, int n1,
     }
 }
 
-/* KC columns of NR weight rows, interleaved by 16; rows past live are zero. */
+/* Unpacks columns [k0, k1) of NR weight rows, interleaved by 16; rows from `live` on are
+ * 0. */
 VEC void
 pack(float *dst, const struct fdk_gemm_args *a, int n, int live, size_t k0, size_t k1,
     const enum fdk_dtype t)
@@ -235,7 +236,7 @@ pack(float *dst, const struct fdk_gemm_args *a, int n, int live, size_t k0, size
         }
 }
 
-/* The same of quantized rows; a slice begins within a group. */
+/* pack() for quantized rows; a slice may begin within a group. */
 VEC void
 pack_quant(float *dst, const struct fdk_gemm_args *a, int n, int live, size_t k0,
     size_t k1, const enum fdk_dtype t)
@@ -299,7 +300,7 @@ tile_packed(const float *w, const float *x, size_t K, size_t len, v16 (*acc)[8],
 struct panel {
     const struct fdk_gemm_args *a;
     const float *w; /* packed */
-    float *sums;    /* running lanes of the rows m0.. */
+    float *sums;    /* lanes of the running sums of rows m0.. */
     size_t k0, k1;
     int n, live;
 };

@@ -11,10 +11,10 @@
 #include <cpuid.h>
 #endif
 
-static const struct cpu_isa *forced; /* by tests */
+static const struct cpu_isa *forced; /* set by tests */
 
 #if defined(__x86_64__)
-/* Not every compiler's __builtin_cpu_supports knows it. */
+/* Some compilers' __builtin_cpu_supports() lacks f16c. */
 static int
 has_f16c(void)
 {

@@ -19,7 +19,7 @@ load_row(float *dst, const void *src, enum fdk_dtype t, size_t n, float scale)
             (int)(n - i));
 }
 
-/* n numbers of x become x + scale add; acc with their squares. */
+/* x += scale add for n numbers; returns acc plus the squares of x. */
 VEC v16
 add_squares(float *x, const float *add, int n, v16 scale, v16 acc)
 {
@@ -28,7 +28,7 @@ add_squares(float *x, const float *add, int n, v16 scale, v16 acc)
     return v_fma(s, s, acc);
 }
 
-/* The norm of n numbers of v by weights w. */
+/* Returns n numbers of v, times inv and weights w. */
 VEC v16
 norm_of(const float *w, float offset, const float *v, int n, v16 inv)
 {
@@ -295,8 +295,8 @@ exp_row(float *y, const float *x, size_t n)
         v_store_n(y + i, v_exp(v_load_n(x + i, (int)(n - i), 0)), (int)(n - i));
 }
 
-/* Blocks of eight pages read side by side, the next block's lines asked for
- * meanwhile: one sequential stream alone reads a third less per core. */
+/* Reads eight pages of a block in parallel and prefetches the next block's lines: a
+ * single sequential stream has a third less bandwidth per core. */
 static float
 stream_read(const float *x, size_t n)
 {

@@ -1,9 +1,9 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * 8-bit KV: vectors of n floats to bytes and back. Plain loops, which the
- * compiler turns into vectors; no sums, so every instruction set gives the
- * same bits. What is stored, with all arithmetic in fp32:
+ * 8-bit KV: conversion of vectors of n floats to bytes and back. Plain loops, which the
+ * compiler vectorizes; no sums, so every instruction set gives the
+ * same bits. The stored values, with all arithmetic in fp32:
  *
  *   FDK_I8      scale = |largest| / 127; x / scale rounded half to even. A
  *               scale that is 0, Inf or NaN stores zeros: NaN and Inf in a
@@ -38,7 +38,7 @@ f32_from(uint32_t u)
 VEC float
 kv8_put_i8(int8_t *restrict dst, const float *restrict x, size_t n)
 {
-    uint32_t top = 0; /* as integers, so that NaN is largest */
+    uint32_t top = 0; /* compared as integers, so that NaN is largest */
     for (size_t i = 0; i < n; i++) {
         uint32_t a = f32_bits(x[i]) & 0x7fffffff;
         top = a > top ? a : top;
@@ -48,7 +48,7 @@ kv8_put_i8(int8_t *restrict dst, const float *restrict x, size_t n)
         memset(dst, 0, n);
         return scale;
     }
-    /* The sum's unit is 1, so it is rounded, and its low byte is the number. */
+    /* The last place of the sum is 1, so it is rounded, and its low byte is the value. */
     for (size_t i = 0; i < n; i++) {
         float q = x[i] / scale;
         q = q > 127 ? 127 : q;
@@ -77,7 +77,7 @@ f8_round(float x)
     return (uint8_t)(u >> 24 & 0x80) | (uint8_t)r;
 }
 
-/* Exponents differ by 120, subnormals included. */
+/* The exponent biases differ by 120; this holds for subnormal numbers too. */
 VEC float
 f8_float(uint32_t c)
 {

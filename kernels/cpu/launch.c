@@ -10,8 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Launchers check what can be checked without reading device memory, so that
- * a wrong program fails where it is launched, by every backend's rules. */
+/* Launchers check all that can be checked without reading device memory, so that
+ * an invalid program fails at the launch, by the rules of every backend. */
 
 static int
 weight_dtype(enum fdk_dtype t)
@@ -21,7 +21,7 @@ weight_dtype(enum fdk_dtype t)
     return (unsigned)t < FDK_DTYPE__N ? -ENOTSUP : -EINVAL;
 }
 
-/* Groups of 16 elements keep a scale out of the inner loop. */
+/* Groups must be multiples of 16 elements, so that the inner loop has one scale. */
 static int
 gemm_weights(const struct fdk_gemm_args *a)
 {
@@ -33,7 +33,8 @@ gemm_weights(const struct fdk_gemm_args *a)
     return a->w_group % 16 != 0 && a->w_group != a->K ? -ENOTSUP : 0;
 }
 
-/* Parts of a layer: values of K and V, and scales if they are stored apart. */
+/* Do the areas of a layer, values of K and V and for FDK_I8 their scales, fit without
+ * overlap? */
 static int
 kv_layout_valid(const struct fdk_kv *kv, uint64_t values, uint64_t scales)
 {
@@ -163,7 +164,7 @@ vdev_rmsnorm(const struct fdk_rmsnorm_args *a, fdk_stream_t st)
     return cpu_push(st, &c);
 }
 
-/* Virtual devices compute in fp32 alone. */
+/* Virtual devices compute only in fp32. */
 enum fdk_dtype
 vdev_act(enum fdk_dtype w)
 {
@@ -224,7 +225,8 @@ vdev_qkv(const struct fdk_qkv_args *a, fdk_stream_t st)
     return cpu_push(st, &c);
 }
 
-/* A query row is a token: the heads of a KV head share what is loaded for it. */
+/* A query row is a token: the query heads of a KV head share the loaded keys and
+ * values. */
 void
 vdev_att_shape(const struct fdk_attention_args *a, int32_t *ret_a, int32_t *ret_bt)
 {
@@ -324,7 +326,7 @@ vdev_sample(const struct fdk_sample_args *a, fdk_stream_t st)
     return cpu_push(st, &c);
 }
 
-/* ---- what is taken ------------------------------------------------------- */
+/* ---- supported operations ------------------------------------------------ */
 
 static const char *
 gemm_not_taken(const struct fdk_gemm_args *a)

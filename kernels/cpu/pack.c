@@ -1,7 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Weights on virtual devices: the rows of FDK_LAYOUT_ROWS, filled by the loader's threads.
+ * Weights on virtual devices: the rows of FDK_LAYOUT_ROWS, filled by the loader's
+ * threads.
  */
 #include "config.h"
 
@@ -16,7 +17,7 @@
 #pragma GCC optimize("O3")
 #endif
 
-#define BLOCK    512 /* weights at a time on the stack; even */
+#define BLOCK    512 /* weights converted at a time, on the stack; even */
 #define INF_BITS 0x7f800000u
 
 #if defined(__x86_64__)
@@ -48,8 +49,9 @@ from_bf16(float *y, const void *src, int32_t n)
     }
 }
 
-/* The largest of (magnitude, sign): magnitudes order as integers as they do
- * as floats, NaN and Inf on top; of equal ones the negative is larger. */
+/* The largest element as (magnitude, sign) bits: magnitudes have the same order as
+ * integers and as floats, with NaN and Inf largest; of equal magnitudes the negative one
+ * is larger. */
 static inline __attribute__((always_inline)) uint32_t
 most_of(const float *x, int32_t n)
 {
@@ -65,8 +67,8 @@ most_of(const float *x, int32_t n)
     return most;
 }
 
-/* Adding 1.5 * 2^23 is the conversion to an integer, ties to
- * even; the sum's low bits are that integer. */
+/* Adding 1.5 * 2^23 gives the nearest integer, ties to even; the low bits of the sum are
+ * that integer. */
 static inline __attribute__((always_inline)) void
 to_int(int8_t *y, const float *x, int32_t n, float scale, float lo, float hi)
 {
@@ -82,7 +84,7 @@ to_int(int8_t *y, const float *x, int32_t n, float scale, float lo, float hi)
     }
 }
 
-/* Two values to a byte, n of those. */
+/* Packs 2 n values to n bytes. */
 static inline __attribute__((always_inline)) void
 pack_pairs(uint8_t *out, const int8_t *y, int32_t n)
 {
@@ -97,9 +99,9 @@ pack_pairs(uint8_t *out, const int8_t *y, int32_t n)
     }
 }
 
-/* To the nearest of e4m3, ties to even, 448 beyond it. From 2^-6 on the bits
- * are rounded where they stand; below, numbers are multiples of 2^-9, and the
- * sum's low bits count them. */
+/* Conversion to the nearest e4m3, ties to even, saturating at 448. From 2^-6 on the
+ * float's bits are rounded in place; smaller numbers are multiples of 2^-9, and the low
+ * bits of the sum are that multiple. */
 static inline __attribute__((always_inline)) void
 round_e4m3(uint8_t *y, const float *x, int32_t n, float scale)
 {
@@ -167,7 +169,7 @@ struct row {
     enum fdk_dtype t;
     enum fdk_dtype to;
     uint8_t *out; /* next byte */
-    int32_t at;   /* of the block in buf */
+    int32_t at;   /* index in the row of the block in buf */
     float buf[BLOCK];
 };
 
@@ -186,7 +188,7 @@ get_block(struct row *r, int32_t at, int32_t n)
         fdk_to_f32(r->buf, p, r->t, (size_t)n);
 }
 
-/* Take n elements at x into account; -EDOM: one is not finite. */
+/* Updates *top with n elements at x. Returns 0, or -EDOM if one is not finite. */
 static int
 add_top(const struct row *r, const float *x, int32_t n, uint32_t *top, int32_t *ret_at)
 {
@@ -236,7 +238,7 @@ put(struct row *r, const float *x, int32_t n, float scale)
     r->out += fdk_row_bytes(r->to, (size_t)n);
 }
 
-/* Groups of at most BLOCK: whole ones in each block. */
+/* Groups of at most BLOCK elements: each block has full groups. */
 static int
 small_groups(struct row *r, float *scale, int32_t n, int32_t group, int32_t *ret_at)
 {
@@ -260,8 +262,8 @@ small_groups(struct row *r, float *scale, int32_t n, int32_t group, int32_t *ret
     return 0;
 }
 
-/* A group larger than BLOCK is the row: read twice. The scale is that of all `len` elements,
- * of which n from `first` on are stored. */
+/* The group is the row, which is read twice. The scale is computed from all `len`
+ * elements, of which n from `first` on are stored. */
 static int
 whole_row(struct row *r, float *scale, int32_t len, int32_t first, int32_t n,
     int32_t *ret_at)
@@ -304,7 +306,8 @@ cpu_quant_row(void *dst, float *scale, const void *src, enum fdk_dtype t, int32_
 
 /* ---- a weight's rows ---- */
 
-/* Row i of x; *ret_at counts its elements. */
+/* Quantizes row i of x. -EDOM: *ret_at is the index in the row of an element that is not
+ * finite. */
 static int
 quantize_row(const struct fdk_pack_args *a, int64_t i, int32_t *ret_at)
 {
@@ -347,7 +350,7 @@ quantize(const struct fdk_pack_args *a)
     }
 }
 
-/* n elements of x from element `at` on. */
+/* Copies or converts n elements of x from element `at` on. */
 static void
 take(const struct fdk_pack_args *a, void *to, size_t at, size_t n)
 {
@@ -382,7 +385,7 @@ vdev_weight_pack(const struct fdk_pack_args *a, fdk_stream_t st)
     return 0;
 }
 
-/* Its GEMM streams rows. */
+/* The GEMM reads rows: always FDK_LAYOUT_ROWS. */
 int
 vdev_weight_layout(struct fdk_weight *w)
 {

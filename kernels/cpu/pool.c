@@ -14,11 +14,11 @@
 #include <unistd.h>
 
 /*
- * A job is open while its ticket's low half counts items to claim. Threads
- * claim by compare and swap on the whole ticket, so a thread that comes late
- * can never claim an item of a newer job with an older job's fields: the
- * ticket is closed (generation moved on) before the fields change. No
- * thread waits for one that has claimed nothing.
+ * A job is open while the low half of its ticket is below the number of items. Threads
+ * claim an item by compare and swap on the whole ticket, so a late thread
+ * cannot claim an item of a newer job with an older job's fields: the
+ * ticket is closed, with a new generation, before the fields change. The caller does not
+ * wait for threads that have claimed no item.
  */
 #define ITEM_CLOSED 0xffffffffu
 
@@ -36,7 +36,7 @@ struct cpu_pool {
     _Atomic uint32_t busy; /* one stream at a time */
     char pad0[CPU_CACHELINE];
     _Atomic uint64_t ticket; /* generation << 32 | next item */
-    _Atomic uint32_t wake;   /* sleepers' futex word, moves per job */
+    _Atomic uint32_t wake;   /* sleepers' futex word, incremented per job */
     _Atomic uint32_t n_sleep;
     _Atomic uint32_t stop;
     _Atomic(cpu_item_fn *) fn;
@@ -189,7 +189,7 @@ pool_work(struct cpu_pool *p, uint64_t ticket, void *scratch)
         done++;
         ticket = atomic_load(&p->ticket);
     }
-    /* The job cannot end, nor n_done be reset, before this count is in. */
+    /* The job cannot end, and n_done cannot be reset, before this addition. */
     if (done != 0) {
         atomic_fetch_add(&p->n_done, done);
         cpu_wake(&p->n_done, &p->n_wait);

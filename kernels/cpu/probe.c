@@ -12,29 +12,29 @@
 #include <unistd.h>
 
 /*
- * What the processors reach at best, on threads of its own: the pool may be
- * at work for a stream.
+ * Measured peak of the processors, on separate threads, because the pool may be
+ * working for a stream.
  */
 
 #define READ_LEAST  ((size_t)64 << 20)
 #define READ_MOST   ((size_t)1 << 30)
 #define READ_USUAL  ((size_t)256 << 20)
-#define READ_CACHES 4              /* times the last cache */
+#define READ_CACHES 4              /* times the size of the last-level cache */
 #define READ_GRAIN  ((size_t)8192) /* floats stream_read() takes at a time */
 #define HUGE_BYTES  ((size_t)2 << 20)
 
 #define RUNS        8
-#define LEAST_NS    10000000u  /* of one run of the multiply-add loop */
-#define BUDGET_NS   600000000u /* of all runs, but for the first */
+#define LEAST_NS    10000000u  /* least time of one run of the multiply-add loop */
+#define BUDGET_NS   600000000u /* time of all runs except the first */
 
 struct job {
     const struct cpu_isa *isa;
     pthread_t thread;
     int started;
-    float *x; /* its part of the memory; NULL: multiply-adds */
+    float *x; /* memory that this thread reads; NULL: multiply-adds */
     size_t n;
     long n_iter;
-    int touch; /* write it first, so that it is this thread's */
+    int touch; /* 1: write the memory, so that its pages are near this thread */
     volatile float sink;
 };
 
@@ -51,8 +51,8 @@ job_main(void *arg)
     return NULL;
 }
 
-/* All jobs side by side, the first in the caller, and so is one for which there
- * is no thread. Nanoseconds. */
+/* Runs all jobs in parallel, the first one in the caller, as well as those whose thread
+ * could not be started. Returns nanoseconds. */
 static uint64_t
 run_jobs(struct job *j, int n)
 {

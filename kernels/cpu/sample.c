@@ -15,7 +15,7 @@ struct row {
     uint32_t pos;
     float max; /* of x */
     float inv_t;
-    struct sample_cand *heap; /* kept tokens end up at its far end */
+    struct sample_cand *heap; /* kept tokens are stored at its end */
 };
 
 int
@@ -30,7 +30,7 @@ n_lane(const struct fdk_sample_args *a)
     return a->R < SAMPLE_LANES ? (size_t)a->R : SAMPLE_LANES;
 }
 
-/* Heaps, slices, penalized rows, whether there are any or not. */
+/* Heaps, slices and penalized rows; the latter are counted even without penalties. */
 size_t
 sample_scratch_bytes(const struct fdk_sample_args *a)
 {
@@ -118,14 +118,14 @@ sift_down(struct sample_cand *h, int n, int i)
 }
 
 /*
- * Kept tokens come off a heap in order; ids join the heap in bands of falling
- * logits, so a small top_k or top_p touches few of them. The front of the
- * array is the heap, its far end the kept tokens, last first.
+ * Kept tokens are popped from a heap in order; ids are added to the heap in bands of
+ * descending logits, so a small top_k or top_p adds few of them. The heap is at the front
+ * of the array, the kept tokens are at its end, in reverse order.
  */
 struct order {
     struct row *r;
     int n_heap, n_kept;
-    float floor; /* ids at or above are in the heap or kept */
+    float floor; /* ids with at least this logit are in the heap or kept */
     float step;
 };
 
@@ -149,7 +149,7 @@ order_band(struct order *o)
         sift_down(r->heap, o->n_heap, i);
 }
 
-/* The next id in order; 0 when there is none. */
+/* Gets the next id in order. Returns 0 if there is none. */
 static int
 order_next(struct order *o, struct sample_cand *ret)
 {
@@ -169,7 +169,7 @@ order_next(struct order *o, struct sample_cand *ret)
 
 /* ---- choosing ------------------------------------------------------------ */
 
-/* log of the unnormalized probability relative to the best. */
+/* Log of the unnormalized probability relative to the best id. */
 static double
 scaled(const struct row *r, float x)
 {
@@ -197,7 +197,7 @@ argmax(const struct row *r)
     return r->isa->next_ge(r->x, 0, r->V, r->max);
 }
 
-/* All ids compete: only those whose noise could win are looked at. */
+/* Chooses among all ids; computes the score only of those whose noise could be enough. */
 static int32_t
 choose_all(const struct row *r)
 {
@@ -239,8 +239,8 @@ mass_all(const struct row *r)
     return z;
 }
 
-/* How many ids, in order, min_p, top_k and top_p leave: each cuts what the one
- * before it has left, and top_p goes by the mass of that. */
+/* Number of ids, in order, that min_p, top_k and top_p leave: each restricts the ids left
+ * by the one before, and top_p is relative to the mass of the ids left so far. */
 static int
 keep(struct row *r, struct order *o)
 {
@@ -280,7 +280,7 @@ choose(struct row *r)
         !(st->min_p > 0))
         return choose_all(r);
     struct order o = { .r = r, .floor = INFINITY };
-    /* The first band reaches four units of log probability down. */
+    /* The first band covers the ids within 4 of the best log probability. */
     o.floor = nextafterf(r->max, INFINITY);
     o.step = 4 * st->temperature;
     int n = keep(r, &o);
@@ -331,7 +331,7 @@ alternatives(const struct cpu_isa *isa, const float *x, int V, double lse, int n
 
 /* ---- rules --------------------------------------------------------------- */
 
-struct rules { /* of a row that has some */
+struct rules { /* rules of a row */
     const int32_t *entry;
     const struct fdk_rules *head;
     float raw[FDK_MAX_BIAS]; /* the logits that biases were added to */
@@ -383,8 +383,8 @@ chosen_logprobs(const struct fdk_sample_args *a, const struct fdk_out *out,
         ret[i] = (float)((double)x[ru->entry[ru->head->chosen + i]] - lse);
 }
 
-/* The row as it may be chosen from: penalties of biased logits, then masks. 0, or
- * FDK_BAD_*. */
+/* Prepares the row's logits: applies penalties to the biased logits, then masks. Returns
+ * 0 or FDK_BAD_*. */
 static int
 prepare(struct row *r, const struct fdk_sample_args *a, float *x, float *penalized,
     const struct rules *ru)
@@ -411,7 +411,8 @@ prepare(struct row *r, const struct fdk_sample_args *a, float *x, float *penaliz
     return isfinite(r->max) ? 0 : FDK_BAD_LOGITS;
 }
 
-/* The next token, -1 with *ret_bad. The logit that it has in x is raw afterwards. */
+/* Returns the next token, or -1 and sets *ret_bad. Afterwards x[token] is the raw logit
+ * again. */
 static int32_t
 next_token(struct row *r, const struct fdk_sample_args *a, float *x, float *penalized,
     struct rules *ru, int32_t *ret_bad)

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define COPY_SPLIT (512u << 10) /* larger copies are shared by the pool */
+#define COPY_SPLIT (512u << 10) /* bytes per item of copies by the pool */
 
 static void run_cmd(struct CUstream_st *st, const struct cpu_cmd *cmd);
 
@@ -164,7 +164,7 @@ stream_main(void *arg)
 
 /* ---- deferred execution -------------------------------------------------- */
 
-/* The caller holds run_lock in all of these. */
+/* The caller of these functions holds run_lock. */
 
 static const struct cpu_cmd *
 defer_head(const struct CUstream_st *st)
@@ -186,8 +186,8 @@ event_reached(const struct CUevent_st *ev, uint32_t ticket)
     return (int32_t)(atomic_load(&ev->done) - ticket) >= 0;
 }
 
-/* The stream that holds this record of the event, or a launch of the graph;
- * *ret_end: commands it has to have executed then. */
+/* Finds the stream with this record of the event, or with a launch of the graph, in its
+ * queue; *ret_end: value of the stream's head once that command has run. */
 static struct CUstream_st *
 defer_find(struct fdk_ctx *ctx, const struct CUevent_st *ev, uint32_t ticket,
     const struct fdk_graph *g, uint32_t *ret_end)
@@ -205,8 +205,8 @@ defer_find(struct fdk_ctx *ctx, const struct CUevent_st *ev, uint32_t ticket,
     return NULL;
 }
 
-/* A wait names a record that was issued before it, so one stream's need of
- * another's commands never comes back to the first one's later ones. */
+/* A wait refers to a record that was issued before it, so the recursion into
+ * other streams cannot lead back to later commands of this one. */
 static void
 defer_run_to(struct CUstream_st *st, uint32_t end)
 {
@@ -263,7 +263,7 @@ fdk_vdev_step(struct fdk_ctx *ctx, int32_t n)
     return ran;
 }
 
-/* All that the stream holds now has been executed. */
+/* Waits until all commands now in the stream have been executed. */
 static void
 stream_drain(struct CUstream_st *st)
 {
@@ -335,7 +335,7 @@ thread_push(struct CUstream_st *st, const struct cpu_cmd *cmd)
     atomic_store(&st->tail, tail + 1);
 }
 
-/* An error says that the command was not taken. */
+/* Returns an error if the command was not accepted. */
 static int
 submit(struct CUstream_st *st, const struct cpu_cmd *cmd)
 {
@@ -360,7 +360,7 @@ submit(struct CUstream_st *st, const struct cpu_cmd *cmd)
     return 0;
 }
 
-/* What ran in the caller tells at once. */
+/* INLINE: returns the error of the command that has just run. */
 static int
 submitted(const struct CUstream_st *st)
 {
@@ -420,7 +420,7 @@ stream_destroy(struct CUstream_st *st)
     free(st);
 }
 
-/* The list is also what deferred execution goes through. */
+/* Both locks: deferred execution iterates over the list of streams under run_lock. */
 static void
 streams_lock(struct fdk_ctx *ctx)
 {
@@ -618,8 +618,8 @@ vdev_event_record(fdk_event_t ev, fdk_stream_t st)
     c.u.ev.event = ev;
     c.u.ev.ticket = atomic_fetch_add(&ev->issued, 1) + 1;
     int err = submit(st, &c);
-    /* A device that failed in between takes no commands: no thread may be left
-     * waiting for this ticket. */
+    /* A device that failed in between accepts no commands: complete the ticket here, so
+     * that no thread waits for it. */
     if (err != 0)
         run_event(st, ev, c.u.ev.ticket);
     return err != 0 ? err : submitted(st);
@@ -654,7 +654,7 @@ vdev_event_sync(fdk_event_t ev)
     return cpu_failed(ev->dev) ? -EIO : 0;
 }
 
-/* The commands ran when they were given: the time they would have taken is left. */
+/* INLINE: the commands have run; waits for the rest of their simulated time. */
 static int
 event_sleep(fdk_event_t ev, uint64_t until_ns)
 {

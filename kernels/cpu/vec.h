@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sixteen float lanes as one value, whatever the machine's width. A v16 is
- * explicit pieces: GCC keeps those in registers, but takes a vector type
+ * Sixteen float lanes as one value on machines of any vector width. A v16 consists of
+ * machine vectors: GCC keeps those in registers, but would pass a vector type
  * wider than the machine's through memory.
  *
  * Private to kernels/cpu/isa_*.c; CPU_ISA says which set this build is for.
@@ -15,7 +15,7 @@
 
 #include "kernels/fdk.h"
 
-/* Registers full of sums are the point even of a build for debugging. */
+/* Optimized even in debug builds, so that sums stay in registers. */
 #if !defined(__clang__)
 #pragma GCC optimize("O3")
 #endif
@@ -140,7 +140,7 @@ vf_f16(const void *p)
 #endif
 }
 
-/* Error below 1.5 ulp over the whole range; exp(-Inf) = 0, NaN stays. The
+/* Error below 1.5 ulp over the full range; exp(-Inf) = 0, NaN stays. The
  * Taylor polynomial of degree 7 is within 0.1 ulp on |r| <= ln(2) / 2. */
 VEC vf
 vf_exp(vf x)
@@ -256,7 +256,7 @@ v_store(float *p, v16 x)
     V_EACH(S_STORE)
 }
 
-/* n of 16 lanes, 0 < n < 16; the others are fill. */
+/* Loads n of 16 lanes, 0 < n < 16; the others are `fill`. */
 VEC v16
 v_load_n(const float *p, int n, float fill)
 {
@@ -275,7 +275,7 @@ v_store_n(float *p, v16 x, int n)
         p[i] = buf[i];
 }
 
-/* Sixteen weights of any type as floats; t is a constant where it matters. */
+/* Sixteen weights of any type as floats; t is a constant where speed matters. */
 VEC v16
 v_load_w(const void *p, enum fdk_dtype t)
 {
@@ -301,7 +301,7 @@ v_load_w_n(const void *p, enum fdk_dtype t, int n)
     return v_load_w(buf, t);
 }
 
-/* The tree: lanes i and i + 8, then + 4, + 2, + 1. */
+/* Sums the lanes by a tree: i and i + 8, then + 4, + 2, + 1. */
 VEC float
 v_sum(v16 x)
 {
@@ -349,7 +349,7 @@ v_sum4(float ret[4], v16 p, v16 q, v16 r, v16 s)
 #endif
 }
 
-/* n numbers from p, 16 at most; what is beyond them is 0. */
+/* Loads n numbers, at most 16; the rest is 0. */
 VEC v16
 v_load_upto(const float *p, int n)
 {
@@ -381,7 +381,8 @@ v_sum_squares(const float *x, int n)
     return v_sum(acc);
 }
 
-/* Of n numbers at x, n at x + stride, and so on, `rows` times: as of one row with all. */
+/* Sum of the squares of n numbers at x, n at x + stride, and so on, `rows` times; has the
+ * bits of v_sum_squares() of all of them in one row. */
 VEC float
 v_sum_squares_rows(const float *x, int n, size_t stride, int rows)
 {
@@ -422,7 +423,7 @@ v_maxval(v16 x)
 #endif
 }
 
-/* Bit i: x[i] >= y[i]. */
+/* Mask with bit i set if x[i] >= y[i]. */
 VEC unsigned
 v_mask_ge(v16 x, v16 y)
 {

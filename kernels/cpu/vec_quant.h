@@ -6,16 +6,16 @@
  * FDK_F8E4M3: 0x7f and 0xff are NaN whatever the scale, and scales are at
  * most FLT_MAX / 448.
  *
- * q_scale() prepares what a group's weights share; q_load() converts. With
- * AVX-512 a group of 4-bit weights is a table of its sixteen values, and a
- * weight is looked up instead of computed: broadcast, shift, permute. That
- * leaves the sixteen in another order of lanes (q_order), which x is put in
- * too and the sums are brought back from (q_unorder): each lane still adds
- * the same products in the same order.
+ * q_scale() prepares a group's scale; q_load() converts. With
+ * AVX-512 the sixteen possible values of a group of 4-bit weights are a table, and a
+ * weight is looked up instead of computed: broadcast, shift, permute. This
+ * gives the sixteen weights in another order of lanes. q_order() reorders x
+ * in the same way and q_unorder() restores the order of the sums: each lane
+ * still adds the same products in the same order.
  *
- * An e4m3 number's bits one place further up, below the sign, are those of
- * the half-precision number 2^-8 times as large, subnormals included, which
- * the processor converts; the scale takes the factor back, exactly.
+ * The bits of an e4m3 number, shifted up by one below the sign, are those of
+ * the half-precision number that is 2^-8 times as large, subnormals included.
+ * The processor converts it; the scale undoes the factor exactly.
  */
 #ifndef FDD_KERNELS_CPU_VEC_QUANT_H
 #define FDD_KERNELS_CPU_VEC_QUANT_H
@@ -66,7 +66,7 @@ q_unorder(v16 x, enum fdk_dtype t)
 VEC v16
 q_scale(float scale, enum fdk_dtype t)
 {
-    /* Half-precision bits stand for 2^-8 of the number where they are used. */
+    /* Where half precision is used, the converted number is 2^-8 of the e4m3 number. */
     v16 s = v_set1(CPU_ISA != 0 && t == FDK_F8E4M3 ? scale * 256 : scale);
 #if CPU_ISA == 2
     if (Q_TABLE(t)) {
@@ -81,8 +81,8 @@ q_scale(float scale, enum fdk_dtype t)
 }
 
 #if CPU_ISA != 0
-/* Sixteen e4m3 numbers as half-precision ones of 2^-8 times their size; NaN
- * becomes 2^-8 * 480. */
+/* Converts sixteen e4m3 numbers to half precision, times 2^-8; NaN becomes
+ * 2^-8 * 480. */
 VEC __m256i
 q_f8_half(__m128i b)
 {
@@ -100,7 +100,7 @@ q_load(const void *p, v16 s, enum fdk_dtype t)
         const __m512i shift = _mm512_setr_epi64(0, 4, 8, 12, 16, 20, 24, 28);
         int64_t w;
         memcpy(&w, p, 8);
-        /* The permutation reads the low four bits of each lane alone. */
+        /* The permutation reads only the low four bits of each lane. */
         __m512i i = _mm512_srlv_epi64(_mm512_set1_epi64(w), shift);
         r.a = (vf)_mm512_permutexvar_ps(i, (__m512)s.a);
     } else if (t == FDK_F8E4M3) {
@@ -150,14 +150,14 @@ typedef uint8_t q_u4 __attribute__((vector_size(4)));
 typedef int16_t q_h4 __attribute__((vector_size(8)));
 typedef int16_t q_h8 __attribute__((vector_size(16)));
 
-/* Piece i of the four of sixteen 4-bit integers. */
+/* Piece i of four of sixteen 4-bit integers, as floats. */
 VEC vf
 q_piece(const char *p, int i)
 {
     q_u4 b;
     q_h4 h;
     memcpy(&b, p + 4 * (i / 2), 4);
-    /* A byte's halves into the halves of its 32-bit lane, in order. */
+    /* Moves a byte's halves to the halves of its 32-bit lane, in order. */
     vu v = __builtin_convertvector(b, vu);
     q_h8 all = (q_h8)((v | v << 12) & 0x000f000fu);
     all = (all ^ 8) - 8;
@@ -165,8 +165,8 @@ q_piece(const char *p, int i)
     return __builtin_convertvector(__builtin_convertvector(h, vi), vf);
 }
 
-/* Four e4m3 numbers. The exponents differ by 120; a subnormal one, of no
- * leading 1, is that of the next exponent less the leading 1. */
+/* Converts four e4m3 numbers. The exponent biases differ by 120; a subnormal number,
+ * which has no leading 1, is the number with the next exponent minus the leading 1. */
 VEC vf
 q_f8_piece(const char *p)
 {
@@ -202,7 +202,7 @@ q_load(const void *p, v16 s, enum fdk_dtype t)
 }
 #endif
 
-/* n < 16 weights as floats; the rest of f is +0, whatever the sign of scale. */
+/* n < 16 weights as floats; the rest of f is +0 for either sign of scale. */
 static __attribute__((noinline)) void
 q_tail(float f[16], const uint8_t *b, float scale, enum fdk_dtype t, int n)
 {

@@ -193,7 +193,7 @@ gpus(char *why, size_t why_bytes)
 }
 
 /* For tests of several devices on fewer GPUs: FDD_CUDA_SHARE devices are mapped
- * round-robin to GPUs. Their streams need separate hardware queues, or one would wait for
+ * to the GPUs in turn. Their streams need separate hardware queues, or one would wait for
  * another's collective. */
 static int
 shared(void)

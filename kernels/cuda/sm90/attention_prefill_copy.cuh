@@ -39,12 +39,10 @@ struct shape {
     static constexpr bool apart = D % 64 != 0;
     static constexpr int q_bytes = ROWS * columns * 128; /* of a unit */
     static constexpr int kv_bytes = chunk * columns * 128;
-    static constexpr int eight = apart ? 1024 : 8 * D * 2; /* from eight tokens to the
-                                                              next */
-    static constexpr int wide = apart ? chunk * 128 : 1024; /* from a column to the
-                                                               next */
-    /* Registers of a thread: of those that multiply, and of those that copy. With 128
-     * dimensions 232 cost 3 %. */
+    static constexpr int eight = apart ? 1024 : 8 * D * 2; /* bytes per 8 tokens */
+    static constexpr int wide = apart ? chunk * 128 : 1024; /* bytes per column */
+    /* Registers per thread of the consumer and of the producer warps. With 128 dimensions
+     * 232 registers are 3 % slower than 240. */
     static constexpr int regs = D == 64 ? 160 : D == 128 || D == 192 ? 240 : 232;
     static constexpr int copier_regs = D == 64 ? 32 : regs == 240 ? 24 : 40;
 };
@@ -125,18 +123,19 @@ cut_of(int heads, int long_tile)
 }
 
 /*
- * All blocks read keys and values of as many KV heads at a time as the cache of the
- * device keeps: what comes from memory takes power from the tensor cores. The items of
- * such a group of heads are those of the first tile of the list, then of the next, and so
- * by their cost. The group has places for them, a multiple of two for each block: through
- * these to and fro, each block gets about the same of every group.
+ * At a time all blocks work on a group of as many KV heads as fit in L2 with their keys
+ * and values: reading memory takes power from the tensor cores. The items of a group
+ * are those of the first tile of the list, then of the next, so they are ordered by cost.
+ * The group has places for them, an even number for each block. Blocks are assigned to
+ * places alternately in ascending and descending order, so that each gets about the same
+ * work.
  */
-#define HEAD_BYTES (8 << 20) /* of keys and values of the longest row, in a group */
+#define HEAD_BYTES (8 << 20) /* most bytes of keys and values of a group's longest row */
 
 struct order {
-    int heads;                   /* of a group: a divisor of all */
-    int items, room;             /* of a group: its items, and places for these */
-    int places;                  /* of a block, of all groups */
+    int heads;                   /* KV heads of a group: a divisor of all */
+    int items, room;             /* of a group: number of items, and of places */
+    int places;                  /* places of a block in all groups */
 };
 
 template<int D>
@@ -216,7 +215,7 @@ next_items(const struct fdk_attention_args &a, const struct fdk_batch &b,
         report(a, b, l);
 }
 
-/* Lane with the block's next item; -1: there is none. */
+/* Thread of the warp with the block's next item; -1: there is none. */
 static __device__ __forceinline__ int
 find_item(const struct fdk_attention_args &a, const struct fdk_batch &b,
     const struct cut &u, const struct order &r, struct agenda *g)

@@ -186,7 +186,7 @@ struct quant_map {
 };
 int quant_make_map(CUtensorMap *ret, const void *base, const struct quant_map *m);
 
-/* gemm_quant.cu: rounds x from fp32 to bf16 in the scratch. */
+/* gemm_quant.cu: converts x from fp32 to bf16 in the scratch. */
 void quant_round(const struct fdk_gemm_args *a, cudaStream_t s);
 /* Called by cu_gemm_quant_load(). */
 cudaError_t cu_quant_wide_load(void);

@@ -34,7 +34,7 @@ ask_scales(const A &a, const struct places &p, int n0, int k, int slot)
     quant_copies_arrive(p.bars + (uint32_t)slot * 16);
 }
 
-/* State of a consumer: row is the lane's first row of w. */
+/* State of a consumer: row is its first row of w. */
 struct reader {
     struct places p;
     int row;
