@@ -1,34 +1,34 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * The plain kernel of attention: any types and head dimensions, on every device, for what
- * the others (attention.cuh) do not take. One block per (work item, KV head), a work item
- * being some query tokens of a row. The block walks the row's history in chunks of
- * FDK_ATT_CHUNK tokens at absolute multiples, keys and then values of a chunk in shared
- * memory, running maximum and sum per query vector.
+ * The plain attention kernel: any types and head dimensions, on every device, for
+ * launches that the other kernels (attention.cuh) do not support. One block per (work
+ * item, KV head); a work item is some query tokens of a row. The block processes the
+ * row's history in chunks of FDK_ATT_CHUNK tokens at absolute multiples, with keys and
+ * values of a chunk in shared memory, and a running maximum and sum per query vector.
  *
- * Chunk c belongs to split c mod PARTS; splits are summed up each for itself and
- * merged in their order. With few query tokens the splits of a row are blocks of
- * their own and a second kernel merges, with many one block does it all: the
- * same numbers to the bit. The arithmetic of a query vector is the same whichever
- * others share its block.
+ * Chunk c belongs to split c mod PARTS; splits are summed separately and
+ * merged in their order. With few query tokens each split of a row has its own block
+ * and a second kernel merges; with many, one block computes all splits, with the
+ * same bits. The arithmetic of a query vector does not depend on the
+ * others in its block.
  *
- * With keys in shares (fdk_kv.n_own) the tokens that are here are a history of their own,
- * whose tokens are counted from 0.
+ * Where ranks share the keys (fdk_kv.n_own), this rank's tokens are a history of their
+ * own, counted from 0.
  */
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/generic/kv.cuh"
 #include "kernels/cuda/generic/vec8.cuh"
 
 #define ATT_THREADS 256
-#define ATT_QUERIES CU_ATT_QUERIES /* in work at a time */
+#define ATT_QUERIES CU_ATT_QUERIES /* query vectors processed at a time */
 #define CHUNK FDK_ATT_CHUNK
 #define PARTS 8
-#define SPLIT_ROWS 4096          /* query vectors up to which splits are blocks */
+#define SPLIT_ROWS 4096          /* most query vectors for one block per split */
 
 static_assert(CHUNK == 64, "two scores per lane");
 
-/* How many of them ask, from a.asks on. */
+/* Number of ranks whose queries are computed, from rank a.asks on. */
 static inline __host__ __device__ int
 att_asks(const struct fdk_attention_args &a)
 {
@@ -38,11 +38,11 @@ att_asks(const struct fdk_attention_args &a)
 /* ---- attention ----------------------------------------------------------- */
 
 struct att_shared {              /* laid out in dynamic shared memory */
-    float *q, *o, *all;          /* [ATT_QUERIES][D]; o: of a split */
-    float *k, *v;                /* [CHUNK][D + 1]: no two tokens in one bank */
+    float *q, *o, *all;          /* [ATT_QUERIES][D]; o: sums of a split */
+    float *k, *v;                /* [CHUNK][D + 1]: no bank conflicts between tokens */
     float *p;                    /* [ATT_QUERIES][CHUNK] */
     float *m, *l, *alpha;        /* [ATT_QUERIES] */
-    float *all_m, *all_l;        /* [ATT_QUERIES] of the splits merged so far */
+    float *all_m, *all_l;        /* [ATT_QUERIES] m, l of the splits merged so far */
     int *first, *see;            /* [ATT_QUERIES] the query sees tokens [first, see) */
 };
 
@@ -73,21 +73,21 @@ att_shared_of(float *mem, int D)
     return s;
 }
 
-struct att_item {                /* what a block works at */
+struct att_item {                /* work of a block */
     const int32_t *table;        /* the row's blocks */
     int tok, n_tok;              /* query tokens of the step */
     int kv_len, head;            /* KV head */
-    int rank;                    /* whose queries, of kv.n_own */
-    int h0, n_head;              /* query heads in work */
-    int part;                    /* of PARTS, or -1: all of them */
+    int rank;                    /* rank of the queries, of kv.n_own */
+    int h0, n_head;              /* query heads being processed */
+    int part;                    /* split, or -1: all of them */
 };
 
-struct chunk_token {             /* one token of the chunk in work */
+struct chunk_token {             /* one token of the current chunk */
     const char *k, *v;           /* its head's vectors */
     float k_scale, v_scale;
 };
 
-/* Where the n tokens from pos lie. */
+/* Finds the addresses of the n tokens from pos on. */
 static __device__ void
 find_chunk(const struct fdk_attention_args &a, const struct att_item &it,
     struct chunk_token *tok, int pos, int n)
@@ -112,8 +112,8 @@ find_chunk(const struct fdk_attention_args &a, const struct att_item &it,
     }
 }
 
-/* n tokens as floats; the rest of the chunk zeros. 16 bytes at a time where
- * vectors are whole multiples of that. */
+/* Loads n tokens as floats; the rest of the chunk is 0. Reads 16 bytes at a time if
+ * vectors are multiples of that. */
 template<typename E>
 static __device__ void
 load_chunk(const struct att_shared &s, const struct chunk_token *tok, int D, int n)
@@ -173,7 +173,8 @@ load_queries(const struct fdk_attention_args &a, const struct fdk_batch &b,
     }
 }
 
-/* Sums (m, l) and what is behind it are scaled by *a, a split's (pm, pl) by *b. */
+/* Merges (pm, pl) of a split into (m, l). *a: factor of the values so far, *b: of the
+ * split's. */
 static __device__ __forceinline__ void
 merge(float *m, float *l, float pm, float pl, float *a, float *b)
 {
@@ -207,7 +208,7 @@ chunk_scores(const struct fdk_attention_args &a, const struct att_shared &s, int
     }
 }
 
-/* Scores to weights: one warp per query vector. */
+/* Online softmax: converts scores to weights, one warp per query vector. */
 static __device__ void
 chunk_softmax(const struct att_shared &s, int n_q)
 {
@@ -215,7 +216,7 @@ chunk_softmax(const struct att_shared &s, int n_q)
     for (int q = (int)threadIdx.x / 32; q < n_q; q += ATT_THREADS / 32) {
         float *p = s.p + q * CHUNK, a = p[lane], b = p[lane + 32];
         float m = s.m[q], top = fmaxf(m, cu_warp_max(fmaxf(a, b)));
-        /* Nothing in sight yet: weights of zero, not NaN. */
+        /* No token seen so far: weights are 0, not NaN. */
         float ref = top == -INFINITY ? 0 : top;
         a = expf(a - ref);
         b = expf(b - ref);
@@ -244,7 +245,7 @@ chunk_values(const struct fdk_attention_args &a, const struct att_shared &s, int
     }
 }
 
-/* Where the split's first chunk with tokens from `first` on begins. */
+/* Position of the first chunk of split i that has tokens from `first` on. */
 static __device__ __forceinline__ int
 part_begin(int i, int first)
 {
@@ -252,7 +253,8 @@ part_begin(int i, int first)
     return (i + (behind > 0 ? (behind + PARTS - 1) / PARTS * PARTS : 0)) * CHUNK;
 }
 
-/* The chunks of one split, from `first` on and up to the last token a query sees. */
+/* Processes the chunks of one split from token `first` on, up to the last that a query
+ * sees. */
 template<typename E>
 static __device__ void
 attend_part(const struct fdk_attention_args &a, const struct att_item &it,
@@ -265,7 +267,7 @@ attend_part(const struct fdk_attention_args &a, const struct att_item &it,
         s.m[q] = -INFINITY;
         s.l[q] = 0;
     }
-    __syncthreads();                  /* a split behind all windows has no chunk */
+    __syncthreads();                  /* needed here: a split may have no chunk */
     for (int pos = part_begin(part, first); pos < last; pos += PARTS * CHUNK) {
         int n = last - pos < CHUNK ? last - pos : CHUNK;
         find_chunk(a, it, tok, pos, n);
@@ -281,8 +283,8 @@ attend_part(const struct fdk_attention_args &a, const struct att_item &it,
     }
 }
 
-/* Numbers of a query vector's split in the scratch: D values, m, l. Heads count through all
- * ranks. */
+/* Sums of a query vector's split in the scratch: D values, m, l. h counts the heads of
+ * all ranks. */
 static __device__ __forceinline__ float *
 part_of(const struct fdk_attention_args &a, int t, int h, int part)
 {
@@ -290,8 +292,8 @@ part_of(const struct fdk_attention_args &a, int t, int h, int part)
         PARTS + (size_t)part) * (size_t)(a.D + 2);
 }
 
-/* Number d of a query vector's result, and, with d 0, the sum of its weights, which is
- * l exp(m). */
+/* Stores element d of a query vector's result and, if d is 0, the log-sum-exp m + log(l)
+ * of its scores. */
 static __device__ __forceinline__ void
 put_share(const struct fdk_attention_args &a, int t, int h, int d, float x, float m, float l)
 {
@@ -316,7 +318,8 @@ put_result(const struct fdk_attention_args &a, int t, int h, int d, float x, flo
         ((__nv_bfloat16 *)a.y)[at] = __float2bfloat16_rn(x);
 }
 
-/* Rows of less than least tokens, or of at least long_min, are another kernel's. */
+/* Rows of less than `least` tokens, or of at least long_min, are computed by another
+ * kernel. */
 struct att_rows {
     int least, long_min;
 };
@@ -375,7 +378,7 @@ attend_heads(const struct fdk_attention_args &a, const struct fdk_batch &b,
     __syncthreads();
 }
 
-/* A block per token and head merges its splits. */
+/* Merges splits, with one block per token and head. */
 static __global__ void
 merge_kernel(struct fdk_attention_args a, struct fdk_batch b, struct att_rows rows)
 {
@@ -439,7 +442,7 @@ attention_kernel(struct fdk_attention_args a, struct fdk_batch b, int bt,
         atomicAdd(a.n_done, 1u);
 }
 
-/* Are splits blocks of their own? */
+/* Does each split have its own block? */
 static int
 att_splits(const struct fdk_attention_args *a)
 {
@@ -454,7 +457,7 @@ cu_att_plain_scratch(const struct fdk_attention_args *a)
         sizeof(float);
 }
 
-/* Dynamic shared memory that a block of attention_kernel may have. */
+/* *ret: most dynamic shared memory of a block of attention_kernel. */
 static cudaError_t
 shared_most(int dev, int *ret)
 {
@@ -513,14 +516,15 @@ round_to(__nv_bfloat16 *p, float x)
     *p = __float2bfloat16_rn(x);
 }
 
-/* Of a share whose weights have the logarithm sum; 0: it has no key. */
+/* Weight of a share whose log-sum-exp is `sum`; 0 for a share without keys. */
 static __device__ __forceinline__ float
 share_weight(float sum, float top)
 {
     return sum == -INFINITY ? 0 : expf(sum - top);
 }
 
-/* As the cpu backend: weights first, then the sum in the order of shares. */
+/* Like the cpu backend: computes the weights first, then the sum in the order of
+ * shares. */
 template<typename A>
 static __global__ void __launch_bounds__(ATT_THREADS)
 merge_shares_kernel(struct fdk_merge_args a)
@@ -538,7 +542,7 @@ merge_shares_kernel(struct fdk_merge_args a)
         top = fmaxf(top, sums[(size_t)p * width]);
     for (int p = 0; p < a.n_own; p++)
         all += share_weight(sums[(size_t)p * width], top);
-    for (int p = 0; p < a.n_own && all != 0; p++) /* not for all > 0: NaN is seen behind */
+    for (int p = 0; p < a.n_own && all != 0; p++) /* not all > 0: NaN must propagate */
         y = fmaf(share_weight(sums[(size_t)p * width], top) / all,
             x[(size_t)p * width + (size_t)i], y);
     round_to((A *)a.y + (size_t)t * (size_t)(a.H * a.D) + (size_t)i, y);

@@ -1,14 +1,14 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * y = x w^T: a plain tile kernel in fp32, for what the other kernels do not take (fp32
- * weights, shapes, devices). Sums are in ascending order of k, and batch-invariant.
+ * y = x w^T: a plain tile kernel in fp32, for weights (fp32), shapes and devices that the
+ * other kernels do not support. Sums are in ascending order of k, and batch-invariant.
  */
 #include "kernels/cuda/fdk_cuda.cuh"
 
 #define TILE_K 32
 
-/* One weight as fp32; quantized ones times their scale, rounded to fp32. */
+/* One weight as fp32; a quantized weight times its scale, rounded to fp32. */
 template<int T>
 static __device__ __forceinline__ float
 weight_at(const struct fdk_gemm_args &a, int n, int k)

@@ -1,9 +1,9 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Weights on their way in: widened, quantized, or made up. Every result is bit
- * for bit what the loader makes on the host (fdk_to_f32(), kernels/cpu/pack.c,
- * daemon/worker: wts_dummy_fill()), so each arithmetic step names its rounding.
+ * Loading of weights: converted to fp32, quantized, or random. Every result has
+ * the bits that the loader computes on the host (fdk_to_f32(), kernels/cpu/pack.c,
+ * daemon/worker: wts_dummy_fill()), so each arithmetic step specifies its rounding.
  */
 #include "kernels/cuda/fdk_cuda.cuh"
 
@@ -12,7 +12,7 @@
 #define DUMMY_BLOCK 2048         /* elements that share a hashed key */
 #define MAX_BLOCKS 0x7fffffff
 
-/* ---- 16-bit floats, by their bits: a NaN stays the NaN it is --------------- */
+/* ---- 16-bit floats, by their bits: the bits of a NaN are kept -------------- */
 
 static __device__ __forceinline__ uint32_t
 f16_bits(uint16_t h)
@@ -42,7 +42,8 @@ widen_kernel(uint32_t *y, const void *x, uint64_t n, enum fdk_dtype t)
         y[i] = bits_at(x, i, t);
 }
 
-/* Of rows of x_cols elements the cols from x_at on; a block takes rows in turn. */
+/* Converts the `cols` elements from x_at on of rows of x_cols; a block has every
+ * gridDim-th row. */
 static __global__ void __launch_bounds__(THREADS)
 widen_window_kernel(uint32_t *y, const void *x, int64_t rows, int32_t cols, int32_t x_cols,
     int32_t x_at, enum fdk_dtype t)
@@ -70,8 +71,8 @@ widen_weights(const struct fdk_pack_args *a, fdk_stream_t st)
 
 /* ---- quantization ---------------------------------------------------------- */
 
-/* Magnitudes order as integers as they do as floats, NaN and Inf on top; of
- * equal ones the negative is larger. */
+/* Key of a float by (magnitude, sign): magnitudes have the same order as integers and as
+ * floats, with NaN and Inf largest; of equal magnitudes the negative one is larger. */
 static __device__ __forceinline__ uint32_t
 order_of(uint32_t bits)
 {
@@ -91,7 +92,7 @@ scale_of(uint32_t most, enum fdk_dtype t)
     return f == 0 ? 0 : f;            /* not -0 */
 }
 
-/* Adding 1.5 * 2^23 rounds to an integer, which the sum's low bits then are. */
+/* Adding 1.5 * 2^23 rounds to an integer, which is in the low bits of the sum. */
 static __device__ __forceinline__ uint32_t
 stored(uint32_t bits, float scale, enum fdk_dtype t)
 {
@@ -122,8 +123,8 @@ team_max(uint32_t x)
     return x;
 }
 
-/* LANES threads a group. Every thread takes two neighbours at a time: in 4 bits
- * they share a byte. */
+/* LANES threads per group. Each thread processes two adjacent elements at a time: 4-bit
+ * ones share a byte. */
 struct quantize_args {
     void *y;
     float *scale;
@@ -147,7 +148,8 @@ quantize_kernel(struct quantize_args a, int32_t groups)
     int32_t col = (int32_t)(g % groups) * a.group, n = min(a.group, a.cols - col);
     uint64_t x_row = (uint64_t)row * (uint64_t)a.x_cols;
     uint64_t at = x_row + (uint64_t)(a.x_at + col);
-    uint64_t top = a.x_row_scale ? x_row : at; /* what the scale is made of */
+    uint64_t top = a.x_row_scale ? x_row : at; /* first element that counts for the
+                                                  scale */
     int32_t n_top = a.x_row_scale ? a.x_cols : n;
     uint32_t most = 0;
     for (int i = lane; i < n_top; i += 2 * LANES) {
@@ -231,7 +233,7 @@ cu_weight_pack(const struct fdk_pack_args *a, fdk_stream_t st)
     return copy_rows(a, st);
 }
 
-/* Every kernel of ops_gemm.cu's table reads rows; its last takes any shape. */
+/* All kernels in the table of ops_gemm.cu read rows; the last one supports any shape. */
 int
 cu_weight_layout(struct fdk_weight *w)
 {
@@ -256,7 +258,7 @@ mix64(uint64_t x)
     return x ^ x >> 31;
 }
 
-/* The sum of four random bytes, less its mean. */
+/* The sum of four random bytes minus its mean. */
 static __device__ __forceinline__ int32_t
 sum_of_bytes(uint32_t i, uint64_t key)
 {
@@ -270,7 +272,7 @@ sum_of_bytes(uint32_t i, uint64_t key)
     return (int32_t)((x & 0xffffu) + (x >> 16)) - 510;
 }
 
-/* Values under the smallest normal half become zero. */
+/* Values below the smallest normal half become 0. */
 static __device__ __forceinline__ uint16_t
 half_bits(uint32_t u, enum fdk_dtype t)
 {

@@ -1,17 +1,17 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rotary tables, and query and key norms, rotation and the KV write. A head's
- * vector is eight numbers of each lane of a group of lanes; head dimensions that
- * do not fit that have a warp per head and their vector in shared memory.
+ * Rotary tables, and query and key norms, rotation and the KV write. A group of
+ * lanes has a head's vector, eight numbers per lane; for other head dimensions
+ * a warp has a head, with its vector in shared memory.
  */
 #include "kernels/cuda/generic/qkv_lanes.cuh"
 
 #define QKV_WARPS   8
 #define QKV_THREADS 128
 #define QKV_ALL_THREADS 256
-/* From here on a group of lanes takes several heads of a token with the same cos
- * and sin; two from QKV_SOME on. */
+/* With QKV_TOKENS tokens or more, a group of lanes computes QKV_HEADS heads of a token
+ * with the same cos and sin; two with QKV_SOME or more. */
 #define QKV_TOKENS  264
 #define QKV_HEADS   6
 #define QKV_SOME    192
@@ -34,7 +34,7 @@ cu_kv_valid(const struct fdk_kv *kv, int T, int H, int K, int D, int layer)
     if (kv->v_bytes < half || kv->layer_bytes < kv->v_bytes + half ||
         (uint64_t)layer >= kv->block_bytes / kv->layer_bytes)
         return -EINVAL;
-    /* Vectors that are whole multiples of 16 bytes are read so. */
+    /* Vectors that are multiples of 16 bytes are read 16 bytes at a time. */
     if ((uint64_t)D * fdk_dtype_bytes(kv->dtype) % 16 == 0 &&
         ((uintptr_t)kv->base | kv->block_bytes | kv->layer_bytes | kv->v_bytes) % 16 != 0)
         return -ENOTSUP;
@@ -62,7 +62,7 @@ rope_table_kernel(struct fdk_rope_table_args a, struct fdk_batch b)
     }
 }
 
-/* Frequencies by the greatest length of the token's sequence. */
+/* Frequencies by the longest length of the token's sequence. */
 static __global__ void
 rope_len_kernel(struct fdk_rope_table_args a, struct fdk_batch b)
 {
@@ -106,8 +106,8 @@ cu_rope_table(const struct fdk_rope_table_args *a, fdk_stream_t st)
 
 /* ---- a group of lanes per head ------------------------------------------- */
 
-/* Each group takes heads first, first + step, ...; the next one's vector is asked
- * for while this one's is rotated. */
+/* Each group computes heads first, first + step, ...; the next head's vector is loaded
+ * while this one's is rotated. */
 template<typename A, typename E>
 static __global__ void __launch_bounds__(QKV_THREADS)
 qkv_vectors(struct fdk_qkv_args a, struct fdk_batch b, int n_lane)
@@ -147,7 +147,7 @@ qkv_vectors(struct fdk_qkv_args a, struct fdk_batch b, int n_lane)
 
 /* ---- a warp per head ----------------------------------------------------- */
 
-/* x: the head's vector in shared memory, this warp's own. */
+/* x: the head's vector in this warp's shared memory. */
 static __device__ void
 rotate(float *x, const float *norm, const float *cs, const struct fdk_qkv_args &a,
     int lane)
@@ -234,8 +234,8 @@ qkv_kernel(struct fdk_qkv_args a, struct fdk_batch b)
 
 /* ---- one norm over all heads ----------------------------------------------- */
 
-/* A thread's share of the sum of squares over the rows of all ranks: n numbers of each, at
- * `share` ranks' distance; the order is that of one row with all of them. */
+/* A thread's share of the sum of squares over the rows of all ranks: n numbers of every
+ * `share`-th rank; the order is that of one row with all of them. */
 template<typename A>
 static __device__ __forceinline__ float
 squares_of_all(const struct fdk_qkv_args &a, int t, int n, int first, int share)
@@ -250,7 +250,7 @@ squares_of_all(const struct fdk_qkv_args &a, int t, int n, int first, int share)
     return sum;
 }
 
-/* Of the queries (y = 0) or keys (y = 1) of a token, in place. */
+/* Norm of the queries (blockIdx.y = 0) or keys (1) of a token, in place. */
 template<typename A>
 static __global__ void __launch_bounds__(QKV_ALL_THREADS)
 qkv_norm_all(struct fdk_qkv_args a, struct fdk_batch b)
@@ -286,7 +286,7 @@ qkv_norm_all(struct fdk_qkv_args a, struct fdk_batch b)
 
 /* ---- launching ----------------------------------------------------------- */
 
-/* Lanes of a group, or 0: this shape has a warp per head. Nothing here depends
+/* Number of lanes of a group, or 0: this shape has a warp per head. Does not depend
  * on T. */
 static int
 group_lanes(const struct fdk_qkv_args *a)

@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Query and key norms, rotation and the KV write of a head's vector, eight numbers of
- * each lane of a group of lanes.
+ * Query and key norms, rotation and the KV write of a head's vector, which a group of
+ * lanes holds, eight numbers per lane.
  */
 #ifndef FDD_KERNELS_CUDA_GENERIC_QKV_LANES_CUH
 #define FDD_KERNELS_CUDA_GENERIC_QKV_LANES_CUH
@@ -10,7 +10,7 @@
 #include "kernels/cuda/generic/kv.cuh"
 #include "kernels/cuda/generic/vec8.cuh"
 
-/* Where the head's vector of token slot is kept: which = 0 for keys, 1 for values. */
+/* Address of the head's vector of a token's slot: which = 0 for keys, 1 for values. */
 template<typename E>
 static __device__ __forceinline__ E *
 kv_at(const struct fdk_qkv_args &a, int slot, int head, int which, float **ret_scale)
@@ -27,12 +27,12 @@ kv_at(const struct fdk_qkv_args &a, int slot, int head, int which, float **ret_s
 
 struct lanes {
     int n;                       /* lanes of a group: 1, 2, 4 .. 32 */
-    int at;                      /* this one's place in it */
+    int at;                      /* this one's index in it */
     int used;                    /* D / 8: the others hold zeros */
     int half;                    /* rot / 16 */
 };
 
-/* Over the lanes of the group, the same in each. */
+/* Sum over the lanes of the group, returned in each. */
 static __device__ __forceinline__ float
 lanes_sum(const struct lanes &g, float x)
 {
@@ -41,7 +41,7 @@ lanes_sum(const struct lanes &g, float x)
     return x;
 }
 
-/* As integers, so that NaN is largest and shows in the scale. */
+/* Compares as integers, so that NaN is largest and makes the scale NaN. */
 static __device__ __forceinline__ float
 lanes_largest(const struct lanes &g, const float v[8])
 {
@@ -54,7 +54,7 @@ lanes_largest(const struct lanes &g, const float v[8])
     return __uint_as_float(m);
 }
 
-/* norm: the head's weights; NULL for none, though other groups of the warp have. */
+/* norm: the head's weights, or NULL even if other groups of the warp have a norm. */
 static __device__ __forceinline__ void
 lanes_norm(const struct lanes &g, const struct fdk_qkv_args &a, const float *norm,
     float v[8])
@@ -72,8 +72,9 @@ lanes_norm(const struct lanes &g, const struct fdk_qkv_args &a, const float *nor
         v[k] = w[k] * (v[k] * inv);
 }
 
-/* Halves of the first rot numbers are the real and imaginary parts: the other
- * part of a pair is with the lane half a rotation away. turn: not a value. */
+/* The two halves of the first rot numbers are the real and imaginary parts: the other
+ * part of a pair is in the lane g.half away. turn: 0 for a value, which is not
+ * rotated. */
 static __device__ __forceinline__ void
 lanes_rotate(const struct lanes &g, const struct cu_raw8<float> cs[2], int turn,
     float v[8])
@@ -92,7 +93,7 @@ lanes_rotate(const struct lanes &g, const struct cu_raw8<float> cs[2], int turn,
     }
 }
 
-/* cos and sin of the pairs that this lane holds a part of. */
+/* cos and sin of the pairs of which this lane holds a part. */
 static __device__ __forceinline__ void
 lanes_cs(const struct lanes &g, const struct fdk_qkv_args &a, int t,
     struct cu_raw8<float> ret[2])
@@ -150,8 +151,8 @@ lanes_kv(const struct lanes &g, const struct fdk_qkv_args &a, const float v[8], 
         kv_put8(dst, g.at, v, scale);
 }
 
-/* One head of each group, all lanes of the warp together: one group may hold a
- * query while another holds a key. dead: a group without a head. */
+/* Computes one head per group; called by all lanes of the warp: one group may have a
+ * query while another has a key. dead: a group without a head. */
 template<typename A, typename E>
 static __device__ __forceinline__ void
 lanes_head(const struct lanes &g, const struct fdk_qkv_args &a, A *row, int h, int slot,

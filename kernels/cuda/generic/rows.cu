@@ -1,22 +1,23 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Operations that take each row for itself. Most are vectors of eight numbers a
- * thread (vec8.cuh); rows of any length and alignment have a plain kernel
- * too. Which one runs depends on the row's length and alignment alone, never on
- * how many rows there are.
+ * Operations that treat each row by itself. Most process vectors of eight numbers per
+ * thread (vec8.cuh); there is also a plain kernel for rows of any length and alignment.
+ * The choice depends only on the row's length and alignment, not on
+ * the number of rows.
  */
 #include "kernels/cuda/generic/vec8.cuh"
 
 #define ROW_THREADS 256
 
-/* Up to here a row is asked for before it is known to be live: its block would
- * wait for the count first. Beyond, padding would cost bandwidth. */
+/* Up to this number of rows, a row is loaded before it is known to be live, so that the
+ * load does not wait for the live count. With more rows, loading padding would cost
+ * bandwidth. */
 #define ROWS_AT_ONCE 64
 
 /* ---- row states ---------------------------------------------------------- */
 
-/* state[idx[i]] = rows[i]: one block per row, whole words; then the deltas. */
+/* state[idx[i]] = rows[i], one block per row; then the deltas. */
 static __global__ void
 row_update_kernel(struct fdk_row_update_args a)
 {
@@ -57,10 +58,10 @@ cu_row_update(const struct fdk_row_update_args *a, fdk_stream_t st)
 
 /* ---- embed, gather ------------------------------------------------------- */
 
-/* The batch travels by value: a->b is the host's. vectors: C is a multiple of 8
- * and rows are aligned. It never calls cu_dep_next(): what comes behind the step's first
- * kernel begins when all that was launched before the step has ended, and may read the
- * step's plan, block tables and older tokens' KV before its own wait. */
+/* The batch is passed by value, as a->b is a host struct. vectors: C is a multiple of 8
+ * and rows are aligned. It does not call cu_dep_next(): the kernels after this one, the
+ * step's first, start when all earlier work has ended, and may read the
+ * step's plan, block tables and older tokens' KV before their own wait. */
 template<typename W>
 static __global__ void __launch_bounds__(ROW_THREADS)
 embed_kernel(struct fdk_embed_args a, struct fdk_batch b, struct cu_claim *claim,
@@ -95,7 +96,7 @@ embed_kernel(struct fdk_embed_args a, struct fdk_batch b, struct cu_claim *claim
         y[i] = cu_widen(w[i]) * a.scale;
 }
 
-/* Have all rows of the table the alignment of vectors? */
+/* Are all rows of the table aligned for vectors? */
 static int
 embed_aligned(const struct fdk_embed_args *a)
 {
@@ -132,7 +133,7 @@ cu_embed(const struct fdk_embed_args *a, fdk_stream_t st)
     return cu_launched(st, "embed");
 }
 
-/* Rows of n words of type U. */
+/* Gathers rows of n elements of type U. */
 template<typename U>
 static __global__ void __launch_bounds__(ROW_THREADS)
 gather_kernel(struct fdk_gather_args a, struct fdk_batch b, size_t n)
@@ -178,10 +179,9 @@ cu_gather(const struct fdk_gather_args *a, fdk_stream_t st)
 
 #define NORM_THREADS 512
 #define NORM_WARPS   (NORM_THREADS / 32)
-#define NORM_VECTORS 4           /* of 8 numbers, per thread: rows of up to 16,384 */
+#define NORM_VECTORS 4           /* vectors of 8 per thread: rows of up to 16,384 */
 
-/* Sum over the block, the same in every thread. part: zeros where there is no
- * warp. */
+/* Returns the block's sum in every thread. part: entries without a warp are 0. */
 static __device__ __forceinline__ float
 norm_sum(float sum, float *part)
 {
@@ -200,7 +200,7 @@ norm_sum(float sum, float *part)
     return sum;
 }
 
-/* The row stays in registers: all of it is asked for at once. */
+/* The row stays in registers: all of it is loaded at once. */
 template<typename A, int N>
 static __global__ void __launch_bounds__(NORM_THREADS, N == 4 ? 1 : 2)
 rmsnorm_vectors(struct fdk_rmsnorm_args a)
@@ -270,12 +270,12 @@ rmsnorm_kernel(struct fdk_rmsnorm_args a)
         sum = fmaf(v, v, sum);
     }
     float inv = rsqrtf(norm_sum(sum, part) / (float)a.C + a.eps);
-    /* Each thread reads what it wrote itself; y may be x. */
+    /* Each thread reads only elements that it wrote itself; y may be x. */
     for (int i = (int)threadIdx.x; i < a.C; i += NORM_THREADS)
         cu_round(&y[i], a.w[i] * (x[i] * inv));
 }
 
-/* All that struct fdk_rmsnorm_args can say, for rows of any length. */
+/* Supports all of struct fdk_rmsnorm_args, for rows of any length. */
 template<typename A>
 static __global__ void __launch_bounds__(NORM_THREADS)
 rmsnorm_any(struct fdk_rmsnorm_args a)
@@ -299,7 +299,7 @@ rmsnorm_any(struct fdk_rmsnorm_args a)
         sum = fmaf(v, v, sum);
     }
     float inv = rsqrtf(norm_sum(sum, sums) / (float)a.C + a.eps);
-    /* Each thread reads what it wrote itself. */
+    /* Each thread reads only elements that it wrote itself. */
     for (int i = (int)threadIdx.x; i < a.C; i += NORM_THREADS) {
         float v = x[i];
         if (!post) {
@@ -365,8 +365,8 @@ cu_rmsnorm(const struct fdk_rmsnorm_args *a, fdk_stream_t st)
 /* ---- silu_mul ------------------------------------------------------------ */
 
 #define SILU_THREADS 128
-#define SILU_FEW     128         /* rows up to which a thread has one vector: beyond, two
-                                    save a wave of blocks */
+#define SILU_FEW     128         /* most rows for one vector per thread: with more rows,
+                                    two vectors save a wave of blocks */
 
 static __device__ __forceinline__ void
 silu_mul(float *y, float g, float u)
@@ -396,8 +396,7 @@ silu_mul_vector(A *y, size_t i, const struct cu_raw8<A> &gate, const struct cu_r
         ((uint4 *)y)[i * (sizeof(A) / 2) + k] = out.word[k];
 }
 
-/* N vectors of 8 a thread, SILU_THREADS apart; parts blocks to a row, one after the
- * other. */
+/* N vectors of 8 per thread, SILU_THREADS apart; a row has `parts` consecutive blocks. */
 template<typename A, int N>
 static __global__ void __launch_bounds__(SILU_THREADS)
 silu_mul_vectors(struct fdk_silu_mul_args a, unsigned parts)

@@ -1,36 +1,39 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Attention with the history split among blocks, as attention_split.cu, but for bf16 KV and
- * with a block's warps together on each chunk: they share its largest scores, so what they
- * sum up needs no merging.
+ * Split-KV attention as in attention_split.cu, but only for bf16 KV, and with all warps
+ * of a block working together on each chunk: they share its largest scores, so that their
+ * sums need no merge.
  *
- * A chunk's scores are made by units of 16 tokens, a warp each, with dimensions added up in
- * their order; their largest is found by all warps; weights against it go to shared memory
- * as the products take them. Then each warp has 16 dimensions of the results, or 16 more 128
- * further on, and adds all units of the chunk to them in their order. Above a head dim of 128
- * a chunk has fewer of them than the block has warps, and two chains of sums make a score.
+ * Each warp computes the scores of 16 tokens of a chunk, adding the dimensions in
+ * their order; all warps find the largest scores; the weights relative to them are stored
+ * in shared memory as operands. Then each warp has 16 dimensions of the results, or twice
+ * 16 that are 128 apart, and adds all tokens of the chunk to them in their order. For
+ * head dims above 128 not all warps compute scores, and a score is summed in two chains.
  *
- * Up to a head dim of 128 that is what attention_prefill.cu does, to the bit: a product of 16 dimensions or tokens
- * has the same bits by mma.sync and by wgmma, with queries as its rows or as its columns.
- * In deterministic contexts splits depend on positions alone and are folded one by one in
- * their order, by both, so a token's bits are the same whichever of the two it meets.
+ * Up to a head dim of 128 that is what attention_prefill.cu does, to the bit: a product
+ * of 16 dimensions or tokens has the same bits by mma.sync and by wgmma, with queries as
+ * its rows or as its columns. In deterministic contexts splits depend only on positions,
+ * and both kernels merge them one by one in their order, so a token has the same bits in
+ * both.
  *
- * Copies, the walk through a block's splits and the merging of blocks are attention_split's.
+ * Loads, the iteration over a block's splits and the merge of blocks are those of
+ * attention_split.cu.
  */
 #include "kernels/cuda/sm90/attention_split_merge.cuh"
 
 typedef __nv_bfloat16 bf16;
 
-/* Shared memory of a block: the ring of struct shape, then what warps tell each other. */
+/* Shared memory of a block: the ring of struct shape, then data exchanged between
+ * warps. */
 template<int D>
 struct room {
     typedef struct shape<D, bf16> sh;
-    static const int dims = D / 16;                 /* 16s of dimensions */
-    static const int halves = D == 64 ? 1 : 2;      /* of the queries, that a warp has */
-    static const int tiles = (dims + WARPS - 1) / WARPS; /* 16s of dimensions of a warp */
+    static const int dims = D / 16;                 /* groups of 16 dimensions */
+    static const int halves = D == 64 ? 1 : 2;      /* halves of the queries per warp */
+    static const int tiles = (dims + WARPS - 1) / WARPS; /* such groups per warp */
     static const int n_unit = sh::n_unit;
-    static const int wide = D + 8;                  /* of a result: no bank twice */
+    static const int wide = D + 8;                  /* of a result: no bank conflicts */
     static const int top = sh::merge;               /* [WARPS][CU_ATT_QUERIES] scores */
     static const int sum = top + WARPS * CU_ATT_QUERIES * 4; /* [WARPS][4][QUERIES] */
     static const int alpha = sum + WARPS * 4 * CU_ATT_QUERIES * 4;
@@ -46,13 +49,13 @@ struct room {
     static_assert(halves == 2 || WARPS == 2 * dims, "each has its dimensions and queries");
 };
 
-/* Of a warp: results of 16 dimensions by 8 queries, as struct sums has them. */
+/* Sums of a warp: results of 16 dimensions by 8 queries, in the layout of struct sums. */
 template<int D>
 struct chunk_sums {
     float o[room<D>::tiles][room<D>::halves][4];
     float m[2][2];
-    float l;                     /* a thread's: of query tid % 16, tokens tid / 16 * 2 and
-                                    the next of each 8 */
+    float l;                     /* this thread's sum of weights: query tid % 16, tokens
+                                    tid / 16 * 2 and the next of each 8 */
     int see[2][2];
 };
 
@@ -74,7 +77,7 @@ begin_chunks(struct chunk_sums<D> &u, const struct split_args &s, const struct w
     u.l = 0;
 }
 
-/* The i-th of the warp's 16s of dimensions; past the last: it has no such. */
+/* The i-th group of 16 dimensions of the warp; room::dims or more: there is none. */
 template<int D>
 static __device__ __forceinline__ int
 warp_dims(int warp, int i)
@@ -82,7 +85,7 @@ warp_dims(int warp, int i)
     return room<D>::halves == 1 ? warp % room<D>::dims : warp + i * WARPS;
 }
 
-/* p[h] = 16 tokens of the unit by the vectors of half h. */
+/* p[h] = scores of the warp's 16 tokens by the vectors of half h. */
 template<int D>
 static __device__ __forceinline__ void
 chunk_scores(float p[2][4], const struct queries<D> &q, uint32_t at, bool two, int lane)
@@ -108,7 +111,8 @@ chunk_scores(float p[2][4], const struct queries<D> &q, uint32_t at, bool two, i
         p[i / 4][i % 4] += odd[i / 4][i % 4];
 }
 
-/* Capped scores, and those that a query does not see count nothing; the unit's largest. */
+/* Applies the soft cap, masks scores that a query does not see, and stores the largest
+ * score of the warp's tokens. */
 template<int D, int G>
 static __device__ __forceinline__ void
 unit_top(char *mem, float p[2][4], const struct split_args &s, const struct chunk_sums<D> &u,
@@ -137,9 +141,9 @@ unit_top(char *mem, float p[2][4], const struct split_args &s, const struct chun
     }
 }
 
-/* Scores of a unit to weights under the largest so far, for all; what the sums so far are
- * worth against them; a unit's sums of two tokens of each 8. To the bits of weigh() of
- * attention_prefill.cu. */
+/* Online softmax: stores the weights of the warp's tokens and the factor alpha of the
+ * sums so far for all warps, and the sums of weights of two tokens of each 8. Has the
+ * bits of weigh() in attention_prefill.cu. */
 template<int D>
 static __device__ __forceinline__ void
 unit_weights(char *mem, float p[2][4], struct chunk_sums<D> &u, float scale, bool two,
@@ -192,8 +196,8 @@ unit_weights(char *mem, float p[2][4], struct chunk_sums<D> &u, float scale, boo
     }
 }
 
-/* A chunk to the results of this warp's dimensions, and to the sums of weights. All is read
- * before anything is multiplied. stage: of every warp's ring. */
+/* Adds a chunk to the results of this warp's dimensions and to the sums of weights. Loads
+ * all operands before the first product. stage: the same in every warp's ring. */
 template<int D>
 static __device__ __forceinline__ void
 chunk_values(char *mem, struct chunk_sums<D> &u, int stage, bool two, int warp, int lane)
@@ -240,8 +244,8 @@ chunk_values(char *mem, struct chunk_sums<D> &u, int stage, bool two, int warp, 
     }
 }
 
-/* A split is complete: its sums to where they belong. own: the block has had the head set
- * from its first split on. */
+/* Stores the sums of a complete split. own: the block had the head set from its first
+ * split on. */
 template<int D, int G>
 static __device__ void
 finish_part(char *mem, const struct split_args &s, const struct walk &w,
@@ -315,12 +319,12 @@ run_chunks(char *mem, const struct split_args &s, const CUtensorMap *map, struct
             chunk_scores<D>(p, q, f.ring + (uint32_t)(stage * sh::stage), two, lane);
         }
         if (sh::n_unit == WARPS || warp < sh::n_unit) {
-            if (n < UNIT)        /* a chunk's products are of all its units */
+            if (n < UNIT)        /* the products include all tokens of a chunk */
                 clear_values<D, bf16>(f.ring + (uint32_t)(stage * sh::stage), NULL,
                     max(n, 0), lane);
             unit_top<D, G>(mem, p, s, u, pos, two, warp, lane);
         }
-        __syncthreads();         /* besides, all are through with the chunk before */
+        __syncthreads();         /* also: all have finished the previous chunk */
         if (before >= 0)
             feed_unit<D, bf16, G>(f, s, map, warp, lane, before);
         unit_weights<D>(mem, p, u, scale, two, warp, lane);
@@ -356,7 +360,7 @@ chunk_kernel(const __grid_constant__ struct split_args s,
 
 /* ---- launching ------------------------------------------------------------- */
 
-/* With a head dim of 64 or 80 a chunk is over sooner than what its warps tell each other. */
+/* With a head dim of 64 or 80 the exchange between warps takes longer than a chunk. */
 int
 cu_att_chunk_takes(const struct fdk_attention_args *a, int deterministic)
 {

@@ -1,22 +1,23 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * attention_split.cu for head sets of two halves, 16 query heads each (attention.cuh): bf16
- * keys in shares, whose queries come from several ranks, by Hopper's products of a
- * warpgroup. Both halves are rows of the same products, so keys and values are read once,
- * from memory and from shared memory.
+ * attention_split.cu for head sets of two halves, 16 query heads each (attention.cuh):
+ * for bf16 KV whose tokens are divided among ranks, with the queries of several ranks, by
+ * Hopper's products of a warpgroup. Both halves are rows of the same products, so keys
+ * and values are read only once, from memory and from shared memory.
  *
- * One warp copies: chunks of 64 tokens, those of all of the block's splits one after the
- * other, to a ring in shared memory. Two warpgroups take turns with the chunks. Each has 64
- * rows, of which 32 at most have a head, and sums of its own; it has nothing to do with the
- * other until the head set ends. One's exponentials pass under the other's products. Those
- * of a chunk take the tensor cores 512 clocks, of about 1,600 that memory takes for it, so
- * neither warpgroup looks ahead. Then the sums of both are merged, by a warpgroup for each
- * half: here, and in what several blocks have of a head set, the halves are as two head sets.
+ * The producer warp loads chunks of 64 tokens, those of all of the block's splits one
+ * after the other, to a ring in shared memory. Two warpgroups alternate between the
+ * chunks. Each has 64 rows, of which at most 32 have a head, and its own sums; they do
+ * not synchronize until the head set ends. The exponentials of one overlap with the
+ * products of the other. The products of a chunk take the tensor cores 512 clocks, the
+ * loads about 1,600, so neither warpgroup works ahead. At the end the sums of both are
+ * merged, by one warpgroup for each half: here, and in the merge of several blocks, the
+ * halves are like two head sets.
  *
- * Tokens of a chunk that the row does not have are not copied where their blocks may not be
- * there: their scores are masked, and their values set to zero, since a weight of zero does
- * not silence a NaN.
+ * Tokens of a chunk past the end of the row are not loaded, as their blocks may not be
+ * mapped: their scores are masked, and their values set to zero, since a weight of zero
+ * times NaN is NaN.
  */
 #include "kernels/cuda/sm90/attention_prefill_mma.cuh"
 #include "kernels/cuda/sm90/attention_split_merge.cuh"
@@ -25,23 +26,23 @@
 #define DIM    128
 #define HEADS  (2 * CU_ATT_QUERIES)
 #define CHUNK  64                /* tokens: cu_split_chunk() */
-#define ARRAY  (CHUNK * DIM * 2) /* bytes: keys of a chunk, or values */
-#define EIGHT  (8 * DIM * 2)     /* bytes: from eight tokens to the next, */
-#define COLUMN 1024              /* in these, from 64 dimensions to the next */
-#define STAGES 3                 /* of a warpgroup */
-#define WIDE   (DIM + 8)         /* numbers of a merged row: no bank twice */
-#define COPIER_REGISTERS 40      /* of the warpgroup whose first warp copies */
+#define ARRAY  (CHUNK * DIM * 2) /* bytes of the keys, or the values, of a chunk */
+#define EIGHT  (8 * DIM * 2)     /* bytes from 8 tokens to the next 8 */
+#define COLUMN 1024              /* bytes from 64 dimensions to the next of 8 tokens */
+#define STAGES 3                 /* per warpgroup */
+#define WIDE   (DIM + 8)         /* floats of a merged row: no bank conflicts */
+#define COPIER_REGISTERS 40      /* of the warpgroup whose first warp is the producer */
 #define OTHER_REGISTERS  232
 
 static_assert(THREADS == 2 * 128, "two warpgroups multiply");
 
-/* Shared memory of a block: [STAGES][2 warpgroups] keys and values, then what the
- * warpgroups tell each other. */
+/* Shared memory of a block: [STAGES][2 warpgroups] keys and values, then data exchanged
+ * between the warpgroups. */
 struct double_room {
     static const int sums = STAGES * 2 * 2 * ARRAY; /* [2 warpgroups][HEADS][WIDE] */
     static const int ml = sums + 2 * HEADS * WIDE * 4; /* [2 halves][2][CU_ATT_QUERIES] */
     static const int full = ml + 2 * HEADS * 8;      /* [STAGES][2 warpgroups] */
-    static const int empty = full + STAGES * 2 * 8;  /* the same */
+    static const int empty = full + STAGES * 2 * 8;  /* [STAGES][2 warpgroups] */
     static const int flag = empty + STAGES * 2 * 8;  /* [2 halves][2] */
     static const int bytes = flag + 16;
     static_assert(bytes <= 232448, "what a block may have");
@@ -51,9 +52,9 @@ struct double_maps {
     CUtensorMap k, v;
 };
 
-/* A place in the ring, where both warpgroups have every other stage. */
+/* Position in the ring, whose stages belong alternately to the two warpgroups. */
 struct turn_of {
-    struct cu_ring_at<STAGES> at; /* in those of warpgroup `group` */
+    struct cu_ring_at<STAGES> at; /* among the stages of warpgroup `group` */
     int group;
 
     __device__ __forceinline__ uint32_t
@@ -65,21 +66,22 @@ struct turn_of {
 
 /* ---- copying --------------------------------------------------------------- */
 
-/* log2 of the tokens of a chunk that one copy brings. */
+/* log2 of the tokens that one copy loads. */
 static __device__ __forceinline__ int
 piece_shift(const struct split_args &s)
 {
     return min(s.block_shift, cu_log2(CHUNK));
 }
 
-/* Blocks of a row's pieces, of its head set in turn: this thread's of the 32 pieces from `first`
- * on, and of the next 32. An answer of the memory that is busy takes longer than a chunk. */
+/* KV blocks of the pieces of a tile's row: this thread's block of the 32 pieces from
+ * `first` on, and of the next 32. They are read ahead, as a load from busy memory takes
+ * longer than a chunk. */
 struct table_part {
-    int tile, set;               /* whose */
+    int tile, set;               /* tile and head set */
     int first, block, ahead;
 };
 
-/* -1: the row has no such piece. */
+/* KV block of piece i; -1: the row has no such piece. */
 static __device__ __forceinline__ int
 piece_block(const struct walk &w, const struct split_args &s, int i)
 {
@@ -88,7 +90,7 @@ piece_block(const struct walk &w, const struct split_args &s, int i)
         s.block_shift)] : -1;
 }
 
-/* Piece i is one of the first 32. */
+/* Advances p so that piece i is among the 32 from p.first on. */
 static __device__ __forceinline__ void
 table_reach(struct table_part &p, const struct walk &w, const struct split_args &s, int i)
 {
@@ -103,8 +105,8 @@ table_reach(struct table_part &p, const struct walk &w, const struct split_args 
     }
 }
 
-/* A chunk to `to`, of which a thread has a piece where block is not -1. eight: of a block's
- * eights of tokens, the chunk's first. */
+/* Loads a chunk to `to`; each thread loads a piece if its block is not -1. eight: index
+ * of the chunk's first group of 8 tokens in the block. */
 static __device__ __forceinline__ void
 copy_chunk(const struct split_args &s, const struct double_maps &m, uint32_t to,
     uint32_t bar, int eight, int block, int thread)
@@ -121,7 +123,8 @@ copy_chunk(const struct split_args &s, const struct double_maps &m, uint32_t to,
     __syncwarp();
 }
 
-/* All chunks of the block, by one warp. Chunks that the row has nothing of have no stage. */
+/* The producer warp: loads all chunks of the block. A chunk without tokens has no
+ * stage. */
 static __device__ __forceinline__ void
 run_copies(char *mem, const struct split_args &s, const struct double_maps &m,
     struct walk w, struct table_part p)
@@ -149,11 +152,12 @@ run_copies(char *mem, const struct split_args &s, const struct double_maps &m,
 
 /* ---- multiplying ----------------------------------------------------------- */
 
-struct top {                     /* of two heads of a thread; l: of its own columns */
+struct top {                     /* for two heads of a thread; l: sum over its columns */
     float m[2], l[2];
 };
 
-/* Query heads of the head set; ret_first: as set_heads() counts them. */
+/* Number of query heads of the head set; *ret_first: the first, counted as in
+ * set_heads(). */
 static __device__ __forceinline__ int
 all_heads(const struct split_args &s, const struct walk &w, int *ret_first)
 {
@@ -162,7 +166,7 @@ all_heads(const struct split_args &s, const struct walk &w, int *ret_first)
     return min(s.group - sub, HEADS);
 }
 
-/* Queries as left operands, from memory. Rows without a head are 0. */
+/* Loads queries from memory as A operands. Rows without a head are 0. */
 static __device__ __forceinline__ void
 load_rows(uint32_t (&q)[DIM / 4], const struct split_args &s, const struct walk &w)
 {
@@ -182,7 +186,7 @@ load_rows(uint32_t (&q)[DIM / 4], const struct split_args &s, const struct walk 
     }
 }
 
-/* Zeros for the values behind the first n tokens. */
+/* Zeroes the values after the first n tokens. */
 static __device__ __forceinline__ void
 clear_behind(uint32_t v, int n)
 {
@@ -197,7 +201,7 @@ clear_behind(uint32_t v, int n)
     set_sync<KIND>();
 }
 
-/* Products to scores: soft cap; nothing of tokens from n on. */
+/* Converts products to scores: applies the soft cap and masks tokens from n on. */
 static __device__ __forceinline__ void
 see_scores(float (&sc)[CHUNK / 2], const struct split_args &s, float score, int n)
 {
@@ -212,7 +216,7 @@ see_scores(float (&sc)[CHUNK / 2], const struct split_args &s, float score, int 
                 sc[i] = -INFINITY;
 }
 
-/* Scores to weights, under the largest so far, and the sums under it too. */
+/* Online softmax: converts scores to weights and rescales the sums. */
 static __device__ __forceinline__ void
 weigh(uint32_t (&p)[CHUNK / 4], float (&sc)[CHUNK / 2], float (&o)[DIM / 2], struct top &x,
     float scale)
@@ -229,9 +233,9 @@ weigh(uint32_t (&p)[CHUNK / 4], float (&sc)[CHUNK / 2], float (&o)[DIM / 2], str
         most = fmaxf(most, other);
         most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
         most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2));
-        /* Nothing in sight yet: weights of zero, not NaN. */
+        /* No token seen so far: weights are 0, not NaN. */
         float ref = most == -INFINITY ? 0 : most * scale;
-        /* 1 where nothing is larger: the product's rounding must not show. */
+        /* Exactly 1 if the maximum has not grown, without the rounding of the product. */
         alpha[r] = most == x.m[r] ? 1 : power2(fmaf(x.m[r], scale, -ref));
         x.m[r] = most;
 #pragma unroll
@@ -252,7 +256,8 @@ weigh(uint32_t (&p)[CHUNK / 4], float (&sc)[CHUNK / 2], float (&o)[DIM / 2], str
             o[i] *= alpha[i / 2 % 2];
 }
 
-/* The chunk at `at`; n: tokens of the row from its first on; busy: this warp has heads. */
+/* Computes the chunk at `at`; n: tokens of the row from the chunk's first on; busy: this
+ * warp has heads. */
 static __device__ __forceinline__ void
 attend(float (&o)[DIM / 2], struct top &x, const uint32_t (&q)[DIM / 4],
     const struct split_args &s, float score, uint32_t at, int n, bool busy)
@@ -285,14 +290,14 @@ attend(float (&o)[DIM / 2], struct top &x, const uint32_t (&q)[DIM / 4],
 
 /* ---- the end of a head set ------------------------------------------------- */
 
-/* Both warpgroups meet. */
+/* Barrier of both warpgroups. */
 static __device__ __forceinline__ void
 both_sync(void)
 {
     named_sync(3, THREADS);
 }
 
-/* This warp's 16 heads to shared memory. */
+/* Stores this warp's 16 heads in shared memory. */
 static __device__ __forceinline__ void
 put_sums(char *mem, const float (&o)[DIM / 2], const struct top &x, float score)
 {
@@ -315,7 +320,7 @@ put_sums(char *mem, const float (&o)[DIM / 2], const struct top &x, float score)
     }
 }
 
-/* As finish() of attention_split_merge.cuh, by a warpgroup for each half. */
+/* finish() of attention_split_merge.cuh, by one warpgroup for each half. */
 static __device__ __forceinline__ void
 finish_halves(char *mem, const struct split_args &s, const struct walk &w,
     const float (&o)[DIM / 2], const struct top &x, float score, bool own, int total)
@@ -327,7 +332,7 @@ finish_halves(char *mem, const struct split_args &s, const struct walk &w,
     int *flag = (int *)(mem + double_room::flag) + 2 * half;
     int h0, n_q = set_heads<KIND>(s, w, &h0);
     const struct ending e = ending_of(s, w, own, total);
-    both_sync();                 /* what the last head set had here is read */
+    both_sync();                 /* the sums of the last head set have been read */
     if (e.open && tid == 0)
         flag[1] = others_here<KIND>(s, w, e);
     if (tid < 2 * 32)
@@ -354,17 +359,17 @@ let_go(uint32_t bar)
         cu_bar_arrive(bar);
 }
 
-/* A warpgroup's part of the block's splits. */
+/* A warpgroup: its chunks of the block's splits. */
 static __device__ __forceinline__ void
 run_products(char *mem, const struct split_args &s, struct walk w, int total)
 {
-    /* By a shuffle, so that the compiler knows it to be the same in the warp. */
+    /* The shuffle tells the compiler that the value is uniform in the warp. */
     const int warp = __shfl_sync(0xffffffffu, (int)threadIdx.x / 32, 0);
     const float score = s.a.scale * LOG2E;
     const uint32_t base = cu_smem(mem);
     struct turn_of t = { { { 0, 0 } }, warp / 4 };
     bool own = w.chunk == 0;
-    int next = 0;                /* which warpgroup has the next chunk */
+    int next = 0;                /* warpgroup of the next chunk */
     uint32_t q[DIM / 4];
     load_rows(q, s, w);
     while (w.left > 0) {
@@ -390,7 +395,7 @@ run_products(char *mem, const struct split_args &s, struct walk w, int total)
         w.left -= n_chunk - 1;
         struct walk behind = w;
         step<KIND>(behind, s);
-        if (behind.left > 0)     /* on their way while this head set is finished */
+        if (behind.left > 0)     /* overlaps with the end of this head set */
             load_rows(q, s, behind);
         finish_halves(mem, s, w, o, x, s.cap > 0 ? 1 : score, own, total);
         w = behind;
@@ -398,7 +403,8 @@ run_products(char *mem, const struct split_args &s, struct walk w, int total)
     }
 }
 
-/* As begin_parts() of attention_split.cuh begins. Returns the splits of all blocks. */
+/* Start of begin_parts() of attention_split.cuh. Returns the number of splits of all
+ * blocks. */
 static __device__ __forceinline__ int
 begin_walk(struct walk &w, const struct split_args &s, const struct cu_split_start *start)
 {
@@ -413,8 +419,8 @@ begin_walk(struct walk &w, const struct split_args &s, const struct cu_split_sta
     return y.y;
 }
 
-/* What is read before the wait is there: the plan and the tables. Of tokens in shares none
- * is known to be (cu_split_tile.old), so all copies come behind it. */
+/* Only the plan and the block tables are read before the wait. With tokens divided among
+ * ranks cu_split_tile.old is 0, so keys and values are only loaded after it. */
 static __global__ void __launch_bounds__(THREADS + 128, 1)
 double_kernel(const __grid_constant__ struct split_args s,
     const __grid_constant__ struct double_maps m)
@@ -446,7 +452,7 @@ double_kernel(const __grid_constant__ struct split_args s,
     __syncthreads();
     cu_dep_wait();
     cu_dep_next();
-    if (copies) {                /* a warpgroup, as registers are given to one as a whole */
+    if (copies) {                /* a warpgroup: setmaxnreg applies to all of its warps */
         asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" :: "n"(COPIER_REGISTERS));
         if (tid < THREADS + 32)
             run_copies(mem, s, m, w, p);
@@ -459,9 +465,9 @@ double_kernel(const __grid_constant__ struct split_args s,
 
 /* ---- launching ------------------------------------------------------------- */
 
-/* Keys or values of the layer, a box a piece, as map_kv() of attention_prefill.cu has it:
- * eights of tokens, of these 64 dimensions and the other 64, of these each token, so that
- * eights are evenly apart in shared memory whatever the block size. */
+/* Tensor map of keys or values of the layer, a tile per piece, as in map_kv() of
+ * attention_prefill.cu: groups of eight tokens, columns of 64 dimensions, tokens, so that
+ * groups have the same distance in shared memory for every block size. */
 static int
 map_eights(CUtensorMap *m, cu_encode_fn encode, const struct split_args &s, uint64_t off)
 {

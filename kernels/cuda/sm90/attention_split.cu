@@ -1,17 +1,17 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Attention with the history split among blocks: rows of few query tokens, decode
- * first. Every block has a piece of the step's list of splits (attention.cuh)
- * and streams their keys and values through shared memory, each of its warps for
- * itself: 16 tokens at a time, several of these on their way. The block's warps
- * hold 16 tokens of each chunk each; at the end of a split their sums (m, l, o) are merged
- * in their order. A head set whose splits lie in several blocks is finished by the last of
- * them, again in the order of splits.
+ * Split-KV attention for rows with few query tokens, mainly decode. Every block has a run
+ * of the step's list of splits (attention.cuh)
+ * and streams their keys and values through shared memory. Each warp loads its own KV
+ * tiles of 16 tokens, with several loads in flight, and computes 16 tokens of each chunk;
+ * at the end of a split the sums (m, l, o) of the warps are merged in their order. A head
+ * set whose splits are in several blocks is merged by the last block to finish, in the
+ * order of splits.
  *
- * The arithmetic of a query vector is the same whichever others share its tile: tokens
+ * The arithmetic of a query vector does not depend on the others in its tile: tokens
  * that it does not see have weight 0 and change no bit. In deterministic mode splits
- * depend on positions alone; then so do the numbers.
+ * depend only on positions, and so do the results.
  */
 #include "kernels/cuda/sm90/attention_split_merge.cuh"
 
@@ -50,7 +50,7 @@ run_parts(char *mem, const struct split_args &s, const CUtensorMap *map, struct 
             attend_unit<D, E, G>(u, q, s, score, scales, f.ring + (uint32_t)(stage *
                 sh::stage), pos, two, lane);
         }
-        __syncwarp();                 /* all have read what the next copy replaces */
+        __syncwarp();                 /* all have read the stage that is loaded next */
         feed_unit<D, E, G>(f, s, map, warp, lane, stage);
         if (next_chunk<G>(w, s) >= w.t.n_chunk && (s.det || w.left == 1 ||
             w.part + 1 == w.n_part)) {
@@ -83,8 +83,9 @@ split_kernel(const __grid_constant__ struct split_args s,
 
 static cu_encode_fn encode;         /* set by cu_att_split_load(), always to the same */
 
-/* A layer's keys and values: bytes of a line, rows of all heads of a block, lines of a row,
- * keys or values, blocks; rows end to end: lines of all heads of a block are one list. */
+/* Tensor map of a layer's keys and values. Dimensions: bytes of a line, rows of all heads
+ * of a block, lines of a row, keys or values, blocks. If rows are contiguous, the lines
+ * of all heads of a block are one list. */
 static int
 map_layer(CUtensorMap *m, const struct fdk_kv *kv, const char *layer)
 {
@@ -111,8 +112,10 @@ takes_dim(int D)
     return D == 64 || D == 80 || D == 96 || D == 128 || D == 192 || D == 256;
 }
 
-/* Not with a window, which is one of the whole history, nor for queries of some ranks alone.
- * In deterministic contexts a token's bits may not depend on how many its row has. */
+/* Does the kernel support the launch where ranks share the keys? Not with a window, which
+ * applies to the history of all ranks, and not for the queries of only some ranks. Not in
+ * deterministic contexts, where a token's bits must not depend on the number of tokens of
+ * its row. */
 static int
 takes_shares(const struct fdk_attention_args *a, int deterministic)
 {
@@ -133,7 +136,7 @@ cu_att_split_fits(const struct fdk_attention_args *a, int deterministic)
         odd % 16 == 0;
 }
 
-/* A struct part_sum a slot, of each half of a head set. */
+/* One struct part_sum per slot and half of a head set. */
 static size_t
 scratch_bytes(const struct fdk_attention_args *a, int n_block, int slots)
 {
@@ -141,10 +144,11 @@ scratch_bytes(const struct fdk_attention_args *a, int n_block, int slots)
         (size_t)(a->D + 2) * sizeof(float);
 }
 
-/* A split is a chunk. In deterministic contexts, where it must depend on positions alone,
- * it is cu_part_few(), or, with 8-bit KV, which attention_prefill.cu does not know, four
- * chunks: with a window as many splits as it holds; without one again four after each 64, so
- * that a row has at most 16 splits. */
+/* A split is a chunk. In deterministic contexts, where splits must depend only on
+ * positions, their size is that of cu_part_few(), or, with 8-bit KV, which
+ * attention_prefill.cu does not support, four chunks. With a window there are as many
+ * such splits as it needs; without one a split has four chunks of each 64, so that a row
+ * has at most 16 splits. */
 struct cu_split_cut
 cu_split_cut_of(const struct fdk_attention_args *a, int deterministic)
 {
@@ -176,8 +180,8 @@ cu_att_split_scratch(const struct fdk_ctx *ctx, const struct fdk_attention_args 
         scratch_bytes(a, n, cu_split_cut_of(a, ctx->deterministic).slots) : 0;
 }
 
-/* Most launches have no window, soft cap or keys in shares, and most head dims are 64 or 128:
- * for the others there is one kernel for all. */
+/* Only head dims 64 and 128, the usual ones, also have a kernel without support for a
+ * window, a soft cap and keys shared among ranks. */
 template<int D, typename E>
 static void
 launch(const struct split_args &s, const CUtensorMap &m, int n_block, cudaStream_t st)
@@ -276,8 +280,8 @@ load(void)
         plain>, cudaFuncAttributeMaxDynamicSharedMemorySize, shape<D, E>::bytes);
 }
 
-/* Without the driver's call or on devices other than Hopper, attention does without
- * this kernel. */
+/* Without the driver's encode function, or on devices other than Hopper, this kernel is
+ * not used. */
 cudaError_t
 cu_att_split_load(void)
 {

@@ -1,52 +1,53 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * y = x w^T with int8, int4 or e4m3 weights and fp32 scales. Four forms:
+ * y = x w^T with int8, int4 or e4m3 weights and fp32 scales. There are four kernels:
  *
  * narrow (this file), up to CU_QUANT_ROWS rows of x: weights stream through shared
  * memory into mma.m16n8k16.
  * mid (gemm_quant_mid.cu), up to CU_QUANT_MID rows: wgmma with weights from registers,
  * which stream through shared memory.
- * widen (gemm_quant_widen.cu), up to CU_QUANT_FEW rows: wgmma with weights that were made
+ * widen (gemm_quant_widen.cu), up to CU_QUANT_FEW rows: wgmma with weights converted to
  * bf16 in shared memory.
  * wide (gemm_quant_wide.cu), any number of rows: wgmma with weights from registers.
  *
- * Within a form a row's bits do not depend on the number of rows (widen: up to 64, and
- * beyond), between them the order of the sums differs.
+ * Within a kernel a row's bits do not depend on the number of rows (widen: one order of
+ * sums up to 64 rows, another above); between kernels the order of the sums differs.
  *
  * Narrow: a row group is 16 rows of w, the A operand; 8 NG rows of x are B. The
- * order of k within a product is free as long as both sides agree: lane (g, t)
- * takes the E elements of LB bytes that follow each other at k0 + E t of rows g
- * and g + 8 of w. 4 E elements are a k block. K is cut into SLICES runs of k
+ * order of k within a product is free as long as both operands agree: lane (g, t)
+ * has the E consecutive elements, LB bytes, from k0 + E t on of rows g
+ * and g + 8 of w. 4 E elements are a k block. K is divided into SLICES runs of k
  * blocks, a warp has one or two of them, and the slices' sums are added in
  * their order.
  *
- * A lane copies what it will use itself, and a scale, DEPTH stages ahead and across
- * row groups: no thread waits for another warp but at a row group's end. Weights do
- * not depend on what ran before, so the first copies are under way before the
- * kernel ahead has ended. A block of 8 warps takes less than half of a
- * processor: the next kernel's blocks fit next to it and issue loads of their
+ * A lane copies the weights that it will use itself, and a scale, `depth` stages ahead
+ * and across row groups: a thread waits for other warps only at a row group's end.
+ * Weights do not depend on earlier kernels, so the first copies are issued before the
+ * previous kernel has ended. A block of 8 warps uses less than half of a
+ * multiprocessor: blocks of the next kernel fit next to it and load their
  * weights while this one drains.
  *
- * x is read once, into registers, where a row has KEEP elements (KEPT), else again
+ * x is read once into registers if a row has KEEP elements (KEPT), else again
  * for every two row groups.
  */
 #include "kernels/cuda/sm90/gemm_quant.cuh"
 
 #define SLICES 16
 #define KEEP   4096
-#define UNITS  4                 /* of a stage: row groups times k blocks */
+#define UNITS  4                 /* row groups times k blocks in a stage */
 
 template<int W, int LB, int NG, int KEPT>
 struct narrow {
     static const int warps = NG == 1 ? 8 : 16;
     static const int threads = 32 * warps;
-    static const int E = LB * 8 / quant_bits<W>();     /* of a lane's row */
+    static const int E = LB * 8 / quant_bits<W>();     /* elements per lane and row */
     static const int KB = 4 * E;
     static const int BR = E / 2;                       /* registers of 8 rows of x */
     static const int RB = KEPT ? 1 : 2;                /* row groups of a stage */
     static const int SK = UNITS / RB;                  /* k blocks of a stage */
-    static const int unit = 64 * LB;                   /* a row group's k block */
+    static const int unit = 64 * LB;                   /* bytes of a row group's k
+                                                          block */
     static const int stage = UNITS * unit + 256;       /* and [row][unit] scales */
     static const int keep = KEEP / KB / warps;         /* KEPT: a warp's k blocks */
     static const int red = warps * 8 * NG * 20;        /* floats of a row group */
@@ -60,19 +61,19 @@ struct narrow_args {
     struct fdk_gemm_args g;          /* x begins at row g.first */
     uint32_t ones;                   /* quant_ones() */
     uint32_t row_bytes;
-    int32_t groups, blocks;          /* scales of a row; k blocks of one, 0: apply it
-                                        to the row's sum */
-    uint32_t inverse;                /* 2^32 / blocks, rounded up; 0: one k block each */
+    int32_t groups, blocks;          /* scales of a row; k blocks per scale, 0: the scale
+                                        is applied to the row's sum */
+    uint32_t inverse;                /* 2^32 / blocks, rounded up; 0: blocks is 1 */
 };
 
 /* ---- weights ----------------------------------------------------------------------- */
 
-/* A warp's ring of stages and what is copied into it next. */
+/* A warp's ring of stages and the position of the next copies. */
 template<int W, int LB, int NG, int KEPT>
 struct feed {
     using S = narrow<W, LB, NG, KEPT>;
-    uint32_t ring, to;                   /* this lane's part of a stage; the next one */
-    const unsigned char *w[S::RB][2];    /* at k block kb */
+    uint32_t ring, to;                   /* the warp's ring; its next stage */
+    const unsigned char *w[S::RB][2];    /* weights at k block kb */
     const float *scale[2];               /* of row group t / SK: rows g, g + 8 */
     int kb0, kb1, kb;                    /* k blocks of the warp; the next one */
     int row_group, n_group;
@@ -121,7 +122,7 @@ struct feed {
         quant_copy<4>(to + UNITS * S::unit + 128 + lane * 4, scale[1] + at);
     }
 
-    /* Copies of a stage, if there is one left; always ends a group of copies. */
+    /* Issues the copies of the next stage, if any; always commits a group of copies. */
     __device__ __forceinline__ void
     next(const struct narrow_args &a)
     {
@@ -157,7 +158,8 @@ struct feed {
     }
 };
 
-/* The oldest stage, which is complete; all lanes have left the one before. */
+/* Waits for the oldest stage and returns its address; all lanes have left the one
+ * before. */
 template<int W, int LB, int NG, int KEPT>
 static __device__ __forceinline__ uint32_t
 stage_wait(struct feed<W, LB, NG, KEPT> &f, const struct narrow_args &a)
@@ -169,7 +171,8 @@ stage_wait(struct feed<W, LB, NG, KEPT> &f, const struct narrow_args &a)
     return f.to;
 }
 
-/* The scales of the lane's rows g and g + 8, of each unit; 1 without any. */
+/* Loads the scales of the lane's rows g and g + 8 for each k block of a stage; 1 without
+ * any. */
 template<int W, int LB>
 static __device__ __forceinline__ void
 take_scales(uint32_t s[2][UNITS], uint32_t at, const struct narrow_args &a)
@@ -184,7 +187,7 @@ take_scales(uint32_t s[2][UNITS], uint32_t at, const struct narrow_args &a)
     }
 }
 
-/* A row group's k block times b, times its scales, added to acc. */
+/* acc += a row group's k block times b, times its scales. */
 template<int W, int LB, int NG>
 static __device__ __forceinline__ void
 products(uint32_t at, uint32_t s0, uint32_t s1, const uint32_t *b, uint32_t ones,
@@ -216,8 +219,8 @@ products(uint32_t at, uint32_t s0, uint32_t s1, const uint32_t *b, uint32_t ones
 
 /* ---- x ----------------------------------------------------------------------------- */
 
-/* A lane's part of k block kb of x, which begins at row a.first here; rows that are
- * not live become zeros. */
+/* Loads a lane's elements of k block kb of x, which begins at row a.first here; rows that
+ * are not live are 0. */
 template<int W, int LB, int NG>
 static __device__ __forceinline__ void
 take_x(uint32_t *b, const struct fdk_gemm_args &a, int kb, int rows)
@@ -240,8 +243,8 @@ take_x(uint32_t *b, const struct fdk_gemm_args &a, int kb, int rows)
 
 /* ---- sums -------------------------------------------------------------------------- */
 
-/* Sums of two slices, or of one and zero, that a warp holds. red: [warp][row of
- * x][20, 16 used: row of w], so that a warp's stores meet different banks. */
+/* Stores a warp's sums of its one or two slices. red: [warp][row of
+ * x][20, 16 used: row of w], which avoids bank conflicts. */
 template<int NG>
 static __device__ __forceinline__ void
 put_sums(float *red, const float acc[NG][4], int rows)
@@ -257,7 +260,7 @@ put_sums(float *red, const float acc[NG][4], int rows)
                     acc[j][e];
 }
 
-/* Slices are added two by two, those of a warp by the warp if it has two. */
+/* Adds the slices two by two; a warp with two slices has already added them. */
 template<int NG>
 static __device__ __forceinline__ void
 put_y(const struct fdk_gemm_args &a, const float *red, int row_group, int rows, int i,
@@ -290,7 +293,7 @@ next_slice(float sum[NG][4], float acc[NG][4])
 
 /* ---- the kernel -------------------------------------------------------------------- */
 
-/* All row groups of the block, x in registers. */
+/* Computes all row groups of the block, with x in registers. */
 template<int W, int LB, int NG>
 static __device__ __forceinline__ void
 run_kept(const struct narrow_args &a, struct feed<W, LB, NG, 1> &f, float *red, int rows)
@@ -325,7 +328,7 @@ run_kept(const struct narrow_args &a, struct feed<W, LB, NG, 1> &f, float *red, 
     }
 }
 
-/* The same, x read again for every two row groups. */
+/* Sums two row groups, reading x again. */
 template<int W, int LB, int NG>
 static __device__ __forceinline__ void
 sum_anew(const struct narrow_args &a, struct feed<W, LB, NG, 0> &f, int rows,
@@ -406,7 +409,7 @@ narrow_kernel(const __grid_constant__ struct narrow_args a)
 
 /* ---- launching --------------------------------------------------------------------- */
 
-/* x as bf16 in the scratch. Rows that are not live stay as they are. */
+/* Converts x to bf16 in the scratch. Rows that are not live are not written. */
 static __global__ void __launch_bounds__(256)
 round_x(const __grid_constant__ struct fdk_gemm_args a)
 {
@@ -458,7 +461,8 @@ launch_rows(const struct fdk_gemm_args *a, int n_proc, cudaStream_t s)
         launch<W, LB, 2, 0>(a, n_proc, s);
 }
 
-/* 16 bytes a lane, or what a k block of 32 elements leaves it. */
+/* Do k blocks of 16 bytes per lane fit K and the groups? Otherwise they have 32
+ * elements. */
 static int
 long_blocks(const struct fdk_gemm_args *a)
 {

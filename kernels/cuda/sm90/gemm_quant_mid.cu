@@ -2,24 +2,25 @@
  * SPDX-License-Identifier: Apache-2.0 */
 /*
  * y = x w^T with quantized weights for up to CU_QUANT_MID rows of x: weights stream
- * through shared memory once, on their way to wgmma (gemm_quant_wgmma.cuh).
+ * through shared memory to wgmma once (gemm_quant_wgmma.cuh).
  *
  * A cluster of two blocks shares a tile of rows of w; each has two of the splits of K.
- * A split has its own share of the ring, a warp that asks for stages across the borders
- * of tiles, two that put x into the order of its weights, and four that multiply. Each 16
- * rows of a tile have a warp, in one of the two blocks, that all splits' sums are sent to
- * (st.async), and that adds them up and writes y. No other warp waits for a tile's end.
+ * A split has its own stages of the ring, a warp that loads stages across the borders
+ * of tiles, two warps that put x into the order of its weights, and four that multiply.
+ * For each 16 rows of a tile one warp, in one of the two blocks, receives the sums of all
+ * splits (st.async), adds them and writes y. No other warp waits for a tile's end.
  *
- * Weights and scales are constant: the first stages' are under way before the kernel
- * ahead has ended. Without live rows everything runs but what writes y.
+ * Weights and scales are constant: those of the first stages are loaded before the
+ * previous kernel has ended. Without live rows everything runs except the writes to y.
  */
 #include "kernels/cuda/sm90/gemm_quant_mid.cuh"
 
 #define BN CU_QUANT_MID          /* rows of x */
-#define PARTS 4                  /* of K */
+#define PARTS 4                  /* splits of K */
 #define PAIR 2                   /* blocks of a cluster */
-#define OWN  (PARTS / PAIR)      /* splits of a block, and its 16s of each 64 rows of w */
-#define ROWS 64                  /* of w in a tile, at most */
+#define OWN  (PARTS / PAIR)      /* splits of a block; also its runs of 16 of 64 rows of
+                                    w */
+#define ROWS 64                  /* most rows of w in a tile */
 #define THREADS 512
 
 template<int WT, int UNIT>
@@ -40,19 +41,21 @@ struct mid_args {
     CUtensorMap w, x;
     struct fdk_gemm_args g;
     uint32_t ones;
-    int32_t groups, units;       /* scales of a row; units that share one, 0: all */
+    int32_t groups, units;       /* scales of a row; runs of UNIT that share one, 0:
+                                    all */
     int32_t n_kb;
     int32_t height, n_tile;      /* rows of w in a tile: 16, 32 or 64 */
 };
 
-/* The k block where split i of n begins. */
+/* First k block of split i, of n k blocks. */
 static __device__ __forceinline__ int
 part_begin(int n, int i)
 {
     return n * i / PARTS;
 }
 
-/* Where a block has what. Of a part: x_bars say that x has come. */
+/* Addresses in a block's shared memory. x_bars: barriers of each split for the arrival of
+ * x. */
 struct room {
     uint32_t sums, scales, bars, x_bars, sent, taken;
     uint32_t ring;
@@ -80,7 +83,7 @@ struct room {
     }
 };
 
-/* What a block does: tiles at, at + step, ..., n of them; of one, k blocks k0 to k1. */
+/* Work of a block: n tiles at, at + step, ...; of each the k blocks k0 to k1. */
 struct work {
     int at, step, n, k0, k1;
 
@@ -92,7 +95,7 @@ struct work {
     }
 };
 
-/* ---- who asks ---------------------------------------------------------------------- */
+/* ---- producers --------------------------------------------------------------------- */
 
 template<class S>
 struct asker {
@@ -178,7 +181,7 @@ struct asker {
     }
 };
 
-/* ---- who orders x ------------------------------------------------------------------ */
+/* ---- reordering of x --------------------------------------------------------------- */
 
 static __device__ __forceinline__ uint4
 shared_load(uint32_t at)
@@ -196,7 +199,7 @@ shared_store(uint32_t at, uint32_t a, uint32_t b, uint32_t c, uint32_t d)
         :: "r"(at), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
 }
 
-/* 32 elements of K of row `row`, from unit `unit` of 16 bytes on: in their place. */
+/* Reorders in place 32 elements of K of row `row`, from 16-byte vector `unit` on. */
 template<int W>
 static __device__ __forceinline__ void
 order(uint32_t at, int row, int unit)
@@ -212,7 +215,7 @@ order(uint32_t at, int row, int unit)
             b[1][q], b[2][q], b[3][q]);
 }
 
-/* A warp: half of the rows of x, in all stages of a split. */
+/* A warp: reorders half of the rows of x in all stages of a split. */
 template<class S>
 static __device__ __forceinline__ void
 order_all(const struct work &k, const struct places &p, uint32_t x_bars, int half)
@@ -243,7 +246,7 @@ send(uint32_t dst, const float v[4], uint32_t bar)
         :: "r"(dst), "f"(v[0]), "f"(v[1]), "f"(v[2]), "f"(v[3]), "r"(bar) : "memory");
 }
 
-/* Four warps: one split of K of each tile, its sums to the owners. */
+/* Four warps: compute one split of K of each tile and send the sums to their owners. */
 template<class S, int UNIT>
 static __device__ __forceinline__ void
 multiply_all(const struct mid_args &a, const struct room &m, int warp, int rank, int rows)
@@ -286,7 +289,7 @@ put(const struct fdk_gemm_args &a, int m, int n, float v)
         ((__nv_bfloat16 *)a.y)[at] = __float2bfloat16_rn(v);
 }
 
-/* Two rows of w by two rows of x, as a lane of the tensor cores holds them. */
+/* Stores two rows of w by two rows of x, as a lane holds them after a product. */
 static __device__ __forceinline__ void
 put4(const struct fdk_gemm_args &a, int rows, int m, int n, int n_end, const float v[4],
     const float b[2])
@@ -297,7 +300,7 @@ put4(const struct fdk_gemm_args &a, int rows, int m, int n, int n_end, const flo
             put(a, m + i % 2, n + i / 2 * 8, v[i] + b[i / 2]);
 }
 
-/* All splits' sums, in ascending order. */
+/* Adds the sums of all splits in ascending order. */
 static __device__ __forceinline__ void
 add_parts(float v[4], const float4 *from, int part)
 {
@@ -312,8 +315,8 @@ add_parts(float v[4], const float4 *from, int part)
     }
 }
 
-/* A warp: 16 rows of each tile, number `mine` of this block's. Without live rows one
- * group of sums is sent all the same: it keeps the collectors from running ahead. */
+/* A warp: adds and stores 16 rows of each tile, run `mine` of this block. Without live
+ * rows one group of sums is sent too, to keep the collectors from running ahead. */
 template<class S>
 static __device__ __forceinline__ void
 collect(const struct mid_args &a, const struct room &m, const unsigned char *sums,
@@ -411,8 +414,8 @@ quant_mid_kernel(const __grid_constant__ struct mid_args a)
 
 /* ---- launching --------------------------------------------------------------------- */
 
-/* Rows of w in a tile, 64, 32 or 16: so that the pair with the most rows has few, where a
- * tile more costs it about as much as 16 rows. */
+/* Chooses the rows of w in a tile, 64, 32 or 16: minimizes the rows of the CTA pair with
+ * the most work; an additional tile costs about as much as 16 rows. */
 static int
 tile_height(int N, int n_pair)
 {

@@ -1,20 +1,20 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * The wide form: y = x w^T with quantized weights for any number of rows of x,
- * on wgmma (gemm_quant_wgmma.cuh). Two groups of four warps take 64 rows of w each and BN
- * rows of x, through a ring that tensor copies fill, which one thread asks for. A block
- * takes tiles in turn, and its ring runs on from tile to tile. A row's bits do not depend
+ * y = x w^T with quantized weights for any number of rows of x,
+ * by wgmma (gemm_quant_wgmma.cuh). Two groups of four warps compute 64 rows of w each by
+ * BN rows of x, from a ring that one thread fills by TMA. A block is
+ * persistent, and its ring continues from tile to tile. A row's bits do not depend
  * on T.
  *
- * x is put in order, as bf16, by order_x(), with zeros up to a multiple of BK.
+ * order_x() reorders x as bf16, padded with zeros to a multiple of BK.
  */
 #include "kernels/cuda/sm90/gemm_quant_wgmma.cuh"
 
 #define BN 128                   /* rows of x of a tile */
-#define THREADS 384              /* two groups that compute, one that copies */
-#define STRIP 32                 /* rows of y that a group's room takes at a time */
-#define ACROSS 8                 /* tiles of x that run together through all of w */
+#define THREADS 384              /* two consumer warpgroups, one producer */
+#define STRIP 32                 /* rows of y that a group's buffer holds at a time */
+#define ACROSS 8                 /* tiles of x that are computed together over all of w */
 
 template<int W>
 struct wide {
@@ -22,7 +22,7 @@ struct wide {
     static const int w_row = BK * quant_bits<W>() / 8;
     static const int x_bytes = BN * BK * 2;
     static const int stage = x_bytes + rows * w_row;
-    static const int strip = STRIP * 68 * 4;           /* 68: other banks for each row */
+    static const int strip = STRIP * 68 * 4;           /* 68 avoids bank conflicts */
     static const int depth = (226 * 1024 - 2048 - 2 * strip) / stage;
     static const int shared = 1024 + depth * (stage + 16) + 2 * strip;
 };
@@ -31,13 +31,13 @@ struct wide_args {
     CUtensorMap w, x;
     struct fdk_gemm_args g;
     uint32_t ones;
-    int32_t groups, units;           /* scales of a row; units that share one, 0: all */
+    int32_t groups, units;           /* scales of a row; runs of UNIT per scale, 0: all */
 };
 
-/* What a block does: tiles at, at + step, ... below n, of each n_kb blocks of K. */
+/* Work of a block: tiles at, at + step, ... below n, of n_kb blocks of K each. */
 struct share {
     int at, step, n, n_kb;
-    int tok, rows;                   /* tiles of x; its rows that live */
+    int tok, rows;                   /* tiles of x; live rows of x */
 };
 
 /* ---- x ----------------------------------------------------------------------------- */
@@ -54,7 +54,7 @@ eight(const float *x)
     return *reinterpret_cast<const uint4 *>(r);
 }
 
-/* A thread makes 32 elements of a row. Rows that are not live stay as they are. */
+/* Each thread writes 32 elements of a row. Rows that are not live are not written. */
 template<int W>
 static __global__ void __launch_bounds__(256)
 order_x(const __grid_constant__ struct fdk_gemm_args a)
@@ -83,7 +83,7 @@ order_x(const __grid_constant__ struct fdk_gemm_args a)
 
 struct tile { int n0, m0; };
 
-/* Tile i, of tok tiles of x. */
+/* Position of tile i; tok: number of tiles of x. */
 template<int ROWS>
 static __device__ __forceinline__ struct tile
 tile_of(const struct fdk_gemm_args &a, int i, int tok)
@@ -94,7 +94,7 @@ tile_of(const struct fdk_gemm_args &a, int i, int tok)
     return r;
 }
 
-/* One thread asks for every stage. */
+/* One thread loads all stages. */
 template<int W>
 static __device__ __forceinline__ void
 feed(const struct wide_args &a, uint32_t at, uint32_t bars, const struct share &f)
@@ -118,7 +118,7 @@ feed(const struct wide_args &a, uint32_t at, uint32_t bars, const struct share &
 
 /* ---- sums -------------------------------------------------------------------------- */
 
-struct scales {                  /* of the lane's rows */
+struct scales {                  /* scales of the lane's rows */
     const float *row[2];
     int units;
 };
@@ -131,8 +131,8 @@ take_scales(float s[2], const struct scales *p, int unit)
     s[1] = __ldg(p->row[1] + at);
 }
 
-/* All stages of a tile, UNIT = BK. Weights become operands while the products of
- * the ones before run. */
+/* Sums all stages of a tile with UNIT = BK. Weights are converted to operands while the
+ * products of the previous ones run. */
 template<int W>
 static __device__ __forceinline__ void
 sum_blocks(const struct wide_args &a, uint32_t at, uint32_t bars, struct ring *r,
@@ -188,7 +188,7 @@ sum_blocks(const struct wide_args &a, uint32_t at, uint32_t bars, struct ring *r
     }
 }
 
-/* The same, UNIT = 32. */
+/* Sums all stages of a tile with UNIT = 32. */
 template<int W>
 static __device__ __forceinline__ void
 sum_units(const struct wide_args &a, uint32_t at, uint32_t bars, struct ring *r,
@@ -224,14 +224,14 @@ sum_units(const struct wide_args &a, uint32_t at, uint32_t bars, struct ring *r,
 
 /* ---- y ----------------------------------------------------------------------------- */
 
-/* The barrier of a group of four warps. */
+/* Barrier of a group of four warps. */
 static __device__ __forceinline__ void
 meet(int group)
 {
     asm volatile("bar.sync %0, 128;" :: "r"(group + 1) : "memory");
 }
 
-/* Eight neighbours of row m of y. */
+/* Stores eight adjacent elements of row m of y. */
 static __device__ __forceinline__ void
 put_eight(const struct fdk_gemm_args &a, int m, int n, const float *v, int even)
 {
@@ -259,7 +259,7 @@ put_eight(const struct fdk_gemm_args &a, int m, int n, const float *v, int even)
     }
 }
 
-/* A group's sums to y through its room, STRIP rows of y at a time. */
+/* Stores a group's sums in y through its buffer, STRIP rows of y at a time. */
 static __device__ __forceinline__ void
 put_tile(const struct fdk_gemm_args &a, struct tile to, const float (&total)[BN / 2],
     float *room, int rows)

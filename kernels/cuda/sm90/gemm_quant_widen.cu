@@ -2,49 +2,50 @@
  * SPDX-License-Identifier: Apache-2.0 */
 /*
  * y = x w^T with quantized weights for more than CU_QUANT_MID and up to CU_QUANT_FEW rows
- * of x, by default, where a scale belongs to whole 128s of K and those of a row are a
- * multiple of 4, or one: gemm_quant_wide.cu takes what does not fit.
+ * of x, in contexts that are not deterministic. Groups must be multiples of 128 elements
+ * of K, and a row must have one scale or a multiple of 4: gemm_quant_wide.cu computes
+ * other shapes.
  *
- * Rows of x are the tensor cores' M, rows of w their N, H of them a tile. Weights come as
- * they are stored, and eight warps make them bf16 in shared memory, in the form in which
- * the tensor cores read them: each once, whatever the number of rows of x. Two warpgroups
- * multiply: of up to 64 rows each has half of each 128 elements of K, of more each has half
- * of the rows of x. One thread asks for w, from before the kernel ahead has ended, and
- * another one for x.
+ * Rows of x are the tensor cores' M, rows of w their N, H of them per tile. Weights are
+ * loaded as stored, and eight warps convert them to bf16 in shared memory, in the layout
+ * of the tensor cores: each weight once for all rows of x. Two warpgroups
+ * multiply: with up to 64 rows each has half of each 128 elements of K, with more each
+ * has half of the rows of x. One thread loads w, beginning before the previous kernel has
+ * ended, and another one x.
  *
- * The products of 128 elements of K, for up to 64 rows of 64, are summed by the tensor
- * cores; where these have a scale of their own, that sum times the scale is added to a
- * warpgroup's in fp32, in ascending order of k, else the tensor cores sum all of K. The two
- * warpgroups' sums of up to 64 rows are added at the end. Where there are few tiles two
- * blocks, a cluster, share one, each with half of K (pair.cuh). Neither H nor that depends
- * on the number of rows: a row's bits are the same for all up to 64 rows, and for all
- * beyond.
+ * The tensor cores sum the products of 128 elements of K, or of 64 with up to 64 rows. If
+ * groups have their own scales, that sum times the scale is added to a
+ * warpgroup's sum in fp32, in ascending order of k; else the tensor cores sum all of K.
+ * With up to 64 rows the sums of both warpgroups are added at the end. If there are few
+ * tiles, a CTA pair shares one, each block with half of K (pair.cuh). H and this choice
+ * do not depend on the number of rows: a row's bits are the same for every number up to
+ * 64, and for every number above.
  */
 #include "kernels/cuda/sm90/gemm_quant.cuh"
 #include "kernels/cuda/sm90/gemm_stream.cuh"
 #include "kernels/cuda/sm90/pair.cuh"
 
-#define BK      128              /* of K that share a scale, at least */
-#define HALF    64               /* of K in a stage */
-#define WARPS   PAIR_WARPS       /* that multiply */
-#define WIDENS  8                /* then, that widen: four each half of a BK */
-#define BOX     4                /* scales of a row that come at once */
-#define SCALE_SLOTS 4             /* of them in a ring */
+#define BK      128              /* least elements of K that share a scale */
+#define HALF    64               /* elements of K in a stage */
+#define WARPS   PAIR_WARPS       /* consumer warps */
+#define WIDENS  8                /* converting warps: four for each half of a BK */
+#define BOX     4                /* scales of a row that are loaded at once */
+#define SCALE_SLOTS 4             /* such loads in a ring */
 #define THREADS ((WARPS + WIDENS + 4) * 32)
 
-/* BIG: more than 64 rows of x. Shared memory: stages of x and of w as bf16, HALF of K
- * each; a ring of w as it is stored, BK of K each, and one of its scales; what a warp gives
- * away, sums or results. */
+/* BIG: more than 64 rows of x. Shared memory: stages of x and of w as bf16, HALF elements
+ * of K each; a ring of w as stored, BK elements of K each, and one of its scales; output
+ * buffers of the warps for sums or results. */
 template<int W, int H, int BIG>
 struct widen {
     static const int rows = BIG ? 128 : 64;
-    static const int sums = H / 2;                   /* of a lane, while it multiplies */
+    static const int sums = H / 2;                   /* sums of a lane in the main loop */
     static const int wide = BIG ? H : H / 2;         /* columns of a warp's results */
     static const int x_bytes = rows * HALF * 2;
     static const int stage = x_bytes + H * HALF * 2;
     static const int raw = H * BK * quant_bits<W>() / 8;
     static const int raws = quant_bits<W>() == 4 ? 6 : 4;
-    static const int out = 32 * H;                   /* of a warp */
+    static const int out = 32 * H;                   /* bytes per warp */
     static const int scales = H * BOX * 4;
     static const int stages = (SHARED_MOST - 1024 - raws * raw - WARPS * out - SCALE_SLOTS *
         scales) / stage;
@@ -70,14 +71,14 @@ struct widen_args {
     CUtensorMap w, scale, x, y;
     struct fdk_gemm_args g;
     uint32_t ones;
-    int32_t blocks;                  /* of a tile: 1, 2 */
+    int32_t blocks;                  /* blocks per tile: 1, 2 */
     int32_t each;                    /* BKs that share a scale, 0: all */
-    int32_t x_bytes;                 /* of a stage: the 8s of rows of x that there are */
+    int32_t x_bytes;                 /* bytes of x in a stage: rows rounded up to 8 */
     int32_t n_tile;
     int32_t tma_out;                 /* y is written as TMA tiles of 16 rows */
 };
 
-/* What a block does: tiles at, at + step, ... below n, of each the BKs of K from k0 to
+/* Work of a block: tiles at, at + step, ... below n; of each the BKs of K from k0 to
  * k1. */
 struct share {
     int at, step, n, k0, k1, rank;
@@ -93,11 +94,11 @@ struct share {
     }
 };
 
-/* ---- who asks ---------------------------------------------------------------------- */
+/* ---- producers --------------------------------------------------------------------- */
 
-/* Which scale of a row a BK of K has, where these have scales of their own. */
+/* Index of a BK's scale in a row, if groups have their own scales. */
 struct scale_at {
-    int i, left;                     /* BKs that have it still */
+    int i, left;                     /* left: further BKs with scale i */
 
     __device__ __forceinline__
     scale_at(const struct widen_args &a, int k) : i(a.each > 0 ? k / a.each : 0),
@@ -105,7 +106,8 @@ struct scale_at {
     {
     }
 
-    /* To the next BK; 1: its scale is the first one of another box. */
+    /* Advances to the next BK. Returns 1 if its scale is the first one of another
+     * load. */
     __device__ __forceinline__ int
     next(int each)
     {
@@ -164,9 +166,9 @@ ask_x(const struct widen_args &a, const struct share &f, struct widen_shared<W, 
     }
 }
 
-/* ---- who widens -------------------------------------------------------------------- */
+/* ---- conversion -------------------------------------------------------------------- */
 
-/* Eight weights at v in their order. */
+/* Converts eight weights at v, in their order. */
 template<int W>
 static __device__ __forceinline__ uint4
 eight(const uint32_t *v, uint32_t ones)
@@ -183,13 +185,14 @@ eight(const uint32_t *v, uint32_t ones)
         make_uint4(low, high, more, last);
 }
 
-/* A thread of the four warps that have one half of each BK: 16 stored bytes of a row at a
- * time, neighbouring lanes have neighbouring rows. */
+/* A thread of the four warps that convert one half of each BK: 16 stored bytes of a row
+ * at a time; adjacent lanes have adjacent rows. */
 template<int W, int H>
 struct widener {
     static const int each = 16 * 8 / quant_bits<W>();        /* weights in 16 bytes */
-    static const int units = H * HALF / each;                /* of 16 bytes, in a half */
-    static const int n = (units + 127) / 128;                /* of a thread */
+    static const int units = H * HALF / each;                /* 16-byte vectors in a
+                                                                half */
+    static const int n = (units + 127) / 128;                /* such vectors per thread */
     uint4 v[n];
 
     __device__ __forceinline__ void
@@ -255,14 +258,14 @@ widen_all(const struct widen_args &a, const struct share &f,
     }
 }
 
-/* ---- who multiplies ---------------------------------------------------------------- */
+/* ---- consumers --------------------------------------------------------------------- */
 
-/* A warp: 16 rows of x; of up to 64 the warps of the first group have the first half of
- * each BK of K, the others the second, until they exchange sums. */
+/* A warp: 16 rows of x. With up to 64 rows the warps of the first group have the first
+ * half of each BK of K, the others the second half, until they exchange sums. */
 template<int W, int H, int BIG>
 struct widen_warp {
     using S = widen<W, H, BIG>;
-    static const int turn = BIG ? 2 : 1;     /* stages of a BK that are this group's */
+    static const int turn = BIG ? 2 : 1;     /* stages of a BK that this group reads */
     const struct widen_args &a;
     const struct share &f;
     struct widen_shared<W, H, BIG> *s;
@@ -317,7 +320,7 @@ struct widen_warp {
             at.next();
     }
 
-    /* This warp has read the scales at `box`. */
+    /* Releases the scales at `box` for this warp. */
     __device__ __forceinline__ void
     leave_box(void)
     {
@@ -327,7 +330,7 @@ struct widen_warp {
         box.next();
     }
 
-    /* BK of K at a time, times their scales. */
+    /* Sums BK elements of K at a time, times their scales. */
     __device__ __forceinline__ void
     sum_scaled(float (&total)[S::sums])
     {
@@ -375,15 +378,15 @@ struct widen_warp {
         }
     }
 
-    /* The multiplying warps meet. */
+    /* Barrier of the consumer warps. */
     static __device__ __forceinline__ void
     meet(void)
     {
         asm volatile("bar.sync 4, %0;" :: "n"(WARPS * 32) : "memory");
     }
 
-    /* Both groups have sums of all columns: a warp keeps those of its half, and gets the
-     * other group's. */
+    /* Both groups have sums of all columns: a warp keeps those of its half of the columns
+     * and adds those of the other group. */
     __device__ __forceinline__ void
     exchange(float (&mine)[S::wide / 2], const float (&total)[S::sums])
     {
@@ -415,7 +418,8 @@ struct widen_warp {
         meet();
     }
 
-    /* Of a lane: rows lane / 4 and 8 further, columns 8 i + 2 (lane % 4) and the next. */
+    /* Stores a TMA tile. A lane has rows lane / 4 and + 8, columns 8 i + 2 (lane % 4) and
+     * the next. */
     __device__ __forceinline__ void
     put_box(const float (&v)[S::wide / 2], int m, int n)
     {
@@ -433,7 +437,7 @@ struct widen_warp {
             stream_box_out(&a.y, n, m, cu_smem(s->out[warp]), policy);
     }
 
-    /* The warp's rows from m on, columns from n on. */
+    /* Stores the warp's rows from m on, columns from n on. */
     __device__ __forceinline__ void
     put(float (&v)[S::wide / 2], int m, int n)
     {
@@ -558,9 +562,9 @@ quant_widen_kernel(const __grid_constant__ struct widen_args a)
 
 static const int heights[] = { 112, 96, 64 };
 
-/* About how long tiles of h rows take, by `blocks` each, 8 clocks a unit: h for the
- * products of a BK and 48 for all else there, 300 for a tile's end, 1000 where two blocks
- * meet. Estimates, and not by T: see above. */
+/* Estimated time with tiles of h rows and `blocks` blocks per tile, in units of 8 clocks:
+ * h for the products of a BK plus 48, 300 for a tile's end, 1000 if two blocks exchange
+ * sums. It does not depend on T: see above. */
 static int
 cost(const struct fdk_gemm_args *a, int h, int blocks, int n_proc)
 {
@@ -633,7 +637,7 @@ launch_rows(const struct fdk_gemm_args *a, int n_proc, cudaStream_t s)
 int
 cu_quant_widen_fits(const struct fdk_gemm_args *a)
 {
-    /* Scales of groups are loaded as TMA tiles. */
+    /* Scales of groups are loaded by TMA. */
     return a->T <= CU_QUANT_FEW && (a->w_group >= a->K || (a->w_group % BK == 0 &&
         ((a->K - 1) / a->w_group + 1) % BOX == 0 && (uintptr_t)a->w_scale % 16 == 0));
 }

@@ -1,16 +1,17 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * y = silu_mul of x w^T for more than CU_STREAM_ROWS rows of x, bf16: w has F rows of gate
- * and F of up (fdk_silu_mul_args), whose results are never in memory.
+ * y = silu_mul of x w^T for more than CU_STREAM_ROWS rows of x, bf16: w has F rows of
+ * gate and F of up (fdk_silu_mul_args), whose results are not stored in memory.
  *
- * A tile is 128 rows of x by W rows of w, W / 2 of gate and the same of up. Each of two
- * consumer warpgroups has 64 rows of x and all of w, so that gate and up of one result are
- * sums of one thread. The two blocks of a cluster have tiles of the same rows of w: one
- * loads gate for both, the other up. Where the last 256 rows of x hold 128 or fewer, the two
- * share these instead, and take turns to load them: half a tile would be computed for
- * nothing. All of K is added in ascending order into one set of sums, whatever the number
- * of rows and the tile: the bits of a GEMM of cuBLASLt that does not split K.
+ * A tile is 128 rows of x by W rows of w, W / 2 of gate and W / 2 of up. Each of two
+ * consumer warpgroups has 64 rows of x and all of w, so that gate and up of one result
+ * are sums of one thread. The two blocks of a cluster have tiles with the same rows of w:
+ * one loads gate for both, the other up. If the last 256 rows of x are 128 or fewer, the
+ * two blocks share these rows instead and load them alternately; otherwise one of them
+ * would have nothing to compute. All of K is added in ascending order into one set of
+ * sums for any number of rows and any tile: the bits of a GEMM of cuBLASLt that does not
+ * split K.
  *
  * Blocks are persistent. Tiles of a band of rows of x that have the same rows of w are
  * computed at the same time, so that L2 reads each once.
@@ -19,10 +20,10 @@
 
 #define SIDE    128              /* rows of x of a tile */
 #define BLOCKS  2                /* of a cluster */
-#define WARPS   8                /* that multiply; another warpgroup issues loads */
+#define WARPS   8                /* consumer warps; another warpgroup issues loads */
 #define BARRIER 256              /* bytes for barriers */
 #define BAND    2048             /* rows of x that stay in L2 */
-#define TILE_END 4               /* what a tile's end costs, in columns */
+#define TILE_END 4               /* cost of a tile's end, in columns */
 
 struct joint_args {
     __nv_bfloat16 *y;
@@ -31,19 +32,20 @@ struct joint_args {
     int32_t T, F, K;
 };
 
-/* W rows of w in a tile. Shared memory: the stages, what leaves, 16 rows of a warp by W / 2
- * columns at a time, and barriers. */
+/* W rows of w in a tile. Shared memory: the stages, output buffers of 16 rows by W / 2
+ * columns per warp, and barriers. */
 template<int W>
 struct joint_shape {
     static const int half = W / 2;               /* rows of w that a block loads */
-    static const int out = 16 * half * 2;        /* of a warp */
+    static const int out = 16 * half * 2;        /* bytes per warp */
     static const int stage = (SIDE + W) * 128;
     static const int stages = (SHARED_MOST - WARPS * out - BARRIER) / stage;
     static const int bytes = stages * stage + WARPS * out + BARRIER;
     static_assert(stages * 16 <= BARRIER && half % 16 == 0, "");
 };
 
-/* Tiles of 2 SIDE rows of x by `across` columns of tiles, then those of the last rows. */
+/* There are tiles of 2 SIDE rows of x by `across` columns of tiles, then those of the
+ * last rows. */
 static __host__ __device__ __forceinline__ int
 joint_high(int T)
 {
@@ -56,10 +58,10 @@ joint_rest(int T, int across)
     return T > joint_high(T) * BLOCKS * SIDE ? (across + BLOCKS - 1) / BLOCKS : 0;
 }
 
-/* What a cluster does: every step-th of n_tile pairs of tiles from `at` on. */
+/* Work of a cluster: every step-th of n_tile pairs of tiles from `at` on. */
 struct joint_work {
     int at, step, n_tall, n_tile, rank, wide, across, T;
-    int rows;                    /* of x that live */
+    int rows;                    /* live rows of x */
 
     __device__ __forceinline__
     joint_work(const struct joint_args &a, int columns) : at((int)blockIdx.x / BLOCKS),
@@ -77,8 +79,9 @@ struct joint_work {
         return v >= n_tall;
     }
 
-    /* Pair v: this block's first row of x, the first column of y. 0: no row of x lives
-     * there; the first pair, whose w is on its way before that is known, is computed. */
+    /* Pair v: sets this block's first row of x and first column of y. Returns 0 if no row
+     * of x is live there; but the first pair, whose w is loaded before that is known, is
+     * computed. */
     __device__ __forceinline__ int
     tile(int v, int *m, int *n) const
     {
@@ -124,7 +127,7 @@ struct joint_feed {
         at = { 0, 1 };
     }
 
-    /* To the same place in both blocks, whose barriers count it. */
+    /* Loads to the same address in both blocks, whose barriers count the bytes. */
     __device__ __forceinline__ void
     load_both(uint32_t to, const CUtensorMap *map, int row, int kb, uint32_t full)
     {
@@ -135,7 +138,7 @@ struct joint_feed {
             "h"((uint16_t)((1 << BLOCKS) - 1)), "l"(policy) : "memory");
     }
 
-    /* Gate and up; shared, one of them for both blocks. */
+    /* Loads gate and up; with shared rows of w only one of them, for both blocks. */
     __device__ __forceinline__ void
     load_w(int slot, int n, int kb, int shares_x)
     {
@@ -150,7 +153,7 @@ struct joint_feed {
             load_box(to + i * Z::half * 128, w, n + i * F, kb, &ring.full[slot], policy);
     }
 
-    /* Shared, one block loads every other stage for both. */
+    /* Loads x; with shared rows of x each block loads every second stage for both. */
     __device__ __forceinline__ void
     load_x(int slot, int m, int kb, int shares_x)
     {
@@ -161,7 +164,8 @@ struct joint_feed {
             load_both(to, x, m, kb, cu_smem(&ring.full[slot]));
     }
 
-    /* w of the first pair as far as there are stages, ahead of the kernel before. */
+    /* Loads w of the first pair, as many stages as there are, before the previous kernel
+     * ends. */
     __device__ __forceinline__ int
     ahead(void)
     {
@@ -191,7 +195,8 @@ struct joint_feed {
                 load_x(at.slot, m, kb, shares_x);
             }
         }
-        /* The other block's warps have told this one of all that they have read. */
+        /* Waits until the other block's warps have signalled all their reads to this
+         * one. */
         for (int i = 0; i < Z::stages; i++, at.next())
             cu_bar_wait(cu_smem(&ring.empty[at.slot]), at.parity);
     }
@@ -241,7 +246,7 @@ struct joint_warp {
         return cu_smem(ring.stage) + slot * Z::stage + SIDE * 128;
     }
 
-    /* w or x came for both blocks: both are told. */
+    /* w or x was loaded for both blocks: signals both. */
     __device__ __forceinline__ void
     leave(int slot)
     {
@@ -255,8 +260,8 @@ struct joint_warp {
         at.next();
     }
 
-    /* v[4 i + 2 r + c] of a lane: row lane / 4 + 8 r, column 8 i + 2 (lane % 4) + c. In
-     * shared memory 16 columns of 16 rows follow each other, their halves swizzled. */
+    /* v[4 i + 2 r + c] of a lane: row lane / 4 + 8 r, column 8 i + 2 (lane % 4) + c.
+     * Shared memory has 16 columns of 16 rows after the other, their halves swizzled. */
     __device__ __forceinline__ void
     put_boxes(const float *v, int m, int n)
     {
@@ -278,7 +283,7 @@ struct joint_warp {
                 : "memory");
     }
 
-    /* 16 rows from m on, columns n0 and on. */
+    /* Stores 16 rows from m on, columns from n0 on. */
     __device__ __forceinline__ void
     put(const float *v, int m, int n0)
     {
@@ -292,11 +297,11 @@ struct joint_warp {
             const int n = n0 + i / 4 * 8 + lane % 4 * 2 + i % 2;
             if (row < k.rows && n < a.F)
                 a.y[(size_t)row * (size_t)a.F + (size_t)n] = __float2bfloat16_rn(v[i]);
-            asm volatile("" ::: "memory");   /* one after the other: for registers */
+            asm volatile("" ::: "memory");   /* in sequence, to save registers */
         }
     }
 
-    /* Of this tile's rows of w, F rows of which begin at `from`. */
+    /* Adds the bias of this tile's columns; `from` is 0 for gate, F for up. */
     __device__ __forceinline__ void
     add_bias(float *d, int n0, int from)
     {

@@ -2,28 +2,29 @@
  * SPDX-License-Identifier: Apache-2.0 */
 /*
  * y = x w^T for up to MOST_ROWS rows of x, bf16: weights stream through
- * shared memory into the tensor cores once, at the memory's speed, and whatever
- * else happens hides behind that.
+ * shared memory into the tensor cores once, at the bandwidth of memory, which hides
+ * all other work.
  *
- * Rows of w are the tensor cores' M (64 a warpgroup), rows of x their N. K is cut
- * into four splits whose sums are made apart and added as (0 + 1) + (2 + 3). Where
- * it is cut depends on K alone, so a row's bits depend neither on the number of
- * rows nor on the shape of the tiles. Two blocks, a cluster, share a tile of rows
- * of w, each has two of the splits. A split has its own share of the ring, a thread
- * that issues loads of tiles of w and x (tensor maps, 128-byte swizzle) as soon as a stage
- * is free, across the borders of tiles, and a warpgroup that multiplies. Each 16
- * rows of a tile have a warp, in one of the two blocks, that the warpgroups send
- * their sums to (st.async), and that adds them up and writes y. No other warp waits
+ * Rows of w are the tensor cores' M (64 per warpgroup), rows of x their N. K is divided
+ * into four splits whose sums are computed separately and added as (0 + 1) + (2 + 3). The
+ * splits depend only on K, so a row's bits depend neither on the number of
+ * rows nor on the shape of the tiles. A cluster of two blocks shares a tile of rows
+ * of w; each block has two of the splits. A split has its own stages of the ring, a
+ * thread that loads tiles of w and x (tensor maps, 128-byte swizzle) as soon as a stage
+ * is free, across the borders of tiles, and a warpgroup that multiplies. For each 16
+ * rows of a tile one warp, in one of the two blocks, receives the sums of the
+ * warpgroups (st.async), adds them and writes y. No other warp waits
  * for a tile's end.
  *
- * A block fills its processor. As weights are constant, its first stages are under
- * way before the kernel ahead has ended: the kernel behind is let in at once and
- * starts wherever a block has left.
+ * A block fills its multiprocessor. As weights are constant, its first stages are loaded
+ * before the previous kernel has ended: the next kernel may start at once and
+ * does so on each multiprocessor where a block has ended.
  */
 #include "kernels/cuda/sm90/gemm_stream.cuh"
 
 #define PAIR  2                  /* blocks of a cluster */
-#define OWN   (PARTS / PAIR)     /* splits of a block, and its 16s of each 64 rows of w */
+#define OWN   (PARTS / PAIR)     /* splits of a block; also its runs of 16 of 64 rows of
+                                    w */
 #define RING_MOST   (200 * 1024) /* more is no faster */
 #define MOST_ROWS 64             /* of x, here; from MID_FROM rows on ... */
 #define MID_FROM  48             /* ... gemm_stream_mid.cu is faster, if N is ... */
@@ -37,40 +38,43 @@ struct stream_args {
     const int32_t *n;
     int32_t first, T, N, K, ldy, y32;
     int32_t height;              /* rows of w in a tile: a multiple of 8 */
-    int32_t x_bytes;             /* of a stage: the 8s of rows of x that there are */
-    int32_t each, more;          /* tiles of a pair of blocks; `more` pairs have one more */
-    int32_t n_stage;             /* of a split's share of the ring */
+    int32_t x_bytes;             /* bytes of x in a stage: rows rounded up to 8 */
+    int32_t each, more;          /* tiles of a CTA pair; the first `more` have one more */
+    int32_t n_stage;             /* stages of each split */
 };
 
-/* Up to TT rows of x, KS blocks of 64 along K in a stage. */
+/* For up to TT rows of x, with KS blocks of 64 along K in a stage. */
 template<int TT, int KS>
 struct shape {
     static const int x_bytes = KS * TT * 128;
     static const int sums = TT * 16 * 4;               /* of a split, for 16 rows of w */
-    static const int fixed = OWN * PARTS * sums + 2048; /* shared memory but the ring */
+    static const int fixed = OWN * PARTS * sums + 2048; /* shared memory besides the
+                                                           ring */
     static const int ring = (SHARED_MOST - fixed < RING_MOST ? SHARED_MOST - fixed :
         RING_MOST) / 1024 * 1024;
-    static const int warps = (4 + 1 + 1) * OWN;        /* multiply, ask, collect */
+    static const int warps = (4 + 1 + 1) * OWN;        /* consumers, producer,
+                                                          collector */
     static_assert(ring / OWN / (x_bytes + KS * 8192) >= 2, "two stages of a part");
 };
 
 #define MOST_STAGES 32
 
-/* The barriers of a block, behind its ring and sums. */
+/* The barriers of a block, after its ring and sums. */
 struct barriers {
     uint64_t full[OWN][MOST_STAGES], empty[OWN][MOST_STAGES];
-    uint64_t sent[OWN];          /* all splits' sums of 16 rows that are mine are here */
+    uint64_t sent[OWN];          /* all splits' sums of this block's 16 rows have
+                                    arrived */
     uint64_t taken[4];           /* their owner has read the sums of these 16 rows */
 };
 
-/* What a block does: tiles at, at + step, ..., n of them. */
+/* Work of a block: n tiles at, at + step, ... */
 struct work {
     int at, step, n;
 };
 
 /* ---- instructions ----------------------------------------------------------- */
 
-/* As cu_bar_wait(); around this loop the compiler makes less code. */
+/* Like cu_bar_wait(); the compiler generates less code around this loop. */
 static __device__ __forceinline__ void
 bar_wait(uint64_t *bar, int parity)
 {
@@ -91,7 +95,7 @@ send(uint32_t dst, const float v[4], uint32_t bar)
         :: "r"(dst), "f"(v[0]), "f"(v[1]), "f"(v[2]), "f"(v[3]), "r"(bar) : "memory");
 }
 
-/* d += w x^T over 16 of K: 64 rows of w, TT of x. */
+/* d += w x^T over 16 elements of K: 64 rows of w, TT rows of x. */
 template<int TT>
 static __device__ __forceinline__ void
 multiply(float d[TT / 2], uint64_t w, uint64_t x)
@@ -110,7 +114,7 @@ multiply(float d[TT / 2], uint64_t w, uint64_t x)
 
 /* ---- roles ------------------------------------------------------------------ */
 
-/* A thread for a split of K: stage after stage of w and x, the first ones of w before
+/* The thread that loads a split of K: stages of w and x, the first ones of w before
  * other kernels' results may be read. */
 template<int TT, int KS>
 struct producer {
@@ -196,7 +200,7 @@ struct producer {
     }
 };
 
-/* Two rows of w by two rows of x, as a lane of the tensor cores holds them. */
+/* Stores two rows of w by two rows of x, as a lane holds them after a product. */
 static __device__ __forceinline__ void
 put4(const struct stream_args &a, int rows, int m, int n, int n_end, float4 v, float b0,
     float b1)
@@ -211,7 +215,8 @@ put4(const struct stream_args &a, int rows, int m, int n, int n_end, float4 v, f
         stream_put(a, m + 1, n + 8, v.w + b1);
 }
 
-/* A warpgroup: one split of K for 64 rows of each tile, its sums to the owners. */
+/* A warpgroup: computes one split of K for 64 rows of each tile and sends the sums to
+ * their owners. */
 template<int TT, int KS>
 static __device__ __forceinline__ void
 consume(const struct stream_args &a, const struct work &k, unsigned char *shared,
@@ -275,8 +280,8 @@ add(float4 a, float4 b)
     return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
 }
 
-/* A warp: the sums of all splits for 16 rows of each tile, number `mine` of this
- * block's. Without live rows one group of sums is sent all the same: it is what keeps
+/* A warp: adds the sums of all splits for 16 rows of each tile, run `mine` of this
+ * block. Without live rows one group of sums is sent too, to keep
  * the collectors from running ahead of the warpgroups that wait for them. */
 template<int TT, int KS>
 static __device__ __forceinline__ void
@@ -309,7 +314,7 @@ collect(const struct stream_args &a, const struct work &k, const unsigned char *
     }
 }
 
-/* Of a split's share of the ring. */
+/* Initializes the barriers of a split's stages. */
 static __device__ __forceinline__ void
 ring_init(barriers *bar, int p, int n_stage)
 {
@@ -320,7 +325,7 @@ ring_init(barriers *bar, int p, int n_stage)
     cu_bar_ready();
 }
 
-/* Of the sums. */
+/* Initializes the barriers of the sums. */
 static __device__ __forceinline__ void
 sums_init(barriers *bar)
 {
@@ -353,7 +358,7 @@ stream_kernel(const __grid_constant__ CUtensorMap w,
     const int mine = role >= 0 && role < OWN ? role : 0;
     producer<TT, KS> p(&w, &x, a, k, shared, bar, mine, rank * OWN + mine);
     cu_dep_next();
-    /* By a thread for each split, which asks for weights before anything else is done. */
+    /* By the loading thread of each split, so that it can load weights first of all. */
 #pragma unroll
     for (int i = 0; i < OWN; i++)
         if (threadIdx.x == 32 * (4 * OWN + i))
@@ -436,8 +441,8 @@ stream_out_map_16(CUtensorMap *m, void *y, int T, int N, int ldy, int wide)
     return 0;
 }
 
-/* Rows of w in a tile: so that the pair of blocks with the most rows has few, where a
- * tile more costs it about as much as a row. */
+/* Chooses the rows of w in a tile: minimizes the rows of the CTA pair with the most work;
+ * an additional tile costs about as much as a row. */
 static int
 tile_height(int N, int n_pair)
 {
@@ -458,11 +463,11 @@ launch(const struct fdk_gemm_args *g, int n_proc, cudaStream_t s)
 {
     using Z = shape<TT, KS>;
     const int h = tile_height(g->N, cu_slots(n_proc, PAIR)), n_tile = (g->N - 1) / h + 1;
-    /* The copy engine is slow to fill in rows that are not there. */
+    /* TMA is slow at filling rows that do not exist, so they are not loaded. */
     const int x_rows = (g->T + 7) / 8 * 8, x_bytes = KS * x_rows * 128;
     const int stage = KS * h * 128 + x_bytes;
-    /* The tensor cores read 64 rows of w and TT of x, of which the last ones are
-     * anything: they lie behind, within the ring. */
+    /* The tensor cores read 64 rows of w and TT rows of x. The last ones may hold
+     * anything, but must be within the ring. */
     const int low = (64 - h) * 128 - x_bytes, few = (TT - x_rows) * 128;
     const int behind = low > few ? low : few;
     const int n_stage = (Z::ring - (behind > 0 ? behind : 0)) / OWN / stage;

@@ -1,30 +1,30 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * y = x w^T for up to CU_STREAM_ROWS rows of x, bf16, to the bits of gemm_stream.cu: more rows
- * than that takes, still so few that reading w is most of the work.
+ * y = x w^T for up to CU_STREAM_ROWS rows of x, bf16, with the bits of gemm_stream.cu:
+ * for more rows than gemm_stream.cu, but few enough that reading w is most of the work.
  *
- * Rows of x are the tensor cores' M, 64 of each of two warpgroups; rows of w their N, H of
- * them a tile: the more, the less often x is read. A thread issues loads of tiles of both (tensor
- * maps, 128-byte swizzle), of w before the kernel ahead has ended. K is cut in the places
- * of gemm_stream.cuh, and the sums of splits are added in the same order.
+ * Rows of x are the tensor cores' M, 64 for each of two warpgroups; rows of w their N, H
+ * of them per tile: the more, the less often x is read. A thread loads tiles of both
+ * (tensor maps, 128-byte swizzle), those of w before the previous kernel has ended. The
+ * splits of K are those of gemm_stream.cuh, and their sums are added in the same order.
  *
- * Where there are few tiles two blocks, a cluster, share one: each has two splits of K
+ * If there are few tiles, a CTA pair shares one: each block has two splits of K
  * (pair.cuh). A warp has the sums of 16 rows of x.
  *
- * A product of gate and up (fdk_silu_mul_args) may end with silu_mul: a tile then has the
- * same H / 2 rows of both, and their results never are in memory.
+ * A GEMM of gate and up (fdk_silu_mul_args) may end with silu_mul: a tile then has the
+ * same H / 2 rows of both, and their results are not stored in memory.
  *
- * A tile's results leave through shared memory, so that the next one need not wait, and
- * stay in L2, where the next kernel finds them.
+ * A tile's results are stored through shared memory, so that the next tile need not wait,
+ * and stay in L2 for the next kernel.
  */
 #include <math.h>
 
 #include "kernels/cuda/sm90/gemm_stream.cuh"
 #include "kernels/cuda/sm90/pair.cuh"
 
-#define WARPS       PAIR_WARPS   /* that multiply; another warpgroup asks */
-#define KEPT_MOST   (16u << 20)  /* bytes of y that are to stay in L2 */
+#define WARPS       PAIR_WARPS   /* consumer warps; another warpgroup issues loads */
+#define KEPT_MOST   (16u << 20)  /* most bytes of y that are kept in L2 */
 #define MOST_STAGES 16
 
 struct mid_args {
@@ -32,7 +32,7 @@ struct mid_args {
     const float *bias;
     const int32_t *n;
     int32_t first, T, N, K, ldy, y32; /* N: columns of y */
-    int32_t x_bytes;             /* of a stage: the 8s of rows of x that there are */
+    int32_t x_bytes;             /* bytes of x in a stage: rows rounded up to 8 */
     int32_t n_tile, n_stage;
     int32_t tma_out;               /* y is written as TMA tiles of 16 rows */
     int32_t keep;
@@ -43,23 +43,23 @@ struct mid_barriers {
     struct cu_pair pair;
 };
 
-/* H rows of w in a tile, P blocks to a tile, G: of gate and up. Shared memory: the ring,
- * what leaves, 16 rows of a warp at a time, and barriers. */
+/* H rows of w in a tile, P blocks per tile, G: gate and up. Shared memory: the ring,
+ * output buffers of 16 rows per warp, and barriers. */
 template<int H, int P, int G>
 struct mid_shape {
     static const int wide = H / (1 + G);             /* columns of y */
-    static const int out = 16 * wide * 2;            /* of a warp */
+    static const int out = 16 * wide * 2;            /* bytes per warp */
     static const int ring = (SHARED_MOST - WARPS * out - (int)sizeof(mid_barriers)) /
         1024 * 1024;
     static_assert(P == 1 || cu_pair_bytes(H / 2) <= ring, "what is exchanged fits");
 };
 
-/* What a block does: n tiles at, at + step, ...; of K the splits from `part`. */
+/* Work of a block: n tiles at, at + step, ...; the splits of K from `part` on. */
 struct mid_work {
     int at, step, n, part, rank;
 };
 
-/* ---- asking ----------------------------------------------------------------- */
+/* ---- loads ------------------------------------------------------------------ */
 
 /* One thread. */
 template<int H, int P, int G>
@@ -138,7 +138,7 @@ struct mid_warp {
     const struct mid_work &k;
     unsigned char *ring, *out;
     struct mid_barriers *bar;
-    int warp, lane, stage, rows; /* of x that live */
+    int warp, lane, stage, rows; /* rows: live rows of x */
     struct cu_ring_place at;
     uint64_t policy;
 
@@ -188,7 +188,7 @@ struct mid_warp {
         at.next(a.n_stage);
     }
 
-    /* d = the sums of one split, of this warpgroup's 64 rows of x. */
+    /* d = the sums of one split for this warpgroup's 64 rows of x. */
     __device__ __forceinline__ void
     part(float (&d)[H / 2], int p)
     {
@@ -201,8 +201,8 @@ struct mid_warp {
         return 16 * warp < rows;
     }
 
-    /* v[4 i + 2 r + c] of a lane is of its row lane / 4 + 8 r, its column 8 i +
-     * 2 (lane % 4) + c: columns n0 .. as TMA tiles, fp32 ones in two. */
+    /* Stores columns from n0 on as a TMA tile, in fp32 as two. v[4 i + 2 r + c] of a lane
+     * is row lane / 4 + 8 r, column 8 i + 2 (lane % 4) + c. */
     template<int W>
     __device__ __forceinline__ void
     put_boxes(const float (&v)[W / 2], int n0)
@@ -260,7 +260,7 @@ struct mid_warp {
         }
     }
 
-    /* The sums of a tile, as they are or gate and up: then as if they had been bf16. */
+    /* Stores the sums of a tile; gate and up are first rounded to bf16, then silu_mul. */
     __device__ __forceinline__ void
     put_tile(float (&d)[H / 2], int n0)
     {
@@ -274,7 +274,7 @@ struct mid_warp {
         } else {
 #pragma unroll
             for (int i = 0; i < H / 2; i++)
-                d[i] += 0;               /* of -0, as gemm_stream.cu adds it too */
+                d[i] += 0;               /* turns -0 to 0, as gemm_stream.cu does */
         }
         if constexpr (G) {
             float v[W / 2];
@@ -287,7 +287,7 @@ struct mid_warp {
         }
     }
 
-    /* All splits of this block, in the order that gemm_stream.cu adds them in. */
+    /* Sums all splits of this block in the order of gemm_stream.cu. */
     __device__ __forceinline__ void
     parts(float (&sum)[H / 2])
     {
@@ -389,9 +389,10 @@ static const struct mid_kind {
 };
 #define N_KIND ((int)(sizeof(kinds) / sizeof(kinds[0])))
 
-/* The one that takes the least time, by what was measured on an H200 with 128 rows (us): 64
- * along K cost a block 0.225 for x and 0.00075 a row of w, or what it takes memory to bring
- * them, of which each processor gets its share; a tile's end 1, with an exchange 3. */
+/* The one that takes the least time, by what was measured on an H200 with 128 rows (us):
+ * 64 along K cost a block 0.225 for x and 0.00075 a row of w, or what it takes memory to
+ * bring them, of which each processor gets its share; a tile's end 1, with an exchange
+ * 3. */
 static const struct mid_kind *
 mid_choose(int N, int K, int gate, int n_proc)
 {
@@ -424,7 +425,8 @@ mid_launch(const struct fdk_gemm_args *g, void *y, int N, int ldy, int n_proc,
     const struct mid_kind *m = mid_choose(g->N, g->K, gate, n_proc);
     const int wide = m->height / (1 + gate), n_tile = (N - 1) / wide + 1;
     const int x_rows = (g->T + 7) / 8 * 8, x_bytes = x_rows * 128;
-    /* The tensor cores read CU_STREAM_ROWS rows of x, of which the last ones are anything. */
+    /* The tensor cores read CU_STREAM_ROWS rows of x, of which the last ones are
+     * anything. */
     const int n_stage = (m->ring - (CU_STREAM_ROWS * 128 - x_bytes)) /
         (m->height * 128 + x_bytes);
     const size_t y_bytes = (size_t)g->T * (size_t)N * (y32 ? 4 : 2);

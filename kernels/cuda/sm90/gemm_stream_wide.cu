@@ -1,18 +1,18 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * y = x w^T for any number of rows of x, bf16, to the bits of gemm_stream.cu: where a
- * context is deterministic, a row's numbers must not depend on how many there are. K is cut
- * in the same places, what is 64 along K goes through the tensor cores in the same order,
+ * y = x w^T for any number of rows of x, bf16, with the bits of gemm_stream.cu: in
+ * deterministic contexts a row's bits must not depend on the number of rows. The splits
+ * of K are the same, blocks of 64 along K are multiplied in the same order,
  * and the sums of splits, which begin with 0, are added in the same order.
  *
- * A tile is 128 rows of x, the tensor cores' M, by 128 of w. One thread issues loads of tiles of
- * both; two warpgroups have 64 rows of x each. Two blocks are a cluster. Of many tiles,
- * they have the same rows of w and neighbouring ones of x, and each brings half of w to
- * both: the limit is the rate at which L2 delivers tiles. Of few, they share
+ * A tile is 128 rows of x, the tensor cores' M, by 128 rows of w. One thread loads tiles
+ * of both; two warpgroups have 64 rows of x each. Two blocks are a cluster. If there are
+ * many tiles, they have the same rows of w and adjacent rows of x, and each loads half of
+ * w for both: the limit is the bandwidth of L2. If there are few, they share
  * a tile, and each has two splits of K (pair.cuh).
  *
- * A tile's results leave by the copy engine while the next one is computed.
+ * A tile's results are stored by TMA while the next one is computed.
  */
 #include "kernels/cuda/sm90/gemm_stream.cuh"
 #include "kernels/cuda/sm90/pair.cuh"
@@ -21,8 +21,8 @@
 #define BLOCKS 2                 /* of a cluster */
 #define BOX    (SIDE * 128)      /* bytes: 64 numbers of each */
 #define STAGES 6
-#define WARPS  PAIR_WARPS        /* that multiply; another warpgroup asks */
-#define SUMS   (SIDE / 2)        /* of a lane: 64 rows of x by SIDE of w */
+#define WARPS  PAIR_WARPS        /* consumer warps; another warpgroup issues loads */
+#define SUMS   (SIDE / 2)        /* sums of a lane: 64 rows of x by SIDE of w */
 #define BAND   2048              /* rows of x that stay in L2 */
 
 struct wide_args {
@@ -30,7 +30,8 @@ struct wide_args {
     const float *bias;
     const int32_t *n;
     int32_t first, T, N, K, ldy, y32;
-    int32_t tma_out;               /* y is written as TMA tiles of 16 rows by 64 columns */
+    int32_t tma_out;               /* y is written as TMA tiles of 16 rows by 64
+                                      columns */
 };
 
 struct wide_shared {
@@ -44,12 +45,12 @@ static_assert(sizeof(struct wide_shared) <= SHARED_MOST, "");
 
 typedef struct cu_ring_at<STAGES> wide_at;
 
-/* What a cluster does: n_tile tiles of `high` rows of x by SIDE of w, every step-th from
- * `at` on. Those of a band of x that have the same rows of w are side by side. K: this
- * block's splits from `part` on. */
+/* Work of a cluster: every step-th of n_tile tiles of `high` rows of x by SIDE of w, from
+ * `at` on. Tiles of a band of x with the same rows of w are adjacent. part: this
+ * block's first split of K. */
 struct wide_work {
     int at, step, n_tile, high, rank, part;
-    int rows;                    /* of x that live */
+    int rows;                    /* live rows of x */
     int N, T;
 
     __device__ __forceinline__
@@ -60,7 +61,7 @@ struct wide_work {
         n_tile = ((N - 1) / SIDE + 1) * ((T - 1) / high + 1);
     }
 
-    /* Tile v's first rows; 0: nothing of x lives there. */
+    /* Sets the first rows of tile v. Returns 0 if it has no live row of x. */
     __device__ __forceinline__ int
     tile(int v, int *m, int *n) const
     {
@@ -72,7 +73,7 @@ struct wide_work {
     }
 };
 
-/* To the same place in both blocks, whose barriers there count it. */
+/* Loads to the same address in both blocks, whose barriers count the bytes. */
 static __device__ __forceinline__ void
 load_for_both(uint32_t dst, const CUtensorMap *map, int row, int kb, uint64_t *bar,
     uint64_t policy)
@@ -84,7 +85,7 @@ load_for_both(uint32_t dst, const CUtensorMap *map, int row, int kb, uint64_t *b
         "h"((uint16_t)((1 << BLOCKS) - 1)), "l"(policy) : "memory");
 }
 
-/* ---- asking ----------------------------------------------------------------- */
+/* ---- loads ------------------------------------------------------------------ */
 
 /* One thread. */
 template<int SPLIT>
@@ -141,7 +142,8 @@ struct wide_feed {
                 cu_pair_over(&s->pair, parity);
             parity ^= 1;
         }
-        /* The other block's warps have told this one of all that they have read. */
+        /* Waits until the other block's warps have signalled all their reads to this
+         * one. */
         for (int i = 0; i < STAGES && !SPLIT; i++, at.next())
             cu_bar_wait(cu_smem(&s->empty[at.slot]), at.parity);
     }
@@ -187,7 +189,7 @@ struct wide_warp {
         return cu_smem(s->ring[slot].w);
     }
 
-    /* Where w came for both blocks, both are told. */
+    /* Signals both blocks if w was loaded for both. */
     __device__ __forceinline__ void
     leave(int slot)
     {
@@ -210,7 +212,7 @@ struct wide_warp {
         stream_sums<SIDE>(d, cut(a.K, k.part + i + 1) - cut(a.K, k.part + i), *this);
     }
 
-    /* All splits of this block, in the order that gemm_stream.cu adds them in. */
+    /* Sums all splits of this block in the order of gemm_stream.cu. */
     __device__ __forceinline__ void
     parts(float (&sum)[SUMS])
     {
@@ -230,8 +232,8 @@ struct wide_warp {
         }
     }
 
-    /* Where the copy engine looks for columns 8 i + 2 (lane % 4) and the next of row r: in
-     * tiles of 64 columns, 16 bytes of which are swizzled. */
+    /* Address for TMA of columns 8 i + 2 (lane % 4) and the next of row r: in
+     * tiles of 64 columns, swizzled by 16 bytes. */
     __device__ __forceinline__ __nv_bfloat162 *
     in_box(int r, int i)
     {
@@ -239,7 +241,7 @@ struct wide_warp {
             (i % 8 ^ r % 8) * 16 + lane % 4 * 4);
     }
 
-    /* 16 rows from m on. */
+    /* Stores 16 rows from m on. */
     __device__ __forceinline__ void
     put_boxes(const float (&d)[SUMS], int m, int n)
     {
@@ -254,7 +256,7 @@ struct wide_warp {
             stream_box_out(y, n + 64 * i, m, cu_smem(s->out[warp] + 2048 * i), policy);
     }
 
-    /* Of a lane: rows m + lane / 4 and 8 further, columns 8 i + 2 (lane % 4) and the next.
+    /* A lane has rows m + lane / 4 and + 8, columns 8 i + 2 (lane % 4) and the next.
      * One i after the other: there are no registers for more addresses. */
     __device__ __forceinline__ void
     put(float (&d)[SUMS], int m, int n0)
@@ -371,7 +373,8 @@ int
 cu_gemm_stream_wide(const struct fdk_gemm_args *g, int n_proc, fdk_stream_t st)
 {
     const int across = (g->N - 1) / SIDE + 1, n_tile = across * ((g->T - 1) / SIDE + 1);
-    /* No cluster has two of them: of two tiles one may live where the other does not. */
+    /* Only if no cluster has two tiles: of two tiles one may be live and the other
+     * not. */
     if (n_tile <= cu_slots(n_proc, BLOCKS))
         return launch<1>(g, n_tile, n_proc, st);
     return launch<0>(g, across * ((g->T - 1) / (BLOCKS * SIDE) + 1), n_proc, st);
