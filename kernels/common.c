@@ -158,9 +158,8 @@ f16_bits(uint16_t h)
     return sign | u;
 }
 
-/* Of its own optimization: gcc 12 at -O2, when it could relate dst to src,
- * rewrote the address of the stores, took the function for one without
- * effects and dropped calls. */
+/* noipa: gcc 12 at -O2, when it could relate dst to src, rewrote the address of the
+ * stores, considered the function free of side effects and dropped calls. */
 #if defined(__GNUC__) && !defined(__clang__)
 __attribute__((noipa))
 #endif
@@ -204,7 +203,8 @@ fdk_tiles_max(int32_t n, int32_t m, int32_t a, int32_t b)
         g = r;
         r = t;
     }
-    /* A row wastes most, b - gcd, when its length leaves gcd in the last tile. */
+    /* A row wastes most, b - gcd, if its length leaves gcd query rows in the last
+     * tile. */
     int64_t tiles = ((int64_t)m * a + (int64_t)(n < m ? n : m) * (b - g)) / b;
     return tiles < INT32_MAX ? (int32_t)tiles : INT32_MAX;
 }
@@ -250,8 +250,8 @@ fdk_pci_cpus(const char *sysfs, const char *bus_id, char *ret, size_t ret_bytes)
     return ret[0] != '\0' ? 0 : -ENOENT;
 }
 
-/* Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3"
- * (2011): multipliers and Weyl constants are the algorithm's. */
+/* Multipliers and Weyl constants are from Salmon, Moraes, Dror, Shaw: "Parallel random
+ * numbers: as easy as 1, 2, 3" (2011). */
 void
 fdk_philox(uint64_t key, const uint32_t ctr[4], uint32_t ret[4])
 {

@@ -1,56 +1,56 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * The plan of a step's attention: one block, once a step. PLAN_THREADS rows at a
- * time, their tile counts summed up; then each thread finds the rows of its tiles in
- * the sums. What the lists mean: attention.cuh.
+ * The plan of a step's attention, by one block, once per step. It processes PLAN_THREADS
+ * rows at a time: computes prefix sums of their tile counts, in which each thread then
+ * finds the rows of its tiles. attention.cuh describes the lists.
  */
 #include "kernels/cuda/attention.cuh"
 
 #include <algorithm>
 
 #define PLAN_THREADS 1024
-#define SORTED_LONG  1024        /* long tiles that are put in order */
+#define SORTED_LONG  1024        /* most long tiles that are sorted */
 #define FIRST_TILES  4096        /* split tiles whose sums fit in shared memory */
-#define COPIED_TILES 1024        /* split tiles that do */
-#define WHOLE_MORE   2           /* chunks */
+#define COPIED_TILES 1024        /* split tiles that fit in shared memory */
+#define WHOLE_MORE   2           /* chunks, see whole_sets() */
 
 struct plan_args {
     struct fdk_att_plan_args a;
     struct fdk_batch b;
     struct cu_claim *claim;
-    struct cu_att_plan *plan;    /* NULL: the list of tiles is all */
+    struct cu_att_plan *plan;    /* NULL: only the list of tiles is made */
     struct cu_split_plan split;
     int32_t n_long_max, n_block;
-    int32_t n_set, n_count;      /* head sets, and counts of blocks of a tile */
+    int32_t n_set, n_count;      /* head sets, and counters of blocks, per tile */
     struct cu_split_cut cut;
     int32_t has_long, has_split;
     int32_t block_shift;
     int32_t window;              /* of the layers of the split tiles; 0: none */
-    int32_t chunk;               /* tokens of a chunk of theirs */
+    int32_t chunk;               /* tokens of a chunk of the split tiles */
     int32_t D;
-    struct fdk_kv kv;            /* n_own > 1: split tiles are rows of one token, and chunks are
-                                    of the tokens of a row that are here. Other ranks, whose
-                                    plan this is too, have no more of them. */
+    struct fdk_kv kv;            /* n_own > 1: split tiles are rows of one token, and
+                                    chunks count this rank's tokens of a row. Other ranks,
+                                    which use the same plan, have no more of them. */
 };
 struct plan_row {
     int tok, n;                  /* query tokens */
     int kv, state;
     int old;                     /* cu_split_tile.old */
 };
-struct plan_counts {             /* of a row */
+struct plan_counts {             /* tiles of a row */
     int tiles, longs, splits;
 };
 struct plan_shared {
     struct cu_split_tile copy[COPIED_TILES];
     struct plan_row row[PLAN_THREADS];
-    int sum[3][PLAN_THREADS + 1]; /* tiles, long tiles, split tiles: of rows before */
+    int sum[3][PLAN_THREADS + 1]; /* tiles, long tiles, split tiles of the rows before */
     int64_t warp[PLAN_THREADS / 32];
     int carry;
     int long_tile;               /* query tokens */
-    int first[FIRST_TILES + 1];  /* splits in a tile, then those in all before it */
+    int first[FIRST_TILES + 1];  /* splits of a tile, later of all tiles before it */
     struct cu_att_long tile[SORTED_LONG];
-    int begin[CU_SPLIT_BLOCKS + 1]; /* splits that the blocks begin at */
+    int begin[CU_SPLIT_BLOCKS + 1]; /* first split of each block */
 };
 static_assert(sizeof(struct plan_shared) <= 99 * 1024, "what any device gives a block");
 
@@ -84,7 +84,7 @@ count_tiles(const struct plan_args &p, const struct plan_row &row, int long_tile
     return c;
 }
 
-/* Inclusive sum over the block; every thread's own. */
+/* Inclusive prefix sum over the block's threads. */
 static __device__ int64_t
 block_sum(struct plan_shared &s, int64_t x)
 {
@@ -117,7 +117,7 @@ find(const int *at, int n, int e)
     return lo;
 }
 
-/* Tokens that the row's token `tok` of the step sees: all before its last one. */
+/* Number of tokens that token `tok` of the step, one of the row's, sees. */
 static __device__ int
 tokens_seen(const struct plan_row &row, int tok)
 {
@@ -161,7 +161,7 @@ put_long(const struct plan_args &p, struct plan_shared &s, int r,
         ((struct cu_att_long *)(p.plan + 1))[e] = t;
 }
 
-/* Most KV tokens first. */
+/* Sorts the long tiles, most KV tokens first. */
 static __device__ void
 sort_long(const struct plan_args &p, struct plan_shared &s, int n)
 {
@@ -175,7 +175,7 @@ sort_long(const struct plan_args &p, struct plan_shared &s, int n)
     ((struct cu_att_long *)(p.plan + 1))[rank] = t;
 }
 
-/* The tiles of the rows from base on. */
+/* Writes the tiles of the rows from base on. */
 static __device__ void
 plan_many(const struct plan_args &p, struct plan_shared &s, int base, const int *done)
 {
@@ -197,7 +197,7 @@ plan_many(const struct plan_args &p, struct plan_shared &s, int base, const int 
     }
 }
 
-/* Rows base .. of the step; done: entries of the three lists so far. */
+/* Plans the rows from base on; done: entries of the three lists so far. */
 static __device__ void
 plan_rows(const struct plan_args &p, struct plan_shared &s, int base, int n_row,
     int *done)
@@ -205,21 +205,22 @@ plan_rows(const struct plan_args &p, struct plan_shared &s, int base, int n_row,
     int tid = (int)threadIdx.x, r = base + tid;
     struct plan_row row = {};
     struct plan_counts c = {};
-    if (r < p.b.max_row)         /* not yet waiting for n_row */
+    if (r < p.b.max_row)         /* loads without waiting for n_row */
         row = plan_row(p, r);
     if (r < n_row)
         c = count_tiles(p, row, s.long_tile);
     if (c.splits > 0 && p.b.ids != NULL && p.b.ids[row.tok] < 0 && p.kv.n_own <= 1)
         row.old = row.kv - row.n;
     s.row[tid] = row;
-    /* The three counts in one: each has less than 2^21 in a step. */
+    /* The three counts in one number: each is below 2^21 in a step. */
     int64_t own = c.tiles | (int64_t)c.longs << 21 | (int64_t)c.splits << 42;
     int64_t sum = block_sum(s, own);
     for (int k = 0; k < 3; k++) {
         s.sum[k][tid + 1] = (int)(sum >> 21 * k & 0x1fffff);
         s.sum[k][0] = 0;
     }
-    /* Rows of a tile or two are written by their thread, others by all. */
+    /* If no row has more than two tiles, each thread writes its own row's, else all
+     * threads share the tiles. */
     if (!__syncthreads_or(c.tiles > 2)) {
         for (int i = 0; i < c.tiles && done[0] + s.sum[0][tid] + i < p.a.n_max; i++) {
             p.a.work[done[0] + s.sum[0][tid] + i] = fdk_work{ r, i };
@@ -245,7 +246,7 @@ tile_at(const struct plan_args &p, struct plan_shared &s, int i)
     return i < COPIED_TILES ? s.copy[i] : p.split.tile[i];
 }
 
-/* Splits before each of n tiles; returns all. */
+/* Sets cu_split_tile.first of n tiles. Returns the number of splits of one head set. */
 static __device__ int
 sum_parts(const struct plan_args &p, struct plan_shared &s, int n)
 {
@@ -270,7 +271,7 @@ sum_parts(const struct plan_args &p, struct plan_shared &s, int n)
     return total;
 }
 
-/* The tile with split e of `of` one head set. */
+/* The tile with split e of one head set. */
 static __device__ int
 find_tile(const struct plan_args &p, const struct plan_shared &s, int n, int e)
 {
@@ -314,7 +315,7 @@ put_start(const struct plan_args &p, struct plan_shared &s, int n, int total, in
     p.split.start[b] = t;
 }
 
-/* The split nearest to i that begins a head set. */
+/* The split nearest to i that is the first of a head set. */
 static __device__ int
 nearest_set(const struct plan_args &p, struct plan_shared &s, int n, int total, int i)
 {
@@ -326,8 +327,9 @@ nearest_set(const struct plan_args &p, struct plan_shared &s, int n, int total, 
     return 2 * in < each ? i - in : i + each - in;
 }
 
-/* Blocks with whole head sets have nothing to merge, which is worth pieces a little less
- * even: 1 and their beginnings, unless one is longer than the mean by WHOLE_MORE. */
+/* Divides the splits such that each block has full head sets and so nothing to merge, at
+ * the cost of a less even division. Returns 1 and sets s.begin, or 0 if a block would
+ * have WHOLE_MORE chunks more than the mean. */
 static __device__ int
 whole_sets(const struct plan_args &p, struct plan_shared &s, int n, int total)
 {
@@ -354,7 +356,7 @@ cut_parts(const struct plan_args &p, struct plan_shared &s, int n)
         p.split.arrived[i] = 0;
 }
 
-/* s.long_tile of the step's rows. */
+/* Sets s.long_tile from the step's rows. */
 static __device__ void
 choose_tile(const struct plan_args &p, struct plan_shared &s, int n_row)
 {
@@ -369,8 +371,8 @@ choose_tile(const struct plan_args &p, struct plan_shared &s, int n_row)
     __syncthreads();
 }
 
-/* It never calls cu_dep_next(): what comes behind begins when the plan stands and all
- * that was launched before it has ended, and may read both before its own wait. */
+/* It does not call cu_dep_next(): the next kernel starts when the plan and all earlier
+ * work are complete, and may read their results before its own wait. */
 static __global__ void __launch_bounds__(PLAN_THREADS, 1)
 plan_kernel(struct plan_args p)
 {
@@ -442,8 +444,8 @@ cu_att_plan_bytes(const struct fdk_attention_args *a, int32_t n_work_max)
     return cu_att_plan_lay_out(a, n_work_max, NULL, NULL);
 }
 
-/* What the device and the attention of the layers with this window, or without one, say of
- * the step's plan. */
+/* Sets the arguments of the plan of the layers with this window (0: without one). Returns
+ * 0 or -EINVAL. */
 static int
 plan_args_of(const struct fdk_att_plan_args *a, const struct cu_dev *dev, int window,
     struct plan_args *ret)
@@ -484,7 +486,8 @@ plan_args_of(const struct fdk_att_plan_args *a, const struct cu_dev *dev, int wi
     return 0;
 }
 
-/* Windows of the step's layers, 0 for none: the plan has a list of splits for each. */
+/* Windows of the step's layers, 0 for layers without one: the plan has a list of splits
+ * for each. Returns their number. */
 static int
 windows_of(const struct fdk_att_plan_args *a, int ret[2])
 {
@@ -514,13 +517,13 @@ cu_att_plan(const struct fdk_att_plan_args *a, fdk_stream_t st)
 
 /* ---- on the host --------------------------------------------------------- */
 
-/* The same lists from the host's arrays. */
+/* Makes the same lists on the host. */
 struct host_plan {
     const struct plan_args *p;
-    struct cu_att_long *tile;    /* of long rows */
+    struct cu_att_long *tile;    /* the list of long tiles */
     int n_work, n_long, n_split;
     int long_tile;
-    int32_t at, long_at;         /* of fdk_has_output(), for each list */
+    int32_t at, long_at;         /* *at of fdk_has_output(), for each list */
 };
 
 static int
@@ -563,7 +566,7 @@ host_put_split(struct host_plan *h, const struct plan_row &row, int tok, int n_t
     h->p->split.tile[h->n_split++] = t;
 }
 
-/* Tiles of row r. -EINVAL: more than there is room for. */
+/* Adds the tiles of row r. Returns 0, or -EINVAL if they do not fit. */
 static int
 host_row(struct host_plan *h, int r, int n_tok)
 {
@@ -648,7 +651,7 @@ host_start(const struct host_plan *h, int total, const int *begin, int b)
     p.split.start[b] = t;
 }
 
-/* As cut_parts(). */
+/* Host version of cut_parts(). */
 static void
 host_cut(const struct host_plan *h)
 {

@@ -2,18 +2,18 @@
  * SPDX-License-Identifier: Apache-2.0 */
 /*
  * y = x w^T with 16-bit weights through cuBLASLt, for many rows. The library is
- * loaded when a context is opened, nothing links it.
+ * loaded with dlopen() when a context is opened.
  *
  * One algorithm serves a class of launches: (N, K, types, range of T). The first
  * launch of a class measures the library's candidates on its own operands and
- * keeps the fastest; it goes to a file of fdk_open_args.cache_dir, keyed by device,
- * driver and library, from which later starts take it. One may split K, with partial
- * sums in the workspace and added in a fixed order: a row's sums are the same whatever T
- * within a class, and may differ in last bits between two. A context opened
- * deterministic has one class for every T, and none that splits K; most of its products
- * are not for this file (gemm_stream.cu).
+ * keeps the fastest; it is stored in a file of fdk_open_args.cache_dir, keyed by device,
+ * driver and library, and read at later starts. An algorithm may split K, with partial
+ * sums in the workspace that are added in a fixed order: a row's sums do not depend on T
+ * within a class, and may differ in the last bits between classes. A deterministic
+ * context has one class for every T and no algorithm that splits K; most of its GEMMs
+ * are computed by other kernels (gemm_stream.cu).
  *
- * x in another type than the weights' is rounded to it first (the scratch).
+ * If x has another type than the weights, it is first converted in the scratch.
  */
 #include "kernels/cuda/gemm_lt.cuh"
 
@@ -21,9 +21,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define N_TRY     12             /* candidates measured, the library's best guesses first */
+#define N_TRY     12             /* candidates measured, in the order of the heuristic */
 #define N_TIMED   3              /* launches of each; the shortest counts */
-#define LT_WORK   (32u << 20)    /* workspace; stands before x in the scratch */
+#define LT_WORK   (32u << 20)    /* workspace; before x in the scratch */
 
 struct lt_problem {              /* column-major: D (N, T) = A^T (K, N) B (K, T) */
     cublasLtMatmulDescOpaque_t desc;
@@ -31,13 +31,14 @@ struct lt_problem {              /* column-major: D (N, T) = A^T (K, N) B (K, T)
 };
 
 /*
- * Classes of T: up to 64, then LT_ROWS more each up to LT_FINE, then twice as many each.
- * Which tiles leave the fewest multiprocessors idle changes from one to the next: with one
- * class from 513 to 1,024, a product of 640 rows took as long as one of 768.
+ * Classes of T: up to 64, then steps of LT_ROWS up to LT_FINE, then each twice the one
+ * before. The tiles that leave the fewest multiprocessors idle differ between these
+ * classes: with one class from 513 to 1,024, a GEMM of 640 rows took as long as one of
+ * 768.
  */
 #define LT_ROWS 128
 #define LT_FINE 2048
-#define LT_MOST 16384            /* the last class has all beyond half of it */
+#define LT_MOST 16384            /* the last class has all T above half of this */
 
 static int
 is_half(enum fdk_dtype t)
@@ -76,7 +77,7 @@ lt_symbols(struct cu_lt *lt, const char **ret_missing)
     return 0;
 }
 
-/* FDD_CUBLASLT names the file where the loader would not find it. */
+/* FDD_CUBLASLT can name the library's file if the loader does not find it. */
 static int
 lt_open_library(struct cu_lt *lt, char *err, size_t err_bytes)
 {
@@ -194,7 +195,7 @@ lt_range(const struct cu_dev *d, int32_t T)
     return i;
 }
 
-/* The fewest and the most rows of a class. */
+/* Least and most rows of a class. */
 static void
 lt_range_rows(int range, int32_t *ret_lo, int32_t *ret_hi)
 {
@@ -224,7 +225,8 @@ cu_lt_class(const struct cu_dev *d, int32_t T)
 
 /* ---- algorithms ---------------------------------------------------------- */
 
-/* Needs no more than there is and takes any number of rows of the class. */
+/* Does the algorithm fit in the workspace and support every number of rows of the
+ * class? */
 static int
 lt_algo_serves(const struct cu_dev *d, const struct fdk_gemm_args *a, int range,
     const cublasLtMatmulAlgo_t *algo)
@@ -256,8 +258,8 @@ lt_algo_serves(const struct cu_dev *d, const struct fdk_gemm_args *a, int range,
     return 1;
 }
 
-/* Milliseconds of one launch, negative where it fails. The operands are the
- * launch's own: x may hold anything, y is written again by the launch itself. */
+/* Time of one launch in milliseconds; negative if it fails. Uses the operands of the
+ * actual launch, which writes y again afterwards; x may hold anything. */
 static float
 lt_time(struct cu_dev *d, const struct fdk_gemm_args *a, const cublasLtMatmulAlgo_t *algo,
     cudaEvent_t ev[2])
@@ -279,7 +281,7 @@ lt_time(struct cu_dev *d, const struct fdk_gemm_args *a, const cublasLtMatmulAlg
     return best;
 }
 
-/* measure 0: the first that serves, as the library orders them. */
+/* Chooses an algorithm. measure 0: the first usable one in the library's order. */
 static void
 lt_algo_choose(struct cu_dev *d, const struct fdk_gemm_args *a, int measure,
     struct lt_algo *ret)
@@ -316,7 +318,8 @@ lt_algo_choose(struct cu_dev *d, const struct fdk_gemm_args *a, int measure,
     for (int i = 0; i < 2; i++)
         if (ev[i] != NULL)
             cudaEventDestroy(ev[i]);
-    (void)cudaGetLastError();         /* a candidate's; a failed device says so again */
+    (void)cudaGetLastError();         /* of a candidate; a failed device reports it
+                                         again */
 }
 
 /* ---- opening ------------------------------------------------------------- */
@@ -349,7 +352,7 @@ cu_lt_open(struct fdk_ctx *ctx, const char *cache_dir, char *err, size_t err_byt
     return rc;
 }
 
-/* The library stays loaded: its threads and handlers outlive a handle. */
+/* The library stays loaded, because its threads and handlers outlive a handle. */
 void
 cu_lt_close(struct fdk_ctx *ctx)
 {
@@ -364,10 +367,10 @@ cu_lt_close(struct fdk_ctx *ctx)
     ctx->lt = NULL;
 }
 
-/* ---- which one ----------------------------------------------------------- */
+/* ---- selection ----------------------------------------------------------- */
 
-/* Under the device's lock. In a recording nothing is measured: the stream's earlier
- * steps may still be at the operands. */
+/* Called with the device's lock held. Does not measure during a capture, because earlier
+ * steps of the stream may still use the operands. */
 static void
 lt_algo_decide(struct cu_dev *d, const struct fdk_gemm_args *a, fdk_stream_t st,
     struct lt_algo *g)
@@ -386,7 +389,7 @@ lt_algo_decide(struct cu_dev *d, const struct fdk_gemm_args *a, fdk_stream_t st,
     __atomic_store_n(&g->usable, c.usable, __ATOMIC_RELEASE);
 }
 
-/* NULL: none serves. *ret_first: decided by this very call. */
+/* Returns NULL if no algorithm is usable. *ret_first: 1 if this call has chosen it. */
 static const struct lt_algo *
 lt_algo_get(struct cu_dev *d, const struct fdk_gemm_args *a, fdk_stream_t st,
     int *ret_first)
@@ -422,7 +425,7 @@ narrow(float x, __nv_bfloat16 *ret)
     *ret = __float2bfloat16_rn(x);
 }
 
-/* Finite numbers stay finite: half precision ends at 65504. */
+/* Finite numbers stay finite: saturates at 65504, the largest half. */
 static __device__ __forceinline__ void
 narrow(float x, __half *ret)
 {
@@ -431,7 +434,7 @@ narrow(float x, __half *ret)
     *ret = __float2half_rn(x);
 }
 
-/* Rows that are not live become zeros. */
+/* Converts x. Rows that are not live become 0. */
 template<typename X, typename W>
 static __global__ void
 narrow_kernel(struct fdk_gemm_args a)
@@ -474,7 +477,7 @@ lt_narrow(const struct fdk_gemm_args *a, cudaStream_t s)
         cu_chain(narrow_kernel<float, __nv_bfloat16>, grid, 256, 0, s, *a);
 }
 
-/* Shapes and addresses that every algorithm takes. */
+/* Are shapes and addresses supported by every algorithm? */
 int
 cu_lt_fits(const struct fdk_gemm_args *a)
 {
@@ -507,7 +510,7 @@ lt_launch(const struct fdk_gemm_args *a, const struct lt_algo *g, fdk_stream_t s
         return rc;
     cublasStatus_t s = lt_run(d, a, &p, &g->algo, cu_raw(st));
     if (s == CUBLAS_STATUS_NOT_SUPPORTED || s == CUBLAS_STATUS_INVALID_VALUE) {
-        (void)cudaGetLastError();     /* or the kernel in its place would be blamed */
+        (void)cudaGetLastError();     /* or the kernel used instead would report it */
         return 1;
     }
     rc = cu_launched(st, "gemm");
@@ -522,8 +525,8 @@ lt_launch(const struct fdk_gemm_args *a, const struct lt_algo *g, fdk_stream_t s
     return cu_launched(st, "gemm");
 }
 
-/* Choosing an algorithm and its first launch may load code: that is no part
- * of what is being recorded. */
+/* Choosing an algorithm and its first launch may load code, which must not be part
+ * of a capture. */
 int
 cu_lt_gemm(const struct fdk_gemm_args *a, fdk_stream_t st)
 {
@@ -541,7 +544,7 @@ cu_lt_gemm(const struct fdk_gemm_args *a, fdk_stream_t st)
     return rc;
 }
 
-/* Where none serves, a launch finds that out again. */
+/* If no algorithm is usable, each launch finds that out itself. */
 int
 cu_lt_choose(const struct fdk_gemm_args *a, int32_t least, fdk_stream_t st)
 {

@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the device reaches at best: reading its memory, multiply-adds in fp32,
- * and the large matrix products of its library in 16-bit types.
+ * Measured peaks of the device: reading its memory, multiply-adds in fp32,
+ * and large GEMMs in 16-bit types.
  */
 #include "kernels/cuda/fdk_cuda.cuh"
 
@@ -27,8 +27,8 @@ struct probe {
 
 /* ---- kernels ------------------------------------------------------------- */
 
-/* The memory holds zeros: the sum is never stored, and the compiler does not
- * know. */
+/* The memory holds zeros, so the sum is never stored, but the compiler cannot
+ * know that. */
 static __global__ void __launch_bounds__(512)
 read_kernel(const uint4 *p, size_t n, uint32_t *sink)
 {
@@ -91,7 +91,7 @@ noise_kernel(W *x, size_t n)
 
 typedef int probe_fn(struct probe *p, const void *arg);
 
-/* Shortest of several launches, in seconds. */
+/* *ret: time of the shortest of several launches, in seconds. */
 static int
 best_of(struct probe *p, probe_fn *fn, const void *arg, double *ret)
 {
@@ -112,7 +112,7 @@ best_of(struct probe *p, probe_fn *fn, const void *arg, double *ret)
             reinterpret_cast<struct cu_event *>(p->end)->e));
         if (rc != 0)
             return rc;
-        /* the first one warms up */
+        /* the first launch is a warm-up */
         if (i > 0 && ms > 0 && (best == 0 || ms * 1e-3 < best))
             best = ms * 1e-3;
     }
@@ -168,7 +168,8 @@ link_once(struct probe *p, const void *arg)
     return cu_copy_peer(p->st, dev, p->mem, l->from, l->src, p->bytes);
 }
 
-/* From the next device of the context: those of a list reach each other. */
+/* Copies from the next device of the context; the devices of a context reach each
+ * other. */
 static int
 probe_link(struct fdk_ctx *ctx, int dev, struct probe *p, double *ret)
 {
@@ -211,7 +212,8 @@ probe_fma(struct probe *p, double *ret)
     return rc;
 }
 
-/* Numbers of both signs: a device's clock, and so its rate, depends on them. */
+/* Fills x with numbers of both signs: the clock of a device, and so its rate, depends on
+ * the data. */
 static void
 fill_noise(struct probe *p, void *x, size_t n, enum fdk_dtype t)
 {
@@ -236,8 +238,8 @@ whole(size_t bytes)
     return (bytes + 255) / 256 * 256;
 }
 
-/* Activations as a model of such weights has them. N is much larger than T: where x
- * must be rounded to the type of the weights, that is part of a launch. */
+/* Uses the activations of a model with such weights. N is much larger than T, because a
+ * launch includes the conversion of x to the type of the weights. */
 static int
 probe_gemm(struct probe *p, enum fdk_dtype t, double *ret)
 {

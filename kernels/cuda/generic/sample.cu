@@ -3,22 +3,23 @@
 /*
  * Choosing a token: a cluster of blocks per output row, which keeps the row in
  * its shared memory. The rules are those of fdk.h and kernels/cpu/sample.c.
- * The logits in memory stay as they are.
+ * The logits in memory are not changed.
  *
- * A row's numbers are a function of the row alone, whatever the size of the
- * cluster: extremes do not depend on order, sums are integers of quads, cuts
- * are found in integers, and scores are compared in double precision wherever
- * fp32 cannot tell which is larger.
+ * A row's results depend only on the row, not on the size of the
+ * cluster: extremes do not depend on order, sums are integer sums over quads, cuts
+ * are found in integers, and scores are compared in double precision where
+ * fp32 cannot decide which is larger.
  */
 #include "kernels/cuda/generic/sample_choose.cuh"
 #include "kernels/cuda/generic/sample_keep.cuh"
 
-#define S_FEW 8                  /* rows that get a cluster of the largest size */
-#define S_AHEAD 32               /* rows about that are worked on at a time */
+#define S_FEW 8                  /* most rows for clusters of the largest size */
+#define S_AHEAD 32               /* about the number of rows processed at a time */
 
 /* ---- log-probabilities ----------------------------------------------------- */
 
-/* The warps' sums of exponentials, to rank 0 once a barrier has been passed. */
+/* Sends the warps' sums of exponentials to rank 0, which may read them after a
+ * barrier. */
 static __device__ void
 sum_exp(struct shared &s, const struct part &p, float max)
 {
@@ -39,7 +40,8 @@ log_sum_exp(const struct shared &s, const struct part &p, float max)
     return (double)max + log((double)warp_sum(sum) * 0x1p-40);
 }
 
-/* Rank 0, with the list of the best raw logits; its sorted key per thread. */
+/* Rank 0, with the list of the best raw logits: writes the top logprobs. Returns the
+ * sorted keys, one per thread. */
 static __device__ u64
 alternatives(struct shared &s, int n_list, int n_top, double lse)
 {
@@ -62,8 +64,8 @@ masks_stops(const struct fdk_row &st)
     return st.len < st.min_len && st.n_stop > 0;
 }
 
-/* Rank 0: of the best n ids, a key per thread in order, those that min_p, top_k and
- * top_p keep compete. */
+/* Rank 0: chooses among those of the best n ids, one sorted key per thread, that min_p,
+ * top_k and top_p keep. */
 static __device__ int
 choose_listed(struct shared &s, const struct row &r, u64 key, int n)
 {
@@ -89,8 +91,9 @@ choose_listed(struct shared &s, const struct row &r, u64 key, int n)
     return warp_best(b).id;
 }
 
-/* The next token, in rank 0; -FDK_BAD_EMPTY if every id is masked, -FDK_BAD_LOGITS if a
- * penalty overflows. sorted: rank 0's best `listed` keys, a key per thread, of the raw logits. */
+/* Returns the next token in rank 0; -FDK_BAD_EMPTY if every id is masked, -FDK_BAD_LOGITS
+ * if a penalty overflows. sorted: rank 0's best `listed` keys of the raw logits, one per
+ * thread. */
 template<int RULES>
 static __device__ int
 next_token(struct shared &s, struct part &p, struct row &r, struct span sp, u64 sorted,
@@ -141,7 +144,7 @@ next_token(struct shared &s, struct part &p, struct row &r, struct span sp, u64 
 
 /* ---- a row ----------------------------------------------------------------- */
 
-/* One thread: the state after the token, its count, the result. */
+/* One thread: updates the state, the penalty count and the result for the token. */
 static __device__ void
 commit(const struct fdk_sample_args &a, struct shared &s, struct fdk_row *st,
     const struct row &r, int token)
@@ -165,7 +168,7 @@ commit(const struct fdk_sample_args &a, struct shared &s, struct fdk_row *st,
     }
 }
 
-/* Rank 0: the logprobs of the ids that the row's rules name. */
+/* Rank 0: writes the logprobs of the ids in fdk_rules.chosen. */
 static __device__ void
 chosen_logprobs(const struct fdk_sample_args &a, const struct shared &s,
     const struct row &r, const struct fdk_out &out, double lse)
@@ -175,7 +178,7 @@ chosen_logprobs(const struct fdk_sample_args &a, const struct shared &s,
         ret[i] = (float)((double)r.raw[r.rules[s.rules.chosen + i]] - lse);
 }
 
-/* Rank 0 fills in s.res; the others help. */
+/* Rank 0 sets s.res; the other blocks contribute. */
 template<int RULES>
 static __device__ void
 row_result(const struct fdk_sample_args &a, struct shared &s, struct part &p,
@@ -201,7 +204,7 @@ row_result(const struct fdk_sample_args &a, struct shared &s, struct part &p,
         n = n < r.V ? n : r.V;
         k = k < r.V ? k : r.V;
         sum_exp(s, p, sp.max);
-        if (n > 0)               /* and what the choice needs too, as a rule */
+        if (n > 0)               /* usually also enough for the choice */
             listed = list_best(s, p, sp, n > k ? n : k);
         else
             cluster_sync();
@@ -231,7 +234,7 @@ row_result(const struct fdk_sample_args &a, struct shared &s, struct part &p,
 static_assert(ROW_WORDS <= S_THREADS && RESULT_WORDS <= S_THREADS &&
         FDK_RULES_HEAD <= S_THREADS, "a word per thread");
 
-/* The share of a block in V ids. */
+/* Sets the share of a block in V ids. */
 static __device__ __forceinline__ void
 part_of(struct part &p, int V)
 {
@@ -241,9 +244,9 @@ part_of(struct part &p, int V)
     p.n_quad = quads - from < share ? quads - from : share;
 }
 
-/* Of a row with rules: their lists on the way, where they may apply to the logits while these
- * are loaded. All that this waits for is the head of the row's entry. Not where logprobs need
- * the raw logits. */
+/* For a row with rules: loads their lists ahead, if they can be applied to the logits
+ * while these are loaded. Waits only for the head of the row's entry. Returns 0 if
+ * logprobs need the raw logits or there is nothing to apply. */
 static __device__ __forceinline__ int
 ask_rules(struct shared &s, const struct part &p, const struct row &r,
     const struct fdk_out &out)
@@ -257,8 +260,8 @@ ask_rules(struct shared &s, const struct part &p, const struct row &r,
     return 1;
 }
 
-/* load_rest() of a row whose rules apply meanwhile. ret_key: of the largest that the thread has
- * changed. */
+/* load_rest() of a row whose rules are applied at the same time. *ret_key: key of the
+ * largest logit that the thread has changed. */
 static __device__ int
 load_by_rules(struct shared &s, struct part &p, const struct row &r, int q, float4 v[4],
     struct seen &t, u64 *ret_key)
@@ -289,14 +292,14 @@ sample_kernel(struct fdk_sample_args a, struct fdk_batch b)
     int i = (int)threadIdx.x;
     for (int j = i; j < S_LISTS; j += S_THREADS)
         s.n_list[j] = 0;
-    cluster_arrive();            /* no write may reach a block that has not begun */
+    cluster_arrive();            /* no write may reach a block that has not started */
     cu_dep_wait();
     cu_dep_next();
     struct part p = { logits, 0, 0, cluster_rank(), cluster_size(), 0, 0 };
     int at = (int)(blockIdx.x / p.size), o = a.first + at;
     struct row r = { a.logits + (size_t)at * (size_t)a.ldl, NULL, NULL, a.V, 0, -1, 0, 1, 0 };
     part_of(p, a.V);
-    /* A few rows beyond the last output may be read; their result is not used. */
+    /* A few rows after the last output may be read; their result is not used. */
     if (a.R > S_FEW && o >= *b.n_out) {
         cluster_wait();
         return;
@@ -322,7 +325,7 @@ sample_kernel(struct fdk_sample_args a, struct fdk_batch b)
     struct seen t = { -INFINITY, INFINITY, -1 };
     int bad = r.rules != NULL ? keep_fetched<-1>(p, a.V, i, v, NULL, t) :
         keep_fetched<0>(p, a.V, i, v, NULL, t);
-    /* on its way while the row's state is waited for */
+    /* overlaps with the wait for the row's state */
     fetch(p, r.raw, a.V, i + 4 * S_THREADS, v);
     if (i < RESULT_WORDS)
         ((uint32_t *)&s.res)[i] = 0;
@@ -362,7 +365,7 @@ sample_kernel(struct fdk_sample_args a, struct fdk_batch b)
     __syncthreads();
     if (i < RESULT_WORDS)
         ((uint32_t *)&a.results[o])[i] = ((const uint32_t *)&s.res)[i];
-    cluster_sync();              /* others may still look at this block's counts */
+    cluster_sync();              /* other blocks may still read this block's counts */
 #endif
 }
 
@@ -377,10 +380,10 @@ logits_bytes(int V, unsigned blocks)
     return (quads + blocks - 1) / blocks * sizeof(float4);
 }
 
-/* Not every part of a GPU has room for the largest cluster. Written once, by load. */
+/* Not every GPU has room for the largest cluster. Written once, by cu_sample_load(). */
 static unsigned most_blocks = S_CLUSTER;
 
-/* Blocks per row, 0: the vocabulary is too large. A quad per thread at least. */
+/* Blocks per row; 0: the vocabulary is too large. Each thread has at least a quad. */
 static unsigned
 cluster_for(int R, int V)
 {

@@ -9,14 +9,15 @@
 
 #include "kernels/cuda/generic/sample_reduce.cuh"
 
-#define WIDEST 64.0f             /* logits below the best that bins tell apart */
-#define LIGHTEST 27.8f           /* exp(-LIGHTEST) is no mass */
+#define WIDEST 64.0f             /* range of logits below the best that bins cover */
+#define LIGHTEST 27.8f           /* exp(-LIGHTEST) counts as no mass */
 
 /* Bins of ids: by distance from the best logit first, then by bits of the key. */
 struct bins {
     float max, scale;
     int near_bin;                /* -1: the first division */
-    int shift, above_shift;      /* bits of the key that this division uses; those above equal prefix */
+    int shift, above_shift;      /* bits of the key that this division uses; the higher
+                                    ones equal prefix */
     u64 prefix;
 };
 
@@ -44,7 +45,7 @@ weight(float x, float max, float inv_t)
     return MASS ? (u64)(exp_of((x - max) * inv_t) * MASS_UNIT) : 1;
 }
 
-/* Ids below the key `least` out of a quad. */
+/* Masks the ids of a quad with keys below `least`. */
 static __device__ __forceinline__ void
 drop_below(float4 &v, int id, float edge, u64 least)
 {
@@ -56,7 +57,7 @@ drop_below(float4 &v, int id, float edge, u64 least)
 
 /* ---- histograms ------------------------------------------------------------ */
 
-/* Of ids at or above low and at or above the key `least`. */
+/* Makes the block's histogram of ids with logits from low on and keys from `least` on. */
 template<int MASS>
 static __device__ void
 histogram(struct shared &s, const struct part &p, const struct bins &b, float inv_t,
@@ -90,7 +91,7 @@ histogram(struct shared &s, const struct part &p, const struct bins &b, float in
     cluster_sync();
 }
 
-/* The blocks' histograms into s.merged of each: every block sums its share of
+/* Sums the blocks' histograms to s.merged of every block: each block sums its share of
  * the bins. */
 static __device__ void
 merge(struct shared &s, const struct part &p)
@@ -111,7 +112,7 @@ merge(struct shared &s, const struct part &p)
 
 /* ---- lists ----------------------------------------------------------------- */
 
-/* Begin a list in rank 0; returns where it counts. */
+/* Begins a list in rank 0; returns its counter. */
 static __device__ __forceinline__ uint32_t *
 list_begin(struct shared &s, struct part &p)
 {
@@ -126,7 +127,7 @@ list_add(struct shared &s, uint32_t *n, u64 key)
         *of_block(&s.list[i], 0) = key;
 }
 
-/* How many were added by the whole cluster. */
+/* Returns how many keys the cluster has added. */
 static __device__ __forceinline__ int
 list_end(uint32_t *n)
 {
@@ -135,7 +136,7 @@ list_end(uint32_t *n)
     return (int)*(volatile uint32_t *)n;
 }
 
-/* All ids at or above low and at or above the key cut. */
+/* Lists all ids with logits from low on and keys from cut on. Returns how many. */
 static __device__ int
 list_from(struct shared &s, struct part &p, float low, u64 cut)
 {

@@ -3,7 +3,7 @@
 /*
  * Scores, and the id with the best one. For sample.cu only.
  *
- * Scores are compared in double precision wherever fp32 cannot tell which is
+ * Scores are compared in double precision where fp32 cannot decide which is
  * larger.
  */
 #ifndef FDD_KERNELS_CUDA_GENERIC_SAMPLE_CHOOSE_CUH
@@ -11,7 +11,7 @@
 
 #include "kernels/cuda/generic/sample_row.cuh"
 
-#define SCORE_ERROR 0.001f       /* of fp32 scores near the best one, generously */
+#define SCORE_ERROR 0.001f       /* error bound of fp32 scores near the best one */
 #define MOST_NOISE 22.9f         /* -log(-log(1 - 2^-33)) is 22.88 */
 
 struct best {                    /* in descending order of x, then ascending id */
@@ -21,7 +21,7 @@ struct best {                    /* in descending order of x, then ascending id 
 
 /* ---- scores ---------------------------------------------------------------- */
 
-/* See fdk_philox(): the words of the ids of a quad. */
+/* Random words of the ids of a quad; see fdk_philox(). */
 static __device__ __forceinline__ uint4
 philox(uint64_t key, uint32_t pos, uint32_t sample, uint32_t quad)
 {
@@ -77,7 +77,7 @@ score_of(const struct fdk_row &st, const struct row &r, int id)
     return score(st, r, penalized(st, x, r.counts != NULL ? r.counts[id] : 0), id);
 }
 
-/* Within SCORE_ERROR for scores that can win. */
+/* Score in fp32; within SCORE_ERROR for scores that can win. */
 static __device__ float
 rough_score(const struct row &r, float x, uint32_t word)
 {
@@ -94,8 +94,8 @@ passes_min_p(const struct fdk_row &st, const struct row &r, float x, int id)
         exp(scaled(st, r, x)) >= (double)st.min_p;
 }
 
-/* The smallest key that min_p leaves, by the lanes of a warp together: each tries a
- * place of the range in which the smallest logit is, as ordered bits. */
+/* The smallest key that min_p leaves. The lanes of a warp search together: each tests a
+ * point of the range of the smallest logit, as ordered bits. */
 static __device__ u64
 cut_by_ratio(const struct fdk_row &st, const struct row &r)
 {
@@ -138,7 +138,7 @@ warp_best(struct best b)
 
 /* ---- choosing -------------------------------------------------------------- */
 
-struct rough {                   /* fp32 score of an id, -1: none */
+struct rough {                   /* fp32 score of an id; id -1: none */
     float x;
     int id;
 };
@@ -158,7 +158,7 @@ take(const struct fdk_row &st, const struct row &r, struct rough &t, float x, in
     t.id = id;
 }
 
-/* Of the lanes' ids the one with the best score. */
+/* The id with the best score of the warp's lanes. */
 template<int RULES>
 static __device__ struct rough
 warp_take(const struct fdk_row &st, const struct row &r, struct rough t)
@@ -183,7 +183,8 @@ warp_take(const struct fdk_row &st, const struct row &r, struct rough t)
     return t;
 }
 
-/* Logits below the best that cannot be chosen. best: a score that is reached. */
+/* Distance below the best logit from which ids cannot be chosen, as a number <= 0. best:
+ * a score that some id reaches. */
 static __device__ float
 hopeless(const struct shared &s, const struct row &r, float best, u64 cut)
 {
@@ -196,17 +197,17 @@ hopeless(const struct shared &s, const struct row &r, float best, u64 cut)
     return low < 0 ? low : 0;
 }
 
-/* A block's ids at or above the cut: only those whose noise could win are looked
- * at. With u = (word + 1/2) / 2^32, noise -log(-log u) is at most -log(1 - u), so
- * an id can only win where 1 - u <= exp(its scaled logit - the best score so far);
- * 1 - u is compared by its 23 leading bits, rounded down, first the quad's least
+/* Chooses among a block's ids from the cut on; computes the score only of those whose
+ * noise could be enough. With u = (word + 1/2) / 2^32, noise -log(-log u) is at most
+ * -log(1 - u), so an id can only win where 1 - u <= exp(its scaled logit - the best score
+ * so far); 1 - u is compared by its 23 leading bits, rounded down, first the quad's least
  * one with its largest logit. */
 template<int RULES>
 static __device__ struct rough
 choose_part(const struct shared &s, const struct part &p, const struct row &r, u64 cut)
 {
     struct rough t = { 0, -1 };
-    /* A reduction's result is in a register that the warp has in common. */
+    /* The result of a reduction is in a uniform register. */
     uint64_t seed = (uint64_t)__reduce_or_sync(S_ALL, (uint32_t)(s.st.seed >> 32)) << 32 |
         __reduce_or_sync(S_ALL, (uint32_t)s.st.seed);
     uint32_t sample = __reduce_or_sync(S_ALL, s.st.sample);
@@ -242,7 +243,7 @@ choose_part(const struct shared &s, const struct part &p, const struct row &r, u
     return t;
 }
 
-/* The row's token, in rank 0. */
+/* Returns the row's token in rank 0. */
 template<int RULES>
 static __device__ int
 choose(struct shared &s, struct part &p, const struct row &r, u64 cut)

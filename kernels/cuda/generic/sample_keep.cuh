@@ -1,25 +1,25 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which ids top_k and top_p keep, and the few best ids in order. For
+ * The ids that top_k and top_p keep, and the few best ids in order. For
  * sample.cu only.
  *
  * A cut is the smallest kept key. It is found without sorting the row: a
- * histogram over the distance from the best logit names the bin in which the
+ * histogram over the distance from the best logit gives the bin in which the
  * wanted count or mass is reached, and only the ids of that bin are sorted. A
  * bin with more than S_LIST ids is divided again by the bits of its keys.
  *
- * Masses are integers (units of 2^-40 of the best id's probability), so that no
- * order of addition can be seen in the outcome.
+ * Masses are integers (units of 2^-40 of the best id's probability), so that
+ * results do not depend on the order of addition.
  */
 #ifndef FDD_KERNELS_CUDA_GENERIC_SAMPLE_KEEP_CUH
 #define FDD_KERNELS_CUDA_GENERIC_SAMPLE_KEEP_CUH
 
 #include "kernels/cuda/generic/sample_bins.cuh"
 
-#define THROUGH_LIST 64          /* ids that are looked for without a histogram */
+#define THROUGH_LIST 64          /* most ids that are found without a histogram */
 
-/* What top_p wants of a mass. */
+/* The mass that top_p keeps of `mass`. */
 static __device__ __forceinline__ u64
 share(float top_p, u64 mass)
 {
@@ -28,9 +28,9 @@ share(float top_p, u64 mass)
     return n < mass ? n : mass;
 }
 
-/* The bin of s.merged in which `want` is reached, to s.bin, and what is left to
- * reach in it, to s.left. Returns what all bins weigh; with that or more wanted it
- * is the last bin that weighs anything. */
+/* Sets s.bin to the bin of s.merged in which `want` is reached, and s.left to the rest to
+ * reach in it. Returns the weight of all bins; if `want` is that or more, s.bin
+ * is the last bin that is not empty. */
 static __device__ u64
 crossing(struct shared &s, u64 want)
 {
@@ -47,7 +47,7 @@ crossing(struct shared &s, u64 want)
     return all;
 }
 
-/* Rank 0: the key of the list at which `want` is reached, to every block. */
+/* Rank 0: sends the key of the list at which `want` is reached to every block. */
 template<int MASS>
 static __device__ void
 cut_in_list(struct shared &s, const struct part &p, int n, u64 want, float max,
@@ -62,9 +62,9 @@ cut_in_list(struct shared &s, const struct part &p, int n, u64 want, float max,
             *of_block(&s.cut, c) = key;
 }
 
-/* The largest key such that ids at or above it weigh `want` or more, among those
- * from `least` on; 1 where no more than the wanted count is there. No id below low
- * need be looked at. */
+/* The largest key such that the ids from it on have weight `want` or more, among those
+ * from key `least` on; 1 if there are not more ids than the wanted count. Ids below `low`
+ * need not be considered. */
 template<int MASS>
 static __device__ u64
 find_cut(struct shared &s, struct part &p, const struct span &sp, float inv_t, float low,
@@ -110,9 +110,8 @@ cut_by_count(struct shared &s, struct part &p, const struct span &sp, int k)
     return find_cut<0>(s, p, sp, 1, low, 0, (u64)k);
 }
 
-/* The cut of top_p over what is at or above the key `least`. All ids that are so
- * light that together they cannot make up half of the mass that top_p leaves out
- * are passed over. */
+/* The cut of top_p over the ids from key `least` on. Skips ids with so little mass that
+ * all of them together have less than half of the mass that top_p leaves out. */
 static __device__ u64
 cut_by_mass(struct shared &s, struct part &p, const struct span &sp, float inv_t,
     u64 least, float top_p, int V)
@@ -132,7 +131,7 @@ cut_by_mass(struct shared &s, struct part &p, const struct span &sp, float inv_t
     return find_cut<1>(s, p, sp, inv_t, low, least, share(top_p, mass));
 }
 
-/* The best `need` ids and maybe more in rank 0's list; returns how many. need:
+/* Lists the best `need` ids, and maybe more, in rank 0; returns how many. need:
  * at most S_LIST. */
 static __device__ int
 list_best(struct shared &s, struct part &p, const struct span &sp, int need)

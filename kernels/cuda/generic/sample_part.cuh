@@ -1,17 +1,17 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * A row of logits spread over the shared memory of a cluster of blocks, and
- * what the blocks tell each other. For sample.cu only.
+ * A row of logits distributed over the shared memory of a cluster of blocks, and
+ * the data that the blocks exchange. For sample.cu only.
  *
  * Block `rank` of `size` has the ids from part.first on. A quad is four ids,
  * the first a multiple of four: one 16-byte access, one Philox counter, one
- * term of a sum, so that no number depends on how many blocks a row has.
+ * term of a sum, so that results do not depend on the number of blocks of a row.
  *
- * Everything that the whole cluster decides by is the same in every block, so
- * all of them take the same branches and meet at the same barriers. Slots have
- * an entry per warp of the cluster; a set of them is written again only when a
- * later barrier has been passed.
+ * All values that decide branches of the cluster are equal in every block, so
+ * all of them take the same branches and reach the same barriers. Slots have
+ * an entry per warp of the cluster; a set of them is overwritten only after a
+ * later barrier.
  */
 #ifndef FDD_KERNELS_CUDA_GENERIC_SAMPLE_PART_CUH
 #define FDD_KERNELS_CUDA_GENERIC_SAMPLE_PART_CUH
@@ -22,12 +22,12 @@
 
 #define S_THREADS 512
 #define S_WARPS (S_THREADS / 32)
-#define S_LOGITS ((size_t)192 << 10)     /* bytes of logits in a block, at most */
+#define S_LOGITS ((size_t)192 << 10)     /* most bytes of logits in a block */
 #define S_CLUSTER 16             /* most blocks of a row; a power of two */
 #define S_SLOTS (S_CLUSTER * S_WARPS)
 #define S_BINS 1024
 #define S_LIST S_THREADS
-#define S_LISTS 48               /* collections that a row can need, and more */
+#define S_LISTS 48               /* lists; more than a row can need */
 #define S_ALL 0xffffffffu
 #define LOG2E 1.4426950408889634f
 #define MASS_UNIT 1099511627776.0f   /* 2^40 */
@@ -36,19 +36,19 @@ typedef unsigned long long u64;
 
 struct shared {                  /* besides the logits */
     struct fdk_row st;           /* a copy */
-    struct fdk_result res;       /* rank 0's */
-    struct fdk_rules rules;      /* a copy, of a row that has some */
-    u64 best[2][S_SLOTS];        /* a warp's largest key, by turns */
-    uint32_t least[2][S_SLOTS];  /* its smallest logit, as bits in order */
-    u64 sum[S_SLOTS];            /* rank 0's: exponentials of raw logits */
+    struct fdk_result res;       /* used in rank 0 */
+    struct fdk_rules rules;      /* a copy, if the row has rules */
+    u64 best[2][S_SLOTS];        /* a warp's largest key; the two sets alternate */
+    uint32_t least[2][S_SLOTS];  /* its smallest logit, as ordered bits */
+    u64 sum[S_SLOTS];            /* in rank 0: sums of exponentials of raw logits */
     union {
         struct { uint32_t lo[S_BINS], hi[S_BINS]; } hist; /* this block's */
         u64 sort[2][S_LIST];
     };
-    u64 merged[S_BINS];          /* the row's */
-    u64 list[S_LIST];            /* rank 0's: keys in any order */
-    uint32_t n_list[S_LISTS];    /* rank 0's: how many, by collection; the count goes
-                                    on where the list is full */
+    u64 merged[S_BINS];          /* the row's histogram */
+    u64 list[S_LIST];            /* in rank 0: keys in any order */
+    uint32_t n_list[S_LISTS];    /* in rank 0: number of keys of each list; counts on when
+                                    the list is full */
     u64 scan[S_WARPS];
     double win[S_WARPS];
     int win_id[S_WARPS];
@@ -60,15 +60,15 @@ struct part {
     float4 *x;                   /* (n_quad) in shared memory; -INFINITY past the end */
     int first, n_quad;
     uint32_t rank, size;
-    int turn;                    /* slots to be used next */
-    int n_list;                  /* collections begun */
+    int turn;                    /* set of slots to be used next */
+    int n_list;                  /* lists begun */
 };
 
-struct span {                    /* of a row's logits, -INFINITY left out */
+struct span {                    /* extremes of a row's logits, without -INFINITY */
     u64 best;                    /* key; 0: none; see BAD */
     float max, min;
 };
-#define BAD (~0ull)              /* key of no number: some logit is not finite */
+#define BAD (~0ull)              /* not a key: some logit is not finite */
 
 /* ---- keys: the logit's bits made monotonous, then the complemented id ----- */
 
@@ -85,14 +85,14 @@ float_of(uint32_t u)
     return __uint_as_float(u ^ (u & 0x80000000u ? 0x80000000u : S_ALL));
 }
 
-/* 0 for what is masked. */
+/* 0 for a masked id. */
 static __device__ __forceinline__ u64
 key_of(float x, int id)
 {
     return x > -INFINITY ? (u64)bits_of(x) << 32 | (uint32_t)~id : 0;
 }
 
-/* -INFINITY for 0 and 1, which as a cut is all that is not masked. */
+/* -INFINITY for keys 0 and 1; as a cut, 1 keeps all ids that are not masked. */
 static __device__ __forceinline__ float
 logit_of(u64 key)
 {
@@ -179,7 +179,7 @@ cluster_sync(void)
     cluster_wait();
 }
 
-/* The same variable of block `rank`. */
+/* Address of the same variable in block `rank`. */
 template<typename T>
 static __device__ __forceinline__ T *
 of_block(T *p, uint32_t rank)

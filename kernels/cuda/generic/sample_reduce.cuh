@@ -27,7 +27,7 @@ warp_sum(N v)
     return v;
 }
 
-/* The sum up to and with this thread; *ret_all: of the whole block. */
+/* Inclusive prefix sum over the block's threads; *ret_all: sum of the block. */
 static __device__ u64
 block_scan(struct shared &s, u64 v, u64 *ret_all)
 {
@@ -49,7 +49,7 @@ block_scan(struct shared &s, u64 v, u64 *ret_all)
     return before + v;
 }
 
-/* The keys of n threads, 0 in the others, in descending order. */
+/* Sorts the keys of n threads in descending order; the keys of other threads are 0. */
 static __device__ u64
 block_sort(struct shared &s, u64 key, int n)
 {
@@ -76,8 +76,8 @@ block_sort(struct shared &s, u64 key, int n)
 
 /* ---- a row's span ---------------------------------------------------------- */
 
-/* Each warp's part goes to every block, and every block has the row's after
- * this barrier; all writes before it are seen too. */
+/* Sends each warp's extremes to every block, and returns the row's span in all of
+ * them. The barrier also makes all earlier writes visible. */
 static __device__ struct span
 span_of_row(struct shared &s, struct part &p, u64 best, uint32_t least)
 {
@@ -103,7 +103,7 @@ span_of_row(struct shared &s, struct part &p, u64 best, uint32_t least)
     return sp;
 }
 
-/* The sum over all threads of the cluster, in every block. */
+/* Returns the sum over all threads of the cluster, in every block. */
 static __device__ u64
 sum_of_row(struct shared &s, struct part &p, u64 v)
 {
@@ -121,8 +121,8 @@ sum_of_row(struct shared &s, struct part &p, u64 v)
     return warp_sum(v);
 }
 
-/* A logit that at least `groups` others reach, or all others if fewer; slots:
- * those of the row's span. */
+/* A lower bound that at least `groups` logits reach, or as many as there are slots;
+ * slots: those of the row's span. */
 static __device__ float
 reached_by(const struct part &p, const u64 *slots, int groups)
 {

@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * A row's logits into shared memory, raw and as they may be chosen from. For
+ * Loads a row's logits to shared memory, and applies biases, penalties and masks. For
  * sample.cu only.
  */
 #ifndef FDD_KERNELS_CUDA_GENERIC_SAMPLE_ROW_CUH
@@ -15,14 +15,15 @@ struct row {
     const int32_t *rules;        /* the row's entry of the pool, or NULL */
     int V, pos, best_id;
     float max, inv_t;            /* of the penalized, masked logits */
-    int ready;                   /* the rules are in the logits as they were loaded */
+    int ready;                   /* 1: the rules were applied while the logits were
+                                    loaded */
 };
 
 /* ---- reading a row --------------------------------------------------------- */
 
-struct seen {                    /* by one thread */
+struct seen {                    /* extremes seen by one thread */
     float max, min;              /* min: no logit that may be chosen is smaller */
-    int quad;                    /* first with max; -1: none */
+    int quad;                    /* first quad with max; -1: none */
 };
 
 static __device__ __forceinline__ void
@@ -43,8 +44,8 @@ see_least(struct seen &t, const float4 &v, int masked)
         t.min = fminf(t.min, masked && !(nth(v, j) > -INFINITY) ? INFINITY : nth(v, j));
 }
 
-/* A thread's own part of the span; its quads are its own writes. key: of the largest that it
- * knows of in others'. */
+/* Combines the span of all threads. Each thread reads only quads that it wrote itself.
+ * key: of the largest logit that it has changed in quads of other threads. */
 static __device__ struct span
 span_seen(struct shared &s, struct part &p, const struct seen &t, u64 key, int bad)
 {
@@ -57,7 +58,7 @@ span_seen(struct shared &s, struct part &p, const struct seen &t, u64 key, int b
     return span_of_row(s, p, bad ? BAD : key, bits_of(t.min));
 }
 
-/* Rows that do not begin at a multiple of 16 bytes. */
+/* Loads a quad of a row that does not begin at a multiple of 16 bytes. */
 static __device__ __forceinline__ float4
 load_quad(const float *raw, int id, int V)
 {
@@ -75,7 +76,7 @@ is_bad(float x)
     return (__float_as_uint(x) & 0x7f800000u) == 0x7f800000u;
 }
 
-/* Quads q, q + S_THREADS, ... of the block. */
+/* Loads quads q, q + S_THREADS, ... of the block. */
 static __device__ __forceinline__ void
 fetch(const struct part &p, const float *raw, int V, int q, float4 v[4])
 {
@@ -92,7 +93,7 @@ fetch(const struct part &p, const float *raw, int V, int q, float4 v[4])
     }
 }
 
-/* The block's part of a mask on its way to where merged histograms will be. */
+/* Starts the copy of the block's part of a mask to the memory of merged histograms. */
 static __device__ __forceinline__ void
 ask_allowed(struct shared &s, const struct part &p, const int32_t *allowed)
 {
@@ -104,7 +105,7 @@ ask_allowed(struct shared &s, const struct part &p, const int32_t *allowed)
             :: "r"(cu_smem(to + i)), "l"(allowed + from + i) : "memory");
 }
 
-/* A mask's bits of the same quads. */
+/* Mask bits of quads q, q + S_THREADS, ... */
 static __device__ __forceinline__ void
 get_allowed(const struct shared &s, const struct part &p, int q, uint32_t bits[4])
 {
@@ -117,7 +118,7 @@ get_allowed(const struct shared &s, const struct part &p, int q, uint32_t bits[4
     }
 }
 
-/* Without the ids of a quad that are not allowed. */
+/* Masks the ids of a quad that are not allowed. */
 static __device__ __forceinline__ float4
 allowed_quad(uint32_t bits, float4 v)
 {
@@ -131,8 +132,8 @@ allowed_quad(uint32_t bits, float4 v)
     return v;
 }
 
-/* What fetch() got into shared memory, with MASK what the bits allow of it; MASK < 0: which is
- * to be known later. Returns whether one is not finite. */
+/* Stores the quads of fetch() in shared memory; MASK > 0: masked by bits; MASK < 0: the
+ * mask is applied later. Returns whether a logit is not finite. */
 template<int MASK>
 static __device__ __forceinline__ int
 keep_fetched(const struct part &p, int V, int q, const float4 v[4], const uint32_t bits[4],
@@ -155,7 +156,7 @@ keep_fetched(const struct part &p, int V, int q, const float4 v[4], const uint32
     return bad;
 }
 
-/* A thread's quads from q on, of which v has the first four. */
+/* Stores a thread's quads from q on, of which v has the first four. */
 template<int MASK>
 static __device__ __forceinline__ int
 load_rest(const struct shared &s, const struct part &p, const struct row &r, int q,
@@ -174,7 +175,8 @@ load_rest(const struct shared &s, const struct part &p, const struct row &r, int
     return bad;
 }
 
-/* A thread's first four quads, kept before it was known what is allowed of them. */
+/* Applies the mask, if any, to a thread's first four quads, which were stored without
+ * it. */
 static __device__ __forceinline__ void
 see_first(const struct shared &s, const struct part &p, struct seen &t, bool mask)
 {
@@ -193,7 +195,7 @@ see_first(const struct shared &s, const struct part &p, struct seen &t, bool mas
     }
 }
 
-/* The block's part of the row that is begun when this one is done. */
+/* Prefetches the block's part of the row that is processed after this one. */
 static __device__ __forceinline__ void
 ask_ahead(const float *from, int n_quad)
 {
@@ -233,7 +235,7 @@ bias_of(const struct fdk_rules &ru, const int32_t *entry, int id)
     return low < ru.n_bias && ids[low] == id ? __int_as_float(ids[ru.n_bias + low]) : 0;
 }
 
-/* Ids and biases on their way to where histograms will be. */
+/* Starts the copy of ids and biases to the memory of histograms. */
 static __device__ __forceinline__ void
 ask_biases(struct shared &s, const int32_t *from, int n)
 {
@@ -245,7 +247,7 @@ ask_biases(struct shared &s, const int32_t *from, int n)
             "l"(from + n + i) : "memory");
 }
 
-/* The place of an id in the block's part, -1: it is in another one. */
+/* Index of an id in the block's part; -1: it is in another block. */
 static __device__ __forceinline__ int
 place_of(const struct part &p, int id)
 {
@@ -253,8 +255,8 @@ place_of(const struct part &p, int id)
     return id < 0 || at < 0 || at >= 4 * p.n_quad ? -1 : at;
 }
 
-/* Biases that were asked for, then the ids that may not be chosen: banned ones, with mask
- * stop ids. All threads, behind a barrier and with one behind. */
+/* Applies the biases loaded by ask_biases(), then masks banned ids and, with mask, stop
+ * ids. Called by all threads, with a barrier before and after it. */
 template<int RULES>
 static __device__ void
 change_some(struct shared &s, const struct part &p, const struct row &r, int mask)
@@ -277,8 +279,8 @@ change_some(struct shared &s, const struct part &p, const struct row &r, int mas
             x[at] = -INFINITY;
 }
 
-/* What a thread has seen of the logits as they were loaded, after change_some(), and the key of
- * the largest that it has changed by a bias. A quad of its own that was raised is one of those. */
+/* Updates t, a thread's extremes of the loaded logits, after change_some(). Returns the
+ * key of the largest logit that the thread has changed by a bias. */
 static __device__ u64
 see_changed(const struct shared &s, const struct part &p, struct seen &t)
 {
@@ -312,8 +314,7 @@ load_counts(const struct row &r, int id)
         id + 2 < r.V ? r.counts[id + 2] : 0, id + 3 < r.V ? r.counts[id + 3] : 0);
 }
 
-/* The row as it may be chosen from, where it is not the raw one. What is masked
- * remains so whatever the penalties. */
+/* Applies biases, penalties and masks to a row. Penalties do not unmask an id. */
 template<int RULES>
 static __device__ struct span
 prepare(struct shared &s, struct part &p, const struct row &r, int mask)
