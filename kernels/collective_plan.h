@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the backends' collectives (kernels/collective_channel.h) share on the host: the
- * layout of a workspace, checks of arguments, and how an operation is divided among
+ * Host code shared by the backends' collectives (kernels/collective_channel.h): the
+ * layout of a workspace, checks of arguments, and the division of an operation among
  * channels.
  */
 #ifndef FDD_KERNELS_COLLECTIVE_PLAN_H

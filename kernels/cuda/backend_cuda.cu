@@ -553,7 +553,7 @@ table_devices(struct fdk_ops *o)
     o->graph_free = cu_graph_free;
 }
 
-/* constexpr: the table must stand before any constructor has run. */
+/* constexpr: the table must be complete before any constructor runs. */
 static constexpr struct fdk_ops
 make_ops(void)
 {

@@ -336,7 +336,7 @@ sample_kernel(struct fdk_sample_args a, struct fdk_batch b)
             ((uint32_t *)&s.rules)[i] = head;
         asm volatile("cp.async.wait_all;" ::: "memory");
         __syncthreads();
-        /* penalties stand between biases and masks */
+        /* penalties are applied between biases and masks */
         r.ready = r.ready && (a.counts == NULL || penalty < 0);
     }
     u64 changed = 0;

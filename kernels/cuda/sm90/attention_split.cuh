@@ -78,9 +78,9 @@ struct split_args {
     const char *layer;           /* the layer in block 0 of the pool */
 };
 
-/* attention_chunk.cu, attention_double.cu: n_block blocks of it instead of
- * attention_split.cu's. The latter makes maps of its own; -ENOTSUP: there are none, and
- * nothing was launched. */
+/* Launches n_block blocks of attention_chunk.cu or attention_double.cu instead of
+ * attention_split.cu's. cu_att_double_launch() makes tensor maps of its own. It returns
+ * -ENOTSUP if it could not make them, and has then launched nothing. */
 void cu_att_chunk_launch(const struct split_args &s, const CUtensorMap &map, int n_block,
     cudaStream_t st);
 int cu_att_double_launch(const struct split_args &s, cu_encode_fn encode, int n_block,

@@ -499,7 +499,7 @@ cu_gemm_quant_fits(const struct fdk_gemm_args *a)
         (uintptr_t)a->w % 16 == 0 && (uintptr_t)a->x % 16 == 0;
 }
 
-/* Of x rounded to bf16. */
+/* Bytes of x rounded to bf16. */
 size_t
 cu_gemm_quant_scratch(const struct fdk_gemm_args *a)
 {

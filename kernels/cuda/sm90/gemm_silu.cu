@@ -395,7 +395,7 @@ joint_kernel(const __grid_constant__ CUtensorMap w, const __grid_constant__ CUte
         joint_warp<W>(&y, a, k, ring, out).run();
     }
     __syncwarp();
-    cu_cluster_arrive();         /* no block tells one that has ended */
+    cu_cluster_arrive();         /* nothing may be sent to an ended block */
     cu_cluster_wait();
 #endif
 }
@@ -419,7 +419,7 @@ joint_tiles(int T, int F, const struct joint_kind *m)
     return (int64_t)across * joint_high(T) + joint_rest(T, across);
 }
 
-/* The one whose waves of tiles take the least time. */
+/* Returns the kind whose waves of tiles take the least time. */
 static const struct joint_kind *
 joint_choose(int T, int F, int n_proc)
 {

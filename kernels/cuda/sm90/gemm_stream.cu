@@ -26,9 +26,10 @@
 #define OWN   (PARTS / PAIR)     /* splits of a block; also its runs of 16 of 64 rows of
                                     w */
 #define RING_MOST   (200 * 1024) /* more is no faster */
-#define MOST_ROWS 64             /* of x, here; from MID_FROM rows on ... */
-#define MID_FROM  48             /* ... gemm_stream_mid.cu is faster, if N is ... */
-#define MID_N     4096           /* ... so large */
+#define MOST_ROWS 64             /* most rows of x for this kernel */
+#define MID_FROM  48             /* most rows of x for it if N is at least MID_N:
+                                    gemm_stream_mid.cu is faster for more */
+#define MID_N     4096
 
 static cu_encode_fn encode;         /* cuTensorMapEncodeTiled; written once, by load */
 

@@ -389,10 +389,10 @@ static const struct mid_kind {
 };
 #define N_KIND ((int)(sizeof(kinds) / sizeof(kinds[0])))
 
-/* The one that takes the least time, by what was measured on an H200 with 128 rows (us):
- * 64 along K cost a block 0.225 for x and 0.00075 a row of w, or what it takes memory to
- * bring them, of which each processor gets its share; a tile's end 1, with an exchange
- * 3. */
+/* Returns the kind that takes the least time. The times were measured on an H200 with 128
+ * rows, in us. 64 elements of K cost a block 0.225 for x and 0.00075 for each row of w.
+ * If memory needs longer to load the rows of w of all processors, that time counts
+ * instead. The end of a tile costs 1, or 3 with an exchange. */
 static const struct mid_kind *
 mid_choose(int N, int K, int gate, int n_proc)
 {
@@ -406,7 +406,8 @@ mid_choose(int N, int K, int gate, int n_proc)
         const double bring = 128e-6 * m->height * n_proc / 4.5;
         const double t = rounds * (K / 64. / m->blocks * (multiply > bring ? multiply :
             bring) + (m->blocks == 1 ? 1 : 3));
-        /* Of one unit of K the first block of two would have nothing to read. */
+        /* With only one unit along K the first of two blocks would have nothing to
+         * read. */
         const int fits = m->gate == gate && (m->blocks == 1 || K > 64 * UNIT);
         if (fits && t < least) {
             least = t;
@@ -416,7 +417,7 @@ mid_choose(int N, int K, int gate, int n_proc)
     return best;
 }
 
-/* y: where results go. N: columns of it, g->N or, of gate and up, half of that. */
+/* y: where results go. N: columns of y: g->N, or half of that for gate and up. */
 static int
 mid_launch(const struct fdk_gemm_args *g, void *y, int N, int ldy, int n_proc,
     fdk_stream_t st)
@@ -425,7 +426,7 @@ mid_launch(const struct fdk_gemm_args *g, void *y, int N, int ldy, int n_proc,
     const struct mid_kind *m = mid_choose(g->N, g->K, gate, n_proc);
     const int wide = m->height / (1 + gate), n_tile = (N - 1) / wide + 1;
     const int x_rows = (g->T + 7) / 8 * 8, x_bytes = x_rows * 128;
-    /* The tensor cores read CU_STREAM_ROWS rows of x, of which the last ones are
+    /* The tensor cores read CU_STREAM_ROWS rows of x. Those past x_rows may hold
      * anything. */
     const int n_stage = (m->ring - (CU_STREAM_ROWS * 128 - x_bytes)) /
         (m->height * 128 + x_bytes);
