@@ -42,7 +42,7 @@ PAR_NOTE(compat, rdma_comm_ports, "", WARN, "", "", "fdd has no ports")
 PAR_NOTE(compat, skip_port_check, "", WARN, "", "", "fdd has no ports")
 PAR_NOTE(compat, workers, "", WARN, "", "", "one gate serves all clients")
 PAR_NOTE(compat, api_key, "", WARN, "", "",
-    "the permissions of ipc.socket and ipc.group say who may ask")
+    "the permissions of ipc.socket and ipc.group decide who may connect")
 PAR_NOTE(compat, timeout, "", WARN, "", "", "idle connections are kept")
 PAR_NOTE(compat, enable_mm, "", FLAG, "", "",
     "it is deprecated; the model's architecture decides")
@@ -53,9 +53,9 @@ PAR_NOTE(compat, enable_output_caching, "", FLAG, "", "",
 PAR_NOTE(parallel, pipeline_parallel_size, "", ONE, "", "",
     "the devices of one machine compute each layer together")
 PAR_NOTE(parallel, enable_expert_parallel, "parallel.expert_parallel", NEVER, "", "",
-    "models have no experts")
+    "models with experts are not supported")
 PAR_NOTE(parallel, disable_custom_all_reduce, "", REDUCE, "", "", "")
-PAR_NOTE(parallel, enable_eplb, "", NEVER, "", "", "models have no experts")
+PAR_NOTE(parallel, enable_eplb, "", NEVER, "", "", "models with experts are not supported")
 PAR_NOTE(parallel, splitwise_role, "pd.role", OFF, "mixed", "prefill|decode",
     "one worker computes prompts and answers")
 PAR_NOTE(parallel, router, "", OFF, "", "*", "one daemon serves one machine")
@@ -75,7 +75,7 @@ PAR_NOTE(model, mm_processor_kwargs, "", JSON, "",
 PAR_NOTE(model, deploy_modality, "multimodal.deploy", OFF, "text", "mixed",
     "prompts are text or token ids")
 PAR_NOTE(graph, graph_optimization_config, "", GRAPH, "", "",
-    "graphs have one kind, recorded at the start")
+    "there is one kind of graph, recorded at the start")
 PAR_NOTE(device, enable_overlap_schedule, "", OVERLAP, "", "", "")
 PAR_NOTE(sched, scheduler_name, "", OFF, "local", "global|splitwise|dp",
     "one scheduler per daemon")
@@ -89,12 +89,13 @@ PAR_NOTE(sched, speculative_config, "", SPEC, "",
     "draft_tensor_parallel_size|disable_by_batch_size",
     "each step adds one token to a sequence")
 PAR_NOTE(output, guided_decoding_backend, "guided.backend", OFF, "",
-    "auto|xgrammar|guidance|outlines|builtin", "answers follow no grammar")
+    "auto|xgrammar|guidance|outlines|builtin", "guided decoding is not offered")
 PAR_NOTE(output, guided_decoding_disable_any_whitespace, "guided.disable_any_whitespace",
-    NEVER, "", "", "answers follow no grammar")
+    NEVER, "", "", "guided decoding is not offered")
 PAR_NOTE(output, reasoning_parser, "", OFF, "",
-    "ernie-45-vl|qwen3|ernie-x1|ernie-45-vl-thinking", "the answer is one text")
-PAR_NOTE(output, tool_call_parser, "", OFF, "", "*", "the answer is one text")
+    "ernie-45-vl|qwen3|ernie-x1|ernie-45-vl-thinking",
+    "fdd sends each answer as one text")
+PAR_NOTE(output, tool_call_parser, "", OFF, "", "*", "fdd sends each answer as one text")
 PAR_NOTE(output, logits_processors, "", OFF, "", "*", "there are no plugins")
 PAR_NOTE(output, logprobs_mode, "", OFF, "raw_logprobs",
     "processed_logprobs|raw_logits|processed_logits",

@@ -321,7 +321,7 @@ e1_messages(void **state)
         "ernie-45-vl qwen3 ernie-x1 ernie-45-vl-thinking");
     REFUSED("enable_expert_parallel", "yes",
         "enable_expert_parallel = yes: not available "
-        "in this build (models have no experts); remove it or write no");
+        "in this build (models with experts are not supported); remove it or write no");
     REFUSED("speculative_config", "{\"method\": \"magic\"}",
         "speculative_config = "
         "{\"method\": \"magic\"}: method magic is not one of: mtp ngram naive suffix none");
@@ -372,8 +372,8 @@ e1_graph_optimization_config(void **state)
                          "\"cudagraph_capture_sizes\":null}"),
         1);
     assert_string_equal(err,
-        GRAPH ": graph_opt_level accepted without effect: graphs "
-              "have one kind, recorded at the start");
+        GRAPH ": graph_opt_level accepted without effect: there "
+              "is one kind of graph, recorded at the start");
     assert_int_equal(set(ps, GRAPH,
                          "{\"sot_warmup_sizes\":[1,2],\"graph_opt_level\":2,"
                          "\"cudagraph_num_of_warmups\":2,\"cudagraph_copy_inputs\":false,"
