@@ -91,7 +91,7 @@ check_softcap(struct k_dev *d, size_t N, float scale, float cap)
 {
     enum { FIRST = 5, T = 4, LIVE = 8 };
     size_t n = T * N, done = (LIVE - FIRST) * N;
-    float *y = k_new(n), *was = malloc(n * 4);
+    float *y = k_new(n), *was = calloc(n, 4);
     int32_t live = LIVE;
 
     k_fill(y, n, 7);
