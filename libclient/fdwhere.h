@@ -36,7 +36,7 @@
 #define FDW_PATH_BYTES 512
 #define FDW_NAME_MAX   32
 #define FDW_NAME_RULE \
-    "1 to 32 of a-z 0-9 _ -, not - first, and neither " \
+    "1 to 32 characters of a-z 0-9 _ -, without a leading -, and neither " \
     "\"devices\" nor \"fdd\""
 
 /* The environment variables; NULL: not set. */

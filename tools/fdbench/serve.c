@@ -74,7 +74,7 @@ static const struct fct_opt serve_opts[] = { FCT_OPT_HEAD("load:"),
     FCT_REAL(0, "tpot-ms", "MS", l.cfg.slo.tpot_ms, 0.001, 1e9,
         "limit: time per output token of a request"),
     FCT_REAL(0, "itl-ms", "MS", l.cfg.slo.itl_ms, 0.001, 1e9,
-        "limit: longest gap between arrivals of a request"),
+        "limit: longest gap between tokens of a request"),
     FCT_REAL(0, "e2e-ms", "MS", l.cfg.slo.e2e_ms, 0.001, 1e9, "limit: sending to end"),
     FCT_REAL(0, "attain", "P", l.cfg.slo_attain, 0.01, 1,
         "share of requests within the limits for --search (0.99)"),
@@ -139,8 +139,7 @@ check_against(const struct serve *s)
         return fct_usage("--against %s: not with --search, whose load is not known before",
             s->against);
     if (s->against != NULL && s->quiet)
-        return fct_usage("--against %s: prints a table, so neither with --quiet nor with --csv - or "
-                         "--json -",
+        return fct_usage("--against %s: prints a table: not with --quiet, --csv - or --json -",
             s->against);
     return 0;
 }

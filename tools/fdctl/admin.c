@@ -59,7 +59,7 @@ ASKS(reload, "fdctl reload [--rolling] [--json]",
 
 static const struct fct_opt pause_opts[] = { FCT_ASK(0, "off", NULL, 0, NULL), JSON };
 ASKS(pause, "fdctl pause [--off] [--json]",
-    "Queue what comes and start none of it; those that run go on. Ends with --off,\n"
+    "Queue new requests and start none of them; running ones go on. Ends with --off,\n"
     "or when the daemon drains or stops.",
     pause_opts, .text = "{state}, {queued} requests queued, {running} running\n");
 

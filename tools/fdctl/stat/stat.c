@@ -196,7 +196,7 @@ stt_textfile(const char *path, const struct cnt_seg *s, unsigned names)
     int fd, e;
 
     if (base[0] == '\0')
-        return fct_usage("stat: --textfile '%s': names no file", path);
+        return fct_usage("stat: --textfile '%s': does not name a file", path);
     /* its collector reads *.prom: this one it does not */
     if (asprintf(&tmp, "%.*s.%s.XXXXXX", (int)(base - path), path, base) < 0)
         return fct_oom();
