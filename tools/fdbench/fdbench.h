@@ -1,30 +1,31 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * fdbench: what a daemon does under load, seen from a client. It speaks
- * through libfdclient alone, keeps a raw log of every request and derives
- * every number from that log.
+ * fdbench: measures a daemon under load as a client. It talks to the daemon only through
+ * libfdclient, keeps a raw log of every request and derives every number from that log.
  *
  *   main.c     commands                      work.c    lengths, prefixes, turns, arrivals
- *   load.c     one run: submit and collect   stat.c    the log to a summary
+ *   load.c     one run: submit and collect   stat.c    summary of the log
  *   serve.c    options, repeats, search      html.c    the page: report.html and its data
  *   setup.c    defaults, options' values, trace and text files, session
  *   report.c   metrics, JSON, text, CSV and the files that a command writes
  *   against.c  a run against an earlier one; latency.c, ipc.c, start.c the other commands
  *
- * A command makes one JSON object of what it measured; its table, the page and the
+ * A command stores its measurements in one JSON object; its table, the page and the
  * comparison are views of that object.
  *
- * Definitions (the field's, of its serving benchmark):
- *   TTFT   sending of the request to its first token
+ * Definitions (as in the usual serving benchmarks):
+ *   TTFT   from sending the request to its first token
  *   TPOT   (end - first token) / (output tokens - 1), of requests with two tokens or more
- *   ITL    every gap between two successive arrivals of a request, all requests pooled
- *   E2E    sending to the last record
+ *   ITL    every gap between two successive deliveries of tokens to a request, all pooled
+ *   E2E    from sending the request to the last record
  *   goodput  requests per second that meet every limit given
  * Percentiles interpolate linearly between the two nearest ranks: of n sorted
- * values the one at h = (n - 1) * (p / 100), as numpy.percentile does, to the
+ * values the one at h = (n - 1) * (p / 100), equal to numpy.percentile to the
  * last bit. A time is (double)ns / 1e6 ms. Mean and standard deviation (of
  * the population) are plain sums in the order of the log.
+ * A function that returns int returns 0, or an exit code after it printed a message, unless
+ * its comment says otherwise.
  */
 #ifndef FDD_TOOLS_FDBENCH_H
 #define FDD_TOOLS_FDBENCH_H
@@ -52,7 +53,7 @@ enum fdb_arrival {
 };
 extern const char *const fdb_arrivals[]; /* "closed" ... */
 
-/* 0: not a limit. */
+/* Limits of a request; 0: none. */
 struct fdb_slo {
     double ttft_ms, tpot_ms, itl_ms, e2e_ms;
 };
@@ -65,15 +66,15 @@ struct fdb_row {
 
 struct fdb_cfg {
     enum fdb_arrival arrival;
-    uint32_t concurrency; /* closed loop; an open loop's most at a time, 0: none */
-    double rate;          /* requests, or conversations, per second; a ramp's end */
-    double rate_from;     /* where a ramp begins */
-    double burstiness;    /* gamma's shape, 1 is Poisson */
+    uint32_t concurrency; /* requests at a time; open loop: most at a time, 0: no limit */
+    double rate;          /* requests, or conversations, per second; a ramp's last rate */
+    double rate_from;     /* a ramp's first rate */
+    double burstiness;    /* shape of the gamma distribution; 1 is Poisson */
     uint32_t n_request;   /* measured, per repeat; 0: duration_s decides */
-    uint32_t n_warm;      /* before the first repeat, not counted */
+    uint32_t n_warm;      /* sent before the first repeat, not counted */
     uint32_t n_repeat;
-    double duration_s; /* end submitting after so long, 0: n_request decides */
-    struct fdb_len in; /* tokens of a prompt behind its prefix, or its history */
+    double duration_s; /* time after which submitting stops; 0: n_request decides */
+    struct fdb_len in; /* tokens of a prompt without its prefix or the turns before */
     struct fdb_len out;
     uint32_t prefix_len;       /* tokens shared by a group of prompts */
     uint32_t n_prefix;         /* groups */
@@ -81,11 +82,11 @@ struct fdb_cfg {
     const char *trace;         /* file of requests: time_s,prompt_tokens,output_tokens */
     const struct fdb_row *row; /* [n_row] lines of trace; their prompts include the prefix */
     size_t n_row;
-    int text;            /* prompts as text, and text in the answer */
-    const char *dataset; /* text file prompts are cut from, NULL: made up */
-    const char *words;   /* [n_words] its text */
+    int text;            /* send prompts as text and ask for text */
+    const char *dataset; /* text file that prompts are cut from; NULL: made-up words */
+    const char *words;   /* [n_words] the text, in bytes */
     size_t n_words;
-    double token_bytes; /* bytes of such text for a token, measured */
+    double token_bytes; /* measured bytes of that text per token */
     uint64_t seed;
     struct fct_req req; /* sampling parameters */
     struct fdb_slo slo;
@@ -102,59 +103,60 @@ struct fdb_chunk {
 
 /* One request. Times: client's CLOCK_MONOTONIC, ns; 0: did not happen. */
 struct fdb_rec {
-    uint32_t index;  /* of the run, warm-up included */
+    uint32_t index;  /* in the run, warm-up included */
     uint32_t repeat; /* from 0 */
     uint8_t warm;    /* 1: warm-up, in no summary */
     uint32_t conversation, turn;
-    uint32_t n_prompt, n_cached, n_out; /* tokens, as the daemon says */
+    uint32_t n_prompt, n_cached, n_out; /* tokens, counted by the daemon */
     uint32_t max_new;
-    int32_t code;    /* FDC_OK, or why it failed */
+    int32_t code;    /* FDC_OK or the status of the failure */
     uint32_t finish; /* FDC_FIN_* */
     uint32_t n_preempted;
-    uint64_t t_due; /* when it was to be sent */
+    uint64_t t_due; /* when it should have been sent */
     uint64_t t_send, t_first, t_end;
-    uint64_t queue_ns; /* in the daemon, before it was first scheduled */
-    uint64_t chunk;    /* first of its n_chunk in the log's chunks */
+    uint64_t queue_ns; /* time in the daemon before it was first scheduled */
+    uint64_t chunk;    /* index in the log's chunks of the first of its n_chunk */
     uint32_t n_chunk;
 };
 
 struct fdb_log {
     struct fdb_rec *rec;
     size_t n_rec, cap_rec;
-    struct fdb_chunk *chunk; /* of one request together, in order */
+    struct fdb_chunk *chunk; /* those of a request are consecutive, in order of time */
     size_t n_chunk, cap_chunk;
 };
 
-/* Of one repeat. */
+/* Figures of one repeat that are not in the log. */
 struct fdb_run {
     uint64_t t_begin, t_end;          /* first measured send to last end, ns */
-    uint64_t cpu_ns;                  /* fdbench's own meanwhile */
-    double late_ms;                   /* worst lateness of a send behind t_due */
-    uint32_t max_concurrent_requests; /* requests at a time */
+    uint64_t cpu_ns;                  /* fdbench's own processor time in between */
+    double late_ms;                   /* longest delay of a send after t_due */
+    uint32_t max_concurrent_requests; /* most requests open at a time */
     uint32_t n_held;                  /* sends that waited for room in the session */
-    uint64_t n_preempted;             /* times that a sequence was preempted */
+    uint64_t n_preempted;             /* number of preemptions of sequences */
 };
 
-/* ---- what is sent: work.c ------------------------------------------------- */
+/* ---- requests to send: work.c --------------------------------------------- */
 
-/* What a request asks for. Lengths and tokens follow from the seed and the conversation's
- * number alone, so that nothing is kept and any run can be repeated. */
+/* A request to send. Its lengths and tokens follow from the seed and the conversation's
+ * number, so that nothing has to be stored and any run can be repeated. */
 struct fdb_ask {
     uint32_t conversation, turn;
-    uint32_t n_prefix, n_new; /* shared tokens (first turn), its own */
+    uint32_t n_prefix, n_new; /* tokens shared (first turn only), and its own */
     uint32_t max_new;
-    int more;        /* a turn follows */
-    uint64_t due_ns; /* open loop: after the run's beginning */
+    int more;        /* another turn follows */
+    uint64_t due_ns; /* open loop: time after the start of the run */
 };
 struct fdb_work; /* the conversations of a run, one after the other */
-/* Keeps cfg. To be freed with free(). 0 or an exit code, with the message printed. */
+/* Keeps the pointer to cfg. *ret is to be freed with free(). */
 int fdb_work_new(const struct fdb_cfg *cfg, const struct fdc_model_info *model,
     uint64_t seed, struct fdb_work **ret);
-/* The next conversation's first request. 0: there is none. */
+/* The next conversation's first request. Returns 0 if there is none. */
 int fdb_work_next(struct fdb_work *w, struct fdb_ask *ret);
-/* What a turn asked for, which has more, becomes what the next one does. */
+/* Replace a turn, which has more set, by the next one. */
 void fdb_work_turn(const struct fdb_work *w, struct fdb_ask *a);
-/* Append what a asks for, text or uint32_t ids, to nothing if it is a first turn. -ENOMEM. */
+/* Append the prompt of a to p, as text or uint32_t ids; a first turn empties p before.
+ * Returns 0 or -ENOMEM. */
 int fdb_work_prompt(const struct fdb_work *w, const struct fdb_ask *a, struct fct_buf *p);
 uint64_t fdb_mix(uint64_t a, uint64_t b);
 
@@ -168,39 +170,43 @@ struct fdb_load {
     struct fdb_cfg cfg;
     int quiet;     /* no progress bar */
     int lines;     /* in its place a line every few seconds */
-    uint64_t said; /* failures explained before, a bit for each code */
+    uint64_t said; /* failures explained already, a bit for each code */
 };
-/* Warm-up (before repeat 0) and one repeat into log. 0 or an exit code, with the
- * message printed; log and *ret then have what ended before: FCT_EX_INT (the
- * first SIGINT or SIGTERM), EX_UNAVAILABLE (the session is over). */
+/* Run the warm-up (before repeat 0) and one repeat; append the requests to log. Returns 0
+ * or an exit code, such as FCT_EX_INT (the first SIGINT or SIGTERM) or EX_UNAVAILABLE
+ * (the session is over); log and *ret then have the requests that ended before. */
 int fdb_load_run(struct fdb_load *l, uint32_t repeat, struct fdb_log *log,
     struct fdb_run *ret);
+/* Append a request and its chunks. Returns 0 or -ENOMEM. */
 int fdb_log_rec(struct fdb_log *log, const struct fdb_rec *r, const struct fdb_chunk *c);
 void fdb_log_fini(struct fdb_log *log);
 
 /* ---- setup.c, serve.c ----------------------------------------------------- */
 
-/* cfg with what stands when no option says otherwise. */
+/* Set the defaults of all options. */
 void fdb_cfg_init(struct fdb_cfg *cfg);
 void fdb_cfg_fini(struct fdb_cfg *cfg);
-/* Read the trace and text files. 0 or an exit code with the message printed. */
+/* Read the trace and text files. */
 int fdb_cfg_read(struct fdb_cfg *cfg);
-/* The daemon's limits and the model, waiting a moment for one that has just become ready. 0
- * or an exit code with the message printed. */
+/* Get the daemon's limits and the model. Waits a moment if the model has just become
+ * ready. */
 int fdb_meet(const struct fct *f, fdc_t *s, struct fdc_info *ret_info,
     struct fdc_model_info *ret_model);
-/* Session, what the daemon says of itself, and what of cfg depends on it. */
+/* Open the session, get the daemon's limits and the model, and set the defaults in cfg
+ * that depend on them. */
 int fdb_load_open(const struct fct *f, struct fdb_load *l);
-/* n_prompt ids, at most 16; n_out tokens, greedily and whatever they are. A status. */
+/* Submit a prompt of n_prompt ids, at most 16, for exactly n_out tokens, greedily.
+ * Returns a status. */
 int fdb_submit_plain(fdc_t *s, uint32_t vocab, uint32_t n_prompt, uint32_t n_out,
     fdc_req_t **ret);
-/* "N" or "LO:HI", 1 to FDB_LEN_MAX; NULL: nothing. EX_USAGE with the message. */
+/* Parse "N" or "LO:HI", 1 to FDB_LEN_MAX; text NULL: *ret stays as it is. */
 int fdb_opt_len(const char *what, const char *text, struct fdb_len *ret);
 
-/* Is load within the limits? 0 or an exit code. */
+/* Run with this load: is it within the limits? Returns 0 or an exit code. */
 typedef int fdb_try_fn(void *arg, double load, int *ret_within);
-/* The largest load of [lo, hi] within, beginning at first: doubled or halved
- * until it is enclosed, then bisected to 5 % (whole: to one). 0: none. */
+/* Find the largest load in [lo, hi] that is within the limits: from first, it is doubled
+ * or halved until enclosed, then bisected to 5 % (whole: to one). *ret_found is 0 if none
+ * is. */
 int fdb_search(double first, double lo, double hi, int whole, fdb_try_fn *fn, void *arg,
     double *ret_found);
 
@@ -216,132 +222,133 @@ json_t *fdb_dist(double *v, size_t n);
 #define FDB_N_STAT (3 + FDB_N_PCT)
 extern const char *const fdb_stats[FDB_N_STAT]; /* mean std min p50 ... p99.9 max */
 extern const char *const fdb_mmm[3];            /* median min max */
-/* Those of list[i].KEY, or list[i].KEY.STAT. Where one has no number it is of
- * the others if partly is set, or null. */
+/* Median, min and max of list[i].KEY, or list[i].KEY.STAT. Elements without a number are
+ * left out if partly is set; else the figures are null. */
 json_t *fdb_mmm_of(const json_t *list, const char *key, const char *stat, int partly);
-/* The number o.A.B.C, without what is NULL of B and C; NAN where it is none. */
+/* The number o.A.B.C, where B and C may be NULL; NAN if it is not a number. */
 double fdb_figure(const json_t *o, const char *a, const char *b, const char *c);
 
 enum fdb_times { FDB_TTFT, FDB_TPOT, FDB_ITL, FDB_E2E, FDB_QUEUE, FDB_IN, FDB_OUT };
 #define FDB_N_TIMES (FDB_OUT + 1)
-/* Of the requests of a repeat that ended well, in the order of the log; v has room for one
- * of each request and, for ITL, of each chunk. Returns how many. */
+/* Get a metric's values of a repeat's successful requests, in the order of the log. v has
+ * room for one per request and, for ITL, one per chunk. Returns their number. */
 size_t fdb_values(const struct fdb_log *log, uint32_t repeat, enum fdb_times m, double *v);
-/* Is it measured, and of this repeat? */
+/* Is it a measured request of this repeat? */
 int fdb_is_of(const struct fdb_rec *r, uint32_t repeat);
-/* Is any limit given; does a request meet every one? */
+/* Is any limit given? Does a request meet every limit? */
 int fdb_has_limit(const struct fdb_slo *slo);
 int
 fdb_within(const struct fdb_log *log, const struct fdb_rec *r, const struct fdb_slo *slo);
-/* Was an open loop's load not what was asked for: the last request that was due
- * sent too late, by more than 10 ms and by 5 % of the time that all were due in? */
+/* Did an open loop's load stay below the rate asked for? It did if the last request due
+ * was sent more than 10 ms late, and more than 5 % of the time over which requests were
+ * due. */
 int fdb_fell_behind(const struct fdb_log *log, uint32_t repeat);
 
-/* A summary is a JSON object of these keys and "errors", {status: requests that failed with
- * it}, the most frequent first. */
+/* A summary is a JSON object of these keys and "errors", {status: requests that failed
+ * with it}, the most frequent first. */
 enum fdb_kind { FDB_COUNT, FDB_REAL, FDB_LIMITED, FDB_DIST };
 struct fdb_metric {
     const char *key, *label, *unit;
     enum fdb_kind kind; /* FDB_LIMITED: null without a limit */
-    int is_compared;    /* by --against; of a distribution p50, p99 and max */
+    int is_compared;    /* by --against; a distribution: its p50, p99 and max */
 };
 #define FDB_N_METRIC   23
 #define FDB_FIRST_DIST (FDB_N_METRIC - FDB_N_TIMES) /* in the order of enum fdb_times */
 extern const struct fdb_metric fdb_metrics[FDB_N_METRIC];
-/* Of a repeat; new reference, NULL without memory. */
+/* Summary of a repeat; new reference, NULL without memory. */
 json_t *fdb_summarize(const struct fdb_log *log, uint32_t repeat,
     const struct fdb_run *run, const struct fdb_slo *slo);
-/* The status of that name. */
+/* The status with this name. */
 int fdb_code_of(const char *name);
 /* The status with which most requests of a summary failed; FDC_OK: none failed. */
 int fdb_commonest(const json_t *summary);
-/* Of summaries in which every request failed, the exit code of the commonest reason; else
- * 0. */
+/* If every request of all summaries failed, the exit code of the first one's most
+ * frequent status, else 0. */
 int fdb_exit_of(const json_t *summaries);
 
 /* ---- a result -------------------------------------------------------------------- */
 
 struct fdb_result {
-    json_t *head;   /* command, args: the line; time: ISO 8601; host: and its processor */
+    json_t *head;   /* command, args; time (ISO 8601); host and its processor */
     json_t *daemon; /* fdb_daemon_ask() */
     struct fdc_model_info model;
     struct fdb_cfg cfg;
     struct fdb_log log;
-    json_t *repeats; /* summaries, with what fdb_add_repeat() adds */
-    json_t *steps;   /* of a search for the load within a limit; NULL: none was made */
+    json_t *repeats; /* summaries, extended by fdb_add_repeat() */
+    json_t *steps;   /* the loads that a search tried; NULL: no search */
     double found;    /* the largest load within the limits; 0: none */
-    double bound;    /* the largest that could be tried; 0: not known */
+    double bound;    /* the largest load that the search may try; 0: not known */
 };
 void fdb_result_init(struct fdb_result *r, const char *command, int argc, char **argv);
 void fdb_result_fini(struct fdb_result *r);
 /* Takes over the reference to summary. */
 void fdb_add_repeat(struct fdb_result *r, json_t *summary, const struct fdb_run *run);
-/* A load tried, and its summary; behind: it was not sent in time, fdb_fell_behind(). */
+/* Add a load that the search tried, and its summary; behind: the result of
+ * fdb_fell_behind(). */
 void
 fdb_add_step(struct fdb_result *r, double load, json_t *summary, int within, int behind);
-/* What the daemon says of itself: version, commit, device, device_uuid, "" where it does
- * not; nothing is printed when its admin socket gives no answer. */
+/* The daemon's version, commit, device and device_uuid; "" if it does not report one.
+ * Prints nothing if its admin socket gives no answer. */
 json_t *fdb_daemon_ask(const struct fct *f);
 
-/* Of the JSON report: another number when a key or a definition changes, so that
- * figures of two formats are not taken for the same. */
+/* Format of the JSON report: incremented when a key or a definition changes, so that
+ * figures of different formats are not compared. */
 #define FDB_FORMAT 1
 /* New reference, NULL without memory. Times in ms. */
 json_t *fdb_report_json(const struct fdb_result *r);
 
-/* Writes a report to out: 0 or -errno. The caller looks for errors of out itself. */
+/* Writes a report to out. Returns 0 or -errno; the caller checks out for errors. */
 typedef int fdb_write_fn(FILE *out, const json_t *report, const void *log);
-/* A file that a command writes; "-" is standard output, NULL no file. */
+/* A file that a command writes; path "-" is standard output, NULL no file. */
 struct fdb_output {
     const char *option, *path;
     fdb_write_fn *fn;
     int no_stdout;
 };
 
-/* Text that need not be UTF-8, NULL: null; what fct_fill() makes of o. */
-json_t *fdb_text(const char *text);
-json_t *fdb_filled(const char *text, const json_t *o);
-/* A blank, and fct_figure() at the right of width characters. */
+json_t *fdb_text(const char *text);                    /* need not be UTF-8; NULL: null */
+json_t *fdb_filled(const char *text, const json_t *o); /* fct_fill() as a JSON text */
+/* Print a blank, and fct_figure() right-aligned in width characters. */
 void fdb_cell(FILE *out, int width, double v);
-/* Of a report, a template: "TTFT 200 ms, TPOT 20 ms", or "" without a limit. */
+/* Template of a report's limits: "TTFT 200 ms, TPOT 20 ms", or "" without a limit. */
 #define FDB_LIMITS \
     "[*config.limits|[ttft_ms|TTFT {ttft_ms} ms][tpot_ms|[ttft_ms|, ]TPOT {tpot_ms} ms]" \
     "[itl_ms|[ttft_ms|, ][!ttft_ms|[tpot_ms|, ]]ITL {itl_ms} ms]" \
     "[e2e_ms|[ttft_ms|, ][!ttft_ms|[tpot_ms|, ][!tpot_ms|[itl_ms|, ]]]E2E {e2e_ms} ms]]"
-/* What a search varies: "requests at a time", "requests/s", "conversations/s". */
+/* Unit of the load: "requests at a time", "requests/s", "conversations/s". */
 const char *fdb_load_unit(const struct fdb_cfg *cfg);
 
-/* Table on out: every metric, with several repeats their median, min and max. */
+/* Print a table of every metric; with several repeats their median, min and max. */
 void fdb_report_text(FILE *out, const json_t *report);
-/* Writers of a struct fdb_output. One line a request of the struct fdb_log; raw: everything
- * from which the numbers follow. */
+/* Writers of a struct fdb_output. This one prints a line per request of the struct
+ * fdb_log, with the raw data that all figures are computed from. */
 fdb_write_fn fdb_report_csv;
-/* One file, no network: report.html with the report and what its plots need of the log. */
+/* A page without references to the network: report.html with the report and the log's
+ * data for its plots. */
 fdb_write_fn fdb_report_html;
-/* Indented, with a newline. */
+/* The report as JSON, indented, with a newline. */
 fdb_write_fn fdb_report_dump;
 
 /* ---- a run against an earlier one: against.c -------------------------------------- */
 
-/* The JSON report of an earlier serve that path holds. One of another format is
- * refused unless any is set. New reference. 0 or an exit code with the message
- * printed. */
+/* Read the JSON report of an earlier serve; one of another format only if any is set. New
+ * reference. */
 int fdb_against_read(const char *path, int any, json_t **ret_before);
-/* What makes two reports not comparable: workload, model, or that the earlier run
- * or this run was broken off. now needs no figures yet. In words in ret, cut where it is
- * full; returns how many differences there are. */
+/* Describe in ret, cut to its size, why two reports cannot be compared: workload, model,
+ * or one of the runs was interrupted. now needs no figures yet. Returns the number of
+ * differences. */
 unsigned
 fdb_against_differs(const json_t *before, const json_t *now, char *ret, size_t ret_bytes);
-/* Table on out: what was measured, then before, now and now / before of each
- * figure. A figure that a report lacks is "-". */
+/* Print a table: the workload, then before, now and now / before of each figure; "-" for
+ * a figure that a report lacks. */
 void fdb_against_text(FILE *out, const json_t *before, const json_t *now);
 
 /* ---- files: report.c ---------------------------------------------------------------- */
 
-/* Before the run: can each be written, and to a place of its own? *ret_quiet becomes 1 if
- * one is standard output. 0 or an exit code with the message printed. */
+/* Check before the run that each file can be written and none is named twice. *ret_quiet
+ * becomes 1 if one is standard output. */
 int fdb_output_check(const struct fdb_output *o, size_t n, int *ret_quiet);
-/* 0 or the exit code of the first that failed, with the messages printed. */
+/* Returns 0 or the exit code of the first file that failed; prints a message for each. */
 int fdb_output_write(const struct fdb_output *o, size_t n, const json_t *report,
     const void *log);
 

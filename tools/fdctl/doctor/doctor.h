@@ -1,20 +1,19 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * fdctl doctor: what this machine has and lacks. A check has a state, what was
- * found and, unless all is well, what repairs it; checks come in groups.
+ * fdctl doctor: checks whether this machine is fit for fdd. A check has a state, a
+ * finding and, unless all is well, a repair; checks come in groups.
  *
- *   doctor/doctor.c         the command, the report, files under the root
+ *   doctor/doctor.c  the command, the report, files under the root
  *   doctor/sys.c     groups system and io_uring
  *   doctor/limits.c  groups limits and memory
  *   doctor/fdd.c     group fdd
  *   doctor/gpu.c     group gpu, and the library it asks
  *
- * Everything is read below doc.root, and what only the kernel or a driver can
- * say comes through doc.tries and doc.nvml, so that tests make up machines. A
- * file that is missing or odd gives a check "unknown", never an error. The
- * command runs each group in a process of its own, which it ends when it does
- * not come back. One thread.
+ * All files are read below doc.root, and the kernel's and the driver's calls go through
+ * doc.tries and doc.nvml, so that tests can simulate machines. A missing or malformed
+ * file gives a check "unknown", never an error. The command runs each group in a process
+ * of its own and ends it if it hangs. One thread.
  */
 #ifndef FDD_TOOLS_FDCTL_DOCTOR_DOCTOR_H
 #define FDD_TOOLS_FDCTL_DOCTOR_DOCTOR_H
@@ -26,14 +25,14 @@
 
 enum doc_state { DOC_OK, DOC_NOTE, DOC_WARN, DOC_FAIL, DOC__N };
 
-/* What only a system call can say: 0 or -errno. */
+/* Trials of system calls; their results are 0 or -errno. */
 struct doc_uring {
     int setup, read_op, buffers; /* 1: not tried */
 };
 struct doc_tries {
     void (*uring)(struct doc_uring *ret);
     int (*pidfd)(void);
-    int (*memfd)(void); /* sealed against future writes */
+    int (*memfd)(void); /* one sealed against future writes */
     int (*futex)(void);
     int (*lib)(const char *name); /* dlopen: 0 or -ENOENT */
 };
@@ -42,70 +41,74 @@ extern const struct doc_tries doc_real_tries;
 struct doc {
     const char *root; /* "" or a folder with proc/, sys/, ... */
     const struct doc_tries *tries;
-    const struct doc_nvml *nvml; /* NULL: there is no such library */
+    const struct doc_nvml *nvml; /* NULL: the library is not installed */
     const struct fct *f;
     const struct par *par; /* the daemon's parameters as far as known */
-    const char *par_from;  /* where they come from, for people */
-    const json_t *status;  /* the daemon's answer, NULL: none */
+    const char *par_from;  /* their source, a text for messages */
+    const json_t *status;  /* the daemon's answer; NULL: none */
     pid_t daemon_pid;      /* 0: none runs */
-    uid_t uid;             /* whose rights are judged */
-    const char *kernel;    /* release and machine of uname */
+    uid_t uid;             /* the user whose rights are checked */
+    const char *kernel;    /* release and machine of uname() */
     const char *machine;
     json_t *checks; /* the report: array of objects */
-    json_t *last;   /* the check doc_data is for */
+    json_t *last;   /* the check that doc_data() extends */
     const char *group;
-    const char *of; /* before the names of checks, with a blank; NULL: nothing */
+    const char *of; /* prefix of the names of checks, ends with a blank; NULL: none */
 };
 
 /* ---- report ------------------------------------------------------------------ */
 
-/* In a check's format: what follows repairs it. It is left out of one that is ok. */
+/* In a check's format, the text after FIX is the repair. A check that is ok leaves it
+ * out. */
 #define FIX "\x1e"
-/* A check: what was found, and behind FIX what repairs it. */
+/* Add a check: the finding, and after FIX the repair. */
 void doc_add(struct doc *d, enum doc_state st, const char *name, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
-/* The facts of the last check for --json: an object as json_pack() makes it. */
+/* Add data to the last check for --json: an object in the format of json_pack(). */
 void doc_data(struct doc *d, const char *fmt, ...);
-/* A note that path says nothing. */
+/* Add a note that path is missing or malformed. */
 void doc_unknown(struct doc *d, const char *name, const char *path);
 enum doc_state doc_worst(const json_t *checks);
-/* Groups by name, in order; NULL behind the last. */
+/* Name of group i; NULL after the last one. */
 const char *doc_group_name(size_t i);
 void doc_run(struct doc *d, size_t group);
 void doc_print(FILE *out, const json_t *checks, int quiet);
 
 /* ---- reading ------------------------------------------------------------------- */
 
-/* Values as texts of the block that they stand in. */
+/* Values as texts, in temporaries that live as long as the enclosing block. */
 #define DOC_BYTES(n)  fct_bytes((double)(n), (char[24]){ 0 })
 #define DOC_USER(uid) fct_user(uid, (char[64]){ 0 })
-/* A path below the root. One that is too long is cut so that the kernel says so. */
+/* A path below the root. A path too long is cut at a length that the kernel still
+ * refuses. */
 #define DOC_BELOW(d, path) doc_below(d, path, (char[PATH_MAX + 1]){ 0 })
 const char *doc_below(const struct doc *d, const char *path, char ret[PATH_MAX + 1]);
 /* dir_read() of a file below the root. */
 ssize_t doc_read(const struct doc *d, const char *path, char *ret, size_t ret_bytes);
-/* One unsigned number, kB are turned into bytes; 0, or -ERANGE for "max" and the like. */
+/* Parse an unsigned number; kB are converted to bytes. Returns 0, or -ERANGE for text
+ * such as "max". */
 int doc_u64(const char *text, uint64_t *ret);
-/* txt_field() of a file, or where key is NULL its first line without the newline; 0 or
- * -errno. */
+/* txt_field() of a file, or if key is NULL its first line without the newline. Returns 0
+ * or -errno. */
 int doc_value(const struct doc *d, const char *path, const char *key, char *ret,
     size_t ret_bytes);
 int doc_number(const struct doc *d, const char *path, const char *key, uint64_t *ret);
-/* How many numbers "0-3,8" names; 0: none or malformed. */
+/* Count of the numbers in a list such as "0-3,8"; 0: none or malformed. */
 unsigned doc_count_list(const char *list);
-/* A file in the folder of /proc of the daemon, else of this process; ret. */
+/* Path of a file in /proc/PID of the daemon, or of this process if none runs. Returns
+ * ret. */
 const char *doc_proc(const struct doc *d, const char *file, char ret[64]);
 struct doc_process {
     long pid, uid;  /* uid -1: not known */
-    uint64_t bytes; /* in memory; all ones: not known */
+    uint64_t bytes; /* memory used; all ones: not known */
     char name[64];  /* "": not known */
 };
 void doc_process(const struct doc *d, long pid, struct doc_process *ret);
 /* Append a line to the text and an object to the list. */
 void doc_list(const struct doc_process *p, json_t *list, char *text, size_t bytes);
-/* What the control groups of the daemon, else of this process, allow. */
+/* Limits of the control groups of the daemon, or of this process if none runs. */
 void doc_cgroup(const struct doc *d, struct cgr *ret);
-/* Bytes of *.safetensors in a folder, and how many files; 0 or -errno. */
+/* Bytes and number of the *.safetensors files in a folder. Returns 0 or -errno. */
 int doc_weights(const struct doc *d, const char *dir, uint64_t *ret_bytes, unsigned *ret_n);
 
 /* ---- groups -------------------------------------------------------------------- */
@@ -122,7 +125,7 @@ doc_group_fn doc_system, doc_limits, doc_io_uring, doc_memory, doc_gpu, doc_fdd;
 #define DOC_NVML_LOST          15
 #define DOC_NVML_MISMATCH      18
 
-/* As the library has them. */
+/* Layouts of the library. */
 struct doc_nvml_mem {
     unsigned long long total, free, used;
 };
@@ -132,8 +135,8 @@ struct doc_nvml_proc {
     unsigned gpu_instance, compute_instance;
 };
 
-/* X(field, name in the library, name in older ones or "", arguments). Any but init, shutdown,
- * error, count, handle and name may be NULL. cuda_version: 12040 is 12.4. */
+/* X(field, name in the library, name in older libraries or "", arguments). Only init,
+ * shutdown, error, count, handle and name are never NULL. cuda_version: 12040 is 12.4. */
 #define DOC_NVML(X) \
     X(init, "Init_v2", "", void) \
     X(shutdown, "Shutdown", "", void) \
@@ -173,9 +176,9 @@ struct doc_nvml {
 #undef X
 };
 
-/* Fill *ret from libnvidia-ml.so.1, which stays loaded; 0 or -ENOENT. */
+/* Fill *ret from libnvidia-ml.so.1, which stays loaded. Returns 0 or -ENOENT. */
 int doc_nvml_load(struct doc_nvml *ret);
-/* Is code for this capability in flags such as "-gencode=...,code=sm_90a"? */
+/* Do flags such as "-gencode=...,code=sm_90a" make code that runs on this capability? */
 int doc_runs_on(const char *gencode, int major, int minor);
 
 #endif

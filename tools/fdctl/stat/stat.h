@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * What fdctl stat is made of: a copy of the daemon's counters, its histograms in
- * figures, and the text that Prometheus reads.
+ * fdctl stat: a copy of the daemon's counters, figures of its histograms, and the text
+ * that Prometheus reads.
  */
 #ifndef FDD_TOOLS_FDCTL_STAT_STAT_H
 #define FDD_TOOLS_FDCTL_STAT_STAT_H
@@ -10,17 +10,17 @@
 #include "daemon/common/prom.h"
 #include "tools/fdctl/lib/fct.h"
 
-/* "1.25 ms" of ns, else the number. */
+/* "1.25 ms" if unit is ns, else the number. */
 void stt_human(const char *unit, double v, char *ret, size_t ret_bytes);
 
-/* Which rows are shown: counters by their place in cnt_row(), then histograms. */
+/* Number of rows: counters by their index in cnt_row(), then histograms. */
 #define STT_N_ROW (CNT_N_GATE + CNT_N_WORKER + CNT_H__N)
-/* Mark those that word (a name, group.name with the group gate, worker or hist, or
- * a glob of either) names. 0, or EX_USAGE with the message printed: none. */
+/* Mark the rows that match word: a name, group.name with the group gate, worker or hist,
+ * or a glob of either. Returns 0, or EX_USAGE after a message if none does. */
 int stt_pick(const char *word, uint8_t pick[STT_N_ROW]);
 
-/* What prm_print() writes, into a file that appears under path when it is complete, mode 0644.
- * 0 or an exit code, with the message printed. */
+/* Write the output of prm_print() to a file that appears at path when it is complete, mode
+ * 0644. Returns 0, or an exit code after a message. */
 int stt_textfile(const char *path, const struct cnt_seg *s, unsigned names);
 
 #endif
