@@ -43,7 +43,7 @@ struct differs {
     unsigned n;
 };
 
-/* Where one more is written. */
+/* Count a difference; returns the file that its text is written to. */
 static FILE *
 more(struct differs *d)
 {
@@ -52,7 +52,7 @@ more(struct differs *d)
     return d->out;
 }
 
-/* A member as one reads it: 8, 16:64, open-8.csv; "none" where it is not. */
+/* A member as readable text: 8, 16:64, open-8.csv; "none" if it is missing. */
 static char *
 value_text(const json_t *v, char *ret, size_t n)
 {
@@ -83,7 +83,7 @@ is_same(const json_t *a, const json_t *b)
     return json_equal(a != NULL ? a : json_null(), b != NULL ? b : json_null());
 }
 
-/* 1: the member is another one. */
+/* Returns 1 if the member differs, after it wrote how. */
 static int
 compare(struct differs *d, const char *label, const json_t *was, const json_t *is)
 {
@@ -96,8 +96,9 @@ compare(struct differs *d, const char *label, const json_t *was, const json_t *i
     return 1;
 }
 
-/* The members of "config" that make a load. Neither --repeats nor --seed: more runs of a
- * load, or other tokens, are the same load. Limits only concern goodput; the table says so. */
+/* The members of "config" that define a load. --repeats and --seed are not among them:
+ * more runs or other tokens are the same load. Limits only affect goodput; the table
+ * shows them. */
 static const struct {
     const char *key, *label;
 } options[] = { { "arrivals", "arrivals" }, { "concurrency", "-c" },
@@ -106,10 +107,10 @@ static const struct {
     { "warmup", "--warmup" }, { "prefix_len", "--prefix-len" },
     { "prefixes", "--prefixes" }, { "turns", "--turns" }, { "text", "--text" },
     { "trace_digest", "digest of --trace" }, { "dataset_digest", "digest of --dataset" },
-    /* which a trace says */
+    /* the last two: only without a trace, which sets the lengths */
     { "prompt_len", "--input" }, { "output_len", "--output" } };
 
-/* A run that was interrupted has fewer repeats, or requests, than were asked for. */
+/* An interrupted run has fewer repeats, or requests, than its options asked for. */
 static void
 check_whole(struct differs *d, const char *which, const json_t *report)
 {
@@ -168,7 +169,7 @@ fdb_against_differs(const json_t *before, const json_t *now, char *ret, size_t r
 
 /* ---- the table ---------------------------------------------------------------- */
 
-/* What was measured: a text with members of a report in it. */
+/* The head of the table: templates (fct_text()) of a report. */
 static const struct {
     const char *label, *text;
 } facts[] = {
@@ -183,7 +184,7 @@ static const struct {
     { "args", "{args}" },
 };
 
-/* One line for what is the same, two for what is not. */
+/* Print one line for a fact that is equal in both reports, else two. */
 static void
 print_facts(FILE *out, const json_t *const report[2])
 {

@@ -24,8 +24,8 @@
  * values the one at h = (n - 1) * (p / 100), equal to numpy.percentile to the
  * last bit. A time is (double)ns / 1e6 ms. Mean and standard deviation (of
  * the population) are plain sums in the order of the log.
- * A function that returns int returns 0, or an exit code after it printed a message, unless
- * its comment says otherwise.
+ * A function that returns int returns 0, or an exit code after it printed a message,
+ * unless its comment says otherwise.
  */
 #ifndef FDD_TOOLS_FDBENCH_H
 #define FDD_TOOLS_FDBENCH_H

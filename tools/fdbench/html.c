@@ -6,11 +6,11 @@
 
 #include "libclient/fdproto.h"
 
-#define N_BODY   100 /* points of a distribution up to p99, and of its tail */
-#define N_TAIL   50
+#define N_BODY   100 /* points of a distribution's curve up to p99 */
+#define N_TAIL   50  /* points after p99 */
 #define N_SHOWN  16  /* repeats with a curve */
-#define N_COLUMN 800 /* of the time of a repeat, and steps of its gaps */
-#define N_STEP   50
+#define N_COLUMN 800 /* columns that a repeat's time is divided into */
+#define N_STEP   50  /* intervals of it for the gaps between tokens */
 
 static const char page[] = {
 #include "tools/fdbench/report.html.inc"
@@ -49,17 +49,17 @@ curves(const struct fdb_log *log, size_t n_repeat, size_t middle)
 /* A repeat, cut into columns of equal width. */
 struct span {
     double t0, wall_s;
-    int few; /* every request is a dot; else the lowest and highest of a column */
+    int few; /* each request is a dot; else only the lowest and highest of a column */
     json_t *dots;
     struct {
-        double open, waiting; /* change of requests; span_json() sums them up */
+        double open, waiting; /* changes of these counts; span_json() sums them up */
         double tokens;
-        const struct fdb_rec *lowest, *highest, *failed; /* of those sent in it: TTFT */
+        const struct fdb_rec *lowest, *highest, *failed; /* sent in it; ordered by TTFT */
     } c[N_COLUMN + 1];
     struct fct_buf gap[N_STEP]; /* doubles: ms */
 };
 
-/* Columns since the repeat began. */
+/* Time since the repeat began, in columns. */
 static double
 columns(const struct span *s, uint64_t t)
 {
@@ -72,7 +72,7 @@ column(const struct span *s, uint64_t t)
     return (size_t)fmin(columns(s, t), N_COLUMN - 1);
 }
 
-/* [t, TTFT, whether it failed] of a request, NULL: none */
+/* Add [t, TTFT, whether it failed] of a request; NULL: do nothing. */
 static void
 add_dot(struct span *s, const struct fdb_rec *q)
 {
@@ -215,7 +215,7 @@ fdb_report_html(FILE *out, const json_t *report, const void *log)
     if (text == NULL)
         return -ENOMEM;
     fwrite(page, 1, (size_t)(end - page), out);
-    /* so that no text of the data ends the element that holds it */
+    /* escape '<', so that no text in the data ends the script element */
     for (c = text; *c != '\0'; c++)
         if (*c == '<')
             fputs("\\u003c", out);

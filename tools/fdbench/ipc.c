@@ -8,26 +8,26 @@
 
 #define SPIN_US    1000 /* longer than a round trip: the client never sleeps */
 #define N_PROMPT   8
-#define N_COLD     10 /* trips that meet cold caches and a sleeping daemon */
+#define N_COLD     10 /* first trips, not measured: caches are cold, the daemon sleeps */
 #define MAX_CLIENT 256
 #define MAX_STREAM 1024
 
-/* Bit 0: to the worker, not to the gate; bit 1: parked. */
+/* Index: bit 0: to the worker, else to the gate; bit 1: parked. */
 static const char *const trips[4] = { "gate_spinning", "worker_spinning", "gate_parked",
     "worker_parked" };
 
 struct ipc {
     const struct fct *f;
-    uint32_t n_ping, n_parked, n_client, n_stream, n_token; /* as the options say */
+    uint32_t n_ping, n_parked, n_client, n_stream, n_token; /* from the options */
     double gap_ms;
     int json;
     struct fdc_model_info model;
     const struct cnt_seg *seg;
-    pthread_mutex_t begin; /* held until all clients may begin */
+    pthread_mutex_t begin; /* held until all client threads exist */
     json_t *result;
 };
 
-/* A session that takes tokens. */
+/* A session that receives tokens. */
 struct client {
     fdc_t *s;
     struct ipc *p;
@@ -143,7 +143,7 @@ run_client(void *arg)
     return NULL;
 }
 
-/* The counters, and the gate's processor time in us; of all time. */
+/* Read the counters. Returns the gate's processor time since its start, in us. */
 static double
 snap(const struct ipc *p, struct cnt_seg *ret)
 {
@@ -170,7 +170,7 @@ run_clients(struct ipc *p, struct client *c)
     if (e != 0)
         rc = fct_fail(EX_SOFTWARE, "--clients %u: no thread for number %u: %s",
             p->n_client, n + 1, strerror(e));
-    for (i = 0; e != 0 && i < n; i++) /* fewer than asked for do nothing */
+    for (i = 0; e != 0 && i < n; i++) /* a thread is missing: the others end at once */
         c[i].rc = FDC_E_NOMEM;
     gate_us = snap(p, &before);
     t = clk_now_ns();

@@ -6,8 +6,8 @@
 
 #define BATCH_MAX 65536u
 
-/* Of a batch. prefill: first sending to the last request's first token; step: median of
- * the requests' time per output token. */
+/* Figures of a batch. prefill: from the first send to the first token of the last
+ * request; step: median of the requests' time per output token. */
 static const struct {
     const char *key, *label;
     int digits;
@@ -17,11 +17,11 @@ static const struct {
 
 struct latency {
     struct fdb_load l;
-    struct fdb_result r; /* its head, which becomes the report, and repeats: summaries of
-                            batches with the columns, "batch" and "repeat" */
+    struct fdb_result r; /* only head, which becomes the report, and repeats: summaries of
+                            the batches with the columns, "batch" and "repeat" */
     uint32_t *batch;
     size_t n_batch;
-    uint32_t n_warm; /* batches */
+    uint32_t n_warm; /* batches of the warm-up */
     const char *csv, *json;
     int quiet;
 };
@@ -65,7 +65,7 @@ static const struct fct_line lat_line = FCT_LINE("fdbench latency [options]",
     "request has its first token), time per step, tokens per second.",
     lat_opts, .hint = FCT_HINT_SEE);
 
-/* The summary of a batch, without the times of one that no request of ended well. */
+/* The summary of a batch; without times if no request succeeded. */
 static json_t *
 measure(const struct fdb_log *log, uint32_t repeat, const struct fdb_run *run)
 {
@@ -92,7 +92,7 @@ measure(const struct fdb_log *log, uint32_t repeat, const struct fdb_run *run)
     return sum;
 }
 
-/* The batches of one size: into a->r.repeats, and what they are together into sizes. */
+/* Run the batches of one size: adds each to a->r.repeats, and their figures to sizes. */
 static int
 run_size(struct latency *a, uint32_t size, json_t *sizes)
 {
@@ -110,7 +110,7 @@ run_size(struct latency *a, uint32_t size, json_t *sizes)
     a->l.cfg.seed += json_array_size(sizes);
     for (i = 0; rc == 0 && i < cfg.n_repeat; i++) {
         rc = fdb_load_run(&a->l, i, &log, &run);
-        /* A batch that was broken off says nothing. */
+        /* An interrupted batch has no summary. */
         sum = rc == 0 ? measure(&log, i, &run) : NULL;
         fdb_log_fini(&log);
         if (sum == NULL)
@@ -199,13 +199,13 @@ latency(struct latency *a, const struct fct *f)
         json_pack("{s:o, s:I, s:I, s:o, s:[]}", "model",
             fct_json_text(a->l.model.name, strnlen(a->l.model.name, sizeof(a->l.model.name))),
             "prompt_tokens", (json_int_t)c->in.hi, "output_tokens", (json_int_t)c->out.hi,
-            /* as text: JSON readers keep 53 bits of a number */
+            /* as text: JSON readers keep only 53 bits of a number */
             "seed", json_sprintf("%" PRIu64, c->seed), "sizes"));
     for (i = 0; rc == 0 && i < n; i++)
         rc = run_size(a, a->batch[i], json_object_get(a->r.head, "sizes"));
     if (json_array_size(a->r.repeats) == 0)
         return rc;
-    /* Files first: who reads standard output may have gone. */
+    /* Files first: the reader of standard output may have closed the pipe. */
     rc2 = fdb_output_write(out, 2, a->r.head, a->r.repeats);
     if (!a->quiet)
         print_text(a);

@@ -9,12 +9,12 @@
 #include <sys/prctl.h>
 #include <sys/queue.h>
 
-#define IDLE_NS    (100 * CLK_MS) /* a look at signals and the progress bar */
-#define NO_ROOM_NS (1 * CLK_MS)   /* until a full request ring is looked at again */
-#define LEAD_NS    (2 * CLK_MS)   /* to prepare the first request */
-#define PAUSE_MS   10u            /* of a client whose request failed, at least */
+#define IDLE_NS    (100 * CLK_MS) /* interval of looking at signals and the bar */
+#define NO_ROOM_NS (1 * CLK_MS)   /* until a send into a full request ring is retried */
+#define LEAD_NS    (2 * CLK_MS)   /* time to prepare the first request */
+#define PAUSE_MS   10u            /* shortest pause of a client whose request failed */
 
-/* A conversation: its open request, or the one to come. */
+/* A conversation: its open request, or its next one. */
 struct slot {
     struct fdb_ask ask;
     struct fdb_rec rec;
@@ -22,9 +22,9 @@ struct slot {
     struct fdb_chunk *chunk;
     size_t cap_chunk;
     fdc_req_t *h;
-    uint64_t t_wake;        /* not before this moment */
-    int held;               /* waited for room */
-    TAILQ_ENTRY(slot) next; /* in one of the lists */
+    uint64_t t_wake;        /* time before which it is not sent */
+    int held;               /* it waited for room in the session */
+    TAILQ_ENTRY(slot) next; /* in one of phase's lists */
     SLIST_ENTRY(slot) of_all;
 };
 TAILQ_HEAD(list, slot);
@@ -36,20 +36,20 @@ struct phase {
     struct fdb_log *log;
     struct fdb_run *run;
     SLIST_HEAD(, slot) all;
-    struct list idle, rest; /* unused; clients that pause */
-    struct list ready;      /* next turns, and behind them: */
-    struct slot *start;     /* the next conversation, NULL: not prepared */
+    struct list idle, rest; /* unused slots; clients that pause */
+    struct list ready;      /* next turns, then start */
+    struct slot *start;     /* the next conversation; NULL: not prepared */
     uint32_t repeat, index;
     uint8_t warm;
-    int closed, bar; /* a closed loop; a progress bar is drawn */
-    uint32_t limit;  /* requests at a time */
+    int closed, bar; /* is it a closed loop? is a progress bar drawn? */
+    uint32_t limit;  /* most requests open at a time */
     uint32_t n_open, n_rest, n_over;
     uint64_t n_tok, t0, t_stop, t_shown;
-    int stopping; /* nothing more is sent */
+    int stopping; /* no more requests are sent */
     int rc;
 };
 
-/* Before anything else is printed. */
+/* Call it before other output. */
 static void
 clear_bar(const struct phase *p)
 {
@@ -57,7 +57,8 @@ clear_bar(const struct phase *p)
         fputs("\r\033[K", stderr);
 }
 
-/* Nothing more is sent. 1: this is the first failure, whose message the caller prints. */
+/* Send no more requests. Returns 1 for the first failure, of which the caller prints a
+ * message. */
 static int
 stop(struct phase *p)
 {
@@ -76,7 +77,7 @@ out_of_memory(struct phase *p)
             p->log->n_chunk);
 }
 
-/* What s sends next is made before its time. */
+/* Make the next prompt of s before it is due. */
 static void
 make_ready(struct phase *p, struct slot *s)
 {
@@ -89,7 +90,7 @@ make_ready(struct phase *p, struct slot *s)
         TAILQ_INSERT_TAIL(&p->ready, s, next);
 }
 
-/* The next conversation begins. */
+/* Prepare the next conversation. */
 static void
 prepare(struct phase *p)
 {
@@ -115,7 +116,7 @@ prepare(struct phase *p)
 
 /* ---- the end of a request ------------------------------------------------ */
 
-/* The client of s goes on: with its next turn, or it is free. */
+/* Continue with the next turn of s, or free the slot. */
 static void
 go_on(struct phase *p, struct slot *s)
 {
@@ -138,8 +139,8 @@ end_request(struct phase *p, struct slot *s, uint64_t now, uint32_t retry_ms)
     s->h = NULL;
     p->run->t_end = now;
     p->n_over++;
-    /* A client that is refused pauses as long as the daemon asks for; what
-     * was refused is not sent again. */
+    /* After a refusal a client pauses as long as the daemon asks for; the request is not
+     * sent again. */
     if (s->rec.code != FDC_OK)
         retry_ms = MAX(retry_ms, PAUSE_MS);
     s->t_wake = now + retry_ms * CLK_MS;
@@ -166,7 +167,7 @@ wake_up(struct phase *p, uint64_t now)
     }
 }
 
-/* Each reason once, with the parameter that the log does not have. */
+/* Print each status once, with the parameter, which the log does not have. */
 static void
 say_failure(struct phase *p, uint32_t index, const struct fdc_error *e)
 {
@@ -207,7 +208,7 @@ submit(struct phase *p, struct slot *s)
     return fct_req_submit(p->l->session, &q, &s->h);
 }
 
-/* 0: sent, or it failed at once; FDC_E_FULL: there is no room now. */
+/* Returns 0 if it was sent or failed at once, FDC_E_FULL if there is no room now. */
 static int
 send_one(struct phase *p, struct slot *s)
 {
@@ -251,7 +252,7 @@ send_one(struct phase *p, struct slot *s)
     return 0;
 }
 
-/* All that is due; turns under way come before new conversations. */
+/* Send all requests that are due; next turns come before new conversations. */
 static void
 send_due(struct phase *p)
 {
@@ -265,7 +266,7 @@ send_due(struct phase *p)
         s = TAILQ_FIRST(&p->ready);
         if (p->stopping || s == NULL || (s == p->start && s->t_wake > now))
             return;
-        /* in a closed loop a client that pauses keeps its place */
+        /* in a closed loop a paused client counts as open */
         if (p->n_open + (p->closed ? p->n_rest : 0) >= p->limit) {
             s->held |= !p->closed;
             return;
@@ -277,7 +278,7 @@ send_due(struct phase *p)
 
 /* ---- receiving ----------------------------------------------------------- */
 
-/* 1: the request is over. */
+/* Returns 1 if the request has ended. */
 static int
 take_event(struct phase *p, struct slot *s, const struct fdc_event *ev, uint64_t now)
 {
@@ -332,7 +333,8 @@ take_event(struct phase *p, struct slot *s, const struct fdc_event *ev, uint64_t
     return 0;
 }
 
-/* What has arrived, until something is due or a request has ended (1). */
+/* Take the events that have arrived until t_due. Returns 1 as soon as a request has
+ * ended. */
 static int
 receive(struct phase *p, uint64_t t_due)
 {
@@ -377,7 +379,7 @@ show(struct phase *p, uint64_t now)
     snprintf(line, sizeof(line), "%s: %.0f s: %u%s requests, %u open, %.0f tokens/s%s",
         p->warm ? "warm-up" : "run", s, p->n_over, of, p->n_open,
         s > 0 ? (double)p->n_tok / s : 0, bar);
-    /* A line that wraps could not be written over. */
+    /* A line that wraps could not be overwritten. */
     (void)ioctl(STDERR_FILENO, TIOCGWINSZ, &ws);
     if (p->bar)
         fprintf(stderr, "\r%.*s\033[K", ws.ws_col > 0 ? ws.ws_col - 1 : 79, line);
@@ -387,7 +389,7 @@ show(struct phase *p, uint64_t now)
 
 /* ---- one phase ----------------------------------------------------------- */
 
-/* The moment until which there is nothing to do but to receive. */
+/* The time until which the loop only has to receive. */
 static uint64_t
 next_due(const struct phase *p, uint64_t now)
 {
@@ -405,7 +407,7 @@ next_due(const struct phase *p, uint64_t now)
     return MAX(t, now);
 }
 
-/* Until t_due or until something has arrived. */
+/* Sleep until t_due or until an event arrives. */
 static void
 wait_until(struct phase *p, uint64_t t_due)
 {
@@ -440,7 +442,7 @@ loop(struct phase *p)
         wake_up(p, now);
         if (!p->stopping)
             send_due(p);
-        /* after a failure what is open ends here */
+        /* after a failure all open requests end here */
         s = p->rc != 0 ? SLIST_FIRST(&p->all) : NULL;
         for (; s != NULL; s = SLIST_NEXT(s, of_all))
             if (s->h != NULL) {
@@ -512,7 +514,7 @@ fdb_load_run(struct fdb_load *l, uint32_t repeat, struct fdb_log *log, struct fd
         fct_catch(SIGINT, SA_RESETHAND);
         fct_catch(SIGTERM, SA_RESETHAND);
     }
-    /* Timers of an open loop: not 50 us late. */
+    /* Else the timers of an open loop are up to 50 us late. */
     (void)prctl(PR_SET_TIMERSLACK, 1);
     *ret = run;
     if (n_warm > 0) {
@@ -525,8 +527,8 @@ fdb_load_run(struct fdb_load *l, uint32_t repeat, struct fdb_log *log, struct fd
         for (i = first; i < log->n_rec; i++)
             if (fct_exit_code(code = log->rec[i].code) != EX_DATAERR)
                 break;
-        /* The run after a warm-up whose requests are all refused for what they ask would
-         * only say that again. */
+        /* If the parameters of all warm-up requests are refused, so would those of the
+         * run. */
         if (rc == 0 && i == log->n_rec && i > first)
             rc = fct_data("every request of the warm-up was refused: %s (%s)",
                 fdc_strerror(code), fdc_status_name(code));

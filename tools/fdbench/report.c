@@ -41,8 +41,8 @@ fdb_filled(const char *text, const json_t *o)
 
 /* ---- JSON --------------------------------------------------------------------- */
 
-/* Of a trace's times and lengths, or of a data set's bytes, wherever the file lies and
- * however it is spaced; null: there is none. */
+/* Digest of a trace's times and lengths, or of a data set's bytes; the path and a trace's
+ * blanks do not count. null: there is none. */
 static json_t *
 digest_json(const struct fdb_cfg *c, int is_trace)
 {
@@ -66,14 +66,15 @@ digest_json(const struct fdb_cfg *c, int is_trace)
 const char *const fdb_arrivals[] = { "closed", "poisson", "gamma", "constant", "ramp",
     "trace" };
 
-/* Of a parameter of every request; null: the model's. */
+/* A sampling parameter; null: the model's default. */
 static json_t *
 par_json(float v)
 {
     return v == FDC_UNSET_F ? json_null() : fct_json_real((double)v);
 }
 
-/* "closed loop, 16 at a time; 128 requests after ...", of cfg_json(). */
+/* Template of the workload, filled by cfg_json(): "closed loop, 16 at a time; 128
+ * ...". */
 #define UNIT    "[turns>1|conversations/s][!turns>1|requests/s]"
 #define AT_RATE " arrivals, {rate_per_s} " UNIT
 static const char workload[] =
@@ -210,7 +211,7 @@ text_errors(FILE *out, const json_t *repeats)
     }
 }
 
-/* Of one repeat a column, of several median, minimum and maximum. */
+/* One column for one repeat; median, minimum and maximum for several. */
 static void
 text_scalars(FILE *out, const json_t *across, int n_column)
 {

@@ -6,8 +6,8 @@
 
 #define RATE_MIN     0.01
 #define RATE_MAX     1e6
-#define SEARCH_S     10.0 /* of an open loop at each load */
-#define LATE_MS      10.0 /* a send that late is worth a word */
+#define SEARCH_S     10.0 /* duration of an open loop at each load */
+#define LATE_MS      10.0 /* delay of a send from which on a message is printed */
 #define N_TRY_MAX    40
 #define CLOSE_ENOUGH 1.05
 
@@ -16,14 +16,14 @@ struct serve {
     struct fdb_result r;
     struct fdb_output out[3];
     const char *arrival, *against, *input, *output;
-    json_t *before; /* the report that against holds */
+    json_t *before; /* the report read from the file against */
     int search, quiet, against_any;
     int has_from, has_burst, has_n;
 };
 
 /* ---- options ------------------------------------------------------------- */
 
-/* What fdctl generate takes and people will write. */
+/* An option of fdctl generate that users are likely to try. */
 static int
 take_max_tokens(void *args, const char *v)
 {
@@ -93,7 +93,7 @@ static const struct fct_opt serve_opts[] = { FCT_OPT_HEAD("load:"),
     FCT_FN(0, "max-tokens", "N", take_max_tokens, ""),
     FCT_OPT_HEAD("parameters of every request:"), FCT_OPT_END };
 
-/* Parameters of a request that mean something else here, or nothing. */
+/* Parameters of a request that have another meaning here, or none. */
 static const char *const not_here[] = { "max-tokens", "seed", "n", "ignore-eos",
     "best-of", "alone", "echo", "token-text", NULL };
 
@@ -183,7 +183,7 @@ int
 fdb_search(double first, double lo, double hi, int whole, fdb_try_fn *fn, void *arg,
     double *ret_found)
 {
-    /* largest load within, smallest that is not; 0: none yet */
+    /* good: largest load within the limits, bad: smallest beyond; 0: none yet */
     double load = fmin(fmax(first, lo), hi), good = 0, bad = 0;
     int rc = 0, within, done = 0;
 
@@ -209,8 +209,8 @@ fdb_search(double first, double lo, double hi, int whole, fdb_try_fn *fn, void *
 
 /* ---- runs ---------------------------------------------------------------- */
 
-/* One run, added to log, and its summary; NULL if no request of it ended. 0 or an exit
- * code. */
+/* Run a repeat, append it to log and summarize it; *ret_summary is NULL if no request
+ * ended. */
 static int
 run_one(struct serve *s, uint32_t repeat, struct fdb_log *log, struct fdb_run *ret_run,
     json_t **ret_summary)
@@ -250,14 +250,15 @@ one_step(void *arg, double load, int *ret_within)
         return rc;
     }
     attain = fct_real(sum, "attainment");
-    /* What was broken off, or was another load, proves nothing. */
+    /* A run that was interrupted, or sent too late, does not count as within the
+     * limits. */
     behind = !closed && fdb_fell_behind(&log, k);
     *ret_within = rc == 0 && !behind && attain >= c->slo_attain;
     if (!s->l.quiet)
         fprintf(stderr, "%s: %g %s: %.2f %% within the limits, goodput %.3g/s%s\n",
             fct_prog, load, closed ? "at a time" : fdb_load_unit(c), attain * 100,
             fct_real(sum, "goodput_per_s"), behind ? "; could not be sent in time" : "");
-    /* the report is that of the largest load within, or of the first one */
+    /* the report shows the largest load within the limits, else the first one tried */
     if (json_array_size(r->repeats) == 0 || (*ret_within && load > r->found)) {
         for (i = 0; i < log.n_rec; i++)
             log.rec[i].repeat = 0;
@@ -334,7 +335,7 @@ report(struct serve *s)
     all = fdb_report_json(&s->r);
     if (all == NULL)
         return fct_oom();
-    /* Files first: who reads standard output may have gone. */
+    /* Files first: the reader of standard output may have closed the pipe. */
     rc = fdb_output_write(s->out, 3, all, &s->r.log);
     if (!s->quiet)
         fdb_report_text(stdout, all);
@@ -375,7 +376,7 @@ serve(struct serve *s, const struct fct *f)
         return rc;
     s->r.daemon = fdb_daemon_ask(f);
     if (s->search) {
-        /* More clients than conversations would be no other load. */
+        /* More clients than conversations would not raise the load. */
         s->r.bound = !closed ? RATE_MAX
             : s->has_n ? fmin(s->l.info.max_inflight, (c->n_request - 1) / c->n_turn + 1)
                        : s->l.info.max_inflight;

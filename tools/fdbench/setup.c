@@ -13,7 +13,7 @@
 #define DEFAULT_OUT 128u
 #define OPEN_LOOP_S 30.0
 #define CLOSED_N    8u
-#define SOME_BYTES  (6u << 20) /* of prompts: twice as much fits into a session's 16 MiB */
+#define SOME_BYTES  (6u << 20) /* of prompts; a session's 16 MiB hold twice as much */
 
 int
 fdb_opt_len(const char *what, const char *text, struct fdb_len *ret)
@@ -43,8 +43,8 @@ fdb_cfg_init(struct fdb_cfg *cfg)
 {
     *cfg = (struct fdb_cfg){ .burstiness = 1, .n_warm = UINT32_MAX, .slo_attain = 0.99 };
     cfg->n_repeat = cfg->n_prefix = cfg->n_turn = 1;
-    /* Another one each time: what an earlier run left in the prefix cache must not be
-     * found by the next. */
+    /* A new seed each time, so that a run finds none of its prompts in the prefix
+     * cache. */
     cfg->seed = clk_wall_ns() / CLK_US % 1000000007u;
     fct_req_init(&cfg->req);
     cfg->req.p.flags = FDC_F_IGNORE_EOS;
@@ -58,8 +58,8 @@ one_len(uint64_t n, uint32_t most)
     return (struct fdb_len){ len, len };
 }
 
-/* What no option gave. Lengths: as much as the model takes; a text's tokens are only
- * guessed, so that it is to fill three quarters. */
+/* Set what no option gave. Lengths are limited by the model's; text fills only three
+ * quarters of it, as its number of tokens is an estimate. */
 static void
 settle(struct fdb_cfg *c, uint32_t model_len, uint32_t most)
 {
@@ -103,7 +103,7 @@ take_line(struct fdb_cfg *cfg, size_t *cap, char *line, uint32_t number)
     char *field[4], *end;
     unsigned n, i;
 
-    /* between commas, without the blanks around them */
+    /* split at commas, strip blanks */
     for (n = 0; n < 4 && (field[n] = strsep(&line, ",")) != NULL; n++) {
         field[n] += strspn(field[n], " \t\r");
         for (end = strchr(field[n], '\0'); end > field[n] && strchr(" \t\r", end[-1]); end--)
@@ -133,8 +133,8 @@ take_line(struct fdb_cfg *cfg, size_t *cap, char *line, uint32_t number)
     return 0;
 }
 
-/* Words of two to four syllables: what tokenizers cut into about one token
- * a syllable. */
+/* Words of two to four syllables, which tokenizers cut into about one token a
+ * syllable. */
 static int
 make_words(char **ret_text, size_t *ret_n)
 {
@@ -198,7 +198,7 @@ fdb_cfg_fini(struct fdb_cfg *cfg)
 
 /* ---- the daemon ---------------------------------------------------------- */
 
-/* Bytes a token of the text stands for, by the model's tokenizer. */
+/* Measure the bytes per token of the text with the model's tokenizer. */
 static int
 measure_text(struct fdb_load *l)
 {
@@ -262,7 +262,7 @@ fdb_load_open(const struct fct *f, struct fdb_load *l)
     uint64_t n = c->prefix_len + (uint64_t)c->n_turn * ((uint64_t)c->in.hi + c->out.hi);
     int rc;
 
-    /* the session is to hold the longest prompt as far as the options say, better some */
+    /* make room in the session for the longest prompt of the options, better for four */
     for (size_t i = 0; i < c->n_row; i++)
         n = MAX(n, c->row[i].n_prompt);
     n *= c->text ? 8 : 4;
@@ -302,7 +302,7 @@ void
 fdb_result_init(struct fdb_result *r, const char *command, int argc, char **argv)
 {
     time_t now = time(NULL);
-    char text[32] = "", args[1024] = "fdbench"; /* without what does not fit */
+    char text[32] = "", args[1024] = "fdbench"; /* cut to fit, at an argument */
     char cpus[4096], name[64] = "", model[81] = "processor", host[200];
     struct tm tm;
 

@@ -14,29 +14,29 @@
 #define N_PROMPT  16
 #define NAP_NS    200000
 
-/* Of a start: ms since the moment before fork(). */
+/* Times of a start, in ms since just before fork(). */
 static const char *const fields[] = { "socket_ms", "ready_ms", "first_token_ms", "load_ms" };
 #define N_FIELD (sizeof(fields) / sizeof(fields[0]))
 
 struct starter {
-    const char *fdd, *opt_model, *config; /* as the options say */
+    const char *fdd, *opt_model, *config; /* from the options */
     const char *set[FCT_SETS_MAX + 2];
     uint32_t n_set, n_repeat;
     double timeout_s;
     int no_cold, json;
-    char next_to[PATH_MAX]; /* fdd, if no option names it */
+    char next_to[PATH_MAX]; /* path of fdd if no option gives it */
     char model[PATH_MAX], dir[256], run[300], log[300];
     struct fct f; /* the daemon's folder */
-    pid_t pid;    /* not above 0: none */
+    pid_t pid;    /* 0 or below: none */
     uint64_t model_bytes, t0, t_end;
-    double still_cached; /* the largest share that a cold start found cached */
+    double still_cached; /* largest share of the files that a cold start found cached */
     uint32_t vocab;
-    json_t *runs; /* starts in their order */
+    json_t *runs; /* the starts, in order */
 };
 
 /* ---- the model's files ------------------------------------------------------------ */
 
-/* How many of a file's bytes are in the page cache; 0 if that is not known. */
+/* Number of a file's bytes in the page cache; 0 if not known. */
 static uint64_t
 resident(int fd, size_t size)
 {
@@ -73,7 +73,7 @@ page_cache(struct starter *s, int cold, double *ret_cached)
             continue;
         if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0) {
             if (cold) {
-                /* what is not written yet cannot be dropped */
+                /* dirty pages cannot be dropped */
                 (void)fdatasync(fd);
                 (void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
             } else {
@@ -141,7 +141,8 @@ end_daemon(struct starter *s)
     s->pid = 0;
 }
 
-/* Of the daemon's log, behind the message why there will be no start; its exit code. */
+/* Print the last lines of the daemon's log, after the message why it did not start.
+ * Returns the exit code. */
 static int
 last_lines(const struct starter *s)
 {
@@ -162,7 +163,7 @@ last_lines(const struct starter *s)
     return EX_UNAVAILABLE;
 }
 
-/* Is it still there? 0 or an exit code, with the message printed. */
+/* Returns 0 while the daemon runs and there is time left, else an exit code. */
 static int
 still_there(struct starter *s, const char *phase)
 {
@@ -282,7 +283,7 @@ one(struct starter *s, int cold)
     snprintf(model, sizeof(model), "model.path=%s", s->model);
     s->set[s->n_set] = run;
     s->set[s->n_set + 1] = model;
-    /* its log has what it writes, and why it could not be run */
+    /* the log gets its output, or the reason why it could not be run */
     s->pid = fct_spawn(s->fdd, config, s->set, s->n_set + 2, s->log, "");
     if (s->pid < 0)
         rc = fct_fail(EX_SOFTWARE, "fork: %s", strerror(errno));

@@ -1,13 +1,14 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Commands of the admin socket: a question, and its answer as JSON or as text. */
+/* Commands of the admin socket: each sends a request and prints the answer as JSON or
+ * text. */
 #include "config.h"
 
 #include "tools/fdctl/commands.h"
 
 #include "daemon/common/version.h"
 
-/* Arguments of the commands that do not ask one question alone. */
+/* Arguments of the commands that need more than a struct fct_plain. */
 struct args {
     struct fct_plain q;
     int all, origin, deep, has_session;
@@ -130,13 +131,13 @@ ASKS(status, "fdctl status [--json]", "State of the daemon, its worker and its m
 
 /* ---- memory ------------------------------------------------------------------------ */
 
-/* Sums of the rows of each place: "places". */
+/* Add the member "places": the sums of the rows of each place. */
 static void
 add_places(json_t *o)
 {
     json_t *devices = json_object_get(o, "devices"), *d = json_array_get(devices, 0), *r;
     size_t n = json_array_size(devices), i;
-    /* the name and UUID of the one device, or how many devices there are */
+    /* the name and UUID of a single device, else the number of devices */
     json_t *on = n > 1
         ? json_sprintf("each of %zu devices", n)
         : json_sprintf("%s%s%s", fct_str(d, "device"),
@@ -188,11 +189,11 @@ static const char memory_text[] =
     "{token_bytes:bytes} a token, at most {most_blocks} blocks a request\n]holds {tokens} "
     "tokens: {concurrency} requests of max_model_len {max_model_len} at a time\n";
 
-/* Adds what the places of a group's answer have. */
+/* Add the figures of a group's answer to the sums. */
 static void
 add_places_to(json_t *sum, json_t *o)
 {
-    /* each device has as much */
+    /* all devices of a group have equal amounts */
     long long n = (long long)json_array_size(json_object_get(o, "devices"));
     const json_t *device, *host;
 
@@ -206,8 +207,8 @@ add_places_to(json_t *sum, json_t *o)
     fct_add_num(sum, "tokens", fct_num(o, "tokens"));
 }
 
-/* The groups' answers, and sums of what their places have. Of one whose worker does not
- * answer, the state. workers: of them, in order. */
+/* Print the answer of each group and the sums; for a group whose worker does not answer,
+ * its state. workers: of the groups, in order. Returns FCT_GO if none answered. */
 static int
 show_memories(const struct fct *f, const json_t *workers, int json)
 {
@@ -252,7 +253,7 @@ show_memories(const struct fct *f, const json_t *workers, int json)
     return rc;
 }
 
-/* Of several groups each, unless one was named. */
+/* If there are several groups and none was named, ask each. */
 static int
 memory_of_all(struct fct *f, void *args)
 {
@@ -398,7 +399,7 @@ cancel_each(struct fct *f, void *args)
     rc = a->all ? fct_ask(&adm, fct_question("requests"), 0, &all) : 0;
     json_array_foreach(json_object_get(all, "requests"), k, r) {
         rc = cancel_one(&adm, "id", fct_num(r, "id"), 1, &n);
-        if (rc != 0 && rc != EX_DATAERR) /* it may have ended since */
+        if (rc != 0 && rc != EX_DATAERR) /* it may have ended meanwhile */
             break;
         rc = 0;
     }
@@ -428,8 +429,8 @@ static const struct fct_opt config_opts[] = {
     "[effective|    ([auto|auto][!auto|in force]: {effective})]" \
     "[*waiting|    (after a restart: [value|{value}][!value|nothing][where|, {where}])]"
 
-/* name: what was asked for, or NULL. A row that goes by its own name is shown as its
- * value alone, which scripts read; the rest goes to standard error. */
+/* name is the parameter asked for, or NULL. A row with exactly that name is printed as
+ * its value only, for scripts; the notes go to standard error. */
 static void
 show_config(json_t *o, const void *args)
 {
@@ -514,7 +515,7 @@ ASKS(model, "fdctl model [--group N] [--json | --file NAME]",
     "The model: sizes, memory, where its files are; or one of its files.", model_opts,
     .args_bytes = sizeof(struct args), .below = list_files, .before = model_or_file);
 
-/* Append a word to a list of the question. 0: too long. */
+/* Append a word to a list in the request. Returns 0 if it is empty or does not fit. */
 static int
 debug_word(json_t *q, const char *key, const char *sep, const char *w)
 {
@@ -567,7 +568,7 @@ debug_question(int argc, char **argv, json_t *q, int *ret_json)
         if (!ok)
             return fct_usage("debug: unknown '%s'; see fdctl debug --help", w);
     }
-    /* "cmd" and the act, and perhaps the group */
+    /* only "cmd", the act and perhaps "group" are allowed together */
     if (act != NULL && json_object_size(q) > 2 + (json_object_get(q, "group") != NULL))
         return fct_usage("debug: %s stands alone, or with --group; give one after another",
             act);
@@ -604,7 +605,7 @@ show_debug(json_t *o, const void *args)
         o);
 }
 
-/* For the help alone: debug_question() takes the words. */
+/* Only for the help: debug_question() parses the words. */
 static const struct fct_opt debug_opts[] = { { "level", 0, "", .help = NULL },
     { "topic", 0, "", .help = NULL }, { "group", 0, "", .help = NULL }, JSON };
 

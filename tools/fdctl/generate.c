@@ -6,15 +6,15 @@
 
 #define N_REQUESTS_MAX 10000000u
 
-/* A request in flight. Its result is apart, since a retry replaces it. */
+/* A request: waiting, in flight or ended. */
 struct slot {
     const struct fct_req *req;
     fdc_req_t *handle;
     struct fct_result res;
-    size_t index, n_printed, n_echoed; /* bytes of text printed, and of the prompt's */
+    size_t index, n_printed, n_echoed; /* bytes printed of the text and of the prompt */
     unsigned tries;
-    uint64_t t_retry; /* not before this moment */
-    int without_text; /* sent again so */
+    uint64_t t_retry; /* time before which it is not sent again */
+    int without_text; /* it was sent again without a request for text */
 };
 
 struct gen {
@@ -26,21 +26,21 @@ struct gen {
 
     const struct fct *f;
     fdc_t *s;
-    struct fct_req *reqs; /* of the batch, or dflt */
+    struct fct_req *reqs; /* those of the batch, or &dflt */
     size_t n_reqs;
     struct slot *slots;
     size_t n_slots, n_begun, n_over;
-    size_t head; /* first one whose output is not complete */
+    size_t head; /* first slot whose output is not complete */
     size_t n_open;
-    int header;  /* one is printed over each text */
+    int header;  /* a header is printed over each text */
     int unknown; /* the model was loading when the requests were made */
-    int holes;   /* there may be slots before n_begun that are to be sent again */
+    int holes;   /* slots before n_begun may have to be sent again */
     int cancelled, exit_code;
     uint64_t t_begin, t_end, n_tokens;
     double ttft_sum, ttft_max;
     size_t n_ttft;
     char said[256]; /* the last error message */
-    size_t n_same;  /* errors since then that say the same */
+    size_t n_same;  /* errors since then with an equal message */
 };
 
 /* ---- options ------------------------------------------------------------------ */
@@ -85,7 +85,7 @@ static const struct fct_line line =
         .opts[1] = fct_param_opts, .operand = take_word,
         .req = 1 + offsetof(struct gen, dflt));
 
-/* The one prompt, or the batch, into g->reqs. */
+/* Load the prompt, or the batch, into g->reqs. */
 static int
 load_requests(struct gen *g)
 {
@@ -131,7 +131,7 @@ print_header(const struct gen *g, const struct slot *s, unsigned sample)
     puts(" ===");
 }
 
-/* What of the text is behind *from, which goes to its end. */
+/* Print the text from *from on, and set *from to its end. */
 static void
 print_from(const struct fct_buf *text, size_t *from)
 {
@@ -140,13 +140,13 @@ print_from(const struct fct_buf *text, size_t *from)
     *from = text->n;
 }
 
-/* What has come of the head's text and is not on the screen yet. */
+/* Print the new text of the head. */
 static void
 print_new_text(struct gen *g, struct slot *s)
 {
     const struct fct_choice *c = s->res.choices;
 
-    if (c == NULL) /* not sent yet, or between two tries */
+    if (c == NULL) /* not sent yet, or waiting for a retry */
         return;
     if (s->n_printed == 0 && s->n_echoed == 0 && c->text.n + s->res.prompt->text.n > 0)
         print_header(g, s, 0);
@@ -163,7 +163,7 @@ print_rest(struct gen *g, struct slot *s)
         const struct fct_choice *c = &s->res.choices[i];
         size_t n_ids = json_array_size(c->ids), from = 0, echoed = 0;
 
-        /* A refused request has no output to head. */
+        /* A refused request has no output: no header. */
         if (s->res.error.code != FDC_OK && c->text.n == 0 && n_ids == 0)
             continue;
         if (i > 0 || (s->n_printed == 0 && s->n_echoed == 0))
@@ -172,7 +172,7 @@ print_rest(struct gen *g, struct slot *s)
             print_from(&s->res.prompt->text, &echoed);
             print_from(&c->text, &from);
         }
-        /* A model without a tokenizer sends ids alone. */
+        /* A model without a tokenizer sends only ids. */
         if (c->text.n == 0 && n_ids > 0 && (s->req->p.flags & FDC_F_TEXT) == 0)
             for (size_t k = 0; k < n_ids; k++)
                 printf("%s%lld", k > 0 ? " " : "",
@@ -190,7 +190,7 @@ flush_same(struct gen *g)
     g->n_same = 0;
 }
 
-/* What ends all requests at once is said once. */
+/* Print an error once, even if it ends all requests. */
 static void
 say_error(struct gen *g, const struct slot *s)
 {
@@ -213,7 +213,7 @@ say_error(struct gen *g, const struct slot *s)
         fct_fail(0, "without a tokenizer a prompt is given by --ids-file");
 }
 
-/* Print what is complete, in order, and the head as it comes. */
+/* Print the completed requests in order, and the new text of the first incomplete one. */
 static int
 flush_output(struct gen *g)
 {
@@ -237,8 +237,9 @@ flush_output(struct gen *g)
 
 /* ---- running ------------------------------------------------------------------- */
 
-/* The request is over with the error in its result. 1: it will be sent again, for ids alone if
- * text was asked for while the model was loading and the model has no tokenizer. */
+/* The request has ended with the error in its result. Returns 1 if it will be sent again:
+ * for ids only, if it asked for text while the model was loading and the model has no
+ * tokenizer. */
 static int
 try_again(struct gen *g, struct slot *s)
 {
@@ -259,7 +260,7 @@ try_again(struct gen *g, struct slot *s)
         s->without_text = 1;
     } else {
         if (fdc_state(g->s, NULL) != 0)
-            return 0; /* the session is over: nothing will come of it */
+            return 0; /* the session is over: a retry cannot succeed */
         if (wait_ms == 0)
             wait_ms = 50u << (s->tries < 6 ? s->tries : 6);
         s->tries++;
@@ -299,7 +300,7 @@ end_here(struct gen *g, struct slot *s, int code)
     finish(g, s);
 }
 
-/* 0: sent (or ended), FDC_E_FULL: no room now, or an exit code > 0. */
+/* Returns 0 (sent or ended), FDC_E_FULL (no room now) or an exit code > 0. */
 static int
 submit(struct gen *g, struct slot *s)
 {
@@ -322,7 +323,7 @@ submit(struct gen *g, struct slot *s)
     return 0;
 }
 
-/* Send what may be sent. 0 or an exit code. */
+/* Send as many requests as allowed now. Returns 0 or an exit code. */
 static int
 submit_more(struct gen *g)
 {
@@ -376,7 +377,7 @@ cancel_all(struct gen *g)
 
         if (s->handle != NULL)
             (void)fdc_cancel(s->handle);
-        /* waiting to be tried again */
+        /* waiting for a retry */
         else if (!s->res.is_over && fct_result_init(&s->res, s->req, s->index) == 0)
             end_here(g, s, FDC_E_CANCELLED);
     }
@@ -417,7 +418,7 @@ run_all(struct gen *g)
 
 /* ---- the command ----------------------------------------------------------------- */
 
-/* What of the flags depends on the model and the kind of output. */
+/* Set the flags that depend on the model and the kind of output, and the concurrency. */
 static int
 settle_requests(struct gen *g)
 {
@@ -425,7 +426,7 @@ settle_requests(struct gen *g)
     struct fdc_info info;
     int rc = fct_info(g->s, g->f->timeout_ms, &info, &model);
 
-    /* While the model loads nothing is known; the requests will be told. */
+    /* While the model loads its facts are unknown; the requests get the errors. */
     if (rc < 0 && !(fdc_is_retryable(rc) && rc != FDC_E_DISCONNECTED))
         return fct_fail(fct_exit_code(rc), "%s (%s)", fdc_strerror(rc), fdc_status_name(rc));
     if (rc < 0)
@@ -445,7 +446,7 @@ settle_requests(struct gen *g)
 static int
 generate(struct gen *g)
 {
-    size_t largest = 0, bytes; /* of a prompt */
+    size_t largest = 0, bytes; /* of prompts */
     double secs;
     int rc = load_requests(g);
 

@@ -10,12 +10,9 @@
 #include "daemon/common/listened.h"
 #include "libclient/fdwhere.h"
 
-/*
- * The daemons of this machine: who has, or had, a lock or a socket in one of the
- * folders that the rule of libclient/fdwhere.h knows, and in a folder of an
- * instance's name in one of them. Nothing here starts a daemon: only the admin
- * socket is connected to, which no socket unit holds.
- */
+/* The daemons of this machine: a daemon is found by its lock or socket in a runtime
+ * folder (libclient/fdwhere.h) or in an instance's folder in one. Nothing here starts a
+ * daemon: it only connects to the admin socket, which no socket unit listens on. */
 
 #define LS_MAX        256
 #define LS_TIMEOUT_MS 2000
@@ -24,7 +21,7 @@ struct ls {
     int json;
     const struct fct *f;
     json_t *list;
-    struct stat seen[LS_MAX]; /* folders */
+    struct stat seen[LS_MAX]; /* the folders looked at */
     size_t n;
 };
 
@@ -34,8 +31,8 @@ text(const char *s)
     return s[0] != '\0' ? fct_json_text(s, strlen(s)) : json_null();
 }
 
-/* What the daemon of this user says of itself, if it answers and we may ask; else what is
- * seen of it. */
+/* The status of the folder's daemon: its own answer if it gives one, else what the files
+ * show. uid: its user. */
 static json_t *
 describe(const struct fct *f, const char *name, uid_t uid)
 {
@@ -65,7 +62,7 @@ describe(const struct fct *f, const char *name, uid_t uid)
     return o;
 }
 
-/* The columns that are shown of it, as texts. Its reference passes. */
+/* The shown columns as texts. Takes over the reference to o. */
 static json_t *
 row(json_t *o)
 {
@@ -86,7 +83,7 @@ row(json_t *o)
     return r;
 }
 
-/* One folder, unless it has been seen or no daemon was in it. */
+/* Add a folder's daemon, unless the folder has been seen or has no lock and no socket. */
 static void
 add(struct ls *ls, const char *name, const char *dir)
 {

@@ -4,8 +4,8 @@
 
 #include "tools/fdctl/commands.h"
 
-/* The worker takes so much longer than it is told to, at worst: the device may
- * have to be measured first. */
+/* How much longer the worker may take than requested: it may have to measure the device
+ * first. */
 #define SLACK_MS    70000
 #define WITHIN_S    10
 #define WITHIN_MOST 600
@@ -19,7 +19,7 @@ struct args {
     double within_s; /* 0: not given */
 };
 
-/* Lines put together: of several the sums, and how many as "n". New reference. */
+/* Group lines: a group's row has their sums, and their number as "n". New reference. */
 static json_t *
 group(const json_t *lines, enum by by)
 {
@@ -56,7 +56,7 @@ slower(const void *x, const void *y, void *arg)
     return d != 0 ? (d > 0) - (d < 0) : (i > 0) - (i < 0);
 }
 
-/* "q_proj +2" of "model.layers.0.self_attn.q_proj.weight" and two more. */
+/* "q_proj +2" for "model.layers.0.self_attn.q_proj.weight" and two more. */
 static void
 name_of(const json_t *weights, char *ret, size_t ret_bytes)
 {
@@ -80,7 +80,7 @@ name_of(const json_t *weights, char *ret, size_t ret_bytes)
     "[*rows|[0>index|-   ][!0>index|{index:-4}] {kind:-10} [0>layer|    -]" \
     "[!0>layer|{layer:5}] {name:-15} {shape:10}" RATES "]"
 
-/* Above and below the table: what was measured, the device's peak, the sums. */
+/* Texts above and below the table: the measurement, the device's peak, the sums. */
 #define HEAD \
     "{profiled.steps} [mode=live|steps of running requests][!mode=live|synthetic steps], " \
     "operation by operation[truncated|; fewer than asked for: {truncated}]\n" \
@@ -110,7 +110,7 @@ name_of(const json_t *weights, char *ret, size_t ret_bytes)
     "transfer that nothing hides {exposed_us:.1} us, {exposed_us*100/profiled.us:.1} % of the step; " \
     "imbalance of what ranks compute {imbalance*100:.1} %\n]"
 
-/* The slowest most of the rows, or all in their order. */
+/* Print the rows in their order, or sorted only the most slowest ones. */
 static void
 table(const json_t *answer, enum by by, int sorted, size_t most)
 {
@@ -126,7 +126,7 @@ table(const json_t *answer, enum by by, int sorted, size_t most)
         json_array_remove(rows, json_array_size(rows) - 1);
     if (sorted && by == BY_OP)
         printf("\nthe %zu slowest (--by op: all)\n", json_array_size(rows));
-    /* what the templates want of a row and it does not have */
+    /* the further members that the templates use */
     json_array_foreach(rows, i, row) {
         long long N = fct_num(row, "N"), K = fct_num(row, "K");
 
@@ -153,7 +153,7 @@ show(json_t *o, const void *args)
     json_t *peak = json_object_get(o, "measured_peak"), *list = json_array(), *v;
     const char *type;
 
-    /* a list of the peaks, which the text walks */
+    /* a list of the peaks for the template */
     json_object_foreach(json_object_get(peak, "flops_per_s"), type, v)
         json_array_append_new(list, json_pack("{s:s, s:O}", "type", type, "per_s", v));
     json_object_set_new(peak, "flops", list);

@@ -1,19 +1,18 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* fdctl tokenize and detokenize: an argument, a file or standard input, as a whole or line
- * by line. */
+/* fdctl tokenize and detokenize: convert an argument, a file or standard input, as a
+ * whole or line by line. */
 #include "config.h"
 
 #include "tools/fdctl/commands.h"
 
 struct args {
     const char *text, *file; /* neither: standard input */
-    struct fct_buf words;    /* ids given as words */
+    struct fct_buf words;    /* ids given as operands */
     uint32_t flags;
     int lines, json_lines, json, has_source;
     int timeout_ms;
-    /* Convert and print one; name is that of its place. 0 or an exit code, with the
-     * message printed. */
+    /* Convert and print a text; name is its source in messages. */
     int (*one)(fdc_t *s, const struct args *a, const char *name, const char *text, size_t n);
 };
 
@@ -120,7 +119,7 @@ detokenize(fdc_t *s, const struct args *a, const char *name, const char *text, s
     size_t n_ids = 0, n_out = 0;
     int rc = fct_parse_ids(text, n, &ids, &n_ids, err, sizeof(err));
 
-    /* No ids are no text: so says tokenize of an empty line. */
+    /* No ids give an empty text, as an empty line gives no ids in tokenize. */
     if (rc != 0 && rc != -ENODATA)
         return fct_data("%s: %s", name, err);
     rc = rc == 0 ? fdc_detokenize(s, ids, n_ids, a->flags, &out, &n_out, a->timeout_ms) : 0;

@@ -1,6 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* fdctl up: a daemon for one model, and the HTTP gateway, as long as this runs. */
+/* fdctl up: runs a daemon for one model, and the HTTP gateway, until this program
+ * ends. */
 #include "config.h"
 
 #include "tools/fdctl/commands.h"
@@ -9,7 +10,7 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
-#define UP_WAIT 86400 /* s: a large model takes its time; a failed one says so at once */
+#define UP_WAIT 86400 /* s; a large model loads slowly, a failure is reported at once */
 
 struct up {
     /* from the line */
@@ -62,7 +63,7 @@ static const struct fct_line line =
         "Start a daemon for the model in a folder of its own, and end it with Ctrl-C.",
         opts, .operand = take_model);
 
-/* One of the programs, with no file and these parameters. */
+/* Start one of the programs, without a configuration file, with these parameters. */
 static int
 start(struct up *u, int which, const char *const *set, size_t n_set)
 {
@@ -87,7 +88,7 @@ end(struct up *u)
         fct_remove_tree(u->dir);
 }
 
-/* Until a signal comes, or one of them ends. */
+/* Wait until a signal comes or one of the programs ends. */
 static int
 stay(struct up *u)
 {
@@ -107,7 +108,7 @@ stay(struct up *u)
     return 0;
 }
 
-/* Before a model is loaded for nothing: 0 or an exit code. */
+/* Check that the port is free before the model is loaded. Returns 0 or an exit code. */
 static int
 check_port(const struct up *u)
 {
@@ -152,7 +153,7 @@ run(struct up *u)
     rc = fct_paths(&u->f, NULL, NULL, u->dir, NULL);
     fct_catch(SIGINT, 0);
     fct_catch(SIGTERM, 0);
-    /* the terminal is closed; nohup has it ignored */
+    /* SIGHUP: the terminal was closed; under nohup it stays ignored */
     if (sigaction(SIGHUP, NULL, &was) == 0 && was.sa_handler != SIG_IGN)
         fct_catch(SIGHUP, 0);
     (void)snprintf(dir, sizeof(dir), "daemon.runtime_dir=%s", u->dir);

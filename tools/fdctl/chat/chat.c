@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* fdctl chat: lines of a person, or of a pipe, and the model's answers. */
+/* fdctl chat: reads lines from a user or a pipe and prints the model's answers. */
 #include "config.h"
 
 #include "tools/fdctl/commands.h"
@@ -14,22 +14,22 @@
 #define CHAT_HISTORY 1000 /* lines */
 #define CHAT_FILE_MS 10000
 
-/* A conversation: its messages, the template that makes them a prompt. What a person says is
- * content: names of special tokens in it are text. */
+/* A conversation: its messages, and the template that makes a prompt of them. The user's
+ * lines are content: names of special tokens in them are text. */
 struct chat {
     /* from the line */
-    const char *system, *file; /* file: with a template */
+    const char *system, *file; /* system message; path of a template */
     int json, no_history;
     struct fct_req req;
 
     fdc_t *s;
     fdchat_template_t *template;
-    const char *format; /* of answers; NULL: all is content */
+    const char *format; /* format of answers; NULL: all is content */
     char *variables;    /* JSON object for the template */
     json_t *messages;   /* array */
-    int is_terminal;    /* colours, and no controls from the model */
+    int is_terminal;    /* print colours, and no control characters of the model */
     int is_person, is_over, code;
-    char history[512]; /* file; "": none */
+    char history[512]; /* path of the history file; "": none */
 };
 
 #define FCT_ARGS struct chat
@@ -50,8 +50,8 @@ static const struct fct_line line =
 
 /* ---- the template ------------------------------------------------------------------- */
 
-/* The model's tokens, and a template. path: a file with it; NULL: the model's own. 0 or an
- * exit code, with the message printed. */
+/* Read the model's tokens, and the template from path, or the model's own if path is
+ * NULL. */
 static int
 read_template(struct chat *c, const char *path)
 {
@@ -93,7 +93,7 @@ read_template(struct chat *c, const char *path)
     return rc;
 }
 
-/* Put what someone says at a place of the conversation. 0 or an exit code. */
+/* Insert a message into the conversation. Returns 0 or an exit code. */
 static int
 put(struct chat *c, size_t at, const char *role, const char *text)
 {
@@ -125,7 +125,7 @@ struct answer {
     struct chat *c;
     fdchat_answer_t *parser;
     fdc_req_t *r;
-    struct fct_buf text[FDCHAT_ARGUMENTS + 1]; /* of each kind of piece */
+    struct fct_buf text[FDCHAT_ARGUMENTS + 1]; /* one for each kind of piece */
     json_t *calls, *call;
     int shows_reasoning;
     const char *finish;
@@ -148,7 +148,7 @@ show(struct answer *a, int is_reasoning, const char *p, size_t n)
     for (size_t i = 0; i < n; i++) {
         unsigned char c = (unsigned char)p[i];
 
-        /* on a terminal a model's control characters are shown, not obeyed */
+        /* make the model's control characters visible on a terminal */
         if (a->c->is_terminal && ((c < 0x20 && c != '\n' && c != '\t') || c == 0x7f))
             printf("\\x%02x", c);
         else
@@ -172,7 +172,7 @@ end_call(struct answer *a)
     a->call = NULL;
 }
 
-/* What the parser has, unless it failed: rc. */
+/* Take the parser's pieces, unless rc is an error. Returns rc. */
 static int
 take_pieces(struct answer *a, int rc)
 {
@@ -317,9 +317,10 @@ keep(const struct answer *a)
     return 0;
 }
 
-/* Let the model answer what has been said: its text is printed as it comes, and the
- * message added. 0; an exit code with the message printed and nothing added: what was said
- * stays, for /regenerate. FCT_EX_INT: interrupted, what came until then is added. */
+/* Get the model's answer to the conversation: prints its text as it arrives and appends
+ * the message. Returns 0, or an exit code after a message; then nothing is appended, and
+ * the user's message stays for /regenerate. FCT_EX_INT: interrupted, the text so far is
+ * appended. */
 static int
 answer(struct chat *c)
 {
@@ -353,7 +354,7 @@ answer(struct chat *c)
     json_decref(a.calls);
     for (int kind = 0; kind <= FDCHAT_ARGUMENTS; kind++)
         free(a.text[kind].p);
-    return rc == FCT_EX_INT && c->is_person ? 0 : rc; /* the next line may come */
+    return rc == FCT_EX_INT && c->is_person ? 0 : rc; /* the user may go on */
 }
 
 static int
@@ -381,7 +382,7 @@ save(struct chat *c, const char *path)
     return bad ? fct_fail(EX_IOERR, "%s: %s", path, strerror(errno)) : 0;
 }
 
-/* Only what a conversation is: an array of objects with a role. */
+/* Load a conversation: accepts only an array of objects with a role. */
 static int
 load(struct chat *c, const char *path)
 {
@@ -412,7 +413,7 @@ load(struct chat *c, const char *path)
     return 0;
 }
 
-/* A line that begins with a slash. 0 or an exit code. */
+/* Run a line that begins with a slash. Returns 0 or an exit code. */
 static int
 command(struct chat *c, const char *text)
 {
@@ -445,7 +446,7 @@ command(struct chat *c, const char *text)
     return 0;
 }
 
-/* An error ends what comes by a pipe: it has no one to try again. */
+/* An error ends input from a pipe, as no user can try again. */
 static void
 take_line(struct chat *c, const char *text)
 {
@@ -472,7 +473,7 @@ converse(struct chat *c)
 
     (void)using_history();
     stifle_history(CHAT_HISTORY);
-    /* $XDG_STATE_HOME/fdd-chat, else below $HOME; the user's alone */
+    /* $XDG_STATE_HOME/fdd-chat, else $HOME/.fdd-chat; only the user may read it */
     if (!c->no_history && state != NULL && state[0] == '/')
         (void)snprintf(c->history, sizeof(c->history), "%s/fdd-chat", state);
     else if (!c->no_history && home != NULL && home[0] == '/')
@@ -480,7 +481,7 @@ converse(struct chat *c)
     if (c->history[0] != '\0')
         (void)read_history(c->history);
     while (!c->is_over && ((text = readline("> ")) != NULL || fct_interrupted)) {
-        if (text == NULL) { /* Ctrl-C: the line is given up */
+        if (text == NULL) { /* Ctrl-C: drop the line */
             fct_interrupted = 0;
             putchar('\n');
             continue;
@@ -522,7 +523,6 @@ read_pipe(struct chat *c)
     free(text);
 }
 
-/* 0 or an exit code. */
 static int
 run(struct chat *c, const struct fct *f)
 {

@@ -120,7 +120,7 @@ struct stat_args {
     int json, once, prom;
     uint32_t group;
     uint8_t pick[STT_N_ROW]; /* 0: not given */
-    /* what is printed: now, and before that secs ago; 0: not, and without rates */
+    /* the samples: now, and before, taken secs earlier; secs 0: no before, no rates */
     struct cnt_seg now, before;
     double secs;
 };
@@ -134,7 +134,7 @@ print_counters(const struct stat_args *a)
         char rate[32] = "";
 
         if (a->secs > 0 && r->kind == CNT_counter) {
-            /* a worker that starts again counts some from 0 */
+            /* a restarted worker counts from 0 again */
             more = value(&a->before, r);
             more = n >= more ? n - more : n;
             if (more == 0)
@@ -185,7 +185,7 @@ print_hists(const struct stat_args *a)
 
 /* ---- a file that Prometheus's node exporter reads ------------------------------------ */
 
-#define ASK_MS 5000 /* for the daemon's answer */
+#define ASK_MS 5000 /* longest wait for the daemon's answer */
 
 int
 stt_textfile(const char *path, const struct cnt_seg *s, unsigned names)
@@ -197,7 +197,7 @@ stt_textfile(const char *path, const struct cnt_seg *s, unsigned names)
 
     if (base[0] == '\0')
         return fct_usage("stat: --textfile '%s': does not name a file", path);
-    /* its collector reads *.prom: this one it does not */
+    /* the collector reads only *.prom, so it ignores this name */
     if (asprintf(&tmp, "%.*s.%s.XXXXXX", (int)(base - path), path, base) < 0)
         return fct_oom();
     fd = mkostemp(tmp, O_CLOEXEC);
@@ -221,7 +221,7 @@ stt_textfile(const char *path, const struct cnt_seg *s, unsigned names)
         "stat: --textfile %s: %s", path, strerror(e));
 }
 
-/* The segment is closed, unless its daemon lives. */
+/* Unmap the segment if its daemon has ended. */
 static void
 drop_ended(const struct cnt_seg **seg)
 {
@@ -237,14 +237,13 @@ textfile_once(const struct fct *f, const struct stat_args *a, const struct cnt_s
     struct cnt_seg *all = NULL;
     int rc = 0;
 
-    /* The segment before is kept while its daemon lives, for it may be too busy to send
-     * another. */
+    /* Keep the segment while its daemon lives, which may be too busy to send another. */
     drop_ended(seg);
     if (*seg == NULL)
         rc = fct_seg_open(f, ASK_MS, seg);
     drop_ended(seg);
     if (rc != 0 && rc != -ENOENT && (rc = fct_seg_open(f, 0, seg)) != 0)
-        return rc; /* with a message */
+        return rc; /* message printed */
     if (*seg != NULL && (all = fct_seg_snap_each(*seg)) == NULL)
         return fct_oom();
     rc = stt_textfile(a->textfile, all, a->names);
@@ -252,8 +251,8 @@ textfile_once(const struct fct *f, const struct stat_args *a, const struct cnt_s
     return rc;
 }
 
-/* Write the file each interval until SIGTERM or SIGINT, or once; go on when the daemon ends
- * and starts. */
+/* Write the file once, or each interval until SIGTERM or SIGINT, also while no daemon
+ * runs. */
 static int
 textfile_loop(const struct fct *f, const struct stat_args *a)
 {
@@ -292,7 +291,7 @@ print(const struct stat_args *a)
     return fct_flush();
 }
 
-/* Once, or what changed in each interval. */
+/* Print the counters once, or the changes in each interval. */
 static int
 watch(const struct cnt_seg *seg, struct stat_args *a)
 {
@@ -358,14 +357,14 @@ static const struct fct_line line =
         "root.",
         opts, .operand = take_word);
 
-/* What does not go together. */
+/* Check for options that exclude each other. */
 static int
 check(const struct stat_args *a, int has_words)
 {
     int is_prom = a->prom || a->textfile != NULL;
     const struct {
         int is_so;
-        const char *text; /* with the option of Prometheus' format */
+        const char *text; /* format; %s is the option of Prometheus' format */
     } wrong[] = {
         { is_prom && a->json, "stat: --json and %s are two formats; name one" },
         { a->prom && a->textfile != NULL,

@@ -66,7 +66,7 @@ struct ftr_filter {
     uint64_t step_a, step_b;     /* 0 and FTR_NONE: any step */
     uint64_t slow_ns;   /* steps with a longer device time or gap; FTR_NONE: all */
     uint64_t request;   /* 0: all */
-    uint64_t last;      /* number of the newest steps or events; 0: all */
+    uint64_t last;      /* keep only this many of the newest; 0: all */
     int whole_requests; /* all events of each request that was alive in the time
                                         chosen, sorted by request */
 };
