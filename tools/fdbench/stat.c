@@ -84,8 +84,7 @@ fdb_sort(double *v, size_t n)
 double
 fdb_percentile(const double *v, size_t n, double p)
 {
-    /* volatile: a product fused with the sum would differ in the last bit
-     * from what every other program computes. */
+    /* volatile: a fused multiply-add would differ in the last bit from other programs. */
     volatile double part;
     double h, t, diff;
     size_t at;
@@ -116,7 +115,7 @@ fdb_dist(double *v, size_t n)
 
     for (i = 0; i < n; i++)
         sum += v[i];
-    mean = sum / (double)n; /* NAN of nothing */
+    mean = sum / (double)n; /* NAN if n is 0 */
     for (sum = 0, i = 0; i < n; i++) {
         square = (v[i] - mean) * (v[i] - mean);
         sum += square;
@@ -188,7 +187,7 @@ int
 fdb_within(const struct fdb_log *log, const struct fdb_rec *r, const struct fdb_slo *slo)
 {
     const struct fdb_chunk *c = log->chunk + r->chunk;
-    /* What has no token has its answer when it ends. */
+    /* A request without tokens counts its end as the first token. */
     uint64_t t_first = r->t_first != 0 ? r->t_first : r->t_end;
     int is = r->code == FDC_OK && !is_over(fct_ms(r->t_send, t_first), slo->ttft_ms) &&
         !is_over(fct_ms(r->t_send, r->t_end), slo->e2e_ms) &&
@@ -282,7 +281,7 @@ fdb_values(const struct fdb_log *log, uint32_t repeat, enum fdb_times m, double 
     return n;
 }
 
-/* {status: requests that failed with it}, the most frequent first */
+/* {status: number of requests that failed with it}, the most frequent first */
 static json_t *
 errors_json(const struct fdb_log *log, uint32_t repeat)
 {

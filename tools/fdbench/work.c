@@ -8,13 +8,13 @@ struct fdb_work {
     const struct fdb_cfg *cfg;
     struct fdc_model_info model;
     uint64_t seed;
-    uint64_t n_request;    /* UINT64_MAX: no end */
-    uint32_t conversation; /* the next one */
-    uint64_t rng;          /* of arrivals */
-    double due;            /* of the next one, in requests at an even pace */
+    uint64_t n_request;    /* number of requests; UINT64_MAX: no limit */
+    uint32_t conversation; /* number of the next one */
+    uint64_t rng;          /* random state of the arrivals */
+    double due;            /* when the next one is due, in mean intervals of arrivals */
 };
 
-/* ---- chance -------------------------------------------------------------- */
+/* ---- random numbers ------------------------------------------------------ */
 
 /* splitmix64 */
 static uint64_t
@@ -43,14 +43,13 @@ draw_unit(uint64_t *rng)
     return ((double)(draw(rng) >> 11) + 0.5) * 0x1p-53;
 }
 
-/* From lo to hi. */
 static uint32_t
 draw_between(uint64_t *rng, uint32_t lo, uint32_t hi)
 {
     return lo + (uint32_t)(((draw(rng) >> 32) * ((uint64_t)(hi - lo) + 1)) >> 32);
 }
 
-/* Gamma of mean shape, by Marsaglia and Tsang's rejection. */
+/* Gamma distribution with mean shape, by Marsaglia and Tsang's rejection method. */
 static double
 draw_gamma(uint64_t *rng, double shape)
 {
@@ -63,7 +62,7 @@ draw_gamma(uint64_t *rng, double shape)
     d = shape - 1.0 / 3;
     c = 1 / sqrt(9 * d);
     for (;;) {
-        x = sqrt(-2 * log(draw_unit(rng))); /* and an angle: normal */
+        x = sqrt(-2 * log(draw_unit(rng))); /* Box-Muller: normal */
         x *= cos(2 * 3.14159265358979323846 * draw_unit(rng));
         v = 1 + c * x;
         if (v <= 0)
@@ -90,7 +89,7 @@ due_seconds(const struct fdb_work *w, uint32_t conversation)
     case FDB_RAMP:
         t_s = c->duration_s > 0 ? c->duration_s
                                 : (double)w->n_request / c->n_turn / ((a + b) / 2);
-        /* from rate a to b within t_s, and on at b: when has it sent n? */
+        /* the time at which n are sent, at a rate from a to b within t_s, then at b */
         slope = (b - a) / t_s;
         n_end = (a + b) / 2 * t_s;
         if (n >= n_end)
@@ -153,7 +152,7 @@ fdb_work_new(const struct fdb_cfg *cfg, const struct fdc_model_info *model, uint
     return 0;
 }
 
-/* Chance of a turn: the same numbers whenever it is asked for. */
+/* Random state of a turn: a function of the seed, the conversation and the turn. */
 static uint64_t
 turn_rng(const struct fdb_work *w, const struct fdb_ask *a)
 {
@@ -210,7 +209,7 @@ fdb_work_turn(const struct fdb_work *w, struct fdb_ask *a)
 
 /* ---- prompts ------------------------------------------------------------- */
 
-/* n ids of the vocabulary that neither begin nor end a text. */
+/* Add n ids of the vocabulary other than BOS and EOS. */
 static int
 add_ids(const struct fdb_work *w, uint64_t rng, uint32_t n, struct fct_buf *p)
 {
@@ -236,7 +235,7 @@ goes_on(const struct fdb_cfg *c, size_t at)
     return at < c->n_words && ((unsigned char)c->words[at] & 0xc0) == 0x80;
 }
 
-/* About n tokens of the text, from a place of its own, whole characters. */
+/* Add about n tokens of the text, from a random place, in whole characters. */
 static int
 add_words(const struct fdb_work *w, uint64_t rng, uint32_t n, struct fct_buf *p)
 {
@@ -248,7 +247,7 @@ add_words(const struct fdb_work *w, uint64_t rng, uint32_t n, struct fct_buf *p)
     if (n == 0)
         return 0;
     at = (size_t)(draw_unit(&rng) * (double)c->n_words);
-    /* Made-up words are few: a number keeps two prompts from being one. */
+    /* Made-up words repeat early: a number keeps two prompts from being equal. */
     if (c->dataset == NULL) {
         k = (size_t)snprintf(mark, sizeof(mark), "%llx ",
             (unsigned long long)(draw(&rng) >> 32));
@@ -277,7 +276,8 @@ fdb_work_prompt(const struct fdb_work *w, const struct fdb_ask *a, struct fct_bu
     const struct fdb_cfg *c = w->cfg;
     int (*add)(const struct fdb_work *, uint64_t, uint32_t, struct fct_buf *) =
         c->text ? add_words : add_ids;
-    /* Of the whole benchmark: the warm-up fills the cache for every repeat. */
+    /* c->seed, not w->seed: repeats share prefixes, which the warm-up puts into the
+     * cache. */
     uint64_t shared =
         fdb_mix(c->seed, 0x70726566u + (uint64_t)(a->conversation % c->n_prefix));
     int rc = 0;

@@ -14,16 +14,14 @@
 #include "daemon/common/dir.h"
 #include "tools/fdctl/commands.h"
 
-/* A group that takes longer hangs in the kernel or in a driver. */
-#define GROUP_S 30
-/* Of the daemon: doctor is for daemons that do not answer, too. */
-#define ASK_MS      3000
+#define GROUP_S     30 /* a group that takes longer hangs in the kernel or in a driver */
+#define ASK_MS      3000 /* longest wait for the daemon, which may hang */
 #define CONFIG_FILE FDD_SYSCONFDIR "/fdd/fdd.ini"
 
 static const struct group {
     const char *name;
     doc_group_fn *run;
-    const char *hang; /* what to do when it does not come back */
+    const char *hang; /* repair if the group hangs */
 } groups[] = {
     { "system", doc_system, "look at dmesg" },
     { "limits", doc_limits, "look at dmesg" },
@@ -56,7 +54,7 @@ doc_add(struct doc *d, enum doc_state st, const char *name, const char *fmt, ...
     va_start(ap, fmt);
     (void)vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
-    /* A name in the text that holds the mark must not look like a fix. */
+    /* A name in the text that has the character FIX must not begin the repair. */
     fix = strchr(text, FIX[0]);
     if (strchr(fmt, FIX[0]) == NULL || strrchr(text, FIX[0]) != fix)
         for (; fix != NULL; fix = strchr(fix, FIX[0]))
@@ -111,7 +109,7 @@ doc_worst(const json_t *checks)
     return worst;
 }
 
-/* A text of several lines, the further ones under the first. */
+/* Print a text of several lines, each further one indented. */
 static void
 print_lines(FILE *out, const char *text, int indent)
 {
@@ -237,7 +235,7 @@ doc_cgroup(const struct doc *d, struct cgr *ret)
     cgr_read_of(d->root, doc_proc(d, "", (char[64]){ 0 }), ret);
 }
 
-/* Other files than status wait for a lock of the process. */
+/* Reads only status: other files may wait for a lock of the process. */
 void
 doc_process(const struct doc *d, long pid, struct doc_process *ret)
 {
@@ -278,7 +276,7 @@ doc_run(struct doc *d, size_t group)
     groups[group].run(d);
 }
 
-/* Its checks come all at once, unless its time is over. */
+/* Run a group in a child, which sends all its checks at once, or none within GROUP_S. */
 static void
 run_apart(struct doc *d, size_t group)
 {
@@ -313,7 +311,7 @@ run_apart(struct doc *d, size_t group)
             strerror(errno));
         return;
     }
-    /* One that hangs in the kernel is not waited for. */
+    /* Do not wait for a child that hangs in the kernel. */
     if (is_late)
         kill(pid, SIGKILL);
     (void)waitpid(pid, &status, is_late ? WNOHANG : 0);
@@ -374,7 +372,8 @@ static const struct fct_line line =
         "What this machine has and lacks, and what repairs it. Needs no daemon. Groups:",
         opts, .operand = want_group, .above = list_groups);
 
-/* The daemon's status, and its parameters into ps; how many these are. */
+/* Get the daemon's status, and its parameters into ps. Returns the number of
+ * parameters. */
 static size_t
 ask_daemon(struct doc *d, struct par_set *ps)
 {
@@ -388,7 +387,7 @@ ask_daemon(struct doc *d, struct par_set *ps)
     if (fct_ask_once(&g, fct_question("status"), 1, &status) == 0)
         (void)fct_ask_once(&g, fct_question("config"), 1, &config);
     d->status = status;
-    /* One this fdctl does not know keeps its default. */
+    /* Ignore a parameter that this fdctl does not know. */
     json_array_foreach(json_object_get(config, "config"), i, row)
         (void)par_set_text(ps, fct_str(row, "name"), fct_str(row, "value"),
             PAR_FROM_RUNTIME, err, sizeof(err));
@@ -396,8 +395,8 @@ ask_daemon(struct doc *d, struct par_set *ps)
     return i;
 }
 
-/* A relative path is the daemon's. Who may not see its folder is told so where
- * the model is looked at. */
+/* Resolve a relative model path from the daemon's working directory. If that cannot be
+ * read, the check of the model reports it. */
 static void
 resolve_model(const struct doc *d, struct par_set *ps)
 {
@@ -415,7 +414,8 @@ resolve_model(const struct doc *d, struct par_set *ps)
     (void)par_set_text(ps, "model.path", full, PAR_FROM_RUNTIME, err, sizeof(err));
 }
 
-/* Fills d's view of the daemon; 0 or an exit code with the message printed. */
+/* Fill in the members of d about the daemon. Returns 0, or an exit code after a
+ * message. */
 static int
 learn(struct doc *d, const struct want *w, struct par_set *ps)
 {
@@ -429,7 +429,7 @@ learn(struct doc *d, const struct want *w, struct par_set *ps)
     d->par = par_get(ps);
     d->daemon_pid = fct_daemon_pid(d->f);
     d->par_from = "the defaults";
-    /* A daemon that has left its lock behind is not started by a connection. */
+    /* Do not connect if the pid file shows no daemon: a connection could start one. */
     if (d->daemon_pid != 0)
         n_par = ask_daemon(d, ps);
     if (d->daemon_pid < 0)

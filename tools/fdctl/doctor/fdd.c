@@ -97,7 +97,7 @@ check_group(struct doc *d, const char *name, const char *group, const char *may)
 
 /* ---- daemon ------------------------------------------------------------------------ */
 
-/* The first of them that is not empty. */
+/* a, or b if a is empty. */
 static const char *
 either(const char *a, const char *b)
 {
@@ -127,7 +127,7 @@ check_worker(struct doc *d, const json_t *w)
             "died and is started again in %lld ms: %s" FIX LAST_WORDS, restart, last);
     else
         doc_add(d, DOC_OK, "worker", "%s, pid %lld", phase, fct_num(w, "pid"));
-    /* entries of device.list, as the worker found them */
+    /* the devices that the worker found for the entries of device.list */
     json_array_foreach(list, i, e) {
         uuid = fct_str(e, "uuid");
         doc_add(d, DOC_OK, "device.list", "entry %zu is %s%s%s%s",
@@ -265,7 +265,7 @@ check_cache(struct doc *d)
 
 /* ---- devices --------------------------------------------------------------------- */
 
-/* One lock's file; 1: somebody has the device. */
+/* Check a device's lock file. Returns 0 if the device is free. */
 static int
 check_device(struct doc *d, const char *dir, const char *uuid)
 {
@@ -291,7 +291,8 @@ check_device(struct doc *d, const char *dir, const char *uuid)
     return 1;
 }
 
-/* Which fdd holds which device, of those that share this one's folder of locks. */
+/* Check which daemon holds which device, among those that share this one's lock
+ * folder. */
 static void
 check_devices(struct doc *d)
 {
@@ -308,7 +309,7 @@ check_devices(struct doc *d)
     n = scandir(DOC_BELOW(d, dir), &names, NULL, alphasort);
     is_closed = n < 0 && errno == EACCES;
     for (int i = 0; i < n; i++) {
-        if (strchr(names[i]->d_name, '.') == NULL) /* of locks, not of holders */
+        if (strchr(names[i]->d_name, '.') == NULL) /* a lock; holders have a dot */
             held += check_device(d, dir, names[i]->d_name);
         free(names[i]);
     }

@@ -15,19 +15,19 @@
 #define P2P_READ   0
 #define P2P_NVLINK 2
 
-/* Does the library have the function, and an answer? */
+/* Does the library have the function, and does it succeed? */
 #define ASK(fn, ...) (d->nvml->fn != NULL && d->nvml->fn(__VA_ARGS__) == DOC_NVML_OK)
 
 struct gpu {
     void *dev;
     char name[64];
     unsigned i;
-    int n_worker; /* processes of fdd on it */
+    int n_worker; /* number of fdd workers on it */
 };
 
 /* ---- without a GPU --------------------------------------------------------------- */
 
-/* Display or compute functions of NVIDIA on the PCI bus. */
+/* Count NVIDIA's display and compute functions on the PCI bus. */
 static unsigned
 count_pci(const struct doc *d)
 {
@@ -50,8 +50,8 @@ count_pci(const struct doc *d)
     return n;
 }
 
-/* Version of the loaded kernel module, the first word that is a number with a dot; 0 or
- * -ENOENT. */
+/* Get the version of the loaded kernel module: the first word that is a number with a
+ * dot. Returns 0 or -ENOENT. */
 static int
 module_version(const struct doc *d, char ret[64])
 {
@@ -67,7 +67,7 @@ module_version(const struct doc *d, char ret[64])
     return -ENOENT;
 }
 
-/* 1: there is a driver to ask. */
+/* Returns 1 if the driver answers. */
 static int
 check_driver(struct doc *d)
 {
@@ -142,7 +142,7 @@ check_libraries(struct doc *d)
             named);
         return;
     }
-    /* The order of the CUDA backend, kernels/cuda/ops_gemm.cu. */
+    /* In the order of the CUDA backend, kernels/cuda/ops_gemm.cu. */
     for (size_t i = 0; i < sizeof(usual) / sizeof(usual[0]); i++)
         if (d->tries->lib(usual[i]) == 0) {
             doc_add(d, DOC_OK, "cublasLt", "%s", usual[i]);
@@ -179,7 +179,7 @@ check_device_files(struct doc *d, unsigned n_gpu)
 
     check_device_file(d, "/dev/nvidiactl", 1);
     check_device_file(d, "/dev/nvidia-uvm", 1);
-    /* Numbers of devices need not be those of the files. */
+    /* A device's number may differ from its file's. */
     for (unsigned i = 0; i < N_GPU_MAX; i++) {
         snprintf(path, sizeof(path), "/dev/nvidia%u", i);
         check_device_file(d, path, 0);
@@ -201,12 +201,13 @@ doc_runs_on(const char *gencode, int major, int minor)
         long sm = strtol(p + 3, &end, 10);
 
         any = 1;
-        /* a: this capability alone; else later ones of the same generation */
+        /* suffix a: only this capability; else also later minor ones */
         if (*end == 'a' ? sm == major * 10 + minor : sm / 10 == major && sm % 10 <= minor)
             return 1;
         p = end;
     }
-    /* Flags that name compute_NN alone hold no code: the driver makes it for any GPU. */
+    /* Flags with only compute_NN give no device code: the driver compiles it for any
+     * GPU. */
     return !any;
 }
 
@@ -228,7 +229,7 @@ check_arch(struct doc *d, struct gpu *g)
     doc_data(d, "{s:s, s:f}", "name", g->name, "capability", major + minor / 10.0);
 }
 
-/* Processes that hold memory of the GPU; their number. */
+/* List the processes that hold memory of the GPU. Returns their number. */
 static unsigned
 list_procs(const struct doc *d, const struct gpu *g, struct doc_nvml_proc *ret)
 {
@@ -271,7 +272,7 @@ check_procs(struct doc *d, struct gpu *g)
         json_array_foreach(json_object_get(d->status, "workers"), k, w)
             own |= fct_num(w, "pid") == (int)proc[i].pid;
         doc_process(d, proc[i].pid, &p);
-        p.bytes = proc[i].bytes; /* all ones: not known, as there */
+        p.bytes = proc[i].bytes; /* all ones means not known in both */
         doc_list(&p, list, text, sizeof(text));
         json_object_set_new(json_array_get(list, i), "own", json_boolean(own));
         n_other += !own;
@@ -359,7 +360,7 @@ check_modes(struct doc *d, struct gpu *g)
 static void
 check_clocks(struct doc *d, struct gpu *g)
 {
-    /* bits as the library has them */
+    /* bits of NVML */
     static const struct {
         unsigned bit;
         enum doc_state state;
@@ -411,7 +412,7 @@ check_links(struct doc *d, struct gpu *g)
         doc_add(d, DOC_OK, "nvlink", "%u of %u links up", up, n);
 }
 
-/* "nv": NVLink, "pci": over the bus, "no": through host memory. */
+/* The path between two GPUs: "nv": NVLink, "pci": the bus, "no": through host memory. */
 static const char *
 peer(const struct doc *d, const struct gpu *a, const struct gpu *b)
 {
@@ -503,7 +504,7 @@ doc_gpu(struct doc *d)
 
 static const struct {
     size_t at;
-    const char *name, *older; /* what older libraries call it */
+    const char *name, *older; /* older: name in older libraries */
 } symbols[] = { { offsetof(struct doc_nvml, error), "nvmlErrorString", "" },
 #define X(field, name, older, ...) \
     { offsetof(struct doc_nvml, field), "nvml" name, "nvml" older },
@@ -521,7 +522,7 @@ doc_nvml_load(struct doc_nvml *ret)
         sym = dlsym(lib, symbols[i].name);
         if (sym == NULL)
             sym = dlsym(lib, symbols[i].older);
-        /* an object pointer as a function pointer, which C has no cast for */
+        /* memcpy: C has no cast from an object pointer to a function pointer */
         memcpy((char *)&n + symbols[i].at, &sym, sizeof(sym));
     }
     if (n.init == NULL || n.shutdown == NULL || n.error == NULL || n.count == NULL ||

@@ -19,7 +19,8 @@
 
 /* ---- limits --------------------------------------------------------------------- */
 
-/* Soft and hard value of a line of limits; UINT64_MAX: unlimited. */
+/* Get the soft and the hard value of a line of /proc/PID/limits; UINT64_MAX:
+ * unlimited. */
 static int
 limit_of(const char *text, const char *name, uint64_t *ret_soft, uint64_t *ret_hard)
 {
@@ -35,8 +36,8 @@ limit_of(const char *text, const char *name, uint64_t *ret_soft, uint64_t *ret_h
         : -EINVAL;
 }
 
-/* Does its capability CAP_IPC_LOCK free the process from that limit? Not in a
- * user namespace below the first one. */
+/* Does the process have CAP_IPC_LOCK, which lifts the limit? It counts only in the
+ * initial user namespace. */
 static int
 may_lock_all(const struct doc *d)
 {
@@ -53,7 +54,7 @@ may_lock_all(const struct doc *d)
 static void
 check_memlock(struct doc *d, const char *who, uint64_t soft)
 {
-    /* What the gate locks: the ring of answers of every session. */
+    /* The gate locks the answer ring of every session. */
     uint64_t per = (uint64_t)d->par->ipc_cq_slots * FDP_SLOT + FDP_D2C_SLOTS;
     uint64_t lock = (uint64_t)d->par->ipc_max_clients * per;
     int is_free = may_lock_all(d);
@@ -174,7 +175,7 @@ check_swap(struct doc *d)
             DOC_BYTES(total - left), DOC_BYTES(total));
 }
 
-/* The choice in brackets of "always [madvise] never". */
+/* Get the choice in brackets in "always [madvise] never". Returns 0 or -ENOENT. */
 static int
 chosen(const struct doc *d, const char *path, char ret[32])
 {
@@ -249,8 +250,8 @@ doc_weights(const struct doc *d, const char *dir, uint64_t *ret_bytes, unsigned 
     return 0;
 }
 
-/* Does the model go where the CPU backend would put it? On a GPU the memory
- * plan of the worker decides. */
+/* Does the model fit into host memory, for the CPU backend? On a GPU the worker's memory
+ * plan decides. */
 static void
 check_model(struct doc *d, uint64_t room)
 {
@@ -263,7 +264,7 @@ check_model(struct doc *d, uint64_t room)
 
     if (model[0] == '\0' || strcmp(model, "null") == 0 ||
         doc_weights(d, model, &bytes, &n) != 0 || n == 0)
-        return; /* group fdd says why */
+        return; /* group fdd reports why */
     if (bytes <= room || is_loaded)
         doc_add(d, DOC_OK, "model", "%s of weights in %u file%s%s", DOC_BYTES(bytes), n,
             n == 1 ? "" : "s", is_loaded ? ", loaded" : "");
@@ -279,7 +280,7 @@ check_model(struct doc *d, uint64_t room)
 static void
 check_holders(struct doc *d)
 {
-    struct doc_process top[N_HOLDERS + 1]; /* the largest, and one more */
+    struct doc_process top[N_HOLDERS + 1]; /* the largest, and room for one more */
     char text[1024] = "";
     size_t n = 0, i;
     glob_t g = { 0 };

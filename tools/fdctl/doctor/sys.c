@@ -14,7 +14,7 @@
 
 #include "daemon/common/mem.h"
 
-#ifndef MADV_POPULATE_WRITE /* newer than the oldest headers we build on */
+#ifndef MADV_POPULATE_WRITE /* missing in the oldest headers supported */
 #define MADV_POPULATE_WRITE 23
 #endif
 #define CPUINFO_BYTES ((size_t)64 << 10)
@@ -25,7 +25,7 @@
     "raise the limit of locked memory: ulimit -l unlimited, in a service " \
     "LimitMEMLOCK=infinity"
 
-/* ---- what only the kernel can say ----------------------------------------------- */
+/* ---- trials of system calls ----------------------------------------------------- */
 
 static void
 try_uring(struct doc_uring *ret)
@@ -63,7 +63,7 @@ try_pidfd(void)
     return fd < 0 ? -errno : close(fd);
 }
 
-/* What daemon/gate/region.c needs. */
+/* Try the calls that daemon/gate/region.c needs. */
 static int
 try_memfd(void)
 {
@@ -87,7 +87,7 @@ try_futex(void)
 static int
 try_lib(const char *name)
 {
-    /* Stays open: unloading a driver's library is what it is tested least for. */
+    /* Stays open: unloading a driver's library is rarely tested. */
     return dlopen(name, RTLD_LAZY | RTLD_LOCAL) != NULL ? 0 : -ENOENT;
 }
 
@@ -156,7 +156,7 @@ check_cpu(struct doc *d, const char *cpuinfo, const char *flags)
 {
     static const char *const unused[] = { "avx512_bf16", "avx512_vnni", "amx_tile",
         "amx_bf16", "amx_int8" };
-    /* the choice of the CPU backend: kernels/cpu/isa_pick.c */
+    /* as the CPU backend chooses: kernels/cpu/isa_pick.c */
     const char *isa = has_flag(flags, "avx512f") && has_flag(flags, "avx512bw") &&
             has_flag(flags, "avx512vl") && has_flag(flags, "avx512dq")
         ? "avx512"
@@ -187,7 +187,7 @@ check_cpu(struct doc *d, const char *cpuinfo, const char *flags)
     }
 }
 
-/* How many numbers the list has that doc_value() finds; 0: not known. */
+/* Count of the numbers in the list that doc_value() finds; 0: not known. */
 static unsigned
 count_of(const struct doc *d, const char *path, const char *key)
 {

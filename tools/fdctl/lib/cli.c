@@ -112,7 +112,7 @@ fct_swap(const char *name, char from, char to, char ret[64])
         *p = *p == from ? to : *p;
 }
 
-/* The argument of an admin command that fdctl writes so; NULL: it has none. */
+/* The argument of an admin command that fdctl writes as word; NULL: none. */
 static const struct cmd_arg *
 arg_of(const char *cmd, const char *word, int form)
 {
@@ -142,8 +142,8 @@ is_in(const char *const *list, const char *name)
     return list != NULL && *list != NULL;
 }
 
-/* All the line's options in the order of the help, also as getopt_long() wants them, to
- * which a long one is its place behind all letters. */
+/* All options of the line in the order of the help, and as tables for getopt_long(),
+ * which returns A_LONG + index for a long option. */
 #define A_LONG 256
 struct tables {
     struct fct_opt opts[FCT_OPTS_MAX];
@@ -183,7 +183,7 @@ gather(const struct fct_line *l, struct tables *ret)
     ret->longs[n] = (struct option){ NULL, 0, NULL, 0 };
 }
 
-/* Put an option's value where its row says. 0 or an exit code. */
+/* Store an option's value as its row says. Returns 0 or an exit code. */
 static int
 take(const struct fct_line *l, const struct fct_opt *o, const char *value, void *into)
 {
@@ -292,7 +292,8 @@ take_word(const struct fct_line *l, const char *command, const char *word, char 
     return fct_usage("%s: unexpected '%s'%s", command, word, hint);
 }
 
-/* "fdctl: generate: what" or, for a program's own options, "fdctl: what". NULL. */
+/* Print "fdctl: generate: what" or, for a program's own options, "fdctl: what"; gives
+ * NULL. */
 #define BAD(who, fmt, ...) \
     ((void)fct_usage("%s%s" fmt, who, (who)[0] != '\0' ? ": " : "", __VA_ARGS__), NULL)
 
@@ -312,14 +313,15 @@ unknown_option(const struct fct_opt *opts, const char *who, const char *word)
         who[0] != '\0' ? " " : "");
 }
 
-/* The option for which getopt_long() returned id, at the word; NULL, with a message: none. */
+/* The option for which getopt_long() returned id at word; NULL, after a message, if
+ * none. */
 static const struct fct_opt *
 option_of(const struct fct_opt *opts, const char *who, const char *word, int id)
 {
     int which = id == '?' || id == ':' ? optopt : id, i = 0;
     size_t n = strncmp(word, "--", 2) == 0 ? strcspn(word, "=") : 0;
 
-    /* getopt_long() takes the beginning of a name for it */
+    /* getopt_long() accepts abbreviated names */
     if (n > 0 && (n == 2 || which < A_LONG || strlen(opts[which - A_LONG].name) + 2 != n))
         return unknown_option(opts, who, word + 2);
     while (opts[i].name != NULL && i != which - A_LONG && opts[i].letter != which)
@@ -343,7 +345,7 @@ fct_parse(const struct fct_line *l, int argc, char **argv, void *args)
     int id, rc = 0;
 
     gather(l, &t);
-    optind = opterr = 0; /* a new line, no messages */
+    optind = opterr = 0; /* reset getopt; it prints no messages */
     while (rc == 0) {
         word = optind < argc ? argv[optind > 0 ? optind : 1] : "";
         id = getopt_long(argc, argv, t.shorts, t.longs, NULL);
@@ -385,7 +387,7 @@ fct_exit_code(int status)
     return strcmp(cls, "SESSION") == 0 ? EX_PROTOCOL : EX_SOFTWARE;
 }
 
-/* -EINVAL: not one; -ERANGE: of more than 64 bits. */
+/* Returns 0, -EINVAL if it is not a whole number, or -ERANGE if it exceeds 64 bits. */
 static int
 whole(const char *text, uint64_t *ret)
 {

@@ -18,7 +18,7 @@
 
 #define ANSWER_MAX   ((size_t)256 << 20)
 #define ROOM         ((size_t)65536) /* for one read */
-#define OPEN_WAIT_MS 2000u /* of trying again, in all, when the daemon says so */
+#define OPEN_WAIT_MS 2000u           /* longest wait for retries, all together */
 
 /* ---- where the daemon is ---------------------------------------------------- */
 
@@ -45,7 +45,7 @@ fct_paths(struct fct *f, const char *socket, const char *admin, const char *dir,
     const char *instance)
 {
     int rc = 0, by_name = dir != NULL || instance != NULL, has_folder = 0;
-    const char *name, *at; /* at: the client socket, if something names it */
+    const char *name, *at; /* at: the client socket's path if it is given */
     struct sockaddr_un un;
     struct fdw_env e;
 
@@ -56,7 +56,7 @@ fct_paths(struct fct *f, const char *socket, const char *admin, const char *dir,
     f->is_found = at == NULL && admin == NULL && !by_name && e.runtime_dir == NULL;
     if (at != NULL && !by_name && (socket != NULL || e.runtime_dir == NULL)) {
         folder_of(at, f->dir, sizeof(f->dir));
-        /* that of $FDD_SOCKET counts only if an admin socket is there too */
+        /* the folder of $FDD_SOCKET counts only if it has an admin socket too */
         has_folder = socket != NULL || has(f->dir, "admin.sock");
     }
     if (!has_folder)
@@ -88,7 +88,7 @@ fct_no_permission(const char *what, gid_t gid)
     const char *group = gr != NULL ? gr->gr_name : number;
 
     snprintf(number, sizeof(number), "%lu", (unsigned long)gid);
-    /* Owned by root's group: there was no group fdd when the daemon began. */
+    /* Owned by root's group: the group fdd did not exist when the daemon started. */
     if (gid == 0)
         return fct_fail(EX_NOPERM,
             "%s: permission denied; the group fdd, whose members may use it, %s:\n"
@@ -144,7 +144,7 @@ try_open(const struct fct *f, size_t prompt_bytes, fdc_t **ret,
         .ret_error = ret_err };
 
     *ret_err = (struct fdc_open_error){ .size = sizeof(*ret_err) };
-    /* A request may take a half; the default is 1 MiB. */
+    /* A request may take half of the arena, which is 1 MiB by default. */
     if (prompt_bytes > (size_t)400 << 10)
         opts.arena_bytes = prompt_bytes > (size_t)30 << 20
             ? 64u << 20
@@ -159,8 +159,8 @@ fct_open(const struct fct *f, size_t prompt_bytes, fdc_t **ret_session)
     uint32_t waited_ms = 0;
     int rc;
 
-    /* A daemon that names a time is asked again then: a loop in a script may connect more
-     * often than one user may. */
+    /* Retry after the time that the daemon names: a script's loop may exceed the rate of
+     * connections per user. */
     while ((rc = try_open(f, prompt_bytes, ret_session, &oe)) < 0 &&
         oe.retry_after_ms != 0 && waited_ms + oe.retry_after_ms <= OPEN_WAIT_MS) {
         waited_ms += oe.retry_after_ms;
@@ -206,7 +206,7 @@ fct_dial(const char *path, int flags, int timeout_ms)
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | flags, 0), e;
 
     memcpy(un.sun_path, path, strnlen(path, sizeof(un.sun_path) - 1));
-    /* Bounds connect() too, where a daemon no longer accepts. */
+    /* Limits connect() too, if the daemon no longer accepts. */
     if (fd >= 0 && timeout_ms >= 0)
         (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &tv, sizeof(tv));
     if (fd >= 0 && connect(fd, (struct sockaddr *)&un, sizeof(un)) == 0)
@@ -227,7 +227,7 @@ fct_admin_send(struct fct_admin *a, json_t *ask)
 
     json_decref(ask);
     if (line != NULL)
-        line[n++] = '\n'; /* in place of its end */
+        line[n++] = '\n'; /* replaces the NUL */
     while (rc == 0 && sent < n) {
         k = send(a->fd, line + sent, n - sent, MSG_NOSIGNAL);
         if (k >= 0)
@@ -239,7 +239,7 @@ fct_admin_send(struct fct_admin *a, json_t *ask)
     return rc;
 }
 
-/* 0 or -errno; -EAGAIN: connecting took too long. */
+/* Returns 0 or -errno; -EAGAIN: connecting took too long. */
 static int
 dial(const struct fct *f, struct fct_admin *ret_admin)
 {
@@ -275,7 +275,7 @@ int
 fct_admin_receive(struct fct_admin *a, size_t most, json_t **ret_answer)
 {
     for (;;) {
-        _Alignas(8) char ctl[CMSG_SPACE(sizeof(int))]; /* one may come along */
+        _Alignas(8) char ctl[CMSG_SPACE(sizeof(int))]; /* for a descriptor */
         size_t cap = a->cap - a->n < ROOM ? a->cap * 2 + 2 * ROOM : a->cap;
         struct msghdr m = { .msg_iovlen = 1,
             .msg_control = ctl,
@@ -323,8 +323,8 @@ refused(const json_t *answer, int quiet)
         fix[0] != '\0' ? "\n  " : "", fix);
 }
 
-/* Ask a question, whose reference passes: what fct_admin_receive() returns but 1, or
- * -ETIMEDOUT. */
+/* Send a request, taking over its reference, and read the answer. Returns 0 or -errno as
+ * fct_admin_receive(), or -ETIMEDOUT. */
 static int
 exchange(struct fct_admin *a, json_t *ask, json_t **ret_answer)
 {
@@ -333,7 +333,7 @@ exchange(struct fct_admin *a, json_t *ask, json_t **ret_answer)
     uint64_t wait_ns = (uint64_t)(a->timeout_ms < 0 ? 0 : a->timeout_ms) * 1000000u;
     uint64_t t_end = clk_now_ns() + wait_ns, now;
 
-    /* Who has no right gets his answer before he asks. */
+    /* A user without the right gets an answer before asking, so sending may fail. */
     if (rc != 0 && rc != -EPIPE && rc != -ECONNRESET)
         return rc == 1 ? -EAGAIN : rc;
     a->n = 0;
@@ -421,8 +421,9 @@ fct_ask_fd(const struct fct *f, const char *cmd, uint32_t group, int timeout_ms)
 
 enum seen { SEEN_NOTHING, SEEN_BUSY, SEEN_READY, SEEN_FAILED, SEEN_NO_RIGHT };
 
-/* Who has the lock of the runtime folder, or had it last: the pid that it has
- * written there, 0 if there is none, and when it was written. */
+/* The pid in the runtime folder's pid file: of the process that has the folder's lock, or
+ * had it last; also when it was written. Returns 0 if there is none, -1 if it cannot be
+ * read. */
 static pid_t
 lock_pid(const struct fct *f, int *ret_alive, struct timespec *ret_written)
 {
@@ -432,7 +433,7 @@ lock_pid(const struct fct *f, int *ret_alive, struct timespec *ret_written)
     int fd;
 
     snprintf(path, sizeof(path), "%s/" FDW_PID, f->dir);
-    /* A FIFO of another user's must not hold us up. */
+    /* O_NONBLOCK: opening another user's FIFO must not block. */
     fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0)
         return errno == ENOENT ? 0 : -1;
@@ -474,7 +475,7 @@ look_admin(const struct fct *f, char *why, size_t why_bytes)
     w = json_object_get(st, "worker");
     state = fct_str(st, "state");
     phase = fct_str(w, "phase");
-    /* A worker that failed is started again, unless its daemon ends. */
+    /* A failed worker is started again, unless its daemon is stopping. */
     if (strcmp(phase, "ready") == 0)
         seen = SEEN_READY;
     else if (strcmp(state, "degraded") == 0 ||
@@ -492,7 +493,7 @@ look_admin(const struct fct *f, char *why, size_t why_bytes)
     return seen;
 }
 
-/* For users without a right to the admin socket. */
+/* Look at the client socket, for users who may not use the admin socket. */
 static enum seen
 look_client(const struct fct *f, char *why, size_t why_bytes)
 {
@@ -514,14 +515,14 @@ look_client(const struct fct *f, char *why, size_t why_bytes)
     return seen;
 }
 
-/* A daemon that ends before anything of it is seen is told by its lock. */
+/* The pid file shows a daemon that ends before its sockets exist. */
 struct watched {
-    struct timespec began; /* of the file system's clock */
-    int seen;              /* it was alive */
-    uint64_t t_gone;       /* since when it is not, 0: not */
+    struct timespec began; /* start of the wait, by the file system's clock */
+    int seen;              /* the daemon was alive at some time */
+    uint64_t t_gone;       /* time since which it is dead; 0: it is not */
 };
-/* So long another may take its place, and the lock of a daemon in another pid
- * namespace looks dead while it starts. */
+/* Time in which another daemon may take its place; a daemon in another pid namespace
+ * looks dead while it starts. */
 #define GONE_NS UINT64_C(500000000)
 
 static int
@@ -536,7 +537,7 @@ has_ended(const struct fct *f, struct watched *w)
         w->t_gone = 0;
         return 0;
     }
-    /* A lock from before we came may wait for its next daemon. */
+    /* A pid file older than the wait may belong to a daemon before the one waited for. */
     if (!w->seen &&
         (pid <= 0 || written.tv_sec < w->began.tv_sec ||
             (written.tv_sec == w->began.tv_sec && written.tv_nsec < w->began.tv_nsec)))
@@ -570,16 +571,16 @@ fct_wait_ready(struct fct *f)
                 return rc;
             g = *f;
         }
-        /* A socket that the service manager holds takes a connection and
-         * never answers when no daemon comes. */
+        /* A socket of the service manager accepts a connection but never answers if no
+         * daemon starts. */
         g.timeout_ms = f->timeout_ms >= 0 && f->timeout_ms < left ? f->timeout_ms : left;
         seen = look_admin(&g, why, sizeof(why));
         told |= seen == SEEN_BUSY;
-        /* Where the service manager listens, a client starts the daemon. */
+        /* If the service manager listens, a client's connection starts the daemon. */
         if (seen == SEEN_NO_RIGHT || seen == SEEN_NOTHING) {
             less[0] = '\0';
             seen = look_client(&g, less, sizeof(less));
-            /* the last look may come too late for the better answer */
+            /* keep the admin socket's more exact reason */
             if (less[0] != '\0' && !(told && seen == SEEN_BUSY))
                 snprintf(why, sizeof(why), "%s", less);
         }
@@ -589,7 +590,7 @@ fct_wait_ready(struct fct *f)
             return fct_unav("%s", why);
         if (seen == SEEN_NO_RIGHT)
             return cannot_connect(f, f->socket, EACCES);
-        /* the last look may have had too little time */
+        /* at t_end no conclusion: the last look may have had too little time */
         if (seen == SEEN_NOTHING && (has_ended(f, &w) || (reached && clk_now_ns() < t_end)))
             return fct_unav("the daemon at %s ended before it was ready; its log says why%s%s%s",
                 f->socket, reached ? " (at last " : "", reached ? why : "",

@@ -4,12 +4,12 @@
 
 #include "tools/fdctl/lib/fct.h"
 
-/* What a row's parameter is: its lo. The daemon judges the values; here they only have to
- * fit their type. */
+/* Type of a row's parameter, in its lo. Here a value only has to fit its type; the daemon
+ * checks it further. */
 enum type { P_COUNT, P_U16, P_U32, P_U64, P_I32, P_F32, P_FLAG, P_LIST };
 static const struct {
     const char *is;
-    uint64_t max; /* FDC_UNSET and FDC_UNSET64 are no values */
+    uint64_t max; /* below FDC_UNSET and FDC_UNSET64 */
 } types[] = { [P_COUNT] = { "a whole number from 0 to 127", INT8_MAX },
     [P_U16] = { "a whole number from 0 to 65535", UINT16_MAX },
     [P_U32] = { "a whole number from 0 to 4294967294", UINT32_MAX - 1 },
@@ -19,7 +19,7 @@ static const struct {
     [P_I32] = { "a whole number of 32 bits", 0 },
     [P_F32] = { "a number", 0 },
     [P_FLAG] = { "true or false", 0 } };
-/* Of a list, by its hi. */
+/* The same for a list, by the row's hi. */
 static const char *const list_is[] = { [FCT_L_STOP] = "a text or a list of texts",
     [FCT_L_STOP_ID] = "a token id or a list of them",
     [FCT_L_BIAS] = "an object of ids and numbers",
@@ -87,7 +87,7 @@ const struct fct_opt fct_param_opts[] = {
 
 /* ---- lists -------------------------------------------------------------------------- */
 
-/* Append an element, which passes; NULL: there was no memory for it. */
+/* Append an element and take over its reference; NULL means that there was no memory. */
 static int
 put(struct fct_req *r, const struct fct_opt *row, json_t *element)
 {
@@ -118,7 +118,7 @@ put_bias(struct fct_req *r, const struct fct_opt *row, const char *id, size_t n,
         : -EINVAL;
 }
 
-/* what: the option. */
+/* Parse an option's text into a list; what is the option's name. */
 static int
 list_text(struct fct_req *r, const struct fct_opt *row, const char *what, const char *text)
 {
@@ -168,7 +168,7 @@ is_ids(const json_t *v)
     return json_is_array(v) && n == json_array_size(v);
 }
 
-/* Is it what a list of the kind has as an element? */
+/* Is v a valid element of a list of this kind? */
 static int
 is_element(enum fct_list kind, const json_t *v)
 {
@@ -206,7 +206,8 @@ list_json(struct fct_req *r, const struct fct_opt *row, const json_t *v)
     return rc;
 }
 
-/* The numbers of a list, and of the lists in it, into to (NULL: nowhere); how many. */
+/* Copy the numbers of a list and of the lists in it to to (NULL: nowhere). Returns their
+ * number. */
 static size_t
 numbers(const json_t *list, uint32_t *to)
 {
@@ -224,7 +225,7 @@ numbers(const json_t *list, uint32_t *to)
     return n;
 }
 
-/* Those of a list at *w, which goes behind them. */
+/* Write a list's numbers at *w and advance *w. Returns where they are. */
 static uint32_t *
 put_numbers(const json_t *list, uint32_t **w, uint32_t *ret_n)
 {
@@ -248,7 +249,7 @@ fct_req_params(const struct fct_req *r, struct fdc_params *ret)
         n[i] = json_array_size(r->list[i]);
         n_word += n[i] + numbers(r->list[i], NULL);
     }
-    /* pointers of texts and of sequences, then lengths and numbers */
+    /* layout: pointers to texts and sequences, then lengths and numbers */
     n_pointer = n[FCT_L_STOP] + n[FCT_L_BAD_WORD] + n[FCT_L_BAD_IDS];
     p = calloc(n_pointer + n_word, sizeof(*p));
     if (p == NULL)
@@ -319,7 +320,7 @@ fct_req_fini(struct fct_req *r)
     memset(r, 0, sizeof(*r));
 }
 
-/* With a NUL behind it; NULL without memory, or of no pointer. */
+/* A copy with a NUL appended; NULL if p is NULL or there is no memory. */
 static void *
 dup_bytes(const void *p, size_t n)
 {
@@ -352,7 +353,7 @@ fct_req_copy(struct fct_req *dst, const struct fct_req *src)
     return bad ? -ENOMEM : 0;
 }
 
-/* What fits the type: a float as its bits. 0. */
+/* Store a value that fits its type, a float as its bits. Returns 0. */
 static int
 store(struct fct_req *r, const struct fct_opt *row, uint64_t v)
 {
@@ -402,7 +403,7 @@ fct_req_set_opt(struct fct_req *r, const struct fct_opt *row, const char *value)
 
 /* ---- from JSON -------------------------------------------------------------- */
 
-/* -EINVAL: it is not of the row's type. */
+/* Returns 0, or -EINVAL if v is not of the row's type. */
 static int
 set_json_row(struct fct_req *r, const struct fct_opt *row, const json_t *v)
 {
@@ -426,7 +427,7 @@ set_json_row(struct fct_req *r, const struct fct_opt *row, const json_t *v)
         break;
     default:
         max = types[row->lo].max;
-        /* a wide one as text too: JSON's integers end at 2^63 - 1 here */
+        /* 64 bits may come as text too: jansson's integers end at 2^63 - 1 */
         fits = json_is_integer(v) ? i >= 0 && u <= max
                                   : row->lo == P_U64 &&
                 fct_digits(json_string_value(v), json_string_length(v), max, &u);
@@ -434,7 +435,7 @@ set_json_row(struct fct_req *r, const struct fct_opt *row, const json_t *v)
     return fits ? store(r, row, u) : -EINVAL;
 }
 
-/* Ids, or with may_be_text a text. */
+/* Set the prompt from ids, or with may_be_text from a text. */
 static int
 set_prompt(struct fct_req *r, const json_t *v, int may_be_text)
 {

@@ -85,7 +85,7 @@ fct_finish(const struct fct_line *l, json_t *answer, const void *args, int json)
     return code;
 }
 
-/* A command that asks one question. */
+/* Run a command that sends one admin request. */
 static int
 ask(struct fct f, const struct fct_line *l, int argc, char **argv)
 {
@@ -134,7 +134,7 @@ run(struct main_args *a, int argc, char **argv)
         return fct_usage(near.best < 3 ? "unknown command '%s'; did you mean %s %s?"
                                        : "unknown command '%s'; see %s %s",
             argv[0], fct_prog, near.name);
-    /* Neither help nor a daemon that is yet to start is waited for. */
+    /* Do not wait before help, or if the command starts a daemon. */
     for (int i = 1; i < argc; i++)
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
             f->wait_s = 0;

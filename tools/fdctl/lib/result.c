@@ -67,7 +67,7 @@ add_ids(json_t *list, const uint32_t *ids, size_t n)
     return rc;
 }
 
-/* [position, {id, logprob, top: [[id, logprob], ...]}] */
+/* Add [position, {id, logprob, top: [[id, logprob], ...]}]. */
 static int
 add_logprobs(struct fct_result *r, const struct fdc_event *ev, json_t *list)
 {
@@ -84,7 +84,7 @@ add_logprobs(struct fct_result *r, const struct fdc_event *ev, json_t *list)
             fct_json_real(ev->n > 0 ? (double)p[0].logprob : NAN), "top", top));
 }
 
-/* Of the tokens of the logprobs that came last, which get a "text" too. */
+/* Add "text" to the tokens of the last logprobs. */
 static int
 add_token_text(const struct fct_result *r, const struct fdc_event *ev)
 {
@@ -173,7 +173,7 @@ fct_json_text(const char *text, size_t n)
     if (text == NULL)
         return json_string("");
     for (i = 0; i<n; i += len> 0 ? len : 1) {
-        /* what is UTF-8 at once, else a mark for a byte */
+        /* copy valid UTF-8, replace an invalid byte by U+FFFD */
         len = txt_utf8(text + i, n - i);
         if (fct_buf_add(&b, len > 0 ? text + i : "\xef\xbf\xbd", len > 0 ? len : 3) != 0)
             break;
@@ -183,7 +183,7 @@ fct_json_text(const char *text, size_t n)
     return j;
 }
 
-/* Entry i for position i; null where none came. */
+/* A list with entry i for position i; null if none came. */
 static json_t *
 logprobs_json(const json_t *list, size_t n_min)
 {
@@ -215,7 +215,7 @@ fct_json_ids(const uint32_t *ids, size_t n)
 static json_t *
 stop_reason(const struct fct_result *r, const struct fct_choice *c)
 {
-    /* at -1 there is none */
+    /* index -1 has no element */
     const json_t *text = json_array_get(r->req->list[FCT_L_STOP], (size_t)c->end.stop_str);
 
     if (c->end.finish != FDC_FIN_STOP)
@@ -254,7 +254,7 @@ timings_json(const struct fct_result *r)
 {
     const struct fdc_done *d = &r->done;
     double gen = fct_ms(d->t_first, d->t_end), total = fct_ms(d->t_submit, d->t_end);
-    /* The first tokens come at t_first; the rest takes gen. */
+    /* Each choice's first token comes at t_first; the others take gen. */
     double tok_s = d->output_tokens > r->n_choices && gen > 0
         ? (d->output_tokens - r->n_choices) / gen * 1e3
         : total > 0 ? d->output_tokens / total * 1e3
@@ -308,7 +308,7 @@ fct_result_json(const struct fct_result *r)
 {
     json_t *usage = usage_json(r), *choices = r->n_choices > 1 ? json_array() : NULL, *c;
     int is_ok = r->error.code == FDC_OK;
-    /* Before the daemon gives them back, the ids are those that were sent. */
+    /* Until the daemon returns the prompt's ids, show those that were sent. */
     json_t *o = json_pack("{s:I, s:O*, s:o}", "index", (json_int_t)r->index, "id",
         r->req->label, "prompt_ids",
         json_array_size(r->prompt->ids) > 0 ? json_incref(r->prompt->ids)
@@ -331,7 +331,7 @@ fct_result_json(const struct fct_result *r)
             "cached_tokens", json_object_get(usage, "cached_tokens"), "usage", usage, "seed",
             !r->is_accepted                     ? NULL
                 : r->accepted.seed <= INT64_MAX ? json_integer((json_int_t)r->accepted.seed)
-                                                : /* as text where JSON's integers end */
+                                                : /* as text above JSON's integers */
                 json_sprintf("%llu", (unsigned long long)r->accepted.seed),
             "timings", is_ok ? timings_json(r) : NULL, "choices", choices, "error",
             is_ok ? NULL : error_json(&r->error)));
@@ -346,8 +346,8 @@ fct_error_text(const struct fdc_error *e, char *ret, size_t ret_bytes)
     size_t n;
 
     fdc_error_text(e, ret, ret_bytes);
-    /* Lists need an entry of the pool; arg is the number of an item that the daemon takes
-     * never. */
+    /* Lists need an entry of the pool of sched.max_penalty_seqs; arg 0: not an item that
+     * is never accepted. */
     if (d == FDC_D_PRESENCE || d == FDC_D_FREQUENCY || d == FDC_D_PENALTY ||
         (e->arg == 0 &&
             (d == FDC_D_BIAS_IDS || d == FDC_D_ALLOWED || d == FDC_D_BAD_WORDS ||

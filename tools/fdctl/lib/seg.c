@@ -10,20 +10,21 @@
 
 #include "daemon/common/mem.h"
 
-/* For the answer of a gate. Root need not wait long: it sees the gate's files. */
+/* Longest wait for the gate's answer; short for root, who may read the gate's files. */
 #define SEG_ASK_MS  5000
 #define SEG_ROOT_MS 500
 
 struct segment {
-    const char *what; /* in messages */
-    const char *cmd;  /* of the admin socket, which hands out its descriptor */
-    const char *link; /* what /proc/PID/fd/N says it is */
+    const char *what; /* name in messages */
+    const char *cmd;  /* admin request that returns its descriptor */
+    const char *link; /* target of its link in /proc/PID/fd */
     int is_trace;
-    uint32_t group; /* whose; there are several of one name */
+    uint32_t group; /* the trace's group; all groups' links are equal */
 };
 
-/* Trace segments of all groups have the same name: the group is read from the segment. ret:
- * a pointer to the pointer to it, here as in what follows. */
+/* Map the segment of fd if it is the right one. Trace segments of all groups have the
+ * same name, so the group is read from the segment. ret is a pointer to the pointer to
+ * the segment, also below. */
 static int
 look(const struct segment *s, int fd, void *ret)
 {
@@ -40,8 +41,8 @@ look(const struct segment *s, int fd, void *ret)
     return -ENOENT;
 }
 
-/* Does the process of this folder in /proc act as uid? The owner of the folder does
- * not say: it is root where the process may not be dumped. */
+/* Has the process of this folder in /proc the effective user uid? The folder's owner does
+ * not tell: it is root if the process is not dumpable. */
 static int
 acts_as(int proc, uid_t uid)
 {
@@ -61,8 +62,8 @@ acts_as(int proc, uid_t uid)
         effective == (unsigned long)uid;
 }
 
-/* Among its open files, of which dir is the folder or -1. Opened again for reading, only
- * what is said to be the memfd: opening a device or a FIFO may do more than open it. */
+/* Look for the segment in dir, a process's fd folder (-1: none). Only links to the memfd
+ * are opened, since opening a device or a FIFO may have side effects. */
 static int
 look_in(int dir, const struct segment *s, void *ret)
 {
@@ -104,8 +105,8 @@ find(const struct fct *f, const struct segment *s, int timeout_ms, void *ret)
     }
     if (rc == -EACCES || rc == -EPERM)
         return rc;
-    /* The process that the runtime folder's fdd.pid names, if it acts as the folder's owner:
-     * it is held while its files are looked at, so that no other gets its number. */
+    /* The process named in the runtime folder's fdd.pid, if it runs as the folder's
+     * owner. The open folder refers to it even if its pid is used again. */
     pid = fct_daemon_pid(f);
     snprintf(path, sizeof(path), "/proc/%ld", (long)pid);
     fd = pid > 0 && stat(f->dir, &st) == 0
@@ -120,7 +121,8 @@ find(const struct fct *f, const struct segment *s, int timeout_ms, void *ret)
     return rc == -ECONNREFUSED || rc == -EPIPE || rc == -ECONNRESET ? -ENOENT : rc;
 }
 
-/* Map it: with timeout_ms 0 or -errno, else 0 or an exit code, with the message printed. */
+/* Map the segment. Returns 0, or -errno if timeout_ms is not 0, else an exit code after a
+ * message. */
 static int
 map(const struct fct *f, const struct segment *s, int timeout_ms, void *ret)
 {
@@ -138,7 +140,7 @@ map(const struct fct *f, const struct segment *s, int timeout_ms, void *ret)
             "read it, and root:\n  sudo fdctl trace",
             text);
     if (rc == -EACCES || rc == -EPERM) {
-        /* the client socket has the group whose members may read */
+        /* the client socket's group is that whose members may read */
         (void)stat(f->socket, &st);
         return fct_no_permission(text, st.st_gid);
     }

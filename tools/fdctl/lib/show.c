@@ -122,7 +122,7 @@ fct_plain(const char *text, size_t n, char *ret, size_t ret_bytes)
     uint32_t cp;
 
     while (i < n && text[i] != '\0') {
-        /* n may be SIZE_MAX: not more than is there before a NUL */
+        /* n may be SIZE_MAX: do not read past a NUL */
         len = txt_char(text + i, strnlen(text + i, n - i < 4 ? n - i : 4), &cp);
         if (len == 0)
             snprintf(one, sizeof(one), "\xef\xbf\xbd");
@@ -155,7 +155,7 @@ fct_sort(json_t *list, int (*cmp)(const void *a, const void *b, void *arg), void
     free(of);
 }
 
-/* A scalar, or a short list of them, as text. */
+/* A scalar, or a short list or object of scalars, as text. */
 static void
 scalar(const json_t *j, char *ret, size_t ret_bytes)
 {
@@ -244,7 +244,7 @@ measure(const json_t *rows, struct table *t)
         }
 }
 
-/* A row, or of NULL the names of the columns. */
+/* Print a row, or the names of the columns if row is NULL. */
 static void
 show_row(FILE *out, const struct table *t, const json_t *row, int indent)
 {
@@ -332,13 +332,13 @@ fct_member(const json_t *o, const char *path)
     return path[n] == '.' ? fct_member(o, path + n + 1) : o;
 }
 
-/* An object, and what it is in. */
+/* An object, and the scope around it. */
 struct scope {
     const json_t *o;
     const struct scope *up;
 };
 
-/* The member whose path *p begins with; *p goes behind it. */
+/* The member whose path is at *p; advances *p past it. */
 static const json_t *
 take_member(const struct scope *s, const char **p)
 {

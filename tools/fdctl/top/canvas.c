@@ -9,8 +9,8 @@
 
 #include "daemon/common/text.h"
 
-#define BLOCK 0x2580u /* U+2581 to U+2588: one eighth to a whole block */
-#define LEFT  0x2590u /* U+258F to U+2588: the same from the left */
+#define BLOCK 0x2580u /* + 1 to 8: U+2581 to U+2588, filled by eighths from below */
+#define LEFT  0x2590u /* - 1 to 8: U+258F to U+2588, filled by eighths from the left */
 
 /* ---- cells --------------------------------------------------------------- */
 
@@ -28,8 +28,8 @@ top_canvas_init(struct top_canvas *c, int w, int h, int utf8)
     return 0;
 }
 
-/* The next character and its columns: '?' for a byte that is none, and for one that cannot
- * be shown. */
+/* Get the next character; '?' for an invalid byte or a character that cannot be shown.
+ * Returns its width in columns. */
 static int
 next_char(const char **text, int utf8, uint32_t *ret)
 {
@@ -151,8 +151,8 @@ top_canvas_print(const struct top_canvas *c, FILE *out)
 
 /* ---- pictures ------------------------------------------------------------ */
 
-/* Of the eighths that the share fills of n cells, those in the cell with at before it; at
- * least one of what is not 0. */
+/* Number of eighths filled in cell at of a bar of n cells; a share above 0 fills at least
+ * one. */
 static int
 eighths(double share, int n, int at)
 {
@@ -204,7 +204,7 @@ void
 top_chart(struct top_canvas *c, int y, int x, int w, int h, const struct top_history *s,
     double max)
 {
-    const char *ascii = h == 1 ? " _.-=+*#@" : " __===###"; /* by eighths */
+    const char *ascii = h == 1 ? " _.-=+*#@" : " __===###"; /* index: eighths */
 
     if (x < 0 || x + w > c->w || y < 0 || y + h > c->h)
         return;
@@ -217,7 +217,7 @@ top_chart(struct top_canvas *c, int y, int x, int w, int h, const struct top_his
             if (e > 0)
                 set(c, y + row, x + i, TOP_BAR,
                     c->utf8 ? BLOCK + (uint32_t)e : (uint32_t)ascii[e]);
-            else if (row == h - 1 && v >= 0) /* a 0 is seen as one */
+            else if (row == h - 1 && v >= 0) /* a 0 is visible */
                 set(c, y + row, x + i, TOP_DIM, c->utf8 ? BLOCK + 1 : '_');
         }
     }
@@ -227,10 +227,11 @@ top_chart(struct top_canvas *c, int y, int x, int w, int h, const struct top_his
 
 #define N 24
 
-/* Each step times the one before it; the first that leaves the number below most. */
+/* Each unit is step times the one before; the first in which the number is below most is
+ * used. */
 static const struct scale {
     double step, most;
-    int digits; /* behind the point, fewer of large numbers; none in the first unit */
+    int digits; /* decimals, fewer for large numbers; none in the first unit */
     const char *units[8];
 } scales[] = {
     [TOP_COUNT] = { 1e3, 9999.5, 1, { "", "K", "M", "G", "T", "P", "E" } },

@@ -7,10 +7,10 @@
 #include <sys/socket.h>
 
 #define ANSWER_MAX   ((size_t)64 << 20)
-#define RECONNECT_MS 200          /* the screen stands still so long */
-#define SILENT_S     4            /* the gate moves twice a second at least */
-#define DENIED_NS    (15 * CLK_S) /* who may not see the rows, may not at once after */
-#define ROWS_SHARE   20           /* questions for rows take 1/20 of the time at most */
+#define RECONNECT_MS 200          /* the screen is not updated meanwhile */
+#define SILENT_S     4            /* the gate updates uptime_ns twice a second at least */
+#define DENIED_NS    (15 * CLK_S) /* time between requests for rows if they are denied */
+#define ROWS_SHARE   20           /* requests for rows take at most 1/20 of the time */
 
 /* ---- the admin socket ---------------------------------------------------- */
 
@@ -43,7 +43,7 @@ top_link_ask(struct top_link *l, json_t *question)
     return json_object_set_new(l->q, cmd, question) == 0 ? 0 : -ENOMEM;
 }
 
-/* The first question is over. */
+/* Remove the first request and report its answer. */
 static void
 answered(struct top_link *l, const json_t *answer, const char *why)
 {
@@ -68,7 +68,7 @@ top_link_wait(const struct top_link *l, uint64_t now_ns, uint64_t max_ns, struct
     return l->t_asked == 0 ? 0 : left < max_ns ? left : max_ns;
 }
 
-/* Send the first question, which a socket with nothing in it takes at once. */
+/* Send the first request. The socket's buffer is empty, so it takes all of it at once. */
 static int
 ask_first(struct top_link *l)
 {
@@ -102,7 +102,7 @@ top_link_step(struct top_link *l, uint64_t now_ns)
         } else {
             snprintf(why, sizeof(why), "%s: %s", l->path,
                 rc == -EPIPE ? "closed by the daemon" : strerror(-rc));
-            /* no answer will come: none to those that wait, either */
+            /* the waiting requests get no answer either */
             if (l->admin.fd >= 0)
                 close(l->admin.fd);
             l->admin.fd = -1;
@@ -149,7 +149,7 @@ top_say(struct top *t, int is_bad, const char *text)
     t->message_own = 0;
 }
 
-/* Commands of keys, and what their answers say. */
+/* Commands of keys, and templates of their answers. */
 static const struct {
     const char *cmd, *text;
 } actions[] = { { "cancel", "{cancelled} cancelled" },
@@ -161,7 +161,7 @@ on_answer(void *arg, const char *cmd, const json_t *answer, const char *why)
 {
     int is_status = strcmp(cmd, "status") == 0;
     int ok = json_is_true(json_object_get(answer, "ok"));
-    const char *says = ""; /* of a query: nothing */
+    const char *says = ""; /* "" for a query */
     struct top *t = arg;
     char text[600];
 
@@ -178,7 +178,7 @@ on_answer(void *arg, const char *cmd, const json_t *answer, const char *why)
     } else if (answer == NULL && is_status && t->link.failed == EACCES) {
         snprintf(t->deny, sizeof(t->deny), "%.500s", text);
     } else if (answer == NULL) {
-        /* Not over an open question. */
+        /* Do not overwrite an open y/n question. */
         if (is_status && t->link.failed == 0 && !t->gone && t->ask == NULL) {
             top_say(t, 1, text);
             t->message_own = 1;
@@ -211,7 +211,8 @@ top_ask_all(struct top *t, uint64_t now)
 
 /* ---- the segment --------------------------------------------------------- */
 
-/* The counters and the time; rates are those since the sample before, if there is one. */
+/* Sample the counters and the time; the rates are those since the sample before, if
+ * any. */
 static void
 sample(struct top *t, uint64_t now)
 {
@@ -220,7 +221,7 @@ sample(struct top *t, uint64_t now)
     time_t seconds = time(NULL);
     struct tm tm;
 
-    /* A daemon that came since may have fewer groups. */
+    /* A daemon that was started meanwhile may have fewer groups. */
     (void)fct_seg_snap_group(t->seg,
         t->group < cnt_n_group(t->seg) ? t->group : CNT_ALL_GROUPS, &t->raw);
     t->t_raw = now;
@@ -267,15 +268,14 @@ top_reconnect(struct top *t, uint64_t now)
     return 1;
 }
 
-/* An interval has passed. */
 void
 top_update(struct top *t, uint64_t now)
 {
     uint64_t up = t->raw.g.uptime_ns;
     int still_s;
 
-    /* A process that was killed may be there until somebody waits for it; but it does not
-     * move, and its socket takes no connection. */
+    /* A killed process exists until its parent waits for it, but its uptime stands still
+     * and its socket refuses connections. */
     if (!fct_seg_alive(t->seg) ||
         (cnt_get(&t->seg->g.uptime_ns) == up &&
             (t->link.failed == ECONNREFUSED || t->link.failed == ENOENT) &&

@@ -11,12 +11,12 @@
 
 /* ---- head ---------------------------------------------------------------- */
 
-/* The worker that is shown; of several the first that is not ready. */
+/* The group's worker; for all groups the first that is not ready. */
 static const json_t *
 worker_of(const struct top *t)
 {
     const json_t *all = json_object_get(t->status, "workers");
-    const json_t *w = json_array_get(all, t->group); /* NULL of CNT_ALL_GROUPS */
+    const json_t *w = json_array_get(all, t->group); /* NULL for CNT_ALL_GROUPS */
     size_t i;
 
     if (w != NULL)
@@ -57,7 +57,7 @@ head(const struct top *t, struct top_canvas *c)
     top_paint(c, 0, TOP_HEAD);
 }
 
-/* What keeps a worker from working, and what it does meanwhile. */
+/* Templates: why a worker does not work, and its state. */
 static const char worker_error[] =
     "[retry|worker blocked: {retry.error}[retry.fix|; {retry.fix}]]"
     "[!retry|[in|the worker died ([last_death|{last_death}][!last_death|{error}]), "
@@ -68,13 +68,14 @@ static const char worker_is[] =
     "[!phase=loading|[deaths|[phase=none|no worker][!phase=none|worker {phase}]; "
     "{deaths} died before[last_death|, the last: {last_death}]]"
     "[!deaths|worker {phase}]]";
-/* And the daemon, whose worker works. */
+/* Template: the daemon's state if its worker works. */
 static const char daemon_is[] =
     "[paused|paused: requests are queued, none is started; p goes on]"
     "[!paused|[state=draining|draining: new requests are refused; D takes them again]"
     "[state=stopping|stopping: the daemon ends when its requests have]]";
 
-/* What keeps the daemon from working, "" if nothing does. Is it an error? */
+/* Write to ret why the daemon does not work; "" if it does. Returns whether it is an
+ * error. */
 static int
 trouble(const struct top *t, char *ret, size_t ret_bytes)
 {
@@ -100,7 +101,7 @@ trouble(const struct top *t, char *ret, size_t ret_bytes)
     return is_error || strcmp(fct_str(t->status, "state"), "degraded") == 0;
 }
 
-/* One line for what is out of the ordinary. */
+/* Draw the line about an unusual state. */
 static void
 notice(const struct top *t, struct top_canvas *c)
 {
@@ -124,23 +125,23 @@ notice(const struct top *t, struct top_canvas *c)
 
 /* ---- figures ------------------------------------------------------------- */
 
-/* "name value", the name dim. Returns the column behind it. */
+/* Draw "name value". Returns the column after it. */
 static int
 pair(struct top_canvas *c, int y, int x, enum top_attr attr, const char *name,
     const char *value)
 {
     if (x + top_width(name) + 1 + top_width(value) > c->w)
-        return x; /* not a part of a number */
+        return x; /* a cut number would be wrong */
     x = top_text(c, y, x, 0, TOP_NAME, name);
     return top_text(c, y, x + 1, 0, attr, value) + 2;
 }
 
-/* A counter, or a figure of the interval, by its place in struct top. */
+/* A counter, or a figure of the interval, by its offset in struct top. */
 struct figure {
     const char *name;
     enum top_form form;
-    size_t counter, rate; /* of a counter, its rate (0: is not shown) */
-    enum top_attr more;   /* above 0; TOP_PLAIN: as 0 */
+    size_t counter, rate; /* offsets of the counter and its rate; 0: not shown */
+    enum top_attr more;   /* attribute of a value above 0; TOP_PLAIN: as of 0 */
 };
 #define COUNTER(f) TOP_COUNT, .counter = offsetof(struct top, raw.f)
 #define RATE(f)    .rate = offsetof(struct top, r.f)
@@ -176,7 +177,7 @@ rate_of(const struct top *t, const struct figure *f)
     return *(const double *)(const void *)((const char *)t + f->rate);
 }
 
-/* n of them, such as "errors 3 (0.5/s)". Returns the column behind. */
+/* Draw n figures, such as "errors 3 (0.5/s)". Returns the column after them. */
 static int
 show(const struct top *t, struct top_canvas *c, int y, int x, const struct figure *f,
     size_t n)
@@ -203,7 +204,7 @@ top_remember(struct top *t)
         top_history_add(&t->hist[i], rate_of(t, &watched[i]));
 }
 
-/* The newest value of one that is watched, to column x_end. */
+/* Draw the newest value of a watched figure up to column x_end. */
 static void
 newest(const struct top *t, struct top_canvas *c, int y, int x_end, int line)
 {
@@ -211,8 +212,8 @@ newest(const struct top *t, struct top_canvas *c, int y, int x_end, int line)
         TOP_FORM(watched[line].form, rate_of(t, &watched[line])));
 }
 
-/* The figures that are watched, up to column x_end: name, newest value and a chart h high;
- * next to a high one its greatest value. */
+/* Draw the watched figures up to column x_end: name, newest value and a chart h high;
+ * next to a chart of several lines its greatest value. */
 static void
 charts(const struct top *t, struct top_canvas *c, int y, int x_end, int h)
 {
@@ -232,7 +233,7 @@ charts(const struct top *t, struct top_canvas *c, int y, int x_end, int h)
     }
 }
 
-/* KV use, and a bar of w cells at x_bar. Returns the column behind. */
+/* Draw the KV use, and a bar of w cells at x_bar. Returns the column after it. */
 static int
 kv_bar(const struct top *t, struct top_canvas *c, int y, int x, int x_bar, int w)
 {
@@ -283,7 +284,7 @@ narrow(const struct top *t, struct top_canvas *c, int y)
 
 /* ---- a wide screen ------------------------------------------------------- */
 
-/* A line: its name and n figures. Returns the column behind. */
+/* Draw a line: its name and n figures. Returns the column after it. */
 static int
 row(const struct top *t, struct top_canvas *c, int y, const char *name,
     const struct figure *f, size_t n)
@@ -339,7 +340,7 @@ is_wide(const struct top_col *col)
     return col->form == TOP_TEXT || col->form == TOP_SHARE;
 }
 
-/* Of row r, or of the headings, where it is the name. */
+/* Draw a cell of row r, or of the headings (r NULL) with text name. */
 static void
 cell(struct top_canvas *c, int y, int x, int w, const json_t *r,
     const struct top_col *col, const char *name)
@@ -357,11 +358,11 @@ cell(struct top_canvas *c, int y, int x, int w, const json_t *r,
         top_text(c, y, x, x + w, TOP_PLAIN, text);
     else if (top_width(text) <= w)
         top_right(c, y, x + w, TOP_PLAIN, text);
-    else /* a number that is cut would be another one */
+    else /* a cut number would be wrong */
         top_text(c, y, x, x + w, TOP_PLAIN, "...");
 }
 
-/* Row r, or the headings. Blanks that the columns leave go to text and bars. */
+/* Draw row r, or the headings. Spare cells go to text and bars. */
 static void
 line(const struct top *t, struct top_canvas *c, int y, const json_t *r)
 {
@@ -391,7 +392,7 @@ line(const struct top *t, struct top_canvas *c, int y, const json_t *r)
     }
 }
 
-/* "requests 12 of 345, by AGE" in a rule. */
+/* Draw "requests 12 of 345, by AGE" in a rule. */
 static void
 title(const struct top *t, struct top_canvas *c, int y)
 {
@@ -413,7 +414,7 @@ title(const struct top *t, struct top_canvas *c, int y)
         t->reverse[t->view] ? " reversed" : "");
 }
 
-/* Lines y to y_end. */
+/* Draw the table in lines y to y_end. */
 static void
 table(struct top *t, struct top_canvas *c, int y, int y_end)
 {
@@ -528,7 +529,7 @@ top_draw(struct top *t, struct top_canvas *c)
         narrow(t, c, y);
         y += TOP_S__N + 2;
     }
-    /* up to three lines of the message, counted above the screen */
+    /* lines of the message, at most 3, counted by drawing it above the canvas */
     n = top_wrapped(c, -3, 0, 1, c->w - 1, attr, t->message) + 3;
     if (!t->once)
         y_end -= 1 + (n == 0 || n >= y_end - 1 - y - 2 ? 1 : n);

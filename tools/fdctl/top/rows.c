@@ -35,7 +35,7 @@ top_rates(const struct cnt_seg *old, const struct cnt_seg *now, double secs,
     ret->in = per(cached + GREW(w.prompt_tokens), secs);
     ret->out = per(GREW(w.generation_tokens), secs);
     ret->steps = per(steps, secs);
-    ret->busy = fmin(per(model_ns / 1e9, secs), 1); /* a step is counted when it ends */
+    ret->busy = fmin(per(model_ns / 1e9, secs), 1); /* a step counts where it ends */
     ret->step_ns = per(model_ns, steps);
     ret->gap_ns = per(GREW(w.gap_ns), steps);
     ret->batch_seqs = per(GREW(w.step_seqs), steps);
@@ -71,7 +71,7 @@ top_row_id(const json_t *row)
     return fct_num(row, json_object_get(row, "id") != NULL ? "id" : "session");
 }
 
-/* The row of this id in the object, where it is put first unless it is NULL. */
+/* Add row, unless NULL, to the index under this id. Returns the id's row. */
 static json_t *
 by_id(json_t *ix, long long id, json_t *row)
 {
@@ -100,8 +100,8 @@ top_rows_requests(const json_t *answer, const json_t *old, double secs)
         row = json_is_object(o) ? json_copy(o) : json_object();
         json_array_append_new(rows, row);
         json_object_set_new(row, is_queued ? "queued" : "running", json_integer(1));
-        /* tokens per second: what came since the row before; of a new one, since it was
-         * submitted */
+        /* output tokens per second since the old row, or for a new request since
+         * submission */
         was = by_id(ix, top_row_id(row), NULL);
         more = out - fct_real(was, "output_tokens");
         if (!is_queued && was != NULL && secs > 0 && more >= 0)
@@ -115,7 +115,7 @@ top_rows_requests(const json_t *answer, const json_t *old, double secs)
     return rows;
 }
 
-/* What a request adds to a session's or a user's row, which may be NULL. */
+/* Add a request's figures to a session's or a user's row, which may be NULL. */
 static void
 take(json_t *row, const json_t *q)
 {
@@ -275,7 +275,7 @@ top_select(struct top *t)
             return;
         }
     }
-    /* It has gone: whatever is in its place. */
+    /* It has ended: select the row in its place. */
     top_follow(t, NULL);
     if (t->sel >= n)
         t->sel = n > 0 ? n - 1 : 0;

@@ -15,7 +15,7 @@
 
 /* ---- keys ---------------------------------------------------------------- */
 
-/* The question is asked when the key y comes. Its reference passes. */
+/* Ask the user to confirm a request with y; takes over the reference. */
 static void
 propose(struct top *t, json_t *question, const char *text)
 {
@@ -64,7 +64,7 @@ move_by(struct top *t, int by)
     if (n == 0)
         return;
     t->sel = to < 0 ? 0 : (size_t)to >= n ? n - 1 : (size_t)to;
-    /* The first place is a place, not a row. */
+    /* In the first place the place stays selected, not the row. */
     top_follow(t, t->sel > 0 ? top_selected(t) : NULL);
 }
 
@@ -79,7 +79,7 @@ set_view(struct top *t, int view)
     top_select(t);
 }
 
-/* reverse: in the reverse order; else by the next column that is on the screen. */
+/* Reverse the order if reverse is set; else sort by the next column on the screen. */
 static void
 sort_rows(struct top *t, int reverse)
 {
@@ -92,7 +92,7 @@ sort_rows(struct top *t, int reverse)
     top_select(t);
 }
 
-/* The next longer or shorter one. */
+/* Take the next longer or shorter interval. */
 static void
 set_interval(struct top *t, int by)
 {
@@ -122,7 +122,7 @@ daemon_key(struct top *t, int key)
                 : is_paused ? "go on: start queued requests again? y/n"
                             : "pause: queue requests and start none of them? y/n");
     if (key == 'D' && !t->gone)
-        act(t); /* does not ask */
+        act(t); /* without y/n */
 }
 
 static void
@@ -156,7 +156,7 @@ static const struct {
     { KEY_DOWN, move_by, 1 }, { KEY_PPAGE, move_pages, -1 }, { KEY_NPAGE, move_pages, 1 },
     { KEY_HOME, move_by, INT_MIN }, { KEY_END, move_by, INT_MAX } };
 
-/* 1: quit. */
+/* Returns 1 to quit. */
 static int
 on_key(struct top *t, int key)
 {
@@ -199,7 +199,7 @@ static const attr_t looks[TOP_ATTR__N] = { [TOP_NAME] = COLOR_PAIR(COLOR_CYAN),
     [TOP_HEAD] = A_REVERSE,
     [TOP_SELECTED] = A_REVERSE | A_BOLD };
 
-/* What counts of the looks: without colours all but these. */
+/* Start colours, if possible. Returns the mask of the attributes in looks to use. */
 static attr_t
 start_colors(int no_color)
 {
@@ -235,8 +235,8 @@ draw(struct top *t, attr_t counts)
     return 0;
 }
 
-/* Wait for keys (unless once), answers or t_next; signals come meanwhile, blocked or not.
- * 1: there are keys or there was a signal; 0; -EIO: the terminal is closed. */
+/* Wait for keys (unless once), answers or t_next, with no signal blocked. Returns 1 after
+ * a key or a signal, -EIO if the terminal is closed, else 0. */
 static int
 wait_for(struct top *t, uint64_t t_next)
 {
@@ -261,7 +261,7 @@ loop(struct top *t, attr_t counts)
     uint64_t now, t_wake;
     int keys, key;
 
-    t->t_next = clk_now_ns() + CLK_S / 4; /* a first figure soon */
+    t->t_next = clk_now_ns() + CLK_S / 4; /* show the first figures soon */
     top_ask_all(t, clk_now_ns());
     for (;;) {
         top_link_step(&t->link, clk_now_ns());
@@ -293,7 +293,7 @@ loop(struct top *t, attr_t counts)
     }
 }
 
-/* Until a key or signal ends it; an exit code. */
+/* Run until a key or a signal ends it. Returns an exit code. */
 static int
 terminal(struct top *t)
 {
@@ -320,7 +320,7 @@ terminal(struct top *t)
     keypad(stdscr, TRUE);
     nodelay(stdscr, TRUE);
     curs_set(0);
-    /* signals come while poll waits, and at no other time */
+    /* signals are blocked except in wait_for() */
     sigemptyset(&in);
     sigaddset(&in, SIGWINCH);
     for (size_t i = 0; i < sizeof(fatal) / sizeof(fatal[0]); i++) {
@@ -345,7 +345,7 @@ env_size(const char *name, int dflt, int least)
     return v <= 0 || v > 1000 ? dflt : v < least ? least : (int)v;
 }
 
-/* One interval as text. */
+/* Print one interval as text. */
 static int
 print_once(struct top *t)
 {

@@ -8,17 +8,17 @@
 
 #include "daemon/common/version.h"
 
-/* Processes and threads are how the viewer groups tracks. */
+/* The viewer groups tracks by process and thread. */
 enum { P_DEVICE = 1, P_ENGINE = 2, P_REQUEST = 3 };
 enum { T_DEVICE = 1, T_ENGINE = 1, T_WORKER = 2 };
-/* An arrow ends this far behind the beginning of its slice, unless the slice is short. */
+/* An arrow ends this long after the beginning of its slice, unless the slice is short. */
 #define FLOW_NS 500
 #define DUMP    (JSON_COMPACT | JSON_REAL_PRECISION(15))
 
 struct pf_ev {
     uint64_t ts;    /* ns since the trace began */
-    uint64_t order; /* as emitted: what stands on one track stays in order */
-    char *text;     /* of the JSON object */
+    uint64_t order; /* order of emission, kept for equal times */
+    char *text;     /* the JSON object as text */
 };
 
 struct pf {
@@ -26,14 +26,14 @@ struct pf {
     struct ftr_snap *snap;
     struct pf_ev *ev;
     size_t n, cap;
-    int n_rank;                                         /* the most that a step has */
-    uint32_t generation;                                /* of the last step's worker */
-    uint64_t base, end;                                 /* the trace begins and ends */
-    uint64_t track[P_ENGINE + 1][T_DEVICE + TRC_RANKS]; /* [pid][tid]: its last slice ended */
+    int n_rank;          /* most ranks of a step */
+    uint32_t generation; /* of the last step's worker */
+    uint64_t base, end;  /* first and last time of the trace */
+    uint64_t track[P_ENGINE + 1][T_DEVICE + TRC_RANKS]; /* [pid][tid]: end of the last slice */
     int oom;
 };
 
-/* An event with the members of more, which passes. */
+/* Add an event with the members of more; takes over the reference to more. */
 static void
 emit(struct pf *p, uint64_t t_ns, const char *ph, int pid, int tid, json_t *more)
 {
@@ -63,8 +63,8 @@ by_time(const void *a, const void *b)
 
 /* ---- steps ----------------------------------------------------------------------- */
 
-/* A slice that begins where its track's last one ended, if not later: two clocks may
- * differ by more than what is between two slices. Returns where it begins. */
+/* Add a slice; it begins no earlier than its track's last one ended, as the clocks of
+ * host and device may differ by more than the gap. Returns where it begins. */
 static uint64_t
 slice(struct pf *p, int pid, int tid, uint64_t from, uint64_t to, const char *name,
     const struct ftr_step *st)
@@ -95,7 +95,7 @@ counter(struct pf *p, uint64_t t_ns, const char *name, int value)
         json_pack("{s:s, s:{s:i}}", "name", name, "args", name, value));
 }
 
-/* Ranks but the first have a track each. */
+/* Add a step's slices on the device; each further rank has a track of its own. */
 static void
 device_slices(struct pf *p, const struct ftr_step *st, int has_arrow, int is_last)
 {
@@ -131,7 +131,7 @@ device_slices(struct pf *p, const struct ftr_step *st, int has_arrow, int is_las
                 "launch", "id", (json_int_t)s->seq));
 }
 
-/* A step from its choosing until the device has done it; is_last: it was given no other. */
+/* Add a step from its pick to its end on the device; is_last: no other step followed. */
 static void
 launched(struct pf *p, const struct ftr_step *st, int is_last)
 {
@@ -142,8 +142,8 @@ launched(struct pf *p, const struct ftr_step *st, int is_last)
 
     (void)slice(p, P_ENGINE, T_ENGINE, s->t_pick_ns, s->t_launch_ns, "choose", st);
     from = slice(p, P_ENGINE, T_ENGINE, s->t_launch_ns, s->t_queued_ns, "launch", st);
-    /* From the launch an arrow, which cannot point back; it begins inside its slice, not
-     * where two slices touch. */
+    /* The arrow from the launch cannot point back in time; it begins inside its slice,
+     * not where two slices touch. */
     has_arrow = is_done && from <= s->t_begin_ns;
     in = (p->track[P_ENGINE][T_ENGINE] - from) / 2;
     most = ftr_span(from, s->t_begin_ns);
@@ -163,8 +163,8 @@ launched(struct pf *p, const struct ftr_step *st, int is_last)
         device_slices(p, st, has_arrow, is_last);
 }
 
-/* The engine launches steps in their order, and collects them in it. One that was never
- * collected has 0 for that time. */
+/* The engine launches and collects steps in order. t_collect_ns is 0 in a step that was
+ * never collected. */
 static void
 step_tracks(struct pf *p)
 {
@@ -183,16 +183,17 @@ step_tracks(struct pf *p)
 
 /* ---- requests -------------------------------------------------------------------- */
 
-/* One track: a request's, or that of one of its further samples. */
+/* The track of a request, or of one of its further samples. */
 struct track {
     struct pf *p;
     uint64_t id, t;
     uint32_t sample;
-    const char *phase; /* open slice in it; NULL: the track is not open */
-    int first;         /* its first token has come */
+    const char *phase; /* name of the open slice; NULL: the track is not open */
+    int first;         /* the first token has come */
 };
 
-/* ph: b begins and e ends the slice name (NULL: the request's own), n is a point. */
+/* ph: "b" begins and "e" ends the slice name (NULL: the whole request), "n" is an
+ * instant. */
 static void
 on_track(const struct track *k, const char *ph, const char *name, const struct trc_event *e)
 {
@@ -207,7 +208,7 @@ on_track(const struct track *k, const char *ph, const char *name, const struct t
     snprintf(own, sizeof(own),
         k->sample == 0 ? "request %" PRIu64 : "request %" PRIu64 " sample %u", k->id,
         k->sample);
-    /* A viewer may read the id as a number: one for each sample. */
+    /* A viewer may read the id as a number, so samples differ in its low bits. */
     snprintf(id, sizeof(id), "0x%" PRIx64, k->id << 16 | k->sample);
     emit(k->p, k->t, ph, P_REQUEST, 0,
         json_pack("{s:s, s:s, s:s, s:o}", "cat", "request", "id", id, "name",
@@ -233,7 +234,7 @@ close_track(struct track *k, const struct trc_event *e)
     on_track(k, "e", NULL, e);
 }
 
-/* The events e[0..n) of one request, on the track of one sample. */
+/* Add the events e[0..n) of a request to the track of one sample. */
 static void
 sample_track(struct pf *p, const struct trc_event *e, size_t n, uint32_t sample)
 {
@@ -249,7 +250,7 @@ sample_track(struct pf *p, const struct trc_event *e, size_t n, uint32_t sample)
         const char *phase = e->kind < TRC__N ? phases[e->kind] : NULL;
 
         k.t = e->t_ns > k.t ? e->t_ns : k.t;
-        /* another worker has begun it again */
+        /* a new worker has restarted the request */
         if (i > 0 && e->generation != e[-1].generation) {
             close_track(&k, NULL);
             k.first = 0;
@@ -292,7 +293,7 @@ request_tracks(struct pf *p)
 
 /* ---- writing --------------------------------------------------------------------- */
 
-/* "process_name" or "thread_name" of a track, and where the viewer puts it. */
+/* Write "process_name" or "thread_name" of a track, and its place in the viewer. */
 static void
 name_track(struct pf *p, int pid, int tid, const char *what, const char *name, int place)
 {
@@ -322,7 +323,7 @@ write_all(struct pf *p)
     name_track(p, P_REQUEST, 0, "process", "requests", P_REQUEST);
     for (size_t i = 0; i < p->n; i++)
         fprintf(p->out, "%s,\n", p->ev[i].text);
-    /* what the list ends with, without a comma */
+    /* the last element, without a comma */
     fprintf(p->out,
         "{\"ph\":\"M\",\"pid\":%d,\"tid\":0,\"name\":\"process_labels\",\"args\":{\"labels\":\"fdd%s\"}}\n],\n\"displayTimeUnit\":\"ms\",\n"
         "\"otherData\":{\"program\":\"fdctl "
@@ -348,7 +349,7 @@ ftr_perfetto(FILE *out, struct ftr_snap *snap)
     struct pf p = { .out = out, .snap = snap };
     int rc;
 
-    /* from the first thing that happened to the last */
+    /* the trace's first and last time */
     p.base = snap->clock.mono_ns;
     for (size_t i = 0; i < snap->n_step; i++) {
         const struct trc_step *t = &snap->steps[i].s;

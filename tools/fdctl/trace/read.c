@@ -7,7 +7,8 @@
 #include <ctype.h>
 #include <fnmatch.h>
 
-/* A record that is being written is whole in a moment, unless its writer died. */
+/* Retries for a record that is being written; it is soon complete unless its writer
+ * died. */
 #define FTR_TRIES  40
 #define FTR_NAP_NS 100000
 
@@ -19,8 +20,9 @@ ftr_span(uint64_t a, uint64_t b)
 
 /* ---- reading --------------------------------------------------------------------- */
 
-/* Records first..last of a ring, as far back as it goes, into ret, oldest first; how many.
- * The newest is read first: the oldest are the first to vanish. */
+/* Copy records first..last of a ring, as far as it still has them, to ret, oldest
+ * first. Returns their number. Reads from the newest to the oldest, which is
+ * overwritten first. */
 static size_t
 read_ring(const struct trc_seg *seg, int events, uint64_t first, uint64_t last, void *ret,
     uint64_t *lost, uint64_t *torn)
@@ -149,8 +151,8 @@ ftr_by_request(const void *a, const void *b)
     return ftr_order(x->id, y->id, x->seq, y->seq);
 }
 
-/* Requests that lived in the time chosen keep all their events, so that what
- * they were at at its beginning is known. */
+/* Keep all events of requests that were alive in the time chosen, so that their phase at
+ * its beginning is known. */
 static void
 keep_whole(struct ftr_snap *snap, const struct ftr_filter *f)
 {
@@ -175,7 +177,7 @@ keep_whole(struct ftr_snap *snap, const struct ftr_filter *f)
     snap->n_event = kept;
 }
 
-/* The last ones of n; how many that are. */
+/* Keep the last ones of n (last 0: all). Returns their number. */
 static size_t
 keep_last(void *list, size_t n, size_t bytes, uint64_t last)
 {
@@ -195,7 +197,7 @@ ftr_filter(struct ftr_snap *snap, const struct ftr_filter *f)
         if (ftr_match_step(&snap->steps[i], f))
             snap->steps[n++] = snap->steps[i];
     snap->n_step = n = keep_last(snap->steps, n, sizeof(*snap->steps), f->last);
-    /* Steps chosen by number choose a time. */
+    /* Steps chosen by number limit the time of events. */
     if (f->request == 0 && n > 0 &&
         (f->step_a > 0 || f->step_b != FTR_NONE || (f->last > 0 && f->whole_requests))) {
         const struct trc_step *b = &snap->steps[0].s, *e = &snap->steps[n - 1].s;
@@ -236,7 +238,8 @@ ftr_time_text(const struct ftr_clock *c, uint64_t t_ns, char ret[32])
     return ret;
 }
 
-/* HH:MM:SS[.fraction] as UNIX ns, not after now. */
+/* Parse HH:MM:SS[.fraction] to UNIX ns, at most now. Returns 1, or 0 if it has another
+ * form. */
 static int
 wall(const char *text, uint64_t now_real_ns, uint64_t *ret_ns)
 {
@@ -303,14 +306,14 @@ ftr_life(const struct ftr_snap *snap, uint64_t id, struct ftr_life *ret_life)
         if (e->id != id)
             continue;
         l.id = id;
-        /* A new worker has it: what the one before did is over. */
+        /* A new worker runs it: forget the steps of the one before. */
         if (e->generation != l.generation || e->kind == TRC_SUBMIT) {
             l.from = l.to = FTR_NONE;
             queued = 0;
         }
         l.generation = e->generation;
         queued |= e->kind == TRC_SUBMIT || e->kind == TRC_READY;
-        /* From its start on, or from its first event if the start is overwritten. */
+        /* Begin at its start, or at its first event if the start was overwritten. */
         if (l.from == FTR_NONE && (e->kind == TRC_START || !queued))
             l.from = e->epoch + (e->kind == TRC_START);
         t = e->kind == TRC_SUBMIT  ? &l.t_submit
@@ -340,7 +343,6 @@ ftr_life(const struct ftr_snap *snap, uint64_t id, struct ftr_life *ret_life)
     return l.id != 0 ? 0 : -ENOENT;
 }
 
-/* The ring's number is the worker's own plus what was in it before the worker. */
 uint64_t
 ftr_number(const struct ftr_snap *snap, uint32_t generation, uint64_t epoch)
 {
@@ -358,7 +360,7 @@ ftr_life_steps(const struct ftr_snap *snap, const struct ftr_life *l, uint64_t *
     if (*ret_a == FTR_NONE)
         return -ENOENT;
     *ret_b = l->to != FTR_NONE ? *ret_a + ftr_span(l->from, l->to) : FTR_NONE;
-    /* not past the last step of its worker */
+    /* without an end: up to the last step of its worker */
     for (size_t i = snap->n_step; i > 0 && *ret_b == FTR_NONE; i--)
         if (snap->steps[i - 1].s.generation == l->generation)
             *ret_b = snap->steps[i - 1].s.seq;

@@ -14,7 +14,7 @@ ftr_kind(const struct trc_event *e)
     return e->kind > 0 && e->kind < TRC__N ? kinds[e->kind] : "unknown";
 }
 
-/* Of one that is not known 0, whose facts are none. */
+/* Index of an event's kind; 0, which has no facts, if it is unknown. */
 static size_t
 kind_of(const struct trc_event *e)
 {
@@ -29,7 +29,7 @@ ftr_code(int code)
 
 /* ---- JSON ------------------------------------------------------------------------ */
 
-/* Of what is not known, FTR_NONE, NULL, which json_pack() makes null of. */
+/* NULL, which json_pack() turns into null, for FTR_NONE. */
 static json_t *
 json_ns(uint64_t ns)
 {
@@ -96,7 +96,7 @@ ftr_step_json(const struct ftr_clock *c, const struct ftr_step *st)
     return o;
 }
 
-/* Keys of an event's numbers, and the text of a table. */
+/* Keys of an event's numbers, and their template in the table. */
 static const struct {
     const char *a, *b, *text;
 } event_facts[TRC__N] = { [TRC_SUBMIT] = { "prompt_tokens", "output_tokens_max",
@@ -142,7 +142,7 @@ by_number(const void *a, const void *b)
     return ftr_order(*(const uint64_t *)a, *(const uint64_t *)b, 0, 0);
 }
 
-/* The nearest rank of what is in order, of nothing NULL. */
+/* Percentile pct of sorted values by nearest rank; NULL if there are none. */
 static json_t *
 rank_us(const uint64_t *v, size_t n, size_t pct)
 {
@@ -177,7 +177,7 @@ ftr_sum(const struct ftr_step *steps, size_t n)
             gap_ns += steps[i].gap_ns;
         }
     }
-    /* A step launched ahead was chosen while the device had others to do. */
+    /* A step launched ahead was picked while the device still ran others. */
     if (n > 0)
         begin = steps[0].gap_ns != FTR_NONE
             ? steps[0].s.t_begin_ns - steps[0].gap_ns
@@ -185,7 +185,7 @@ ftr_sum(const struct ftr_step *steps, size_t n)
     qsort(device, n_done, sizeof(*device), by_number);
     qsort(gap, n_gap, sizeof(*gap), by_number);
     qsort(ahead, n_done, sizeof(*ahead), by_number);
-    some = n_done > 0 ? n_done : 1; /* else of one step of 0 us */
+    some = n_done > 0 ? n_done : 1; /* without steps: as for one of 0 us */
     o = json_pack("{s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o?, s:o?, s:o?, s:o?, "
                   "s:o?}",
         "steps", (json_int_t)n, "collected", (json_int_t)n_done, "graphs", n_graph,
@@ -323,7 +323,7 @@ ftr_show_life(const struct ftr_snap *snap, const struct ftr_life *l)
     int never_first = l->t_first == FTR_NONE && l->t_start != FTR_NONE;
     json_t *o = life_json(l);
 
-    /* what has not ended lasts until now */
+    /* a phase that has not ended lasts until now */
     json_object_update_new(o,
         json_pack("{s:o?, s:o?, s:o?, s:b, s:b}", "queued_ms",
             json_span(l->t_submit, never ? end : l->t_start, 1e6), "prefill_ms",

@@ -8,10 +8,10 @@
 
 #include "tools/fdctl/trace/trace.h"
 
-#define SHOWN      32 /* without -n, in a table */
+#define SHOWN      32 /* rows of a table without -n */
 #define POLL_MS    20
-#define CHECK_MS   1000 /* --follow: is the daemon still there */
-#define TORN_POLLS 50   /* --follow: a step is written within this many polls */
+#define CHECK_MS   1000 /* --follow: interval of checking that the daemon runs */
+#define TORN_POLLS 50   /* --follow: polls until an incomplete record is skipped */
 
 struct opt {
     uint32_t group;
@@ -128,7 +128,7 @@ step_range(const char *text, struct ftr_filter *f)
     return 0;
 }
 
-/* Did options choose records? Then all that match are shown. */
+/* Do options select records? If so, all matching ones are shown. */
 static int
 chooses(const struct opt *o)
 {
@@ -160,8 +160,8 @@ make_filter(struct opt *o, const struct ftr_clock *now)
 
 /* ---- the daemon ------------------------------------------------------------------ */
 
-/* Whether the daemon runs, and which worker, into the copy; the trace says neither when it
- * was killed. */
+/* Set in the copy whether the daemon has ended, and the worker's generation; the trace
+ * has neither after a kill. */
 static void
 ask_state(const struct fct *f, uint32_t group, struct ftr_snap *s)
 {
@@ -175,7 +175,7 @@ ask_state(const struct fct *f, uint32_t group, struct ftr_snap *s)
     rc = fct_ask_once(&quick, fct_question("status"), 1, &st);
     s->ended = rc == EX_UNAVAILABLE;
     w = json_array_get(json_object_get(st, "workers"), group);
-    /* the one it had is dead, and no other is there yet */
+    /* pid 0: the worker is dead and the next one not started yet */
     generation = (uint32_t)fct_num(w, "generation") + (fct_num(w, "pid") == 0);
     if (rc == 0 && generation != 0)
         s->generation = generation;
@@ -203,7 +203,7 @@ no_request(struct ftr_snap *s, uint64_t id)
         (unsigned long long)id, has);
 }
 
-/* What the trace holds, and of what time; before it is reduced. */
+/* Describe the records of the trace and their times, before filters reduce them. */
 static void
 range_text(const struct ftr_snap *s, int events, int with_times, char ret[128])
 {
@@ -270,7 +270,7 @@ write_perfetto(const struct opt *o, struct ftr_snap *s)
     is_file = out != stdout && fstat(fileno(out), &st) == 0 && S_ISREG(st.st_mode);
     if (out != stdout && fclose(out) != 0 && rc == 0)
         rc = -errno;
-    if (rc != 0 && is_file) /* half a trace cannot be read */
+    if (rc != 0 && is_file) /* an incomplete file cannot be read */
         (void)unlink(path);
     if (rc != 0)
         return fct_fail(rc == -ENOMEM && out == stdout ? EX_SOFTWARE : EX_IOERR,
@@ -291,7 +291,7 @@ once(const struct fct *f, const struct trc_seg *seg, struct opt *o)
     char range[128];
     int rc = 0;
 
-    /* Further back only if a filter may ask for it: what is not read cannot vanish. */
+    /* Read far back only if a filter needs it: a shorter copy loses fewer records. */
     if (!chooses(o) && !o->all && !o->json && !o->perfetto && !o->events)
         first = ftr_span(filter->last + 1, trc_n_step(seg) + 1);
     if (ftr_read(seg, first, &s) != 0)
@@ -335,15 +335,15 @@ struct follow {
     const struct fct *f;
     const struct opt *o;
     const struct trc_seg *seg;
-    struct ftr_snap snap;    /* its clock, worker and bases; its steps are in: */
-    struct ftr_step pair[2]; /* the one before, and the last; seq 0: none */
+    struct ftr_snap snap;    /* clock, worker and bases; steps points into pair */
+    struct ftr_step pair[2]; /* the step before, and the last one; seq 0: none */
     uint64_t next, missed;
     int torn; /* times that record next could not be read */
     uint64_t t_check;
     uint64_t shown;
 };
 
-/* The segment in use is not the daemon's any more, or it has ended. */
+/* Returns 0, or an exit code if the daemon has ended or uses another segment. */
 static int
 check(struct follow *w)
 {
@@ -357,7 +357,7 @@ check(struct follow *w)
     w->t_check = clk_now_ns();
     rc = fct_trace_open(w->f, w->o->group, CHECK_MS, &now);
     if (rc == -ETIMEDOUT)
-        return 0; /* it stands still, and so does its trace */
+        return 0; /* the daemon hangs, and so its trace does not grow */
     if (rc != 0)
         return fct_unav(rc == -ENOENT ? "the daemon ended" : "the daemon's trace: %s",
             strerror(-rc));
@@ -369,7 +369,7 @@ check(struct follow *w)
     return w->snap.ended ? fct_unav("the daemon ended") : 0;
 }
 
-/* All steps there are that are collected, or never will be. */
+/* Print the new steps that are collected or never will be. */
 static void
 follow_steps(struct follow *w)
 {
@@ -380,7 +380,8 @@ follow_steps(struct follow *w)
 
     for (; w->next <= n && !fct_interrupted; w->next++) {
         if (!trc_get_step(w->seg, w->next, &st)) {
-            /* being written, unless it is overwritten or its worker died over it */
+            /* being written, unless it was overwritten or its worker died while
+             * writing */
             if (trc_n_step(w->seg) < w->next + TRC_STEPS && w->torn++ < TORN_POLLS)
                 return;
             w->missed++;
@@ -416,7 +417,7 @@ follow_events(struct follow *w)
     struct trc_event e;
     struct trc_step s;
 
-    /* which numbers the steps have that events name */
+    /* for the ring's numbers of the steps that events name */
     if (trc_get_step(w->seg, trc_n_step(w->seg), &s)) {
         w->snap.bases[0] = (struct ftr_base){ s.generation, s.seq - s.epoch };
         w->snap.n_base = 1;
@@ -441,7 +442,7 @@ follow(const struct fct *f, const struct trc_seg *seg, const struct opt *o)
 {
     struct follow w = { .f = f, .o = o, .seg = seg };
     uint64_t size = o->events ? TRC_EVENTS : TRC_STEPS;
-    uint64_t most = size - size / 8; /* the rest may vanish before it is read */
+    uint64_t most = size - size / 8; /* the rest may be overwritten before it is read */
     uint64_t back = o->has_last ? o->filter.last
         : o->since != NULL || o->filter.request != 0
         ? size
@@ -490,7 +491,7 @@ fct_cmd_trace(const struct fct *f, int argc, char **argv)
     if (rc != FCT_GO)
         return rc;
     rc = conflicts(&o);
-    /* Options are judged before the daemon is looked for. */
+    /* Check options before connecting to the daemon. */
     if (rc == 0)
         rc = make_filter(&o, &now);
     if (rc == 0)
