@@ -188,8 +188,7 @@ void fdb_cfg_init(struct fdb_cfg *cfg);
 void fdb_cfg_fini(struct fdb_cfg *cfg);
 /* Read the trace and text files. */
 int fdb_cfg_read(struct fdb_cfg *cfg);
-/* Get the daemon's limits and the model. Waits a moment if the model has just become
- * ready. */
+/* Get the daemon's limits and the model; waits a moment for a model just become ready. */
 int fdb_meet(const struct fct *f, fdc_t *s, struct fdc_info *ret_info,
     struct fdc_model_info *ret_model);
 /* Open the session, get the daemon's limits and the model, and set the defaults in cfg
@@ -283,8 +282,7 @@ void fdb_result_init(struct fdb_result *r, const char *command, int argc, char *
 void fdb_result_fini(struct fdb_result *r);
 /* Takes over the reference to summary. */
 void fdb_add_repeat(struct fdb_result *r, json_t *summary, const struct fdb_run *run);
-/* Add a load that the search tried, and its summary; behind: the result of
- * fdb_fell_behind(). */
+/* Add a load that the search tried, and its summary; behind: fdb_fell_behind(). */
 void
 fdb_add_step(struct fdb_result *r, double load, json_t *summary, int within, int behind);
 /* The daemon's version, commit, device and device_uuid; "" if it does not report one.
@@ -331,8 +329,7 @@ fdb_write_fn fdb_report_dump;
 
 /* ---- a run against an earlier one: against.c -------------------------------------- */
 
-/* Read the JSON report of an earlier serve; one of another format only if any is set. New
- * reference. */
+/* Read an earlier serve's JSON report, any: also of another format. New reference. */
 int fdb_against_read(const char *path, int any, json_t **ret_before);
 /* Describe in ret, cut to its size, why two reports cannot be compared: workload, model,
  * or one of the runs was interrupted. now needs no figures yet. Returns the number of

@@ -57,8 +57,7 @@ clear_bar(const struct phase *p)
         fputs("\r\033[K", stderr);
 }
 
-/* Send no more requests. Returns 1 for the first failure, of which the caller prints a
- * message. */
+/* Send no more requests. Returns 1 for the first failure: the caller prints a message. */
 static int
 stop(struct phase *p)
 {
@@ -139,8 +138,7 @@ end_request(struct phase *p, struct slot *s, uint64_t now, uint32_t retry_ms)
     s->h = NULL;
     p->run->t_end = now;
     p->n_over++;
-    /* After a refusal a client pauses as long as the daemon asks for; the request is not
-     * sent again. */
+    /* A refused client pauses as long as the daemon asks for and does not retry. */
     if (s->rec.code != FDC_OK)
         retry_ms = MAX(retry_ms, PAUSE_MS);
     s->t_wake = now + retry_ms * CLK_MS;
@@ -333,8 +331,7 @@ take_event(struct phase *p, struct slot *s, const struct fdc_event *ev, uint64_t
     return 0;
 }
 
-/* Take the events that have arrived until t_due. Returns 1 as soon as a request has
- * ended. */
+/* Take the events that arrive until t_due. Returns 1 once a request has ended. */
 static int
 receive(struct phase *p, uint64_t t_due)
 {
@@ -527,8 +524,7 @@ fdb_load_run(struct fdb_load *l, uint32_t repeat, struct fdb_log *log, struct fd
         for (i = first; i < log->n_rec; i++)
             if (fct_exit_code(code = log->rec[i].code) != EX_DATAERR)
                 break;
-        /* If the parameters of all warm-up requests are refused, so would those of the
-         * run. */
+        /* If all warm-up requests are invalid, those of the run are so too. */
         if (rc == 0 && i == log->n_rec && i > first)
             rc = fct_data("every request of the warm-up was refused: %s (%s)",
                 fdc_strerror(code), fdc_status_name(code));

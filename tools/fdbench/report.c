@@ -73,8 +73,7 @@ par_json(float v)
     return v == FDC_UNSET_F ? json_null() : fct_json_real((double)v);
 }
 
-/* Template of the workload, filled by cfg_json(): "closed loop, 16 at a time; 128
- * ...". */
+/* Template of the workload (cfg_json()): "closed loop, 16 at a time; 128 ...". */
 #define UNIT    "[turns>1|conversations/s][!turns>1|requests/s]"
 #define AT_RATE " arrivals, {rate_per_s} " UNIT
 static const char workload[] =

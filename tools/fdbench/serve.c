@@ -209,8 +209,7 @@ fdb_search(double first, double lo, double hi, int whole, fdb_try_fn *fn, void *
 
 /* ---- runs ---------------------------------------------------------------- */
 
-/* Run a repeat, append it to log and summarize it; *ret_summary is NULL if no request
- * ended. */
+/* Run a repeat, append it to log, summarize it; *ret_summary NULL: no request ended. */
 static int
 run_one(struct serve *s, uint32_t repeat, struct fdb_log *log, struct fdb_run *ret_run,
     json_t **ret_summary)
@@ -250,8 +249,7 @@ one_step(void *arg, double load, int *ret_within)
         return rc;
     }
     attain = fct_real(sum, "attainment");
-    /* A run that was interrupted, or sent too late, does not count as within the
-     * limits. */
+    /* An interrupted run, or one sent too late, is not within the limits. */
     behind = !closed && fdb_fell_behind(&log, k);
     *ret_within = rc == 0 && !behind && attain >= c->slo_attain;
     if (!s->l.quiet)

@@ -43,8 +43,7 @@ fdb_cfg_init(struct fdb_cfg *cfg)
 {
     *cfg = (struct fdb_cfg){ .burstiness = 1, .n_warm = UINT32_MAX, .slo_attain = 0.99 };
     cfg->n_repeat = cfg->n_prefix = cfg->n_turn = 1;
-    /* A new seed each time, so that a run finds none of its prompts in the prefix
-     * cache. */
+    /* A new seed each time: the prefix cache has none of its prompts from earlier runs. */
     cfg->seed = clk_wall_ns() / CLK_US % 1000000007u;
     fct_req_init(&cfg->req);
     cfg->req.p.flags = FDC_F_IGNORE_EOS;
@@ -133,8 +132,7 @@ take_line(struct fdb_cfg *cfg, size_t *cap, char *line, uint32_t number)
     return 0;
 }
 
-/* Words of two to four syllables, which tokenizers cut into about one token a
- * syllable. */
+/* Words of two to four syllables; tokenizers make about one token a syllable. */
 static int
 make_words(char **ret_text, size_t *ret_n)
 {

@@ -141,8 +141,7 @@ end_daemon(struct starter *s)
     s->pid = 0;
 }
 
-/* Print the last lines of the daemon's log, after the message why it did not start.
- * Returns the exit code. */
+/* Print the end of the daemon's log, after the reason. Returns the exit code. */
 static int
 last_lines(const struct starter *s)
 {

@@ -276,8 +276,7 @@ fdb_work_prompt(const struct fdb_work *w, const struct fdb_ask *a, struct fct_bu
     const struct fdb_cfg *c = w->cfg;
     int (*add)(const struct fdb_work *, uint64_t, uint32_t, struct fct_buf *) =
         c->text ? add_words : add_ids;
-    /* c->seed, not w->seed: repeats share prefixes, which the warm-up puts into the
-     * cache. */
+    /* c->seed, not w->seed: all repeats share prefixes, which the warm-up caches. */
     uint64_t shared =
         fdb_mix(c->seed, 0x70726566u + (uint64_t)(a->conversation % c->n_prefix));
     int rc = 0;

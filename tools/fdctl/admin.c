@@ -1,7 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Commands of the admin socket: each sends a request and prints the answer as JSON or
- * text. */
+/* Commands that send a request to the admin socket and print the answer. */
 #include "config.h"
 
 #include "tools/fdctl/commands.h"

@@ -4,8 +4,7 @@
 
 #include "tools/fdctl/commands.h"
 
-/* How much longer the worker may take than requested: it may have to measure the device
- * first. */
+/* How much longer the worker may take than requested: it may measure the device first. */
 #define SLACK_MS    70000
 #define WITHIN_S    10
 #define WITHIN_MOST 600

@@ -1,7 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* fdctl tokenize and detokenize: convert an argument, a file or standard input, as a
- * whole or line by line. */
+/* fdctl tokenize and detokenize: an argument, a file or stdin, whole or line by line. */
 #include "config.h"
 
 #include "tools/fdctl/commands.h"

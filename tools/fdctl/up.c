@@ -1,7 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* fdctl up: runs a daemon for one model, and the HTTP gateway, until this program
- * ends. */
+/* fdctl up: runs a daemon for one model, and the HTTP gateway, until it ends. */
 #include "config.h"
 
 #include "tools/fdctl/commands.h"

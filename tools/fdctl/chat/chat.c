@@ -50,8 +50,7 @@ static const struct fct_line line =
 
 /* ---- the template ------------------------------------------------------------------- */
 
-/* Read the model's tokens, and the template from path, or the model's own if path is
- * NULL. */
+/* Read the model's tokens, and the template in path; NULL: the model's own. */
 static int
 read_template(struct chat *c, const char *path)
 {
@@ -291,8 +290,7 @@ render(struct chat *c, struct fdchat_prompt *ret)
     return rc;
 }
 
-/* Append the answer to the conversation, and print it with finish_reason and counts of
- * tokens if JSON is asked for. */
+/* Append the answer to the conversation; with --json print it, with counts of tokens. */
 static int
 keep(const struct answer *a)
 {

@@ -372,8 +372,7 @@ static const struct fct_line line =
         "What this machine has and lacks, and what repairs it. Needs no daemon. Groups:",
         opts, .operand = want_group, .above = list_groups);
 
-/* Get the daemon's status, and its parameters into ps. Returns the number of
- * parameters. */
+/* Get the daemon's status and parameters. Returns the number of parameters. */
 static size_t
 ask_daemon(struct doc *d, struct par_set *ps)
 {
@@ -414,8 +413,7 @@ resolve_model(const struct doc *d, struct par_set *ps)
     (void)par_set_text(ps, "model.path", full, PAR_FROM_RUNTIME, err, sizeof(err));
 }
 
-/* Fill in the members of d about the daemon. Returns 0, or an exit code after a
- * message. */
+/* Fill in the members of d about the daemon. Returns 0 or an exit code. */
 static int
 learn(struct doc *d, const struct want *w, struct par_set *ps)
 {

@@ -58,8 +58,7 @@ struct doc {
 
 /* ---- report ------------------------------------------------------------------ */
 
-/* In a check's format, the text after FIX is the repair. A check that is ok leaves it
- * out. */
+/* In a check's format, the repair follows FIX. A check that is ok leaves it out. */
 #define FIX "\x1e"
 /* Add a check: the finding, and after FIX the repair. */
 void doc_add(struct doc *d, enum doc_state st, const char *name, const char *fmt, ...)
@@ -79,24 +78,20 @@ void doc_print(FILE *out, const json_t *checks, int quiet);
 /* Values as texts, in temporaries that live as long as the enclosing block. */
 #define DOC_BYTES(n)  fct_bytes((double)(n), (char[24]){ 0 })
 #define DOC_USER(uid) fct_user(uid, (char[64]){ 0 })
-/* A path below the root. A path too long is cut at a length that the kernel still
- * refuses. */
+/* A path below the root; if it is too long, it is cut so that the kernel refuses it. */
 #define DOC_BELOW(d, path) doc_below(d, path, (char[PATH_MAX + 1]){ 0 })
 const char *doc_below(const struct doc *d, const char *path, char ret[PATH_MAX + 1]);
 /* dir_read() of a file below the root. */
 ssize_t doc_read(const struct doc *d, const char *path, char *ret, size_t ret_bytes);
-/* Parse an unsigned number; kB are converted to bytes. Returns 0, or -ERANGE for text
- * such as "max". */
+/* Parse an unsigned number, kB as bytes. Returns 0, or -ERANGE for "max" and the like. */
 int doc_u64(const char *text, uint64_t *ret);
-/* txt_field() of a file, or if key is NULL its first line without the newline. Returns 0
- * or -errno. */
+/* txt_field() of a file; key NULL: its first line, without the newline. 0 or -errno. */
 int doc_value(const struct doc *d, const char *path, const char *key, char *ret,
     size_t ret_bytes);
 int doc_number(const struct doc *d, const char *path, const char *key, uint64_t *ret);
 /* Count of the numbers in a list such as "0-3,8"; 0: none or malformed. */
 unsigned doc_count_list(const char *list);
-/* Path of a file in /proc/PID of the daemon, or of this process if none runs. Returns
- * ret. */
+/* Path of a file in /proc of the daemon, or of this process if none runs. Returns ret. */
 const char *doc_proc(const struct doc *d, const char *file, char ret[64]);
 struct doc_process {
     long pid, uid;  /* uid -1: not known */

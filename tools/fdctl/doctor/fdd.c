@@ -291,8 +291,7 @@ check_device(struct doc *d, const char *dir, const char *uuid)
     return 1;
 }
 
-/* Check which daemon holds which device, among those that share this one's lock
- * folder. */
+/* Check which daemon holds which device, among those with this one's lock folder. */
 static void
 check_devices(struct doc *d)
 {

@@ -50,8 +50,7 @@ count_pci(const struct doc *d)
     return n;
 }
 
-/* Get the version of the loaded kernel module: the first word that is a number with a
- * dot. Returns 0 or -ENOENT. */
+/* Get the loaded module's version: the first number with a dot. Returns 0 or -ENOENT. */
 static int
 module_version(const struct doc *d, char ret[64])
 {
@@ -206,8 +205,7 @@ doc_runs_on(const char *gencode, int major, int minor)
             return 1;
         p = end;
     }
-    /* Flags with only compute_NN give no device code: the driver compiles it for any
-     * GPU. */
+    /* Flags with only compute_NN: the driver compiles the code for any GPU. */
     return !any;
 }
 

@@ -19,8 +19,7 @@
 
 /* ---- limits --------------------------------------------------------------------- */
 
-/* Get the soft and the hard value of a line of /proc/PID/limits; UINT64_MAX:
- * unlimited. */
+/* Get the soft and hard value of a line of /proc/PID/limits; UINT64_MAX: unlimited. */
 static int
 limit_of(const char *text, const char *name, uint64_t *ret_soft, uint64_t *ret_hard)
 {
@@ -36,8 +35,7 @@ limit_of(const char *text, const char *name, uint64_t *ret_soft, uint64_t *ret_h
         : -EINVAL;
 }
 
-/* Does the process have CAP_IPC_LOCK, which lifts the limit? It counts only in the
- * initial user namespace. */
+/* Does CAP_IPC_LOCK lift the limit? It counts only in the initial user namespace. */
 static int
 may_lock_all(const struct doc *d)
 {
@@ -250,8 +248,7 @@ doc_weights(const struct doc *d, const char *dir, uint64_t *ret_bytes, unsigned 
     return 0;
 }
 
-/* Does the model fit into host memory, for the CPU backend? On a GPU the worker's memory
- * plan decides. */
+/* Does the model fit into host memory? On a GPU the worker's memory plan decides. */
 static void
 check_model(struct doc *d, uint64_t room)
 {

@@ -292,8 +292,7 @@ take_word(const struct fct_line *l, const char *command, const char *word, char 
     return fct_usage("%s: unexpected '%s'%s", command, word, hint);
 }
 
-/* Print "fdctl: generate: what" or, for a program's own options, "fdctl: what"; gives
- * NULL. */
+/* Print "fdctl: generate: what" or, for main options, "fdctl: what"; gives NULL. */
 #define BAD(who, fmt, ...) \
     ((void)fct_usage("%s%s" fmt, who, (who)[0] != '\0' ? ": " : "", __VA_ARGS__), NULL)
 
@@ -313,8 +312,7 @@ unknown_option(const struct fct_opt *opts, const char *who, const char *word)
         who[0] != '\0' ? " " : "");
 }
 
-/* The option for which getopt_long() returned id at word; NULL, after a message, if
- * none. */
+/* The option for which getopt_long() returned id at word; NULL after a message: none. */
 static const struct fct_opt *
 option_of(const struct fct_opt *opts, const char *who, const char *word, int id)
 {

@@ -159,8 +159,7 @@ fct_open(const struct fct *f, size_t prompt_bytes, fdc_t **ret_session)
     uint32_t waited_ms = 0;
     int rc;
 
-    /* Retry after the time that the daemon names: a script's loop may exceed the rate of
-     * connections per user. */
+    /* Retry after the time that the daemon names: scripts may connect too often. */
     while ((rc = try_open(f, prompt_bytes, ret_session, &oe)) < 0 &&
         oe.retry_after_ms != 0 && waited_ms + oe.retry_after_ms <= OPEN_WAIT_MS) {
         waited_ms += oe.retry_after_ms;
@@ -521,8 +520,7 @@ struct watched {
     int seen;              /* the daemon was alive at some time */
     uint64_t t_gone;       /* time since which it is dead; 0: it is not */
 };
-/* Time in which another daemon may take its place; a daemon in another pid namespace
- * looks dead while it starts. */
+/* Another daemon may take its place; one in another pid namespace looks dead at first. */
 #define GONE_NS UINT64_C(500000000)
 
 static int

@@ -183,8 +183,7 @@ struct fct {
     uint32_t spin_us;  /* for sessions: struct fdc_open_opts */
 };
 
-/* Find the sockets by the options, which may be NULL, and the environment
- * (libclient/fdwhere.h). */
+/* Find the sockets by options (may be NULL) and environment (libclient/fdwhere.h). */
 int fct_paths(struct fct *f, const char *socket, const char *admin, const char *dir,
     const char *instance);
 /* Print that members of group gid may use what, and how to join it. Returns 77. */
@@ -199,8 +198,7 @@ int fct_info(fdc_t *s, int timeout_ms, struct fdc_info *ret_info,
 /* --wait: returns 0 when the daemon is ready. Waits for a daemon that has not started
  * yet, and gives up on one that has ended or failed. */
 int fct_wait_ready(struct fct *f);
-/* The pid of the runtime folder's daemon, from its pid file. 0: none runs, -1: the file
- * does not tell. */
+/* The daemon's pid, from the folder's pid file. 0: none runs, -1: not known. */
 pid_t fct_daemon_pid(const struct fct *f);
 
 /* A connection to the admin socket: one line of JSON in each direction. */
@@ -213,11 +211,9 @@ struct fct_admin {
 /* quiet: print no message. */
 int fct_admin_open(const struct fct *f, int quiet, struct fct_admin *ret_admin);
 void fct_admin_close(struct fct_admin *a);
-/* Connect within timeout_ms (-1: no limit); flags are those of socket(). Returns a
- * descriptor or -errno. */
+/* Connect in timeout_ms (-1: no limit); flags of socket(). A descriptor or -errno. */
 int fct_dial(const char *path, int flags, int timeout_ms);
-/* Send a request; takes over the reference to ask. Returns 0, 1 if the socket took only
- * some of it, or -errno. */
+/* Send a request; takes over ask. Returns 0, 1 (the socket took only some) or -errno. */
 int fct_admin_send(struct fct_admin *a, json_t *ask);
 /* Read the available bytes of an answer of at most most bytes. Returns 0 if *ret_answer
  * is the whole answer, an object; 1 if more is to come; -EPIPE if the daemon hung up,
@@ -416,8 +412,7 @@ void fct_add_num(json_t *o, const char *key, long long n);
 const json_t *fct_member(const json_t *o, const char *path);
 /* Sort an array as qsort_r() sorts json_t pointers; without memory it stays as it is. */
 void fct_sort(json_t *list, int (*cmp)(const void *a, const void *b, void *arg), void *arg);
-/* Readable text of any JSON value: names and values aligned, arrays of
- * objects as tables. */
+/* Print JSON for people: names and values aligned, arrays of objects as tables. */
 void fct_show(FILE *out, const json_t *j, int indent);
 /* "0.2.0 (abc1234)" from an answer to "status". Returns 1 if this program was
  * built from another version, or both commits are known and differ. */
@@ -460,8 +455,7 @@ struct fct_cmd {
     const struct fct_line *ask; /* sends the admin request of this line */
     int starts_one;             /* 1: starts a daemon of its own: --wait does not wait */
 };
-/* Run a program of commands: options before the command, help, version. Returns the exit
- * code. */
+/* Run a program of commands: options before the command, help, version. The exit code. */
 int fct_main(const char *prog, const struct fct_cmd *cmds, int argc, char **argv);
 
 /* ---- daemons of a command's own -------------------------------------------------- */

@@ -4,8 +4,7 @@
 
 #include "tools/fdctl/lib/fct.h"
 
-/* Type of a row's parameter, in its lo. Here a value only has to fit its type; the daemon
- * checks it further. */
+/* Type of a row's parameter, in its lo. A value must fit it; the daemon checks more. */
 enum type { P_COUNT, P_U16, P_U32, P_U64, P_I32, P_F32, P_FLAG, P_LIST };
 static const struct {
     const char *is;
@@ -206,8 +205,7 @@ list_json(struct fct_req *r, const struct fct_opt *row, const json_t *v)
     return rc;
 }
 
-/* Copy the numbers of a list and of the lists in it to to (NULL: nowhere). Returns their
- * number. */
+/* Copy the numbers of a list and its lists to to (NULL: none). Returns the count. */
 static size_t
 numbers(const json_t *list, uint32_t *to)
 {

@@ -121,8 +121,7 @@ find(const struct fct *f, const struct segment *s, int timeout_ms, void *ret)
     return rc == -ECONNREFUSED || rc == -EPIPE || rc == -ECONNRESET ? -ENOENT : rc;
 }
 
-/* Map the segment. Returns 0, or -errno if timeout_ms is not 0, else an exit code after a
- * message. */
+/* Map the segment. Returns 0, an exit code, or if timeout_ms is not 0 -errno. */
 static int
 map(const struct fct *f, const struct segment *s, int timeout_ms, void *ret)
 {

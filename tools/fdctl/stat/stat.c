@@ -251,8 +251,7 @@ textfile_once(const struct fct *f, const struct stat_args *a, const struct cnt_s
     return rc;
 }
 
-/* Write the file once, or each interval until SIGTERM or SIGINT, also while no daemon
- * runs. */
+/* Write the file once, or each interval until a signal, also while no daemon runs. */
 static int
 textfile_loop(const struct fct *f, const struct stat_args *a)
 {

@@ -151,8 +151,7 @@ top_canvas_print(const struct top_canvas *c, FILE *out)
 
 /* ---- pictures ------------------------------------------------------------ */
 
-/* Number of eighths filled in cell at of a bar of n cells; a share above 0 fills at least
- * one. */
+/* Eighths filled in cell at of a bar of n cells; a share above 0 fills at least one. */
 static int
 eighths(double share, int n, int at)
 {
@@ -227,8 +226,7 @@ top_chart(struct top_canvas *c, int y, int x, int w, int h, const struct top_his
 
 #define N 24
 
-/* Each unit is step times the one before; the first in which the number is below most is
- * used. */
+/* Each unit is step times the one before; the first with a number below most is used. */
 static const struct scale {
     double step, most;
     int digits; /* decimals, fewer for large numbers; none in the first unit */

@@ -211,8 +211,7 @@ top_ask_all(struct top *t, uint64_t now)
 
 /* ---- the segment --------------------------------------------------------- */
 
-/* Sample the counters and the time; the rates are those since the sample before, if
- * any. */
+/* Sample the counters and the time; the rates are those since the last sample, if any. */
 static void
 sample(struct top *t, uint64_t now)
 {

@@ -74,8 +74,7 @@ static const char daemon_is[] =
     "[!paused|[state=draining|draining: new requests are refused; D takes them again]"
     "[state=stopping|stopping: the daemon ends when its requests have]]";
 
-/* Write to ret why the daemon does not work; "" if it does. Returns whether it is an
- * error. */
+/* Why the daemon does not work; "" if it does. Returns whether it is an error. */
 static int
 trouble(const struct top *t, char *ret, size_t ret_bytes)
 {

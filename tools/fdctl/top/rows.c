@@ -100,8 +100,7 @@ top_rows_requests(const json_t *answer, const json_t *old, double secs)
         row = json_is_object(o) ? json_copy(o) : json_object();
         json_array_append_new(rows, row);
         json_object_set_new(row, is_queued ? "queued" : "running", json_integer(1));
-        /* output tokens per second since the old row, or for a new request since
-         * submission */
+        /* tokens per second since the old row, or since submission if it is new */
         was = by_id(ix, top_row_id(row), NULL);
         more = out - fct_real(was, "output_tokens");
         if (!is_queued && was != NULL && secs > 0 && more >= 0)

@@ -175,8 +175,7 @@ void top_rows_sort(json_t *rows, const struct top_col *col, int reverse);
 
 #define TOP_ASK_NS 1000000000u /* longest wait for an answer */
 
-/* Called once for each request. answer is borrowed; NULL: none came, for the reason
- * why. */
+/* Called once for each request. answer is borrowed; NULL: none, why is the reason. */
 typedef void top_answer(void *arg, const char *cmd, const json_t *answer, const char *why);
 struct top_link {
     const char *path;
@@ -195,8 +194,7 @@ void top_link_fini(struct top_link *l);
 /* Queue a request; takes over the reference. Returns 0, -EEXIST if one with this "cmd"
  * waits, or -ENOMEM. */
 int top_link_ask(struct top_link *l, json_t *question);
-/* Set *ret to the descriptor to poll. Returns the ns until top_link_step() must be
- * called, at most max_ns. */
+/* Set *ret for poll(). Returns ns until top_link_step() is due, at most max_ns. */
 uint64_t top_link_wait(const struct top_link *l, uint64_t now_ns, uint64_t max_ns,
     struct pollfd *ret);
 /* Send and receive as much as possible without blocking. */
@@ -258,8 +256,7 @@ void top_draw(struct top *t, struct top_canvas *c);
 const json_t *top_selected(const struct top *t);
 /* Keep this row selected when rows move; NULL: keep the place. */
 void top_follow(struct top *t, const json_t *row);
-/* Call it after new rows, another order or another view: sorts, then sets sel to the
- * place of the followed row. */
+/* After new rows, order or view: sort, and set sel to the place of the followed row. */
 void top_select(struct top *t);
 
 #endif

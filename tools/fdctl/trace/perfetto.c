@@ -142,8 +142,7 @@ launched(struct pf *p, const struct ftr_step *st, int is_last)
 
     (void)slice(p, P_ENGINE, T_ENGINE, s->t_pick_ns, s->t_launch_ns, "choose", st);
     from = slice(p, P_ENGINE, T_ENGINE, s->t_launch_ns, s->t_queued_ns, "launch", st);
-    /* The arrow from the launch cannot point back in time; it begins inside its slice,
-     * not where two slices touch. */
+    /* An arrow cannot point back in time; it begins inside its slice, not at its edge. */
     has_arrow = is_done && from <= s->t_begin_ns;
     in = (p->track[P_ENGINE][T_ENGINE] - from) / 2;
     most = ftr_span(from, s->t_begin_ns);
@@ -163,8 +162,7 @@ launched(struct pf *p, const struct ftr_step *st, int is_last)
         device_slices(p, st, has_arrow, is_last);
 }
 
-/* The engine launches and collects steps in order. t_collect_ns is 0 in a step that was
- * never collected. */
+/* The engine launches and collects in order. t_collect_ns 0: never collected. */
 static void
 step_tracks(struct pf *p)
 {
@@ -192,8 +190,7 @@ struct track {
     int first;         /* the first token has come */
 };
 
-/* ph: "b" begins and "e" ends the slice name (NULL: the whole request), "n" is an
- * instant. */
+/* ph: "b" begins and "e" ends slice name (NULL: the whole request), "n" is an instant. */
 static void
 on_track(const struct track *k, const char *ph, const char *name, const struct trc_event *e)
 {

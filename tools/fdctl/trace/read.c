@@ -7,8 +7,7 @@
 #include <ctype.h>
 #include <fnmatch.h>
 
-/* Retries for a record that is being written; it is soon complete unless its writer
- * died. */
+/* Retries for a record that is being written; only a dead writer leaves it so. */
 #define FTR_TRIES  40
 #define FTR_NAP_NS 100000
 
@@ -151,8 +150,7 @@ ftr_by_request(const void *a, const void *b)
     return ftr_order(x->id, y->id, x->seq, y->seq);
 }
 
-/* Keep all events of requests that were alive in the time chosen, so that their phase at
- * its beginning is known. */
+/* Keep all events of requests alive in the time chosen, also those before it. */
 static void
 keep_whole(struct ftr_snap *snap, const struct ftr_filter *f)
 {
@@ -238,8 +236,7 @@ ftr_time_text(const struct ftr_clock *c, uint64_t t_ns, char ret[32])
     return ret;
 }
 
-/* Parse HH:MM:SS[.fraction] to UNIX ns, at most now. Returns 1, or 0 if it has another
- * form. */
+/* Parse HH:MM:SS[.fraction] to UNIX ns, at most now. Returns 0 if it has another form. */
 static int
 wall(const char *text, uint64_t now_real_ns, uint64_t *ret_ns)
 {

@@ -79,8 +79,7 @@ void ftr_filter(struct ftr_snap *snap, const struct ftr_filter *f);
 int ftr_match_step(const struct ftr_step *s, const struct ftr_filter *f);
 int ftr_match_event(const struct trc_event *e, const struct ftr_filter *f);
 
-/* Parse "5s" (ago) or HH:MM:SS[.fraction] of the last 24 hours. Returns 0, or EX_USAGE
- * after a message. */
+/* Parse "5s" (ago) or HH:MM:SS[.fraction] of the last 24 hours. Returns 0 or EX_USAGE. */
 int ftr_time(const char *what, const char *text, const struct ftr_clock *now,
     uint64_t *ret_ns);
 uint64_t ftr_real_ns(const struct ftr_clock *c, uint64_t t_ns);
@@ -91,8 +90,7 @@ const char *ftr_time_text(const struct ftr_clock *c, uint64_t t_ns, char ret[32]
 /* b - a, 0 if it would be negative. */
 uint64_t ftr_span(uint64_t a, uint64_t b);
 #define FTR_US(ns) ((double)(ns) / 1e3)
-/* Compare a with b, then c with d. ftr_by_request() sorts events by request, then by
- * number, with qsort(). */
+/* Compare a with b, then c with d. ftr_by_request(): events by request, then number. */
 int ftr_order(uint64_t a, uint64_t b, uint64_t c, uint64_t d);
 int ftr_by_request(const void *a, const void *b);
 
@@ -110,12 +108,10 @@ struct ftr_life { /* a request's history, from its events; FTR_NONE: not known *
 };
 /* Returns 0, or -ENOENT if there is no event of request id. */
 int ftr_life(const struct ftr_snap *snap, uint64_t id, struct ftr_life *ret_life);
-/* The steps from..to by their numbers in the ring. Returns 0, or -ENOENT with *ret_a set
- * to FTR_NONE. */
+/* The steps from..to by their numbers in the ring. Returns 0, or -ENOENT and FTR_NONE. */
 int ftr_life_steps(const struct ftr_snap *snap, const struct ftr_life *l, uint64_t *ret_a,
     uint64_t *ret_b);
-/* The number in the ring of the step that the worker numbered epoch; FTR_NONE: not
- * known. */
+/* The number in the ring of the worker's step epoch; FTR_NONE: not known. */
 uint64_t ftr_number(const struct ftr_snap *snap, uint32_t generation, uint64_t epoch);
 
 /* ---- output --------------------------------------------------------------------- */
@@ -127,8 +123,7 @@ const char *ftr_code(int code);
 void ftr_show_head(int events, int generations);
 void ftr_show_step(const struct ftr_clock *c, const struct ftr_step *s, int generations);
 void ftr_show_event(const struct ftr_snap *snap, const struct trc_event *e);
-/* Print the last line, the sums; chosen: the steps are not consecutive, so it has no
- * rates. */
+/* Print the line of sums; chosen: the steps are not consecutive, so without rates. */
 int ftr_show_sum(const struct ftr_step *steps, size_t n, int chosen);
 void ftr_show_life(const struct ftr_snap *snap, const struct ftr_life *l);
 /* New references, NULL without memory. The first two are the counts of a step and the
