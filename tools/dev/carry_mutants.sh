@@ -1,11 +1,11 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# Carries the patches of tests/mutants over a commit that only formats sources: each is
-# applied to the sources of BASE, these are formatted too, and the patch becomes what they
-# then differ in from the sources here.
+# Rebases the patches of tests/mutants after a commit that only formats sources: each patch
+# is applied to the sources of BASE, the result is formatted, and its difference from the
+# sources here becomes the new patch.
 # Usage: carry_mutants.sh BASE     BASE: the commit before, such as HEAD~1
-# 1: a patch could not be carried over; it stays as it is.
+# Exit 1: a patch could not be rebased; it stays unchanged.
 set -u
 export LC_ALL=C
 [ $# = 1 ] || { sed -n '4,/^set /s/^# \{0,1\}//p' "$0" | sed '$d'; exit 64; }

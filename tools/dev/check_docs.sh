@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# What is generated from tables is current, manual pages are sound, and every
+# Check that generated texts are current, manual pages are valid, and every
 # command and parameter is documented. Usage: check_docs.sh [SRC]
 src=${1:-${FDD_SRC:-$(cd "$(dirname "$0")/../.." && pwd)}}
 bld=${FDD_BUILD:-$src/build}
@@ -35,9 +35,9 @@ if [ -x "$bld/fdbench" ]; then
             { echo "fdbench.1 does not describe $c"; bad=1; }
     done
 fi
-# what the documents name is there: links, headings, files
+# links, headings and files that the documents name exist
 tools/dev/check_links.py || bad=1
-# the lines of an installation are the same in both places; README's first two build the packages
+# both places have the same installation commands; README's first two build the packages
 sed 's/\\e/\\/g' daemon/fdd.8 >"$tmp/fdd.8"
 sed -n '/^## Install as a service/,/^## A program/s/^    //p' README.md | sed 1,2d >"$tmp/lines"
 [ -s "$tmp/lines" ] || { echo "README.md has no lines below \"Install as a service\""; bad=1; }

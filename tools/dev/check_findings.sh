@@ -1,15 +1,15 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# Every line of tests/findings.tsv has three columns, a test that exists and
-# that `make check` runs, and a patch of tests/mutants/ or "-"; every patch
-# names a test that exists and is named by a line; tests/params.tsv has a test
-# of each parameter.
-# Usage: check_findings.sh [SRC]; exit 1 with what is wrong.
+# Check that every line of tests/findings.tsv has three columns, an existing test that
+# `make check` runs, and a patch of tests/mutants/ or "-"; that every patch names an
+# existing test and is named by a line; and that tests/params.tsv has a test of each
+# parameter.
+# Usage: check_findings.sh [SRC]; exit 1 after messages.
 cd "${1:-${FDD_SRC:-$(dirname "$0")/../..}}" || exit 1
 bad=0
 say() { echo "$*"; bad=1; }
-# Patches older than the list: ways to break the engine that its design names.
+# Patches older than the list: faults of the engine that its design names.
 design="block_freed_early frozen_live_count host_decision_frozen kv_off_by_one_after_hit
 late_token_to_next_owner missing_copy_wait missing_event_wait penalty_of_former_owner
 recapture_skipped result_reused_early stale_work_tail"
@@ -50,6 +50,6 @@ for p in tests/mutants/*.patch; do
     grep -q '^# Breaks: ' "$p" || say "$p: does not say what it breaks (# Breaks: ...)"
     tr ' ' '\n' <<<"$named $design" | grep -qxF "$m" || say "$p: no line of $list names $m"
 done
-# Each parameter has a test that sees its effect, and can be ignored.
+# Each parameter has a test that sees its effect; a mutant can make the daemon ignore it.
 if command -v python3 >/dev/null; then tests/mutants/ignored --check || bad=1; fi
 exit $bad

@@ -1,17 +1,17 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# Are the C sources as .clang-format says, in the folders that format.folders names?
+# Check that the C sources in the folders of format.folders are formatted by .clang-format.
 # Usage: check_format.sh [--apply | --count | --files] [FOLDER ...]
 #   --apply   format them
 #   --count   print how many lines of each folder would change, and their sum
 #   --files   print their names
-# FOLDER: these instead of those of format.folders; . is the whole tree. Only version 14 of
-# clang-format (Debian 12) judges: others break lines elsewhere.
+# FOLDER: replaces the list of format.folders; . is the whole tree. Only version 14 of
+# clang-format (Debian 12) is used: others break lines differently.
 #
 # Left out on purpose: tbl/ and the tables of format.out, whose columns are set by hand;
-# .cu and .cuh, of which version 14 knows neither launches nor inline PTX.
-# 1: a file differs; 77: no clang-format 14, or no folder yet.
+# .cu and .cuh, as version 14 does not know kernel launches and inline PTX.
+# Exit 1: a file differs; 77: no clang-format 14, or no folder yet.
 set -u
 export LC_ALL=C
 here=$(cd "$(dirname "$0")" && pwd)

@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# doc/GLOSSARY.md defines each term once. doc/RENAMED.tsv lists renamed public
-# names: the tree has the new names and no old one; new names are unique and
-# hold no old word of the glossary. Documents keep to the glossary.
+# Check that doc/GLOSSARY.md defines each term once; that the tree has the new public
+# names of doc/RENAMED.tsv and no old one, and new names are unique and have no old
+# word of the glossary; and that documents use the glossary's terms.
 # Usage: check_glossary.sh [SRC]
 cd "${1:-${FDD_SRC:-$(dirname "$0")/../..}}" || exit 1
 bad=0
@@ -67,7 +67,7 @@ has() { # NAME KIND
     *) return 2 ;;
     esac
 }
-# Kinds whose old names cannot mean anything else. A JSON key may: it can be
+# Kinds whose old names have no other meaning. A JSON key is not among them: it may be
 # the key of another answer.
 exact=" topic counter histogram command param metric lib field file text "
 while IFS=$'\t' read -r old new kind rest; do
@@ -92,12 +92,12 @@ while IFS= read -r w; do
 done < <(old_words)
 
 # ---- documents that are younger than the glossary -----------------------------------
-# Old words without any legal use left, so that no sentence needs looking at.
+# Old words without any legal use, so that no sentence has to be read.
 never='beside|anew|so many|nobody|what waits|whoever|made step|company|drain rate|lanes? of users?'
 never="$never|cards?|ceilings?|share of the ceiling|structural lie|side request|side requests|let go of"
 for f in doc/*.md AUTHORS CHANGELOG.md CONTRIBUTING.md SECURITY.md; do
     { [ -e "$f" ] && [ "$f" != $gloss ]; } || continue
-    # lines between ``` are left out: they hold names of code
+    # leave out lines between ```: they have names of code
     hits=$(awk '/^```/ { c = !c } c { $0 = "" } { print }' "$f" | grep -niwE "$never") && say "$f: old words ($gloss):
 $hits"
 done

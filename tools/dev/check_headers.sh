@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# Each header compiles alone; public ones as C++ too. What CUDA sources include is known to make.
+# Check that each header compiles without others, public ones as C++ too, and that the
+# makefile lists every header that CUDA sources include.
 # Usage: check_headers.sh [SRC]
 src=${1:-${FDD_SRC:-$(cd "$(dirname "$0")/../.." && pwd)}}
 bld=${FDD_BUILD:-$src/build}

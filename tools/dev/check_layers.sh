@@ -1,22 +1,22 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# Who may know whom. By the sources: one allow-list over the #include lines. By
-# the objects of a build: an arrow from an object that needs a symbol to the
-# one that defines it (nm), and the arrows of calls through pointers, which
-# tools/dev/layers.callbacks lists; the graph has no cycle. A function whose
-# address an object takes, and an object that calls through a pointer, must be
-# on that list (objdump, x86-64 only).
+# Check which modules may use which. In the sources: an allow-list for #include lines.
+# In the objects of a build: a graph with an arrow from an object that needs a symbol to
+# the one that defines it (nm), and arrows for calls through pointers, which
+# tools/dev/layers.callbacks lists, must have no cycle. A function whose address an
+# object takes, and an object that calls through a pointer, must be on that list
+# (objdump, x86-64 only).
 #
-# Which group of modules may need which is in tools/dev/layers.groups, for the
-# worker, the kernels and the tools too; doc/architecture.md shows it.
+# tools/dev/layers.groups lists which group of modules may use which, also for the
+# worker, the kernels and the tools; doc/architecture.md shows it.
 #
 # Usage: check_layers.sh [--graph|--dot|--draw] [SRC]
 #   --graph   print the modules in levels, each above all that it uses
 #   --dot     print the arrows for graphviz
 #   --draw    print the groups of layers.groups, each above all that it uses
-# FDD_BUILD: the build tree, else SRC/build. 1: something is not allowed, with
-# the lines that say what; 77: no objects to look at, only includes were judged.
+# FDD_BUILD: the build tree, else SRC/build. Exit 1: something is not allowed, with
+# a message for each; 77: no objects were found, only includes were checked.
 set -u
 export LC_ALL=C
 here=$(cd "$(dirname "$0")" && pwd)
@@ -60,7 +60,7 @@ includes() {
     local below="libclient/.*|daemon/common/.*|daemon/tbl/.*|tools/fdctl/lib/.*|tools/tbl/.*"
     rule tools/fdctl/lib "$below"
     rule tools/fdbench "tools/fdbench/.*|$below"
-    # fdctl's commands know what they share, and not each other
+    # fdctl's commands may use their library, but not each other
     for f in tools/fdctl/*/; do
         f=${f%/}
         [ "$f" = tools/fdctl/lib ] || rule "$f" "$f/.*|tools/fdctl/commands\.h|chat/fdchat\.h|$below"
@@ -68,14 +68,14 @@ includes() {
     for f in tools/fdctl/*.[ch]; do
         [ ! -e "$f" ] || rule "$f" "tools/fdctl/commands\.h|$below"
     done
-    # what a folder keeps for itself
+    # headers private to a folder
     hits=$(grep -rnE '^#include ".*_priv\.h"' daemon libclient kernels tools --include='*.[ch]' \
         --include='*.cu' --include='*.cuh' 2>/dev/null | while IFS=: read -r f n h; do
             h=${h#*\"}; h=${h%\"*}
             case $h in */*) [ "${f%/*}" = "${h%/*}" ] || echo "$f:$n $h" ;; esac
         done)
     if [ -n "$hits" ]; then echo "private headers included from elsewhere:"; echo "$hits"; bad=1; fi
-    # the policy knows no tensors
+    # the policy must not use tensors
     for f in scheduler kvcache req; do
         for h in daemon/worker/"$f"[._]*; do
             [ -e "$h" ] || continue
@@ -89,12 +89,12 @@ includes() {
 # ---- objects -------------------------------------------------------------------
 
 folders="daemon/common daemon/gate daemon/worker libclient"
-# judged by groups alone
+# checked only by groups
 grouped="chat http kernels kernels/cpu kernels/cuda tools/fdbench tools/fdctl $(cd tools/fdctl 2>/dev/null &&
     find . -mindepth 1 -type d | sed 's|^\.|tools/fdctl|' | sort | tr '\n' ' ')"
 
-# The list of groups and who may use whom (layers.groups): its own errors, with DRAW the
-# groups as text, each above all that it uses; else judges the lines of symbols().
+# Read the groups and which may use which (layers.groups) and report errors of the list;
+# with DRAW print the groups, each above all that it uses, else check lines of symbols().
 groups() { # [DRAW]
     awk -v draw="${1:-}" -v list="$groups" '
     function say(s) { print s; bad = 1 }
@@ -112,7 +112,7 @@ groups() { # [DRAW]
         return group[m]
     }
     function name(g) { return substr(g, 1, 8) == "COMMAND " ? "COMMAND" : g }
-    # level of g; a group that is met again while it is visited closes a cycle
+    # level of g; a group reached again during its own visit closes a cycle
     function visit(g,    n, w, i) {
         if (state[g] == 1) { say("layers.groups: a cycle through " g); return 0 }
         if (state[g] == 2) return level[g]
@@ -155,7 +155,7 @@ groups() { # [DRAW]
         for (i = 1; i <= n_group; i++) visit(order[i])
         if (draw != "") { show(); exit bad }
     }
-    # the first counts: http has its own of what daemon/common/param_check defines
+    # the first definition counts: http defines some names of daemon/common/param_check
     $1 == "D" { if (!($3 in def)) def[$3] = $2; mod[$2] = 1 }
     $1 == "U" { need[$2] = need[$2] " " $3; mod[$2] = 1 }
     END {
@@ -175,7 +175,7 @@ groups() { # [DRAW]
                 used[name(a), name(b)] = 1
             }
         }
-        # a build without CUDA has few of its objects
+        # a build without CUDA has only a few of the objects
         for (i = 1; i <= n_group; i++) {
             n = order[i] == "cuda" ? 0 : split(uses[order[i]], w, " ")
             for (k = 1; k <= n; k++)
@@ -185,7 +185,7 @@ groups() { # [DRAW]
         exit bad
     }'
 }
-# doc/architecture.md draws the groups as the list has them.
+# Check that the drawing in doc/architecture.md has the groups of the list.
 page_is_current() {
     [ -e "$page" ] && [ -e "$groups" ] || return 0
     diff <(groups draw </dev/null) <(awk '/^<!-- end of layers -->/ { on = 0 }
@@ -193,12 +193,12 @@ page_is_current() {
         { echo "doc/architecture.md is not what --draw prints:"; cat "$work/page"; bad=1; }
 }
 # "OBJECT MODULE" a line: the module is the source's path without its suffix.
-# An object whose source is gone is what an older build left.
+# An object without a source is left from an older build.
 objects() { # FOLDER ...
     local d o at m
     for d in "$@"; do
         at=$build/$d
-        # objects that libtool makes for the shared library, if it is built
+        # libtool's objects for the shared library, if it is built
         [ ! -d "$at/.libs" ] || at=$at/.libs
         for o in "$at"/*.o; do
             m=$(basename "$o" .o)
@@ -208,7 +208,7 @@ objects() { # FOLDER ...
     done
 }
 
-# The lines that the judge reads: D MODULE SYMBOL (defines), U MODULE SYMBOL
+# Print the lines to check: D MODULE SYMBOL (defines), U MODULE SYMBOL
 # (needs), T MODULE FUNCTION (takes its address), I MODULE (calls through a
 # pointer).
 symbols() { # LIST
@@ -232,7 +232,7 @@ pointers() { # LIST
             keep = m; m = held_m; taken(held); m = keep; held = ""
         }
         function taken(f) { if (f != "" && !seen[m, f]++) print "T", m, clean(f) }
-        # the function that SYMBOL+OFFSET of a relocation is, or ""
+        # the function at SYMBOL+OFFSET of a relocation, or ""
         function target(s, add,    name, off) {
             name = s; off = 0
             if (match(s, /[+-]0x[0-9a-f]+$/)) {
@@ -248,13 +248,13 @@ pointers() { # LIST
             n = 0
             for (i = 1; i <= length(h); i++)
                 n = n * 16 + index("0123456789abcdef", substr(h, i, 1)) - 1
-            # an offset is small; 2^32 or more stands for a negative one
+            # offsets are small: 2^32 or more is a negative one
             return n >= 4294967296 ? n - 18446744073709551616 : n
         }
         BEGIN { while ((getline line < list) > 0) { split(line, w, " "); module[w[1]] = w[2] } }
         /:     file format / { sub(/:     file format .*/, ""); m = module[$0]; sect = ""; next }
         /^== data/ { data = 1; next }
-        # the symbol tables: name, section and place of each function
+        # symbol tables: name, section and address of each function
         !data && substr($0, 24, 1) == "F" && substr($0, 18, 1) != "<" {
             f = $NF; sect = $0; sub(/\t.*/, "", sect); sub(/.* /, "", sect)
             at[m, sect, number($1)] = f
@@ -262,8 +262,8 @@ pointers() { # LIST
             else func_of[f] = 1
             next
         }
-        # code: what names a function and neither calls nor jumps; a relocation
-        # below it says what objdump could only guess
+        # code: instructions that name a function without a call or jump; a relocation
+        # on the next line has the exact name, objdump only guesses
         !data && /^ +[0-9a-f]+:\t[a-z]/ {
             flush()
             call = $2 ~ /^(call|j|notrack|bnd)/
@@ -281,13 +281,13 @@ pointers() { # LIST
             if (!call && $2 !~ /PLT32/) taken(target($3, $2 ~ /PC32|GOTPCREL/ ? 4 : 0))
             next
         }
-        # data: whole pointers; a table of jumps holds differences
+        # data: full pointers; a jump table has differences
         data && /^RELOCATION RECORDS FOR/ { flush(); sect = $4; next }
         data && $2 ~ /^R_X86_64_64$/ && sect ~ /^\[\.(data|rodata|tdata)/ { taken(target($3, 0)) }
         END { flush(); for (m in calls) if (calls[m] > 0) print "I", m }'
 }
 
-# Judges the lines of symbols(), pointers() and the list of callbacks.
+# Check the lines of symbols() and pointers() and the list of callbacks.
 judge() {
     awk -v mode="$mode" '
     function arrow(a, b, why) {
@@ -314,7 +314,7 @@ judge() {
             if (!(u in num)) { visit(u); if (low[u] < low[v]) low[v] = low[u] }
             else if (on[u] && num[u] < low[v]) low[v] = num[u]
         }
-        # a component comes out after all that it uses, whose levels are known by then
+        # a component is found after all that it uses, so their levels are known
         if (low[v] == num[v]) {
             n_comp++; size = 0
             do { u = stack[top--]; on[u] = 0; comp[u] = n_comp; member[n_comp] = member[n_comp] " " u; size++ } while (u != v)
@@ -411,7 +411,7 @@ judge() {
     }'
 }
 
-# The list: CALLER CALLEE FUNCTION why. A name without / lies outside.
+# A line of the list: CALLER CALLEE FUNCTION reason. A name without / is external.
 list_lines() {
     [ -e "$callbacks" ] || return 0
     awk '/^#/ || NF == 0 { next }
@@ -428,7 +428,7 @@ list_is_true() { # every function is there
     done < <(list_lines)
 }
 
-# The gate's modules have a state of their own each: none sees the whole.
+# Each module of the gate has its own state: none may use that of all.
 struct_gate() {
     local n
     [ -d daemon/gate ] || return 0

@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# What the eye should not meet. Errors: // comments, tabs, stray marks, a
+# Check the style of the sources. Errors: // comments, tabs, stray marks, a
 # source file without its SPDX lines.
-# Sizes are reported, not refused. Usage: check_style.sh [SRC]
+# Sizes are only reported. Usage: check_style.sh [SRC]
 cd "${1:-${FDD_SRC:-$(dirname "$0")/../..}}" || exit 1
 bad=0
 files=$(find chat daemon examples libclient kernels tools tests -name '*.[ch]' -o -name '*.hpp' -o -name '*.cu' -o -name '*.cuh')
@@ -27,7 +27,7 @@ done
 dup=$(grep -rhoE '#define [A-Z0-9_]+_MAGIC +0x[0-9a-fA-F]+' daemon libclient kernels |
     awk '{print tolower($3)}' | sort | uniq -d)
 report "magic numbers used twice:" "$dup"
-# Which device a rank has is in run_dev.idx alone; what a backend can do, in its table.
+# Only run_dev.idx has a rank's device; only its table has a backend's abilities.
 report "a device's number, or a backend by its table, above kernels/:" \
     "$(grep -rnE '\bctx, *[0-9]|(->|\.)dev\[[0-9]+\]|\.(dev|device|idx) = [0-9]|[!=]= *&fdk_ops_' daemon --include='*.[ch]')"
 exit $bad

@@ -1,11 +1,11 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# The project's words (doc/GLOSSARY.md), counted. words.list has the words: "never"
-# ones have no use left but the lines their third column allows, "fall" ones have
-# legal uses too. words.counts
-# has how many lines of each folder hold one; a folder without a row has none. A count
-# may only fall. Data, corpora, the glossary and the list of renamed names are left out.
+# Count uses of words that the project avoids (doc/GLOSSARY.md). words.list has them: a
+# "never" word may only be in lines that its last column allows, a "fall" word has legal
+# uses too. words.counts has the number of lines with the word for each folder; without
+# a row it is 0. A count may only fall. Left out are data, corpora, the glossary and the
+# list of renamed names.
 # Usage: check_words.sh [--write | --table | --show WORD [FOLDER]]
 #   --write   lower the counts in words.counts to what the tree has; raises none
 #   --table   print all counts

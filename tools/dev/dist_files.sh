@@ -1,13 +1,13 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# What a tarball holds: every file that git tracks but .ci and .git*; what
-# automake generates comes on top. Usage:
+# The files of a tarball: every file that git tracks except .ci and .git*;
+# automake adds the generated ones. Usage:
 #   dist_files.sh --list            one name a line
 #   dist_files.sh --copy DISTDIR    copy them, and write DISTDIR/.tarball: commit,
 #                                   time and the list, for a tree without git
 #   dist_files.sh --tar FOLDER      that folder as a tar archive whose bytes
-#                                   depend on content alone
+#                                   depend only on the content
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd -P)
 src=$(cd "$here/../.." && pwd -P)
@@ -35,7 +35,7 @@ case ${1-} in
     names=$(list) time=$(epoch) to=$(cd "$2" && pwd)
     cd "$src"
     while IFS= read -r f; do
-        [ -e "$f" ] || continue # deleted, not committed
+        [ -e "$f" ] || continue # deleted, but not committed
         mkdir -p "$to/${f%/*}"
         cp -f "$f" "$to/$f"
     done < <(printf '%s\n' "$names" | sed 's|^[^/]*$|./&|')

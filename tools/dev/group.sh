@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# Sourced by tools/setup, quickstart and runtests: long work that a signal to
-# the script ends as a whole.
+# Sourced by tools/setup, quickstart and runtests: runs long commands that a signal to
+# the script ends with all their processes.
 #   group CMD...   run in a process group of its own, without a terminal
 #   aside CMD...   run in this group, where sudo may ask for a password
 # shellcheck source=tools/dev/progress.sh

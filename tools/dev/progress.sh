@@ -1,13 +1,13 @@
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# Sourced by scripts whose work takes minutes with its output in a file: says
-# on standard error how far it is, on a terminal in one line that changes, else
+# Sourced by scripts whose work takes minutes with its output in a file: shows
+# the progress on standard error, on a terminal in one line that changes, else
 # in a line every 10 s (FDD_PROGRESS_S).
-#   watch NAME FUNCTION...   begin; FUNCTION prints such as "120 of 430 objects"
-#   watched                  end; at the script's end too, if it was killed
-#   objects LOG              such a FUNCTION: what `make V=0` has compiled,
-#                            of n_objects
-#   suite LOG                the same, then tests of n_tests that have ended
+#   watch NAME FUNCTION...   begin; FUNCTION prints text such as "120 of 430 objects"
+#   watched                  end; also called if the script ends or is killed
+#   objects LOG              a FUNCTION: how many of n_objects `make V=0` has
+#                            compiled
+#   suite LOG                a FUNCTION: as objects, then ended tests of n_tests
 #   count_objects MAKE-ARGS  sets n_objects
 #   count_tests MAKE-ARGS    sets n_tests
 watcher=
@@ -24,7 +24,7 @@ watch() {
     shift
     [ -t 2 ] && every=0
     next=$((t0 + every))
-    exec {tick}<> <(:) # nothing is ever to be read there
+    exec {tick}<> <(:) # never has data to read
     while [ -d /proc/$$ ]; do
         read -rt 1 -u "$tick" || true
         [ $SECONDS -ge $next ] || continue
@@ -39,7 +39,7 @@ watch() {
     done
     ) </dev/null >/dev/null &
     watcher=$!
-    # Ended before its trap is set, it would run this shell's for EXIT.
+    # If it ended before its own trap is set, it would run this shell's EXIT trap.
     read -rt 10 -u "$up" || true
     exec {up}>&-
 }

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# Sourced by what makes trees of Ubuntu with mmdebstrap, also on Debian.
-#   ubuntu_key SUITE CACHE   the file with the archive's key; 1: it cannot be had,
-#                            and CACHE/SUITE.out says why
-# Debian has no package of that key: the one of this fingerprint is taken out of
-# what the archive itself offers, and kept in CACHE.
+# Sourced by scripts that make trees of Ubuntu with mmdebstrap, also on Debian.
+#   ubuntu_key SUITE CACHE   print the file with the archive's key; 1: there is none,
+#                            and CACHE/SUITE.out has the reason
+# Debian has no package of that key: the one with this fingerprint is extracted from
+# the archive's own package and kept in CACHE.
 ubuntu_key() {
     local suite=$1 cache=$2 fpr=F6ECB3762474EDA9D21B7022871920D1991BC93C
     local key=$cache/ubuntu-archive.gpg own=/usr/share/keyrings/ubuntu-archive-keyring.gpg work rc=0

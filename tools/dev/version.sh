@@ -1,17 +1,17 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# The commit that a source tree is at. Usage:
+# Print or write the commit of a source tree. Usage:
 #   version.sh                  print abc1234, abc1234-dirty or nothing
 #   version.sh --header FILE    write it as a C header, unless FILE says so already
 #   version.sh --epoch          print the time of the commit in seconds since 1970
 # A tarball has both in the file .tarball (make dist writes it).
-# Without that file and without git nothing is known: that is no error.
+# Without that file and without git the commit is not known, which is no error.
 set -uo pipefail
 src=$(cd "$(dirname "$0")/../.." && pwd -P)
 # The tree may be another user's (sudo make install); no hooks of it are run.
 ask() { git -c safe.directory="$src" -c core.fsmonitor=false -C "$src" "$@" 2>/dev/null; }
-# not the commit of another repository that holds this tree
+# not the commit of another repository around this tree
 ours() { [ "$(ask rev-parse --show-toplevel)" = "$src" ]; }
 commit() {
     local id
