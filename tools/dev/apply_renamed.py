@@ -5,10 +5,10 @@
 
 Usage: apply_renamed.py OLD NEW [RENAMED.tsv]
 
-Applies doc/RENAMED.tsv to OLD and prints how the result differs from NEW, blanks
-aside. Exit status 0: the two are equal, so the names in the list are all that
-changed. A JSON key without '_' is renamed where a line is a JSON path
-(".requests.refused number") or a key ("refused:"), other names as whole words.
+Applies doc/RENAMED.tsv to OLD and prints how the result differs from NEW, without
+regard to blanks. Exit status 0: they are equal, so only names of the list have
+changed. A JSON key without '_' is only renamed in a line that is a JSON path
+(".requests.refused number") or a key ("refused:"), other names wherever they are a word.
 """
 import difflib
 import pathlib

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-"""Links of the tree's documents lead somewhere. Usage: check_links.py [FILE ...]
+"""Check the links of the tree's documents. Usage: check_links.py [FILE ...]
 
 Of each *.md (all that git or the tarball has): a [text](target) names a file or a
 heading that exists; a path in running text or in backticks, such as doc/control.md
 or tests/sys/041-program.sh, is a file; a page of doc/ lists its headings first.
-Exit 1 and a line for each that does not hold."""
+Exit 1 and a line for each that is wrong."""
 import os, re, sys
 
 SRC = os.environ.get('FDD_SRC') or os.path.realpath(os.path.join(os.path.dirname(__file__), '../..'))
@@ -25,7 +25,7 @@ def pages():
 
 
 def anchor(title):
-    """As forges make it: lower case, no punctuation, blanks to hyphens."""
+    """A heading's anchor as forges make it: lower case, no punctuation, blanks to hyphens."""
     title = re.sub(r'[`*]', '', title).strip().lower()
     return re.sub(r'[^\w\- ]', '', title).replace(' ', '-')
 

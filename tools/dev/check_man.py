@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of manual pages: every row has the columns of its list, and as mandoc
-and groff render it, its first two cells stand in one line, the second where
-the head's does. Usage: check_man.py PAGE..."""
+"""Check tables of manual pages: every row has the columns of its list, and as mandoc
+and groff render it, its first two cells are in one line, the second below that of
+the heading. Usage: check_man.py PAGE..."""
 import re
 import shutil
 import subprocess
@@ -57,7 +57,7 @@ def renderings(path):
 
 
 def rendered(path, who, cmd, found):
-    """Complaints about the tables of a page as one program shows it."""
+    """Yield the errors in the tables of a page as one program shows it."""
     text = subprocess.run(cmd, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
                           check=True).stdout.decode("utf-8", "replace")
     lines = [re.sub(r".\x08", "", x).expandtabs() for x in text.split("\n")]

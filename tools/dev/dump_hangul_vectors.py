@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-"""Writes tests/parity/tok/hangul.vec: what Python's unicodedata makes of Hangul.
+"""Writes tests/parity/tok/hangul.vec: Hangul as normalized by Python's unicodedata.
 
 usage: dump_hangul_vectors.py >tests/parity/tok/hangul.vec
 

@@ -1,27 +1,27 @@
 #!/usr/bin/env python3
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-"""Write what transformers says of a model directory and prompts: reference.txt.
+"""Write transformers' results for a model directory and prompts: reference.txt.
 
 Weights are loaded as stored and computed in fp32 with eager attention.  For
-each prompt the file holds the log-probability of each prompt token after
-the first with the best five alternatives, then the greedy continuation with
-the same.  The format is lines of words:
+each prompt the file has the log-probability of each prompt token after
+the first with the best five alternatives, then those of the greedy
+continuation.  The format is lines of words:
 
     model NAME
-    dtype F32                      what most weights are stored as
+    dtype F32                      type in which most weights are stored
     prompt 5 17 3 ...              starts a case; token ids
     p POS TOKEN LOGPROB ID:LOGPROB x 5
     g POS TOKEN LOGPROB GAP ID:LOGPROB x 5     greedy
     end
 
-Frequencies of rotary embedding that depend on the length of the text (dynamic, longrope)
-are those of the prompt with all that is generated, from the first token on.
+Rotary embeddings whose frequencies depend on the length of the text (dynamic, longrope)
+use the length of the prompt and the whole continuation from the first token on.
 
 POS is the absolute position of the token, LOGPROB the log-softmax of the
-raw logits.  GAP is the distance of the two best logits: a smaller one than
-1e-4 is a near-tie, marked by ~ before it, after which tokens may differ.
-The continuation goes on past end-of-sequence ids.
+raw logits.  GAP is the distance of the two best logits: one below 1e-4 is
+a near-tie, marked by ~ before it, after which tokens may differ.
+The continuation does not stop at end-of-sequence ids.
 """
 
 import argparse
@@ -43,7 +43,7 @@ def best(logprobs):
 
 
 def fix_length(model, length):
-    """Rotate as a text of that length is rotated, whatever there is of it so far."""
+    """Use the rotary frequencies of this length, whatever the length so far."""
     rope = getattr(model.model, "language_model", model.model).rotary_emb
     kind = getattr(rope, "rope_type", None)
     if kind not in ("dynamic", "longrope"):
@@ -65,7 +65,7 @@ def dump_case(model, ids, n_new, out):
         torch.tensor([prompt]), attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
         max_new_tokens=n_new, min_new_tokens=n_new, do_sample=False, eos_token_id=None,
         pad_token_id=0)[0].tolist()
-    # The whole text in one pass gives the numbers; generate() gave the choice.
+    # generate() chose the tokens; one pass over the whole text gives the numbers.
     logits = model(torch.tensor([generated])).logits[0].float()
     lp = torch.log_softmax(logits, -1)
     for pos in range(len(prompt), len(generated)):

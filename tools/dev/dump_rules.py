@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-"""Write what transformers' logits processors make of random logits.
+"""Write results of transformers' logits processors for random logits.
 
-tests/kernel/k_rules reads it as tests/kernel/rules_reference.txt:
+tests/kernel/k_rules reads them from tests/kernel/rules_reference.txt:
 
     case V
     V logits                       floats are their bits in hexadecimal
@@ -12,9 +12,9 @@ tests/kernel/k_rules reads it as tests/kernel/rules_reference.txt:
     N {ID BIAS}                    SequenceBias of single ids
     N ids                          PrefixConstrained: allowed ids; 0: all
     N {N ids}                      NoBadWords
-    N ids                          those left, best first, ties by id
+    N ids                          ids still allowed, best first, ties by id
 
-The processors are applied in the order in which generate() has them: biases,
+The processors are applied in the order of generate(): biases,
 repetition penalty, bad sequences, allowed ids.
 """
 
@@ -44,7 +44,7 @@ def line(values):
 
 
 def bad_words(rng, vocab, ids):
-    """Sequences, most of which end the ids but for their last one."""
+    """Sequences; most begin with the last ids, so that their last id is forbidden."""
     ret = []
     for _ in range(rng.randrange(1, 8)):
         n = rng.choice([1, 1, 2, 3, 5, 31])

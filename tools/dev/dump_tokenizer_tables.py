@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-"""Writes daemon/worker/tokenizer_tables.c: the classes of characters that the
-reference library's components know, by asking it about every character.
+"""Writes daemon/worker/tokenizer_tables.c: the character classes of the reference
+library's components, found by running the library on every character.
 
 usage: dump_tokenizer_tables.py [FILE]
 """
@@ -89,7 +89,7 @@ def ranges(member):
 
 
 def prepends():
-    """What the grapheme behind it goes on with, of the blocks that have such."""
+    """Characters that the next character's grapheme includes, in the blocks that have them."""
     blocks = [(0x600, 0x900), (0xd00, 0xd80), (0x11000, 0x12000)]
     cps = [cp for a, b in blocks for cp in range(a, b)]
     both = precompiled([(chr(cp), "b") for cp in cps])

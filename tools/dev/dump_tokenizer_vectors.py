@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-"""Writes tests/parity/tok: small tokenizers of the supported kinds and what
-the reference library makes of test texts with them.
+"""Writes tests/parity/tok: small tokenizers of the supported kinds and the
+reference library's results for test texts.
 
 usage: dump_tokenizer_vectors.py [--out DIR] [NAME...]
        dump_tokenizer_vectors.py --check LIBRARY [--count N] [--seed N] [TOKENIZER...]
@@ -103,7 +103,7 @@ def llama3():
         pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
     tok.decoder = decoders.ByteLevel()
     train(tok, 2000)
-    # Words of the vocabulary that no merges lead to show what ignore_merges does.
+    # Words of the vocabulary that no merges produce show the effect of ignore_merges.
     data = json.loads(tok.to_str())
     for word in ["Ġbrown", "quick", "ĠFrancese", "xyzzy"]:
         data["model"]["vocab"].setdefault(word, len(data["model"]["vocab"]))
@@ -136,7 +136,7 @@ def qwen2():
 
 
 def mixed():
-    """Parts that the three do not use, and every kind of added token."""
+    """Components that the three above do not use, and every kind of added token."""
     tok = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True))
     tok.normalizer = normalizers.Sequence([
         normalizers.Replace("``", '"'), normalizers.NFKC(), normalizers.Lowercase(),
@@ -152,7 +152,7 @@ def mixed():
     train(tok, 700)
     data = json.loads(tok.to_str())
     model = data["model"]
-    # Bytes without a token: unknown.
+    # Remove the tokens of some bytes, which become unknown.
     for gone in ("Ģ", "ģ", "Ĥ"):
         model["merges"] = [m for m in model["merges"] if gone not in "".join(m)]
         for word in [w for w in model["vocab"] if gone in w]:
@@ -161,7 +161,7 @@ def mixed():
     model["vocab"] = {w: i for i, w in enumerate(words + ["<unk>"])}
     model["merges"] = [m if i % 2 else " ".join(m) for i, m in enumerate(
         m for m in model["merges"] if "".join(m) in model["vocab"])]
-    # The library reads one spelling of merges at a time.
+    # The library does not read a mix of the two spellings of merges.
     strings = dict(data, model=dict(model, merges=[
         m if isinstance(m, str) else " ".join(m) for m in model["merges"]]))
     tok = Tokenizer.from_str(json.dumps(strings))
@@ -184,7 +184,7 @@ KINDS = {**BYTE_KINDS, **tokenizer_kinds.KINDS}
 
 
 def random_text(rng, added, limit=40):
-    """Valid UTF-8 out of what makes tokenizers differ."""
+    """Valid UTF-8 with texts on which tokenizers often differ."""
     out = []
     for _ in range(rng.randint(1, limit)):
         r = rng.random()
@@ -230,7 +230,7 @@ def encode(tok, text, flags):
 
 
 def decode(tok, ids, skip):
-    """None where the library gives up: its Strip on a text that is too short."""
+    """The text, or None if the library panics, as its Strip does on a text too short."""
     try:
         return tok.decode(ids, skip_special_tokens=skip)
     except BaseException as e:  # pylint: disable=broad-except

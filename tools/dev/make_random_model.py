@@ -22,7 +22,7 @@ from safetensors.torch import save_file
 DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 
 
-# Names of transformers' classes, and what their configurations take besides.
+# Names of transformers' classes.
 FAMILIES = {
     "ernie4_5": "Ernie4_5", "gemma2": "Gemma2", "gemma3": "Gemma3Text",
     "gemma3_text": "Gemma3Text", "glm": "Glm", "glm4": "Glm4",
@@ -59,7 +59,7 @@ def rope_parameters(a):
 
 
 def own_config(a):
-    """What only this family's configuration has."""
+    """The members that only this family's configuration has."""
     window = {"sliding_window": a.window or None}
     if a.family == "llama":
         return {"mlp_bias": a.mlp_bias}
@@ -140,7 +140,7 @@ def randomize(model, a):
 
 
 def leave_out_defaults(c):
-    """A text_config held what is not the class's default alone."""
+    """Keep only members that differ from the class's default, as text_config did."""
     default = transformers.Gemma3TextConfig().to_dict()
     for key in list(c):
         if key != "model_type" and c[key] == default.get(key):
@@ -148,7 +148,7 @@ def leave_out_defaults(c):
 
 
 def before_4_52(name):
-    """A tensor's name as in the checkpoints of a gemma3 that are published."""
+    """A tensor's name as in the published checkpoints of gemma3."""
     for new, old in (("model.language_model.", "language_model.model."),
                      ("lm_head.", "language_model.lm_head.")):
         if name.startswith(new):

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-"""Print a random sample of the tree's comments and messages, to be read alone.
+"""Print a random sample of the tree's comments and messages, without their context.
 
 Usage: sample_comments.py [-n N] [--seed TEXT] [FOLDER...]
 
 For each folder with sources: N (10) comments and N messages, each with its file
-and line; a comment behind code with that code. Messages are what programs print, log or answer: string literals of at
-least three words outside tests, what tests say when they fail. The seed is the
-commit's hash unless --seed is given, so that a sample can be printed again.
+and line; a comment after code with that code. Messages are string literals of at least
+three words that programs print, log or answer, and the failure messages of tests. The
+seed is the commit's hash unless --seed is given, so that a sample can be printed again.
 """
 import argparse
 import collections
@@ -64,7 +64,7 @@ def of_source(path, text):
 
 
 def of_script(path, text):
-    """(kind, line, text) of comments and of what echo, fail and print say."""
+    """(kind, line, text) of comments and of the texts of echo, fail and print."""
     lines = text.split("\n")
     at = 0
     while at < len(lines):

@@ -54,7 +54,7 @@ def train_bpe(tok, size, alphabet=70, **kw):
 
 
 def with_bytes(tok, options, first=("<unk>", "<s>", "</s>")):
-    """The same vocabulary with ids moved behind these and the 256 bytes."""
+    """The same vocabulary with its ids after those of first and the 256 bytes."""
     def change(data):
         model = data["model"]
         names = [w for w in sorted(model["vocab"], key=model["vocab"].get)
@@ -72,7 +72,7 @@ SPM_DECODER = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.F
 
 
 def spm_llama():
-    """Llama 2: no pre-tokenizer, tokens found by merging alone."""
+    """Llama 2: no pre-tokenizer, tokens found only by merging."""
     tok = Tokenizer(models.BPE())
     tok.pre_tokenizer = pre_tokenizers.Metaspace()
     train_bpe(tok, 420)
@@ -88,7 +88,7 @@ def spm_llama():
 
 
 def spm_gemma():
-    """Gemma: spaces written as marks, split at spaces that are not there."""
+    """Gemma: spaces become marks, so the split at spaces finds none."""
     tok = Tokenizer(models.BPE())
     tok.normalizer = normalizers.Replace(" ", "▁")
     train_bpe(tok, 420, initial_alphabet=["▁"])
@@ -104,7 +104,7 @@ def spm_gemma():
 
 
 def spm_first():
-    """Metaspace before the first only, unknown characters, ignore_merges."""
+    """Metaspace only before the first token, unknown characters, ignore_merges."""
     tok = Tokenizer(models.BPE())
     tok.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first")
     train_bpe(tok, 380)
@@ -134,7 +134,7 @@ def precompiled(data):
 
 
 def unigram_t5():
-    """T5: a charsmap, Unigram, marks in front."""
+    """T5: a charsmap, Unigram, marks before words."""
     tok = Tokenizer(models.Unigram())
     tok.pre_tokenizer = pre_tokenizers.Metaspace()
     train_unigram(tok, 350, ["<pad>", "</s>", "<unk>"])
@@ -167,7 +167,7 @@ def unigram_xlmr():
 
 
 def unigram_bytes():
-    """Unigram over the byte alphabet, of a whole text."""
+    """Unigram over the byte alphabet, on unsplit text."""
     tok = Tokenizer(models.Unigram())
     tok.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
     tok.train_from_iterator(text(), trainers.UnigramTrainer(
@@ -201,7 +201,7 @@ def bert():
 
 
 def bert_cased():
-    """Case kept, other splits, and no decoder."""
+    """BERT with case, other splits, and no decoder."""
     tok = Tokenizer(models.WordPiece(max_input_chars_per_word=12, **WORDPIECE))
     tok.normalizer = normalizers.Sequence([
         normalizers.BertNormalizer(lowercase=False, handle_chinese_chars=True),
@@ -213,7 +213,7 @@ def bert_cased():
 
 
 def falcon():
-    """Stages behind ByteLevel, which see the byte alphabet."""
+    """Stages after ByteLevel, which see the byte alphabet."""
     tok = Tokenizer(models.BPE())
     tok.pre_tokenizer = pre_tokenizers.Sequence([
         pre_tokenizers.Punctuation("contiguous"),

@@ -11,7 +11,7 @@ N larger models are trained first and the demo model learns from their
 mean prediction as well: on this text 2.82 nats per token in place of 2.91.
 
 Writes a Hugging Face model directory, bf16, and prints the held-out
-loss, sample texts, and the share of generated word 6-grams that stand
+loss, sample texts, and the share of generated word 6-grams that occur
 in the training text.  Needs python3 with torch, tokenizers, safetensors.
 A GPU takes minutes; --device cpu --steps 20 shows that it runs.
 """
@@ -295,7 +295,7 @@ def held_out_loss(net, data, device, batch=16):
 
 
 def mean_logp(net, ids, doc):
-    """Log of the mean probability that several models give."""
+    """Log of the mean probability of several models."""
     lp = torch.stack([F.log_softmax(m(ids, doc).float(), -1) for m in net])
     return torch.logsumexp(lp, 0) - math.log(len(net))
 
@@ -367,7 +367,7 @@ def train(c, data, args, seed, epochs, label, teachers=()):
 
 
 def repeats(ids, n=8):
-    """True where a token completes an n-gram that its row already holds."""
+    """True where a token completes an n-gram that is already in its row."""
     mult = torch.arange(1, n + 1, device=ids.device) * 0x9E3779B97F4A7C1 | 1
     key = (ids.unfold(1, n, 1) * mult).sum(-1)
     same = (key[:, :, None] == key[:, None, :]).tril(-1).any(-1)
@@ -378,10 +378,10 @@ def break_loops(model, data, args, teachers, n_prompt=32, n_gen=96, n_row=64):
     """Teach the model not to go in circles under greedy decoding.
 
     Its own greedy continuations are scored, and each token that completes
-    an 8-gram the text already holds is made less likely; ordinary
-    training goes on meanwhile.  The mean of the weights before and after,
-    --loop-blend parts of the latter, keeps nearly all of the gain and
-    loses little of the held-out loss.
+    an 8-gram already in the text is made less likely, next to ordinary
+    training.  The mean of the weights before and after, with the share
+    --loop-blend of the latter, keeps nearly all of the gain and loses
+    little of the held-out loss.
     """
     dev = args.device
     before = {k: v.clone() for k, v in model.state_dict().items()}
@@ -467,7 +467,7 @@ def share_found(texts, known):
 
 
 def share_repeated(texts):
-    """Share of a text's 6-grams that the same text holds before."""
+    """Share of a text's 6-grams that occur earlier in it."""
     n = seen = 0
     for t in texts:
         grams = ngrams(t)
@@ -625,7 +625,7 @@ def main():
              ffn=args.ffn, dropout=args.dropout, weight_decay=args.weight_decay)
     model = train(c, data, args, args.seed, args.epochs, "demo", teachers)
     break_loops(model, data, args, teachers)
-    # Report on the weights as they are written: rounded to bf16.
+    # Report on the weights as written, rounded to bf16.
     export(model, tok, args.out)
     report(load(args.out, args.device)[0], data, args, held_out)
 

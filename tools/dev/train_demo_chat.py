@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-"""Make the demo model answer: conf/models/demo to conf/models/demo-chat.
+"""Train the demo model for chat: conf/models/demo to conf/models/demo-chat.
 
-The demo model is trained on conversations made of demo_chat.txt, with rows of its first
-text among them, so that it still writes verses. Its vocabulary is cut to the first
---vocab tokens (the later merges of a BPE are the rare ones), two of which become the marks
-of a turn, and its matrices are rounded to e4m3 with a scale per row, which the last part of
-the training knows of: half the file of the demo model.
+The demo model is trained on conversations made of demo_chat.txt, mixed with rows of its
+first text, so that it still writes verses. Its vocabulary is cut to the first --vocab
+tokens (the later merges of a BPE are the rare ones), two of which become the marks of a
+turn, and its matrices are rounded to e4m3 with a scale per row, which the last steps of
+the training take into account: the file is half as large as the demo model's.
 
-Held out is the last of the four or more questions of a block. At the end the script reports
-how many held-out questions are answered, greedily, with an answer of their block. --more DIR
-goes on with a model that the script wrote. Needs python3 with torch, tokenizers, safetensors.
+The last of a block's four or more questions is held out. At the end the script reports
+how many held-out questions get, greedily, an answer of their block. --more DIR continues
+with a model that the script wrote. Needs python3 with torch, tokenizers, safetensors.
 Twenty minutes of one CPU core.
 """
 
@@ -75,7 +75,7 @@ def read_blocks(path):
 
 
 def vary(q, rng):
-    """As people type: with and without capitals, a question mark, a polite word."""
+    """Vary a question as users do: capitals, a question mark, a polite word or not."""
     r = rng.random()
     if r < 0.25:
         q = q.lower()
@@ -89,7 +89,7 @@ def vary(q, rng):
 
 
 def conversation(blocks, verses, rng):
-    """[(role, text)]; one to three questions, whose order means nothing."""
+    """[(role, text)] of one to three questions in random order."""
     out = []
     if rng.random() < 0.25:
         out.append(("system", rng.choice(SYSTEMS)))
@@ -110,14 +110,14 @@ class Marks:
         return self.tok.encode(text, add_special_tokens=False).ids
 
     def prompt(self, turns):
-        """What the template writes for these turns, as ids."""
+        """The template's output for these turns, as ids."""
         out = [self.eot]
         for role, text in turns:
             out += [self.start] + self.ids(role + "\n" + text) + [self.end] + self.ids("\n")
         return out + [self.start] + self.ids("assistant\n")
 
     def taught(self, turns):
-        """(ids, targets): only what the assistant says is learned."""
+        """(ids, targets): only the assistant's turns are targets."""
         ids, tgt = [self.eot], [-100]
         for role, text in turns:
             head = [self.start] + self.ids(role + "\n")
@@ -131,7 +131,7 @@ class Marks:
 
 
 def rows(marks, blocks, chapters, rng, n_row, share):
-    """n_row rows of conversations and, in this share of them, of the first text."""
+    """n_row rows: conversations, and this share of rows of the first text."""
     verses = [v for c in chapters for v in c if 40 < len(v) < 160 and v[-1] == "."]
     out = []
     for _ in range(n_row):
@@ -153,7 +153,7 @@ def rows(marks, blocks, chapters, rng, n_row, share):
 # --------------------------------------------------------------- model
 
 def cut_tokenizer(path, vocab):
-    """tokenizer.json with the first vocab - 3 tokens and the three marks; old ids of the new."""
+    """tokenizer.json of the first vocab - 3 tokens and the three marks; their old ids."""
     with open(path, encoding="utf-8") as f:
         j = json.load(f)
     old, m = j["model"]["vocab"], j["model"]
@@ -265,7 +265,7 @@ def report(model, marks, blocks):
 # --------------------------------------------------------------- files
 
 def read_weights(path):
-    """What export() wrote, as float."""
+    """Read the weights that export() wrote, as float."""
     w = load_file(os.path.join(path, "model.safetensors"))
     return {k.removeprefix("model."): v.float() * w.get(k + "_scale", torch.tensor(1.0))
             for k, v in w.items() if not k.endswith("_scale")}
