@@ -134,7 +134,7 @@ def precompiled(data):
 
 
 def unigram_t5():
-    """T5: a charsmap, Unigram, marks before words."""
+    """T5: a charsmap, Unigram, leading marks."""
     tok = Tokenizer(models.Unigram())
     tok.pre_tokenizer = pre_tokenizers.Metaspace()
     train_unigram(tok, 350, ["<pad>", "</s>", "<unk>"])

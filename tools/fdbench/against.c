@@ -96,9 +96,8 @@ compare(struct differs *d, const char *label, const json_t *was, const json_t *i
     return 1;
 }
 
-/* The members of "config" that define a load. --repeats and --seed are not among them:
- * more runs or other tokens are the same load. Limits only affect goodput; the table
- * shows them. */
+/* The members of "config" that define a load. Other --repeats or --seed do not change it.
+ * Limits affect only goodput; the table shows them. */
 static const struct {
     const char *key, *label;
 } options[] = { { "arrivals", "arrivals" }, { "concurrency", "-c" },

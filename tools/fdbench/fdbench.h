@@ -155,8 +155,7 @@ int fdb_work_new(const struct fdb_cfg *cfg, const struct fdc_model_info *model,
 int fdb_work_next(struct fdb_work *w, struct fdb_ask *ret);
 /* Replace a turn, which has more set, by the next one. */
 void fdb_work_turn(const struct fdb_work *w, struct fdb_ask *a);
-/* Append the prompt of a to p, as text or uint32_t ids; a first turn empties p before.
- * Returns 0 or -ENOMEM. */
+/* Append a's prompt (text or uint32_t ids) to p; a first turn empties p. 0 or -ENOMEM. */
 int fdb_work_prompt(const struct fdb_work *w, const struct fdb_ask *a, struct fct_buf *p);
 uint64_t fdb_mix(uint64_t a, uint64_t b);
 
@@ -191,11 +190,9 @@ int fdb_cfg_read(struct fdb_cfg *cfg);
 /* Get the daemon's limits and the model; waits a moment for a model just become ready. */
 int fdb_meet(const struct fct *f, fdc_t *s, struct fdc_info *ret_info,
     struct fdc_model_info *ret_model);
-/* Open the session, get the daemon's limits and the model, and set the defaults in cfg
- * that depend on them. */
+/* Open the session, get the limits and the model, and complete cfg with them. */
 int fdb_load_open(const struct fct *f, struct fdb_load *l);
-/* Submit a prompt of n_prompt ids, at most 16, for exactly n_out tokens, greedily.
- * Returns a status. */
+/* Submit n_prompt ids (at most 16) for exactly n_out greedy tokens. Returns a status. */
 int fdb_submit_plain(fdc_t *s, uint32_t vocab, uint32_t n_prompt, uint32_t n_out,
     fdc_req_t **ret);
 /* Parse "N" or "LO:HI", 1 to FDB_LEN_MAX; text NULL: *ret stays as it is. */
@@ -203,9 +200,8 @@ int fdb_opt_len(const char *what, const char *text, struct fdb_len *ret);
 
 /* Run with this load: is it within the limits? Returns 0 or an exit code. */
 typedef int fdb_try_fn(void *arg, double load, int *ret_within);
-/* Find the largest load in [lo, hi] that is within the limits: from first, it is doubled
- * or halved until enclosed, then bisected to 5 % (whole: to one). *ret_found is 0 if none
- * is. */
+/* Find the largest load in [lo, hi] within the limits: from first, it is doubled or
+ * halved until enclosed, then bisected to 5 % (whole: to one). *ret_found 0: none. */
 int fdb_search(double first, double lo, double hi, int whole, fdb_try_fn *fn, void *arg,
     double *ret_found);
 
@@ -238,9 +234,8 @@ int fdb_is_of(const struct fdb_rec *r, uint32_t repeat);
 int fdb_has_limit(const struct fdb_slo *slo);
 int
 fdb_within(const struct fdb_log *log, const struct fdb_rec *r, const struct fdb_slo *slo);
-/* Did an open loop's load stay below the rate asked for? It did if the last request due
- * was sent more than 10 ms late, and more than 5 % of the time over which requests were
- * due. */
+/* Did an open loop fall behind its rate? It did if the last request due was sent late by
+ * more than 10 ms and more than 5 % of the time over which requests were due. */
 int fdb_fell_behind(const struct fdb_log *log, uint32_t repeat);
 
 /* A summary is a JSON object of these keys and "errors", {status: requests that failed
@@ -261,8 +256,7 @@ json_t *fdb_summarize(const struct fdb_log *log, uint32_t repeat,
 int fdb_code_of(const char *name);
 /* The status with which most requests of a summary failed; FDC_OK: none failed. */
 int fdb_commonest(const json_t *summary);
-/* If every request of all summaries failed, the exit code of the first one's most
- * frequent status, else 0. */
+/* Exit code of the first summary's commonest failure if all requests failed, else 0. */
 int fdb_exit_of(const json_t *summaries);
 
 /* ---- a result -------------------------------------------------------------------- */
@@ -321,8 +315,7 @@ void fdb_report_text(FILE *out, const json_t *report);
 /* Writers of a struct fdb_output. This one prints a line per request of the struct
  * fdb_log, with the raw data that all figures are computed from. */
 fdb_write_fn fdb_report_csv;
-/* A page without references to the network: report.html with the report and the log's
- * data for its plots. */
+/* report.html, which needs no network, with the report and the data of its plots. */
 fdb_write_fn fdb_report_html;
 /* The report as JSON, indented, with a newline. */
 fdb_write_fn fdb_report_dump;
@@ -331,13 +324,11 @@ fdb_write_fn fdb_report_dump;
 
 /* Read an earlier serve's JSON report, any: also of another format. New reference. */
 int fdb_against_read(const char *path, int any, json_t **ret_before);
-/* Describe in ret, cut to its size, why two reports cannot be compared: workload, model,
- * or one of the runs was interrupted. now needs no figures yet. Returns the number of
- * differences. */
+/* Write to ret, cut to its size, why two reports cannot be compared: workload, model, or
+ * an interrupted run. now needs no figures yet. Returns the number of differences. */
 unsigned
 fdb_against_differs(const json_t *before, const json_t *now, char *ret, size_t ret_bytes);
-/* Print a table: the workload, then before, now and now / before of each figure; "-" for
- * a figure that a report lacks. */
+/* Print the workload, then before, now and now / before of each figure; "-": missing. */
 void fdb_against_text(FILE *out, const json_t *before, const json_t *now);
 
 /* ---- files: report.c ---------------------------------------------------------------- */

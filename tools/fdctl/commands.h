@@ -1,8 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/*
- * fdctl's commands, for the table in main.c.
- */
+/* fdctl's commands, for the table in main.c. */
 #ifndef FDD_TOOLS_FDCTL_COMMANDS_H
 #define FDD_TOOLS_FDCTL_COMMANDS_H
 

@@ -237,9 +237,8 @@ flush_output(struct gen *g)
 
 /* ---- running ------------------------------------------------------------------- */
 
-/* The request has ended with the error in its result. Returns 1 if it will be sent again:
- * for ids only, if it asked for text while the model was loading and the model has no
- * tokenizer. */
+/* A request has ended with an error. Returns 1 if it will be sent again: for ids only, if
+ * it asked for text while the model was loading and the model has no tokenizer. */
 static int
 try_again(struct gen *g, struct slot *s)
 {

@@ -31,8 +31,7 @@ text(const char *s)
     return s[0] != '\0' ? fct_json_text(s, strlen(s)) : json_null();
 }
 
-/* The status of the folder's daemon: its own answer if it gives one, else what the files
- * show. uid: its user. */
+/* The daemon's status by its own answer, else by the folder's files. uid: its user. */
 static json_t *
 describe(const struct fct *f, const char *name, uid_t uid)
 {

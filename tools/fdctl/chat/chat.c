@@ -315,10 +315,9 @@ keep(const struct answer *a)
     return 0;
 }
 
-/* Get the model's answer to the conversation: prints its text as it arrives and appends
- * the message. Returns 0, or an exit code after a message; then nothing is appended, and
- * the user's message stays for /regenerate. FCT_EX_INT: interrupted, the text so far is
- * appended. */
+/* Print the model's answer to the conversation as it arrives and append it. Returns 0, or
+ * an exit code; then nothing is appended and the user's message stays for /regenerate.
+ * FCT_EX_INT: interrupted, the text so far is appended. */
 static int
 answer(struct chat *c)
 {

@@ -420,9 +420,8 @@ fct_ask_fd(const struct fct *f, const char *cmd, uint32_t group, int timeout_ms)
 
 enum seen { SEEN_NOTHING, SEEN_BUSY, SEEN_READY, SEEN_FAILED, SEEN_NO_RIGHT };
 
-/* The pid in the runtime folder's pid file: of the process that has the folder's lock, or
- * had it last; also when it was written. Returns 0 if there is none, -1 if it cannot be
- * read. */
+/* The pid of the process that has the folder's lock, or had it last, by the pid file, and
+ * when it was written. Returns 0 if there is none, -1 if it cannot be read. */
 static pid_t
 lock_pid(const struct fct *f, int *ret_alive, struct timespec *ret_written)
 {
@@ -492,7 +491,7 @@ look_admin(const struct fct *f, char *why, size_t why_bytes)
     return seen;
 }
 
-/* Look at the client socket, for users who may not use the admin socket. */
+/* Look by the client socket, for users who may not use the admin socket. */
 static enum seen
 look_client(const struct fct *f, char *why, size_t why_bytes)
 {

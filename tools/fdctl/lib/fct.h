@@ -126,8 +126,7 @@ struct fct_line {
     const char *usage; /* printed after "usage: "; further lines unchanged */
     const char *about;
     const struct fct_opt *opts[5]; /* 4 tables at most, then NULL */
-    /* an operand is passed to operand(), else set as the option operand_is, else stored
-     * in the struct fct_operands */
+    /* an operand goes to operand(), else to the option operand_is, else to operands */
     int (*operand)(void *args, const char *value); /* 0 or an exit code; NULL: none */
     const char *operand_is;                        /* NULL: none */
     size_t operands; /* 1 + offset of a struct fct_operands; 0: takes no operand */
@@ -157,8 +156,8 @@ struct fct_line {
         .usage = usage_text, .about = about_text, .opts = { table }, __VA_ARGS__ \
     }
 #define FCT_GO (-1)
-/* Returns FCT_GO, or an exit code after it printed the help or a message. Options cannot be
- * abbreviated. One whose arg begins with "[" takes a value only after "=", else NULL. */
+/* Returns FCT_GO, or an exit code after help or a message. Options cannot be abbreviated.
+ * If arg begins with "[", the value follows "=" or is NULL. */
 int fct_parse(const struct fct_line *l, int argc, char **argv, void *args);
 int fct_help(const struct fct_line *l); /* returns 0 */
 /* Act as if "--name value" were in the line; the option must exist. */
@@ -245,7 +244,7 @@ int fct_seg_alive(const struct cnt_seg *seg);
  * all groups, to be freed with free() (NULL: no memory). */
 int fct_seg_snap_group(const struct cnt_seg *seg, uint32_t group, struct cnt_seg *ret_seg);
 struct cnt_seg *fct_seg_snap_each(const struct cnt_seg *seg);
-/* fct_seg_open() for a group's step trace, which administrators may read. Never unmapped. */
+/* The same for a group's step trace, which administrators may read. Never unmapped. */
 int fct_trace_open(const struct fct *f, uint32_t group, int timeout_ms,
     const struct trc_seg **ret_seg);
 
@@ -335,7 +334,7 @@ int fct_req_set_json(struct fct_req *r, const char *key, const json_t *value, ch
 int fct_room(void *p, size_t need, size_t *cap, size_t size);
 /* Read a whole file; "-" is standard input. A NUL follows the n bytes. */
 int fct_slurp(const char *path, char **ret_text, size_t *ret_n);
-/* Are the n bytes a number of at most max (9 or more), in digits only? Then *ret is it. */
+/* Are the n bytes only digits, of a number up to max (9 or more)? Then *ret is it. */
 int fct_digits(const char *text, size_t n, uint64_t max, uint64_t *ret);
 /* Parse a JSON array of numbers, or numbers separated by blanks or commas. Returns 0, or
  * -ENODATA (none), -EINVAL or -ENOMEM with the reason in err. */
@@ -463,12 +462,11 @@ int fct_main(const char *prog, const struct fct_cmd *cmds, int argc, char **argv
 /* Find a program next to this one, as installed or in the build tree. Returns 0, or
  * -ENOENT with the folder in ret. */
 int fct_find_program(const char *name, char ret[PATH_MAX]);
-/* Start a program with the option config[0] and its value config[1] (config[0] NULL:
+/* Start a program with option config[0] and its value config[1] (config[0] NULL:
  * without), and --set for each of set. It has a process group of its own, so that
- * Ctrl-C reaches only this program, and gets SIGTERM when this program ends. log (may
- * be NULL) is the file for its standard output and error. If it cannot be run, it
- * writes a message there that begins with who, and exits with 127. Returns its pid, or
- * -1 with errno set. */
+ * Ctrl-C reaches only this program, and gets SIGTERM when this one ends. log (may be
+ * NULL) is the file for its standard output and error. If it cannot be run, the child
+ * writes a message after who and exits with 127. Returns the pid, or -1 (errno). */
 #define FCT_SETS_MAX 64
 pid_t fct_spawn(const char *path, const char *const *config, const char *const *set,
     size_t n_set, const char *log, const char *who);

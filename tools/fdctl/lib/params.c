@@ -18,7 +18,7 @@ static const struct {
     [P_I32] = { "a whole number of 32 bits", 0 },
     [P_F32] = { "a number", 0 },
     [P_FLAG] = { "true or false", 0 } };
-/* The same for a list, by the row's hi. */
+/* Text of a list type, by the row's hi. */
 static const char *const list_is[] = { [FCT_L_STOP] = "a text or a list of texts",
     [FCT_L_STOP_ID] = "a token id or a list of them",
     [FCT_L_BIAS] = "an object of ids and numbers",

@@ -346,8 +346,7 @@ fct_error_text(const struct fdc_error *e, char *ret, size_t ret_bytes)
     size_t n;
 
     fdc_error_text(e, ret, ret_bytes);
-    /* Lists need an entry of the pool of sched.max_penalty_seqs; arg 0: not an item that
-     * is never accepted. */
+    /* Lists need an entry of the pool; arg is set for an item that is never accepted. */
     if (d == FDC_D_PRESENCE || d == FDC_D_FREQUENCY || d == FDC_D_PENALTY ||
         (e->arg == 0 &&
             (d == FDC_D_BIAS_IDS || d == FDC_D_ALLOWED || d == FDC_D_BAD_WORDS ||

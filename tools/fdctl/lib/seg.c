@@ -22,9 +22,8 @@ struct segment {
     uint32_t group; /* the trace's group; all groups' links are equal */
 };
 
-/* Map the segment of fd if it is the right one. Trace segments of all groups have the
- * same name, so the group is read from the segment. ret is a pointer to the pointer to
- * the segment, also below. */
+/* Map the segment of fd if it is of the right group, which a trace segment has in it. ret
+ * is a pointer to the pointer to the segment, also below. */
 static int
 look(const struct segment *s, int fd, void *ret)
 {

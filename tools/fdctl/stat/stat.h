@@ -1,9 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/*
- * fdctl stat: a copy of the daemon's counters, figures of its histograms, and the text
- * that Prometheus reads.
- */
+/* fdctl stat: a copy of the daemon's counters, figures of its histograms, and the text
+ * that Prometheus reads. */
 #ifndef FDD_TOOLS_FDCTL_STAT_STAT_H
 #define FDD_TOOLS_FDCTL_STAT_STAT_H
 
@@ -19,8 +17,8 @@ void stt_human(const char *unit, double v, char *ret, size_t ret_bytes);
  * or a glob of either. Returns 0, or EX_USAGE after a message if none does. */
 int stt_pick(const char *word, uint8_t pick[STT_N_ROW]);
 
-/* Write the output of prm_print() to a file that appears at path when it is complete, mode
- * 0644. Returns 0, or an exit code after a message. */
+/* Write prm_print()'s output to path, which appears when it is complete, with mode 0644.
+ * Returns 0, or an exit code after a message. */
 int stt_textfile(const char *path, const struct cnt_seg *s, unsigned names);
 
 #endif

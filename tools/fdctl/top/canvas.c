@@ -28,8 +28,7 @@ top_canvas_init(struct top_canvas *c, int w, int h, int utf8)
     return 0;
 }
 
-/* Get the next character; '?' for an invalid byte or a character that cannot be shown.
- * Returns its width in columns. */
+/* Get the next character, '?' if invalid or not printable. Returns its columns. */
 static int
 next_char(const char **text, int utf8, uint32_t *ret)
 {

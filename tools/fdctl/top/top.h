@@ -131,8 +131,7 @@ struct top_rates {
  * fell was reset and counts as unchanged. */
 void top_rates(const struct cnt_seg *old, const struct cnt_seg *now, double secs,
     struct top_rates *ret);
-/* Quantile q of a histogram, with values spread evenly within a bucket; at most the last
- * bound. TOP_NONE: empty. */
+/* Quantile q, spread evenly within a bucket, at most the last bound; TOP_NONE: empty. */
 double top_quantile(const uint64_t *bucket, const struct cnt_hist_row *row, double q);
 
 /* Figures with a chart of their history. */
@@ -142,9 +141,8 @@ enum top_line { TOP_S_OUT, TOP_S_IN, TOP_S_BUSY, TOP_S_KV, TOP_S__N };
 
 enum top_view { TOP_V_USERS, TOP_V_REQUESTS, TOP_V_CLIENTS, TOP_V__N };
 
-/* Rows are a list of the daemon's JSON objects with the further members "running",
- * "queued", "rate" (output tokens per second) and "share" (of max_new). The last two are
- * TOP_NONE if not known. */
+/* Rows are a list of the daemon's JSON objects, with "running", "queued", "rate" (output
+ * tokens per second) and "share" (of max_new) added; the last two may be TOP_NONE. */
 
 /* Rows from the answers to "requests" and "clients"; the rates are the growth since the
  * old rows, secs ago. New references. */
@@ -191,8 +189,7 @@ struct top_link {
 void top_link_init(struct top_link *l, const char *path, top_answer *on_answer, void *arg);
 /* Drops the waiting requests without a call of on_answer(). */
 void top_link_fini(struct top_link *l);
-/* Queue a request; takes over the reference. Returns 0, -EEXIST if one with this "cmd"
- * waits, or -ENOMEM. */
+/* Queue a request and take it over. Returns 0, -EEXIST (this "cmd" waits) or -ENOMEM. */
 int top_link_ask(struct top_link *l, json_t *question);
 /* Set *ret for poll(). Returns ns until top_link_step() is due, at most max_ns. */
 uint64_t top_link_wait(const struct top_link *l, uint64_t now_ns, uint64_t max_ns,

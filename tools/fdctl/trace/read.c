@@ -19,9 +19,8 @@ ftr_span(uint64_t a, uint64_t b)
 
 /* ---- reading --------------------------------------------------------------------- */
 
-/* Copy records first..last of a ring, as far as it still has them, to ret, oldest
- * first. Returns their number. Reads from the newest to the oldest, which is
- * overwritten first. */
+/* Copy records first..last of a ring, as far as it still has them, to ret, oldest first.
+ * Returns their number. The newest is read first: the oldest are overwritten anyway. */
 static size_t
 read_ring(const struct trc_seg *seg, int events, uint64_t first, uint64_t last, void *ret,
     uint64_t *lost, uint64_t *torn)

@@ -160,8 +160,7 @@ make_filter(struct opt *o, const struct ftr_clock *now)
 
 /* ---- the daemon ------------------------------------------------------------------ */
 
-/* Set in the copy whether the daemon has ended, and the worker's generation; the trace
- * has neither after a kill. */
+/* Ask whether the daemon runs, and its worker's generation: the trace may lack both. */
 static void
 ask_state(const struct fct *f, uint32_t group, struct ftr_snap *s)
 {

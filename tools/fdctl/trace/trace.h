@@ -126,17 +126,15 @@ void ftr_show_event(const struct ftr_snap *snap, const struct trc_event *e);
 /* Print the line of sums; chosen: the steps are not consecutive, so without rates. */
 int ftr_show_sum(const struct ftr_step *steps, size_t n, int chosen);
 void ftr_show_life(const struct ftr_snap *snap, const struct ftr_life *l);
-/* New references, NULL without memory. The first two are the counts of a step and the
- * facts of an event's kind only; the next two add the times, or the time and the
- * request. */
+/* New references, NULL without memory: only the counts of a step and the facts of an
+ * event's kind; then also the step's times, and the event's time and request. */
 json_t *ftr_counts_json(const struct ftr_step *s);
 json_t *ftr_facts_json(const struct trc_event *e);
 json_t *ftr_step_json(const struct ftr_clock *c, const struct ftr_step *s);
 json_t *ftr_event_json(const struct ftr_snap *snap, const struct trc_event *e);
-/* Sums over steps. span_us is the time to the last step's end, from the end of the step
- * before the first, or from the pick of the first if it waited for work. p99 is the
- * nearest rank, gaps are of the steps that have one, ahead is the time from pick to
- * begin. */
+/* Sums over steps. span_us ends with the last step; it begins at the end of the step
+ * before the first, or at the first's pick if it waited for work. p99 is the nearest
+ * rank, gaps are of the steps that have one, ahead is the time from pick to begin. */
 json_t *ftr_sum(const struct ftr_step *steps, size_t n);
 json_t *ftr_json(const struct ftr_snap *snap, const struct ftr_life *life);
 /* Write Trace Event JSON; sorts the events. Returns 0, -ENOMEM, or -errno of writing. */
