@@ -35,7 +35,7 @@
 
 #include "tools/fdctl/lib/fct.h"
 
-/* ---- what is asked for ---------------------------------------------------- */
+/* ---- options -------------------------------------------------------------- */
 
 #define FDB_LEN_MAX 16777216u /* tokens */
 /* "N" or "LO:HI": tokens, both ends included. */
@@ -279,8 +279,7 @@ void fdb_add_repeat(struct fdb_result *r, json_t *summary, const struct fdb_run 
 /* Add a load that the search tried, and its summary; behind: fdb_fell_behind(). */
 void
 fdb_add_step(struct fdb_result *r, double load, json_t *summary, int within, int behind);
-/* The daemon's version, commit, device and device_uuid; "" if it does not report one.
- * Prints nothing if its admin socket gives no answer. */
+/* The daemon's version, commit, device and device_uuid; "": not known. Prints nothing. */
 json_t *fdb_daemon_ask(const struct fct *f);
 
 /* Format of the JSON report: incremented when a key or a definition changes, so that
@@ -322,7 +321,7 @@ fdb_write_fn fdb_report_dump;
 
 /* ---- a run against an earlier one: against.c -------------------------------------- */
 
-/* Read an earlier serve's JSON report, any: also of another format. New reference. */
+/* Read an earlier serve's JSON report; any: also of another format. New reference. */
 int fdb_against_read(const char *path, int any, json_t **ret_before);
 /* Write to ret, cut to its size, why two reports cannot be compared: workload, model, or
  * an interrupted run. now needs no figures yet. Returns the number of differences. */

@@ -62,7 +62,7 @@ enum fct_take {
                                 option's name; a number is at most hi */
     FCT_T_BITS, /* uint32_t: the bits lo are set, then the bits hi cleared */
     FCT_T_FN,   /* fn() is called with the value */
-    FCT_T_PARAM /* a row of fct_param_opts: sets that of the line's struct fct_req */
+    FCT_T_PARAM /* fct_param_opts: sets a parameter of the line's struct fct_req */
 };
 struct fct_opt {
     const char *name; /* without dashes; "": the row is a heading, its text in help */
@@ -157,7 +157,7 @@ struct fct_line {
     }
 #define FCT_GO (-1)
 /* Returns FCT_GO, or an exit code after help or a message. Options cannot be abbreviated.
- * If arg begins with "[", the value follows "=" or is NULL. */
+ * If an option's arg begins with "[", its value follows "=" or is NULL. */
 int fct_parse(const struct fct_line *l, int argc, char **argv, void *args);
 int fct_help(const struct fct_line *l); /* returns 0 */
 /* Act as if "--name value" were in the line; the option must exist. */
@@ -175,9 +175,9 @@ struct fct {
     char socket[512], admin[512];
     char instance[64]; /* "": the main instance, or only a path is known */
     int is_found;      /* no option or variable named a place: it was searched for */
-    int dir_given;     /* by an option */
+    int dir_given;     /* an option gave dir */
     int timeout_ms;    /* for one answer; -1: no limit */
-    int timeout_given; /* by an option: long commands do not extend it */
+    int timeout_given; /* an option gave timeout_ms: long commands do not extend it */
     double wait_s;     /* time to wait for a ready daemon; 0: do not wait */
     uint32_t spin_us;  /* for sessions: struct fdc_open_opts */
 };
@@ -194,8 +194,7 @@ int fct_open(const struct fct *f, size_t prompt_bytes, fdc_t **ret_session);
 /* fdc_info() with the facts of the model. Returns a status. */
 int fct_info(fdc_t *s, int timeout_ms, struct fdc_info *ret_info,
     struct fdc_model_info *ret_model);
-/* --wait: returns 0 when the daemon is ready. Waits for a daemon that has not started
- * yet, and gives up on one that has ended or failed. */
+/* --wait: wait until the daemon has started and is ready; fails if it ended or failed. */
 int fct_wait_ready(struct fct *f);
 /* The daemon's pid, from the folder's pid file. 0: none runs, -1: not known. */
 pid_t fct_daemon_pid(const struct fct *f);
@@ -210,7 +209,7 @@ struct fct_admin {
 /* quiet: print no message. */
 int fct_admin_open(const struct fct *f, int quiet, struct fct_admin *ret_admin);
 void fct_admin_close(struct fct_admin *a);
-/* Connect in timeout_ms (-1: no limit); flags of socket(). A descriptor or -errno. */
+/* Connect within timeout_ms (-1: no limit), with flags of socket(). A fd or -errno. */
 int fct_dial(const char *path, int flags, int timeout_ms);
 /* Send a request; takes over ask. Returns 0, 1 (the socket took only some) or -errno. */
 int fct_admin_send(struct fct_admin *a, json_t *ask);
@@ -218,8 +217,7 @@ int fct_admin_send(struct fct_admin *a, json_t *ask);
  * is the whole answer, an object; 1 if more is to come; -EPIPE if the daemon hung up,
  * -EPROTO if the answer is not an object, or another -errno. */
 int fct_admin_receive(struct fct_admin *a, size_t most, json_t **ret_answer);
-/* Send a request and wait for the answer; takes over the reference to ask. *ret_answer is
- * a new reference to an object with "ok" true. */
+/* Send a request, taking over ask, and get the answer: a new object with "ok" true. */
 int fct_ask(struct fct_admin *a, json_t *ask, int quiet, json_t **ret_answer);
 /* fct_ask() over a connection of its own. */
 int fct_ask_once(const struct fct *f, json_t *ask, int quiet, json_t **ret_answer);
@@ -244,7 +242,7 @@ int fct_seg_alive(const struct cnt_seg *seg);
  * all groups, to be freed with free() (NULL: no memory). */
 int fct_seg_snap_group(const struct cnt_seg *seg, uint32_t group, struct cnt_seg *ret_seg);
 struct cnt_seg *fct_seg_snap_each(const struct cnt_seg *seg);
-/* The same for a group's step trace, which administrators may read. Never unmapped. */
+/* fct_seg_open() for a group's step trace, for administrators. Never unmapped. */
 int fct_trace_open(const struct fct *f, uint32_t group, int timeout_ms,
     const struct trc_seg **ret_seg);
 
@@ -413,8 +411,7 @@ const json_t *fct_member(const json_t *o, const char *path);
 void fct_sort(json_t *list, int (*cmp)(const void *a, const void *b, void *arg), void *arg);
 /* Print JSON for people: names and values aligned, arrays of objects as tables. */
 void fct_show(FILE *out, const json_t *j, int indent);
-/* "0.2.0 (abc1234)" from an answer to "status". Returns 1 if this program was
- * built from another version, or both commits are known and differ. */
+/* "0.2.0 (abc1234)" from "status". Returns 1 if our version or known commit differs. */
 int fct_daemon_version(const json_t *status, char *ret, size_t ret_bytes);
 /* "2.5 GiB"; ret has 24 bytes. Returns ret. */
 const char *fct_bytes(double bytes, char *ret);
@@ -454,7 +451,7 @@ struct fct_cmd {
     const struct fct_line *ask; /* sends the admin request of this line */
     int starts_one;             /* 1: starts a daemon of its own: --wait does not wait */
 };
-/* Run a program of commands: options before the command, help, version. The exit code. */
+/* Run a program of commands, with options, help and version. Returns the exit code. */
 int fct_main(const char *prog, const struct fct_cmd *cmds, int argc, char **argv);
 
 /* ---- daemons of a command's own -------------------------------------------------- */

@@ -52,7 +52,7 @@ struct top_cell {
 struct top_canvas {
     int w, h;
     int utf8;              /* else ASCII only */
-    int dim;               /* the figures are old: all text is drawn as TOP_DIM */
+    int dim;               /* the figures are old: all but TOP_HEAD is TOP_DIM */
     struct top_cell *cell; /* [h * w]; to be freed with free() */
 };
 
@@ -216,12 +216,11 @@ struct top {
     char clock[16];   /* time of day of the sample: "14:02:11" */
 
     struct top_link link;
-    json_t *status;         /* the answer, NULL: not known */
-    json_t *rows[TOP_V__N]; /* NULL: none */
-    uint64_t t_rows;        /* when "requests" was last answered */
-    uint64_t t_asked,
-        t_may_ask;  /* last and next request for rows, which cost the gate time */
-    char deny[512]; /* why there are no rows: "error\nfix" */
+    json_t *status;              /* the answer, NULL: not known */
+    json_t *rows[TOP_V__N];      /* NULL: none */
+    uint64_t t_rows;             /* when "requests" was last answered */
+    uint64_t t_asked, t_may_ask; /* last and next request for rows: they load the gate */
+    char deny[512];              /* why there are no rows: "error\nfix" */
 
     int view; /* enum top_view */
     int sort[TOP_V__N], reverse[TOP_V__N];

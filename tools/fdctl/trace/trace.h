@@ -4,10 +4,10 @@
  * The step trace in fdctl: a copy of the ring, taken while the worker writes to it,
  * reduced by filters, then printed as tables, JSON or Trace Event JSON.
  *
- *   trace/trace.c       the command and its options; --follow
- *   trace/read.c  copies, filters, sums; no output
- *   trace/show.c  tables and JSON
- *   trace/perfetto.c    Trace Event JSON
+ *   trace/trace.c     the command and its options; --follow
+ *   trace/read.c      copies, filters; no output
+ *   trace/show.c      sums, tables and JSON
+ *   trace/perfetto.c  Trace Event JSON
  *
  * Times: CLOCK_MONOTONIC, ns, unless a name says otherwise. A step's number is its number
  * in the ring (trc_step.seq), which a new worker continues.
@@ -50,8 +50,7 @@ struct ftr_snap {
     size_t n_base;
 };
 
-/* Copy the ring without the steps before number first_step. Returns 0 or -ENOMEM; the
- * caller frees the copies with ftr_free(). */
+/* Copy the ring, steps from first_step on; ftr_free() frees it. Returns 0 or -ENOMEM. */
 int ftr_read(const struct trc_seg *seg, uint64_t first_step, struct ftr_snap *ret_snap);
 /* Append steps first..last to snap->steps, which has room for last - first + 1 more. Adds
  * to n_step, lost_steps and torn_steps. */
