@@ -9,7 +9,7 @@
 #include <sys/prctl.h>
 #include <sys/queue.h>
 
-#define IDLE_NS    (100 * CLK_MS) /* interval of looking at signals and the bar */
+#define IDLE_NS    (100 * CLK_MS) /* longest wait between looks at signals */
 #define NO_ROOM_NS (1 * CLK_MS)   /* until a send into a full request ring is retried */
 #define LEAD_NS    (2 * CLK_MS)   /* time to prepare the first request */
 #define PAUSE_MS   10u            /* shortest pause of a client whose request failed */

@@ -308,7 +308,7 @@ check_devices(struct doc *d)
     n = scandir(DOC_BELOW(d, dir), &names, NULL, alphasort);
     is_closed = n < 0 && errno == EACCES;
     for (int i = 0; i < n; i++) {
-        if (strchr(names[i]->d_name, '.') == NULL) /* a lock; holders have a dot */
+        if (strchr(names[i]->d_name, '.') == NULL) /* a lock: holder files have a dot */
             held += check_device(d, dir, names[i]->d_name);
         free(names[i]);
     }

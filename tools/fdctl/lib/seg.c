@@ -22,8 +22,8 @@ struct segment {
     uint32_t group; /* the trace's group; all groups' links are equal */
 };
 
-/* Map the segment of fd if it is of the right group, which a trace segment has in it. ret
- * is a pointer to the pointer to the segment, also below. */
+/* Map the segment of fd; a trace segment has its group in it, which must be the right
+ * one. ret is a pointer to the pointer to the segment, also below. */
 static int
 look(const struct segment *s, int fd, void *ret)
 {
@@ -120,7 +120,7 @@ find(const struct fct *f, const struct segment *s, int timeout_ms, void *ret)
     return rc == -ECONNREFUSED || rc == -EPIPE || rc == -ECONNRESET ? -ENOENT : rc;
 }
 
-/* Map the segment. Returns 0, an exit code, or if timeout_ms is not 0 -errno. */
+/* Map the segment. Returns 0, or -errno if timeout_ms is not 0, else an exit code. */
 static int
 map(const struct fct *f, const struct segment *s, int timeout_ms, void *ret)
 {
